@@ -9,7 +9,7 @@ static int suspicion(const tti_progress *p) {
     if (!p->joined) return 4;
     if (p->in_call) return 1;
     /* A thread that computes may have another one that waits. */
-    if (p->in_part > 0) return 2;
+    if (p->in_subgroup > 0) return 2;
     return p->since_ns ? 5 : 3;
 }
 
@@ -47,7 +47,7 @@ int tti_progress_find_culprit(const tti_progress *pages, int n) {
     bool any_waits = false;
     for (int r = 0; r < n; r++) {
         const tti_progress *p = &pages[r];
-        bool waits = p->in_call || p->in_part > 0;
+        bool waits = p->in_call || p->in_subgroup > 0;
         any_waits |= p->joined && !p->left && (waits || p->n_calls == 0);
         int more = suspicion(p) - (found < 0 ? 0 : suspicion(&pages[found]));
         if (more > 0 || (more == 0 && found >= 0 && p->entered_ns > pages[found].entered_ns))

@@ -20,13 +20,13 @@ typedef struct tti_link_desc {
 } tti_link_desc;
 
 /* Some ranks of a link that form a link of their own. */
-typedef struct tti_link_part {
+typedef struct tti_link_subgroup {
     const int *members; /* [n_members]: their ranks in the whole, rising; ranks 0, 1, ... here */
     const int *shown;   /* [n_members]: what texts call them                                   */
     const bool *with;   /* [n_members]: whom this one speaks with; both say the same           */
     int n_members, index, timeout_ms, phase_timeout_ms;
     uint32_t serial; /* 1, 2, ...: which division of the whole, the same number on all ranks */
-} tti_link_part;
+} tti_link_subgroup;
 
 typedef struct tti_link {
     const char *name; /* "tcp", "mpi-openmpi", "mpi-mpich" */
@@ -59,7 +59,7 @@ typedef struct tti_link {
     int (*outage)(void *state);
     /* Called by all members: makes their own link, which must be closed before the whole and is
      * used by one thread at a time, possibly another one than the whole's. */
-    tutti_status (*split)(void *state, const tti_link_part *part, void **out);
+    tutti_status (*split)(void *state, const tti_link_subgroup *subgroup, void **out);
     /* A send that was begun cannot be given up (MPI): the rank that closes in order first receives
      * all that its peers have sent. */
     bool receives_to_end;

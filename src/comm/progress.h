@@ -9,18 +9,18 @@
 #include "tutti/comm.h"
 
 typedef struct tti_progress {
-    bool joined, left;   /* has called tutti_comm_create; tutti_comm_destroy               */
-    bool in_call;        /* is inside the call below, since entered_ns                     */
-    uint64_t n_calls;    /* communicator calls begun; 0: none, and call is ""              */
-    char call[96];       /* the last one: "all_reduce(n_elems=20, f32, sum, auto)"         */
-    uint64_t entered_ns; /* when it began, CLOCK_MONOTONIC                                 */
-    uint64_t step;       /* as given to tti_comm_note, 0 before                            */
-    char phase[32];      /* likewise, "" before                                            */
-    int pid;             /* of the rank's process, 0 before it joined                      */
-    char activity[64];   /* the long phase that it is in, "saving a checkpoint"; "": none  */
-    uint64_t since_ns;   /* when that began, CLOCK_MONOTONIC; 0: it is in none             */
-    uint64_t
-        in_part; /* waits in mailboxes, and calls of communicators that were split from this one */
+    bool joined, left;    /* has called tutti_comm_create; tutti_comm_destroy               */
+    bool in_call;         /* is inside the call below, since entered_ns                     */
+    uint64_t n_calls;     /* communicator calls begun; 0: none, and call is ""              */
+    char call[96];        /* the last one: "all_reduce(n_elems=20, f32, sum, auto)"         */
+    uint64_t entered_ns;  /* when it began, CLOCK_MONOTONIC                                 */
+    uint64_t step;        /* as given to tti_comm_note, 0 before                            */
+    char phase[32];       /* likewise, "" before                                            */
+    int pid;              /* of the rank's process, 0 before it joined                      */
+    char activity[64];    /* the long phase that it is in, "saving a checkpoint"; "": none  */
+    uint64_t since_ns;    /* when that began, CLOCK_MONOTONIC; 0: it is in none             */
+    uint64_t in_subgroup; /* waits in mailboxes, and calls of communicators that were split from
+                             this one */
 } tti_progress;
 
 /* Publishes what the rank does between calls: the training step and a word such as "backward",

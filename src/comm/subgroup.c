@@ -1,7 +1,7 @@
 /* subgroup.c - splits a communicator by colors.
  *
- * Every rank learns all colors, so every rank knows all parts; the transport then connects each
- * part: shared memory, and separate links between hosts. */
+ * Every rank learns all colors, so every rank knows all subgroups; the transport then connects each
+ * subgroup: shared memory, and separate links between hosts. */
 #include "comm/subgroup.h"
 
 #include <stdlib.h>
@@ -19,33 +19,33 @@ static int find_members(const tutti_comm *comm, const int32_t *colors, int *memb
     return n;
 }
 
-/* tutti_comm_create for the members of a part. */
-static tutti_status join_part(tutti_comm *comm, const int *members, int n, int index,
-                              tutti_comm **out) {
-    tutti_comm *part = calloc(1, sizeof *part);
+/* tutti_comm_create for the members of a subgroup. */
+static tutti_status join_subgroup(tutti_comm *comm, const int *members, int n, int index,
+                                  tutti_comm **out) {
+    tutti_comm *subgroup = calloc(1, sizeof *subgroup);
     const tti_transport *on = NULL;
     void *state = NULL;
-    /* Every rank takes part in this, so that all hear of a part that could not be made. */
+    /* Every rank takes part in this, so that all hear of a subgroup that could not be made. */
     tutti_status st = comm->transport->split(comm->state, members, n, index, &on, &state);
-    if (st == TUTTI_OK && !part) st = tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
+    if (st == TUTTI_OK && !subgroup) st = tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
     if (st == TUTTI_OK && n > 1) {
-        *part = (tutti_comm){.transport = on,
-                             .state = state,
-                             .rank = index,
-                             .n_ranks = n,
-                             .timeout_ms = comm->timeout_ms,
-                             .phase_timeout_ms = comm->phase_timeout_ms,
-                             .n_hosts = 1};
-        for (int i = 0; i < n; i++) part->number_of[i] = comm->number_of[members[i]];
-        if (on->hosts) part->n_hosts = on->hosts(state, part->host_of);
-        st = tti_sum_order_ranks(n, &part->by_rank);
+        *subgroup = (tutti_comm){.transport = on,
+                                 .state = state,
+                                 .rank = index,
+                                 .n_ranks = n,
+                                 .timeout_ms = comm->timeout_ms,
+                                 .phase_timeout_ms = comm->phase_timeout_ms,
+                                 .n_hosts = 1};
+        for (int i = 0; i < n; i++) subgroup->number_of[i] = comm->number_of[members[i]];
+        if (on->hosts) subgroup->n_hosts = on->hosts(state, subgroup->host_of);
+        st = tti_sum_order_ranks(n, &subgroup->by_rank);
     }
     if (st == TUTTI_OK && n > 1) {
-        *out = part;
+        *out = subgroup;
         return TUTTI_OK;
     }
     if (state) on->leave(state);
-    free(part);
+    free(subgroup);
     return st;
 }
 
@@ -56,5 +56,5 @@ tutti_status tti_comm_split(tutti_comm *comm, int color, tutti_comm **out) {
     TTI_TRY(tti_check_comm("comm_split", comm));
     TTI_TRY(tutti_comm_all_gather(comm, &mine, colors, 1, TUTTI_I32));
     int n = find_members(comm, colors, members, &index);
-    return tti_call_end(comm, join_part(comm, members, n, index, out));
+    return tti_call_end(comm, join_subgroup(comm, members, n, index, out));
 }

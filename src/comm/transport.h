@@ -38,7 +38,7 @@ typedef enum tti_call_kind {
 
 /* The values on which ranks must agree; fields that a kind does not use are 0. */
 typedef struct tti_call {
-    int32_t kind, dtype, op, alg; /* op: where ranks have parts, their digest */
+    int32_t kind, dtype, op, alg; /* op: where ranks have partitions, their digest */
     int32_t peer;      /* root of a broadcast, peer of send and recv, V of reduce_shards */
     int32_t shard_map; /* digest of the shard map of reduce_shards, 0: equal runs */
     uint64_t n_elems;  /* ALLOC: bytes */
@@ -118,7 +118,7 @@ struct tti_transport {
     void (*describe_late)(void *state, tti_str *out);
     /* The reason why waits may last now.  Does not block.  Same threads as check. */
     tti_delay (*delay)(void *state);
-    /* Applies to waits and parts that begin after the call. */
+    /* Applies to waits and subgroups that begin after the call. */
     void (*set_timeout)(void *state, int timeout_ms);
     /* Progress: call NULL: the last one is over.  phase NULL: step and phase stay. */
     void (*note_call)(void *state, const tti_call *call);
@@ -141,11 +141,11 @@ struct tti_transport {
     bool (*near)(void *state);
     tutti_status (*near_barrier)(void *state); /* of this host's ranks */
     /* Called by every rank: joins the n_members ranks of this ascending list, in which this one has
-     * the given index; *part is a state of the transport *on, NULL if the rank is alone.  The part
-     * fails when the whole does, and must be left before it.  Its messages use the rank numbers of
-     * the whole. */
+     * the given index; *subgroup is a state of the transport *on, NULL if the rank is alone.  The
+     * subgroup fails when the whole does, and must be left before it.  Its messages use the rank
+     * numbers of the whole. */
     tutti_status (*split)(void *state, const int *members, int n_members, int index,
-                          const tti_transport **on, void **part);
+                          const tti_transport **on, void **subgroup);
     /* For a transport over hosts, else NULL. One round of moving messages with ranks of other
      * hosts: starts those that have not started, moves all available bytes, and if there are none
      * sleeps for some milliseconds, or until wake_fd is readable.  Unfinished messages stay in
@@ -155,12 +155,12 @@ struct tti_transport {
 
 extern const tti_transport tti_transport_shm;
 
-/* Joins shared memory as a part of something larger, whose rank shown[i] is i here: for texts. */
+/* Joins shared memory as a subgroup of a larger group, whose rank shown[i] is i here: for texts. */
 tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void **state);
 
-/* The same as a part of the group of whole, another state: it fails when that fails. */
-tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, void *whole,
-                               void **state);
+/* The same as a subgroup of the group of whole, another state: it fails when that fails. */
+tutti_status tti_shm_join_subgroup(const tutti_comm_desc *desc, const int *shown, void *whole,
+                                   void **state);
 
 /* tti_transport_shm.describe_late; host: name of the host for messages, NULL: not mentioned. */
 void tti_shm_report_stopped(void *state, const char *host, tti_str *out);
@@ -181,8 +181,9 @@ void tti_shm_listen(void *state, const tti_shm_remote *remote);
  * of their own that is. */
 void tti_shm_set_remote_busy(void *state, bool is_busy);
 
-/* The page of a rank of the group of state.  In a part, its call is the part's, and its step and
- * activity are those of the group that the part was split from.  False: there is no such rank. */
+/* The page of a rank of the group of state.  In a subgroup, its call is the subgroup's, and its
+ * step and activity are those of the group that the subgroup was split from.  False: there is no
+ * such rank. */
 bool tti_shm_get_progress(const void *state, int rank, tti_progress *out);
 
 /* TUTTI_OK, or the first failure of the group of state, or of one that it is a part of. */

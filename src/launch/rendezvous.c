@@ -194,8 +194,8 @@ static void name_job(const tti_environment *env, tti_rendezvous *out) {
     snprintf(out->job, sizeof out->job, "%.80s/%.20s", run ? run : "", restart ? restart : "");
 }
 
-static tutti_status meet_at_address(const tti_environment *env, const tti_worker_env *worker,
-                                    tti_rendezvous *out) {
+static tutti_status connect_at_address(const tti_environment *env, const tti_worker_env *worker,
+                                       tti_rendezvous *out) {
     char host[256];
     int port = 0;
     TTI_TRY(find_place(env, worker, host, sizeof host, &port));
@@ -223,7 +223,7 @@ tutti_status tti_rendezvous_choose(const tti_worker_env *env, tti_getenv_fn get,
     *out = (tti_rendezvous){.transport = ""};
     TTI_TRY(choose_transport(&variables, env, out));
     if (strcmp(out->transport, "tcp") != 0) return TUTTI_OK;
-    return meet_at_address(&variables, env, out);
+    return connect_at_address(&variables, env, out);
 }
 
 tutti_status tti_rendezvous_join(int timeout_ms, int phase_timeout_ms, tutti_comm **out) {

@@ -67,7 +67,7 @@ typedef struct tti_calibration {
     double paper_scratch; /* of a shard in flight, if no kernel can tell */
 } tti_calibration;
 
-/* Seconds that a program takes by the costs of its operations, each at the ceiling that it meets
+/* Seconds that a program takes by the costs of its operations, each at the ceiling that applies
  * first; exchanges with other workers are not in it. */
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
 

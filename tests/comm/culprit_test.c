@@ -61,7 +61,7 @@ T_CASE(a_rank_in_a_phase_that_waits) {
     const tti_progress pages[] = {saving(true), computing(), in_call(900)};
     T_EQ(find(pages, 3, "is in no call"), 1);
     tti_progress below = saving(false);
-    below.in_part = 1;
+    below.in_subgroup = 1;
     const tti_progress parts[] = {below, saving(false), in_call(900)};
     T_EQ(find(parts, 3, "saving"), 1);
 }

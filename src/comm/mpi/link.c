@@ -22,7 +22,7 @@
 #include "base/error.h"
 #include "comm/link.h"
 
-enum { PARTS_OF_ONE = 256, CHUNK_BYTES = 1 << 30, FINALIZE_S = 30, PARTING_MS = 200 };
+enum { SUBGROUPS_OF_ONE = 256, CHUNK_BYTES = 1 << 30, FINALIZE_S = 30, PARTING_MS = 200 };
 
 typedef struct cry {
     int32_t status;
@@ -32,7 +32,8 @@ typedef struct cry {
 typedef struct mpi_state {
     MPI_Comm comm;
     int rank, n_ranks;
-    uint32_t id; /* of the part, 0: the whole; it makes the tags, so that parts do not mix */
+    uint32_t
+        id; /* of the subgroup, 0: the whole; it makes the tags, so that subgroups do not mix */
     int world_of[TTI_MAX_RANKS]; /* each rank's in comm, which texts call it by */
     tti_message *batch;
     MPI_Request *requests; /* of chunks of messages, as long as they are under way */
@@ -55,7 +56,7 @@ static struct {
     bool begun, ready, failed; /* failed: the last communicator did not end in order */
     int error, level;          /* level: which threads may call MPI */
     MPI_Comm comm;             /* of the last duplication */
-    pthread_mutex_t calls;     /* parts are used by other threads: one at a time calls MPI */
+    pthread_mutex_t calls;     /* subgroups are used by other threads: one at a time calls MPI */
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER, .calls = PTHREAD_MUTEX_INITIALIZER};
 
 static tutti_status fail_mpi(const char *what, int error) {
@@ -204,33 +205,34 @@ static tutti_status mpi_open(const tti_link_desc *desc, void **state) {
     return hand_over(s, state);
 }
 
-/* Whether MPI has tags for a part of this number. */
+/* Whether MPI has tags for a subgroup of this number. */
 static bool has_tags(const mpi_state *whole, uint32_t serial, uint32_t *id) {
     int *most = NULL, is_there = 0;
     pthread_mutex_lock(&mpi.calls);
     int error = MPI_Comm_get_attr(whole->comm, MPI_TAG_UB, &most, &is_there);
     pthread_mutex_unlock(&mpi.calls);
     int64_t tags = error == MPI_SUCCESS && is_there ? *most : INT16_MAX;
-    int64_t wanted = (int64_t)whole->id * PARTS_OF_ONE + serial;
+    int64_t wanted = (int64_t)whole->id * SUBGROUPS_OF_ONE + serial;
     *id = (uint32_t)wanted;
-    return serial < PARTS_OF_ONE && 2 * wanted + 2 <= tags;
+    return serial < SUBGROUPS_OF_ONE && 2 * wanted + 2 <= tags;
 }
 
-/* The messages of a part have their own tags, so no communication is needed. */
-static tutti_status mpi_split(void *state, const tti_link_part *part, void **out) {
+/* The messages of a subgroup have their own tags, so no communication is needed. */
+static tutti_status mpi_split(void *state, const tti_link_subgroup *subgroup, void **out) {
     const mpi_state *whole = state;
     uint32_t id;
-    if (!has_tags(whole, part->serial, &id))
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "comm_split: MPI has no tags for part %u of part %u: at most %d of each",
-                        part->serial, whole->id, PARTS_OF_ONE - 1);
+    if (!has_tags(whole, subgroup->serial, &id))
+        return tti_fail(
+            TUTTI_E_UNSUPPORTED,
+            "comm_split: MPI has no tags for subgroup %u of group %u: at most %d of each",
+            subgroup->serial, whole->id, SUBGROUPS_OF_ONE - 1);
     mpi_state *s = calloc(1, sizeof *s);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "comm_split: %zu bytes", sizeof *s);
     s->comm = whole->comm;
-    s->rank = part->index;
-    s->n_ranks = part->n_members;
+    s->rank = subgroup->index;
+    s->n_ranks = subgroup->n_members;
     s->id = id;
-    for (int i = 0; i < s->n_ranks; i++) s->world_of[i] = whole->world_of[part->members[i]];
+    for (int i = 0; i < s->n_ranks; i++) s->world_of[i] = whole->world_of[subgroup->members[i]];
     return hand_over(s, out);
 }
 

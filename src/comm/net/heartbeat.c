@@ -241,15 +241,15 @@ static tutti_status start(net_heartbeat *h, uint32_t serial) {
     h->messages = calloc(2 * n_others, sizeof *h->messages);
     if (!h->peers || !h->messages) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
     find_peers(h, members, shown, with);
-    tti_link_part part = {.members = members,
-                          .shown = shown,
-                          .with = with,
-                          .n_members = s->n_hosts,
-                          .index = s->host_of[s->rank],
-                          .timeout_ms = s->timeout_ms,
-                          .phase_timeout_ms = s->phase_timeout_ms,
-                          .serial = serial};
-    TTI_TRY(s->link->split(s->wire, &part, &h->wire));
+    tti_link_subgroup subgroup = {.members = members,
+                                  .shown = shown,
+                                  .with = with,
+                                  .n_members = s->n_hosts,
+                                  .index = s->host_of[s->rank],
+                                  .timeout_ms = s->timeout_ms,
+                                  .phase_timeout_ms = s->phase_timeout_ms,
+                                  .serial = serial};
+    TTI_TRY(s->link->split(s->wire, &subgroup, &h->wire));
     for (int i = 0; i < h->n_peers; i++) begin_receive(h, i);
     h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (h->wake_fd < 0) return tti_fail(TUTTI_E_IO, "comm_create: eventfd: %s", strerror(errno));

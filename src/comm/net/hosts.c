@@ -68,14 +68,14 @@ void tti_net_divide(net_state *s, const bool *apart) {
 }
 
 /* How to open the group of a host. */
-typedef struct meeting {
+typedef struct local_peer {
     int32_t pid, fd;
     uint32_t ok;
     uint32_t unused;
-} meeting;
+} local_peer;
 
 /* Sends one message from the first rank of this host to its others, or back: items [n_local]. */
-static tutti_status pass(net_state *s, bool to_first, meeting *items) {
+static tutti_status pass(net_state *s, bool to_first, local_peer *items) {
     tti_message *messages = tti_message_list_room(&s->messages, s->n_local);
     if (!messages) return TUTTI_E_NOMEM;
     int me = s->index_of[s->rank], n = 0;
@@ -106,14 +106,15 @@ static tutti_status send_all(net_state *s, bool ok, bool *apart) {
     return TUTTI_OK;
 }
 
-tutti_status tti_net_meet_locally(net_state *s, bool *apart) {
-    meeting items[TTI_MAX_RANKS] = {0};
+tutti_status tti_net_connect_locally(net_state *s, bool *apart) {
+    local_peer items[TTI_MAX_RANKS] = {0};
     int me = s->index_of[s->rank];
     bool ok = true;
     if (me == 0) {
         ok = tutti_comm_group_create(s->n_local, &s->group) == TUTTI_OK;
         for (int i = 0; i < s->n_local; i++)
-            items[i] = (meeting){(int32_t)getpid(), ok ? tutti_comm_group_fd(s->group) : -1, ok, 0};
+            items[i] =
+                (local_peer){(int32_t)getpid(), ok ? tutti_comm_group_fd(s->group) : -1, ok, 0};
     }
     TTI_TRY(pass(s, false, items));
     if (me != 0)

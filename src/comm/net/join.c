@@ -46,7 +46,7 @@ static tutti_status say_hello(net_state *s) {
 static tutti_status form_hosts(net_state *s) {
     bool apart[TTI_MAX_RANKS] = {false};
     tti_net_divide(s, apart);
-    TTI_TRY(tti_net_meet_locally(s, apart));
+    TTI_TRY(tti_net_connect_locally(s, apart));
     tti_net_divide(s, apart);
     if (!s->group) TTI_TRY(tutti_comm_group_create(1, &s->group));
     tutti_comm_desc local = {.group = s->group,
@@ -107,8 +107,8 @@ void tti_net_fail(void *state, tutti_status status) {
     if (s->local) tti_transport_shm.fail(s->local, status);
 }
 
-/* A part that was in no call when the whole failed passes that on before it goes.  The text of the
- * calling thread stays as it is. */
+/* A subgroup that was in no call when the whole failed passes that on before it goes.  The text of
+ * the calling thread stays as it is. */
 static void pass_failure_on(net_state *s) {
     char kept[8192];
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
@@ -121,7 +121,7 @@ static void pass_failure_on(net_state *s) {
 void tti_net_leave(void *state) {
     net_state *s = state;
     if (!s) return;
-    if (s->is_part && s->local && !s->cried) pass_failure_on(s);
+    if (s->is_subgroup && s->local && !s->cried) pass_failure_on(s);
     tti_net_unwatch(s);
     tti_net_stop_heartbeat(s);
     tti_transport_shm.leave(s->local);

@@ -58,10 +58,10 @@ typedef struct net_state {
     const tti_link *link;
     void *wire;
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
-    int shown[TTI_MAX_RANKS];   /* what texts call each rank: of a part, its rank in the whole */
-    bool is_part;               /* of another state, whose failure is this one's too */
-    uint32_t n_splits;          /* parts that were made of this one */
-    net_hello *peers;           /* [n_ranks] */
+    int shown[TTI_MAX_RANKS]; /* what texts call each rank: of a subgroup, its rank in the whole */
+    bool is_subgroup;         /* of another state, whose failure is this one's too */
+    uint32_t n_splits;        /* subgroups that were made of this one */
+    net_hello *peers;         /* [n_ranks] */
     int host_of[TTI_MAX_RANKS]; /* 0, 1, ... by first rank */
     int n_hosts;
     int index_of[TTI_MAX_RANKS]; /* in the group of this host; -1: of another host */
@@ -136,10 +136,10 @@ void tti_net_fail(void *state, tutti_status status);
 /* Which of the transports over hosts a state is of. */
 const tti_transport *tti_net_transport(const net_state *s);
 
-/* ---- part.c ---- */
+/* ---- subgroup.c ---- */
 
 tutti_status tti_net_split(void *state, const int *members, int n_members, int index,
-                           const tti_transport **on, void **part);
+                           const tti_transport **on, void **subgroup);
 
 /* ---- hosts.c ---- */
 
@@ -155,7 +155,7 @@ void tti_net_divide(net_state *s, const bool *apart);
 
 /* Makes or opens the group of this host and joins it: collective over the ranks of the host, and a
  * rank that cannot takes all of its host apart (everybody learns: apart, [n_ranks]). */
-tutti_status tti_net_meet_locally(net_state *s, bool *apart);
+tutti_status tti_net_connect_locally(net_state *s, bool *apart);
 
 /* ---- watch.c ---- */
 

@@ -16,14 +16,14 @@ tutti_status tti_net_check_lost(const net_state *s) {
                     s->peers[lost].pid, s->peers[lost].host, s->how_lost);
 }
 
-/* For a rank on another host only the page of the whole group is known: in a part, that it is in a
- * call of some part. */
+/* For a rank on another host only the page of the whole group is known: in a subgroup, that it is
+ * in a call of some subgroup. */
 static void get_pages(const net_state *s, tti_progress *pages) {
     for (int r = 0; r < s->n_ranks; r++) {
         bool is_near = s->index_of[r] >= 0;
         if (is_near && tti_shm_get_progress(s->local, s->index_of[r], &pages[r])) continue;
         (void)tti_net_get_page(s, s->shown[r], &pages[r]);
-        if (s->is_part) pages[r].in_call |= pages[r].in_part > 0;
+        if (s->is_subgroup) pages[r].in_call |= pages[r].in_subgroup > 0;
     }
 }
 
@@ -36,7 +36,7 @@ static int find_culprit(const net_state *s, int blame, tti_str *what) {
     int found = tti_progress_find_culprit(pages, s->n_ranks);
     if (found < 0 || found == s->rank || !pages[found].joined) found = blame;
     if (found < 0 || !pages[found].joined) return found;
-    if (s->index_of[found] < 0 && s->is_part && pages[found].in_part)
+    if (s->index_of[found] < 0 && s->is_subgroup && pages[found].in_subgroup)
         tti_str_add(what, "is in a call of a subgroup");
     else
         tti_progress_describe(&pages[found], what);
@@ -81,11 +81,11 @@ static tutti_status fail_timeout(const net_state *s, int blame, const tti_wait_c
     return st;
 }
 
-/* Checks the ranks of this host and, for a part, those of the whole, whose host learns of failures
- * first. */
+/* Checks the ranks of this host and, for a subgroup, those of the whole, whose host learns of
+ * failures first. */
 static tutti_status check_host(const net_state *s) {
     TTI_TRY(tti_net_check_lost(s));
-    return s->is_part ? tti_shm_cause(s->local) : TUTTI_OK;
+    return s->is_subgroup ? tti_shm_cause(s->local) : TUTTI_OK;
 }
 
 static tutti_status listen_to_link(void *arg) {

@@ -40,7 +40,7 @@ const shm_state *tti_shm_root(const shm_state *s) {
 /* Several threads of a rank may wait at once. */
 void tti_shm_note_wait(void *state, bool waits) {
     const shm_state *s = state;
-    atomic_fetch_add(&tti_shm_root(s)->me->progress.in_part, waits ? 1 : UINT64_MAX);
+    atomic_fetch_add(&tti_shm_root(s)->me->progress.in_subgroup, waits ? 1 : UINT64_MAX);
 }
 
 static void count_in_root(shm_state *s, bool in_call) {
@@ -114,7 +114,7 @@ static void read_page(const shm_progress *p, tti_progress *out) {
     out->since_ns = get(&p->busy_ns);
     if (out->since_ns) get_words(p->activity, out->activity, TTI_COUNT(p->activity));
     out->activity[sizeof out->activity - 1] = '\0';
-    out->in_part = get(&p->in_part);
+    out->in_subgroup = get(&p->in_subgroup);
     out->call[0] = '\0';
     if (out->n_calls > 0) tti_call_text(&call, out->call, sizeof out->call);
 }

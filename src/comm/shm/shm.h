@@ -54,7 +54,7 @@ typedef struct shm_progress {
     _Atomic uint64_t phase[4];
     _Atomic uint64_t busy_ns; /* since when it is in a long phase, 0: it is in none */
     _Atomic uint64_t activity[8];
-    _Atomic uint64_t in_part; /* waits in mailboxes, and calls of groups split from this one */
+    _Atomic uint64_t in_subgroup; /* waits in mailboxes, and calls of groups split from this one */
 } shm_progress;
 
 typedef struct shm_record {

@@ -48,8 +48,8 @@ static tutti_status find(const shm_state *s, int first, tutti_comm_group **out) 
     return TUTTI_OK;
 }
 
-static tutti_status join_part(const shm_state *s, tutti_comm_group *group, const int *members,
-                              int index, void **part) {
+static tutti_status join_subgroup(const shm_state *s, tutti_comm_group *group, const int *members,
+                                  int index, void **subgroup) {
     int shown[TTI_MAX_RANKS], n = tutti_comm_group_n_ranks(group);
     for (int i = 0; i < n; i++) shown[i] = s->shown[members[i]];
     tutti_comm_desc desc = {.group = group,
@@ -57,20 +57,20 @@ static tutti_status join_part(const shm_state *s, tutti_comm_group *group, const
                             .n_ranks = n,
                             .timeout_ms = s->timeout_ms,
                             .phase_timeout_ms = s->phase_timeout_ms};
-    TTI_TRY(tti_shm_join_below(&desc, shown, s, part));
-    ((shm_state *)*part)->own_group = group;
+    TTI_TRY(tti_shm_join_below(&desc, shown, s, subgroup));
+    ((shm_state *)*subgroup)->own_group = group;
     return TUTTI_OK;
 }
 
 tutti_status tti_shm_split(void *state, const int *members, int n_members, int index,
-                           const tti_transport **on, void **part) {
+                           const tti_transport **on, void **subgroup) {
     shm_state *s = state;
     tti_call calls[TTI_MAX_RANKS];
     tutti_comm_group *group = NULL;
     place mine = {0};
     bool direct, is_first = n_members > 1 && index == 0;
     *on = &tti_transport_shm;
-    *part = NULL;
+    *subgroup = NULL;
     tutti_status st = is_first ? make(s, n_members, &mine, &group) : TUTTI_OK;
     tti_offer offer = {
         .call = {.kind = TTI_CALL_SPLIT}, .inline_data = &mine, .inline_bytes = sizeof mine};
@@ -81,7 +81,7 @@ tutti_status tti_shm_split(void *state, const int *members, int n_members, int i
                               s->shown[r]);
     if (st == TUTTI_OK) st = agreed;
     if (st == TUTTI_OK && n_members > 1 && !is_first) st = find(s, members[0], &group);
-    if (st == TUTTI_OK && n_members > 1) st = join_part(s, group, members, index, part);
+    if (st == TUTTI_OK && n_members > 1) st = join_subgroup(s, group, members, index, subgroup);
     if (st != TUTTI_OK) tutti_comm_group_destroy(group);
     return st;
 }

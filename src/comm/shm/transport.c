@@ -130,8 +130,8 @@ tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void
     return tti_shm_join_below(desc, shown, NULL, state);
 }
 
-tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, void *whole,
-                               void **state) {
+tutti_status tti_shm_join_subgroup(const tutti_comm_desc *desc, const int *shown, void *whole,
+                                   void **state) {
     return tti_shm_join_below(desc, shown, whole, state);
 }
 

@@ -42,7 +42,7 @@ tutti_status tti_tcp_new(const tti_link_desc *desc, tcp_state **out) {
 static tutti_status tcp_open(const tti_link_desc *desc, void **state) {
     tcp_state *s;
     TTI_TRY(tti_tcp_new(desc, &s));
-    tutti_status st = desc->n_ranks > 1 ? tti_tcp_meet(s) : TUTTI_OK;
+    tutti_status st = desc->n_ranks > 1 ? tti_tcp_connect_ranks(s) : TUTTI_OK;
     if (st != TUTTI_OK) {
         tti_tcp_close(s, false);
         return st;

@@ -162,7 +162,7 @@ void tti_tcp_judge(const tti_link_desc *desc, const bool *wanted, const tcp_chal
 tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *hello,
                                   const tcp_answer *answer);
 
-/* ---- door.c ---- */
+/* ---- listener.c ---- */
 
 /* Accepts the wanted ranks, one connection each, until all have connected or the deadline has
  * passed: fds[r] and places[r] (where r listens) of each, both [n_ranks].  Strangers are refused
@@ -176,7 +176,7 @@ tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted
  * deadline. text: [TTI_WAIT_TEXT_BYTES] */
 const char *tti_tcp_met_text(const tti_link_desc *desc, int64_t deadline_ns, char *text);
 
-/* ---- meet.c ---- */
+/* ---- connect.c ---- */
 
 /* The bytes of a stream that were read ahead of a message without a receive. */
 typedef struct tcp_ahead {
@@ -211,8 +211,8 @@ typedef struct tcp_state {
     int slack_ms;   /* additional time after the timeout, in which rank 0 names the missing ranks */
     char where[300];          /* the address, for texts */
     int shown[TTI_MAX_RANKS]; /* what texts call each rank */
-    char *token;              /* owned: ranks of a part prove it again; NULL: none */
-    char job[128];            /* distinguishes parts */
+    char *token;              /* owned: ranks of a subgroup prove it again; NULL: none */
+    char job[128];            /* distinguishes subgroups */
     tcp_peer *peers;          /* [n_ranks] */
     tti_message *batch;
     int n_batch;
@@ -227,22 +227,22 @@ typedef struct tcp_state {
 } tcp_state;
 
 /* Fills the peers' descriptors. */
-tutti_status tti_tcp_meet(tcp_state *s);
+tutti_status tti_tcp_connect_ranks(tcp_state *s);
 
-/* The data that the ranks of a part exchange before they connect. */
-typedef struct tcp_part {
+/* The data that the ranks of a subgroup exchange before they connect. */
+typedef struct tcp_subgroup {
     tcp_state *whole;
     const bool *with;                /* [n_ranks] */
     tcp_place places[TTI_MAX_RANKS]; /* where those below this one listen */
     int listener;                    /* of this one, for those above; -1: none come */
-} tcp_part;
+} tcp_subgroup;
 
-/* The same among the ranks of a part. */
-tutti_status tti_tcp_meet_part(tcp_state *s, const tcp_part *part);
+/* The same among the ranks of a subgroup. */
+tutti_status tti_tcp_connect_subgroup(tcp_state *s, const tcp_subgroup *subgroup);
 
-/* ---- part.c ---- */
+/* ---- subgroup.c ---- */
 
-tutti_status tti_tcp_split(void *state, const tti_link_part *desc, void **out);
+tutti_status tti_tcp_split(void *state, const tti_link_subgroup *desc, void **out);
 
 /* ---- link.c ---- */
 

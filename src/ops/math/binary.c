@@ -224,7 +224,8 @@ static tutti_status split_shard(const tti_node *node, const tti_placement *in, t
         int d = dim - (full->n_dims - tti_in_shape(node, i)->n_dims);
         if (in[i].kind == TTI_SPLIT || d < 0) continue;
         if (tti_in_dim(node, i, d) != 1)
-            return tti_shard_refuse(node, in, "a part meets a whole of the same dimension");
+            return tti_shard_refuse(node, in,
+                                    "a dimension is split in one input and whole in another");
     }
     out[0] = tti_split_along(dim);
     return TUTTI_OK;

@@ -157,7 +157,7 @@ static tutti_status matmul_shard(const tti_node *node, const tti_placement *in,
     else if (tti_is_split(in[0], ka) && tti_is_split(in[1], kb))
         out[0] = (tti_placement){TTI_PARTIAL, 0};
     else
-        return tti_shard_match(node, partial, 2, in, out, "rows and columns do not meet");
+        return tti_shard_match(node, partial, 2, in, out, "rows and columns do not match");
     return TUTTI_OK;
 }
 
@@ -247,7 +247,7 @@ static tutti_status linear_shard(const tti_node *node, const tti_placement *in,
     /* relu does not pass through a sum */
     int n_rules = tti_attr_int(node, "act") == TTI_EPILOGUE_NONE ? 5 : 2;
     return tti_shard_match(node, rules, n_rules, in, out,
-                           "x and w must meet, and neither bias nor activation may follow a term");
+                           "x and w must match, and neither bias nor activation may follow a term");
 }
 
 /* Rows of the weight may be packed, such as those of queries, keys and values. */

@@ -116,9 +116,9 @@ static tutti_status matmul_wide_shard(const tti_node *node, const tti_placement 
                                       tti_placement *out) {
     static const tti_shard_rule rows[] = {{"dW", "d"}}, sums[] = {{"00", "P"}};
     if (has_rows(node)) return tti_shard_match(node, rows, 1, in, out, "only rows can be cut");
-    bool meet = tti_in_shape(node, 0)->n_dims == 2 && tti_attr_int(node, "trans_a") &&
-                !tti_attr_int(node, "trans_b");
-    return tti_shard_match(node, sums, meet ? 1 : 0, in, out, "rows and columns do not meet");
+    bool matches = tti_in_shape(node, 0)->n_dims == 2 && tti_attr_int(node, "trans_a") &&
+                   !tti_attr_int(node, "trans_b");
+    return tti_shard_match(node, sums, matches ? 1 : 0, in, out, "rows and columns do not match");
 }
 
 /* ---- linear and more ---- */

@@ -187,7 +187,7 @@ static tutti_status max_of_all(const tti_async_desc *d, int64_t *values, size_t 
     return tutti_comm_all_reduce(d->comm, values, values, n, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO);
 }
 
-tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm) {
+tutti_status tti_async_connect(tti_exec *exec, tutti_comm *comm) {
     tti_members members;
     if (tti_server_has_processes(tti_exec_server(exec)))
         return tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members);
@@ -273,7 +273,7 @@ static tutti_status train_stretch(const tti_async_desc *d, int64_t *step, bool *
     tti_server *server = tti_exec_server(d->exec);
     tti_server_rate(server, d->lr, d->user);
     TTI_TRY(
-        tti_async_meet(d->exec, d->comm)); /* afterwards the server has the initial parameters */
+        tti_async_connect(d->exec, d->comm)); /* afterwards the server has the initial parameters */
     TTI_TRY(tti_server_open(server, *step, tti_async_next_stop(d->b, *step)));
     TTI_TRY(take_batches(d, &requested));
     if (tti_server_has_left(d->exec)) TTI_TRY(look_on(d, &requested));

@@ -70,7 +70,7 @@ tutti_status tti_async_run(const tti_async_desc *desc, int64_t *step, bool *stop
 bool tti_async_leaves(tti_exec *exec, tutti_status st);
 
 /* Returns when all remaining workers have called it. */
-tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm);
+tutti_status tti_async_connect(tti_exec *exec, tutti_comm *comm);
 
 /* The batches that a worker evaluates: every n_present-th from index on; -1: none.  With backup
  * workers, its shards of all batches. */

@@ -285,7 +285,7 @@ static tutti_status prepare(worker_loop *s) {
     s->reporter.stages_busy = tti_exec_stages_busy(s->exec);
     /* Afterwards worker 0 has sent the loaded parameters to the server, and the others can evaluate
      * with them. */
-    if (is_async(s)) TTI_TRY(tti_async_meet(s->exec, d->comm));
+    if (is_async(s)) TTI_TRY(tti_async_connect(s->exec, d->comm));
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
     TTI_TRY(warn_of_few_cores(s));
     return warn_sharing(s);

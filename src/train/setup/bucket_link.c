@@ -22,7 +22,8 @@ static const double LATENCIES = 19;
 static const tti_bucket_link threads = {"threads of one process", 3e-6, 10e9, 20e-6, 0};
 static const tti_bucket_link processes = {"memory of one host", 4.5e-6, 9e9, 20e-6, 0};
 static const tti_bucket_link hosts = {"a network of hosts", 30e-6, 2.5e9, 20e-6, 0};
-static const tti_bucket_link devices_meet = {"devices with peer access", 5.2e-6, 335e9, 80e-6, 0};
+static const tti_bucket_link devices_connected = {"devices with peer access", 5.2e-6, 335e9, 80e-6,
+                                                  0};
 static const tti_bucket_link devices_net = {"devices of several hosts", 30e-6, 40e9, 80e-6, 0};
 static const tti_bucket_link compress = {"devices that compress", 25e-6, 140e9, 80e-6, 0};
 static const tti_bucket_link host_staged = {"devices through their host", 60e-6, 4.1e9, 40e-6, 0};
@@ -94,7 +95,7 @@ static void of_devices(const tti_job_config *c, const tti_devices *d, int n_work
     *out = ends_on_host  ? host_staged
            : compresses  ? compress
            : n_hosts > 1 ? devices_net
-                         : devices_meet;
+                         : devices_connected;
     if (strcmp(c->parallel.offload, "none") != 0)
         *out = to_host;
     else if (!ends_on_host && !compresses && n_hosts == 1 &&

@@ -47,7 +47,7 @@ static const int *hosts_of(const tti_device_peers *peers) {
     return at ? current->hosts : peers->hosts;
 }
 
-static tutti_status peers_meet(const tti_device_peers *peers, void **group) {
+static tutti_status peers_connect(const tti_device_peers *peers, void **group) {
     tti_device_peers given = *peers;
     given.hosts = peers->hosts ? hosts_of(peers) : NULL;
     TTI_TRY(look_for_peers(peers));

@@ -3,7 +3,7 @@
 #include "t.h"
 
 /* Rank 1's hello, as it is but for what change does to it. */
-static tutti_status meet(void (*change)(net_hello *)) {
+static tutti_status connect_two(void (*change)(net_hello *)) {
     net_hello peers[2];
     net_state s = {.rank = 0, .n_ranks = 2, .peers = peers};
     tti_net_introduce(0, &peers[0]);
@@ -30,22 +30,24 @@ static void without_an_end(net_hello *hello) {
 
 T_CASE(the_same_version) {
     T_UNUSED;
-    T_OK(meet(leave));
+    T_OK(connect_two(leave));
 }
 
 T_CASE(another_version) {
     T_UNUSED;
-    T_FAILS(meet(of_another_version), TUTTI_E_CONFIG,
+    T_FAILS(connect_two(of_another_version), TUTTI_E_CONFIG,
             "rank 1 on elsewhere is of tutti 9.8.7 (wire ");
-    T_FAILS(meet(of_another_version), TUTTI_E_CONFIG, " of " TUTTI_VERSION " (wire ");
-    T_FAILS(meet(of_another_version), TUTTI_E_CONFIG, "install the same version on every host");
-    T_FAILS(meet(of_another_wire), TUTTI_E_CONFIG, "rank 1 on ");
-    T_FAILS(meet(of_another_program), TUTTI_E_CONFIG, "rank 1 is another program than rank 0");
+    T_FAILS(connect_two(of_another_version), TUTTI_E_CONFIG, " of " TUTTI_VERSION " (wire ");
+    T_FAILS(connect_two(of_another_version), TUTTI_E_CONFIG,
+            "install the same version on every host");
+    T_FAILS(connect_two(of_another_wire), TUTTI_E_CONFIG, "rank 1 on ");
+    T_FAILS(connect_two(of_another_program), TUTTI_E_CONFIG,
+            "rank 1 is another program than rank 0");
 }
 
 T_CASE(texts_that_do_not_end) {
     T_UNUSED;
-    T_FAILS(meet(without_an_end), TUTTI_E_CONFIG, "rank 1 on hhhh");
+    T_FAILS(connect_two(without_an_end), TUTTI_E_CONFIG, "rank 1 on hhhh");
 }
 
 int main(void) {

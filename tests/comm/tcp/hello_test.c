@@ -10,7 +10,8 @@ static tti_link_desc desc_of(int rank, const char *token) {
 }
 
 /* What rank 2 hears from rank 1, each with its description. */
-static tutti_status meet(const tti_link_desc *one, const tti_link_desc *two, const bool *wanted) {
+static tutti_status connect_two(const tti_link_desc *one, const tti_link_desc *two,
+                                const bool *wanted) {
     tcp_challenge challenge;
     tcp_hello hello;
     tcp_answer answer;
@@ -23,31 +24,32 @@ static tutti_status meet(const tti_link_desc *one, const tti_link_desc *two, con
 T_CASE(those_who_belong_together) {
     T_UNUSED;
     tti_link_desc one = desc_of(1, "a secret"), two = desc_of(2, "a secret");
-    T_OK(meet(&one, &two, all_wanted));
+    T_OK(connect_two(&one, &two, all_wanted));
     one.token = two.token = NULL;
-    T_OK(meet(&one, &two, all_wanted));
+    T_OK(connect_two(&one, &two, all_wanted));
 }
 
 T_CASE(those_who_do_not) {
     T_UNUSED;
     bool nobody[TTI_MAX_RANKS] = {false};
     tti_link_desc one = desc_of(1, "a secret"), two = desc_of(2, "another secret");
-    T_FAILS(meet(&one, &two, all_wanted), TUTTI_E_CONFIG, "the token of rank 1 is not that of");
+    T_FAILS(connect_two(&one, &two, all_wanted), TUTTI_E_CONFIG,
+            "the token of rank 1 is not that of");
     two = desc_of(2, NULL);
-    T_FAILS(meet(&one, &two, all_wanted), TUTTI_E_CONFIG, "the token of rank 1");
+    T_FAILS(connect_two(&one, &two, all_wanted), TUTTI_E_CONFIG, "the token of rank 1");
     two = desc_of(2, "a secret");
     two.job = "j/1";
-    T_FAILS(meet(&one, &two, all_wanted), TUTTI_E_MISMATCH, "it is of job 'j/1', not 'j/0'");
+    T_FAILS(connect_two(&one, &two, all_wanted), TUTTI_E_MISMATCH, "it is of job 'j/1', not 'j/0'");
     two = desc_of(2, "a secret");
     two.n_ranks = 5;
-    T_FAILS(meet(&one, &two, all_wanted), TUTTI_E_MISMATCH,
+    T_FAILS(connect_two(&one, &two, all_wanted), TUTTI_E_MISMATCH,
             "rank 2 of 5 and looks for rank 1; this is");
     two = desc_of(1, "a secret");
-    T_FAILS(meet(&one, &two, all_wanted), TUTTI_E_MISMATCH, "it is rank 1 of 4");
+    T_FAILS(connect_two(&one, &two, all_wanted), TUTTI_E_MISMATCH, "it is rank 1 of 4");
     two = desc_of(-1, "a secret");
-    T_FAILS(meet(&one, &two, all_wanted), TUTTI_E_MISMATCH, "it is rank -1 of 4");
+    T_FAILS(connect_two(&one, &two, all_wanted), TUTTI_E_MISMATCH, "it is rank -1 of 4");
     two = desc_of(2, "a secret");
-    T_FAILS(meet(&one, &two, nobody), TUTTI_E_MISMATCH, "there is a rank 2 already");
+    T_FAILS(connect_two(&one, &two, nobody), TUTTI_E_MISMATCH, "there is a rank 2 already");
 }
 
 /* A recorded hello is worth nothing against a new challenge, nor a changed one against its own. */

@@ -126,7 +126,7 @@ tutti_status tti_nccl_make_id(tti_nccl_id *id) {
 
 /* ---- connecting the other ranks, in a separate thread ---- */
 
-typedef struct meeting {
+typedef struct connection {
     tti_nccl_id id;
     int rank, n_ranks, device;
     pthread_mutex_t mutex; /* guards what follows */
@@ -135,10 +135,10 @@ typedef struct meeting {
     ncclComm_t comm;
     int result;
     cudaError_t error;
-} meeting;
+} connection;
 
 /* Runs every call once, so that the connections are made: bytes [n_ranks + 1] of the device. */
-static int try_calls(const meeting *m, char *bytes, cudaStream_t stream) {
+static int try_calls(const connection *m, char *bytes, cudaStream_t stream) {
     int result = nccl.ncclAllReduce(bytes, bytes, 1, NCCL_FLOAT32, NCCL_SUM, m->comm, stream);
     if (result == NCCL_SUCCESS)
         result = nccl.ncclAllGather(bytes, bytes + 16, 16, NCCL_UINT8, m->comm, stream);
@@ -152,7 +152,7 @@ static int try_calls(const meeting *m, char *bytes, cudaStream_t stream) {
     return result == NCCL_SUCCESS ? nccl.ncclGroupEnd() : result;
 }
 
-static void warm_up(meeting *m) {
+static void warm_up(connection *m) {
     cudaStream_t stream = NULL;
     void *bytes = NULL;
     m->error = cudaMalloc(&bytes, 16 * ((size_t)m->n_ranks + 1));
@@ -164,15 +164,15 @@ static void warm_up(meeting *m) {
     cudaFree(bytes);
 }
 
-static void forget(meeting *m) {
+static void forget(connection *m) {
     pthread_cond_destroy(&m->changed);
     pthread_mutex_destroy(&m->mutex);
     free(m);
 }
 
-/* The last of the two threads frees the meeting. */
-static void *meet(void *arg) {
-    meeting *m = arg;
+/* The last of the two threads frees the connection. */
+static void *connect_ranks(void *arg) {
+    connection *m = arg;
     m->error = cudaSetDevice(m->device);
     if (m->error == cudaSuccess)
         m->result = nccl.ncclCommInitRank(&m->comm, m->n_ranks, m->id, m->rank);
@@ -186,10 +186,10 @@ static void *meet(void *arg) {
     return NULL;
 }
 
-static tutti_status start(const tti_nccl_id *id, int rank, int n_ranks, meeting **out) {
+static tutti_status start(const tti_nccl_id *id, int rank, int n_ranks, connection **out) {
     pthread_t thread;
     pthread_condattr_t attr;
-    meeting *m = calloc(1, sizeof *m);
+    connection *m = calloc(1, sizeof *m);
     if (!m) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     m->id = *id;
     m->rank = rank;
@@ -200,7 +200,7 @@ static tutti_status start(const tti_nccl_id *id, int rank, int n_ranks, meeting 
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&m->changed, &attr);
     pthread_condattr_destroy(&attr);
-    if (pthread_create(&thread, NULL, meet, m) != 0) {
+    if (pthread_create(&thread, NULL, connect_ranks, m) != 0) {
         forget(m);
         return tti_fail(TUTTI_E_NOMEM, "cuda: cannot start a thread");
     }
@@ -209,8 +209,8 @@ static tutti_status start(const tti_nccl_id *id, int rank, int n_ranks, meeting 
     return TUTTI_OK;
 }
 
-/* False: the time was over, and the meeting's own thread forgets it. */
-static bool wait_for(meeting *m, int timeout_ms) {
+/* False: the time was over, and the connection's own thread forgets it. */
+static bool wait_for(connection *m, int timeout_ms) {
     struct timespec end;
     clock_gettime(CLOCK_MONOTONIC, &end);
     end.tv_sec += timeout_ms / 1000;
@@ -228,7 +228,7 @@ static bool wait_for(meeting *m, int timeout_ms) {
 
 tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int timeout_ms,
                              tti_nccl **out) {
-    meeting *m = NULL;
+    connection *m = NULL;
     *out = NULL;
     TTI_TRY(start(id, rank, n_ranks, &m));
     int64_t start_ns = tti_now_ns();

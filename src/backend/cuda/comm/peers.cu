@@ -45,14 +45,14 @@ __global__ void __launch_bounds__(SUM_THREADS)
                      int n_to) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
-    tti_meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 1);
     sum_units<N>(v.terms, 0, v.terms.n, first, last, [&](size_t unit, float4 sum) {
         for (int r = 0; r < n_to; r++) {
             int to = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
             ((float4 *)v.sum[to])[unit] = sum;
         }
     });
-    tti_meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
                         const __grid_constant__ tti_peers_leaves l) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
-    tti_meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 1);
     for (int p = 0; p < l.n_parts; p++)
         for (int k = 0; k < l.n_leaves; k++) {
             size_t first = l.part[p].first / 4, n = l.part[p].n_elems / 4;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
             sum_units<N>(v.terms, l.first[k], l.first[k] + l.n_terms[k], first, first + n,
                          [&](size_t unit, float4 sum) { to[unit - first] = sum; });
         }
-    tti_meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
     size_t step = (size_t)gridDim.x * blockDim.x;
-    tti_meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 1);
 #pragma unroll 4
     for (size_t i = first + (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < last; i += step) {
         float4 sum = sum_low<T, N>(v.terms, i);
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
             ((float4 *)v.sum[to])[i] = sum;
         }
     }
-    tti_meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
@@ -143,12 +143,12 @@ __global__ void __launch_bounds__(SUM_THREADS)
                        const __grid_constant__ tti_peers_parts p) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
-    tti_meet_timed(v, TTI_CHANNEL_SUM, epoch + 1);
+    tti_peers_barrier_timed(v, TTI_CHANNEL_SUM, epoch + 1);
     for (int i = 0; i < p.n; i++) {
         int from = p.first + i < p.n ? p.first + i : p.first + i - p.n;
         fetch_units(p.part[from].from, p.part[from].to, p.part[from].n_elems / 4);
     }
-    tti_meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(GATHER_THREADS)
             size_t i = base + k;
             mine[k] = i >= first && i < last ? words[i] : 0;
         }
-        tti_meet_timed(v, TTI_CHANNEL_GATHER, epoch + 1);
+        tti_peers_barrier_timed(v, TTI_CHANNEL_GATHER, epoch + 1);
         for (uint32_t k = threadIdx.x; k < TTI_PEERS_SEGMENT && base + k < n; k += GATHER_THREADS) {
             uint32_t all = 0;
             for (int r = 0; r < v.n_ranks; r++)
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(GATHER_THREADS)
         }
         epoch++;
     }
-    tti_meet(v, TTI_CHANNEL_GATHER, epoch + 1);
+    tti_peers_barrier(v, TTI_CHANNEL_GATHER, epoch + 1);
     if (threadIdx.x == 0) *counter = epoch + 1;
 }
 
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(GATHER_THREADS)
     for (size_t k = threadIdx.x; k < n_mine * run.n_elems; k += GATHER_THREADS)
         mine[k] =
             __float_as_uint(j.in[k / run.n_elems][place_of(run, j.of_moments, k % run.n_elems)]);
-    tti_meet_timed(v, TTI_CHANNEL_GATHER, epoch + 1);
+    tti_peers_barrier_timed(v, TTI_CHANNEL_GATHER, epoch + 1);
     for (size_t k = threadIdx.x; k < n_all * run.n_elems; k += GATHER_THREADS) {
         int shard = (int)(k / run.n_elems), r = 0;
         while (shard >= j.bounds[r + 1]) r++;

@@ -18,7 +18,7 @@ static __device__ __noinline__ bool tti_is_hopeless(const tti_peers_view &v, uin
     return true;
 }
 
-/* ---- meetings of the same blocks of all ranks ---- */
+/* ---- barriers of the same blocks of all ranks ---- */
 
 /* Announces that this block has reached a barrier; called by one thread per rank, after
  * __syncthreads. */
@@ -39,7 +39,8 @@ __device__ __forceinline__ void tti_await(const tti_peers_view &v, int channel, 
 }
 
 /* Returns when the same block of every rank has reached this barrier. */
-__device__ __forceinline__ void tti_meet(const tti_peers_view &v, int channel, uint32_t epoch) {
+__device__ __forceinline__ void tti_peers_barrier(const tti_peers_view &v, int channel,
+                                                  uint32_t epoch) {
     __syncthreads();
     if (threadIdx.x < v.n_ranks) {
         tti_arrive(v, channel, epoch);
@@ -50,11 +51,11 @@ __device__ __forceinline__ void tti_meet(const tti_peers_view &v, int channel, u
 
 /* The same, and adds up how long the first block waited; the addition's result is not needed, so it
  * does not block.  Returns it to that block's first thread. */
-__device__ __forceinline__ uint64_t tti_meet_timed(const tti_peers_view &v, int channel,
-                                                   uint32_t epoch) {
+__device__ __forceinline__ uint64_t tti_peers_barrier_timed(const tti_peers_view &v, int channel,
+                                                            uint32_t epoch) {
     bool counts = blockIdx.x == 0 && threadIdx.x == 0;
     uint64_t start = counts ? tti_now_ns() : 0;
-    tti_meet(v, channel, epoch);
+    tti_peers_barrier(v, channel, epoch);
     if (!counts) return 0;
     uint64_t waited = tti_now_ns() - start;
     atomicAdd((unsigned long long *)&v.arena[v.rank]->waited_ns[channel],

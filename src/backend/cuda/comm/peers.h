@@ -42,13 +42,13 @@ typedef struct tti_peers_p2p {
 /* The memory that every rank shares with the others: one allocation, zero in the beginning. */
 typedef struct tti_peers_arena {
     uint32_t flags[TTI_N_CHANNELS][TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* [from]: written by it */
-    uint32_t epochs[TTI_N_CHANNELS][TTI_PEERS_BLOCKS];               /* its own: meetings so far */
+    uint32_t epochs[TTI_N_CHANNELS][TTI_PEERS_BLOCKS];               /* its own: barriers so far */
     uint32_t staging[TTI_PEERS_BLOCKS][2][TTI_PEERS_SEGMENT];
     uint32_t numbers[TTI_PEERS_BLOCKS][TTI_PEERS_NUMBERS]
                     [4];                             /* numbers, halves followed by epochs */
     uint64_t tp_flags[TTI_TP_BLOCKS][TTI_PEERS_MAX]; /* as flags, of tp.cu */
     uint64_t tp_epochs[TTI_TP_BLOCKS];
-    uint64_t brought; /* meetings of the other of two when its rows had come, copied there */
+    uint64_t brought; /* barriers of the other of two when its rows had come, copied there */
     tti_peers_p2p p2p;
     uint64_t waited_ns[TTI_N_CHANNELS]; /* its own, so far: of the first block, for the others */
 } tti_peers_arena;

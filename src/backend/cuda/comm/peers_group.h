@@ -1,4 +1,4 @@
-/* peers_group.h - the connected devices: peers_meet.c makes a group and peers.c uses it. */
+/* peers_group.h - the connected devices: peers_connect.c makes a group and peers.c uses it. */
 #ifndef TTI_CUDA_PEERS_GROUP_H
 #define TTI_CUDA_PEERS_GROUP_H
 

@@ -10,7 +10,7 @@ namespace {
 /* Rows of the own part, blocks of n_rows. */
 struct tp_rows {
     static constexpr int TERMS = TTI_NORM_RANKS;
-    static constexpr bool MEETS = true;
+    static constexpr bool HAS_BARRIER = true;
     tti_peers_view view;
     const void *terms[TERMS];
     void *whole[TERMS];
@@ -44,7 +44,7 @@ struct tp_rows {
     }
 };
 
-static_assert((int)BLOCKS <= (int)TTI_TP_BLOCKS, "all blocks meet");
+static_assert((int)BLOCKS <= (int)TTI_TP_BLOCKS, "all blocks wait for each other");
 
 template <class T>
 cudaError_t load_all() {

@@ -348,7 +348,7 @@ __device__ __forceinline__ void finish_stats(point_shared<COLS, STATS> &s, const
     store_moments<COLS>(s.sums[w.team], w, job, n, at.row, at.col);
 }
 
-/* ---- the gradient meets the other one ---- */
+/* ---- the gradient is added to the other one ---- */
 
 /* Bits of the mask for this thread's rows of a tile: [half][h][slice], 64 columns each. */
 template <int COLS>

@@ -5,7 +5,7 @@ namespace {
 
 struct whole_rows {
     static constexpr int TERMS = 1;
-    static constexpr bool MEETS = false;
+    static constexpr bool HAS_BARRIER = false;
     __device__ bool is_far(int) const { return false; }
     __device__ const void *term(const tti_cuda_norm_grad &a, int) const { return a.dy.at; }
     __device__ int place(int, int, int at, int) const { return at; }

@@ -40,7 +40,7 @@ struct row_team {
         THREADS = TEAMS * W * WARP,
         N_READ = DY + R::TERMS,
         SLOT = N_READ * ROWS * THREADS, /* vectors of a turn */
-        MEET = 2 * W * 2 * ROWS         /* floats of a team: [turn % 2][W][2 ROWS] */
+        TEAM_FLOATS = 2 * W * 2 * ROWS  /* floats of a team: [turn % 2][W][2 ROWS] */
     };
 };
 
@@ -88,9 +88,9 @@ template <int THREADS, class R>
 __device__ __forceinline__ auto begin_copies(const tti_cuda_norm_grad &a, const R &rows,
                                              const seat &t, turn_at &ahead, turn_at step,
                                              uint4 *slots, int n) {
-    enum { SLOT = (DY + R::TERMS) * ROWS * THREADS, REST = R::MEETS ? FAR : ALL };
+    enum { SLOT = (DY + R::TERMS) * ROWS * THREADS, REST = R::HAS_BARRIER ? FAR : ALL };
     turn_at first = ahead;
-    if constexpr (R::MEETS)
+    if constexpr (R::HAS_BARRIER)
         for (int s = 0; s < n; s++, first.row -= step.row, first.at -= step.at)
             copy_rows<THREADS, NEAR>(a, rows, t, first, slots + s * SLOT);
     auto begun = rows.begin();
@@ -144,7 +144,7 @@ __device__ __forceinline__ void warp_sums(int lane, float (&x)[N]) {
 
 /* All threads of a team. */
 template <int W>
-__device__ __forceinline__ void meet_team(const seat &t) {
+__device__ __forceinline__ void team_barrier(const seat &t) {
     if (W == 1)
         __syncwarp();
     else
@@ -158,7 +158,7 @@ __device__ __forceinline__ void team_sums(const seat &t, float *shared, float (&
     int lane = t.thread % WARP, each = WARP / N;
     warp_sums(lane, x);
     if (lane % each == 0) shared[t.thread / WARP * N + lane / each] = x[0];
-    meet_team<W>(t);
+    team_barrier<W>(t);
     const float4 *of_warp = reinterpret_cast<const float4 *>(shared);
     float4 sum = of_warp[0];
 #pragma unroll
@@ -233,10 +233,10 @@ __device__ __forceinline__ uint4 read_dy(const uint4 *from, int r) {
     return *reinterpret_cast<const uint4 *>(&sum);
 }
 
-/* A turn, whose copies are there.  from: as copy_rows; meet: as team_sums. */
+/* A turn, whose copies are there.  from: as copy_rows; team_floats: as team_sums. */
 template <class T, int W, class R>
 __device__ __forceinline__ void do_rows(const tti_cuda_norm_grad &a, const R &rows, const seat &t,
-                                        turn_at turn, const uint4 *from, float *meet,
+                                        turn_at turn, const uint4 *from, float *team_floats,
                                         const scales &scale, const float (&gamma)[V],
                                         float (&sums)[N_SUMS][V]) {
     const int APART = row_team<W, R>::THREADS;
@@ -248,7 +248,7 @@ __device__ __forceinline__ void do_rows(const tti_cuda_norm_grad &a, const R &ro
         raw.x.v[r] = from[(X * ROWS + r) * APART];
     }
     add_rows<T>(raw, scale, gamma, both);
-    team_sums<W>(t, meet, both);
+    team_sums<W>(t, team_floats, both);
     forget(raw.dy);
     forget(raw.x);
 #pragma unroll
@@ -286,7 +286,7 @@ __device__ __forceinline__ void leave(const float (&sums)[N_SUMS][V], const seat
         }
 }
 
-/* Shared memory: vectors [stages][SLOT], then floats [TEAMS][MEET]. */
+/* Shared memory: vectors [stages][SLOT], then floats [TEAMS][TEAM_FLOATS]. */
 template <class T, int W, class R>
 __global__ void __launch_bounds__(row_team<W, R>::THREADS, 1)
     norm_low_grad(tti_cuda_norm_grad a, const __grid_constant__ R rows, int stages) {
@@ -301,7 +301,8 @@ __global__ void __launch_bounds__(row_team<W, R>::THREADS, 1)
     turn.at = turn.row * n + t.thread;
     ahead = turn;
     uint4 *mine = memory + threadIdx.x;
-    float *meet = reinterpret_cast<float *>(memory + stages * c::SLOT) + t.team * c::MEET;
+    float *team_floats =
+        reinterpret_cast<float *>(memory + stages * c::SLOT) + t.team * c::TEAM_FLOATS;
     float sums[N_SUMS][V] = {}, gamma[V];
     scales now, next;
     tti_let_next_start();
@@ -319,10 +320,10 @@ __global__ void __launch_bounds__(row_team<W, R>::THREADS, 1)
         read_scales(a, turn.row - row_step, next);
         wait_copies(stages);
         if (turn.row >= 0)
-            do_rows<T, W>(a, rows, t, turn, mine + slot * c::SLOT, meet + odd * (c::MEET / 2), now,
-                          gamma, sums);
+            do_rows<T, W>(a, rows, t, turn, mine + slot * c::SLOT,
+                          team_floats + odd * (c::TEAM_FLOATS / 2), now, gamma, sums);
         else
-            meet_team<W>(t);
+            team_barrier<W>(t);
         now = next;
         turn.row -= row_step, turn.at -= at_step;
         ahead.row -= row_step, ahead.at -= at_step;
@@ -363,12 +364,12 @@ unsigned blocks_of(size_t n_rows) {
 template <class T, int W, class R>
 cudaError_t launch(const tti_cuda_norm_grad *a, const R &rows, cudaStream_t stream) {
     typedef row_team<W, R> c;
-    size_t slot = c::SLOT * sizeof(uint4), meet = c::TEAMS * c::MEET * sizeof(float);
+    size_t slot = c::SLOT * sizeof(uint4), team_floats = c::TEAMS * c::TEAM_FLOATS * sizeof(float);
     static_assert(c::SLOT * sizeof(uint4) * LEAST_STAGES >= N_SUMS * c::THREADS * V * sizeof(float),
                   "sums fit where rows were");
     int stages = MOST_STAGES;
-    while (stages > LEAST_STAGES && most_shared() < stages * slot + meet) stages--;
-    size_t n_bytes = (size_t)stages * slot + meet;
+    while (stages > LEAST_STAGES && most_shared() < stages * slot + team_floats) stages--;
+    size_t n_bytes = (size_t)stages * slot + team_floats;
     unsigned n_blocks = blocks_of(a->rows.n_rows);
     cudaError_t error = tti_make_room((const void *)norm_low_grad<T, W, R>, n_bytes);
     if (error != cudaSuccess) return error;

@@ -5,7 +5,7 @@
 #include "backend/cuda/runtime/device.h"
 
 /* Every device fetches all terms of the others, which is worth it as long as that takes less time
- * than a kernel and a meeting do: two H200 gain 3.4 us of 12.4 with a thousand elements, 2.7
+ * than a kernel and a barrier do: two H200 gain 3.4 us of 12.4 with a thousand elements, 2.7
  * of 15.8 with 256 Ki, and lose 0.9 of a step with 412 Ki (lenet). */
 enum { MOST_BYTES = 1 << 20 };
 

@@ -50,7 +50,7 @@ __device__ __forceinline__ double hear(const tti_peers_view &v, const uint32_t *
     return __longlong_as_double((long long)((uint64_t)high << 32 | low));
 }
 
-/* How long the first block has waited for the others, as tti_meet_timed has it. */
+/* How long the first block has waited for the others, as tti_peers_barrier_timed has it. */
 __device__ __forceinline__ void note_wait(const tti_peers_view &v, const tti_update_view &u,
                                           uint64_t start) {
     uint64_t waited = tti_now_ns() - start;

@@ -49,8 +49,8 @@ tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const f
 void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems);
 
 /* peers.c: the devices of a job. */
-tutti_status tti_cuda_peers_meet(const tti_device_peers *peers, void **group);
-void tti_cuda_peers_part(void *group);
+tutti_status tti_cuda_peers_connect(const tti_device_peers *peers, void **group);
+void tti_cuda_peers_disconnect(void *group);
 void tti_cuda_peers_describe(const void *group, tti_str *str);
 bool tti_cuda_peers_are_linked(const void *group);
 tutti_status tti_cuda_peers_sum(void *group, size_t first, size_t n_elems, bool overlapped);

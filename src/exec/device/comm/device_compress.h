@@ -19,7 +19,7 @@ bool tti_device_compress_can(const tti_exec_desc *desc, int n_ranks);
 size_t tti_device_compress_bytes(const tti_exec_desc *desc, int n_ranks);
 
 /* peers: those that add everything else, borrowed for the call; with is their group, which parts
- * later.  TUTTI_E_UNSUPPORTED on all of them: as of peers_meet.  Collective; on success *out is
+ * later.  TUTTI_E_UNSUPPORTED on all of them: as of connect.  Collective; on success *out is
  * owned by the caller, and borrows x. */
 tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *peers, void *with,
                                         tti_device_compress **out);

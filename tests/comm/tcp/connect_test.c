@@ -1,5 +1,5 @@
-/* meet_test.c - ranks that meet at an address: strangers at the door, missing ranks, taken ports,
- * and what a rank hears of one that leaves, fails or dies. */
+/* connect_test.c - ranks that connect at an address: strangers that connect, missing ranks, taken
+ * ports, and what a rank hears of one that leaves, fails or dies. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -45,8 +45,8 @@ static tutti_comm_desc desc_of(int rank, int n_ranks, int timeout_ms) {
                              .job = "a job"};
 }
 
-/* The meeting alone, with little patience beside its timeout. */
-static tutti_status meet_hastily(const tutti_comm_desc *d) {
+/* The connection alone, with little patience beside its timeout. */
+static tutti_status connect_hastily(const tutti_comm_desc *d) {
     tcp_state *s;
     TTI_TRY(tti_tcp_new(&(tti_link_desc){.rank = d->rank,
                                          .n_ranks = d->n_ranks,
@@ -56,12 +56,12 @@ static tutti_status meet_hastily(const tutti_comm_desc *d) {
                                          .job = d->job},
                         &s));
     s->resolve_ms = s->slack_ms = 50;
-    tutti_status st = tti_tcp_meet(s);
+    tutti_status st = tti_tcp_connect_ranks(s);
     tti_tcp_close(s, false);
     return st;
 }
 
-static const char *meet_and_add(int rank, int n_ranks, void *arg) {
+static const char *connect_and_add(int rank, int n_ranks, void *arg) {
     (void)arg;
     tutti_comm *comm;
     float one = 1;
@@ -77,9 +77,9 @@ T_CASE(through_a_port) {
     T_UNUSED;
     for (int n = 2; n <= 4; n++) {
         choose_address();
-        t_ranks(n, meet_and_add, NULL);
+        t_ranks(n, connect_and_add, NULL);
     }
-    if (choose_address_like("[::1]:1")) t_ranks(3, meet_and_add, NULL);
+    if (choose_address_like("[::1]:1")) t_ranks(3, connect_and_add, NULL);
 }
 
 /* Raised by a rank or a stranger when it has done what the others wait for. */
@@ -117,7 +117,7 @@ static void *be_strange(void *arg) {
 
 static const char *come_late(int rank, int n_ranks, void *arg) {
     if (rank != 0) COMM_TRUE(await_done(40));
-    return meet_and_add(rank, n_ranks, arg);
+    return connect_and_add(rank, n_ranks, arg);
 }
 
 T_CASE(strangers_hold_nobody_up) {
@@ -158,18 +158,18 @@ T_CASE(missing_ranks_are_named) {
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_UNSUPPORTED, "no token was given");
     desc = desc_of(1, 2, 300);
     desc.address = "no-such-host.invalid:5"; /* it may come to be one */
-    T_FAILS(meet_hastily(&desc), TUTTI_E_TIMEOUT, "no host 'no-such-host.invalid'");
+    T_FAILS(connect_hastily(&desc), TUTTI_E_TIMEOUT, "no host 'no-such-host.invalid'");
     desc.rank = 0;
-    T_FAILS(meet_hastily(&desc), TUTTI_E_CONFIG, "cannot listen at no-such-host.inv");
+    T_FAILS(connect_hastily(&desc), TUTTI_E_CONFIG, "cannot listen at no-such-host.inv");
 }
 
-/* As many as are heard, and none says a word; what they had of the door goes to who speaks. */
+/* As many as are heard, and none says a word; their places go to a caller that speaks. */
 static const char *wait_behind_the_silent(int rank, int n_ranks, void *arg) {
     enum { N_SILENT = 64 };
     tcp_address a;
     tcp_place place;
     int fds[N_SILENT], n;
-    if (rank == 0) return meet_and_add(rank, n_ranks, arg);
+    if (rank == 0) return connect_and_add(rank, n_ranks, arg);
     COMM_OK(tti_tcp_parse(address, &a));
     COMM_OK(tti_tcp_resolve(&a, a.first, &place, 1, &n));
     for (int i = 0; i < N_SILENT;) {
@@ -181,7 +181,7 @@ static const char *wait_behind_the_silent(int rank, int n_ranks, void *arg) {
         COMM_TRUE(poll(&one, 1, 10000) == 1);
     }
     int64_t start_ns = tti_now_ns();
-    const char *failure = meet_and_add(rank, n_ranks, arg);
+    const char *failure = connect_and_add(rank, n_ranks, arg);
     for (int i = 0; i < N_SILENT; i++) close(fds[i]);
     COMM_TRUE(tti_now_ns() - start_ns < 2000 * TTI_NS_PER_MS);
     return failure;
@@ -222,7 +222,7 @@ static const char *come_twice(int rank, int n_ranks, void *arg) {
     } else if (rank == 2) {
         COMM_TRUE(await_done(1));
     }
-    return meet_and_add(rank, n_ranks, arg);
+    return connect_and_add(rank, n_ranks, arg);
 }
 
 T_CASE(a_rank_that_is_restarted_while_the_others_come) {
@@ -233,7 +233,7 @@ T_CASE(a_rank_that_is_restarted_while_the_others_come) {
 }
 
 /* Rank 1 dies when all have come to rank 0, before rank 2 has met it. */
-static const char *meet_a_dead_one(int rank, int n_ranks, void *arg) {
+static const char *connect_to_a_dead_one(int rank, int n_ranks, void *arg) {
     (void)arg;
     tutti_comm *comm;
     tutti_comm_desc desc = desc_of(rank, n_ranks, 20000);
@@ -251,17 +251,17 @@ static const char *meet_a_dead_one(int rank, int n_ranks, void *arg) {
     return NULL;
 }
 
-T_CASE(a_rank_that_dies_while_the_others_meet) {
+T_CASE(a_rank_that_dies_while_the_others_connect) {
     T_UNUSED;
     choose_address();
-    t_ranks(3, meet_a_dead_one, NULL);
+    t_ranks(3, connect_to_a_dead_one, NULL);
 }
 
 /* Rank 0 lets rank 1 in and says nothing more. */
 static const char *be_let_in_and_forgotten(int rank, int n_ranks, void *arg) {
     tutti_comm_desc d = desc_of(rank, n_ranks, *(const int *)arg);
     if (rank == 1) {
-        COMM_FAILS(meet_hastily(&d), TUTTI_E_TIMEOUT, "let rank 1 in, but did not report");
+        COMM_FAILS(connect_hastily(&d), TUTTI_E_TIMEOUT, "let rank 1 in, but did not report");
         return NULL;
     }
     tti_link_desc desc = {.n_ranks = n_ranks, .token = d.token, .job = d.job};
@@ -498,9 +498,9 @@ static const char *expect_taken(int rank, int n_ranks, void *arg) {
     return NULL;
 }
 
-static void meet_with_squatter(const char *with_token, int n_taken,
-                               const char *(*fn)(int, int, void *)) {
-    snprintf(address, sizeof address, "unix:tutti-meet-%d", getpid());
+static void connect_with_squatter(const char *with_token, int n_taken,
+                                  const char *(*fn)(int, int, void *)) {
+    snprintf(address, sizeof address, "unix:tutti-connect-%d", getpid());
     squatter s = start_squatter(n_taken);
     token = with_token;
     t_ranks(3, fn, NULL);
@@ -512,9 +512,9 @@ static void meet_with_squatter(const char *with_token, int n_taken,
 T_CASE(names_taken_by_another_user) {
     T_UNUSED;
     if (geteuid() != 0) skip();
-    meet_with_squatter("sixteen and more", TCP_UNIX_PLACES, meet_and_add);
-    meet_with_squatter(NULL, TCP_UNIX_PLACES - 1, meet_and_add);
-    meet_with_squatter(NULL, TCP_UNIX_PLACES, expect_taken);
+    connect_with_squatter("sixteen and more", TCP_UNIX_PLACES, connect_and_add);
+    connect_with_squatter(NULL, TCP_UNIX_PLACES - 1, connect_and_add);
+    connect_with_squatter(NULL, TCP_UNIX_PLACES, expect_taken);
 }
 
 /* A job of the same user at the same name is no stranger: the second one is refused. */
@@ -522,13 +522,13 @@ T_CASE(a_name_taken_by_this_user) {
     T_UNUSED;
     tcp_address a;
     tcp_place places[TCP_UNIX_PLACES];
-    snprintf(address, sizeof address, "unix:tutti-meet-%d", getpid());
+    snprintf(address, sizeof address, "unix:tutti-connect-%d", getpid());
     T_OK(tti_tcp_parse(address, &a));
     tti_tcp_unix_places(&a, token, 0, places);
     int fd = tti_tcp_listen_unix(places);
     assert_true(fd >= 0);
     tutti_comm_desc desc = desc_of(0, 2, 300);
-    T_FAILS(meet_hastily(&desc), TUTTI_E_CONFIG, "another job of this name");
+    T_FAILS(connect_hastily(&desc), TUTTI_E_CONFIG, "another job of this name");
     close(fd);
 }
 
@@ -539,7 +539,7 @@ int main(void) {
         cmocka_unit_test(missing_ranks_are_named),
         cmocka_unit_test(the_silent_give_way),
         cmocka_unit_test(a_rank_that_is_restarted_while_the_others_come),
-        cmocka_unit_test(a_rank_that_dies_while_the_others_meet),
+        cmocka_unit_test(a_rank_that_dies_while_the_others_connect),
         cmocka_unit_test(a_rank_0_that_falls_silent),
         cmocka_unit_test(a_port_of_others_in_the_range),
         cmocka_unit_test(a_taken_port),

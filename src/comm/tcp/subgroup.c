@@ -1,8 +1,8 @@
-/* part.c - separate connections between some ranks, next to those of the whole.
+/* subgroup.c - separate connections between some ranks, next to those of the whole.
  *
- * A rank to which others of the part connect listens at the address by which they first reached it,
- * on any port, and sends the port through the connections of the whole.  They prove again that they
- * know the token, and listeners are closed when all have connected. */
+ * A rank to which others of the subgroup connect listens at the address by which they first reached
+ * it, on any port, and sends the port through the connections of the whole.  They prove again that
+ * they know the token, and listeners are closed when all have connected. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -27,17 +27,18 @@ static tutti_status end_of(const tcp_state *whole, int rank, bool other, tcp_pla
 
 /* Listens where the first rank above came to; *place: that, with the port.  A name of a unix socket
  * is found by the kernel. */
-static tutti_status listen_for_part(const tti_link_part *desc, tcp_part *part, tcp_place *place) {
+static tutti_status listen_for_subgroup(const tti_link_subgroup *desc, tcp_subgroup *subgroup,
+                                        tcp_place *place) {
     int first = desc->index + 1;
     while (first < desc->n_members && !desc->with[first]) first++;
     if (first >= desc->n_members) return TUTTI_OK;
-    TTI_TRY(end_of(part->whole, desc->members[first], false, place));
+    TTI_TRY(end_of(subgroup->whole, desc->members[first], false, place));
     if (place->at.ss_family == AF_UNIX) place->n_bytes = sizeof place->at.ss_family;
     tti_tcp_set_port(place, 0);
-    part->listener = tti_tcp_listen(place);
-    if (part->listener < 0) return fail_socket("cannot listen");
+    subgroup->listener = tti_tcp_listen(place);
+    if (subgroup->listener < 0) return fail_socket("cannot listen");
     place->n_bytes = sizeof place->at;
-    if (getsockname(part->listener, (struct sockaddr *)&place->at, &place->n_bytes) != 0)
+    if (getsockname(subgroup->listener, (struct sockaddr *)&place->at, &place->n_bytes) != 0)
         return fail_socket("getsockname");
     return TUTTI_OK;
 }
@@ -57,7 +58,8 @@ static tutti_status check_place(const tcp_state *whole, int rank, tcp_place *pla
     return TUTTI_OK;
 }
 
-static tutti_status send_places(const tti_link_part *desc, tcp_part *part, const tcp_place *mine) {
+static tutti_status send_places(const tti_link_subgroup *desc, tcp_subgroup *subgroup,
+                                const tcp_place *mine) {
     tti_message messages[TTI_MAX_RANKS];
     int n = 0;
     for (int i = 0; i < desc->n_members; i++) {
@@ -65,29 +67,30 @@ static tutti_status send_places(const tti_link_part *desc, tcp_part *part, const
         bool is_above = i > desc->index;
         messages[n++] = (tti_message){.peer = desc->members[i],
                                       .out = is_above ? mine : NULL,
-                                      .in = is_above ? NULL : &part->places[i],
+                                      .in = is_above ? NULL : &subgroup->places[i],
                                       .n_bytes = sizeof *mine};
     }
-    TTI_TRY(tti_tcp_move(part->whole, messages, n));
+    TTI_TRY(tti_tcp_move(subgroup->whole, messages, n));
     for (int i = 0; i < desc->index; i++)
-        if (desc->with[i]) TTI_TRY(check_place(part->whole, desc->members[i], &part->places[i]));
+        if (desc->with[i])
+            TTI_TRY(check_place(subgroup->whole, desc->members[i], &subgroup->places[i]));
     return TUTTI_OK;
 }
 
-static tutti_status meet(tcp_state *whole, const tti_link_part *desc, tcp_state *s) {
-    tcp_part part = {.whole = whole, .with = desc->with, .listener = -1};
+static tutti_status connect_members(tcp_state *whole, const tti_link_subgroup *desc, tcp_state *s) {
+    tcp_subgroup subgroup = {.whole = whole, .with = desc->with, .listener = -1};
     tcp_place mine = {0};
-    tutti_status st = listen_for_part(desc, &part, &mine);
-    if (st == TUTTI_OK) st = send_places(desc, &part, &mine);
-    if (st == TUTTI_OK) return tti_tcp_meet_part(s, &part);
-    if (part.listener >= 0) close(part.listener);
+    tutti_status st = listen_for_subgroup(desc, &subgroup, &mine);
+    if (st == TUTTI_OK) st = send_places(desc, &subgroup, &mine);
+    if (st == TUTTI_OK) return tti_tcp_connect_subgroup(s, &subgroup);
+    if (subgroup.listener >= 0) close(subgroup.listener);
     return st;
 }
 
-tutti_status tti_tcp_split(void *state, const tti_link_part *desc, void **out) {
+tutti_status tti_tcp_split(void *state, const tti_link_subgroup *desc, void **out) {
     tcp_state *whole = state, *s;
     char job[sizeof whole->job];
-    /* The end counts, where it must be cut: parts of parts differ there. */
+    /* The end counts, where it must be cut: subgroups of subgroups differ there. */
     int n_kept = (int)sizeof job - 16;
     size_t n_job = strlen(whole->job);
     const char *tail = n_job > (size_t)n_kept ? whole->job + n_job - n_kept : whole->job;
@@ -101,7 +104,7 @@ tutti_status tti_tcp_split(void *state, const tti_link_part *desc, void **out) {
     TTI_TRY(tti_tcp_new(&link, &s));
     s->desc.job = s->job;
     memcpy(s->shown, desc->shown, (size_t)desc->n_members * sizeof *s->shown);
-    tutti_status st = meet(whole, desc, s);
+    tutti_status st = connect_members(whole, desc, s);
     if (st != TUTTI_OK) {
         tti_tcp_close(s, false);
         return st;

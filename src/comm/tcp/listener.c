@@ -1,4 +1,5 @@
-/* door.c - the accepting side: several callers at a time are authenticated, strangers are rejected.
+/* listener.c - the accepting side: several callers at a time are authenticated, strangers are
+ * rejected.
  *
  * A caller has three seconds to identify itself, and at most 64 are served at a time: the next one
  * replaces the one that has been silent longest.  So port scanners cannot keep a rank waiting. */
@@ -24,7 +25,7 @@ typedef struct caller {
     tcp_hello hello;
 } caller;
 
-typedef struct door {
+typedef struct acceptor {
     const tti_link_desc *desc;
     int listener;
     bool *wanted;
@@ -33,29 +34,29 @@ typedef struct door {
     caller callers[MAX_CALLERS];
     int n_callers, n_refused;
     char refused[400]; /* the last one that was, and why */
-} door;
+} acceptor;
 
-static void note_refusal(door *d, const caller *c, const char *why) {
+static void note_refusal(acceptor *d, const caller *c, const char *why) {
     char from[128];
     d->n_refused++;
     snprintf(d->refused, sizeof d->refused, "%s: %s",
              tti_tcp_place_text(&c->from, from, sizeof from), why);
 }
 
-static void send_away(door *d, int i, const char *why) {
+static void send_away(acceptor *d, int i, const char *why) {
     note_refusal(d, &d->callers[i], why);
     close(d->callers[i].fd);
     d->callers[i] = d->callers[--d->n_callers];
 }
 
-static void make_room(door *d) {
+static void make_room(acceptor *d) {
     int oldest = 0;
     for (int i = 1; i < d->n_callers; i++)
         if (d->callers[i].deadline_ns < d->callers[oldest].deadline_ns) oldest = i;
     if (d->n_callers == MAX_CALLERS) send_away(d, oldest, "it did not identify itself");
 }
 
-static void greet(door *d) {
+static void greet(acceptor *d) {
     tcp_place from = {.n_bytes = sizeof from.at};
     int fd = accept4(d->listener, (struct sockaddr *)&from.at, &from.n_bytes,
                      SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -83,7 +84,7 @@ static tcp_place place_of(const caller *c) {
 }
 
 /* The hello is complete: in or out. */
-static void decide(door *d, caller *c) {
+static void decide(acceptor *d, caller *c) {
     tcp_answer answer;
     tti_tcp_judge(d->desc, d->wanted, &c->challenge, &c->hello, &answer);
     bool sent = tti_tcp_write(c->fd, &answer, sizeof answer, tti_now_ns());
@@ -99,7 +100,7 @@ static void decide(door *d, caller *c) {
 }
 
 /* Reads the available bytes; true when the caller is finished. */
-static bool hear(door *d, caller *c) {
+static bool hear(acceptor *d, caller *c) {
     ssize_t n = recv(c->fd, (char *)&c->hello + c->n_bytes, sizeof c->hello - c->n_bytes, 0);
     if (n > 0) c->n_bytes += (size_t)n;
     if (c->n_bytes == sizeof c->hello) {
@@ -115,7 +116,7 @@ static bool hear(door *d, caller *c) {
 
 /* A rank that was admitted and has closed its connection may connect again to rank 0, as a
  * restarted process does; at other ranks it cannot, because they no longer listen. */
-static tutti_status look_after_ranks(door *d) {
+static tutti_status look_after_ranks(acceptor *d) {
     if (d->desc->rank != 0) return tti_tcp_check_met(d->desc->n_ranks, d->fds);
     for (int r = 1; r < d->desc->n_ranks; r++) {
         if (d->fds[r] < 0 || !tti_tcp_hung_up(d->fds[r])) continue;
@@ -128,7 +129,7 @@ static tutti_status look_after_ranks(door *d) {
     return TUTTI_OK;
 }
 
-static int count_wanted(const door *d) {
+static int count_wanted(const acceptor *d) {
     int n = 0;
     for (int r = 0; r < d->desc->n_ranks; r++) n += d->wanted[r];
     return n;
@@ -140,7 +141,7 @@ const char *tti_tcp_met_text(const tti_link_desc *desc, int64_t deadline_ns, cha
 }
 
 /* Sleeps until a caller connects or sends more; at most a tenth of a second, for the deadlines. */
-static void wait_for_news(const door *d, int64_t deadline_ns) {
+static void wait_for_news(const acceptor *d, int64_t deadline_ns) {
     struct pollfd p[MAX_CALLERS + 1];
     p[0] = (struct pollfd){.fd = d->listener, .events = POLLIN};
     for (int i = 0; i < d->n_callers; i++)
@@ -148,7 +149,7 @@ static void wait_for_news(const door *d, int64_t deadline_ns) {
     poll(p, (nfds_t)d->n_callers + 1, TTI_MIN(100, tti_ms_until(deadline_ns)));
 }
 
-static tutti_status fail_missing(const door *d, const char *where, int64_t deadline_ns) {
+static tutti_status fail_missing(const acceptor *d, const char *where, int64_t deadline_ns) {
     tti_str names = {0};
     char waited[TTI_WAIT_TEXT_BYTES];
     int n = count_wanted(d);
@@ -168,10 +169,11 @@ static tutti_status fail_missing(const door *d, const char *where, int64_t deadl
 
 tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted, int *fds,
                            tcp_place *places, const char *where, int64_t deadline_ns) {
-    door *d = calloc(1, sizeof *d);
+    acceptor *d = calloc(1, sizeof *d);
     tutti_status st = TUTTI_OK;
     if (!d) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *d);
-    *d = (door){.desc = desc, .listener = listener, .wanted = wanted, .fds = fds, .places = places};
+    *d = (acceptor){
+        .desc = desc, .listener = listener, .wanted = wanted, .fds = fds, .places = places};
     while (st == TUTTI_OK && count_wanted(d) > 0) {
         if (tti_now_ns() >= deadline_ns) {
             st = fail_missing(d, where, deadline_ns);

@@ -1,4 +1,4 @@
-/* peers_meet.c - connects and disconnects the devices of a job.
+/* peers_connect.c - connects and disconnects the devices of a job.
  *
  * The first method reads the memory of the others, which threads of a process share and other
  * processes open by handles; it is tested before it is used.  The second is NCCL, and if hosts have
@@ -267,7 +267,7 @@ static tutti_status try_sources(group *g, int n_sources, bool *good) {
     return tti_cuda_sync();
 }
 
-static tutti_status meet_direct(group *g) {
+static tutti_status connect_direct(group *g) {
     bool open = false, good = false;
     TTI_TRY(agree(g, open_all(g), &open));
     if (open) TTI_TRY(try_direct(g, &good));
@@ -294,7 +294,7 @@ static tutti_status make_chunks(group *g) {
     return g->chunks ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->chunks_bytes);
 }
 
-static tutti_status meet_library(group *g) {
+static tutti_status connect_nccl(group *g) {
     for (int r = 0; r < g->peers.n_ranks; r++) {
         if (g->all[r].has_nccl) continue;
         tti_str why = {0};
@@ -395,7 +395,7 @@ static tutti_status choose_hosts(group *g) {
 }
 
 /* NCCL is there. */
-static tutti_status meet_hosts(group *g) {
+static tutti_status connect_hosts(group *g) {
     bool open = false, good = false;
     if (!g->staging) return TUTTI_OK;
     close_ranks(g); /* closes what the first method has opened */
@@ -413,7 +413,7 @@ static tutti_status meet_hosts(group *g) {
     return TUTTI_OK;
 }
 
-/* ---- meeting and parting ---- */
+/* ---- connect and disconnect ---- */
 
 static tutti_status check_size(const tti_device_peers *p) {
     if (p->n_ranks > TTI_PEERS_MAX || p->n_terms > TTI_PEERS_TERMS)
@@ -475,7 +475,7 @@ static tutti_status gather_places(group *g) {
     return st;
 }
 
-static tutti_status meet_all(group *g) {
+static tutti_status connect_all(group *g) {
     hello *me = calloc(1, sizeof *me);
     if (!me) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     tutti_status st = say_hello(g, me);
@@ -484,37 +484,37 @@ static tutti_status meet_all(group *g) {
     if (st == TUTTI_OK) st = all_gather(g, me, g->all, sizeof *me);
     if (st == TUTTI_OK) st = gather_places(g);
     if (st == TUTTI_OK) st = check_devices(g);
-    if (st == TUTTI_OK && reaches) st = meet_direct(g);
+    if (st == TUTTI_OK && reaches) st = connect_direct(g);
     if (st == TUTTI_OK && !g->direct && (g->peers.tp_half_bytes > 0 || g->peers.n_slots > 0))
         st = tti_fail(TUTTI_E_UNSUPPORTED, "the devices cannot read each other's memory");
     if (st == TUTTI_OK && !g->direct) {
         me->has_nccl = tti_nccl_load(NULL);
         if (me->has_nccl && g->peers.rank == 0) st = tti_nccl_make_id(&me->id);
         if (st == TUTTI_OK) st = all_gather(g, me, g->all, sizeof *me);
-        if (st == TUTTI_OK) st = meet_library(g);
-        if (st == TUTTI_OK) st = meet_hosts(g);
+        if (st == TUTTI_OK) st = connect_nccl(g);
+        if (st == TUTTI_OK) st = connect_hosts(g);
     }
     free(me);
     return st;
 }
 
-tutti_status tti_cuda_peers_meet(const tti_device_peers *peers, void **out) {
+tutti_status tti_cuda_peers_connect(const tti_device_peers *peers, void **out) {
     *out = NULL;
     TTI_TRY(check_size(peers));
     group *g = calloc(1, sizeof *g);
     if (!g) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     g->peers = *peers;
     tutti_status st = prepare(g);
-    if (st == TUTTI_OK) st = meet_all(g);
+    if (st == TUTTI_OK) st = connect_all(g);
     if (st != TUTTI_OK) {
-        tti_cuda_peers_part(g);
+        tti_cuda_peers_disconnect(g);
         return st;
     }
     *out = g;
     return TUTTI_OK;
 }
 
-void tti_cuda_peers_part(void *state) {
+void tti_cuda_peers_disconnect(void *state) {
     group *g = state;
     if (!g) return;
     if (cudaDeviceSynchronize() != cudaSuccess) cudaGetLastError();

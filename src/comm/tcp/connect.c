@@ -1,9 +1,9 @@
-/* meet.c - connects every rank to every other.
+/* connect.c - connects every rank to every other.
  *
  * All ranks connect to rank 0, each with its own listener on the interface that it used.  Rank 0
  * sends all addresses to all ranks; then each rank connects to the lower ranks and accepts the
- * higher ones.  Listeners are closed afterwards.  Ranks of a part know the addresses already, so
- * they do only the last step. */
+ * higher ones.  Listeners are closed afterwards.  Ranks of a subgroup know the addresses already,
+ * so they do only the last step. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -29,9 +29,9 @@ typedef struct rendezvous {
     const tti_link_desc *desc;
     tcp_address address;
     int64_t deadline_ns;
-    const tcp_part *part; /* NULL: the whole meets */
-    int listener;         /* -1: none */
-    int port;             /* of the listener of a rank but 0 */
+    const tcp_subgroup *subgroup; /* NULL: the whole group */
+    int listener;                 /* -1: none */
+    int port;                     /* of the listener of a rank but 0 */
     int fds[TTI_MAX_RANKS];
     table table;
 } rendezvous;
@@ -160,7 +160,7 @@ static tutti_status introduce(rendezvous *m, int fd, int to) {
         return tti_fail(TUTTI_E_IO, "the process that listens there sends nothing (%s)",
                         strerror(errno));
     TTI_TRY(tti_tcp_check_challenge(&challenge));
-    if (m->listener < 0 && !m->part) TTI_TRY(listen_beside(m, fd));
+    if (m->listener < 0 && !m->subgroup) TTI_TRY(listen_beside(m, fd));
     tti_tcp_hello(m->desc, to, m->port, &challenge, &hello);
     if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
         !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))
@@ -181,7 +181,7 @@ static tutti_status call_once(rendezvous *m, const tcp_place *place, int to) {
         return TUTTI_OK;
     }
     close(fd);
-    if (to == 0 && m->listener >= 0 && !m->address.is_unix && !m->part) {
+    if (to == 0 && m->listener >= 0 && !m->address.is_unix && !m->subgroup) {
         close(m->listener); /* rank 0 may be reached by another interface */
         m->listener = -1;
     }
@@ -202,7 +202,7 @@ static void note_failure(const rendezvous *m, callee *c, tutti_status st, const 
     if (st == TUTTI_E_IO && c->status != TUTTI_OK) return; /* an answer says more than none */
     c->status = st;
     snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
-    if (m->address.is_unix && !m->part)
+    if (m->address.is_unix && !m->subgroup)
         snprintf(c->where, sizeof c->where, "%.150s", m->address.text);
     else
         tti_tcp_place_text(place, c->where, sizeof c->where);
@@ -213,7 +213,7 @@ static void note_failure(const rendezvous *m, callee *c, tutti_status st, const 
 static void resolve_first(rendezvous *m, callee *c) {
     tcp_place found[MAX_PLACES];
     int n = 0;
-    if (c->to != 0 || m->part || m->address.is_unix ||
+    if (c->to != 0 || m->subgroup || m->address.is_unix ||
         (c->resolved_ns && tti_now_ns() < c->resolved_ns + m->s->resolve_ms * TTI_NS_PER_MS))
         return;
     c->n_places = 0;
@@ -234,7 +234,7 @@ static void resolve_first(rendezvous *m, callee *c) {
 /* One attempt at each address.  A wrong token is final; every other failure may be temporary. */
 static tutti_status call_round(rendezvous *m, callee *c) {
     TTI_TRY(tti_tcp_check_met(m->desc->n_ranks, m->fds));
-    if (m->part) TTI_TRY(tti_tcp_check(m->part->whole, true));
+    if (m->subgroup) TTI_TRY(tti_tcp_check(m->subgroup->whole, true));
     resolve_first(m, c);
     c->status = TUTTI_OK;
     for (int i = 0; i < c->n_places && m->fds[c->to] < 0; i++) {
@@ -276,7 +276,7 @@ static tutti_status call_first(rendezvous *m) {
 }
 
 static tutti_status call_at(rendezvous *m, int to) {
-    if (m->address.is_unix && !m->part) return call_by_name(m, to);
+    if (m->address.is_unix && !m->subgroup) return call_by_name(m, to);
     callee c = {.to = to, .n_places = 1, .one_port = true, .places = {m->table.places[to]}};
     return call_rank(m, &c);
 }
@@ -345,7 +345,7 @@ static tutti_status mesh(rendezvous *m) {
     return tti_tcp_admit(m->desc, m->listener, wanted, m->fds, places, where, m->deadline_ns);
 }
 
-static tutti_status meet(rendezvous *m) {
+static tutti_status connect_all(rendezvous *m) {
     if (m->desc->rank == 0) return gather(m);
     TTI_TRY(call_first(m));
     TTI_TRY(read_table(m));
@@ -381,14 +381,14 @@ static tutti_status end(tcp_state *s, const rendezvous *m, tutti_status st) {
     return st;
 }
 
-tutti_status tti_tcp_meet(tcp_state *s) {
+tutti_status tti_tcp_connect_ranks(tcp_state *s) {
     rendezvous m;
     begin(s, &m);
     TTI_TRY(tti_tcp_parse(s->desc.address, &m.address));
-    return end(s, &m, meet(&m));
+    return end(s, &m, connect_all(&m));
 }
 
-/* ---- a part ---- */
+/* ---- a subgroup ---- */
 
 /* Waits in slices, and checks the whole between them, which may fail meanwhile. */
 static tutti_status admit_above(rendezvous *m, bool *wanted) {
@@ -399,29 +399,29 @@ static tutti_status admit_above(rendezvous *m, bool *wanted) {
         tutti_status st = tti_tcp_admit(m->desc, m->listener, wanted, m->fds, places,
                                         "a port of its own", TTI_MIN(slice_ns, m->deadline_ns));
         if (st != TUTTI_E_TIMEOUT || is_last) return st;
-        TTI_TRY(tti_tcp_check(m->part->whole, true));
+        TTI_TRY(tti_tcp_check(m->subgroup->whole, true));
     }
 }
 
-static tutti_status meet_part(rendezvous *m) {
+static tutti_status connect_subgroup(rendezvous *m) {
     bool wanted[TTI_MAX_RANKS] = {false};
     for (int r = 0; r < m->desc->n_ranks; r++) {
-        if (!m->part->with[r]) continue;
+        if (!m->subgroup->with[r]) continue;
         if (r < m->desc->rank) TTI_TRY(call_at(m, r));
         wanted[r] = r > m->desc->rank;
     }
     return m->listener < 0 ? TUTTI_OK : admit_above(m, wanted);
 }
 
-tutti_status tti_tcp_meet_part(tcp_state *s, const tcp_part *part) {
+tutti_status tti_tcp_connect_subgroup(tcp_state *s, const tcp_subgroup *subgroup) {
     rendezvous m;
     begin(s, &m);
-    m.part = part;
-    m.listener = part->listener;
+    m.subgroup = subgroup;
+    m.listener = subgroup->listener;
     for (int r = 0; r < s->desc.n_ranks; r++) {
-        m.table.places[r] = part->places[r];
-        if (part->with[r] && r < s->desc.rank)
-            m.address.is_unix = part->places[r].at.ss_family == AF_UNIX;
+        m.table.places[r] = subgroup->places[r];
+        if (subgroup->with[r] && r < s->desc.rank)
+            m.address.is_unix = subgroup->places[r].at.ss_family == AF_UNIX;
     }
-    return end(s, &m, meet_part(&m));
+    return end(s, &m, connect_subgroup(&m));
 }
