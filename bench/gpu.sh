@@ -11,8 +11,8 @@
 # CHECKS=no leaves building and tests out.
 #
 # Both sides: bf16 with f32 master weights (small: tf32), the same batch and optimizer, random data,
-# warm-up left out, medians over steps.  What runs past the blocks of a transformer has 16 bits in
-# Tutti (train.low_precision_residual), where torch's autocast keeps sums and norms in f32.  Tutti's side loads
+# warm-up left out, medians over steps.  Tutti keeps the residual stream in 16 bits
+# (train.low_precision_residual), where torch's autocast keeps sums and norms in f32.  Tutti's side loads
 # and shuffles its samples and hashes all parameters after every step, which the peers do not do;
 # theirs lie on the device from the start.  torch.compile and JAX compile first: a workload takes
 # them one to two minutes.

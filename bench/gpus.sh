@@ -27,7 +27,7 @@ one=0
 
 common="parallel.devices=gpu train.precision=bf16 run.text_samples=0 run.log_every=5"
 
-# What does not depend on the number of GPUs.
+# The job of a workload, without the keys that depend on the number of GPUs.
 job() {
     case $1 in
     gpt2) echo gpt2 model.size=124M model.context=1024 data.format=random_tokens data.context=1024 \
@@ -122,7 +122,7 @@ best() {
     done
 }
 
-# What only fits well in parts, on all GPUs.
+# Models that need several GPUs, on all of them.
 large() {
     # shellcheck disable=SC2086
     for wish in ${XL_ROWS-plan zero0 zero1 zero3 tensor}; do

@@ -12,7 +12,7 @@ from collections import namedtuple
 # n_lines counts from the return type to the closing brace; "..." is one of n_params.
 Function = namedtuple("Function", "name line n_lines n_params")
 
-# What files of code end in: C, and CUDA's C++.
+# Endings of source files: C, and CUDA's C++.
 OURS = (".c", ".h", ".cu", ".cuh")
 
 SKIPPED = {".git", "build", "node_modules", "__pycache__"}

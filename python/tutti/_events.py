@@ -292,5 +292,5 @@ def _in_notebook() -> bool:
 
 
 def default_progress() -> List[Callback]:
-    """The progress display where somebody looks: a terminal or a notebook."""
+    """The progress display, in a terminal or a notebook."""
     return [Progress()] if _in_notebook() or _is_terminal(sys.stderr) else []

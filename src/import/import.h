@@ -7,7 +7,7 @@
 
 typedef struct tti_import tti_import;
 
-/* Reads a model file (.pt2, .onnx) or a folder of tti_import_save.  Nothing of it is run.  Errors:
+/* Reads a model file (.pt2, .onnx) or a folder of tti_import_save.  No code in it is run.  Errors:
  * TUTTI_E_CHECKPOINT (missing, damaged), TUTTI_E_UNSUPPORTED (schema version).  On success *out is
  * owned by the caller; it is read-only, and any number of threads may build graphs from it. */
 tutti_status tti_import_open(const char *path, tti_import **out);
@@ -21,10 +21,11 @@ void tti_import_close(tti_import *import); /* NULL is a no-op */
  * there.  Errors: TUTTI_E_IO, TUTTI_E_UNSUPPORTED (graphs inside graphs). */
 tutti_status tti_import_save(const tti_import *import, const char *dir);
 
-bool tti_import_is_archive(const tti_import *import);  /* one .pt2 file, which may be copied */
-const char *tti_import_note(const tti_import *import); /* to know before training; NULL: nothing */
+bool tti_import_is_archive(const tti_import *import); /* one .pt2 file, which may be copied */
+const char *tti_import_note(
+    const tti_import *import); /* for the user, before training; NULL: none */
 
-/* What the file holds, for people: inputs, outputs, parameters, operators. */
+/* Describes the file for people: inputs, outputs, parameters, operators. */
 void tti_import_describe(const tti_import *import, tti_str *out);
 
 /* Inputs in order: i < n.  Integers of any width are i32 in Tutti. */
@@ -33,8 +34,8 @@ const char *tti_import_input_name(const tti_import *import, int i);
 bool tti_import_input_is_float(const tti_import *import, int i);
 bool tti_import_input_is_bool(const tti_import *import, int i);
 
-/* The samples of a shard.  present i32 [rows], -1 where a row is padding: sums, means and losses of
- * the model over the batch leave these rows out; NULL: all are there. */
+/* The samples of a shard.  present: i32 [rows], -1 where a row is padding, which sums, means and
+ * losses over the batch leave out; NULL: no row is padding. */
 typedef struct tti_import_samples {
     tutti_value *const *inputs; /* [tti_import_n_inputs], dimension 0 is the batch */
     tutti_value *present;
@@ -47,8 +48,8 @@ tutti_status tti_import_build(const tti_import *import, tutti_graph *g,
                               const tti_import_samples *samples, tutti_value **outputs);
 int tti_import_n_outputs(const tti_import *import);
 
-/* A tensor of the module's state_dict.  in_graph: the name under which the graph has it, if it has
- * it at all: its own, or that of the parameter that it shares. */
+/* A tensor of the module's state_dict.  in_graph: its name in the graph, which is its own or that
+ * of the parameter that it shares; NULL: it is not in the graph. */
 typedef struct tti_import_tensor {
     const char *name, *in_graph;
     tutti_type type; /* f32, or i64 of integers and booleans */
@@ -57,7 +58,7 @@ typedef struct tti_import_tensor {
 int tti_import_n_state(const tti_import *import);
 tti_import_tensor tti_import_state_at(const tti_import *import, int i);
 
-/* Its elements as the file has them: dst [n_elems] of that type. */
+/* Its elements as stored in the file: dst [n_elems] of that type. */
 tutti_status tti_import_read_state(const tti_import *import, int i, void *dst);
 
 /* The elements of a parameter or buffer of the graph, by name: dst [n_elems].  TUTTI_E_INTERNAL for

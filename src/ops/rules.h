@@ -59,7 +59,7 @@ tti_attr_arg tti_same_attr(const tti_node *node, const char *name);
 /* value summed to the shape of like, which was repeated to value's shape; value if equal. */
 tutti_value *tti_grad_sum_to(tutti_graph *g, const tti_node *node, tutti_value *value,
                              const tutti_value *like);
-/* Of functions that are constant where they have a slope: no input gets a gradient. */
+/* The gradient of piecewise constant functions: no input gets one. */
 tutti_status tti_grad_none(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                            const bool *need, tutti_value **dx);
 /* Adds one node with node's name: op(in...) -> first output. */

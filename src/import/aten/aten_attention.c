@@ -262,7 +262,7 @@ static void einsum(tti_building *b, const tti_call *c) {
 
 typedef enum mask_kind { MASK_NONE, MASK_CAUSAL, MASK_ADDED } mask_kind;
 
-/* What a constant mask [..,T,S] is. */
+/* The kind of a constant mask [..,T,S]. */
 static mask_kind judge_mask(const tti_host *m) {
     int n_dims = m->shape.n_dims;
     int64_t n = tti_host_n(m), s = m->shape.dim[n_dims - 1], t = m->shape.dim[n_dims - 2];

@@ -1,7 +1,7 @@
 /* build.c - walks the calls of a program and hands each to its row of the operator table.
  *
  * Memory that several values share in PyTorch is followed by groups: a call that writes to its
- * first argument replaces that value for whoever names it, and makes other views of the same memory
+ * first argument replaces that value for later calls, and makes other views of the same memory
  * unusable.  Host tensors are real views, so that writes go through to what they look at. */
 #include <stdio.h>
 #include <stdlib.h>

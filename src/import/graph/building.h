@@ -1,9 +1,9 @@
-/* building.h - a program on its way to a graph: operands, and what the operator table calls.
+/* building.h - builds a graph from a program: operands, and functions for the operators.
  *
- * Calls are taken in order.  An operand that depends on neither inputs nor parameters is a host
- * tensor and is computed here, in f64, rounded to its element type after each call; everything else
- * is a value of the graph.  Failures are sticky: the first one is kept, and what follows does
- * nothing.
+ * Calls are processed in order.  An operand that depends on neither inputs nor parameters is a
+ * host tensor and is computed here, in f64, rounded to its element type after each call; every
+ * other operand is a value of the graph.  Failures are sticky: the first one is kept, and later
+ * calls do nothing.
  *
  * Integers and booleans that depend on an input are f32 in the graph (exact below 2^24) and are
  * cast to i32 where they serve as indices. */
@@ -20,8 +20,8 @@ typedef struct tti_host {
     tti_elem elem;
     tutti_shape shape;
     int64_t stride[TUTTI_MAX_DIMS], offset;
-    bool of_batch; /* dimension 0 was made as large as the batch, or is that and others merged */
-    bool *shared;  /* of the memory: several tensors look at it */
+    bool of_batch; /* dimension 0 is the batch, alone or merged with others */
+    bool *shared;  /* of the memory: several tensors use it */
 } tti_host;
 
 typedef enum tti_operand_kind {
@@ -49,7 +49,7 @@ typedef struct tti_operand {
     tti_elem elem;     /* of value; of a number: I64, F64 or BOOL */
     bool of_input;     /* value differs from sample to sample: dimension 0 is the batch's */
     int64_t rows;      /* > 0: value is [1,..] and stands for so many equal rows */
-    bool folded;       /* value has leading dimensions that are one in shape: see fold_lead */
+    bool folded;       /* leading dimensions of shape are one in value: see fold_lead */
     tutti_shape shape; /* of a folded value */
     double number;
     bool is_batch; /* number: the size of the batch */
@@ -61,16 +61,16 @@ typedef struct tti_operand {
     int group, stamp; /* values that share memory in PyTorch, and writes to it when this was made */
     bool is_noise;    /* uniform random numbers in 0 .. 1, plus noise_shift */
     double noise_shift;
-    int base;           /* number + 1 of the value that this is a part of, in memory; 0: none */
-    int part_dim;       /* then: elements part_start .. of dimension part_dim, which is not there */
-    int64_t part_start; /* .. where one was selected */
+    int base;           /* number + 1 of the value of whose memory this is a view; 0: none */
+    int part_dim;       /* if base: the view begins at part_start of dimension part_dim .. */
+    int64_t part_start; /* .. which a selection (selected) removed */
     bool selected;
-    int spec; /* of a tensor of the file: its number among the inputs + 1; 0: none */
+    int spec; /* number + 1 of the tensor of the file among the inputs; 0: none */
     const struct tti_order *order; /* order.h; NULL: none */
     tti_order_role role;
 } tti_operand;
 
-/* ---- the work ---- */
+/* ---- state ---- */
 
 typedef struct tti_operator tti_operator;
 
@@ -94,21 +94,22 @@ typedef struct tti_building {
     tutti_value *present; /* i32 [batch], -1: the row is padding; NULL: there is none */
     tutti_value *is_present, *n_present; /* f32 [batch], 0 or 1; f32, their sum, at least 1 */
     bool fixed_batch;    /* the file has a number where the batch is, not a symbol */
-    tti_operand nothing; /* what a call gets after a failure */
+    tti_operand nothing; /* operand of calls after a failure */
     const char **params; /* [main.n_inputs]: name under which the tensor is in the graph, or NULL */
     int *writes;         /* [n_groups] */
     int n_groups, cap_groups;
     int n_layers;    /* numbers layers that need a name */
     bool any_trains; /* some batch norm or dropout was exported in training mode */
     tutti_status st;
-    const char *why; /* of a refusal: builders that are called after it may replace its text */
+    const char
+        *why; /* text of a refusal, since builders that are called later replace the last error */
 } tti_building;
 
 /* A call whose arguments stand in the order of its row's signature. */
 typedef struct tti_call {
     const tti_arg *arg[16];
     int n_args;
-    tti_operand *out[64]; /* where results go; NULL: nobody uses it */
+    tti_operand *out[64]; /* where results go; NULL: unused */
     int n_outs;
 } tti_call;
 
@@ -151,7 +152,7 @@ void tti_fill_args(tti_building *b, const tti_operator *row, const tti_op_call *
 /* Runs a row, on the host if it can; false after a failure. */
 bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c);
 
-/* For operators that do not see the fields of tti_building. */
+/* For operators that do not use the fields of tti_building. */
 tutti_graph *tti_graph_of(const tti_building *b);
 const tti_operator *tti_row_of(const tti_building *b);
 const char *tti_as_of(const tti_building *b);    /* the operator that its row names in as */
@@ -159,7 +160,7 @@ int64_t tti_batch_rows(const tti_building *b);   /* rows of the shard */
 bool tti_has_fixed_batch(const tti_building *b); /* the file has a number where the batch is */
 
 /* Runs the row of another operator, for one that means the same: arguments by position, those left
- * out by default.  NULL among outs: nobody uses it. */
+ * out by default.  NULL among outs: the result is unused. */
 void tti_call_row(tti_building *b, const char *target, const tti_arg *args, int n_args,
                   tti_operand *const *outs, int n_outs);
 void tti_build_as(tti_building *b, const tti_call *c); /* of a row: the one that it names in as */
@@ -172,11 +173,13 @@ tti_arg tti_ints_arg(tti_building *b, const int64_t *list, int n);
 
 /* ---- failures ---- */
 
-/* Notes TUTTI_E_UNSUPPORTED: "FILE: OPERATOR of 'MODULE': text". */
+/* Records TUTTI_E_UNSUPPORTED: "FILE: OPERATOR of 'MODULE': text". */
 void tti_refuse(tti_building *b, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 void tti_no_memory(tti_building *b);
-void *tti_room(tti_building *b, size_t n_bytes); /* zeroed, of the arena; NULL, noted: no memory */
+void *tti_room(
+    tti_building *b,
+    size_t n_bytes); /* zeroed, of the arena; NULL when out of memory, which is recorded */
 bool tti_good(const tti_building *b);
 /* Keeps the graph's error, if it has one, with the name of the current call. */
 void tti_check_graph(tti_building *b);
@@ -184,7 +187,7 @@ void tti_check_graph(tti_building *b);
 /* ---- arguments ---- */
 
 const tti_arg *tti_arg_at(const tti_call *c, int k);                    /* kind NONE if omitted */
-bool tti_has(const tti_call *c, int k);                                 /* given, and not None */
+bool tti_has(const tti_call *c, int k);                                 /* present, and not None */
 tti_operand *tti_operand_at(tti_building *b, const tti_call *c, int k); /* a tensor */
 tti_operand *tti_operand_of(tti_building *b, const tti_arg *arg);
 /* The operand that an argument names; NULL for any other kind of argument. */
@@ -211,13 +214,14 @@ bool tti_is_batch_item(tti_building *b, const tti_call *c, int k, int i);
 tutti_shape tti_shape_of(const tti_operand *x);
 tti_elem tti_elem_of(const tti_operand *x);
 bool tti_of_batch(const tti_operand *x); /* dimension 0 is the batch's, or stands for it */
-tti_elem tti_float_elem(tti_elem elem);  /* of functions that make floats of integers */
+tti_elem tti_float_elem(
+    tti_elem elem); /* result type of functions that convert integers to floats */
 bool tti_on_host(const tti_operand *x);
 /* Value of the graph with the shape of x.  Host tensors become constants. */
 tutti_value *tti_value_of(tti_building *b, const tti_operand *x);
-/* The same, and dimension 0 is that of the batch, as it is of values that depend on an input. */
+/* The same with dimension 0 repeated to the batch, as in values that depend on an input. */
 tutti_value *tti_batch_value(tti_building *b, const tti_operand *x);
-/* The same where dimensions of equal elements may be 1: for what broadcasts. */
+/* The same, but dimensions of equal elements may be 1: for operators that broadcast. */
 tutti_value *tti_compact_value(tti_building *b, const tti_operand *x);
 /* f32 of an integer or a boolean, i32 for lookups. */
 tutti_value *tti_as_float(tti_building *b, tutti_value *x);
@@ -250,14 +254,14 @@ tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x);
 int64_t tti_host_n(const tti_host *x);
 int64_t tti_host_place(const tti_host *x, int64_t flat);
 double tti_host_at(const tti_host *x, int64_t flat);
-/* A new tensor of zeros; false, with the failure noted, when it is too large. */
+/* A new tensor of zeros; false when it is too large, which is recorded. */
 bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_host *out);
-/* The elements row-major and on their own. */
+/* A row-major copy of the elements. */
 bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out);
 double tti_round(tti_elem elem, double x); /* to the nearest number that elem holds */
 /* The elements of x repeated to shape, as a view. */
 bool tti_host_expand(tti_building *b, const tti_host *x, const tutti_shape *shape, tti_host *out);
-/* numpy's rule; false, noted, where shapes do not fit. */
+/* numpy's rule; false where the shapes do not match, which is recorded. */
 bool tti_host_broadcast(tti_building *b, const tutti_shape *x, const tutti_shape *y,
                         tutti_shape *out);
 /* The element type of a result by PyTorch's promotion. */

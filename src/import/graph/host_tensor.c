@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "import/graph/building.h"
 
-/* What is folded are masks, positions and tables; whatever is larger is a mistake or an attack. */
+/* Host tensors are masks, positions and tables; a larger one is a mistake or an attack. */
 #define MAX_ELEMS ((int64_t)1 << 28)
 
 int64_t tti_host_n(const tti_host *x) { return tutti_shape_n_elems(&x->shape); }

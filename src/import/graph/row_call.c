@@ -135,7 +135,7 @@ static bool any_of_shape(const tti_building *b, const tti_arg *arg) {
     return false;
 }
 
-/* What is computed from the size of the batch may be that size. */
+/* A number computed from the size of the batch may be that size. */
 static void pass_on_shape(const tti_building *b, const tti_call *c) {
     bool any = false;
     for (int k = 0; k < c->n_args && !any; k++) any = any_of_shape(b, c->arg[k]);

@@ -1,12 +1,12 @@
-/* onnx.h - what the files that read ONNX models share. */
+/* onnx.h - shared by the files that read ONNX models. */
 #ifndef TTI_IMPORT_ONNX_H
 #define TTI_IMPORT_ONNX_H
 
 #include "import/onnx/protobuf.h"
 #include "import/program/program.h"
 
-/* Reads an ONNX model, the latter n_bytes in memory (borrowed) that are called path in messages and
- * whose external data files lie in folder (NULL: none may be used).  Errors: TUTTI_E_CHECKPOINT
+/* Reads an ONNX model; tti_onnx_read reads n_bytes in memory (borrowed), which messages call path
+ * and whose external data files lie in folder (NULL: none may be used).  Errors: TUTTI_E_CHECKPOINT
  * (missing, damaged, data outside of the model's folder), TUTTI_E_UNSUPPORTED (opset, types). */
 tutti_status tti_onnx_open(const char *path, tti_program_file **out);
 tutti_status tti_onnx_read(const uint8_t *bytes, size_t n_bytes, const char *path,
@@ -15,12 +15,12 @@ tutti_status tti_onnx_read(const uint8_t *bytes, size_t n_bytes, const char *pat
 enum {
     TTI_ONNX_MIN_OPSET = 13,
     TTI_ONNX_MAX_OPSET = 24,
-    TTI_ONNX_MAX_NODES = 1 << 20, /* after functions were put in place of their calls */
+    TTI_ONNX_MAX_NODES = 1 << 20, /* after functions are inlined */
     TTI_ONNX_MAX_DEPTH = 16,      /* functions that call functions */
     TTI_ONNX_MAX_TEXT = 1 << 20
 };
 
-/* What one name means: a number, by name, in a hash table.  Empty when all zero. */
+/* Numbers by name, in a hash table.  Empty when all zero. */
 typedef struct tti_onnx_names {
     const char **name;
     int *number;
@@ -34,7 +34,7 @@ bool tti_onnx_names_put(tti_onnx_names *names, const char *name, int number);
 int tti_onnx_names_find(const tti_onnx_names *names, const char *name); /* -1: not there */
 void tti_onnx_names_free(tti_onnx_names *names);
 
-/* What the exporter notes of a tensor. */
+/* The exporter's annotations of a tensor. */
 enum { TTI_ONNX_PARAM = 1, TTI_ONNX_NOT_STORED = 2 /* a buffer outside of the state_dict */ };
 
 /* A model while it is read. */
@@ -44,7 +44,7 @@ typedef struct tti_onnx {
     tti_arena *arena;          /* the program's */
     int depth, n_expanded;     /* functions around the nodes at hand; calls of functions so far */
 
-    /* Values and what they are called. */
+    /* Values and their names. */
     const char **value_names;
     int n_values, cap_values, n_copies;
     tti_onnx_names values; /* of the scope at hand */
@@ -65,7 +65,7 @@ typedef struct tti_onnx {
     /* Files of external data that are open: name -> place in program->files. */
     tti_onnx_names file_names;
 
-    tti_onnx_names marked; /* tensors whose kind the exporter notes: the marks above */
+    tti_onnx_names marked; /* kinds of tensors by the exporter's annotations */
     const char *signature; /* PyTorch's list of parameters and buffers; NULL: none */
     bool is_torch;
 } tti_onnx;
@@ -79,7 +79,7 @@ tutti_status tti_onnx_no_memory(const tti_onnx *m);
 tutti_status tti_onnx_text(const tti_onnx *m, const tti_pb *bytes, const char *what,
                            const char **out);
 
-/* Takes the next field of a message that is called what in errors: *more is false at its end. */
+/* Reads the next field of a message, which errors call what; *more is false at its end. */
 tutti_status tti_onnx_take(const tti_onnx *m, tti_pb *message, const char *what,
                            tti_pb_field *field, bool *more);
 
@@ -89,8 +89,8 @@ tutti_status tti_onnx_take(const tti_onnx *m, tti_pb *message, const char *what,
 tti_elem tti_onnx_elem_of(uint64_t code);
 tutti_status tti_onnx_elem(const tti_onnx *m, const char *what, uint64_t code, tti_elem *out);
 
-/* Fills all of a spec but its kind from a TensorProto.  name: for tensors without one of their own
- * (NULL: it must have one). */
+/* Fills a spec, except its kind, from a TensorProto.  name: for tensors without a name; NULL: the
+ * tensor must have one. */
 tutti_status tti_onnx_tensor(tti_onnx *m, tti_pb message, const char *name, tti_input_spec *out);
 
 /* ---- nodes (onnx_graph.c) ---- */
@@ -107,10 +107,10 @@ tutti_status tti_onnx_nodes(tti_onnx *m, tti_pb graph);
 
 /* ---- parameters (onnx_params.c) ---- */
 
-/* Gives nodes tensors of their own that the exporter joined with others of equal elements. */
+/* Separates tensors that the exporter merged because their elements are equal. */
 tutti_status tti_onnx_restore(tti_onnx *m);
 
-/* Says of each tensor of the file whether it is a parameter, a buffer or a constant. */
+/* Decides for each tensor of the file whether it is a parameter, a buffer or a constant. */
 tutti_status tti_onnx_classify(tti_onnx *m);
 
 #endif /* TTI_IMPORT_ONNX_H */

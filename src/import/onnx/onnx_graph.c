@@ -60,7 +60,7 @@ typedef struct node {
     char what[MAX_WHAT]; /* for messages */
     tti_pb message;
     int n_inputs, n_outputs, n_attrs;
-    /* What PyTorch notes beside the node. */
+    /* PyTorch's annotations of the node. */
     bool trains;        /* the batch norm was in training mode */
     int64_t padding;    /* row of an embedding without gradient; -1: none */
     const char *module; /* NULL: not known */

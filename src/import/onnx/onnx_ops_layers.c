@@ -13,7 +13,7 @@ typedef struct window {
     int64_t kernel[2], stride[2], dilation[2], begin[2], end[2];
 } window;
 
-/* What a node of that kind says; arguments that are None are 1, and pads 0. */
+/* The arguments of a node with a window; those that are None are 1, pads 0. */
 typedef struct window_args {
     int auto_pad, kernel, strides, dilations, pads; /* places in the call; -1: it has none */
 } window_args;

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is left of a message, or of a list of packed numbers. */
+/* The unread rest of a message, or of a list of packed numbers. */
 typedef struct tti_pb {
     const uint8_t *at, *end;
 } tti_pb;

@@ -1,9 +1,9 @@
-/* program.h - a model as an exporter wrote it: nodes with typed arguments, in order of execution,
- * and the tensors that come with it.
+/* program.h - a model in the form of its exporter: nodes with typed arguments, in order of
+ * execution, and tensors.
  *
- * A program is read-only once it was read, and everything of it lives in one arena.  Values are
- * numbers, dense in their block; the main block's inputs are parameters, buffers, constants and the
- * inputs of the user, as the specs say. */
+ * A program does not change after it was read, and lies in one arena.  Values are numbered,
+ * densely in each block; the specs say which inputs of the main block are parameters, buffers,
+ * constants or inputs of the user. */
 #ifndef TTI_IMPORT_PROGRAM_H
 #define TTI_IMPORT_PROGRAM_H
 
@@ -20,7 +20,7 @@ typedef enum tti_arg_kind {
     TTI_ARG_DTYPE,   /* i: a tti_elem */
     TTI_ARG_LIST,    /* items [n] */
     TTI_ARG_BLOCK,   /* block */
-    TTI_ARG_OPERAND, /* operand: of calls that an operator makes itself, while a graph is built */
+    TTI_ARG_OPERAND, /* operand: in calls that an operator makes while a graph is built */
     TTI_ARG_OTHER    /* device, layout, memory format: text names the kind */
 } tti_arg_kind;
 
@@ -65,7 +65,7 @@ typedef struct tti_op_call {
     const char *kind;   /* its class, "torch.nn.modules.conv.Conv2d"; "" */
     const tti_named_arg *args;
     int n_args;
-    const int *outs; /* values, -1 for one that nobody names */
+    const int *outs; /* values, -1 for one that is unused */
     int n_outs;
 } tti_op_call;
 
@@ -92,22 +92,23 @@ typedef enum tti_spec_kind {
     TTI_SPEC_BUFFER,
     TTI_SPEC_CONSTANT,
     TTI_SPEC_INPUT,
-    TTI_SPEC_NOTHING /* a token, a constant that is no tensor: may not be used */
+    TTI_SPEC_NOTHING /* a token, or a constant that is not a tensor: may not be used */
 } tti_spec_kind;
 
-/* What input i of the main block is. */
+/* Input i of the main block. */
 typedef struct tti_input_spec {
     tti_spec_kind kind;
     const char *name; /* state_dict name of a parameter or buffer; name of an input */
     bool persistent;  /* of a buffer: in the state_dict */
     tti_elem elem;
     tti_import_shape shape;
-    /* Of all but inputs: where its elements are.  bytes: in memory; else in an entry of the archive
-     * or from byte `at` on in a file beside the model; entry -1 and no bytes: an empty tensor. */
+    /* Where its elements are, unless it is an input of the user.  bytes: in memory; else in an
+     * entry of the archive, or at byte `at` of a file beside the model; entry -1 and no bytes: an
+     * empty tensor. */
     const uint8_t *bytes;
     int entry;
     uint64_t at;
-    int own; /* of tensors that only look the same in the file: different numbers */
+    int own; /* distinguishes tensors with equal descriptions in the file */
     int64_t offset, stride[TUTTI_MAX_DIMS]; /* in elements */
 } tti_input_spec;
 
@@ -118,7 +119,7 @@ typedef enum tti_result_kind {
     TTI_RESULT_OTHER
 } tti_result_kind;
 
-/* What output i of the main block is. */
+/* Output i of the main block. */
 typedef struct tti_output_spec {
     tti_result_kind kind;
     const char *name; /* of the buffer of a mutation; "" */
@@ -128,14 +129,15 @@ typedef struct tti_program_file {
     tti_arena arena;
     tti_archive *archive; /* owned; NULL: of a file that is no archive */
     int *files, n_files;  /* descriptors of the files beside the model, owned */
-    void *owned;          /* the model file's bytes, which tensors look at; NULL: borrowed */
+    void *owned;          /* the model file's bytes, which tensors point into; NULL: borrowed */
     const char *path;
     const char *exporter; /* "PyTorch 2.9.0" */
-    const char *note;     /* what the user should know before training; NULL: nothing */
+    const char *note;     /* for the user, before training; NULL: none */
     tti_block main;
     tti_input_spec *inputs;   /* [main.n_inputs]  */
     tti_output_spec *outputs; /* [main.n_outputs] */
-    /* Tensors of the state_dict that are no inputs: second names of shared weights, unused ones. */
+    /* Tensors of the state_dict that are not inputs: second names of shared weights, and unused
+     * ones. */
     tti_input_spec *extras;
     int n_extras;
 } tti_program_file;
@@ -148,7 +150,7 @@ void tti_program_close(tti_program_file *program); /* NULL is a no-op */
 tutti_status tti_program_load(const tti_program_file *program, const tti_input_spec *spec,
                               double *out);
 
-/* The same as they are in the file: out [n_elems] of spec->elem. */
+/* The same as stored in the file: out [n_elems] of spec->elem. */
 tutti_status tti_program_copy(const tti_program_file *program, const tti_input_spec *spec,
                               char *out);
 

@@ -217,7 +217,7 @@ static tutti_status place_tensors(tti_program_file *p, const config *weights,
     return TUTTI_OK;
 }
 
-/* What the state_dict has and the graph does not take. */
+/* Tensors of the state_dict that the graph does not use. */
 static tutti_status place_extras(tti_program_file *p, const config *weights) {
     const char *name;
     json_t *line;

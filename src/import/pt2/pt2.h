@@ -1,4 +1,4 @@
-/* pt2.h - what the files that read .pt2 archives share. */
+/* pt2.h - shared by the files that read .pt2 archives. */
 #ifndef TTI_IMPORT_PT2_H
 #define TTI_IMPORT_PT2_H
 
@@ -9,7 +9,7 @@
  * schema version, an element type or a dimension that cannot be honored: TUTTI_E_UNSUPPORTED. */
 tutti_status tti_pt2_open(const char *path, tti_program_file **out);
 
-/* The same over an archive, which becomes the program's also on failure. */
+/* The same from an archive, which the program owns also after a failure. */
 tutti_status tti_pt2_read(tti_archive *archive, tti_program_file **out);
 
 enum {
@@ -28,7 +28,7 @@ tutti_status tti_pt2_block(const char *what, tti_arena *arena, const json_t *gra
                            tti_block *out);
 
 /* Fills p->inputs and p->outputs from the member "signature" of module; p->main is read already.
- * Where tensors lie is not said there. */
+ * It does not say where tensors lie. */
 tutti_status tti_pt2_signature(tti_program_file *p, const json_t *module, const json_t *graph);
 
 /* An element type by PyTorch's number; TUTTI_E_UNSUPPORTED for one that cannot be read. */

@@ -4,7 +4,7 @@
 
 #include "backend/cpu/cpu.h"
 
-/* What is done to 32 rows of c when they are complete, before they leave the nearest caches. */
+/* Applied to 32 rows of c when they are complete, while they are in the nearest caches. */
 typedef enum tti_amx_finish {
     TTI_AMX_NOTHING,
     TTI_AMX_RELU,

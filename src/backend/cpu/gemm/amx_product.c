@@ -2,9 +2,9 @@
  * bf16 sixteen times as fast as vectors multiply f32.
  *
  * An f32 is the sum of three bf16, x = x1 + x2 + x3, exactly (8 + 8 + 8 bits), and tiles multiply
- * bf16 without rounding and add in f32.  Of the nine products of parts the six largest are
- * computed.  The rest is at most 2^-23 of the product and mostly below 2^-26, as much as a rounding
- * of f32, so the result is as accurate as any product in f32 (amx_test compares), for six
+ * bf16 without rounding and add in f32.  The six largest of the nine products of terms are
+ * computed.  The others are at most 2^-23 of the product and mostly below 2^-26, as much as a
+ * rounding of f32, so the result is as accurate as any product in f32 (amx_test compares), for six
  * sixteenths of the time.
  *
  * At the ends of the range it is not: parts below 2^-126 are zero, and an infinity, or a value

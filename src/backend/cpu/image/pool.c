@@ -7,7 +7,7 @@
 
 typedef uint8_t u8x16 __attribute__((vector_size(16)));
 
-/* Of x [n,c,h,w] and y [n,c,oh,ow]. */
+/* Sizes of x [n,c,h,w] and y [n,c,oh,ow]. */
 typedef struct shape_2d {
     size_t n, c, size[2], out[2]; /* size: h,w */
     size_t kernel[2], stride[2], pad[2];

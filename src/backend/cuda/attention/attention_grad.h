@@ -16,7 +16,7 @@ bool tti_cuda_attention_grad_can(tutti_dtype dtype, const tti_cuda_heads *heads)
 /* Bytes of scratch on the open device. */
 size_t tti_cuda_attention_grad_bytes(const tti_cuda_heads *heads);
 
-/* Rows of columns [parts][3 heads D], f32, which are to be added for the sums of dqkv's columns. */
+/* Number of rows of columns [rows][3 heads D], f32, whose sum is that of dqkv's columns. */
 int64_t tti_cuda_attention_grad_parts(const tti_cuda_heads *heads);
 
 /* dqkv from qkv, y, lse and dy, without lengths, and columns where they are not NULL; delta is not

@@ -16,7 +16,7 @@ __device__ __forceinline__ int real_rows(const int32_t *rows, int m, int per_sam
     return n <= 0 ? 0 : n < m ? (int)n : m;
 }
 
-/* Of n values in front of which there are `before`, those of a run of this length. */
+/* How many of n values lie in a run of this length that begins `before` values after them. */
 __device__ __forceinline__ int clip(int n, int before, int length) {
     return min(max(n - before, 0), length);
 }

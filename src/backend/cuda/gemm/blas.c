@@ -457,8 +457,8 @@ static int fastest_cold(trial *t, const candidates *found, double *times) {
     return best;
 }
 
-/* Of the candidates within a few per cent of the best, the fastest in a long run; best: if there is
- * none. */
+/* The candidate that is fastest in a long run, among those within a few per cent of the best;
+ * best if there is none. */
 static int fastest_for_long(trial *t, const candidates *found, double *times, int best) {
     double limit = 1.06 * times[best], best_us = 0;
     int winner = best;

@@ -50,7 +50,7 @@ struct seat {
     int n, end;
 };
 
-/* Of rows [row, row + ROWS): at is this thread's vector of the first.  Below 0: no more. */
+/* Rows [row, row + ROWS), below 0: no more; at: this thread's vector of the first row. */
 struct turn_at {
     int row, at;
 };
@@ -173,7 +173,7 @@ struct pair_rows {
     row_of<ROWS> dy, x;
 };
 
-/* Of d = dy gamma: the sum over each row, followed by that of d (x - mean). */
+/* Adds, for each row, the sums of d = dy gamma and of d (x - mean). */
 template <class T>
 __device__ __forceinline__ void add_rows(const pair_rows &raw, const scales &scale,
                                          const float (&gamma)[V], float (&sums)[2 * ROWS]) {
@@ -309,8 +309,8 @@ __global__ void __launch_bounds__(row_team<W, R>::THREADS, 1)
     auto begun = begin_copies<c::THREADS>(a, rows, t, ahead, {row_step, at_step}, mine, stages - 1);
     load_params(a.gamma, {(unsigned)t.thread, (unsigned)n}, 0, gamma);
     read_scales(a, turn.row, now);
-    /* Of the first team, which has the most turns: a team without turns still takes part in
-     * barriers, because racecheck assumes that teams with equal barrier counts were there together.
+    /* The first team has the most turns.  A team without turns still takes part in barriers,
+     * because racecheck assumes that teams with equal barrier counts were there together.
      */
     int most = turn.row + t.team * (int)gridDim.x * ROWS;
     for (int slot = 0, odd = 0; most >= 0; odd ^= 1, most -= row_step) {
