@@ -4,12 +4,23 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <time.h>
+
+#include "base/fault.h"
+
+#if TUTTI_FAULTS
+static _Atomic int64_t advanced_ns;
+
+void tti_clock_advance_ms(int64_t t_ms) { atomic_fetch_add(&advanced_ns, t_ms * TTI_NS_PER_MS); }
+#else
+enum { advanced_ns = 0 };
+#endif
 
 int64_t tti_now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec + advanced_ns;
 }
 
 int tti_ms_until(int64_t deadline_ns) {

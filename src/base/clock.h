@@ -16,4 +16,7 @@ void tti_sleep_ms(int t_ms);
 
 #define TTI_NS_PER_MS INT64_C(1000000)
 
+/* Test builds only (fault.h): moves this process's clock forward.  Any thread. */
+void tti_clock_advance_ms(int64_t t_ms);
+
 #endif /* TTI_BASE_CLOCK_H */

@@ -16,16 +16,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 enum { MAX_FAULTS = 16, MAX_NAME = 64, MAX_SPEC = 256 };
 
-typedef enum action { ACTION_KILL, ACTION_STOP, ACTION_DELAY, ACTION_FAIL } action;
+typedef enum action { ACTION_KILL, ACTION_STOP, ACTION_DELAY, ACTION_ADVANCE, ACTION_FAIL } action;
 
 typedef struct fault {
     char point[MAX_NAME];
     action action;
-    int64_t value;      /* ACTION_DELAY: ms; ACTION_FAIL: errno */
+    int64_t value;      /* ACTION_DELAY, ACTION_ADVANCE: ms; ACTION_FAIL: errno */
     int64_t first;      /* the time it acts, from 1; 0: every time */
     bool and_later;     /* and all later times */
     int64_t rank, step; /* -1: any */
@@ -97,6 +98,9 @@ static bool parse_action(const char *text, fault *out) {
     } else if (strncmp(text, "delay_ms=", 9) == 0) {
         out->action = ACTION_DELAY;
         return parse_number(text + 9, &out->value, &end) && *end == '\0';
+    } else if (strncmp(text, "advance_ms=", 11) == 0) {
+        out->action = ACTION_ADVANCE;
+        return parse_number(text + 11, &out->value, &end) && *end == '\0';
     } else
         return false;
     return true;
@@ -168,6 +172,9 @@ static bool act(const fault *f) {
             return false;
         case ACTION_DELAY:
             nanosleep(&(struct timespec){f->value / 1000, f->value % 1000 * 1000000}, NULL);
+            return false;
+        case ACTION_ADVANCE:
+            tti_clock_advance_ms(f->value);
             return false;
         case ACTION_FAIL:
             errno = (int)f->value;

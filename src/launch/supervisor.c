@@ -290,6 +290,7 @@ static void look_at_all(supervisor *s) {
 /* ---- signals of the user ---- */
 
 static void note_user(supervisor *s, int sig) {
+    (void)TTI_FAULT("supervisor.signal");
     int64_t now_ns = tti_now_ns();
     s->report.stopped_by_user = true;
     if (s->stop_ns == INT64_MAX) {

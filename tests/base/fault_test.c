@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "t.h"
 
 T_CASE(nothing_without_faults) {
@@ -68,6 +69,8 @@ T_CASE(refuses_what_it_cannot_understand) {
                                "a:kill=3",
                                "a:delay_ms",
                                "a:delay_ms=x",
+                               "a:advance_ms",
+                               "a:advance_ms=x",
                                "a:fail@rank",
                                "a:fail@rank=",
                                "a:fail;;b",
@@ -95,6 +98,16 @@ T_CASE(delays) {
     int64_t start = now_ms();
     assert_false(TTI_FAULT("a"));
     assert_true(now_ms() - start >= 29);
+}
+
+T_CASE(advances_the_clock) {
+    T_UNUSED;
+    T_OK(tti_fault_set("a:advance_ms=3600000@1"));
+    int64_t start_ns = tti_now_ns();
+    assert_false(TTI_FAULT("a"));
+    assert_true(tti_now_ns() - start_ns >= 3600000 * TTI_NS_PER_MS);
+    assert_false(TTI_FAULT("a"));
+    assert_true(tti_now_ns() - start_ns < 7200000 * TTI_NS_PER_MS);
 }
 
 /* Passes a point in a child whose environment has the fault, and returns its wait status. */
@@ -151,6 +164,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rank_and_step),
         cmocka_unit_test(refuses_what_it_cannot_understand),
         cmocka_unit_test(delays),
+        cmocka_unit_test(advances_the_clock),
         cmocka_unit_test(kills_and_stops),
         cmocka_unit_test_prestate(reads_the_environment, argv[0]),
     };

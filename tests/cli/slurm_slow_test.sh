@@ -56,7 +56,10 @@ runuser -u munge -- munged --foreground --key-file="$folder/munge/key" \
     --socket="$folder/munge/socket" --log-file="$folder/munge/log" \
     --pid-file="$folder/munge/pid" --seed-file="$folder/munge/seed" > /dev/null 2>&1 &
 daemons=$!
-sleep 0.5
+for _ in $(seq 200); do
+    [ -S "$folder/munge/socket" ] && break
+    sleep 0.05
+done
 slurmctld -D > "$folder/slurmctld.log" 2>&1 &
 daemons="$! $daemons"
 slurmd -D -N "$host" > "$folder/slurmd.log" 2>&1 &

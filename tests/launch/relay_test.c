@@ -174,10 +174,12 @@ T_CASE(logs_are_kept_and_appended) {
     close(o.write_fd);
 }
 
-/* Empties a pipe that is full, later than lines wait for each other. */
+/* Empties a pipe that is full, after the relay has waited for it longer than lines wait for each
+ * other. */
 static void *empty_late(void *arg) {
     static char bytes[1 << 16];
-    tti_sleep_ms(250);
+    if (!t_wait_asleep()) return NULL;
+    tti_clock_advance_ms(250);
     if (read(*(int *)arg, bytes, sizeof bytes) < 0) return NULL;
     return arg;
 }
@@ -222,7 +224,9 @@ T_CASE(one_turn_is_one_moment) {
     }
     T_EQ(pthread_create(&thread, NULL, empty_late, &log[0]), 0);
     tti_relay_move(relay);
-    pthread_join(thread, NULL);
+    void *emptied;
+    pthread_join(thread, &emptied);
+    assert_non_null(emptied);
     expect_text(o.read_fd, "[rank 0-2] hello\n");
     tti_relay_destroy(relay);
     for (int r = 0; r < 3; r++) close(fd[r][0]), close(fd[r][1]);

@@ -47,7 +47,12 @@ T_CASE(flag_and_restore) {
     assert_true(now.sa_handler == SIG_DFL);
 }
 
-/* The exit code of a child that raises the two signals. */
+static bool is_pending(int sig) {
+    sigset_t pending;
+    return sigpending(&pending) == 0 && sigismember(&pending, sig);
+}
+
+/* The exit code of a child that raises two signals, with so much time between them. */
 static int exit_code_after(int first, int second, int apart_ms) {
     pid_t pid = fork();
     if (pid == 0) {
@@ -56,9 +61,10 @@ static int exit_code_after(int first, int second, int apart_ms) {
         kill(getpid(), first);
         for (int i = 0; i < 5000 && !tti_stop_signal(); i++) tti_sleep_ms(1);
         if (tti_stop_signal() != first) _exit(2);
-        tti_sleep_ms(apart_ms);
+        tti_clock_advance_ms(apart_ms);
         kill(getpid(), second);
-        tti_sleep_ms(40); /* the thread that takes signals has its turn */
+        for (int i = 0; i < 5000 && is_pending(second); i++) tti_sleep_ms(1);
+        tti_stop_remove(&stop); /* joins the thread that handles signals */
         _exit(3);
     }
     int status;

@@ -740,11 +740,13 @@ T_CASE(one_worker_stopped_stops_all) {
 
 T_CASE(second_signal_kills) {
     T_UNUSED;
+    setenv("TUTTI_FAULT", "supervisor.signal:advance_ms=150@2",
+           1); /* signals within 100 ms are one */
     remote r = start_remote("2", "0", ARGS("stubborn"));
+    unsetenv("TUTTI_FAULT");
     wait_ready(&r, 2);
     kill(r.pid, SIGINT);
-    wait_ready(&r, 2); /* who tells it on has heard it: the next one counts after 100 ms */
-    tti_sleep_ms(150);
+    wait_ready(&r, 2); /* the supervisor has forwarded the first signal */
     kill(r.pid, SIGINT);
     wait_gone(&r);
     T_EQ(exit_code_of(&r), 130);
