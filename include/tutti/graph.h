@@ -59,6 +59,10 @@ TUTTI_API bool tutti_graph_is_training(const tutti_graph *g);
  * SyncBatchNorm does.  Off in a new graph: each shard has its own statistics. */
 TUTTI_API void tutti_graph_set_sync_batch_norm(tutti_graph *g, bool sync);
 
+/* Sets the number of shards of the batch, of which the graph computes one; 1 in a new graph.
+ * Training and evaluation by a job set it before they call the model's builder. */
+TUTTI_API void tutti_graph_set_shards(tutti_graph *g, int n_shards);
+
 /* Adds an input that is set at every step. */
 TUTTI_API tutti_value *tutti_input(tutti_graph *g, const char *name, tutti_dtype dtype,
                                    const tutti_shape *shape);

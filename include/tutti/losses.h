@@ -14,10 +14,18 @@
  *                  predicted and target of one shape; delta, beta
  *   kl             predicted logits, target probabilities of the same shape, over the last axis
  *   cosine         1 - cos(predicted, target) over the last axis
+ *   infonce        predicted and target: embeddings f32 [N,D] of two views of each sample (CLIP).
+ *                  Cross entropy of scale cos(a_i, b_j) over the samples j of the whole batch, and
+ *                  the same with a and b exchanged, halved; temperature or scale
+ *   sigmoid        the same embeddings (SigLIP): the sum over j of ln(1 + e^-z), z = +-(scale
+ *                  cos(a_i, b_j) + bias), + for j = i; temperature or scale, bias
  *
  * Counts: cross_entropy and focal of classes have one for each target that is not ignored (or the
  * weights of these), mse, mae, huber, smooth_l1, bce and focal of questions one for each element,
- * kl and cosine one for each row, dice one for each sample.
+ * kl and cosine one for each row, dice, infonce and sigmoid one for each sample.
+ *
+ * infonce and sigmoid compare each sample with those of all shards (tutti_gather_rows).  "correct"
+ * counts the samples whose most similar target is their own.
  */
 #ifndef TUTTI_LOSSES_H
 #define TUTTI_LOSSES_H
@@ -35,6 +43,10 @@ typedef struct tutti_loss_desc {
     double alpha;         /* focal of questions: weight of the positives; 0: none           */
     double delta;         /* huber: where the line begins; smooth_l1: beta; 0: 1            */
     double smooth;        /* dice: added to numerator and denominator; 0: 1                 */
+    double temperature;   /* infonce, sigmoid: 1 / scale; 0: 0.07 and 0.1                   */
+    tutti_value *scale;   /* the same: f32 with one element, such as a parameter; NULL: 1 / */
+    tutti_value *bias;    /* temperature.  sigmoid: likewise; NULL: logit_bias              */
+    double logit_bias;    /* sigmoid: bias if it is not a value                             */
 } tutti_loss_desc;
 
 TUTTI_EXTERN_C_BEGIN
@@ -47,6 +59,15 @@ TUTTI_API tutti_loss tutti_loss_named(tutti_graph *g, const char *name, tutti_va
 
 /* Names in the order of the list: i = 0, 1, ... until NULL. */
 TUTTI_API const char *tutti_loss_name_at(int i);
+
+/* The rows of all shards of the batch: x f32 [n,...] -> [shards n,...], in the order of the shards;
+ * x itself for one shard.  A gradient of the result is the sum over all shards of what each of them
+ * gives to a row, in an order that does not depend on the number of workers. */
+TUTTI_API tutti_value *tutti_gather_rows(tutti_graph *g, tutti_value *x);
+
+/* i32 [n]: where the rows of this shard are in the result of tutti_gather_rows; -1 for rows where
+ * present i32 [n] is -1. */
+TUTTI_API tutti_value *tutti_batch_rows(tutti_graph *g, tutti_value *present);
 
 /* The loss of this model, in place of the job's: sum and count, f32 scalars. */
 TUTTI_API void tutti_set_loss(tutti_graph *g, tutti_loss loss);

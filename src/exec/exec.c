@@ -213,8 +213,9 @@ static tutti_status find_inputs(const tti_plan *plan, const tti_program *program
 
 static tutti_status count_in_flight(tti_exec *x) {
     int n_local = x->setup.last_shard - x->setup.first_shard;
+    bool joins = x->setup.syncs.n + x->setup.eval_syncs.n > 0;
     x->setup.n_in_flight =
-        x->setup.n_syncs > 0 && !x->setup.desc.serves ? n_local : x->setup.desc.n_compute_threads;
+        joins && !x->setup.desc.serves ? n_local : x->setup.desc.n_compute_threads;
     if (x->setup.desc.plan->stages && !x->setup.desc.serves) {
         int own = tti_shard_groups_of(n_local, x->setup.desc.n_compute_threads);
         TTI_TRY(tti_pipe_count_in_flight(x->setup.desc.plan->stages, x->setup.n_pipe_groups,

@@ -48,12 +48,22 @@ static tutti_status plan_pipeline(const tti_list_desc *d, int n_local, planned *
     return TUTTI_OK;
 }
 
-static tutti_status find_joins(const tti_program *program, planned *p) {
-    p->joins = calloc((size_t)program->n_steps + 1, sizeof *p->joins);
+static int find_joins(const tti_program *program, int *joins) {
+    int n = 0;
+    for (int s = 0; program->graph && s < program->n_steps; s++)
+        if (program->steps[s]->op->traits & TTI_SYNC) joins[n++] = s;
+    return n;
+}
+
+static tutti_status plan_joins(const tti_plan *plan, planned *p) {
+    size_t n_train = (size_t)plan->shard.n_steps, n_eval = (size_t)plan->eval.n_steps;
+    p->joins = calloc(n_train + n_eval + 1, sizeof *p->joins);
     if (!p->joins) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int s = 0; s < program->n_steps; s++)
-        if (program->steps[s]->op->traits & TTI_SYNC) p->joins[p->basis.n_joins++] = s;
+    int *eval_joins = p->joins + n_train;
+    p->basis.n_joins = find_joins(&plan->shard, p->joins);
+    p->basis.n_eval_joins = find_joins(&plan->eval, eval_joins);
     p->basis.joins = p->joins;
+    p->basis.eval_joins = eval_joins;
     return TUTTI_OK;
 }
 
@@ -70,7 +80,7 @@ static tutti_status plan_worker(const tti_list_desc *d, planned *p) {
                                 .divides = p->share.n_ranks > 1,
                                 .acc = &p->acc,
                                 .n_compute_threads = tti_exec_n_compute_threads(d->exec, n_local)};
-    TTI_TRY(find_joins(&d->exec->plan->shard, p));
+    TTI_TRY(plan_joins(d->exec->plan, p));
     TTI_TRY(plan_sharded(d, p));
     return plan_pipeline(d, n_local, p);
 }

@@ -43,7 +43,9 @@ tutti_status tti_planned_shard_groups(const tti_exec_desc *desc, int n_local, in
 /* Shards whose activations live at the same time. */
 static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
     int n_compute_threads = tti_exec_n_compute_threads(desc, n_local), n_shard_groups;
-    *n = has_step(&desc->plan->shard, TTI_SYNC) ? n_local : n_compute_threads;
+    bool joins = has_step(&desc->plan->shard, TTI_SYNC) ||
+                 (desc->plan->eval.graph && has_step(&desc->plan->eval, TTI_SYNC));
+    *n = joins ? n_local : n_compute_threads;
     if (!desc->plan->stages) return TUTTI_OK;
     TTI_TRY(tti_planned_shard_groups(desc, n_local, n_ranks, &n_shard_groups));
     TTI_TRY(tti_pipe_count_in_flight(desc->plan->stages, n_shard_groups, n));

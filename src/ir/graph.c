@@ -28,6 +28,7 @@ void tutti_graph_destroy(tutti_graph *g) {
 bool tutti_graph_is_training(const tutti_graph *g) { return g->training; }
 
 void tutti_graph_set_sync_batch_norm(tutti_graph *g, bool sync) { g->sync_batch_norm = sync; }
+void tutti_graph_set_shards(tutti_graph *g, int n_shards) { g->n_shards = n_shards; }
 
 tutti_status tutti_graph_check(const tutti_graph *g) {
     if (g->failed == TUTTI_OK) return TUTTI_OK;
@@ -319,6 +320,7 @@ tutti_status tti_graph_copy(const tutti_graph *g, tutti_graph **out) {
                             .training = g->training,
                             .find_op = g->find_op,
                             .sync_batch_norm = g->sync_batch_norm,
+                            .n_shards = g->n_shards,
                             .joins_samples = g->joins_samples};
         to->nodes = calloc((size_t)to->cap_nodes, sizeof *to->nodes);
         to->outputs = calloc((size_t)to->cap_outputs, sizeof *to->outputs);

@@ -61,6 +61,7 @@ struct tutti_graph {
     bool training;
     tti_op_finder find_op; /* of the nodes that builders add by name */
     bool sync_batch_norm;  /* statistics of batch norms are joined over all shards */
+    int n_shards;          /* of the batch; below 2: one */
     bool joins_samples;    /* the loss is the shard's as a whole: the model may join its samples */
     tutti_status failed;   /* sticky: the first failure of a builder call */
     char *failed_text;     /* in the arena */

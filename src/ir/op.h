@@ -58,7 +58,8 @@ typedef enum tti_trait {
     TTI_INPUT = 1 << 12,    /* a source that gets a new value every step */
     TTI_CONSTANT = 1 << 13, /* a source filled once: tti_constant_elem                       */
     TTI_FUSED = 1 << 14,    /* runs node->body, a chain of elementwise nodes                  */
-    TTI_SYNC = 1 << 15,     /* joins a value over all shards; alone (reference): out 0 = in 0 */
+    TTI_SYNC = 1 << 15,     /* joins a value over all shards; alone (reference): out 0 = in 0, or
+                             * as much of it as fits, and zeros                              */
     TTI_BUFFER = 1 << 16,   /* a source that is kept from step to step and saved, but not trained */
     TTI_COMPUTE = 1 << 17,  /* where the time goes: in 16 bits under mixed precision         */
     TTI_FOLLOWS = 1 << 18,  /* moves or picks elements: in 16 bits where its input is        */
@@ -199,7 +200,10 @@ typedef struct tti_op {
     void (*cost)(const tti_node *node, tti_cost *cost); /* NULL: 1 flop per output element */
     void (*reference)(const tti_args *args);            /* NULL only for sources and fused */
     /* TTI_SYNC: combines the values of all shards, parts [n_parts][n_elems], into one, in an order
-     * that depends on n_parts alone.  The executor calls it; for one shard it is the identity. */
+     * that depends on n_parts alone.  The executor calls it; for one shard it is the identity.  The
+     * result has as many elements as the larger one of input 0 and output 0.  If output 0 is
+     * smaller, shard s receives the s-th piece of the result, else each shard receives all of it.
+     */
     void (*join)(const float *parts, size_t n_parts, size_t n_elems, float *out);
     const tti_sample *samples; /* ended by .in == NULL */
 } tti_op;

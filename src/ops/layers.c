@@ -151,9 +151,11 @@ tutti_value *tutti_batch_norm2d(tutti_graph *g, tutti_value *x, const tutti_batc
 
 /* Two layers of one name would drop the same elements. */
 static bool key_is_taken(const tutti_graph *g, int64_t key) {
-    for (int i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i]->op->traits & TTI_RANDOM && tti_attr_int(g->nodes[i], "key") == key)
-            return true;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        bool has_key = node->op->traits & TTI_RANDOM && tti_attr_has(node, "key");
+        if (has_key && tti_attr_int(node, "key") == key) return true;
+    }
     return false;
 }
 

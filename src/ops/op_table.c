@@ -37,6 +37,7 @@
     X(loss)            \
     X(head)            \
     X(pair_loss)       \
+    X(gather_rows)     \
     X(reduce)          \
     X(random)          \
     X(optim)           \

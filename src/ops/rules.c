@@ -347,6 +347,24 @@ tutti_value *tti_build2(tutti_graph *g, const char *op, tutti_value *a, tutti_va
     return tti_emit(g, op, NULL, (tutti_value *[]){a, b}, 2, attrs);
 }
 
+size_t tti_left_parts(size_t n) {
+    size_t left = 1;
+    while (2 * left < n) left *= 2;
+    return left;
+}
+
+double tti_join_element(const float *parts, size_t n, size_t n_elems, size_t i) {
+    if (n == 1) return parts[i];
+    size_t left = tti_left_parts(n);
+    return tti_join_element(parts, left, n_elems, i) +
+           tti_join_element(parts + left * n_elems, n - left, n_elems, i);
+}
+
+void tti_join_sums(const float *parts, size_t n_parts, size_t n_elems, float *out) {
+    for (size_t i = 0; i < n_elems; i++)
+        out[i] = (float)tti_join_element(parts, n_parts, n_elems, i);
+}
+
 tutti_value *tti_build_fail(tutti_graph *g, const char *format, ...) {
     char text[1024];
     va_list args;

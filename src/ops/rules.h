@@ -130,6 +130,15 @@ typedef struct tti_axis_view {
 } tti_axis_view;
 tti_axis_view tti_view_axis(const tutti_shape *shape, int axis);
 
+/* ---- TTI_SYNC: values of n shards, combined in a tree whose form depends on n alone ---- */
+
+/* The largest power of two below n >= 2: the left branch of a tree over n parts. */
+size_t tti_left_parts(size_t n);
+/* The sum of element i of parts [n][n_elems]. */
+double tti_join_element(const float *parts, size_t n, size_t n_elems, size_t i);
+/* tti_op.join of a sum. */
+void tti_join_sums(const float *parts, size_t n_parts, size_t n_elems, float *out);
+
 /* ---- functions that several families need ---- */
 
 /* gelu by tanh, and its derivative (activation.c). */

@@ -42,7 +42,7 @@ tutti_status tti_rewrite_begin(tti_rewrite *rw, const tutti_graph *from) {
     *rw = (tti_rewrite){.from = from, .to = tutti_graph_create(from->training)};
     rw->map = calloc((size_t)from->n_values + 1, sizeof *rw->map);
     rw->n_uses = tti_count_uses(from);
-    if (rw->to) rw->to->joins_samples = from->joins_samples;
+    if (rw->to) rw->to->joins_samples = from->joins_samples, rw->to->n_shards = from->n_shards;
     if (rw->to && rw->map && rw->n_uses) return TUTTI_OK;
     tutti_graph_destroy(rw->to);
     free(rw->map);

@@ -29,15 +29,11 @@ tutti_status tti_exec_device_open(const tti_setup *setup, tti_exec_device **out)
     return TUTTI_OK;
 }
 
-static tutti_status make_sync(const tti_setup *setup, tti_exec_device *device) {
-    size_t most = 0;
-    for (int i = 0; i < setup->n_syncs; i++) {
-        const tti_node *node = setup->desc.plan->shard.steps[setup->syncs[i]];
-        most = TTI_MAX(most, (size_t)tti_value_n_elems(node->out[0]));
-    }
+static tutti_status make_sync(const tti_setup *setup, const tti_join_size *most,
+                              tti_exec_device *device) {
     TTI_TRY(tti_device_take(setup, &device->sync_parts,
-                            most * (size_t)setup->desc.n_shards * sizeof(float)));
-    return tti_device_take(setup, &device->sync_joined, most * sizeof(float));
+                            most->n_part * (size_t)setup->desc.n_shards * sizeof(float)));
+    return tti_device_take(setup, &device->sync_joined, most->n_joined * sizeof(float));
 }
 
 /* Labels say which rows of samples that come as bytes are there: also where nothing else reads
@@ -68,7 +64,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     d->report_bytes = sizeof *d->report + n_sums * sizeof(double);
     TTI_TRY(tti_device_take(setup, &d->report, sizeof *d->report));
     TTI_TRY(tti_device_take(setup, &d->sums, n_sums * sizeof *d->sums));
-    TTI_TRY(make_sync(setup, device));
+    TTI_TRY(make_sync(setup, &tti_joins_of(x)->most, device));
     d->n_sets = TTI_N_INPUTS;
     TTI_TRY(tti_device_take_shards(x));
     if (offload)
@@ -152,7 +148,7 @@ int tti_exec_device_depth(const tti_exec *x) {
 static bool waits_at_end(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     return !tti_arrays_of(x)->sharded && !tti_offload_of(x) && !tti_exec_has_parts(setup) &&
-           setup->n_syncs == 0;
+           setup->syncs.n == 0;
 }
 
 /* Kernels of a divided model do not report how long they wait for each other. */

@@ -101,8 +101,8 @@ static void find_stretches(const tti_setup *setup, const tti_arrays *arrays, sid
     const tti_program *program = room->side->program;
     for (int p = 0; p < program->n_parts; p++) {
         size_t first = (size_t)program->part_first[p], last = (size_t)program->part_first[p + 1];
-        for (int i = 0; i < setup->n_syncs; i++) {
-            size_t join = (size_t)setup->syncs[i];
+        for (int i = 0; i < setup->syncs.n; i++) {
+            size_t join = (size_t)setup->syncs.step[i];
             if (join < first || join >= last) continue;
             add_stretches(arrays, room, (stretch){p, {first, join}, i});
             first = join + 1;
@@ -115,7 +115,7 @@ static tutti_status make_stretches(const tti_exec *x, side_room *room) {
     const tti_setup *setup = tti_setup_of(x);
     if (!tti_pipe_of(x)->stages->is_joined || room->side->program != &setup->desc.plan->shard)
         return TUTTI_OK;
-    int n_most = setup->desc.plan->shard.n_steps + room->side->program->n_parts + setup->n_syncs;
+    int n_most = setup->desc.plan->shard.n_steps + room->side->program->n_parts + setup->syncs.n;
     room->stretches = calloc((size_t)n_most, sizeof *room->stretches);
     if (!room->stretches) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     find_stretches(setup, tti_arrays_of(x), room);

@@ -15,47 +15,65 @@ static void point_at(tti_exec_device *device, tti_instance *instance, const tti_
 
 /* ---- joins, and timestamps of a profile ---- */
 
+/* A TTI_SYNC step of the program of training or evaluation. */
+typedef struct join_at {
+    const tti_node *node;
+    int step;
+    bool eval;
+} join_at;
+
+static tti_instance *instance_of(tti_exec *x, const join_at *at, int s) {
+    const tti_compute_thread *thread = &tti_threads_of(x)->thread[s];
+    return at->eval ? thread->eval : thread->shard;
+}
+
 /* In one kernel, if devices read each other's memory. */
-static tutti_status join_at_once(tti_exec *x, int i, bool *done) {
+static tutti_status join_at_once(tti_exec *x, const join_at *at, bool *done) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_thread_set *threads = tti_threads_of(x);
     tti_exec_device *device = tti_device_of(x);
+    const tti_join_size size = tti_join_size_of(at->node);
     const float *in[TTI_MAX_COMPUTE_THREADS];
     float *out[TTI_MAX_COMPUTE_THREADS];
     *done = false;
-    if (!device->reduce) return TUTTI_OK;
+    if (!device->reduce || size.n_part != size.n_out) return TUTTI_OK;
     for (int s = 0; s < tti_device_n_local(setup); s++) {
-        in[s] = tti_instance_step_in(threads->thread[s].shard, setup->syncs[i], 0);
-        out[s] = tti_instance_step_out(threads->thread[s].shard, setup->syncs[i], 0);
+        in[s] = tti_instance_step_in(instance_of(x, at, s), at->step, 0);
+        out[s] = tti_instance_step_out(instance_of(x, at, s), at->step, 0);
     }
-    const tti_node *node = setup->desc.plan->shard.steps[setup->syncs[i]];
-    return tti_device_reduce_join(device->reduce, node, in, out, done);
+    return tti_device_reduce_join(device->reduce, at->node, in, out, done);
 }
 
-/* Joins one value of all shards. */
-tutti_status tti_device_join_shards(tti_exec *x, int i) {
+static tutti_status join(tti_exec *x, const join_at *at) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_thread_set *threads = tti_threads_of(x);
     tti_exec_device *d = tti_device_of(x);
-    const tti_node *node = setup->desc.plan->shard.steps[setup->syncs[i]];
+    const tti_node *node = at->node;
     tti_part part = tti_part_node(TTI_SPAN_SUMS, node, "join");
-    size_t n = (size_t)tti_value_n_elems(node->out[0]), n_bytes = n * sizeof(float);
+    const tti_join_size size = tti_join_size_of(node);
+    size_t n = size.n_part;
     bool done;
-    TTI_TRY(join_at_once(x, i, &done));
+    TTI_TRY(join_at_once(x, at, &done));
     if (done) return tti_profile_upto(x, TTI_ROW_COMPUTE, part, -1);
     for (int s = 0; s < tti_device_n_local(setup); s++)
         TTI_TRY(d->ops->queues.copy(
             TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(setup->first_shard + s) * n,
-            tti_instance_step_in(threads->thread[s].shard, setup->syncs[i], 0), n_bytes));
+            tti_instance_step_in(instance_of(x, at, s), at->step, 0), n * sizeof(float)));
     if (d->reduce) TTI_TRY(tti_device_reduce_parts(d->reduce, d->sync_parts, n));
     if (d->host_staged) TTI_TRY(tti_device_host_staged_parts(d->host_staged, d->sync_parts, n));
     TTI_TRY(d->ops->step.join(node->op->name, d->sync_parts, (size_t)setup->desc.n_shards, n,
                               d->sync_joined));
     for (int s = 0; s < tti_device_n_local(setup); s++)
-        TTI_TRY(d->ops->queues.copy(
-            TTI_QUEUE_COMPUTE, tti_instance_step_out(threads->thread[s].shard, setup->syncs[i], 0),
-            d->sync_joined, n_bytes));
+        TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE,
+                                    tti_instance_step_out(instance_of(x, at, s), at->step, 0),
+                                    d->sync_joined + size.stride * (size_t)(setup->first_shard + s),
+                                    size.n_out * sizeof(float)));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, part, -1);
+}
+
+/* Joins one value of all shards. */
+tutti_status tti_device_join_shards(tti_exec *x, int i) {
+    const tti_setup *setup = tti_setup_of(x);
+    int step = setup->syncs.step[i];
+    return join(x, &(join_at){setup->desc.plan->shard.steps[step], step, false});
 }
 
 /* A failure shows when the timestamps are read.  Collectives are recorded where they run: here
@@ -132,7 +150,7 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
     tti_exec_device *device = tti_device_of(x);
     int first = (int)steps.first, last = (int)steps.last;
     tti_device_sharded *sharded =
-        setup->n_syncs > 0 ? NULL : device->sharded; /* its moves are each shard's */
+        setup->syncs.n > 0 ? NULL : device->sharded; /* its moves are each shard's */
     for (int i = 0; i < shard_group->n_shards; i++) {
         int shard = shard_group->first + i, s = shard - setup->first_shard;
         tti_instance *instance = tti_threads_of(x)->thread[i].shard;
@@ -156,10 +174,10 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
 static tutti_status run_part(tti_exec *x, const tti_device_set *set,
                              const tti_shard_group *shard_group, int part) {
     const tti_setup *setup = tti_setup_of(x);
-    bool joined = setup->n_syncs > 0;
+    bool joined = setup->syncs.n > 0;
     tti_device_sharded *sharded = joined ? tti_device_of(x)->sharded : NULL;
-    int first = part > 0 ? setup->syncs[part - 1] + 1 : 0;
-    int last = part < setup->n_syncs ? setup->syncs[part] : setup->desc.plan->shard.n_steps;
+    int first = part > 0 ? setup->syncs.step[part - 1] + 1 : 0;
+    int last = part < setup->syncs.n ? setup->syncs.step[part] : setup->desc.plan->shard.n_steps;
     if (sharded && part == 0) tti_device_sharded_begin(sharded, true);
     do {
         int stop = tti_sharded_next_stop(joined ? tti_arrays_of(x)->sharded : NULL, first, last);
@@ -188,9 +206,9 @@ static tutti_status run_shard_groups(tti_exec *x, const tti_device_set *set) {
                              : sums_overlapped(x, setup->last_shard - 1);
     for (int w = 0; w < setup->acc.n_shard_groups; w++) {
         const tti_shard_group *shard_group = &setup->acc.shard_groups[w];
-        for (int part = 0; part <= setup->n_syncs; part++) {
+        for (int part = 0; part <= setup->syncs.n; part++) {
             TTI_TRY(run_part(x, set, shard_group, part));
-            if (part < setup->n_syncs) TTI_TRY(tti_device_join_shards(x, part));
+            if (part < setup->syncs.n) TTI_TRY(tti_device_join_shards(x, part));
         }
         if (overlapped && w == setup->acc.n_shard_groups - 1) return device->overlap_status;
         tti_exec_merge(x, shard_group, 0, setup->desc.plan->n_flat);
@@ -230,6 +248,27 @@ static tutti_status eval_shard(tti_arrays *arrays, tti_exec_device *device, tti_
     return tti_device_sharded_eval(device->sharded, instance, run);
 }
 
+/* The shards in turn, from one join to the next. */
+static tutti_status eval_joined(tti_exec *x, const tti_device_set *set) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *d = tti_device_of(x);
+    const tti_program *program = &setup->desc.plan->eval;
+    if (d->reduce) tti_device_reduce_begin(d->reduce, false);
+    for (int i = 0, first = 0; i <= setup->eval_syncs.n; i++) {
+        bool joins = i < setup->eval_syncs.n;
+        int last = joins ? setup->eval_syncs.step[i] : program->n_steps;
+        for (int s = 0; s < tti_device_n_local(setup); s++) {
+            tti_instance *instance = tti_threads_of(x)->thread[s].eval;
+            point_at(d, instance, &setup->eval_inputs, set, s);
+            TTI_TRY(tti_instance_run_range(instance, &d->runs[s], first, last, NULL, NULL));
+            if (!joins) TTI_TRY(collect(d, instance, setup->first_shard + s));
+        }
+        if (joins) TTI_TRY(join(x, &(join_at){program->steps[last], last, true}));
+        first = last + 1;
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
@@ -237,6 +276,7 @@ tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = device;
     if (d->sharded) TTI_TRY(tti_device_sharded_eval_begin(d->sharded));
     if (d->pipe) return run_pipe(x, set, true);
+    if (setup->eval_syncs.n > 0) return eval_joined(x, set);
     for (int s = 0; s < tti_device_n_local(setup); s++) {
         tti_instance *instance = tti_threads_of(x)->thread[0].eval;
         point_at(device, instance, &setup->eval_inputs, set, s);

@@ -41,8 +41,10 @@ static tti_step_basis basis_of(const tti_exec *x) {
                                       : tti_exec_has_sharded_params(arrays)
                                           ? tti_sharded_idle_shard_groups(x)
                                           : 0,
-                            .joins = setup->syncs,
-                            .n_joins = setup->n_syncs,
+                            .joins = setup->syncs.step,
+                            .n_joins = setup->syncs.n,
+                            .eval_joins = setup->eval_syncs.step,
+                            .n_eval_joins = setup->eval_syncs.n,
                             .train = pipe ? &pipe->train : NULL,
                             .eval = pipe ? &pipe->eval : NULL,
                             .sharded = arrays->sharded};

@@ -14,7 +14,7 @@ tutti_status tti_host_communicate(tti_exec *x, const tti_instr *in) {
         case TTI_ALL_GATHER:
             return tti_sharded_gather(x, in->bucket, in->offset, in->averages);
         case TTI_JOIN:
-            return tti_exec_join(x, in->first);
+            return tti_exec_join(x, in->first, in->eval);
         case TTI_MERGE:
             tti_exec_merge(x, in->merges, in->range.first, in->range.last);
             return TUTTI_OK;

@@ -47,10 +47,9 @@ static void shards_pass(building *g) {
     g->d.acc = b->acc;
     g->d.n_compute_threads = b->n_compute_threads;
     g->d.n_idle = b->n_idle;
-    g->d.joined = b->n_joins > 0;
-    if (!g->trains) return;
-    g->d.joins = b->joins;
-    g->d.n_joins = b->n_joins;
+    g->d.joined = b->n_joins + b->n_eval_joins > 0;
+    g->d.joins = g->trains ? b->joins : b->eval_joins;
+    g->d.n_joins = g->trains ? b->n_joins : b->n_eval_joins;
 }
 
 static void pipeline_pass(building *g) {

@@ -29,8 +29,8 @@ typedef struct tti_step_basis {
     bool divides;                /* the update, between the ranks */
     const tti_accumulation *acc; /* borrowed by the lists, as what follows */
     int n_compute_threads, n_idle;
-    const int *joins; /* [n_joins] */
-    int n_joins;
+    const int *joins, *eval_joins; /* [n_joins] of training, [n_eval_joins] of evaluation */
+    int n_joins, n_eval_joins;
     const tti_pipe_side *train, *eval; /* NULL: no pipeline */
     const tti_sharded *sharded;        /* windows; NULL: gradients and parameters are whole */
 } tti_step_basis;

@@ -9,6 +9,7 @@
 #include "exec/program/compute_threads.h"
 #include "exec/program/inputs.h"
 #include "exec/program/instance.h"
+#include "exec/program/join.h"
 #include "exec/program/joint_sums.h"
 #include "exec/program/pipe_schedule.h"
 #include "exec/program/pipe_side.h"

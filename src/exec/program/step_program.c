@@ -148,6 +148,7 @@ static void emit_move(builder *b, const move *m, int shard_group, int after) {
                        .bucket = m->use->bucket,
                        .offset = m->use->offset,
                        .averages = b->d->averages,
+                       .eval = !b->d->program->graph->training,
                        .axis = TTI_AXIS_DATA,
                        .method = b->d->method,
                        .first = m->use->first,
@@ -303,6 +304,7 @@ static void emit_part(builder *b, int first_shard_group, int last_shard_group, i
             emit(b, (tti_instr){.kind = TTI_JOIN,
                                 .queue = TTI_ON_COMPUTE_THREADS,
                                 .axis = TTI_AXIS_DATA,
+                                .eval = !b->d->program->graph->training,
                                 .first = s.last});
         s.first = s.last + joins;
     }

@@ -91,6 +91,7 @@ typedef struct tti_instr {
     int bucket;                    /* ALL_GATHER, reductions; -1: of all elements */
     size_t offset;                 /* ALL_GATHER of a bucket: its place */
     bool averages;                 /* ALL_GATHER: averages of the parameters */
+    bool eval;                     /* JOIN: of the program for evaluation */
     unsigned report;               /* REPORT: tti_report */
     bool own_rows;                 /* UPDATE: by the samples of the worker alone */
     int array;                     /* AVERAGE: number of a state array, TTI_STATE_PARAMS or _EMA */

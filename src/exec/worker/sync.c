@@ -8,26 +8,33 @@
 #include "base/clock.h"
 #include "exec/worker/worker.h"
 
-static size_t joined_elems(const tti_node *node) { return (size_t)tti_value_n_elems(node->out[0]); }
-
-tutti_status tti_exec_init_sync(tti_setup *setup, tti_joins *joins) {
-    const tti_program *program = &setup->desc.plan->shard;
-    size_t most = 0;
-    setup->syncs = calloc((size_t)program->n_steps + 1, sizeof *setup->syncs);
-    if (!setup->syncs) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+static tutti_status find_syncs(const tti_program *program, tti_syncs *syncs, tti_join_size *most) {
+    syncs->step = calloc((size_t)program->n_steps + 1, sizeof *syncs->step);
+    if (!syncs->step) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int s = 0; s < program->n_steps; s++) {
         if (!(program->steps[s]->op->traits & TTI_SYNC)) continue;
-        setup->syncs[setup->n_syncs++] = s;
-        most = TTI_MAX(most, joined_elems(program->steps[s]));
+        tti_join_size size = tti_join_size_of(program->steps[s]);
+        syncs->step[syncs->n++] = s;
+        most->n_part = TTI_MAX(most->n_part, size.n_part);
+        most->n_joined = TTI_MAX(most->n_joined, size.n_joined);
     }
-    joins->parts = calloc(most * (size_t)setup->desc.n_shards + 1, sizeof *joins->parts);
-    joins->joined = calloc(most + 1, sizeof *joins->joined);
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_init_sync(tti_setup *setup, tti_joins *joins) {
+    const tti_plan *plan = setup->desc.plan;
+    tti_join_size *most = &joins->most;
+    TTI_TRY(find_syncs(&plan->shard, &setup->syncs, most));
+    if (plan->eval.graph) TTI_TRY(find_syncs(&plan->eval, &setup->eval_syncs, most));
+    joins->parts = calloc(most->n_part * (size_t)setup->desc.n_shards + 1, sizeof *joins->parts);
+    joins->joined = calloc(most->n_joined + 1, sizeof *joins->joined);
     if (!joins->parts || !joins->joined) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     return TUTTI_OK;
 }
 
 void tti_exec_fini_sync(tti_setup *setup, tti_joins *joins) {
-    free(setup->syncs);
+    free(setup->syncs.step);
+    free(setup->eval_syncs.step);
     free(joins->parts);
     free(joins->joined);
 }
@@ -45,20 +52,23 @@ static void record_join(tti_exec *x, const tti_node *node, int64_t start, int64_
     tti_profile_stall(x, &join, "waiting for a join", start, end);
 }
 
-tutti_status tti_exec_join(tti_exec *x, int step) {
+static tti_instance *instance_of(const tti_compute_thread *thread, bool eval) {
+    return eval ? thread->eval : thread->shard;
+}
+
+tutti_status tti_exec_join(tti_exec *x, int step, bool eval) {
     const tti_setup *setup = tti_setup_of(x);
     tti_thread_set *threads = tti_threads_of(x);
     tti_joins *joins = tti_joins_of(x);
     int n_local = setup->last_shard - setup->first_shard;
-    const tti_node *node = setup->desc.plan->shard.steps[step];
-    size_t n = joined_elems(node), n_all = n * (size_t)setup->desc.n_shards;
+    const tti_plan *plan = setup->desc.plan;
+    const tti_node *node = (eval ? &plan->eval : &plan->shard)->steps[step];
+    const tti_join_size size = tti_join_size_of(node);
+    size_t n = size.n_part, n_all = n * (size_t)setup->desc.n_shards;
     memset(joins->parts, 0, n_all * sizeof *joins->parts);
-    for (int s = 0; s < n_local; s++) {
-        const float *part = tti_instance_step_in(threads->thread[s].shard, step, 0);
-        float *slot = joins->parts + (size_t)(setup->first_shard + s) * n;
-        /* + 0: a sum with the zeros of other workers would turn -0 into 0, so one alone does too */
-        for (size_t k = 0; k < n; k++) slot[k] = part[k] + 0.0f;
-    }
+    for (int s = 0; s < n_local; s++)
+        tti_join_take(instance_of(&threads->thread[s], eval), step, &size,
+                      joins->parts + (size_t)(setup->first_shard + s) * n);
     int64_t start = tti_now_ns();
     if (setup->n_ranks > 1)
         TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, joins->parts, joins->parts, n_all,
@@ -67,7 +77,7 @@ tutti_status tti_exec_join(tti_exec *x, int step) {
     node->op->join(joins->parts, (size_t)setup->desc.n_shards, n, joins->joined);
     record_join(x, node, start, arrived);
     for (int s = 0; s < n_local; s++)
-        memcpy(tti_instance_step_out(threads->thread[s].shard, step, 0), joins->joined,
-               n * sizeof *joins->joined);
+        tti_join_give(instance_of(&threads->thread[s], eval), step, &size, setup->first_shard + s,
+                      joins->joined);
     return TUTTI_OK;
 }

@@ -28,6 +28,12 @@ typedef struct tti_compute_thread {
     char error[512];
 } tti_compute_thread;
 
+/* The steps of a program with TTI_SYNC. */
+typedef struct tti_syncs {
+    int *step; /* [n] */
+    int n;
+} tti_syncs;
+
 /* The description of a worker, its shards and its threads.  They change only when the worker is
  * created and when shards are redistributed. */
 struct tti_setup {
@@ -40,8 +46,7 @@ struct tti_setup {
     /* Shards in flight: as many as compute threads, or, in a program with TTI_SYNC, every shard of
      * the worker, because all of them must reach the same point before any continues. */
     int n_in_flight;
-    int *syncs; /* [n_syncs]: steps of the shard program with TTI_SYNC */
-    int n_syncs;
+    tti_syncs syncs, eval_syncs; /* of the shard program and of evaluation */
     tti_accumulation acc;
     int n_agreed;      /* buffers: the largest number over all workers; for devices in mixed runs
                           these are on the host (device_host_staged.h) */
@@ -93,8 +98,9 @@ struct tti_tally {
 
 /* Memory for values that all shards join. */
 struct tti_joins {
-    float *parts; /* [V][elements of the largest joined value] */
-    float *joined;
+    tti_join_size most; /* n_part and n_joined of the largest values */
+    float *parts;       /* [V][most.n_part] */
+    float *joined;      /* [most.n_joined]  */
 };
 
 /* The parts of a worker.  Only the files that create and destroy workers see tti_exec
@@ -183,7 +189,7 @@ tutti_status tti_exec_init_sync(tti_setup *setup, tti_joins *joins);
 void tti_exec_fini_sync(tti_setup *setup, tti_joins *joins);
 
 /* sync.c: joins the values of a step between all shards of all workers. */
-tutti_status tti_exec_join(tti_exec *exec, int step);
+tutti_status tti_exec_join(tti_exec *exec, int step, bool eval);
 
 /* Reduces sums, hash and votes over the workers. */
 tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote);

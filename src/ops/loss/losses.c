@@ -341,6 +341,91 @@ static tutti_loss cosine(const loss_args *a) {
     return sum_rows(a, tutti_affine(a->g, cos, -1, 1));
 }
 
+/* ---- contrast with the other samples of the batch ---- */
+
+/* One number: a value with one element, or a constant. */
+static tutti_value *one_number(tutti_graph *g, tutti_value *value, double fallback) {
+    return value ? tutti_reshape(g, value, &(tutti_shape){0}) : number(g, fallback);
+}
+
+static tutti_value *unit_rows(tutti_graph *g, tutti_value *x) {
+    tutti_value *square =
+        tutti_sum(g, tutti_square(g, x), &(tutti_axes){.n = 1, .axis = {1}, .keep = true});
+    return tutti_div(g, x, tutti_sqrt(g, tutti_maximum(g, square, number(g, 1e-16))));
+}
+
+/* The embeddings of the shard and of the batch. */
+typedef struct views {
+    tutti_value *a, *b, *all_a, *all_b; /* [n,D], [N,D]: of length 1 */
+    tutti_value *is_out;                /* [1,N]: -1e30 for rows of padding, else 0 */
+    tutti_value *labels;                /* i32 [n] */
+    tutti_value *scale;
+} views;
+
+/* Gathers both embeddings, and which rows are there, in one value. */
+static bool views_of(const loss_args *a, double temperature, views *v) {
+    tutti_graph *g = a->g;
+    const tutti_shape *shape = &a->predicted->type.shape;
+    const tutti_loss_desc *d = a->desc;
+    bool fits = shape->n_dims == 2 && tti_shape_equal(shape, &a->target->type.shape);
+    for (int i = 0; i < 2; i++) {
+        const tutti_value *value = i ? d->bias : d->scale;
+        fits = fits && (!value || (value->type.dtype == TUTTI_F32 &&
+                                   tutti_shape_n_elems(&value->type.shape) == 1));
+    }
+    if (!fits) {
+        refuse(a, "two embeddings f32 [N,D] of one shape are needed, and scale and bias f32 [1]");
+        return false;
+    }
+    int64_t n = rows_of(a->predicted), width = shape->dim[1];
+    tutti_value *zeros = tutti_affine(g, by_sample(g, tutti_stop_gradient(g, a->predicted)), 0, 0);
+    tutti_value *present = a->present ? a->present : tutti_cast(g, zeros, TUTTI_I32);
+    tutti_value *is_there = differs(g, tutti_cast(g, present, TUTTI_F32), -1);
+    is_there = tutti_reshape(g, is_there, &TUTTI_SHAPE(n, 1));
+    v->a = unit_rows(g, tutti_keep(g, a->predicted, is_there));
+    v->b = unit_rows(g, tutti_keep(g, tutti_cast(g, a->target, TUTTI_F32), is_there));
+    tutti_value *own[] = {v->a, v->b, is_there};
+    tutti_value *all = tutti_gather_rows(g, tutti_concat(g, own, 3, 1));
+    v->all_a = tutti_slice(g, all, 1, 0, width);
+    v->all_b = tutti_slice(g, all, 1, width, width);
+    tutti_value *known = tutti_stop_gradient(g, tutti_slice(g, all, 1, 2 * width, 1));
+    v->is_out = tutti_affine(g, tutti_reshape(g, known, &TUTTI_SHAPE(1, -1)), 1e30, -1e30);
+    v->labels = tutti_batch_rows(g, present);
+    v->scale = one_number(g, d->scale, 1 / or_default(d->temperature, temperature));
+    return tutti_graph_check(g) == TUTTI_OK;
+}
+
+/* [n,N]: how similar each row of the shard is to the rows of the batch. */
+static tutti_value *similarities(tutti_graph *g, const views *v, tutti_value *own,
+                                 tutti_value *all) {
+    return tutti_mul(g, tutti_matmul_with(g, own, all, false, true), v->scale);
+}
+
+static tutti_loss infonce(const loss_args *a) {
+    tutti_graph *g = a->g;
+    views v;
+    if (!views_of(a, 0.07, &v)) return nothing;
+    tutti_value *of_a = tutti_add(g, similarities(g, &v, v.a, v.all_b), v.is_out);
+    tutti_value *of_b = tutti_add(g, similarities(g, &v, v.b, v.all_a), v.is_out);
+    tutti_loss loss = tutti_cross_entropy(g, of_a, v.labels, 0, -1);
+    tutti_loss back = tutti_cross_entropy(g, of_b, v.labels, 0, -1);
+    loss.sum = tutti_affine(g, tutti_add(g, loss.sum, back.sum), 0.5, 0);
+    return loss;
+}
+
+static tutti_loss sigmoid(const loss_args *a) {
+    tutti_graph *g = a->g;
+    views v;
+    if (!views_of(a, 0.1, &v)) return nothing;
+    tutti_value *bias = one_number(g, a->desc->bias, a->desc->logit_bias);
+    tutti_value *logits = tutti_add(g, similarities(g, &v, v.a, v.all_b), bias);
+    logits = tutti_add(g, logits, v.is_out);
+    tutti_value *own = tutti_one_hot(g, v.labels, rows_of(v.all_b));
+    tutti_loss loss = tutti_cross_entropy(g, logits, v.labels, 0, -1);
+    loss.sum = tutti_bce_with_logits(g, logits, own, v.labels, -1).sum;
+    return loss;
+}
+
 /* ---- the table ---- */
 
 static const struct loss_row {
@@ -357,6 +442,8 @@ static const struct loss_row {
     {"smooth_l1", smooth_l1},
     {"kl", kl},
     {"cosine", cosine},
+    {"infonce", infonce},
+    {"sigmoid", sigmoid},
 };
 
 const char *tutti_loss_name_at(int i) {

@@ -146,35 +146,17 @@ static moments join_two(moments a, moments b) {
                      a.m2 + b.m2 + d * d * a.count * b.count / count};
 }
 
-/* The largest power of two below n >= 2: the left branch of a tree over n parts. */
-static size_t left_parts(size_t n) {
-    size_t left = 1;
-    while (2 * left < n) left *= 2;
-    return left;
-}
-
 /* Channel c of n parts of n_elems = 2 n_channels + 1 elements each. */
 static moments join_channel(const float *parts, size_t n, size_t n_elems, size_t c) {
     if (n == 1) return (moments){parts[0], parts[1 + c], parts[1 + (n_elems - 1) / 2 + c]};
-    size_t left = left_parts(n);
+    size_t left = tti_left_parts(n);
     return join_two(join_channel(parts, left, n_elems, c),
                     join_channel(parts + left * n_elems, n - left, n_elems, c));
 }
 
-static double join_element(const float *parts, size_t n, size_t n_elems, size_t i) {
-    if (n == 1) return parts[i];
-    size_t left = left_parts(n);
-    return join_element(parts, left, n_elems, i) +
-           join_element(parts + left * n_elems, n - left, n_elems, i);
-}
-
-static void join_sums(const float *parts, size_t n_parts, size_t n_elems, float *out) {
-    for (size_t i = 0; i < n_elems; i++) out[i] = (float)join_element(parts, n_parts, n_elems, i);
-}
-
 static void join_moments(const float *parts, size_t n_parts, size_t n_elems, float *out) {
     size_t n_channels = (n_elems - 1) / 2;
-    out[0] = (float)join_element(parts, n_parts, n_elems, 0);
+    out[0] = (float)tti_join_element(parts, n_parts, n_elems, 0);
     for (size_t c = 0; c < n_channels; c++) {
         moments m = join_channel(parts, n_parts, n_elems, c);
         out[1 + c] = (float)m.mean;
@@ -514,7 +496,7 @@ const tti_op tti_ops_batch_norm[] = {
      .shard = sync_sum_shard,
      .cost = tti_cost_move,
      .reference = sync_reference,
-     .join = join_sums,
+     .join = tti_join_sums,
      .samples = sync_samples},
     {.name = "bn_apply",
      .doc =

@@ -31,9 +31,11 @@ struct tti_predictor {
     tti_compute_threads *compute_threads;
     bool one_row;
     bool has_other_data;
+    bool joins; /* samples are compared with those of all shards */
     int n_compute_threads;
-    use_compute_thread compute_thread[MAX_USE_COMPUTE_THREADS];
-    float *params; /* [plan->n_flat] */
+    int n_in_flight; /* shards at a time: n_compute_threads, or all that are compared */
+    use_compute_thread *compute_thread; /* [n_in_flight] */
+    float *params;                      /* [plan->n_flat] */
     char checkpoint[1024];
     int64_t step;
     tti_inputs inputs;            /* inputs of the program */
@@ -136,30 +138,40 @@ static tutti_status find_places(tti_predictor *p) {
     return tti_fail(TUTTI_E_UNSUPPORTED, "predictor: the model computes nothing");
 }
 
-static tutti_status make_compute_threads(tti_predictor *p) {
+static tutti_status make_instance(const tti_predictor *p, use_compute_thread *compute_thread) {
     const tti_program *program = &p->b->plan->eval;
+    compute_thread->arena = tti_backend_cpu.alloc(program->arena_bytes + 64);
+    if (!compute_thread->arena)
+        return tti_fail(TUTTI_E_NOMEM, "predictor: %zu bytes of activations", program->arena_bytes);
+    tti_instance_desc desc = {.program = program,
+                              .backend = &tti_backend_cpu,
+                              .reference = strcmp(p->b->config.parallel.backend, "reference") == 0,
+                              .arena = compute_thread->arena,
+                              .params = p->params};
+    return tti_instance_create(&desc, &compute_thread->instance);
+}
+
+/* Samples are compared with those of all shards, where there is a test split. */
+static bool compares(const tti_predictor *p, const tti_blueprint_use *use) {
+    return p->b->compares_samples && !p->one_row && (use->reads_test || use->like);
+}
+
+static tutti_status make_compute_threads(tti_predictor *p, const tti_blueprint_use *use) {
     tti_core_share share;
     tti_cores_share(0, 1, &share);
     int n_shards = p->one_row ? MAX_USE_COMPUTE_THREADS : p->b->n_shards;
     p->n_compute_threads =
         TTI_MAX(1, TTI_MIN(TTI_MIN(share.n_threads, n_shards), MAX_USE_COMPUTE_THREADS));
+    p->joins = compares(p, use);
+    p->n_in_flight = p->joins ? p->b->n_shards : p->n_compute_threads;
+    p->compute_thread = calloc((size_t)p->n_in_flight, sizeof *p->compute_thread);
+    if (!p->compute_thread || p->n_in_flight > TTI_MAX_WORKERS)
+        return tti_fail(TUTTI_E_NOMEM, "predictor: %d shards at a time, at most %d are possible",
+                        p->n_in_flight, TTI_MAX_WORKERS);
     const int *cores = share.pinned ? share.cores.id : NULL;
     TTI_TRY(tti_compute_threads_create(p->n_compute_threads, cores, tti_backend_cpu.thread_init,
                                        &p->compute_threads));
-    for (int i = 0; i < p->n_compute_threads; i++) {
-        use_compute_thread *compute_thread = &p->compute_thread[i];
-        compute_thread->arena = tti_backend_cpu.alloc(program->arena_bytes + 64);
-        if (!compute_thread->arena)
-            return tti_fail(TUTTI_E_NOMEM, "predictor: %zu bytes of activations",
-                            program->arena_bytes);
-        tti_instance_desc desc = {
-            .program = program,
-            .backend = &tti_backend_cpu,
-            .reference = strcmp(p->b->config.parallel.backend, "reference") == 0,
-            .arena = compute_thread->arena,
-            .params = p->params};
-        TTI_TRY(tti_instance_create(&desc, &compute_thread->instance));
-    }
+    for (int i = 0; i < p->n_in_flight; i++) TTI_TRY(make_instance(p, &p->compute_thread[i]));
     return TUTTI_OK;
 }
 
@@ -178,7 +190,7 @@ static tutti_status build_on(tti_predictor *p, const opening *o, const tti_ckpt 
     TTI_TRY(tti_blueprint_create_for_use(o->job, &o->use, &p->b));
     TTI_TRY(find_places(p));
     TTI_TRY(load(p, ckpt));
-    return make_compute_threads(p);
+    return make_compute_threads(p, &o->use);
 }
 
 static tutti_status build(tti_predictor *p, const opening *o) {
@@ -299,10 +311,11 @@ tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *
 void tti_predictor_close(tti_predictor *p) {
     if (!p) return;
     tti_compute_threads_destroy(p->compute_threads);
-    for (int i = 0; i < p->n_compute_threads; i++) {
+    for (int i = 0; p->compute_thread && i < p->n_in_flight; i++) {
         tti_instance_destroy(p->compute_thread[i].instance);
         tti_backend_cpu.release(p->compute_thread[i].arena, p->b->plan->eval.arena_bytes + 64);
     }
+    free(p->compute_thread);
     if (p->params) tti_backend_cpu.release(p->params, p->b->plan->n_flat * sizeof(float) + 64);
     tti_blueprint_destroy(p->b);
     free(p);
@@ -313,7 +326,7 @@ const char *tti_predictor_checkpoint(const tti_predictor *p) { return p->checkpo
 bool tti_predictor_has_other_data(const tti_predictor *p) { return p->has_other_data; }
 int64_t tti_predictor_step(const tti_predictor *p) { return p->step; }
 float *tti_predictor_params(const tti_predictor *p) { return p->params; }
-int tti_predictor_n_compute_threads(const tti_predictor *p) { return p->n_compute_threads; }
+int tti_predictor_n_compute_threads(const tti_predictor *p) { return p->n_in_flight; }
 
 /* ---- a run ---- */
 
@@ -326,16 +339,67 @@ static void feed(tti_predictor *p, tti_instance *instance, const tti_shard_data 
     if (in->loss_scale >= 0) tti_instance_set_input(instance, in->loss_scale, &one);
 }
 
-static void run_compute_thread(int i, void *arg) {
-    tti_predictor *p = arg;
+/* Steps of the program that compute threads run, for every shard. */
+typedef struct stretch {
+    tti_predictor *p;
+    int first, last;
+} stretch;
+
+static void run_one(const stretch *at, int i) {
+    tti_predictor *p = at->p;
     use_compute_thread *compute_thread = &p->compute_thread[i];
-    compute_thread->status = TUTTI_OK;
-    if (i >= p->n_shards) return;
-    tti_run run = {.seed = (uint64_t)p->b->config.train.seed, .step = (uint64_t)p->step};
-    feed(p, compute_thread->instance, &p->shards[i]);
-    compute_thread->status = tti_instance_run(compute_thread->instance, &run, NULL, NULL);
+    tti_run run = {.seed = (uint64_t)p->b->config.train.seed,
+                   .step = (uint64_t)p->step,
+                   .sample0 = p->joins ? (uint64_t)(i * p->b->rows_per_shard) : 0};
+    if (at->first == 0) {
+        compute_thread->status = TUTTI_OK;
+        feed(p, compute_thread->instance, &p->shards[i]);
+    }
+    if (compute_thread->status != TUTTI_OK) return;
+    compute_thread->status =
+        tti_instance_run_range(compute_thread->instance, &run, at->first, at->last, NULL, NULL);
     if (compute_thread->status != TUTTI_OK)
         snprintf(compute_thread->error, sizeof compute_thread->error, "%s", tutti_last_error());
+}
+
+static void run_compute_thread(int thread, void *arg) {
+    const stretch *at = arg;
+    for (int i = thread; i < at->p->n_shards; i += at->p->n_compute_threads) run_one(at, i);
+}
+
+/* One value of all shards, as in a worker that has all of them (exec/worker/sync.c). */
+static tutti_status join_shards(const tti_predictor *p, int step) {
+    const tti_node *node = p->b->plan->eval.steps[step];
+    const tti_join_size size = tti_join_size_of(node);
+    float *parts = calloc(size.n_part * (size_t)p->n_shards + 1, sizeof *parts);
+    float *joined = calloc(size.n_joined + 1, sizeof *joined);
+    bool ready = parts && joined;
+    for (int i = 0; ready && i < p->n_shards; i++)
+        tti_join_take(p->compute_thread[i].instance, step, &size, parts + size.n_part * (size_t)i);
+    if (ready) node->op->join(parts, (size_t)p->n_shards, size.n_part, joined);
+    for (int i = 0; ready && i < p->n_shards; i++)
+        tti_join_give(p->compute_thread[i].instance, step, &size, i, joined);
+    tutti_status st = ready ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "predictor: out of memory");
+    free(parts);
+    free(joined);
+    return st;
+}
+
+static bool is_join(const tti_predictor *p, int step) {
+    return p->joins && (p->b->plan->eval.steps[step]->op->traits & TTI_SYNC);
+}
+
+static tutti_status run_program(tti_predictor *p) {
+    int n_steps = p->b->plan->eval.n_steps;
+    for (stretch at = {p, 0, 0}; at.first <= n_steps; at.first = at.last + 1) {
+        for (at.last = at.first; at.last < n_steps && !is_join(p, at.last);) at.last++;
+        tti_compute_threads_run(p->compute_threads, run_compute_thread, &at);
+        for (int i = 0; i < p->n_shards; i++)
+            if (p->compute_thread[i].status != TUTTI_OK)
+                return tti_fail(p->compute_thread[i].status, "%s", p->compute_thread[i].error);
+        if (at.last < n_steps) TTI_TRY(join_shards(p, at.last));
+    }
+    return TUTTI_OK;
 }
 
 static double sum_of(const use_compute_thread *compute_thread, const char *name) {
@@ -344,13 +408,11 @@ static double sum_of(const use_compute_thread *compute_thread, const char *name)
 
 tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, int n_shards,
                                tti_predicted *out) {
-    TTI_ASSERT(n_shards >= 1 && n_shards <= p->n_compute_threads);
+    TTI_ASSERT(n_shards >= 1 && n_shards <= p->n_in_flight);
+    TTI_ASSERT(!p->joins || n_shards == p->b->n_shards);
     p->shards = shards;
     p->n_shards = n_shards;
-    tti_compute_threads_run(p->compute_threads, run_compute_thread, p);
-    for (int i = 0; i < n_shards; i++)
-        if (p->compute_thread[i].status != TUTTI_OK)
-            return tti_fail(p->compute_thread[i].status, "%s", p->compute_thread[i].error);
+    TTI_TRY(run_program(p));
     for (int i = 0; i < n_shards; i++)
         out[i] =
             (tti_predicted){.logits = tti_instance_output(p->compute_thread[i].instance, "logits"),
@@ -374,14 +436,14 @@ static tutti_status load_test(const tti_blueprint *b, tti_loader **out) {
                              out);
 }
 
-/* As many shards at a time as there are compute threads. */
+/* As many shards at a time as there are instances of the program. */
 static tutti_status run_batch(tti_predictor *p, const tti_batch *batch, tti_predicted_fn take,
                               void *user) {
     int64_t index = batch->step * p->b->config.train.batch;
-    for (int first = 0; first < batch->n_shards; first += p->n_compute_threads) {
+    for (int first = 0; first < batch->n_shards; first += p->n_in_flight) {
         tti_shard_data shards[TTI_MAX_WORKERS];
         tti_predicted out[TTI_MAX_WORKERS];
-        int n = TTI_MIN(p->n_compute_threads, batch->n_shards - first);
+        int n = TTI_MIN(p->n_in_flight, batch->n_shards - first);
         for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i, 0);
         TTI_TRY(tti_predictor_run(p, shards, n, out));
         for (int i = 0; i < n; i++)

@@ -90,11 +90,12 @@ typedef struct tti_job_config {
         char class_weights[TTI_TEXT_MAX], pos_weight[TTI_TEXT_MAX]; /* numbers between commas */
         char ignore_index[TTI_TEXT_MAX];                            /* none, or a label */
         double focal_gamma, focal_alpha;
-        double clip_norm;             /* 0: off */
-        double clip_value;            /* limit of an element of the mean gradient; 0: off */
-        double ema;                   /* decay of the averaged weights; 0: no average */
-        bool low_precision_residual;  /* keep the residual stream in 16 bits */
-        char precision[TTI_TEXT_MAX]; /* auto | f32 | tf32 | bf16 | f16 */
+        double temperature, logit_bias; /* contrastive losses; temperature 0: that of the loss */
+        double clip_norm;               /* 0: off */
+        double clip_value;              /* limit of an element of the mean gradient; 0: off */
+        double ema;                     /* decay of the averaged weights; 0: no average */
+        bool low_precision_residual;    /* keep the residual stream in 16 bits */
+        char precision[TTI_TEXT_MAX];   /* auto | f32 | tf32 | bf16 | f16 */
         double loss_scale;            /* factor of the gradients; -1: dynamic for f16, else none */
         char recompute[TTI_TEXT_MAX]; /* none | block | bytes: see tti_numerics_recompute */
         char on_nan[TTI_TEXT_MAX];    /* stop | skip */

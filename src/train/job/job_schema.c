@@ -288,20 +288,29 @@ static const tti_option rows[] = {
     {KEY(train.seed, INT, "1"), RANGE(0, EXACT_INT), .also = "random_seed|manual_seed",
      .help = "Seed of the initial parameters, the sample order and dropout"},
     {KEY(train.loss, CHOICE, "cross-entropy"),
-     .choices = "cross-entropy|mse|mae|huber|smooth_l1|bce|focal|dice|kl|cosine",
+     .choices = "cross-entropy|mse|mae|huber|smooth_l1|bce|focal|dice|kl|cosine|infonce|sigmoid",
      .also = "criterion|objective|loss_fn",
      .meant = "ce=cross-entropy|nll=cross-entropy|crossentropyloss=cross-entropy|softmax=cross-"
               "entropy|bcewithlogitsloss=bce|bce_with_logits=bce|binary_cross_entropy=bce|"
               "kldivloss=kl|kl_div=kl|mseloss=mse|l2=mse|l1loss=mae|smoothl1="
               "smooth_l1|"
-              "smoothl1loss=smooth_l1|huberloss=huber",
+              "smoothl1loss=smooth_l1|huberloss=huber|clip=infonce|contrastive=infonce|"
+              "info_nce=infonce|nt_xent=infonce|siglip=sigmoid",
      .alias = "l1=mae",
      .help =
          "Loss function.  cross-entropy: classes; mae (l1), huber, smooth_l1: values "
          "(data.target); mse: values, or classes as one-hot vectors.  For fields (data.fields) "
          "also "
          "bce: yes-or-no questions; focal: classes or questions; dice: masks; kl: probabilities; "
-         "cosine: directions"},
+         "cosine: directions; infonce, sigmoid: two embeddings of each sample, compared with those "
+         "of the whole batch (as in CLIP and SigLIP)"},
+    {KEY(train.temperature, FLOAT, "0"), RANGE(0, 1000), .also = "tau|logit_temperature",
+     .help =
+         "infonce, sigmoid: divides the cosine similarities, unless the model has an output for "
+         "the scale; 0: 0.07 for infonce, 0.1 for sigmoid",
+     .example = "0.05"},
+    {KEY(train.logit_bias, FLOAT, "-10"), RANGE(-1000, 1000), .also = "init_logit_bias",
+     .help = "sigmoid: added to the scaled similarities, unless the model has an output for it"},
     {KEY(train.class_weights, TEXT, "\"\""), .joins = true, .also = "class_weight|weight",
      .help = "cross-entropy: weights of the classes; \"\": all 1", .example = "\"1, 2, 0.5\""},
     {KEY(train.ignore_index, TEXT, "none"), .also = "ignore|ignore_label",

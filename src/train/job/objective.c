@@ -132,8 +132,13 @@ static bool has_ignored(const tti_job_config *c) {
     return strcmp(c->train.ignore_index, "none") != 0;
 }
 
+bool tti_loss_is_contrastive(const tti_job_config *c) {
+    return is_loss(c, "infonce") || is_loss(c, "sigmoid");
+}
+
 bool tti_loss_wants_fields(const tti_job_config *c) {
-    return is_loss(c, "bce") || is_loss(c, "dice") || is_loss(c, "kl") || is_loss(c, "cosine");
+    return tti_loss_is_contrastive(c) || is_loss(c, "bce") || is_loss(c, "dice") ||
+           is_loss(c, "kl") || is_loss(c, "cosine");
 }
 
 bool tti_loss_is_named(const tti_job_config *c) {
@@ -158,6 +163,10 @@ tutti_status tti_objective_check(const tti_job_config *c, bool has_fields) {
     if (c->train.pos_weight[0] && !is_loss(c, "bce")) return lost_key("train.pos_weight", "bce", c);
     if ((c->train.focal_gamma != 2 || c->train.focal_alpha != 0) && !is_loss(c, "focal"))
         return lost_key("train.focal_gamma, train.focal_alpha", "focal", c);
+    if (c->train.temperature != 0 && !tti_loss_is_contrastive(c))
+        return lost_key("train.temperature", "infonce or sigmoid", c);
+    if (c->train.logit_bias != -10 && !is_loss(c, "sigmoid"))
+        return lost_key("train.logit_bias", "sigmoid", c);
     if (has_ignored(c) && !of_classes)
         return lost_key("train.ignore_index", "cross-entropy, focal or dice", c);
     if (has_ignored(c) && (labs(strtol(c->train.ignore_index, &end, 10)) > 1 << 24 || *end))
@@ -189,8 +198,7 @@ static tutti_status read_weights(const char *key, const char *text, double *out,
 }
 
 tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *c,
-                                     tutti_value *predicted, tutti_value *target,
-                                     tutti_value *present) {
+                                     const tti_compared *x) {
     bool is_entropy = is_loss(c, "cross-entropy"), is_bce = is_loss(c, "bce");
     double *weight = tti_arena_alloc(&g->arena, MAX_WEIGHTS * sizeof *weight);
     if (!weight) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
@@ -201,6 +209,10 @@ tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *c,
                             .weight = weight,
                             .gamma = c->train.focal_gamma,
                             .alpha = c->train.focal_alpha,
+                            .temperature = c->train.temperature,
+                            .scale = x->scale,
+                            .bias = x->bias,
+                            .logit_bias = c->train.logit_bias,
                             .delta = is_smooth ? c->train.smooth_l1_beta : c->train.huber_delta};
     if (is_entropy)
         TTI_TRY(
@@ -208,7 +220,7 @@ tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *c,
     if (is_bce)
         TTI_TRY(read_weights("train.pos_weight", c->train.pos_weight, weight, &desc.n_weights));
     const char *name = is_entropy ? "cross_entropy" : c->train.loss;
-    tutti_set_loss(g, tutti_loss_named(g, name, predicted, target, present, &desc));
+    tutti_set_loss(g, tutti_loss_named(g, name, x->predicted, x->target, x->present, &desc));
     tutti_status st = tutti_graph_check(g);
     return st == TUTTI_E_INVALID ? tti_fail(TUTTI_E_CONFIG, "train.loss: %s", tutti_last_error())
                                  : st;

@@ -24,6 +24,9 @@ void tti_objective_add(tutti_graph *g, const tti_job_config *config, tutti_value
 void tti_objective_add_values(tutti_graph *g, const tti_job_config *config, tutti_value *predicted,
                               tutti_value *target);
 
+/* Whether the loss compares each sample with all others of the batch. */
+bool tti_loss_is_contrastive(const tti_job_config *config);
+
 /* Whether the targets of the loss are no labels. */
 bool tti_loss_wants_fields(const tti_job_config *config);
 
@@ -34,10 +37,15 @@ bool tti_loss_is_named(const tti_job_config *config);
  */
 tutti_status tti_objective_check(const tti_job_config *config, bool has_fields);
 
-/* The loss of train.loss for a target of any shape and type (tutti/losses.h).  present i32[N]: -1
- * where a row is missing. */
+/* What a loss of tutti/losses.h compares. */
+typedef struct tti_compared {
+    tutti_value *predicted, *target;
+    tutti_value *present;      /* i32[N]: -1 where a row is missing */
+    tutti_value *scale, *bias; /* of contrastive losses; NULL: those of the job */
+} tti_compared;
+
+/* The loss of train.loss for a target of any shape and type. */
 tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *config,
-                                     tutti_value *predicted, tutti_value *target,
-                                     tutti_value *present);
+                                     const tti_compared *compared);
 
 #endif /* TTI_TRAIN_OBJECTIVE_H */

@@ -490,7 +490,7 @@ static tutti_status begin_step(worker_loop *s) {
  * cannot be measured. */
 static bool follows_throughput(const worker_loop *s) {
     return s->throughputs.n > 0 && tti_exec_can_rebalance(s->exec) &&
-           !s->c->parallel.sync_batch_norm;
+           !s->c->parallel.sync_batch_norm && !s->b->compares_samples;
 }
 
 static tutti_status rebalance(worker_loop *s, const tti_throughputs *now) {

@@ -13,6 +13,7 @@
 #include "base/number.h"
 #include "data/files/byte_reader.h"
 #include "ir/graph.h"
+#include "train/job/objective.h"
 #include "tutti/losses.h"
 #include "tutti/models.h"
 
@@ -181,6 +182,7 @@ static tutti_status find_loss(const tti_job_config *c, tutti_value *const *outpu
     int64_t number = -1;
     *out = -1;
     if (strcmp(text, "none") == 0) return TUTTI_OK;
+    if (strcmp(text, "auto") == 0 && tti_loss_is_contrastive(c)) return TUTTI_OK;
     if (strcmp(text, "auto") == 0 || strcmp(text, "first") == 0) {
         for (int i = n - 1; i >= 0; i--)
             if (outputs[i] && outputs[i]->type.shape.n_dims == 0) *out = i;
@@ -212,7 +214,13 @@ static tutti_status take_outputs(const tti_job_config *c, tutti_value *const *ou
     if (loss >= 0) out->loss = outputs[loss];
     for (int i = 0; i < n; i++) {
         if (i == loss || !outputs[i]) continue;
-        tutti_value **to = !out->logits ? &out->logits : !out->second ? &out->second : NULL;
+        bool is_number = tti_loss_is_contrastive(c) && out->second &&
+                         tutti_shape_n_elems(&outputs[i]->type.shape) == 1;
+        tutti_value **to = NULL;
+        if (!out->logits || !out->second)
+            to = !out->logits ? &out->logits : &out->second;
+        else if (is_number && (!out->scale || !out->bias))
+            to = !out->scale ? &out->scale : &out->bias;
         if (to) *to = outputs[i];
     }
     return TUTTI_OK;

@@ -29,9 +29,10 @@ void tti_model_file_fields(const tti_import *import, tti_job_config *config);
 
 /* The outputs of a model; NULL: none of this kind. */
 typedef struct tti_model_outputs {
-    tutti_value *logits; /* the first output that is no loss */
-    tutti_value *second; /* the next one */
-    tutti_value *loss;   /* a scalar of the shard, or [N,...] with a term for each sample */
+    tutti_value *logits;       /* the first output that is no loss */
+    tutti_value *second;       /* the next one */
+    tutti_value *scale, *bias; /* of a contrastive loss: the next two outputs with one element */
+    tutti_value *loss;         /* a scalar of the shard, or [N,...] with a term for each sample */
 } tti_model_outputs;
 
 /* Adds the model to g, for the samples that g has as inputs (tutti_find_field). */

@@ -407,6 +407,7 @@ static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint
                                        tutti_dataset_get_info(b->train)->is_value, most_tokens(b)));
     TTI_TRY(make_plans(job, b, w->rank));
     b->has_accuracy = counts_correct(b);
+    b->compares_samples = tti_shard_graph_compares(b->plan->eval.graph);
     tti_str kinds = {0};
     tti_devices_kinds(&b->places, b->n_workers, &kinds);
     snprintf(b->kinds, sizeof b->kinds, "%s", tti_str_text(&kinds));

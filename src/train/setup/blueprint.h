@@ -37,6 +37,7 @@ typedef struct tti_blueprint {
     char model_name[128];              /* as tti_model_name has it */
     char model_identity[160];          /* as tti_model_identity has it */
     bool has_accuracy;                 /* the loss counts correct predictions */
+    bool compares_samples;             /* the loss compares samples of all shards */
     bool gives_logits, borrows_data;   /* see tti_blueprint_create_for_use */
     bool gives_outputs, has_host_loss; /* see tti_blueprint_session */
     int n_workers, n_shards;           /* n_workers = mesh.data x ranks of a model group */

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "data/dataset.h"
 #include "data/image/image_set.h"
+#include "train/job/objective.h"
 
 /* Sets a key that is still auto to the value that auto meant in this run. */
 static void settle(tutti_job *job, const char *key, const char *value) {
@@ -31,7 +32,8 @@ static void settle_model(tutti_job *job) {
     settle(job, "model.attention_scaled", "yes");
     settle(job, "model.attention_by_layer", "no");
     settle(job, "model.tied", "yes");
-    settle(job, "model.loss", *c->model.file ? "first" : "none");
+    bool has_loss = *c->model.file && !tti_loss_is_contrastive(c);
+    settle(job, "model.loss", has_loss ? "first" : "none");
 }
 
 /* ---- the data ---- */

@@ -114,7 +114,9 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
         tti_objective_add_values(g, d->config, flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, 1)),
                                  target);
     else if (tti_loss_is_named(d->config))
-        TTI_TRY(tti_objective_add_named(g, d->config, logits, target, target));
+        TTI_TRY(tti_objective_add_named(
+            g, d->config,
+            &(tti_compared){.predicted = logits, .target = target, .present = target}));
     else
         tti_objective_add(g, d->config, logits, target);
     return tutti_graph_check(g);
@@ -126,7 +128,8 @@ static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_gra
     static const char *const usual[] = {"y", "label", "labels", "target", "targets", "mask"};
     const tutti_dataset_info *info = d->info;
     const char *name = d->config->data.label;
-    for (size_t i = 0; !name[0] && i < TTI_COUNT(usual); i++)
+    bool takes_pair = tti_loss_is_contrastive(d->config) && out->second;
+    for (size_t i = 0; !name[0] && !takes_pair && i < TTI_COUNT(usual); i++)
         if (tti_field_find(info->fields, info->n_fields, usual[i]) >= 0) name = usual[i];
     bool has_target = tti_field_find(info->fields, info->n_fields, name) >= 0;
     bool of_pairs = !name[0] && out->second; /* the two outputs are compared */
@@ -135,7 +138,45 @@ static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_gra
                         "data.label: samples have no field '%s' for the target of train.loss=%s",
                         name[0] ? name : "y", d->config->train.loss);
     tutti_value *target = of_pairs ? out->second : tutti_find_field(g, name);
-    return tti_objective_add_named(g, d->config, out->logits, target, tutti_find_present(g));
+    return tti_objective_add_named(g, d->config,
+                                   &(tti_compared){.predicted = out->logits,
+                                                   .target = target,
+                                                   .present = tutti_find_present(g),
+                                                   .scale = out->scale,
+                                                   .bias = out->bias});
+}
+
+/* ---- samples that are compared with those of all shards ---- */
+
+bool tti_shard_graph_compares(const tutti_graph *g) {
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        bool joins = node->op->traits & TTI_SYNC;
+        if (joins && tti_value_n_elems(node->out[0]) > tti_value_n_elems(node->in[0])) return true;
+    }
+    return false;
+}
+
+/* Refuses ways to train in which a worker cannot have the samples of all others. */
+static tutti_status check_compared(const tti_job_config *c, const tutti_graph *g) {
+    const char *key = NULL, *advice = NULL;
+    if (!tti_shard_graph_compares(g)) return TUTTI_OK;
+    if (c->parallel.pipeline > 1)
+        key = "parallel.pipeline", advice = "1";
+    else if (c->parallel.tensor > 1)
+        key = "parallel.tensor", advice = "1";
+    else if (strcmp(c->parallel.sync, "local") == 0)
+        key = "parallel.sync",
+        advice = "all-reduce: workers of local SGD do not wait for each other";
+    else if (c->parallel.backup_workers > 0)
+        key = "parallel.backup_workers", advice = "0";
+    else if (c->parallel.zero > 2 && strcmp(c->parallel.devices, "cpu") != 0)
+        key = "parallel.zero", advice = "2, or parallel.devices=cpu";
+    if (!key) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "%s: the loss compares each sample with those of all workers, which is not "
+                    "possible with this value; give %s",
+                    key, advice);
 }
 
 /* ---- the loss of the caller ---- */
@@ -209,6 +250,7 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     tutti_shape x_shape = with_rows(d, &info->x.shape), y_shape = with_rows(d, &info->y.shape);
     bool is_mixed = g->training && d->config->data.mixup > 0, has_fields = info->n_fields > 0;
     tutti_graph_set_sync_batch_norm(g, d->config->parallel.sync_batch_norm);
+    tutti_graph_set_shards(g, d->n_shards);
     tutti_value *x;
     tti_model_outputs out;
     if (has_fields) {
@@ -223,6 +265,7 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     TTI_TRY(tti_model_build(d->job, d->import, d->params, g, x, &out));
     TTI_TRY(tutti_graph_check(g));
     if (!d->has_host_loss) TTI_TRY(add_loss(d, g, &out));
+    TTI_TRY(check_compared(d->config, g));
     tutti_value *result = out.logits ? out.logits : out.loss;
     bool names = d->gives_logits && (!g->training || d->has_host_loss);
     if (names && result && !tti_graph_output(g, "logits")) tutti_output(g, "logits", result);

@@ -24,5 +24,7 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *desc, tutti_graph
 
 /* Whether output i is a value of the model with `rows` rows, or several for each. */
 bool tti_shard_graph_is_output(const tutti_graph *g, int i, int64_t rows);
+/* Whether a sample is compared with those of all shards (tutti_gather_rows). */
+bool tti_shard_graph_compares(const tutti_graph *g);
 
 #endif /* TTI_TRAIN_SHARD_GRAPH_H */

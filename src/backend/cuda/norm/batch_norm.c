@@ -206,18 +206,26 @@ static tutti_status running_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* A single shard: the joined value is its own. */
+/* A single shard: the joined value is its own, and zeros where those of others would be. */
 static tutti_status sync_run(void *state, const tti_kargs *a) {
+    size_t n_in = tti_value_n_bytes(a->node->in[0]), n_out = tti_value_n_bytes(a->node->out[0]);
     (void)state;
-    TTI_CUDA(cudaMemcpyAsync(a->out[0], a->in[0], tti_value_n_bytes(a->node->in[0]),
-                             cudaMemcpyDeviceToDevice, tti_cuda_stream()));
+    TTI_CUDA(cudaMemcpyAsync(a->out[0], a->in[0], TTI_MIN(n_in, n_out), cudaMemcpyDeviceToDevice,
+                             tti_cuda_stream()));
+    if (n_out > n_in)
+        TTI_CUDA(cudaMemsetAsync((char *)a->out[0] + n_in, 0, n_out - n_in, tti_cuda_stream()));
     return TUTTI_OK;
 }
 
 tutti_status tti_cuda_join(const char *op, const float *parts, size_t n_parts, size_t n_elems,
                            float *out) {
     bool moments = strcmp(op, "sync_moments") == 0;
-    if (!moments && strcmp(op, "sync_sum") != 0)
+    if (strcmp(op, "gather_rows") == 0) {
+        TTI_CUDA(cudaMemcpyAsync(out, parts, n_parts * n_elems * sizeof *out,
+                                 cudaMemcpyDeviceToDevice, tti_cuda_stream()));
+        return TUTTI_OK;
+    }
+    if (!moments && strcmp(op, "sync_sum") != 0 && strcmp(op, "sum_rows") != 0)
         return tti_fail(TUTTI_E_INTERNAL, "cuda: op '%s' is not joined", op);
     TTI_CUDA(tti_cuda_bn_join(moments, parts, n_parts, n_elems, out, tti_cuda_stream()));
     return TUTTI_OK;
@@ -231,6 +239,8 @@ const tti_kernel tti_cuda_batch_norm_kernels[] = {
      .run = stats_run},
     {.op = "sync_moments", .name = "cuda", .run = sync_run},
     {.op = "sync_sum", .name = "cuda", .run = sync_run},
+    {.op = "gather_rows", .name = "cuda", .run = sync_run},
+    {.op = "sum_rows", .name = "cuda", .run = sync_run},
     {.op = "bn_apply", .name = "cuda", .can_run = tti_cuda_bn_lies_alike, .run = apply_run},
     {.op = "bn_apply_pair",
      .name = "cuda",

@@ -35,6 +35,14 @@ static tutti_status run_noise(void *state, const tti_kargs *a) {
                           a->node->op->name);
 }
 
+static tutti_status run_batch_rows(void *state, const tti_kargs *a) {
+    (void)state;
+    return tti_cuda_check(
+        tti_cuda_batch_rows(a->in[0], a->out[0], (size_t)tti_value_n_elems(a->node->out[0]), a->run,
+                            tti_cuda_stream()),
+        a->node->op->name);
+}
+
 static tutti_status run_drop(void *state, const tti_kargs *a) {
     const tti_node *node = a->node;
     tti_dropout_desc desc = desc_of(node);
@@ -51,6 +59,7 @@ const tti_kernel tti_cuda_random_kernels[] = {
     {.op = "dropout_grad", .name = "cuda", .can_run = can_run, .run = run_drop},
     {.op = "drop_path", .name = "cuda", .can_run = can_run, .run = run_drop},
     {.op = "drop_path_grad", .name = "cuda", .can_run = can_run, .run = run_drop},
+    {.op = "batch_rows", .name = "cuda", .run = run_batch_rows},
     {.op = "noise", .name = "cuda", .can_run = can_run, .run = run_noise},
     {0},
 };

@@ -122,6 +122,21 @@ extern "C" cudaError_t tti_cuda_noise(const tti_dropout_desc *desc, bool normal,
     return cudaGetLastError();
 }
 
+__global__ void __launch_bounds__(THREADS)
+    batch_rows_kernel(const int32_t *there, int32_t *rows, size_t n, const tti_run *run) {
+    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n) rows[i] = there[i] == -1 ? -1 : (int32_t)(run->sample0 + i);
+}
+
+extern "C" cudaError_t tti_cuda_batch_rows(const int32_t *there, int32_t *rows, size_t n,
+                                           const tti_run *run, cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    if (n > (size_t)THREADS * 0x7FFFFFFF) return cudaErrorInvalidValue;
+    unsigned n_blocks = (unsigned)((n + THREADS - 1) / THREADS);
+    batch_rows_kernel<<<n_blocks, THREADS, 0, stream>>>(there, rows, n, run);
+    return cudaGetLastError();
+}
+
 template <class T, int V>
 static void launch(const tti_dropout_desc *d, dropout_args *a, cudaStream_t stream) {
     bool whole = V > 1 && !d->n_channels && d->per_sample % V == 0;

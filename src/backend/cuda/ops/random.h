@@ -28,6 +28,10 @@ cudaError_t tti_cuda_dropout(const tti_dropout_desc *desc, const void *x, void *
 cudaError_t tti_cuda_noise(const tti_dropout_desc *desc, bool normal, void *y, const tti_run *run,
                            cudaStream_t stream);
 
+/* The place of each of n rows in the batch; -1 where there is -1. */
+cudaError_t tti_cuda_batch_rows(const int32_t *there, int32_t *rows, size_t n, const tti_run *run,
+                                cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -19,7 +19,7 @@ bool tti_device_ends_on_host(const tti_setup *setup) {
 /* Values of shards are joined by the host, too: in stages always. */
 static bool joins_on_host(const tti_setup *setup) {
     const tti_stages *stages = setup->desc.plan->stages;
-    return stages ? stages->is_joined : setup->n_syncs > 0 && setup->n_ranks > 1;
+    return stages ? stages->is_joined : setup->syncs.n > 0 && setup->n_ranks > 1;
 }
 
 bool tti_device_host_staged_alone(const tti_setup *setup) {

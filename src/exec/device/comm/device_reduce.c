@@ -78,15 +78,11 @@ static size_t longest_bucket(const tti_plan *plan) {
 }
 
 /* 32-bit words of the longest small vector. */
-static size_t most_words(const tti_setup *setup) {
+static size_t most_words(const tti_setup *setup, const tti_joins *joins) {
     size_t n = 2 * (size_t)tti_device_n_reported(setup);
     if (tti_exec_has_parts(setup))
         n = TTI_MAX(n, 4 * (size_t)setup->desc.plan->n_updates); /* 2 doubles */
-    for (int i = 0; i < setup->n_syncs; i++) {
-        const tti_node *node = setup->desc.plan->shard.steps[setup->syncs[i]];
-        n = TTI_MAX(n, (size_t)setup->desc.n_shards * (size_t)tti_value_n_elems(node->out[0]));
-    }
-    return n;
+    return TTI_MAX(n, (size_t)setup->desc.n_shards * joins->most.n_part);
 }
 
 /* The algorithm for parallel.algorithm, as on the host. */
@@ -189,7 +185,7 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .n_partials = n_pieces,
                               .n_flat = shortest_piece(setup, arrays),
                               .n_most = longest_bucket(setup->desc.plan),
-                              .n_words = most_words(setup),
+                              .n_words = most_words(setup, tti_joins_of(x)),
                               .bounds = in_parts ? setup->share.bounds : NULL,
                               .n_groups = in_parts ? n_buckets : 0,
                               .sources = r->sources,
