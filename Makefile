@@ -14,7 +14,7 @@ CTEST = ctest --output-on-failure -j $(JOBS)
 ASAN  = ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1
 TSAN  = TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan.supp
 
-.PHONY: help run build test test-levels test-plain gpu-test gpu-sanitize cuda-module test-long check install asan tsan fuzz format clean
+.PHONY: help run build test test-levels test-plain gpu-test gpu-sanitize cuda-module test-long check install wheel wheel-cuda asan tsan fuzz format clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of:"
@@ -74,6 +74,14 @@ check: $(BUILD)/build.ninja ## the rules of the source tree: layers, sizes, name
 install: build ## program, library, headers, docs, examples into PREFIX (/usr/local)
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
+wheel: ## the Python package as a wheel in dist/
+	@tools/install-deps build
+	@python3 python/backend/tutti_build.py dist
+
+wheel-cuda: ## the CUDA module as a wheel in dist/; needs nvcc, no GPU
+	@tools/install-deps build cuda
+	@python3 python/backend/tutti_build.py --cuda dist
+
 asan: ## the tests under AddressSanitizer and UBSan, in build-asan
 	@tools/install-deps build test
 	@cmake --preset asan > /dev/null && ninja -C build-asan
@@ -93,7 +101,7 @@ format: ## clang-format every C file
 	@tools/check-format --fix
 
 clean: ## remove every build folder
-	rm -rf build build-cuda build-asan build-tsan build-fuzz build-clang build-plain
+	rm -rf build build-cuda build-asan build-tsan build-fuzz build-clang build-plain build-wheel dist
 
 $(BUILD)/build.ninja:
 	@tools/install-deps build

@@ -104,6 +104,9 @@ function(tutti_library)
                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${target} PRIVATE ${libs})
   endforeach()
+  if(TUTTI_WHEEL) # RPATH instead of RUNPATH: it holds for the libraries of these libraries too
+    target_link_options(tutti_shared PRIVATE "LINKER:-rpath,$ORIGIN" LINKER:--disable-new-dtags)
+  endif()
   set(map ${CMAKE_SOURCE_DIR}/cmake/libtutti.map)
   target_link_options(tutti_shared PRIVATE -Wl,--version-script=${map})
   set_target_properties(tutti_shared PROPERTIES LINK_DEPENDS ${map} EXPORT_NAME tutti)
@@ -113,14 +116,20 @@ function(tutti_library)
   set(TUTTI_LIBS_all "${libs}" CACHE INTERNAL "")
 endfunction()
 
-# The program holds the static library: one file, nothing to find when it starts.
+# The program holds the static library: one file, nothing to find when it starts.  In a wheel it
+# uses the library beside it.
 function(tutti_program)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.c)
   if(sources)
     add_executable(tutti ${sources})
     set_target_properties(tutti PROPERTIES ENABLE_EXPORTS ON) # models in shared objects call back
     target_include_directories(tutti PRIVATE ${CMAKE_SOURCE_DIR}/src)
-    target_link_libraries(tutti PRIVATE tutti_static)
+    if(TUTTI_WHEEL)
+      target_link_libraries(tutti PRIVATE tutti_shared)
+      set_target_properties(tutti PROPERTIES BUILD_RPATH "$ORIGIN/../lib;$ORIGIN")
+    else()
+      target_link_libraries(tutti PRIVATE tutti_static)
+    endif()
     target_compile_definitions(tutti PRIVATE TUTTI_VERSION="${PROJECT_VERSION}")
   endif()
 endfunction()

@@ -8,14 +8,32 @@ docs/python.md is the guide.  `import tutti` is quick: the C library and numpy a
 are first needed.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ._errors import Error
 from ._events import Callback, EarlyStopping, Event, Progress
 from ._history import History
 from ._infer import (ClassResult, Evaluation, Prediction, catalog, doctor, evaluate, export,
                      generate, predict, report)
+from ._model import Model, from_torch, read_safetensors
 from ._runs import Result, Run, load, start, train
+from ._session import Session, StepResult, session, torch_loss
 from ._version import __version__
 
-__all__ = ["Callback", "ClassResult", "EarlyStopping", "Error", "Evaluation", "Event", "History",
-           "Prediction", "Progress", "Result", "Run", "__version__", "catalog", "doctor",
-           "evaluate", "export", "generate", "load", "predict", "report", "start", "train"]
+if TYPE_CHECKING:
+    from ._estimators import Classifier, Regressor
+
+__all__ = ["Callback", "ClassResult", "Classifier", "EarlyStopping", "Error", "Evaluation",
+           "Event", "History", "Model", "Prediction", "Progress", "Regressor", "Result", "Run",
+           "Session", "StepResult", "__version__", "catalog", "doctor", "evaluate", "export",
+           "from_torch", "generate", "load", "predict", "read_safetensors", "report", "session",
+           "start", "torch_loss", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the estimators when they are first needed, because they import scikit-learn."""
+    if name in ("Classifier", "Regressor"):
+        from . import _estimators
+
+        return getattr(_estimators, name)
+    raise AttributeError("module 'tutti' has no attribute %r" % name)

@@ -1,0 +1,489 @@
+"""Models: built-in ones by name, exported ones, and those of PyTorch; fit, predict, weights."""
+
+import json
+import os
+import shutil
+import struct
+import tempfile
+import weakref
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+
+from ._arrays import contiguous, rows, shape_of, to_numpy
+from ._errors import Error, invalid
+from ._history import numpy
+from ._jobs import flatten
+from ._library import encode
+from ._runs import Run, train
+from ._session import HostLoss, Session, layout
+
+Arrays = Union[Any, Mapping[str, Any]]
+
+
+class _Folder:
+    """A temporary folder that lives as long as this object."""
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="tutti-")
+        self._remove = weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+def _remove(path: str, pid: int) -> None:
+    if os.getpid() == pid:  # not in a fork, whose parent still uses it
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def named_arrays(x: Arrays, y: Any, names: Tuple[str, ...]) -> Dict[str, Any]:
+    """Arrays by name: x and y, or those of a dict, or of a tuple in the order of the inputs."""
+    if isinstance(x, Mapping):
+        found = {str(name): contiguous(value, str(name)) for name, value in x.items()}
+    elif isinstance(x, tuple) and len(names) > 1:
+        if len(x) != len(names):
+            raise invalid("x: want %d arrays (%s), got %d" % (len(names), ", ".join(names), len(x)))
+        found = {name: contiguous(value, name) for name, value in zip(names, x)}
+    else:
+        found = {names[0] if names else "x": contiguous(x, "x")}
+    if y is not None:
+        found["y"] = contiguous(y, "y")
+    n = rows(found)
+    if n == 0:
+        raise invalid("%s: no rows" % ", ".join(found))
+    for name, array in found.items():
+        if array.dtype.kind == "f" and not numpy().isfinite(array).all():
+            raise invalid("%s: a value is not finite (nan or infinity)" % name)
+    return found
+
+
+class Model:
+    """A model with its weights.
+
+        model = tutti.Model("mlp", {"model.hidden": [256]})
+        model.fit(x, y, epochs=10)
+        logits = model.predict(x)
+
+    name       a built-in model (tutti.catalog("models")), or a .pt2 or .onnx file
+    overrides  job keys
+    inputs     shapes of one row of each input, for a session before fit: {"x": (20,)}
+    n_classes  number of classes of the labels, for a session before fit
+    """
+
+    def __init__(self, name: Union[str, "os.PathLike[str]"] = "mlp",
+                 overrides: Optional[Mapping[str, Any]] = None, *,
+                 inputs: Optional[Mapping[str, Any]] = None, n_classes: int = 0):
+        path = os.fsdecode(encode(name, "name"))
+        is_file = path.endswith((".pt2", ".onnx")) or os.path.isdir(path)
+        self.job: Dict[str, Any] = {"model.file" if is_file else "model.name":
+                                    os.path.abspath(path) if is_file else path}
+        self.job.update(flatten(overrides or {}, "overrides"))
+        self.inputs, self.n_classes = inputs, n_classes
+        self.run: Optional[Run] = None
+        self._names: Tuple[str, ...] = ()
+        self._as_fields = False  # samples are fields, which are not standardized
+        self._files: Optional[_Folder] = None  # of an exported model
+        self._folder: Optional[_Folder] = None  # of the run, if the caller named none
+        self._session: Optional[Session] = None
+
+    # ---- training ----
+
+    def fit(self, x: Arrays, y: Any = None, *, validation: Optional[Tuple[Any, Any]] = None,
+            workers: Union[None, int, str] = None, batch: Optional[int] = None,
+            epochs: Optional[int] = None, steps: Optional[int] = None, lr: Optional[float] = None,
+            overrides: Optional[Mapping[str, Any]] = None, callbacks: Any = None,
+            progress: Union[bool, str] = "auto", devices: Optional[str] = None,
+            run_dir: Union[None, str, "os.PathLike[str]"] = None) -> "Model":
+        """Trains the model on arrays and returns it; a second call continues with its weights.
+
+        x, y        arrays with a row for each sample; several inputs as a dict or tuple of arrays
+        validation  (x, y) that are evaluated after each epoch; None: data.val_fraction of the
+                    samples if it is set, else the training samples at the end
+        workers     number of workers, or "auto"
+        batch, epochs, steps, lr
+                    train.batch, train.epochs, train.steps and optimizer.lr
+        devices     "cpu", "gpu" or numbers of GPUs
+        overrides, callbacks, progress
+                    as for tutti.train
+        run_dir     new folder of the run; None: a temporary one, which lives as long as the model
+        """
+        arrays = named_arrays(x, y, self._names)
+        values = dict(self.job)
+        values.update(flatten(layout(overrides, None, devices), "overrides"))
+        for key, value in (("train.batch", batch), ("train.epochs", epochs),
+                           ("train.steps", steps), ("optimizer.lr", lr)):
+            if value is not None:
+                values[key] = value
+        data, folder = _Folder(), None
+        files = {name + "_train": array for name, array in arrays.items()}
+        if validation is not None:
+            if not isinstance(validation, (tuple, list)) or len(validation) != 2:
+                raise invalid("validation: want a pair (x, y), got %s" % type(validation).__name__)
+            files.update({name + "_test": array for name, array in
+                          named_arrays(validation[0], validation[1], self._names).items()})
+        for name, array in files.items():
+            numpy().save(os.path.join(data.path, name + ".npy"), array, allow_pickle=False)
+        if validation is None and "data.val_fraction" not in values:
+            for name in arrays:  # the test split is the training split
+                os.link(os.path.join(data.path, name + "_train.npy"),
+                        os.path.join(data.path, name + "_test.npy"))
+            values.setdefault("train.eval_every", 0)
+        values.update({"data.format": "npy", "data.dir": data.path})
+        if self._as_fields:
+            values.setdefault("data.fields", "all")
+        if self.run is not None:
+            values["model.init"] = _newest_checkpoint(self.run)
+            values["model.init_except"] = None
+        if run_dir is None:
+            folder = _Folder()
+            values["run.dir"] = os.path.join(folder.path, "run")
+        else:
+            values["run.dir"] = os.fsdecode(encode(run_dir, "run_dir"))
+        self._close_session()
+        run = train(None, values, workers=workers, callbacks=callbacks, progress=progress)
+        self.run, self._folder = run, folder
+        return self
+
+    def _trained(self, what: str) -> Run:
+        if self.run is None:
+            raise Error("E_INVALID", "%s: the model is not trained: call fit first" % what)
+        return self.run
+
+    @property
+    def history(self) -> Any:
+        """The curves of the last fit."""
+        return self._trained("history").history
+
+    # ---- use ----
+
+    def predict(self, x: Arrays) -> Any:
+        """The outputs for rows of x: logits of classes, or values in the unit of the target."""
+        arrays = named_arrays(x, None, self._names)
+        return self._open_session("predict").forward(**arrays)
+
+    def predict_proba(self, x: Arrays) -> Any:
+        """Probabilities of the classes."""
+        np = numpy()
+        logits = np.asarray(self.predict(x), dtype=np.float64)
+        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return powers / powers.sum(axis=-1, keepdims=True)
+
+    def evaluate(self, x: Arrays, y: Any) -> Any:
+        """Loss and accuracy, or the errors of a regression, on other samples."""
+        from ._infer import evaluate
+
+        data = _Folder()
+        for name, array in named_arrays(x, y, self._names).items():
+            numpy().save(os.path.join(data.path, name + ".npy"), array, allow_pickle=False)
+        return evaluate(self._trained("evaluate"), {"data.dir": data.path, "data.val_fraction": None})
+
+    def _open_session(self, what: str) -> Session:
+        run = self._trained(what)
+        if self._session is None or self._session._pid != os.getpid():
+            self._session = Session(None, {"parallel.workers": 1, "parallel.place": "threads",
+                                           "model.init": None}, run=run.dir)
+        return self._session
+
+    def _close_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def session(self, overrides: Optional[Mapping[str, Any]] = None, *,
+                workers: Union[None, int, str] = None, devices: Optional[str] = None,
+                loss: Optional[HostLoss] = None) -> Session:
+        """Opens a session on the model, with the weights that it has now: see tutti.session."""
+        values = layout(overrides, workers, devices)
+        if self.run is not None:  # which no longer needs the weights that it began with
+            return Session(None, dict({"model.init": None}, **values), run=self.run.dir, loss=loss,
+                           keep=self)
+        if self.inputs is None:
+            raise invalid("session: the shapes of the inputs are not known: call fit first, or "
+                          'tutti.Model(..., inputs={"x": (20,)}, n_classes=3)')
+        merged = dict(self.job)
+        merged.update(flatten(values, "overrides"))
+        return Session(None, merged, inputs=self.inputs, n_classes=self.n_classes, loss=loss,
+                       keep=self)
+
+    # ---- weights and files ----
+
+    def weights(self) -> Dict[str, Any]:
+        """The trained weights by name, as arrays; those of a PyTorch model are its complete
+        state_dict."""
+        from ._infer import export
+
+        run, out = self._trained("weights"), _Folder()
+        kind = "state-dict" if "model.file" in self.job else "safetensors"
+        export(run, kind, os.path.join(out.path, "weights"))
+        return read_safetensors(os.path.join(out.path, "weights", "model.safetensors"))
+
+    def to_torch(self, module: Any) -> Any:
+        """Loads the trained weights into a module of PyTorch, by state_dict names; returns it."""
+        import torch
+
+        if not isinstance(module, torch.nn.Module):
+            raise invalid("module: want a torch.nn.Module, got %s" % type(module).__name__)
+        own = module.state_dict()
+        found = {}
+        for name, array in self.weights().items():
+            if name not in own:
+                raise invalid("module: it has no %s, which the trained model has" % name)
+            if tuple(own[name].shape) != array.shape:
+                raise invalid("module: %s has shape %s, the trained model has %s" %
+                              (name, list(own[name].shape), list(array.shape)))
+            found[name] = torch.from_numpy(array.copy()).to(own[name].dtype)
+        missing = [name for name in own if name not in found]
+        if missing:
+            raise invalid("module: the trained model has no %s" % ", ".join(missing[:5]))
+        module.load_state_dict(found)
+        return module
+
+    def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Copies the run folder to a new folder, which tutti.Model.load and the program read."""
+        target = os.fsdecode(encode(path, "path"))
+        if os.path.exists(target):
+            raise invalid("path: %r exists already" % target)
+        shutil.copytree(self._trained("save").dir, target)
+
+    @classmethod
+    def load(cls, path: Union[str, "os.PathLike[str]", Run]) -> "Model":
+        """The model of a run folder."""
+        from ._jobs import Job
+        from ._runs import load
+
+        run = path if isinstance(path, Run) else load(path, "path")
+        with Job(run=run.dir) as job:
+            name = job.get("model.file") or job.get("model.name") or ""
+        made = cls(name)
+        made.run = run
+        return made
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """For pickle: the files of the model and of its newest checkpoint."""
+        state = dict(self.__dict__)
+        packed: Dict[str, bytes] = {}
+        if self.run is not None:
+            newest = _newest_checkpoint(self.run)
+            for name in ("job.yaml", "data.json", "metrics.jsonl", "tokenizer.json", "model.pt2",
+                         "model", os.path.relpath(newest, self.run.dir)):
+                packed.update(_read_files(self.run.dir, name))
+        exported: Dict[str, bytes] = {}
+        if self._files is not None:
+            exported = _read_files(self._files.path, ".")
+        state.update(run=None, _folder=None, _session=None, _files=None, _packed=packed,
+                     _exported=exported)
+        return state
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        packed, exported = state.pop("_packed"), state.pop("_exported")
+        self.__dict__.update(state)
+        if exported:
+            self._files = _Folder()
+            _write_files(self._files.path, exported)
+            self.job["model.file"] = os.path.join(
+                self._files.path, os.path.basename(self.job["model.file"]))
+        if packed:
+            self._folder = _Folder()
+            _write_files(os.path.join(self._folder.path, "run"), packed)
+            self.run = Run(os.path.join(self._folder.path, "run"))
+
+    def __repr__(self) -> str:
+        name = self.job.get("model.file", self.job.get("model.name"))
+        return "<tutti.Model %s, %s>" % (name, "trained" if self.run else "not trained")
+
+
+def _newest_checkpoint(run: Run) -> str:
+    folder = os.path.join(run.dir, "checkpoints")
+    names = sorted(n for n in os.listdir(folder) if n.startswith("step-"))
+    if not names:
+        raise Error("E_CHECKPOINT", "%s: no checkpoint" % folder, 4)
+    return os.path.join(folder, names[-1])
+
+
+def _read_files(root: str, name: str) -> Dict[str, bytes]:
+    """The files at or below root/name by their paths from root."""
+    start, found = os.path.join(root, name), {}
+    paths: List[str] = [start] if os.path.isfile(start) else []
+    for where, _, names in os.walk(start):
+        paths += [os.path.join(where, n) for n in names]
+    for path in paths:
+        with open(path, "rb") as file:
+            found[os.path.relpath(path, root)] = file.read()
+    return found
+
+
+def _write_files(root: str, files: Mapping[str, bytes]) -> None:
+    for name, data in files.items():
+        path = os.path.join(root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+
+def read_safetensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
+    """The tensors of a .safetensors file as arrays that map the file; bfloat16 becomes float32."""
+    np = numpy()
+    kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
+             "I8": "i1", "U8": "u1", "BOOL": "?", "BF16": "<u2"}
+    with open(path, "rb") as file:
+        n_bytes = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(n_bytes))
+    data = np.memmap(path, mode="r", offset=8 + n_bytes) if len(header) else b""
+    found = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        first, last = entry["data_offsets"]
+        array = np.frombuffer(data[first:last], dtype=kinds[entry["dtype"]])
+        if entry["dtype"] == "BF16":
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        found[name] = array.reshape(entry["shape"])
+    return found
+
+
+# ---- PyTorch ----
+
+# Losses that the library computes itself: name of the function or class in torch.nn -> train.loss.
+KNOWN_LOSSES = {"cross_entropy": "cross-entropy", "CrossEntropyLoss": "cross-entropy",
+                "mse_loss": "mse", "MSELoss": "mse", "l1_loss": "mae", "L1Loss": "mae",
+                "huber_loss": "huber", "HuberLoss": "huber",
+                "smooth_l1_loss": "smooth_l1", "SmoothL1Loss": "smooth_l1",
+                "binary_cross_entropy_with_logits": "bce", "BCEWithLogitsLoss": "bce"}
+
+
+def _known_loss(loss: Any) -> Optional[str]:
+    """The train.loss that computes this function of torch.nn with its default arguments."""
+    import torch
+
+    name = getattr(loss, "__name__", type(loss).__name__)
+    if name not in KNOWN_LOSSES:
+        return None
+    if loss is getattr(torch.nn.functional, name, None):
+        return KNOWN_LOSSES[name]
+    if type(loss) is not getattr(torch.nn, name, None):
+        return None
+    usual = type(loss)()
+    plain = all(getattr(loss, key, None) == getattr(usual, key, None) for key in usual.__constants__)
+    return KNOWN_LOSSES[name] if plain and not list(loss.buffers()) else None
+
+
+def _export(module: Any, inputs: Dict[str, Any], path: str) -> Tuple[int, ...]:
+    """Writes the module as a .pt2 file; the shape of one row of its first output."""
+    import torch
+
+    batch = torch.export.Dim("batch", min=1, max=1 << 20)
+    with torch.no_grad():
+        program = torch.export.export(module, tuple(inputs.values()), strict=False,
+                                      dynamic_shapes=tuple({0: batch} for _ in inputs))
+    torch.export.save(program, path)
+    node = [n for n in program.graph.nodes if n.op == "output"][0]
+    first = [n for n in node.args[0] if hasattr(n, "meta")][len(program.graph_signature
+                                                                .buffers_to_mutate)]
+    return tuple(int(n) for n in first.meta["val"].shape[1:])
+
+
+def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target: Any = None,
+               overrides: Optional[Mapping[str, Any]] = None) -> Model:
+    """A model from a module of PyTorch, which is exported with torch.export in training mode.
+
+    module   a torch.nn.Module; its weights are where the training begins
+    example  one batch of inputs: a tensor, or a tuple of tensors, of at least two rows
+    loss     train.loss by name, a function or module of torch.nn, or any function of (output,
+             target) that returns the mean loss, which is exported with the module
+    target   one batch of targets, for a loss that is exported with the module
+
+    The first dimension of inputs and targets is the batch.  model.to_torch(module) brings the
+    trained weights back.
+    """
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise invalid("module: want a torch.nn.Module, got %s" % type(module).__name__)
+    given = example if isinstance(example, (tuple, list)) else (example,)
+    for value in given:
+        if not isinstance(value, torch.Tensor) or value.dim() < 1:
+            raise invalid("example: want a tensor or a tuple of tensors whose first dimension is the "
+                          "batch, got %s" % type(value).__name__)
+    name = loss if isinstance(loss, str) else _known_loss(loss)
+    if name is None and not callable(loss):
+        raise invalid("loss: want the name of a loss or a function, got %r" % (loss,))
+    if name is None and not isinstance(target, torch.Tensor):
+        raise invalid("target: a loss of your own is exported with the module and needs one batch of "
+                      "targets, a tensor; got %s" % type(target).__name__)
+    inputs = dict(zip(_input_names(module, len(given)), given))
+    was_training = module.training
+    module.train()
+    try:
+        exported, files = module, _Folder()
+        if name is None:
+            exported = _with_loss(module, list(inputs), loss)
+            inputs = dict(inputs, y=target)
+        inputs = _distinct(inputs)
+        path = os.path.join(files.path, type(module).__name__ + ".pt2")
+        shape = _export(exported, inputs, path)
+    except Exception as e:
+        raise Error("E_UNSUPPORTED", "module: torch.export failed: %s" % e) from e
+    finally:
+        module.train(was_training)
+    made = Model(path, overrides)
+    made._files, made._names = files, tuple(n for n in inputs if n != "y" or name is not None)
+    as_classes = name == "cross-entropy" and len(given) == 1
+    made._as_fields = not as_classes
+    if name is not None:
+        made.job.setdefault("train.loss", name)
+    if not as_classes and name is not None:
+        made.job.setdefault("data.label", "y")
+    made.inputs = {n: (tuple(v.shape[1:]), _field_dtype(v)) for n, v in inputs.items()}
+    if as_classes:
+        made.n_classes = shape[-1] if shape else 0
+        made.inputs = {"x": next(iter(made.inputs.values())), "y": (shape[:-1], "int32")}
+        made._names = ("x",)
+    return made
+
+
+def _field_dtype(value: Any) -> str:
+    return "float32" if value.is_floating_point() else "int32"
+
+
+def _distinct(inputs: Dict[str, Any]) -> Dict[str, Any]:
+    """torch.export takes two inputs that are one tensor for one input."""
+    seen: Dict[int, bool] = {}
+    found = {}
+    for name, value in inputs.items():
+        found[name] = value.clone() if id(value) in seen else value
+        seen[id(value)] = True
+    return found
+
+
+def _input_names(module: Any, n: int) -> List[str]:
+    """The names of forward's first n parameters."""
+    import inspect
+
+    names = []
+    for name, parameter in inspect.signature(module.forward).parameters.items():
+        if parameter.kind == parameter.VAR_POSITIONAL:
+            names += ["%s_%d" % (name, i) for i in range(n)]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(name)
+    if len(names) < n:
+        raise invalid("example: the module takes %d inputs, got %d" % (len(names), n))
+    return names[:n]
+
+
+def _with_loss(module: Any, names: List[str], loss: Callable[[Any, Any], Any]) -> Any:
+    """A module with the same parameters under the same names, which returns the loss and the
+    output; its last input is the target y."""
+    import copy
+    import inspect
+
+    import torch
+
+    class WithLoss(type(module)):  # type: ignore[misc]
+        def forward(self, *inputs: Any) -> Any:
+            output = super().forward(*inputs[:-1])
+            first = output if isinstance(output, torch.Tensor) else output[0]
+            return loss(first, inputs[-1]), first
+
+        forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+             for name in ("self", *names, "y")])
+
+    made = copy.copy(module)
+    made.__class__ = WithLoss
+    return made

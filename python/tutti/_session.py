@@ -1,0 +1,556 @@
+"""Sessions: a model on its workers, driven step by step from Python."""
+
+import os
+import threading
+import weakref
+from typing import Any, Callable, Dict, Iterator, Mapping, MutableMapping, Optional, Tuple, Union
+
+from ._arrays import contiguous, numpy_dtype, shape_of, tensor
+from ._errors import Error, invalid
+from ._history import numpy
+from ._jobs import Job, JobLike
+from ._library import c, encode
+from ._runs import Run
+
+
+class StepResult(float):
+    """The mean loss of a step, as a number, with the other results as attributes:
+
+    step, n_rows, loss_sum, count, correct, lr, grad_norm, grad_scale, skipped
+    params_hash  of the parameters after the update, as 16 hexadecimal digits
+    """
+
+    step: int
+    n_rows: int
+    loss_sum: float
+    count: float
+    correct: float
+    lr: float
+    grad_norm: float
+    grad_scale: float
+    skipped: bool
+    params_hash: str
+
+    def __new__(cls, source: Any) -> "StepResult":
+        made = super().__new__(cls, source.loss_sum / source.count if source.count else 0.0)
+        for name in ("step", "n_rows", "loss_sum", "count", "correct", "lr", "grad_norm",
+                     "grad_scale", "skipped"):
+            setattr(made, name, getattr(source, name))
+        made.params_hash = "%016x" % source.params_hash
+        return made
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction of correct predictions; nan if the loss counts none."""
+        return self.correct / self.count if self.count else float("nan")
+
+
+class Arrays(MutableMapping[str, Any]):
+    """Arrays of a session by the names of its parameters: s.parameters["fc.weight"] reads one as a
+    numpy array of float32, and assigning to it writes one.  A read array is a copy of its own,
+    which later steps do not change."""
+
+    def __init__(self, session: "Session", kind: int, what: str, names: Mapping[str, Any]):
+        self._session, self._kind, self._what, self._shapes = session, kind, what, names
+
+    def _shape(self, name: str) -> Tuple[int, ...]:
+        if name not in self._shapes:
+            raise KeyError("the session has no %s %r" % (self._what, name))
+        return self._shapes[name]
+
+    def __getitem__(self, name: str) -> Any:
+        import ctypes
+
+        array = numpy().empty(self._shape(name), dtype="float32")
+        described, _held = tensor(array, name)
+        with self._session._use() as handle:
+            c.tutti_session_read(handle, self._kind, name.encode(), ctypes.byref(described))
+        return array
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        import ctypes
+
+        shape = self._shape(name)
+        array = contiguous(value, name)
+        if array.shape != shape:
+            raise invalid("%s: want shape %s, got %s" % (name, list(shape), list(array.shape)))
+        described, _held = tensor(array.astype("float32", copy=False), name)
+        with self._session._use() as handle:
+            c.tutti_session_write(handle, self._kind, name.encode(), ctypes.byref(described))
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a %s cannot be deleted" % self._what)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+
+class _Use:
+    """Lets one thread at a time call C with an open session of this process."""
+
+    def __init__(self, session: "Session"):
+        self.session = session
+
+    def __enter__(self) -> Any:
+        s = self.session
+        if os.getpid() != s._pid:
+            raise invalid("session: it was opened by process %d, and this is a fork of it; open it in "
+                          "the process that uses it" % s._pid)
+        if s._calling == threading.get_ident():
+            raise invalid("session: its callback must not call it")
+        s._lock.acquire()
+        if not s._handle:
+            s._lock.release()
+            raise invalid("session: it is closed")
+        s._calling = threading.get_ident()
+        return s._handle
+
+    def __exit__(self, *_: Any) -> None:
+        self.session._calling = 0
+        self.session._lock.release()
+
+
+HostLoss = Callable[[Dict[str, Any], Dict[str, Any]], Tuple[float, Any]]
+
+
+class Session:
+    """A model on its workers.  Made by tutti.session or model.session; use it in a with block.
+
+        with tutti.session({"model.name": "mlp"}, inputs={"x": (20,)}, n_classes=3) as s:
+            for xb, yb in batches:
+                loss = s.step(x=xb, y=yb)
+            logits = s.forward(x=xb)
+            weight = s.parameters["fc1.weight"]
+
+    A call takes up to `n_rows` rows (the job's train.batch); results have the bits of tutti.train on
+    the same rows, for any number of workers.
+    """
+
+    def __init__(self, job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,
+                 inputs: Optional[Mapping[str, Any]] = None, n_classes: int = 0,
+                 run: Optional[str] = None, loss: Optional[HostLoss] = None,
+                 allow_plugin: bool = False, keep: Any = None):
+        import ctypes
+
+        from . import _c
+
+        self._lock, self._calling, self._pid = threading.RLock(), 0, os.getpid()
+        self._handle: Any = None
+        self._keep = keep  # what the model's files depend on
+        self._failure: Optional[BaseException] = None
+        desc = _c.tutti_session_desc()
+        fields = self._fields(inputs)
+        if fields is not None:
+            desc.inputs, desc.n_inputs = fields, len(fields)
+        desc.n_classes = n_classes
+        if run is not None:
+            desc.run_dir = encode(run, "run")
+        self._loss, self._loss_fn = loss, None
+        if loss is not None:
+            if not callable(loss):
+                raise invalid("loss: want a function, got %r" % (loss,))
+            self._loss_fn = type(desc.loss)(self._compute_loss)
+            desc.loss = self._loss_fn
+        handle = ctypes.POINTER(_c.tutti_session)()
+        with Job(job, overrides, run=run, allow_plugin=allow_plugin) as made:
+            made.check()
+            c.tutti_session_create(made.handle, ctypes.byref(desc), ctypes.byref(handle))
+        self._handle = handle
+        self._owner: Any = _Owner(handle, self._pid)
+        self._grad_scale = 1.0
+        self._read_names()
+
+    def _fields(self, inputs: Optional[Mapping[str, Any]]) -> Any:
+        """inputs as C fields: {"x": (20,)} or {"ids": ((128,), "int32")}."""
+        from . import _c
+
+        if inputs is None:
+            return None
+        fields = (_c.tutti_field * len(inputs))()
+        for field, (name, kind) in zip(fields, inputs.items()):
+            shape, dtype = kind if len(kind) == 2 and isinstance(kind[1], str) else (kind, "float32")
+            if dtype not in ("float32", "int32"):
+                raise invalid('inputs: %s: want "float32" or "int32", got %r' % (name, dtype))
+            field.name = name.encode()
+            field.type.dtype = _c.TUTTI_F32 if dtype == "float32" else _c.TUTTI_I32
+            if len(shape) > _c.TUTTI_MAX_DIMS:
+                raise invalid("inputs: %s has too many dimensions: %s" % (name, shape))
+            field.type.shape.n_dims = len(shape)
+            for i, n in enumerate(shape):
+                field.type.shape.dim[i] = n
+        return fields
+
+    def _read_names(self) -> None:
+        import ctypes
+
+        from . import _c
+
+        info = self._info()
+        self.n_rows: int = info.n_rows
+        self.n_workers: int = info.n_workers
+        self.n_shards: int = info.n_shards
+        self.steps_per_epoch: int = info.steps_per_epoch
+        field, parameter = _c.tutti_field(), _c.tutti_parameter()
+        self._inputs: Dict[str, Any] = {}
+        self._outputs: Dict[str, Any] = {}
+        self._shapes: Dict[str, Tuple[int, ...]] = {}
+        self._trained: Dict[str, Tuple[int, ...]] = {}
+        self._places: Dict[str, int] = {}
+        with self._use() as handle:
+            for n, get, found in ((info.n_inputs, c.tutti_session_input_at, self._inputs),
+                                  (info.n_outputs, c.tutti_session_output_at, self._outputs)):
+                for i in range(n):
+                    get(handle, i, ctypes.byref(field))
+                    found[field.name.decode()] = (numpy_dtype(field.type.dtype),
+                                                  shape_of(field.type))
+            for i in range(info.n_parameters):
+                c.tutti_session_parameter_at(handle, i, ctypes.byref(parameter))
+                name = parameter.name.decode()
+                self._shapes[name] = shape_of(parameter)
+                self._places[name] = parameter.first
+                if not parameter.is_buffer and not parameter.is_frozen:
+                    self._trained[name] = self._shapes[name]
+            states = [c.tutti_session_state_name(handle, k).decode() for k in range(info.n_states)]
+        of_states = {"%s.%s" % (name, state): shape for name, shape in self._trained.items()
+                     for state in states}
+        self.parameters = Arrays(self, _c.TUTTI_PARAMETER, "parameter", self._shapes)
+        self.gradients = Arrays(self, _c.TUTTI_GRADIENT, "gradient", self._trained)
+        self.state = Arrays(self, _c.TUTTI_STATE, "state of the optimizer", of_states)
+        self.averages = Arrays(self, _c.TUTTI_AVERAGE, "average",
+                               self._shapes if info.has_average else {})
+
+    def _use(self) -> _Use:
+        return _Use(self)
+
+    def _info(self) -> Any:
+        import ctypes
+
+        from . import _c
+
+        info = _c.tutti_session_info()
+        with self._use() as handle:
+            c.tutti_session_get_info(handle, ctypes.byref(info))
+        return info
+
+    # ---- steps ----
+
+    def _tensors(self, arrays: Mapping[str, Any], allow_none: bool = False) -> Tuple[Any, list]:
+        """The arguments as C tensors, and the objects that hold their memory."""
+        from . import _c
+
+        held, made = [], (_c.tutti_tensor * len(arrays))()
+        for i, (name, value) in enumerate(arrays.items()):
+            if name not in self._inputs:
+                raise invalid("%s: the model has no such input: %s" %
+                              (name, ", ".join(self._inputs)))
+            made[i], holder = tensor(value, name)
+            held.append(holder)
+        return made, held
+
+    def _call(self, function: Any, arrays: Mapping[str, Any], *more: Any) -> StepResult:
+        import ctypes
+
+        from . import _c
+
+        result = _c.tutti_session_result()
+        made, _held = self._tensors(arrays)
+        with self._use() as handle:
+            self._run(function, handle, made if arrays else None, len(made), *more,
+                      ctypes.byref(result))
+        return StepResult(result)
+
+    def _run(self, function: Any, *arguments: Any) -> None:
+        """Calls C; an exception of the loss callback is raised instead of C's error."""
+        self._failure = None
+        try:
+            function(*arguments)
+        except Error:
+            if self._failure is not None:
+                raise self._failure
+            raise
+
+    def step(self, lr: Optional[float] = None, **inputs: Any) -> StepResult:
+        """One step of training: forward, backward, sum over the workers, update.  Returns the mean
+        loss (a StepResult).
+
+        inputs  an array for each input of the model, by name; none: the next batch of the job's data
+        lr      learning rate of this step; None: that of the job's schedule
+        """
+        return self._call(c.tutti_session_step, inputs, _rate(lr))
+
+    def compute_gradients(self, **inputs: Any) -> StepResult:
+        """The first half of a step: the mean gradients are in `gradients`; nothing is updated."""
+        result = self._call(c.tutti_session_gradients, inputs)
+        self._grad_scale = result.grad_scale
+        return result
+
+    def apply(self, lr: Optional[float] = None) -> StepResult:
+        """The second half of a step: the job's optimizer uses the gradients."""
+        import ctypes
+
+        from . import _c
+
+        result = _c.tutti_session_result()
+        with self._use() as handle:
+            self._run(c.tutti_session_apply, handle, _rate(lr), ctypes.byref(result))
+        return StepResult(result)
+
+    def update(self, rule: Callable[[Any, Any], None]) -> StepResult:
+        """The second half of a step with an optimizer of your own: rule(params, grads) changes
+        `params` in place.  Both are flat arrays of float32; `params` is the memory of the session,
+        without a copy, and `grads` are mean gradients.  views(params) has them by name."""
+        import ctypes
+
+        from . import _c
+
+        np = numpy()
+        view, result = _c.tutti_flat_view(), _c.tutti_session_result()
+        with self._use() as handle:
+            c.tutti_session_flat(handle, ctypes.byref(view))
+            params = _floats(view.params, view.n_elems, self._owner)
+            sums = _floats(view.grads, view.n_elems, self._owner)
+            rule(params, sums * np.float32(self._grad_scale))
+            c.tutti_session_apply_flat(handle, ctypes.byref(result))
+        return StepResult(result)
+
+    def views(self, flat: Any) -> Dict[str, Any]:
+        """The parameters in a flat array of update(), by name and in their shapes, without a copy."""
+        np = numpy()
+        return {name: flat[self._places[name]:self._places[name] + int(np.prod(shape))]
+                .reshape(shape) for name, shape in self._shapes.items()}
+
+    def forward(self, **inputs: Any) -> Any:
+        """The output of the model in evaluation for any number of rows: an array, or a dict of
+        arrays if the model has several outputs."""
+        made, held = self._tensors(inputs)
+        if not inputs:
+            raise invalid("forward: want an array for each input: %s" % ", ".join(self._inputs))
+        n = {name: made[i].type.shape.dim[0] if made[i].type.shape.n_dims else 0
+             for i, name in enumerate(inputs)}
+        if len(set(n.values())) > 1:
+            raise invalid("forward: different numbers of rows: %s" %
+                          ", ".join("%s has %d" % item for item in n.items()))
+        total = next(iter(n.values()))
+        outputs = {name: numpy().empty((total,) + shape, dtype=dtype)
+                   for name, (dtype, shape) in self._outputs.items()}
+        for first in range(0, total, self.n_rows):
+            last = min(total, first + self.n_rows)
+            self._forward_rows({name: holder[first:last] for name, holder in zip(inputs, held)}
+                               if total > self.n_rows else inputs,
+                               {name: array[first:last] for name, array in outputs.items()})
+        return outputs if len(outputs) > 1 else next(iter(outputs.values()))
+
+    def _forward_rows(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        from . import _c
+
+        made, _held = self._tensors(inputs)
+        wanted, holders = (_c.tutti_tensor * len(outputs))(), []
+        for i, (name, array) in enumerate(outputs.items()):
+            wanted[i], holder = tensor(array, name)
+            holders.append(holder)
+        with self._use() as handle:
+            c.tutti_session_forward(handle, made, len(made), wanted, len(wanted))
+
+    def _compute_loss(self, _: Any, source: Any) -> int:
+        """Called by C: gives the outputs to the caller's loss.  No exception may leave it."""
+        try:
+            loss = source.contents
+            outputs = {loss.outputs[i].name.decode(): _view(loss.outputs[i])
+                       for i in range(loss.n_outputs)}
+            inputs = {loss.inputs[i].name.decode(): _view(loss.inputs[i])
+                      for i in range(loss.n_inputs)}
+            grads = [_view(loss.grads[i]) for i in range(loss.n_outputs)]
+            assert self._loss is not None
+            value, given = self._loss(outputs, inputs)
+            if not isinstance(given, Mapping):
+                given = {next(iter(outputs)): given}
+            unknown = set(given) - set(outputs)
+            if unknown:
+                raise invalid("loss: gradients of outputs that are not there: %s" %
+                              ", ".join(sorted(unknown)))
+            for name, to in zip(outputs, grads):
+                if name in given:
+                    array = contiguous(given[name], "loss: the gradient of %s" % name)
+                    if array.shape != to.shape:
+                        raise invalid("loss: the gradient of %s: want shape %s, got %s" %
+                                      (name, list(to.shape), list(array.shape)))
+                    to[...] = array * loss.n_rows
+            loss.loss_sum, loss.count = float(value) * loss.n_rows, float(loss.n_rows)
+            return 0
+        except BaseException as e:
+            self._failure = e
+            return 1
+
+    # ---- state and files ----
+
+    @property
+    def step_number(self) -> int:
+        """The number of updates so far.  Setting it selects the rate of the schedule, the random
+        numbers of dropout and the next batch of the job's data."""
+        return int(self._info().step)
+
+    @step_number.setter
+    def step_number(self, step: int) -> None:
+        with self._use() as handle:
+            c.tutti_session_set_step(handle, step)
+
+    @property
+    def params_hash(self) -> str:
+        """The hash of the parameters: equal bits give equal hashes, for any number of workers."""
+        import ctypes
+
+        found = ctypes.c_uint64()
+        with self._use() as handle:
+            c.tutti_session_hash(handle, ctypes.byref(found))
+        return "%016x" % found.value
+
+    def evaluate(self) -> StepResult:
+        """The mean loss over the test split of the job's data."""
+        import ctypes
+
+        from . import _c
+
+        result = _c.tutti_session_result()
+        with self._use() as handle:
+            self._run(c.tutti_session_evaluate, handle, ctypes.byref(result))
+        return StepResult(result)
+
+    def _file(self, function: Any, path: Any, what: str) -> None:
+        data = encode(path.dir if isinstance(path, Run) else path, what)
+        with self._use() as handle:
+            function(handle, data)
+
+    def save(self, run_dir: Union[str, "os.PathLike[str]"]) -> None:
+        """Saves a checkpoint in a run folder, which is made if it is not there."""
+        self._file(c.tutti_session_save, run_dir, "run_dir")
+
+    def load(self, run_dir: Union[str, "os.PathLike[str]", Run]) -> None:
+        """Loads parameters, optimizer state and step of the newest checkpoint of a run."""
+        self._file(c.tutti_session_load, run_dir, "run_dir")
+
+    def save_weights(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Saves parameters and buffers as a .safetensors file."""
+        self._file(c.tutti_session_save_weights, path, "path")
+
+    def load_weights(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Loads parameters and buffers of a .safetensors file or folder."""
+        self._file(c.tutti_session_load_weights, path, "path")
+
+    def close(self) -> None:
+        """Ends the workers and frees their memory.  Later calls raise tutti.Error."""
+        if self._handle is None or os.getpid() != self._pid:
+            return
+        if self._calling == threading.get_ident():
+            raise invalid("session: its callback must not close it")
+        with self._lock:
+            self._handle = self._owner = None
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._handle is None:
+            return "<tutti.Session, closed>"
+        return "<tutti.Session: inputs %s, %d parameters, %d workers>" % (
+            ", ".join(self._inputs), len(self._shapes), self.n_workers)
+
+
+class _Owner:
+    """Destroys a session of C when neither the Session nor an array in its memory refers to it."""
+
+    def __init__(self, handle: Any, pid: int):
+        weakref.finalize(self, _destroy, c.tutti_session_destroy, handle, pid)
+
+
+def _destroy(destroy: Any, handle: Any, pid: int) -> None:
+    if os.getpid() == pid:  # in a fork the workers of the session do not exist
+        destroy(handle)
+
+
+def _floats(pointer: Any, n: int, owner: _Owner) -> Any:
+    """n floats of C as an array, without a copy; the memory lives as long as the array."""
+    import ctypes
+
+    memory = (ctypes.c_float * n).from_address(ctypes.cast(pointer, ctypes.c_void_p).value or 0)
+    memory.owner = owner  # type: ignore[attr-defined]
+    return numpy().frombuffer(memory, dtype="float32")
+
+
+def _view(t: Any) -> Any:
+    """A tensor of C as an array, without a copy."""
+    import ctypes
+
+    np = numpy()
+    dtype = np.dtype(numpy_dtype(t.type.dtype))
+    shape = shape_of(t.type)
+    n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    memory = (ctypes.c_char * n_bytes).from_address(t.data) if n_bytes else b""
+    return np.frombuffer(memory, dtype=dtype).reshape(shape)
+
+
+def _rate(lr: Optional[float]) -> float:
+    if lr is None:
+        return -1.0  # TUTTI_LR_OF_JOB
+    if isinstance(lr, bool) or not isinstance(lr, (int, float)) and not hasattr(lr, "__float__"):
+        raise invalid("lr: want a number of at least 0, got %r" % (lr,))
+    if not float(lr) >= 0:
+        raise invalid("lr: want a number of at least 0, got %r" % (lr,))
+    return float(lr)
+
+
+def torch_loss(function: Callable[[Any, Any], Any], output: str = "logits",
+               target: str = "y") -> HostLoss:
+    """A loss for sessions from a function of PyTorch, such as
+    torch.nn.functional.cross_entropy(output, target), differentiated by autograd."""
+    def compute(outputs: Dict[str, Any], inputs: Dict[str, Any]) -> Tuple[float, Any]:
+        import torch
+
+        given = torch.from_numpy(outputs[output].copy()).requires_grad_()
+        wanted = torch.from_numpy(inputs[target].copy())
+        if not wanted.is_floating_point():
+            wanted = wanted.long()
+        with torch.enable_grad():
+            value = function(given, wanted)
+            value.backward()
+        return value.item(), given.grad.numpy()
+
+    return compute
+
+
+def session(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,
+            inputs: Optional[Mapping[str, Any]] = None, n_classes: int = 0,
+            workers: Union[None, int, str] = None, devices: Optional[str] = None,
+            loss: Optional[HostLoss] = None, allow_plugin: bool = False) -> Session:
+    """Opens a session: a training loop of your own.
+
+    job, overrides  as for tutti.train
+    inputs     shapes of one row of each input: {"x": (1, 28, 28)}, or with a type
+               {"ids": ((128,), "int32")}; None: those of the job's data
+    n_classes  labels "y" are classes below it; 0: inputs are fields that the model finds by name
+    workers    number of workers, or "auto"
+    devices    "cpu", "gpu" (all GPUs), or numbers of GPUs: "0,1"
+    loss       computes the loss instead of train.loss: a function of (outputs, inputs), dicts of
+               arrays, that returns the mean loss and its gradient by the output
+    """
+    return Session(job, layout(overrides, workers, devices), inputs=inputs, n_classes=n_classes,
+                   loss=loss, allow_plugin=allow_plugin)
+
+
+def layout(overrides: Optional[Mapping[str, Any]], workers: Union[None, int, str],
+           devices: Optional[str]) -> Dict[str, Any]:
+    """The overrides with the arguments workers and devices."""
+    values = dict(overrides or {})
+    if workers is not None:
+        values["parallel.workers"] = workers
+    if devices is not None:
+        if not isinstance(devices, str):
+            raise invalid('devices: want "cpu", "gpu" or numbers such as "0,1", got %r' %
+                          (devices,))
+        values["parallel.devices"] = devices
+    return values

@@ -1,0 +1,68 @@
+"""estimators_test.py - tutti.Classifier and tutti.Regressor in pipelines of scikit-learn, which it
+needs.  estimators_slow_test.py has scikit-learn's own checks."""
+
+import pickle
+import sys
+
+from package import need, raises, runs
+
+need("numpy", "sklearn")
+
+import numpy as np  # noqa: E402
+from sklearn.base import clone  # noqa: E402
+from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
+
+import tutti  # noqa: E402
+
+
+def samples(n=150):
+    x = np.random.default_rng(0).normal(size=(n, 5))
+    return x, np.array(["low", "middle", "top"])[(x[:, 0] > 0).astype(int) + (x[:, 1] > 0)]
+
+
+def test_classifier():
+    x, y = samples()
+    one = tutti.Classifier(hidden=[16], epochs=30, lr=0.01, random_state=3).fit(x, y)
+    if one.score(x, y) < 0.9 or list(one.classes_) != ["low", "middle", "top"]:
+        raise AssertionError("%g, %s" % (one.score(x, y), one.classes_))
+    p = one.predict_proba(x)
+    if p.shape != (150, 3) or not np.allclose(p.sum(axis=1), 1):
+        raise AssertionError(p)
+    for other in (clone(one).set_params(workers=2).fit(x, y), pickle.loads(pickle.dumps(one))):
+        if not (other.predict_proba(x) == p).all():
+            raise AssertionError("other probabilities")
+    if (clone(one).set_params(random_state=4).fit(x, y).predict_proba(x) == p).all():
+        raise AssertionError("the seed has no effect")
+
+
+def test_regressor():
+    x, _ = samples()
+    y = x @ np.arange(5)
+    for values in (y, np.stack([y, -y], axis=1)):
+        one = tutti.Regressor(hidden=[32], epochs=60, lr=0.01).fit(x, values)
+        if one.score(x, values) < 0.95 or one.predict(x).shape != values.shape:
+            raise AssertionError("%g, %s" % (one.score(x, values), one.predict(x).shape))
+
+
+def test_pipeline():
+    x, y = samples()
+    pipeline = make_pipeline(StandardScaler(), tutti.Classifier(hidden=[16], epochs=10, lr=0.01))
+    scores = cross_val_score(pipeline, x * 1000, y, cv=3)
+    if scores.mean() < 0.75:
+        raise AssertionError(scores)
+    search = GridSearchCV(tutti.Classifier(epochs=5), {"hidden": [(4,), (16,)]}, cv=2).fit(x, y)
+    if search.best_params_["hidden"] not in ((4,), (16,)):
+        raise AssertionError(search.best_params_)
+
+
+def test_what_is_refused():
+    x, y = samples()
+    raises(tutti.Error, lambda: tutti.Classifier(model="mpl").fit(x, y), "mpl")
+    raises(tutti.Error, lambda: tutti.Classifier(epochs=0).fit(x, y), "train.epochs")
+    raises(ValueError, lambda: tutti.Classifier().fit(x, ["one"] * len(x)), "class")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

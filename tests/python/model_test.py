@@ -1,0 +1,142 @@
+"""model_test.py - tutti.Model on arrays: fit, predict, weights, files, pickle, and what is refused.
+Needs numpy."""
+
+import os
+import pickle
+import sys
+
+from package import need, raises, runs
+
+need("numpy")
+
+import numpy as np  # noqa: E402
+
+import tutti  # noqa: E402
+
+MLP = {"model.hidden": [16], "optimizer.lr": 0.01}
+
+
+def expect(what, found, wanted):
+    if found != wanted:
+        raise AssertionError("%s: %r instead of %r" % (what, found, wanted))
+
+
+def samples(n=200, seed=0):
+    x = np.random.default_rng(seed).normal(size=(n, 5))
+    return x, (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)
+
+
+def trained(**options):
+    x, y = samples()
+    given = dict({"batch": 32, "epochs": 30, "progress": False, "workers": 1}, **options)
+    return tutti.Model("mlp", MLP).fit(x, y, **given)
+
+
+def test_fit_and_predict():
+    x, y = samples()
+    model = trained()
+    found = model.predict_proba(x)
+    expect("shape", found.shape, (200, 3))
+    expect("sums", bool(np.allclose(found.sum(axis=1), 1)), True)
+    right = (found.argmax(axis=1) == y).mean()
+    if right < 0.9:
+        raise AssertionError("%g of the samples" % right)
+    expect("accuracy of the run", model.run.result.accuracy, right)
+    e = model.evaluate(*samples(50, seed=1))
+    expect("samples", e.n_samples, 50)
+    expect("counts", int(e.confusion.sum()), 50)
+    expect("epochs of history", model.history["step"][-1], 30 * 7)
+    expect("rows one by one", model.predict(x[3:4]).tolist(), model.predict(x)[3:4].tolist())
+
+
+def test_bits_do_not_depend_on_workers():
+    hashes = {trained(workers=n, epochs=2, overrides={"parallel.shards": 8}).run.params_hash
+              for n in (1, 2, 4)}
+    expect("hashes", len(hashes), 1)
+
+
+def test_a_second_fit_continues():
+    model = trained(epochs=5)
+    before = model.run.result.loss
+    x, y = samples()
+    model.fit(x, y, batch=32, epochs=20, progress=False, workers=1)
+    if not model.run.result.loss < before:
+        raise AssertionError("%g, then %g" % (before, model.run.result.loss))
+    expect("it can be used", model.predict(x).shape, (200, 3))
+
+
+def test_validation_and_callbacks():
+    x, y = samples()
+    seen = []
+    trained(validation=samples(40, seed=2), epochs=3,
+            callbacks=[lambda e: seen.append(e.step) if e.kind == "eval" else None])
+    expect("evaluations", seen, [7, 14, 21])
+    raises(ZeroDivisionError, lambda: trained(callbacks=[lambda e: 1 / 0]))
+
+
+def test_values():
+    x, _ = samples()
+    y = x @ np.array([1.0, -2, 3, 0, 5]) + 100
+    model = tutti.Model("mlp", dict(MLP, **{"train.loss": "mse"}))
+    model.fit(x, y, batch=32, epochs=30, progress=False, workers=1)
+    error = np.abs(model.predict(x).reshape(-1) - y).mean()
+    if error > 2:
+        raise AssertionError("mean error %g" % error)
+    if model.run.result.r2 < 0.95:
+        raise AssertionError(model.run.result.r2)
+
+
+def test_files_and_pickle():
+    x, _ = samples()
+    model = trained(epochs=2)
+    wanted = model.predict(x).tolist()
+    model.save("kept")
+    expect("loaded", tutti.Model.load("kept").predict(x).tolist(), wanted)
+    raises(tutti.Error, lambda: model.save("kept"), "path", "exists")
+    copy = pickle.loads(pickle.dumps(model))
+    folder = model.run.dir
+    del model
+    expect("the temporary run is removed", os.path.exists(folder), False)
+    expect("unpickled", copy.predict(x).tolist(), wanted)
+    expect("weights", sorted(copy.weights()), ["fc1.bias", "fc1.weight", "out.bias", "out.weight"])
+    runs.tutti("eval", "kept").expect(3)  # its arrays were temporary
+
+
+def test_sessions_of_a_model():
+    x, y = samples()
+    model = trained(epochs=2)
+    with model.session() as s:
+        expect("forward", s.forward(x=x).tolist(), model.predict(x).tolist())
+        s.step(x=x[:32], y=y[:32])
+    fresh = tutti.Model("mlp", MLP)
+    raises(tutti.Error, fresh.session, "inputs")
+    raises(tutti.Error, lambda: fresh.predict(x), "fit")
+    shapes = {"x": (5,), "y": ((), "int32")}
+    with tutti.Model("mlp", MLP, inputs=shapes, n_classes=3).session() as s:
+        s.step(x=x[:32], y=y[:32])
+
+
+def test_what_is_refused():
+    x, y = samples()
+    model = tutti.Model("mlp", MLP)
+    hole = x.copy()
+    hole[3, 2] = np.nan
+    for parts, call in ((("x", "y", "rows"), lambda: model.fit(x, y[:3])),
+                        (("x", "finite"), lambda: model.fit(hole, y)),
+                        (("x", "no rows"), lambda: model.fit(x[:0], y[:0])),
+                        (("x", "dtype"), lambda: model.fit(np.array([["a"]]), y[:1])),
+                        (("y", "negative"), lambda: model.fit(x, y - 1)),
+                        (("validation",), lambda: model.fit(x, y, validation=x)),
+                        (("batch",), lambda: model.fit(x, y, batch=0)),
+                        (("x", "single number"), lambda: model.fit(3, y)),
+                        (("nothing",), lambda: tutti.Model("nothing").fit(x, y)),
+                        (("overrides",), lambda: tutti.Model("mlp", 3)),
+                        (("name",), lambda: tutti.Model(3))):
+        raises(tutti.Error, call, *parts)
+    model.fit(x, y, epochs=1, progress=False, workers=1)
+    raises(tutti.Error, lambda: model.predict(x[:, :2]), "x")
+    raises(tutti.Error, lambda: model.predict({"z": x}), "z")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

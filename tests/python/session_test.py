@@ -1,0 +1,271 @@
+"""session_test.py - sessions: the bits of a run, arrays in and out, losses and optimizers of the
+caller, and what is refused."""
+
+import os
+import sys
+import threading
+
+from package import SMALL, raises, runs
+
+import tutti
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+
+MLP = {"model": {"name": "mlp", "hidden": [8]}, "train.batch": 32, "parallel.shards": 4}
+INPUTS = {"x": ((5,), "float32"), "y": ((), "int32")}
+
+
+def expect(what, found, wanted):
+    if found != wanted:
+        raise AssertionError("%s: %r instead of %r" % (what, found, wanted))
+
+
+def open_mlp(**options):
+    return tutti.session(MLP, options.pop("overrides", None), inputs=INPUTS, n_classes=3, **options)
+
+
+def batch(seed=0, n=32):
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(n, 5)).astype(np.float32)
+    return x, (x[:, 0] > 0).astype(np.int32) + (x[:, 1] > 0)
+
+
+def test_the_bits_of_a_run():
+    wanted = tutti.train(None, dict(SMALL), workers=1)
+    for workers in (1, 2, 4):
+        with tutti.session(None, dict(SMALL), workers=workers) as s:
+            expect("workers", s.n_workers, workers)
+            for _ in range(20):
+                s.step()
+            s.save("saved-%d" % workers)
+        with tutti.session(None, dict(SMALL), workers=5 - workers) as s:
+            s.load("saved-%d" % workers)
+            expect("step of a loaded session", s.step_number, 20)
+            for _ in range(20):
+                loss = s.step()
+            expect("hash with %d workers" % workers, s.params_hash, wanted.params_hash)
+            expect("hash of the last step", loss.params_hash, wanted.params_hash)
+            expect("steps", loss.step, 40)
+            expect("loss of the test split", s.evaluate(), wanted.result.loss)
+
+
+def test_use_after_close():
+    s = tutti.session(None, dict(SMALL), workers=2)
+    parameters = s.parameters
+    expect("parameters", sorted(parameters), ["fc1.bias", "fc1.weight", "out.bias", "out.weight"])
+    s.close()
+    s.close()
+    for call in (s.step, lambda: s.params_hash, s.evaluate, lambda: s.save("x"),
+                 lambda: s.step_number, lambda: s.load("x")):
+        raises(tutti.Error, call, "session", "closed")
+    if np:
+        raises(tutti.Error, lambda: parameters["fc1.bias"], "closed")
+
+
+def test_fork():
+    with tutti.session(None, dict(SMALL), workers=2) as s:
+        s.step()
+        child = os.fork()
+        if child == 0:
+            try:
+                raises(tutti.Error, s.step, "session", "fork")
+                s.close()
+                os._exit(0)
+            except BaseException as e:
+                os.write(2, repr(e).encode())
+                os._exit(1)
+        expect("the child", os.waitpid(child, 0)[1], 0)
+        expect("the parent goes on", s.step().step, 2)
+
+
+def test_several_threads():
+    """Calls wait for each other; sessions are independent."""
+    steps = []
+    with tutti.session(None, dict(SMALL), workers=2) as s:
+        def work():
+            for _ in range(5):
+                steps.append(s.step().step)
+                with tutti.session(None, dict(SMALL), workers=1) as other:
+                    other.step()
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expect("steps", sorted(steps), list(range(1, 21)))
+        threads = [threading.Thread(target=s.close) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def memory():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_no_leak():
+    def cycle():
+        with open_mlp(workers=1) as s:
+            if np:
+                s.step(**dict(zip("xy", batch())))
+    for _ in range(20):
+        cycle()
+    before = memory()
+    n_threads = threading.active_count()
+    for _ in range(100):
+        cycle()
+    grown = memory() - before
+    if grown > 8 << 20:
+        raise AssertionError("%d bytes more after 100 sessions" % grown)
+    expect("threads", threading.active_count(), n_threads)
+
+
+def test_arrays():
+    x, y = batch()
+    with open_mlp(workers=2) as s:
+        first = s.step(x=x, y=y, lr=0.01)
+        for _ in range(60):
+            last = s.step(x=x, y=y, lr=0.01)
+        if not last < first / 2 or not last.accuracy > 0.9:
+            raise AssertionError("%s, then %s with accuracy %s" % (first, last, last.accuracy))
+        logits = s.forward(x=x)
+        expect("shape and type", (logits.shape, logits.dtype), ((32, 3), np.float32))
+        expect("many rows at once", s.forward(x=np.concatenate([x] * 3)).tolist(),
+               np.concatenate([logits] * 3).tolist())
+        expect("other types and layouts", s.forward(x=np.asfortranarray(x.astype(">f8"))).tolist(),
+               logits.tolist())
+        expect("a view with strides", s.forward(x=np.repeat(x, 2, axis=0)[::2]).tolist(),
+               logits.tolist())
+        weight = s.parameters["fc1.weight"]
+        by_hand = np.maximum(x @ weight.T + s.parameters["fc1.bias"], 0) \
+            @ s.parameters["out.weight"].T + s.parameters["out.bias"]
+        expect("forward", bool(np.abs(by_hand - logits).max() < 1e-5), True)
+        s.parameters["out.bias"] = [1.0, 2.0, 3.0]
+        expect("a written parameter", s.parameters["out.bias"].tolist(), [1.0, 2.0, 3.0])
+        s.save_weights("w.safetensors")
+        s.parameters["out.bias"] = np.zeros(3)
+        s.load_weights("w.safetensors")
+        expect("a loaded parameter", s.parameters["out.bias"].tolist(), [1.0, 2.0, 3.0])
+        expect("the file", tutti.read_safetensors("w.safetensors")["out.bias"].tolist(),
+               [1.0, 2.0, 3.0])
+
+
+def test_parts_of_a_step():
+    """Gradients and their application have the bits of a step; so has an update of the caller's."""
+    x, y = batch()
+    sgd = {"optimizer.name": "sgd", "optimizer.momentum": 0}
+    with open_mlp(workers=2, overrides=sgd) as whole, open_mlp(workers=1, overrides=sgd) as parts, \
+            open_mlp(workers=4, overrides=sgd) as own:
+        for number in range(3):
+            whole.step(x=x, y=y, lr=0.5)
+            parts.compute_gradients(x=x, y=y)
+            gradient = parts.gradients["fc1.weight"]
+            parts.apply(lr=0.5)
+            expect("hash", parts.params_hash, whole.params_hash)
+            own.compute_gradients(x=x, y=y)
+
+            def rule(params, grads):
+                expect("gradient by view", bool(np.abs(own.views(grads)["fc1.weight"] - gradient)
+                                                .max() < 1e-6), True)
+                params -= np.float32(0.5) * grads
+
+            own.update(rule)
+            expect("step", own.step_number, number + 1)
+        for name in whole.parameters:
+            if np.abs(whole.parameters[name] - own.parameters[name]).max() > 1e-6:
+                raise AssertionError("%s differs" % name)
+    with open_mlp() as s:
+        s.step(x=x, y=y)
+        expect("state of adam", s.state["fc1.weight.exp_avg"].shape, (8, 5))
+
+
+def test_views_outlive_the_session():
+    x, y = batch()
+    kept = []
+    with open_mlp(workers=2) as s:
+        s.compute_gradients(x=x, y=y)
+        s.update(lambda params, grads: kept.append(params))
+    kept[0][:] = 1.0
+    expect("the memory is still there", float(kept[0][0]), 1.0)
+
+
+def test_loss_of_the_caller():
+    """Cross-entropy by numpy trains as the library's does."""
+    x, y = batch()
+
+    def loss(outputs, inputs):
+        logits, target = outputs["logits"], inputs["y"]
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p = powers / powers.sum(axis=1, keepdims=True)
+        hot = np.eye(3, dtype=np.float32)[target]
+        return -np.log(p[np.arange(len(p)), target]).mean(), (p - hot) / len(p)
+
+    with open_mlp(workers=2) as s, open_mlp(workers=2, loss=loss) as own:
+        for _ in range(3):
+            a, b = s.step(x=x, y=y, lr=0.01), own.step(x=x, y=y, lr=0.01)
+            if abs(a - b) > 1e-5:
+                raise AssertionError("%r and %r" % (a, b))
+        for name in s.parameters:
+            if np.abs(s.parameters[name] - own.parameters[name]).max() > 1e-4:
+                raise AssertionError("%s differs" % name)
+    with open_mlp(loss=lambda outputs, inputs: 1 / 0) as s:
+        before = s.params_hash
+        raises(ZeroDivisionError, lambda: s.step(x=x, y=y))
+        expect("nothing changed", s.params_hash, before)
+    for returned, parts in (((1.0, np.zeros((32, 2))), ("loss", "shape")),
+                            ((1.0, {"other": np.zeros(3)}), ("loss", "other")),
+                            ((1.0, "abc"), ("loss", "dtype"))):
+        with open_mlp(loss=lambda outputs, inputs: returned) as s:
+            raises(tutti.Error, lambda: s.step(x=x, y=y), *parts)
+    with open_mlp(loss=lambda outputs, inputs: (s.step(x=x, y=y), None)) as s:
+        raises(tutti.Error, lambda: s.step(x=x, y=y), "callback")
+
+
+def test_bad_arrays():
+    x, y = batch()
+    with open_mlp(workers=2) as s:
+        before = s.params_hash
+        for arrays, parts in (
+                ({"x": x[:, :3], "y": y}, ("x", "[32,5]")),
+                ({"x": x}, ("y",)),
+                ({"x": x, "y": y, "z": y}, ("z", "no such input")),
+                ({"x": x, "y": y[:5]}, ("y",)),
+                ({"x": np.concatenate([x, x]), "y": np.concatenate([y, y])}, ("x", "32")),
+                ({"x": x.astype(complex), "y": y}, ("x", "complex")),
+                ({"x": [["a"]], "y": y}, ("x",)),
+                ({"x": x, "y": y + 5}, ("y",)),
+                ({"x": x, "y": y.astype(np.int64) << 40}, ("y",)),
+                ({"x": x, "y": y.astype(np.uint64) + (1 << 63)}, ("y",)),
+                ({"x": np.zeros([1] * 12), "y": y}, ("x", "dimensions")),
+                ({"x": 3.0, "y": y}, ("x",)),
+                ({"x": None, "y": y}, ("x",)),
+                ({"x": x[:0], "y": y[:0]}, ())):
+            try:
+                raises(tutti.Error, lambda: s.step(**arrays), *parts)
+            except AssertionError as e:
+                raise AssertionError("%s: %s" % (arrays, e)) from e
+        for lr in (-1, float("nan"), "fast"):
+            raises(tutti.Error, lambda: s.step(x=x, y=y, lr=lr), "lr")
+        raises(tutti.Error, s.forward, "x")
+        raises(KeyError, lambda: s.parameters["fc9.weight"], "fc9.weight")
+        raises(tutti.Error, lambda: s.parameters.update({"out.bias": [1.0]}), "out.bias", "shape")
+        raises(tutti.Error, s.apply, "gradients")
+        expect("nothing changed", s.params_hash, before)
+        s.step(x=x, y=y)
+    raises(tutti.Error, lambda: tutti.session(MLP, inputs={"x": ((5,), "int8")}, n_classes=3), "x")
+    raises(tutti.Error, lambda: tutti.session({"model.nam": 3}), "model.nam")
+    raises(tutti.Error, lambda: open_mlp(devices=3), "devices")
+    raises(tutti.Error, lambda: open_mlp(loss=3), "loss")
+
+
+if __name__ == "__main__":
+    if not np:
+        for name in ("arrays", "parts_of_a_step", "views_outlive_the_session", "loss_of_the_caller",
+                     "bad_arrays"):
+            del globals()["test_" + name]
+    runs.main(sys.modules[__name__])
