@@ -22,6 +22,30 @@ typedef struct tutti_tokenizer tutti_tokenizer;
 
 typedef enum tutti_data_split { TUTTI_TRAIN, TUTTI_TEST, TUTTI_N_SPLITS } tutti_data_split;
 
+/* A named part of a sample, of any shape; f32 or i32 where it is an input of a model. */
+typedef struct tutti_field {
+    const char *name;
+    tutti_type type;
+} tutti_field;
+
+/* Samples in the memory of the program, as arrays or by a callback.  They are read as arrays of
+ * data.format=npy: "x" with the labels or values "y"; other names are fields.  u8 of x is pixels.
+ * Dtypes: all but bf16. */
+typedef struct tutti_samples {
+    int64_t n_samples;         /* at least 1 */
+    const tutti_field *fields; /* [n_fields]: name, and type of one sample; copied */
+    int32_t n_fields;          /* 1 .. 32 */
+    /* [n_fields] of arrays [n_samples, ...], row-major, borrowed as long as the job or the data set
+     * exists; the list is copied.  NULL: get makes the samples. */
+    const void *const *data;
+    /* Writes sample index into fields[i], one memory for each field.  The same index always gives
+     * the same sample.  Called by loader threads, several at a time.  0: success; any other number:
+     * the sample is bad (TUTTI_E_DATA, or data.on_error=skip).  With data.classes labels are not
+     * read when the data set is opened. */
+    int (*get)(void *user, int64_t index, void *const *fields);
+    void *user;
+} tutti_samples;
+
 /* The data set to open.  Zero is the default of every field except format. */
 typedef struct tutti_dataset_desc {
     const char *format;     /* "idx", "digits", "text", ...                                */
@@ -63,6 +87,9 @@ typedef struct tutti_dataset_desc {
     const char *fields; /* npy: the arrays that are fields of a sample, "x, mask, y", or "all"; NULL
                            or "": samples are x and y */
     bool refuse_missing; /* csv: fail on a missing value instead of filling it in */
+    /* npy: the samples of each split instead of files in dir.  Without those of TUTTI_TEST the ones
+     * of TUTTI_TRAIN are divided as val_fraction says. */
+    const tutti_samples *samples[TUTTI_N_SPLITS];
 
     /* Used inside the library: the specification of the training split (data/data_spec.h); NULL:
      * make it from the files.  no_files: opens no file and has 0 samples.
@@ -72,12 +99,6 @@ typedef struct tutti_dataset_desc {
     bool takes_all; /* with spec: if no file name selects a split, all samples are test samples */
     bool rows_only; /* csv: take all rows of the file dir; rows without a label have y = -1 */
 } tutti_dataset_desc;
-
-/* A named part of a sample: f32 or i32 of any shape. */
-typedef struct tutti_field {
-    const char *name;
-    tutti_type type;
-} tutti_field;
 
 typedef struct tutti_dataset_info {
     int64_t n_samples;

@@ -62,6 +62,14 @@ TUTTI_API const char *tutti_job_find_key(const char *word);
 /* Trains the caller's model instead of model.name. user is borrowed until the job is destroyed. */
 TUTTI_API void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user);
 
+/* Takes the samples of a split from the memory of the program instead of files: data.format becomes
+ * npy.  The struct is copied; its arrays and its user pointer are borrowed until the job, and the
+ * sessions made from it, are destroyed.  Shuffling, order and resume are as with files.  Needs
+ * workers that are threads, or a program that sets the same samples in each process.
+ * TUTTI_E_INVALID names the field that is wrong. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_set_samples(tutti_job *job, tutti_data_split split,
+                                                             const tutti_samples *samples);
+
 /* Opens a split of the job's data set, as training would.  On success *out is owned by the caller
  * and independent of the job; on failure *out is NULL. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_open_dataset(tutti_job *job,

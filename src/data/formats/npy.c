@@ -14,9 +14,11 @@
 
 #include "base/error.h"
 #include "data/data_spec.h"
+#include "data/fields.h"
 #include "data/formats/npy_array.h"
 #include "data/formats/npy_fields.h"
 #include "data/formats/npy_place.h"
+#include "data/samples.h"
 #include "data/table/label_range.h"
 #include "data/table/row_split.h"
 #include "data/target.h"
@@ -28,6 +30,7 @@ typedef struct npy_state {
     int64_t n_classes;
     int32_t
         *value; /* [rows of the split, targets], -1: a row without values; NULL: no regression */
+    tutti_samples *samples; /* of the program; owned; NULL: files */
 } npy_state;
 
 /* ---- which arrays ---- */
@@ -89,8 +92,7 @@ static tutti_status choose(const tutti_dataset_desc *desc, const tti_npy_place *
 
 /* ---- the data set ---- */
 
-static tutti_status read_classes(const npy_state *s, int64_t row, int32_t *y) {
-    TTI_TRY(tti_npy_read_i32(&s->y, row, y));
+static tutti_status check_classes(const npy_state *s, int64_t row, const int32_t *y) {
     for (size_t i = 0; i < s->y.row_elems; i++)
         if (y[i] < 0 || y[i] >= s->n_classes)
             return tti_fail(TUTTI_E_DATA, "%s: label %d of row %lld is out of range, 0 .. %lld",
@@ -113,18 +115,42 @@ static tutti_status npy_label(const tutti_dataset *ds, int64_t index, int32_t *y
     return y[0] != -1 ? TUTTI_OK : bad_value(s, tti_row_at(&s->rows, index));
 }
 
+/* A row of arrays x and y. */
+static tutti_status read_row(const tutti_dataset *ds, const tti_npy_array pair[2], int64_t row,
+                             void *x, int32_t *y) {
+    const npy_state *s = ds->state;
+    if (!s->value) TTI_TRY(tti_npy_read_i32(&pair[1], row, y));
+    if (ds->stored.dtype == TUTTI_U8) return tti_npy_read_u8(&pair[0], row, x);
+    if (ds->stored.dtype == TUTTI_I32) return tti_npy_read_i32(&pair[0], row, x);
+    return tti_npy_read_f32(&pair[0], row, x);
+}
+
+/* Both from one call of the program's function. */
+static tutti_status read_got_row(const tutti_dataset *ds, int64_t row, void *x, int32_t *y) {
+    const npy_state *s = ds->state;
+    const tti_npy_array pair[2] = {s->x, s->y};
+    tti_npy_array rows[2];
+    void *memory;
+    TTI_TRY(tti_npy_get_row(pair, 2, row, rows, &memory));
+    tutti_status st = read_row(ds, rows, 0, x, y);
+    free(memory);
+    return st;
+}
+
 static tutti_status npy_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
     const npy_state *s = ds->state;
     int64_t row = tti_row_at(&s->rows, index);
-    TTI_TRY(s->value ? npy_label(ds, index, y) : read_classes(s, row, y));
-    if (ds->stored.dtype == TUTTI_U8) return tti_npy_read_u8(&s->x, row, x);
-    if (ds->stored.dtype == TUTTI_I32) return tti_npy_read_i32(&s->x, row, x);
-    return tti_npy_read_f32(&s->x, row, x);
+    if (s->samples && s->samples->get)
+        TTI_TRY(read_got_row(ds, row, x, y));
+    else
+        TTI_TRY(read_row(ds, (const tti_npy_array[2]){s->x, s->y}, row, x, y));
+    return s->value ? npy_label(ds, index, y) : check_classes(s, row, y);
 }
 
 static void close_arrays(npy_state *s) {
     tti_npy_close(&s->x);
     tti_npy_close(&s->y);
+    tti_samples_free(s->samples);
     free(s->value);
     free(s);
 }
@@ -153,6 +179,7 @@ static tutti_status count_classes(const tutti_dataset_desc *desc, const tutti_da
     tti_label_range range;
     bool are_tokens = s->y.row_elems > 1;
     s->n_classes = desc->n_classes;
+    if (s->samples && s->samples->get && s->n_classes > 0) return TUTTI_OK; /* checked when read */
     TTI_TRY(range_of(&s->y, &range));
     return tti_label_range_check(&range, s->y.name, "data.classes",
                                  are_tokens ? USUAL_TOKENS : USUAL_CLASSES, &s->n_classes);
@@ -193,7 +220,39 @@ static tutti_status check_arrays(const npy_state *s, bool values) {
     return TUTTI_OK;
 }
 
+static tutti_status take_samples(const tutti_samples *given, npy_state *s) {
+    int x = -1, y = -1;
+    TTI_TRY(tti_samples_copy(given, &s->samples));
+    x = tti_field_find(s->samples->fields, s->samples->n_fields, "x");
+    y = tti_field_find(s->samples->fields, s->samples->n_fields, "y");
+    if (x < 0 || y < 0)
+        return tti_fail(TUTTI_E_INVALID,
+                        "samples: there is no field '%s'; or give data.fields for samples of named "
+                        "fields",
+                        x < 0 ? "x" : "y");
+    TTI_TRY(tti_npy_of_samples(s->samples, x, &s->x));
+    return tti_npy_of_samples(s->samples, y, &s->y);
+}
+
+/* Those of the program: of the test split, or else of the training split, which has both then. */
+static tutti_status open_samples(const tutti_dataset_desc *desc, npy_state **out) {
+    bool has_test = desc->samples[TUTTI_TEST] != NULL;
+    bool is_test = has_test && desc->split == TUTTI_TEST;
+    npy_state *s = calloc(1, sizeof *s);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+    s->x.fd = s->y.fd = -1;
+    tutti_status st = take_samples(desc->samples[is_test ? TUTTI_TEST : TUTTI_TRAIN], s);
+    if (st != TUTTI_OK) {
+        close_arrays(s);
+        return st;
+    }
+    s->rows = tti_row_split_make(desc, s->x.shape.dim[0], has_test || desc->takes_all);
+    *out = s;
+    return TUTTI_OK;
+}
+
 static tutti_status open_arrays(const tutti_dataset_desc *desc, npy_state **out) {
+    if (desc->samples[TUTTI_TRAIN] || desc->samples[TUTTI_TEST]) return open_samples(desc, out);
     tti_npy_place where;
     names pair;
     bool by_name, both;

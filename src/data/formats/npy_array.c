@@ -12,8 +12,10 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "data/fields.h"
 #include "data/files/byte_reader.h"
 #include "data/files/zip_member.h"
+#include "data/samples.h"
 
 enum { MAX_HEADER = 1 << 16, BUFFER_BYTES = 8192 };
 #define MAX_DIM ((int64_t)1 << 40)
@@ -183,9 +185,62 @@ cleanup:
 
 void tti_npy_close(tti_npy_array *a) {
     if (a->fd >= 0) close(a->fd);
-    free(a->bytes);
+    if (!a->samples) free(a->bytes);
     free(a->name);
     *a = (tti_npy_array){.fd = -1};
+}
+
+/* ---- samples of the program ---- */
+
+tutti_status tti_npy_of_samples(const tutti_samples *samples, int field, tti_npy_array *out) {
+    static const char kinds[TUTTI_N_DTYPES] = {
+        [TUTTI_F32] = 'f', [TUTTI_F64] = 'f', [TUTTI_F16] = 'f',
+        [TUTTI_I32] = 'i', [TUTTI_I64] = 'i', [TUTTI_U8] = 'u',
+    };
+    const tutti_field *f = &samples->fields[field];
+    tti_npy_array a = {.fd = -1,
+                       .name = strdup(f->name),
+                       .kind = kinds[f->type.dtype],
+                       .width = (int)tutti_dtype_bytes(f->type.dtype),
+                       .shape = {.n_dims = f->type.shape.n_dims + 1, .dim = {samples->n_samples}},
+                       .row_elems = (size_t)tutti_shape_n_elems(&f->type.shape),
+                       .samples = samples,
+                       .field = field};
+    if (!a.name) return tti_fail(TUTTI_E_NOMEM, "samples: out of memory");
+    for (int i = 0; i < f->type.shape.n_dims; i++) a.shape.dim[i + 1] = f->type.shape.dim[i];
+    if (samples->data) a.bytes = (uint8_t *)(uintptr_t)samples->data[field];
+    *out = a;
+    return TUTTI_OK;
+}
+
+tutti_status tti_npy_get_row(const tti_npy_array *arrays, int n, int64_t row, tti_npy_array *out,
+                             void **memory) {
+    const tutti_samples *samples = arrays[0].samples;
+    void *fields[TTI_MAX_FIELDS];
+    *memory = aligned_alloc(TTI_FIELD_ALIGN, tti_samples_bytes(samples) + TTI_FIELD_ALIGN);
+    if (!*memory) return tti_fail(TUTTI_E_NOMEM, "samples: out of memory for a sample");
+    tutti_status st = tti_samples_get(samples, row, *memory, fields);
+    if (st != TUTTI_OK) {
+        free(*memory);
+        *memory = NULL;
+        return st;
+    }
+    for (int i = 0; i < n; i++) {
+        out[i] = arrays[i];
+        out[i].bytes = fields[arrays[i].field];
+    }
+    return TUTTI_OK;
+}
+
+/* n elements from element at on, of one row. */
+static tutti_status get_elems(const tti_npy_array *a, size_t at, size_t n, void *out) {
+    tti_npy_array row;
+    void *memory;
+    size_t width = (size_t)a->width;
+    TTI_TRY(tti_npy_get_row(a, 1, (int64_t)(at / a->row_elems), &row, &memory));
+    memcpy(out, row.bytes + at % a->row_elems * width, n * width);
+    free(memory);
+    return TUTTI_OK;
 }
 
 /* ---- rows ---- */
@@ -202,6 +257,7 @@ static void swap_bytes(uint8_t *p, size_t n, size_t width) {
 /* n elements from element at on, little endian. */
 static tutti_status read_raw(const tti_npy_array *a, size_t at, size_t n, void *out) {
     size_t width = (size_t)a->width;
+    if (a->samples && !a->bytes) return get_elems(a, at, n, out);
     if (a->fd >= 0)
         TTI_TRY(tti_pread_all(a->fd, a->name, out, n * width, a->offset + at * width));
     else

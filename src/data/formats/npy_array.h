@@ -2,7 +2,7 @@
 #ifndef TTI_DATA_NPY_ARRAY_H
 #define TTI_DATA_NPY_ARRAY_H
 
-#include "tutti/types.h"
+#include "tutti/data.h"
 
 typedef struct tti_npy_array {
     char *name;     /* for messages; owned                                     */
@@ -15,6 +15,9 @@ typedef struct tti_npy_array {
     bool fortran;      /* the first index runs fastest; such arrays are kept in memory, row-major */
     tutti_shape shape; /* first: rows */
     size_t row_elems;
+    const tutti_samples *samples; /* of the program, which has the array: bytes is not owned, or
+                                     samples->get makes each row; NULL: of a file */
+    int field;                    /* of samples */
 } tti_npy_array;
 
 /* Opens the array of a .npy file, or the member of an archive; member NULL: none.  Elements of a
@@ -22,6 +25,14 @@ typedef struct tti_npy_array {
  * compressed. max_unpacked: for tti_reader_allow. */
 tutti_status tti_npy_open(const char *path, const char *member, int64_t max_unpacked,
                           tti_npy_array *out);
+
+/* The array of a field of samples, which the caller keeps as long as the array. */
+tutti_status tti_npy_of_samples(const tutti_samples *samples, int field, tti_npy_array *out);
+
+/* Row `row` of arrays [n] of one samples->get, as arrays of one row in *memory, which the caller
+ * frees. */
+tutti_status tti_npy_get_row(const tti_npy_array *arrays, int n, int64_t row, tti_npy_array *out,
+                             void **memory);
 
 /* A row as u8 (kind 'u', 1 byte), i32 (whole numbers that fit), f32 or f64.  Any thread. */
 tutti_status tti_npy_read_u8(const tti_npy_array *array, int64_t row, uint8_t *out);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "data/fields.h"
 #include "data/formats/npy_place.h"
+#include "data/samples.h"
 #include "data/table/row_split.h"
 #include "ir/graph.h"
 
@@ -40,6 +41,7 @@ typedef struct fields_state {
     tti_npy_array array[TTI_MAX_FIELDS];
     int n;
     tti_row_split rows;
+    tutti_samples *samples; /* of the program; owned; NULL: files */
 } fields_state;
 
 bool tti_npy_wants_fields(const tutti_dataset_desc *desc) {
@@ -149,25 +151,38 @@ static tutti_status read_floats(const tti_npy_array *a, int64_t row, float *out)
     return TUTTI_OK;
 }
 
-static tutti_status fields_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
+static tutti_status read_row(const tutti_dataset *ds, const tti_npy_array *arrays, int64_t row,
+                             void *x) {
     const fields_state *s = ds->state;
-    int64_t row = tti_row_at(&s->rows, index);
     char *to = x;
     for (int i = 0; i < s->n; i++) {
-        const tti_npy_array *a = &s->array[i];
+        const tti_npy_array *a = &arrays[i];
         if (is_float(a))
             TTI_TRY(read_floats(a, row, (float *)(void *)to));
         else
             TTI_TRY(tti_npy_read_i32(a, row, (int32_t *)(void *)to));
         to += tti_field_bytes(&ds->info.fields[i]);
     }
-    *y = 0;
     return TUTTI_OK;
+}
+
+static tutti_status fields_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
+    const fields_state *s = ds->state;
+    int64_t row = tti_row_at(&s->rows, index);
+    tti_npy_array rows[TTI_MAX_FIELDS];
+    void *memory;
+    *y = 0;
+    if (!s->samples || !s->samples->get) return read_row(ds, s->array, row, x);
+    TTI_TRY(tti_npy_get_row(s->array, s->n, row, rows, &memory));
+    tutti_status st = read_row(ds, rows, 0, x);
+    free(memory);
+    return st;
 }
 
 static void fields_close(tutti_dataset *ds) {
     fields_state *s = ds->state;
     for (int i = 0; i < s->n; i++) tti_npy_close(&s->array[i]);
+    tti_samples_free(s->samples);
     free(s);
 }
 
@@ -239,7 +254,10 @@ static tutti_status check_rows(const fields_state *s) {
 static tutti_status scan(const tutti_dataset_desc *desc, const tutti_dataset *ds) {
     size_t n_bytes = tti_fields_bytes(ds->info.fields, ds->info.n_fields);
     int32_t y;
-    if (desc->skip_bad || (uint64_t)ds->info.n_samples > SCANNED_BYTES / n_bytes) return TUTTI_OK;
+    const fields_state *s = ds->state;
+    bool is_got = s->samples && s->samples->get;
+    if (desc->skip_bad || is_got || (uint64_t)ds->info.n_samples > SCANNED_BYTES / n_bytes)
+        return TUTTI_OK;
     void *x = malloc(n_bytes);
     if (!x) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
     tutti_status st = TUTTI_OK;
@@ -305,7 +323,52 @@ cleanup:
     return st;
 }
 
+/* The wanted fields of samples of the program, in the order of their names. */
+static tutti_status take_samples(const tutti_dataset_desc *desc, found_arrays *f, fields_state *s) {
+    bool is_test = desc->samples[TUTTI_TEST] && desc->split == TUTTI_TEST;
+    TTI_TRY(tti_samples_copy(desc->samples[is_test ? TUTTI_TEST : TUTTI_TRAIN], &s->samples));
+    for (int i = 0; i < s->samples->n_fields; i++) {
+        if (!is_wanted(f, s->samples->fields[i].name)) continue;
+        snprintf(f->at[f->n].field, sizeof f->at[0].field, "%s", s->samples->fields[i].name);
+        f->at[f->n++].split = OF_BOTH;
+    }
+    TTI_TRY(keep(f, OF_BOTH));
+    if (f->n == 0) return tti_fail(TUTTI_E_INVALID, "samples: data.fields names none of them");
+    for (; s->n < f->n; s->n++) {
+        int at = tti_field_find(s->samples->fields, s->samples->n_fields, f->at[s->n].field);
+        TTI_TRY(tti_npy_of_samples(s->samples, at, &s->array[s->n]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status open_samples(const tutti_dataset_desc *desc, found_arrays *f,
+                                 tutti_dataset *ds) {
+    fields_state *s = calloc(1, sizeof *s);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+    f->desc = desc;
+    f->path = "samples";
+    ds->state = s;
+    ds->read = fields_read;
+    ds->close = fields_close;
+    tutti_status st = take_samples(desc, f, s);
+    if (st == TUTTI_OK) {
+        bool whole = desc->samples[TUTTI_TEST] || desc->takes_all;
+        s->rows = tti_row_split_make(desc, s->array[0].shape.dim[0], whole);
+        st = describe(desc, f, ds);
+    }
+    if (st != TUTTI_OK) fields_close(ds);
+    return st;
+}
+
 tutti_status tti_npy_fields_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    bool has_samples = desc->samples[TUTTI_TRAIN] || desc->samples[TUTTI_TEST];
+    if (has_samples) {
+        found_arrays *given = calloc(1, sizeof *given);
+        if (!given) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+        tutti_status st = open_samples(desc, given, ds);
+        free(given);
+        return st;
+    }
     tti_npy_place where;
     bool by_name;
     TTI_TRY(tti_npy_find_place(desc, &where, &by_name));

@@ -13,6 +13,7 @@
 
 #include "base/number.h"
 #include "base/yaml.h"
+#include "data/samples.h"
 #include "train/job/job.h"
 #include "train/job/load_weights.h"
 #include "train/job/lr_schedule.h"
@@ -34,12 +35,24 @@ tutti_status tutti_job_create(tutti_job **out) {
     return TUTTI_OK;
 }
 
+static tutti_status take_samples(tutti_job *job, tutti_data_split split,
+                                 const tutti_samples *samples) {
+    tutti_samples *copy;
+    TTI_TRY(tti_samples_copy(samples, &copy));
+    tti_samples_free(job->samples[split]);
+    job->samples[split] = copy;
+    job->config.data.samples[split] = copy;
+    return TUTTI_OK;
+}
+
 tutti_status tti_job_copy(const tutti_job *job, tutti_job **out) {
     TTI_TRY(tutti_job_create(out));
     tutti_job_set_model(*out, job->model_fn, job->model_user);
     (*out)->is_of_run = job->is_of_run;
     (*out)->allows_plugin = job->allows_plugin;
     tutti_status st = tti_options_copy(&(*out)->options, &job->options);
+    for (int i = 0; i < TUTTI_N_SPLITS && st == TUTTI_OK; i++)
+        if (job->samples[i]) st = take_samples(*out, (tutti_data_split)i, job->samples[i]);
     if (st == TUTTI_OK) return TUTTI_OK;
     tutti_job_destroy(*out);
     *out = NULL;
@@ -49,6 +62,7 @@ tutti_status tti_job_copy(const tutti_job *job, tutti_job **out) {
 void tutti_job_destroy(tutti_job *job) {
     if (!job) return;
     tti_options_fini(&job->options);
+    for (int i = 0; i < TUTTI_N_SPLITS; i++) tti_samples_free(job->samples[i]);
     free(job->path);
     free(job);
 }
@@ -149,6 +163,30 @@ void tutti_job_set(tutti_job *job, const char *assignment, const char *origin) {
 void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user) {
     job->model_fn = fn;
     job->model_user = user;
+}
+
+/* Samples x with y, unless data.fields names fields. */
+static bool are_fields(const tutti_samples *s) {
+    if (s->n_fields != 2) return true;
+    bool has_x = strcmp(s->fields[0].name, "x") == 0 || strcmp(s->fields[1].name, "x") == 0;
+    bool has_y = strcmp(s->fields[0].name, "y") == 0 || strcmp(s->fields[1].name, "y") == 0;
+    return !has_x || !has_y;
+}
+
+tutti_status tutti_job_set_samples(tutti_job *job, tutti_data_split split,
+                                   const tutti_samples *samples) {
+    static const char origin[] = "tutti_job_set_samples";
+    if (!job) return tti_fail(TUTTI_E_INVALID, "%s: job is NULL", origin);
+    if ((unsigned)split >= TUTTI_N_SPLITS)
+        return tti_fail(TUTTI_E_INVALID, "%s: split %d does not exist", origin, (int)split);
+    TTI_TRY(take_samples(job, split, samples));
+    tti_options_put(&job->options, "data.format", "npy", origin);
+    tti_options_put(&job->options, "data.dir", "the memory of the program", origin);
+    bool is_open = strcmp(job->config.data.fields, "auto") == 0;
+    if (is_open && are_fields(samples))
+        tti_options_put(&job->options, "data.fields", "all", origin);
+    tti_clear_error();
+    return TUTTI_OK;
 }
 
 /* ---- check and resolve ---- */

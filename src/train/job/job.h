@@ -77,6 +77,8 @@ typedef struct tti_job_config {
         int64_t threads;         /* loader threads per worker */
         int64_t prefetch;        /* batches loaded in advance, >= 1 */
         char resident[TTI_TEXT_MAX]; /* auto | yes | no: the samples stay on the device */
+        const tutti_samples *samples[TUTTI_N_SPLITS]; /* of the program; borrowed from the job;
+                                                         NULL: files */
     } data;
     struct {
         int64_t batch;  /* global batch over all workers */
@@ -186,9 +188,10 @@ struct tutti_job {
     tti_options options;     /* the table bound to config, with the origin of every value */
     tutti_model_fn model_fn; /* NULL: by model.name */
     const void *model_user;
-    char *path;         /* path of the job file, owned; NULL: none */
-    bool is_of_run;     /* the file is in a run folder */
-    bool allows_plugin; /* even if a run folder names the plugin */
+    tutti_samples *samples[TUTTI_N_SPLITS]; /* owned; NULL: files */
+    char *path;                             /* path of the job file, owned; NULL: none */
+    bool is_of_run;                         /* the file is in a run folder */
+    bool allows_plugin;                     /* even if a run folder names the plugin */
 };
 
 /* The schema: every key of a job file, in the order of the reference page. */

@@ -57,6 +57,7 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
         .fields = strcmp(c->data.fields, "auto") == 0 ? "" : c->data.fields,
         .refuse_missing = strcmp(c->data.missing, "refuse") == 0,
         .spec = spec,
+        .samples = {c->data.samples[TUTTI_TRAIN], c->data.samples[TUTTI_TEST]},
     };
 }
 

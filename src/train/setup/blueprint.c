@@ -47,7 +47,8 @@ static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool rea
     b->test = b->train;
     if (!reads_test) return TUTTI_OK;
     b->test = NULL;
-    bool is_gone = dir[0] && !strpbrk(dir, "*?[{") && stat(dir, &info) != 0;
+    bool is_gone = !b->config.data.samples[TUTTI_TEST] && dir[0] && !strpbrk(dir, "*?[{") &&
+                   stat(dir, &info) != 0;
     tutti_dataset_desc desc = tti_job_dataset_desc(&b->config, TUTTI_TEST, spec);
     desc.takes_all = is_other_data;
     if (!is_gone) return tutti_dataset_open(&desc, &b->test);

@@ -1,0 +1,228 @@
+/* samples_train_test.c - samples in the memory of the program: the bits of the same arrays in
+ * files, by arrays and by a callback, with classes, values and fields; resumed; and refused
+ * arguments. */
+#include "data/samples.h"
+
+#include <stdatomic.h>
+
+#include "t.h"
+#include "train/small_job.h"
+#include "tutti/tutti.h"
+
+enum { N = 140, X = 6 };
+
+static float x[N][X], values[N][2];
+static int64_t labels[N];
+static atomic_int n_got;
+
+static int get_sample(void *user, int64_t index, void *const *fields) {
+    bool gives_values = *(bool *)user;
+    atomic_fetch_add(&n_got, 1);
+    memcpy(fields[0], x[index], sizeof x[0]);
+    if (gives_values)
+        memcpy(fields[1], values[index], sizeof values[0]);
+    else
+        memcpy(fields[1], &labels[index], sizeof labels[0]);
+    return 0;
+}
+
+static void fill(void) {
+    for (int i = 0; i < N; i++) {
+        labels[i] = i * 7 % 3;
+        for (int k = 0; k < X; k++) x[i][k] = (float)((i * 31 + k * 17) % 23) / 23 - 0.3f;
+        for (int k = 0; k < 2; k++) values[i][k] = x[i][k] * 3 + (float)k;
+    }
+}
+
+/* A .npy file of version 1. */
+static void save(const char *name, const char *descr, const char *shape, const void *data,
+                 size_t n_bytes) {
+    char head[128];
+    memset(head, ' ', sizeof head);
+    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
+    int n = snprintf(head + 10, 118, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
+                     descr, shape);
+    head[10 + n] = ' ';
+    head[127] = '\n';
+    FILE *file = fopen(name, "wb");
+    T_EQ(fwrite(head, 1, 128, file), 128);
+    T_EQ(fwrite(data, 1, n_bytes, file), n_bytes);
+    T_EQ(fclose(file), 0);
+}
+
+static void save_all(const char *target) {
+    save("x.npy", "<f4", "(140, 6)", x, sizeof x);
+    if (strcmp(target, "values") == 0)
+        save("y.npy", "<f4", "(140, 2)", values, sizeof values);
+    else
+        save("y.npy", "<i8", "(140,)", labels, sizeof labels);
+}
+
+static uint64_t trained(tutti_job *job) {
+    tutti_train_result r;
+    T_OK(tutti_train(job, NULL, &r));
+    tutti_job_destroy(job);
+    return r.params_hash;
+}
+
+static tutti_job *job_of(bool gives_values, const char *more) {
+    return SMALL_JOB("run.progress=false", "data.n_train=0", "data.n_test=0",
+                     gives_values ? "train.loss=mse" : "train.loss=cross-entropy", more);
+}
+
+static tutti_samples samples_of(bool *gives_values, bool by_callback) {
+    static tutti_field fields[2];
+    static const void *data[2];
+    fields[0] = (tutti_field){"x", {TUTTI_F32, {1, {X}}}};
+    fields[1] = *gives_values ? (tutti_field){"y", {TUTTI_F32, {1, {2}}}}
+                              : (tutti_field){"y", {TUTTI_I64, {0}}};
+    data[0] = x;
+    data[1] = *gives_values ? (const void *)values : labels;
+    return (tutti_samples){.n_samples = N,
+                           .fields = fields,
+                           .n_fields = 2,
+                           .data = by_callback ? NULL : data,
+                           .get = by_callback ? get_sample : NULL,
+                           .user = gives_values};
+}
+
+static void compare(bool gives_values, const char *more) {
+    fill();
+    save_all(gives_values ? "values" : "labels");
+    tutti_job *job = job_of(gives_values, more);
+    tutti_job_set(job, "data.format=npy", "test");
+    tutti_job_set(job, "data.dir=.", "test");
+    uint64_t from_files = trained(job);
+    for (int by_callback = 0; by_callback < 2; by_callback++) {
+        job = job_of(gives_values, more);
+        tutti_samples s = samples_of(&gives_values, by_callback);
+        T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+        memset(&s, 0xff, sizeof s); /* it was copied */
+        T_EQ(trained(job), from_files);
+    }
+}
+
+T_CASE(classes_have_the_bits_of_files) {
+    T_UNUSED;
+    compare(false, NULL);
+    compare(false, "parallel.workers=2");
+}
+
+T_CASE(values_have_the_bits_of_files) {
+    T_UNUSED;
+    compare(true, NULL);
+}
+
+static tutti_value *of_fields(tutti_graph *g, tutti_value *a, const void *user) {
+    (void)user;
+    return tutti_linear(g, tutti_concat(g, (tutti_value *[]){a, tutti_find_field(g, "b")}, 2, 1), 2,
+                        "head");
+}
+
+T_CASE(fields_have_the_bits_of_files) {
+    uint64_t from_files = 0;
+    T_UNUSED;
+    fill();
+    save("x.npy", "<f4", "(140, 6)", x, sizeof x);
+    save("b.npy", "<f4", "(140, 6)", x, sizeof x);
+    save("y.npy", "<f4", "(140, 2)", values, sizeof values);
+    const tutti_field fields[] = {
+        {"y", {TUTTI_F32, {1, {2}}}}, {"x", {TUTTI_F32, {1, {X}}}}, {"b", {TUTTI_F32, {1, {X}}}}};
+    const void *const data[] = {values, x, x};
+    const tutti_samples s = {.n_samples = N, .fields = fields, .n_fields = 3, .data = data};
+    for (int i = 0; i < 2; i++) {
+        tutti_job *job = job_of(true, "data.fields=all");
+        tutti_job_set_model(job, of_fields, NULL);
+        tutti_job_set(job, "data.format=npy", "test");
+        tutti_job_set(job, "data.dir=.", "test");
+        if (i == 1) T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+        uint64_t hash = trained(job);
+        if (i == 0) from_files = hash;
+        T_EQ(hash, from_files);
+    }
+}
+
+/* Stopped after 4 of 10 steps and resumed. */
+T_CASE(runs_on_samples_are_resumed) {
+    bool gives_values = false;
+    T_UNUSED;
+    fill();
+    tutti_samples s = samples_of(&gives_values, false);
+    tutti_job *job = job_of(false, "run.dir=whole");
+    T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+    uint64_t whole = trained(job);
+    job = job_of(false, "run.dir=parts");
+    tutti_job_set(job, "train.steps=4", "test");
+    tutti_job_set(job, "schedule.steps=10", "test");
+    T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+    trained(job);
+    T_OK(tutti_job_create(&job));
+    T_OK(tutti_job_load_run(job, "parts"));
+    tutti_job_set(job, "train.steps=10", "test");
+    T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+    tutti_train_result r;
+    T_OK(tutti_train(job, &(tutti_train_desc){.resume = "parts"}, &r));
+    T_EQ(r.params_hash, whole);
+    tutti_job_destroy(job);
+}
+
+static int fails_at_77(void *user, int64_t index, void *const *fields) {
+    bool gives_values = false;
+    (void)user;
+    return index == 77 ? 5 : get_sample(&gives_values, index, fields);
+}
+
+T_CASE(bad_samples_are_named) {
+    bool gives_values = false;
+    tutti_train_result r;
+    tutti_samples good = samples_of(&gives_values, false), s;
+    tutti_job *job = job_of(false, "data.classes=3");
+    T_UNUSED;
+    fill();
+#define REFUSED(change, text)                                                        \
+    do {                                                                             \
+        tutti_field fields[2] = {good.fields[0], good.fields[1]};                    \
+        const void *data[2] = {good.data[0], good.data[1]};                          \
+        s = good, s.fields = fields, s.data = data;                                  \
+        change;                                                                      \
+        T_FAILS(tutti_job_set_samples(job, TUTTI_TRAIN, &s), TUTTI_E_INVALID, text); \
+    } while (0)
+    REFUSED(s.n_samples = 0, "n_samples is 0");
+    REFUSED(s.n_samples = INT64_MAX, "n_samples is");
+    REFUSED(s.n_fields = 33, "n_fields is 33");
+    REFUSED(s.fields = NULL, "fields is NULL");
+    REFUSED(s.data = NULL, "give data or get");
+    REFUSED(s.get = get_sample, "not both");
+    REFUSED(fields[0].name = NULL, "fields[0] needs a name");
+    REFUSED(fields[0].name = "y", "there are two fields 'y'");
+    REFUSED(fields[0].type.dtype = TUTTI_BF16, "field 'x' has dtype bf16");
+    REFUSED(fields[0].type.dtype = (tutti_dtype)50, "field 'x' has dtype ?");
+    REFUSED(fields[0].type.shape.n_dims = 8, "field 'x' has 8 dimensions");
+    REFUSED(fields[0].type.shape.dim[0] = 0, "field 'x': dimension 0 is 0");
+    REFUSED(data[1] = NULL, "the data of field 'y' is NULL");
+    REFUSED(data[0] = (const char *)data[0] + 1, "the data of field 'x' is not aligned");
+#undef REFUSED
+    T_FAILS(tutti_job_set_samples(job, TUTTI_TRAIN, NULL), TUTTI_E_INVALID, "NULL");
+    T_FAILS(tutti_job_set_samples(job, (tutti_data_split)7, &good), TUTTI_E_INVALID, "split 7");
+    T_FAILS(tutti_job_set_samples(NULL, TUTTI_TRAIN, &good), TUTTI_E_INVALID, "job is NULL");
+    s = samples_of(&gives_values, true);
+    s.get = fails_at_77;
+    T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+    T_FAILS(tutti_train(job, NULL, &r), TUTTI_E_DATA, "get returned 5 for sample 77");
+    tutti_job_set(job, "data.on_error=skip", "test");
+    T_OK(tutti_train(job, NULL, &r));
+    labels[3] = 3;
+    s = samples_of(&gives_values, false);
+    T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+    T_FAILS(tutti_train(job, NULL, &r), TUTTI_E_DATA, "y: label 3");
+    tutti_job_destroy(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(classes_have_the_bits_of_files), IN_FOLDER(values_have_the_bits_of_files),
+        IN_FOLDER(fields_have_the_bits_of_files),  IN_FOLDER(runs_on_samples_are_resumed),
+        IN_FOLDER(bad_samples_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
