@@ -49,8 +49,8 @@ def build(target, *options):
     """Configures build-wheel/ and builds the target in it; returns the folder."""
     folder = os.path.join(ROOT, "build-wheel")
     commands = [["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                 "-DCMAKE_C_FLAGS_RELEASE=-O2", "-DTUTTI_WHEEL=ON", "-DTUTTI_WITH_ONEDNN=AUTO", "-DTUTTI_WITH_MPI=OFF",
-                 "-DBUILD_TESTING=OFF",
+                 "-DCMAKE_C_FLAGS_RELEASE=-O2", "-DTUTTI_WHEEL=ON", "-DTUTTI_WITH_ONEDNN=AUTO",
+                 "-DTUTTI_WITH_MPI=OFF", "-DBUILD_TESTING=OFF",
                  "-DPython3_EXECUTABLE=" + sys.executable, *options],
                 ["cmake", "--build", folder, "--target", target]]
     for command in commands:

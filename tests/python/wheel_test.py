@@ -1,0 +1,81 @@
+"""wheel_test.py - pip installs the checkout into an empty virtual environment, without a network;
+there the package trains, and so does the program, with the same bits."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+
+from package import SMALL, runs
+
+SOURCE = os.environ["TUTTI_SOURCE"]
+
+
+def output(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    if done.returncode:
+        raise AssertionError("%s: exit code %d\n%s%s" % (command, done.returncode, done.stdout,
+                                                         done.stderr))
+    return done.stdout + done.stderr
+
+
+def environment():
+    """Nothing of this build or of other Pythons."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", "PYTHON", "PIP_"))}
+
+
+def check_contents(path):
+    if not re.match(r"tutti-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl$", os.path.basename(path)):
+        raise AssertionError(path)
+    with zipfile.ZipFile(path) as wheel:
+        names = wheel.namelist()
+        record = [n for n in names if n.endswith("RECORD")][0]
+        listed = [line.split(",")[0] for line in wheel.read(record).decode().splitlines()]
+        metadata = wheel.read(record.replace("RECORD", "METADATA")).decode()
+    if sorted(listed) != sorted(names):
+        raise AssertionError("RECORD differs from the files: %s" % (set(listed) ^ set(names)))
+    for wanted in ("tutti/py.typed", "tutti/_c.pyi", "tutti/lib/libtutti.so.0", "tutti/bin/tutti"):
+        if wanted not in names:
+            raise AssertionError("no %s in %s" % (wanted, names))
+    nvidia = [n for n in names if re.search("cuda|nvidia|cublas|cudnn|nccl", n)]
+    required = [line for line in metadata.split("\n")
+                if line.startswith("Requires-Dist") and "extra ==" not in line]
+    if nvidia or required != ["Requires-Dist: numpy>=1.20"]:
+        raise AssertionError("%s, %s" % (nvidia, required))
+    size = os.path.getsize(path)
+    if size > 25e6:
+        raise AssertionError("%d bytes, at most 25 million" % size)
+
+
+def test_a_wheel_in_an_empty_environment():
+    try:
+        output(sys.executable, "-m", "venv", "v")
+    except AssertionError as e:
+        if "ensurepip" not in str(e):
+            raise
+        print("not tested: this Python makes no virtual environments")
+        return
+    pip = [os.path.abspath("v/bin/python"), "-m", "pip"]
+    # What the build has, instead of compiling for minutes; all else is as for users.
+    output(*pip, "wheel", "-q", "--no-index", "--no-deps", SOURCE, "--wheel-dir=dist",
+           "--config-settings=build=" + runs.BUILD, env=environment())
+    path, = (os.path.join("dist", name) for name in os.listdir("dist"))
+    check_contents(path)
+    output(*pip, "install", "-q", "--no-index", "--no-deps", path, env=environment())
+    text = "import tutti; r = tutti.train(None, %r, workers=2); print(r.params_hash)" % SMALL
+    found = output(pip[0], "-c", text, env=environment()).split()[-1]
+    said = output("v/bin/tutti", *runs.small("by-program", "-n", "2", "run.progress=false"),
+                  env=environment())
+    if "params_hash " + found not in said:
+        raise AssertionError("%s, but the program: %s" % (found, said))
+    files = output("v/bin/tutti", "doctor", "--quick", env=environment())
+    if os.path.realpath("v") + "/lib" not in files:
+        raise AssertionError("the program is not that of the wheel: " + files)
+    files = output(pip[0], "-c", "import tutti; print(tutti.doctor())", env=environment())
+    if not re.search(r"/site-packages/tutti/lib/libtutti\.so\.0\n", files):
+        raise AssertionError("the library is not that of the wheel: " + files)
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
