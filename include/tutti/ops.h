@@ -320,6 +320,26 @@ typedef struct tutti_attention_desc {
 TUTTI_API tutti_value *tutti_attention(tutti_graph *g, tutti_value *qkv, tutti_value *lengths,
                                        const tutti_attention_desc *desc);
 
+typedef struct tutti_sdpa_desc {
+    int64_t heads;     /* query heads; 0: 1                                                 */
+    int64_t kv_heads;  /* key and value heads, divides heads; 0: heads                      */
+    bool causal;       /* query t sees keys 0 .. t                                          */
+    int64_t window;    /* only keys fewer positions away than this are seen; 0: all         */
+    double scale;      /* factor of the scores; 0: 1 / sqrt(D)                              */
+    double softcap;    /* c: scores become c tanh(score / c), before the bias; 0: they stay */
+    tutti_value *bias; /* [1|B,1|heads,1|T,S], added to the scores; -inf hides a key; or NULL */
+    tutti_value *query_segments, *key_segments; /* i32 [B,T], [B,S]: a query sees keys of its own
+                                                   segment; both NULL: all keys            */
+    double dropout;   /* probability that a weight is dropped while training, 0 .. below 1 */
+    const char *name; /* of the layer, for its dropped weights; NULL without dropout       */
+} tutti_sdpa_desc;
+
+/* Scaled dot-product attention with separate inputs: q[B,T,heads D], k[B,S,kv_heads D],
+ * v[B,S,kv_heads E] -> y[B,T,heads E] = softmax(scale q k^T + bias) v.  A query that sees no key
+ * gives zeros.  desc may be NULL. */
+TUTTI_API tutti_value *tutti_sdpa(tutti_graph *g, tutti_value *q, tutti_value *k, tutti_value *v,
+                                  const tutti_sdpa_desc *desc);
+
 typedef struct tutti_cached_attention {
     tutti_value *y;                 /* [B,1,heads D]                        */
     tutti_value *k_cache, *v_cache; /* the caches with the new row in place */

@@ -32,6 +32,7 @@
     X(along)           \
     X(rotary)          \
     X(attention)       \
+    X(sdpa)            \
     X(recurrent)       \
     X(softmax)         \
     X(loss)            \

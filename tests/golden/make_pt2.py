@@ -183,6 +183,32 @@ class Places(nn.Module):
         return self.o(top + one + picked + windows)
 
 
+class Heads(nn.Module):
+    """Attention to other positions with shared key heads and a learned bias, within a window, with
+    masks that depend on data, with values of another width."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(6, 8), nn.Linear(6, 4), nn.Linear(6, 4)
+        self.wide, self.o = nn.Linear(6, 12), nn.Linear(8, 5)
+        self.bias = nn.Parameter(torch.randn(1, 4, 5, 3) * 0.5)
+        ahead = torch.arange(5)[None] - torch.arange(5)[:, None]
+        self.register_buffer("near", ahead.abs() < 2, persistent=False)
+        self.register_buffer("last", (ahead <= 0) & (ahead > -3), persistent=False)
+
+    def forward(self, x):
+        q = self.q(x).unflatten(-1, (4, 2)).transpose(1, 2)
+        k, v = (m(x[:, 1:4]).unflatten(-1, (2, 2)).transpose(1, 2) for m in (self.k, self.v))
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias, enable_gqa=True)
+        seen = (x[:, :, 0] > -0.5)[:, None, None, :]
+        z = F.scaled_dot_product_attention(q, q, y, attn_mask=seen, scale=0.9)
+        wide = self.wide(x).unflatten(-1, (4, 3)).transpose(1, 2)
+        z = z + F.scaled_dot_product_attention(q, q, wide, attn_mask=self.near)[..., :2]
+        z = z + F.scaled_dot_product_attention(q, q, wide, attn_mask=self.last)[..., 1:]
+        z = z + F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.o(z.transpose(1, 2).flatten(2).mean(1))
+
+
 def grouped_product(x, w, ends):
     """Rows of x up to ends[0] with w[0], and so on; PyTorch has no such product of f64."""
     if x.dtype != torch.float64:
@@ -264,6 +290,7 @@ MODELS = {
     "choices": (Choices, lambda: torch.randn(N_ROWS, 3, 5, 6),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
     "places": (Places, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "heads": (Heads, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "experts": (Experts, lambda: torch.randn(N_ROWS, 5, 8),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),

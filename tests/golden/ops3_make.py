@@ -80,6 +80,42 @@ def attention(heads, kv_heads, causal, scale=None):
     return run
 
 
+def sdpa(heads, kv_heads, causal=False, window=0, scale=None, softcap=0, bias=False,
+         segments=False):
+    def run(q, k, v, *more):
+        more = list(more)
+        dim = q.shape[-1] // heads
+        q, k, v = (x.unflatten(-1, (n, -1)).transpose(1, 2)
+                   for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
+        k, v = (x.repeat_interleave(heads // kv_heads, dim=1) for x in (k, v))
+        score = q @ k.transpose(-1, -2) * (scale or dim ** -0.5)
+        if softcap:
+            score = softcap * torch.tanh(score / softcap)
+        if bias:
+            score = score + more.pop(0)
+        ahead = torch.arange(k.shape[2])[None, :] - torch.arange(q.shape[2])[:, None]
+        hidden = torch.zeros_like(ahead, dtype=torch.bool)[None, None]
+        if causal:
+            hidden = hidden | (ahead > 0)
+        if window:
+            hidden = hidden | (ahead.abs() >= window)
+        if segments:
+            hidden = hidden | (more[0][:, None, :, None] != more[1][:, None, None, :])
+        none = hidden.all(-1, keepdim=True)
+        weights = score.masked_fill(hidden & ~none, -math.inf).softmax(-1).masked_fill(none, 0.0)
+        return (weights @ v).transpose(1, 2).flatten(2)
+    return run
+
+
+def grouped(trans):
+    def run(x, w, ids):
+        w = w.transpose(1, 2) if trans else w
+        rows = [x[s] @ w[i] if 0 <= i < w.shape[0] else 0 * x[s].sum() * w[0, 0]
+                for s, i in enumerate(ids.tolist())]
+        return torch.stack(rows)
+    return run
+
+
 def rotary(heads, dim, base, start):
     def run(x):
         b, t, width = x.shape
@@ -119,6 +155,15 @@ case("attention", "f64[2,4,12]", "heads=2 causal=1", attention(2, 2, True))
 case("attention", "f64[2,3,8] i32[2]", "heads=2 kv_heads=1 scale=0.3",
      attention(2, 1, False, 0.3), half=2.0, lo=1, hi=3)
 case("attention", "f64[2,4,6] i32[2]", "heads=2 causal=1", attention(2, 2, True), lo=1, hi=3)
+case("sdpa", "f64[2,3,4] f64[2,5,4] f64[2,5,6]", "heads=2", sdpa(2, 2), half=2.0)
+case("sdpa", "f64[2,4,8] f64[2,4,4] f64[2,4,4] f64[1,4,4,4]",
+     "heads=4 kv_heads=2 causal=1 with=1 softcap=0.7", sdpa(4, 2, True, softcap=0.7, bias=True),
+     half=2.0)
+case("sdpa", "f64[2,5,4] f64[2,4,4] f64[2,4,4] f64[2,1,1,4] i32[2,5] i32[2,4]",
+     "heads=2 window=3 scale=0.8 with=3", sdpa(2, 2, window=3, scale=0.8, bias=True, segments=True),
+     lo=0, hi=2)
+case("grouped_matmul", "f64[7,3] f64[3,3,4] i32[7]", "", grouped(False), lo=0, hi=3)
+case("grouped_matmul", "f64[7,3] f64[2,4,3] i32[7]", "trans_b=1", grouped(True), lo=0, hi=1)
 case("rotary", "f64[1,3,10]", "heads=2 dim=4 base=100 start=5", rotary(2, 4, 100.0, 5))
 case("embedding", "f64[4,3] i32[2,3]", "", lambda t, i: F.embedding(i, t), lo=0, hi=3)
 case("gather", "f64[2,4,2] i32[3]", "axis=1", lambda x, i: x.index_select(1, i), lo=0, hi=3)

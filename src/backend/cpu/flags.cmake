@@ -4,7 +4,7 @@ set(TUTTI_CPU_VECTOR "")
 foreach(name fused isa optim random gemm/gemm gemm/grouped gemm/matmul gemm/tile_product
         image/conv image/pool image/resample loss/loss loss/pair_loss math/activation math/along math/binary
         math/elementwise math/reduce math/shape math/softmax norm/batch_norm norm/norm
-        sequence/attention sequence/embed sequence/recurrent sequence/rotary)
+        sequence/attention sequence/embed sequence/recurrent sequence/rotary sequence/sdpa)
   list(APPEND TUTTI_CPU_VECTOR ${CMAKE_SOURCE_DIR}/src/backend/cpu/${name}.c)
 endforeach()
 # -fno-math-errno and -fno-trapping-math change no result, only what errno and fenv would say.

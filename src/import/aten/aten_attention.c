@@ -260,22 +260,43 @@ static void einsum(tti_building *b, const tti_call *c) {
 
 /* ---- attention ---- */
 
-typedef enum mask_kind { MASK_NONE, MASK_CAUSAL, MASK_ADDED } mask_kind;
+/* What a mask [..,T,S] hides: nothing, by place (causal, a window of positions), or it is added. */
+typedef struct mask_kind {
+    bool added, causal;
+    int64_t window; /* keys fewer positions away are seen; 0: all */
+} mask_kind;
+
+static bool is_open(const tti_host *m, int64_t i) {
+    double e = tti_host_at(m, i);
+    return m->elem == TTI_ELEM_BOOL ? e != 0 : e == 0;
+}
+
+static bool is_closed(const tti_host *m, int64_t i) {
+    double e = tti_host_at(m, i);
+    return m->elem == TTI_ELEM_BOOL ? e == 0 : e <= -1e30;
+}
+
+static bool hides_by(const tti_host *m, const mask_kind *kind) {
+    int n_dims = m->shape.n_dims;
+    int64_t n = tti_host_n(m), s = m->shape.dim[n_dims - 1], t = m->shape.dim[n_dims - 2];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t ahead = i % s - i / s % t, away = ahead < 0 ? -ahead : ahead;
+        bool hidden = (kind->causal && ahead > 0) || (kind->window > 0 && away >= kind->window);
+        if (!(hidden ? is_closed(m, i) : is_open(m, i))) return false;
+    }
+    return true;
+}
 
 /* The kind of a constant mask [..,T,S]. */
 static mask_kind judge_mask(const tti_host *m) {
     int n_dims = m->shape.n_dims;
-    int64_t n = tti_host_n(m), s = m->shape.dim[n_dims - 1], t = m->shape.dim[n_dims - 2];
-    bool none = true, causal = s == t, is_bool = m->elem == TTI_ELEM_BOOL;
-    for (int64_t i = 0; i < n && (none || causal); i++) {
-        double e = tti_host_at(m, i);
-        bool open = is_bool ? e != 0 : e == 0;
-        bool closed = is_bool ? e == 0 : e <= -1e30;
-        bool before = i % s <= i / s % t;
-        none = none && open;
-        causal = causal && (before ? open : closed);
-    }
-    return none ? MASK_NONE : causal ? MASK_CAUSAL : MASK_ADDED;
+    int64_t s = m->shape.dim[n_dims - 1], t = m->shape.dim[n_dims - 2], window = 0;
+    if (s == t) /* the last row sees as many keys as a window has */
+        for (int64_t j = 0; j < s; j++) window += is_open(m, (t - 1) * s + j);
+    mask_kind kinds[] = {{0}, {.causal = true}, {.window = window}, {false, true, window}};
+    for (size_t i = 0; i < TTI_COUNT(kinds); i++)
+        if ((s == t || i == 0) && (i < 2 || window > 0) && hides_by(m, &kinds[i])) return kinds[i];
+    return (mask_kind){.added = true};
 }
 
 /* 0 where a boolean mask is true, minus infinity elsewhere; a floating one as it is. */
@@ -342,24 +363,32 @@ static tutti_value *attend(tutti_graph *g, const heads *a, bool causal) {
     return tutti_permute(g, y, (int[]){0, 2, 1, 3}, 4);
 }
 
-/* Every key and value head as often as queries need it. */
-static tutti_value *repeat_heads(tutti_graph *g, tutti_value *x, int64_t times) {
-    tutti_shape s = tutti_value_type(x).shape;
-    if (times == 1) return x;
-    x = tutti_reshape(g, x, &TUTTI_SHAPE(s.dim[0], s.dim[1], 1, s.dim[2], s.dim[3]));
-    x = tutti_broadcast_to(g, x, &TUTTI_SHAPE(s.dim[0], s.dim[1], times, s.dim[2], s.dim[3]));
-    return tutti_reshape(g, x, &TUTTI_SHAPE(s.dim[0], s.dim[1] * times, s.dim[2], s.dim[3]));
+/* The same with queries, keys and values apart. */
+static tutti_value *attend_apart(tutti_graph *g, const heads *a, mask_kind kind, tutti_value *bias,
+                                 double p, const char *name) {
+    tutti_value *q = pack(g, a->q, a->b, a->h, a->t, a->d);
+    tutti_value *k = pack(g, a->k, a->b, a->kv, a->s, a->d);
+    tutti_value *v = pack(g, a->v, a->b, a->kv, a->s, a->e);
+    tutti_sdpa_desc desc = {.heads = a->h,
+                            .kv_heads = a->kv,
+                            .causal = kind.causal,
+                            .window = kind.window,
+                            .scale = a->scale,
+                            .bias = bias,
+                            .dropout = p,
+                            .name = name};
+    if (a->scale == 0) q = tutti_affine(g, q, 0, 0);
+    tutti_value *y = tutti_sdpa(g, q, k, v, &desc);
+    y = tutti_reshape(g, y, &TUTTI_SHAPE(a->b, a->t, a->h, a->e));
+    return tutti_permute(g, y, (int[]){0, 2, 1, 3}, 4);
 }
 
-/* Spelled out: softmax(scale q k^T + mask) v. */
-static tutti_value *spell_out(tutti_graph *g, const heads *a, tutti_value *mask, double p,
-                              const char *name) {
-    tutti_value *k = repeat_heads(g, a->k, a->h / a->kv), *v = repeat_heads(g, a->v, a->h / a->kv);
-    tutti_value *w = tutti_matmul_with(g, tutti_affine(g, a->q, a->scale, 0), k, false, true);
-    if (mask) w = tutti_add(g, w, mask);
-    w = tutti_softmax(g, w, -1);
-    if (p > 0) w = tutti_dropout(g, w, p, name);
-    return tutti_matmul(g, w, v);
+/* A mask with four dimensions: those in front are 1. */
+static tutti_value *with_four(tutti_graph *g, tutti_value *mask) {
+    tutti_shape own = tutti_value_type(mask).shape, to = {.n_dims = 4};
+    if (!mask || own.n_dims >= 4) return mask;
+    for (int d = 0; d < 4; d++) to.dim[d] = d < 4 - own.n_dims ? 1 : own.dim[d - (4 - own.n_dims)];
+    return tutti_reshape(g, mask, &to);
 }
 
 static tutti_value *head_value(tti_building *b, const tti_operand *x) {
@@ -389,31 +418,24 @@ static void sdpa(tti_building *b, const tti_call *c) {
         sv.dim[1] != a.kv)
         tti_refuse(b, "the shapes of queries, keys and values do not fit");
     const tti_operand *mask = has_mask ? tti_operand_at(b, c, 3) : NULL;
-    mask_kind kind = mask ? MASK_ADDED : causal ? MASK_CAUSAL : MASK_NONE;
+    mask_kind kind = {.added = mask != NULL, .causal = causal};
     if (mask && tti_good(b) && tti_shape_of(mask).n_dims < 2)
         tti_refuse(b, "a mask of one dimension");
     if (mask && mask->kind == TTI_OPERAND_HOST && tti_good(b)) kind = judge_mask(&mask->host);
     if (mask && causal) tti_refuse(b, "attn_mask and is_causal together");
-    if (kind == MASK_CAUSAL && a.s != a.t) tti_refuse(b, "a causal mask of another length of keys");
     if (!tti_good(b)) return;
-    bool packs = kind != MASK_ADDED && a.s == a.t && a.e == a.d && a.scale > 0;
+    bool packs = !kind.added && kind.window == 0 && a.s == a.t && a.e == a.d && a.scale > 0;
     tutti_value *y;
     if (packs && (p == 0 || !tutti_graph_is_training(b->graph))) {
-        y = attend(b->graph, &a, kind == MASK_CAUSAL);
+        y = attend(b->graph, &a, kind.causal);
     } else {
         tti_operand added = {0};
         tutti_value *bias = NULL;
-        if (kind == MASK_CAUSAL && !mask) {
-            tti_host made;
-            if (!tti_host_new(b, TTI_ELEM_F32, &TUTTI_SHAPE(a.t, a.s), &made)) return;
-            for (int64_t i = 0; i < a.t * a.s; i++)
-                made.data[i] = i % a.s <= i / a.s ? 0 : -INFINITY;
-            tti_set_host(&added, &made);
-        } else if (mask) {
+        if (kind.added) {
             additive_mask(b, mask, &added);
+            bias = with_four(b->graph, tti_as_float(b, mask_value(b, &added, a.b)));
         }
-        if (kind != MASK_NONE) bias = mask_value(b, &added, a.b);
-        y = spell_out(b->graph, &a, bias, p, p > 0 ? tti_layer_name_of(b) : "");
+        y = attend_apart(b->graph, &a, kind, bias, p, p > 0 ? tti_layer_name_of(b) : NULL);
     }
     if (tti_shape_of(q).n_dims == 3) y = tutti_reshape(b->graph, y, &TUTTI_SHAPE(a.b, a.t, a.e));
     tti_set_value(b, c->out[0], y, TTI_ELEM_F32, true);

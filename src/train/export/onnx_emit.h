@@ -66,6 +66,8 @@ typedef tutti_status (*tti_onnx_rule)(tti_onnx_emit *e, const tti_node *node, co
 /* The rule of an op; NULL if ONNX files cannot have it. */
 tti_onnx_rule tti_onnx_find(const char *op);
 tutti_status tti_onnx_attention(tti_onnx_emit *e, const tti_node *node, const char **out);
+tutti_status tti_onnx_sdpa(tti_onnx_emit *e, const tti_node *node, const char **out);
+tutti_status tti_onnx_grouped(tti_onnx_emit *e, const tti_node *node, const char **out);
 tutti_status tti_onnx_lstm(tti_onnx_emit *e, const tti_node *node, const char **out);
 tutti_status tti_onnx_gru(tti_onnx_emit *e, const tti_node *node, const char **out);
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "ops/sequence/sdpa.h"
 #include "train/export/onnx_emit.h"
 
 #define IN(i) tti_onnx_in(e, node, (i))
@@ -82,6 +83,67 @@ tutti_status tti_onnx_attention(tti_onnx_emit *e, const tti_node *node, const ch
     if (mask) weights = OP("Mul", weights, mask);
     const char *y = TRANSPOSE(OP("MatMul", weights, v), 0, 3, 1, 2, 4);
     *out = RESHAPE(y, 0, 0, heads * dim);
+    return TUTTI_OK;
+}
+
+/* Keys hidden from queries by their place: 0 or hidden [T,S]. */
+static const char *place_mask(tti_onnx_emit *e, const tti_sdpa *v) {
+    float *mask = malloc(v->n_t * v->n_s * sizeof *mask + 1);
+    if (!mask) return NULL;
+    for (size_t t = 0; t < v->n_t; t++) {
+        size_t first, end;
+        tti_sdpa_range(v, t, &first, &end);
+        for (size_t j = 0; j < v->n_s; j++)
+            mask[t * v->n_s + j] = j < first || j >= end ? (float)hidden : 0;
+    }
+    const char *made = tti_onnx_floats(e, &TUTTI_SHAPE((int64_t)v->n_t, (int64_t)v->n_s), mask);
+    free(mask);
+    return made;
+}
+
+tutti_status tti_onnx_sdpa(tti_onnx_emit *e, const tti_node *node, const char **out) {
+    tti_sdpa v = tti_sdpa_of(node);
+    int64_t kv = (int64_t)v.kv_heads, group = (int64_t)(v.heads / v.kv_heads);
+    int64_t dim = (int64_t)v.dim, width = (int64_t)v.v_dim;
+    if (v.segments >= 0)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "export: attention with segments has no ONNX form");
+    const char *q = TRANSPOSE(RESHAPE(IN(0), 0, 0, kv, group, dim), 0, 2, 3, 1, 4);
+    const char *k = TRANSPOSE(RESHAPE(IN(1), 0, 0, kv, 1, dim), 0, 2, 3, 4, 1);
+    const char *values = TRANSPOSE(RESHAPE(IN(2), 0, 0, kv, 1, width), 0, 2, 3, 1, 4);
+    const char *scores = OP("MatMul", OP("Mul", q, tti_onnx_number(e, v.scale)), k);
+    if (v.softcap > 0) {
+        const char *cap = tti_onnx_number(e, v.softcap);
+        scores = OP("Mul", OP("Tanh", OP("Div", scores, cap)), cap);
+    }
+    if (v.bias >= 0) {
+        const int64_t *d = node->in[v.bias]->type.shape.dim;
+        bool by_head = d[1] > 1;
+        const char *bias =
+            RESHAPE(IN(v.bias), 0, by_head ? kv : 1, by_head ? group : 1, d[2], d[3]);
+        scores = OP("Add", scores, bias);
+    }
+    if (v.causal || v.window > 0) {
+        if (e->twin)
+            return tti_fail(TUTTI_E_UNSUPPORTED,
+                            "export: a mask by position of sequences of any length");
+        const char *mask = place_mask(e, &v);
+        if (!mask) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
+        scores = OP("Add", scores, mask);
+    }
+    const char *weights =
+        TTI_ONNX_OP(e, "Softmax", ((tti_onnx_attr[]){TTI_ONNX_I("axis", -1), {0}}), scores);
+    const char *y = TRANSPOSE(OP("MatMul", weights, values), 0, 3, 1, 2, 4);
+    *out = RESHAPE(y, 0, 0, (int64_t)v.heads * width);
+    return TUTTI_OK;
+}
+
+/* The matrix of each row, then a product for each. */
+tutti_status tti_onnx_grouped(tti_onnx_emit *e, const tti_node *node, const char **out) {
+    int64_t k = node->in[0]->type.shape.dim[1], n = node->out[0]->type.shape.dim[1];
+    const char *w = IN(1), *x = RESHAPE(IN(0), -1, 1, k);
+    if (tti_attr_int(node, "trans_b")) w = TRANSPOSE(w, 0, 2, 1);
+    w = TTI_ONNX_OP(e, "Gather", ((tti_onnx_attr[]){TTI_ONNX_I("axis", 0), {0}}), w, IN(2));
+    *out = RESHAPE(OP("MatMul", x, w), -1, n);
     return TUTTI_OK;
 }
 

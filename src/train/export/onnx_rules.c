@@ -433,6 +433,8 @@ static const struct {
     {"softmax", softmax},
     {"log_softmax", softmax},
     {"attention", tti_onnx_attention},
+    {"sdpa", tti_onnx_sdpa},
+    {"grouped_matmul", tti_onnx_grouped},
     {"lstm", tti_onnx_lstm},
     {"gru", tti_onnx_gru},
 };

@@ -75,6 +75,7 @@ extern const tti_kernel tti_cuda_small_conv_kernels[];   /* conv_small.c  */
 extern const tti_kernel tti_cuda_conv_kernels[];         /* conv.c        */
 extern const tti_kernel tti_cuda_point_kernels[];        /* conv_point.c  */
 extern const tti_kernel tti_cuda_attention_kernels[];    /* attention.c   */
+extern const tti_kernel tti_cuda_sdpa_kernels[];         /* sdpa.c        */
 extern const tti_kernel tti_cuda_optim_kernels[];        /* optim.c       */
 
 /* conv_small.c: as in tti_backend. */
