@@ -17,6 +17,7 @@ from ._infer import (ClassResult, Evaluation, Prediction, catalog, doctor, evalu
                      generate, predict, report)
 from ._model import Model, from_torch, read_safetensors
 from ._runs import Result, Run, load, start, train
+from ._samples import Samples
 from ._session import Session, StepResult, session, torch_loss
 from ._version import __version__
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Callback", "ClassResult", "Classifier", "EarlyStopping", "Error", "Evaluation",
            "Event", "History", "Model", "Prediction", "Progress", "Regressor", "Result", "Run",
-           "Session", "StepResult", "__version__", "catalog", "doctor", "evaluate", "export",
+           "Samples", "Session", "StepResult", "__version__", "catalog", "doctor", "evaluate", "export",
            "from_torch", "generate", "load", "predict", "read_safetensors", "report", "session",
            "start", "torch_loss", "train"]
 

@@ -54,6 +54,7 @@ class Job:
         from . import _c
 
         self.handle = ctypes.POINTER(_c.tutti_job)()
+        self.keep: List[Any] = []  # what the C job borrows
         self.words: List[bytes] = []  # the job as arguments of the program `tutti train`
         c.tutti_job_create(ctypes.byref(self.handle))
         try:

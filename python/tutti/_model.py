@@ -8,12 +8,12 @@ import tempfile
 import weakref
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
-from ._arrays import contiguous, rows, shape_of, to_numpy
 from ._errors import Error, invalid
 from ._history import numpy
 from ._jobs import flatten
 from ._library import encode
 from ._runs import Run, train
+from ._samples import named_arrays
 from ._session import HostLoss, Session, layout
 
 Arrays = Union[Any, Mapping[str, Any]]
@@ -30,27 +30,6 @@ class _Folder:
 def _remove(path: str, pid: int) -> None:
     if os.getpid() == pid:  # not in a fork, whose parent still uses it
         shutil.rmtree(path, ignore_errors=True)
-
-
-def named_arrays(x: Arrays, y: Any, names: Tuple[str, ...]) -> Dict[str, Any]:
-    """Arrays by name: x and y, or those of a dict, or of a tuple in the order of the inputs."""
-    if isinstance(x, Mapping):
-        found = {str(name): contiguous(value, str(name)) for name, value in x.items()}
-    elif isinstance(x, tuple) and len(names) > 1:
-        if len(x) != len(names):
-            raise invalid("x: want %d arrays (%s), got %d" % (len(names), ", ".join(names), len(x)))
-        found = {name: contiguous(value, name) for name, value in zip(names, x)}
-    else:
-        found = {names[0] if names else "x": contiguous(x, "x")}
-    if y is not None:
-        found["y"] = contiguous(y, "y")
-    n = rows(found)
-    if n == 0:
-        raise invalid("%s: no rows" % ", ".join(found))
-    for name, array in found.items():
-        if array.dtype.kind == "f" and not numpy().isfinite(array).all():
-            raise invalid("%s: a value is not finite (nan or infinity)" % name)
-    return found
 
 
 class Model:
@@ -110,21 +89,15 @@ class Model:
                            ("train.steps", steps), ("optimizer.lr", lr)):
             if value is not None:
                 values[key] = value
-        data, folder = _Folder(), None
-        files = {name + "_train": array for name, array in arrays.items()}
+        folder = None
+        held_out: Optional[Dict[str, Any]] = None
         if validation is not None:
             if not isinstance(validation, (tuple, list)) or len(validation) != 2:
                 raise invalid("validation: want a pair (x, y), got %s" % type(validation).__name__)
-            files.update({name + "_test": array for name, array in
-                          named_arrays(validation[0], validation[1], self._names).items()})
-        for name, array in files.items():
-            numpy().save(os.path.join(data.path, name + ".npy"), array, allow_pickle=False)
-        if validation is None and "data.val_fraction" not in values:
-            for name in arrays:  # the test split is the training split
-                os.link(os.path.join(data.path, name + "_train.npy"),
-                        os.path.join(data.path, name + "_test.npy"))
+            held_out = named_arrays(validation[0], validation[1], self._names)
+        elif "data.val_fraction" not in values:
+            held_out = arrays
             values.setdefault("train.eval_every", 0)
-        values.update({"data.format": "npy", "data.dir": data.path})
         if self._as_fields:
             values.setdefault("data.fields", "all")
         if self.run is not None:
@@ -136,7 +109,8 @@ class Model:
         else:
             values["run.dir"] = os.fsdecode(encode(run_dir, "run_dir"))
         self._close_session()
-        run = train(None, values, workers=workers, callbacks=callbacks, progress=progress)
+        run = train(None, values, workers=workers, callbacks=callbacks, progress=progress,
+                    data=arrays, validation=held_out)
         self.run, self._folder = run, folder
         return self
 

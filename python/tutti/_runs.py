@@ -10,6 +10,7 @@ from ._events import Callback, Event, Progress, as_callbacks, default_progress
 from ._history import History
 from ._jobs import Job, JobLike
 from ._library import c, encode, program_path
+from ._samples import as_samples, failure_of, set_samples
 
 # The C library trains one job at a time in a process: it takes over the signals meanwhile.
 _in_progress = threading.Lock()
@@ -261,7 +262,7 @@ class _Training:
         desc.worker_argv = argv
         on_event = type(desc.on_event)(self.on_event)
         desc.on_event = on_event
-        failure: Optional[BaseException] = None
+        failure: Optional[Error] = None
         try:
             c.tutti_train(self.job.handle, ctypes.byref(desc), ctypes.byref(result))
         except Error as e:
@@ -276,7 +277,7 @@ class _Training:
         if self.failure is not None:
             raise self.failure
         if failure is not None:
-            raise failure
+            raise failure_of(self.job, failure)
         self.report_signal(result.stop_signal)
 
     def report_signal(self, number: int) -> None:
@@ -291,7 +292,8 @@ class _Training:
 
 
 def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any, callbacks: Any,
-             resume: Any, allow_plugin: bool, progress: Any) -> _Training:
+             resume: Any, allow_plugin: bool, progress: Any, data: Any,
+             validation: Any) -> _Training:
     """Reads the job and takes the right to train in this process."""
     called = as_callbacks(callbacks)
     if progress not in ("auto", True, False):
@@ -307,11 +309,15 @@ def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any,
         values["parallel.workers"] = workers
     made = Job(job, values, run=resume if job is None else None, allow_plugin=allow_plugin)
     try:
+        for split, given in enumerate((data, validation)):
+            if given is not None:
+                set_samples(made, split, as_samples(given, ("data", "validation")[split]))
         made.check()
-        if called and made.get("parallel.place") == "processes":
-            raise Error("E_UNSUPPORTED", "callbacks: the workers of this job are processes "
-                        "(parallel.place), which cannot call functions of this one; use "
-                        "parallel.place=threads, or read run.history")
+        for what, given in (("callbacks", called), ("data", made.keep)):
+            if given and made.get("parallel.place") == "processes":
+                raise Error("E_UNSUPPORTED", "%s: the workers of this job are processes "
+                            "(parallel.place), which have nothing of this one's memory; use "
+                            "parallel.place=threads" % what)
         if not _in_progress.acquire(blocking=False):
             raise invalid("train: another run is in progress in this process; wait for it, or start "
                           "this one in a process of its own")
@@ -324,7 +330,7 @@ def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any,
 def train(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,
           workers: Union[None, int, str] = None, callbacks: Any = None,
           resume: Union[None, str, "os.PathLike[str]", Run] = None, allow_plugin: bool = False,
-          progress: Union[bool, str] = "auto") -> Run:
+          progress: Union[bool, str] = "auto", data: Any = None, validation: Any = None) -> Run:
     """Trains a job and returns its run when it has ended.
 
     job         path of a job file, or a dict of job keys; None: the defaults
@@ -334,11 +340,15 @@ def train(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,
     resume      run, or its folder, to continue; its job is used if no job is given
     allow_plugin  load the code that model.plugin of a run folder names
     progress    show progress; "auto": on a terminal and in a notebook
+    data, validation
+                samples in memory instead of files: a pair (x, y), a dict of arrays by the names of
+                fields, or tutti.Samples; without validation, data.val_fraction of them are held out
 
     Ctrl-C saves a checkpoint and raises KeyboardInterrupt; a second Ctrl-C ends the process.
     Raises tutti.Error if the job is wrong or the training fails.
     """
-    training = _prepare(job, overrides, workers, callbacks, resume, allow_plugin, progress)
+    training = _prepare(job, overrides, workers, callbacks, resume, allow_plugin, progress, data,
+                        validation)
     training.run()
     return training.target.wait()
 
@@ -346,13 +356,14 @@ def train(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,
 def start(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,
           workers: Union[None, int, str] = None, callbacks: Any = None,
           resume: Union[None, str, "os.PathLike[str]", Run] = None, allow_plugin: bool = False,
-          progress: Union[bool, str] = False) -> Run:
+          progress: Union[bool, str] = False, data: Any = None, validation: Any = None) -> Run:
     """Starts a training in the background and returns its run at once.
 
     The arguments are those of tutti.train.  Iterate over the run to receive its events, call
     run.stop() to end it with a checkpoint, run.wait() to wait for it.
     """
-    training = _prepare(job, overrides, workers, callbacks, resume, allow_plugin, progress)
+    training = _prepare(job, overrides, workers, callbacks, resume, allow_plugin, progress, data,
+                        validation)
     run = training.target
     run._thread = threading.Thread(target=training.run, name="tutti run", daemon=True)
     run._thread.start()

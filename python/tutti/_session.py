@@ -11,6 +11,7 @@ from ._history import numpy
 from ._jobs import Job, JobLike
 from ._library import c, encode
 from ._runs import Run
+from ._samples import c_fields, field_kind
 
 
 class StepResult(float):
@@ -142,9 +143,9 @@ class Session:
         self._keep = keep  # what the model's files depend on
         self._failure: Optional[BaseException] = None
         desc = _c.tutti_session_desc()
-        fields = self._fields(inputs)
-        if fields is not None:
-            desc.inputs, desc.n_inputs = fields, len(fields)
+        if inputs is not None:
+            kinds = {name: field_kind("inputs: " + name, kind) for name, kind in inputs.items()}
+            desc.inputs, desc.n_inputs = c_fields(kinds), len(kinds)
         desc.n_classes = n_classes
         if run is not None:
             desc.run_dir = encode(run, "run")
@@ -162,26 +163,6 @@ class Session:
         self._owner: Any = _Owner(handle, self._pid)
         self._grad_scale = 1.0
         self._read_names()
-
-    def _fields(self, inputs: Optional[Mapping[str, Any]]) -> Any:
-        """inputs as C fields: {"x": (20,)} or {"ids": ((128,), "int32")}."""
-        from . import _c
-
-        if inputs is None:
-            return None
-        fields = (_c.tutti_field * len(inputs))()
-        for field, (name, kind) in zip(fields, inputs.items()):
-            shape, dtype = kind if len(kind) == 2 and isinstance(kind[1], str) else (kind, "float32")
-            if dtype not in ("float32", "int32"):
-                raise invalid('inputs: %s: want "float32" or "int32", got %r' % (name, dtype))
-            field.name = name.encode()
-            field.type.dtype = _c.TUTTI_F32 if dtype == "float32" else _c.TUTTI_I32
-            if len(shape) > _c.TUTTI_MAX_DIMS:
-                raise invalid("inputs: %s has too many dimensions: %s" % (name, shape))
-            field.type.shape.n_dims = len(shape)
-            for i, n in enumerate(shape):
-                field.type.shape.dim[i] = n
-        return fields
 
     def _read_names(self) -> None:
         import ctypes

@@ -74,6 +74,33 @@ def test_validation_and_callbacks():
     raises(ZeroDivisionError, lambda: trained(callbacks=[lambda e: 1 / 0]))
 
 
+def test_samples_by_a_function():
+    """The same bits as arrays, and exceptions of the function."""
+    x, y = samples()
+    job = dict(MLP, **{"model.name": "mlp", "train.epochs": 2, "train.batch": 32,
+                       "parallel.shards": 4})
+    fields = {"x": ((5,), "float64"), "y": ((), "int64")}
+    given = tutti.Samples(lambda i: {"x": x[i], "y": y[i]}, 200, fields)
+    hashes = {tutti.train(job, {"run.dir": "r%d" % i}, data=data, workers=1 + i).params_hash
+              for i, data in enumerate(((x, y), {"x": x, "y": y}, given))}
+    expect("hashes", len(hashes), 1)
+
+    def fail(i):
+        return {"x": x[i], "y": y[i] if i != 77 else 1 / 0}
+
+    raises(ZeroDivisionError, lambda: tutti.train(job, data=tutti.Samples(fail, 200, fields)))
+    short = tutti.Samples(lambda i: {"x": x[i, :2], "y": y[i]}, 200, fields)
+    raises(tutti.Error, lambda: tutti.train(job, data=short), "x of sample", "shape")
+    for parts, call in ((("data",), lambda: tutti.train(job, data=x)),
+                        (("validation",), lambda: tutti.train(job, data=(x, y), validation=3)),
+                        (("get",), lambda: tutti.Samples(3, 1, fields)),
+                        (("n_samples",), lambda: tutti.Samples(fail, 0, fields)),
+                        (("y",), lambda: tutti.Samples(fail, 9, {"y": ((), "text")})),
+                        (("processes",), lambda: tutti.train(
+                            job, {"parallel.place": "processes"}, data=(x, y), workers=2))):
+        raises(tutti.Error, call, *parts)
+
+
 def test_values():
     x, _ = samples()
     y = x @ np.array([1.0, -2, 3, 0, 5]) + 100

@@ -257,7 +257,7 @@ def test_bad_arrays():
         raises(tutti.Error, s.apply, "gradients")
         expect("nothing changed", s.params_hash, before)
         s.step(x=x, y=y)
-    raises(tutti.Error, lambda: tutti.session(MLP, inputs={"x": ((5,), "int8")}, n_classes=3), "x")
+    raises(tutti.Error, lambda: tutti.session(MLP, inputs={"x": ((5,), "uint8")}, n_classes=3), "x")
     raises(tutti.Error, lambda: tutti.session({"model.nam": 3}), "model.nam")
     raises(tutti.Error, lambda: open_mlp(devices=3), "devices")
     raises(tutti.Error, lambda: open_mlp(loss=3), "loss")

@@ -1,0 +1,139 @@
+"""Samples in the memory of the program, as arrays or by a function."""
+
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+from ._arrays import DTYPES, contiguous, rows
+from ._errors import Error, invalid
+from ._history import numpy
+from ._library import c
+
+
+def named_arrays(x: Any, y: Any = None, names: Tuple[str, ...] = ()) -> Dict[str, Any]:
+    """Arrays by name: x and y, or those of a dict, or of a tuple in the order of the names."""
+    if isinstance(x, Mapping):
+        found = {str(name): contiguous(value, str(name)) for name, value in x.items()}
+    elif isinstance(x, tuple) and len(names) > 1:
+        if len(x) != len(names):
+            raise invalid("x: want %d arrays (%s), got %d" % (len(names), ", ".join(names), len(x)))
+        found = {name: contiguous(value, name) for name, value in zip(names, x)}
+    else:
+        found = {names[0] if names else "x": contiguous(x, "x")}
+    if y is not None:
+        found["y"] = contiguous(y, "y")
+    if not found:
+        raise invalid("x: a dict without arrays")
+    if rows(found) == 0:
+        raise invalid("%s: no rows" % ", ".join(found))
+    for name, array in found.items():
+        if array.dtype.kind == "f" and not numpy().isfinite(array).all():
+            raise invalid("%s: a value is not finite (nan or infinity)" % name)
+    return found
+
+
+class Samples:
+    """Samples that a function makes when they are needed.
+
+        samples = tutti.Samples(get, 1000, {"x": (3, 32, 32), "y": ((), "int32")})
+        tutti.train(job, data=samples)
+
+    get        get(index) returns a dict with an array for each field; the same index gives the same
+               sample.  Loader threads call it, one at a time in Python
+    n_samples  their number; indices are 0 .. n_samples-1
+    fields     shape of each field, or (shape, type)
+    """
+
+    def __init__(self, get: Callable[[int], Mapping[str, Any]], n_samples: int,
+                 fields: Mapping[str, Any]):
+        if not callable(get):
+            raise invalid("get: want a function of an index, got %r" % (get,))
+        if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 1:
+            raise invalid("n_samples: want a whole number of at least 1, got %r" % (n_samples,))
+        self.get, self.n_samples = get, n_samples
+        self.fields = {name: field_kind(name, kind) for name, kind in fields.items()}
+        self.failure: Optional[BaseException] = None
+
+    def _fill(self, _: Any, index: int, memory: Any) -> int:
+        """Called by C.  No exception may leave it."""
+        import ctypes
+
+        np = numpy()
+        try:
+            sample = self.get(index)
+            for i, (name, (shape, dtype)) in enumerate(self.fields.items()):
+                array = contiguous(sample[name], name)
+                if array.shape != shape:
+                    raise invalid("%s of sample %d: want shape %s, got %s" %
+                                  (name, index, list(shape), list(array.shape)))
+                array = array.astype(np.dtype(dtype), copy=False)
+                ctypes.memmove(memory[i], array.ctypes.data, array.nbytes)
+            return 0
+        except BaseException as e:
+            if self.failure is None:
+                self.failure = e
+            return 1
+
+
+def field_kind(name: str, kind: Any) -> Tuple[Tuple[int, ...], str]:
+    """(shape, type) of a field that is given as a shape or as both."""
+    shape, dtype = kind if len(kind) == 2 and isinstance(kind[1], str) else (kind, "float32")
+    if dtype not in DTYPES:
+        raise invalid("%s: want one of %s, got %r" % (name, ", ".join(DTYPES), dtype))
+    if len(shape) > 7 or not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise invalid("%s: %r is not the shape of a sample" % (name, shape))
+    return tuple(shape), dtype
+
+
+def c_fields(kinds: Mapping[str, Tuple[Tuple[int, ...], str]]) -> Any:
+    """Names, shapes and types as an array of tutti_field."""
+    from . import _c
+
+    fields = (_c.tutti_field * len(kinds))()
+    for field, (name, (shape, dtype)) in zip(fields, kinds.items()):
+        field.name = name.encode()
+        field.type.dtype = getattr(_c, DTYPES[dtype])
+        field.type.shape.n_dims = len(shape)
+        for i, n in enumerate(shape):
+            field.type.shape.dim[i] = n
+    return fields
+
+
+def as_samples(data: Any, what: str) -> Any:
+    """The argument `data` of tutti.train: Samples, or arrays by name."""
+    if isinstance(data, Samples):
+        return data
+    if isinstance(data, Mapping):
+        return named_arrays(data)
+    if isinstance(data, (tuple, list)) and len(data) == 2:
+        return named_arrays(data[0], data[1])
+    raise invalid("%s: want a pair (x, y), a dict of arrays or tutti.Samples, got %s" %
+                  (what, type(data).__name__))
+
+
+def set_samples(job: Any, split: int, data: Any) -> None:
+    """Gives samples to a job, which keeps what C borrows."""
+    import ctypes
+
+    from . import _c
+
+    fields = c_fields(data.fields if isinstance(data, Samples) else {
+        name: (array.shape[1:], array.dtype.name) for name, array in data.items()})
+    given = _c.tutti_samples(fields=fields, n_fields=len(fields))
+    held: List[Any] = [fields, data]
+    if isinstance(data, Samples):
+        given.n_samples = data.n_samples
+        given.get = type(given.get)(data._fill)
+        held.append(given.get)
+    else:
+        given.n_samples = rows(data)
+        given.data = (ctypes.c_void_p * len(fields))(*(a.ctypes.data for a in data.values()))
+    job.keep.append(held)
+    c.tutti_job_set_samples(job.handle, split, ctypes.byref(given))
+
+
+def failure_of(job: Any, error: Error) -> BaseException:
+    """The exception of a function that makes samples, if that is why a call failed."""
+    for held in job.keep:
+        if isinstance(held[1], Samples) and held[1].failure is not None:
+            failure, held[1].failure = held[1].failure, None
+            return failure
+    return error
