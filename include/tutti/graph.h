@@ -63,6 +63,10 @@ TUTTI_API void tutti_graph_set_sync_batch_norm(tutti_graph *g, bool sync);
  * Training and evaluation by a job set it before they call the model's builder. */
 TUTTI_API void tutti_graph_set_shards(tutti_graph *g, int n_shards);
 
+/* Names the part of the model that values built from now on belong to, such as "layers.0.mlp":
+ * reports use it (tutti inspect).  NULL or "": none. */
+TUTTI_API void tutti_graph_set_module(tutti_graph *g, const char *module);
+
 /* Adds an input that is set at every step. */
 TUTTI_API tutti_value *tutti_input(tutti_graph *g, const char *name, tutti_dtype dtype,
                                    const tutti_shape *shape);

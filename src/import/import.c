@@ -175,6 +175,15 @@ static const tti_input_spec *input_at(const tti_import *m, int i) {
 int tti_import_n_inputs(const tti_import *m) { return m->n_inputs; }
 int tti_import_n_outputs(const tti_import *m) { return m->n_outputs; }
 const char *tti_import_input_name(const tti_import *m, int i) { return input_at(m, i)->name; }
+tutti_type tti_import_input_type(const tti_import *m, int i, int64_t n_samples) {
+    const tti_input_spec *spec = input_at(m, i);
+    tutti_type type = {tti_elem_is_float(spec->elem) ? TUTTI_F32 : TUTTI_I32,
+                       {.n_dims = spec->shape.n_dims}};
+    for (int d = 0; d < spec->shape.n_dims; d++)
+        type.shape.dim[d] = spec->shape.symbol[d] ? n_samples : spec->shape.dim[d];
+    return type;
+}
+
 bool tti_import_input_is_float(const tti_import *m, int i) {
     return tti_elem_is_float(input_at(m, i)->elem);
 }

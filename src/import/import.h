@@ -31,6 +31,8 @@ void tti_import_describe(const tti_import *import, tti_str *out);
 /* Inputs in order: i < n.  Integers of any width are i32 in Tutti. */
 int tti_import_n_inputs(const tti_import *import);
 const char *tti_import_input_name(const tti_import *import, int i);
+/* As the graph takes it for so many samples, or for as many as the file fixes. */
+tutti_type tti_import_input_type(const tti_import *import, int i, int64_t n_samples);
 bool tti_import_input_is_float(const tti_import *import, int i);
 bool tti_import_input_is_bool(const tti_import *import, int i);
 

@@ -13,7 +13,7 @@
 
 tutti_graph *tti_graph_new(bool training, tti_op_finder find) {
     tutti_graph *g = calloc(1, sizeof *g);
-    if (g) g->training = training, g->find_op = find;
+    if (g) g->training = training, g->find_op = find, g->module = "";
     return g;
 }
 
@@ -29,6 +29,13 @@ bool tutti_graph_is_training(const tutti_graph *g) { return g->training; }
 
 void tutti_graph_set_sync_batch_norm(tutti_graph *g, bool sync) { g->sync_batch_norm = sync; }
 void tutti_graph_set_shards(tutti_graph *g, int n_shards) { g->n_shards = n_shards; }
+
+/* Nodes of one module share the text. */
+void tutti_graph_set_module(tutti_graph *g, const char *module) {
+    if (!g || strcmp(g->module, module ? module : "") == 0) return;
+    const char *copy = module && module[0] ? tti_arena_strdup(&g->arena, module) : "";
+    g->module = copy ? copy : "";
+}
 
 tutti_status tutti_graph_check(const tutti_graph *g) {
     if (g->failed == TUTTI_OK) return TUTTI_OK;
@@ -162,6 +169,7 @@ static tti_node *make_node(tutti_graph *g, const tti_node_desc *desc) {
     node->op = desc->op;
     node->name = tti_arena_strdup(&g->arena, desc->name ? desc->name : "");
     node->stage = g->stage;
+    node->module = g->module;
     node->n_in = desc->n_in;
     node->in = tti_arena_copy(&g->arena, desc->in, (size_t)desc->n_in * sizeof(tutti_value *));
     node->attrs = make_attrs(g, desc->op, desc->attrs);
@@ -221,6 +229,7 @@ static tti_node *clone_part(tutti_graph *g, const tti_node *part, tutti_value **
     tutti_value **ins = tti_arena_copy(&g->arena, in, (size_t)part->n_in * sizeof *ins);
     if (!copy || !out || !name || !attrs || !ins || !own_bytes(g, part->op, attrs)) return NULL;
     copy->name = name;
+    copy->module = g->module;
     copy->attrs = attrs;
     copy->in = ins;
     copy->out[0] = out;
@@ -254,6 +263,7 @@ static bool clone_body(tutti_graph *g, const tti_node *from, tutti_value *const 
 tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value **map) {
     tutti_value *in[TTI_MAX_IN] = {0};
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    tutti_graph_set_module(g, node->module);
     for (int i = 0; i < node->n_in; i++) in[i] = map[node->in[i]->id];
     for (int i = 0; i < tti_n_attrs(node->op); i++)
         attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
@@ -282,6 +292,8 @@ static bool copy_node(tutti_graph *to, const tti_node *node, tutti_value **map) 
     tti_node *copy = tti_arena_copy(arena, node, sizeof *copy);
     if (!copy) return false;
     to->nodes[to->n_nodes++] = copy;
+    tutti_graph_set_module(to, node->module);
+    copy->module = to->module;
     copy->name = tti_arena_strdup(arena, node->name);
     copy->attrs =
         tti_arena_copy(arena, node->attrs, (size_t)tti_n_attrs(node->op) * sizeof *copy->attrs);
@@ -317,6 +329,7 @@ tutti_status tti_graph_copy(const tutti_graph *g, tutti_graph **out) {
                             .n_values = g->n_values,
                             .cap_outputs = g->n_outputs + 1,
                             .stage = g->stage,
+                            .module = "",
                             .training = g->training,
                             .find_op = g->find_op,
                             .sync_batch_norm = g->sync_batch_norm,

@@ -31,9 +31,10 @@ struct tutti_value {
 
 struct tti_node {
     const tti_op *op;
-    const char *name; /* layer, input or parameter name; "" where none was given */
-    int id;           /* position in graph->nodes */
-    int stage;        /* of a pipeline (passes/stages/stages.h); 0: there is none */
+    const char *name;   /* layer, input or parameter name; "" where none was given */
+    int id;             /* position in graph->nodes */
+    int stage;          /* of a pipeline (passes/stages/stages.h); 0: there is none */
+    const char *module; /* the part of the model that it belongs to; "": unknown */
     int n_in;
     tutti_value **in;              /* [n_in] */
     tutti_value *out[TTI_MAX_OUT]; /* [op->n_out] */
@@ -57,7 +58,8 @@ struct tutti_graph {
     int n_values;
     tti_output *outputs;
     int n_outputs, cap_outputs;
-    int stage; /* that nodes added from now on belong to */
+    int stage;          /* that nodes added from now on belong to */
+    const char *module; /* the same */
     bool training;
     tti_op_finder find_op; /* of the nodes that builders add by name */
     bool sync_batch_norm;  /* statistics of batch norms are joined over all shards */

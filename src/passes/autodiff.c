@@ -47,7 +47,8 @@ static tutti_status visit(autodiff *ad, const tti_node *node) {
         any_need = any_need || need[i];
     }
     if (!any_dy || !any_need) return TUTTI_OK;
-    ad->g->stage = node->stage; /* a gradient belongs to the stage of its node */
+    ad->g->stage = node->stage; /* a gradient belongs to the stage and module of its node */
+    ad->g->module = node->module;
     if (!node->op->grad)
         return tti_fail(TUTTI_E_UNSUPPORTED, "autodiff: %s '%s' has no gradient", node->op->name,
                         node->name);

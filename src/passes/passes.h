@@ -88,6 +88,10 @@ tutti_status tti_pipeline_between(tutti_graph **g, const tti_target *target, con
 /* Removes nodes that no output needs, identities, and repeated pure nodes. */
 tutti_status tti_pass_simplify(tutti_graph **g, const tti_target *target);
 
+/* Computations that are written out in primitive operators, as exporters of models do: our ops in
+ * their place (passes/recognize/).  Before autodiff. */
+tutti_status tti_pass_recognize(tutti_graph **g, const tti_target *target);
+
 /* The graph of worker target->tensor of n_tensor, which has shards of the parameters
  * (ops/tensor_shard.h) and exchanges values with the others (ops/exchange.c); results are as of the
  * whole, on each of them.  TUTTI_E_INVALID if hardly anything can be cut so.  Before autodiff. */
@@ -116,6 +120,9 @@ tutti_status tti_pass_split(tutti_graph **g, const tti_target *target);
 typedef tti_placement (*tti_source_placement)(const tti_node *source, const void *user);
 tutti_status tti_split_placements(const tutti_graph *g, tti_source_placement source,
                                   const void *user, tti_placement *out);
+
+/* The same for the samples of a batch: out [g->n_values]. */
+tutti_status tti_split_batch(const tutti_graph *g, tti_placement *out);
 
 /* Chooses N,H,W,C bytes for 4-D activations where the backend prefers them. */
 tutti_status tti_pass_layout(tutti_graph **g, const tti_target *target);

@@ -5,6 +5,7 @@
 
 static const tti_pass pipeline[] = {
     {"simplify", "drop dead, repeated and identity nodes", tti_pass_simplify},
+    {"recognize", "our ops for what is written out in primitive ones", tti_pass_recognize},
     {"tensor", "one worker's tensor shards of the layers, and the collectives", tti_pass_tensor},
     {"products", "linear layers of one input as one; a bias into its product", tti_pass_products},
     {"precision", "16-bit floats in the expensive operations", tti_pass_precision},

@@ -29,13 +29,26 @@ static bool is_identity(const tutti_graph *g, const tti_node *node) {
            tti_shape_equal(&node->in[0]->type.shape, &node->out[0]->type.shape);
 }
 
+/* Bytes are compared by what they hold. */
+static bool same_attrs(const tti_node *a, const tti_node *b) {
+    for (int i = 0; i < tti_n_attrs(a->op); i++) {
+        tti_attr x = a->attrs[i], y = b->attrs[i];
+        if (a->op->attrs[i].kind == TTI_ATTR_BYTES) {
+            if (x.i != y.i || memcmp(x.bytes, y.bytes, (size_t)x.i) != 0) return false;
+            x.bytes = y.bytes;
+        }
+        if (memcmp(&x, &y, sizeof x) != 0) return false;
+    }
+    return true;
+}
+
 static bool same_work(const tti_node *a, const tti_node *b) {
     if (a->op != b->op || a->n_in != b->n_in || a->n_body || b->n_body) return false;
     for (int i = 0; i < a->n_in; i++)
         if (a->in[i] != b->in[i]) return false;
     for (int k = 0; k < a->op->n_out; k++)
         if (a->out[k]->layout != b->out[k]->layout) return false;
-    return memcmp(a->attrs, b->attrs, (size_t)tti_n_attrs(a->op) * sizeof *a->attrs) == 0;
+    return same_attrs(a, b);
 }
 
 /* An earlier node of the new graph with the same effect.  The candidate is the last added node.  An

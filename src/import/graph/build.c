@@ -172,6 +172,7 @@ bool tti_has_inner_block(const char *target) {
 static void run_call(tti_building *b, const tti_op_call *call) {
     bool in_place;
     b->call = call;
+    tutti_graph_set_module(b->graph, call->module);
     if (tti_has_inner_block(call->target)) {
         run_inner(b, call);
         return;

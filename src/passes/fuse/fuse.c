@@ -219,6 +219,7 @@ static tti_node *body_node(tti_rewrite *rw, const tti_node *part) {
     for (int i = 0; i < part->n_in; i++) in[i] = rw->map[part->in[i]->id];
     *out = (tutti_value){part->out[0]->type, part->out[0]->layout, node, 0, -1};
     node->name = name;
+    node->module = g->module;
     node->in = in;
     node->attrs = attrs;
     node->out[0] = out;

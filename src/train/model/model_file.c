@@ -14,6 +14,7 @@
 #include "data/files/byte_reader.h"
 #include "ir/graph.h"
 #include "train/job/objective.h"
+#include "passes/recognize/recognize.h"
 #include "tutti/losses.h"
 #include "tutti/models.h"
 
@@ -244,16 +245,52 @@ tutti_status tti_model_file_build(const tti_import *import, const tti_job_config
     return take_outputs(c, outputs, n_outputs, out);
 }
 
+/* What the passes make of the model in training, for a few samples. */
+static tutti_status describe_recognized(const tti_import *import, tti_str *out) {
+    enum { N_SAMPLES = 2 };
+    int n_inputs = tti_import_n_inputs(import), n_outputs = tti_import_n_outputs(import);
+    tutti_graph *g = tutti_graph_create(true);
+    if (!g) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+    tutti_value **inputs = tti_arena_alloc(&g->arena, (size_t)n_inputs * sizeof *inputs);
+    tutti_value **outputs = tti_arena_alloc(&g->arena, (size_t)n_outputs * sizeof *outputs);
+    for (int i = 0; inputs && i < n_inputs; i++) {
+        tutti_type type = tti_import_input_type(import, i, N_SAMPLES);
+        inputs[i] = tutti_input(g, tti_import_input_name(import, i), type.dtype, &type.shape);
+    }
+    tutti_status st = tutti_graph_check(g);
+    if (st == TUTTI_OK && (!inputs || !outputs))
+        st = tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+    const tti_import_samples samples = {.inputs = inputs};
+    if (st == TUTTI_OK) st = tti_import_build(import, g, &samples, outputs);
+    for (int i = 0; st == TUTTI_OK && i < n_outputs; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "output.%d", i);
+        tutti_output(g, name, outputs[i]);
+    }
+    if (st == TUTTI_OK)
+        st =
+            tti_recognize_report(&g, tti_import_input_type(import, 0, N_SAMPLES).shape.dim[0], out);
+    if (st == TUTTI_E_UNSUPPORTED || st == TUTTI_E_INVALID) {
+        tti_str_printf(out, "not trainable: %s\n", tutti_last_error());
+        st = TUTTI_OK;
+    }
+    tutti_graph_destroy(g);
+    return st;
+}
+
 tutti_status tutti_model_describe(const char *path, char **text) {
     tti_import *import;
     tti_str str = {0};
     *text = NULL;
     TTI_TRY(tti_import_open(path, &import));
     tti_import_describe(import, &str);
+    tutti_status st = TUTTI_OK;
+    if (tti_import_check(import) == TUTTI_OK) st = describe_recognized(import, &str);
     tti_import_close(import);
-    if (str.failed) {
+    if (st == TUTTI_OK && str.failed) st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    if (st != TUTTI_OK) {
         tti_str_free(&str);
-        return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+        return st;
     }
     *text = str.text;
     return TUTTI_OK;

@@ -6,6 +6,7 @@
 #include "base/affinity.h"
 #include "exec/exec.h"
 #include "exec/program/exec_program.h"
+#include "passes/recognize/recognize.h"
 #include "train/setup/blueprint.h"
 #include "train/setup/init_config.h"
 #include "train/setup/whole_layers.h"
@@ -226,6 +227,15 @@ static tutti_status print_recompute(const tutti_job *job, const tti_blueprint *b
     return TUTTI_OK;
 }
 
+/* What is written out in the model and what the passes make of it. */
+static tutti_status print_recognized(const tutti_job *job, const tti_blueprint *b, tti_str *out) {
+    tutti_graph *g;
+    TTI_TRY(tti_blueprint_graph(job, b, true, &g));
+    tutti_status st = tti_recognize_report(&g, b->rows_per_shard, out);
+    tutti_graph_destroy(g);
+    return st;
+}
+
 /* The subject of the description: the whole model, or the part of one worker. */
 typedef struct view {
     const tutti_job *job;
@@ -269,6 +279,7 @@ static tutti_status print_plan(const view *v, tti_str *out) {
         print_steps(out, &plan->shard, instance);
         st = print_memory(out, b, plan);
         if (st == TUTTI_OK && v->part < 0) st = print_recompute(v->job, b, out);
+        if (st == TUTTI_OK) st = print_recognized(v->job, b, out);
     }
     tti_instance_destroy(instance);
     backend->release(arena, plan->shard.arena_bytes + 64);

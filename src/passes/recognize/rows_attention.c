@@ -1,0 +1,445 @@
+/* rows_attention.c - softmax(scale q k^T + mask) v, written out or as an op of repeated heads.
+ *
+ * Queries, keys and values lie as [B,H,T,D], or as [B H,T,D].  They are packed as our op has them;
+ * rows_shape.c then removes what was only there to take the heads apart. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "ops/op_table.h"
+#include "passes/recognize/attention.h"
+#include "passes/recognize/pattern_rows.h"
+
+/* Scores that are lower by this have no weight in f32. */
+static const double masked = -1e4;
+static const char grouped[] = "grouped-query attention";
+
+static int64_t dim_at(const tutti_value *x, int from_end) {
+    return x->type.shape.dim[x->type.shape.n_dims - from_end];
+}
+
+/* ---- what lies before a product ---- */
+
+static bool read_once(const tti_match *m, const tutti_value *x) {
+    const tti_scene *s = m->scene;
+    return s->first_user[x->id + 1] - s->first_user[x->id] == 1 && !s->is_output[x->id];
+}
+
+static bool is_plain_reshape(const tti_node *node) {
+    return tti_is_op(node, "reshape") && tti_attr_int(node, "one_row") == 0;
+}
+
+static bool swaps_last_two(const tti_node *node) {
+    if (!tti_is_op(node, "transpose")) return false;
+    const tti_attr *perm = tti_attr_get(node, "perm");
+    for (int d = 0; d < perm->n - 2; d++)
+        if (perm->v[d] != d) return false;
+    return perm->n >= 2 && perm->v[perm->n - 1] == perm->n - 2;
+}
+
+/* x[B,KV,..] of which value[B,KV n,..] has each head n times, one after the other; NULL: none. */
+static tutti_value *unrepeated(tti_match *m, tutti_value *value, int64_t *times) {
+    const tutti_shape *to = &value->type.shape;
+    const tti_node *wide = value->node, *in;
+    if (to->n_dims != 4 || !read_once(m, value)) return NULL;
+    if (tti_is_op(wide, "broadcast_to")) { /* of one head */
+        const tutti_shape *from = &wide->in[0]->type.shape;
+        bool fits = from->n_dims == 4 && from->dim[1] == 1 && from->dim[0] == to->dim[0] &&
+                    from->dim[2] == to->dim[2] && from->dim[3] == to->dim[3];
+        *times = to->dim[1];
+        return fits && tti_match_take(m, wide) ? wide->in[0] : NULL;
+    }
+    if (!is_plain_reshape(wide) || !tti_is_op(wide->in[0]->node, "broadcast_to")) return NULL;
+    wide = wide->in[0]->node;
+    in = wide->in[0]->node;
+    const tutti_shape *w = &wide->out[0]->type.shape, *one = &in->out[0]->type.shape;
+    bool fits = w->n_dims == 5 && one->n_dims == 5 && one->dim[2] == 1 && w->dim[0] == to->dim[0] &&
+                w->dim[1] * w->dim[2] == to->dim[1] && w->dim[3] == to->dim[2];
+    for (int d = 0; fits && d < 5; d++) fits = d == 2 || w->dim[d] == one->dim[d];
+    fits = fits && is_plain_reshape(in) && in->in[0]->type.shape.n_dims == 4 &&
+           in->in[0]->type.shape.dim[0] == w->dim[0] && in->in[0]->type.shape.dim[1] == w->dim[1] &&
+           in->in[0]->type.shape.dim[2] == w->dim[3] && read_once(m, wide->out[0]);
+    if (!fits || !tti_match_take(m, value->node) || !tti_match_take(m, wide)) return NULL;
+    *times = w->dim[2];
+    return in->in[0];
+}
+
+/* Follows an operand to what the op needs: without factors, repeated heads, and a transposition. */
+static tti_attention_operand strip(tti_match *m, tutti_value *value) {
+    tti_attention_operand o = {.base = value, .scale = 1, .times = 1};
+    for (int i = 0; i < 8 && read_once(m, o.base); i++) {
+        double a, b;
+        int64_t times;
+        tutti_value *x = tti_linear_step(m->scene, o.base, &a, &b);
+        if (x && b == 0) {
+            o.scale *= a;
+        } else if (swaps_last_two(o.base->node)) {
+            o.swapped = !o.swapped;
+            x = o.base->node->in[0];
+        } else {
+            x = o.times == 1 ? unrepeated(m, o.base, &times) : NULL;
+            if (!x) break;
+            o.times = times, o.base = x;
+            continue;
+        }
+        if (!tti_match_take(m, o.base->node)) break;
+        o.base = x;
+    }
+    tutti_value *x = o.base; /* a factor behind views */
+    double a, b;
+    while (read_once(m, x) && (tti_is_op(x->node, "transpose") || is_plain_reshape(x->node)))
+        x = x->node->in[0];
+    tutti_value *inside = read_once(m, x) ? tti_linear_step(m->scene, x, &a, &b) : NULL;
+    if (x != o.base && inside && b == 0) o.scale *= a, o.behind = x, o.instead = inside;
+    return o;
+}
+
+/* ---- scores ---- */
+
+/* The scores are a times the product plus c, for each query and key; a NULL: scale and 0. */
+typedef struct scores {
+    double scale, *a, *c; /* [n_t n_s], owned */
+    int64_t n_t, n_s;
+    const tutti_value *at;
+    const char *why;
+} scores;
+
+static bool make_elems(scores *s) {
+    size_t n = (size_t)(s->n_t * s->n_s);
+    if (s->a) return true;
+    s->a = malloc((n + 1) * sizeof *s->a);
+    s->c = calloc(n + 1, sizeof *s->c);
+    for (size_t i = 0; s->a && i < n; i++) s->a[i] = s->scale;
+    return s->a && s->c;
+}
+
+/* A constant over queries and keys, which all heads and samples share. */
+typedef struct mask {
+    const double *x;
+    int64_t t_step, s_step;
+} mask;
+
+static bool read_mask(tti_match *m, scores *s, const tutti_value *value, mask *out) {
+    const tutti_shape *shape = &value->type.shape;
+    int n = shape->n_dims;
+    int64_t keys = n > 0 ? shape->dim[n - 1] : 1, queries = n > 1 ? shape->dim[n - 2] : 1;
+    *out = (mask){tti_constant_of(m->scene, value), queries == 1 ? 0 : keys, keys == 1 ? 0 : 1};
+    if (!out->x)
+        s->why = m->scene->of_input[value->id] ? "the mask is computed from inputs"
+                                               : "a bias is trained";
+    else if (tti_value_n_elems(value) != keys * queries || (keys != 1 && keys != s->n_s) ||
+             (queries != 1 && queries != s->n_t))
+        s->why = "the mask differs between heads or windows";
+    return !s->why && make_elems(s);
+}
+
+static void apply_mask(scores *s, const tti_node *node, const mask *m) {
+    bool is_add = tti_is_op(node, "add"), is_mul = tti_is_op(node, "mul");
+    for (int64_t t = 0; t < s->n_t; t++) {
+        double *a = s->a + t * s->n_s, *c = s->c + t * s->n_s;
+        const double *x = m->x + t * m->t_step;
+        for (int64_t i = 0; i < s->n_s; i++) {
+            double e = x[i * m->s_step];
+            if (is_add)
+                c[i] += a[i] * e;
+            else
+                a[i] *= is_mul ? e : e != 0;
+        }
+    }
+}
+
+/* Which input of add, mul or keep is the mask: a constant, or else what is the same for all
+ * samples.
+ */
+static int mask_side(const tti_match *m, const tti_node *node) {
+    const tti_scene *s = m->scene;
+    if (tti_is_op(node, "keep") || s->is_constant[node->in[1]->id]) return 1;
+    if (s->is_constant[node->in[0]->id]) return 0;
+    return s->of_input[node->in[1]->id] && !s->of_input[node->in[0]->id] ? 0 : 1;
+}
+
+/* One step of add, mul or keep with a constant; false: there is none. */
+static bool mask_step(tti_match *m, scores *s) {
+    const tti_node *node = s->at->node;
+    mask x;
+    if (!tti_is_op(node, "add") && !tti_is_op(node, "mul") && !tti_is_op(node, "keep"))
+        return false;
+    int side = mask_side(m, node);
+    if (!tti_shape_equal(&node->in[1 - side]->type.shape, &s->at->type.shape)) return false;
+    if (!read_mask(m, s, node->in[side], &x)) return false;
+    apply_mask(s, node, &x);
+    s->at = node->in[1 - side];
+    return true;
+}
+
+/* [B,H,T,S] and [B H,T,S] are the same scores. */
+static bool keeps_matrix(const tti_node *node) {
+    return is_plain_reshape(node) && node->in[0]->type.shape.n_dims >= 3 &&
+           node->out[0]->type.shape.n_dims >= 3 &&
+           dim_at(node->in[0], 1) == dim_at(node->out[0], 1) &&
+           dim_at(node->in[0], 2) == dim_at(node->out[0], 2);
+}
+
+/* From what softmax reads to the product of queries and keys; NULL: it is not there. */
+static const tti_node *find_product(tti_match *m, scores *s) {
+    for (int i = 0; i < 16; i++) {
+        const tti_node *node = s->at->node;
+        double a, b;
+        if (tti_is_op(node, "matmul")) return node;
+        if (!tti_match_take(m, node)) return NULL;
+        const tutti_value *x = tti_linear_step(m->scene, s->at, &a, &b);
+        if (x && b == 0) {
+            s->scale *= a;
+            for (int64_t k = 0; s->a && k < s->n_t * s->n_s; k++) s->a[k] *= a;
+            s->at = x;
+        } else if (keeps_matrix(node)) {
+            s->at = node->in[0];
+        } else if (!mask_step(m, s)) {
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+/* Sets scale, and causal, or why. */
+static void judge_mask(scores *s, tti_attention *out) {
+    bool none = true, causal = s->n_t == s->n_s, window = causal;
+    int64_t n = s->a ? s->n_t * s->n_s : 0;
+    if (n > 0) s->scale = 0;
+    for (int64_t i = 0; s->scale == 0 && i < n; i++)
+        if (s->c[i] == 0) s->scale = s->a[i];
+    for (int64_t t = 0; t < s->n_t && n > 0; t++)
+        for (int64_t j = 0; j < s->n_s; j++) {
+            double a = s->a[t * s->n_s + j], c = s->c[t * s->n_s + j];
+            bool hidden = c <= masked, seen = c == 0 && a == s->scale;
+            none = none && seen;
+            causal = causal && (j <= t ? seen : hidden);
+            window = window && (j <= t ? seen || hidden : hidden);
+        }
+    out->scale *= s->scale;
+    out->causal = n > 0 && !none;
+    if (!none && !causal)
+        out->why = window ? "the mask is a window" : "the mask is constant, but not causal";
+}
+
+/* ---- the whole ---- */
+
+/* [B H,T,D] as [B,H,T,D], where it was that before. */
+static const tutti_value *split_heads(const tutti_value *x) {
+    const tutti_value *in = is_plain_reshape(x->node) ? x->node->in[0] : NULL;
+    bool fits = in && in->type.shape.n_dims == 4 && keeps_matrix(x->node);
+    return fits ? in : NULL;
+}
+
+/* Batch, heads, positions and width of an operand. */
+typedef struct extents {
+    int64_t b, h, t, d;
+} extents;
+
+static extents extents_of(const tutti_value *x, bool swapped) {
+    int64_t t = dim_at(x, 2), d = dim_at(x, 1);
+    const int64_t *dim = x->type.shape.dim;
+    return (extents){dim[0], x->type.shape.n_dims == 4 ? dim[1] : 1, swapped ? d : t,
+                     swapped ? t : d};
+}
+
+static const char *read_shapes(const tti_match *m, tti_attention *a) {
+    const tti_attention_operand *const o[3] = {&a->q, &a->k, &a->v};
+    const tutti_value *of[3];
+    extents e[3];
+    int n_dims = a->q.base->type.shape.n_dims;
+    bool split = n_dims == 3;
+    if (n_dims != 3 && n_dims != 4) return "heads do not lie as [B,H,T,D]";
+    for (int i = 0; i < 3; i++) {
+        of[i] = o[i]->base;
+        if (of[i]->type.shape.n_dims != n_dims) return "queries, keys and values differ in shape";
+        if (of[i]->type.dtype != TUTTI_F32) return "it is not computed in f32";
+        split = split && split_heads(of[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (split) of[i] = split_heads(of[i]);
+        if (!tti_batch_is_first(m->scene, of[i])) return "dimension 0 is not the batch";
+        e[i] = extents_of(of[i], o[i]->swapped);
+    }
+    a->b = e[0].b, a->h = e[0].h, a->kv = e[1].h, a->t = e[0].t, a->d = e[0].d;
+    if (e[1].t != a->t || e[2].t != a->t) return "keys and queries differ in number";
+    if (e[1].d != a->d || e[2].d != a->d) return "values and keys differ in width";
+    bool fits = e[1].b == a->b && e[2].b == a->b && e[2].h == a->kv && a->q.times == 1 &&
+                a->k.times == a->v.times && a->kv * a->k.times == a->h;
+    return fits ? NULL : "heads of queries, keys and values do not fit";
+}
+
+/* The softmax whose weights p are; NULL: there is none over the last axis. */
+static const tti_node *find_softmax(tti_match *m, const tutti_value *p, const char **why) {
+    while ((p->node->op->traits & TTI_RANDOM) || keeps_matrix(p->node)) {
+        if (p->node->op->traits & TTI_RANDOM) *why = "its weights have dropout";
+        if (!tti_match_take(m, p->node)) return NULL;
+        p = p->node->in[0];
+    }
+    const tti_node *node = p->node;
+    if (!tti_is_op(node, "softmax") || p->type.shape.n_dims < 3) return NULL;
+    int64_t axis = tti_attr_int(node, "axis"), last = p->type.shape.n_dims - 1;
+    return (axis == last || axis == -1) && tti_match_take(m, node) ? node : NULL;
+}
+
+/* Reads the operands, scale and mask of the product of queries and keys. */
+static void read_product(tti_match *m, const tti_node *product, tti_attention *a) {
+    a->q = strip(m, product->in[0]), a->k = strip(m, product->in[1]);
+    a->v = strip(m, m->root->in[1]);
+    if (!tti_attr_int(product, "trans_b")) a->k.swapped = !a->k.swapped;
+    if (tti_attr_int(product, "trans_a")) a->q.swapped = !a->q.swapped;
+    if (tti_attr_int(m->root, "trans_b")) a->v.swapped = !a->v.swapped;
+    a->scale *= a->q.scale * a->k.scale;
+    const char *shapes = read_shapes(m, a);
+    if (!a->why && a->v.scale != 1) a->why = "values are scaled";
+    if (!a->why) a->why = shapes;
+    if (!a->why && !(a->scale > 0 && isfinite(a->scale))) a->why = "the scale is not positive";
+}
+
+bool tti_attention_read(tti_match *m, tti_attention *a) {
+    *a = (tti_attention){.scale = 1};
+    if (!tti_is_op(m->root, "matmul") || tti_attr_int(m->root, "trans_a") ||
+        !tti_match_take(m, m->root))
+        return false;
+    const tti_node *softmax = find_softmax(m, m->root->in[0], &a->why);
+    if (!softmax) return false;
+    const tutti_value *at = softmax->in[0];
+    scores s = {.scale = 1, .at = at, .n_t = dim_at(at, 2), .n_s = dim_at(at, 1)};
+    const tti_node *product = find_product(m, &s);
+    if (product && tti_match_take(m, product)) {
+        judge_mask(&s, a);
+        read_product(m, product, a);
+    } else if (!a->why) {
+        a->why = s.why ? s.why : "the scores are not a product alone";
+    }
+    a->n_scores = tti_value_n_elems(at);
+    free(s.a);
+    free(s.c);
+    return true;
+}
+
+/* ---- building ---- */
+
+/* base in the new graph, without the factor behind its views. */
+static tutti_value *operand(tti_rewrite *rw, const tti_attention_operand *o,
+                            const tutti_value *value) {
+    if (!o->behind) return tti_new(rw, value);
+    if (value == o->behind) return tti_new(rw, o->instead);
+    tutti_value *x = operand(rw, o, value->node->in[0]);
+    if (is_plain_reshape(value->node)) return tti_new_reshape(rw, x, &value->type.shape);
+    const tti_attr *order = tti_attr_get(value->node, "perm");
+    int perm[TUTTI_MAX_DIMS] = {0};
+    for (int d = 0; d < order->n; d++) perm[d] = (int)order->v[d];
+    return tti_new_permute(rw, x, perm, order->n);
+}
+
+/* -> [B,T,heads D] */
+static tutti_value *pack(tti_rewrite *rw, const tti_attention *a, const tti_attention_operand *o,
+                         int64_t heads) {
+    static const int back[3] = {0, 2, 1}, swap[4] = {0, 1, 3, 2}, order[4] = {0, 2, 1, 3};
+    tutti_value *x = operand(rw, o, o->base);
+    int64_t n[2] = {o->swapped ? a->d : a->t, o->swapped ? a->t : a->d};
+    if (!x) return NULL;
+    if (a->h == 1 && x->type.shape.n_dims == 3)
+        return o->swapped ? tti_new_permute(rw, x, back, 3) : x;
+    x = tti_new_reshape(rw, x, &TUTTI_SHAPE(a->b, heads, n[0], n[1]));
+    if (o->swapped) x = tti_new_permute(rw, x, swap, 4);
+    return tti_new_reshape(rw, tti_new_permute(rw, x, order, 4),
+                           &TUTTI_SHAPE(a->b, a->t, heads * a->d));
+}
+
+/* attention of q, k, v [B,T,..] side by side. */
+static tutti_value *emit_attention(tti_rewrite *rw, tutti_value *const *parts,
+                                   const tti_attention *a) {
+    tutti_value *qkv =
+        tti_emit(rw->to, "concat", NULL, parts, 3, (tti_attr_arg[]){TTI_INT("axis", 2), {0}});
+    return tti_emit(rw->to, "attention", NULL, &qkv, 1,
+                    (tti_attr_arg[]){TTI_INT("heads", a->h),
+                                     TTI_INT("kv_heads", a->kv),
+                                     TTI_INT("causal", a->causal),
+                                     TTI_FLOAT("scale", a->scale),
+                                     {0}});
+}
+
+static tutti_value *build_attention(tti_rewrite *rw, const tti_match *m) {
+    static const int order[4] = {0, 2, 1, 3};
+    const tti_attention *a = m->found;
+    tutti_value *parts[3] = {pack(rw, a, &a->q, a->h), pack(rw, a, &a->k, a->kv),
+                             pack(rw, a, &a->v, a->kv)};
+    tutti_value *y = emit_attention(rw, parts, a);
+    y = tti_new_reshape(rw, y, &TUTTI_SHAPE(a->b, a->t, a->h, a->d));
+    y = tti_new_permute(rw, y, order, 4);
+    return tti_new_reshape(rw, y, &m->root->out[0]->type.shape);
+}
+
+static bool find_attention(tti_match *m) {
+    tti_attention *a = tti_arena_alloc(&m->scene->arena, sizeof *a);
+    m->found = a;
+    if (!a || !tti_attention_read(m, a) || a->why) return false;
+    if (a->k.times > 1) m->name = grouped;
+    return true;
+}
+
+/* ---- the op itself, of heads that were repeated for it ---- */
+
+/* x[B,KV,T,D] of which part[B,T,KV n D] holds each head n times. */
+static tutti_value *unpacked(tti_match *m, tutti_value *part, int64_t *times) {
+    const tti_node *flat = part->node;
+    if (!read_once(m, part) || !is_plain_reshape(flat)) return NULL;
+    const tti_node *turned = flat->in[0]->node;
+    if (!tti_is_op(turned, "transpose") || !read_once(m, flat->in[0])) return NULL;
+    const tti_attr *perm = tti_attr_get(turned, "perm");
+    bool fits = perm->n == 4 && perm->v[0] == 0 && perm->v[1] == 2 && perm->v[2] == 1 &&
+                part->type.shape.n_dims == 3 &&
+                part->type.shape.dim[1] == turned->out[0]->type.shape.dim[1];
+    return fits && tti_match_take(m, flat) && tti_match_take(m, turned)
+               ? unrepeated(m, turned->in[0], times)
+               : NULL;
+}
+
+/* The heads of the op's keys and values, as they were. */
+typedef struct repeated {
+    tutti_value *k, *v;
+    int64_t kv;
+} repeated;
+
+static bool find_repeated(tti_match *m) {
+    const tti_node *root = m->root;
+    int64_t k_times = 0, v_times = 0;
+    if (!tti_is_op(root, "attention") || root->n_in != 1 || !read_once(m, root->in[0]))
+        return false;
+    const tti_node *concat = root->in[0]->node;
+    int64_t heads = tti_attr_int(root, "heads"), kv = tti_attr_int(root, "kv_heads");
+    if (!tti_is_op(concat, "concat") || concat->n_in != 3 || (kv != 0 && kv != heads)) return false;
+    repeated *r = tti_arena_alloc(&m->scene->arena, sizeof *r);
+    m->found = r;
+    if (!r || !(r->k = unpacked(m, concat->in[1], &k_times)) ||
+        !(r->v = unpacked(m, concat->in[2], &v_times)))
+        return false;
+    r->kv = r->k->type.shape.dim[1];
+    return k_times == v_times && r->kv * k_times == heads && r->v->type.shape.dim[1] == r->kv &&
+           tti_match_take(m, root) && tti_match_take(m, concat);
+}
+
+static tutti_value *build_repeated(tti_rewrite *rw, const tti_match *m) {
+    static const int order[4] = {0, 2, 1, 3};
+    const repeated *r = m->found;
+    const tti_attention a = {.h = tti_attr_int(m->root, "heads"),
+                             .kv = r->kv,
+                             .causal = tti_attr_int(m->root, "causal") != 0,
+                             .scale = tti_attr_float(m->root, "scale")};
+    tutti_value *const x[2] = {r->k, r->v};
+    tutti_value *parts[3] = {tti_new(rw, m->root->in[0]->node->in[0])};
+    for (int i = 0; i < 2; i++) {
+        const tutti_shape *s = &x[i]->type.shape;
+        tutti_value *turned = tti_new_permute(rw, tti_new(rw, x[i]), order, 4);
+        parts[1 + i] =
+            tti_new_reshape(rw, turned, &TUTTI_SHAPE(s->dim[0], s->dim[2], s->dim[1] * s->dim[3]));
+    }
+    return emit_attention(rw, parts, &a);
+}
+
+const tti_row tti_rows_attention[] = {
+    {.name = "attention", .find = find_attention, .build = build_attention},
+    {.name = grouped, .find = find_repeated, .build = build_repeated},
+    {0},
+};

@@ -1,0 +1,680 @@
+/* recognize_test.c - each pattern in several spellings, with the same results and gradients as
+ * before; and near misses, which stay as they are. */
+#include <math.h>
+
+#include "passes/nets.h"
+#include "passes/recognize/recognize.h"
+
+typedef tutti_graph G;
+typedef tutti_value V;
+
+enum { B = 2, T = 4, H = 4, D = 6, K = 6 };
+
+/* ---- short names ---- */
+
+static V *affine(G *g, V *x, double a, double b) { return tutti_affine(g, x, a, b); }
+static V *number(G *g, double c) { return tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, c); }
+static V *add(G *g, V *a, V *b) { return tutti_add(g, a, b); }
+static V *mul(G *g, V *a, V *b) { return tutti_mul(g, a, b); }
+static V *sub(G *g, V *a, V *b) { return tutti_sub(g, a, b); }
+static V *over(G *g, V *a, V *b) { return tutti_div(g, a, b); }
+static V *power(G *g, V *x, double p) { return tutti_pow(g, x, number(g, p)); }
+static V *rsqrt(G *g, V *x) { return over(g, number(g, 1), tutti_sqrt(g, x)); }
+static V *mean(G *g, V *x, int axis) {
+    return tutti_mean(g, x, &(tutti_axes){.n = 1, .axis = {axis}, .keep = true});
+}
+static V *total(G *g, V *x, int axis) {
+    return tutti_sum(g, x, &(tutti_axes){.n = 1, .axis = {axis}, .keep = true});
+}
+static V *largest(G *g, V *x, int axis) {
+    return tutti_max(g, x, &(tutti_axes){.n = 1, .axis = {axis}, .keep = true});
+}
+static V *weights(G *g, const char *name, const tutti_shape *shape) {
+    const tutti_init normal = {.kind = TUTTI_INIT_NORMAL, .b = 1};
+    return tutti_param(g, name, shape, &normal, true);
+}
+static V *row(G *g, const char *name) { return weights(g, name, &TUTTI_SHAPE(K)); }
+
+/* ---- layer norm ---- */
+
+static V *centred(G *g, V *x) { return sub(g, x, mean(g, x, -1)); }
+static V *variance(G *g, V *x) { return mean(g, tutti_square(g, centred(g, x)), -1); }
+
+static V *norm_plain(G *g, V *x) {
+    return over(g, centred(g, x), tutti_sqrt(g, affine(g, variance(g, x), 1, 1e-5)));
+}
+static V *norm_full(G *g, V *x) {
+    V *y = mul(g, centred(g, x), rsqrt(g, affine(g, variance(g, x), 1, 1e-5)));
+    return add(g, mul(g, row(g, "w"), y), row(g, "b"));
+}
+static V *norm_by_pow(G *g, V *x) {
+    V *d = centred(g, x), *v = mean(g, power(g, d, 2), 2);
+    V *y = mul(g, power(g, add(g, v, number(g, 1e-3)), -0.5), d);
+    return add(g, row(g, "b"), mul(g, y, row(g, "w")));
+}
+static V *norm_by_sum(G *g, V *x) {
+    V *d = sub(g, x, over(g, total(g, x, -1), number(g, K)));
+    V *v = affine(g, total(g, mul(g, d, d), -1), 1.0 / K, 1e-5);
+    return mul(g, over(g, d, tutti_sqrt(g, v)), row(g, "w"));
+}
+static V *norm_by_difference(G *g, V *x) {
+    V *m = mean(g, x, -1), *v = sub(g, mean(g, tutti_square(g, x), -1), mul(g, m, m));
+    V *scale = mul(g, rsqrt(g, affine(g, tutti_maximum(g, v, number(g, 0)), 1, 1e-5)), row(g, "w"));
+    return add(g, mul(g, sub(g, x, m), scale), row(g, "b"));
+}
+static V *norm_wrong_axis(G *g, V *x) {
+    V *d = sub(g, x, mean(g, x, 1));
+    return over(g, d, tutti_sqrt(g, affine(g, mean(g, tutti_square(g, d), 1), 1, 1e-5)));
+}
+static V *norm_mixed_axes(G *g, V *x) {
+    V *d = sub(g, x, mean(g, x, 1));
+    return over(g, d, tutti_sqrt(g, affine(g, mean(g, tutti_square(g, d), -1), 1, 1e-5)));
+}
+static V *norm_eps_outside(G *g, V *x) {
+    return over(g, centred(g, x), affine(g, tutti_sqrt(g, variance(g, x)), 1, 1e-5));
+}
+static V *norm_no_eps(G *g, V *x) { return over(g, centred(g, x), tutti_sqrt(g, variance(g, x))); }
+static V *norm_unbiased(G *g, V *x) {
+    V *v = affine(g, total(g, tutti_square(g, centred(g, x)), -1), 1.0 / (K - 1), 1e-5);
+    return over(g, centred(g, x), tutti_sqrt(g, v));
+}
+static V *norm_of_two(G *g, V *x) { /* the variance is another value's */
+    V *v = variance(g, tutti_tanh(g, x));
+    return over(g, centred(g, x), tutti_sqrt(g, affine(g, v, 1, 1e-5)));
+}
+static V *norm_used_elsewhere(G *g, V *x) {
+    V *d = centred(g, x), *v = mean(g, tutti_square(g, d), -1);
+    return add(g, over(g, d, tutti_sqrt(g, affine(g, v, 1, 1e-5))), tutti_tanh(g, v));
+}
+
+/* ---- RMS norm ---- */
+
+static V *rms(G *g, V *x) { return rsqrt(g, affine(g, mean(g, tutti_square(g, x), -1), 1, 1e-6)); }
+static V *rms_plain(G *g, V *x) { return mul(g, row(g, "w"), mul(g, x, rms(g, x))); }
+static V *rms_one_plus(G *g, V *x) {
+    return mul(g, mul(g, x, rms(g, x)), affine(g, row(g, "w"), 1, 1));
+}
+static V *rms_by_div(G *g, V *x) {
+    V *m = add(g, mean(g, mul(g, x, x), -1), number(g, 1e-6));
+    return mul(g, over(g, x, tutti_sqrt(g, m)), row(g, "w"));
+}
+static V *rms_weight_first(G *g, V *x) { return mul(g, x, mul(g, rms(g, x), row(g, "w"))); }
+static V *rms_of_another(G *g, V *x) { return mul(g, tutti_tanh(g, x), rms(g, x)); }
+static V *rms_over_positions(G *g, V *x) {
+    V *m = affine(g, mean(g, tutti_square(g, x), 1), 1, 1e-6);
+    return mul(g, x, rsqrt(g, m));
+}
+static V *rms_weight_per_position(G *g, V *x) { /* the norm is one, the weight is not its own */
+    return mul(g, mul(g, x, rms(g, x)), weights(g, "w", &TUTTI_SHAPE(T, 1)));
+}
+
+/* ---- activations ---- */
+
+static const double s12 = 0.70710678118654752440, s2p = 0.79788456080286535588;
+
+static V *gelu_a(G *g, V *x) {
+    return mul(g, affine(g, x, 0.5, 0), affine(g, tutti_erf(g, affine(g, x, s12, 0)), 1, 1));
+}
+static V *gelu_b(G *g, V *x) {
+    V *e = add(g, number(g, 1), tutti_erf(g, over(g, x, number(g, 1.4142135623730951))));
+    return mul(g, number(g, 0.5), mul(g, e, x));
+}
+static V *gelu_c(G *g, V *x) {
+    return mul(g, affine(g, tutti_erf(g, affine(g, x, s12, 0)), 0.5, 0.5), x);
+}
+static V *gelu_wrong_constant(G *g, V *x) {
+    return mul(g, affine(g, x, 0.5, 0), affine(g, tutti_erf(g, affine(g, x, 0.7071, 0)), 1, 1));
+}
+static V *gelu_of_two(G *g, V *x) {
+    V *e = affine(g, tutti_erf(g, affine(g, x, s12, 0)), 1, 1);
+    return mul(g, affine(g, tutti_tanh(g, x), 0.5, 0), e);
+}
+static V *gelu_without_one(G *g, V *x) {
+    return mul(g, affine(g, x, 0.5, 0), tutti_erf(g, affine(g, x, s12, 0)));
+}
+static V *tanh_a(G *g, V *x) {
+    V *cube = mul(g, x, mul(g, x, x));
+    V *in = affine(g, add(g, x, affine(g, cube, 0.044715, 0)), s2p, 0);
+    return mul(g, affine(g, x, 0.5, 0), affine(g, tutti_tanh(g, in), 1, 1));
+}
+static V *tanh_b(G *g, V *x) {
+    V *in = affine(g, add(g, x, affine(g, power(g, x, 3), 0.044715, 0)), s2p, 0);
+    return affine(g, mul(g, x, affine(g, tutti_tanh(g, in), 1, 1)), 0.5, 0);
+}
+static V *tanh_c(G *g, V *x) {
+    V *in = mul(g, affine(g, x, s2p, 0), affine(g, tutti_square(g, x), 0.044715, 1));
+    return mul(g, x, affine(g, affine(g, tutti_tanh(g, in), 1, 1), 0.5, 0));
+}
+static V *tanh_d(G *g, V *x) { /* by a sigmoid */
+    V *in = add(g, x, affine(g, mul(g, mul(g, x, x), x), 0.044715, 0));
+    return mul(g, x, tutti_sigmoid(g, affine(g, in, 2 * s2p, 0)));
+}
+static V *tanh_wrong_constant(G *g, V *x) {
+    V *in = affine(g, add(g, x, affine(g, power(g, x, 3), 0.0447, 0)), s2p, 0);
+    return mul(g, affine(g, x, 0.5, 0), affine(g, tutti_tanh(g, in), 1, 1));
+}
+static V *tanh_square(G *g, V *x) {
+    V *in = affine(g, add(g, x, affine(g, power(g, x, 2), 0.044715, 0)), s2p, 0);
+    return mul(g, affine(g, x, 0.5, 0), affine(g, tutti_tanh(g, in), 1, 1));
+}
+static V *quick(G *g, V *x) { return mul(g, x, tutti_sigmoid(g, affine(g, x, 1.702, 0))); }
+static V *quick_wrong(G *g, V *x) { return mul(g, x, tutti_sigmoid(g, affine(g, x, 1.7, 0))); }
+static V *silu_a(G *g, V *x) { return mul(g, tutti_sigmoid(g, x), x); }
+static V *silu_b(G *g, V *x) {
+    return over(g, x, affine(g, tutti_exp(g, affine(g, x, -1, 0)), 1, 1));
+}
+static V *silu_shifted(G *g, V *x) { return mul(g, x, tutti_sigmoid(g, affine(g, x, 1, 0.5))); }
+static V *gate(G *g, V *x, V *(*act)(G *g, V *x)) {
+    const tutti_linear_desc layer = {.n_out = 5, .no_bias = true};
+    V *a = tutti_linear_with(g, x, &layer, "gate"), *b = tutti_linear_with(g, x, &layer, "up");
+    return mul(g, act(g, a), b);
+}
+static V *swiglu_a(G *g, V *x) { return gate(g, x, tutti_silu); }
+static V *swiglu_b(G *g, V *x) { return gate(g, x, silu_a); }
+static V *swiglu_halves(G *g, V *x) {
+    V *y = tutti_linear(g, x, 10, "both");
+    return mul(g, tutti_silu(g, tutti_slice(g, y, 2, 0, 5)), tutti_slice(g, y, 2, 5, 5));
+}
+static V *swiglu_swapped(G *g, V *x) { /* the gate is the second half */
+    V *y = tutti_linear(g, x, 10, "both");
+    return mul(g, tutti_silu(g, tutti_slice(g, y, 2, 5, 5)), tutti_slice(g, y, 2, 0, 5));
+}
+static V *swiglu_broadcast(G *g, V *x) {
+    V *a = tutti_linear(g, x, 5, "gate"), *b = tutti_linear(g, x, 1, "up");
+    return mul(g, tutti_silu(g, a), b);
+}
+
+/* ---- softmax ---- */
+
+static V *softmax_a(G *g, V *x) {
+    V *e = tutti_exp(g, sub(g, x, largest(g, x, -1)));
+    return over(g, e, total(g, e, -1));
+}
+static V *softmax_other_axis(G *g, V *x) {
+    V *e = tutti_exp(g, sub(g, x, largest(g, x, -1)));
+    return over(g, e, total(g, e, 1));
+}
+static V *log_softmax_a(G *g, V *x) { return tutti_log(g, tutti_softmax(g, x, -1)); }
+static V *log_softmax_b(G *g, V *x) {
+    V *d = sub(g, x, largest(g, x, -1));
+    return sub(g, d, tutti_log(g, total(g, tutti_exp(g, d), -1)));
+}
+
+/* ---- attention ---- */
+
+typedef struct spelled {
+    int64_t kv;
+    double q_scale, s_scale;
+    int mask; /* see masks */
+    bool by_keep, flat, dropout, spills, tiled, other_softmax, wide_values;
+} spelled;
+
+enum { NONE, CAUSAL, WINDOW, STRICT, PER_HEAD, FULL };
+
+static V *mask_of(G *g, int kind, double open, double closed) {
+    float x[H * T * T];
+    for (int i = 0; i < H * T * T; i++) {
+        int h = i / (T * T), t = i / T % T, s = i % T;
+        bool seen = kind == CAUSAL     ? s <= t
+                    : kind == WINDOW   ? s <= t && s > t - 2
+                    : kind == STRICT   ? s < t || t == 0
+                    : kind == PER_HEAD ? s <= t || h == 1
+                                       : true;
+        x[i] = (float)(seen ? open : closed);
+    }
+    if (kind == PER_HEAD) return tutti_constant_array(g, TUTTI_F32, &TUTTI_SHAPE(H, T, T), x);
+    return tutti_constant_array(g, TUTTI_F32, &TUTTI_SHAPE(T, T), x);
+}
+
+static V *heads_of(G *g, V *x, int64_t heads, const char *name) {
+    x = tutti_linear_with(g, x, &(tutti_linear_desc){.n_out = heads * D, .no_bias = true}, name);
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(B, T, heads, D));
+    return tutti_transpose(g, x, 1, 2);
+}
+
+static V *repeat(G *g, V *x, int64_t kv, bool tiled) {
+    int64_t n = H / kv;
+    if (n == 1) return x;
+    x = tutti_reshape(g, x, tiled ? &TUTTI_SHAPE(B, 1, kv, T, D) : &TUTTI_SHAPE(B, kv, 1, T, D));
+    x = tutti_broadcast_to(g, x,
+                           tiled ? &TUTTI_SHAPE(B, n, kv, T, D) : &TUTTI_SHAPE(B, kv, n, T, D));
+    return tutti_reshape(g, x, &TUTTI_SHAPE(B, H, T, D));
+}
+
+static V *flat_heads(G *g, V *x, int64_t rows, int64_t columns) {
+    return tutti_reshape(g, x, &TUTTI_SHAPE(B * H, rows, columns));
+}
+
+static V *masked_scores(G *g, V *s, const spelled *a) {
+    if (a->mask == NONE) return s;
+    if (!a->by_keep) return add(g, s, mask_of(g, a->mask, 0, -INFINITY));
+    return add(g, tutti_keep(g, number(g, -1e9), mask_of(g, a->mask, 0, 1)),
+               tutti_keep(g, s, mask_of(g, a->mask, 1, 0)));
+}
+
+static V *attention(G *g, V *x, const spelled *a) {
+    int64_t kv = a->kv ? a->kv : H;
+    V *q = heads_of(g, x, H, "q"), *k = heads_of(g, x, kv, "k"), *v = heads_of(g, x, kv, "v");
+    k = repeat(g, k, kv, a->tiled), v = repeat(g, v, kv, a->tiled);
+    if (a->q_scale != 0) q = affine(g, q, a->q_scale, 0);
+    k = tutti_transpose(g, k, 2, 3);
+    if (a->flat) {
+        q = flat_heads(g, q, T, D), k = flat_heads(g, k, D, T), v = flat_heads(g, v, T, D);
+    }
+    if (a->wide_values) v = tutti_concat(g, (V *[]){v, v}, 2, 3);
+    V *s = tutti_matmul(g, q, k);
+    if (a->s_scale != 0) s = over(g, s, number(g, 1 / a->s_scale));
+    s = masked_scores(g, s, a);
+    V *p = tutti_softmax(g, s, a->other_softmax ? -2 : -1);
+    V *w = a->dropout ? tutti_dropout(g, p, 0.3, "drop") : p;
+    V *y = tutti_matmul(g, w, v);
+    if (a->flat) y = tutti_reshape(g, y, &TUTTI_SHAPE(B, H, T, D));
+    int64_t width = a->wide_values ? 2 * D : D;
+    y = tutti_reshape(g, tutti_transpose(g, y, 1, 2), &TUTTI_SHAPE(B, T, H * width));
+    return a->spills ? add(g, y, tutti_sum(g, p, NULL)) : y;
+}
+
+#define ATTENTION(name, ...) \
+    static V *name(G *g, V *x) { return attention(g, x, &(spelled){__VA_ARGS__}); }
+
+ATTENTION(attend_plain, .s_scale = 0.4)
+ATTENTION(attend_unscaled, .mask = CAUSAL)
+ATTENTION(attend_causal, .s_scale = 0.4, .mask = CAUSAL)
+ATTENTION(attend_keep, .q_scale = 0.4, .mask = CAUSAL, .by_keep = true)
+ATTENTION(attend_both_scales, .q_scale = 0.5, .s_scale = 0.7, .mask = CAUSAL)
+ATTENTION(attend_open_mask, .s_scale = 0.4, .mask = FULL)
+ATTENTION(attend_flat, .s_scale = 0.4, .flat = true)
+ATTENTION(attend_flat_causal, .q_scale = 0.4, .mask = CAUSAL, .flat = true)
+ATTENTION(attend_grouped, .kv = 2, .s_scale = 0.4, .mask = CAUSAL)
+ATTENTION(attend_one_kv, .kv = 1, .s_scale = 0.4)
+ATTENTION(attend_window, .s_scale = 0.4, .mask = WINDOW)
+ATTENTION(attend_strict, .s_scale = 0.4, .mask = STRICT)
+ATTENTION(attend_per_head, .s_scale = 0.4, .mask = PER_HEAD)
+ATTENTION(attend_dropout, .s_scale = 0.4, .dropout = true)
+ATTENTION(attend_spilled, .s_scale = 0.4, .spills = true)
+ATTENTION(attend_other_softmax, .s_scale = 0.4, .other_softmax = true)
+ATTENTION(attend_negative, .s_scale = -0.4)
+ATTENTION(attend_wide_values, .s_scale = 0.4, .wide_values = true)
+
+static V *attend_tiled(G *g, V *x) { /* head h uses key head h % 2 */
+    return attention(g, x, &(spelled){.kv = 2, .s_scale = 0.4, .tiled = true});
+}
+
+/* queries, keys and values of one layer, taken apart as timm does */
+static V *attend_packed(G *g, V *x) {
+    V *y = tutti_reshape(g, tutti_linear(g, x, 3 * H * D, "qkv"), &TUTTI_SHAPE(B, T, 3, H, D));
+    V *part[3];
+    y = tutti_permute(g, y, (int[]){2, 0, 3, 1, 4}, 5);
+    for (int i = 0; i < 3; i++)
+        part[i] = tutti_reshape(g, tutti_slice(g, y, 0, i, 1), &TUTTI_SHAPE(B, H, T, D));
+    V *s = tutti_matmul(g, affine(g, part[0], 0.4, 0), tutti_transpose(g, part[1], 2, 3));
+    y = tutti_matmul(g, tutti_softmax(g, s, -1), part[2]);
+    return tutti_reshape(g, tutti_transpose(g, y, 1, 2), &TUTTI_SHAPE(B, T, H * D));
+}
+
+/* ---- rotary positions ---- */
+
+typedef struct turn {
+    double base, stretch;
+    int64_t width; /* of the tables */
+    bool swapped, positions_first;
+} turn;
+
+static void tables_of(G *g, const turn *r, V **cos_table, V **sin_table) {
+    float c[T * D], s[T * D];
+    for (int t = 0; t < T; t++)
+        for (int64_t i = 0; i < r->width; i++) {
+            double angle = t * r->stretch * pow(r->base, -2.0 * (double)(i % (D / 2)) / D);
+            c[t * r->width + i] = cosf((float)angle), s[t * r->width + i] = sinf((float)angle);
+        }
+    tutti_shape shape =
+        r->positions_first ? TUTTI_SHAPE(1, T, 1, r->width) : TUTTI_SHAPE(1, 1, T, r->width);
+    *cos_table = tutti_constant_array(g, TUTTI_F32, &shape, c);
+    *sin_table = tutti_constant_array(g, TUTTI_F32, &shape, s);
+}
+
+static V *rotate(G *g, V *x, const turn *r) {
+    V *c, *s;
+    tables_of(g, r, &c, &s);
+    V *a = tutti_slice(g, x, 3, 0, D / 2), *b = tutti_slice(g, x, 3, D / 2, D / 2);
+    V *turned = r->swapped ? tutti_concat(g, (V *[]){b, tutti_neg(g, a)}, 2, 3)
+                           : tutti_concat(g, (V *[]){tutti_neg(g, b), a}, 2, 3);
+    return add(g, mul(g, x, c), mul(g, turned, s));
+}
+
+static V *rotate_halves(G *g, V *x, const turn *r) {
+    V *c, *s;
+    tables_of(g, r, &c, &s);
+    V *a = tutti_slice(g, x, 3, 0, D / 2), *b = tutti_slice(g, x, 3, D / 2, D / 2);
+    V *y[2] = {sub(g, mul(g, a, c), mul(g, b, s)), add(g, mul(g, s, a), mul(g, b, c))};
+    return tutti_concat(g, y, 2, 3);
+}
+
+static V *as_heads(G *g, V *x) {
+    return tutti_reshape(g, heads_of(g, x, H, "q"), &TUTTI_SHAPE(B, H, T, D));
+}
+
+static V *turn_a(G *g, V *x) {
+    return rotate(g, as_heads(g, x), &(turn){.base = 10000, .stretch = 1, .width = D});
+}
+static V *turn_b(G *g, V *x) {
+    return rotate_halves(g, as_heads(g, x), &(turn){.base = 500, .stretch = 1, .width = D / 2});
+}
+static V *turn_positions_first(G *g, V *x) {
+    V *y = tutti_transpose(g, as_heads(g, x), 1, 2);
+    return rotate(g, y, &(turn){.base = 10000, .stretch = 1, .width = D, .positions_first = true});
+}
+static V *turn_stretched(G *g, V *x) {
+    return rotate(g, as_heads(g, x), &(turn){.base = 10000, .stretch = 0.5, .width = D});
+}
+static V *turn_back(G *g, V *x) { /* the other direction */
+    return rotate(g, as_heads(g, x),
+                  &(turn){.base = 10000, .stretch = 1, .width = D, .swapped = true});
+}
+
+/* ---- cross entropy ---- */
+
+static V *labels_of(G *g) { return tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(B * T)); }
+static V *as_rows(G *g, V *x) { return tutti_reshape(g, x, &TUTTI_SHAPE(B * T, K)); }
+
+static V *entropy_picked(G *g, V *x) {
+    V *l = tutti_log_softmax(g, as_rows(g, x), -1);
+    V *at = tutti_reshape(g, labels_of(g), &TUTTI_SHAPE(B * T, 1));
+    return tutti_neg(g, tutti_mean(g, tutti_take_along(g, l, at, 1), NULL));
+}
+static V *entropy_one_hot(G *g, V *x) {
+    V *l = tutti_log(g, tutti_softmax(g, as_rows(g, x), -1));
+    V *p = mul(g, tutti_one_hot(g, labels_of(g), K), l);
+    return tutti_sum(g, tutti_neg(g, tutti_sum(g, p, &(tutti_axes){.n = 1, .axis = {1}})), NULL);
+}
+static V *entropy_kept(G *g, V *x) { /* rows with label 2 do not count */
+    V *l = tutti_log_softmax(g, as_rows(g, x), -1), *label = labels_of(g);
+    V *at = tutti_reshape(g, label, &TUTTI_SHAPE(B * T, 1));
+    V *is_two = tutti_equal(g, tutti_cast(g, label, TUTTI_F32), number(g, 2));
+    V *kept = tutti_reshape(g, affine(g, is_two, -1, 1), &TUTTI_SHAPE(B * T, 1));
+    return tutti_sum(g, mul(g, tutti_neg(g, tutti_take_along(g, l, at, 1)), kept), NULL);
+}
+static V *entropy_weighted(G *g, V *x) {
+    V *l = tutti_log_softmax(g, as_rows(g, x), -1);
+    V *at = tutti_reshape(g, labels_of(g), &TUTTI_SHAPE(B * T, 1));
+    V *w = weights(g, "w", &TUTTI_SHAPE(B * T, 1));
+    return tutti_sum(g, mul(g, tutti_neg(g, tutti_take_along(g, l, at, 1)), w), NULL);
+}
+static V *entropy_other_axis(G *g, V *x) {
+    V *l = tutti_log_softmax(g, as_rows(g, x), 0);
+    V *at = tutti_reshape(g, labels_of(g), &TUTTI_SHAPE(B * T, 1));
+    return tutti_neg(g, tutti_sum(g, tutti_take_along(g, l, at, 1), NULL));
+}
+static V *entropy_head(G *g, V *x) {
+    V *y = tutti_linear_with(g, x, &(tutti_linear_desc){.n_out = K, .no_bias = true}, "head");
+    return tutti_cross_entropy(g, as_rows(g, y), labels_of(g), 0, -1).sum;
+}
+
+/* ---- the cases ---- */
+
+typedef struct pattern_case {
+    const char *name;
+    V *(*build)(G *g, V *x); /* of x[B,T,K] */
+    const char *op;          /* that is there afterwards; NULL: the graph stays as it is */
+    const char *gone;        /* of which none is left; NULL: do not ask */
+} pattern_case;
+
+static const pattern_case cases[] = {
+    {"norm_plain", norm_plain, "layer_norm", "sqrt"},
+    {"norm_full", norm_full, "layer_norm", "add"},
+    {"norm_by_pow", norm_by_pow, "layer_norm", "mul"},
+    {"norm_by_sum", norm_by_sum, "layer_norm", "mul"},
+    {"norm_by_difference", norm_by_difference, "layer_norm", "mul"},
+    {"norm_wrong_axis", norm_wrong_axis, NULL, NULL},
+    {"norm_mixed_axes", norm_mixed_axes, "rms_norm", "layer_norm"}, /* of what is centred */
+    {"norm_eps_outside", norm_eps_outside, NULL, NULL},
+    {"norm_no_eps", norm_no_eps, NULL, NULL},
+    {"norm_unbiased", norm_unbiased, NULL, NULL},
+    {"norm_of_two", norm_of_two, NULL, NULL},
+    {"norm_used_elsewhere", norm_used_elsewhere, NULL, NULL},
+    {"rms_plain", rms_plain, "rms_norm", "mul"},
+    {"rms_one_plus", rms_one_plus, "rms_norm", "mul"},
+    {"rms_by_div", rms_by_div, "rms_norm", "mul"},
+    {"rms_weight_first", rms_weight_first, "rms_norm", "mul"},
+    {"rms_of_another", rms_of_another, NULL, NULL},
+    {"rms_over_positions", rms_over_positions, NULL, NULL},
+    {"rms_weight_per_position", rms_weight_per_position, "mul", "sqrt"},
+    {"gelu_a", gelu_a, "gelu", "mul"},
+    {"gelu_b", gelu_b, "gelu", "mul"},
+    {"gelu_c", gelu_c, "gelu", "mul"},
+    {"gelu_wrong_constant", gelu_wrong_constant, NULL, NULL},
+    {"gelu_of_two", gelu_of_two, NULL, NULL},
+    {"gelu_without_one", gelu_without_one, NULL, NULL},
+    {"tanh_a", tanh_a, "gelu", "tanh"},
+    {"tanh_b", tanh_b, "gelu", "tanh"},
+    {"tanh_c", tanh_c, "gelu", "tanh"},
+    {"tanh_d", tanh_d, "gelu", "sigmoid"},
+    {"tanh_wrong_constant", tanh_wrong_constant, NULL, NULL},
+    {"tanh_square", tanh_square, NULL, NULL},
+    {"quick", quick, "silu", "sigmoid"},
+    {"quick_wrong", quick_wrong, NULL, NULL},
+    {"silu_a", silu_a, "silu", "mul"},
+    {"silu_b", silu_b, "silu", "div"},
+    {"silu_shifted", silu_shifted, NULL, NULL},
+    {"swiglu_a", swiglu_a, "swiglu", "mul"},
+    {"swiglu_b", swiglu_b, "swiglu", "mul"},
+    {"swiglu_halves", swiglu_halves, "swiglu", "slice"},
+    {"swiglu_swapped", swiglu_swapped, NULL, NULL},
+    {"swiglu_broadcast", swiglu_broadcast, NULL, NULL},
+    {"softmax_a", softmax_a, "softmax", "div"},
+    {"softmax_other_axis", softmax_other_axis, "softmax", "div"}, /* of what is less the maximum */
+    {"log_softmax_a", log_softmax_a, "log_softmax", "softmax"},
+    {"log_softmax_b", log_softmax_b, "log_softmax", "sub"},
+    {"attend_plain", attend_plain, "attention", "softmax"},
+    {"attend_unscaled", attend_unscaled, "attention", "softmax"},
+    {"attend_causal", attend_causal, "attention", "transpose"},
+    {"attend_keep", attend_keep, "attention", "affine"},
+    {"attend_both_scales", attend_both_scales, "attention", "div"},
+    {"attend_open_mask", attend_open_mask, "attention", "add"},
+    {"attend_flat", attend_flat, "attention", "transpose"},
+    {"attend_flat_causal", attend_flat_causal, "attention", "transpose"},
+    {"attend_grouped", attend_grouped, "attention", "broadcast_to"},
+    {"attend_one_kv", attend_one_kv, "attention", "broadcast_to"},
+    {"attend_packed", attend_packed, "attention", "concat"},
+    {"attend_tiled", attend_tiled, "attention", "softmax"}, /* of 4 heads: repeated as they are */
+    {"attend_window", attend_window, "softmax", "attention"},
+    {"attend_strict", attend_strict, "softmax", "attention"},
+    {"attend_per_head", attend_per_head, "softmax", "attention"},
+    {"attend_dropout", attend_dropout, "softmax", "attention"},
+    {"attend_spilled", attend_spilled, "softmax", "attention"},
+    {"attend_other_softmax", attend_other_softmax, "softmax", "attention"},
+    {"attend_negative", attend_negative, "softmax", "attention"},
+    {"attend_wide_values", attend_wide_values, "softmax", "attention"},
+    {"turn_a", turn_a, "rotary", "mul"},
+    {"turn_b", turn_b, "rotary", "concat"},
+    {"turn_positions_first", turn_positions_first, "rotary", "transpose"},
+    {"turn_stretched", turn_stretched, "neg", "rotary"},
+    {"turn_back", turn_back, "neg", "rotary"},
+    {"entropy_picked", entropy_picked, "cross_entropy", "log_softmax"},
+    {"entropy_one_hot", entropy_one_hot, "cross_entropy", "one_hot"},
+    {"entropy_kept", entropy_kept, "cross_entropy", "log_softmax"},
+    {"entropy_weighted", entropy_weighted, NULL, NULL},
+    {"entropy_other_axis", entropy_other_axis, NULL, NULL},
+    {"entropy_head", entropy_head, "matmul", "linear"},
+};
+
+/* The loss is a sum of the result with different factors. */
+static tutti_graph *graph_of(const pattern_case *c, bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    V *y = c->build(g, weights(g, "x", &TUTTI_SHAPE(B, T, K)));
+    if (!y) T_OK(tutti_graph_check(g));
+    tutti_shape shape = tutti_value_type(y).shape;
+    int64_t n = tutti_shape_n_elems(&shape);
+    float factor[B * T * H * D * 2];
+    assert_true(n <= (int64_t)TTI_COUNT(factor));
+    for (int64_t i = 0; i < n; i++) factor[i] = (float)((i * 7 + 3) % 11) / 5 - 1.1f;
+    V *loss = y;
+    if (shape.n_dims > 0) {
+        loss = tutti_matmul(g, tutti_reshape(g, y, &TUTTI_SHAPE(1, n)),
+                            tutti_constant_array(g, TUTTI_F32, &TUTTI_SHAPE(n, 1), factor));
+        loss = tutti_reshape(g, loss, &(tutti_shape){0});
+    }
+    tutti_output(g, "loss_sum", loss);
+    if (shape.n_dims > 0) tutti_output(g, "y", y);
+    T_OK(tutti_graph_check(g));
+    T_OK(tti_pass_simplify(&g, &net_plain));
+    return g;
+}
+
+static void expect_close(const pattern_case *c, const tutti_graph *g, const tutti_graph *other) {
+    t_reference *r = net_evaluate(g), *s = net_evaluate(other);
+    T_EQ(g->n_outputs, other->n_outputs);
+    for (int i = 0; i < g->n_outputs; i++) {
+        const tutti_value *a = g->outputs[i].value;
+        const tutti_value *b = tti_graph_output(other, g->outputs[i].name);
+        assert_non_null(b);
+        assert_true(tti_shape_equal(&a->type.shape, &b->type.shape));
+        for (int64_t e = 0; e < tti_value_n_elems(a); e++) {
+            double x = t_reference_of(r, a)[e], y = t_reference_of(s, b)[e];
+            if (!(fabs(x - y) <= 2e-6 * (1 + fabs(x))))
+                fail_msg("%s: %s[%d] is %.9g, was %.9g", c->name, g->outputs[i].name, (int)e, y, x);
+        }
+    }
+    t_reference_destroy(r);
+    t_reference_destroy(s);
+}
+
+static void check_case(const pattern_case *c, bool training) {
+    tutti_graph *before = graph_of(c, training), *after = graph_of(c, training);
+    T_OK(tti_recognize(&after, NULL));
+    T_OK(tti_graph_verify(after));
+    if (!c->op && after->n_nodes != before->n_nodes) fail_msg("%s: it was changed", c->name);
+    if (c->op && training && net_count_ops(after, c->op) != 1)
+        fail_msg("%s: %d %s", c->name, net_count_ops(after, c->op), c->op);
+    if (c->gone && training && net_count_ops(after, c->gone) != 0)
+        fail_msg("%s: %d %s are left", c->name, net_count_ops(after, c->gone), c->gone);
+    T_OK(tti_pass_autodiff(&before, &net_plain));
+    T_OK(tti_pass_autodiff(&after, &net_plain));
+    expect_close(c, before, after);
+    tutti_graph_destroy(before);
+    tutti_graph_destroy(after);
+}
+
+T_CASE(patterns_become_ops_and_near_misses_stay) {
+    T_UNUSED;
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) check_case(&cases[i], true);
+}
+
+T_CASE(evaluation_has_the_same_results) {
+    T_UNUSED;
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) check_case(&cases[i], false);
+}
+
+/* Dropout of the weights is nothing in an evaluation. */
+T_CASE(dropout_is_no_reason_in_an_evaluation) {
+    T_UNUSED;
+    const pattern_case c = {"attend_dropout", attend_dropout, NULL, NULL};
+    tutti_graph *g = graph_of(&c, false);
+    T_OK(tti_recognize(&g, NULL));
+    T_EQ(net_count_ops(g, "attention"), 1);
+    tutti_graph_destroy(g);
+}
+
+/* What the samples go through can still be divided over workers. */
+T_CASE(the_batch_stays_in_front) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    V *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(B, T, K));
+    V *y = tutti_matmul(g, attend_flat(g, x), weights(g, "w", &TUTTI_SHAPE(H * D, H * D)));
+    y = rotate(g, tutti_transpose(g, tutti_reshape(g, y, &TUTTI_SHAPE(B, T, H, D)), 1, 2),
+               &(turn){.base = 10000, .stretch = 1, .width = D});
+    tutti_output(g, "loss_sum", tutti_sum(g, tutti_square(g, y), NULL));
+    T_OK(tti_recognize(&g, NULL));
+    T_EQ(net_count_ops(g, "attention"), 1);
+    T_EQ(net_count_ops(g, "rotary"), 1);
+    T_OK(tti_pass_autodiff(&g, &net_plain));
+    T_OK(tti_pass_split(&g, &net_plain));
+    tutti_graph_destroy(g);
+}
+
+/* A scale that is computed from the samples is no weight of a norm, whatever its shape. */
+T_CASE(a_weight_of_the_samples_is_no_weight) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    V *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(1, K));
+    V *y = norm_plain(g, tutti_matmul(g, x, weights(g, "w", &TUTTI_SHAPE(K, K))));
+    tutti_output(g, "loss_sum", tutti_sum(g, mul(g, y, tutti_tanh(g, x)), NULL));
+    T_OK(tti_recognize(&g, NULL));
+    T_EQ(net_count_ops(g, "layer_norm"), 1);
+    T_EQ(net_count_ops(g, "mul"), 1);
+    tutti_graph_destroy(g);
+}
+
+/* ---- the report ---- */
+
+T_CASE(the_report_counts_by_module) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    V *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(B, T, K));
+    char name[3][32];
+    for (int i = 0; i < 3; i++) {
+        snprintf(name[0], sizeof name[0], "h.%d.act", i);
+        tutti_graph_set_module(g, name[0]);
+        x = gelu_a(g, x);
+    }
+    tutti_graph_set_module(g, "last.attn");
+    x = attend_window(g, x);
+    tutti_output(g, "y", x);
+    tti_str out = {0};
+    T_OK(tti_recognize_report(&g, B, &out));
+    assert_string_equal(tti_str_text(&out),
+                        "recognized and replaced by one operation each:\n"
+                        "      3  GELU  h.*.act\n"
+                        "not recognized, computed as it is written:\n"
+                        "      1  attention  last.attn: the mask is a window; 256 more bytes per "
+                        "sample\n");
+    tti_str_free(&out);
+    tutti_graph_destroy(g);
+}
+
+static const char *why_of(V *(*build)(G *g, V *x), tti_findings *found) {
+    const pattern_case c = {"why", build, NULL, NULL};
+    tutti_graph *g = graph_of(&c, true);
+    *found = (tti_findings){0};
+    T_OK(tti_recognize(&g, NULL));
+    T_OK(tti_find_unrecognized(g, B, found));
+    tutti_graph_destroy(g);
+    return found->n == 1 ? found->v[0].why : "";
+}
+
+T_CASE(the_report_says_why) {
+    T_UNUSED;
+    static const struct {
+        V *(*build)(G *g, V *x);
+        const char *why;
+    } rows[] = {
+        {attend_strict, "the mask is constant, but not causal"},
+        {attend_per_head, "the mask differs between heads or windows"},
+        {attend_dropout, "its weights have dropout"},
+        {attend_spilled, "its scores or weights are used elsewhere too"},
+        {attend_negative, "the scale is not positive"},
+        {attend_wide_values, "values and keys differ in width"},
+        {norm_wrong_axis, ""}, /* of parameters alone */
+        {turn_stretched, "its angles are not those of one base, or not constant"},
+        {entropy_weighted, "its rows are weighted or not summed"},
+        {gelu_wrong_constant, "its constants are others"},
+    };
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        tti_findings found;
+        assert_string_equal(why_of(rows[i].build, &found), rows[i].why);
+        tti_findings_fini(&found);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patterns_become_ops_and_near_misses_stay),
+        cmocka_unit_test(evaluation_has_the_same_results),
+        cmocka_unit_test(dropout_is_no_reason_in_an_evaluation),
+        cmocka_unit_test(the_batch_stays_in_front),
+        cmocka_unit_test(a_weight_of_the_samples_is_no_weight),
+        cmocka_unit_test(the_report_counts_by_module),
+        cmocka_unit_test(the_report_says_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
