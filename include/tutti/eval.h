@@ -96,6 +96,11 @@ typedef struct tutti_prediction {
         const char *name; /* name of the class or text of the token; NULL: none */
         double probability;
     } top[TUTTI_PREDICT_TOP]; /* most likely first */
+    /* The model's output for the sample: logits of the classes, or of the token after the last one;
+     * standardized values of a regression.  Borrowed like the rest. */
+    int64_t n_outputs;
+    const float *outputs;
+    const double *probabilities; /* [n_outputs] of the logits; NULL: values */
 } tutti_prediction;
 
 /* Called for each sample in order; the prediction is borrowed for the call. */
@@ -112,6 +117,13 @@ typedef void (*tutti_predict_fn)(void *user, const tutti_prediction *prediction)
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_predict(tutti_job *job, const char *run_dir,
                                                      const char *const *files, int n_files,
                                                      tutti_predict_fn fn, void *user);
+
+/* Predicts samples in the memory of the program: their field "x" as the data set stores a sample
+ * (pixels u8, tokens i32, f32), or the fields that the output depends on; other fields are not
+ * read.  In the predictions file is "samples", and index counts from 0. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_predict_samples(tutti_job *job, const char *run_dir,
+                                                             const tutti_samples *samples,
+                                                             tutti_predict_fn fn, void *user);
 
 /* Prints the prediction as one JSON object on one line: file, class, probability, top5; for text:
  * tokens, loss, perplexity, next; for a file that cannot be read: error.  Free it with free(). */

@@ -50,6 +50,29 @@ typedef struct tutti_event {
     const char *slowest_why; /* static */
 } tutti_event;
 
+/* The state of a run for a callback of tutti_train_desc. */
+typedef struct tutti_train_progress {
+    int64_t step, n_steps; /* finished, and in total */
+    int64_t epoch;         /* of the step, from 0; steps_per_epoch steps each */
+    int64_t steps_per_epoch;
+    double loss;     /* mean of the last step */
+    double accuracy; /* of the last step; NAN: the loss counts no correct predictions */
+    double lr;       /* of the last step */
+    bool has_eval;   /* the test split was evaluated after this step: */
+    double eval_loss, eval_accuracy; /* NAN as above */
+} tutti_train_progress;
+
+/* What a callback asks for; zero: nothing. */
+typedef struct tutti_train_control {
+    bool stop;   /* end the run here, with a checkpoint and an evaluation, as if it were finished */
+    bool save;   /* save a checkpoint */
+    bool set_lr; /* use lr for all later steps, in place of the schedule; not kept in checkpoints */
+    double lr;   /* >= 0 */
+} tutti_train_control;
+
+typedef void (*tutti_train_fn)(void *user, const tutti_train_progress *progress,
+                               tutti_train_control *control);
+
 /* Options of tutti_train.  Zero is the default of every field. */
 typedef struct tutti_train_desc {
     const char *resume; /* run folder to continue; NULL: a new run                              */
@@ -62,6 +85,11 @@ typedef struct tutti_train_desc {
     bool keeps_nothing; /* do not save or evaluate at the end, to save time with large states */
     void (*on_event)(void *user, const tutti_event *event); /* called on rank 0 only */
     void *user;                                             /* borrowed for the call        */
+    /* Called by rank 0 after every step; and after the last step of each epoch, when the evaluation
+     * and the checkpoint that were due are done.  All workers wait for them, and a device begins no
+     * step before the last one has ended.  Worker processes that tutti_train starts call those that
+     * worker_argv sets.  TUTTI_E_UNSUPPORTED: asynchronous parameter servers. */
+    tutti_train_fn on_step, on_epoch;
     /* Workers as threads: one of them failed, and another has not ended parallel.timeout_ms later,
      * such as one whose disk does not answer.  tutti_train cannot return before that thread ends; a
      * program may report the failure here and end itself.  Called at most once, on a thread of
@@ -88,6 +116,7 @@ typedef struct tutti_train_result {
     /* Peaks of the ranks with the largest and the smallest peak, if all are on devices and
      * synchronous; else 0. */
     uint64_t most_device_bytes, least_device_bytes;
+    bool stopped_early;    /* a callback ended the run */
     int stop_signal;       /* the signal that stopped the run, with a checkpoint; 0: none   */
     double staleness_mean; /* asynchronous runs: staleness of gradients, in updates */
     int64_t staleness_max;

@@ -218,11 +218,178 @@ T_CASE(bad_samples_are_named) {
     tutti_job_destroy(job);
 }
 
+/* ---- predictions and evaluation of samples in memory ---- */
+
+typedef struct seen {
+    int n, n_correct;
+    float logits[N][3];
+} seen;
+
+static void see(void *user, const tutti_prediction *p) {
+    seen *s = user;
+    double sum = 0, best = 0;
+    assert_null(p->error);
+    T_EQ(p->index, s->n);
+    T_EQ(p->n_outputs, 3);
+    for (int k = 0; k < 3; k++) {
+        sum += p->probabilities[k];
+        best = fmax(best, p->probabilities[k]);
+        s->logits[s->n][k] = p->outputs[k];
+    }
+    T_NEAR(sum, 1, 1e-12);
+    T_NEAR(p->top[0].probability, best, 0);
+    s->n_correct += p->top[0].label == labels[s->n++];
+}
+
+T_CASE(samples_are_predicted_and_evaluated) {
+    bool gives_values = false;
+    static seen by_arrays, by_callback, by_file;
+    T_UNUSED;
+    fill();
+    tutti_samples s = samples_of(&gives_values, false);
+    tutti_job *job = job_of(false, "run.dir=run");
+    T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+    trained(job);
+    T_OK(tutti_job_create(&job));
+    T_OK(tutti_job_load_run(job, "run"));
+    T_OK(tutti_predict_samples(job, "run", &s, see, &by_arrays));
+    T_EQ(by_arrays.n, N);
+    save("rows.npy", "<f4", "(140, 6)", x, sizeof x);
+    T_OK(tutti_predict(job, "run", (const char *const[]){"rows.npy"}, 1, see, &by_file));
+    assert_memory_equal(by_file.logits, by_arrays.logits, sizeof by_file.logits);
+    s = samples_of(&gives_values, true);
+    T_OK(tutti_predict_samples(job, "run", &s, see, &by_callback));
+    assert_memory_equal(by_callback.logits, by_arrays.logits, sizeof by_callback.logits);
+    tutti_eval_result r;
+    T_OK(tutti_job_set_samples(job, TUTTI_TEST, &s));
+    T_OK(tutti_eval(job, "run", NULL, NULL, &r));
+    T_EQ(r.n_samples, N);
+    T_EQ(r.n_classes, 3);
+    int64_t n_correct = 0;
+    for (int k = 0; k < 3; k++) n_correct += r.classes[k].n_correct;
+    T_EQ(n_correct, by_arrays.n_correct);
+    T_NEAR(r.accuracy, (double)n_correct / N, 1e-12);
+    tutti_eval_result_free(&r);
+    tutti_field z = {"z", {TUTTI_F32, {1, {X}}}};
+    s = samples_of(&gives_values, false);
+    s.fields = &z, s.n_fields = 1;
+    T_FAILS(tutti_predict_samples(job, "run", &s, see, &by_file), TUTTI_E_INVALID, "no field 'x'");
+    T_FAILS(tutti_predict_samples(job, "run", NULL, see, &by_file), TUTTI_E_INVALID, "NULL");
+    T_FAILS(tutti_predict_samples(job, "run", &s, NULL, NULL), TUTTI_E_INVALID, "fn is NULL");
+    tutti_job_destroy(job);
+}
+
+static void see_values(void *user, const tutti_prediction *p) {
+    double *error = user;
+    assert_true(p->is_value);
+    T_EQ(p->n_values, 2);
+    assert_null(p->probabilities);
+    for (int k = 0; k < 2; k++)
+        *error = fmax(*error, fabs(p->values[k] - (double)values[p->index][k]));
+}
+
+T_CASE(values_are_predicted_in_their_unit) {
+    bool gives_values = true;
+    double error = 0;
+    T_UNUSED;
+    fill();
+    tutti_samples s = samples_of(&gives_values, false);
+    tutti_job *job = job_of(true, "run.dir=run");
+    tutti_job_set(job, "train.steps=400", "test");
+    tutti_job_set(job, "model.hidden=[]", "test");
+    tutti_job_set(job, "optimizer.lr=0.05", "test");
+    T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+    trained(job);
+    T_OK(tutti_job_create(&job));
+    T_OK(tutti_job_load_run(job, "run"));
+    T_OK(tutti_predict_samples(job, "run", &s, see_values, &error));
+    assert_true(error < 0.3);
+    tutti_job_destroy(job);
+}
+
+/* ---- callbacks ---- */
+
+typedef struct calls {
+    int n_steps, n_epochs;
+    double lr[16];
+} calls;
+
+static void on_step(void *user, const tutti_train_progress *p, tutti_train_control *control) {
+    calls *c = user;
+    T_EQ(p->step, c->n_steps + 1);
+    T_EQ(p->n_steps, 10);
+    T_EQ(p->epoch, c->n_steps / p->steps_per_epoch);
+    c->lr[c->n_steps++] = p->lr;
+    control->set_lr = p->step == 3;
+    control->lr = 0.125;
+    control->save = p->step == 4;
+    control->stop = p->step == 7;
+}
+
+static void on_epoch(void *user, const tutti_train_progress *p, tutti_train_control *control) {
+    calls *c = user;
+    (void)control;
+    T_EQ(p->step % p->steps_per_epoch, 0);
+    assert_true(p->has_eval);
+    assert_true(p->eval_loss > 0);
+    c->n_epochs++;
+}
+
+T_CASE(callbacks_stop_save_and_set_the_rate) {
+    T_UNUSED;
+    for (int n = 1; n <= 2; n++) {
+        char workers[32], dir[32], saved[64];
+        calls c = {0};
+        tutti_train_result r;
+        snprintf(workers, sizeof workers, "parallel.workers=%d", n);
+        snprintf(dir, sizeof dir, "run.dir=run-%d", n);
+        snprintf(saved, sizeof saved, "run-%d/checkpoints/step-000000004", n);
+        tutti_job *job = SMALL_JOB("run.progress=false", "run.keep=9", workers, dir);
+        T_OK(tutti_train(
+            job, &(tutti_train_desc){.on_step = on_step, .on_epoch = on_epoch, .user = &c}, &r));
+        T_EQ(c.n_steps, 7);
+        T_EQ(c.n_epochs, 1);
+        T_EQ(r.n_steps, 7);
+        assert_true(r.stopped_early);
+        T_EQ(r.exit_code, 0);
+        T_EQ(access(saved, F_OK), 0);
+        assert_true(c.lr[2] != 0.125);
+        for (int i = 3; i < 7; i++) T_NEAR(c.lr[i], 0.125, 0);
+        tutti_job_destroy(job);
+    }
+}
+
+static void sets_nan(void *user, const tutti_train_progress *p, tutti_train_control *control) {
+    (void)user, (void)p;
+    control->set_lr = true;
+    control->lr = NAN;
+}
+
+T_CASE(bad_callbacks_are_named) {
+    tutti_train_result r;
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("run.progress=false", "parallel.workers=2");
+    T_FAILS(tutti_train(job, &(tutti_train_desc){.on_step = sets_nan}, &r), TUTTI_E_INVALID,
+            "a callback set lr to nan");
+    tutti_job_set(job, "parallel.sync=parameter-server", "test");
+    tutti_job_set(job, "parallel.mode=fast", "test");
+    tutti_job_set(job, "parallel.staleness=1", "test");
+    T_FAILS(tutti_train(job, &(tutti_train_desc){.on_step = sets_nan}, &r), TUTTI_E_UNSUPPORTED,
+            "on_step");
+    tutti_job_destroy(job);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(classes_have_the_bits_of_files), IN_FOLDER(values_have_the_bits_of_files),
-        IN_FOLDER(fields_have_the_bits_of_files),  IN_FOLDER(runs_on_samples_are_resumed),
+        IN_FOLDER(classes_have_the_bits_of_files),
+        IN_FOLDER(values_have_the_bits_of_files),
+        IN_FOLDER(fields_have_the_bits_of_files),
+        IN_FOLDER(runs_on_samples_are_resumed),
         IN_FOLDER(bad_samples_are_named),
+        IN_FOLDER(samples_are_predicted_and_evaluated),
+        IN_FOLDER(values_are_predicted_in_their_unit),
+        IN_FOLDER(callbacks_stop_save_and_set_the_rate),
+        IN_FOLDER(bad_callbacks_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "data/fields.h"
 #include "data/files/byte_reader.h"
 #include "data/files/zip_member.h"
 #include "data/formats/npy_array.h"
@@ -108,6 +109,16 @@ tutti_status tti_predict_array(tti_predicting *r, const char *file) {
     if (n > 4 && strcmp(file + n - 4, ".npz") == 0) TTI_TRY(find_member(file, &member));
     TTI_TRY(tti_npy_open(file, member, r->b->config.data.max_unpacked_mb << 20, &a));
     tutti_status st = add_rows(r, file, &a);
+    tti_npy_close(&a);
+    return st;
+}
+
+tutti_status tti_predict_array_of(tti_predicting *r, const tutti_samples *samples) {
+    tti_npy_array a;
+    int x = tti_field_find(samples->fields, samples->n_fields, "x");
+    if (x < 0) return tti_fail(TUTTI_E_INVALID, "samples: there is no field 'x'");
+    TTI_TRY(tti_npy_of_samples(samples, x, &a));
+    tutti_status st = add_rows(r, "samples", &a);
     tti_npy_close(&a);
     return st;
 }

@@ -10,12 +10,15 @@
 /* ---- results ---- */
 
 /* False if the logits are not finite: then there is no likeliest class. */
-static bool take_top(const tti_predicting *r, const float *logits, int64_t n,
-                     tutti_prediction *out) {
+static bool take_top(tti_predicting *r, const float *logits, int64_t n, tutti_prediction *out) {
     double most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < n; i++) most = fmax(most, (double)logits[i]);
     for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - most);
     if (isnan(sum)) return false;
+    for (int64_t i = 0; i < n; i++) r->probabilities[i] = exp((double)logits[i] - most) / sum;
+    out->n_outputs = n;
+    out->outputs = logits;
+    out->probabilities = r->probabilities;
     out->n_top = (int)TTI_MIN(n, (int64_t)TUTTI_PREDICT_TOP);
     for (int k = 0; k < out->n_top; k++) {
         int64_t best = -1;
@@ -26,7 +29,7 @@ static bool take_top(const tti_predicting *r, const float *logits, int64_t n,
         }
         out->top[k].label = best;
         out->top[k].name = r->is_text ? NULL : tutti_dataset_class_name(r->ds, best);
-        out->top[k].probability = exp((double)logits[best] - most) / sum;
+        out->top[k].probability = r->probabilities[best];
     }
     return true;
 }
@@ -86,6 +89,8 @@ static bool take_values(tti_predicting *r, const float *logits, tutti_prediction
         r->values[k] = (double)logits[k] * target->std[k] + target->mean[k];
         finite = finite && isfinite(r->values[k]);
     }
+    out->n_outputs = target->n;
+    out->outputs = logits;
     out->n_values = target->n;
     out->values = r->values;
     out->names = r->names;
@@ -96,6 +101,8 @@ static bool take_values(tti_predicting *r, const float *logits, tutti_prediction
 static void report_outputs(tti_predicting *r, const float *output, tutti_prediction *out) {
     bool finite = true;
     out->is_value = !r->gives_classes;
+    out->n_outputs = r->n_outputs;
+    out->outputs = output;
     out->n_values = r->n_outputs;
     out->values = r->values;
     for (int64_t k = 0; k < r->n_outputs; k++) {

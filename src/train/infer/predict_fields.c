@@ -104,17 +104,47 @@ static tutti_status read_row(const tti_predicting *r, const tti_npy_array *array
     return TUTTI_OK;
 }
 
+static tutti_status add_rows(tti_predicting *r, const char *file, const tti_npy_array *array,
+                             int64_t n) {
+    for (int64_t row = 0; row < n; row++) {
+        TTI_TRY(read_row(r, array, row));
+        TTI_TRY(tti_predict_add(
+            r, (tti_predict_sample){.file = file, .index = row, .n_in_file = n, .next = -1}));
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tti_predict_fields(tti_predicting *r, const char *file) {
     tti_npy_array array[TTI_MAX_FIELDS];
     int64_t n = -1;
     for (int i = 0; i < TTI_MAX_FIELDS; i++) array[i] = (tti_npy_array){.fd = -1};
     tutti_status st = open_arrays(r, file, array, &n);
-    for (int64_t row = 0; row < n && st == TUTTI_OK; row++) {
-        st = read_row(r, array, row);
-        if (st == TUTTI_OK)
-            st = tti_predict_add(
-                r, (tti_predict_sample){.file = file, .index = row, .n_in_file = n, .next = -1});
+    if (st == TUTTI_OK) st = add_rows(r, file, array, n);
+    for (int i = 0; i < TTI_MAX_FIELDS; i++) tti_npy_close(&array[i]);
+    return st;
+}
+
+/* The arrays of samples that the output depends on. */
+static tutti_status take_samples(const tti_predicting *r, const tutti_samples *samples,
+                                 tti_npy_array *array) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    for (int i = 0; i < info->n_fields; i++) {
+        int at = tti_field_find(samples->fields, samples->n_fields, info->fields[i].name);
+        if (!r->needs[i]) continue;
+        if (at < 0)
+            return tti_fail(TUTTI_E_INVALID, "samples: the model needs the field '%s'",
+                            info->fields[i].name);
+        TTI_TRY(tti_npy_of_samples(samples, at, &array[i]));
+        TTI_TRY(check_array(&array[i], &info->fields[i]));
     }
+    return TUTTI_OK;
+}
+
+tutti_status tti_predict_fields_of(tti_predicting *r, const tutti_samples *samples) {
+    tti_npy_array array[TTI_MAX_FIELDS];
+    for (int i = 0; i < TTI_MAX_FIELDS; i++) array[i] = (tti_npy_array){.fd = -1};
+    tutti_status st = take_samples(r, samples, array);
+    if (st == TUTTI_OK) st = add_rows(r, "samples", array, samples->n_samples);
     for (int i = 0; i < TTI_MAX_FIELDS; i++) tti_npy_close(&array[i]);
     return st;
 }

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "data/dataset.h"
 #include "data/fields.h"
+#include "data/samples.h"
 #include "train/infer/generator.h"
 #include "train/infer/predicting.h"
 
@@ -158,7 +159,10 @@ static tutti_status prepare(tti_predicting *r) {
     if (!r->x || !r->y || !r->wait || !r->chain[0] || !r->chain[1])
         return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
     for (int64_t i = 0; i < n_targets; i++) r->y[i] = -1;
-    return info->n_fields > 0 ? tti_predict_prepare_fields(r) : prepare_values(r);
+    TTI_TRY(info->n_fields > 0 ? tti_predict_prepare_fields(r) : prepare_values(r));
+    int64_t n_outputs = TTI_MAX(r->n_outputs, r->b->model_params.n_classes);
+    r->probabilities = calloc((size_t)n_outputs + 1, sizeof *r->probabilities);
+    return r->probabilities ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
 }
 
 static void finish(tti_predicting *r) {
@@ -167,6 +171,7 @@ static void finish(tti_predicting *r) {
     free(r->wait);
     free(r->values);
     free(r->needs);
+    free(r->probabilities);
     free(r->names);
     free(r->chain[0]);
     free(r->chain[1]);
@@ -174,6 +179,12 @@ static void finish(tti_predicting *r) {
     free(r->rgb.bytes);
     tti_arena_free(&r->arena);
     tti_predictor_close(r->p);
+}
+
+static tutti_status check_finite(const tti_predicting *r) {
+    if (r->n_not_finite == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NUMERICS, "the model's output is not finite for %lld samples",
+                    (long long)r->n_not_finite);
 }
 
 static tutti_status predict_all(tti_predicting *r, const char *const *files, int n_files) {
@@ -189,20 +200,50 @@ static tutti_status predict_all(tti_predicting *r, const char *const *files, int
     if (r->n_bad > 0)
         return tti_fail(TUTTI_E_DATA, "%lld of %lld files cannot be predicted", (long long)r->n_bad,
                         (long long)r->n_files);
-    if (r->n_not_finite == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_NUMERICS, "the model's output is not finite for %lld samples",
-                    (long long)r->n_not_finite);
+    return check_finite(r);
+}
+
+static tutti_status predict_samples(tti_predicting *r, const tutti_samples *samples) {
+    TTI_TRY(prepare(r));
+    bool has_fields = tutti_dataset_get_info(r->ds)->n_fields > 0;
+    TTI_TRY(has_fields ? tti_predict_fields_of(r, samples) : tti_predict_array_of(r, samples));
+    TTI_TRY(tti_predict_flush(r));
+    return check_finite(r);
+}
+
+static tutti_status check_call(const char *who, const tutti_job *job, const char *run_dir,
+                               tutti_predict_fn fn) {
+    const char *missing = !job ? "job" : !run_dir ? "run_dir" : !fn ? "fn" : NULL;
+    return missing ? tti_fail(TUTTI_E_INVALID, "%s: %s is NULL", who, missing) : TUTTI_OK;
 }
 
 tutti_status tutti_predict(tutti_job *job, const char *run_dir, const char *const *files,
                            int n_files, tutti_predict_fn fn, void *user) {
     tti_predicting r = {.fn = fn, .user = user};
+    TTI_TRY(check_call(__func__, job, run_dir, fn));
     TTI_TRY(tti_predictor_open_one_row(job, run_dir, &r.p));
     r.b = tti_predictor_blueprint(r.p);
     r.ds = r.b->test;
     tutti_status st = predict_all(&r, files, n_files);
     finish(&r);
     return tti_job_say_where(job, st);
+}
+
+tutti_status tutti_predict_samples(tutti_job *job, const char *run_dir,
+                                   const tutti_samples *samples, tutti_predict_fn fn, void *user) {
+    tti_predicting r = {.fn = fn, .user = user};
+    tutti_samples *copy;
+    TTI_TRY(check_call(__func__, job, run_dir, fn));
+    TTI_TRY(tti_samples_copy(samples, &copy));
+    tutti_status st = tti_predictor_open_one_row(job, run_dir, &r.p);
+    if (st == TUTTI_OK) {
+        r.b = tti_predictor_blueprint(r.p);
+        r.ds = r.b->test;
+        st = tti_job_say_where(job, predict_samples(&r, copy));
+        finish(&r);
+    }
+    tti_samples_free(copy);
+    return st;
 }
 
 /* ---- as text ---- */

@@ -38,7 +38,8 @@ typedef struct tti_predicting {
     int64_t n_outputs;  /* of samples with fields: elements that the model gives for each */
     bool gives_classes; /* they are the logits of classes */
     bool *needs;        /* [n_fields]: whether the output depends on it */
-    const char **names; /* [targets]; NULL: the targets have none */
+    double *probabilities; /* [n_classes] or [n_outputs] */
+    const char **names;    /* [targets]; NULL: the targets have none */
     tti_workspace ws;
     tti_buffer rgb; /* of an image in a file of bare pixels */
     bool is_text;   /* causal language model: samples and targets are tokens */
@@ -62,5 +63,9 @@ tutti_status tti_predict_array(tti_predicting *r, const char *file);
 tutti_status tti_predict_fields(tti_predicting *r, const char *file);
 tutti_status tti_predict_text(tti_predicting *r, const char *file);
 tutti_status tti_predict_table(tti_predicting *r, const char *file);
+
+/* The same of samples in the memory of the program. */
+tutti_status tti_predict_array_of(tti_predicting *r, const tutti_samples *samples);
+tutti_status tti_predict_fields_of(tti_predicting *r, const tutti_samples *samples);
 
 #endif /* TTI_TRAIN_PREDICTING_H */

@@ -69,6 +69,11 @@ typedef struct worker_loop {
     int64_t n_begun;                     /* steps begun; state.step of them ended */
     int64_t at_step;                     /* the step that is being begun or ended */
     int stop_signal;
+    bool stops;  /* a callback has asked for the end */
+    bool has_lr; /* a callback has set lr: */
+    double lr;
+    int64_t eval_step; /* step of the last evaluation, -1: none */
+    double eval_loss, eval_accuracy;
     tti_phases phases;
     int64_t last_end_ns;   /* end of the previous step */
     int64_t first_step_ns; /* end of the first step; 0: not yet */
@@ -312,6 +317,10 @@ static tutti_status evaluate(worker_loop *s) {
     double loss = e.sums.all.count > 0 ? e.sums.all.loss_sum / e.sums.all.count : 0;
     tti_plateau_desc plateau = tti_plateau_desc_of(s->c);
     tti_plateau_see(&plateau, &s->state.plateau, loss);
+    bool counts = s->b->has_accuracy && e.sums.all.count > 0;
+    s->eval_step = s->state.step;
+    s->eval_loss = loss;
+    s->eval_accuracy = counts ? e.sums.all.correct / e.sums.all.count : NAN;
     return tti_reporter_eval(&s->reporter, s->state.step, &e.sums);
 }
 
@@ -333,7 +342,7 @@ enum { MAX_FAILED_SAVES = 3 };
  * saving non-finite parameters always fails. */
 static tutti_status end_failed_save(worker_loop *s, tutti_status st) {
     char text[2048];
-    bool is_final = s->state.step >= s->b->n_steps || s->stop_signal;
+    bool is_final = s->state.step >= s->b->n_steps || s->stop_signal || s->stops;
     if (is_final || st == TUTTI_E_NUMERICS) return st;
     snprintf(text, sizeof text, "%s", tutti_last_error());
     TTI_TRY(tti_reporter_check_folder(&s->reporter));
@@ -383,6 +392,7 @@ static bool evaluation_is_due(const worker_loop *s, int64_t n_steps) {
 /* ---- the loop ---- */
 
 static double lr_of(const worker_loop *s, int64_t step) {
+    if (s->has_lr) return s->lr;
     tti_lr_desc desc = tti_lr_desc_of(s->c, s->b->schedule_steps, s->b->steps_per_epoch);
     desc.plateau = &s->state.plateau;
     return tti_lr(&desc, step);
@@ -443,13 +453,18 @@ static bool is_looked_at(const worker_loop *s, int64_t n_steps) {
            n_steps % REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
 }
 
+static bool has_callbacks(const worker_loop *s) {
+    return s->desc->train->on_step || s->desc->train->on_epoch;
+}
+
 /* Whether the next step may begin before the current one has ended, because nothing depends on its
  * result.  All workers get the same answer, and therefore stop at an agreed step and not at their
  * own signal. */
 static bool may_go_ahead(const worker_loop *s) {
     int64_t n = s->n_begun - s->state.step;
     if (n == 0) return true;
-    bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal;
+    bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal &&
+                !has_callbacks(s);
     return n < tti_exec_depth(s->exec) && free && !is_looked_at(s, s->n_begun) &&
            !(is_alone(s) && tti_stop_requested()) && !is_trial(s);
 }
@@ -612,10 +627,66 @@ static tutti_status between_steps(worker_loop *s) {
     return tti_slowest_go_on(&s->slowest, &at);
 }
 
+/* ---- callbacks of the program ---- */
+
+static tutti_train_progress progress_of(const worker_loop *s) {
+    const tti_step_result *r = &s->last;
+    int64_t done = TTI_MAX(s->state.step, 1) - 1;
+    bool counts = s->b->has_accuracy && r->count > 0;
+    return (tutti_train_progress){.step = s->state.step,
+                                  .n_steps = s->b->n_steps,
+                                  .epoch = done / s->b->steps_per_epoch,
+                                  .steps_per_epoch = s->b->steps_per_epoch,
+                                  .loss = r->count > 0 ? r->loss_sum / r->count : NAN,
+                                  .accuracy = counts ? r->correct / r->count : NAN,
+                                  .lr = s->at_work[done % TTI_MAX_AHEAD].lr,
+                                  .has_eval = s->eval_step == s->state.step,
+                                  .eval_loss = s->eval_loss,
+                                  .eval_accuracy = s->eval_accuracy};
+}
+
+/* Rank 0 asks the program, and all workers do what it wants. */
+static tutti_status consult(worker_loop *s, tutti_train_fn fn) {
+    tutti_train_control control = {0};
+    double asked[4];
+    if (!fn) return TUTTI_OK;
+    if (s->desc->rank == 0) {
+        const tutti_train_progress progress = progress_of(s);
+        fn(s->desc->train->user, &progress, &control);
+    }
+    asked[0] = control.stop, asked[1] = control.save, asked[2] = control.set_lr;
+    asked[3] = control.lr;
+    if (!is_alone(s)) TTI_TRY(tutti_comm_broadcast(s->desc->comm, asked, 4, TUTTI_F64, 0));
+    if (asked[2] != 0 && !(asked[3] >= 0 && isfinite(asked[3])))
+        return tti_fail(TUTTI_E_INVALID, "train: a callback set lr to %g; it must be 0 or more",
+                        asked[3]);
+    if (asked[2] != 0) s->has_lr = true, s->lr = asked[3];
+    if (asked[0] != 0) s->stops = true;
+    return asked[1] != 0 ? save(s) : TUTTI_OK;
+}
+
+static tutti_status call_back(worker_loop *s, int64_t before) {
+    if (s->state.step == before) return TUTTI_OK;
+    TTI_TRY(consult(s, s->desc->train->on_step));
+    bool is_end = s->state.step % s->b->steps_per_epoch == 0 || s->state.step >= s->b->n_steps;
+    return is_end ? consult(s, s->desc->train->on_epoch) : TUTTI_OK;
+}
+
+static tutti_status check_callbacks(const worker_loop *s) {
+    if (!has_callbacks(s) || !is_async(s)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "train: asynchronous workers end no step together, so on_step and on_epoch "
+                    "cannot be called; give parallel.staleness=0");
+}
+
 static tutti_status train(worker_loop *s) {
-    while ((s->state.step < s->b->n_steps && !s->stop_signal) || s->n_begun > s->state.step) {
+    TTI_TRY(check_callbacks(s));
+    while ((s->state.step < s->b->n_steps && !s->stop_signal && !s->stops) ||
+           s->n_begun > s->state.step) {
+        int64_t before = s->state.step;
         TTI_TRY(is_async(s) ? async_stretch(s) : one_step(s));
         TTI_TRY(between_steps(s));
+        TTI_TRY(call_back(s, before));
     }
     if (is_trial(s) || s->desc->train->keeps_nothing) return TUTTI_OK;
     TTI_TRY(save(s));
@@ -650,12 +721,16 @@ static tutti_status finish(worker_loop *s, tutti_train_result *result) {
     TTI_TRY(end_skips(s));
     uint64_t hash;
     TTI_TRY(tti_exec_whole_hash(s->exec, &hash));
+    if (s->desc->rank == 0) result->stopped_early = s->stops && s->state.step < s->b->n_steps;
     return tti_reporter_end(&s->reporter, s->state.step, hash, s->stop_signal, result);
 }
 
 tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_result *result) {
-    worker_loop s = {
-        .desc = desc, .b = desc->blueprint, .c = &desc->blueprint->config, .saved_step = -1};
+    worker_loop s = {.desc = desc,
+                     .b = desc->blueprint,
+                     .c = &desc->blueprint->config,
+                     .saved_step = -1,
+                     .eval_step = -1};
     s.is_scaled = tti_blueprint_target(s.b).loss_scale;
     tti_reporter_init(&s.reporter, desc->start_ns);
     tti_phases_init(&s.phases, desc);
