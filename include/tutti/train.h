@@ -62,7 +62,7 @@ typedef struct tutti_train_progress {
     double eval_loss, eval_accuracy; /* NAN as above */
 } tutti_train_progress;
 
-/* What a callback asks for; zero: nothing. */
+/* Requests of a callback; zero: none. */
 typedef struct tutti_train_control {
     bool stop;   /* end the run here, with a checkpoint and an evaluation, as if it were finished */
     bool save;   /* save a checkpoint */

@@ -1,5 +1,5 @@
-"""readme_test.py - the commands of docs/quickstart.md and the C program of docs/using-from-c.md
-work as printed: the tests run them in a shell with its own home folder."""
+"""readme_test.py - the commands of docs/quickstart.md, the C programs of the docs and those of
+examples/c work as printed: the tests run them in a shell with its own home folder."""
 
 import os
 import re
@@ -54,6 +54,36 @@ def test_the_program():
         raise AssertionError(ended.stdout)
 
 
+def programs():
+    """Name and text of every C program: those printed in the docs, and those of examples/c."""
+    found = {}
+    for page in sorted(os.listdir(os.path.join(SOURCE, "docs"))):
+        if not page.endswith(".md"):
+            continue
+        blocks = re.findall(r"^```c\n(.*?)^```", read_page("docs/" + page), re.S | re.M)
+        for number, block in enumerate(blocks):
+            if "int main(" in block:
+                found["%s_%d" % (page[:-3].replace("-", "_"), number)] = block
+    for name in sorted(os.listdir(os.path.join(SOURCE, "examples/c"))):
+        found[name[:-2]] = read_page("examples/c/" + name)
+    return found
+
+
+def test_every_program():
+    """Each is compiled with the installed pkg-config file, without a warning, and succeeds."""
+    shell(MAKE + "make install PREFIX=$HOME/tutti")
+    found = programs()
+    assert len(found) >= 6, found.keys()
+    for name, program in found.items():
+        with open(name + ".c", "w") as file:
+            file.write(program)
+        ended = shell("export PKG_CONFIG_PATH=$HOME/tutti/lib/pkgconfig\ncc -Wall -Wextra -Werror "
+                      "%s.c $(pkg-config --cflags --libs tutti) -lm -o %s\n"
+                      "mkdir -p in_%s && cd in_%s && ../%s" % ((name,) * 5))
+        if ended.returncode != 0:
+            raise AssertionError("%s: %d: %s" % (name, ended.returncode, ended.stdout))
+
+
 def command_blocks(path):
     return re.findall(r"^```sh\n(.*?)^```", read_page(path), re.S | re.M)
 
@@ -103,6 +133,7 @@ def test_what_is_installed():
     for path in ("share/doc/tutti/README.md", "share/doc/tutti/README.zh.md",
                  "share/doc/tutti/docs/data.md", "share/doc/tutti/docs/quickstart.md",
                  "share/tutti/examples/mnist.yaml", "share/tutti/examples/plugin/my_model.c",
+                 "share/tutti/examples/c/own_loop.c",
                  "include/tutti/tutti.h", "bin/tutti"):
         if not os.path.exists(os.path.join("prefix", path)):
             raise AssertionError("%s was not installed" % path)
