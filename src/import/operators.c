@@ -18,7 +18,8 @@ static const tti_operator *const families[] = {
     tti_operators_logic,          tti_operators_loss,       tti_operators_onnx_math,
     tti_operators_onnx_shape,     tti_operators_onnx_index, tti_operators_onnx_layers,
     tti_operators_onnx_recurrent, tti_operators_random,     tti_operators_index,
-    tti_operators_resize,         tti_operators_order};
+    tti_operators_resize,         tti_operators_order,      tti_operators_volume,
+    tti_operators_einsum};
 
 static const tti_operator *by_target[MAX_OPERATORS];
 static size_t n_operators;

@@ -209,6 +209,48 @@ class Heads(nn.Module):
         return self.o(z.transpose(1, 2).flatten(2).mean(1))
 
 
+class Volume(nn.Module):
+    """Convolutions, norms and pooling over three dimensions; windows with a dilation."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv3d(4, 6, (3, 2, 3), stride=(2, 1, 1), padding=(1, 0, 2),
+                           dilation=(1, 2, 1), groups=2)
+        self.n, self.s = nn.BatchNorm3d(6), nn.Conv3d(6, 6, (3, 2, 1), padding="same")
+        self.t = nn.ConvTranspose3d(6, 4, (3, 2, 2), stride=(2, 2, 1), padding=(1, 0, 1),
+                                    output_padding=(1, 1, 0), groups=2, dilation=(1, 1, 2))
+        self.o = nn.Linear(4 * 7, 5)
+
+    def forward(self, x):
+        y = self.t(self.s(F.relu(self.n(self.a(x)))))
+        p = F.max_pool3d(y, (2, 3, 2), stride=(2, 2, 1), padding=(1, 1, 0), ceil_mode=True)
+        q = F.avg_pool3d(y, 3, 2, 1, ceil_mode=True, count_include_pad=False)
+        d = F.max_pool3d(y, 2, 1, dilation=(1, 2, 2))
+        w = F.max_pool2d(y[:, :, 0], (3, 2), stride=(2, 1), padding=1, dilation=(2, 1),
+                         ceil_mode=True)
+        v = F.max_pool1d(y[:, :, 0, 0], 3, stride=2, padding=1, dilation=2)
+        m = p.mean((2, 3, 4)) + q.mean((2, 3, 4)) + d.mean((2, 3, 4)) + w.mean((2, 3)) + v.mean(2)
+        return self.o(torch.cat([F.adaptive_avg_pool3d(y, (2, 1, 3)).flatten(1), m], 1))
+
+
+class Equations(nn.Module):
+    """einsum of one, two, three and four operands, with repeated letters and an ellipsis."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.randn(6, 4)), nn.Parameter(torch.randn(4, 3, 5))
+        self.c, self.o = nn.Parameter(torch.randn(3, 6)), nn.Linear(5, 5)
+
+    def forward(self, x):
+        y = torch.einsum("btk,kd,dmo->btmo", x, self.a, self.b)
+        y = torch.einsum("b...o->bo...", y).flatten(2).mean(2)
+        z = torch.einsum("...k,mk,kd,dmo->...o", x, self.c, self.a, self.b)
+        w = torch.einsum("bti,bsi->bts", x, x)
+        u = torch.einsum("bii->bi", w) + torch.einsum("bij->bj", w) * 0.1
+        t = torch.einsum("bi,bj,bk->b", u, u, u)[:, None] * 1e-3
+        return self.o(y + z.sum(1) + u + t)
+
+
 def grouped_product(x, w, ends):
     """Rows of x up to ends[0] with w[0], and so on; PyTorch has no such product of f64."""
     if x.dtype != torch.float64:
@@ -290,6 +332,10 @@ MODELS = {
     "choices": (Choices, lambda: torch.randn(N_ROWS, 3, 5, 6),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
     "places": (Places, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "volume": (Volume, lambda: torch.randn(N_ROWS, 4, 4, 5, 6),
+               lambda: torch.randint(0, 5, (N_ROWS,))),
+    "equations": (Equations, lambda: torch.randn(N_ROWS, 5, 6),
+                  lambda: torch.randint(0, 5, (N_ROWS,))),
     "heads": (Heads, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "experts": (Experts, lambda: torch.randn(N_ROWS, 5, 8),
                 lambda: torch.randint(0, 5, (N_ROWS,))),

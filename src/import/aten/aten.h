@@ -5,10 +5,10 @@
 #include "import/graph/building.h"
 
 /* Rows by family, each ended by one without a target. */
-extern const tti_operator tti_operators_attention[], tti_operators_host[], tti_operators_index[],
-    tti_operators_layers[], tti_operators_logic[], tti_operators_loss[], tti_operators_math[],
-    tti_operators_order[], tti_operators_random[], tti_operators_reduce[], tti_operators_resize[],
-    tti_operators_shape[];
+extern const tti_operator tti_operators_attention[], tti_operators_einsum[], tti_operators_host[],
+    tti_operators_index[], tti_operators_layers[], tti_operators_logic[], tti_operators_loss[],
+    tti_operators_math[], tti_operators_order[], tti_operators_random[], tti_operators_reduce[],
+    tti_operators_resize[], tti_operators_shape[], tti_operators_volume[];
 
 /* floor of uniform numbers plus a share: 1 with that probability, else 0. */
 void tti_set_floor_of_noise(tti_building *b, const tti_operand *x, tti_operand *out);
@@ -28,6 +28,15 @@ tutti_value *tti_truth(tti_building *b, const tti_operand *x);
 bool tti_index_ordered(tti_building *b, const tti_call *c);
 bool tti_argsort_ordered(tti_building *b, const tti_call *c);
 bool tti_cumsum_ordered(tti_building *b, const tti_call *c);
+
+/* One dimension of a max pooling. */
+typedef struct tti_dilated_window {
+    int64_t kernel, stride, pad, dilation;
+} tti_dilated_window;
+
+/* x with the elements of all windows along dim side by side, and *w then without a dilation. */
+void tti_lay_windows(tti_building *b, tti_operand *x, int dim, tti_dilated_window *w,
+                     bool rounds_up);
 
 /* x at ids along dimension 0, where ids name each row the same number of times, in order; false:
  * they do not, and nothing was done. */

@@ -1,4 +1,4 @@
-/* aten_attention.c - matrix products, einsum, and attention. */
+/* aten_attention.c - matrix products and attention. */
 #include <math.h>
 #include <string.h>
 
@@ -90,172 +90,6 @@ static void fold_matmul(tti_building *b, const tti_call *c) {
                 made.data[(l * m + i) * n + j] = tti_round(made.elem, sum);
             }
     tti_set_host(c->out[0], &made);
-}
-
-/* ---- einsum ---- */
-
-enum { LETTERS = 52 };
-
-static int letter_of(char ch) {
-    if (ch >= 'a' && ch <= 'z') return ch - 'a';
-    if (ch >= 'A' && ch <= 'Z') return ch - 'A' + 26;
-    return -1;
-}
-
-/* The letters of one term, in order; -1: not letters alone, or one twice. */
-static int read_term(const char **p, char stop, int out[TUTTI_MAX_DIMS]) {
-    int n = 0;
-    bool seen[LETTERS] = {false};
-    for (; **p && **p != stop && strncmp(*p, "->", 2) != 0; (*p)++) {
-        int letter = letter_of(**p);
-        if (**p == ' ') continue;
-        if (letter < 0 || n == TUTTI_MAX_DIMS || seen[letter]) return -1;
-        seen[letter] = true;
-        out[n++] = letter;
-    }
-    return n;
-}
-
-typedef struct term {
-    int letter[TUTTI_MAX_DIMS], n;
-} term;
-
-static int place_of(const term *t, int letter) {
-    for (int i = 0; i < t->n; i++)
-        if (t->letter[i] == letter) return i;
-    return -1;
-}
-
-/* x with its dimensions in the order of letters[n], those it does not have as 1. */
-static void arrange(tti_building *b, const tti_operand *x, const term *t, const int *letters, int n,
-                    tti_operand *out) {
-    int perm[TUTTI_MAX_DIMS], k = 0;
-    tutti_shape shape = {.n_dims = n};
-    for (int i = 0; i < n; i++) {
-        int at = place_of(t, letters[i]);
-        if (at >= 0) perm[k++] = at;
-        shape.dim[i] = at >= 0 ? tti_shape_of(x).dim[at] : 1;
-    }
-    tti_operand turned = {0};
-    tti_do_permute(b, x, perm, &turned);
-    if (tti_good(b)) tti_do_reshape(b, &turned, &shape, out);
-}
-
-/* The size of a letter in either operand. */
-static int64_t size_of(const tti_operand *const x[2], const term t[2], int letter) {
-    for (int i = 0; i < 2; i++) {
-        int at = place_of(&t[i], letter);
-        if (at >= 0) return tti_shape_of(x[i]).dim[at];
-    }
-    return 1;
-}
-
-/* Letters by what happens to them: kept in both (batch), of one operand, summed over. */
-typedef struct plan {
-    int batch[TUTTI_MAX_DIMS], left[TUTTI_MAX_DIMS], right[TUTTI_MAX_DIMS], sum[TUTTI_MAX_DIMS];
-    int n_batch, n_left, n_right, n_sum;
-} plan;
-
-static bool make_plan(const term t[2], const term *out, plan *p) {
-    *p = (plan){0};
-    for (int i = 0; i < t[0].n; i++) {
-        int letter = t[0].letter[i];
-        bool other = place_of(&t[1], letter) >= 0, kept = place_of(out, letter) >= 0;
-        if (!other && !kept) return false; /* a sum of one operand */
-        if (other && kept) p->batch[p->n_batch++] = letter;
-        if (other && !kept) p->sum[p->n_sum++] = letter;
-        if (!other) p->left[p->n_left++] = letter;
-    }
-    for (int i = 0; i < t[1].n; i++) {
-        int letter = t[1].letter[i];
-        if (place_of(&t[0], letter) >= 0) continue;
-        if (place_of(out, letter) < 0) return false;
-        p->right[p->n_right++] = letter;
-    }
-    return p->n_batch + p->n_left + p->n_right == out->n && p->n_batch <= TUTTI_MAX_DIMS - 2;
-}
-
-static int append(int *letters, int n, const int *more, int n_more) {
-    for (int i = 0; i < n_more; i++) letters[n + i] = more[i];
-    return n + n_more;
-}
-
-static int64_t product_of(const tti_operand *const x[2], const term t[2], const int *letters,
-                          int n) {
-    int64_t size = 1;
-    for (int i = 0; i < n; i++) size *= size_of(x, t, letters[i]);
-    return size;
-}
-
-/* x as [batch.., rows, columns]. */
-static void as_matrices(tti_building *b, const tti_operand *const x[2], const term t[2], int i,
-                        const plan *p, bool left, tti_operand *out) {
-    int letters[3 * TUTTI_MAX_DIMS];
-    tutti_shape shape = {0};
-    tti_operand arranged = {0};
-    const int *own = left ? p->left : p->right;
-    int n_own = left ? p->n_left : p->n_right;
-    int n = append(letters, 0, p->batch, p->n_batch);
-    n = left ? append(letters, n, own, n_own) : append(letters, n, p->sum, p->n_sum);
-    n = left ? append(letters, n, p->sum, p->n_sum) : append(letters, n, own, n_own);
-    arrange(b, x[i], &t[i], letters, n, &arranged);
-    for (int k = 0; k < p->n_batch; k++) shape.dim[shape.n_dims++] = size_of(x, t, p->batch[k]);
-    int64_t n_rows = product_of(x, t, own, n_own), n_sum = product_of(x, t, p->sum, p->n_sum);
-    shape.dim[shape.n_dims++] = left ? n_rows : n_sum;
-    shape.dim[shape.n_dims++] = left ? n_sum : n_rows;
-    if (tti_good(b)) tti_do_reshape(b, &arranged, &shape, out);
-}
-
-static bool read_equation(const char *text, term t[2], term *out) {
-    const char *p = text;
-    t[0].n = read_term(&p, ',', t[0].letter);
-    if (t[0].n < 0 || *p != ',') return false;
-    p++;
-    t[1].n = read_term(&p, ',', t[1].letter);
-    if (t[1].n < 0 || strncmp(p, "->", 2) != 0) return false;
-    p += 2;
-    out->n = read_term(&p, ',', out->letter);
-    return out->n >= 0 && *p == '\0';
-}
-
-/* Two operands, as a product of matrices: [batch, left, sum] [batch, sum, right]. */
-static void einsum(tti_building *b, const tti_call *c) {
-    term t[2] = {{{0}, 0}}, out = {{0}, 0};
-    plan p;
-    const tti_arg *list = c->arg[1];
-    const char *equation = tti_text_at(b, c, 0);
-    if (!tti_good(b)) return;
-    if (list->kind != TTI_ARG_LIST || list->n != 2 || !read_equation(equation, t, &out) ||
-        !make_plan(t, &out, &p)) {
-        tti_refuse(b,
-                   "the equation '%.100s' is not supported: two operands, an arrow, no letter "
-                   "twice in one of them",
-                   equation);
-        return;
-    }
-    const tti_operand *const x[2] = {tti_operand_of(b, &list->items[0]),
-                                     tti_operand_of(b, &list->items[1])};
-    for (int i = 0; i < 2 && tti_good(b); i++)
-        if (tti_shape_of(x[i]).n_dims != t[i].n) tti_refuse(b, "the equation does not fit");
-    tti_operand left = {0}, right = {0}, made = {0}, wide = {0};
-    if (tti_good(b)) as_matrices(b, x, t, 0, &p, true, &left);
-    if (tti_good(b)) as_matrices(b, x, t, 1, &p, false, &right);
-    if (!tti_good(b)) return;
-    tti_set_value(b, &made, product(b, &left, &right), TTI_ELEM_F32,
-                  tti_of_batch(x[0]) || tti_of_batch(x[1]));
-    int letters[3 * TUTTI_MAX_DIMS], perm[TUTTI_MAX_DIMS];
-    int n = append(letters, 0, p.batch, p.n_batch);
-    n = append(letters, n, p.left, p.n_left);
-    n = append(letters, n, p.right, p.n_right);
-    term have = {.n = n};
-    tutti_shape shape = {.n_dims = n};
-    for (int i = 0; i < n; i++) {
-        have.letter[i] = letters[i];
-        shape.dim[i] = size_of(x, t, letters[i]);
-    }
-    for (int i = 0; i < out.n; i++) perm[i] = place_of(&have, out.letter[i]);
-    if (tti_good(b)) tti_do_reshape(b, &made, &shape, &wide);
-    if (tti_good(b)) tti_do_permute(b, &wide, perm, c->out[0]);
 }
 
 /* ---- attention ---- */
@@ -448,7 +282,6 @@ const tti_operator tti_operators_attention[] = {
      .fold = fold_matmul},
     {.target = "aten.mm.default", .signature = "self mat2", .build = matmul, .fold = fold_matmul},
     {.target = "aten.bmm.default", .signature = "self mat2", .build = matmul, .fold = fold_matmul},
-    {.target = "aten.einsum.default", .signature = "equation tensors path!=None", .build = einsum},
     {.target = "aten.scaled_dot_product_attention.default",
      .signature = "query key value attn_mask=None dropout_p=0 is_causal=False scale=None "
                   "enable_gqa!=False",

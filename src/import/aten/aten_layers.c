@@ -152,7 +152,7 @@ static void conv_transpose1d(tti_building *b, const tti_call *c) {
 /* All of them: input weight bias stride padding dilation transposed output_padding groups. */
 static void convolution(tti_building *b, const tti_call *c) {
     int n_dims = tti_shape_of(tti_operand_at(b, c, 1)).n_dims;
-    if (tti_good(b) && n_dims != 3 && n_dims != 4)
+    if (tti_good(b) && (n_dims < 3 || n_dims > 5))
         tti_refuse(b, "convolutions of %d dimensions are not supported", n_dims - 2);
     if (!tti_good(b)) return;
     bool is_2d = n_dims == 4, transposed = tti_bool_at(b, c, 6);
@@ -162,7 +162,12 @@ static void convolution(tti_building *b, const tti_call *c) {
      * output_padding groups dilation. */
     static const int forth[] = {0, 1, 2, 4, 4}, back[] = {0, 1, 3, 4, 2};
     for (int i = 0; i < 5; i++) own.arg[3 + i] = a[transposed ? back[i] : forth[i]];
-    if (transposed)
+    tti_arg args[8];
+    for (int i = 0; i < 8; i++) args[i] = *tti_arg_at(&own, i);
+    if (n_dims == 5)
+        tti_call_row(b, transposed ? "aten.conv_transpose3d.input" : "aten.conv3d.default", args,
+                     transposed ? 8 : 7, c->out, 1);
+    else if (transposed)
         (is_2d ? conv_transpose2d : conv_transpose1d)(b, &own);
     else
         (is_2d ? conv2d : conv1d)(b, &own);
@@ -210,17 +215,27 @@ static tutti_value *extended(tti_building *b, tutti_value *x, const int64_t extr
     return x;
 }
 
-static void check_dilation(tti_building *b, const tti_call *c, int k) {
+/* Where an axis of the window has a dilation, x with its windows side by side; the window then has
+ * none. */
+static tutti_value *undilated(tti_building *b, const tti_call *c, tutti_value *x, tutti_window *w) {
     int64_t pair[2];
-    tti_pair_at(b, c, k, pair);
-    if (tti_good(b) && (pair[0] != 1 || pair[1] != 1))
-        tti_refuse(b, "dilation other than 1 is not supported");
+    tti_pair_at(b, c, 4, pair);
+    tti_operand laid = {0};
+    if (!tti_good(b) || (pair[0] == 1 && pair[1] == 1)) return x;
+    if (pair[0] < 1 || pair[1] < 1 || w->stride[0] < 1 || w->stride[1] < 1)
+        tti_refuse(b, "a dilation or a stride is out of range");
+    tti_set_value(b, &laid, x, TTI_ELEM_F32, true);
+    for (int d = 0; d < 2 && tti_good(b); d++) {
+        tti_dilated_window own = {w->kernel[d], w->stride[d], w->pad[d], pair[d]};
+        tti_lay_windows(b, &laid, 2 + d, &own, tti_bool_at(b, c, 5));
+        w->stride[d] = own.stride, w->pad[d] = own.pad;
+    }
+    return tti_good(b) ? tti_as_float(b, tti_value_of(b, &laid)) : NULL;
 }
 
-static tutti_value *max_pool(tti_building *b, const tti_call *c, tutti_value *x,
-                             const tutti_window *w) {
+static tutti_value *max_pool(tti_building *b, const tti_call *c, tutti_value *x, tutti_window *w) {
     int64_t extra[2];
-    check_dilation(b, c, 4);
+    x = undilated(b, c, x, w);
     ceil_extra(b, c, 5, w, x, extra);
     if (c->n_outs > 1 && c->out[1]) c->out[1]->kind = TTI_OPERAND_NONE; /* places are not there */
     x = extended(b, x, extra, -INFINITY);
@@ -238,11 +253,18 @@ static void lower_window(tutti_window *w) {
     w->pad[0] = 0;
 }
 
+/* The dilation of one dimension is that of the second of two. */
 static void max_pool1d(tti_building *b, const tti_call *c) {
     tutti_window w = pool_window(b, c);
     tutti_value *x = lift(b, float_at(b, c, 0));
+    int64_t pair[2];
+    tti_call own = *c;
     lower_window(&w);
-    tutti_value *y = max_pool(b, c, x, &w);
+    single_at(b, c, 4, 1, pair);
+    tti_arg dilation = tti_ints_arg(b, pair, 2);
+    own.arg[4] = &dilation;
+    if (!tti_good(b)) return;
+    tutti_value *y = max_pool(b, &own, x, &w);
     if (tti_good(b)) set_result(b, c, lower(b, y));
 }
 

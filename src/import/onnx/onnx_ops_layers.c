@@ -9,8 +9,8 @@
 /* ---- windows of convolutions and pooling ---- */
 
 typedef struct window {
-    int n; /* spatial dimensions: 1 or 2 */
-    int64_t kernel[2], stride[2], dilation[2], begin[2], end[2];
+    int n; /* spatial dimensions: 1 to 3 */
+    int64_t kernel[3], stride[3], dilation[3], begin[3], end[3];
 } window;
 
 /* The arguments of a node with a window; those that are None are 1, pads 0. */
@@ -18,7 +18,7 @@ typedef struct window_args {
     int auto_pad, kernel, strides, dilations, pads; /* places in the call; -1: it has none */
 } window_args;
 
-static void read_pair(tti_building *b, const tti_call *c, int k, int n, int64_t out[2]) {
+static void read_numbers(tti_building *b, const tti_call *c, int k, int n, int64_t out[3]) {
     int n_list;
     if (k < 0 || !tti_has(c, k)) return;
     const int64_t *list = tti_list_at(b, c, k, &n_list);
@@ -42,13 +42,13 @@ static bool read_window(tti_building *b, const tti_call *c, const window_args *a
     const char *how = tti_text_at(b, c, at->auto_pad);
     int n_pads = 0;
     w->n = s.n_dims - 2;
-    for (int d = 0; d < 2; d++) w->stride[d] = w->dilation[d] = 1, w->begin[d] = w->end[d] = 0;
-    if (w->n != 1 && w->n != 2)
-        tti_refuse(b, "an input of %d dimensions; 3 and 4 are supported", s.n_dims);
+    for (int d = 0; d < 3; d++) w->stride[d] = w->dilation[d] = 1, w->begin[d] = w->end[d] = 0;
+    if (w->n < 1 || w->n > 3)
+        tti_refuse(b, "an input of %d dimensions; 3 to 5 are supported", s.n_dims);
     if (!tti_good(b)) return false;
-    read_pair(b, c, at->kernel, w->n, w->kernel);
-    read_pair(b, c, at->strides, w->n, w->stride);
-    read_pair(b, c, at->dilations, w->n, w->dilation);
+    read_numbers(b, c, at->kernel, w->n, w->kernel);
+    read_numbers(b, c, at->strides, w->n, w->stride);
+    read_numbers(b, c, at->dilations, w->n, w->dilation);
     for (int d = 0; d < w->n; d++)
         if (w->stride[d] < 1 || w->dilation[d] < 1 || w->kernel[d] < 1 || w->kernel[d] > 1 << 30 ||
             w->dilation[d] > 1 << 30 || w->stride[d] > 1 << 30)
@@ -75,7 +75,7 @@ static bool is_even(const window *w) {
 
 /* Where both sides differ, zeros around x first; then the window needs none. */
 static void pad_apart(tti_building *b, const tti_call *c, window *w, tti_operand *out) {
-    int64_t list[4];
+    int64_t list[6];
     *out = *tti_operand_at(b, c, 0);
     if (is_even(w) || !tti_good(b)) return;
     for (int d = 0; d < w->n; d++) {
@@ -92,7 +92,7 @@ static void pad_apart(tti_building *b, const tti_call *c, window *w, tti_operand
 /* The size of a kernel is that of the weight. */
 static void kernel_of_weight(tti_building *b, const tti_call *c, window *w) {
     tutti_shape s = tti_shape_of(tti_operand_at(b, c, 1));
-    for (int d = 0; d < 2; d++) w->kernel[d] = 2 + d < s.n_dims ? s.dim[2 + d] : 1;
+    for (int d = 0; d < 3; d++) w->kernel[d] = 2 + d < s.n_dims ? s.dim[2 + d] : 1;
 }
 
 /* A bias of zeros, which exporters write where there is none, needs no node. */
@@ -112,7 +112,9 @@ static void conv(tti_building *b, const tti_call *c) {
     kernel_of_weight(b, c, &w);
     if (!read_window(b, c, &at, &w)) return;
     pad_apart(b, c, &w, &x);
-    tti_call_row(b, w.n == 1 ? "aten.conv1d.default" : "aten.conv2d.default",
+    static const char *const rows[] = {"aten.conv1d.default", "aten.conv2d.default",
+                                       "aten.conv3d.default"};
+    tti_call_row(b, rows[w.n - 1],
                  (tti_arg[]){tti_operand_arg(&x), *c->arg[1], bias_arg(b, c, 2),
                              tti_ints_arg(b, w.stride, w.n), tti_ints_arg(b, w.begin, w.n),
                              tti_ints_arg(b, w.dilation, w.n), *c->arg[5]},
@@ -123,21 +125,24 @@ static void conv(tti_building *b, const tti_call *c) {
 static void conv_transpose(tti_building *b, const tti_call *c) {
     static const window_args at = {3, 6, 10, 4, 9};
     window w;
-    int64_t extra[2] = {0, 0};
+    int64_t extra[3] = {0};
     kernel_of_weight(b, c, &w);
     const char *how = tti_text_at(b, c, 3);
     if (tti_has(c, 8) || strncmp(how, "SAME", 4) == 0)
         tti_refuse(b, "output_shape and auto_pad=SAME are not supported; export pads");
     if (!read_window(b, c, &at, &w)) return;
-    read_pair(b, c, 7, w.n, extra);
+    read_numbers(b, c, 7, w.n, extra);
     /* More elements cut off at the end: fewer added there. */
     for (int d = 0; d < w.n; d++) extra[d] += w.begin[d] - w.end[d];
     for (int d = 0; d < w.n; d++)
         if (extra[d] < 0 || w.begin[d] < 0)
             tti_refuse(b, "pads that are larger at the end are not supported");
     if (!tti_good(b)) return;
+    static const char *const rows[] = {"aten.conv_transpose1d.default",
+                                       "aten.conv_transpose2d.input",
+                                       "aten.conv_transpose3d.input"};
     tti_call_row(
-        b, w.n == 1 ? "aten.conv_transpose1d.default" : "aten.conv_transpose2d.input",
+        b, rows[w.n - 1],
         (tti_arg[]){*c->arg[0], *c->arg[1], bias_arg(b, c, 2), tti_ints_arg(b, w.stride, w.n),
                     tti_ints_arg(b, w.begin, w.n), tti_ints_arg(b, extra, w.n), *c->arg[5],
                     tti_ints_arg(b, w.dilation, w.n)},
@@ -155,12 +160,13 @@ static void close_border(tti_building *b, const window *w, const tutti_shape *in
     if (!tti_good(b)) return;
     s.dim[0] = s.dim[1] = 1;
     if (!tti_host_new(b, TTI_ELEM_F32, &s, &made)) return;
-    int64_t n = tti_host_n(&made), width = s.dim[s.n_dims - 1];
+    int64_t n = tti_host_n(&made);
     for (int64_t i = 0; i < n; i++) {
-        int64_t at[2] = {w->n == 2 ? i / width : i, i % width};
-        for (int d = 0; d < w->n; d++)
-            if (at[d] < w->begin[d] || at[d] >= w->begin[d] + inner->dim[2 + d])
-                made.data[i] = -1e30;
+        int64_t left = i;
+        for (int d = w->n - 1; d >= 0; left /= s.dim[2 + d--]) {
+            int64_t at = left % s.dim[2 + d];
+            if (at < w->begin[d] || at >= w->begin[d] + inner->dim[2 + d]) made.data[i] = -1e30;
+        }
     }
     tti_set_host(&border, &made);
     tti_call_row(b, "aten.add.Tensor", (tti_arg[]){tti_operand_arg(x), tti_operand_arg(&border)}, 2,
@@ -179,7 +185,9 @@ static void max_pool(tti_building *b, const tti_call *c) {
     pad_apart(b, c, &apart, &x);
     if (tti_good(b) && !is_even(&w)) close_border(b, &w, &inner, &x);
     if (!tti_good(b)) return;
-    tti_call_row(b, w.n == 1 ? "aten.max_pool1d.default" : "aten.max_pool2d.default",
+    static const char *const rows[] = {"aten.max_pool1d.default", "aten.max_pool2d.default",
+                                       "aten.max_pool3d.default"};
+    tti_call_row(b, rows[w.n - 1],
                  (tti_arg[]){tti_operand_arg(&x), tti_ints_arg(b, w.kernel, w.n),
                              tti_ints_arg(b, w.stride, w.n), tti_ints_arg(b, apart.begin, w.n),
                              tti_ints_arg(b, w.dilation, w.n), *c->arg[2]},
@@ -198,7 +206,9 @@ static void average_pool(tti_building *b, const tti_call *c) {
         tti_refuse(b, "pads that differ at both ends are supported with count_include_pad=1 only");
     pad_apart(b, c, &w, &x);
     if (!tti_good(b)) return;
-    tti_call_row(b, w.n == 1 ? "aten.avg_pool1d.default" : "aten.avg_pool2d.default",
+    static const char *const rows[] = {"aten.avg_pool1d.default", "aten.avg_pool2d.default",
+                                       "aten.avg_pool3d.default"};
+    tti_call_row(b, rows[w.n - 1],
                  (tti_arg[]){tti_operand_arg(&x), tti_ints_arg(b, w.kernel, w.n),
                              tti_ints_arg(b, w.stride, w.n), tti_ints_arg(b, w.begin, w.n),
                              *c->arg[2], *c->arg[3]},
