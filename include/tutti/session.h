@@ -40,7 +40,7 @@ typedef struct tutti_tensor {
     const char *name;
     tutti_type type; /* dtype and shape, with the rows */
     void *data;      /* only read where it is an input */
-    int32_t device;  /* 0: host memory; k > 0: memory of CUDA device k - 1 */
+    int32_t device;  /* 0: host memory; k > 0: memory of CUDA device k - 1 (of inputs) */
 } tutti_tensor;
 
 /* The loss of a batch, computed by the caller: outputs -> the sum of the losses of all rows, their

@@ -2,6 +2,7 @@
  * would make them (data/loader/loader.h), with one copy. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -40,10 +41,62 @@ tutti_status tti_tensor_check(const char *who, const char *what, const tutti_ten
         return tti_fail(TUTTI_E_INVALID, "%s: %s '%s': data is not aligned to its elements", who,
                         what, name);
     if (t->device == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "%s: %s '%s': it is in the memory of device %d; copy it to the host", who, what,
-                    name, t->device - 1);
+    return tti_fail(
+        TUTTI_E_UNSUPPORTED,
+        "%s: %s '%s': it is in the memory of device %d, and the session computes on the "
+        "host; copy it to the host",
+        who, what, name, t->device - 1);
 }
+
+/* ---- tensors in device memory ---- */
+
+/* On the thread of worker 0, which has opened a device. */
+static tutti_status copy_to_host(tti_session_worker *w, void *arg) {
+    const tti_staged *staged = arg;
+    const tti_device_ops *ops = w->b->devices.backend->device;
+    if (w != &w->session->workers[0]) return TUTTI_OK;
+    for (int i = 0; i < staged->n; i++) {
+        if (!staged->memory[i]) continue;
+        size_t n_bytes = tti_type_bytes(&staged->tensors[i].type);
+        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, staged->memory[i], staged->from[i], n_bytes));
+    }
+    return ops->queues.sync();
+}
+
+static tutti_status take_staging(tti_staged *staged, const tutti_tensor *inputs) {
+    for (int i = 0; i < staged->n; i++) {
+        tutti_tensor *t = &staged->tensors[i];
+        *t = inputs[i];
+        if (t->device == 0) continue;
+        t->device = 0;
+        TTI_TRY(tti_tensor_check("session", "input", t));
+        staged->from[i] = t->data;
+        staged->memory[i] = t->data = aligned_alloc(64, (tti_type_bytes(&t->type) + 127) / 64 * 64);
+        if (!t->data)
+            return tti_fail(TUTTI_E_NOMEM, "session: out of memory for an input on a device");
+        staged->any = true;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_feed_stage(tutti_session *s, const tutti_tensor *inputs, int n_inputs,
+                            tti_staged *out) {
+    *out = (tti_staged){.n = n_inputs};
+    bool on_devices = s->workers[0].b->devices.backend->device != NULL;
+    if (!inputs || n_inputs < 1 || n_inputs > TTI_MAX_FIELDS || !on_devices) return TUTTI_OK;
+    TTI_TRY(take_staging(out, inputs));
+    return out->any ? tti_crew_run(s, copy_to_host, out) : TUTTI_OK;
+}
+
+const tutti_tensor *tti_feed_staged(const tti_staged *staged, const tutti_tensor *inputs) {
+    return staged->any ? staged->tensors : inputs;
+}
+
+void tti_feed_unstage(tti_staged *staged) {
+    for (int i = 0; i < TTI_MAX_FIELDS; i++) free(staged->memory[i]);
+}
+
+/* ---- checks of inputs ---- */
 
 static int find_input(const tutti_session *s, const char *name) {
     for (int i = 0; i < s->n_inputs; i++)
@@ -97,14 +150,15 @@ static tutti_status bad_type(const tutti_session *s, int i, const tutti_tensor *
                     tti_type_text(&t->type, got, sizeof got));
 }
 
+/* A rank of a group may have no row of a short batch. */
 static tutti_status check_rows(const tutti_session *s, const tutti_tensor *t, tti_feed *out) {
-    int64_t n = t->type.shape.dim[0];
-    if (n < 1 || n > s->info.n_rows)
+    int64_t n = t->type.shape.dim[0], least = s->comm ? 0 : 1;
+    if (n < least || n > s->info.n_rows)
         return tti_fail(TUTTI_E_INVALID,
-                        "session: input '%s' has %" PRId64 " rows; 1 .. %" PRId64
+                        "session: input '%s' has %" PRId64 " rows; %" PRId64 " .. %" PRId64
                         " are possible (train.batch)",
-                        t->name, n, s->info.n_rows);
-    if (out->n_rows > 0 && out->n_rows != n)
+                        t->name, n, least, s->info.n_rows);
+    if (out->n_rows >= 0 && out->n_rows != n)
         return tti_fail(TUTTI_E_INVALID,
                         "session: input '%s' has %" PRId64 " rows, and another input %" PRId64,
                         t->name, n, out->n_rows);
@@ -138,7 +192,8 @@ static bool encode_target(const tutti_session *s, const tutti_tensor *t, int64_t
 }
 
 static tutti_status check_targets(const tutti_session *s, const tutti_tensor *t) {
-    int64_t n = tutti_shape_n_elems(&t->type.shape), each = n / t->type.shape.dim[0];
+    int64_t n = tutti_shape_n_elems(&t->type.shape);
+    int64_t each = n / TTI_MAX(t->type.shape.dim[0], 1);
     int32_t code;
     for (int64_t i = 0; i < n; i++)
         if (!encode_target(s, t, i, &code))
@@ -183,7 +238,7 @@ static tutti_status check_one(const tutti_session *s, const tutti_tensor *t, tti
 
 tutti_status tti_feed_check(tutti_session *s, const tutti_tensor *inputs, int n_inputs, bool labels,
                             tti_feed *out) {
-    *out = (tti_feed){0};
+    *out = (tti_feed){.n_rows = -1};
     if (!inputs || n_inputs < 1)
         return tti_fail(TUTTI_E_INVALID, "session: inputs is %s", inputs ? "empty" : "NULL");
     if (s->b->config.data.mixup > 0 && labels)
@@ -234,7 +289,7 @@ static void put_rows(const tutti_session *s, const tti_feed *f, int i, int64_t f
                      void *to) {
     const tutti_field *field = &s->inputs[i];
     size_t elems = (size_t)tutti_shape_n_elems(&field->type.shape);
-    if (f->tensor[i])
+    if (f->tensor[i] && f->n_rows > 0)
         convert(f->tensor[i], (size_t)first * elems, (size_t)n * elems, field->type.dtype, to);
     else
         memset(to, 0, (size_t)n * tti_field_bytes(field));

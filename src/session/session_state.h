@@ -147,6 +147,22 @@ tutti_status tti_session_worker_close(tti_session_worker *worker, void *arg);
 tutti_status tti_feed_check(tutti_session *session, const tutti_tensor *inputs, int n_inputs,
                             bool labels, tti_feed *out);
 
+/* Inputs of the caller, those in device memory copied to the host. */
+typedef struct tti_staged {
+    tutti_tensor tensors[TTI_MAX_FIELDS];
+    const void *from[TTI_MAX_FIELDS];
+    void *memory[TTI_MAX_FIELDS];
+    int n;
+    bool any; /* one was in device memory */
+} tti_staged;
+
+/* Copies what lies in device memory, if the session computes on devices; else tti_feed_check
+ * refuses it.  Always followed by unstage. */
+tutti_status tti_feed_stage(tutti_session *session, const tutti_tensor *inputs, int n_inputs,
+                            tti_staged *out);
+const tutti_tensor *tti_feed_staged(const tti_staged *staged, const tutti_tensor *inputs);
+void tti_feed_unstage(tti_staged *staged);
+
 /* Copies the rows of this worker into its shards.  seeds [n_outputs] of tensors d loss / d output
  * with as many rows, or NULL: zeros; count: of the caller's loss. */
 tutti_status tti_feed_put(tti_session_worker *worker, const tti_feed *feed);

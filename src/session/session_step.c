@@ -164,10 +164,10 @@ static tutti_status forward(tutti_session *s, const tutti_tensor *inputs, int n_
     TTI_TRY(tti_feed_check(s, inputs, n_inputs, false, &call.feed));
     if (!outputs || n_outputs < 1)
         return tti_fail(TUTTI_E_INVALID, "session: outputs is %s", outputs ? "empty" : "NULL");
-    if (s->workers[0].b->devices.backend->device)
+    if (s->workers[0].b->devices.backend->device && s->b->mesh.stage > 1)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "session: outputs are not copied from devices yet; give "
-                        "parallel.devices=cpu");
+                        "session: outputs are not copied from devices that are the stages of a "
+                        "pipeline; give parallel.devices=cpu");
     for (int i = 0; i < n_outputs; i++) {
         if (!outputs[i].name)
             return tti_fail(TUTTI_E_INVALID, "session: outputs[%d].name is NULL", i);
@@ -179,8 +179,13 @@ static tutti_status forward(tutti_session *s, const tutti_tensor *inputs, int n_
 
 tutti_status tutti_session_forward(tutti_session *s, const tutti_tensor *inputs, int n_inputs,
                                    const tutti_tensor *outputs, int n_outputs) {
+    tti_staged staged;
     TTI_TRY(tti_session_enter(s, __func__));
-    return tti_session_leave(s, forward(s, inputs, n_inputs, outputs, n_outputs));
+    tutti_status st = tti_feed_stage(s, inputs, n_inputs, &staged);
+    if (st == TUTTI_OK)
+        st = forward(s, tti_feed_staged(&staged, inputs), n_inputs, outputs, n_outputs);
+    tti_feed_unstage(&staged);
+    return tti_session_leave(s, st);
 }
 
 /* ---- batches of the job's data ---- */
@@ -427,8 +432,12 @@ static tutti_status step(tutti_session *s, const tutti_tensor *inputs, int n_inp
 
 tutti_status tutti_session_step(tutti_session *s, const tutti_tensor *inputs, int n_inputs,
                                 double lr, tutti_session_result *result) {
+    tti_staged staged;
     TTI_TRY(tti_session_enter(s, __func__));
-    return tti_session_leave(s, step(s, inputs, n_inputs, lr, result));
+    tutti_status st = tti_feed_stage(s, inputs, n_inputs, &staged);
+    if (st == TUTTI_OK) st = step(s, tti_feed_staged(&staged, inputs), n_inputs, lr, result);
+    tti_feed_unstage(&staged);
+    return tti_session_leave(s, st);
 }
 
 static tutti_status check_parts(const tutti_session *s) {

@@ -187,7 +187,7 @@ static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
         TTI_TRY(eval_shards(x, set, tti_device_pipe_is_loaded(d->pipe, true)));
         return tti_device_pipe_rest(d->pipe);
     }
-    if (!d->axis || !d->has_evaluated || tti_profile_of(x)) {
+    if (!d->axis || !d->has_evaluated || tti_profile_of(x) || set->desc.n_outputs > 0) {
         d->has_evaluated = true;
         return eval_shards(x, set, false);
     }

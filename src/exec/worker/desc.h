@@ -103,8 +103,8 @@ typedef struct tti_shard_data {
     int32_t n_rows; /* real samples, the first ones; the others are padding */
 } tti_shard_data;
 
-/* An output of the program that is copied to the caller, on the host: that of shard i of this
- * worker to `to` + i * n_bytes. */
+/* An output of the program that is copied to host memory: that of shard i of this worker to `to` +
+ * i * n_bytes.  Workers on devices copy those of an evaluation. */
 typedef struct tti_output_copy {
     const char *name;
     size_t n_bytes;
