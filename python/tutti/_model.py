@@ -2,9 +2,7 @@
 
 import json
 import os
-import shutil
 import struct
-import tempfile
 import weakref
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
@@ -23,12 +21,16 @@ class _Folder:
     """A temporary folder that lives as long as this object."""
 
     def __init__(self) -> None:
+        import tempfile
+
         self.path = tempfile.mkdtemp(prefix="tutti-")
         self._remove = weakref.finalize(self, _remove, self.path, os.getpid())
 
 
 def _remove(path: str, pid: int) -> None:
     if os.getpid() == pid:  # not in a fork, whose parent still uses it
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -210,6 +212,8 @@ class Model:
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """Copies the run folder to a new folder, which tutti.Model.load and the program read."""
+        import shutil
+
         target = os.fsdecode(encode(path, "path"))
         if os.path.exists(target):
             raise invalid("path: %r exists already" % target)

@@ -221,9 +221,9 @@ static void describe_module(const char *name, bool measure, tti_str *out) {
 
 /* Beginnings of the names of files that compute, send or decode for Tutti. */
 static const char *const own_files[] = {
-    "tutti-",     "libtutti.", "libdnnl.", "libgomp.", "libcuda.", "libcudart.",
-    "libcublas",  "libcudnn",  "libnccl.", "libmpi.",  "libpmix.", "libyaml-",
-    "libjansson", "libjpeg.",  "libpng",   "libz.",    "libm.",    "libc.",
+    "tutti-",     "libtutti.", "libdnnl.", "libOpenCL.", "libgomp.", "libstdc++.", "libcuda.",
+    "libcudart.", "libcublas", "libcudnn", "libnccl.",   "libmpi.",  "libpmix.",   "libyaml-",
+    "libjansson", "libjpeg.",  "libpng",   "libz.",      "libm.",    "libc.",
 };
 
 static int describe_file(struct dl_phdr_info *info, size_t n_bytes, void *out) {
