@@ -11,7 +11,7 @@ are first needed.
 from typing import TYPE_CHECKING, Any
 
 from ._errors import Error
-from ._events import Callback, EarlyStopping, Event, Progress
+from ._events import Callback, EarlyStopping, Event, Progress, StepInfo
 from ._history import History
 from ._infer import (ClassResult, Evaluation, Prediction, catalog, doctor, evaluate, export,
                      generate, predict, report)
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Callback", "ClassResult", "Classifier", "EarlyStopping", "Error", "Evaluation",
            "Event", "History", "Model", "Prediction", "Progress", "Regressor", "Result", "Run",
-           "Samples", "Session", "StepResult", "__version__", "catalog", "doctor", "evaluate", "export",
+           "Samples", "Session", "StepInfo", "StepResult", "__version__", "catalog", "doctor", "evaluate", "export",
            "from_torch", "generate", "load", "predict", "read_safetensors", "report", "session",
            "start", "torch_loss", "train"]
 

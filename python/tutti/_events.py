@@ -74,19 +74,59 @@ class Event:
         return "<tutti.Event %s %d/%d loss %.6g>" % (self.kind, self.step, self.n_steps, self.loss)
 
 
+class StepInfo:
+    """The state of a run after a step.
+
+    step, n_steps, epoch, steps_per_epoch
+                 epoch is counted from 0
+    loss, accuracy, lr
+                 of the step; accuracy is nan if the loss counts no correct predictions
+    has_eval, eval_loss, eval_accuracy
+                 whether the test split was evaluated after this step, and the results
+    """
+
+    __slots__ = ("step", "n_steps", "epoch", "steps_per_epoch", "loss", "accuracy", "lr",
+                 "has_eval", "eval_loss", "eval_accuracy")
+
+    step: int
+    n_steps: int
+    epoch: int
+    steps_per_epoch: int
+    loss: float
+    accuracy: float
+    lr: float
+    has_eval: bool
+    eval_loss: float
+    eval_accuracy: float
+
+    def __init__(self, source: Any):
+        for name in self.__slots__:
+            setattr(self, name, getattr(source, name))
+
+    def __repr__(self) -> str:
+        return "<tutti.StepInfo %d/%d loss %.6g>" % (self.step, self.n_steps, self.loss)
+
+
 class Callback:
     """Base of callbacks: override what you need.
 
-    Every method receives the run and the event.  Return True to stop the run at the next step
-    boundary with a checkpoint.  An exception stops the run likewise and is raised again by
-    tutti.train or run.wait.  Methods are called by one thread of the run, one at a time.
+    Most methods receive the run and an event, on_each_step and on_epoch the run and a StepInfo.
+    Return True to stop the run with a checkpoint, as if it were finished.  An exception stops the run
+    likewise and is raised again by tutti.train or run.wait.  A method may call run.set_lr(lr) and
+    run.save().  Methods are called by one thread of the run, one at a time.
     """
+
+    def on_each_step(self, run: "Run", info: StepInfo) -> Optional[bool]:
+        """After every step.  All workers wait for it."""
+
+    def on_epoch(self, run: "Run", info: StepInfo) -> Optional[bool]:
+        """After the last step of every epoch, and its evaluation and checkpoint."""
 
     def on_start(self, run: "Run", event: Event) -> Optional[bool]:
         """Before the first step."""
 
     def on_step(self, run: "Run", event: Event) -> Optional[bool]:
-        """After a step; at most a few times per second."""
+        """After some steps, at most a few times per second, with speed and remaining time."""
 
     def on_eval(self, run: "Run", event: Event) -> Optional[bool]:
         """After an evaluation of the test split."""

@@ -8,6 +8,7 @@ from ._history import numpy
 from ._jobs import Job
 from ._library import c, encode, take_text
 from ._runs import Run
+from ._samples import Samples, c_samples, named_arrays
 
 RunLike = Union[str, "os.PathLike[str]", Run]
 
@@ -27,6 +28,8 @@ class Prediction:
     label, name, probability
                     the likeliest class, or the likeliest next token of a text
     top             up to five (label, name, probability), likeliest first
+    outputs         the output of the model: logits, or standardized values
+    probabilities   of the logits; None for values
     values          of a regression, in the units of the targets
     loss, perplexity, n_tokens
                     of a text
@@ -34,7 +37,7 @@ class Prediction:
     """
 
     __slots__ = ("file", "index", "error", "top", "values", "names", "loss", "perplexity",
-                 "n_tokens")
+                 "n_tokens", "outputs", "probabilities")
 
     def __init__(self, p: Any):
         self.file = os.fsdecode(p.file) if p.file is not None else ""
@@ -45,6 +48,8 @@ class Prediction:
         self.names: List[Optional[str]] = []
         self.loss = self.perplexity = float("nan")
         self.n_tokens = 0
+        self.outputs: List[float] = []
+        self.probabilities: Optional[List[float]] = None
         if self.error is not None:
             return
         if p.is_value:
@@ -52,6 +57,8 @@ class Prediction:
             self.names = [_text(p.names[i]) for i in range(p.n_values)] if p.names else []
         else:
             self.top = [(t.label, _text(t.name), t.probability) for t in p.top[:p.n_top]]
+        self.outputs = p.outputs[:p.n_outputs]
+        self.probabilities = p.probabilities[:p.n_outputs] if p.probabilities else None
         if p.is_text:
             self.loss, self.perplexity, self.n_tokens = p.loss, p.perplexity, p.n_tokens
 
@@ -75,26 +82,29 @@ class Prediction:
         return "<tutti.Prediction %s[%d]: %s>" % (self.file, self.index, what)
 
 
-def predict(run: RunLike, files: Any, overrides: Optional[Mapping[str, Any]] = None, *,
+def predict(run: RunLike, data: Any, overrides: Optional[Mapping[str, Any]] = None, *,
             allow_plugin: bool = False, skip_errors: bool = False) -> List[Prediction]:
-    """Predicts every sample of files with the newest valid checkpoint of a run.
+    """Predicts every sample of files or arrays with the newest valid checkpoint of a run.
 
     run          a run or its folder
-    files        a path or a list of paths: images, arrays, tables or texts, as the model reads them;
-                 a folder stands for all such files below it
-    skip_errors  return files that cannot be read as predictions with an error, instead of raising
+    data         a path or a list of paths: images, arrays, tables or texts, as the model reads them;
+                 a folder stands for all such files below it.  Or samples in memory: an array, a
+                 dict of arrays by the names of fields, or tutti.Samples
+    skip_errors  return samples that cannot be read as predictions with an error, instead of raising
     """
     import ctypes
 
     from . import _c
 
-    if isinstance(files, (str, bytes, os.PathLike)):
-        files = [files]
-    try:
-        paths = [encode(f, "files") for f in files]
-    except TypeError:
-        raise invalid("files: want a path or a list of paths, got %s" %
-                      type(files).__name__) from None
+    if isinstance(data, (str, bytes, os.PathLike)):
+        data = [data]
+    is_files = isinstance(data, (list, tuple)) and len(data) > 0 and \
+        isinstance(data[0], (str, bytes, os.PathLike))
+    paths = [encode(f, "data") for f in data] if is_files else []
+    held: List[Any] = []
+    if not is_files:
+        samples = data if isinstance(data, Samples) else named_arrays(data)
+        given = c_samples(samples, held)
     found: List[Prediction] = []
     failure: List[BaseException] = []
 
@@ -107,8 +117,12 @@ def predict(run: RunLike, files: Any, overrides: Optional[Mapping[str, Any]] = N
 
     with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
         try:
-            c.tutti_predict(job.handle, _folder(run), (ctypes.c_char_p * len(paths))(*paths),
-                            len(paths), _c.tutti_predict_fn(take), None)
+            if is_files:
+                c.tutti_predict(job.handle, _folder(run), (ctypes.c_char_p * len(paths))(*paths),
+                                len(paths), _c.tutti_predict_fn(take), None)
+            else:
+                c.tutti_predict_samples(job.handle, _folder(run), ctypes.byref(given),
+                                        _c.tutti_predict_fn(take), None)
         except Error as e:
             reasons = [p.error for p in found if p.error is not None]
             if not reasons:

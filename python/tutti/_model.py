@@ -410,6 +410,7 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
     made.inputs = {n: (tuple(v.shape[1:]), _field_dtype(v)) for n, v in inputs.items()}
     if as_classes:
         made.n_classes = shape[-1] if shape else 0
+        made.job.setdefault("data.classes", made.n_classes)
         made.inputs = {"x": next(iter(made.inputs.values())), "y": (shape[:-1], "int32")}
         made._names = ("x",)
     return made

@@ -6,7 +6,7 @@ import threading
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
 from ._errors import Error, invalid
-from ._events import Callback, Event, Progress, as_callbacks, default_progress
+from ._events import Callback, Event, Progress, StepInfo, as_callbacks, default_progress
 from ._history import History
 from ._jobs import Job, JobLike
 from ._library import c, encode, program_path
@@ -14,6 +14,14 @@ from ._samples import as_samples, failure_of, set_samples
 
 # The C library trains one job at a time in a process: it takes over the signals meanwhile.
 _in_progress = threading.Lock()
+
+
+def checked_lr(lr: Any) -> float:
+    """A learning rate of the caller as a number."""
+    is_number = hasattr(lr, "__float__") and not isinstance(lr, (bool, str))
+    if not is_number or not 0 <= float(lr) < float("inf"):
+        raise invalid("lr: want a number of at least 0, got %r" % (lr,))
+    return float(lr)
 
 
 class Result:
@@ -24,12 +32,13 @@ class Result:
     n_steps, n_params, n_workers, n_shards
     samples_per_s, wall_s, first_step_s
     params_hash          of the final parameters, as 16 hexadecimal digits
+    stopped_early        whether a callback or run.stop() ended it
     stop_signal          signal that stopped the run, 0: none
     """
 
     FIELDS = ("n_workers", "n_shards", "n_steps", "n_params", "loss", "accuracy", "is_regression",
               "n_targets", "nrmse", "rmse", "mae", "r2", "samples_per_s", "wall_s", "first_step_s",
-              "step_flops", "peak_host_bytes", "peak_device_bytes", "stop_signal",
+              "step_flops", "peak_host_bytes", "peak_device_bytes", "stopped_early", "stop_signal",
               "staleness_mean", "staleness_max", "n_dropped", "sent_bytes", "exit_code")
 
     n_workers: int
@@ -50,6 +59,7 @@ class Result:
     step_flops: float
     peak_host_bytes: int
     peak_device_bytes: int
+    stopped_early: bool
     stop_signal: int
     staleness_mean: float
     staleness_max: int
@@ -96,7 +106,8 @@ class Run:
         self._changed = threading.Condition()
         self._thread: Optional[threading.Thread] = None
         self._ended = dir is not None
-        self._stop = False
+        self._stop = self._save = False
+        self._lr: Optional[float] = None
         self._failure: Optional[BaseException] = None
         self._pid = os.getpid()
         self.result: Optional[Result] = None
@@ -134,8 +145,16 @@ class Run:
         return self
 
     def stop(self) -> None:
-        """Asks the run to stop at the next step boundary with a checkpoint; does not wait."""
+        """Asks the run to end after the current step with a checkpoint; does not wait."""
         self._stop = True
+
+    def save(self) -> None:
+        """Asks the run to save a checkpoint after the current step; does not wait."""
+        self._save = True
+
+    def set_lr(self, lr: float) -> None:
+        """Sets the learning rate of all later steps, in place of the schedule."""
+        self._lr = checked_lr(lr)
 
     @property
     def done(self) -> bool:
@@ -206,7 +225,15 @@ class _Training:
     def __init__(self, job: Job, resume: Optional[str], callbacks: List[Any], run: Run):
         self.job, self.resume, self.callbacks, self.target = job, resume, callbacks, run
         self.failure: Optional[BaseException] = None
-        self.asked = False  # whether this object has asked the run to stop
+        self.asked = False  # whether this object has sent itself a signal to stop
+        # Asynchronous parameter servers have no step that all workers end together.
+        self.controls = job.get("parallel.staleness") == job.get("parallel.backup_workers") == "0"
+        self.steppers = {method: [one for one in callbacks if isinstance(one, Callback) and
+                                  getattr(type(one), method) is not getattr(Callback, method)]
+                         for method in ("on_each_step", "on_epoch")}
+        if not self.controls and any(self.steppers.values()):
+            raise Error("E_UNSUPPORTED", "callbacks: asynchronous workers (parallel.staleness) end no "
+                        "step together, so on_each_step and on_epoch cannot be called")
 
     def call(self, one: Any, event: Event) -> None:
         if isinstance(one, Callback):
@@ -230,9 +257,28 @@ class _Training:
         with run._changed:
             run._events.append(event)
             run._changed.notify_all()
-        if run._stop and not self.asked and event.kind != "end":
+        if run._stop and not self.asked and not self.controls and event.kind != "end":
             self.asked = True
             signal.raise_signal(signal.SIGTERM)  # blocked on this thread, where the trainer takes it
+
+    def after_step(self, method: str, source: Any, control: Any) -> None:
+        """Called by C on the thread of rank 0 after a step or epoch.  No exception may leave it."""
+        run = self.target
+        if self.steppers[method] and self.failure is None:
+            info = StepInfo(source.contents)
+            for one in self.steppers[method]:
+                try:
+                    if getattr(one, method)(run, info) is True:
+                        run._stop = True
+                except BaseException as e:
+                    self.failure = e
+                    run._stop = True
+                    break
+        asked = control.contents
+        asked.stop, asked.save = run._stop, run._save
+        run._save = False
+        if run._lr is not None:
+            asked.set_lr, asked.lr, run._lr = True, run._lr, None
 
     def run(self) -> None:
         """Trains; sets the run's result or failure, and closes the job."""
@@ -262,6 +308,12 @@ class _Training:
         desc.worker_argv = argv
         on_event = type(desc.on_event)(self.on_event)
         desc.on_event = on_event
+        if self.controls:
+            kind = type(desc.on_step)
+            desc.on_step = on_step = kind(lambda _, p, control:
+                                          self.after_step("on_each_step", p, control))
+            desc.on_epoch = on_epoch = kind(lambda _, p, control:
+                                            self.after_step("on_epoch", p, control))
         failure: Optional[Error] = None
         try:
             c.tutti_train(self.job.handle, ctypes.byref(desc), ctypes.byref(result))
@@ -318,13 +370,14 @@ def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any,
                 raise Error("E_UNSUPPORTED", "%s: the workers of this job are processes "
                             "(parallel.place), which have nothing of this one's memory; use "
                             "parallel.place=threads" % what)
+        training = _Training(made, resume, shown + called, Run())
         if not _in_progress.acquire(blocking=False):
             raise invalid("train: another run is in progress in this process; wait for it, or start "
                           "this one in a process of its own")
+        return training
     except BaseException:
         made.close()
         raise
-    return _Training(made, resume, shown + called, Run())
 
 
 def train(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,

@@ -109,8 +109,8 @@ def as_samples(data: Any, what: str) -> Any:
                   (what, type(data).__name__))
 
 
-def set_samples(job: Any, split: int, data: Any) -> None:
-    """Gives samples to a job, which keeps what C borrows."""
+def c_samples(data: Any, keep: List[Any]) -> Any:
+    """Samples or arrays by name as a tutti_samples; what it borrows is added to keep."""
     import ctypes
 
     from . import _c
@@ -118,22 +118,29 @@ def set_samples(job: Any, split: int, data: Any) -> None:
     fields = c_fields(data.fields if isinstance(data, Samples) else {
         name: (array.shape[1:], array.dtype.name) for name, array in data.items()})
     given = _c.tutti_samples(fields=fields, n_fields=len(fields))
-    held: List[Any] = [fields, data]
+    keep += [fields, data]
     if isinstance(data, Samples):
         given.n_samples = data.n_samples
-        given.get = type(given.get)(data._fill)
-        held.append(given.get)
+        given.get = function = type(given.get)(data._fill)
+        keep.append(function)
     else:
         given.n_samples = rows(data)
         given.data = (ctypes.c_void_p * len(fields))(*(a.ctypes.data for a in data.values()))
-    job.keep.append(held)
+    return given
+
+
+def set_samples(job: Any, split: int, data: Any) -> None:
+    """Gives samples to a job, which keeps what C borrows."""
+    import ctypes
+
+    given = c_samples(data, job.keep)
     c.tutti_job_set_samples(job.handle, split, ctypes.byref(given))
 
 
 def failure_of(job: Any, error: Error) -> BaseException:
     """The exception of a function that makes samples, if that is why a call failed."""
     for held in job.keep:
-        if isinstance(held[1], Samples) and held[1].failure is not None:
-            failure, held[1].failure = held[1].failure, None
+        if isinstance(held, Samples) and held.failure is not None:
+            failure, held.failure = held.failure, None
             return failure
     return error

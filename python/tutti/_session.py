@@ -10,7 +10,7 @@ from ._errors import Error, invalid
 from ._history import numpy
 from ._jobs import Job, JobLike
 from ._library import c, encode
-from ._runs import Run
+from ._runs import Run, checked_lr
 from ._samples import c_fields, field_kind
 
 
@@ -476,13 +476,7 @@ def _view(t: Any) -> Any:
 
 
 def _rate(lr: Optional[float]) -> float:
-    if lr is None:
-        return -1.0  # TUTTI_LR_OF_JOB
-    if isinstance(lr, bool) or not isinstance(lr, (int, float)) and not hasattr(lr, "__float__"):
-        raise invalid("lr: want a number of at least 0, got %r" % (lr,))
-    if not float(lr) >= 0:
-        raise invalid("lr: want a number of at least 0, got %r" % (lr,))
-    return float(lr)
+    return -1.0 if lr is None else checked_lr(lr)  # TUTTI_LR_OF_JOB
 
 
 def torch_loss(function: Callable[[Any, Any], Any], output: str = "logits",

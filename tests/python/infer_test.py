@@ -48,8 +48,9 @@ def test_tables():
     raises(tutti.Error, lambda: tutti.predict(run, ["new.csv", "none.csv"]), "none.csv")
     mixed = tutti.predict(run, ["new.csv", "none.csv"], skip_errors=True)
     expect("predictions and errors", [p.error is None for p in mixed], [True] * 20 + [False])
-    for call in (lambda: tutti.predict(run, 3), lambda: tutti.predict(run, [3])):
-        raises(tutti.Error, call, "files")
+    expect("outputs", (len(found[0].outputs), round(sum(found[0].probabilities), 6)), (2, 1.0))
+    for data in (3, None, []):
+        raises(tutti.Error, lambda: tutti.predict(run, data))
     raises(tutti.Error, lambda: tutti.predict("nowhere", "new.csv"), "nowhere")
 
 

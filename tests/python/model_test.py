@@ -46,6 +46,11 @@ def test_fit_and_predict():
     expect("samples", e.n_samples, 50)
     expect("counts", int(e.confusion.sum()), 50)
     expect("epochs of history", model.history["step"][-1], 30 * 7)
+    rows = tutti.predict(model.run, x.astype(np.float32))
+    expect("samples in memory", [p.index for p in rows], list(range(200)))
+    expect("their outputs", bool(np.abs(np.array([p.outputs for p in rows]) - model.predict(x))
+                                 .max() < 1e-5), True)
+    raises(tutti.Error, lambda: tutti.predict(model.run, x[:, :2]), "x")
     expect("rows one by one", model.predict(x[3:4]).tolist(), model.predict(x)[3:4].tolist())
 
 

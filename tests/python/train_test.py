@@ -95,9 +95,39 @@ def test_callbacks_stop():
         raise AssertionError("stopped at %d" % at)
     never = tutti.EarlyStopping("loss", patience=2, min_delta=100.0)
     run = tutti.train(None, small(train__steps=1000), callbacks=[never])
-    expect("the third evaluation stops it", never.stopped_step, 27)
-    expect("the run stops there", run.result.n_steps - 27 in (0, 1), True)
+    expect("the third evaluation stops it", (never.stopped_step, run.result.n_steps), (27, 27))
     expect("best", never.best_step, 9)
+
+
+def test_callbacks_of_each_step():
+    """They see every step and epoch, set the learning rate, save and stop."""
+    class Steps(tutti.Callback):
+        def __init__(self):
+            self.steps, self.rates, self.epochs = [], [], []
+
+        def on_each_step(self, run, info):
+            self.steps.append(info.step)
+            self.rates.append(info.lr)
+            if info.step == 3:
+                run.set_lr(0.125)
+                run.save()
+            return info.step >= 23
+
+        def on_epoch(self, run, info):
+            self.epochs.append((info.epoch, info.step, info.has_eval))
+
+    for workers in (1, 2):
+        seen = Steps()
+        run = tutti.train(None, small(run__checkpoint_every=-1, run__keep=9), workers=workers,
+                          callbacks=[seen])
+        expect("steps", seen.steps, list(range(1, 24)))
+        expect("rates", (seen.rates[2] == 0.125, set(seen.rates[3:])), (False, {0.125}))
+        expect("epochs", seen.epochs, [(0, 9, True), (1, 18, True)])
+        expect("checkpoints", (3 in runs.checkpoints(run.dir), runs.checkpoints(run.dir)[-1]),
+               (True, 23))
+        expect("stopped", (run.result.stopped_early, run.result.n_steps), (True, 23))
+        raises(tutti.Error, lambda: run.set_lr(-1), "lr")
+        raises(tutti.Error, lambda: run.set_lr("fast"), "lr")
 
 
 def test_start_and_stop():
