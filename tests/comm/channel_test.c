@@ -203,7 +203,8 @@ T_CASE(nobody_takes_it) {
     T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     T_OK(tti_channel_over(pair[0], 1, 20, large, 1, &c));
     /* How long exactly depends on the load of the machine. */
-    T_FAILS(tti_channel_send(c, "x", 1, A), TUTTI_E_TIMEOUT, " ms (the limit is 20 ms, by parallel.timeout_ms=20)");
+    T_FAILS(tti_channel_send(c, "x", 1, A), TUTTI_E_TIMEOUT,
+            " ms (the limit is 20 ms, by parallel.timeout_ms=20)");
     assert_non_null(strstr(tutti_last_error(), "rank 1 took nothing for "));
     tti_channel_close(c);
     close(pair[1]);

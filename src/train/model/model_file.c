@@ -13,8 +13,8 @@
 #include "base/number.h"
 #include "data/files/byte_reader.h"
 #include "ir/graph.h"
-#include "train/job/objective.h"
 #include "passes/recognize/recognize.h"
+#include "train/job/objective.h"
 #include "tutti/losses.h"
 #include "tutti/models.h"
 
