@@ -13,7 +13,8 @@ import zipfile
 import runs
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
-NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", "zoo", "frozen", "norms", "choices", "places")
+NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", "zoo", "frozen",
+         "norms", "choices", "places")
 
 
 def flat(values):

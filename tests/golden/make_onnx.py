@@ -119,6 +119,13 @@ def layers():
     x = b.node("Slice", x, ints(2), ints(-9), ints(1), ints(-1))
     x = b.node("Scaled", x, b.weight(3), domain="local", factor=1.5)
     x = b.node("Einsum", x, b.weight(3, 5), equation="nk,kc->nc")
+    top, places = b.node("TopK", x, ints(3), n_outputs=2, axis=1)
+    x = b.node("Add", x, b.node("ReduceLogSumExp", top, ints(1), keepdims=1))
+    x = b.node("CumSum", x, b.constant(np.int64(1)), exclusive=1, reverse=1)
+    x = b.node("ScatterElements", x, places, top, axis=1)
+    hot = b.node("OneHot", b.node("ArgMin", x, axis=1, keepdims=0), ints(5),
+                 b.constant(np.array([0.5, 2], np.float32)))
+    x = b.node("Mul", x, hot)
     x = b.node("Where", b.constant(np.array([True, True, False, True, True])), x,
                b.node("Softsign", x))
     b.nodes[-1].output[0] = "y"

@@ -267,10 +267,67 @@ static void scatter_nd(tti_building *b, const tti_call *c) {
     tti_set_host(c->out[0], &made);
 }
 
+/* X K axis largest sorted */
+static void top_k(tti_building *b, const tti_call *c) {
+    int n;
+    const int64_t *k = tti_list_at(b, c, 1, &n);
+    if (tti_good(b) && n != 1) tti_refuse(b, "K is no number");
+    if (tti_good(b))
+        tti_call_row(b, "aten.topk.default",
+                     (tti_arg[]){*c->arg[0], tti_int_arg(k[0]), *c->arg[2],
+                                 tti_bool_arg(tti_bool_at(b, c, 3))},
+                     4, c->out, c->n_outs);
+}
+
+/* data indices updates axis reduction */
+static void scatter_elements(tti_building *b, const tti_call *c) {
+    const char *reduction = tti_text_at(b, c, 4);
+    bool adds = strcmp(reduction, "add") == 0;
+    if (!adds && strcmp(reduction, "none") != 0)
+        tti_refuse(b, "reduction='%s' is not supported", reduction);
+    if (tti_good(b))
+        tti_call_row(b, adds ? "aten.scatter_add.default" : "aten.scatter.src",
+                     (tti_arg[]){*c->arg[0], *c->arg[3], *c->arg[1], *c->arg[2]}, 4, c->out, 1);
+}
+
+/* indices depth values axis: values [off, on]; negative indices count from the end. */
+static void one_hot(tti_building *b, const tti_call *c) {
+    tti_operand ids = *tti_operand_at(b, c, 0), made = {0}, scaled = {0};
+    int n_depth, n_values;
+    const int64_t *depth = tti_list_at(b, c, 1, &n_depth);
+    const tti_operand *values = tti_operand_at(b, c, 2);
+    int64_t axis = tti_int_at(b, c, 3);
+    n_values = tti_on_host(values) && values->kind == TTI_OPERAND_HOST
+                   ? (int)TTI_MIN(tti_host_n(&values->host), 3)
+                   : 0;
+    if (tti_good(b) && (n_depth != 1 || n_values != 2 || axis != -1))
+        tti_refuse(b, "a constant depth, two constant values and the last axis are supported");
+    if (!tti_good(b)) return;
+    double off = tti_host_at(&values->host, 0), on = tti_host_at(&values->host, 1);
+    tti_call_row(b, "aten.remainder.Scalar",
+                 (tti_arg[]){tti_operand_arg(&ids), tti_int_arg(depth[0])}, 2,
+                 (tti_operand *[]){&made}, 1);
+    ids = made;
+    if (tti_good(b))
+        tti_call_row(b, "aten.one_hot.default",
+                     (tti_arg[]){tti_operand_arg(&ids), tti_int_arg(depth[0])}, 2,
+                     (tti_operand *[]){&made}, 1);
+    if (tti_good(b))
+        tti_call_row(b, "aten.mul.Tensor",
+                     (tti_arg[]){tti_operand_arg(&made), tti_float_arg(on - off)}, 2,
+                     (tti_operand *[]){&scaled}, 1);
+    if (tti_good(b))
+        tti_call_row(b, "aten.add.Tensor",
+                     (tti_arg[]){tti_operand_arg(&scaled), tti_float_arg(off)}, 2, c->out, 1);
+}
+
 #define OWN(op, args, fn) \
     { .target = "onnx." op, .signature = args, .build = fn }
 
 const tti_operator tti_operators_onnx_index[] = {
+    OWN("TopK", "X K axis=-1 largest=1 sorted!=1", top_k),
+    OWN("ScatterElements", "data indices updates axis=0 reduction=none", scatter_elements),
+    OWN("OneHot", "indices depth values axis=-1", one_hot),
     OWN("ConstantOfShape", "input value=None", constant_of_shape),
     OWN("Range", "start limit delta", range),
     OWN("Trilu", "input k=None upper=1", trilu),

@@ -291,19 +291,35 @@ static void reduce_prod(tti_building *b, const tti_call *c) {
 /* data axis keepdims select_last_index */
 static void arg_max(tti_building *b, const tti_call *c) {
     if (tti_bool_at(b, c, 3)) tti_refuse(b, "select_last_index=1 is not supported");
-    tti_call_row(b, "aten.argmax.default",
+    tti_call_row(b, tti_as_of(b),
                  (tti_arg[]){*c->arg[0], *c->arg[1], tti_bool_arg(tti_bool_at(b, c, 2))}, 3, c->out,
                  1);
 }
 
 /* x axis exclusive reverse */
 static void cumsum(tti_building *b, const tti_call *c) {
-    if (tti_bool_at(b, c, 2) || tti_bool_at(b, c, 3))
-        tti_refuse(b, "exclusive=1 and reverse=1 are not supported");
     int64_t axis = tti_int_at(b, c, 1);
+    bool exclusive = tti_bool_at(b, c, 2), reverse = tti_bool_at(b, c, 3);
+    tti_operand turned = {0}, sum = {0}, back = {0};
+    tti_arg x = *c->arg[0], dims = tti_ints_arg(b, &axis, 1);
+    if (reverse && tti_good(b)) {
+        tti_call_row(b, "aten.flip.default", (tti_arg[]){x, dims}, 2, (tti_operand *[]){&turned},
+                     1);
+        x = tti_operand_arg(&turned);
+    }
     if (tti_good(b))
-        tti_call_row(b, "aten.cumsum.default", (tti_arg[]){*c->arg[0], tti_int_arg(axis)}, 2,
+        tti_call_row(b, "aten.cumsum.default", (tti_arg[]){x, tti_int_arg(axis)}, 2,
+                     (tti_operand *[]){&sum}, 1);
+    if (reverse && tti_good(b)) {
+        tti_call_row(b, "aten.flip.default", (tti_arg[]){tti_operand_arg(&sum), dims}, 2,
+                     (tti_operand *[]){&back}, 1);
+        sum = back;
+    }
+    if (exclusive && tti_good(b))
+        tti_call_row(b, "aten.sub.Tensor", (tti_arg[]){tti_operand_arg(&sum), *c->arg[0]}, 2,
                      c->out, 1);
+    else if (tti_good(b))
+        tti_set(c->out[0], &sum);
 }
 
 /* *inputs equation */
@@ -320,6 +336,7 @@ static void einsum(tti_building *b, const tti_call *c) {
     { .target = "onnx." op, .signature = "*inputs", .build = join_pairs, .as = "aten." same }
 #define OWN(op, args, fn) \
     { .target = "onnx." op, .signature = args, .build = fn }
+#define ARG "data axis=0 keepdims=1 select_last_index=0"
 #define REDUCE "data axes=None keepdims=1 noop_with_empty_axes=0"
 #define REDUCE_AS(op, same) \
     { .target = "onnx." op, .signature = REDUCE, .build = reduce, .as = "aten." same }
@@ -345,6 +362,7 @@ const tti_operator tti_operators_onnx_math[] = {
     ONE("Sin", "sin"),
     ONE("Softplus", "softplus"),
     ONE("Sqrt", "sqrt"),
+    ONE("Tan", "tan"),
     ONE("Tanh", "tanh"),
     PAIR("Add", "add.Tensor"),
     PAIR("Sub", "sub.Tensor"),
@@ -384,11 +402,13 @@ const tti_operator tti_operators_onnx_math[] = {
     REDUCE_AS("ReduceSum", "sum.dim_IntList"),
     REDUCE_AS("ReduceMax", "amax.default"),
     REDUCE_AS("ReduceMin", "amin.default"),
+    REDUCE_AS("ReduceLogSumExp", "logsumexp.default"),
     OWN("ReduceL1", REDUCE, reduce_l1),
     OWN("ReduceL2", REDUCE, reduce_l2),
     OWN("ReduceSumSquare", REDUCE, reduce_squares),
     OWN("ReduceProd", REDUCE, reduce_prod),
-    OWN("ArgMax", "data axis=0 keepdims=1 select_last_index=0", arg_max),
+    {.target = "onnx.ArgMax", .signature = ARG, .build = arg_max, .as = "aten.argmax.default"},
+    {.target = "onnx.ArgMin", .signature = ARG, .build = arg_max, .as = "aten.argmin.default"},
     OWN("CumSum", "x axis exclusive=0 reverse=0", cumsum),
     OWN("Einsum", "*inputs equation", einsum),
     {.target = "com.microsoft.Gelu",
