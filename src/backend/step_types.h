@@ -100,8 +100,8 @@ typedef enum tti_block_kind {
 
 /* A block of the flat arrays, for the update of all parameters at once. */
 typedef struct tti_update_block {
-    uint64_t first;         /* element of the flat arrays, a multiple of 16 */
-    uint64_t state;         /* the same of the arrays of state and averages */
+    uint64_t hash_at, hash_weight; /* as in tti_update_step */
+    uint64_t state;         /* element of the arrays of state and averages, a multiple of 16 */
     uint64_t params, grads; /* and its offset in those of parameters and gradients */
     uint32_t n_elems;       /* at most 16 Ki */
     int32_t slot;

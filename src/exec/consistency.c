@@ -19,7 +19,7 @@ static tutti_status hash_own(tti_exec *x, uint64_t *out) {
     for (int i = 0; i < setup->share.n_blocks; i++) {
         const tti_own_block *own = &setup->share.blocks[i];
         const tti_update_step *step = &setup->desc.plan->updates[own->update];
-        hash += setup->desc.backend->hash(tti_own_params(x, own), step->n_elems, step->first);
+        hash += tti_hash_block(setup->desc.backend, step, tti_own_params(x, own));
     }
     *out = hash;
     return TUTTI_OK;

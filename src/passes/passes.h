@@ -61,9 +61,12 @@ typedef struct tti_target {
     int n_chunks;               /* chunks of each stage, not neighbours; 0: 1 */
     const tti_weights *weights; /* of nodes, for stages of equal time; NULL: as a host has them */
     tti_stages *stages; /* of these stages: set by tti_plan_create; NULL: the graph stays whole */
-    bool collectives;   /* schedule: collectives overlap with nodes that do not need them */
-    bool joins_norms;   /* collectives: norms between two collectives are computed with them */
-    int joins_grads;    /* and gradients of norms of at least so many elements; 0: none */
+    /* stages: the terms of the gradient of a parameter on several stages are added for each shard,
+     * to the bits of the whole graph; otherwise once, over all shards. */
+    bool adds_tied_by_shard;
+    bool collectives; /* schedule: collectives overlap with nodes that do not need them */
+    bool joins_norms; /* collectives: norms between two collectives are computed with them */
+    int joins_grads;  /* and gradients of norms of at least so many elements; 0: none */
     tti_cuts *cuts; /* n_tensor > 1: of the first graph, which the next ones follow; NULL: freely */
 } tti_target;
 

@@ -85,6 +85,9 @@ typedef struct tti_update_step {
     const tti_node *direction; /* of an optimizer that needs the norm of its step; NULL: none */
     int slot;
     size_t first, n_elems;
+    /* The hash of the parameters is the sum over blocks of hash_weight times the hash of the block
+     * as elements hash_at, hash_at + 1, ... of the flat array: those of the whole model. */
+    uint64_t hash_at, hash_weight;
 } tti_update_step;
 
 typedef struct tti_plan {
@@ -140,6 +143,11 @@ void tti_plan_destroy(tti_plan *plan);
 static inline size_t tti_slot_end(size_t first, size_t n_elems) {
     return (first + n_elems + 15) & ~(size_t)15;
 }
+
+/* Hashes the parameters of a stage where whole, the plan of the undivided model, has them: the sum
+ * over all stages is the hash of the undivided model.  A parameter that several stages have counts
+ * once in it. */
+void tti_plan_hash_as(tti_plan *stage, const tti_plan *whole);
 
 /* A digest of the properties that workers with separate plans must share to form one run: slots,
  * buckets, blocks of the update, and the values that are joined inside a step, in their order. */

@@ -321,7 +321,7 @@ static void copy_compute_thread(int compute_thread, void *arg) {
     for (size_t i = mine.first; i < mine.last; i++) {
         const tti_update_step *u = &plan->updates[i];
         memcpy(c->to + u->first, c->from + u->first, u->n_elems * sizeof *c->to);
-        hash += c->setup->desc.backend->hash(c->to + u->first, u->n_elems, u->first);
+        hash += tti_hash_block(c->setup->desc.backend, u, c->to + u->first);
     }
     c->hash += hash;
 }

@@ -560,7 +560,7 @@ tutti_status tti_ranges_update(tti_ranges *g, const tti_request *r, uint64_t wor
 
 static uint64_t hash_of_all(const tti_ranges *g, const uint64_t *hashes) {
     uint64_t sum = 0;
-    if (g->are_parts) return tti_divided_join_hashes(hashes, g->n);
+    if (g->are_parts) return tti_divided_join_hashes(&g->desc->exec.mesh->size, hashes, g->n);
     for (int r = 0; r < g->n; r++) sum += hashes[r];
     return sum;
 }

@@ -225,12 +225,22 @@ def write_table(table):
                 file.write(" ".join("%-16s" % word for word in [group, *words]).rstrip() + "\n")
 
 
+def with_unrecorded(rows, outcomes):
+    """A row of dashes was recorded before its hashes changed on purpose, on a processor that was not
+    at hand then: its layouts are compared with each other alone."""
+    rows = {group: dict(models) for group, models in rows.items()}
+    for (model, layout, *_), outcome in outcomes.items():
+        if rows[GROUP_OF[layout]].get(model) == "-":
+            rows[GROUP_OF[layout]][model] = outcome
+    return rows
+
+
 def expected_of(name, outcomes):
     """{group: {model: result}}: as recorded.  oneDNN's sums depend on the processor, and users have
     other ones: where nothing is recorded for it, what the first layout of a group comes to."""
     table = read_table()
     if name in table:
-        return table[name]
+        return with_unrecorded(table[name], outcomes)
     how = ("record it with a program whose results are known to be right, by "
            "python3 tests/cli/layout_hashes.py " + runs.BUILD)
     if "no oneDNN" in name:

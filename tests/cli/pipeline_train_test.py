@@ -6,6 +6,7 @@ import os
 import re
 import sys
 
+import layouts
 import runs
 
 FEW = ["train.steps=8", "parallel.shards=8", "run.log_every=1", "parallel.devices=cpu",
@@ -21,6 +22,10 @@ def train(run, n, *arguments):
 def losses(run):
     return [(r["event"], r["step"], r["loss"]) for r in runs.records(run)
             if r["event"] in ("step", "eval")]
+
+
+def hashes(run):
+    return [r["params_hash"] for r in runs.records(run) if r["event"] in ("step", "end")]
 
 
 def record(run, event):
@@ -40,7 +45,30 @@ def test_losses_are_those_of_one_worker():
         train(name, n, *LENET, *more)
         if losses(name) != losses("one"):
             raise AssertionError("%s: %s instead of %s" % (name, losses(name), losses("one")))
+        if hashes(name) != hashes("one"):
+            raise AssertionError("%s: %s instead of %s" % (name, hashes(name), hashes("one")))
         runs.same_checkpoint("one", name)
+
+
+def test_tied_head_has_the_bits_of_one_worker():
+    """Its gradient is added for each shard; clipping would add the squares in another order."""
+    layouts.write_text()
+    few = [*FEW, "train.steps=2", "train.batch=16", "train.clip_norm=0", "model.name=gpt2",
+           "model.layers=2", "model.heads=2", "model.width=16", "data.format=text",
+           "data.dir=text.txt", "data.tokenizer=chars", "data.context=16", "data.n_train=0",
+           "data.n_test=0"]
+    runs.tutti("train", "run.dir=tied-one", *few).expect(0)
+    for name, n, *more in (("two", 2, "parallel.pipeline=2"),
+                           ("chunks", 2, "parallel.pipeline=2", "parallel.pipeline_chunks=2"),
+                           ("three", 3, "parallel.pipeline=3"),
+                           ("zero", 4, "parallel.pipeline=2", "parallel.zero=3"),
+                           ("server", 4, "parallel.pipeline=2",
+                            "parallel.sync=parameter-server")):
+        runs.tutti("train", "run.dir=tied-" + name, "-n", str(n), *few, *more).expect(0)
+        if hashes("tied-" + name) != hashes("tied-one"):
+            raise AssertionError("%s: %s instead of %s" % (name, hashes("tied-" + name),
+                                                           hashes("tied-one")))
+        runs.same_checkpoint("tied-one", "tied-" + name)
 
 
 def test_what_stages_wait_is_told():

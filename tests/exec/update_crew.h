@@ -76,7 +76,8 @@ static inline void update_lay_out(update_rank *r) {
             size_t n = TTI_MIN(n_elems - at, (size_t)UPDATE_BLOCK), first = r->n_flat + at;
             TTI_ASSERT(r->n_blocks < UPDATE_MAX_BLOCKS);
             r->blocks[r->n_blocks++] =
-                (tti_update_block){.first = first,
+                (tti_update_block){.hash_at = first,
+                                   .hash_weight = (uint64_t)s % 3 - 1,
                                    .state = first,
                                    .params = first,
                                    .grads = first,
@@ -311,7 +312,7 @@ static inline const char *update_compare_arrays(update_rank *r, const char *what
                                                 const float *b) {
     const char *failure = NULL;
     for (int i = 0; i < r->n_blocks && !failure; i++)
-        failure = update_compare(r, what, a + r->blocks[i].first, b + r->blocks[i].first,
+        failure = update_compare(r, what, a + r->blocks[i].params, b + r->blocks[i].params,
                                  r->blocks[i].n_elems * sizeof *a);
     return failure;
 }

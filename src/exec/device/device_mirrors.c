@@ -95,8 +95,7 @@ static uint64_t hash_mirror(const tti_setup *setup, const tti_exec_device *devic
     uint64_t hash = 0;
     for (int i = 0; i < setup->desc.plan->n_updates; i++) {
         const tti_update_step *step = &setup->desc.plan->updates[i];
-        const float *params = device->mirrors[0] + step->first;
-        hash += tti_backend_cpu.hash(params, step->n_elems, step->first);
+        hash += tti_hash_block(&tti_backend_cpu, step, device->mirrors[0] + step->first);
     }
     return hash;
 }

@@ -278,7 +278,7 @@ void tti_update_square_steps(tti_update *u) {
 /* ---- the update ---- */
 
 static uint64_t hash_block(const tti_update *u, const tti_update_step *step, const float *w) {
-    return u->desc.backend->hash(w, step->n_elems, step->first);
+    return tti_hash_block(u->desc.backend, step, w);
 }
 
 /* Running statistics are not averaged over steps: they are copied. */

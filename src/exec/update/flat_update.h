@@ -29,6 +29,12 @@ typedef struct tti_flat_update_desc {
 tutti_status tti_update_create(const tti_flat_update_desc *desc, tti_update **out);
 void tti_update_destroy(tti_update *update);
 
+/* What a block adds to the hash of the parameters; w: its elements. */
+static inline uint64_t tti_hash_block(const tti_backend *backend, const tti_update_step *step,
+                                      const float *w) {
+    return step->hash_weight * backend->hash(w, step->n_elems, step->hash_at);
+}
+
 /* Prepares the kernels for so many compute threads; releases what an earlier call prepared.
  * 0 releases only. */
 tutti_status tti_update_bind(tti_update *update, int n_compute_threads);

@@ -216,9 +216,10 @@ tutti_status tti_divided_partials(const tti_divided *d, const tti_plan *plan, tt
 
 /* ---- hashes ---- */
 
-uint64_t tti_divided_join_hashes(const uint64_t *hashes, int n) {
+uint64_t tti_divided_join_hashes(const tti_mesh_at *size, const uint64_t *hashes, int n) {
     uint64_t joined = 0;
-    for (int r = 0; r < n; r++) joined = tti_mix64(joined ^ hashes[r], (uint64_t)r);
+    for (int r = 0; r < n; r++)
+        joined = size->tensor > 1 ? tti_mix64(joined ^ hashes[r], (uint64_t)r) : joined + hashes[r];
     return joined;
 }
 
@@ -226,7 +227,7 @@ tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash) {
     uint64_t all[TTI_MAX_RANKS];
     if (!d) return TUTTI_OK;
     TTI_TRY(tutti_comm_all_gather(d->mesh->model, hash, all, 1, TUTTI_I64));
-    *hash = tti_divided_join_hashes(all, d->n_ranks);
+    *hash = tti_divided_join_hashes(&d->mesh->size, all, d->n_ranks);
     return TUTTI_OK;
 }
 

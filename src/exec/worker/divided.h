@@ -46,8 +46,9 @@ tutti_status tti_divided_squares(const tti_divided *d, double *squares);
 tutti_status tti_divided_partials(const tti_divided *d, const tti_plan *plan, tti_update *update,
                                   size_t n_sums);
 
-/* Combines the hashes of the parts in the order of ranks. */
-uint64_t tti_divided_join_hashes(const uint64_t *hashes, int n);
+/* Combines the hashes of the parts, [n] in the order of ranks: stages add up to the hash of the
+ * undivided model; tensor shards have a hash of their own. */
+uint64_t tti_divided_join_hashes(const tti_mesh_at *size, const uint64_t *hashes, int n);
 
 /* *hash of this worker's part becomes one of all parts. */
 tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash);

@@ -221,8 +221,7 @@ uint64_t tti_exec_flat_hash(const tti_exec *x) {
     uint64_t hash = 0;
     for (int i = 0; i < setup->desc.plan->n_updates; i++) {
         const tti_update_step *step = &setup->desc.plan->updates[i];
-        hash += setup->desc.backend->hash(tti_arrays_of(x)->params + step->first, step->n_elems,
-                                          step->first);
+        hash += tti_hash_block(setup->desc.backend, step, tti_arrays_of(x)->params + step->first);
     }
     return hash;
 }

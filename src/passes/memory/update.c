@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "ops/op_table.h"
 #include "passes/plan.h"
 
@@ -101,6 +102,8 @@ static tutti_status add_slot(tti_plan *plan, const tti_plan_desc *desc, int inde
         *step =
             (tti_update_step){.slot = index,
                               .first = slot->first + done,
+                              .hash_at = slot->first + done,
+                              .hash_weight = 1,
                               .n_elems = TTI_MIN(slot->n_elems - done, (size_t)TTI_UPDATE_BLOCK)};
         TTI_TRY(fill_step(plan, desc, slot, done > 0 ? step - 1 : NULL, step));
     }
@@ -122,4 +125,25 @@ tutti_status tti_plan_update(tti_plan *plan, const tti_plan_desc *desc) {
         return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; i < plan->n_slots; i++) TTI_TRY(add_slot(plan, desc, i));
     return TUTTI_OK;
+}
+
+/* Of n stages with a parameter the first weighs n, and each copy -1, so that every block is in the
+ * hash of its worker. */
+static uint64_t hash_weight(const tti_plan *plan, const tti_slot *slot) {
+    const tti_stages *s = plan->stages;
+    for (int i = 0; i < s->n_tied; i++)
+        if (strcmp(s->tied[i].name, slot->param->name) == 0)
+            return slot->is_copy ? UINT64_MAX : (uint64_t)__builtin_popcountll(s->tied[i].stages);
+    return 1;
+}
+
+void tti_plan_hash_as(tti_plan *stage, const tti_plan *whole) {
+    for (int i = 0; i < stage->n_updates; i++) {
+        tti_update_step *step = &stage->updates[i];
+        const tti_slot *slot = &stage->slots[step->slot];
+        int there = tti_plan_find_slot(whole, slot->param->name);
+        TTI_ASSERT(there >= 0);
+        step->hash_at = whole->slots[there].first + (step->first - slot->first);
+        step->hash_weight = hash_weight(stage, slot);
+    }
 }

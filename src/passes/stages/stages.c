@@ -12,6 +12,7 @@
 
 #include "ops/op_table.h"
 #include "passes/rewrite.h"
+#include "tutti/ops.h"
 
 enum { ANYWHERE = -1 /* mark of an input: fed to every rank that reads it */ };
 
@@ -396,6 +397,42 @@ static void keep_outputs(builder *k) {
     }
 }
 
+/* ---- parameters of several ranks: each shard's gradient as in the whole graph ---- */
+
+/* The output "grad.NAME@S" for the copy on a rank, or "grad.NAME"; NULL: no gradient there. */
+static tti_output *gradient_on(const tutti_graph *g, const tti_tied_param *tied, int rank) {
+    char copy[TTI_MAX_NAME + 32], own[TTI_MAX_NAME + 32];
+    tti_output *found = NULL;
+    snprintf(copy, sizeof copy, "grad.%s@%d", tied->name, rank);
+    snprintf(own, sizeof own, "grad.%s", tied->name);
+    for (int i = 0; i < g->n_outputs; i++) {
+        bool is_copy = strcmp(g->outputs[i].name, copy) == 0;
+        if (is_copy || (!found && strcmp(g->outputs[i].name, own) == 0)) found = &g->outputs[i];
+    }
+    return found;
+}
+
+/* What the executor may add to any value without changing a bit: -0, or NaN as in x. */
+static tutti_value *nothing_of(tutti_graph *g, tutti_value *x) {
+    g->stage = x->node->stage;
+    return tutti_neg(g, tutti_affine(g, x, 0, 0));
+}
+
+/* The first rank adds the terms of all ranks in the order of autodiff, the last reader's first. */
+static void add_terms(tutti_graph *g, const tti_stages *s, const tti_tied_param *tied) {
+    tutti_value *sum = NULL;
+    int first = __builtin_ctzll(tied->stages);
+    for (int rank = s->n_stages - 1; rank >= first; rank--) {
+        tti_output *term = tied->stages >> rank & 1 ? gradient_on(g, tied, rank) : NULL;
+        if (!term) continue;
+        tutti_value *value = term->value;
+        if (rank > first) term->value = nothing_of(g, value);
+        g->stage = first;
+        sum = sum ? tutti_add(g, sum, value) : value;
+        if (rank == first) term->value = sum;
+    }
+}
+
 static tutti_status keep(builder *k, tutti_graph **g) {
     find_moments(k);
     find_reads(k);
@@ -410,6 +447,9 @@ tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target) {
     builder k = {.s = target->stages};
     k.boundaries = (*g)->training ? &k.s->train : &k.s->eval;
     k.boundaries->n = 0;
+    bool adds = (*g)->training && target->adds_tied_by_shard;
+    for (int i = 0; adds && i < k.s->n_tied; i++) add_terms(*g, k.s, &k.s->tied[i]);
+    TTI_TRY(tutti_graph_check(*g));
     TTI_TRY(tti_rewrite_begin(&k.rw, *g));
     k.moment = calloc((size_t)(*g)->n_nodes + 1, sizeof *k.moment);
     k.number = calloc((size_t)(*g)->n_values + 1, sizeof *k.number);

@@ -213,6 +213,8 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     if (target.joins_norms && device->fusions.norm_grad)
         target.joins_grads = device->fusions.least_norm_grad;
     target.keeps_low = target.keeps_low && target.n_stages <= 1;
+    target.adds_tied_by_shard =
+        target.n_tensor <= 1 && strcmp(b->config.parallel.mode, "exact") == 0;
     return target;
 }
 
@@ -332,6 +334,7 @@ static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only)
         if (only >= 0 && i != only) continue;
         tti_target target = tti_blueprint_target_at(b, i);
         TTI_TRY(get_plan(job, b, &target, &b->parts[i]));
+        if (b->mesh.tensor == 1) tti_plan_hash_as(b->parts[i], b->plan);
     }
     return TUTTI_OK;
 }

@@ -58,7 +58,8 @@ static void train_block(const update *u, const tti_update_block *b, float scale)
 }
 
 static uint64_t hash_block(const update *u, const tti_update_block *b) {
-    return tti_backend_cpu.hash(u->desc.params + b->params, b->n_elems, b->first);
+    return b->hash_weight *
+           tti_backend_cpu.hash(u->desc.params + b->params, b->n_elems, b->hash_at);
 }
 
 /* others: of the blocks that are not own. */

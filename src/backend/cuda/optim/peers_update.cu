@@ -113,8 +113,8 @@ __device__ __forceinline__ void make_hash(const tti_update_view &u, learned &l) 
     for (int i = threadIdx.x; i < u.n_blocks; i += THREADS) {
         uint32_t *lanes = u.hash_lanes + (size_t)i * TTI_HASH_LANES;
         uint64_t hash = tti_hash_of_lanes([&](int k) { return __ldcg(lanes + k); },
-                                          u.blocks[i].first, u.blocks[i].n_elems);
-        atomicAdd(&l.hash, (unsigned long long)hash);
+                                          u.blocks[i].hash_at, u.blocks[i].n_elems);
+        atomicAdd(&l.hash, (unsigned long long)(u.blocks[i].hash_weight * hash));
         for (int k = 0; k < TTI_HASH_LANES; k += 4) *(uint4 *)(lanes + k) = uint4{0, 0, 0, 0};
     }
     __syncthreads();

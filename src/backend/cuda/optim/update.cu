@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
     tti_hash_lanes(shared, acc);
     if (!tti_join_parts(u, block, n_parts, shared) || threadIdx.x) return;
     atomicAdd((unsigned long long *)&u.report->params_hash,
-              (unsigned long long)tti_hash_end(shared, b.first, b.n_elems));
+              (unsigned long long)(b.hash_weight * tti_hash_end(shared, b.hash_at, b.n_elems)));
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(THREADS)
     tti_hash_lanes(shared, acc);
     if (threadIdx.x) return;
     atomicAdd((unsigned long long *)total,
-              (unsigned long long)tti_hash_end(shared, b.first, b.n_elems));
+              (unsigned long long)(b.hash_weight * tti_hash_end(shared, b.hash_at, b.n_elems)));
 }
 
 __global__ void __launch_bounds__(THREADS) narrow_kernel(tti_update_view u) {

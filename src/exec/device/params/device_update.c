@@ -18,7 +18,8 @@ struct tti_device_update {
 
 static tti_update_block block_of(const tti_plan *plan, const tti_update_step *step) {
     const tti_slot *slot = &plan->slots[step->slot];
-    tti_update_block block = {.first = step->first,
+    tti_update_block block = {.hash_at = step->hash_at,
+                              .hash_weight = step->hash_weight,
                               .params = step->first,
                               .grads = step->first,
                               .n_elems = (uint32_t)step->n_elems,
