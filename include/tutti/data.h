@@ -67,6 +67,9 @@ typedef struct tutti_dataset_desc {
                             docs/job.md); "": none; NULL or "auto": the usual one for the format */
     const char *channel_mean; /* "0.485, 0.456, 0.406"; NULL or "auto": ImageNet's or CIFAR's */
     const char *channel_std;
+    const char *ignore_index; /* masks: value of pixels that do not count, or "none"; NULL or
+                                 "auto": 255, and "": none, but where masks have 0 and 255 alone
+                                 255 is class 1 */
 
     /* Text (text, tokens) and tables (csv). */
     int64_t context;           /* T, tokens per sample; 0: 256                                */

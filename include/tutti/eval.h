@@ -101,6 +101,10 @@ typedef struct tutti_prediction {
     int64_t n_outputs;
     const float *outputs;
     const double *probabilities; /* [n_outputs] of the logits; NULL: values */
+    /* Segmentation: the class of each pixel of the image, as masks for training have it; NULL:
+     * none. */
+    const uint16_t *mask; /* [mask_height, mask_width] */
+    int64_t mask_height, mask_width;
 } tutti_prediction;
 
 /* Called for each sample in order; the prediction is borrowed for the call. */
@@ -128,6 +132,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_predict_samples(tutti_job *job, con
 /* Prints the prediction as one JSON object on one line: file, class, probability, top5; for text:
  * tokens, loss, perplexity, next; for a file that cannot be read: error.  Free it with free(). */
 TUTTI_API char *tutti_prediction_print(const tutti_prediction *prediction);
+
+/* Writes the mask of a prediction as a grey PNG.  TUTTI_E_INVALID if it has none, TUTTI_E_IO if the
+ * file exists or cannot be written. */
+TUTTI_API TUTTI_NODISCARD tutti_status
+tutti_prediction_save_mask(const tutti_prediction *prediction, const char *path);
 
 /* Describes the text to generate.  Zero is the default of every field except prompt. */
 typedef struct tutti_generate_desc {

@@ -102,7 +102,7 @@ static void print_head(const tutti_dataset *ds, const char *format) {
         printf("target      a value to predict\n");
     else if (info->n_fields > 0)
         printf("fields      %d\n", info->n_fields);
-    else
+    if (!info->is_value && (info->n_fields == 0 || info->n_classes > 0))
         printf("classes     %lld\n", (long long)info->n_classes);
     if (tokenizer)
         printf("tokenizer   %s, %lld tokens\n", tutti_tokenizer_get_name(tokenizer),
@@ -142,7 +142,7 @@ static tutti_status count_split(const tutti_dataset *ds, class_table *table, int
     const tutti_dataset_info *what = tutti_dataset_get_info(ds);
     if (split == 0) table->n = what->n_classes;
     if (what->is_value || what->y.shape.n_dims > 0 || what->n_classes != table->n ||
-        what->n_classes < 1)
+        what->n_classes < 1 || what->n_fields > 0)
         return TUTTI_OK;
     table->count[split] = calloc((size_t)table->n, sizeof *table->count[split]);
     if (!table->count[split]) return TUTTI_E_NOMEM;

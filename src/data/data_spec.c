@@ -231,8 +231,13 @@ static tutti_status check_pixels(const char *what, const tti_data_spec *spec) {
     const tti_pixel_spec *p = &spec->pixels;
     const tutti_shape *s = &spec->stored.shape;
     bool square = s->n_dims == 3 && s->dim[0] == s->dim[1] && s->dim[2] == 3 && s->dim[0] <= 4096;
+    const tutti_field *image = spec->fields;
+    const tutti_shape *field = spec->n_fields == 2 ? &image->type.shape : NULL;
+    bool has_mask = field && image->type.dtype == TUTTI_F32 && field->n_dims == 3 &&
+                    field->dim[0] == 3 && field->dim[1] == field->dim[2] && field->dim[1] <= 4096;
     bool good =
-        spec->stored.dtype == TUTTI_U8 && spec->n_fields == 0 && (p->n_channels == 1 || square);
+        spec->stored.dtype == TUTTI_U8 &&
+        (spec->n_fields > 0 ? has_mask && p->n_channels == 3 : p->n_channels == 1 || square);
     for (int i = 0; i < p->n_channels; i++) good &= p->std[i] >= 0;
     if (good) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"pixels\" does not fit \"stored\"", what);

@@ -27,6 +27,7 @@
     X(npy)             \
     X(csv)             \
     X(images)          \
+    X(masks)           \
     X(cifar10)         \
     X(cifar100)        \
     X(tar)             \

@@ -150,7 +150,8 @@ static tutti_status read_label(const tutti_dataset *ds, int64_t index, void *x, 
 }
 
 tutti_status tutti_dataset_count_classes(const tutti_dataset *ds, int64_t *counts) {
-    if (ds->info.is_value || ds->info.y.shape.n_dims > 0 || ds->info.n_classes < 1)
+    const tutti_dataset_info *info = &ds->info;
+    if (info->is_value || info->y.shape.n_dims > 0 || info->n_classes < 1 || info->n_fields > 0)
         return tti_fail(TUTTI_E_UNSUPPORTED, "data: the samples have no classes");
     void *x = malloc(tti_type_bytes(&ds->stored) + 1);
     if (!x) return tti_fail(TUTTI_E_NOMEM, "data: out of memory for a sample");

@@ -51,6 +51,17 @@ typedef struct field_range {
     double least, most;
 } field_range;
 
+/* Of a data set whose fields have classes: elements of each class in the fields of whole numbers.
+ */
+static void count_classes(const tutti_field *field, const char *from, int64_t n_classes,
+                          int64_t *count) {
+    for (int64_t k = 0; k < tutti_shape_n_elems(&field->type.shape); k++) {
+        int32_t label;
+        memcpy(&label, from + 4 * k, sizeof label);
+        if (label >= 0 && label < n_classes) count[label]++;
+    }
+}
+
 static void widen(const tutti_field *field, const char *from, field_range *range) {
     for (int64_t k = 0; k < tutti_shape_n_elems(&field->type.shape); k++) {
         int32_t whole;
@@ -62,7 +73,7 @@ static void widen(const tutti_field *field, const char *from, field_range *range
     }
 }
 
-static void find_ranges(const tutti_dataset *ds, char *sample, field_range *range) {
+static void find_ranges(const tutti_dataset *ds, char *sample, field_range *range, int64_t *count) {
     const tutti_dataset_info *info = tutti_dataset_get_info(ds);
     for (int64_t i = 0; i < info->n_samples; i++) {
         int32_t y;
@@ -70,26 +81,46 @@ static void find_ranges(const tutti_dataset *ds, char *sample, field_range *rang
         const char *at = sample;
         for (int k = 0; k < info->n_fields; k++) {
             widen(&info->fields[k], at, &range[k]);
+            if (info->fields[k].type.dtype == TUTTI_I32)
+                count_classes(&info->fields[k], at, info->n_classes, count);
             at += tti_field_bytes(&info->fields[k]);
         }
     }
     tti_clear_error();
 }
 
+static void print_classes(const tutti_dataset *ds, const int64_t *count, tti_str *out) {
+    int64_t n = tutti_dataset_get_info(ds)->n_classes, sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += count[i];
+    if (n > 0) tti_str_add(out, "class             elements      share  name\n");
+    for (int64_t i = 0; i < n; i++) {
+        const char *name = tutti_dataset_class_name(ds, i);
+        tti_str_printf(out, "%5lld  %19lld  %8.4f%%  %s\n", (long long)i, (long long)count[i],
+                       100 * (double)count[i] / (double)TTI_MAX(sum, 1), name ? name : "");
+    }
+}
+
 char *tti_fields_print(const tutti_dataset *ds) {
     const tutti_dataset_info *info = tutti_dataset_get_info(ds);
     field_range range[TTI_MAX_FIELDS];
     char type[64], *sample = malloc(tti_fields_bytes(info->fields, info->n_fields));
+    int64_t *count = calloc((size_t)info->n_classes + 1, sizeof *count);
     tti_str out = {0};
-    if (!sample) return NULL;
+    if (!sample || !count) {
+        free(sample);
+        free(count);
+        return NULL;
+    }
     for (int k = 0; k < info->n_fields; k++) range[k] = (field_range){INFINITY, -INFINITY};
-    find_ranges(ds, sample, range);
+    find_ranges(ds, sample, range, count);
     free(sample);
     tti_str_add(&out, "field             type                  range\n");
     for (int k = 0; k < info->n_fields; k++)
         tti_str_printf(&out, "%-16s  %-20s  %g .. %g\n", info->fields[k].name,
                        tti_type_text(&info->fields[k].type, type, sizeof type), range[k].least,
                        range[k].most);
+    print_classes(ds, count, &out);
+    free(count);
     if (out.failed) tti_str_free(&out);
     return out.text;
 }

@@ -31,5 +31,6 @@ void tti_workspace_free(tti_workspace *ws) {
     free(ws->turned.bytes);
     free(ws->rows.bytes);
     free(ws->coefs.bytes);
+    free(ws->sample.bytes);
     *ws = (tti_workspace){0};
 }

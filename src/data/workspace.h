@@ -22,6 +22,7 @@ typedef struct tti_workspace {
     tti_buffer turned; /* decoded and turned upright                                */
     tti_buffer rows;   /* of a resize, between its two passes; a decoder's own rows */
     tti_buffer coefs;  /* of a resize                                               */
+    tti_buffer sample; /* an image between the steps of a chain                     */
 } tti_workspace;
 
 /* Makes at least n_bytes available at bytes; previous contents may be lost.  Sets n_bytes. */

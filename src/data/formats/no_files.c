@@ -13,7 +13,11 @@ static tutti_status no_read(const tutti_dataset *ds, int64_t index, void *x, int
     return tti_fail(TUTTI_E_INVALID, "data: a data set without files has no samples");
 }
 
-static void no_close(tutti_dataset *ds) { free(ds->state); }
+static void no_close(tutti_dataset *ds) {
+    tti_image_set *set = ds->state;
+    tti_chain_destroy(&set->chain);
+    free(set);
+}
 
 /* If the training needed no tokenizer, because its data was tokens already, uses the one that is
  * given now. */
@@ -42,9 +46,11 @@ static tutti_status no_files_open(const tutti_dataset_desc *desc, tutti_dataset 
     tutti_dataset_desc pixels = {
         .spec = desc->spec, .mean = spec->pixels.mean[0], .std = spec->pixels.std[0]};
     if (st == TUTTI_OK && spec->pixels.n_channels == 3) st = tti_image_set_init_from_spec(ds, set);
+    if (st == TUTTI_OK && spec->pixels.n_channels == 3 && spec->n_fields > 0)
+        st = tti_image_set_keep_chain(ds, set);
     if (st == TUTTI_OK && spec->pixels.n_channels == 1) st = tti_dataset_normalise(&pixels, ds);
     if (st == TUTTI_OK) return TUTTI_OK;
-    free(set);
+    no_close(ds);
     tutti_tokenizer_destroy(ds->tokenizer);
     return st;
 }

@@ -41,6 +41,9 @@ tti_box tti_random_box(int64_t h, int64_t w, double min_area, const tti_sample_k
 
 bool tti_random_flip(double probability, const tti_sample_key *key);
 
+/* Where the image that pad_crop keeps begins: row and column -pad .. pad. */
+void tti_random_shift(int64_t pad, const tti_sample_key *key, int64_t *dy, int64_t *dx);
+
 /* Steps for a chain (transform.h) over images u8 [S,S,3].  The first two keep the type. */
 tutti_status tti_pad_crop_create(int64_t size, int64_t pad, tti_transform **out);
 

@@ -72,6 +72,13 @@ tutti_status tti_jpeg_decode(const tti_blob *blob, const tti_box *box, tti_buffe
 tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w, int *orientation);
 tutti_status tti_png_decode(const tti_blob *blob, uint8_t *rgb);
 
+/* A PNG whose pixels are numbers, [H,W] of the head: grey as stored (1 to 16 bits), or the places
+ * in the palette.  TUTTI_E_DATA for colours. */
+tutti_status tti_png_decode_labels(const tti_blob *blob, uint16_t *labels);
+
+/* Writes labels [h,w] as such a PNG of 8 or 16 bits; the file appears whole. */
+tutti_status tti_png_write_labels(const char *path, const uint16_t *labels, int64_t h, int64_t w);
+
 /* Resizes the part `from` of an image to h x w and writes its part `window` to out, u8 [window.h,
  * window.w, 3], mirrored if flip. */
 typedef struct tti_resize {

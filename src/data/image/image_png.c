@@ -14,6 +14,7 @@
 #include <png.h>
 
 #include "base/error.h"
+#include "base/files/atomic_file.h"
 
 enum { MAX_RATIO = 1032 /* deflate's own limit */ };
 
@@ -183,6 +184,84 @@ tutti_status tti_png_decode(const tti_blob *blob, uint8_t *rgb) {
     return d.status;
 }
 
+/* ---- labels ---- */
+
+/* Called with the jump set: from here on rows are one byte, or two as this machine has them. */
+static void ask_for_labels(decoder *d) {
+    int type = png_get_color_type(d->png, d->info);
+    if (type & PNG_COLOR_MASK_COLOR && type != PNG_COLOR_TYPE_PALETTE) {
+        d->status = tti_fail(TUTTI_E_DATA,
+                             "%s: its pixels are colours; a mask has the class of each pixel as a "
+                             "grey level or as the place in a palette",
+                             d->blob.name);
+        longjmp(d->failed, 1);
+    }
+    if (png_get_bit_depth(d->png, d->info) == 16) png_set_swap(d->png);
+    png_set_packing(d->png);
+    png_set_strip_alpha(d->png);
+    png_set_interlace_handling(d->png);
+    png_read_update_info(d->png, d->info);
+}
+
+/* Called with the jump set.  Bytes are read to the second half and widened from the front. */
+static void read_labels(decoder *d, uint16_t *labels) {
+    size_t n = (size_t)(d->h * d->w), row_bytes = png_get_rowbytes(d->png, d->info);
+    bool is_wide = png_get_bit_depth(d->png, d->info) == 16;
+    uint8_t *bytes = (uint8_t *)labels + (is_wide ? 0 : n);
+    int n_passes = d->interlaced ? PNG_INTERLACE_ADAM7_PASSES : 1;
+    if (row_bytes != (size_t)d->w * (is_wide ? 2 : 1)) on_error(d->png, "it has no labels");
+    for (int pass = 0; pass < n_passes; pass++)
+        for (int64_t y = 0; y < d->h; y++)
+            png_read_row(d->png, bytes + (size_t)y * row_bytes, NULL);
+    png_read_end(d->png, NULL);
+    for (size_t i = 0; i < n && !is_wide; i++) labels[i] = bytes[i];
+}
+
+tutti_status tti_png_decode_labels(const tti_blob *blob, uint16_t *labels) {
+    decoder d;
+    TTI_TRY(open_decoder(&d, blob));
+    if (setjmp(d.failed) == 0) {
+        read_header(&d);
+        ask_for_labels(&d);
+        read_labels(&d, labels);
+    }
+    png_destroy_read_struct(&d.png, &d.info, NULL);
+    return d.status;
+}
+
+static tutti_status write_whole(const char *path, const uint8_t *bytes, size_t n_bytes) {
+    tti_atomic_file *file;
+    TTI_TRY(tti_atomic_file_create(path, n_bytes, &file));
+    tutti_status st = tti_atomic_file_write(file, bytes, n_bytes);
+    if (st == TUTTI_OK) st = tti_atomic_file_commit(file);
+    tti_atomic_file_destroy(file);
+    return st;
+}
+
+tutti_status tti_png_write_labels(const char *path, const uint16_t *labels, int64_t h, int64_t w) {
+    uint16_t most = 0;
+    size_t n = (size_t)(h * w), n_bytes = 0;
+    for (size_t i = 0; i < n; i++) most = TTI_MAX(most, labels[i]);
+    png_image image = {.version = PNG_IMAGE_VERSION,
+                       .width = (png_uint_32)w,
+                       .height = (png_uint_32)h,
+                       .format = most > 255 ? PNG_FORMAT_LINEAR_Y : PNG_FORMAT_GRAY};
+    uint8_t *bytes = most > 255 ? NULL : malloc(n + 1), *file = NULL;
+    for (size_t i = 0; bytes && i < n; i++) bytes[i] = (uint8_t)labels[i];
+    const void *pixels = most > 255 ? (const void *)labels : bytes;
+    tutti_status st = pixels ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    if (st == TUTTI_OK && !png_image_write_get_memory_size(image, n_bytes, 0, pixels, 0, NULL))
+        st = tti_fail(TUTTI_E_INTERNAL, "%s: %s", path, image.message);
+    if (st == TUTTI_OK && !(file = malloc(n_bytes)))
+        st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    if (st == TUTTI_OK && !png_image_write_to_memory(&image, file, &n_bytes, 0, pixels, 0, NULL))
+        st = tti_fail(TUTTI_E_INTERNAL, "%s: %s", path, image.message);
+    if (st == TUTTI_OK) st = write_whole(path, file, n_bytes);
+    free(bytes);
+    free(file);
+    return st;
+}
+
 #else
 
 #include "base/error.h"
@@ -200,6 +279,16 @@ tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w, int
 tutti_status tti_png_decode(const tti_blob *blob, uint8_t *rgb) {
     (void)rgb;
     return fail_without(blob);
+}
+
+tutti_status tti_png_decode_labels(const tti_blob *blob, uint16_t *labels) {
+    (void)labels;
+    return fail_without(blob);
+}
+
+tutti_status tti_png_write_labels(const char *path, const uint16_t *labels, int64_t h, int64_t w) {
+    (void)labels, (void)h, (void)w;
+    return tti_fail(TUTTI_E_UNSUPPORTED, "%s: this build has no libpng, so it writes no PNG", path);
 }
 
 #endif

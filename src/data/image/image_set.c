@@ -40,13 +40,18 @@ cleanup:
     return st;
 }
 
+/* S of a trained model, whose images are whole samples or the first field of samples. */
+static int64_t size_of(const tti_data_spec *spec) {
+    return spec->n_fields > 0 ? spec->fields[0].type.shape.dim[1] : spec->stored.shape.dim[0];
+}
+
 /* For a trained model, "auto" means the values it was trained with. */
 static tti_image_usual usual_of(const tutti_dataset *ds, const tti_image_usual *usual,
                                 bool has_spec) {
     tti_image_usual out = *usual;
     const tti_pixel_spec *pixels = &ds->spec->pixels;
     if (!has_spec || pixels->n_channels != 3) return out;
-    out.size = ds->spec->stored.shape.dim[0];
+    out.size = size_of(ds->spec);
     memcpy(out.mean, pixels->mean, sizeof out.mean);
     memcpy(out.std, pixels->std, sizeof out.std);
     return out;
@@ -80,8 +85,28 @@ tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_
 
 tutti_status tti_image_set_init_from_spec(tutti_dataset *ds, tti_image_set *out) {
     const tti_pixel_spec *pixels = &ds->spec->pixels;
-    *out = (tti_image_set){.size = ds->spec->stored.shape.dim[0], .fit = pixels->fit};
+    *out = (tti_image_set){.size = size_of(ds->spec), .fit = pixels->fit};
     return make_chain(out, pixels->mean, pixels->std, &ds->decode);
+}
+
+tutti_status tti_image_set_keep_chain(tutti_dataset *ds, tti_image_set *set) {
+    const tutti_type image = {TUTTI_U8, TUTTI_SHAPE(set->size, set->size, 3)};
+    tutti_type type;
+    set->chain = ds->decode;
+    ds->decode = (tti_chain){0};
+    return tti_chain_infer(&set->chain, &image, &type, &set->chain_bytes);
+}
+
+tutti_status tti_image_set_pixels(const tti_image_set *set, tti_workspace *ws, uint8_t **pixels) {
+    TTI_TRY(tti_buffer_reserve(&ws->sample, 2 * set->chain_bytes));
+    *pixels = ws->sample.bytes;
+    return TUTTI_OK;
+}
+
+void tti_image_set_finish(const tti_image_set *set, const tti_sample_key *key, tti_workspace *ws,
+                          void *x) {
+    void *const scratch[2] = {ws->sample.bytes, ws->sample.bytes + set->chain_bytes};
+    tti_chain_apply(&set->chain, key, scratch, (size_t)(set->size * set->size * 3), x);
 }
 
 /* ---- one image ---- */
@@ -129,12 +154,19 @@ static tutti_status resize_or_copy(const tti_image *image, const tti_resize *how
 tutti_status tti_image_set_unpack(const tti_image_set *set, const tti_sample_key *key,
                                   const char *name, tti_workspace *ws, uint8_t *x) {
     tti_blob blob = {ws->file.bytes, ws->file.n_bytes, name, set->max_pixels};
+    return tti_image_set_unpack_blob(set, key, &blob, ws, x, NULL);
+}
+
+tutti_status tti_image_set_unpack_blob(const tti_image_set *set, const tti_sample_key *key,
+                                       const tti_blob *blob, tti_workspace *ws, uint8_t *x,
+                                       tti_resize *how) {
     tti_image_head head;
     tti_image image;
-    TTI_TRY(tti_image_read_head(&blob, &head));
-    tti_resize how = plan(set, key, head.h, head.w);
-    TTI_TRY(tti_image_decode(&blob, &head, &how.from, ws, &image));
-    return resize_or_copy(&image, &how, ws, x);
+    TTI_TRY(tti_image_read_head(blob, &head));
+    tti_resize made = plan(set, key, head.h, head.w);
+    if (how) *how = made;
+    TTI_TRY(tti_image_decode(blob, &head, &made.from, ws, &image));
+    return resize_or_copy(&image, &made, ws, x);
 }
 
 tutti_status tti_image_set_place(const tti_image_set *set, const tti_sample_key *key,

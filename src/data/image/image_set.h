@@ -17,6 +17,8 @@ typedef struct tti_image_set {
     int64_t max_pixels; /* of an image in a file; 0: TTI_MAX_IMAGE_PIXELS */
     tti_fit fit;
     tti_augment augment;
+    tti_chain chain;    /* where the image is a field: to f32 [3,S,S]; owned by the format */
+    size_t chain_bytes; /* of a sample on the way */
 } tti_image_set;
 
 /* The values of a format for "auto". */
@@ -35,9 +37,24 @@ extern const tti_image_usual tti_usual_photos; /* ImageNet's */
 tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_usual *usual,
                                 tutti_dataset *ds, tti_image_set *out);
 
+/* For samples with fields: moves the chain of the data set, which has none then, to the set. */
+tutti_status tti_image_set_keep_chain(tutti_dataset *ds, tti_image_set *set);
+
+/* An image u8 [S,S,3] through that chain to x, f32 [3,S,S].  tti_image_set_pixels: where in ws it
+ * must be, for the next call. */
+tutti_status tti_image_set_pixels(const tti_image_set *set, tti_workspace *ws, uint8_t **pixels);
+void tti_image_set_finish(const tti_image_set *set, const tti_sample_key *key, tti_workspace *ws,
+                          void *x);
+
 /* The encoded image in ws->file as the sample x; name for messages. */
 tutti_status tti_image_set_unpack(const tti_image_set *set, const tti_sample_key *key,
                                   const char *name, tti_workspace *ws, uint8_t *x);
+
+/* The same of an encoded image anywhere in memory; *how: what was cut and resized, NULL: not
+ * asked. */
+tutti_status tti_image_set_unpack_blob(const tti_image_set *set, const tti_sample_key *key,
+                                       const tti_blob *blob, tti_workspace *ws, uint8_t *x,
+                                       tti_resize *how);
 
 /* The same of an image that is pixels already. */
 tutti_status tti_image_set_place(const tti_image_set *set, const tti_sample_key *key,

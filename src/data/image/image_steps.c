@@ -56,12 +56,17 @@ static int64_t draw_below(uint32_t bits, int64_t n) {
 
 /* ---- pad_crop ---- */
 
+void tti_random_shift(int64_t pad, const tti_sample_key *key, int64_t *dy, int64_t *dx) {
+    tti_philox d = draw("pad_crop", key);
+    *dy = draw_below(d.v[0], 2 * pad + 1) - pad;
+    *dx = draw_below(d.v[1], 2 * pad + 1) - pad;
+}
+
 static void pad_crop_apply(const tti_transform *self, const tti_sample_key *key, const void *in,
                            void *out) {
     const step *s = (const step *)self;
-    tti_philox d = draw("pad_crop", key);
-    int64_t dy = draw_below(d.v[0], 2 * s->pad + 1) - s->pad;
-    int64_t dx = draw_below(d.v[1], 2 * s->pad + 1) - s->pad;
+    int64_t dy, dx;
+    tti_random_shift(s->pad, key, &dy, &dx);
     int64_t n = s->size, first = TTI_MIN(TTI_MAX(-dx, 0), n),
             last = TTI_MAX(TTI_MIN(n - dx, n), first);
     for (int64_t y = 0; y < n; y++) {

@@ -67,13 +67,14 @@ static tutti_loss sum_elements(const loss_args *a, tutti_value *x) {
 
 /* ---- shapes ---- */
 
-/* A target of the prediction's type; [N] goes with [N,1]. */
+/* A target of the prediction's type; [N] goes with [N,1], and [N,H,W] with [N,1,H,W]. */
 static tutti_value *like_prediction(const loss_args *a) {
     tutti_value *t = tutti_cast(a->g, a->target, TUTTI_F32);
     const tutti_shape *x = &a->predicted->type.shape, *y = &a->target->type.shape;
     if (tti_shape_equal(x, y)) return t;
     bool is_column = (x->n_dims == y->n_dims + 1 && x->dim[y->n_dims] == 1) ||
-                     (y->n_dims == x->n_dims + 1 && y->dim[x->n_dims] == 1);
+                     (y->n_dims == x->n_dims + 1 && y->dim[x->n_dims] == 1) ||
+                     (x->n_dims == y->n_dims + 1 && x->dim[1] == 1 && x->dim[0] == y->dim[0]);
     if (is_column && tutti_shape_n_elems(x) == tutti_shape_n_elems(y))
         return tutti_reshape(a->g, t, x);
     refuse(a, "both must have one shape");

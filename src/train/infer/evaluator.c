@@ -119,7 +119,8 @@ static tutti_status prepare_classes(evaluation *e) {
     e->targets_per_row = tutti_shape_n_elems(&info->y.shape);
     r->is_sequence = !info->is_value && info->y.shape.n_dims > 0;
     if (info->is_value) return prepare_values(e);
-    if (r->is_sequence || e->b->model_params.n_classes > MAX_CLASSES) return TUTTI_OK;
+    if (r->is_sequence || info->n_fields > 0 || e->b->model_params.n_classes > MAX_CLASSES)
+        return TUTTI_OK;
     int64_t n = e->b->model_params.n_classes;
     r->classes = calloc((size_t)n + 1, sizeof *r->classes);
     r->confusion = calloc((size_t)(n * n) + 1, sizeof *r->confusion);

@@ -1,5 +1,6 @@
 /* predict_batch.c - runs the waiting samples as one batch and reports the prediction of each. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,11 +99,12 @@ static bool take_values(tti_predicting *r, const float *logits, tutti_prediction
 }
 
 /* Samples with fields: reports the likeliest classes, or the output itself. */
-static void report_outputs(tti_predicting *r, const float *output, tutti_prediction *out) {
+static void report_outputs(tti_predicting *r, const tti_predict_sample *w, const float *output,
+                           tutti_prediction *out) {
     bool finite = true;
-    out->is_value = !r->gives_classes;
     out->n_outputs = r->n_outputs;
     out->outputs = output;
+    out->is_value = !r->gives_classes && r->side == 0;
     out->n_values = r->n_outputs;
     out->values = r->values;
     for (int64_t k = 0; k < r->n_outputs; k++) {
@@ -110,6 +112,11 @@ static void report_outputs(tti_predicting *r, const float *output, tutti_predict
         finite = finite && isfinite(r->values[k]);
     }
     if (r->gives_classes) finite = take_top(r, output, r->n_outputs, out);
+    char error[1024];
+    if (finite && r->side > 0 && tti_predict_take_mask(r, w, output, out) != TUTTI_OK) {
+        snprintf(error, sizeof error, "%s", tutti_last_error());
+        out->error = error;
+    }
     if (finite)
         r->fn(r->user, out);
     else
@@ -126,7 +133,7 @@ static void report(tti_predicting *r, int64_t row, const float *logits) {
         return;
     }
     if (r->n_outputs > 0) {
-        report_outputs(r, logits, &out);
+        report_outputs(r, w, logits, &out);
         return;
     }
     out.is_value = tti_dataset_spec(r->ds)->target.n > 0;

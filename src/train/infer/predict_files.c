@@ -172,6 +172,7 @@ static void finish(tti_predicting *r) {
     free(r->values);
     free(r->needs);
     free(r->probabilities);
+    free(r->mask);
     free(r->names);
     free(r->chain[0]);
     free(r->chain[1]);
@@ -290,6 +291,23 @@ static void add_values(tti_json *j, const tutti_prediction *p) {
     tti_json_end(j);
 }
 
+/* {"height":40,"width":56,"pixels":{"0":2000,"1":240}}: of each class that occurs. */
+static void add_mask(tti_json *j, const tutti_prediction *p) {
+    int64_t n = p->mask_height * p->mask_width, left = n;
+    tti_json_int(j, "height", p->mask_height);
+    tti_json_int(j, "width", p->mask_width);
+    tti_json_object(j, "pixels");
+    for (int64_t label = 0; label <= UINT16_MAX && left > 0; label++) {
+        int64_t count = 0;
+        char name[24];
+        for (int64_t i = 0; i < n; i++) count += p->mask[i] == label;
+        snprintf(name, sizeof name, "%lld", (long long)label);
+        if (count > 0) tti_json_int(j, name, count);
+        left -= count;
+    }
+    tti_json_end(j);
+}
+
 char *tutti_prediction_print(const tutti_prediction *p) {
     tti_str out = {0};
     tti_json j = tti_json_begin(&out, 0);
@@ -300,6 +318,8 @@ char *tutti_prediction_print(const tutti_prediction *p) {
         tti_json_text(&j, "error", p->error);
     } else if (p->notice) {
         tti_json_text(&j, "notice", p->notice);
+    } else if (p->mask) {
+        add_mask(&j, p);
     } else if (p->is_value) {
         add_values(&j, p);
     } else if (p->is_text) {

@@ -90,7 +90,7 @@ typedef struct tti_job_config {
         double smooth_l1_beta;   /* likewise */
         double label_smoothing;
         char class_weights[TTI_TEXT_MAX], pos_weight[TTI_TEXT_MAX]; /* numbers between commas */
-        char ignore_index[TTI_TEXT_MAX];                            /* none, or a label */
+        char ignore_index[TTI_TEXT_MAX];                            /* auto, none, or a label */
         double focal_gamma, focal_alpha;
         double temperature, logit_bias; /* contrastive losses; temperature 0: that of the loss */
         double clip_norm;               /* 0: off */

@@ -206,7 +206,8 @@ static void find_missing_dir(const tti_job_config *c, char why[WHY]) {
 }
 
 bool tti_job_has_images(const tti_job_config *c) {
-    static const char *const formats[] = {"images", "tar", "packed", "cifar10", "cifar100"};
+    static const char *const formats[] = {"images", "masks",   "tar",
+                                          "packed", "cifar10", "cifar100"};
     bool known = false;
     for (size_t i = 0; i < TTI_COUNT(formats); i++) known |= is(c->data.format, formats[i]);
     return known;
@@ -220,9 +221,10 @@ static void find_bad_augment(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY, "%s", colon ? colon + 1 : tutti_last_error());
     } else if (!known && *c->data.augment && !is(c->data.augment, "auto") &&
                !is(c->data.augment, "none")) {
-        snprintf(why, WHY,
-                 "is for images (images, tar, packed, cifar10, cifar100), but data.format is %s",
-                 c->data.format);
+        snprintf(
+            why, WHY,
+            "is for images (images, masks, tar, packed, cifar10, cifar100), but data.format is %s",
+            c->data.format);
     }
 }
 

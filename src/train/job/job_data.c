@@ -24,7 +24,7 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
     int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
     bool digits = strcmp(c->data.format, "digits") == 0;
     static const char *const of_tokens[] = {"text", "tokens", "random_tokens"};
-    bool tokens = false;
+    bool tokens = false, is_auto = strcmp(c->train.ignore_index, "auto") == 0;
     for (size_t i = 0; i < TTI_COUNT(of_tokens); i++)
         tokens |= strcmp(c->data.format, of_tokens[i]) == 0;
     if (n == 0 && digits) n = split == TUTTI_TRAIN ? 20000 : 4000;
@@ -45,6 +45,8 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
         .augment = c->data.augment,
         .channel_mean = c->data.channel_mean,
         .channel_std = c->data.channel_std,
+        .ignore_index =
+            is_auto && strcmp(tti_ignored_label(c), "none") == 0 ? "" : c->train.ignore_index,
         .context = c->data.context,
         .stride = c->data.stride,
         .tokenizer = tti_job_tokenizer(c),

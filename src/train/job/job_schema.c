@@ -134,7 +134,7 @@ static const tti_option rows[] = {
 
     /* data */
     {KEY(data.format, CHOICE, "digits"),
-     .choices = "digits|idx|text|tokens|npy|csv|images|cifar10|cifar100|tar|packed|"
+     .choices = "digits|idx|text|tokens|npy|csv|images|masks|cifar10|cifar100|tar|packed|"
                 "random_images|random_tokens",
      .also = "type|dataset|kind|name",
      .meant = "mnist=idx|fashion_mnist=idx|imagefolder=images|image_folder=images|imagenet=images|"
@@ -313,8 +313,11 @@ static const tti_option rows[] = {
      .help = "sigmoid: added to the scaled similarities, unless the model has an output for it"},
     {KEY(train.class_weights, TEXT, "\"\""), .joins = true, .also = "class_weight|weight",
      .help = "cross-entropy: weights of the classes; \"\": all 1", .example = "\"1, 2, 0.5\""},
-    {KEY(train.ignore_index, TEXT, "none"), .also = "ignore|ignore_label",
-     .help = "cross-entropy, focal, dice: targets with this label do not count", .example = "255"},
+    {KEY(train.ignore_index, TEXT, "auto"), .also = "ignore|ignore_label",
+     .help =
+         "cross-entropy, focal, dice: targets with this label do not count; none: all do; auto: "
+         "255 for data.format=masks, else none",
+     .example = "255"},
     {KEY(train.pos_weight, TEXT, "\"\""), .joins = true, .also = "positive_weight",
      .help = "bce: weight of positive targets, one for all or one for each column; \"\": 1",
      .example = "\"3\""},

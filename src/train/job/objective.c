@@ -128,8 +128,18 @@ static bool is_loss(const tti_job_config *c, const char *name) {
     return strcmp(c->train.loss, name) == 0;
 }
 
+static bool is_of_classes(const tti_job_config *c) {
+    return is_loss(c, "cross-entropy") || is_loss(c, "focal") || is_loss(c, "dice");
+}
+
+/* auto: masks have 255 for pixels that do not count. */
+const char *tti_ignored_label(const tti_job_config *c) {
+    if (strcmp(c->train.ignore_index, "auto") != 0) return c->train.ignore_index;
+    return strcmp(c->data.format, "masks") == 0 && is_of_classes(c) ? "255" : "none";
+}
+
 static bool has_ignored(const tti_job_config *c) {
-    return strcmp(c->train.ignore_index, "none") != 0;
+    return strcmp(tti_ignored_label(c), "none") != 0;
 }
 
 bool tti_loss_is_contrastive(const tti_job_config *c) {
@@ -152,7 +162,6 @@ static tutti_status lost_key(const char *key, const char *losses, const tti_job_
 
 tutti_status tti_objective_check(const tti_job_config *c, bool has_fields) {
     char *end;
-    bool of_classes = is_loss(c, "cross-entropy") || is_loss(c, "focal") || is_loss(c, "dice");
     if (tti_loss_wants_fields(c) && !has_fields)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.loss: %s needs samples with fields, arrays of data.format=npy: give "
@@ -167,9 +176,9 @@ tutti_status tti_objective_check(const tti_job_config *c, bool has_fields) {
         return lost_key("train.temperature", "infonce or sigmoid", c);
     if (c->train.logit_bias != -10 && !is_loss(c, "sigmoid"))
         return lost_key("train.logit_bias", "sigmoid", c);
-    if (has_ignored(c) && !of_classes)
+    if (has_ignored(c) && !is_of_classes(c))
         return lost_key("train.ignore_index", "cross-entropy, focal or dice", c);
-    if (has_ignored(c) && (labs(strtol(c->train.ignore_index, &end, 10)) > 1 << 24 || *end))
+    if (has_ignored(c) && (labs(strtol(tti_ignored_label(c), &end, 10)) > 1 << 24 || *end))
         return tti_fail(TUTTI_E_CONFIG, "train.ignore_index: '%s' is no label",
                         c->train.ignore_index);
     if (c->data.mixup > 0 && tti_loss_is_named(c))
@@ -205,7 +214,7 @@ tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *c,
     bool is_smooth = is_loss(c, "smooth_l1");
     tutti_loss_desc desc = {.smoothing = c->train.label_smoothing,
                             .ignores = has_ignored(c),
-                            .ignore = atoll(c->train.ignore_index),
+                            .ignore = atoll(tti_ignored_label(c)),
                             .weight = weight,
                             .gamma = c->train.focal_gamma,
                             .alpha = c->train.focal_alpha,

@@ -33,6 +33,9 @@ bool tti_loss_wants_fields(const tti_job_config *config);
 /* Whether only tti_objective_add_named honors the job, for labels too. */
 bool tti_loss_is_named(const tti_job_config *config);
 
+/* The label that does not count, "none" if all do: train.ignore_index without its auto. */
+const char *tti_ignored_label(const tti_job_config *config);
+
 /* TUTTI_E_CONFIG for a loss that samples without fields do not have, and for keys without effect.
  */
 tutti_status tti_objective_check(const tti_job_config *config, bool has_fields);

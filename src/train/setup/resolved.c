@@ -65,7 +65,10 @@ static void settle_data(tutti_job *job, const tutti_dataset *train) {
     settle(job, "data.tokenizer", tokenizer ? tutti_tokenizer_get_name(tokenizer) : "none");
     if (tutti_dataset_get_info(train)->n_fields == 0)
         settle(job, "data.target", tti_dataset_spec(train)->target.n > 0 ? "value" : "class");
-    settle(job, "data.fields", tutti_dataset_get_info(train)->n_fields > 0 ? "all" : "\"\"");
+    bool is_npy = strcmp(job->config.data.format, "npy") == 0;
+    settle(job, "data.fields",
+           is_npy && tutti_dataset_get_info(train)->n_fields > 0 ? "all" : "\"\"");
+    settle(job, "train.ignore_index", tti_ignored_label(&job->config));
     settle(job, "data.mask_token", job->config.data.mask_prob > 0 ? "added" : "none");
 }
 

@@ -137,6 +137,12 @@ static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_gra
         return tti_fail(TUTTI_E_CONFIG,
                         "data.label: samples have no field '%s' for the target of train.loss=%s",
                         name[0] ? name : "y", d->config->train.loss);
+    if (strcmp(d->config->train.loss, "bce") == 0 && info->n_classes > 2)
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "train.loss: bce answers a yes-or-no question for each pixel, but the masks "
+            "have %lld classes; give cross-entropy, focal or dice",
+            (long long)info->n_classes);
     tutti_value *target = of_pairs ? out->second : tutti_find_field(g, name);
     return tti_objective_add_named(g, d->config,
                                    &(tti_compared){.predicted = out->logits,
