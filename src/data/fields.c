@@ -2,6 +2,7 @@
 #include "data/fields.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,11 +74,17 @@ static void widen(const tutti_field *field, const char *from, field_range *range
     }
 }
 
-static void find_ranges(const tutti_dataset *ds, char *sample, field_range *range, int64_t *count) {
+/* Returns the number of samples that cannot be read; why: what is wrong with the first of them. */
+static int64_t find_ranges(const tutti_dataset *ds, char *sample, field_range *range,
+                           int64_t *count, char why[512]) {
     const tutti_dataset_info *info = tutti_dataset_get_info(ds);
+    int64_t n_bad = 0;
     for (int64_t i = 0; i < info->n_samples; i++) {
-        int32_t y;
-        if (tutti_dataset_get(ds, i, sample, &y) != TUTTI_OK || y < 0) continue;
+        int32_t y = 0;
+        bool bad = tutti_dataset_get(ds, i, sample, &y) != TUTTI_OK;
+        if (bad && n_bad == 0) snprintf(why, 512, "%s", tutti_last_error());
+        n_bad += bad;
+        if (bad || y < 0) continue;
         const char *at = sample;
         for (int k = 0; k < info->n_fields; k++) {
             widen(&info->fields[k], at, &range[k]);
@@ -87,6 +94,7 @@ static void find_ranges(const tutti_dataset *ds, char *sample, field_range *rang
         }
     }
     tti_clear_error();
+    return n_bad;
 }
 
 static void print_classes(const tutti_dataset *ds, const int64_t *count, tti_str *out) {
@@ -112,7 +120,8 @@ char *tti_fields_print(const tutti_dataset *ds) {
         return NULL;
     }
     for (int k = 0; k < info->n_fields; k++) range[k] = (field_range){INFINITY, -INFINITY};
-    find_ranges(ds, sample, range, count);
+    char why[512];
+    int64_t n_bad = find_ranges(ds, sample, range, count, why);
     free(sample);
     tti_str_add(&out, "field             type                  range\n");
     for (int k = 0; k < info->n_fields; k++)
@@ -120,6 +129,9 @@ char *tti_fields_print(const tutti_dataset *ds) {
                        tti_type_text(&info->fields[k].type, type, sizeof type), range[k].least,
                        range[k].most);
     print_classes(ds, count, &out);
+    if (n_bad > 0)
+        tti_str_printf(&out, "warning: %lld samples cannot be read, the first of them: %s\n",
+                       (long long)n_bad, why);
     free(count);
     if (out.failed) tti_str_free(&out);
     return out.text;

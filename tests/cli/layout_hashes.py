@@ -226,8 +226,8 @@ def write_table(table):
 
 
 def with_unrecorded(rows, outcomes):
-    """A row of dashes was recorded before its hashes changed on purpose, on a processor that was not
-    at hand then: its layouts are compared with each other alone."""
+    """A dash: the hashes changed on purpose, and this processor was not at hand to record the new
+    one; the layouts are compared with each other alone."""
     rows = {group: dict(models) for group, models in rows.items()}
     for (model, layout, *_), outcome in outcomes.items():
         if rows[GROUP_OF[layout]].get(model) == "-":

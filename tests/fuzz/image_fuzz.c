@@ -1,5 +1,5 @@
-/* image_fuzz.c - JPEG and PNG files from anywhere: head, decoding of a part and of all.  Pictures
- * with more than a quarter of a million pixels are left out, for speed. */
+/* image_fuzz.c - JPEG and PNG files from anywhere: head, decoding of a part, of all, and as a mask.
+ * Pictures with more than a quarter of a million pixels are left out, for speed. */
 #include "base/error.h"
 #include "data/image/image.h"
 
@@ -23,6 +23,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         tti_resize how = {box, 8, 8, {0, 0, 8, 8}, i == 1};
         TTI_ASSERT(tti_image_resize(&image, &how, &ws, out) == TUTTI_OK);
     }
+    if (head.is_png &&
+        tti_buffer_reserve(&ws.pixels, (size_t)(head.h * head.w) * sizeof(uint16_t)) == TUTTI_OK)
+        (void)!tti_png_decode_labels(&blob, (uint16_t *)(void *)ws.pixels.bytes);
     tti_workspace_free(&ws);
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "data/files/file_names.h"
 #include "data/formats/image_walk.h"
+#include "data/formats/mask_files.h"
 #include "data/image/image_set.h"
 
 enum { MAX_CLASSES = 1 << 20 };
@@ -108,6 +109,15 @@ static tutti_status take_classes(const tti_data_spec *spec, tti_names *out) {
         st = tti_names_add(out, spec->class_names[i]);
     if (st != TUTTI_OK) tti_names_free(out);
     return st;
+}
+
+/* Images and their masks, which would be two classes. */
+static tutti_status check_not_masks(const char *root, const tti_names *classes) {
+    if (classes->n != 2 || !tti_are_images_and_masks(classes)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: the folders '%s' and '%s' are images and masks, not two classes; give "
+                    "data.format=masks",
+                    root, tti_name_at(classes, 0), tti_name_at(classes, 1));
 }
 
 /* Known classes are matched by name: folders may lack some but have no others. */
@@ -223,6 +233,7 @@ static tutti_status find_samples(const tutti_dataset_desc *desc, folder *f) {
                      ? take_classes(desc->spec, &f->classes)
                      : list_classes(root, &f->classes, own_folder ? &n_elsewhere : &f->n_ignored),
                  cleanup);
+    TTI_TRY_GOTO(check_not_masks(root, &f->classes), cleanup);
     f->root = strdup(own_folder ? test : root);
     if (!f->root) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "images: out of memory"), cleanup);
     TTI_TRY_GOTO(

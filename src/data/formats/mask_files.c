@@ -44,6 +44,15 @@ static bool is_word(const char *name, const char *const *words) {
     return false;
 }
 
+bool tti_are_images_and_masks(const tti_names *folders) {
+    bool images = false, masks = false;
+    for (int64_t i = 0; i < folders->n; i++) {
+        images |= is_word(tti_name_at(folders, i), image_words);
+        masks |= is_word(tti_name_at(folders, i), mask_words);
+    }
+    return images && masks;
+}
+
 static tutti_status take_name(const char *dir, const char *name, char to[TTI_WALK_PATH]) {
     if (!*to) return tti_walk_join(to, "", name);
     return tti_fail(TUTTI_E_DATA,

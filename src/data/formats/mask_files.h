@@ -20,6 +20,9 @@ typedef struct tti_mask_files {
 tutti_status tti_mask_files_find(const tutti_dataset_desc *desc, tti_mask_files *out);
 void tti_mask_files_free(tti_mask_files *files);
 
+/* Whether one of two folders is called as images are, and the other as masks. */
+bool tti_are_images_and_masks(const tti_names *folders);
+
 /* The paths of a sample. */
 tutti_status tti_mask_files_image(const tti_mask_files *files, int64_t index,
                                   char out[TTI_WALK_PATH]);

@@ -87,13 +87,15 @@ static tutti_status add_node(tti_onnx_emit *e, const tti_exporting *x, const tti
     return rule(e, node, &e->names[node->out[0]->id]);
 }
 
-/* The only input is x: the logits must not depend on targets. */
+/* The inputs are x or fields: the logits must not depend on targets. */
 static tutti_status add_input(tti_onnx_emit *e, const tti_exporting *x, const tti_node *node) {
-    if (strcmp(node->name, "x") != 0)
+    bool is_field = strncmp(node->name, "field.", 6) == 0;
+    if (!is_field && strcmp(node->name, "x") != 0)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "export: format onnx: the logits depend on the input %s", node->name);
     tti_onnx_add_raw_input(e, tti_dataset_spec(x->b->train), node, open_dims(e, node->out[0]),
                            &e->names[node->out[0]->id]);
+    if (is_field) return TUTTI_OK;
     if (!e->twin) return TUTTI_OK;
     const char *shape = TTI_ONNX_OP(e, "Shape", NULL, "x");
     int64_t one = 1, two = 2;

@@ -5,6 +5,7 @@
  * are i64, which every reader supports. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "base/number.h"
@@ -86,11 +87,14 @@ void tti_onnx_add_raw_input(tti_onnx_emit *e, const tti_data_spec *spec, const t
                             unsigned open, const char **out) {
     const tti_pixel_spec *pixels = &spec->pixels;
     tutti_type type = node->out[0]->type; /* with a batch axis */
-    *out = "x";
-    if (pixels->n_channels > 0) {
-        type = (tutti_type){TUTTI_U8, {.n_dims = spec->stored.shape.n_dims + 1}};
-        for (int i = 1; i < type.shape.n_dims; i++)
-            type.shape.dim[i] = spec->stored.shape.dim[i - 1];
+    const char *input = strncmp(node->name, "field.", 6) == 0 ? node->name + 6 : "x";
+    bool is_image = pixels->n_channels > 0 && strcmp(input, "x") == 0;
+    *out = input;
+    if (is_image) {
+        tutti_shape stored = spec->stored.shape;
+        if (spec->n_fields > 0) stored = TUTTI_SHAPE(type.shape.dim[2], type.shape.dim[3], 3);
+        type = (tutti_type){TUTTI_U8, {.n_dims = stored.n_dims + 1}};
+        for (int i = 1; i < type.shape.n_dims; i++) type.shape.dim[i] = stored.dim[i - 1];
         type.shape.dim[0] = node->out[0]->type.shape.dim[0];
         *out = cast(e, *out, TUTTI_F32);
         if (pixels->n_channels == 3) *out = tti_onnx_transpose(e, *out, 4, (int64_t[]){0, 3, 1, 2});
@@ -101,7 +105,7 @@ void tti_onnx_add_raw_input(tti_onnx_emit *e, const tti_data_spec *spec, const t
     } else if (spec->table) {
         *out = standardise(e, *out, spec->table);
     }
-    tti_onnx_add_input(&e->file, "x", &type, open);
+    tti_onnx_add_input(&e->file, input, &type, open);
 }
 
 /* ---- metadata ---- */
@@ -114,7 +118,11 @@ static void describe_input(const tti_data_spec *spec, tti_str *out) {
         tti_str_printf(out,
                        "x: u8 [N,S,S,3] with S=%lld, RGB images: %s; the normalization is in the "
                        "graph",
-                       (long long)spec->stored.shape.dim[0], fits[spec->pixels.fit]);
+                       (long long)(spec->n_fields > 0 ? spec->fields[0].type.shape.dim[1]
+                                                      : spec->stored.shape.dim[0]),
+                       fits[spec->pixels.fit]);
+    else if (spec->n_fields > 0)
+        tti_str_add(out, "fields of a sample, as in the training data: floats f32, others i64");
     else if (spec->pixels.n_channels == 1)
         tti_str_add(out, "x: u8, grey pixels 0 to 255; the normalization is in the graph");
     else if (spec->x.dtype == TUTTI_I32)

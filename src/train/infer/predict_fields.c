@@ -33,7 +33,7 @@ tutti_status tti_predict_prepare_fields(tti_predicting *r) {
     r->values = calloc((size_t)r->n_outputs + 1, sizeof *r->values);
     r->gives_classes = r->b->has_accuracy && out->type.shape.n_dims == 2;
     bool good = seen && r->needs && r->values;
-    tti_predict_prepare_masks(r, &out->type.shape);
+    tti_predict_prepare_masks(r, r->b->config.train.loss, &out->type.shape);
     if (good) mark_inputs(out, info, seen, r->needs);
     free(seen);
     if (!good) return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "data/dataset.h"
 #include "data/image/image.h"
 #include "train/infer/predicting.h"
 
@@ -17,14 +16,14 @@ static bool gives_logits(const char *loss) {
     return false;
 }
 
-void tti_predict_prepare_masks(tti_predicting *r, const tutti_shape *output) {
-    const tti_data_spec *spec = tti_dataset_spec(r->ds);
-    if (spec->pixels.n_channels != 3 || spec->n_fields != 2) return;
-    int64_t s = spec->fields[1].type.shape.dim[0], n_dims = output->n_dims;
+void tti_predict_prepare_masks(tti_predicting *r, const char *loss, const tutti_shape *output) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    if (!tti_predict_takes_images(r)) return;
+    int64_t s = info->fields[1].type.shape.dim[0], n_dims = output->n_dims;
     const int64_t *d = output->dim;
     r->is_planar = n_dims == 4 && d[2] == s && d[3] == s;
     bool is_last = n_dims >= 3 && d[1] == s && d[2] == s && n_dims <= 4;
-    if (!gives_logits(r->b->config.train.loss) || (!r->is_planar && !is_last)) return;
+    if (!gives_logits(loss) || (!r->is_planar && !is_last)) return;
     r->side = s;
     r->per_pixel = r->is_planar ? d[1] : n_dims == 4 ? d[3] : 1;
 }

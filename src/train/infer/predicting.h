@@ -41,11 +41,10 @@ typedef struct tti_predicting {
     bool *needs;        /* [n_fields]: whether the output depends on it */
     double *probabilities; /* [n_classes] or [n_outputs] */
     const char **names;    /* [targets]; NULL: the targets have none */
-    int64_t side;       /* S, if the output has the class of each pixel [S,S]; else 0 */
-    int64_t per_pixel;  /* outputs of a pixel: logits of classes, or one of a question */
-    bool is_planar;     /* they are [per_pixel,S,S], not [S,S,per_pixel] */
-    uint16_t *mask;     /* of the last sample; grown on demand */
-    const char **names; /* [targets]; NULL: the targets have none */
+    int64_t side;          /* S, if the output has the class of each pixel [S,S]; else 0 */
+    int64_t per_pixel;     /* outputs of a pixel: logits of classes, or one of a question */
+    bool is_planar;        /* they are [per_pixel,S,S], not [S,S,per_pixel] */
+    uint16_t *mask;        /* of the last sample; grown on demand */
     tti_workspace ws;
     tti_buffer rgb; /* of an image in a file of bare pixels */
     bool is_text;   /* causal language model: samples and targets are tokens */
@@ -61,7 +60,7 @@ tutti_status tti_predict_flush(tti_predicting *r);
 tutti_status tti_predict_prepare_fields(tti_predicting *r);
 
 /* The mask of a sample from its output, and its report (predict_masks.c). */
-void tti_predict_prepare_masks(tti_predicting *r, const tutti_shape *output);
+void tti_predict_prepare_masks(tti_predicting *r, const char *loss, const tutti_shape *output);
 tutti_status tti_predict_take_mask(tti_predicting *r, const tti_predict_sample *sample,
                                    const float *output, tutti_prediction *out);
 

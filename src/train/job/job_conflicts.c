@@ -221,10 +221,9 @@ static void find_bad_augment(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY, "%s", colon ? colon + 1 : tutti_last_error());
     } else if (!known && *c->data.augment && !is(c->data.augment, "auto") &&
                !is(c->data.augment, "none")) {
-        snprintf(
-            why, WHY,
-            "is for images (images, masks, tar, packed, cifar10, cifar100), but data.format is %s",
-            c->data.format);
+        snprintf(why, WHY,
+                 "is for images (data.format=images, masks, tar, ...), but data.format is %s",
+                 c->data.format);
     }
 }
 

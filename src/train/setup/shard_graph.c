@@ -122,6 +122,22 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
     return tutti_graph_check(g);
 }
 
+/* The classes of masks against the logits [N,C,H,W] or [N,H,W,C]; others fail in the loss. */
+static tutti_status check_classes(const tti_shard_graph_desc *d, const tutti_value *logits,
+                                  const tutti_value *target) {
+    const tutti_shape *x = &logits->type.shape, *y = &target->type.shape;
+    bool is_loss = strcmp(d->config->train.loss, "cross-entropy") == 0 ||
+                   strcmp(d->config->train.loss, "focal") == 0 ||
+                   strcmp(d->config->train.loss, "dice") == 0;
+    if (!is_loss || x->n_dims != 4 || y->n_dims != 3) return TUTTI_OK;
+    bool is_planar = x->dim[2] == y->dim[1] && x->dim[3] == y->dim[2];
+    int64_t n = is_planar ? x->dim[1] : x->dim[3], n_classes = d->info->n_classes;
+    if (n >= n_classes || (n == 1 && n_classes == 2)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model: gives %lld logits for each pixel, but the masks have %lld classes",
+                    (long long)n, (long long)n_classes);
+}
+
 /* The target of samples with fields, which data.label names. */
 static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_graph *g,
                                         const tti_model_outputs *out) {
@@ -144,6 +160,7 @@ static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_gra
             "have %lld classes; give cross-entropy, focal or dice",
             (long long)info->n_classes);
     tutti_value *target = of_pairs ? out->second : tutti_find_field(g, name);
+    if (!of_pairs) TTI_TRY(check_classes(d, out->logits, target));
     return tti_objective_add_named(g, d->config,
                                    &(tti_compared){.predicted = out->logits,
                                                    .target = target,
