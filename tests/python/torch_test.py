@@ -108,6 +108,32 @@ def test_several_inputs():
     raises(tutti.Error, lambda: model.fit((x,), y), "x", "numbers")
 
 
+def test_a_weight_with_two_names():
+    """Both names get the trained values, whichever the model uses first."""
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(12, 8)
+            self.mix = torch.nn.Linear(8, 8)
+            self.head = torch.nn.Linear(8, 12, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids):
+            return self.head(self.mix(self.table(ids)).relu())
+
+    torch.manual_seed(0)
+    ids = np.random.default_rng(0).integers(0, 12, (64, 6))
+    module = Tied()
+    before = module.head.weight.detach().clone()
+    model = tutti.from_torch(module, torch.from_numpy(ids[:8]))
+    model.fit(ids, ids, batch=32, epochs=3, lr=0.01, workers=1, progress=False)
+    same_outputs(model, module, ids)
+    weights = model.weights()
+    if not (weights["table.weight"] == weights["head.weight"]).all() or \
+            np.abs(weights["head.weight"] - before.numpy()).max() < 1e-3:
+        raise AssertionError("the shared weight was not trained")
+
+
 def test_a_session_with_a_loss_of_torch():
     x, y = samples()
     module = Net()

@@ -152,10 +152,23 @@ static bool counts_batches(const tti_exporting *e, const tti_import_tensor *stat
            tti_plan_find_slot(e->b->plan, mean) >= 0;
 }
 
+/* The parameter that holds the trained values of a tensor; -1: none.  A weight with several names
+ * may have any of them in the graph. */
+static int find_trained(const tti_exporting *e, const tti_import_tensor *state) {
+    int slot = tti_plan_find_slot(e->b->plan, state->in_graph);
+    int n = state->type.dtype == TUTTI_F32 ? tti_import_n_state(e->b->import) : 0;
+    for (int i = 0; i < n && slot < 0; i++) {
+        tti_import_tensor other = tti_import_state_at(e->b->import, i);
+        if (strcmp(other.in_graph, state->in_graph) == 0)
+            slot = tti_plan_find_slot(e->b->plan, other.name);
+    }
+    return slot;
+}
+
 /* Adds one tensor of the module's state_dict: the trained values, or else those of the file. */
 static tutti_status add_state(const tti_exporting *e, tensors *t, int i) {
     tti_import_tensor state = tti_import_state_at(e->b->import, i);
-    int slot = tti_plan_find_slot(e->b->plan, state.in_graph);
+    int slot = find_trained(e, &state);
     size_t n = (size_t)tutti_shape_n_elems(&state.type.shape);
     void *data = slot < 0 ? tti_arena_alloc(&t->arena, n * sizeof(int64_t) + 1)
                           : tti_predictor_params(e->predictor) + e->b->plan->slots[slot].first;
