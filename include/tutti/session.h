@@ -111,8 +111,9 @@ typedef struct tutti_session_result {
 /* Arrays that have a row for each parameter. */
 typedef enum tutti_array_kind {
     TUTTI_PARAMETER, /* parameters and buffers */
-    TUTTI_GRADIENT,  /* mean gradients after tutti_session_gradients, until the next step; read only
-                      */
+    TUTTI_GRADIENT,  /* mean gradients after tutti_session_gradients; read only.  Forward,
+                        evaluation,  writing, saving, and with parallel.zero reading of other kinds,
+                        discard them */
     TUTTI_STATE,     /* of the optimizer: "NAME.STATE", such as "fc1.weight.exp_avg" */
     TUTTI_AVERAGE,   /* averaged parameters (train.ema) */
     TUTTI_N_ARRAY_KINDS

@@ -147,8 +147,7 @@ static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
     tti_exec_device *device = tti_device_of(x);
-    bool is_grads = want->k == TTI_STATE_GRADS;
-    if (arrays->sharded && is_grads) return gather_gradients_of_slot(x, want);
+    if (arrays->sharded && want->k == TTI_STATE_GRADS) return gather_gradients_of_slot(x, want);
     if (arrays->sharded)
         return tti_sharded_gather_slot(x, state_array(arrays, device, want->k), want->first,
                                        want->n_elems);
@@ -157,9 +156,8 @@ static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     for (int r = 0; r <= setup->n_ranks; r++)
         slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
     arrays->has_whole_ema = false;
-    if (!is_grads) /* these lie there already */
-        tti_zero_place_own(setup, state_array(arrays, device, want->k),
-                           (tti_range){want->first, last}, to);
+    tti_zero_place_own(setup, state_array(arrays, device, want->k), (tti_range){want->first, last},
+                       to);
     return tti_comm_gather_parts(
         setup->desc.comm,
         &(tti_parts_desc){.src = to, .dst = to, .bounds = slot, .n_groups = 1, .dtype = TUTTI_F32});
@@ -172,7 +170,7 @@ static tutti_status broadcast_request(const tti_setup *setup, request *want) {
 /* NULL: it is in parts. */
 static float *whole_array(tti_exec *x, int k) {
     if (k == TTI_STATE_PARAMS) return tti_exec_params(x);
-    if (k == TTI_STATE_GRADS) return tti_exec_divides(tti_setup_of(x)) ? NULL : tti_exec_grads(x);
+    if (k == TTI_STATE_GRADS) return tti_arrays_of(x)->sharded ? NULL : tti_exec_grads(x);
     return k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k);
 }
 
@@ -198,7 +196,7 @@ tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, co
 tutti_status tti_exec_serve_data(tti_exec *x) {
     float *whole;
     x = with_state(x);
-    if (!tti_exec_divides(tti_setup_of(x))) return TUTTI_OK;
+    if (!tti_exec_has_parts(tti_setup_of(x))) return TUTTI_OK;
     TTI_TRY(staging_of(x, &whole));
     TTI_TRY(tti_exec_pull(x));
     for (;;) {
@@ -210,7 +208,7 @@ tutti_status tti_exec_serve_data(tti_exec *x) {
 }
 
 tutti_status tti_exec_serve_data_end(const tti_setup *setup) {
-    return tti_exec_divides(setup) ? broadcast_request(setup, &(request){.k = END}) : TUTTI_OK;
+    return tti_exec_has_parts(setup) ? broadcast_request(setup, &(request){.k = END}) : TUTTI_OK;
 }
 
 tutti_status tti_exec_whole_gradients(tti_exec *x, float **grads) {

@@ -106,7 +106,8 @@ int tti_exec_steps_per_launch(const tti_exec *exec);
 const char *tti_exec_way(const tti_exec *exec);
 
 /* The two parts of a step of a worker on the host without a parameter server: the first one ends
- * before the update, and may be repeated.  tti_exec_fetch then has the gradients.  Collective. */
+ * before the update, and may be repeated.  tti_exec_fetch then has the gradients, if all workers
+ * have called tti_exec_whole_gradients.  Collective. */
 tutti_status tti_exec_compute_gradients(tti_exec *exec, const tti_step_desc *desc,
                                         tti_step_result *result);
 /* keeps_params: as in tti_step_desc; result is that of the whole step. */

@@ -86,7 +86,9 @@ static tutti_status share_read(tti_session_worker *w, const array_call *call) {
 static tutti_status read_worker(tti_session_worker *w, void *arg) {
     const array_call *call = arg;
     const float *data;
+    float *grads;
     tutti_status st = TUTTI_OK;
+    if (call->k == TTI_STATE_GRADS) TTI_TRY(tti_exec_whole_gradients(w->exec, &grads));
     if (!is_first(w)) {
         TTI_TRY(tti_exec_serve(w->exec));
         return share_read(w, call);
@@ -114,6 +116,8 @@ static tutti_status read_array(tutti_session *s, tutti_array_kind kind, const ch
     TTI_TRY(find_array(s, kind, name, &call));
     TTI_TRY(check_tensor(name, call.slot, tensor));
     call.read = tensor->data;
+    bool in_parts = s->b->config.parallel.zero > 0 && kind != TUTTI_GRADIENT;
+    if (in_parts) s->has_gradients = false; /* state is gathered in their memory */
     TTI_TRY(tti_crew_run(s, read_worker, &call));
     for (size_t i = 0; kind == TUTTI_GRADIENT && i < call.slot->n_elems; i++)
         call.read[i] = (float)((double)call.read[i] * s->grad_scale);

@@ -174,6 +174,7 @@ static tutti_status forward(tutti_session *s, const tutti_tensor *inputs, int n_
         TTI_TRY(check_output(s, &outputs[i], call.feed.n_rows, &call));
     }
     TTI_TRY(agree_on_rows(s, &call.feed));
+    s->has_gradients = false;
     return tti_crew_run(s, forward_worker, &call);
 }
 

@@ -505,6 +505,9 @@ T_CASE(bad_inputs_are_named) {
             "there is no gradient of 'fc1.weight'");
     T_FAILS(tutti_session_read(s, TUTTI_STATE, "fc1.weight.rank", &logits), TUTTI_E_INVALID,
             "no optimizer state 'fc1.weight.rank'");
+    T_OK(tutti_session_gradients(s, b->tensors, 2, NULL));
+    T_OK(tutti_session_forward(s, b->tensors, 1, &logits, 1));
+    T_FAILS(tutti_session_apply(s, 0.1, NULL), TUTTI_E_INVALID, "there are no gradients");
     T_FAILS(tutti_session_save(s, NULL), TUTTI_E_INVALID, "the path is NULL");
     T_FAILS(tutti_session_set_step(s, -1), TUTTI_E_INVALID, "step is -1");
     T_OK(tutti_session_hash(s, &after));
