@@ -102,6 +102,7 @@ def layers():
     x = b.node("HardSigmoid", x, alpha=0.25, beta=0.4)
     parts = b.node("Split", x, ints(2, 4), n_outputs=2, axis=1)
     deep = b.node("DepthToSpace", parts[1], blocksize=2, mode="CRD")
+    deep = b.node("ConvTranspose", deep, b.weight(1, 1, 3, 3), strides=[2, 1], pads=[0, 0, 1, 2])
     pooled = b.node("GlobalAveragePool", deep)
     norm = b.node("ReduceL2", parts[0], ints(2, 3), keepdims=0)
     x = b.node("Concat", b.node("Flatten", pooled), norm, axis=1)
@@ -123,7 +124,8 @@ def layers():
     x = b.node("Add", x, b.node("ReduceLogSumExp", top, ints(1), keepdims=1))
     x = b.node("CumSum", x, b.constant(np.int64(1)), exclusive=1, reverse=1)
     x = b.node("ScatterElements", x, places, top, axis=1)
-    hot = b.node("OneHot", b.node("ArgMin", x, axis=1, keepdims=0), ints(5),
+    places = b.node("Sub", b.node("ArgMin", x, axis=1, keepdims=0), ints(2))
+    hot = b.node("OneHot", b.node("Mul", places, ints(3)), ints(5),
                  b.constant(np.array([0.5, 2], np.float32)))
     x = b.node("Mul", x, hot)
     x = b.node("Where", b.constant(np.array([True, True, False, True, True])), x,

@@ -290,35 +290,33 @@ static void scatter_elements(tti_building *b, const tti_call *c) {
                      (tti_arg[]){*c->arg[0], *c->arg[3], *c->arg[1], *c->arg[2]}, 4, c->out, 1);
 }
 
-/* indices depth values axis: values [off, on]; negative indices count from the end. */
+/* The result of a row of two arguments, in *x. */
+static void call_pair(tti_building *b, const char *target, tti_arg other, tti_operand *x) {
+    tti_operand made = {0};
+    if (!tti_good(b)) return;
+    tti_call_row(b, target, (tti_arg[]){tti_operand_arg(x), other}, 2, (tti_operand *[]){&made}, 1);
+    *x = made;
+}
+
+/* indices depth values axis: values [off, on]; negative indices count from the end, others outside
+ * of 0 .. depth-1 are off. */
 static void one_hot(tti_building *b, const tti_call *c) {
-    tti_operand ids = *tti_operand_at(b, c, 0), made = {0}, scaled = {0};
-    int n_depth, n_values;
+    tti_operand ids = *tti_operand_at(b, c, 0), negative = ids;
+    int n_depth;
     const int64_t *depth = tti_list_at(b, c, 1, &n_depth);
     const tti_operand *values = tti_operand_at(b, c, 2);
-    int64_t axis = tti_int_at(b, c, 3);
-    n_values = tti_on_host(values) && values->kind == TTI_OPERAND_HOST
-                   ? (int)TTI_MIN(tti_host_n(&values->host), 3)
-                   : 0;
-    if (tti_good(b) && (n_depth != 1 || n_values != 2 || axis != -1))
+    bool two = values->kind == TTI_OPERAND_HOST && tti_host_n(&values->host) == 2;
+    if (tti_good(b) && (n_depth != 1 || !two || tti_int_at(b, c, 3) != -1))
         tti_refuse(b, "a constant depth, two constant values and the last axis are supported");
     if (!tti_good(b)) return;
     double off = tti_host_at(&values->host, 0), on = tti_host_at(&values->host, 1);
-    tti_call_row(b, "aten.remainder.Scalar",
-                 (tti_arg[]){tti_operand_arg(&ids), tti_int_arg(depth[0])}, 2,
-                 (tti_operand *[]){&made}, 1);
-    ids = made;
-    if (tti_good(b))
-        tti_call_row(b, "aten.one_hot.default",
-                     (tti_arg[]){tti_operand_arg(&ids), tti_int_arg(depth[0])}, 2,
-                     (tti_operand *[]){&made}, 1);
-    if (tti_good(b))
-        tti_call_row(b, "aten.mul.Tensor",
-                     (tti_arg[]){tti_operand_arg(&made), tti_float_arg(on - off)}, 2,
-                     (tti_operand *[]){&scaled}, 1);
-    if (tti_good(b))
-        tti_call_row(b, "aten.add.Tensor",
-                     (tti_arg[]){tti_operand_arg(&scaled), tti_float_arg(off)}, 2, c->out, 1);
+    call_pair(b, "aten.lt.Scalar", tti_int_arg(0), &negative);
+    call_pair(b, "aten.mul.Tensor", tti_int_arg(depth[0]), &negative);
+    call_pair(b, "aten.add.Tensor", tti_operand_arg(&negative), &ids);
+    call_pair(b, "aten.one_hot.default", tti_int_arg(depth[0]), &ids);
+    call_pair(b, "aten.mul.Tensor", tti_float_arg(on - off), &ids);
+    call_pair(b, "aten.add.Tensor", tti_float_arg(off), &ids);
+    if (tti_good(b)) tti_set(c->out[0], &ids);
 }
 
 #define OWN(op, args, fn) \

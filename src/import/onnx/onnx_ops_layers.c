@@ -132,11 +132,15 @@ static void conv_transpose(tti_building *b, const tti_call *c) {
         tti_refuse(b, "output_shape and auto_pad=SAME are not supported; export pads");
     if (!read_window(b, c, &at, &w)) return;
     read_numbers(b, c, 7, w.n, extra);
-    /* More elements cut off at the end: fewer added there. */
-    for (int d = 0; d < w.n; d++) extra[d] += w.begin[d] - w.end[d];
-    for (int d = 0; d < w.n; d++)
-        if (extra[d] < 0 || w.begin[d] < 0)
-            tti_refuse(b, "pads that are larger at the end are not supported");
+    /* More elements cut off at the end: fewer added there, or cut off below. */
+    int64_t cut[3] = {0};
+    tti_operand made = {0};
+    for (int d = 0; d < w.n; d++) {
+        extra[d] += w.begin[d] - w.end[d];
+        cut[d] = TTI_MAX(-extra[d], 0);
+        extra[d] = TTI_MAX(extra[d], 0);
+        if (w.begin[d] < 0) tti_refuse(b, "negative pads are not supported");
+    }
     if (!tti_good(b)) return;
     static const char *const rows[] = {"aten.conv_transpose1d.default",
                                        "aten.conv_transpose2d.input",
@@ -146,7 +150,20 @@ static void conv_transpose(tti_building *b, const tti_call *c) {
         (tti_arg[]){*c->arg[0], *c->arg[1], bias_arg(b, c, 2), tti_ints_arg(b, w.stride, w.n),
                     tti_ints_arg(b, w.begin, w.n), tti_ints_arg(b, extra, w.n), *c->arg[5],
                     tti_ints_arg(b, w.dilation, w.n)},
-        8, c->out, 1);
+        8, (tti_operand *[]){&made}, 1);
+    for (int d = 0; d < w.n && tti_good(b); d++) {
+        tti_operand part = {0};
+        int64_t size = tti_shape_of(&made).dim[2 + d] - cut[d];
+        if (cut[d] == 0) continue;
+        if (size < 1) tti_refuse(b, "pads leave nothing");
+        if (tti_good(b))
+            tti_call_row(b, "aten.narrow.default",
+                         (tti_arg[]){tti_operand_arg(&made), tti_int_arg(2 + d), tti_int_arg(0),
+                                     tti_int_arg(size)},
+                         4, (tti_operand *[]){&part}, 1);
+        made = part;
+    }
+    if (tti_good(b)) tti_set(c->out[0], &made);
 }
 
 /* ---- pooling ---- */

@@ -322,6 +322,15 @@ static void cumsum(tti_building *b, const tti_call *c) {
         tti_set(c->out[0], &sum);
 }
 
+/* 1 - erf X: tf2onnx writes it of Keras' gelu. */
+static void erfc_of(tti_building *b, const tti_call *c) {
+    tti_operand made = {0};
+    tti_call_row(b, "aten.erf.default", (tti_arg[]){*c->arg[0]}, 1, (tti_operand *[]){&made}, 1);
+    if (tti_good(b))
+        tti_call_row(b, "aten.rsub.Scalar", (tti_arg[]){tti_operand_arg(&made), tti_float_arg(1)},
+                     2, c->out, 1);
+}
+
 /* *inputs equation */
 static void einsum(tti_building *b, const tti_call *c) {
     tti_call_row(b, "aten.einsum.default", (tti_arg[]){*c->arg[1], *c->arg[0]}, 2, c->out, 1);
@@ -346,6 +355,7 @@ const tti_operator tti_operators_onnx_math[] = {
     ONE("Ceil", "ceil"),
     ONE("Cos", "cos"),
     ONE("Erf", "erf"),
+    OWN("Erfc", "X", erfc_of),
     ONE("Exp", "exp"),
     ONE("Floor", "floor"),
     ONE("HardSwish", "hardswish"),
