@@ -20,12 +20,14 @@ static bool gelu_fits(tti_match *m) {
            tti_close_to(s[3], f[3]) && tti_close_to(f[1] * f[2] * f[3], 0.5) && has_shape_of_x(m);
 }
 
-/* The same with tanh of L4 (L5 x^3 + L6 x); scale: 1, or 2 where it is a sigmoid. */
+/* The same with tanh of L4 (L5 x^3 + L6 x); scale: 1, or 2 where it is a sigmoid.  L7 is in front
+ * of the first x of a product that L5 ends. */
 static bool tanh_parts_fit(const tti_match *m, double scale) {
     const double *f = m->factor, *s = m->shift;
-    return s[1] == 0 && s[2] == 0 && s[4] == 0 && s[6] == 0 &&
+    double first = f[7] != 0 ? f[7] : 1;
+    return s[7] == 0 && s[1] == 0 && s[2] == 0 && s[4] == 0 && s[6] == 0 &&
            tti_close_to(f[4] * f[6], scale * sqrt_2_pi) &&
-           tti_close_to(f[4] * f[5], scale * sqrt_2_pi * bend) && has_shape_of_x(m);
+           tti_close_to(f[4] * f[5] * first, scale * sqrt_2_pi * bend) && has_shape_of_x(m);
 }
 
 static bool by_tanh(tti_match *m) {
@@ -129,7 +131,9 @@ static tutti_value *build_swiglu(tti_rewrite *rw, const tti_match *m) {
 }
 
 #define SUM "L4(add(L6(x), L5(cube(x))))"
+#define SUM_7 "L4(add(L6(x), L5(mul(mul(L7(x), x), x))))"
 #define PRODUCT "L4(mul(L6(x), L5(sq(x))))"
+#define PRODUCT_7 "L4(mul(L6(x), L5(mul(L7(x), x))))"
 
 const tti_row tti_rows_activation[] = {
     {.name = "GELU",
@@ -137,19 +141,21 @@ const tti_row tti_rows_activation[] = {
      .fits = gelu_fits,
      .build = build_gelu},
     {.name = "GELU (tanh)",
-     .spellings = {"L1(mul(L2(x), L3(tanh(" SUM "))))"},
+     .spellings = {"L1(mul(L2(x), L3(tanh(" SUM "))))", "L1(mul(L2(x), L3(tanh(" SUM_7 "))))"},
      .fits = tanh_fits,
      .build = build_gelu_tanh},
     {.name = "GELU (tanh)",
-     .spellings = {"L1(mul(L2(x), L3(tanh(" PRODUCT "))))"},
+     .spellings = {"L1(mul(L2(x), L3(tanh(" PRODUCT "))))",
+                   "L1(mul(L2(x), L3(tanh(" PRODUCT_7 "))))"},
      .fits = tanh_factored_fits,
      .build = build_gelu_tanh},
     {.name = "GELU (tanh)",
-     .spellings = {"L1(mul(L2(x), sigmoid(" SUM ")))"},
+     .spellings = {"L1(mul(L2(x), sigmoid(" SUM ")))", "L1(mul(L2(x), sigmoid(" SUM_7 ")))"},
      .fits = sigmoid_fits,
      .build = build_gelu_tanh},
     {.name = "GELU (tanh)",
-     .spellings = {"L1(mul(L2(x), sigmoid(" PRODUCT ")))"},
+     .spellings = {"L1(mul(L2(x), sigmoid(" PRODUCT ")))",
+                   "L1(mul(L2(x), sigmoid(" PRODUCT_7 ")))"},
      .fits = sigmoid_factored_fits,
      .build = build_gelu_tanh},
     {.name = "GELU (quick)",

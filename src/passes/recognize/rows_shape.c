@@ -121,6 +121,48 @@ static tutti_value *build_input(tti_rewrite *rw, const tti_match *m) {
     return tti_new(rw, m->root->in[0]);
 }
 
+/* ---- products and tables ---- */
+
+static bool swaps_last_two(const tti_node *node) {
+    if (!tti_is_op(node, "transpose")) return false;
+    const tti_attr *perm = tti_attr_get(node, "perm");
+    for (int d = 0; d < perm->n - 2; d++)
+        if (perm->v[d] != d) return false;
+    return perm->n >= 2 && perm->v[perm->n - 1] == perm->n - 2;
+}
+
+/* A product reads its second operand in either order. */
+static bool find_turned_operand(tti_match *m) {
+    return tti_is_op(m->root, "matmul") && swaps_last_two(m->root->in[1]->node);
+}
+
+static tutti_value *build_turned_operand(tti_rewrite *rw, const tti_match *m) {
+    tutti_value *in[2] = {tti_new(rw, m->root->in[0]), tti_new(rw, m->root->in[1]->node->in[0])};
+    return tti_emit(rw->to, "matmul", m->root->name, in, 2,
+                    (tti_attr_arg[]){TTI_INT("trans_a", tti_attr_int(m->root, "trans_a")),
+                                     TTI_INT("trans_b", !tti_attr_int(m->root, "trans_b")),
+                                     {0}});
+}
+
+/* Rows start, start + 1, .. of a table, as positions are looked up; -1: they are others. */
+static int64_t first_of_rows(const tti_match *m) {
+    if (!tti_is_op(m->root, "embedding")) return -1;
+    int64_t n = tti_value_n_elems(m->root->in[1]), rows = m->root->in[0]->type.shape.dim[0];
+    const double *id = n > 0 ? tti_constant_of(m->scene, m->root->in[1]) : NULL;
+    if (!id || id[0] < 0 || id[n - 1] >= (double)rows) return -1;
+    for (int64_t i = 1; i < n; i++)
+        if (id[i] != id[0] + (double)i) return -1;
+    return (int64_t)id[0];
+}
+
+static bool find_rows_of_table(tti_match *m) { return first_of_rows(m) >= 0; }
+
+static tutti_value *build_rows_of_table(tti_rewrite *rw, const tti_match *m) {
+    tutti_value *part = new_slice(rw, tti_new(rw, m->root->in[0]), 0, first_of_rows(m),
+                                  tti_value_n_elems(m->root->in[1]));
+    return tti_new_reshape(rw, part, &m->root->out[0]->type.shape);
+}
+
 /* ---- slices ---- */
 
 static bool find_slice_of(const tti_match *m, const char *op) {
@@ -241,6 +283,8 @@ const tti_row tti_rows_view[] = {
     {.find = find_two_reshapes, .build = build_one_reshape},
     {.find = find_two_permutes, .build = build_one_permute},
     {.find = find_squeezed_permute, .build = build_permute_of_squeezed},
+    {.find = find_turned_operand, .build = build_turned_operand},
+    {.find = find_rows_of_table, .build = build_rows_of_table},
     {0},
 };
 

@@ -149,6 +149,10 @@ static V *tanh_d(G *g, V *x) { /* by a sigmoid */
     V *in = add(g, x, affine(g, mul(g, mul(g, x, x), x), 0.044715, 0));
     return mul(g, x, tutti_sigmoid(g, affine(g, in, 2 * s2p, 0)));
 }
+static V *tanh_e(G *g, V *x) { /* 0.044715 x times x */
+    V *in = mul(g, affine(g, x, s2p, 0), affine(g, mul(g, affine(g, x, 0.044715, 0), x), 1, 1));
+    return mul(g, affine(g, x, 0.5, 0), affine(g, tutti_tanh(g, in), 1, 1));
+}
 static V *tanh_wrong_constant(G *g, V *x) {
     V *in = affine(g, add(g, x, affine(g, power(g, x, 3), 0.0447, 0)), s2p, 0);
     return mul(g, affine(g, x, 0.5, 0), affine(g, tutti_tanh(g, in), 1, 1));
@@ -405,6 +409,18 @@ static V *entropy_other_axis(G *g, V *x) {
     V *at = tutti_reshape(g, labels_of(g), &TUTTI_SHAPE(B * T, 1));
     return tutti_neg(g, tutti_sum(g, tutti_take_along(g, l, at, 1), NULL));
 }
+static V *rows_of_table(G *g, V *x) { /* positions 1 .. T, looked up */
+    int32_t ids[T];
+    for (int i = 0; i < T; i++) ids[i] = i + 1;
+    V *at = tutti_constant_array(g, TUTTI_I32, &TUTTI_SHAPE(1, T), ids);
+    return add(g, x, tutti_lookup(g, weights(g, "table", &TUTTI_SHAPE(T + 2, K)), at));
+}
+static V *rows_in_another_order(G *g, V *x) {
+    int32_t ids[T];
+    for (int i = 0; i < T; i++) ids[i] = T - i;
+    V *at = tutti_constant_array(g, TUTTI_I32, &TUTTI_SHAPE(1, T), ids);
+    return add(g, x, tutti_lookup(g, weights(g, "table", &TUTTI_SHAPE(T + 2, K)), at));
+}
 static V *entropy_head(G *g, V *x) {
     V *y = tutti_linear_with(g, x, &(tutti_linear_desc){.n_out = K, .no_bias = true}, "head");
     return tutti_cross_entropy(g, as_rows(g, y), labels_of(g), 0, -1).sum;
@@ -449,6 +465,7 @@ static const pattern_case cases[] = {
     {"tanh_b", tanh_b, "gelu", "tanh"},
     {"tanh_c", tanh_c, "gelu", "tanh"},
     {"tanh_d", tanh_d, "gelu", "sigmoid"},
+    {"tanh_e", tanh_e, "gelu", "tanh"},
     {"tanh_wrong_constant", tanh_wrong_constant, NULL, NULL},
     {"tanh_square", tanh_square, NULL, NULL},
     {"quick", quick, "silu", "sigmoid"},
@@ -495,6 +512,8 @@ static const pattern_case cases[] = {
     {"entropy_kept", entropy_kept, "cross_entropy", "log_softmax"},
     {"entropy_weighted", entropy_weighted, NULL, NULL},
     {"entropy_other_axis", entropy_other_axis, NULL, NULL},
+    {"rows_of_table", rows_of_table, "slice", "embedding"},
+    {"rows_in_another_order", rows_in_another_order, NULL, NULL},
     {"entropy_head", entropy_head, "matmul", "linear"},
 };
 
