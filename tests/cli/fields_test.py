@@ -202,6 +202,31 @@ def test_export_has_the_names_of_the_module():
     assert b"ids" in content and b"keep" in content and b"field." not in content
 
 
+def test_labels_of_minus_one_and_one():
+    """They are classes like 0 and 1: the same weights, but other names."""
+    zero_one = [1, 0, 0, 1, 1, 0, 1, 0]
+    x = golden("towers")["inputs"]["x"]
+    base = ["model.name=mlp", "data.format=npy", "train.batch=4", "train.steps=3",
+            "parallel.shards=1"]
+    for name, labels in (("zero", zero_one), ("signs", [2 * v - 1 for v in zero_one])):
+        save(name, both({"x": x, "y": labels}))
+        train(*base, "data.dir=" + name, "run.dir=run-" + name)
+    ends = [events("run-" + name, "end")[0] for name in ("zero", "signs")]
+    assert ends[0]["params_hash"] == ends[1]["params_hash"], ends
+    assert ends[0]["loss"] == ends[1]["loss"], ends
+    runs.tutti("data", "info", *base, "data.dir=signs").expect(0, "classes     2", "-1")
+    os.rename("signs", "signs moved")
+    with open("rows.npy", "wb") as file:
+        file.write(npy(x))
+    shown = runs.tutti("predict", "run-signs", "rows.npy").expect(0).out.splitlines()
+    assert {json.loads(line)["class"] for line in shown} <= {"-1", "1"}, shown
+    runs.tutti("eval", "run-signs", "data.dir=signs moved").expect(0, "-1")
+    save("other", {"x_test": x, "y_test": [1, 3] * 4})
+    runs.tutti("eval", "run-signs", "data.dir=other").expect(3, "label 3 of row 1")
+    runs.tutti("data", "info", *base, "data.dir=signs moved", "data.classes=2").expect(
+        3, "is negative")
+
+
 def test_resume_is_exact():
     train(*job("masked", "run.dir=whole", "parallel.shards=2"))
     train(*job("masked", "run.dir=part", "parallel.shards=2", "train.steps=2"))

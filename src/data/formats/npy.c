@@ -31,6 +31,7 @@ typedef struct npy_state {
     int32_t
         *value; /* [rows of the split, targets], -1: a row without values; NULL: no regression */
     tutti_samples *samples; /* of the program; owned; NULL: files */
+    int32_t *label; /* [n_classes], ascending: the labels in the array; NULL: they are 0, 1, ... */
 } npy_state;
 
 /* ---- which arrays ---- */
@@ -100,6 +101,22 @@ static tutti_status check_classes(const npy_state *s, int64_t row, const int32_t
     return TUTTI_OK;
 }
 
+static int compare_labels(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* A label in the array becomes its class. */
+static tutti_status find_class(const npy_state *s, int64_t row, int32_t *y) {
+    const int32_t *at =
+        bsearch(y, s->label, (size_t)s->n_classes, sizeof *s->label, compare_labels);
+    if (!at)
+        return tti_fail(TUTTI_E_DATA, "%s: label %d of row %lld does not occur in training",
+                        s->y.name, *y, (long long)row);
+    *y = (int32_t)(at - s->label);
+    return TUTTI_OK;
+}
+
 static tutti_status bad_value(const npy_state *s, int64_t row) {
     return tti_fail(TUTTI_E_DATA,
                     "%s: row %lld has a label that is not a finite number, or farther than %d "
@@ -144,7 +161,8 @@ static tutti_status npy_read(const tutti_dataset *ds, int64_t index, void *x, in
         TTI_TRY(read_got_row(ds, row, x, y));
     else
         TTI_TRY(read_row(ds, (const tti_npy_array[2]){s->x, s->y}, row, x, y));
-    return s->value ? npy_label(ds, index, y) : check_classes(s, row, y);
+    if (s->value) return npy_label(ds, index, y);
+    return s->label ? find_class(s, row, y) : check_classes(s, row, y);
 }
 
 static void close_arrays(npy_state *s) {
@@ -152,6 +170,7 @@ static void close_arrays(npy_state *s) {
     tti_npy_close(&s->y);
     tti_samples_free(s->samples);
     free(s->value);
+    free(s->label);
     free(s);
 }
 
@@ -173,14 +192,72 @@ static tutti_status range_of(const tti_npy_array *a, tti_label_range *out) {
     return st;
 }
 
+/* ---- labels such as -1 and 1, which are mapped to classes in ascending order ---- */
+
+/* The class names of the run, if they are such labels. */
+static tutti_status take_labels(const tti_data_spec *spec, npy_state *s) {
+    bool are_labels = spec->class_names && strcmp(spec->format, "npy") == 0;
+    if (!are_labels) return TUTTI_OK;
+    s->n_classes = spec->n_classes;
+    s->label = calloc((size_t)spec->n_classes + 1, sizeof *s->label);
+    if (!s->label) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+    for (int64_t i = 0; i < spec->n_classes; i++)
+        s->label[i] = (int32_t)strtol(spec->class_names[i], NULL, 10);
+    return TUTTI_OK;
+}
+
+/* Adds a label to the ascending list; false: there are too many. */
+static bool add_label(npy_state *s, int32_t label) {
+    int64_t i = s->n_classes;
+    if (bsearch(&label, s->label, (size_t)i, sizeof label, compare_labels)) return true;
+    if (i == USUAL_CLASSES) return false;
+    for (; i > 0 && s->label[i - 1] > label; i--) s->label[i] = s->label[i - 1];
+    s->label[i] = label;
+    s->n_classes++;
+    return true;
+}
+
+static tutti_status learn_labels(npy_state *s, tti_data_spec *spec) {
+    s->n_classes = 0;
+    s->label = calloc(USUAL_CLASSES, sizeof *s->label);
+    if (!s->label) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+    for (int64_t i = 0; i < s->y.shape.dim[0]; i++) {
+        int32_t label;
+        TTI_TRY(tti_npy_read_i32(&s->y, i, &label));
+        if (!add_label(s, label))
+            return tti_fail(TUTTI_E_DATA,
+                            "%s: some labels are negative, and there are more than %d different "
+                            "ones; classes are numbered from 0",
+                            s->y.name, USUAL_CLASSES);
+    }
+    spec->class_names =
+        tti_arena_alloc(&spec->arena, ((size_t)s->n_classes + 1) * sizeof *spec->class_names);
+    for (int64_t i = 0; i < s->n_classes && !spec->arena.failed; i++)
+        spec->class_names[i] = tti_arena_printf(&spec->arena, "%d", s->label[i]);
+    return spec->arena.failed ? tti_fail(TUTTI_E_NOMEM, "npy: out of memory") : TUTTI_OK;
+}
+
+static tutti_status check_labels(const npy_state *s) {
+    for (int64_t i = 0; i < s->y.shape.dim[0]; i++) {
+        int32_t label;
+        TTI_TRY(tti_npy_read_i32(&s->y, i, &label));
+        TTI_TRY(find_class(s, i, &label));
+    }
+    return TUTTI_OK;
+}
+
 /* All labels are looked at, whatever the split, so that none fails in the middle of a run. */
-static tutti_status count_classes(const tutti_dataset_desc *desc, const tutti_dataset *ds) {
+static tutti_status count_classes(const tutti_dataset_desc *desc, tutti_dataset *ds) {
     npy_state *s = ds->state;
     tti_label_range range;
     bool are_tokens = s->y.row_elems > 1;
     s->n_classes = desc->n_classes;
     if (s->samples && s->samples->get && s->n_classes > 0) return TUTTI_OK; /* checked when read */
+    if (desc->spec) TTI_TRY(take_labels(desc->spec, s));
+    if (s->label) return check_labels(s);
     TTI_TRY(range_of(&s->y, &range));
+    if (range.least < 0 && !desc->spec && desc->n_classes == 0 && !are_tokens)
+        return learn_labels(s, ds->spec);
     return tti_label_range_check(&range, s->y.name, "data.classes",
                                  are_tokens ? USUAL_TOKENS : USUAL_CLASSES, &s->n_classes);
 }
