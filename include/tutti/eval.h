@@ -48,8 +48,10 @@ typedef struct tutti_eval_result {
     int64_t n_classes;           /* 0: classes are not counted */
     tutti_class_result *classes; /* [n_classes]                                                 */
     int64_t *confusion; /* [n_classes, n_classes]: row: true class, column: predicted class */
-    double wall_s;      /* time of the evaluation */
-    char *names;        /* memory of the names in classes and values */
+    int64_t n_metrics;
+    const tutti_metric_result *metrics; /* [n_metrics]: those of train.metrics and model.metrics */
+    double wall_s;                      /* time of the evaluation */
+    char *names;                        /* memory of the names in classes and values */
 } tutti_eval_result;
 
 /* Called with one line for each checkpoint that was skipped. */

@@ -19,6 +19,14 @@ typedef struct tutti_job tutti_job;
  * to tutti_job_set_model.  Shapes are those of one shard. */
 typedef tutti_value *(*tutti_model_fn)(tutti_graph *g, tutti_value *x, const void *user);
 
+/* A metric of an evaluation (train.metrics, model.metrics; tutti/losses.h). */
+typedef struct tutti_metric_result {
+    const char *name;   /* borrowed                                                    */
+    double value;       /* NAN: undefined, such as auc where all targets are alike     */
+    int64_t n_each;     /* its values for each class or column, of which value is the mean; NAN  */
+    const double *each; /* where undefined.  0: it has no such parts                   */
+} tutti_metric_result;
+
 TUTTI_EXTERN_C_BEGIN
 
 /* Creates a job with all defaults.  On success *out is owned by the caller; on failure it is NULL.

@@ -1,4 +1,4 @@
-/* losses.h - losses by name, and a model's own loss.
+/* losses.h - losses and metrics by name, and a model's own.
  *
  * A loss is a sum over the samples of a shard with its count; the trainer adds both over all shards
  * and divides once.  The losses here are made of the operations of tutti/ops.h.
@@ -71,6 +71,31 @@ TUTTI_API tutti_value *tutti_batch_rows(tutti_graph *g, tutti_value *present);
 
 /* The loss of this model, in place of the job's: sum and count, f32 scalars. */
 TUTTI_API void tutti_set_loss(tutti_graph *g, tutti_loss loss);
+
+/* ---- metrics, which are computed at every evaluation ----
+ *
+ *   accuracy        classes as in cross_entropy: the largest logit is the target's; or predicted
+ * and target of one shape: a logit is above 0 where the target is above 0.5 topK            top5,
+ * top3, ...: the target's logit is among the K largest ones class_accuracy  the mean over the
+ * classes of the fraction of their targets that is predicted miou            the mean over the
+ * classes of intersection / union of target and prediction auc             area under the ROC
+ * curve; predicted and target of one shape, or two classes; with columns [N,L] the mean over the
+ * columns mae rmse r2     predicted and target of one shape; with columns [N,T] the mean over the
+ * columns
+ *
+ * Targets of classes equal to desc->ignore do not count, as in losses.  Sums are added over the
+ * shards in their order, so the figures do not depend on the number of workers. */
+
+/* Adds the metric `name` of the list above to a graph for evaluation; other arguments as in
+ * tutti_loss_named.  Does nothing in a graph for training. */
+TUTTI_API void tutti_add_metric_named(tutti_graph *g, const char *name, tutti_value *predicted,
+                                      tutti_value *target, tutti_value *present,
+                                      const tutti_loss_desc *desc);
+
+/* Adds a metric of the model's own, of this name: sum / count, f32 scalars that are added up over
+ * all shards.  Does nothing in a graph for training. */
+TUTTI_API void tutti_add_metric(tutti_graph *g, const char *name, tutti_value *sum,
+                                tutti_value *count);
 
 /* The part of a sample that has this name: a field, or "x", or "y" for the labels; NULL, with a
  * failure noted, if samples have no such part. */

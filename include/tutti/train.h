@@ -36,6 +36,8 @@ typedef struct tutti_event {
      * only rmse, and only with one target.  An evaluation sets all three for up to 16 targets; with
      * more they are NAN. r2 is NAN if all test values of a target are equal. */
     double rmse, mae, r2;
+    int64_t n_metrics; /* of an evaluation: those of train.metrics and model.metrics */
+    const tutti_metric_result *metrics; /* [n_metrics]; borrowed for the call */
     double lr;
     double samples_per_s;          /* since the last step event       */
     double eta_s;                  /* estimated seconds until the end */

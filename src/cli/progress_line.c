@@ -131,6 +131,8 @@ void progress_event(void *user, const tutti_event *e) {
                         r2_text(e->r2, r2));
             if (!e->is_regression && !isnan(e->accuracy))
                 fprintf(stderr, ", accuracy %.2f%%", 100 * e->accuracy);
+            for (int64_t i = 0; i < e->n_metrics; i++)
+                fprintf(stderr, ", %s %.6g", e->metrics[i].name, e->metrics[i].value);
             fprintf(stderr, "\n");
             break;
         case TUTTI_EVENT_WARNING:

@@ -39,6 +39,7 @@
     X(head)            \
     X(pair_loss)       \
     X(gather_rows)     \
+    X(counts)          \
     X(reduce)          \
     X(random)          \
     X(optim)           \

@@ -18,7 +18,7 @@ static const tti_kernel *const families[] = {
     tti_cuda_softmax_kernels,    tti_cuda_loss_kernels,         tti_cuda_recurrent_kernels,
     tti_cuda_optim_kernels,      tti_cuda_tensor_shard_kernels, tti_cuda_vocabulary_kernels,
     tti_cuda_head_kernels,       tti_cuda_along_kernels,        tti_cuda_grouped_kernels,
-    tti_cuda_sdpa_kernels,
+    tti_cuda_sdpa_kernels,       tti_cuda_counts_kernels,
 };
 
 static const tti_kernel *find_in(const tti_kernel *list, const tti_node *node) {

@@ -20,6 +20,7 @@ typedef struct tti_device_pipe_step {
     tti_device_parts
         *parts; /* of parameters, during the first micro-batch group; NULL: they are complete */
     uint64_t number;
+    const tti_step_desc *desc; /* whose outputs are wanted */
     bool eval;
 } tti_device_pipe_step;
 

@@ -98,14 +98,14 @@ static tutti_status collect(tti_exec_device *device, const tti_instance *instanc
 
 /* desc->outputs of shard number index of this worker, to the memory of the host, before the next
  * shard uses the instance. */
-static tutti_status copy_outputs(const tti_exec_device *device, const tti_step_desc *desc,
-                                 const tti_instance *instance, int index) {
+tutti_status tti_device_copy_outputs(tti_exec *x, const tti_step_desc *desc,
+                                     const tti_instance *instance, int index) {
     for (int i = 0; i < desc->n_outputs; i++) {
         const tti_output_copy *copy = &desc->outputs[i];
         if (!tti_instance_has_output(instance, copy->name)) continue;
-        TTI_TRY(device->ops->queues.copy(TTI_QUEUE_COMPUTE,
-                                         (char *)copy->to + (size_t)index * copy->n_bytes,
-                                         tti_instance_output(instance, copy->name), copy->n_bytes));
+        TTI_TRY(tti_device_of(x)->ops->queues.copy(
+            TTI_QUEUE_COMPUTE, (char *)copy->to + (size_t)index * copy->n_bytes,
+            tti_instance_output(instance, copy->name), copy->n_bytes));
     }
     return TUTTI_OK;
 }
@@ -242,6 +242,7 @@ static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) 
                                        .reduce = eval ? NULL : d->reduce,
                                        .parts = eval ? NULL : d->parts,
                                        .number = set->desc.step,
+                                       .desc = &set->desc,
                                        .eval = eval};
     TTI_TRY(tti_device_pipe_run(d->pipe, &step));
     bool added =
@@ -276,6 +277,7 @@ static tutti_status eval_joined(tti_exec *x, const tti_device_set *set) {
             point_at(d, instance, &setup->eval_inputs, set, s);
             TTI_TRY(tti_instance_run_range(instance, &d->runs[s], first, last, NULL, NULL));
             if (!joins) TTI_TRY(collect(d, instance, setup->first_shard + s));
+            if (!joins) TTI_TRY(tti_device_copy_outputs(x, &set->desc, instance, s));
         }
         if (joins) TTI_TRY(join(x, &(join_at){program->steps[last], last, true}));
         first = last + 1;
@@ -289,10 +291,6 @@ tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *device = tti_device_of(x);
     tti_exec_device *d = device;
     if (d->sharded) TTI_TRY(tti_device_sharded_eval_begin(d->sharded));
-    if (set->desc.n_outputs > 0 && (d->pipe || setup->eval_syncs.n > 0))
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: outputs are not copied from the devices of a pipeline, or of a loss "
-                        "that joins all shards; give parallel.devices=cpu");
     if (d->pipe) return run_pipe(x, set, true);
     if (setup->eval_syncs.n > 0) return eval_joined(x, set);
     for (int s = 0; s < tti_device_n_local(setup); s++) {
@@ -300,7 +298,7 @@ tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set) {
         point_at(device, instance, &setup->eval_inputs, set, s);
         TTI_TRY(eval_shard(arrays, device, instance, &d->runs[s]));
         TTI_TRY(collect(device, instance, setup->first_shard + s));
-        TTI_TRY(copy_outputs(device, &set->desc, instance, s));
+        TTI_TRY(tti_device_copy_outputs(x, &set->desc, instance, s));
     }
     return tti_exec_has_sharded_params(arrays) ? tti_device_sharded_eval_rest(d->sharded)
                                                : TUTTI_OK;

@@ -58,6 +58,8 @@ void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, i
 
 /* device_join.c: the values of sync number i of all shards become one. */
 tutti_status tti_device_join_shards(tti_exec *x, int i);
+tutti_status tti_device_copy_outputs(tti_exec *x, const tti_step_desc *desc,
+                                     const tti_instance *instance, int index);
 
 /* device_launch.c: tti_exec_device_eval. */
 tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);

@@ -470,6 +470,163 @@ tutti_loss tutti_loss_named(tutti_graph *g, const char *name, tutti_value *predi
     return refuse(&a, "there is no loss of this name");
 }
 
+/* ---- metrics ---- */
+
+/* f32 [2]. */
+static tutti_value *pair(tutti_graph *g, tutti_value *sum, tutti_value *count) {
+    tutti_value *both[] = {tutti_reshape(g, sum, &TUTTI_SHAPE(1)),
+                           tutti_reshape(g, count, &TUTTI_SHAPE(1))};
+    return tutti_concat(g, both, 2, 0);
+}
+
+/* The K of "topK"; 0: another name. */
+static int64_t top_of(const char *name) {
+    int64_t k = 0;
+    if (strncmp(name, "top", 3) != 0 || !name[3] || strlen(name) > 9) return 0;
+    for (const char *at = name + 3; *at; at++) {
+        if (*at < '0' || *at > '9') return 0;
+        k = 10 * k + (*at - '0');
+    }
+    return k;
+}
+
+/* Whether predicted and target answer the same questions, and are no classes. */
+static bool are_questions(const loss_args *a) {
+    const tutti_shape *x = &a->predicted->type.shape, *y = &a->target->type.shape;
+    bool of_class = a->target->type.dtype == TUTTI_I32 && x->n_dims == y->n_dims + 1;
+    return !of_class || x->dim[y->n_dims] == 1;
+}
+
+/* The fraction of questions that are answered right. */
+static tutti_value *answers(const loss_args *a) {
+    tutti_graph *g = a->g;
+    tutti_value *t = like_prediction(a), *half = number(g, 0.5), *zero = number(g, 0);
+    tutti_value *right = tutti_equal(g, tutti_less(g, zero, a->predicted), tutti_less(g, half, t));
+    tutti_loss sum = sum_elements(a, right);
+    return pair(g, sum.sum, sum.count);
+}
+
+static tutti_value *of_classes(const loss_args *a, const char *name) {
+    class_rows rows;
+    tutti_value *out[TTI_MAX_OUT] = {0};
+    int64_t k = top_of(name);
+    bool is_ratio = k > 0 || strcmp(name, "accuracy") == 0;
+    if (!class_rows_of(a, &rows)) return NULL;
+    tti_emit_n(a->g, "class_counts", NULL, (tutti_value *[]){rows.logits, rows.labels}, 2,
+               (tti_attr_arg[]){TTI_INT("k", k > 0 ? k : 1), {0}}, out);
+    return out[is_ratio ? 1 : 0];
+}
+
+/* i32 [N]: -1 where a row is missing. */
+static tutti_value *presence_of(const loss_args *a) {
+    tutti_value *row = by_sample(a->g, tutti_stop_gradient(a->g, a->predicted));
+    if (a->present) return a->present;
+    return tutti_cast(a->g, tutti_affine(a->g, row, 0, 0), TUTTI_I32);
+}
+
+/* Columns of values [R,T], and present [R]: other dimensions than two are one column. */
+static bool columns_of(const loss_args *a, tutti_value **x, tutti_value **t, tutti_value **there) {
+    tutti_graph *g = a->g;
+    const tutti_shape *shape = &a->predicted->type.shape;
+    int64_t n = tutti_shape_n_elems(shape), rows = TTI_MAX(rows_of(a->predicted), 1);
+    int64_t width = shape->n_dims == 2 ? shape->dim[1] : 1, per_row = n / rows / TTI_MAX(width, 1);
+    const tutti_shape flat = TUTTI_SHAPE(rows * per_row, width);
+    tutti_value *target = like_prediction(a), *present = presence_of(a);
+    *x = tutti_reshape(g, a->predicted, &flat);
+    *t = tutti_reshape(g, target, &flat);
+    if (per_row > 1) { /* each row of the batch has several */
+        tutti_value *wide =
+            tutti_reshape(g, tutti_cast(g, present, TUTTI_F32), &TUTTI_SHAPE(rows, 1));
+        wide = tutti_broadcast_to(g, wide, &TUTTI_SHAPE(rows, per_row));
+        present = tutti_cast(g, tutti_reshape(g, wide, &TUTTI_SHAPE(rows * per_row)), TUTTI_I32);
+    }
+    *there = present;
+    return *x && *t && *there;
+}
+
+static tutti_value *of_values(const loss_args *a) {
+    tutti_value *in[3];
+    if (!columns_of(a, &in[0], &in[1], &in[2])) return NULL;
+    return tti_emit(a->g, "value_sums", NULL, in, 3, NULL);
+}
+
+/* Scores and targets of all rows [R,2L]; the target of a missing row is -1. */
+static tutti_value *of_curve(const loss_args *a) {
+    tutti_graph *g = a->g;
+    tutti_value *x, *t, *there;
+    class_rows rows;
+    if (are_questions(a)) {
+        if (!columns_of(a, &x, &t, &there)) return NULL;
+    } else {
+        if (!class_rows_of(a, &rows)) return NULL;
+        if (rows.n_classes != 2)
+            return refuse(a, "auc is for two classes or yes-or-no questions").sum;
+        tutti_value *no = tutti_slice(g, rows.logits, 1, 0, 1);
+        x = tutti_sub(g, tutti_slice(g, rows.logits, 1, 1, 1), no);
+        t = tutti_reshape(g, tutti_cast(g, rows.labels, TUTTI_F32), &TUTTI_SHAPE(-1, 1));
+        there = rows.labels;
+    }
+    int64_t n = x ? rows_of(x) : 0;
+    tutti_value *is_there = differs(g, tutti_cast(g, there, TUTTI_F32), -1);
+    is_there = tutti_reshape(g, is_there, &TUTTI_SHAPE(n, 1));
+    t = tutti_affine(g, tutti_keep(g, tutti_affine(g, t, 1, 1), is_there), 1, -1);
+    return tutti_concat(g, (tutti_value *[]){x, t}, 2, 1);
+}
+
+static tutti_value *metric_of(const loss_args *a) {
+    static const char *const values[] = {"mae", "rmse", "r2"};
+    for (size_t i = 0; i < TTI_COUNT(values); i++)
+        if (strcmp(a->name, values[i]) == 0) return of_values(a);
+    if (strcmp(a->name, "auc") == 0) return of_curve(a);
+    if (strcmp(a->name, "accuracy") == 0 && are_questions(a)) return answers(a);
+    if (strcmp(a->name, "accuracy") == 0 || strcmp(a->name, "class_accuracy") == 0 ||
+        strcmp(a->name, "miou") == 0 || top_of(a->name) > 0)
+        return of_classes(a, a->name);
+    return refuse(a,
+                  "there is no metric of this name: accuracy, topK, class_accuracy, miou, auc, "
+                  "mae, rmse, r2")
+        .sum;
+}
+
+/* The output "metric.NAME", or "metric.own.NAME" of a model's own. */
+static void give_metric(tutti_graph *g, const char *kind, const char *name, tutti_value *value) {
+    char text[TTI_MAX_NAME];
+    size_t n = strlen(name);
+    bool is_text = n > 0 && n <= 64;
+    for (const char *at = name; *at; at++)
+        is_text = is_text && (unsigned char)*at > ' ' && *at != ',' && *at != '=';
+    if (!value) return; /* sticky */
+    snprintf(text, sizeof text, "metric.%s%s", kind, name);
+    if (!is_text)
+        tutti_graph_refuse(g, "a metric needs a name of 1 to 64 characters without spaces");
+    else if (tti_graph_output(g, text))
+        tti_build_fail(g, "there are two metrics of the name '%s'", name);
+    else
+        tutti_output(g, text, value);
+}
+
+void tutti_add_metric_named(tutti_graph *g, const char *name, tutti_value *predicted,
+                            tutti_value *target, tutti_value *present,
+                            const tutti_loss_desc *desc) {
+    static const tutti_loss_desc defaults;
+    loss_args a = {g, name, predicted, target, present, desc ? desc : &defaults};
+    if (!g || g->training || !predicted || !target || tutti_graph_check(g) != TUTTI_OK) return;
+    if (!has_rows(predicted) || !has_rows(target) || rows_of(predicted) != rows_of(target) ||
+        predicted->type.dtype != TUTTI_F32)
+        refuse(&a, "an f32 prediction with a row for each sample is needed");
+    else
+        give_metric(g, "", name, metric_of(&a));
+}
+
+void tutti_add_metric(tutti_graph *g, const char *name, tutti_value *sum, tutti_value *count) {
+    if (!g || g->training || !sum || !count) return;
+    if (sum->type.dtype != TUTTI_F32 || count->type.dtype != TUTTI_F32 ||
+        tutti_shape_n_elems(&sum->type.shape) != 1 || tutti_shape_n_elems(&count->type.shape) != 1)
+        tti_build_fail(g, "metric '%s': sum and count must be f32 with one element", name);
+    else
+        give_metric(g, "own.", name, pair(g, sum, count));
+}
+
 /* ---- a model's own ---- */
 
 void tutti_set_loss(tutti_graph *g, tutti_loss loss) {

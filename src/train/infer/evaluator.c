@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "data/dataset.h"
 #include "data/target.h"
+#include "train/infer/metric_set.h"
 #include "train/infer/predictor.h"
 #include "train/infer/value_errors.h"
 #include "tutti/eval.h"
@@ -25,6 +26,8 @@ typedef struct evaluation {
     double loss_sum, count, correct;
     double *squares, *sizes; /* [targets]: of the errors of a regression, in standard deviations */
     int64_t targets_per_row;
+    tti_metric_set *metrics; /* NULL: none */
+    tutti_status status;     /* of the metrics */
 } evaluation;
 
 /* ---- counting ---- */
@@ -59,12 +62,21 @@ static void add_errors(evaluation *e, const float *predicted, const int32_t *y) 
     }
 }
 
+static void add_metrics(evaluation *e, const tti_predicted *out) {
+    const void *values[TTI_MAX_METRICS];
+    if (!e->metrics || e->status != TUTTI_OK) return;
+    for (int i = 0; i < tti_metric_set_n(e->metrics); i++)
+        values[i] = tti_instance_output(out->instance, tti_metric_set_output(e->metrics, i));
+    e->status = tti_metric_set_add(e->metrics, values);
+}
+
 static void take(void *user, const tti_shard_data *data, const tti_predicted *out, int64_t index) {
     evaluation *e = user;
     (void)index;
     e->loss_sum += out->loss_sum;
     e->count += out->count;
     e->correct += out->correct;
+    add_metrics(e, out);
     e->result->n_samples += data->n_rows;
     bool is_value = tti_dataset_spec(e->b->train)->target.n > 0;
     for (int64_t i = 0; i < e->b->rows_per_shard * e->targets_per_row; i++) {
@@ -159,6 +171,36 @@ static tutti_status finish_values(evaluation *e) {
     return TUTTI_OK;
 }
 
+/* Copies the figures, with their names and parts, into memory of the result. */
+static tutti_status finish_metrics(evaluation *e) {
+    const tutti_metric_result *found;
+    tutti_eval_result *r = e->result;
+    int n = 0;
+    size_t n_values = 0, n_text = 0;
+    TTI_TRY(e->status);
+    if (!e->metrics) return TUTTI_OK;
+    TTI_TRY(tti_metric_set_finish(e->metrics, &found, &n));
+    for (int i = 0; i < n; i++) {
+        n_values += (size_t)found[i].n_each;
+        n_text += strlen(found[i].name) + 1;
+    }
+    tutti_metric_result *copy =
+        malloc((size_t)n * sizeof *copy + n_values * sizeof(double) + n_text);
+    if (!copy) return tti_fail(TUTTI_E_NOMEM, "eval: out of memory");
+    double *each = (double *)(void *)(copy + n);
+    char *text = (char *)(each + n_values);
+    for (int i = 0; i < n; i++) {
+        copy[i] = found[i];
+        copy[i].each = memcpy(each, found[i].each, (size_t)found[i].n_each * sizeof *each);
+        copy[i].name = strcpy(text, found[i].name);
+        each += found[i].n_each;
+        text += strlen(text) + 1;
+    }
+    r->metrics = copy;
+    r->n_metrics = n;
+    return TUTTI_OK;
+}
+
 /* Describes which samples were evaluated. */
 static void describe_data(const evaluation *e, char *out, size_t n_bytes) {
     const tti_job_config *c = &e->b->config;
@@ -203,9 +245,12 @@ tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
     e.b = tti_predictor_blueprint(e.p);
     int64_t start_ns = tti_now_ns();
     tutti_status st = prepare_classes(&e);
+    if (st == TUTTI_OK) st = tti_metric_set_create(e.b->plan->eval.graph, &e.metrics);
     if (st == TUTTI_OK) st = tti_predictor_run_test(e.p, INT64_MAX, take, &e);
     if (st == TUTTI_OK) finish(&e);
     if (st == TUTTI_OK) st = finish_values(&e);
+    if (st == TUTTI_OK) st = finish_metrics(&e);
+    tti_metric_set_destroy(e.metrics);
     result->wall_s = (double)(tti_now_ns() - start_ns) * 1e-9;
     tti_predictor_close(e.p);
     free(e.squares);
@@ -219,5 +264,6 @@ void tutti_eval_result_free(tutti_eval_result *r) {
     free(r->confusion);
     free(r->values);
     free(r->names);
+    free((void *)r->metrics);
     *r = (tutti_eval_result){0};
 }

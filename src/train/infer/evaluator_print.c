@@ -102,6 +102,16 @@ static void print_values(tti_str *out, const tutti_eval_result *r) {
                        (long long)(r->n_values - MAX_LISTED));
 }
 
+static void print_metrics(tti_str *out, const tutti_eval_result *r) {
+    for (int64_t i = 0; i < r->n_metrics; i++) {
+        const tutti_metric_result *m = &r->metrics[i];
+        if (isnan(m->value))
+            tti_str_printf(out, "%-11s undefined\n", m->name);
+        else
+            tti_str_printf(out, "%-11s %.6g\n", m->name, m->value);
+    }
+}
+
 static void print_table(tti_str *out, const tutti_eval_result *r) {
     tti_str_printf(out, "checkpoint  %s (step %lld)\n", r->checkpoint, (long long)r->step);
     tti_str_printf(out, "data        %s\n", r->data);
@@ -113,6 +123,7 @@ static void print_table(tti_str *out, const tutti_eval_result *r) {
     else if (!isnan(r->accuracy))
         tti_str_printf(out, "accuracy    %.4f\n", r->accuracy);
     if (r->perplexity > 0) tti_str_printf(out, "perplexity  %.4f\n", r->perplexity);
+    print_metrics(out, r);
     if (r->n_classes == 0) return;
     print_classes(out, r);
     if (r->n_classes <= MAX_DRAWN)
@@ -170,6 +181,22 @@ static void values_json(tti_json *j, const tutti_eval_result *r) {
     tti_json_end(j);
 }
 
+static void metrics_json(tti_json *j, const tutti_eval_result *r) {
+    tti_json_object(j, "metrics");
+    for (int64_t i = 0; i < r->n_metrics; i++)
+        tti_json_double(j, r->metrics[i].name, r->metrics[i].value);
+    tti_json_end(j);
+    tti_json_object(j, "metrics_each"); /* for each class or column */
+    for (int64_t i = 0; i < r->n_metrics; i++) {
+        if (r->metrics[i].n_each == 0) continue;
+        tti_json_array(j, r->metrics[i].name);
+        for (int64_t k = 0; k < r->metrics[i].n_each; k++)
+            tti_json_double(j, NULL, r->metrics[i].each[k]);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
+}
+
 static void print_json(tti_str *out, const tutti_eval_result *r) {
     tti_json j = tti_json_begin(out, 0);
     tti_json_object(&j, NULL);
@@ -185,6 +212,7 @@ static void print_json(tti_str *out, const tutti_eval_result *r) {
         tti_json_double(&j, "accuracy", r->accuracy);
     }
     if (r->perplexity > 0) tti_json_double(&j, "perplexity", r->perplexity);
+    if (r->n_metrics > 0) metrics_json(&j, r);
     tti_json_double(&j, "wall_s", r->wall_s);
     if (r->n_classes > 0) classes_json(&j, r);
     tti_json_end(&j);

@@ -416,6 +416,7 @@ tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, i
     for (int i = 0; i < n_shards; i++)
         out[i] =
             (tti_predicted){.logits = tti_instance_output(p->compute_thread[i].instance, "logits"),
+                            .instance = p->compute_thread[i].instance,
                             .loss_sum = sum_of(&p->compute_thread[i], "loss_sum"),
                             .count = sum_of(&p->compute_thread[i], "count"),
                             .correct = sum_of(&p->compute_thread[i], "correct")};

@@ -8,6 +8,7 @@
 
 #include "data/loader/loader.h"
 #include "exec/exec.h"
+#include "exec/program/exec_program.h"
 #include "train/setup/blueprint.h"
 #include "tutti/eval.h"
 
@@ -49,6 +50,7 @@ int tti_predictor_n_compute_threads(const tti_predictor *p);
 /* The results of a shard; logits are borrowed until the next run. */
 typedef struct tti_predicted {
     const float *logits;             /* [targets of a shard, classes] */
+    const tti_instance *instance;    /* has the other outputs */
     double loss_sum, count, correct; /* as in training */
 } tti_predicted;
 

@@ -4,6 +4,7 @@
 
 #include "data/dataset.h"
 #include "exec/exec.h"
+#include "train/infer/metric_set.h"
 #include "tutti/eval.h"
 
 /* With more targets, errors are not measured per target, because each costs a pass over the test
@@ -15,6 +16,7 @@ enum { TTI_EVALUATED_TARGETS = 16 };
 typedef struct tti_eval_sums {
     tti_step_result all; /* loss_sum, count (of labels or values), correct (objective.h) */
     int64_t n_rows;
+    tti_metric_set *metrics; /* owned by whoever runs the evaluation; NULL: there are none */
     double squares[TTI_EVALUATED_TARGETS], sizes[TTI_EVALUATED_TARGETS];
 } tti_eval_sums;
 

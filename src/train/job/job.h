@@ -23,6 +23,7 @@ typedef struct tti_job_config {
         char file[TTI_TEXT_MAX];      /* a model that another framework exported; "": none */
         char inputs[TTI_TEXT_MAX];    /* of file: "INPUT=FIELD, ..."; "": by name */
         char loss[TTI_TEXT_MAX];      /* of file: the output that is it: auto, none or a number */
+        char metrics[TTI_TEXT_MAX];   /* of file: "NAME=OUTPUT, NAME=SUM/COUNT"; "": none */
         tti_int_list hidden;          /* mlp: widths of the hidden layers */
         double dropout;               /* probability, for models that have dropout */
         double drop_path;             /* probability, for models that have stochastic depth */
@@ -85,9 +86,10 @@ typedef struct tti_job_config {
         int64_t epochs; /* stop after this many */
         int64_t steps;  /* stop after this many steps; 0: by epochs */
         int64_t seed;
-        char loss[TTI_TEXT_MAX]; /* a loss of tutti/losses.h */
-        double huber_delta;      /* in standard deviations of the target */
-        double smooth_l1_beta;   /* likewise */
+        char metrics[TTI_TEXT_MAX]; /* auto, none, or names between commas */
+        char loss[TTI_TEXT_MAX];    /* a loss of tutti/losses.h */
+        double huber_delta;         /* in standard deviations of the target */
+        double smooth_l1_beta;      /* likewise */
         double label_smoothing;
         char class_weights[TTI_TEXT_MAX], pos_weight[TTI_TEXT_MAX]; /* numbers between commas */
         char ignore_index[TTI_TEXT_MAX];                            /* auto, none, or a label */

@@ -780,8 +780,9 @@ static void apply(const rule *r, tutti_job *job) {
 /* A model file describes its model completely.  The job file of a run has all keys, so only keys
  * that the user set are refused. */
 static void find_keys_beside_file(tutti_job *job) {
-    static const char *const allowed[] = {"model.file",   "model.plugin", "model.init",
-                                          "model.inputs", "model.loss",   "model.init_except"};
+    static const char *const allowed[] = {"model.file",       "model.plugin", "model.init",
+                                          "model.inputs",     "model.loss",   "model.metrics",
+                                          "model.init_except"};
     if (!*job->config.model.file || job->is_of_run) return;
     for (size_t i = 0; i < tti_job_table.n_rows; i++) {
         const char *key = tti_job_table.rows[i].key;

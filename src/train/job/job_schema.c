@@ -52,6 +52,11 @@ static const tti_option rows[] = {
          "sample "
          "is averaged; a single number is the mean of a shard",
      .example = "0"},
+    {KEY(model.metrics, TEXT, "\"\""), .joins = true,
+     .help =
+         "model.file: metrics that the model computes, each with the number of its output, or of "
+         "its sum and its count: \"NAME=OUTPUT, NAME=SUM/COUNT\"",
+     .example = "\"hits=2/3, sharpness=4\""},
     {KEY(model.hidden, INT_LIST, "[512, 512]"), RANGE(1, 1 << 20),
      .also = "widths|hidden_size|hidden_sizes|hidden_dims",
      .help = "mlp: widths of the hidden layers; []: no hidden layer", .example = "[256, 128]"},
@@ -311,6 +316,11 @@ static const tti_option rows[] = {
      .example = "0.05"},
     {KEY(train.logit_bias, FLOAT, "-10"), RANGE(-1000, 1000), .also = "init_logit_bias",
      .help = "sigmoid: added to the scaled similarities, unless the model has an output for it"},
+    {KEY(train.metrics, TEXT, "auto"), .joins = true, .also = "metric|eval_metrics",
+     .help = "Metrics of each evaluation besides the loss, by name: accuracy, top5 (any topK), "
+             "class_accuracy, miou, auc, mae, rmse, r2, perplexity; none; auto and "
+             "by_task: those of the task",
+     .example = "\"accuracy, top5\""},
     {KEY(train.class_weights, TEXT, "\"\""), .joins = true, .also = "class_weight|weight",
      .help = "cross-entropy: weights of the classes; \"\": all 1", .example = "\"1, 2, 0.5\""},
     {KEY(train.ignore_index, TEXT, "auto"), .also = "ignore|ignore_label",

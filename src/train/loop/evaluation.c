@@ -17,10 +17,62 @@ static bool is_async(const tti_evaluation *e) {
     return e->server && tti_server_is_async(e->server);
 }
 
+/* ---- metrics ---- */
+
+/* Where shard s has the words of metric i. */
+static int32_t *words_at(const tti_evaluation *e, int i, int s) {
+    const tti_metric_set *set = e->sums.metrics;
+    int32_t *at = e->words;
+    for (int k = 0; k < i; k++)
+        at += tti_metric_set_n_bytes(set, k) / sizeof *at * (size_t)e->b->n_shards;
+    return at + tti_metric_set_n_bytes(set, i) / sizeof *at * (size_t)s;
+}
+
+static size_t n_words(const tti_evaluation *e) {
+    return tti_metric_set_n_words(e->sums.metrics) * (size_t)e->b->n_shards;
+}
+
+/* Requests the outputs of this worker's shards; those of all others are zeros. */
+static void request_outputs(tti_evaluation *e, tti_output_copy *copies, tti_step_desc *desc) {
+    const tti_metric_set *set = e->sums.metrics;
+    if (!set) return;
+    memset(e->words, 0, n_words(e) * sizeof *e->words);
+    for (int i = 0; i < tti_metric_set_n(set); i++)
+        copies[i] = (tti_output_copy){tti_metric_set_output(set, i), tti_metric_set_n_bytes(set, i),
+                                      words_at(e, i, tti_exec_first_shard(e->exec))};
+    desc->outputs = copies;
+    desc->n_outputs = tti_metric_set_n(set);
+}
+
+/* Every word comes from one worker and is 0 on the others, so their sum as integers is that word.
+ * The workers of a tensor axis have the same values: those of the first one count. */
+static tutti_status add_metrics(tti_evaluation *e) {
+    tti_metric_set *set = e->sums.metrics;
+    const void *values[TTI_MAX_METRICS];
+    if (!set) return TUTTI_OK;
+    if (e->comm && tutti_comm_n_ranks(e->comm) > 1) {
+        int rank = tutti_comm_rank(e->comm) % tti_mesh_n_model(&e->b->mesh);
+        if (tti_mesh_at_rank(&e->b->mesh, rank).tensor > 0)
+            memset(e->words, 0, n_words(e) * sizeof *e->words);
+        TTI_TRY(tutti_comm_all_reduce(e->comm, e->words, e->words, n_words(e), TUTTI_I32, TUTTI_SUM,
+                                      TUTTI_ALG_AUTO));
+    }
+    for (int s = 0; s < e->b->n_shards; s++) {
+        for (int i = 0; i < tti_metric_set_n(set); i++) values[i] = words_at(e, i, s);
+        TTI_TRY(tti_metric_set_add(set, values));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- batches ---- */
+
 static tutti_status eval_shards(tti_evaluation *e, tti_loader *loader, tti_step_result *sums) {
     tti_step_desc desc = {.step = e->step, .shards = e->shards, .shard_size = e->b->rows_per_shard};
+    tti_output_copy copies[TTI_MAX_METRICS];
     tti_feeding_tell(loader, &desc);
-    return tti_exec_eval(e->exec, &desc, sums); /* adds to sums */
+    request_outputs(e, copies, &desc);
+    TTI_TRY(tti_exec_eval(e->exec, &desc, sums)); /* adds to sums */
+    return add_metrics(e);
 }
 
 static tutti_status eval_batch(tti_evaluation *e, tti_loader *loader, tti_step_result *sums) {
@@ -162,11 +214,35 @@ static tutti_status eval_each_target(tti_evaluation *e, int64_t n_targets) {
     return st;
 }
 
-tutti_status tti_evaluation_run(tti_evaluation *e) {
-    int64_t n_targets = tti_dataset_spec(e->b->train)->target.n;
-    TTI_TRY(eval_pass(e));
+/* Workers that evaluate batches of their own do not share them. */
+static tutti_status prepare_metrics(tti_evaluation *e) {
+    e->sums.metrics = NULL;
+    if (is_async(e)) return TUTTI_OK;
+    TTI_TRY(tti_metric_set_create(e->b->plan->eval.graph, &e->sums.metrics));
+    if (!e->sums.metrics) return TUTTI_OK;
+    e->words = malloc(n_words(e) * sizeof *e->words + 1);
+    return e->words ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory for metrics");
+}
+
+/* The passes over each target have the metrics of the first pass. */
+static tutti_status eval_targets(tti_evaluation *e, int64_t n_targets) {
+    tti_metric_set *metrics = e->sums.metrics;
     if (n_targets == 0) return TUTTI_OK;
-    TTI_TRY(eval_each_target(e, n_targets));
+    e->sums.metrics = NULL;
+    tutti_status st = eval_each_target(e, n_targets);
+    e->sums.metrics = metrics;
     e->sums.all.count = (double)(e->sums.n_rows * n_targets);
-    return TUTTI_OK;
+    return st;
+}
+
+tutti_status tti_evaluation_run(tti_evaluation *e) {
+    tutti_status st = prepare_metrics(e);
+    if (st == TUTTI_OK) st = eval_pass(e);
+    if (st == TUTTI_OK) st = eval_targets(e, tti_dataset_spec(e->b->train)->target.n);
+    free(e->words);
+    e->words = NULL;
+    if (st == TUTTI_OK) return TUTTI_OK;
+    tti_metric_set_destroy(e->sums.metrics);
+    e->sums.metrics = NULL;
+    return st;
 }

@@ -16,7 +16,8 @@ typedef struct tti_evaluation {
     tti_phases *phases;
     tti_shard_data *shards; /* [this worker's shards], overwritten */
     uint64_t step;
-    tti_eval_sums sums;  /* the result, the same on every worker */
+    tti_eval_sums sums;  /* the result, the same on every worker; the caller destroys its metrics */
+    int32_t *words;      /* internal: [shards of all workers] of what the metrics are given */
     int64_t only_target; /* internal: as in tti_loader_desc */
 } tti_evaluation;
 

@@ -313,7 +313,7 @@ static tutti_status evaluate(worker_loop *s) {
                         .step = (uint64_t)s->state.step};
     tti_phases_begin(&s->phases, "evaluating");
     TTI_TRY(tti_evaluation_run(&e));
-    TTI_TRY(tti_phases_end(&s->phases));
+    tutti_status st = tti_phases_end(&s->phases);
     double loss = e.sums.all.count > 0 ? e.sums.all.loss_sum / e.sums.all.count : 0;
     tti_plateau_desc plateau = tti_plateau_desc_of(s->c);
     tti_plateau_see(&plateau, &s->state.plateau, loss);
@@ -321,7 +321,9 @@ static tutti_status evaluate(worker_loop *s) {
     s->eval_step = s->state.step;
     s->eval_loss = loss;
     s->eval_accuracy = counts ? e.sums.all.correct / e.sums.all.count : NAN;
-    return tti_reporter_eval(&s->reporter, s->state.step, &e.sums);
+    if (st == TUTTI_OK) st = tti_reporter_eval(&s->reporter, s->state.step, &e.sums);
+    tti_metric_set_destroy(e.sums.metrics);
+    return st;
 }
 
 /* ---- checkpoints ---- */

@@ -208,6 +208,97 @@ tutti_status tti_model_file_check_loss(const tutti_job *job) {
                     "train.loss out, or give model.loss=none to use it");
 }
 
+/* ---- metrics of the model's own ---- */
+
+static tutti_status bad_metric(int n_outputs, const char *text, size_t n) {
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.metrics: '%.*s' is no NAME=OUTPUT or NAME=SUM/COUNT with outputs from 0 "
+                    "to %d of the model",
+                    (int)TTI_MIN(n, (size_t)64), text, n_outputs - 1);
+}
+
+/* Reads a number of an output; NULL: there is none. */
+static const char *read_output(const char *at, int n_outputs, int *out) {
+    char *end;
+    if (*at < '0' || *at > '9') return NULL;
+    long number = strtol(at, &end, 10);
+    *out = (int)number;
+    return number < n_outputs ? end : NULL;
+}
+
+static tutti_value *f32_of(tutti_graph *g, tutti_value *x) {
+    return x->type.dtype == TUTTI_F32 ? x : tutti_cast(g, x, TUTTI_F32);
+}
+
+/* f32 [N]: 1 where the sample is there, 0 for padding. */
+static tutti_value *find_there(tutti_graph *g) {
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_value *wide = tutti_cast(g, tutti_find_present(g), TUTTI_F32);
+    return tutti_minimum(g, tutti_abs(g, tutti_affine(g, wide, 1, 1)), one);
+}
+
+/* The mean over all elements of the samples that are there; one number is the mean of a shard. */
+static void add_mean(tutti_graph *g, const char *name, tutti_value *x) {
+    tutti_value *is_there = find_there(g), *sum = NULL;
+    if (is_there && x->type.shape.n_dims > 0) {
+        tutti_shape rows = {.n_dims = x->type.shape.n_dims, .dim = {x->type.shape.dim[0]}};
+        for (int d = 1; d < rows.n_dims; d++) rows.dim[d] = 1;
+        is_there = tutti_broadcast_to(g, tutti_reshape(g, is_there, &rows), &x->type.shape);
+        sum = tutti_sum(g, tutti_keep(g, x, is_there), NULL);
+    }
+    tutti_value *count = tutti_sum(g, is_there, NULL);
+    tutti_add_metric(g, name, sum ? sum : tutti_mul(g, x, count), count);
+}
+
+/* Whether a value follows from constants alone, such as a number of rows. */
+static bool is_fixed(const tutti_value *x, int depth) {
+    const tti_node *node = x->node;
+    if (node->n_in == 0 || depth == 0) return node->op->traits & TTI_CONSTANT;
+    for (int i = 0; i < node->n_in; i++)
+        if (!is_fixed(node->in[i], depth - 1)) return false;
+    return true;
+}
+
+/* A number of rows of the shard includes padding, of which the model does not know. */
+static tutti_value *count_of(tutti_graph *g, tutti_value *count) {
+    if (!is_fixed(count, 16)) return count;
+    tutti_value *is_there = find_there(g);
+    double rows = is_there ? (double)is_there->type.shape.dim[0] : 1;
+    return tutti_mul(g, count, tutti_affine(g, tutti_sum(g, is_there, NULL), 1 / rows, 0));
+}
+
+/* Adds the metrics of model.metrics; is_taken [n]: the outputs that they are. */
+static tutti_status add_metrics(const tti_job_config *c, tutti_graph *g,
+                                tutti_value *const *outputs, int n, bool *is_taken) {
+    for (const char *at = c->model.metrics; *at;) {
+        char name[65];
+        int sum = -1, count = -1;
+        at += strspn(at, " ,");
+        size_t length = strcspn(at, ","), n_name = strcspn(at, "=,");
+        if (length == 0) break;
+        const char *rest = at[n_name] == '=' ? read_output(at + n_name + 1, n, &sum) : NULL;
+        if (rest && *rest == '/') rest = read_output(rest + 1, n, &count);
+        if (rest) rest += strspn(rest, " ");
+        if (!rest || rest != at + length || n_name == 0 || n_name >= sizeof name)
+            return bad_metric(n, at, length);
+        if (!outputs[sum] || (count >= 0 && !outputs[count])) return bad_metric(n, at, length);
+        snprintf(name, sizeof name, "%.*s", (int)n_name, at);
+        is_taken[sum] = true;
+        if (count >= 0) is_taken[count] = true;
+        if (count >= 0 && !g->training)
+            tutti_add_metric(g, name, f32_of(g, outputs[sum]),
+                             count_of(g, f32_of(g, outputs[count])));
+        else if (!g->training)
+            add_mean(g, name, f32_of(g, outputs[sum]));
+        at += length;
+    }
+    tutti_status st = tutti_graph_check(g);
+    return st == TUTTI_E_INVALID ? tti_fail(TUTTI_E_CONFIG, "model.metrics: %s", tutti_last_error())
+                                 : st;
+}
+
+/* ---- outputs ---- */
+
 static tutti_status take_outputs(const tti_job_config *c, tutti_value *const *outputs, int n,
                                  tti_model_outputs *out) {
     int loss;
@@ -227,6 +318,18 @@ static tutti_status take_outputs(const tti_job_config *c, tutti_value *const *ou
     return TUTTI_OK;
 }
 
+/* Outputs that are metrics are nothing else. */
+static tutti_status take_metrics(const tti_job_config *c, tutti_graph *g, tutti_value **outputs,
+                                 int n, tti_model_outputs *out) {
+    bool *is_taken = tti_arena_alloc(&g->arena, (size_t)n * sizeof *is_taken + 1);
+    if (!is_taken) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+    memset(is_taken, 0, (size_t)n * sizeof *is_taken);
+    TTI_TRY(add_metrics(c, g, outputs, n, is_taken));
+    for (int i = 0; i < n; i++)
+        if (is_taken[i]) outputs[i] = NULL;
+    return take_outputs(c, outputs, n, out);
+}
+
 tutti_status tti_model_file_build(const tti_import *import, const tti_job_config *c, tutti_graph *g,
                                   tti_model_outputs *out) {
     int n_inputs = tti_import_n_inputs(import), n_outputs = tti_import_n_outputs(import);
@@ -242,7 +345,7 @@ tutti_status tti_model_file_build(const tti_import *import, const tti_job_config
         tti_fail_context("model.file: ");
         return st;
     }
-    return take_outputs(c, outputs, n_outputs, out);
+    return take_metrics(c, g, outputs, n_outputs, out);
 }
 
 /* What the passes make of the model in training, for a few samples. */

@@ -334,6 +334,14 @@ static bool has_errors(const tti_reporter *r) {
     return target_of(r)->n > 0 && target_of(r)->n <= TTI_EVALUATED_TARGETS;
 }
 
+static void write_metrics(tti_json *j, const tutti_event *e) {
+    if (e->n_metrics == 0) return;
+    tti_json_object(j, "metrics");
+    for (int64_t i = 0; i < e->n_metrics; i++)
+        tti_json_double(j, e->metrics[i].name, e->metrics[i].value);
+    tti_json_end(j);
+}
+
 static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e) {
     int64_t n = target_of(r)->n;
     if (!score_name(r)) return;
@@ -377,8 +385,8 @@ static tutti_status write_step_curves(tti_reporter *r, const tutti_event *e) {
 /* TensorBoard values of one evaluation: loss and score; rmse, mae and r2 of each target and their
  * means. */
 typedef struct eval_curves {
-    tti_scalar point[2 + 3 * (TTI_EVALUATED_TARGETS + 1)];
-    char tag[3 * (TTI_EVALUATED_TARGETS + 1)][128];
+    tti_scalar point[2 + 3 * (TTI_EVALUATED_TARGETS + 1) + TTI_MAX_METRICS];
+    char tag[3 * (TTI_EVALUATED_TARGETS + 1) + TTI_MAX_METRICS][128];
     int n, n_tags;
 } eval_curves;
 
@@ -406,6 +414,12 @@ static tutti_status write_eval_curves(tti_reporter *r, const tutti_event *e) {
         const char *name = tti_data_spec_target_name(tti_dataset_spec(r->b->train), k);
         snprintf(number, sizeof number, "%lld", (long long)k);
         add_errors(&c, name ? name : number, &r->eval_each[k]);
+    }
+    for (int64_t i = 0; i < e->n_metrics; i++) {
+        if (!isfinite(e->metrics[i].value)) continue;
+        char *tag = c.tag[c.n_tags++];
+        snprintf(tag, sizeof c.tag[0], "test/%s", e->metrics[i].name);
+        c.point[c.n++] = (tti_scalar){tag, e->metrics[i].value};
     }
     return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, c.point, c.n));
 }
@@ -529,6 +543,9 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_eval_sum
     e.loss = r->eval_loss;
     e.accuracy = r->eval_accuracy;
     fill_values(r, &e);
+    int n_metrics = 0;
+    if (result->metrics) TTI_TRY(tti_metric_set_finish(result->metrics, &e.metrics, &n_metrics));
+    e.n_metrics = n_metrics;
     emit(r, &e);
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "eval");
@@ -537,6 +554,7 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_eval_sum
     tti_json_text(j, "split", "test");
     tti_json_double(j, "loss", e.loss);
     write_score(r, j, &e);
+    write_metrics(j, &e);
     tti_json_int(j, "samples", result->n_rows);
     TTI_TRY(write_eval_curves(r, &e));
     r->mark_ns = tti_now_ns();

@@ -79,6 +79,7 @@ static void settle_computing(tutti_job *job) {
     char copies[24];
     snprintf(copies, sizeof copies, "%d",
              (int)(c->parallel.workers / (c->parallel.tensor * c->parallel.pipeline)));
+    settle(job, "train.metrics", "by_task");
     settle(job, "train.loss_scale", strcmp(c->train.precision, "f16") == 0 ? "dynamic" : "none");
     settle(job, "data.resident", "fit");
     settle(job, "parallel.data", copies);

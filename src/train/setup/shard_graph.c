@@ -5,6 +5,7 @@
 #include "train/setup/shard_graph.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/fields.h"
@@ -97,9 +98,14 @@ static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_sha
                     (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
 }
 
+/* What metrics compare: the prediction and the target of the loss. */
+typedef struct scored_pair {
+    tutti_value *predicted, *target, *present;
+} scored_pair;
+
 /* The target of samples x with labels: classes, tokens or standardized values. */
 static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
-                                  tutti_value *logits) {
+                                  tutti_value *logits, scored_pair *scored) {
     const tutti_dataset_info *info = d->info;
     tutti_value *target = tti_graph_find_source(g, "target")->out[0];
     tutti_shape y_shape = with_rows(d, &info->y.shape);
@@ -110,6 +116,7 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
     if (!is_value) logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
     if (!is_mixed) target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
     if (d->gives_logits && !g->training) tutti_output(g, "logits", logits);
+    if (!is_value && !is_mixed) scored->predicted = logits, scored->target = target;
     if (is_value)
         tti_objective_add_values(g, d->config, flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, 1)),
                                  target);
@@ -138,29 +145,36 @@ static tutti_status check_classes(const tti_shard_graph_desc *d, const tutti_val
                     (long long)n, (long long)n_classes);
 }
 
-/* The target of samples with fields, which data.label names. */
-static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_graph *g,
-                                        const tti_model_outputs *out) {
+/* The field with the target: that of data.label, or the first one with a usual name; NULL: none. */
+static const char *find_target(const tti_shard_graph_desc *d) {
     static const char *const usual[] = {"y", "label", "labels", "target", "targets", "mask"};
     const tutti_dataset_info *info = d->info;
     const char *name = d->config->data.label;
-    bool takes_pair = tti_loss_is_contrastive(d->config) && out->second;
-    for (size_t i = 0; !name[0] && !takes_pair && i < TTI_COUNT(usual); i++)
+    for (size_t i = 0; !name[0] && i < TTI_COUNT(usual); i++)
         if (tti_field_find(info->fields, info->n_fields, usual[i]) >= 0) name = usual[i];
-    bool has_target = tti_field_find(info->fields, info->n_fields, name) >= 0;
-    bool of_pairs = !name[0] && out->second; /* the two outputs are compared */
-    if (!of_pairs && !has_target)
+    return tti_field_find(info->fields, info->n_fields, name) >= 0 ? name : NULL;
+}
+
+/* The target of samples with fields, which data.label names. */
+static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_graph *g,
+                                        const tti_model_outputs *out, scored_pair *scored) {
+    bool is_named = d->config->data.label[0] != '\0';
+    bool takes_pair = tti_loss_is_contrastive(d->config) && out->second && !is_named;
+    const char *name = takes_pair ? NULL : find_target(d);
+    bool of_pairs = !name && !is_named && out->second; /* the two outputs are compared */
+    if (!of_pairs && !name)
         return tti_fail(TUTTI_E_CONFIG,
                         "data.label: samples have no field '%s' for the target of train.loss=%s",
-                        name[0] ? name : "y", d->config->train.loss);
-    if (strcmp(d->config->train.loss, "bce") == 0 && info->n_classes > 2)
+                        is_named ? d->config->data.label : "y", d->config->train.loss);
+    if (strcmp(d->config->train.loss, "bce") == 0 && d->info->n_classes > 2)
         return tti_fail(
             TUTTI_E_CONFIG,
             "train.loss: bce answers a yes-or-no question for each pixel, but the masks "
             "have %lld classes; give cross-entropy, focal or dice",
-            (long long)info->n_classes);
+            (long long)d->info->n_classes);
     tutti_value *target = of_pairs ? out->second : tutti_find_field(g, name);
     if (!of_pairs) TTI_TRY(check_classes(d, out->logits, target));
+    scored->predicted = out->logits, scored->target = target;
     return tti_objective_add_named(g, d->config,
                                    &(tti_compared){.predicted = out->logits,
                                                    .target = target,
@@ -227,8 +241,8 @@ bool tti_shard_graph_is_output(const tutti_graph *g, int i, int64_t rows) {
     for (size_t k = 0; k < TTI_COUNT(sums); k++)
         if (strcmp(out->name, sums[k]) == 0) return false;
     const tutti_type *type = &out->value->type;
-    return strncmp(out->name, "stat.", 5) != 0 && type->shape.n_dims > 0 &&
-           type->shape.dim[0] % rows == 0 && type->shape.dim[0] > 0 &&
+    return strncmp(out->name, "stat.", 5) != 0 && strncmp(out->name, "metric.", 7) != 0 &&
+           type->shape.n_dims > 0 && type->shape.dim[0] % rows == 0 && type->shape.dim[0] > 0 &&
            (type->dtype == TUTTI_F32 || type->dtype == TUTTI_I32);
 }
 
@@ -254,18 +268,124 @@ static tutti_status add_host_loss(const tti_shard_graph_desc *d, tutti_graph *g)
     return tutti_graph_check(g);
 }
 
+/* ---- metrics ---- */
+
+static bool is_loss(const tti_shard_graph_desc *d, const char *name) {
+    return strcmp(d->config->train.loss, name) == 0;
+}
+
+/* Workers that do not evaluate each batch together. */
+static bool is_loose(const tti_job_config *c) {
+    return strcmp(c->parallel.sync, "parameter-server") == 0 &&
+           (c->parallel.staleness != 0 || c->parallel.backup_workers > 0);
+}
+
+/* The metrics of train.metrics=auto: samples without fields have theirs without any. */
+static const char *usual_metrics(const tti_shard_graph_desc *d, const scored_pair *s) {
+    static const char *const of_values[] = {"mse", "mae", "huber", "smooth_l1"};
+    if (d->info->n_fields == 0 || !s->target || is_loose(d->config)) return "";
+    const tutti_shape *x = &s->predicted->type.shape, *y = &s->target->type.shape;
+    bool is_map = s->target->type.dtype == TUTTI_I32 && x->n_dims == y->n_dims + 1 && y->n_dims > 2;
+    for (size_t i = 0; i < TTI_COUNT(of_values); i++)
+        if (is_loss(d, of_values[i])) return "mae, rmse, r2";
+    if (is_loss(d, "bce")) return x->n_dims <= 2 ? "accuracy, auc" : "accuracy";
+    if (is_loss(d, "dice") && is_map && x->dim[1] > 1) return "accuracy, miou";
+    return is_map && (is_loss(d, "cross-entropy") || is_loss(d, "focal")) ? "miou" : "";
+}
+
+/* Whether each evaluation has the figure in any case. */
+static bool is_known(const tti_shard_graph_desc *d, const tutti_graph *g, const char *name) {
+    static const char *const of_values[] = {"mae", "rmse", "r2"};
+    bool counts = tti_graph_output(g, "correct") != tti_graph_output(g, "count");
+    if (d->info->n_fields > 0 || !d->info->is_value) return strcmp(name, "accuracy") == 0 && counts;
+    for (size_t i = 0; i < TTI_COUNT(of_values); i++)
+        if (strcmp(name, of_values[i]) == 0) return true;
+    return false;
+}
+
+/* e to the mean loss. */
+static tutti_status add_perplexity(const tti_shard_graph_desc *d, tutti_graph *g, bool own_loss) {
+    tutti_value *sums[2] = {tti_graph_output(g, "loss_sum"), tti_graph_output(g, "count")};
+    bool is_plain = is_loss(d, "cross-entropy") && d->config->train.label_smoothing == 0 &&
+                    !d->config->train.class_weights[0];
+    if (!own_loss && !is_plain)
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "train.metrics: perplexity needs train.loss=cross-entropy without smoothing "
+            "and weights");
+    for (int i = 0; i < 2; i++) sums[i] = tutti_reshape(g, sums[i], &TUTTI_SHAPE(1));
+    tutti_output(g, "metric.perplexity", tutti_concat(g, sums, 2, 0));
+    return tutti_graph_check(g);
+}
+
+/* A model with a loss of its own: its first other output, and the target of the samples. */
+static void find_scored(const tti_shard_graph_desc *d, tutti_graph *g, const tti_model_outputs *out,
+                        scored_pair *s) {
+    const char *name = d->info->n_fields > 0 ? find_target(d) : "y";
+    s->predicted = out->logits;
+    s->target = name ? tutti_find_field(g, name) : NULL;
+}
+
+static tutti_status add_one_metric(const tti_shard_graph_desc *d, tutti_graph *g, const char *name,
+                                   const scored_pair *s) {
+    const tti_job_config *c = d->config;
+    const tutti_loss_desc desc = {.ignores = strcmp(c->train.ignore_index, "none") != 0,
+                                  .ignore = atoll(c->train.ignore_index)};
+    if (!s->predicted || !s->target)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "train.metrics: %s needs an output of the model and a target (data.label)",
+                        name);
+    bool is_flat = s->present && s->target->type.shape.n_dims > 0 &&
+                   s->present->type.shape.dim[0] != s->target->type.shape.dim[0];
+    tutti_value *present = s->target == s->present || is_flat ? NULL : s->present;
+    tutti_add_metric_named(g, name, s->predicted, s->target, present, &desc);
+    tutti_status st = tutti_graph_check(g);
+    return st == TUTTI_E_INVALID ? tti_fail(TUTTI_E_CONFIG, "train.metrics: %s", tutti_last_error())
+                                 : st;
+}
+
+static tutti_status add_metrics(const tti_shard_graph_desc *d, tutti_graph *g,
+                                const tti_model_outputs *out, scored_pair *s) {
+    const char *list = d->config->train.metrics;
+    bool is_auto = strcmp(list, "auto") == 0 || strcmp(list, "by_task") == 0;
+    bool own_loss = !s->predicted && !d->info->is_value;
+    if (is_auto) list = usual_metrics(d, s);
+    if (strcmp(list, "none") == 0) list = "";
+    if (own_loss && list[0]) find_scored(d, g, out, s);
+    for (const char *at = list; *at;) {
+        char name[65];
+        at += strspn(at, " ,");
+        size_t n = strcspn(at, ", ");
+        if (n == 0) break;
+        snprintf(name, sizeof name, "%.*s", (int)TTI_MIN(n, sizeof name - 1), at);
+        at += n;
+        if (is_known(d, g, name)) continue;
+        if (is_loose(d->config))
+            return tti_fail(TUTTI_E_CONFIG,
+                            "train.metrics: workers that do not wait for each other evaluate "
+                            "batches of their own; give train.metrics=none");
+        if (strcmp(name, "perplexity") == 0)
+            TTI_TRY(add_perplexity(d, g, own_loss));
+        else
+            TTI_TRY(add_one_metric(d, g, name, s));
+    }
+    if (d->config->model.metrics[0])
+        g->joins_samples = true; /* each shard has metrics of its own */
+    return TUTTI_OK;
+}
+
 /* ---- all together ---- */
 
 static tutti_status add_loss(const tti_shard_graph_desc *d, tutti_graph *g,
-                             const tti_model_outputs *out) {
+                             const tti_model_outputs *out, scored_pair *scored) {
     if (tti_graph_output(g, "loss_sum")) return TUTTI_OK; /* the model's builder set it */
     if (out->loss) TTI_TRY(tti_model_file_check_loss(d->job));
     if (out->loss && out->loss->type.shape.n_dims == 0) return add_whole_loss(g, out->loss);
     if (out->loss) return add_sample_losses(d, g, out->loss);
     g->joins_samples = false;
     if (!out->logits) return tti_fail(TUTTI_E_INVALID, "model: the builder returned NULL");
-    return d->info->n_fields > 0 ? add_field_objective(d, g, out)
-                                 : add_objective(d, g, out->logits);
+    return d->info->n_fields > 0 ? add_field_objective(d, g, out, scored)
+                                 : add_objective(d, g, out->logits, scored);
 }
 
 tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g) {
@@ -287,7 +407,9 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     g->joins_samples = d->import && (has_fields || tti_import_n_inputs(d->import) > 1);
     TTI_TRY(tti_model_build(d->job, d->import, d->params, g, x, &out));
     TTI_TRY(tutti_graph_check(g));
-    if (!d->has_host_loss) TTI_TRY(add_loss(d, g, &out));
+    scored_pair scored = {.present = tutti_find_present(g)};
+    if (!d->has_host_loss) TTI_TRY(add_loss(d, g, &out, &scored));
+    if (!d->has_host_loss && !g->training) TTI_TRY(add_metrics(d, g, &out, &scored));
     TTI_TRY(check_compared(d->config, g));
     tutti_value *result = out.logits ? out.logits : out.loss;
     bool names = d->gives_logits && (!g->training || d->has_host_loss);

@@ -64,6 +64,7 @@ extern const tti_kernel tti_cuda_resample_kernels[];     /* resample.c    */
 extern const tti_kernel tti_cuda_softmax_kernels[];      /* softmax.c     */
 extern const tti_kernel tti_cuda_loss_kernels[];         /* loss.c        */
 extern const tti_kernel tti_cuda_head_kernels[];         /* head.c        */
+extern const tti_kernel tti_cuda_counts_kernels[];       /* counts.c      */
 extern const tti_kernel tti_cuda_norm_kernels[];         /* norm.c        */
 extern const tti_kernel tti_cuda_batch_norm_kernels[];   /* batch_norm.c  */
 extern const tti_kernel tti_cuda_small_gemm_kernels[];   /* gemm_small.c  */

@@ -1,0 +1,154 @@
+"""metrics_test.py - metrics of an evaluation: scikit-learn's figures, the same bits for any number
+of workers, for models of any kind, and in `tutti eval` as in training."""
+
+import json
+import os
+import sys
+
+import fields_test as fields
+import plugin_test as plugin
+import runs
+
+
+def golden():
+    with open(os.path.join(fields.GOLDEN, "metrics.json")) as file:
+        return json.load(file)
+
+
+def job(case, run, *more):
+    of = golden()["cases"][case]
+    data = "data-" + case
+    if not os.path.exists(data):
+        x = golden()["inputs"]["maps" if of["model"] == "pixels" else "flat"]
+        fields.save(data, fields.both({"x": x, "y": of["y"]}))
+    name = of["model"] if of["model"] == "counted" else "interface_" + of["model"]
+    return ["train", "model.file=%s/pt2/%s.pt2" % (fields.GOLDEN, name), "data.format=npy",
+            "data.dir=" + data, "data.fields=all", "data.label=y", "train.batch=8",
+            "train.steps=1", "parallel.shards=4", "optimizer.name=sgd", "optimizer.lr=1e-12",
+            "optimizer.momentum=0", "optimizer.weight_decay=0", "schedule.name=constant",
+            "schedule.warmup_steps=0", "train.precision=f32", "run.dir=" + run, *of["keys"], *more]
+
+
+def evaluation(run):
+    return fields.events(run, "eval")[-1]
+
+
+def shown(run):
+    return json.loads(runs.tutti("eval", run, "--json").expect(0).out)
+
+
+def near(found, wanted, case):
+    assert list(found) and set(found) == set(wanted), (case, found, wanted)
+    for name, value in wanted.items():
+        assert abs(found[name] - value) <= 2e-6 * max(1, abs(value)), (case, name, found, wanted)
+
+
+def test_figures_are_those_of_scikit_learn():
+    """23 samples in batches of 8: the last one has padding."""
+    for case, of in golden()["cases"].items():
+        runs.tutti(*job(case, case)).expect(0)
+        near(evaluation(case)["metrics"], of["metrics"], case)
+        told = shown(case)
+        assert told["metrics"] == evaluation(case)["metrics"], (case, told)
+        for name, each in told["metrics_each"].items():
+            known = [x for x in each if x is not None]
+            assert abs(sum(known) / len(known) - told["metrics"][name]) < 1e-12, told
+        text = runs.tutti("eval", case).expect(0).out
+        for name in of["metrics"]:
+            assert "\n" + name in text, text
+
+
+def test_the_bits_do_not_depend_on_the_workers():
+    program = runs.PROGRAM
+    for case in golden()["cases"]:
+        runs.tutti(*job(case, case + "-one", "-n", "1")).expect(0)
+        wanted = evaluation(case + "-one")["metrics"]
+        for i, more in enumerate((["-n", "2"], ["-n", "4", "parallel.place=processes"],
+                                  ["-n", "2", "parallel.zero=3"])):
+            runs.tutti(*job(case, "%s-%d" % (case, i), *more)).expect(0)
+            assert evaluation("%s-%d" % (case, i))["metrics"] == wanted, (case, more)
+        runs.PROGRAM = runs.program_with("device")
+        for n in ("1", "2"):
+            runs.tutti(*job(case, "%s-device-%s" % (case, n), "parallel.devices=gpu", "-n", n),
+                       env=dict(os.environ, TUTTI_TEST_DEVICE="")).expect(0)
+            assert evaluation("%s-device-%s" % (case, n))["metrics"] == wanted, (case, n)
+        runs.PROGRAM = program
+
+
+def test_divided_models_have_the_same_metrics():
+    """In stages, only the last one has the outputs; in tensor shards, all workers have them."""
+    common = ["train", "model.name=mlp", "model.hidden=[16,16]", "data.n_train=64",
+              "data.n_test=40", "train.batch=16", "train.steps=2", "parallel.shards=4", "train.metrics=top3, miou",
+              "train.precision=f32"]
+    runs.tutti(*common, "run.dir=whole").expect(0)
+    wanted = evaluation("whole")["metrics"]
+    for i, more in enumerate((["parallel.pipeline=2", "-n", "2"],
+                              ["parallel.pipeline=2", "-n", "4"],
+                              ["parallel.tensor=2", "-n", "2", "parallel.mode=fast"])):
+        runs.tutti(*common, *more, "run.dir=divided-%d" % i).expect(0)
+        found = evaluation("divided-%d" % i)["metrics"]
+        if i < 2:
+            assert found == wanted, (more, found, wanted)
+        else:
+            near(found, wanted, more)
+    assert shown("whole")["metrics"] == wanted
+
+
+def test_built_in_models():
+    runs.tutti("train", "model.name=mlp", "data.n_train=64", "data.n_test=40", "train.batch=16",
+               "train.steps=2", "parallel.shards=2", "run.dir=plain").expect(0)
+    assert "metrics" not in evaluation("plain")
+    result = runs.tutti("train", "model.name=mlp", "data.n_train=64", "data.n_test=40",
+                        "train.batch=16", "train.steps=2", "parallel.shards=2",
+                        "train.metrics=accuracy, top1, class_accuracy, perplexity",
+                        "run.dir=more").expect(0, "class_accuracy", "perplexity")
+    last = evaluation("more")
+    assert last["metrics"]["top1"] == last["accuracy"], (last, result.err)
+    told = shown("more")
+    recalls = [c["recall"] for c in told["classes"] if c["samples"] > 0]
+    assert abs(sum(recalls) / len(recalls) - told["metrics"]["class_accuracy"]) < 1e-12
+
+
+OWN_METRIC = """
+#include <tutti/tutti.h>
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params);
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params) {
+    (void)params;
+    tutti_value *y = tutti_linear(g, x, 3, "body"), *goal = tutti_find_field(g, "y");
+    tutti_loss loss = tutti_loss_named(g, "mse", y, goal, tutti_find_present(g), NULL);
+    tutti_set_loss(g, loss);
+    tutti_add_metric(g, "squares", loss.sum, loss.count);
+    tutti_add_metric_named(g, "r2", y, goal, tutti_find_present(g), NULL);
+    return y;
+}
+"""
+
+
+def test_a_plugin_has_metrics():
+    with open("own_metric.c", "w") as file:
+        file.write(OWN_METRIC)
+    plugin.build("own_metric.c", "own_metric.so")
+    args = [a for a in job("values", "plugin") if not a.startswith(("model.file", "train.loss"))]
+    runs.tutti(*args, "model.plugin=./own_metric.so").expect(0)
+    last = evaluation("plugin")
+    assert set(last["metrics"]) == {"squares", "r2"}, last
+    assert abs(last["metrics"]["squares"] - last["loss"]) < 1e-9 * last["loss"], last
+
+
+def test_what_cannot_be_measured_is_refused():
+    for case, more, text in (
+            ("classes", ["train.metrics=top5, mad"], "there is no metric of this name"),
+            ("classes", ["train.metrics=auc"], "auc is for two classes"),
+            ("classes", ["train.metrics=rmse"], "both must have one shape"),
+            ("values", ["train.metrics=perplexity"], "perplexity needs train.loss=cross-entropy"),
+            ("counted", ["model.metrics=hits=9"], "'hits=9' is no NAME=OUTPUT"),
+            ("counted", ["model.metrics=hits"], "'hits' is no NAME=OUTPUT"),
+            ("classes", ["parallel.sync=parameter-server", "parallel.staleness=2",
+                         "parallel.mode=fast", "-n", "2"], "evaluate batches of their own")):
+        runs.tutti(*job(case, "refused", *more)).expect(2, text)
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
