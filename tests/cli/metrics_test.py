@@ -79,7 +79,7 @@ def test_divided_models_have_the_same_metrics():
     """In stages, only the last one has the outputs; in tensor shards, all workers have them."""
     common = ["train", "model.name=mlp", "model.hidden=[16,16]", "data.n_train=64",
               "data.n_test=40", "train.batch=16", "train.steps=2", "parallel.shards=4", "train.metrics=top3, miou",
-              "train.precision=f32"]
+              "train.precision=f32", "optimizer.name=sgd"]
     runs.tutti(*common, "run.dir=whole").expect(0)
     wanted = evaluation("whole")["metrics"]
     for i, more in enumerate((["parallel.pipeline=2", "-n", "2"],
@@ -92,6 +92,14 @@ def test_divided_models_have_the_same_metrics():
         else:
             near(found, wanted, more)
     assert shown("whole")["metrics"] == wanted
+    program, runs.PROGRAM = runs.PROGRAM, runs.program_with("device")
+    try:
+        for n in ("2", "4"):
+            runs.tutti(*common, "parallel.pipeline=2", "parallel.devices=gpu", "-n", n,
+                       "run.dir=stages-" + n).expect(0)
+            assert evaluation("stages-" + n)["metrics"] == wanted, n
+    finally:
+        runs.PROGRAM = program
 
 
 def test_built_in_models():
