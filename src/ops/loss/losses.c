@@ -494,7 +494,7 @@ static int64_t top_of(const char *name) {
 static bool are_questions(const loss_args *a) {
     const tutti_shape *x = &a->predicted->type.shape, *y = &a->target->type.shape;
     bool of_class = a->target->type.dtype == TUTTI_I32 && x->n_dims == y->n_dims + 1;
-    return !of_class || x->dim[y->n_dims] == 1;
+    return !of_class || x->dim[y->n_dims] == 1 || x->dim[1] == 1;
 }
 
 /* The fraction of questions that are answered right. */
@@ -512,6 +512,7 @@ static tutti_value *of_classes(const loss_args *a, const char *name) {
     int64_t k = top_of(name);
     bool is_ratio = k > 0 || strcmp(name, "accuracy") == 0;
     if (!class_rows_of(a, &rows)) return NULL;
+    if (rows.n_classes < 2) return refuse(a, "a logit for each class is needed").sum;
     tti_emit_n(a->g, "class_counts", NULL, (tutti_value *[]){rows.logits, rows.labels}, 2,
                (tti_attr_arg[]){TTI_INT("k", k > 0 ? k : 1), {0}}, out);
     return out[is_ratio ? 1 : 0];

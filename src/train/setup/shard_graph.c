@@ -285,11 +285,12 @@ static const char *usual_metrics(const tti_shard_graph_desc *d, const scored_pai
     static const char *const of_values[] = {"mse", "mae", "huber", "smooth_l1"};
     if (d->info->n_fields == 0 || !s->target || is_loose(d->config)) return "";
     const tutti_shape *x = &s->predicted->type.shape, *y = &s->target->type.shape;
-    bool is_map = s->target->type.dtype == TUTTI_I32 && x->n_dims == y->n_dims + 1 && y->n_dims > 2;
+    bool is_map = s->target->type.dtype == TUTTI_I32 && x->n_dims == y->n_dims + 1 &&
+                  y->n_dims > 2 && x->dim[1] > 1 && x->dim[x->n_dims - 1] > 1;
     for (size_t i = 0; i < TTI_COUNT(of_values); i++)
         if (is_loss(d, of_values[i])) return "mae, rmse, r2";
     if (is_loss(d, "bce")) return x->n_dims <= 2 ? "accuracy, auc" : "accuracy";
-    if (is_loss(d, "dice") && is_map && x->dim[1] > 1) return "accuracy, miou";
+    if (is_loss(d, "dice") && is_map) return "accuracy, miou";
     return is_map && (is_loss(d, "cross-entropy") || is_loss(d, "focal")) ? "miou" : "";
 }
 
