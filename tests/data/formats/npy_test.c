@@ -238,8 +238,21 @@ T_CASE(labels_far_from_the_others) {
     tutti_dataset_destroy(ds);
     desc.n_classes = 0;
     put_npy(dir, "y_train.npy", "<i4", "(2,)", "\1\0\0\0\xFF\xFF\xFF\xFF", 8);
+    desc.n_classes = 2;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
             "y_train.npy: label -1 of row 1 is negative");
+    desc.n_classes = 0; /* then they are the classes */
+    float x;
+    int32_t y;
+    T_OK(tutti_dataset_open(&desc, &ds));
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 2);
+    assert_string_equal(tutti_dataset_class_name(ds, 0), "-1");
+    assert_string_equal(tutti_dataset_class_name(ds, 1), "1");
+    T_OK(tutti_dataset_get(ds, 0, &x, &y));
+    T_EQ(y, 1);
+    T_OK(tutti_dataset_get(ds, 1, &x, &y));
+    T_EQ(y, 0);
+    tutti_dataset_destroy(ds);
     put_npy(dir, "y_train.npy", "<i4", "(2,)", "\1\0\0\0\xFF\3\0\0", 8);
     T_OK(tutti_dataset_open(&desc, &ds)); /* 1024 classes are nothing unusual */
     T_EQ(tutti_dataset_get_info(ds)->n_classes, 1024);
