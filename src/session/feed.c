@@ -53,7 +53,7 @@ tutti_status tti_tensor_check(const char *who, const char *what, const tutti_ten
 /* On the thread of worker 0, which has opened a device. */
 static tutti_status copy_to_host(tti_session_worker *w, void *arg) {
     const tti_staged *staged = arg;
-    const tti_device_ops *ops = w->b->devices.backend->device;
+    const tti_device_ops *ops = tti_session_device_ops(w->session);
     if (w != &w->session->workers[0]) return TUTTI_OK;
     for (int i = 0; i < staged->n; i++) {
         if (!staged->memory[i]) continue;
@@ -82,7 +82,7 @@ static tutti_status take_staging(tti_staged *staged, const tutti_tensor *inputs)
 tutti_status tti_feed_stage(tutti_session *s, const tutti_tensor *inputs, int n_inputs,
                             tti_staged *out) {
     *out = (tti_staged){.n = n_inputs};
-    bool on_devices = s->workers[0].b->devices.backend->device != NULL;
+    bool on_devices = tti_session_device_ops(s) != NULL;
     if (!inputs || n_inputs < 1 || n_inputs > TTI_MAX_FIELDS || !on_devices) return TUTTI_OK;
     TTI_TRY(take_staging(out, inputs));
     return out->any ? tti_crew_run(s, copy_to_host, out) : TUTTI_OK;

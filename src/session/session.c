@@ -46,6 +46,10 @@ tutti_status tti_session_leave(tutti_session *s, tutti_status st) {
     return st;
 }
 
+const tti_device_ops *tti_session_device_ops(const tutti_session *s) {
+    return s->workers[0].b->devices.backend->device;
+}
+
 /* ---- preparation ---- */
 
 static tutti_status check_layout(const tutti_session *s) {

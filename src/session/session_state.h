@@ -123,6 +123,9 @@ struct tutti_session {
 tutti_status tti_session_enter(tutti_session *session, const char *who);
 tutti_status tti_session_leave(tutti_session *session, tutti_status st);
 
+/* The devices on which its workers compute; NULL: the host. */
+const tti_device_ops *tti_session_device_ops(const tutti_session *session);
+
 /* ---- crew.c ---- */
 
 /* Starts a thread for each worker; stop ends them. */

@@ -164,7 +164,7 @@ static tutti_status forward(tutti_session *s, const tutti_tensor *inputs, int n_
     TTI_TRY(tti_feed_check(s, inputs, n_inputs, false, &call.feed));
     if (!outputs || n_outputs < 1)
         return tti_fail(TUTTI_E_INVALID, "session: outputs is %s", outputs ? "empty" : "NULL");
-    if (s->workers[0].b->devices.backend->device && s->b->mesh.stage > 1)
+    if (tti_session_device_ops(s) && s->b->mesh.stage > 1)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "session: outputs are not copied from devices that are the stages of a "
                         "pipeline; give parallel.devices=cpu");
@@ -420,7 +420,7 @@ static tutti_status step(tutti_session *s, const tutti_tensor *inputs, int n_inp
                          tutti_session_result *result) {
     step_call call = {.part = WHOLE};
     TTI_TRY(check_lr(s, lr, &call.lr));
-    if (s->loss && s->workers[0].b->devices.backend->device)
+    if (s->loss && tti_session_device_ops(s))
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "session: desc.loss runs on the host; give parallel.devices=cpu");
     TTI_TRY(prepare_call(s, inputs, n_inputs, &call));
@@ -443,7 +443,7 @@ tutti_status tutti_session_step(tutti_session *s, const tutti_tensor *inputs, in
 
 static tutti_status check_parts(const tutti_session *s) {
     const tti_job_config *c = &s->b->config;
-    if (s->workers[0].b->devices.backend->device)
+    if (tti_session_device_ops(s))
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "session: gradients are not kept on devices; use tutti_session_step, or "
                         "parallel.devices=cpu");
