@@ -65,6 +65,8 @@ char *tti_arena_printf(tti_arena *arena, const char *format, ...) {
     return text;
 }
 
+bool tti_arena_failed(const tti_arena *arena) { return arena->failed; }
+
 void tti_arena_free(tti_arena *arena) {
     while (arena->head) {
         struct tti_arena_block *next = arena->head->next;

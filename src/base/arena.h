@@ -26,6 +26,9 @@ char *tti_arena_strdup(tti_arena *arena, const char *text);
 char *tti_arena_printf(tti_arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Whether an allocation has returned NULL since the arena was empty. */
+bool tti_arena_failed(const tti_arena *arena);
+
 /* Frees every block; the arena is empty again. */
 void tti_arena_free(tti_arena *arena);
 

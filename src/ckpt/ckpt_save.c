@@ -64,7 +64,7 @@ static tutti_status make_paths(saving *s) {
         s->temporary = tti_ckpt_path(&s->arena, s->dir, s->temporary_name);
         s->replaced = tti_ckpt_path(&s->arena, s->dir, s->replaced_name);
     }
-    if (!s->arena.failed) return TUTTI_OK;
+    if (!tti_arena_failed(&s->arena)) return TUTTI_OK;
     return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", s->desc->run_dir);
 }
 

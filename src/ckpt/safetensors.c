@@ -135,7 +135,7 @@ static tutti_status read_metadata(tti_safetensors *file, json_t *metadata) {
         alias->name = tti_arena_strdup(&file->arena, key);
         alias->stored = tti_arena_strdup(&file->arena, json_string_value(value));
     }
-    return file->arena.failed ? tti_fail(TUTTI_E_NOMEM, "out of memory") : TUTTI_OK;
+    return tti_arena_failed(&file->arena) ? tti_fail(TUTTI_E_NOMEM, "out of memory") : TUTTI_OK;
 }
 
 static tutti_status read_entries(tti_safetensors *file, json_t *root) {

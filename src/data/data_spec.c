@@ -204,12 +204,13 @@ static tutti_status read_names(const char *what, const json_t *root, tti_data_sp
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu class names for %lld classes", what, n,
                         (long long)spec->n_classes);
     spec->class_names = tti_arena_alloc(&spec->arena, (n + 1) * sizeof *spec->class_names);
-    for (size_t i = 0; i < n && !spec->arena.failed; i++) {
+    for (size_t i = 0; i < n && !tti_arena_failed(&spec->arena); i++) {
         const char *name = json_string_value(json_array_get(names, i));
         if (!name) return tti_fail(TUTTI_E_CHECKPOINT, "%s: class name %zu is not text", what, i);
         spec->class_names[i] = tti_arena_strdup(&spec->arena, name);
     }
-    return spec->arena.failed ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what) : TUTTI_OK;
+    return tti_arena_failed(&spec->arena) ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what)
+                                          : TUTTI_OK;
 }
 
 static tutti_status read_numbers(const char *what, const json_t *pixels, const char *key,

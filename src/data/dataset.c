@@ -67,6 +67,9 @@ tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key
 }
 
 tti_data_spec *tti_dataset_spec(const tutti_dataset *ds) { return ds->spec; }
+const tutti_type *tti_dataset_stored(const tutti_dataset *ds) { return &ds->stored; }
+const tti_chain *tti_dataset_decode(const tutti_dataset *ds) { return &ds->decode; }
+size_t tti_dataset_late_bytes(const tutti_dataset *ds) { return ds->late_bytes; }
 
 const tutti_dataset_info *tutti_dataset_get_info(const tutti_dataset *ds) { return &ds->info; }
 

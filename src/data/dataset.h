@@ -69,6 +69,13 @@ TTI_FORMATS(TTI_FORMAT_ROW)
 /* The data specification, which lives as long as ds or another owner. */
 tti_data_spec *tti_dataset_spec(const tutti_dataset *ds);
 
+/* The type of one sample as it is stored, and the steps that make a model input of it. */
+const tutti_type *tti_dataset_stored(const tutti_dataset *ds);
+const tti_chain *tti_dataset_decode(const tutti_dataset *ds);
+
+/* Bytes that are allocated as samples are first read. */
+size_t tti_dataset_late_bytes(const tutti_dataset *ds);
+
 /* Reads sample key->index as stored (type stored), and y, with whichever method the format has.
  * *skipped: the sample is bad and the policy is to skip it; x and y are undefined. */
 tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,

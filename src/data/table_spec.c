@@ -191,6 +191,6 @@ tutti_status tti_table_spec_parse(const char *what, const json_t *json, tti_aren
     for (size_t i = 0; i < n; i++)
         TTI_TRY(read_column(what, json_array_get(columns, i), arena, &column[i]));
     *out = t;
-    return arena->failed ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what)
-                         : check_label(what, t);
+    return tti_arena_failed(arena) ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what)
+                                   : check_label(what, t);
 }

@@ -341,7 +341,7 @@ tutti_status tti_graph_copy(const tutti_graph *g, tutti_graph **out) {
     bool ready = to && map && to->nodes && to->outputs;
     if (ready) copy_all(g, to, map);
     free(map);
-    if (ready && !to->arena.failed) {
+    if (ready && !tti_arena_failed(&to->arena)) {
         *out = to;
         return TUTTI_OK;
     }

@@ -53,7 +53,7 @@ static tutti_status make_environment(const tti_spawn_desc *desc, environment *en
     if (!getenv("OMP_NUM_THREADS"))
         set_number(env, "OMP_NUM_THREADS", TTI_MAX(1, tti_cores_usable() / desc->n_ranks));
     for (int i = 0; i < desc->n_fds; i++) set_number(env, desc->fds[i].name, desc->fds[i].fd);
-    if (env->arena.failed) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
+    if (tti_arena_failed(&env->arena)) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
     return TUTTI_OK;
 }
 

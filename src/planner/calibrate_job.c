@@ -150,7 +150,7 @@ static tutti_status time_on_device(rig *r, const tti_calibration *c) {
 static double bytes_read(const rig *r) {
     double rows = (double)(r->n_loaded * r->b.rows_per_shard * r->b.n_shards);
     double all = (double)tutti_dataset_get_info(r->b.train)->n_samples;
-    return fmin(rows / all, 1) * (double)r->b.train->late_bytes;
+    return fmin(rows / all, 1) * (double)tti_dataset_late_bytes(r->b.train);
 }
 
 /* Library pages that the first micro-batch group has read, and all samples, exist once; the rest
@@ -161,7 +161,7 @@ static void measure_hidden(rig *r, tti_calibration *c) {
     known += tti_used_in_pages(&m, r->b.plan, true);
     double grown = tti_process_bytes(&of_files) - c->start_bytes;
     c->code_bytes = fmax(c->code_bytes, of_files - c->start_file_bytes);
-    c->read_bytes = fmin(c->read_bytes + bytes_read(r), (double)r->b.train->late_bytes);
+    c->read_bytes = fmin(c->read_bytes + bytes_read(r), (double)tti_dataset_late_bytes(r->b.train));
     r->shard_group.hidden_bytes =
         (grown - (of_files - c->start_file_bytes) - c->read_bytes - known) / r->b.n_shards;
 }

@@ -166,10 +166,10 @@ static tutti_status resolve(tutti_job *job) {
 
 static tutti_status open_job(tutti_job *job, tti_blueprint **b) {
     tti_options_kept kept;
-    TTI_TRY(tti_options_keep(&job->options, &kept));
+    TTI_TRY(tti_options_keep(tti_job_options(job), &kept));
     tutti_status st = resolve(job);
     if (st == TUTTI_OK) st = tti_blueprint_create(job, b);
-    tti_options_restore(&job->options, &kept);
+    tti_options_restore(tti_job_options(job), &kept);
     return tti_job_say_where(job, st);
 }
 

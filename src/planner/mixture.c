@@ -131,8 +131,9 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
         }
         if (r == 0) p->first_bytes = bytes;
     }
-    p->host_bytes += m->host.base_bytes + m->host.code_bytes + (double)b->train->late_bytes +
-                     (double)b->test->late_bytes;
+    p->host_bytes += m->host.base_bytes + m->host.code_bytes +
+                     (double)tti_dataset_late_bytes(b->train) +
+                     (double)tti_dataset_late_bytes(b->test);
     return TUTTI_OK;
 }
 

@@ -170,7 +170,7 @@ static tutti_status calibrate_machine(planner *p, int n_workers, double budget) 
 static tutti_status calibrate(planner *p, int n_workers) {
     if (!is_measured(p)) {
         TTI_TRY(tti_calibration_of(p->desc->device, n_workers, &p->calibration));
-        tti_calibration_for(&p->job->config, &p->calibration);
+        tti_calibration_for(tti_job_config_of(p->job), &p->calibration);
         p->calibration.base_bytes = p->calibration.is_device ? 0 : p->base_bytes;
         return TUTTI_OK;
     }
@@ -303,7 +303,7 @@ static void print_row(const planner *p, const tti_prediction *x, int width, tti_
 
 /* Unequal workers are not predicted. */
 static bool ignores_load_weights(const planner *p) {
-    tti_load_weights_kind kind = tti_load_weights_kind_of(&p->job->config);
+    tti_load_weights_kind kind = tti_load_weights_kind_of(tti_job_config_of(p->job));
     return !p->is_mixed && (kind == TTI_LOAD_WEIGHTS_MEASURED || kind == TTI_LOAD_WEIGHTS_GIVEN);
 }
 
@@ -323,7 +323,7 @@ static void print_table(const planner *p, tti_str *out) {
         tti_str_printf(out,
                        "parallel.load_weights=%s is ignored: all workers are assumed to have the "
                        "same speed and equal shards\n",
-                       p->job->config.parallel.load_weights);
+                       tti_job_config_of(p->job)->parallel.load_weights);
     if (p->layouts.refused.n_bytes)
         tti_str_printf(out, "not possible:\n%s", tti_str_text(&p->layouts.refused));
 }
@@ -405,7 +405,7 @@ static void destroy(planner *p) {
 
 /* The devices of this machine; for stored figures there need not be any. */
 static tutti_status find_devices(const planner *p, tti_devices *devices) {
-    tutti_status st = tti_devices_find(&p->job->config, devices);
+    tutti_status st = tti_devices_find(tti_job_config_of(p->job), devices);
     if (st != TUTTI_E_CONFIG || !is_on_paper(p)) return st;
     tti_clear_error();
     return TUTTI_OK;
@@ -413,7 +413,7 @@ static tutti_status find_devices(const planner *p, tti_devices *devices) {
 
 /* One worker for each place that computes. */
 static tutti_status count_places(const planner *p, const tti_devices *here, int *n) {
-    int listed = tti_devices_listed(p->job->config.parallel.devices);
+    int listed = tti_devices_listed(tti_job_config_of(p->job)->parallel.devices);
     *n = is_on_paper(p) && listed > 0 ? listed : here->n > 0 ? here->n : tti_cores_usable();
     if (!is_on_paper(p) || listed > 0 || here->n > 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
@@ -425,11 +425,12 @@ static tutti_status count_places(const planner *p, const tti_devices *here, int 
 /* The number of workers in the job, or the one that it would choose. */
 static tutti_status count_workers(planner *p, int *n) {
     tti_devices devices;
-    p->is_mixed = tti_devices_mixed_from(p->job->config.parallel.devices) > 0;
-    if (p->is_mixed) TTI_TRY(tti_mixture_check_device(&p->job->config, p->desc->device));
+    p->is_mixed = tti_devices_mixed_from(tti_job_config_of(p->job)->parallel.devices) > 0;
+    if (p->is_mixed) TTI_TRY(tti_mixture_check_device(tti_job_config_of(p->job), p->desc->device));
     TTI_TRY(find_devices(p, &devices));
     p->on_device = (is_on_paper(p) || devices.n > 0) && !p->is_mixed;
-    *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)tti_job_given_workers(&p->job->config);
+    *n = p->desc->n_workers > 0 ? p->desc->n_workers
+                                : (int)tti_job_given_workers(tti_job_config_of(p->job));
     if (*n <= 0) TTI_TRY(count_places(p, &devices, n));
     if (*n > TTI_MAX_WORKERS)
         return tti_fail(TUTTI_E_CONFIG, "plan: of 1 to %d workers, got %d", TTI_MAX_WORKERS, *n);
@@ -463,9 +464,9 @@ tutti_status tutti_plan_job(tutti_job *job, const tutti_plan_desc *desc, char **
     tti_options_kept kept;
     *text = NULL;
     if (best) *best = NULL;
-    TTI_TRY(tti_options_keep(&job->options, &kept));
+    TTI_TRY(tti_options_keep(tti_job_options(job), &kept));
     tutti_status st = plan_layouts(&p, text, best);
     destroy(&p);
-    tti_options_restore(&job->options, &kept);
+    tti_options_restore(tti_job_options(job), &kept);
     return tti_job_say_where(job, st);
 }

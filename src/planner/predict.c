@@ -429,7 +429,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     double batch = (double)tutti_shape_n_elems(&info->x.shape) *
                    (double)tutti_dtype_bytes(info->x.dtype) * (double)b->config.train.batch;
     double batches = batch * (double)(b->config.data.prefetch + 1);
-    double late = (double)(b->train->late_bytes + b->test->late_bytes);
+    double late = (double)(tti_dataset_late_bytes(b->train) + tti_dataset_late_bytes(b->test));
     p->host_bytes += c->base_bytes + c->code_bytes + late + longest_slot(b->plan) + batches +
                      bytes_of_division(b, batches);
     return TUTTI_OK;

@@ -27,7 +27,7 @@ void tti_scheme_text(const tti_scheme *l, tti_str *out) {
 /* ---- a job with a layout ---- */
 
 static bool has_key(const tutti_job *job, const char *key) {
-    return tti_options_state(&job->options, key) != NULL;
+    return tti_job_option_state(job, key) != NULL;
 }
 
 static void put(tutti_job *job, const char *key, int64_t value) {
@@ -49,7 +49,7 @@ static void write_layout(tutti_job *job, const tti_scheme *l) {
     put(job, "parallel.zero", l->zero);
     snprintf(text, sizeof text, "train.recompute=%s", l->recompute);
     tutti_job_set(job, text, "the planner");
-    if (tti_devices_mixed_from(job->config.parallel.devices) == 0)
+    if (tti_devices_mixed_from(tti_job_config_of(job)->parallel.devices) == 0)
         tutti_job_set(job, "parallel.load_weights=equal", "the planner");
 }
 
@@ -71,26 +71,26 @@ tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, bool on_paper, 
 
 /* A plan for devices computes on devices, whatever this machine has. */
 static void want_devices(tutti_job *job) {
-    const char *given = job->config.parallel.devices;
+    const char *given = tti_job_config_of(job)->parallel.devices;
     if (strcmp(given, "auto") == 0 || strcmp(given, "cpu") == 0)
         tutti_job_set(job, "parallel.devices=gpu", "the planner");
-    if (strcmp(job->config.train.precision, "auto") == 0)
+    if (strcmp(tti_job_config_of(job)->train.precision, "auto") == 0)
         tutti_job_set(job, "train.precision=bf16", "auto, on a device");
 }
 
 tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device) {
-    if (on_device && strcmp(job->config.parallel.offload, "none") != 0)
+    if (on_device && strcmp(tti_job_config_of(job)->parallel.offload, "none") != 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.offload=%s: the update is made by the host of the GPUs, and "
                         "--device describes GPUs alone; leave one of the two out, or measure on a "
                         "machine that has both",
-                        job->config.parallel.offload);
-    TTI_TRY(tti_devices_check(&job->config));
-    if (on_device && tti_job_names_backend(&job->config))
+                        tti_job_config_of(job)->parallel.offload);
+    TTI_TRY(tti_devices_check(tti_job_config_of(job)));
+    if (on_device && tti_job_names_backend(tti_job_config_of(job)))
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.backend=%s computes on the host, and --device describes GPUs "
                         "alone; leave parallel.backend out, or give --device cpu",
-                        job->config.parallel.backend);
+                        tti_job_config_of(job)->parallel.backend);
     if (on_device)
         want_devices(job);
     else
@@ -115,9 +115,9 @@ typedef struct requested {
 } requested;
 
 static bool is_given(tutti_job *job, const char *key) {
-    const tti_option_state *state = tti_options_state(&job->options, key);
+    const tti_option_state *state = tti_job_option_state(job, key);
     if (!state || !state->place.source) return false;
-    return strcmp(tti_options_get(&job->options, key), "auto") != 0;
+    return strcmp(tutti_job_get(job, key), "auto") != 0;
 }
 
 static int64_t power_of_two_from(int64_t n) {
@@ -167,11 +167,12 @@ static tutti_status add(tti_schemes *all, const requested *w, const tti_scheme *
  * leave some of these idle. */
 static tutti_status add_mesh(tti_schemes *all, const requested *w, tti_scheme l) {
     int64_t least = power_of_two_from(l.data) * power_of_two_from(l.pipeline),
-            given = w->job->config.parallel.shards;
+            given = tti_job_config_of(w->job)->parallel.shards;
     for (int64_t each = 1; each <= MAX_SHARDS_EACH; each *= 2) {
         l.shards = w->any_shards ? least * each : given;
         for (size_t i = 0; i < TTI_COUNT(recomputes); i++) {
-            l.recompute = w->any_recompute ? recomputes[i] : w->job->config.train.recompute;
+            l.recompute =
+                w->any_recompute ? recomputes[i] : tti_job_config_of(w->job)->train.recompute;
             TTI_TRY(add(all, w, &l));
             if (!w->any_recompute) break;
         }
@@ -187,7 +188,7 @@ static tutti_status add_zero(tti_schemes *all, const requested *w, tti_scheme l)
 
 /* Stages as a whole, and stages of several chunks, which shards visit in turn. */
 static tutti_status add_chunks(tti_schemes *all, const requested *w, tti_scheme l) {
-    int given = (int)w->job->config.parallel.pipeline_chunks;
+    int given = (int)tti_job_config_of(w->job)->parallel.pipeline_chunks;
     l.chunks = l.pipeline > 1 && !w->any_chunks ? given : 1;
     TTI_TRY(add_zero(all, w, l));
     for (l.chunks = 2; w->any_chunks && l.pipeline > 1 && l.chunks <= MAX_CHUNKS; l.chunks++)

@@ -271,17 +271,17 @@ static tutti_status link_of(const tti_simulation *s, const tutti_job *job, int n
                             tti_bucket_link *link) {
     tti_devices devices = {.backend = tti_paper_device()};
     int64_t members[TTI_N_LEVELS], n = s->desc->n_workers / n_model;
-    if (!is_on_paper(s)) TTI_TRY(tti_devices_find(&job->config, &devices));
+    if (!is_on_paper(s)) TTI_TRY(tti_devices_find(tti_job_config_of(job), &devices));
     tti_network_members(&s->network, n, n_model, members);
-    tti_bucket_link_of(&job->config, &devices, n_model, 1, link);
-    if (strcmp(job->config.parallel.offload, "none") == 0)
+    tti_bucket_link_of(tti_job_config_of(job), &devices, n_model, 1, link);
+    if (strcmp(tti_job_config_of(job)->parallel.offload, "none") == 0)
         tti_network_link(&s->network, members, link);
     return TUTTI_OK;
 }
 
 /* The job of the workers of one replica. */
 static tutti_status open_worker(tutti_job *job, tti_simulation *s) {
-    const tti_job_config *c = &job->config;
+    const tti_job_config *c = tti_job_config_of(job);
     int tensor = (int)c->parallel.tensor, pipeline = (int)c->parallel.pipeline;
     tti_scheme one = {.data = 1, .tensor = tensor, .pipeline = pipeline};
     tutti_job *alone;
@@ -305,7 +305,7 @@ static tutti_status open_worker(tutti_job *job, tti_simulation *s) {
 
 /* Moves the parameter server settings out of the job, which becomes one without a server. */
 static void take_server(tutti_job *job, tti_simulated_served *out) {
-    const tti_job_config *c = &job->config;
+    const tti_job_config *c = tti_job_config_of(job);
     if (!tti_job_has_server(c)) return;
     *out = (tti_simulated_served){.n_servers = c->parallel.servers,
                                   .staleness = c->parallel.staleness,
@@ -339,9 +339,9 @@ tutti_status tutti_simulate_job(tutti_job *job, const tutti_simulate_desc *desc,
     tti_str out = {0};
     tti_options_kept kept;
     *text = NULL;
-    TTI_TRY(tti_options_keep(&job->options, &kept));
+    TTI_TRY(tti_options_keep(tti_job_options(job), &kept));
     tutti_status st = simulate_job(job, &s, &out);
-    tti_options_restore(&job->options, &kept);
+    tti_options_restore(tti_job_options(job), &kept);
     st = tti_job_say_where(job, st);
     tti_blueprint_destroy(s.b);
     for (int i = 0; i < s.solo.n_stages && s.solo.stages; i++) {

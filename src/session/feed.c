@@ -130,8 +130,9 @@ static bool is_float(tutti_dtype dtype) {
 /* x as the data set stores it, such as pixels. */
 static bool is_stored(const tutti_session *s, int i, const tutti_tensor *t) {
     const tutti_dataset *ds = s->b->train;
-    return i == X && !has_fields(s) && ds->decode.n > 0 && t->type.dtype == ds->stored.dtype &&
-           has_row_shape(t, &ds->stored.shape);
+    return i == X && !has_fields(s) && tti_dataset_decode(ds)->n > 0 &&
+           t->type.dtype == tti_dataset_stored(ds)->dtype &&
+           has_row_shape(t, &tti_dataset_stored(ds)->shape);
 }
 
 static bool is_regression(const tutti_session *s, int i) {
@@ -299,17 +300,19 @@ static tutti_status put_stored(const tutti_session *s, const tti_feed *f, int64_
                                uint8_t *to) {
     const tutti_dataset *ds = s->b->train;
     static const tti_sample_key key;
-    size_t stored_bytes = tti_type_bytes(&ds->stored), x_bytes = tti_type_bytes(&ds->info.x);
+    size_t stored_bytes = tti_type_bytes(tti_dataset_stored(ds)),
+           x_bytes = tti_type_bytes(&ds->info.x);
     tutti_type type;
     size_t max_bytes;
-    TTI_TRY(tti_chain_infer(&ds->decode, &ds->stored, &type, &max_bytes));
+    TTI_TRY(tti_chain_infer(tti_dataset_decode(ds), tti_dataset_stored(ds), &type, &max_bytes));
     char *memory = malloc(2 * max_bytes);
     if (!memory) return tti_fail(TUTTI_E_NOMEM, "session: out of memory for a sample");
     void *const scratch[2] = {memory, memory + max_bytes};
     for (int64_t r = 0; r < n; r++) {
         memcpy(memory, (const char *)f->tensor[X]->data + (size_t)(first + r) * stored_bytes,
                stored_bytes);
-        tti_chain_apply(&ds->decode, &key, scratch, stored_bytes, to + (size_t)r * x_bytes);
+        tti_chain_apply(tti_dataset_decode(ds), &key, scratch, stored_bytes,
+                        to + (size_t)r * x_bytes);
     }
     free(memory);
     return TUTTI_OK;

@@ -53,7 +53,7 @@ const tti_device_ops *tti_session_device_ops(const tutti_session *s) {
 /* ---- preparation ---- */
 
 static tutti_status check_layout(const tutti_session *s) {
-    const tti_job_config *c = &s->job->config;
+    const tti_job_config *c = tti_job_config_of(s->job);
     if (strcmp(c->parallel.place, "processes") == 0 && !s->comm && c->parallel.workers > 1)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "parallel.place: the workers of a session are threads; start the program "
@@ -91,14 +91,15 @@ static tutti_status join_group(tutti_session *s, const tti_devices *devices) {
 static tutti_status take_workers_of_group(const tutti_session *s) {
     char text[24];
     int n = tutti_comm_n_ranks(s->comm);
-    if (s->job->config.parallel.workers > 0 && s->job->config.parallel.workers != n)
+    if (tti_job_config_of(s->job)->parallel.workers > 0 &&
+        tti_job_config_of(s->job)->parallel.workers != n)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but desc.comm has %d ranks",
-                        (long long)s->job->config.parallel.workers, n);
+                        (long long)tti_job_config_of(s->job)->parallel.workers, n);
     if (n > TTI_MAX_WORKERS)
         return tti_fail(TUTTI_E_CONFIG, "session: desc.comm has %d ranks, at most %d are possible",
                         n, TTI_MAX_WORKERS);
     snprintf(text, sizeof text, "%d", n);
-    tti_options_put(&s->job->options, "parallel.workers", text, "desc.comm");
+    tti_options_put(tti_job_options(s->job), "parallel.workers", text, "desc.comm");
     return TUTTI_OK;
 }
 
@@ -115,7 +116,7 @@ static tutti_status resolve(tutti_session *s, const char *run_dir) {
     TTI_TRY(tti_cpu_check_levels());
     s->n_devices = devices.n;
     if (s->comm) TTI_TRY(join_group(s, &devices));
-    const tti_job_config *c = &s->job->config;
+    const tti_job_config *c = tti_job_config_of(s->job);
     int n_here = s->comm ? s->core_n_ranks : (int)c->parallel.workers;
     TTI_TRY(tti_devices_check_sharing(c, &devices, n_here, s->n_devices));
     return tti_agree_on_kernels(&(tti_kernel_query){.comm = s->comm,
@@ -201,7 +202,7 @@ static tutti_status make_spec(tutti_session *s, const tutti_session_desc *d) {
     for (int i = 0; i < d->n_inputs; i++) TTI_TRY(check_field(d, i));
     s->spec = tti_data_spec_create();
     if (!s->spec) return tti_fail(TUTTI_E_NOMEM, "session: out of memory");
-    s->spec->format = s->job->config.data.format;
+    s->spec->format = tti_job_config_of(s->job)->data.format;
     return d->n_classes > 0 ? take_classes(d, s->spec) : take_fields(d, s->spec);
 }
 
@@ -317,7 +318,8 @@ static tutti_status name_parameters(tutti_session *s) {
                                              .is_frozen = slot->rule.frozen};
         s->info.n_elems += (int64_t)slot->n_elems;
     }
-    return s->arena.failed ? tti_fail(TUTTI_E_NOMEM, "session: out of memory") : TUTTI_OK;
+    return tti_arena_failed(&s->arena) ? tti_fail(TUTTI_E_NOMEM, "session: out of memory")
+                                       : TUTTI_OK;
 }
 
 /* ---- creation ---- */
@@ -327,7 +329,7 @@ static tutti_status make_blueprint(tutti_session *s) {
         .spec = s->spec, .has_host_loss = s->loss != NULL, .rank = -1, .local_rank = -1};
     tti_bucket_link link;
     if (s->comm) {
-        TTI_TRY(tti_agree_on_link(s->comm, &s->job->config, &link));
+        TTI_TRY(tti_agree_on_link(s->comm, tti_job_config_of(s->job), &link));
         desc.link = &link;
         desc.rank = tutti_comm_rank(s->comm);
         desc.local_rank = s->core_rank;
@@ -415,8 +417,8 @@ static tutti_status check_desc(tutti_job *job, const tutti_session_desc *d) {
 static tutti_status copy_job(tutti_job *job, tutti_job **out) {
     TTI_TRY(tutti_job_check(job)); /* a copy does not have its problems */
     TTI_TRY(tti_job_copy(job, out));
-    if (!job->path) return TUTTI_OK;
-    (*out)->path = strdup(job->path);
+    if (!tti_job_path(job)) return TUTTI_OK;
+    (*out)->path = strdup(tti_job_path(job));
     return (*out)->path ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "session: out of memory");
 }
 

@@ -153,7 +153,7 @@ static void set_default(tti_options *o, size_t i) {
     const tti_yaml *node = NULL, *culprit = NULL;
     bool ok = tti_option_node(row->value, row->key, &arena, &node) == TUTTI_OK &&
               tti_option_read(row, node, o->config, &why, &culprit);
-    TTI_ASSERT(ok || arena.failed || why.failed); /* a row whose default does not fit */
+    TTI_ASSERT(ok || tti_arena_failed(&arena) || why.failed); /* a row whose default does not fit */
     tti_str_free(&why);
     tti_arena_free(&arena);
     o->state[i].place = (tti_place){0};

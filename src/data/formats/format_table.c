@@ -62,9 +62,10 @@ static tutti_status complete_spec(const tti_format *format, const tutti_dataset 
     spec->tokenizer = tti_tokenizer_share(ds->tokenizer);
     if (!ds->class_name || spec->class_names || n > TTI_MAX_CLASS_NAMES) return TUTTI_OK;
     spec->class_names = tti_arena_alloc(&spec->arena, ((size_t)n + 1) * sizeof(char *));
-    for (int64_t i = 0; i < n && !spec->arena.failed; i++)
+    for (int64_t i = 0; i < n && !tti_arena_failed(&spec->arena); i++)
         spec->class_names[i] = tti_arena_strdup(&spec->arena, ds->class_name(ds, i));
-    return spec->arena.failed ? tti_fail(TUTTI_E_NOMEM, "data: out of memory") : TUTTI_OK;
+    return tti_arena_failed(&spec->arena) ? tti_fail(TUTTI_E_NOMEM, "data: out of memory")
+                                          : TUTTI_OK;
 }
 
 static bool same_type(const tutti_type *a, const tutti_type *b) {

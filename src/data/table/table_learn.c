@@ -189,7 +189,7 @@ static tutti_status copy_texts(const learner *l, int64_t n, const char ***out) {
     *out = tti_arena_alloc(&l->spec->arena, (size_t)(n + 1) * sizeof **out);
     for (int64_t i = 0; i < n && *out; i++)
         (*out)[i] = tti_arena_strdup(&l->spec->arena, l->text[i]);
-    return l->spec->arena.failed ? no_memory(l) : TUTTI_OK;
+    return tti_arena_failed(&l->spec->arena) ? no_memory(l) : TUTTI_OK;
 }
 
 /* Names of people and similar columns identify rows and predict nothing about other rows. */
@@ -578,7 +578,7 @@ static tutti_status name_columns(learner *l) {
     for (int i = 0; i < t->n_columns && t->column; i++)
         t->column[i].name =
             tti_arena_strdup(&l->spec->arena, l->csv->header ? l->csv->header[i] : "");
-    return l->spec->arena.failed ? no_memory(l) : TUTTI_OK;
+    return tti_arena_failed(&l->spec->arena) ? no_memory(l) : TUTTI_OK;
 }
 
 static void report_missing(const learner *l, int column) {
@@ -627,8 +627,9 @@ tutti_status tti_table_learn(const tutti_dataset_desc *desc, const tti_csv_text 
         l.table->column = tti_arena_alloc(&spec->arena, n * sizeof *l.table->column);
         l.table->label = tti_arena_alloc(&spec->arena, n * sizeof *l.table->label);
     }
-    tutti_status st =
-        given && l.value && l.text && !spec->arena.failed ? learn(&l, given) : no_memory(&l);
+    tutti_status st = given && l.value && l.text && !tti_arena_failed(&spec->arena)
+                          ? learn(&l, given)
+                          : no_memory(&l);
     free(given);
     free(l.value);
     free(l.text);

@@ -22,12 +22,12 @@ static tutti_value *with_lead(tti_building *b, tutti_value *value, const tutti_s
     to.dim[to.n_dims++] = own.dim[own.n_dims - 2];
     to.dim[to.n_dims++] = own.dim[own.n_dims - 1];
     bool same = own.n_dims == to.n_dims && memcmp(own.dim, to.dim, sizeof own.dim) == 0;
-    return same ? value : tutti_broadcast_to(b->graph, value, &to);
+    return same ? value : tutti_broadcast_to(tti_graph_of(b), value, &to);
 }
 
 /* x[..,M,K] y[..,K,N]. */
 static tutti_value *product(tti_building *b, const tti_operand *x, const tti_operand *y) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     bool any = tti_of_batch(x) || tti_of_batch(y);
     tutti_value *p = tti_as_float(b, any ? tti_batch_value(b, x) : tti_value_of(b, x));
     tutti_shape sy = tti_shape_of(y), lead;
@@ -56,7 +56,7 @@ static void matmul(tti_building *b, const tti_call *c) {
         bool drop = (row && d == made.n_dims - 2) || (column && d == made.n_dims - 1);
         if (!drop) to.dim[to.n_dims++] = made.dim[d];
     }
-    if (row || column) value = tutti_reshape(b->graph, value, &to);
+    if (row || column) value = tutti_reshape(tti_graph_of(b), value, &to);
     tti_set_value(b, c->out[0], value, TTI_ELEM_F32, tti_of_batch(&x) || tti_of_batch(&y));
 }
 
@@ -138,7 +138,7 @@ static void additive_mask(tti_building *b, const tti_operand *mask, tti_operand 
     tti_host made;
     *out = *mask;
     if (mask->kind == TTI_OPERAND_GRAPH && mask->elem == TTI_ELEM_BOOL) {
-        tutti_graph *g = b->graph;
+        tutti_graph *g = tti_graph_of(b);
         tutti_value *closed = tutti_affine(g, tti_truth(b, mask), -1, 1);
         tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, -INFINITY);
         out->value = tutti_keep(g, least, closed);
@@ -157,10 +157,10 @@ static void additive_mask(tti_building *b, const tti_operand *mask, tti_operand 
  * repeats for each sample: its rows are made of one sample's. */
 static tutti_value *mask_value(tti_building *b, const tti_operand *mask, int64_t n_rows) {
     tutti_shape shape = tti_shape_of(mask), wide = {0};
-    int64_t period = b->batch > 0 ? n_rows / b->batch : 0;
+    int64_t period = tti_batch_rows(b) > 0 ? n_rows / tti_batch_rows(b) : 0;
     bool merged = mask->kind == TTI_OPERAND_HOST && shape.n_dims == 4 && shape.dim[0] == n_rows &&
-                  n_rows > b->batch && n_rows % b->batch == 0;
-    int64_t n = merged ? tti_host_n(&mask->host) : 0, n_part = merged ? n / b->batch : 0;
+                  n_rows > tti_batch_rows(b) && n_rows % tti_batch_rows(b) == 0;
+    int64_t n = merged ? tti_host_n(&mask->host) : 0, n_part = merged ? n / tti_batch_rows(b) : 0;
     for (int64_t i = n_part; i < n && merged; i++)
         merged = tti_host_at(&mask->host, i) == tti_host_at(&mask->host, i - n_part);
     if (!merged) return tti_compact_value(b, mask);
@@ -168,8 +168,8 @@ static tutti_value *mask_value(tti_building *b, const tti_operand *mask, int64_t
     part.host.shape.dim[0] = period;
     wide.dim[wide.n_dims++] = 1;
     for (int d = 0; d < 4; d++) wide.dim[wide.n_dims++] = part.host.shape.dim[d];
-    tutti_value *value = tutti_reshape(b->graph, tti_value_of(b, &part), &wide);
-    return tutti_reshape(b->graph, tti_repeat_rows(b, value), &shape);
+    tutti_value *value = tutti_reshape(tti_graph_of(b), tti_value_of(b, &part), &wide);
+    return tutti_reshape(tti_graph_of(b), tti_repeat_rows(b, value), &shape);
 }
 
 typedef struct heads {
@@ -229,7 +229,7 @@ static tutti_value *head_value(tti_building *b, const tti_operand *x) {
     tutti_shape s = tti_shape_of(x);
     tutti_value *value = tti_as_float(b, tti_batch_value(b, x));
     if (s.n_dims == 3)
-        return tutti_reshape(b->graph, value, &TUTTI_SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
+        return tutti_reshape(tti_graph_of(b), value, &TUTTI_SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
     if (s.n_dims != 4) tti_refuse(b, "queries, keys and values of %d dimensions", s.n_dims);
     return value;
 }
@@ -260,18 +260,19 @@ static void sdpa(tti_building *b, const tti_call *c) {
     if (!tti_good(b)) return;
     bool packs = !kind.added && kind.window == 0 && a.s == a.t && a.e == a.d && a.scale > 0;
     tutti_value *y;
-    if (packs && (p == 0 || !tutti_graph_is_training(b->graph))) {
-        y = attend(b->graph, &a, kind.causal);
+    if (packs && (p == 0 || !tutti_graph_is_training(tti_graph_of(b)))) {
+        y = attend(tti_graph_of(b), &a, kind.causal);
     } else {
         tti_operand added = {0};
         tutti_value *bias = NULL;
         if (kind.added) {
             additive_mask(b, mask, &added);
-            bias = with_four(b->graph, tti_as_float(b, mask_value(b, &added, a.b)));
+            bias = with_four(tti_graph_of(b), tti_as_float(b, mask_value(b, &added, a.b)));
         }
-        y = attend_apart(b->graph, &a, kind, bias, p, p > 0 ? tti_layer_name_of(b) : NULL);
+        y = attend_apart(tti_graph_of(b), &a, kind, bias, p, p > 0 ? tti_layer_name_of(b) : NULL);
     }
-    if (tti_shape_of(q).n_dims == 3) y = tutti_reshape(b->graph, y, &TUTTI_SHAPE(a.b, a.t, a.e));
+    if (tti_shape_of(q).n_dims == 3)
+        y = tutti_reshape(tti_graph_of(b), y, &TUTTI_SHAPE(a.b, a.t, a.e));
     tti_set_value(b, c->out[0], y, TTI_ELEM_F32, true);
 }
 

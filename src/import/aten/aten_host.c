@@ -144,8 +144,8 @@ static void keep_triangle(tti_building *b, const tti_call *c, bool upper) {
     }
     tti_operand own = {.kind = TTI_OPERAND_HOST, .host = mask};
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    tti_set_value(b, c->out[0], tutti_keep(b->graph, value, tti_value_of(b, &own)), tti_elem_of(x),
-                  tti_of_batch(x));
+    tti_set_value(b, c->out[0], tutti_keep(tti_graph_of(b), value, tti_value_of(b, &own)),
+                  tti_elem_of(x), tti_of_batch(x));
 }
 static void keep_triu(tti_building *b, const tti_call *c) { keep_triangle(b, c, true); }
 static void keep_tril(tti_building *b, const tti_call *c) { keep_triangle(b, c, false); }
@@ -193,7 +193,7 @@ static void sym_size(tti_building *b, const tti_call *c) {
     tutti_shape shape = tti_shape_of(x);
     int dim = tti_dim_at(b, c, 1, shape.n_dims);
     if (!tti_good(b)) return;
-    bool is_batch = dim == 0 && tti_of_batch(x) && shape.dim[0] == b->batch;
+    bool is_batch = dim == 0 && tti_of_batch(x) && shape.dim[0] == tti_batch_rows(b);
     tti_set_number(c->out[0], (double)shape.dim[dim], TTI_ELEM_I64, is_batch);
 }
 

@@ -36,19 +36,20 @@ static tutti_value *greater_equal(tutti_graph *g, tutti_value *x, tutti_value *y
 static void compare(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
-    tutti_value *value = b->row->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    tutti_value *value =
+        tti_row_of(b)->b2(tti_graph_of(b), tti_compact_value(b, x), tti_compact_value(b, y));
     tti_set_pair(b, c->out[0], value, TTI_ELEM_BOOL, x, y);
 }
 
 static void fold_compare(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_BOOL, b->row->f2, c->out[0]);
+    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_BOOL, tti_row_of(b)->f2, c->out[0]);
 }
 
 /* ---- logic ---- */
 
 tutti_value *tti_truth(tti_building *b, const tti_operand *x) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_compact_value(b, x);
     if (tti_elem_of(x) == TTI_ELEM_BOOL) return value;
     return differ(g, value, tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0));
@@ -65,7 +66,7 @@ static void join_truths(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
     tutti_value *p = tti_truth(b, x), *q = tti_truth(b, y);
-    tti_set_pair(b, c->out[0], b->row->b2(b->graph, p, q), TTI_ELEM_BOOL, x, y);
+    tti_set_pair(b, c->out[0], tti_row_of(b)->b2(tti_graph_of(b), p, q), TTI_ELEM_BOOL, x, y);
 }
 
 /* For booleans only: bitwise operators on integers that depend on inputs are not supported. */
@@ -79,7 +80,7 @@ static void join_bits(tti_building *b, const tti_call *c) {
 
 static void fold_bits(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
+    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_NONE, tti_row_of(b)->f2, c->out[0]);
 }
 
 /* not x, of any type. */
@@ -91,7 +92,8 @@ static void logical_not(tti_building *b, const tti_call *c) {
     if (tti_on_host(x))
         tti_fold_pair(b, x, &zero, TTI_ELEM_BOOL, f_eq, c->out[0]);
     else
-        tti_set_pair(b, c->out[0], not_of(b->graph, tti_truth(b, x)), TTI_ELEM_BOOL, x, &zero);
+        tti_set_pair(b, c->out[0], not_of(tti_graph_of(b), tti_truth(b, x)), TTI_ELEM_BOOL, x,
+                     &zero);
 }
 
 /* ~x = -x - 1 of integers. */
@@ -106,8 +108,8 @@ static void bitwise_not(tti_building *b, const tti_call *c) {
     else if (tti_on_host(x))
         tti_fold_pair(b, x, &ones, elem, f_xor, c->out[0]);
     else
-        tti_set_pair(b, c->out[0], tutti_affine(b->graph, tti_compact_value(b, x), -1, -1), elem, x,
-                     &ones);
+        tti_set_pair(b, c->out[0], tutti_affine(tti_graph_of(b), tti_compact_value(b, x), -1, -1),
+                     elem, x, &ones);
 }
 
 static double f_isnan(double x, double y) { return (void)y, isnan(x); }
@@ -126,7 +128,7 @@ static tutti_value *is_finite(tutti_graph *g, tutti_value *x, tutti_value *infin
 
 static void classify(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    const tti_operator *row = b->row;
+    const tti_operator *row = tti_row_of(b);
     tti_operand infinity = {0};
     tti_set_number(&infinity, INFINITY, TTI_ELEM_F64, false);
     if (!tti_good(b)) return;
@@ -135,7 +137,7 @@ static void classify(tti_building *b, const tti_call *c) {
         return;
     }
     tutti_value *value = tti_compact_value(b, x), *limit = tti_value_of(b, &infinity);
-    tti_set_pair(b, c->out[0], row->b2(b->graph, value, limit), TTI_ELEM_BOOL, x, &infinity);
+    tti_set_pair(b, c->out[0], row->b2(tti_graph_of(b), value, limit), TTI_ELEM_BOOL, x, &infinity);
 }
 
 /* ---- choosing ---- */
@@ -169,7 +171,7 @@ static void choose_values(tti_building *b, const tti_operand *m, const tti_opera
     if (!tti_good(b)) return;
     tutti_value *mask = tti_truth(b, m);
     tutti_value *p = tti_compact_value(b, x), *q = tti_compact_value(b, y);
-    tutti_value *value = tutti_where(b->graph, mask, p, q);
+    tutti_value *value = tutti_where(tti_graph_of(b), mask, p, q);
     tti_set_pair(b, &part, p, elem, x, m); /* for its shape and rows alone */
     if (tti_good(b)) tti_set_pair(b, out, value, elem, &part, y);
 }

@@ -15,7 +15,7 @@ static int reduction_at(tti_building *b, const tti_call *c, int k) {
 /* terms [batch,..], or sums and means of them.  weight: of each term, [batch,..] or NULL: 1. */
 static void reduce_terms(tti_building *b, const tti_call *c, tutti_value *terms,
                          tutti_value *weight, int reduction) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     if (!tti_good(b) || !terms) return;
     if (reduction == NONE) {
         tti_set_value(b, c->out[0], terms, TTI_ELEM_F32, true);
@@ -57,19 +57,19 @@ static pair pair_at(tti_building *b, const tti_call *c) {
 
 static void mse_loss(tti_building *b, const tti_call *c) {
     pair p = pair_at(b, c);
-    reduce_terms(b, c, tutti_square(b->graph, tutti_sub(b->graph, p.x, p.t)), NULL,
+    reduce_terms(b, c, tutti_square(tti_graph_of(b), tutti_sub(tti_graph_of(b), p.x, p.t)), NULL,
                  reduction_at(b, c, 2));
 }
 
 static void l1_loss(tti_building *b, const tti_call *c) {
     pair p = pair_at(b, c);
-    reduce_terms(b, c, tutti_abs(b->graph, tutti_sub(b->graph, p.x, p.t)), NULL,
+    reduce_terms(b, c, tutti_abs(tti_graph_of(b), tutti_sub(tti_graph_of(b), p.x, p.t)), NULL,
                  reduction_at(b, c, 2));
 }
 
 /* e^2/2 up to the bend and a line from there on. */
 static tutti_value *bent(tti_building *b, const tti_call *c, double bend) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     pair p = pair_at(b, c);
     tutti_value *size = tutti_abs(g, tutti_sub(g, p.x, p.t));
     tutti_value *inner =
@@ -87,7 +87,7 @@ static void smooth_l1_loss(tti_building *b, const tti_call *c) {
         if (tti_good(b)) l1_loss(b, c);
         return;
     }
-    tutti_value *terms = tutti_affine(b->graph, bent(b, c, beta), 1 / beta, 0);
+    tutti_value *terms = tutti_affine(tti_graph_of(b), bent(b, c, beta), 1 / beta, 0);
     reduce_terms(b, c, terms, NULL, reduction_at(b, c, 2));
 }
 
@@ -100,7 +100,7 @@ static tutti_value *softplus(tutti_graph *g, tutti_value *x) {
 
 /* weight ((1 - t) x + (1 + (pos_weight - 1) t) ln(1 + e^-x)) */
 static void bce_with_logits(tti_building *b, const tti_call *c) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     pair p = pair_at(b, c);
     tutti_value *log = softplus(g, tutti_neg(g, p.x));
     if (tti_has(c, 3)) {
@@ -116,7 +116,7 @@ static void bce_with_logits(tti_building *b, const tti_call *c) {
 
 /* t (ln t - x); of log_target e^t (t - x). */
 static void kl_div(tti_building *b, const tti_call *c) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     pair p = pair_at(b, c);
     tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-38);
     bool is_log = tti_bool_at(b, c, 3);
@@ -129,7 +129,7 @@ static void kl_div(tti_building *b, const tti_call *c) {
 
 /* Values [N,C,..] with the classes last, as rows [R,C]. */
 static tutti_value *class_rows(tti_building *b, tutti_value *x) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     const tutti_shape shape = tutti_value_type(x).shape;
     int perm[TUTTI_MAX_DIMS] = {0};
     if (!x || shape.n_dims < 2) return NULL;
@@ -148,7 +148,7 @@ static tutti_value *sum_classes(tutti_graph *g, tutti_value *x, const tutti_shap
 /* - sum of target times log_p; label smoothing gives a share of the target to all classes. */
 static void negative_likelihood(tti_building *b, const tti_call *c, tutti_value *log_p, int ignore,
                                 int reduction, double smoothing) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     const tti_operand *t = tti_operand_at(b, c, 1);
     tutti_shape shape = tti_shape_of(t);
     if (!tti_good(b) || !log_p) return;
@@ -181,7 +181,7 @@ static void negative_likelihood(tti_building *b, const tti_call *c, tutti_value 
 static void cross_entropy_loss(tti_building *b, const tti_call *c) {
     tutti_value *x = tti_as_float(b, tti_batch_value(b, tti_operand_at(b, c, 0)));
     if (!tti_good(b)) return;
-    negative_likelihood(b, c, tutti_log_softmax(b->graph, class_rows(b, x), 1), 4,
+    negative_likelihood(b, c, tutti_log_softmax(tti_graph_of(b), class_rows(b, x), 1), 4,
                         reduction_at(b, c, 3), tti_number_at(b, c, 5));
 }
 

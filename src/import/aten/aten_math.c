@@ -22,12 +22,12 @@ static void fold_map(tti_building *b, const tti_operand *x, tti_elem elem, doubl
 
 static void fold_float(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    if (tti_good(b)) fold_map(b, x, tti_float_elem(tti_elem_of(x)), b->row->f1, c->out[0]);
+    if (tti_good(b)) fold_map(b, x, tti_float_elem(tti_elem_of(x)), tti_row_of(b)->f1, c->out[0]);
 }
 
 static void fold_same(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    if (tti_good(b)) fold_map(b, x, tti_elem_of(x), b->row->f1, c->out[0]);
+    if (tti_good(b)) fold_map(b, x, tti_elem_of(x), tti_row_of(b)->f1, c->out[0]);
 }
 
 /* The result of a function by elements: equal rows stay equal. */
@@ -45,10 +45,10 @@ static double f_exp2(double x) { return exp2(x); }
 static void build_map(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     if (!tti_good(b)) return;
-    bool to_float = b->row->fold == fold_float;
+    bool to_float = tti_row_of(b)->fold == fold_float;
     tti_elem elem = to_float ? tti_float_elem(tti_elem_of(x)) : tti_elem_of(x);
     tutti_value *value = tti_compact_value(b, x);
-    set_like(b, c->out[0], b->row->b1(b->graph, value), elem, x);
+    set_like(b, c->out[0], tti_row_of(b)->b1(tti_graph_of(b), value), elem, x);
 }
 
 static tutti_value *scalar(tutti_graph *g, double x) {
@@ -136,14 +136,14 @@ static void gelu(tti_building *b, const tti_call *c) {
     bool by_tanh = strcmp(how, "tanh") == 0;
     if (!by_tanh && strcmp(how, "none") != 0) tti_refuse(b, "approximate='%s'", how);
     tutti_value *value = tti_value_of(b, x);
-    value = by_tanh ? tutti_gelu_tanh(b->graph, value) : tutti_gelu(b->graph, value);
+    value = by_tanh ? tutti_gelu_tanh(tti_graph_of(b), value) : tutti_gelu(tti_graph_of(b), value);
     tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
 }
 
 static void leaky_relu(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double slope = tti_number_at(b, c, 1);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_value_of(b, x);
     value = tutti_sub(g, tutti_relu(g, value), tutti_affine(g, negative_part(g, value), slope, 0));
     tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
@@ -154,7 +154,7 @@ static void elu(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double alpha = tti_number_at(b, c, 1), scale = tti_number_at(b, c, 2);
     double input_scale = tti_number_at(b, c, 3);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_value_of(b, x);
     tutti_value *low = tutti_exp(g, tutti_affine(g, negative_part(g, value), -input_scale, 0));
     low = tutti_affine(g, low, scale * alpha, -scale * alpha);
@@ -166,7 +166,7 @@ static void elu(tti_building *b, const tti_call *c) {
 static void celu(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double alpha = tti_number_at(b, c, 1);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     if (tti_good(b) && alpha == 0) tti_refuse(b, "alpha=0");
     tutti_value *value = tti_value_of(b, x);
     tutti_value *low = tutti_exp(g, tutti_affine(g, negative_part(g, value), -1 / alpha, 0));
@@ -187,8 +187,8 @@ static void softplus(tti_building *b, const tti_call *c) {
     double beta = tti_number_at(b, c, 1), threshold = tti_number_at(b, c, 2);
     if (beta * threshold < 15) /* up to there f32 sees the difference from the line */
         tti_refuse(b, "threshold %g", threshold);
-    tutti_value *value = tutti_affine(b->graph, tti_value_of(b, x), beta, 0);
-    value = tutti_affine(b->graph, softplus_of(b->graph, value), 1 / beta, 0);
+    tutti_value *value = tutti_affine(tti_graph_of(b), tti_value_of(b, x), beta, 0);
+    value = tutti_affine(tti_graph_of(b), softplus_of(tti_graph_of(b), value), 1 / beta, 0);
     tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
 }
 
@@ -231,7 +231,8 @@ static void clamp_to(tti_building *b, const tti_call *c, int lo, int hi) {
     }
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (isnan(least) || isnan(most) || least > most) tti_refuse(b, "bounds %g and %g", least, most);
-    value = held(b->graph, value, least, most, strncmp(b->row->target, "aten.hardtanh", 13) == 0);
+    value = held(tti_graph_of(b), value, least, most,
+                 strncmp(tti_row_of(b)->target, "aten.hardtanh", 13) == 0);
     tti_set_value(b, c->out[0], value, elem, tti_of_batch(x));
 }
 
@@ -278,7 +279,7 @@ void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_ele
     if (rows > 0) want.dim[0] = 1;
     tutti_type type = tutti_value_type(value);
     if (type.shape.n_dims != want.n_dims || memcmp(type.shape.dim, want.dim, sizeof want.dim) != 0)
-        value = tutti_broadcast_to(b->graph, value, &want);
+        value = tutti_broadcast_to(tti_graph_of(b), value, &want);
     tti_set_value(b, out, value, elem, of_input);
     if (out && tti_good(b)) out->rows = rows;
 }
@@ -286,7 +287,7 @@ void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_ele
 /* x + factor y, and numbers without a node of their own. */
 static tutti_value *add_scaled(tti_building *b, const tti_operand *x, const tti_operand *y,
                                double factor) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     if (y->kind == TTI_OPERAND_NUMBER)
         return tutti_affine(g, tti_compact_value(b, x), 1, factor * y->number);
     if (x->kind == TTI_OPERAND_NUMBER)
@@ -344,18 +345,19 @@ static void mul(tti_building *b, const tti_call *c) {
     if (!tti_good(b)) return;
     tutti_value *value;
     if (x->kind == TTI_OPERAND_NUMBER)
-        value = tutti_affine(b->graph, tti_compact_value(b, y), x->number, 0);
+        value = tutti_affine(tti_graph_of(b), tti_compact_value(b, y), x->number, 0);
     else if (y->kind == TTI_OPERAND_NUMBER)
-        value = tutti_affine(b->graph, tti_compact_value(b, x), y->number, 0);
+        value = tutti_affine(tti_graph_of(b), tti_compact_value(b, x), y->number, 0);
     else
-        value = tutti_mul(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+        value = tutti_mul(tti_graph_of(b), tti_compact_value(b, x), tti_compact_value(b, y));
     tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
 
 static void divide(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
-    tutti_value *value = tutti_div(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    tutti_value *value =
+        tutti_div(tti_graph_of(b), tti_compact_value(b, x), tti_compact_value(b, y));
     tti_set_pair(b, c->out[0], value, tti_float_elem(tti_promote(x, y)), x, y);
 }
 
@@ -366,20 +368,21 @@ static void fold_divide(tti_building *b, const tti_call *c) {
 
 static void fold_two(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
+    if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_NONE, tti_row_of(b)->f2, c->out[0]);
 }
 
 static void build_two(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
-    tutti_value *value = b->row->b2(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    tutti_value *value =
+        tti_row_of(b)->b2(tti_graph_of(b), tti_compact_value(b, x), tti_compact_value(b, y));
     tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
 
 /* Python's own operators on sizes. */
 static void number_op(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    tti_fold_pair(b, x, y, TTI_ELEM_NONE, b->row->f2, c->out[0]);
+    tti_fold_pair(b, x, y, TTI_ELEM_NONE, tti_row_of(b)->f2, c->out[0]);
 }
 
 /* ---- powers ---- */
@@ -402,7 +405,7 @@ static tutti_value *whole_power(tutti_graph *g, tutti_value *x, int n) {
 static void pow_scalar(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double y = tti_number_at(b, c, 1), size = fabs(y);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (!tti_good(b)) return;
     if (size > 0 && size <= 64 && size == trunc(size)) {
@@ -428,7 +431,8 @@ static void pow_pair(tti_building *b, const tti_call *c) {
     if (!tti_good(b)) return;
     if (!tti_elem_is_float(tti_promote(x, y)))
         tti_refuse(b, "powers of integers that depend on inputs are not supported");
-    tutti_value *value = tutti_pow(b->graph, tti_compact_value(b, x), tti_compact_value(b, y));
+    tutti_value *value =
+        tutti_pow(tti_graph_of(b), tti_compact_value(b, x), tti_compact_value(b, y));
     tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
 
@@ -474,7 +478,8 @@ static void divide_mode(tti_building *b, const tti_call *c) {
         tti_refuse(b, "rounding_mode='floor' of floating values that depend on inputs");
     if (!tti_good(b)) return;
     tutti_value *p = tti_compact_value(b, x), *q = tti_compact_value(b, y);
-    tutti_value *value = floors ? floor_quotient(b->graph, p, q) : cut_quotient(b->graph, p, q);
+    tutti_value *value =
+        floors ? floor_quotient(tti_graph_of(b), p, q) : cut_quotient(tti_graph_of(b), p, q);
     tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
 
@@ -485,7 +490,7 @@ static void add_product(tti_building *b, const tti_call *c, bool divides) {
     const tti_operand *x = tti_operand_at(b, c, 0), *p = tti_operand_at(b, c, 1);
     const tti_operand *q = tti_operand_at(b, c, 2);
     double factor = tti_number_at(b, c, 3);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tti_operand term = {0};
     if (!tti_good(b)) return;
     tutti_value *u = tti_compact_value(b, p), *v = tti_compact_value(b, q);
@@ -504,7 +509,7 @@ static void addcdiv(tti_building *b, const tti_call *c) { add_product(b, c, true
 static void lerp(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     const tti_operand *w = tti_operand_at(b, c, 2);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tti_operand way = {0};
     if (!tti_good(b)) return;
     tti_set_pair(b, &way, tutti_sub(g, tti_compact_value(b, y), tti_compact_value(b, x)),
@@ -518,7 +523,7 @@ static void lerp(tti_building *b, const tti_call *c) {
 /* self dim: the first half times the logistic function of the second. */
 static void glu(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_shape shape = tti_shape_of(x);
     int dim = tti_dim_at(b, c, 1, shape.n_dims);
     if (tti_good(b) && (shape.n_dims < 1 || shape.dim[dim] % 2 != 0))
@@ -534,7 +539,7 @@ static void glu(tti_building *b, const tti_call *c) {
 static void threshold(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double limit = tti_number_at(b, c, 1), other = tti_number_at(b, c, 2);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (!tti_good(b)) return;
     tutti_value *below = tutti_less_equal(g, value, scalar(g, limit));
@@ -546,7 +551,7 @@ static void threshold(tti_building *b, const tti_call *c) {
 static void softshrink(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double by = tti_number_at(b, c, 1);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (!tti_good(b)) return;
     tutti_value *above = tutti_relu(g, tutti_affine(g, value, 1, -by));
@@ -558,7 +563,7 @@ static void softshrink(tti_building *b, const tti_call *c) {
 static void hardshrink(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double by = tti_number_at(b, c, 1);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (!tti_good(b)) return;
     tutti_value *beyond = tutti_less(g, scalar(g, by), tutti_abs(g, value));
@@ -594,7 +599,7 @@ static void convert(tti_building *b, const tti_operand *x, tti_elem elem, tti_op
         return;
     }
     bool cuts = tti_elem_is_float(from) && !tti_elem_is_float(elem);
-    if (cuts) value = tutti_cast(b->graph, value, TUTTI_I32);
+    if (cuts) value = tutti_cast(tti_graph_of(b), value, TUTTI_I32);
     if (tti_elem_is_float(elem)) value = tti_as_float(b, value);
     if (value == own && elem == from)
         tti_set(out, x);

@@ -38,7 +38,8 @@ static tutti_status read_table(table *t) {
             t->row[t->n++] = row;
         }
     }
-    return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "recognize: out of memory") : TUTTI_OK;
+    return tti_arena_failed(&t->arena) ? tti_fail(TUTTI_E_NOMEM, "recognize: out of memory")
+                                       : TUTTI_OK;
 }
 
 /* ---- a round ---- */
@@ -119,7 +120,7 @@ static tutti_status run_round(const table *t, int n_rows, tutti_graph **g, tti_f
         *any = *any || at[i];
     }
     tutti_status st = TUTTI_OK;
-    if (!at || s.arena.failed) st = tti_fail(TUTTI_E_NOMEM, "recognize: out of memory");
+    if (!at || tti_arena_failed(&s.arena)) st = tti_fail(TUTTI_E_NOMEM, "recognize: out of memory");
     if (st == TUTTI_OK && *any && found) report(&s, at, found);
     if (st == TUTTI_OK && *any) st = replace(g, at);
     free(at);

@@ -60,7 +60,7 @@ tutti_status tti_scene_begin(tti_scene *s, const tutti_graph *g) {
     s->placed = tti_arena_alloc(&s->arena, n_values * sizeof *s->placed);
     s->taken = tti_arena_alloc(&s->arena, n_nodes);
     s->mark = tti_arena_alloc(&s->arena, n_nodes * sizeof *s->mark);
-    if (s->arena.failed) {
+    if (tti_arena_failed(&s->arena)) {
         tti_scene_end(s);
         return tti_fail(TUTTI_E_NOMEM, "recognize: out of memory");
     }

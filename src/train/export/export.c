@@ -124,7 +124,7 @@ static void add_twin(tensors *t, const tti_exporting *e, const tti_slot *slot, f
 static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
     const tti_plan *plan = e->b->plan;
     t->v = tti_arena_alloc(&t->arena, (2 * (size_t)plan->n_slots + 1) * sizeof *t->v);
-    for (int i = 0; i < plan->n_slots && !t->arena.failed; i++) {
+    for (int i = 0; i < plan->n_slots && !tti_arena_failed(&t->arena); i++) {
         const tti_slot *slot = &plan->slots[i];
         float *data = tti_predictor_params(e->predictor) + slot->first;
         const char *name = name_of(e, t, slot);
@@ -138,7 +138,8 @@ static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
         if (hf || e->desc->format == TUTTI_EXPORT_TORCHVISION)
             add_counter(t, name, e->result->step);
     }
-    return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
+    return tti_arena_failed(&t->arena) ? tti_fail(TUTTI_E_NOMEM, "export: out of memory")
+                                       : TUTTI_OK;
 }
 
 /* Whether a tensor is the batch count of a trained batch norm. */

@@ -129,7 +129,8 @@ static tutti_status add_graph(tti_onnx_emit *e, const tti_exporting *x, const tu
                                                  .out = &logits_name,
                                                  .n_out = 1});
     tti_onnx_add_output(&e->file, "logits", &logits->type, open_dims(e, logits));
-    return e->arena.failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
+    return tti_arena_failed(&e->arena) ? tti_fail(TUTTI_E_NOMEM, "export: out of memory")
+                                       : TUTTI_OK;
 }
 
 /* Some constants hold for one number of rows; this is known only when all nodes are made. */

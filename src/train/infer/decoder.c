@@ -113,7 +113,8 @@ static tutti_status build(tti_decoder *d, const tutti_model *model, const tti_pr
 tutti_status tti_decoder_open(const tutti_job *job, const tti_predictor *p, int64_t context,
                               tti_decoder **out) {
     *out = NULL;
-    const tutti_model *model = job->model_fn ? NULL : tti_job_model(&job->config);
+    const tutti_model *model =
+        tti_job_has_model_fn(job) ? NULL : tti_job_model(tti_job_config_of(job));
     if (!model || !model->decode) return TUTTI_OK;
     tti_decoder *d = calloc(1, sizeof *d);
     if (!d) return tti_fail(TUTTI_E_NOMEM, "decode: out of memory");

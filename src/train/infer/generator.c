@@ -179,12 +179,12 @@ tutti_status tti_generator_write(tti_generator *g, const tti_writing *how) {
 
 /* Uses one sample at a time; the other rows of a training shard would be computed in vain. */
 static void take_one_row(tutti_job *job) {
-    tti_options_put(&job->options, "train.batch", "1", "generate");
-    tti_options_put(&job->options, "parallel.shards", "1", "generate");
-    tti_options_put(&job->options, "parallel.workers", "1", "generate");
+    tti_options_put(tti_job_options(job), "train.batch", "1", "generate");
+    tti_options_put(tti_job_options(job), "parallel.shards", "1", "generate");
+    tti_options_put(tti_job_options(job), "parallel.workers", "1", "generate");
     tti_job_free_copies(job, "generate");
-    tti_options_put(&job->options, "parallel.tensor", "1", "generate");
-    tti_options_put(&job->options, "parallel.pipeline", "1", "generate");
+    tti_options_put(tti_job_options(job), "parallel.tensor", "1", "generate");
+    tti_options_put(tti_job_options(job), "parallel.pipeline", "1", "generate");
 }
 
 static tutti_status begin(tti_generator *g, const char *prompt) {

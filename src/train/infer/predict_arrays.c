@@ -44,7 +44,7 @@ static bool is_kind(const tti_npy_array *a, tutti_dtype stored) {
 
 /* *n: rows; the array may be one sample without an axis for rows. */
 static tutti_status check_array(const tti_predicting *r, const tti_npy_array *a, int64_t *n) {
-    const tutti_type *stored = &r->ds->stored;
+    const tutti_type *stored = tti_dataset_stored(r->ds);
     tutti_shape row = {.n_dims = TTI_MAX(a->shape.n_dims - 1, 0)};
     for (int i = 0; i < row.n_dims; i++) row.dim[i] = a->shape.dim[i + 1];
     char want[64], kind[8];
@@ -65,7 +65,7 @@ static tutti_status check_array(const tti_predicting *r, const tti_npy_array *a,
 }
 
 static tutti_status read_row(tti_predicting *r, const tti_npy_array *a, int64_t row) {
-    tutti_dtype dtype = r->ds->stored.dtype;
+    tutti_dtype dtype = tti_dataset_stored(r->ds)->dtype;
     if (dtype == TUTTI_U8) return tti_npy_read_u8(a, row, r->chain[0]);
     if (dtype == TUTTI_F32) return tti_npy_read_f32(a, row, r->chain[0]);
     TTI_TRY(tti_npy_read_i32(a, row, r->chain[0]));
@@ -75,7 +75,7 @@ static tutti_status read_row(tti_predicting *r, const tti_npy_array *a, int64_t 
 static tutti_status add_rows(tti_predicting *r, const char *file, tti_npy_array *a) {
     int64_t n;
     TTI_TRY(check_array(r, a, &n));
-    if (tti_shape_equal(&a->shape, &r->ds->stored.shape)) /* read as row 0 */
+    if (tti_shape_equal(&a->shape, &tti_dataset_stored(r->ds)->shape)) /* read as row 0 */
         a->row_elems = (size_t)tutti_shape_n_elems(&a->shape);
     for (int64_t i = 0; i < n; i++) {
         TTI_TRY(read_row(r, a, i));
@@ -129,13 +129,14 @@ static tutti_status read_text(const tti_predicting *r, const char *file, int32_t
                               int64_t *n) {
     char *text;
     size_t n_bytes;
-    if (!r->ds->tokenizer)
+    if (!tutti_dataset_get_tokenizer(r->ds))
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "%s: the run has no tokenizer, so its model reads files of tokens (.bin), "
                         "not text",
                         file);
     TTI_TRY(tti_read_file(file, MAX_TEXT_BYTES, &text, &n_bytes));
-    tutti_status st = tutti_tokenizer_encode(r->ds->tokenizer, text, n_bytes, tokens, n);
+    tutti_status st =
+        tutti_tokenizer_encode(tutti_dataset_get_tokenizer(r->ds), text, n_bytes, tokens, n);
     if (st != TUTTI_OK) tti_fail_context("%s: ", file);
     free(text);
     return st;
@@ -156,7 +157,8 @@ static tutti_status read_tokens(const char *file, int32_t **tokens, int64_t *n) 
 /* The last window may be short: later positions do not influence earlier tokens. */
 static tutti_status add_windows(tti_predicting *r, const char *file, const int32_t *tokens,
                                 int64_t n) {
-    int64_t context = r->ds->stored.shape.dim[0], n_windows = (n + context - 1) / context;
+    int64_t context = tti_dataset_stored(r->ds)->shape.dim[0],
+            n_windows = (n + context - 1) / context;
     if (n == 0) return tti_fail(TUTTI_E_DATA, "%s: holds no tokens", file);
     TTI_TRY(check_tokens(r, file, tokens, n));
     for (int64_t i = 0; i < n_windows; i++) {

@@ -73,9 +73,10 @@ static void report_text(tti_predicting *r, const tti_predict_sample *w, const in
         report_not_finite(r, out);
         return;
     }
-    for (int k = 0; r->ds->tokenizer && k < out->n_top; k++) {
+    for (int k = 0; tutti_dataset_get_tokenizer(r->ds) && k < out->n_top; k++) {
         int32_t token = (int32_t)out->top[k].label;
-        if (tutti_tokenizer_decode(r->ds->tokenizer, &token, 1, &text[k], &n_bytes) == TUTTI_OK)
+        if (tutti_tokenizer_decode(tutti_dataset_get_tokenizer(r->ds), &token, 1, &text[k],
+                                   &n_bytes) == TUTTI_OK)
             out->top[k].name = text[k];
     }
     r->fn(r->user, out);
@@ -171,7 +172,8 @@ tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample) {
         tti_fields_put(info->fields, info->n_fields, r->chain[0], 0, 1,
                        (char *)r->x + (size_t)r->n_waiting * r->row_bytes);
     else
-        tti_chain_apply(&r->ds->decode, &key, r->chain, tti_type_bytes(&r->ds->stored),
+        tti_chain_apply(tti_dataset_decode(r->ds), &key, r->chain,
+                        tti_type_bytes(tti_dataset_stored(r->ds)),
                         (char *)r->x + (size_t)r->n_waiting * r->row_bytes);
     r->wait[r->n_waiting++] = sample;
     return r->n_waiting == r->n_rows ? tti_predict_flush(r) : TUTTI_OK;

@@ -147,7 +147,8 @@ static tutti_status prepare(tti_predicting *r) {
     tutti_type type;
     size_t chain_bytes;
     TTI_TRY(check_model(r));
-    TTI_TRY(tti_chain_infer(&r->ds->decode, &r->ds->stored, &type, &chain_bytes));
+    TTI_TRY(
+        tti_chain_infer(tti_dataset_decode(r->ds), tti_dataset_stored(r->ds), &type, &chain_bytes));
     int64_t n_targets = r->b->rows_per_shard * tutti_shape_n_elems(&info->y.shape);
     r->n_rows = r->b->rows_per_shard * tti_predictor_n_compute_threads(r->p);
     r->row_bytes = tti_type_bytes(&type);

@@ -12,7 +12,7 @@
 
 /* u8 [H,W] or [1,H,W]. */
 static bool is_grey(const tutti_dataset *ds) {
-    const tutti_shape *s = &ds->stored.shape;
+    const tutti_shape *s = &tti_dataset_stored(ds)->shape;
     return tti_dataset_spec(ds)->pixels.n_channels == 1 &&
            (s->n_dims == 2 || (s->n_dims == 3 && s->dim[0] == 1));
 }
@@ -23,7 +23,7 @@ bool tti_predict_takes_images(const tti_predicting *r) {
 
 /* Writes an image of one channel, of the size of the model's input. */
 static tutti_status place_grey(tti_predicting *r, const tti_image *image, uint8_t *x) {
-    const tutti_shape *shape = &r->ds->stored.shape;
+    const tutti_shape *shape = &tti_dataset_stored(r->ds)->shape;
     int64_t h = shape->dim[shape->n_dims - 2], w = shape->dim[shape->n_dims - 1];
     const uint8_t *rgb = image->rgb;
     if (image->h != h || image->w != w) {

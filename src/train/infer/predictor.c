@@ -215,8 +215,8 @@ static tutti_status open_one(const opening *o, tti_predictor **out) {
 
 /* Whether the caller, not the job of the run, gave this key. */
 static bool is_given(const tutti_job *job, const char *key) {
-    const char *source = tti_options_state(&job->options, key)->place.source;
-    return job->path && source && strcmp(source, job->path) != 0;
+    const char *source = tti_job_option_state(job, key)->place.source;
+    return tti_job_path(job) && source && strcmp(source, tti_job_path(job)) != 0;
 }
 
 /* Training determined how samples are read: another value would be ignored, so it is refused.  Only
@@ -263,8 +263,9 @@ static tutti_status find_other_data(const tutti_job *job, bool *out) {
     *out = false;
     if (!is_given(job, "data.dir") || is_given(job, "data.val_fraction")) return TUTTI_OK;
     TTI_TRY(tutti_job_create(&own));
-    tutti_status st = tutti_job_load(own, job->path);
-    if (st == TUTTI_OK) *out = !is_same_data(own->config.data.dir, job->config.data.dir);
+    tutti_status st = tutti_job_load(own, tti_job_path(job));
+    if (st == TUTTI_OK)
+        *out = !is_same_data(tti_job_config_of(own)->data.dir, tti_job_config_of(job)->data.dir);
     tutti_job_destroy(own);
     return st;
 }
@@ -281,7 +282,7 @@ static tutti_status open_run(tutti_job *job, opening *o, tti_predictor **out) {
     if (st == TUTTI_OK && o->use.reads_test) st = find_other_data(job, &o->use.is_other_data);
     if (o->use.is_other_data &&
         !is_given(job, "data.n_test")) /* its value was for the run's own data */
-        tti_options_put(&job->options, "data.n_test", "0", "data.dir");
+        tti_options_put(tti_job_options(job), "data.n_test", "0", "data.dir");
     if (st == TUTTI_OK) st = open_one(o, out);
     tti_data_spec_release(o->use.spec);
     return tti_job_say_where(job, st);

@@ -67,6 +67,14 @@ void tutti_job_destroy(tutti_job *job) {
     free(job);
 }
 
+const tti_job_config *tti_job_config_of(const tutti_job *job) { return &job->config; }
+tti_options *tti_job_options(tutti_job *job) { return &job->options; }
+const tti_option_state *tti_job_option_state(const tutti_job *job, const char *key) {
+    return tti_options_state(&job->options, key);
+}
+const char *tti_job_path(const tutti_job *job) { return job->path; }
+bool tti_job_has_model_fn(const tutti_job *job) { return job->model_fn != NULL; }
+
 bool tti_job_has_server(const tti_job_config *c) {
     return strcmp(c->parallel.sync, "parameter-server") == 0;
 }

@@ -199,6 +199,17 @@ struct tutti_job {
 /* The schema: every key of a job file, in the order of the reference page. */
 extern const tti_option_table tti_job_table;
 
+/* Its values; its options, to change some for a while; the option of a key, NULL: no such key. */
+const tti_job_config *tti_job_config_of(const tutti_job *job);
+tti_options *tti_job_options(tutti_job *job);
+const tti_option_state *tti_job_option_state(const tutti_job *job, const char *key);
+
+/* The path of the job file, owned by the job; NULL: there is none. */
+const char *tti_job_path(const tutti_job *job);
+
+/* Whether a function of the caller builds the model, instead of the one of model.name. */
+bool tti_job_has_model_fn(const tutti_job *job);
+
 /* TUTTI_E_CONFIG if model.plugin comes from a run folder and the caller has not allowed it. */
 tutti_status tti_job_check_plugin(const tutti_job *job);
 

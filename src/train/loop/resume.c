@@ -67,11 +67,11 @@ static tutti_status list_differences(const tutti_job *job, const tutti_job *save
     tti_str here = {0}, there = {0};
     for (size_t i = 0; i < tti_job_table.n_rows; i++) {
         const tti_option *row = &tti_job_table.rows[i];
-        const tti_option_state *state = tti_options_state(&job->options, row->key);
+        const tti_option_state *state = tti_job_option_state(job, row->key);
         if (is_free(row->key)) continue;
         tti_str_clear(&here);
         tti_str_clear(&there);
-        tti_option_format(row, &job->config, true, &here);
+        tti_option_format(row, tti_job_config_of(job), true, &here);
         tti_option_format(row, &saved->config, true, &there);
         if (strcmp(tti_str_text(&here), tti_str_text(&there)) == 0) continue;
         /* A job file of an older version still has auto here; its checkpoint has the value. */

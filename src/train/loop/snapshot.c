@@ -135,7 +135,7 @@ static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, t
     *t = (tensors){.n_params = n};
     t->params = tti_arena_alloc(&t->arena, (n + 1) * sizeof *t->params);
     t->states = tti_arena_alloc(&t->arena, (n_most + 1) * sizeof *t->states);
-    for (int i = 0; !t->arena.failed && i < plan->n_slots; i++) {
+    for (int i = 0; !tti_arena_failed(&t->arena) && i < plan->n_slots; i++) {
         const tti_slot *slot = &plan->slots[i];
         t->params[i] = tensor_of(t, slot, NULL, TTI_STATE_PARAMS);
         for (int k = 0; k < plan->n_states && !slot->buffer; k++)
@@ -143,7 +143,8 @@ static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, t
         if (tti_exec_has_ema(exec))
             t->states[t->n_states++] = tensor_of(t, slot, "ema", TTI_STATE_EMA);
     }
-    return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory") : TUTTI_OK;
+    return tti_arena_failed(&t->arena) ? tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory")
+                                       : TUTTI_OK;
 }
 
 tutti_status tti_snapshot_hash(const tti_blueprint *b, tti_exec *exec, uint64_t *hash) {

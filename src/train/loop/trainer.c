@@ -63,11 +63,11 @@ typedef struct trainer {
 /* ---- the run folder ---- */
 
 static void run_name(const tutti_job *job, char *out, size_t n_bytes) {
-    const char *base = job->path ? strrchr(job->path, '/') : NULL;
-    if (!job->path)
+    const char *base = tti_job_path(job) ? strrchr(tti_job_path(job), '/') : NULL;
+    if (!tti_job_path(job))
         tti_model_name(job, out, n_bytes);
     else
-        snprintf(out, n_bytes, "%s", base ? base + 1 : job->path);
+        snprintf(out, n_bytes, "%s", base ? base + 1 : tti_job_path(job));
     char *dot = strrchr(out, '.');
     if (dot && dot != out) *dot = '\0';
 }
@@ -81,7 +81,7 @@ static tutti_status write_job(const trainer *t) {
 /* Checks the folder that the supervisor has made.  A rank of `tutti launch` has no such supervisor.
  */
 static tutti_status find_own_dir(trainer *t) {
-    const char *dir = t->job->config.run.dir;
+    const char *dir = tti_job_config_of(t->job)->run.dir;
     snprintf(t->result->run_dir, sizeof t->result->run_dir, "%s", dir);
     if (access(dir, F_OK) == 0) return TUTTI_OK;
     return tti_fail(
@@ -108,7 +108,7 @@ static tutti_status find_or_make_dir(trainer *t, bool *is_new) {
     char name[128];
     run_name(t->job, name, sizeof name);
     *is_new = true;
-    return tti_run_dir_create(t->job->config.run.dir, name, dir, n_bytes);
+    return tti_run_dir_create(tti_job_config_of(t->job)->run.dir, name, dir, n_bytes);
 }
 
 /* Locks the folder: no other process may train in it meanwhile.  The process that starts workers
@@ -174,7 +174,7 @@ static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_c
 
 static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_comm_group *group,
                              int rank) {
-    const tti_job_config *c = &t->job->config;
+    const tti_job_config *c = tti_job_config_of(t->job);
     int n = (int)c->parallel.workers;
     tutti_comm *comm = t->comm;
     if (!comm) TTI_TRY(tti_worker_threads_join(group, rank, n, c, &comm));
@@ -218,7 +218,8 @@ static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
     TTI_TRY(tutti_comm_group_create(b->n_workers, &all.group));
     tti_server_watch_phases(
         t->server.server,
-        &(tti_phase_watch){find_busy, all.group, (int)t->job->config.parallel.phase_timeout_ms});
+        &(tti_phase_watch){find_busy, all.group,
+                           (int)tti_job_config_of(t->job)->parallel.phase_timeout_ms});
     tutti_status st = tti_worker_threads_run(
         &(tti_worker_threads_desc){.who = "train",
                                    .n = b->n_workers,
@@ -226,7 +227,7 @@ static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
                                    .run = run_thread,
                                    .user = &all,
                                    .on_stuck = t->desc->on_stuck ? report_stuck : NULL,
-                                   .grace_ms = t->job->config.parallel.timeout_ms});
+                                   .grace_ms = tti_job_config_of(t->job)->parallel.timeout_ms});
     tutti_comm_group_destroy(all.group);
     return st;
 }
@@ -253,20 +254,22 @@ static tutti_status supervise(trainer *t) {
     char *argv[TTI_MAX_ARGV], *more[] = {run_dir, shards, NULL};
     TTI_TRY(tti_command_make("train", t->desc->worker_argv, more, argv));
     snprintf(run_dir, sizeof run_dir, "run.dir=%s", t->result->run_dir);
-    snprintf(shards, sizeof shards, "parallel.shards=%d", (int)t->job->config.parallel.shards);
+    snprintf(shards, sizeof shards, "parallel.shards=%d",
+             (int)tti_job_config_of(t->job)->parallel.shards);
     snprintf(log_dir, sizeof log_dir, "%s/log", t->result->run_dir);
     snprintf(error_file, sizeof error_file, "%s/error.json", t->result->run_dir);
     tutti_launch_result ended;
-    TTI_TRY(tutti_launch(&(tutti_launch_desc){.n_workers = (int)t->job->config.parallel.workers,
-                                              .argv = argv,
-                                              .grace_ms = t->on_devices ? DEVICE_GRACE_MS : 0,
-                                              .log_dir = log_dir,
-                                              .error_file = error_file,
-                                              .max_restarts = (int)t->job->config.run.restarts,
-                                              .on_restart = warn,
-                                              .on_leave = warn,
-                                              .user = t},
-                         &ended));
+    TTI_TRY(tutti_launch(
+        &(tutti_launch_desc){.n_workers = (int)tti_job_config_of(t->job)->parallel.workers,
+                             .argv = argv,
+                             .grace_ms = t->on_devices ? DEVICE_GRACE_MS : 0,
+                             .log_dir = log_dir,
+                             .error_file = error_file,
+                             .max_restarts = (int)tti_job_config_of(t->job)->run.restarts,
+                             .on_restart = warn,
+                             .on_leave = warn,
+                             .user = t},
+        &ended));
     t->result->exit_code = ended.exit_code;
     if (ended.exit_code == 130) t->result->stop_signal = SIGINT;
     if (ended.exit_code == 143) t->result->stop_signal = SIGTERM;
@@ -294,7 +297,7 @@ static tutti_status make_blueprint(const trainer *t, tti_blueprint **out) {
     int local_rank = t->comm ? t->core_rank : t->place.rank;
     tti_bucket_link link;
     if (!t->is_worker) return tti_blueprint_create(t->job, out);
-    if (t->comm) TTI_TRY(tti_agree_on_link(t->comm, &t->job->config, &link));
+    if (t->comm) TTI_TRY(tti_agree_on_link(t->comm, tti_job_config_of(t->job), &link));
     return tti_blueprint_create_for_rank(t->job, t->place.rank, local_rank, t->comm ? &link : NULL,
                                          out);
 }
@@ -386,8 +389,9 @@ static tutti_status connect_ranks(trainer *t, const tti_devices *devices) {
     tti_comm_place place;
     uint64_t identity = 0;
     char text[400];
-    TTI_TRY(tti_rendezvous_join((int)t->job->config.parallel.timeout_ms,
-                                (int)t->job->config.parallel.phase_timeout_ms, &t->comm));
+    TTI_TRY(tti_rendezvous_join((int)tti_job_config_of(t->job)->parallel.timeout_ms,
+                                (int)tti_job_config_of(t->job)->parallel.phase_timeout_ms,
+                                &t->comm));
     tti_comm_get_place(t->comm, &place);
     snprintf(text, sizeof text, "%s; %d host%s, over %s", t->place.text, place.n_hosts,
              place.n_hosts == 1 ? "" : "s", place.transport);
@@ -406,7 +410,7 @@ static tutti_status connect_ranks(trainer *t, const tti_devices *devices) {
 
 /* This process computes nothing: its workers are processes. */
 static bool supervises(const trainer *t) {
-    const tti_job_config *c = &t->job->config;
+    const tti_job_config *c = tti_job_config_of(t->job);
     bool many = c->parallel.workers > 1 || c->run.restarts > 0;
     return many && !t->is_worker && strcmp(c->parallel.place, "processes") == 0;
 }
@@ -417,7 +421,7 @@ static bool prints_warnings(const trainer *t) { return !supervises(t) && t->plac
 /* Call it before any kernel is prepared.  Processes of our own supervisor are on one machine, so
  * each makes the same choice from the checkpoint. */
 static tutti_status choose_kernels(const trainer *t, const tti_devices *devices) {
-    const tti_job_config *c = &t->job->config;
+    const tti_job_config *c = tti_job_config_of(t->job);
     const char *run_dir = t->desc->resume ? t->desc->resume : t->continues ? c->run.dir : NULL;
     char notice[1024];
     TTI_TRY(tti_agree_on_kernels(&(tti_kernel_query){.comm = t->comm,
@@ -453,7 +457,7 @@ static tutti_status check_resumed_job(trainer *t) {
  * exactly this job.  Rank 0 checks, because only it may have the folder so far. */
 static tutti_status look_for_own_run(trainer *t) {
     double found[2] = {tti_launcher_restarted(), 0};
-    found[1] = t->place.rank == 0 && tti_resume_is_own(t->job->config.run.dir, t->yaml);
+    found[1] = t->place.rank == 0 && tti_resume_is_own(tti_job_config_of(t->job)->run.dir, t->yaml);
     TTI_TRY(tutti_comm_all_reduce(t->comm, found, found, 2, TUTTI_F64, TUTTI_MAX, TUTTI_ALG_AUTO));
     t->continues = found[0] > 0 && found[1] > 0;
     return TUTTI_OK;
@@ -466,9 +470,9 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
     if (t->place.n_ranks > TTI_MAX_WORKERS)
         return tti_fail(TUTTI_E_CONFIG, "train: a job has at most %d workers, and this is %s",
                         TTI_MAX_WORKERS, t->place.text);
-    if (t->job->config.parallel.workers > 0 && !t->desc->resume) return TUTTI_OK;
+    if (tti_job_config_of(t->job)->parallel.workers > 0 && !t->desc->resume) return TUTTI_OK;
     snprintf(text, sizeof text, "%d", t->place.n_ranks);
-    tti_options_put(&t->job->options, "parallel.workers", text, "the launcher");
+    tti_options_put(tti_job_options(t->job), "parallel.workers", text, "the launcher");
     tti_job_free_copies(t->job, "the launcher");
     return TUTTI_OK;
 }
@@ -476,7 +480,7 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
 /* A resumed run has its weights and no longer needs the folder of model.init. */
 static tutti_status take_init_config(const trainer *t) {
     TTI_TRY(tutti_job_check(t->job));
-    bool is_gone = access(t->job->config.model.init, F_OK) != 0;
+    bool is_gone = access(tti_job_config_of(t->job)->model.init, F_OK) != 0;
     return t->desc->resume && is_gone ? TUTTI_OK : tti_init_config_take(t->job);
 }
 
@@ -491,13 +495,13 @@ static tutti_status prepare(trainer *t) {
     TTI_TRY(tti_job_resolve(t->job, foreign     ? t->place.n_ranks
                                     : devices.n ? devices.n
                                                 : tti_cores_usable()));
-    const tti_job_config *c = &t->job->config;
+    const tti_job_config *c = tti_job_config_of(t->job);
     t->is_worker = t->place.n_ranks > 1 || (c->run.restarts > 0 && t->place.comm_fd >= 0);
     t->continues = t->desc->resume || tti_worker_restarted();
     TTI_TRY(tti_worker_init());
-    if (t->is_worker && t->job->config.parallel.workers != t->place.n_ranks)
+    if (t->is_worker && tti_job_config_of(t->job)->parallel.workers != t->place.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",
-                        (long long)t->job->config.parallel.workers, t->place.text);
+                        (long long)tti_job_config_of(t->job)->parallel.workers, t->place.text);
     t->yaml = tutti_job_print(t->job, false);
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     TTI_TRY(tti_cpu_check_levels());

@@ -56,7 +56,7 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
 }
 
 void tti_model_name(const tutti_job *job, char *out, size_t n_bytes) {
-    const tti_job_config *c = &job->config;
+    const tti_job_config *c = tti_job_config_of(job);
     const char *path = c->model.file[0] ? c->model.file : c->model.plugin;
     const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
     int n = (int)strcspn(file, ".");
@@ -69,7 +69,7 @@ void tti_model_name(const tutti_job *job, char *out, size_t n_bytes) {
 }
 
 void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes) {
-    const char *plugin = job->config.model.plugin;
+    const char *plugin = tti_job_config_of(job)->model.plugin;
     char path[TTI_TEXT_MAX];
     const char *kind = "plugin";
     uint32_t crc;
@@ -80,7 +80,7 @@ void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes) {
     if (job->model_fn)
         snprintf(out, n_bytes, "caller");
     else if (!path[0])
-        snprintf(out, n_bytes, "built-in %s", job->config.model.name);
+        snprintf(out, n_bytes, "built-in %s", tti_job_config_of(job)->model.name);
     else if (tti_plugin_checksum(path, &crc))
         snprintf(out, n_bytes, "%s %08x", kind, (unsigned)crc);
     else
@@ -89,12 +89,12 @@ void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes) {
 
 /* True if the plugin is named by the run's own job file and not by the caller. */
 static bool is_of_run(const tutti_job *job) {
-    const char *source = tti_options_state(&job->options, "model.plugin")->place.source;
-    return source && job->path && strcmp(source, job->path) == 0;
+    const char *source = tti_job_option_state(job, "model.plugin")->place.source;
+    return source && tti_job_path(job) && strcmp(source, tti_job_path(job)) == 0;
 }
 
 tutti_status tti_model_check_identity(const tutti_job *job, const char *saved) {
-    const char *plugin = job->config.model.plugin;
+    const char *plugin = tti_job_config_of(job)->model.plugin;
     char now[64];
     if (!saved || job->model_fn) return TUTTI_OK;
     if (strcmp(saved, "caller") == 0 && !plugin[0])
@@ -132,10 +132,11 @@ static tutti_status check_input(const tti_job_config *c, const tutti_model *mode
 tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
                              const tutti_model_params *params, tutti_graph *g, tutti_value *x,
                              tti_model_outputs *out) {
-    const char *plugin = job->config.model.plugin, *name = job->config.model.name;
+    const char *plugin = tti_job_config_of(job)->model.plugin,
+               *name = tti_job_config_of(job)->model.name;
     tutti_value **logits = &out->logits;
     *out = (tti_model_outputs){0};
-    if (import) return tti_model_file_build(import, &job->config, g, out);
+    if (import) return tti_model_file_build(import, tti_job_config_of(job), g, out);
     if (!job->model_fn && plugin[0]) {
         TTI_TRY(tti_job_check_plugin(job));
         return tti_plugin_build(plugin, params, g, x, logits);
@@ -143,14 +144,14 @@ tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
     const tutti_model *model = job->model_fn ? NULL : tutti_model_find(name);
     if (!job->model_fn && !model)
         return tti_fail(TUTTI_E_CONFIG, "model.name: no model is called '%s'", name);
-    if (model) TTI_TRY(check_input(&job->config, model, x));
+    if (model) TTI_TRY(check_input(tti_job_config_of(job), model, x));
     *logits = model ? model->build(g, x, params) : job->model_fn(g, x, job->model_user);
     return TUTTI_OK;
 }
 
 /* Finds the model by name, if it is a model for tokens. */
 static bool reads_tokens(const tutti_job *job) {
-    const tutti_model *model = job->model_fn ? NULL : tti_job_model(&job->config);
+    const tutti_model *model = job->model_fn ? NULL : tti_job_model(tti_job_config_of(job));
     return model && model->input == TUTTI_MODEL_TOKENS;
 }
 
@@ -162,7 +163,7 @@ tutti_status tti_model_check_vocabulary(const tutti_job *job, const tutti_model_
         return tti_fail(TUTTI_E_CONFIG,
                         "model.name: %s predicts tokens, but the targets of this data are numbers; "
                         "give model.name=bert model.head=classify, which has one output per target",
-                        job->config.model.name);
+                        tti_job_config_of(job)->model.name);
     if (!params->classify && known != params->n_classes)
         return tti_fail(TUTTI_E_CONFIG,
                         "model.vocabulary: a model that predicts tokens needs the vocabulary of "

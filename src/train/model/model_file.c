@@ -20,20 +20,20 @@
 
 /* The job's own text names the file; the command line or a program may name another one. */
 static bool is_named_by_run(const tutti_job *job) {
-    const char *source = tti_options_state(&job->options, "model.file")->place.source;
-    return job->is_of_run && job->path && source && strcmp(source, job->path) == 0;
+    const char *source = tti_job_option_state(job, "model.file")->place.source;
+    return job->is_of_run && tti_job_path(job) && source && strcmp(source, tti_job_path(job)) == 0;
 }
 
 tutti_status tti_model_file_path(const tutti_job *job, char out[TTI_TEXT_MAX]) {
-    const char *file = job->config.model.file;
-    snprintf(out, TTI_TEXT_MAX, "%s", job->model_fn ? "" : file);
+    const char *file = tti_job_config_of(job)->model.file;
+    snprintf(out, TTI_TEXT_MAX, "%s", tti_job_has_model_fn(job) ? "" : file);
     if (!out[0] || !is_named_by_run(job)) return TUTTI_OK;
-    const char *slash = strrchr(job->path, '/');
-    int n_dir = slash ? (int)(slash - job->path) + 1 : 0;
+    const char *slash = strrchr(tti_job_path(job), '/');
+    int n_dir = slash ? (int)(slash - tti_job_path(job)) + 1 : 0;
     static const char *const names[] = {TTI_MODEL_FILE_KEPT, TTI_MODEL_FOLDER_KEPT};
     for (size_t i = 0; i < TTI_COUNT(names); i++) {
         char kept[TTI_TEXT_MAX];
-        int n = snprintf(kept, sizeof kept, "%.*s%s", n_dir, job->path, names[i]);
+        int n = snprintf(kept, sizeof kept, "%.*s%s", n_dir, tti_job_path(job), names[i]);
         if (n >= (int)sizeof kept)
             return tti_fail(TUTTI_E_CONFIG, "model.file: the path of the run folder is too long");
         if (access(kept, F_OK) != 0) continue;
@@ -201,7 +201,7 @@ static tutti_status find_loss(const tti_job_config *c, tutti_value *const *outpu
 
 /* The job file of a run has all keys, so only a loss that the user set is refused. */
 tutti_status tti_model_file_check_loss(const tutti_job *job) {
-    const tti_option_state *state = tti_options_state(&job->options, "train.loss");
+    const tti_option_state *state = tti_job_option_state(job, "train.loss");
     if (!state->place.source || state->is_own || job->is_of_run) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
                     "train.loss: the model of model.file computes a loss of its own; leave "

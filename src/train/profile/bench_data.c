@@ -44,8 +44,8 @@ static tutti_status load_sample(bench *b, const tti_sample_key *key) {
     t[1] = tti_now_ns();
     if (st == TUTTI_OK && !ds->read) st = ds->unpack(ds, key, &b->workspace, b->scratch[0]);
     t[2] = tti_now_ns();
-    size_t n_bytes = tti_type_bytes(&ds->stored);
-    if (st == TUTTI_OK) tti_chain_apply(&ds->decode, key, b->scratch, n_bytes, b->x);
+    size_t n_bytes = tti_type_bytes(tti_dataset_stored(ds));
+    if (st == TUTTI_OK) tti_chain_apply(tti_dataset_decode(ds), key, b->scratch, n_bytes, b->x);
     t[3] = tti_now_ns();
     if (st != TUTTI_OK && !(st == TUTTI_E_DATA && ds->skips)) return st;
     for (int i = 0; i < N_STAGES; i++) b->clocks.ns[i] += t[i + 1] - t[i];
@@ -103,7 +103,7 @@ static void run_training(const bench *b, const tutti_job *job, tutti_bench_data_
 static tutti_status take_memory(bench *b) {
     tutti_type x;
     size_t n_bytes;
-    TTI_TRY(tti_chain_infer(&b->ds->decode, &b->ds->stored, &x, &n_bytes));
+    TTI_TRY(tti_chain_infer(tti_dataset_decode(b->ds), tti_dataset_stored(b->ds), &x, &n_bytes));
     size_t n_y = (size_t)tutti_shape_n_elems(&b->ds->info.y.shape) * sizeof *b->y;
     b->scratch[0] = malloc(n_bytes + 64);
     b->scratch[1] = malloc(n_bytes + 64);
@@ -133,7 +133,7 @@ static tutti_bench_data_result summarise(const bench *b, double loader_per_s, in
         .sample_bytes = c->n_samples ? (double)c->n_bytes / (double)c->n_samples : 0,
         .read_per_s = rate(c, c->ns[STAGE_READ]),
         .decode_per_s = b->ds->read ? 0 : rate(c, c->ns[STAGE_DECODE]),
-        .steps_per_s = b->ds->decode.n ? rate(c, c->ns[STAGE_STEPS]) : 0,
+        .steps_per_s = tti_dataset_decode(b->ds)->n ? rate(c, c->ns[STAGE_STEPS]) : 0,
         .thread_per_s = rate(c, c->ns[STAGE_READ] + c->ns[STAGE_DECODE] + c->ns[STAGE_STEPS]),
         .loader_per_s = loader_per_s,
         .n_threads = n_threads};
@@ -147,9 +147,9 @@ tutti_status tutti_bench_data(tutti_job *job, const tutti_bench_data_desc *desc,
     tutti_dataset *ds;
     TTI_TRY(tutti_job_open_dataset(job, TUTTI_TRAIN, &ds));
     bench b = {.ds = ds,
-               .seed = (uint64_t)job->config.train.seed,
-               .batch = job->config.train.batch,
-               .mixup = job->config.data.mixup,
+               .seed = (uint64_t)tti_job_config_of(job)->train.seed,
+               .batch = tti_job_config_of(job)->train.batch,
+               .mixup = tti_job_config_of(job)->data.mixup,
                .limit_ns = (desc->min_ms > 0 ? desc->min_ms : 2000) * TTI_NS_PER_MS};
     int n_threads = desc->n_threads > 0 ? desc->n_threads : tti_cores_usable();
     double loader_per_s = 0;

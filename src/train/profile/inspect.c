@@ -344,9 +344,9 @@ tutti_status tutti_inspect_job(tutti_job *job, const tutti_inspect_desc *desc, c
     tti_str out = {0};
     tti_options_kept kept;
     *text = NULL;
-    TTI_TRY(tti_options_keep(&job->options, &kept));
+    TTI_TRY(tti_options_keep(tti_job_options(job), &kept));
     tutti_status st = inspect_resolved(job, desc ? desc : &defaults, &out);
-    tti_options_restore(&job->options, &kept);
+    tti_options_restore(tti_job_options(job), &kept);
     st = tti_job_say_where(job, st);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
     if (st != TUTTI_OK) tti_str_free(&out);

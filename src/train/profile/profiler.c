@@ -143,7 +143,8 @@ static tutti_status launch(const profiler *p, char *const *more) {
     tutti_launch_result ended;
     TTI_TRY(tti_command_make("profile", p->desc->worker_argv, more, argv));
     TTI_TRY(tutti_launch(
-        &(tutti_launch_desc){.n_workers = (int)p->job->config.parallel.workers, .argv = argv},
+        &(tutti_launch_desc){.n_workers = (int)tti_job_config_of(p->job)->parallel.workers,
+                             .argv = argv},
         &ended));
     return ended.exit_code == 0 ? TUTTI_OK : fail_as(&ended);
 }
@@ -207,17 +208,19 @@ static tutti_status resolve(tutti_job *job) {
     char workers[24];
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_init_config_take(job));
-    if (*job->config.parallel.replay)
+    if (*tti_job_config_of(job)->parallel.replay)
         return tti_fail(TUTTI_E_CONFIG, "profile: cannot replay a run; leave out parallel.replay");
-    bool mixed = tti_devices_mixed_from(job->config.parallel.devices) > 0;
-    int n_model = (int)(job->config.parallel.tensor * job->config.parallel.pipeline);
+    bool mixed = tti_devices_mixed_from(tti_job_config_of(job)->parallel.devices) > 0;
+    int n_model =
+        (int)(tti_job_config_of(job)->parallel.tensor * tti_job_config_of(job)->parallel.pipeline);
     snprintf(workers, sizeof workers, "%d", n_model);
-    if (!has_workers(&job->config) && !mixed)
-        tti_options_put(&job->options, "parallel.workers", workers, "profile, unless -n says more");
+    if (!has_workers(tti_job_config_of(job)) && !mixed)
+        tti_options_put(tti_job_options(job), "parallel.workers", workers,
+                        "profile, unless -n says more");
     TTI_TRY(tti_devices_resolve(job, &devices));
     TTI_TRY(tti_job_resolve(job, mixed ? devices.n : n_model));
-    return tti_devices_check_sharing(&job->config, &devices, (int)job->config.parallel.workers,
-                                     devices.n);
+    return tti_devices_check_sharing(tti_job_config_of(job), &devices,
+                                     (int)tti_job_config_of(job)->parallel.workers, devices.n);
 }
 
 static tutti_status find_place(profiler *p) {
@@ -264,8 +267,8 @@ tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char 
     *text = NULL;
     tutti_status st = find_place(&p);
     if (st == TUTTI_OK) st = resolve(job);
-    bool processes = strcmp(job->config.parallel.place, "processes") == 0;
-    bool supervises = processes && job->config.parallel.workers > 1 && !p.is_worker;
+    bool processes = strcmp(tti_job_config_of(job)->parallel.place, "processes") == 0;
+    bool supervises = processes && tti_job_config_of(job)->parallel.workers > 1 && !p.is_worker;
     if (st == TUTTI_OK) st = supervises ? supervise(&p, text) : profile_here(&p, text);
     clean_up(&p);
     return tti_job_say_where(job, st);
@@ -277,9 +280,9 @@ static tutti_status measure_ceilings(tutti_job *job, double *flops, double *byte
     tti_ceilings ceilings;
     TTI_TRY(tti_devices_resolve(job, &devices));
     TTI_TRY(tti_job_resolve(job, devices.n ? devices.n : tti_cores_usable()));
-    tti_numerics_target(&job->config, &target);
+    tti_numerics_target(tti_job_config_of(job), &target);
     const tti_device_ops *ops = devices.backend->device;
-    bool tf32 = strcmp(job->config.train.precision, "tf32") == 0;
+    bool tf32 = strcmp(tti_job_config_of(job)->train.precision, "tf32") == 0;
     if (ops)
         TTI_TRY(ops->open(&(tti_device_desc){.index = tti_devices_first(&devices), .tf32 = tf32}));
     tutti_status st = tti_ceilings_measure(devices.backend, target.compute_dtype, &ceilings);

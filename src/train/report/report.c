@@ -365,7 +365,7 @@ tutti_status tti_report_write(const char *run_dir, const tti_report_extras *extr
     TTI_TRY(tti_history_read(run_dir, &p.h));
     add_all(&p);
     tutti_status st = TUTTI_OK;
-    if (p.out.failed || p.arena.failed || p.h.arena.failed)
+    if (p.out.failed || tti_arena_failed(&p.arena) || tti_arena_failed(&p.h.arena))
         st = tti_fail(TUTTI_E_NOMEM, "report: out of memory");
     if (snprintf(path, sizeof path, "%s/report.html", run_dir) >= (int)sizeof path)
         st = tti_fail(TUTTI_E_IO, "report: the name of the run folder is too long");

@@ -423,7 +423,7 @@ static tutti_status create(const tutti_job *job, const requested *w, tti_bluepri
     *out = NULL;
     tti_blueprint *b = calloc(1, sizeof *b);
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    b->config = job->config;
+    b->config = *tti_job_config_of(job);
     tti_model_name(job, b->model_name, sizeof b->model_name);
     tti_model_identity(job, b->model_identity, sizeof b->model_identity);
     b->gives_logits = w->gives_logits;

@@ -254,12 +254,12 @@ static const char *print(const json_t *value, char text[VALUE]) {
 static tutti_status refuse_value(const taking *t, const config_key *key, const json_t *value) {
     char text[VALUE];
     return tti_fail(TUTTI_E_CONFIG, "model.init: %s: \"%s\" is %s, but model.name=%s supports: %s",
-                    t->origin, key->name, print(value, text), t->job->config.model.name,
+                    t->origin, key->name, print(value, text), tti_job_config_of(t->job)->model.name,
                     key->supported);
 }
 
 static const char *option_of(const taking *t, const config_key *key) {
-    bool classifies = strcmp(t->job->config.model.head, "classify") == 0;
+    bool classifies = strcmp(tti_job_config_of(t->job)->model.head, "classify") == 0;
     if (key->option != vocabulary) return key->option;
     return classifies ? "model.vocabulary" : "data.vocabulary";
 }
@@ -272,7 +272,7 @@ static const tti_option *row_of(const char *key) {
 
 /* A named size decides these three; the shapes of tensors are compared with it. */
 static bool is_of_size(const taking *t, const char *option) {
-    if (!tti_job_names_size(&t->job->config)) return false;
+    if (!tti_job_names_size(tti_job_config_of(t->job))) return false;
     return strcmp(option, "model.layers") == 0 || strcmp(option, "model.heads") == 0 ||
            strcmp(option, "model.width") == 0;
 }
@@ -307,8 +307,8 @@ static tutti_status put(const taking *t, const char *option, const char *value, 
                         "of the files",
                         t->origin, said, option, now, option);
     bool vocabulary_of_data = strcmp(option, "data.vocabulary") == 0;
-    if (vocabulary_of_data && !may_put_vocabulary(&t->job->config)) return TUTTI_OK;
-    if (!given) tti_options_put(&t->job->options, option, value, t->origin);
+    if (vocabulary_of_data && !may_put_vocabulary(tti_job_config_of(t->job))) return TUTTI_OK;
+    if (!given) tti_options_put(tti_job_options(t->job), option, value, t->origin);
     return TUTTI_OK;
 }
 
@@ -388,7 +388,7 @@ static tutti_status check_twin(const taking *t) {
     if (equal) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT,
                     "model.init: %s: %s and %s differ, but the model has only one of them",
-                    t->job->config.model.init, t->family->bias, t->family->twin);
+                    tti_job_config_of(t->job)->model.init, t->family->bias, t->family->twin);
 }
 
 static tutti_status take_keys(const taking *t) {
@@ -442,12 +442,12 @@ static tutti_status check_type(const taking *t) {
     if (!type || strcmp(type, t->family->type) == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
                     "model.init: %s: \"model_type\" is \"%.40s\", but model.name=%s loads \"%s\"",
-                    t->origin, type, t->job->config.model.name, t->family->type);
+                    t->origin, type, tti_job_config_of(t->job)->model.name, t->family->type);
 }
 
 /* Shapes do not show the number of heads. */
 static tutti_status check_heads(const taking *t) {
-    const tti_job_config *c = &t->job->config;
+    const tti_job_config *c = tti_job_config_of(t->job);
     bool known = c->model.heads > 0 || tti_job_names_size(c) || !t->family->head;
     if (known) return TUTTI_OK;
     return tti_fail(
@@ -465,7 +465,8 @@ static tutti_status take(taking *t) {
 }
 
 static const family *family_of(const tutti_job *job) {
-    const tutti_model *model = job->model_fn ? NULL : tti_job_model(&job->config);
+    const tutti_model *model =
+        tti_job_has_model_fn(job) ? NULL : tti_job_model(tti_job_config_of(job));
     const char *name = model ? model->name : "";
     for (size_t i = 0; i < TTI_COUNT(families); i++)
         if (strncmp(name, families[i].type, strlen(families[i].type)) == 0) return &families[i];
@@ -473,7 +474,7 @@ static const family *family_of(const tutti_job *job) {
 }
 
 tutti_status tti_init_config_take(tutti_job *job) {
-    const char *path = job->config.model.init;
+    const char *path = tti_job_config_of(job)->model.init;
     taking t = {.job = job, .family = family_of(job)};
     tti_weights *weights;
     json_t *root = NULL;

@@ -16,15 +16,15 @@
 
 /* Sets a key that is still auto to the value that auto meant in this run. */
 static void settle(tutti_job *job, const char *key, const char *value) {
-    const char *now = tti_options_get(&job->options, key);
-    if (now && strcmp(now, "auto") == 0) tti_options_put(&job->options, key, value, "auto");
+    const char *now = tutti_job_get(job, key);
+    if (now && strcmp(now, "auto") == 0) tti_options_put(tti_job_options(job), key, value, "auto");
 }
 
 /* ---- the model ---- */
 
 static void settle_model(tutti_job *job) {
-    const tti_job_config *c = &job->config;
-    const tutti_model *model = job->model_fn ? NULL : tti_job_model(c);
+    const tti_job_config *c = tti_job_config_of(job);
+    const tutti_model *model = tti_job_has_model_fn(job) ? NULL : tti_job_model(c);
     bool has_heads = model && model->activation;
     bool is_said = c->model.layers > 0 && c->model.width > 0 && (c->model.heads > 0 || !has_heads);
     settle(job, "model.size", model && model->size && !is_said ? model->size : "none");
@@ -58,24 +58,24 @@ static void settle_images(tutti_job *job, const tutti_dataset *train) {
 
 static void settle_data(tutti_job *job, const tutti_dataset *train) {
     const tutti_tokenizer *tokenizer = tti_dataset_spec(train)->tokenizer;
-    if (tti_job_has_images(&job->config)) settle_images(job, train);
+    if (tti_job_has_images(tti_job_config_of(job))) settle_images(job, train);
     settle(job, "data.augment", "none");
     settle(job, "data.channel_mean", "none");
     settle(job, "data.channel_std", "none");
     settle(job, "data.tokenizer", tokenizer ? tutti_tokenizer_get_name(tokenizer) : "none");
     if (tutti_dataset_get_info(train)->n_fields == 0)
         settle(job, "data.target", tti_dataset_spec(train)->target.n > 0 ? "value" : "class");
-    bool is_npy = strcmp(job->config.data.format, "npy") == 0;
+    bool is_npy = strcmp(tti_job_config_of(job)->data.format, "npy") == 0;
     settle(job, "data.fields",
            is_npy && tutti_dataset_get_info(train)->n_fields > 0 ? "all" : "\"\"");
-    settle(job, "train.ignore_index", tti_ignored_label(&job->config));
-    settle(job, "data.mask_token", job->config.data.mask_prob > 0 ? "added" : "none");
+    settle(job, "train.ignore_index", tti_ignored_label(tti_job_config_of(job)));
+    settle(job, "data.mask_token", tti_job_config_of(job)->data.mask_prob > 0 ? "added" : "none");
 }
 
 /* ---- how it is computed ---- */
 
 static void settle_computing(tutti_job *job) {
-    const tti_job_config *c = &job->config;
+    const tti_job_config *c = tti_job_config_of(job);
     char copies[24];
     snprintf(copies, sizeof copies, "%d",
              (int)(c->parallel.workers / (c->parallel.tensor * c->parallel.pipeline)));
@@ -110,8 +110,8 @@ tutti_status tti_job_print_resolved(tutti_job *job, const tti_blueprint *b, cons
                                     char **yaml) {
     tti_options_kept kept = {0};
     *yaml = NULL;
-    TTI_TRY(tti_options_keep(&job->options, &kept));
+    TTI_TRY(tti_options_keep(tti_job_options(job), &kept));
     tutti_status st = print(job, b, run_dir, yaml);
-    tti_options_restore(&job->options, &kept);
+    tti_options_restore(tti_job_options(job), &kept);
     return st;
 }

@@ -4,31 +4,23 @@
  * position, so that its bits depend on nothing else; an id outside of the range gives zeros and
  * receives no gradient. */
 #include "backend/cpu/simd.h"
+#include "ops/rules.h"
 
 static bool can_run(const tti_node *node) {
     return node->in[0]->type.dtype == TUTTI_F32 && node->in[1]->type.dtype == TUTTI_I32 &&
            node->out[0]->type.dtype == TUTTI_F32 && tti_all_plain(node);
 }
 
-typedef struct axis_view {
-    size_t outer, n, inner;
-} axis_view;
-
-/* Around the attribute axis, or around 0 where the op has none. */
-static axis_view view_axis(const tti_node *node, const tutti_shape *shape) {
-    int64_t axis = tti_attr_has(node, "axis") ? tti_attr_int(node, "axis") : 0;
-    axis_view v = {1, 1, 1};
-    if (axis < 0) axis += shape->n_dims;
-    for (int d = 0; d < axis; d++) v.outer *= (size_t)shape->dim[d];
-    v.n = (size_t)shape->dim[axis];
-    for (int d = (int)axis + 1; d < shape->n_dims; d++) v.inner *= (size_t)shape->dim[d];
-    return v;
+/* The table around the axis of the lookup; dimension 0 unless the node says otherwise. */
+static tti_axis_view view_table(const tti_node *node, const tutti_shape *shape) {
+    int axis = tti_attr_has(node, "axis") ? (int)tti_attr_int(node, "axis") : 0;
+    return tti_view_axis(shape, axis < 0 ? axis + shape->n_dims : axis);
 }
 
 static bool is_inside(int32_t id, size_t n) { return id >= 0 && (size_t)id < n; }
 
 static tutti_status gather_run(void *state, const tti_kargs *a) {
-    axis_view v = view_axis(a->node, &a->node->in[0]->type.shape);
+    tti_axis_view v = view_table(a->node, &a->node->in[0]->type.shape);
     size_t n_ids = tti_n_elems(a->node->in[1]), n_bytes = v.inner * sizeof(float);
     const float *x = a->in[0];
     const int32_t *ids = a->in[1];
@@ -50,7 +42,7 @@ static void add_row(float *to, const float *from, size_t n) {
 }
 
 static tutti_status scatter_run(void *state, const tti_kargs *a) {
-    axis_view v = view_axis(a->node, &a->node->out[0]->type.shape);
+    tti_axis_view v = view_table(a->node, &a->node->out[0]->type.shape);
     size_t n_ids = tti_n_elems(a->node->in[1]);
     const float *dy = a->in[0];
     const int32_t *ids = a->in[1];

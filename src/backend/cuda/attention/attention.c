@@ -245,7 +245,7 @@ static void place(attention_state *s) {
 
 static tutti_status find_plan(attention_state *s) {
     tti_dnn_graph *g = calloc(1, sizeof *g);
-    bool exact = tti_cuda_device()->desc.exact;
+    bool exact = tti_cuda_is_exact();
     tti_dnn_choice choice = {.max_workspace = max_workspace, .deterministic = exact};
     sdpa graph = {g, &s->a.heads, s->a.dtype, s->has_lengths, &s->at};
     if (!g) return tti_fail(TUTTI_E_NOMEM, "attention: no memory for a plan");
@@ -265,7 +265,7 @@ static tutti_status find_plan(attention_state *s) {
 static bool fits(const attention_state *s) {
     const tti_cuda_heads *v = &s->a.heads;
     double bytes = 2.0 * (double)v->n_batch * v->heads * (double)v->n_t * (double)v->n_t;
-    return !s->grad || !tti_cuda_device()->desc.exact || bytes < 0.99 * (double)max_workspace;
+    return !s->grad || !tti_cuda_is_exact() || bytes < 0.99 * (double)max_workspace;
 }
 
 static tutti_status prepare(const tti_node *node, bool grad, bool with_dnn, void **state) {

@@ -89,7 +89,7 @@ static void unmake(link_test *t) {
 static atomic_bool reached[MOST_DEVICES][MOST_DEVICES];
 
 bool tti_cuda_reach(int there) {
-    int can = 0, here = tti_cuda_device()->desc.index;
+    int can = 0, here = tti_cuda_index();
     if (here >= MOST_DEVICES || there < 0 || there >= MOST_DEVICES) return false;
     if (atomic_load(&reached[here][there])) return true;
     cudaError_t error = cudaDeviceCanAccessPeer(&can, here, there);
@@ -103,7 +103,7 @@ bool tti_cuda_reach(int there) {
 
 /* Atomics of the hardware go over NVLink, and not over PCIe. */
 bool tti_cuda_has_link(const unsigned char uuid[16]) {
-    int n = 0, here = tti_cuda_device()->desc.index, has = 0;
+    int n = 0, here = tti_cuda_index(), has = 0;
     struct cudaDeviceProp p;
     cudaGetDeviceCount(&n);
     for (int there = 0; there < n && !has; there++) {
@@ -116,7 +116,7 @@ bool tti_cuda_has_link(const unsigned char uuid[16]) {
 }
 
 tutti_status tti_cuda_link(int other, tti_device_link *out) {
-    link_test t = {.here = tti_cuda_device()->desc.index, .there = other};
+    link_test t = {.here = tti_cuda_index(), .there = other};
     uint32_t *pattern = malloc(CHECKED), *got = calloc(1, CHECKED);
     tutti_status st = TUTTI_OK;
     *out = (tti_device_link){.is_direct = tti_cuda_reach(other)};

@@ -194,7 +194,7 @@ static tutti_status start(const tti_nccl_id *id, int rank, int n_ranks, connecti
     m->id = *id;
     m->rank = rank;
     m->n_ranks = n_ranks;
-    m->device = tti_cuda_device()->desc.index;
+    m->device = tti_cuda_index();
     pthread_mutex_init(&m->mutex, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -6,7 +6,7 @@
 tutti_status tti_cuda_peers_send(void *group, const tti_device_message *message, bool overlapped) {
     void *partial;
     const tti_peers_view *view = tti_cuda_p2p_view(group, message->slot, message->to, &partial);
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_PEER];
+    cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_PEER);
     TTI_ASSERT(message->place % 16 == 0);
     return tti_cuda_check(
         tti_launch_send(view, message, (char *)partial + message->place, overlapped, stream),

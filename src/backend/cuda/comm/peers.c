@@ -171,7 +171,7 @@ static tutti_status sum_rounded_by_library(group *g, size_t first, size_t n, cud
 
 tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool overlapped) {
     group *g = state;
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
+    cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_COMM);
     TTI_ASSERT(first % 4 == 0 && n_elems % 4 == 0 && n_elems <= g->peers.n_most);
     if (n_elems == 0) return TUTTI_OK;
     TTI_ASSERT(!g->low || (first % UNIT == 0 && n_elems % UNIT == 0));
@@ -190,7 +190,7 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
 
 tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool overlapped) {
     group *g = state;
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
+    cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_COMM);
     tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
     TTI_ASSERT(which < g->peers.n_groups);
     for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = tti_peers_part_of(g, which, r);
@@ -268,7 +268,7 @@ static int list_parts(const group *g, size_t which, const tti_peers_parts *parts
 tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *dst,
                                   bool overlapped) {
     group *g = state;
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
+    cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_COMM);
     tti_nccl_message list[MAX_MESSAGES];
     tti_peers_parts parts = {0};
     TTI_ASSERT(which < g->peers.n_groups && source < g->peers.n_sources);
@@ -288,7 +288,7 @@ tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *
 /* In the queue of the sums, because NCCL requires one order of its calls. */
 static tutti_status gather_by_library(group *g, uint32_t *words, size_t n, size_t first,
                                       size_t last) {
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
+    cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_COMM);
     TTI_TRY(tti_cuda_order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_CUDA(tti_launch_words_keep(words, n, first, last, stream));
     TTI_TRY(tti_nccl_gather(g->nccl, words, g->words, n * sizeof *words, stream));
@@ -355,7 +355,7 @@ char *tti_cuda_tp_source(const void *state, int rank) {
 /* The queue of copies waits for no kernels while steps are at work. */
 tutti_status tti_cuda_peers_waited(void *state, int64_t *t_ns) {
     group *g = state;
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COPY];
+    cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_COPY);
     *t_ns = -1;
     if (!g->direct) return TUTTI_OK; /* the library does not measure it */
     TTI_CUDA(cudaMemcpyAsync(g->waited, &g->arena->waited_ns, sizeof g->arena->waited_ns,

@@ -64,7 +64,7 @@ static void name_process(uint64_t *name) {
 
 static tutti_status say_hello(group *g, hello *me) {
     struct cudaDeviceProp p;
-    int device = tti_cuda_device()->desc.index;
+    int device = tti_cuda_index();
     TTI_CUDA(cudaGetDeviceProperties(&p, device));
     name_process(me->process);
     memcpy(me->uuid, &p.uuid, sizeof me->uuid);

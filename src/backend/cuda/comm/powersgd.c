@@ -99,7 +99,7 @@ void tti_cuda_powersgd_destroy(void *state) {
     free(t);
 }
 
-static cudaStream_t stream(void) { return tti_cuda_device()->streams[TTI_QUEUE_COMM]; }
+static cudaStream_t stream(void) { return tti_cuda_stream_of(TTI_QUEUE_COMM); }
 
 tutti_status tti_cuda_powersgd_left(void *state, int bucket) {
     const powersgd *t = state;

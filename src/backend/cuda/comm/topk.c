@@ -124,7 +124,7 @@ void tti_cuda_topk_destroy(void *state) {
     free(p);
 }
 
-static cudaStream_t stream(void) { return tti_cuda_device()->streams[TTI_QUEUE_COMM]; }
+static cudaStream_t stream(void) { return tti_cuda_stream_of(TTI_QUEUE_COMM); }
 
 tutti_status tti_cuda_topk_choose(void *state, int bucket) {
     const topk *p = state;

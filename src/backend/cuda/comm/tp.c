@@ -9,7 +9,7 @@ tutti_status tti_cuda_peers_tp(void *group, const tti_tp_collective *tp, bool ov
     const tti_peers_view *view = tti_cuda_tp_view(group, &n_half);
     if (tp->kind == TTI_COLLECTIVE_SCATTER) n_bytes *= (size_t)view->n_ranks;
     TTI_ASSERT(n_bytes <= n_half);
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_PEER];
+    cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_PEER);
     return tti_cuda_check(tti_launch_tp(view, tp, n_half, overlapped, stream), "peers_tp");
 }
 
@@ -76,7 +76,7 @@ tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm) {
     const tti_peers_view *view = tti_cuda_tp_view(group, &n_half);
     int rank = view->rank, other = 1 - rank;
     size_t at = norm->whole + (size_t)rank * n_bytes;
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_PEER];
+    cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_PEER);
     TTI_CUDA(cudaMemcpy2DAsync(tti_cuda_tp_source(group, other) + at, 2 * n_bytes,
                                tti_cuda_tp_source(group, rank) + at, 2 * n_bytes, n_bytes,
                                norm->n_blocks, cudaMemcpyDeviceToDevice, stream));

@@ -146,7 +146,7 @@ static void place(conv_state *s) {
 static int64_t channels_for_dnn(const conv_state *s) {
     const tti_cuda_conv *v = &s->conv;
     int64_t vector = 16 / (int64_t)tutti_dtype_bytes(s->dtype);
-    bool cores = s->dtype != TUTTI_F32 || tti_cuda_device()->desc.tf32;
+    bool cores = s->dtype != TUTTI_F32 || tti_cuda_uses_tf32();
     bool pad = cores && s->kind != GRAD_X && v->groups == 1 && v->y_last && v->c < vector;
     return pad ? vector : v->c / v->groups;
 }
@@ -465,7 +465,7 @@ static tutti_status prepare_stats_with(const tti_node *node, bool with_dnn, void
     conv_state *s = *state;
     tutti_status st = TUTTI_OK;
     s->stats_bytes = tti_cuda_stats_bytes(node->out[0]);
-    if (s->plan && !tti_cuda_device()->desc.exact && is_narrow(s)) st = find_plan(s, true, &plan);
+    if (s->plan && !tti_cuda_is_exact() && is_narrow(s)) st = find_plan(s, true, &plan);
     if (st != TUTTI_OK) {
         free(s);
         *state = NULL;

@@ -66,7 +66,7 @@ static bool is_small(const tti_node *node, const tutti_value *x, const tutti_val
     return lies_last(x) && lies_last(y) && is_small_image(x, w->type.shape.dim[0]);
 }
 
-static bool has_cores(void) { return tti_cuda_device()->desc.tf32; }
+static bool has_cores(void) { return tti_cuda_uses_tf32(); }
 
 static bool can_run_image(const tti_node *node) {
     if (!is_small(node, node->in[0], node->out[0], node->in[1])) return false;

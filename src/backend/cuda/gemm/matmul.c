@@ -358,7 +358,7 @@ static bool own_head(const tti_node *node) {
 static bool own_linear(const tti_node *node) {
     tti_cuda_wgmma_desc d;
     product it = describe_linear(node);
-    if (!tti_cuda_device() || tti_cuda_device()->desc.exact) return false;
+    if (!tti_cuda_device() || tti_cuda_is_exact()) return false;
     if (!tti_cuda_wgmma_describe(node, &d)) return false;
     double planned = make_plan(&it) == TUTTI_OK && it.plan ? tti_blas_time_us(it.plan) : 0;
     bool whole = it.fused || !it.has_tail;

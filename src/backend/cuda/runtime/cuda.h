@@ -41,6 +41,12 @@ typedef struct tti_cuda {
 /* NULL: this thread has opened none. */
 tti_cuda *tti_cuda_device(void);
 
+/* Of the device that this thread has opened: its number, how the job computes, a queue's stream. */
+int tti_cuda_index(void);
+bool tti_cuda_is_exact(void);
+bool tti_cuda_uses_tf32(void);
+cudaStream_t tti_cuda_stream_of(tti_queue queue);
+
 /* The stream that kernels of this thread run in. */
 cudaStream_t tti_cuda_stream(void);
 

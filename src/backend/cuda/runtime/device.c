@@ -14,6 +14,10 @@
 static _Thread_local tti_cuda *current;
 
 tti_cuda *tti_cuda_device(void) { return current; }
+int tti_cuda_index(void) { return current->desc.index; }
+bool tti_cuda_is_exact(void) { return current->desc.exact; }
+bool tti_cuda_uses_tf32(void) { return current->desc.tf32; }
+cudaStream_t tti_cuda_stream_of(tti_queue queue) { return current->streams[queue]; }
 
 cudaStream_t tti_cuda_stream(void) { return current->streams[TTI_QUEUE_COMPUTE]; }
 
