@@ -128,7 +128,7 @@ static void take(char *staging, size_t n_staging, size_t at, size_t n_elems) {
     }
 }
 
-/* What the rank adds, and what comes to it. */
+/* The chunks that the rank adds, and those that it receives. */
 static void take_leaves(const tti_peer_hosts *h, const tti_chunk *parts, char *staging) {
     tti_peer_run runs[MAX];
     tti_peer_message list[TTI_HOSTS_MESSAGES];
@@ -172,8 +172,8 @@ T_CASE(nothing_lies_on_something_else) {
         }
 }
 
-/* Of every part each host has one rank that stands for it, its owner where it is at home; hosts
- * that are alike share the work evenly. */
+/* Each host has one rank for every part, the owner on its own host; equal hosts divide the work
+ * evenly. */
 T_CASE(agents_are_of_their_host) {
     T_UNUSED;
     static const int hosts[] = {0, 0, 1, 1, 2, 2};

@@ -1,4 +1,4 @@
-/* ckpt_find_test.c - the newest good checkpoint is found, and what was passed over is told. */
+/* ckpt_find_test.c - finds the newest valid checkpoint, and reports those that were skipped. */
 #include "base/fault.h"
 #include "ckpt/ckpt_fixture.h"
 

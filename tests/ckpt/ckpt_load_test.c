@@ -1,5 +1,5 @@
 /* ckpt_load_test.c - every flipped bit and every truncation is found and placed; checkpoints of
- * another model are told apart by tensor. */
+ * another model are distinguished by tensor. */
 #include "ckpt/ckpt_fixture.h"
 #include "ckpt/manifest.h"
 

@@ -130,7 +130,7 @@ SMALL = ["train.batch=64", "train.steps=1", "parallel.devices=cpu", "run.dir=lat
 DRAWN = ["model.name=mlp", "model.hidden=[8]", "data.n_train=128", "data.n_test=8"]
 TOKENS = ["data.format=random_tokens", "data.n_train=128", "data.n_test=8", "data.context=8"]
 
-# What is only known once the data is there, the model is built, the machine is looked at.
+# Faults that are found only after data, model and machine are known.
 LATE = [
     ("model: {init: /nowhere}", 15, CHECKPOINT, "model.init: /nowhere: cannot open", DRAWN),
     ("model: {plugin: /nowhere.so}", 17, CONFIG, "model.plugin: /nowhere.so: No such file", DRAWN),

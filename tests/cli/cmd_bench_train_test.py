@@ -44,7 +44,7 @@ def test_tokens():
 
 
 def test_a_short_text():
-    """Its own samples are all there is; nobody has asked for more."""
+    """The data has fewer samples than the default asks for."""
     with open("text.txt", "w") as file:
         file.write("one more word and then another " * 20)
     for form in ("data.format=text", "--data.format=text"):

@@ -44,7 +44,7 @@ expect 2 "not a regular file" show "$dir"
 expect 0 '"$schema": "https://json-schema.org/draft/2020-12/schema"' schema
 expect 0 '| `optimizer.lr` | a number from 0 to 1000 | `1e-3` |' reference
 
-# What is shown is a job file, and the same job.
+# config show prints a job file that is the same job.
 "$TUTTI_PROGRAM" config show "$dir/job.yaml" run.dir="a b" >"$dir/shown.yaml" || fail "show"
 "$TUTTI_PROGRAM" config show "$dir/shown.yaml" >"$dir/again.yaml" || fail "show what was shown"
 cut -d'#' -f1 "$dir/shown.yaml" >"$dir/a"

@@ -107,7 +107,7 @@ expect 0 "sums go to the first 2 of the workers" job.yaml -n 3 $server parallel.
     --layout
 
 
-# What goes past neighbours: from the last stage to the first, and a table that two stages have.
+# Traffic between distant stages: from the last to the first, and for a table that two stages have.
 chunks="parallel.workers=4 parallel.pipeline=4 parallel.pipeline_chunks=2"
 drawn 'stroke="#2563eb"[^>]*fill="none"' job.yaml $chunks model.hidden=[16,16,16,16,16,16,16]
 [ "$(grep -c "<path" layout.svg)" = 1 ] || fail "layout.svg: one line past neighbours"
@@ -117,7 +117,7 @@ drawn "violet: a parameter of several stages" $tied
 [ "$(grep -c "<path[^>]*#9333ea" layout.svg)" = 2 ] || fail "layout.svg: a line for each copy"
 grep -q ">0.02</text>" layout.svg || fail "layout.svg: 256 words of 16 floats"
 
-# Who has it once, who has it elsewhere, and what all wait for inside a step.
+# Shared parameters, replicas on other hosts, and collectives inside a step.
 expect 0 "the 2 threads have one copy of parameters and state" job.yaml -n 2 --layout
 drawn "for the copy that all threads share" job.yaml -n 2
 expect_not "one copy" job.yaml -n 2 parallel.copies=each --layout

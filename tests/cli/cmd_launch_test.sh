@@ -56,8 +56,8 @@ wait_for() {
     fail "no $name"
 }
 
-# What all say at once is one line.  On a busy machine one worker may speak later than lines wait
-# for each other, so the launcher is stopped meanwhile, and finds all of it at once.
+# Equal lines of all ranks are merged. On a busy machine a worker may print too late for that, so
+# the launcher is stopped meanwhile and reads all lines at once.
 "$TUTTI_PROGRAM" launch -n 3 sh -c 'touch "$0/up-$RANK"; until [ -e "$0/go" ]; do sleep 0.05; done
     echo hello; touch "$0/said-$RANK"' "$dir" >"$dir/out" 2>&1 &
 launcher=$!

@@ -100,7 +100,7 @@ def test_pieces_and_stages():
         if not all(lies_in(s, parts) for s in lane if "layer" in s["args"]):
             raise AssertionError("kernels outside of parts")
         if not exchanges_of(each) or not count(lane, "waiting for another stage"):
-            raise AssertionError("a worker waits for nobody")
+            raise AssertionError("a worker has no wait time")
 
 
 def test_wrong_usage():

@@ -197,7 +197,7 @@ def test_table_and_devices():
     if "    4096 " not in ended.out:
         raise AssertionError(ended.out)
     if [p["workers"] for p in points("--device", "h200")] != [1, 2, 4, 8, 16, 32, 64]:
-        raise AssertionError("64 workers are not what it simulates where nobody says how many")
+        raise AssertionError("the default is not 64 workers")
     one, same = (points("-n", "1", "--device", "h200", "parallel.devices=" + given)
                  for given in ("auto", "0,1"))
     if one != same:  # whether this machine has them or not

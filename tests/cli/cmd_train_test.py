@@ -23,7 +23,7 @@ RECORDS = {
 }
 
 
-# Of steps, once so much time has gone into them that it can be known; then all of them.
+# Fields of step records that appear once enough time was measured, and then all of them.
 SLOWEST = {"slowest_rank", "slowest_why", "slowest_late_share"}
 
 

@@ -70,7 +70,7 @@ def test_compressed_between_devices():
 
 
 def test_unequal_shares():
-    """Sums follow the shards, whoever has them."""
+    """The order of sums depends on the shards, not on their workers."""
     if runs.n_devices() < 2:
         return
     for name, job in (("lenet", LENET), ("joined", JOINED)):

@@ -40,7 +40,7 @@ def expect_without(text, ended):
 
 
 def test_one_machine():
-    """Threads and processes; devices that nobody uses do not count."""
+    """Threads and processes; devices that no worker uses do not count."""
     for place in ("threads", "processes"):
         key = "parallel.place=" + place
         train(place, key, "-n", "2", says="kind=1").expect(

@@ -147,7 +147,7 @@ def test_stages():
 
 
 def test_a_long_shared_table():
-    """Which comes to the other stage piece by piece: losses of one worker, devices as the host."""
+    """A value that is sent to the next stage in chunks: same losses as one worker and the host."""
     job = ["model.name=gpt2", "model.layers=2", "model.width=16", "model.heads=2",
            "data.format=random_tokens", "data.vocabulary=20000", "data.context=4",
            "data.n_train=32", "data.n_test=4", "train.batch=8", *FEW, "optimizer.lr=2"]

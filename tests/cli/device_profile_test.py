@@ -57,7 +57,7 @@ def test_parts_by_way_of_the_host():
                 raise AssertionError("zero=%d: %s" % (zero, each["device: kernels"]))
             names = [s["name"] for s in each["sums between workers"] if "parameters" in s["name"]]
             if n and names[:2] != ["parameters of other workers", "parameters to the device"]:
-                raise AssertionError("they come to the device before they come to the host: %s" %
+                raise AssertionError("they reach the device before they reach the host: %s" %
                                      names)
 
 

@@ -40,7 +40,7 @@ def test_same_bits():
     train("host_pictures", *pictures, "-n", "1", devices="cpu").expect(0)
     train("pictures", *pictures, "data.resident=no", "-n", "2").expect(0)
     runs.same_story(runs.story("host_pictures"), "pictures")
-    unseen = ["train.eval_every=0", "run.checkpoint_every=-1"]  # nobody looks where epochs end
+    unseen = ["train.eval_every=0", "run.checkpoint_every=-1"]  # without evaluations or checkpoints
     train("host_unseen", *pictures, *unseen, "-n", "1", devices="cpu").expect(0)
     for run, place in (("unseen", ["parallel.ahead=8"]), ("unseen_fed", ["data.resident=no"])):
         train(run, *pictures, *unseen, *place, "-n", "1").expect(0)

@@ -74,7 +74,7 @@ def test_models():
 
 
 def test_parameters_in_16_bits():
-    """Own ones by the update, those of others when they have come."""
+    """The update writes the copies of own parameters; those of others are written on arrival."""
     job = [*gpt2(), "train.precision=bf16"]
     train("bf16", "-n", "1", *job).expect(0)
     for n_workers in (2, 3):

@@ -117,7 +117,7 @@ def test_network_namespaces():
 
 
 def test_a_killed_stage_ends_them_all():
-    """Of a worker that shares no axis with the dead one, too; nobody waits for the time limit."""
+    """Workers that share no axis with the dead one fail too, before the time limit."""
     ranks = hosts.Ranks(4, runs.small("long", "train.steps=100000000", "parallel.pipeline=2",
                                       "model.hidden=[64, 48, 32]"),
                         TUTTI_TEST_HOSTS="a,b,c,a")
@@ -127,11 +127,11 @@ def test_a_killed_stage_ends_them_all():
     for rank in (0, 2, 3):
         ended[rank].expect(5)
     if not any("rank 1" in ended[rank].out for rank in (0, 2, 3)):
-        raise AssertionError("nobody names the dead one: " + ended[0].out)
+        raise AssertionError("no message names the dead rank: " + ended[0].out)
 
 
 def test_a_copy_leaves_when_one_of_its_host_is_killed():
-    """No launcher tells it: who is left of the copy sees it, and nobody has ended the run."""
+    """Without a launcher the other workers of the replica notice it, and the run goes on."""
     keys = ["parallel.pipeline=2", "parallel.sync=parameter-server", "parallel.mode=fast",
             "parallel.staleness=unbounded", "train.steps=1000000", "train.eval_every=0"]
     for run, killed, other in (("speaker", 2, 3), ("other", 3, 2)):

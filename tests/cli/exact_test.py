@@ -38,7 +38,7 @@ def resume(run, n_workers, place):
 
 
 def disturb(end, arguments, run, n_steps):
-    """Starts a run and stops or kills it at a moment that nobody chose; True if it was in time."""
+    """Starts a run and stops or kills it at an arbitrary time; True if it had not ended."""
     reported = runs.steps_told(run)
     process = runs.start(*arguments)
     if end == "stopped":

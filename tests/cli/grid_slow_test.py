@@ -17,7 +17,7 @@ PARTS = ((4, 2, 1), (2, 4, 1), (4, 1, 2), (2, 1, 4), (2, 2, 2))
 
 
 def exact_cells(workers):
-    """{name: (workers, keys)}: each comes to the bits of one worker."""
+    """{name: (workers, keys)}: each must give the bits of one worker."""
     cells = {}
     for n in workers:
         cells["replicas-%d" % n] = n, ["parallel.copies=each"]

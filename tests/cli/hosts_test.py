@@ -31,8 +31,8 @@ def environment(**more):
     """Of a process that no launcher has started."""
     env = {key: value for key, value in os.environ.items()
            if not key.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM"))}
-    # Open MPI looks for ssh even if all ranks are on this host: any program will do.  It is to use
-    # no interface of another test that takes it away meanwhile.
+    # Open MPI looks for ssh even if all ranks are on this host: any program will do.  It must not
+    # use a network interface of another test, which removes it meanwhile.
     env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                OMPI_MCA_plm_rsh_agent="false", OMPI_MCA_btl_tcp_if_include="lo",
                OMPI_MCA_oob_tcp_if_include="lo")
@@ -168,7 +168,7 @@ def test_a_launcher_that_starts_its_ranks_again():
         if reported != list(range(1, 41)) or starts != [0, 20]:
             raise AssertionError((reported, starts))
         runs.same_story(story, name)
-    for rank in Ranks(2, runs.small("new"), **env).finish():  # it had not come to a folder
+    for rank in Ranks(2, runs.small("new"), **env).finish():  # it had not made its folder yet
         rank.expect(0)
     runs.same_story(story, "new")
 
@@ -226,7 +226,7 @@ def test_ranks_that_are_missing_or_there_twice():
 
 
 def test_as_many_workers_as_the_launcher_has():
-    """Too many are refused for what they are, not for a number that nobody gave."""
+    """Too many ranks are refused by the message about ranks, not about parallel.workers."""
     runs.tutti(*runs.small("old")).expect(0)
     for n_ranks, arguments, parts in (
             (16, runs.small("run"), ["16 workers for 8 shards", "parallel.shards=16"]),

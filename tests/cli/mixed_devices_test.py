@@ -60,7 +60,7 @@ def test_losses_of_the_host():
 
 
 def test_dropout():
-    """The masks are those of the sample, whoever has it."""
+    """Dropout masks depend on the sample, not on its worker."""
     net = ["model.name=mlp", "model.hidden=[32]", "model.dropout=0.5"]
     train("host", "cpu", "-n", "1", *net).expect(0)
     train("mixed", "0,cpu", "parallel.load_weights=5,3", *net).expect(0)

@@ -24,7 +24,7 @@ def run(program, *arguments, **more):
 
 
 def finds(module, program, **more):
-    """doctor names the file, and workers of both kinds come to the same bits."""
+    """doctor names the file, and workers of both kinds give the same bits."""
     line = "  module: %s\n" % os.path.abspath(module)
     reported = run(program, "doctor", "--quick", **more)
     if line not in reported:

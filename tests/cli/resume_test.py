@@ -40,7 +40,7 @@ def test_keys_that_cannot_change_are_refused():
             "start a new run from these weights", "model.init=run/checkpoints/step-000000020")
     if os.listdir("run/checkpoints") != before:
         raise AssertionError("a refused run left %s" % os.listdir("run/checkpoints"))
-    # What the message advises works.
+    # The command that the message suggests works.
     runs.tutti("train", "run/job.yaml", "run.dir=new", "train.batch=32",
                "model.init=run/checkpoints/step-000000020").expect(0)
 

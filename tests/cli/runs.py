@@ -203,7 +203,7 @@ def story(run):
 
 
 def same_story(expected, run):
-    """run tells nothing else than expected, to the bit, and comes to the end."""
+    """run ends and reports exactly the expected records, to the bit."""
     reported = story(run)
     for key, value in reported.items():
         if expected.get(key) != value:
@@ -267,7 +267,7 @@ def end_all(folder):
 
 
 def children(pid):
-    """The workers of a supervisor by rank, where they have come so far."""
+    """The workers of a supervisor that have started, by rank."""
     try:
         with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
             return [int(child) for child in file.read().split()]

@@ -117,7 +117,7 @@ def test_gradients_in_16_bits():
 
 
 def test_ranges_leave_out_what_is_not_finite():
-    """All of them the same updates, whoever has recorded them with which loss scale."""
+    """A replay applies the same updates, whatever run and loss scale recorded them."""
     f16 = [*MORE, "train.precision=f16"]
     train("here", *f16, "-n", "3")
     for n in ("1", "2"):

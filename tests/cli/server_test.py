@@ -348,7 +348,7 @@ def test_a_loss_scale_for_each_worker():
 
 
 def test_updates_are_left_out():
-    """A scale that is given is nobody's to lower: who wants to goes on without such updates."""
+    """A loss scale of the job is never lowered; updates that overflow are skipped."""
     much = ["train.precision=f16", "train.loss_scale=4294967296"]
     loose = {"async": ASYNC, "backup": SERVER + ["parallel.mode=fast", "parallel.backup_workers=1"]}
     for name, way in loose.items():

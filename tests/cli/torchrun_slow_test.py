@@ -12,8 +12,8 @@ import sys
 import hosts_test
 import runs
 
-# The spellings that old versions know too.  What ranks write goes through files: some versions
-# cannot do without (torch 1.13 with Python 3.11).
+# Options in spellings of old versions. The ranks' output goes to files, which some versions
+# require (torch 1.13 with Python 3.11).
 TORCHRUN = ["torchrun", "--no_python", "-r", "1", "-t", "1"]
 ONE_HOST = ["--standalone", "--nproc_per_node", "2"]
 LONG = ["run.checkpoint_every=500", "run.log_every=500", "train.eval_every=0", "train.steps=20000"]

@@ -19,7 +19,7 @@ runs.PROGRAM = os.path.join(runs.BUILD, "tests", "tutti_faults")
 TIMEOUT_MS, PHASE_MS = 900, 1400
 LATE_MS = 4000  # longer than the limits, and than what it takes to notice that
 
-# What a worker is late with -> the fault, the worker, the limit that counts, what is said of it.
+# The late phase -> the fault, the worker, the limit that applies, part of the message.
 LATE = {
     "saving": ("ckpt.rename:delay_ms=%d@1", 0, "phase_timeout_ms=%d" % PHASE_MS,
                "has been saving a checkpoint for"),

@@ -113,13 +113,13 @@ T_CASE(many_blocks) {
 
 enum { N_WIRE = 4 * 30000 };
 
-/* What one call of all ranks moves, together: of vectors, without what is said to agree on it. */
+/* Bytes of vectors that one call moves on all ranks, without the agreement. */
 typedef struct wire {
     int n_remote; /* pairs of ranks of different hosts, each twice */
     uint64_t reduce_between, scatter_between, gather_between, gather_inside;
 } wire;
 
-/* Of all ranks, since before; agreements between hosts left out. */
+/* Bytes of all ranks since `before`, without agreements between hosts. */
 static const char *moved_since(tutti_comm *comm, const tti_comm_bytes *before, int n_remote,
                                uint64_t *inside, uint64_t *between) {
     tti_comm_bytes now = tti_comm_get_bytes(comm);

@@ -35,7 +35,7 @@ T_CASE(runs_by_weight) {
     expect_runs(&shard_map, 2, (int[]){3, 1});
     tti_shard_map_by_weight((double[]){5, 1, 1, 1}, 4, 8, &shard_map);
     expect_runs(&shard_map, 4, (int[]){5, 1, 1, 1});
-    tti_shard_map_by_weight((double[]){1000, 1, 1, 1}, 4, 8, &shard_map); /* nobody has none */
+    tti_shard_map_by_weight((double[]){1000, 1, 1, 1}, 4, 8, &shard_map); /* every rank has one */
     expect_runs(&shard_map, 4, (int[]){5, 1, 1, 1});
     tti_shard_map_by_weight((double[]){2, 2, 2}, 3, 8,
                             &shard_map); /* as if nothing had been said */

@@ -27,7 +27,7 @@ static double tree_sum(uint64_t i, int lo, int hi, tutti_dtype dtype) {
     return dtype == TUTTI_F64 ? a + b : (double)((float)a + (float)b);
 }
 
-/* What a worker does inside: its shards' terms added into canonical partial sums. */
+/* Adds the terms of a worker's shards into canonical partial sums. */
 static void fill_pieces(const job *j, const tti_partial *partials, int n_partials) {
     for (int k = 0; k < n_partials; k++) {
         int width = 1 << partials[k].level, first = partials[k].index * width;

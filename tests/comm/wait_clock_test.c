@@ -9,7 +9,7 @@
 static const tti_delay none = {TTI_DELAY_NONE, 0}, phase = {TTI_DELAY_PHASE, 0},
                        outage = {TTI_DELAY_OUTAGE, 50};
 
-/* As if so much time had passed since the last look. */
+/* Looks as if ms had passed since the last look. */
 static bool look_after(tti_wait_clock *c, int ms, tti_delay delay) {
     c->patience.last_ns = tti_now_ns() - ms * TTI_NS_PER_MS;
     return tti_wait_clock_look(c, delay);

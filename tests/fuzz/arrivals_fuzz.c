@@ -1,4 +1,4 @@
-/* arrivals_fuzz.c - arrivals.txt of a run from anywhere.  What is accepted can be replayed: a
+/* arrivals_fuzz.c - arrivals.txt of an unknown run. An accepted file can be replayed: a
  * server for it would find every batch once in its stretch, and no gradient newer than its update.
  */
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* channel_fuzz.c - what comes to a parameter server from workers that are processes: messages of a
- * channel with areas behind them, and what they say. */
+/* channel_fuzz.c - messages that a parameter server receives from workers that are processes: a
+ * channel with areas, and their contents. */
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 enum { AREA_BYTES = 24 };
 
-/* What was taken for a message has a length and numbers that can be. */
+/* An accepted message has a valid length and valid numbers. */
 static void check_message(tti_wire_message *m, size_t n_bytes) {
     if (tti_wire_check(m, n_bytes) != TUTTI_OK) return;
     TTI_ASSERT(n_bytes <= sizeof *m && n_bytes == tti_wire_bytes(m));

@@ -1,6 +1,6 @@
 /* idx_fuzz.c - IDX files from anywhere: the input is read as images and as labels, as it is (plain
  * or gzip, as its first bytes say) and wrapped in gzip by us, so that both parsers see every
- * header. What is accepted must be exactly what the header declares. */
+ * header. An accepted file must be exactly as its header declares. */
 #include <stdlib.h>
 #include <string.h>
 

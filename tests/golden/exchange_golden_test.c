@@ -241,7 +241,7 @@ T_CASE(gpt2_in_onnxruntime) {
     file_of_onnx(&gpt2, exchange_hash_gpt2, exchange_onnx_gpt2);
 }
 
-/* What transformers has loaded is what model.init takes, to the bit. */
+/* model.init loads the same weights as transformers, to the bit. */
 T_CASE(resnet_in_transformers) {
     T_UNUSED;
     tutti_job *job = begin(&resnet18);

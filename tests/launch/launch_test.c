@@ -44,8 +44,8 @@ static int run_flapping(const char *commits) {
     return restart < 3 ? 9 : 0;
 }
 
-/* Of a start that fails: '-' that it is killed, or the exit code, and what is told of it: nothing,
- * or step and words, each a letter. */
+/* A start that fails: '-' for killed, or the exit code, then the reported step and reason, one
+ * letter each, or nothing. */
 typedef struct ending {
     int code;
     const char *told;
@@ -70,7 +70,7 @@ static const struct {
     {{{3, "1a"}, {3, "1a"}, {3, "1a"}}, 93, 1},
     {{{9, "1a"}, {'-', NULL}, {9, "1a"}}, 93, 2}, /* who was killed says nothing about it */
     {{{7, "1a"}, {7, "2a"}, {7, "2a"}}, 93, 2},
-    {{{7, "1a"}, {7, "2a"}, {7, "1a"}}, 0, 3}, /* another step: it has come further */
+    {{{7, "1a"}, {7, "2a"}, {7, "1a"}}, 0, 3}, /* another step: there was progress */
     {{{7, "1a"}, {7, "1b"}, {7, "1a"}}, 0, 3}, /* another reason */
     {{{7, NULL}, {7, NULL}, {7, NULL}}, 0, 3}, /* of a program that says nothing */
     {{{5, "1a"}, {6, "1a"}, {6, "1a"}}, 0, 3}, /* what comes from outside may go */
@@ -175,7 +175,7 @@ T_CASE(a_death_is_told_to_the_others) {
     char dir[] = "/tmp/tutti_launch_XXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/error.json", dir);
-    /* Who is not told waits for rank 2 until SIGTERM ends it, 15 s later. */
+    /* A worker that does not hear of it waits for rank 2 until SIGTERM ends it, 15 s later. */
     tutti_launch_desc desc = {.n_workers = 4, .grace_ms = 60000, .error_file = path};
     int64_t t0 = tti_now_ns();
     tutti_launch_result result = launch(&desc, "sum", "10");

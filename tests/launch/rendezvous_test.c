@@ -73,7 +73,7 @@ T_CASE(choices) {
 }
 
 /* Ranks of one host need no port, and the user's key is their token; jobs and restarts do not meet
- * each other.  An agent of torchrun that has come later counts its restarts otherwise. */
+ * each other.  A torchrun agent that joined later counts its restarts differently. */
 T_CASE(one_host) {
     T_UNUSED;
 #define BY_TORCHRUN PLAIN, "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"
@@ -138,7 +138,7 @@ T_CASE(token_files) {
     expect_refusal(list, "other users can read it");
     close(fd);
     unlink(path);
-    T_EQ(mkfifo(path, 0600), 0); /* nobody writes: it would be waited for */
+    T_EQ(mkfifo(path, 0600), 0); /* without a writer: a read would block */
     expect_refusal(list, "that is no file");
     unlink(path);
 }

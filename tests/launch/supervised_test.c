@@ -64,7 +64,7 @@ T_CASE(a_launcher_that_starts_again) {
     put("SLURM_STEP_ID", NULL);
 }
 
-/* A socket that somebody else made is left alone, whatever the variables say. */
+/* A socket of another program is not used, whatever the variables say. */
 T_CASE(a_strange_socket_is_left_alone) {
     T_UNUSED;
     int ends[2];

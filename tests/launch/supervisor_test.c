@@ -45,7 +45,7 @@ static void say_ready(void) {
 
 static void go_on(int sig) { (void)sig; }
 
-/* Speaks when the test says so, by a signal, and tells it that it has; nobody waits without one. */
+/* Prints after a signal of the test, and reports that it has; without TEST_FD it prints at once. */
 static int print_when_told(int rank) {
     sigset_t told, before;
     sigemptyset(&told);
@@ -353,7 +353,7 @@ static void tell_of_rank_1(void *user, int rank, const char *text) {
     T_EQ(eventfd_write(((const tti_spawn_fd *)user)->fd, 1), 0);
 }
 
-/* Who waits for a worker that a forwarded signal ended hears of it, and is no failure. */
+/* A worker that waits for one that a forwarded signal ended is notified, and is not a failure. */
 T_CASE(a_stop_before_all_have_come) {
     T_UNUSED;
     char *argv[MAX_ARGS];
@@ -426,7 +426,7 @@ T_CASE(progress_is_reported) {
     T_EQ(run(3, 0, ARGS("commit")).last_step, 42);
 }
 
-/* What a worker said counts before that it died.  One that fails by itself is a failure. */
+/* A worker's report counts before its death. A worker that fails by itself is a failure. */
 T_CASE(who_is_not_needed_may_die) {
     T_UNUSED;
     tti_supervisor_report report = run(3, 0, ARGS("spare", "2"));
@@ -452,7 +452,7 @@ static void note_words(void *user, const char *text) {
     w->n++;
 }
 
-/* Who is stopped goes as who is killed: once, with the first reason; else it is a failure. */
+/* A stopped worker counts as a killed one: it is reported once, with the first reason. */
 T_CASE(who_is_not_needed_may_be_stopped) {
     T_UNUSED;
     static const char *const why[] = {"was killed by signal 9", "was stopped (signal 19)"};
@@ -522,7 +522,7 @@ T_CASE(logs_hold_the_raw_bytes) {
     rmdir(dir);
 }
 
-/* A reader that goes away costs the output, not the run; SIGPIPE is nobody's business. */
+/* A reader that goes away costs the output, not the run; SIGPIPE is ignored. */
 T_CASE(a_broken_output_is_survived) {
     T_UNUSED;
     int ends[2], old = out_fd;
@@ -603,7 +603,7 @@ T_CASE(kills_are_noticed_at_once) {
         noticed, noticed_ms[N_KILLS - 1], gone, gone_ms[N_KILLS - 1]);
     assert_true(median(later_ms, N_KILLS) < 20);
     assert_true(gone >= 15 && gone < 500);     /* asked to go after a quarter of 60 ms */
-    assert_true(gone_ms[N_KILLS - 1] < 10000); /* nobody sleeps to its end, of 20 s */
+    assert_true(gone_ms[N_KILLS - 1] < 10000); /* no worker sleeps for all of its 20 s */
 }
 
 /* ---- a supervisor in a process of its own ---- */
@@ -663,8 +663,7 @@ static int exit_code_of(remote *r) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-/* The supervisor is stopped while its workers speak, and so finds all of it at once: on a busy
- * machine one worker may come to speak later than lines wait for each other. */
+/* The supervisor is stopped while its workers print, so that equal lines arrive together. */
 T_CASE(lines_are_prefixed_and_merged) {
     T_UNUSED;
     enum { N = 2 };
@@ -740,13 +739,12 @@ T_CASE(one_worker_stopped_stops_all) {
 
 T_CASE(second_signal_kills) {
     T_UNUSED;
-    setenv("TUTTI_FAULT", "supervisor.signal:advance_ms=150@2",
-           1); /* signals within 100 ms are one */
+    setenv("TUTTI_FAULT", "supervisor.signal:advance_ms=150@2", 1);
     remote r = start_remote("2", "0", ARGS("stubborn"));
     unsetenv("TUTTI_FAULT");
     wait_ready(&r, 2);
     kill(r.pid, SIGINT);
-    wait_ready(&r, 2); /* the supervisor has forwarded the first signal */
+    wait_ready(&r, 2); /* the first signal is forwarded; others within 100 ms would be ignored */
     kill(r.pid, SIGINT);
     wait_gone(&r);
     T_EQ(exit_code_of(&r), 130);

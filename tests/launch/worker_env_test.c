@@ -177,8 +177,8 @@ T_CASE(what_is_typed_into_a_shell_of_a_step_is_none_of_its_tasks) {
     T_EQ(ranks_in_step("SLURM_JOB_NAME=train", true, true), 8);
 }
 
-/* What would be N jobs of one rank: a pod's own WORLD_SIZE=1 under mpirun, an MPI that does not fit
- * srun. */
+/* Settings that would be N jobs of one rank: a pod's own WORLD_SIZE=1 under mpirun, an MPI that
+ * does not fit srun. */
 T_CASE(a_lone_rank_among_several_is_refused) {
     T_UNUSED;
     static const struct {

@@ -22,7 +22,7 @@ T_CASE(names_are_found_in_order) {
     assert_null(tutti_model_find("lenet5"));
 }
 
-/* What a model of its kind is fed. */
+/* The input of a model of that kind. */
 static tutti_value *input_of(tutti_graph *g, const tutti_model *m) {
     if (m->input == TUTTI_MODEL_TOKENS) return tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(3, 16));
     return tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(3, 1, 32, 32));

@@ -27,7 +27,7 @@ T_CASE(turns_are_those_of_the_library) {
     }
 }
 
-/* Of the bits of all, FNV-1a. */
+/* FNV-1a of the bits of all elements. */
 static uint64_t hash_of(const float *x, size_t n) {
     uint64_t h = 0xCBF29CE484222325u;
     for (size_t i = 0; i < n; i++) {

@@ -64,7 +64,7 @@ T_CASE(table_is_complete) {
     assert_non_null(tti_op_find("conv2d"));
 }
 
-/* The index by name is built by whoever asks first; so this case comes first. */
+/* The first look-up builds the index by name, so this case comes first. */
 static const char *find_all(int rank, int n_ranks, void *arg) {
     (void)rank, (void)n_ranks, (void)arg;
     const tti_op *op;
@@ -312,7 +312,7 @@ static size_t whole_index(const tutti_shape *whole, int dim, int worker, size_t 
     return (outer * N_WORKERS + (size_t)worker) * n * inner + rest;
 }
 
-/* What a worker holds of an input: x[e], its part of x, or a term of x. */
+/* A worker's elements of an input: x[e], its part of x, or a term of x. */
 static double part_of_input(const tutti_shape *whole, tti_placement p, int worker, size_t e,
                             const double *x) {
     if (p.kind == TTI_SPLIT) return x[whole_index(whole, p.dim, worker, e)];
@@ -455,7 +455,7 @@ T_CASE(accepted_splits_give_the_same_numbers) {
     assert_true(n_splits > 800);
 }
 
-/* What must be accepted, written as the placements of inputs and outputs; the numbers are checked
+/* Accepted placements, written as the placements of inputs and outputs; the numbers are checked
  * above. */
 static tti_placement placement_code(char code) {
     if (code == 'W') return (tti_placement){TTI_WHOLE, 0};

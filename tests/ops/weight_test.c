@@ -46,7 +46,7 @@ T_CASE(a_gpu_computes_while_it_moves) {
     T_NEAR(small / (3 * 8 * 8 * 2 * w->byte), 1, 1e-9);
 }
 
-/* Of a large product and a small one, and of an addition. */
+/* Weights of a large product, a small one, and an addition. */
 T_CASE(products_are_operations_where_they_are_large) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(false);
@@ -94,7 +94,7 @@ T_CASE(inputs_and_other_views_take_no_time) {
     tutti_graph_destroy(g);
 }
 
-/* What goes between workers takes longer than what stays: as much comes as goes. */
+/* Bytes between workers cost more than local ones; as many arrive as are sent. */
 T_CASE(an_exchange_goes_between_workers) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(false);

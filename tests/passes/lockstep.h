@@ -32,7 +32,7 @@ static inline void lockstep_copy(const tti_node *node, bool to_whole, double *wh
     }
 }
 
-/* What the workers do together at node number i. */
+/* The collective of all workers at node number i. */
 static inline void lockstep_exchange(const lockstep *l, int i) {
     tti_collective kind = l->g[0]->nodes[i]->op->collective;
     for (int to = 0; to < l->n; to++) {

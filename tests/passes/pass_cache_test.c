@@ -112,7 +112,7 @@ T_CASE(pieces_of_layers_too) {
     tti_pass_cache_destroy(pass_cache);
 }
 
-/* What another stage needs is there without a graph, another number of stages not. */
+/* The cache answers for another stage without a graph, but not for another number of stages. */
 T_CASE(what_is_known) {
     T_UNUSED;
     tti_pass_cache *pass_cache;

@@ -14,7 +14,7 @@ T_CASE(passes_stand_in_their_order) {
     assert_null(tti_pass_at(-1));
 }
 
-/* What a graph looks like after each pass: only those up to it have run. */
+/* The graph after each pass: only passes up to it have run. */
 T_CASE(it_stops_where_it_is_told_to) {
     T_UNUSED;
     for (int i = 0; tti_pass_at(i); i++) {

@@ -36,7 +36,7 @@ T_CASE(a_copy_is_the_same_graph) {
     tutti_graph_destroy(g);
 }
 
-/* What a chain gives is known by its body alone, which is copied after the node is made. */
+/* The type of a chain depends on its body, which is copied after the node is made. */
 T_CASE(a_chain_that_ends_in_another_dtype_is_copied) {
     T_UNUSED;
     static const tti_target target = {.fuse = true, .chains_any_float = true};

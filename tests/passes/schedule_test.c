@@ -95,7 +95,7 @@ static int n_beside(const tutti_graph *g, int exchange) {
             if (g->nodes[i]->in[k]->node->id == exchange) return n;
         n += makes_gradient(g, g->nodes[i]);
     }
-    return 0; /* nobody reads it */
+    return 0; /* it has no reader */
 }
 
 static int n_hidden(const tutti_graph *g) {

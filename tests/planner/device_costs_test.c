@@ -59,7 +59,7 @@ static double all_exchanges_s(const tti_calibration *c, const tti_program *progr
     return s;
 }
 
-/* Kernels that take no time hide nothing; slow ones hide what nobody reads at once. */
+/* Kernels that take no time hide nothing; slow ones hide collectives whose result is read later. */
 T_CASE(exchanges) {
     T_UNUSED;
     made m = make("parallel.tensor=2", "parallel.shards=1");
@@ -131,8 +131,8 @@ T_CASE(memory) {
     unmake(&whole), unmake(&pieces);
 }
 
-/* What a stage sends stays where it was made, for each shard under way: two of the first stage of
- * two, one of the last, which has places for what comes of two shards, and two in evaluation. */
+/* A sent value stays in place for each shard under way: two in the first stage of two, one in the
+ * last, which has buffers for values of two shards, and two in evaluation. */
 T_CASE(memory_of_stages) {
     T_UNUSED;
     made m = make("parallel.pipeline=2", "parallel.shards=8");
@@ -203,7 +203,7 @@ T_CASE(scratch_of_stages) {
     double whole = tti_program_cost_s(&c, &m.b->plan->shard), most = 0;
     for (int i = 0; i < 2; i++)
         most = fmax(most, tti_program_cost_s(&c, &tti_blueprint_plan(m.b, i)->shard));
-    c.paper_scratch = 0; /* a micro-batch group ran, and nobody was asked */
+    c.paper_scratch = 0; /* a micro-batch group ran, and no kernel was asked */
     c.shard_groups[c.n_shard_groups++] = (tti_group_cost){
         .rows = m.b->rows_per_shard, .recompute = "none", .cost_s = whole, .s = whole};
     T_OK(tti_predict(m.b, &scheme, &c, &none));

@@ -58,7 +58,7 @@ T_CASE(one_level_is_the_known_formula) {
     }
 }
 
-/* What goes up is a share of what the level below has. */
+/* The traffic of a level is a share of that of the level below. */
 T_CASE(shares_go_up) {
     T_UNUSED;
     tti_network network = parse(
@@ -82,7 +82,7 @@ T_CASE(alone_costs_nothing) {
     assert_true(tti_network_sum_s(&network, members, 1e9, sent) == 0);
 }
 
-/* Of one level: twice the halvings, and 2 (k-1)/k of the bytes; alone nothing is said. */
+/* One level: twice the halvings, and 2 (k-1)/k of the bytes; a single rank sends nothing. */
 T_CASE(links_of_buckets) {
     T_UNUSED;
     tti_network network = parse("host: {size: 4, gb_s: 12, latency_us: 7}");

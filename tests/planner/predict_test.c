@@ -93,7 +93,8 @@ T_CASE(sums_and_update) {
     T_NEAR(one.p.update_s, 0.002, 1e-12);
     T_NEAR(two.p.update_s / 0.004, 1, 1e-9); /* each makes all of it, with half of the cores */
     T_NEAR(parts.p.update_s / 0.002, 1, 1e-9);
-    T_NEAR(common.p.update_s / 0.002, 1, 1e-9); /* each a part, and nobody fetches the others' */
+    T_NEAR(common.p.update_s / 0.002, 1,
+           1e-9); /* each worker updates a partition, and none is fetched */
     T_NEAR(common.p.sent_bytes / bytes, 0.5, 1e-9);
     assert_true(common.p.host_bytes < two.p.host_bytes - bytes);
     T_NEAR(two.p.load_s / (32 * 1e-5 / CORES), 1, 1e-9);
@@ -292,7 +293,7 @@ T_CASE(devices_that_are_not_here) {
     T_FAILS(tti_calibration_of("abacus", 8, &c), TUTTI_E_INVALID, "h200");
 }
 
-/* What is worked out for a machine that is not here, or for a drawing, is not left in the job. */
+/* Values derived for a simulated machine or a drawing do not remain in the job. */
 T_CASE(a_job_stays_as_it_was) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.shards=auto", "parallel.workers=2",

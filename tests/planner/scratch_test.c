@@ -1,4 +1,5 @@
-/* scratch_test.c - what kernels want, asked, or scaled where nobody was asked. */
+/* scratch_test.c - scratch memory of kernels: as they report it, or scaled if they were not asked.
+ */
 #include "planner/scratch.h"
 
 #include "train/small_job.h"

@@ -71,7 +71,7 @@ T_CASE(messages) {
     T_NEAR(tti_stage_bytes(&s, 0, 2), 0, 0);
 }
 
-/* Of a job: the parts of all stages come to about the whole, and what is predicted of it. */
+/* For a job, the costs of all stages add up to about the whole and to its prediction. */
 T_CASE(of_a_job) {
     T_UNUSED;
     tutti_job *job =
@@ -106,7 +106,7 @@ T_CASE(of_a_job) {
     tutti_job_destroy(job);
 }
 
-/* What was heard of the parts. */
+/* The reported parts. */
 typedef struct heard {
     int n[STAGES];
     double end_s[STAGES], busy_s[STAGES];
@@ -121,7 +121,7 @@ static void hear(void *user, const tti_stage_part *part) {
     h->n[i]++;
 }
 
-/* Each part of each stage is told of, one after the other, and they come to the whole. */
+/* Every part of every stage is reported, in order, and the parts add up to the whole. */
 T_CASE(parts) {
     T_UNUSED;
     static const double moment_s[2 * STAGES] = {1, 2, 1, 1, 2, 2, 3, 2};

@@ -1,5 +1,5 @@
-/* cuda_slowest_test.c - who is named of two GPUs, by what their kernels tell of how they wait for
- * each other.  Exit code 77 with fewer than two. */
+/* cuda_slowest_test.c - names the slower of two GPUs by the time that their kernels wait for each
+ * other.  Exit code 77 with fewer than two. */
 #include "backend/gpus.h"
 #include "train/slow_worker.h"
 

@@ -84,7 +84,7 @@ static bool likes_joins(const tti_node *grad_x, bool keeps) {
 
 static bool likes_heads(const tti_node *logits) { return logits->n_in == 2; }
 
-/* What the passes are told for a job: by blueprint.c, for a backend that fuses or does not. */
+/* The target of a job as in blueprint.c, for a backend that fuses or does not. */
 static tti_target target_of(bool fuses, const char *precision, bool low_precision_residual) {
     tti_backend backend = {.name = "made-up",
                            .prefers_channels_last = fuses ? likes_channels_last : NULL,
@@ -163,7 +163,7 @@ static double length_of(const t_reference *a, int i, const t_reference *b) {
     return sqrt(sum);
 }
 
-/* What an error is compared with: gradients that are zero in theory, such as those of the biases of
+/* The scale of an error: gradients that are zero in theory, such as those of the biases of
  * keys, are noise beside the others. */
 static double scale_of(const t_reference *exact, int i) {
     double largest = 0;
@@ -286,7 +286,7 @@ T_CASE(lenet_in_f32) {
     check_f32(&lenet);
 }
 
-/* So that the cases above say something: what they rewrite is there. */
+/* The cases above test something: the fused ops occur. */
 T_CASE(the_fused_ops_are_there) {
     T_UNUSED;
     static const struct {

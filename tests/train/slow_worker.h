@@ -40,7 +40,7 @@ static inline tutti_job *slow_worker_job(const char *const *assignments) {
     return job;
 }
 
-/* What a run came to in which faults keep the worker. */
+/* The result of a run in which faults delay the worker. */
 static inline slow_worker slow_worker_run(const char *const *assignments, const char *faults,
                                           int rank, const char *why) {
     slow_worker w = {.rank = rank, .why = why};
@@ -72,7 +72,7 @@ static inline bool slow_worker_is_recorded(const char *run_dir, int rank, const 
         slow_worker w_ =                                                                        \
             slow_worker_run((const char *const[]){__VA_ARGS__, NULL}, (faults), (rank), (why)); \
         if (!w_.named)                                                                          \
-            fail_msg("rank %d, %s was never named, somebody %d times", (rank), (why),           \
+            fail_msg("rank %d, %s was never named, another rank %d times", (rank), (why),       \
                      w_.n_reported);                                                            \
     } while (0)
 

@@ -16,7 +16,7 @@ static double fraction(int i, int salt) {
     return (double)((i * 7919 + salt * 104729 + 13) % 1021) / 512 - 1;
 }
 
-/* Of step, at w; n_samples times as large, since an optimizer divides the sum. */
+/* The gradient at w in step, times n_samples, since an optimizer divides the sum. */
 static void make_gradient(int step, const double *w, double n_samples, double *g) {
     for (int i = 0; i < N; i++) {
         double a = 0.25 + (double)(i * 37 % 64) / 64;

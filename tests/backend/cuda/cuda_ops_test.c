@@ -619,7 +619,7 @@ static tutti_status open_device(bool exact, bool tf32) {
     return ops->queues.copy(TTI_QUEUE_COMPUTE, device_run, &test_run, sizeof test_run);
 }
 
-/* What is chosen by its time in fast mode. */
+/* Whether fast mode chooses the kernel by its time. */
 static bool is_timed(const tti_op *op) {
     return (op->traits & TTI_COMPUTE) || strstr(op->name, "linear") || strstr(op->name, "matmul") ||
            strstr(op->name, "conv2d") || strstr(op->name, "attention");

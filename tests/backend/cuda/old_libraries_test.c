@@ -1,5 +1,5 @@
-/* old_libraries_test.c - a cublasLt of another major version and an NCCL that is too old are told
- * and left alone.  No device is needed. */
+/* old_libraries_test.c - a cublasLt of another major version and an NCCL that is too old are
+ * recognized and not used.  No device is needed. */
 #include <stdlib.h>
 
 #include "backend/cuda/comm/nccl.h"

@@ -9,7 +9,7 @@
  *   old=D    device D is of a kind that is not supported
  *   plain=1  moments cannot be recorded
  *   free=N   bytes of free memory (default: 1 GiB)
- *   late=1   what is put into a queue is done when somebody waits for it, and no sooner
+ *   late=1   queued work runs when a call waits for it, and no sooner
  *   late=2   the same of all queues but that of the kernels
  *   late=3   the same of that one alone, while the others run ahead as far as they can
  *   peers=1  devices of one process read each other's memory
@@ -75,7 +75,7 @@ struct command {
     } kind; /* n as it is then, noted as place or mark n, or from it */
 };
 
-/* Of a queue, or of all queues in the order in which they were put. */
+/* Commands of one queue, or of all queues in the order in which they were queued. */
 typedef struct captured_graph {
     command *commands;
     size_t n, capacity, n_done;
@@ -199,7 +199,7 @@ static tutti_status record_end(void **out) {
     return check();
 }
 
-/* What is put between queues. */
+/* A command that concerns all queues. */
 static void meet_queues(const command *c) {
     command wait = *c;
     if (c->kind == MARK) {
@@ -351,7 +351,7 @@ static tutti_status mark(tti_queue queue, int number) {
     return TUTTI_OK; /* as on a device, which has not come so far yet */
 }
 
-/* What goes between devices needs nobody to wait for it: it is late, and no later than this. */
+/* Transfers between devices run here at the latest, without a wait. */
 static void tp_goes_on(void);
 
 static tutti_status await(int number) {
@@ -435,7 +435,7 @@ static tutti_status unpack(tti_queue queue, const tti_unpack *from) {
     return put(&(command){.run = run_unpack, .queue = queue, .unpack = *from});
 }
 
-/* At once: nobody uses parameters before they are drawn. */
+/* Runs at once: parameters are used only after they are drawn. */
 static tutti_status draw(const tti_draws *draws, int n, float *params) {
     TTI_TRY(check());
     for (int i = 0; i < n; i++) tti_draw(&draws[i], params);
@@ -534,7 +534,7 @@ static size_t scratch_bytes(const tti_node *node, const void *state) {
     return p->kernel->scratch_bytes ? p->kernel->scratch_bytes(node, p->state) : 0;
 }
 
-/* Products that are timed to know what a device reaches: nobody reads their results. */
+/* Products that only measure a device; their results are not read. */
 static bool is_for_its_time(const tti_node *node) {
     return strcmp(node->op->name, "matmul") == 0 && tti_value_n_elems(node->out[0]) >= 1 << 20;
 }

@@ -188,7 +188,7 @@ static tutti_status peers_norm(void *group, const tti_device_norm *norm) {
     return put(&(command){.run = run_norm, .state = group, .norm = *norm});
 }
 
-/* Of the own rows of the norm that was brought last. */
+/* The hash of this rank's rows of the norm that was pulled last. */
 static uint64_t hash_rows(const fake_group *g) {
     const tti_device_norm *n = &g->brought;
     size_t row_bytes = n->width * tutti_dtype_bytes(n->node->in[0]->type.dtype);
@@ -208,7 +208,7 @@ static void run_bring(command *c) {
     note(fake_bring(c->state, &c->norm));
 }
 
-/* They leave until then, though the other has them, and nobody may have written over them. */
+/* Sends may run until then, so the sent memory must not have been overwritten. */
 static void run_sent(command *c) {
     const fake_group *g = c->state;
     if (hash_rows(g) != g->brought_hash)
@@ -311,7 +311,7 @@ static tutti_status peers_leave(void *group, int slot, int from) {
     return put(&(command){.run = run_leave, .state = group, .message.slot = slot});
 }
 
-/* What a library does nobody sees. */
+/* The time inside a library is not known. */
 static tutti_status peers_waited(void *group, int64_t *t_ns) {
     const fake_group *g = group;
     *t_ns = g->peers.algorithm == TTI_DEVICE_LIBRARY ? -1 : g->waited_ns;

@@ -18,7 +18,7 @@ static int open_file(const char *text) {
     return fd;
 }
 
-/* What the file holds; closes it. */
+/* Checks the contents of the file, and closes it. */
 static void holds(int fd, const char *text) {
     char found[16384];
     ssize_t n = pread(fd, found, sizeof found - 1, 0);
@@ -77,7 +77,7 @@ T_CASE(an_unfinished_record_is_not_cut_off) {
     T_EQ(flock(writer, LOCK_EX), 0);
     T_OK(tti_cut_torn_line(other, "file"));
     T_EQ(write(writer, "o\n", 2), 2);
-    T_OK(tti_append(other, "file", "three\n", 6)); /* the writer was stopped: nobody waits for it */
+    T_OK(tti_append(other, "file", "three\n", 6)); /* the writer is stopped and is not waited for */
     T_EQ(flock(writer, LOCK_UN), 0);
     close(other);
     holds(writer, "one\ntwo\nthree\n");

@@ -135,7 +135,7 @@ T_CASE(a_phase_that_takes_too_long_is_named) {
     pthread_barrier_destroy(&given_up);
 }
 
-/* What a rank of the other host computes is known after its page has come. */
+/* The phase of a rank on the other host is known after its page has arrived. */
 static const char *compute(tutti_comm *comm, void *arg) {
     (void)arg;
     tti_comm_note(comm, 12, "compute");

@@ -1,5 +1,5 @@
-# subgroup_test.sh - subgroups of a group whose ranks lie on several hosts, slots between them, and vectors
-# in parts: the cases of one host again, over sockets.  Hosts are names here (TUTTI_TEST_HOSTS).
+# subgroup_test.sh - subgroups of ranks on several hosts, slots between them, and vectors in
+# partitions: the cases of one host again, over sockets.  Hosts are names here (TUTTI_TEST_HOSTS).
 set -u
 run() {
     out=$(TUTTI_TEST_TRANSPORT=tcp TUTTI_TEST_HOSTS=$2 "$TUTTI_BUILD/tests/$1" 2>&1) ||

@@ -133,7 +133,7 @@ T_CASE(a_rank_that_is_stopped_after_another_has_died) {
     part.parent = &whole;
     while (tti_shm_cause(&part) == TUTTI_OK) usleep(1000);
     T_FAILS(tti_shm_cause(&part), TUTTI_E_PEER, "on here) died");
-    T_OK(tti_shm_reported(&part)); /* by nobody */
+    T_OK(tti_shm_reported(&part)); /* by no rank */
     kill(f.pids[2], SIGSTOP);
     T_EQ(wait_for_end(&f, 2, 10000), SIGKILL);
     end(&f);

@@ -52,7 +52,8 @@ static const char *child_forever(tutti_comm *comm) {
     return "peer lost";
 }
 
-/* In pairs; the first one is that which the whole tells of its end, the second loses its rank 3. */
+/* Subgroups of two: the first one hears that the whole group has failed; the second one loses
+ * rank 3. */
 static const char *child_pairs(tutti_comm *comm) {
     tutti_comm *pair;
     tutti_status st = TUTTI_OK;
@@ -217,7 +218,7 @@ T_CASE(who_is_stopped_is_told) {
 
 /* ---- threads ---- */
 
-/* The limit is short only once all have come, and ranks 0 and 2 begin to wait together. */
+/* The limit is lowered after all ranks have joined, when ranks 0 and 2 begin to wait. */
 static const char *missing_rank(tutti_comm *comm, void *arg) {
     int rank = tutti_comm_rank(comm);
     float x[4] = {0};

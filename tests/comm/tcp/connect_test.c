@@ -134,7 +134,7 @@ T_CASE(strangers_hold_nobody_up) {
     assert_true(tti_now_ns() - start_ns < 10000 * TTI_NS_PER_MS);
 }
 
-/* Ranks 0 and 1 of 4: both are told who is missing, by rank 0. */
+/* Ranks 0 and 1 of 4: rank 0 reports the missing ranks to both. */
 static const char *wait_in_vain(int rank, int n_ranks, void *arg) {
     (void)n_ranks;
     tutti_comm *comm;
@@ -207,7 +207,7 @@ static int be_let_in(int rank, int n_ranks) {
     if (tti_tcp_parse(address, &a) || tti_tcp_resolve(&a, a.first, &place, 1, &n)) return -1;
     while (fd < 0 && tti_now_ns() < deadline_ns) fd = tti_tcp_connect(&place, deadline_ns);
     if (fd < 0 || !tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns)) return -1;
-    tti_tcp_hello(&desc, 0, 1, &challenge, &hello); /* nobody listens at port 1 */
+    tti_tcp_hello(&desc, 0, 1, &challenge, &hello); /* port 1 has no listener */
     if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns)) return -1;
     if (!tti_tcp_read(fd, &answer, sizeof answer, deadline_ns)) return -1;
     return tti_tcp_check_answer(&desc, &hello, &answer) == TUTTI_OK ? fd : -1;
@@ -232,7 +232,7 @@ T_CASE(a_rank_that_is_restarted_while_the_others_come) {
     t_ranks(3, come_twice, NULL);
 }
 
-/* Rank 1 dies when all have come to rank 0, before rank 2 has met it. */
+/* Rank 1 dies after all ranks have connected to rank 0, before rank 2 connects to it. */
 static const char *connect_to_a_dead_one(int rank, int n_ranks, void *arg) {
     (void)arg;
     tutti_comm *comm;
@@ -286,7 +286,7 @@ T_CASE(a_rank_0_that_falls_silent) {
     t_ranks_in_vain(2, be_let_in_and_forgotten);
 }
 
-/* Until somebody listens there. */
+/* Waits until the address has a listener. */
 static void await_listener(void) {
     int64_t deadline_ns = tti_now_ns() + 10000 * TTI_NS_PER_MS;
     tcp_address a;
@@ -341,7 +341,7 @@ T_CASE(a_taken_port) {
     tutti_comm_desc desc = desc_of(0, 2, 1000);
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_CONFIG, "the port is taken");
     close(fd);
-    desc.address = "192.0.2.1:29500"; /* of nobody: RFC 5737 */
+    desc.address = "192.0.2.1:29500"; /* reserved by RFC 5737 */
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_CONFIG, "no address of this host");
 }
 
@@ -410,7 +410,7 @@ T_CASE(partings) {
     T_EQ(unsetenv("TUTTI_TEST_HOSTS"), 0);
 }
 
-/* Rank 1 is gone with what it was sent still unread: nobody takes it any more. */
+/* Rank 1 has died with unread messages, which are never read. */
 T_CASE(the_dead_are_not_waited_for) {
     T_UNUSED;
     tcp_state *s;

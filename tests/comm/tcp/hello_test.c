@@ -9,7 +9,7 @@ static tti_link_desc desc_of(int rank, const char *token) {
         .rank = rank, .n_ranks = 4, .timeout_ms = 1000, .token = token, .job = "j/0"};
 }
 
-/* What rank 2 hears from rank 1, each with its description. */
+/* The result of rank 2 when rank 1 connects, each with its description. */
 static tutti_status connect_two(const tti_link_desc *one, const tti_link_desc *two,
                                 const bool *wanted) {
     tcp_challenge challenge;

@@ -1,4 +1,4 @@
-/* socket_test.c - a call to a port where nobody listens never reaches the caller itself. */
+/* socket_test.c - a connection to a port without a listener never reaches the caller itself. */
 #include <errno.h>
 #include <net/if.h>
 #include <sched.h>

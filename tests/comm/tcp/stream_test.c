@@ -92,7 +92,7 @@ T_CASE(a_rank_that_is_cut_off_has_not_died) {
     end(&g);
 }
 
-/* Of two that have gone nobody knows who was first: both are named. */
+/* Two ranks have left in unknown order: both are named. */
 T_CASE(all_who_went_without_a_word_are_named) {
     T_UNUSED;
     group g;
@@ -103,7 +103,7 @@ T_CASE(all_who_went_without_a_word_are_named) {
     end(&g);
 }
 
-/* The messages of a batch that failed are no longer there when the cause is told. */
+/* The messages of a failed batch are freed before the cause is reported. */
 T_CASE(a_batch_that_failed_is_not_looked_at) {
     T_UNUSED;
     group g;
@@ -118,7 +118,7 @@ T_CASE(a_batch_that_failed_is_not_looked_at) {
 }
 
 /* A rank that has reported its failure ends its connections; a thread of it that still sends fails
- * for the same reason, and accuses nobody. */
+ * for the same reason, and blames no rank. */
 T_CASE(a_rank_that_failed_accuses_nobody) {
     T_UNUSED;
     group g;
@@ -233,7 +233,8 @@ T_CASE(a_failure_behind_a_message_is_the_reason) {
     end(&g);
 }
 
-/* Whoever is through may go while its last message waits; in the middle of one it has failed. */
+/* A rank that is done may leave while its last message is queued; inside a message it has failed.
+ */
 T_CASE(a_stream_that_ends_behind_a_message) {
     T_UNUSED;
     static const uint32_t data[4] = {0x4d465454, 1, 1000, 0};

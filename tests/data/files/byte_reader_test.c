@@ -1,4 +1,5 @@
-/* byte_reader_test.c - plain, gzipped and memory readers agree; every way to be damaged is told. */
+/* byte_reader_test.c - plain, gzipped and memory readers agree; every kind of damage is reported.
+ */
 #include "data/files/byte_reader.h"
 
 #include "data/idx_files.h"

@@ -7,7 +7,7 @@
 #include "data/formats/digit_glyphs.h"
 #include "t.h"
 
-/* Whoever sees another number here has another data set: accuracies are not comparable. */
+/* Other bits mean another data set, whose accuracies are not comparable. */
 T_CASE(bits_are_frozen) {
     T_UNUSED;
     uint64_t key = tti_digit_key(1, 0), hash = 0xCBF29CE484222325u;

@@ -156,7 +156,7 @@ T_CASE(bad_labels) {
     tutti_dataset_desc desc = desc_of(TUTTI_TRAIN);
     file[8 + 17] = 200;
     put(name, file, n, 0);
-    T_OK(open_only(desc)); /* 201 classes, as nobody said how many there are */
+    T_OK(open_only(desc)); /* 201 classes, since the job does not give a number */
     desc.n_classes = 10;
     T_FAILS(open_only(desc), TUTTI_E_DATA, "label 200 of sample 17 is out of range, 0 .. 9");
     file[3] = 3;

@@ -105,7 +105,7 @@ T_CASE(bad_arrays) {
     t_clear_dir(dir);
 }
 
-/* What make_npz.py put in: x[i,j] = 10 i + j, y[i] = i % 3, 12 rows of 2. */
+/* The contents by make_npz.py: x[i,j] = 10 i + j, y[i] = i % 3, 12 rows of 2. */
 static void check_rows(const tutti_dataset *ds, int64_t n_wanted, double *sum) {
     T_EQ(tutti_dataset_get_info(ds)->n_samples, n_wanted);
     T_EQ(tutti_dataset_get_info(ds)->n_classes, 3);
@@ -298,7 +298,7 @@ T_CASE(arrays_in_a_folder) {
     T_EQ(tokens[1], 2);
     T_EQ(y[0], 1);
     tutti_dataset_destroy(ds);
-    /* Of targets that are tokens there are as many as of those; a label is something else. */
+    /* Targets that are tokens have as many classes as there are tokens; labels do not. */
     desc.n_classes = 0;
     T_OK(tutti_dataset_open(&desc, &ds));
     T_EQ(tutti_dataset_get_info(ds)->n_classes, 3);
@@ -312,7 +312,7 @@ T_CASE(arrays_in_a_folder) {
     t_clear_dir(dir);
 }
 
-/* Of floats, of whole numbers if so asked; n values each. */
+/* Writes targets of n values each, as floats or as whole numbers. */
 static void put_y(const char *dir, const char *name, const char *shape, const double *y, size_t n) {
     put_npy(dir, name, "<f8", shape, y, n * sizeof *y);
 }

@@ -94,7 +94,8 @@ static void compare_part(const tti_blob *blob, const tti_image_head *head, const
     }
 }
 
-/* Nor do columns, wherever the cut is: in every way to store colours, whole and in passes. */
+/* Columns that are left out change nothing, for every cut and every colour format, in one pass and
+ * in several. */
 T_CASE(columns_left_out_change_nothing) {
     T_UNUSED;
     enum { H = 50, W = 203 };

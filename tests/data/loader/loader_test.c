@@ -328,7 +328,7 @@ T_CASE(waiting_is_limited) {
     wait_in_vain(&ds[1], &how[1], 0);
 }
 
-/* Whoever asks for any batch at any time gets it from one thread, and nothing is made ahead. */
+/* Any batch can be requested at any time; one thread makes it, and none is made ahead. */
 T_CASE(batches_on_demand) {
     T_UNUSED;
     counting how;
@@ -552,7 +552,7 @@ static tutti_dataset make_pictures(int64_t cutout, tti_skip_list *skips) {
     return ds;
 }
 
-/* What a device makes of a row of bytes. */
+/* The values that a device computes from a row of bytes. */
 static void expect_row(const tti_pixel_table *table, const uint8_t *bytes, int32_t y,
                        const float *want) {
     for (int c = 0; c < 3; c++)

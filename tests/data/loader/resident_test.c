@@ -91,7 +91,7 @@ static tutti_status broken_read(const tutti_dataset *ds, int64_t index, void *x,
     return colours_read(ds, index, x, y);
 }
 
-/* Whoever meets it, and whatever else is broken. */
+/* The first one is named, whichever thread reads it and whatever else is broken. */
 T_CASE(the_first_broken_sample_is_named) {
     T_UNUSED;
     tutti_dataset ds = colours(0);

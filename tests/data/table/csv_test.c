@@ -315,7 +315,7 @@ T_CASE(several_targets) {
     assert_true(tti_target_decode(y[0]) == 1 && tti_target_decode(y[1]) == 1);
     T_OK(tutti_dataset_get(ds, 2, &x, y));
     assert_true(y[0] == -1 && y[1] == -1 && tutti_dataset_n_skipped(ds) == 1);
-    /* What a run stores reads other files. */
+    /* The stored specification reads other files. */
     T_OK(tti_data_spec_print(ds->spec, &text));
     T_OK(tti_data_spec_parse("data.json", text.text, text.n_bytes, &spec, &has_tokenizer));
     T_OK(tti_data_spec_compare(ds->spec, spec));

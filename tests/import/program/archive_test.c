@@ -26,7 +26,7 @@ static void put_text(uint8_t *to, size_t *n, const char *text) {
     *n += strlen(text);
 }
 
-/* What both headers say alike, from the version needed on. */
+/* The fields that both headers have, from the version needed on. */
 static void put_common(uint8_t *to, size_t *n, const char *name, const char *data,
                        unsigned method) {
     uint64_t size = strlen(data);

@@ -4,7 +4,7 @@
 #include "t.h"
 #include "tutti/ops.h"
 
-/* Of the windows: a tie, all below 0, nothing above 0, the maximum in the second row. */
+/* The windows have: a tie, all below 0, nothing above 0, the maximum in the second row. */
 static const double image[16] = {2,  3,  -1, -2, /**/
                                  3,  1,  -5, -1, /**/
                                  0,  -1, 4,  1,  /**/

@@ -47,7 +47,7 @@ static outcome run_head(const double *logits, const int *labels, int n_rows, boo
     return got;
 }
 
-/* Of one row. */
+/* The loss of one row. */
 static double loss_of(const double *logits, int label) {
     return run_head(logits, (int[]){label}, 1, false).loss;
 }

@@ -168,7 +168,7 @@ T_CASE(a_shard_of_padding_gives_zeros) {
     free_layer(&l);
 }
 
-/* As after any other relu: it must come to the loss. */
+/* NaN must reach the loss, as after any relu. */
 T_CASE(nan_stays_behind_a_mask) {
     T_UNUSED;
     enum { CHANNELS = 8 };
@@ -236,7 +236,7 @@ T_CASE(joined_moments_are_those_of_all_samples) {
     assert_memory_equal(out, parts, sizeof out);
 }
 
-/* What one worker runs on samples first .. first+n-1, with what comes from all as inputs. */
+/* The graph of one worker for samples first .. first+n-1, with the joined statistics as inputs. */
 typedef struct worker {
     tutti_graph *g;
     tutti_value *x, *dy, *stats, *sums, *own_stats, *own_sums, *y, *dx;

@@ -6,7 +6,7 @@
 
 enum { ROWS = 2, CHANNELS = 5, HIGH = 5, WIDE = 4, STATS = 2 * CHANNELS + 1, NOWHERE = 9 };
 
-/* What x, stats, gamma and beta are to be: windows with ties, orders that turn, nothing above 0. */
+/* Values of x, stats, gamma and beta: windows with ties, orders that turn, nothing above 0. */
 static const double stats[STATS] = {40, 1, 2, -1, 0, 3, /**/ 40, 20, 80, 60, 10};
 static const double gammas[CHANNELS] = {1, -2, 0.5, -1, 0}, betas[CHANNELS] = {0, 1, -9, 0.25, 2};
 

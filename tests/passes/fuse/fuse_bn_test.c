@@ -212,7 +212,7 @@ T_CASE(thin_gradients_are_joined_as_they_are_made) {
     T_EQ(n_joined(8, 1, NULL), 0);
 }
 
-/* Of the inner batch norms, whose gradient comes out of a thin convolution each. */
+/* Inner batch norms, whose gradient is the output of a convolution with few channels. */
 T_CASE(thin_gradients_are_summed_as_they_are_made) {
     T_UNUSED;
     for (int kernel = 1; kernel <= 3; kernel += 2) {

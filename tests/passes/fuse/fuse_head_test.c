@@ -11,7 +11,7 @@ static const tti_target plain = {.fuse = true, .fuse_loss = true, .compute_dtype
 static const tti_target joint = {
     .fuse = true, .fuse_loss = true, .joins_head = any, .compute_dtype = TUTTI_BF16};
 
-/* What a net differs in from a language model whose head is its table of words. */
+/* Differences of a net from a language model whose head is its word table. */
 typedef struct requested {
     double smoothing;
     bool bias, logits_out, own_table;

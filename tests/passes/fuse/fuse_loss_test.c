@@ -43,7 +43,7 @@ T_CASE(without_training_there_is_no_gradient) {
     tutti_graph_destroy(g);
 }
 
-/* What goes back depends on the loss, so the gradient has to wait for it. */
+/* The gradient depends on the loss, so it has to wait for it. */
 T_CASE(a_loss_that_is_read_stays_alone) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(true);

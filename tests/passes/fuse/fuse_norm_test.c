@@ -64,7 +64,8 @@ T_CASE(casts_go_with_them) {
     T_EQ(norm->in[0]->type.dtype, TUTTI_F32);
     T_EQ(norm->in[1]->type.dtype, TUTTI_BF16);
     T_EQ(net_count_ops(g, "layer_norm_grads_cast"), 2);
-    T_EQ(net_count_ops(g, "layer_norm_grads"), 1); /* at the bottom nobody wants 16 bits */
+    T_EQ(net_count_ops(g, "layer_norm_grads"),
+         1); /* the first norm's gradient is not read in 16 bits */
     const tti_node *grads = net_find(g, "layer_norm_grads_cast", "ln1");
     T_EQ(grads->in[0]->type.dtype, TUTTI_BF16);
     T_EQ(grads->in[5]->type.dtype, TUTTI_F32);

@@ -52,7 +52,7 @@ T_CASE(evaluation_too) {
     expect_equal_after(plain, g);
 }
 
-/* A convolution and a pooling of that size; loud: somebody else reads what is in between. */
+/* A convolution and a pooling of that size; loud: another node reads the value between them. */
 static tutti_graph *one(int64_t kernel, bool relu, int64_t stride, bool loud) {
     tutti_graph *g = tutti_graph_create(true);
     tutti_conv2d_desc conv = {.n_out = 3, .kernel = 3, .pad = 1};

@@ -1,7 +1,7 @@
 /* sink_mask_test.c - which masks go behind the gradient of a max pooling, and the same results. */
 #include "passes/nets.h"
 
-/* A relu in front of a pooling whose windows overlap; after_relu: somebody else reads the relu's
+/* A relu in front of a pooling whose windows overlap; after_relu: another node reads the relu's
  * result too, so that its gradient is a sum. */
 static tutti_graph *pooled(int64_t stride, bool after_relu) {
     tutti_graph *g = tutti_graph_create(true);

@@ -87,7 +87,7 @@ T_CASE(buckets_cover_all_slots_in_order) {
             }
 }
 
-/* What a checkpoint and the hash rely on. */
+/* Checkpoints and the hash rely on this. */
 T_CASE(the_order_does_not_depend_on_the_bucket_size) {
     T_UNUSED;
     tti_plan *a = net_plan(net_lenet, &net_fast, 1), *b = net_plan(net_lenet, &net_fast, 1 << 20);
@@ -102,7 +102,7 @@ T_CASE(the_order_does_not_depend_on_the_bucket_size) {
     tti_plan_destroy(b);
 }
 
-/* a, b and the nodes between share one gradient: somebody reads a slot after it was written. */
+/* a, b and the nodes between share one gradient: a node reads a slot after it was written. */
 T_CASE(a_shared_gradient_is_ready_after_its_last_reader) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_knots, &net_plain, 1);

@@ -72,7 +72,7 @@ T_CASE(no_step_casts_parameters) {
         assert_true(tti_plan_low_bytes(plan) > 0);
         T_EQ(before->low, TUTTI_F32);
         T_EQ(tti_plan_low_bytes(before), 0);
-        /* An evaluation may be of averages, which nobody keeps so. */
+        /* An evaluation may use averages, of which there are no low-precision copies. */
         T_EQ(count_param_casts(&plan->eval), count_param_casts(&before->eval));
         tti_plan_destroy(before);
         tti_plan_destroy(plan);

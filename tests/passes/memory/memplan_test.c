@@ -1,6 +1,5 @@
 /* memplan_test.c - simulates a program through and notes, for every 64 bytes, which value was
- * written there last.  A value that was overwritten while somebody still wants it shows at its
- * reader. */
+ * written there last.  A value that is overwritten too early shows at its reader. */
 #include <stdlib.h>
 
 #include "passes/nets.h"

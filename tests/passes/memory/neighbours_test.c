@@ -102,7 +102,7 @@ T_CASE(parts_of_broken_lines_are_cut) {
     tti_plan_destroy(plan);
 }
 
-/* Its bytes are those of the parts only where nobody else reads it. */
+/* It may share the memory of its parts only if no other node reads it. */
 T_CASE(a_whole_with_other_readers_is_cut) {
     T_UNUSED;
     tti_neighbours found;

@@ -30,7 +30,7 @@ static tutti_status cut_for(net_fn net, const tti_target *like, tti_stages *s) {
 
 static tutti_status cut(net_fn net, tti_stages *s) { return cut_for(net, &(tti_target){0}, s); }
 
-/* Of what a worker alone runs. */
+/* The weight of the graph that a single worker runs. */
 static double weight_of(net_fn net, const tti_target *target) {
     double weight = 0;
     tutti_graph *g = net(true);
@@ -42,7 +42,7 @@ static double weight_of(net_fn net, const tti_target *target) {
     return weight;
 }
 
-/* Of all pieces; what crosses counts at both of its ends. */
+/* The weight of all chunks; values that cross a boundary count at both ends. */
 static double weight_of_pieces(const tti_stages *s, const tti_target *target) {
     double weight = 0, n_bytes = 0;
     for (int q = 0; q < tti_stages_n_all_chunks(s); q++) weight += s->cost[q];

@@ -36,7 +36,7 @@ static void ranks_fini(ranks *k) {
     }
 }
 
-/* What rank to reads of what the others have made. */
+/* Copies the values that rank `to` reads from the ranks that computed them. */
 static void receive(ranks *k, int to) {
     for (int i = 0; i < k->g[to]->n_nodes; i++) {
         const tti_node *node = k->g[to]->nodes[i];

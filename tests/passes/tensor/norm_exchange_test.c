@@ -64,7 +64,7 @@ static int count_sums(const tti_program *program) {
     return n;
 }
 
-/* Products whose result is exchanged next, by nobody else read. */
+/* Products whose result only a collective reads. */
 static int count_products(const tti_program *program) {
     tti_norm_exchange joint;
     int n = 0;
@@ -129,7 +129,7 @@ T_CASE(others_are_not_taken) {
         net_fn net;
         bool joins;
         tutti_dtype dtype;
-    } cases[] = {{rows, false, TUTTI_BF16},    /* nobody asks */
+    } cases[] = {{rows, false, TUTTI_BF16},    /* not requested */
                  {rows, true, TUTTI_F32},      /* rows of other floats */
                  {odd_rows, true, TUTTI_BF16}, /* no whole vectors */
                  {shared_rows, true, TUTTI_BF16}};

@@ -129,7 +129,7 @@ static int64_t n_params(const tutti_graph *g) {
     return n;
 }
 
-/* What looks like packed queries and is cut apart again, many times side by side. */
+/* A value that looks like packed queries and is sliced again, many times. */
 static tutti_graph *apart(bool training) {
     tutti_graph *g = tutti_graph_create(training);
     tutti_value *x = tutti_linear(g, net_x(g), 8, "in"), *wide[6], *sum = NULL;

@@ -1,5 +1,5 @@
 /* tensor_uneven_test.c - which layers a number of workers cannot divide, how they are named, and
- * which numbers would do. */
+ * which numbers would work. */
 #include "passes/nets.h"
 #include "passes/tensor/tensor.h"
 
@@ -108,7 +108,7 @@ T_CASE(heads_and_tables) {
     tutti_graph_destroy(g);
 }
 
-/* Attention that no number divides is no matter of numbers: tti_tensor_whole_heads tells of it. */
+/* tti_tensor_whole_heads reports attention that no number of workers divides. */
 T_CASE(what_no_number_divides_is_not_uneven) {
     T_UNUSED;
     tutti_graph *g = block(6, 2);

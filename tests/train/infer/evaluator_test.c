@@ -71,7 +71,7 @@ T_CASE(as_text_and_as_json) {
     free(text);
 }
 
-/* Of many classes the pairs that are mixed up most, each once, by how often. */
+/* With many classes, the most frequently confused pairs, each once, by frequency. */
 T_CASE(pairs_of_many_classes) {
     T_UNUSED;
     enum { N = 60 };

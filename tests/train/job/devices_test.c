@@ -52,7 +52,7 @@ T_CASE(without_devices) {
     T_UNUSED;
     set_module_usable(false);
     expect_host("parallel.devices=auto", SEED);
-    assert_string_equal(tutti_last_error(), ""); /* auto: that there is none is no failure */
+    assert_string_equal(tutti_last_error(), ""); /* auto: no device is not a failure */
     expect_host("parallel.devices=cpu", SEED);
     refuse("parallel.devices=gpu", SEED, "parallel.devices=gpu: no GPU can be used");
     refuse("parallel.devices=gpu", SEED, "parallel.devices=cpu computes on the host");
@@ -77,7 +77,7 @@ T_CASE(precisions_of_the_host) {
     tutti_job_destroy(job);
 }
 
-/* What is no list is said before anybody looks for devices. */
+/* A malformed list is reported before devices are looked for. */
 T_CASE(lists_that_are_none) {
     T_UNUSED;
     static const char *const rows[][2] = {
@@ -155,7 +155,7 @@ T_CASE(with_devices) {
     tutti_job_destroy(job);
 }
 
-/* What the module says of its devices: see fake_module.c. */
+/* The devices that the module reports: see fake_module.c. */
 static void expect_shares(const char *kinds, const char *assignment, const char *shares) {
     T_EQ(setenv("TUTTI_TEST_KINDS", kinds, 1), 0);
     tutti_job *job = SMALL_JOB(assignment, SEED);
@@ -177,7 +177,7 @@ T_CASE(shares_of_devices_of_different_kinds) {
     expect_shares("", "parallel.devices=gpu", "auto"); /* nothing is known of them */
 }
 
-/* What would be refused is not chosen. */
+/* A choice that would be refused is not made. */
 T_CASE(shares_of_workers_that_take_no_others) {
     T_UNUSED;
     set_module_usable(true);

@@ -56,7 +56,7 @@ T_CASE(bad_inputs) {
         expect_refusal(&bad_assignments[i], true);
 }
 
-/* What does not go with a value that was auto is found when it is no longer auto. */
+/* A conflict with a value that was auto is found when it is resolved. */
 T_CASE(conflicts_with_auto_values) {
     T_UNUSED;
     tutti_job *job = job_of("train: {loss_scale: 128}");
@@ -105,7 +105,7 @@ T_CASE(defaults_are_a_job) {
     tutti_job_destroy(NULL);
 }
 
-/* What "auto" becomes depends on the optimizer and the schedule, and what is given stays. */
+/* "auto" is resolved by optimizer and schedule; given values stay. */
 static const struct {
     const char *text, *key, *value;
 } habits[] = {
@@ -199,7 +199,7 @@ T_CASE(resolve_reports_everything) {
     tutti_job_destroy(job);
 }
 
-/* What is wrong only with as many workers as there turn out to be. */
+/* Faults that depend on the resolved number of workers. */
 T_CASE(resolve_looks_at_what_it_chose) {
     T_UNUSED;
     static const char server[] = "parallel: {sync: parameter-server, ";

@@ -20,7 +20,7 @@ static tutti_job *make_job(void) {
     return job;
 }
 
-/* What is said of a failure with that text. */
+/* The place of a failure with that text. */
 static void expect(const tutti_job *job, tutti_status st, const char *text, const char *place) {
     char want[512];
     snprintf(want, sizeof want, "%s%s", place, text);
@@ -74,7 +74,7 @@ T_CASE(what_has_no_place_in_the_job_gets_none) {
     tutti_job_destroy(job);
 }
 
-/* Nor has what the program has worked out, until somebody gives it. */
+/* Nor has a value that the program resolved, until the user gives one. */
 T_CASE(own_values_were_given_by_nobody) {
     T_UNUSED;
     static const char text[] = "train.batch: too small";
@@ -95,7 +95,7 @@ T_CASE(own_values_were_given_by_nobody) {
     tutti_job_destroy(job);
 }
 
-/* A copy has the places of the job, also when that is gone; what nobody gave stays so. */
+/* A copy has the places of the job, also after the job is freed; values not given have none. */
 T_CASE(copies_have_the_same_places) {
     T_UNUSED;
     tutti_job *copy, *job = make_job();

@@ -89,7 +89,7 @@ T_CASE(only_plateau_has_a_memory) {
     }
 }
 
-/* What a job says arrives in the schedule. */
+/* The job's values arrive in the schedule. */
 T_CASE(desc_of_a_job) {
     T_UNUSED;
     static const char *const assignments[] = {"schedule.name=multi_step",

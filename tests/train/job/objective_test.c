@@ -129,7 +129,8 @@ static value_outcome run_values(const char *loss, double bend, bool training) {
     return o;
 }
 
-/* Of torch.nn.functional.smooth_l1_loss, huber_loss and l1_loss, reduction="sum", in double. */
+/* Values of torch.nn.functional.smooth_l1_loss, huber_loss and l1_loss, reduction="sum", in double.
+ */
 T_CASE(losses_of_values_are_those_of_pytorch) {
     T_UNUSED;
     static const struct {

@@ -92,7 +92,7 @@ T_CASE(with_loss_scales) {
     tti_blueprint_destroy(b);
 }
 
-/* Of a longer run its first stretches. */
+/* The first stretches of a longer run. */
 T_CASE(the_first_part_of_a_longer_run) {
     T_UNUSED;
     tti_blueprint *b = new_blueprint();

@@ -130,7 +130,7 @@ T_CASE(a_slow_copy) {
     assert_true(go_on);
 }
 
-/* What a run told of workers that left. */
+/* A run's reports of workers that left. */
 typedef struct told {
     int n_warnings;
     char warning[512];
@@ -170,7 +170,7 @@ static tutti_status train_with(const char *faults, const char *way, tutti_train_
 
 static const char *const asynchronous[] = {"parallel.staleness=unbounded", "parallel.staleness=1"};
 
-/* Who fails first is told; the others, wherever they wait, end at once. */
+/* The first failure is reported; all other workers end at once. */
 T_CASE(a_worker_that_is_needed_fails) {
     T_UNUSED;
     tutti_train_result r;
@@ -181,7 +181,7 @@ T_CASE(a_worker_that_is_needed_fails) {
     T_EQ(t.n_warnings, 0);
 }
 
-/* Its batch is made by another, and all that is told is told by rank 0, whoever it is. */
+/* Another worker computes its batch, and rank 0 reports, whichever worker leaves. */
 T_CASE(a_worker_leaves) {
     T_UNUSED;
     for (size_t i = 0; i < TTI_COUNT(asynchronous); i++)
@@ -199,8 +199,8 @@ T_CASE(a_worker_leaves) {
         }
 }
 
-/* Whoever of its workers fails, with whatever way between them; the first one keeps the parameters,
- * and the others make all of its batches. */
+/* Any worker may fail, over any transport; rank 0 owns the parameters, and the others compute all
+ * of its batches. */
 T_CASE(a_copy_leaves_as_a_whole) {
     T_UNUSED;
     static const char *const pieces[] = {"parallel.pipeline=2", "parallel.tensor=2"};
@@ -223,7 +223,7 @@ T_CASE(a_copy_leaves_as_a_whole) {
     T_EQ(t.n_warnings, 0);
 }
 
-/* What was applied comes again, by the same workers: the one that left has no more of it. */
+/* A replay applies the same updates by the same workers; the one that left has no more. */
 T_CASE(a_run_that_one_left_comes_again) {
     T_UNUSED;
     tutti_train_result first, again;
@@ -236,7 +236,7 @@ T_CASE(a_run_that_one_left_comes_again) {
     T_EQ(t.n_warnings, 0);
 }
 
-/* Whoever computes then; so far apart that nobody fails with the batch of another that failed. */
+/* The failures are far enough apart that no worker fails with the batch of a failed one. */
 T_CASE(all_but_one_leave) {
     T_UNUSED;
     tutti_train_result r;
@@ -309,7 +309,8 @@ T_CASE(a_backup_worker_leaves) {
     tutti_train_result r;
     told t;
     T_OK(train_with("exec.compute:delay_ms=4;exec.compute:fail@rank=0,4",
-                    "parallel.backup_workers=1", &r, &t)); /* nobody has made all steps before */
+                    "parallel.backup_workers=1", &r,
+                    &t)); /* no worker has computed all steps before */
     T_EQ(r.n_steps, 60);
     T_EQ(t.n_warnings, 1);
     tutti_status st =

@@ -1,4 +1,4 @@
-/* averaging_test.c - every so many steps, and where somebody looks. */
+/* averaging_test.c - averages every N steps, and where the parameters are read. */
 #include "train/loop/averaging.h"
 
 #include <stdio.h>

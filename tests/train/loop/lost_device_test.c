@@ -1,5 +1,5 @@
-/* lost_device_test.c - what is said of a device that failed: the checkpoints that there are, and
- * one that is on its way.  tests/cli/device_train_test.py loses devices of the program. */
+/* lost_device_test.c - the message for a failed device: existing checkpoints, and one being
+ * written.  tests/cli/device_train_test.py loses devices of the program. */
 #include "train/loop/lost_device.h"
 
 #include "base/error.h"
@@ -11,7 +11,7 @@
 static const char none[] =
     "There is no checkpoint yet, so the run starts again: tutti train --resume";
 
-/* What the failure says after the advice. */
+/* The failure's text after the advice. */
 static const char *advise(int64_t saving) {
     (void)tti_fail(TUTTI_E_DEVICE, "it burns");
     tti_lost_device_advise("run", true, saving, TUTTI_E_DEVICE);

@@ -245,7 +245,7 @@ T_CASE(other_jobs_are_refused) {
     end(&w);
 }
 
-/* What may change: how fast it learns, for how long, where and how it runs. */
+/* Keys that may change: learning rate, duration, place and layout. */
 T_CASE(free_choices_are_free) {
     T_UNUSED;
     static const char *const free_ones[] = {"optimizer.lr=5", "train.steps=99", "data.n_test=9",

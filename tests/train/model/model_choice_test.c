@@ -1,4 +1,4 @@
-/* model_choice_test.c - what a model is told; the choices of the schema are the models there are.
+/* model_choice_test.c - the parameters of a model; the schema's choices are the existing models.
  */
 #include "train/model/model_choice.h"
 #include "train/small_job.h"
@@ -81,7 +81,7 @@ static void expect_vocabulary(const char *size, const char *head, int64_t n_toke
     tutti_job_destroy(job);
 }
 
-/* A token without a row in the table would be nothing, and nobody would notice. */
+/* A token without a row in the table would be ignored silently. */
 T_CASE(every_token_has_a_row) {
     T_UNUSED;
     const char *classify = "model.head=classify", *guess = "model.head=tokens",

@@ -95,7 +95,7 @@ static const char *check(const tti_worker_spans *all) {
     for (int r = 0; r < N_RANKS; r++) {
         const tti_worker_spans *t = &all[r];
         if (t->head.n_spans != 2 * r || t->head.n_labels != (r ? 2 : 0)) return "spans are missing";
-        if (t->head.trained_us != r) return "what is told of the whole is missing";
+        if (t->head.trained_us != r) return "the figures of the whole are missing";
         for (int64_t i = 0; i < t->head.n_spans; i++) {
             const tti_span_label *w = tti_span_label_of(t, &t->spans[i]);
             if (strcmp(tti_spans_text(t, w->name), i % 2 ? wait : sum) != 0) return "another name";

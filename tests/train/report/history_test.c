@@ -112,7 +112,7 @@ T_CASE(of_many_steps_some_are_kept) {
     }
 }
 
-/* What was lost with a part of the run is not its last step, and no record is cut in two. */
+/* Lost records are not the last step, and no record is cut in two. */
 T_CASE(a_long_run_that_was_continued) {
     T_UNUSED;
     tti_history h;
@@ -138,7 +138,7 @@ T_CASE(a_long_run_that_was_continued) {
     tti_history_free(&h);
 }
 
-/* What is passed over is not parsed, or a page would take as long as the run was long. */
+/* Skipped lines are not parsed, or a page would take time in proportion to the run. */
 T_CASE(lines_that_are_passed_over_are_not_read) {
     T_UNUSED;
     tti_history h;
@@ -199,7 +199,7 @@ T_CASE(lines_across_blocks) {
 #define TIMES(n, spent) \
     "{\"event\":\"times\",\"step\":" #n ",\"compute_s\":[1,2],\"spent_s\":" spent "}\n"
 
-/* What is no array of numbers is none; a part of a run that was lost has no times. */
+/* A value that is not an array of numbers is ignored; a lost part of a run has no times. */
 T_CASE(times_of_ranks) {
     T_UNUSED;
     tti_history h;

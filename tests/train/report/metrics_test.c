@@ -1,4 +1,4 @@
-/* metrics_test.c - whole lines, whoever else writes; numbers that JSON has no word for. */
+/* metrics_test.c - whole lines, also with other writers; numbers that JSON cannot express. */
 #include "train/report/metrics.h"
 
 #include <fcntl.h>

@@ -61,7 +61,7 @@ T_CASE(of_hostile_texts) {
     assert_non_null(strstr(page, "<p>failed &middot;"));
 }
 
-/* Of the ranks' times of reducing the shortest is the cost of it, the rest waiting. */
+/* The shortest of the ranks' reduce times is the cost, the rest is waiting. */
 T_CASE(times_of_all_ranks) {
     T_UNUSED;
     FILE *file = fopen("metrics.jsonl", "w");
@@ -105,7 +105,7 @@ T_CASE(of_more_steps_than_are_drawn) {
     }
 }
 
-/* Who is asked to stop does not read for long. */
+/* A stop request ends the reading soon. */
 T_CASE(of_a_run_that_is_stopped) {
     T_UNUSED;
     write_run(3, 0);

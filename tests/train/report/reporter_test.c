@@ -111,7 +111,7 @@ T_CASE(figures_of_a_step) {
     end(&f);
 }
 
-/* Who is hardly late is not named, but recorded. */
+/* A rank that is hardly late is recorded, but not named. */
 T_CASE(the_slowest) {
     T_UNUSED;
     fixture f;

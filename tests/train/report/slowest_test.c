@@ -23,7 +23,7 @@ static const judged cases[] = {
     {2, {{0, 0, 1, 0.5, 0}, {0, 0, 1, 0, 0.5}}, 0, "other", 0.5 / 1.5},
     /* more data waited for than the others, but what it is late by is computing */
     {2, {{0.1, 0, 1, 0, 0.5}, {0.2, 0, 1.4, 0, 0}}, 1, "compute", 0.5 / 1.6},
-    /* data that was hidden by computing, on devices: nobody is late by it */
+    /* data loading hidden by computing, on devices: no rank is late by it */
     {3, {{0, 0, 1, 0, 0}, {0.5, 0, 0.5, 0, 0}, {0, 0, 1, 0, 0}}, 0, "none", 0},
     /* the median of the others, of an even and an odd number of them */
     {3, {{0, 0, 1, 0, 3}, {0, 0, 3, 0, 1}, {0, 0, 4, 0, 0}}, 2, "compute", 0.5},
@@ -53,7 +53,7 @@ T_CASE(who_and_why) {
 
 /* ---- when it is gathered, and what of ---- */
 
-/* What the others of a crew did, and so is expected of each of them. */
+/* The times of the other ranks, and the expected findings. */
 static const char *gather(tutti_comm *comm, void *arg) {
     int64_t step_ns = *(int64_t *)arg, n_gathered = 0, last = 100, every = 1;
     int rank = tutti_comm_rank(comm), n = tutti_comm_n_ranks(comm);

@@ -82,7 +82,7 @@ T_CASE(none_of_models_that_write_none) {
     tutti_job_destroy(job);
 }
 
-/* Token files without a tokenizer train as well, but nobody can read what they say. */
+/* Token files without a tokenizer can be trained on, but have no readable text. */
 T_CASE(a_word_without_a_tokenizer) {
     T_UNUSED;
     tutti_job *job = language_run("model.name=gpt2", "run.text_samples=2");

@@ -39,7 +39,7 @@ T_CASE(jobs_are_compared) {
     for (size_t i = 0; i < TTI_COUNT(table); i++) comm_run(3, agree_on_job, &table[i]);
 }
 
-/* Rank 0 tells of a job of so many bytes that it is none. */
+/* Rank 0 sends a job size that is not valid. */
 static const char *hear_of_a_size(tutti_comm *comm, void *arg) {
     uint64_t n_bytes = *(uint64_t *)arg;
     if (tutti_comm_rank(comm) == 0)

@@ -160,7 +160,7 @@ static bool any_conv(const tti_node *node, bool tf32) {
 
 static bool any(const tti_node *node) { return node != NULL; }
 
-/* What a backend with kernels for all that passes can make asks for. */
+/* The target of a backend that has kernels for everything that passes can make. */
 static tti_target target_of_a_device(const tti_blueprint *b) {
     tti_target target = tti_blueprint_target(b);
     target.prefers_channels_last = any;

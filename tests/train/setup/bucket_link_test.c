@@ -32,7 +32,7 @@ static tti_plan_desc applied(const tti_bucket_link *link, const char *assignment
     return desc;
 }
 
-/* Of the bytes of a bucket the latency is a twentieth, and of a longer model's the root. */
+/* Latency is a twentieth of a bucket's bytes, and of a longer model's their root. */
 T_CASE(size_by_latency_and_bandwidth) {
     T_UNUSED;
     const tti_bucket_link link = {"a link", 1e-5, 1e9, 3e-5, 0};
@@ -41,7 +41,7 @@ T_CASE(size_by_latency_and_bandwidth) {
     assert_true(fabs(link.latency_s / (link.latency_s + bytes / link.bytes_s) - 0.05) < 1e-4);
     assert_true(fabs(desc.bucket_growth - 4e4) < 1e-6);
     T_EQ(desc.bucket_most, 0);
-    /* What each bucket costs and what the last one does: neither more nor fewer cost less. */
+    /* The costs of each bucket and of the last one: neither more nor fewer buckets cost less. */
     double flat = 4e9, n = sqrt(flat * desc.bucket_growth);
     double cost = flat / n * 4e-5 + n / 1e9;
     assert_true(n > bytes);
@@ -123,7 +123,7 @@ T_CASE(links_of_divided_models) {
     }
 }
 
-/* What is in memory only while it is under way is not made longer. */
+/* Buckets that exist only in flight are not made longer. */
 T_CASE(short_ones_where_they_save_memory) {
     T_UNUSED;
     T_EQ(link_on(&eight, 2, 1, "parallel.zero=1").most_bytes, 0);
@@ -141,7 +141,7 @@ static void keep_table(int n, const char *text) {
     assert_true(tti_sum_table_save(key, n, &table));
 }
 
-/* Of the way that is taken; a way that it has not is as known. */
+/* Figures of the selected algorithm; an algorithm that was not measured has the known ones. */
 T_CASE(measured_by_doctor) {
     T_UNUSED;
     static const char name[] = "devices, from the table of tutti doctor";

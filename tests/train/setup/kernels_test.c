@@ -83,7 +83,7 @@ T_CASE(a_run_goes_on_with_less) {
     T_OK(decide(all, 2, true, &out));
     T_EQ(out.level, TTI_CPU_AVX512);
     assert_non_null(strstr(out.told, "continues with avx512 kernels"));
-    all[1].level = TTI_CPU_AVX2; /* what cannot be had is told when the checkpoint is read */
+    all[1].level = TTI_CPU_AVX2; /* an unavailable level is reported when the checkpoint is read */
     T_OK(decide(all, 2, true, &out));
     T_EQ(out.level, TTI_CPU_AVX2);
     all[1].level = TTI_CPU_TILES;

@@ -1,8 +1,8 @@
-/* throughput_test.c - workers that are measured: who gets how many shards, what is told of it, and
- * that the bits of the run stay what they are.
+/* throughput_test.c - measured workers: their numbers of shards, the reports, and that the bits
+ * of the run do not change.
  *
  * Nothing here depends on how fast anything is: a worker that sleeps for each shard takes at least
- * that long, and the shares must be those that follow from the figures that were told. */
+ * that long, and the shares must follow from the reported figures. */
 #include "train/setup/throughput.h"
 
 #include "base/affinity.h"
@@ -75,7 +75,7 @@ static tutti_train_result train(const char *run_dir, const char *a, const char *
     return result;
 }
 
-/* What was told follows from the throughputs that were told; n workers. */
+/* The reported shares follow from the reported throughputs; n workers. */
 static void expect_told(const char *run, int n) {
     tti_throughput throughputs[TTI_MAX_WORKERS];
     tti_shard_map shard_map;

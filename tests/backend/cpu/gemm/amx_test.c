@@ -38,7 +38,7 @@ static void run(const tti_amx_product *p) {
     free(scratch);
 }
 
-/* What a product is tried with. */
+/* The arguments of a product under test. */
 typedef struct trial {
     size_t m, n, k;
     bool a_across, b_across, add, bias, relu;

@@ -1,4 +1,4 @@
-/* dnn_lib_test.c - a cuDNN of another major version is told by its number and left alone.  No
+/* dnn_lib_test.c - a cuDNN of another major version is recognized by its number and not used.  No
  * device is needed. */
 #include <stdlib.h>
 
