@@ -129,14 +129,14 @@ static double flops_of(const tti_node *node) {
  * would be more than half, because the next collective, which often has no independent nodes, needs
  * the rest. */
 static void put_overtaken(schedule *s, int exchange) {
-    double all = 0, put_beside = 0;
+    double all = 0, overlapped = 0;
     for (int i = 0; i < exchange; i++)
         if (!s->done[i]) all += flops_of(s->g->nodes[i]);
-    for (int i = 0; i < exchange && 2 * put_beside <= all; i++) {
+    for (int i = 0; i < exchange && 2 * overlapped <= all; i++) {
         if (s->done[i]) continue;
         double flops = flops_of(s->g->nodes[i]);
-        if (5 * put_beside >= all && 2 * (put_beside + flops) > all) break;
-        put_beside += flops;
+        if (5 * overlapped >= all && 2 * (overlapped + flops) > all) break;
+        overlapped += flops;
         put(s, i);
     }
 }

@@ -169,7 +169,7 @@ static void measure_hidden(rig *r, tti_calibration *c) {
 /* Scratch of kernels, and other memory besides the arrays. */
 static tutti_status measure_scratch(rig *r) {
     tti_exec_memory m = tti_exec_memory_use(r->exec);
-    double known = tti_bytes_of_arrays(&m) + tti_device_beside_bytes(r->b.plan, r->b.n_shards);
+    double known = tti_bytes_of_arrays(&m) + tti_device_extra_bytes(r->b.plan, r->b.n_shards);
     r->shard_group.hidden_bytes = fmax((double)m.device_peak - known, 0);
     return tti_scratch_want(&r->b, r->b.plan, &r->shard_group.scratch_bytes);
 }

@@ -31,11 +31,11 @@ static double step_cost_s(const tti_calibration *c, const tti_program *program, 
     return tti_program_cost_s(c, &one);
 }
 
-tutti_status tti_beside_exchanges(const tti_calibration *c, const tti_program *program, int n,
-                                  double second, tti_beside *out) {
+tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_program *program, int n,
+                                        double second, tti_overlap *out) {
     double compute = 0, tp = 0, alone = 0, all = 0;
     bool *waits = calloc((size_t)program->n_steps + 1, sizeof *waits);
-    *out = (tti_beside){0};
+    *out = (tti_overlap){0};
     if (!waits) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     tti_tp_waits(program, NULL, waits);
     for (int s = 0; s < program->n_steps; s++) {
@@ -56,8 +56,8 @@ tutti_status tti_beside_exchanges(const tti_calibration *c, const tti_program *p
     return TUTTI_OK;
 }
 
-tti_beside tti_beside_sums(const tti_calibration *c, const tti_plan *plan, double shard_s,
-                           double sent) {
+tti_overlap tti_overlapped_sums(const tti_calibration *c, const tti_plan *plan, double shard_s,
+                                double sent) {
     tti_program part = plan->shard;
     double all = fmax(tti_program_cost_s(c, &plan->shard), 1e-12), end = 0, sums = 0;
     for (int i = 0; i < plan->n_buckets; i++) {
@@ -69,18 +69,18 @@ tti_beside tti_beside_sums(const tti_calibration *c, const tti_plan *plan, doubl
         sums += took;
     }
     double exposed = fmax(end - shard_s, 0), hidden = sums > 0 ? fmax(1 - exposed / sums, 0) : 0;
-    return (tti_beside){.exposed_s = exposed,
-                        .taken_s = hidden * (taken_s(c, sent) + plan->n_buckets * TAKEN_EACH_S)};
+    return (tti_overlap){.exposed_s = exposed,
+                         .taken_s = hidden * (taken_s(c, sent) + plan->n_buckets * TAKEN_EACH_S)};
 }
 
-tti_beside tti_beside_fetches(const tti_calibration *c, double n_calls, double sent,
-                              double compute_s) {
+tti_overlap tti_overlapped_fetches(const tti_calibration *c, double n_calls, double sent,
+                                   double compute_s) {
     double took = n_calls * c->sum_latency_s + sent / c->sum_bytes_s;
     double first = n_calls > 0 ? took / n_calls : 0;
     double exposed = fmin(fmax(took - compute_s, first), took);
     double hidden = took > 0 ? 1 - exposed / took : 0;
-    return (tti_beside){.exposed_s = exposed,
-                        .taken_s = hidden * (taken_s(c, sent) + n_calls * TAKEN_EACH_S)};
+    return (tti_overlap){.exposed_s = exposed,
+                         .taken_s = hidden * (taken_s(c, sent) + n_calls * TAKEN_EACH_S)};
 }
 
 /* ---- memory ---- */
@@ -146,7 +146,7 @@ static double exchange_bytes(const tti_program *program) {
     return 2 * most;
 }
 
-double tti_device_beside_bytes(const tti_plan *plan, int n_own) {
+double tti_device_extra_bytes(const tti_plan *plan, int n_own) {
     const tti_program *p = &plan->shard;
     double shard = (double)(tti_inputs_sample_bytes(p) + tti_inputs_target_bytes(p));
     double traded = fmax(exchange_bytes(p), exchange_bytes(&plan->eval));

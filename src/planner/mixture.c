@@ -121,7 +121,7 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
         double bytes = tti_bytes_of_arrays(&memory);
         if (w->on_device) {
             int n_own = tti_shard_map_n_of(d, r);
-            bytes += tti_device_beside_bytes(w->b->plan, n_own) + w->shard_group.hidden_bytes;
+            bytes += tti_device_extra_bytes(w->b->plan, n_own) + w->shard_group.hidden_bytes;
             p->worker_bytes = fmax(p->worker_bytes, bytes);
             p->host_bytes += (double)(memory.offloaded + memory.grads);
         } else {

@@ -92,15 +92,15 @@ static bool is_host_staged(const tti_blueprint *b, const tti_calibration *c) {
 /* Devices overlap collectives with kernels. */
 static tutti_status exchange_s(const tti_blueprint *b, const tti_calibration *c,
                                const tti_plan *plan, double second, double *s, double *bytes) {
-    tti_beside beside;
+    tti_overlap overlap;
     *s = exchanged(&plan->shard, c, b->mesh.tensor, bytes);
     if (!c->is_device) return TUTTI_OK;
     if (is_host_staged(b, c)) {
         *s = *bytes * c->host_staged_s;
         return TUTTI_OK;
     }
-    TTI_TRY(tti_beside_exchanges(c, &plan->shard, b->mesh.tensor, second, &beside));
-    *s = beside.exposed_s + beside.taken_s;
+    TTI_TRY(tti_overlapped_collectives(c, &plan->shard, b->mesh.tensor, second, &overlap));
+    *s = overlap.exposed_s + overlap.taken_s;
     return TUTTI_OK;
 }
 
@@ -204,8 +204,8 @@ static bool sums_behind(const tti_scheme *l, const tti_calibration *c, const tti
 
 /* For devices that reach each other: gradients overlap with the last shard; parameters with the
  * forward pass of the first one for zero 1 and 2, with all shards for zero 3. */
-static double sums_beside(const tti_prediction *p, const tti_calibration *c, const tti_plan *plan,
-                          double sent, const worker *w) {
+static double overlapped_sums(const tti_prediction *p, const tti_calibration *c,
+                              const tti_plan *plan, double sent, const worker *w) {
     const tti_scheme *l = &p->layout;
     double shard_s = p->compute_s / w->n_own, n = plan->n_buckets;
     double gradients = l->zero == 0  ? sent
@@ -213,10 +213,10 @@ static double sums_beside(const tti_prediction *p, const tti_calibration *c, con
                                      : sent / (1 + 2.0 * w->n_shard_groups);
     double fetches = l->zero < 3 ? n : 2 * n * w->n_shard_groups;
     double hides_s = sums_behind(l, c, plan) ? 0 : shard_s;
-    tti_beside sums = tti_beside_sums(c, plan, hides_s, gradients), fetched = {0};
+    tti_overlap sums = tti_overlapped_sums(c, plan, hides_s, gradients), fetched = {0};
     if (l->zero > 0)
-        fetched = tti_beside_fetches(c, fetches, sent - gradients,
-                                     l->zero < 3 ? shard_s * (1 - BACKWARD) : p->compute_s);
+        fetched = tti_overlapped_fetches(c, fetches, sent - gradients,
+                                         l->zero < 3 ? shard_s * (1 - BACKWARD) : p->compute_s);
     return sums.exposed_s + sums.taken_s + fetched.exposed_s + fetched.taken_s + c->sum_latency_s;
 }
 
@@ -240,7 +240,7 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
     if (is_host_staged(b, c))
         p->reduce_s += x->n_flat * sizeof(float) * c->host_staged_s * n_rounds;
     else if (c->is_device)
-        p->reduce_s += sums_beside(p, c, tti_blueprint_plan(b, 0), sent, w);
+        p->reduce_s += overlapped_sums(p, c, tti_blueprint_plan(b, 0), sent, w);
     else
         p->reduce_s += n_calls * c->sum_latency_s + sent / c->sum_bytes_s;
     p->sent_bytes += sent;
@@ -402,10 +402,10 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, r);
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
         TTI_TRY(tti_exec_memory_plan(&desc, loose ? 0 : at.data, loose ? 1 : p->layout.data, &m));
-        double beside = c->is_device ? tti_device_beside_bytes(desc.plan, w->n_own) + kept : 0;
+        double extra = c->is_device ? tti_device_extra_bytes(desc.plan, w->n_own) + kept : 0;
         double scratch = tti_scratch_bytes(c, desc.plan, shard_group, x->most);
         double bytes =
-            tti_bytes_of_arrays(&m) + beside + scratch * tti_device_in_flight(desc.plan, w->n_own);
+            tti_bytes_of_arrays(&m) + extra + scratch * tti_device_in_flight(desc.plan, w->n_own);
         if (!c->is_device) bytes += (double)m.mailbox;
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;

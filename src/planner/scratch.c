@@ -11,7 +11,7 @@
 #include "train/setup/worker_exec.h"
 
 /* On a host, where each value is a separate array, including values kept for other stages; on
- * devices this is known without asking (tti_device_beside_bytes). */
+ * devices this is known without asking (tti_device_extra_bytes). */
 static double taken(const tti_exec_desc *desc, const tti_program *program, double scratch) {
     if (desc->backend->device) return scratch;
     return tti_in_pages(scratch, 1) + tti_in_pages((double)program->const_bytes, 1) +

@@ -66,17 +66,17 @@ T_CASE(exchanges) {
     const tti_program *program = &tti_blueprint_plan(m.b, 0)->shard;
     tti_calibration c = calibration(1e3, 1e5);
     double all = all_exchanges_s(&c, program), before = -1;
-    tti_beside b;
+    tti_overlap b;
     assert_true(all > 0);
-    T_OK(tti_beside_exchanges(&c, program, 2, 0, &b));
+    T_OK(tti_overlapped_collectives(&c, program, 2, 0, &b));
     T_NEAR(b.exposed_s / all, 1, 1e-9);
     assert_true(b.taken_s < 1e-12);
     for (double second = 1; second > 1e-9; second /= 10) { /* ever faster kernels hide ever less */
-        T_OK(tti_beside_exchanges(&c, program, 2, second, &b));
+        T_OK(tti_overlapped_collectives(&c, program, 2, second, &b));
         assert_true(b.exposed_s > before - 1e-9 && b.exposed_s < all + 1e-9);
         before = b.exposed_s;
     }
-    T_OK(tti_beside_exchanges(&c, program, 2, 1, &b));
+    T_OK(tti_overlapped_collectives(&c, program, 2, 1, &b));
     assert_true(b.exposed_s > 0 && b.exposed_s < all);
     unmake(&m);
 }
@@ -89,12 +89,12 @@ T_CASE(sums) {
     tti_calibration c = calibration(1e3, 1e5);
     double sent = (double)one.b->plan->n_flat * sizeof(float), all = 1e-6 + sent / 1e6;
     assert_true(one.b->plan->n_buckets == 1 && many.b->plan->n_buckets > 1);
-    tti_beside b = tti_beside_sums(&c, one.b->plan, 100, sent);
+    tti_overlap b = tti_overlapped_sums(&c, one.b->plan, 100, sent);
     T_NEAR(b.exposed_s / all, 1, 1e-9);
     assert_true(b.taken_s < 1e-9);
-    b = tti_beside_sums(&c, many.b->plan, 100, sent);
+    b = tti_overlapped_sums(&c, many.b->plan, 100, sent);
     assert_true(b.exposed_s > 0 && b.exposed_s < 0.99 * all && b.taken_s > 0);
-    b = tti_beside_sums(&c, many.b->plan, 0, sent); /* nothing to hide behind */
+    b = tti_overlapped_sums(&c, many.b->plan, 0, sent); /* nothing to hide behind */
     T_NEAR(b.exposed_s / (many.b->plan->n_buckets * 1e-6 + sent / 1e6), 1, 1e-9);
     unmake(&one), unmake(&many);
 }
@@ -102,12 +102,12 @@ T_CASE(sums) {
 T_CASE(fetches) {
     T_UNUSED;
     tti_calibration c = calibration(1e3, 1e5);
-    tti_beside hidden = tti_beside_fetches(&c, 4, 4e6, 100),
-               late = tti_beside_fetches(&c, 4, 4e6, 1);
+    tti_overlap hidden = tti_overlapped_fetches(&c, 4, 4e6, 100),
+                late = tti_overlapped_fetches(&c, 4, 4e6, 1);
     T_NEAR(hidden.exposed_s, 1 + 1e-6, 1e-9); /* the first of four */
     T_NEAR(late.exposed_s, 3 + 4e-6, 1e-9);
     assert_true(hidden.taken_s > late.taken_s && late.taken_s > 0);
-    hidden = tti_beside_fetches(&c, 0, 0, 1);
+    hidden = tti_overlapped_fetches(&c, 0, 0, 1);
     assert_true(hidden.exposed_s == 0 && hidden.taken_s == 0);
 }
 
@@ -123,10 +123,10 @@ T_CASE(memory) {
     made whole = make("parallel.shards=4", "data.resident=no"),
          pieces = make("parallel.tensor=2", "parallel.shards=4");
     const double rows = 8, shard = rows * (784 + 1) * 4; /* pictures and labels */
-    T_NEAR(tti_device_beside_bytes(whole.b->plan, 2), 2 * 2 * shard + own_bytes(whole.b->plan), 0);
+    T_NEAR(tti_device_extra_bytes(whole.b->plan, 2), 2 * 2 * shard + own_bytes(whole.b->plan), 0);
     assert_true(tti_device_resident_bytes(whole.b) == 0);
     const tti_plan *plan = tti_blueprint_plan(pieces.b, 0);
-    double beside = tti_device_beside_bytes(plan, 4);
+    double beside = tti_device_extra_bytes(plan, 4);
     assert_true(beside > 2 * 4 * shard && beside < 3 * 4 * shard);
     unmake(&whole), unmake(&pieces);
 }
@@ -147,8 +147,8 @@ T_CASE(memory_of_stages) {
     assert_int_equal(tti_device_in_flight(first, 8), 2);
     assert_int_equal(tti_device_in_flight(last, 8), 1);
     assert_true((double)first->shard.result_bytes >= there);
-    assert_true(tti_device_beside_bytes(first, 8) >= 2 * own_bytes(first) + back);
-    assert_true(tti_device_beside_bytes(last, 8) >= own_bytes(last) + 2 * there + 2 * looked_at);
+    assert_true(tti_device_extra_bytes(first, 8) >= 2 * own_bytes(first) + back);
+    assert_true(tti_device_extra_bytes(last, 8) >= own_bytes(last) + 2 * there + 2 * looked_at);
     unmake(&m);
 }
 
