@@ -44,7 +44,7 @@ static int assign(options *o, const char *key, const char *value) {
     return 0;
 }
 
-static int take_option(options *o, const char *name, const char *value) {
+static int parse_option(options *o, const char *name, const char *value) {
     if (strcmp(name, "--out") == 0) {
         o->pack.dir = value;
     } else if (strcmp(name, "--shard-tokens") == 0) {
@@ -73,7 +73,7 @@ static int parse(int argc, char **argv, options *o) {
             mine |= strcmp(argv[i], names[k]) == 0;
         if (mine && i + 1 == argc) return fail_usage("no value after", argv[i]);
         if (mine) {
-            int code = take_option(o, argv[i], argv[i + 1]);
+            int code = parse_option(o, argv[i], argv[i + 1]);
             if (code) return code;
             i++;
         } else if (o->n_args + 1 < MAX_ARGS) {

@@ -21,7 +21,7 @@ static const char usage[] =
     "missing or damaged.\n";
 
 int tutti_cmd_import(int argc, char **argv) {
-    const char *out = take_option(&argc, argv, "--out");
+    const char *out = parse_option(&argc, argv, "--out");
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(usage, stdout);
         return 0;

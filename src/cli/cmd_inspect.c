@@ -115,7 +115,7 @@ static int refuse_part(const char *option) {
 
 int tutti_cmd_inspect(int argc, char **argv) {
     job_args args;
-    requested w = {take_flag(&argc, argv, "--layout"), take_option(&argc, argv, "--svg")};
+    requested w = {parse_flag(&argc, argv, "--layout"), parse_option(&argc, argv, "--svg")};
     if (argc == 2 && is_model(argv[1]) && !w.layout && !w.svg_path) return print_model(argv[1]);
     if (argc == 2 && is_checkpoint(argv[1]))
         return w.layout || w.svg_path ? refuse_checkpoint(argv[1]) : print_checkpoint(argv[1]);

@@ -33,15 +33,15 @@ typedef struct plan_options {
 
 /* Returns 0, or 2 after a message. */
 static int read_options(int *argc, char **argv, plan_options *o) {
-    *o = (plan_options){.out_path = take_option(argc, argv, "--out"),
-                        .run = take_option(argc, argv, "--check")};
-    const char *n = take_option(argc, argv, "-n"); /* overrides the layout of the job */
-    const char *memory = take_option(argc, argv, "--memory");
-    const char *seconds = take_option(argc, argv, "--seconds");
-    o->desc.device = take_option(argc, argv, "--device");
-    o->desc.json = take_flag(argc, argv, "--json");
-    o->desc.allow_plugin = o->run && take_flag(argc, argv, "--allow-plugin");
-    if (take_flag(argc, argv, "--all")) o->desc.max_rows = INT_MAX;
+    *o = (plan_options){.out_path = parse_option(argc, argv, "--out"),
+                        .run = parse_option(argc, argv, "--check")};
+    const char *n = parse_option(argc, argv, "-n"); /* overrides the layout of the job */
+    const char *memory = parse_option(argc, argv, "--memory");
+    const char *seconds = parse_option(argc, argv, "--seconds");
+    o->desc.device = parse_option(argc, argv, "--device");
+    o->desc.json = parse_flag(argc, argv, "--json");
+    o->desc.allow_plugin = o->run && parse_flag(argc, argv, "--allow-plugin");
+    if (parse_flag(argc, argv, "--all")) o->desc.max_rows = INT_MAX;
     o->of_plan = n                  ? "-n"
                  : o->out_path      ? "--out"
                  : memory           ? "--memory"

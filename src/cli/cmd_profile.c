@@ -42,11 +42,11 @@ static int profile(tutti_job *job, const tutti_profile_desc *desc) {
 
 static int profile_job(int argc, char **argv, tutti_profile_desc *desc) {
     job_args args;
-    const char *steps = take_option(&argc, argv, "--steps");
-    const char *rank = take_option(&argc, argv, "--rank");
-    desc->trace_path = take_option(&argc, argv, "--trace");
-    desc->table_path = take_option(&argc, argv, "--table");
-    if (take_flag(&argc, argv, "--all")) desc->max_rows = INT_MAX;
+    const char *steps = parse_option(&argc, argv, "--steps");
+    const char *rank = parse_option(&argc, argv, "--rank");
+    desc->trace_path = parse_option(&argc, argv, "--trace");
+    desc->table_path = parse_option(&argc, argv, "--table");
+    if (parse_flag(&argc, argv, "--all")) desc->max_rows = INT_MAX;
     if (!read_option("--steps", steps, 1, 1000, &desc->n_steps)) return 2;
     if (!read_option("--rank", rank, 0, 4095, &desc->rank)) return 2;
     int code = job_args_read(argc, argv, &args);

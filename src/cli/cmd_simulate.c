@@ -26,11 +26,11 @@ static const char usage[] =
     "         bytes per second and worker) and latency_us\n";
 
 static int read_options(int *argc, char **argv, tutti_simulate_desc *desc) {
-    const char *n = take_option(argc, argv, "-n"), *ms = take_option(argc, argv, "--step-ms");
-    *desc = (tutti_simulate_desc){.network = take_option(argc, argv, "--network"),
-                                  .device = take_option(argc, argv, "--device"),
-                                  .speeds = take_option(argc, argv, "--speeds"),
-                                  .json = take_flag(argc, argv, "--json")};
+    const char *n = parse_option(argc, argv, "-n"), *ms = parse_option(argc, argv, "--step-ms");
+    *desc = (tutti_simulate_desc){.network = parse_option(argc, argv, "--network"),
+                                  .device = parse_option(argc, argv, "--device"),
+                                  .speeds = parse_option(argc, argv, "--speeds"),
+                                  .json = parse_flag(argc, argv, "--json")};
     double workers = 64;
     if ((n && !read_positive(n, &workers)) || workers > 1 << 20 || workers != floor(workers)) {
         fprintf(stderr, "tutti simulate: -n expects a number from 1 to %d, got '%s'\n", 1 << 20, n);

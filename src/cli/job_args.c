@@ -68,7 +68,7 @@ static void refuse_flag(int argc, char **argv, int i) {
                 i + 1 == argc ? ", or no value after it" : "");
 }
 
-static int take_flag(job_args *args, int argc, char **argv, int *i) {
+static int parse_flag(job_args *args, int argc, char **argv, int *i) {
     const flag flags[] = {
         {"-n", "parallel.workers", NULL},     {"--backend", "parallel.backend", NULL},
         {"--restarts", "run.restarts", NULL}, {"--resume", NULL, &args->resume},
@@ -136,7 +136,7 @@ static int take(job_args *args, int argc, char **argv) {
         } else if (strcmp(argv[i], "--allow-plugin") == 0) {
             tutti_job_allow_plugin(args->job);
         } else if (argv[i][0] == '-') {
-            int code = take_flag(args, argc, argv, &i);
+            int code = parse_flag(args, argc, argv, &i);
             if (code) return code;
         } else if (strchr(argv[i], '=')) {
             tutti_job_set(args->job, argv[i], "command line");

@@ -16,7 +16,7 @@ static const run_flag *find_flag(const run_flag *flags, const char *name) {
     return flags->name ? flags : NULL;
 }
 
-static int take_flag(char **argv, int argc, const run_flag *flag, int *i) {
+static int parse_flag(char **argv, int argc, const run_flag *flag, int *i) {
     if (flag->on) {
         *flag->on = true;
         return 0;
@@ -67,7 +67,7 @@ static int sort_out(int argc, char **argv, const run_flag *flags, run_args *args
         else if (!plain && strcmp(argv[i], "--allow-plugin") == 0)
             args->allows_plugin = true;
         else if (flag)
-            code = take_flag(argv, argc, flag, &i);
+            code = parse_flag(argv, argc, flag, &i);
         else if (!plain && argv[i][0] == '-' && argv[i][1])
             code = fail_usage(argv[0], "unknown option", argv[i]);
         else

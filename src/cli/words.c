@@ -8,7 +8,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-const char *take_option(int *argc, char **argv, const char *name) {
+const char *parse_option(int *argc, char **argv, const char *name) {
     for (int i = 1; i + 1 < *argc; i++) {
         if (strcmp(argv[i], name) != 0) continue;
         const char *value = argv[i + 1];
@@ -19,7 +19,7 @@ const char *take_option(int *argc, char **argv, const char *name) {
     return NULL;
 }
 
-bool take_flag(int *argc, char **argv, const char *name) {
+bool parse_flag(int *argc, char **argv, const char *name) {
     for (int i = 1; i < *argc; i++) {
         if (strcmp(argv[i], name) != 0) continue;
         memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof *argv);

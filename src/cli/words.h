@@ -5,10 +5,10 @@
 #include <stdbool.h>
 
 /* Removes "NAME VALUE" from argv and returns the value; NULL: not given. */
-const char *take_option(int *argc, char **argv, const char *name);
+const char *parse_option(int *argc, char **argv, const char *name);
 
 /* Removes an option without a value; false: not given. */
-bool take_flag(int *argc, char **argv, const char *name);
+bool parse_flag(int *argc, char **argv, const char *name);
 
 /* Parses a number of bytes such as 80GB, 512MiB or 1e9; false if text is not exactly such a number.
  */

@@ -267,7 +267,7 @@ static size_t block_elems(const levels *l) {
 }
 
 /* Tables, summing scratch and the most that a block may stage. */
-static tutti_status take_scratch(levels *l) {
+static tutti_status alloc_scratch(levels *l) {
     tutti_comm *comm = l->comm;
     int here = comm->host_of[comm->rank];
     size_t n_terms = (size_t)l->work->order->n_terms, n_staged = (size_t)l->n_leaves;
@@ -303,7 +303,7 @@ static tutti_status run_blocks(levels *l) {
 tutti_status tti_hosts_reduce(const tti_work *work) {
     levels l;
     TTI_TRY(levels_create(work, &l));
-    tutti_status st = take_scratch(&l);
+    tutti_status st = alloc_scratch(&l);
     if (st == TUTTI_OK) st = run_blocks(&l);
     levels_destroy(&l);
     return st;

@@ -131,7 +131,7 @@ static tutti_status check_desc(tutti_bench_comm_desc *desc) {
     return TUTTI_OK;
 }
 
-static tutti_status take_memory(bench *b) {
+static tutti_status alloc_memory(bench *b) {
     size_t n_bytes = (b->desc.max_bytes + 63) & ~(size_t)63;
     void *buf = NULL;
     b->copy = aligned_alloc(64, n_bytes);
@@ -146,7 +146,7 @@ static tutti_status take_memory(bench *b) {
 }
 
 static tutti_status run_sizes(bench *b, tutti_bench_comm_fn report, void *user) {
-    TTI_TRY(take_memory(b));
+    TTI_TRY(alloc_memory(b));
     for (size_t n_bytes = b->desc.min_bytes; n_bytes <= b->desc.max_bytes; n_bytes *= 4) {
         tutti_bench_comm_row row;
         TTI_TRY(bench_size(b, n_bytes & ~(size_t)3, &row));

@@ -295,7 +295,7 @@ static tutti_status call_first(const opening *o, int *fd) {
 }
 
 /* The descriptor that the root passes; -1 with the text set. */
-static int take_memory(const opening *o, int fd, size_t n_bytes) {
+static int alloc_memory(const opening *o, int fd, size_t n_bytes) {
     char byte, room[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec part = {&byte, 1};
     struct msghdr message = {
@@ -322,7 +322,7 @@ static tutti_status take_channel(opening *o, const size_t *area_bytes, int n_are
     TTI_TRY(call_first(o, &ends.fd));
     if (is_near(o, o->comm->rank)) {
         size_t n_bytes = tti_channel_memory_bytes(area_bytes, n_areas);
-        ends.memory_fd = take_memory(o, ends.fd, n_bytes);
+        ends.memory_fd = alloc_memory(o, ends.fd, n_bytes);
         if (ends.memory_fd < 0) {
             close(ends.fd);
             return TUTTI_E_PEER;

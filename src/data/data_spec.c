@@ -45,7 +45,7 @@ void tti_data_spec_release(tti_data_spec *spec) {
     free(spec);
 }
 
-tutti_status tti_data_spec_take_targets(tti_data_spec *spec, int64_t n) {
+tutti_status tti_data_spec_alloc_targets(tti_data_spec *spec, int64_t n) {
     tti_target_spec *t = &spec->target;
     t->mean = tti_arena_alloc(&spec->arena, (size_t)n * sizeof *t->mean);
     t->std = tti_arena_alloc(&spec->arena, (size_t)n * sizeof *t->std);
@@ -54,7 +54,7 @@ tutti_status tti_data_spec_take_targets(tti_data_spec *spec, int64_t n) {
     return TUTTI_OK;
 }
 
-tutti_status tti_data_spec_take_fields(tti_data_spec *spec, int n) {
+tutti_status tti_data_spec_alloc_fields(tti_data_spec *spec, int n) {
     spec->fields = tti_arena_alloc(&spec->arena, (size_t)n * sizeof *spec->fields);
     if (!spec->fields) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
     spec->n_fields = n;
@@ -185,7 +185,7 @@ static tutti_status read_fields(const char *what, const json_t *root, tti_data_s
     if (n < 1 || n > TTI_MAX_FIELDS)
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu fields, 1 to %d are possible", what, n,
                         TTI_MAX_FIELDS);
-    TTI_TRY(tti_data_spec_take_fields(spec, (int)n));
+    TTI_TRY(tti_data_spec_alloc_fields(spec, (int)n));
     for (int i = 0; i < spec->n_fields; i++)
         TTI_TRY(read_field(what, json_array_get(fields, (size_t)i), spec, i));
     const tutti_type *stored = &spec->stored;
@@ -284,7 +284,7 @@ static tutti_status read_target(const char *what, const json_t *root, tti_data_s
         return tti_fail(TUTTI_E_CHECKPOINT,
                         "%s: \"target\" has not one mean and std for each of %lld targets", what,
                         (long long)n);
-    TTI_TRY(tti_data_spec_take_targets(spec, n));
+    TTI_TRY(tti_data_spec_alloc_targets(spec, n));
     for (int64_t i = 0; i < n; i++) {
         double m = number_at(mean, (size_t)i), s = number_at(std, (size_t)i);
         if (!isfinite(m) || !isfinite(s) || !(s > 0))

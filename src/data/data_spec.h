@@ -83,10 +83,10 @@ tti_data_spec *tti_data_spec_share(tti_data_spec *spec);
 void tti_data_spec_release(tti_data_spec *spec);
 
 /* Memory for n targets, all 0. */
-tutti_status tti_data_spec_take_targets(tti_data_spec *spec, int64_t n);
+tutti_status tti_data_spec_alloc_targets(tti_data_spec *spec, int64_t n);
 
 /* Memory for n fields; the caller copies their names to the arena. */
-tutti_status tti_data_spec_take_fields(tti_data_spec *spec, int n);
+tutti_status tti_data_spec_alloc_fields(tti_data_spec *spec, int n);
 
 /* The column of target k in a table with names, else NULL. */
 const char *tti_data_spec_target_name(const tti_data_spec *spec, int64_t k);

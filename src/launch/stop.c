@@ -49,7 +49,7 @@ static bool is_ignored(int sig) {
 /* ---- the thread that takes the signals ---- */
 
 /* This thread blocks every other signal: those are for the program's own threads. */
-static void *take_signals(void *arg) {
+static void *handle_signals(void *arg) {
     tti_stop *stop = arg;
     uint64_t n;
     sigset_t others;
@@ -73,7 +73,7 @@ tutti_status tti_stop_shield(tti_stop *stop) {
     stop->installed = false;
     stop->end_fd = eventfd(0, EFD_CLOEXEC);
     if (stop->end_fd < 0) return tti_fail(TUTTI_E_IO, "stop: eventfd: %s", strerror(errno));
-    int error = tti_thread_start(&stop->taker, NULL, take_signals, stop);
+    int error = tti_thread_start(&stop->taker, NULL, handle_signals, stop);
     if (error) {
         close(stop->end_fd);
         return tti_fail(TUTTI_E_NOMEM, "stop: cannot start a thread: %s", strerror(error));

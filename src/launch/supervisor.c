@@ -525,7 +525,7 @@ static tutti_status check(const tti_supervisor_desc *desc) {
 
 /* Signals that are ignored here stay ignored (nohup, a shell's background job): a blocked signal
  * would be delivered through the descriptor, ignored or not. */
-static void take_signals(sigset_t *taken) {
+static void handle_signals(sigset_t *taken) {
     static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction now;
     sigemptyset(taken);
@@ -551,7 +551,7 @@ tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_
     sigset_t blocked, old_mask;
     /* An inherited SIG_IGN would make the kernel forget how children ended. */
     struct sigaction child = {.sa_handler = SIG_DFL}, old_child;
-    take_signals(&blocked);
+    handle_signals(&blocked);
     pthread_sigmask(SIG_BLOCK, &blocked, &old_mask);
     sigaction(SIGCHLD, &child, &old_child);
     sigdelset(&blocked, SIGPIPE); /* blocked, but write's EPIPE says it already */

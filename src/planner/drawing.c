@@ -159,7 +159,7 @@ int tti_drawing_joins(const tti_drawing *d, const tti_plan *plan, double *bytes)
 static tutti_status resolve(tutti_job *job) {
     tti_devices devices;
     TTI_TRY(tutti_job_check(job));
-    TTI_TRY(tti_init_config_take(job));
+    TTI_TRY(tti_init_config_apply(job));
     TTI_TRY(tti_devices_resolve(job, &devices));
     return tti_job_resolve(job, devices.n ? devices.n : tti_cores_usable());
 }

@@ -441,7 +441,7 @@ static tutti_status plan_layouts(planner *p, char **text, char **best) {
     tti_str out = {0};
     int n_workers;
     TTI_TRY(tutti_job_check(p->job));
-    TTI_TRY(tti_init_config_take(p->job));
+    TTI_TRY(tti_init_config_apply(p->job));
     if (!is_measured(p)) TTI_TRY(tti_scheme_elsewhere(p->job, is_on_paper(p)));
     TTI_TRY(count_workers(p, &n_workers));
     TTI_TRY(predict_all(p, n_workers));

@@ -319,7 +319,7 @@ static tutti_status simulate_job(tutti_job *job, tti_simulation *s, tti_str *out
         return tti_fail(TUTTI_E_INVALID, "simulate: workers must be in 1 .. %d, got %d", 1 << 20,
                         s->desc->n_workers);
     TTI_TRY(tutti_job_check(job));
-    TTI_TRY(tti_init_config_take(job));
+    TTI_TRY(tti_init_config_apply(job));
     TTI_TRY(tti_speeds_parse(s->desc->speeds, &s->speeds));
     take_server(job, &s->served);
     if (!tti_is_measured(s->desc->device)) TTI_TRY(tti_scheme_elsewhere(job, is_on_paper(s)));

@@ -109,7 +109,7 @@ static tutti_status resolve(tutti_session *s, const char *run_dir) {
     if (s->comm) TTI_TRY(take_workers_of_group(s));
     TTI_TRY(tti_devices_resolve(s->job, &devices));
     TTI_TRY(tutti_job_check(s->job));
-    if (!run_dir) TTI_TRY(tti_init_config_take(s->job));
+    if (!run_dir) TTI_TRY(tti_init_config_apply(s->job));
     int n = s->comm ? tutti_comm_n_ranks(s->comm) : devices.n ? devices.n : tti_cores_usable();
     TTI_TRY(tti_job_resolve(s->job, n));
     TTI_TRY(check_layout(s));
@@ -177,7 +177,7 @@ static tutti_status take_classes(const tutti_session_desc *d, tti_data_spec *spe
 }
 
 static tutti_status take_fields(const tutti_session_desc *d, tti_data_spec *spec) {
-    TTI_TRY(tti_data_spec_take_fields(spec, d->n_inputs));
+    TTI_TRY(tti_data_spec_alloc_fields(spec, d->n_inputs));
     for (int i = 0; i < d->n_inputs; i++) {
         spec->fields[i] =
             (tutti_field){tti_arena_strdup(&spec->arena, d->inputs[i].name), d->inputs[i].type};

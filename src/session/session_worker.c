@@ -53,7 +53,7 @@ static size_t target_bytes(const tti_session_worker *w) {
     return round_up((size_t)(n * w->b->rows_per_shard) * sizeof(int32_t));
 }
 
-static tutti_status take_memory(tti_session_worker *w) {
+static tutti_status alloc_memory(tti_session_worker *w) {
     const tutti_session *s = w->session;
     w->n_shards = tti_exec_last_shard(w->exec) - tti_exec_first_shard(w->exec);
     size_t n = (size_t)w->n_shards;
@@ -82,7 +82,7 @@ tutti_status tti_session_worker_open(tti_session_worker *w, void *arg) {
                                      .server = w->server,
                                      .rank = w->rank};
     tti_phases_init(&w->phases, &w->loop);
-    TTI_TRY(take_memory(w));
+    TTI_TRY(alloc_memory(w));
     return tti_first_weights_load(w->b, w->exec);
 }
 

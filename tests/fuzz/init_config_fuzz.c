@@ -58,8 +58,8 @@ static void take(const char *family) {
     tutti_job_set(job, init, "fuzz");
     TTI_ASSERT(tutti_job_check(job) == TUTTI_OK);
     tti_clear_error();
-    if (tti_init_config_take(job) == TUTTI_OK)
-        TTI_ASSERT(tti_init_config_take(job) == TUTTI_OK);
+    if (tti_init_config_apply(job) == TUTTI_OK)
+        TTI_ASSERT(tti_init_config_apply(job) == TUTTI_OK);
     else
         TTI_ASSERT(strstr(tutti_last_error(), "model.init"));
     tutti_job_destroy(job);

@@ -241,7 +241,7 @@ static dnnl_status_t bind(prepared *p, action *to, int arg, desc_ref desc, sourc
 }
 
 /* n_bytes of scratch in whole cache lines. */
-static size_t take_scratch(prepared *p, size_t n_bytes) {
+static size_t alloc_scratch(prepared *p, size_t n_bytes) {
     size_t at = p->scratch_bytes;
     p->scratch_bytes += (n_bytes + 63) / 64 * 64;
     return at;
@@ -253,7 +253,7 @@ static dnnl_status_t make_action(prepared *p, action *to, const_dnnl_primitive_d
     DNNL_TRY(dnnl_primitive_create(&to->primitive, pd));
     size_t n_bytes = pad ? dnnl_memory_desc_get_size(pad) : 0;
     if (!n_bytes) return dnnl_success;
-    return bind(p, to, DNNL_ARG_SCRATCHPAD, pad, FROM_SCRATCH, take_scratch(p, n_bytes));
+    return bind(p, to, DNNL_ARG_SCRATCHPAD, pad, FROM_SCRATCH, alloc_scratch(p, n_bytes));
 }
 
 /* One end of a reorder. */
@@ -378,7 +378,7 @@ static dnnl_status_t bind_weights(prepared *p, desc_ref plain, desc_ref wanted, 
     end user = {plain, is_output ? FROM_OUT : FROM_IN, is_output ? 0 : 1};
     if (dnnl_memory_desc_equal(plain, wanted))
         return bind(p, &p->main, arg, wanted, user.kind, user.at);
-    end packed = {wanted, FROM_SCRATCH, take_scratch(p, dnnl_memory_desc_get_size(wanted))};
+    end packed = {wanted, FROM_SCRATCH, alloc_scratch(p, dnnl_memory_desc_get_size(wanted))};
     DNNL_TRY(bind(p, &p->main, arg, wanted, FROM_SCRATCH, packed.at));
     if (is_output) return make_reorder(p, &p->after, packed, user);
     return make_reorder(p, &p->before, user, packed);

@@ -380,7 +380,7 @@ static tutti_status pass_over(tti_reader *r, uint64_t n_bytes) {
     return st;
 }
 
-tutti_status tti_reader_take_fd(tti_reader *r, uint64_t n_bytes, int *out) {
+tutti_status tti_reader_release_fd(tti_reader *r, uint64_t n_bytes, int *out) {
     TTI_ASSERT(!r->gzip && r->fd >= 0);
     TTI_TRY(tti_reader_expect(r, n_bytes));
     TTI_TRY(r->part ? pass_over(r, n_bytes) : TUTTI_OK);

@@ -45,7 +45,7 @@ bool tti_reader_is_gzip(const tti_reader *reader);
 
 /* The descriptor of a plain file, for random access from here on, now the caller's to close; the
  * reader is at its end.  Fails unless exactly n_bytes were left. */
-tutti_status tti_reader_take_fd(tti_reader *reader, uint64_t n_bytes, int *out);
+tutti_status tti_reader_release_fd(tti_reader *reader, uint64_t n_bytes, int *out);
 
 /* Reads all remaining bytes and appends a NUL, in memory that is freed with free(); the reader is
  * then at its end.  More than max_bytes: TUTTI_E_DATA. */
@@ -62,7 +62,8 @@ typedef struct tti_file_part {
     uint32_t crc32;
 } tti_file_part;
 
-/* Reads a part as if it were a file; tti_reader_finish and tti_reader_take_fd check its CRC-32. */
+/* Reads a part as if it were a file; tti_reader_finish and tti_reader_release_fd check its CRC-32.
+ */
 tutti_status tti_reader_open_part(const char *path, const tti_file_part *part, tti_reader **out);
 
 /* The descriptor of a file to read with pread, by the rules of tti_reader_open, and its size. */

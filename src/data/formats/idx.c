@@ -120,7 +120,7 @@ static tutti_status open_images(const tutti_dataset_desc *desc, idx_state *state
     }
     TTI_TRY_GOTO(tti_reader_is_gzip(reader)
                      ? tti_idx_read_elems(reader, &header, &state->pixels)
-                     : tti_reader_take_fd(reader, header.n_bytes, &state->fd),
+                     : tti_reader_release_fd(reader, header.n_bytes, &state->fd),
                  cleanup);
     *out_shape = header.shape;
 cleanup:

@@ -434,7 +434,7 @@ static tutti_status measure_targets(const tutti_dataset_desc *desc, const npy_st
 /* The mean and standard deviation of each target, from the training rows. */
 static tutti_status learn_values(const tutti_dataset_desc *desc, const npy_state *s,
                                  const tti_row_split *rows, tti_data_spec *spec) {
-    TTI_TRY(tti_data_spec_take_targets(spec, (int64_t)s->y.row_elems));
+    TTI_TRY(tti_data_spec_alloc_targets(spec, (int64_t)s->y.row_elems));
     target_sums *sums = calloc(s->y.row_elems, sizeof *sums);
     double *row = malloc(s->y.row_elems * sizeof *row);
     tutti_status st = sums && row ? measure_targets(desc, s, rows, row, sums, &spec->target)

@@ -140,7 +140,8 @@ static tutti_status turn_elems(uint64_t n_bytes, tti_npy_array *a) {
 
 static tutti_status take_elems(tti_reader *reader, uint64_t n_bytes, tti_npy_array *a) {
     bool is_kept = a->fortran && a->shape.n_dims > 1;
-    if (!tti_reader_is_gzip(reader) && !is_kept) return tti_reader_take_fd(reader, n_bytes, &a->fd);
+    if (!tti_reader_is_gzip(reader) && !is_kept)
+        return tti_reader_release_fd(reader, n_bytes, &a->fd);
     TTI_TRY(tti_reader_expect(reader, n_bytes));
     a->bytes = malloc(n_bytes);
     if (!a->bytes)

@@ -196,7 +196,7 @@ static tutti_type type_of(const tti_npy_array *a) {
 }
 
 static tutti_status make_spec(const found_arrays *f, const fields_state *s, tti_data_spec *spec) {
-    TTI_TRY(tti_data_spec_take_fields(spec, f->n));
+    TTI_TRY(tti_data_spec_alloc_fields(spec, f->n));
     for (int i = 0; i < f->n; i++) {
         spec->fields[i] =
             (tutti_field){tti_arena_strdup(&spec->arena, f->at[i].field), type_of(&s->array[i])};

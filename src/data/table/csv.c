@@ -360,7 +360,7 @@ static void csv_close(tutti_dataset *ds) {
     free(s);
 }
 
-static tutti_status take_memory(const encoder *e) {
+static tutti_status alloc_memory(const encoder *e) {
     csv_state *s = e->state;
     const tti_table_spec *t = e->spec->table;
     size_t n = (size_t)e->rows->n;
@@ -381,7 +381,7 @@ static tutti_status take_memory(const encoder *e) {
 }
 
 static tutti_status encode(const encoder *e) {
-    TTI_TRY(take_memory(e));
+    TTI_TRY(alloc_memory(e));
     TTI_TRY(match_columns(e));
     TTI_TRY(number_classes(e->spec, e->state));
     TTI_TRY(encode_columns(e));

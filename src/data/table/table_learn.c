@@ -526,7 +526,7 @@ static tutti_status learn_target(learner *l, int64_t k) {
 static tutti_status learn_targets(learner *l) {
     tti_table_spec *t = l->table;
     l->drops_texts = l->desc->skip_bad;
-    TTI_TRY(tti_data_spec_take_targets(l->spec, t->n_labels));
+    TTI_TRY(tti_data_spec_alloc_targets(l->spec, t->n_labels));
     for (int64_t k = 0; k < t->n_labels; k++) TTI_TRY(learn_target(l, k));
     if (t->n_labels == 1)
         add_notice(l, t->label[0], "is a value to predict (data.target)");

@@ -34,7 +34,7 @@ static tutti_status read_entry(const tti_onnx *m, tti_pb entry, tti_pb *key, tti
     bool more;
     *key = *value = (tti_pb){0};
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &entry, "metadata", &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &entry, "metadata", &f, &more));
         if (!more) return TUTTI_OK;
         if (f.number == 1 && f.wire == TTI_PB_BYTES) *key = f.bytes;
         if (f.number == 2 && f.wire == TTI_PB_BYTES) *value = f.bytes;
@@ -59,7 +59,7 @@ static tutti_status read_dim(const tti_onnx *m, const char *what, tti_pb message
     shape->dim[d] = -1;
     shape->symbol[d] = "?";
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &message, what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &message, what, &f, &more));
         if (!more) return TUTTI_OK;
         if (f.number == 2 && f.wire == TTI_PB_BYTES && tti_pb_n_bytes(&f.bytes) > 0)
             TTI_TRY(tti_onnx_text(m, &f.bytes, what, &shape->symbol[d]));
@@ -75,7 +75,7 @@ static tutti_status read_shape(const tti_onnx *m, const char *what, tti_pb messa
     tti_pb_field f;
     bool more;
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &message, what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &message, what, &f, &more));
         if (!more) return TUTTI_OK;
         if (f.number != 1 || f.wire != TTI_PB_BYTES) continue;
         if (shape->n_dims == TUTTI_MAX_DIMS)
@@ -90,7 +90,7 @@ static tutti_status read_tensor_type(const tti_onnx *m, const char *what, tti_pb
     tti_pb_field f;
     bool more;
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &message, what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &message, what, &f, &more));
         if (!more) return TUTTI_OK;
         if (f.number == 1 && f.wire == TTI_PB_VARINT)
             TTI_TRY(tti_onnx_elem(m, what, f.value, &v->elem));
@@ -107,7 +107,7 @@ static tutti_status read_info(const tti_onnx *m, tti_pb message, bool with_type,
     bool more, has_type = false;
     *v = (value_info){.name = ""};
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &message, what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &message, what, &f, &more));
         if (!more) break;
         if (f.wire != TTI_PB_BYTES) continue;
         if (f.number == 1) TTI_TRY(tti_onnx_text(m, &f.bytes, what, &v->name));
@@ -124,7 +124,7 @@ static tutti_status read_info(const tti_onnx *m, tti_pb message, bool with_type,
     }
     snprintf(what, sizeof what, "input '%.250s'", v->name);
     while (has_type && with_type) {
-        TTI_TRY(tti_onnx_take(m, &type, what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &type, what, &f, &more));
         if (!more) break;
         if (f.number != 1 || f.wire != TTI_PB_BYTES) continue;
         v->has_type = true;
@@ -174,7 +174,7 @@ static tutti_status read_outputs(tti_onnx *m, tti_pb graph) {
     tti_pb_field f;
     bool more;
     for (tti_pb g = graph;;) {
-        TTI_TRY(tti_onnx_take(m, &g, "the graph", &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &g, "the graph", &f, &more));
         if (!more) break;
         n += f.number == 12;
     }
@@ -183,7 +183,7 @@ static tutti_status read_outputs(tti_onnx *m, tti_pb graph) {
     if (!outputs || !p->outputs) return tti_onnx_no_memory(m);
     for (tti_pb g = graph; p->main.n_outputs < n;) {
         value_info v;
-        TTI_TRY(tti_onnx_take(m, &g, "the graph", &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &g, "the graph", &f, &more));
         if (!more) break;
         if (f.number != 12 || f.wire != TTI_PB_BYTES) continue;
         TTI_TRY(read_info(m, f.bytes, false, &v));
@@ -205,7 +205,7 @@ static tutti_status read_graph(tti_onnx *m, tti_pb graph) {
         for (tti_pb g = graph;;) {
             value_info v;
             tti_pb key, value;
-            TTI_TRY(tti_onnx_take(m, &g, "the graph", &f, &more));
+            TTI_TRY(tti_onnx_next_field(m, &g, "the graph", &f, &more));
             if (!more) break;
             if (f.wire != TTI_PB_BYTES) continue;
             if (k == 0 && f.number == 15)
@@ -235,7 +235,7 @@ static tutti_status add_function(tti_onnx *m, tti_pb body) {
     tti_pb_field f;
     bool more;
     for (tti_pb p = body;;) {
-        TTI_TRY(tti_onnx_take(m, &p, "a function", &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &p, "a function", &f, &more));
         if (!more) break;
         if (f.wire != TTI_PB_BYTES) continue;
         if (f.number == 1) TTI_TRY(tti_onnx_text(m, &f.bytes, "a function", &name));
@@ -260,7 +260,7 @@ static tutti_status read_opset(const tti_onnx *m, tti_pb message, uint64_t *vers
     tti_pb_field f;
     bool more;
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &message, "the opset", &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &message, "the opset", &f, &more));
         if (!more) break;
         if (f.number == 1 && f.wire == TTI_PB_BYTES)
             TTI_TRY(tti_onnx_text(m, &f.bytes, "the opset", &domain));
@@ -284,7 +284,7 @@ static tutti_status read_model(tti_onnx *m, tti_pb message, model *out) {
     bool more;
     *out = (model){.producer = "", .version = ""};
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &message, "the model", &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &message, "the model", &f, &more));
         if (!more) break;
         if (f.wire != TTI_PB_BYTES) continue;
         if (f.number == 2) TTI_TRY(tti_onnx_text(m, &f.bytes, "the producer", &out->producer));

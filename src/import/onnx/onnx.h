@@ -80,8 +80,8 @@ tutti_status tti_onnx_text(const tti_onnx *m, const tti_pb *bytes, const char *w
                            const char **out);
 
 /* Reads the next field of a message, which errors call what; *more is false at its end. */
-tutti_status tti_onnx_take(const tti_onnx *m, tti_pb *message, const char *what,
-                           tti_pb_field *field, bool *more);
+tutti_status tti_onnx_next_field(const tti_onnx *m, tti_pb *message, const char *what,
+                                 tti_pb_field *field, bool *more);
 
 /* ---- tensors (onnx_tensor.c) ---- */
 

@@ -116,7 +116,7 @@ static tutti_status read_metadata(tti_onnx *m, tti_pb entry, node *n) {
     tti_pb_field f;
     bool more;
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &entry, n->what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &entry, n->what, &f, &more));
         if (!more) break;
         if (f.number == 1 && f.wire == TTI_PB_BYTES) key = f.bytes;
         if (f.number == 2 && f.wire == TTI_PB_BYTES) value = f.bytes;
@@ -140,7 +140,7 @@ static tutti_status read_head(tti_onnx *m, tti_pb message, node *n) {
     *n = (node){.op = "", .domain = "", .name = "", .padding = -1, .message = message};
     snprintf(n->what, sizeof n->what, "a node");
     for (tti_pb p = message;;) {
-        TTI_TRY(tti_onnx_take(m, &p, n->what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &p, n->what, &f, &more));
         if (!more) break;
         if (f.wire != TTI_PB_BYTES) continue;
         n->n_inputs += f.number == 1;
@@ -191,8 +191,8 @@ static tutti_status add_numbers(tti_onnx *m, const char *what, const tti_pb_fiel
     uint64_t x = f->value;
     bool good = true;
     list->kind = TTI_ARG_LIST;
-    for (bool more = f->wire == wire || tti_pb_take_packed(&rest, wire, &x); more && good;
-         more = f->wire != wire && tti_pb_take_packed(&rest, wire, &x)) {
+    for (bool more = f->wire == wire || tti_pb_read_packed(&rest, wire, &x); more && good;
+         more = f->wire != wire && tti_pb_read_packed(&rest, wire, &x)) {
         tti_arg item = {.kind = is_float ? TTI_ARG_FLOAT : TTI_ARG_INT, .i = (int64_t)x};
         if (is_float) item.f = tti_pb_float(x);
         good = add_item(m, list, cap, item);
@@ -210,7 +210,7 @@ static tutti_status read_attribute(tti_onnx *m, const char *what, tti_pb message
     bool more;
     *out = (attribute){.name = ""};
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &message, what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &message, what, &f, &more));
         if (!more) break;
         bool is_bytes = f.wire == TTI_PB_BYTES;
         if (f.number == 1 && is_bytes) TTI_TRY(tti_onnx_text(m, &f.bytes, what, &out->name));
@@ -325,7 +325,7 @@ static tutti_status read_args(tti_onnx *m, const node *n, const outer_call *oute
     bool more;
     if (!args) return tti_onnx_no_memory(m);
     for (tti_pb p = n->message;;) {
-        TTI_TRY(tti_onnx_take(m, &p, n->what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &p, n->what, &f, &more));
         if (!more) break;
         if (f.number != 1 || f.wire != TTI_PB_BYTES) continue;
         args[at].name = "";
@@ -334,7 +334,7 @@ static tutti_status read_args(tti_onnx *m, const node *n, const outer_call *oute
     while (at > 0 && args[at - 1].arg.kind == TTI_ARG_NONE) at--;
     for (tti_pb p = n->message;;) {
         attribute a;
-        TTI_TRY(tti_onnx_take(m, &p, n->what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &p, n->what, &f, &more));
         if (!more) break;
         if (f.number != 5 || f.wire != TTI_PB_BYTES) continue;
         TTI_TRY(read_attribute(m, n->what, f.bytes, &a));
@@ -367,7 +367,7 @@ static tutti_status define_outputs(tti_onnx *m, const node *n, tti_op_call *out)
     if (!outs) return tti_onnx_no_memory(m);
     for (tti_pb p = n->message;;) {
         const char *name;
-        TTI_TRY(tti_onnx_take(m, &p, n->what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &p, n->what, &f, &more));
         if (!more) break;
         if (f.number != 2 || f.wire != TTI_PB_BYTES) continue;
         int *value = &outs[out->n_outs++];
@@ -386,7 +386,7 @@ static tutti_status first_output(tti_onnx *m, const node *n, const char **out) {
     bool more;
     *out = "";
     for (tti_pb p = n->message;;) {
-        TTI_TRY(tti_onnx_take(m, &p, n->what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &p, n->what, &f, &more));
         if (!more) return TUTTI_OK;
         if (f.number == 2 && f.wire == TTI_PB_BYTES)
             return tti_onnx_text(m, &f.bytes, n->what, out);
@@ -402,7 +402,7 @@ static tutti_status add_constant_node(tti_onnx *m, const node *n, const outer_ca
     for (tti_pb p = n->message;;) {
         attribute a;
         int value;
-        TTI_TRY(tti_onnx_take(m, &p, n->what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &p, n->what, &f, &more));
         if (!more) return tti_onnx_damaged(m, n->what, "it has no value");
         if (f.number != 5 || f.wire != TTI_PB_BYTES) continue;
         TTI_TRY(read_attribute(m, n->what, f.bytes, &a));
@@ -444,7 +444,7 @@ static tutti_status add_defaults(tti_onnx *m, const node *n, tti_pb body, tti_op
     bool more;
     int n_defaults = 0;
     for (tti_pb p = body;;) {
-        TTI_TRY(tti_onnx_take(m, &p, n->what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &p, n->what, &f, &more));
         if (!more) break;
         n_defaults += f.number == 11;
     }
@@ -454,7 +454,7 @@ static tutti_status add_defaults(tti_onnx *m, const node *n, tti_pb body, tti_op
     if (call->n_args > 0) memcpy(args, call->args, (size_t)call->n_args * sizeof *args);
     for (tti_pb p = body;;) {
         attribute a;
-        TTI_TRY(tti_onnx_take(m, &p, n->what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &p, n->what, &f, &more));
         if (!more) break;
         if (f.number != 11 || f.wire != TTI_PB_BYTES) continue;
         TTI_TRY(read_attribute(m, n->what, f.bytes, &a));
@@ -476,7 +476,7 @@ static tutti_status bind_inputs(tti_onnx *m, const node *n, tti_pb body, const t
     bool more;
     for (int k = 0;;) {
         const char *name;
-        TTI_TRY(tti_onnx_take(m, &body, n->what, &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &body, n->what, &f, &more));
         if (!more) return TUTTI_OK;
         if (f.number != 4 || f.wire != TTI_PB_BYTES) continue;
         TTI_TRY(tti_onnx_text(m, &f.bytes, n->what, &name));
@@ -496,11 +496,11 @@ static tutti_status bind_outputs(tti_onnx *m, const node *n, tti_pb body,
     for (tti_pb p = n->message;;) {
         const char *outer, *inner;
         do {
-            TTI_TRY(tti_onnx_take(m, &p, n->what, &f, &more));
+            TTI_TRY(tti_onnx_next_field(m, &p, n->what, &f, &more));
         } while (more && (f.number != 2 || f.wire != TTI_PB_BYTES));
         if (!more) return TUTTI_OK;
         do {
-            TTI_TRY(tti_onnx_take(m, &body, n->what, &g, &has_name));
+            TTI_TRY(tti_onnx_next_field(m, &body, n->what, &g, &has_name));
         } while (has_name && (g.number != 5 || g.wire != TTI_PB_BYTES));
         if (!has_name) return tti_onnx_damaged(m, n->what, "its function has fewer outputs");
         TTI_TRY(tti_onnx_text(m, &f.bytes, n->what, &outer));
@@ -553,7 +553,7 @@ static tutti_status add_nodes(tti_onnx *m, tti_pb message, uint32_t number,
     tti_pb_field f;
     bool more;
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &message, "the graph", &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &message, "the graph", &f, &more));
         if (!more) return TUTTI_OK;
         if (f.number == number && f.wire == TTI_PB_BYTES) TTI_TRY(add_node(m, f.bytes, outer));
     }

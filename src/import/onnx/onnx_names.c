@@ -86,9 +86,9 @@ tutti_status tti_onnx_text(const tti_onnx *m, const tti_pb *bytes, const char *w
     return TUTTI_OK;
 }
 
-tutti_status tti_onnx_take(const tti_onnx *m, tti_pb *message, const char *what,
-                           tti_pb_field *field, bool *more) {
-    tti_pb_next next = tti_pb_take(message, field);
+tutti_status tti_onnx_next_field(const tti_onnx *m, tti_pb *message, const char *what,
+                                 tti_pb_field *field, bool *more) {
+    tti_pb_next next = tti_pb_read(message, field);
     *more = next == TTI_PB_FIELD;
     return next == TTI_PB_DAMAGED ? tti_onnx_damaged(m, what, "it is damaged or truncated")
                                   : TUTTI_OK;

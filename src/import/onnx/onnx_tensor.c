@@ -76,7 +76,7 @@ static tutti_status read_dims(const tti_onnx *m, const tti_pb_field *f, raw_tens
     uint64_t dim;
     tti_pb list = f->bytes;
     if (f->wire == TTI_PB_VARINT) return add_dim(m, t, f->value);
-    while (tti_pb_take_packed(&list, TTI_PB_VARINT, &dim)) TTI_TRY(add_dim(m, t, dim));
+    while (tti_pb_read_packed(&list, TTI_PB_VARINT, &dim)) TTI_TRY(add_dim(m, t, dim));
     return list.at == list.end ? TUTTI_OK : tti_onnx_damaged(m, "a tensor", "its dimensions");
 }
 
@@ -93,7 +93,7 @@ static tutti_status read_external(const tti_onnx *m, tti_pb entry, raw_tensor *t
     tti_pb_field f;
     bool more;
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &entry, "external data", &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &entry, "external data", &f, &more));
         if (!more) break;
         if (f.number == 1 && f.wire == TTI_PB_BYTES)
             TTI_TRY(tti_onnx_text(m, &f.bytes, "external data", &key));
@@ -135,7 +135,7 @@ static tutti_status read_message(const tti_onnx *m, tti_pb message, raw_tensor *
     bool more;
     *t = (raw_tensor){0};
     for (;;) {
-        TTI_TRY(tti_onnx_take(m, &message, "a tensor", &f, &more));
+        TTI_TRY(tti_onnx_next_field(m, &message, "a tensor", &f, &more));
         if (!more) return TUTTI_OK;
         bool is_bytes = f.wire == TTI_PB_BYTES;
         if (f.number == 1) TTI_TRY(read_dims(m, &f, t));
@@ -173,7 +173,7 @@ static tutti_status take_list(const tti_onnx *m, const char *what, const raw_ten
     tti_pb list = t->numbers;
     for (uint64_t i = 0; i < n; i++) {
         x = t->single;
-        if (t->n_lists && !tti_pb_take_packed(&list, t->wire, &x))
+        if (t->n_lists && !tti_pb_read_packed(&list, t->wire, &x))
             return tti_onnx_damaged(m, what, "it has fewer elements than its shape");
         store(out->elem, x, t->wire, bytes + i * size);
     }

@@ -39,7 +39,7 @@ static bool take_number(tti_pb *p, tti_pb_wire wire, uint64_t *out) {
     return false;
 }
 
-tti_pb_next tti_pb_take(tti_pb *p, tti_pb_field *out) {
+tti_pb_next tti_pb_read(tti_pb *p, tti_pb_field *out) {
     uint64_t key, n;
     *out = (tti_pb_field){0};
     if (p->at == p->end) return TTI_PB_END;
@@ -54,7 +54,7 @@ tti_pb_next tti_pb_take(tti_pb *p, tti_pb_field *out) {
     return TTI_PB_FIELD;
 }
 
-bool tti_pb_take_packed(tti_pb *list, tti_pb_wire wire, uint64_t *out) {
+bool tti_pb_read_packed(tti_pb *list, tti_pb_wire wire, uint64_t *out) {
     return list->at < list->end && take_number(list, wire, out);
 }
 

@@ -34,11 +34,11 @@ typedef enum tti_pb_next {
 } tti_pb_next;
 
 /* Takes the next field. */
-tti_pb_next tti_pb_take(tti_pb *message, tti_pb_field *out);
+tti_pb_next tti_pb_read(tti_pb *message, tti_pb_field *out);
 
 /* Takes a number of a packed list: its wire type is not VARINT for floats.  False at the end and
  * where it is damaged; then at != end. */
-bool tti_pb_take_packed(tti_pb *list, tti_pb_wire wire, uint64_t *out);
+bool tti_pb_read_packed(tti_pb *list, tti_pb_wire wire, uint64_t *out);
 
 size_t tti_pb_n_bytes(const tti_pb *bytes);
 double tti_pb_float(uint64_t value);  /* of a fixed 32-bit number */

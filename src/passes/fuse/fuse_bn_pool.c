@@ -132,7 +132,7 @@ static void emit_grad(fusion *f, const tti_node *node) {
     map_outputs(f, node, tti_emit(f->rw.to, op, node->name, in, node->n_in + 1, attrs));
 }
 
-static bool take_memory(fusion *f, size_t n_nodes) {
+static bool alloc_memory(fusion *f, size_t n_nodes) {
     f->norm = calloc(n_nodes + 1, sizeof *f->norm);
     f->pool = calloc(n_nodes + 1, sizeof *f->pool);
     f->gone = calloc(n_nodes + 1, sizeof *f->gone);
@@ -145,7 +145,7 @@ tutti_status tti_fuse_bn_pool(tutti_graph **g, const tti_target *target) {
     fusion f = {0};
     if (!target->fuse_batch_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
-    int n_nodes = take_memory(&f, (size_t)(*g)->n_nodes) ? (*g)->n_nodes : 0;
+    int n_nodes = alloc_memory(&f, (size_t)(*g)->n_nodes) ? (*g)->n_nodes : 0;
     for (int i = 0; i < n_nodes; i++) {
         const tti_node *norm = norm_before(&f, (*g)->nodes[i]);
         if (norm && backward_fits(&f, norm, (*g)->nodes[i])) plan(&f, norm, (*g)->nodes[i]);

@@ -158,7 +158,7 @@ static void emit_grad(fusion *f, const tti_node *node) {
     }
 }
 
-static bool take_memory(fusion *f, size_t n_nodes) {
+static bool alloc_memory(fusion *f, size_t n_nodes) {
     f->conv = calloc(n_nodes + 1, sizeof *f->conv);
     f->grad = calloc(n_nodes + 1, sizeof *f->grad);
     f->plain = calloc(n_nodes + 1, sizeof *f->plain);
@@ -172,7 +172,7 @@ tutti_status tti_fuse_pool(tutti_graph **g, const tti_target *target) {
     fusion f = {0};
     if (!target->fuses_pool) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
-    int n_nodes = take_memory(&f, (size_t)(*g)->n_nodes) ? (*g)->n_nodes : 0;
+    int n_nodes = alloc_memory(&f, (size_t)(*g)->n_nodes) ? (*g)->n_nodes : 0;
     for (int i = 0; i < n_nodes; i++) {
         const tti_node *pool = pool_behind(&f, (*g)->nodes[i], target);
         if (pool && backward_fits(&f, (*g)->nodes[i], pool)) plan(&f, (*g)->nodes[i], pool);

@@ -481,7 +481,7 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
 static tutti_status take_init_config(const trainer *t) {
     TTI_TRY(tutti_job_check(t->job));
     bool is_gone = access(tti_job_config_of(t->job)->model.init, F_OK) != 0;
-    return t->desc->resume && is_gone ? TUTTI_OK : tti_init_config_take(t->job);
+    return t->desc->resume && is_gone ? TUTTI_OK : tti_init_config_apply(t->job);
 }
 
 static tutti_status prepare(trainer *t) {

@@ -100,7 +100,7 @@ static void run_training(const bench *b, const tutti_job *job, tutti_bench_data_
     out->n_workers = trial.n_workers;
 }
 
-static tutti_status take_memory(bench *b) {
+static tutti_status alloc_memory(bench *b) {
     tutti_type x;
     size_t n_bytes;
     TTI_TRY(tti_chain_infer(tti_dataset_decode(b->ds), tti_dataset_stored(b->ds), &x, &n_bytes));
@@ -154,7 +154,7 @@ tutti_status tutti_bench_data(tutti_job *job, const tutti_bench_data_desc *desc,
     int n_threads = desc->n_threads > 0 ? desc->n_threads : tti_cores_usable();
     double loader_per_s = 0;
     tutti_status st;
-    TTI_TRY_GOTO(take_memory(&b), cleanup);
+    TTI_TRY_GOTO(alloc_memory(&b), cleanup);
     TTI_TRY_GOTO(run_stages(&b), cleanup);
     TTI_TRY_GOTO(run_loader(&b, n_threads, &loader_per_s), cleanup);
     *out = summarise(&b, loader_per_s, n_threads);

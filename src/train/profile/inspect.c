@@ -330,7 +330,7 @@ static tutti_status inspect_resolved(tutti_job *job, const tutti_inspect_desc *d
     tti_blueprint *b;
     tti_devices devices;
     TTI_TRY(tutti_job_check(job));
-    TTI_TRY(tti_init_config_take(job));
+    TTI_TRY(tti_init_config_apply(job));
     TTI_TRY(tti_devices_resolve(job, &devices));
     TTI_TRY(tti_job_resolve(job, devices.n ? devices.n : tti_cores_usable()));
     TTI_TRY(tti_blueprint_create(job, &b));

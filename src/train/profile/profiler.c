@@ -207,7 +207,7 @@ static tutti_status resolve(tutti_job *job) {
     tti_devices devices;
     char workers[24];
     TTI_TRY(tutti_job_check(job));
-    TTI_TRY(tti_init_config_take(job));
+    TTI_TRY(tti_init_config_apply(job));
     if (*tti_job_config_of(job)->parallel.replay)
         return tti_fail(TUTTI_E_CONFIG, "profile: cannot replay a run; leave out parallel.replay");
     bool mixed = tti_devices_mixed_from(tti_job_config_of(job)->parallel.devices) > 0;

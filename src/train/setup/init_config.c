@@ -473,7 +473,7 @@ static const family *family_of(const tutti_job *job) {
     return NULL;
 }
 
-tutti_status tti_init_config_take(tutti_job *job) {
+tutti_status tti_init_config_apply(tutti_job *job) {
     const char *path = tti_job_config_of(job)->model.init;
     taking t = {.job = job, .family = family_of(job)};
     tti_weights *weights;

@@ -12,6 +12,6 @@
  * TUTTI_E_CONFIG: the file and the job contradict each other, or the file needs something that
  * Tutti does not compute; the text names the file, the key, its value and the supported values.
  * TUTTI_E_CHECKPOINT: a file that is missing, damaged or cannot be read. */
-TUTTI_NODISCARD tutti_status tti_init_config_take(tutti_job *job);
+TUTTI_NODISCARD tutti_status tti_init_config_apply(tutti_job *job);
 
 #endif /* TTI_TRAIN_INIT_CONFIG_H */

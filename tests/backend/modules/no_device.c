@@ -24,7 +24,7 @@ bool tti_trial_open(tti_trial *trial) {
 
 void tti_trial_close(tti_trial *trial) { (void)trial; }
 
-bool tti_trial_take(tti_trial *trial, int i, size_t n_bytes) {
+bool tti_trial_alloc(tti_trial *trial, int i, size_t n_bytes) {
     (void)trial, (void)i, (void)n_bytes;
     return false;
 }

@@ -229,14 +229,14 @@ T_CASE(descriptor_is_handed_over) {
     int fd = -1;
     T_OK(tti_reader_open(path, &reader));
     T_OK(tti_reader_read(reader, got, 10, "header"));
-    T_FAILS(tti_reader_take_fd(reader, 991, &fd), TUTTI_E_DATA, "truncated");
+    T_FAILS(tti_reader_release_fd(reader, 991, &fd), TUTTI_E_DATA, "truncated");
     tti_reader_close(reader);
     T_OK(tti_reader_open(path, &reader));
-    T_FAILS(tti_reader_take_fd(reader, 999, &fd), TUTTI_E_DATA, "1 trailing bytes");
+    T_FAILS(tti_reader_release_fd(reader, 999, &fd), TUTTI_E_DATA, "1 trailing bytes");
     tti_reader_close(reader);
     T_EQ(fd, -1);
     T_OK(tti_reader_open(path, &reader));
-    T_OK(tti_reader_take_fd(reader, 1000, &fd));
+    T_OK(tti_reader_release_fd(reader, 1000, &fd));
     tti_reader_close(reader);
     T_EQ(pread(fd, got, 10, 990), 10);
     assert_memory_equal(got, bytes + 990, 10);

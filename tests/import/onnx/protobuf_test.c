@@ -16,18 +16,18 @@ static void reads_fields_of_every_kind(void **state) {
     };
     tti_pb m = message(bytes, sizeof bytes);
     tti_pb_field f;
-    assert_int_equal(tti_pb_take(&m, &f), TTI_PB_FIELD);
+    assert_int_equal(tti_pb_read(&m, &f), TTI_PB_FIELD);
     assert_int_equal(f.number, 1);
     assert_int_equal(f.value, 150);
-    assert_int_equal(tti_pb_take(&m, &f), TTI_PB_FIELD);
+    assert_int_equal(tti_pb_read(&m, &f), TTI_PB_FIELD);
     assert_int_equal(f.wire, TTI_PB_BYTES);
     assert_int_equal(tti_pb_n_bytes(&f.bytes), 2);
     assert_memory_equal(f.bytes.at, "hi", 2);
-    assert_int_equal(tti_pb_take(&m, &f), TTI_PB_FIELD);
+    assert_int_equal(tti_pb_read(&m, &f), TTI_PB_FIELD);
     assert_true(tti_pb_float(f.value) == 1.0);
-    assert_int_equal(tti_pb_take(&m, &f), TTI_PB_FIELD);
+    assert_int_equal(tti_pb_read(&m, &f), TTI_PB_FIELD);
     assert_true(tti_pb_double(f.value) == 1.0);
-    assert_int_equal(tti_pb_take(&m, &f), TTI_PB_END);
+    assert_int_equal(tti_pb_read(&m, &f), TTI_PB_END);
 }
 
 static void reads_negative_and_largest_numbers(void **state) {
@@ -36,7 +36,7 @@ static void reads_negative_and_largest_numbers(void **state) {
                                     0xff, 0xff, 0xff, 0xff, 0x01};
     tti_pb m = message(bytes, sizeof bytes);
     tti_pb_field f;
-    assert_int_equal(tti_pb_take(&m, &f), TTI_PB_FIELD);
+    assert_int_equal(tti_pb_read(&m, &f), TTI_PB_FIELD);
     assert_int_equal((int64_t)f.value, -1);
 }
 
@@ -45,11 +45,11 @@ static void reads_packed_numbers(void **state) {
     static const uint8_t bytes[] = {0x03, 0x8e, 0x02};
     tti_pb list = message(bytes, sizeof bytes);
     uint64_t x;
-    assert_true(tti_pb_take_packed(&list, TTI_PB_VARINT, &x));
+    assert_true(tti_pb_read_packed(&list, TTI_PB_VARINT, &x));
     assert_int_equal(x, 3);
-    assert_true(tti_pb_take_packed(&list, TTI_PB_VARINT, &x));
+    assert_true(tti_pb_read_packed(&list, TTI_PB_VARINT, &x));
     assert_int_equal(x, 270);
-    assert_false(tti_pb_take_packed(&list, TTI_PB_VARINT, &x));
+    assert_false(tti_pb_read_packed(&list, TTI_PB_VARINT, &x));
     assert_ptr_equal(list.at, list.end);
 }
 
@@ -80,7 +80,7 @@ static void refuses_what_is_no_message(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tti_pb m = message(cases[i].bytes, cases[i].n);
         tti_pb_field f;
-        if (tti_pb_take(&m, &f) != TTI_PB_DAMAGED) fail_msg("%s is taken", cases[i].what);
+        if (tti_pb_read(&m, &f) != TTI_PB_DAMAGED) fail_msg("%s is taken", cases[i].what);
     }
 }
 

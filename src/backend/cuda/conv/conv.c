@@ -362,14 +362,14 @@ enum { TRIAL_OUT = 3, TRIAL_SCRATCH = 5 };
 static bool trial_init(conv_state *s, const tti_node *node, stats_trial *t) {
     int32_t rows = (int32_t)s->conv.n;
     *t = (stats_trial){.state = s};
-    bool ok = tti_trial_open(&t->on) && tti_trial_take(&t->on, TRIAL_SCRATCH, s->n_bytes);
+    bool ok = tti_trial_open(&t->on) && tti_trial_alloc(&t->on, TRIAL_SCRATCH, s->n_bytes);
     for (int k = 0; ok && k < 2; k++)
-        ok = tti_trial_take(&t->on, TRIAL_OUT + k, tti_value_n_bytes(node->out[k]));
+        ok = tti_trial_alloc(&t->on, TRIAL_OUT + k, tti_value_n_bytes(node->out[k]));
     for (int i = 0; ok && i < 2; i++)
         ok = tti_trial_fill(&t->on, i, node->in[i]->type.dtype,
                             (size_t)tti_value_n_elems(node->in[i]));
     if (ok && node->n_in > 2)
-        ok = tti_trial_take(&t->on, 2, tti_value_n_bytes(node->in[2])) &&
+        ok = tti_trial_alloc(&t->on, 2, tti_value_n_bytes(node->in[2])) &&
              cudaMemcpy(t->on.memory[2], &rows, sizeof rows, cudaMemcpyHostToDevice) == cudaSuccess;
     t->args = (tti_kargs){.node = node,
                           .in = t->on.memory,

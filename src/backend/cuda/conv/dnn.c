@@ -247,7 +247,7 @@ static bool trial_init(trial *t, const dnn_device *d, const tti_dnn_graph *graph
         if (tensor->kind == TTI_DNN_REAL)
             ok = tti_trial_fill(&t->on, i, (tutti_dtype)tensor->dtype, tensor_elems(tensor));
     }
-    return ok && tti_trial_take(&t->on, WORKSPACE, TTI_MAX(workspace, 256));
+    return ok && tti_trial_alloc(&t->on, WORKSPACE, TTI_MAX(workspace, 256));
 }
 
 static bool run_plan(const void *user) {

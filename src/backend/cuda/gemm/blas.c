@@ -409,7 +409,7 @@ static bool trial_open(trial *t, cublasLtHandle_t handle, const tti_blas_plan *p
         return false;
     if (has_bias(p) && !take_elems(t, 3, p->out, TTI_MAX(p->m, p->n))) return false;
     if (has_aux(p) && !take_elems(t, 4, p->out, p->m * p->ldd)) return false;
-    if (!tti_trial_take(&t->on, 5, LARGE_WORKSPACE)) return false;
+    if (!tti_trial_alloc(&t->on, 5, LARGE_WORKSPACE)) return false;
     void *const *memory = t->on.memory;
     t->args = (tti_blas_args){memory[0], memory[1], memory[2], memory[2],
                               memory[3], memory[4], memory[5]};

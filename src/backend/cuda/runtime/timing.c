@@ -18,13 +18,13 @@ void tti_trial_close(tti_trial *t) {
     (void)cudaGetLastError();
 }
 
-bool tti_trial_take(tti_trial *t, int i, size_t n_bytes) {
+bool tti_trial_alloc(tti_trial *t, int i, size_t n_bytes) {
     TTI_ASSERT(i < TTI_TRIAL_PLACES && !t->memory[i]);
     return cudaMalloc(&t->memory[i], n_bytes) == cudaSuccess;
 }
 
 bool tti_trial_fill(tti_trial *t, int i, tutti_dtype dtype, size_t n_elems) {
-    return tti_trial_take(t, i, n_elems * tutti_dtype_bytes(dtype)) &&
+    return tti_trial_alloc(t, i, n_elems * tutti_dtype_bytes(dtype)) &&
            tti_cuda_fill_random(dtype, t->memory[i], n_elems, (uint32_t)i, tti_cuda_stream()) ==
                cudaSuccess;
 }

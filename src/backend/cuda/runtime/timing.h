@@ -21,7 +21,7 @@ bool tti_trial_open(tti_trial *trial);
 void tti_trial_close(tti_trial *trial);
 
 /* memory[i]: bytes; or elements, floats at random and zeros of any other type. */
-bool tti_trial_take(tti_trial *trial, int i, size_t n_bytes);
+bool tti_trial_alloc(tti_trial *trial, int i, size_t n_bytes);
 bool tti_trial_fill(tti_trial *trial, int i, tutti_dtype dtype, size_t n_elems);
 
 /* Puts the work into the compute queue; false: it does not run. */
