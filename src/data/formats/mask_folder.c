@@ -269,7 +269,7 @@ static tutti_status make_fields(const tutti_dataset_desc *desc, tutti_dataset *d
     int64_t s = m->set.size;
     TTI_TRY(tti_image_set_keep_chain(ds, &m->set));
     if (!desc->spec) {
-        TTI_TRY(tti_data_spec_take_fields(ds->spec, 2));
+        TTI_TRY(tti_data_spec_alloc_fields(ds->spec, 2));
         ds->spec->fields[0] = (tutti_field){"x", {TUTTI_F32, TUTTI_SHAPE(3, s, s)}};
         ds->spec->fields[1] = (tutti_field){"mask", {TUTTI_I32, TUTTI_SHAPE(s, s)}};
     } else if (desc->spec->n_fields != 2 || desc->spec->fields[0].type.shape.dim[1] != s) {
