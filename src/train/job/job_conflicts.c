@@ -206,11 +206,9 @@ static void find_missing_dir(const tti_job_config *c, char why[WHY]) {
 }
 
 bool tti_job_has_images(const tti_job_config *c) {
-    static const char *const formats[] = {"images", "masks",   "tar",
-                                          "packed", "cifar10", "cifar100"};
-    bool known = false;
-    for (size_t i = 0; i < TTI_COUNT(formats); i++) known |= is(c->data.format, formats[i]);
-    return known;
+    char word[TTI_TEXT_MAX + 2];
+    snprintf(word, sizeof word, "|%s|", c->data.format);
+    return strstr("|images|masks|tar|packed|cifar10|cifar100|", word) != NULL;
 }
 
 static void find_bad_augment(const tti_job_config *c, char why[WHY]) {
