@@ -330,8 +330,9 @@ static void find_scored(const tti_shard_graph_desc *d, tutti_graph *g, const tti
 static tutti_status add_one_metric(const tti_shard_graph_desc *d, tutti_graph *g, const char *name,
                                    const scored_pair *s) {
     const tti_job_config *c = d->config;
-    const tutti_loss_desc desc = {.ignores = strcmp(c->train.ignore_index, "none") != 0,
-                                  .ignore = atoll(c->train.ignore_index)};
+    const char *ignored = tti_ignored_label(c);
+    const tutti_loss_desc desc = {.ignores = strcmp(ignored, "none") != 0,
+                                  .ignore = atoll(ignored)};
     if (!s->predicted || !s->target)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.metrics: %s needs an output of the model and a target (data.label)",
