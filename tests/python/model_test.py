@@ -157,7 +157,7 @@ def test_what_is_refused():
                         (("x", "finite"), lambda: model.fit(hole, y)),
                         (("x", "no rows"), lambda: model.fit(x[:0], y[:0])),
                         (("x", "dtype"), lambda: model.fit(np.array([["a"]]), y[:1])),
-                        (("y", "negative"), lambda: model.fit(x, y - 1)),
+                        (("y", "floats"), lambda: model.fit(x, y + 0.5)),
                         (("validation",), lambda: model.fit(x, y, validation=x)),
                         (("batch",), lambda: model.fit(x, y, batch=0)),
                         (("x", "single number"), lambda: model.fit(3, y)),
