@@ -31,16 +31,15 @@ tutti_status tti_sharded_rehash(tti_exec *x) {
     return tti_sharded_exchange_hash(x, own);
 }
 
-tutti_status tti_sharded_hash_now(tti_exec *x, uint64_t *hash) {
-    tti_arrays *arrays = tti_arrays_of(x);
-    uint64_t own;
-    TTI_TRY(hash_own(x, &own));
-    *hash = arrays->sharded->hash - arrays->sharded->own_hash + own;
-    return TUTTI_OK;
-}
-
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
-    if (tti_exec_has_sharded_params(tti_arrays_of(x))) return tti_sharded_hash_now(x, hash);
+    if (tti_exec_has_sharded_params(tti_arrays_of(x))) {
+        /* sharded->hash, and what has changed in the own blocks since. */
+        tti_arrays *arrays = tti_arrays_of(x);
+        uint64_t own;
+        TTI_TRY(hash_own(x, &own));
+        *hash = arrays->sharded->hash - arrays->sharded->own_hash + own;
+        return TUTTI_OK;
+    }
     if (tti_device_of(x)) return tti_exec_device_hash(x, hash);
     *hash = tti_exec_flat_hash(x);
     return TUTTI_OK;
@@ -92,7 +91,7 @@ static tutti_status check_data_group(const tti_setup *setup, const int64_t *mine
 }
 
 /* whole: also between workers that have pieces of one model. */
-static tutti_status check(tti_exec *x, uint64_t step, bool whole) {
+static tutti_status check_slots(tti_exec *x, uint64_t step, bool whole) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
     tti_exec_device *device = tti_device_of(x);
@@ -116,7 +115,9 @@ cleanup:
     return st;
 }
 
-tutti_status tti_exec_check_params(tti_exec *x, uint64_t step) { return check(x, step, true); }
+tutti_status tti_exec_check_params(tti_exec *x, uint64_t step) {
+    return check_slots(x, step, true);
+}
 
 tutti_status tti_exec_name_difference(tti_exec *x, tutti_status st) {
     tti_tally *tally = tti_tally_of(x);
@@ -124,6 +125,6 @@ tutti_status tti_exec_name_difference(tti_exec *x, tutti_status st) {
     if (!tally->has_differed) return st;
     tally->has_differed = false;
     snprintf(known, sizeof known, "%s", tutti_last_error());
-    TTI_TRY(check(x, tally->differed_in, false)); /* other data groups know nothing of it */
+    TTI_TRY(check_slots(x, tally->differed_in, false)); /* other data groups know nothing of it */
     return tti_fail(st, "%s", known);
 }

@@ -1,4 +1,4 @@
-/* exec.c - creates a worker: compute threads, kernels, memory. */
+/* exec.c - creates a worker: compute threads, kernels, memory; its steps. */
 #include "exec/exec.h"
 
 #include <stdio.h>
@@ -11,11 +11,6 @@
 #include "exec/program/exec_program.h"
 #include "exec/worker/worker.h"
 #include "exec/worker/worker_state.h"
-
-/* Averages are copied to where evaluation reads them. */
-static bool is_brought(const tti_exec *x) {
-    return tti_exec_has_parts(&x->setup) || (x->device && tti_exec_state_owner(x) != x);
-}
 
 static tutti_status build_compute_thread(tti_exec *x, int index) {
     tti_compute_thread *compute_thread = &x->threads->thread[index];
@@ -45,11 +40,14 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
     if (plan->eval.graph) {
         desc.program = &plan->eval;
         desc.prepared = index == 0 ? x->threads->ready[1] : NULL;
+        /* Averages are copied to where evaluation reads them. */
         if (desc.window)
             desc.window = &x->arrays->sharded->eval;
         else if (tti_exec_state_owner(x)->arrays->ema)
             desc.params =
-                is_brought(x) ? tti_zero_averages(x) : tti_exec_state_owner(x)->arrays->ema;
+                (tti_exec_has_parts(&x->setup) || (x->device && tti_exec_state_owner(x) != x))
+                    ? tti_zero_averages(x)
+                    : tti_exec_state_owner(x)->arrays->ema;
         TTI_TRY(tti_instance_create(&desc, &compute_thread->eval));
     }
     return TUTTI_OK;
@@ -152,7 +150,7 @@ static tutti_status alloc_states(tti_exec *x) {
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of state", n_bytes);
 }
 
-static tutti_status create_update(tti_exec *x) {
+static tutti_status alloc_flat(tti_exec *x) {
     const tti_exec_desc *d = &x->setup.desc;
     int n_slots = d->plan->n_slots;
     bool *counts = malloc((size_t)n_slots + 1);
@@ -173,29 +171,22 @@ static tutti_status create_update(tti_exec *x) {
         .ema = d->ema};
     tutti_status st = tti_update_create(&desc, &x->update);
     free(counts);
-    return st;
-}
-
-/* Only plans for devices that keep 16-bit copies read them. */
-static tutti_status alloc_low(tti_exec *x) {
-    size_t n_bytes = tti_plan_low_bytes(x->setup.desc.plan);
-    if (n_bytes == 0 || x->setup.desc.serves) return TUTTI_OK;
-    if (!x->device || !x->setup.desc.backend->device->update.narrow ||
-        tti_exec_has_sharded_params(x->arrays))
-        return tti_fail(TUTTI_E_INTERNAL, "exec: nobody keeps the parameters in 16 bits");
-    x->arrays->low =
-        x->setup.desc.backend->alloc(n_bytes + 64); /* the last ones may be written by fours */
-    return x->arrays->low ? TUTTI_OK
-                          : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
-}
-
-static tutti_status alloc_flat(tti_exec *x) {
-    TTI_TRY(create_update(x));
+    TTI_TRY(st);
     if (x->setup.desc.shared_params)
         x->arrays->params = x->setup.desc.shared_params->params;
     else
         TTI_TRY(alloc_shared(x, x->arrays->sharded != NULL, param_bytes(x), &x->arrays->params));
-    TTI_TRY(alloc_low(x));
+    /* Only plans for devices that keep 16-bit copies read them. */
+    size_t n_bytes = tti_plan_low_bytes(x->setup.desc.plan);
+    if (n_bytes != 0 && !x->setup.desc.serves) {
+        if (!x->device || !x->setup.desc.backend->device->update.narrow ||
+            tti_exec_has_sharded_params(x->arrays))
+            return tti_fail(TUTTI_E_INTERNAL, "exec: nobody keeps the parameters in 16 bits");
+        x->arrays->low =
+            x->setup.desc.backend->alloc(n_bytes + 64); /* the last ones may be written by fours */
+        TTI_TRY(x->arrays->low ? TUTTI_OK
+                               : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes));
+    }
     TTI_TRY(alloc_states(x));
     x->tally->n_sums = (size_t)x->setup.desc.n_shards * TTI_SUMS + 2 * (size_t)x->setup.n_ranks + 1;
     x->tally->sums = calloc(x->tally->n_sums, sizeof *x->tally->sums);
@@ -229,17 +220,6 @@ static tutti_status count_in_flight(tti_exec *x) {
                     x->setup.n_in_flight, TTI_MAX_COMPUTE_THREADS);
 }
 
-/* As many compute threads as all workers of the model group can have. */
-static tutti_status agree_compute_threads(tti_exec *x) {
-    if (x->setup.desc.serves) return TUTTI_OK; /* a server does not compute shards */
-    tutti_comm *tensor =
-        x->setup.desc.mesh && !x->setup.desc.backend->device ? x->setup.desc.mesh->tensor : NULL;
-    TTI_TRY(tti_compute_thread_comms_create(tensor, &x->setup.desc.n_compute_threads,
-                                            &x->threads->comms));
-    x->threads->n_comms = x->setup.desc.n_compute_threads;
-    return tti_pipe_agree_compute_threads(&x->setup);
-}
-
 static void forget_ready(tti_exec *x) {
     for (size_t i = 0; i < TTI_COUNT(x->threads->ready); i++) {
         tti_prepared_destroy(x->threads->ready[i]);
@@ -257,17 +237,6 @@ static tutti_status build_compute_threads(tti_exec *x) {
     return TUTTI_OK;
 }
 
-/* Keeps the cores, because compute threads are recreated when shards are redistributed. */
-static tutti_status keep_cores(tti_exec *x) {
-    size_t n_bytes = (size_t)x->setup.n_threads * sizeof *x->setup.cores;
-    if (!x->setup.desc.cores) return TUTTI_OK;
-    x->setup.cores = malloc(n_bytes);
-    if (!x->setup.cores) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    memcpy(x->setup.cores, x->setup.desc.cores, n_bytes);
-    x->setup.desc.cores = x->setup.cores;
-    return TUTTI_OK;
-}
-
 static tutti_status prepare_kernels(tti_exec *x, size_t *scratch) {
     const tti_plan *plan = x->setup.desc.plan;
     const tti_program *programs[] = {&plan->shard, &plan->eval};
@@ -281,39 +250,18 @@ static tutti_status prepare_kernels(tti_exec *x, size_t *scratch) {
     return TUTTI_OK;
 }
 
-/* Includes the scratch of kernels, unless there is no kernel for such a large step. */
-static tutti_status check_device_memory(tti_exec *x) {
-    size_t scratch;
-    tutti_status prepared = prepare_kernels(x, &scratch);
-    TTI_TRY(tti_exec_check_memory(x, scratch));
-    return prepared;
-}
-
-/* The host has parameters and state of a device, and makes its update. */
-static tutti_status make_offload(tti_exec *x) {
-    tti_exec *host;
-    if (x->setup.divided)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: the optimizer's state of a part of a model stays on its device");
-    tti_exec_desc desc = tti_offload_desc(&x->setup);
-    TTI_TRY(tti_exec_create(&desc, &host));
-    tutti_status st = tti_offload_create(x, host, &x->offload);
-    if (st != TUTTI_OK) tti_exec_destroy(host);
-    return st;
-}
-
-static void end_offload(tti_exec *x) {
-    tti_exec *host = tti_offload_host(x->offload);
-    tti_offload_destroy(x->offload);
-    x->offload = NULL;
-    tti_exec_destroy(host);
-}
-
-static tutti_status build(tti_exec *x) {
+static tutti_status build_worker(tti_exec *x) {
     const tti_plan *plan = x->setup.desc.plan;
     int n_local = x->setup.last_shard - x->setup.first_shard;
     bool has_pipe = plan->stages && !x->setup.desc.serves;
-    TTI_TRY(keep_cores(x));
+    /* Keeps the cores, because compute threads are recreated when shards are redistributed. */
+    size_t n_bytes = (size_t)x->setup.n_threads * sizeof *x->setup.cores;
+    if (x->setup.desc.cores) {
+        x->setup.cores = malloc(n_bytes);
+        if (!x->setup.cores) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+        memcpy(x->setup.cores, x->setup.desc.cores, n_bytes);
+        x->setup.desc.cores = x->setup.cores;
+    }
     TTI_TRY(tti_mixed_check(&x->setup));
     TTI_TRY(tti_exec_device_open(&x->setup, &x->device));
     TTI_TRY(tti_divided_create(plan, x->setup.desc.mesh, &x->setup.divided));
@@ -322,7 +270,17 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(
         tti_collective_check(&plan->shard, x->setup.desc.mesh ? x->setup.desc.mesh->tensor : NULL));
     TTI_TRY(tti_exec_init_sync(&x->setup, x->joins));
-    TTI_TRY(agree_compute_threads(x));
+    /* As many compute threads as all workers of the model group can have. */
+    if (!x->setup.desc.serves) {
+        /* a server does not compute shards */
+        tutti_comm *tensor = x->setup.desc.mesh && !x->setup.desc.backend->device
+                                 ? x->setup.desc.mesh->tensor
+                                 : NULL;
+        TTI_TRY(tti_compute_thread_comms_create(tensor, &x->setup.desc.n_compute_threads,
+                                                &x->threads->comms));
+        x->threads->n_comms = x->setup.desc.n_compute_threads;
+        TTI_TRY(tti_pipe_agree_compute_threads(&x->setup));
+    }
     TTI_TRY(count_in_flight(x));
     TTI_TRY(tti_accumulation_init(
         &x->setup.acc, x->setup.first_shard, x->setup.last_shard,
@@ -330,11 +288,28 @@ static tutti_status build(tti_exec *x) {
                  : x->setup.n_in_flight));
     if (has_pipe) TTI_TRY(tti_pipe_create(&x->setup, &x->pipe));
     TTI_TRY(tti_exec_init_share(&x->setup.desc, x->setup.rank, x->setup.n_ranks, &x->setup.share));
-    if (x->device) TTI_TRY(check_device_memory(x));
+    if (x->device) {
+        /* Includes the scratch of kernels, unless there is no kernel for such a large step. */
+        size_t scratch;
+        tutti_status prepared = prepare_kernels(x, &scratch);
+        TTI_TRY(tti_exec_check_memory(x, scratch));
+        TTI_TRY(prepared);
+    }
     if (!x->setup.desc.serves)
         x->setup.arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     TTI_TRY(tti_device_tp_create(x, &x->tp));
-    if (x->device && x->setup.desc.offload) TTI_TRY(make_offload(x));
+    if (x->device && x->setup.desc.offload) {
+        /* The host has parameters and state of a device, and makes its update. */
+        tti_exec *host;
+        if (x->setup.divided)
+            return tti_fail(TUTTI_E_UNSUPPORTED,
+                            "exec: the optimizer's state of a part of a model stays on its device");
+        tti_exec_desc desc = tti_offload_desc(&x->setup);
+        TTI_TRY(tti_exec_create(&desc, &host));
+        tutti_status st = tti_offload_create(x, host, &x->offload);
+        if (st != TUTTI_OK) tti_exec_destroy(host);
+        TTI_TRY(st);
+    }
     TTI_TRY(tti_sharded_init(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
@@ -346,18 +321,15 @@ static tutti_status build(tti_exec *x) {
     return tti_exec_has_sharded_params(x->arrays) ? tti_sharded_rehash(x) : TUTTI_OK;
 }
 
-static tutti_status check_shards(const tti_exec_desc *desc) {
-    int n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1, v = desc->n_shards;
-    if (v >= n_ranks && v >= 1 && v <= TTI_MAX_SHARDS && (v & (v - 1)) == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INVALID,
-                    "exec: %d shards for %d ranks: want a power of two, at least one for each", v,
-                    n_ranks);
-}
-
 tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     *out = NULL;
     tti_shard_map shard_map;
-    TTI_TRY(check_shards(desc));
+    int n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1, v = desc->n_shards;
+    if (v < n_ranks || v < 1 || v > TTI_MAX_SHARDS || (v & (v - 1)) != 0) {
+        return tti_fail(TUTTI_E_INVALID,
+                        "exec: %d shards for %d ranks: want a power of two, at least one for each",
+                        v, n_ranks);
+    }
     TTI_TRY(tti_exec_shard_map(desc, desc->comm ? tutti_comm_n_ranks(desc->comm) : 1, &shard_map));
     tti_exec *x = tti_exec_alloc();
     if (!x) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
@@ -387,7 +359,7 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     x->setup.n_threads = desc->n_compute_threads;
     x->setup.desc.n_compute_threads = tti_exec_n_compute_threads(
         desc, desc->serves ? desc->n_compute_threads : x->setup.last_shard - x->setup.first_shard);
-    tutti_status st = build(x);
+    tutti_status st = build_worker(x);
     if (st != TUTTI_OK) {
         tti_exec_destroy(x);
         return st;
@@ -396,20 +368,17 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     return TUTTI_OK;
 }
 
-static void destroy_compute_thread(tti_exec *x, tti_compute_thread *compute_thread) {
-    tti_instance_destroy(compute_thread->shard);
-    tti_instance_destroy(compute_thread->eval);
-    if (compute_thread->arena != tti_device_tp_arena(x->tp))
-        x->setup.desc.backend->release(compute_thread->arena, x->setup.arena_bytes + 64);
-}
-
 /* Frees memory that depends on this worker's shards. */
 static void release_compute_threads(tti_exec *x) {
     tti_host_destroy(x->host);
     x->host = NULL;
     tti_compute_threads_destroy(x->threads->pool);
-    for (int i = 0; x->threads->thread && i < x->setup.n_in_flight; i++)
-        destroy_compute_thread(x, &x->threads->thread[i]);
+    for (int i = 0; x->threads->thread && i < x->setup.n_in_flight; i++) {
+        tti_instance_destroy(x->threads->thread[i].shard);
+        tti_instance_destroy(x->threads->thread[i].eval);
+        if (x->threads->thread[i].arena != tti_device_tp_arena(x->tp))
+            x->setup.desc.backend->release(x->threads->thread[i].arena, x->setup.arena_bytes + 64);
+    }
     forget_ready(x);
     free(x->threads->thread);
     tti_accumulation_fini(&x->setup.acc);
@@ -450,26 +419,27 @@ tutti_status tti_exec_rebalance(tti_exec *x, const tti_shard_map *shard_map) {
     return x->device ? tti_exec_device_take_up(x) : tti_host_create(x, &x->host);
 }
 
-static void release_flat(tti_exec *x) {
-    x->setup.desc.backend->release(x->arrays->low, tti_plan_low_bytes(x->setup.desc.plan) + 64);
-    bool is_sharded = x->arrays->sharded && !x->device; /* then the communicator's */
-    if (!is_sharded) x->setup.desc.backend->release(x->arrays->params, param_bytes(x) + 64);
-    if (!is_sharded || !x->arrays->sharded->params)
-        x->setup.desc.backend->release(x->arrays->ema, state_bytes(x) + 64);
-    for (int k = 0; k < TTI_MAX_OUT; k++)
-        x->setup.desc.backend->release(x->arrays->states[k], state_bytes(x) + 64);
-}
-
 static void destroy(tti_exec *x) {
     tti_profile_drop(x);
     tti_exec_device_release(x);
     release_compute_threads(x); /* with it the threads that use what follows */
-    end_offload(x);
+    tti_exec *host = tti_offload_host(x->offload);
+    tti_offload_destroy(x->offload);
+    x->offload = NULL;
+    tti_exec_destroy(host);
     tti_compress_destroy(x->compress);
     tti_pipe_destroy(x->pipe);
     for (int b = 0; b < x->arrays->n_own_buffers; b++)
         x->setup.desc.backend->release(x->arrays->buffers[b], buffer_bytes(x, b));
-    if (!x->setup.desc.shared_params) release_flat(x);
+    if (!x->setup.desc.shared_params) {
+        x->setup.desc.backend->release(x->arrays->low, tti_plan_low_bytes(x->setup.desc.plan) + 64);
+        bool is_sharded = x->arrays->sharded && !x->device; /* then the communicator's */
+        if (!is_sharded) x->setup.desc.backend->release(x->arrays->params, param_bytes(x) + 64);
+        if (!is_sharded || !x->arrays->sharded->params)
+            x->setup.desc.backend->release(x->arrays->ema, state_bytes(x) + 64);
+        for (int k = 0; k < TTI_MAX_OUT; k++)
+            x->setup.desc.backend->release(x->arrays->states[k], state_bytes(x) + 64);
+    }
     tti_device_tp_destroy(x->tp);
     if (x->device) tti_sharded_fini(x);
     tti_exec_device_close(x->device);
@@ -497,13 +467,9 @@ void tti_exec_destroy(tti_exec *x) {
     tti_str_free(&failure);
 }
 
-double tti_exec_expected_bubble(const tti_exec *x) {
-    return x->pipe ? tti_pipe_bubble_expected(x->pipe) : 0;
-}
+double tti_exec_expected_bubble(const tti_exec *x) { return x->pipe ? x->pipe->expected : 0; }
 
-const double *tti_exec_stages_busy(const tti_exec *x) {
-    return x->pipe ? tti_pipe_busy(x->pipe) : NULL;
-}
+const double *tti_exec_stages_busy(const tti_exec *x) { return x->pipe ? x->pipe->busy : NULL; }
 
 tti_server *tti_exec_server(const tti_exec *x) { return x->setup.desc.server; }
 int tti_exec_server_worker(const tti_exec *x) { return x->setup.desc.server_worker; }
@@ -557,7 +523,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
                                 : 0),
         .gathered = tti_sharded_gathered(x->arrays->sharded) * sizeof(float),
         .arena = x->setup.arena_bytes * (size_t)x->setup.n_in_flight,
-        .mailbox = x->pipe ? tti_pipe_bytes(x->pipe) : 0,
+        .mailbox = x->pipe ? tti_mailbox_bytes(x->pipe->box) : 0,
         .beside = beside_bytes(x),
         .device_peak = n_peak};
 }
@@ -570,4 +536,126 @@ void tti_exec_pin(tti_exec *x, void *memory, size_t n_bytes) {
 
 void tti_exec_unpin(tti_exec *x, void *memory) {
     if (x->device) x->setup.desc.backend->device->memory.unpin(memory);
+}
+
+/* ---- steps of training and evaluation: on the host by the step program, else by the device */
+
+tutti_status tti_exec_get_spent(tti_exec *x, tti_exec_spent *spent) {
+    tti_tally *tally = tti_tally_of(x);
+    *spent =
+        (tti_exec_spent){.known = true,
+                         .waited_ns = atomic_load_explicit(&tally->waited_ns, memory_order_relaxed),
+                         .copied_ns = tally->copied_ns};
+    return tti_device_of(x) ? tti_exec_device_get_waits(x, spent) : TUTTI_OK;
+}
+
+tutti_status tti_exec_gradient(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    tti_exec_device *device = tti_device_of(x);
+    *result = (tti_step_result){0};
+    tti_arrays_of(x)->has_whole_ema = false;
+    if (device) tti_exec_note(tti_setup_of(x), desc, "compute");
+    if (device) return tti_exec_name_difference(x, tti_exec_device_gradient(x, desc, result));
+    return tti_host_run(x, desc, TTI_FORM_GRADIENT, result);
+}
+
+int tti_exec_depth(const tti_exec *x) { return tti_device_of(x) ? tti_exec_device_depth(x) : 1; }
+
+int tti_exec_steps_per_launch(const tti_exec *x) {
+    tti_exec_device *device = tti_device_of(x);
+    return device ? tti_exec_device_steps_per_launch(device) : 1;
+}
+
+bool tti_exec_takes_bytes(const tti_exec *x) {
+    const tti_device_ops *ops = tti_setup_of(x)->desc.backend->device;
+    return ops && ops->step.unpack;
+}
+
+const char *tti_exec_way(const tti_exec *x) {
+    tti_exec_device *device = tti_device_of(x);
+    return device ? tti_exec_device_way(device) : "";
+}
+
+tutti_status tti_exec_keep(tti_exec *x, const tti_resident_samples *samples, int ahead,
+                           bool *resident) {
+    *resident = false;
+    return tti_device_of(x) ? tti_exec_device_keep(x, samples, ahead, resident) : TUTTI_OK;
+}
+
+tutti_status tti_exec_begin(tti_exec *x, const tti_step_desc *desc) {
+    tti_tally *tally = tti_tally_of(x);
+    tti_arrays_of(x)->has_whole_ema = false;
+    if (tti_device_of(x)) return tti_exec_name_difference(x, tti_exec_device_begin(x, desc));
+    TTI_ASSERT(!tally->has_begun);
+    tally->begun = *desc;
+    tally->has_begun = true;
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_end(tti_exec *x, tti_step_result *result) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    if (tti_device_of(x)) return tti_exec_name_difference(x, tti_exec_device_end(x, result));
+    TTI_ASSERT(tally->has_begun);
+    tally->has_begun = false;
+    *result = (tti_step_result){0};
+    tti_profile_next_step(x);
+    tti_step_form form = tti_step_form_of(&setup->desc, setup->n_ranks, &tally->begun);
+    return tti_exec_name_difference(x, tti_host_run(x, &tally->begun, form, result));
+}
+
+tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    *result = (tti_step_result){0};
+    TTI_TRY(tti_exec_begin(x, desc));
+    return tti_exec_end(x, result);
+}
+
+tutti_status tti_exec_compute_gradients(tti_exec *x, const tti_step_desc *desc,
+                                        tti_step_result *result) {
+    const tti_setup *setup = tti_setup_of(x);
+    TTI_ASSERT(!tti_device_of(x) && !setup->desc.server);
+    tti_arrays_of(x)->has_whole_ema = false;
+    tti_profile_next_step(x);
+    tti_step_form form = tti_step_form_of(&setup->desc, setup->n_ranks, desc);
+    tutti_status st = tti_host_compute_gradients(x, desc, form);
+    *result = *tti_host_begun_result(tti_host_of(x));
+    return tti_exec_name_difference(x, st);
+}
+
+tutti_status tti_exec_apply_gradients(tti_exec *x, double lr, bool keeps_params,
+                                      tti_step_result *result) {
+    tutti_status st = tti_host_apply_gradients(x, lr, keeps_params);
+    *result = *tti_host_begun_result(tti_host_of(x));
+    return tti_exec_name_difference(x, st);
+}
+
+tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_offload *offload = tti_offload_of(x);
+    tti_exec_note(setup, desc, "evaluate");
+    if (!tti_device_of(x)) return tti_host_run(x, desc, TTI_FORM_EVAL, result);
+    if (arrays->ema && tti_exec_has_parts(setup) && !tti_exec_has_sharded_params(arrays))
+        TTI_TRY(tti_exec_gather_averages(x));
+    if (setup->desc.server) TTI_TRY(tti_calls_of(setup->desc.server)->pull_averages(x));
+    if (offload) TTI_TRY(tti_offload_put_averages(offload));
+    return tti_exec_device_eval(x, desc, result);
+}
+
+/* ---- a profile ---- */
+
+tutti_status tti_exec_profile_begin(tti_exec *x, int n_steps) {
+    TTI_TRY(tti_profile_open(x));
+    return tti_device_of(x) ? tti_exec_device_profile_begin(x, n_steps) : TUTTI_OK;
+}
+
+tutti_status tti_exec_profile_end(tti_exec *x, tti_timeline *out) {
+    tti_exec_device *device = tti_device_of(x);
+    tutti_status st = tti_profile_hand_over(x, out);
+    if (device) tti_exec_device_profile_end(device);
+    tti_profile_drop(x);
+    return st;
+}
+
+void tti_exec_profile_wait(tti_exec *x, tti_part part, int64_t start_ns, int64_t end_ns) {
+    tti_profile_add(x, TTI_ROW_HOST, part, -1, start_ns, end_ns);
 }

@@ -92,23 +92,6 @@ static tutti_status draw_here(tti_exec *x) {
 
 enum { MOST_DRAWS = 4096 /* sent to the device at once */ };
 
-static tutti_status draw_blocks(const tti_setup *setup, const tti_arrays *arrays,
-                                tti_draws *draws) {
-    const tti_device_ops *ops = setup->desc.backend->device;
-    int n = 0;
-    for (int i = 0; i < n_blocks(setup, arrays); i++) {
-        block b = block_at(setup, arrays, i);
-        size_t first = b.first;
-        while (tti_init_next(b.param, setup->desc.seed, &first, b.last, &draws[n])) {
-            draws[n].at = b.at + (first - draws[n].n_elems - b.first);
-            if (++n < MOST_DRAWS) continue;
-            TTI_TRY(ops->step.draw(draws, n, arrays->params));
-            n = 0;
-        }
-    }
-    return n > 0 ? ops->step.draw(draws, n, arrays->params) : TUTTI_OK;
-}
-
 static tutti_status copy_averages(const tti_setup *setup, const tti_arrays *arrays) {
     const tti_device_ops *ops = setup->desc.backend->device;
     tti_share_run run;
@@ -124,7 +107,21 @@ static tutti_status copy_averages(const tti_setup *setup, const tti_arrays *arra
 static tutti_status draw_there(const tti_setup *setup, tti_arrays *arrays) {
     tti_draws *draws = malloc(MOST_DRAWS * sizeof *draws);
     if (!draws) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    tutti_status st = draw_blocks(setup, arrays, draws);
+    const tti_device_ops *ops = setup->desc.backend->device;
+    tutti_status st = TUTTI_OK;
+    int n = 0;
+    for (int i = 0; i < n_blocks(setup, arrays); i++) {
+        block b = block_at(setup, arrays, i);
+        size_t first = b.first;
+        while (tti_init_next(b.param, setup->desc.seed, &first, b.last, &draws[n])) {
+            draws[n].at = b.at + (first - draws[n].n_elems - b.first);
+            if (++n < MOST_DRAWS) continue;
+            TTI_TRY_GOTO(ops->step.draw(draws, n, arrays->params), cleanup);
+            n = 0;
+        }
+    }
+    if (n > 0) st = ops->step.draw(draws, n, arrays->params);
+cleanup:
     free(draws);
     if (st == TUTTI_OK && arrays->ema) st = copy_averages(setup, arrays);
     return st == TUTTI_OK ? setup->desc.backend->device->queues.sync() : st;

@@ -14,57 +14,11 @@ typedef struct planned {
     int *joins;
 } planned;
 
-/* Micro-batch groups without a shard, so that all workers gather parameters equally often (ZeRO-3).
- */
-static tutti_status count_idle(const tti_list_desc *d, planned *p) {
-    int most = p->acc.n_shard_groups;
-    for (int r = 0; p->sharded.params && r < d->n_ranks; r++) {
-        tti_accumulation theirs;
-        TTI_TRY(tti_planned_accumulation(d->exec, r, d->n_ranks, &theirs));
-        most = TTI_MAX(most, theirs.n_shard_groups);
-        tti_accumulation_fini(&theirs);
-    }
-    p->basis.n_idle = most - p->acc.n_shard_groups;
-    return TUTTI_OK;
-}
-
-static tutti_status plan_sharded(const tti_list_desc *d, planned *p) {
-    if (d->exec->zero < 2 || p->share.n_ranks == 1) return TUTTI_OK;
-    p->sharded.params = d->exec->zero > 2;
-    TTI_TRY(tti_sharded_find_windows(d->exec->plan, &p->sharded));
-    p->basis.sharded = &p->sharded;
-    return count_idle(d, p);
-}
-
-static tutti_status plan_pipeline(const tti_list_desc *d, int n_local, planned *p) {
-    const tti_plan *plan = d->exec->plan;
-    int n_compute_threads = p->basis.n_compute_threads, n_shard_groups;
-    if (!plan->stages) return TUTTI_OK;
-    TTI_TRY(tti_planned_shard_groups(d->exec, n_local, d->n_ranks, &n_shard_groups));
-    p->basis.n_idle = n_shard_groups - tti_shard_groups_of(n_local, n_compute_threads);
-    TTI_TRY(tti_pipe_plan(plan, n_compute_threads, n_shard_groups, p->basis.n_idle, &p->pipe));
-    p->basis.train = &p->pipe->train;
-    p->basis.eval = &p->pipe->eval;
-    return TUTTI_OK;
-}
-
 static int find_joins(const tti_program *program, int *joins) {
     int n = 0;
     for (int s = 0; program->graph && s < program->n_steps; s++)
         if (program->steps[s]->op->traits & TTI_SYNC) joins[n++] = s;
     return n;
-}
-
-static tutti_status plan_joins(const tti_plan *plan, planned *p) {
-    size_t n_train = (size_t)plan->shard.n_steps, n_eval = (size_t)plan->eval.n_steps;
-    p->joins = calloc(n_train + n_eval + 1, sizeof *p->joins);
-    if (!p->joins) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    int *eval_joins = p->joins + n_train;
-    p->basis.n_joins = find_joins(&plan->shard, p->joins);
-    p->basis.n_eval_joins = find_joins(&plan->eval, eval_joins);
-    p->basis.joins = p->joins;
-    p->basis.eval_joins = eval_joins;
-    return TUTTI_OK;
 }
 
 static tutti_status plan_worker(const tti_list_desc *d, planned *p) {
@@ -80,9 +34,37 @@ static tutti_status plan_worker(const tti_list_desc *d, planned *p) {
                                 .divides = p->share.n_ranks > 1,
                                 .acc = &p->acc,
                                 .n_compute_threads = tti_exec_n_compute_threads(d->exec, n_local)};
-    TTI_TRY(plan_joins(d->exec->plan, p));
-    TTI_TRY(plan_sharded(d, p));
-    return plan_pipeline(d, n_local, p);
+    const tti_program *train = &d->exec->plan->shard, *eval = &d->exec->plan->eval;
+    p->joins = calloc((size_t)train->n_steps + (size_t)eval->n_steps + 1, sizeof *p->joins);
+    if (!p->joins) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    p->basis.n_joins = find_joins(train, p->joins);
+    p->basis.n_eval_joins = find_joins(eval, p->joins + train->n_steps);
+    p->basis.joins = p->joins;
+    p->basis.eval_joins = p->joins + train->n_steps;
+    if (d->exec->zero >= 2 && p->share.n_ranks > 1) {
+        p->sharded.params = d->exec->zero > 2;
+        TTI_TRY(tti_sharded_find_windows(d->exec->plan, &p->sharded));
+        p->basis.sharded = &p->sharded;
+        /* Micro-batch groups without a shard, so that all workers gather parameters equally often
+         * (ZeRO-3). */
+        int most = p->acc.n_shard_groups;
+        for (int r = 0; p->sharded.params && r < d->n_ranks; r++) {
+            tti_accumulation theirs;
+            TTI_TRY(tti_planned_accumulation(d->exec, r, d->n_ranks, &theirs));
+            most = TTI_MAX(most, theirs.n_shard_groups);
+            tti_accumulation_fini(&theirs);
+        }
+        p->basis.n_idle = most - p->acc.n_shard_groups;
+    }
+    const tti_plan *plan = d->exec->plan;
+    int n_compute_threads = p->basis.n_compute_threads, n_shard_groups;
+    if (!plan->stages) return TUTTI_OK;
+    TTI_TRY(tti_planned_shard_groups(d->exec, n_local, d->n_ranks, &n_shard_groups));
+    p->basis.n_idle = n_shard_groups - tti_shard_groups_of(n_local, n_compute_threads);
+    TTI_TRY(tti_pipe_plan(plan, n_compute_threads, n_shard_groups, p->basis.n_idle, &p->pipe));
+    p->basis.train = &p->pipe->train;
+    p->basis.eval = &p->pipe->eval;
+    return TUTTI_OK;
 }
 
 static const char *const headings[TTI_N_FORMS] = {
@@ -94,21 +76,19 @@ static const char *const headings[TTI_N_FORMS] = {
     [TTI_FORM_GRADIENT] = "a step of training, after which the server takes the gradient",
     [TTI_FORM_EVAL] = "a batch of evaluation"};
 
-static tutti_status print_form(const planned *p, tti_step_form form, tti_str *out) {
-    tti_step_program *program;
-    TTI_TRY(tti_step_build(&p->basis, form, &program));
-    tti_str_printf(out, "%s%s:\n", out->n_bytes > 0 ? "\n" : "", headings[form]);
-    tti_step_program_print(program, out);
-    tti_step_program_destroy(program);
-    return TUTTI_OK;
-}
-
 tutti_status tti_exec_print_lists(const tti_list_desc *d, tti_str *out) {
     planned p = {0};
     tutti_status st = plan_worker(d, &p);
     tti_step_form other = d->is_async ? TTI_FORM_STEP : TTI_FORM_GRADIENT;
     for (tti_step_form form = 0; st == TUTTI_OK && form < TTI_N_FORMS; form++)
-        if (form != other && tti_step_has_form(&p.basis, form)) st = print_form(&p, form, out);
+        if (form != other && tti_step_has_form(&p.basis, form)) {
+            tti_step_program *program;
+            TTI_TRY_GOTO(tti_step_build(&p.basis, form, &program), cleanup);
+            tti_str_printf(out, "%s%s:\n", out->n_bytes > 0 ? "\n" : "", headings[form]);
+            tti_step_program_print(program, out);
+            tti_step_program_destroy(program);
+        }
+cleanup:
     tti_pipe_destroy(p.pipe);
     tti_sharded_fini_windows(&p.sharded);
     tti_accumulation_fini(&p.acc);

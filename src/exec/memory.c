@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "exec/device/device.h"
+#include "exec/exec.h"
 #include "exec/program/exec_program.h"
 #include "exec/worker/worker.h"
 
@@ -53,14 +54,6 @@ static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int 
     return TUTTI_OK;
 }
 
-static tutti_status plan_mailbox(const tti_exec_desc *desc, int n_local, int n_ranks,
-                                 size_t *n_bytes) {
-    int n_shard_groups;
-    TTI_TRY(tti_planned_shard_groups(desc, n_local, n_ranks, &n_shard_groups));
-    return tti_pipe_slot_bytes(desc->plan, n_shard_groups,
-                               tti_exec_n_compute_threads(desc, n_local), n_bytes);
-}
-
 tutti_status tti_planned_accumulation(const tti_exec_desc *desc, int rank, int n_ranks,
                                       tti_accumulation *acc) {
     tti_shard_map shard_map;
@@ -99,25 +92,6 @@ static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_shard
 static size_t wire_bytes(const tti_exec_desc *desc, int n_ranks) {
     bool rounds = desc->fast && n_ranks > 1 && desc->wire != TUTTI_F32 && !desc->backend->device;
     return rounds ? desc->plan->n_flat * sizeof(uint16_t) : 0;
-}
-
-/* For sharded gradients and parameters: replaces the sizes of unsharded ones in out. */
-static tutti_status plan_sharded(const tti_exec_desc *desc, int n_ranks,
-                                 const tti_accumulation *acc, const tti_share *share,
-                                 tti_exec_memory *out) {
-    tti_sharded sharded = {.params = desc->zero > 2};
-    tutti_status st = tti_sharded_find_windows(desc->plan, &sharded);
-    if (st == TUTTI_OK) st = find_short(desc, n_ranks, &sharded);
-    if (st == TUTTI_OK) {
-        if (!sharded.params && desc->ema > 0) sharded.n_averages = desc->plan->n_flat;
-        out->grads = tti_sharded_grads(&sharded, acc, share, desc->plan) * sizeof(float) +
-                     wire_bytes(desc, n_ranks);
-        out->gathered = tti_sharded_gathered(&sharded) * sizeof(float);
-        if (sharded.params) out->params = share->n_elems * sizeof(float);
-    }
-    tti_sharded_fini_windows(&sharded);
-    free(sharded.is_short);
-    return st;
 }
 
 tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
@@ -164,10 +138,28 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         out->offloaded = 2 * flat + out->states + out->ema; /* parameters and gradients too */
         out->states = out->ema = 0;
     }
-    if (st == TUTTI_OK && desc->zero > 1 && n_ranks > 1)
-        st = plan_sharded(desc, n_ranks, &acc, &share, out);
-    if (st == TUTTI_OK && plan->stages)
-        st = plan_mailbox(desc, tti_shard_map_n_of(&shard_map, rank), n_ranks, &out->mailbox);
+    if (st == TUTTI_OK && desc->zero > 1 && n_ranks > 1) {
+        /* For sharded gradients and parameters: replaces the sizes of unsharded ones in out. */
+        tti_sharded sharded = {.params = desc->zero > 2};
+        st = tti_sharded_find_windows(desc->plan, &sharded);
+        if (st == TUTTI_OK) st = find_short(desc, n_ranks, &sharded);
+        if (st == TUTTI_OK) {
+            if (!sharded.params && desc->ema > 0) sharded.n_averages = desc->plan->n_flat;
+            out->grads = tti_sharded_grads(&sharded, &acc, &share, desc->plan) * sizeof(float) +
+                         wire_bytes(desc, n_ranks);
+            out->gathered = tti_sharded_gathered(&sharded) * sizeof(float);
+            if (sharded.params) out->params = share.n_elems * sizeof(float);
+        }
+        tti_sharded_fini_windows(&sharded);
+        free(sharded.is_short);
+    }
+    if (st == TUTTI_OK && plan->stages) {
+        int n_local = tti_shard_map_n_of(&shard_map, rank), n_shard_groups;
+        st = tti_planned_shard_groups(desc, n_local, n_ranks, &n_shard_groups);
+        if (st == TUTTI_OK)
+            st = tti_pipe_slot_bytes(desc->plan, n_shard_groups,
+                                     tti_exec_n_compute_threads(desc, n_local), &out->mailbox);
+    }
     tti_accumulation_fini(&acc);
     tti_share_fini(&share);
     return st;
@@ -190,4 +182,64 @@ tutti_status tti_exec_scratch_plan(const tti_exec_desc *desc, int rank, int n_ra
     }
     *n_bytes = scratch * (size_t)n_in_flight;
     return TUTTI_OK;
+}
+
+/* ---- whether a worker fits into the memory of its device, before it takes any ---- */
+
+/* Workers that update separately, or next to workers on the host, have everything. */
+static bool may_have_parts(const tti_setup *setup) {
+    const tti_exec_desc *d = &setup->desc;
+    return setup->n_ranks > 1 && !d->server && !d->local && !d->mixed &&
+           setup->desc.backend->device->update.complete;
+}
+
+/* The memory with sharded gradients, and with sharded parameters too. */
+static tutti_status find_parts(const tti_setup *setup, tti_exec_desc desc, tti_device_need *need) {
+    bool may = may_have_parts(setup) && !desc.offload && desc.compression == TTI_COMPRESS_NONE;
+    for (int level = TTI_MAX(2, desc.zero + 1); may && level <= 3; level++) {
+        tti_exec_memory m;
+        desc.zero = level;
+        TTI_TRY(tti_exec_memory_plan(&desc, setup->rank, setup->n_ranks, &m));
+        need->in_parts[level - 2].params = m.params + m.gathered;
+        need->in_parts[level - 2].grads = m.grads;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_plan *plan = setup->desc.plan;
+    size_t n_now, n_peak, n_free;
+    tti_exec_desc desc = setup->desc;
+    tti_exec_memory sharded = {0};
+    desc.shard_map = &setup->shard_map;
+    bool is_sharded = desc.zero > 1 && setup->n_ranks > 1;
+    if (is_sharded) TTI_TRY(tti_exec_memory_plan(&desc, setup->rank, setup->n_ranks, &sharded));
+    size_t inputs = tti_inputs_sample_bytes(&plan->shard) + tti_inputs_target_bytes(&plan->shard);
+    bool is_server_kept =
+        setup->desc.server && tti_calls_of(setup->desc.server)->state_owner(setup->desc.server);
+    tti_device_need need = {
+        .flat = plan->n_flat * sizeof(float),
+        .low = tti_plan_low_bytes(plan),
+        .state = setup->share.n_elems * sizeof(float),
+        .arena =
+            TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) + tti_plan_own_bytes(plan),
+        .inputs = TTI_N_INPUTS * (size_t)(setup->last_shard - setup->first_shard) * inputs +
+                  tti_device_p2p_bytes(x) + tti_device_tp_bytes(setup),
+        .params = is_sharded ? sharded.params + sharded.gathered : 0,
+        .grads = sharded.grads,
+        .residuals = tti_device_compress_bytes(&desc, setup->n_ranks),
+        .scratch = scratch,
+        .n_states = setup->desc.server || setup->desc.offload ? 0 : plan->n_states,
+        .n_emas = !is_server_kept && !setup->desc.offload && setup->desc.ema > 0,
+        .offloads = !setup->desc.server && !setup->divided,
+        .n_grads = setup->acc.n_buffers,
+        .n_arenas = setup->n_in_flight,
+        .n_shards = setup->desc.n_shards,
+        .most_shards = TTI_MAX_SHARDS,
+        .n_ranks = may_have_parts(setup) ? setup->n_ranks : 1,
+        .rows = tti_inputs_most_rows(&plan->shard)};
+    setup->desc.backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
+    TTI_TRY(find_parts(setup, desc, &need));
+    return tti_device_need_check(&need, n_free);
 }

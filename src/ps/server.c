@@ -74,7 +74,7 @@ static const tti_server_calls calls = {
 };
 
 /* Without threads and memory of parameters; NULL: out of memory. */
-static tti_server *tti_server_new(const tti_server_desc *desc) {
+static tti_server *new_server(const tti_server_desc *desc) {
     tti_server *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->calls = &calls;
@@ -90,7 +90,7 @@ tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out) {
     *out = NULL;
     if (desc->n_workers < 1 || desc->n_workers > TTI_MAX_RANKS)
         return tti_fail(TUTTI_E_INVALID, "parameter server: %d workers", desc->n_workers);
-    tti_server *s = tti_server_new(desc);
+    tti_server *s = new_server(desc);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     tutti_status st = tti_server_start(s);
     if (st != TUTTI_OK) {
@@ -164,27 +164,24 @@ static tutti_status open_ranges(tti_server *s, tutti_comm *comm) {
     int rank = tutti_comm_rank(comm);
     if (tti_server_n_ranges(&s->desc) == 1) return TUTTI_OK;
     tutti_status st = open_control(s, comm, &control);
-    if (st == TUTTI_OK) {
-        /* From each worker to each range server. */
-        for (int r = 1; r < s->desc.n_ranges; r++) {
-            tti_channel *channels[TTI_MAX_RANKS];
-            size_t areas[TTI_N_KEY_AREAS];
-            tti_server_area_bytes(&s->desc, r, areas);
-            TTI_TRY(tti_channels_open(comm, r, areas, TTI_N_KEY_AREAS, channels));
-            if (r == rank)
-                memcpy(from, channels, (size_t)s->desc.n_workers * sizeof(tti_channel *));
-            else
-                to[r] = channels[r];
-        }
-        st = TUTTI_OK;
+    /* From each worker to each range server. */
+    for (int r = 1; st == TUTTI_OK && r < s->desc.n_ranges; r++) {
+        tti_channel *channels[TTI_MAX_RANKS];
+        size_t areas[TTI_N_KEY_AREAS];
+        tti_server_area_bytes(&s->desc, r, areas);
+        TTI_TRY_GOTO(tti_channels_open(comm, r, areas, TTI_N_KEY_AREAS, channels), cleanup);
+        if (r == rank)
+            memcpy(from, channels, (size_t)s->desc.n_workers * sizeof(tti_channel *));
+        else
+            to[r] = channels[r];
     }
     if (st == TUTTI_OK && !(s->keys = tti_keys_create(&s->desc, to)))
         st = tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
-    if (st == TUTTI_OK) {
-        if (!control || rank == 0) return TUTTI_OK;
+    if (st == TUTTI_OK && (!control || rank == 0)) return TUTTI_OK;
+    if (st == TUTTI_OK)
         return tti_range_server_create(&s->desc, tti_server_kind(s), rank, control, from,
                                        &s->range_server);
-    }
+cleanup:
     for (int r = 0; r < TTI_MAX_RANKS; r++) {
         tti_channel_close(to[r]);
         tti_channel_close(from[r]);
@@ -208,7 +205,7 @@ tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, t
     size_t areas[TTI_N_KEY_AREAS];
     tti_server_area_bytes(desc, 0, areas);
     *out = NULL;
-    tti_server *s = tti_server_new(desc);
+    tti_server *s = new_server(desc);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     tutti_status st = tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels);
     if (st == TUTTI_OK) st = tti_client_begin(s, channels[0]);
@@ -310,7 +307,7 @@ tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *
                                        const tti_mesh_at *size, tti_server **out) {
     *out = NULL;
     TTI_ASSERT(tti_mesh_n_model(size) > 1 && desc->n_ranges <= 1 && desc->n_workers == size->data);
-    tti_server *s = tti_server_new(desc);
+    tti_server *s = new_server(desc);
     tutti_status st = TUTTI_OK;
     if (s) s->replica_group = calloc(1, sizeof *s->replica_group);
     if (s) {

@@ -17,8 +17,8 @@
  *
  * A worker that fails may leave if the others can continue without it: another one computes its
  * batch, and its thread only takes part in synchronizations.  Workers that divide a model leave
- * together. A worker may be on a device: its gradients are copied to host memory (device_server.h).
- * Every call of a worker waits at most timeout_ms for another one.
+ * together. A worker may be on a device: its gradients are copied to host memory
+ * (device_host_steps.c). Every call of a worker waits at most timeout_ms for another one.
  *
  * Synchronous workers are threads.  Others may be processes: the server is in that of worker 0, and
  * the others have a tti_server as a client (comm/channel.h), for which the same calls have the same

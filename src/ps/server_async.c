@@ -81,7 +81,17 @@ static bool may_begin(const tti_server *s, int w, int64_t unused) {
 
 /* ---- a batch and its parameters ---- */
 
-static void begin(tti_server *s, int w, tti_lease *lease) {
+static tutti_status pull(tti_server *s, int w, float *params, float *ema) {
+    tti_request r = {.kind = TTI_PULL, .worker = w, .params = params, .ema = ema};
+    r.arrival.version = s->n_updates;
+    tti_server_put(s, &r);
+    pthread_cond_broadcast(&s->news); /* a recorded update may have waited for this pull */
+    return tti_server_wait_served(s, &r);
+}
+
+static tutti_status lease_batch(tti_server *s, int w, float *params, tti_lease *lease) {
+    TTI_TRY(tti_server_wait(s, w, may_begin, 0));
+    if (is_over(s, w)) return TUTTI_OK;
     tti_served *me = &s->worker[w];
     *lease = (tti_lease){.any = true, .batch = s->n_assigned, .version = s->n_updates};
     if (s->desc.replay) {
@@ -103,20 +113,6 @@ static void begin(tti_server *s, int w, tti_lease *lease) {
     memset(me->n_begun, 0, sizeof me->n_begun);
     for (int i = 0; i < s->desc.n_workers; i++)
         if (i != w && s->worker[i].computes) s->worker[i].n_begun[w]++;
-}
-
-static tutti_status pull(tti_server *s, int w, float *params, float *ema) {
-    tti_request r = {.kind = TTI_PULL, .worker = w, .params = params, .ema = ema};
-    r.arrival.version = s->n_updates;
-    tti_server_put(s, &r);
-    pthread_cond_broadcast(&s->news); /* a recorded update may have waited for this pull */
-    return tti_server_wait_served(s, &r);
-}
-
-static tutti_status lease_batch(tti_server *s, int w, float *params, tti_lease *lease) {
-    TTI_TRY(tti_server_wait(s, w, may_begin, 0));
-    if (is_over(s, w)) return TUTTI_OK;
-    begin(s, w, lease);
     return pull(s, w, params, NULL);
 }
 

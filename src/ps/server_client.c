@@ -94,11 +94,10 @@ struct tti_client {
 /* The server went away: it may have said why, or is about to, before the connection ends. */
 static tutti_status receive_why(tti_server *s, tti_wire_message *m, tutti_status st) {
     int timeout_ms = st == TUTTI_E_PEER ? s->desc.timeout_ms : 0;
-    tti_client *r = s->client;
     char text[512];
     size_t n_bytes = sizeof *m;
     snprintf(text, sizeof text, "%s", tutti_last_error());
-    for (; tti_channel_recv(r->channel, m, &n_bytes, ~0u, timeout_ms) == TUTTI_OK;
+    for (; tti_channel_recv(s->client->channel, m, &n_bytes, ~0u, timeout_ms) == TUTTI_OK;
          n_bytes = sizeof *m)
         if (tti_wire_check(m, n_bytes) == TUTTI_OK && m->kind == TTI_WIRE_FAIL)
             return tti_fail(TUTTI_E_PEER, "%s", m->more.text);

@@ -45,24 +45,6 @@ void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void
 /* If there are several ranges, the first process has only one of them. */
 static bool in_ranges(const tti_server *s) { return tti_server_n_ranges(&s->desc) > 1; }
 
-static tutti_status push_gradient(attendant *a, tti_wire_message *m) {
-    const tti_arrival *sent = &m->more.arrival;
-    tti_push b = {.pieces = {a->grads},
-                  .n_pieces = 1,
-                  .step = {.loss_scale = sent->loss_scale, .n_rows = sent->n_rows},
-                  .n_rows = sent->n_rows,
-                  .n_own_rows = m->number[0],
-                  .wait_ns = sent->wait_ns,
-                  .result = {.loss_sum = sent->result.loss_sum,
-                             .count = sent->result.count,
-                             .correct = sent->result.correct,
-                             .skipped = sent->result.skipped,
-                             .bubble = sent->result.bubble,
-                             .compute_ns = sent->result.compute_ns}};
-    m->number[0] = 0;
-    return tti_server_push_for(a->s, a->worker, &b, &m->more.arrival);
-}
-
 /* Does what m asks for, and makes it the answer; areas: that go with it. */
 static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
     /* A batch is leased, then pushed or given up. */
@@ -89,8 +71,23 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
             if (leased.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
             return TUTTI_OK;
         }
-        case TTI_WIRE_GRADIENT:
-            return push_gradient(a, m);
+        case TTI_WIRE_GRADIENT: {
+            const tti_arrival *sent = &m->more.arrival;
+            tti_push b = {.pieces = {a->grads},
+                          .n_pieces = 1,
+                          .step = {.loss_scale = sent->loss_scale, .n_rows = sent->n_rows},
+                          .n_rows = sent->n_rows,
+                          .n_own_rows = m->number[0],
+                          .wait_ns = sent->wait_ns,
+                          .result = {.loss_sum = sent->result.loss_sum,
+                                     .count = sent->result.count,
+                                     .correct = sent->result.correct,
+                                     .skipped = sent->result.skipped,
+                                     .bubble = sent->result.bubble,
+                                     .compute_ns = sent->result.compute_ns}};
+            m->number[0] = 0;
+            return tti_server_push_for(a->s, a->worker, &b, &m->more.arrival);
+        }
         case TTI_WIRE_PUSH:
             return TUTTI_OK; /* it arrived with the message */
         case TTI_WIRE_PULL: {
@@ -195,7 +192,7 @@ static void *attend(void *arg) {
     return NULL;
 }
 
-static tutti_status start(attendant *a) {
+static tutti_status start_attendant(attendant *a) {
     bool widens = a->s->desc.exec.wire != TUTTI_F32;
     if (widens) a->widened = calloc(a->s->n_own + 1, sizeof *a->widened);
     if (widens && !a->widened) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -219,7 +216,8 @@ tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels) {
     for (int w = 1; w < listener->n; w++)
         listener->attendants[w] = (attendant){
             .s = s, .worker = w, .channel = channels[w], .is_closing = &listener->is_closing};
-    for (int w = 1; w < listener->n && st == TUTTI_OK; w++) st = start(&listener->attendants[w]);
+    for (int w = 1; w < listener->n && st == TUTTI_OK; w++)
+        st = start_attendant(&listener->attendants[w]);
     return st; /* what has been begun ends with the server */
 }
 

@@ -85,13 +85,12 @@ static void count_arrays(tti_server *s, uint64_t workers, size_t n_arrays, tutti
 
 static tutti_status apply(tti_server *s, tti_request *r) {
     tti_exec *x = s->x;
-    tti_thread_set *threads = tti_threads_of(x);
     uint64_t workers = workers_of(s, r);
     if (r->arrival.result.skipped) return TUTTI_OK; /* a loss was not finite */
     TTI_TRY(tti_ranges_update(s->ranges, r, workers));
     count_arrays(s, workers, 1, s->desc.exec.wire);
     if (r->kind == TTI_STEP)
-        tti_compute_threads_run(threads->pool,
+        tti_compute_threads_run(tti_threads_of(x)->pool,
                                 s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
     tti_arrays_of(x)->buffers[0] =
         r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;

@@ -78,8 +78,7 @@ typedef struct terms {
 
 static void add_compute_thread(int compute_thread, void *arg) {
     const terms *t = arg;
-    const tti_exec *x = t->h->x;
-    const tti_setup *setup = tti_setup_of(x);
+    const tti_setup *setup = tti_setup_of(t->h->x);
     tti_range mine =
         tti_compute_thread_range(t->h->n_keys, 16, compute_thread, setup->desc.n_compute_threads);
     for (int i = 1; i < t->n && mine.first < mine.last; i++)
@@ -127,8 +126,7 @@ static tutti_status receive_message(tti_range_server *h, unsigned may_carry, tti
 
 static tutti_status join_range(void *range_server, double *values, size_t n_each) {
     tti_range_server *h = range_server;
-    const tti_plan *plan = h->desc.exec.plan;
-    size_t n_bytes = (size_t)plan->n_updates * n_each * sizeof *values;
+    size_t n_bytes = (size_t)h->desc.exec.plan->n_updates * n_each * sizeof *values;
     tti_wire_message m = {.kind = TTI_WIRE_JOIN, .number = {(int64_t)n_each}};
     double *area = tti_channel_area(h->control, TTI_WIRE_JOINED);
     memcpy(area, values, n_bytes);
@@ -345,7 +343,7 @@ void tti_range_server_fetch(tti_range_server *h, int k, tti_range keys, float *t
 
 /* ---- create and close ---- */
 
-static tutti_status start(tti_range_server *h) {
+static tutti_status start_threads(tti_range_server *h) {
     seat *own = &h->seats[h->rank];
     size_t n = (h->n_keys + 15) & ~(size_t)15;
     h->memory = aligned_alloc(64, TTI_N_KEY_AREAS * n * sizeof(float) + 64);
@@ -401,7 +399,7 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
         s->grads = tti_channel_area(s->channel, TTI_WIRE_GRADS);
         s->ema = h->desc.exec.ema > 0 ? tti_channel_area(s->channel, TTI_WIRE_EMA) : NULL;
     }
-    tutti_status st = start(h);
+    tutti_status st = start_threads(h);
     if (st == TUTTI_OK) {
         *out = h;
         return st;

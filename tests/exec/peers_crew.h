@@ -5,7 +5,7 @@
 
 #include "comm/ranks.h"
 #include "comm/sum_order.h"
-#include "exec/device/comm/device_line.h"
+#include "exec/device/comm/device_axis.h"
 #include "exec/device/comm/device_reduce.h"
 
 /* user is the communicator. */

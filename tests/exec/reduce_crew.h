@@ -5,8 +5,8 @@
 
 #include "base/philox.h"
 #include "comm/ranks.h"
+#include "exec/device/comm/device_axis.h"
 #include "exec/device/comm/device_reduce.h"
-#include "exec/device/comm/reported_sums.h"
 #include "exec/worker/worker_state.h"
 #include "ops/op_table.h"
 

@@ -2,7 +2,7 @@
  * whatever else is divided between them. */
 #include "base/affinity.h"
 #include "exec/crew.h"
-#include "exec/worker/shared_params.h"
+#include "exec/worker/worker.h"
 
 static const tti_shard_map shard_maps[] = {
     {.n_ranks = 2, .first = {0, 7, 8}},       {.n_ranks = 2, .first = {0, 2, 8}},

@@ -1,4 +1,5 @@
-/* device.c - the step on a device: inputs, shard program, reduction, update, report.
+/* device.c - a worker on a device: which devices are connected, copies on the host, and the step as
+ * a whole.
  *
  * Two input sets alternate, or up to TTI_MAX_AHEAD if the device has the samples: then a step
  * begins by reading its numbers and indices from host memory, and ends by writing its report there,
@@ -7,14 +8,189 @@
 #include "exec/device/device.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "comm/progress.h"
+#include "comm/sum_order.h"
 #include "exec/device/device_step.h"
 
-static bool is_alone(const tti_setup *setup) { return setup->n_ranks == 1; }
+/* All that the workers of one model exchange goes between devices.  Sums over pieces, then stages
+ * are those over all of them in one tree only where there are 1, 2, 4 ... pieces. */
+static bool is_direct(const tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_device_tp *tp = tti_tp_of(x);
+    int n_pieces = setup->desc.mesh->size.tensor;
+    if (tti_device_host_staged_alone(setup)) return false;
+    if (!tti_pipe_of(x)) return tti_device_tp_group(tp) != NULL;
+    bool pieces = n_pieces == 1 || tti_device_tp_group(tp);
+    return pieces && tti_device_pipe_p2p(tti_device_of(x)->pipe) &&
+           (n_pieces & (n_pieces - 1)) == 0;
+}
+
+static void describe_between(tti_exec *x, const char *sums, bool all) {
+    tti_exec_device *device = tti_device_of(x);
+    tti_device_tp *tp = tti_tp_of(x);
+    tti_str *transport = &device->transport;
+    tti_str stages = {0};
+    if (all && *sums) tti_str_printf(transport, "%s%s", sums, tp ? ", inside layers " : "");
+    tti_device_tp_describe(tp, transport);
+    if (tti_pipe_of(x)) tti_device_pipe_describe(device->pipe, &stages);
+    if (!all && transport->n_bytes == 0) tti_str_add(transport, "through the host");
+    if (stages.n_bytes > 0)
+        tti_str_printf(transport, "%sbetween stages %s", transport->n_bytes > 0 ? ", " : "",
+                       tti_str_text(&stages));
+    tti_str_free(&stages);
+}
+
+/* Stages may go on between devices where layers are whole: else their groups belong together. */
+static tutti_status give_up(tti_exec_device *device, tti_device_tp *tp, bool direct) {
+    tti_device_p2p *p2p = tti_device_pipe_p2p(device->pipe);
+    tti_device_reduce_destroy(device->reduce);
+    device->reduce = NULL;
+    if (!tti_device_tp_group(tp)) return TUTTI_OK;
+    if (p2p) tti_device_p2p_disconnect(p2p);
+    return tti_device_tp_give_up(tp,
+                                 direct ? "workers with other samples" : "workers of other stages");
+}
+
+/* How the workers' devices add, as far as they reach each other. */
+static tutti_status connect_devices(tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *d = tti_device_of(x);
+    if (setup->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
+    if (setup->divided) {
+        /* Steps of a model in parts need the host for nothing where all that they add is added
+         * between devices. */
+        tti_str sums = {0};
+        bool direct = is_direct(x);
+        if (direct) {
+            /* Connects the groups one after the other, as for lines of an axis. */
+            const tti_mesh *mesh = tti_setup_of(x)->desc.mesh;
+            for (int i = 0; i < tti_mesh_n_model(&mesh->size); i++) {
+                if (i == tti_mesh_model_rank(&mesh->size, &mesh->at))
+                    TTI_TRY(tti_device_reduce_create(x, &tti_device_of(x)->reduce, &sums));
+                TTI_TRY(tutti_comm_barrier(mesh->world));
+            }
+        }
+        bool all = direct && (setup->n_ranks == 1 || d->reduce);
+        if (direct) TTI_TRY(tti_device_agree(setup, &all));
+        if (!all) TTI_TRY(give_up(d, tti_tp_of(x), direct));
+        describe_between(x, tti_str_text(&sums), all);
+        tti_str_free(&sums);
+        if (!all) return tti_device_host_staged_create(x, &d->host_staged);
+        return tti_device_axis_create(x, tti_device_pipe_p2p(d->pipe), &d->axis);
+    }
+    if (setup->desc.mixed) return tti_device_host_staged_create(x, &d->host_staged);
+    bool host_staged = tti_device_ends_on_host(setup);
+    if (!d->server && !host_staged) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->transport));
+    return setup->n_ranks == 1 || d->reduce ? TUTTI_OK
+                                            : tti_device_host_staged_create(x, &d->host_staged);
+}
+
+/* ---- copies of flat arrays on the host; a mirror has the layout of its array ---- */
+
+static size_t flat_bytes(const tti_setup *setup) {
+    return setup->desc.plan->n_flat * sizeof(float);
+}
+
+static size_t state_bytes(const tti_setup *setup) { return setup->share.n_elems * sizeof(float); }
+
+static tutti_status alloc_on_host(float **memory, size_t n_bytes) {
+    if (!*memory) *memory = calloc(1, n_bytes + 64);
+    return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of the host", n_bytes);
+}
+
+/* The first n arrays that the device has to the host, or what there is of them back. */
+static tutti_status copy(tti_exec *x, bool push, int n) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_exec_device *device = tti_device_of(x);
+    tti_device_parts *parts = device->parts;
+    if (parts && push) tti_device_parts_written(parts, true);
+    if (parts && !push) TTI_TRY(tti_device_parts_settle(parts));
+    const tti_device_ops *ops = setup->desc.backend->device;
+    float **mirror = device->mirrors;
+    for (int i = 0; i < n; i++) {
+        float *array = i == 0 ? arrays->params : i == 1 ? arrays->ema : arrays->states[i - 2];
+        size_t n_bytes =
+            i == 0 ? (tti_exec_has_sharded_params(arrays) ? state_bytes(setup) : flat_bytes(setup))
+                   : state_bytes(setup);
+        if (!array || (push && !mirror[i])) continue;
+        TTI_TRY(alloc_on_host(&mirror[i], n_bytes));
+        void *dst = push ? array : mirror[i], *src = push ? mirror[i] : array;
+        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
+    }
+    return ops->queues.sync();
+}
+
+float *tti_exec_device_mirror(tti_exec_device *device, int which) { return device->mirrors[which]; }
+
+tutti_status tti_exec_device_pull(tti_exec *x) {
+    if (tti_offload_of(x)) return TUTTI_OK; /* nothing is newer than on the host */
+    return tti_device_failure(x, copy(x, false, TTI_N_MIRRORS));
+}
+
+tutti_status tti_exec_device_pull_params(tti_exec *x) {
+    return tti_device_failure(x, copy(x, false, 1));
+}
+
+tutti_status tti_exec_device_pull_ema(tti_exec *x) {
+    return tti_device_failure(x, copy(x, false, 2));
+}
+
+tutti_status tti_exec_device_push(tti_exec *x) {
+    tti_offload *offload = tti_offload_of(x);
+    if (offload) return tti_device_failure(x, tti_offload_put_params(offload));
+    tti_device_of(x)->has_low = false;
+    return tti_device_failure(x, copy(x, true, TTI_N_MIRRORS));
+}
+
+tutti_status tti_exec_device_staging(tti_exec *x, float **staging) {
+    tti_exec_device *device = tti_device_of(x);
+    TTI_TRY(alloc_on_host(&device->staging, flat_bytes(tti_setup_of(x))));
+    *staging = device->staging;
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_device_put_staging(tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_device_ops *ops = setup->desc.backend->device;
+    TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), tti_device_of(x)->staging,
+                             flat_bytes(setup)));
+    return ops->queues.sync();
+}
+
+/* ---- hashes ---- */
+
+/* By the blocks of the update, as the update hashes them. */
+static uint64_t hash_mirror(const tti_setup *setup, const tti_exec_device *device) {
+    uint64_t hash = 0;
+    for (int i = 0; i < setup->desc.plan->n_updates; i++) {
+        const tti_update_step *step = &setup->desc.plan->updates[i];
+        hash += tti_hash_block(&tti_backend_cpu, step, device->mirrors[0] + step->first);
+    }
+    return hash;
+}
+
+tutti_status tti_exec_device_own_hash(tti_exec *x, uint64_t *hash) {
+    return tti_device_failure(x, tti_device_update_hash(tti_device_of(x)->update, hash));
+}
+
+tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
+    tti_exec_device *device = tti_device_of(x);
+    /* Completes the parameters as of the last step.  Collective over the data group. */
+    tti_device_parts *parts = tti_device_of(x)->parts;
+    TTI_TRY(parts ? tti_device_failure(x, tti_device_parts_settle(parts)) : TUTTI_OK);
+    if (!tti_offload_of(x))
+        return tti_device_failure(x, tti_device_update_hash(device->update, hash));
+    TTI_TRY(tti_exec_device_pull_params(x));
+    *hash = hash_mirror(tti_setup_of(x), device);
+    return TUTTI_OK;
+}
 
 /* ---- preparation ---- */
 
@@ -29,42 +205,32 @@ tutti_status tti_exec_device_open(const tti_setup *setup, tti_exec_device **out)
     return TUTTI_OK;
 }
 
-static tutti_status make_sync(const tti_setup *setup, const tti_join_size *most,
-                              tti_exec_device *device) {
-    TTI_TRY(tti_device_take(setup, &device->sync_parts,
-                            most->n_part * (size_t)setup->desc.n_shards * sizeof(float)));
-    return tti_device_take(setup, &device->sync_joined, most->n_joined * sizeof(float));
-}
-
-/* Labels say which rows of samples that come as bytes are there: also where nothing else reads
- * them. */
-static void find_input_bytes(const tti_setup *setup, tti_exec_device *device) {
-    tti_exec_device *d = device;
+tutti_status tti_exec_device_prepare(tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_exec_device *d = tti_device_of(x);
+    tti_offload *offload = tti_offload_of(x);
+    TTI_TRY(tti_device_pipe_create(x, &d->pipe));
+    TTI_TRY(tti_device_take(setup, &d->args, sizeof *d->args));
+    TTI_TRY(connect_devices(x));
+    d->n_reported =
+        d->reduce || d->axis ? tti_device_n_reported(setup) : setup->desc.n_shards * TTI_SUMS;
+    size_t n_sums = (size_t)d->n_reported;
+    /* Labels say which rows of samples that come as bytes are there: also where nothing else reads
+     * them. */
     const tti_program *program = &setup->desc.plan->shard;
     const tti_program *eval = &setup->desc.plan->eval;
     d->x_bytes = tti_inputs_sample_bytes(program);
     if (eval->graph) d->x_bytes = TTI_MAX(d->x_bytes, tti_inputs_sample_bytes(eval));
     d->target_bytes = tti_inputs_target_bytes(program);
     if (d->target_bytes == 0) d->target_bytes = (size_t)tti_inputs_rows(program) * sizeof(int32_t);
-}
-
-tutti_status tti_exec_device_prepare(tti_exec *x) {
-    const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
-    tti_exec_device *device = tti_device_of(x);
-    tti_offload *offload = tti_offload_of(x);
-    tti_exec_device *d = device;
-    TTI_TRY(tti_device_pipe_create(x, &d->pipe));
-    TTI_TRY(tti_device_take(setup, &d->args, sizeof *d->args));
-    TTI_TRY(tti_device_meet(x));
-    d->n_reported =
-        d->reduce || d->axis ? tti_device_n_reported(setup) : setup->desc.n_shards * TTI_SUMS;
-    size_t n_sums = (size_t)d->n_reported;
-    find_input_bytes(setup, device);
     d->report_bytes = sizeof *d->report + n_sums * sizeof(double);
     TTI_TRY(tti_device_take(setup, &d->report, sizeof *d->report));
     TTI_TRY(tti_device_take(setup, &d->sums, n_sums * sizeof *d->sums));
-    TTI_TRY(make_sync(setup, &tti_joins_of(x)->most, device));
+    const tti_join_size *most = &tti_joins_of(x)->most;
+    TTI_TRY(tti_device_take(setup, &d->sync_parts,
+                            most->n_part * (size_t)setup->desc.n_shards * sizeof(float)));
+    TTI_TRY(tti_device_take(setup, &d->sync_joined, most->n_joined * sizeof(float)));
     d->n_sets = TTI_N_INPUTS;
     TTI_TRY(tti_device_take_shards(x));
     if (offload)
@@ -104,8 +270,7 @@ tutti_status tti_exec_device_take_up(tti_exec *x) {
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from, int ahead,
                                   bool *resident) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_exec_device *device = tti_device_of(x);
-    tti_exec_device *d = device;
+    tti_exec_device *d = tti_device_of(x);
     const tti_resident_desc desc = {.backend = setup->desc.backend,
                                     .samples = from,
                                     .n_shards = tti_device_n_local(setup),
@@ -120,7 +285,7 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from,
     d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;
     for (int i = 0; i < d->n_sets; i++) {
         if (i >= TTI_N_INPUTS) TTI_TRY(tti_device_make_set(x, &d->sets[i], false));
-        TTI_TRY(tti_device_take_host(device, &d->sets[i].index,
+        TTI_TRY(tti_device_take_host(d, &d->sets[i].index,
                                      tti_resident_index_elems(&d->resident) * sizeof(int32_t)));
     }
     d->n_chained = tti_device_n_chained(x);
@@ -209,92 +374,77 @@ static tutti_status run_host_staged(tti_exec *x, tti_device_set *set) {
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
     tti_exec_note(setup, &set->desc, "reduce");
     TTI_TRY(tti_device_host_staged_grads(d->host_staged));
-    if (d->pipe && is_alone(setup)) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
+    if (d->pipe && setup->n_ranks == 1) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_host_staged_sums(d->host_staged, d->sums, set->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
     return tti_offload_of(x) ? TUTTI_OK : tti_device_update_and_report(x, set);
 }
 
-/* The gradient, for the server. */
-static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
-    tti_exec_device *d = tti_device_of(x);
-    tti_profile_next_step(x);
-    TTI_TRY(tti_device_put_begin(x, set));
-    TTI_TRY(tti_device_run_shards(x, set));
-    if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe));
-    if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
-    TTI_TRY(tti_device_server_bring(d->server));
-    return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
-}
-
-/* Runs the step as if this worker, or its replica, were alone; a worker without samples in a short
- * batch does not change. */
-static tutti_status run_local(tti_exec *x, tti_device_set *set) {
-    const tti_setup *setup = tti_setup_of(x);
-    tti_exec_device *d = tti_device_of(x);
-    bool updates = set->desc.n_rows > 0;
-    TTI_TRY(tti_device_local_begin(x));
-    if (updates && !setup->divided) return run_recorded(x, set);
-    tti_profile_next_step(x);
-    TTI_TRY(tti_device_put_begin(x, set));
-    TTI_TRY(tti_device_run_shards(x, set));
-    if (setup->divided) TTI_TRY(tti_device_local_add_parts(x));
-    if (updates) return tti_device_update_and_report(x, set);
-    return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
-}
-
-static tutti_status run(tti_exec *x, tti_device_set *set) {
+static tutti_status run_step(tti_exec *x, tti_device_set *set) {
     tti_exec_device *device = tti_device_of(x);
-    if (device->server) return run_for_server(x, set);
-    if (tti_local_is_on(x)) return run_local(x, set);
+    if (device->server) {
+        /* The gradient, for the server. */
+        tti_exec_device *d = tti_device_of(x);
+        tti_profile_next_step(x);
+        TTI_TRY(tti_device_put_begin(x, set));
+        TTI_TRY(tti_device_run_shards(x, set));
+        if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe));
+        if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
+        TTI_TRY(tti_device_server_bring(d->server));
+        return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
+    }
+    if (tti_local_is_on(x)) {
+        /* Runs the step as if this worker, or its replica, were alone; a worker without samples in
+         * a short batch does not change. */
+        const tti_setup *setup = tti_setup_of(x);
+        tti_exec_device *d = tti_device_of(x);
+        bool updates = set->desc.n_rows > 0;
+        TTI_TRY(tti_device_local_begin(x));
+        if (updates && !setup->divided) return run_recorded(x, set);
+        tti_profile_next_step(x);
+        TTI_TRY(tti_device_put_begin(x, set));
+        TTI_TRY(tti_device_run_shards(x, set));
+        if (setup->divided) TTI_TRY(tti_device_local_add_parts(x));
+        if (updates) return tti_device_update_and_report(x, set);
+        return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
+    }
     return device->host_staged ? run_host_staged(x, set) : run_recorded(x, set);
 }
 
 /* After a pause in which devices may have been synchronized. */
-static tutti_status arrive(tti_exec_device *device) {
-    tti_exec_device *d = device;
+static tutti_status arrive(tti_exec_device *d) {
     if (d->axis) return tti_device_axis_meet(d->axis);
     return d->reduce ? tti_device_reduce_arrive(d->reduce) : TUTTI_OK;
-}
-
-/* Makes 16-bit copies of parameters that were not written by the update. */
-static tutti_status narrow_params(tti_arrays *arrays, tti_exec_device *device) {
-    tti_exec_device *d = device;
-    if (!arrays->low || d->has_low) return TUTTI_OK;
-    d->has_low = true;
-    return tti_device_update_narrow(d->update);
-}
-
-/* The first step whose gradients are compressed comes, of parallel.compress_after. */
-static tutti_status turn(tti_exec *x, uint64_t step) {
-    tti_exec_device *device = tti_device_of(x);
-    tti_device_reduce *reduce = device->reduce;
-    device->loads = device->n_begun == 0;
-    if (!reduce || !tti_device_reduce_turns(reduce, step)) return TUTTI_OK;
-    TTI_TRY(tti_device_release_graphs(x));
-    tti_device_reduce_turn(reduce);
-    device->loads = true;
-    return TUTTI_OK;
 }
 
 static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
-    tti_exec_device *device = tti_device_of(x);
-    tti_exec_device *d = device;
+    tti_exec_device *d = tti_device_of(x);
     int which = (int)(d->n_begun % (uint64_t)d->n_sets);
     tti_device_set *set = &d->sets[which];
     TTI_ASSERT(!set->at_work);
-    TTI_TRY(turn(x, desc->step));
+    /* The first step whose gradients are compressed comes, of parallel.compress_after. */
+    tti_device_reduce *reduce = d->reduce;
+    d->loads = d->n_begun == 0;
+    if (reduce && tti_device_reduce_turns(reduce, desc->step)) {
+        TTI_TRY(tti_device_release_graphs(x));
+        tti_device_reduce_turn(reduce);
+        d->loads = true;
+    }
     tti_exec_note(setup, desc, "compute");
     int64_t start = tti_now_ns();
-    if (d->n_begun == d->n_ended) TTI_TRY(arrive(device));
+    if (d->n_begun == d->n_ended) TTI_TRY(arrive(d));
     set->begun_ns = tti_now_ns();
     tti_exec_waited(tally, set->begun_ns - start);
     set->desc = *desc;
     if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(setup, desc);
     TTI_TRY(tti_device_feed(x, set, &set->desc));
-    TTI_TRY(narrow_params(tti_arrays_of(x), device));
+    /* Makes 16-bit copies of parameters that were not written by the update. */
+    if (tti_arrays_of(x)->low && !d->has_low) {
+        d->has_low = true;
+        TTI_TRY(tti_device_update_narrow(d->update));
+    }
     int64_t inputs_ns = tti_now_ns();
     tally->copied_ns += inputs_ns - set->begun_ns;
     if (d->parts) tti_device_parts_written(d->parts, false);
@@ -302,7 +452,7 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     if (tti_device_is_chained(x, set)) {
         TTI_TRY(tti_device_chain_step(x, which));
     } else {
-        TTI_TRY(run(x, set));
+        TTI_TRY(run_step(x, set));
         TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which));
     }
     tti_profile_add(x, TTI_ROW_HOST, tti_part_other("feeding"), -1, set->begun_ns, inputs_ns);
@@ -348,13 +498,12 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
 /* ---- the end ---- */
 
 void tti_exec_device_release(tti_exec *x) {
-    tti_exec_device *device = tti_device_of(x);
-    tti_exec_device *d = device;
+    tti_exec_device *d = tti_device_of(x);
     const tti_backend *backend = tti_setup_of(x)->desc.backend;
     if (!d || !d->ops) return;
     tti_device_reduce_settle(d->reduce);
     if (d->ops->queues.sync() != TUTTI_OK) tti_clear_error();
-    tti_exec_device_profile_end(device);
+    tti_exec_device_profile_end(d);
     /* The captured graphs first: NCCL parts only once nothing can call it again. */
     tti_device_release_shards(x);
     d->ops->queues.release_captured_graph(d->eval_captured_graph);
@@ -374,7 +523,8 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_pipe_destroy(d->pipe);
     tti_str_free(&d->transport);
     tti_str_free(&d->name);
-    tti_device_mirrors_fini(device);
+    for (int i = 0; i < TTI_N_MIRRORS; i++) free(d->mirrors[i]);
+    free(d->staging);
 }
 
 void tti_exec_device_close(tti_exec_device *device) {

@@ -1,6 +1,6 @@
 /* device.h - a worker whose plan runs on a device with its own memory.
  *
- * The step is the same as on the host (step.c), but it never waits for the host: values that change
+ * The step is the same as on the host (exec.c), but it never waits for the host: values that change
  * from step to step are copied in with the batch, numbers of the step are computed on the device,
  * and its report is copied out at the end.  From the second step on it is a captured graph, one for
  * each of two input sets, so that a batch can be copied in while the previous one is computed. */
@@ -37,7 +37,7 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
-/* For a worker with desc.server (device_server.h): tti_exec_gradient; the partial sums of its
+/* For a worker with desc.server (device_host_steps.c): tti_exec_gradient; the partial sums of its
  * gradient, and the host memory [n_flat] for the server's parameters; and the copy of its contents
  * to an array of the device (waits). */
 tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
@@ -52,7 +52,7 @@ void tti_exec_device_profile_end(tti_exec_device *device);
 /* The waits of the device, for tti_exec_get_spent, if it measures them. */
 tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent);
 
-/* Copies of parameters and states on the host, made on first use: device_mirrors.c. */
+/* Copies of parameters and states on the host, made on first use: device.c. */
 tutti_status tti_exec_device_pull(tti_exec *x);
 tutti_status tti_exec_device_pull_params(tti_exec *x); /* alone */
 tutti_status tti_exec_device_pull_ema(tti_exec *x);    /* and them */
@@ -63,9 +63,6 @@ tutti_status tti_exec_device_staging(tti_exec *x, float **staging);
 tutti_status tti_exec_device_put_staging(tti_exec *x);
 /* which: 0 the parameters, 1 their averages, 2 + k state k. */
 float *tti_exec_device_mirror(tti_exec_device *device, int which);
-
-/* Completes the parameters as of the last step.  Collective over the data group. */
-tutti_status tti_exec_device_settle(tti_exec *x);
 
 /* The hash of the parameters on the device; and of the own blocks. */
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash);

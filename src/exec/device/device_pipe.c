@@ -11,14 +11,13 @@
  * next part computes, if that one waits for no stage; otherwise before, because the others may be
  * waiting for them.  The order does not affect the bits.  Memory on the device is overwritten by a
  * copy that waits for all parts but the newest, and for that one too if it reads the memory. */
-#include "exec/device/device_pipe.h"
+#include "exec/device/device_step.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "exec/device/device_step.h"
 #include "exec/worker/worker.h"
 
 /* Buffers of one end for transfers through the host. */
@@ -97,31 +96,6 @@ static void add_stretches(const tti_arrays *arrays, side_room *room, stretch t) 
     room->stretches[room->n_stretches++] = t;
 }
 
-static void find_stretches(const tti_setup *setup, const tti_arrays *arrays, side_room *room) {
-    const tti_program *program = room->side->program;
-    for (int p = 0; p < program->n_parts; p++) {
-        size_t first = (size_t)program->part_first[p], last = (size_t)program->part_first[p + 1];
-        for (int i = 0; i < setup->syncs.n; i++) {
-            size_t join = (size_t)setup->syncs.step[i];
-            if (join < first || join >= last) continue;
-            add_stretches(arrays, room, (stretch){p, {first, join}, i});
-            first = join + 1;
-        }
-        add_stretches(arrays, room, (stretch){p, {first, last}, -1});
-    }
-}
-
-static tutti_status make_stretches(const tti_exec *x, side_room *room) {
-    const tti_setup *setup = tti_setup_of(x);
-    if (!tti_pipe_of(x)->stages->is_joined || room->side->program != &setup->desc.plan->shard)
-        return TUTTI_OK;
-    int n_most = setup->desc.plan->shard.n_steps + room->side->program->n_parts + setup->syncs.n;
-    room->stretches = calloc((size_t)n_most, sizeof *room->stretches);
-    if (!room->stretches) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    find_stretches(setup, tti_arrays_of(x), room);
-    return TUTTI_OK;
-}
-
 static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room) {
     const tti_setup *setup = tti_setup_of(x);
     room->side = side;
@@ -135,16 +109,24 @@ static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room)
         if (!room->in[i].reader) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     }
     for (int i = 0; i < side->n_out; i++) TTI_TRY(make_pinned(setup, &side->out[i], &room->out[i]));
-    return make_stretches(x, room);
-}
-
-static void pin_slots(tti_device_pipe *pipe) {
-    size_t n_bytes;
-    void *slots = tti_mailbox_memory(tti_pipe_of(pipe->x)->box, &n_bytes);
-    if (pipe->ops->memory.pin(slots, n_bytes) == TUTTI_OK)
-        pipe->pinned = slots;
-    else
-        tti_clear_error();
+    if (!tti_pipe_of(x)->stages->is_joined || room->side->program != &setup->desc.plan->shard)
+        return TUTTI_OK;
+    int n_most = setup->desc.plan->shard.n_steps + room->side->program->n_parts + setup->syncs.n;
+    room->stretches = calloc((size_t)n_most, sizeof *room->stretches);
+    if (!room->stretches) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    const tti_arrays *arrays = tti_arrays_of(x);
+    const tti_program *program = room->side->program;
+    for (int p = 0; p < program->n_parts; p++) {
+        size_t first = (size_t)program->part_first[p], last = (size_t)program->part_first[p + 1];
+        for (int i = 0; i < setup->syncs.n; i++) {
+            size_t join = (size_t)setup->syncs.step[i];
+            if (join < first || join >= last) continue;
+            add_stretches(arrays, room, (stretch){p, {first, join}, i});
+            first = join + 1;
+        }
+        add_stretches(arrays, room, (stretch){p, {first, last}, -1});
+    }
+    return TUTTI_OK;
 }
 
 tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out) {
@@ -155,7 +137,12 @@ tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out) {
     if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     pipe->x = x;
     pipe->ops = tti_setup_of(x)->desc.backend->device;
-    pin_slots(pipe);
+    size_t n_bytes;
+    void *slots = tti_mailbox_memory(tti_pipe_of(pipe->x)->box, &n_bytes);
+    if (pipe->ops->memory.pin(slots, n_bytes) == TUTTI_OK)
+        pipe->pinned = slots;
+    else
+        tti_clear_error();
     TTI_TRY(tti_device_p2p_create(x, &pipe->p2p));
     tti_device_of(x)->p2p = pipe->p2p;
     TTI_TRY(make_room(x, &tti_pipe_of(x)->train, &pipe->train));
@@ -250,31 +237,27 @@ static bool is_there(const pipe_step *s, const part *p) {
     return true;
 }
 
-/* Copies a value of another stage to its memory; that of the previous part must not be overwritten.
- */
-static tutti_status take_in(const pipe_step *s, const part *p, int i, bool is_first) {
-    const tti_device_ops *ops = s->pipe->ops;
-    const tti_pipe_end *end = &s->room->side->in[i];
-    end_room *room = &s->room->in[i];
-    int at = p->action.shard_group % end->depth,
-        slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
-    void *to = tti_device_p2p_address(s->pipe->p2p, slot);
-    const void *data;
-    TTI_TRY(tti_mailbox_wait(tti_pipe_of(s->pipe->x)->box, slot, &data));
-    if (room->reader[at] == p->number - 1)
-        TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
-    if (is_first) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COPY));
-    TTI_TRY(ops->queues.copy(TTI_QUEUE_COPY, to, data, end->n_bytes));
-    tti_instance_set_input(p->instance, end->input, to);
-    return TUTTI_OK;
-}
-
 static tutti_status take_all(const pipe_step *s, const part *p) {
     const tti_device_ops *ops = s->pipe->ops;
     const tti_pipe_side *side = s->room->side;
     bool any = false;
     for (int i = 0; i < side->n_in; i++) {
-        if (begins_with(&side->in[i], p)) TTI_TRY(take_in(s, p, i, !any));
+        if (begins_with(&side->in[i], p)) {
+            /* Copies a value of another stage to its memory; that of the previous part must not be
+             * overwritten. */
+            const tti_pipe_end *end = &s->room->side->in[i];
+            end_room *room = &s->room->in[i];
+            int at = p->action.shard_group % end->depth,
+                slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
+            void *to = tti_device_p2p_address(s->pipe->p2p, slot);
+            const void *data;
+            TTI_TRY(tti_mailbox_wait(tti_pipe_of(s->pipe->x)->box, slot, &data));
+            if (room->reader[at] == p->number - 1)
+                TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+            if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COPY));
+            TTI_TRY(ops->queues.copy(TTI_QUEUE_COPY, to, data, end->n_bytes));
+            tti_instance_set_input(p->instance, end->input, to);
+        }
         any = any || begins_with(&side->in[i], p);
         if (side->in[i].last_part == p->action.part)
             s->room->in[i].reader[p->action.shard_group % side->in[i].depth] = p->number;
@@ -318,14 +301,6 @@ static bool fetches_by_part(const pipe_step *s) {
     return tti_exec_has_sharded_params(tti_arrays_of(s->pipe->x)) && !is_joined(s);
 }
 
-/* Fetches the parameters of the first steps, while other stages are awaited. */
-static void begin_fetching(const pipe_step *s, const part *p) {
-    tti_device_sharded *sharded = tti_device_of(s->pipe->x)->sharded;
-    if (!fetches_by_part(s)) return;
-    tti_device_sharded_begin_part(sharded, s->desc->eval, (int)p->steps.first);
-    tti_device_sharded_before(sharded, (int)p->steps.first);
-}
-
 /* ---- a part ---- */
 
 /* Buckets are summed during the last micro-batch group, as it completes them. */
@@ -336,14 +311,6 @@ static bool overlaps_sums(const pipe_step *s, int shard_group) {
         return tti_arrays_of(x)->sharded && !s->desc->eval &&
                shard_group == tti_pipe_of(x)->n_shard_groups - 1;
     return tti_device_reduce_merges(reduce, shard_group);
-}
-
-static void sum_overlapped(const pipe_step *s, int step) {
-    tti_exec_device *d = tti_device_of(s->pipe->x);
-    if (s->desc->reduce)
-        tti_device_reduce_after(s->desc->reduce, step);
-    else if (d->overlap_status == TUTTI_OK)
-        d->overlap_status = tti_device_host_staged_after(d->host_staged, step);
 }
 
 typedef struct part_at_work {
@@ -357,40 +324,17 @@ static void after_step(int step, void *user) {
     const part_at_work *at = user;
     tti_exec *x = at->s->pipe->x;
     if (tti_profile_of(x)) tti_device_time_step(x, at->instance, step, at->shard);
-    if (overlaps_sums(at->s, at->shard_group)) sum_overlapped(at->s, step);
+    if (overlaps_sums(at->s, at->shard_group)) {
+        tti_exec_device *d = tti_device_of(at->s->pipe->x);
+        if (at->s->desc->reduce)
+            tti_device_reduce_after(at->s->desc->reduce, step);
+        else if (d->overlap_status == TUTTI_OK)
+            d->overlap_status = tti_device_host_staged_after(d->host_staged, step);
+    }
     if (at->shard_group == 0 && at->s->desc->parts)
         tti_device_parts_before(at->s->desc->parts, step + 1);
     if (fetches_by_part(at->s) && step + 1 < at->last)
         tti_device_sharded_before(tti_device_of(x)->sharded, step + 1);
-}
-
-static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run *run) {
-    int first = (int)p->steps.first, last = (int)p->steps.last;
-    tti_exec *x = s->pipe->x;
-    part_at_work at = {s, p->action.shard_group, p->instance,
-                       tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
-    bool fetches = at.shard_group == 0 && s->desc->parts;
-    bool looks =
-        tti_profile_of(x) || fetches || overlaps_sums(s, at.shard_group) || fetches_by_part(s);
-    if (fetches) tti_device_parts_before(s->desc->parts, first);
-    TTI_TRY(tti_instance_run_range(p->instance, run, first, last, looks ? after_step : NULL, &at));
-    return fetches_by_part(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded) : TUTTI_OK;
-}
-
-static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *run) {
-    tti_exec *x = s->pipe->x;
-    tti_pipe *pipe = tti_pipe_of(x);
-    int from = s->pipe->first_moment + 1 + 2 * p->number;
-    int shard = pipe->shard_groups[p->action.shard_group].first;
-    bool forward = p->action.part < pipe->stages->n_chunks;
-    TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from));
-    TTI_TRY(
-        tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"), shard));
-    TTI_TRY(run_kernels(s, p, run));
-    TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from + 1));
-    tti_profile_between(x, TTI_ROW_PARTS, tti_part_other(forward ? "forward" : "backward"), shard,
-                        from);
-    return TUTTI_OK;
 }
 
 /* The kernels of a part between two events; later copies of the copy queue wait for the parts
@@ -398,7 +342,6 @@ static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *
 static tutti_status compute(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
     const tti_setup *setup = tti_setup_of(x);
-    const tti_device_ops *ops = s->pipe->ops;
     const tti_shard_group *shard_group = &tti_pipe_of(x)->shard_groups[p->action.shard_group];
     int local = shard_group->first - setup->first_shard;
     if (!s->desc->eval)
@@ -407,8 +350,28 @@ static tutti_status compute(const pipe_step *s, const part *p) {
         tti_inputs_point(p->instance, s->desc->eval ? &setup->eval_inputs : &setup->shard_inputs,
                          &s->desc->shards[local], s->desc->loss_scale);
     if (!tti_device_of(s->pipe->x)->between)
-        TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
-    return run_timed(s, p, &s->desc->runs[local]);
+        TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+    tti_pipe *pipe = tti_pipe_of(x);
+    int from = s->pipe->first_moment + 1 + 2 * p->number;
+    int shard = pipe->shard_groups[p->action.shard_group].first;
+    bool forward = p->action.part < pipe->stages->n_chunks;
+    TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from));
+    TTI_TRY(
+        tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"), shard));
+    int first = (int)p->steps.first, last = (int)p->steps.last;
+    part_at_work at = {s, p->action.shard_group, p->instance,
+                       tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
+    bool fetches = at.shard_group == 0 && s->desc->parts;
+    bool looks =
+        tti_profile_of(x) || fetches || overlaps_sums(s, at.shard_group) || fetches_by_part(s);
+    if (fetches) tti_device_parts_before(s->desc->parts, first);
+    TTI_TRY(tti_instance_run_range(p->instance, &s->desc->runs[local], first, last,
+                                   looks ? after_step : NULL, &at));
+    TTI_TRY(fetches_by_part(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded) : TUTTI_OK);
+    TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from + 1));
+    tti_profile_between(x, TTI_ROW_PARTS, tti_part_other(forward ? "forward" : "backward"), shard,
+                        from);
+    return TUTTI_OK;
 }
 
 /* The rest of the step, which no other stage waits for. */
@@ -444,8 +407,12 @@ static tutti_status run_host_staged(pipe_step *s, const part *p) {
 
 /* ---- a part whose values go between devices ---- */
 
-static tutti_status recv_inputs(const pipe_step *s, const part *p) {
+/* The results of the instance for this part of another micro-batch group will be overwritten: they
+ * must have been sent. */
+static tutti_status run_between(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
+    int flight = p->action.shard_group % side->schedule.n_in_flight;
+    int *sent = &s->room->put[flight * side->program->n_parts + p->action.part];
     for (int i = 0; i < side->n_in; i++) {
         const tti_pipe_end *end = &side->in[i];
         if (!begins_with(end, p)) continue;
@@ -453,21 +420,9 @@ static tutti_status recv_inputs(const pipe_step *s, const part *p) {
         TTI_TRY(tti_device_p2p_recv(s->pipe->p2p, slot));
         tti_instance_set_input(p->instance, end->input, tti_device_p2p_address(s->pipe->p2p, slot));
     }
-    return TUTTI_OK;
-}
-
-static tutti_status release_inputs(const pipe_step *s, const part *p) {
-    const tti_pipe_side *side = s->room->side;
-    for (int i = 0; i < side->n_in; i++)
-        if (side->in[i].last_part == p->action.part)
-            TTI_TRY(tti_device_p2p_release(
-                s->pipe->p2p,
-                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0)));
-    return TUTTI_OK;
-}
-
-static tutti_status send_outputs(const pipe_step *s, const part *p, int *sent) {
-    const tti_pipe_side *side = s->room->side;
+    if (*sent >= 0) TTI_TRY(s->pipe->ops->queues.wait_event(TTI_QUEUE_COMPUTE, *sent));
+    *sent = -1;
+    TTI_TRY(compute(s, p));
     bool any = false;
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
@@ -479,24 +434,16 @@ static tutti_status send_outputs(const pipe_step *s, const part *p, int *sent) {
             s->pipe->p2p, tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0),
             tti_instance_output(p->instance, end->name), end->n_bytes));
     }
-    if (!any) return TUTTI_OK;
-    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES, tti_part_stages("values to another stage"),
-                             -1));
-    return tti_device_p2p_record(s->pipe->p2p, sent);
-}
-
-/* The results of the instance for this part of another micro-batch group will be overwritten: they
- * must have been sent. */
-static tutti_status run_between(const pipe_step *s, const part *p) {
-    const tti_pipe_side *side = s->room->side;
-    int flight = p->action.shard_group % side->schedule.n_in_flight;
-    int *sent = &s->room->put[flight * side->program->n_parts + p->action.part];
-    TTI_TRY(recv_inputs(s, p));
-    if (*sent >= 0) TTI_TRY(s->pipe->ops->queues.wait_event(TTI_QUEUE_COMPUTE, *sent));
-    *sent = -1;
-    TTI_TRY(compute(s, p));
-    TTI_TRY(send_outputs(s, p, sent));
-    TTI_TRY(release_inputs(s, p));
+    if (any) {
+        TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES,
+                                 tti_part_stages("values to another stage"), -1));
+        TTI_TRY(tti_device_p2p_record(s->pipe->p2p, sent));
+    }
+    for (int i = 0; i < side->n_in; i++)
+        if (side->in[i].last_part == p->action.part)
+            TTI_TRY(tti_device_p2p_release(
+                s->pipe->p2p,
+                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0)));
     return merge_and_collect(s, p);
 }
 
@@ -509,12 +456,6 @@ static tutti_status pass_fault(const pipe_step *s, const part *p) {
     (void)fault; /* of programs that know faults */
     if (!TTI_FAULT_AT(fault, stages->stage, (int64_t)s->desc->number)) return TUTTI_OK;
     return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stages->stage);
-}
-
-static tutti_status run_part(pipe_step *s, const part *p) {
-    TTI_TRY(pass_fault(s, p));
-    begin_fetching(s, p);
-    return tti_device_of(s->pipe->x)->between ? run_between(s, p) : run_host_staged(s, p);
 }
 
 static part make_part(pipe_step *s, tti_pipe_action action) {
@@ -532,42 +473,19 @@ static tutti_status run_parts(pipe_step *s) {
     const tti_pipe_schedule *schedule = &s->room->side->schedule;
     for (int i = 0; i < schedule->n_actions; i++) {
         part p = make_part(s, schedule->actions[i]);
-        TTI_TRY(run_part(s, &p));
+        TTI_TRY(pass_fault(s, &p));
+        /* Fetches the parameters of the first steps, while other stages are awaited. */
+        tti_device_sharded *sharded = tti_device_of(s->pipe->x)->sharded;
+        if (fetches_by_part(s)) {
+            tti_device_sharded_begin_part(sharded, s->desc->eval, (int)p.steps.first);
+            tti_device_sharded_before(sharded, (int)p.steps.first);
+        }
+        TTI_TRY(tti_device_of(s->pipe->x)->between ? run_between(s, &p) : run_host_staged(s, &p));
     }
     return tti_device_of(s->pipe->x)->between ? TUTTI_OK : send_unsent(s);
 }
 
 /* ---- shards that are joined inside a step: through the host, part by part ---- */
-
-/* The steps of a part up to the next join: values are received before its first step, and sent
- * after its last. */
-static tutti_status run_between_joins(pipe_step *s, const part *p) {
-    const int *of_part = s->room->side->program->part_first + p->action.part;
-    if ((int)p->steps.first == of_part[0]) {
-        TTI_TRY(pass_fault(s, p));
-        TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
-        TTI_TRY(take_all(s, p));
-    }
-    TTI_TRY(compute(s, p));
-    if ((int)p->steps.last < of_part[1]) return TUTTI_OK;
-    TTI_TRY(copy_out(s, p));
-    TTI_TRY(send_unsent(s));
-    TTI_TRY(merge_and_collect(s, p));
-    return free_slots(s, p);
-}
-
-static tutti_status run_stretch(pipe_step *s, const stretch *t) {
-    tti_exec *x = s->pipe->x;
-    tti_device_sharded *sharded = tti_device_of(x)->sharded;
-    if (sharded) tti_device_sharded_before(sharded, (int)t->steps.first);
-    if (sharded) TTI_TRY(tti_device_sharded_finish(sharded));
-    for (int w = 0; w < tti_pipe_of(x)->n_shard_groups; w++) {
-        part p = make_part(s, (tti_pipe_action){w, t->part});
-        p.steps = t->steps;
-        TTI_TRY(run_between_joins(s, &p));
-    }
-    return t->join >= 0 ? tti_device_join_shards(x, t->join) : TUTTI_OK;
-}
 
 /* All shards reach a join before any continues; gradients, of which each has its own buffer, are
  * added at the end, or during the last ones. */
@@ -576,7 +494,33 @@ static tutti_status run_joined(pipe_step *s) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
     if (device->sharded) tti_device_sharded_begin(device->sharded, true);
-    for (int i = 0; i < s->room->n_stretches; i++) TTI_TRY(run_stretch(s, &s->room->stretches[i]));
+    for (int i = 0; i < s->room->n_stretches; i++) {
+        tti_device_sharded *sharded = tti_device_of(x)->sharded;
+        if (sharded) tti_device_sharded_before(sharded, (int)s->room->stretches[i].steps.first);
+        if (sharded) TTI_TRY(tti_device_sharded_finish(sharded));
+        for (int w = 0; w < tti_pipe_of(x)->n_shard_groups; w++) {
+            part p = make_part(s, (tti_pipe_action){w, s->room->stretches[i].part});
+            p.steps = s->room->stretches[i].steps;
+            /* The steps of a part up to the next join: values are received before its first step,
+             * and sent after its last. */
+            const int *of_part = s->room->side->program->part_first + p.action.part;
+            if ((int)p.steps.first == of_part[0]) {
+                TTI_TRY(pass_fault(s, &p));
+                TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+                TTI_TRY(take_all(s, &p));
+            }
+            TTI_TRY(compute(s, &p));
+            if ((int)p.steps.last >= of_part[1]) {
+                TTI_TRY(copy_out(s, &p));
+                TTI_TRY(send_unsent(s));
+                TTI_TRY(merge_and_collect(s, &p));
+                TTI_TRY(free_slots(s, &p));
+            }
+        }
+        TTI_TRY(s->room->stretches[i].join >= 0
+                    ? tti_device_join_shards(x, s->room->stretches[i].join)
+                    : TUTTI_OK);
+    }
     if (!tti_arrays_of(x)->sharded)
         tti_exec_merge(x, &setup->acc.shard_groups[0], 0, setup->desc.plan->n_flat);
     return TUTTI_OK;
@@ -586,13 +530,6 @@ static tutti_status run_joined(pipe_step *s) {
 static int count_runs(const pipe_step *s) {
     if (is_joined(s)) return s->room->n_stretches * tti_pipe_of(s->pipe->x)->n_shard_groups;
     return s->room->side->schedule.n_actions;
-}
-
-/* Forgets the previous steps, which the device has completed. */
-static void forget(const tti_setup *setup, const side_room *room) {
-    for (int i = 0; i < room->side->n_in; i++)
-        for (int k = 0; k < room->side->in[i].depth; k++) room->in[i].reader[k] = INT_MIN;
-    for (int i = 0; i < setup->n_in_flight * room->side->program->n_parts; i++) room->put[i] = -1;
 }
 
 bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval) {
@@ -605,7 +542,11 @@ void tti_device_pipe_begin(tti_device_pipe *pipe, bool overlapped) {
 
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step) {
     pipe_step s = {.pipe = pipe, .desc = step, .room = step->eval ? &pipe->eval : &pipe->train};
-    forget(tti_setup_of(pipe->x), s.room);
+    /* Forgets the previous steps, which the device has completed. */
+    for (int i = 0; i < s.room->side->n_in; i++)
+        for (int k = 0; k < s.room->side->in[i].depth; k++) s.room->in[i].reader[k] = INT_MIN;
+    for (int i = 0; i < tti_setup_of(pipe->x)->n_in_flight * s.room->side->program->n_parts; i++)
+        s.room->put[i] = -1;
     tti_device_of(pipe->x)->between = tti_device_pipe_is_loaded(pipe, step->eval);
     s.room->has_run = true;
     pipe->n_timed = count_runs(&s);
@@ -642,20 +583,6 @@ tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
     return st == TUTTI_OK ? tti_pipe_measure(pipe->x, (int64_t)(busy * 1e3), span_ns) : st;
 }
 
-/* Once, of the longest. */
-static tutti_status take_shared(tti_device_pipe *pipe) {
-    const tti_stages *stages = tti_pipe_of(pipe->x)->stages;
-    size_t n = 0;
-    if (pipe->shared) return TUTTI_OK;
-    for (int i = 0; i < stages->n_tied; i++) {
-        const tti_slot *slot =
-            tti_pipe_tied_slot(tti_setup_of(pipe->x)->desc.plan, &stages->tied[i]);
-        if (slot) n = TTI_MAX(n, slot->n_elems);
-    }
-    pipe->shared = pipe->ops->memory.alloc_host(n * sizeof *pipe->shared + 1);
-    return pipe->shared ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu pinned floats", n);
-}
-
 static tutti_status sum_host_staged(const tti_device_pipe *pipe, const tti_tied_param *tied) {
     const tti_slot *slot = tti_pipe_tied_slot(tti_setup_of(pipe->x)->desc.plan, tied);
     if (!slot) return TUTTI_OK;
@@ -671,7 +598,18 @@ static tutti_status sum_host_staged(const tti_device_pipe *pipe, const tti_tied_
 static tutti_status sum_tied_host_staged(tti_device_pipe *pipe) {
     const tti_stages *stages = tti_pipe_of(pipe->x)->stages;
     int64_t start = tti_now_ns();
-    TTI_TRY(take_shared(pipe));
+    /* Once, of the longest. */
+    size_t n = 0;
+    if (!pipe->shared) {
+        for (int i = 0; i < stages->n_tied; i++) {
+            const tti_slot *slot =
+                tti_pipe_tied_slot(tti_setup_of(pipe->x)->desc.plan, &stages->tied[i]);
+            if (slot) n = TTI_MAX(n, slot->n_elems);
+        }
+        pipe->shared = pipe->ops->memory.alloc_host(n * sizeof *pipe->shared + 1);
+        TTI_TRY(pipe->shared ? TUTTI_OK
+                             : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu pinned floats", n));
+    }
     for (int i = 0; i < stages->n_tied; i++) TTI_TRY(sum_host_staged(pipe, &stages->tied[i]));
     tti_profile_add(pipe->x, TTI_ROW_COMM, tti_part_grads("gradients of shared parameters"), -1,
                     start, tti_now_ns());
@@ -686,9 +624,4 @@ tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
                                             : sum_tied_host_staged(pipe));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients of shared parameters"),
                             -1);
-}
-
-tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int event) {
-    return tti_device_of(pipe->x)->between ? tti_device_p2p_await(pipe->p2p, event)
-                                           : pipe->ops->queues.await_host_event(event);
 }

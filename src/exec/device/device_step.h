@@ -3,15 +3,106 @@
 #define TTI_EXEC_DEVICE_STEP_H
 
 #include "exec/device/device.h"
-#include "exec/device/device_local.h"
-#include "exec/device/device_pipe.h"
-#include "exec/device/device_server.h"
+#include "exec/device/params/device_params.h"
 #include "exec/device/state/device_state.h"
+#include "exec/program/exec_program.h"
+#include "exec/worker/desc.h"
 
-void tti_device_mirrors_fini(tti_exec_device *device);
+/* Before such a step: clears the device's sums of other workers. */
+tutti_status tti_device_local_begin(tti_exec *x);
 
-/* device_meet.c: how the workers' devices add, as far as they reach each other. */
-tutti_status tti_device_meet(tti_exec *x);
+/* For workers that divide the model, when their shards are launched: adds each worker's part of the
+ * sums of the replica's shards, and of gradients that several stages share.  Collective over the
+ * replica. */
+tutti_status tti_device_local_add_parts(tti_exec *x);
+
+/* The rest of a step after its update: desc->n_rows counts this worker's rows, and with
+ * desc->average the parameters of all workers become their mean.  Own sums are in x->sums; result
+ * as in tti_local_step.  Collective with desc->average. */
+tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
+
+/* ---- a worker on a device with a parameter server on the host ----
+ *
+ * The device computes the gradient, which is copied to pinned host memory, where the server's
+ * threads read it (server.h); parameters are copied back.  With one server thread this is known as
+ * a tower: variables on the host, computation on its devices. */
+
+typedef struct tti_device_server tti_device_server;
+
+/* The buffers of x exist.  *out is owned by the caller, also after a failure, and borrows x. */
+tutti_status tti_device_server_create(tti_exec *x, tti_device_server **out);
+void tti_device_server_destroy(tti_device_server *server); /* takes NULL */
+
+/* Puts it into the compute queue to bring the gradients to the host. */
+tutti_status tti_device_server_bring(tti_device_server *server);
+
+/* The end of a step that was begun for its gradient alone: that lies on the host, and its sums are
+ * in result.  TUTTI_E_NUMERICS: the loss is not finite. */
+tutti_status tti_device_server_gradient(tti_exec *x, tti_step_result *result);
+
+/* Copies host values [n_flat] to an array of the device; waits. */
+tutti_status tti_device_server_put(const tti_device_server *server, float *array,
+                                   const float *from);
+
+/* tti_exec_end of a synchronous step: the server makes the update. */
+tutti_status tti_device_server_end(tti_exec *x, tti_step_result *result);
+
+/* ---- a stage of a pipeline: the schedule of pipe.h; values go between devices or through the host
+ */
+
+typedef struct tti_device_pipe tti_device_pipe;
+
+/* The inputs of a step; all on the device. */
+typedef struct tti_device_pipe_step {
+    const tti_inputs_shard *shards; /* [shards of the worker] */
+    const tti_run *runs;            /* [the same] */
+    const float *loss_scale;
+    double *sums; /* [V][3] */
+    tti_device_reduce
+        *reduce; /* of gradients, during the last micro-batch group; NULL: later, or never */
+    tti_device_parts
+        *parts; /* of parameters, during the first micro-batch group; NULL: they are complete */
+    uint64_t number;
+    const tti_step_desc *desc; /* whose outputs are wanted */
+    bool eval;
+} tti_device_pipe_step;
+
+/* Allocates memory for messages, on the device and pinned. x->pipe exists; without it *out is NULL.
+ * Collective over all workers.  Call tti_device_pipe_destroy in any case. */
+tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out);
+void tti_device_pipe_destroy(tti_device_pipe *pipe); /* takes NULL */
+
+/* The messages between devices; NULL: there are none, or there is no pipeline.  And a description
+ * of the method, or of the reason against it. */
+tti_device_p2p *tti_device_pipe_p2p(const tti_device_pipe *pipe);
+void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str);
+
+/* Whether the next step, or evaluation, goes between devices. */
+bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval);
+
+/* Before a step: tti_device_p2p_begin. */
+void tti_device_pipe_begin(tti_device_pipe *pipe, bool overlapped);
+
+/* Runs all shards of the worker; gradients are accumulated in x->buffers, none for evaluation.
+ * Between devices it only launches.  Otherwise it waits for the other stages, and finally for the
+ * device.  Collective over mesh->pipeline, like all calls below. */
+tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step);
+
+/* Adds up the gradients of parameters that several stages have, as tti_pipe_sum_tied; between
+ * devices in the queues. */
+tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe);
+
+/* Waits for the device, or for an event in the step at work; or for the failure of another stage.
+ */
+tutti_status tti_device_pipe_rest(tti_device_pipe *pipe);
+/* This stage has failed: notifies the others, and ends the waits on its device.  Keeps the thread's
+ * error. */
+void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status);
+
+/* For a completed training step: how long the stages waited in it (tti_pipe_measure). */
+tutti_status tti_device_pipe_measure(tti_device_pipe *pipe);
+
+/* ---- the parts of a step on a device ---- */
 
 /* Batch and numbers of a step into a set; what computes next waits for them. */
 tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc);
@@ -30,7 +121,6 @@ tutti_status tti_device_end_capture(tti_exec_device *device, tutti_status st,
 
 /* device_graphs.c: a captured graph of a step with these inputs, nothing runs; and the set's own
  * one into the queue, made if it is not there. */
-tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **captured_graph);
 tutti_status tti_device_play(tti_exec *x, tti_device_set *set);
 
 /* device_graphs.c: later steps differ from the captured ones, which are all complete on return.
@@ -48,23 +138,21 @@ tutti_status tti_device_chain_step(tti_exec *x, int which);
  * the device one by one if it is among them, or if no others come. */
 tutti_status tti_device_chain_before_end(tti_exec *x);
 
-/* device_shard_groups.c: runs the shards of this worker with their inputs; also the overlapped sums
+/* device_step.c: runs the shards of this worker with their inputs; also the overlapped sums
  * with other workers.  And those of an evaluation. */
 tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set);
-tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set);
-
-/* device_join.c: a step of the shard program is in the queue, for a profile. */
+/* device_step.c: a step of the shard program is in the queue, for a profile. */
 void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard);
 
-/* device_join.c: the values of sync number i of all shards become one. */
+/* device_step.c: the values of sync number i of all shards become one. */
 tutti_status tti_device_join_shards(tti_exec *x, int i);
 tutti_status tti_device_copy_outputs(tti_exec *x, const tti_step_desc *desc,
                                      const tti_instance *instance, int index);
 
-/* device_launch.c: tti_exec_device_eval. */
+/* device_step.c: tti_exec_device_eval. */
 tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
-/* device_report.c: tti_exec_device_end, of a worker whose device makes the update. */
+/* device_step.c: tti_exec_device_end, of a worker whose device makes the update. */
 tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result);
 
 /* The oldest step at work is done: its set, until the next step begins. */

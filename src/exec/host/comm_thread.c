@@ -78,20 +78,15 @@ static void *walk_queue(void *arg) {
 
 tutti_status tti_comm_thread_create(int n_instrs, int core, tti_instr_fn fn, void *user,
                                     tti_comm_thread **out) {
-    *out = NULL;
-    tti_comm_thread *t = calloc(1, sizeof *t);
+    tti_comm_thread *t = *out = calloc(1, sizeof *t);
     if (!t) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *t = (tti_comm_thread){.core = core, .fn = fn, .user = user};
     pthread_mutex_init(&t->mutex, NULL);
     pthread_cond_init(&t->changed, NULL);
     t->n_arrived = calloc((size_t)n_instrs + 1, sizeof *t->n_arrived);
     t->started = t->n_arrived && pthread_create(&t->thread, NULL, walk_queue, t) == 0;
-    if (!t->started) {
-        tti_comm_thread_destroy(t);
-        return tti_fail(TUTTI_E_NOMEM, "exec: cannot start the communication thread");
-    }
-    *out = t;
-    return TUTTI_OK;
+    return t->started ? TUTTI_OK
+                      : tti_fail(TUTTI_E_NOMEM, "exec: cannot start the communication thread");
 }
 
 void tti_comm_thread_destroy(tti_comm_thread *t) {

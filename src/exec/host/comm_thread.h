@@ -13,8 +13,8 @@ typedef struct tti_comm_thread tti_comm_thread;
 /* Runs one instruction.  Called on the thread, which alone may use the communicator then. */
 typedef tutti_status (*tti_instr_fn)(const tti_instr *instr, void *user);
 
-/* For programs of at most n_instrs instructions. core: pinned there, -1: not pinned.  On success
- * *out is owned by the caller. */
+/* For programs of at most n_instrs instructions. core: pinned there, -1: not pinned.  *out is
+ * owned by the caller, also after a failure. */
 tutti_status tti_comm_thread_create(int n_instrs, int core, tti_instr_fn fn, void *user,
                                     tti_comm_thread **out);
 void tti_comm_thread_destroy(tti_comm_thread *thread); /* takes NULL */

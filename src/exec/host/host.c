@@ -8,14 +8,306 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "exec/host/comm_thread.h"
-#include "exec/host/main_queue.h"
 #include "exec/worker/worker.h"
+
+/* ---- local SGD: averages over the workers ----
+ *
+ * Stich, Local SGD converges fast and communicates little (2018).  Between averagings workers do
+ * not communicate, so the results of such a step are those of the worker's own shards.  With a
+ * divided model the workers of a replica act as one: each position averages its part.  Parameters
+ * are averaged in the buffer of the summed gradients, which peers see and which is free after the
+ * update.  Frozen parameters are not averaged, since a mean of equal numbers need not be that
+ * number. */
+
+typedef struct mean {
+    tti_exec *x;
+    float *values; /* [n_flat] */
+    bool back;     /* the mean is copied back, else values are copied to the buffer */
+} mean;
+
+/* A compute thread's range of the blocks of the update. */
+static void mean_compute_thread(int compute_thread, void *arg) {
+    const mean *m = arg;
+    const tti_plan *plan = tti_setup_of(m->x)->desc.plan;
+    float share = 1 / (float)tti_setup_of(m->x)->n_ranks, *buffer = tti_exec_grads(m->x);
+    tti_range mine = tti_compute_thread_range((size_t)plan->n_updates, 1, compute_thread,
+                                              tti_setup_of(m->x)->desc.n_compute_threads);
+    for (size_t i = mine.first; i < mine.last; i++) {
+        const tti_update_step *u = &plan->updates[i];
+        float *v = m->values + u->first, *b = buffer + u->first;
+        if (!m->back) memcpy(b, v, u->n_elems * sizeof *b);
+        for (size_t e = 0; m->back && u->node && e < u->n_elems; e++) v[e] = b[e] * share;
+    }
+}
+
+/* ---- runs the instructions of a step that are on the worker's own thread ----
+ *
+ * To add an instruction: a row in the table below, and its name in program/step_program.c. */
+
+typedef struct main_queue {
+    tti_exec *x;
+    const tti_step_desc *desc;
+    const tti_step_program *program;
+    tti_step_result *result;
+    bool eval;
+    int64_t start_ns, computed_ns; /* the compute threads began and ended */
+    int64_t comm_ns, update_ns;    /* of the instructions after them, by what they do */
+    int next;                      /* the next instruction */
+    bool stops;                    /* before the update */
+} main_queue;
+
+/* ---- gradients ---- */
+
+/* An instruction of any queue that communicates or merges. */
+static tutti_status communicate(const tti_instr *in, void *user) {
+    tti_exec *x = user;
+    switch (in->kind) {
+        case TTI_ALL_GATHER:
+            return tti_sharded_gather(x, in->bucket, in->offset, in->averages);
+        case TTI_JOIN:
+            return tti_exec_join(x, in->first, in->eval);
+        case TTI_MERGE:
+            tti_exec_merge(x, in->merges, in->range.first, in->range.last);
+            return TUTTI_OK;
+        default:
+            TTI_TRY(tti_exec_reduce(x, in));
+            tti_sharded_keep_sum(x, in->bucket);
+            return TUTTI_OK;
+    }
+}
+
+static tutti_status reduce(main_queue *m, const tti_instr *in) { return communicate(in, m->x); }
+
+static tutti_status time_stages(main_queue *m, const tti_instr *in) {
+    (void)in;
+    TTI_TRY(tti_pipe_measure(m->x, tti_pipe_of(m->x)->busy_ns, m->computed_ns - m->start_ns));
+    m->result->bubble = tti_pipe_of(m->x)->measured;
+    return TUTTI_OK;
+}
+
+static tutti_status sum_tied(main_queue *m, const tti_instr *in) {
+    (void)in;
+    return tti_pipe_sum_tied(m->x, tti_exec_grads(m->x));
+}
+
+/* ---- report ---- */
+
+/* A worker of local SGD reports its loss alone: the others do not take part. */
+static tutti_status fail_on_loss(main_queue *m, const tti_instr *in, int shard) {
+    char layer[TTI_LAYER_TEXT];
+    m->result->skipped = true;
+    if (in->axis == TTI_AXIS_ALL) return tti_exec_report_bad_loss(m->x, m->desc, shard);
+    tti_exec_find_bad_layer(m->x, m->desc, shard, layer);
+    return tti_exec_bad_loss(m->x, m->desc->step, shard, layer);
+}
+
+static tutti_status add_sums(main_queue *m, const tti_instr *in) {
+    tti_exec *x = m->x;
+    const tti_setup *setup = tti_setup_of(x);
+    double no_votes = 0;
+    bool votes = in->report & TTI_REPORT_VOTES;
+    m->result->partial = in->axis == TTI_AXIS_MODEL;
+    if (in->axis == TTI_AXIS_ALL) return tti_exec_exchange_sums(x, votes && m->desc->vote);
+    return tti_divided_sums(setup->divided, tti_tally_of(x)->sums,
+                            (size_t)setup->desc.n_shards * TTI_SUMS, &no_votes);
+}
+
+static tutti_status report(main_queue *m, const tti_instr *in) {
+    tti_step_result *result = m->result;
+    TTI_TRY(add_sums(m, in));
+    tti_exec *x = m->x;
+    const tti_setup *setup = tti_setup_of(x);
+    int64_t now = tti_now_ns();
+    if (!m->eval) {
+        if (setup->n_ranks > 1)
+            tti_profile_add(x, TTI_ROW_HOST, tti_part_wait("waiting for sums"), -1, m->computed_ns,
+                            now);
+        if (setup->n_ranks > 1 || setup->divided)
+            tti_profile_rest(x, tti_part_wait("waiting for sums"), now);
+        else
+            tti_profile_mark(x, now);
+    }
+    if (in->report & TTI_REPORT_HASHES) TTI_TRY(tti_exec_compare_hashes(m->x, m->desc->step));
+    if (!m->eval) result->loss_sum = result->count = result->correct = 0;
+    tti_exec_add_sums(m->x, result);
+    int bad = in->report & TTI_REPORT_LOSSES ? tti_exec_first_bad_shard(m->x) : -1;
+    return bad < 0 ? TUTTI_OK : fail_on_loss(m, in, bad);
+}
+
+/* ---- update ---- */
+
+static double inv_count(const main_queue *m) {
+    return m->result->count > 0 ? 1.0 / m->result->count : 0;
+}
+
+/* last_hash is that of the parameters of this worker. */
+static tutti_status keep_hash(main_queue *m) {
+    tti_tally_of(m->x)->has_hash = true;
+    m->result->params_hash = m->result->own_hash = tti_tally_of(m->x)->last_hash;
+    return TUTTI_OK;
+}
+
+/* A worker of local SGD that a short batch gave no sample keeps its parameters. */
+static tutti_status update(main_queue *m, const tti_instr *in) {
+    tti_exec *x = m->x;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_step_desc desc = *m->desc;
+    tti_exec_note(setup, m->desc, "update");
+    if (in->own_rows) desc.n_rows = tti_local_rows(setup, m->desc);
+    if (in->own_rows && desc.n_rows == 0)
+        tti_tally_of(x)->last_hash = tti_exec_flat_hash(x);
+    else
+        TTI_TRY(tti_exec_update(x, &desc, inv_count(m), m->result));
+    return keep_hash(m);
+}
+
+static tutti_status push(main_queue *m, const tti_instr *in) {
+    (void)in;
+    tti_exec_note(tti_setup_of(m->x), m->desc, "update");
+    return tti_calls_of(tti_setup_of(m->x)->desc.server)
+        ->push(m->x, m->desc, inv_count(m), m->result);
+}
+
+static tutti_status pull(main_queue *m, const tti_instr *in) {
+    (void)in;
+    TTI_TRY(tti_calls_of(tti_setup_of(m->x)->desc.server)->pull(m->x));
+    return keep_hash(m);
+}
+
+/* ---- parameters ---- */
+
+static tutti_status gather(main_queue *m, const tti_instr *in) {
+    return in->averages ? tti_exec_gather_averages(m->x) : tti_exec_gather_params(m->x);
+}
+
+static tutti_status average(main_queue *m, const tti_instr *in) {
+    tti_exec *x = m->x;
+    tti_arrays *arrays = tti_arrays_of(x);
+    const tti_span move = {
+        .part = tti_part_params("mean of parameters"), .shard = -1, .row = TTI_ROW_COMM};
+    int64_t start = tti_now_ns();
+    tti_exec_note(tti_setup_of(x), m->desc, "average");
+    /* values [n_flat], parameters or state, become the mean of all workers', added in the same
+     * order on every worker.  Frozen blocks stay as they are.  Collective. */
+    float *values = in->array == TTI_STATE_PARAMS ? arrays->params
+                    : in->array == TTI_STATE_EMA  ? arrays->ema
+                                                  : arrays->states[in->array];
+    const tti_setup *setup = tti_setup_of(x);
+    tti_thread_set *threads = tti_threads_of(x);
+    size_t n = setup->desc.plan->n_flat;
+    float *buffer = tti_exec_grads(x);
+    tti_compute_threads_run(threads->pool, mean_compute_thread, &(mean){x, values, false});
+    tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n * sizeof *buffer);
+    TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, buffer, buffer, n, TUTTI_F32, TUTTI_SUM,
+                                  setup->desc.alg));
+    tti_compute_threads_run(threads->pool, mean_compute_thread, &(mean){x, values, true});
+    int64_t end = tti_now_ns();
+    tti_profile_stall(x, &move, "waiting for parameters", start, end);
+    tti_profile_mark(x, end);
+    return TUTTI_OK;
+}
+
+static tutti_status hash(main_queue *m, const tti_instr *in) {
+    if (in->whole) {
+        tti_tally_of(m->x)->last_hash = tti_exec_flat_hash(m->x);
+        tti_profile_rest(m->x, tti_part_work("hash of the parameters"), tti_now_ns());
+    } else {
+        tti_exec_hash_gathered(m->x);
+    }
+    return keep_hash(m);
+}
+
+/* Of the blocks that each worker has updated; ZeRO-3 keeps the sum for full checks. */
+static tutti_status sum_block_hashes(tti_exec *x) {
+    tti_arrays *arrays = tti_arrays_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    if (!tti_exec_has_sharded_params(arrays))
+        return tti_exec_sum_hashes(tti_setup_of(x), tally->last_hash, &tally->last_hash);
+    TTI_TRY(tti_sharded_exchange_hash(x, tally->last_hash));
+    tally->last_hash = arrays->sharded->hash;
+    return TUTTI_OK;
+}
+
+static tutti_status sum_hashes(main_queue *m, const tti_instr *in) {
+    tti_exec *x = m->x;
+    int64_t start = tti_now_ns();
+    if (in->axis == TTI_AXIS_MODEL)
+        return tti_divided_hash(tti_setup_of(x)->divided, &m->result->params_hash);
+    TTI_TRY(sum_block_hashes(x));
+    int64_t end = tti_now_ns();
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_sums("sums of hashes"), -1, start, end);
+    tti_profile_rest(x, tti_part_wait("waiting for all updates"), end);
+    return keep_hash(m);
+}
+
+/* ---- the queue ---- */
+
+typedef struct row {
+    tutti_status (*run)(main_queue *m, const tti_instr *in);
+    bool is_comm;    /* its time counts as communication, else as update */
+    bool own_waited; /* reports itself how long it has waited */
+} row;
+
+static const row rows[TTI_N_INSTR_KINDS] = {
+    [TTI_ALL_GATHER] = {gather, true, false},
+    [TTI_MERGE] = {reduce, true, true},
+    [TTI_ADD_PARTIALS] = {reduce, true, true},
+    [TTI_REDUCE_SCATTER] = {reduce, true, true},
+    [TTI_ALL_REDUCE] = {reduce, true, true},
+    [TTI_TIME_STAGES] = {time_stages, true, true},
+    [TTI_SUM_TIED] = {sum_tied, true, false},
+    [TTI_REPORT] = {report, true, true},
+    [TTI_UPDATE_BLOCKS] = {update, false, true},
+    [TTI_PUSH_GRADS] = {push, true, false},
+    [TTI_PULL_PARAMS] = {pull, true, false},
+    [TTI_AVERAGE] = {average, true, false},
+    [TTI_HASH] = {hash, false, true},
+    [TTI_SUM_HASHES] = {sum_hashes, true, false},
+};
+
+static tutti_status run_next(main_queue *m) {
+    const tti_instr *in = &m->program->instrs[m->next++];
+    const row *r = &rows[in->kind];
+    int64_t start = tti_now_ns();
+    TTI_TRY(r->run(m, in));
+    int64_t spent = tti_now_ns() - start;
+    *(r->is_comm ? &m->comm_ns : &m->update_ns) += spent;
+    if (!r->own_waited) tti_exec_waited(tti_tally_of(m->x), spent);
+    return TUTTI_OK;
+}
+
+/* Moves to the next instruction of this queue; false: there is none, or it is to wait. */
+static bool find_next(main_queue *m) {
+    const tti_step_program *p = m->program;
+    while (m->next < p->n_instrs && p->instrs[m->next].queue != TTI_ON_MAIN) m->next++;
+    if (m->stops && m->next < p->n_instrs && p->instrs[m->next].kind == TTI_UPDATE_BLOCKS)
+        return false;
+    return m->next < p->n_instrs;
+}
+
+static tutti_status reduce_gradients(main_queue *m) {
+    while (find_next(m) && tti_is_reduction(m->program->instrs[m->next].kind)) TTI_TRY(run_next(m));
+    return TUTTI_OK;
+}
+
+static tutti_status finish_step(main_queue *m) {
+    int64_t reduced = tti_now_ns();
+    if (!m->eval) tti_exec_waited(tti_tally_of(m->x), reduced - m->computed_ns);
+    m->comm_ns = reduced - m->computed_ns;
+    m->result->sent_bytes = tti_tally_of(m->x)->sent_bytes;
+    while (find_next(m)) TTI_TRY(run_next(m));
+    m->result->sent_bytes = tti_tally_of(m->x)->sent_bytes;
+    m->result->compute_ns = m->computed_ns - m->start_ns;
+    m->result->comm_ns = m->comm_ns;
+    m->result->update_ns = m->update_ns;
+    return TUTTI_OK;
+}
 
 /* A step that stopped before its update. */
 typedef struct begun_step {
     tti_step_desc desc;
     tti_step_result result;
-    tti_host_main main;
+    main_queue main;
 } begun_step;
 
 struct tti_host {
@@ -26,37 +318,28 @@ struct tti_host {
 
 /* ---- building ---- */
 
-static tti_step_basis basis_of(const tti_exec *x) {
+tutti_status tti_host_create(tti_exec *x, tti_host **out) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_arrays *arrays = tti_arrays_of(x);
     const tti_pipe *pipe = tti_pipe_of(x);
-    return (tti_step_basis){.desc = &setup->desc,
-                            .n_ranks = setup->n_ranks,
-                            .is_divided = setup->divided != NULL,
-                            .has_server = setup->desc.server != NULL,
-                            .divides = tti_exec_divides(setup),
-                            .acc = &setup->acc,
-                            .n_compute_threads = setup->desc.n_compute_threads,
-                            .n_idle = pipe ? pipe->n_idle
-                                      : tti_exec_has_sharded_params(arrays)
-                                          ? tti_sharded_idle_shard_groups(x)
-                                          : 0,
-                            .joins = setup->syncs.step,
-                            .n_joins = setup->syncs.n,
-                            .eval_joins = setup->eval_syncs.step,
-                            .n_eval_joins = setup->eval_syncs.n,
-                            .train = pipe ? &pipe->train : NULL,
-                            .eval = pipe ? &pipe->eval : NULL,
-                            .sharded = arrays->sharded};
-}
-
-static tutti_status communicate(const tti_instr *in, void *user) {
-    return tti_host_communicate(user, in);
-}
-
-tutti_status tti_host_create(tti_exec *x, tti_host **out) {
-    const tti_setup *setup = tti_setup_of(x);
-    const tti_step_basis basis = basis_of(x);
+    const tti_step_basis basis = (tti_step_basis){
+        .desc = &setup->desc,
+        .n_ranks = setup->n_ranks,
+        .is_divided = setup->divided != NULL,
+        .has_server = setup->desc.server != NULL,
+        .divides = tti_exec_divides(setup),
+        .acc = &setup->acc,
+        .n_compute_threads = setup->desc.n_compute_threads,
+        .n_idle = pipe                                  ? pipe->n_idle
+                  : tti_exec_has_sharded_params(arrays) ? tti_sharded_idle_shard_groups(x)
+                                                        : 0,
+        .joins = setup->syncs.step,
+        .n_joins = setup->syncs.n,
+        .eval_joins = setup->eval_syncs.step,
+        .n_eval_joins = setup->eval_syncs.n,
+        .train = pipe ? &pipe->train : NULL,
+        .eval = pipe ? &pipe->eval : NULL,
+        .sharded = arrays->sharded};
     int n_instrs = 0,
         core = setup->desc.cores ? setup->desc.cores[setup->desc.n_compute_threads - 1] : -1;
     bool has_comm = false;
@@ -111,22 +394,6 @@ typedef struct flight {
 /* The shortest wait that is recorded. */
 enum { SHORT_NS = 1000 };
 
-static void time_step(flight *f, int step) {
-    int64_t now = tti_now_ns();
-    const tti_node *node = f->r->program->program->steps[step];
-    bool exchanges = node->op->traits & TTI_COLLECTIVE;
-    tti_span_kind kind = exchanges ? TTI_SPAN_LAYERS : TTI_SPAN_WORK;
-    const tti_span what = {
-        .part = tti_part_node(kind, node, tti_instance_kernel(f->instance, step)),
-        .shard = f->shard,
-        .row = TTI_ROW_TP};
-    if (exchanges)
-        tti_profile_stall(f->r->x, &what, "waiting for an exchange", f->last_ns, now);
-    else
-        tti_profile_add(f->r->x, TTI_ROW_COMPUTE, what.part, f->shard, f->last_ns, now);
-    f->last_ns = tti_now_ns();
-}
-
 /* Waits for the communication that a step needs. */
 static void await(flight *f, int step) {
     if (!tti_compute_thread_cursor_must_wait(&f->cursor, step)) return;
@@ -142,7 +409,21 @@ static void await(flight *f, int step) {
 
 static void after_step(int step, void *user) {
     flight *f = user;
-    if (f->timed) time_step(f, step);
+    if (f->timed) {
+        int64_t now = tti_now_ns();
+        const tti_node *node = f->r->program->program->steps[step];
+        bool exchanges = node->op->traits & TTI_COLLECTIVE;
+        tti_span_kind kind = exchanges ? TTI_SPAN_LAYERS : TTI_SPAN_WORK;
+        const tti_span what = {
+            .part = tti_part_node(kind, node, tti_instance_kernel(f->instance, step)),
+            .shard = f->shard,
+            .row = TTI_ROW_TP};
+        if (exchanges)
+            tti_profile_stall(f->r->x, &what, "waiting for an exchange", f->last_ns, now);
+        else
+            tti_profile_add(f->r->x, TTI_ROW_COMPUTE, what.part, f->shard, f->last_ns, now);
+        f->last_ns = tti_now_ns();
+    }
     tti_compute_thread_cursor_signal(&f->cursor, step + 1);
     if (step + 1 < f->in->last) await(f, step + 1);
 }
@@ -229,20 +510,16 @@ static void run_shard(flight *f) {
     if (f->r->program->side) tti_mailbox_fail(tti_pipe_of(x)->box, st);
 }
 
-static void merge(tti_exec *x, const tti_instr *in, int index) {
-    tti_range mine = tti_compute_thread_range(in->range.last - in->range.first, 16, index,
-                                              tti_setup_of(x)->desc.n_compute_threads);
-    tti_exec_merge(x, in->merges, in->range.first + mine.first, in->range.first + mine.last);
-}
-
 /* Compute threads join or merge together, failed or not: other workers wait for a join too. */
 static void run_together(tti_exec *x, const tti_instr *in, int index) {
     tti_thread_set *threads = tti_threads_of(x);
     tti_compute_threads_barrier(threads->pool);
     if (in->kind == TTI_MERGE) {
-        merge(x, in, index);
+        tti_range mine = tti_compute_thread_range(in->range.last - in->range.first, 16, index,
+                                                  tti_setup_of(x)->desc.n_compute_threads);
+        tti_exec_merge(x, in->merges, in->range.first + mine.first, in->range.first + mine.last);
     } else if (index == 0) {
-        tutti_status st = tti_host_communicate(x, in);
+        tutti_status st = communicate(in, x);
         if (st != TUTTI_OK) tti_exec_compute_thread_failed(threads, &threads->thread[0], st);
     }
     tti_compute_threads_barrier(threads->pool);
@@ -287,20 +564,20 @@ static tutti_status compute(const step_run *r) {
 }
 
 /* All of a step up to the instructions after the reductions. */
-static tutti_status run_until_reduced(tti_host_main *m, tti_step_form form) {
+static tutti_status run_until_reduced(main_queue *m, tti_step_form form) {
     tti_exec *x = m->x;
     step_run r = {.x = x, .desc = m->desc, .program = m->program, .eval = form == TTI_FORM_EVAL};
     if (r.program->has_comm) r.thread = tti_host_of(x)->comm_thread;
     m->eval = r.eval;
     tti_tally_of(x)->sent_bytes = 0;
-    TTI_TRY(tti_host_begin(m));
+    while (m->next < m->program->n_head) TTI_TRY(run_next(m));
     if (!r.eval) tti_exec_note(tti_setup_of(x), m->desc, "compute");
     m->start_ns = tti_now_ns();
     tutti_status computed = compute(&r);
     m->computed_ns = tti_now_ns();
     tti_profile_mark(x, m->computed_ns);
     if (!r.eval) tti_exec_note(tti_setup_of(x), m->desc, "reduce");
-    tutti_status reduced = tti_host_reduce(m), communicated = tti_comm_thread_finish(r.thread);
+    tutti_status reduced = reduce_gradients(m), communicated = tti_comm_thread_finish(r.thread);
     TTI_TRY(tti_exec_compute_thread_status(
         x)); /* also of a compute thread that failed in a reduction */
     TTI_TRY(computed);
@@ -310,10 +587,10 @@ static tutti_status run_until_reduced(tti_host_main *m, tti_step_form form) {
 
 tutti_status tti_host_run(tti_exec *x, const tti_step_desc *desc, tti_step_form form,
                           tti_step_result *result) {
-    tti_host_main m = {
+    main_queue m = {
         .x = x, .desc = desc, .result = result, .program = tti_host_of(x)->programs[form]};
     TTI_TRY(run_until_reduced(&m, form));
-    return tti_host_finish(&m);
+    return finish_step(&m);
 }
 
 tutti_status tti_host_compute_gradients(tti_exec *x, const tti_step_desc *desc,
@@ -321,13 +598,13 @@ tutti_status tti_host_compute_gradients(tti_exec *x, const tti_step_desc *desc,
     tti_host *host = tti_host_of(x);
     begun_step *begun = &host->begun;
     *begun = (begun_step){.desc = *desc};
-    begun->main = (tti_host_main){.x = x,
-                                  .desc = &begun->desc,
-                                  .result = &begun->result,
-                                  .program = host->programs[form],
-                                  .stops = true};
+    begun->main = (main_queue){.x = x,
+                               .desc = &begun->desc,
+                               .result = &begun->result,
+                               .program = host->programs[form],
+                               .stops = true};
     TTI_TRY(run_until_reduced(&begun->main, form));
-    return tti_host_finish(&begun->main);
+    return finish_step(&begun->main);
 }
 
 tutti_status tti_host_apply_gradients(tti_exec *x, double lr, bool keeps_params) {
@@ -335,7 +612,7 @@ tutti_status tti_host_apply_gradients(tti_exec *x, double lr, bool keeps_params)
     begun->desc.lr = lr;
     begun->desc.keeps_params = keeps_params;
     begun->main.stops = false;
-    return tti_host_finish(&begun->main);
+    return finish_step(&begun->main);
 }
 
 tti_step_result *tti_host_begun_result(tti_host *host) { return &host->begun.result; }

@@ -3,6 +3,8 @@
 #define TTI_EXEC_HOST_H
 
 #include "exec/host/step_passes.h"
+#include "exec/program/exec_program.h"
+#include "exec/worker/desc.h"
 
 /* The worker's programs and its communication thread, when compute threads, memory and windows are
  * there; and again when its shards have changed.  destroy: before the compute threads end. */

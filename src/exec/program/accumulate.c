@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/dtype.h"
 #include "base/error.h"
 
 typedef struct player {
@@ -28,27 +29,6 @@ static bool are_siblings(const player *p) {
     return left->level == right->level && left->index % 2 == 0 && right->index == left->index + 1;
 }
 
-static void push(player *p, int shard, int buffer) {
-    p->stack[p->depth] = (tti_partial){.level = 0, .index = shard};
-    p->buffer[p->depth++] = buffer;
-    while (are_siblings(p)) {
-        p->depth--;
-        tti_partial *left = &p->stack[p->depth - 1];
-        *left = (tti_partial){.level = left->level + 1, .index = left->index / 2};
-        p->acc->merges[p->acc->n_merges++] =
-            (tti_merge){p->buffer[p->depth - 1], p->buffer[p->depth]};
-        p->busy[p->buffer[p->depth]] = false;
-    }
-}
-
-static void play_shard_group(player *p, tti_shard_group *shard_group) {
-    for (int i = 0; i < shard_group->n_shards; i++) shard_group->buffer[i] = take_buffer(p);
-    shard_group->first_merge = p->acc->n_merges;
-    for (int i = 0; i < shard_group->n_shards; i++)
-        push(p, shard_group->first + i, shard_group->buffer[i]);
-    shard_group->n_merges = p->acc->n_merges - shard_group->first_merge;
-}
-
 tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
                                    int n_compute_threads) {
     TTI_ASSERT(first <= last && n_compute_threads >= 1 &&
@@ -67,7 +47,22 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
         tti_shard_group *shard_group = &acc->shard_groups[acc->n_shard_groups++];
         *shard_group =
             (tti_shard_group){.first = s, .n_shards = TTI_MIN(n_compute_threads, last - s)};
-        play_shard_group(&p, shard_group);
+        for (int i = 0; i < shard_group->n_shards; i++) shard_group->buffer[i] = take_buffer(&p);
+        shard_group->first_merge = p.acc->n_merges;
+        for (int i = 0; i < shard_group->n_shards; i++) {
+            int shard = shard_group->first + i;
+            p.stack[p.depth] = (tti_partial){.level = 0, .index = shard};
+            p.buffer[p.depth++] = shard_group->buffer[i];
+            while (are_siblings(&p)) {
+                p.depth--;
+                tti_partial *left = &p.stack[p.depth - 1];
+                *left = (tti_partial){.level = left->level + 1, .index = left->index / 2};
+                p.acc->merges[p.acc->n_merges++] =
+                    (tti_merge){p.buffer[p.depth - 1], p.buffer[p.depth]};
+                p.busy[p.buffer[p.depth]] = false;
+            }
+        }
+        shard_group->n_merges = p.acc->n_merges - shard_group->first_merge;
     }
     acc->n_pieces = p.depth;
     for (int i = 0; i < p.depth; i++) {
@@ -82,4 +77,48 @@ void tti_accumulation_fini(tti_accumulation *acc) {
     free(acc->shard_groups);
     free(acc->merges);
     *acc = (tti_accumulation){0};
+}
+
+/* ---- finds the last reader of each parameter ----
+ *
+ * Gradients are computed as early as possible (schedule.c): that of a weight may be complete before
+ * the gradient of its layer's input, which reads the weight. */
+
+void tti_bucket_due(const tti_plan *plan, int *due) {
+    const tti_program *program = &plan->shard;
+    int now = tti_sums_due(program);
+    for (int b = 0; b < plan->n_buckets; b++) due[b] = plan->buckets[b].ready_after;
+    for (int s = 0; s < program->n_steps; s++)
+        for (int i = 0; i < program->steps[s]->n_in; i++) {
+            const tutti_value *in = program->steps[s]->in[i];
+            const tti_buf *buf = &program->bufs[in->id];
+            if (buf->space != TTI_SPACE_PARAM) continue;
+            /* Buckets that have bytes first .. last-1 of the parameters are not due before step. */
+            size_t last = buf->offset + tti_value_n_bytes(in);
+            for (int b = 0; b < plan->n_buckets; b++) {
+                size_t begin = plan->buckets[b].first * sizeof(float);
+                size_t end = begin + plan->buckets[b].n_elems * sizeof(float);
+                if (buf->offset < end && begin < last) due[b] = TTI_MAX(due[b], s);
+            }
+        }
+    for (int b = 0; b < plan->n_buckets; b++) now = due[b] = TTI_MAX(due[b], now);
+}
+
+/* The node that makes a value; for a view the one that makes its base. */
+static const tti_node *maker_of(const tutti_value *value) {
+    const tti_node *node = value->node;
+    while ((node->op->traits & TTI_VIEW) && node->n_in > 0) node = node->in[0]->node;
+    return node;
+}
+
+int tti_sums_due(const tti_program *program) {
+    static const char *const names[] = {"loss_sum", "count", "correct"};
+    int due = 0;
+    for (size_t i = 0; i < TTI_COUNT(names); i++) {
+        tutti_value *sum = tti_graph_output(program->graph, names[i]);
+        const tti_node *maker = sum ? maker_of(sum) : NULL;
+        for (int s = 0; maker && s < program->n_steps; s++)
+            if (program->steps[s] == maker) due = TTI_MAX(due, s);
+    }
+    return due;
 }

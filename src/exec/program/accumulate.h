@@ -9,6 +9,7 @@
 #define TTI_EXEC_ACCUMULATE_H
 
 #include "comm/shards.h"
+#include "passes/plan.h"
 
 enum { TTI_MAX_COMPUTE_THREADS = 256 };
 
@@ -37,5 +38,17 @@ typedef struct tti_accumulation {
 tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
                                    int n_compute_threads);
 void tti_accumulation_fini(tti_accumulation *acc);
+
+/* ---- the step of the shard program, of a worker's last shard, after which a bucket is due ----
+ *
+ * Its gradients are complete, and its parameters have no more readers, so that they can change
+ * while the rest of this step continues. */
+
+/* due[i] of bucket i; [n_buckets], ascending, at most the last step.  No bucket is due before the
+ * sums of the shard are computed (tti_sums_due). */
+void tti_bucket_due(const tti_plan *plan, int *due);
+
+/* The step after which loss_sum, count and correct are there. */
+int tti_sums_due(const tti_program *program);
 
 #endif /* TTI_EXEC_ACCUMULATE_H */

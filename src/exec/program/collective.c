@@ -11,6 +11,111 @@
 #include "comm/subgroup.h"
 #include "ir/graph.h"
 
+/* ---- sums that are adjacent in the program and in memory ----
+ *
+ * schedule.c puts the sums of short gradients last, bucket.c then gives them neighbouring slots,
+ * and memplan.c makes their terms there.  So the range from the first to the last of them is one
+ * vector, whose elements are added as in separate sums; the padding between slots is added too and
+ * never read. */
+
+enum { ALIGN_BYTES = 64 }; /* where slots begin */
+
+static bool is_in_place(const tti_program *program, const tti_node *node) {
+    if (node->op->collective != TTI_COLLECTIVE_SUM) return false;
+    tti_buf in = program->bufs[node->in[0]->id], out = program->bufs[node->out[0]->id];
+    return out.space == TTI_SPACE_GRAD && in.space == TTI_SPACE_GRAD && in.offset == out.offset &&
+           node->out[0]->type.dtype == TUTTI_F32;
+}
+
+static size_t begin_of(const tti_program *program, int s) {
+    return program->bufs[program->steps[s]->out[0]->id].offset;
+}
+
+static size_t end_of(const tti_program *program, int s) {
+    return begin_of(program, s) + tti_value_n_bytes(program->steps[s]->out[0]);
+}
+
+/* Whether the next step sums the adjacent range. */
+static bool goes_on(const tti_program *program, int s) {
+    if (s + 1 >= program->n_steps || !is_in_place(program, program->steps[s])) return false;
+    if (!is_in_place(program, program->steps[s + 1])) return false;
+    size_t end = (end_of(program, s) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    return begin_of(program, s + 1) == end;
+}
+
+size_t tti_joint_bytes(const tti_program *program, int s) {
+    if (program->steps[s]->op->collective != TTI_COLLECTIVE_SUM) return 0;
+    if (s > 0 && goes_on(program, s - 1)) return 0;
+    size_t begin = begin_of(program, s);
+    while (goes_on(program, s)) s++;
+    return end_of(program, s) - begin;
+}
+
+/* ---- finds which steps must wait for a collective, by the bytes they touch ---- */
+
+static bool overlap(const tti_program *program, const tutti_value *a, const tutti_value *b) {
+    tti_buf x = program->bufs[a->id], y = program->bufs[b->id];
+    if (x.space != y.space) return false;
+    if (x.space == TTI_SPACE_INPUT) return x.offset == y.offset;
+    return x.offset < y.offset + tti_value_n_bytes(b) && y.offset < x.offset + tti_value_n_bytes(a);
+}
+
+static bool writes_over(const tti_program *program, const tti_node *step,
+                        const tutti_value *value) {
+    for (int k = 0; k < step->op->n_out; k++)
+        if (overlap(program, step->out[k], value)) return true;
+    return false;
+}
+
+/* The step cannot begin before the exchange has ended. */
+static bool collide(const tti_program *program, const tti_node *exchange, const tti_node *step) {
+    for (int i = 0; i < step->n_in; i++)
+        if (overlap(program, step->in[i], exchange->out[0])) return true;
+    return writes_over(program, step, exchange->in[0]) ||
+           writes_over(program, step, exchange->out[0]);
+}
+
+/* The first step from first on that writes over value; n_steps: none. */
+static int overwriter(const tti_program *program, const tutti_value *value, int first) {
+    for (int s = first; s < program->n_steps; s++)
+        if (writes_over(program, program->steps[s], value)) return s;
+    return program->n_steps;
+}
+
+/* The step at which the wait of step t happens: norms run as one with the steps around them, and
+ * with the product that pulls their rows. */
+static int waiting_place(const tti_joint_step *joints, int t) {
+    for (int s = t; s >= 0; s--) {
+        int n = joints[s].norm.n_steps;
+        if (n > 0) return t < s + n + joints[s].pulls ? s : t;
+    }
+    return t;
+}
+
+void tti_tp_waits(const tti_program *program, const tti_joint_step *joints, bool *waits) {
+    for (int s = 0; s < program->n_steps; s++) waits[s] = false;
+    for (int s = 0; s < program->n_steps; s++) {
+        const tti_node *node = program->steps[s];
+        if (!(node->op->traits & TTI_COLLECTIVE)) continue;
+        for (int t = s + 1; t < program->n_steps; t++) {
+            if (program->steps[t]->op->traits & TTI_COLLECTIVE) continue;
+            if (!waits[t] && !collide(program, node, program->steps[t])) continue;
+            waits[t] = true; /* including all earlier ones */
+            break;
+        }
+    }
+    if (joints) {
+        for (int s = 0; s < program->n_steps; s++) {
+            const tti_norm_exchange *norm = &joints[s].norm;
+            if (!joints[s].pulls) continue;
+            int t = overwriter(program, norm->gather->out[0], s + norm->n_steps + 1);
+            if (t < program->n_steps) waits[waiting_place(joints, t)] = true;
+        }
+    }
+}
+
+/* ---- values of a step ---- */
+
 /* A value as rows that each worker has a part of: [n_rows][part_bytes]. */
 typedef struct parts {
     size_t n, n_rows, row_elems, row_bytes;
@@ -58,22 +163,6 @@ void tti_collective_rows(const tti_node *node, size_t *n_rows, size_t *part_byte
     *part_bytes = p.row_bytes;
 }
 
-static tutti_status gather(tutti_comm *comm, const tti_kargs *a) {
-    parts p = parts_of(a->node);
-    void *to = p.n_rows == 1 ? a->out[0] : a->scratch;
-    TTI_TRY(tutti_comm_all_gather(comm, a->in[0], to, p.n_rows * p.row_elems, p.dtype));
-    if (p.n_rows > 1) turn(&p, a->scratch, a->out[0], true);
-    return TUTTI_OK;
-}
-
-static tutti_status scatter(tutti_comm *comm, const tti_kargs *a) {
-    parts p = parts_of(a->node);
-    const void *from = p.n_rows == 1 ? a->in[0] : a->scratch;
-    if (p.n_rows > 1) turn(&p, a->in[0], a->scratch, false);
-    return tutti_comm_reduce_scatter(comm, from, a->out[0], p.n_rows * p.row_elems, p.dtype,
-                                     TUTTI_SUM);
-}
-
 static size_t scratch_bytes(const tti_node *node, const void *state) {
     (void)state;
     if (node->op->collective == TTI_COLLECTIVE_SUM) return 0;
@@ -88,10 +177,20 @@ static tutti_status run_collective(void *state, const tti_kargs *a) {
         case TTI_COLLECTIVE_SUM:
             return tutti_comm_all_reduce(state, a->in[0], a->out[0], (size_t)tti_value_n_elems(x),
                                          x->type.dtype, TUTTI_SUM, TUTTI_ALG_DIRECT);
-        case TTI_COLLECTIVE_GATHER:
-            return gather(state, a);
-        case TTI_COLLECTIVE_SCATTER:
-            return scatter(state, a);
+        case TTI_COLLECTIVE_GATHER: {
+            parts p = parts_of(a->node);
+            void *to = p.n_rows == 1 ? a->out[0] : a->scratch;
+            TTI_TRY(tutti_comm_all_gather(state, a->in[0], to, p.n_rows * p.row_elems, p.dtype));
+            if (p.n_rows > 1) turn(&p, a->scratch, a->out[0], true);
+            return TUTTI_OK;
+        }
+        case TTI_COLLECTIVE_SCATTER: {
+            parts p = parts_of(a->node);
+            const void *from = p.n_rows == 1 ? a->in[0] : a->scratch;
+            if (p.n_rows > 1) turn(&p, a->in[0], a->scratch, false);
+            return tutti_comm_reduce_scatter(state, from, a->out[0], p.n_rows * p.row_elems,
+                                             p.dtype, TUTTI_SUM);
+        }
         case TTI_COLLECTIVE_NONE:
             break;
     }
@@ -99,12 +198,6 @@ static tutti_status run_collective(void *state, const tti_kargs *a) {
 }
 
 /* ---- a communicator for each compute thread ---- */
-
-static tutti_status divide(tutti_comm *axis, int n_compute_threads, tutti_comm **comms) {
-    comms[0] = axis;
-    for (int i = 1; i < n_compute_threads; i++) TTI_TRY(tti_comm_split(axis, 0, &comms[i]));
-    return TUTTI_OK;
-}
 
 tutti_status tti_compute_thread_comms_create(tutti_comm *axis, int *n_compute_threads,
                                              tutti_comm ***out) {
@@ -114,7 +207,9 @@ tutti_status tti_compute_thread_comms_create(tutti_comm *axis, int *n_compute_th
     TTI_TRY(tutti_comm_all_reduce(axis, &mine, &least, 1, TUTTI_I32, TUTTI_MIN, TUTTI_ALG_AUTO));
     tutti_comm **comms = calloc((size_t)least + 1, sizeof *comms);
     if (!comms) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    tutti_status st = divide(axis, least, comms);
+    comms[0] = axis;
+    tutti_status st = TUTTI_OK;
+    for (int i = 1; st == TUTTI_OK && i < least; i++) st = tti_comm_split(axis, 0, &comms[i]);
     if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) {
         tti_compute_thread_comms_destroy(comms, least);
         return st;

@@ -4,7 +4,80 @@
 
 #include "backend/backend.h"
 #include "passes/plan.h"
+#include "passes/tensor/norm_exchange.h"
 #include "tutti/comm.h"
+
+typedef struct tti_device_tp tti_device_tp;
+
+typedef struct tti_tp_calls {
+    /* The kernel of TTI_COLLECTIVE ops on a device.  Its state is the exchange, borrowed.  The same
+     * bits as exec/program/collective.h, which runs on the host. */
+    const tti_kernel *kernel;
+
+    /* The next collective does not overlap with kernels. */
+    void (*alone)(tti_device_tp *tp);
+
+    /* What computes from here on comes after all exchanges so far. */
+    tutti_status (*wait)(tti_device_tp *tp);
+
+    /* Whether the steps of a norm between collectives can run as one; and runs them: later kernels
+     * wait for it, or, with beside, for everything but the rows of the other worker, which arrive
+     * before wait. */
+    bool (*joins)(const tti_device_tp *tp, const tti_program *program,
+                  const tti_norm_exchange *joint);
+    tutti_status (*norm)(tti_device_tp *tp, tti_device_norm *norm, bool beside);
+
+    /* The step of the program whose product sends the terms of the norm at step s, by push; -1:
+     * there is none.  If norms are joined. */
+    int (*product)(const tti_device_tp *tp, const tti_program *program, int s,
+                   const tti_norm_exchange *joint);
+
+    /* The offset in the arena of terms sent by others. */
+    size_t (*inbox)(const tti_device_tp *tp);
+    tutti_status (*push)(tti_device_tp *tp, const tti_device_push *push);
+
+    /* Whether the step after a norm, which reads its result, may begin before all of it has
+     * arrived; and marks it: after a norm that ran with beside, and was pulled.  Steps that
+     * overwrite the norm's result must wait: the own rows may still be being sent. */
+    bool (*may_pull)(const tti_device_tp *tp, const tti_node *product,
+                     const tti_norm_exchange *joint);
+    tutti_status (*pull)(tti_device_tp *tp, const tti_device_push *pull);
+
+    /* The group of devices that exchange by themselves; NULL: they do through the host. */
+    void *(*group)(const tti_device_tp *tp);
+} tti_tp_calls;
+
+/* An exchange begins with a pointer to its table. */
+static inline const tti_tp_calls *tti_tp_calls_of(const tti_device_tp *tp) {
+    return *(const tti_tp_calls *const *)(const void *)tp;
+}
+
+/* ---- which steps of a program must wait for overlapped collectives ---- */
+
+/* The role of a program's step in a norm between collectives. */
+typedef struct tti_joint_step {
+    tti_norm_exchange norm; /* that begins here; n_steps 0: none does */
+    int to;                 /* of a product that brings one its terms: the norm's step; else 0 */
+    int from;               /* of that norm: the product's step */
+    bool pulls;             /* of a norm: rows may arrive after the next step has begun */
+} tti_joint_step;
+
+/* waits [n_steps]: before step s the collectives of earlier steps must be complete, because it
+ * reads the output of one of them, or overwrites its input or output.  Collectives run one after
+ * the other, so they need not wait for each other.  Gradients of collectives are read after the
+ * program: no step waits for them here. joints [n_steps], NULL: there are none.  After a product
+ * has pulled the rows of others the own ones may still be being sent, so steps that overwrite them
+ * wait; of steps that run as one, the first. */
+void tti_tp_waits(const tti_program *program, const tti_joint_step *joints, bool *waits);
+
+/* ---- which sums over a tensor axis are computed together ---- */
+
+/* Bytes that the collective of step s sums, from its value on: more than the value if the next
+ * steps sum adjacent ranges; then theirs are 0, and they do not run.  Also 0 for a step that sums
+ * nothing.  Only if gradients are laid out as the flat arrays say. */
+size_t tti_joint_bytes(const tti_program *program, int s);
+
+/* ---- ops that communicate with the other workers of a tensor axis, as kernels ---- */
 
 /* The kernel of TTI_COLLECTIVE ops on the host.  Its state is the tutti_comm of the axis, borrowed,
  * which one thread uses at a time; all workers run the same ops in the same order.  Sums are added

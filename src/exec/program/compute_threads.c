@@ -58,11 +58,6 @@ static void wait_change(_Atomic unsigned *word, unsigned seen) {
     while (atomic_load_explicit(word, memory_order_acquire) == seen) futex_wait(word, seen);
 }
 
-static void finish(tti_compute_threads *compute_threads) {
-    if (atomic_fetch_sub_explicit(&compute_threads->n_running, 1, memory_order_acq_rel) == 1)
-        futex_wake(&compute_threads->n_running);
-}
-
 static void *run_compute_thread(void *arg) {
     compute_thread *self = arg;
     tti_compute_threads *compute_threads = self->compute_threads;
@@ -74,7 +69,8 @@ static void *run_compute_thread(void *arg) {
         seen++;
         if (compute_threads->stop) return NULL;
         compute_threads->fn(self->index, compute_threads->arg);
-        finish(compute_threads);
+        if (atomic_fetch_sub_explicit(&compute_threads->n_running, 1, memory_order_acq_rel) == 1)
+            futex_wake(&compute_threads->n_running);
     }
 }
 

@@ -4,21 +4,13 @@
 #define TTI_EXEC_EXEC_PROGRAM_H
 
 #include "exec/program/accumulate.h"
-#include "exec/program/bucket_due.h"
 #include "exec/program/collective.h"
 #include "exec/program/compute_threads.h"
-#include "exec/program/inputs.h"
 #include "exec/program/instance.h"
 #include "exec/program/join.h"
-#include "exec/program/joint_sums.h"
 #include "exec/program/pipe_schedule.h"
-#include "exec/program/pipe_side.h"
-#include "exec/program/prepared.h"
-#include "exec/program/state_arrays.h"
 #include "exec/program/step_program.h"
 #include "exec/program/timeline.h"
-#include "exec/program/tp_calls.h"
-#include "exec/program/tp_waits.h"
 #include "exec/program/window.h"
 
 #endif /* TTI_EXEC_EXEC_PROGRAM_H */

@@ -9,8 +9,166 @@
 
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "base/error.h"
 #include "exec/program/collective.h"
-#include "exec/program/tp_waits.h"
+
+/* Whether a node reads the samples, and from which byte on. */
+static bool reads_samples(const tti_node *node, size_t *offset) {
+    if (!(node->op->traits & TTI_INPUT)) return false;
+    int64_t at = tti_attr_int(node, "offset");
+    *offset = at < 0 ? 0 : (size_t)at;
+    return at >= 0 || strcmp(node->name, "x") == 0;
+}
+
+tutti_status tti_inputs_find(const tti_program *program, tti_inputs *out) {
+    const tutti_graph *g = program->graph;
+    size_t offset;
+    *out = (tti_inputs){.target = tti_program_input(program, "target"),
+                        .rows = tti_program_input(program, "rows"),
+                        .loss_scale = tti_program_input(program, "loss_scale")};
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (!reads_samples(g->nodes[i], &offset)) continue;
+        if (out->n_fields == TTI_MAX_INPUT_FIELDS)
+            return tti_fail(TUTTI_E_UNSUPPORTED, "exec: a model can read at most %d fields",
+                            TTI_MAX_INPUT_FIELDS);
+        out->field[out->n_fields++] =
+            (tti_input_field_at){tti_program_input(program, g->nodes[i]->name), offset,
+                                 tti_value_n_bytes(g->nodes[i]->out[0])};
+    }
+    return TUTTI_OK;
+}
+
+size_t tti_inputs_sample_bytes(const tti_program *program) {
+    const tutti_graph *g = program->graph;
+    size_t n_bytes = 0, offset;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (reads_samples(g->nodes[i], &offset))
+            n_bytes = TTI_MAX(n_bytes, offset + tti_value_n_bytes(g->nodes[i]->out[0]));
+    return n_bytes;
+}
+
+size_t tti_inputs_target_bytes(const tti_program *program) {
+    const tti_node *target = tti_graph_find_source(program->graph, "target");
+    return target ? tti_value_n_bytes(target->out[0]) : 0;
+}
+
+int64_t tti_inputs_rows(const tti_program *program) {
+    const tutti_graph *g = program->graph;
+    size_t offset;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (reads_samples(g->nodes[i], &offset)) return g->nodes[i]->out[0]->type.shape.dim[0];
+    return 0;
+}
+
+int64_t tti_inputs_most_rows(const tti_program *program) {
+    const tutti_graph *g = program->graph;
+    int64_t rows = tti_inputs_rows(program);
+    for (int i = 0; i < g->n_nodes && rows == 0; i++) {
+        const tutti_shape *shape = &g->nodes[i]->out[0]->type.shape;
+        if ((g->nodes[i]->op->traits & TTI_INPUT) && shape->n_dims > 0) rows = shape->dim[0];
+    }
+    return rows;
+}
+
+static void point(tti_instance *instance, int input, const void *data) {
+    if (input >= 0) tti_instance_set_input(instance, input, data);
+}
+
+void tti_inputs_point_at_samples(tti_instance *instance, const tti_inputs *inputs, const void *x) {
+    for (int i = 0; i < inputs->n_fields; i++)
+        tti_instance_set_input(instance, inputs->field[i].input,
+                               (const char *)x + inputs->field[i].offset);
+}
+
+void tti_inputs_point(tti_instance *instance, const tti_inputs *inputs,
+                      const tti_inputs_shard *shard, const float *loss_scale) {
+    tti_inputs_point_at_samples(instance, inputs, shard->x);
+    point(instance, inputs->target, shard->target);
+    point(instance, inputs->rows, shard->rows);
+    point(instance, inputs->loss_scale, loss_scale);
+}
+
+tutti_status tti_inputs_collect(const tti_device_ops *ops, const tti_instance *instance,
+                                double *sums) {
+    if (!tti_instance_has_output(instance, "loss_sum")) return TUTTI_OK;
+    return ops->step.collect(tti_instance_output(instance, "loss_sum"),
+                             tti_instance_output(instance, "count"),
+                             tti_instance_output(instance, "correct"), sums);
+}
+
+/* ---- prepares kernels before anything is allocated ----
+ *
+ * The scratch memory of a kernel is known once it is prepared, which on a device may include
+ * timing; so it is done once, and the kernels are stored here until a program is bound to them. */
+
+typedef struct ready {
+    const tti_kernel *kernel; /* NULL: none, or taken */
+    void *state;
+} ready;
+
+struct tti_prepared {
+    int n_steps;
+    size_t scratch_bytes;
+    ready *steps; /* [n_steps] */
+};
+
+static void note_scratch(tti_prepared *p, size_t n_bytes) {
+    p->scratch_bytes = TTI_MAX(p->scratch_bytes, n_bytes);
+}
+
+/* Collectives are not kernels of a backend; those of devices have their own memory. */
+static tutti_status prepare(const tti_node *node, const tti_backend *backend, bool reference,
+                            tti_prepared *p, ready *step) {
+    if (node->op->traits & TTI_COLLECTIVE) {
+        if (!backend->device) note_scratch(p, tti_collective_kernel.scratch_bytes(node, NULL));
+        return TUTTI_OK;
+    }
+    const tti_kernel *kernel = backend->select(node, reference);
+    if (!kernel) return TUTTI_OK; /* binding reports the error */
+    if (kernel->prepare) TTI_TRY(kernel->prepare(node, &step->state));
+    step->kernel = kernel;
+    if (!kernel->scratch_bytes) return TUTTI_OK;
+    note_scratch(p, kernel->scratch_bytes(node, step->state));
+    return TUTTI_OK;
+}
+
+tutti_status tti_prepared_create(const tti_program *program, const tti_backend *backend,
+                                 bool reference, tti_prepared **out) {
+    tti_prepared *p = calloc(1, sizeof *p);
+    if (p) p->steps = calloc((size_t)program->n_steps + 1, sizeof *p->steps);
+    tutti_status st = TUTTI_OK;
+    if (!p || !p->steps) st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    if (st == TUTTI_OK) p->n_steps = program->n_steps;
+    for (int s = 0; st == TUTTI_OK && s < program->n_steps; s++)
+        st = prepare(program->steps[s], backend, reference, p, &p->steps[s]);
+    if (st != TUTTI_OK) {
+        tti_prepared_destroy(p);
+        return st;
+    }
+    *out = p;
+    return TUTTI_OK;
+}
+
+void tti_prepared_destroy(tti_prepared *p) {
+    if (!p) return;
+    for (int s = 0; s < p->n_steps; s++)
+        if (p->steps[s].kernel && p->steps[s].kernel->release)
+            p->steps[s].kernel->release(p->steps[s].state);
+    free(p->steps);
+    free(p);
+}
+
+size_t tti_prepared_scratch(const tti_prepared *p) { return p ? p->scratch_bytes : 0; }
+
+bool tti_prepared_take(tti_prepared *p, int step, const tti_kernel **kernel, void **state) {
+    if (!p || !p->steps[step].kernel) return false;
+    *kernel = p->steps[step].kernel;
+    *state = p->steps[step].state;
+    p->steps[step].kernel = NULL;
+    return true;
+}
+
+/* ---- instances ---- */
 
 typedef struct bound_step {
     const tti_kernel *kernel;
@@ -101,19 +259,6 @@ static tutti_status bind_kernel(const tti_instance *it, int index, bound_step *s
     return step->kernel->prepare ? step->kernel->prepare(node, &step->state) : TUTTI_OK;
 }
 
-static tutti_status bind_step(tti_instance *it, int index, bound_step *step) {
-    const tti_node *node = it->desc.program->steps[index];
-    TTI_TRY(bind_kernel(it, index, step));
-    if (step->kernel->scratch_bytes) {
-        size_t n = step->kernel->scratch_bytes(node, step->state);
-        it->scratch_bytes = TTI_MAX(it->scratch_bytes, n);
-    }
-    for (int i = 0; i < node->n_in; i++) bind_pointer(it, node->in[i], index, &step->in[i]);
-    for (int k = 0; k < node->op->n_out; k++) bind_pointer(it, node->out[k], index, &step->out[k]);
-    step->args = (tti_kargs){.node = node, .in = step->in, .out = step->out};
-    return TUTTI_OK;
-}
-
 /* Bytes made on the host, to where the backend has its memory. */
 static tutti_status upload(const tti_instance *it, void *dst, const void *src, size_t n_bytes) {
     const tti_device_ops *device = it->desc.backend->device;
@@ -125,26 +270,11 @@ static tutti_status upload(const tti_instance *it, void *dst, const void *src, s
     return device->queues.sync();
 }
 
-static tutti_status fill_consts(tti_instance *it) {
-    const tutti_graph *g = it->desc.program->graph;
-    size_t n_bytes = it->desc.program->const_bytes;
-    char *consts = calloc(1, n_bytes + 1);
-    if (!consts) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int i = 0; i < g->n_nodes; i++) {
-        const tti_node *node = g->nodes[i];
-        if (!(node->op->traits & TTI_CONSTANT)) continue;
-        char *base = consts + it->desc.program->bufs[node->out[0]->id].offset;
-        size_t n = (size_t)tti_value_n_elems(node->out[0]);
-        for (size_t k = 0; k < n; k++)
-            tti_store_elem(node->out[0]->type.dtype, base, k, tti_constant_elem(node, k));
-    }
-    tutti_status st = upload(it, it->consts, consts, n_bytes);
-    free(consts);
-    return st;
-}
-
-static tutti_status allocate(tti_instance *it, size_t n_pointers) {
+static tutti_status build_instance(tti_instance *it) {
     const tti_program *program = it->desc.program;
+    size_t n_pointers = 0;
+    for (int s = 0; s < program->n_steps; s++)
+        n_pointers += (size_t)(program->steps[s]->n_in + program->steps[s]->op->n_out);
     it->steps = calloc((size_t)program->n_steps + 1, sizeof *it->steps);
     it->patches = calloc(n_pointers + 1, sizeof *it->patches);
     if (it->desc.tp) {
@@ -153,12 +283,8 @@ static tutti_status allocate(tti_instance *it, size_t n_pointers) {
     }
     it->consts = it->desc.backend->alloc(program->const_bytes + 64);
     it->results = it->desc.backend->alloc(program->result_bytes + 64);
-    if (it->steps && it->patches && it->consts && it->results) return TUTTI_OK;
-    return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-}
-
-static tutti_status find_norms(tti_instance *it) {
-    const tti_program *program = it->desc.program;
+    if (!it->steps || !it->patches || !it->consts || !it->results)
+        return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     tti_norm_exchange joint;
     for (int s = 0; it->desc.tp && s < program->n_steps; s++) {
         if (!tti_norm_exchange_at(program, s, &joint)) continue;
@@ -174,19 +300,35 @@ static tutti_status find_norms(tti_instance *it) {
             next < program->n_steps &&
             tti_tp_calls_of(it->desc.tp)->may_pull(it->desc.tp, program->steps[next], &joint);
     }
-    return TUTTI_OK;
-}
-
-static tutti_status build(tti_instance *it) {
-    const tti_program *program = it->desc.program;
-    size_t n_pointers = 0;
-    for (int s = 0; s < program->n_steps; s++)
-        n_pointers += (size_t)(program->steps[s]->n_in + program->steps[s]->op->n_out);
-    TTI_TRY(allocate(it, n_pointers));
-    TTI_TRY(find_norms(it));
     if (it->waits) tti_tp_waits(program, it->joints, it->waits);
-    for (int s = 0; s < program->n_steps; s++) TTI_TRY(bind_step(it, s, &it->steps[s]));
-    TTI_TRY(fill_consts(it));
+    for (int s = 0; s < program->n_steps; s++) {
+        const tti_node *node = it->desc.program->steps[s];
+        TTI_TRY(bind_kernel(it, s, &it->steps[s]));
+        if (it->steps[s].kernel->scratch_bytes) {
+            size_t n = it->steps[s].kernel->scratch_bytes(node, it->steps[s].state);
+            it->scratch_bytes = TTI_MAX(it->scratch_bytes, n);
+        }
+        for (int i = 0; i < node->n_in; i++) bind_pointer(it, node->in[i], s, &it->steps[s].in[i]);
+        for (int k = 0; k < node->op->n_out; k++)
+            bind_pointer(it, node->out[k], s, &it->steps[s].out[k]);
+        it->steps[s].args =
+            (tti_kargs){.node = node, .in = it->steps[s].in, .out = it->steps[s].out};
+    }
+    const tutti_graph *g = it->desc.program->graph;
+    size_t n_bytes = it->desc.program->const_bytes;
+    char *consts = calloc(1, n_bytes + 1);
+    if (!consts) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (!(node->op->traits & TTI_CONSTANT)) continue;
+        char *base = consts + it->desc.program->bufs[node->out[0]->id].offset;
+        size_t n = (size_t)tti_value_n_elems(node->out[0]);
+        for (size_t k = 0; k < n; k++)
+            tti_store_elem(node->out[0]->type.dtype, base, k, tti_constant_elem(node, k));
+    }
+    tutti_status st = upload(it, it->consts, consts, n_bytes);
+    free(consts);
+    TTI_TRY(st);
     it->scratch = it->desc.backend->alloc(it->scratch_bytes + 64);
     if (!it->scratch) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes", it->scratch_bytes);
     for (int s = 0; s < program->n_steps; s++) it->steps[s].args.scratch = it->scratch;
@@ -198,7 +340,7 @@ tutti_status tti_instance_create(const tti_instance_desc *desc, tti_instance **o
     tti_instance *it = calloc(1, sizeof *it);
     if (!it) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     it->desc = *desc;
-    tutti_status st = build(it);
+    tutti_status st = build_instance(it);
     if (st != TUTTI_OK) {
         tti_instance_destroy(it);
         return st;
@@ -251,14 +393,6 @@ static tutti_status run_step(bound_step *step, const tti_run *run) {
     return step->kernel->run(step->state, &step->args);
 }
 
-/* An exchange of the host, which waits for others. */
-static tutti_status exchange(tti_instance *it, bound_step *step, const tti_run *run) {
-    int64_t start = tti_now_ns();
-    tutti_status st = run_step(step, run);
-    it->exchanged_ns += tti_now_ns() - start;
-    return st;
-}
-
 int64_t tti_instance_take_exchanged(tti_instance *it) {
     int64_t t_ns = it->exchanged_ns;
     it->exchanged_ns = 0;
@@ -268,7 +402,13 @@ int64_t tti_instance_take_exchanged(tti_instance *it) {
 /* A step of the program, under its name where a tool watches a device. */
 static tutti_status run_named(tti_instance *it, bound_step *step, const tti_run *run) {
     const tti_device_ops *device = it->desc.backend->device;
-    if (step->kernel == &tti_collective_kernel) return exchange(it, step, run);
+    if (step->kernel == &tti_collective_kernel) {
+        /* An exchange of the host, which waits for others. */
+        int64_t start = tti_now_ns();
+        tutti_status st = run_step(step, run);
+        it->exchanged_ns += tti_now_ns() - start;
+        return st;
+    }
     if (!device || !device->queues.range) return run_step(step, run);
     device->queues.range(step->args.node->name[0] ? step->args.node->name
                                                   : step->args.node->op->name);
@@ -373,23 +513,21 @@ static tutti_status wait_for_all(const tti_instance *it) {
     return tp ? tti_tp_calls_of(tp)->wait(tp) : TUTTI_OK;
 }
 
-/* Before a step: waits until collectives on its inputs and outputs are complete. */
-static tutti_status wait_for_exchanges(const tti_instance *it, int s) {
-    bool is_exchange = (it->desc.program->steps[s]->op->traits & TTI_COLLECTIVE) != 0;
-    if (!it->waits) return TUTTI_OK;
-    if (it->waits[s]) TTI_TRY(wait_for_all(it));
-    bool is_last = s + 1 == it->desc.program->n_steps;
-    if (is_exchange && (is_last || it->waits[s + 1]))
-        tti_tp_calls_of(it->desc.tp)->alone(it->desc.tp);
-    return TUTTI_OK;
-}
-
 tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int first, int last,
                                     tti_after_step after, void *user) {
     for (int s = first, from = -1; s < last; s++) {
         bool kept = false, joint = is_joint(it, s, last);
         int n = joint ? it->joints[s].norm.n_steps : 1, to = pushes_to(it, s, last);
-        if (from < 0) TTI_TRY(wait_for_exchanges(it, s));
+        if (from < 0) {
+            /* Before a step: waits until collectives on its inputs and outputs are complete. */
+            bool is_exchange = (it->desc.program->steps[s]->op->traits & TTI_COLLECTIVE) != 0;
+            if (it->waits) {
+                if (it->waits[s]) TTI_TRY(wait_for_all(it));
+                bool is_last = s + 1 == it->desc.program->n_steps;
+                if (is_exchange && (is_last || it->waits[s + 1]))
+                    tti_tp_calls_of(it->desc.tp)->alone(it->desc.tp);
+            }
+        }
         if (joint)
             TTI_TRY(run_norm(it, s, last, is_pushed(it, s, first), &kept));
         else if (from >= 0)

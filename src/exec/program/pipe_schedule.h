@@ -12,6 +12,8 @@
 #ifndef TTI_EXEC_PIPE_SCHEDULE_H
 #define TTI_EXEC_PIPE_SCHEDULE_H
 
+#include "exec/program/compute_threads.h"
+#include "passes/plan.h"
 #include "passes/stages/stages.h"
 
 /* Part 0 .. n_chunks-1: forward of that chunk; n_chunks ..: backward, the last chunk first. */
@@ -44,5 +46,25 @@ void tti_pipe_schedule_fini(tti_pipe_schedule *schedule);
  * same, (n_stages - 1) / (n_chunks * n_shard_groups + n_stages - 1), and joined (n_stages - 1) /
  * n_stages. -1 in *bubble: never, a stage would wait for ever. */
 tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble);
+
+/* ---- the program of a pipeline stage and the values that it receives and sends ---- */
+
+/* One end of a stage boundary's value. */
+typedef struct tti_pipe_end {
+    int first_slot, depth; /* slots [depth][compute threads] of the mailbox */
+    int part, last_part;   /* that sends; that first and last reads it */
+    int input;             /* of the program */
+    size_t n_bytes;
+    char name[32]; /* of the output */
+} tti_pipe_end;
+
+/* One of the two programs. */
+typedef struct tti_pipe_side {
+    const tti_program *program;
+    tti_pipe_schedule schedule;
+    tti_pipe_end *in, *out; /* [n_in], [n_out] */
+    int n_in, n_out;
+    tti_range *flat; /* [n_parts]: gradients that a part completes */
+} tti_pipe_side;
 
 #endif /* TTI_EXEC_PIPE_SCHEDULE_H */

@@ -1,10 +1,12 @@
-/* step_program.c - the passes that make the list: micro-batch micro-batch groups or the pipeline's
+/* step_program.c - the passes that make the list: micro-batch groups or the pipeline's
  * schedule, joins of all shards, and the overlapped work of the communication thread. */
 #include "exec/program/step_program.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "exec/program/timeline.h"
 
 /* A communication instruction before it has a place in the list. */
 typedef struct move {
@@ -140,27 +142,6 @@ static void emit_merge(builder *b, tti_instr_queue queue, const tti_shard_group 
     emit(b, merge);
 }
 
-static void emit_move(builder *b, const move *m, int shard_group, int after) {
-    const tti_bucket *bucket = m->use->bucket < 0 ? NULL : &b->d->plan->buckets[m->use->bucket];
-    tti_instr instr = {.kind = m->kind,
-                       .queue = TTI_ON_COMM,
-                       .shard_group = shard_group,
-                       .bucket = m->use->bucket,
-                       .offset = m->use->offset,
-                       .averages = b->d->averages,
-                       .eval = !b->d->program->graph->training,
-                       .axis = TTI_AXIS_DATA,
-                       .method = b->d->method,
-                       .first = m->use->first,
-                       .after = after,
-                       .before = m->before,
-                       .n_arrivals = b->has_run ? b->p->n_compute_threads : 0};
-    if (bucket) instr.range = (tti_range){bucket->first, bucket->first + bucket->n_elems};
-    if (tti_is_reduction(m->kind))
-        emit_merge(b, TTI_ON_COMM, last_shard_group(b), instr.range, &instr);
-    emit(b, instr);
-}
-
 /* Micro-batch group number own of the worker: at most a shard for each compute thread.  If all
  * shards have their own buffers they are one micro-batch group of acc. */
 static const tti_shard_group *shard_group_of(const builder *b, int own) {
@@ -208,28 +189,25 @@ static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
         const move *m = &b->moves[s->next_move];
         if (m->part != s->part || m->after > due || (at_start && m->kind == TTI_JOIN)) return;
         if (tti_is_reduction(m->kind) && !reduces) continue;
-        emit_move(b, m, s->first_shard_group,
-                  m->after > s->last || at_start ? TTI_AT_END : m->after);
-    }
-}
-
-/* The micro-batch groups through steps first .. last-1; overlapped communication follows the last
- * RUN. */
-static void emit_runs(builder *b, stretch *s, int due) {
-    const tti_program *program = b->d->program;
-    bool begins = s->first == program->part_first[s->part] && receives(b->d->side, s->part);
-    bool ends = s->last == program->part_first[s->part + 1] && sends(b->d->side, s->part);
-    for (int w = s->first_shard_group; w < s->last_shard_group; w++) {
-        tti_instr run = of_shard_group(b, TTI_RUN, w, s->part);
-        bool is_last = w == s->last_shard_group - 1;
-        if (run.n_shards == 0 && !is_last) continue;
-        run.first = s->first;
-        run.last = s->last;
-        if (begins && run.n_shards > 0) emit(b, of_shard_group(b, TTI_RECV, w, s->part));
-        emit(b, run);
-        b->has_run = true;
-        if (is_last) emit_moves(b, s, due, false);
-        if (ends && run.n_shards > 0) emit(b, of_shard_group(b, TTI_SEND, w, s->part));
+        int after = m->after > s->last || at_start ? TTI_AT_END : m->after;
+        const tti_bucket *bucket = m->use->bucket < 0 ? NULL : &b->d->plan->buckets[m->use->bucket];
+        tti_instr instr = {.kind = m->kind,
+                           .queue = TTI_ON_COMM,
+                           .shard_group = s->first_shard_group,
+                           .bucket = m->use->bucket,
+                           .offset = m->use->offset,
+                           .averages = b->d->averages,
+                           .eval = !b->d->program->graph->training,
+                           .axis = TTI_AXIS_DATA,
+                           .method = b->d->method,
+                           .first = m->use->first,
+                           .after = after,
+                           .before = m->before,
+                           .n_arrivals = b->has_run ? b->p->n_compute_threads : 0};
+        if (bucket) instr.range = (tti_range){bucket->first, bucket->first + bucket->n_elems};
+        if (tti_is_reduction(m->kind))
+            emit_merge(b, TTI_ON_COMM, last_shard_group(b), instr.range, &instr);
+        emit(b, instr);
     }
 }
 
@@ -267,24 +245,6 @@ static void add_wait(builder *b, tti_instr *run, int step, int instr) {
     run->n_waits++;
 }
 
-/* Finds what RUN instructions from begin on wait for: parameters of their part, and buffer slots of
- * gradients, which an earlier part of the last micro-batch group may still occupy. */
-static void find_waits(builder *b, const stretch *s, int begin) {
-    tti_step_program *p = b->p;
-    int from = s->last_shard_group == b->n_shard_groups ? 0 : begin;
-    for (int i = begin; i < p->n_instrs; i++) {
-        tti_instr *run = &p->instrs[i];
-        if (run->kind != TTI_RUN) continue;
-        run->first_wait = p->n_waits;
-        for (int k = from; k < p->n_instrs; k++) {
-            const tti_instr *in = &p->instrs[k];
-            bool is_due = in->before >= run->first && in->before < run->last;
-            if (in->queue == TTI_ON_COMM && in->shard_group == s->first_shard_group && is_due)
-                add_wait(b, run, in->before, k);
-        }
-    }
-}
-
 /* Micro-batch groups first_shard_group .. last_shard_group-1 through one part of the program. */
 static void emit_part(builder *b, int first_shard_group, int last_shard_group, int part) {
     const int *part_first = b->d->program->part_first;
@@ -298,7 +258,24 @@ static void emit_part(builder *b, int first_shard_group, int last_shard_group, i
     for (;;) {
         s.last = next_stop(b, &s, end);
         bool joins = s.last < end && is_join(b->d, s.last);
-        emit_runs(b, &s, s.last + joins);
+        /* The micro-batch groups through steps first .. last-1; overlapped communication follows
+         * the last RUN. */
+        int due = s.last + joins;
+        const tti_program *program = b->d->program;
+        bool begins = s.first == program->part_first[s.part] && receives(b->d->side, s.part);
+        bool ends = s.last == program->part_first[s.part + 1] && sends(b->d->side, s.part);
+        for (int w = s.first_shard_group; w < s.last_shard_group; w++) {
+            tti_instr run = of_shard_group(b, TTI_RUN, w, s.part);
+            bool is_last = w == s.last_shard_group - 1;
+            if (run.n_shards == 0 && !is_last) continue;
+            run.first = s.first;
+            run.last = s.last;
+            if (begins && run.n_shards > 0) emit(b, of_shard_group(b, TTI_RECV, w, s.part));
+            emit(b, run);
+            b->has_run = true;
+            if (is_last) emit_moves(b, &s, due, false);
+            if (ends && run.n_shards > 0) emit(b, of_shard_group(b, TTI_SEND, w, s.part));
+        }
         if (s.last == end) break;
         if (joins && !joins_on_comm(b->d))
             emit(b, (tti_instr){.kind = TTI_JOIN,
@@ -308,7 +285,21 @@ static void emit_part(builder *b, int first_shard_group, int last_shard_group, i
                                 .first = s.last});
         s.first = s.last + joins;
     }
-    find_waits(b, &s, begin);
+    /* Finds what RUN instructions from begin on wait for: parameters of their part, and buffer
+     * slots of gradients, which an earlier part of the last micro-batch group may still occupy. */
+    tti_step_program *p = b->p;
+    int from = s.last_shard_group == b->n_shard_groups ? 0 : begin;
+    for (int i = begin; i < p->n_instrs; i++) {
+        tti_instr *run = &p->instrs[i];
+        if (run->kind != TTI_RUN) continue;
+        run->first_wait = p->n_waits;
+        for (int k = from; k < p->n_instrs; k++) {
+            const tti_instr *in = &p->instrs[k];
+            bool is_due = in->before >= run->first && in->before < run->last;
+            if (in->queue == TTI_ON_COMM && in->shard_group == s.first_shard_group && is_due)
+                add_wait(b, run, in->before, k);
+        }
+    }
 }
 
 /* The gradients that a part completes; those of the last micro-batch group are added where they are
@@ -327,22 +318,6 @@ static void emit_action(builder *b, int shard_group, int part) {
     emit_merge_of(b, shard_group, part);
 }
 
-static void emit_shards(builder *b) {
-    const tti_step_program_desc *d = b->d;
-    if (d->joined) {
-        for (int part = 0; part < d->program->n_parts; part++)
-            emit_part(b, 0, b->n_shard_groups, part);
-        emit_merge_of(b, b->n_shard_groups - 1, 0);
-    } else if (d->side) {
-        const tti_pipe_schedule *order = &d->side->schedule;
-        for (int i = 0; i < order->n_actions; i++)
-            emit_action(b, order->actions[i].shard_group, order->actions[i].part);
-    } else {
-        for (int shard_group = 0; shard_group < b->n_shard_groups; shard_group++)
-            emit_action(b, shard_group, 0);
-    }
-}
-
 static void emit_reduction(builder *b, int bucket, size_t first, size_t n_elems) {
     emit(b, (tti_instr){.kind = reduction_of(b->d, first, n_elems),
                         .queue = TTI_ON_MAIN,
@@ -352,14 +327,7 @@ static void emit_reduction(builder *b, int bucket, size_t first, size_t n_elems)
                         .range = {first, first + n_elems}});
 }
 
-static void emit_reductions(builder *b) {
-    const tti_plan *plan = b->d->plan;
-    if (b->d->reduction == TTI_REDUCE_WHOLE) emit_reduction(b, -1, 0, plan->n_flat);
-    for (int i = 0; b->d->reduction == TTI_REDUCE_BUCKETS && i < plan->n_buckets; i++)
-        emit_reduction(b, i, plan->buckets[i].first, plan->buckets[i].n_elems);
-}
-
-static tutti_status build(builder *b) {
+static tutti_status build_program(builder *b) {
     const tti_step_program_desc *d = b->d;
     int n_local = 0;
     size_t n_uses = (size_t)d->n_joins + (size_t)d->plan->n_buckets;
@@ -373,8 +341,22 @@ static tutti_status build(builder *b) {
     b->p->n_in_flight = d->side ? d->side->schedule.n_in_flight : d->joined ? b->n_shard_groups : 1;
     find_moves(b);
     for (int i = 0; i < d->n_head; i++) emit(b, d->head[i]);
-    emit_shards(b);
-    emit_reductions(b);
+    if (d->joined) {
+        for (int part = 0; part < d->program->n_parts; part++)
+            emit_part(b, 0, b->n_shard_groups, part);
+        emit_merge_of(b, b->n_shard_groups - 1, 0);
+    } else if (d->side) {
+        const tti_pipe_schedule *order = &d->side->schedule;
+        for (int i = 0; i < order->n_actions; i++)
+            emit_action(b, order->actions[i].shard_group, order->actions[i].part);
+    } else {
+        for (int shard_group = 0; shard_group < b->n_shard_groups; shard_group++)
+            emit_action(b, shard_group, 0);
+    }
+    const tti_plan *plan = b->d->plan;
+    if (b->d->reduction == TTI_REDUCE_WHOLE) emit_reduction(b, -1, 0, plan->n_flat);
+    for (int i = 0; b->d->reduction == TTI_REDUCE_BUCKETS && i < plan->n_buckets; i++)
+        emit_reduction(b, i, plan->buckets[i].first, plan->buckets[i].n_elems);
     for (int i = 0; i < d->n_tail; i++) emit(b, d->tail[i]);
     return b->no_memory ? tti_fail(TUTTI_E_NOMEM, "exec: out of memory") : TUTTI_OK;
 }
@@ -389,7 +371,7 @@ tutti_status tti_step_program_create(const tti_step_program_desc *d, tti_step_pr
                             .n_idle = d->n_idle,
                             .n_head = d->n_head};
     builder b = {.p = p, .d = d};
-    tutti_status st = build(&b);
+    tutti_status st = build_program(&b);
     free(b.moves);
     free(b.uses);
     if (st != TUTTI_OK) {
@@ -411,4 +393,170 @@ int tti_step_program_compute_thread(const tti_step_program *p, int shard_group,
                                     int compute_thread) {
     int own = TTI_MAX(shard_group - p->n_idle, 0);
     return own % p->n_in_flight * p->n_compute_threads + compute_thread;
+}
+
+/* ---- the list as a table: what an instruction does ---- */
+
+static const char *const queue_names[] = {"main", "lanes", "comm"};
+
+static const char *const kind_names[TTI_N_INSTR_KINDS] = {
+    [TTI_RUN] = "run",
+    [TTI_RECV] = "recv",
+    [TTI_SEND] = "send",
+    [TTI_ALL_GATHER] = "all_gather",
+    [TTI_JOIN] = "join",
+    [TTI_MERGE] = "merge",
+    [TTI_ADD_PARTIALS] = "merge",
+    [TTI_REDUCE_SCATTER] = "reduce_scatter",
+    [TTI_ALL_REDUCE] = "all_reduce",
+    [TTI_TIME_STAGES] = "all_reduce",
+    [TTI_SUM_TIED] = "all_reduce",
+    [TTI_REPORT] = "report",
+    [TTI_UPDATE_BLOCKS] = "update",
+    [TTI_PUSH_GRADS] = "push",
+    [TTI_PULL_PARAMS] = "pull",
+    [TTI_AVERAGE] = "all_reduce",
+    [TTI_HASH] = "hash",
+    [TTI_SUM_HASHES] = "all_reduce",
+};
+
+static const char *const axis_texts[] = {"", ", data axis", ", pipeline axis", ", model axes",
+                                         ", all axes"};
+static const char *const method_texts[] = {", tree", "", ", 16 bits", ", compressed"};
+
+static void print_shards(const tti_instr *in, tti_str *out) {
+    if (in->n_shards == 0) tti_str_add(out, "no shard");
+    if (in->n_shards == 1) tti_str_printf(out, "shard %d", in->shard);
+    if (in->n_shards > 1)
+        tti_str_printf(out, "shards %d..%d", in->shard, in->shard + in->n_shards - 1);
+}
+
+static void print_range(const tti_instr *in, tti_str *out) {
+    if (in->bucket >= 0 && in->queue != TTI_ON_COMPUTE_THREADS)
+        tti_str_printf(out, "bucket %d, ", in->bucket);
+    tti_str_printf(out, "[%zu, %zu)", in->range.first, in->range.last);
+}
+
+static void print_operands(const tti_instr *in, tti_str *out) {
+    switch (in->kind) {
+        case TTI_RUN:
+            print_shards(in, out);
+            tti_str_printf(out, ", steps %d..%d", in->first, in->last - 1);
+            return;
+        case TTI_RECV:
+        case TTI_SEND:
+            print_shards(in, out);
+            tti_str_printf(out, ", part %d", in->part);
+            return;
+        case TTI_ALL_GATHER:
+            tti_str_add(out, in->averages ? "averages, " : "parameters, ");
+            print_range(in, out);
+            break;
+        case TTI_JOIN:
+            tti_str_printf(out, "step %d of all shards", in->first);
+            break;
+        case TTI_MERGE:
+            print_range(in, out);
+            tti_str_printf(out, ", up to shard %d", in->merges->first + in->merges->n_shards - 1);
+            return;
+        case TTI_UPDATE_BLOCKS:
+            tti_str_add(out, "own blocks of ");
+            print_range(in, out);
+            return;
+        case TTI_ADD_PARTIALS:
+        case TTI_REDUCE_SCATTER:
+        case TTI_ALL_REDUCE:
+            print_range(in, out);
+            break;
+        case TTI_TIME_STAGES:
+            tti_str_add(out, "times of the stages");
+            break;
+        case TTI_SUM_TIED:
+            tti_str_add(out, "gradients of shared parameters");
+            break;
+        case TTI_REPORT: {
+            tti_str_add(out, "sums");
+            if (in->report & TTI_REPORT_VOTES) tti_str_add(out, ", votes");
+            if (in->report & TTI_REPORT_HASHES) tti_str_add(out, ", hashes");
+        } break;
+        case TTI_AVERAGE: {
+            tti_str_add(out, "mean of ");
+            if (in->array == TTI_STATE_PARAMS) tti_str_add(out, "the parameters");
+            if (in->array == TTI_STATE_EMA) tti_str_add(out, "the averaged parameters");
+            if (in->array >= 0) tti_str_printf(out, "state %d", in->array);
+        } break;
+        case TTI_HASH:
+            tti_str_add(out, in->whole ? "all parameters" : "parameters of other workers");
+            break;
+        case TTI_SUM_HASHES:
+            tti_str_add(out, "hashes of the parameters");
+            break;
+        default: /* PUSH, PULL */
+            print_range(in, out);
+    }
+    if (in->kind != TTI_ADD_PARTIALS) tti_str_add(out, axis_texts[in->axis]);
+    if (in->kind == TTI_REDUCE_SCATTER || in->kind == TTI_ALL_REDUCE)
+        tti_str_add(out, method_texts[in->method]);
+}
+
+/* ---- .. and what it waits for ---- */
+
+/* The last instruction of a queue before number i; -1: none. */
+static int last_before(const tti_step_program *p, int i, tti_instr_queue queue) {
+    while (--i >= 0 && p->instrs[i].queue != queue) continue;
+    return i;
+}
+
+/* The first instruction after the compute threads that is no reduction waits for the communication
+ * thread. */
+static bool ends_comm(const tti_step_program *p, int i) {
+    if (i < p->n_head || tti_is_reduction(p->instrs[i].kind)) return false;
+    int before = last_before(p, i, TTI_ON_MAIN);
+    return before < p->n_head || tti_is_reduction(p->instrs[before].kind);
+}
+
+static void print_wait(tti_str *out, const char **separator, int instr) {
+    if (instr < 0) return;
+    tti_str_printf(out, "%s%d", *separator, instr);
+    *separator = ", ";
+}
+
+static void print_waits(const tti_step_program *p, int i, tti_str *out) {
+    const tti_instr *in = &p->instrs[i];
+    const char *separator = "";
+    int compute_threads = last_before(p, i, TTI_ON_COMPUTE_THREADS);
+    if (in->queue == TTI_ON_COMM && in->n_arrivals > 0) {
+        print_wait(out, &separator, compute_threads);
+        if (in->after != TTI_AT_END) tti_str_printf(out, " after step %d", in->after - 1);
+    }
+    int same = last_before(p, i, in->queue);
+    bool begins = in->queue == TTI_ON_MAIN && i >= p->n_head && same < p->n_head;
+    print_wait(out, &separator, begins ? compute_threads : same);
+    for (int k = 0; k < in->n_waits; k++) {
+        const tti_wait *wait = &p->waits[in->first_wait + k];
+        print_wait(out, &separator, wait->instr);
+        if (wait->step > in->first) tti_str_printf(out, " before step %d", wait->step);
+    }
+    if (in->queue == TTI_ON_MAIN && ends_comm(p, i))
+        print_wait(out, &separator, last_before(p, i, TTI_ON_COMM));
+}
+
+void tti_step_program_print(const tti_step_program *p, tti_str *out) {
+    tti_str_printf(out, "%4s  %-5s  %-14s  %-48s  %s\n", "#", "queue", "instruction", "",
+                   "waits for");
+    for (int i = 0; i < p->n_instrs; i++) {
+        const tti_instr *in = &p->instrs[i];
+        tti_str operands = {0}, waits = {0};
+        print_operands(in, &operands);
+        print_waits(p, i, &waits);
+        tti_str_printf(out, "%4d  %-5s  %-14s  %-48s", i, queue_names[in->queue],
+                       kind_names[in->kind], tti_str_text(&operands));
+        if (waits.n_bytes > 0) tti_str_printf(out, "  %s", tti_str_text(&waits));
+        while (out->n_bytes > 0 && out->text[out->n_bytes - 1] == ' ')
+            out->text[--out->n_bytes] = 0;
+        tti_str_add(out, "\n");
+        out->failed = out->failed || operands.failed || waits.failed;
+        tti_str_free(&operands);
+        tti_str_free(&waits);
+    }
 }

@@ -21,7 +21,7 @@
 
 #include "base/str.h"
 #include "exec/program/accumulate.h"
-#include "exec/program/pipe_side.h"
+#include "exec/program/pipe_schedule.h"
 #include "exec/program/window.h"
 
 typedef enum tti_instr_kind {

@@ -90,4 +90,13 @@ typedef struct tti_timeline {
     int64_t zero_ns; /* tti_now_ns of the begin */
 } tti_timeline;
 
+/* ---- numbers of the flat arrays that a checkpoint stores ---- */
+
+/* State array k of the optimizer is number k. */
+enum {
+    TTI_STATE_EMA = -1,    /* the averaged parameters */
+    TTI_STATE_PARAMS = -2, /* the parameters */
+    TTI_STATE_GRADS = -4,  /* the summed gradients, after tti_exec_compute_gradients */
+};
+
 #endif /* TTI_EXEC_TIMELINE_H */

@@ -40,20 +40,6 @@ static bool goes_on(const builder *b, const tti_use *use, int step) {
     return n_between(b, use) < FAR && part_begin(b->program, step) <= use->last;
 }
 
-static tutti_status add_use(builder *b, int bucket, int step) {
-    tti_window *w = b->w;
-    if (w->n_uses == b->cap) {
-        int cap = 2 * b->cap + 16;
-        tti_use *uses = realloc(w->uses, (size_t)cap * sizeof *uses);
-        if (!uses) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-        w->uses = uses;
-        b->cap = cap;
-    }
-    b->open[bucket] = w->n_uses;
-    w->uses[w->n_uses++] = (tti_use){.bucket = bucket, .first = step, .last = step};
-    return TUTTI_OK;
-}
-
 /* A value is in one place, and so in one bucket: bucket.c ends none inside of it. */
 static int bucket_of(const tti_plan *plan, tti_buf buf, const tutti_value *value) {
     size_t first = buf.offset / sizeof(float);
@@ -70,7 +56,19 @@ static tutti_status look_at(builder *b, tti_space space, const tutti_value *valu
     int bucket = bucket_of(b->w->plan, buf, value);
     tti_use *use = b->open[bucket] == FREE ? NULL : &b->w->uses[b->open[bucket]];
     b->last_seen[bucket] = step;
-    if (!use || !goes_on(b, use, step)) return add_use(b, bucket, step);
+    if (!use || !goes_on(b, use, step)) {
+        tti_window *w = b->w;
+        if (w->n_uses == b->cap) {
+            int cap = 2 * b->cap + 16;
+            tti_use *uses = realloc(w->uses, (size_t)cap * sizeof *uses);
+            if (!uses) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+            w->uses = uses;
+            b->cap = cap;
+        }
+        b->open[bucket] = w->n_uses;
+        w->uses[w->n_uses++] = (tti_use){.bucket = bucket, .first = step, .last = step};
+        return TUTTI_OK;
+    }
     use->last = step;
     return TUTTI_OK;
 }
@@ -120,10 +118,6 @@ static size_t size_of(const tti_window *w, const tti_use *use) {
     return w->plan->buckets[use->bucket].n_elems;
 }
 
-static bool at_once(const tti_use *a, const tti_use *b) {
-    return a->taken <= b->released && b->taken <= a->released;
-}
-
 bool tti_window_shares(const tti_window *w, const tti_use *a, const tti_use *b) {
     return a->offset < b->offset + size_of(w, b) && b->offset < a->offset + size_of(w, a);
 }
@@ -134,28 +128,13 @@ static void place(const tti_window *w, tti_use *use, tti_use *const *placed, int
     for (bool moved = true; moved;) {
         moved = false;
         for (int i = 0; i < n; i++) {
-            if (!at_once(use, placed[i]) || !tti_window_shares(w, use, placed[i])) continue;
+            if ((use->taken > placed[i]->released || placed[i]->taken > use->released) ||
+                !tti_window_shares(w, use, placed[i]))
+                continue;
             use->offset = placed[i]->offset + size_of(w, placed[i]);
             moved = true;
         }
     }
-}
-
-static tutti_status place_all(tti_window *w) {
-    tti_use **order = calloc((size_t)w->n_uses + 1, sizeof *order);
-    if (!order) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int i = 0; i < w->n_uses; i++) { /* by insertion: equal sizes stay in order */
-        int k = i;
-        for (; k > 0 && size_of(w, order[k - 1]) < size_of(w, &w->uses[i]); k--)
-            order[k] = order[k - 1];
-        order[k] = &w->uses[i];
-    }
-    for (int i = 0; i < w->n_uses; i++) {
-        place(w, order[i], order, i);
-        w->n_elems = TTI_MAX(w->n_elems, order[i]->offset + size_of(w, order[i]));
-    }
-    free(order);
-    return TUTTI_OK;
 }
 
 tutti_status tti_window_init(const tti_plan *plan, const tti_program *program, tti_space space,
@@ -177,7 +156,20 @@ tutti_status tti_window_init(const tti_plan *plan, const tti_program *program, t
         take_early(out, program);
     else
         release_late(out);
-    return place_all(out);
+    tti_use **order = calloc((size_t)out->n_uses + 1, sizeof *order);
+    if (!order) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int i = 0; i < out->n_uses; i++) { /* by insertion: equal sizes stay in order */
+        int k = i;
+        for (; k > 0 && size_of(out, order[k - 1]) < size_of(out, &out->uses[i]); k--)
+            order[k] = order[k - 1];
+        order[k] = &out->uses[i];
+    }
+    for (int i = 0; i < out->n_uses; i++) {
+        place(out, order[i], order, i);
+        out->n_elems = TTI_MAX(out->n_elems, order[i]->offset + size_of(out, order[i]));
+    }
+    free(order);
+    return TUTTI_OK;
 }
 
 void tti_window_fini(tti_window *w) {

@@ -13,8 +13,6 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "exec/worker/low_rank.h"
-#include "exec/worker/topk.h"
 #include "exec/worker/worker.h"
 
 typedef enum kind { WHOLE, FROZEN, TOPK, LOW_RANK } kind;
@@ -64,26 +62,26 @@ static packing low_rank(const tti_exec_desc *desc, const tti_slot *slot) {
     return (packing){.kind = is_less ? LOW_RANK : WHOLE, .shape = {rows, cols, desc->low_rank}};
 }
 
-bool tti_compress_leaves_out(const tti_slot *slot) { return !slot->buffer && slot->rule.frozen; }
+/* Whether a slot does not travel at all. */
+static bool is_left_out(const tti_slot *slot) { return !slot->buffer && slot->rule.frozen; }
 
 static packing pack(const tti_exec_desc *desc, const tti_slot *slot) {
     if (slot->buffer) return (packing){.kind = WHOLE};
-    if (tti_compress_leaves_out(slot)) return (packing){.kind = FROZEN};
+    if (is_left_out(slot)) return (packing){.kind = FROZEN};
     if (slot->param->out[0]->type.shape.n_dims < 2) return (packing){.kind = WHOLE};
     return desc->compression == TTI_COMPRESS_TOPK ? top_k(desc, slot) : low_rank(desc, slot);
 }
 
-tti_low_rank tti_compress_shape(const tti_exec_desc *desc, const tti_slot *slot) {
-    packing p = pack(desc, slot);
-    return p.kind == LOW_RANK ? p.shape : (tti_low_rank){.rows = 1, .cols = slot->n_elems};
-}
-
-size_t tti_compress_k(const tti_exec_desc *desc, const tti_slot *slot) {
+/* With TTI_COMPRESS_TOPK: number of elements of a slot that are sent as pairs; 0 if it is sent
+ * whole. */
+static size_t top_k_of(const tti_exec_desc *desc, const tti_slot *slot) {
     packing p = pack(desc, slot);
     return p.kind == TOPK ? p.k : 0;
 }
 
-uint64_t tti_compress_key(const tti_exec_desc *desc, const tti_slot *slot) {
+/* The key of the random directions of a slot: element i of direction k in a step is 2 u - 1, u of
+ * the first word of the draw at (step << 16 | k, i). */
+static uint64_t direction_key(const tti_exec_desc *desc, const tti_slot *slot) {
     return tti_mix64(desc->seed, tti_hash_name(slot->param->name));
 }
 
@@ -144,7 +142,13 @@ size_t tti_compress_message_bytes(const tti_exec_desc *desc, size_t first, size_
 
 /* ---- create and destroy ---- */
 
-static tutti_status alloc_shared(const tti_setup *setup, place end, tti_compress *c) {
+tutti_status tti_compress_create(const tti_setup *setup, tti_compress **out) {
+    tti_compress *c = *out = calloc(1, sizeof *c);
+    if (!c) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
+    c->packings = calloc((size_t)setup->desc.plan->n_slots + 1, sizeof *c->packings);
+    c->residual = calloc(setup->desc.plan->n_flat + 1, sizeof *c->residual);
+    if (!c->packings || !c->residual) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
+    place end = pack_all(&setup->desc, c->packings);
     void *memory;
     TTI_TRY(tutti_comm_alloc(setup->desc.comm, end.pair * sizeof(pair) + 64, &memory));
     c->pairs = memory;
@@ -152,33 +156,12 @@ static tutti_status alloc_shared(const tti_setup *setup, place end, tti_compress
     c->first = memory;
     TTI_TRY(tutti_comm_alloc(setup->desc.comm, end.second * sizeof(float) + 64, &memory));
     c->second = memory;
-    return TUTTI_OK;
-}
-
-static tutti_status alloc_all(const tti_setup *setup, tti_compress *c) {
-    c->packings = calloc((size_t)setup->desc.plan->n_slots + 1, sizeof *c->packings);
-    c->residual = calloc(setup->desc.plan->n_flat + 1, sizeof *c->residual);
-    if (!c->packings || !c->residual) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
-    place end = pack_all(&setup->desc, c->packings);
-    TTI_TRY(alloc_shared(setup, end, c));
     if (end.pair == 0) return TUTTI_OK;
     c->all_pairs = calloc(end.pair, (size_t)setup->n_ranks * sizeof *c->all_pairs);
     c->index = calloc(end.pair, sizeof *c->index);
     c->counts = calloc(TTI_TOPK_COUNTS, sizeof *c->counts);
     if (c->all_pairs && c->index && c->counts) return TUTTI_OK;
     return tti_fail(TUTTI_E_NOMEM, "compress: %zu elements to send", end.pair);
-}
-
-tutti_status tti_compress_create(const tti_setup *setup, tti_compress **out) {
-    *out = NULL;
-    tti_compress *c = calloc(1, sizeof *c);
-    if (!c) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
-    tutti_status st = alloc_all(setup, c);
-    if (st == TUTTI_OK)
-        *out = c;
-    else
-        tti_compress_destroy(c);
-    return st;
 }
 
 void tti_compress_destroy(tti_compress *c) {
@@ -230,22 +213,6 @@ static void keep_residual(const work *w, int s, const float *left) {
         e[i] = left[i] * w->inv;
 }
 
-/* The largest elements become pairs, and the rest the residual. */
-static void choose(const work *w, int s) {
-    const packing *p = &w->c->packings[s];
-    float *g = grad_of(w, s), *e = residual_of(w, s);
-    pair *to = w->c->pairs + p->pair;
-    add_residual(w, s);
-    tti_topk_select(g, tti_setup_of(w->x)->desc.plan->slots[s].n_elems, p->k, w->c->counts,
-                    w->c->index);
-    keep_residual(w, s, g);
-    for (size_t i = 0; i < p->k; i++) {
-        uint32_t at = w->c->index[i];
-        to[i] = (pair){at, g[at]};
-        e[at] = 0;
-    }
-}
-
 static tutti_status add_pairs(const work *w, int s, const pair *pairs) {
     const packing *p = &w->c->packings[s];
     float *g = grad_of(w, s);
@@ -265,7 +232,21 @@ static tutti_status exchange_pairs(const work *w) {
     size_t first = c->packings[w->begin].pair, n = c->packings[w->end].pair - first;
     if (n == 0) return TUTTI_OK;
     for (int s = w->begin; s < w->end; s++)
-        if (c->packings[s].kind == TOPK) choose(w, s);
+        if (c->packings[s].kind == TOPK) {
+            /* The largest elements become pairs, and the rest the residual. */
+            const packing *p = &w->c->packings[s];
+            float *g = grad_of(w, s), *e = residual_of(w, s);
+            pair *to = w->c->pairs + p->pair;
+            add_residual(w, s);
+            tti_topk_select(g, tti_setup_of(w->x)->desc.plan->slots[s].n_elems, p->k, w->c->counts,
+                            w->c->index);
+            keep_residual(w, s, g);
+            for (size_t i = 0; i < p->k; i++) {
+                uint32_t at = w->c->index[i];
+                to[i] = (pair){at, g[at]};
+                e[at] = 0;
+            }
+        }
     TTI_TRY(tutti_comm_all_gather(tti_setup_of(w->x)->desc.comm, c->pairs + first, c->all_pairs, n,
                                   TUTTI_I64));
     tti_tally_of(w->x)->sent_bytes +=
@@ -284,7 +265,7 @@ static tutti_status exchange_pairs(const work *w) {
 static void redraw(const work *w, int s, float *q) {
     const packing *p = &w->c->packings[s];
     uint64_t key =
-        tti_compress_key(&tti_setup_of(w->x)->desc, &tti_setup_of(w->x)->desc.plan->slots[s]);
+        direction_key(&tti_setup_of(w->x)->desc, &tti_setup_of(w->x)->desc.plan->slots[s]);
     for (int k = 0; k < p->shape.r; k++, q += p->shape.cols) {
         if (tti_low_rank_norm(q, p->shape.cols) != 0) continue;
         uint64_t hi = tti_tally_of(w->x)->begun.step << 16 | (uint64_t)k;
@@ -325,21 +306,6 @@ static tutti_status all_reduce(const work *w, float *data, size_t n) {
                                  tti_setup_of(w->x)->desc.alg);
 }
 
-static tutti_status exchange_rest(const work *w) {
-    const packing *begin = &w->c->packings[w->begin], *end = &w->c->packings[w->end];
-    for (int s = w->begin; s < w->end; s++) fill_first(w, s);
-    TTI_TRY(all_reduce(w, w->c->first + begin->first, end->first - begin->first));
-    for (int s = w->begin; s < w->end; s++) fill_second(w, s);
-    TTI_TRY(all_reduce(w, w->c->second + begin->second, end->second - begin->second));
-    for (int s = w->begin; s < w->end; s++) {
-        const packing *p = &w->c->packings[s];
-        if (p->kind == LOW_RANK)
-            tti_low_rank_product(&p->shape, w->c->first + p->first, w->c->second + p->second,
-                                 grad_of(w, s));
-    }
-    return TUTTI_OK;
-}
-
 tutti_status tti_compress_reduce(tti_exec *x, float *sum, size_t first, size_t n_elems) {
     tti_tally *tally = tti_tally_of(x);
     const tti_plan *plan = tti_setup_of(x)->desc.plan;
@@ -354,5 +320,108 @@ tutti_status tti_compress_reduce(tti_exec *x, float *sum, size_t first, size_t n
     for (w.end = w.begin; w.end < plan->n_slots && plan->slots[w.end].first < first + n_elems;)
         w.end++;
     TTI_TRY(exchange_pairs(&w));
-    return exchange_rest(&w);
+    const packing *begin = &w.c->packings[w.begin], *end = &w.c->packings[w.end];
+    for (int s = w.begin; s < w.end; s++) fill_first(&w, s);
+    TTI_TRY(all_reduce(&w, w.c->first + begin->first, end->first - begin->first));
+    for (int s = w.begin; s < w.end; s++) fill_second(&w, s);
+    TTI_TRY(all_reduce(&w, w.c->second + begin->second, end->second - begin->second));
+    for (int s = w.begin; s < w.end; s++) {
+        const packing *p = &w.c->packings[s];
+        if (p->kind == LOW_RANK)
+            tti_low_rank_product(&p->shape, w.c->first + p->first, w.c->second + p->second,
+                                 grad_of(&w, s));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- places of compressed tensors, bucket by bucket ---- */
+
+/* Reserves the next n elements of an array of n_all so far. */
+static size_t reserve(size_t *n_all, size_t n) {
+    size_t at = *n_all;
+    *n_all += (n + 3) & ~(size_t)3;
+    return at;
+}
+
+static tti_powersgd_slot powersgd_slot_of(const tti_exec_desc *desc, const tti_slot *slot) {
+    /* With TTI_COMPRESS_POWERSGD: the matrix of a slot; r is 0 if it is sent whole. */
+    packing p = pack(desc, slot);
+    tti_low_rank shape =
+        p.kind == LOW_RANK ? p.shape : (tti_low_rank){.rows = 1, .cols = slot->n_elems};
+    return (tti_powersgd_slot){.grads = slot->first,
+                               .key = direction_key(desc, slot),
+                               .rows = (uint32_t)shape.rows,
+                               .cols = (uint32_t)shape.cols,
+                               .r = (uint32_t)shape.r};
+}
+
+/* The slots of a bucket; their messages have no places yet. */
+static void list_bucket(const tti_exec_desc *desc, int bucket, tti_compress_places *p) {
+    const tti_bucket *b = &desc->plan->buckets[bucket];
+    int n_powersgd = p->first_powersgd[bucket], n_topk = p->first_topk[bucket];
+    size_t n_pairs = p->pairs[bucket], scratch = 0;
+    for (int s = 0; s < desc->plan->n_slots; s++) {
+        const tti_slot *slot = &desc->plan->slots[s];
+        size_t k = top_k_of(desc, slot);
+        bool is_here = slot->first >= b->first && slot->first < b->first + b->n_elems;
+        if (!is_here || is_left_out(slot)) continue;
+        if (k > 0) {
+            p->topk[n_topk++] = (tti_topk_slot){.grads = slot->first,
+                                                .pairs = n_pairs,
+                                                .n = (uint32_t)slot->n_elems,
+                                                .k = (uint32_t)k};
+            n_pairs += k;
+            continue;
+        }
+        tti_powersgd_slot *t = &p->powersgd[n_powersgd++];
+        *t = powersgd_slot_of(desc, slot);
+        t->scratch = reserve(&scratch, tti_powersgd_scratch(t));
+    }
+    p->first_powersgd[bucket + 1] = n_powersgd;
+    p->first_topk[bucket + 1] = n_topk;
+    p->pairs[bucket + 1] = (n_pairs + 1) & ~(size_t)1; /* of two elements each */
+    p->n_scratch = TTI_MAX(p->n_scratch, scratch);
+    p->n_most_pairs = TTI_MAX(p->n_most_pairs, p->pairs[bucket + 1] - p->pairs[bucket]);
+}
+
+tutti_status tti_compress_places_init(const tti_exec_desc *desc, tti_compress_places *out) {
+    size_t n_slots = (size_t)desc->plan->n_slots, n_buckets = (size_t)desc->plan->n_buckets;
+    *out =
+        (tti_compress_places){.powersgd = calloc(n_slots + 1, sizeof *out->powersgd),
+                              .first_powersgd = calloc(n_buckets + 1, sizeof *out->first_powersgd),
+                              .message = calloc(2 * n_buckets + 1, sizeof *out->message),
+                              .topk = calloc(n_slots + 1, sizeof *out->topk),
+                              .first_topk = calloc(n_buckets + 1, sizeof *out->first_topk),
+                              .pairs = calloc(n_buckets + 1, sizeof *out->pairs)};
+    if (!out->powersgd || !out->first_powersgd || !out->message || !out->topk || !out->first_topk ||
+        !out->pairs) {
+        tti_compress_places_fini(out);
+        return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
+    }
+    for (int b = 0; b < desc->plan->n_buckets; b++) {
+        list_bucket(desc, b, out);
+        size_t *message = &out->message[2 * b], at = message[0];
+        int first = out->first_powersgd[b], last = out->first_powersgd[b + 1];
+        for (int i = first; i < last; i++) {
+            tti_powersgd_slot *t = &out->powersgd[i];
+            t->left = reserve(&at, t->r ? (size_t)t->r * t->rows : t->cols);
+        }
+        message[1] = at;
+        for (int i = first; i < last; i++)
+            out->powersgd[i].right =
+                reserve(&at, (size_t)out->powersgd[i].r * out->powersgd[i].cols);
+        message[2] = at;
+        out->n_longest = TTI_MAX(out->n_longest, at - message[0]);
+    }
+    return TUTTI_OK;
+}
+
+void tti_compress_places_fini(tti_compress_places *p) {
+    free(p->powersgd);
+    free(p->first_powersgd);
+    free(p->message);
+    free(p->topk);
+    free(p->first_topk);
+    free(p->pairs);
+    *p = (tti_compress_places){0};
 }

@@ -8,15 +8,51 @@
 #ifndef TTI_EXEC_COMPRESS_H
 #define TTI_EXEC_COMPRESS_H
 
+#include "backend/backend.h"
 #include "exec/worker/desc.h"
-#include "exec/worker/low_rank.h"
+
+/* Matrices of low rank: M [rows, cols] ~ the sum over k < r of p[k] q[k]^T.  p [r, rows] and
+ * q [r, cols] are stored by vectors, so that all loops run along memory.  Plain C in one fixed
+ * order: the same bits wherever the same program runs. */
+typedef struct tti_low_rank {
+    size_t rows, cols;
+    int r;
+} tti_low_rank;
+
+/* p[k] = M q[k]. */
+void tti_low_rank_left(const tti_low_rank *shape, const float *m, const float *q, float *p);
+
+/* q[k] = M^T p[k]. */
+void tti_low_rank_right(const tti_low_rank *shape, const float *m, const float *p, float *q);
+
+/* out = the sum over k of p[k] q[k]^T, [rows, cols]; or out -= it. */
+void tti_low_rank_product(const tti_low_rank *shape, const float *p, const float *q, float *out);
+void tti_low_rank_subtract(const tti_low_rank *shape, const float *p, const float *q, float *out);
+
+/* Makes the r vectors of n elements orthonormal, one after the other (modified Gram-Schmidt).  A
+ * vector that depends on earlier ones, or is zero, becomes zeros. */
+void tti_low_rank_orthonormalize(float *vectors, int r, size_t n);
+
+/* The length of a vector. */
+double tti_low_rank_norm(const float *v, size_t n);
+
+/* ---- the largest elements of a vector, by magnitude ---- */
+
+enum { TTI_TOPK_COUNTS = 1 << 16 };
+
+/* The k elements of x [n] with the largest magnitude, as ascending indices in index [k]; 0 <= k <=
+ * n < 2^32.  Of equal ones the first; NaN counts as larger than any number. counts
+ * [TTI_TOPK_COUNTS] is scratch. */
+void tti_topk_select(const float *x, size_t n, size_t k, uint32_t *counts, uint32_t *index);
+
+/* ---- compressed gradients ---- */
 
 typedef struct tti_compress tti_compress;
 
 /* Whether gradients of a worker of n_ranks are ever compressed; alone they do not travel. */
 bool tti_compress_wanted(const tti_exec_desc *desc, int n_ranks);
 
-/* Starts with empty residuals.  Collective; on success *out is owned by the caller. */
+/* Starts with empty residuals.  Collective; *out is owned by the caller, also after a failure. */
 tutti_status tti_compress_create(const tti_setup *setup, tti_compress **out);
 void tti_compress_destroy(tti_compress *c);
 
@@ -34,25 +70,34 @@ double tti_compress_sent(const tti_exec_desc *desc, int n_ranks);
  * messages of a step that is compressed. */
 size_t tti_compress_message_bytes(const tti_exec_desc *desc, size_t first, size_t n_elems);
 
-/* Whether a slot does not travel at all. */
-bool tti_compress_leaves_out(const tti_slot *slot);
-
-/* With TTI_COMPRESS_POWERSGD: the matrix of a slot; r is 0 if it is sent whole. */
-tti_low_rank tti_compress_shape(const tti_exec_desc *desc, const tti_slot *slot);
-
-/* With TTI_COMPRESS_TOPK: number of elements of a slot that are sent as pairs; 0 if it is sent
- * whole. */
-size_t tti_compress_k(const tti_exec_desc *desc, const tti_slot *slot);
-
-/* The key of the random directions of a slot: element i of direction k in a step is 2 u - 1, u of
- * the first word of the draw at (step << 16 | k, i). */
-uint64_t tti_compress_key(const tti_exec_desc *desc, const tti_slot *slot);
-
 /* Whether gradients of the step at work are compressed, by the host. */
 bool tti_compress_is_on(const tti_exec *x);
 
 /* sum: this worker's gradient [n_elems] of the whole slots from element first of the flat arrays
  * on; becomes the sum over all workers of what they sent.  Collective. */
 tutti_status tti_compress_reduce(tti_exec *x, float *sum, size_t first, size_t n_elems);
+
+/* ---- the layout of compressed messages between workers on devices ----
+ *
+ * A bucket has two summed messages, one after the other: P of each matrix and the uncompressed
+ * values, then Q, which stays there as the start of the next step; and pairs that are gathered.
+ * Every vector begins at a multiple of 4 elements, as sums between devices require. */
+
+typedef struct tti_compress_places {
+    tti_powersgd_slot *powersgd; /* all slots that are summed, bucket by bucket */
+    int *first_powersgd;         /* [n_buckets + 1]: of a bucket's */
+    size_t *message;             /* [2 n_buckets + 1]: where its messages begin, in elements */
+    tti_topk_slot *topk;         /* all slots of which the largest elements are sent */
+    int *first_topk;             /* [n_buckets + 1] */
+    size_t *pairs;               /* [n_buckets + 1]: where a bucket's pairs begin, in pairs */
+    size_t n_longest;            /* elements of the messages of a bucket, at most */
+    size_t n_scratch;            /* of a bucket's products, at most */
+    size_t n_most_pairs;         /* of a bucket, at most */
+} tti_compress_places;
+
+/* On success out is released by _fini. */
+TUTTI_NODISCARD tutti_status tti_compress_places_init(const tti_exec_desc *desc,
+                                                      tti_compress_places *out);
+void tti_compress_places_fini(tti_compress_places *places);
 
 #endif /* TTI_EXEC_COMPRESS_H */

@@ -6,7 +6,6 @@
 #include "base/affinity.h"
 #include "comm/mesh.h"
 #include "comm/shard_map.h"
-#include "exec/program/state_arrays.h"
 #include "exec/program/timeline.h"
 #include "passes/plan.h"
 #include "tutti/comm.h"
@@ -54,17 +53,16 @@ typedef struct tti_exec_desc {
     double topk;                 /* 0 .. 1: share of a matrix that is sent */
     int low_rank;                /* >= 1: columns of the low-rank matrices of PowerSGD */
     int64_t compress_after;      /* steps before are sent whole */
-    bool local; /* fast mode on the host: each worker updates its own parameters (local.h) */
+    bool local; /* fast mode on the host: each worker updates its own parameters (host.h) */
     int64_t local_after; /* number of first steps with an all-reduce */
     int zero;            /* in parts on the workers: 1: state; 2: gradients; 3: parameters */
     int n_owners; /* with zero 1: the first so many workers have the parts, as servers; 0: all */
     bool shares;  /* workers are threads that have parameters and state in common */
-    tti_shared_params
-        *shared_params;  /* then: borrowed, the same for all of them (shared_params.h) */
+    tti_shared_params *shared_params; /* then: borrowed, the same for all of them (worker.h) */
     tti_server *server;  /* borrowed; keeps parameters and state for workers (server.h) */
     int server_worker;   /* the number of this one there, or of a worker without comm */
     bool serves;         /* the server's own: an update without shards */
-    int range, n_ranges; /* then: of this range of the keys alone (share.h); 0 of 0: of all */
+    int range, n_ranges; /* then: of this range of the keys alone (flat_update.h); 0 of 0: of all */
     /* For ranges: values [n_updates][n_each] by block, of which each server has those of its own
      * blocks, become those of all; called by the thread that makes updates. */
     tutti_status (*join)(void *user, double *values, size_t n_each);

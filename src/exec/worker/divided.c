@@ -10,7 +10,6 @@
 
 #include "base/philox.h"
 #include "comm/transport.h"
-#include "exec/worker/divided_pieces.h"
 #include "exec/worker/worker.h"
 #include "ops/tensor_shard.h"
 
@@ -24,10 +23,6 @@ tti_piece_id tti_piece_id_of(const tti_node *param) {
     return id;
 }
 
-static bool is_same(const tti_piece_id *a, const tti_piece_id *b) {
-    return a->name == b->name && a->cut == b->cut;
-}
-
 const tti_piece_id *tti_piece_ids(const tti_divided *d, int rank) {
     return d->ids + (size_t)rank * d->n_most;
 }
@@ -36,7 +31,7 @@ const tti_piece_id *tti_piece_ids(const tti_divided *d, int rank) {
 static int find_piece(const tti_divided *d, int rank, const tti_piece_id *id) {
     const tti_piece_id *ids = tti_piece_ids(d, rank);
     for (size_t i = 0; i < d->n_most && ids[i].name; i++)
-        if (is_same(&ids[i], id)) return (int)i;
+        if (ids[i].name == id->name && ids[i].cut == id->cut) return (int)i;
     return -1;
 }
 
@@ -69,7 +64,15 @@ static tutti_status check_neighbours(const tti_divided *d) {
     return TUTTI_OK;
 }
 
-static tutti_status gather_ids(tti_divided *d) {
+tutti_status tti_divided_create(const tti_plan *plan, const tti_mesh *mesh, tti_divided **out) {
+    *out = NULL;
+    if (!mesh || !mesh->model) return TUTTI_OK;
+    tti_divided *d = *out = calloc(1, sizeof *d);
+    if (!d) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    d->plan = plan;
+    d->mesh = mesh;
+    d->rank = tutti_comm_rank(mesh->model);
+    d->n_ranks = tutti_comm_n_ranks(mesh->model);
     tutti_comm *comm = d->mesh->model;
     int64_t n = d->plan->n_slots, n_most = 0;
     TTI_TRY(tutti_comm_all_reduce(comm, &n, &n_most, 1, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO));
@@ -83,24 +86,6 @@ static tutti_status gather_ids(tti_divided *d) {
         st = tutti_comm_all_gather(comm, mine, d->ids, d->n_most * sizeof *mine, TUTTI_U8);
     free(mine);
     return st == TUTTI_OK ? check_neighbours(d) : st;
-}
-
-tutti_status tti_divided_create(const tti_plan *plan, const tti_mesh *mesh, tti_divided **out) {
-    *out = NULL;
-    if (!mesh || !mesh->model) return TUTTI_OK;
-    tti_divided *d = calloc(1, sizeof *d);
-    if (!d) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    d->plan = plan;
-    d->mesh = mesh;
-    d->rank = tutti_comm_rank(mesh->model);
-    d->n_ranks = tutti_comm_n_ranks(mesh->model);
-    tutti_status st = gather_ids(d);
-    if (st != TUTTI_OK) {
-        tti_divided_destroy(d);
-        return st;
-    }
-    *out = d;
-    return TUTTI_OK;
 }
 
 void tti_divided_destroy(tti_divided *d) {

@@ -12,8 +12,8 @@
 
 typedef struct tti_divided tti_divided;
 
-/* Collective over mesh->model.  plan and mesh are borrowed.  On success *out is owned by the
- * caller; NULL: mesh is NULL. */
+/* Collective over mesh->model.  plan and mesh are borrowed.  *out is owned by the caller, also
+ * after a failure; NULL: mesh is NULL. */
 tutti_status tti_divided_create(const tti_plan *plan, const tti_mesh *mesh, tti_divided **out);
 void tti_divided_destroy(tti_divided *d);
 
@@ -55,5 +55,31 @@ tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash);
 
 /* Pieces that lie on several workers must be equal: hashes [n_slots], of their bytes. */
 tutti_status tti_divided_check(const tti_divided *d, const int64_t *hashes, uint64_t step);
+
+/* ---- which worker of a replica has which piece of which parameter ---- */
+
+/* The identity of a part of a parameter among all workers. */
+typedef struct tti_piece_id {
+    uint64_t name; /* hash; 0: no more slots */
+    uint64_t cut;  /* which piece of the whole; 0: all of it */
+} tti_piece_id;
+
+struct tti_divided {
+    const tti_plan *plan;
+    const tti_mesh *mesh;
+    int rank, n_ranks;    /* in the model group */
+    size_t n_most;        /* slots of the worker that has the most */
+    tti_piece_id *ids;    /* [n_ranks][n_most] */
+    float *whole, *piece; /* of the requested parameter; grown on demand */
+    size_t whole_elems, piece_elems;
+};
+
+tti_piece_id tti_piece_id_of(const tti_node *param);
+
+/* Those of a worker, [n_most]: of its slots, and then zeros. */
+const tti_piece_id *tti_piece_ids(const tti_divided *d, int rank);
+
+/* Whether it is the first worker with that piece. */
+bool tti_piece_counts(const tti_divided *d, int rank, const tti_piece_id *id);
 
 #endif /* TTI_EXEC_DIVIDED_H */

@@ -9,7 +9,7 @@
  *
  * Gradients are added along the same tree as without stages (accumulate.c), part by part: the slots
  * that a part completes are one range, in which micro-batch groups follow each other in order. */
-#include "exec/worker/pipe_ends.h"
+#include "exec/worker/pipe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,9 +198,27 @@ static tutti_status build_side(const tti_plan *plan, int n_compute_threads, tti_
     return TUTTI_OK;
 }
 
-/* The micro-batch groups of the gradients' buffers, or, if all shards have their own, one shard for
- * each compute thread; before them the micro-batch groups that only other workers have. */
-static tutti_status make_shard_groups(const tti_setup *setup, tti_pipe *pipe) {
+static tutti_status build_sides(const tti_plan *plan, int n_compute_threads, tti_pipe *pipe) {
+    TTI_TRY(build_side(plan, n_compute_threads, pipe, &pipe->train));
+    return plan->eval.graph ? build_side(plan, n_compute_threads, pipe, &pipe->eval) : TUTTI_OK;
+}
+
+tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_shard_groups,
+                           int n_idle, tti_pipe **out) {
+    tti_pipe *pipe = *out = calloc(1, sizeof *pipe);
+    if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    *pipe = (tti_pipe){.stages = plan->stages, .n_shard_groups = n_shard_groups, .n_idle = n_idle};
+    return build_sides(plan, n_compute_threads, pipe);
+}
+
+tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
+    tti_pipe *pipe = *out = calloc(1, sizeof *pipe);
+    if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    pipe->stages = setup->desc.plan->stages;
+    pipe->comm = setup->desc.mesh->pipeline;
+    const tti_plan *plan = setup->desc.plan;
+    /* The micro-batch groups of the gradients' buffers, or, if all shards have their own, one shard
+     * for each compute thread; before them the micro-batch groups that only other workers have. */
     const tti_accumulation *acc = &setup->acc;
     int n_local = setup->last_shard - setup->first_shard,
         n_compute_threads = setup->desc.n_compute_threads;
@@ -216,61 +234,16 @@ static tutti_status make_shard_groups(const tti_setup *setup, tti_pipe *pipe) {
         if (shard_group->n_shards == 0) shard_group->first = setup->first_shard + s;
         shard_group->buffer[shard_group->n_shards++] = acc->shard_groups[0].buffer[s];
     }
-    return TUTTI_OK;
-}
-
-/* Lets messages about waits use worker numbers. */
-static void show_ranks(const tti_setup *setup, tti_mailbox *box) {
-    int shown[TTI_MAX_RANKS];
-    tti_mesh_at at = setup->desc.mesh->at;
-    for (at.stage = 0; at.stage < setup->desc.mesh->size.stage; at.stage++)
-        shown[at.stage] = tti_mesh_rank(&setup->desc.mesh->size, &at);
-    tti_mailbox_show_as(box, shown);
-}
-
-static tutti_status build_sides(const tti_plan *plan, int n_compute_threads, tti_pipe *pipe) {
-    TTI_TRY(build_side(plan, n_compute_threads, pipe, &pipe->train));
-    return plan->eval.graph ? build_side(plan, n_compute_threads, pipe, &pipe->eval) : TUTTI_OK;
-}
-
-tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_shard_groups,
-                           int n_idle, tti_pipe **out) {
-    *out = NULL;
-    tti_pipe *pipe = calloc(1, sizeof *pipe);
-    if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    *pipe = (tti_pipe){.stages = plan->stages, .n_shard_groups = n_shard_groups, .n_idle = n_idle};
-    tutti_status st = build_sides(plan, n_compute_threads, pipe);
-    if (st != TUTTI_OK) {
-        tti_pipe_destroy(pipe);
-        return st;
-    }
-    *out = pipe;
-    return TUTTI_OK;
-}
-
-static tutti_status build(const tti_setup *setup, tti_pipe *pipe) {
-    const tti_plan *plan = setup->desc.plan;
-    TTI_TRY(make_shard_groups(setup, pipe));
     tti_pipe_shape shape = tti_pipe_shape_of(plan->stages, pipe->n_shard_groups, true);
     TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
     TTI_TRY(build_sides(plan, setup->desc.n_compute_threads, pipe));
     TTI_TRY(tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box));
-    show_ranks(setup, pipe->box);
-    return TUTTI_OK;
-}
-
-tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
-    *out = NULL;
-    tti_pipe *pipe = calloc(1, sizeof *pipe);
-    if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    pipe->stages = setup->desc.plan->stages;
-    pipe->comm = setup->desc.mesh->pipeline;
-    tutti_status st = build(setup, pipe);
-    if (st != TUTTI_OK) {
-        tti_pipe_destroy(pipe);
-        return st;
-    }
-    *out = pipe;
+    /* Lets messages about waits use worker numbers. */
+    int shown[TTI_MAX_RANKS];
+    tti_mesh_at at = setup->desc.mesh->at;
+    for (at.stage = 0; at.stage < setup->desc.mesh->size.stage; at.stage++)
+        shown[at.stage] = tti_mesh_rank(&setup->desc.mesh->size, &at);
+    tti_mailbox_show_as(pipe->box, shown);
     return TUTTI_OK;
 }
 
@@ -290,11 +263,6 @@ void tti_pipe_destroy(tti_pipe *pipe) {
     free(pipe->shard_groups);
     free(pipe);
 }
-
-size_t tti_pipe_bytes(const tti_pipe *pipe) { return tti_mailbox_bytes(pipe->box); }
-double tti_pipe_bubble_measured(const tti_pipe *pipe) { return pipe->measured; }
-double tti_pipe_bubble_expected(const tti_pipe *pipe) { return pipe->expected; }
-const double *tti_pipe_busy(const tti_pipe *pipe) { return pipe->busy; }
 
 /* ---- a step ---- */
 
@@ -323,25 +291,23 @@ tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part) {
     return TUTTI_OK;
 }
 
-static tutti_status put(tti_exec *x, const tti_pipe_end *end, const tti_pipe_part *part) {
-    const tti_span what = {.part = tti_part_stages("values to another stage"),
-                           .shard = part->shard,
-                           .row = TTI_ROW_STAGES};
-    int64_t start = tti_now_ns();
-    TTI_TRY(tti_mailbox_put(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), end, part),
-                            tti_instance_output(part->instance, end->name)));
-    if (part->timed)
-        tti_profile_stall(x, &what, "waiting for values to be sent", start, tti_now_ns());
-    return TUTTI_OK;
-}
-
 tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part) {
     const tti_pipe_side *side = part->side;
     for (int i = 0; i < side->n_in; i++)
         if (side->in[i].last_part == part->action.part)
             tti_mailbox_free(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), &side->in[i], part));
     for (int i = 0; i < side->n_out; i++)
-        if (side->out[i].part == part->action.part) TTI_TRY(put(x, &side->out[i], part));
+        if (side->out[i].part == part->action.part) {
+            const tti_span what = {.part = tti_part_stages("values to another stage"),
+                                   .shard = part->shard,
+                                   .row = TTI_ROW_STAGES};
+            int64_t start = tti_now_ns();
+            TTI_TRY(tti_mailbox_put(tti_pipe_of(x)->box,
+                                    slot_of(tti_setup_of(x), &side->out[i], part),
+                                    tti_instance_output(part->instance, side->out[i].name)));
+            if (part->timed)
+                tti_profile_stall(x, &what, "waiting for values to be sent", start, tti_now_ns());
+        }
     return TUTTI_OK;
 }
 
@@ -413,43 +379,34 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
 
 enum { CHUNK = 1 << 18 }; /* elements that are added before they are published to others */
 
-/* The gradients of another stage are added as they come. */
-static tutti_status add_of(const tti_pipe *pipe, int stage, float *sum, size_t n_elems) {
-    size_t n_most = TTI_MIN(n_elems, (size_t)CHUNK);
-    float *term = malloc(n_most * sizeof *term + 1);
-    tutti_status st = term ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu elements", n_most);
-    for (size_t at = 0; st == TUTTI_OK && at < n_elems; at += CHUNK) {
-        size_t n = TTI_MIN(n_elems - at, (size_t)CHUNK);
-        st = tutti_comm_recv(pipe->comm, term, n, TUTTI_F32, stage);
-        for (size_t i = 0; st == TUTTI_OK && i < n; i++) sum[at + i] += term[i];
-    }
-    free(term);
-    return st;
-}
-
-static tutti_status send_to_add(const tti_pipe *pipe, int stage, const float *term,
-                                size_t n_elems) {
-    for (size_t at = 0; at < n_elems; at += CHUNK)
-        TTI_TRY(tutti_comm_send(pipe->comm, term + at, TTI_MIN(n_elems - at, (size_t)CHUNK),
-                                TUTTI_F32, stage));
-    return TUTTI_OK;
-}
-
-/* The first stage adds the others' gradients in their order and gives them the sum. */
-static tutti_status sum_on_first(const tti_pipe *pipe, uint64_t stages, float *sum,
-                                 size_t n_elems) {
-    for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
-        if (stages >> s & 1) TTI_TRY(add_of(pipe, s, sum, n_elems));
-    for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
-        if (stages >> s & 1) TTI_TRY(tutti_comm_send(pipe->comm, sum, n_elems, TUTTI_F32, s));
-    return TUTTI_OK;
-}
-
 tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tied,
                                  const tti_slot *slot, float *grads) {
-    if (!slot->is_copy) return sum_on_first(pipe, tied->stages, grads, slot->n_elems);
+    if (!slot->is_copy) {
+        /* The first stage adds the others' gradients in their order and gives them the sum. */
+        for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
+            if (tied->stages >> s & 1) {
+                /* The gradients of another stage are added as they come. */
+                size_t n_most = TTI_MIN(slot->n_elems, (size_t)CHUNK);
+                float *term = malloc(n_most * sizeof *term + 1);
+                tutti_status st =
+                    term ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu elements", n_most);
+                for (size_t at = 0; st == TUTTI_OK && at < slot->n_elems; at += CHUNK) {
+                    size_t n = TTI_MIN(slot->n_elems - at, (size_t)CHUNK);
+                    st = tutti_comm_recv(pipe->comm, term, n, TUTTI_F32, s);
+                    for (size_t i = 0; st == TUTTI_OK && i < n; i++) grads[at + i] += term[i];
+                }
+                free(term);
+                TTI_TRY(st);
+            }
+        for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
+            if (tied->stages >> s & 1)
+                TTI_TRY(tutti_comm_send(pipe->comm, grads, slot->n_elems, TUTTI_F32, s));
+        return TUTTI_OK;
+    }
     int first = __builtin_ctzll(tied->stages);
-    TTI_TRY(send_to_add(pipe, first, grads, slot->n_elems));
+    for (size_t at = 0; at < slot->n_elems; at += CHUNK)
+        TTI_TRY(tutti_comm_send(pipe->comm, grads + at, TTI_MIN(slot->n_elems - at, (size_t)CHUNK),
+                                TUTTI_F32, first));
     return tutti_comm_recv(pipe->comm, grads, slot->n_elems, TUTTI_F32, first);
 }
 

@@ -3,19 +3,58 @@
 #ifndef TTI_EXEC_PIPE_H
 #define TTI_EXEC_PIPE_H
 
+#include "comm/mailbox.h"
 #include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
 
-typedef struct tti_pipe tti_pipe;
+typedef struct tti_pipe {
+    const tti_stages *stages;
+    tutti_comm *comm; /* of the stages, borrowed */
+    tti_mailbox *box;
+    tti_mailbox_slot *slots; /* [n_slots] of the mailbox: the same on all stages */
+    int n_slots;
+    tti_shard_group *shard_groups; /* [n_shard_groups]: a shard for each compute thread */
+    int n_shard_groups;
+    int n_idle; /* the first of them, without a shard: other workers of the stage have more */
+    tti_pipe_side train, eval;
+    int64_t busy_ns;             /* of compute thread 0 in this step */
+    double measured, expected;   /* share of the last step that stages waited for each other */
+    double busy[TTI_MAX_CHUNKS]; /* share of the last step that each stage computed */
+} tti_pipe;
+
+/* A part of one shard on its way through the stage. */
+typedef struct tti_pipe_part {
+    const tti_pipe_side *side;
+    tti_instance *instance;
+    tti_pipe_action action;
+    int index, shard; /* of the compute thread; global number */
+    bool timed;
+} tti_pipe_part;
+
+/* Values that the part reads come from other stages; those that it makes go to them, and slots
+ * that it was the last to read are freed. */
+tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part);
+tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part);
+
+/* Call before the compute threads start; reports an earlier failure of the worker to the other
+ * stages. */
+void tti_pipe_begin(tti_pipe *pipe, tutti_status before);
+
+/* The slot of a micro-batch group's shard on that compute thread. */
+int tti_pipe_slot(const tti_setup *setup, const tti_pipe_end *end, int shard_group,
+                  int compute_thread);
+
+/* How long this stage computed of a step that took it span_ns.  Collective over the stages. */
+tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns);
 
 /* For the plan of a stage, else *out is NULL. Collective over mesh->pipeline, after the micro-batch
  * groups of the worker are known (x->acc); the same number of compute threads on every stage. Owned
- * by the caller. */
+ * by the caller, also after a failure. */
 tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out);
 void tti_pipe_destroy(tti_pipe *pipe);
 
 /* The schedules of a stage that has no worker yet: n_shard_groups, of which the first n_idle have
- * no shard. Owned by the caller. */
+ * no shard. Owned by the caller, also after a failure. */
 tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_shard_groups,
                            int n_idle, tti_pipe **out);
 
@@ -54,17 +93,7 @@ tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tie
 /* Whether a range of the flat gradients holds such: they are needed whole on every worker. */
 bool tti_pipe_has_tied(const tti_plan *plan, size_t first, size_t n_elems);
 
-/* The measured and the expected share of the last step in which the stages waited for each other.
- */
-double tti_pipe_bubble_measured(const tti_pipe *pipe);
-double tti_pipe_bubble_expected(const tti_pipe *pipe);
-/* The share of it that each stage computed, [n_stages]. */
-const double *tti_pipe_busy(const tti_pipe *pipe);
-
-/* Bytes of this stage's slots for values of others. */
-size_t tti_pipe_bytes(const tti_pipe *pipe);
-
-/* The same before there is a pipe, of workers of one host. */
+/* Bytes of this stage's slots for values of others, of workers of one host. */
 tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_shard_groups, int n_compute_threads,
                                  size_t *n_bytes);
 

@@ -133,8 +133,6 @@ bool tti_profile_records(tti_exec *x) {
 
 /* ---- the host ---- */
 
-static double us_of(const tti_profile *p, int64_t ns) { return (double)(ns - p->zero_ns) * 1e-3; }
-
 void tti_profile_add(tti_exec *x, tti_row row, tti_part part, int shard, int64_t start_ns,
                      int64_t end_ns) {
     tti_profile *p = x->profile;
@@ -142,7 +140,7 @@ void tti_profile_add(tti_exec *x, tti_row row, tti_part part, int shard, int64_t
     add(p, &(entry){.span = {.part = part,
                              .shard = shard,
                              .row = row,
-                             .start_us = us_of(p, start_ns),
+                             .start_us = (double)(start_ns - p->zero_ns) * 1e-3,
                              .us = (double)(end_ns - start_ns) * 1e-3}});
 }
 

@@ -1,5 +1,5 @@
-/* worker.c - one worker: what it has, where it lies, and how its compute threads and shards are
- * told of it.
+/* worker.c - one worker: its parts, where its arrays lie, and what its compute threads and shards
+ * get.
  *
  * Everything a result depends on is indexed by shard, never by rank or compute thread. */
 #include "exec/worker/worker.h"
@@ -14,16 +14,16 @@
 /* ---- the parts ---- */
 
 /* A worker and its parts in one allocation. */
-typedef struct whole {
+typedef struct worker_memory {
     tti_exec exec;
     tti_arrays arrays;
     tti_thread_set threads;
     tti_tally tally;
     tti_joins joins;
-} whole;
+} worker_memory;
 
 tti_exec *tti_exec_alloc(void) {
-    whole *w = calloc(1, sizeof *w);
+    worker_memory *w = calloc(1, sizeof *w);
     if (!w) return NULL;
     w->exec.arrays = &w->arrays;
     w->exec.threads = &w->threads;
@@ -224,4 +224,79 @@ uint64_t tti_exec_flat_hash(const tti_exec *x) {
         hash += tti_hash_block(setup->desc.backend, step, tti_arrays_of(x)->params + step->first);
     }
     return hash;
+}
+
+/* ---- checks that workers with plans for different backends can train together ----
+ *
+ * Their common actions follow from their plans (which ranges are summed, which values are joined,
+ * which blocks are updated), so these are compared first. */
+
+/* Parts of state or of a model, and sums along the tree, are divided otherwise on devices. */
+static tutti_status check_desc(const tti_exec_desc *desc) {
+    bool whole = !desc->mesh && desc->zero == 0 && !desc->server && !desc->shared_params;
+    bool joins = desc->fast && !desc->local && desc->compression == TTI_COMPRESS_NONE;
+    if (whole && joins && (!desc->backend->device || desc->offload)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "exec: workers on devices and on the host add whole gradients in every step, "
+                    "in fast mode, and the host makes the update");
+}
+
+/* Buckets between devices are as long as a table of this machine says, which may have been measured
+ * again while workers began. */
+static bool compares(const tti_setup *setup) {
+    bool by_table = setup->desc.backend->device && !setup->desc.mesh && setup->n_ranks > 1;
+    return setup->desc.mixed || by_table;
+}
+
+tutti_status tti_mixed_check(const tti_setup *setup) {
+    int64_t all[TTI_MAX_RANKS];
+    if (!compares(setup)) return TUTTI_OK;
+    int64_t mine = (int64_t)tti_plan_digest(setup->desc.plan);
+    if (setup->desc.mixed) TTI_TRY(check_desc(&setup->desc));
+    TTI_TRY(tutti_comm_all_gather(setup->desc.comm, &mine, all, 1, TUTTI_I64));
+    for (int r = 1; r < setup->n_ranks; r++)
+        if (all[r] != all[0])
+            return tti_fail(TUTTI_E_MISMATCH,
+                            "exec: rank %d has another plan than rank 0: parameters lie in other "
+                            "places, or other values are joined inside a step; %s",
+                            r,
+                            setup->desc.mixed ? "give parallel.devices=cpu, or GPUs alone"
+                                              : "start the run again");
+    return TUTTI_OK;
+}
+
+/* ---- the memory that workers of one process share ---- */
+
+static bool alloc_all(tti_shared_params *c, int n_states, bool ema) {
+    c->params = c->backend->alloc(c->n_bytes);
+    bool ok = c->params != NULL;
+    for (int k = 0; k < n_states; k++) {
+        c->states[k] = c->backend->alloc(c->n_bytes);
+        ok = ok && c->states[k];
+    }
+    if (ema) c->ema = c->backend->alloc(c->n_bytes);
+    return ok && (!ema || c->ema);
+}
+
+tutti_status tti_shared_params_create(const tti_exec_desc *desc, tti_shared_params **out) {
+    *out = NULL;
+    tti_shared_params *c = calloc(1, sizeof *c);
+    if (!c) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    c->backend = desc->backend;
+    c->n_bytes = desc->plan->n_flat * sizeof(float) + 64;
+    if (!alloc_all(c, desc->plan->n_states, desc->ema > 0)) {
+        tti_shared_params_destroy(c);
+        return tti_fail(TUTTI_E_NOMEM, "exec: arrays of %zu bytes for parameters and state",
+                        desc->plan->n_flat * sizeof(float));
+    }
+    *out = c;
+    return TUTTI_OK;
+}
+
+void tti_shared_params_destroy(tti_shared_params *c) {
+    if (!c) return;
+    c->backend->release(c->params, c->n_bytes);
+    for (int k = 0; k < TTI_MAX_OUT; k++) c->backend->release(c->states[k], c->n_bytes);
+    c->backend->release(c->ema, c->n_bytes);
+    free(c);
 }

@@ -7,17 +7,76 @@
 #include "exec/program/exec_program.h"
 #include "exec/update/flat_update.h"
 #include "exec/worker/compress.h"
-#include "exec/worker/compress_places.h"
 #include "exec/worker/desc.h"
 #include "exec/worker/divided.h"
-#include "exec/worker/divided_pieces.h"
-#include "exec/worker/mixed.h"
-#include "exec/worker/pipe_ends.h"
+#include "exec/worker/pipe.h"
 #include "exec/worker/profile.h"
-#include "exec/worker/server_calls.h"
-#include "exec/worker/sharded.h"
-#include "exec/worker/shared_params.h"
 #include "exec/worker/zero.h"
+
+/* ---- workers on devices and on the host in one run (desc.mixed) ----
+ *
+ * Each has its own plan for its backend.  The collectives of the host reduce gradients, bucket by
+ * bucket: workers on devices copy theirs there (device_host_staged.h).  All of them update on the
+ * host (offload.h), from the same sums, so parameters have the same bits. */
+
+/* Checks that a worker with desc.mixed is possible.  Compares for these, and for undivided models
+ * on devices, that the plans of all have the same layout and join the same values.
+ * TUTTI_E_MISMATCH, on all ranks: they do not.  Collective. */
+tutti_status tti_mixed_check(const tti_setup *setup);
+
+/* ---- parameters and optimizer state that workers of one process share ----
+ *
+ * Each worker updates its part of them (tti_share), and a barrier follows before any worker reads
+ * the result, where workers with separate copies would send parts.  Updates start only after all
+ * shard gradients are reduced, so running shards read consistent parameters. */
+
+struct tti_shared_params {
+    const tti_backend *backend;
+    size_t n_bytes; /* of each array */
+    float *params;
+    float *states[TTI_MAX_OUT]; /* [plan->n_states], zero to begin with */
+    float *ema;                 /* NULL: none */
+};
+
+/* ---- the functions of a parameter server that a worker calls: all that exec/ knows of it ---- */
+
+typedef struct tti_server_calls {
+    /* The executor that keeps parameters and state; NULL: it is in another process, or in several.
+     */
+    tti_exec *(*state_owner)(tti_server *server);
+
+    /* With backup workers a batch is divided between the workers: fills the shards of one of them,
+     * and returns true; else returns false and writes nothing. */
+    bool (*shards)(const tti_server *server, int worker, int n_shards, int *first, int *last);
+
+    /* Several processes own the parameters.  Then state k of keys is fetched from its owners; data
+     * are valid until the next call and the next gradient.  And a process stores its part of keys
+     * from data, which begins with keys.first; k may be TTI_STATE_EMA, TTI_STATE_PARAMS. */
+    bool (*has_ranges)(const tti_server *server);
+    tutti_status (*fetch)(tti_exec *x, int k, tti_range keys, const float **data);
+    void (*store)(tti_exec *x, int k, tti_range keys, const float *data);
+
+    /* Pushes the gradient of a step, whose partial sums lie in the buffers of x (tti_exec_partial),
+     * and waits for the server's update, which every worker of the step must push for.  Then pulls
+     * the new parameters into those of x, with their hash in last_hash. */
+    tutti_status (*push)(tti_exec *x, const tti_step_desc *desc, double inv_count,
+                         tti_step_result *result);
+    tutti_status (*pull)(tti_exec *x);
+
+    /* For a worker on a device: copies the server's averages to where it evaluates with them, while
+     * no worker is in a step. */
+    tutti_status (*pull_averages)(tti_exec *x);
+} tti_server_calls;
+
+/* A server begins with a pointer to its table. */
+static inline const tti_server_calls *tti_calls_of(const tti_server *server) {
+    return *(const tti_server_calls *const *)(const void *)server;
+}
+
+/* The number of partial sums of a worker's gradient that a server adds: one, if each worker has a
+ * part of the model.  And one of them, in host memory. */
+int tti_exec_n_partials(const tti_setup *setup);
+float *tti_exec_partial(const tti_exec *x, int i);
 
 enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */ };
 
@@ -126,7 +185,7 @@ tutti_status tti_exec_shard_map(const tti_exec_desc *desc, int n_ranks, tti_shar
 tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
                                  tti_share *share);
 
-/* memory_fit.c: TUTTI_E_NOMEM with the numbers where the plan cannot fit; micro-batch groups and
+/* memory.c: TUTTI_E_NOMEM with the numbers where the plan cannot fit; micro-batch groups and
  * buffers are counted.  scratch: of kernels. */
 tutti_status tti_exec_check_memory(const tti_exec *exec, size_t scratch);
 
@@ -184,11 +243,11 @@ void tti_exec_compute_thread_failed(tti_thread_set *threads, tti_compute_thread 
 /* The inputs of shard s of this step that do not depend on the worker. */
 tti_run tti_exec_shard_run(const tti_setup *setup, const tti_step_desc *desc, int shard);
 
-/* sync.c: which steps join values of all shards, and the memory for it; frees it. */
+/* gradient_sums.c: which steps join values of all shards, and the memory for it; frees it. */
 tutti_status tti_exec_init_sync(tti_setup *setup, tti_joins *joins);
 void tti_exec_fini_sync(tti_setup *setup, tti_joins *joins);
 
-/* sync.c: joins the values of a step between all shards of all workers. */
+/* gradient_sums.c: joins the values of a step between all shards of all workers. */
 tutti_status tti_exec_join(tti_exec *exec, int step, bool eval);
 
 /* Reduces sums, hash and votes over the workers. */
@@ -214,18 +273,18 @@ void tti_exec_note(const tti_setup *setup, const tti_step_desc *desc, const char
 /* Sets the destination of a shard's gradients. */
 void tti_exec_point_at_buffer(const tti_arrays *arrays, tti_instance *instance, int buffer);
 
-/* nonfinite.c: the first shard whose loss is not finite, -1: none; its message, and that of a
+/* step_sums.c: the first shard whose loss is not finite, -1: none; its message, and that of a
  * gradient, first_in and param being "" if unknown. */
 int tti_exec_first_bad_shard(const tti_exec *exec);
 tutti_status tti_exec_bad_loss(const tti_exec *exec, uint64_t step, int shard,
                                const char *first_in);
 tutti_status tti_exec_bad_gradient(uint64_t step, const char *param);
 
-/* nonfinite.c: the same, looking for the layer and the parameter.  Collective over all workers. */
+/* step_sums.c: the same, looking for the layer and the parameter.  Collective over all workers. */
 tutti_status tti_exec_report_bad_loss(tti_exec *exec, const tti_step_desc *desc, int shard);
 tutti_status tti_exec_report_bad_gradient(tti_exec *exec, uint64_t step);
 
-/* nonfinite.c: computes a shard of this worker again: the first node whose output is not finite,
+/* step_sums.c: computes a shard of this worker again: the first node whose output is not finite,
  * "": none.  Collective over the workers of this replica if the model is divided. */
 enum { TTI_LAYER_TEXT = 128 };
 void tti_exec_find_bad_layer(tti_exec *exec, const tti_step_desc *desc, int shard,
@@ -239,9 +298,6 @@ tutti_status tti_exec_name_difference(tti_exec *x, tutti_status st);
  * evaluation reads them.  tti_exec_serve and its end within the data group. */
 const tti_exec *tti_exec_state_owner(const tti_exec *exec);
 tutti_status tti_exec_gather_averages(tti_exec *exec);
-tutti_status tti_exec_serve_data(tti_exec *exec);
-tutti_status tti_exec_serve_data_end(const tti_setup *setup);
-
 /* step_sums.c: compares the hashes that all ranks sent with the sums of this step. */
 tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
 

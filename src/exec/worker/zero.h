@@ -1,13 +1,91 @@
-/* zero.h - communication between workers that each have a partition of the optimizer state.
+/* zero.h - workers that each have partitions: of the optimizer state (ZeRO-1), also of gradients
+ * (ZeRO-2), also of parameters (ZeRO-3).
  *
- * Gradients are reduced to the owner of each partition (tti_exec_reduce), which updates its
- * parameters; here they are gathered, and so are sums over blocks, and state if all of it is
- * needed.  Peers read the buffer of the summed gradients, which is free after the update. */
+ * With ZeRO-2 a bucket of gradients has memory until it is reduced to the owners of its parts; with
+ * ZeRO-3 a bucket of parameters while steps use it.  window.h assigns the memory; instructions of
+ * the step program (step_program.h) move the values.  Gradients of all shards but a worker's last
+ * ones are accumulated in whole buffers: the tree over all shards adds a worker's own before those
+ * of others. */
 #ifndef TTI_EXEC_ZERO_H
 #define TTI_EXEC_ZERO_H
 
 #include "exec/program/exec_program.h"
+#include "exec/update/flat_update.h"
 #include "exec/worker/desc.h"
+
+typedef struct tti_sharded {
+    bool params; /* these are in parts, too */
+    tti_window grads, train, eval;
+    bool *is_short;   /* [n_buffers]: gradients in places of grads */
+    float *own_grads; /* sums, in the places of the state; NULL: in a whole buffer */
+    float *gathered;  /* places of train and of eval */
+    float *staging;   /* [longest slot]: state for a checkpoint */
+    float *averages;  /* [n_flat], for evaluation with whole parameters; NULL: none */
+    size_t n_averages;
+    int n_shard_groups;      /* of the worker that has most: the others gather as often */
+    uint64_t own_hash, hash; /* params: of own blocks and of all, after the last update */
+    uint64_t *all_hashes;    /* [n_ranks]: the first of them, of each worker; on devices */
+} tti_sharded;
+
+/* x->sharded, where desc.zero asks for it; then what n_buffers buffers of gradients are.
+ * Collective, as all but fini and what follows it. */
+tutti_status tti_sharded_init(tti_exec *x);
+tutti_status tti_sharded_buffers(tti_exec *x, int n_buffers);
+
+void tti_sharded_fini(tti_exec *x);
+
+/* True if parameters are in parts. */
+bool tti_exec_has_sharded_params(const tti_arrays *arrays);
+
+/* The windows of sharded, as its params says.  Freed also after a failure. */
+tutti_status tti_sharded_find_windows(const tti_plan *plan, tti_sharded *sharded);
+void tti_sharded_fini_windows(tti_sharded *sharded);
+
+/* Which buffers of a worker with these shards hold only buckets in flight; is_short
+ * [acc->n_buffers].  If other stages add to sums these stay whole. */
+void tti_sharded_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short);
+
+/* Shards that run concurrently use the same memory: the next step of the shard program after this
+ * one, at most last, that all of them must reach before one of them runs it. sharded NULL: last. */
+int tti_sharded_next_stop(const tti_sharded *sharded, int step, int last);
+
+/* Element first of a buffer of gradients, and what follows in its bucket. */
+float *tti_exec_grads_at(const tti_arrays *arrays, int buffer, size_t first);
+
+/* The place of a block of this worker's: of its parameters, and of its summed gradient. */
+float *tti_own_params(const tti_exec *x, const tti_own_block *own);
+float *tti_own_grads(tti_exec *x, const tti_own_block *own);
+
+/* Gathers a bucket of parameters, or of their averages, into its place. */
+tutti_status tti_sharded_gather(tti_exec *x, int bucket, size_t offset, bool averages);
+
+/* The own part of a bucket's sum goes to where its place is not taken again, if it must. */
+void tti_sharded_keep_sum(tti_exec *x, int bucket);
+
+/* Micro-batch groups without a shard, before the own ones, so that all workers gather as often. */
+int tti_sharded_idle_shard_groups(const tti_exec *x);
+
+/* The hash of all parameters, from the hashes of own blocks: stored as sharded->hash. */
+tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own);
+
+/* The same from the parameters as they are in memory. */
+tutti_status tti_sharded_rehash(tti_exec *x);
+
+/* Elements of memory for gradients, and for parameters of others (and averages, where evaluation
+ * wants whole ones); sharded NULL: of the latter none.  is_short and the windows are looked at. */
+size_t tti_sharded_grads(const tti_sharded *sharded, const tti_accumulation *acc,
+                         const tti_share *share, const tti_plan *plan);
+size_t tti_sharded_gathered(const tti_sharded *sharded);
+
+/* Elements of a state array, or TTI_STATE_EMA, TTI_STATE_PARAMS, of one slot from all workers, in
+ * sharded->staging. */
+tutti_status tti_sharded_gather_slot(tti_exec *x, const float *array, size_t first, size_t n_elems);
+
+/* ---- communication between workers that each have a partition of the optimizer state ----
+ *
+ * Gradients are reduced to the owner of each partition (tti_exec_reduce), which updates its
+ * parameters; here they are gathered, and so are sums over blocks, and state if all of it is
+ * needed.  Peers read the buffer of the summed gradients, which is free after the update. */
 
 /* True if each worker updates a part, and if it has the state of that part only. */
 bool tti_exec_divides(const tti_setup *setup);
@@ -27,12 +105,6 @@ void tti_zero_bounds(const tti_setup *setup, size_t first, size_t *bounds);
 
 /* Every worker's part of all buckets, in memory of the host; src may be dst. */
 tutti_status tti_zero_gather(const tti_setup *setup, const float *src, float *dst);
-
-/* The parameters of all parts, each from its owner, which has put them at their places in the
- * buffer of the summed gradients. */
-tutti_status tti_zero_gather_params(tti_exec *x);
-/* Those of one bucket. */
-tutti_status tti_zero_gather_bucket(tti_exec *x, int bucket);
 
 /* Own elements of an array of state in a range, to the places of their parameters. */
 void tti_zero_place_own(const tti_setup *setup, const float *state, tti_range range, float *to);

@@ -258,7 +258,7 @@ void tti_job_find_conflicts(tutti_job *job);
 const char *tti_job_ends_on_host(const tti_job_config *config);
 
 /* Whether workers on devices that divide the model communicate through the host, with this many
- * replicas: the same rule as in exec/device/device_meet.c. */
+ * replicas: the same rule as in exec/device/device.c. */
 bool tti_job_is_host_staged(const tti_job_config *config, int n_copies);
 
 /* Number of workers that the job sets: parallel.workers, or from parallel.data, or from the weights

@@ -1,10 +1,10 @@
-/* device_powersgd.h - PowerSGD of device_module.c, which includes this: exec/worker/low_rank.c, so
+/* device_powersgd.h - PowerSGD of device_module.c, by exec/worker/compress_math.c, so
  * that the bits are those of compressing on the host. */
 #ifndef TTI_TESTS_DEVICE_POWERSGD_H
 #define TTI_TESTS_DEVICE_POWERSGD_H
 
 #include "base/philox.h"
-#include "exec/worker/low_rank.h"
+#include "exec/worker/compress.h"
 
 typedef struct powersgd {
     tti_powersgd_desc desc;

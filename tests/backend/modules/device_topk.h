@@ -1,9 +1,9 @@
-/* device_topk.h - top-k of device_module.c, which includes this: exec/worker/topk.c. */
+/* device_topk.h - top-k of device_module.c, which includes this: exec/worker/compress_math.c. */
 #ifndef TTI_TESTS_DEVICE_TOPK_H
 #define TTI_TESTS_DEVICE_TOPK_H
 
 #include "device_powersgd.h"
-#include "exec/worker/topk.h"
+#include "exec/worker/compress.h"
 
 typedef struct topk {
     tti_topk_desc desc;

@@ -1,6 +1,6 @@
 /* local_test.c - workers that train by themselves and average: the all-reduce where that must be,
  * own parameters between averagings, the same of everything after them. */
-#include "exec/host/local.h"
+#include "exec/host/host.h"
 
 #include "exec/crew.h"
 

@@ -1,5 +1,5 @@
 /* bucket_due_test.c - no bucket changes hands before its last reader and before the sums. */
-#include "exec/program/bucket_due.h"
+#include "exec/program/accumulate.h"
 
 #include "passes/nets.h"
 

@@ -1,6 +1,6 @@
 /* joint_sums_test.c - sums of short gradients over a tensor axis lie side by side behind everything
  * else, their terms where the sums go, so that one exchange makes them all. */
-#include "exec/program/joint_sums.h"
+#include "exec/program/collective.h"
 
 #include "passes/deep_nets.h"
 

@@ -1,6 +1,6 @@
 /* tp_waits_test.c - who waits for exchanges that go on beside the program: readers of what they
  * give, and writers over what they read or over rows that leave. */
-#include "exec/program/tp_waits.h"
+#include "exec/program/collective.h"
 
 #include "ops/rules.h"
 #include "passes/nets.h"

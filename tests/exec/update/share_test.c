@@ -1,6 +1,6 @@
 /* share_test.c - parts of buckets: every block has one owner, and owners have as much as is fair.
  */
-#include "exec/update/share.h"
+#include "exec/update/flat_update.h"
 
 #include <stdlib.h>
 

@@ -1,12 +1,11 @@
 /* compress_places_test.c - every slot has its places in the messages or pairs of its bucket, and no
  * other has them. */
-#include "exec/worker/compress_places.h"
+#include "exec/worker/compress.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/crew.h"
-#include "exec/worker/compress.h"
 
 /* Matrices of some size, vectors, and a matrix that would not become smaller. */
 static tutti_graph *net_some(bool training) {

@@ -1,5 +1,5 @@
 /* low_rank_test.c - products of thin matrices, and directions that are orthonormal. */
-#include "exec/worker/low_rank.h"
+#include "exec/worker/compress.h"
 
 #include "base/philox.h"
 #include "t.h"

@@ -1,8 +1,7 @@
 /* mixed_test.c - who may be workers of one run on devices and on the host. */
-#include "exec/worker/mixed.h"
+#include "exec/worker/worker.h"
 
 #include "comm/ranks.h"
-#include "exec/worker/worker.h"
 #include "t.h"
 
 typedef struct mixture {

@@ -1,11 +1,10 @@
 /* sharded_test.c - gradients and parameters in parts: the bits of a run where each worker has all
  * of them, for any number of workers and compute threads; and the memory that this was about. */
-#include "exec/worker/sharded.h"
+#include "exec/worker/zero.h"
 
 #include "base/fault.h"
 #include "exec/crew.h"
 #include "exec/worker/worker.h"
-#include "exec/worker/zero.h"
 
 /* Layers of several blocks beside small ones; the first one's weights are the last one's too. */
 static tutti_graph *net_deep(bool training) {

@@ -1,6 +1,6 @@
 /* shared_params_test.c - workers that have parameters and state in common: the bits, the averages
  * and the memory of workers that have all of it for themselves; and what they read from a file. */
-#include "exec/worker/shared_params.h"
+#include "exec/worker/worker.h"
 
 #include <sched.h>
 #include <stdatomic.h>

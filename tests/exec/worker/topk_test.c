@@ -1,5 +1,5 @@
 /* topk_test.c - the largest elements, against a sort. */
-#include "exec/worker/topk.h"
+#include "exec/worker/compress.h"
 
 #include <stdlib.h>
 

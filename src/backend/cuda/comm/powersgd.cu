@@ -141,7 +141,7 @@ __device__ __forceinline__ double length_of(const float *x, uint32_t n, double *
     return sqrt(tti_block_sum(sum, shared));
 }
 
-/* Modified Gram-Schmidt, as exec/worker/low_rank.c's: one that depends on those before becomes
+/* Modified Gram-Schmidt, as exec/worker/compress_math.c's: one that depends on those before becomes
  * zeros.  A thread writes and reads the same elements throughout. */
 __global__ void __launch_bounds__(WIDE)
     powersgd_orthonormal_kernel(const __grid_constant__ tti_powersgd_view v) {

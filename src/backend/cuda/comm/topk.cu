@@ -4,7 +4,7 @@
  * next bits, then the bits of the k-th largest.  Counts are whole numbers, so their atomic
  * additions give the same result in any order.  Then the elements above that magnitude, and the
  * first ones equal to it, get positions by the number of such elements before them: by ascending
- * index, as in exec/worker/topk.c.  The matrix is read six times and written twice. */
+ * index, as in exec/worker/compress_math.c.  The matrix is read six times and written twice. */
 #include "backend/cuda/comm/compress.cuh"
 #include "backend/cuda/comm/topk.h"
 #include "backend/cuda/runtime/device.cuh"

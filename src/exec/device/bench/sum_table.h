@@ -1,13 +1,19 @@
-/* sum_table.h - the fastest reduction algorithm between the devices of a machine, by size, as
- * measured.
- *
- * `tutti doctor` measures and stores it; a run with parallel.algorithm=auto uses its fastest
- * algorithm for each bucket (bucket_algorithms.c). */
+/* sum_table.h - sums between devices, timed by size and algorithm, and the table of the times. */
 #ifndef TTI_EXEC_SUM_TABLE_H
 #define TTI_EXEC_SUM_TABLE_H
 
 #include "backend/backend.h"
 #include "base/files/cache.h"
+#include "tutti/bench.h"
+
+/* As tutti_bench_devices (tutti/bench.h) says. */
+tutti_status tti_bench_devices(const tti_backend *backend, const tutti_bench_devices_desc *desc,
+                               tutti_bench_devices_fn report, void *user);
+
+/* ---- the fastest reduction algorithm by size, as measured ----
+ *
+ * `tutti doctor` measures and stores it; a run with parallel.algorithm=auto uses its fastest
+ * algorithm for each bucket (bucket_algorithms.c). */
 
 /* With the names of parallel.algorithm. */
 typedef enum tti_sum_algorithm {

@@ -2,7 +2,7 @@
  *
  * The kinds of all ranks' devices are gathered, so that rank 0 knows whether its table matches; all
  * ranks use what rank 0 sends. */
-#include "exec/device/comm/bucket_algorithms.h"
+#include "exec/device/comm/device_reduce.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,16 +35,6 @@ static bool asks(const tti_exec *x) {
            setup->n_ranks <= TTI_SUM_DEVICES && is_one_host(setup);
 }
 
-static tutti_status share_table(const tti_setup *setup, table_message *t) {
-    tti_sum_kind mine, kinds[TTI_SUM_DEVICES];
-    char key[TTI_SUM_KEY];
-    tti_sum_table_kind(setup->desc.backend, setup->desc.device.index, &mine);
-    TTI_TRY(tutti_comm_all_gather(setup->desc.comm, &mine, kinds, sizeof mine, TUTTI_U8));
-    tti_sum_table_key(setup->desc.backend, kinds, setup->n_ranks, key);
-    if (setup->rank == 0) t->found = (int32_t)tti_sum_table_load(key, setup->n_ranks, &t->table);
-    return tutti_comm_broadcast(setup->desc.comm, t, sizeof *t, TUTTI_U8, 0);
-}
-
 /* Bytes of a bucket that travel. */
 static int64_t bytes_of(const tti_setup *setup, int bucket) {
     tutti_dtype wire = setup->desc.fast ? setup->desc.wire : TUTTI_F32;
@@ -69,7 +59,13 @@ tutti_status tti_bucket_algorithms_init(tti_exec *x, tti_bucket_algorithms *out)
     memset(&t, 0, sizeof t);
     *out = (tti_bucket_algorithms){.found = TTI_CACHE_ABSENT};
     if (!asks(x)) return TUTTI_OK;
-    TTI_TRY(share_table(setup, &t));
+    tti_sum_kind mine, kinds[TTI_SUM_DEVICES];
+    char key[TTI_SUM_KEY];
+    tti_sum_table_kind(setup->desc.backend, setup->desc.device.index, &mine);
+    TTI_TRY(tutti_comm_all_gather(setup->desc.comm, &mine, kinds, sizeof mine, TUTTI_U8));
+    tti_sum_table_key(setup->desc.backend, kinds, setup->n_ranks, key);
+    if (setup->rank == 0) t.found = (int32_t)tti_sum_table_load(key, setup->n_ranks, &t.table);
+    TTI_TRY(tutti_comm_broadcast(setup->desc.comm, &t, sizeof *(&t), TUTTI_U8, 0));
     out->found = (tti_cache_found)t.found;
     out->table = t.table;
     return out->found == TTI_CACHE_GOOD ? choose(setup, out) : TUTTI_OK;

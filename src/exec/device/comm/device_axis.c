@@ -1,13 +1,183 @@
-/* device_axis.c - block lists, reduced on the device before their sums are exchanged.
+/* device_axis.c - connects the devices along an axis of the mesh; reported sums; lists of blocks,
+ * reduced on the device before their sums are exchanged.
  *
  * A worker first adds its own blocks, and the axis adds the results; the host does the same, so the
  * bits are the same. */
 #include "exec/device/comm/device_axis.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/dtype.h"
+#include "comm/progress.h"
+#include "exec/device/comm/device_reduce.h"
 #include "exec/device/comm/device_tp.h"
 #include "exec/worker/worker.h"
+
+/* Sums, hashes of the step before in halves, votes. */
+size_t tti_device_n_shared_sums(const tti_setup *setup) {
+    return (size_t)(setup->desc.n_shards * TTI_SUMS + 3 * setup->n_ranks);
+}
+
+int tti_device_n_reported(const tti_setup *setup) {
+    return (int)tti_device_n_shared_sums(setup) + (tti_exec_has_parts(setup) ? setup->n_ranks : 0);
+}
+
+uint64_t tti_device_reported_hash(const tti_setup *setup, const double *reported) {
+    uint64_t hash = 0;
+    for (int r = 0; r < setup->n_ranks; r++)
+        hash += tti_f64_to_bits(reported[(int)tti_device_n_shared_sums(setup) + r]);
+    return hash;
+}
+
+tutti_status tti_device_store_reported(tti_exec *x, const double *reported, uint64_t step) {
+    tti_tally *tally = tti_tally_of(x);
+    const double *votes = reported + tally->n_sums - 1;
+    memcpy(tally->sums, reported, (tally->n_sums - 1) * sizeof *reported);
+    tally->sums[tally->n_sums - 1] = 0;
+    for (int rank = 0; rank < tti_setup_of(x)->n_ranks; rank++)
+        tally->sums[tally->n_sums - 1] += votes[rank];
+    if (tti_exec_has_sharded_params(tti_arrays_of(x))) {
+        /* If no other worker has these parameters: compares their hash before this update with that
+         * after the last one. */
+        const tti_setup *setup = tti_setup_of(x);
+        const tti_arrays *arrays = tti_arrays_of(x);
+        const double *halves = reported + setup->desc.n_shards * TTI_SUMS;
+        for (int r = 0; tti_tally_of(x)->has_hash && r < setup->n_ranks; r++) {
+            uint64_t hash = (uint64_t)halves[2 * r] << 32 | (uint64_t)halves[2 * r + 1];
+            if (hash == arrays->sharded->all_hashes[r]) continue;
+            return tti_fail(
+                TUTTI_E_MISMATCH,
+                "step %llu: the parameters of rank %d changed in memory after the update",
+                (unsigned long long)step, r);
+        }
+        const double *own = reported + tti_device_n_shared_sums(setup);
+        for (int r = 0; r < setup->n_ranks; r++)
+            arrays->sharded->all_hashes[r] = tti_f64_to_bits(own[r]);
+        return TUTTI_OK;
+    }
+    return tti_exec_compare_hashes(x, step);
+}
+
+/* ---- whether ---- */
+
+bool tti_device_ends_on_host(const tti_setup *setup) {
+    bool compresses = tti_compress_wanted(&setup->desc, setup->n_ranks);
+    return setup->desc.local ||
+           (compresses && !tti_device_compress_can(&setup->desc, setup->n_ranks));
+}
+
+/* Values of shards are joined by the host, too: in stages always. */
+static bool joins_on_host(const tti_setup *setup) {
+    const tti_stages *stages = setup->desc.plan->stages;
+    return stages ? stages->is_joined : setup->syncs.n > 0 && setup->n_ranks > 1;
+}
+
+bool tti_device_host_staged_alone(const tti_setup *setup) {
+    bool in_parts = setup->desc.zero > 1 && setup->n_ranks > 1;
+    return tti_device_ends_on_host(setup) || (setup->divided && (in_parts || joins_on_host(setup)));
+}
+
+tutti_status tti_device_agree(const tti_setup *setup, bool *yes) {
+    int32_t all = *yes;
+    tutti_comm *comm = setup->desc.mesh ? setup->desc.mesh->world : setup->desc.comm;
+    if (setup->n_ranks > 1 || setup->divided)
+        TTI_TRY(tutti_comm_all_reduce(comm, &all, &all, 1, TUTTI_I32, TUTTI_MIN, TUTTI_ALG_AUTO));
+    *yes = all != 0;
+    return TUTTI_OK;
+}
+
+void tti_device_terms(const tti_sum_order *order, tti_device_term *terms) {
+    for (int t = 0; t < order->n_terms; t++)
+        terms[t] = (tti_device_term){order->terms[t].rank, order->terms[t].partial,
+                                     order->terms[t].n_adds};
+}
+
+tutti_status tti_device_have_own(const tti_setup *setup, bool *own) {
+    tti_comm_place place;
+    tutti_comm *world = setup->desc.mesh->world;
+    int n = tutti_comm_n_ranks(world);
+    tti_comm_get_place(world, &place);
+    int32_t mine[2] = {place.host, setup->desc.device.index}, all[TTI_MAX_RANKS][2];
+    TTI_TRY(tutti_comm_all_gather(world, mine, all, 2, TUTTI_I32));
+    *own = true;
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < a; b++)
+            *own = *own && (all[a][0] != all[b][0] || all[a][1] != all[b][1]);
+    return TUTTI_OK;
+}
+
+tutti_status tti_device_late(const tti_setup *setup, tutti_status st) {
+    char kept[2048];
+    tti_str who = {0};
+    if (st != TUTTI_E_TIMEOUT) return st;
+    tti_comm_describe_late(setup->desc.mesh ? setup->desc.mesh->world : setup->desc.comm, &who);
+    if (who.n_bytes > 0) {
+        snprintf(kept, sizeof kept, "%s", tutti_last_error());
+        st = tti_fail(st, "%s: %s", kept, tti_str_text(&who));
+    }
+    tti_str_free(&who);
+    return st;
+}
+
+static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_bytes) {
+    const tti_device_line *line = user;
+    return tutti_comm_all_gather(line->comm, src, dst, n_bytes, TUTTI_U8);
+}
+
+/* A worker that is lost in another line of the model blocks this one too; one in another replica
+ * ends the job. */
+static tutti_status check_line(void *user) {
+    const tti_device_line *line = user;
+    TTI_TRY(tti_comm_check(tti_setup_of(line->x)->desc.mesh->model));
+    return tti_comm_check(line->comm);
+}
+
+static tutti_status meet_line(tti_device_line *line, const tti_device_peers *wanted, void **group) {
+    tti_sum_order order;
+    int n_ranks = tutti_comm_n_ranks(line->comm);
+    TTI_TRY(tti_sum_order_ranks(n_ranks, &order));
+    tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
+    tti_device_peers peers = *wanted;
+    peers.rank = tutti_comm_rank(line->comm);
+    peers.n_ranks = n_ranks;
+    peers.timeout_ms = tti_comm_timeout_ms(line->comm);
+    peers.shown = tutti_comm_rank(tti_setup_of(line->x)->desc.mesh->world);
+    peers.terms = terms;
+    peers.n_terms = order.n_terms;
+    peers.n_words = (size_t)n_ranks;
+    peers.algorithm = TTI_DEVICE_PEERS;
+    peers.user = line;
+    peers.all_gather = all_gather;
+    peers.check = check_line;
+    if (terms) tti_device_terms(&order, terms);
+    tutti_status st =
+        terms ? tti_setup_of(line->x)->desc.backend->device->collectives.connect(&peers, group)
+              : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    free(terms);
+    tti_sum_order_free(&order);
+    return st;
+}
+
+/* Connecting a device, for example allocating memory, may wait for other devices, and a tested
+ * device waits for its peers: so one line after the other. */
+tutti_status tti_device_meet_line(tti_device_line *line, const tti_device_peers *wanted,
+                                  void **group) {
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; i < line->n_lines; i++) {
+        if (i == line->turn) st = meet_line(line, wanted, group);
+        if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
+        TTI_TRY(tutti_comm_barrier(tti_setup_of(line->x)->desc.mesh->world));
+    }
+    bool all = st == TUTTI_OK;
+    TTI_TRY(tti_device_agree(tti_setup_of(line->x), &all));
+    if (st != TUTTI_OK || all) return st;
+    return tti_fail(TUTTI_E_UNSUPPORTED, "devices of other %s do not reach each other",
+                    line->others);
+}
+
+/* ---- lists of blocks ---- */
 
 /* Lists in the memory of the device, and how many bytes each array has. */
 typedef struct lists {
@@ -31,22 +201,6 @@ typedef struct draft {
     int32_t *begin, *member, *home;
     int n, n_members;
 } draft;
-
-static tutti_status draft_init(draft *d, const tti_plan *plan) {
-    size_t n_lists = 2 * (size_t)plan->n_slots + 2, n_members = 2 * (size_t)plan->n_updates + 1;
-    *d = (draft){0};
-    d->begin = calloc(n_lists, sizeof *d->begin);
-    d->home = calloc(n_lists, sizeof *d->home);
-    d->member = calloc(n_members, sizeof *d->member);
-    bool ok = d->begin && d->home && d->member;
-    return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-}
-
-static void draft_fini(draft *d) {
-    free(d->begin);
-    free(d->home);
-    free(d->member);
-}
 
 static void end_list(draft *d, int32_t home) {
     d->home[d->n++] = home;
@@ -89,28 +243,39 @@ static tutti_status put_array(tti_device_axis *a, lists *l, int which, const voi
     return a->ops->queues.copy(TTI_QUEUE_COMPUTE, l->memory[which], from, n * sizeof(int32_t));
 }
 
-static tutti_status put_lists(tti_device_axis *a, const draft *d, lists *l) {
-    TTI_TRY(put_array(a, l, 0, d->begin, (size_t)d->n + 1));
-    TTI_TRY(put_array(a, l, 1, d->member, (size_t)d->n_members));
-    TTI_TRY(put_array(a, l, 2, d->home, (size_t)d->n));
-    l->of = (tti_device_lists){
-        .begin = l->memory[0], .member = l->memory[1], .home = l->memory[2], .n = d->n};
-    return a->ops->queues.sync();
-}
-
 static tutti_status make_lists(tti_device_axis *a, lists *l,
                                void (*list)(const tti_exec *x, draft *d)) {
     draft d;
-    tutti_status st = draft_init(&d, tti_setup_of(a->x)->desc.plan);
+    const tti_plan *plan = tti_setup_of(a->x)->desc.plan;
+    size_t n_lists = 2 * (size_t)plan->n_slots + 2, n_members = 2 * (size_t)plan->n_updates + 1;
+    d = (draft){0};
+    d.begin = calloc(n_lists, sizeof *d.begin);
+    d.home = calloc(n_lists, sizeof *d.home);
+    d.member = calloc(n_members, sizeof *d.member);
+    bool ok = d.begin && d.home && d.member;
+    tutti_status st = ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (st == TUTTI_OK) {
         list(a->x, &d);
-        st = put_lists(a, &d, l);
+        TTI_TRY_GOTO(put_array(a, l, 0, d.begin, (size_t)d.n + 1), cleanup);
+        TTI_TRY_GOTO(put_array(a, l, 1, d.member, (size_t)d.n_members), cleanup);
+        TTI_TRY_GOTO(put_array(a, l, 2, d.home, (size_t)d.n), cleanup);
+        l->of = (tti_device_lists){
+            .begin = l->memory[0], .member = l->memory[1], .home = l->memory[2], .n = d.n};
+        st = a->ops->queues.sync();
     }
-    draft_fini(&d);
+cleanup:
+    free(d.begin);
+    free(d.home);
+    free(d.member);
     return st;
 }
 
-static tutti_status make(tti_device_axis *a) {
+tutti_status tti_device_axis_create(tti_exec *x, tti_device_p2p *p2p, tti_device_axis **out) {
+    tti_device_axis *a = *out = calloc(1, sizeof *a);
+    if (!a) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    a->x = x;
+    a->p2p = p2p;
+    a->ops = tti_setup_of(x)->desc.backend->device;
     const tti_backend *backend = tti_setup_of(a->x)->desc.backend;
     a->n_sums = 1 + 2 * (size_t)tti_setup_of(a->x)->desc.plan->n_slots;
     a->n_zeros = (size_t)tti_setup_of(a->x)->desc.n_shards * TTI_SUMS;
@@ -119,22 +284,6 @@ static tutti_status make(tti_device_axis *a) {
     if (!a->sums || !a->zeros) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory on the device");
     TTI_TRY(make_lists(a, &a->total, list_blocks));
     return make_lists(a, &a->slots, list_slots);
-}
-
-tutti_status tti_device_axis_create(tti_exec *x, tti_device_p2p *p2p, tti_device_axis **out) {
-    *out = NULL;
-    tti_device_axis *a = calloc(1, sizeof *a);
-    if (!a) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    a->x = x;
-    a->p2p = p2p;
-    a->ops = tti_setup_of(x)->desc.backend->device;
-    tutti_status st = make(a);
-    if (st != TUTTI_OK) {
-        tti_device_axis_destroy(a);
-        return st;
-    }
-    *out = a;
-    return TUTTI_OK;
 }
 
 static void release_lists(const tti_device_axis *a, lists *l) {
@@ -159,8 +308,7 @@ static tutti_status sum_model(tti_device_axis *a, double *terms, size_t n) {
 }
 
 tutti_status tti_device_axis_sums(tti_device_axis *a, double *sums) {
-    const tti_exec *x = a->x;
-    const tti_setup *setup = tti_setup_of(x);
+    const tti_setup *setup = tti_setup_of(a->x);
     const tti_mesh *mesh = setup->desc.mesh;
     double *votes = sums + a->n_zeros + 2 * (size_t)setup->n_ranks;
     bool has_loss = mesh->at.tensor == 0 && mesh->at.stage == mesh->size.stage - 1;

@@ -1,16 +1,70 @@
-/* device_axis.h - reductions between the devices of a replica, other than values of the program,
- * over tensor shards and stages: sums of shards, votes, squares of parameters and gradients.  The
- * same as divided.h does on the host, in the same order. */
+/* device_axis.h - connections between devices along an axis of the mesh, the sums that a step on
+ * several devices reports, and reductions over tensor shards and stages. */
 #ifndef TTI_EXEC_DEVICE_AXIS_H
 #define TTI_EXEC_DEVICE_AXIS_H
 
+#include "backend/backend.h"
+#include "comm/sum_order.h"
 #include "exec/device/comm/device_p2p.h"
 #include "exec/worker/desc.h"
+
+/* Number of sums of shards, halves of hashes and votes; and including the hashes of own blocks. */
+size_t tti_device_n_shared_sums(const tti_setup *setup);
+int tti_device_n_reported(const tti_setup *setup);
+
+/* Copies the results to the worker's sums; hashes are those of the previous step.  TUTTI_E_MISMATCH
+ * names the worker whose parameters differ. */
+tutti_status tti_device_store_reported(tti_exec *x, const double *reported, uint64_t step);
+
+/* Returns the sum of the hashes of all workers' own blocks. */
+uint64_t tti_device_reported_hash(const tti_setup *setup, const double *reported);
+
+/* ---- connects the devices along one axis of the mesh ---- */
+
+/* True if the host compresses gradients or averages parameters: devices then add nothing. */
+bool tti_device_ends_on_host(const tti_setup *setup);
+/* True in that case, and if workers that divide the model join values inside a step or shard
+ * gradients.  The same on all workers. */
+bool tti_device_host_staged_alone(const tti_setup *setup);
+
+/* The result of a wait for peers: after a timeout the text also names the worker that blocks it, if
+ * known. */
+tutti_status tti_device_late(const tti_setup *setup, tutti_status st);
+
+/* Whether every worker of the job has its own device: two kernels that wait for peers must not
+ * block each other on one.  Collective over mesh->world. */
+tutti_status tti_device_have_own(const tti_setup *setup, bool *own);
+
+/* One axis of the mesh, whose devices must reach each other.  Their group borrows it. */
+typedef struct tti_device_line {
+    tti_exec *x;
+    tutti_comm *comm; /* of this worker's line along the axis */
+    int turn, n_lines;
+    const char *others; /* what texts call the workers of other lines */
+} tti_device_line;
+
+/* Connects the devices through peer memory, one line after the other.  wanted has this worker's
+ * memory; the line provides the rest.  TUTTI_E_UNSUPPORTED: some line failed; *group may exist
+ * nevertheless, and the caller disconnects it.  Collective over mesh->world. */
+tutti_status tti_device_meet_line(tti_device_line *line, const tti_device_peers *wanted,
+                                  void **group);
+
+/* Sets *yes to whether it is true on all workers. */
+tutti_status tti_device_agree(const tti_setup *setup, bool *yes);
+
+/* Converts the order of a sum for devices: terms [order->n_terms]. */
+void tti_device_terms(const tti_sum_order *order, tti_device_term *terms);
+
+/* ---- reductions over tensor shards and stages ----
+ *
+ * Sums of shards, votes, squares of parameters and gradients: the same as divided.h does on the
+ * host, in the same order. */
 
 typedef struct tti_device_axis tti_device_axis;
 
 /* For workers whose devices communicate directly: tensor shards through x->tp, stages through
- * p2p, NULL if there are none. *out is owned by the caller, and borrows both. */
+ * p2p, NULL if there are none. *out is owned by the caller, also after a
+ * failure, and borrows both. */
 tutti_status tti_device_axis_create(tti_exec *x, tti_device_p2p *p2p, tti_device_axis **out);
 void tti_device_axis_destroy(tti_device_axis *axis); /* takes NULL */
 

@@ -3,12 +3,9 @@
 #define TTI_EXEC_DEVICE_COMM_H
 
 #include "exec/device/comm/device_axis.h"
-#include "exec/device/comm/device_compress.h"
 #include "exec/device/comm/device_host_staged.h"
-#include "exec/device/comm/device_line.h"
 #include "exec/device/comm/device_p2p.h"
 #include "exec/device/comm/device_reduce.h"
 #include "exec/device/comm/device_tp.h"
-#include "exec/device/comm/reported_sums.h"
 
 #endif /* TTI_EXEC_DEVICE_COMM_H */

@@ -1,5 +1,5 @@
 /* device_compress.c - compresses gradients on a device. */
-#include "exec/device/comm/device_compress.h"
+#include "exec/device/comm/device_reduce.h"
 
 #include <stdlib.h>
 
@@ -26,15 +26,12 @@ static bool fits(const tti_plan *plan) {
     return true;
 }
 
-static bool has_kernels(const tti_device_ops *ops) {
-    return ops && ops->powersgd.create && ops->topk.create && ops->collectives.connect;
-}
-
 bool tti_device_compress_can(const tti_exec_desc *desc, int n_ranks) {
     bool is_whole = !desc->mesh && !desc->plan->stages && desc->zero == 0;
     bool is_plain = is_whole && !desc->server && !desc->local && !desc->offload && !desc->mixed;
-    return tti_compress_wanted(desc, n_ranks) && is_plain && has_kernels(desc->backend->device) &&
-           fits(desc->plan);
+    return tti_compress_wanted(desc, n_ranks) && is_plain && desc->backend->device &&
+           desc->backend->device->powersgd.create && desc->backend->device->topk.create &&
+           desc->backend->device->collectives.connect && fits(desc->plan);
 }
 
 static size_t residual_bytes(const tti_exec_desc *desc) {
@@ -69,37 +66,10 @@ size_t tti_device_compress_bytes(const tti_exec_desc *desc, int n_ranks) {
 
 /* ---- create and destroy ---- */
 
-static tutti_status alloc_all(tti_device_compress *c) {
-    const tti_exec_desc *desc = &tti_setup_of(c->x)->desc;
-    const tti_compress_places *p = &c->places;
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->residual, residual_bytes(desc)));
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->message, message_bytes(desc, p)));
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->own, message_bytes(desc, p)));
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->scratch, scratch_bytes(p)));
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->pairs, pair_bytes(desc, p)));
-    return tti_device_take(tti_setup_of(c->x), &c->all_pairs,
-                           all_pair_bytes(p, tti_setup_of(c->x)->n_ranks));
-}
-
-/* A part of each bucket for every rank, which has it at the same offset of its pairs. */
-static tutti_status find_parts(tti_device_compress *c) {
-    size_t n_ranks = (size_t)tti_setup_of(c->x)->n_ranks,
-           n_buckets = (size_t)tti_setup_of(c->x)->desc.plan->n_buckets;
-    const size_t *pairs = c->places.pairs, each = sizeof(tti_topk_pair) / sizeof(float);
-    c->bounds = calloc(n_buckets * (n_ranks + 1) + 1, sizeof *c->bounds);
-    c->at = calloc(n_buckets * n_ranks + 1, sizeof *c->at);
-    if (!c->bounds || !c->at) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
-    for (size_t b = 0; b < n_buckets; b++)
-        for (size_t r = 0; r <= n_ranks; r++) {
-            c->bounds[b * (n_ranks + 1) + r] = r * (pairs[b + 1] - pairs[b]) * each;
-            if (r < n_ranks) c->at[b * n_ranks + r] = pairs[b] * each;
-        }
-    return TUTTI_OK;
-}
-
 /* Connects the devices that add the uncompressed rest, with the message in place of the gradients.
  */
-static tutti_status meet(tti_device_compress *c, const tti_device_peers *others, void *with) {
+static tutti_status connect_compressed(tti_device_compress *c, const tti_device_peers *others,
+                                       void *with) {
     tti_device_peers peers = *others;
     c->source = (tti_device_parts_of){(float *)(void *)c->pairs, c->at};
     int n_buckets = tti_setup_of(c->x)->desc.plan->n_buckets;
@@ -133,8 +103,36 @@ static tutti_status create_powersgd(tti_device_compress *c, float *grads) {
                                    &c->powersgd);
 }
 
-static tutti_status create_topk(tti_device_compress *c, float *grads) {
+tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *peers, void *with,
+                                        tti_device_compress **out) {
+    tti_device_compress *c = *out = calloc(1, sizeof *c);
+    if (!c) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
+    *c = (tti_device_compress){.x = x, .ops = tti_setup_of(x)->desc.backend->device};
+    float *grads = tti_arrays_of(c->x)->buffers[tti_setup_of(c->x)->acc.piece_buffer[0]];
+    TTI_TRY(tti_compress_places_init(&tti_setup_of(c->x)->desc, &c->places));
+    const tti_exec_desc *desc = &tti_setup_of(c->x)->desc;
     const tti_compress_places *p = &c->places;
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->residual, residual_bytes(desc)));
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->message, message_bytes(desc, p)));
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->own, message_bytes(desc, p)));
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->scratch, scratch_bytes(p)));
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->pairs, pair_bytes(desc, p)));
+    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->all_pairs,
+                            all_pair_bytes(p, tti_setup_of(c->x)->n_ranks)));
+    /* A part of each bucket for every rank, which has it at the same offset of its pairs. */
+    size_t n_ranks = (size_t)tti_setup_of(c->x)->n_ranks,
+           n_buckets = (size_t)tti_setup_of(c->x)->desc.plan->n_buckets;
+    const size_t *pairs = c->places.pairs, each = sizeof(tti_topk_pair) / sizeof(float);
+    c->bounds = calloc(n_buckets * (n_ranks + 1) + 1, sizeof *c->bounds);
+    c->at = calloc(n_buckets * n_ranks + 1, sizeof *c->at);
+    if (!c->bounds || !c->at) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
+    for (size_t b = 0; b < n_buckets; b++)
+        for (size_t r = 0; r <= n_ranks; r++) {
+            c->bounds[b * (n_ranks + 1) + r] = r * (pairs[b + 1] - pairs[b]) * each;
+            if (r < n_ranks) c->at[b * n_ranks + r] = pairs[b] * each;
+        }
+    TTI_TRY(connect_compressed(c, peers, with));
+    TTI_TRY(create_powersgd(c, grads));
     if (p->n_most_pairs == 0) return TUTTI_OK;
     return c->ops->topk.create(
         &(tti_topk_desc){.slots = p->topk,
@@ -150,48 +148,22 @@ static tutti_status create_topk(tti_device_compress *c, float *grads) {
         &c->topk);
 }
 
-static tutti_status create(tti_device_compress *c, const tti_device_peers *peers, void *with) {
-    float *grads = tti_arrays_of(c->x)->buffers[tti_setup_of(c->x)->acc.piece_buffer[0]];
-    TTI_TRY(tti_compress_places_init(&tti_setup_of(c->x)->desc, &c->places));
-    TTI_TRY(alloc_all(c));
-    TTI_TRY(find_parts(c));
-    TTI_TRY(meet(c, peers, with));
-    TTI_TRY(create_powersgd(c, grads));
-    return create_topk(c, grads);
-}
-
-tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *peers, void *with,
-                                        tti_device_compress **out) {
-    tti_device_compress *c = calloc(1, sizeof *c);
-    *out = NULL;
-    if (!c) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
-    *c = (tti_device_compress){.x = x, .ops = tti_setup_of(x)->desc.backend->device};
-    tutti_status st = create(c, peers, with);
-    if (st == TUTTI_OK)
-        *out = c;
-    else
-        tti_device_compress_destroy(c);
-    return st;
-}
-
-static void release_all(tti_device_compress *c) {
-    const tti_exec_desc *desc = &tti_setup_of(c->x)->desc;
-    const tti_backend *backend = desc->backend;
-    const tti_compress_places *p = &c->places;
-    backend->release(c->residual, residual_bytes(desc));
-    backend->release(c->message, message_bytes(desc, p));
-    backend->release(c->own, message_bytes(desc, p));
-    backend->release(c->scratch, scratch_bytes(p));
-    backend->release(c->pairs, pair_bytes(desc, p));
-    backend->release(c->all_pairs, all_pair_bytes(p, tti_setup_of(c->x)->n_ranks));
-}
-
 void tti_device_compress_destroy(tti_device_compress *c) {
     if (!c) return;
     c->ops->collectives.disconnect(c->group);
     c->ops->powersgd.destroy(c->powersgd);
     c->ops->topk.destroy(c->topk);
-    if (c->places.message) release_all(c);
+    if (c->places.message) {
+        const tti_exec_desc *desc = &tti_setup_of(c->x)->desc;
+        const tti_backend *backend = desc->backend;
+        const tti_compress_places *p = &c->places;
+        backend->release(c->residual, residual_bytes(desc));
+        backend->release(c->message, message_bytes(desc, p));
+        backend->release(c->own, message_bytes(desc, p));
+        backend->release(c->scratch, scratch_bytes(p));
+        backend->release(c->pairs, pair_bytes(desc, p));
+        backend->release(c->all_pairs, all_pair_bytes(p, tti_setup_of(c->x)->n_ranks));
+    }
     tti_compress_places_fini(&c->places);
     free(c->bounds);
     free(c->at);

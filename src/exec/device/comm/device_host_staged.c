@@ -28,8 +28,19 @@ static tutti_status count_pieces(const tti_setup *setup, int32_t *n_max) {
                                  TUTTI_ALG_AUTO);
 }
 
-/* Up to n of them. */
-static tutti_status grow_pieces(tti_device_host_staged *b, int n) {
+/* In fast mode only the first one carries gradients. */
+static int n_pieces_of(const tti_setup *setup) {
+    return setup->desc.fast ? 1 : setup->acc.n_pieces;
+}
+
+/* In mixed runs each one corresponds to a buffer of a worker on the host: all workers must allocate
+ * memory for peers alike. */
+static tutti_status take_pieces(tti_device_host_staged *b) {
+    int32_t n = tti_setup_of(b->x)->n_agreed;
+    if (tti_setup_of(b->x)->n_ranks == 1)
+        return TUTTI_OK; /* no other worker has the same part of the model */
+    if (!tti_setup_of(b->x)->desc.mixed) TTI_TRY(count_pieces(tti_setup_of(b->x), &n));
+    /* Up to n of them. */
     const tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
     if (b->pieces && n <= b->n_pieces) return TUTTI_OK;
@@ -45,35 +56,10 @@ static tutti_status grow_pieces(tti_device_host_staged *b, int n) {
     return TUTTI_OK;
 }
 
-/* In fast mode only the first one carries gradients. */
-static int n_pieces_of(const tti_setup *setup) {
-    return setup->desc.fast ? 1 : setup->acc.n_pieces;
-}
-
-/* A copy to memory that is not pinned is slower, but still correct. */
-static void pin_pieces(tti_device_host_staged *b) {
-    size_t n_bytes = tti_setup_of(b->x)->desc.plan->n_flat * sizeof(float);
-    int n = TTI_MIN(b->n_pieces, n_pieces_of(tti_setup_of(b->x)));
-    while (b->n_pinned < n && b->ops->memory.pin(b->pieces[b->n_pinned], n_bytes) == TUTTI_OK)
-        b->n_pinned++;
-    if (b->n_pinned < n) tti_clear_error();
-}
-
-/* In mixed runs each one corresponds to a buffer of a worker on the host: all workers must allocate
- * memory for peers alike. */
-static tutti_status take_pieces(tti_device_host_staged *b) {
-    int32_t n = tti_setup_of(b->x)->n_agreed;
-    if (tti_setup_of(b->x)->n_ranks == 1)
-        return TUTTI_OK; /* no other worker has the same part of the model */
-    if (!tti_setup_of(b->x)->desc.mixed) TTI_TRY(count_pieces(tti_setup_of(b->x), &n));
-    return grow_pieces(b, n);
-}
-
 tutti_status tti_device_host_staged_grow(tti_device_host_staged *b) { return take_pieces(b); }
 
 static tutti_status take_wire(tti_device_host_staged *b) {
-    const tti_exec *x = b->x;
-    const tti_setup *setup = tti_setup_of(x);
+    const tti_setup *setup = tti_setup_of(b->x);
     void *memory = NULL;
     if (setup->n_ranks == 1 || !setup->desc.fast || setup->desc.wire == TUTTI_F32) return TUTTI_OK;
     TTI_TRY(tutti_comm_alloc(setup->desc.comm, setup->desc.plan->n_flat * sizeof *b->wire + 64,
@@ -92,7 +78,12 @@ tutti_status tti_device_host_staged_create(tti_exec *x, tti_device_host_staged *
     if (setup->desc.server) return TUTTI_OK; /* gradients go to its memory */
     TTI_TRY(take_wire(b));                   /* in the order of exec.c */
     TTI_TRY(take_pieces(b));
-    pin_pieces(b);
+    /* A copy to memory that is not pinned is slower, but still correct. */
+    size_t n_bytes = tti_setup_of(b->x)->desc.plan->n_flat * sizeof(float);
+    int n = TTI_MIN(b->n_pieces, n_pieces_of(tti_setup_of(b->x)));
+    while (b->n_pinned < n && b->ops->memory.pin(b->pieces[b->n_pinned], n_bytes) == TUTTI_OK)
+        b->n_pinned++;
+    if (b->n_pinned < n) tti_clear_error();
     if (tti_compress_wanted(&setup->desc, setup->n_ranks)) return tti_exec_create_compress(x);
     return TUTTI_OK;
 }
@@ -176,7 +167,7 @@ static tutti_status sum_pieces(const tti_device_host_staged *b, const tti_partia
 /* ---- gradients on the device ---- */
 
 /* A range of every piece to the host. */
-static tutti_status bring(const tti_device_host_staged *b, size_t first, size_t n_elems) {
+static tutti_status copy_to_host(const tti_device_host_staged *b, size_t first, size_t n_elems) {
     const tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
     for (int i = 0; i < n_pieces_of(setup); i++)
@@ -187,31 +178,30 @@ static tutti_status bring(const tti_device_host_staged *b, size_t first, size_t 
     return TUTTI_OK;
 }
 
-/* Copies a bucket before later kernels of the queue overwrite it. */
-static tutti_status bring_bucket(const tti_device_host_staged *b, const tti_bucket *bucket) {
-    tti_exec *x = b->x;
-    const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
-    size_t first = bucket->first, n = bucket->n_elems;
-    TTI_TRY(tti_device_tp_wait(tti_tp_of(x)));
-    tti_exec_merge(x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], first, first + n);
-    for (int i = 1; setup->desc.fast && i < setup->acc.n_pieces; i++)
-        setup->desc.backend->accumulate(
-            tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], first),
-            tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], first), n);
-    return bring(b, first, n);
-}
-
 tutti_status tti_device_host_staged_after(tti_device_host_staged *b, int step) {
     const tti_plan *plan = tti_setup_of(b->x)->desc.plan;
-    while (b->next_bucket < plan->n_buckets && plan->buckets[b->next_bucket].ready_after <= step)
-        TTI_TRY(bring_bucket(b, &plan->buckets[b->next_bucket++]));
+    while (b->next_bucket < plan->n_buckets && plan->buckets[b->next_bucket].ready_after <= step) {
+        /* Copies a bucket before later kernels of the queue overwrite it. */
+        const tti_bucket *bucket = &plan->buckets[b->next_bucket++];
+        tti_exec *x = b->x;
+        const tti_setup *setup = tti_setup_of(x);
+        tti_arrays *arrays = tti_arrays_of(x);
+        size_t first = bucket->first, n = bucket->n_elems;
+        TTI_TRY(tti_device_tp_wait(tti_tp_of(x)));
+        tti_exec_merge(x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], first,
+                       first + n);
+        for (int i = 1; setup->desc.fast && i < setup->acc.n_pieces; i++)
+            setup->desc.backend->accumulate(
+                tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], first),
+                tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], first), n);
+        TTI_TRY(copy_to_host(b, first, n));
+    }
     return TUTTI_OK;
 }
 
 static tutti_status bring_all(tti_device_host_staged *b) {
     const tti_plan *plan = tti_setup_of(b->x)->desc.plan;
-    if (!tti_arrays_of(b->x)->sharded) return bring(b, 0, plan->n_flat);
+    if (!tti_arrays_of(b->x)->sharded) return copy_to_host(b, 0, plan->n_flat);
     TTI_TRY(tti_device_host_staged_after(b, plan->shard.n_steps));
     b->next_bucket = 0;
     return TUTTI_OK;

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "exec/device/comm/device_line.h"
+#include "exec/device/comm/device_axis.h"
 #include "exec/device/comm/device_tp.h"
 #include "exec/device/state/device_state.h"
 #include "exec/worker/worker.h"
@@ -172,7 +172,7 @@ static bool is_wanted(const tti_setup *setup) {
            !setup->desc.reference;
 }
 
-static tutti_status meet(tti_device_p2p *m) {
+static tutti_status connect_stages(tti_device_p2p *m) {
     const tti_mesh *mesh = tti_setup_of(m->x)->desc.mesh;
     float *pieces[] = {(float *)(void *)m->inbox};
     const tti_device_peers peers = {.partials = pieces,
@@ -193,9 +193,15 @@ static tutti_status meet(tti_device_p2p *m) {
     return tti_device_meet_line(&m->line, &peers, &m->group);
 }
 
-static tutti_status try_to_meet(tti_device_p2p *m) {
+tutti_status tti_device_p2p_create(tti_exec *x, tti_device_p2p **out) {
+    tti_device_p2p *m = calloc(1, sizeof *m);
+    *out = m;
+    if (!m) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    m->x = x;
+    m->ops = tti_setup_of(x)->desc.backend->device;
+    TTI_TRY(take_inbox(m));
     if (!is_wanted(tti_setup_of(m->x))) return TUTTI_OK;
-    tutti_status st = meet(m);
+    tutti_status st = connect_stages(m);
     if (st == TUTTI_OK) {
         m->ops->collectives.describe(m->group, &m->transport);
         return TUTTI_OK;
@@ -206,16 +212,6 @@ static tutti_status try_to_meet(tti_device_p2p *m) {
     m->ops->collectives.disconnect(m->group); /* which other stages could not */
     m->group = NULL;
     return TUTTI_OK;
-}
-
-tutti_status tti_device_p2p_create(tti_exec *x, tti_device_p2p **out) {
-    tti_device_p2p *m = calloc(1, sizeof *m);
-    *out = m;
-    if (!m) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    m->x = x;
-    m->ops = tti_setup_of(x)->desc.backend->device;
-    TTI_TRY(take_inbox(m));
-    return try_to_meet(m);
 }
 
 void tti_device_p2p_destroy(tti_device_p2p *m) {
@@ -249,8 +245,8 @@ static tutti_status meet_again(tti_device_p2p *m) {
 
 /* ---- values ---- */
 
-static tutti_status put(tti_device_p2p *m, int slot, const void *src, size_t n_bytes,
-                        bool overlapped) {
+static tutti_status send_value(tti_device_p2p *m, int slot, const void *src, size_t n_bytes,
+                               bool overlapped) {
     const tti_device_message message = {.slot = slot,
                                         .to = reader_of(tti_pipe_of(m->x), slot),
                                         .src = src,
@@ -260,7 +256,7 @@ static tutti_status put(tti_device_p2p *m, int slot, const void *src, size_t n_b
 }
 
 tutti_status tti_device_p2p_send(tti_device_p2p *m, int slot, const void *src, size_t n_bytes) {
-    return put(m, slot, src, n_bytes, true);
+    return send_value(m, slot, src, n_bytes, true);
 }
 
 /* Places take turns: one that is a later place by now is as good. */
@@ -296,45 +292,8 @@ static int slot_of(const tti_device_p2p *m, const tied_grad *g, int stage, bool 
     return tied_slot(tti_pipe_of(m->x), g->tied, stage, back) + (int)(first / g->chunk % TURNS);
 }
 
-/* A stage sends all it has, and takes the sums as they come. */
-static tutti_status send_and_take(tti_device_p2p *m, const tied_grad *g) {
-    int stage = tti_pipe_of(m->x)->stages->stage;
-    TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
-    for (size_t i = 0; i < g->n_elems; i += g->chunk)
-        TTI_TRY(put(m, slot_of(m, g, stage, false, i), g->data + i,
-                    length_of(g, i) * sizeof *g->data, false));
-    for (size_t i = 0; i < g->n_elems; i += g->chunk) {
-        int slot = slot_of(m, g, stage, true, i);
-        TTI_TRY(tti_device_p2p_recv(m, slot));
-        TTI_TRY(m->ops->queues.copy(TTI_QUEUE_COMPUTE, g->data + i, tti_device_p2p_address(m, slot),
-                                    length_of(g, i) * sizeof *g->data));
-        TTI_TRY(tti_device_p2p_release(m, slot));
-    }
-    return TUTTI_OK;
-}
-
 static bool is_other(const tied_grad *g, int stage) {
     return (g->param->stages >> stage & 1) && stage != first_with(g->param);
-}
-
-/* The first stage adds a chunk of each of the others, in their order. */
-static tutti_status add_chunk(tti_device_p2p *m, const tied_grad *g, size_t first) {
-    int n_stages = tti_pipe_of(m->x)->stages->n_stages;
-    size_t n = length_of(g, first);
-    for (int stage = 0; stage < n_stages; stage++) {
-        if (!is_other(g, stage)) continue;
-        int slot = slot_of(m, g, stage, false, first);
-        TTI_TRY(tti_device_p2p_recv(m, slot));
-        tti_setup_of(m->x)->desc.backend->accumulate(g->data + first,
-                                                     tti_device_p2p_address(m, slot), n);
-        TTI_TRY(tti_device_p2p_release(m, slot));
-    }
-    TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
-    for (int stage = 0; stage < n_stages; stage++)
-        if (is_other(g, stage))
-            TTI_TRY(put(m, slot_of(m, g, stage, true, first), g->data + first, n * sizeof *g->data,
-                        false));
-    return TUTTI_OK;
 }
 
 static tutti_status sum_tied(tti_device_p2p *m) {
@@ -348,9 +307,40 @@ static tutti_status sum_tied(tti_device_p2p *m) {
                        .data = tti_exec_grads(m->x) + plan->slots[index].first,
                        .n_elems = plan->slots[index].n_elems,
                        .chunk = chunk_of(plan->slots[index].n_elems)};
-        if (plan->slots[index].is_copy) TTI_TRY(send_and_take(m, &g));
-        for (size_t i = 0; !plan->slots[index].is_copy && i < g.n_elems; i += g.chunk)
-            TTI_TRY(add_chunk(m, &g, i));
+        if (plan->slots[index].is_copy) {
+            /* A stage sends all it has, and takes the sums as they come. */
+            int stage = tti_pipe_of(m->x)->stages->stage;
+            TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
+            for (size_t i = 0; i < g.n_elems; i += g.chunk)
+                TTI_TRY(send_value(m, slot_of(m, &g, stage, false, i), g.data + i,
+                                   length_of(&g, i) * sizeof *g.data, false));
+            for (size_t i = 0; i < g.n_elems; i += g.chunk) {
+                int slot = slot_of(m, &g, stage, true, i);
+                TTI_TRY(tti_device_p2p_recv(m, slot));
+                TTI_TRY(m->ops->queues.copy(TTI_QUEUE_COMPUTE, g.data + i,
+                                            tti_device_p2p_address(m, slot),
+                                            length_of(&g, i) * sizeof *g.data));
+                TTI_TRY(tti_device_p2p_release(m, slot));
+            }
+        }
+        for (size_t i = 0; !plan->slots[index].is_copy && i < g.n_elems; i += g.chunk) {
+            /* The first stage adds a chunk of each of the others, in their order. */
+            int n_stages = tti_pipe_of(m->x)->stages->n_stages;
+            size_t n = length_of(&g, i);
+            for (int stage = 0; stage < n_stages; stage++) {
+                if (!is_other(&g, stage)) continue;
+                int slot = slot_of(m, &g, stage, false, i);
+                TTI_TRY(tti_device_p2p_recv(m, slot));
+                tti_setup_of(m->x)->desc.backend->accumulate(g.data + i,
+                                                             tti_device_p2p_address(m, slot), n);
+                TTI_TRY(tti_device_p2p_release(m, slot));
+            }
+            TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
+            for (int stage = 0; stage < n_stages; stage++)
+                if (is_other(&g, stage))
+                    TTI_TRY(send_value(m, slot_of(m, &g, stage, true, i), g.data + i,
+                                       n * sizeof *g.data, false));
+        }
     }
     return TUTTI_OK;
 }

@@ -1,7 +1,7 @@
 /* device_p2p.h - messages between pipeline stages from device to device: values of shards, and
  * gradients of parameters that several stages have.
  *
- * A stage has an inbox with memory for each slot of the mailbox that it reads (pipe_ends.h).  If
+ * A stage has an inbox with memory for each slot of the mailbox that it reads (pipe.h).  If
  * the devices see each other's memory, the sender writes there in a queue concurrent with its
  * kernels, and the reader's kernels wait for it on the device. */
 #ifndef TTI_EXEC_DEVICE_P2P_H

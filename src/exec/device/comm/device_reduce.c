@@ -9,12 +9,9 @@
 
 #include "base/dtype.h"
 #include "comm/progress.h"
-#include "exec/device/comm/bucket_algorithms.h"
-#include "exec/device/comm/device_compress.h"
-#include "exec/device/comm/device_line.h"
+#include "exec/device/comm/device_axis.h"
 #include "exec/device/comm/device_p2p.h"
 #include "exec/device/comm/device_tp.h"
-#include "exec/device/comm/reported_sums.h"
 #include "exec/device/state/device_state.h"
 #include "exec/worker/worker.h"
 #include "ops/weight.h"
@@ -47,9 +44,9 @@ static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_
     return tutti_comm_all_gather(tti_setup_of(x)->desc.comm, src, dst, n_bytes, TUTTI_U8);
 }
 
-/* Checks any worker of the job, like device_meet.c: one that is lost in another group blocks those
+/* Checks any worker of the job, like device.c: one that is lost in another group blocks those
  * of this one too, and all groups are asked which worker is late (tti_device_late). */
-static tutti_status check(void *user) {
+static tutti_status check_workers(void *user) {
     tti_exec *x = user;
     const tti_setup *setup = tti_setup_of(x);
     if (setup->desc.mesh) TTI_TRY(tti_comm_check(setup->desc.mesh->world));
@@ -198,23 +195,14 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .algorithm = how->algorithm,
                               .user = x,
                               .all_gather = all_gather,
-                              .check = check};
+                              .check = check_workers};
 }
 
-static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
-                         const meeting *how, void **group) {
+static tutti_status connect_group(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
+                                  const meeting *how, void **group) {
     float *pieces[TTI_MAX_PARTIALS];
     tti_device_peers peers = peers_of(r, terms, n_terms, how, pieces);
     return r->ops->collectives.connect(&peers, group);
-}
-
-/* Whether the library is the same on all ranks, and that of the table. */
-static tutti_status compare_library(tti_device_reduce *r, bool *is_same) {
-    tti_str at_hand = {0};
-    r->ops->collectives.describe(r->library, &at_hand);
-    *is_same = strcmp(tti_str_text(&at_hand), r->algorithms.table.library) == 0;
-    tti_str_free(&at_hand);
-    return tti_device_agree(tti_setup_of(r->x), is_same);
 }
 
 /* Connects the library's group in addition to the first one; without it, or with another library
@@ -223,14 +211,19 @@ static tutti_status meet_library(tti_device_reduce *r, const tti_device_term *te
     meeting how = {.algorithm = TTI_DEVICE_LIBRARY, .with = r->group};
     bool is_same = false;
     if (r->algorithms.n_by_library == 0) return TUTTI_OK;
-    tutti_status st = meet(r, terms, n_terms, &how, &r->library);
+    tutti_status st = connect_group(r, terms, n_terms, &how, &r->library);
     if (st == TUTTI_E_UNSUPPORTED) { /* on all of them */
         tti_clear_error();
         tti_bucket_algorithms_forget(&r->algorithms);
         return TUTTI_OK;
     }
     TTI_TRY(st);
-    TTI_TRY(compare_library(r, &is_same));
+    /* Whether the library is the same on all ranks, and that of the table. */
+    tti_str at_hand = {0};
+    r->ops->collectives.describe(r->library, &at_hand);
+    is_same = strcmp(tti_str_text(&at_hand), r->algorithms.table.library) == 0;
+    tti_str_free(&at_hand);
+    TTI_TRY(tti_device_agree(tti_setup_of(r->x), &is_same));
     if (is_same) return TUTTI_OK;
     r->ops->collectives.disconnect(r->library);
     r->library = NULL;
@@ -278,7 +271,7 @@ static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms,
     const tti_setup *setup = tti_setup_of(x);
     meeting how = {.algorithm = algorithm_of(setup->desc.alg), .with = group_with(x)};
     TTI_TRY(find_places(r));
-    TTI_TRY(meet(r, terms, n_terms, &how, &r->group));
+    TTI_TRY(connect_group(r, terms, n_terms, &how, &r->group));
     r->ops->collectives.describe(r->group, transport);
     TTI_TRY(choose_moment(r));
     if (tti_device_compress_can(&setup->desc, setup->n_ranks))
@@ -375,18 +368,6 @@ bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
     return sums_at_once(r) && w == tti_setup_of(r->x)->acc.n_shard_groups - 1;
 }
 
-/* Merges the range of a bucket, which run_shards leaves to this function. */
-static void merge(tti_exec *x, const tti_bucket *b) {
-    const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
-    tti_exec_merge(x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], b->first,
-                   b->first + b->n_elems);
-    for (int i = 1; setup->desc.fast && i < setup->acc.n_pieces; i++)
-        setup->desc.backend->accumulate(
-            tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], b->first),
-            tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], b->first), b->n_elems);
-}
-
 /* The part of a bucket whose sum is at hand, to where its place is not taken again. */
 static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
     const tti_exec *x = r->x;
@@ -414,14 +395,6 @@ static tutti_status sum_rounded(tti_device_reduce *r, int i, bool overlapped) {
     return keep_own(r, i, arrays->buffers[setup->acc.piece_buffer[0]] + at);
 }
 
-/* A library may connect for the second message, too: see sum_next. */
-static tutti_status sum_compressed(tti_device_reduce *r, int i, bool overlapped) {
-    TTI_TRY(tti_device_compress_begin(r->compress, i, overlapped));
-    if (!r->overlapped) TTI_TRY(tti_device_reduce_rest(r));
-    if (!r->overlapped) TTI_TRY(tti_device_reduce_arrive(r));
-    return tti_device_compress_end(r->compress, i, overlapped);
-}
-
 static tutti_status sum_bucket(tti_device_reduce *r, int i, bool overlapped) {
     const tti_bucket *b = &tti_setup_of(r->x)->desc.plan->buckets[i];
     bool whole = tti_pipe_has_tied(tti_setup_of(r->x)->desc.plan, b->first,
@@ -430,7 +403,13 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool overlapped) {
         return sum_rounded(r, i, overlapped);
     if (tti_exec_has_parts(tti_setup_of(r->x)) && !whole)
         return r->ops->collectives.reduce_scatter(r->group, (size_t)i, overlapped);
-    if (r->compresses) return sum_compressed(r, i, overlapped);
+    if (r->compresses) {
+        /* A library may connect for the second message, too: see sum_next. */
+        TTI_TRY(tti_device_compress_begin(r->compress, i, overlapped));
+        if (!r->overlapped) TTI_TRY(tti_device_reduce_rest(r));
+        if (!r->overlapped) TTI_TRY(tti_device_reduce_arrive(r));
+        return tti_device_compress_end(r->compress, i, overlapped);
+    }
     bool by_library = r->library && r->algorithms.by_library[i];
     return r->ops->collectives.all_reduce(by_library ? r->library : r->group, b->first, b->n_elems,
                                           overlapped);
@@ -441,7 +420,15 @@ static tutti_status sum_next(tti_device_reduce *r) {
     r->has_summed = true;
     TTI_TRY(tti_device_tp_wait(tti_tp_of(r->x))); /* gradients that it gave */
     if (sums_at_once(r)) {
-        merge(r->x, b);
+        /* Merges the range of a bucket, which run_shards leaves to this function. */
+        const tti_setup *setup = tti_setup_of(r->x);
+        tti_arrays *arrays = tti_arrays_of(r->x);
+        tti_exec_merge(r->x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], b->first,
+                       b->first + b->n_elems);
+        for (int i = 1; setup->desc.fast && i < setup->acc.n_pieces; i++)
+            setup->desc.backend->accumulate(
+                tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], b->first),
+                tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], b->first), b->n_elems);
         TTI_TRY(
             tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
@@ -513,18 +500,6 @@ static tti_device_step_sums step_sums_of(const tti_setup *setup, const tti_step_
                                   .n_ranks = setup->n_ranks};
 }
 
-static tutti_status gather_sums(tti_device_reduce *r, const tti_step_args *args,
-                                tti_step_report *report, double *sums) {
-    tti_exec *x = r->x;
-    const tti_setup *setup = tti_setup_of(x);
-    size_t n_words = 2 * tti_device_n_shared_sums(setup);
-    tti_device_step_sums step_sums = step_sums_of(setup, args, report, sums);
-    TTI_TRY(r->ops->collectives.report_sums(&step_sums));
-    TTI_TRY(all_gather_words(r, sums, n_words, 0, n_words));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step between devices"),
-                            -1);
-}
-
 tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args *args,
                                       tti_step_report *report, double *sums) {
     TTI_TRY(r->status);
@@ -536,7 +511,14 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
            r->next_bucket < tti_setup_of(r->x)->desc.plan->n_buckets)
         TTI_TRY(sum_next(r));
     TTI_ASSERT(r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets);
-    TTI_TRY(gather_sums(r, args, report, sums));
+    tti_exec *x = r->x;
+    const tti_setup *setup = tti_setup_of(x);
+    size_t n_words = 2 * tti_device_n_shared_sums(setup);
+    tti_device_step_sums step_sums = step_sums_of(setup, args, report, sums);
+    TTI_TRY(r->ops->collectives.report_sums(&step_sums));
+    TTI_TRY(all_gather_words(r, sums, n_words, 0, n_words));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step between devices"),
+                             -1));
     TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1));
     return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
@@ -586,8 +568,7 @@ tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
 }
 
 tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t n) {
-    const tti_exec *x = r->x;
-    const tti_setup *setup = tti_setup_of(x);
+    const tti_setup *setup = tti_setup_of(r->x);
     size_t first = (size_t)setup->first_shard * n, last = (size_t)setup->last_shard * n;
     if (!r->overlapped) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(all_gather_words(r, parts, n * (size_t)setup->desc.n_shards, first, last));
@@ -624,8 +605,7 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool overlapped) {
 /* Behind what report_sums spreads. */
 tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report *report,
                                     double *sums) {
-    const tti_exec *x = r->x;
-    const tti_setup *setup = tti_setup_of(x);
+    const tti_setup *setup = tti_setup_of(r->x);
     size_t rank = (size_t)setup->rank;
     double *hashes = sums + tti_device_n_shared_sums(setup); /* the bits of one for each rank */
     TTI_TRY(r->ops->queues.copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash,
@@ -659,8 +639,7 @@ size_t tti_device_reduce_compress_bytes(const tti_device_reduce *r) {
 }
 
 double tti_device_reduce_sent(const tti_device_reduce *r, uint64_t step) {
-    const tti_exec *x = r->x;
-    const tti_setup *setup = tti_setup_of(x);
+    const tti_setup *setup = tti_setup_of(r->x);
     if (!r->compress) return 0;
     if (step >= (uint64_t)setup->desc.compress_after)
         return tti_compress_sent(&setup->desc, setup->n_ranks);

@@ -10,7 +10,62 @@
 
 #include "backend/backend.h"
 #include "comm/sum_order.h"
+#include "exec/device/bench/sum_table.h"
 #include "exec/worker/desc.h"
+#include "exec/worker/worker.h"
+
+/* ---- the algorithm of each bucket, from the table of `tutti doctor` ----
+ *
+ * Only if parallel.algorithm is auto, all workers are on one machine, and each has the whole state
+ * and model: the table has no other sums. */
+
+typedef struct tti_bucket_algorithms {
+    tti_cache_found found; /* of rank 0; also ABSENT if none is looked for */
+    tti_sum_table table;   /* GOOD */
+    bool *by_library;      /* [n_buckets]: faster than over peers' memory; NULL: none is */
+    int n_by_library;
+} tti_bucket_algorithms;
+
+/* Rank 0 reads the table and sends it to the others.  Collective. out is released by _forget, also
+ * after a failure. */
+TUTTI_NODISCARD tutti_status tti_bucket_algorithms_init(tti_exec *x, tti_bucket_algorithms *out);
+
+/* From here on no bucket uses the library; frees the table. */
+void tti_bucket_algorithms_forget(tti_bucket_algorithms *algorithms);
+
+/* Describes the result, for the start line, after the default algorithm. */
+void tti_bucket_algorithms_describe(const tti_bucket_algorithms *algorithms, int n_buckets,
+                                    tti_str *str);
+
+/* ---- gradients that are compressed on their device, in the captured step ----
+ *
+ * The rules are those of compress.h; the device computes the matrix products, so with PowerSGD the
+ * bits are not the host's.  Messages use a separate group. */
+
+typedef struct tti_device_compress tti_device_compress;
+
+/* Whether such workers compress on their devices, if these reach each other: only with undivided
+ * models and unsharded states.  Otherwise the host compresses. */
+bool tti_device_compress_can(const tti_exec_desc *desc, int n_ranks);
+
+/* Device memory: residuals, messages, pairs, scratch. */
+size_t tti_device_compress_bytes(const tti_exec_desc *desc, int n_ranks);
+
+/* peers: those that add everything else, borrowed for the call; with is their group, which parts
+ * later.  TUTTI_E_UNSUPPORTED on all of them: as of connect.  Collective; *out is owned by
+ * the caller, also after a failure, and borrows x. */
+tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *peers, void *with,
+                                        tti_device_compress **out);
+void tti_device_compress_destroy(tti_device_compress *compress); /* takes NULL */
+
+/* The two halves of compressing a bucket, in TTI_QUEUE_COMM; each synchronizes with the other
+ * devices once.  After the second one the gradients are the sums of what all workers sent. beside:
+ * as for peers_sum. */
+tutti_status tti_device_compress_begin(tti_device_compress *compress, int bucket, bool overlapped);
+tutti_status tti_device_compress_end(tti_device_compress *compress, int bucket, bool overlapped);
+
+/* To be awaited in place of the group it was made with. */
+void *tti_device_compress_group(const tti_device_compress *compress);
 
 typedef struct tti_device_reduce tti_device_reduce;
 

@@ -9,9 +9,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "exec/device/comm/device_line.h"
+#include "exec/device/comm/device_axis.h"
 #include "exec/device/comm/device_p2p.h"
-#include "exec/device/comm/reported_sums.h"
 #include "exec/device/state/device_state.h"
 #include "exec/program/exec_program.h"
 #include "exec/worker/worker.h"
@@ -48,8 +47,6 @@ typedef struct room {
     bool any, adds_floats;
 } room;
 
-static bool is_added(const tti_node *node) { return node->op->collective != TTI_COLLECTIVE_GATHER; }
-
 static void make_room(const tti_program *program, room *r) {
     const tti_kernel *host_staged = &tti_collective_kernel;
     for (int s = 0; s < program->n_steps; s++) {
@@ -58,19 +55,11 @@ static void make_room(const tti_program *program, room *r) {
         tutti_dtype dtype = node->in[0]->type.dtype;
         bool is_float = dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16;
         r->any = true;
-        r->adds_floats = r->adds_floats && (is_float || !is_added(node));
+        r->adds_floats =
+            r->adds_floats && (is_float || node->op->collective == TTI_COLLECTIVE_GATHER);
         r->in = TTI_MAX(r->in, tti_value_n_bytes(node->in[0]));
         r->out = TTI_MAX(r->out, tti_value_n_bytes(node->out[0]));
         r->scratch = TTI_MAX(r->scratch, host_staged->scratch_bytes(node, NULL));
-    }
-}
-
-/* Memory for sums that are computed together. */
-static void make_joint_room(const tti_program *program, room *r) {
-    for (int s = 0; s < program->n_steps; s++) {
-        size_t n_bytes = tti_joint_bytes(program, s);
-        r->in = TTI_MAX(r->in, n_bytes);
-        r->out = TTI_MAX(r->out, n_bytes);
     }
 }
 
@@ -78,21 +67,16 @@ static room room_of(const tti_plan *plan) {
     room r = {.adds_floats = true};
     make_room(&plan->shard, &r);
     make_room(&plan->eval, &r);
-    make_joint_room(&plan->shard, &r);
+    /* Memory for sums that are computed together. */
+    for (int s = 0; s < plan->shard.n_steps; s++) {
+        size_t n_bytes = tti_joint_bytes(&plan->shard, s);
+        r.in = TTI_MAX(r.in, n_bytes);
+        r.out = TTI_MAX(r.out, n_bytes);
+    }
     return r;
 }
 
 /* ---- sums that are computed together ---- */
-
-/* Only if gradients are laid out as the flat arrays say. */
-static tutti_status find_joint(tti_device_tp *e) {
-    const tti_program *program = &tti_setup_of(e->x)->desc.plan->shard;
-    e->joint = calloc((size_t)program->graph->n_nodes + 1, sizeof *e->joint);
-    if (!e->joint) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int s = 0; s < program->n_steps; s++)
-        e->joint[program->steps[s]->id] = tti_joint_bytes(program, s);
-    return TUTTI_OK;
-}
 
 /* Bytes of a sum, including those computed with it. */
 static size_t sum_bytes(const tti_device_tp *e, const tti_node *node) {
@@ -129,24 +113,6 @@ static tutti_status exchange_on_host(const tti_device_tp *e, const tti_kargs *a,
         return tti_collective_kernel.run(e->comm, &host);
     return tutti_comm_all_reduce(e->comm, in, out, n_bytes / tutti_dtype_bytes(dtype), dtype,
                                  TUTTI_SUM, TUTTI_ALG_DIRECT);
-}
-
-static tutti_status run_host_staged(const tti_device_tp *e, const tti_kargs *a) {
-    bool sums = a->node->op->collective == TTI_COLLECTIVE_SUM;
-    size_t n_in = sums ? sum_bytes(e, a->node) : tti_value_n_bytes(a->node->in[0]);
-    size_t n_out = sums ? n_in : tti_value_n_bytes(a->node->out[0]);
-    if (sums && n_in == 0) return TUTTI_OK;
-    TTI_TRY(e->ops->queues.copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
-    TTI_TRY(e->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_TP));
-    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_layers("values to the host"), -1));
-    TTI_TRY(await_host(e));
-    int64_t start = tti_now_ns();
-    TTI_TRY(exchange_on_host(e, a, n_in));
-    int64_t end = tti_now_ns();
-    tti_exec_waited(tti_tally_of(e->x), end - start);
-    tti_part part = tti_part_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
-    tti_profile_add(e->x, TTI_ROW_TP, part, -1, start, end);
-    return e->ops->queues.copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
 }
 
 /* ---- between devices: whether ---- */
@@ -231,8 +197,7 @@ static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *progr
 
 /* Allocates the arena here if all workers have the same offsets in theirs. */
 static tutti_status take_arena(tti_device_tp *e) {
-    const tti_exec *x = e->x;
-    const tti_setup *setup = tti_setup_of(x);
+    const tti_setup *setup = tti_setup_of(e->x);
     int n_ranks = tutti_comm_n_ranks(e->comm);
     const tti_program *shard = &setup->desc.plan->shard, *eval = &setup->desc.plan->eval;
     uint64_t mine = digest_norms(e->ops, shard, 0), all[TTI_MAX_RANKS];
@@ -265,25 +230,6 @@ static size_t inbox_of(const tti_device_tp *e) { return e->inbox; }
 
 /* ---- between devices: meeting, the devices ---- */
 
-static tutti_status meet(tti_device_tp *e) {
-    const tti_mesh *mesh = tti_setup_of(e->x)->desc.mesh;
-    float *pieces[] = {e->staging};
-    const tti_device_parts_of arena = {.data = e->arena};
-    const tti_device_peers peers = {.partials = pieces,
-                                    .n_partials = 1,
-                                    .n_flat = 2 * e->tp_half_bytes / sizeof(float),
-                                    .n_most = 2 * e->tp_half_bytes / sizeof(float),
-                                    .tp_half_bytes = e->tp_half_bytes,
-                                    .sources = &arena,
-                                    .n_sources = e->joins};
-    e->line = (tti_device_line){.x = e->x,
-                                .comm = e->comm,
-                                .turn = mesh->at.data * mesh->size.stage + mesh->at.stage,
-                                .n_lines = mesh->size.data * mesh->size.stage,
-                                .others = "workers"};
-    return tti_device_meet_line(&e->line, &peers, &e->group);
-}
-
 static void leave(tti_device_tp *e) {
     if (e->group) e->ops->collectives.disconnect(e->group);
     e->group = NULL;
@@ -305,7 +251,22 @@ static tutti_status try_devices(tti_device_tp *e, const room *r) {
     TTI_TRY(tti_device_agree(tti_setup_of(e->x), &good));
     if (!good)
         return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->tp_half_bytes);
-    return meet(e);
+    const tti_mesh *mesh = tti_setup_of(e->x)->desc.mesh;
+    float *pieces[] = {e->staging};
+    const tti_device_parts_of arena = {.data = e->arena};
+    const tti_device_peers peers = {.partials = pieces,
+                                    .n_partials = 1,
+                                    .n_flat = 2 * e->tp_half_bytes / sizeof(float),
+                                    .n_most = 2 * e->tp_half_bytes / sizeof(float),
+                                    .tp_half_bytes = e->tp_half_bytes,
+                                    .sources = &arena,
+                                    .n_sources = e->joins};
+    e->line = (tti_device_line){.x = e->x,
+                                .comm = e->comm,
+                                .turn = mesh->at.data * mesh->size.stage + mesh->at.stage,
+                                .n_lines = mesh->size.data * mesh->size.stage,
+                                .others = "workers"};
+    return tti_device_meet_line(&e->line, &peers, &e->group);
 }
 
 static tutti_status meet_devices(tti_device_tp *e, const room *r) {
@@ -321,13 +282,6 @@ static tutti_status meet_devices(tti_device_tp *e, const room *r) {
     tti_clear_error();
     leave(e);
     return take_host(e);
-}
-
-/* Stages have separate programs; either all workers connect or none does. */
-static tutti_status make_way(tti_device_tp *e, const room *r) {
-    bool wanted = e->comm && is_wanted(tti_setup_of(e->x)), adds = r->adds_floats;
-    if (wanted) TTI_TRY(tti_device_agree(tti_setup_of(e->x), &adds));
-    return wanted && adds ? meet_devices(e, r) : take_host(e);
 }
 
 tutti_status tti_device_tp_give_up(tti_device_tp *e, const char *why) {
@@ -395,7 +349,7 @@ static tutti_status end_alone(tti_device_tp *e) {
     return e->ops->queues.sync();
 }
 
-static tutti_status put(tti_device_tp *e, const tti_tp_collective *tp, tti_part part) {
+static tutti_status enqueue_exchange(tti_device_tp *e, const tti_tp_collective *tp, tti_part part) {
     bool alone = e->alone;
     TTI_TRY(put_alone(e));
     TTI_TRY(e->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
@@ -404,22 +358,6 @@ static tutti_status put(tti_device_tp *e, const tti_tp_collective *tp, tti_part 
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TP, part, -1));
     e->pending = true;
     e->pulled = false;
-    return end_alone(e);
-}
-
-/* In the compute queue, where each kernel waits for the previous one only: waiting for two queues
- * takes longer. */
-static tutti_status put_norm(tti_device_tp *e, const tti_device_norm *norm) {
-    const tti_device_ops *ops = e->ops;
-    if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
-    TTI_TRY(put_alone(e));
-    int moment = tti_profile_take(e->x, 2);
-    if (moment > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, moment));
-    TTI_TRY((norm->part ? ops->fusions.norm_grad : ops->fusions.norm)(e->group, norm));
-    if (moment > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, moment + 1));
-    tti_profile_between(e->x, TTI_ROW_TP, between_devices(norm->node), -1, moment);
-    tti_part wait = tti_part_wait("waiting for an exchange");
-    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
     return end_alone(e);
 }
 
@@ -436,7 +374,19 @@ static tutti_status bring_rows(tti_device_tp *e, const tti_device_norm *norm) {
 
 static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool overlapped) {
     norm->kept = overlapped && e->overlapped && norm->pushed && e->ops->fusions.bring;
-    TTI_TRY(put_norm(e, norm));
+    /* In the compute queue, where each kernel waits for the previous one only: waiting for two
+     * queues takes longer. */
+    const tti_device_ops *ops = e->ops;
+    if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
+    TTI_TRY(put_alone(e));
+    int moment = tti_profile_take(e->x, 2);
+    if (moment > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, moment));
+    TTI_TRY((norm->part ? ops->fusions.norm_grad : ops->fusions.norm)(e->group, norm));
+    if (moment > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, moment + 1));
+    tti_profile_between(e->x, TTI_ROW_TP, between_devices(norm->node), -1, moment);
+    tti_part wait = tti_part_wait("waiting for an exchange");
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
+    TTI_TRY(end_alone(e));
     return norm->kept ? bring_rows(e, norm) : TUTTI_OK;
 }
 
@@ -467,7 +417,7 @@ tutti_status tti_device_tp_sum(tti_device_tp *e, double *terms, size_t n) {
                                   .n_rows = 1,
                                   .part_bytes = n * sizeof *terms};
     alone(e);
-    TTI_TRY(put(e, &tp, tti_part_sums("exchange between devices")));
+    TTI_TRY(enqueue_exchange(e, &tp, tti_part_sums("exchange between devices")));
     return tti_device_tp_wait(e);
 }
 
@@ -482,22 +432,39 @@ static size_t no_scratch(const tti_node *node, const void *state) {
     return 0;
 }
 
-static tutti_status run(void *state, const tti_kargs *a) {
+static tutti_status run_exchange(void *state, const tti_kargs *a) {
     tti_device_tp *e = state;
-    if (!e->group) return run_host_staged(e, a);
+    if (!e->group) {
+        bool sums = a->node->op->collective == TTI_COLLECTIVE_SUM;
+        size_t n_in = sums ? sum_bytes(e, a->node) : tti_value_n_bytes(a->node->in[0]);
+        size_t n_out = sums ? n_in : tti_value_n_bytes(a->node->out[0]);
+        if (sums && n_in == 0) return TUTTI_OK;
+        TTI_TRY(e->ops->queues.copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
+        TTI_TRY(e->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_TP));
+        TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_layers("values to the host"), -1));
+        TTI_TRY(await_host(e));
+        int64_t start = tti_now_ns();
+        TTI_TRY(exchange_on_host(e, a, n_in));
+        int64_t end = tti_now_ns();
+        tti_exec_waited(tti_tally_of(e->x), end - start);
+        tti_part part = tti_part_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
+        tti_profile_add(e->x, TTI_ROW_TP, part, -1, start, end);
+        return e->ops->queues.copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
+    }
     tti_tp_collective tp = {.kind = a->node->op->collective,
                             .dtype = a->node->in[0]->type.dtype,
                             .in = a->in[0],
                             .out = a->out[0]};
     tti_collective_rows(a->node, &tp.n_rows, &tp.part_bytes);
     if (tp.kind == TTI_COLLECTIVE_SUM) tp.part_bytes = sum_bytes(e, a->node);
-    if (tp.part_bytes > 0 && tp.n_rows > 0) return put(e, &tp, between_devices(a->node));
+    if (tp.part_bytes > 0 && tp.n_rows > 0)
+        return enqueue_exchange(e, &tp, between_devices(a->node));
     e->alone = false;
     return TUTTI_OK;
 }
 
 static const tti_kernel kernel = {
-    .op = "*", .name = "exchange", .scratch_bytes = no_scratch, .run = run};
+    .op = "*", .name = "exchange", .scratch_bytes = no_scratch, .run = run_exchange};
 
 static const tti_tp_calls calls = {
     .kernel = &kernel,
@@ -518,18 +485,20 @@ tutti_status tti_device_tp_create(tti_exec *x, tti_device_tp **out) {
     room r = room_of(setup->desc.plan);
     *out = NULL;
     if (!setup->desc.backend->device || !is_needed(setup, &r)) return TUTTI_OK;
-    tti_device_tp *e = calloc(1, sizeof *e);
+    tti_device_tp *e = *out = calloc(1, sizeof *e);
     if (!e) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     e->calls = &calls;
     e->x = x;
     e->ops = setup->desc.backend->device;
     e->comm = setup->desc.mesh ? setup->desc.mesh->tensor : NULL;
-    tutti_status st = find_joint(e);
-    if (st == TUTTI_OK) st = make_way(e, &r);
-    if (st != TUTTI_OK) {
-        tti_device_tp_destroy(e);
-        return st;
-    }
-    *out = e;
-    return TUTTI_OK;
+    /* Only if gradients are laid out as the flat arrays say. */
+    const tti_program *program = &tti_setup_of(e->x)->desc.plan->shard;
+    e->joint = calloc((size_t)program->graph->n_nodes + 1, sizeof *e->joint);
+    if (!e->joint) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int s = 0; s < program->n_steps; s++)
+        e->joint[program->steps[s]->id] = tti_joint_bytes(program, s);
+    /* Stages have separate programs; either all workers connect or none does. */
+    bool wanted = e->comm && is_wanted(setup), adds = r.adds_floats;
+    if (wanted) TTI_TRY(tti_device_agree(setup, &adds));
+    return wanted && adds ? meet_devices(e, &r) : take_host(e);
 }

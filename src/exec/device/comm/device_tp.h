@@ -9,8 +9,8 @@
 
 /* Connects the devices of the axis if all workers of the job can, else allocates host memory for
  * the largest value of the programs' collectives; *out NULL: there are none.  Collective over all
- * workers; x->divided exists.  On success *out is owned by the caller, used by one thread, and
- * borrows x. */
+ * workers; x->divided exists.  *out is owned by the caller, also after a failure, used by
+ * one thread, and borrows x. */
 tutti_status tti_device_tp_create(tti_exec *x, tti_device_tp **out);
 void tti_device_tp_destroy(tti_device_tp *tp); /* takes NULL */
 

@@ -5,7 +5,140 @@
  * is assumed to stay the same. */
 #include "exec/device/memory/device_memory.h"
 
+#include <string.h>
+
 #include "base/str.h"
+
+static size_t shard_bytes(const tti_bytes_desc *d) { return d->x_bytes / sizeof(float); }
+
+static tutti_status take_memory(const tti_bytes_desc *d, tti_bytes *bytes) {
+    if (bytes->x) return TUTTI_OK;
+    int32_t n_channels = d->step->n_channels;
+    size_t b = d->target_bytes / sizeof(int32_t), n = shard_bytes(d);
+    if (n_channels < 1 || n_channels > TTI_MAX_BYTE_TABLES || b == 0 || n % b != 0 ||
+        n / b % (size_t)n_channels != 0)
+        return tti_fail(TUTTI_E_INVALID, "exec: %zu bytes are no %zu samples of %d channels", n, b,
+                        (int)n_channels);
+    bytes->n_bytes = n * (size_t)d->n_shards;
+    bytes->x = d->backend->alloc(bytes->n_bytes);
+    bytes->value = d->backend->alloc(TTI_MAX_BYTE_TABLES * 256 * sizeof(float));
+    if (bytes->x && bytes->value) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", bytes->n_bytes);
+}
+
+tutti_status tti_bytes_copy(const tti_bytes_desc *d, tti_bytes *bytes) {
+    const tti_device_ops *ops = d->backend->device;
+    size_t n = shard_bytes(d), table = (size_t)d->step->n_channels * 256 * sizeof(float);
+    TTI_TRY(take_memory(d, bytes));
+    TTI_TRY(ops->queues.copy(TTI_QUEUE_COPY, bytes->value, d->step->value, table));
+    for (int s = 0; s < d->n_shards; s++)
+        TTI_TRY(
+            ops->queues.copy(TTI_QUEUE_COPY, bytes->x + (size_t)s * n, d->step->shards[s].x, n));
+    return TUTTI_OK;
+}
+
+tutti_status tti_bytes_unpack(const tti_bytes_desc *d, const tti_bytes *bytes, int s,
+                              const void *target, void *x) {
+    int32_t b = (int32_t)(d->target_bytes / sizeof(int32_t));
+    const tti_unpack unpack = {.x = bytes->x + (size_t)s * shard_bytes(d),
+                               .y = target,
+                               .value = bytes->value,
+                               .n_rows = b,
+                               .n_elems = (int32_t)(shard_bytes(d) / (size_t)b),
+                               .n_channels = d->step->n_channels,
+                               .out = x};
+    return d->backend->device->step.unpack(TTI_QUEUE_COPY, &unpack);
+}
+
+void tti_bytes_release(const tti_backend *backend, tti_bytes *bytes) {
+    backend->release(bytes->x, bytes->n_bytes);
+    backend->release(bytes->value, TTI_MAX_BYTE_TABLES * 256 * sizeof(float));
+    *bytes = (tti_bytes){0};
+}
+
+/* ---- keeps the samples of a data set on the device ---- */
+
+/* Elements of 4 bytes from one shard's values to the next. */
+static int64_t stride_of(size_t n_bytes) { return (int64_t)((n_bytes + 255) / 256 * 64); }
+
+static tutti_status alloc_on_device(const tti_resident_desc *d, void *where, size_t n_bytes) {
+    void *memory = d->backend->alloc(n_bytes);
+    memcpy(where, &memory, sizeof memory);
+    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", n_bytes);
+}
+
+/* A copy on the device of an array of the host. */
+static tutti_status upload(const tti_resident_desc *d, void *where, const void *from,
+                           size_t n_bytes) {
+    void *memory;
+    TTI_TRY(alloc_on_device(d, &memory, n_bytes));
+    memcpy(where, &memory, sizeof memory);
+    return d->backend->device->queues.copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes);
+}
+
+bool tti_resident_fits(const tti_resident_desc *d) {
+    const tti_resident_samples *from = d->samples;
+    size_t each = (size_t)from->n_elems + sizeof(int32_t), now, peak, n_free;
+    d->backend->device->memory.get_usage(&now, &peak, &n_free);
+    return from->n > 0 && (size_t)from->n <= n_free / 4 / each &&
+           d->x_bytes == d->target_bytes * (size_t)from->n_elems;
+}
+
+tutti_status tti_resident_create(const tti_resident_desc *d, tti_resident *out) {
+    const tti_resident_samples *from = d->samples;
+    tti_gather *g = &out->gather;
+    size_t n = (size_t)d->n_shards, element = sizeof(float), n_samples = (size_t)from->n;
+    out->n = n_samples;
+    g->args = d->args;
+    g->n_shards = d->n_shards;
+    g->b = (int32_t)(d->target_bytes / sizeof(int32_t));
+    g->x_stride = stride_of(d->x_bytes), g->y_stride = stride_of(d->target_bytes);
+    g->rows_stride = stride_of(sizeof(int32_t));
+    g->samples.n_elems = from->n_elems, g->samples.n_channels = from->n_channels;
+    TTI_TRY(alloc_on_device(d, &g->x, n * (size_t)g->x_stride * element));
+    TTI_TRY(alloc_on_device(d, &g->y, n * (size_t)g->y_stride * element));
+    TTI_TRY(alloc_on_device(d, &g->rows, n * (size_t)g->rows_stride * element));
+    TTI_TRY(upload(d, &g->samples.y, from->y, n_samples * sizeof *from->y));
+    TTI_TRY(
+        upload(d, &g->samples.value, from->value, (size_t)from->n_channels * sizeof *from->value));
+    TTI_TRY(upload(d, &g->samples.x, from->x, n_samples * (size_t)from->n_elems));
+    return d->backend->device->queues.sync();
+}
+
+void tti_resident_release(const tti_backend *backend, tti_resident *resident) {
+    tti_gather *g = &resident->gather;
+    size_t n = (size_t)g->n_shards, element = sizeof(float);
+    void *x = NULL, *y = NULL, *value = NULL; /* ours, though kernels only read them */
+    memcpy(&x, &g->samples.x, sizeof x);
+    memcpy(&y, &g->samples.y, sizeof y);
+    memcpy(&value, &g->samples.value, sizeof value);
+    backend->release(x, resident->n * (size_t)g->samples.n_elems);
+    backend->release(y, resident->n * sizeof(int32_t));
+    backend->release(value, (size_t)g->samples.n_channels * 256 * sizeof(float));
+    backend->release(g->x, n * (size_t)g->x_stride * element);
+    backend->release(g->y, n * (size_t)g->y_stride * element);
+    backend->release(g->rows, n * (size_t)g->rows_stride * element);
+    *resident = (tti_resident){0};
+}
+
+size_t tti_resident_index_elems(const tti_resident *resident) {
+    return (size_t)resident->gather.n_shards * (size_t)(1 + resident->gather.b);
+}
+
+void tti_resident_note(const tti_resident *resident, const tti_step_desc *desc, int32_t *index) {
+    size_t b = (size_t)resident->gather.b;
+    for (int s = 0; s < resident->gather.n_shards; s++) {
+        int32_t *to = index + (size_t)s * (1 + b);
+        to[0] = desc->shards[s].n_rows;
+        memcpy(to + 1, desc->index + (size_t)s * b, b * sizeof *to);
+    }
+}
+
+/* ---- computes the memory of a step before anything is allocated ----
+ *
+ * Shards of half the rows have half the activations, and at most one more gradient buffer, because
+ * the tree of the sum grows by a level; scratch of kernels, which may be a workspace of fixed size,
+ * is assumed to stay the same. */
 
 static size_t params_of(const tti_device_need *n) { return n->params ? n->params : n->flat; }
 

@@ -3,7 +3,7 @@
  * Uses the executor of a parameter server's thread, an update without shards, in the same group of
  * workers; so optimizers, norms, partitions, averages, checkpoints and the bits are those of the
  * host.  This file only adds the copies between host and device memory. */
-#include "exec/device/params/offload.h"
+#include "exec/device/params/device_params.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ struct tti_offload {
     tti_offload_report device_report; /* of the device */
     int next_bucket;                  /* to be brought */
     bool has_averages;
-    int *due; /* [n_buckets]: of a worker that streams (bucket_due.h); NULL: it does not */
+    int *due; /* [n_buckets]: of a worker that streams (accumulate.h); NULL: it does not */
     int sums_due;
     double *sums;          /* pinned [device_report.n_sums]: as copied with the first bucket */
     int n_awaited;         /* events of the step at work */
@@ -61,20 +61,16 @@ static size_t flat_bytes(const tti_offload *o) {
 
 static tutti_status send_params(void *user, size_t first, size_t last);
 
-static tutti_status make(tti_offload *o) {
-    tti_update_set_overlap(tti_update_of(o->host),
-                           &(tti_update_overlap){.updated = send_params, .user = o});
-    o->has_pinned_params = pin(o, tti_arrays_of(o->host)->params, flat_bytes(o));
-    o->report = o->ops->memory.alloc_host(sizeof *o->report);
-    return o->report ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of pinned memory");
-}
-
 tutti_status tti_offload_create(tti_exec *x, tti_exec *host, tti_offload **out) {
     *out = NULL;
     tti_offload *o = calloc(1, sizeof *o);
     if (!o) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *o = (tti_offload){.x = x, .host = host, .ops = tti_setup_of(x)->desc.backend->device};
-    tutti_status st = make(o);
+    tti_update_set_overlap(tti_update_of(o->host),
+                           &(tti_update_overlap){.updated = send_params, .user = o});
+    o->has_pinned_params = pin(o, tti_arrays_of(o->host)->params, flat_bytes(o));
+    o->report = o->ops->memory.alloc_host(sizeof *o->report);
+    tutti_status st = o->report ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of pinned memory");
     if (st == TUTTI_OK)
         *out = o;
     else
@@ -162,19 +158,6 @@ static int event_of(const tti_offload *o, int bucket) {
     return (int)((int64_t)bucket * n_events / n_buckets);
 }
 
-static tutti_status record_bucket(tti_offload *o, int bucket) {
-    bool is_last = bucket + 1 == tti_setup_of(o->x)->desc.plan->n_buckets;
-    if (!o->due || (!is_last && event_of(o, bucket + 1) == event_of(o, bucket))) return TUTTI_OK;
-    return o->ops->queues.record_host_event(TTI_QUEUE_COPY,
-                                            TTI_EVENT_OFFLOADED + event_of(o, bucket));
-}
-
-static tutti_status bring_sums(tti_offload *o) {
-    if (!o->due || o->next_bucket > 0) return TUTTI_OK;
-    return o->ops->queues.copy(TTI_QUEUE_COPY, o->sums, o->device_report.sums,
-                               (size_t)o->device_report.n_sums * sizeof *o->sums);
-}
-
 /* The part that is summed here: all of a bucket, or what this worker updates of it. */
 static tti_range part_of(const tti_setup *setup, int bucket) {
     const tti_bucket *b = &setup->desc.plan->buckets[bucket];
@@ -189,12 +172,19 @@ tutti_status tti_offload_bring(tti_offload *o, int n_buckets, tti_queue queue) {
     if (o->next_bucket >= n_buckets) return TUTTI_OK;
     TTI_TRY(o->ops->queues.order(TTI_QUEUE_COPY, queue));
     TTI_TRY(tti_profile_from(o->x, TTI_ROW_COPY));
-    TTI_TRY(bring_sums(o));
+    if (o->due && o->next_bucket == 0) {
+        TTI_TRY(o->ops->queues.copy(TTI_QUEUE_COPY, o->sums, o->device_report.sums,
+                                    (size_t)o->device_report.n_sums * sizeof *o->sums));
+    }
     for (; o->next_bucket < n_buckets; o->next_bucket++) {
         tti_range part = part_of(tti_setup_of(o->x), o->next_bucket);
         TTI_TRY(o->ops->queues.copy(TTI_QUEUE_COPY, o->grads + part.first, sums + part.first,
                                     (part.last - part.first) * sizeof *sums));
-        TTI_TRY(record_bucket(o, o->next_bucket));
+        bool is_last = o->next_bucket + 1 == tti_setup_of(o->x)->desc.plan->n_buckets;
+        if (o->due && (is_last || event_of(o, o->next_bucket + 1) != event_of(o, o->next_bucket))) {
+            TTI_TRY(o->ops->queues.record_host_event(
+                TTI_QUEUE_COPY, TTI_EVENT_OFFLOADED + event_of(o, o->next_bucket)));
+        }
     }
     return tti_profile_upto(o->x, TTI_ROW_COPY, tti_part_grads("gradients to the host"), -1);
 }
@@ -203,17 +193,15 @@ bool tti_offload_wants_sums(const tti_offload *o, int step) {
     return tti_offload_streams(o) && step == o->sums_due;
 }
 
-static int due_of(const tti_offload *o, int bucket) {
-    return o->due ? o->due[bucket] : tti_setup_of(o->x)->desc.plan->buckets[bucket].ready_after;
-}
-
 tutti_status tti_offload_after(tti_offload *o, int step) {
     tti_exec *x = o->x;
     const tti_setup *setup = tti_setup_of(x);
     const tti_plan *plan = setup->desc.plan;
     const tti_shard_group *last = &setup->acc.shard_groups[setup->acc.n_shard_groups - 1];
     int n = o->next_bucket;
-    for (; n < plan->n_buckets && due_of(o, n) <= step; n++)
+    for (; n < plan->n_buckets &&
+           (o->due ? o->due[n] : tti_setup_of(o->x)->desc.plan->buckets[n].ready_after) <= step;
+         n++)
         tti_exec_merge(x, last, plan->buckets[n].first,
                        plan->buckets[n].first + plan->buckets[n].n_elems);
     return tti_offload_bring(o, n, TTI_QUEUE_COMPUTE);
@@ -257,11 +245,6 @@ static tutti_status make_update(tti_offload *o, const tti_step_desc *desc,
     return tti_exec_apply(h, desc, result->count > 0 ? 1.0 / result->count : 0, result);
 }
 
-/* Frozen parameters have no block: their buckets have no other wait, and must have arrived. */
-static tutti_status await_rest(tti_offload *o) {
-    return awaited(o, 0, tti_setup_of(o->x)->desc.plan->n_flat);
-}
-
 tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
     o->early = (tti_step_result){0};
     int64_t start = tti_now_ns();
@@ -272,7 +255,8 @@ tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
         TTI_TRY(make_update(o, desc, &o->early));
         o->has_early = true;
     }
-    TTI_TRY(await_rest(o));
+    /* Frozen parameters have no block: their buckets have no other wait, and must have arrived. */
+    TTI_TRY(awaited(o, 0, tti_setup_of(o->x)->desc.plan->n_flat));
     tti_profile_add(o->x, TTI_ROW_HOST, tti_part_other("update on the host, as gradients come"), -1,
                     start, tti_now_ns());
     return TUTTI_OK;
@@ -280,27 +264,26 @@ tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
 
 int64_t tti_offload_came_ns(const tti_offload *o) { return o->came_ns; }
 
-static tutti_status update_now(tti_offload *o, const tti_step_desc *desc, tti_step_result *result) {
-    int64_t start = o->due ? o->came_ns : tti_now_ns();
-    if (!o->due) TTI_TRY(make_update(o, desc, result));
-    if (o->has_early) result->params_hash = o->early.params_hash;
-    o->report->params_hash = result->params_hash;
-    TTI_TRY(
-        o->ops->queues.copy(queue_back(o), o->device_report.report, o->report, sizeof *o->report));
-    TTI_TRY(o->ops->queues.order(TTI_QUEUE_COMPUTE, queue_back(o)));
-    int64_t end = tti_now_ns();
-    result->comm_ns += tti_tally_of(o->host)->gather_ns;
-    tti_exec_waited(tti_tally_of(o->x), tti_tally_of(o->host)->gather_ns);
-    result->update_ns = end - start - tti_tally_of(o->host)->gather_ns;
-    if (!o->due)
-        tti_profile_add(o->x, TTI_ROW_HOST, tti_part_other("update on the host"), -1, start, end);
-    return TUTTI_OK;
-}
-
 tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
                                 tti_step_result *result) {
     int bad = tti_exec_first_bad_shard(o->x);
-    if (bad < 0) return update_now(o, desc, result);
+    if (bad < 0) {
+        int64_t start = o->due ? o->came_ns : tti_now_ns();
+        if (!o->due) TTI_TRY(make_update(o, desc, result));
+        if (o->has_early) result->params_hash = o->early.params_hash;
+        o->report->params_hash = result->params_hash;
+        TTI_TRY(o->ops->queues.copy(queue_back(o), o->device_report.report, o->report,
+                                    sizeof *o->report));
+        TTI_TRY(o->ops->queues.order(TTI_QUEUE_COMPUTE, queue_back(o)));
+        int64_t end = tti_now_ns();
+        result->comm_ns += tti_tally_of(o->host)->gather_ns;
+        tti_exec_waited(tti_tally_of(o->x), tti_tally_of(o->host)->gather_ns);
+        result->update_ns = end - start - tti_tally_of(o->host)->gather_ns;
+        if (!o->due)
+            tti_profile_add(o->x, TTI_ROW_HOST, tti_part_other("update on the host"), -1, start,
+                            end);
+        return TUTTI_OK;
+    }
     result->skipped = true;
     return tti_setup_of(o->x)->desc.mixed ? tti_exec_report_bad_loss(o->x, desc, bad)
                                           : tti_exec_bad_loss(o->x, desc->step, bad, "");
@@ -308,14 +291,14 @@ tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
 
 /* ---- whole arrays to the device ---- */
 
-static tutti_status put(const tti_offload *o, float *dst, const float *src) {
+static tutti_status copy_to_device(const tti_offload *o, float *dst, const float *src) {
     TTI_TRY(o->ops->queues.copy(TTI_QUEUE_COMPUTE, dst, src, flat_bytes(o)));
     return o->ops->queues.sync();
 }
 
 tutti_status tti_offload_put_params(tti_offload *o) {
     o->has_averages = false;
-    return put(o, tti_arrays_of(o->x)->params, tti_arrays_of(o->host)->params);
+    return copy_to_device(o, tti_arrays_of(o->x)->params, tti_arrays_of(o->host)->params);
 }
 
 tutti_status tti_offload_put_averages(tti_offload *o) {
@@ -324,8 +307,8 @@ tutti_status tti_offload_put_averages(tti_offload *o) {
     tti_arrays *arrays = tti_arrays_of(h);
     if (!arrays->ema || o->has_averages) return TUTTI_OK;
     if (tti_exec_has_parts(setup)) TTI_TRY(tti_zero_gather_ema(h));
-    TTI_TRY(put(o, tti_exec_grads(o->x),
-                tti_exec_has_parts(setup) ? tti_zero_averages(h) : arrays->ema));
+    TTI_TRY(copy_to_device(o, tti_exec_grads(o->x),
+                           tti_exec_has_parts(setup) ? tti_zero_averages(h) : arrays->ema));
     o->has_averages = true;
     return TUTTI_OK;
 }

@@ -1,11 +1,37 @@
-/* device_state.c - inputs, seeds and memory for the shards of a device worker.
+/* device_state.c - inputs, seeds and memory for the shards of a device worker; its failures.
  *
- * Pointers and sizes are fixed as long as the worker has these shards; after rebalancing
- * (exec/worker/mixed.h) everything is made again. */
+ * Pointers and sizes are fixed as long as the worker has these shards; after rebalancing everything
+ * is made again.  Failures show at a later call to the device, which may be steps later: all steps
+ * in flight are named. */
+#include "exec/device/state/device_state.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/device/state/device_state.h"
+tutti_status tti_device_failure_context(const tti_device_work *work, const tti_device_ops *ops,
+                                        tutti_status status) {
+    char what[80];
+    if (status == TUTTI_E_UNSUPPORTED && ops) {
+        /* Libraries return their own codes for calls that a lost device refuses. */
+        char text[2048];
+        snprintf(text, sizeof text, "%s", tutti_last_error());
+        bool is_lost = ops->queues.sync() == TUTTI_E_DEVICE;
+        status = tti_fail(is_lost ? TUTTI_E_DEVICE : status, "%s", text);
+    }
+    if (status != TUTTI_E_DEVICE) return status;
+    /* "step 7", or what else was at work. */
+    size_t n_bytes = sizeof what;
+    unsigned long long first = work->done + 1, last = work->newest;
+    if (first == last)
+        snprintf(what, n_bytes, "step %llu", last);
+    else if (first < last)
+        snprintf(what, n_bytes, "steps %llu to %llu", first, last);
+    else
+        snprintf(what, n_bytes, "after step %llu", first - 1);
+    tti_fail_context("%s: device %d (%.100s) failed: ", what, work->index, work->name);
+    return status;
+}
 
 /* ---- memory ---- */
 
@@ -25,8 +51,7 @@ tutti_status tti_device_take_host(tti_exec_device *device, void *where, size_t n
 
 tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_input) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_exec_device *device = tti_device_of(x);
-    tti_exec_device *d = device;
+    tti_exec_device *d = tti_device_of(x);
     size_t n = (size_t)tti_device_n_local(setup);
     set->shards = calloc(n, sizeof *set->shards);
     if (!set->shards) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
@@ -37,9 +62,9 @@ tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_input
         TTI_TRY(tti_device_take(setup, &set->shards[i].rows, sizeof(int32_t)));
     }
     TTI_TRY(tti_device_take(setup, &set->args, sizeof *set->args));
-    TTI_TRY(tti_device_take_host(device, &set->args_host, sizeof *set->args_host));
-    TTI_TRY(tti_device_take_host(device, &set->rows_host, n * sizeof *set->rows_host));
-    return tti_device_take_host(device, &set->host_report, d->report_bytes);
+    TTI_TRY(tti_device_take_host(d, &set->args_host, sizeof *set->args_host));
+    TTI_TRY(tti_device_take_host(d, &set->rows_host, n * sizeof *set->rows_host));
+    return tti_device_take_host(d, &set->host_report, d->report_bytes);
 }
 
 /* Seed and place of every shard: what never changes of their runs. */
@@ -59,48 +84,39 @@ tutti_status tti_device_put_runs(tti_exec *x, int64_t rows) {
     return st;
 }
 
-/* Stages of a pipeline that read no samples hear with the first step how many these are. */
-static tutti_status make_runs(tti_exec *x) {
+/* Allocates the memory for the worker's shards. */
+tutti_status tti_device_take_shards(tti_exec *x) {
+    /* Stages of a pipeline that read no samples hear with the first step how many these are. */
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
     size_t n_bytes = (size_t)tti_device_n_local(setup) * sizeof(tti_run);
     TTI_TRY(tti_device_take(setup, &d->fixed, n_bytes));
     TTI_TRY(tti_device_take(setup, &d->runs, n_bytes));
     int64_t rows = tti_inputs_rows(&setup->desc.plan->shard);
-    return rows > 0 ? tti_device_put_runs(x, rows) : TUTTI_OK;
-}
-
-/* Allocates the memory for the worker's shards. */
-tutti_status tti_device_take_shards(tti_exec *x) {
-    TTI_TRY(make_runs(x));
+    TTI_TRY(rows > 0 ? tti_device_put_runs(x, rows) : TUTTI_OK);
     for (int i = 0; i < TTI_N_INPUTS; i++)
         TTI_TRY(tti_device_make_set(x, &tti_device_of(x)->sets[i], true));
     return TUTTI_OK;
 }
 
-static void release_set(const tti_setup *setup, tti_exec_device *device, tti_device_set *set) {
-    const tti_device_ops *ops = device->ops;
-    const tti_backend *backend = setup->desc.backend;
-    ops->queues.release_captured_graph(set->captured_graph);
-    for (int s = 0; set->shards && s < tti_device_n_local(setup); s++) {
-        backend->release(set->shards[s].x, device->x_bytes);
-        backend->release(set->shards[s].target, device->target_bytes);
-        backend->release(set->shards[s].rows, sizeof(int32_t));
-    }
-    free(set->shards);
-    backend->release(set->args, sizeof *set->args);
-    ops->memory.release_host(set->args_host);
-    ops->memory.release_host(set->rows_host);
-    ops->memory.release_host(set->index);
-    ops->memory.release_host(set->host_report);
-}
-
 void tti_device_release_shards(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_exec_device *device = tti_device_of(x);
-    tti_exec_device *d = device;
+    tti_exec_device *d = tti_device_of(x);
     for (int i = 0; i < TTI_MAX_AHEAD; i++) {
-        release_set(setup, device, &d->sets[i]);
+        const tti_device_ops *ops = d->ops;
+        const tti_backend *backend = setup->desc.backend;
+        ops->queues.release_captured_graph(d->sets[i].captured_graph);
+        for (int s = 0; d->sets[i].shards && s < tti_device_n_local(setup); s++) {
+            backend->release(d->sets[i].shards[s].x, d->x_bytes);
+            backend->release(d->sets[i].shards[s].target, d->target_bytes);
+            backend->release(d->sets[i].shards[s].rows, sizeof(int32_t));
+        }
+        free(d->sets[i].shards);
+        backend->release(d->sets[i].args, sizeof *d->sets[i].args);
+        ops->memory.release_host(d->sets[i].args_host);
+        ops->memory.release_host(d->sets[i].rows_host);
+        ops->memory.release_host(d->sets[i].index);
+        ops->memory.release_host(d->sets[i].host_report);
         d->sets[i] = (tti_device_set){0};
         d->ops->queues.release_captured_graph(d->chains[i]);
         d->chains[i] = NULL;

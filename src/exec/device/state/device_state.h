@@ -3,9 +3,21 @@
 #ifndef TTI_EXEC_DEVICE_STATE_H
 #define TTI_EXEC_DEVICE_STATE_H
 
+#include "backend/backend.h"
 #include "exec/device/memory/device_memory.h"
-#include "exec/device/state/device_failure.h"
 #include "exec/worker/worker.h"
+
+typedef struct tti_device_work {
+    const char *name; /* of the device */
+    int index;        /* of it */
+    uint64_t done,
+        newest; /* the last step of the run known to be complete, and the last one begun */
+} tti_device_work;
+
+/* The status of a call, with the work before the text of a TUTTI_E_DEVICE.  ops: of a device that
+ * may be asked what another failure came from; NULL: it may not, since it waits for others. */
+tutti_status tti_device_failure_context(const tti_device_work *work, const tti_device_ops *ops,
+                                        tutti_status status);
 
 typedef struct tti_device_axis tti_device_axis;
 typedef struct tti_device_host_staged tti_device_host_staged;
@@ -73,7 +85,7 @@ struct tti_exec_device {
     bool between;                  /* the last step of pipe went between devices */
     tti_str transport;             /* of the sums between workers, in words */
     tutti_status overlap_status;   /* status of launches during the last shard */
-    float *mirrors[TTI_N_MIRRORS]; /* device_mirrors.c; NULL: not used yet */
+    float *mirrors[TTI_N_MIRRORS]; /* device.c; NULL: not used yet */
     float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
     size_t x_bytes, target_bytes, report_bytes;
     int n_reported; /* number of reported sums of a step */

@@ -1,6 +1,6 @@
 /* bench_devices_test.c - rows of sums between devices that are the host: sizes, ways, bandwidth;
  * a wrong sum is found, and ends all ranks. */
-#include "exec/device/bench/bench_devices.h"
+#include "exec/device/bench/sum_table.h"
 
 #include "base/clock.h"
 #include "exec/fake_peers.h"

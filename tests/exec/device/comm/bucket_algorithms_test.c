@@ -1,6 +1,6 @@
 /* bucket_algorithms_test.c - which buckets go by the library, as the table in the cache says: kept
  * by rank 0 alone, for these devices, whole; and in exact mode only by a way of fixed order. */
-#include "exec/device/comm/bucket_algorithms.h"
+#include "exec/device/comm/device_reduce.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

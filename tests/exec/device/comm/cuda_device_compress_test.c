@@ -1,8 +1,8 @@
 /* cuda_device_compress_test.c - one GPU's gradients against what the host makes of them.
  *
- * PowerSGD near exec/worker/low_rank.c: matrices narrower and longer than a tile, of zeros and of
- * low rank, and what travels whole; the same bits again.  Top-k as exec/worker/topk.c to the bit:
- * many equal ones, zeros, NaN, more than a tile.  Exit code 77 without a device. */
+ * PowerSGD near exec/worker/compress_math.c: matrices narrower and longer than a tile, of zeros and
+ * of low rank, and what travels whole; the same bits again.  Top-k as exec/worker/compress_math.c
+ * to the bit: many equal ones, zeros, NaN, more than a tile.  Exit code 77 without a device. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,7 @@
 
 #include "backend/gpus.h"
 #include "base/philox.h"
-#include "exec/worker/low_rank.h"
-#include "exec/worker/topk.h"
+#include "exec/worker/compress.h"
 #include "t.h"
 
 enum { N_ROWS = 48, STEP = 7 };

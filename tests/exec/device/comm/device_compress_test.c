@@ -1,6 +1,6 @@
 /* device_compress_test.c - who compresses on devices, and what it takes;
  * tests/cli/device_ways_test.py and cuda_sums_test.py train with it. */
-#include "exec/device/comm/device_compress.h"
+#include "exec/device/comm/device_reduce.h"
 
 #include "exec/crew.h"
 #include "exec/worker/compress.h"

@@ -1,6 +1,6 @@
 /* bytes_test.c - batches of bytes on a device that is the host: what is copied, and what is made of
  * which place. */
-#include "exec/device/memory/bytes.h"
+#include "exec/device/memory/device_memory.h"
 
 #include "exec/fake_device.h"
 #include "t.h"

@@ -1,6 +1,6 @@
 /* device_failure_test.c - what is told of a device that failed, by how many steps were at work, and
  * what is not its doing. */
-#include "exec/device/state/device_failure.h"
+#include "exec/device/state/device_state.h"
 
 #include <stdio.h>
 
