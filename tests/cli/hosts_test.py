@@ -314,8 +314,8 @@ def mpis():
 
 
 def mpirun(start, n_ranks, arguments, before=(), **env):
-    # Open MPI keeps a folder for each user and removes it when a job ends, also while another test's
-    # job creates its own files there.
+    # Open MPI keeps a folder for each user and removes it when a job ends, also while the job of
+    # another test creates its own files there.
     os.makedirs("mpi-tmp", exist_ok=True)
     env["TMPDIR"] = os.path.abspath("mpi-tmp")
     with open("out", "w") as out:

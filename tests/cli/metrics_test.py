@@ -78,8 +78,8 @@ def test_the_bits_do_not_depend_on_the_workers():
 def test_divided_models_have_the_same_metrics():
     """In stages, only the last one has the outputs; in tensor shards, all workers have them."""
     common = ["train", "model.name=mlp", "model.hidden=[16,16]", "data.n_train=64",
-              "data.n_test=40", "train.batch=16", "train.steps=2", "parallel.shards=4", "train.metrics=top3, miou",
-              "train.precision=f32", "optimizer.name=sgd"]
+              "data.n_test=40", "train.batch=16", "train.steps=2", "parallel.shards=4",
+              "train.metrics=top3, miou", "train.precision=f32", "optimizer.name=sgd"]
     runs.tutti(*common, "run.dir=whole").expect(0)
     wanted = evaluation("whole")["metrics"]
     for i, more in enumerate((["parallel.pipeline=2", "-n", "2"],

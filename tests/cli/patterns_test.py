@@ -12,8 +12,8 @@ import tempfile
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
 BUILD = os.environ["TUTTI_BUILD"]
 
-# What inspect counts in files of both exporters; in ONNX files a layer's bias is an addition, so that
-# gate and value of a SwiGLU are no linear layers.
+# What inspect counts in files of both exporters; in ONNX files a layer's bias is an addition, so
+# that gate and value of a SwiGLU are no linear layers.
 RECOGNIZED = {
     "norms": {"layer norm": 2, "RMS norm": 2},
     "gates": {"GELU": 1, "GELU (tanh)": 2, "GELU (quick)": 1, "SwiGLU": 1},

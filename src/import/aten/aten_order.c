@@ -150,9 +150,16 @@ static tutti_value *flat_places(tti_building *b, const tti_operand *ids, const t
     return tutti_reshape(g, x, &flat);
 }
 
-/* Rows source [n,..] put or added to rows ids [n] of x along dim. */
-static void put_rows(tti_building *b, const tti_operand *x, int dim, const tti_operand *ids,
-                     const tti_operand *source, double factor, bool adds, tti_operand *out) {
+typedef struct row_update {
+    const tti_operand *x, *ids, *source; /* rows source [n,..] are put to rows ids [n] of x */
+    int dim;                             /* the dimension of x that ids count */
+    double factor;                       /* of source */
+    bool adds;                           /* to what is there, instead of replacing it */
+} row_update;
+
+static void put_rows(tti_building *b, const row_update *u, tti_operand *out) {
+    const tti_operand *x = u->x, *ids = u->ids, *source = u->source;
+    int dim = u->dim;
     tutti_graph *g = tti_graph_of(b);
     tutti_shape shape = tti_shape_of(x), to = shape, one;
     if (tti_good(b) && (tti_elem_of(ids) == TTI_ELEM_BOOL || tti_shape_of(ids).n_dims != 1))
@@ -168,9 +175,9 @@ static void put_rows(tti_building *b, const tti_operand *x, int dim, const tti_o
     places = tutti_cast(g, by_sample ? tti_repeat_rows(b, places) : places, TUTTI_I32);
     tutti_value *self = tti_as_float(b, any ? tti_batch_value(b, x) : tti_value_of(b, x));
     tutti_value *value = tti_as_float(b, tti_compact_value(b, source));
-    value = tutti_affine(g, tutti_broadcast_to(g, value, &to), factor, 0);
+    value = tutti_affine(g, tutti_broadcast_to(g, value, &to), u->factor, 0);
     value = tutti_put_along(g, value, places, dim, shape.dim[dim]);
-    if (adds) {
+    if (u->adds) {
         value = tutti_add(g, self, value);
     } else {
         tutti_value *ones = tutti_affine(g, flat, 0, 1), *zero;
@@ -197,7 +204,7 @@ static void index_put(tti_building *b, const tti_call *c) {
         tti_refuse(b, "other than one index is not supported");
     if (!tti_good(b)) return;
     if (tti_elem_of(ids) != TTI_ELEM_BOOL) {
-        put_rows(b, x, dim, ids, values, 1, adds, c->out[0]);
+        put_rows(b, &(row_update){x, ids, values, dim, 1, adds}, c->out[0]);
         return;
     }
     tutti_shape shape = tti_shape_of(values), mask = tti_shape_of(ids);
@@ -239,7 +246,7 @@ static void index_add(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *ids = tti_operand_at(b, c, 2);
     const tti_operand *source = tti_operand_at(b, c, 3);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
-    put_rows(b, x, dim, ids, source, tti_number_at(b, c, 4), true, c->out[0]);
+    put_rows(b, &(row_update){x, ids, source, dim, tti_number_at(b, c, 4), true}, c->out[0]);
 }
 
 /* Rows in an order added to the rows that they were made of, some for each: their sums. */

@@ -334,14 +334,6 @@ static bool has_errors(const tti_reporter *r) {
     return target_of(r)->n > 0 && target_of(r)->n <= TTI_EVALUATED_TARGETS;
 }
 
-static void write_metrics(tti_json *j, const tutti_event *e) {
-    if (e->n_metrics == 0) return;
-    tti_json_object(j, "metrics");
-    for (int64_t i = 0; i < e->n_metrics; i++)
-        tti_json_double(j, e->metrics[i].name, e->metrics[i].value);
-    tti_json_end(j);
-}
-
 static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e) {
     int64_t n = target_of(r)->n;
     if (!score_name(r)) return;
@@ -554,7 +546,10 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_eval_sum
     tti_json_text(j, "split", "test");
     tti_json_double(j, "loss", e.loss);
     write_score(r, j, &e);
-    write_metrics(j, &e);
+    if (e.n_metrics > 0) tti_json_object(j, "metrics");
+    for (int64_t i = 0; i < e.n_metrics; i++)
+        tti_json_double(j, e.metrics[i].name, e.metrics[i].value);
+    if (e.n_metrics > 0) tti_json_end(j);
     tti_json_int(j, "samples", result->n_rows);
     TTI_TRY(write_eval_curves(r, &e));
     r->mark_ns = tti_now_ns();

@@ -18,12 +18,12 @@ for mpi in openmpi mpich; do
     [ $mpi = mpich ] || many=--oversubscribe
     for division in $divisions; do
         n=${division%:*} hosts=${division#*:}
-        # Both at once: most of the time is mpirun's.  Each has a TMPDIR of its own, because Open MPI
-        # removes its user's folder when a job ends, also while another one creates files there.
+        # Both at once: most of the time is mpirun's.  Each has a TMPDIR of its own: Open MPI
+        # removes its user's folder when a job ends, also while another creates files there.
         for test in shards_test move_test; do
             mkdir -p "$told/$test.tmp"
-            TMPDIR=$told/$test.tmp TUTTI_TEST_TRANSPORT=mpi-$mpi TUTTI_TEST_HOSTS=$hosts mpirun.$mpi $many -n "$n" \
-                "$told/$test" > "$told/$test.out" 2>&1 &
+            TMPDIR=$told/$test.tmp TUTTI_TEST_TRANSPORT=mpi-$mpi TUTTI_TEST_HOSTS=$hosts \
+                mpirun.$mpi $many -n "$n" "$told/$test" > "$told/$test.out" 2>&1 &
         done
         wait
         for test in shards_test move_test; do
