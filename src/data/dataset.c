@@ -40,6 +40,10 @@ tutti_status tti_dataset_set_pixels(const tutti_dataset_desc *desc, const tti_pi
         known->mean[0], known->std[0], pixels->mean[0], pixels->std[0]);
 }
 
+tutti_status tti_dataset_expect_labels(tutti_dataset *ds, const tti_expected_labels *range) {
+    return ds->expect_labels ? ds->expect_labels(ds, range) : TUTTI_OK;
+}
+
 tutti_status tti_dataset_normalise(const tutti_dataset_desc *desc, tutti_dataset *ds) {
     const tti_pixel_spec pixels = {.n_channels = 1, .mean = {desc->mean}, .std = {desc->std}};
     TTI_TRY(tti_dataset_set_pixels(desc, &pixels, ds));

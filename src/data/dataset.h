@@ -14,6 +14,14 @@
 #include "data/workspace.h"
 #include "tutti/data.h"
 
+/* The labels that a field may have: 0 .. n_classes-1, and one that does not count. */
+typedef struct tti_expected_labels {
+    int field; /* index of a field of whole numbers */
+    int64_t n_classes;
+    bool has_ignored;
+    int64_t ignored;
+} tti_expected_labels;
+
 struct tutti_dataset {
     tutti_dataset_info info; /* x: after decode, set by tutti_dataset_open */
     tutti_type stored;       /* of one sample, as read gives it            */
@@ -31,6 +39,8 @@ struct tutti_dataset {
     /* The label of a sample alone, where reading the sample takes longer; NULL: read gives it. */
     tutti_status (*label)(const tutti_dataset *ds, int64_t index, int32_t *y);
     const char *(*class_name)(const tutti_dataset *ds, int64_t label); /* NULL: no names */
+    /* tti_dataset_expect_labels; NULL: the format knows its labels itself. */
+    tutti_status (*expect_labels)(tutti_dataset *ds, const tti_expected_labels *range);
     tti_masking masking;  /* of samples of tokens, by tti_dataset_read                */
     tti_skip_list *skips; /* NULL: a bad sample is a failure; owned, set by tutti_dataset_open */
     uint32_t listing;     /* CRC-32C of the names and sizes that the format lists; 0: none */
@@ -80,6 +90,11 @@ size_t tti_dataset_late_bytes(const tutti_dataset *ds);
  * *skipped: the sample is bad and the policy is to skip it; x and y are undefined. */
 tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,
                               void *x, int32_t *y, bool *skipped);
+
+/* The loss takes the labels of a field as classes: from now on a sample with another label cannot
+ * be read (TUTTI_E_DATA).  Labels that lie in moderately large arrays are checked at once, unless
+ * bad samples are skipped.  Not while another thread reads the data set. */
+tutti_status tti_dataset_expect_labels(tutti_dataset *ds, const tti_expected_labels *range);
 
 /* Makes tutti_dataset_destroy do nothing from now on: a loader thread that cannot be stopped still
  * reads the data set. */

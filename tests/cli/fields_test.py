@@ -115,6 +115,27 @@ def test_losses_of_jobs_are_pytorchs():
         assert len(hashes) == 1, (case, hashes)
 
 
+def test_labels_are_classes_of_the_output():
+    """Of both splits, before the first step; the job names a label that does not count."""
+    g = golden("losses")
+    case = g["cases"]["focal_classes"]
+    for split in ("train", "test"):
+        for wrong in (-1, 100):
+            run = "%s%d" % (split, wrong)
+            arrays = both({"x": g["inputs"][case["model"]], "y": case["y"]})
+            arrays["y_" + split] = [case["y"][0], wrong, *case["y"][2:]]
+            save("data-" + run, arrays)
+            base = job(case["model"], "data.fields=all", "train.loss=cross-entropy",
+                       data="data-" + run)
+            result = train(*base, "run.dir=bad-" + run, code=3)
+            assert "label %d of row " % wrong in result.err, result.err
+            assert "train.ignore_index" in result.err, result.err
+            train(*base, "run.dir=ignored-" + run, "train.ignore_index=%d" % wrong)
+            train(*base, "run.dir=skipped-" + run, "data.on_error=skip")
+            with open("skipped-%s/metrics.jsonl" % run) as file:
+                assert "label %d" % wrong in file.read()
+
+
 def test_keys_without_effect_are_refused():
     g = golden("losses")
     save("plain", both({"x": g["inputs"]["linear"], "y": g["cases"]["ignore"]["y"]}))

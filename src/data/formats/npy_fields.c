@@ -41,7 +41,8 @@ typedef struct fields_state {
     tti_npy_array array[TTI_MAX_FIELDS];
     int n;
     tti_row_split rows;
-    tutti_samples *samples; /* of the program; owned; NULL: files */
+    tutti_samples *samples;     /* of the program; owned; NULL: files */
+    tti_expected_labels labels; /* n_classes 0: any labels are expected */
 } fields_state;
 
 bool tti_npy_wants_fields(const tutti_dataset_desc *desc) {
@@ -151,6 +152,20 @@ static tutti_status read_floats(const tti_npy_array *a, int64_t row, float *out)
     return TUTTI_OK;
 }
 
+static tutti_status read_labels(const tti_npy_array *a, const tti_expected_labels *range,
+                                int64_t row, int32_t *out) {
+    TTI_TRY(tti_npy_read_i32(a, row, out));
+    for (size_t i = 0; i < a->row_elems; i++) {
+        if (out[i] >= 0 && out[i] < range->n_classes) continue;
+        if (range->has_ignored && out[i] == range->ignored) continue;
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: label %d of row %lld is out of range, 0 .. %lld, the classes of the "
+                        "model's output; train.ignore_index names a label that does not count",
+                        a->name, out[i], (long long)row, (long long)range->n_classes - 1);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status read_row(const tutti_dataset *ds, const tti_npy_array *arrays, int64_t row,
                              void *x) {
     const fields_state *s = ds->state;
@@ -159,6 +174,8 @@ static tutti_status read_row(const tutti_dataset *ds, const tti_npy_array *array
         const tti_npy_array *a = &arrays[i];
         if (is_float(a))
             TTI_TRY(read_floats(a, row, (float *)(void *)to));
+        else if (i == s->labels.field && s->labels.n_classes > 0)
+            TTI_TRY(read_labels(a, &s->labels, row, (int32_t *)(void *)to));
         else
             TTI_TRY(tti_npy_read_i32(a, row, (int32_t *)(void *)to));
         to += tti_field_bytes(&ds->info.fields[i]);
@@ -267,6 +284,23 @@ static tutti_status scan(const tutti_dataset_desc *desc, const tutti_dataset *ds
     return st;
 }
 
+static tutti_status expect_labels(tutti_dataset *ds, const tti_expected_labels *range) {
+    fields_state *s = ds->state;
+    const tti_npy_array *a = &s->array[range->field];
+    bool is_got = s->samples && s->samples->get;
+    size_t n_bytes = TTI_MAX(a->row_elems, 1) * sizeof(int32_t);
+    s->labels = *range;
+    if (ds->skips || is_got || (uint64_t)ds->info.n_samples > SCANNED_BYTES / n_bytes)
+        return TUTTI_OK;
+    int32_t *labels = malloc(n_bytes);
+    if (!labels) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
+    tutti_status st = TUTTI_OK;
+    for (int64_t i = 0; i < ds->info.n_samples && st == TUTTI_OK; i++)
+        st = read_labels(a, range, tti_row_at(&s->rows, i), labels);
+    free(labels);
+    return st;
+}
+
 static tutti_status open_arrays(const tutti_dataset_desc *desc, const tti_npy_place *where,
                                 const found_arrays *f, fields_state *s) {
     for (int i = 0; i < f->n; i++) {
@@ -291,6 +325,7 @@ static tutti_status describe(const tutti_dataset_desc *desc, const found_arrays 
         TTI_TRY(check_field(f, s, i, &ds->spec->fields[i]));
     ds->info.n_fields = ds->spec->n_fields;
     ds->info.fields = ds->spec->fields;
+    ds->expect_labels = expect_labels;
     size_t n_bytes = tti_fields_bytes(ds->info.fields, ds->info.n_fields);
     ds->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE((int64_t)n_bytes)};
     ds->info.y = (tutti_type){TUTTI_I32, {0}};

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ops/loss/losses.h"
 #include "ops/op_table.h"
 #include "ops/rules.h"
 
@@ -81,8 +82,7 @@ static tutti_value *like_prediction(const loss_args *a) {
     return NULL;
 }
 
-/* The axis of the classes in logits for targets [N,...]: the last, or 1; -1: they do not fit. */
-static int class_axis(const tutti_shape *logits, const tutti_shape *target) {
+int tti_loss_class_axis(const tutti_shape *logits, const tutti_shape *target) {
     bool last = logits->n_dims == target->n_dims + 1, second = last && target->n_dims >= 1;
     for (int d = 0; last && d < target->n_dims; d++)
         last = last && logits->dim[d] == target->dim[d];
@@ -125,7 +125,7 @@ typedef struct class_rows {
 static bool class_rows_of(const loss_args *a, class_rows *out) {
     tutti_graph *g = a->g;
     const tutti_shape *shape = &a->target->type.shape;
-    int axis = class_axis(&a->predicted->type.shape, shape);
+    int axis = tti_loss_class_axis(&a->predicted->type.shape, shape);
     if (axis < 0 || a->target->type.dtype != TUTTI_I32) {
         refuse(a, "logits [N,C,...] and classes i32 [N,...] are needed");
         return false;
@@ -294,7 +294,8 @@ static tutti_loss dice_of(const loss_args *a, tutti_value *p, tutti_value *t) {
 static tutti_loss dice(const loss_args *a) {
     tutti_graph *g = a->g;
     const tutti_shape *x = &a->predicted->type.shape;
-    int axis = a->target->type.dtype == TUTTI_I32 ? class_axis(x, &a->target->type.shape) : -1;
+    int axis =
+        a->target->type.dtype == TUTTI_I32 ? tti_loss_class_axis(x, &a->target->type.shape) : -1;
     if (axis < 0 || x->dim[axis] == 1) { /* one question for each element */
         tutti_value *t = like_prediction(a);
         tutti_shape flat = TUTTI_SHAPE(x->dim[0], 1, -1);

@@ -127,6 +127,8 @@ static tti_shard_graph_desc graph_desc(const tutti_job *job, const tti_blueprint
                                   .import = b->import,
                                   .params = &b->model_params,
                                   .info = info,
+                                  .data = {b->borrows_data ? NULL : b->train,
+                                           b->borrows_data || b->test == b->train ? NULL : b->test},
                                   .rows = b->rows_per_shard,
                                   .n_shards = b->n_shards,
                                   .gives_logits = b->gives_logits || b->gives_outputs,

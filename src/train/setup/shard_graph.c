@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/dataset.h"
 #include "data/fields.h"
 #include "data/loader/mixup.h"
 #include "ir/graph.h"
+#include "ops/loss/losses.h"
 #include "ops/op_table.h"
 #include "train/job/objective.h"
 #include "train/model/model_file.h"
@@ -129,16 +131,25 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
     return tutti_graph_check(g);
 }
 
-/* The classes of masks against the logits [N,C,H,W] or [N,H,W,C]; others fail in the loss. */
+/* The classes of masks, and the labels of a field, against the logits [N,C,...] or [N,...,C]; what
+ * does not fit fails in the loss. */
 static tutti_status check_classes(const tti_shard_graph_desc *d, const tutti_value *logits,
-                                  const tutti_value *target) {
+                                  const tutti_value *target, const char *name) {
     const tutti_shape *x = &logits->type.shape, *y = &target->type.shape;
     bool is_loss = strcmp(d->config->train.loss, "cross-entropy") == 0 ||
                    strcmp(d->config->train.loss, "focal") == 0 ||
                    strcmp(d->config->train.loss, "dice") == 0;
-    if (!is_loss || x->n_dims != 4 || y->n_dims != 3) return TUTTI_OK;
-    bool is_planar = x->dim[2] == y->dim[1] && x->dim[3] == y->dim[2];
-    int64_t n = is_planar ? x->dim[1] : x->dim[3], n_classes = d->info->n_classes;
+    int axis = is_loss && target->type.dtype == TUTTI_I32 ? tti_loss_class_axis(x, y) : -1;
+    if (axis < 0) return TUTTI_OK;
+    int64_t n = x->dim[axis], n_classes = d->info->n_classes;
+    const char *ignored = tti_ignored_label(d->config);
+    const tti_expected_labels range = {
+        .field = tti_field_find(d->info->fields, d->info->n_fields, name),
+        .n_classes = TTI_MAX(n, 2),
+        .has_ignored = strcmp(ignored, "none") != 0,
+        .ignored = atoll(ignored)};
+    for (size_t i = 0; i < TTI_COUNT(d->data); i++)
+        if (d->data[i]) TTI_TRY(tti_dataset_expect_labels(d->data[i], &range));
     if (n >= n_classes || (n == 1 && n_classes == 2)) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
                     "model: gives %lld logits for each pixel, but the masks have %lld classes",
@@ -173,7 +184,7 @@ static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_gra
             "have %lld classes; give cross-entropy, focal or dice",
             (long long)d->info->n_classes);
     tutti_value *target = of_pairs ? out->second : tutti_find_field(g, name);
-    if (!of_pairs) TTI_TRY(check_classes(d, out->logits, target));
+    if (!of_pairs) TTI_TRY(check_classes(d, out->logits, target, name));
     scored->predicted = out->logits, scored->target = target;
     return tti_objective_add_named(g, d->config,
                                    &(tti_compared){.predicted = out->logits,
