@@ -143,6 +143,21 @@ static tutti_status execute(run *r) {
     return TUTTI_OK;
 }
 
+static void release(run *r) {
+    for (int i = 0; r->memory && i < r->g->n_nodes; i++) {
+        const tti_node *node = r->g->nodes[i];
+        for (int k = 0; k < node->op->n_out; k++) {
+            size_t n = tti_value_n_bytes(node->out[k]);
+            void *memory = r->memory[node->out[k]->id];
+            if (memory) tti_backend_cpu.release(memory, n > 0 ? n : 1);
+        }
+    }
+    free(r->memory);
+    tutti_graph_destroy(r->g);
+    tti_safetensors_close(r->in);
+    tti_import_close(r->model);
+}
+
 /* A 4-D value that lies with its channels innermost, as the others lie. */
 static void *plain(const tutti_value *x, float *memory) {
     const int64_t *d = x->type.shape.dim;
@@ -157,6 +172,7 @@ static void *plain(const tutti_value *x, float *memory) {
 
 static tutti_status store(run *r, const char *path) {
     static tti_ckpt_tensor tensors[MAX_TENSORS];
+    static bool is_copy[MAX_TENSORS];
     size_t n = 0;
     tti_safetensors *written = NULL;
     for (int i = 0; i < r->g->n_outputs && n < MAX_TENSORS; i++) {
@@ -164,10 +180,13 @@ static tutti_status store(run *r, const char *path) {
         if (strncmp(out->name, "out.", 4) != 0 && strncmp(out->name, "grad.", 5) != 0) continue;
         tensors[n].name = out->name;
         tensors[n].type = out->value->type;
+        is_copy[n] = out->value->layout != TTI_PLAIN;
         tensors[n++].data = plain(out->value, r->memory[out->value->id]);
     }
     tutti_status st = tti_safetensors_write(path, tensors, n, &written);
     tti_safetensors_close(written);
+    for (size_t i = 0; i < n; i++)
+        if (is_copy[i]) free((void *)(uintptr_t)tensors[i].data);
     return st;
 }
 
@@ -190,6 +209,7 @@ int main(int argc, char **argv) {
     if (st == TUTTI_OK) st = tti_pipeline_run(&r.g, &target, NULL);
     if (st == TUTTI_OK) st = execute(&r);
     if (st == TUTTI_OK) st = store(&r, argv[3]);
+    release(&r);
     if (st == TUTTI_OK) return 0;
     fprintf(stderr, "error: %s\n", tutti_last_error());
     return st == TUTTI_E_UNSUPPORTED ? 2 : 1;
