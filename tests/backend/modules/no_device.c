@@ -6,6 +6,8 @@
 
 tti_cuda *tti_cuda_device(void) { return NULL; }
 
+int tti_cuda_index(void) { return 0; }
+
 cudaStream_t tti_cuda_stream(void) { return NULL; }
 
 tutti_status tti_cuda_check(cudaError_t error, const char *what) {
