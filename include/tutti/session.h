@@ -81,7 +81,7 @@ typedef struct tutti_session_desc {
     void *loss_user;
 } tutti_session_desc;
 
-/* What a session is. */
+/* The facts of an open session. */
 typedef struct tutti_session_info {
     int32_t n_workers, n_shards;
     int64_t batch;           /* train.batch, rows of a step over all processes */

@@ -26,7 +26,7 @@ import zipfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 OLDEST_GLIBC = 17
 
-# What every Linux has (the policies of manylinux), and so need not be in a wheel.
+# Libraries that every Linux has (the policies of manylinux), so that a wheel need not have them.
 SYSTEM_LIBRARIES = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+)\.so\.\d+$"
                               r"|ld-linux-x86-64\.so\.2$")
 

@@ -52,8 +52,7 @@ typedef struct field_range {
     double least, most;
 } field_range;
 
-/* Of a data set whose fields have classes: elements of each class in the fields of whole numbers.
- */
+/* Counts the elements of each class in a field of whole numbers. */
 static void count_classes(const tutti_field *field, const char *from, int64_t n_classes,
                           int64_t *count) {
     for (int64_t k = 0; k < tutti_shape_n_elems(&field->type.shape); k++) {

@@ -181,7 +181,8 @@ static tutti_status alloc_flat(tti_exec *x) {
     if (n_bytes != 0 && !x->setup.desc.serves) {
         if (!x->device || !x->setup.desc.backend->device->update.narrow ||
             tti_exec_has_sharded_params(x->arrays))
-            return tti_fail(TUTTI_E_INTERNAL, "exec: nobody keeps the parameters in 16 bits");
+            return tti_fail(TUTTI_E_INTERNAL,
+                            "exec: the plan reads 16-bit parameters, which no device keeps");
         x->arrays->low =
             x->setup.desc.backend->alloc(n_bytes + 64); /* the last ones may be written by fours */
         TTI_TRY(x->arrays->low ? TUTTI_OK

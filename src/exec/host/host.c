@@ -217,7 +217,8 @@ static tutti_status hash(main_queue *m, const tti_instr *in) {
     return keep_hash(m);
 }
 
-/* Of the blocks that each worker has updated; ZeRO-3 keeps the sum for full checks. */
+/* Adds up the hashes of the blocks that each worker has updated; ZeRO-3 keeps the sum for full
+ * checks. */
 static tutti_status sum_block_hashes(tti_exec *x) {
     tti_arrays *arrays = tti_arrays_of(x);
     tti_tally *tally = tti_tally_of(x);

@@ -17,7 +17,7 @@ typedef struct tti_tp_calls {
     /* The next collective does not overlap with kernels. */
     void (*alone)(tti_device_tp *tp);
 
-    /* What computes from here on comes after all exchanges so far. */
+    /* Later computation waits for all exchanges so far. */
     tutti_status (*wait)(tti_device_tp *tp);
 
     /* Whether the steps of a norm between collectives can run as one; and runs them: later kernels

@@ -90,7 +90,7 @@ typedef struct tti_flat_update_desc {
 tutti_status tti_update_create(const tti_flat_update_desc *desc, tti_update **out);
 void tti_update_destroy(tti_update *update);
 
-/* What a block adds to the hash of the parameters; w: its elements. */
+/* Returns the part of a block with elements w in the hash of the parameters. */
 static inline uint64_t tti_hash_block(const tti_backend *backend, const tti_update_step *step,
                                       const float *w) {
     return step->hash_weight * backend->hash(w, step->n_elems, step->hash_at);

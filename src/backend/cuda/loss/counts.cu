@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(THREADS)
                       size_t width, double *sums) {
     __shared__ double shared[THREADS];
     size_t c = blockIdx.x;
-    double n = 0, size = 0, square = 0, sum = 0, spread = 0;
+    double n = 0, size = 0, square = 0, sum = 0, deviation = 0;
     for (size_t r = threadIdx.x; r < rows; r += THREADS) {
         if (labels[r] == -1) continue;
         double t = target[r * width + c], error = x[r * width + c] - t;
@@ -61,12 +61,12 @@ __global__ void __launch_bounds__(THREADS)
     double mean = n > 0 ? sum / n : 0;
     for (size_t r = threadIdx.x; r < rows; r += THREADS) {
         double d = target[r * width + c] - mean;
-        if (labels[r] != -1) spread += d * d;
+        if (labels[r] != -1) deviation += d * d;
     }
-    spread = block_sum(spread, shared);
+    deviation = block_sum(deviation, shared);
     if (threadIdx.x > 0) return;
     sums[c] = n, sums[width + c] = size, sums[2 * width + c] = square;
-    sums[3 * width + c] = mean, sums[4 * width + c] = spread;
+    sums[3 * width + c] = mean, sums[4 * width + c] = deviation;
 }
 
 }  // namespace

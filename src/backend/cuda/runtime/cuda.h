@@ -41,7 +41,8 @@ typedef struct tti_cuda {
 /* NULL: this thread has opened none. */
 tti_cuda *tti_cuda_device(void);
 
-/* Of the device that this thread has opened: its number, how the job computes, a queue's stream. */
+/* The number of the device that this thread has opened, how the job computes on it, and the stream
+ * of a queue.  The thread must have opened one. */
 int tti_cuda_index(void);
 bool tti_cuda_is_exact(void);
 bool tti_cuda_uses_tf32(void);
