@@ -108,15 +108,27 @@ def test_parts_inside_hosts():
                 raise AssertionError("%s: %s" % (run, gpus.way_of_sums(run)))
 
 
+def report_of(rank):
+    with open("rank-%d" % rank, errors="replace") as out:
+        return out.read()
+
+
 def lose(hosts, lost, sign, algorithm):
     """The ranks of the first host name the lost one, and end."""
     job = gpus.LENET + ["train.steps=100000", "train.eval_every=0", "parallel.timeout_ms=3000",
                             "parallel.algorithm=" + algorithm]
     run = "lost-%s-%s-%d" % (hosts, algorithm, sign)
     processes = start(hosts, *job, "run.dir=" + run)
+
+    def is_training():
+        for rank, process in enumerate(processes):
+            if process.poll() is not None:
+                raise AssertionError("%s: rank %d ended before step 50 with code %d: %s" %
+                                     (run, rank, process.returncode, report_of(rank)[-600:]))
+        return runs.steps_told(run) > 50
+
     try:
-        runs.wait_until(lambda: os.path.exists(run + "/metrics.jsonl") and
-                        runs.steps_told(run) > 50, what="step 50 of " + run)
+        runs.wait_until(is_training, what="step 50 of " + run)
         begin = time.monotonic()
         os.kill(processes[lost].pid, sign)
         codes = [processes[rank].wait(runs.HANGS_S) for rank in range(len(hosts))
@@ -130,8 +142,7 @@ def lose(hosts, lost, sign, algorithm):
     if sign == signal.SIGSTOP:
         named += " (pid %d" % processes[lost].pid
     for rank, code in enumerate(codes):
-        with open("rank-%d" % rank, errors="replace") as out:
-            text = out.read()
+        text = report_of(rank)
         if code not in (5, 6) or named not in text:
             raise AssertionError("%d: %s" % (code, text[-600:]))
 

@@ -46,16 +46,23 @@ __device__ __forceinline__ size_t row_of(const tti_sdpa &v, const query &r, size
     return (r.b * v.n_s + j) * v.kv_heads + r.kv;
 }
 
+/* Whether the query attends to key j.  Only what it does not attend to is left out of a sum: a
+ * weight of 0 times NaN is NaN. */
+__device__ __forceinline__ bool sees(const tti_cuda_sdpa &a, const query &r, size_t j) {
+    const tti_sdpa &v = a.sizes;
+    size_t first, end;
+    tti_sdpa_range(&v, r.t, &first, &end);
+    if (j < first || j >= end) return false;
+    return !a.query_segments ||
+           a.query_segments[r.b * v.n_t + r.t] == a.key_segments[r.b * v.n_s + j];
+}
+
 /* The score of key j, -inf if it is not seen; *slope: by the product. */
 template <class T, class A>
 __device__ A score(const tti_cuda_sdpa &a, const query &r, size_t j, A *slope) {
     const tti_sdpa &v = a.sizes;
-    size_t first, end;
-    tti_sdpa_range(&v, r.t, &first, &end);
     *slope = (A)v.scale;
-    if (j < first || j >= end) return (A)-INFINITY;
-    if (a.query_segments && a.query_segments[r.b * v.n_t + r.t] != a.key_segments[r.b * v.n_s + j])
-        return (A)-INFINITY;
+    if (!sees(a, r, j)) return (A)-INFINITY;
     A s = (A)v.scale * dot<T, A>(q_of<T>(a, r), (const T *)a.k + row_of(v, r, j) * v.dim, v.dim);
     if (v.softcap > 0) {
         A turned = (A)tanh((double)(s / (A)v.softcap));
@@ -122,7 +129,7 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(tti_cuda_sdpa a) {
     for (size_t d = threadIdx.x; d < v.v_dim; d += THREADS) {
         A y = 0;
         for (size_t j = 0; j < v.n_s; j++)
-            if (p[j] != 0)
+            if (sees(a, r, j))
                 y += p[j] * tti_widen<A>(((const T *)a.v)[row_of(v, r, j) * v.v_dim + d]);
         ((T *)a.y)[y_at(v, r) + d] = tti_narrow<T>(sum == 0 ? (A)0 : y / sum);
     }
@@ -145,16 +152,17 @@ __global__ void __launch_bounds__(THREADS) query_kernel(tti_cuda_sdpa a) {
     A lse = (A)a.lse[lse_at(v, r)];
     for (size_t j = threadIdx.x; j < v.n_s; j += THREADS) {
         A p = weight_of(score<T, A>(a, r, j, &slope), lse);
-        A dp = p == 0 ? (A)0
-                      : dot<T, A>(dy, (const T *)a.v + row_of(v, r, j) * v.v_dim, v.v_dim) *
-                            kept<A>(a, r, j);
-        ds[j] = p == 0 ? (A)0 : p * (dp - mean) * slope;
+        A dp = 0;
+        if (sees(a, r, j))
+            dp = dot<T, A>(dy, (const T *)a.v + row_of(v, r, j) * v.v_dim, v.v_dim) *
+                 kept<A>(a, r, j);
+        ds[j] = sees(a, r, j) ? p * (dp - mean) * slope : (A)0;
     }
     __syncthreads();
     for (size_t d = threadIdx.x; d < v.dim; d += THREADS) {
         A dq = 0;
         for (size_t j = 0; j < v.n_s; j++)
-            if (ds[j] != 0)
+            if (sees(a, r, j))
                 dq += ds[j] * tti_widen<A>(((const T *)a.k)[row_of(v, r, j) * v.dim + d]);
         ((T *)a.dq)[((r.b * v.n_t + r.t) * v.heads + r.h) * v.dim + d] = tti_narrow<T>(dq);
     }
@@ -168,7 +176,7 @@ __device__ void weigh(const tti_cuda_sdpa &a, const query &r, size_t j, A *p, A 
     A m = kept<A>(a, r, j);
     *p = own * m;
     *ds = 0;
-    if (own == 0) return;
+    if (!sees(a, r, j)) return;
     A dp = dot<T, A>((const T *)a.dy + y_at(v, r), (const T *)a.v + row_of(v, r, j) * v.v_dim,
                      v.v_dim);
     *ds = own * (m * dp - ((const A *)a.mean)[lse_at(v, r)]);
@@ -199,9 +207,9 @@ __global__ void __launch_bounds__(THREADS) key_kernel(tti_cuda_sdpa a) {
             __syncthreads();
             for (size_t t = 0; t < v.n_t; t++) {
                 query own = {r.b, r.h, t, r.kv};
-                if (d < v.dim && ds[t] != 0) dk += ds[t] * tti_widen<A>(q_of<T>(a, own)[d]);
-                if (d < v.v_dim && p[t] != 0)
-                    dv += p[t] * tti_widen<A>(((const T *)a.dy)[y_at(v, own) + d]);
+                if (!sees(a, own, j)) continue;
+                if (d < v.dim) dk += ds[t] * tti_widen<A>(q_of<T>(a, own)[d]);
+                if (d < v.v_dim) dv += p[t] * tti_widen<A>(((const T *)a.dy)[y_at(v, own) + d]);
             }
         }
         if (d < v.dim) ((T *)a.dk)[row * v.dim + d] = tti_narrow<T>(dk);
