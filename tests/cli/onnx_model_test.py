@@ -115,6 +115,37 @@ def test_one_hash_for_all_workers():
         assert len(hashes) == 1, (model, hashes)
 
 
+def predicted(run, path):
+    result = runs.tutti("predict", run, path)
+    assert result.code == 0, (run, path, result.err)
+    return [p["probability"] for line in result.out.splitlines()
+            for p in json.loads(line)["top5"]]
+
+
+def test_one_row_at_a_time():
+    """Samples are predicted singly, in any number; and a shard of a training may be one row, which
+    is no other dimension of size 1.  The first model has no running statistics of shards."""
+    for model in ("encoder-script", "cnn-train", "frozen-script", "norms-train"):
+        g = golden(model.split("-")[0])
+        samples = [g["x"][i % len(g["x"])] for i in range(7)]
+        for n in (1, 7):
+            save_npy("%d samples.npy" % n, samples[:n])
+        figures = {}
+        for shards, rows in ((1, 1), (4, 2), (4, 1)):
+            run = "%s-%d-%d" % (model, shards, rows)
+            args = onnx_job(model, "run.dir=" + run, "train.steps=2", rows=rows)
+            for more in ([], ["-n", "2"]) if shards > 1 else ([],):
+                shutil.rmtree(run, ignore_errors=True)
+                result = runs.tutti("train", *args, "parallel.shards=%d" % shards, *more)
+                assert result.code == 0, (run, result.err)
+                end = events(run, "end")[0]
+                assert figures.setdefault((run, "hash"), end["params_hash"]) == end["params_hash"]
+            figures[run] = predicted(run, "7 samples.npy")
+            assert predicted(run, "1 samples.npy") == figures[run][:len(figures[run]) // 7]
+            if model == "encoder-script":
+                near(figures[run], figures[model + "-1-1"], 1e-5)
+
+
 def test_what_an_export_lost_is_said():
     said = "exported for inference: 2 batch norms were folded into convolutions; export .pt2"
     runs.tutti("inspect", path_of("cnn-eval")).expect(0, said)

@@ -135,19 +135,24 @@ static tti_shard_graph_desc graph_desc(const tutti_job *job, const tti_blueprint
                                   .has_host_loss = b->has_host_loss};
 }
 
-static tutti_status make_graph(const tutti_job *job, const tti_blueprint *b,
-                               const tutti_dataset_info *info, bool training, tutti_graph **out) {
+static tutti_status build_graph(const tti_shard_graph_desc *desc, bool training,
+                                tutti_graph **out) {
     *out = NULL;
     tutti_graph *g = tutti_graph_create(training);
     if (!g) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
-    const tti_shard_graph_desc desc = graph_desc(job, b, info);
-    tutti_status st = tti_shard_graph_build(&desc, g);
+    tutti_status st = tti_shard_graph_build(desc, g);
     if (st != TUTTI_OK) {
         tutti_graph_destroy(g);
         return st;
     }
     *out = g;
     return TUTTI_OK;
+}
+
+static tutti_status make_graph(const tutti_job *job, const tti_blueprint *b,
+                               const tutti_dataset_info *info, bool training, tutti_graph **out) {
+    const tti_shard_graph_desc desc = graph_desc(job, b, info);
+    return build_graph(&desc, training, out);
 }
 
 tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, bool training,
@@ -183,7 +188,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
     target.prefers_channels_last = reference ? NULL : backend->prefers_channels_last;
     target.fuses_pool = reference ? NULL : backend->fuses_pool;
     target.fuse = !reference;
-    target.one_shard = b->n_shards == 1;
+    target.one_shard = b->n_shards == 1 || b->one_row_is_proven;
     target.chains_any_float = backend->fuses_training;
     target.fuse_batch_norm = backend->fuses_training;
     target.fuse_residual_norm = backend->fuses_training;
@@ -341,7 +346,26 @@ static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only)
     return TUTTI_OK;
 }
 
+/* In shards of one row the batch cannot be told from other dimensions of size 1, and the pass split
+ * may refuse what it allows for longer shards.  So the same model with two rows is checked.  A
+ * model that cannot have two rows is checked as it is. */
+static tutti_status prove_one_row(const tutti_job *job, tti_blueprint *b) {
+    tti_shard_graph_desc desc = graph_desc(job, b, tutti_dataset_get_info(b->train));
+    tti_target target = tti_blueprint_target(b);
+    desc.rows = 2;
+    for (int training = 0; training < 2; training++) {
+        tutti_graph *g;
+        if (build_graph(&desc, training, &g) != TUTTI_OK) return TUTTI_OK;
+        tutti_status st = tti_pipeline_run(&g, &target, "split");
+        tutti_graph_destroy(g);
+        TTI_TRY(st);
+    }
+    b->one_row_is_proven = true;
+    return TUTTI_OK;
+}
+
 static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank) {
+    if (b->rows_per_shard == 1 && b->n_shards > 1) TTI_TRY(prove_one_row(job, b));
     tti_target target = tti_blueprint_target(b);
     TTI_TRY(get_plan(job, b, &target, &b->plan));
     TTI_TRY(check_groups(b));

@@ -44,6 +44,7 @@ typedef struct tti_blueprint {
     bool has_shard_map;                /* the job sets the shard map; else runs are equal */
     tti_shard_map shard_map;           /* or measured at the start */
     int64_t rows_per_shard;
+    bool one_row_is_proven; /* shards of one row: longer ones can be cut along the batch */
     int64_t steps_per_epoch, n_steps; /* n_steps: steps of the whole run */
     int64_t schedule_steps;           /* length of the learning rate schedule */
     tti_plan_cache *cache;            /* owns the plans; NULL: the blueprint owns them */
