@@ -1,6 +1,7 @@
 """What a run reports while it trains, and callbacks that receive it."""
 
 import math
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
@@ -15,6 +16,13 @@ KINDS = ("start", "step", "eval", "checkpoint", "warning", "end")
 TEXTS = ("text", "slowest_why")
 
 
+def metrics_of(source: Any) -> Tuple[Dict[str, float], Dict[str, List[float]]]:
+    """The metrics of an event or evaluation of C: values by name, and values of each class."""
+    found = [source.metrics[i] for i in range(source.n_metrics)]
+    return ({m.name.decode("utf-8", "replace"): m.value for m in found},
+            {m.name.decode("utf-8", "replace"): m.each[:m.n_each] for m in found if m.n_each})
+
+
 class Event:
     """One report of a run.
 
@@ -25,14 +33,17 @@ class Event:
     accuracy    likewise; nan if the loss counts no correct predictions
     rmse, mae, r2, nrmse
                 of a regression, instead of accuracy
+    metrics, metrics_each
+                of an evaluation: figures of train.metrics and model.metrics by name, and for some
+                of them the list of values for each class or column
     lr, samples_per_s, eta_s, comm_share, wait_share
                 learning rate, speed, expected seconds until the end, fractions of the time
     text        a line of text: the folder of a checkpoint, a warning
     """
 
     __slots__ = ("kind", "step", "n_steps", "epoch", "loss", "accuracy", "is_regression",
-                 "n_targets", "nrmse", "rmse", "mae", "r2", "lr", "samples_per_s", "eta_s",
-                 "comm_share", "wait_share", "text", "slowest_rank", "slowest_late_share",
+                 "n_targets", "nrmse", "rmse", "mae", "r2", "metrics", "metrics_each", "lr",
+                 "samples_per_s", "eta_s", "comm_share", "wait_share", "text", "slowest_rank", "slowest_late_share",
                  "slowest_why")
 
     kind: str
@@ -47,6 +58,8 @@ class Event:
     rmse: float
     mae: float
     r2: float
+    metrics: Dict[str, float]
+    metrics_each: Dict[str, List[float]]
     lr: float
     samples_per_s: float
     eta_s: float
@@ -58,7 +71,10 @@ class Event:
     slowest_why: Optional[str]
 
     def __init__(self, source: Any):
+        self.metrics, self.metrics_each = metrics_of(source)
         for name in self.__slots__:
+            if name in ("metrics", "metrics_each"):
+                continue
             value = getattr(source, name)
             if name in TEXTS:
                 value = None if value is None else value.decode("utf-8", "replace")
@@ -162,29 +178,34 @@ def as_callbacks(given: Any) -> List[Any]:
 class EarlyStopping(Callback):
     """Stops a run whose evaluations no longer improve.
 
-    monitor    "loss", "accuracy", "rmse", "mae" or "r2" of the test split
+    monitor    "loss", "accuracy", "rmse", "mae" or "r2" of the test split, or a metric of the
+               evaluations (train.metrics, model.metrics), such as "auc"
     patience   evaluations without improvement before the run stops
     min_delta  a smaller change is no improvement
-    mode       "min" or "max"; None: "max" for accuracy and r2, else "min"
+    mode       "min" or "max"; None: "max" where larger is better, as for accuracy and r2; a metric
+               of the model's own needs it
 
     Afterwards `best` and `best_step` have the best value and its step, and `stopped_step` the step
     at which the run was stopped (None: it was not).
     """
 
-    MONITORS = ("loss", "accuracy", "rmse", "mae", "r2", "nrmse")
+    SMALLER = ("loss", "rmse", "mae", "nrmse", "perplexity")
+    LARGER = ("accuracy", "r2", "auc", "miou", "class_accuracy")
 
     def __init__(self, monitor: str = "loss", patience: int = 3, min_delta: float = 0.0,
                  mode: Optional[str] = None):
-        if monitor not in self.MONITORS:
-            raise invalid("monitor: want one of %s, got %r" % (", ".join(self.MONITORS), monitor))
+        if mode not in (None, "min", "max"):
+            raise invalid('mode: want "min", "max" or None, got %r' % (mode,))
+        is_larger = monitor in self.LARGER or re.match(r"top\d+$", str(monitor)) is not None
+        if not isinstance(monitor, str) or not (mode or is_larger or monitor in self.SMALLER):
+            raise invalid('monitor: want one of %s, or with mode="min" or "max" a metric of the '
+                          "model's own, got %r" % (", ".join(self.SMALLER + self.LARGER), monitor))
         if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
             raise invalid("patience: want a whole number of at least 1, got %r" % (patience,))
         if not min_delta >= 0:
             raise invalid("min_delta: want a number of at least 0, got %r" % (min_delta,))
-        if mode not in (None, "min", "max"):
-            raise invalid('mode: want "min", "max" or None, got %r' % (mode,))
         self.monitor, self.patience, self.min_delta = monitor, patience, float(min_delta)
-        self.mode = mode or ("max" if monitor in ("accuracy", "r2") else "min")
+        self.mode = mode or ("max" if is_larger else "min")
         self._begin()
 
     def _begin(self) -> None:
@@ -197,10 +218,22 @@ class EarlyStopping(Callback):
         self._begin()
         return None
 
+    def _value(self, event: Event) -> float:
+        """The monitored figure of an evaluation."""
+        names = ("rmse", "mae", "r2", "nrmse") if event.is_regression else ("accuracy",)
+        own = {name: getattr(event, name) for name in names}
+        known = {"loss": event.loss, **event.metrics,
+                 **{name: value for name, value in own.items() if not math.isnan(value)}}
+        if self.monitor not in known:
+            raise invalid("monitor: the evaluations of this run have no %s; they have %s" %
+                          (self.monitor, ", ".join(known)))
+        return known[self.monitor]
+
     def on_eval(self, run: "Run", event: Event) -> Optional[bool]:
-        value = getattr(event, self.monitor)
+        value = self._value(event)
         sign = 1 if self.mode == "max" else -1
-        if self.best_step is None or sign * (value - self.best) > self.min_delta:
+        is_first = self.best_step is None or math.isnan(self.best)
+        if is_first or sign * (value - self.best) > self.min_delta:
             self.best, self.best_step, self._n_worse = value, event.step, 0
             return None
         self._n_worse += 1

@@ -16,18 +16,25 @@ def numpy() -> Any:
     return np
 
 
+def _with_metrics(record: Dict[str, Any]) -> Dict[str, Any]:
+    """The record with its metrics as further columns; the record's own columns come first."""
+    metrics = record.get("metrics")
+    return {**record, **metrics, **record} if isinstance(metrics, dict) else record
+
+
 class History(Mapping[str, Any]):
     """Curves of a run as numpy arrays: history["loss"], history["step"], history["lr"], ...
 
     `history` has one row for each training step in metrics.jsonl of the run folder, `history.eval`
-    one for each evaluation.  A record without the value has nan.  `records` are all records as
+    one for each evaluation, with the metrics of the job and of the model by their names:
+    history.eval["auc"].  A record without the value has nan.  `records` are all records as
     dicts, which needs no numpy.
     """
 
     def __init__(self, records: List[Dict[str, Any]], event: str = "step"):
         self.records = records
         self._event = event
-        self._rows = [r for r in records if r.get("event") == event]
+        self._rows = [_with_metrics(r) for r in records if r.get("event") == event]
         self._arrays: Dict[str, Any] = {}
 
     @classmethod

@@ -4,6 +4,7 @@ import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from ._errors import Error, invalid
+from ._events import metrics_of
 from ._history import numpy
 from ._jobs import Job
 from ._library import c, encode, take_text
@@ -33,13 +34,17 @@ class Prediction:
     values          of a regression, in the units of the targets
     loss, perplexity, n_tokens
                     of a text
+    mask            of segmentation: the class of each pixel of the image, an array [height, width];
+                    None for others
     error           why there is no prediction; then nothing else is set
     """
 
     __slots__ = ("file", "index", "error", "top", "values", "names", "loss", "perplexity",
-                 "n_tokens", "outputs", "probabilities")
+                 "n_tokens", "outputs", "probabilities", "_mask")
 
     def __init__(self, p: Any):
+        import ctypes
+
         self.file = os.fsdecode(p.file) if p.file is not None else ""
         self.index: int = p.index
         self.error = _text(p.error)
@@ -50,6 +55,7 @@ class Prediction:
         self.n_tokens = 0
         self.outputs: List[float] = []
         self.probabilities: Optional[List[float]] = None
+        self._mask: Optional[Tuple[bytes, int, int]] = None
         if self.error is not None:
             return
         if p.is_value:
@@ -59,8 +65,18 @@ class Prediction:
             self.top = [(t.label, _text(t.name), t.probability) for t in p.top[:p.n_top]]
         self.outputs = p.outputs[:p.n_outputs]
         self.probabilities = p.probabilities[:p.n_outputs] if p.probabilities else None
+        if p.mask:
+            self._mask = (ctypes.string_at(p.mask, 2 * p.mask_height * p.mask_width),
+                          p.mask_height, p.mask_width)
         if p.is_text:
             self.loss, self.perplexity, self.n_tokens = p.loss, p.perplexity, p.n_tokens
+
+    @property
+    def mask(self) -> Any:
+        if self._mask is None:
+            return None
+        data, height, width = self._mask
+        return numpy().frombuffer(data, dtype=numpy().uint16).reshape(height, width)
 
     @property
     def label(self) -> Optional[int]:
@@ -156,6 +172,8 @@ class Evaluation:
     """The result of tutti.evaluate.
 
     loss, accuracy, macro_f1, perplexity, rmse, mae, r2, n_samples, n_targets, step
+    metrics      figures of train.metrics and model.metrics by name
+    metrics_each name -> list of the values for each class or column, for some of the metrics
     classes      a ClassResult for each class
     confusion    array [true class, predicted class] of counts
     targets      of a regression: name -> {"rmse", "mae", "r2"}
@@ -191,6 +209,7 @@ class Evaluation:
             v = source.values[i]
             name = _text(v.name)
             self.targets[i if name is None else name] = {"rmse": v.rmse, "mae": v.mae, "r2": v.r2}
+        self.metrics, self.metrics_each = metrics_of(source)
         self._printed = text
 
     @property

@@ -17,6 +17,11 @@ from ._session import HostLoss, Session, layout
 Arrays = Union[Any, Mapping[str, Any]]
 
 
+# Losses whose targets are numbers of the shape of the output, in samples with fields.
+FIELD_LOSSES = ("bce", "kl", "cosine")
+VALUE_LOSSES = ("mae", "huber", "smooth_l1", "cosine")
+
+
 class _Folder:
     """A temporary folder that lives as long as this object."""
 
@@ -57,7 +62,8 @@ class Model:
         self.job.update(flatten(overrides or {}, "overrides"))
         self.inputs, self.n_classes = inputs, n_classes
         self.run: Optional[Run] = None
-        self._names: Tuple[str, ...] = ()
+        self._names: Tuple[str, ...] = ()  # of the inputs
+        self._targets: Tuple[str, ...] = ()  # of several targets that fit takes as a tuple
         self._as_fields = False  # samples are fields, which are not standardized
         self._files: Optional[_Folder] = None  # of an exported model
         self._folder: Optional[_Folder] = None  # of the run, if the caller named none
@@ -73,7 +79,9 @@ class Model:
             run_dir: Union[None, str, "os.PathLike[str]"] = None) -> "Model":
         """Trains the model on arrays and returns it; a second call continues with its weights.
 
-        x, y        arrays with a row for each sample; several inputs as a dict or tuple of arrays
+        x, y        arrays with a row for each sample; several inputs as a dict or tuple of arrays.
+                    Labels are whole numbers; values are numbers, one or a row of several for each
+                    sample; with train.loss=bce y has a column of 0 or 1 for each question
         validation  (x, y) that are evaluated after each epoch; None: data.val_fraction of the
                     samples if it is set, else the training samples at the end
         workers     number of workers, or "auto"
@@ -84,9 +92,12 @@ class Model:
                     as for tutti.train
         run_dir     new folder of the run; None: a temporary one, which lives as long as the model
         """
-        arrays = named_arrays(x, y, self._names)
         values = dict(self.job)
         values.update(flatten(layout(overrides, None, devices), "overrides"))
+        if values.get("train.loss") in FIELD_LOSSES:
+            self._as_fields = True
+            values.setdefault("data.label", "y")
+        arrays = self._samples(x, y, values.get("train.loss"))
         for key, value in (("train.batch", batch), ("train.epochs", epochs),
                            ("train.steps", steps), ("optimizer.lr", lr)):
             if value is not None:
@@ -96,7 +107,8 @@ class Model:
         if validation is not None:
             if not isinstance(validation, (tuple, list)) or len(validation) != 2:
                 raise invalid("validation: want a pair (x, y), got %s" % type(validation).__name__)
-            held_out = named_arrays(validation[0], validation[1], self._names)
+            held_out = self._samples(validation[0], validation[1],
+                                     values.get("train.loss"))
         elif "data.val_fraction" not in values:
             held_out = arrays
             values.setdefault("train.eval_every", 0)
@@ -116,6 +128,23 @@ class Model:
         self.run, self._folder = run, folder
         return self
 
+    def _loss(self) -> str:
+        """train.loss of the last fit."""
+        from ._jobs import Job
+
+        with Job(run=self._trained("train.loss").dir) as job:
+            return job.get("train.loss") or ""
+
+    def _samples(self, x: Arrays, y: Any, loss: Optional[str]) -> Dict[str, Any]:
+        """Samples by the names of their fields.  Questions are f32 and, for a built-in model, in
+        columns."""
+        found = named_arrays(x, y, self._names, self._targets)
+        if loss in FIELD_LOSSES and "y" in found:
+            found["y"] = found["y"].astype("float32", copy=False)
+            if found["y"].ndim == 1 and "model.name" in self.job:
+                found["y"] = found["y"].reshape(-1, 1)
+        return found
+
     def _trained(self, what: str) -> Run:
         if self.run is None:
             raise Error("E_INVALID", "%s: the model is not trained: call fit first" % what)
@@ -134,9 +163,21 @@ class Model:
         return self._open_session("predict").forward(**arrays)
 
     def predict_proba(self, x: Arrays) -> Any:
-        """Probabilities of the classes."""
+        """Probabilities of the classes, or with train.loss=bce those of a yes to each question; of
+        the first output if the model has several."""
         np = numpy()
-        logits = np.asarray(self.predict(x), dtype=np.float64)
+        run, loss = self._trained("predict_proba"), self._loss()
+        with open(os.path.join(run.dir, "data.json"), encoding="utf-8") as file:
+            is_value = "target" in json.load(file)  # the mean and deviation of the values
+        if is_value or loss in VALUE_LOSSES:
+            raise invalid("predict_proba: the model predicts values (train.loss=%s)" % loss)
+        outputs = self.predict(x)
+        if isinstance(outputs, dict):
+            outputs = next(iter(outputs.values()))
+        logits = np.asarray(outputs, dtype=np.float64)
+        if loss == "bce":
+            powers = np.exp(-np.abs(logits))  # never overflows
+            return np.where(logits < 0, powers, 1) / (1 + powers)
         powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return powers / powers.sum(axis=-1, keepdims=True)
 
@@ -145,9 +186,10 @@ class Model:
         from ._infer import evaluate
 
         data = _Folder()
-        for name, array in named_arrays(x, y, self._names).items():
+        run = self._trained("evaluate")
+        for name, array in self._samples(x, y, self._loss()).items():
             numpy().save(os.path.join(data.path, name + ".npy"), array, allow_pickle=False)
-        return evaluate(self._trained("evaluate"), {"data.dir": data.path, "data.val_fraction": None})
+        return evaluate(run, {"data.dir": data.path, "data.val_fraction": None})
 
     def _open_session(self, what: str) -> Session:
         run = self._trained(what)
@@ -363,8 +405,10 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
     module   a torch.nn.Module; its weights are where the training begins
     example  one batch of inputs: a tensor, or a tuple of tensors, of at least two rows
     loss     train.loss by name, a function or module of torch.nn, or any function of (output,
-             target) that returns the mean loss, which is exported with the module
-    target   one batch of targets, for a loss that is exported with the module
+             target) that returns the mean loss, which is exported with the module.  Output
+             is what the module returns: a tensor, or a tuple of tensors
+    target   one batch of targets, for a loss that is exported with the module: a tensor; or several
+             in a tuple or dict, as which the loss receives them and fit takes y
 
     The first dimension of inputs and targets is the batch.  model.to_torch(module) brings the
     trained weights back.
@@ -381,17 +425,18 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
     name = loss if isinstance(loss, str) else _known_loss(loss)
     if name is None and not callable(loss):
         raise invalid("loss: want the name of a loss or a function, got %r" % (loss,))
-    if name is None and not isinstance(target, torch.Tensor):
-        raise invalid("target: a loss of your own is exported with the module and needs one batch of "
-                      "targets, a tensor; got %s" % type(target).__name__)
     inputs = dict(zip(_input_names(module, len(given)), given))
+    targets = _named_targets(target) if name is None else {}
+    if set(targets) & set(inputs):
+        raise invalid("target: the module has inputs of the same name: %s" %
+                      ", ".join(set(targets) & set(inputs)))
     was_training = module.training
     module.train()
     try:
         exported, files = module, _Folder()
         if name is None:
-            exported = _with_loss(module, list(inputs), loss)
-            inputs = dict(inputs, y=target)
+            exported = _with_loss(module, list(inputs), list(targets), target, loss)
+            inputs = dict(inputs, **targets)
         inputs = _distinct(inputs)
         path = os.path.join(files.path, type(module).__name__ + ".pt2")
         shape = _export(exported, inputs, path)
@@ -400,7 +445,8 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
     finally:
         module.train(was_training)
     made = Model(path, overrides)
-    made._files, made._names = files, tuple(n for n in inputs if n != "y" or name is not None)
+    made._files, made._names = files, tuple(n for n in inputs if n not in targets)
+    made._targets = tuple(targets) if isinstance(target, (tuple, list)) else ()
     as_classes = name == "cross-entropy" and len(given) == 1
     made._as_fields = not as_classes
     if name is not None:
@@ -414,6 +460,24 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
         made.inputs = {"x": next(iter(made.inputs.values())), "y": (shape[:-1], "int32")}
         made._names = ("x",)
     return made
+
+
+def _named_targets(target: Any) -> Dict[str, Any]:
+    """The targets of a loss of the caller: y, or y0, y1, ... of a tuple, or those of a dict."""
+    import torch
+
+    if isinstance(target, torch.Tensor):
+        target = {"y": target}
+    elif isinstance(target, (tuple, list)):
+        target = {"y%d" % i: value for i, value in enumerate(target)}
+    if not isinstance(target, Mapping) or not target:
+        raise invalid("target: a loss of your own is exported with the module and needs one batch of "
+                      "targets: a tensor, or a tuple or dict of tensors; got %s" %
+                      type(target).__name__)
+    for name, value in target.items():
+        if not isinstance(value, torch.Tensor):
+            raise invalid("target: %s: want a tensor, got %s" % (name, type(value).__name__))
+    return dict(target)
 
 
 def _field_dtype(value: Any) -> str:
@@ -445,23 +509,31 @@ def _input_names(module: Any, n: int) -> List[str]:
     return names[:n]
 
 
-def _with_loss(module: Any, names: List[str], loss: Callable[[Any, Any], Any]) -> Any:
+def _with_loss(module: Any, names: List[str], targets: List[str], target: Any,
+               loss: Callable[[Any, Any], Any]) -> Any:
     """A module with the same parameters under the same names, which returns the loss and the
-    output; its last input is the target y."""
+    outputs; its last inputs are the targets, which the loss receives in the form of `target`."""
     import copy
     import inspect
 
     import torch
 
+    n_targets = len(targets)
+
     class WithLoss(type(module)):  # type: ignore[misc]
         def forward(self, *inputs: Any) -> Any:
-            output = super().forward(*inputs[:-1])
-            first = output if isinstance(output, torch.Tensor) else output[0]
-            return loss(first, inputs[-1]), first
+            output = super().forward(*inputs[:-n_targets])
+            wanted: Any = inputs[-n_targets:]
+            if isinstance(target, Mapping):
+                wanted = dict(zip(targets, wanted))
+            elif isinstance(target, torch.Tensor):
+                wanted = wanted[0]
+            outputs = (output,) if isinstance(output, torch.Tensor) else tuple(output)
+            return (loss(output, wanted), *outputs)
 
         forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-             for name in ("self", *names, "y")])
+             for name in ("self", *names, *targets)])
 
     made = copy.copy(module)
     made.__class__ = WithLoss

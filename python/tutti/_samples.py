@@ -8,7 +8,8 @@ from ._history import numpy
 from ._library import c
 
 
-def named_arrays(x: Any, y: Any = None, names: Tuple[str, ...] = ()) -> Dict[str, Any]:
+def named_arrays(x: Any, y: Any = None, names: Tuple[str, ...] = (),
+                 targets: Tuple[str, ...] = ()) -> Dict[str, Any]:
     """Arrays by name: x and y, or those of a dict, or of a tuple in the order of the names."""
     if isinstance(x, Mapping):
         found = {str(name): contiguous(value, str(name)) for name, value in x.items()}
@@ -18,7 +19,14 @@ def named_arrays(x: Any, y: Any = None, names: Tuple[str, ...] = ()) -> Dict[str
         found = {name: contiguous(value, name) for name, value in zip(names, x)}
     else:
         found = {names[0] if names else "x": contiguous(x, "x")}
-    if y is not None:
+    if targets and y is not None:
+        if not isinstance(y, (tuple, list)) or len(y) != len(targets):
+            raise invalid("y: want %d arrays in a tuple, one for each target of the loss" %
+                          len(targets))
+        found.update((name, contiguous(value, name)) for name, value in zip(targets, y))
+    elif isinstance(y, Mapping):
+        found.update((str(name), contiguous(value, str(name))) for name, value in y.items())
+    elif y is not None:
         found["y"] = contiguous(y, "y")
     if not found:
         raise invalid("x: a dict without arrays")

@@ -46,6 +46,14 @@ int tti_field_find(const tutti_field *fields, int n_fields, const char *name) {
     return -1;
 }
 
+int tti_field_find_target(const tutti_field *fields, int n_fields, const char *name) {
+    static const char *const usual[] = {"y", "label", "labels", "target", "targets", "mask"};
+    int found = name[0] ? tti_field_find(fields, n_fields, name) : -1;
+    for (size_t i = 0; !name[0] && found < 0 && i < TTI_COUNT(usual); i++)
+        found = tti_field_find(fields, n_fields, usual[i]);
+    return found;
+}
+
 /* ---- for people ---- */
 
 typedef struct field_range {

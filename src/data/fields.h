@@ -24,6 +24,10 @@ void tti_fields_put(const tutti_field *fields, int n_fields, const void *sample,
 /* The field of that name, -1: there is none. */
 int tti_field_find(const tutti_field *fields, int n_fields, const char *name);
 
+/* The field with the target of a loss: that of this name, or if it is "" the first one with a usual
+ * name, such as y; -1: there is none. */
+int tti_field_find_target(const tutti_field *fields, int n_fields, const char *name);
+
 /* Name, type and range of every field, a line each, from all samples that can be read; freed with
  * free(), NULL when out of memory. */
 char *tti_fields_print(const tutti_dataset *ds);

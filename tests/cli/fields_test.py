@@ -84,6 +84,27 @@ def near(got, want, tolerance):
         assert abs(x - y) <= tolerance * max(1, abs(y)), (got, want)
 
 
+def test_built_in_models():
+    """The width of the output is that of a target of values or questions, or data.classes."""
+    rows = [[float((3 * i + k) % 7 - 3) for k in range(4)] for i in range(64)]
+    questions = [[float(row[0] > 0), float(row[1] > row[2])] for row in rows]
+    save("columns", both({"x": rows, "y": questions}))
+    save("kinds", both({"x": rows, "y": [int(row[0] > 0) for row in rows]}))
+    given = ["model.name=mlp", "model.hidden=[16]", "data.format=npy", "data.fields=all",
+             "train.batch=16", "train.epochs=20", "optimizer.lr=0.02", "parallel.shards=4"]
+    hashes = []
+    for n in ("1", "2"):
+        train(*given, "data.dir=columns", "train.loss=bce", "run.dir=q" + n, "-n", n)
+        hashes += [events("q" + n, "end")[-1]["params_hash"]]
+        figures = events("q" + n, "eval")[-1]["metrics"]
+        assert figures["accuracy"] > 0.95 and figures["auc"] > 0.95, figures
+    assert hashes[0] == hashes[1], hashes
+    train(*given, "data.dir=kinds", "data.classes=3", "run.dir=k", "-n", "1")
+    result = runs.tutti("inspect", "k/job.yaml").expect(0)
+    assert "[3,16]" in result.out, result.out
+    assert "n_out" in train(*given, "data.dir=kinds", "run.dir=none", "-n", "1", code=2).err
+
+
 def test_losses_are_pytorchs():
     for name in NAMES:
         train(*job(name, "run.dir=" + name))

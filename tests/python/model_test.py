@@ -116,6 +116,49 @@ def test_values():
         raise AssertionError("mean error %g" % error)
     if model.run.result.r2 < 0.95:
         raise AssertionError(model.run.result.r2)
+    raises(tutti.Error, lambda: model.predict_proba(x), "predict_proba", "values")
+    both = np.stack([y, -y], axis=1)
+    model = tutti.Model("mlp", dict(MLP, **{"train.loss": "mse"}))
+    model.fit(x, both, batch=32, epochs=30, progress=False, workers=1)
+    found = model.predict(x)
+    expect("two values", (found.shape, bool(np.abs(found - both).mean() < 2)), ((200, 2), True))
+    errors = model.evaluate(x, both).targets
+    expect("targets", [sorted(errors[i]) for i in (0, 1)], [["mae", "r2", "rmse"]] * 2)
+
+
+def test_several_questions():
+    """Multi-label: a column of y for each question, of any type; metrics in events, history and
+    evaluation; probabilities of a yes."""
+    x, _ = samples()
+    y = x[:, :3] > 0
+    stop = tutti.EarlyStopping("auc", patience=50)
+    found = []
+    for target in (y, y.astype(int), y.astype(np.float32)):
+        seen = []
+        model = tutti.Model("mlp", dict(MLP, **{"train.loss": "bce"}))
+        model.fit(x, target, batch=32, epochs=8, validation=(x, target), progress=False, workers=1,
+                  callbacks=[stop, lambda e: seen.append(e) if e.kind == "eval" else None])
+        found.append(model.run.params_hash)
+    expect("bits of the three types", len(set(found)), 1)
+    p = model.predict_proba(x)
+    logits = model.predict(x)
+    expect("sigmoid", (p.shape, bool(np.allclose(p, 1 / (1 + np.exp(-logits.astype(float)))))),
+           ((200, 3), True))
+    right = float(((p > 0.5) == y).mean())
+    curve = model.history.eval
+    expect("events and history", [e.metrics["auc"] for e in seen], curve["auc"].tolist())
+    expect("best", (stop.best, stop.stopped_step), (max(curve["auc"]), None))
+    e = model.evaluate(x, y)
+    expect("accuracy", abs(e.metrics["accuracy"] - right) < 1e-9, True)
+    expect("for each question", (len(e.metrics_each["auc"]), abs(
+        np.mean(e.metrics_each["auc"]) - e.metrics["auc"]) < 1e-9), (3, True))
+    expect("events have them too", seen[-1].metrics_each["auc"], e.metrics_each["auc"])
+    if right < 0.9:
+        raise AssertionError(right)
+    one = tutti.Model("mlp", dict(MLP, **{"train.loss": "bce"})).fit(
+        x, y[:, 0], batch=32, epochs=3, progress=False, workers=1)
+    expect("one question", one.predict_proba(x).shape, (200, 1))
+    raises(tutti.Error, lambda: trained(callbacks=[tutti.EarlyStopping("auc")]), "auc", "accuracy")
 
 
 def test_files_and_pickle():

@@ -1,7 +1,10 @@
 """torch_test.py - tutti.from_torch: modules of PyTorch, losses, weights back, DLPack.  Needs
 torch."""
 
+import os
+import struct
 import sys
+import zlib
 
 from package import need, raises, runs
 
@@ -83,6 +86,93 @@ def test_a_loss_of_the_caller():
             right = (module(torch.from_numpy(x)).argmax(1).numpy() == y).mean()
         if right < 0.85:
             raise AssertionError(right)
+
+
+class Heads(torch.nn.Module):
+    """A class, two values, and a figure of its own."""
+    def __init__(self):
+        super().__init__()
+        self.body, self.kind = torch.nn.Linear(5, 16), torch.nn.Linear(16, 3)
+        self.values = torch.nn.Linear(16, 2)
+
+    def forward(self, x):
+        h = torch.relu(self.body(x))
+        return self.kind(h), self.values(h), h.mean()
+
+
+def test_several_outputs_and_targets():
+    def loss(outputs, targets):
+        kind, values = targets
+        return torch.nn.functional.cross_entropy(outputs[0], kind) + \
+            torch.nn.functional.mse_loss(outputs[1], values)
+
+    torch.manual_seed(0)
+    x, y = samples()
+    two = x[:, 2:4].copy()
+    module, seen = Heads(), []
+    given = [torch.from_numpy(a[:8]) for a in (x, y, two)]
+    for target in (tuple(given[1:]), {"kind": given[1], "two": given[2]}):
+        module = Heads()
+        names = list(target) if isinstance(target, dict) else None
+        model = tutti.from_torch(
+            module, given[0], target=target, overrides={"model.metrics": "mean=3"},
+            loss=lambda out, to: loss(out, tuple(to[n] for n in names) if names else to))
+        def target_of(*arrays):
+            return dict(zip(names, arrays)) if names else arrays
+
+        model.fit(x, target_of(y, two), batch=32, epochs=20, lr=0.01,
+                  progress=False, workers=1,
+                  callbacks=lambda e: seen.append(e.metrics) if e.kind == "eval" else None)
+        accuracy(model, x, y)
+        model.to_torch(module).eval()
+        with torch.no_grad():
+            out = module(torch.from_numpy(x))
+        if np.abs(model.predict(x) - out[0].numpy()).max() > 1e-5 or \
+                np.abs(out[1].numpy() - two).mean() > 0.3:
+            raise AssertionError("the outputs were not trained")
+        figures = [seen[-1]["mean"], model.history.eval["mean"][-1],
+                   model.evaluate(x, target_of(y, two)).metrics["mean"], out[2].item()]
+        if max(figures) - min(figures) > 1e-5:
+            raise AssertionError("the model's metric: %s" % figures)
+    raises(tutti.Error, lambda: model.fit(x, y, progress=False), "kind")
+    for target in ((3,), {}, {"x": given[1]}, 3):
+        raises(tutti.Error, lambda: tutti.from_torch(Heads(), given[0], target=target, loss=loss),
+               "target")
+
+
+def write_png(path, pixels):
+    """An 8-bit image of [height, width], or [height, width, 3]."""
+    height, width = pixels.shape[:2]
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n")
+        for kind, data in ((b"IHDR", struct.pack(">IIBBBBB", width, height, 8,
+                                                2 if pixels.ndim == 3 else 0, 0, 0, 0)),
+                           (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):
+            file.write(struct.pack(">I", len(data)) + kind + data +
+                       struct.pack(">I", zlib.crc32(kind + data)))
+
+
+def test_masks():
+    """A prediction of segmentation has the classes of the image's pixels."""
+    draw, masks = np.random.default_rng(0), []
+    for folder in ("set/images", "set/masks"):
+        os.makedirs(folder)
+    for i in range(12):
+        image = draw.integers(0, 256, (16, 16, 3)).astype(np.uint8)
+        write_png("set/images/%d.png" % i, image)
+        masks.append((image[..., 0] > 127).astype(np.uint8))
+        write_png("set/masks/%d.png" % i, masks[i])
+    module = torch.nn.Conv2d(3, 2, 1)
+    model = tutti.from_torch(module, torch.zeros(2, 3, 16, 16))
+    run = tutti.train({"model.file": model.job["model.file"], "train.epochs": 40, "optimizer.lr": 0.1,
+                       "train.batch": 4, "data": {"format": "masks", "dir": "set",
+                                                  "image_size": 16, "augment": "none"}},
+                      workers=1)
+    found, = tutti.predict(run, "set/images/3.png")
+    right = (found.mask == masks[3]).mean()
+    if found.mask.dtype != np.uint16 or right < 0.95:
+        raise AssertionError("%g of the pixels: %s" % (right, found.mask))
 
 
 def test_values():

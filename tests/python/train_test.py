@@ -194,7 +194,10 @@ def test_what_is_refused():
             (("callbacks",), lambda: tutti.train(callbacks=tutti.EarlyStopping)),
             (("progress",), lambda: tutti.train(progress="loud")),
             (("resume",), lambda: tutti.train(resume="nowhere")),
-            (("monitor",), lambda: tutti.EarlyStopping("val_loss")),
+            (("monitor", "mode"), lambda: tutti.EarlyStopping("val_loss")),
+            (("monitor",), lambda: tutti.EarlyStopping(3)),
+            (("monitor", "val_loss", "accuracy"), lambda: tutti.train(
+                None, small(), callbacks=[tutti.EarlyStopping("val_loss", mode="min")])),
             (("patience",), lambda: tutti.EarlyStopping(patience=0)),
             (("mode",), lambda: tutti.EarlyStopping(mode="up")),
             (("run_dir",), lambda: tutti.load("nowhere"))):

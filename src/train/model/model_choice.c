@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/fields.h"
 #include "ir/graph.h"
 #include "train/model/model_file.h"
 #include "train/model/plugin.h"
@@ -22,13 +23,23 @@ static int64_t vocabulary_of(const tti_job_config *c, const tutti_dataset_info *
     return c->model.vocabulary > 0 || guesses ? c->model.vocabulary : info->n_tokens;
 }
 
+/* The width of a built-in model's output: the classes of the labels, or for samples with fields
+ * those of the job, or one value or question for each column of the target. */
+static int64_t outputs_of(const tti_job_config *c, const tutti_dataset_info *info) {
+    if (info->n_classes > 0 || info->n_fields == 0) return info->n_classes;
+    int target = tti_field_find_target(info->fields, info->n_fields, c->data.label);
+    const tutti_type *type = target >= 0 ? &info->fields[target].type : NULL;
+    bool has_columns = type && type->dtype == TUTTI_F32 && type->shape.n_dims == 1;
+    return c->data.classes == 0 && has_columns ? type->shape.dim[0] : c->data.classes;
+}
+
 /* Returns NULL for auto. */
 static const char *chosen(const char *text) {
     return strcmp(text, "auto") == 0 || strcmp(text, "none") == 0 ? NULL : text;
 }
 
 tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_dataset_info *info) {
-    tutti_model_params p = {.n_classes = info->n_classes,
+    tutti_model_params p = {.n_classes = outputs_of(c, info),
                             .dropout = c->model.dropout,
                             .drop_path = c->model.drop_path,
                             .n_hidden = TTI_MIN(c->model.hidden.n, TUTTI_MODEL_MAX_HIDDEN),

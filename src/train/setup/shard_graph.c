@@ -156,14 +156,11 @@ static tutti_status check_classes(const tti_shard_graph_desc *d, const tutti_val
                     (long long)n, (long long)n_classes);
 }
 
-/* The field with the target: that of data.label, or the first one with a usual name; NULL: none. */
+/* The name of the field with the target; NULL: none. */
 static const char *find_target(const tti_shard_graph_desc *d) {
-    static const char *const usual[] = {"y", "label", "labels", "target", "targets", "mask"};
     const tutti_dataset_info *info = d->info;
-    const char *name = d->config->data.label;
-    for (size_t i = 0; !name[0] && i < TTI_COUNT(usual); i++)
-        if (tti_field_find(info->fields, info->n_fields, usual[i]) >= 0) name = usual[i];
-    return tti_field_find(info->fields, info->n_fields, name) >= 0 ? name : NULL;
+    int i = tti_field_find_target(info->fields, info->n_fields, d->config->data.label);
+    return i < 0 ? NULL : info->fields[i].name;
 }
 
 /* The target of samples with fields, which data.label names. */
