@@ -199,7 +199,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_step(tutti_session *session
                                                           double lr, tutti_session_result *result);
 
 /* The first half of a step: gradients summed over all workers, without an update.  Repeated calls
- * replace each other.  TUTTI_E_UNSUPPORTED: parameter servers, local SGD, devices. */
+ * replace each other.  TUTTI_E_UNSUPPORTED: parameter servers, local SGD. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_gradients(tutti_session *session,
                                                                const tutti_tensor *inputs,
                                                                int n_inputs,
@@ -212,8 +212,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_apply(tutti_session *sessio
 
 /* After tutti_session_gradients, for an optimizer of the caller: the arrays, until the next call.
  * The caller changes view->params and calls tutti_session_apply_flat, which gives them to all
- * workers and counts a step.  With desc.comm the parameters of rank 0 count.  TUTTI_E_UNSUPPORTED:
- * parallel.zero, tensor and pipeline, where no worker has all of them. */
+ * workers and counts a step; no other call may come in between.  With desc.comm the parameters of
+ * rank 0 count.  The arrays are in host memory; workers on GPUs copy them there and the parameters
+ * back.  TUTTI_E_UNSUPPORTED: parallel.zero, tensor and pipeline, where no worker has all of them.
+ */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_flat(tutti_session *session,
                                                           tutti_flat_view *view);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_apply_flat(tutti_session *session,
@@ -236,8 +238,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_write(tutti_session *sessio
                                                            tutti_array_kind kind, const char *name,
                                                            const tutti_tensor *tensor);
 
-/* The hash of the parameters, as tutti_train reports it: equal bits give equal hashes, for any
- * number of workers. */
+/* The hash of all parameters: equal bits give equal hashes, for any number of workers and any
+ * layout.  It is the params_hash of a step and of tutti_train, except with parallel.tensor, where
+ * these are made of the hashes of tensor shards. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_hash(tutti_session *session, uint64_t *hash);
 
 /* Sets the number of updates so far, which selects the learning rate of the schedule, the random

@@ -110,6 +110,12 @@ tutti_status tti_exec_gather_averages(tti_exec *x) {
     return tti_exec_device_put_staging(x);
 }
 
+/* The summed gradients on the host, of a device after tti_exec_whole_gradients. */
+static float *gradients_of(tti_exec *x) {
+    tti_exec_device *device = tti_device_of(x);
+    return device ? tti_exec_device_gradients(device) : tti_exec_grads(x);
+}
+
 /* ---- slot by slot, where a data group has parts ---- */
 
 /* The first worker's request to the others of its data group. */
@@ -129,6 +135,8 @@ static tti_exec *with_state(tti_exec *x) {
 /* Summed gradients of sharded workers, which lie in a bucket each or with the state. */
 static tutti_status gather_gradients_of_slot(tti_exec *x, const request *want) {
     const tti_setup *setup = tti_setup_of(x);
+    if (tti_device_of(x))
+        return tti_sharded_gather_slot(x, gradients_of(x), want->first, want->n_elems);
     float *own = calloc(setup->share.n_elems + 1, sizeof *own);
     if (!own) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory for gradients");
     for (int i = 0; i < setup->share.n_blocks; i++) {
@@ -170,7 +178,7 @@ static tutti_status broadcast_request(const tti_setup *setup, request *want) {
 /* NULL: it is in parts. */
 static float *whole_array(tti_exec *x, int k) {
     if (k == TTI_STATE_PARAMS) return tti_exec_params(x);
-    if (k == TTI_STATE_GRADS) return tti_arrays_of(x)->sharded ? NULL : tti_exec_grads(x);
+    if (k == TTI_STATE_GRADS) return tti_arrays_of(x)->sharded ? NULL : gradients_of(x);
     return k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k);
 }
 
@@ -212,19 +220,30 @@ static tutti_status end_data_group(const tti_setup *setup) {
 }
 
 tutti_status tti_exec_whole_gradients(tti_exec *x, float **grads) {
-    const tti_setup *setup = tti_setup_of(x);
-    *grads = tti_arrays_of(x)->sharded ? NULL : tti_exec_grads(x);
-    if (!*grads || !tti_exec_divides(setup)) return TUTTI_OK;
-    return tti_zero_gather(setup, *grads, *grads);
+    x = with_state(x);
+    bool in_blocks = tti_arrays_of(x)->sharded != NULL;
+    if (tti_device_of(x)) {
+        TTI_TRY(tti_exec_device_pull_gradients(x));
+        *grads = in_blocks ? NULL : gradients_of(x);
+        return TUTTI_OK;
+    }
+    *grads = in_blocks ? NULL : tti_exec_grads(x);
+    if (!*grads || !tti_exec_divides(tti_setup_of(x))) return TUTTI_OK;
+    return tti_zero_gather(tti_setup_of(x), *grads, *grads);
+}
+
+tutti_status tti_exec_pull_params(tti_exec *x) {
+    bool on_device = tti_device_of(x) && !tti_offload_of(x);
+    return on_device ? tti_exec_device_pull_params(x) : TUTTI_OK;
 }
 
 tutti_status tti_exec_broadcast_params(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_update_forget_hashes(tti_update_of(x));
+    tti_update_forget_hashes(tti_update_of(with_state(x)));
     if (setup->n_ranks == 1) return TUTTI_OK;
     if (setup->desc.shared_params) return tutti_comm_barrier(setup->desc.comm);
-    return tutti_comm_broadcast(setup->desc.comm, tti_arrays_of(x)->params,
-                                setup->desc.plan->n_flat, TUTTI_F32, 0);
+    return tutti_comm_broadcast(setup->desc.comm, tti_exec_params(x), setup->desc.plan->n_flat,
+                                TUTTI_F32, 0);
 }
 
 void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {

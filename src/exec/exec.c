@@ -613,8 +613,11 @@ tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_resu
 tutti_status tti_exec_compute_gradients(tti_exec *x, const tti_step_desc *desc,
                                         tti_step_result *result) {
     const tti_setup *setup = tti_setup_of(x);
-    TTI_ASSERT(!tti_device_of(x) && !setup->desc.server);
+    TTI_ASSERT(!setup->desc.server);
+    *result = (tti_step_result){0};
     tti_arrays_of(x)->has_whole_ema = false;
+    if (tti_device_of(x))
+        return tti_exec_name_difference(x, tti_exec_device_compute_gradients(x, desc, result));
     tti_profile_next_step(x);
     tti_step_form form = tti_step_form_of(&setup->desc, setup->n_ranks, desc);
     tutti_status st = tti_host_compute_gradients(x, desc, form);
@@ -624,6 +627,10 @@ tutti_status tti_exec_compute_gradients(tti_exec *x, const tti_step_desc *desc,
 
 tutti_status tti_exec_apply_gradients(tti_exec *x, double lr, bool keeps_params,
                                       tti_step_result *result) {
+    *result = (tti_step_result){0};
+    if (tti_device_of(x))
+        return tti_exec_name_difference(
+            x, tti_exec_device_apply_gradients(x, lr, keeps_params, result));
     tutti_status st = tti_host_apply_gradients(x, lr, keeps_params);
     *result = *tti_host_begun_result(tti_host_of(x));
     return tti_exec_name_difference(x, st);

@@ -39,6 +39,7 @@ tutti_status tti_exec_rebalance(tti_exec *exec, const tti_shard_map *shard_map);
  * workers.
  */
 tutti_status tti_exec_pull(tti_exec *exec);
+tutti_status tti_exec_pull_params(tti_exec *exec); /* alone */
 tutti_status tti_exec_push(tti_exec *exec);
 
 /* Pins host memory of batches, so that copies to a device overlap with computation, until it is
@@ -105,20 +106,21 @@ int tti_exec_steps_per_launch(const tti_exec *exec);
 /* How devices add between workers, in words; "" where none do.  Valid as long as exec. */
 const char *tti_exec_way(const tti_exec *exec);
 
-/* The two parts of a step of a worker on the host without a parameter server: the first one ends
+/* The two parts of a step of a worker without a parameter server or local SGD: the first one ends
  * before the update, and may be repeated.  tti_exec_fetch then has the gradients, if all workers
- * have called tti_exec_whole_gradients.  Collective. */
+ * have called tti_exec_whole_gradients.  Between two steps; both wait for a device.  Collective. */
 tutti_status tti_exec_compute_gradients(tti_exec *exec, const tti_step_desc *desc,
                                         tti_step_result *result);
 /* keeps_params: as in tti_step_desc; result is that of the whole step. */
 tutti_status tti_exec_apply_gradients(tti_exec *exec, double lr, bool keeps_params,
                                       tti_step_result *result);
 
-/* The summed gradients as one flat array, between the two; NULL where no worker has room for them
- * (desc.zero 2 and 3).  Collective. */
+/* The summed gradients as one flat array in host memory, between the two; NULL where no worker has
+ * room for them (desc.zero 2 and 3).  Collective. */
 tutti_status tti_exec_whole_gradients(tti_exec *exec, float **grads);
 
-/* The flat parameters of the first worker of desc.comm become those of all.  Collective. */
+/* The flat parameters of the first worker of desc.comm (tti_exec_params, after
+ * tti_exec_pull_params) become those of all.  Collective. */
 tutti_status tti_exec_broadcast_params(tti_exec *exec);
 
 /* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */

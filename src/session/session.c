@@ -36,6 +36,8 @@ tutti_status tti_session_enter(tutti_session *s, const char *who) {
         st = tti_fail(TUTTI_E_INVALID, "%s: the session is closed", who);
     else if (s->failed != TUTTI_OK)
         st = tti_fail(s->failed, "%s: the session has failed before: %s", who, s->failure);
+    s->has_flat = s->gives_flat;
+    s->gives_flat = false;
     if (st != TUTTI_OK) pthread_mutex_unlock(&s->mutex);
     return st;
 }

@@ -112,6 +112,8 @@ struct tutti_session {
     tti_run_state run; /* loss scale, plateau */
     bool is_scaled;
     bool has_gradients;    /* computed, not applied yet */
+    bool has_flat;         /* the call before was tutti_session_flat */
+    bool gives_flat;       /* this call is */
     int64_t gradient_rows; /* of their batch */
     double grad_scale;     /* of them */
 };

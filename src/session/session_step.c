@@ -164,10 +164,6 @@ static tutti_status forward(tutti_session *s, const tutti_tensor *inputs, int n_
     TTI_TRY(tti_feed_check(s, inputs, n_inputs, false, &call.feed));
     if (!outputs || n_outputs < 1)
         return tti_fail(TUTTI_E_INVALID, "session: outputs is %s", outputs ? "empty" : "NULL");
-    if (tti_session_device_ops(s) && s->b->mesh.stage > 1)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "session: outputs are not copied from devices that are the stages of a "
-                        "pipeline; give parallel.devices=cpu");
     for (int i = 0; i < n_outputs; i++) {
         if (!outputs[i].name)
             return tti_fail(TUTTI_E_INVALID, "session: outputs[%d].name is NULL", i);
@@ -244,14 +240,12 @@ static tutti_status take_rows(tti_session_worker *w, const step_call *call, tti_
 static tutti_status step_worker(tti_session_worker *w, void *arg) {
     step_call *call = arg;
     const tutti_session *s = w->session;
-    bool stops = strcmp(w->b->config.train.on_nan, "stop") == 0;
     tti_output_copy copies[TTI_MAX_OUTPUTS];
     tti_step_desc desc = {.step = (uint64_t)s->step,
                           .lr = call->lr,
                           .shards = w->shards,
                           .shard_size = w->b->rows_per_shard,
                           .loss_scale = s->is_scaled ? s->run.loss_scale.scale : 1,
-                          .stop_on_bad = !s->is_scaled && stops,
                           .outputs = copies};
     w->result = (tti_step_result){0};
     TTI_TRY(take_rows(w, call, &desc));
@@ -420,9 +414,6 @@ static tutti_status step(tutti_session *s, const tutti_tensor *inputs, int n_inp
                          tutti_session_result *result) {
     step_call call = {.part = WHOLE};
     TTI_TRY(check_lr(s, lr, &call.lr));
-    if (s->loss && tti_session_device_ops(s))
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "session: desc.loss runs on the host; give parallel.devices=cpu");
     TTI_TRY(prepare_call(s, inputs, n_inputs, &call));
     TTI_TRY(judge(s, run_call(s, &call)));
     keep_grad_scale(s);
@@ -443,10 +434,6 @@ tutti_status tutti_session_step(tutti_session *s, const tutti_tensor *inputs, in
 
 static tutti_status check_parts(const tutti_session *s) {
     const tti_job_config *c = &s->b->config;
-    if (tti_session_device_ops(s))
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "session: gradients are not kept on devices; use tutti_session_step, or "
-                        "parallel.devices=cpu");
     if (tti_job_has_server(c) || tti_job_is_local(c))
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "session: with parallel.sync=%s no worker has the summed gradients; use "
@@ -470,8 +457,12 @@ static tutti_status gradients(tutti_session *s, const tutti_tensor *inputs, int 
 
 tutti_status tutti_session_gradients(tutti_session *s, const tutti_tensor *inputs, int n_inputs,
                                      tutti_session_result *result) {
+    tti_staged staged;
     TTI_TRY(tti_session_enter(s, __func__));
-    return tti_session_leave(s, gradients(s, inputs, n_inputs, result));
+    tutti_status st = tti_feed_stage(s, inputs, n_inputs, &staged);
+    if (st == TUTTI_OK) st = gradients(s, tti_feed_staged(&staged, inputs), n_inputs, result);
+    tti_feed_unstage(&staged);
+    return tti_session_leave(s, st);
 }
 
 /* ---- the second half ---- */
@@ -523,6 +514,7 @@ static tutti_status flat_worker(tti_session_worker *w, void *arg) {
     flat_call *call = arg;
     float *grads;
     TTI_TRY(tti_exec_whole_gradients(w->exec, &grads));
+    TTI_TRY(tti_exec_pull_params(w->exec));
     if (w == &w->session->workers[0]) call->grads = grads;
     return TUTTI_OK;
 }
@@ -544,6 +536,7 @@ static tutti_status flat(tutti_session *s, tutti_flat_view *view) {
     TTI_TRY(tti_crew_run(s, flat_worker, &call));
     *view = (tutti_flat_view){tti_exec_params(s->workers[0].exec), call.grads,
                               (int64_t)s->b->plan->n_flat};
+    s->gives_flat = true;
     return TUTTI_OK;
 }
 
@@ -556,7 +549,11 @@ tutti_status tutti_session_apply_flat(tutti_session *s, tutti_session_result *re
     const apply_call call = {.keeps_params = true};
     TTI_TRY(tti_session_enter(s, __func__));
     tutti_status st = need_gradients(s, __func__);
-    if (st == TUTTI_OK) st = check_flat(s);
+    if (st == TUTTI_OK && !s->has_flat)
+        st = tti_fail(TUTTI_E_INVALID,
+                      "%s: call tutti_session_flat, change the parameters of its view, and make no "
+                      "other call in between",
+                      __func__);
     if (st == TUTTI_OK) st = apply(s, &call, result);
     return tti_session_leave(s, st);
 }

@@ -104,8 +104,8 @@ static tutti_status alloc_on_host(float **memory, size_t n_bytes) {
     return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of the host", n_bytes);
 }
 
-/* The first n arrays that the device has to the host, or what there is of them back. */
-static tutti_status copy(tti_exec *x, bool push, int n) {
+/* Mirrors first .. last-1 of arrays that the device has, or what there is of them back. */
+static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
     tti_exec_device *device = tti_device_of(x);
@@ -114,7 +114,7 @@ static tutti_status copy(tti_exec *x, bool push, int n) {
     if (parts && !push) TTI_TRY(tti_device_parts_settle(parts));
     const tti_device_ops *ops = setup->desc.backend->device;
     float **mirror = device->mirrors;
-    for (int i = 0; i < n; i++) {
+    for (int i = first; i < last; i++) {
         float *array = i == 0 ? arrays->params : i == 1 ? arrays->ema : arrays->states[i - 2];
         size_t n_bytes =
             i == 0 ? (tti_exec_has_sharded_params(arrays) ? state_bytes(setup) : flat_bytes(setup))
@@ -131,22 +131,49 @@ float *tti_exec_device_mirror(tti_exec_device *device, int which) { return devic
 
 tutti_status tti_exec_device_pull(tti_exec *x) {
     if (tti_offload_of(x)) return TUTTI_OK; /* nothing is newer than on the host */
-    return tti_device_failure(x, copy(x, false, TTI_N_MIRRORS));
+    return tti_device_failure(x, copy(x, false, 0, TTI_N_MIRRORS));
 }
 
 tutti_status tti_exec_device_pull_params(tti_exec *x) {
-    return tti_device_failure(x, copy(x, false, 1));
+    return tti_device_failure(x, copy(x, false, 0, 1));
 }
 
 tutti_status tti_exec_device_pull_ema(tti_exec *x) {
-    return tti_device_failure(x, copy(x, false, 2));
+    return tti_device_failure(x, copy(x, false, 0, 2));
+}
+
+tutti_status tti_exec_device_pull_averages(tti_exec *x, float **ema) {
+    TTI_TRY(tti_device_failure(x, copy(x, false, 1, 2)));
+    *ema = tti_arrays_of(x)->ema ? tti_device_of(x)->mirrors[1] : NULL;
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_device_push_params(tti_exec *x) {
+    tti_device_of(x)->has_low = false;
+    return tti_device_failure(x, copy(x, true, 0, 2));
+}
+
+/* With parameters of other workers the next step adds their hash to that of the own blocks, which
+ * the update had left in the report. */
+static tutti_status put_own_hash(tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_exec_device *d = tti_device_of(x);
+    tti_step_report report = {0};
+    if (!d->parts || !d->mirrors[0]) return TUTTI_OK;
+    for (int i = 0; i < setup->share.n_blocks; i++) {
+        const tti_update_step *step = &setup->desc.plan->updates[setup->share.blocks[i].update];
+        report.params_hash += tti_hash_block(&tti_backend_cpu, step, d->mirrors[0] + step->first);
+    }
+    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->report, &report, sizeof report));
+    return d->ops->queues.sync();
 }
 
 tutti_status tti_exec_device_push(tti_exec *x) {
     tti_offload *offload = tti_offload_of(x);
     if (offload) return tti_device_failure(x, tti_offload_put_params(offload));
     tti_device_of(x)->has_low = false;
-    return tti_device_failure(x, copy(x, true, TTI_N_MIRRORS));
+    TTI_TRY(tti_device_failure(x, copy(x, true, 0, TTI_N_MIRRORS)));
+    return tti_device_failure(x, put_own_hash(x));
 }
 
 tutti_status tti_exec_device_staging(tti_exec *x, float **staging) {
@@ -163,6 +190,46 @@ tutti_status tti_exec_device_put_staging(tti_exec *x) {
                              flat_bytes(setup)));
     return ops->queues.sync();
 }
+
+/* ---- gradients between the two halves of a step ---- */
+
+static tutti_status copy_own_blocks(tti_exec *x, float *to) {
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_exec_device *d = tti_device_of(x);
+    for (int i = 0; i < setup->share.n_blocks; i++) {
+        const tti_own_block *own = &setup->share.blocks[i];
+        size_t n_elems = setup->desc.plan->updates[own->update].n_elems;
+        TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, to + own->state, tti_own_grads(x, own),
+                                    n_elems * sizeof *to));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status copy_gradients(tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_exec_device *d = tti_device_of(x);
+    bool in_blocks = tti_arrays_of(x)->sharded != NULL;
+    size_t n = in_blocks ? setup->share.n_elems : setup->desc.plan->n_flat;
+    if (!d->gradients) d->gradients = calloc(n + 16, sizeof *d->gradients);
+    if (!d->gradients) return tti_fail(TUTTI_E_NOMEM, "exec: %zu floats of gradients", n);
+    if (in_blocks)
+        TTI_TRY(copy_own_blocks(x, d->gradients));
+    else
+        TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->gradients, tti_exec_grads(x),
+                                    n * sizeof *d->gradients));
+    TTI_TRY(d->ops->queues.sync());
+    if (!in_blocks && tti_exec_divides(setup))
+        TTI_TRY(tti_zero_gather(setup, d->gradients, d->gradients));
+    d->has_gradients = true;
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_device_pull_gradients(tti_exec *x) {
+    if (tti_device_of(x)->has_gradients) return TUTTI_OK;
+    return tti_device_failure(x, copy_gradients(x));
+}
+
+float *tti_exec_device_gradients(const tti_exec_device *device) { return device->gradients; }
 
 /* ---- hashes ---- */
 
@@ -360,7 +427,7 @@ static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     return tti_device_play(x, set);
 }
 
-static tutti_status run_host_staged(tti_exec *x, tti_device_set *set) {
+tutti_status tti_device_sum_through_host(tti_exec *x, tti_device_set *set) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
     tti_profile_next_step(x);
@@ -376,7 +443,11 @@ static tutti_status run_host_staged(tti_exec *x, tti_device_set *set) {
     TTI_TRY(tti_device_host_staged_grads(d->host_staged));
     if (d->pipe && setup->n_ranks == 1) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_host_staged_sums(d->host_staged, d->sums, set->desc.vote));
-    TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
+    return tti_exec_compare_hashes(x, set->desc.step);
+}
+
+static tutti_status run_host_staged(tti_exec *x, tti_device_set *set) {
+    TTI_TRY(tti_device_sum_through_host(x, set));
     return tti_offload_of(x) ? TUTTI_OK : tti_device_update_and_report(x, set);
 }
 
@@ -417,13 +488,18 @@ static tutti_status arrive(tti_exec_device *d) {
     return d->reduce ? tti_device_reduce_arrive(d->reduce) : TUTTI_OK;
 }
 
-static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
+tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti_device_set **out) {
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
     tti_exec_device *d = tti_device_of(x);
-    int which = (int)(d->n_begun % (uint64_t)d->n_sets);
-    tti_device_set *set = &d->sets[which];
+    tti_device_set *set = *out = &d->sets[d->n_begun % (uint64_t)d->n_sets];
     TTI_ASSERT(!set->at_work);
+    if (d->n_begun == d->n_ended) d->done = desc->step;
+    d->newest = desc->step + 1;
+    d->has_gradients = false;
+    tally->begun = *desc;
+    tally->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
+    tally->sent_bytes = 0;
     /* The first step whose gradients are compressed comes, of parallel.compress_after. */
     tti_device_reduce *reduce = d->reduce;
     d->loads = d->n_begun == 0;
@@ -445,8 +521,16 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
         d->has_low = true;
         TTI_TRY(tti_device_update_narrow(d->update));
     }
+    tally->copied_ns += tti_now_ns() - set->begun_ns;
+    return TUTTI_OK;
+}
+
+static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
+    tti_exec_device *d = tti_device_of(x);
+    int which = (int)(d->n_begun % (uint64_t)d->n_sets);
+    tti_device_set *set;
+    TTI_TRY(tti_device_prepare_step(x, desc, &set));
     int64_t inputs_ns = tti_now_ns();
-    tally->copied_ns += inputs_ns - set->begun_ns;
     if (d->parts) tti_device_parts_written(d->parts, false);
     d->has_just_ended = false;
     if (tti_device_is_chained(x, set)) {
@@ -464,13 +548,7 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
 }
 
 tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
-    tti_tally *tally = tti_tally_of(x);
     tti_exec_device *d = tti_device_of(x);
-    if (d->n_begun == d->n_ended) d->done = desc->step;
-    d->newest = desc->step + 1;
-    tally->begun = *desc;
-    tally->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
-    tally->sent_bytes = 0;
     tutti_status st = begin_step(x, desc);
     if (st != TUTTI_OK && d->pipe) tti_device_pipe_fail(d->pipe, st);
     return tti_device_failure(x, st);
@@ -525,6 +603,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_str_free(&d->name);
     for (int i = 0; i < TTI_N_MIRRORS; i++) free(d->mirrors[i]);
     free(d->staging);
+    free(d->gradients);
 }
 
 void tti_exec_device_close(tti_exec_device *device) {

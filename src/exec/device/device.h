@@ -37,6 +37,16 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
+/* tti_exec_compute_gradients and tti_exec_apply_gradients (device_step.c), which wait for the
+ * device; and in between: the summed gradients to host memory, whole, [n_flat], or those of the own
+ * blocks with x->arrays->sharded.  pull is collective and copies once for each gradient. */
+tutti_status tti_exec_device_compute_gradients(tti_exec *x, const tti_step_desc *desc,
+                                               tti_step_result *result);
+tutti_status tti_exec_device_apply_gradients(tti_exec *x, double lr, bool keeps_params,
+                                             tti_step_result *result);
+tutti_status tti_exec_device_pull_gradients(tti_exec *x);
+float *tti_exec_device_gradients(const tti_exec_device *device);
+
 /* For a worker with desc.server (device_host_steps.c): tti_exec_gradient; the partial sums of its
  * gradient, and the host memory [n_flat] for the server's parameters; and the copy of its contents
  * to an array of the device (waits). */
@@ -54,9 +64,11 @@ tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent);
 
 /* Copies of parameters and states on the host, made on first use: device.c. */
 tutti_status tti_exec_device_pull(tti_exec *x);
-tutti_status tti_exec_device_pull_params(tti_exec *x); /* alone */
-tutti_status tti_exec_device_pull_ema(tti_exec *x);    /* and them */
+tutti_status tti_exec_device_pull_params(tti_exec *x);                /* alone */
+tutti_status tti_exec_device_pull_ema(tti_exec *x);                   /* and them */
+tutti_status tti_exec_device_pull_averages(tti_exec *x, float **ema); /* alone; NULL: none */
 tutti_status tti_exec_device_push(tti_exec *x);
+tutti_status tti_exec_device_push_params(tti_exec *x); /* and averages, where they were pulled */
 /* Host memory for whole state, [n_flat], allocated on first use; and the copy of its contents to
  * the buffer of the summed gradients. */
 tutti_status tti_exec_device_staging(tti_exec *x, float **staging);

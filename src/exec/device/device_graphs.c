@@ -225,6 +225,13 @@ tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set) {
     return TUTTI_OK;
 }
 
+tutti_status tti_device_await_event(tti_exec *x, int which) {
+    tti_exec_device *d = tti_device_of(x);
+    if (d->axis && (d->pipe || !d->reduce)) return tti_device_axis_await(d->axis, which);
+    return d->reduce ? tti_device_reduce_await(d->reduce, which)
+                     : d->ops->queues.await_host_event(which);
+}
+
 tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     tti_exec_device *d = tti_device_of(x);
     int which = tti_device_next_to_end(d);
@@ -235,11 +242,7 @@ tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     d->n_ended++;
     *out = set;
     int64_t start = tti_now_ns();
-    if (d->axis && (d->pipe || !d->reduce))
-        TTI_TRY(tti_device_axis_await(d->axis, which));
-    else
-        TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which)
-                          : d->ops->queues.await_host_event(which));
+    TTI_TRY(tti_device_await_event(x, which));
     tti_profile_add(x, TTI_ROW_HOST, tti_part_wait("waiting for the device"), -1, start,
                     tti_now_ns());
     return TUTTI_OK;

@@ -382,8 +382,9 @@ static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
     bool merges = !s->desc->eval && !overlaps_sums(s, p->action.shard_group);
     if (merges) tti_exec_merge(x, shard_group, flat.first, flat.last);
     if (p->action.part < s->room->side->program->n_parts - 1) return TUTTI_OK;
-    if (s->desc->eval)
-        TTI_TRY(tti_device_copy_outputs(x, s->desc->desc, p->instance,
+    const tti_step_desc *gives = s->desc->eval ? s->desc->desc : tti_device_of(x)->gives;
+    if (gives)
+        TTI_TRY(tti_device_copy_outputs(x, gives, p->instance,
                                         shard_group->first - tti_setup_of(x)->first_shard));
     return tti_inputs_collect(s->pipe->ops, p->instance,
                               s->desc->sums + (size_t)shard_group->first * TTI_SUMS);

@@ -109,7 +109,17 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
 /* The numbers of the step, to where programs read them. */
 tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set);
 
-/* Launches a step; overlapped: other devices are read while shards compute. */
+/* The batch and the numbers of a step to the next input set; nothing is launched that computes. */
+tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti_device_set **out);
+
+/* device.c: launches a step up to the sums of gradients between devices through the host. */
+tutti_status tti_device_sum_through_host(tti_exec *x, tti_device_set *set);
+
+/* Launches a step up to the sums of its gradients; overlapped: other devices are read while shards
+ * compute. */
+tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bool overlapped);
+
+/* The same, and the update with its report. */
 tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool overlapped);
 
 /* The end of a step whose gradients are there: the update, and the report to the host. */
@@ -154,6 +164,9 @@ tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc, tti_s
 
 /* device_step.c: tti_exec_device_end, of a worker whose device makes the update. */
 tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result);
+
+/* device_graphs.c: waits for the host event of an input set, or for the failure of a worker. */
+tutti_status tti_device_await_event(tti_exec *x, int which);
 
 /* The oldest step at work is done: its set, until the next step begins. */
 tutti_status tti_device_await(tti_exec *x, const tti_device_set **out);

@@ -102,7 +102,8 @@ typedef struct tti_shard_data {
 } tti_shard_data;
 
 /* An output of the program that is copied to host memory: that of shard i of this worker to `to` +
- * i * n_bytes.  Workers on devices copy those of an evaluation. */
+ * i * n_bytes.  Workers on devices copy those of
+ * an evaluation and of tti_exec_compute_gradients. */
 typedef struct tti_output_copy {
     const char *name;
     size_t n_bytes;

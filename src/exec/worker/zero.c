@@ -203,9 +203,13 @@ void tti_sharded_fini(tti_exec *x) {
 /* ---- hashes ---- */
 
 tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own) {
-    tti_arrays *arrays = tti_arrays_of(x);
-    arrays->sharded->own_hash = own;
-    return tti_exec_sum_hashes(tti_setup_of(x), own, &arrays->sharded->hash);
+    const tti_setup *setup = tti_setup_of(x);
+    tti_sharded *sharded = tti_arrays_of(x)->sharded;
+    sharded->own_hash = own;
+    TTI_TRY(tutti_comm_all_gather(setup->desc.comm, &own, sharded->all_hashes, 1, TUTTI_I64));
+    sharded->hash = 0;
+    for (int r = 0; r < setup->n_ranks; r++) sharded->hash += sharded->all_hashes[r];
+    return TUTTI_OK;
 }
 
 /* ---- whole things, for checkpoints and evaluation ---- */

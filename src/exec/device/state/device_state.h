@@ -86,6 +86,10 @@ struct tti_exec_device {
     tti_str transport;             /* of the sums between workers, in words */
     tutti_status overlap_status;   /* status of launches during the last shard */
     float *mirrors[TTI_N_MIRRORS]; /* device.c; NULL: not used yet */
+    float *gradients;   /* host: summed ones, [n_flat], or [n_elems] of the own blocks with sharded;
+                           NULL: not used yet */
+    bool has_gradients; /* those of the last tti_exec_compute_gradients are there */
+    const tti_step_desc *gives; /* whose outputs the training program copies; NULL: none */
     float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
     size_t x_bytes, target_bytes, report_bytes;
     int n_reported; /* number of reported sums of a step */
