@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Tuple
 
-from ._errors import invalid
+from ._errors import Error, invalid
 from ._history import numpy
 
 # numpy's name: the C dtype that has the same bytes.
@@ -17,34 +17,71 @@ def to_numpy(value: Any, name: str) -> Any:
     """The value as a numpy array in host memory, sharing its memory if it can.  Accepts arrays,
     tensors with __dlpack__ (PyTorch, CuPy, JAX), data frames and nested lists."""
     np = numpy()
+    if isinstance(value, np.ma.MaskedArray):
+        if np.ma.getmaskarray(value).any():
+            raise invalid("%s: a masked array with hidden values; use %s.filled(...)" % (name, name))
+        return value.data
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "toarray") and hasattr(value, "nnz"):
         raise invalid("%s: sparse matrices are not supported; use %s.toarray()" % (name, name))
-    if hasattr(value, "detach"):  # a tensor of PyTorch with a gradient cannot be exported
-        value = value.detach()
-    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
-        kind, index = value.__dlpack_device__()
-        if int(kind) not in (1, 3):  # host memory, pinned or not
-            raise invalid("%s: its memory is on another device (DLPack device type %d, number %d); "
-                          "copy it to the host" % (name, int(kind), index))
+    if hasattr(value, "untyped_storage") and hasattr(value, "detach"):
+        value = _from_torch(value, name)
+    kind, index = dlpack_device(value, name)
+    if kind not in (None, 1, 3):  # host memory, pinned or not
+        raise invalid("%s: its memory is on another device (DLPack device type %d, number %d); "
+                      "copy it to the host" % (name, kind, index))
+    if kind is not None:
         try:
             return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError):
-            pass  # a type that numpy does not know, such as bfloat16
+        except (BufferError, RuntimeError, TypeError, ValueError, AttributeError):
+            pass  # a type that numpy does not know, such as bfloat16; or an old numpy
     try:
         return np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as e:
+    except (ValueError, TypeError, RuntimeError, BufferError) as e:
         raise invalid("%s: cannot be read as an array: %s" % (name, e)) from None
+
+
+def dlpack_device(value: Any, name: str) -> Tuple[Any, int]:
+    """(type, number) of the device with the memory of a tensor; (None, 0) of other objects."""
+    if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
+        return None, 0
+    try:
+        kind, index = value.__dlpack_device__()
+        return int(kind), int(index)
+    except (ValueError, TypeError, RuntimeError, BufferError) as e:  # such as a tensor without data
+        raise invalid("%s: its memory cannot be read: %s" % (name, e)) from None
+
+
+def _from_torch(value: Any, name: str) -> Any:
+    """A tensor of PyTorch that can be exported: without a gradient, of a type that numpy has."""
+    value = value.detach().resolve_neg()
+    if value.device.type == "meta" or str(value.layout) != "torch.strided":
+        raise invalid("%s: want a tensor with values in strides, got one of device %s and %s" %
+                      (name, value.device, value.layout))
+    n = value.storage_offset() + 1 + sum((size - 1) * stride for size, stride in
+                                         zip(value.shape, value.stride()))
+    if value.numel() > 0 and n * value.element_size() > value.untyped_storage().nbytes():
+        raise invalid("%s: the memory of the tensor is freed" % name)
+    return value.float() if str(value.dtype) == "torch.bfloat16" else value
 
 
 def contiguous(value: Any, name: str) -> Any:
     """The value as a row-major array of a dtype of C.  No value changes: types that C does not have
     become wider ones, anything else is refused."""
+    try:
+        return _contiguous(value, name)
+    except MemoryError as e:
+        raise Error("E_NOMEM", "%s: out of memory: %s" % (name, e), 8) from None
+
+
+def _contiguous(value: Any, name: str) -> Any:
     np = numpy()
     array = to_numpy(value, name)
     kind = array.dtype.name
-    if kind in WIDER:
+    if kind == "bfloat16":
+        array = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    elif kind in WIDER:
         array = array.astype(WIDER[kind])
     elif kind not in DTYPES:
         if kind != "uint64":
@@ -56,13 +93,27 @@ def contiguous(value: Any, name: str) -> Any:
         .reshape(array.shape)
 
 
+def converted(value: Any, name: str, dtype: str) -> Any:
+    """The value as a row-major array of this dtype.  Whole numbers stay what they are; numbers with
+    fractions are rounded to a narrower float, never to a whole number."""
+    np = numpy()
+    array = contiguous(value, name)
+    if array.dtype.name == dtype:
+        return array
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype)
+    if np.dtype(dtype).kind != "f" and not (made == array).all():
+        raise invalid("%s: a value of the %s is not one of %s" % (name, array.dtype, dtype))
+    return made
+
+
 def tensor(value: Any, name: str) -> Tuple[Any, Any]:
     """(tutti_tensor, object that holds its memory): on the host, or on a GPU by DLPack."""
     import ctypes
 
     from . import _c
 
-    if hasattr(value, "__dlpack_device__") and int(value.__dlpack_device__()[0]) == 2:
+    if dlpack_device(value, name)[0] in (2, 13):  # memory of CUDA, of a device or managed
         return _tensor_from_dlpack(value, name)
     array = contiguous(value, name)
     made = _c.tutti_tensor(name=name.encode(), type=type_of(array, name),
@@ -90,10 +141,15 @@ def _tensor_from_dlpack(value: Any, name: str) -> Tuple[Any, Any]:
     from . import _c
     from ._library import c
 
+    if hasattr(value, "resolve_neg"):
+        value = value.detach().resolve_neg()
     try:
-        capsule = value.__dlpack__(max_version=(1, 0))
-    except TypeError:  # an older protocol
-        capsule = value.__dlpack__()
+        try:
+            capsule = value.__dlpack__(max_version=(1, 0))
+        except TypeError:  # an older protocol
+            capsule = value.__dlpack__()
+    except (BufferError, RuntimeError, TypeError, ValueError) as e:
+        raise invalid("%s: cannot be read by DLPack: %s" % (name, e)) from None
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     is_versioned = "dltensor_versioned" in repr(capsule)

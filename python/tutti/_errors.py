@@ -1,6 +1,10 @@
 """The exception that every failed call of the library raises."""
 
 
+import math
+from typing import Any
+
+
 class Error(Exception):
     """A call failed.
 
@@ -25,3 +29,30 @@ class Error(Exception):
 def invalid(message: str) -> Error:
     """The error of an argument that cannot be used; the message names it."""
     return Error("E_INVALID", message)
+
+
+def whole(value: Any, name: str, least: int, most: int = 2 ** 63 - 1) -> int:
+    """A whole number of the caller between least and most; name is that of the argument."""
+    is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not is_whole or not least <= value.__index__() <= most:
+        limits = "from %d to %d" % (least, most) if most < 2 ** 63 - 1 else "of at least %d" % least
+        raise invalid("%s: want a whole number %s, got %s" % (name, limits, shown(value)))
+    return int(value.__index__())
+
+
+def real(value: Any, name: str) -> float:
+    """A finite number of the caller."""
+    is_number = hasattr(value, "__float__") and not isinstance(value, (bool, str))
+    try:
+        found = float(value) if is_number else math.nan
+    except (TypeError, ValueError, OverflowError):  # such as an array of two numbers
+        found = math.nan
+    if not math.isfinite(found):
+        raise invalid("%s: want a number, got %s" % (name, shown(value)))
+    return found
+
+
+def shown(value: Any) -> str:
+    """The value for a message, on one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:77] + "..."

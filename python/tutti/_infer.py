@@ -3,7 +3,7 @@
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
-from ._errors import Error, invalid
+from ._errors import Error, invalid, real, shown, whole
 from ._events import metrics_of
 from ._history import numpy
 from ._jobs import Job
@@ -274,8 +274,11 @@ def generate(run: RunLike, prompt: str, max_tokens: int = 200, *, temperature: f
     # C passes bytes with a length, which a c_char_p would cut at a NUL.
     desc = _c.tutti_generate_desc()
     desc.prompt = encode(prompt, "prompt")
-    desc.max_tokens, desc.temperature, desc.top_k = max_tokens, temperature, top_k
-    desc.top_p, desc.seed = top_p, seed
+    desc.max_tokens, desc.top_k = whole(max_tokens, "max_tokens", 1), whole(top_k, "top_k", 0)
+    desc.temperature, desc.top_p = real(temperature, "temperature"), real(top_p, "top_p")
+    desc.seed = whole(seed, "seed", 0, 2 ** 64 - 1)
+    if on_text is not None and not callable(on_text):
+        raise invalid("on_text: want a function of a text, got %s" % shown(on_text))
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(take)
     desc.on_text = ctypes.cast(function, type(desc.on_text))
     with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
@@ -300,7 +303,7 @@ def export(run: RunLike, format: str, out: Union[str, "os.PathLike[str]"], *,
         raise invalid('format: want "safetensors", "hf", "torchvision", "onnx" or "state-dict", got '
                       '%r' % (format,))
     desc = _c.tutti_export_desc(format=number.value, out=encode(out, "out"),
-                                max_file_bytes=max_file_bytes)
+                                max_file_bytes=whole(max_file_bytes, "max_file_bytes", 0))
     result = _c.tutti_export_result()
     with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
         c.tutti_export(job.handle, _folder(run), ctypes.byref(desc), _c.tutti_warn_fn(), None,

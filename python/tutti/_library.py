@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     c: "_c.Functions"
 else:
     c = _Library()
+    # A lock that another thread holds during a fork stays locked in the child.
+    os.register_at_fork(after_in_child=lambda: setattr(c, "_lock", threading.Lock()))
 
 
 def status_name(status: int) -> str:

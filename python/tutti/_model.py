@@ -77,7 +77,8 @@ class Model:
             overrides: Optional[Mapping[str, Any]] = None, callbacks: Any = None,
             progress: Union[bool, str] = "auto", devices: Optional[str] = None,
             run_dir: Union[None, str, "os.PathLike[str]"] = None) -> "Model":
-        """Trains the model on arrays and returns it; a second call continues with its weights.
+        """Trains the model on arrays and returns it; a second call continues with its weights.  If
+        Ctrl-C or an exception of a callback stops it, the model has the weights of that step.
 
         x, y        arrays with a row for each sample; several inputs as a dict or tuple of arrays.
                     Labels are whole numbers; values are numbers, one or a row of several for each
@@ -122,11 +123,23 @@ class Model:
             values["run.dir"] = os.path.join(folder.path, "run")
         else:
             values["run.dir"] = os.fsdecode(encode(run_dir, "run_dir"))
-        self._close_session()
-        run = train(None, values, workers=workers, callbacks=callbacks, progress=progress,
-                    data=arrays, validation=held_out)
-        self.run, self._folder = run, folder
+        try:
+            run = train(None, values, workers=workers, callbacks=callbacks, progress=progress,
+                        data=arrays, validation=held_out)
+        except BaseException as e:
+            if not _checkpoints(values["run.dir"]):
+                raise
+            self._set_run(Run(os.path.abspath(values["run.dir"])), folder)
+            if isinstance(e, KeyboardInterrupt):
+                raise KeyboardInterrupt("fit was stopped; the model has the weights of its last "
+                                        "step, and a further fit continues with them") from None
+            raise
+        self._set_run(run, folder)
         return self
+
+    def _set_run(self, run: Run, folder: Optional[_Folder]) -> None:
+        self._close_session()
+        self.run, self._folder = run, folder
 
     def _loss(self) -> str:
         """train.loss of the last fit."""
@@ -259,7 +272,10 @@ class Model:
         target = os.fsdecode(encode(path, "path"))
         if os.path.exists(target):
             raise invalid("path: %r exists already" % target)
-        shutil.copytree(self._trained("save").dir, target)
+        try:
+            shutil.copytree(self._trained("save").dir, target)
+        except (OSError, shutil.Error) as e:
+            raise Error("E_IO", "path: %s: %s" % (target, e)) from None
 
     @classmethod
     def load(cls, path: Union[str, "os.PathLike[str]", Run]) -> "Model":
@@ -308,12 +324,18 @@ class Model:
         return "<tutti.Model %s, %s>" % (name, "trained" if self.run else "not trained")
 
 
+def _checkpoints(run_dir: str) -> List[str]:
+    """The folders of its checkpoints, oldest first."""
+    folder = os.path.join(run_dir, "checkpoints")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return [os.path.join(folder, n) for n in sorted(names) if n.startswith("step-")]
+
+
 def _newest_checkpoint(run: Run) -> str:
-    folder = os.path.join(run.dir, "checkpoints")
-    names = sorted(n for n in os.listdir(folder) if n.startswith("step-"))
-    if not names:
-        raise Error("E_CHECKPOINT", "%s: no checkpoint" % folder, 4)
-    return os.path.join(folder, names[-1])
+    found = _checkpoints(run.dir)
+    if not found:
+        raise Error("E_CHECKPOINT", "%s: no checkpoint" % os.path.join(run.dir, "checkpoints"), 4)
+    return found[-1]
 
 
 def _read_files(root: str, name: str) -> Dict[str, bytes]:
@@ -339,21 +361,33 @@ def _write_files(root: str, files: Mapping[str, bytes]) -> None:
 def read_safetensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
     """The tensors of a .safetensors file as arrays that map the file; bfloat16 becomes float32."""
     np = numpy()
+    name = os.fsdecode(encode(path, "path"))
     kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
              "I8": "i1", "U8": "u1", "BOOL": "?", "BF16": "<u2"}
-    with open(path, "rb") as file:
-        n_bytes = struct.unpack("<Q", file.read(8))[0]
-        header = json.loads(file.read(n_bytes))
-    data = np.memmap(path, mode="r", offset=8 + n_bytes) if len(header) else b""
     found = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        first, last = entry["data_offsets"]
-        array = np.frombuffer(data[first:last], dtype=kinds[entry["dtype"]])
-        if entry["dtype"] == "BF16":
-            array = (array.astype(np.uint32) << 16).view(np.float32)
-        found[name] = array.reshape(entry["shape"])
+    try:
+        with open(name, "rb") as file:
+            n_bytes = struct.unpack("<Q", file.read(8))[0]
+            if n_bytes > os.fstat(file.fileno()).st_size - 8:
+                raise ValueError("its header of %d bytes is longer than the file" % n_bytes)
+            header = json.loads(file.read(n_bytes))
+        data = np.memmap(name, mode="r", offset=8 + n_bytes) \
+            if os.path.getsize(name) > 8 + n_bytes else np.empty(0, dtype="u1")
+        for tensor, entry in header.items():
+            if tensor == "__metadata__":
+                continue
+            first, last = entry["data_offsets"]
+            if not 0 <= first <= last <= len(data):
+                raise ValueError("%s lies beyond the end of the file" % tensor)
+            array = np.frombuffer(data[first:last], dtype=kinds[entry["dtype"]])
+            if entry["dtype"] == "BF16":
+                array = (array.astype(np.uint32) << 16).view(np.float32)
+            found[tensor] = array.reshape(entry["shape"])
+    except OSError as e:
+        raise Error("E_IO", "path: %s: %s" % (name, e.strerror or e)) from None
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as e:
+        raise Error("E_CHECKPOINT", "path: %s: not a .safetensors file, or a damaged one: %s" %
+                    (name, e), 4) from None
     return found
 
 

@@ -1,11 +1,12 @@
 """Training runs: tutti.train, tutti.start and what they return."""
 
+import atexit
 import os
 import signal
 import threading
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
-from ._errors import Error, invalid
+from ._errors import Error, invalid, real
 from ._events import Callback, Event, Progress, StepInfo, as_callbacks, default_progress
 from ._history import History
 from ._jobs import Job, JobLike
@@ -14,14 +15,20 @@ from ._samples import as_samples, failure_of, set_samples
 
 # The C library trains one job at a time in a process: it takes over the signals meanwhile.
 _in_progress = threading.Lock()
+_running: List["Run"] = []  # of tutti.start, until its end
 
 
 def checked_lr(lr: Any) -> float:
     """A learning rate of the caller as a number."""
-    is_number = hasattr(lr, "__float__") and not isinstance(lr, (bool, str))
-    if not is_number or not 0 <= float(lr) < float("inf"):
+    found = real(lr, "lr")
+    if found < 0:
         raise invalid("lr: want a number of at least 0, got %r" % (lr,))
-    return float(lr)
+    return found
+
+
+def asks_to_stop(answer: Any) -> bool:
+    """Whether a callback has returned True, which may be one of numpy."""
+    return answer is True or type(answer).__name__ in ("bool_", "bool") and bool(answer)
 
 
 class Result:
@@ -109,6 +116,8 @@ class Run:
         self._stop = self._save = False
         self._lr: Optional[float] = None
         self._failure: Optional[BaseException] = None
+        self._is_raised = False  # whether a caller has received the failure
+        self._calling = 0  # the thread that calls a callback
         self._pid = os.getpid()
         self.result: Optional[Result] = None
 
@@ -120,7 +129,7 @@ class Run:
         while True:
             with self._changed:
                 while at >= len(self._events) and not self._ended:
-                    self._check_process()
+                    self._check_caller()
                     self._changed.wait(0.2)
                 if at >= len(self._events):
                     break
@@ -133,15 +142,15 @@ class Run:
         """Waits for the end of the run and returns it.  Raises what the run raised: tutti.Error, the
         exception of a callback, or KeyboardInterrupt after Ctrl-C.  TimeoutError: it has not ended
         after timeout seconds."""
-        if timeout is not None and not timeout >= 0:
+        if timeout is not None and real(timeout, "timeout") < 0:
             raise invalid("timeout: want seconds, got %r" % (timeout,))
         with self._changed:
-            self._check_process()
+            self._check_caller()
             if not self._changed.wait_for(lambda: self._ended, timeout):
                 raise TimeoutError("the run has not ended after %g s" % (timeout or 0))
         if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+            self._is_raised = True
+            raise self._failure
         return self
 
     def stop(self) -> None:
@@ -167,13 +176,16 @@ class Run:
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         if not self._ended:
             self.stop()
-        if kind is None:
+        if kind is None and not self._is_raised:
             self.wait()
         else:  # the exception of the block goes on
             with self._changed:
+                self._check_caller()
                 self._changed.wait_for(lambda: self._ended)
 
-    def _check_process(self) -> None:
+    def _check_caller(self) -> None:
+        if self._calling == threading.get_ident():
+            raise invalid("run: its callback must not wait for it; return True to stop it")
         if os.getpid() != self._pid and not self._ended:
             raise invalid("run: it was started by process %d, and this is a fork of it; start runs "
                           "in the process that uses them" % self._pid)
@@ -186,6 +198,11 @@ class Run:
         if self._dir is None:
             raise Error("E_CONFIG", "run: it has no folder: it has not begun, or it failed before")
         return self._dir
+
+    def __reduce__(self) -> Any:
+        if not self._ended:
+            raise invalid("run: it is in progress, so it cannot be copied or pickled")
+        return _ended_run, (self._dir, self.result)
 
     def __fspath__(self) -> str:
         return self.dir
@@ -219,6 +236,12 @@ class Run:
         return "<tutti.Run %s, %s>" % (self._dir or "without a folder", state)
 
 
+def _ended_run(dir: Optional[str], result: Optional[Result]) -> Run:
+    run = Run(dir)
+    run._ended, run.result = True, result
+    return run
+
+
 class _Training:
     """One call of tutti_train, with its callbacks, on the thread that calls run()."""
 
@@ -240,12 +263,13 @@ class _Training:
             answer = getattr(one, "on_" + event.kind)(self.target, event)
         else:
             answer = one(event)
-        if answer is True:
+        if asks_to_stop(answer):
             self.target._stop = True
 
     def on_event(self, _: Any, source: Any) -> None:
         """Called by C on the thread of rank 0.  No exception may leave it."""
         run = self.target
+        run._calling = threading.get_ident()
         event = Event(source.contents)
         for one in self.callbacks:
             if self.failure is None:
@@ -254,6 +278,7 @@ class _Training:
                 except BaseException as e:
                     self.failure = e
                     run._stop = True
+        run._calling = 0
         with run._changed:
             run._events.append(event)
             run._changed.notify_all()
@@ -266,14 +291,16 @@ class _Training:
         run = self.target
         if self.steppers[method] and self.failure is None:
             info = StepInfo(source.contents)
+            run._calling = threading.get_ident()
             for one in self.steppers[method]:
                 try:
-                    if getattr(one, method)(run, info) is True:
+                    if asks_to_stop(getattr(one, method)(run, info)):
                         run._stop = True
                 except BaseException as e:
                     self.failure = e
                     run._stop = True
                     break
+            run._calling = 0
         asked = control.contents
         asked.stop, asked.save = run._stop, run._save
         run._save = False
@@ -290,6 +317,8 @@ class _Training:
             self.job.close()
             _in_progress.release()
             with self.target._changed:
+                if self.target in _running:
+                    _running.remove(self.target)
                 self.target._ended = True
                 self.target._changed.notify_all()
 
@@ -419,8 +448,22 @@ def start(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,
                         validation)
     run = training.target
     run._thread = threading.Thread(target=training.run, name="tutti run", daemon=True)
+    _running.append(run)
     run._thread.start()
     return run
+
+
+def _stop_at_exit() -> None:
+    """Stops a run that is still in progress when the program ends, with a checkpoint: its thread
+    must not call Python while the interpreter is being taken down."""
+    for run in _running:
+        if not run._ended and run._pid == os.getpid():
+            run.stop()
+            with run._changed:
+                run._changed.wait_for(lambda: run._ended)
+
+
+atexit.register(_stop_at_exit)
 
 
 def load(run_dir: Union[str, "os.PathLike[str]"], what: str = "run_dir") -> Run:

@@ -2,8 +2,8 @@
 
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from ._arrays import DTYPES, contiguous, rows
-from ._errors import Error, invalid
+from ._arrays import DTYPES, contiguous, converted, rows
+from ._errors import Error, invalid, shown, whole
 from ._history import numpy
 from ._library import c
 
@@ -54,25 +54,27 @@ class Samples:
                  fields: Mapping[str, Any]):
         if not callable(get):
             raise invalid("get: want a function of an index, got %r" % (get,))
-        if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 1:
-            raise invalid("n_samples: want a whole number of at least 1, got %r" % (n_samples,))
-        self.get, self.n_samples = get, n_samples
-        self.fields = {name: field_kind(name, kind) for name, kind in fields.items()}
+        self.get, self.n_samples = get, whole(n_samples, "n_samples", 1)
+        self.fields = field_kinds(fields, "fields")
         self.failure: Optional[BaseException] = None
 
     def _fill(self, _: Any, index: int, memory: Any) -> int:
         """Called by C.  No exception may leave it."""
         import ctypes
 
-        np = numpy()
         try:
             sample = self.get(index)
+            if not isinstance(sample, Mapping):
+                raise invalid("get: want a dict of arrays for sample %d, got %s" %
+                              (index, type(sample).__name__))
             for i, (name, (shape, dtype)) in enumerate(self.fields.items()):
-                array = contiguous(sample[name], name)
+                what = "%s of sample %d" % (name, index)
+                if name not in sample:
+                    raise invalid("get: sample %d has no %s" % (index, name))
+                array = converted(sample[name], what, dtype)
                 if array.shape != shape:
-                    raise invalid("%s of sample %d: want shape %s, got %s" %
-                                  (name, index, list(shape), list(array.shape)))
-                array = array.astype(np.dtype(dtype), copy=False)
+                    raise invalid("%s: want shape %s, got %s" %
+                                  (what, list(shape), list(array.shape)))
                 ctypes.memmove(memory[i], array.ctypes.data, array.nbytes)
             return 0
         except BaseException as e:
@@ -81,14 +83,28 @@ class Samples:
             return 1
 
 
-def field_kind(name: str, kind: Any) -> Tuple[Tuple[int, ...], str]:
-    """(shape, type) of a field that is given as a shape or as both."""
+def field_kinds(fields: Any, what: str) -> Dict[str, Tuple[Tuple[int, ...], str]]:
+    """name -> (shape, type) of fields that are each given as a shape or as both; what names the
+    argument in messages."""
+    if not isinstance(fields, Mapping):
+        raise invalid('%s: want a dict such as {"x": (20,), "y": ((), "int32")}, got %s' %
+                      (what, type(fields).__name__))
+    return {name: _field_kind("%s: %s" % (what, name), name, kind)
+            for name, kind in fields.items()}
+
+
+def _field_kind(what: str, name: Any, kind: Any) -> Tuple[Tuple[int, ...], str]:
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise invalid("%s: the name of a field is text" % what)
+    if not isinstance(kind, (tuple, list)):
+        raise invalid('%s: want a shape, or (shape, type) such as ((), "int32"), got %s' %
+                      (what, shown(kind)))
     shape, dtype = kind if len(kind) == 2 and isinstance(kind[1], str) else (kind, "float32")
     if dtype not in DTYPES:
-        raise invalid("%s: want one of %s, got %r" % (name, ", ".join(DTYPES), dtype))
-    if len(shape) > 7 or not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise invalid("%s: %r is not the shape of a sample" % (name, shape))
-    return tuple(shape), dtype
+        raise invalid("%s: want one of %s, got %r" % (what, ", ".join(DTYPES), dtype))
+    if not isinstance(shape, (tuple, list)) or len(shape) > 7:
+        raise invalid("%s: %s is not the shape of a sample" % (what, shown(shape)))
+    return tuple(whole(n, "%s: its shape" % what, 0) for n in shape), dtype
 
 
 def c_fields(kinds: Mapping[str, Tuple[Tuple[int, ...], str]]) -> Any:

@@ -6,12 +6,12 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, Mapping, MutableMapping, Optional, Tuple, Union
 
 from ._arrays import contiguous, numpy_dtype, shape_of, tensor
-from ._errors import Error, invalid
+from ._errors import Error, invalid, real, shown, whole
 from ._history import numpy
 from ._jobs import Job, JobLike
 from ._library import c, encode
 from ._runs import Run, checked_lr
-from ._samples import c_fields, field_kind
+from ._samples import c_fields, field_kinds
 
 
 class StepResult(float):
@@ -103,11 +103,14 @@ class _Use:
         if s._calling == threading.get_ident():
             raise invalid("session: its callback must not call it")
         s._lock.acquire()
-        if not s._handle:
+        try:
+            if not s._handle:
+                raise invalid("session: it is closed")
+            s._calling = threading.get_ident()
+            return s._handle
+        except BaseException:  # KeyboardInterrupt too
             s._lock.release()
-            raise invalid("session: it is closed")
-        s._calling = threading.get_ident()
-        return s._handle
+            raise
 
     def __exit__(self, *_: Any) -> None:
         self.session._calling = 0
@@ -144,9 +147,9 @@ class Session:
         self._failure: Optional[BaseException] = None
         desc = _c.tutti_session_desc()
         if inputs is not None:
-            kinds = {name: field_kind("inputs: " + name, kind) for name, kind in inputs.items()}
+            kinds = field_kinds(inputs, "inputs")
             desc.inputs, desc.n_inputs = c_fields(kinds), len(kinds)
-        desc.n_classes = n_classes
+        desc.n_classes = whole(n_classes, "n_classes", 0, 1 << 24)
         if run is not None:
             desc.run_dir = encode(run, "run")
         self._loss, self._loss_fn = loss, None
@@ -282,18 +285,26 @@ class Session:
     def update(self, rule: Callable[[Any, Any], None]) -> StepResult:
         """The second half of a step with an optimizer of your own: rule(params, grads) changes
         `params` in place.  Both are flat arrays of float32; `params` is the memory of the session,
-        without a copy, and `grads` are mean gradients.  views(params) has them by name."""
+        without a copy, and `grads` are mean gradients.  views(params) has them by name.  If rule
+        raises, the parameters are as before."""
         import ctypes
 
         from . import _c
 
+        if not callable(rule):
+            raise invalid("rule: want a function of (params, grads), got %s" % shown(rule))
         np = numpy()
         view, result = _c.tutti_flat_view(), _c.tutti_session_result()
         with self._use() as handle:
             c.tutti_session_flat(handle, ctypes.byref(view))
             params = _floats(view.params, view.n_elems, self._owner)
             sums = _floats(view.grads, view.n_elems, self._owner)
-            rule(params, sums * np.float32(self._grad_scale))
+            before = params.copy()
+            try:
+                rule(params, sums * np.float32(self._grad_scale))
+            except BaseException:
+                params[:] = before
+                raise
             c.tutti_session_apply_flat(handle, ctypes.byref(result))
         return StepResult(result)
 
@@ -339,16 +350,23 @@ class Session:
         """Called by C: gives the outputs to the caller's loss.  No exception may leave it."""
         try:
             loss = source.contents
-            outputs = {loss.outputs[i].name.decode(): _view(loss.outputs[i])
+            # Copies, because the loss may keep them and C frees the memory.
+            outputs = {loss.outputs[i].name.decode(): _view(loss.outputs[i]).copy()
                        for i in range(loss.n_outputs)}
-            inputs = {loss.inputs[i].name.decode(): _view(loss.inputs[i])
+            inputs = {loss.inputs[i].name.decode(): _view(loss.inputs[i]).copy()
                       for i in range(loss.n_inputs)}
             grads = [_view(loss.grads[i]) for i in range(loss.n_outputs)]
             assert self._loss is not None
-            value, given = self._loss(outputs, inputs)
+            returned = self._loss(outputs, inputs)
+            if not isinstance(returned, (tuple, list)) or len(returned) != 2:
+                raise invalid("loss: want (mean loss, gradient) from the function, got %s" %
+                              shown(returned))
+            value, given = returned
             if not isinstance(given, Mapping):
                 given = {next(iter(outputs)): given}
             unknown = set(given) - set(outputs)
+            if not given:
+                raise invalid("loss: no gradient of an output: %s" % ", ".join(outputs))
             if unknown:
                 raise invalid("loss: gradients of outputs that are not there: %s" %
                               ", ".join(sorted(unknown)))
@@ -358,8 +376,11 @@ class Session:
                     if array.shape != to.shape:
                         raise invalid("loss: the gradient of %s: want shape %s, got %s" %
                                       (name, list(to.shape), list(array.shape)))
+                    if not numpy().isfinite(array).all():
+                        raise Error("E_NUMERICS", "loss: the gradient of %s is not finite" % name, 7)
                     to[...] = array * loss.n_rows
-            loss.loss_sum, loss.count = float(value) * loss.n_rows, float(loss.n_rows)
+            loss.loss_sum = real(value, "loss: the mean loss") * loss.n_rows
+            loss.count = float(loss.n_rows)
             return 0
         except BaseException as e:
             self._failure = e
@@ -376,7 +397,7 @@ class Session:
     @step_number.setter
     def step_number(self, step: int) -> None:
         with self._use() as handle:
-            c.tutti_session_set_step(handle, step)
+            c.tutti_session_set_step(handle, whole(step, "step_number", 0))
 
     @property
     def params_hash(self) -> str:
@@ -428,6 +449,10 @@ class Session:
             raise invalid("session: its callback must not close it")
         with self._lock:
             self._handle = self._owner = None
+
+    def __reduce__(self) -> Any:
+        raise invalid("session: it cannot be copied or pickled; save it, and load the run folder "
+                      "where it is wanted")
 
     def __enter__(self) -> "Session":
         return self

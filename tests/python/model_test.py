@@ -3,6 +3,8 @@ Needs numpy."""
 
 import os
 import pickle
+import shutil
+import signal
 import sys
 
 from package import need, raises, runs
@@ -79,6 +81,33 @@ def test_validation_and_callbacks():
     raises(ZeroDivisionError, lambda: trained(callbacks=[lambda e: 1 / 0]))
 
 
+def test_interrupted():
+    """Ctrl-C during fit: the model has the weights of the last step."""
+    class Interrupt(tutti.Callback):
+        def on_each_step(self, run, info):
+            if info.step == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    x, y = samples()
+    model = tutti.Model("mlp", MLP)
+    raises(KeyboardInterrupt, lambda: model.fit(x, y, epochs=9999, batch=32, progress=False,
+                                                workers=2, callbacks=[Interrupt()]), "weights")
+    expect("steps", 5 <= model.history.records[-1]["step"] < 100, True)
+    before = model.run.params_hash if model.run.result else model.weights()["out.bias"].tolist()
+    expect("it can be used", model.predict(x).shape, (200, 3))
+    model.fit(x, y, epochs=1, batch=200, lr=0.0, progress=False, workers=1)
+    expect("a further fit continues", model.weights()["out.bias"].tolist(), before)
+
+
+def test_a_removed_run():
+    model, (x, y) = trained(epochs=1), samples()
+    shutil.rmtree(model.run.dir)
+    for call in (lambda: model.predict(x), lambda: model.evaluate(x, y), model.weights,
+                 lambda: model.history, lambda: model.save("copy"), model.session,
+                 lambda: model.fit(x, y), lambda: pickle.dumps(model)):
+        raises(tutti.Error, call, model.run.dir)
+
+
 def test_samples_by_a_function():
     """The same bits as arrays, and exceptions of the function."""
     x, y = samples()
@@ -96,6 +125,12 @@ def test_samples_by_a_function():
     raises(ZeroDivisionError, lambda: tutti.train(job, data=tutti.Samples(fail, 200, fields)))
     short = tutti.Samples(lambda i: {"x": x[i, :2], "y": y[i]}, 200, fields)
     raises(tutti.Error, lambda: tutti.train(job, data=short), "x of sample", "shape")
+    for get, parts in ((lambda i: {"x": x[i], "y": 0.5}, ("y of sample", "float64")),
+                       (lambda i: {"x": x[i], "y": 1 << 40}, ("y of sample", "int32")),
+                       (lambda i: {"x": x[i]}, ("get", "no y")),
+                       (lambda i: None, ("get", "dict", "NoneType"))):
+        kinds = {"x": (5,), "y": ((), "int32")}
+        raises(tutti.Error, lambda: tutti.train(job, data=tutti.Samples(get, 200, kinds)), *parts)
     for parts, call in ((("data",), lambda: tutti.train(job, data=x)),
                         (("validation",), lambda: tutti.train(job, data=(x, y), validation=3)),
                         (("get",), lambda: tutti.Samples(3, 1, fields)),
@@ -177,6 +212,18 @@ def test_files_and_pickle():
     runs.tutti("eval", "kept").expect(3)  # its arrays were temporary
 
 
+def test_weight_files():
+    for content in (b"", b"\xff" * 100, b"\2\0\0\0\0\0\0\0[]",
+                    b'\x44\0\0\0\0\0\0\0{"a":{"dtype":"F32","shape":[1000],"data_offsets":[0,4000]}}     '
+                    b'          '):
+        with open("bad.safetensors", "wb") as file:
+            file.write(content)
+        raises(tutti.Error, lambda: tutti.read_safetensors("bad.safetensors"), "path",
+               "bad.safetensors")
+    for path in ("none", 3, "a\0b"):
+        raises(tutti.Error, lambda: tutti.read_safetensors(path), "path")
+
+
 def test_sessions_of_a_model():
     x, y = samples()
     model = trained(epochs=2)
@@ -208,6 +255,14 @@ def test_what_is_refused():
                         (("overrides",), lambda: tutti.Model("mlp", 3)),
                         (("name",), lambda: tutti.Model(3))):
         raises(tutti.Error, call, *parts)
+    labels = y.copy()
+
+    class Change(tutti.Callback):  # labels that no longer are what was checked
+        def on_each_step(self, run, info):
+            labels[:] = 10 ** 8
+
+    raises(tutti.Error, lambda: model.fit(x, labels, epochs=9, batch=32, progress=False,
+                                          callbacks=[Change()]), "y", "label 100000000")
     model.fit(x, y, epochs=1, progress=False, workers=1)
     raises(tutti.Error, lambda: model.predict(x[:, :2]), "x")
     raises(tutti.Error, lambda: model.predict({"z": x}), "z")

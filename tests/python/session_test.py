@@ -1,7 +1,9 @@
 """session_test.py - sessions: the bits of a run, arrays in and out, losses and optimizers of the
 caller, and what is refused."""
 
+import copy
 import os
+import pickle
 import sys
 import threading
 
@@ -184,6 +186,35 @@ def test_parts_of_a_step():
         expect("state of adam", s.state["fc1.weight.exp_avg"].shape, (8, 5))
 
 
+def test_rules_that_fail():
+    """The parameters are as before, on every worker."""
+    x, y = batch()
+
+    def rule(params, grads):
+        params[:] = 7
+        raise ZeroDivisionError
+
+    with open_mlp(workers=2) as s:
+        before = s.params_hash
+        s.compute_gradients(x=x, y=y)
+        raises(ZeroDivisionError, lambda: s.update(rule))
+        expect("nothing changed", s.params_hash, before)
+        s.compute_gradients(x=x, y=y)
+        raises(tutti.Error, lambda: s.update(3), "rule")
+        raises(tutti.Error, lambda: s.update(lambda params, grads: s.close()), "callback")
+        threads = []
+
+        def close_later(params, grads):
+            threads.append(threading.Thread(target=s.close))
+            threads[0].start()
+            params -= grads
+
+        s.compute_gradients(x=x, y=y)
+        expect("an update while another thread closes", s.update(close_later).step, 1)
+        threads[0].join()
+        raises(tutti.Error, s.step, "closed")
+
+
 def test_views_outlive_the_session():
     x, y = batch()
     kept = []
@@ -219,11 +250,34 @@ def test_loss_of_the_caller():
         expect("nothing changed", s.params_hash, before)
     for returned, parts in (((1.0, np.zeros((32, 2))), ("loss", "shape")),
                             ((1.0, {"other": np.zeros(3)}), ("loss", "other")),
-                            ((1.0, "abc"), ("loss", "dtype"))):
+                            ((1.0, "abc"), ("loss", "dtype")),
+                            ((1.0, {}), ("loss", "gradient", "logits")),
+                            ((1.0, np.full((32, 3), np.nan)), ("loss", "logits", "finite")),
+                            ((float("nan"), np.zeros((32, 3))), ("loss", "nan")),
+                            (("much", np.zeros((32, 3))), ("loss", "much")),
+                            (3.0, ("loss", "gradient")), (None, ("loss", "None"))):
         with open_mlp(loss=lambda outputs, inputs: returned) as s:
             raises(tutti.Error, lambda: s.step(x=x, y=y), *parts)
+    kept = []
+
+    def keep(outputs, inputs):
+        kept.extend([outputs["logits"], inputs["x"]])
+        return 1.0, np.zeros((32, 3))
+
+    with open_mlp(loss=keep) as s:
+        s.step(x=x, y=y)
+        wanted = [array.copy() for array in kept]
+        s.step(x=x + 1, y=y)
+    expect("arrays that the loss has kept", [a.tolist() for a in kept[:2]],
+           [a.tolist() for a in wanted])
     with open_mlp(loss=lambda outputs, inputs: (s.step(x=x, y=y), None)) as s:
         raises(tutti.Error, lambda: s.step(x=x, y=y), "callback")
+
+
+class Released:
+    """Memory that its owner has taken back."""
+    def __array__(self, *_, **__):
+        raise ValueError("the memory is released")
 
 
 def test_bad_arrays():
@@ -244,11 +298,19 @@ def test_bad_arrays():
                 ({"x": np.zeros([1] * 12), "y": y}, ("x", "dimensions")),
                 ({"x": 3.0, "y": y}, ("x",)),
                 ({"x": None, "y": y}, ("x",)),
+                ({"x": np.ma.masked_greater(x, 0), "y": y}, ("x", "masked")),
+                ({"x": np.zeros(32, "f4,f4"), "y": y}, ("x", "dtype")),
+                ({"x": np.broadcast_to(x[0], (1 << 42, 5)), "y": y}, ("x", "out of memory")),
+                ({"x": Released(), "y": y}, ("x", "released")),
                 ({"x": x[:0], "y": y[:0]}, ())):
             try:
                 raises(tutti.Error, lambda: s.step(**arrays), *parts)
             except AssertionError as e:
                 raise AssertionError("%s: %s" % (arrays, e)) from e
+        for step in (-1, 2 ** 70, "1", 1.5, None):
+            raises(tutti.Error, lambda: setattr(s, "step_number", step), "step_number")
+        for copy_it in (copy.copy, copy.deepcopy, pickle.dumps):
+            raises(tutti.Error, lambda: copy_it(s), "session", "copied")
         for lr in (-1, float("nan"), "fast"):
             raises(tutti.Error, lambda: s.step(x=x, y=y, lr=lr), "lr")
         raises(tutti.Error, s.forward, "x")
@@ -265,7 +327,7 @@ def test_bad_arrays():
 
 if __name__ == "__main__":
     if not np:
-        for name in ("arrays", "parts_of_a_step", "views_outlive_the_session", "loss_of_the_caller",
+        for name in ("arrays", "parts_of_a_step", "rules_that_fail", "views_outlive_the_session", "loss_of_the_caller",
                      "bad_arrays"):
             del globals()["test_" + name]
     runs.main(sys.modules[__name__])

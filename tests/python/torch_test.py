@@ -244,6 +244,25 @@ def test_a_session_with_a_loss_of_torch():
             raise AssertionError("weights differ")
 
 
+def test_kinds_of_tensors():
+    """bfloat16, a gradient, strides and conjugates are read; what has no values is refused."""
+    x, y = samples(64)
+    wide = torch.from_numpy(x)
+    freed = wide.clone()
+    freed.untyped_storage().resize_(0)
+    with tutti.session({"model.name": "mlp", "train.batch": 64, "optimizer.name": "sgd"},
+                       inputs={"x": (5,), "y": ((), "int32")}, n_classes=3) as s:
+        for given in (wide.bfloat16(), wide.clone().requires_grad_(), wide.t().contiguous().t(),
+                      torch.complex(wide, -wide).conj().imag):
+            wanted = s.forward(x=given.detach().resolve_neg().float().numpy())
+            if not (s.forward(x=given) == wanted).all():
+                raise AssertionError("other outputs of %s" % given.dtype)
+        for given, parts in ((freed, "freed"), (torch.empty(64, 5, device="meta"), "meta"),
+                             (torch.eye(5).to_sparse(), "sparse"), (wide.to(torch.complex64), "complex"),
+                             (torch.quantize_per_tensor(wide, 0.1, 0, torch.qint8), "x")):
+            raises(tutti.Error, lambda: s.step(x=given, y=y), "x", parts)
+
+
 def test_what_is_refused():
     x, y = samples()
     example = torch.from_numpy(x[:8])

@@ -1,7 +1,9 @@
 """train_test.py - tutti.train and tutti.start: results, events, history, callbacks, signals, and
 what is refused."""
 
+import copy
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -154,6 +156,79 @@ def test_callbacks_that_raise():
     tutti.train(None, small(), workers=1)  # nothing is left of the others
 
 
+def test_every_callback_may_raise():
+    """The exception is raised by the run, which ends with a checkpoint of its last step."""
+    for method in ("on_start", "on_step", "on_each_step", "on_epoch", "on_eval", "on_checkpoint",
+                   "on_end"):
+        def fail(self, run, event):
+            raise ZeroDivisionError(method)
+
+        callback = type("Failing", (tutti.Callback,), {method: fail})()
+        run = tutti.start(None, small(), workers=2, callbacks=[callback])
+        for _ in range(2):  # every call of wait raises it
+            raises(ZeroDivisionError, run.wait, method)
+        expect("checkpoint after " + method, runs.checkpoints(run.dir)[-1], run.result.n_steps)
+        again = tutti.train(resume=run, overrides={"run.checkpoint_every": -1}, progress=False)
+        expect("steps after the resume", again.result.n_steps, 40)
+
+
+def test_callbacks_that_wait():
+    """They would wait for themselves."""
+    for wait in (lambda run: run.wait(), list, lambda run: run.__exit__(None, None, None)):
+        class Wait(tutti.Callback):
+            def on_each_step(self, run, info):
+                wait(run)
+
+        raises(tutti.Error, lambda: tutti.train(None, small(), callbacks=[Wait()]), "run",
+               "callback")
+    nested = [lambda event: tutti.train(None, small())]
+    raises(tutti.Error, lambda: tutti.train(None, small(), callbacks=nested), "another run")
+
+
+def test_the_program_ends_before_its_run():
+    """The run is stopped with a checkpoint, callbacks still work, and the program ends."""
+    done = python("import tutti\n"
+                  "run = tutti.start(None, %r, workers=2, callbacks=[lambda event: None])\n"
+                  "next(e for e in run if e.kind == 'step')" % small(run__dir="left", **LONG))
+    expect("exit code and messages", (done.returncode, done.stderr), (0, ""))
+    expect("checkpoints", len(runs.checkpoints("left")), 1)
+
+
+def test_processes_of_multiprocessing():
+    """Children train and use what the parent has trained, however they are started."""
+    with open("work.py", "w") as file:
+        file.write("""if True:
+            import multiprocessing, os, sys
+            import tutti
+
+            def work(number):
+                run = tutti.train(None, dict(%r, **{"run.dir": "child-%%s-%%d" %% (sys.argv[1], number)}),
+                                  workers=2)
+                with tutti.session(None, %r, workers=2) as s:
+                    return run.params_hash, s.step().params_hash
+
+            if __name__ == "__main__":
+                parent = work(0)
+                with tutti.session(None, %r, workers=2) as s:
+                    s.step()
+                    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+                        print(set(pool.map(work, range(1, 4))) == {parent})
+                    print(s.step().step)
+            """.replace("\n            ", "\n    ") % (small(), small(), small()))
+    for kind in ("fork", "spawn"):
+        done = subprocess.run([sys.executable, "work.py", kind], capture_output=True, text=True,
+                              env=dict(os.environ, PYTHONPATH=FOLDER))
+        expect("children by " + kind, (done.stdout, done.stderr), ("True\n2\n", ""))
+
+
+def test_copies_of_runs():
+    run = tutti.train(None, small(), workers=1)
+    for other in (pickle.loads(pickle.dumps(run)), copy.deepcopy(run)):
+        expect("copy", (other.dir, other.params_hash, other.done), (run.dir, run.params_hash, True))
+    with tutti.start(None, small(**LONG)) as run:
+        raises(tutti.Error, lambda: pickle.dumps(run), "run", "progress")
+
+
 def test_ctrl_c_saves_a_checkpoint():
     text = """if True:
         import tutti, os, signal, threading
@@ -200,7 +275,22 @@ def test_what_is_refused():
                 None, small(), callbacks=[tutti.EarlyStopping("val_loss", mode="min")])),
             (("patience",), lambda: tutti.EarlyStopping(patience=0)),
             (("mode",), lambda: tutti.EarlyStopping(mode="up")),
-            (("run_dir",), lambda: tutti.load("nowhere"))):
+            (("run_dir",), lambda: tutti.load("nowhere")),
+            (("fields",), lambda: tutti.Samples(min, 9, 3)),
+            (("fields", "x"), lambda: tutti.Samples(min, 9, {"x": 5})),
+            (("fields", "x", "shape"), lambda: tutti.Samples(min, 9, {"x": (-1,)})),
+            (("fields", "x", "shape"), lambda: tutti.Samples(min, 9, {"x": (True,)})),
+            (("fields", "text"), lambda: tutti.Samples(min, 9, {3: (5,)})),
+            (("n_samples",), lambda: tutti.Samples(min, 2 ** 70, {"x": (5,)})),
+            (("inputs",), lambda: tutti.session(inputs="x")),
+            (("inputs", "x"), lambda: tutti.session(inputs={"x": None})),
+            (("n_classes",), lambda: tutti.session(n_classes="3")),
+            (("n_classes",), lambda: tutti.session(n_classes=2 ** 70)),
+            (("max_tokens",), lambda: tutti.generate("nowhere", "a", "many")),
+            (("seed",), lambda: tutti.generate("nowhere", "a", seed=-1)),
+            (("temperature",), lambda: tutti.generate("nowhere", "a", temperature="hot")),
+            (("on_text",), lambda: tutti.generate("nowhere", "a", on_text=3)),
+            (("max_file_bytes",), lambda: tutti.export("nowhere", "onnx", "o", max_file_bytes=.5))):
         e = raises(tutti.Error, call, *parts)
         if not e.status.startswith("E_") or not e.message or not e.exit_code:
             raise AssertionError(repr(e))
