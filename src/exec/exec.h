@@ -8,6 +8,7 @@
 #ifndef TTI_EXEC_EXEC_H
 #define TTI_EXEC_EXEC_H
 
+#include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
 
 /* Prepares everything and initializes the parameters from the seed.  Collective.  On success *out
@@ -167,7 +168,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
 tutti_status tti_exec_scratch_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                    size_t *n_bytes);
 
-/* A worker on the host that is not created yet. */
+/* A worker that is not created yet. */
 typedef struct tti_list_desc {
     const tti_exec_desc *exec; /* as for tti_exec_memory_plan, and what the job says of steps */
     int rank, n_ranks;         /* of the data axis */
@@ -175,8 +176,18 @@ typedef struct tti_list_desc {
     bool has_server, is_async; /* a parameter server makes the updates; of every gradient alone */
 } tti_list_desc;
 
-/* Prints the worker's step programs, one for each form of step: the lists that it would execute. */
-tutti_status tti_exec_print_lists(const tti_list_desc *desc, tti_str *out);
+/* The worker's step programs, one for each form of step: the lists that it would execute on the
+ * host.  On success *out is owned by the caller; desc is not used after the call, but the plan is.
+ */
+typedef struct tti_step_lists tti_step_lists;
+tutti_status tti_step_lists_create(const tti_list_desc *desc, tti_step_lists **out);
+void tti_step_lists_destroy(tti_step_lists *lists); /* accepts NULL */
+
+/* NULL: the worker makes no such steps. */
+const tti_step_program *tti_step_lists_program(const tti_step_lists *lists, tti_step_form form);
+
+/* Prints all lists, each with a heading. */
+void tti_step_lists_print(const tti_step_lists *lists, tti_str *out);
 
 /* Threads that compute n_local shards side by side: desc->n_compute_threads of them, but one where
  * shards take turns at a device or at the communicator of a tensor axis. */

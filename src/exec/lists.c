@@ -1,18 +1,19 @@
-/* lists.c - prints the step programs of a worker that is not created yet. */
+/* lists.c - the step programs of a worker that is not created yet: what it would execute. */
 #include <stdlib.h>
 
 #include "exec/host/host.h"
 #include "exec/memory.h"
 #include "exec/worker/worker.h"
 
-typedef struct planned {
+struct tti_step_lists {
     tti_step_basis basis;
     tti_accumulation acc;
     tti_share share;
     tti_sharded sharded;
     tti_pipe *pipe;
     int *joins;
-} planned;
+    tti_step_program *programs[TTI_N_FORMS];
+};
 
 static int find_joins(const tti_program *program, int *joins) {
     int n = 0;
@@ -21,7 +22,7 @@ static int find_joins(const tti_program *program, int *joins) {
     return n;
 }
 
-static tutti_status plan_worker(const tti_list_desc *d, planned *p) {
+static tutti_status plan_worker(const tti_list_desc *d, tti_step_lists *p) {
     tti_shard_map map;
     TTI_TRY(tti_exec_shard_map(d->exec, d->n_ranks, &map));
     int n_local = tti_shard_map_n_of(&map, d->rank);
@@ -76,23 +77,42 @@ static const char *const headings[TTI_N_FORMS] = {
     [TTI_FORM_GRADIENT] = "a step of training, after which the server takes the gradient",
     [TTI_FORM_EVAL] = "a batch of evaluation"};
 
-tutti_status tti_exec_print_lists(const tti_list_desc *d, tti_str *out) {
-    planned p = {0};
-    tutti_status st = plan_worker(d, &p);
+tutti_status tti_step_lists_create(const tti_list_desc *d, tti_step_lists **out) {
+    *out = NULL;
+    tti_step_lists *p = calloc(1, sizeof *p);
+    if (!p) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    tutti_status st = plan_worker(d, p);
     tti_step_form other = d->is_async ? TTI_FORM_STEP : TTI_FORM_GRADIENT;
     for (tti_step_form form = 0; st == TUTTI_OK && form < TTI_N_FORMS; form++)
-        if (form != other && tti_step_has_form(&p.basis, form)) {
-            tti_step_program *program;
-            TTI_TRY_GOTO(tti_step_build(&p.basis, form, &program), cleanup);
-            tti_str_printf(out, "%s%s:\n", out->n_bytes > 0 ? "\n" : "", headings[form]);
-            tti_step_program_print(program, out);
-            tti_step_program_destroy(program);
-        }
-cleanup:
-    tti_pipe_destroy(p.pipe);
-    tti_sharded_fini_windows(&p.sharded);
-    tti_accumulation_fini(&p.acc);
-    tti_share_fini(&p.share);
-    free(p.joins);
-    return st;
+        if (form != other && tti_step_has_form(&p->basis, form))
+            st = tti_step_build(&p->basis, form, &p->programs[form]);
+    if (st != TUTTI_OK) {
+        tti_step_lists_destroy(p);
+        return st;
+    }
+    *out = p;
+    return TUTTI_OK;
+}
+
+void tti_step_lists_destroy(tti_step_lists *p) {
+    if (!p) return;
+    for (int form = 0; form < TTI_N_FORMS; form++) tti_step_program_destroy(p->programs[form]);
+    tti_pipe_destroy(p->pipe);
+    tti_sharded_fini_windows(&p->sharded);
+    tti_accumulation_fini(&p->acc);
+    tti_share_fini(&p->share);
+    free(p->joins);
+    free(p);
+}
+
+const tti_step_program *tti_step_lists_program(const tti_step_lists *p, tti_step_form form) {
+    return p->programs[form];
+}
+
+void tti_step_lists_print(const tti_step_lists *p, tti_str *out) {
+    for (int form = 0; form < TTI_N_FORMS; form++) {
+        if (!p->programs[form]) continue;
+        tti_str_printf(out, "%s%s:\n", out->n_bytes > 0 ? "\n" : "", headings[form]);
+        tti_step_program_print(p->programs[form], out);
+    }
 }

@@ -73,7 +73,7 @@ tti_overlap tti_overlapped_sums(const tti_calibration *c, const tti_plan *plan, 
                          .taken_s = hidden * (taken_s(c, sent) + plan->n_buckets * TAKEN_EACH_S)};
 }
 
-tti_overlap tti_overlapped_fetches(const tti_calibration *c, double n_calls, double sent,
+tti_overlap tti_overlapped_gathers(const tti_calibration *c, double n_calls, double sent,
                                    double compute_s) {
     double took = n_calls * c->sum_latency_s + sent / c->sum_bytes_s;
     double first = n_calls > 0 ? took / n_calls : 0;

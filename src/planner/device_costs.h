@@ -23,7 +23,7 @@ tti_overlap tti_overlapped_sums(const tti_calibration *c, const tti_plan *plan, 
                                 double sent);
 
 /* Parameters of others in n_calls, while kernels of compute_s run that wait for the first one. */
-tti_overlap tti_overlapped_fetches(const tti_calibration *c, double n_calls, double sent,
+tti_overlap tti_overlapped_gathers(const tti_calibration *c, double n_calls, double sent,
                                    double compute_s);
 
 /* Shards of n_own whose values, constants and scratch of kernels a device has at the same time. */

@@ -200,13 +200,17 @@ static tutti_status list_steps_of(const tti_drawing *d, int rank) {
     desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &at));
     desc.shard_map = &map;
     desc.n_compute_threads = threads_of(d, &at);
-    return tti_exec_print_lists(&(tti_list_desc){.exec = &desc,
-                                                 .rank = n == 1 ? 0 : at.data,
-                                                 .n_ranks = n,
-                                                 .is_divided = tti_mesh_n_model(&d->b->mesh) > 1,
-                                                 .has_server = tti_drawing_is_apart(d),
-                                                 .is_async = tti_job_is_async(&d->b->config)},
-                                d->out);
+    tti_step_lists *lists;
+    TTI_TRY(tti_step_lists_create(&(tti_list_desc){.exec = &desc,
+                                                   .rank = n == 1 ? 0 : at.data,
+                                                   .n_ranks = n,
+                                                   .is_divided = tti_mesh_n_model(&d->b->mesh) > 1,
+                                                   .has_server = tti_drawing_is_apart(d),
+                                                   .is_async = tti_job_is_async(&d->b->config)},
+                                  &lists));
+    tti_step_lists_print(lists, d->out);
+    tti_step_lists_destroy(lists);
+    return TUTTI_OK;
 }
 
 static tutti_status list_steps(const tti_drawing *d, const char *worker) {

@@ -1,5 +1,5 @@
-/* predict.c - a step consists of micro-batch groups of shards, additions, sums between workers, the
- * update, and loading.
+/* predict.c - costs the list of instructions of a step: runs of the shard program, merges, sums
+ * between workers and the update; and the loading of samples.
  *
  * On a host all of these take turns on the same cores, so their times add up; on devices sums
  * overlap with kernels (device_costs.h), and samples overlap with everything. */
@@ -16,7 +16,7 @@
 #include "planner/device_costs.h"
 #include "planner/scratch.h"
 #include "planner/stage_sim.h"
-#include "planner/sums.h"
+#include "planner/step_cost.h"
 #include "train/setup/worker_exec.h"
 
 /* The backward pass's share of a shard program's time: twice the products of the forward pass. */
@@ -58,12 +58,13 @@ static worker slowest_worker(const tti_blueprint *b, const tti_scheme *l,
     return w;
 }
 
-/* The costs of the parts of a model, by their position in a model group. */
+/* The most that a worker of a replica needs, of each kind. */
 typedef struct parts {
-    double n_flat;                     /* of the largest */
-    double most;                       /* seconds of the slowest, by the costs */
+    double n_flat;
+    double most;                       /* seconds of its shard program, by the costs */
     double exchange_s, exchange_bytes; /* TP collectives, per shard */
     double tied_bytes;
+    tti_step_cost step; /* its list of instructions */
 } parts;
 
 /* Bytes of a tensor shard's collectives per shard.  On a host the sums are part of the program, one
@@ -104,9 +105,21 @@ static tutti_status exchange_s(const tti_blueprint *b, const tti_calibration *c,
     return TUTTI_OK;
 }
 
+static void add_most(const tti_step_cost *cost, tti_step_cost *most) {
+    most->n_runs = fmax(most->n_runs, cost->n_runs);
+    most->merged = fmax(most->merged, cost->merged);
+    most->n_reductions = fmax(most->n_reductions, cost->n_reductions);
+    most->reduced_bytes = fmax(most->reduced_bytes, cost->reduced_bytes);
+    most->n_gathers = fmax(most->n_gathers, cost->n_gathers);
+    most->gathered_bytes = fmax(most->gathered_bytes, cost->gathered_bytes);
+    most->n_small = fmax(most->n_small, cost->n_small);
+    most->n_updates = fmax(most->n_updates, cost->n_updates);
+    most->sums_tied = most->sums_tied || cost->sums_tied;
+}
+
 /* second: of kernels, for one of their costs. */
-static tutti_status parts_of(const tti_blueprint *b, const tti_calibration *c, double second,
-                             parts *x) {
+static tutti_status parts_of(const tti_blueprint *b, const tti_scheme *l, const worker *w,
+                             const tti_calibration *c, double second, parts *x) {
     *x = (parts){0};
     for (int i = 0; i < tti_mesh_n_model(&b->mesh); i++) {
         const tti_plan *plan = tti_blueprint_plan(b, i);
@@ -116,7 +129,16 @@ static tutti_status parts_of(const tti_blueprint *b, const tti_calibration *c, d
         x->n_flat = fmax(x->n_flat, (double)plan->n_flat);
         x->exchange_s = fmax(x->exchange_s, seconds);
         x->exchange_bytes = fmax(x->exchange_bytes, bytes);
-        x->tied_bytes = fmax(x->tied_bytes, tti_tied_bytes(plan));
+        const tti_step_worker position = {.b = b,
+                                          .position = i,
+                                          .n_ranks = l->data,
+                                          .n_shards = (int)l->shards,
+                                          .is_device = c->is_device,
+                                          .n_compute_threads = w->n_compute_threads};
+        tti_step_cost step;
+        TTI_TRY(tti_step_cost_of(&position, c, &step));
+        add_most(&step, &x->step);
+        if (step.sums_tied) x->tied_bytes = fmax(x->tied_bytes, tti_tied_bytes(plan));
     }
     return TUTTI_OK;
 }
@@ -161,38 +183,10 @@ static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,
     double second = shard_group->s / shard_group->cost_s;
     p->sent_bytes = 0;
     p->exchange_s = x->exchange_s * w->n_own * w->crowd;
-    p->compute_s = x->most * second * w->n_shard_groups * w->crowd;
+    p->compute_s = x->most * second * x->step.n_runs * w->crowd;
     if (p->layout.pipeline > 1) TTI_TRY(predict_stages(p, b, c, second, w));
     p->sent_bytes += x->exchange_bytes * w->n_own;
     return TUTTI_OK;
-}
-
-/* Bytes that a worker sends for the sums of a step, and in how many calls. */
-static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double n_flat,
-                            int n_shard_groups, double *n_calls) {
-    const tti_job_config *job = &b->config;
-    const tti_plan *plan = tti_blueprint_plan(b, 0);
-    tti_exec_desc desc = tti_worker_exec_desc(b);
-    double whole = 2.0 * (l->data - 1) / l->data * n_flat * sizeof(float);
-    double of_sum = desc.fast && desc.wire != TUTTI_F32 ? 0.5 : 1;
-    double back = l->zero > 0 ? whole / 2 : 0; /* parameters */
-    desc.plan = plan;
-    *n_calls = plan->n_buckets + (l->zero > 0 || desc.shares ? 2 : 1);
-    if (desc.shares)
-        return whole / 2; /* workers that share parameters need not receive the other parts */
-    if (l->zero == 3) {   /* parameters for forward and backward of each micro-batch group */
-        double n = (double)tti_sums_n_fetched(plan, n_shard_groups);
-        *n_calls = plan->n_buckets * (1.0 + 2.0 * n) + 1;
-        return whole * (0.5 * of_sum + n);
-    }
-    if (desc.local) {
-        bool state = strcmp(job->parallel.average, "all") == 0;
-        double every = (double)job->parallel.average_every;
-        *n_calls /= every;
-        return whole * (1 + (state ? plan->n_states : 0)) / every;
-    }
-    if (tti_compress_wanted(&desc, l->data)) return tti_compress_sent(&desc, l->data) + back;
-    return (whole - back) * of_sum + back;
 }
 
 /* Fast links are recognized by the measured speed of a sum. */
@@ -205,19 +199,16 @@ static bool sums_behind(const tti_scheme *l, const tti_calibration *c, const tti
 /* For devices that reach each other: gradients overlap with the last shard; parameters with the
  * forward pass of the first one for zero 1 and 2, with all shards for zero 3. */
 static double overlapped_sums(const tti_prediction *p, const tti_calibration *c,
-                              const tti_plan *plan, double sent, const worker *w) {
+                              const tti_plan *plan, const tti_step_cost *step, const worker *w) {
     const tti_scheme *l = &p->layout;
-    double shard_s = p->compute_s / w->n_own, n = plan->n_buckets;
-    double gradients = l->zero == 0  ? sent
-                       : l->zero < 3 ? sent / 2
-                                     : sent / (1 + 2.0 * w->n_shard_groups);
-    double fetches = l->zero < 3 ? n : 2 * n * w->n_shard_groups;
+    double shard_s = p->compute_s / w->n_own;
     double hides_s = sums_behind(l, c, plan) ? 0 : shard_s;
-    tti_overlap sums = tti_overlapped_sums(c, plan, hides_s, gradients), fetched = {0};
-    if (l->zero > 0)
-        fetched = tti_overlapped_fetches(c, fetches, sent - gradients,
+    tti_overlap sums = {0}, gathers = {0};
+    if (step->n_reductions > 0) sums = tti_overlapped_sums(c, plan, hides_s, step->reduced_bytes);
+    if (step->n_gathers > 0)
+        gathers = tti_overlapped_gathers(c, step->n_gathers, step->gathered_bytes,
                                          l->zero < 3 ? shard_s * (1 - BACKWARD) : p->compute_s);
-    return sums.exposed_s + sums.taken_s + fetched.exposed_s + fetched.taken_s + c->sum_latency_s;
+    return sums.exposed_s + sums.taken_s + gathers.exposed_s + gathers.taken_s + c->sum_latency_s;
 }
 
 /* Parameters that several stages have are summed over them. */
@@ -230,17 +221,18 @@ static double tied_s(const tti_blueprint *b, const tti_calibration *c, double by
 static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts *x,
                          const tti_calibration *c, const worker *w) {
     const tti_scheme *l = &p->layout;
-    double n_calls, own = w->n_own;
-    p->add_s = (own - 1) * x->n_flat * c->add_s / w->n_compute_threads * w->crowd;
+    const tti_step_cost *step = &x->step;
+    p->add_s = step->merged * c->add_s / w->n_compute_threads * w->crowd;
     p->reduce_s = tied_s(b, c, x->tied_bytes);
     p->sent_bytes += x->tied_bytes;
     if (l->data < 2) return;
-    double sent = bytes_of_sums(b, l, x->n_flat, w->n_shard_groups, &n_calls);
+    double sent = step->reduced_bytes + step->gathered_bytes;
+    double n_calls = step->n_reductions + step->n_gathers + step->n_small;
     double n_rounds = l->zero == 3 ? 2 : 1; /* by the host, to which parameters come once a step */
     if (is_host_staged(b, c))
         p->reduce_s += x->n_flat * sizeof(float) * c->host_staged_s * n_rounds;
     else if (c->is_device)
-        p->reduce_s += overlapped_sums(p, c, tti_blueprint_plan(b, 0), sent, w);
+        p->reduce_s += overlapped_sums(p, c, tti_blueprint_plan(b, 0), step, w);
     else
         p->reduce_s += n_calls * c->sum_latency_s + sent / c->sum_bytes_s;
     p->sent_bytes += sent;
@@ -263,7 +255,7 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
     double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_compute_threads) * crowd;
     bool in_parts = l->zero > 0 || (!served && tti_workers_share(b));
     int n_parts = in_ranks ? TTI_MIN(n_servers, l->data) : in_parts ? l->data : 1;
-    p->update_s = whole * x->n_flat / (double)plan->n_flat / n_parts;
+    p->update_s = x->step.n_updates * whole * x->n_flat / (double)plan->n_flat / n_parts;
 }
 
 static void predict_load(tti_prediction *p, const tti_blueprint *b,
@@ -445,7 +437,7 @@ tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
         tti_calibrated_shard_group(c, b->rows_per_shard, layout->recompute,
                                    tti_program_cost_s(c, &b->plan->shard), &out->is_measured);
     parts x;
-    TTI_TRY(parts_of(b, c, shard_group.s / shard_group.cost_s, &x));
+    TTI_TRY(parts_of(b, layout, &w, c, shard_group.s / shard_group.cost_s, &x));
     TTI_TRY(predict_compute(out, b, c, &shard_group, &x, &w));
     predict_sums(out, b, &x, c, &w);
     predict_update(out, b, &x, &shard_group, c, &w);

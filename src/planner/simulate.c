@@ -3,9 +3,9 @@
  * The workers of one replica are one worker, or the stages and tensor shards of the job, simulated
  * by the planner; replicas are placed one after the other on the network.
  *
- * Two activities overlap in each worker: computation, which completes buckets of gradients at the
- * times in the plan, and sums, one bucket after the other in the order of the plan.  Every worker
- * waits for the sums that are left after the last gradient.  With zero 1 and 2 parameters are
+ * The instructions of a worker's list are costed on the network (step_cost.h).  Reductions overlap
+ * with the computation that completes their buckets, one after the other; every worker waits for
+ * those that are left after the last gradient.  With zero 1 and 2 parameters are
  * gathered after the update, on devices during the next forward pass; with 3 during computation,
  * over the links of the sums.  Workers of an asynchronous parameter server are simulated by
  * server_sim.h; other waits last as long as the slowest worker takes. */
@@ -18,6 +18,7 @@
 #include "planner/stage_sim.h"
 #include "train/job/devices.h"
 #include "train/setup/init_config.h"
+#include "train/setup/worker_exec.h"
 #include "tutti/planner.h"
 
 static const double BUDGET_S = 5;
@@ -27,19 +28,37 @@ static bool is_on_paper(const tti_simulation *s) { return tti_is_known_device(s-
 
 /* ---- one worker ---- */
 
-/* When each bucket comes, by the costs of what runs before it in the last shard. */
-static tutti_status time_buckets(const tti_plan *plan, const tti_calibration *c, double shard_s,
-                                 tti_simulated_stage *w) {
-    tti_program part = plan->shard;
-    double all = fmax(tti_program_cost_s(c, &plan->shard), 1e-12);
+/* The list of instructions of a worker beside another replica, and when its reductions can begin,
+ * by the costs of the steps before them in the last shard. */
+static tutti_status time_list(const tti_simulation *s, const tti_calibration *c, int stage,
+                              double shard_s, tti_simulated_stage *w) {
+    int position = stage * s->b->mesh.tensor;
+    const tti_plan *plan = tti_blueprint_plan(s->b, position);
+    const tti_step_worker worker = {.b = s->b,
+                                    .position = position,
+                                    .n_ranks = 2,
+                                    .n_shards = 2 * s->b->n_shards,
+                                    .is_device = c->is_device,
+                                    .n_compute_threads = c->is_device ? 1 : TTI_MAX(c->n_cores, 1),
+                                    .n_owners = (int)s->served.n_servers};
+    TTI_TRY(tti_step_worker_lists(&worker, &w->lists));
     w->n_buckets = plan->n_buckets;
     w->ready_s = calloc((size_t)w->n_buckets + 1, sizeof *w->ready_s);
-    w->n_bytes = calloc((size_t)w->n_buckets + 1, sizeof *w->n_bytes);
-    if (!w->ready_s || !w->n_bytes) return tti_fail(TUTTI_E_NOMEM, "simulate: out of memory");
-    for (int i = 0; i < w->n_buckets; i++) {
-        part.n_steps = plan->buckets[i].ready_after + 1;
-        w->ready_s[i] = w->end_s - shard_s * (1 - tti_program_cost_s(c, &part) / all);
-        w->n_bytes[i] = (double)plan->buckets[i].n_elems * sizeof(float);
+    if (!w->ready_s) return tti_fail(TUTTI_E_NOMEM, "simulate: out of memory");
+    const tti_step_program *list =
+        tti_step_lists_program(w->lists, s->shares[s->n_shares - 1].form);
+    for (int i = 0; i < list->n_instrs; i++)
+        if (list->instrs[i].kind == TTI_AVERAGE)
+            w->averaged_bytes += (double)plan->n_flat * sizeof(float);
+    list = tti_step_lists_program(w->lists, s->shares[0].form);
+    for (int i = 0; i < w->n_buckets; i++) w->ready_s[i] = w->end_s;
+    for (int i = 0; i < list->n_instrs; i++) {
+        const tti_instr *in = &list->instrs[i];
+        if (in->kind == TTI_ALL_GATHER)
+            w->gathered += (double)(in->range.last - in->range.first) / (double)plan->n_flat;
+        if (!tti_is_reduction(in->kind) || in->queue != TTI_ON_COMM || in->after == TTI_AT_END)
+            continue;
+        w->ready_s[in->bucket] -= shard_s * (1 - tti_program_share(c, list->program, in->after));
     }
     return TUTTI_OK;
 }
@@ -82,11 +101,10 @@ static tutti_status time_stages(tti_simulation *s, const tti_calibration *c,
                               &schedule));
     }
     for (int i = 0; i < w->n_stages; i++) {
-        const tti_plan *plan = tti_blueprint_plan(s->b, i * s->b->mesh.tensor);
         w->stages[i].end_s = w->compute_s * schedule.end_s[i] / schedule.step_s;
         double shard_s =
             w->compute_s * schedule.busy_s[i] / schedule.step_s / (double)n_shard_groups;
-        TTI_TRY(time_buckets(plan, c, shard_s, &w->stages[i]));
+        TTI_TRY(time_list(s, c, i, shard_s, &w->stages[i]));
     }
     return TUTTI_OK;
 }
@@ -125,8 +143,9 @@ static tutti_status time_worker(tti_simulation *s) {
     if (!w->stages) return tti_fail(TUTTI_E_NOMEM, "simulate: out of memory");
     TTI_TRY(calibrate(s, &c));
     int64_t n_shard_groups = n_shard_groups_of(&c, scheme.shards);
-    tti_sums_of(s->b, n_shard_groups, &s->sums);
-    if (s->served.n_servers > 0) tti_sums_serve(&s->sums, s->served.n_servers);
+    const tti_exec_desc desc = tti_worker_exec_desc(s->b);
+    tti_sums_of(&desc, s->served.n_servers, &s->sums);
+    s->n_shares = tti_step_shares(s->b, s->shares);
     TTI_TRY(time_thread(s, &c));
     use_network(s, &c);
     TTI_TRY(tti_predict(s->b, &scheme, &c, &alone));
@@ -143,36 +162,73 @@ static tutti_status time_worker(tti_simulation *s) {
 
 /* ---- many of them ---- */
 
-/* The events of a stage in order: a bucket is ready, and the sums before it are done.  Computes
- * when the sums end and how long they took. slowness: that of the worker for which all wait. */
-static double sum_stage(const tti_simulation *s, const tti_simulated_stage *w, double slowness,
-                        const int64_t *members, double *sent, double *sums_s) {
-    double free_s = 0;
-    for (int i = 0; i < w->n_buckets; i++) {
-        double begin = fmax(free_s, w->ready_s[i] * slowness);
-        double took = tti_sums_bucket_s(&s->sums, &s->network, members, w->n_bytes[i], sent);
-        free_s = begin + took;
-        *sums_s += took;
-    }
-    return free_s;
-}
+/* Time of the list of a stage, in the mean over the forms of step. */
+typedef struct list_time {
+    double reduced_s;          /* when the last reduction ends */
+    double reduce_s, gather_s; /* what reductions and gathers take */
+    double rest_s;             /* averages, reports and hashes */
+    double sent[TTI_N_LEVELS];
+} list_time;
 
-static double fetch_stage(const tti_simulation *s, const tti_simulated_stage *w,
-                          const int64_t *members, double *sent) {
+/* A gather of all parameters overlaps bucket by bucket. */
+static double gather_s(const tti_simulation *s, const tti_plan *plan, const tti_instr *in,
+                       const int64_t *members, double *sent) {
     double all = 0;
-    for (int i = 0; i < w->n_buckets; i++)
-        all += tti_sums_fetch_s(&s->sums, &s->network, members, w->n_bytes[i], sent);
+    if (in->bucket >= 0)
+        return tti_sums_instr_s(&s->sums, &s->network, members, in, in->range, sent);
+    for (int i = 0; i < plan->n_buckets; i++) {
+        size_t first = plan->buckets[i].first;
+        const tti_range range = {first, first + plan->buckets[i].n_elems};
+        all += tti_sums_instr_s(&s->sums, &s->network, members, in, range, sent);
+    }
     return all;
 }
 
-/* The small sums at the end of a step: loss, norm, votes; of local SGD with its means. */
-static double tell(const tti_simulation *s, int64_t n, double *sent) {
-    double once[TTI_N_LEVELS] = {0}, every = s->sums.mean_every;
+static double small_s(const tti_simulation *s, const tti_instr *in, int64_t n, double *sent) {
     int64_t members[TTI_N_LEVELS];
+    if (in->axis == TTI_AXIS_MODEL) return 0;
     tti_network_members(&s->network, n, 1, members);
-    double sum_s = tti_network_sum_s(&s->network, members, s->solo.sums_bytes * (double)n, once);
-    for (int i = 0; i < TTI_N_LEVELS; i++) sent[i] += once[i] / every;
-    return sum_s / every;
+    return tti_network_sum_s(&s->network, members, s->solo.sums_bytes * (double)n, sent);
+}
+
+/* The instructions of a stage in order: a reduction begins when its bucket is ready and the one
+ * before it is done.  slowness: of the worker for which all wait; members: of the data axis of n
+ * workers. */
+static void time_instrs(const tti_simulation *s, int stage, tti_step_share form, double slowness,
+                        const int64_t *members, int64_t n, list_time *out) {
+    const tti_simulated_stage *w = &s->solo.stages[stage];
+    const tti_plan *plan = tti_blueprint_plan(s->b, stage * s->b->mesh.tensor);
+    const tti_step_program *list = tti_step_lists_program(w->lists, form.form);
+    const tti_range all = {0, plan->n_flat};
+    double free_s = 0, sent[TTI_N_LEVELS] = {0};
+    for (int i = 0; i < list->n_instrs; i++) {
+        const tti_instr *in = &list->instrs[i];
+        double ready_s = w->end_s, took;
+        switch (in->kind) {
+            case TTI_REDUCE_SCATTER:
+            case TTI_ALL_REDUCE:
+                if (in->bucket >= 0) ready_s = w->ready_s[in->bucket];
+                took = tti_sums_instr_s(&s->sums, &s->network, members, in, in->range, sent);
+                free_s = fmax(free_s, ready_s * slowness) + took;
+                out->reduce_s += form.share * took;
+                break;
+            case TTI_ALL_GATHER:
+                out->gather_s += form.share * gather_s(s, plan, in, members, sent);
+                break;
+            case TTI_AVERAGE:
+                out->rest_s +=
+                    form.share * tti_sums_instr_s(&s->sums, &s->network, members, in, all, sent);
+                break;
+            case TTI_REPORT:
+            case TTI_SUM_HASHES:
+                out->rest_s += form.share * small_s(s, in, n, sent);
+                break;
+            default: /* in the time of a replica that is alone */
+                break;
+        }
+    }
+    out->reduced_s = fmax(out->reduced_s, free_s);
+    for (int i = 0; i < TTI_N_LEVELS; i++) out->sent[i] += form.share * sent[i];
 }
 
 /* The number of workers that each update a part. */
@@ -187,23 +243,23 @@ static tti_simulated_point simulate(const tti_simulation *s, int64_t n) {
     const tti_simulated_solo *w = &s->solo;
     int64_t members[TTI_N_LEVELS], n_copies = n / w->n_workers;
     double slowness = 1 / tti_speeds_slowest(&s->speeds, n_copies);
-    double compute_s = w->compute_s * slowness, end = compute_s, after = 0;
+    double compute_s = w->compute_s * slowness, end = compute_s, after = 0, rest_s = 0;
     tti_network_members(&s->network, n_copies, w->n_workers, members);
     for (int i = 0; i < w->n_stages; i++) {
-        double sent[TTI_N_LEVELS] = {0}, sums_s = 0;
-        end = fmax(end, sum_stage(s, &w->stages[i], slowness, members, sent, &sums_s));
-        double fetch_s = fetch_stage(s, &w->stages[i], members, sent);
+        list_time t = {0};
+        for (int k = 0; k < s->n_shares; k++)
+            time_instrs(s, i, s->shares[k], slowness, members, n, &t);
+        end = fmax(end, t.reduced_s);
         if (s->sums.zero == 3)
-            end = fmax(end, fetch_s + sums_s);
+            end = fmax(end, t.gather_s + t.reduce_s);
         else
-            after = fmax(after, fetch_s - w->forward_s * slowness);
-        p.sums_s = fmax(p.sums_s, sums_s + fetch_s);
-        for (int k = 0; k < TTI_N_LEVELS; k++) p.sent[k] = fmax(p.sent[k], sent[k]);
+            after = fmax(after, t.gather_s - w->forward_s * slowness);
+        p.sums_s = fmax(p.sums_s, t.reduce_s + t.gather_s);
+        rest_s = fmax(rest_s, t.rest_s);
+        for (int k = 0; k < TTI_N_LEVELS; k++) p.sent[k] = fmax(p.sent[k], t.sent[k]);
     }
-    double mean_s = tti_sums_mean_s(&s->sums, &s->network, members, p.sent);
-    p.sums_s += mean_s;
     p.sent[tti_network_level(&s->network, w->n_workers)] += w->sent_bytes;
-    p.exposed_s = end - compute_s + after + mean_s + tell(s, n, p.sent);
+    p.exposed_s = end - compute_s + after + rest_s;
     p.step_s = compute_s + p.exposed_s + w->update_s * slowness / n_owners(s, (double)n_copies);
     return p;
 }
@@ -346,7 +402,7 @@ tutti_status tutti_simulate_job(tutti_job *job, const tutti_simulate_desc *desc,
     tti_blueprint_destroy(s.b);
     for (int i = 0; i < s.solo.n_stages && s.solo.stages; i++) {
         free(s.solo.stages[i].ready_s);
-        free(s.solo.stages[i].n_bytes);
+        tti_step_lists_destroy(s.solo.stages[i].lists);
     }
     free(s.solo.stages);
     if (st == TUTTI_OK)

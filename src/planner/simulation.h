@@ -6,17 +6,20 @@
 #include "planner/network.h"
 #include "planner/predict.h"
 #include "planner/server_sim.h"
+#include "planner/step_cost.h"
 #include "planner/sums.h"
 #include "tutti/planner.h"
 
 enum { TTI_MAX_POINTS = 40 };
 
-/* The sums of a worker of a stage, and their times; without a pipeline there is one stage. */
+/* A worker of a stage, as one of several replicas; without a pipeline there is one stage. */
 typedef struct tti_simulated_stage {
-    double end_s;    /* of its last shard, from the begin of the step */
-    double *ready_s; /* [n_buckets] likewise, owned */
-    double *n_bytes; /* [n_buckets] owned */
+    double end_s;          /* of its last shard, from the begin of the step */
+    tti_step_lists *lists; /* owned */
+    double *ready_s;       /* [n_buckets]: when a bucket can be reduced, from the begin; owned */
     int n_buckets;
+    double gathered;       /* times that all parameters are gathered in a step */
+    double averaged_bytes; /* local SGD: by a step that averages */
 } tti_simulated_stage;
 
 /* The step of a single replica, without any other. */
@@ -55,6 +58,8 @@ typedef struct tti_simulation {
     tti_simulated_solo solo;
     tti_simulated_point points[TTI_MAX_POINTS];
     int n_points;
+    tti_step_share shares[TTI_MAX_STEP_SHARES]; /* [n_shares] */
+    int n_shares;
 } tti_simulation;
 
 /* The curve as a table, or as JSON where desc says so. */

@@ -3,6 +3,8 @@
  *
  * Two tables: for workers that wait for each other, the sums and their part that is not hidden; for
  * asynchronous workers, their waits and the staleness of their gradients. */
+#include <math.h>
+
 #include "base/json.h"
 #include "planner/simulation.h"
 
@@ -47,7 +49,13 @@ static void print_head(const tti_simulation *s, tti_str *out) {
 
 static void print_table(const tti_simulation *s, tti_str *out) {
     print_head(s, out);
-    tti_sums_text(&s->sums, out);
+    tti_sums_extent extent = {.average_every = 1 / s->shares[s->n_shares - 1].share};
+    for (int i = 0; i < s->solo.n_stages; i++) {
+        const tti_simulated_stage *w = &s->solo.stages[i];
+        extent.gathered = fmax(extent.gathered, w->gathered);
+        extent.averaged_bytes = fmax(extent.averaged_bytes, w->averaged_bytes);
+    }
+    tti_sums_text(&s->sums, &extent, out);
     tti_str_printf(out, "%8s %11s %14s %8s %10s %10s   %s\n", "workers", "step, ms", "samples/s",
                    "of n x 1", "sums, ms", "exposed", "sent, MiB: host, rack, spine");
     for (int i = 0; i < s->n_points; i++) {

@@ -10,46 +10,20 @@
 #include <string.h>
 
 #include "exec/worker/worker.h"
-#include "train/loop/averaging.h"
-#include "train/setup/worker_exec.h"
 
 /* Average traffic of compressed buckets; vectors are sent whole. */
-static void compress(const tti_exec_desc *desc, double n_flat_bytes, tti_sums *out) {
+static void find_compressed(const tti_exec_desc *desc, double n_flat_bytes, tti_sums *out) {
     double pairs, summed;
     if (desc->fast && desc->wire != TUTTI_F32) out->of_sum = 0.5;
     if (!tti_compress_wanted(desc, 2) || n_flat_bytes <= 0) return;
     tti_compress_kinds(desc, &pairs, &summed);
     out->of_sum = summed / n_flat_bytes;
     out->of_pairs = pairs / n_flat_bytes;
-    out->whole = true;
 }
 
-static double of_largest_part(const tti_blueprint *b) {
-    size_t most = 0;
-    for (int i = 0; i < b->n_parts; i++)
-        most = TTI_MAX(most, tti_averaging_bytes(&b->config, tti_blueprint_plan(b, i)));
-    return (double)most;
-}
-
-int64_t tti_sums_n_fetched(const tti_plan *plan, int64_t n_shard_groups) {
-    bool joined = plan->stages && plan->stages->is_joined;
-    for (int s = 0; s < plan->shard.n_steps; s++)
-        joined = joined || (plan->shard.steps[s]->op->traits & TTI_SYNC);
-    return joined ? 1 : n_shard_groups;
-}
-
-void tti_sums_of(const tti_blueprint *b, int64_t n_shard_groups, tti_sums *out) {
-    const tti_job_config *c = &b->config;
-    tti_exec_desc desc = tti_worker_exec_desc(b);
-    double flat = (double)b->plan->n_flat * sizeof(float);
-    *out = (tti_sums){.zero = desc.zero, .of_sum = 1, .mean_every = 1};
-    if (desc.zero > 0) out->n_fetches = 1;
-    if (desc.zero > 2) out->n_fetches = 2 * (double)tti_sums_n_fetched(b->plan, n_shard_groups);
-    compress(&desc, flat, out);
-    if (!desc.local) return;
-    out->mean_bytes = (double)tti_averaging_bytes(c, b->plan);
-    if (b->n_parts > 0) out->mean_bytes = of_largest_part(b);
-    out->mean_every = (double)TTI_MAX(c->parallel.average_every, 1);
+void tti_sums_of(const tti_exec_desc *desc, int64_t n_servers, tti_sums *out) {
+    *out = (tti_sums){.zero = desc->zero, .n_servers = n_servers, .of_sum = 1};
+    find_compressed(desc, (double)desc->plan->n_flat * sizeof(float), out);
 }
 
 static double pairs_s(const tti_network *network, const int64_t *members, double n_bytes,
@@ -88,44 +62,37 @@ static double served_s(const tti_sums *sums, const tti_network *network, const i
     return s;
 }
 
-void tti_sums_serve(tti_sums *sums, int64_t n_servers) {
-    sums->n_servers = n_servers;
-    sums->n_fetches = 1;
+/* Compressed gradients go to all workers, even where each owns only a part. */
+static double reduction_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
+                          const tti_instr *in, double n_bytes, double *sent) {
+    double in_servers[TTI_N_LEVELS] = {0}, summed = n_bytes * sums->of_sum;
+    if (in->method == TTI_REDUCE_COMPRESS || in->kind == TTI_ALL_REDUCE) {
+        double s = tti_network_sum_s(network, members, summed, sent);
+        if (sums->of_pairs > 0) s += pairs_s(network, members, n_bytes * sums->of_pairs, sent);
+        return s;
+    }
+    if (sums->n_servers > 0) return served_s(sums, network, members, summed, in_servers);
+    return tti_network_half_s(network, members, summed, sent);
 }
 
-double tti_sums_bucket_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
-                         double n_bytes, double *sent) {
-    double in[TTI_N_LEVELS] = {0};
-    if (sums->mean_bytes > 0) return 0;
-    if (sums->n_servers > 0 && !sums->whole)
-        return served_s(sums, network, members, n_bytes * sums->of_sum, in);
-    if (sums->zero > 0 && !sums->whole)
-        return tti_network_half_s(network, members, n_bytes * sums->of_sum, sent);
-    double s = tti_network_sum_s(network, members, n_bytes * sums->of_sum, sent);
-    if (sums->of_pairs > 0) s += pairs_s(network, members, n_bytes * sums->of_pairs, sent);
-    return s;
+double tti_sums_instr_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
+                        const tti_instr *in, tti_range range, double *sent) {
+    double n_bytes = (double)(range.last - range.first) * sizeof(float);
+    switch (in->kind) {
+        case TTI_REDUCE_SCATTER:
+        case TTI_ALL_REDUCE:
+            return reduction_s(sums, network, members, in, n_bytes, sent);
+        case TTI_ALL_GATHER:
+            if (sums->n_servers > 0) return served_s(sums, network, members, n_bytes, sent);
+            return tti_network_half_s(network, members, n_bytes, sent);
+        case TTI_AVERAGE:
+            return tti_network_sum_s(network, members, n_bytes, sent);
+        default:
+            return 0;
+    }
 }
 
-double tti_sums_fetch_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
-                        double n_bytes, double *sent) {
-    double once[TTI_N_LEVELS] = {0}, s;
-    if (sums->n_fetches <= 0) return 0;
-    s = sums->n_servers > 0 ? served_s(sums, network, members, n_bytes, once)
-                            : tti_network_half_s(network, members, n_bytes, once);
-    for (int i = 0; i < TTI_N_LEVELS; i++) sent[i] += once[i] * sums->n_fetches;
-    return s * sums->n_fetches;
-}
-
-double tti_sums_mean_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
-                       double *sent) {
-    double once[TTI_N_LEVELS] = {0}, s;
-    if (sums->mean_bytes <= 0) return 0;
-    s = tti_network_sum_s(network, members, sums->mean_bytes, once);
-    for (int i = 0; i < TTI_N_LEVELS; i++) sent[i] += once[i] / sums->mean_every;
-    return s / sums->mean_every;
-}
-
-void tti_sums_text(const tti_sums *sums, tti_str *out) {
+void tti_sums_text(const tti_sums *sums, const tti_sums_extent *extent, tti_str *out) {
     if (sums->n_servers > 0)
         tti_str_printf(
             out,
@@ -134,14 +101,14 @@ void tti_sums_text(const tti_sums *sums, tti_str *out) {
             (long long)sums->n_servers, sums->n_servers > 1 ? "s" : "");
     if (sums->zero > 0)
         tti_str_printf(out,
-                       "zero %d: gradients to the owners of parts, parameters back, %g time%s "
+                       "zero %d: gradients to the owners of parts, parameters back, %.3g time%s "
                        "a step\n",
-                       sums->zero, sums->n_fetches, sums->n_fetches > 1 ? "s" : "");
-    else if (sums->mean_bytes > 0)
+                       sums->zero, extent->gathered, extent->gathered > 1 ? "s" : "");
+    else if (extent->averaged_bytes > 0)
         tti_str_printf(
             out, "local SGD: a mean of %.1f MiB every %g steps; the table shows the mean step\n",
-            sums->mean_bytes / 1048576.0, sums->mean_every);
-    if (sums->mean_bytes <= 0 && (sums->of_sum < 1 || sums->of_pairs > 0))
+            extent->averaged_bytes / 1048576.0, extent->average_every);
+    if (extent->averaged_bytes <= 0 && (sums->of_sum < 1 || sums->of_pairs > 0))
         tti_str_printf(out,
                        "compressed: %.2f %% of the bytes are summed, %.2f %% go from each to "
                        "each as pairs; what compressing takes is not counted\n",

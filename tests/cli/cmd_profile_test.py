@@ -42,8 +42,8 @@ def test_trace():
         lane, sums = rows["host: first compute thread"], rows["host: sums between workers"]
         reported = [count(rows["host: waits"], "waiting for samples"),
                 count(rows["host: waits"], "waiting for sums"), count(lane, "linear"),
-                count(lane, "update"), count(sums, "sums of the step")]
-        if reported != [3, 3, 6, 3, 3] or count(sums, "sum of gradients") < 3:
+                count(lane, "update"), count(sums, "report")]
+        if reported != [3, 3, 6, 3, 3] or count(sums, "reduce_scatter of gradients") < 3:
             raise AssertionError("rank %d: %s" % (rank, reported))
         if {span["args"]["shard"] for span in lane if span["name"] == "linear"} != {rank}:
             raise AssertionError("rank %d has shards of others" % rank)

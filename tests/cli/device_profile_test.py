@@ -39,9 +39,9 @@ def test_stages():
             raise AssertionError("kernels outside of parts")
         if count(kernels, "waiting for another stage") != 16:
             raise AssertionError("not before each part")
-        if count(each["values to other stages"], "values to another stage") != 8:
+        if count(each["values to other stages"], "send to another stage") != 8:
             raise AssertionError("not one of each part that sends: %s" % list(each))
-        if count(kernels, "gradients of shared parameters") != 2:
+        if count(kernels, "all_reduce of shared gradients") != 2:
             raise AssertionError("no sums of what both stages have")
 
 
@@ -56,7 +56,7 @@ def test_parts_by_way_of_the_host():
             if count(each["device: kernels"], "own parameters to the host") != 2 * n:
                 raise AssertionError("zero=%d: %s" % (zero, each["device: kernels"]))
             names = [s["name"] for s in each["sums between workers"] if "parameters" in s["name"]]
-            if n and names[:2] != ["parameters of other workers", "parameters to the device"]:
+            if n and names[:2] != ["all_gather of parameters", "parameters to the device"]:
                 raise AssertionError("they reach the device before they reach the host: %s" %
                                      names)
 

@@ -401,7 +401,7 @@ def profile_one(says):
     environment = dict(os.environ, TUTTI_TEST_DEVICE=says)
     runs.tutti("profile", *JOB, "--trace", "one.json", "--steps", "3", "--all",
                env=environment).expect(0, "conv2d", "(update)", "(report to the host)",
-                                       "(add gradients of shards)")
+                                       "(merge)")
     rows = rows_of("one.json")
     rank = "rank 0, device 0"
     if set(rows) != {(rank, "host: waits, what it puts into queues"), (rank, "device: kernels"),
@@ -429,7 +429,7 @@ def test_profile():
         2, "profile: 1000 steps of up to", "give fewer")
     rows = rows_of("two.json")
     for rank in ("rank 0, device 0", "rank 1, device 1"):
-        if rows[rank, "sums between workers"].count("sum of gradients by the host") != 2:
+        if rows[rank, "sums between workers"].count("all_reduce of gradients") != 2:
             raise AssertionError(rows[rank, "sums between workers"])
         for name in ("gradients to the host", "gradients to the device", "sums to the host"):
             if rows[rank, "device: kernels"].count(name) != 2:

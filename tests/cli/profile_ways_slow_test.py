@@ -46,7 +46,7 @@ def test_stages():
                 raise AssertionError("kernels outside of parts")
             if count(each["host: first compute thread"], "waiting for another stage") < n:
                 raise AssertionError("a stage reads nothing")
-            if count(each["values to other stages"], "values to another stage") < n:
+            if count(each["values to other stages"], "send to another stage") < n:
                 raise AssertionError("a stage sends nothing")
     first, second = [runs.tutti("profile", *GPT2, "parallel.pipeline=2", "--steps", "1", "--rank",
                                 rank).expect(0, "rank %s, stage %s" % (rank, rank)).out
@@ -75,9 +75,9 @@ def test_parts():
         _, traffic, rows = profile(2, "-n", "2", "parallel.zero=" + zero, *place)
         for each in rows:
             sums = each["host: sums between workers"]
-            if count(sums, "sum of gradients") < 2:
+            if count(sums, "reduce_scatter of gradients") < 2:
                 raise AssertionError("zero %s: no sums" % zero)
-            if count(sums, "parameters of other workers") < 2:
+            if count(sums, "all_gather of parameters") < 2:
                 raise AssertionError("zero %s: no parameters" % zero)
         if traffic["parameters"][0] < 1 or traffic["gradients"][0] < 1:
             raise AssertionError(str(traffic))
@@ -90,7 +90,7 @@ def test_server():
         lane = each["host: first compute thread"]
         reported = [count(each["server: for this worker"], "sum and update"),
                 count(lane, "waiting for the server"), count(lane, "waiting for parameters"),
-                count(each["host: sums between workers"], "parameters from the server"),
+                count(each["host: sums between workers"], "pull of parameters"),
                 count(lane, "update")]
         if reported != [2, 2, 2, 2, 0]:
             raise AssertionError("reported %s" % reported)

@@ -11,7 +11,10 @@ static const char *compare_lists(crew *c, tti_exec *x, int rank) {
     tti_str planned = {0}, program = {0};
     const tti_list_desc desc = {
         .exec = &tti_setup_of(x)->desc, .rank = rank, .n_ranks = tti_setup_of(x)->n_ranks};
-    COMM_OK(tti_exec_print_lists(&desc, &planned));
+    tti_step_lists *lists;
+    COMM_OK(tti_step_lists_create(&desc, &lists));
+    tti_step_lists_print(lists, &planned);
+    tti_step_lists_destroy(lists);
     for (int form = 0; form < TTI_N_FORMS; form++) {
         if (!tti_host_program(tti_host_of(x), form)) continue;
         tti_str_clear(&program);

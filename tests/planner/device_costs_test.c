@@ -102,12 +102,12 @@ T_CASE(sums) {
 T_CASE(fetches) {
     T_UNUSED;
     tti_calibration c = calibration(1e3, 1e5);
-    tti_overlap hidden = tti_overlapped_fetches(&c, 4, 4e6, 100),
-                late = tti_overlapped_fetches(&c, 4, 4e6, 1);
+    tti_overlap hidden = tti_overlapped_gathers(&c, 4, 4e6, 100),
+                late = tti_overlapped_gathers(&c, 4, 4e6, 1);
     T_NEAR(hidden.exposed_s, 1 + 1e-6, 1e-9); /* the first of four */
     T_NEAR(late.exposed_s, 3 + 4e-6, 1e-9);
     assert_true(hidden.taken_s > late.taken_s && late.taken_s > 0);
-    hidden = tti_overlapped_fetches(&c, 0, 0, 1);
+    hidden = tti_overlapped_gathers(&c, 0, 0, 1);
     assert_true(hidden.exposed_s == 0 && hidden.taken_s == 0);
 }
 

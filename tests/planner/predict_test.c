@@ -101,7 +101,8 @@ T_CASE(sums_and_update) {
     unmake(&one), unmake(&two), unmake(&parts), unmake(&common);
 }
 
-/* Less where gradients are rounded, chosen or averaged now and then; more with ZeRO-3. */
+/* Less where gradients are rounded, chosen or averaged now and then.  ZeRO-3 sends no more where
+ * parameters stay gathered from the forward to the backward pass. */
 T_CASE(what_travels) {
     T_UNUSED;
     static const struct {
@@ -111,7 +112,7 @@ T_CASE(what_travels) {
         {{"parallel.copies=each"}, 1, 1},
         {{"parallel.copies=one"}, 0.5, 0.5},
         {{"parallel.zero=1"}, 1, 1},
-        {{"parallel.zero=3", "parallel.shards=2"}, 1.5, 1.5},
+        {{"parallel.zero=3", "parallel.shards=2"}, 1, 1},
         {{"parallel.mode=fast", "parallel.compress=bf16"}, 0.5, 0.5},
         {{"parallel.mode=fast", "parallel.compress=bf16", "parallel.zero=1"}, 0.75, 0.75},
         {{"parallel.mode=fast", "parallel.compress=topk"}, 0.001, 0.1},
@@ -126,6 +127,36 @@ T_CASE(what_travels) {
         assert_true(sent > rows[i].least - 1e-9 && sent < rows[i].most + 1e-9);
         unmake(&m);
     }
+}
+
+/* The bytes and calls of the list that a worker executes: with ZeRO-3 some buckets are gathered for
+ * the forward and again for the backward pass, others once. */
+T_CASE(gathers_of_the_list) {
+    T_UNUSED;
+    made m = {.job = SMALL_JOB("parallel.workers=2", "parallel.zero=3", "parallel.shards=2",
+                               "model.hidden=[512,512,512,512]", "parallel.bucket_mb=0.02")};
+    T_OK(tti_job_resolve(m.job, CORES));
+    T_OK(tti_blueprint_create(m.job, &m.b));
+    tti_exec_desc desc = tti_worker_exec_desc(m.b);
+    tti_step_lists *lists;
+    desc.n_compute_threads = 2;
+    T_OK(tti_step_lists_create(&(tti_list_desc){.exec = &desc, .n_ranks = 2}, &lists));
+    const tti_step_program *list = tti_step_lists_program(lists, TTI_FORM_STEP);
+    double gathered = 0, n_calls = 0, flat = (double)m.b->plan->n_flat;
+    for (int i = 0; i < list->n_instrs; i++) {
+        const tti_instr *in = &list->instrs[i];
+        if (in->kind == TTI_ALL_GATHER) gathered += (double)(in->range.last - in->range.first);
+        n_calls += in->axis == TTI_AXIS_DATA || in->axis == TTI_AXIS_ALL;
+    }
+    tti_step_lists_destroy(lists);
+    assert_true(gathered > 1.1 * flat && gathered < 1.9 * flat);
+    tti_scheme scheme = tti_scheme_of(&m.b->config);
+    tti_calibration c = calibration(m.b, 2);
+    T_OK(tti_predict(m.b, &scheme, &c, &m.p));
+    double bytes = 0.5 * (flat + gathered) * 2 * sizeof(float) / 2;
+    T_NEAR(m.p.sent_bytes / bytes, 1, 1e-9);
+    T_NEAR(m.p.reduce_s / (n_calls * 1e-5 + bytes / 1e9), 1, 1e-9);
+    unmake(&m);
 }
 
 /* Half the samples in a shard are half the work, where only the whole was measured. */
@@ -323,6 +354,7 @@ int main(void) {
         cmocka_unit_test(shard_groups_and_cores),
         cmocka_unit_test(sums_and_update),
         cmocka_unit_test(what_travels),
+        cmocka_unit_test(gathers_of_the_list),
         cmocka_unit_test(costs_stand_for_what_was_not_measured),
         cmocka_unit_test(memory),
         cmocka_unit_test(memory_of_divided_models),

@@ -3,6 +3,7 @@
 #include "planner/stage_sim.h"
 
 #include "planner/predict.h"
+#include "planner/step_cost.h"
 #include "train/small_job.h"
 
 enum { STAGES = 4, BYTES = 1000 };
@@ -143,10 +144,63 @@ T_CASE(parts) {
     }
 }
 
+/* What remains of the list of each stage: its RUN instructions. */
+typedef struct runs {
+    const tti_step_program *list[STAGES];
+    int next[STAGES];
+} runs;
+
+static void is_next_run(void *user, const tti_stage_part *part) {
+    runs *r = user;
+    const tti_step_program *list = r->list[part->stage];
+    int *next = &r->next[part->stage];
+    while (list->instrs[*next].kind != TTI_RUN) ++*next;
+    T_EQ(list->instrs[*next].shard_group, part->action.shard_group);
+    T_EQ(list->instrs[*next].part, part->action.part);
+    ++*next;
+}
+
+/* The simulated schedule is that of the lists which the stages execute. */
+T_CASE(parts_are_those_of_the_lists) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("parallel.workers=2", "parallel.pipeline=2", "parallel.shards=8",
+                               "model.hidden=[784,784]");
+    tti_blueprint *b;
+    tti_step_lists *lists[2];
+    runs r = {0};
+    T_OK(tti_job_resolve(job, 4));
+    T_OK(tti_blueprint_create(job, &b));
+    for (int i = 0; i < 2; i++) {
+        const tti_step_worker worker = {
+            .b = b, .position = i, .n_ranks = 1, .n_shards = 8, .n_compute_threads = 1};
+        T_OK(tti_step_worker_lists(&worker, &lists[i]));
+        r.list[i] = tti_step_lists_program(lists[i], TTI_FORM_STEP);
+    }
+    static const double moment_s[4] = {1, 1, 2, 2};
+    tti_stage_sim simulated;
+    T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = tti_blueprint_plan(b, 0)->stages,
+                                                 .n_shard_groups = 8,
+                                                 .n_compute_threads = 1,
+                                                 .moment_s = moment_s,
+                                                 .on_part = is_next_run,
+                                                 .user = &r},
+                           &simulated));
+    for (int i = 0; i < 2; i++) {
+        for (; r.next[i] < r.list[i]->n_instrs; r.next[i]++)
+            assert_true(r.list[i]->instrs[r.next[i]].kind != TTI_RUN); /* none is left */
+        tti_step_lists_destroy(lists[i]);
+    }
+    tti_blueprint_destroy(b);
+    tutti_job_destroy(job);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_stages), cmocka_unit_test(as_the_executor_says),
-        cmocka_unit_test(messages),     cmocka_unit_test(parts),
+        cmocka_unit_test(equal_stages),
+        cmocka_unit_test(as_the_executor_says),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(parts),
+        cmocka_unit_test(parts_are_those_of_the_lists),
         cmocka_unit_test(of_a_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* sums_test.c - the closed forms of what travels instead of whole sums of f32. */
+/* sums_test.c - instructions between replicas, each against its closed form. */
 #include "planner/sums.h"
 
 #include "t.h"
@@ -19,19 +19,28 @@ static tti_network network(void) {
 
 static void near(double a, double b) { T_NEAR(a / b, 1, 1e-9); }
 
+/* Seconds of an instruction of 8 GB. */
+static double instr_s(const tti_sums *sums, const tti_network *n, tti_instr_kind kind,
+                      tti_reduce_method method, double *sent) {
+    const tti_instr in = {.kind = kind, .method = method};
+    const tti_range range = {100, 100 + (size_t)(n_bytes / sizeof(float))};
+    return tti_sums_instr_s(sums, n, members, &in, range, sent);
+}
+
 /* Each worker has 3/4 of the bytes for others of its host, then half of a quarter for the rack. */
 T_CASE(parts_go_one_way_at_a_time) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums parts = {.zero = 3, .of_sum = 1, .n_fetches = 4, .mean_every = 1};
+    tti_sums parts = {.zero = 3, .of_sum = 1};
     double sent[TTI_N_LEVELS] = {0}, once = 6e9 / 100e9 + 1e9 / 10e9;
-    near(tti_sums_bucket_s(&parts, &n, members, n_bytes, sent), once);
+    near(instr_s(&parts, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_TREE, sent), once);
     near(sent[0], 6e9);
     near(sent[1], 1e9);
-    near(tti_sums_fetch_s(&parts, &n, members, n_bytes, sent), 4 * once);
-    near(sent[0], 5 * 6e9);
-    near(sent[1], 5 * 1e9);
-    assert_true(tti_sums_mean_s(&parts, &n, members, sent) == 0);
+    near(instr_s(&parts, &n, TTI_ALL_GATHER, TTI_REDUCE_TREE, sent), once);
+    near(sent[0], 2 * 6e9);
+    near(sent[1], 2 * 1e9);
+    assert_true(instr_s(&parts, &n, TTI_RUN, TTI_REDUCE_TREE, sent) == 0);
+    assert_true(instr_s(&parts, &n, TTI_UPDATE_BLOCKS, TTI_REDUCE_TREE, sent) == 0);
 }
 
 /* Rounded gradients to the owners, or all that is compressed to all; parameters come back as f32.
@@ -39,13 +48,12 @@ T_CASE(parts_go_one_way_at_a_time) {
 T_CASE(parts_of_what_is_compressed) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums parts = {.zero = 1, .of_sum = 0.5, .n_fetches = 1, .mean_every = 1}, whole = parts;
+    tti_sums half = {.zero = 1, .of_sum = 0.5};
     double sent[TTI_N_LEVELS] = {0}, once = 6e9 / 100e9 + 1e9 / 10e9;
-    near(tti_sums_bucket_s(&parts, &n, members, n_bytes, sent), once / 2);
+    near(instr_s(&half, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_NARROW, sent), once / 2);
     near(sent[0], 3e9);
-    whole.whole = true;
-    near(tti_sums_bucket_s(&whole, &n, members, n_bytes, sent), once);
-    near(tti_sums_fetch_s(&whole, &n, members, n_bytes, sent), once);
+    near(instr_s(&half, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_COMPRESS, sent), once);
+    near(instr_s(&half, &n, TTI_ALL_GATHER, TTI_REDUCE_COMPRESS, sent), once);
     near(sent[1], 2.5e9);
 }
 
@@ -53,34 +61,33 @@ T_CASE(parts_of_what_is_compressed) {
 T_CASE(pairs_go_to_each) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums pairs = {.of_pairs = 0.5, .mean_every = 1};
+    tti_sums pairs = {.of_pairs = 0.5};
     double sent[TTI_N_LEVELS] = {0};
-    near(tti_sums_bucket_s(&pairs, &n, members, n_bytes, sent), 12e9 / 100e9 + 16e9 / 10e9);
+    near(instr_s(&pairs, &n, TTI_ALL_REDUCE, TTI_REDUCE_COMPRESS, sent),
+         12e9 / 100e9 + 16e9 / 10e9);
     near(sent[0], 12e9);
     near(sent[1], 16e9);
-    assert_true(tti_sums_fetch_s(&pairs, &n, members, n_bytes, sent) == 0);
 }
 
 T_CASE(half_of_the_bytes) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums whole = {.of_sum = 1, .mean_every = 1}, half = {.of_sum = 0.5, .mean_every = 1};
+    tti_sums whole = {.of_sum = 1}, half = {.of_sum = 0.5};
     double a[TTI_N_LEVELS] = {0}, b[TTI_N_LEVELS] = {0};
-    near(tti_sums_bucket_s(&whole, &n, members, n_bytes, a),
-         2 * tti_sums_bucket_s(&half, &n, members, n_bytes, b));
+    near(instr_s(&whole, &n, TTI_ALL_REDUCE, TTI_REDUCE_TREE, a),
+         2 * instr_s(&half, &n, TTI_ALL_REDUCE, TTI_REDUCE_NARROW, b));
     near(a[0], 2 * b[0]);
     near(a[0], 12e9);
 }
 
-/* No gradients, and a mean of its own bytes in one step of five. */
-T_CASE(a_mean_now_and_then) {
+/* Averages of parameters are f32, whatever gradients are. */
+T_CASE(averages_are_whole) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums local = {.of_sum = 1, .mean_bytes = n_bytes, .mean_every = 5};
+    tti_sums local = {.of_sum = 0.5};
     double sent[TTI_N_LEVELS] = {0};
-    assert_true(tti_sums_bucket_s(&local, &n, members, n_bytes, sent) == 0 && sent[0] == 0);
-    near(tti_sums_mean_s(&local, &n, members, sent), 2 * (6e9 / 100e9 + 1e9 / 10e9) / 5);
-    near(sent[0], 12e9 / 5);
+    near(instr_s(&local, &n, TTI_AVERAGE, TTI_REDUCE_TREE, sent), 2 * (6e9 / 100e9 + 1e9 / 10e9));
+    near(sent[0], 12e9);
 }
 
 /* One server has the gradient of each host, after its own members'; as many as workers are parts.
@@ -88,26 +95,25 @@ T_CASE(a_mean_now_and_then) {
 T_CASE(a_few_servers) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums sums = {.of_sum = 1, .mean_every = 1};
+    tti_sums sums = {.n_servers = 1, .of_sum = 1};
     double sent[TTI_N_LEVELS] = {0}, none[TTI_N_LEVELS] = {0};
     double one = 24e9 / 100e9 + 8e9 / 10e9, all = 6e9 / 100e9 + 1e9 / 10e9;
-    tti_sums_serve(&sums, 1);
-    near(tti_sums_bucket_s(&sums, &n, members, n_bytes, none), one);
-    near(tti_sums_fetch_s(&sums, &n, members, n_bytes, sent), one);
+    near(instr_s(&sums, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_TREE, none), one);
+    near(instr_s(&sums, &n, TTI_ALL_GATHER, TTI_REDUCE_TREE, sent), one);
     near(sent[0], 24e9);
     near(sent[1], 8e9);
     assert_true(none[0] == 0);
     sums.of_sum = 0.5;
-    near(tti_sums_bucket_s(&sums, &n, members, n_bytes, none), one / 2);
+    near(instr_s(&sums, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_NARROW, none), one / 2);
     sums.of_sum = 1;
-    tti_sums_serve(&sums, 64);
-    near(tti_sums_bucket_s(&sums, &n, members, n_bytes, sent), all);
+    sums.n_servers = 64;
+    near(instr_s(&sums, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_TREE, sent), all);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_go_one_way_at_a_time), cmocka_unit_test(parts_of_what_is_compressed),
         cmocka_unit_test(pairs_go_to_each),           cmocka_unit_test(half_of_the_bytes),
-        cmocka_unit_test(a_mean_now_and_then),        cmocka_unit_test(a_few_servers)};
+        cmocka_unit_test(averages_are_whole),         cmocka_unit_test(a_few_servers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,8 +103,7 @@ tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_st
         tti_exec_add_sums(x, result);
         device->last_end_ns = tti_now_ns();
         result->comm_ns = device->last_end_ns - start;
-        tti_profile_add(x, TTI_ROW_COMM, tti_part_params("mean of parameters"), -1, start,
-                        tti_now_ns());
+        tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_AVERAGE), -1, start, tti_now_ns());
     }
     result->own_hash = result->params_hash = tally->last_hash;
     result->sent_bytes = tally->sent_bytes;

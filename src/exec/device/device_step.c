@@ -218,7 +218,7 @@ static tutti_status run_shard_groups(tti_exec *x, const tti_device_set *set) {
         }
         if (overlapped && w == setup->acc.n_shard_groups - 1) return device->overlap_status;
         tti_exec_merge(x, shard_group, 0, setup->desc.plan->n_flat);
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1));
     }
     add_pieces(x);
     return TUTTI_OK;
@@ -364,7 +364,7 @@ static tutti_status run_update(tti_exec *x) {
     if (tti_offload_of(x)) return bring_gradients(x);
     TTI_TRY(tti_device_update_run(d->update));
     bool sums_too = tti_device_update_sums(d->update);
-    tti_part made = sums_too ? tti_part_sums("sums and update") : tti_part_work("update");
+    tti_part made = sums_too ? tti_part_sums("sums and update") : tti_instr_part(TTI_UPDATE_BLOCKS);
     return tti_profile_upto(x, TTI_ROW_COMPUTE, made, -1);
 }
 
@@ -393,7 +393,7 @@ tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bo
         /* Hashes parameters that no other worker has, before they are updated again. */
         TTI_TRY(tti_device_update_complete(tti_device_of(x)->update, 0,
                                            tti_setup_of(x)->desc.plan->n_updates));
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("hash of own parameters"), -1));
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_HASH), -1));
     }
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
@@ -409,8 +409,7 @@ tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bo
                                     .n_ranks = 1}));
     }
     if (d->axis) TTI_TRY(tti_device_axis_sums(d->axis, d->sums));
-    if (d->axis)
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step"), -1));
+    if (d->axis) TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_REPORT), -1));
     return TUTTI_OK;
 }
 

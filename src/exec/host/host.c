@@ -51,6 +51,7 @@ typedef struct main_queue {
     tti_step_result *result;
     bool eval;
     int64_t start_ns, computed_ns; /* the compute threads began and ended */
+    int64_t reported_ns;           /* the last report ended; before: as computed_ns */
     int64_t comm_ns, update_ns;    /* of the instructions after them, by what they do */
     int next;                      /* the next instruction */
     bool stops;                    /* before the update */
@@ -120,12 +121,13 @@ static tutti_status report(main_queue *m, const tti_instr *in) {
     int64_t now = tti_now_ns();
     if (!m->eval) {
         if (setup->n_ranks > 1)
-            tti_profile_add(x, TTI_ROW_HOST, tti_part_wait("waiting for sums"), -1, m->computed_ns,
+            tti_profile_add(x, TTI_ROW_HOST, tti_part_wait("waiting for sums"), -1, m->reported_ns,
                             now);
         if (setup->n_ranks > 1 || setup->divided)
             tti_profile_rest(x, tti_part_wait("waiting for sums"), now);
         else
             tti_profile_mark(x, now);
+        m->reported_ns = now;
     }
     if (in->report & TTI_REPORT_HASHES) TTI_TRY(tti_exec_compare_hashes(m->x, m->desc->step));
     if (!m->eval) result->loss_sum = result->count = result->correct = 0;
@@ -183,8 +185,7 @@ static tutti_status gather(main_queue *m, const tti_instr *in) {
 static tutti_status average(main_queue *m, const tti_instr *in) {
     tti_exec *x = m->x;
     tti_arrays *arrays = tti_arrays_of(x);
-    const tti_span move = {
-        .part = tti_part_params("mean of parameters"), .shard = -1, .row = TTI_ROW_COMM};
+    const tti_span move = {.part = tti_instr_part(TTI_AVERAGE), .shard = -1, .row = TTI_ROW_COMM};
     int64_t start = tti_now_ns();
     tti_exec_note(tti_setup_of(x), m->desc, "average");
     /* values [n_flat], parameters or state, become the mean of all workers', added in the same
@@ -210,7 +211,7 @@ static tutti_status average(main_queue *m, const tti_instr *in) {
 static tutti_status hash(main_queue *m, const tti_instr *in) {
     if (in->whole) {
         tti_tally_of(m->x)->last_hash = tti_exec_flat_hash(m->x);
-        tti_profile_rest(m->x, tti_part_work("hash of the parameters"), tti_now_ns());
+        tti_profile_rest(m->x, tti_instr_part(TTI_HASH), tti_now_ns());
     } else {
         tti_exec_hash_gathered(m->x);
     }
@@ -236,7 +237,7 @@ static tutti_status sum_hashes(main_queue *m, const tti_instr *in) {
         return tti_divided_hash(tti_setup_of(x)->divided, &m->result->params_hash);
     TTI_TRY(sum_block_hashes(x));
     int64_t end = tti_now_ns();
-    tti_profile_add(x, TTI_ROW_COMM, tti_part_sums("sums of hashes"), -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_SUM_HASHES), -1, start, end);
     tti_profile_rest(x, tti_part_wait("waiting for all updates"), end);
     return keep_hash(m);
 }
@@ -518,7 +519,10 @@ static void run_together(tti_exec *x, const tti_instr *in, int index) {
     if (in->kind == TTI_MERGE) {
         tti_range mine = tti_compute_thread_range(in->range.last - in->range.first, 16, index,
                                                   tti_setup_of(x)->desc.n_compute_threads);
+        int64_t start = tti_now_ns();
         tti_exec_merge(x, in->merges, in->range.first + mine.first, in->range.first + mine.last);
+        if (index == 0 && tti_profile_of(x))
+            tti_profile_add(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1, start, tti_now_ns());
     } else if (index == 0) {
         tutti_status st = communicate(in, x);
         if (st != TUTTI_OK) tti_exec_compute_thread_failed(threads, &threads->thread[0], st);
@@ -575,7 +579,7 @@ static tutti_status run_until_reduced(main_queue *m, tti_step_form form) {
     if (!r.eval) tti_exec_note(tti_setup_of(x), m->desc, "compute");
     m->start_ns = tti_now_ns();
     tutti_status computed = compute(&r);
-    m->computed_ns = tti_now_ns();
+    m->computed_ns = m->reported_ns = tti_now_ns();
     tti_profile_mark(x, m->computed_ns);
     if (!r.eval) tti_exec_note(tti_setup_of(x), m->desc, "reduce");
     tutti_status reduced = reduce_gradients(m), communicated = tti_comm_thread_finish(r.thread);

@@ -8,18 +8,6 @@
 #include "exec/program/exec_program.h"
 #include "exec/worker/worker.h"
 
-/* The kinds of steps that a worker may make; each has a list of its own. */
-typedef enum tti_step_form {
-    TTI_FORM_STEP,     /* what the job asks for */
-    TTI_FORM_WARMUP,   /* before local SGD, or before gradients are compressed */
-    TTI_FORM_LOCAL,    /* local SGD: an update of the worker's own parameters */
-    TTI_FORM_MEAN,     /* .. and then the mean of all workers' parameters */
-    TTI_FORM_MEAN_ALL, /* .. and of their state */
-    TTI_FORM_GRADIENT, /* a gradient that a server takes when it is there */
-    TTI_FORM_EVAL,
-    TTI_N_FORMS
-} tti_step_form;
-
 /* What the lists of a worker follow from, whether it runs or is only described. */
 typedef struct tti_step_basis {
     const tti_exec_desc *desc;   /* plan, zero, fast, local and so on; no communicator is used */

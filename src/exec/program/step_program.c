@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "exec/program/timeline.h"
 
 /* A communication instruction before it has a place in the list. */
 typedef struct move {
@@ -369,6 +368,7 @@ tutti_status tti_step_program_create(const tti_step_program_desc *d, tti_step_pr
                             .side = d->side,
                             .n_compute_threads = d->n_compute_threads,
                             .n_idle = d->n_idle,
+                            .n_partials = d->acc->n_pieces,
                             .n_head = d->n_head};
     builder b = {.p = p, .d = d};
     tutti_status st = build_program(&b);
@@ -399,26 +399,36 @@ int tti_step_program_compute_thread(const tti_step_program *p, int shard_group,
 
 static const char *const queue_names[] = {"main", "lanes", "comm"};
 
-static const char *const kind_names[TTI_N_INSTR_KINDS] = {
-    [TTI_RUN] = "run",
-    [TTI_RECV] = "recv",
-    [TTI_SEND] = "send",
-    [TTI_ALL_GATHER] = "all_gather",
-    [TTI_JOIN] = "join",
-    [TTI_MERGE] = "merge",
-    [TTI_ADD_PARTIALS] = "merge",
-    [TTI_REDUCE_SCATTER] = "reduce_scatter",
-    [TTI_ALL_REDUCE] = "all_reduce",
-    [TTI_TIME_STAGES] = "all_reduce",
-    [TTI_SUM_TIED] = "all_reduce",
-    [TTI_REPORT] = "report",
-    [TTI_UPDATE_BLOCKS] = "update",
-    [TTI_PUSH_GRADS] = "push",
-    [TTI_PULL_PARAMS] = "pull",
-    [TTI_AVERAGE] = "all_reduce",
-    [TTI_HASH] = "hash",
-    [TTI_SUM_HASHES] = "all_reduce",
+/* In a list, and in a profile. */
+typedef struct instr_name {
+    const char *name, *in_profile;
+    tti_span_kind kind;
+} instr_name;
+
+static const instr_name names[TTI_N_INSTR_KINDS] = {
+    [TTI_RUN] = {"run", "run", TTI_SPAN_WORK},
+    [TTI_RECV] = {"recv", "recv from another stage", TTI_SPAN_STAGES},
+    [TTI_SEND] = {"send", "send to another stage", TTI_SPAN_STAGES},
+    [TTI_ALL_GATHER] = {"all_gather", "all_gather of parameters", TTI_SPAN_PARAMS},
+    [TTI_JOIN] = {"join", "join of all shards", TTI_SPAN_SUMS},
+    [TTI_MERGE] = {"merge", "merge", TTI_SPAN_WORK},
+    [TTI_ADD_PARTIALS] = {"merge", "merge", TTI_SPAN_WORK},
+    [TTI_REDUCE_SCATTER] = {"reduce_scatter", "reduce_scatter of gradients", TTI_SPAN_GRADS},
+    [TTI_ALL_REDUCE] = {"all_reduce", "all_reduce of gradients", TTI_SPAN_GRADS},
+    [TTI_TIME_STAGES] = {"all_reduce", "all_reduce of stage times", TTI_SPAN_SUMS},
+    [TTI_SUM_TIED] = {"all_reduce", "all_reduce of shared gradients", TTI_SPAN_GRADS},
+    [TTI_REPORT] = {"report", "report", TTI_SPAN_SUMS},
+    [TTI_UPDATE_BLOCKS] = {"update", "update", TTI_SPAN_WORK},
+    [TTI_PUSH_GRADS] = {"push", "push of gradients", TTI_SPAN_GRADS},
+    [TTI_PULL_PARAMS] = {"pull", "pull of parameters", TTI_SPAN_PARAMS},
+    [TTI_AVERAGE] = {"all_reduce", "all_reduce of parameters", TTI_SPAN_PARAMS},
+    [TTI_HASH] = {"hash", "hash of parameters", TTI_SPAN_WORK},
+    [TTI_SUM_HASHES] = {"all_reduce", "all_reduce of hashes", TTI_SPAN_SUMS},
 };
+
+tti_part tti_instr_part(tti_instr_kind kind) {
+    return (tti_part){.name = names[kind].in_profile, .kind = names[kind].kind};
+}
 
 static const char *const axis_texts[] = {"", ", data axis", ", pipeline axis", ", model axes",
                                          ", all axes"};
@@ -550,7 +560,7 @@ void tti_step_program_print(const tti_step_program *p, tti_str *out) {
         print_operands(in, &operands);
         print_waits(p, i, &waits);
         tti_str_printf(out, "%4d  %-5s  %-14s  %-48s", i, queue_names[in->queue],
-                       kind_names[in->kind], tti_str_text(&operands));
+                       names[in->kind].name, tti_str_text(&operands));
         if (waits.n_bytes > 0) tti_str_printf(out, "  %s", tti_str_text(&waits));
         while (out->n_bytes > 0 && out->text[out->n_bytes - 1] == ' ')
             out->text[--out->n_bytes] = 0;

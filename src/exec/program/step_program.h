@@ -22,6 +22,7 @@
 #include "base/str.h"
 #include "exec/program/accumulate.h"
 #include "exec/program/pipe_schedule.h"
+#include "exec/program/timeline.h"
 #include "exec/program/window.h"
 
 typedef enum tti_instr_kind {
@@ -46,6 +47,18 @@ typedef enum tti_instr_kind {
     TTI_SUM_HASHES,     /* hashes of parts become one of all parts */
     TTI_N_INSTR_KINDS
 } tti_instr_kind;
+
+/* The kinds of steps that a worker may make; each has a list of its own. */
+typedef enum tti_step_form {
+    TTI_FORM_STEP,     /* what the job asks for */
+    TTI_FORM_WARMUP,   /* before local SGD, or before gradients are compressed */
+    TTI_FORM_LOCAL,    /* local SGD: an update of the worker's own parameters */
+    TTI_FORM_MEAN,     /* .. and then the mean of all workers' parameters */
+    TTI_FORM_MEAN_ALL, /* .. and of their state */
+    TTI_FORM_GRADIENT, /* a gradient that a server takes when it is there */
+    TTI_FORM_EVAL,
+    TTI_N_FORMS
+} tti_step_form;
 
 typedef enum tti_instr_queue { TTI_ON_MAIN, TTI_ON_COMPUTE_THREADS, TTI_ON_COMM } tti_instr_queue;
 
@@ -115,7 +128,8 @@ typedef struct tti_step_program {
     tti_wait *waits; /* [n_waits]: those of each RUN by step */
     int n_waits;
     int n_compute_threads, n_idle, n_in_flight;
-    bool has_comm; /* some instruction is on COMM */
+    int n_partials; /* partial sums of the worker's gradients that the merges leave */
+    bool has_comm;  /* some instruction is on COMM */
 } tti_step_program;
 
 typedef enum tti_reduction {
@@ -155,6 +169,10 @@ void tti_step_program_destroy(tti_step_program *program); /* takes NULL */
 
 /* Reductions, which the worker takes part in even if it cannot compute. */
 bool tti_is_reduction(tti_instr_kind kind);
+
+/* The part of a profile that an instruction is: its name and what it moves, and the kind of work.
+ * The steps of a RUN are parts of their own. */
+tti_part tti_instr_part(tti_instr_kind kind);
 
 /* Prints the list as a table: number, queue, instruction, what it waits for. */
 void tti_step_program_print(const tti_step_program *program, tti_str *out);

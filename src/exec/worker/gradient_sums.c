@@ -108,7 +108,7 @@ tutti_status tti_exec_reduce(tti_exec *x, const tti_instr *in) {
         return TUTTI_OK;
     }
     TTI_TRY(reduce(x, in));
-    tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("sum of gradients"), -1, start, tti_now_ns());
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(in->kind), -1, start, tti_now_ns());
     return TUTTI_OK;
 }
 

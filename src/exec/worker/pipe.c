@@ -298,9 +298,8 @@ tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part) {
             tti_mailbox_free(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), &side->in[i], part));
     for (int i = 0; i < side->n_out; i++)
         if (side->out[i].part == part->action.part) {
-            const tti_span what = {.part = tti_part_stages("values to another stage"),
-                                   .shard = part->shard,
-                                   .row = TTI_ROW_STAGES};
+            const tti_span what = {
+                .part = tti_instr_part(TTI_SEND), .shard = part->shard, .row = TTI_ROW_STAGES};
             int64_t start = tti_now_ns();
             TTI_TRY(tti_mailbox_put(tti_pipe_of(x)->box,
                                     slot_of(tti_setup_of(x), &side->out[i], part),
@@ -433,7 +432,6 @@ tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads) {
         const tti_slot *slot = tti_pipe_tied_slot(tti_setup_of(x)->desc.plan, &stages->tied[i]);
         if (slot) TTI_TRY(tti_pipe_sum_shared(pipe, &stages->tied[i], slot, grads + slot->first));
     }
-    tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("gradients of shared parameters"), -1, start,
-                    tti_now_ns());
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_SUM_TIED), -1, start, tti_now_ns());
     return TUTTI_OK;
 }

@@ -151,8 +151,7 @@ tutti_status tti_sharded_gather(tti_exec *x, int index, size_t offset, bool aver
                                  .from = setup->share.from + index * setup->n_ranks,
                                  .dtype = TUTTI_F32};
     TTI_TRY(tti_comm_gather_parts(setup->desc.comm, &desc));
-    tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
-                    tti_now_ns());
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_GATHER), -1, start, tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -371,7 +370,7 @@ tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_
         tti_exec_compute_thread_failed(threads, &threads->thread[0], st);
         return st;
     }
-    tti_profile_rest(x, tti_part_work("update"), tti_now_ns());
+    tti_profile_rest(x, tti_instr_part(TTI_UPDATE_BLOCKS), tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -408,15 +407,14 @@ tutti_status tti_exec_gather_params(tti_exec *x) {
     TTI_TRY(gather_params(x));
     int64_t end = tti_now_ns();
     tti_tally_of(x)->gather_ns = end - start;
-    tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
-                    end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_GATHER), -1, start, end);
     tti_profile_rest(x, tti_part_wait("waiting for parameters"), end);
     return TUTTI_OK;
 }
 
 void tti_exec_hash_gathered(tti_exec *x) {
     tti_tally_of(x)->last_hash = tti_update_hash_others(tti_update_of(x));
-    tti_profile_rest(x, tti_part_work("hash of the parameters"), tti_now_ns());
+    tti_profile_rest(x, tti_instr_part(TTI_HASH), tti_now_ns());
 }
 
 tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_count,

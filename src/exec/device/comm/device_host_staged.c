@@ -245,8 +245,7 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     TTI_TRY(sum_pieces(b, pieces, n_pieces, b->pieces[0]));
     int64_t end = tti_now_ns();
     tti_exec_waited(tally, end - start);
-    tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("sum of gradients by the host"), -1, start,
-                    end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_REDUCE), -1, start, end);
     if (tti_pipe_of(x)) TTI_TRY(tti_pipe_sum_tied(x, b->pieces[0]));
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     if (tti_offload_of(x)) return TUTTI_OK;
@@ -306,7 +305,7 @@ tutti_status tti_device_host_staged_parts(tti_device_host_staged *b, float *part
                                   TUTTI_SUM, TUTTI_ALG_AUTO));
     int64_t end = tti_now_ns();
     tti_exec_waited(tti_tally_of(x), end - start);
-    tti_profile_add(x, TTI_ROW_COMM, tti_part_sums("join by the host"), -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_JOIN), -1, start, end);
     TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, parts, joins->parts, n_all * sizeof *parts));
     return b->ops->queues.sync(); /* the host's copy is used again by the next join */
 }

@@ -429,8 +429,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
             setup->desc.backend->accumulate(
                 tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], b->first),
                 tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], b->first), b->n_elems);
-        TTI_TRY(
-            tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
+        TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1));
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
     bool is_last =
@@ -441,8 +440,9 @@ static tutti_status sum_next(tti_device_reduce *r) {
     if (alone) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->overlapped && !r->after_shards && !is_last));
-    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_grads("sum of gradients between devices"),
-                             -1));
+    tti_instr_kind kind =
+        tti_exec_divides(tti_setup_of(r->x)) ? TTI_REDUCE_SCATTER : TTI_ALL_REDUCE;
+    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_part(kind), -1));
     if (alone) return tti_device_reduce_rest(r);
     return tti_arrays_of(r->x)->sharded
                ? tti_device_reduce_record(r, &r->events[r->next_bucket - 1])
@@ -517,8 +517,7 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     tti_device_step_sums step_sums = step_sums_of(setup, args, report, sums);
     TTI_TRY(r->ops->collectives.report_sums(&step_sums));
     TTI_TRY(all_gather_words(r, sums, n_words, 0, n_words));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step between devices"),
-                             -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_REPORT), -1));
     TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1));
     return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
@@ -591,7 +590,7 @@ tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int sourc
     if (r->overlapped && r->has_gathered) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)bucket, source, dst, overlapped));
-    return tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_params("parameters between devices"), -1);
+    return tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_GATHER), -1);
 }
 
 tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool overlapped) {

@@ -275,8 +275,7 @@ static tutti_status fetch_all(tti_device_parts *p) {
  * step. */
 static tutti_status complete(const tti_device_parts *p, int first, int n) {
     TTI_TRY(tti_device_update_complete(*p->update, first, n));
-    return tti_profile_upto(p->x, TTI_ROW_COMPUTE,
-                            tti_part_work("hash of the parameters of others"), -1);
+    return tti_profile_upto(p->x, TTI_ROW_COMPUTE, tti_instr_part(TTI_HASH), -1);
 }
 
 tutti_status tti_device_parts_begin(tti_device_parts *p, bool overlapped) {
@@ -402,8 +401,7 @@ static tutti_status gather_on_host(tti_device_sharded *l, const float *from) {
     TTI_TRY(tti_zero_gather(setup, l->whole, l->whole));
     int64_t end = tti_now_ns();
     tti_exec_waited(tti_tally_of(x), end - start);
-    tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
-                    end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_GATHER), -1, start, end);
     return tti_profile_from(x, TTI_ROW_COMPUTE);
 }
 
