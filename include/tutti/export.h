@@ -7,7 +7,7 @@
 typedef enum tutti_export_format {
     TUTTI_EXPORT_SAFETENSORS, /* folder; tensor names of Tutti */
     TUTTI_EXPORT_HF,          /* gpt2, bert, resnet: folder for transformers, with config.json */
-    TUTTI_EXPORT_TORCHVISION, /* resnet, vgg: folder; tensor names of torchvision's state dicts */
+    TUTTI_EXPORT_TORCHVISION, /* networks of images: folder; names of torchvision's state dicts */
     TUTTI_EXPORT_ONNX,        /* file: the model from x to logits, with its parameters */
     TUTTI_EXPORT_STATE_DICT,  /* models of model.file: folder; the module's complete state_dict */
     TUTTI_N_EXPORT_FORMATS

@@ -2,8 +2,8 @@
  *
  * A model is a C function that builds a graph with the calls of tutti/ops.h.  Pass a function of
  * your own to tutti_job_set_model, or name a shared object with a function tutti_build_model in the
- * job key model.plugin.  Tensor names are torchvision's for resnet and vgg, Hugging Face's for gpt2
- * and bert. */
+ * job key model.plugin.  Tensor names are torchvision's for networks of images, Hugging Face's
+ * for gpt2 and bert. */
 #ifndef TUTTI_MODELS_H
 #define TUTTI_MODELS_H
 
@@ -16,18 +16,20 @@ enum { TUTTI_MODEL_MAX_HIDDEN = 16 };
 typedef struct tutti_model_params {
     int64_t n_classes; /* width of the logits, >= 1: classes, or tokens of a language */
     double dropout;    /* dropout probability, for models that have dropout; 0: none */
-    double drop_path; /* resnet: probability of skipping the last residual branch, lower for earlier
-                         ones; 0: none */
+    double drop_path;  /* probability of skipping the last residual branch, lower for earlier ones;
+                          0: none; for models that have residual branches */
 
     /* mlp */
     int n_hidden;                           /* hidden layers */
     int64_t hidden[TUTTI_MODEL_MAX_HIDDEN]; /* their widths */
 
     /* images */
-    bool small_images;       /* resnet: a first layer of 3x3 without stride or pooling; vgg: linear
-                                layers of 512 instead of 4096 */
+    bool small_images; /* first layer of 3x3 without stride or pooling; vgg: linear layers of 512
+                          instead of 4096 */
+    double width_multiplier; /* mobilenet, efficientnet, densenet, regnet: factor of the number of
+                                channels; 0: 1 */
     bool batch_norm;         /* vgg: after every convolution */
-    bool zero_init_residual; /* resnet: initialize residual branches to zero */
+    bool zero_init_residual; /* resnet, regnet: initialize residual branches to zero */
 
     /* tokens */
     const char *size;   /* gpt2, bert, lstm: a named size; NULL: 124M, base or small */
@@ -79,6 +81,8 @@ typedef struct tutti_model {
 
     /* Default size and activation; NULL: the model has no such choice. */
     const char *size, *activation;
+
+    bool scales_width; /* reads width_multiplier */
 } tutti_model;
 
 TUTTI_EXTERN_C_BEGIN

@@ -5,6 +5,13 @@
 
 #include "models/models.h"
 
+/* A model for images with a choice of model.width_multiplier. */
+#define SCALED(model, text)                                                                   \
+    {                                                                                         \
+        .name = #model, .doc = text, .input = TUTTI_MODEL_IMAGES, .build = tti_model_##model, \
+        .scales_width = true                                                                  \
+    }
+
 /* In alphabetical order. */
 static const tutti_model models[] = {
     {.name = "bert",
@@ -13,6 +20,21 @@ static const tutti_model models[] = {
      .build = tti_model_bert,
      .size = "base",
      .activation = "gelu"},
+    SCALED(densenet121, "DenseNet-BC of 121 layers"),
+    SCALED(densenet161, "DenseNet-BC of 161 layers"),
+    SCALED(densenet169, "DenseNet-BC of 169 layers"),
+    SCALED(densenet201, "DenseNet-BC of 201 layers"),
+    SCALED(efficientnet_b0, "EfficientNet b0, for images of about 224x224"),
+    SCALED(efficientnet_b1, "EfficientNet b1, for images of about 240x240"),
+    SCALED(efficientnet_b2, "EfficientNet b2, for images of about 260x260"),
+    SCALED(efficientnet_b3, "EfficientNet b3, for images of about 300x300"),
+    SCALED(efficientnet_b4, "EfficientNet b4, for images of about 380x380"),
+    SCALED(efficientnet_b5, "EfficientNet b5, for images of about 456x456"),
+    SCALED(efficientnet_b6, "EfficientNet b6, for images of about 528x528"),
+    SCALED(efficientnet_b7, "EfficientNet b7, for images of about 600x600"),
+    SCALED(efficientnet_v2_l, "EfficientNetV2 large, for images of about 480x480"),
+    SCALED(efficientnet_v2_m, "EfficientNetV2 medium, for images of about 480x480"),
+    SCALED(efficientnet_v2_s, "EfficientNetV2 small, for images of about 384x384"),
     {.name = "gpt2",
      .doc = "GPT-2 of any size; model.size has its 124M, 355M, 774M and 1558M",
      .input = TUTTI_MODEL_TOKENS,
@@ -33,6 +55,24 @@ static const tutti_model models[] = {
     {.name = "mlp",
      .doc = "linear layers of model.hidden widths with relu between",
      .build = tti_model_mlp},
+    SCALED(mobilenet_v2, "MobileNetV2; model.width_multiplier scales its channels"),
+    SCALED(mobilenet_v3_large, "MobileNetV3 large"),
+    SCALED(mobilenet_v3_small, "MobileNetV3 small"),
+    SCALED(regnet_x_16gf, "RegNetX of 16 GFLOPs"),
+    SCALED(regnet_x_1_6gf, "RegNetX of 1.6 GFLOPs"),
+    SCALED(regnet_x_32gf, "RegNetX of 32 GFLOPs"),
+    SCALED(regnet_x_3_2gf, "RegNetX of 3.2 GFLOPs"),
+    SCALED(regnet_x_400mf, "RegNetX of 400 MFLOPs"),
+    SCALED(regnet_x_800mf, "RegNetX of 800 MFLOPs"),
+    SCALED(regnet_x_8gf, "RegNetX of 8 GFLOPs"),
+    SCALED(regnet_y_128gf, "RegNetY of 128 GFLOPs with squeeze and excitation"),
+    SCALED(regnet_y_16gf, "RegNetY of 16 GFLOPs with squeeze and excitation"),
+    SCALED(regnet_y_1_6gf, "RegNetY of 1.6 GFLOPs with squeeze and excitation"),
+    SCALED(regnet_y_32gf, "RegNetY of 32 GFLOPs with squeeze and excitation"),
+    SCALED(regnet_y_3_2gf, "RegNetY of 3.2 GFLOPs with squeeze and excitation"),
+    SCALED(regnet_y_400mf, "RegNetY of 400 MFLOPs with squeeze and excitation"),
+    SCALED(regnet_y_800mf, "RegNetY of 800 MFLOPs with squeeze and excitation"),
+    SCALED(regnet_y_8gf, "RegNetY of 8 GFLOPs with squeeze and excitation"),
     {.name = "resnet101",
      .doc = "ResNet v1.5 of 101 layers, bottlenecks",
      .input = TUTTI_MODEL_IMAGES,

@@ -1,4 +1,4 @@
-/* models_count.h - how much a model's graph holds, and a few of its tensors by name. */
+/* models_count.h - what a model's graph holds: how much, and a few of its tensors by name. */
 #ifndef TTI_TESTS_MODELS_MODELS_COUNT_H
 #define TTI_TESTS_MODELS_MODELS_COUNT_H
 
@@ -20,6 +20,83 @@ static inline model_counts model_counts_of(const tutti_graph *g) {
         if (param) c.n_elems += tti_value_n_elems(node->out[0]);
     }
     return c;
+}
+
+typedef struct model_known {
+    const char *name;
+    int n_params;
+    int64_t n_elems;
+} model_known;
+
+/* Every model has that many parameters and elements for 1000 classes, and logits for 2 images of
+ * 3 x 64 x 64; biases and norms have no weight decay. */
+static inline void model_expect_sizes(const model_known *models, size_t n) {
+    tutti_model_params params = {.n_classes = 1000};
+    for (size_t i = 0; i < n; i++) {
+        tutti_graph *g = model_build(models[i].name, &params, &TUTTI_SHAPE(2, 3, 64, 64));
+        model_counts c = model_counts_of(g);
+        T_EQ(c.n_params, models[i].n_params);
+        T_EQ(c.n_elems, models[i].n_elems);
+        for (int k = 0; k < g->n_nodes; k++) {
+            const tti_node *node = g->nodes[k];
+            if (node->op->traits & TTI_PARAM)
+                T_EQ(tti_attr_int(node, "decay"), node->out[0]->type.shape.n_dims > 1);
+        }
+        tutti_graph_destroy(g);
+    }
+}
+
+/* All batch norms of g have these values. */
+static inline void model_expect_norms(const tutti_graph *g, double eps, double momentum) {
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        bool norm = strcmp(node->op->name, "bn_apply") == 0;
+        if (norm) T_NEAR(tti_attr_float(node, "eps"), eps, 1e-15);
+        if (node->op->traits & TTI_BUFFER)
+            T_NEAR(tti_attr_float(node, "momentum"), momentum, 1e-15);
+        n += norm;
+    }
+    assert_true(n > 0);
+}
+
+/* The probabilities of stochastic depth of g rise by equal steps to the last one. */
+static inline void model_expect_drops(const tutti_graph *g, int n, double last) {
+    double before = 0;
+    int found = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (strcmp(g->nodes[i]->op->name, "drop_path") != 0) continue;
+        assert_true(tti_attr_float(g->nodes[i], "p") > before);
+        before = tti_attr_float(g->nodes[i], "p");
+        found++;
+    }
+    T_EQ(found, n);
+    T_NEAR(before, last, 1e-12);
+}
+
+/* The model without stride in its first layer: 2 images of 3 x 32 x 32 reach the layer `first` with
+ * their size. */
+static inline void model_expect_small(const char *name, const char *first) {
+    tutti_model_params params = {.n_classes = 10, .small_images = true};
+    tutti_graph *g = model_build(name, &params, &TUTTI_SHAPE(2, 3, 32, 32));
+    bool found = false;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (strcmp(node->op->name, "conv2d") != 0 || strcmp(node->name, first) != 0) continue;
+        T_EQ(node->out[0]->type.shape.dim[2], 32);
+        found = true;
+    }
+    assert_true(found);
+    tutti_graph_destroy(g);
+}
+
+/* The number of elements of the parameters, for 1000 classes. */
+static inline int64_t model_scaled_elems(const char *name, double width_multiplier) {
+    tutti_model_params params = {.n_classes = 1000, .width_multiplier = width_multiplier};
+    tutti_graph *g = model_build(name, &params, &TUTTI_SHAPE(2, 3, 64, 64));
+    int64_t n = model_counts_of(g).n_elems;
+    tutti_graph_destroy(g);
+    return n;
 }
 
 static inline const tutti_value *model_output(const tutti_graph *g, const char *name) {

@@ -135,14 +135,21 @@ static inline bool tti_all_f32(const tti_node *node) {
     return true;
 }
 
-/* All 4-D values have one layout. */
+/* Notes the layout of a 4-D value: seen[0] plain, seen[1] N,H,W,C, seen[2] the orders differ. */
+static inline void tti_see_layout(const tutti_value *value, bool seen[3]) {
+    const int64_t *d = value->type.shape.dim;
+    if (value->type.shape.n_dims != 4) return;
+    seen[tti_is_last(value)] = true;
+    if (d[1] != 1 && d[2] * d[3] != 1) seen[2] = true;
+}
+
+/* All 4-D values have one layout, or both layouts of all of them are the same bytes.  In the second
+ * case the marks of the values depend on their readers, so they must not choose the kernel. */
 static inline bool tti_one_layout(const tti_node *node) {
-    int seen[2] = {0, 0};
-    for (int i = 0; i < node->n_in; i++)
-        if (node->in[i]->type.shape.n_dims == 4) seen[tti_is_last(node->in[i])]++;
-    for (int k = 0; k < node->op->n_out; k++)
-        if (node->out[k]->type.shape.n_dims == 4) seen[tti_is_last(node->out[k])]++;
-    return !seen[0] || !seen[1];
+    bool seen[3] = {false, false, false};
+    for (int i = 0; i < node->n_in; i++) tti_see_layout(node->in[i], seen);
+    for (int k = 0; k < node->op->n_out; k++) tti_see_layout(node->out[k], seen);
+    return !seen[2] || !seen[0] || !seen[1];
 }
 
 /* No value is in N,H,W,C order. */

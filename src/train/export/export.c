@@ -211,10 +211,14 @@ static tutti_status write_tensors(const tti_exporting *e) {
 static tutti_status check_torchvision(const tti_blueprint *b) {
     const tutti_model *model = tti_job_model(&b->config);
     const char *name = model ? model->name : b->model_name;
-    bool is_known = strncmp(name, "resnet", 6) == 0 || strncmp(name, "vgg", 3) == 0;
-    if (model && is_known) return TUTTI_OK;
+    static const char *const families[] = {"densenet", "efficientnet", "mobilenet",
+                                           "regnet",   "resnet",       "vgg"};
+    for (size_t i = 0; model && i < TTI_COUNT(families); i++)
+        if (strncmp(name, families[i], strlen(families[i])) == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "export: format torchvision is for resnet and vgg, the model is %s", name);
+                    "export: format torchvision is for densenet, efficientnet, mobilenet, regnet, "
+                    "resnet and vgg, the model is %s",
+                    name);
 }
 
 static tutti_status write_folder(const tti_exporting *e) {

@@ -28,8 +28,9 @@ typedef struct tti_job_config {
         double dropout;               /* probability, for models that have dropout */
         double drop_path;             /* probability, for models that have stochastic depth */
         char stem[TTI_TEXT_MAX];      /* imagenet | cifar */
+        double width_multiplier;      /* factor of channels, for models that have it */
         bool batch_norm;              /* vgg */
-        bool zero_init_residual;      /* resnet */
+        bool zero_init_residual;      /* resnet, regnet */
         char size[TTI_TEXT_MAX];      /* language models: "auto", "none", or a row of their table */
         int64_t layers, heads, width; /* 0: from size */
         int64_t context;              /* positions; 0: as many as samples have */

@@ -27,10 +27,20 @@ static const tti_option_group groups[] = {
 static const tti_option rows[] = {
     /* model */
     {KEY(model.name, CHOICE, "lenet"),
-     .choices = "bert|gpt2|lenet|lstm|mlp|resnet101|resnet18|resnet34|resnet50|vgg11|vgg13|vgg16",
+     .choices = "bert|densenet121|densenet161|densenet169|densenet201|efficientnet_b0|"
+                "efficientnet_b1|efficientnet_b2|efficientnet_b3|efficientnet_b4|"
+                "efficientnet_b5|efficientnet_b6|efficientnet_b7|efficientnet_v2_l|"
+                "efficientnet_v2_m|efficientnet_v2_s|gpt2|lenet|lstm|mlp|mobilenet_v2|"
+                "mobilenet_v3_large|mobilenet_v3_small|regnet_x_16gf|regnet_x_1_6gf|"
+                "regnet_x_32gf|regnet_x_3_2gf|regnet_x_400mf|regnet_x_800mf|regnet_x_8gf|"
+                "regnet_y_128gf|regnet_y_16gf|regnet_y_1_6gf|regnet_y_32gf|regnet_y_3_2gf|"
+                "regnet_y_400mf|regnet_y_800mf|regnet_y_8gf|resnet101|resnet18|resnet34|"
+                "resnet50|vgg11|vgg13|vgg16",
      .also = "arch|architecture|net|network|type",
      .meant = "gpt=gpt2|nanogpt=gpt2|transformer=gpt2|decoder=gpt2|encoder=bert|cnn=lenet|convnet="
-              "lenet|rnn=lstm|perceptron=mlp|linear=mlp|fc=mlp|resnet=resnet18|vgg=vgg16",
+              "lenet|rnn=lstm|perceptron=mlp|linear=mlp|fc=mlp|resnet=resnet18|vgg=vgg16|mobilenet="
+              "mobilenet_v2|mobilenetv2=mobilenet_v2|mobilenetv3=mobilenet_v3_large|densenet="
+              "densenet121|efficientnet=efficientnet_b0|regnet=regnet_y_400mf",
      .help = "Network architecture; `tutti models` lists them"},
     {KEY(model.plugin, TEXT, "\"\""), .also = "library|shared_object|so|path|file",
      .help = "Shared object that exports tutti_build_model, used instead of model.name; see "
@@ -69,12 +79,18 @@ static const tti_option rows[] = {
      .example = "0.1"},
     {KEY(model.stem, CHOICE, "imagenet"), .choices = "imagenet|cifar",
      .also = "small_images|first_layer|input",
-     .help = "resnet, vgg: imagenet for images of about 224x224; cifar for about 32x32: the first "
-             "layer is 3x3 without downsampling (resnet), the linear layers are narrower (vgg)"},
+     .help =
+         "Networks for images: imagenet for about 224x224; cifar for about 32x32: the first layer "
+         "is 3x3 without downsampling; vgg: the linear layers are narrower"},
+    {KEY(model.width_multiplier, FLOAT, "1"), RANGE(0.01, 100),
+     .also = "width_mult|width_factor|alpha",
+     .help = "mobilenet, efficientnet, densenet, regnet: factor of the number of channels, which "
+             "is rounded to a multiple of 8",
+     .example = "0.5"},
     {KEY(model.batch_norm, BOOL, "false"), .also = "bn|batchnorm",
      .help = "vgg: batch norm after every convolution"},
     {KEY(model.zero_init_residual, BOOL, "false"), .also = "zero_init|zero_gamma",
-     .help = "resnet: initialize residual branches to zero"},
+     .help = "resnet, regnet: initialize residual branches to zero"},
     {KEY(model.size, CHOICE, "auto"),
      .choices = "auto|none|124M|355M|774M|1558M|tiny|mini|small|medium|base|large",
      .also = "preset|variant|scale",

@@ -14,11 +14,24 @@
 #include "train/setup/run_dir.h"
 
 /* Optimizer state, sample order and tensors depend on these keys. */
-static const char *const fixed_keys[] = {
-    "model.name",     "model.hidden",   "model.stem",  "model.batch_norm", "model.size",
-    "model.layers",   "model.heads",    "model.width", "model.context",    "model.vocabulary",
-    "model.head",     "data.format",    "train.batch", "train.seed",       "train.loss",
-    "optimizer.name", "parallel.shards"};
+static const char *const fixed_keys[] = {"model.name",
+                                         "model.hidden",
+                                         "model.stem",
+                                         "model.batch_norm",
+                                         "model.width_multiplier",
+                                         "model.size",
+                                         "model.layers",
+                                         "model.heads",
+                                         "model.width",
+                                         "model.context",
+                                         "model.vocabulary",
+                                         "model.head",
+                                         "data.format",
+                                         "train.batch",
+                                         "train.seed",
+                                         "train.loss",
+                                         "optimizer.name",
+                                         "parallel.shards"};
 
 /* The result does not depend on these keys. */
 static const char *const free_keys[] = {"data.threads",

@@ -44,6 +44,7 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
                             .drop_path = c->model.drop_path,
                             .n_hidden = TTI_MIN(c->model.hidden.n, TUTTI_MODEL_MAX_HIDDEN),
                             .small_images = strcmp(c->model.stem, "cifar") == 0,
+                            .width_multiplier = c->model.width_multiplier,
                             .batch_norm = c->model.batch_norm,
                             .zero_init_residual = c->model.zero_init_residual,
                             .size = chosen(c->model.size),
@@ -140,6 +141,14 @@ static tutti_status check_input(const tti_job_config *c, const tutti_model *mode
                     tti_type_text(&type, text, sizeof text));
 }
 
+static tutti_status check_multiplier(const tti_job_config *c, const tutti_model *model) {
+    if (c->model.width_multiplier == 1 || model->scales_width) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.width_multiplier: %s has fixed widths; leave it out, or give a "
+                    "mobilenet, efficientnet, densenet or regnet as model.name",
+                    model->name);
+}
+
 tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
                              const tutti_model_params *params, tutti_graph *g, tutti_value *x,
                              tti_model_outputs *out) {
@@ -156,6 +165,7 @@ tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
     if (!job->model_fn && !model)
         return tti_fail(TUTTI_E_CONFIG, "model.name: no model is called '%s'", name);
     if (model) TTI_TRY(check_input(tti_job_config_of(job), model, x));
+    if (model) TTI_TRY(check_multiplier(tti_job_config_of(job), model));
     *logits = model ? model->build(g, x, params) : job->model_fn(g, x, job->model_user);
     return TUTTI_OK;
 }

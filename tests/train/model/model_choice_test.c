@@ -27,14 +27,15 @@ T_CASE(defaults) {
 
 T_CASE(every_key_arrives) {
     T_UNUSED;
-    tutti_job *job =
-        SMALL_JOB("model.dropout=0.1", "model.drop_path=0.2", "model.stem=cifar",
-                  "model.batch_norm=true", "model.zero_init_residual=true", "model.size=355M",
-                  "model.layers=3", "model.heads=4", "model.width=64", "model.context=128",
-                  "model.vocabulary=50257", "model.head=classify", "model.padding=7");
+    tutti_job *job = SMALL_JOB(
+        "model.dropout=0.1", "model.drop_path=0.2", "model.stem=cifar", "model.batch_norm=true",
+        "model.zero_init_residual=true", "model.size=355M", "model.layers=3", "model.heads=4",
+        "model.width=64", "model.context=128", "model.vocabulary=50257", "model.head=classify",
+        "model.padding=7", "model.width_multiplier=0.5");
     tutti_model_params p = tti_model_params_of(&job->config, &texts);
     T_NEAR(p.dropout, 0.1, 0);
     T_NEAR(p.drop_path, 0.2, 0);
+    T_NEAR(p.width_multiplier, 0.5, 0);
     assert_true(p.small_images && p.batch_norm && p.zero_init_residual && p.classify && p.padded);
     assert_string_equal(p.size, "355M");
     T_EQ(p.n_layers, 3);
@@ -105,7 +106,7 @@ T_CASE(choices_are_the_models) {
     for (size_t i = 0; i < tti_job_table.n_rows; i++)
         if (strcmp(tti_job_table.rows[i].key, "model.name") == 0)
             choices = tti_job_table.rows[i].choices;
-    char names[512] = "";
+    char names[4096] = "";
     for (int i = 0; tutti_model_at(i); i++) {
         if (i > 0) strcat(names, "|");
         strcat(names, tutti_model_at(i)->name);
@@ -162,6 +163,9 @@ T_CASE(other_data) {
     T_FAILS(tti_model_build(lenet, NULL, &p, g, row, &out), TUTTI_E_CONFIG,
             "lenet needs images, f32[N,C,H,W], but samples of data.format=digits are f32[2,48]");
     T_OK(tti_model_build(mlp, NULL, &p, g, row, &out));
+    tutti_job_set(mlp, "model.width_multiplier=0.5", "test");
+    T_FAILS(tti_model_build(mlp, NULL, &p, g, row, &out), TUTTI_E_CONFIG,
+            "model.width_multiplier: mlp has fixed widths");
     tutti_graph_destroy(g);
     tutti_job_destroy(mlp);
     tutti_job_destroy(lenet);

@@ -1,0 +1,107 @@
+/* regnet.c - RegNet X and Y (Radosavovic et al. 2020): four stages of bottlenecks with grouped
+ * convolutions; Y adds squeeze and excitation.  x: [N,C,H,W] -> logits [N,n_classes].
+ *
+ * Names and initial values are torchvision's; the tables hold the widths and depths that its
+ * formulas give.  For small images the first layer has stride 1. */
+#include <stdio.h>
+
+#include "models/conv_layers.h"
+
+enum { N_STAGES = 4, FIRST = 32 };
+
+typedef struct variant {
+    bool squeeze;
+    int n_blocks[N_STAGES];
+    int64_t width[N_STAGES];
+    int64_t group; /* channels of a group, at most the width */
+} variant;
+
+typedef struct net {
+    const variant *v;
+    tutti_graph *g;
+    const tutti_model_params *p;
+    int n_done, n_all; /* blocks */
+} net;
+
+static tutti_value *conv(const net *m, tutti_value *x, tti_conv_norm l, const char *block,
+                         const char *suffix) {
+    char name[TTI_MODEL_NAME];
+    snprintf(name, sizeof name, "%s.%s", block, suffix);
+    return tti_conv_norm_build(m->g, x, &l, name);
+}
+
+/* 1x1, grouped 3x3, 1x1 */
+static tutti_value *branch(const net *m, tutti_value *x, int64_t width, int64_t stride,
+                           const char *block) {
+    int64_t n_in = tutti_value_type(x).shape.dim[1],
+            group = m->v->group < width ? m->v->group : width;
+    tti_conv_norm l = {.n_out = width, .kernel = 1, .activation = tutti_relu};
+    x = conv(m, x, l, block, "f.a");
+    l.kernel = 3;
+    l.stride = stride;
+    l.groups = width / group;
+    x = conv(m, x, l, block, "f.b");
+    if (m->v->squeeze) {
+        char name[TTI_MODEL_NAME];
+        snprintf(name, sizeof name, "%s.f.se", block);
+        tti_squeeze squeeze = {n_in / 4, tutti_relu, tutti_sigmoid};
+        x = tti_squeeze_build(m->g, x, &squeeze, name);
+    }
+    l = (tti_conv_norm){.n_out = width, .kernel = 1, .zero = m->p->zero_init_residual};
+    return conv(m, x, l, block, "f.c");
+}
+
+static tutti_value *residual_block(net *m, tutti_value *x, int64_t width, int64_t stride,
+                                   const char *block) {
+    tti_conv_norm project = {.n_out = width, .kernel = 1, .stride = stride};
+    tutti_value *shortcut = x;
+    if (stride != 1 || tutti_value_type(x).shape.dim[1] != width)
+        shortcut = conv(m, x, project, block, "proj");
+    tutti_value *y = branch(m, x, width, stride, block);
+    y = tti_drop_branch(m->g, y, m->p, ++m->n_done, m->n_all, block);
+    return tutti_relu(m->g, tutti_add(m->g, shortcut, y));
+}
+
+static tutti_value *build(const variant *v, tutti_graph *g, tutti_value *x,
+                          const tutti_model_params *params) {
+    net m = {.v = v, .g = g, .p = params};
+    double factor = tti_width_multiplier(m.p);
+    tti_conv_norm first = {.n_out = tti_round_channels(FIRST * factor, 8),
+                           .kernel = 3,
+                           .stride = m.p->small_images ? 1 : 2,
+                           .activation = tutti_relu};
+    x = tti_conv_norm_build(g, x, &first, "stem");
+    for (int s = 0; s < N_STAGES; s++) m.n_all += v->n_blocks[s];
+    for (int s = 0; s < N_STAGES; s++) {
+        double width = (double)v->width[s] * factor;
+        int64_t step = width < (double)v->group ? 8 : v->group;
+        for (int i = 0; i < v->n_blocks[s] && x; i++) {
+            char block[TTI_MODEL_NAME];
+            snprintf(block, sizeof block, "trunk_output.block%d.block%d-%d", s + 1, s + 1, i);
+            x = residual_block(&m, x, tti_round_channels(width, step), i == 0 ? 2 : 1, block);
+        }
+    }
+    x = tti_pool_features(g, x, m.p, "drop");
+    return tti_linear_normal(g, x, m.p->n_classes, "fc");
+}
+
+#define MODEL(name, ...)                                                                     \
+    tutti_value *tti_model_regnet_##name(tutti_graph *g, tutti_value *x, const void *user) { \
+        return build(&(variant){__VA_ARGS__}, g, x, user);                                   \
+    }
+
+MODEL(x_400mf, 0, {1, 2, 7, 12}, {32, 64, 160, 400}, 16)
+MODEL(x_800mf, 0, {1, 3, 7, 5}, {64, 128, 288, 672}, 16)
+MODEL(x_1_6gf, 0, {2, 4, 10, 2}, {72, 168, 408, 912}, 24)
+MODEL(x_3_2gf, 0, {2, 6, 15, 2}, {96, 192, 432, 1008}, 48)
+MODEL(x_8gf, 0, {2, 5, 15, 1}, {80, 240, 720, 1920}, 120)
+MODEL(x_16gf, 0, {2, 6, 13, 1}, {256, 512, 896, 2048}, 128)
+MODEL(x_32gf, 0, {2, 7, 13, 1}, {336, 672, 1344, 2520}, 168)
+MODEL(y_400mf, 1, {1, 3, 6, 6}, {48, 104, 208, 440}, 8)
+MODEL(y_800mf, 1, {1, 3, 8, 2}, {64, 144, 320, 784}, 16)
+MODEL(y_1_6gf, 1, {2, 6, 17, 2}, {48, 120, 336, 888}, 24)
+MODEL(y_3_2gf, 1, {2, 5, 13, 1}, {72, 216, 576, 1512}, 24)
+MODEL(y_8gf, 1, {2, 4, 10, 1}, {224, 448, 896, 2016}, 56)
+MODEL(y_16gf, 1, {2, 4, 11, 1}, {224, 448, 1232, 3024}, 112)
+MODEL(y_32gf, 1, {2, 5, 12, 1}, {232, 696, 1392, 3712}, 232)
+MODEL(y_128gf, 1, {2, 7, 17, 1}, {528, 1056, 2904, 7392}, 264)
