@@ -25,7 +25,7 @@ struct tti_import {
 typedef struct op_count {
     const char *target, *module; /* module: the first that calls it */
     int n;
-    bool known;
+    bool known, always; /* always: some call is not inside a branch, which may not be taken */
 } op_count;
 
 typedef struct op_counts {
@@ -36,13 +36,14 @@ typedef struct op_counts {
 
 static bool is_known(const char *target) {
     bool in_place;
-    return tti_has_inner_block(target) || tti_operator_find(target, &in_place);
+    return tti_runs_block(target) || tti_operator_find(target, &in_place);
 }
 
-static void count_call(op_counts *c, const tti_op_call *call) {
+static void count_call(op_counts *c, const tti_op_call *call, bool always) {
     for (int i = 0; i < c->n; i++)
         if (strcmp(c->v[i].target, call->target) == 0) {
             c->v[i].n++;
+            c->v[i].always |= always;
             return;
         }
     if (c->n == c->cap) {
@@ -53,15 +54,17 @@ static void count_call(op_counts *c, const tti_op_call *call) {
         c->v = v;
         c->cap = cap;
     }
-    c->v[c->n++] = (op_count){call->target, call->module, 1, is_known(call->target)};
+    c->v[c->n++] = (op_count){call->target, call->module, 1, is_known(call->target), always};
 }
 
-static void count_block(op_counts *c, const tti_block *block) {
+static void count_block(op_counts *c, const tti_block *block, bool always) {
     for (int i = 0; i < block->n_calls; i++) {
         const tti_op_call *call = &block->calls[i];
-        count_call(c, call);
+        bool branches = strcmp(call->target, "onnx.If") == 0;
+        count_call(c, call, always);
         for (int k = 0; k < call->n_args; k++)
-            if (call->args[k].arg.kind == TTI_ARG_BLOCK) count_block(c, call->args[k].arg.block);
+            if (call->args[k].arg.kind == TTI_ARG_BLOCK)
+                count_block(c, call->args[k].arg.block, always && !branches);
     }
 }
 
@@ -71,7 +74,7 @@ static int by_target(const void *x, const void *y) {
 
 static tutti_status count_operators(const tti_program_file *p, op_counts *out) {
     *out = (op_counts){0};
-    count_block(out, &p->main);
+    count_block(out, &p->main, true);
     if (out->n > 0) qsort(out->v, (size_t)out->n, sizeof *out->v, by_target);
     return out->failed ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path) : TUTTI_OK;
 }
@@ -84,7 +87,7 @@ static tutti_status check_operators(const tti_program_file *p) {
     tutti_status st = count_operators(p, &counts);
     for (int i = 0; st == TUTTI_OK && i < counts.n; i++) {
         const op_count *c = &counts.v[i];
-        if (c->known) continue;
+        if (c->known || !c->always) continue;
         tti_str_printf(&text, "%s%s (%d, first in '%s')", n_unknown++ ? ", " : "", c->target, c->n,
                        c->module[0] ? c->module : "the model");
     }

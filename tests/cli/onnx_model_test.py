@@ -57,6 +57,44 @@ def test_operators_of_other_exporters():
         near([events(model, "end")[0]["loss"]], [g["eval_loss"]], 1e-6)
 
 
+def control_job(path, *more):
+    with open(os.path.join(GOLDEN, "control.json")) as file:
+        g = json.load(file)
+    os.makedirs("data-control", exist_ok=True)
+    for split in ("train", "test"):
+        save_npy("data-control/x_%s.npy" % split, g["x"])
+        save_npy("data-control/y_%s.npy" % split, g["y"])
+    return g, ["model.file=" + path, "data.format=npy", "data.dir=data-control",
+               "data.classes=5", "train.batch=4", "train.steps=3", "parallel.shards=1",
+               "optimizer.name=sgd", "optimizer.lr=0.1", "optimizer.momentum=0",
+               "optimizer.weight_decay=0", "schedule.warmup_steps=0", "run.log_every=1", *more]
+
+
+def test_branches_and_loops():
+    """If, Loop and Scan whose conditions are known are unrolled, from the file and from a folder;
+    weights inside of them are trained, on any number of workers."""
+    assert runs.tutti("import", path_of("control"), "--out", "folder").code == 0
+    assert runs.tutti("import", "folder", "--out", "again").code == 0
+    with open("folder/graph.json", "rb") as a, open("again/graph.json", "rb") as b:
+        assert a.read() == b.read()
+    hashes = set()
+    for i, path in enumerate((path_of("control"), "folder")):
+        g, args = control_job(path, "run.dir=run%d" % i)
+        result = runs.tutti("train", *args)
+        assert result.code == 0, result.err
+        near([e["loss"] for e in events("run%d" % i, "step")], g["losses"], 1e-6)
+        hashes.add(events("run%d" % i, "end")[0]["params_hash"])
+        shards = runs.tutti("train", *args[:-1], "parallel.shards=4", "run.dir=shards%d" % i,
+                            "-n", str(1 + i))
+        assert shards.code == 0, shards.err
+        near([e["loss"] for e in events("shards%d" % i, "step")], g["losses"], 1e-6)
+    assert len(hashes) == 1 and len({events("shards%d" % i, "end")[0]["params_hash"]
+                                     for i in range(2)}) == 1
+    said = runs.tutti("inspect", path_of("control")).expect(0, "parameters: 5, 72 elements")
+    for name in g["names"]:
+        assert "  %s  float32" % name in said.out, (name, said.out)
+
+
 def test_folders_train_to_the_same_bits():
     hashes = {}
     files = {"onnx": path_of("cnn-train"), "pt2": os.path.join(GOLDEN, "pt2/cnn.pt2"),
@@ -191,6 +229,18 @@ def info(number, name, dims):
     return field(number, field(1, name) + field(2, field(1, field(1, 1) + field(2, shape))))
 
 
+def number(name, value):
+    """An attribute of a node: an integer."""
+    return field(1, name) + field(3, value) + field(20, 2)
+
+
+def inner(name, nodes, inputs, outputs):
+    """An attribute of a node: a graph."""
+    names = b"".join(field(11, field(1, i)) for i in inputs) + \
+        b"".join(field(12, field(1, o)) for o in outputs)
+    return field(1, name) + field(6, nodes + names) + field(20, 5)
+
+
 IO = info(11, "x", ["n", 3, 6, 7]) + info(12, "y", ["n", 5])
 W = tensor("w", [126, 5], struct.pack("<630f", *([0.1] * 630)))
 BODY = node("Flatten", ["x"], ["f"]) + node("MatMul", ["f", "w"], ["y"]) + W + IO
@@ -236,15 +286,15 @@ def test_damaged_files_are_refused():
             "value 'gone' is used before it is defined")
     refused(4, model(node("Relu", ["y"], ["y"]) + IO), "used before it is defined")
     refused(4, model(node("Relu", ["x"], ["y"]) * 2 + IO), "value 'y' is defined twice")
-    refused(4, model(node("Relu", ["x"], ["z"]) + IO), "no node computes this output")
+    refused(4, model(node("Relu", ["x"], ["z"]) + IO), "no node computes the output 'y'")
     refused(4, model(BODY.replace(W, tensor("w", [126, 5], b"1234"))), "tensor 'w'",
             "it has 4 bytes of data, its shape needs 2520")
     refused(4, model(BODY.replace(W, tensor("w", [1 << 62, 1 << 62], b""))), "too many elements")
     refused(4, model(BODY.replace(W, tensor("w", [(1 << 64) - 1], b""))), "dimension is negative")
     refused(2, model(BODY.replace(W, tensor("w", [126, 5], b"", 8))), "string) is not supported")
     refused(2, model(node("Odd", ["x"], ["a"], name="one") + node("Odd", ["a"], ["b"], name="two") +
-                     node("If", ["b"], ["y"], name="three") + IO),
-            "2 operators are not supported", "onnx.If (1, first in 'three')",
+                     node("Rare", ["b"], ["y"], name="three") + IO),
+            "2 operators are not supported", "onnx.Rare (1, first in 'three')",
             "onnx.Odd (2, first in 'one')")
     refused(2, model(node("Softmax", ["x"], ["y"], field(1, "axis") + field(3, 9) + field(20, 2)) +
                      IO), "onnx.Softmax of 'a node'", "dimension 9")
@@ -252,6 +302,39 @@ def test_damaged_files_are_refused():
                      info(12, "y", ["n"])), "dimension 1 of input 'x' is dynamic (c)")
     refused(2, model(node("Relu", ["x"], ["y"]) + info(11, "x", [3, 3, 6, 7]) +
                      info(12, "y", ["n"])), "was exported for a batch of 3")
+    # Graphs inside nodes.
+    branch = inner("then_branch", node("Relu", ["x"], ["t"]), [], ["t"])
+    other = inner("else_branch", node("Odd", ["x"], ["e"]), [], ["e"])
+    of_data = node("ReduceSum", ["x"], ["s"]) + node("Cast", ["s"], ["c"], number("to", 9))
+    refused(2, model(of_data + node("If", ["c"], ["y"], branch, other, name="choice") + IO),
+            "onnx.If of 'choice': its condition depends on the model's inputs")
+    refused(2, model(node("If", ["x"], ["y"], branch, name="choice") + IO),
+            "no graph 'else_branch'")
+    refused(4, model(node("If", ["x"], ["y"], branch,
+                          inner("else_branch", b"", [], ["gone"]), name="choice") + IO),
+            "node 'choice' (If)", "no node computes the output 'gone'")
+    refused(4, model(node("If", ["x"], ["y"], branch,
+                          inner("else_branch", node("Relu", ["gone"], ["e"]), [], ["e"])) + IO),
+            "value 'gone' is used before it is defined")
+    count = tensor("m", [], struct.pack("<q", 1 << 40), 7)
+    body = inner("body", node("Identity", ["lc"], ["lo"]) + node("Relu", ["v"], ["w"]),
+                 ["i", "lc", "v"], ["lo", "w"])
+    refused(2, model(node("Loop", ["m", "", "x"], ["y"], body, name="long") + count + IO),
+            "onnx.Loop of 'long': loops are unrolled, and have more than 131072 nodes in all")
+    refused(2, model(node("Loop", ["", "", "x"], ["y"], body, name="endless") + IO),
+            "onnx.Loop of 'endless': loops are unrolled")
+    refused(2, model(node("ReduceSum", ["x"], ["s"]) + node("Cast", ["s"], ["m"], number("to", 7)) +
+                     node("Loop", ["m", "", "x"], ["y"], body, name="open") + IO),
+            "onnx.Loop of 'open': the number of iterations depends on the model's inputs")
+    refused(2, model(node("Loop", ["m", ""], ["y"], body, name="few") + count + IO),
+            "onnx.Loop of 'few': its body does not fit the call")
+    refused(2, model(node("Scan", ["x"], ["y"], inner("body", node("Relu", ["v"], ["w"]), ["v"],
+                                                      ["w"]), number("num_scan_inputs", 2)) + IO),
+            "onnx.Scan of 'a node': its body does not fit the call")
+    deep = node("Relu", ["x"], ["y"])
+    for _ in range(20):
+        deep = node("If", ["x"], ["y"], inner("then_branch", deep, [], ["y"]), other)
+    refused(2, model(deep + IO), "graphs inside graphs, more than 16 deep")
     # Data beside the model: inside of its folder, and as long as its shape says.
     for location in ("../data", "/etc/passwd", "a/../../data", ""):
         refused(4, model(BODY.replace(W, external(location))), "not inside of the model's folder")

@@ -134,10 +134,32 @@ static void run_row(tti_building *b, const tti_operator *row, bool in_place,
 
 static void run_block(tti_building *b, const tti_block *block, tti_operand *values);
 
-/* A graph inside the graph: its arguments are the call's behind it. */
-static void run_inner(tti_building *b, const tti_op_call *call) {
-    const tti_block *outer = b->block, *inner = NULL;
-    tti_operand *values = b->values;
+bool tti_run_inner(tti_building *b, const tti_block *inner, const tti_operand *inputs,
+                   tti_operand *results) {
+    const tti_block *outer = b->block;
+    const tti_op_call *call = b->call;
+    tti_operand *values = b->values,
+                *own = calloc((size_t)inner->n_values + 1, sizeof *own); /* of one run */
+    if (!own) {
+        tti_no_memory(b);
+        return false;
+    }
+    for (int i = 0; i < inner->n_inputs; i++)
+        if (inner->inputs[i] >= 0) own[inner->inputs[i]] = inputs[i];
+    for (int i = 0; i < inner->n_values; i++) own[i].base = 0; /* of other values */
+    if (tti_good(b)) run_block(b, inner, own);
+    for (int i = 0; tti_good(b) && i < inner->n_outputs; i++)
+        results[i] = *tti_operand_of(b, &inner->outputs[i]);
+    b->block = outer;
+    b->values = values;
+    b->call = call;
+    free(own);
+    return tti_good(b);
+}
+
+/* A graph that only says how its calls are run: its arguments are the call's behind it. */
+static void run_wrapped(tti_building *b, const tti_op_call *call) {
+    const tti_block *inner = NULL;
     int at = 0;
     while (at < call->n_args && call->args[at].arg.kind != TTI_ARG_BLOCK) at++;
     if (at < call->n_args) inner = call->args[at].arg.block;
@@ -145,36 +167,21 @@ static void run_inner(tti_building *b, const tti_op_call *call) {
         tti_refuse(b, "its inner graph does not fit the call");
         return;
     }
-    tti_operand *own = tti_arena_alloc(&b->arena, ((size_t)inner->n_values + 1) * sizeof *own);
-    if (!own) {
-        tti_no_memory(b);
-        return;
-    }
-    for (int i = 0; i < inner->n_inputs; i++)
-        if (inner->inputs[i] >= 0)
-            own[inner->inputs[i]] = *tti_operand_of(b, &call->args[at + 1 + i].arg);
-    for (int i = 0; i < inner->n_values; i++) own[i].base = 0; /* of other values */
-    if (tti_good(b)) run_block(b, inner, own);
-    for (int i = 0; tti_good(b) && i < call->n_outs; i++) {
-        tti_operand result = *tti_operand_of(b, &inner->outputs[i]);
-        if (call->outs[i] >= 0) values[call->outs[i]] = result;
-    }
-    b->block = outer;
-    b->values = values;
-    b->call = call;
-}
-
-bool tti_has_inner_block(const char *target) {
-    return strcmp(target, "higher_order.wrap_with_set_grad_enabled") == 0 ||
-           strcmp(target, "higher_order.wrap_with_autocast") == 0;
+    tti_operand *inputs = tti_room(b, ((size_t)inner->n_inputs + 1) * sizeof *inputs);
+    tti_operand *results = tti_room(b, ((size_t)inner->n_outputs + 1) * sizeof *results);
+    for (int i = 0; results && i < inner->n_inputs; i++)
+        inputs[i] = *tti_operand_of(b, &call->args[at + 1 + i].arg);
+    if (!tti_good(b) || !tti_run_inner(b, inner, inputs, results)) return;
+    for (int i = 0; i < call->n_outs; i++)
+        if (call->outs[i] >= 0) b->values[call->outs[i]] = results[i];
 }
 
 static void run_call(tti_building *b, const tti_op_call *call) {
     bool in_place;
     b->call = call;
     tutti_graph_set_module(b->graph, call->module);
-    if (tti_has_inner_block(call->target)) {
-        run_inner(b, call);
+    if (tti_runs_block(call->target)) {
+        if (!tti_run_control(b, call)) run_wrapped(b, call);
         return;
     }
     const tti_operator *row = b->find(call->target, &in_place);
@@ -216,6 +223,8 @@ static bool *find_used(tti_building *b) {
     return used;
 }
 
+static bool any_says_training(const tti_block *block);
+
 /* Whether a call says that it trains.  If none does, the whole model was exported for evaluation.
  */
 static bool says_training(const tti_op_call *call) {
@@ -228,6 +237,15 @@ static bool says_training(const tti_op_call *call) {
                        strcmp(name, "training_mode") == 0;
         if (is_flag && (arg->kind == TTI_ARG_BOOL || arg->kind == TTI_ARG_INT)) return arg->i != 0;
     }
+    for (int i = 0; i < call->n_args; i++)
+        if (call->args[i].arg.kind == TTI_ARG_BLOCK && any_says_training(call->args[i].arg.block))
+            return true;
+    return false;
+}
+
+static bool any_says_training(const tti_block *block) {
+    for (int i = 0; i < block->n_calls; i++)
+        if (says_training(&block->calls[i])) return true;
     return false;
 }
 
@@ -344,7 +362,7 @@ tutti_status tti_program_build(const tti_program_file *p, tti_find_operator *fin
     TTI_TRY(tutti_graph_check(g));
     b.first = inputs[0];
     b.nothing.kind = TTI_OPERAND_NUMBER;
-    for (int i = 0; i < p->main.n_calls; i++) b.any_trains |= says_training(&p->main.calls[i]);
+    b.any_trains = any_says_training(&p->main);
     b.batch =
         tutti_value_type(inputs[0]).shape.n_dims ? tutti_value_type(inputs[0]).shape.dim[0] : 1;
     b.values = calloc((size_t)p->main.n_values + 1, sizeof *b.values);

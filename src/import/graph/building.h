@@ -99,6 +99,7 @@ typedef struct tti_building {
     int *writes;         /* [n_groups] */
     int n_groups, cap_groups;
     int n_layers;    /* numbers layers that need a name */
+    int n_unrolled;  /* nodes of the iterations of loops so far */
     bool any_trains; /* some batch norm or dropout was exported in training mode */
     tutti_status st;
     const char
@@ -134,14 +135,21 @@ struct tti_operator {
                                   nothing was done.  NULL: never done */
 };
 
-/* Whether the target runs a block that is one of its arguments. */
-bool tti_has_inner_block(const char *target);
-
 /* Adds the calls of a program to a graph.  inputs: those of tti_import_samples, as is present;
  * outputs [n]: the results that a user of the model sees. */
 tutti_status tti_program_build(const tti_program_file *program, tti_find_operator *find,
                                tutti_graph *g, tutti_value *const *inputs, tutti_value *present,
                                tutti_value **outputs);
+
+/* ---- blocks inside calls ---- */
+
+/* Runs the calls of a block once: inputs [block->n_inputs], results [block->n_outputs]; false after
+ * a failure. */
+bool tti_run_inner(tti_building *b, const tti_block *block, const tti_operand *inputs,
+                   tti_operand *results);
+
+/* control.c: runs If, Loop or Scan; false: the call is none of these. */
+bool tti_run_control(tti_building *b, const tti_op_call *call);
 
 /* ---- row_call.c ---- */
 

@@ -159,7 +159,7 @@ static tutti_status add_input(tti_onnx *m, tti_pb message) {
     TTI_TRY(read_info(m, message, true, &v));
     TTI_TRY(add_mark(m, &v));
     if (!v.name[0]) return tti_onnx_damaged(m, "the graph", "an input has no name");
-    if (tti_onnx_names_find(&m->values, v.name) >= 0) return TUTTI_OK;
+    if (tti_onnx_names_find(&m->block->values, v.name) >= 0) return TUTTI_OK;
     if (!v.has_type || v.elem == TTI_ELEM_NONE)
         return tti_fail(TUTTI_E_UNSUPPORTED, "%s: input '%s' is no tensor", m->path, v.name);
     tti_input_spec spec = {
@@ -170,29 +170,11 @@ static tutti_status add_input(tti_onnx *m, tti_pb message) {
 
 static tutti_status read_outputs(tti_onnx *m, tti_pb graph) {
     tti_program_file *p = m->program;
-    int n = 0;
-    tti_pb_field f;
-    bool more;
-    for (tti_pb g = graph;;) {
-        TTI_TRY(tti_onnx_next_field(m, &g, "the graph", &f, &more));
-        if (!more) break;
-        n += f.number == 12;
-    }
-    tti_arg *outputs = tti_arena_alloc(m->arena, ((size_t)n + 1) * sizeof *outputs);
+    int n;
+    TTI_TRY(tti_onnx_outputs(m, "the graph", graph, &p->main, &n));
     p->outputs = tti_arena_alloc(m->arena, ((size_t)n + 1) * sizeof *p->outputs);
-    if (!outputs || !p->outputs) return tti_onnx_no_memory(m);
-    for (tti_pb g = graph; p->main.n_outputs < n;) {
-        value_info v;
-        TTI_TRY(tti_onnx_next_field(m, &g, "the graph", &f, &more));
-        if (!more) break;
-        if (f.number != 12 || f.wire != TTI_PB_BYTES) continue;
-        TTI_TRY(read_info(m, f.bytes, false, &v));
-        int value = tti_onnx_names_find(&m->values, v.name);
-        if (value < 0) return tti_onnx_damaged(m, v.name, "no node computes this output");
-        p->outputs[p->main.n_outputs] = (tti_output_spec){TTI_RESULT_OUTPUT, ""};
-        outputs[p->main.n_outputs++] = (tti_arg){.kind = TTI_ARG_VALUE, .value = value};
-    }
-    p->main.outputs = outputs;
+    if (!p->outputs) return tti_onnx_no_memory(m);
+    for (int i = 0; i < n; i++) p->outputs[i] = (tti_output_spec){TTI_RESULT_OUTPUT, ""};
     return TUTTI_OK;
 }
 
@@ -306,22 +288,9 @@ static tutti_status read_model(tti_onnx *m, tti_pb message, model *out) {
 static tutti_status finish(tti_onnx *m) {
     tti_program_file *p = m->program;
     size_t n = (size_t)m->n_specs;
-    p->main.n_inputs = m->n_specs;
-    p->main.n_calls = m->n_calls;
-    p->main.n_values = m->n_values;
-    p->inputs = tti_arena_alloc(m->arena, (n + 1) * sizeof *p->inputs);
-    int *values = tti_arena_alloc(m->arena, (n + 1) * sizeof *values);
-    tti_op_call *calls = tti_arena_alloc(m->arena, ((size_t)m->n_calls + 1) * sizeof *calls);
-    const char **names = tti_arena_alloc(m->arena, ((size_t)m->n_values + 1) * sizeof *names);
-    if (!p->inputs || !values || !calls || !names) return tti_onnx_no_memory(m);
-    if (n > 0) memcpy(p->inputs, m->specs, n * sizeof *p->inputs);
-    if (n > 0) memcpy(values, m->spec_values, n * sizeof *values);
-    if (m->n_calls > 0) memcpy(calls, m->calls, (size_t)m->n_calls * sizeof *calls);
-    if (m->n_values > 0) memcpy(names, m->value_names, (size_t)m->n_values * sizeof *names);
-    p->main.inputs = values;
-    p->main.calls = calls;
-    p->main.names = names;
-    return TUTTI_OK;
+    p->inputs = tti_arena_copy(m->arena, m->specs, n * sizeof *p->inputs);
+    if (!p->inputs && n > 0) return tti_onnx_no_memory(m);
+    return tti_onnx_finish_block(m, &m->main, m->spec_values, m->n_specs, &p->main);
 }
 
 static tutti_status read_program(tti_onnx *m, tti_pb message) {
@@ -347,17 +316,17 @@ tutti_status tti_onnx_read(const uint8_t *bytes, size_t n_bytes, const char *pat
     m.program = calloc(1, sizeof *m.program);
     if (!m.program) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
     m.arena = &m.program->arena;
+    m.block = &m.main;
     m.program->path = tti_arena_strdup(m.arena, path);
     tutti_status st = m.program->path ? read_program(&m, (tti_pb){bytes, bytes + n_bytes})
                                       : tti_onnx_no_memory(&m);
-    tti_onnx_names_free(&m.values);
+    tti_onnx_free_block(&m.main);
+    tti_onnx_names_free(&m.inner_tensors);
     tti_onnx_names_free(&m.function_names);
     tti_onnx_names_free(&m.file_names);
     tti_onnx_names_free(&m.marked);
-    free(m.value_names);
     free(m.specs);
     free(m.spec_values);
-    free(m.calls);
     free(m.functions);
     if (st == TUTTI_OK)
         *out = m.program;

@@ -16,7 +16,7 @@ enum {
     TTI_ONNX_MIN_OPSET = 13,
     TTI_ONNX_MAX_OPSET = 24,
     TTI_ONNX_MAX_NODES = 1 << 20, /* after functions are inlined */
-    TTI_ONNX_MAX_DEPTH = 16,      /* functions that call functions */
+    TTI_ONNX_MAX_DEPTH = 16,      /* functions that call functions, and graphs inside nodes */
     TTI_ONNX_MAX_TEXT = 1 << 20
 };
 
@@ -37,6 +37,20 @@ void tti_onnx_names_free(tti_onnx_names *names);
 /* The exporter's annotations of a tensor. */
 enum { TTI_ONNX_PARAM = 1, TTI_ONNX_NOT_STORED = 2 /* a buffer outside of the state_dict */ };
 
+/* A graph while it is read: that of the model, or one inside a node. */
+typedef struct tti_onnx_block {
+    struct tti_onnx_block *around; /* the graph of the node; NULL: it is the model's */
+    tti_onnx_names values;         /* of the scope at hand */
+    bool is_closed;                /* the scope is a function's, which sees nothing around it */
+    const char **value_names;
+    int n_values, cap_values;
+    tti_op_call *calls;
+    int n_calls, cap_calls;
+    /* Values of `around` that are used here, and the inputs that stand for them. */
+    int *captured, *captured_as;
+    int n_captured, cap_captured, cap_captured_as;
+} tti_onnx_block;
+
 /* A model while it is read. */
 typedef struct tti_onnx {
     tti_program_file *program;
@@ -44,18 +58,14 @@ typedef struct tti_onnx {
     tti_arena *arena;          /* the program's */
     int depth, n_expanded;     /* functions around the nodes at hand; calls of functions so far */
 
-    /* Values and their names. */
-    const char **value_names;
-    int n_values, cap_values, n_copies;
-    tti_onnx_names values; /* of the scope at hand */
+    tti_onnx_block main, *block; /* block: the graph at hand */
+    int n_copies;
+    tti_onnx_names inner_tensors; /* names of the tensors of graphs inside nodes */
 
     /* Inputs of the block: tensors of the file and inputs of the user. */
     tti_input_spec *specs;
     int *spec_values;
     int n_specs, cap_specs;
-
-    tti_op_call *calls;
-    int n_calls, cap_calls;
 
     /* Model-local functions: "domain.name" -> place. */
     tti_onnx_names function_names;
@@ -102,8 +112,31 @@ tutti_status tti_onnx_add_spec(tti_onnx *m, const tti_input_spec *spec, int *val
 /* Defines a name in the scope at hand; TUTTI_E_CHECKPOINT if it is there already. */
 tutti_status tti_onnx_define(tti_onnx *m, const char *name, int value);
 
+/* The value of a name in the block at hand, -1: there is none.  A value of a graph around it
+ * becomes an input of the block. */
+tutti_status tti_onnx_find_value(tti_onnx *m, const char *name, int *out);
+
 /* Appends the calls of the nodes of a GraphProto. */
 tutti_status tti_onnx_nodes(tti_onnx *m, tti_pb graph);
+
+/* Makes room for one more element of a list: *(void **)list [n], of elements of that size. */
+bool tti_onnx_grow(void *list, int n, int *cap, size_t size);
+
+/* ---- graphs inside nodes (onnx_inner.c) ---- */
+
+/* Reads a GraphProto of a node: out, a TTI_ARG_BLOCK whose inputs are its own ones and then those
+ * captured [*n_captured] from the block at hand, of the arena. */
+tutti_status tti_onnx_inner(tti_onnx *m, const char *what, tti_pb graph, tti_arg *out,
+                            const int **captured, int *n_captured);
+
+/* Reads the names of the outputs of a GraphProto: of out, *n of them. */
+tutti_status tti_onnx_outputs(tti_onnx *m, const char *what, tti_pb graph, tti_block *out, int *n);
+
+/* Copies a block that was read to out, which has its outputs.  inputs [n_inputs], then what was
+ * captured. */
+tutti_status tti_onnx_finish_block(const tti_onnx *m, const tti_onnx_block *block,
+                                   const int *inputs, int n_inputs, tti_block *out);
+void tti_onnx_free_block(tti_onnx_block *block);
 
 /* ---- parameters (onnx_params.c) ---- */
 

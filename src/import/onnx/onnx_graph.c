@@ -14,7 +14,7 @@ enum { NO_VALUE = 1 << 30, MAX_ARGS = 1 << 16, MAX_WHAT = 400 };
 
 /* ---- growing lists ---- */
 
-static bool grow(void *list, int n, int *cap, size_t size) {
+bool tti_onnx_grow(void *list, int n, int *cap, size_t size) {
     void **v = list;
     if (n < *cap) return true;
     int to = *cap ? 2 * *cap : 64;
@@ -26,31 +26,76 @@ static bool grow(void *list, int n, int *cap, size_t size) {
 }
 
 tutti_status tti_onnx_add_value(tti_onnx *m, const char *name, int *out) {
-    if (!grow(&m->value_names, m->n_values, &m->cap_values, sizeof *m->value_names))
+    if (!tti_onnx_grow(&m->block->value_names, m->block->n_values, &m->block->cap_values,
+                       sizeof *m->block->value_names))
         return tti_onnx_no_memory(m);
-    m->value_names[m->n_values] = name;
-    *out = m->n_values++;
+    m->block->value_names[m->block->n_values] = name;
+    *out = m->block->n_values++;
     return TUTTI_OK;
 }
 
+/* ---- values of the graph around ---- */
+
+static tutti_status capture(tti_onnx *m, tti_onnx_block *b, int outer, int *out) {
+    tti_onnx_block *at_hand = m->block;
+    if (!tti_onnx_grow(&b->captured, b->n_captured, &b->cap_captured, sizeof *b->captured) ||
+        !tti_onnx_grow(&b->captured_as, b->n_captured, &b->cap_captured_as, sizeof *b->captured_as))
+        return tti_onnx_no_memory(m);
+    m->block = b;
+    tutti_status st = tti_onnx_add_value(m, b->around->value_names[outer], out);
+    m->block = at_hand;
+    if (st != TUTTI_OK) return st;
+    b->captured[b->n_captured] = outer;
+    b->captured_as[b->n_captured++] = *out;
+    return TUTTI_OK;
+}
+
+/* The number that a value of the model's graph has in a block. */
+static tutti_status from_main(tti_onnx *m, tti_onnx_block *b, int value, int *out) {
+    *out = value;
+    if (!b->around) return TUTTI_OK;
+    TTI_TRY(from_main(m, b->around, value, &value));
+    return capture(m, b, value, out);
+}
+
+static tutti_status find_in(tti_onnx *m, tti_onnx_block *b, const char *name, int *out) {
+    *out = tti_onnx_names_find(&b->values, name);
+    if (*out >= 0 || !b->around || b->is_closed) return TUTTI_OK;
+    int outer;
+    TTI_TRY(find_in(m, b->around, name, &outer));
+    *out = outer;
+    if (outer < 0 || outer == NO_VALUE) return TUTTI_OK;
+    TTI_TRY(capture(m, b, outer, out));
+    return tti_onnx_names_put(&b->values, name, *out) ? TUTTI_OK : tti_onnx_no_memory(m);
+}
+
+tutti_status tti_onnx_find_value(tti_onnx *m, const char *name, int *out) {
+    return find_in(m, m->block, name, out);
+}
+
+/* A tensor of the file is an input of the model, wherever it is defined. */
 tutti_status tti_onnx_add_spec(tti_onnx *m, const tti_input_spec *spec, int *value) {
     int cap = m->cap_specs;
-    if (!grow(&m->specs, m->n_specs, &cap, sizeof *m->specs)) return tti_onnx_no_memory(m);
-    if (!grow(&m->spec_values, m->n_specs, &m->cap_specs, sizeof *m->spec_values))
+    tti_onnx_block *at_hand = m->block;
+    if (!tti_onnx_grow(&m->specs, m->n_specs, &cap, sizeof *m->specs)) return tti_onnx_no_memory(m);
+    if (!tti_onnx_grow(&m->spec_values, m->n_specs, &m->cap_specs, sizeof *m->spec_values))
         return tti_onnx_no_memory(m);
-    TTI_TRY(tti_onnx_add_value(m, spec->name, value));
+    m->block = &m->main;
+    tutti_status st = tti_onnx_add_value(m, spec->name, value);
+    m->block = at_hand;
+    if (st != TUTTI_OK) return st;
     m->specs[m->n_specs] = *spec;
     m->spec_values[m->n_specs++] = *value;
-    return TUTTI_OK;
+    return from_main(m, m->block, *value, value);
 }
 
 tutti_status tti_onnx_define(tti_onnx *m, const char *name, int value) {
     char why[MAX_WHAT];
-    if (tti_onnx_names_find(&m->values, name) >= 0) {
+    if (tti_onnx_names_find(&m->block->values, name) >= 0) {
         snprintf(why, sizeof why, "value '%.300s' is defined twice", name);
         return tti_onnx_damaged(m, "the graph", why);
     }
-    return tti_onnx_names_put(&m->values, name, value) ? TUTTI_OK : tti_onnx_no_memory(m);
+    return tti_onnx_names_put(&m->block->values, name, value) ? TUTTI_OK : tti_onnx_no_memory(m);
 }
 
 /* ---- nodes ---- */
@@ -163,8 +208,8 @@ static tutti_status read_head(tti_onnx *m, tti_pb message, node *n) {
 typedef struct attribute {
     const char *name, *reference;
     tti_arg arg;
-    tti_pb tensor;
-    bool has_tensor;
+    tti_pb tensor, graph;
+    bool has_tensor, has_graph;
 } attribute;
 
 static bool add_item(tti_onnx *m, tti_arg *list, int *cap, tti_arg item) {
@@ -223,6 +268,7 @@ static tutti_status read_attribute(tti_onnx *m, const char *what, tti_pb message
             TTI_TRY(tti_onnx_text(m, &f.bytes, what, &scalar.text));
         }
         if (f.number == 5 && is_bytes) out->tensor = f.bytes, out->has_tensor = true;
+        if (f.number == 6 && is_bytes) out->graph = f.bytes, out->has_graph = true;
         if (f.number == 7 || f.number == 8) TTI_TRY(add_numbers(m, what, &f, &list, &cap));
         if (f.number == 9 && is_bytes) {
             tti_arg item = {.kind = TTI_ARG_TEXT};
@@ -252,7 +298,8 @@ static tutti_status read_attribute(tti_onnx *m, const char *what, tti_pb message
         case UNKNOWN:
             out->arg = list.n ? list : scalar;
             break;
-        default: /* a graph, a type: no operator that is supported has one */
+        default: /* a graph, which read_args reads; of other types no operator has one */
+            out->has_graph &= type == GRAPH;
             out->arg = (tti_arg){.kind = TTI_ARG_OTHER, .text = "graph"};
     }
     return TUTTI_OK;
@@ -306,7 +353,8 @@ static tutti_status input_arg(tti_onnx *m, const node *n, const tti_pb *bytes, t
     *out = (tti_arg){0};
     TTI_TRY(tti_onnx_text(m, bytes, n->what, &name));
     if (!name[0]) return TUTTI_OK;
-    int value = tti_onnx_names_find(&m->values, name);
+    int value;
+    TTI_TRY(tti_onnx_find_value(m, name, &value));
     if (value < 0) {
         snprintf(why, sizeof why, "value '%.300s' is used before it is defined", name);
         return tti_onnx_damaged(m, n->what, why);
@@ -315,12 +363,32 @@ static tutti_status input_arg(tti_onnx *m, const node *n, const tti_pb *bytes, t
     return TUTTI_OK;
 }
 
+/* A graph, and behind it what it uses of the graph around it.  *args [at] has room for *most. */
+static tutti_status add_inner(tti_onnx *m, const node *n, const attribute *a, tti_named_arg **args,
+                              int *at, int *most) {
+    const int *captured;
+    tti_named_arg block = {.name = a->name};
+    int n_captured;
+    TTI_TRY(tti_onnx_inner(m, n->what, a->graph, &block.arg, &captured, &n_captured));
+    if (n_captured > MAX_ARGS) return tti_onnx_damaged(m, n->what, "it has too many inputs");
+    tti_named_arg *grown =
+        tti_arena_alloc(m->arena, ((size_t)*most + (size_t)n_captured) * sizeof *grown);
+    if (!grown) return tti_onnx_no_memory(m);
+    memcpy(grown, *args, (size_t)*at * sizeof *grown);
+    *args = grown;
+    *most += n_captured;
+    grown[(*at)++] = block;
+    for (int i = 0; i < n_captured; i++)
+        grown[(*at)++] =
+            (tti_named_arg){TTI_CAPTURED, {.kind = TTI_ARG_VALUE, .value = captured[i]}};
+    return TUTTI_OK;
+}
+
 /* Inputs by position, then attributes by name. */
 static tutti_status read_args(tti_onnx *m, const node *n, const outer_call *outer,
                               tti_op_call *out) {
-    tti_named_arg *args =
-        tti_arena_alloc(m->arena, ((size_t)n->n_inputs + (size_t)n->n_attrs + 3) * sizeof *args);
-    int at = 0;
+    int at = 0, most = n->n_inputs + n->n_attrs + 3;
+    tti_named_arg *args = tti_arena_alloc(m->arena, (size_t)most * sizeof *args);
     tti_pb_field f;
     bool more;
     if (!args) return tti_onnx_no_memory(m);
@@ -338,6 +406,10 @@ static tutti_status read_args(tti_onnx *m, const node *n, const outer_call *oute
         if (!more) break;
         if (f.number != 5 || f.wire != TTI_PB_BYTES) continue;
         TTI_TRY(read_attribute(m, n->what, f.bytes, &a));
+        if (a.has_graph) {
+            TTI_TRY(add_inner(m, n, &a, &args, &at, &most));
+            continue;
+        }
         args[at].name = a.name;
         args[at].arg = a.arg;
         if (a.reference && a.reference[0]) {
@@ -421,10 +493,12 @@ static tutti_status add_constant_node(tti_onnx *m, const node *n, const outer_ca
 
 static tutti_status add_call(tti_onnx *m, const node *n, const outer_call *outer) {
     tti_op_call call = {.kind = ""};
-    if (m->n_calls >= TTI_ONNX_MAX_NODES)
+    if (m->block->n_calls >= TTI_ONNX_MAX_NODES)
         return tti_fail(TUTTI_E_UNSUPPORTED, "%s: the graph has more than %d nodes", m->path,
                         TTI_ONNX_MAX_NODES);
-    if (!grow(&m->calls, m->n_calls, &m->cap_calls, sizeof *m->calls)) return tti_onnx_no_memory(m);
+    if (!tti_onnx_grow(&m->block->calls, m->block->n_calls, &m->block->cap_calls,
+                       sizeof *m->block->calls))
+        return tti_onnx_no_memory(m);
     const char *domain = n->domain[0] ? n->domain : "onnx";
     call.target = tti_arena_printf(m->arena, "%s.%s", domain, n->op);
     call.module = n->module ? n->module : n->name;
@@ -432,7 +506,7 @@ static tutti_status add_call(tti_onnx *m, const node *n, const outer_call *outer
     if (!call.target) return tti_onnx_no_memory(m);
     TTI_TRY(read_args(m, n, outer, &call));
     TTI_TRY(define_outputs(m, n, &call));
-    m->calls[m->n_calls++] = call;
+    m->block->calls[m->block->n_calls++] = call;
     return TUTTI_OK;
 }
 
@@ -514,7 +588,7 @@ static tutti_status bind_outputs(tti_onnx *m, const node *n, tti_pb body,
 
 static tutti_status add_function(tti_onnx *m, const node *n, tti_pb body, const outer_call *outer) {
     tti_op_call call = {0};
-    tti_onnx_names own = {0}, around = m->values;
+    tti_onnx_names own = {0}, around = m->block->values;
     if (m->n_expanded++ == TTI_ONNX_MAX_NODES)
         return tti_fail(TUTTI_E_UNSUPPORTED, "%s: functions are called more than %d times", m->path,
                         TTI_ONNX_MAX_NODES);
@@ -525,11 +599,14 @@ static tutti_status add_function(tti_onnx *m, const node *n, tti_pb body, const 
     TTI_TRY(add_defaults(m, n, body, &call));
     tutti_status st = bind_inputs(m, n, body, &call, &own);
     outer_call inside = {call.args, call.n_args};
+    bool was_closed = m->block->is_closed;
     m->depth++;
-    m->values = own;
+    m->block->values = own;
+    m->block->is_closed = true;
     if (st == TUTTI_OK) st = add_nodes(m, body, 7, &inside);
-    own = m->values;
-    m->values = around;
+    own = m->block->values;
+    m->block->values = around;
+    m->block->is_closed = was_closed;
     m->depth--;
     if (st == TUTTI_OK) st = bind_outputs(m, n, body, &own);
     tti_onnx_names_free(&own);

@@ -69,13 +69,65 @@ static bool has_gradient(const char *op, int k) {
     return !is_one_of(op, flat, TTI_COUNT(flat));
 }
 
-/* The roles of a call's inputs: [n_values], from those of its outputs.  live: values that a
- * gradient reaches. */
-static void mark_call(const tti_op_call *call, role *roles, bool *live) {
+static const tti_arg *find_named(const tti_op_call *call, const char *name) {
+    for (int i = 0; i < call->n_args; i++)
+        if (strcmp(call->args[i].name, name) == 0) return &call->args[i].arg;
+    return NULL;
+}
+
+/* What is known of the values of a block, [n_values] each. */
+typedef struct marks {
+    role *roles;
+    bool *live; /* a gradient reaches the value */
+} marks;
+
+/* What a loop hands on from one iteration to the next: input `in` + i of its body is output `out`
+ * + i of the iteration before. */
+typedef struct carried {
+    int in, out, n;
+} carried;
+
+static bool mark_block(const tti_block *block, const marks *outside, const tti_named_arg *inputs,
+                       carried c);
+
+/* A node with graphs inside (onnx_inner.c).  The first inputs of the body of a Loop, its number and
+ * its condition, are not those of the node. */
+static bool mark_inner(const tti_op_call *call, const marks *known, const char *op) {
+    bool is_loop = strcmp(op, "Loop") == 0, is_scan = strcmp(op, "Scan") == 0;
+    const tti_arg *n_scanned = find_named(call, "num_scan_inputs");
+    int n_own = 0;
+    while (n_own < call->n_args && !call->args[n_own].name[0]) n_own++;
+    for (int k = n_own; k < call->n_args; k++) {
+        const tti_block *block = call->args[k].arg.block;
+        int n_captured = 0;
+        if (call->args[k].arg.kind != TTI_ARG_BLOCK) continue;
+        while (k + 1 + n_captured < call->n_args &&
+               strcmp(call->args[k + 1 + n_captured].name, TTI_CAPTURED) == 0)
+            n_captured++;
+        int n_formal = block->n_inputs - n_captured;
+        tti_named_arg *inputs = calloc((size_t)block->n_inputs + 1, sizeof *inputs);
+        if (!inputs) return false;
+        for (int i = 0; i < n_captured; i++) inputs[n_formal + i] = call->args[k + 1 + i];
+        int skipped = is_loop ? 2 : 0, n_given = is_loop || is_scan ? n_own : 0;
+        for (int i = skipped; i < n_formal && i < n_given; i++) inputs[i] = call->args[i];
+        carried c = {skipped, is_loop, n_given - skipped};
+        if (is_scan && n_scanned) c.n -= (int)TTI_MIN(TTI_MAX(n_scanned->i, 0), c.n);
+        bool good = mark_block(block, known, inputs, c);
+        free(inputs);
+        if (!good) return false;
+    }
+    return true;
+}
+
+/* The roles of a call's inputs, from those of its outputs; false: out of memory. */
+static bool mark_call(const tti_op_call *call, const marks *known) {
+    role *roles = known->roles;
+    bool *live = known->live;
     const char *dot = strrchr(call->target, '.'), *op = dot ? dot + 1 : call->target;
     bool any_live = false;
     for (int i = 0; i < call->n_outs; i++) any_live |= call->outs[i] >= 0 && live[call->outs[i]];
-    if (!any_live) return;
+    if (!any_live) return true;
+    if (tti_runs_block(call->target)) return mark_inner(call, known, op);
     unsigned weights = 0, buffers = 0;
     role moved = ROLE_NONE;
     for (size_t i = 0; i < TTI_COUNT(layers); i++)
@@ -84,6 +136,8 @@ static void mark_call(const tti_op_call *call, role *roles, bool *live) {
     bool moves = is_one_of(op, moving, TTI_COUNT(moving));
     for (int i = 0; moves && i < call->n_outs; i++)
         if (call->outs[i] >= 0) raise_role(&moved, roles[call->outs[i]]);
+    /* One number repeated is no weight: an initial state of zeros. */
+    if (strcmp(op, "Expand") == 0 && moved == ROLE_WEIGHT) moved = ROLE_ADDED;
     for (int k = 0; k < call->n_args && !call->args[k].name[0]; k++) {
         if (call->args[k].arg.kind != TTI_ARG_VALUE) continue;
         if (!has_gradient(op, k)) continue;
@@ -94,6 +148,33 @@ static void mark_call(const tti_op_call *call, role *roles, bool *live) {
         if (adds) raise_role(to, ROLE_ADDED);
         if (moves && (k == 0 || strcmp(op, "Concat") == 0)) raise_role(to, moved);
     }
+    return true;
+}
+
+/* The calls of a block inside a call: what it finds about the block's inputs holds for the values
+ * outside that they are. */
+static bool mark_block(const tti_block *block, const marks *outside, const tti_named_arg *inputs,
+                       carried c) {
+    size_t n = (size_t)block->n_values + 1;
+    marks own = {calloc(n, sizeof *own.roles), calloc(n, sizeof *own.live)};
+    bool good = own.roles && own.live;
+    for (int i = 0; good && i < block->n_outputs; i++) own.live[block->outputs[i].value] = true;
+    for (int round = 0; good && round < 2; round++) {
+        for (int i = block->n_calls - 1; good && i >= 0; i--)
+            good = mark_call(&block->calls[i], &own);
+        for (int i = 0; good && i < c.n; i++)
+            if (c.in + i < block->n_inputs && c.out + i < block->n_outputs)
+                raise_role(&own.roles[block->outputs[c.out + i].value],
+                           own.roles[block->inputs[c.in + i]]);
+    }
+    for (int i = 0; good && i < block->n_inputs; i++) {
+        if (inputs[i].arg.kind != TTI_ARG_VALUE) continue;
+        raise_role(&outside->roles[inputs[i].arg.value], own.roles[block->inputs[i]]);
+        outside->live[inputs[i].arg.value] |= own.live[block->inputs[i]];
+    }
+    free(own.roles);
+    free(own.live);
+    return good;
 }
 
 /* Whether elements are such as masks have: infinite or huge. */
@@ -165,7 +246,7 @@ static const char *own_name(const tti_onnx *m, const tti_op_call *call, int k, c
     if (!leaf || snprintf(name, 512, "target='%.400s.%s'", call->module, leaf) >= 512) return NULL;
     if (!strstr(m->signature, name)) return NULL;
     snprintf(name, 512, "%.400s.%s", call->module, leaf);
-    return tti_onnx_names_find(&m->values, name) < 0 ? name : NULL;
+    return tti_onnx_names_find(&m->block->values, name) < 0 ? name : NULL;
 }
 
 static tutti_status copy_tensor(tti_onnx *m, int spec_at, const char *name, int *value) {
@@ -179,19 +260,19 @@ static tutti_status copy_tensor(tti_onnx *m, int spec_at, const char *name, int 
 }
 
 tutti_status tti_onnx_restore(tti_onnx *m) {
-    int n_calls = m->n_calls, n_values = m->n_values;
+    int n_calls = m->block->n_calls, n_values = m->block->n_values;
     int *spec_of =
         calloc((size_t)n_values + 1, sizeof *spec_of); /* + 1; 0: no tensor of the file */
     int *n_uses = calloc((size_t)n_values + 1, sizeof *n_uses);
     tutti_status st = spec_of && n_uses ? TUTTI_OK : tti_onnx_no_memory(m);
     for (int i = 0; n_uses && i < n_calls; i++)
-        for (int k = 0; k < m->calls[i].n_args; k++)
-            if (m->calls[i].args[k].arg.kind == TTI_ARG_VALUE)
-                n_uses[m->calls[i].args[k].arg.value]++;
+        for (int k = 0; k < m->block->calls[i].n_args; k++)
+            if (m->block->calls[i].args[k].arg.kind == TTI_ARG_VALUE)
+                n_uses[m->block->calls[i].args[k].arg.value]++;
     for (int i = 0; spec_of && i < m->n_specs; i++)
         if (m->specs[i].kind == TTI_SPEC_BUFFER) spec_of[m->spec_values[i]] = i + 1;
     for (int i = 0; m->signature && st == TUTTI_OK && i < n_calls; i++) {
-        const tti_op_call *call = &m->calls[i];
+        const tti_op_call *call = &m->block->calls[i];
         for (int k = 0; k < call->n_args && !call->args[k].name[0] && st == TUTTI_OK; k++) {
             tti_arg *arg = (tti_arg *)(uintptr_t)&call->args[k].arg;
             int at = arg->kind == TTI_ARG_VALUE && arg->value < n_values ? spec_of[arg->value] : 0;
@@ -243,7 +324,7 @@ static int count_lost(const tti_onnx *m) {
         if (n_name >= sizeof name) continue;
         memcpy(name, p, n_name);
         name[n_name] = '\0';
-        n += tti_onnx_names_find(&m->values, name) < 0;
+        n += tti_onnx_names_find(&m->block->values, name) < 0;
     }
     return n;
 }
@@ -255,10 +336,35 @@ static bool has_unmarked_weights(const tti_onnx *m) {
     return false;
 }
 
+/* Batch norms of Keras of which tf2onnx keeps only tensors that it computed from several of
+ * theirs: LAYER/batchnorm/sub:0. */
+static tutti_status count_folded_keras(tti_onnx *m, int *out) {
+    static const char mark[] = "/batchnorm/";
+    const tti_program_file *p = m->program;
+    tti_onnx_names seen = {0};
+    bool good = true;
+    for (int i = 0; i < p->main.n_inputs && good; i++) {
+        const char *name = p->inputs[i].name, *at = strstr(name, mark);
+        if (p->inputs[i].kind != TTI_SPEC_PARAM || !at) continue;
+        const char *layer = tti_arena_printf(m->arena, "%.*s", (int)(at - name), name);
+        good = layer && tti_onnx_names_put(&seen, layer, i);
+    }
+    *out = seen.n;
+    tti_onnx_names_free(&seen);
+    return good ? TUTTI_OK : tti_onnx_no_memory(m);
+}
+
 static tutti_status add_note(tti_onnx *m) {
     tti_program_file *p = m->program;
-    int n_folded = count_folded(m), n_lost = count_lost(m) - 2 * n_folded;
-    if (n_folded > 0)
+    int n_folded = count_folded(m), n_lost = count_lost(m) - 2 * n_folded, n_keras;
+    TTI_TRY(count_folded_keras(m, &n_keras));
+    if (n_keras > 0)
+        p->note = tti_arena_printf(
+            m->arena,
+            "exported for inference: %d batch norm%s folded into other layers, and no longer %s "
+            "statistics of the batch",
+            n_keras, n_keras > 1 ? "s were" : " was", n_keras > 1 ? "use" : "uses");
+    else if (n_folded > 0)
         p->note = tti_arena_printf(
             m->arena,
             "exported for inference: %d batch norm%s folded into convolutions; export .pt2, or "
@@ -278,16 +384,17 @@ static tutti_status add_note(tti_onnx *m) {
 
 tutti_status tti_onnx_classify(tti_onnx *m) {
     tti_program_file *p = m->program;
-    role *roles = calloc((size_t)p->main.n_values + 1, sizeof *roles);
-    bool *live = calloc((size_t)p->main.n_values + 1, sizeof *live);
-    tutti_status st = roles && live ? TUTTI_OK : tti_onnx_no_memory(m);
-    for (int i = 0; live && i < p->main.n_outputs; i++) live[p->main.outputs[i].value] = true;
+    size_t n = (size_t)p->main.n_values + 1;
+    const marks known = {calloc(n, sizeof *known.roles), calloc(n, sizeof *known.live)};
+    tutti_status st = known.roles && known.live ? TUTTI_OK : tti_onnx_no_memory(m);
+    for (int i = 0; st == TUTTI_OK && i < p->main.n_outputs; i++)
+        known.live[p->main.outputs[i].value] = true;
     for (int i = p->main.n_calls - 1; st == TUTTI_OK && i >= 0; i--)
-        mark_call(&p->main.calls[i], roles, live);
+        if (!mark_call(&p->main.calls[i], &known)) st = tti_onnx_no_memory(m);
     for (int i = 0; st == TUTTI_OK && i < p->main.n_inputs; i++)
         if (p->inputs[i].kind == TTI_SPEC_BUFFER)
-            st = judge(m, &p->inputs[i], roles[p->main.inputs[i]]);
-    free(roles);
-    free(live);
+            st = judge(m, &p->inputs[i], known.roles[p->main.inputs[i]]);
+    free(known.roles);
+    free(known.live);
     return st == TUTTI_OK ? add_note(m) : st;
 }

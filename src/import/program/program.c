@@ -10,6 +10,15 @@
 #include "base/dtype.h"
 #include "base/error.h"
 
+bool tti_runs_block(const char *target) {
+    static const char *const targets[] = {"higher_order.wrap_with_set_grad_enabled",
+                                          "higher_order.wrap_with_autocast", "onnx.If", "onnx.Loop",
+                                          "onnx.Scan"};
+    for (size_t i = 0; i < TTI_COUNT(targets); i++)
+        if (strcmp(target, targets[i]) == 0) return true;
+    return false;
+}
+
 /* ---- element types ---- */
 
 static const struct {

@@ -59,6 +59,9 @@ typedef struct tti_named_arg {
     tti_arg arg;
 } tti_named_arg;
 
+/* Of the arguments behind a block: values of the block around it, as its last inputs. */
+#define TTI_CAPTURED "captured"
+
 typedef struct tti_op_call {
     const char *target; /* "aten.linear.default" */
     const char *module; /* the path of the module that called it, "features.0"; "": the model */
@@ -153,6 +156,9 @@ tutti_status tti_program_load(const tti_program_file *program, const tti_input_s
 /* The same as stored in the file: out [n_elems] of spec->elem. */
 tutti_status tti_program_copy(const tti_program_file *program, const tti_input_spec *spec,
                               char *out);
+
+/* Whether calls of the target run a block that is one of their arguments. */
+bool tti_runs_block(const char *target);
 
 /* Whether both are the same elements of the file. */
 bool tti_is_same_tensor(const tti_input_spec *x, const tti_input_spec *y);
