@@ -330,8 +330,9 @@ typedef struct tutti_sdpa_desc {
     tutti_value *bias; /* [1|B,1|heads,1|T,S], added to the scores; -inf hides a key; or NULL */
     tutti_value *query_segments, *key_segments; /* i32 [B,T], [B,S]: a query sees keys of its own
                                                    segment; both NULL: all keys            */
-    double dropout;   /* probability that a weight is dropped while training, 0 .. below 1 */
-    const char *name; /* of the layer, for its dropped weights; NULL without dropout       */
+    double dropout;      /* probability that a weight is dropped while training, 0 .. below 1 */
+    const char *name;    /* of the layer, for its dropped weights; NULL without dropout       */
+    int64_t bias_period; /* P > 0: the bias has P rows, of which sample b uses row b % P   */
 } tutti_sdpa_desc;
 
 /* Scaled dot-product attention with separate inputs: q[B,T,heads D], k[B,S,kv_heads D],

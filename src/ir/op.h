@@ -14,7 +14,7 @@ typedef struct tutti_graph tutti_graph;
 typedef struct tutti_value tutti_value;
 typedef struct tti_node tti_node;
 
-enum { TTI_MAX_IN = 16, TTI_MAX_OUT = 8, TTI_MAX_ATTRS = 10 };
+enum { TTI_MAX_IN = 16, TTI_MAX_OUT = 8, TTI_MAX_ATTRS = 14 };
 
 /* ---- attributes: integers, numbers, integer lists and bytes, fixed when the node is made ---- */
 

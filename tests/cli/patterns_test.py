@@ -17,12 +17,14 @@ BUILD = os.environ["TUTTI_BUILD"]
 RECOGNIZED = {
     "norms": {"layer norm": 2, "RMS norm": 2},
     "gates": {"GELU": 1, "GELU (tanh)": 2, "GELU (quick)": 1, "SwiGLU": 1},
-    "attention": {"attention": 3, "grouped-query attention": 1, "rotary positions": 2},
+    "attention": {"attention": 5, "grouped-query attention": 1, "rotary positions": 2},
+    "biases": {"attention": 5},
 }
 NOT = {
     "norms": ["it is none of the known forms", "it is not over the last axis"],
     "gates": [],
-    "attention": ["the mask is a window", "the mask is constant, but not causal"],
+    "attention": [],
+    "biases": [],
 }
 
 

@@ -140,6 +140,68 @@ class Attention(nn.Module):
                 self.by_hand(e, self.window), self.biased(f))
 
 
+class Biases(nn.Module):
+    """Attention whose scores are more than a scaled product."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.kv = matrix(3 * H * D), matrix(2 * H * D)
+        self.by_place = nn.Parameter(torch.randn(2 * T - 1, H))
+        self.by_head = nn.Parameter(torch.randn(1, H, T, T))
+        t, s = torch.arange(T)[:, None], torch.arange(T)[None]
+        self.register_buffer("place", s - t + T - 1)
+        self.register_buffer("window", (s <= t) & (s > t - 3))
+        self.register_buffer("added", torch.where(s <= t, 0.0, torch.finfo(torch.float32).min))
+        half = torch.where((t < 2) == (s < 2), 0.0, -100.0)
+        self.register_buffer("halves", torch.stack([torch.zeros(T, T), half])[:, :T // 2, :T // 2])
+
+    def heads(self, x, w, n):
+        return [y.reshape(x.shape[0], -1, H, D).transpose(1, 2)
+                for y in F.linear(x, w).chunk(n, -1)]
+
+    def scores(self, q, k):
+        return q @ k.transpose(-2, -1) * D ** -0.5
+
+    def merge(self, s, v, x):
+        return (s.softmax(-1) @ v).transpose(1, 2).reshape(x.shape[0], -1, H * D)
+
+    def relative(self, x):
+        """T5: a table of distances, which holds the mask."""
+        q, k, v = self.heads(x, self.qkv, 3)
+        bias = F.embedding(self.place, self.by_place).permute(2, 0, 1).unsqueeze(0) + self.added
+        return self.merge(q @ k.transpose(-2, -1) + bias, v, x)
+
+    def windows(self, x):
+        """Swin: each sample is two windows, with a mask of their own."""
+        n = x.shape[0]
+        x = x.reshape(n * 2, T // 2, C)
+        q, k, v = self.heads(x, self.qkv, 3)
+        s = self.scores(q, k) + self.by_head[:, :, :T // 2, :T // 2]
+        s = s.view(n, 2, H, T // 2, T // 2) + self.halves.unsqueeze(1).unsqueeze(0)
+        return self.merge(s.view(-1, H, T // 2, T // 2), v, x).reshape(n, T, H * D)
+
+    def padded(self, x):
+        """Keys with a negative first element do not count."""
+        q, k, v = self.heads(x, self.qkv, 3)
+        hidden = (x[:, :, 0] < 0)[:, None, None, :]
+        return self.merge(self.scores(q, k).masked_fill(hidden, float("-1e9")), v, x)
+
+    def capped(self, x):
+        q, k, v = self.heads(x, self.qkv, 3)
+        s = 1.5 * torch.tanh(self.scores(q, k) / 1.5)
+        return self.merge(s.masked_fill(~self.window, float("-inf")), v, x)
+
+    def across(self, x):
+        """Queries of the first positions, keys of all."""
+        q = self.heads(x[:, :2], self.qkv[:H * D], 1)[0]
+        k, v = self.heads(x, self.kv, 2)
+        return self.merge(torch.einsum("bhtd,bhsd->bhts", q, k) * 0.3, v, x)
+
+    def forward(self, x):
+        a, b, c, d, e = others(x, 5)
+        return self.relative(a), self.windows(b), self.padded(c), self.capped(d), self.across(e)
+
+
 def strip(path):
     """Leaves out the names of source files, which are most of the file."""
     model = onnx.load(path)
@@ -151,7 +213,7 @@ def strip(path):
     onnx.save(model, path)
 
 
-MODELS = {"norms": Norms, "gates": Gates, "attention": Attention}
+MODELS = {"norms": Norms, "gates": Gates, "attention": Attention, "biases": Biases}
 
 
 def results(model, x, factors):

@@ -153,11 +153,11 @@ static void additive_mask(tti_building *b, const tti_operand *mask, tti_operand 
     tti_set_host(out, &made);
 }
 
-/* The value of a mask.  One of as many rows as queries of the batch with its windows merged (Swin)
- * repeats for each sample: its rows are made of one sample's. */
-static tutti_value *mask_value(tti_building *b, const tti_operand *mask, int64_t n_rows) {
-    tutti_shape shape = tti_shape_of(mask), wide = {0};
-    int64_t period = tti_batch_rows(b) > 0 ? n_rows / tti_batch_rows(b) : 0;
+/* The value of a mask.  A mask with one row for each window of the batch (Swin) repeats for each
+ * sample: the result then has the rows of one sample, and *period is their number. */
+static tutti_value *mask_value(tti_building *b, const tti_operand *mask, int64_t n_rows,
+                               int64_t *period) {
+    tutti_shape shape = tti_shape_of(mask);
     bool merged = mask->kind == TTI_OPERAND_HOST && shape.n_dims == 4 && shape.dim[0] == n_rows &&
                   n_rows > tti_batch_rows(b) && n_rows % tti_batch_rows(b) == 0;
     int64_t n = merged ? tti_host_n(&mask->host) : 0, n_part = merged ? n / tti_batch_rows(b) : 0;
@@ -165,17 +165,15 @@ static tutti_value *mask_value(tti_building *b, const tti_operand *mask, int64_t
         merged = tti_host_at(&mask->host, i) == tti_host_at(&mask->host, i - n_part);
     if (!merged) return tti_compact_value(b, mask);
     tti_operand part = *mask;
-    part.host.shape.dim[0] = period;
-    wide.dim[wide.n_dims++] = 1;
-    for (int d = 0; d < 4; d++) wide.dim[wide.n_dims++] = part.host.shape.dim[d];
-    tutti_value *value = tutti_reshape(tti_graph_of(b), tti_value_of(b, &part), &wide);
-    return tutti_reshape(tti_graph_of(b), tti_repeat_rows(b, value), &shape);
+    *period = part.host.shape.dim[0] = n_rows / tti_batch_rows(b);
+    return tti_value_of(b, &part);
 }
 
 typedef struct heads {
     tutti_value *q, *k, *v; /* [B,H,T,D], [B,KV,S,D], [B,KV,S,E] */
     int64_t b, h, kv, t, s, d, e;
     double scale;
+    int64_t bias_period; /* rows of the bias that repeat; 0: they do not */
 } heads;
 
 /* [B,H,T,D] -> [B,T,H D] */
@@ -209,6 +207,7 @@ static tutti_value *attend_apart(tutti_graph *g, const heads *a, mask_kind kind,
                             .window = kind.window,
                             .scale = a->scale,
                             .bias = bias,
+                            .bias_period = a->bias_period,
                             .dropout = p,
                             .name = name};
     if (a->scale == 0) q = tutti_affine(g, q, 0, 0);
@@ -267,7 +266,8 @@ static void sdpa(tti_building *b, const tti_call *c) {
         tutti_value *bias = NULL;
         if (kind.added) {
             additive_mask(b, mask, &added);
-            bias = with_four(tti_graph_of(b), tti_as_float(b, mask_value(b, &added, a.b)));
+            bias = with_four(tti_graph_of(b),
+                             tti_as_float(b, mask_value(b, &added, a.b, &a.bias_period)));
         }
         y = attend_apart(tti_graph_of(b), &a, kind, bias, p, p > 0 ? tti_layer_name_of(b) : NULL);
     }

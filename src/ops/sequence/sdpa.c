@@ -27,6 +27,8 @@ static const tti_attr_spec sdpa_attrs[] = {
     {"p", TTI_ATTR_FLOAT, 0, "probability that a weight is dropped, 0 <= p < 1"},
     {"key", TTI_ATTR_INT, 0, "tti_hash_name of the layer, of the dropped weights"},
     {"with", TTI_ATTR_INT, 0, "inputs after v: 1 bias, 2 segments, 3 both"},
+    {"bias_period", TTI_ATTR_INT, 0, "P: sample b has row b % P of a bias of P rows; 0: row b"},
+    {"first_head", TTI_ATTR_INT, 0, "this is a tensor shard: its head 0 among those of the whole"},
     {"grad_bias", TTI_ATTR_INT, 0, "gradient: 1: that of the bias is computed"},
     {0},
 };
@@ -79,11 +81,16 @@ static tutti_status read_scores(const tti_node *node, tti_sdpa *v) {
     v->scale = scale != 0 ? scale : 1 / sqrt((double)v->dim);
     v->softcap = cap, v->p = p;
     v->key = (uint64_t)tti_attr_int(node, "key");
+    int64_t first = tti_attr_int(node, "first_head");
+    if (first < 0 || first > 1 << 20)
+        return tti_node_fail(node, "first_head must be 0 .. 2^20, is %lld", (long long)first);
+    v->first_head = (size_t)first;
     return TUTTI_OK;
 }
 
-/* bias[1|B,1|H,1|T,S] */
+/* bias[1|B|P,1|H,1|T,1|S], with P rows where they repeat, as those of the windows of an image. */
 static tutti_status read_bias(const tti_node *node, int i, tti_sdpa *v) {
+    int64_t period = tti_attr_int(node, "bias_period");
     size_t full[4] = {v->n_batch, v->heads, v->n_t, v->n_s}, step = 1;
     tutti_shape wide =
         TUTTI_SHAPE((int64_t)full[0], (int64_t)full[1], (int64_t)full[2], (int64_t)full[3]);
@@ -92,13 +99,17 @@ static tutti_status read_bias(const tti_node *node, int i, tti_sdpa *v) {
     TTI_TRY(tti_need_n_dims(node, i, 4));
     for (int d = 3; d >= 0; d--) {
         size_t own = (size_t)tti_in_dim(node, i, d);
-        if (own != full[d] && own != 1)
+        bool repeats = d == 0 && period > 0;
+        bool fits = own == full[d] || own == 1;
+        if (repeats) fits = tti_in_dim(node, i, 0) == period && full[0] % own == 0;
+        if (!fits)
             return tti_node_fail(node, "a bias %s does not repeat to %s",
                                  tti_type_text(&node->in[i]->type, bias, sizeof bias),
                                  tti_type_text(&(tutti_type){TUTTI_F32, wide}, want, sizeof want));
-        v->bias_step[d] = own == full[d] ? step : 0;
+        v->bias_step[d] = own == full[d] || repeats ? step : 0;
         step *= own;
     }
+    v->bias_rows = period > 0 ? (size_t)period : TTI_MAX(v->n_batch, (size_t)1);
     v->bias = i;
     return TUTTI_OK;
 }
@@ -116,6 +127,8 @@ static tutti_status read_sdpa(const tti_node *node, bool grad, tti_sdpa *v) {
     int64_t with = tti_attr_int(node, "with");
     int n = 3;
     *v = (tti_sdpa){.bias = -1, .segments = -1};
+    if (tti_attr_int(node, "bias_period") < 0)
+        return tti_node_fail(node, "bias_period must be >= 0");
     if (with < 0 || with > 3)
         return tti_node_fail(node, "with must be 0 .. 3, is %lld", (long long)with);
     int n_in = 3 + (with & TTI_SDPA_BIAS ? 1 : 0) + (with & TTI_SDPA_SEGMENTS ? 2 : 0);
@@ -204,8 +217,7 @@ static bool sees(const tti_args *a, const tti_sdpa *v, const row *r, size_t j) {
 }
 
 static size_t bias_at(const tti_sdpa *v, const row *r, size_t j) {
-    return r->b * v->bias_step[0] + r->h * v->bias_step[1] + r->t * v->bias_step[2] +
-           j * v->bias_step[3];
+    return tti_sdpa_bias_at(v, r->b, r->h, r->t) + j * v->bias_step[3];
 }
 
 /* The weights of a row, with the lse that the gradient is given. */
@@ -308,6 +320,8 @@ static tutti_status sdpa_gradient(tutti_graph *g, const tti_node *node, tutti_va
                             tti_same_attr(node, "p"),
                             tti_same_attr(node, "key"),
                             tti_same_attr(node, "with"),
+                            tti_same_attr(node, "bias_period"),
+                            tti_same_attr(node, "first_head"),
                             TTI_INT("grad_bias", bias),
                             {0}};
     tutti_value *in[9], *out[TTI_MAX_OUT];
@@ -323,20 +337,22 @@ static tutti_status sdpa_gradient(tutti_graph *g, const tti_node *node, tutti_va
 
 /* ---- shard, cut, cost ---- */
 
-/* Samples: all inputs alike, but a bias of one sample is whole, and its gradient then a term. */
+/* Samples: all inputs alike, but a bias that repeats over the samples is whole, and its gradient
+ * then a term. */
 static tutti_status sdpa_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
     static const tti_shard_rule alike[] = {{"000000000", "0000"}};
     static const tti_shard_rule shared[] = {{"000W00000", "000P"}};
     tti_sdpa v = tti_sdpa_of(node);
     bool one_bias = v.bias >= 0 && tti_in_dim(node, v.bias, 0) == 1 && in[v.bias].kind == TTI_WHOLE;
-    return tti_shard_match(node, one_bias ? shared : alike, 1, in, out,
+    bool repeats = one_bias || tti_attr_int(node, "bias_period") > 0;
+    return tti_shard_match(node, repeats ? shared : alike, 1, in, out,
                            "only samples can be cut, all inputs alike");
 }
 
 /* Heads are independent: a worker may have some of the query heads with their key heads. */
 static bool sdpa_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
     tti_sdpa v = tti_sdpa_of(node);
-    if (v.p > 0 || v.heads % (size_t)n || v.kv_heads % (size_t)n) return false;
+    if (v.heads % (size_t)n || v.kv_heads % (size_t)n) return false;
     for (int i = 0; i < 3; i++)
         if (!tti_is_cut(in[i], 2)) return false;
     bool by_head = v.bias >= 0 && v.heads > 1 && tti_in_dim(node, v.bias, 1) > 1;
@@ -352,15 +368,20 @@ static bool sdpa_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *ou
 static void sdpa_emit_cut(tutti_graph *g, const tti_node *node, const tti_axis *axis,
                           const tti_cut *cut, tutti_value *const *in, tutti_value **out) {
     tti_sdpa v = tti_sdpa_of(node);
+    int64_t heads = (int64_t)v.heads / axis->n;
     (void)cut;
     tti_emit_n(g, "sdpa", node->name, in, node->n_in,
-               (tti_attr_arg[]){TTI_INT("heads", (int64_t)v.heads / axis->n),
+               (tti_attr_arg[]){TTI_INT("heads", heads),
                                 TTI_INT("kv_heads", (int64_t)v.kv_heads / axis->n),
                                 tti_same_attr(node, "causal"),
                                 tti_same_attr(node, "window"),
                                 tti_same_attr(node, "scale"),
                                 tti_same_attr(node, "softcap"),
                                 tti_same_attr(node, "with"),
+                                tti_same_attr(node, "bias_period"),
+                                tti_same_attr(node, "p"),
+                                tti_same_attr(node, "key"),
+                                TTI_INT("first_head", (int64_t)v.first_head + axis->index * heads),
                                 {0}},
                out);
 }
@@ -403,6 +424,7 @@ tutti_value *tutti_sdpa(tutti_graph *g, tutti_value *q, tutti_value *k, tutti_va
                                      TTI_FLOAT("p", drops ? desc->dropout : 0),
                                      TTI_INT("key", (int64_t)key),
                                      TTI_INT("with", with),
+                                     TTI_INT("bias_period", desc->bias_period),
                                      {0}});
 }
 
@@ -416,6 +438,8 @@ static const tti_sample sdpa_samples[] = {
      .lo = -2,
      .hi = 2},
     {.in = "f32[2,5,4] f32[2,7,4] f32[2,7,4] f32[2,1,1,7]", .attrs = "heads=2 with=1 softcap=1.5"},
+    {.in = "f32[6,5,4] f32[6,3,4] f32[6,3,4] f32[3,2,1,3]",
+     .attrs = "heads=2 with=1 bias_period=3"},
     {.in = "f32[4,3,6] f32[4,4,6] f32[4,4,6] i32[4,3] i32[4,4]",
      .attrs = "heads=2 with=2 scale=0.7",
      .int_hi = 2}, /* some queries see no key */
@@ -423,6 +447,7 @@ static const tti_sample sdpa_samples[] = {
      .attrs = "with=3 causal=1 window=3 softcap=2 p=0.4 key=7",
      .int_hi = 1},
     {.in = "f32[2,3,4] f32[2,4,4] f32[2,4,4]", .attrs = "heads=2 p=0.5 key=3"},
+    {.in = "f32[2,3,4] f32[2,4,4] f32[2,4,4]", .attrs = "heads=2 p=0.5 key=3 first_head=2"},
     {.in = "f64[1,1,3] f64[1,1,3] f64[1,1,3]"},
     {.in = "bf16[2,3,4] bf16[2,3,4] bf16[2,3,4] bf16[2,2,3,3]", .attrs = "heads=2 with=1"},
     {.in = "f32[2,3,4] f32[2,0,4] f32[2,0,4]"},
@@ -431,6 +456,12 @@ static const tti_sample sdpa_samples[] = {
     {.in = "f32[2,3,4] f32[2,5,4] f32[2,4,4]", .attrs = "heads=2", .expect = TUTTI_E_INVALID},
     {.in = "f32[2,3,4] f32[4,5,4] f32[4,5,4]", .expect = TUTTI_E_INVALID},
     {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4]", .attrs = "with=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[6,5,4] f32[6,3,4] f32[6,3,4] f32[3,2,1,3]",
+     .attrs = "heads=2 with=1",
+     .expect = TUTTI_E_INVALID},
+    {.in = "f32[6,5,4] f32[6,3,4] f32[6,3,4] f32[4,2,1,3]",
+     .attrs = "heads=2 with=1 bias_period=4",
+     .expect = TUTTI_E_INVALID},
     {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4] f32[1,1,2,5]",
      .attrs = "with=1",
      .expect = TUTTI_E_INVALID},
@@ -451,6 +482,8 @@ static const tti_sample sdpa_grad_samples[] = {
            "f32[2,5,4]",
      .attrs = "heads=2 with=3 grad_bias=1 window=3 p=0.3 key=5",
      .int_hi = 1},
+    {.in = "f32[4,3,4] f32[4,3,4] f32[4,3,4] f32[2,2,3,3] f32[4,3,4] f32[4,2,3] f32[4,3,4]",
+     .attrs = "heads=2 with=1 bias_period=2 grad_bias=1"},
     {.in = "f32[0,3,4] f32[0,5,4] f32[0,5,4] f32[0,3,4] f32[0,2,3] f32[0,3,4]", .attrs = "heads=2"},
     {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4] f32[2,3,4] f32[2,1,3] f32[2,3,4]",
      .attrs = "grad_bias=1",
@@ -463,7 +496,7 @@ static const tti_sample sdpa_grad_samples[] = {
 const tti_op tti_ops_sdpa[] = {
     {.name = "sdpa",
      .doc = "y = softmax(cap(scale q k^T) + bias) v by heads, and lse; inputs q[B,T,H D], "
-            "k[B,S,KV D], v[B,S,KV E], bias[1|B,1|H,1|T,S]?, i32 segments[B,T]? and [B,S]?",
+            "k[B,S,KV D], v[B,S,KV E], bias[1|B|P,1|H,1|T,1|S]?, i32 segments[B,T]? and [B,S]?",
      .n_in_min = 3,
      .n_in_max = 6,
      .n_out = 2,

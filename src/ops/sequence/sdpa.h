@@ -16,8 +16,10 @@ typedef struct tti_sdpa {
     double scale, softcap;    /* of the scores; softcap 0: none                            */
     double p;                 /* probability that a weight is dropped                      */
     uint64_t key;             /* of the random numbers                                     */
+    size_t first_head;        /* of head 0 in the whole op, of which this is a shard       */
     int bias, segments;       /* inputs: bias, and those of queries (keys follow); -1: none */
     int saved;                /* of the gradient: input y, lse and dy follow               */
+    size_t bias_rows;         /* sample b has row b % bias_rows of the bias             */
     size_t bias_step[4];      /* elements from one sample, head, query, key to the next    */
 } tti_sdpa;
 
@@ -34,10 +36,16 @@ TTI_BOTH_SIDES static inline void tti_sdpa_range(const tti_sdpa *v, size_t t, si
     if (*first > *end) *first = *end;
 }
 
+/* The element of the bias of sample b, head h, query t and key 0. */
+TTI_BOTH_SIDES static inline size_t tti_sdpa_bias_at(const tti_sdpa *v, size_t b, size_t h,
+                                                     size_t t) {
+    return b % v->bias_rows * v->bias_step[0] + h * v->bias_step[1] + t * v->bias_step[2];
+}
+
 /* The number of weight (t, 0) of head h inside a sample: dropout's masks are those of a value
  * [B,H,T,S]. */
 TTI_BOTH_SIDES static inline uint64_t tti_sdpa_weight(const tti_sdpa *v, size_t h, size_t t) {
-    return ((uint64_t)h * v->n_t + t) * v->n_s;
+    return ((uint64_t)(v->first_head + h) * v->n_t + t) * v->n_s;
 }
 
 #endif /* TTI_OPS_SDPA_H */

@@ -1,16 +1,14 @@
 /* rows_attention.c - softmax(scale q k^T + mask) v, written out or as an op of repeated heads.
  *
- * Queries, keys and values lie as [B,H,T,D], or as [B H,T,D].  They are packed as our op has them;
- * rows_shape.c then removes what was only there to take the heads apart. */
+ * Queries, keys and values lie as [B,H,T,D], or as [B H,T,D].  They are packed as our ops have
+ * them: "attention" where that can do it, else "sdpa".  rows_shape.c then removes what was only
+ * there to take the heads apart. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "ops/op_table.h"
 #include "passes/recognize/attention.h"
 #include "passes/recognize/pattern_rows.h"
 
-/* Scores that are lower by this have no weight in f32. */
-static const double masked = -1e4;
 static const char grouped[] = "grouped-query attention";
 
 static int64_t dim_at(const tutti_value *x, int from_end) {
@@ -22,10 +20,6 @@ static int64_t dim_at(const tutti_value *x, int from_end) {
 static bool read_once(const tti_match *m, const tutti_value *x) {
     const tti_scene *s = m->scene;
     return s->first_user[x->id + 1] - s->first_user[x->id] == 1 && !s->is_output[x->id];
-}
-
-static bool is_plain_reshape(const tti_node *node) {
-    return tti_is_op(node, "reshape") && tti_attr_int(node, "one_row") == 0;
 }
 
 static bool swaps_last_two(const tti_node *node) {
@@ -48,14 +42,14 @@ static tutti_value *unrepeated(tti_match *m, tutti_value *value, int64_t *times)
         *times = to->dim[1];
         return fits && tti_match_take(m, wide) ? wide->in[0] : NULL;
     }
-    if (!is_plain_reshape(wide) || !tti_is_op(wide->in[0]->node, "broadcast_to")) return NULL;
+    if (!tti_is_plain_reshape(wide) || !tti_is_op(wide->in[0]->node, "broadcast_to")) return NULL;
     wide = wide->in[0]->node;
     in = wide->in[0]->node;
     const tutti_shape *w = &wide->out[0]->type.shape, *one = &in->out[0]->type.shape;
     bool fits = w->n_dims == 5 && one->n_dims == 5 && one->dim[2] == 1 && w->dim[0] == to->dim[0] &&
                 w->dim[1] * w->dim[2] == to->dim[1] && w->dim[3] == to->dim[2];
     for (int d = 0; fits && d < 5; d++) fits = d == 2 || w->dim[d] == one->dim[d];
-    fits = fits && is_plain_reshape(in) && in->in[0]->type.shape.n_dims == 4 &&
+    fits = fits && tti_is_plain_reshape(in) && in->in[0]->type.shape.n_dims == 4 &&
            in->in[0]->type.shape.dim[0] == w->dim[0] && in->in[0]->type.shape.dim[1] == w->dim[1] &&
            in->in[0]->type.shape.dim[2] == w->dim[3] && read_once(m, wide->out[0]);
     if (!fits || !tti_match_take(m, value->node) || !tti_match_take(m, wide)) return NULL;
@@ -86,147 +80,19 @@ static tti_attention_operand strip(tti_match *m, tutti_value *value) {
     }
     tutti_value *x = o.base; /* a factor behind views */
     double a, b;
-    while (read_once(m, x) && (tti_is_op(x->node, "transpose") || is_plain_reshape(x->node)))
+    while (read_once(m, x) && (tti_is_op(x->node, "transpose") || tti_is_plain_reshape(x->node)))
         x = x->node->in[0];
     tutti_value *inside = read_once(m, x) ? tti_linear_step(m->scene, x, &a, &b) : NULL;
     if (x != o.base && inside && b == 0) o.scale *= a, o.behind = x, o.instead = inside;
     return o;
 }
 
-/* ---- scores ---- */
-
-/* The scores are a times the product plus c, for each query and key; a NULL: scale and 0. */
-typedef struct scores {
-    double scale, *a, *c; /* [n_t n_s], owned */
-    int64_t n_t, n_s;
-    const tutti_value *at;
-    const char *why;
-} scores;
-
-static bool make_elems(scores *s) {
-    size_t n = (size_t)(s->n_t * s->n_s);
-    if (s->a) return true;
-    s->a = malloc((n + 1) * sizeof *s->a);
-    s->c = calloc(n + 1, sizeof *s->c);
-    for (size_t i = 0; s->a && i < n; i++) s->a[i] = s->scale;
-    return s->a && s->c;
-}
-
-/* A constant over queries and keys, which all heads and samples share. */
-typedef struct mask {
-    const double *x;
-    int64_t t_step, s_step;
-} mask;
-
-static bool read_mask(tti_match *m, scores *s, const tutti_value *value, mask *out) {
-    const tutti_shape *shape = &value->type.shape;
-    int n = shape->n_dims;
-    int64_t keys = n > 0 ? shape->dim[n - 1] : 1, queries = n > 1 ? shape->dim[n - 2] : 1;
-    *out = (mask){tti_constant_of(m->scene, value), queries == 1 ? 0 : keys, keys == 1 ? 0 : 1};
-    if (!out->x)
-        s->why = m->scene->of_input[value->id] ? "the mask is computed from inputs"
-                                               : "a bias is trained";
-    else if (tti_value_n_elems(value) != keys * queries || (keys != 1 && keys != s->n_s) ||
-             (queries != 1 && queries != s->n_t))
-        s->why = "the mask differs between heads or windows";
-    return !s->why && make_elems(s);
-}
-
-static void apply_mask(scores *s, const tti_node *node, const mask *m) {
-    bool is_add = tti_is_op(node, "add"), is_mul = tti_is_op(node, "mul");
-    for (int64_t t = 0; t < s->n_t; t++) {
-        double *a = s->a + t * s->n_s, *c = s->c + t * s->n_s;
-        const double *x = m->x + t * m->t_step;
-        for (int64_t i = 0; i < s->n_s; i++) {
-            double e = x[i * m->s_step];
-            if (is_add)
-                c[i] += a[i] * e;
-            else
-                a[i] *= is_mul ? e : e != 0;
-        }
-    }
-}
-
-/* Which input of add, mul or keep is the mask: a constant, or else what is the same for all
- * samples.
- */
-static int mask_side(const tti_match *m, const tti_node *node) {
-    const tti_scene *s = m->scene;
-    if (tti_is_op(node, "keep") || s->is_constant[node->in[1]->id]) return 1;
-    if (s->is_constant[node->in[0]->id]) return 0;
-    return s->of_input[node->in[1]->id] && !s->of_input[node->in[0]->id] ? 0 : 1;
-}
-
-/* One step of add, mul or keep with a constant; false: there is none. */
-static bool mask_step(tti_match *m, scores *s) {
-    const tti_node *node = s->at->node;
-    mask x;
-    if (!tti_is_op(node, "add") && !tti_is_op(node, "mul") && !tti_is_op(node, "keep"))
-        return false;
-    int side = mask_side(m, node);
-    if (!tti_shape_equal(&node->in[1 - side]->type.shape, &s->at->type.shape)) return false;
-    if (!read_mask(m, s, node->in[side], &x)) return false;
-    apply_mask(s, node, &x);
-    s->at = node->in[1 - side];
-    return true;
-}
-
-/* [B,H,T,S] and [B H,T,S] are the same scores. */
-static bool keeps_matrix(const tti_node *node) {
-    return is_plain_reshape(node) && node->in[0]->type.shape.n_dims >= 3 &&
-           node->out[0]->type.shape.n_dims >= 3 &&
-           dim_at(node->in[0], 1) == dim_at(node->out[0], 1) &&
-           dim_at(node->in[0], 2) == dim_at(node->out[0], 2);
-}
-
-/* From what softmax reads to the product of queries and keys; NULL: it is not there. */
-static const tti_node *find_product(tti_match *m, scores *s) {
-    for (int i = 0; i < 16; i++) {
-        const tti_node *node = s->at->node;
-        double a, b;
-        if (tti_is_op(node, "matmul")) return node;
-        if (!tti_match_take(m, node)) return NULL;
-        const tutti_value *x = tti_linear_step(m->scene, s->at, &a, &b);
-        if (x && b == 0) {
-            s->scale *= a;
-            for (int64_t k = 0; s->a && k < s->n_t * s->n_s; k++) s->a[k] *= a;
-            s->at = x;
-        } else if (keeps_matrix(node)) {
-            s->at = node->in[0];
-        } else if (!mask_step(m, s)) {
-            return NULL;
-        }
-    }
-    return NULL;
-}
-
-/* Sets scale, and causal, or why. */
-static void judge_mask(scores *s, tti_attention *out) {
-    bool none = true, causal = s->n_t == s->n_s, window = causal;
-    int64_t n = s->a ? s->n_t * s->n_s : 0;
-    if (n > 0) s->scale = 0;
-    for (int64_t i = 0; s->scale == 0 && i < n; i++)
-        if (s->c[i] == 0) s->scale = s->a[i];
-    for (int64_t t = 0; t < s->n_t && n > 0; t++)
-        for (int64_t j = 0; j < s->n_s; j++) {
-            double a = s->a[t * s->n_s + j], c = s->c[t * s->n_s + j];
-            bool hidden = c <= masked, seen = c == 0 && a == s->scale;
-            none = none && seen;
-            causal = causal && (j <= t ? seen : hidden);
-            window = window && (j <= t ? seen || hidden : hidden);
-        }
-    out->scale *= s->scale;
-    out->causal = n > 0 && !none;
-    if (!none && !causal)
-        out->why = window ? "the mask is a window" : "the mask is constant, but not causal";
-}
-
 /* ---- the whole ---- */
 
 /* [B H,T,D] as [B,H,T,D], where it was that before. */
 static const tutti_value *split_heads(const tutti_value *x) {
-    const tutti_value *in = is_plain_reshape(x->node) ? x->node->in[0] : NULL;
-    bool fits = in && in->type.shape.n_dims == 4 && keeps_matrix(x->node);
+    const tutti_value *in = tti_is_plain_reshape(x->node) ? x->node->in[0] : NULL;
+    bool fits = in && in->type.shape.n_dims == 4 && tti_keeps_matrices(x->node);
     return fits ? in : NULL;
 }
 
@@ -261,17 +127,20 @@ static const char *read_shapes(const tti_match *m, tti_attention *a) {
         e[i] = extents_of(of[i], o[i]->swapped);
     }
     a->b = e[0].b, a->h = e[0].h, a->kv = e[1].h, a->t = e[0].t, a->d = e[0].d;
-    if (e[1].t != a->t || e[2].t != a->t) return "keys and queries differ in number";
-    if (e[1].d != a->d || e[2].d != a->d) return "values and keys differ in width";
+    a->s = e[1].t, a->e = e[2].d;
+    if (e[2].t != a->s || e[1].d != a->d) return "queries, keys and values differ in shape";
     bool fits = e[1].b == a->b && e[2].b == a->b && e[2].h == a->kv && a->q.times == 1 &&
                 a->k.times == a->v.times && a->kv * a->k.times == a->h;
     return fits ? NULL : "heads of queries, keys and values do not fit";
 }
 
-/* The softmax whose weights p are; NULL: there is none over the last axis. */
-static const tti_node *find_softmax(tti_match *m, const tutti_value *p, const char **why) {
-    while ((p->node->op->traits & TTI_RANDOM) || keeps_matrix(p->node)) {
-        if (p->node->op->traits & TTI_RANDOM) *why = "its weights have dropout";
+/* The softmax whose weights p are, behind one dropout; NULL: there is none over the last axis. */
+static const tti_node *find_softmax(tti_match *m, const tutti_value *p, tti_attention *a) {
+    while ((p->node->op->traits & TTI_RANDOM) || tti_keeps_matrices(p->node)) {
+        if (p->node->op->traits & TTI_RANDOM) {
+            if (a->drop || !tti_is_op(p->node, "dropout")) a->why = "its weights are random";
+            a->drop = p->node;
+        }
         if (!tti_match_take(m, p->node)) return NULL;
         p = p->node->in[0];
     }
@@ -281,7 +150,7 @@ static const tti_node *find_softmax(tti_match *m, const tutti_value *p, const ch
     return (axis == last || axis == -1) && tti_match_take(m, node) ? node : NULL;
 }
 
-/* Reads the operands, scale and mask of the product of queries and keys. */
+/* Reads the operands and scale of the product of queries and keys. */
 static void read_product(tti_match *m, const tti_node *product, tti_attention *a) {
     a->q = strip(m, product->in[0]), a->k = strip(m, product->in[1]);
     a->v = strip(m, m->root->in[1]);
@@ -300,20 +169,15 @@ bool tti_attention_read(tti_match *m, tti_attention *a) {
     if (!tti_is_op(m->root, "matmul") || tti_attr_int(m->root, "trans_a") ||
         !tti_match_take(m, m->root))
         return false;
-    const tti_node *softmax = find_softmax(m, m->root->in[0], &a->why);
+    const tti_node *softmax = find_softmax(m, m->root->in[0], a);
     if (!softmax) return false;
-    const tutti_value *at = softmax->in[0];
-    scores s = {.scale = 1, .at = at, .n_t = dim_at(at, 2), .n_s = dim_at(at, 1)};
-    const tti_node *product = find_product(m, &s);
-    if (product && tti_match_take(m, product)) {
-        judge_mask(&s, a);
+    const tti_node *product = tti_attention_scores(m, softmax->in[0], a);
+    if (product && tti_match_take(m, product))
         read_product(m, product, a);
-    } else if (!a->why) {
-        a->why = s.why ? s.why : "the scores are not a product alone";
-    }
-    a->n_scores = tti_value_n_elems(at);
-    free(s.a);
-    free(s.c);
+    else if (!a->why)
+        a->why = "the scores are not a product with masks and biases alone";
+    if (!a->why) tti_attention_place_biases(m, a);
+    a->n_scores = tti_value_n_elems(softmax->in[0]);
     return true;
 }
 
@@ -325,26 +189,26 @@ static tutti_value *operand(tti_rewrite *rw, const tti_attention_operand *o,
     if (!o->behind) return tti_new(rw, value);
     if (value == o->behind) return tti_new(rw, o->instead);
     tutti_value *x = operand(rw, o, value->node->in[0]);
-    if (is_plain_reshape(value->node)) return tti_new_reshape(rw, x, &value->type.shape);
+    if (tti_is_plain_reshape(value->node)) return tti_new_reshape(rw, x, &value->type.shape);
     const tti_attr *order = tti_attr_get(value->node, "perm");
     int perm[TUTTI_MAX_DIMS] = {0};
     for (int d = 0; d < order->n; d++) perm[d] = (int)order->v[d];
     return tti_new_permute(rw, x, perm, order->n);
 }
 
-/* -> [B,T,heads D] */
+/* -> [B,T,heads D], of n_t positions and width d. */
 static tutti_value *pack(tti_rewrite *rw, const tti_attention *a, const tti_attention_operand *o,
-                         int64_t heads) {
+                         int64_t heads, int64_t n_t, int64_t d) {
     static const int back[3] = {0, 2, 1}, swap[4] = {0, 1, 3, 2}, order[4] = {0, 2, 1, 3};
     tutti_value *x = operand(rw, o, o->base);
-    int64_t n[2] = {o->swapped ? a->d : a->t, o->swapped ? a->t : a->d};
+    int64_t n[2] = {o->swapped ? d : n_t, o->swapped ? n_t : d};
     if (!x) return NULL;
     if (a->h == 1 && x->type.shape.n_dims == 3)
         return o->swapped ? tti_new_permute(rw, x, back, 3) : x;
     x = tti_new_reshape(rw, x, &TUTTI_SHAPE(a->b, heads, n[0], n[1]));
     if (o->swapped) x = tti_new_permute(rw, x, swap, 4);
     return tti_new_reshape(rw, tti_new_permute(rw, x, order, 4),
-                           &TUTTI_SHAPE(a->b, a->t, heads * a->d));
+                           &TUTTI_SHAPE(a->b, n_t, heads * d));
 }
 
 /* attention of q, k, v [B,T,..] side by side. */
@@ -360,13 +224,51 @@ static tutti_value *emit_attention(tti_rewrite *rw, tutti_value *const *parts,
                                      {0}});
 }
 
+/* The sum of the biases and the mask, as the op takes it; NULL: there is none. */
+static tutti_value *bias_of(tti_rewrite *rw, const tti_attention *a) {
+    tutti_graph *g = rw->to;
+    tutti_value *sum = NULL;
+    if (a->mask) sum = tutti_constant_array(g, TUTTI_F32, &TUTTI_SHAPE(1, 1, a->t, a->s), a->mask);
+    for (int i = 0; i < a->n_bias; i++) {
+        const tti_attention_bias *bias = &a->bias[i];
+        tutti_value *x = tti_new_reshape(rw, tti_new(rw, bias->value), &bias->shape);
+        x = tti_new_affine(rw, x, bias->factor, 0);
+        sum = sum ? tti_emit(g, "add", NULL, (tutti_value *[]){sum, x}, 2, NULL) : x;
+    }
+    return sum;
+}
+
+static bool is_packed(const tti_attention *a) {
+    return a->n_bias == 0 && !a->mask && a->window == 0 && a->softcap == 0 && !a->drop &&
+           a->t == a->s && a->d == a->e;
+}
+
+/* sdpa of q, k, v [B,T,..] apart. */
+static tutti_value *emit_sdpa(tti_rewrite *rw, tutti_value *const *parts, const tti_attention *a) {
+    tutti_value *in[4] = {parts[0], parts[1], parts[2], bias_of(rw, a)};
+    bool has_bias = in[3] != NULL;
+    return tti_emit(rw->to, "sdpa", a->drop ? a->drop->name : NULL, in, has_bias ? 4 : 3,
+                    (tti_attr_arg[]){TTI_INT("heads", a->h),
+                                     TTI_INT("kv_heads", a->kv),
+                                     TTI_INT("causal", a->causal),
+                                     TTI_INT("window", a->window),
+                                     TTI_FLOAT("scale", a->scale),
+                                     TTI_FLOAT("softcap", a->softcap),
+                                     TTI_FLOAT("p", a->drop ? tti_attr_float(a->drop, "p") : 0),
+                                     TTI_INT("key", a->drop ? tti_attr_int(a->drop, "key") : 0),
+                                     TTI_INT("with", has_bias),
+                                     TTI_INT("bias_period", a->bias_period),
+                                     {0}});
+}
+
 static tutti_value *build_attention(tti_rewrite *rw, const tti_match *m) {
     static const int order[4] = {0, 2, 1, 3};
     const tti_attention *a = m->found;
-    tutti_value *parts[3] = {pack(rw, a, &a->q, a->h), pack(rw, a, &a->k, a->kv),
-                             pack(rw, a, &a->v, a->kv)};
-    tutti_value *y = emit_attention(rw, parts, a);
-    y = tti_new_reshape(rw, y, &TUTTI_SHAPE(a->b, a->t, a->h, a->d));
+    tutti_value *parts[3] = {pack(rw, a, &a->q, a->h, a->t, a->d),
+                             pack(rw, a, &a->k, a->kv, a->s, a->d),
+                             pack(rw, a, &a->v, a->kv, a->s, a->e)};
+    tutti_value *y = is_packed(a) ? emit_attention(rw, parts, a) : emit_sdpa(rw, parts, a);
+    y = tti_new_reshape(rw, y, &TUTTI_SHAPE(a->b, a->t, a->h, a->e));
     y = tti_new_permute(rw, y, order, 4);
     return tti_new_reshape(rw, y, &m->root->out[0]->type.shape);
 }
@@ -384,7 +286,7 @@ static bool find_attention(tti_match *m) {
 /* x[B,KV,T,D] of which part[B,T,KV n D] holds each head n times. */
 static tutti_value *unpacked(tti_match *m, tutti_value *part, int64_t *times) {
     const tti_node *flat = part->node;
-    if (!read_once(m, part) || !is_plain_reshape(flat)) return NULL;
+    if (!read_once(m, part) || !tti_is_plain_reshape(flat)) return NULL;
     const tti_node *turned = flat->in[0]->node;
     if (!tti_is_op(turned, "transpose") || !read_once(m, flat->in[0])) return NULL;
     const tti_attr *perm = tti_attr_get(turned, "perm");

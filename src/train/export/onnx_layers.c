@@ -101,6 +101,19 @@ static const char *place_mask(tti_onnx_emit *e, const tti_sdpa *v) {
     return made;
 }
 
+/* scores[B,KV,H/KV,T,S] plus the bias; repeats: row b of the scores has row b % P of the bias, for
+ * any number of samples. */
+static const char *with_bias(tti_onnx_emit *e, const char *bias, const int64_t *dim,
+                             const tti_sdpa *v, bool repeats, const char *scores) {
+    int64_t kv = (int64_t)v->kv_heads, group = (int64_t)(v->heads / v->kv_heads);
+    int64_t own_kv = dim[1] > 1 ? kv : 1, own_group = dim[1] > 1 ? group : 1;
+    if (!repeats) return OP("Add", scores, RESHAPE(bias, 0, own_kv, own_group, dim[2], dim[3]));
+    int64_t n_t = (int64_t)v->n_t, n_s = (int64_t)v->n_s;
+    scores = RESHAPE(scores, -1, dim[0], kv, group, n_t, n_s);
+    scores = OP("Add", scores, RESHAPE(bias, 1, dim[0], own_kv, own_group, dim[2], dim[3]));
+    return RESHAPE(scores, -1, kv, group, n_t, n_s);
+}
+
 tutti_status tti_onnx_sdpa(tti_onnx_emit *e, const tti_node *node, const char **out) {
     tti_sdpa v = tti_sdpa_of(node);
     int64_t kv = (int64_t)v.kv_heads, group = (int64_t)(v.heads / v.kv_heads);
@@ -117,10 +130,7 @@ tutti_status tti_onnx_sdpa(tti_onnx_emit *e, const tti_node *node, const char **
     }
     if (v.bias >= 0) {
         const int64_t *d = node->in[v.bias]->type.shape.dim;
-        bool by_head = d[1] > 1;
-        const char *bias =
-            RESHAPE(IN(v.bias), 0, by_head ? kv : 1, by_head ? group : 1, d[2], d[3]);
-        scores = OP("Add", scores, bias);
+        scores = with_bias(e, IN(v.bias), d, &v, tti_attr_int(node, "bias_period") > 0, scores);
     }
     if (v.causal || v.window > 0) {
         if (e->twin)

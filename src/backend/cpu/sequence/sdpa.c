@@ -77,11 +77,11 @@ static void score_row(const tti_kargs *a, const tti_sdpa *v, const tile *at, siz
         for (size_t j = 0; j < n; j++) w[j] *= cap;
     }
     if (v->bias >= 0) {
-        const size_t *step = v->bias_step;
-        const float *bias = (const float *)a->in[v->bias] + at->b * step[0] + at->h * step[1] +
-                            t * step[2] + at->first * step[3];
-        for (size_t j = 0; step[3] && j < n; j++) w[j] += bias[j];
-        for (size_t j = 0; !step[3] && j < n; j++) w[j] += bias[0];
+        size_t step = v->bias_step[3];
+        const float *bias =
+            (const float *)a->in[v->bias] + tti_sdpa_bias_at(v, at->b, at->h, t) + at->first * step;
+        for (size_t j = 0; step && j < n; j++) w[j] += bias[j];
+        for (size_t j = 0; !step && j < n; j++) w[j] += bias[0];
     }
     for (size_t j = 0; j < n; j++)
         if (at->first + j < first || at->first + j >= end || !sees(a, v, at, t, at->first + j))
@@ -253,10 +253,10 @@ static void grad_row(const tti_kargs *a, const tti_sdpa *v, const backward *f, c
         dp[j] = own == 0.0f ? 0.0f : own * (m * dp[j] - mean); /* hidden values may be NaN */
     }
     if (tti_attr_int(a->node, "grad_bias")) {
-        const size_t *step = v->bias_step;
-        float *to = (float *)a->out[3] + at->b * step[0] + at->h * step[1] + (at->t + i) * step[2] +
-                    at->first * step[3];
-        for (size_t j = 0; j < at->end - at->first; j++) to[j * step[3]] += dp[j];
+        size_t step = v->bias_step[3];
+        float *to =
+            (float *)a->out[3] + tti_sdpa_bias_at(v, at->b, at->h, at->t + i) + at->first * step;
+        for (size_t j = 0; j < at->end - at->first; j++) to[j * step] += dp[j];
     }
     for (size_t j = 0; j < at->wide; j++) dp[j] *= v->softcap > 0 ? slope[j] : (float)v->scale;
 }

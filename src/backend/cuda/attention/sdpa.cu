@@ -70,8 +70,8 @@ __device__ A score(const tti_cuda_sdpa &a, const query &r, size_t j, A *slope) {
         *slope *= 1 - turned * turned;
     }
     if (a.bias)
-        s += tti_widen<A>(((const T *)a.bias)[r.b * v.bias_step[0] + r.h * v.bias_step[1] +
-                                              r.t * v.bias_step[2] + j * v.bias_step[3]]);
+        s += tti_widen<A>(
+            ((const T *)a.bias)[tti_sdpa_bias_at(&v, r.b, r.h, r.t) + j * v.bias_step[3]]);
     return s;
 }
 
@@ -227,9 +227,9 @@ __global__ void __launch_bounds__(THREADS) bias_kernel(tti_cuda_sdpa a) {
     full[0] = v.n_batch, full[1] = v.heads, full[2] = v.n_t, full[3] = v.n_s;
     size_t left = i;
     for (int d = 3; d >= 0; d--) at[d] = left % a.dbias[d], left /= a.dbias[d];
-    for (int d = 0; d < 4; d++) full[d] = a.dbias[d] == full[d] ? at[d] + 1 : full[d];
+    for (int d = 1; d < 4; d++) full[d] = a.dbias[d] == full[d] ? at[d] + 1 : full[d];
     A sum = 0;
-    for (size_t b = at[0]; b < full[0]; b++)
+    for (size_t b = at[0]; b < full[0]; b += a.dbias[0])
         for (size_t h = at[1]; h < full[1]; h++)
             for (size_t t = at[2]; t < full[2]; t++)
                 for (size_t j = at[3]; j < full[3]; j++) {
