@@ -59,8 +59,7 @@ static void copy_pieces(tti_exec *x, void *dst, float *const *pieces, int n_piec
     const float *from[TTI_MAX_PARTIALS];
     for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
     copying c = {x, dst, from, n_pieces, range, wire, widens};
-    tti_compute_threads_run(tti_threads_of(x)->pool,
-                            wire == TUTTI_F32 ? copy_compute_thread : round_compute_thread, &c);
+    tti_exec_run_threads(x, wire == TUTTI_F32 ? copy_compute_thread : round_compute_thread, &c);
 }
 
 void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces) {
@@ -74,7 +73,7 @@ void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces) {
 
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n) {
     copying c = {x, dst, &from, 1, {0, n}, TUTTI_F32, true};
-    tti_compute_threads_run(tti_threads_of(x)->pool, copy_compute_thread, &c);
+    tti_exec_run_threads(x, copy_compute_thread, &c);
 }
 
 /* ---- the client of a server in another process ----

@@ -90,8 +90,7 @@ static tutti_status apply(tti_server *s, tti_request *r) {
     TTI_TRY(tti_ranges_update(s->ranges, r, workers));
     count_arrays(s, workers, 1, s->desc.exec.wire);
     if (r->kind == TTI_STEP)
-        tti_compute_threads_run(tti_threads_of(x)->pool,
-                                s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
+        tti_exec_run_threads(x, s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
     tti_arrays_of(x)->buffers[0] =
         r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
     tti_tally_of(x)->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
@@ -107,7 +106,7 @@ static tutti_status apply(tti_server *s, tti_request *r) {
 
 static tutti_status copy_params(tti_server *s, tti_request *r) {
     TTI_TRY(tti_ranges_copy(s->ranges, r));
-    tti_compute_threads_run(tti_threads_of(s->x)->pool, pull_compute_thread, (void *[]){s, r});
+    tti_exec_run_threads(s->x, pull_compute_thread, (void *[]){s, r});
     count_arrays(s, UINT64_C(1) << r->worker, r->ema && tti_arrays_of(s->x)->ema ? 2 : 1,
                  TUTTI_F32);
     return TUTTI_OK;
@@ -338,7 +337,7 @@ static tutti_status copy_to_worker(tti_exec *x) {
         TTI_TRY(tti_exec_device_put(x, c.to, c.from));
         return tti_exec_device_hash(x, &tally->last_hash);
     }
-    tti_compute_threads_run(tti_threads_of(x)->pool, copy_compute_thread, &c);
+    tti_exec_run_threads(x, copy_compute_thread, &c);
     tally->last_hash = c.hash;
     return TUTTI_OK;
 }

@@ -108,7 +108,7 @@ static tutti_status apply_terms(tti_range_server *h, const tti_wire_message *m, 
                         __builtin_popcountll(workers), t.n);
     }
     for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
-    tti_compute_threads_run(tti_threads_of(x)->pool, add_compute_thread, &t);
+    tti_exec_run_threads(x, add_compute_thread, &t);
     tti_arrays_of(x)->buffers[0] = t.of[0]->grads;
     tti_tally_of(x)->loss_scale = u->loss_scale > 0 ? (float)u->loss_scale : 1.0f;
     TTI_TRY(tti_exec_apply(x, &step, u->inv_count, &result));
@@ -153,8 +153,7 @@ static tutti_status obey(tti_range_server *h, tti_wire_message *m) {
                                 (long long)m->number[0]);
             seat *s = &h->seats[m->number[0]];
             bool with_ema = m->number[2] && tti_arrays_of(h->x)->ema;
-            tti_compute_threads_run(tti_threads_of(h->x)->pool, copy_compute_thread,
-                                    (void *[]){h, s, with_ema ? h : NULL});
+            tti_exec_run_threads(h->x, copy_compute_thread, (void *[]){h, s, with_ema ? h : NULL});
             count(h, s, with_ema ? 2 : 1, TUTTI_F32);
             pthread_mutex_lock(&h->mutex);
             s->is_copied = true;

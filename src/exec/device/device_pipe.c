@@ -459,11 +459,10 @@ static tutti_status pass_fault(const pipe_step *s, const part *p) {
 static part make_part(pipe_step *s, tti_pipe_action action) {
     const tti_pipe_side *side = s->room->side;
     const int *first = side->program->part_first + action.part;
-    tti_compute_thread *compute_thread =
-        &tti_threads_of(s->pipe->x)->thread[action.shard_group % side->schedule.n_in_flight];
+    int in_flight = action.shard_group % side->schedule.n_in_flight;
     return (part){.action = action,
                   .number = s->n_runs++,
-                  .instance = s->desc->eval ? compute_thread->eval : compute_thread->shard,
+                  .instance = tti_exec_instance(s->pipe->x, in_flight, s->desc->eval),
                   .steps = {(size_t)first[0], (size_t)first[1]}};
 }
 

@@ -26,11 +26,6 @@ typedef struct join_at {
     bool eval;
 } join_at;
 
-static tti_instance *instance_of(tti_exec *x, const join_at *at, int s) {
-    const tti_compute_thread *thread = &tti_threads_of(x)->thread[s];
-    return at->eval ? thread->eval : thread->shard;
-}
-
 /* Joins one value of all shards. */
 static tutti_status join(tti_exec *x, const join_at *at) {
     const tti_setup *setup = tti_setup_of(x);
@@ -42,8 +37,8 @@ static tutti_status join(tti_exec *x, const join_at *at) {
     const float *in[TTI_MAX_COMPUTE_THREADS];
     float *out[TTI_MAX_COMPUTE_THREADS];
     for (int s = 0; s < n_local; s++) {
-        in[s] = tti_instance_step_in(instance_of(x, at, s), at->step, 0);
-        out[s] = tti_instance_step_out(instance_of(x, at, s), at->step, 0);
+        in[s] = tti_instance_step_in(tti_exec_instance(x, s, at->eval), at->step, 0);
+        out[s] = tti_instance_step_out(tti_exec_instance(x, s, at->eval), at->step, 0);
     }
     bool done = false; /* in one kernel, if devices read each other's memory */
     if (d->reduce && n == size.n_out)
@@ -160,7 +155,7 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
         setup->syncs.n > 0 ? NULL : device->sharded; /* its moves are each shard's */
     for (int i = 0; i < shard_group->n_shards; i++) {
         int shard = shard_group->first + i, s = shard - setup->first_shard;
-        tti_instance *instance = tti_threads_of(x)->thread[i].shard;
+        tti_instance *instance = tti_exec_instance(x, i, false);
         tti_exec_point_at_buffer(tti_arrays_of(x), instance, shard_group->buffer[i]);
         point_at(device, instance, &setup->shard_inputs, set, s);
         shard_at_work at = {x, instance, shard, waits_for_parts(setup, device, shard), sharded};
@@ -265,7 +260,7 @@ static tutti_status eval_joined(tti_exec *x, const tti_device_set *set) {
         bool joins = i < setup->eval_syncs.n;
         int last = joins ? setup->eval_syncs.step[i] : program->n_steps;
         for (int s = 0; s < tti_device_n_local(setup); s++) {
-            tti_instance *instance = tti_threads_of(x)->thread[s].eval;
+            tti_instance *instance = tti_exec_instance(x, s, true);
             point_at(d, instance, &setup->eval_inputs, set, s);
             TTI_TRY(tti_instance_run_range(instance, &d->runs[s], first, last, NULL, NULL));
             if (!joins) TTI_TRY(collect(d, instance, setup->first_shard + s));
@@ -430,7 +425,7 @@ static tutti_status launch_eval(tti_exec *x, const tti_device_set *set, bool ove
     if (d->pipe) return run_pipe(x, set, true);
     if (setup->eval_syncs.n > 0) return eval_joined(x, set);
     for (int s = 0; s < tti_device_n_local(setup); s++) {
-        tti_instance *instance = tti_threads_of(x)->thread[0].eval;
+        tti_instance *instance = tti_exec_instance(x, 0, true);
         point_at(d, instance, &setup->eval_inputs, set, s);
         TTI_TRY(eval_shard(arrays, d, instance, &d->runs[s]));
         TTI_TRY(collect(d, instance, setup->first_shard + s));

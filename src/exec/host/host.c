@@ -194,14 +194,13 @@ static tutti_status average(main_queue *m, const tti_instr *in) {
                     : in->array == TTI_STATE_EMA  ? arrays->ema
                                                   : arrays->states[in->array];
     const tti_setup *setup = tti_setup_of(x);
-    tti_thread_set *threads = tti_threads_of(x);
     size_t n = setup->desc.plan->n_flat;
     float *buffer = tti_exec_grads(x);
-    tti_compute_threads_run(threads->pool, mean_compute_thread, &(mean){x, values, false});
+    tti_exec_run_threads(x, mean_compute_thread, &(mean){x, values, false});
     tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n * sizeof *buffer);
     TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, buffer, buffer, n, TUTTI_F32, TUTTI_SUM,
                                   setup->desc.alg));
-    tti_compute_threads_run(threads->pool, mean_compute_thread, &(mean){x, values, true});
+    tti_exec_run_threads(x, mean_compute_thread, &(mean){x, values, true});
     int64_t end = tti_now_ns();
     tti_profile_stall(x, &move, "waiting for parameters", start, end);
     tti_profile_mark(x, end);
@@ -386,7 +385,6 @@ typedef struct flight {
     const tti_instr *in;
     int index; /* of the compute thread */
     int shard; /* global number */
-    tti_compute_thread *compute_thread;
     tti_instance *instance;
     tti_compute_thread_cursor cursor;
     bool timed;
@@ -502,13 +500,12 @@ static void run_shard(flight *f) {
     int compute_thread =
         tti_step_program_compute_thread(f->r->program, f->in->shard_group, f->index);
     if (f->index >= f->in->n_shards || threads->thread[compute_thread].status != TUTTI_OK) return;
-    f->compute_thread = &threads->thread[compute_thread];
-    f->instance = f->r->eval ? f->compute_thread->eval : f->compute_thread->shard;
+    f->instance = tti_exec_instance(x, compute_thread, f->r->eval);
     f->shard = f->in->shard + f->index;
     f->timed = tti_profile_of(x) && !f->r->eval && f->index == 0;
     tutti_status st = f->in->kind == TTI_RUN ? run_steps(f) : transfer(f);
     if (st == TUTTI_OK) return;
-    tti_exec_compute_thread_failed(threads, f->compute_thread, st);
+    tti_exec_compute_thread_failed(x, compute_thread, st);
     if (f->r->program->side) tti_mailbox_fail(tti_pipe_of(x)->box, st);
 }
 
@@ -525,7 +522,7 @@ static void run_together(tti_exec *x, const tti_instr *in, int index) {
             tti_profile_add(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1, start, tti_now_ns());
     } else if (index == 0) {
         tutti_status st = communicate(in, x);
-        if (st != TUTTI_OK) tti_exec_compute_thread_failed(threads, &threads->thread[0], st);
+        if (st != TUTTI_OK) tti_exec_compute_thread_failed(x, 0, st);
     }
     tti_compute_threads_barrier(threads->pool);
 }
@@ -557,14 +554,13 @@ static tutti_status compute(const step_run *r) {
     for (int i = 0; i < setup->n_in_flight; i++) threads->thread[i].status = TUTTI_OK;
     if (TTI_FAULT_AT(r->eval ? "exec.evaluate" : "exec.compute", worker, (int64_t)r->desc->step))
         tti_exec_compute_thread_failed(
-            threads, &threads->thread[0],
-            tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
+            x, 0, tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
     tally->loss_scale = r->desc->loss_scale > 0 ? (float)r->desc->loss_scale : 1.0f;
     memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
     tutti_status before = tti_exec_compute_thread_status(x);
     if (r->thread) tti_comm_thread_begin(r->thread, r->program);
     if (r->program->side) tti_pipe_begin(tti_pipe_of(x), before);
-    tti_compute_threads_run(threads->pool, walk, (void *)r);
+    tti_exec_run_threads(x, walk, (void *)r);
     return tti_exec_compute_thread_status(x);
 }
 

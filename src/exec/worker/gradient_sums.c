@@ -161,13 +161,8 @@ static void record_join(tti_exec *x, const tti_node *node, int64_t start, int64_
     tti_profile_stall(x, &join, "waiting for a join", start, end);
 }
 
-static tti_instance *instance_of(const tti_compute_thread *thread, bool eval) {
-    return eval ? thread->eval : thread->shard;
-}
-
 tutti_status tti_exec_join(tti_exec *x, int step, bool eval) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_thread_set *threads = tti_threads_of(x);
     tti_joins *joins = tti_joins_of(x);
     int n_local = setup->last_shard - setup->first_shard;
     const tti_plan *plan = setup->desc.plan;
@@ -176,7 +171,7 @@ tutti_status tti_exec_join(tti_exec *x, int step, bool eval) {
     size_t n = size.n_part, n_all = n * (size_t)setup->desc.n_shards;
     memset(joins->parts, 0, n_all * sizeof *joins->parts);
     for (int s = 0; s < n_local; s++)
-        tti_join_take(instance_of(&threads->thread[s], eval), step, &size,
+        tti_join_take(tti_exec_instance(x, s, eval), step, &size,
                       joins->parts + (size_t)(setup->first_shard + s) * n);
     int64_t start = tti_now_ns();
     if (setup->n_ranks > 1)
@@ -186,7 +181,7 @@ tutti_status tti_exec_join(tti_exec *x, int step, bool eval) {
     node->op->join(joins->parts, (size_t)setup->desc.n_shards, n, joins->joined);
     record_join(x, node, start, arrived);
     for (int s = 0; s < n_local; s++)
-        tti_join_give(instance_of(&threads->thread[s], eval), step, &size, setup->first_shard + s,
+        tti_join_give(tti_exec_instance(x, s, eval), step, &size, setup->first_shard + s,
                       joins->joined);
     return TUTTI_OK;
 }

@@ -357,7 +357,7 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
     const tti_setup *setup = tti_setup_of(x);
     tti_pipe *pipe = tti_pipe_of(x);
     tti_pipe_part part = {.side = &pipe->train,
-                          .instance = tti_threads_of(x)->thread[0].shard,
+                          .instance = tti_exec_instance(x, 0, false),
                           .shard = shard,
                           .timed = tti_profile_of(x)};
     tti_run run = tti_exec_shard_run(setup, desc, shard);

@@ -120,7 +120,7 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
     *moment = 0, *step = -1;
     if (tti_pipe_of(x)) return tti_pipe_find_nonfinite(x, desc, shard, moment, step);
     tti_run run = tti_exec_shard_run(setup, desc, shard);
-    tti_instance *instance = tti_threads_of(x)->thread[0].shard;
+    tti_instance *instance = tti_exec_instance(x, 0, false);
     tti_exec_feed(tti_tally_of(x), instance, &setup->shard_inputs,
                   &desc->shards[shard - setup->first_shard]);
     tti_exec_point_at_buffer(tti_arrays_of(x), instance, 0);

@@ -60,13 +60,24 @@ tti_run tti_exec_shard_run(const tti_setup *setup, const tti_step_desc *desc, in
                      .sample0 = (uint64_t)shard * (uint64_t)desc->shard_size};
 }
 
-void tti_exec_compute_thread_failed(tti_thread_set *threads, tti_compute_thread *compute_thread,
-                                    tutti_status status) {
-    if (compute_thread->status != TUTTI_OK) return;
+void tti_exec_run_threads(const tti_exec *x, void (*fn)(int index, void *arg), void *arg) {
+    tti_compute_threads_run(tti_threads_of(x)->pool, fn, arg);
+}
+
+tti_instance *tti_exec_instance(const tti_exec *x, int in_flight, bool eval) {
+    const tti_compute_thread *thread = &tti_threads_of(x)->thread[in_flight];
+    return eval ? thread->eval : thread->shard;
+}
+
+tutti_status tti_exec_compute_thread_failed(tti_exec *x, int in_flight, tutti_status status) {
+    tti_thread_set *threads = tti_threads_of(x);
+    tti_compute_thread *compute_thread = &threads->thread[in_flight];
+    if (compute_thread->status != TUTTI_OK) return compute_thread->status;
     compute_thread->status = status;
     snprintf(compute_thread->error, sizeof compute_thread->error, "%s", tutti_last_error());
     for (int i = 0; threads->comms && i < threads->n_comms; i++)
         tti_comm_abort(threads->comms[i], compute_thread->error);
+    return status;
 }
 
 tutti_status tti_exec_compute_thread_status(tti_exec *x) {

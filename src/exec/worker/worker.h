@@ -234,11 +234,17 @@ tutti_status tti_exec_compute_thread_status(tti_exec *exec);
 /* The number of this worker in faults. */
 int tti_exec_number(const tti_setup *setup);
 
-/* Keeps the first failure of a compute thread, from its own thread.  Aborts the compute threads'
- * collectives: the other compute threads of this worker and of its peers must not wait there for a
- * compute thread that computes no more. */
-void tti_exec_compute_thread_failed(tti_thread_set *threads, tti_compute_thread *compute_thread,
-                                    tutti_status status);
+/* Runs fn on every compute thread of the worker, with its index. */
+void tti_exec_run_threads(const tti_exec *exec, void (*fn)(int index, void *arg), void *arg);
+
+/* The program of training, or of evaluation, bound for shard in_flight of those that are computed
+ * at a time. */
+tti_instance *tti_exec_instance(const tti_exec *exec, int in_flight, bool eval);
+
+/* Keeps the first failure of a shard in flight, from its own thread, and returns it.  Aborts the
+ * compute threads' collectives: the other compute threads of this worker and of its peers must not
+ * wait there for a compute thread that computes no more. */
+tutti_status tti_exec_compute_thread_failed(tti_exec *exec, int in_flight, tutti_status status);
 
 /* The inputs of shard s of this step that do not depend on the worker. */
 tti_run tti_exec_shard_run(const tti_setup *setup, const tti_step_desc *desc, int shard);

@@ -327,11 +327,10 @@ tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_
                              tti_step_result *result) {
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
-    tti_thread_set *threads = tti_threads_of(x);
     tti_update *update = tti_update_of(x);
     double clip = 1, clip_norm = setup->desc.clip_norm;
     inv_count /= tally->loss_scale;
-    tti_update_begin(update, &(tti_update_step_desc){.pool = threads->pool,
+    tti_update_begin(update, &(tti_update_step_desc){.pool = tti_threads_of(x)->pool,
                                                      .arrays = update_arrays(x),
                                                      .step = desc->step,
                                                      .lr = desc->lr,
@@ -366,10 +365,7 @@ tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_
         for (int i = 0; i < 2 * plan->n_slots; i++) norms[i] = sqrt(norms[i]);
     }
     tutti_status st = tti_update_run(update, &tally->last_hash);
-    if (st != TUTTI_OK) {
-        tti_exec_compute_thread_failed(threads, &threads->thread[0], st);
-        return st;
-    }
+    if (st != TUTTI_OK) return tti_exec_compute_thread_failed(x, 0, st);
     tti_profile_rest(x, tti_instr_part(TTI_UPDATE_BLOCKS), tti_now_ns());
     return TUTTI_OK;
 }

@@ -265,7 +265,7 @@ tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const 
     size_t first = (size_t)setup->first_shard * TTI_SUMS,
            last = (size_t)setup->last_shard * TTI_SUMS;
     memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
-    if (!tti_pipe_of(x) || tti_instance_has_output(tti_threads_of(x)->thread[0].shard,
+    if (!tti_pipe_of(x) || tti_instance_has_output(tti_exec_instance(x, 0, false),
                                                    "loss_sum")) /* else another stage's */
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, tally->sums + first, sums + first,
                                     (last - first) * sizeof *sums));
