@@ -29,6 +29,13 @@ typedef struct tutti_value_result {
     double rmse, mae, r2;
 } tutti_value_result;
 
+/* An output of a model file with several, over all samples and elements; NAN if there are none. */
+typedef struct tutti_output_result {
+    const char *name;  /* that of the model's file, or "output_1" with its number */
+    tutti_shape shape; /* of one sample */
+    double mean, std, least, most;
+} tutti_output_result;
+
 /* Filled by tutti_eval, emptied by tutti_eval_result_free. */
 typedef struct tutti_eval_result {
     char checkpoint[1024]; /* folder of the checkpoint */
@@ -50,6 +57,8 @@ typedef struct tutti_eval_result {
     int64_t *confusion; /* [n_classes, n_classes]: row: true class, column: predicted class */
     int64_t n_metrics;
     const tutti_metric_result *metrics; /* [n_metrics]: those of train.metrics and model.metrics */
+    int64_t n_outputs;                  /* 0: the model has one output */
+    tutti_output_result *outputs;       /* [n_outputs] */
     double wall_s;                      /* time of the evaluation */
     char *names;                        /* memory of the names in classes and values */
 } tutti_eval_result;
@@ -75,6 +84,13 @@ TUTTI_API void tutti_eval_result_free(tutti_eval_result *result);
  * the newest checkpoint and for language models generated texts, if data and checkpoint exist.
  * tutti_train calls it at the end of a run.  TUTTI_E_CONFIG if there is no run. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_report(tutti_job *job, const char *run_dir);
+
+/* An output of the model for one sample. */
+typedef struct tutti_output_value {
+    const char *name;  /* that of the model's file, or "output_1" with its number */
+    tutti_shape shape; /* of one sample; the whole shape of a value that samples share */
+    const float *data; /* row-major */
+} tutti_output_value;
 
 /* The prediction for one sample, or the reason why a file has none. */
 typedef struct tutti_prediction {
@@ -107,6 +123,10 @@ typedef struct tutti_prediction {
      * none. */
     const uint16_t *mask; /* [mask_height, mask_width] */
     int64_t mask_height, mask_width;
+    /* All outputs of a model file with several, except its loss and its metrics, and those that
+     * need an array which the samples lack. */
+    int64_t n_named;
+    const tutti_output_value *named; /* [n_named] */
 } tutti_prediction;
 
 /* Called for each sample in order; the prediction is borrowed for the call. */

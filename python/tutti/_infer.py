@@ -1,5 +1,6 @@
 """Uses of a trained run: predictions, evaluation, generated text, exports, and the machine."""
 
+import math
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
@@ -30,6 +31,7 @@ class Prediction:
                     the likeliest class, or the likeliest next token of a text
     top             up to five (label, name, probability), likeliest first
     outputs         the output of the model: logits, or standardized values
+    named_outputs   all outputs of a model file with several: arrays by name
     probabilities   of the logits; None for values
     values          of a regression, in the units of the targets
     loss, perplexity, n_tokens
@@ -40,7 +42,7 @@ class Prediction:
     """
 
     __slots__ = ("file", "index", "error", "top", "values", "names", "loss", "perplexity",
-                 "n_tokens", "outputs", "probabilities", "_mask")
+                 "n_tokens", "outputs", "named_outputs", "probabilities", "_mask")
 
     def __init__(self, p: Any):
         import ctypes
@@ -54,6 +56,7 @@ class Prediction:
         self.loss = self.perplexity = float("nan")
         self.n_tokens = 0
         self.outputs: List[float] = []
+        self.named_outputs: Dict[str, Any] = {}
         self.probabilities: Optional[List[float]] = None
         self._mask: Optional[Tuple[bytes, int, int]] = None
         if self.error is not None:
@@ -64,6 +67,11 @@ class Prediction:
         else:
             self.top = [(t.label, _text(t.name), t.probability) for t in p.top[:p.n_top]]
         self.outputs = p.outputs[:p.n_outputs]
+        for o in p.named[:p.n_named]:
+            shape = tuple(o.shape.dim[:o.shape.n_dims])
+            values = o.data[:max(0, math.prod(shape))]
+            self.named_outputs[_text(o.name) or ""] = \
+                numpy().array(values, dtype=numpy().float32).reshape(shape)
         self.probabilities = p.probabilities[:p.n_outputs] if p.probabilities else None
         if p.mask:
             self._mask = (ctypes.string_at(p.mask, 2 * p.mask_height * p.mask_width),

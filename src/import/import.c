@@ -15,9 +15,12 @@
 #include "import/operators.h"
 #include "import/pt2/pt2.h"
 
+enum { MAX_OUTPUT_NAME = 200 };
+
 struct tti_import {
     tti_program_file *program;
     int n_inputs, n_outputs; /* of the user */
+    const char **outputs;    /* [n_outputs]: their names */
 };
 
 /* ---- operators ---- */
@@ -101,18 +104,43 @@ static tutti_status check_operators(const tti_program_file *p) {
 
 /* ---- opening ---- */
 
+/* The first n outputs do not have that name already. */
+static bool is_free(const tti_import *m, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(m->outputs[i], name) == 0) return false;
+    return true;
+}
+
+/* Output i is called output_i if it has no name, or that of another. */
+static tutti_status name_outputs(tti_import *m) {
+    tti_program_file *p = m->program;
+    m->outputs = tti_arena_alloc(&p->arena, ((size_t)m->n_outputs + 1) * sizeof *m->outputs);
+    if (!m->outputs) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
+    for (int i = 0, k = 0; i < p->main.n_outputs; i++) {
+        if (!tti_is_user_output(&p->outputs[i])) continue;
+        const char *name = p->outputs[i].name;
+        bool good = strlen(name) <= MAX_OUTPUT_NAME && is_free(m, k, name) &&
+                    tti_ckpt_check_name(p->path, name) == TUTTI_OK;
+        for (int at = k; !good; at += m->n_outputs) {
+            name = tti_arena_printf(&p->arena, "output_%d", at);
+            if (!name) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
+            good = is_free(m, k, name);
+        }
+        m->outputs[k++] = name;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status check_interface(tti_import *m) {
     const tti_program_file *p = m->program;
     for (int i = 0; i < p->main.n_inputs; i++) m->n_inputs += p->inputs[i].kind == TTI_SPEC_INPUT;
-    for (int i = 0; i < p->main.n_outputs; i++)
-        m->n_outputs +=
-            p->outputs[i].kind == TTI_RESULT_OUTPUT || p->outputs[i].kind == TTI_RESULT_LOSS;
+    for (int i = 0; i < p->main.n_outputs; i++) m->n_outputs += tti_is_user_output(&p->outputs[i]);
     if (m->n_inputs < 1 || m->n_outputs < 1)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "%s: the model has %d inputs and %d outputs; it needs "
                         "one of each at least",
                         p->path, m->n_inputs, m->n_outputs);
-    return TUTTI_OK;
+    return name_outputs(m);
 }
 
 static tutti_status wrap(tti_program_file *program, tti_import **out) {
@@ -177,6 +205,7 @@ static const tti_input_spec *input_at(const tti_import *m, int i) {
 
 int tti_import_n_inputs(const tti_import *m) { return m->n_inputs; }
 int tti_import_n_outputs(const tti_import *m) { return m->n_outputs; }
+const char *tti_import_output_name(const tti_import *m, int i) { return m->outputs[i]; }
 const char *tti_import_input_name(const tti_import *m, int i) { return input_at(m, i)->name; }
 tutti_type tti_import_input_type(const tti_import *m, int i, int64_t n_samples) {
     const tti_input_spec *spec = input_at(m, i);
@@ -337,6 +366,7 @@ void tti_import_describe(const tti_import *m, tti_str *out) {
     if (p->note) tti_str_printf(out, "note: %s\n", p->note);
     add_tensors(p, TTI_SPEC_INPUT, "inputs", out);
     tti_str_printf(out, "outputs: %d\n", m->n_outputs);
+    for (int i = 0; i < m->n_outputs; i++) tti_str_printf(out, "  %s\n", m->outputs[i]);
     add_tensors(p, TTI_SPEC_PARAM, "parameters", out);
     add_tensors(p, TTI_SPEC_BUFFER, "buffers", out);
     add_tensors(p, TTI_SPEC_CONSTANT, "constants", out);

@@ -49,6 +49,8 @@ typedef struct tti_import_samples {
 tutti_status tti_import_build(const tti_import *import, tutti_graph *g,
                               const tti_import_samples *samples, tutti_value **outputs);
 int tti_import_n_outputs(const tti_import *import);
+/* The name that the file gives an output, or "output_0" with its number; all are different. */
+const char *tti_import_output_name(const tti_import *import, int i);
 
 /* A tensor of the module's state_dict.  in_graph: its name in the graph, which is its own or that
  * of the parameter that it shares; NULL: it is not in the graph. */

@@ -3,12 +3,14 @@
 own have PyTorch's losses and one hash for any number of workers; bad arrays are named."""
 
 import json
+import math
 import os
 import shutil
 import struct
 import sys
 import zipfile
 
+import model_file_test as model_file
 import runs
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
@@ -267,6 +269,139 @@ def test_labels_of_minus_one_and_one():
     runs.tutti("eval", "run-signs", "data.dir=other").expect(3, "label 3 of row 1")
     runs.tutti("data", "info", *base, "data.dir=signs moved", "data.classes=2").expect(
         3, "is negative")
+
+
+def weights_of(run):
+    """The tensors of a run, as lists of rows."""
+    runs.tutti("export", run, "--format", "state-dict", "--out", run + "-weights").expect(0)
+    with open(run + "-weights/model.safetensors", "rb") as file:
+        content = file.read()
+    n = struct.unpack("<Q", content[:8])[0]
+    tensors = {}
+    for name, line in json.loads(content[8:8 + n]).items():
+        if name == "__metadata__":
+            continue
+        first, last = (8 + n + x for x in line["data_offsets"])
+        values = struct.unpack("<%df" % ((last - first) // 4), content[first:last])
+        width = line["shape"][-1]
+        tensors[name] = [values[i:i + width] for i in range(0, len(values), width)]
+    return tensors
+
+
+def linear(x, weight, bias):
+    return [sum(a * b for a, b in zip(x, row)) + c for row, c in zip(weight, bias[0])]
+
+
+HEADS = os.path.join(GOLDEN, "pt2/fields_heads.pt2")
+
+
+def heads(run, *more, model=HEADS):
+    """A run of a model whose outputs are called logits, features and size; and its rows of x."""
+    x = [[((7 * i + 3 * k) % 11 - 5) / 5 for k in range(4)] for i in range(6)]
+    save("data-heads", both({"x": x, "y": [0, 1, 2, 0, 1, 2]}))
+    save("rows", {"x": x})
+    train("model.file=" + model, "data.format=npy", "data.dir=data-heads", "train.batch=4",
+          "train.steps=2", "parallel.shards=2", "run.dir=" + run, *more)
+    return x
+
+
+def test_all_outputs_have_their_names():
+    names = ["logits", "features", "size"]
+    runs.tutti("inspect", HEADS).expect(0, "outputs: 3\n  logits\n  features\n  size\n")
+    runs.tutti("import", HEADS, "--out", "heads folder").expect(0)
+    for run, more, model in (("plain", [], HEADS), ("fields", ["data.fields=all"], HEADS),
+                             ("folder", [], "heads folder")):
+        x = heads(run, *more, model=model)
+        w, found = weights_of(run), {name: [] for name in names}
+        shown = runs.tutti("predict", run, "rows/data.npz").expect(0).out.splitlines()
+        for row, line in zip(x, shown):
+            features = [math.tanh(v) for v in linear(row, w["body.weight"], w["body.bias"])]
+            logits = linear(features, w["head.weight"], w["head.bias"])
+            prediction = json.loads(line)
+            outputs = prediction["outputs"]
+            assert list(outputs) == names, line
+            near(outputs["features"], features, 1e-5)
+            near(outputs["logits"], logits, 1e-5)
+            near([outputs["size"]], [sum(v * v for v in features)], 1e-5)
+            assert prediction["class"] == logits.index(max(logits)), line
+            for name in names:
+                found[name] += flat([outputs[name]])
+        result = json.loads(runs.tutti("eval", run, "--json").expect(0).out)["outputs"]
+        assert {k: v["shape"] for k, v in result.items()} == {
+            "logits": [3], "features": [5], "size": []}
+        for name, values in found.items():
+            mean = sum(values) / len(values)
+            deviation = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5
+            near([result[name][k] for k in ("mean", "std", "least", "most")],
+                 [mean, deviation, min(values), max(values)], 1e-5)
+        runs.tutti("eval", run).expect(0, "features             f32[5] ")
+        runs.tutti("export", run, "--format", "onnx", "--out", run + ".onnx").expect(0)
+        listed = runs.tutti("inspect", run + ".onnx").expect(0).out
+        assert "outputs: 3\n  logits\n  features\n  size\n" in listed, listed
+
+
+def test_outputs_are_called_by_the_structure_of_the_result():
+    """As torch.export writes dicts, dataclasses and tuples; a damaged text leaves numbers."""
+    leaf = {"type": None, "context": None, "children_spec": []}
+
+    def node(kind, context, *children):
+        return {"type": kind, "context": context, "children_spec": list(children)}
+    pair = node("builtins.list", "null", leaf, leaf)
+    cases = ((node("D", '[["a", "b", "c"], ["d"]]', leaf, leaf, leaf), ["a", "b", "c"]),
+             (node("builtins.tuple", "null", leaf, node("builtins.dict", '["a", 3]', leaf, leaf)),
+              ["output_0", "output_1.a", "output_1.3"]),
+             (node("builtins.dict", '["a", "b"]', leaf, pair), ["a", "b.0", "b.1"]),
+             (node("builtins.dict", '["a", "a", ""]', leaf, leaf, leaf),
+              ["a", "output_1", "output_2"]),
+             (node("builtins.dict", "no JSON", leaf, leaf, leaf),
+              ["output_0", "output_1", "output_2"]),
+             (node("builtins.dict", '["a", "b"]', leaf, leaf),
+              ["output_0", "output_1", "output_2"]),
+             ("damaged", ["output_0", "output_1", "output_2"]))
+    for tree, names in cases:
+        def change(model):
+            signature = model["graph_module"]["module_call_graph"][0]["signature"]
+            signature["out_spec"] = json.dumps([1, tree])
+        model_file.rewritten("fields_heads", "renamed.pt2", change)
+        runs.tutti("inspect", "renamed.pt2").expect(
+            0, "outputs: 3\n" + "".join("  %s\n" % name for name in names))
+
+
+def test_outputs_that_need_other_arrays_are_left_out():
+    """The towers of images and texts: with images alone, only the outputs of images."""
+    inputs = golden("towers")["inputs"]
+    save("pairs", both({k: inputs[k] for k in ("x", "other")}))
+    clip = ["model.file=%s/pt2/clip.pt2" % GOLDEN, "data.format=npy", "data.dir=pairs",
+            "train.loss=infonce", "train.batch=8", "train.steps=1", "parallel.shards=1"]
+    train(*clip, "run.dir=clip")
+    save("whole", {k: inputs[k] for k in ("x", "other")})
+    save("half", {"x": inputs["x"]})
+    whole = runs.tutti("predict", "clip", "whole/data.npz").expect(0)
+    half = runs.tutti("predict", "clip", "half/data.npz").expect(
+        0, "the output 'output_1' is left out, because it needs the array 'other'")
+    assert "left out" not in whole.err, whole.err
+    for a, b in zip(whole.out.splitlines(), half.out.splitlines()):
+        a, b = json.loads(a)["outputs"], json.loads(b)["outputs"]
+        assert list(a) == ["output_0", "output_1", "output_2"], a
+        assert b == {k: a[k] for k in ("output_0", "output_2")}, b
+        assert isinstance(a["output_2"], float), "the scale has no rows"
+    both_files = runs.tutti("predict", "clip", "half/data.npz", "whole/data.npz").expect(0).out
+    assert both_files == half.out + whole.out
+
+
+def test_losses_and_metrics_by_name():
+    """They are no outputs any more."""
+    heads("by-name", "model.metrics=mean_size=size")
+    shown = json.loads(runs.tutti("eval", "by-name", "--json").expect(0).out)
+    assert list(shown["outputs"]) == ["logits", "features"], shown
+    heads("by-number", "model.metrics=mean_size=2")
+    other = json.loads(runs.tutti("eval", "by-number", "--json").expect(0).out)
+    assert shown["metrics"] == other["metrics"] and shown["metrics"]["mean_size"] > 0, shown
+    train(*job("several", "run.dir=loss", "model.loss=output_0"))
+    near([e["loss"] for e in events("loss", "step")], golden("several")["losses"], 2e-6)
+    result = train("model.file=" + HEADS, "data.format=npy", "data.dir=data-heads",
+                   "model.loss=loss", code=2)
+    assert "the model has no output loss; it has logits, features, size" in result.err, result.err
 
 
 def test_resume_is_exact():

@@ -251,7 +251,7 @@ static void put_output_spec(tti_json *j, const tti_output_spec *spec) {
                                        [TTI_RESULT_OTHER] = "other"};
     tti_json_object(j, NULL);
     tti_json_object(j, keys[spec->kind]);
-    tti_json_text(j, "buffer_name", spec->name);
+    tti_json_text(j, spec->kind == TTI_RESULT_MUTATION ? "buffer_name" : "name", spec->name);
     tti_json_end(j);
     tti_json_end(j);
 }

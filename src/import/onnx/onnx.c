@@ -174,7 +174,16 @@ static tutti_status read_outputs(tti_onnx *m, tti_pb graph) {
     TTI_TRY(tti_onnx_outputs(m, "the graph", graph, &p->main, &n));
     p->outputs = tti_arena_alloc(m->arena, ((size_t)n + 1) * sizeof *p->outputs);
     if (!p->outputs) return tti_onnx_no_memory(m);
-    for (int i = 0; i < n; i++) p->outputs[i] = (tti_output_spec){TTI_RESULT_OUTPUT, ""};
+    for (int i = 0; i < n;) {
+        value_info v;
+        tti_pb_field f;
+        bool more;
+        TTI_TRY(tti_onnx_next_field(m, &graph, "the graph", &f, &more));
+        if (!more) break;
+        if (f.number != 12 || f.wire != TTI_PB_BYTES) continue;
+        TTI_TRY(read_info(m, f.bytes, false, &v));
+        p->outputs[i++] = (tti_output_spec){TTI_RESULT_OUTPUT, v.name};
+    }
     return TUTTI_OK;
 }
 

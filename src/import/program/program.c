@@ -42,6 +42,10 @@ static const struct {
 
 const char *tti_elem_text(tti_elem elem) { return elems[elem].text; }
 int tti_elem_bytes(tti_elem elem) { return elems[elem].n_bytes; }
+bool tti_is_user_output(const tti_output_spec *spec) {
+    return spec->kind == TTI_RESULT_OUTPUT || spec->kind == TTI_RESULT_LOSS;
+}
+
 bool tti_elem_is_float(tti_elem elem) { return elems[elem].is_float; }
 
 static double load_elem(tti_elem elem, const char *base, uint64_t i) {

@@ -125,8 +125,10 @@ typedef enum tti_result_kind {
 /* Output i of the main block. */
 typedef struct tti_output_spec {
     tti_result_kind kind;
-    const char *name; /* of the buffer of a mutation; "" */
+    const char *name; /* of the buffer of a mutation; of an output, "" if it has none */
 } tti_output_spec;
+
+bool tti_is_user_output(const tti_output_spec *spec); /* a result that forward returns */
 
 typedef struct tti_program_file {
     tti_arena arena;

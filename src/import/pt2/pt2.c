@@ -301,7 +301,11 @@ static tutti_status read_output_spec(tti_program_file *p, const json_t *object, 
     *spec = (tti_output_spec){TTI_RESULT_OTHER, ""};
     for (size_t k = 0; k < TTI_COUNT(kinds); k++)
         if (strcmp(key, kinds[k].key) == 0) spec->kind = kinds[k].kind;
-    if (spec->kind != TTI_RESULT_MUTATION) return TUTTI_OK;
+    if (spec->kind == TTI_RESULT_OTHER) return TUTTI_OK;
+    if (spec->kind != TTI_RESULT_MUTATION) { /* Tutti's own folders have the name here */
+        const char *own = json_string_value(json_object_get(value, "name"));
+        return own ? copy_text(p, own, &spec->name) : TUTTI_OK;
+    }
     TTI_TRY(tti_json_read_text(p->path, value, "buffer_name", &name));
     return copy_text(p, name, &spec->name);
 }
@@ -345,13 +349,28 @@ static tutti_status check_version(tti_program_file *p, const json_t *root) {
         p->path, (long long)major, (long long)minor, torch, SCHEMA_MAJOR, SCHEMA_MAJOR);
 }
 
+static tutti_status name_outputs(tti_program_file *p, const json_t *module) {
+    int n = 0, at = 0;
+    for (int i = 0; i < p->main.n_outputs; i++) n += tti_is_user_output(&p->outputs[i]);
+    const char **names = tti_arena_alloc(&p->arena, ((size_t)n + 1) * sizeof *names);
+    if (!names) return no_memory(p->path);
+    tti_pt2_output_names(&p->arena, module, n, names);
+    for (int i = 0; i < p->main.n_outputs; i++) {
+        if (!tti_is_user_output(&p->outputs[i])) continue;
+        if (names[at]) p->outputs[i].name = names[at];
+        at++;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status read_model(tti_program_file *p, const json_t *root) {
     json_t *module, *graph;
     TTI_TRY(check_version(p, root));
     TTI_TRY(tti_json_member(p->path, root, "graph_module", JSON_OBJECT, &module));
     TTI_TRY(tti_json_member(p->path, module, "graph", JSON_OBJECT, &graph));
     TTI_TRY(tti_pt2_block(p->path, &p->arena, graph, 0, &p->main));
-    return tti_pt2_signature(p, module, graph);
+    TTI_TRY(tti_pt2_signature(p, module, graph));
+    return name_outputs(p, module);
 }
 
 static tutti_status find_model(const tti_program_file *p, int *out) {

@@ -31,6 +31,10 @@ tutti_status tti_pt2_block(const char *what, tti_arena *arena, const json_t *gra
  * It does not say where tensors lie. */
 tutti_status tti_pt2_signature(tti_program_file *p, const json_t *module, const json_t *graph);
 
+/* The names of n outputs by the member "module_call_graph" of a module, in the arena: names [n],
+ * all or none of them set (pt2_tree.c). */
+void tti_pt2_output_names(tti_arena *arena, const json_t *module, int n, const char **names);
+
 /* An element type by PyTorch's number; TUTTI_E_UNSUPPORTED for one that cannot be read. */
 tutti_status tti_pt2_elem(const char *what, int64_t code, tti_elem *out);
 int tti_pt2_elem_code(tti_elem elem); /* PyTorch's number */

@@ -1,6 +1,6 @@
 /* onnx_emit.c - writes the evaluation graph of a job as an ONNX file.
  *
- * Only nodes on which the logits depend are written.  The graph is built for a fixed number of
+ * Only nodes on which the results depend are written.  The graph is built for a fixed number of
  * rows, but no rule names it (reshapes leave the first dimension open), so the file accepts any
  * number, unless the model itself has a constant with that many rows.  The length of sequences is
  * free too: the graph is built for two lengths, and dimensions that differ follow the length. */
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "train/infer/named_outputs.h"
 
 /* ---- dimensions that follow the sequence length ---- */
 
@@ -114,21 +115,70 @@ static const tutti_value *find_logits(const tutti_graph *g) {
     return flattened ? node->in[0] : logits;
 }
 
+/* Whether a value depends on the labels of samples, which no user of the file has. */
+static bool needs_labels(const tutti_graph *g, const tutti_value *value, bool *seen) {
+    memset(seen, 0, (size_t)g->n_nodes);
+    mark(g, value, seen);
+    for (int i = 0; i < g->n_nodes; i++)
+        if (seen[i] && (g->nodes[i]->op->traits & TTI_INPUT) &&
+            strcmp(g->nodes[i]->name, "target") == 0)
+            return true;
+    return false;
+}
+
+/* results [n_outputs]: what the file has for the outputs of the graph, NULL: nothing.  These are
+ * the outputs with names, or else the logits alone. */
+static void find_results(tti_onnx_emit *e, const tutti_graph *g, bool *seen,
+                         const tutti_value **results) {
+    for (int i = 0; i < g->n_outputs; i++) e->has_names |= tti_is_named_output(&g->outputs[i]);
+    for (int i = 0; i < g->n_outputs; i++) {
+        const tti_output *out = &g->outputs[i];
+        bool is_given = tti_is_named_output(out) && !needs_labels(g, out->value, seen);
+        results[i] = is_given ? out->value : NULL;
+        if (!e->has_names && strcmp(out->name, "logits") == 0) results[i] = find_logits(g);
+    }
+}
+
+/* Whether an input or a parameter of the file has that name. */
+static bool is_used(const tti_onnx_emit *e, const tutti_graph *g, const char *name) {
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        const char *source = node->name;
+        if (!(node->op->traits & (TTI_PARAM | TTI_BUFFER | TTI_INPUT))) continue;
+        if (strncmp(source, "field.", 6) == 0) source += 6;
+        if (e->names[node->out[0]->id] && strcmp(source, name) == 0) return true;
+    }
+    return strncmp(name, "v.", 2) == 0;
+}
+
+static void add_result(tti_onnx_emit *e, const tutti_graph *g, const tti_output *out,
+                       const tutti_value *value) {
+    const char *name = tti_is_named_output(out) ? tti_named_output_name(out) : out->name;
+    if (is_used(e, g, name)) name = tti_arena_printf(&e->arena, "output.%s", name);
+    if (!name) return; /* the arena says so */
+    tti_onnx_add_node(
+        &e->file,
+        &(tti_onnx_node){
+            .op = "Identity", .in = &e->names[value->id], .n_in = 1, .out = &name, .n_out = 1});
+    bool is_whole = value->type.shape.n_dims == 0 || value->type.shape.dim[0] % e->n_rows != 0;
+    tti_onnx_add_output(&e->file, name, &value->type, open_dims(e, value) & (is_whole ? ~1U : ~0U));
+}
+
 static tutti_status add_graph(tti_onnx_emit *e, const tti_exporting *x, const tutti_graph *g,
                               bool *live) {
-    const tutti_value *logits = find_logits(g);
-    const char *logits_name = "logits";
-    mark(g, logits, live);
+    const tutti_value **results =
+        tti_arena_alloc(&e->arena, ((size_t)g->n_outputs + 1) * sizeof *results);
+    if (!results) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
+    find_results(e, g, live, results);
+    memset(live, 0, (size_t)g->n_nodes);
+    for (int i = 0; i < g->n_outputs; i++)
+        if (results[i]) mark(g, results[i], live);
     for (int i = 0; i < g->n_nodes; i++)
         if (live[i] && (g->nodes[i]->op->traits & TTI_INPUT)) TTI_TRY(add_input(e, x, g->nodes[i]));
     for (int i = 0; i < g->n_nodes; i++)
         if (live[i]) TTI_TRY(add_node(e, x, g->nodes[i]));
-    tti_onnx_add_node(&e->file, &(tti_onnx_node){.op = "Identity",
-                                                 .in = &e->names[logits->id],
-                                                 .n_in = 1,
-                                                 .out = &logits_name,
-                                                 .n_out = 1});
-    tti_onnx_add_output(&e->file, "logits", &logits->type, open_dims(e, logits));
+    for (int i = 0; i < g->n_outputs; i++)
+        if (results[i]) add_result(e, g, &g->outputs[i], results[i]);
     return tti_arena_failed(&e->arena) ? tti_fail(TUTTI_E_NOMEM, "export: out of memory")
                                        : TUTTI_OK;
 }

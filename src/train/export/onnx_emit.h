@@ -14,6 +14,7 @@ typedef struct tti_onnx_emit {
     int64_t n_tensors;
     int64_t n_rows;     /* of the batch that the graph was built for */
     bool fixed_batch;   /* some node is valid only for that many rows */
+    bool has_names;     /* the outputs have the names of the model's file */
     const char *causal; /* the mask of causal attention, [T,T]; NULL: none yet */
     /* Samples are sequences whose length is free: the graph is built for n_t tokens, and twin, the
      * same graph for twin_t tokens, shows which dimensions follow the length. */

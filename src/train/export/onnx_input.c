@@ -201,7 +201,12 @@ void tti_onnx_add_info(tti_onnx_emit *e, const tti_exporting *x) {
     tti_str text = {0};
     describe_input(spec, &text);
     add_text(e, "input", &text);
-    describe_output(&spec->target, &text);
+    if (e->has_names)
+        tti_str_add(&text,
+                    "those of the model's file, under their names; targets of a regression "
+                    "are standardized");
+    else
+        describe_output(&spec->target, &text);
     add_text(e, "output", &text);
     if (spec->target.n > 0) {
         list_targets(spec, &text);

@@ -12,6 +12,7 @@
 #include "data/dataset.h"
 #include "data/target.h"
 #include "train/infer/metric_set.h"
+#include "train/infer/output_stats.h"
 #include "train/infer/predictor.h"
 #include "train/infer/value_errors.h"
 #include "tutti/eval.h"
@@ -26,8 +27,9 @@ typedef struct evaluation {
     double loss_sum, count, correct;
     double *squares, *sizes; /* [targets]: of the errors of a regression, in standard deviations */
     int64_t targets_per_row;
-    tti_metric_set *metrics; /* NULL: none */
-    tutti_status status;     /* of the metrics */
+    tti_metric_set *metrics;   /* NULL: none */
+    tutti_status status;       /* of the metrics */
+    tti_output_stats *outputs; /* NULL: none */
 } evaluation;
 
 /* ---- counting ---- */
@@ -77,6 +79,7 @@ static void take(void *user, const tti_shard_data *data, const tti_predicted *ou
     e->count += out->count;
     e->correct += out->correct;
     add_metrics(e, out);
+    tti_output_stats_add(e->outputs, out->instance, data->n_rows);
     e->result->n_samples += data->n_rows;
     bool is_value = tti_dataset_spec(e->b->train)->target.n > 0;
     for (int64_t i = 0; i < e->b->rows_per_shard * e->targets_per_row; i++) {
@@ -246,11 +249,16 @@ tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
     int64_t start_ns = tti_now_ns();
     tutti_status st = prepare_classes(&e);
     if (st == TUTTI_OK) st = tti_metric_set_create(e.b->plan->eval.graph, &e.metrics);
+    if (st == TUTTI_OK)
+        st = tti_output_stats_create(e.b->plan->eval.graph, e.b->rows_per_shard, &e.outputs);
     if (st == TUTTI_OK) st = tti_predictor_run_test(e.p, INT64_MAX, take, &e);
     if (st == TUTTI_OK) finish(&e);
     if (st == TUTTI_OK) st = finish_values(&e);
     if (st == TUTTI_OK) st = finish_metrics(&e);
+    if (st == TUTTI_OK)
+        st = tti_output_stats_finish(e.outputs, &result->outputs, &result->n_outputs);
     tti_metric_set_destroy(e.metrics);
+    tti_output_stats_destroy(e.outputs);
     result->wall_s = (double)(tti_now_ns() - start_ns) * 1e-9;
     tti_predictor_close(e.p);
     free(e.squares);
@@ -265,5 +273,6 @@ void tutti_eval_result_free(tutti_eval_result *r) {
     free(r->values);
     free(r->names);
     free((void *)r->metrics);
+    free(r->outputs);
     *r = (tutti_eval_result){0};
 }

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/width.h"
+#include "ir/graph.h"
 #include "tutti/eval.h"
 
 enum { MAX_DRAWN = 16, MAX_PAIRS = 10, MAX_LISTED = 50 };
@@ -112,6 +113,20 @@ static void print_metrics(tti_str *out, const tutti_eval_result *r) {
     }
 }
 
+static void print_outputs(tti_str *out, const tutti_eval_result *r) {
+    if (r->n_outputs == 0) return;
+    tti_str_printf(out, "\n%-20s %-14s %12s %12s %12s %12s\n", "output", "shape", "mean", "std",
+                   "least", "most");
+    for (int64_t i = 0; i < r->n_outputs; i++) {
+        const tutti_output_result *o = &r->outputs[i];
+        char text[64];
+        tti_str_add_column(out, o->name, 20);
+        tti_str_printf(out, " %-14s %12.6g %12.6g %12.6g %12.6g\n",
+                       tti_type_text(&(tutti_type){TUTTI_F32, o->shape}, text, sizeof text),
+                       o->mean, o->std, o->least, o->most);
+    }
+}
+
 static void print_table(tti_str *out, const tutti_eval_result *r) {
     tti_str_printf(out, "checkpoint  %s (step %lld)\n", r->checkpoint, (long long)r->step);
     tti_str_printf(out, "data        %s\n", r->data);
@@ -124,6 +139,7 @@ static void print_table(tti_str *out, const tutti_eval_result *r) {
         tti_str_printf(out, "accuracy    %.4f\n", r->accuracy);
     if (r->perplexity > 0) tti_str_printf(out, "perplexity  %.4f\n", r->perplexity);
     print_metrics(out, r);
+    print_outputs(out, r);
     if (r->n_classes == 0) return;
     print_classes(out, r);
     if (r->n_classes <= MAX_DRAWN)
@@ -197,6 +213,23 @@ static void metrics_json(tti_json *j, const tutti_eval_result *r) {
     tti_json_end(j);
 }
 
+static void outputs_json(tti_json *j, const tutti_eval_result *r) {
+    tti_json_object(j, "outputs");
+    for (int64_t i = 0; i < r->n_outputs; i++) {
+        const tutti_output_result *o = &r->outputs[i];
+        tti_json_object(j, o->name);
+        tti_json_array(j, "shape");
+        for (int d = 0; d < o->shape.n_dims; d++) tti_json_int(j, NULL, o->shape.dim[d]);
+        tti_json_end(j);
+        tti_json_double(j, "mean", o->mean);
+        tti_json_double(j, "std", o->std);
+        tti_json_double(j, "least", o->least);
+        tti_json_double(j, "most", o->most);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
+}
+
 static void print_json(tti_str *out, const tutti_eval_result *r) {
     tti_json j = tti_json_begin(out, 0);
     tti_json_object(&j, NULL);
@@ -213,6 +246,7 @@ static void print_json(tti_str *out, const tutti_eval_result *r) {
     }
     if (r->perplexity > 0) tti_json_double(&j, "perplexity", r->perplexity);
     if (r->n_metrics > 0) metrics_json(&j, r);
+    if (r->n_outputs > 0) outputs_json(&j, r);
     tti_json_double(&j, "wall_s", r->wall_s);
     if (r->n_classes > 0) classes_json(&j, r);
     tti_json_end(&j);

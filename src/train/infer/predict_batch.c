@@ -35,11 +35,13 @@ static bool take_top(tti_predicting *r, const float *logits, int64_t n, tutti_pr
     return true;
 }
 
-static void report_not_finite(tti_predicting *r, tutti_prediction *out) {
+/* name: of the output; NULL: the first one. */
+static void report_not_finite(tti_predicting *r, const char *name, tutti_prediction *out) {
     char text[1024];
-    snprintf(text, sizeof text, "%s: sample %lld: the model's output is not finite", out->file,
-             (long long)out->index);
+    snprintf(text, sizeof text, "%s: sample %lld: the model's output %s%s%sis not finite",
+             out->file, (long long)out->index, name ? "'" : "", name ? name : "", name ? "' " : "");
     out->error = text;
+    out->n_named = 0;
     r->n_not_finite++;
     r->fn(r->user, out);
 }
@@ -70,7 +72,7 @@ static void report_text(tti_predicting *r, const tti_predict_sample *w, const in
         out->perplexity = exp(out->loss);
     }
     if (!take_top(r, logits + (w->n_tokens - 1) * n, n, out)) {
-        report_not_finite(r, out);
+        report_not_finite(r, NULL, out);
         return;
     }
     for (int k = 0; tutti_dataset_get_tokenizer(r->ds) && k < out->n_top; k++) {
@@ -121,14 +123,21 @@ static void report_outputs(tti_predicting *r, const tti_predict_sample *w, const
     if (finite)
         r->fn(r->user, out);
     else
-        report_not_finite(r, out);
+        report_not_finite(r, NULL, out);
 }
 
-static void report(tti_predicting *r, int64_t row, const float *logits) {
+/* row: of the waiting ones; it is row_in_shard of its shard. */
+static void report(tti_predicting *r, int64_t row, const tti_predicted *shard, int64_t row_in_shard,
+                   const float *logits) {
     const tti_predict_sample *w = &r->wait[row];
     int64_t n = r->b->model_params.n_classes;
     tutti_prediction out = {.file = w->file, .index = w->index, .n_in_file = w->n_in_file};
     const char *x = (const char *)r->x + (size_t)row * r->row_bytes;
+    const char *bad = tti_predict_take_outputs(r, shard->instance, row_in_shard, &out);
+    if (bad) {
+        report_not_finite(r, bad, &out);
+        return;
+    }
     if (r->is_text) {
         report_text(r, w, (const int32_t *)x, logits, n, &out);
         return;
@@ -141,7 +150,7 @@ static void report(tti_predicting *r, int64_t row, const float *logits) {
     if (out.is_value ? take_values(r, logits, &out) : take_top(r, logits, n, &out))
         r->fn(r->user, &out);
     else
-        report_not_finite(r, &out);
+        report_not_finite(r, NULL, &out);
 }
 
 /* ---- a batch ---- */
@@ -160,7 +169,7 @@ tutti_status tti_predict_flush(tti_predicting *r) {
                                      (int32_t)TTI_MIN(b, r->n_waiting - s * b)};
     TTI_TRY(tti_predictor_run(r->p, shards, n_shards, out));
     for (int64_t row = 0; row < r->n_waiting; row++)
-        report(r, row, out[row / b].logits + row % b * n_logits);
+        report(r, row, &out[row / b], row % b, out[row / b].logits + row % b * n_logits);
     r->n_waiting = 0;
     return TUTTI_OK;
 }

@@ -9,34 +9,19 @@
 #include "data/files/zip_member.h"
 #include "data/formats/npy_array.h"
 #include "ir/graph.h"
+#include "train/infer/named_outputs.h"
 #include "train/infer/predicting.h"
-
-/* Marks the inputs that a value depends on. */
-static void mark_inputs(const tutti_value *value, const tutti_dataset_info *info, bool *seen,
-                        bool *needs) {
-    const tti_node *node = value->node;
-    if (seen[node->id]) return;
-    seen[node->id] = true;
-    bool is_field = (node->op->traits & TTI_INPUT) && strncmp(node->name, "field.", 6) == 0;
-    int field = is_field ? tti_field_find(info->fields, info->n_fields, node->name + 6) : -1;
-    if (field >= 0) needs[field] = true;
-    for (int i = 0; i < node->n_in; i++) mark_inputs(node->in[i], info, seen, needs);
-}
 
 tutti_status tti_predict_prepare_fields(tti_predicting *r) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
-    const tutti_graph *g = r->b->plan->eval.graph;
+    const tutti_graph *g = tti_predictor_graph(r->p);
     const tutti_value *out = tti_graph_output(g, "logits");
-    bool *seen = calloc((size_t)g->n_nodes + 1, sizeof *seen);
-    r->needs = calloc((size_t)info->n_fields, sizeof *r->needs);
+    TTI_TRY(tti_shard_graph_needs(g, out, info->fields, info->n_fields, &r->needs));
     r->n_outputs = tti_value_n_elems(out);
     r->values = calloc((size_t)r->n_outputs + 1, sizeof *r->values);
     r->gives_classes = r->b->has_accuracy && out->type.shape.n_dims == 2;
-    bool good = seen && r->needs && r->values;
     tti_predict_prepare_masks(r, r->b->config.train.loss, &out->type.shape);
-    if (good) mark_inputs(out, info, seen, r->needs);
-    free(seen);
-    if (!good) return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+    if (!r->values) return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
     if (out->type.shape.n_dims > 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED, "predict: the model has no output besides its loss");
 }
@@ -74,8 +59,10 @@ static tutti_status open_arrays(const tti_predicting *r, const char *file, tti_n
     for (int i = 0; i < info->n_fields; i++) n_needed += r->needs[i];
     for (int i = 0; i < info->n_fields; i++) {
         char member[128];
-        if (!r->needs[i]) continue;
+        bool is_optional = tti_predict_is_optional(r, i);
+        if (!r->needs[i] && !is_optional) continue;
         if (is_archive) TTI_TRY(find_member(file, info->fields[i].name, &found, member));
+        if (!found && is_optional) continue;
         if (!found && (is_archive || n_needed > 1))
             return tti_fail(TUTTI_E_DATA, "%s: the model needs the array '%s', in an .npz", file,
                             info->fields[i].name);
@@ -107,6 +94,10 @@ static tutti_status read_row(const tti_predicting *r, const tti_npy_array *array
 
 static tutti_status add_rows(tti_predicting *r, const char *file, const tti_npy_array *array,
                              int64_t n) {
+    bool has[TTI_MAX_FIELDS];
+    for (int i = 0; i < TTI_MAX_FIELDS; i++) has[i] = array[i].name != NULL;
+    TTI_TRY(tti_predict_flush(r)); /* samples that wait have the outputs of their own file */
+    tti_predict_choose_outputs(r, file, has);
     for (int64_t row = 0; row < n; row++) {
         TTI_TRY(read_row(r, array, row));
         TTI_TRY(tti_predict_add(
@@ -131,7 +122,8 @@ static tutti_status take_samples(const tti_predicting *r, const tutti_samples *s
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
     for (int i = 0; i < info->n_fields; i++) {
         int at = tti_field_find(samples->fields, samples->n_fields, info->fields[i].name);
-        if (!r->needs[i]) continue;
+        bool is_wanted = at >= 0 && tti_predict_is_optional(r, i);
+        if (!r->needs[i] && !is_wanted) continue;
         if (at < 0)
             return tti_fail(TUTTI_E_INVALID, "samples: the model needs the field '%s'",
                             info->fields[i].name);

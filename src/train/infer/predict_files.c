@@ -161,6 +161,7 @@ static tutti_status prepare(tti_predicting *r) {
         return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
     for (int64_t i = 0; i < n_targets; i++) r->y[i] = -1;
     TTI_TRY(info->n_fields > 0 ? tti_predict_prepare_fields(r) : prepare_values(r));
+    TTI_TRY(tti_predict_prepare_outputs(r, r->b->rows_per_shard, tti_predict_takes_images(r)));
     int64_t n_outputs = TTI_MAX(r->n_outputs, r->b->model_params.n_classes);
     r->probabilities = calloc((size_t)n_outputs + 1, sizeof *r->probabilities);
     return r->probabilities ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
@@ -175,6 +176,7 @@ static void finish(tti_predicting *r) {
     free(r->probabilities);
     free(r->mask);
     free(r->names);
+    tti_predict_free_outputs(r);
     free(r->chain[0]);
     free(r->chain[1]);
     tti_workspace_free(&r->ws);
@@ -330,6 +332,7 @@ char *tutti_prediction_print(const tutti_prediction *p) {
         tti_json_double(&j, "probability", p->top[0].probability);
         add_top(&j, "top5", "class", p);
     }
+    tti_predict_print_outputs(&j, p);
     tti_json_end(&j);
     tti_str_add(&out, "\n");
     if (out.failed) tti_str_free(&out);

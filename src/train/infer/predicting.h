@@ -7,6 +7,7 @@
 #define TTI_TRAIN_PREDICTING_H
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "data/image/image.h"
 #include "train/infer/predictor.h"
 #include "tutti/eval.h"
@@ -19,6 +20,13 @@ typedef struct tti_predict_sample {
     int32_t next;     /* the token after them; -1: unknown */
     int64_t h, w;     /* of an image */
 } tti_predict_sample;
+
+/* An output of a model with several. */
+typedef struct tti_listed_output {
+    const tti_output *output;
+    bool *needs;   /* as in tti_shard_graph_needs */
+    bool is_given; /* the samples at hand have these fields */
+} tti_listed_output;
 
 typedef struct tti_predicting {
     tti_predictor *p;
@@ -39,12 +47,16 @@ typedef struct tti_predicting {
     int64_t n_outputs;  /* of samples with fields: elements that the model gives for each */
     bool gives_classes; /* they are the logits of classes */
     bool *needs;        /* [n_fields]: whether the output depends on it */
-    double *probabilities; /* [n_classes] or [n_outputs] */
-    const char **names;    /* [targets]; NULL: the targets have none */
-    int64_t side;          /* S, if the output has the class of each pixel [S,S]; else 0 */
-    int64_t per_pixel;     /* outputs of a pixel: logits of classes, or one of a question */
-    bool is_planar;        /* they are [per_pixel,S,S], not [S,S,per_pixel] */
-    uint16_t *mask;        /* of the last sample; grown on demand */
+    double *probabilities;     /* [n_classes] or [n_outputs] */
+    const char **names;        /* [targets]; NULL: the targets have none */
+    int64_t side;              /* S, if the output has the class of each pixel [S,S]; else 0 */
+    int64_t per_pixel;         /* outputs of a pixel: logits of classes, or one of a question */
+    bool is_planar;            /* they are [per_pixel,S,S], not [S,S,per_pixel] */
+    uint16_t *mask;            /* of the last sample; grown on demand */
+    tti_listed_output *listed; /* [n_listed]: outputs that are reported under their names */
+    int n_listed;
+    int64_t shard_rows;
+    tutti_output_value *named; /* [n_listed] of the sample at hand */
     tti_workspace ws;
     tti_buffer rgb; /* of an image in a file of bare pixels */
     bool is_text;   /* causal language model: samples and targets are tokens */
@@ -63,6 +75,25 @@ tutti_status tti_predict_prepare_fields(tti_predicting *r);
 void tti_predict_prepare_masks(tti_predicting *r, const char *loss, const tutti_shape *output);
 tutti_status tti_predict_take_mask(tti_predicting *r, const tti_predict_sample *sample,
                                    const float *output, tutti_prediction *out);
+
+/* predict_outputs.c: lists the outputs to report (named_outputs.h), after
+ * tti_predict_prepare_fields, for shards of so many rows. */
+tutti_status tti_predict_prepare_outputs(tti_predicting *r, int64_t shard_rows, bool takes_images);
+void tti_predict_free_outputs(tti_predicting *r);
+
+/* Whether an output that is not the first needs the field. */
+bool tti_predict_is_optional(const tti_predicting *r, int field);
+
+/* Chooses the outputs of the samples that follow, which have these fields: has [n_fields].  Each
+ * output that is left out is reported. */
+void tti_predict_choose_outputs(tti_predicting *r, const char *file, const bool *has);
+
+/* Adds the outputs of a row of the shard to a prediction.  Returns the name of one that is not
+ * finite; NULL: all are. */
+const char *tti_predict_take_outputs(tti_predicting *r, const tti_instance *instance, int64_t row,
+                                     tutti_prediction *out);
+
+void tti_predict_print_outputs(tti_json *j, const tutti_prediction *prediction);
 
 /* Whether encoded images (JPEG, PNG, IDX) can be made into samples. */
 bool tti_predict_takes_images(const tti_predicting *r);

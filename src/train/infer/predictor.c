@@ -323,6 +323,7 @@ void tti_predictor_close(tti_predictor *p) {
 }
 
 const tti_blueprint *tti_predictor_blueprint(const tti_predictor *p) { return p->b; }
+const tutti_graph *tti_predictor_graph(const tti_predictor *p) { return p->b->plan->eval.graph; }
 const char *tti_predictor_checkpoint(const tti_predictor *p) { return p->checkpoint; }
 bool tti_predictor_has_other_data(const tti_predictor *p) { return p->has_other_data; }
 int64_t tti_predictor_step(const tti_predictor *p) { return p->step; }

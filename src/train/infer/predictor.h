@@ -40,7 +40,8 @@ void tti_predictor_close(tti_predictor *p);
 
 /* Borrowed until the predictor is closed. */
 const tti_blueprint *tti_predictor_blueprint(const tti_predictor *p);
-const char *tti_predictor_checkpoint(const tti_predictor *p); /* its folder */
+const tutti_graph *tti_predictor_graph(const tti_predictor *p); /* of the evaluation */
+const char *tti_predictor_checkpoint(const tti_predictor *p);   /* its folder */
 int64_t tti_predictor_step(const tti_predictor *p);
 float *tti_predictor_params(const tti_predictor *p); /* [plan->n_flat] */
 

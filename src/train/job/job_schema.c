@@ -57,15 +57,15 @@ static const tti_option rows[] = {
      .example = "\"input_ids=tokens, labels=y\""},
     {KEY(model.loss, TEXT, "auto"), .also = "loss_output",
      .help =
-         "model.file: the output that is the loss, counted from 0; none: train.loss is used; "
+         "model.file: the output that is the loss, by its name or counted from 0; none: train.loss "
+         "is used; "
          "auto and first: the first output that is a single number.  A loss with a term for each "
          "sample "
          "is averaged; a single number is the mean of a shard",
      .example = "0"},
     {KEY(model.metrics, TEXT, "\"\""), .joins = true,
-     .help =
-         "model.file: metrics that the model computes, each with the number of its output, or of "
-         "its sum and its count: \"NAME=OUTPUT, NAME=SUM/COUNT\"",
+     .help = "model.file: metrics that the model computes, each with the name or the number of its "
+             "output, or of its sum and its count: \"NAME=OUTPUT, NAME=SUM/COUNT\"",
      .example = "\"hits=2/3, sharpness=4\""},
     {KEY(model.hidden, INT_LIST, "[512, 512]"), RANGE(1, 1 << 20),
      .also = "widths|hidden_size|hidden_sizes|hidden_dims",

@@ -176,11 +176,24 @@ static tutti_status find_input(const tti_import *import, const tti_job_config *c
     return tutti_graph_check(g);
 }
 
-/* model.loss: the number of the output that is the loss, -1: none. */
-static tutti_status find_loss(const tti_job_config *c, tutti_value *const *outputs, int n,
-                              int *out) {
+/* The output that n_text bytes of text call by its number or its name; -1: none. */
+static int find_output(const tti_import *import, const char *text, size_t n_text) {
+    char name[TTI_TEXT_MAX];
+    int64_t number;
+    int n = tti_import_n_outputs(import);
+    snprintf(name, sizeof name, "%.*s", (int)TTI_MIN(n_text, sizeof name - 1), text);
+    if (tti_parse_int(name, &number) == TTI_NUMBER_OK)
+        return number >= 0 && number < n ? (int)number : -1;
+    for (int i = 0; i < n; i++)
+        if (strcmp(tti_import_output_name(import, i), name) == 0) return i;
+    return -1;
+}
+
+/* model.loss: the output that is the loss, -1: none. */
+static tutti_status find_loss(const tti_import *import, const tti_job_config *c,
+                              tutti_value *const *outputs, int *out) {
     const char *text = c->model.loss;
-    int64_t number = -1;
+    int n = tti_import_n_outputs(import);
     *out = -1;
     if (strcmp(text, "none") == 0) return TUTTI_OK;
     if (strcmp(text, "auto") == 0 && tti_loss_is_contrastive(c)) return TUTTI_OK;
@@ -189,14 +202,20 @@ static tutti_status find_loss(const tti_job_config *c, tutti_value *const *outpu
             if (outputs[i] && outputs[i]->type.shape.n_dims == 0) *out = i;
         return TUTTI_OK;
     }
-    if (tti_parse_int(text, &number) != TTI_NUMBER_OK || number < 0 || number >= n ||
-        !outputs[number])
-        return tti_fail(TUTTI_E_CONFIG,
-                        "model.loss: the model has no output %s; its %d outputs are numbered from "
-                        "0; or give none, or auto",
-                        text, n);
-    *out = (int)number;
-    return TUTTI_OK;
+    int number = find_output(import, text, strlen(text));
+    if (number >= 0 && outputs[number]) {
+        *out = number;
+        return TUTTI_OK;
+    }
+    tti_str names = {0};
+    for (int i = 0; i < n; i++)
+        tti_str_printf(&names, "%s%s", i ? ", " : "", tti_import_output_name(import, i));
+    tutti_status st = tti_fail(TUTTI_E_CONFIG,
+                               "model.loss: the model has no output %s; it has %s, or by number 0 "
+                               "to %d; or give none, or auto",
+                               text, tti_str_text(&names), n - 1);
+    tti_str_free(&names);
+    return st;
 }
 
 /* The job file of a run has all keys, so only a loss that the user set is refused. */
@@ -212,18 +231,18 @@ tutti_status tti_model_file_check_loss(const tutti_job *job) {
 
 static tutti_status bad_metric(int n_outputs, const char *text, size_t n) {
     return tti_fail(TUTTI_E_CONFIG,
-                    "model.metrics: '%.*s' is no NAME=OUTPUT or NAME=SUM/COUNT with outputs from 0 "
-                    "to %d of the model",
+                    "model.metrics: '%.*s' is no NAME=OUTPUT or NAME=SUM/COUNT with names of "
+                    "outputs of the model, or their numbers from 0 to %d",
                     (int)TTI_MIN(n, (size_t)64), text, n_outputs - 1);
 }
 
-/* Reads a number of an output; NULL: there is none. */
-static const char *read_output(const char *at, int n_outputs, int *out) {
-    char *end;
-    if (*at < '0' || *at > '9') return NULL;
-    long number = strtol(at, &end, 10);
-    *out = (int)number;
-    return number < n_outputs ? end : NULL;
+/* Reads an output, which ends at one of the stops; NULL: there is none. */
+static const char *read_output(const tti_import *import, const char *at, const char *stops,
+                               int *out) {
+    size_t n = strcspn(at, stops), n_name = n;
+    while (n_name > 0 && at[n_name - 1] == ' ') n_name--;
+    *out = n_name > 0 ? find_output(import, at, n_name) : -1;
+    return *out >= 0 ? at + n : NULL;
 }
 
 static tutti_value *f32_of(tutti_graph *g, tutti_value *x) {
@@ -268,17 +287,18 @@ static tutti_value *count_of(tutti_graph *g, tutti_value *count) {
 }
 
 /* Adds the metrics of model.metrics; is_taken [n]: the outputs that they are. */
-static tutti_status add_metrics(const tti_job_config *c, tutti_graph *g,
-                                tutti_value *const *outputs, int n, bool *is_taken) {
+static tutti_status add_metrics(const tti_import *import, const tti_job_config *c, tutti_graph *g,
+                                tutti_value *const *outputs, bool *is_taken) {
+    int n = tti_import_n_outputs(import);
     for (const char *at = c->model.metrics; *at;) {
         char name[65];
         int sum = -1, count = -1;
         at += strspn(at, " ,");
         size_t length = strcspn(at, ","), n_name = strcspn(at, "=,");
         if (length == 0) break;
-        const char *rest = at[n_name] == '=' ? read_output(at + n_name + 1, n, &sum) : NULL;
-        if (rest && *rest == '/') rest = read_output(rest + 1, n, &count);
-        if (rest) rest += strspn(rest, " ");
+        const char *rest =
+            at[n_name] == '=' ? read_output(import, at + n_name + 1, "/,", &sum) : NULL;
+        if (rest && *rest == '/') rest = read_output(import, rest + 1, ",", &count);
         if (!rest || rest != at + length || n_name == 0 || n_name >= sizeof name)
             return bad_metric(n, at, length);
         if (!outputs[sum] || (count >= 0 && !outputs[count])) return bad_metric(n, at, length);
@@ -299,10 +319,10 @@ static tutti_status add_metrics(const tti_job_config *c, tutti_graph *g,
 
 /* ---- outputs ---- */
 
-static tutti_status take_outputs(const tti_job_config *c, tutti_value *const *outputs, int n,
-                                 tti_model_outputs *out) {
-    int loss;
-    TTI_TRY(find_loss(c, outputs, n, &loss));
+static tutti_status take_outputs(const tti_import *import, const tti_job_config *c,
+                                 tutti_value *const *outputs, tti_model_outputs *out) {
+    int loss, n = tti_import_n_outputs(import);
+    TTI_TRY(find_loss(import, c, outputs, &loss));
     if (loss >= 0) out->loss = outputs[loss];
     for (int i = 0; i < n; i++) {
         if (i == loss || !outputs[i]) continue;
@@ -318,16 +338,30 @@ static tutti_status take_outputs(const tti_job_config *c, tutti_value *const *ou
     return TUTTI_OK;
 }
 
+static tutti_status name_outputs(const tti_import *import, tutti_graph *g,
+                                 tutti_value *const *outputs, tti_model_outputs *out) {
+    int n = tti_import_n_outputs(import);
+    tti_model_output *named = tti_arena_alloc(&g->arena, (size_t)n * sizeof *named + 1);
+    if (!named) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+    for (int i = 0; i < n; i++)
+        if (outputs[i] && outputs[i] != out->loss)
+            named[out->n_named++] =
+                (tti_model_output){tti_import_output_name(import, i), outputs[i]};
+    out->named = named;
+    return TUTTI_OK;
+}
+
 /* Outputs that are metrics are nothing else. */
-static tutti_status take_metrics(const tti_job_config *c, tutti_graph *g, tutti_value **outputs,
-                                 int n, tti_model_outputs *out) {
+static tutti_status take_metrics(const tti_import *import, const tti_job_config *c, tutti_graph *g,
+                                 tutti_value **outputs, tti_model_outputs *out) {
+    int n = tti_import_n_outputs(import);
     bool *is_taken = tti_arena_alloc(&g->arena, (size_t)n * sizeof *is_taken + 1);
     if (!is_taken) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
     memset(is_taken, 0, (size_t)n * sizeof *is_taken);
-    TTI_TRY(add_metrics(c, g, outputs, n, is_taken));
+    TTI_TRY(add_metrics(import, c, g, outputs, is_taken));
     for (int i = 0; i < n; i++)
         if (is_taken[i]) outputs[i] = NULL;
-    return take_outputs(c, outputs, n, out);
+    return take_outputs(import, c, outputs, out);
 }
 
 tutti_status tti_model_file_build(const tti_import *import, const tti_job_config *c, tutti_graph *g,
@@ -345,7 +379,8 @@ tutti_status tti_model_file_build(const tti_import *import, const tti_job_config
         tti_fail_context("model.file: ");
         return st;
     }
-    return take_metrics(c, g, outputs, n_outputs, out);
+    TTI_TRY(take_metrics(import, c, g, outputs, out));
+    return name_outputs(import, g, outputs, out);
 }
 
 /* What the passes make of the model in training, for a few samples. */

@@ -27,12 +27,21 @@ tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir, char
  * on NumPy arrays. */
 void tti_model_file_fields(const tti_import *import, tti_job_config *config);
 
+/* An output under the name that the model's file gives it. */
+typedef struct tti_model_output {
+    const char *name;
+    tutti_value *value;
+} tti_model_output;
+
 /* The outputs of a model; NULL: none of this kind. */
 typedef struct tti_model_outputs {
     tutti_value *logits;       /* the first output that is no loss */
     tutti_value *second;       /* the next one */
     tutti_value *scale, *bias; /* of a contrastive loss: the next two outputs with one element */
     tutti_value *loss;         /* a scalar of the shard, or [N,...] with a term for each sample */
+    const tti_model_output *named; /* [n_named], of the graph's arena: those that are neither loss
+                                      nor metric */
+    int n_named;
 } tti_model_outputs;
 
 /* Adds the model to g, for the samples that g has as inputs (tutti_find_field). */

@@ -132,6 +132,7 @@ static tti_shard_graph_desc graph_desc(const tutti_job *job, const tti_blueprint
                                   .rows = b->rows_per_shard,
                                   .n_shards = b->n_shards,
                                   .gives_logits = b->gives_logits || b->gives_outputs,
+                                  .names_outputs = b->gives_logits,
                                   .has_host_loss = b->has_host_loss};
 }
 

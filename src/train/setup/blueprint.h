@@ -90,7 +90,7 @@ typedef struct tti_blueprint_use {
 } tti_blueprint_use;
 
 /* Makes a blueprint whose evaluation program also has the output "logits", f32 [targets of a shard,
- * classes]. */
+ * classes], and those of tti_shard_graph_desc.names_outputs. */
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint_use *use,
                                           tti_blueprint **out);
 

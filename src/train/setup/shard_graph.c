@@ -384,6 +384,59 @@ static tutti_status add_metrics(const tti_shard_graph_desc *d, tutti_graph *g,
     return TUTTI_OK;
 }
 
+/* ---- outputs ---- */
+
+/* Whether the value is a parameter, an input or a constant, or a view of one. */
+static bool is_stored(const tutti_value *value) {
+    const tti_node *node = value->node;
+    while (node->op->traits & TTI_VIEW) node = node->in[0]->node;
+    return node->op->traits & TTI_SOURCE;
+}
+
+/* A model may have several outputs under the names of its file; stored ones are copied, as all
+ * outputs of a program are results of its steps. */
+static void name_outputs(tutti_graph *g, const tti_model_outputs *out) {
+    for (int i = 0; out->n_named > 1 && i < out->n_named; i++) {
+        char text[TTI_MAX_NAME];
+        tutti_value *value = out->named[i].value;
+        snprintf(text, sizeof text, TTI_OUTPUT_PREFIX "%s", out->named[i].name);
+        tutti_output(g, text, is_stored(value) ? tutti_affine(g, value, 1, 0) : value);
+    }
+    if (out->n_named > 1) g->joins_samples = true; /* outputs of a shard are its own */
+}
+
+const tti_output *tti_shard_graph_named(const tutti_graph *g, int i) {
+    for (int k = 0; k < g->n_outputs; k++)
+        if (strncmp(g->outputs[k].name, TTI_OUTPUT_PREFIX, sizeof TTI_OUTPUT_PREFIX - 1) == 0 &&
+            i-- == 0)
+            return &g->outputs[k];
+    return NULL;
+}
+
+/* Marks the fields that a value depends on, and whether it depends on the targets. */
+static void mark_inputs(const tutti_value *value, const tutti_field *fields, int n_fields,
+                        bool *seen, bool *needs) {
+    const tti_node *node = value->node;
+    if (seen[node->id]) return;
+    seen[node->id] = true;
+    bool is_input = node->op->traits & TTI_INPUT;
+    bool is_field = is_input && strncmp(node->name, "field.", 6) == 0;
+    int field = is_field ? tti_field_find(fields, n_fields, node->name + 6) : -1;
+    if (field >= 0) needs[field] = true;
+    if (is_input && strcmp(node->name, "target") == 0) needs[n_fields] = true;
+    for (int i = 0; i < node->n_in; i++) mark_inputs(node->in[i], fields, n_fields, seen, needs);
+}
+
+tutti_status tti_shard_graph_needs(const tutti_graph *g, const tutti_value *value,
+                                   const tutti_field *fields, int n_fields, bool **needs) {
+    bool *seen = calloc((size_t)g->n_nodes + 1, sizeof *seen);
+    *needs = calloc((size_t)n_fields + 1, sizeof **needs);
+    bool good = seen && *needs;
+    if (good) mark_inputs(value, fields, n_fields, seen, *needs);
+    free(seen);
+    return good ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+}
+
 /* ---- all together ---- */
 
 static tutti_status add_loss(const tti_shard_graph_desc *d, tutti_graph *g,
@@ -424,5 +477,6 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     tutti_value *result = out.logits ? out.logits : out.loss;
     bool names = d->gives_logits && (!g->training || d->has_host_loss);
     if (names && result && !tti_graph_output(g, "logits")) tutti_output(g, "logits", result);
+    if (d->names_outputs && !g->training) name_outputs(g, &out);
     return d->has_host_loss ? add_host_loss(d, g) : tutti_graph_check(g);
 }

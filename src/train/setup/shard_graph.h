@@ -2,6 +2,7 @@
 #ifndef TTI_TRAIN_SHARD_GRAPH_H
 #define TTI_TRAIN_SHARD_GRAPH_H
 
+#include "ir/graph.h"
 #include "train/model/model_choice.h"
 
 typedef struct tti_shard_graph_desc {
@@ -13,15 +14,27 @@ typedef struct tti_shard_graph_desc {
     tutti_dataset *data[2]; /* whose labels are to be classes of the output; NULL: none */
     int64_t rows;           /* of the shard */
     int n_shards;
-    bool gives_logits; /* an output "logits" too, in a graph for evaluation */
+    bool gives_logits;  /* an output "logits" too, in a graph for evaluation */
+    bool names_outputs; /* and "output.NAME" for each output of a model with several */
     /* The caller computes the loss of the outputs.  The graph for training then has the inputs
      * "seed.OUTPUT" with d loss_sum / d output and "seed.count" f32 [rows], fields that follow the
      * samples, and its loss is the sum of outputs * seeds: that has the same gradients. */
     bool has_host_loss;
 } tti_shard_graph_desc;
 
+/* How the names of these outputs begin. */
+#define TTI_OUTPUT_PREFIX "output."
+
 /* Builds it in g, which is empty, before any pass. */
 tutti_status tti_shard_graph_build(const tti_shard_graph_desc *desc, tutti_graph *g);
+
+/* Output i of those that have names; NULL: there are fewer. */
+const tti_output *tti_shard_graph_named(const tutti_graph *g, int i);
+
+/* The fields that a value depends on: *needs [n_fields + 1], owned by the caller.  The last one is
+ * the input "target": of samples without fields, their targets. */
+tutti_status tti_shard_graph_needs(const tutti_graph *g, const tutti_value *value,
+                                   const tutti_field *fields, int n_fields, bool **needs);
 
 /* Whether output i is a value of the model with `rows` rows, or several for each. */
 bool tti_shard_graph_is_output(const tutti_graph *g, int i, int64_t rows);
