@@ -84,10 +84,14 @@ static tutti_status staging_of(tti_exec *x, float **staging) {
     return TUTTI_OK;
 }
 
+static int mirror_of(int64_t k) {
+    if (k == TTI_STATE_PARAMS) return 0;
+    return k == TTI_STATE_EMA ? 1 : 2 + (int)k;
+}
+
 /* On a device, the pulled copy. */
 static float *state_array(tti_arrays *arrays, tti_exec_device *device, int64_t k) {
-    if (device && k == TTI_STATE_PARAMS) return tti_exec_device_mirror(device, 0);
-    if (device) return tti_exec_device_mirror(device, k == TTI_STATE_EMA ? 1 : 2 + (int)k);
+    if (device) return tti_exec_device_mirror(device, mirror_of(k));
     if (k == TTI_STATE_PARAMS) return arrays->params;
     return k == TTI_STATE_EMA ? arrays->ema : arrays->states[k];
 }
@@ -407,6 +411,34 @@ tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, con
     place(&param->out[0]->type.shape, cut, (float *)(uintptr_t)data, d->piece, true);
     tti_exec_store(x, k, slot->first, slot->n_elems, d->piece);
     return TUTTI_OK;
+}
+
+/* ---- one array ---- */
+
+/* A device has the whole array of state k, and nobody else knows anything newer. */
+static bool is_on_device(const tti_exec *x, int k) {
+    const tti_setup *setup = tti_setup_of(x);
+    return tti_device_of(x) && !tti_offload_of(x) && !setup->divided && !setup->desc.server &&
+           !tti_exec_divides(setup) && k != TTI_STATE_GRADS;
+}
+
+static tti_range range_of(const tti_exec *x, const tti_node *param) {
+    const tti_plan *plan = tti_setup_of(x)->desc.plan;
+    const tti_slot *slot = &plan->slots[tti_plan_find_slot(plan, param->name)];
+    return (tti_range){slot->first, slot->first + slot->n_elems};
+}
+
+tutti_status tti_exec_pull_array(tti_exec *x, int k, const tti_node *param) {
+    if (!is_on_device(x, k)) return tti_exec_pull(x);
+    return tti_exec_device_pull_range(x, mirror_of(k), range_of(x, param));
+}
+
+tutti_status tti_exec_write_array(tti_exec *x, int k, const tti_node *param, const float *data) {
+    if (is_on_device(x, k))
+        return tti_exec_device_put_range(x, mirror_of(k), range_of(x, param), data);
+    TTI_TRY(tti_exec_pull(x));
+    TTI_TRY(tti_exec_store_whole(x, k, param, data));
+    return tti_exec_push(x);
 }
 
 tutti_status tti_exec_serve(tti_exec *x) {

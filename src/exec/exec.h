@@ -87,6 +87,12 @@ tutti_status tti_exec_keep(tti_exec *exec, const tti_resident_samples *samples, 
 /* Whether steps may have tables of bytes: if a device converts bytes to floats. */
 bool tti_exec_takes_bytes(const tti_exec *exec);
 
+/* For one array of a parameter of the whole model, as tti_exec_fetch_whole has it: pull before
+ * fetch_whole, and pull, store_whole and push.  Where a device has the whole array nothing else is
+ * copied. */
+tutti_status tti_exec_pull_array(tti_exec *exec, int k, const tti_node *param);
+tutti_status tti_exec_write_array(tti_exec *exec, int k, const tti_node *param, const float *data);
+
 /* One step of training.  A non-finite loss or gradient leaves the parameters unchanged and gives
  * TUTTI_E_NUMERICS with the step and the first layer.  Parameters that differ between workers give
  * TUTTI_E_MISMATCH with tensor, rank and step.  Collective. */

@@ -93,7 +93,7 @@ static tutti_status read_worker(tti_session_worker *w, void *arg) {
         TTI_TRY(tti_exec_serve(w->exec));
         return share_read(w, call);
     }
-    st = tti_exec_pull(w->exec);
+    st = tti_exec_pull_array(w->exec, call->k, call->slot->param);
     if (st == TUTTI_OK) st = tti_exec_fetch_whole(w->exec, call->k, call->slot->param, &data);
     if (st == TUTTI_OK) memcpy(call->read, data, call->slot->n_elems * sizeof *data);
     TTI_TRY(tti_exec_serve_end(w->exec));
@@ -103,11 +103,9 @@ static tutti_status read_worker(tti_session_worker *w, void *arg) {
 
 static tutti_status write_worker(tti_session_worker *w, void *arg) {
     const array_call *call = arg;
-    TTI_TRY(tti_exec_pull(w->exec));
-    TTI_TRY(tti_exec_store_whole(w->exec, call->k, call->slot->param, call->write));
-    if (call->k == TTI_STATE_PARAMS && tti_exec_has_ema(w->exec))
-        TTI_TRY(tti_exec_store_whole(w->exec, TTI_STATE_EMA, call->slot->param, call->write));
-    return tti_exec_push(w->exec);
+    TTI_TRY(tti_exec_write_array(w->exec, call->k, call->slot->param, call->write));
+    if (call->k != TTI_STATE_PARAMS || !tti_exec_has_ema(w->exec)) return TUTTI_OK;
+    return tti_exec_write_array(w->exec, TTI_STATE_EMA, call->slot->param, call->write);
 }
 
 static tutti_status read_array(tutti_session *s, tutti_array_kind kind, const char *name,

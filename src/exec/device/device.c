@@ -104,6 +104,11 @@ static tutti_status alloc_on_host(float **memory, size_t n_bytes) {
     return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of the host", n_bytes);
 }
 
+static float *array_of(const tti_arrays *arrays, int which) {
+    if (which < 2) return which == 0 ? arrays->params : arrays->ema;
+    return arrays->states[which - 2];
+}
+
 /* Mirrors first .. last-1 of arrays that the device has, or what there is of them back. */
 static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     const tti_setup *setup = tti_setup_of(x);
@@ -115,7 +120,7 @@ static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     const tti_device_ops *ops = setup->desc.backend->device;
     float **mirror = device->mirrors;
     for (int i = first; i < last; i++) {
-        float *array = i == 0 ? arrays->params : i == 1 ? arrays->ema : arrays->states[i - 2];
+        float *array = array_of(arrays, i);
         size_t n_bytes =
             i == 0 ? (tti_exec_has_sharded_params(arrays) ? state_bytes(setup) : flat_bytes(setup))
                    : state_bytes(setup);
@@ -125,6 +130,28 @@ static tutti_status copy(tti_exec *x, bool push, int first, int last) {
         TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
     }
     return ops->queues.sync();
+}
+
+static tutti_status copy_range(tti_exec *x, int which, tti_range range, const float *data) {
+    const tti_device_ops *ops = tti_setup_of(x)->desc.backend->device;
+    float **mirror = &tti_device_of(x)->mirrors[which];
+    float *array = array_of(tti_arrays_of(x), which) + range.first;
+    size_t n_bytes = (range.last - range.first) * sizeof *array;
+    TTI_TRY(alloc_on_host(mirror, flat_bytes(tti_setup_of(x))));
+    float *on_host = *mirror + range.first;
+    if (data) memcpy(on_host, data, n_bytes);
+    TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, data ? array : on_host, data ? on_host : array,
+                             n_bytes));
+    return ops->queues.sync();
+}
+
+tutti_status tti_exec_device_pull_range(tti_exec *x, int which, tti_range range) {
+    return tti_device_failure(x, copy_range(x, which, range, NULL));
+}
+
+tutti_status tti_exec_device_put_range(tti_exec *x, int which, tti_range range, const float *data) {
+    tti_device_of(x)->has_low = false;
+    return tti_device_failure(x, copy_range(x, which, range, data));
 }
 
 float *tti_exec_device_mirror(tti_exec_device *device, int which) { return device->mirrors[which]; }

@@ -69,6 +69,10 @@ tutti_status tti_exec_device_pull_ema(tti_exec *x);                   /* and the
 tutti_status tti_exec_device_pull_averages(tti_exec *x, float **ema); /* alone; NULL: none */
 tutti_status tti_exec_device_push(tti_exec *x);
 tutti_status tti_exec_device_push_params(tti_exec *x); /* and averages, where they were pulled */
+/* The same for elements of one array of a device that has all of it: which as for mirror; put
+ * copies data to the device. */
+tutti_status tti_exec_device_pull_range(tti_exec *x, int which, tti_range range);
+tutti_status tti_exec_device_put_range(tti_exec *x, int which, tti_range range, const float *data);
 /* Host memory for whole state, [n_flat], allocated on first use; and the copy of its contents to
  * the buffer of the summed gradients. */
 tutti_status tti_exec_device_staging(tti_exec *x, float **staging);
