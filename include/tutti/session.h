@@ -40,7 +40,8 @@ typedef struct tutti_tensor {
     const char *name;
     tutti_type type; /* dtype and shape, with the rows */
     void *data;      /* only read where it is an input */
-    int32_t device;  /* 0: host memory; k > 0: memory of CUDA device k - 1 (of inputs) */
+    int32_t device;  /* 0: host memory; k > 0: memory of CUDA device k - 1.  Work that fills it
+                        must be complete.  Only of sessions whose workers compute on devices */
 } tutti_tensor;
 
 /* The loss of a batch, computed by the caller: outputs -> the sum of the losses of all rows, their
@@ -274,6 +275,27 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_load_weights(tutti_session 
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_from_dlpack(const void *managed,
                                                                 bool is_versioned, const char *name,
                                                                 tutti_tensor *out);
+
+/* A new tensor that DLPack consumers can take: in host memory, or that of CUDA device k - 1, on
+ * which a worker of this process computes (device k).  *managed is a DLManagedTensor or, with
+ * is_versioned, a DLManagedTensorVersioned 1.1.  Its owner calls its deleter once, on any thread,
+ * also after the session is closed or destroyed: it does not use the session.  View it with
+ * tutti_tensor_from_dlpack to pass it as an output of tutti_session_forward or to
+ * tutti_session_read; its elements are not set.  TUTTI_E_INVALID: no worker computes on that
+ * device. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_new_dlpack(tutti_session *session,
+                                                                const tutti_type *type,
+                                                                int32_t device, bool is_versioned,
+                                                                void **managed);
+
+/* tutti_session_read into such a tensor: a copy, which later steps do not change. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_read_dlpack(tutti_session *session,
+                                                                 tutti_array_kind kind,
+                                                                 const char *name, int32_t device,
+                                                                 bool is_versioned, void **managed);
+
+/* Calls the deleter of a managed tensor, if it has one.  NULL is a no-op. */
+TUTTI_API void tutti_dlpack_release(void *managed, bool is_versioned);
 
 TUTTI_EXTERN_C_END
 

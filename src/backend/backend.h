@@ -265,13 +265,17 @@ typedef struct tti_topk_desc {
  * thread only.  Functions only enqueue work, except those that say "waits".  An entry that says
  * "optional" is NULL if the device does not offer it. */
 
-/* Pinned host memory, which asynchronous copies can access. */
 typedef struct tti_device_memory_ops {
+    /* Pinned host memory, which asynchronous copies can access. */
     void *(*alloc_host)(size_t n_bytes); /* NULL: out of memory */
     void (*release_host)(void *memory);
     /* Pins existing memory, such as a loader's.  Unpin it before it is freed. */
     tutti_status (*pin)(void *memory, size_t n_bytes);
     void (*unpin)(void *memory);
+    /* Memory of the open device that may outlive it: any thread releases it.  NULL: out of memory.
+     */
+    void *(*alloc_lasting)(size_t n_bytes);
+    void (*release_lasting)(void *memory);
     /* Device memory in bytes: allocated now, peak so far, free. */
     void (*get_usage)(size_t *n_now, size_t *n_peak, size_t *n_free);
 } tti_device_memory_ops;

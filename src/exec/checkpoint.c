@@ -433,6 +433,11 @@ tutti_status tti_exec_pull_array(tti_exec *x, int k, const tti_node *param) {
     return tti_exec_device_pull_range(x, mirror_of(k), range_of(x, param));
 }
 
+tutti_status tti_exec_copy_array(tti_exec *x, int k, const tti_node *param, void *to, bool *done) {
+    *done = is_on_device(x, k);
+    return *done ? tti_exec_device_copy_range(x, mirror_of(k), range_of(x, param), to) : TUTTI_OK;
+}
+
 tutti_status tti_exec_write_array(tti_exec *x, int k, const tti_node *param, const float *data) {
     if (is_on_device(x, k))
         return tti_exec_device_put_range(x, mirror_of(k), range_of(x, param), data);

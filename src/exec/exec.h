@@ -92,6 +92,9 @@ bool tti_exec_takes_bytes(const tti_exec *exec);
  * copied. */
 tutti_status tti_exec_pull_array(tti_exec *exec, int k, const tti_node *param);
 tutti_status tti_exec_write_array(tti_exec *exec, int k, const tti_node *param, const float *data);
+/* To memory of any device; *done false: this worker's device does not have the whole array. */
+tutti_status tti_exec_copy_array(tti_exec *exec, int k, const tti_node *param, void *to,
+                                 bool *done);
 
 /* One step of training.  A non-finite loss or gradient leaves the parameters unchanged and gives
  * TUTTI_E_NUMERICS with the step and the first layer.  Parameters that differ between workers give

@@ -1,9 +1,14 @@
-/* dlpack.c - views of DLPack tensors (github.com/dmlc/dlpack, dlpack.h 1.1). */
+/* dlpack.c - views of DLPack tensors, and tensors made for their consumers
+ * (github.com/dmlc/dlpack, dlpack.h 1.1). */
 #include <inttypes.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/dtype.h"
 #include "base/error.h"
-#include "tutti/session.h"
+#include "ir/graph.h"
+#include "session/session_state.h"
 
 /* The structs of dlpack.h, whose layout is fixed. */
 typedef struct dl_tensor {
@@ -34,13 +39,15 @@ typedef struct dl_managed_versioned {
 enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
 enum { DL_INT, DL_UINT, DL_FLOAT, DL_BFLOAT = 4, DL_BOOL = 6 };
 
+/* The first row of a dtype is the one that is written. */
+static const struct {
+    uint8_t code, bits;
+    tutti_dtype dtype;
+} known[] = {{DL_FLOAT, 32, TUTTI_F32},   {DL_FLOAT, 64, TUTTI_F64}, {DL_FLOAT, 16, TUTTI_F16},
+             {DL_BFLOAT, 16, TUTTI_BF16}, {DL_INT, 32, TUTTI_I32},   {DL_INT, 64, TUTTI_I64},
+             {DL_UINT, 8, TUTTI_U8},      {DL_BOOL, 8, TUTTI_U8}};
+
 static bool find_dtype(const dl_tensor *t, tutti_dtype *out) {
-    static const struct {
-        uint8_t code, bits;
-        tutti_dtype dtype;
-    } known[] = {{DL_FLOAT, 32, TUTTI_F32},   {DL_FLOAT, 64, TUTTI_F64}, {DL_FLOAT, 16, TUTTI_F16},
-                 {DL_BFLOAT, 16, TUTTI_BF16}, {DL_INT, 32, TUTTI_I32},   {DL_INT, 64, TUTTI_I64},
-                 {DL_UINT, 8, TUTTI_U8},      {DL_BOOL, 8, TUTTI_U8}};
     for (size_t i = 0; i < TTI_COUNT(known); i++) {
         if (known[i].code != t->type_code || known[i].bits != t->type_bits || t->type_lanes != 1)
             continue;
@@ -100,4 +107,150 @@ tutti_status tutti_tensor_from_dlpack(const void *managed, bool is_versioned, co
         return tti_fail(TUTTI_E_UNSUPPORTED, "dlpack: '%s' has version %u.%u, 1.x is possible",
                         name ? name : "", v->major, v->minor);
     return view(&v->tensor, name ? name : "", out);
+}
+
+/* ---- tensors that are made here ---- */
+
+/* Memory with its description, in one allocation: lives until the deleter is called. */
+typedef struct owned_tensor {
+    union {
+        dl_managed plain;
+        dl_managed_versioned versioned;
+    } as;                      /* the first member: consumers have its address */
+    const tti_device_ops *ops; /* NULL: host memory */
+    void *data;
+    int64_t shape[TUTTI_MAX_DIMS + 1], strides[TUTTI_MAX_DIMS + 1];
+} owned_tensor;
+
+static void destroy_owned(owned_tensor *owned) {
+    if (owned->ops)
+        owned->ops->memory.release_lasting(owned->data);
+    else
+        free(owned->data);
+    free(owned);
+}
+
+static void delete_plain(dl_managed *self) {
+    if (self) destroy_owned(self->manager);
+}
+
+static void delete_versioned(dl_managed_versioned *self) {
+    if (self) destroy_owned(self->manager);
+}
+
+static dl_tensor describe(owned_tensor *owned, const tutti_type *type, int32_t device) {
+    dl_tensor t = {.data = owned->data,
+                   .device_type = device > 0 ? DL_CUDA : DL_CPU,
+                   .device_id = device > 0 ? device - 1 : 0,
+                   .n_dims = type->shape.n_dims,
+                   .type_lanes = 1,
+                   .shape = owned->shape,
+                   .strides = owned->strides};
+    size_t row = 0;
+    while (known[row].dtype != type->dtype) row++;
+    t.type_code = known[row].code;
+    t.type_bits = known[row].bits;
+    int64_t step = 1;
+    for (int i = type->shape.n_dims - 1; i >= 0; i--) {
+        owned->shape[i] = type->shape.dim[i];
+        owned->strides[i] = step;
+        step *= TTI_MAX(type->shape.dim[i], 1);
+    }
+    return t;
+}
+
+/* Device memory is allocated by the thread that has opened its device. */
+typedef struct new_call {
+    owned_tensor *owned;
+    const tutti_type *type;
+    const tti_session_worker *worker; /* on that device; NULL: host memory */
+} new_call;
+
+static tutti_status alloc_worker(tti_session_worker *w, void *arg) {
+    new_call *call = arg;
+    if (w != call->worker) return TUTTI_OK;
+    size_t n_bytes = tti_type_bytes(call->type);
+    call->owned->ops = tti_worker_backend(w)->device;
+    call->owned->data = call->owned->ops->memory.alloc_lasting(n_bytes);
+    if (call->owned->data) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM, "session: %zu bytes of device memory for a tensor", n_bytes);
+}
+
+static tutti_status find_worker(const tutti_session *s, int32_t device,
+                                const tti_session_worker **out) {
+    *out = NULL;
+    for (int i = 0; i < s->n_workers && device > 0; i++) {
+        if (tti_worker_device(&s->workers[i]) == device - 1) *out = &s->workers[i];
+    }
+    if (device == 0 || *out) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID,
+                    "session: device is %d; 0 stands for the host and k for CUDA device k - 1, on "
+                    "which a worker of this process must compute",
+                    device);
+}
+
+static tutti_status check_new(const tutti_type *type, void **managed) {
+    if (!managed) return tti_fail(TUTTI_E_INVALID, "session: managed is NULL");
+    *managed = NULL;
+    if (!type) return tti_fail(TUTTI_E_INVALID, "session: type is NULL");
+    const tutti_tensor t = {.name = "new tensor", .type = *type};
+    return tti_tensor_check_type("tensor", &t);
+}
+
+static tutti_status make_new(tutti_session *s, const tutti_type *type, int32_t device,
+                             bool is_versioned, void **managed) {
+    new_call call = {.type = type};
+    TTI_TRY(check_new(type, managed));
+    TTI_TRY(find_worker(s, device, &call.worker));
+    owned_tensor *owned = call.owned = calloc(1, sizeof *owned);
+    if (owned && !call.worker)
+        owned->data = aligned_alloc(64, (tti_type_bytes(type) + 127) & ~(size_t)63);
+    tutti_status st = owned && (call.worker || owned->data)
+                          ? TUTTI_OK
+                          : tti_fail(TUTTI_E_NOMEM, "session: out of memory for a tensor");
+    if (st == TUTTI_OK && call.worker) st = tti_crew_try(s, alloc_worker, &call);
+    if (st != TUTTI_OK) {
+        if (owned) destroy_owned(owned);
+        return st;
+    }
+    dl_tensor tensor = describe(owned, type, device);
+    if (is_versioned)
+        owned->as.versioned = (dl_managed_versioned){1, 1, owned, delete_versioned, 0, tensor};
+    else
+        owned->as.plain = (dl_managed){tensor, owned, delete_plain};
+    *managed = owned;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_session_new_dlpack(tutti_session *s, const tutti_type *type, int32_t device,
+                                      bool is_versioned, void **managed) {
+    TTI_TRY(tti_session_enter(s, __func__));
+    return tti_session_leave(s, make_new(s, type, device, is_versioned, managed));
+}
+
+tutti_status tutti_session_read_dlpack(tutti_session *s, tutti_array_kind kind, const char *name,
+                                       int32_t device, bool is_versioned, void **managed) {
+    tutti_type type;
+    tutti_tensor to;
+    if (!managed) return tti_fail(TUTTI_E_INVALID, "%s: managed is NULL", __func__);
+    *managed = NULL;
+    TTI_TRY(tti_session_array_type(s, kind, name, &type));
+    TTI_TRY(tutti_session_new_dlpack(s, &type, device, is_versioned, managed));
+    tutti_status st = tutti_tensor_from_dlpack(*managed, is_versioned, name, &to);
+    if (st == TUTTI_OK) st = tutti_session_read(s, kind, name, &to);
+    if (st == TUTTI_OK) return TUTTI_OK;
+    tutti_dlpack_release(*managed, is_versioned);
+    *managed = NULL;
+    return st;
+}
+
+void tutti_dlpack_release(void *managed, bool is_versioned) {
+    if (!managed) return;
+    if (is_versioned) {
+        dl_managed_versioned *v = managed;
+        if (v->deleter) v->deleter(v);
+        return;
+    }
+    dl_managed *plain = managed;
+    if (plain->deleter) plain->deleter(plain);
 }

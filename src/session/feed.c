@@ -14,41 +14,17 @@
 
 enum { X = 0, Y = 1 }; /* inputs of samples that are no fields */
 
-static bool has_fields(const tutti_session *s) {
+bool tti_feed_has_fields(const tutti_session *s) {
     return tutti_dataset_get_info(s->b->train)->n_fields > 0;
 }
 
-/* ---- checks, on the caller's thread ---- */
-
-tutti_status tti_tensor_check(const char *who, const char *what, const tutti_tensor *t) {
-    const char *name = t->name ? t->name : "";
-    if ((unsigned)t->type.dtype >= TUTTI_N_DTYPES)
-        return tti_fail(TUTTI_E_INVALID, "%s: %s '%s': dtype %d does not exist", who, what, name,
-                        (int)t->type.dtype);
-    if (t->type.shape.n_dims < 0 || t->type.shape.n_dims > TUTTI_MAX_DIMS)
-        return tti_fail(TUTTI_E_INVALID, "%s: %s '%s': n_dims is %d, not 0 .. %d", who, what, name,
-                        t->type.shape.n_dims, TUTTI_MAX_DIMS);
-    size_t n_bytes = tutti_dtype_bytes(t->type.dtype);
-    for (int i = 0; i < t->type.shape.n_dims; i++)
-        if (t->type.shape.dim[i] < 0 ||
-            __builtin_mul_overflow(n_bytes, (size_t)t->type.shape.dim[i], &n_bytes) ||
-            n_bytes > INT64_MAX)
-            return tti_fail(TUTTI_E_INVALID, "%s: %s '%s': dimension %d is %" PRId64, who, what,
-                            name, i, t->type.shape.dim[i]);
-    if (!t->data && n_bytes > 0)
-        return tti_fail(TUTTI_E_INVALID, "%s: %s '%s': data is NULL", who, what, name);
-    if ((uintptr_t)t->data % tutti_dtype_bytes(t->type.dtype) != 0)
-        return tti_fail(TUTTI_E_INVALID, "%s: %s '%s': data is not aligned to its elements", who,
-                        what, name);
-    if (t->device == 0) return TUTTI_OK;
-    return tti_fail(
-        TUTTI_E_UNSUPPORTED,
-        "%s: %s '%s': it is in the memory of device %d, and the session computes on the "
-        "host; copy it to the host",
-        who, what, name, t->device - 1);
+static int find_input(const tutti_session *s, const char *name) {
+    for (int i = 0; i < s->n_inputs; i++)
+        if (strcmp(s->inputs[i].name, name) == 0) return i;
+    return -1;
 }
 
-/* ---- tensors in device memory ---- */
+/* ---- inputs in device memory that the host reads ---- */
 
 /* On the thread of worker 0, which has opened a device. */
 static tutti_status copy_to_host(tti_session_worker *w, void *arg) {
@@ -63,13 +39,19 @@ static tutti_status copy_to_host(tti_session_worker *w, void *arg) {
     return ops->queues.sync();
 }
 
-static tutti_status take_staging(tti_staged *staged, const tutti_tensor *inputs) {
+static bool is_direct(const tutti_session *s, const tutti_tensor *t) {
+    int i = t->name ? find_input(s, t->name) : -1;
+    return i >= 0 && tti_feed_is_direct(s, i, t);
+}
+
+static tutti_status take_staging(const tutti_session *s, tti_staged *staged,
+                                 const tutti_tensor *inputs) {
     for (int i = 0; i < staged->n; i++) {
         tutti_tensor *t = &staged->tensors[i];
         *t = inputs[i];
-        if (t->device == 0) continue;
+        if (t->device == 0 || is_direct(s, t)) continue;
+        TTI_TRY(tti_tensor_check(s, "input", t));
         t->device = 0;
-        TTI_TRY(tti_tensor_check("session", "input", t));
         staged->from[i] = t->data;
         staged->memory[i] = t->data = aligned_alloc(64, (tti_type_bytes(&t->type) + 127) / 64 * 64);
         if (!t->data)
@@ -84,7 +66,7 @@ tutti_status tti_feed_stage(tutti_session *s, const tutti_tensor *inputs, int n_
     *out = (tti_staged){.n = n_inputs};
     bool on_devices = tti_session_device_ops(s) != NULL;
     if (!inputs || n_inputs < 1 || n_inputs > TTI_MAX_FIELDS || !on_devices) return TUTTI_OK;
-    TTI_TRY(take_staging(out, inputs));
+    TTI_TRY(take_staging(s, out, inputs));
     return out->any ? tti_crew_run(s, copy_to_host, out) : TUTTI_OK;
 }
 
@@ -96,13 +78,7 @@ void tti_feed_unstage(tti_staged *staged) {
     for (int i = 0; i < TTI_MAX_FIELDS; i++) free(staged->memory[i]);
 }
 
-/* ---- checks of inputs ---- */
-
-static int find_input(const tutti_session *s, const char *name) {
-    for (int i = 0; i < s->n_inputs; i++)
-        if (strcmp(s->inputs[i].name, name) == 0) return i;
-    return -1;
-}
+/* ---- checks, on the caller's thread ---- */
 
 static tutti_status unknown_input(const tutti_session *s, const char *name) {
     tti_str known = {0};
@@ -130,13 +106,13 @@ static bool is_float(tutti_dtype dtype) {
 /* x as the data set stores it, such as pixels. */
 static bool is_stored(const tutti_session *s, int i, const tutti_tensor *t) {
     const tutti_dataset *ds = s->b->train;
-    return i == X && !has_fields(s) && tti_dataset_decode(ds)->n > 0 &&
+    return i == X && !tti_feed_has_fields(s) && tti_dataset_decode(ds)->n > 0 &&
            t->type.dtype == tti_dataset_stored(ds)->dtype &&
            has_row_shape(t, &tti_dataset_stored(ds)->shape);
 }
 
 static bool is_regression(const tutti_session *s, int i) {
-    return i == Y && !has_fields(s) && tutti_dataset_get_info(s->b->train)->is_value;
+    return i == Y && !tti_feed_has_fields(s) && tutti_dataset_get_info(s->b->train)->is_value;
 }
 
 /* "f32 [n, 1,28,28]" */
@@ -211,16 +187,16 @@ static tutti_status check_values(const tutti_session *s, int i, const tutti_tens
     int64_t n_rows = t->type.shape.dim[0];
     if (is_regression(s, i)) return check_targets(s, t);
     if (s->inputs[i].type.dtype != TUTTI_I32) return TUTTI_OK;
-    if (!has_fields(s) && i == Y)
+    if (!tti_feed_has_fields(s) && i == Y)
         return check_range(t, n_rows, -1, (double)info->n_classes - 1); /* -1 does not count */
-    if (!has_fields(s) && info->n_tokens > 0)
+    if (!tti_feed_has_fields(s) && info->n_tokens > 0)
         return check_range(t, n_rows, 0, (double)info->n_tokens - 1);
     if (t->type.dtype == TUTTI_I32 || t->type.dtype == TUTTI_U8) return TUTTI_OK;
     return check_range(t, n_rows, INT32_MIN, INT32_MAX);
 }
 
 static tutti_status check_one(const tutti_session *s, const tutti_tensor *t, tti_feed *out) {
-    TTI_TRY(tti_tensor_check("session", "input", t));
+    TTI_TRY(tti_tensor_check(s, "input", t));
     int i = find_input(s, t->name);
     if (i < 0) return unknown_input(s, t->name);
     if (out->tensor[i])
@@ -231,7 +207,9 @@ static tutti_status check_one(const tutti_session *s, const tutti_tensor *t, tti
     if (takes_floats && !is_float(t->type.dtype) && !stored) fits = false;
     if (!fits && !stored) return bad_type(s, i, t);
     TTI_TRY(check_rows(s, t, out));
-    if (!stored) TTI_TRY(check_values(s, i, t));
+    out->on_device[i] = t->device > 0;
+    out->any_on_device |= out->on_device[i];
+    if (!stored && !out->on_device[i]) TTI_TRY(check_values(s, i, t));
     out->tensor[i] = t;
     out->stored |= stored;
     return TUTTI_OK;
@@ -290,6 +268,7 @@ static void put_rows(const tutti_session *s, const tti_feed *f, int i, int64_t f
                      void *to) {
     const tutti_field *field = &s->inputs[i];
     size_t elems = (size_t)tutti_shape_n_elems(&field->type.shape);
+    if (f->on_device[i] && f->n_rows > 0) return; /* tti_feed_to_device copies them */
     if (f->tensor[i] && f->n_rows > 0)
         convert(f->tensor[i], (size_t)first * elems, (size_t)n * elems, field->type.dtype, to);
     else
@@ -376,13 +355,13 @@ tutti_status tti_feed_put(tti_session_worker *w, const tti_feed *f) {
         int64_t at = TTI_MIN(first + i * rows, last), n = TTI_MIN(last - at, rows);
         uint8_t *x = w->samples + (size_t)i * w->samples_bytes;
         int32_t *y = (int32_t *)(void *)(w->targets + (size_t)i * w->targets_bytes);
-        if (has_fields(w->session))
+        if (tti_feed_has_fields(w->session))
             put_field_rows(w, f, at, n, x, y);
         else
             TTI_TRY(put_sample_rows(w, f, at, n, x, y));
         w->shards[i] = (tti_shard_data){.x = x, .target = y, .n_rows = (int32_t)n};
     }
-    return TUTTI_OK;
+    return f->any_on_device ? tti_feed_to_device(w, f) : TUTTI_OK;
 }
 
 void tti_feed_put_seeds(tti_session_worker *w, const tti_feed *f, const tutti_tensor *seeds,

@@ -48,8 +48,15 @@ tutti_status tti_session_leave(tutti_session *s, tutti_status st) {
     return st;
 }
 
+const tti_backend *tti_worker_backend(const tti_session_worker *w) { return w->b->devices.backend; }
+
+int tti_worker_device(const tti_session_worker *w) {
+    bool on_host = !tti_worker_backend(w)->device;
+    return on_host ? TTI_ON_HOST : tti_devices_place(&w->b->devices, w->local_rank);
+}
+
 const tti_device_ops *tti_session_device_ops(const tutti_session *s) {
-    return s->workers[0].b->devices.backend->device;
+    return tti_worker_backend(&s->workers[0])->device;
 }
 
 /* ---- preparation ---- */

@@ -1,4 +1,5 @@
 /* session_arrays.c - parameters, gradients and optimizer state by name. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -10,7 +11,8 @@ typedef struct array_call {
     const tti_slot *slot;
     int k;              /* as in tti_exec_fetch */
     const float *write; /* NULL: it is read */
-    float *read;
+    float *read;        /* host memory */
+    void *to_device;    /* then, from there, or from device to device; NULL: not wanted */
 } array_call;
 
 /* ---- names ---- */
@@ -59,12 +61,13 @@ static tutti_status find_array(const tutti_session *s, tutti_array_kind kind, co
     return TUTTI_OK;
 }
 
-static tutti_status check_tensor(const char *name, const tti_slot *slot, const tutti_tensor *t) {
+static tutti_status check_tensor(const tutti_session *s, const char *name, const tti_slot *slot,
+                                 const tutti_tensor *t) {
     char want[128], got[128];
     if (!t) return tti_fail(TUTTI_E_INVALID, "session: the tensor for '%s' is NULL", name);
     tutti_tensor named = *t;
     named.name = name;
-    TTI_TRY(tti_tensor_check("session", "array", &named));
+    TTI_TRY(tti_tensor_check(s, "array", &named));
     const tutti_type *type = &slot->param->out[0]->type;
     if (t->type.dtype == TUTTI_F32 && tti_shape_equal(&t->type.shape, &type->shape))
         return TUTTI_OK;
@@ -108,18 +111,71 @@ static tutti_status write_worker(tti_session_worker *w, void *arg) {
     return tti_exec_write_array(w->exec, TTI_STATE_EMA, call->slot->param, call->write);
 }
 
+/* ---- arrays in device memory ---- */
+
+static bool is_called(const tti_session_worker *w) { return w == &w->session->workers[0]; }
+
+/* Where the device of the first worker has all of it. */
+static tutti_status copy_worker(tti_session_worker *w, void *arg) {
+    array_call *call = arg;
+    bool done;
+    if (!is_called(w)) return TUTTI_OK;
+    TTI_TRY(tti_exec_copy_array(w->exec, call->k, call->slot->param, call->to_device, &done));
+    if (done) call->to_device = NULL;
+    return TUTTI_OK;
+}
+
+static tutti_status to_device_worker(tti_session_worker *w, void *arg) {
+    const array_call *call = arg;
+    if (!is_called(w)) return TUTTI_OK;
+    TTI_TRY(tti_worker_copy(w, call->to_device, call->read, call->slot->n_elems * sizeof(float)));
+    return tti_worker_sync(w);
+}
+
+static tutti_status from_device_worker(tti_session_worker *w, void *arg) {
+    const array_call *call = arg;
+    if (!is_called(w)) return TUTTI_OK;
+    TTI_TRY(tti_worker_copy(w, call->read, call->write, call->slot->n_elems * sizeof(float)));
+    return tti_worker_sync(w);
+}
+
+/* ---- calls ---- */
+
+static tutti_status read_to_host(tutti_session *s, tutti_array_kind kind, array_call *call) {
+    bool in_parts = s->b->config.parallel.zero > 0 && kind != TUTTI_GRADIENT;
+    if (in_parts) s->has_gradients = false; /* state is gathered in their memory */
+    TTI_TRY(tti_crew_run(s, read_worker, call));
+    for (size_t i = 0; kind == TUTTI_GRADIENT && i < call->slot->n_elems; i++)
+        call->read[i] = (float)((double)call->read[i] * s->grad_scale);
+    return TUTTI_OK;
+}
+
+static tutti_status alloc_host(const array_call *call, float **out) {
+    *out = malloc(call->slot->n_elems * sizeof **out + 64);
+    return *out ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "session: out of memory for an array");
+}
+
+static tutti_status read_to_device(tutti_session *s, tutti_array_kind kind, array_call *call) {
+    if (!s->comm) TTI_TRY(tti_crew_run(s, copy_worker, call));
+    if (!call->to_device) return TUTTI_OK;
+    TTI_TRY(alloc_host(call, &call->read));
+    tutti_status st = read_to_host(s, kind, call);
+    if (st == TUTTI_OK) st = tti_crew_run(s, to_device_worker, call);
+    free(call->read);
+    return st;
+}
+
 static tutti_status read_array(tutti_session *s, tutti_array_kind kind, const char *name,
                                const tutti_tensor *tensor) {
     array_call call;
     TTI_TRY(find_array(s, kind, name, &call));
-    TTI_TRY(check_tensor(name, call.slot, tensor));
+    TTI_TRY(check_tensor(s, name, call.slot, tensor));
+    if (tensor->device > 0) {
+        call.to_device = tensor->data;
+        return read_to_device(s, kind, &call);
+    }
     call.read = tensor->data;
-    bool in_parts = s->b->config.parallel.zero > 0 && kind != TUTTI_GRADIENT;
-    if (in_parts) s->has_gradients = false; /* state is gathered in their memory */
-    TTI_TRY(tti_crew_run(s, read_worker, &call));
-    for (size_t i = 0; kind == TUTTI_GRADIENT && i < call.slot->n_elems; i++)
-        call.read[i] = (float)((double)call.read[i] * s->grad_scale);
-    return TUTTI_OK;
+    return read_to_host(s, kind, &call);
 }
 
 static tutti_status write_array(tutti_session *s, tutti_array_kind kind, const char *name,
@@ -128,10 +184,25 @@ static tutti_status write_array(tutti_session *s, tutti_array_kind kind, const c
     if (kind == TUTTI_GRADIENT)
         return tti_fail(TUTTI_E_INVALID, "session: gradients are read only");
     TTI_TRY(find_array(s, kind, name, &call));
-    TTI_TRY(check_tensor(name, call.slot, tensor));
+    TTI_TRY(check_tensor(s, name, call.slot, tensor));
     call.write = tensor->data;
     s->has_gradients = false;
-    return tti_crew_run(s, write_worker, &call);
+    if (tensor->device == 0) return tti_crew_run(s, write_worker, &call);
+    TTI_TRY(alloc_host(&call, &call.read));
+    tutti_status st = tti_crew_run(s, from_device_worker, &call);
+    call.write = call.read;
+    if (st == TUTTI_OK) st = tti_crew_run(s, write_worker, &call);
+    free(call.read);
+    return st;
+}
+
+tutti_status tti_session_array_type(tutti_session *s, tutti_array_kind kind, const char *name,
+                                    tutti_type *out) {
+    array_call call;
+    TTI_TRY(tti_session_enter(s, "tutti_session_read_dlpack"));
+    tutti_status st = find_array(s, kind, name, &call);
+    if (st == TUTTI_OK) *out = (tutti_type){TUTTI_F32, call.slot->param->out[0]->type.shape};
+    return tti_session_leave(s, st);
 }
 
 tutti_status tutti_session_read(tutti_session *s, tutti_array_kind kind, const char *name,

@@ -48,9 +48,11 @@ typedef struct tti_session_worker {
     int64_t loader_step;    /* the next step that the loader makes */
     tti_shard_data *shards; /* [n_shards] of this worker */
     int n_shards;
-    uint8_t *samples, *targets;          /* fed rows: [n_shards] shards */
-    size_t samples_bytes, targets_bytes; /* of a shard, multiples of 64 */
-    uint8_t *outputs;                    /* [n_shards] of each output, one after the other */
+    int64_t shard_rows;                       /* rows of a shard */
+    uint8_t *samples, *targets;               /* fed rows: [n_shards] shards */
+    size_t samples_bytes, targets_bytes;      /* of a shard, multiples of 64 */
+    uint8_t *outputs;                         /* [n_shards] of each output, one after the other */
+    uint8_t *device_samples, *device_outputs; /* the same in its device's memory; NULL: not used */
     tti_step_result result;
     tutti_status status; /* of the last function, with its text */
     char error[TTI_SESSION_ERROR];
@@ -61,7 +63,9 @@ typedef struct tti_feed {
     const tutti_tensor *tensor[TTI_MAX_FIELDS]; /* [n_inputs]; NULL: left out */
     int64_t n_rows;                             /* of this process */
     int64_t n_rows_global;
-    bool stored; /* input 0 is u8 pixels as stored */
+    bool stored;                    /* input 0 is u8 pixels as stored */
+    bool on_device[TTI_MAX_FIELDS]; /* rows are copied from device to device */
+    bool any_on_device;
 } tti_feed;
 
 typedef tutti_status (*tti_session_fn)(tti_session_worker *worker, void *arg);
@@ -125,6 +129,10 @@ struct tutti_session {
 tutti_status tti_session_enter(tutti_session *session, const char *who);
 tutti_status tti_session_leave(tutti_session *session, tutti_status st);
 
+/* Where a worker computes: its backend, and the number of its device or TTI_ON_HOST. */
+const tti_backend *tti_worker_backend(const tti_session_worker *worker);
+int tti_worker_device(const tti_session_worker *worker);
+
 /* The devices on which its workers compute; NULL: the host. */
 const tti_device_ops *tti_session_device_ops(const tutti_session *session);
 
@@ -145,6 +153,12 @@ tutti_status tti_crew_try(tutti_session *session, tti_session_fn fn, void *arg);
 tutti_status tti_session_worker_open(tti_session_worker *worker, void *arg);
 tutti_status tti_session_worker_close(tti_session_worker *worker, void *arg);
 
+/* ---- session_arrays.c ---- */
+
+/* The type of the tensor that reads an array; as tutti_session_read where there is none. */
+tutti_status tti_session_array_type(tutti_session *session, tutti_array_kind kind, const char *name,
+                                    tutti_type *out);
+
 /* ---- feed.c ---- */
 
 /* Checks the caller's tensors against the inputs of the session. labels: all inputs must be there;
@@ -152,17 +166,18 @@ tutti_status tti_session_worker_close(tti_session_worker *worker, void *arg);
 tutti_status tti_feed_check(tutti_session *session, const tutti_tensor *inputs, int n_inputs,
                             bool labels, tti_feed *out);
 
-/* Inputs of the caller, those in device memory copied to the host. */
+/* Inputs of the caller, those in device memory whose values are read or converted copied to the
+ * host. */
 typedef struct tti_staged {
     tutti_tensor tensors[TTI_MAX_FIELDS];
     const void *from[TTI_MAX_FIELDS];
     void *memory[TTI_MAX_FIELDS];
     int n;
-    bool any; /* one was in device memory */
+    bool any; /* one was copied */
 } tti_staged;
 
-/* Copies what lies in device memory, if the session computes on devices; else tti_feed_check
- * refuses it.  Always followed by unstage. */
+/* Copies them if all workers compute on devices; else tti_feed_check refuses what lies there.
+ * Always followed by unstage. */
 tutti_status tti_feed_stage(tutti_session *session, const tutti_tensor *inputs, int n_inputs,
                             tti_staged *out);
 const tutti_tensor *tti_feed_staged(const tti_staged *staged, const tutti_tensor *inputs);
@@ -178,7 +193,32 @@ void tti_feed_put_seeds(tti_session_worker *worker, const tti_feed *feed, const 
 void tti_feed_rows(const tti_session_worker *worker, const tti_feed *feed, int64_t *first,
                    int64_t *last);
 
-/* Checks a tensor of the caller: pointer, dtype, shape and where it lies.  what: "input". */
-tutti_status tti_tensor_check(const char *who, const char *what, const tutti_tensor *tensor);
+/* ---- device_tensors.c: tensors of the caller in device memory ---- */
+
+/* Checks a tensor of the caller: pointer, dtype, shape, and where it lies.  what: "input". */
+tutti_status tti_tensor_check(const tutti_session *session, const char *what,
+                              const tutti_tensor *tensor);
+/* Its dtype and shape alone, whose bytes then fit a size_t. */
+tutti_status tti_tensor_check_type(const char *what, const tutti_tensor *tensor);
+
+/* Samples are named fields. */
+bool tti_feed_has_fields(const tutti_session *session);
+
+/* Whether input i is copied from the tensor's device to those of the workers: its values need
+ * neither a check nor a conversion. */
+bool tti_feed_is_direct(const tutti_session *session, int i, const tutti_tensor *tensor);
+
+/* After tti_feed_put on the host: the samples of this worker's shards to its device. */
+tutti_status tti_feed_to_device(tti_session_worker *worker, const tti_feed *feed);
+
+/* Memory of the worker's device for outputs, as worker->outputs; made on first use. */
+tutti_status tti_outputs_on_device(tti_session_worker *worker);
+
+/* Between any two memories, in the queue of the worker's device, or waits for all of it. */
+tutti_status tti_worker_copy(const tti_session_worker *worker, void *to, const void *from,
+                             size_t n_bytes);
+tutti_status tti_worker_sync(const tti_session_worker *worker);
+
+void tti_device_tensors_release(tti_session_worker *worker);
 
 #endif /* TTI_SESSION_SESSION_STATE_H */

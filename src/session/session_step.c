@@ -69,13 +69,23 @@ static bool gives_output(const tti_session_worker *w, const tti_session_output *
     return w->mesh.at.tensor == 0 && tti_graph_output(g, out->field.name) != NULL;
 }
 
-static void list_outputs(const tti_session_worker *w, tti_output_copy *copies) {
+/* The output goes to the caller's device memory.  Values of a regression are converted here first.
+ */
+static bool stays_on_device(const tti_session_output *out, const tutti_tensor *tensor) {
+    return tensor && tensor->device > 0 && !out->is_value;
+}
+
+/* tensors [n_outputs] of the caller, NULL: not wanted. */
+static void list_outputs(const tti_session_worker *w, const tutti_tensor *const *tensors,
+                         tti_output_copy *copies) {
     const tutti_session *s = w->session;
-    for (int i = 0; i < s->n_outputs; i++)
-        copies[i] =
-            (tti_output_copy){.name = s->outputs[i].field.name,
-                              .n_bytes = s->outputs[i].row_bytes * (size_t)w->b->rows_per_shard,
-                              .to = w->outputs + (size_t)w->n_shards * s->outputs[i].first};
+    for (int i = 0; i < s->n_outputs; i++) {
+        const tti_session_output *out = &s->outputs[i];
+        uint8_t *memory = stays_on_device(out, tensors[i]) ? w->device_outputs : w->outputs;
+        copies[i] = (tti_output_copy){.name = out->field.name,
+                                      .n_bytes = out->row_bytes * (size_t)w->b->rows_per_shard,
+                                      .to = memory + (size_t)w->n_shards * out->first};
+    }
 }
 
 /* Values of a regression in the units of the targets. */
@@ -87,24 +97,45 @@ static void convert_values(const tutti_session *s, float *values, int64_t n_rows
     }
 }
 
+/* A worker's rows of one output. */
+typedef struct output_rows {
+    const tti_session_output *out;
+    uint8_t *from;
+    int64_t first, last; /* in the caller's tensor */
+    const tutti_tensor *to;
+} output_rows;
+
+static tutti_status deliver_rows(const tti_session_worker *w, const output_rows *r, bool converts) {
+    int64_t rows = w->b->rows_per_shard;
+    for (int64_t at = r->first; at < r->last; at += rows) {
+        size_t row_bytes = r->out->row_bytes;
+        int64_t n = TTI_MIN(r->last - at, rows);
+        uint8_t *from = r->from + (size_t)(at - r->first) * row_bytes;
+        uint8_t *to = (uint8_t *)r->to->data + (size_t)at * row_bytes;
+        if (converts) convert_values(w->session, (float *)(void *)from, n);
+        if (r->to->device == 0)
+            memcpy(to, from, (size_t)n * row_bytes);
+        else
+            TTI_TRY(tti_worker_copy(w, to, from, (size_t)n * row_bytes));
+    }
+    return r->to->device > 0 ? tti_worker_sync(w) : TUTTI_OK;
+}
+
 /* The rows of this worker, from its outputs to tensors [n_outputs] of the caller, NULL: not wanted.
  */
-static void deliver_outputs(const tti_session_worker *w, const tti_feed *f,
-                            const tutti_tensor *const *tensors, bool training) {
+static tutti_status deliver_outputs(const tti_session_worker *w, const tti_feed *f,
+                                    const tutti_tensor *const *tensors, bool training) {
     const tutti_session *s = w->session;
-    int64_t first, last, rows = w->b->rows_per_shard;
-    tti_feed_rows(w, f, &first, &last);
+    tti_output_copy copies[TTI_MAX_OUTPUTS];
+    list_outputs(w, tensors, copies);
     for (int k = 0; k < s->n_outputs; k++) {
         const tti_session_output *out = &s->outputs[k];
         if (!tensors[k] || !gives_output(w, out, training)) continue;
-        const uint8_t *from = w->outputs + (size_t)w->n_shards * out->first;
-        for (int64_t at = first; at < last; at += rows) {
-            int64_t n = TTI_MIN(last - at, rows);
-            uint8_t *to = (uint8_t *)tensors[k]->data + (size_t)at * out->row_bytes;
-            memcpy(to, from + (size_t)(at - first) * out->row_bytes, (size_t)n * out->row_bytes);
-            if (out->is_value && !training) convert_values(s, (float *)(void *)to, n);
-        }
+        output_rows rows = {.out = out, .from = copies[k].to, .to = tensors[k]};
+        tti_feed_rows(w, f, &rows.first, &rows.last);
+        TTI_TRY(deliver_rows(w, &rows, out->is_value && !training));
     }
+    return TUTTI_OK;
 }
 
 /* ---- forward ---- */
@@ -112,13 +143,15 @@ static void deliver_outputs(const tti_session_worker *w, const tti_feed *f,
 typedef struct forward_call {
     tti_feed feed;
     const tutti_tensor *tensors[TTI_MAX_OUTPUTS]; /* [n_outputs] */
+    bool any_on_device;
 } forward_call;
 
 static tutti_status forward_worker(tti_session_worker *w, void *arg) {
     const forward_call *call = arg;
     const tutti_session *s = w->session;
     tti_output_copy copies[TTI_MAX_OUTPUTS];
-    list_outputs(w, copies);
+    if (call->any_on_device) TTI_TRY(tti_outputs_on_device(w));
+    list_outputs(w, call->tensors, copies);
     TTI_TRY(tti_feed_put(w, &call->feed));
     tti_step_result sums = {0};
     const tti_step_desc desc = {.step = (uint64_t)s->step,
@@ -127,14 +160,13 @@ static tutti_status forward_worker(tti_session_worker *w, void *arg) {
                                 .outputs = copies,
                                 .n_outputs = s->n_outputs};
     TTI_TRY(tti_exec_eval(w->exec, &desc, &sums));
-    deliver_outputs(w, &call->feed, call->tensors, false);
-    return TUTTI_OK;
+    return deliver_outputs(w, &call->feed, call->tensors, false);
 }
 
 static tutti_status check_output(const tutti_session *s, const tutti_tensor *t, int64_t n_rows,
                                  forward_call *call) {
     char want[128], got[128];
-    TTI_TRY(tti_tensor_check("session", "output", t));
+    TTI_TRY(tti_tensor_check(s, "output", t));
     for (int i = 0; i < s->n_outputs; i++) {
         const tutti_field *field = &s->outputs[i].field;
         if (strcmp(field->name, t->name) != 0) continue;
@@ -147,6 +179,7 @@ static tutti_status check_output(const tutti_session *s, const tutti_tensor *t, 
                             tti_type_text(&type, want, sizeof want),
                             tti_type_text(&t->type, got, sizeof got));
         call->tensors[i] = t;
+        call->any_on_device |= t->device > 0;
         return TUTTI_OK;
     }
     tti_str known = {0};
@@ -250,7 +283,8 @@ static tutti_status step_worker(tti_session_worker *w, void *arg) {
     w->result = (tti_step_result){0};
     TTI_TRY(take_rows(w, call, &desc));
     if (call->gives_outputs) {
-        list_outputs(w, copies);
+        static const tutti_tensor *const on_host[TTI_MAX_OUTPUTS];
+        list_outputs(w, on_host, copies);
         desc.n_outputs = s->n_outputs;
     }
     desc.average = tti_averaging_is_due(w->b, s->step + 1, &desc.average_state);
@@ -328,8 +362,7 @@ typedef struct loss_memory {
 
 static tutti_status deliver_worker(tti_session_worker *w, void *arg) {
     const loss_memory *m = arg;
-    deliver_outputs(w, m->feed, m->wanted, true);
-    return TUTTI_OK;
+    return deliver_outputs(w, m->feed, m->wanted, true);
 }
 
 static void free_loss_memory(const tutti_session *s, loss_memory *m) {

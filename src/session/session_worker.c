@@ -57,6 +57,7 @@ static tutti_status alloc_memory(tti_session_worker *w) {
     const tutti_session *s = w->session;
     w->n_shards = tti_exec_last_shard(w->exec) - tti_exec_first_shard(w->exec);
     size_t n = (size_t)w->n_shards;
+    w->shard_rows = w->b->rows_per_shard;
     w->samples_bytes = shard_bytes(w);
     w->targets_bytes = target_bytes(w);
     w->shards = calloc(n + 1, sizeof *w->shards);
@@ -90,6 +91,7 @@ tutti_status tti_session_worker_close(tti_session_worker *w, void *arg) {
     (void)arg;
     if (w->loader && w->exec) tti_feeding_unpin(w->loader, w->exec);
     if (w->samples && w->exec) tti_exec_unpin(w->exec, w->samples);
+    tti_device_tensors_release(w);
     tti_loader_destroy(w->loader);
     tti_exec_destroy(w->exec);
     tti_mesh_fini(&w->mesh);

@@ -121,28 +121,37 @@ T_CASE(bad_losses_end_nothing) {
     }
 }
 
-/* A copy of host memory in that of GPU 0, which this thread has opened. */
-static void *copy_to_gpu(const void *from, size_t n_bytes) {
+static struct {
+    void *memory;
+    size_t n_bytes;
+} on_gpu[16];
+static int n_on_gpu;
+
+/* GPU 0, which this thread has opened; from may be there already. */
+static void *put(const void *from, size_t n_bytes) {
     void *to = cuda->alloc(n_bytes);
     assert_non_null(to);
     T_OK(cuda->device->queues.copy(TTI_QUEUE_COMPUTE, to, from, n_bytes));
     T_OK(cuda->device->queues.sync());
+    assert_true(n_on_gpu < 16);
+    on_gpu[n_on_gpu].memory = to;
+    on_gpu[n_on_gpu++].n_bytes = n_bytes;
     return to;
 }
 
-T_CASE(inputs_may_be_in_gpu_memory) {
-    double losses[5], others[5];
+T_CASE(tensors_may_be_in_gpu_memory) {
     T_UNUSED;
-    uint64_t hash = losses_of(JOB("optimizer.name=sgd"), NULL, losses);
     T_OK(cuda->device->open(&(tti_device_desc){.index = 0}));
-    void *x = copy_to_gpu(case_x, sizeof case_x), *y = copy_to_gpu(case_y, sizeof case_y);
-    case_batch[0].data = x, case_batch[1].data = y;
-    case_batch[0].device = case_batch[1].device = 1;
-    T_EQ(losses_of(JOB("optimizer.name=sgd"), NULL, others), hash);
-    case_batch[0].data = case_x, case_batch[1].data = case_y;
-    case_batch[0].device = case_batch[1].device = 0;
-    cuda->release(x, sizeof case_x);
-    cuda->release(y, sizeof case_y);
+    for (size_t i = 0; i < TTI_COUNT(layouts); i++) {
+        const layout *l = &layouts[i];
+        show(l);
+        expect_new_tensors(JOB("optimizer.name=sgd", l->workers, l->more));
+        if (l->more) continue;
+        expect_device_inputs(JOB("optimizer.name=sgd", l->workers),
+                             JOB("optimizer.name=sgd", l->workers), put);
+        expect_device_fields(JOB("optimizer.name=sgd", "train.loss=mse", l->workers), put);
+    }
+    while (n_on_gpu-- > 0) cuda->release(on_gpu[n_on_gpu].memory, on_gpu[n_on_gpu].n_bytes);
     cuda->device->close();
 }
 
@@ -155,7 +164,7 @@ int main(void) {
                                        cmocka_unit_test(losses_of_the_caller_train_gpus),
                                        IN_FOLDER(gpus_save_load_and_predict),
                                        cmocka_unit_test(bad_losses_end_nothing),
-                                       cmocka_unit_test(inputs_may_be_in_gpu_memory)};
+                                       cmocka_unit_test(tensors_may_be_in_gpu_memory)};
     make_case_batch();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -259,6 +259,110 @@ static inline void expect_losses(const double *losses, const double *others, dou
     for (int i = 0; i < 5; i++) T_NEAR(losses[i], others[i], tolerance);
 }
 
+/* ---- tensors in device memory ---- */
+
+/* Memory of device 0 with a copy of host memory, kept until the test ends. */
+typedef void *(*put_on_device_fn)(const void *from, size_t n_bytes);
+
+/* The same losses and bits as with inputs in host memory. */
+static inline void expect_device_inputs(tutti_job *job, tutti_job *same, put_on_device_fn put) {
+    double losses[5], others[5];
+    uint64_t hash = losses_of(job, NULL, losses);
+    case_batch[0].data = put(case_x, sizeof case_x);
+    case_batch[1].data = put(case_y, sizeof case_y);
+    case_batch[0].device = case_batch[1].device = 1;
+    T_EQ(losses_of(same, NULL, others), hash);
+    expect_losses(others, losses, 0);
+    case_batch[0].data = case_x, case_batch[1].data = case_y;
+    case_batch[0].device = case_batch[1].device = 0;
+}
+
+static inline tutti_value *two_fields(tutti_graph *g, tutti_value *x, const void *user) {
+    (void)user;
+    tutti_value *h = tutti_mul(g, tutti_linear(g, x, 8, "a"), tutti_find_field(g, "mask"));
+    return tutti_linear(g, tutti_tanh(g, h), 3, "head");
+}
+
+/* Named fields, of which the first is in host memory. */
+static inline void expect_device_fields(tutti_job *job, put_on_device_fn put) {
+    static const tutti_field fields[] = {{"x", {TUTTI_F32, {1, {5}}}},
+                                         {"mask", {TUTTI_F32, {1, {8}}}},
+                                         {"y", {TUTTI_F32, {1, {3}}}}};
+    const tutti_session_desc desc = {.inputs = fields, .n_inputs = 3};
+    tutti_tensor t[] = {{"x", {TUTTI_F32, {2, {ROWS, 5}}}, case_x, 0},
+                        {"mask", {TUTTI_F32, {2, {ROWS, 8}}}, case_x + 500, 0},
+                        {"y", {TUTTI_F32, {2, {ROWS, 3}}}, case_x + 1000, 0}};
+    tutti_session_result r[2];
+    tutti_job_set_model(job, two_fields, NULL);
+    for (int i = 0; i < 2; i++) {
+        tutti_session *s;
+        T_OK(tutti_session_create(job, &desc, &s));
+        for (int k = 0; k < 4; k++) T_OK(tutti_session_step(s, t, 3, 0.1, &r[i]));
+        tutti_session_destroy(s);
+        for (int k = 1; k < 3; k++) {
+            t[k].data = put(t[k].data, (size_t)(ROWS * (k == 1 ? 8 : 3)) * sizeof(float));
+            t[k].device = 1;
+        }
+    }
+    T_EQ(r[1].params_hash, r[0].params_hash);
+    tutti_job_destroy(job);
+}
+
+/* Outputs in a new tensor of the device, whose values come back as a parameter. */
+static inline void expect_new_tensors(tutti_job *job) {
+    float logits[ROWS * CLASSES], *back;
+    const tutti_type type = {TUTTI_F32, {2, {ROWS, CLASSES}}};
+    tutti_tensor out = {"logits", type, logits, 0}, view;
+    tutti_parameter p;
+    void *managed;
+    tutti_session *s = open_case(job, NULL);
+    T_OK(tutti_session_step(s, case_batch, 2, 0.1, NULL));
+    T_OK(tutti_session_forward(s, case_batch, 1, &out, 1));
+    for (int versioned = 0; versioned < 2; versioned++) {
+        for (int device = 0; device < 2; device++) {
+            T_OK(tutti_session_new_dlpack(s, &type, device, versioned, &managed));
+            T_OK(tutti_tensor_from_dlpack(managed, versioned, "logits", &view));
+            T_EQ(view.device, device);
+            T_EQ(view.type.shape.dim[1], CLASSES);
+            T_OK(tutti_session_forward(s, case_batch, 1, &view, 1));
+            for (int i = 0; device == 0 && i < ROWS * CLASSES; i++)
+                T_NEAR(((float *)view.data)[i], logits[i], 0);
+            tutti_dlpack_release(managed, versioned);
+        }
+    }
+    T_FAILS(tutti_session_new_dlpack(s, &type, 63, false, &managed), TUTTI_E_INVALID,
+            "device is 63");
+    assert_null(managed);
+    /* From the device and back, by way of a parameter. */
+    T_OK(tutti_session_parameter_at(s, 0, &p));
+    size_t n = n_elems_of(&p);
+    back = calloc(2 * n, sizeof *back);
+    const tutti_tensor was = {NULL, {TUTTI_F32, p.shape}, back, 0};
+    const tutti_tensor is = {NULL, {TUTTI_F32, p.shape}, back + n, 0};
+    T_OK(tutti_session_read(s, TUTTI_PARAMETER, p.name, &was));
+    T_OK(tutti_session_read_dlpack(s, TUTTI_PARAMETER, p.name, 1, true, &managed));
+    T_OK(tutti_tensor_from_dlpack(managed, true, NULL, &view));
+    T_OK(tutti_session_step(s, case_batch, 2, 0.1, NULL)); /* does not change the copy */
+    T_OK(tutti_session_write(s, TUTTI_PARAMETER, p.name, &view));
+    T_OK(tutti_session_read(s, TUTTI_PARAMETER, p.name, &is));
+    for (size_t i = 0; i < n; i++) T_NEAR(back[n + i], back[i], 0);
+    T_OK(tutti_session_gradients(s, case_batch, 2, NULL));
+    T_OK(tutti_session_read(s, TUTTI_GRADIENT, p.name, &view));
+    view.device = 77;
+    T_FAILS(tutti_session_read(s, TUTTI_PARAMETER, p.name, &view), TUTTI_E_INVALID, "device is 77");
+    /* A tensor outlives its session. */
+    void *on_host;
+    T_OK(tutti_session_read_dlpack(s, TUTTI_PARAMETER, p.name, 0, false, &on_host));
+    tutti_session_destroy(s);
+    T_OK(tutti_tensor_from_dlpack(on_host, false, NULL, &view));
+    for (size_t i = 0; i < n; i++) T_NEAR(((float *)view.data)[i], back[i], 0);
+    tutti_dlpack_release(on_host, false);
+    tutti_dlpack_release(managed, true);
+    tutti_dlpack_release(NULL, true);
+    free(back);
+    tutti_job_destroy(job);
+}
+
 /* ---- files ---- */
 
 typedef struct predicted {

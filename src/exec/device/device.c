@@ -145,6 +145,14 @@ static tutti_status copy_range(tti_exec *x, int which, tti_range range, const fl
     return ops->queues.sync();
 }
 
+tutti_status tti_exec_device_copy_range(tti_exec *x, int which, tti_range range, void *to) {
+    const tti_device_ops *ops = tti_setup_of(x)->desc.backend->device;
+    const float *array = array_of(tti_arrays_of(x), which) + range.first;
+    size_t n_bytes = (range.last - range.first) * sizeof *array;
+    TTI_TRY(tti_device_failure(x, ops->queues.copy(TTI_QUEUE_COMPUTE, to, array, n_bytes)));
+    return tti_device_failure(x, ops->queues.sync());
+}
+
 tutti_status tti_exec_device_pull_range(tti_exec *x, int which, tti_range range) {
     return tti_device_failure(x, copy_range(x, which, range, NULL));
 }

@@ -73,6 +73,7 @@ tutti_status tti_exec_device_push_params(tti_exec *x); /* and averages, where th
  * copies data to the device. */
 tutti_status tti_exec_device_pull_range(tti_exec *x, int which, tti_range range);
 tutti_status tti_exec_device_put_range(tti_exec *x, int which, tti_range range, const float *data);
+tutti_status tti_exec_device_copy_range(tti_exec *x, int which, tti_range range, void *to);
 /* Host memory for whole state, [n_flat], allocated on first use; and the copy of its contents to
  * the buffer of the summed gradients. */
 tutti_status tti_exec_device_staging(tti_exec *x, float **staging);

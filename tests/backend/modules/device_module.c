@@ -315,6 +315,7 @@ static void memory(size_t *n_now, size_t *n_peak, size_t *n_free) {
 
 static void *alloc_host(size_t n_bytes) { return calloc(1, n_bytes + 64); }
 static void release_host(void *p) { free(p); }
+static void *alloc_lasting(size_t n_bytes) { return malloc(n_bytes + 64); }
 
 static tutti_status pin(void *p, size_t n_bytes) {
     (void)p, (void)n_bytes;
@@ -593,6 +594,8 @@ static const tti_device_ops ops = {
     .close = close_device,
     .memory.alloc_host = alloc_host,
     .memory.release_host = release_host,
+    .memory.alloc_lasting = alloc_lasting,
+    .memory.release_lasting = release_host,
     .memory.pin = pin,
     .memory.unpin = unpin,
     .queues.copy = copy,

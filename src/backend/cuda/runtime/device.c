@@ -180,6 +180,17 @@ void tti_cuda_release_host(void *memory) {
     if (memory) cudaFreeHost(memory);
 }
 
+void *tti_cuda_alloc_lasting(size_t n_bytes) {
+    void *memory = NULL;
+    return tti_cuda_check(cudaMalloc(&memory, n_bytes ? n_bytes : 64), "cudaMalloc") == TUTTI_OK
+               ? memory
+               : NULL;
+}
+
+void tti_cuda_release_lasting(void *memory) {
+    if (memory) cudaFree(memory);
+}
+
 tutti_status tti_cuda_pin(void *memory, size_t n_bytes) {
     return tti_cuda_check(cudaHostRegister(memory, n_bytes, cudaHostRegisterDefault),
                           "cudaHostRegister");

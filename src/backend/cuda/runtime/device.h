@@ -15,6 +15,8 @@ void *tti_cuda_alloc(size_t n_bytes);
 void tti_cuda_release(void *memory, size_t n_bytes);
 void *tti_cuda_alloc_host(size_t n_bytes);
 void tti_cuda_release_host(void *memory);
+void *tti_cuda_alloc_lasting(size_t n_bytes);
+void tti_cuda_release_lasting(void *memory);
 tutti_status tti_cuda_pin(void *memory, size_t n_bytes);
 void tti_cuda_unpin(void *memory);
 void tti_cuda_memory(size_t *n_now, size_t *n_peak, size_t *n_free);
