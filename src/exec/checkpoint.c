@@ -349,8 +349,8 @@ static size_t piece_elems(const tutti_shape *shape, uint64_t cut) {
 }
 
 /* The piece of another worker, or of this one, into d->whole. */
-static tutti_status take_piece(tti_exec *x, const param_request *want, const tti_node *param,
-                               int rank, int slot) {
+static tutti_status receive_tensor_shard(tti_exec *x, const param_request *want,
+                                         const tti_node *param, int rank, int slot) {
     tti_divided *d = tti_setup_of(x)->divided;
     const tutti_shape *shape = &param->out[0]->type.shape;
     uint64_t cut = tti_piece_ids(d, rank)[slot].cut;
@@ -382,7 +382,7 @@ tutti_status tti_exec_fetch_whole(tti_exec *x, int k, const tti_node *param, con
         const tti_piece_id *ids = tti_piece_ids(d, r);
         for (size_t i = 0; i < d->n_most && ids[i].name; i++) {
             if (ids[i].name != want.name || !tti_piece_counts(d, r, &ids[i])) continue;
-            TTI_TRY(take_piece(x, &want, param, r, (int)i));
+            TTI_TRY(receive_tensor_shard(x, &want, param, r, (int)i));
             n_found += piece_elems(&param->out[0]->type.shape, ids[i].cut);
         }
     }

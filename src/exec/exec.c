@@ -400,7 +400,7 @@ tutti_status tti_exec_rebalance(tti_exec *x, const tti_shard_map *shard_map) {
     if (!tti_exec_can_rebalance(x))
         return tti_fail(TUTTI_E_UNSUPPORTED, "exec: shards of this worker cannot be rebalanced");
     TTI_TRY(tti_shard_map_check(shard_map, x->setup.n_ranks, x->setup.desc.n_shards));
-    if (x->device) TTI_TRY(tti_exec_device_let_go(x));
+    if (x->device) TTI_TRY(tti_exec_device_release_idle(x));
     release_compute_threads(x);
     x->setup.shard_map = *shard_map;
     x->setup.first_shard = shard_map->first[x->setup.rank];
@@ -417,7 +417,7 @@ tutti_status tti_exec_rebalance(tti_exec *x, const tti_shard_map *shard_map) {
     TTI_TRY(agree_buffers(x, &n_buffers));
     TTI_TRY(grow_buffers(x, n_buffers));
     TTI_TRY(build_compute_threads(x));
-    return x->device ? tti_exec_device_take_up(x) : tti_host_create(x, &x->host);
+    return x->device ? tti_exec_device_regain(x) : tti_host_create(x, &x->host);
 }
 
 static void destroy(tti_exec *x) {

@@ -21,7 +21,7 @@ void tti_sums_of(const tti_exec_desc *desc, int64_t n_servers, tti_sums *out);
 double tti_sums_instr_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
                         const tti_instr *instr, tti_range range, double *sent);
 
-/* What a step of the simulated job does besides reducing gradients. */
+/* Traffic of a step of the simulated job in addition to the reduction of gradients. */
 typedef struct tti_sums_extent {
     double gathered;       /* times that all parameters are gathered */
     double averaged_bytes; /* local SGD: in one step of `average_every` */

@@ -85,7 +85,7 @@ bool tti_server_is_async(const tti_server *server);
  * returns true; else returns false and writes nothing. */
 bool tti_server_shards(const tti_server *server, int worker, int n_shards, int *first, int *last);
 
-/* ---- synchronous: the update of a step whose pieces lie in the buffers of x ---- */
+/* ---- synchronous: the update of a step whose partials lie in the buffers of x ---- */
 
 /* See tti_server_calls.  Called by every worker of the step, all with one shard map, which
  * may be another one than in the step before. */

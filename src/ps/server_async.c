@@ -249,8 +249,8 @@ static tutti_status push_partial(tti_server *s, int w, const tti_push *b, tti_re
         me->n_dropped++;
         return TUTTI_OK;
     }
-    memcpy(me->pieces, b->pieces, sizeof me->pieces);
-    me->n_pieces = b->n_pieces;
+    memcpy(me->partials, b->partials, sizeof me->partials);
+    me->n_partials = b->n_partials;
     /* The waits of stages are weighted by time. */
     double waited_ns = s->sums.bubble * (double)s->sums.compute_ns +
                        b->result.bubble * (double)b->result.compute_ns;
@@ -282,7 +282,7 @@ static tutti_status push_partial(tti_server *s, int w, const tti_push *b, tti_re
 }
 
 tutti_status tti_server_push_for(tti_server *s, int w, const tti_push *b, tti_arrival *out) {
-    tti_request r = {.kind = TTI_PUSH, .grads = b->pieces[0], .step = b->step};
+    tti_request r = {.kind = TTI_PUSH, .grads = b->partials[0], .step = b->step};
     r.inv_count = b->result.count > 0 ? 1.0 / b->result.count : 0;
     r.arrival = (tti_arrival){.n_rows = b->n_rows,
                               .loss_scale = b->step.loss_scale,
@@ -308,7 +308,7 @@ tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pu
                                       tti_arrival *out) {
     const tti_setup *setup = tti_setup_of(x);
     tti_server *s = setup->desc.server;
-    tti_push b = {.n_pieces = tti_exec_n_partials(tti_setup_of(x)),
+    tti_push b = {.n_partials = tti_exec_n_partials(tti_setup_of(x)),
                   .step = *pushed->desc,
                   .n_rows = pushed->desc->n_rows,
                   .wait_ns = pushed->wait_ns,
@@ -318,11 +318,11 @@ tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pu
     TTI_TRY(compute(x, pushed->desc, &b.result));
     int64_t computed_ns = tti_now_ns();
     b.result.compute_ns = computed_ns - start_ns;
-    for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_exec_partial(x, i);
-    tti_server_round(x, b.pieces, &b.n_pieces);
+    for (int i = 0; i < b.n_partials; i++) b.partials[i] = tti_exec_partial(x, i);
+    tti_server_round(x, b.partials, &b.n_partials);
     for (int i = 0; i < setup->last_shard - setup->first_shard; i++)
         b.n_own_rows += pushed->desc->shards[i].n_rows;
-    if (!b.result.skipped) TTI_TRY(tti_keys_push(s, x, b.pieces, b.n_pieces));
+    if (!b.result.skipped) TTI_TRY(tti_keys_push(s, x, b.partials, b.n_partials));
     if (s->replica_group) /* all have pushed theirs */
         TTI_TRY(tutti_comm_barrier(s->replica_group->mesh.model));
     if (tti_server_speaks(s))

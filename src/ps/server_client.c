@@ -15,9 +15,9 @@
 typedef struct copying {
     tti_exec *x;
     void *dst;
-    const float *const *pieces; /* the first is copied, the others are added */
-    int n_pieces;
-    tti_range range;  /* of pieces, to dst on */
+    const float *const *partials; /* the first is copied, the others are added */
+    int n_partials;
+    tti_range range;  /* of partials, to dst on */
     tutti_dtype wire; /* of dst */
     bool widens;      /* dst is f32 all the same */
 } copying;
@@ -30,9 +30,9 @@ static void copy_compute_thread(int compute_thread, void *arg) {
                                               tti_setup_of(c->x)->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     size_t n = mine.last - mine.first, from = c->range.first + mine.first;
-    memcpy(dst + mine.first, c->pieces[0] + from, n * sizeof *dst);
-    for (int i = 1; i < c->n_pieces; i++)
-        tti_backend_cpu.accumulate(dst + mine.first, c->pieces[i] + from, n);
+    memcpy(dst + mine.first, c->partials[0] + from, n * sizeof *dst);
+    for (int i = 1; i < c->n_partials; i++)
+        tti_backend_cpu.accumulate(dst + mine.first, c->partials[i] + from, n);
 }
 
 static void round_compute_thread(int compute_thread, void *arg) {
@@ -43,9 +43,9 @@ static void round_compute_thread(int compute_thread, void *arg) {
         float sum[TTI_SUM_BLOCK];
         uint16_t rounded[TTI_SUM_BLOCK];
         size_t n = TTI_MIN(mine.last - at, (size_t)TTI_SUM_BLOCK), from = c->range.first + at;
-        memcpy(sum, c->pieces[0] + from, n * sizeof *sum);
-        for (int i = 1; i < c->n_pieces; i++)
-            tti_backend_cpu.accumulate(sum, c->pieces[i] + from, n);
+        memcpy(sum, c->partials[0] + from, n * sizeof *sum);
+        for (int i = 1; i < c->n_partials; i++)
+            tti_backend_cpu.accumulate(sum, c->partials[i] + from, n);
         tti_narrow(c->wire, sum, rounded, n);
         if (c->widens)
             tti_widen(c->wire, rounded, (float *)c->dst + at, n);
@@ -54,21 +54,21 @@ static void round_compute_thread(int compute_thread, void *arg) {
     }
 }
 
-static void copy_pieces(tti_exec *x, void *dst, float *const *pieces, int n_pieces, tti_range range,
-                        tutti_dtype wire, bool widens) {
+static void copy_partials(tti_exec *x, void *dst, float *const *partials, int n_partials,
+                          tti_range range, tutti_dtype wire, bool widens) {
     const float *from[TTI_MAX_PARTIALS];
-    for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
-    copying c = {x, dst, from, n_pieces, range, wire, widens};
+    for (int i = 0; i < n_partials; i++) from[i] = partials[i];
+    copying c = {x, dst, from, n_partials, range, wire, widens};
     tti_exec_run_threads(x, wire == TUTTI_F32 ? copy_compute_thread : round_compute_thread, &c);
 }
 
-void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces) {
+void tti_server_round(tti_exec *x, float *const *partials, int *n_partials) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_range all = {0, setup->desc.plan->n_flat};
     tutti_dtype wire = setup->desc.server->desc.exec.wire;
     if (wire == TUTTI_F32) return;
-    copy_pieces(x, pieces[0], pieces, *n_pieces, all, wire, true);
-    *n_pieces = 1;
+    copy_partials(x, partials[0], partials, *n_partials, all, wire, true);
+    *n_partials = 1;
 }
 
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n) {
@@ -147,10 +147,10 @@ float *tti_client_area(tti_server *s, int area) {
     return tti_channel_area(s->client->channel, area);
 }
 
-static void pack_own(tti_exec *x, float *const *pieces, int n_pieces) {
+static void pack_own(tti_exec *x, float *const *partials, int n_partials) {
     tti_server *s = tti_exec_server(x);
-    copy_pieces(x, tti_client_area(s, TTI_WIRE_GRADS), pieces, n_pieces, (tti_range){0, s->n_own},
-                s->desc.exec.wire, false);
+    copy_partials(x, tti_client_area(s, TTI_WIRE_GRADS), partials, n_partials,
+                  (tti_range){0, s->n_own}, s->desc.exec.wire, false);
 }
 
 /* ---- the calls ---- */
@@ -207,7 +207,7 @@ tutti_status tti_client_push_gradient(tti_server *s, tti_exec *x, const tti_push
                                    .loss_scale = b->step.loss_scale,
                                    .wait_ns = b->wait_ns,
                                    .result = b->result};
-    if (carries) pack_own(x, b->pieces, b->n_pieces);
+    if (carries) pack_own(x, b->partials, b->n_partials);
     TTI_TRY(ask(s, &m, carries ? 1u << TTI_WIRE_GRADS : 0, 0));
     *out = arrival_of(&m.more.arrival);
     return TUTTI_OK;
@@ -368,24 +368,24 @@ static tutti_status receive_from_range(tti_server *s, int r, int64_t kind, unsig
 
 /* ---- gradients ---- */
 
-tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
+tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *partials, int n_partials) {
     tti_keys *k = s->keys;
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
     if (!k) return TUTTI_OK;
     if (s->client) {
-        pack_own(x, pieces, n_pieces);
+        pack_own(x, partials, n_partials);
         TTI_TRY(send_message(s, &m, 1u << TTI_WIRE_GRADS));
     }
     for (int r = k->first; r < k->n; r++) {
         bool is_own = !k->range_server[r];
         tti_range keys = tti_server_range(k->desc, r);
         if (is_own) {
-            copy_pieces(x, tti_range_server_grads(s->range_server), pieces, n_pieces, keys,
-                        TUTTI_F32, true);
+            copy_partials(x, tti_range_server_grads(s->range_server), partials, n_partials, keys,
+                          TUTTI_F32, true);
             tti_range_server_push(s->range_server);
         } else {
             void *area = tti_channel_area(k->range_server[r], TTI_WIRE_GRADS);
-            copy_pieces(x, area, pieces, n_pieces, keys, s->desc.exec.wire, false);
+            copy_partials(x, area, partials, n_partials, keys, s->desc.exec.wire, false);
             TTI_TRY(ask_range(s, r, &m, 1u << TTI_WIRE_GRADS));
         }
     }

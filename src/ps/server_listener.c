@@ -73,8 +73,8 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
         }
         case TTI_WIRE_GRADIENT: {
             const tti_arrival *sent = &m->more.arrival;
-            tti_push b = {.pieces = {a->grads},
-                          .n_pieces = 1,
+            tti_push b = {.partials = {a->grads},
+                          .n_partials = 1,
                           .step = {.loss_scale = sent->loss_scale, .n_rows = sent->n_rows},
                           .n_rows = sent->n_rows,
                           .n_own_rows = m->number[0],

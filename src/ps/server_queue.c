@@ -1,8 +1,8 @@
 /* server_queue.c - the server's thread, which serves the requests of all workers one by one.
  *
  * One mutex orders everything.  A worker's request is appended to one queue, and its numbers (which
- * batch, which update, of which version) are assigned at the same time; so the numbers determine
- * what the threads will do, and workers have no other order. */
+ * batch, which update, of which version) are assigned at the same time; so the numbers fix
+ * the order of all work, and workers need no other one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,16 +28,16 @@ static void pull_compute_thread(int compute_thread, void *arg) {
         memcpy(r->ema + mine.first, tti_arrays_of(s->x)->ema + mine.first, n_bytes);
 }
 
-/* A server thread's range of all pieces, added along the tree. */
+/* A server thread's range of all partials, added along the tree. */
 static void sum_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
     const void *terms[TTI_MAX_RANKS * TTI_MAX_PARTIALS];
-    float *dst = s->worker[0].pieces[0];
+    float *dst = s->worker[0].partials[0];
     tti_range mine =
         tti_compute_thread_range(tti_setup_of(s->x)->desc.plan->n_flat, 16, compute_thread,
                                  tti_setup_of(s->x)->desc.n_compute_threads);
     for (int t = 0; t < s->order.n_terms; t++)
-        terms[t] = s->worker[s->order.terms[t].rank].pieces[s->order.terms[t].partial];
+        terms[t] = s->worker[s->order.terms[t].rank].partials[s->order.terms[t].partial];
     for (size_t i = mine.first; i < mine.last; i += TTI_SUM_BLOCK) {
         size_t n = TTI_MIN(mine.last - i, (size_t)TTI_SUM_BLOCK);
         const void *sum = tti_sum_block(&s->order, terms, i * sizeof(float), TUTTI_F32, TUTTI_SUM,
@@ -49,23 +49,23 @@ static void sum_compute_thread(int compute_thread, void *arg) {
 /* The first worker that has pushed its partial sums. */
 static int first_of(const tti_server *s) {
     int w = 0;
-    while (s->worker[w].n_pieces == 0) w++;
+    while (s->worker[w].n_partials == 0) w++;
     return w;
 }
 
-/* The pieces of those that came, in the order of the workers. */
+/* The partials of those that came, in the order of the workers. */
 static void add_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
     int first = first_of(s);
-    float *dst = s->worker[first].pieces[0];
+    float *dst = s->worker[first].partials[0];
     tti_range mine = tti_compute_thread_range(s->n_own, 16, compute_thread,
                                               tti_setup_of(s->x)->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     for (int w = first; w < s->desc.n_workers; w++) {
         const tti_served *from = &s->worker[w];
-        for (int i = w == first; i < from->n_pieces; i++)
+        for (int i = w == first; i < from->n_partials; i++)
             tti_setup_of(s->x)->desc.backend->accumulate(
-                dst + mine.first, from->pieces[i] + mine.first, mine.last - mine.first);
+                dst + mine.first, from->partials[i] + mine.first, mine.last - mine.first);
     }
 }
 
@@ -73,7 +73,7 @@ static uint64_t workers_of(const tti_server *s, const tti_request *r) {
     uint64_t workers = 0;
     if (r->kind == TTI_PUSH) return UINT64_C(1) << r->arrival.worker;
     for (int w = 0; w < s->desc.n_workers; w++)
-        if (s->worker[w].n_pieces > 0) workers |= UINT64_C(1) << w;
+        if (s->worker[w].n_partials > 0) workers |= UINT64_C(1) << w;
     return workers;
 }
 
@@ -92,7 +92,7 @@ static tutti_status apply(tti_server *s, tti_request *r) {
     if (r->kind == TTI_STEP)
         tti_exec_run_threads(x, s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
     tti_arrays_of(x)->buffers[0] =
-        r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
+        r->kind == TTI_STEP ? s->worker[first_of(s)].partials[0] : r->grads;
     tti_tally_of(x)->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
     /* Waits for the other ranges' part of an update, after this range's own part.  A server that
      * timed out is not waited for again, because other workers wait for this result. */
@@ -183,8 +183,8 @@ static void loop(tti_server *s) {
         if (r->kind == TTI_STEP) {
             for (int w = 0; w < s->desc.n_workers; w++) {
                 tti_served *worker = &s->worker[w];
-                if (worker->n_pieces > 0) worker->was_left_out = s->step.arrival.result.skipped;
-                worker->n_pieces = 0;
+                if (worker->n_partials > 0) worker->was_left_out = s->step.arrival.result.skipped;
+                worker->n_partials = 0;
             }
             s->n_arrived = 0;
             s->n_steps++;
@@ -277,8 +277,8 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
     const tti_setup *setup = tti_setup_of(x);
     int w = setup->desc.server_worker;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
-    TTI_ASSERT(s->worker[w].n_pieces == 0);
-    /* Between two steps, when the threads read no pieces, workers may have been assigned other
+    TTI_ASSERT(s->worker[w].n_partials == 0);
+    /* Between two steps, when the threads read no partials, workers may have been assigned other
      * shards. */
     tti_sum_order order;
     if (!tti_shard_map_same(&s->shard_map, &setup->shard_map)) {
@@ -289,8 +289,9 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
         s->order = order;
         s->shard_map = setup->shard_map;
     }
-    for (int i = 0; i < setup->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_exec_partial(x, i);
-    s->worker[w].n_pieces = setup->acc.n_pieces;
+    for (int i = 0; i < setup->acc.n_partials; i++)
+        s->worker[w].partials[i] = tti_exec_partial(x, i);
+    s->worker[w].n_partials = setup->acc.n_partials;
     if (++s->n_arrived == s->desc.n_workers) {
         s->step = (tti_request){.kind = TTI_STEP, .step = *desc, .inv_count = inv_count};
         tti_server_put(s, &s->step);

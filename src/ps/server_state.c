@@ -59,7 +59,7 @@ void tti_server_fail(tti_server *s, tutti_status status, const char *text) {
 static bool holds_up(const tti_server *s, int w, int waits) {
     if (w == waits || s->worker[w].is_dead) return false;
     if (s->barrier.has_arrived[waits]) return !s->barrier.has_arrived[w];
-    return tti_server_is_async(s) ? s->worker[w].computes : s->worker[w].n_pieces == 0;
+    return tti_server_is_async(s) ? s->worker[w].computes : s->worker[w].n_partials == 0;
 }
 
 /* The one of those workers that has computed for the longest time. */

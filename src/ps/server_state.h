@@ -61,8 +61,8 @@ typedef struct tti_request {
 
 /* The gradient that a worker pushes: whole, or partial sums to be added. */
 typedef struct tti_push {
-    float *pieces[TTI_MAX_PARTIALS];
-    int n_pieces;
+    float *partials[TTI_MAX_PARTIALS];
+    int n_partials;
     tti_step_desc step;
     int64_t n_rows, n_own_rows; /* of the batch, and of the worker's shards of it */
     int64_t wait_ns;
@@ -73,9 +73,9 @@ typedef struct tti_push {
 
 /* A worker's current batch. */
 typedef struct tti_served {
-    float *pieces[TTI_MAX_PARTIALS]; /* STEP: it has arrived with these */
-    int n_pieces;                    /* 0: not yet */
-    bool computes;                   /* a batch that it has leased */
+    float *partials[TTI_MAX_PARTIALS]; /* STEP: it has arrived with these */
+    int n_partials;                    /* 0: not yet */
+    bool computes;                     /* a batch that it has leased */
     int64_t batch, version;
     int64_t next_replay; /* index of the first of its arrivals that it has not begun, or beyond */
     bool has_left, is_dead;
@@ -110,7 +110,7 @@ struct tti_server {
     size_t n_own;       /* elements that the first process holds: the first ones */
     int64_t n_bytes;    /* between it and workers of other processes; of the server's thread */
     tti_shard_map shard_map; /* synchronous: the shard map of the last step */
-    tti_sum_order order;     /* of the pieces over the workers that follows from it */
+    tti_sum_order order;     /* of the partials over the workers that follows from it */
     void *scratch[TTI_MAX_COMPUTE_THREADS];
     pthread_t thread;
     bool has_thread, is_up, stop;
@@ -127,7 +127,7 @@ struct tti_server {
     tti_request step; /* synchronous */
     int n_arrived;
     uint64_t n_steps;     /* that were served */
-    tti_step_result sums; /* with backup workers: of the pieces that came */
+    tti_step_result sums; /* with backup workers: of the partials that came */
     int64_t n_rows;       /* likewise */
     tti_leave left[TTI_MAX_RANKS];
     int n_left, n_left_reported;
@@ -350,7 +350,7 @@ bool tti_client_close(tti_server *s);
 
 /* By all compute threads: if gradients are sent in 16 bits, replaces the partial sums by their
  * rounded sum; and copies n elements. */
-void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces);
+void tti_server_round(tti_exec *x, float *const *partials, int *n_partials);
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
 
 /* A worker's connections to range servers; without keys all return TUTTI_OK.  channels [n_ranges]:
@@ -363,8 +363,8 @@ tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *chann
 tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_channel *channel);
 void tti_keys_close(tti_keys *keys); /* takes NULL */
 
-/* The sum of n_pieces [n_flat] to the range servers: of other ranges than 0, or of the part. */
-tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
+/* The sum of n_partials [n_flat] to the range servers: of other ranges than 0, or of the part. */
+tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *partials, int n_partials);
 
 /* Their parameters of that version, and averages, to memory of the host [n_flat]; ema NULL: not
  * wanted. */

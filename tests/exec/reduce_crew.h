@@ -205,9 +205,9 @@ static inline const char *reduce_shards(reduce_rank *r, bool overlapped) {
         if (!tti_device_reduce_merges(r->reduce, w)) tti_exec_merge(x, shard_group, 0, n_flat);
     }
     bool merged = tti_device_reduce_merges(r->reduce, x->setup.acc.n_shard_groups - 1);
-    for (int i = 1; x->setup.desc.fast && !merged && i < x->setup.acc.n_pieces; i++)
+    for (int i = 1; x->setup.desc.fast && !merged && i < x->setup.acc.n_partials; i++)
         r->c->backend->accumulate(tti_exec_grads(x),
-                                  x->arrays->buffers[x->setup.acc.piece_buffer[i]], n_flat);
+                                  x->arrays->buffers[x->setup.acc.partial_buffer[i]], n_flat);
     COMM_OK(tti_device_reduce_finish(r->reduce, r->args, r->report, r->sums));
     return r->c->parts ? reduce_fetch(r, overlapped) : NULL;
 }

@@ -224,7 +224,7 @@ static void expect_whole_models(const replica_group *t) {
 
 /* ---- cases ---- */
 
-/* A part that two stages have, pieces of layers, and both. */
+/* A part that two stages have, partials of layers, and both. */
 static const tti_mesh_at sizes[] = {{2, 2, 1}, {2, 1, 2}, {2, 2, 2}, {3, 2, 1}};
 
 T_CASE(copies_come_to_what_whole_models_come_to) {

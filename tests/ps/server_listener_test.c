@@ -336,7 +336,7 @@ static const char *gives_no_number(tti_exec *exec, tti_server *server) {
     float *grads = aligned_alloc(64, (n_flat * sizeof *grads + 63) / 64 * 64);
     COMM_TRUE(grads);
     for (size_t i = 0; i < n_flat; i++) grads[i] = NAN;
-    tti_push b = {.pieces = {grads}, .n_pieces = 1, .result = {.count = 1}};
+    tti_push b = {.partials = {grads}, .n_partials = 1, .result = {.count = 1}};
     COMM_OK(tti_server_open(server, 0, BATCHES));
     COMM_OK(tti_server_lease(exec, &lease));
     tutti_status st = tti_client_push_gradient(server, exec, &b, &arrival);

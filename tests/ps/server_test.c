@@ -291,7 +291,7 @@ T_CASE(who_opens_late_undoes_no_stop) {
     tti_arrival arrival;
     int64_t n_updates;
     float *params = new_flat(&c), *grads = new_flat(&c);
-    tti_push b = {.pieces = {grads}, .n_pieces = 1, .result = {.count = 1}, .lr = rate};
+    tti_push b = {.partials = {grads}, .n_partials = 1, .result = {.count = 1}, .lr = rate};
     d.n_backup = 2;
     T_OK(tti_server_create(&d, &s));
     T_OK(tti_server_open(s, 0, 10));

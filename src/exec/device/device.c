@@ -313,7 +313,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     tti_offload *offload = tti_offload_of(x);
     TTI_TRY(tti_device_pipe_create(x, &d->pipe));
-    TTI_TRY(tti_device_take(setup, &d->args, sizeof *d->args));
+    TTI_TRY(tti_device_alloc(setup, &d->args, sizeof *d->args));
     TTI_TRY(connect_devices(x));
     d->n_reported =
         d->reduce || d->axis ? tti_device_n_reported(setup) : setup->desc.n_shards * TTI_SUMS;
@@ -327,14 +327,14 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     d->target_bytes = tti_inputs_target_bytes(program);
     if (d->target_bytes == 0) d->target_bytes = (size_t)tti_inputs_rows(program) * sizeof(int32_t);
     d->report_bytes = sizeof *d->report + n_sums * sizeof(double);
-    TTI_TRY(tti_device_take(setup, &d->report, sizeof *d->report));
-    TTI_TRY(tti_device_take(setup, &d->sums, n_sums * sizeof *d->sums));
+    TTI_TRY(tti_device_alloc(setup, &d->report, sizeof *d->report));
+    TTI_TRY(tti_device_alloc(setup, &d->sums, n_sums * sizeof *d->sums));
     const tti_join_size *most = &tti_joins_of(x)->most;
-    TTI_TRY(tti_device_take(setup, &d->sync_parts,
-                            most->n_part * (size_t)setup->desc.n_shards * sizeof(float)));
-    TTI_TRY(tti_device_take(setup, &d->sync_joined, most->n_joined * sizeof(float)));
+    TTI_TRY(tti_device_alloc(setup, &d->sync_parts,
+                             most->n_part * (size_t)setup->desc.n_shards * sizeof(float)));
+    TTI_TRY(tti_device_alloc(setup, &d->sync_joined, most->n_joined * sizeof(float)));
     d->n_sets = TTI_N_INPUTS;
-    TTI_TRY(tti_device_take_shards(x));
+    TTI_TRY(tti_device_alloc_shards(x));
     if (offload)
         return tti_offload_attach(offload, d->host_staged,
                                   &(tti_offload_report){d->report, d->sums, d->n_reported});
@@ -354,7 +354,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
 
 /* ---- rebalanced shards ---- */
 
-tutti_status tti_exec_device_let_go(tti_exec *x) {
+tutti_status tti_exec_device_release_idle(tti_exec *x) {
     tti_exec_device *device = tti_device_of(x);
     TTI_ASSERT(tti_setup_of(x)->desc.mixed && device->n_begun == device->n_ended);
     TTI_TRY(tti_device_failure(x, device->ops->queues.sync()));
@@ -362,9 +362,9 @@ tutti_status tti_exec_device_let_go(tti_exec *x) {
     return TUTTI_OK;
 }
 
-tutti_status tti_exec_device_take_up(tti_exec *x) {
+tutti_status tti_exec_device_regain(tti_exec *x) {
     TTI_TRY(tti_device_host_staged_grow(tti_device_of(x)->host_staged));
-    return tti_device_failure(x, tti_device_take_shards(x));
+    return tti_device_failure(x, tti_device_alloc_shards(x));
 }
 
 /* ---- samples that stay on the device ---- */
@@ -387,8 +387,8 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from,
     d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;
     for (int i = 0; i < d->n_sets; i++) {
         if (i >= TTI_N_INPUTS) TTI_TRY(tti_device_make_set(x, &d->sets[i], false));
-        TTI_TRY(tti_device_take_host(d, &d->sets[i].index,
-                                     tti_resident_index_elems(&d->resident) * sizeof(int32_t)));
+        TTI_TRY(tti_device_alloc_host(d, &d->sets[i].index,
+                                      tti_resident_index_elems(&d->resident) * sizeof(int32_t)));
     }
     d->n_chained = tti_device_n_chained(x);
     *resident = true;

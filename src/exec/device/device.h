@@ -22,8 +22,8 @@ void tti_exec_device_release(tti_exec *x);
 /* For an idle worker with desc.mixed: frees the memory for its shards before they are
  * redistributed, and allocates it again when compute threads and buffers exist. take_up is
  * collective. */
-tutti_status tti_exec_device_let_go(tti_exec *x);
-tutti_status tti_exec_device_take_up(tti_exec *x);
+tutti_status tti_exec_device_release_idle(tti_exec *x);
+tutti_status tti_exec_device_regain(tti_exec *x);
 
 /* tti_exec_keep, tti_exec_depth, tti_exec_begin, _end and tti_exec_eval of a worker on a device. */
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *samples, int ahead,

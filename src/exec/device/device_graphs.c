@@ -214,7 +214,7 @@ void tti_exec_device_profile_end(tti_exec_device *d) {
 
 /* ---- waits for the oldest step in flight and returns its results ---- */
 
-tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set) {
+tutti_status tti_device_read_sums(tti_exec *x, const tti_device_set *set) {
     tti_tally *tally = tti_tally_of(x);
     tti_exec_device *d = tti_device_of(x);
     const char *sums = set->host_report + sizeof(tti_step_report);
@@ -292,7 +292,7 @@ tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
     TTI_TRY(tti_device_await(x, &set));
     if (setup->n_ranks == 1 && !setup->divided)
         tally->sums[tally->n_sums - 1] = set->desc.vote ? 1 : 0;
-    TTI_TRY(tti_device_take_sums(x, set));
+    TTI_TRY(tti_device_read_sums(x, set));
     tti_exec_add_sums(x, result);
     tti_device_note_done(x, set, result);
     result->sent_bytes = tally->sent_bytes;

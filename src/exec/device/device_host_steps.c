@@ -115,7 +115,7 @@ tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_st
 struct tti_device_server {
     tti_exec *x;
     const tti_device_ops *ops;
-    float *pieces[TTI_MAX_PARTIALS]; /* [tti_exec_n_partials] */
+    float *partials[TTI_MAX_PARTIALS]; /* [tti_exec_n_partials] */
     float *params;
 };
 
@@ -133,21 +133,21 @@ tutti_status tti_device_server_create(tti_exec *x, tti_device_server **out) {
     if (!s) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *s = (tti_device_server){.x = x, .ops = tti_setup_of(x)->desc.backend->device};
     for (int i = 0; i < tti_exec_n_partials(tti_setup_of(s->x)); i++)
-        TTI_TRY(alloc_pinned(s, &s->pieces[i]));
+        TTI_TRY(alloc_pinned(s, &s->partials[i]));
     return alloc_pinned(s, &s->params);
 }
 
 void tti_device_server_destroy(tti_device_server *s) {
     if (!s) return;
-    for (int i = 0; i < TTI_MAX_PARTIALS; i++) s->ops->memory.release_host(s->pieces[i]);
+    for (int i = 0; i < TTI_MAX_PARTIALS; i++) s->ops->memory.release_host(s->partials[i]);
     s->ops->memory.release_host(s->params);
     free(s);
 }
 
-float *tti_exec_partial(const tti_exec *x, int piece) {
+float *tti_exec_partial(const tti_exec *x, int partial) {
     tti_exec_device *device = tti_device_of(x);
-    if (device) return device->server->pieces[piece];
-    return tti_arrays_of(x)->buffers[tti_setup_of(x)->acc.piece_buffer[piece]];
+    if (device) return device->server->partials[partial];
+    return tti_arrays_of(x)->buffers[tti_setup_of(x)->acc.partial_buffer[partial]];
 }
 
 float *tti_exec_device_pulled(const tti_exec_device *device) { return device->server->params; }
@@ -158,8 +158,8 @@ tutti_status tti_device_server_bring(tti_device_server *s) {
     const tti_exec *x = s->x;
     const tti_setup *setup = tti_setup_of(x);
     for (int i = 0; i < tti_exec_n_partials(setup); i++)
-        TTI_TRY(s->ops->queues.copy(TTI_QUEUE_COMPUTE, s->pieces[i],
-                                    tti_arrays_of(x)->buffers[setup->acc.piece_buffer[i]],
+        TTI_TRY(s->ops->queues.copy(TTI_QUEUE_COMPUTE, s->partials[i],
+                                    tti_arrays_of(x)->buffers[setup->acc.partial_buffer[i]],
                                     flat_bytes(s)));
     return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1);
 }
@@ -172,7 +172,7 @@ static tutti_status end_gradient(tti_exec *x, const tti_device_set **set, tti_st
     TTI_TRY(tti_device_await(x, set));
     tti_device_note_done(x, *set, result);
     memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
-    TTI_TRY(tti_device_take_sums(x, *set));
+    TTI_TRY(tti_device_read_sums(x, *set));
     TTI_TRY(tti_exec_exchange_sums(x, (*set)->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, (*set)->desc.step));
     tti_exec_add_sums(x, result);

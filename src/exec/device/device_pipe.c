@@ -236,7 +236,7 @@ static bool is_there(const pipe_step *s, const part *p) {
     return true;
 }
 
-static tutti_status take_all(const pipe_step *s, const part *p) {
+static tutti_status receive_all(const pipe_step *s, const part *p) {
     const tti_device_ops *ops = s->pipe->ops;
     const tti_pipe_side *side = s->room->side;
     bool any = false;
@@ -393,7 +393,7 @@ static tutti_status run_host_staged(pipe_step *s, const part *p) {
     if (tti_tp_of(s->pipe->x) || !is_there(s, p)) TTI_TRY(send_unsent(s));
     part before = s->unsent;
     s->unsent = (part){0};
-    TTI_TRY(take_all(s, p));
+    TTI_TRY(receive_all(s, p));
     /* An instance may be the next micro-batch group's before its last one has been copied out. */
     if (before.instance == p->instance && before.action.part == p->action.part)
         TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
@@ -504,7 +504,7 @@ static tutti_status run_joined(pipe_step *s) {
             if ((int)p.steps.first == of_part[0]) {
                 TTI_TRY(pass_fault(s, &p));
                 TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
-                TTI_TRY(take_all(s, &p));
+                TTI_TRY(receive_all(s, &p));
             }
             TTI_TRY(compute(s, &p));
             if ((int)p.steps.last >= of_part[1]) {

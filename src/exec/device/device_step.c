@@ -178,9 +178,9 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
 static void add_pieces(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     bool adds = setup->desc.fast && (!setup->desc.server || tti_exec_n_partials(setup) == 1);
-    for (int i = 1; adds && i < setup->acc.n_pieces; i++)
+    for (int i = 1; adds && i < setup->acc.n_partials; i++)
         setup->desc.backend->accumulate(tti_exec_grads(x),
-                                        tti_arrays_of(x)->buffers[setup->acc.piece_buffer[i]],
+                                        tti_arrays_of(x)->buffers[setup->acc.partial_buffer[i]],
                                         setup->desc.plan->n_flat);
 }
 
@@ -521,7 +521,7 @@ static void add_gradient_sums(tti_exec *x, const tti_device_set *set, tti_step_r
     tti_tally *tally = tti_tally_of(x);
     size_t n = (size_t)tti_setup_of(x)->desc.n_shards * TTI_SUMS;
     memcpy(tally->sums, set->host_report + sizeof(tti_step_report), n * sizeof *tally->sums);
-    tally->sums[tally->n_sums - 1] = 0; /* nobody votes */
+    tally->sums[tally->n_sums - 1] = 0; /* no votes */
     tti_exec_add_sums(x, result);
 }
 

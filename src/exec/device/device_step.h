@@ -171,7 +171,7 @@ tutti_status tti_device_await_event(tti_exec *x, int which);
 /* The oldest step at work is done: its set, until the next step begins. */
 tutti_status tti_device_await(tti_exec *x, const tti_device_set **out);
 /* Takes its sums into x->sums, and its times into result. */
-tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set);
+tutti_status tti_device_read_sums(tti_exec *x, const tti_device_set *set);
 void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_result *result);
 
 #endif /* TTI_EXEC_DEVICE_STEP_H */

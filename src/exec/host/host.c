@@ -470,7 +470,7 @@ static tutti_status run_steps(flight *f) {
     TTI_TRY(tti_instance_run_range(f->instance, &run, in->first, in->last,
                                    looks ? after_step : NULL, f));
     int64_t end = tti_now_ns();
-    tti_exec_compute_thread_waited(x, tti_instance_take_exchanged(f->instance));
+    tti_exec_compute_thread_waited(x, tti_instance_collect_exchanged(f->instance));
     TTI_TRY(check_comm(f)); /* before others wait for what could not be made: they hear why */
     if (r->program->side && f->index == 0) tti_pipe_of(x)->busy_ns += end - start;
     if (r->program->side && f->timed)

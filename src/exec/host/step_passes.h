@@ -8,7 +8,7 @@
 #include "exec/program/exec_program.h"
 #include "exec/worker/worker.h"
 
-/* What the lists of a worker follow from, whether it runs or is only described. */
+/* The inputs of the passes, for a worker that runs or that is only planned. */
 typedef struct tti_step_basis {
     const tti_exec_desc *desc;   /* plan, zero, fast, local and so on; no communicator is used */
     int n_ranks;                 /* of the data axis */

@@ -9,12 +9,12 @@
 typedef struct player {
     tti_accumulation *acc;
     tti_partial stack[TTI_MAX_PARTIALS];
-    int buffer[TTI_MAX_PARTIALS]; /* of the pieces on the stack */
+    int buffer[TTI_MAX_PARTIALS]; /* of the partials on the stack */
     int depth;
     bool *busy; /* [n shards]: buffers in use */
 } player;
 
-static int take_buffer(player *p) {
+static int alloc_buffer(player *p) {
     int b = 0;
     while (p->busy[b]) b++;
     p->busy[b] = true;
@@ -22,7 +22,7 @@ static int take_buffer(player *p) {
     return b;
 }
 
-/* The two topmost pieces are the halves of one subtree. */
+/* The two topmost partials are the halves of one subtree. */
 static bool are_siblings(const player *p) {
     if (p->depth < 2) return false;
     const tti_partial *left = &p->stack[p->depth - 2], *right = &p->stack[p->depth - 1];
@@ -47,7 +47,7 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
         tti_shard_group *shard_group = &acc->shard_groups[acc->n_shard_groups++];
         *shard_group =
             (tti_shard_group){.first = s, .n_shards = TTI_MIN(n_compute_threads, last - s)};
-        for (int i = 0; i < shard_group->n_shards; i++) shard_group->buffer[i] = take_buffer(&p);
+        for (int i = 0; i < shard_group->n_shards; i++) shard_group->buffer[i] = alloc_buffer(&p);
         shard_group->first_merge = p.acc->n_merges;
         for (int i = 0; i < shard_group->n_shards; i++) {
             int shard = shard_group->first + i;
@@ -64,10 +64,10 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
         }
         shard_group->n_merges = p.acc->n_merges - shard_group->first_merge;
     }
-    acc->n_pieces = p.depth;
+    acc->n_partials = p.depth;
     for (int i = 0; i < p.depth; i++) {
-        acc->pieces[i] = p.stack[i];
-        acc->piece_buffer[i] = p.buffer[i];
+        acc->partials[i] = p.stack[i];
+        acc->partial_buffer[i] = p.buffer[i];
     }
     free(p.busy);
     return TUTTI_OK;

@@ -30,9 +30,9 @@ typedef struct tti_accumulation {
     tti_merge *merges;
     int n_merges;
     int n_buffers;
-    tti_partial pieces[TTI_MAX_PARTIALS]; /* data NULL */
-    int piece_buffer[TTI_MAX_PARTIALS];
-    int n_pieces;
+    tti_partial partials[TTI_MAX_PARTIALS]; /* data NULL */
+    int partial_buffer[TTI_MAX_PARTIALS];
+    int n_partials;
 } tti_accumulation;
 
 tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,

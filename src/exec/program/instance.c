@@ -235,7 +235,7 @@ static tutti_status fail_alone(void *state, const tti_kargs *a) {
     return tti_fail(TUTTI_E_INVALID, "exec: %s without others", a->node->op->name);
 }
 
-/* Of a program for devices that is only looked at. */
+/* For a device program that is only inspected. */
 static const tti_kernel kernel_of_nobody = {
     .op = "*", .name = "exchange", .scratch_bytes = no_scratch, .run = fail_alone};
 
@@ -393,7 +393,7 @@ static tutti_status run_step(bound_step *step, const tti_run *run) {
     return step->kernel->run(step->state, &step->args);
 }
 
-int64_t tti_instance_take_exchanged(tti_instance *it) {
+int64_t tti_instance_collect_exchanged(tti_instance *it) {
     int64_t t_ns = it->exchanged_ns;
     it->exchanged_ns = 0;
     return t_ns;

@@ -115,7 +115,7 @@ tutti_status tti_instance_run_range(tti_instance *instance, const tti_run *run, 
                                     tti_after_step after, void *user);
 
 /* How long it was at exchanges of the host since the last call, in nanoseconds. */
-int64_t tti_instance_take_exchanged(tti_instance *instance);
+int64_t tti_instance_collect_exchanged(tti_instance *instance);
 
 /* The bytes of input i and output k of a step. */
 const void *tti_instance_step_in(const tti_instance *instance, int step, int i);

@@ -368,7 +368,7 @@ tutti_status tti_step_program_create(const tti_step_program_desc *d, tti_step_pr
                             .side = d->side,
                             .n_compute_threads = d->n_compute_threads,
                             .n_idle = d->n_idle,
-                            .n_partials = d->acc->n_pieces,
+                            .n_partials = d->acc->n_partials,
                             .n_head = d->n_head};
     builder b = {.p = p, .d = d};
     tutti_status st = build_program(&b);

@@ -1,18 +1,19 @@
 /* step_program.h - what one worker does in a step: a flat list of instructions.
  *
- * The queues of the list run side by side, each in order:
- *   MAIN   the worker's own thread.  The first n_head instructions are on it; the others follow
- *          when all compute threads are done.  Its first instruction that is no reduction also
- * waits for COMM. COMPUTE THREADS  the compute threads: all of them run every instruction, each for
- * its own shard COMM the communication thread
+ * The three queues of the list run concurrently, each in order:
+ *   MAIN             the worker's own thread.  It runs the first n_head instructions before the
+ *                    compute threads start, and the others after all of them have ended.  The first
+ *                    of those that is no reduction also waits for COMM.
+ *   COMPUTE_THREADS  every compute thread runs every instruction, for its own shard
+ *   COMM             the communication thread
  *
- * A communication instruction waits until every compute thread has finished the last compute thread
- * instruction before it in the list, or has done the steps of it before `after`.  A RUN instruction
- * waits, before some of its steps, for communication instructions.  What a compute thread waits for
- * stands in the list before everything that waits for this compute thread, so nothing waits in a
- * circle, on one worker or between them.
+ * A COMM instruction waits until every compute thread has finished the last COMPUTE_THREADS
+ * instruction before it in the list, or the steps of that instruction before `after`.  A RUN
+ * instruction waits, before some of its steps, for COMM instructions.  An instruction only waits
+ * for instructions that stand before it in the list, so no cycle of waits is possible, on one
+ * worker or between workers.
  *
- * The list follows from plan, shards and windows alone.  All workers of the data axis therefore
+ * The list depends only on the plan, the shards and the windows, so all workers of the data axis
  * have the same communication instructions in the same order. */
 #ifndef TTI_EXEC_STEP_PROGRAM_H
 #define TTI_EXEC_STEP_PROGRAM_H
@@ -28,13 +29,14 @@
 typedef enum tti_instr_kind {
     TTI_RUN,  /* steps first .. last-1 of the shard program, for one shard of the micro-batch group
                  per compute thread */
-    TTI_RECV, /* values of other stages that the part reads */
-    TTI_SEND, /* values that the part makes for other stages; frees the slots it read last */
-    TTI_ALL_GATHER,     /* parameters of a bucket, or of all, from the owners of their parts */
+    TTI_RECV, /* receives the values of other stages that the part reads */
+    TTI_SEND, /* sends the part's values to other stages; frees the slots that it read last */
+    TTI_ALL_GATHER,     /* gathers the parameters of a bucket, or all, from the owners of their
+                           partitions */
     TTI_JOIN,           /* values of step first of all shards, such as SyncBatchNorm's */
     TTI_MERGE,          /* adds the worker's own partial sums along the tree, over range */
     TTI_ADD_PARTIALS,   /* adds all partial sums of the worker to one, over range */
-    TTI_REDUCE_SCATTER, /* gradients of range, to the owners of its parts */
+    TTI_REDUCE_SCATTER, /* gradients of range, to the owners of its partitions */
     TTI_ALL_REDUCE,     /* gradients of range, to all */
     TTI_TIME_STAGES,    /* how long each pipeline stage computed */
     TTI_SUM_TIED,       /* gradients of parameters that several stages have */
@@ -79,7 +81,7 @@ typedef enum tti_reduce_method {
     TTI_REDUCE_COMPRESS, /* as top-k pairs or PowerSGD's matrices */
 } tti_reduce_method;
 
-/* What REPORT does beside adding losses and counts. */
+/* Flags: what REPORT does in addition to adding losses and counts. */
 typedef enum tti_report {
     TTI_REPORT_VOTES = 1,  /* adds the workers' votes */
     TTI_REPORT_HASHES = 2, /* compares the hashes of the last update */
@@ -91,13 +93,12 @@ enum { TTI_AT_END = INT_MAX, TTI_NEVER = INT_MAX };
 typedef struct tti_instr {
     tti_instr_kind kind;
     tti_instr_queue queue;
-    tti_mesh_axis axis;    /* not of RUN, MERGE and others that the worker does alone */
-    int shard_group, part; /* RUN, RECV, SEND: micro-batch group in the order of the worker; part of
+    tti_mesh_axis axis;    /* NONE for RUN, MERGE and other instructions without communication */
+    int shard_group, part; /* RUN, RECV, SEND: micro-batch group, in the worker's order; part of
                               the program */
-    int shard, n_shards; /* those: compute thread i has shard + i; a compute thread without one only
-                            passes */
-    const int *buffer;   /* [n_shards]: of gradients */
-    int first, last;     /* RUN, JOIN: steps */
+    int shard, n_shards;   /* compute thread i runs shard + i; threads i >= n_shards do nothing */
+    const int *buffer;     /* [n_shards]: of gradients */
+    int first, last;       /* RUN, JOIN: steps */
     const tti_shard_group *merges; /* MERGE */
     tti_range range;               /* MERGE, reductions, UPDATE, gathers of all: elements */
     tti_reduce_method method;      /* reductions */
@@ -106,12 +107,12 @@ typedef struct tti_instr {
     bool averages;                 /* ALL_GATHER: averages of the parameters */
     bool eval;                     /* JOIN: of the program for evaluation */
     unsigned report;               /* REPORT: tti_report */
-    bool own_rows;                 /* UPDATE: by the samples of the worker alone */
+    bool own_rows;                 /* UPDATE: the mean is over the worker's own samples */
     int array;                     /* AVERAGE: number of a state array, TTI_STATE_PARAMS or _EMA */
-    bool whole;              /* HASH: of all parameters; false: not of the worker's own blocks */
-    int after;               /* on COMM: steps before this one are done; TTI_AT_END: all are */
-    int before;              /* on COMM: the step that waits for it; TTI_NEVER: none does */
-    int n_arrivals;          /* on COMM: compute threads it waits for; 0: it begins with the step */
+    bool whole;     /* HASH: all parameters; false: all but the worker's own blocks */
+    int after;      /* on COMM: starts when the steps before this one are done; TTI_AT_END: all */
+    int before;     /* on COMM: the step that waits for it; TTI_NEVER: none */
+    int n_arrivals; /* on COMM: compute threads that it waits for; 0: starts with the step */
     int first_wait, n_waits; /* RUN: in program->waits */
 } tti_instr;
 
@@ -144,9 +145,9 @@ typedef struct tti_step_program_desc {
     const tti_program *program;  /* plan->shard or plan->eval */
     const tti_accumulation *acc; /* shards of the worker and buffers; borrowed by the program */
     int n_compute_threads;
-    int n_idle;  /* micro-batch groups without a shard before the own ones: other workers gather in
-                    them */
-    bool joined; /* all shards come to a step before any goes on: they are in flight together */
+    int n_idle;  /* micro-batch groups without a shard before the worker's own: other workers gather
+                    parameters in them */
+    bool joined; /* all shards reach a join before any continues: all are in flight together */
     const int *joins; /* [n_joins]: steps, rising */
     int n_joins;
     const tti_pipe_side *side; /* of a pipeline stage; NULL: none */
@@ -167,7 +168,7 @@ typedef struct tti_step_program_desc {
 tutti_status tti_step_program_create(const tti_step_program_desc *desc, tti_step_program **out);
 void tti_step_program_destroy(tti_step_program *program); /* takes NULL */
 
-/* Reductions, which the worker takes part in even if it cannot compute. */
+/* Reductions run even if the worker failed to compute: the other workers wait for them. */
 bool tti_is_reduction(tti_instr_kind kind);
 
 /* The part of a profile that an instruction is: its name and what it moves, and the kind of work.

@@ -90,7 +90,7 @@ static int by_first(const void *a, const void *b) {
 }
 
 /* Filled while the steps of the use before run, of the same part. */
-static void take_early(tti_window *w, const tti_program *program) {
+static void begin_uses_early(tti_window *w, const tti_program *program) {
     for (int i = 0; i < w->n_uses; i++) {
         int k = i - 1;
         while (k >= 0 && w->uses[k].first == w->uses[i].first) k--;
@@ -153,7 +153,7 @@ tutti_status tti_window_init(const tti_plan *plan, const tti_program *program, t
     if (out->n_uses == 0) return TUTTI_OK;
     qsort(out->uses, (size_t)out->n_uses, sizeof *out->uses, by_first);
     if (space == TTI_SPACE_PARAM)
-        take_early(out, program);
+        begin_uses_early(out, program);
     else
         release_late(out);
     tti_use **order = calloc((size_t)out->n_uses + 1, sizeof *order);

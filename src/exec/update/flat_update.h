@@ -101,8 +101,8 @@ static inline uint64_t tti_hash_block(const tti_backend *backend, const tti_upda
 tutti_status tti_update_bind(tti_update *update, int n_compute_threads);
 
 /* Reports progress to a consumer that overlaps with the update, from the calling thread: awaited
- * returns when the summed gradients of elements first .. last-1 have come (NULL: they are there);
- * updated is called when these parameters are final until the next step. */
+ * returns when the summed gradients of elements first .. last-1 are available (NULL: they are
+ * already); updated is called when these parameters are final until the next step. */
 typedef struct tti_update_overlap {
     tutti_status (*awaited)(void *user, size_t first, size_t last);
     tutti_status (*updated)(void *user, size_t first, size_t last);

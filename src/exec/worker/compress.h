@@ -41,7 +41,7 @@ double tti_low_rank_norm(const float *v, size_t n);
 enum { TTI_TOPK_COUNTS = 1 << 16 };
 
 /* The k elements of x [n] with the largest magnitude, as ascending indices in index [k]; 0 <= k <=
- * n < 2^32.  Of equal ones the first; NaN counts as larger than any number. counts
+ * n < 2^32.  Ties go to the lower index; NaN counts as larger than any number. counts
  * [TTI_TOPK_COUNTS] is scratch. */
 void tti_topk_select(const float *x, size_t n, size_t k, uint32_t *counts, uint32_t *index);
 

@@ -142,7 +142,7 @@ static void add_term(list_sum *s, double term) {
     s->compute_thread[s->n++ % s->n_compute_threads] += term;
 }
 
-static double take_sum(list_sum *s) {
+static double total_of(list_sum *s) {
     for (int d = s->n_compute_threads / 2; d > 0; d /= 2)
         for (int t = 0; t < d; t++) s->compute_thread[t] += s->compute_thread[t + d];
     return s->compute_thread[0];
@@ -152,7 +152,7 @@ double tti_divided_own_blocks(const tti_divided *d, const tti_plan *plan, const 
     list_sum sum = new_sum(d);
     for (int i = 0; i < plan->n_updates; i++)
         if (tti_divided_counts(d, plan->updates[i].slot)) add_term(&sum, partials[i]);
-    return take_sum(&sum);
+    return total_of(&sum);
 }
 
 void tti_divided_own_slots(const tti_divided *d, const tti_plan *plan, const double *partials,
@@ -163,8 +163,8 @@ void tti_divided_own_slots(const tti_divided *d, const tti_plan *plan, const dou
             add_term(&w, partials[2 * i]);
             add_term(&direction, partials[2 * i + 1]);
         }
-        norms[2 * slot] = take_sum(&w);
-        norms[2 * slot + 1] = take_sum(&direction);
+        norms[2 * slot] = total_of(&w);
+        norms[2 * slot + 1] = total_of(&direction);
     }
 }
 

@@ -1,7 +1,7 @@
 /* divided.h - a worker that has a part of the model: its communication within its model group.
  *
  * Several workers may have a parameter: as tensor shards, or whole on each tensor index, or on two
- * stages.  Of equal parts that of the lowest rank in the group counts: in norms, in checkpoints.
+ * stages.  Norms and checkpoints count only the copy of the lowest rank in the group.
  * NULL stands for a worker that has the whole model, in every function. */
 #ifndef TTI_EXEC_DIVIDED_H
 #define TTI_EXEC_DIVIDED_H

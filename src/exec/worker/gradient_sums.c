@@ -30,15 +30,15 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, s
     uint16_t *wire = tti_arrays_of(x)->wire + first;
     size_t bounds[TTI_MAX_RANKS + 1];
     tti_shard_map shard_map;
-    tti_partial piece[TTI_MAX_PARTIALS];
+    tti_partial partials[TTI_MAX_PARTIALS];
     tti_zero_bounds(setup, first, bounds);
     tti_shard_map_subtrees(setup->n_ranks, &shard_map);
-    int n =
-        tti_shard_partials(shard_map.first[setup->rank], shard_map.first[setup->rank + 1], piece);
-    piece[0].data = wire;
+    int n = tti_shard_partials(shard_map.first[setup->rank], shard_map.first[setup->rank + 1],
+                               partials);
+    partials[0].data = wire;
     tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n_elems * sizeof *wire) / 2;
     tti_narrow(setup->desc.wire, sum, wire, n_elems);
-    const tti_reduce_desc desc = {.partials = piece,
+    const tti_reduce_desc desc = {.partials = partials,
                                   .n_partials = n,
                                   .dst = wire,
                                   .n_elems = n_elems,
@@ -56,10 +56,10 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, s
 /* Fast mode: the sum of a worker's own partial sums, in any order. */
 static float *add_partials(const tti_setup *setup, tti_arrays *arrays, size_t first,
                            size_t n_elems) {
-    float *sum = tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], first);
-    for (int i = 1; i < setup->acc.n_pieces; i++)
+    float *sum = tti_exec_grads_at(arrays, setup->acc.partial_buffer[0], first);
+    for (int i = 1; i < setup->acc.n_partials; i++)
         setup->desc.backend->accumulate(
-            sum, tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], first), n_elems);
+            sum, tti_exec_grads_at(arrays, setup->acc.partial_buffer[i], first), n_elems);
     return sum;
 }
 
@@ -72,16 +72,17 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
         /* Alone the merges have left one partial sum: the whole tree. */
         size_t bounds[TTI_MAX_RANKS + 1];
         if (scatter) tti_zero_bounds(setup, first, bounds);
-        tti_partial pieces[TTI_MAX_PARTIALS];
-        for (int i = 0; i < setup->acc.n_pieces; i++) {
-            pieces[i] = setup->acc.pieces[i];
-            pieces[i].data = tti_exec_grads_at(tti_arrays_of(x), setup->acc.piece_buffer[i], first);
+        tti_partial partials[TTI_MAX_PARTIALS];
+        for (int i = 0; i < setup->acc.n_partials; i++) {
+            partials[i] = setup->acc.partials[i];
+            partials[i].data =
+                tti_exec_grads_at(tti_arrays_of(x), setup->acc.partial_buffer[i], first);
         }
         tti_exec_count_partials(x, n, scatter);
         return tti_comm_reduce_shards(setup->desc.comm,
-                                      &(tti_reduce_desc){.partials = pieces,
-                                                         .n_partials = setup->acc.n_pieces,
-                                                         .dst = pieces[0].data,
+                                      &(tti_reduce_desc){.partials = partials,
+                                                         .n_partials = setup->acc.n_partials,
+                                                         .dst = partials[0].data,
                                                          .n_elems = n,
                                                          .dtype = TUTTI_F32,
                                                          .n_shards = setup->desc.n_shards,

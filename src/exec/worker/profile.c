@@ -122,13 +122,13 @@ static tutti_status try_capture(const tti_device_ops *ops, double *us) {
     return st;
 }
 
-/* Moments that come out of order, or later than they can be, are none. */
+/* Timestamps that are out of order or in the future are invalid. */
 bool tti_profile_records(tti_exec *x) {
     double us[3] = {0};
-    bool told = try_capture(x->setup.desc.backend->device, us) == TUTTI_OK;
+    bool ok = try_capture(x->setup.desc.backend->device, us) == TUTTI_OK;
     double now = (double)(tti_now_ns() - x->profile->earliest_ns) * 1e-3;
-    if (!told) tti_clear_error();
-    return told && us[0] <= us[1] && us[1] <= us[2] && us[2] <= now;
+    if (!ok) tti_clear_error();
+    return ok && us[0] <= us[1] && us[1] <= us[2] && us[2] <= now;
 }
 
 /* ---- the host ---- */

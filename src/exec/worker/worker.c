@@ -105,7 +105,9 @@ void tti_exec_note(const tti_setup *setup, const tti_step_desc *desc, const char
     if (comm) tti_comm_note(comm, desc->step, phase);
 }
 
-int tti_exec_n_partials(const tti_setup *setup) { return setup->divided ? 1 : setup->acc.n_pieces; }
+int tti_exec_n_partials(const tti_setup *setup) {
+    return setup->divided ? 1 : setup->acc.n_partials;
+}
 
 bool tti_exec_divides(const tti_setup *setup) { return setup->share.n_ranks > 1; }
 
@@ -207,7 +209,7 @@ void tti_exec_merge(tti_exec *x, const tti_shard_group *shard_group, size_t firs
 }
 
 float *tti_exec_grads(tti_exec *x) {
-    return tti_arrays_of(x)->buffers[tti_setup_of(x)->acc.piece_buffer[0]];
+    return tti_arrays_of(x)->buffers[tti_setup_of(x)->acc.partial_buffer[0]];
 }
 
 bool tti_exec_has_wire(const tti_exec *x) {
@@ -222,7 +224,7 @@ double tti_exec_reduce_bytes(const tti_setup *setup, size_t n_bytes) {
 
 void tti_exec_count_partials(tti_exec *x, size_t n_elems, bool in_parts) {
     const tti_setup *setup = tti_setup_of(x);
-    double n_vectors = setup->acc.n_pieces + (in_parts ? 0 : 1);
+    double n_vectors = setup->acc.n_partials + (in_parts ? 0 : 1);
     tti_tally_of(x)->sent_bytes +=
         n_vectors * tti_exec_reduce_bytes(setup, n_elems * sizeof(float)) / 2;
 }

@@ -51,7 +51,7 @@ tutti_status tti_sharded_init(tti_exec *x) {
 
 void tti_sharded_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short) {
     for (int b = 0; b < acc->n_buffers; b++) is_short[b] = true;
-    if (plan->stages && plan->stages->n_tied > 0) is_short[acc->piece_buffer[0]] = false;
+    if (plan->stages && plan->stages->n_tied > 0) is_short[acc->partial_buffer[0]] = false;
     for (int w = 0; w < acc->n_shard_groups - 1; w++)
         for (int i = 0; i < acc->shard_groups[w].n_shards; i++)
             is_short[acc->shard_groups[w].buffer[i]] = false;
@@ -68,11 +68,11 @@ static tutti_status alloc_floats(const tti_backend *backend, float **memory, siz
     return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu floats", n_elems);
 }
 
-static tutti_status take_memory(const tti_setup *setup, tti_arrays *arrays) {
+static tutti_status alloc_memory(const tti_setup *setup, tti_arrays *arrays) {
     tti_sharded *sharded = arrays->sharded;
     const tti_backend *b = setup->desc.backend;
     TTI_TRY(alloc_floats(&tti_backend_cpu, &sharded->staging, longest_slot(setup->desc.plan)));
-    if (sharded->is_short[setup->acc.piece_buffer[0]])
+    if (sharded->is_short[setup->acc.partial_buffer[0]])
         TTI_TRY(alloc_floats(b, &sharded->own_grads, setup->share.n_elems));
     if (sharded->params)
         return alloc_floats(b, &sharded->gathered,
@@ -97,12 +97,12 @@ tutti_status tti_sharded_buffers(tti_exec *x, int n_buffers) {
         for (int b = 0; b < n_buffers; b++) arrays->sharded->is_short[b] = !is_whole[b];
     }
     free(is_whole);
-    return st == TUTTI_OK ? take_memory(setup, arrays) : st;
+    return st == TUTTI_OK ? alloc_memory(setup, arrays) : st;
 }
 
 size_t tti_sharded_grads(const tti_sharded *sharded, const tti_accumulation *acc,
                          const tti_share *share, const tti_plan *plan) {
-    size_t n = sharded->is_short[acc->piece_buffer[0]] ? share->n_elems : 0;
+    size_t n = sharded->is_short[acc->partial_buffer[0]] ? share->n_elems : 0;
     for (int b = 0; b < acc->n_buffers; b++)
         n += sharded->is_short[b] ? sharded->grads.n_elems : plan->n_flat;
     return n;
@@ -161,7 +161,7 @@ void tti_sharded_keep_sum(tti_exec *x, int bucket) {
     if (!arrays->sharded || !arrays->sharded->own_grads) return;
     tti_share_run own = own_part(setup, bucket);
     size_t first = setup->desc.plan->buckets[bucket].first;
-    const float *sum = tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], first);
+    const float *sum = tti_exec_grads_at(arrays, setup->acc.partial_buffer[0], first);
     memcpy(arrays->sharded->own_grads + own.state, sum + (own.first - first),
            own.n_elems * sizeof *sum);
 }

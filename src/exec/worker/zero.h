@@ -99,18 +99,18 @@ bool tti_exec_has_range(const tti_setup *setup);
  * calls here. */
 tutti_status tti_zero_join(const tti_setup *setup, double *values, size_t n_each);
 
-/* What each worker receives of the bucket that begins at element first, relative to its begin:
- * fills bounds [n_ranks + 1]. */
+/* Fills bounds [n_ranks + 1] with the partition that each worker receives of the bucket at element
+ * first, relative to the start of the bucket. */
 void tti_zero_bounds(const tti_setup *setup, size_t first, size_t *bounds);
 
-/* Every worker's part of all buckets, in memory of the host; src may be dst. */
+/* Gathers every worker's partition of all buckets in host memory; src may be dst. */
 tutti_status tti_zero_gather(const tti_setup *setup, const float *src, float *dst);
 
-/* Own elements of an array of state in a range, to the places of their parameters. */
+/* Copies the own elements of a state array in a range to the places of their parameters. */
 void tti_zero_place_own(const tti_setup *setup, const float *state, tti_range range, float *to);
 
-/* Averaged parameters, whole, in the memory that tti_zero_averages names: until the next step.  Of
- * a worker on the host. */
+/* Gathers the averaged parameters of a worker on the host.  They stay valid, at tti_zero_averages,
+ * until the next step. */
 tutti_status tti_zero_gather_ema(tti_exec *x);
 float *tti_zero_averages(tti_exec *x);
 

@@ -127,8 +127,8 @@ tutti_status tti_plan_update(tti_plan *plan, const tti_plan_desc *desc) {
     return TUTTI_OK;
 }
 
-/* Of n stages with a parameter the first weighs n, and each copy -1, so that every block is in the
- * hash of its worker. */
+/* A parameter on n stages has weight n on the first and -1 on each copy, so that every block is in
+ * the hash of its worker. */
 static uint64_t hash_weight(const tti_plan *plan, const tti_slot *slot) {
     const tti_stages *s = plan->stages;
     for (int i = 0; i < s->n_tied; i++)

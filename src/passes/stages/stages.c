@@ -412,7 +412,7 @@ static tti_output *gradient_on(const tutti_graph *g, const tti_tied_param *tied,
     return found;
 }
 
-/* What the executor may add to any value without changing a bit: -0, or NaN as in x. */
+/* Values that the executor may add to any value without changing a bit: -0, or NaN as in x. */
 static tutti_value *nothing_of(tutti_graph *g, tutti_value *x) {
     g->stage = x->node->stage;
     return tutti_neg(g, tutti_affine(g, x, 0, 0));

@@ -16,7 +16,8 @@ enum { TTI_EVALUATED_TARGETS = 16 };
 typedef struct tti_eval_sums {
     tti_step_result all; /* loss_sum, count (of labels or values), correct (objective.h) */
     int64_t n_rows;
-    tti_metric_set *metrics; /* owned by whoever runs the evaluation; NULL: there are none */
+    tti_metric_set
+        *metrics; /* owned by the caller that runs the evaluation; NULL: there are none */
     double squares[TTI_EVALUATED_TARGETS], sizes[TTI_EVALUATED_TARGETS];
 } tti_eval_sums;
 

@@ -40,7 +40,7 @@ const char *tti_ignored_label(const tti_job_config *config);
  */
 tutti_status tti_objective_check(const tti_job_config *config, bool has_fields);
 
-/* What a loss of tutti/losses.h compares. */
+/* The values that a loss of tutti/losses.h compares. */
 typedef struct tti_compared {
     tutti_value *predicted, *target;
     tutti_value *present;      /* i32[N]: -1 where a row is missing */

@@ -383,7 +383,7 @@ tutti_status tti_model_file_build(const tti_import *import, const tti_job_config
     return name_outputs(import, g, outputs, out);
 }
 
-/* What the passes make of the model in training, for a few samples. */
+/* The training graph of the model after the passes, for a few samples. */
 static tutti_status describe_recognized(const tti_import *import, tti_str *out) {
     enum { N_SAMPLES = 2 };
     int n_inputs = tti_import_n_inputs(import), n_outputs = tti_import_n_outputs(import);

@@ -227,7 +227,7 @@ static tutti_status print_recompute(const tutti_job *job, const tti_blueprint *b
     return TUTTI_OK;
 }
 
-/* What is written out in the model and what the passes make of it. */
+/* Operations that the model spells out, and the ops that the passes replace them with. */
 static tutti_status print_recognized(const tutti_job *job, const tti_blueprint *b, tti_str *out) {
     tutti_graph *g;
     TTI_TRY(tti_blueprint_graph(job, b, true, &g));

@@ -347,9 +347,9 @@ static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only)
     return TUTTI_OK;
 }
 
-/* In shards of one row the batch cannot be told from other dimensions of size 1, and the pass split
- * may refuse what it allows for longer shards.  So the same model with two rows is checked.  A
- * model that cannot have two rows is checked as it is. */
+/* In shards of one row the batch cannot be distinguished from other dimensions of size 1, and the
+ * pass split may refuse what it allows for longer shards.  So the same model with two rows is
+ * checked.  A model that cannot have two rows is checked as it is. */
 static tutti_status prove_one_row(const tutti_job *job, tti_blueprint *b) {
     tti_shard_graph_desc desc = graph_desc(job, b, tutti_dataset_get_info(b->train));
     tti_target target = tti_blueprint_target(b);

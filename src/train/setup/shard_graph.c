@@ -100,7 +100,7 @@ static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_sha
                     (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
 }
 
-/* What metrics compare: the prediction and the target of the loss. */
+/* Metrics compare the prediction with the target of the loss. */
 typedef struct scored_pair {
     tutti_value *predicted, *target, *present;
 } scored_pair;

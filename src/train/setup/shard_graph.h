@@ -11,7 +11,7 @@ typedef struct tti_shard_graph_desc {
     const tti_import *import;     /* of model.file; NULL: the job has none */
     const tutti_model_params *params;
     const tutti_dataset_info *info;
-    tutti_dataset *data[2]; /* whose labels are to be classes of the output; NULL: none */
+    tutti_dataset *data[2]; /* their labels must be classes of the output; NULL: none */
     int64_t rows;           /* of the shard */
     int n_shards;
     bool gives_logits;  /* an output "logits" too, in a graph for evaluation */

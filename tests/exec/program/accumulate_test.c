@@ -59,12 +59,12 @@ static void check(int first, int last, int n_compute_threads) {
     T_EQ(next, last);
     T_EQ(acc.n_merges, n_merges);
     tti_partial want[TTI_MAX_PARTIALS];
-    T_EQ(acc.n_pieces, tti_shard_partials(first, last, want));
-    for (int i = 0; i < acc.n_pieces; i++) {
-        T_EQ(acc.pieces[i].level, want[i].level);
-        T_EQ(acc.pieces[i].index, want[i].index);
-        T_EQ(buffers[acc.piece_buffer[i]].first, want[i].index << want[i].level);
-        T_EQ(buffers[acc.piece_buffer[i]].last, (want[i].index + 1) << want[i].level);
+    T_EQ(acc.n_partials, tti_shard_partials(first, last, want));
+    for (int i = 0; i < acc.n_partials; i++) {
+        T_EQ(acc.partials[i].level, want[i].level);
+        T_EQ(acc.partials[i].index, want[i].index);
+        T_EQ(buffers[acc.partial_buffer[i]].first, want[i].index << want[i].level);
+        T_EQ(buffers[acc.partial_buffer[i]].last, (want[i].index + 1) << want[i].level);
     }
     /* The run may start and end inside of subtrees: at most that many wait on either side. */
     if (last > first)
@@ -95,8 +95,8 @@ T_CASE(a_whole_tree_ends_in_one_piece) {
     T_UNUSED;
     tti_accumulation acc;
     T_OK(tti_accumulation_init(&acc, 0, 16, 2));
-    T_EQ(acc.n_pieces, 1);
-    T_EQ(acc.pieces[0].level, 4);
+    T_EQ(acc.n_partials, 1);
+    T_EQ(acc.partials[0].level, 4);
     T_EQ(acc.n_merges, 15);
     T_EQ(acc.n_shard_groups, 8);
     tti_accumulation_fini(&acc);

@@ -527,7 +527,7 @@ bool tti_sum_table_save(const char *key, int n, const tti_sum_table *table) {
 
 /* ---- measured ---- */
 
-static void take_row(const tutti_bench_devices_row *row, void *user) {
+static void keep_row(const tutti_bench_devices_row *row, void *user) {
     static const char *const names[TTI_N_SUM_ALGORITHMS] = {"direct", "tree", "ring"};
     tti_sum_table *t = user;
     int i = 0, w = 0;
@@ -546,7 +546,7 @@ tutti_status tti_sum_table_measure(const tti_backend *backend, int n, size_t n_m
     /* The same in less time: sums of f32 alone, by every algorithm, few of each size; links are
      * left out. */
     bench b = {
-        .backend = backend, .desc = desc, .report = take_row, .user = out, .for_table = true};
+        .backend = backend, .desc = desc, .report = keep_row, .user = out, .for_table = true};
     TTI_TRY(check_desc(&b));
     TTI_TRY(run_bench(&b));
     if (out->n_rows > 0) return TUTTI_OK;

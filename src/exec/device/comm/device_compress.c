@@ -108,17 +108,17 @@ tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *pee
     tti_device_compress *c = *out = calloc(1, sizeof *c);
     if (!c) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
     *c = (tti_device_compress){.x = x, .ops = tti_setup_of(x)->desc.backend->device};
-    float *grads = tti_arrays_of(c->x)->buffers[tti_setup_of(c->x)->acc.piece_buffer[0]];
+    float *grads = tti_arrays_of(c->x)->buffers[tti_setup_of(c->x)->acc.partial_buffer[0]];
     TTI_TRY(tti_compress_places_init(&tti_setup_of(c->x)->desc, &c->places));
     const tti_exec_desc *desc = &tti_setup_of(c->x)->desc;
     const tti_compress_places *p = &c->places;
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->residual, residual_bytes(desc)));
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->message, message_bytes(desc, p)));
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->own, message_bytes(desc, p)));
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->scratch, scratch_bytes(p)));
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->pairs, pair_bytes(desc, p)));
-    TTI_TRY(tti_device_take(tti_setup_of(c->x), &c->all_pairs,
-                            all_pair_bytes(p, tti_setup_of(c->x)->n_ranks)));
+    TTI_TRY(tti_device_alloc(tti_setup_of(c->x), &c->residual, residual_bytes(desc)));
+    TTI_TRY(tti_device_alloc(tti_setup_of(c->x), &c->message, message_bytes(desc, p)));
+    TTI_TRY(tti_device_alloc(tti_setup_of(c->x), &c->own, message_bytes(desc, p)));
+    TTI_TRY(tti_device_alloc(tti_setup_of(c->x), &c->scratch, scratch_bytes(p)));
+    TTI_TRY(tti_device_alloc(tti_setup_of(c->x), &c->pairs, pair_bytes(desc, p)));
+    TTI_TRY(tti_device_alloc(tti_setup_of(c->x), &c->all_pairs,
+                             all_pair_bytes(p, tti_setup_of(c->x)->n_ranks)));
     /* A part of each bucket for every rank, which has it at the same offset of its pairs. */
     size_t n_ranks = (size_t)tti_setup_of(c->x)->n_ranks,
            n_buckets = (size_t)tti_setup_of(c->x)->desc.plan->n_buckets;

@@ -12,10 +12,10 @@
 struct tti_device_host_staged {
     tti_exec *x;
     const tti_device_ops *ops;
-    float **pieces; /* [n_pieces >= acc.n_pieces] of the communicator, which frees them */
-    int n_pieces;
+    float **partials; /* [n_partials >= acc.n_partials] of the communicator, which frees them */
+    int n_partials;
     uint16_t *wire;      /* [n_flat] of it too: sums as they travel; NULL: as they are */
-    int n_pinned;        /* of the pieces, the first ones */
+    int n_pinned;        /* of the partials, the first ones */
     int next_bucket;     /* of gradients that are not whole, to be brought */
     int64_t computed_ns; /* when the gradients of the newest step were here */
     int64_t summed_ns;   /* and the sums of all workers */
@@ -23,19 +23,19 @@ struct tti_device_host_staged {
 
 /* All ranks must ask for equally many. */
 static tutti_status count_pieces(const tti_setup *setup, int32_t *n_max) {
-    int32_t n = *n_max = setup->acc.n_pieces;
+    int32_t n = *n_max = setup->acc.n_partials;
     return tutti_comm_all_reduce(setup->desc.comm, &n, n_max, 1, TUTTI_I32, TUTTI_MAX,
                                  TUTTI_ALG_AUTO);
 }
 
 /* In fast mode only the first one carries gradients. */
-static int n_pieces_of(const tti_setup *setup) {
-    return setup->desc.fast ? 1 : setup->acc.n_pieces;
+static int n_partials_of(const tti_setup *setup) {
+    return setup->desc.fast ? 1 : setup->acc.n_partials;
 }
 
 /* In mixed runs each one corresponds to a buffer of a worker on the host: all workers must allocate
  * memory for peers alike. */
-static tutti_status take_pieces(tti_device_host_staged *b) {
+static tutti_status alloc_partials(tti_device_host_staged *b) {
     int32_t n = tti_setup_of(b->x)->n_agreed;
     if (tti_setup_of(b->x)->n_ranks == 1)
         return TUTTI_OK; /* no other worker has the same part of the model */
@@ -43,22 +43,22 @@ static tutti_status take_pieces(tti_device_host_staged *b) {
     /* Up to n of them. */
     const tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
-    if (b->pieces && n <= b->n_pieces) return TUTTI_OK;
-    float **pieces = realloc(b->pieces, (size_t)(n + 1) * sizeof *pieces);
-    if (!pieces) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    b->pieces = pieces;
-    for (; b->n_pieces < n; b->n_pieces++) {
+    if (b->partials && n <= b->n_partials) return TUTTI_OK;
+    float **partials = realloc(b->partials, (size_t)(n + 1) * sizeof *partials);
+    if (!partials) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    b->partials = partials;
+    for (; b->n_partials < n; b->n_partials++) {
         void *memory = NULL;
         TTI_TRY(tutti_comm_alloc(setup->desc.comm, setup->desc.plan->n_flat * sizeof(float) + 64,
                                  &memory));
-        pieces[b->n_pieces] = memory;
+        partials[b->n_partials] = memory;
     }
     return TUTTI_OK;
 }
 
-tutti_status tti_device_host_staged_grow(tti_device_host_staged *b) { return take_pieces(b); }
+tutti_status tti_device_host_staged_grow(tti_device_host_staged *b) { return alloc_partials(b); }
 
-static tutti_status take_wire(tti_device_host_staged *b) {
+static tutti_status alloc_wire(tti_device_host_staged *b) {
     const tti_setup *setup = tti_setup_of(b->x);
     void *memory = NULL;
     if (setup->n_ranks == 1 || !setup->desc.fast || setup->desc.wire == TUTTI_F32) return TUTTI_OK;
@@ -76,12 +76,12 @@ tutti_status tti_device_host_staged_create(tti_exec *x, tti_device_host_staged *
     b->x = x;
     b->ops = setup->desc.backend->device;
     if (setup->desc.server) return TUTTI_OK; /* gradients go to its memory */
-    TTI_TRY(take_wire(b));                   /* in the order of exec.c */
-    TTI_TRY(take_pieces(b));
+    TTI_TRY(alloc_wire(b));                  /* in the order of exec.c */
+    TTI_TRY(alloc_partials(b));
     /* A copy to memory that is not pinned is slower, but still correct. */
     size_t n_bytes = tti_setup_of(b->x)->desc.plan->n_flat * sizeof(float);
-    int n = TTI_MIN(b->n_pieces, n_pieces_of(tti_setup_of(b->x)));
-    while (b->n_pinned < n && b->ops->memory.pin(b->pieces[b->n_pinned], n_bytes) == TUTTI_OK)
+    int n = TTI_MIN(b->n_partials, n_partials_of(tti_setup_of(b->x)));
+    while (b->n_pinned < n && b->ops->memory.pin(b->partials[b->n_pinned], n_bytes) == TUTTI_OK)
         b->n_pinned++;
     if (b->n_pinned < n) tti_clear_error();
     if (tti_compress_wanted(&setup->desc, setup->n_ranks)) return tti_exec_create_compress(x);
@@ -90,27 +90,28 @@ tutti_status tti_device_host_staged_create(tti_exec *x, tti_device_host_staged *
 
 void tti_device_host_staged_destroy(tti_device_host_staged *b) {
     if (!b) return;
-    for (int i = 0; i < b->n_pinned; i++) b->ops->memory.unpin(b->pieces[i]);
-    free(b->pieces);
+    for (int i = 0; i < b->n_pinned; i++) b->ops->memory.unpin(b->partials[i]);
+    free(b->partials);
     free(b);
 }
 
 /* Bucket by bucket, to each rank its part. */
-static tutti_status sum_parts(tti_exec *x, const tti_partial *pieces, int n_pieces, float *sum) {
+static tutti_status sum_parts(tti_exec *x, const tti_partial *partials, int n_partials,
+                              float *sum) {
     const tti_setup *setup = tti_setup_of(x);
     size_t bounds[TTI_MAX_RANKS + 1];
     for (int b = 0; b < setup->desc.plan->n_buckets; b++) {
         const tti_bucket *bucket = &setup->desc.plan->buckets[b];
         tti_partial part[TTI_MAX_PARTIALS];
-        for (int i = 0; i < n_pieces; i++) {
-            part[i] = pieces[i];
-            part[i].data = (float *)pieces[i].data + bucket->first;
+        for (int i = 0; i < n_partials; i++) {
+            part[i] = partials[i];
+            part[i].data = (float *)partials[i].data + bucket->first;
         }
         bool whole = tti_pipe_has_tied(setup->desc.plan, bucket->first, bucket->n_elems);
         tti_zero_bounds(setup, bucket->first, bounds);
         tti_exec_count_partials(x, bucket->n_elems, !whole);
         const tti_reduce_desc desc = {.partials = part,
-                                      .n_partials = n_pieces,
+                                      .n_partials = n_partials,
                                       .dst = sum + bucket->first,
                                       .n_elems = bucket->n_elems,
                                       .dtype = TUTTI_F32,
@@ -145,17 +146,17 @@ static tutti_status sum_buckets(const tti_device_host_staged *b, float *sum) {
     return TUTTI_OK;
 }
 
-static tutti_status sum_pieces(const tti_device_host_staged *b, const tti_partial *pieces,
-                               int n_pieces, float *sum) {
+static tutti_status sum_partials(const tti_device_host_staged *b, const tti_partial *partials,
+                                 int n_partials, float *sum) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
     size_t n = setup->desc.plan->n_flat;
     if (setup->desc.fast || setup->desc.local) return sum_buckets(b, sum);
-    if (tti_exec_has_parts(setup)) return sum_parts(x, pieces, n_pieces, sum);
+    if (tti_exec_has_parts(setup)) return sum_parts(x, partials, n_partials, sum);
     tti_exec_count_partials(x, n, false);
     return tti_comm_reduce_shards(setup->desc.comm,
-                                  &(tti_reduce_desc){.partials = pieces,
-                                                     .n_partials = n_pieces,
+                                  &(tti_reduce_desc){.partials = partials,
+                                                     .n_partials = n_partials,
                                                      .dst = sum,
                                                      .n_elems = n,
                                                      .dtype = TUTTI_F32,
@@ -170,10 +171,10 @@ static tutti_status sum_pieces(const tti_device_host_staged *b, const tti_partia
 static tutti_status copy_to_host(const tti_device_host_staged *b, size_t first, size_t n_elems) {
     const tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
-    for (int i = 0; i < n_pieces_of(setup); i++)
+    for (int i = 0; i < n_partials_of(setup); i++)
         TTI_TRY(b->ops->queues.copy(
-            TTI_QUEUE_COMPUTE, b->pieces[i] + first,
-            tti_exec_grads_at(tti_arrays_of(x), setup->acc.piece_buffer[i], first),
+            TTI_QUEUE_COMPUTE, b->partials[i] + first,
+            tti_exec_grads_at(tti_arrays_of(x), setup->acc.partial_buffer[i], first),
             n_elems * sizeof(float)));
     return TUTTI_OK;
 }
@@ -190,10 +191,10 @@ tutti_status tti_device_host_staged_after(tti_device_host_staged *b, int step) {
         TTI_TRY(tti_device_tp_wait(tti_tp_of(x)));
         tti_exec_merge(x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], first,
                        first + n);
-        for (int i = 1; setup->desc.fast && i < setup->acc.n_pieces; i++)
+        for (int i = 1; setup->desc.fast && i < setup->acc.n_partials; i++)
             setup->desc.backend->accumulate(
-                tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], first),
-                tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], first), n);
+                tti_exec_grads_at(arrays, setup->acc.partial_buffer[0], first),
+                tti_exec_grads_at(arrays, setup->acc.partial_buffer[i], first), n);
         TTI_TRY(copy_to_host(b, first, n));
     }
     return TUTTI_OK;
@@ -215,10 +216,10 @@ static tutti_status put_grads(const tti_device_host_staged *b) {
     float *own = arrays->sharded ? arrays->sharded->own_grads : NULL;
     tti_share_run run;
     if (!own)
-        return b->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0],
+        return b->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->partials[0],
                                    setup->desc.plan->n_flat * sizeof(float));
     for (int i = 0; tti_share_next(&setup->share, setup->desc.plan, &i, &run);)
-        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, own + run.state, b->pieces[0] + run.first,
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, own + run.state, b->partials[0] + run.first,
                                     run.n_elems * sizeof(float)));
     return TUTTI_OK;
 }
@@ -227,13 +228,13 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
-    tti_partial pieces[TTI_MAX_PARTIALS];
+    tti_partial partials[TTI_MAX_PARTIALS];
     if (setup->n_ranks == 1) return TUTTI_OK;
-    int n_pieces = n_pieces_of(setup);
+    int n_partials = n_partials_of(setup);
     TTI_TRY(b->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_COMPUTED));
-    for (int i = 0; i < n_pieces; i++) {
-        pieces[i] = setup->acc.pieces[i];
-        pieces[i].data = b->pieces[i];
+    for (int i = 0; i < n_partials; i++) {
+        partials[i] = setup->acc.partials[i];
+        partials[i].data = b->partials[i];
     }
     TTI_TRY(bring_all(b));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1));
@@ -242,11 +243,11 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     TTI_TRY(b->ops->queues.sync());
     int64_t start = b->computed_ns = tti_now_ns();
     tally->copied_ns += start - made;
-    TTI_TRY(sum_pieces(b, pieces, n_pieces, b->pieces[0]));
+    TTI_TRY(sum_partials(b, partials, n_partials, b->partials[0]));
     int64_t end = tti_now_ns();
     tti_exec_waited(tally, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_REDUCE), -1, start, end);
-    if (tti_pipe_of(x)) TTI_TRY(tti_pipe_sum_tied(x, b->pieces[0]));
+    if (tti_pipe_of(x)) TTI_TRY(tti_pipe_sum_tied(x, b->partials[0]));
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     if (tti_offload_of(x)) return TUTTI_OK;
     TTI_TRY(put_grads(b));
@@ -256,7 +257,7 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
 int64_t tti_device_host_staged_computed(const tti_device_host_staged *b) { return b->computed_ns; }
 int64_t tti_device_host_staged_summed(const tti_device_host_staged *b) { return b->summed_ns; }
 
-float *tti_device_host_staged_sum(const tti_device_host_staged *b) { return b->pieces[0]; }
+float *tti_device_host_staged_sum(const tti_device_host_staged *b) { return b->partials[0]; }
 
 tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const double *sums) {
     tti_exec *x = b->x;
@@ -336,16 +337,16 @@ tutti_status tti_device_host_staged_gather(tti_device_host_staged *b) {
     tti_arrays *arrays = tti_arrays_of(x);
     tti_share_run run;
     for (int i = 0; tti_share_next(&setup->share, setup->desc.plan, &i, &run);)
-        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, b->pieces[0] + run.first,
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, b->partials[0] + run.first,
                                     arrays->params + run.first, run.n_elems * sizeof(float)));
     TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
-    TTI_TRY(tti_zero_gather(setup, b->pieces[0], b->pieces[0]));
+    TTI_TRY(tti_zero_gather(setup, b->partials[0], b->partials[0]));
     tti_exec_waited(tti_tally_of(x), tti_now_ns() - start);
     for (int i = 0; i < setup->desc.plan->n_slots; i++) {
         const tti_slot *slot = &setup->desc.plan->slots[i];
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, arrays->params + slot->first,
-                                    b->pieces[0] + slot->first, slot->n_elems * sizeof(float)));
+                                    b->partials[0] + slot->first, slot->n_elems * sizeof(float)));
     }
     return b->ops->queues.sync();
 }

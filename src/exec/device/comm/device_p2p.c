@@ -143,7 +143,7 @@ static tutti_status ask_places(tti_device_p2p *m, const size_t *mine) {
     return st;
 }
 
-static tutti_status take_inbox(tti_device_p2p *m) {
+static tutti_status alloc_inbox(tti_device_p2p *m) {
     m->n_slots = count_slots(tti_pipe_of(m->x));
     m->tp_half_bytes = most_tp_bytes(tti_setup_of(m->x));
     m->at = calloc((size_t)m->n_slots + 1, sizeof *m->at);
@@ -174,8 +174,8 @@ static bool is_wanted(const tti_setup *setup) {
 
 static tutti_status connect_stages(tti_device_p2p *m) {
     const tti_mesh *mesh = tti_setup_of(m->x)->desc.mesh;
-    float *pieces[] = {(float *)(void *)m->inbox};
-    const tti_device_peers peers = {.partials = pieces,
+    float *partials[] = {(float *)(void *)m->inbox};
+    const tti_device_peers peers = {.partials = partials,
                                     .n_partials = 1,
                                     .n_flat = TRIAL_ELEMS,
                                     .n_most = TRIAL_ELEMS,
@@ -199,7 +199,7 @@ tutti_status tti_device_p2p_create(tti_exec *x, tti_device_p2p **out) {
     if (!m) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     m->x = x;
     m->ops = tti_setup_of(x)->desc.backend->device;
-    TTI_TRY(take_inbox(m));
+    TTI_TRY(alloc_inbox(m));
     if (!is_wanted(tti_setup_of(m->x))) return TUTTI_OK;
     tutti_status st = connect_stages(m);
     if (st == TUTTI_OK) {

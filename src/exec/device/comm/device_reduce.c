@@ -31,8 +31,9 @@ struct tti_device_reduce {
     bool compresses;   /* since a step */
     bool overlapped, has_summed, has_gathered;    /* in this step */
     tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
-    size_t *at;  /* [n_buckets][n_pieces]: where buckets are in pieces; NULL: as in flat arrays */
-    int *events; /* [n_buckets]: where their sums are in the queue */
+    size_t
+        *at; /* [n_buckets][n_partials]: where buckets are in partials; NULL: as in flat arrays */
+    int *events;         /* [n_buckets]: where their sums are in the queue */
     int next_event;      /* of those places, which take turns */
     tutti_status status; /* of what went wrong while shards were put to work */
 };
@@ -89,8 +90,8 @@ static tti_device_algorithm algorithm_of(tutti_comm_alg alg) {
     return alg == TUTTI_ALG_DIRECT ? TTI_DEVICE_PEERS : TTI_DEVICE_LIBRARY;
 }
 
-static int n_pieces_of(const tti_setup *setup) {
-    return setup->desc.fast ? 1 : setup->acc.n_pieces;
+static int n_partials_of(const tti_setup *setup) {
+    return setup->desc.fast ? 1 : setup->acc.n_partials;
 }
 
 /* Gradients that exist only until they are summed have separate memory. */
@@ -98,14 +99,14 @@ static tutti_status find_places(tti_device_reduce *r) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     const tti_arrays *arrays = tti_arrays_of(x);
-    size_t n_buckets = (size_t)setup->desc.plan->n_buckets, n = (size_t)n_pieces_of(setup);
+    size_t n_buckets = (size_t)setup->desc.plan->n_buckets, n = (size_t)n_partials_of(setup);
     r->events = calloc(n_buckets + 1, sizeof *r->events);
     if (!r->events) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!arrays->sharded) return TUTTI_OK;
     r->at = calloc(n_buckets * n + 1, sizeof *r->at);
     if (!r->at) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (size_t i = 0; i < n_buckets * n; i++) {
-        int buffer = setup->acc.piece_buffer[i % n];
+        int buffer = setup->acc.partial_buffer[i % n];
         r->at[i] = setup->desc.plan->buckets[i / n].first;
         if (arrays->sharded->is_short[buffer])
             r->at[i] = tti_window_at(&arrays->sharded->grads, -1, r->at[i]);
@@ -121,7 +122,7 @@ static bool is_rounded(const tti_setup *setup) {
 static size_t shortest_piece(const tti_setup *setup, const tti_arrays *arrays) {
     size_t n = setup->desc.plan->n_flat;
     bool is_short = arrays->sharded &&
-                    (!is_rounded(setup) || arrays->sharded->is_short[setup->acc.piece_buffer[0]]);
+                    (!is_rounded(setup) || arrays->sharded->is_short[setup->acc.partial_buffer[0]]);
     return is_short ? TTI_MIN(n, arrays->sharded->grads.n_elems) : n;
 }
 
@@ -159,16 +160,17 @@ typedef struct meeting {
     void *with;
 } meeting;
 
-/* Fills pieces [TTI_MAX_PARTIALS], which the result borrows. */
+/* Fills partials [TTI_MAX_PARTIALS], which the result borrows. */
 static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
-                                 const meeting *how, float **pieces) {
+                                 const meeting *how, float **partials) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
-    int n_pieces = n_pieces_of(setup);
+    int n_partials = n_partials_of(setup);
     bool in_parts = tti_exec_has_parts(setup);
     size_t n_buckets = (size_t)setup->desc.plan->n_buckets;
-    for (int i = 0; i < n_pieces; i++) pieces[i] = arrays->buffers[setup->acc.piece_buffer[i]];
+    for (int i = 0; i < n_partials; i++)
+        partials[i] = arrays->buffers[setup->acc.partial_buffer[i]];
     const tutti_comm *all = setup->desc.mesh ? setup->desc.mesh->world : setup->desc.comm;
     tti_comm_get_hosts(setup->desc.comm, r->hosts);
     return (tti_device_peers){.rank = setup->rank,
@@ -178,8 +180,8 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .shown = tutti_comm_rank(all),
                               .terms = terms,
                               .n_terms = n_terms,
-                              .partials = pieces,
-                              .n_partials = n_pieces,
+                              .partials = partials,
+                              .n_partials = n_partials,
                               .n_flat = shortest_piece(setup, arrays),
                               .n_most = longest_bucket(setup->desc.plan),
                               .n_words = most_words(setup, tti_joins_of(x)),
@@ -200,8 +202,8 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
 
 static tutti_status connect_group(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                                   const meeting *how, void **group) {
-    float *pieces[TTI_MAX_PARTIALS];
-    tti_device_peers peers = peers_of(r, terms, n_terms, how, pieces);
+    float *partials[TTI_MAX_PARTIALS];
+    tti_device_peers peers = peers_of(r, terms, n_terms, how, partials);
     return r->ops->collectives.connect(&peers, group);
 }
 
@@ -256,9 +258,9 @@ static tutti_status choose_moment(tti_device_reduce *r) {
  * small values. */
 static tutti_status meet_compress(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                                   tti_str *transport) {
-    float *pieces[TTI_MAX_PARTIALS];
+    float *partials[TTI_MAX_PARTIALS];
     meeting how = {.algorithm = algorithm_of(tti_setup_of(r->x)->desc.alg), .with = r->group};
-    tti_device_peers peers = peers_of(r, terms, n_terms, &how, pieces);
+    tti_device_peers peers = peers_of(r, terms, n_terms, &how, partials);
     TTI_TRY(tti_device_compress_create(r->x, &peers, r->group, &r->compress));
     tti_str_add(transport, ", compressed there");
     return TUTTI_OK;
@@ -392,7 +394,7 @@ static tutti_status sum_rounded(tti_device_reduce *r, int i, bool overlapped) {
     size_t at = r->at ? r->at[i] : b->first;
     TTI_TRY(r->ops->collectives.all_reduce(r->group, at, b->n_elems, overlapped));
     if (!arrays->sharded || !arrays->sharded->own_grads) return TUTTI_OK;
-    return keep_own(r, i, arrays->buffers[setup->acc.piece_buffer[0]] + at);
+    return keep_own(r, i, arrays->buffers[setup->acc.partial_buffer[0]] + at);
 }
 
 static tutti_status sum_bucket(tti_device_reduce *r, int i, bool overlapped) {
@@ -425,10 +427,10 @@ static tutti_status sum_next(tti_device_reduce *r) {
         tti_arrays *arrays = tti_arrays_of(r->x);
         tti_exec_merge(r->x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], b->first,
                        b->first + b->n_elems);
-        for (int i = 1; setup->desc.fast && i < setup->acc.n_pieces; i++)
+        for (int i = 1; setup->desc.fast && i < setup->acc.n_partials; i++)
             setup->desc.backend->accumulate(
-                tti_exec_grads_at(arrays, setup->acc.piece_buffer[0], b->first),
-                tti_exec_grads_at(arrays, setup->acc.piece_buffer[i], b->first), b->n_elems);
+                tti_exec_grads_at(arrays, setup->acc.partial_buffer[0], b->first),
+                tti_exec_grads_at(arrays, setup->acc.partial_buffer[i], b->first), b->n_elems);
         TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1));
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }

@@ -88,7 +88,7 @@ static size_t sum_bytes(const tti_device_tp *e, const tti_node *node) {
 
 /* ---- through the host ---- */
 
-static tutti_status take_host(tti_device_tp *e) {
+static tutti_status alloc_host(tti_device_tp *e) {
     room r = room_of(tti_setup_of(e->x)->desc.plan);
     e->in = e->ops->memory.alloc_host(TTI_MAX(r.in, (size_t)1));
     e->out = e->ops->memory.alloc_host(TTI_MAX(r.out, (size_t)1));
@@ -196,7 +196,7 @@ static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *progr
 }
 
 /* Allocates the arena here if all workers have the same offsets in theirs. */
-static tutti_status take_arena(tti_device_tp *e) {
+static tutti_status alloc_arena(tti_device_tp *e) {
     const tti_setup *setup = tti_setup_of(e->x);
     int n_ranks = tutti_comm_n_ranks(e->comm);
     const tti_program *shard = &setup->desc.plan->shard, *eval = &setup->desc.plan->eval;
@@ -246,15 +246,15 @@ static tutti_status try_devices(tti_device_tp *e, const room *r) {
                         "there are fewer devices than tensor parallel workers");
     e->tp_half_bytes = most_tp_bytes(tti_setup_of(e->x), r);
     e->staging = tti_setup_of(e->x)->desc.backend->alloc(2 * e->tp_half_bytes);
-    TTI_TRY(take_arena(e));
+    TTI_TRY(alloc_arena(e));
     good = e->staging && (e->arena || !e->joins);
     TTI_TRY(tti_device_agree(tti_setup_of(e->x), &good));
     if (!good)
         return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->tp_half_bytes);
     const tti_mesh *mesh = tti_setup_of(e->x)->desc.mesh;
-    float *pieces[] = {e->staging};
+    float *partials[] = {e->staging};
     const tti_device_parts_of arena = {.data = e->arena};
-    const tti_device_peers peers = {.partials = pieces,
+    const tti_device_peers peers = {.partials = partials,
                                     .n_partials = 1,
                                     .n_flat = 2 * e->tp_half_bytes / sizeof(float),
                                     .n_most = 2 * e->tp_half_bytes / sizeof(float),
@@ -281,14 +281,14 @@ static tutti_status meet_devices(tti_device_tp *e, const room *r) {
     tti_str_printf(&e->transport, "through the host: %.300s", tutti_last_error());
     tti_clear_error();
     leave(e);
-    return take_host(e);
+    return alloc_host(e);
 }
 
 tutti_status tti_device_tp_give_up(tti_device_tp *e, const char *why) {
     leave(e);
     tti_str_clear(&e->transport);
     tti_str_printf(&e->transport, "through the host: %.300s", why);
-    return take_host(e);
+    return alloc_host(e);
 }
 
 void tti_device_tp_destroy(tti_device_tp *e) {
@@ -500,5 +500,5 @@ tutti_status tti_device_tp_create(tti_exec *x, tti_device_tp **out) {
     /* Stages have separate programs; either all workers connect or none does. */
     bool wanted = e->comm && is_wanted(setup), adds = r.adds_floats;
     if (wanted) TTI_TRY(tti_device_agree(setup, &adds));
-    return wanted && adds ? meet_devices(e, &r) : take_host(e);
+    return wanted && adds ? meet_devices(e, &r) : alloc_host(e);
 }

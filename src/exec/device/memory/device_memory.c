@@ -11,7 +11,7 @@
 
 static size_t shard_bytes(const tti_bytes_desc *d) { return d->x_bytes / sizeof(float); }
 
-static tutti_status take_memory(const tti_bytes_desc *d, tti_bytes *bytes) {
+static tutti_status alloc_memory(const tti_bytes_desc *d, tti_bytes *bytes) {
     if (bytes->x) return TUTTI_OK;
     int32_t n_channels = d->step->n_channels;
     size_t b = d->target_bytes / sizeof(int32_t), n = shard_bytes(d);
@@ -29,7 +29,7 @@ static tutti_status take_memory(const tti_bytes_desc *d, tti_bytes *bytes) {
 tutti_status tti_bytes_copy(const tti_bytes_desc *d, tti_bytes *bytes) {
     const tti_device_ops *ops = d->backend->device;
     size_t n = shard_bytes(d), table = (size_t)d->step->n_channels * 256 * sizeof(float);
-    TTI_TRY(take_memory(d, bytes));
+    TTI_TRY(alloc_memory(d, bytes));
     TTI_TRY(ops->queues.copy(TTI_QUEUE_COPY, bytes->value, d->step->value, table));
     for (int s = 0; s < d->n_shards; s++)
         TTI_TRY(

@@ -350,7 +350,7 @@ struct tti_device_sharded {
 
 /* Allocates host memory for fetches.  Copies of memory that is not pinned are slower, but still
  * correct. */
-static tutti_status take_host(tti_device_sharded *l) {
+static tutti_status alloc_host(tti_device_sharded *l) {
     size_t n_bytes = tti_setup_of(l->x)->desc.plan->n_flat * sizeof(float);
     void *memory = NULL;
     if (l->reduce ||
@@ -373,7 +373,7 @@ tutti_status tti_device_sharded_create(tti_exec *x, tti_device_reduce *reduce,
         .x = x, .reduce = reduce, .ops = tti_setup_of(x)->desc.backend->device};
     size_t n = (size_t)TTI_MAX(arrays->sharded->train.n_uses, arrays->sharded->eval.n_uses);
     l->events = calloc(n + 1, sizeof *l->events);
-    return l->events ? take_host(l) : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    return l->events ? alloc_host(l) : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
 
 void tti_device_sharded_destroy(tti_device_sharded *l) {

@@ -92,7 +92,7 @@ void tti_offload_destroy(tti_offload *o) {
 tti_exec *tti_offload_host(const tti_offload *o) { return o ? o->host : NULL; }
 
 /* With other workers these read the memory: partitions of parameters are sent through it. */
-static tutti_status take_grads(tti_offload *o) {
+static tutti_status alloc_grads(tti_offload *o) {
     void *memory = NULL;
     if (tti_setup_of(o->x)->n_ranks == 1) {
         o->grads = o->ops->memory.alloc_host(flat_bytes(o) + 64);
@@ -137,7 +137,7 @@ tutti_status tti_offload_attach(tti_offload *o, tti_device_host_staged *host_sta
     if (host_staged)
         o->grads = tti_device_host_staged_sum(host_staged);
     else
-        TTI_TRY(take_grads(o));
+        TTI_TRY(alloc_grads(o));
     tti_arrays_of(o->host)->buffers[0] = o->grads;
     return host_staged ? TUTTI_OK : prepare_stream(o);
 }

@@ -35,13 +35,13 @@ tutti_status tti_device_failure_context(const tti_device_work *work, const tti_d
 
 /* ---- memory ---- */
 
-tutti_status tti_device_take(const tti_setup *setup, void *where, size_t n_bytes) {
+tutti_status tti_device_alloc(const tti_setup *setup, void *where, size_t n_bytes) {
     void *memory = setup->desc.backend->alloc(n_bytes);
     memcpy(where, &memory, sizeof memory);
     return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", n_bytes);
 }
 
-tutti_status tti_device_take_host(tti_exec_device *device, void *where, size_t n_bytes) {
+tutti_status tti_device_alloc_host(tti_exec_device *device, void *where, size_t n_bytes) {
     void *memory = device->ops->memory.alloc_host(n_bytes);
     memcpy(where, &memory, sizeof memory);
     return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory", n_bytes);
@@ -56,15 +56,15 @@ tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_input
     set->shards = calloc(n, sizeof *set->shards);
     if (!set->shards) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (size_t i = 0; is_input && i < n; i++) {
-        if (d->x_bytes) TTI_TRY(tti_device_take(setup, &set->shards[i].x, d->x_bytes));
+        if (d->x_bytes) TTI_TRY(tti_device_alloc(setup, &set->shards[i].x, d->x_bytes));
         if (d->target_bytes)
-            TTI_TRY(tti_device_take(setup, &set->shards[i].target, d->target_bytes));
-        TTI_TRY(tti_device_take(setup, &set->shards[i].rows, sizeof(int32_t)));
+            TTI_TRY(tti_device_alloc(setup, &set->shards[i].target, d->target_bytes));
+        TTI_TRY(tti_device_alloc(setup, &set->shards[i].rows, sizeof(int32_t)));
     }
-    TTI_TRY(tti_device_take(setup, &set->args, sizeof *set->args));
-    TTI_TRY(tti_device_take_host(d, &set->args_host, sizeof *set->args_host));
-    TTI_TRY(tti_device_take_host(d, &set->rows_host, n * sizeof *set->rows_host));
-    return tti_device_take_host(d, &set->host_report, d->report_bytes);
+    TTI_TRY(tti_device_alloc(setup, &set->args, sizeof *set->args));
+    TTI_TRY(tti_device_alloc_host(d, &set->args_host, sizeof *set->args_host));
+    TTI_TRY(tti_device_alloc_host(d, &set->rows_host, n * sizeof *set->rows_host));
+    return tti_device_alloc_host(d, &set->host_report, d->report_bytes);
 }
 
 /* Seed and place of every shard: what never changes of their runs. */
@@ -85,13 +85,13 @@ tutti_status tti_device_put_runs(tti_exec *x, int64_t rows) {
 }
 
 /* Allocates the memory for the worker's shards. */
-tutti_status tti_device_take_shards(tti_exec *x) {
+tutti_status tti_device_alloc_shards(tti_exec *x) {
     /* Stages of a pipeline that read no samples hear with the first step how many these are. */
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
     size_t n_bytes = (size_t)tti_device_n_local(setup) * sizeof(tti_run);
-    TTI_TRY(tti_device_take(setup, &d->fixed, n_bytes));
-    TTI_TRY(tti_device_take(setup, &d->runs, n_bytes));
+    TTI_TRY(tti_device_alloc(setup, &d->fixed, n_bytes));
+    TTI_TRY(tti_device_alloc(setup, &d->runs, n_bytes));
     int64_t rows = tti_inputs_rows(&setup->desc.plan->shard);
     TTI_TRY(rows > 0 ? tti_device_put_runs(x, rows) : TUTTI_OK);
     for (int i = 0; i < TTI_N_INPUTS; i++)

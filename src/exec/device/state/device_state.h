@@ -119,14 +119,14 @@ static inline int tti_device_next_to_end(const tti_exec_device *d) {
 }
 
 /* n_bytes of the device, of pinned memory, into the pointer at where. */
-tutti_status tti_device_take(const tti_setup *setup, void *where, size_t n_bytes);
-tutti_status tti_device_take_host(tti_exec_device *device, void *where, size_t n_bytes);
+tutti_status tti_device_alloc(const tti_setup *setup, void *where, size_t n_bytes);
+tutti_status tti_device_alloc_host(tti_exec_device *device, void *where, size_t n_bytes);
 
 /* One input set; seed and index of every shard whose rows are known; and all
  * memory for the worker's shards. */
 tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_input);
 tutti_status tti_device_put_runs(tti_exec *x, int64_t rows);
-tutti_status tti_device_take_shards(tti_exec *x);
+tutti_status tti_device_alloc_shards(tti_exec *x);
 void tti_device_release_shards(tti_exec *x);
 
 /* Returns st; adds the device and the steps in flight to the message of a device failure. */

@@ -6,7 +6,7 @@
 
 static _Thread_local int n_pinned, most_pinned;
 
-/* Of more than two pieces the device takes none. */
+/* Of more than two partials the device takes none. */
 static tutti_status pin(void *memory, size_t n_bytes) {
     (void)memory, (void)n_bytes;
     if (n_pinned == 2) return tti_fail(TUTTI_E_NOMEM, "no more");
@@ -93,8 +93,8 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
                    r.c->plan.n_flat * sizeof(float));
         tti_exec_merge(r.x, shard_group, 0, r.c->plan.n_flat);
     }
-    for (int i = 1; r.c->fast && i < r.x->setup.acc.n_pieces; i++)
-        fake_accumulate(tti_exec_grads(r.x), r.x->arrays->buffers[r.x->setup.acc.piece_buffer[i]],
+    for (int i = 1; r.c->fast && i < r.x->setup.acc.n_partials; i++)
+        fake_accumulate(tti_exec_grads(r.x), r.x->arrays->buffers[r.x->setup.acc.partial_buffer[i]],
                         r.c->plan.n_flat);
     COMM_OK(tti_device_host_staged_grads(host_staged));
     failure = reduce_check(&r);
@@ -102,9 +102,9 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     if (!failure) failure = check_parts(&r, host_staged);
     if (!failure) failure = check_growth(&r, host_staged);
     tti_device_host_staged_destroy(host_staged);
-    int n_used = r.c->fast ? 1 : TTI_MIN(r.x->setup.acc.n_pieces, 2);
+    int n_used = r.c->fast ? 1 : TTI_MIN(r.x->setup.acc.n_partials, 2);
     if (!failure && (n_pinned != 0 || most_pinned != n_used))
-        failure = "pieces stay pinned, or never were";
+        failure = "partials stay pinned, or never were";
     free(r.x->joins->parts);
     reduce_free(&r);
     return failure;
@@ -143,8 +143,8 @@ static const char *cross(tutti_comm *comm, void *arg) {
     const char *failure = reduce_prepare(&r, comm);
     if (failure) return failure;
     COMM_OK(tti_device_host_staged_create(r.x, &host_staged));
-    for (int i = 0; i < r.x->setup.acc.n_pieces; i++)
-        memcpy(r.x->arrays->buffers[r.x->setup.acc.piece_buffer[i]], r.shards[i],
+    for (int i = 0; i < r.x->setup.acc.n_partials; i++)
+        memcpy(r.x->arrays->buffers[r.x->setup.acc.partial_buffer[i]], r.shards[i],
                r.c->plan.n_flat * sizeof(float));
     uint64_t before = tti_comm_get_bytes(comm).between;
     COMM_OK(tti_device_host_staged_grads(host_staged));
