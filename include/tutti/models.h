@@ -9,7 +9,7 @@
 
 #include "tutti/job.h"
 
-enum { TUTTI_MODEL_MAX_HIDDEN = 16 };
+enum { TUTTI_MODEL_MAX_HIDDEN = 16, TUTTI_MODEL_MAX_STAGES = 8 };
 
 /* Passed to a built-in model as its user pointer, and to a plugin as params.  Zero is the default
  * of every field but n_classes. */
@@ -30,9 +30,14 @@ typedef struct tutti_model_params {
                                 channels; 0: 1 */
     bool batch_norm;         /* vgg: after every convolution */
     bool zero_init_residual; /* resnet, regnet: initialize residual branches to zero */
+    int64_t patch;           /* vit: side of a patch; 0: 16 */
+    int64_t window;          /* swin: side of an attention window; 0: 7 */
+    int n_stages;            /* convnext, swin: numbers in depths; 0: from size */
+    int64_t depths[TUTTI_MODEL_MAX_STAGES]; /* blocks of each stage */
+    bool bilinear; /* unet: bilinear upsampling instead of transposed convolutions */
 
     /* tokens */
-    const char *size;   /* gpt2, bert, lstm: a named size; NULL: 124M, base or small */
+    const char *size;   /* a named size, for models that have them; NULL: tutti_model.size */
     int64_t n_layers;   /* 0 in this field and the next two: from size */
     int64_t n_heads;    /* divides the width */
     int64_t width;      /* features per position between layers */
@@ -43,11 +48,12 @@ typedef struct tutti_model_params {
     bool padded;        /* bert: samples may end in pad_token, which is ignored */
     int64_t pad_token;
 
-    /* gpt2, bert: values that a config.json of Hugging Face may set */
-    const char *activation;  /* gelu, gelu_tanh, relu, silu, tanh or sigmoid; NULL: gelu_tanh for
-                                gpt2, gelu for bert */
-    double norm_eps;         /* eps of layer norms; 0: 1e-5 for gpt2, 1e-12 for bert */
-    int64_t mlp_width;       /* hidden features of a block's MLP; 0: 4 x width */
+    /* gpt2, bert, vit: values that a config.json of Hugging Face may set */
+    const char *activation; /* gelu, gelu_tanh, relu, silu, tanh or sigmoid; NULL: gelu_tanh for
+                               gpt2, gelu for bert and vit */
+    double norm_eps;   /* eps of layer norms; 0: 1e-12 for bert, 1e-5 for gpt2 and swin, 1e-6 for
+                          vit and convnext */
+    int64_t mlp_width; /* hidden features of a block's MLP; 0: 4 x width */
     bool unscaled_attention; /* do not divide attention scores by sqrt(width of a head) */
     bool attention_by_layer; /* divide attention scores by 1 + the number of the layer */
     bool untied;        /* the output layer has its own table instead of sharing the token table */
@@ -68,6 +74,14 @@ typedef enum tutti_model_input {
 typedef tutti_value *(*tutti_decode_fn)(tutti_graph *g, tutti_value *tokens, tutti_value *pos,
                                         const tutti_model_params *params);
 
+/* A replacement in the name of a parameter.  The replacements of a list are applied in order, each
+ * to the first place of `ours`, if there is one; the last of a list is {NULL, NULL}.  A '^' in
+ * front of `ours` stands for the beginning of the name.  "{a|b|c}" in `theirs` stands for three
+ * tensors a, b and c that are joined along dimension 0. */
+typedef struct tutti_weight_alias {
+    const char *ours, *theirs;
+} tutti_weight_alias;
+
 typedef struct tutti_model {
     const char *name;
     const char *doc; /* one line */
@@ -78,6 +92,14 @@ typedef struct tutti_model {
     /* Patterns (* matches any text) of weights that are [out,in] in Tutti and [in,out] in Hugging
      * Face's files; ends with NULL. NULL: none. */
     const char *const *transposed;
+
+    /* The names of parameters in files of other programs: a list of replacements for each program;
+     * the last list is NULL.  NULL: none. */
+    const tutti_weight_alias *const *aliases;
+
+    /* Patterns of tensors in such files that the model does not need; ends with NULL.  NULL: none.
+     */
+    const char *const *surplus;
 
     /* Default size and activation; NULL: the model has no such choice. */
     const char *size, *activation;

@@ -1,4 +1,4 @@
-/* model_size.c - shared code of language models: sizes by name, checks of tokens, layer names.
+/* model_size.c - sizes by name, and shared code of transformers: checks of tokens, layer names.
  *
  * A named size is only a row of defaults, so model.size=124M model.layers=6 has half the layers. */
 #include <inttypes.h>
@@ -37,6 +37,23 @@ static bool check_tokens(const char *model, const tutti_value *x, int64_t contex
     return false;
 }
 
+const tti_model_size *tti_model_find_size(tutti_graph *g, const char *model,
+                                          const tti_model_size *sizes, const char *name) {
+    char why[WHY];
+    const tti_model_size *size = find_size(model, sizes, name, why);
+    if (!size) (void)tutti_graph_refuse(g, why);
+    return size;
+}
+
+bool tti_model_check_heads(tutti_graph *g, const char *model, const tti_model_size *size) {
+    char why[WHY];
+    if (size->width % size->n_heads == 0) return true;
+    snprintf(why, WHY, "%s: model.width, %" PRId64 ", is no multiple of model.heads, %" PRId64,
+             model, size->width, size->n_heads);
+    (void)tutti_graph_refuse(g, why);
+    return false;
+}
+
 bool tti_model_pick_size(tutti_graph *g, const char *model, const tutti_value *x,
                          const tutti_model_params *params, const tti_model_size *sizes,
                          tti_model_size *out) {
@@ -53,12 +70,10 @@ bool tti_model_pick_size(tutti_graph *g, const char *model, const tutti_value *x
             .context = first_set(params->context, tutti_value_type(x).shape.dim[1]),
             .vocabulary = first_set(params->vocabulary, params->n_classes)};
         out->mlp_width = first_set(params->mlp_width, 4 * out->width);
-        fine = out->width % out->n_heads == 0;
-        snprintf(why, WHY, "%s: model.width, %" PRId64 ", is no multiple of model.heads, %" PRId64,
-                 model, out->width, out->n_heads);
+        return tti_model_check_heads(g, model, out);
     }
-    if (!fine) (void)tutti_graph_refuse(g, why);
-    return fine;
+    (void)tutti_graph_refuse(g, why);
+    return false;
 }
 
 tutti_value *tti_model_activate(tutti_graph *g, tutti_value *x, const char *name,

@@ -2,6 +2,7 @@
 """make_models.py: ten training steps of model families in PyTorch, written as models_losses.h.
 
 Usage: python3 tests/golden/make_models.py > tests/golden/models_losses.h
+       with torch and torchvision
 
 Weights and data come from Philox as in make_golden.py, so a C test makes the same bits:
   weights   key mix64(SEED, hash(name)); in double, rounded to float, with u = unit(bits):
@@ -20,6 +21,9 @@ import math
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+from torchvision.models.swin_transformer import SwinTransformer
+from torchvision.models.vision_transformer import VisionTransformer
 
 from make_golden import DATA_SEED, SEED, STEPS, hash_name, mix64, philox, unit
 
@@ -99,10 +103,77 @@ def resnet(p, x):
     return p.linear(x.mean((2, 3)), 10, "fc")
 
 
-def pictures(step, dtype):
-    bits = philox(mix64(DATA_SEED, hash_name("golden.x")), step % 2, BATCH * 3 * 16 * 16)
+def pictures_of(side, step, dtype):
+    bits = philox(mix64(DATA_SEED, hash_name("golden.x")), step % 2, BATCH * 3 * side * side)
     x = torch.tensor((2.0 * unit(bits) - 1.0).astype(np.float32)).to(dtype)
-    return x.reshape(BATCH, 3, 16, 16), torch.tensor(integers("golden.labels", step, BATCH, 10))
+    return x.reshape(BATCH, 3, side, side)
+
+
+def pictures(step, dtype, side=16):
+    labels = torch.tensor(integers("golden.labels", step, BATCH, 10))
+    return pictures_of(side, step, dtype), labels
+
+
+def large_pictures(step, dtype):
+    return pictures(step, dtype, side=32)
+
+
+def masks(step, dtype):
+    labels = torch.tensor(integers("golden.labels", step, BATCH * 16 * 16, 10))
+    return pictures_of(16, step, dtype), labels
+
+
+# ---- torchvision's modules, with parameters by their names ----
+
+def vit():
+    return VisionTransformer(image_size=32, patch_size=8, num_layers=2, num_heads=2, hidden_dim=32,
+                             mlp_dim=64, num_classes=10)
+
+
+def convnext():
+    stages = [CNBlockConfig(8, 16, 1), CNBlockConfig(16, 32, 1), CNBlockConfig(32, 64, 2),
+              CNBlockConfig(64, None, 1)]
+    return ConvNeXt(stages, stochastic_depth_prob=0.0, num_classes=10)
+
+
+def swin():
+    return SwinTransformer([4, 4], 16, [2, 1, 1, 2], [2, 4, 8, 16], [3, 3],
+                           stochastic_depth_prob=0.0, num_classes=10)
+
+
+def of_module(make):
+    def forward(p, x):
+        module = make().to(x.dtype)
+        own = {name: p.get(name, *tensor.shape) for name, tensor in module.named_parameters()}
+        return torch.func.functional_call(module, own, (x,))
+    return forward
+
+
+# ---- U-Net with the names of milesial's Pytorch-UNet: 4 channels, 2 levels ----
+
+def unet(p, x):
+    def double_conv(x, n_out, at):
+        for i in (0, 3):
+            w = p.get("%sdouble_conv.%d.weight" % (at, i), n_out, x.shape[1], 3, 3)
+            name = "%sdouble_conv.%d" % (at, i + 1)
+            x = F.batch_norm(F.conv2d(x, w, padding=1), None, None,
+                             p.get(name + ".weight", n_out), p.get(name + ".bias", n_out),
+                             training=True)
+            x = F.relu(x)
+        return x
+
+    def up(x, beside, at):
+        n = x.shape[1]
+        x = F.conv_transpose2d(x, p.get(at + "up.weight", n, n // 2, 2, 2),
+                               p.get(at + "up.bias", n // 2), stride=2)
+        return double_conv(torch.cat([beside, x], 1), n // 2, at + "conv.")
+
+    a = double_conv(x, 4, "inc.")
+    b = double_conv(F.max_pool2d(a, 2), 8, "down1.maxpool_conv.1.")
+    c = double_conv(F.max_pool2d(b, 2), 16, "down2.maxpool_conv.1.")
+    x = up(up(c, b, "up1."), a, "up2.")
+    x = F.conv2d(x, p.get("outc.conv.weight", 10, 4, 1, 1), p.get("outc.conv.bias", 10))
+    return x.permute(0, 2, 3, 1)
 
 
 # ---- language models of 2 layers ----
@@ -174,8 +245,13 @@ def padded_tokens(step, _dtype):
 SMALL = dict(lr=2e-5, momentum=0.9, weight_decay=5e-4)
 SGD = dict(lr=0.3, momentum=0.9, weight_decay=5e-4)
 ADAMW = dict(lr=1e-3, weight_decay=0.01)
+IMAGES = dict(lr=0.05, momentum=0.9, weight_decay=0.0)
 CASES = [("resnet18", resnet, pictures, "sgd", SMALL), ("gpt2", gpt2, tokens, "adamw", ADAMW),
-         ("bert", bert, padded_tokens, "adamw", ADAMW), ("lstm", lstm, tokens, "sgd", SGD)]
+         ("bert", bert, padded_tokens, "adamw", ADAMW), ("lstm", lstm, tokens, "sgd", SGD),
+         ("vit", of_module(vit), large_pictures, "sgd", IMAGES),
+         ("convnext", of_module(convnext), large_pictures, "sgd", IMAGES),
+         ("swin", of_module(swin), large_pictures, "sgd", IMAGES),
+         ("unet", unet, masks, "sgd", IMAGES)]
 
 
 def run(forward, data, optimizer, keys, dtype):

@@ -13,7 +13,7 @@
 #include "tutti/models.h"
 #include "tutti/ops.h"
 
-enum { CLASSES = 10, SIDE = 16, PIXELS = 3 * SIDE * SIDE };
+enum { CLASSES = 10, MAX_SIDE = 32, MAX_PIXELS = 3 * MAX_SIDE * MAX_SIDE, MAX_LABELS = 256 };
 
 typedef struct setup {
     int n_shards, n_compute_threads;
@@ -27,7 +27,45 @@ static const models_case *find_case(const char *model) {
     return NULL;
 }
 
-static bool is_resnet(const models_case *c) { return strcmp(c->model, "resnet18") == 0; }
+/* Models of images, as make_models.py builds them. */
+typedef struct image_net {
+    const char *model;
+    int64_t side;
+    bool by_pixel; /* a label for each pixel */
+    tutti_model_params params;
+} image_net;
+
+static const image_net *image_net_of(const models_case *c) {
+    static const image_net nets[] = {
+        {"resnet18", 16, false, {.n_classes = CLASSES, .small_images = true}},
+        {"vit",
+         32,
+         false,
+         {.n_classes = CLASSES,
+          .patch = 8,
+          .n_layers = 2,
+          .n_heads = 2,
+          .width = 32,
+          .mlp_width = 64}},
+        {"convnext",
+         32,
+         false,
+         {.n_classes = CLASSES, .width = 8, .n_stages = 4, .depths = {1, 1, 2, 1}}},
+        {"swin",
+         32,
+         false,
+         {.n_classes = CLASSES,
+          .width = 16,
+          .n_heads = 2,
+          .window = 3,
+          .n_stages = 4,
+          .depths = {2, 1, 1, 2}}},
+        {"unet", 16, true, {.n_classes = CLASSES, .width = 4, .n_layers = 2}}};
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++)
+        if (strcmp(nets[i].model, c->model) == 0) return &nets[i];
+    return NULL;
+}
+
 static bool is_bert(const models_case *c) { return strcmp(c->model, "bert") == 0; }
 
 /* ---- the plan ---- */
@@ -35,19 +73,21 @@ static bool is_bert(const models_case *c) { return strcmp(c->model, "bert") == 0
 static tutti_graph *make_graph(const models_case *c, int64_t rows, bool training) {
     const tutti_model_params tokens = {.n_classes = MODELS_VOCABULARY,
                                        .n_layers = 2,
-                                       .n_heads = is_resnet(c) ? 0 : 2,
+                                       .n_heads = 2,
                                        .width = MODELS_WIDTH,
                                        .context = strcmp(c->model, "gpt2") == 0 ? 20 : 0,
                                        .padded = true};
-    const tutti_model_params pictures = {.n_classes = CLASSES, .small_images = true};
     const tutti_model *model = tutti_model_find(c->model);
     tutti_graph *g = tutti_graph_create(training);
     tutti_graph_set_sync_batch_norm(g, true);
     tutti_shape x_shape = TUTTI_SHAPE(rows, MODELS_TOKENS), y_shape = x_shape;
-    if (is_resnet(c)) x_shape = TUTTI_SHAPE(rows, 3, SIDE, SIDE), y_shape = TUTTI_SHAPE(rows);
-    tutti_value *x = tutti_input(g, "x", is_resnet(c) ? TUTTI_F32 : TUTTI_I32, &x_shape);
+    const image_net *net = image_net_of(c);
+    if (net) x_shape = TUTTI_SHAPE(rows, 3, net->side, net->side), y_shape = TUTTI_SHAPE(rows);
+    if (net && net->by_pixel) y_shape = TUTTI_SHAPE(rows, net->side, net->side);
+    tutti_value *x = tutti_input(g, "x", net ? TUTTI_F32 : TUTTI_I32, &x_shape);
     tutti_value *target = tutti_input(g, "target", TUTTI_I32, &y_shape);
-    tutti_value *logits = model->build(g, x, is_resnet(c) ? &pictures : &tokens);
+    tutti_value *logits = model->build(g, x, net ? &net->params : &tokens);
+    if (net && net->by_pixel) logits = tutti_permute(g, logits, (int[]){0, 2, 3, 1}, 4);
     tutti_shape flat = tutti_value_type(logits).shape;
     flat = TUTTI_SHAPE(-1, flat.dim[flat.n_dims - 1]);
     tutti_loss loss = tutti_cross_entropy(g, tutti_reshape(g, logits, &flat),
@@ -108,18 +148,19 @@ static void fill_weights(const models_case *c, const tti_plan *plan, tti_exec *e
 /* ---- data ---- */
 
 typedef struct batch {
-    _Alignas(64) float pixels[MODELS_BATCH * PIXELS];
+    _Alignas(64) float pixels[MODELS_BATCH * MAX_PIXELS];
     _Alignas(64) int32_t tokens[MODELS_BATCH * MODELS_TOKENS];
-    _Alignas(64) int32_t labels[MODELS_BATCH * MODELS_TOKENS];
+    _Alignas(64) int32_t labels[MODELS_BATCH * MAX_LABELS];
 } batch;
 
 static void make_batch(const models_case *c, int step, batch *b) {
-    uint32_t classes = is_resnet(c) ? CLASSES : MODELS_VOCABULARY, pad = is_bert(c);
-    golden_x(step, b->pixels, MODELS_BATCH * PIXELS);
+    uint32_t classes = image_net_of(c) ? CLASSES : MODELS_VOCABULARY, pad = is_bert(c);
+    golden_x(step, b->pixels, MODELS_BATCH * MAX_PIXELS);
+    for (size_t i = 0; i < MODELS_BATCH * MAX_LABELS; i++)
+        b->labels[i] = (int32_t)(golden_draw("golden.labels", step, i) % classes);
     for (size_t i = 0; i < MODELS_BATCH * MODELS_TOKENS; i++) {
         uint32_t token = golden_draw("golden.tokens", step, i) % (MODELS_VOCABULARY - pad);
         b->tokens[i] = (int32_t)(token + pad);
-        b->labels[i] = (int32_t)(golden_draw("golden.labels", step, i) % classes);
         size_t row = i / MODELS_TOKENS;
         if (pad && i % MODELS_TOKENS >= MODELS_TOKENS - row % 5)
             b->tokens[i] = 0, b->labels[i] = -1;
@@ -131,6 +172,8 @@ static void make_batch(const models_case *c, int step, batch *b) {
 static void run_steps(const models_case *c, const setup *s, tti_exec *exec) {
     static batch data;
     size_t rows = (size_t)(MODELS_BATCH / s->n_shards);
+    const image_net *net = image_net_of(c);
+    size_t n_pixels = net ? (size_t)(net->side * net->side) : 0;
     for (int step = 0; step < MODELS_STEPS; step++) {
         make_batch(c, step, &data);
         tti_shard_data shards[MODELS_BATCH];
@@ -138,8 +181,8 @@ static void run_steps(const models_case *c, const setup *s, tti_exec *exec) {
             size_t first = v * rows;
             shards[v] = (tti_shard_data){data.tokens + first * MODELS_TOKENS,
                                          data.labels + first * MODELS_TOKENS, (int32_t)rows};
-            if (is_resnet(c)) shards[v].x = data.pixels + first * PIXELS;
-            if (is_resnet(c)) shards[v].target = data.labels + first;
+            if (net) shards[v].x = data.pixels + first * 3 * n_pixels;
+            if (net) shards[v].target = data.labels + first * (net->by_pixel ? n_pixels : 1);
         }
         tti_step_desc desc = {.step = (uint64_t)step,
                               .lr = c->lr,
@@ -178,7 +221,8 @@ static void check_model(const char *model, const setup *s) {
 static void check_small(const char *model) {
     check_model(model, &(setup){.n_shards = 1, .n_compute_threads = 1, .reference = true});
     check_model(model, &(setup){.n_shards = 1, .n_compute_threads = 1});
-    check_model(model, &(setup){.n_shards = 8, .n_compute_threads = 2});
+    int n_shards = image_net_of(find_case(model)) ? 4 : 8;
+    check_model(model, &(setup){.n_shards = n_shards, .n_compute_threads = 2});
 }
 
 T_CASE(gpt2) {
@@ -196,6 +240,26 @@ T_CASE(lstm) {
     check_small("lstm");
 }
 
+T_CASE(vit) {
+    T_UNUSED;
+    check_small("vit");
+}
+
+T_CASE(convnext) {
+    T_UNUSED;
+    check_small("convnext");
+}
+
+T_CASE(swin) {
+    T_UNUSED;
+    check_small("swin");
+}
+
+T_CASE(unet) {
+    T_UNUSED;
+    check_small("unet");
+}
+
 T_CASE(resnet18) {
     T_UNUSED;
     check_model("resnet18", &(setup){.n_shards = 1, .n_compute_threads = 1});
@@ -204,10 +268,9 @@ T_CASE(resnet18) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),
-        cmocka_unit_test(bert),
-        cmocka_unit_test(lstm),
-        cmocka_unit_test(resnet18),
+        cmocka_unit_test(gpt2), cmocka_unit_test(bert),     cmocka_unit_test(lstm),
+        cmocka_unit_test(vit),  cmocka_unit_test(convnext), cmocka_unit_test(swin),
+        cmocka_unit_test(unet), cmocka_unit_test(resnet18),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,15 +182,16 @@ static const bad_input bad_files[] = {
     {"optimizer: {name: SGD}", "(did you mean \"sgd\"?)"},
     {"optimizer: {name: \"\"}", "optimizer.name: expected one of"},
     {"model: {name: lenett}",
-     "model.name: expected one of bert, densenet121, densenet161, densenet169, densenet201, "
+     "model.name: expected one of bert, convnext, densenet121, densenet161, densenet169, "
+     "densenet201, "
      "efficientnet_b0, efficientnet_b1, efficientnet_b2, efficientnet_b3, efficientnet_b4, "
      "efficientnet_b5, efficientnet_b6, efficientnet_b7, efficientnet_v2_l, "
      "efficientnet_v2_m, efficientnet_v2_s, gpt2, lenet, lstm, mlp, mobilenet_v2, "
      "mobilenet_v3_large, mobilenet_v3_small, regnet_x_16gf, regnet_x_1_6gf, regnet_x_32gf, "
      "regnet_x_3_2gf, regnet_x_400mf, regnet_x_800mf, regnet_x_8gf, regnet_y_128gf, "
      "regnet_y_16gf, regnet_y_1_6gf, regnet_y_32gf, regnet_y_3_2gf, regnet_y_400mf, "
-     "regnet_y_800mf, regnet_y_8gf, resnet101, resnet18, resnet34, resnet50, vgg11, vgg13, "
-     "vgg16, got \"lenett\" (did you mean \"lenet\"?)"},
+     "regnet_y_800mf, regnet_y_8gf, resnet101, resnet18, resnet34, resnet50, swin, unet, "
+     "vgg11, vgg13, vgg16, vit, got \"lenett\" (did you mean \"lenet\"?)"},
     {"model: {size: 125M}", "model.size: expected one of auto, none, 124M, 355M"},
     {"model: {layers: -1}", "model.layers: expected an integer from 0"},
     {"model: {heads: 0.5}", "model.heads: expected an integer"},

@@ -211,13 +211,15 @@ static tutti_status write_tensors(const tti_exporting *e) {
 static tutti_status check_torchvision(const tti_blueprint *b) {
     const tutti_model *model = tti_job_model(&b->config);
     const char *name = model ? model->name : b->model_name;
-    static const char *const families[] = {"densenet", "efficientnet", "mobilenet",
-                                           "regnet",   "resnet",       "vgg"};
+    static const char *const families[] = {"convnext",  "densenet", "efficientnet",
+                                           "mobilenet", "regnet",   "resnet",
+                                           "swin",      "vgg",      "vit"};
     for (size_t i = 0; model && i < TTI_COUNT(families); i++)
         if (strncmp(name, families[i], strlen(families[i])) == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "export: format torchvision is for densenet, efficientnet, mobilenet, regnet, "
-                    "resnet and vgg, the model is %s",
+                    "export: format torchvision is for models with torchvision's names (convnext, "
+                    "densenet, efficientnet, mobilenet, regnet, resnet, swin, vgg, vit), the model "
+                    "is %s",
                     name);
 }
 

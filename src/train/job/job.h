@@ -18,25 +18,29 @@ enum { TTI_MAX_WORKERS = 64 }; /* limit of a communicator of one host */
 /* Text fields are NUL-terminated.  -1, -2, ... stand for the words of the schema, -1 for "auto". */
 typedef struct tti_job_config {
     struct {
-        char name[TTI_TEXT_MAX];      /* a row of models/model_table.c */
-        char plugin[TTI_TEXT_MAX];    /* a shared object with the model instead; "": none */
-        char file[TTI_TEXT_MAX];      /* a model that another framework exported; "": none */
-        char inputs[TTI_TEXT_MAX];    /* of file: "INPUT=FIELD, ..."; "": by name */
-        char loss[TTI_TEXT_MAX];      /* of file: the output that is it: auto, none or a number */
-        char metrics[TTI_TEXT_MAX];   /* of file: "NAME=OUTPUT, NAME=SUM/COUNT"; "": none */
-        tti_int_list hidden;          /* mlp: widths of the hidden layers */
-        double dropout;               /* probability, for models that have dropout */
-        double drop_path;             /* probability, for models that have stochastic depth */
-        char stem[TTI_TEXT_MAX];      /* imagenet | cifar */
-        double width_multiplier;      /* factor of channels, for models that have it */
-        bool batch_norm;              /* vgg */
-        bool zero_init_residual;      /* resnet, regnet */
-        char size[TTI_TEXT_MAX];      /* language models: "auto", "none", or a row of their table */
-        int64_t layers, heads, width; /* 0: from size */
-        int64_t context;              /* positions; 0: as many as samples have */
-        int64_t vocabulary;           /* 0: as many tokens as the data has */
-        char head[TTI_TEXT_MAX];      /* bert: tokens | classify */
-        int64_t padding;              /* bert: the token that pads samples; -1: none */
+        char name[TTI_TEXT_MAX];       /* a row of models/model_table.c */
+        char plugin[TTI_TEXT_MAX];     /* a shared object with the model instead; "": none */
+        char file[TTI_TEXT_MAX];       /* a model that another framework exported; "": none */
+        char inputs[TTI_TEXT_MAX];     /* of file: "INPUT=FIELD, ..."; "": by name */
+        char loss[TTI_TEXT_MAX];       /* of file: the output that is it: auto, none or a number */
+        char metrics[TTI_TEXT_MAX];    /* of file: "NAME=OUTPUT, NAME=SUM/COUNT"; "": none */
+        tti_int_list hidden;           /* mlp: widths of the hidden layers */
+        double dropout;                /* probability, for models that have dropout */
+        double drop_path;              /* probability, for models that have stochastic depth */
+        char stem[TTI_TEXT_MAX];       /* imagenet | cifar */
+        double width_multiplier;       /* factor of channels, for models that have it */
+        bool batch_norm;               /* vgg */
+        bool zero_init_residual;       /* resnet, regnet */
+        int64_t patch;                 /* vit; 0: the model's default */
+        tti_int_list depths;           /* convnext, swin: blocks of each stage; empty: from size */
+        int64_t window;                /* swin; 0: the model's default */
+        char upsample[TTI_TEXT_MAX];   /* unet: transposed | bilinear */
+        char size[TTI_TEXT_MAX];       /* "auto", "none", or a row of the model's table */
+        int64_t layers, heads, width;  /* 0: from size */
+        int64_t context;               /* positions; 0: as many as samples have */
+        int64_t vocabulary;            /* 0: as many tokens as the data has */
+        char head[TTI_TEXT_MAX];       /* bert: tokens | classify */
+        int64_t padding;               /* bert: the token that pads samples; -1: none */
         char activation[TTI_TEXT_MAX]; /* gpt2, bert: auto | none | gelu | ...: tutti/models.h */
         double norm_eps;               /* gpt2, bert: 0: the model's default */
         int64_t mlp_width;             /* gpt2, bert: 0: 4 x width */

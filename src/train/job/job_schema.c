@@ -27,7 +27,7 @@ static const tti_option_group groups[] = {
 static const tti_option rows[] = {
     /* model */
     {KEY(model.name, CHOICE, "lenet"),
-     .choices = "bert|densenet121|densenet161|densenet169|densenet201|efficientnet_b0|"
+     .choices = "bert|convnext|densenet121|densenet161|densenet169|densenet201|efficientnet_b0|"
                 "efficientnet_b1|efficientnet_b2|efficientnet_b3|efficientnet_b4|"
                 "efficientnet_b5|efficientnet_b6|efficientnet_b7|efficientnet_v2_l|"
                 "efficientnet_v2_m|efficientnet_v2_s|gpt2|lenet|lstm|mlp|mobilenet_v2|"
@@ -35,12 +35,15 @@ static const tti_option rows[] = {
                 "regnet_x_32gf|regnet_x_3_2gf|regnet_x_400mf|regnet_x_800mf|regnet_x_8gf|"
                 "regnet_y_128gf|regnet_y_16gf|regnet_y_1_6gf|regnet_y_32gf|regnet_y_3_2gf|"
                 "regnet_y_400mf|regnet_y_800mf|regnet_y_8gf|resnet101|resnet18|resnet34|"
-                "resnet50|vgg11|vgg13|vgg16",
+                "resnet50|swin|unet|vgg11|vgg13|vgg16|vit",
      .also = "arch|architecture|net|network|type",
-     .meant = "gpt=gpt2|nanogpt=gpt2|transformer=gpt2|decoder=gpt2|encoder=bert|cnn=lenet|convnet="
-              "lenet|rnn=lstm|perceptron=mlp|linear=mlp|fc=mlp|resnet=resnet18|vgg=vgg16|mobilenet="
-              "mobilenet_v2|mobilenetv2=mobilenet_v2|mobilenetv3=mobilenet_v3_large|densenet="
-              "densenet121|efficientnet=efficientnet_b0|regnet=regnet_y_400mf",
+     .meant =
+         "gpt=gpt2|nanogpt=gpt2|transformer=gpt2|decoder=gpt2|encoder=bert|cnn=lenet|convnet="
+         "lenet|rnn=lstm|perceptron=mlp|linear=mlp|fc=mlp|resnet=resnet18|vgg=vgg16|mobilenet="
+         "mobilenet_v2|mobilenetv2=mobilenet_v2|mobilenetv3=mobilenet_v3_large|densenet="
+         "densenet121|efficientnet=efficientnet_b0|regnet=regnet_y_400mf|"
+         "vit_b_16=vit|vit_base=vit|deit=vit|swin_t=swin|swin_tiny=swin|convnext_tiny=convnext|"
+         "u_net=unet",
      .help = "Network architecture; `tutti models` lists them"},
     {KEY(model.plugin, TEXT, "\"\""), .also = "library|shared_object|so|path|file",
      .help = "Shared object that exports tutti_build_model, used instead of model.name; see "
@@ -91,21 +94,38 @@ static const tti_option rows[] = {
      .help = "vgg: batch norm after every convolution"},
     {KEY(model.zero_init_residual, BOOL, "false"), .also = "zero_init|zero_gamma",
      .help = "resnet, regnet: initialize residual branches to zero"},
+    {KEY(model.patch, INT, "0"), RANGE(0, 1024), .also = "patch_size",
+     .help = "vit: height and width of a patch; 0: 16", .example = "32"},
+    {KEY(model.depths, INT_LIST, "[]"), RANGE(1, 1000), .also = "stages|stage_depths",
+     .help = "convnext, swin: number of blocks in each of the four stages; []: from model.size",
+     .example = "[2, 2, 6, 2]"},
+    {KEY(model.window, INT, "0"), RANGE(0, 64), .also = "window_size",
+     .help = "swin: height and width of an attention window, in patches; 0: 7", .example = "4"},
+    {KEY(model.upsample, CHOICE, "transposed"), .choices = "transposed|bilinear",
+     .also = "upsampling|up_mode|interpolation",
+     .help = "unet: how images are enlarged: transposed convolutions, or bilinear without weights"},
     {KEY(model.size, CHOICE, "auto"),
      .choices = "auto|none|124M|355M|774M|1558M|tiny|mini|small|medium|base|large",
      .also = "preset|variant|scale",
      .help = "Named size that sets layers, heads and width.  gpt2: 124M, 355M, 774M, 1558M; bert: "
-             "tiny, mini, small, medium, base, large; lstm: small, medium, large; none: "
-             "model.layers, model.heads and model.width are given; auto: 124M, base, small"},
+             "tiny, mini, small, medium, base, large; lstm: small, medium, large; vit, convnext, "
+             "swin: tiny, small, base, large; none: model.layers, model.heads and model.width are "
+             "given; auto: 124M (gpt2), base (bert, vit), small (lstm), tiny (convnext, swin)"},
     {KEY(model.layers, INT, "0"), RANGE(0, 1000),
      .also = "n_layer|n_layers|num_layers|num_hidden_layers|depth|blocks",
-     .help = "gpt2, bert, lstm: number of layers; 0: from model.size", .example = "6"},
+     .help = "gpt2, bert, lstm, vit: number of layers; unet: levels below the first, 0: 4; else 0: "
+             "from model.size",
+     .example = "6"},
     {KEY(model.heads, INT, "0"), RANGE(0, 1024),
      .also = "n_head|n_heads|num_heads|num_attention_heads",
-     .help = "gpt2, bert: number of attention heads; 0: from model.size", .example = "6"},
+     .help = "gpt2, bert, vit: number of attention heads; 0: from model.size; swin: heads in the "
+             "first stage, twice as many in each further one; 0: model.width / 32",
+     .example = "6"},
     {KEY(model.width, INT, "0"), RANGE(0, 1 << 20),
      .also = "n_embd|d_model|embed_dim|embedding_size|dim|channels",
-     .help = "gpt2, bert, lstm: features per position; 0: from model.size", .example = "384"},
+     .help = "gpt2, bert, lstm, vit: features per position; convnext, swin: those of the first "
+             "stage; 0: from model.size; unet: channels of the first level, 0: 64",
+     .example = "384"},
     {KEY(model.context, INT, "0"), RANGE(0, 1 << 20),
      .also = "block_size|n_ctx|n_positions|max_position_embeddings|seq_len",
      .help = "gpt2, bert: number of positions, at least the tokens per sample; 0: as many",
@@ -122,15 +142,16 @@ static const tti_option rows[] = {
     {KEY(model.activation, CHOICE, "auto"),
      .choices = "auto|none|gelu|gelu_tanh|relu|silu|tanh|sigmoid",
      .also = "activation_function|hidden_act|act|nonlinearity",
-     .help = "gpt2, bert: activation in the MLP of each block; auto: gelu_tanh for gpt2, gelu for "
-             "bert, or as in the config.json of model.init; none: for other models"},
+     .help = "gpt2, bert, vit: activation in the MLP of each block; auto: gelu_tanh for gpt2, gelu "
+             "for bert and vit, or as in the config.json of model.init; none: for other models"},
     {KEY(model.norm_eps, FLOAT, "0"), RANGE(0, 1),
      .also = "layer_norm_epsilon|layer_norm_eps|epsilon|eps",
-     .help = "gpt2, bert: added to the variance in layer norms; 0: 1e-5 for gpt2, 1e-12 for bert",
+     .help = "Added to the variance in layer norms (convnext: in the last one); 0: 1e-5 for gpt2 "
+             "and swin, 1e-6 for vit and convnext, 1e-12 for bert",
      .example = "1e-6"},
     {KEY(model.mlp_width, INT, "0"), RANGE(0, 1 << 22),
      .also = "n_inner|intermediate_size|ffn_dim|d_ff",
-     .help = "gpt2, bert: hidden features of each block's MLP; 0: 4 x model.width",
+     .help = "gpt2, bert, vit: hidden features of each block's MLP; 0: 4 x model.width",
      .example = "1536"},
     {KEY(model.attention_scaled, CHOICE, "auto"), .choices = "auto|yes|no",
      .also = "scale_attn_weights|scale_attention",

@@ -24,8 +24,11 @@ static int64_t vocabulary_of(const tti_job_config *c, const tutti_dataset_info *
 }
 
 /* The width of a built-in model's output: the classes of the labels, or for samples with fields
- * those of the job, or one value or question for each column of the target. */
+ * those of the job, or one value or question for each column of the target.  One question for each
+ * pixel tells two classes of masks apart. */
 static int64_t outputs_of(const tti_job_config *c, const tutti_dataset_info *info) {
+    bool is_question = strcmp(c->data.format, "masks") == 0 && strcmp(c->train.loss, "bce") == 0;
+    if (is_question && info->n_classes == 2) return 1;
     if (info->n_classes > 0 || info->n_fields == 0) return info->n_classes;
     int target = tti_field_find_target(info->fields, info->n_fields, c->data.label);
     const tutti_type *type = target >= 0 ? &info->fields[target].type : NULL;
@@ -47,6 +50,10 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
                             .width_multiplier = c->model.width_multiplier,
                             .batch_norm = c->model.batch_norm,
                             .zero_init_residual = c->model.zero_init_residual,
+                            .patch = c->model.patch,
+                            .window = c->model.window,
+                            .n_stages = TTI_MIN(c->model.depths.n, TUTTI_MODEL_MAX_STAGES),
+                            .bilinear = strcmp(c->model.upsample, "bilinear") == 0,
                             .size = chosen(c->model.size),
                             .n_layers = c->model.layers,
                             .n_heads = c->model.heads,
@@ -64,6 +71,7 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
                             .untied = strcmp(c->model.tied, "no") == 0,
                             .n_segments = c->model.segments};
     for (int i = 0; i < p.n_hidden; i++) p.hidden[i] = c->model.hidden.v[i];
+    for (int i = 0; i < p.n_stages; i++) p.depths[i] = c->model.depths.v[i];
     return p;
 }
 
@@ -149,6 +157,35 @@ static tutti_status check_multiplier(const tti_job_config *c, const tutti_model 
                     model->name);
 }
 
+/* Refuses keys of one family that the chosen model does not read. */
+static tutti_status check_keys(const tti_job_config *c, const tutti_model *model) {
+    const struct {
+        bool is_set;
+        const char *key, *models;
+    } keys[] = {
+        {c->model.patch > 0, "model.patch", "|vit|"},
+        {c->model.depths.n > 0, "model.depths", "|convnext|swin|"},
+        {c->model.window > 0, "model.window", "|swin|"},
+        {strcmp(c->model.upsample, "bilinear") == 0, "model.upsample=bilinear", "|unet|"},
+    };
+    char name[64];
+    snprintf(name, sizeof name, "|%s|", model->name);
+    for (size_t i = 0; i < TTI_COUNT(keys); i++)
+        if (keys[i].is_set && !strstr(keys[i].models, name))
+            return tti_fail(TUTTI_E_CONFIG, "%s: %s does not have this choice; leave it out",
+                            keys[i].key, model->name);
+    if (c->model.layers > 0 && strstr("|convnext|swin|", name))
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.layers: %s has stages; give model.depths, the number of blocks of "
+                        "each",
+                        model->name);
+    if (strcmp(c->model.stem, "cifar") == 0 && strstr("|convnext|swin|unet|vit|", name))
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.stem: %s has one kind of first layer; leave it out%s", model->name,
+                        strcmp(model->name, "vit") == 0 ? ", or give a smaller model.patch" : "");
+    return TUTTI_OK;
+}
+
 tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
                              const tutti_model_params *params, tutti_graph *g, tutti_value *x,
                              tti_model_outputs *out) {
@@ -166,6 +203,7 @@ tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
         return tti_fail(TUTTI_E_CONFIG, "model.name: no model is called '%s'", name);
     if (model) TTI_TRY(check_input(tti_job_config_of(job), model, x));
     if (model) TTI_TRY(check_multiplier(tti_job_config_of(job), model));
+    if (model) TTI_TRY(check_keys(tti_job_config_of(job), model));
     *logits = model ? model->build(g, x, params) : job->model_fn(g, x, job->model_user);
     return TUTTI_OK;
 }

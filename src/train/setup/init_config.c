@@ -65,6 +65,40 @@ static bool read_relu(const json_t *value, char text[TEXT]) {
     return read_activation(value, text) && strcmp(text, "relu") == 0;
 }
 
+static bool read_gelu(const json_t *value, char text[TEXT]) {
+    return read_activation(value, text) && strcmp(text, "gelu") == 0;
+}
+
+/* [3, 3, 9, 3] */
+static bool read_counts(const json_t *value, char text[TEXT]) {
+    size_t n = json_array_size(value), at = 0;
+    for (size_t i = 0; i < n && at < TEXT; i++) {
+        char one[TEXT];
+        if (!read_count(json_array_get(value, i), one)) return false;
+        at += (size_t)snprintf(text + at, TEXT - at, "%s%s", i == 0 ? "[" : ", ", one);
+    }
+    if (n == 0 || at + 1 >= TEXT) return false;
+    snprintf(text + at, TEXT - at, "]");
+    return true;
+}
+
+/* Reads the first of numbers of which each is twice the one before. */
+static bool read_doubling(const json_t *value, char text[TEXT]) {
+    size_t n = json_array_size(value);
+    for (size_t i = 1; i < n; i++) {
+        json_int_t before = json_integer_value(json_array_get(value, i - 1));
+        json_int_t now = json_integer_value(json_array_get(value, i));
+        if (now % 2 != 0 || now / 2 != before) return false;
+    }
+    return n > 0 && read_count(json_array_get(value, 0), text);
+}
+
+/* Some norms of transformers' Swin have PyTorch's value, whatever the key says. */
+static bool read_usual_epsilon(const json_t *value, char text[TEXT]) {
+    text[0] = '\0';
+    return json_is_number(value) && json_number_value(value) == 1e-5;
+}
+
 static bool read_absolute(const json_t *value, char text[TEXT]) {
     text[0] = '\0';
     return json_is_string(value) && strcmp(json_string_value(value), "absolute") == 0;
@@ -177,6 +211,33 @@ static const config_key resnet_keys[] = {
     {"downsample_in_bottleneck", NULL, read_false, "false", NULL, {0}},
     {0}};
 
+static const config_key vit_keys[] = {
+    {"hidden_size", "model.width", read_count, "1 or more", "768", {0}},
+    {"num_hidden_layers", "model.layers", read_count, "1 or more", "12", {0}},
+    {"num_attention_heads", "model.heads", read_count, "1 or more", "12", {0}},
+    {"intermediate_size", "model.mlp_width", read_count, "1 or more", "3072", {0}},
+    {"patch_size", "model.patch", read_count, "1 or more", "16", {0}},
+    {"hidden_act", "model.activation", read_activation, ACTIVATIONS, "gelu", {0}},
+    {"layer_norm_eps", "model.norm_eps", read_epsilon, "above 0, at most 1", "1e-12", {0}},
+    {0}};
+
+static const config_key convnext_keys[] = {
+    {"hidden_sizes", "model.width", read_doubling, "numbers that double", "96", {0}},
+    {"depths", "model.depths", read_counts, "four numbers of blocks", "[3, 3, 9, 3]", {0}},
+    {"layer_norm_eps", "model.norm_eps", read_epsilon, "above 0, at most 1", "1e-12", {0}},
+    {"hidden_act", NULL, read_gelu, "gelu", NULL, {0}},
+    {0}};
+
+static const config_key swin_keys[] = {
+    {"embed_dim", "model.width", read_count, "1 or more", "96", {0}},
+    {"depths", "model.depths", read_counts, "four numbers of blocks", "[2, 2, 6, 2]", {0}},
+    {"num_heads", "model.heads", read_doubling, "numbers that double", "3", {0}},
+    {"window_size", "model.window", read_count, "1 or more", "7", {0}},
+    {"layer_norm_eps", NULL, read_usual_epsilon, "1e-5", NULL, {0}},
+    {"use_absolute_embeddings", NULL, read_false, "false", NULL, {0}},
+    {"hidden_act", NULL, read_gelu, "gelu", NULL, {0}},
+    {0}};
+
 /* Keys of every family that must be empty, because they change weights or code. */
 static const config_key common_keys[] = {
     {"pruned_heads", NULL, read_nothing, "no pruned heads", NULL, {0}},
@@ -214,13 +275,19 @@ static const char *const harmless[] = {
     "pooler_type",
     /* resnet */
     "num_channels", "embedding_size", "hidden_sizes", "depths", "layer_type", "stage_names",
-    "out_features", "out_indices"};
+    "out_features", "out_indices",
+    /* vit, convnext, swin */
+    "image_size", "patch_size", "qkv_bias", "encoder_stride", "pooler_act", "pooler_output_size",
+    "num_stages", "layer_scale_init_value", "drop_path_rate", "mlp_ratio", "num_layers",
+    "hidden_size"};
 
 typedef struct family {
     const char *type; /* model_type of config.json, the beginning of model.name */
     const config_key *keys;
     const char *head, *table; /* the output layer and the token table that it may be tied to */
     const char *bias, *twin;  /* two names of one tensor, which must not differ; NULL: none */
+    const char *timm; /* beginnings of "architecture" in a config.json of timm, "vit_|deit_"; NULL:
+                         files need not be of Hugging Face, and only config.json has sizes */
 } family;
 
 static const family families[] = {{.type = "gpt2",
@@ -233,7 +300,10 @@ static const family families[] = {{.type = "gpt2",
                                    .table = "bert.embeddings.word_embeddings.weight",
                                    .bias = "cls.predictions.bias",
                                    .twin = "cls.predictions.decoder.bias"},
-                                  {.type = "resnet", .keys = resnet_keys}};
+                                  {.type = "resnet", .keys = resnet_keys},
+                                  {.type = "vit", .keys = vit_keys, .timm = "vit_|deit_"},
+                                  {.type = "convnext", .keys = convnext_keys, .timm = "convnext_"},
+                                  {.type = "swin", .keys = swin_keys, .timm = "swin_"}};
 
 typedef struct taking {
     tutti_job *job;
@@ -456,7 +526,25 @@ static tutti_status check_heads(const taking *t) {
         t->root ? t->origin : c->model.init);
 }
 
+/* config.json of timm names the architecture and nothing else that could change the model. */
+static tutti_status check_timm(const taking *t, const char *architecture) {
+    bool fits = strstr(architecture, "quickgelu") == NULL, is_known = false;
+    for (const char *at = t->family->timm; *at && !is_known; at += strspn(at, "|")) {
+        size_t n = strcspn(at, "|");
+        is_known = strncmp(architecture, at, n) == 0;
+        at += n;
+    }
+    if (fits && is_known) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.init: %s: \"architecture\" is \"%.60s\", which model.name=%s does not "
+                    "compute",
+                    t->origin, architecture, tti_job_config_of(t->job)->model.name);
+}
+
 static tutti_status take(taking *t) {
+    const char *architecture = json_string_value(json_object_get(t->root, "architecture"));
+    if (t->family->timm && !t->root) return TUTTI_OK;
+    if (t->family->timm && architecture) return check_timm(t, architecture);
     if (t->root) TTI_TRY(check_type(t));
     TTI_TRY(take_keys(t));
     for (const config_key *key = common_keys; key->name; key++) TTI_TRY(take_key(t, key));

@@ -17,9 +17,9 @@ enum { MAX_LISTED = 10 };
 typedef struct loading {
     const tti_blueprint *b;
     const tti_weights *weights;
-    int64_t *places; /* [n_slots]: in weights, -1: keeps its own value */
-    bool *used;      /* [tti_weights_n] */
-    bool transposed; /* the file's matrices are [in,out] */
+    tti_weight_parts *parts; /* [n_slots]: in weights; none: keeps its own value */
+    bool *used;              /* [tti_weights_n] */
+    bool transposed;         /* the file's matrices are [in,out] */
     tti_str problems;
     int n_problems;
 } loading;
@@ -47,8 +47,8 @@ static bool may_turn(const loading *l, const tti_node *param) {
 static void find_places(loading *l) {
     for (int i = 0; i < l->b->plan->n_slots; i++) {
         const char *name = l->b->plan->slots[i].param->name;
-        l->places[i] = is_excepted(l->b, name) ? -1 : tti_weight_find(l->weights, name);
-        if (l->places[i] >= 0) l->used[l->places[i]] = true;
+        if (!is_excepted(l->b, name)) l->parts[i] = tti_weight_find_parts(l->b, l->weights, name);
+        for (int k = 0; k < l->parts[i].n; k++) l->used[l->parts[i].at[k]] = true;
     }
 }
 
@@ -57,9 +57,9 @@ static void find_layout(loading *l) {
     for (int i = 0; i < l->b->plan->n_slots; i++) {
         const tti_node *param = l->b->plan->slots[i].param;
         const tutti_shape *want = &param->out[0]->type.shape;
-        if (l->places[i] < 0 || !may_turn(l, param) || want->dim[0] == want->dim[1]) continue;
+        if (l->parts[i].n == 0 || !may_turn(l, param) || want->dim[0] == want->dim[1]) continue;
         tutti_shape other = turned(want);
-        if (tti_shape_equal(&tti_weights_at(l->weights, (size_t)l->places[i])->type.shape, &other))
+        if (tti_shape_equal(&tti_weights_at(l->weights, l->parts[i].at[0])->type.shape, &other))
             l->transposed = true;
     }
 }
@@ -69,19 +69,46 @@ static void add_problem(loading *l, const char *name, const char *text) {
         tti_str_printf(&l->problems, "%s%s %s", l->n_problems > 1 ? "; " : "", name, text);
 }
 
+/* Returns the type of the parts together, or of one that does not fit to the first. */
+static tutti_type joined_type(const loading *l, const tti_weight_parts *parts) {
+    tutti_type joined = tti_weights_at(l->weights, parts->at[0])->type;
+    for (int k = 1; k < parts->n; k++) {
+        tutti_type part = tti_weights_at(l->weights, parts->at[k])->type;
+        int64_t n = part.shape.n_dims > 0 ? part.shape.dim[0] : 0, sum;
+        tutti_shape as_joined = part.shape;
+        as_joined.dim[0] = joined.shape.dim[0];
+        if (n == 0 || !tti_shape_equal(&as_joined, &joined.shape) ||
+            __builtin_add_overflow(joined.shape.dim[0], n, &sum))
+            return part;
+        joined.shape.dim[0] = sum;
+    }
+    return joined;
+}
+
+/* Whether the shapes are equal but for dimensions of 1: then the elements have the same order. */
+static bool same_order(const tutti_shape *a, const tutti_shape *b) {
+    int i = 0, j = 0;
+    for (;;) {
+        while (i < a->n_dims && a->dim[i] == 1) i++;
+        while (j < b->n_dims && b->dim[j] == 1) j++;
+        if (i == a->n_dims || j == b->n_dims) return i == a->n_dims && j == b->n_dims;
+        if (a->dim[i++] != b->dim[j++]) return false;
+    }
+}
+
 static void check_slot(loading *l, int i) {
     const tti_node *param = l->b->plan->slots[i].param;
     tutti_shape want = param->out[0]->type.shape;
-    if (l->places[i] < 0) {
+    if (l->parts[i].n == 0) {
         if (!is_excepted(l->b, param->name)) add_problem(l, param->name, "is missing");
         return;
     }
     if (l->transposed && may_turn(l, param)) want = turned(&want);
-    const tutti_type *found = &tti_weights_at(l->weights, (size_t)l->places[i])->type;
-    if (tti_shape_equal(&found->shape, &want)) return;
+    tutti_type found = joined_type(l, &l->parts[i]);
+    if (same_order(&found.shape, &want)) return;
     tti_str text = {0};
     tti_str_add(&text, "has ");
-    tti_type_print(&text, found);
+    tti_type_print(&text, &found);
     tti_str_add(&text, ", the model ");
     tti_type_print(&text, &(tutti_type){TUTTI_F32, want});
     add_problem(l, param->name, tti_str_text(&text));
@@ -109,9 +136,14 @@ static tutti_status compare(loading *l, const char *path) {
 static tutti_status read_weight(const loading *l, int i, float *raw, float *dst) {
     const tti_slot *slot = &l->b->plan->slots[i];
     const int64_t *dim = slot->param->out[0]->type.shape.dim;
-    if (!l->transposed || !may_turn(l, slot->param))
-        return tti_weights_read(l->weights, (size_t)l->places[i], dst);
-    TTI_TRY(tti_weights_read(l->weights, (size_t)l->places[i], raw));
+    bool turns = l->transposed && may_turn(l, slot->param);
+    float *to = turns ? raw : dst;
+    for (int k = 0; k < l->parts[i].n; k++) {
+        size_t at = l->parts[i].at[k];
+        TTI_TRY(tti_weights_read(l->weights, at, to));
+        to += tutti_shape_n_elems(&tti_weights_at(l->weights, at)->type.shape);
+    }
+    if (!turns) return TUTTI_OK;
     tti_weight_transpose(raw, dim[1], dim[0], dst);
     return TUTTI_OK;
 }
@@ -125,7 +157,7 @@ static tutti_status store(tti_exec *exec, const tti_slot *slot, float *value) {
 
 static tutti_status read_slot(const loading *l, tti_exec *exec, int i) {
     const tti_slot *slot = &l->b->plan->slots[i];
-    if (l->places[i] < 0) return TUTTI_OK;
+    if (l->parts[i].n == 0) return TUTTI_OK;
     float *raw = malloc(2 * slot->n_elems * sizeof *raw + 1);
     if (!raw) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
     float *dst = raw + slot->n_elems;
@@ -137,9 +169,9 @@ static tutti_status read_slot(const loading *l, tti_exec *exec, int i) {
 
 static tutti_status load(loading *l, tti_exec *exec, const char *path) {
     int n_slots = l->b->plan->n_slots;
-    l->places = calloc((size_t)n_slots + 1, sizeof *l->places);
+    l->parts = calloc((size_t)n_slots + 1, sizeof *l->parts);
     l->used = calloc(tti_weights_n(l->weights) + 1, sizeof *l->used);
-    if (!l->places || !l->used) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
+    if (!l->parts || !l->used) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
     TTI_TRY(compare(l, path));
     TTI_TRY(tti_exec_pull(exec));
     for (int i = 0; i < n_slots; i++) TTI_TRY(read_slot(l, exec, i));
@@ -154,7 +186,7 @@ tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const c
     if (st != TUTTI_OK) tti_fail_context("model.init: ");
     tti_weights_close(weights);
     tti_str_free(&l.problems);
-    free(l.places);
+    free(l.parts);
     free(l.used);
     return st;
 }

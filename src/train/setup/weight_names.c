@@ -92,6 +92,56 @@ int64_t tti_weight_find(const tti_weights *w, const char *name) {
     return at;
 }
 
+/* ---- aliases of a model ---- */
+
+/* Applies one replacement to name; false if the result is too long. */
+static bool replace(char name[TTI_WEIGHT_NAME], const tutti_weight_alias *alias) {
+    bool at_start = alias->ours[0] == '^';
+    const char *ours = alias->ours + at_start;
+    char *at = strstr(name, ours);
+    if (!at || (at_start && at != name)) return true;
+    char rest[TTI_WEIGHT_NAME];
+    snprintf(rest, sizeof rest, "%s", at + strlen(ours));
+    size_t room = TTI_WEIGHT_NAME - (size_t)(at - name);
+    return (size_t)snprintf(at, room, "%s%s", alias->theirs, rest) < room;
+}
+
+/* Looks up "a{b|c}d" as abd and acd; all must be there. */
+static tti_weight_parts find_joined(const tti_weights *w, const char *name) {
+    tti_weight_parts parts = {0};
+    const char *open = strchr(name, '{'), *close = open ? strchr(open, '}') : NULL;
+    const char *at = close ? open + 1 : "";
+    do {
+        char full[TTI_WEIGHT_NAME];
+        size_t n = close ? strcspn(at, "|}") : 0;
+        if (close)
+            snprintf(full, sizeof full, "%.*s%.*s%s", (int)(open - name), name, (int)n, at,
+                     close + 1);
+        int64_t found = tti_weights_find(w, close ? full : name);
+        if (found < 0) return (tti_weight_parts){0};
+        parts.at[parts.n++] = (size_t)found;
+        at += n + 1;
+    } while (close && at <= close && parts.n < TTI_WEIGHT_PARTS);
+    return parts;
+}
+
+tti_weight_parts tti_weight_find_parts(const tti_blueprint *b, const tti_weights *weights,
+                                       const char *name) {
+    const tutti_model *model = tti_job_model(&b->config);
+    const tutti_weight_alias *const *list = model ? model->aliases : NULL;
+    tti_weight_parts parts = {0};
+    int64_t at = tti_weight_find(weights, name);
+    if (at >= 0) return (tti_weight_parts){.n = 1, .at = {(size_t)at}};
+    for (; list && *list && parts.n == 0; list++) {
+        char other[TTI_WEIGHT_NAME];
+        bool fits = snprintf(other, sizeof other, "%s", name) < TTI_WEIGHT_NAME;
+        for (const tutti_weight_alias *alias = *list; fits && alias->ours; alias++)
+            fits = replace(other, alias);
+        if (fits) parts = find_joined(weights, other);
+    }
+    return parts;
+}
+
 static bool fits_any(const char *const *patterns, const char *name) {
     for (; *patterns; patterns++)
         if (tti_pattern_fits(*patterns, name)) return true;
@@ -111,6 +161,7 @@ bool tti_weight_is_surplus(const tti_blueprint *b, const char *name) {
     if (strcmp(model, "gpt2") == 0) return fits_any(gpt2, name);
     if (strcmp(model, "bert") == 0)
         return fits_any(b->model_params.classify ? classifies : guesses, name);
+    if (built_in && built_in->surplus && fits_any(built_in->surplus, name)) return true;
     return fits_any(others, name);
 }
 

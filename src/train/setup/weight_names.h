@@ -18,6 +18,18 @@ bool tti_weight_hf_resnet(const char *name, char out[TTI_WEIGHT_NAME]);
  * bert.), under an old name, or under the name of transformers' ResNet. -1: missing. */
 int64_t tti_weight_find(const tti_weights *weights, const char *name);
 
+enum { TTI_WEIGHT_PARTS = 3 };
+
+/* Tensors of a file that make up a parameter, joined along dimension 0; n is 0 if it is missing. */
+typedef struct tti_weight_parts {
+    int n;
+    size_t at[TTI_WEIGHT_PARTS];
+} tti_weight_parts;
+
+/* Finds a parameter of the model as tti_weight_find does, then under the model's aliases. */
+tti_weight_parts tti_weight_find_parts(const tti_blueprint *b, const tti_weights *weights,
+                                       const char *name);
+
 /* Whether a tensor of a file is not needed by the model: buffers, counters, the second copy of a
  * tied tensor (init_config.c has compared it), heads of other tasks. */
 bool tti_weight_is_surplus(const tti_blueprint *b, const char *name);
