@@ -284,7 +284,7 @@ def test_onnx_computes_the_same():
 def test_usage():
     train("run", *runs.SMALL, "train.steps=1").expect(0)
     export("run", "hf", "made").expect(2, "format hf is for gpt2, bert and resnet")
-    export("run", "torchvision", "made").expect(2, "resnet and vgg, the model is")
+    export("run", "torchvision", "made").expect(2, "names (convnext, densenet", "vgg, vit), the model is")
     export("run", "pickle", "made").expect(2, "--format must be")
     runs.tutti("export", "run", "--format", "safetensors").expect(2, "--out PATH is missing")
     export("run", "safetensors", "made", "--max-shard-bytes", "-1").expect(2, "from 0")
