@@ -448,6 +448,9 @@ static const tti_sample sdpa_samples[] = {
      .int_hi = 1},
     {.in = "f32[2,3,4] f32[2,4,4] f32[2,4,4]", .attrs = "heads=2 p=0.5 key=3"},
     {.in = "f32[2,3,4] f32[2,4,4] f32[2,4,4]", .attrs = "heads=2 p=0.5 key=3 first_head=2"},
+    {.in = "f32[2,5,16] f32[2,6,16] f32[2,6,16] f32[1,2,5,6] i32[2,5] i32[2,6]",
+     .attrs = "heads=2 with=3 p=0.3 key=4",
+     .int_hi = 1}, /* widths for tensor cores */
     {.in = "f64[1,1,3] f64[1,1,3] f64[1,1,3]"},
     {.in = "bf16[2,3,4] bf16[2,3,4] bf16[2,3,4] bf16[2,2,3,3]", .attrs = "heads=2 with=1"},
     {.in = "f32[2,3,4] f32[2,0,4] f32[2,0,4]"},
@@ -484,6 +487,10 @@ static const tti_sample sdpa_grad_samples[] = {
      .int_hi = 1},
     {.in = "f32[4,3,4] f32[4,3,4] f32[4,3,4] f32[2,2,3,3] f32[4,3,4] f32[4,2,3] f32[4,3,4]",
      .attrs = "heads=2 with=1 bias_period=2 grad_bias=1"},
+    {.in = "f32[2,5,16] f32[2,6,16] f32[2,6,16] f32[1,2,5,6] i32[2,5] i32[2,6] f32[2,5,16] "
+           "f32[2,2,5] f32[2,5,16]",
+     .attrs = "heads=2 with=3 p=0.3 key=4 grad_bias=1",
+     .int_hi = 1},
     {.in = "f32[0,3,4] f32[0,5,4] f32[0,5,4] f32[0,3,4] f32[0,2,3] f32[0,3,4]", .attrs = "heads=2"},
     {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4] f32[2,3,4] f32[2,1,3] f32[2,3,4]",
      .attrs = "grad_bias=1",

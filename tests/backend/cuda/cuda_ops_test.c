@@ -354,6 +354,41 @@ static const op_case large[] = {
     {"attention_grad",
      {.in = "f32[2,130,300] f32[2,130,150] f32[2,2,130] f32[2,130,150]",
       .attrs = "heads=2 kv_heads=1 causal=1"}},
+    /* sdpa_mma.cu: several tiles with edges, each width, and all that a score may have */
+    {"sdpa", {.in = "bf16[2,130,96] bf16[2,150,96] bf16[2,150,96]", .attrs = "heads=3"}},
+    {"sdpa",
+     {.in = "f16[2,200,240] f16[2,200,120] f16[2,200,144] f16[1,1,200,200]",
+      .attrs = "heads=6 kv_heads=3 causal=1 with=1 window=70",
+      .lo = -2,
+      .hi = 2}},
+    {"sdpa",
+     {.in = "bf16[64,49,64] bf16[64,49,64] bf16[64,49,64] bf16[16,2,49,49]",
+      .attrs = "heads=2 with=1 bias_period=16"}},
+    {"sdpa",
+     {.in = "bf16[3,70,256] bf16[3,140,256] bf16[3,140,192] bf16[3,2,70,1] i32[3,70] i32[3,140]",
+      .attrs = "heads=2 with=3 softcap=1.5 p=0.3 key=9",
+      .int_hi = 2}},
+    {"sdpa_grad",
+     {.in = "bf16[2,130,96] bf16[2,150,96] bf16[2,150,96] bf16[2,130,96] f32[2,3,130] "
+            "bf16[2,130,96]",
+      .attrs = "heads=3"}},
+    {"sdpa_grad", /* each tile of the bias in many chunks, in few, in one */
+     {.in = "bf16[600,49,64] bf16[600,49,64] bf16[600,49,64] bf16[1,2,49,49] bf16[600,49,64] "
+            "f32[600,2,49] bf16[600,49,64]",
+      .attrs = "heads=2 with=1 grad_bias=1"}},
+    {"sdpa_grad",
+     {.in = "f16[2,200,240] f16[2,200,120] f16[2,200,144] f16[2,1,200,200] f16[2,200,288] "
+            "f32[2,6,200] f16[2,200,288]",
+      .attrs = "heads=6 kv_heads=3 causal=1 with=1 window=70 grad_bias=1"}},
+    {"sdpa_grad",
+     {.in = "bf16[64,49,64] bf16[64,49,64] bf16[64,49,64] bf16[16,2,49,49] bf16[64,49,64] "
+            "f32[64,2,49] bf16[64,49,64]",
+      .attrs = "heads=2 with=1 grad_bias=1 bias_period=16"}},
+    {"sdpa_grad",
+     {.in = "bf16[3,70,256] bf16[3,140,256] bf16[3,140,192] bf16[3,2,70,140] i32[3,70] "
+            "i32[3,140] bf16[3,70,192] f32[3,2,70] bf16[3,70,192]",
+      .attrs = "heads=2 with=3 softcap=1.5 p=0.3 key=9 grad_bias=1",
+      .int_hi = 2}},
     {"cross_entropy_and_grad", /* rows in shared memory, in all groups of copies */
      {.in = "bf16[9,50304] i32[9] f32[]", .lo = -4, .hi = 4, .int_lo = -1, .int_hi = 50303}},
     {"cross_entropy_and_grad",

@@ -7,94 +7,11 @@
 #include <limits.h>
 
 #include "backend/cuda/attention/attention_head.cuh"
-#include "backend/cuda/gemm/mma.cuh"
+#include "backend/cuda/attention/attention_tiles.cuh"
 
 namespace {
 
-enum { THREADS = 128, OWN = 64 };
-#define LOG2E 1.4426950408889634f
-
-/* A row of a tile in shared memory: DP elements and 16 bytes, so that 8 rows fall into all banks.
- */
-template <int DP>
-struct tile {
-    static const int STEP = DP + 8;
-};
-
-/* tile[n_rows][DP] = rows first .. of a matrix, zeros beyond end and beyond dim. */
-template <class T, int DP>
-__device__ __forceinline__ void fetch(T *to, const T *from, int64_t step, int first, int end,
-                                      int n_rows, int dim) {
-    for (int i = threadIdx.x; i < n_rows * (DP / 8); i += THREADS) {
-        int row = i / (DP / 8), d = i % (DP / 8) * 8;
-        bool inside = first + row < end && d < dim;
-        const T *at = inside ? from + (first + row) * step + d : from;
-        tti_copy_async(to + row * tile<DP>::STEP + d, at, inside);
-    }
-}
-
-/* c[16][8 N] = the warp's 16 rows of own times N * 8 rows of other, over DP. */
-template <class T, int DP, int N>
-__device__ __forceinline__ void row_products(const T *own, const T *other, float (&c)[N][4]) {
-    const int STEP = tile<DP>::STEP;
-    int lane = threadIdx.x % 32;
-    const T *pa = own + (lane % 16) * STEP + lane / 16 * 8;
-    const T *pb = other + (lane / 16 * 8 + lane % 8) * STEP + lane / 8 % 2 * 8;
-#pragma unroll
-    for (int n = 0; n < N; n++) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
-#pragma unroll
-    for (int d = 0; d < DP; d += 16) {
-        uint32_t a[4], b[4];
-        tti_ldmatrix(a, pa + d);
-#pragma unroll
-        for (int n = 0; n < N; n += 2) {
-            tti_ldmatrix(b, pb + n * 8 * STEP + d);
-            tti_mma<T>(c[n], a, b[0], b[1]);
-            tti_mma<T>(c[n + 1], a, b[2], b[3]);
-        }
-    }
-}
-
-/* out[16][DP] += p[16][8 N] times values[8 N][DP]. */
-template <class T, int DP, int N>
-__device__ __forceinline__ void add_products(const float (&p)[N][4], const T *values,
-                                             float (&out)[DP / 8][4]) {
-    const int STEP = tile<DP>::STEP;
-    int lane = threadIdx.x % 32;
-    const T *pv = values + (lane % 16) * STEP + lane / 16 * 8;
-#pragma unroll
-    for (int n = 0; n < N; n += 2) {
-        uint32_t a[4] = {tti_pack(p[n][0], p[n][1], T()), tti_pack(p[n][2], p[n][3], T()),
-                         tti_pack(p[n + 1][0], p[n + 1][1], T()),
-                         tti_pack(p[n + 1][2], p[n + 1][3], T())};
-#pragma unroll
-        for (int d = 0; d < DP / 8; d += 2) {
-            uint32_t b[4];
-            tti_ldmatrix_transposed(b, pv + n * 8 * STEP + d * 8);
-            tti_mma<T>(out[d], a, b[0], b[1]);
-            tti_mma<T>(out[d + 1], a, b[2], b[3]);
-        }
-    }
-}
-
-/* Rows row + g and row + g + 8 of out, times factor of each, to memory. */
-template <class T, int DP>
-__device__ __forceinline__ void store(const float (&out)[DP / 8][4], const float (&factor)[2],
-                                      int row, int end, int dim, int64_t step, T *to) {
-    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int at = row + g + 8 * i;
-        if (at >= end) continue;
-#pragma unroll
-        for (int d = 0; d < DP / 8; d++) {
-            int column = d * 8 + 2 * t;
-            if (column < dim)
-                *reinterpret_cast<uint32_t *>(to + at * step + column) =
-                    tti_pack(out[d][2 * i] * factor[i], out[d][2 * i + 1] * factor[i], T());
-        }
-    }
-}
+enum { THREADS = TTI_TILE_THREADS, OWN = TTI_TILE_ROWS };
 
 /* The task of a block: task -> tile, head, sample. */
 struct task {
@@ -107,16 +24,6 @@ __device__ __forceinline__ task task_of(int64_t at, int n_tiles, int n_heads) {
     t.tile = (int)(at % n_tiles), at /= n_tiles;
     t.h = (int)(at % n_heads), t.b = at / n_heads;
     return t;
-}
-
-/* Over the four threads that hold a row. */
-__device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
 /* ---- forward ---- */
@@ -144,7 +51,7 @@ __device__ __forceinline__ void softmax_step(float (&s)[N][4], float scale2, flo
         float top = m[i];
 #pragma unroll
         for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(s[n][2 * i], s[n][2 * i + 1]));
-        top = quad_max(top);
+        top = tti_quad_max(top);
         float base = top == -INFINITY ? 0.0f : top * scale2;
         float shrink = tti_exp2(m[i] * scale2 - base);
         m[i] = top, l[i] *= shrink;
@@ -164,7 +71,7 @@ template <class T, int DP>
 __global__ void __launch_bounds__(THREADS, DP == 64 ? 3 : 2)
     forward_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles) {
     extern __shared__ __align__(16) unsigned char memory[];
-    const int SIZE = OWN * tile<DP>::STEP, N = OWN / 8;
+    const int SIZE = OWN * tti_tile<DP>::STEP, N = OWN / 8;
     T *sq = (T *)memory, *sk = sq + SIZE, *sv = sk + 2 * SIZE;
     const tti_cuda_heads &v = a.heads;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
@@ -177,34 +84,37 @@ __global__ void __launch_bounds__(THREADS, DP == 64 ? 3 : 2)
 #pragma unroll
         for (int d = 0; d < DP / 8; d++) out[d][0] = out[d][1] = out[d][2] = out[d][3] = 0;
         __syncthreads();
-        fetch<T, DP>(sq, o.q, o.width, q0, o.n_t, OWN, v.dim);
-        fetch<T, DP>(sk, o.k, o.width, 0, o.n_t, OWN, v.dim);
-        fetch<T, DP>(sv, o.v, o.width, 0, o.n_t, OWN, v.dim);
+        tti_fetch_tile<T, DP>(sq, o.q, o.width, q0, o.n_t, OWN, v.dim);
+        tti_fetch_tile<T, DP>(sk, o.k, o.width, 0, o.n_t, OWN, v.dim);
+        tti_fetch_tile<T, DP>(sv, o.v, o.width, 0, o.n_t, OWN, v.dim);
         tti_copy_commit();
         for (int k0 = 0, turn = 0; k0 < end; k0 += OWN, turn ^= 1) {
             tti_copy_wait();
             __syncthreads();
             if (k0 + OWN < end) {
-                fetch<T, DP>(sk + (turn ^ 1) * SIZE, o.k, o.width, k0 + OWN, o.n_t, OWN, v.dim);
-                fetch<T, DP>(sv + (turn ^ 1) * SIZE, o.v, o.width, k0 + OWN, o.n_t, OWN, v.dim);
+                tti_fetch_tile<T, DP>(sk + (turn ^ 1) * SIZE, o.k, o.width, k0 + OWN, o.n_t, OWN,
+                                      v.dim);
+                tti_fetch_tile<T, DP>(sv + (turn ^ 1) * SIZE, o.v, o.width, k0 + OWN, o.n_t, OWN,
+                                      v.dim);
             }
             tti_copy_commit();
-            row_products<T, DP, N>(sq + warp * 16 * tile<DP>::STEP, sk + turn * SIZE, s);
+            tti_row_products<T, DP, N>(sq + warp * 16 * tti_tile<DP>::STEP, sk + turn * SIZE, s);
             if (k0 + OWN > o.n_keys || (v.causal && k0 + OWN > q0))
                 mask(s, row, k0, o.n_keys, v.causal);
-            softmax_step(s, v.scale * LOG2E, m, l, out);
-            add_products<T, DP, N>(s, sv + turn * SIZE, out);
+            softmax_step(s, v.scale * TTI_LOG2E, m, l, out);
+            tti_add_products<T, DP, N>(s, sv + turn * SIZE, out);
         }
         tti_copy_wait();
         float factor[2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            l[i] = quad_sum(l[i]);
+            l[i] = tti_quad_sum(l[i]);
             factor[i] = o.n_keys == 0 ? 0.0f : 1 / l[i]; /* all scores -inf: NaN */
             if (threadIdx.x % 4 == 0 && row + 8 * i < o.n_t)
                 a.lse[o.lse_at + row + 8 * i] = o.n_keys == 0 ? 0.0f : m[i] * v.scale + logf(l[i]);
         }
-        store<T, DP>(out, factor, q0 + warp * 16, o.n_t, v.dim, o.y_width, (T *)a.y + o.y_at);
+        tti_store_rows<T, DP>(out, factor, q0 + warp * 16, o.n_t, v.dim, o.y_width,
+                              (T *)a.y + o.y_at);
     }
 }
 
@@ -227,11 +137,11 @@ template <class T, int DP>
 __global__ void __launch_bounds__(THREADS, 2)
     grad_q_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles) {
     extern __shared__ __align__(16) unsigned char memory[];
-    const int M = other_rows<DP>::N, N = M / 8, STEP = tile<DP>::STEP;
+    const int M = other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
     T *sq = (T *)memory, *sdy = sq + OWN * STEP, *sk = sdy + OWN * STEP, *sv = sk + 2 * M * STEP;
     const tti_cuda_heads &v = a.heads;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4;
-    float scale2 = v.scale * LOG2E, factor[2] = {v.scale, v.scale};
+    float scale2 = v.scale * TTI_LOG2E, factor[2] = {v.scale, v.scale};
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
         task t = task_of(at, n_tiles, v.heads);
         tti_head<T> o = tti_head_of<T>(a, t.b, t.h);
@@ -246,25 +156,27 @@ __global__ void __launch_bounds__(THREADS, 2)
             int query = row + 8 * i;
             bool inside = query < o.n_t;
             limit[i] = v.causal && query + 1 < o.n_keys ? query + 1 : o.n_keys;
-            lse2[i] = inside ? a.lse[o.lse_at + row + 8 * i] * LOG2E : 0.0f;
+            lse2[i] = inside ? a.lse[o.lse_at + row + 8 * i] * TTI_LOG2E : 0.0f;
             delta[i] = inside ? ((const float *)a.delta)[o.lse_at + row + 8 * i] : 0.0f;
         }
         __syncthreads();
-        fetch<T, DP>(sq, o.q, o.width, q0, o.n_t, OWN, v.dim);
-        fetch<T, DP>(sdy, o.dy, o.y_width, q0, o.n_t, OWN, v.dim);
-        fetch<T, DP>(sk, o.k, o.width, 0, o.n_t, M, v.dim);
-        fetch<T, DP>(sv, o.v, o.width, 0, o.n_t, M, v.dim);
+        tti_fetch_tile<T, DP>(sq, o.q, o.width, q0, o.n_t, OWN, v.dim);
+        tti_fetch_tile<T, DP>(sdy, o.dy, o.y_width, q0, o.n_t, OWN, v.dim);
+        tti_fetch_tile<T, DP>(sk, o.k, o.width, 0, o.n_t, M, v.dim);
+        tti_fetch_tile<T, DP>(sv, o.v, o.width, 0, o.n_t, M, v.dim);
         tti_copy_commit();
         for (int k0 = 0, turn = 0; k0 < end; k0 += M, turn ^= 1) {
             tti_copy_wait();
             __syncthreads();
             if (k0 + M < end) {
-                fetch<T, DP>(sk + (turn ^ 1) * M * STEP, o.k, o.width, k0 + M, o.n_t, M, v.dim);
-                fetch<T, DP>(sv + (turn ^ 1) * M * STEP, o.v, o.width, k0 + M, o.n_t, M, v.dim);
+                tti_fetch_tile<T, DP>(sk + (turn ^ 1) * M * STEP, o.k, o.width, k0 + M, o.n_t, M,
+                                      v.dim);
+                tti_fetch_tile<T, DP>(sv + (turn ^ 1) * M * STEP, o.v, o.width, k0 + M, o.n_t, M,
+                                      v.dim);
             }
             tti_copy_commit();
-            row_products<T, DP, N>(sq + warp * 16 * STEP, sk + turn * M * STEP, s);
-            row_products<T, DP, N>(sdy + warp * 16 * STEP, sv + turn * M * STEP, dp);
+            tti_row_products<T, DP, N>(sq + warp * 16 * STEP, sk + turn * M * STEP, s);
+            tti_row_products<T, DP, N>(sdy + warp * 16 * STEP, sv + turn * M * STEP, dp);
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
@@ -272,11 +184,11 @@ __global__ void __launch_bounds__(THREADS, 2)
                     int key = k0 + n * 8 + 2 * t4 + i % 2;
                     weigh(key < limit[i / 2], scale2, lse2[i / 2], delta[i / 2], s[n][i], dp[n][i]);
                 }
-            add_products<T, DP, N>(dp, sk + turn * M * STEP, out);
+            tti_add_products<T, DP, N>(dp, sk + turn * M * STEP, out);
         }
         tti_copy_wait();
-        store<T, DP>(out, factor, q0 + warp * 16, o.n_t, v.dim, o.width,
-                     (T *)a.dqkv + (o.q - (const T *)a.qkv));
+        tti_store_rows<T, DP>(out, factor, q0 + warp * 16, o.n_t, v.dim, o.width,
+                              (T *)a.dqkv + (o.q - (const T *)a.qkv));
     }
 }
 
@@ -285,7 +197,7 @@ __device__ __forceinline__ void fetch_rows(const tti_cuda_attention &a, int64_t 
                                            int n_t, int n, float *lse2, float *delta) {
     for (int i = threadIdx.x; i < n; i += THREADS) {
         bool inside = first + i < n_t;
-        lse2[i] = inside ? a.lse[lse_at + first + i] * LOG2E : 0.0f;
+        lse2[i] = inside ? a.lse[lse_at + first + i] * TTI_LOG2E : 0.0f;
         delta[i] = inside ? ((const float *)a.delta)[lse_at + first + i] : 0.0f;
     }
 }
@@ -295,21 +207,21 @@ template <class T, int DP>
 __device__ __forceinline__ void walk_queries(const tti_cuda_attention &a, const tti_head<T> &o,
                                              int k0, const T *sk, const T *sv, T *sq,
                                              float (&dk)[DP / 8][4], float (&dv)[DP / 8][4]) {
-    const int M = other_rows<DP>::N, N = M / 8, STEP = tile<DP>::STEP;
+    const int M = other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
     const tti_cuda_heads &v = a.heads;
     T *sdy = sq + 2 * M * STEP;
     float *lse2 = (float *)(sdy + 2 * M * STEP), *delta = lse2 + 2 * M;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4;
     int first = v.causal ? k0 : 0, end = k0 < o.n_keys ? o.n_t : 0;
-    float scale2 = v.scale * LOG2E, s[N][4], dp[N][4];
+    float scale2 = v.scale * TTI_LOG2E, s[N][4], dp[N][4];
     int lowest[2]; /* query that sees a key; those beyond n_t are zeros and add nothing */
     for (int i = 0; i < 2; i++) {
         int key = k0 + warp * 16 + g + 8 * i;
         lowest[i] = key >= o.n_keys ? INT_MAX : v.causal ? key : 0;
     }
     __syncthreads();
-    fetch<T, DP>(sq, o.q, o.width, first, o.n_t, M, v.dim);
-    fetch<T, DP>(sdy, o.dy, o.y_width, first, o.n_t, M, v.dim);
+    tti_fetch_tile<T, DP>(sq, o.q, o.width, first, o.n_t, M, v.dim);
+    tti_fetch_tile<T, DP>(sdy, o.dy, o.y_width, first, o.n_t, M, v.dim);
     tti_copy_commit();
     fetch_rows(a, o.lse_at, first, o.n_t, M, lse2, delta);
     for (int q0 = first, turn = 0; q0 < end; q0 += M, turn ^= 1) {
@@ -317,13 +229,13 @@ __device__ __forceinline__ void walk_queries(const tti_cuda_attention &a, const 
         tti_copy_wait();
         __syncthreads();
         if (q0 + M < end) {
-            fetch<T, DP>(sq + next * M * STEP, o.q, o.width, q0 + M, o.n_t, M, v.dim);
-            fetch<T, DP>(sdy + next * M * STEP, o.dy, o.y_width, q0 + M, o.n_t, M, v.dim);
+            tti_fetch_tile<T, DP>(sq + next * M * STEP, o.q, o.width, q0 + M, o.n_t, M, v.dim);
+            tti_fetch_tile<T, DP>(sdy + next * M * STEP, o.dy, o.y_width, q0 + M, o.n_t, M, v.dim);
             fetch_rows(a, o.lse_at, q0 + M, o.n_t, M, lse2 + next * M, delta + next * M);
         }
         tti_copy_commit();
-        row_products<T, DP, N>(sk + warp * 16 * STEP, sq + turn * M * STEP, s);
-        row_products<T, DP, N>(sv + warp * 16 * STEP, sdy + turn * M * STEP, dp);
+        tti_row_products<T, DP, N>(sk + warp * 16 * STEP, sq + turn * M * STEP, s);
+        tti_row_products<T, DP, N>(sv + warp * 16 * STEP, sdy + turn * M * STEP, dp);
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
@@ -332,8 +244,8 @@ __device__ __forceinline__ void walk_queries(const tti_cuda_attention &a, const 
                 weigh(q0 + at >= lowest[i / 2], scale2, lse2[turn * M + at], delta[turn * M + at],
                       s[n][i], dp[n][i]);
             }
-        add_products<T, DP, N>(s, sdy + turn * M * STEP, dv);
-        add_products<T, DP, N>(dp, sq + turn * M * STEP, dk);
+        tti_add_products<T, DP, N>(s, sdy + turn * M * STEP, dv);
+        tti_add_products<T, DP, N>(dp, sq + turn * M * STEP, dk);
     }
     tti_copy_wait();
 }
@@ -342,7 +254,7 @@ template <class T, int DP>
 __global__ void __launch_bounds__(THREADS, 2)
     grad_kv_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles) {
     extern __shared__ __align__(16) unsigned char memory[];
-    const int STEP = tile<DP>::STEP;
+    const int STEP = tti_tile<DP>::STEP;
     T *sk = (T *)memory, *sv = sk + OWN * STEP, *sq = sv + OWN * STEP;
     const tti_cuda_heads &v = a.heads;
     int warp = threadIdx.x / 32, group = v.heads / v.kv_heads;
@@ -357,16 +269,16 @@ __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
             for (int i = 0; i < 4; i++) dk[d][i] = dv[d][i] = 0;
         __syncthreads();
-        fetch<T, DP>(sk, o.k, o.width, k0, o.n_t, OWN, v.dim);
-        fetch<T, DP>(sv, o.v, o.width, k0, o.n_t, OWN, v.dim);
+        tti_fetch_tile<T, DP>(sk, o.k, o.width, k0, o.n_t, OWN, v.dim);
+        tti_fetch_tile<T, DP>(sv, o.v, o.width, k0, o.n_t, OWN, v.dim);
         for (int h = 0; h < group; h++) {
             o = tti_head_of<T>(a, t.b, t.h * group + h);
             walk_queries<T, DP>(a, o, k0, sk, sv, sq, dk, dv);
         }
-        store<T, DP>(dk, factor, k0 + warp * 16, o.n_t, v.dim, o.width,
-                     (T *)a.dqkv + (o.k - (const T *)a.qkv));
-        store<T, DP>(dv, one, k0 + warp * 16, o.n_t, v.dim, o.width,
-                     (T *)a.dqkv + (o.v - (const T *)a.qkv));
+        tti_store_rows<T, DP>(dk, factor, k0 + warp * 16, o.n_t, v.dim, o.width,
+                              (T *)a.dqkv + (o.k - (const T *)a.qkv));
+        tti_store_rows<T, DP>(dv, one, k0 + warp * 16, o.n_t, v.dim, o.width,
+                              (T *)a.dqkv + (o.v - (const T *)a.qkv));
     }
 }
 
@@ -384,7 +296,7 @@ template <class T, int DP>
 static cudaError_t forward(const tti_cuda_attention *a, cudaStream_t stream) {
     const tti_cuda_heads *v = &a->heads;
     int tiles = (int)((v->n_t + OWN - 1) / OWN);
-    int bytes = 5 * OWN * tile<DP>::STEP * (int)sizeof(T);
+    int bytes = 5 * OWN * tti_tile<DP>::STEP * (int)sizeof(T);
     int64_t n = v->n_batch * v->heads * tiles;
     cudaError_t error = allow(forward_kernel<T, DP>, bytes);
     if (error != cudaSuccess) return error;
@@ -397,7 +309,7 @@ static cudaError_t backward(const tti_cuda_attention *a, cudaStream_t stream) {
     const tti_cuda_heads *v = &a->heads;
     const int M = other_rows<DP>::N;
     int tiles = (int)((v->n_t + OWN - 1) / OWN);
-    int bytes = (2 * OWN + 4 * M) * tile<DP>::STEP * (int)sizeof(T);
+    int bytes = (2 * OWN + 4 * M) * tti_tile<DP>::STEP * (int)sizeof(T);
     int more = bytes + 4 * M * (int)sizeof(float);
     int64_t n_kv = v->n_batch * v->kv_heads * tiles, n_q = v->n_batch * v->heads * tiles;
     cudaError_t error = allow(grad_kv_kernel<T, DP>, more);

@@ -1,5 +1,5 @@
-/* sdpa.c - the rows of the kernel table for attention with separate inputs: sdpa.cu does the work.
- */
+/* sdpa.c - the rows of the kernel table for attention with separate inputs: sdpa_mma.cu does the
+ * work for 16-bit values, sdpa.cu for all others. */
 #include "backend/cuda/attention/sdpa.h"
 
 #include "backend/cuda/runtime/cuda.h"
@@ -21,6 +21,12 @@ static bool can_run(const tti_node *node) {
     return tti_sdpa_shared_bytes(&a) + 1024 <= (device ? device->shared_optin : 48 * 1024);
 }
 
+static bool can_run_mma(const tti_node *node) {
+    if (!tti_cuda_all_plain(node) || !tti_cuda_is_float(node->in[0])) return false;
+    tti_cuda_sdpa a = sizes_of(node);
+    return tti_sdpa_mma_can(&a);
+}
+
 static tti_cuda_sdpa arrays_of(const tti_kargs *args) {
     tti_cuda_sdpa a = sizes_of(args->node);
     a.q = args->in[0], a.k = args->in[1], a.v = args->in[2];
@@ -33,11 +39,38 @@ static tti_cuda_sdpa arrays_of(const tti_kargs *args) {
     return a;
 }
 
-static tutti_status sdpa_run(void *state, const tti_kargs *args) {
+static tutti_status run(const tti_kargs *args,
+                        cudaError_t (*launch)(const tti_cuda_sdpa *, cudaStream_t)) {
     tti_cuda_sdpa a = arrays_of(args);
+    int saved = a.sizes.saved;
+    if (saved < 0) {
+        a.y = args->out[0], a.lse = args->out[1];
+    } else {
+        a.y = args->in[saved], a.lse = args->in[saved + 1], a.dy = args->in[saved + 2];
+        a.dq = args->out[0], a.dk = args->out[1], a.dv = args->out[2], a.dbias_out = args->out[3];
+        a.mean = args->scratch;
+    }
+    return tti_cuda_check(launch(&a, tti_cuda_stream()), args->node->op->name);
+}
+
+static tutti_status sdpa_run(void *state, const tti_kargs *args) {
     (void)state;
-    a.y = args->out[0], a.lse = args->out[1];
-    return tti_cuda_check(tti_launch_sdpa(&a, tti_cuda_stream()), args->node->op->name);
+    return run(args, tti_launch_sdpa);
+}
+
+static tutti_status sdpa_grad_run(void *state, const tti_kargs *args) {
+    (void)state;
+    return run(args, tti_launch_sdpa_grad);
+}
+
+static tutti_status sdpa_mma_run(void *state, const tti_kargs *args) {
+    (void)state;
+    return run(args, tti_launch_sdpa_mma);
+}
+
+static tutti_status sdpa_mma_grad_run(void *state, const tti_kargs *args) {
+    (void)state;
+    return run(args, tti_launch_sdpa_mma_grad);
 }
 
 static size_t grad_scratch(const tti_node *node, const void *state) {
@@ -46,17 +79,19 @@ static size_t grad_scratch(const tti_node *node, const void *state) {
     return v.n_batch * v.heads * v.n_t * sizeof(double);
 }
 
-static tutti_status sdpa_grad_run(void *state, const tti_kargs *args) {
-    tti_cuda_sdpa a = arrays_of(args);
-    int saved = a.sizes.saved;
+static size_t mma_grad_scratch(const tti_node *node, const void *state) {
     (void)state;
-    a.y = args->in[saved], a.lse = args->in[saved + 1], a.dy = args->in[saved + 2];
-    a.dq = args->out[0], a.dk = args->out[1], a.dv = args->out[2], a.dbias_out = args->out[3];
-    a.mean = args->scratch;
-    return tti_cuda_check(tti_launch_sdpa_grad(&a, tti_cuda_stream()), args->node->op->name);
+    tti_cuda_sdpa a = sizes_of(node);
+    return tti_sdpa_mma_scratch(&a);
 }
 
 const tti_kernel tti_cuda_sdpa_kernels[] = {
+    {.op = "sdpa", .name = "mma", .can_run = can_run_mma, .run = sdpa_mma_run},
+    {.op = "sdpa_grad",
+     .name = "mma",
+     .can_run = can_run_mma,
+     .scratch_bytes = mma_grad_scratch,
+     .run = sdpa_mma_grad_run},
     {.op = "sdpa", .name = "cuda", .can_run = can_run, .run = sdpa_run},
     {.op = "sdpa_grad",
      .name = "cuda",

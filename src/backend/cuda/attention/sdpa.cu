@@ -217,28 +217,29 @@ __global__ void __launch_bounds__(THREADS) key_kernel(tti_cuda_sdpa a) {
     }
 }
 
-/* One element of dbias: the gradients of all scores that it was added to. */
+/* One element of dbias for each block: the gradients of all scores that it was added to. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) bias_kernel(tti_cuda_sdpa a) {
     typedef typename tti_acc<T>::type A;
+    __shared__ A shared[32];
     const tti_sdpa &v = a.sizes;
-    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, at[4], full[4];
-    if (i >= a.n_dbias) return;
-    full[0] = v.n_batch, full[1] = v.heads, full[2] = v.n_t, full[3] = v.n_s;
-    size_t left = i;
-    for (int d = 3; d >= 0; d--) at[d] = left % a.dbias[d], left /= a.dbias[d];
-    for (int d = 1; d < 4; d++) full[d] = a.dbias[d] == full[d] ? at[d] + 1 : full[d];
+    size_t at[4], n[4], full[4] = {v.n_batch, v.heads, v.n_t, v.n_s}, left = blockIdx.x, sums = 1;
+    for (int d = 3; d >= 0; d--) {
+        at[d] = left % a.dbias[d], left /= a.dbias[d];
+        n[d] = full[d] / a.dbias[d]; /* of a sample's dimension rows may repeat */
+        sums *= n[d];
+    }
     A sum = 0;
-    for (size_t b = at[0]; b < full[0]; b += a.dbias[0])
-        for (size_t h = at[1]; h < full[1]; h++)
-            for (size_t t = at[2]; t < full[2]; t++)
-                for (size_t j = at[3]; j < full[3]; j++) {
-                    A p, ds, slope;
-                    query r = {b, h, t, h / (v.heads / v.kv_heads)};
-                    weigh<T, A>(a, r, j, &p, &ds, &slope);
-                    sum += ds;
-                }
-    ((T *)a.dbias_out)[i] = tti_narrow<T>(sum);
+    for (size_t i = threadIdx.x; i < sums; i += THREADS) {
+        size_t j = at[3] + i % n[3], t = at[2] + i / n[3] % n[2];
+        size_t h = at[1] + i / n[3] / n[2] % n[1], b = at[0] + i / n[3] / n[2] / n[1] * a.dbias[0];
+        A p, ds, slope;
+        query r = {b, h, t, h / (v.heads / v.kv_heads)};
+        weigh<T, A>(a, r, j, &p, &ds, &slope);
+        sum += ds;
+    }
+    sum = tti_block_sum(sum, shared);
+    if (threadIdx.x == 0) ((T *)a.dbias_out)[blockIdx.x] = tti_narrow<T>(sum);
 }
 
 size_t acc_bytes(tutti_dtype dtype) { return dtype == TUTTI_F64 ? 8 : 4; }
@@ -265,15 +266,14 @@ cudaError_t backward(const tti_cuda_sdpa *a, cudaStream_t stream) {
     const tti_sdpa *v = &a->sizes;
     size_t queries = v->n_batch * v->heads * v->n_t, keys = v->n_batch * v->kv_heads * v->n_s;
     size_t of_query = v->n_s * acc_bytes(a->dtype), of_key = 2 * v->n_t * acc_bytes(a->dtype);
-    size_t of_bias = (a->n_dbias + THREADS - 1) / THREADS;
-    if (queries > MOST_BLOCKS || keys > MOST_BLOCKS || of_bias > MOST_BLOCKS)
+    if (queries > MOST_BLOCKS || keys > MOST_BLOCKS || a->n_dbias > MOST_BLOCKS)
         return cudaErrorInvalidValue;
     cudaError_t error = allow(query_kernel<T>, of_query);
     if (error == cudaSuccess) error = allow(key_kernel<T>, of_key);
     if (error != cudaSuccess) return error;
     if (queries > 0) query_kernel<T><<<(unsigned)queries, THREADS, of_query, stream>>>(*a);
     if (keys > 0) key_kernel<T><<<(unsigned)keys, THREADS, of_key, stream>>>(*a);
-    if (of_bias > 0) bias_kernel<T><<<(unsigned)of_bias, THREADS, 0, stream>>>(*a);
+    if (a->n_dbias > 0) bias_kernel<T><<<(unsigned)a->n_dbias, THREADS, 0, stream>>>(*a);
     return cudaGetLastError();
 }
 

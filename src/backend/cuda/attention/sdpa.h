@@ -1,4 +1,5 @@
-/* sdpa.h - launchers of sdpa.cu: attention with separate queries, keys and values. */
+/* sdpa.h - launchers of sdpa.cu and sdpa_mma.cu: attention with separate queries, keys and values.
+ */
 #ifndef TTI_CUDA_SDPA_H
 #define TTI_CUDA_SDPA_H
 
@@ -32,6 +33,14 @@ size_t tti_sdpa_shared_bytes(const tti_cuda_sdpa *a);
 
 cudaError_t tti_launch_sdpa(const tti_cuda_sdpa *a, cudaStream_t stream);
 cudaError_t tti_launch_sdpa_grad(const tti_cuda_sdpa *a, cudaStream_t stream);
+
+/* The same on tensor cores: f16 and bf16, widths of multiples of 8 up to 128; a gradient of the
+ * bias only where the bias has all queries and keys. */
+bool tti_sdpa_mma_can(const tti_cuda_sdpa *a);
+/* Bytes of a->mean: the sums of dy y, and behind them those of the bias. */
+size_t tti_sdpa_mma_scratch(const tti_cuda_sdpa *a);
+cudaError_t tti_launch_sdpa_mma(const tti_cuda_sdpa *a, cudaStream_t stream);
+cudaError_t tti_launch_sdpa_mma_grad(const tti_cuda_sdpa *a, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
