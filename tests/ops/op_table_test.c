@@ -78,6 +78,184 @@ T_CASE(many_threads_may_ask_at_once) {
     t_ranks(4, find_all, NULL);
 }
 
+/* ---- what each row has ---- */
+
+/* Ops that lack something on purpose. */
+typedef struct exception {
+    const char *op, *why;
+} exception;
+
+static const exception no_gradient[] = {
+    {"matmul_add", "the pass fuse makes it, after autodiff"},
+    {"matmul_wide", "the pass fuse makes it, after autodiff"},
+    {"linear_gelu", "the pass fuse makes it, after autodiff"},
+    {"linear_add", "the pass fuse makes it, after autodiff"},
+    {"conv2d_stats", "the pass fuse makes it, after autodiff"},
+    {"conv2d_pool", "the pass fuse makes it, after autodiff"},
+    {"bn_apply_pair", "the pass fuse makes it, after autodiff"},
+    {"bn_apply_mask", "the pass fuse makes it, after autodiff"},
+    {"bn_apply_pool", "the pass fuse makes it, after autodiff"},
+    {"add_layer_norm", "the pass fuse makes it, after autodiff"},
+    {"cross_entropy_head", "the pass fuse makes it, after autodiff"},
+    {"scale_rows", "the pass fuse makes it, after autodiff"},
+    {"fused", "the pass fuse makes it, after autodiff"},
+    {"bn_stats", "the gradient of bn_apply is that through the statistics too"},
+    {"sync_moments", "the gradient of bn_apply is that through the statistics too"},
+    {"sync_sum", "it adds gradients"},
+    {"bn_running", "running statistics are not trained"},
+    {"bn_eval", "evaluation only"},
+    {"attention_cached", "generation of text only"},
+    {"one_hot", "its input are integers"},
+    {"argmax", "its output are integers"},
+    {"value_sums", "a metric"},
+    {"scatter_add", "it is the gradient of gather"},
+    {"sum_rows", "it is the gradient of gather_rows"},
+    {"own_rows", "the gradient of entropy_join is that of entropy_part too"},
+    {"entropy_part", "the gradient of entropy_join is that of entropy_part too"},
+    {"noise", "random numbers have no inputs"},
+    {"sgd", "an update"},
+    {"adam", "an update"},
+    {"adamw", "an update"},
+    {"rmsprop", "an update"},
+    {"adagrad", "an update"},
+    {"lion", "an update"},
+    {"lars", "an update"},
+    {"lamb", "an update"},
+    {"lamb_direction", "an update"},
+    {"buffer_update", "an update"},
+    {"ema", "an update"},
+};
+
+static const exception no_batch_split[] = {
+    {"bn_running", "it has statistics of the whole shard"},
+    {"fused", "its nodes have rules of their own: fused_test.c"},
+};
+
+static const exception no_tensor_split[] = {
+    {"matmul_wide", "made after the pass tensor"},
+    {"conv2d_stats", "made after the pass tensor"},
+    {"conv2d_pool", "made after the pass tensor"},
+    {"bn_apply_pair", "made after the pass tensor"},
+    {"bn_apply_mask", "made after the pass tensor"},
+    {"bn_apply_pool", "made after the pass tensor"},
+    {"cross_entropy_and_grad", "made after the pass tensor"},
+    {"cross_entropy_and_grad_sums", "made after the pass tensor"},
+    {"cross_entropy_head", "made after the pass tensor"},
+    {"fused", "made after the pass tensor"},
+    {"bn_eval", "few elements per weight: convolutions are whole on each worker"},
+    {"group_norm", "few elements per weight: convolutions are whole on each worker"},
+    {"lstm", "each step needs the whole state"},
+    {"gru", "each step needs the whole state"},
+    {"attention_cached", "text is generated on one worker"},
+    {"mse", "a loss: its inputs are whole on each worker"},
+    {"bce_with_logits", "a loss: its inputs are whole on each worker"},
+    {"kl_div", "a loss: its inputs are whole on each worker"},
+    {"gather_rows", "a loss: its inputs are whole on each worker"},
+    {"sum_rows", "a loss: its inputs are whole on each worker"},
+    {"batch_rows", "a loss: its inputs are whole on each worker"},
+    {"class_counts", "a metric: its inputs are whole on each worker"},
+    {"value_sums", "a metric: its inputs are whole on each worker"},
+    {"noise", "it has no inputs"},
+    {"entropy_part", "its input is cut by the pass tensor itself"},
+    {"entropy_join", "its input is cut by the pass tensor itself"},
+};
+
+static const exception no_refused_sample[] = {
+    {"stop_gradient", "it takes any one value"},
+    {"fused", "its samples are chains: fused_test.c"},
+};
+
+static bool is_listed(const tti_op *op, const exception *list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i].op, op->name) == 0) return true;
+    return false;
+}
+
+/* Has it, or is listed, but not both: reasons that no longer hold are removed. */
+static void need(const tti_op *op, bool has, const char *what, const exception *list, size_t n) {
+    bool listed = is_listed(op, list, n);
+    if (!has && !listed) fail_msg("%s has no %s, and no reason for it is listed", op->name, what);
+    if (has && listed) fail_msg("%s has a %s, and a reason why not is listed", op->name, what);
+}
+
+static void check_names(const exception *list, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (!tti_op_find(list[i].op)) fail_msg("%s is listed, and is no op", list[i].op);
+        assert_true(list[i].why[0] != '\0');
+    }
+}
+
+typedef struct splits {
+    bool batch, other;
+} splits;
+
+/* Which splits of its inputs an op accepts for a sample: combination `code` of placements. */
+static void try_split(const tti_op *op, const tti_node *node, long code, splits *found) {
+    tti_placement in[TTI_MAX_IN], out[TTI_MAX_OUT] = {{TTI_WHOLE, 0}};
+    bool first = false;
+    for (int i = 0; i < node->n_in; i++) {
+        int n_dims = node->in[i]->type.shape.n_dims, k = (int)(code % (n_dims + 2));
+        code /= n_dims + 2;
+        in[i] = k == 0        ? (tti_placement){TTI_WHOLE, 0}
+                : k <= n_dims ? (tti_placement){TTI_SPLIT, k - 1}
+                              : (tti_placement){TTI_PARTIAL, 0};
+        first |= in[i].kind == TTI_SPLIT && in[i].dim == 0;
+    }
+    if (op->shard(node, in, out) != TUTTI_OK) return;
+    if (first) found->batch = true;
+    if (!first) found->other = true;
+}
+
+static splits find_splits(const tti_op *op, int *n_good, int *n_bad) {
+    splits found = {0};
+    *n_good = *n_bad = 0;
+    for (const tti_sample *s = op->samples; s && s->in; s++) {
+        sample_case c = {.op = op, .sample = s};
+        c.n_in = t_parse_sample(op, s, c.types, c.attrs);
+        *n_good += s->expect == TUTTI_OK;
+        *n_bad += s->expect != TUTTI_OK;
+        if (s->expect != TUTTI_OK || op->traits & TTI_SOURCE) continue;
+        tutti_graph *g = tutti_graph_create(true);
+        tti_node *node = build(g, &c);
+        long n = 1;
+        for (int i = 0; i < c.n_in && n < 20000; i++) n *= c.types[i].shape.n_dims + 2;
+        for (long code = 1; code < n && !(found.batch && found.other); code++)
+            try_split(op, node, code, &found);
+        tutti_graph_destroy(g);
+    }
+    return found;
+}
+
+/* Gradients are ops of their own, which are made once and not differentiated again. */
+static bool is_gradient(const tti_op *op) { return strstr(op->name, "_grad") != NULL; }
+
+#define NEED(op, has, what, list) need(op, has, what, list, TTI_COUNT(list))
+
+T_CASE(each_row_is_complete) {
+    T_UNUSED;
+    const tti_op *op;
+    check_names(no_gradient, TTI_COUNT(no_gradient));
+    check_names(no_batch_split, TTI_COUNT(no_batch_split));
+    check_names(no_tensor_split, TTI_COUNT(no_tensor_split));
+    check_names(no_refused_sample, TTI_COUNT(no_refused_sample));
+    for (int i = 0; (op = tti_op_at(i)) != NULL; i++) {
+        int n_good, n_bad;
+        bool is_source = op->traits & TTI_SOURCE, is_fused = op->traits & TTI_FUSED;
+        splits found = find_splits(op, &n_good, &n_bad);
+        if (!op->infer || !op->shard || !op->cost) fail_msg("%s has no rule", op->name);
+        if (!op->doc || !op->doc[0]) fail_msg("%s has no description", op->name);
+        if (n_good == 0 && !is_fused) fail_msg("%s has no sample", op->name);
+        NEED(op, n_bad > 0, "sample that is refused", no_refused_sample);
+        if (is_source) continue;
+        if (!op->reference && !is_fused) fail_msg("%s has no reference", op->name);
+        if (!is_gradient(op)) NEED(op, op->grad != NULL, "gradient", no_gradient);
+        if (op->traits & TTI_SYNC) continue; /* it joins shards itself */
+        NEED(op, found.batch, "split along the batch", no_batch_split);
+        if (!is_gradient(op))
+            NEED(op, found.other || op->cut, "split along a tensor axis", no_tensor_split);
+    }
+}
+
 /* ---- infer ---- */
 
 static void check_accepted(const sample_case *c) {
@@ -568,6 +746,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_threads_may_ask_at_once),
         cmocka_unit_test(table_is_complete),
+        cmocka_unit_test(each_row_is_complete),
         cmocka_unit_test(good_samples_are_inferred),
         cmocka_unit_test(bad_samples_are_refused_by_op_and_layer),
         cmocka_unit_test(text_form_reads_back),
