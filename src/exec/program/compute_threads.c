@@ -11,7 +11,9 @@
 
 #include "base/affinity.h"
 
-enum { SPINS = 4000 };
+/* Looks at a word before a thread sleeps: on a core of its own, and on one that other threads may
+ * need meanwhile. */
+enum { SPINS = 4000, SPINS_CROWDED = 200 };
 
 typedef struct compute_thread {
     tti_compute_threads *compute_threads;
@@ -21,7 +23,7 @@ typedef struct compute_thread {
 } compute_thread;
 
 struct tti_compute_threads {
-    int n_compute_threads;
+    int n_compute_threads, n_spins;
     compute_thread *compute_thread; /* [n_compute_threads]; compute thread 0 has no thread */
     void (*init)(void);
     tti_compute_thread_fn fn;
@@ -50,8 +52,8 @@ static void relax(void) {
 }
 
 /* Waits until *word differs from seen; every change is followed by a wake. */
-static void wait_change(_Atomic unsigned *word, unsigned seen) {
-    for (int i = 0; i < SPINS; i++) {
+static void wait_change(int n_spins, _Atomic unsigned *word, unsigned seen) {
+    for (int i = 0; i < n_spins; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != seen) return;
         relax();
     }
@@ -65,7 +67,7 @@ static void *run_compute_thread(void *arg) {
     if (compute_threads->init) compute_threads->init();
     unsigned seen = 0;
     for (;;) {
-        wait_change(&compute_threads->generation, seen);
+        wait_change(compute_threads->n_spins, &compute_threads->generation, seen);
         seen++;
         if (compute_threads->stop) return NULL;
         compute_threads->fn(self->index, compute_threads->arg);
@@ -87,6 +89,7 @@ tutti_status tti_compute_threads_create(int n_compute_threads, const int *cores,
         return tti_fail(TUTTI_E_NOMEM, "compute threads: out of memory");
     }
     compute_threads->n_compute_threads = n_compute_threads;
+    compute_threads->n_spins = cores ? SPINS : SPINS_CROWDED;
     compute_threads->init = init;
     for (int i = 0; i < n_compute_threads; i++)
         compute_threads->compute_thread[i] = (compute_thread){
@@ -144,7 +147,7 @@ void tti_compute_threads_run(tti_compute_threads *compute_threads, tti_compute_t
     for (int i = 0;; i++) {
         int n = atomic_load_explicit(&compute_threads->n_running, memory_order_acquire);
         if (n == 0) return;
-        if (i < SPINS)
+        if (i < compute_threads->n_spins)
             relax();
         else
             futex_wait(&compute_threads->n_running, (unsigned)n);
@@ -156,7 +159,7 @@ void tti_compute_threads_barrier(tti_compute_threads *compute_threads) {
     unsigned phase = atomic_load_explicit(&compute_threads->phase, memory_order_acquire);
     int n = atomic_fetch_add_explicit(&compute_threads->n_arrived, 1, memory_order_acq_rel) + 1;
     if (n < compute_threads->n_compute_threads) {
-        wait_change(&compute_threads->phase, phase);
+        wait_change(compute_threads->n_spins, &compute_threads->phase, phase);
         return;
     }
     atomic_store_explicit(&compute_threads->n_arrived, 0, memory_order_relaxed);

@@ -2,7 +2,7 @@
  *
  * Thread 0 is the calling thread; the others are kept and pinned, so that a dispatch costs a
  * wake-up and not a new thread; destroy restores the affinity of the caller.  Waiting spins for
- * some microseconds (the cores belong to these threads), then sleeps. */
+ * some microseconds, longer on pinned threads, whose cores nothing else uses, and then sleeps. */
 #ifndef TTI_EXEC_COMPUTE_THREADS_H
 #define TTI_EXEC_COMPUTE_THREADS_H
 
