@@ -70,6 +70,19 @@ TUTTI_API const char *tutti_job_find_key(const char *word);
 /* Trains the caller's model instead of model.name. user is borrowed until the job is destroyed. */
 TUTTI_API void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user);
 
+/* A model that is a finished graph, read from text (tutti_graph_parse) or built before.  Its inputs
+ * are "x" and fields of the samples, with the rows of a shard: train.batch / parallel.shards.  Its
+ * output "logits" is the model's; other outputs keep their names. */
+typedef struct tutti_model_graphs {
+    const tutti_graph *train;
+    const tutti_graph *eval; /* NULL: train, if it does the same in evaluation (no dropout, no
+                                running statistics) */
+} tutti_model_graphs;
+
+/* The tutti_model_fn of such a model: tutti_job_set_model(job, tutti_model_from_graph, &graphs).
+ * user is a tutti_model_graphs; the graphs are copied when the model is built. */
+TUTTI_API tutti_value *tutti_model_from_graph(tutti_graph *g, tutti_value *x, const void *user);
+
 /* Takes the samples of a split from the memory of the program instead of files: data.format becomes
  * npy.  The struct is copied; its arrays and its user pointer are borrowed until the job, and the
  * sessions made from it, are destroyed.  Shuffling, order and resume are as with files.  Needs

@@ -251,7 +251,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_set_step(tutti_session *ses
 /* ---- files ---- */
 
 /* Saves a checkpoint of the current step in run_dir, which becomes a run folder if it is not there:
- * `tutti eval`, `predict`, `export` and `train --resume` accept it. */
+ * `tutti eval`, `predict`, `export` and `train --resume` accept it.  TUTTI_E_INVALID: with
+ * parallel.sync=local the workers have not averaged their parameters in this step; so in
+ * save_weights. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_save(tutti_session *session,
                                                           const char *run_dir);
 

@@ -8,6 +8,7 @@
 #include "ckpt/safetensors.h"
 #include "data/dataset.h"
 #include "session/session_state.h"
+#include "train/loop/averaging.h"
 #include "train/model/model_file.h"
 #include "train/setup/pretrained.h"
 #include "train/setup/resolved.h"
@@ -34,6 +35,19 @@ static tutti_status save_on_first(tti_session_worker *w, const file_call *call,
     if (st != TUTTI_OK) snprintf(text, sizeof text, "%s", tutti_last_error());
     TTI_TRY(tti_exec_serve_end(w->exec));
     return st == TUTTI_OK ? TUTTI_OK : tti_fail(st, "%s", text);
+}
+
+/* With local SGD the workers have different parameters between two averages. */
+static tutti_status check_averaged(const tutti_session *s, const char *who) {
+    const tti_job_config *c = &s->b->config;
+    bool state;
+    if (!tti_job_is_local(c) || s->step == 0 || s->b->n_workers == 1 ||
+        tti_averaging_is_due(s->b, s->step, &state))
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID,
+                    "%s: the workers have different parameters after step %lld; save after a step "
+                    "that averages them (parallel.average_every=%lld)",
+                    who, (long long)s->step, (long long)c->parallel.average_every);
 }
 
 /* ---- checkpoints ---- */
@@ -77,6 +91,7 @@ static tutti_status save(tutti_session *s, const char *run_dir) {
     TTI_TRY(check_path("tutti_session_save", run_dir));
     if (strlen(run_dir) >= 500)
         return tti_fail(TUTTI_E_INVALID, "tutti_session_save: the path is longer than 499 bytes");
+    TTI_TRY(check_averaged(s, "tutti_session_save"));
     TTI_TRY(tti_job_print_resolved(s->job, s->b, run_dir, &yaml));
     s->run.step = s->step;
     s->has_gradients = false;
@@ -150,6 +165,7 @@ tutti_status tutti_session_save_weights(tutti_session *s, const char *path) {
     TTI_TRY(tti_session_enter(s, __func__));
     file_call call = {.path = path};
     tutti_status st = check_path(__func__, path);
+    if (st == TUTTI_OK) st = check_averaged(s, __func__);
     if (st == TUTTI_OK) {
         s->has_gradients = false;
         st = tti_crew_try(s, save_weights_worker, &call);
