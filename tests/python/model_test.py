@@ -214,8 +214,8 @@ def test_files_and_pickle():
 
 def test_weight_files():
     for content in (b"", b"\xff" * 100, b"\2\0\0\0\0\0\0\0[]",
-                    b'\x44\0\0\0\0\0\0\0{"a":{"dtype":"F32","shape":[1000],"data_offsets":[0,4000]}}     '
-                    b'          '):
+                    b'\x44\0\0\0\0\0\0\0{"a":{"dtype":"F32","shape":[1000],'
+                    b'"data_offsets":[0,4000]}}' + 15 * b" "):
         with open("bad.safetensors", "wb") as file:
             file.write(content)
         raises(tutti.Error, lambda: tutti.read_safetensors("bad.safetensors"), "path",

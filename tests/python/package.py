@@ -30,6 +30,25 @@ def raises(kind, call, *parts):
     raise AssertionError("nothing was raised instead of %s" % kind.__name__)
 
 
+def usage():
+    """(bytes in memory, open files, threads) of this process."""
+    with open("/proc/self/statm") as file:
+        n_bytes = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return n_bytes, len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+def check_no_growth(cycle, n, most_bytes=8 << 20):
+    """n calls leave no memory, files or threads behind; caches have filled up after some calls."""
+    for _ in range(20):
+        cycle()
+    before = usage()
+    for _ in range(n):
+        cycle()
+    after = usage()
+    if after[0] - before[0] > most_bytes or after[1:] != before[1:]:
+        raise AssertionError("%d calls: (bytes, files, threads) %s, before %s" % (n, after, before))
+
+
 def need(*modules):
     """Ends the script as skipped where a module of others is missing."""
     import importlib

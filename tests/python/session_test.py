@@ -7,7 +7,7 @@ import pickle
 import sys
 import threading
 
-from package import SMALL, raises, runs
+from package import SMALL, check_no_growth, raises, runs
 
 import tutti
 
@@ -105,26 +105,13 @@ def test_several_threads():
             thread.join()
 
 
-def memory():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def test_no_leak():
     def cycle():
         with open_mlp(workers=1) as s:
             if np:
                 s.step(**dict(zip("xy", batch())))
-    for _ in range(20):
-        cycle()
-    before = memory()
-    n_threads = threading.active_count()
-    for _ in range(100):
-        cycle()
-    grown = memory() - before
-    if grown > 8 << 20:
-        raise AssertionError("%d bytes more after 100 sessions" % grown)
-    expect("threads", threading.active_count(), n_threads)
+
+    check_no_growth(cycle, 100)
 
 
 def test_arrays():
@@ -327,7 +314,7 @@ def test_bad_arrays():
 
 if __name__ == "__main__":
     if not np:
-        for name in ("arrays", "parts_of_a_step", "rules_that_fail", "views_outlive_the_session", "loss_of_the_caller",
-                     "bad_arrays"):
+        for name in ("arrays", "parts_of_a_step", "rules_that_fail", "views_outlive_the_session",
+                     "loss_of_the_caller", "bad_arrays"):
             del globals()["test_" + name]
     runs.main(sys.modules[__name__])

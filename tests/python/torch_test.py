@@ -165,8 +165,8 @@ def test_masks():
         write_png("set/masks/%d.png" % i, masks[i])
     module = torch.nn.Conv2d(3, 2, 1)
     model = tutti.from_torch(module, torch.zeros(2, 3, 16, 16))
-    run = tutti.train({"model.file": model.job["model.file"], "train.epochs": 40, "optimizer.lr": 0.1,
-                       "train.batch": 4, "data": {"format": "masks", "dir": "set",
+    run = tutti.train({"model.file": model.job["model.file"], "train.epochs": 40,
+                       "optimizer.lr": 0.1, "train.batch": 4, "data": {"format": "masks", "dir": "set",
                                                   "image_size": 16, "augment": "none"}},
                       workers=1)
     found, = tutti.predict(run, "set/images/3.png")
@@ -258,7 +258,8 @@ def test_kinds_of_tensors():
             if not (s.forward(x=given) == wanted).all():
                 raise AssertionError("other outputs of %s" % given.dtype)
         for given, parts in ((freed, "freed"), (torch.empty(64, 5, device="meta"), "meta"),
-                             (torch.eye(5).to_sparse(), "sparse"), (wide.to(torch.complex64), "complex"),
+                             (torch.eye(5).to_sparse(), "sparse"),
+                             (wide.to(torch.complex64), "complex"),
                              (torch.quantize_per_tensor(wide, 0.1, 0, torch.qint8), "x")):
             raises(tutti.Error, lambda: s.step(x=given, y=y), "x", parts)
 

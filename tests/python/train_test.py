@@ -4,13 +4,14 @@ what is refused."""
 import copy
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 
-from package import FOLDER, SMALL, raises, runs
+from package import FOLDER, SMALL, check_no_growth, raises, runs
 
 import tutti
 
@@ -202,8 +203,8 @@ def test_processes_of_multiprocessing():
             import tutti
 
             def work(number):
-                run = tutti.train(None, dict(%r, **{"run.dir": "child-%%s-%%d" %% (sys.argv[1], number)}),
-                                  workers=2)
+                folder = {"run.dir": "child-%%s-%%d" %% (sys.argv[1], number)}
+                run = tutti.train(None, dict(%r, **folder), workers=2)
                 with tutti.session(None, %r, workers=2) as s:
                     return run.params_hash, s.step().params_hash
 
@@ -341,6 +342,19 @@ def test_fork_after_import():
         finally:
             os._exit(code)
     expect("the child of a process without a run", os.waitpid(child, 0)[1], 0)
+
+
+def test_no_leak():
+    """Runs that end, that are stopped, and that fail."""
+    job = small(train__steps=2, run__checkpoint_every=-1)
+
+    def cycle():
+        shutil.rmtree("runs", ignore_errors=True)
+        with tutti.start(None, job, workers=2, callbacks=[lambda event: None]) as run:
+            run.stop()
+        raises(tutti.Error, lambda: tutti.train(None, {"optimizer.lr": "fast"}))
+
+    check_no_growth(cycle, 30)
 
 
 def test_interrupted_at_a_boundary():
