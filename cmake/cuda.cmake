@@ -213,7 +213,9 @@ function(tutti_cuda_module)
   list(APPEND sources ${CMAKE_SOURCE_DIR}/src/backend/peer_hosts.c)
   tutti_cuda_objects(objects)
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
-  add_library(tutti_cuda MODULE ${sources} ${objects} ${TUTTI_OBJECTS_ops})
+  # An archive, of which the module takes what it calls: no reader of jobs, so no library for it.
+  add_library(tutti_cuda_ops STATIC EXCLUDE_FROM_ALL ${TUTTI_OBJECTS_ops})
+  add_library(tutti_cuda MODULE ${sources} ${objects})
   set_target_properties(tutti_cuda PROPERTIES PREFIX "" OUTPUT_NAME tutti-cuda LINKER_LANGUAGE C
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
   target_include_directories(tutti_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
@@ -227,8 +229,9 @@ function(tutti_cuda_module)
                              TUTTI_HAVE_CUDNN=${TUTTI_HAVE_CUDNN}
                              TUTTI_CUDA_ARCHS="${archs}"
                              TUTTI_CUDA_FOLDERS="${TUTTI_CUDA_FOLDERS}")
-  target_link_libraries(tutti_cuda PRIVATE ${TUTTI_CUDART} ${TUTTI_LIBS_ops} stdc++ rt dl m)
-  target_link_options(tutti_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
+  target_link_libraries(tutti_cuda PRIVATE tutti_cuda_ops ${TUTTI_CUDART} ${TUTTI_LIBS_ops} stdc++
+                        rt dl m)
+  target_link_options(tutti_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined -Wl,--as-needed)
   if(NOT TUTTI_BUILDS_CUDA)
     set_target_properties(tutti_cuda PROPERTIES EXCLUDE_FROM_ALL TRUE)
   endif()

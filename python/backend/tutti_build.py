@@ -4,6 +4,7 @@
     python3 python/backend/tutti_build.py OUT    writes the wheel to OUT (`make wheel`)
     python3 python/backend/tutti_build.py --cuda OUT
                                                  writes that of the CUDA module, tutti-cuda13
+                                                 (`make wheel-cuda`)
 
 The library is built in build-wheel/.  Libraries that not every Linux has, such as oneDNN, are copied
 beside it.  The platform tag names the oldest glibc that has every symbol of all files, as auditwheel
@@ -209,10 +210,16 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
                         "[console_scripts]\ntutti = tutti.__main__:main\n", libraries)
 
 
-def build_cuda_wheel(wheel_directory):
-    """The CUDA module, which goes beside the library of the package."""
-    folder = build("tutti_cuda", "-DTUTTI_WITH_CUDA=ON")
+def build_cuda_wheel(wheel_directory, config_settings=None):
+    """The CUDA module, which goes beside the library of the package.  It loads NVIDIA's libraries by
+    their names when it runs, so a wheel with it has a manylinux tag."""
+    given = (config_settings or {}).get("build")
+    folder = os.path.abspath(given) if given else build("tutti_cuda", "-DTUTTI_WITH_CUDA=ON")
     module = os.path.join(folder, "tutti-cuda.so")
+    foreign = [name for name in needs(module)[0] if not SYSTEM_LIBRARIES.match(name)]
+    if foreign:
+        raise SystemExit("tutti: %s needs %s, which not every Linux has" %
+                         (module, ", ".join(foreign)))
     wheel = Wheel(wheel_directory, "tutti-cuda13", platform_tag([module]))
     wheel.add_code("tutti/lib/tutti-cuda.so", module)
     return wheel.finish(CUDA_NEEDS, {})
