@@ -239,6 +239,15 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_write(tutti_session *sessio
                                                            tutti_array_kind kind, const char *name,
                                                            const tutti_tensor *tensor);
 
+/* The memory of a parameter itself, f32 on the host, until the session is closed.  A change in
+ * place counts from the next call of the session, for all workers; during a call the memory must
+ * not be written.  The average (train.ema) of the parameter does not change, nor do gradients that
+ * are computed.  TUTTI_E_UNSUPPORTED, and tutti_session_read and _write remain: parameters on
+ * devices, with desc.comm, with parameter servers, and with parallel.zero, tensor, pipeline or
+ * copies=each and several workers. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_view(tutti_session *session, const char *name,
+                                                          tutti_tensor *out);
+
 /* The hash of all parameters: equal bits give equal hashes, for any number of workers and any
  * layout.  It is the params_hash of a step and of tutti_train, except with parallel.tensor, where
  * these are made of the hashes of tensor shards. */

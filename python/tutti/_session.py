@@ -48,8 +48,17 @@ class StepResult(float):
 
 class Arrays(MutableMapping[str, Any]):
     """Arrays of a session by the names of its parameters: s.parameters["fc.weight"] reads one as a
-    numpy array of float32, and assigning to it writes one.  A read array is a copy of its own,
-    which later steps do not change."""
+    numpy array of float32, and assigning to it writes one.
+
+    parameters  the memory of the session itself, without a copy, if its workers compute on CPUs and
+                share their parameters (the default).  Steps change the array, and a change in place
+                shows in the next call, for all workers.  It must not be made while another thread
+                is in a call of the session.  The memory lives as long as the array, also after the
+                session is closed.  In other layouts: a read-only copy
+    state, averages
+                read-only copies, because a change of a copy would be lost: assign to write
+    gradients   copies of the mean gradients
+    """
 
     def __init__(self, session: "Session", kind: int, what: str, names: Mapping[str, Any]):
         self._session, self._kind, self._what, self._shapes = session, kind, what, names
@@ -60,6 +69,19 @@ class Arrays(MutableMapping[str, Any]):
         return self._shapes[name]
 
     def __getitem__(self, name: str) -> Any:
+        from . import _c
+
+        shape = self._shape(name)
+        if self._kind == _c.TUTTI_PARAMETER:
+            array = self._session._view(name, shape)
+            if array is not None:
+                return array
+        array = self.copy_of(name)
+        array.flags.writeable = self._kind == _c.TUTTI_GRADIENT
+        return array
+
+    def copy_of(self, name: str) -> Any:
+        """The array as a copy of its own, which later steps do not change."""
         import ctypes
 
         array = numpy().empty(self._shape(name), dtype="float32")
@@ -308,6 +330,24 @@ class Session:
             c.tutti_session_apply_flat(handle, ctypes.byref(result))
         return StepResult(result)
 
+    def _view(self, name: str, shape: Tuple[int, ...]) -> Any:
+        """A parameter as an array of the session's memory; None: it is not one array of this
+        process."""
+        import ctypes
+
+        from . import _c
+
+        t = _c.tutti_tensor()
+        with self._use() as handle:
+            try:
+                c.tutti_session_view(handle, name.encode(), ctypes.byref(t))
+            except Error as e:
+                if e.status != "E_UNSUPPORTED":
+                    raise
+                return None
+            n = int(numpy().prod(shape, dtype="int64"))
+            return _floats(t.data, n, self._owner).reshape(shape)
+
     def views(self, flat: Any) -> Dict[str, Any]:
         """The parameters in a flat array of update(), by name and in their shapes, without a copy."""
         np = numpy()
@@ -442,7 +482,8 @@ class Session:
         self._file(c.tutti_session_load_weights, path, "path")
 
     def close(self) -> None:
-        """Ends the workers and frees their memory.  Later calls raise tutti.Error."""
+        """Ends the workers and frees their memory, as soon as no array of `parameters` or of a rule
+        of update() uses it.  Later calls raise tutti.Error."""
         if self._handle is None or os.getpid() != self._pid:
             return
         if self._calling == threading.get_ident():

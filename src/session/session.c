@@ -38,6 +38,7 @@ tutti_status tti_session_enter(tutti_session *s, const char *who) {
         st = tti_fail(s->failed, "%s: the session has failed before: %s", who, s->failure);
     s->has_flat = s->gives_flat;
     s->gives_flat = false;
+    if (st == TUTTI_OK) st = tti_session_accept_views(s);
     if (st != TUTTI_OK) pthread_mutex_unlock(&s->mutex);
     return st;
 }

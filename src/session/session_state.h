@@ -115,6 +115,7 @@ struct tutti_session {
     int64_t step;
     tti_run_state run; /* loss scale, plateau */
     bool is_scaled;
+    bool has_views;        /* the caller may change parameters between calls */
     bool has_gradients;    /* computed, not applied yet */
     bool has_flat;         /* the call before was tutti_session_flat */
     bool gives_flat;       /* this call is */
@@ -132,6 +133,9 @@ tutti_status tti_session_leave(tutti_session *session, tutti_status st);
 /* Where a worker computes: its backend, and the number of its device or TTI_ON_HOST. */
 const tti_backend *tti_worker_backend(const tti_session_worker *worker);
 int tti_worker_device(const tti_session_worker *worker);
+
+/* Parameters that the caller may have changed in place are those of all workers from now on. */
+tutti_status tti_session_accept_views(tutti_session *session);
 
 /* The devices on which its workers compute; NULL: the host. */
 const tti_device_ops *tti_session_device_ops(const tutti_session *session);

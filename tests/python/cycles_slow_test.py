@@ -1,5 +1,5 @@
-"""cycles_slow_test.py - a thousand sessions and runs, one after the other, leave no memory, files or
-threads behind."""
+"""cycles_slow_test.py - a thousand sessions and runs, one after the other, leave no memory, files
+or threads behind."""
 
 import shutil
 import sys

@@ -2,6 +2,7 @@
 caller, and what is refused."""
 
 import copy
+import gc
 import os
 import pickle
 import sys
@@ -142,6 +143,61 @@ def test_arrays():
         expect("a loaded parameter", s.parameters["out.bias"].tolist(), [1.0, 2.0, 3.0])
         expect("the file", tutti.read_safetensors("w.safetensors")["out.bias"].tolist(),
                [1.0, 2.0, 3.0])
+
+
+def test_parameters_in_place():
+    """Arrays of parameters are the memory of the session: steps show in them, and changes show in
+    the next call, for all workers, with the bits of an assignment."""
+    x, y = batch()
+    for workers in (1, 2, 4):
+        with open_mlp(workers=workers) as s, open_mlp(workers=workers) as other:
+            weight, bias = s.parameters["fc1.weight"], s.parameters["out.bias"]
+            expect("no copy", np.shares_memory(weight, s.parameters["fc1.weight"]), True)
+            before = weight.copy()
+            s.step(x=x, y=y, lr=0.1)
+            other.step(x=x, y=y, lr=0.1)
+            expect("a step shows", bool((weight == before).all()), False)
+            for turn in range(3):
+                bias[:] = [turn, -1, 3]
+                weight *= 2
+                other.parameters["out.bias"] = [turn, -1, 3]
+                other.parameters["fc1.weight"] = 2 * other.parameters["fc1.weight"]
+                expect("hash", s.params_hash, other.params_hash)
+                expect("outputs", s.forward(x=x).tolist(), other.forward(x=x).tolist())
+                expect("loss", s.step(x=x, y=y, lr=0.1), other.step(x=x, y=y, lr=0.1))
+            bias[:] = 5
+            s.save("in-place")
+            with open_mlp(workers=1) as loaded:
+                loaded.load("in-place")
+                expect("saved", loaded.parameters["out.bias"].tolist(), [5.0, 5.0, 5.0])
+            kept = s.parameters.copy_of("out.bias")
+            s.step(x=x, y=y, lr=0.1)
+            expect("a copy of its own", kept.tolist(), [5.0, 5.0, 5.0])
+            frozen = s.state["out.bias.exp_avg"]
+            raises(ValueError, lambda: frozen.__setitem__(0, 1), "read-only")
+            rows = np.from_dlpack(weight)
+            expect("DLPack", (weight.__dlpack_device__()[0], np.shares_memory(rows, weight)),
+                   (1, True))
+        after = weight.copy()
+        del s, other
+        gc.collect()
+        weight += 1
+        expect("memory after close", bool((weight == after + 1).all()), True)
+    with open_mlp(workers=2, overrides={"parallel.zero": 2}) as s:
+        raises(ValueError, lambda: s.parameters["out.bias"].__setitem__(0, 1), "read-only")
+        s.parameters["out.bias"] = [1, 2, 3]
+        expect("written", s.parameters["out.bias"].tolist(), [1.0, 2.0, 3.0])
+
+
+def test_kept_parameters_end_with_their_arrays():
+    """A closed session is freed with its last array."""
+    def cycle():
+        with open_mlp(workers=2) as s:
+            kept = s.parameters["fc1.weight"]
+        kept += 1
+        raises(tutti.Error, lambda: s.parameters["fc1.weight"], "closed")
+
+    check_no_growth(cycle, 50)
 
 
 def test_parts_of_a_step():
@@ -314,7 +370,8 @@ def test_bad_arrays():
 
 if __name__ == "__main__":
     if not np:
-        for name in ("arrays", "parts_of_a_step", "rules_that_fail", "views_outlive_the_session",
+        for name in ("arrays", "parameters_in_place", "kept_parameters_end_with_their_arrays",
+                     "parts_of_a_step", "rules_that_fail", "views_outlive_the_session",
                      "loss_of_the_caller", "bad_arrays"):
             del globals()["test_" + name]
     runs.main(sys.modules[__name__])

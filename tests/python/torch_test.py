@@ -166,8 +166,8 @@ def test_masks():
     module = torch.nn.Conv2d(3, 2, 1)
     model = tutti.from_torch(module, torch.zeros(2, 3, 16, 16))
     run = tutti.train({"model.file": model.job["model.file"], "train.epochs": 40,
-                       "optimizer.lr": 0.1, "train.batch": 4, "data": {"format": "masks", "dir": "set",
-                                                  "image_size": 16, "augment": "none"}},
+                       "optimizer.lr": 0.1, "train.batch": 4, "data.format": "masks",
+                       "data.dir": "set", "data.image_size": 16, "data.augment": "none"},
                       workers=1)
     found, = tutti.predict(run, "set/images/3.png")
     right = (found.mask == masks[3]).mean()
