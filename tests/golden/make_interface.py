@@ -30,6 +30,19 @@ class Masked(torch.nn.Module):
         return F.cross_entropy(logits, y, label_smoothing=0.1), logits
 
 
+class Language(torch.nn.Module):
+    """The loss of a language model, over the tokens of all samples in one dimension."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(11, 6)
+        self.head = torch.nn.Linear(6, 11, bias=False)
+
+    def forward(self, ids, y):
+        logits = self.head(torch.tanh(self.embed(ids)))
+        return F.cross_entropy(logits.view(-1, 11), y.view(-1)), logits
+
+
 class TwoTowers(torch.nn.Module):
     """Two float inputs, two outputs."""
 
@@ -189,6 +202,10 @@ def tensors(name):
         keep[:, 0] = True
         return {"ids": torch.randint(0, 11, (N, 5), generator=g), "keep": keep,
                 "y": torch.randint(0, 3, (N,), generator=g)}
+    if name == "language":
+        y = torch.randint(0, 11, (N, 5), generator=g)
+        y[torch.rand(N, 5, generator=g) < 0.3] = -100
+        return {"ids": torch.randint(0, 11, (N, 5), generator=g), "y": y}
     if name == "towers":
         return {"x": x, "other": torch.randn(N, 3, generator=g)}
     if name == "regression":
@@ -199,7 +216,7 @@ def tensors(name):
 
 
 def loss_of(name, out):
-    if name == "masked":
+    if name in ("masked", "language"):
         return out[0]
     if name == "towers":
         return (1 - F.cosine_similarity(out[0], out[1])).mean()
@@ -209,7 +226,7 @@ def loss_of(name, out):
 def main():
     golden = {}
     for name, make in (("masked", Masked), ("towers", TwoTowers), ("regression", Regression),
-                       ("several", Several)):
+                       ("several", Several), ("language", Language)):
         torch.manual_seed(3)
         model = make().train()
         inputs = tensors(name)

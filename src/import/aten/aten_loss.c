@@ -12,6 +12,18 @@ static int reduction_at(tti_building *b, const tti_call *c, int k) {
     return (int)reduction;
 }
 
+/* A sum over rows as a mean: over the sum of weight [batch,..], or NULL: over n_terms of all rows.
+ */
+static tutti_value *mean_of(tti_building *b, tutti_value *sum, tutti_value *weight,
+                            int64_t n_terms) {
+    tutti_graph *g = tti_graph_of(b);
+    double width = (double)n_terms / (double)TTI_MAX(tti_batch_rows(b), 1);
+    if (!weight) return tutti_div(g, tutti_affine(g, sum, 1 / width, 0), tti_n_present(b));
+    tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-30);
+    tutti_value *all = tutti_sum(g, tti_present_rows(b, weight), NULL);
+    return tutti_div(g, sum, tutti_maximum(g, all, least));
+}
+
 /* terms [batch,..], or sums and means of them.  weight: of each term, [batch,..] or NULL: 1. */
 static void reduce_terms(tti_building *b, const tti_call *c, tutti_value *terms,
                          tutti_value *weight, int reduction) {
@@ -22,15 +34,8 @@ static void reduce_terms(tti_building *b, const tti_call *c, tutti_value *terms,
         return;
     }
     tutti_value *sum = tutti_sum(g, tti_present_rows(b, terms), NULL);
-    if (reduction == MEAN && weight) {
-        tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-30);
-        tutti_value *all = tutti_sum(g, tti_present_rows(b, weight), NULL);
-        sum = tutti_div(g, sum, tutti_maximum(g, all, least));
-    } else if (reduction == MEAN) {
-        const tutti_shape shape = tutti_value_type(terms).shape;
-        double width = (double)tutti_shape_n_elems(&shape) / (double)TTI_MAX(shape.dim[0], 1);
-        sum = tutti_div(g, tutti_affine(g, sum, 1 / width, 0), tti_n_present(b));
-    }
+    const tutti_shape shape = tutti_value_type(terms).shape;
+    if (reduction == MEAN) sum = mean_of(b, sum, weight, tutti_shape_n_elems(&shape));
     tti_set_value(b, c->out[0], sum, TTI_ELEM_F32, false);
 }
 
@@ -145,44 +150,76 @@ static tutti_value *sum_classes(tutti_graph *g, tutti_value *x, const tutti_shap
     return tutti_reshape(g, tutti_sum(g, x, &(tutti_axes){.n = 1, .axis = {1}}), to);
 }
 
+/* Labels [N,..] as floats, with the shape of the operand; NULL: they are none that is supported. */
+static tutti_value *labels_of(tti_building *b, const tti_call *c) {
+    const tti_operand *t = tti_operand_at(b, c, 1);
+    if (!tti_good(b)) return NULL;
+    if (!tti_elem_is_float(tti_elem_of(t)) && tti_shape_of(t).n_dims >= 1)
+        return tti_as_float(b, tti_batch_value(b, t));
+    tti_refuse(b, "targets that are probabilities, or a single sample, are not supported");
+    return NULL;
+}
+
+/* 1 of rows whose label is not left_out, else 0. */
+static tutti_value *kept_rows(tutti_graph *g, tutti_value *label, double left_out) {
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    return tutti_minimum(g, tutti_abs(g, tutti_affine(g, label, 1, -left_out)), one);
+}
+
+/* The label where kept is 1, else -1: i32 [R]. */
+static tutti_value *kept_labels(tutti_graph *g, tutti_value *label, tutti_value *kept, int64_t n) {
+    label = tutti_affine(g, tutti_mul(g, tutti_affine(g, label, 1, 1), kept), 1, -1);
+    return tutti_reshape(g, tutti_cast(g, label, TUTTI_I32), &TUTTI_SHAPE(n));
+}
+
 /* - sum of target times log_p; label smoothing gives a share of the target to all classes. */
 static void negative_likelihood(tti_building *b, const tti_call *c, tutti_value *log_p, int ignore,
                                 int reduction, double smoothing) {
     tutti_graph *g = tti_graph_of(b);
-    const tti_operand *t = tti_operand_at(b, c, 1);
-    tutti_shape shape = tti_shape_of(t);
-    if (!tti_good(b) || !log_p) return;
-    if (tti_elem_is_float(tti_elem_of(t)) || shape.n_dims < 1) {
-        tti_refuse(b, "targets that are probabilities, or a single sample, are not supported");
-        return;
-    }
+    tutti_value *label = labels_of(b, c);
+    if (!label || !log_p) return;
+    tutti_shape shape = tutti_value_type(label).shape;
     int64_t n_classes = tutti_value_type(log_p).shape.dim[1], n = tutti_shape_n_elems(&shape);
-    tutti_value *label = tti_as_float(b, tti_batch_value(b, t));
-    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
-    double left_out = (double)tti_int_at(b, c, ignore);
-    tutti_value *kept = tutti_minimum(g, tutti_abs(g, tutti_affine(g, label, 1, -left_out)), one);
-    label = tutti_affine(g, tutti_mul(g, tutti_affine(g, label, 1, 1), kept), 1, -1);
-    label = tutti_reshape(g, tutti_cast(g, label, TUTTI_I32), &TUTTI_SHAPE(n));
+    tutti_value *kept = kept_rows(g, label, (double)tti_int_at(b, c, ignore));
+    label = kept_labels(g, label, kept, n);
     tutti_value *hot = tutti_one_hot(g, label, n_classes), *target = hot;
     tutti_value *column = tutti_reshape(g, kept, &TUTTI_SHAPE(n, 1));
     if (smoothing > 0)
         target = tutti_add(g, tutti_affine(g, hot, 1 - smoothing, 0),
                            tutti_affine(g, column, smoothing / (double)n_classes, 0));
-    tutti_value *weight = hot;
+    tutti_value *weight = kept;
     if (tti_has(c, 2)) {
         tutti_value *w = tti_as_float(b, tti_value_of(b, tti_operand_at(b, c, 2)));
         target = tutti_mul(g, target, w);
-        weight = tutti_mul(g, hot, w);
+        weight = sum_classes(g, tutti_mul(g, hot, w), &shape);
     }
     tutti_value *terms = tutti_neg(g, sum_classes(g, tutti_mul(g, target, log_p), &shape));
-    reduce_terms(b, c, terms, sum_classes(g, weight, &shape), reduction);
+    reduce_terms(b, c, terms, weight, reduction);
+}
+
+/* Without class weights a sum or mean is that of our op.  The mean divides by the kept rows, which
+ * are counted by themselves: the gradient is then known before the loss. */
+static void entropy_of_rows(tti_building *b, const tti_call *c, tutti_value *rows, int reduction) {
+    tutti_graph *g = tti_graph_of(b);
+    tutti_value *label = labels_of(b, c);
+    if (!label || !rows) return;
+    int64_t n = tutti_value_type(rows).shape.dim[0];
+    tutti_value *kept = kept_rows(g, label, (double)tti_int_at(b, c, 4));
+    tutti_value *labels = kept_labels(g, label, tti_present_rows(b, kept), n);
+    tutti_value *sum = tutti_cross_entropy(g, rows, labels, tti_number_at(b, c, 5), -1).sum;
+    if (reduction == MEAN) sum = mean_of(b, sum, kept, n);
+    tti_set_value(b, c->out[0], sum, TTI_ELEM_F32, false);
 }
 
 static void cross_entropy_loss(tti_building *b, const tti_call *c) {
     tutti_value *x = tti_as_float(b, tti_batch_value(b, tti_operand_at(b, c, 0)));
+    int reduction = reduction_at(b, c, 3);
     if (!tti_good(b)) return;
-    negative_likelihood(b, c, tutti_log_softmax(tti_graph_of(b), class_rows(b, x), 1), 4,
-                        reduction_at(b, c, 3), tti_number_at(b, c, 5));
+    if (reduction != NONE && !tti_has(c, 2))
+        entropy_of_rows(b, c, class_rows(b, x), reduction);
+    else
+        negative_likelihood(b, c, tutti_log_softmax(tti_graph_of(b), class_rows(b, x), 1), 4,
+                            reduction, tti_number_at(b, c, 5));
 }
 
 static void nll_loss(tti_building *b, const tti_call *c) {

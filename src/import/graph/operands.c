@@ -422,10 +422,17 @@ static void find_present(tti_building *b) {
 
 tutti_value *tti_present_rows(tti_building *b, tutti_value *x) {
     if (!b->present || !x) return x;
-    tutti_shape shape = {.n_dims = tutti_value_type(x).shape.n_dims};
-    for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = d ? 1 : b->batch;
+    const tutti_shape own = tutti_value_type(x).shape;
+    int64_t n = own.n_dims > 0 && b->batch > 0 ? own.dim[0] / b->batch : 1;
+    tutti_shape shape = {.n_dims = own.n_dims};
+    for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = d ? 1 : own.dim[0];
     find_present(b);
-    return tutti_mul(b->graph, x, tutti_reshape(b->graph, b->is_present, &shape));
+    tutti_value *present = b->is_present;
+    if (n > 1) { /* positions of samples, one after the other */
+        present = tutti_reshape(b->graph, present, &TUTTI_SHAPE(b->batch, 1));
+        present = tutti_broadcast_to(b->graph, present, &TUTTI_SHAPE(b->batch, n));
+    }
+    return tutti_mul(b->graph, x, tutti_reshape(b->graph, present, &shape));
 }
 
 tutti_value *tti_n_present(tti_building *b) {

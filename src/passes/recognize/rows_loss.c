@@ -95,15 +95,90 @@ static bool is_log_softmax(const tti_node *node) {
     return tti_is_op(node, "log_softmax") && n >= 2 && (axis == n - 1 || axis == -1);
 }
 
+static const tti_node *behind_reshapes(tti_match *m, const tutti_value *x) {
+    while (tti_is_op(x->node, "reshape") && tti_match_take(m, x->node)) x = x->node->in[0];
+    return x->node;
+}
+
+static int64_t width_of(const tutti_value *x) {
+    const tutti_shape *s = &x->type.shape;
+    return s->n_dims > 0 ? s->dim[s->n_dims - 1] : 0;
+}
+
+/* Behind views that keep the rows. */
+static const tti_node *behind_views(tti_match *m, const tutti_value *x) {
+    while (tti_is_op(x->node, "reshape") && width_of(x) == width_of(x->node->in[0]) &&
+           tti_match_take(m, x->node))
+        x = x->node->in[0];
+    return x->node;
+}
+
+static bool is_over_last(const tti_node *reduced) {
+    const tti_attr *axes = tti_attr_get(reduced, "axes");
+    int n = reduced->in[0]->type.shape.n_dims;
+    return axes->n == 1 && (axes->v[0] == n - 1 || axes->v[0] == -1);
+}
+
+static bool picks_of_last(const tti_node *node) {
+    if (!tti_is_op(node, "take_along")) return false;
+    int64_t axis = tti_attr_int(node, "axis");
+    return axis == -1 || axis == node->in[0]->type.shape.n_dims - 1;
+}
+
+/* The maximum of each row, which may have no gradient; NULL: it is none. */
+static const tti_node *read_top(tti_match *m, const tutti_value *value) {
+    const tti_node *node = behind_reshapes(m, value);
+    if (tti_is_op(node, "stop_gradient") && tti_match_take(m, node)) node = node->in[0]->node;
+    bool is_top = tti_is_op(node, "max_reduce") && is_over_last(node) && tti_match_take(m, node);
+    return is_top ? node : NULL;
+}
+
+/* x, where value is top + ln of the sum of e^(x - top) of its rows; NULL: it is something else. */
+static const tutti_value *read_log_sum(tti_match *m, const tutti_value *value) {
+    const tti_node *add = behind_reshapes(m, value);
+    if (!tti_is_op(add, "add") || !tti_match_take(m, add)) return NULL;
+    for (int side = 0; side < 2; side++) {
+        const tti_node *log = behind_reshapes(m, add->in[side]);
+        if (!tti_is_op(log, "log") || !tti_match_take(m, log)) continue;
+        const tti_node *sum = behind_reshapes(m, log->in[0]);
+        if (!tti_is_op(sum, "sum") || !is_over_last(sum) || !tti_match_take(m, sum)) return NULL;
+        const tti_node *exp = sum->in[0]->node, *less = exp->n_in ? exp->in[0]->node : NULL;
+        if (!tti_is_op(exp, "exp") || !tti_is_op(less, "sub") || !tti_match_take(m, exp) ||
+            !tti_match_take(m, less))
+            return NULL;
+        const tti_node *top = read_top(m, less->in[1]);
+        bool same = top && top->in[0] == less->in[0] && read_top(m, add->in[1 - side]) == top;
+        return same ? less->in[0] : NULL;
+    }
+    return NULL;
+}
+
+/* The sum's logarithm less the label's element, or the opposite. */
+static bool read_difference(tti_match *m, const tti_node *node, entropy *out) {
+    const int n_before = m->n_inner;
+    for (int side = 0; side < 2; side++) {
+        m->n_inner = n_before;
+        const tutti_value *x = read_log_sum(m, node->in[side]);
+        const tti_node *picked = behind_reshapes(m, node->in[1 - side]);
+        if (!x || !picks_of_last(picked) || picked->in[0] != x || x->type.shape.n_dims < 2)
+            continue;
+        out->x = x, out->labels = picked->in[1];
+        out->alpha *= side == 0 ? -1 : 1;
+        return out->labels->type.dtype == TUTTI_I32 &&
+               tti_value_n_elems(out->labels) * width_of(x) == tti_value_n_elems(x) &&
+               tti_match_take(m, node) && tti_match_take(m, picked);
+    }
+    m->n_inner = n_before;
+    return false;
+}
+
 /* ln softmax at the label of each row: by one_hot and a sum, or picked. */
 static bool read_picked(tti_match *m, const tti_node *node, entropy *out) {
     const tti_node *log = NULL;
-    if (tti_is_op(node, "take_along")) {
-        int n = node->in[0]->type.shape.n_dims;
-        int64_t axis = tti_attr_int(node, "axis");
-        log = node->in[0]->node;
+    if (tti_is_op(node, "sub")) return read_difference(m, node, out);
+    if (picks_of_last(node)) {
+        log = behind_views(m, node->in[0]);
         out->labels = node->in[1];
-        if (axis != n - 1 && axis != -1) return false;
     } else if (tti_is_op(node, "sum") && tti_is_op(node->in[0]->node, "mul")) {
         const tti_node *mul = node->in[0]->node;
         const tti_attr *axes = tti_attr_get(node, "axes");
@@ -115,7 +190,7 @@ static bool read_picked(tti_match *m, const tti_node *node, entropy *out) {
             !tti_match_take(m, mul) || !tti_match_take(m, one_hot))
             return false;
         out->labels = one_hot->in[0];
-        log = mul->in[1 - hot]->node;
+        log = behind_views(m, mul->in[1 - hot]);
     }
     if (!log || !is_log_softmax(log)) return false;
     out->x = log->in[0];

@@ -243,6 +243,31 @@ static V *entropy_picked(G *g, V *x) {
     V *at = tutti_reshape(g, labels_of(g), &TUTTI_SHAPE(B * T, 1));
     return tutti_neg(g, tutti_mean(g, tutti_take_along(g, l, at, 1), NULL));
 }
+static V *entropy_of_views(G *g, V *x) { /* the rows are joined after the logarithm */
+    V *l = as_rows(g, tutti_log_softmax(g, x, -1));
+    V *at = tutti_reshape(g, labels_of(g), &TUTTI_SHAPE(B * T, 1));
+    return tutti_neg(g, tutti_mean(g, tutti_take_along(g, l, at, 1), NULL));
+}
+static V *log_sum(G *g, V *x) {
+    V *top = tutti_stop_gradient(g, largest(g, x, -1));
+    return add(g, tutti_log(g, total(g, tutti_exp(g, sub(g, x, top)), -1)), top);
+}
+static V *picked_of(G *g, V *x) {
+    return tutti_take_along(g, x, tutti_reshape(g, labels_of(g), &TUTTI_SHAPE(B, T, 1)), 2);
+}
+static V *entropy_by_sums(G *g, V *x) {
+    V *e = sub(g, log_sum(g, x), picked_of(g, x));
+    return tutti_mean(g, tutti_reshape(g, e, &TUTTI_SHAPE(B, T)), NULL);
+}
+static V *entropy_negative(G *g, V *x) {
+    return tutti_sum(g, tutti_neg(g, sub(g, picked_of(g, x), log_sum(g, x))), NULL);
+}
+static V *entropy_of_two(G *g, V *x) { /* another value's element */
+    return tutti_mean(g, sub(g, log_sum(g, x), picked_of(g, tutti_tanh(g, x))), NULL);
+}
+static V *sum_of_source(G *g, V *x) { /* nothing lies before it */
+    return add(g, tutti_sum(g, row(g, "w"), NULL), tutti_sum(g, tutti_tanh(g, x), NULL));
+}
 static V *entropy_one_hot(G *g, V *x) {
     V *l = tutti_log(g, tutti_softmax(g, as_rows(g, x), -1));
     V *p = mul(g, tutti_one_hot(g, labels_of(g), K), l);
@@ -339,6 +364,11 @@ static const pattern_case cases[] = {
     {"turn_back", turn_back, "neg", "rotary"},
     {"entropy_picked", entropy_picked, "cross_entropy", "log_softmax"},
     {"entropy_one_hot", entropy_one_hot, "cross_entropy", "one_hot"},
+    {"entropy_of_views", entropy_of_views, "cross_entropy", "log_softmax"},
+    {"entropy_by_sums", entropy_by_sums, "cross_entropy", "exp"},
+    {"entropy_negative", entropy_negative, "cross_entropy", "exp"},
+    {"entropy_of_two", entropy_of_two, NULL, NULL},
+    {"sum_of_source", sum_of_source, NULL, NULL},
     {"entropy_kept", entropy_kept, "cross_entropy", "log_softmax"},
     {"entropy_weighted", entropy_weighted, NULL, NULL},
     {"entropy_other_axis", entropy_other_axis, NULL, NULL},
