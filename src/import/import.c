@@ -216,6 +216,11 @@ tutti_type tti_import_input_type(const tti_import *m, int i, int64_t n_samples) 
     return type;
 }
 
+int64_t tti_import_fixed_rows(const tti_import *m, int i) {
+    const tti_import_shape *shape = &input_at(m, i)->shape;
+    return shape->n_dims < 1 || shape->symbol[0] ? 0 : shape->dim[0];
+}
+
 bool tti_import_input_is_float(const tti_import *m, int i) {
     return tti_elem_is_float(input_at(m, i)->elem);
 }

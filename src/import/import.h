@@ -33,6 +33,8 @@ int tti_import_n_inputs(const tti_import *import);
 const char *tti_import_input_name(const tti_import *import, int i);
 /* As the graph takes it for so many samples, or for as many as the file fixes. */
 tutti_type tti_import_input_type(const tti_import *import, int i, int64_t n_samples);
+/* The number of rows of an input that the file fixes; 0: any. */
+int64_t tti_import_fixed_rows(const tti_import *import, int i);
 bool tti_import_input_is_float(const tti_import *import, int i);
 bool tti_import_input_is_bool(const tti_import *import, int i);
 

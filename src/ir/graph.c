@@ -144,6 +144,14 @@ tutti_status tti_node_fail(const tti_node *node, const char *format, ...) {
     return tti_fail(TUTTI_E_INVALID, "%s '%s': %s", node->op->name, node->name, text);
 }
 
+const char *tti_node_text(const tti_node *node, char out[TTI_NODE_TEXT]) {
+    bool has_name = node->name[0], has_module = node->module && node->module[0];
+    snprintf(out, TTI_NODE_TEXT, "%s%s%s%s%s%s%s", node->op->name, has_name ? " '" : "", node->name,
+             has_name ? "'" : "", has_module ? " in module '" : " of the model",
+             has_module ? node->module : "", has_module ? "'" : "");
+    return out;
+}
+
 static bool inputs_present(tutti_graph *g, const tti_node_desc *desc) {
     for (int i = 0; i < desc->n_in; i++)
         if (!desc->in[i]) {

@@ -113,6 +113,10 @@ int tti_n_attrs(const tti_op *op);
 tutti_status tti_node_fail(const tti_node *node, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* "conv2d 'conv1' in module 'layer1.0'", or "conv2d of the model", for messages; returns out. */
+enum { TTI_NODE_TEXT = 1100 };
+const char *tti_node_text(const tti_node *node, char out[TTI_NODE_TEXT]);
+
 /* Element i of a TTI_CONSTANT: of its attribute "data", or its attribute "value". */
 double tti_constant_elem(const tti_node *node, size_t i);
 

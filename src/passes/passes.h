@@ -124,6 +124,11 @@ typedef tti_placement (*tti_source_placement)(const tti_node *source, const void
 tutti_status tti_split_placements(const tutti_graph *g, tti_source_placement source,
                                   const void *user, tti_placement *out);
 
+/* Places the outputs of one node for its inputs.  Where the op has no rule for a whole value beside
+ * parts of the batch, a whole value of equal rows counts as divided too, since each worker makes as
+ * many rows as it has samples: its in becomes TTI_SPLIT. */
+tutti_status tti_split_node(const tti_node *node, tti_placement *in, tti_placement *placed);
+
 /* The same for the samples of a batch: out [g->n_values]. */
 tutti_status tti_split_batch(const tutti_graph *g, tti_placement *out);
 

@@ -4,6 +4,7 @@
  * and loss sums must be partial sums, which the reduce program then adds.  An op that mixes samples
  * has no rule for this and is named in the error, unless the model has one loss for the whole
  * shard.  Tensor and pipeline axes use the same walk with other placements of the sources. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,9 +26,7 @@ static bool repeats_rows(const tutti_value *x) {
     return node->n_in > 0;
 }
 
-/* Places node; where the op has no rule for a whole value beside parts of the batch, a whole value
- * of equal rows counts as divided too: each worker makes as many rows as it has samples. */
-static tutti_status place(const tti_node *node, tti_placement *in, tti_placement *placed) {
+tutti_status tti_split_node(const tti_node *node, tti_placement *in, tti_placement *placed) {
     tutti_status st = node->op->shard(node, in, placed);
     bool changed = false;
     if (st != TUTTI_E_UNSUPPORTED) return st;
@@ -37,6 +36,15 @@ static tutti_status place(const tti_node *node, tti_placement *in, tti_placement
             changed = true;
         }
     return changed ? node->op->shard(node, in, placed) : st;
+}
+
+/* Names the node whose rule has failed. */
+static tutti_status name_failure(const tti_node *node, tutti_status st) {
+    char why[1024], text[TTI_NODE_TEXT];
+    if (st == TUTTI_OK || st == TUTTI_E_NOMEM) return st;
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    return tti_fail(st, "split: %s cannot be split over samples: %s", tti_node_text(node, text),
+                    why);
 }
 
 tutti_status tti_split_placements(const tutti_graph *g, tti_source_placement source,
@@ -52,7 +60,7 @@ tutti_status tti_split_placements(const tutti_graph *g, tti_source_placement sou
         if (node->op->traits & TTI_SOURCE)
             placed[0] = source(node, user);
         else if (!all_whole)
-            TTI_TRY(place(node, in, placed));
+            TTI_TRY(name_failure(node, tti_split_node(node, in, placed)));
         for (int k = 0; k < node->op->n_out; k++) out[node->out[k]->id] = placed[k];
     }
     return TUTTI_OK;
@@ -74,11 +82,12 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
         tti_placement_kind kind = placed[g->outputs[i].value->id].kind;
         bool is_sum = strncmp(name, "grad.", 5) == 0 || strncmp(name, "stat.", 5) == 0 ||
                       g->outputs[i].value->type.shape.n_dims == 0;
+        char text[TTI_NODE_TEXT];
         if (is_sum && kind != TTI_PARTIAL)
             return tti_fail(TUTTI_E_INVALID,
                             "split: output '%s' is not a sum over samples, so it cannot be added "
-                            "over the workers",
-                            name);
+                            "over the workers; it is computed by %s",
+                            name, tti_node_text(g->outputs[i].value->node, text));
     }
     return TUTTI_OK;
 }

@@ -396,6 +396,62 @@ def test_outputs_that_need_other_arrays_are_left_out():
     assert both_files == half.out + whole.out
 
 
+def batches(name, run, *more, code=0):
+    """A run of a model that was exported for a batch of 4, on 16 samples."""
+    x = [[[[((5 * i + 3 * h + w) % 13 - 6) / 6 for w in range(4)] for h in range(4)]]
+         for i in range(16)]
+    save("data-views", both({"x": x, "y": [i * 7 % 3 for i in range(16)]}))
+    return train("model.file=%s/pt2/fields_%s.pt2" % (GOLDEN, name), "data.format=npy",
+                 "data.dir=data-views", "train.batch=8", "train.steps=3", "optimizer.lr=0.05",
+                 "run.log_every=1", "run.dir=" + run, *more, code=code)
+
+
+def test_a_fixed_batch_is_the_batch():
+    """If every operator allows it: shards of 1, 2, 4 (as exported) and 8 rows."""
+    batches("views", "views-4", "parallel.shards=2")
+    want = [e["loss"] for e in events("views-4", "step")]
+    for shards in (1, 4, 8):
+        hashes = set()
+        for n in ("1", "2")[:2 if shards > 1 else 1]:
+            run = "views-%d-%s" % (shards, n)
+            batches("views", run, "parallel.shards=%d" % shards, "-n", n)
+            near([e["loss"] for e in events(run, "step")], want, 1e-6)
+            hashes.add(events(run, "end")[0]["params_hash"])
+        assert len(hashes) == 1, hashes
+    runs.tutti("predict", "views-4", "data-views/data.npz").expect(0)  # one row at a time
+    runs.tutti("import", "%s/pt2/fields_views.pt2" % GOLDEN, "--out", "views").expect(0)
+    batches("views", "views-folder", "parallel.shards=1", "model.file=views")
+    batches("views", "views-fields", "parallel.shards=1", "data.fields=all")
+    for run in ("views-folder", "views-fields"):
+        near([e["loss"] for e in events(run, "step")], want, 1e-6)
+
+
+def test_models_that_mix_samples_are_refused_by_name():
+    for shards, rows in (("1", "8 rows"), ("8", "1 row:")):
+        result = batches("mixes", "refused", "parallel.shards=" + shards, code=2)
+        for text in ("exported for a batch of 4, and a shard has " + rows, "so that a shard has 4",
+                     "reshape of the model joins several samples in a row"):
+            assert text in result.err, result.err
+    result = batches("mixes", "refused", "parallel.shards=2", code=2)
+    assert "gather of the model cannot be split over samples" in result.err, result.err
+
+    def in_module(model):
+        for node in model["graph_module"]["graph"]["nodes"]:
+            node["metadata"]["nn_module_stack"] = "a,,M;b,blocks.0.mix,Mix"
+    model_file.rewritten("fields_mixes", "mixes.pt2", in_module)
+    result = batches("mixes", "refused", "parallel.shards=2", "model.file=mixes.pt2", code=2)
+    assert "gather in module 'blocks.0.mix' cannot be split over samples" in result.err, result.err
+    result = batches("mixes", "refused", "parallel.shards=1", "model.file=mixes.pt2", code=2)
+    assert "reshape in module 'blocks.0.mix' joins several" in result.err, result.err
+    result = batches("mixes", "refused", "train.batch=4", "parallel.shards=1", "-n", "2",
+                     "parallel.pipeline=2", code=2)
+    assert "no stage can begin after linear in module 'head'" in result.err, result.err
+    result = batches("views", "refused", "-n", "7", "parallel.tensor=7", "parallel.shards=2",
+                     "parallel.uneven=whole", code=2)
+    assert "the largest layer that is not divided is linear in module 'head'" in result.err, (
+        result.err)
+
+
 def test_losses_and_metrics_by_name():
     """They are no outputs any more."""
     heads("by-name", "model.metrics=mean_size=size")

@@ -192,23 +192,35 @@ static tutti_status note_start(const cutter *c, int node, tti_chunk_start *start
     return start->param ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
 }
 
+/* The layer after which no chunk can begin. */
+static const tti_node *last_layer(const cutter *c) {
+    int i = c->n > 0 ? c->nodes[c->n - 1] : 0;
+    while (i + 1 < c->g->n_nodes && !param_of(c->g->nodes[i], c->is_free)) i++;
+    return c->g->nodes[i];
+}
+
 /* A stage without a layer would have nothing to do. */
-static tutti_status too_many(const tti_stages *stages, int n_most) {
+static tutti_status too_many(const cutter *c, const tti_stages *stages) {
+    char text[TTI_NODE_TEXT];
+    int n_most = c->n + 1;
+    tti_node_text(last_layer(c), text);
     if (stages->n_chunks == 1)
         return tti_fail(TUTTI_E_INVALID,
                         "parallel.pipeline: %d stages, but the model can be divided into at most "
-                        "%d stage%s; give at most parallel.pipeline=%d",
-                        stages->n_stages, n_most, n_most == 1 ? "" : "s", n_most);
+                        "%d stage%s; give at most parallel.pipeline=%d; no stage can begin after "
+                        "%s",
+                        stages->n_stages, n_most, n_most == 1 ? "" : "s", n_most, text);
     return tti_fail(TUTTI_E_INVALID,
                     "parallel.pipeline: %d stages of %d chunks, but the model can be divided into "
-                    "at most %d chunk%s; give at most parallel.pipeline=%d, or fewer chunks",
+                    "at most %d chunk%s; give at most parallel.pipeline=%d, or fewer chunks; no "
+                    "chunk can begin after %s",
                     stages->n_stages, stages->n_chunks, n_most, n_most == 1 ? "" : "s",
-                    TTI_MAX(1, n_most / stages->n_chunks));
+                    TTI_MAX(1, n_most / stages->n_chunks), text);
 }
 
 static tutti_status choose(cutter *c, tti_stages *stages) {
     int n_all = tti_stages_n_all_chunks(stages);
-    if (c->n + 1 < n_all) return too_many(stages, c->n + 1);
+    if (c->n + 1 < n_all) return too_many(c, stages);
     for (int q = 0; q < n_all; q++)
         for (int b = q; b <= c->n; b++)
             c->choices[(size_t)q * (size_t)(c->n + 1) + (size_t)b] = best_way(c, q, b);

@@ -244,18 +244,38 @@ int64_t tti_tensor_whole_heads(const tutti_graph *g, int n) {
     return 0;
 }
 
+/* The reader of the largest parameter that every worker has as a whole. */
+static const tti_node *largest_whole(const tutti_graph *g, const tti_division *division) {
+    const tti_node *found = g->nodes[g->n_nodes - 1];
+    int64_t most = -1;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            const tutti_value *x = g->nodes[i]->in[k];
+            bool is_whole =
+                (x->node->op->traits & TTI_PARAM) && !tti_code_is_split(division->lie[x->id]);
+            if (!is_whole || tti_value_n_elems(x) <= most) continue;
+            most = tti_value_n_elems(x);
+            found = g->nodes[i];
+        }
+    return found;
+}
+
 /* So little is divided that every worker would have almost the whole model: names numbers that
  * work. */
-static tutti_status refuse(const tutti_graph *g, int n, double share) {
+static tutti_status refuse(const tutti_graph *g, int n, const tti_division *division) {
     tti_str even = {0}, uneven = {0};
+    char text[TTI_NODE_TEXT];
+    tti_node_text(largest_whole(g, division), text);
     tutti_status st = tti_tensor_numbers(g, true, &even);
     if (st == TUTTI_OK) st = tti_tensor_numbers(g, false, &uneven);
     if (st == TUTTI_OK)
-        st = tti_fail(TUTTI_E_INVALID,
-                      "parallel.tensor=%d: the layers of this model cannot be divided by %d: it "
-                      "must divide their features, channels, heads or classes, and does for %.0f "
-                      "%% of the parameters; numbers that work: %s; with some layers whole: %s",
-                      n, n, 100 * share, tti_str_text(&even), tti_str_text(&uneven));
+        st =
+            tti_fail(TUTTI_E_INVALID,
+                     "parallel.tensor=%d: the layers of this model cannot be divided by %d: it "
+                     "must divide their features, channels, heads or classes, and does for %.0f "
+                     "%% of the parameters; numbers that work: %s; with some layers whole: %s; the "
+                     "largest layer that is not divided is %s",
+                     n, n, 100 * division->share, tti_str_text(&even), tti_str_text(&uneven), text);
     tti_str_free(&even);
     tti_str_free(&uneven);
     return st;
@@ -267,7 +287,7 @@ tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target) {
     tti_axis axis = {target->n_tensor, target->tensor};
     TTI_TRY(tti_tensor_divide(*g, axis.n, target->cuts, &division));
     tutti_status st = TUTTI_OK;
-    if (!tti_tensor_suffices(&division) && (*g)->training) st = refuse(*g, axis.n, division.share);
+    if (!tti_tensor_suffices(&division) && (*g)->training) st = refuse(*g, axis.n, &division);
     bool is_first = target->cuts && target->cuts->n == 0;
     if (st == TUTTI_OK && is_first) st = note_cuts(*g, &division, target->cuts);
     if (st == TUTTI_OK) st = cut_graph(g, &division, axis);

@@ -67,10 +67,6 @@ const char *tti_onnx_transpose(tti_onnx_emit *e, const char *x, int n, const int
     return TTI_ONNX_OP(e, "Transpose", attrs, x);
 }
 
-const tti_node *tti_onnx_twin(const tti_onnx_emit *e, const tti_node *node) {
-    return e->twin ? e->twin->nodes[node->id] : node;
-}
-
 const char *tti_onnx_place(tti_onnx_emit *e, int64_t here, int64_t there) {
     if (here == there) return tti_onnx_list(e, 1, &here);
     int64_t past = here - e->n_t;

@@ -15,6 +15,7 @@
 #include "ir/graph.h"
 #include "passes/recognize/recognize.h"
 #include "train/job/objective.h"
+#include "train/model/fixed_batch.h"
 #include "tutti/losses.h"
 #include "tutti/models.h"
 
@@ -374,7 +375,7 @@ tutti_status tti_model_file_build(const tti_import *import, const tti_job_config
     for (int i = 0; i < n_inputs; i++) TTI_TRY(find_input(import, c, g, i, &inputs[i]));
     const tti_import_samples samples = {.inputs = inputs,
                                         .present = g->joins_samples ? tutti_find_present(g) : NULL};
-    tutti_status st = tti_import_build(import, g, &samples, outputs);
+    tutti_status st = tti_fixed_batch_build(import, g, &samples, outputs);
     if (st != TUTTI_OK) {
         tti_fail_context("model.file: ");
         return st;
