@@ -164,8 +164,7 @@ static tutti_value *segments_of(const swin *m, tutti_value *windows, const grid 
     /* A zero for each position of the batch, which samples may divide. */
     tutti_value *zero = tutti_slice(m->g, windows, 2, 0, 1);
     zero = tutti_reshape(m->g, zero, &TUTTI_SHAPE(a->n, a->n_windows, area));
-    zero = tutti_keep(m->g, tutti_stop_gradient(m->g, zero),
-                      tutti_constant(m->g, TUTTI_F32, &(tutti_shape){0}, 0));
+    zero = tutti_keep(m->g, zero, tutti_constant(m->g, TUTTI_F32, &(tutti_shape){0}, 0));
     parts = tutti_cast(m->g, tutti_add(m->g, zero, parts), TUTTI_I32);
     return tutti_reshape(m->g, parts, &TUTTI_SHAPE(a->n * a->n_windows, area));
 }

@@ -256,23 +256,22 @@ def test_onnx_has_every_model():
             raise AssertionError("%s has no %s: %s" % (model, op, ops))
 
 
-def test_onnx_computes_the_same():
-    """Where onnxruntime is installed: probabilities of pictures as `tutti predict` gives them."""
-    try:
-        import numpy
-        import onnx
-        import onnxruntime
-    except ImportError:
-        return
-    train("run", "model.name=lenet", "data.n_train=64", "data.n_test=8", "train.batch=16",
+SWIN = ["model.name=swin", "model.width=8", "model.window=4", "model.depths=[2,2,1,1]"]
+
+
+def compare_with_onnxruntime(run, keys):
+    import numpy
+    import onnx
+    import onnxruntime
+    train(run, *keys, "data.n_train=64", "data.n_test=8", "train.batch=16",
           "train.steps=8", "data.mean=0.5", "data.std=0.25").expect(0)
-    export("run", "onnx", "model.onnx").expect(0)
-    onnx.checker.check_model("model.onnx", full_check=True)
+    export(run, "onnx", run + ".onnx").expect(0)
+    onnx.checker.check_model(run + ".onnx", full_check=True)
     pixels = numpy.random.default_rng(1).integers(0, 256, (5, 28, 28), dtype=numpy.uint8)
     with open("pictures", "wb") as file:
         file.write(struct.pack(">4BIII", 0, 0, 8, 3, 5, 28, 28) + pixels.tobytes())
-    lines = runs.tutti("predict", "run", "pictures").expect(0).out.splitlines()
-    session = onnxruntime.InferenceSession("model.onnx")
+    lines = runs.tutti("predict", run, "pictures").expect(0).out.splitlines()
+    session = onnxruntime.InferenceSession(run + ".onnx")
     logits = session.run(None, {"x": pixels[:, None]})[0]  # raw: the graph normalizes
     p = numpy.exp(logits) / numpy.exp(logits).sum(1, keepdims=True)
     for row, line in zip(p, lines):
@@ -281,10 +280,20 @@ def test_onnx_computes_the_same():
             raise AssertionError("%s instead of %s" % (row.max(), line))
 
 
+def test_onnx_computes_the_same():
+    """Where onnxruntime is installed: probabilities of pictures as `tutti predict` gives them."""
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        return
+    compare_with_onnxruntime("lenet", ["model.name=lenet"])
+    compare_with_onnxruntime("swin", SWIN)
+
+
 def test_usage():
     train("run", *runs.SMALL, "train.steps=1").expect(0)
     export("run", "hf", "made").expect(2, "format hf is for gpt2, bert and resnet")
-    export("run", "torchvision", "made").expect(2, "names (convnext, densenet", "vgg, vit), the model is")
+    export("run", "torchvision", "made").expect(2, "names (convnext, densenet", "swin, vgg, vit)")
     export("run", "pickle", "made").expect(2, "--format must be")
     runs.tutti("export", "run", "--format", "safetensors").expect(2, "--out PATH is missing")
     export("run", "safetensors", "made", "--max-shard-bytes", "-1").expect(2, "from 0")

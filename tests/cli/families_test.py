@@ -162,6 +162,14 @@ def test_folder_of_hugging_face():
 def test_torchvision_and_another_head():
     train("trained", "swin").expect(0)
     runs.tutti("export", "trained", "--format", "torchvision", "--out", "tv").expect(0)
+    path = "tv/model.safetensors"
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        entry = header["features.1.0.attn.relative_position_index"]
+        file.seek(8 + struct.unpack("<Q", open(path, "rb").read(8))[0] + entry["data_offsets"][0])
+        index = struct.unpack("<256q", file.read(8 * 256))
+    assert (entry["dtype"], entry["shape"]) == ("I64", [256]), entry
+    assert (index[0], index[1], index[16], index[255], index[15]) == (24, 23, 25, 24, 0), index
     expect_same_start("trained", "swin", "tv")
     more = ["model.init=tv", "data.classes=7", "train.steps=1"]
     train("refused", "swin", *more).expect(4, "head.weight has f32[1000,128], the model f32[7,128]")

@@ -113,6 +113,25 @@ static void add_counter(tensors *t, const char *name, int64_t step) {
     if (counter && data) t->v[t->n++] = (tti_ckpt_tensor){counter, {.dtype = TUTTI_I64}, data};
 }
 
+/* torchvision's Swin keeps where in its table the bias of two positions of a window stands. */
+static void add_position_index(tensors *t, const char *name, int64_t n_rows) {
+    static const char end[] = "relative_position_bias_table";
+    size_t n = strlen(name), n_end = sizeof end - 1;
+    int64_t side = 1;
+    if (n < n_end || strcmp(name + n - n_end, end) != 0) return;
+    while ((2 * side - 1) * (2 * side - 1) < n_rows) side++;
+    int64_t area = side * side, span = 2 * side - 1;
+    int64_t *row = tti_arena_alloc(&t->arena, (size_t)(area * area) * sizeof *row);
+    char *index =
+        tti_arena_printf(&t->arena, "%.*srelative_position_index", (int)(n - n_end), name);
+    if (!row || !index) return;
+    for (int64_t i = 0; i < area; i++)
+        for (int64_t j = 0; j < area; j++)
+            row[i * area + j] =
+                (i / side - j / side + side - 1) * span + i % side - j % side + side - 1;
+    t->v[t->n++] = (tti_ckpt_tensor){index, {TUTTI_I64, TUTTI_SHAPE(area * area)}, row};
+}
+
 /* An untied output layer of transformers' BERT has the bias under a second name. */
 static void add_twin(tensors *t, const tti_exporting *e, const tti_slot *slot, float *data) {
     if (!e->b->model_params.untied || strcmp(slot->param->name, "cls.predictions.bias") != 0)
@@ -137,6 +156,8 @@ static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
         if (hf) add_twin(t, e, slot, data);
         if (hf || e->desc->format == TUTTI_EXPORT_TORCHVISION)
             add_counter(t, name, e->result->step);
+        if (e->desc->format == TUTTI_EXPORT_TORCHVISION)
+            add_position_index(t, name, slot->param->out[0]->type.shape.dim[0]);
     }
     return tti_arena_failed(&t->arena) ? tti_fail(TUTTI_E_NOMEM, "export: out of memory")
                                        : TUTTI_OK;

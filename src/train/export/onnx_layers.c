@@ -114,12 +114,18 @@ static const char *with_bias(tti_onnx_emit *e, const char *bias, const int64_t *
     return RESHAPE(scores, -1, kv, group, n_t, n_s);
 }
 
+/* 1 where a key has the segment of the query, else 0: [N,1,1,T,S]. */
+static const char *segment_mask(tti_onnx_emit *e, const tti_node *node, const tti_sdpa *v) {
+    tti_onnx_attr to_f32[] = {TTI_ONNX_I("to", tti_onnx_dtype(TUTTI_F32)), {0}};
+    const char *queries = RESHAPE(IN(v->segments), 0, 1, 1, (int64_t)v->n_t, 1);
+    const char *keys = RESHAPE(IN(v->segments + 1), 0, 1, 1, 1, (int64_t)v->n_s);
+    return TTI_ONNX_OP(e, "Cast", to_f32, OP("Equal", queries, keys));
+}
+
 tutti_status tti_onnx_sdpa(tti_onnx_emit *e, const tti_node *node, const char **out) {
     tti_sdpa v = tti_sdpa_of(node);
     int64_t kv = (int64_t)v.kv_heads, group = (int64_t)(v.heads / v.kv_heads);
     int64_t dim = (int64_t)v.dim, width = (int64_t)v.v_dim;
-    if (v.segments >= 0)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "export: attention with segments has no ONNX form");
     const char *q = TRANSPOSE(RESHAPE(IN(0), 0, 0, kv, group, dim), 0, 2, 3, 1, 4);
     const char *k = TRANSPOSE(RESHAPE(IN(1), 0, 0, kv, 1, dim), 0, 2, 3, 4, 1);
     const char *values = TRANSPOSE(RESHAPE(IN(2), 0, 0, kv, 1, width), 0, 2, 3, 1, 4);
@@ -140,8 +146,14 @@ tutti_status tti_onnx_sdpa(tti_onnx_emit *e, const tti_node *node, const char **
         if (!mask) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
         scores = OP("Add", scores, mask);
     }
+    const char *mask = v.segments >= 0 ? segment_mask(e, node, &v) : NULL;
+    if (mask) {
+        const char *away = OP("Sub", tti_onnx_number(e, 1), mask);
+        scores = OP("Add", scores, OP("Mul", away, tti_onnx_number(e, hidden)));
+    }
     const char *weights =
         TTI_ONNX_OP(e, "Softmax", ((tti_onnx_attr[]){TTI_ONNX_I("axis", -1), {0}}), scores);
+    if (mask) weights = OP("Mul", weights, mask);
     const char *y = TRANSPOSE(OP("MatMul", weights, values), 0, 3, 1, 2, 4);
     *out = RESHAPE(y, 0, 0, (int64_t)v.heads * width);
     return TUTTI_OK;

@@ -41,6 +41,7 @@ static const char *const same[][2] = {{"neg", "Neg"},
                                       {"tanh", "Tanh"},
                                       {"dropout", "Identity"},
                                       {"drop_path", "Identity"},
+                                      {"stop_gradient", "Identity"},
                                       {"erf", "Erf"},
                                       {"sin", "Sin"},
                                       {"cos", "Cos"},
@@ -342,6 +343,37 @@ RULE(adaptive_avg_pool) {
     return TUTTI_OK;
 }
 
+/* The weights of n_in elements in each of n_out, as in ops/image/resample.c: [n_out,n_in], or for
+ * turned [n_in,n_out]. */
+static const char *line_weights(tti_onnx_emit *e, int64_t n_in, int64_t n_out, bool align,
+                                bool turned) {
+    float *w = calloc((size_t)(n_in * n_out) + 1, sizeof *w);
+    if (!w) return NULL;
+    for (int64_t p = 0; p < n_out; p++) {
+        double at = align ? (n_out > 1 ? (double)p * (double)(n_in - 1) / (double)(n_out - 1) : 0)
+                          : ((double)p + 0.5) * (double)n_in / (double)n_out - 0.5;
+        int64_t low = (int64_t)fmax(at, 0), high = low + 1 < n_in ? low + 1 : n_in - 1;
+        double part = fmax(at, 0) - (double)low;
+        w[turned ? low * n_out + p : p * n_in + low] += (float)(1 - part);
+        w[turned ? high * n_out + p : p * n_in + high] += (float)part;
+    }
+    tutti_shape shape = turned ? TUTTI_SHAPE(n_in, n_out) : TUTTI_SHAPE(n_out, n_in);
+    const char *made = tti_onnx_floats(e, &shape, w);
+    free(w);
+    return made;
+}
+
+/* Interpolation along rows and along columns, as two products: no runtime has another rule. */
+RULE(upsample_bilinear) {
+    const int64_t *in = in_shape(node, 0)->dim + 2, *to = node->out[0]->type.shape.dim + 2;
+    bool align = tti_attr_int(node, "align") != 0;
+    const char *rows = line_weights(e, in[0], to[0], align, false);
+    const char *cols = line_weights(e, in[1], to[1], align, true);
+    if (!rows || !cols) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
+    *out = OP("MatMul", rows, OP("MatMul", IN(0), cols));
+    return TUTTI_OK;
+}
+
 /* ---- norms ---- */
 
 RULE(bn_eval) {
@@ -426,6 +458,7 @@ static const struct {
     {"max_pool2d", pool},
     {"avg_pool2d", pool},
     {"adaptive_avg_pool2d", adaptive_avg_pool},
+    {"upsample_bilinear2d", upsample_bilinear},
     {"bn_eval", bn_eval},
     {"layer_norm", layer_norm},
     {"group_norm", group_norm},
