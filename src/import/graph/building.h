@@ -98,9 +98,10 @@ typedef struct tti_building {
     const char **params; /* [main.n_inputs]: name under which the tensor is in the graph, or NULL */
     int *writes;         /* [n_groups] */
     int n_groups, cap_groups;
-    int n_layers;    /* numbers layers that need a name */
-    int n_unrolled;  /* nodes of the iterations of loops so far */
-    bool any_trains; /* some batch norm or dropout was exported in training mode */
+    int n_layers;         /* numbers layers that need a name */
+    int64_t n_host_elems; /* of all host tensors so far */
+    int n_unrolled;       /* nodes of the iterations of loops so far */
+    bool any_trains;      /* some batch norm or dropout was exported in training mode */
     tutti_status st;
     const char
         *why; /* text of a refusal, since builders that are called later replace the last error */

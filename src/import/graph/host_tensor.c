@@ -1,4 +1,5 @@
-/* host.c - tensors that are computed while a graph is built: strided views of arrays of f64. */
+/* host_tensor.c - tensors that are computed while a graph is built: strided views of arrays of f64.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 
 /* Host tensors are masks, positions and tables; a larger one is a mistake or an attack. */
 #define MAX_ELEMS ((int64_t)1 << 28)
+#define MAX_ALL_ELEMS ((int64_t)1 << 31) /* of all tensors of a graph */
 
 int64_t tti_host_n(const tti_host *x) { return tutti_shape_n_elems(&x->shape); }
 
@@ -32,6 +34,12 @@ bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_
             return false;
         }
     }
+    if (n > MAX_ALL_ELEMS - b->n_host_elems) {
+        tti_refuse(b, "constant tensors of more than %lld elements in all",
+                   (long long)MAX_ALL_ELEMS);
+        return false;
+    }
+    b->n_host_elems += n;
     out->data = tti_room(b, ((size_t)n + 1) * sizeof(double));
     out->shared = tti_room(b, sizeof *out->shared);
     return out->data && out->shared;
@@ -127,11 +135,14 @@ tti_elem tti_promote(const tti_operand *x, const tti_operand *y) {
 }
 
 bool tti_host_uniform(const tti_host *x, double *value) {
-    int64_t n = tti_host_n(x);
+    tti_host once = *x; /* without repeated elements */
+    for (int d = 0; d < once.shape.n_dims; d++)
+        if (once.stride[d] == 0 && once.shape.dim[d] > 1) once.shape.dim[d] = 1;
+    int64_t n = tti_host_n(&once);
     if (n == 0) return false;
-    *value = tti_host_at(x, 0);
+    *value = tti_host_at(&once, 0);
     for (int64_t i = 1; i < n; i++)
-        if (tti_f64_to_bits(tti_host_at(x, i)) != tti_f64_to_bits(*value)) return false;
+        if (tti_f64_to_bits(tti_host_at(&once, i)) != tti_f64_to_bits(*value)) return false;
     return true;
 }
 

@@ -41,13 +41,14 @@ static void take_gates(tti_building *b, const layer *l, const tti_operand *x, in
 /* State of one direction: [1,B,H]; zeros where there is none. */
 static void take_state(tti_building *b, const layer *l, const tti_call *c, int k,
                        tti_operand *out) {
-    tti_host zeros;
+    tti_host zero, zeros;
     if (tti_has(c, k)) {
         tti_do_slice(b, tti_operand_at(b, c, k), 0, l->direction, 1, 1, out);
         return;
     }
     int64_t rows = tti_shape_of(tti_operand_at(b, c, 0)).dim[1];
-    if (tti_host_new(b, TTI_ELEM_F32, &TUTTI_SHAPE(1, rows, l->hidden), &zeros))
+    if (tti_host_new(b, TTI_ELEM_F32, &(tutti_shape){0}, &zero) &&
+        tti_host_expand(b, &zero, &TUTTI_SHAPE(1, rows, l->hidden), &zeros))
         tti_set_host(out, &zeros);
 }
 

@@ -714,8 +714,54 @@ T_CASE(denormals_are_zero_after_thread_init) {
     assert_true(tti_backend_cpu.prefers_channels_last != NULL);
 }
 
+/* ---- each op has a kernel ---- */
+
+/* Ops that the reference computes, in f64 and element by element: those that are made for devices
+ * only; those of the executor; with few elements, one for a channel or row; and rare ones. */
+static const char on_reference[] =
+    " matmul_gelu_grad_sums matmul_wide linear_grad_w_wide conv2d_stats conv2d_pool"
+    " conv2d_pool_grad_x conv2d_pool_grad_w bn_apply_pair bn_apply_mask conv2d_grad_join"
+    " conv2d_grad_sums bn_apply_pool bn_pool_grad_sums bn_pool_grad_apply add_layer_norm"
+    " layer_norm_grads layer_norm_grads_cast layer_norm_grads_sums attention_grad_sums"
+    " cross_entropy_and_grad cross_entropy_and_grad_sums cross_entropy_head scale_rows"
+    " sync_moments sync_sum tensor_copy tensor_all_reduce tensor_all_gather tensor_reduce_scatter"
+    " bn_running bn_grad_join own_rows entropy_join "
+    " stop_gradient one_hot sort max_reduce_grad adaptive_max_pool2d adaptive_max_pool2d_grad"
+    " gather_rows sum_rows batch_rows class_counts value_sums noise ";
+
+/* A row of its own, or a kernel for all ops that takes one of its samples. */
+static bool has_kernel(const tti_op *op) {
+    const tti_kernel *kernel;
+    for (int i = 0; (kernel = tti_cpu_kernel_at(i)) != NULL; i++)
+        if (strcmp(kernel->op, op->name) == 0) return true;
+    bool found = false;
+    for (const tti_sample *s = op->samples; s && s->in && !found; s++) {
+        bench b;
+        if (s->expect != TUTTI_OK) continue;
+        bench_open(&b, op, s);
+        kernel = tti_backend_cpu.select(b.node, false);
+        found = kernel != &tti_reference_kernel && kernel != &tti_narrow_kernel;
+        bench_close(&b);
+    }
+    return found;
+}
+
+T_CASE(each_op_has_a_kernel_or_a_reason) {
+    T_UNUSED;
+    const tti_op *op;
+    for (int i = 0; (op = tti_op_at(i)) != NULL; i++) {
+        if (op->traits & (TTI_SOURCE | TTI_FUSED)) continue;
+        char word[64];
+        snprintf(word, sizeof word, " %s ", op->name);
+        bool listed = strstr(on_reference, word) != NULL;
+        if (has_kernel(op) == listed)
+            fail_msg("%s %s", op->name, listed ? "has a kernel, and is listed" : "has no kernel");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_op_has_a_kernel_or_a_reason),
         cmocka_unit_test(kernels_match_the_reference),
         cmocka_unit_test(instruction_sets_give_the_same_bits),
         cmocka_unit_test(larger_sizes),
