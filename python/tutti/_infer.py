@@ -69,9 +69,9 @@ class Prediction:
         self.outputs = p.outputs[:p.n_outputs]
         for o in p.named[:p.n_named]:
             shape = tuple(o.shape.dim[:o.shape.n_dims])
-            values = o.data[:max(0, math.prod(shape))]
+            data = ctypes.string_at(o.data, 4 * math.prod(shape))
             self.named_outputs[_text(o.name) or ""] = \
-                numpy().array(values, dtype=numpy().float32).reshape(shape)
+                numpy().frombuffer(data, dtype=numpy().float32).reshape(shape)
         self.probabilities = p.probabilities[:p.n_outputs] if p.probabilities else None
         if p.mask:
             self._mask = (ctypes.string_at(p.mask, 2 * p.mask_height * p.mask_width),

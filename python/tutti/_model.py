@@ -68,6 +68,7 @@ class Model:
         self._files: Optional[_Folder] = None  # of an exported model
         self._folder: Optional[_Folder] = None  # of the run, if the caller named none
         self._session: Optional[Session] = None
+        self._is_several: Optional[bool] = None  # whether the model has several outputs
 
     # ---- training ----
 
@@ -171,9 +172,29 @@ class Model:
     # ---- use ----
 
     def predict(self, x: Arrays) -> Any:
-        """The outputs for rows of x: logits of classes, or values in the unit of the target."""
+        """The outputs for rows of x: logits of classes, or values in the unit of the target.  A model
+        file with several outputs gives a dict of arrays by their names."""
         arrays = named_arrays(x, None, self._names)
+        if self._has_several_outputs(arrays):
+            from ._infer import predict
+
+            found = [p.named_outputs for p in predict(self._trained("predict"), arrays)]
+            return {name: numpy().stack([row[name] for row in found]) for name in found[0]}
         return self._open_session("predict").forward(**arrays)
+
+    def _has_several_outputs(self, arrays: Dict[str, Any]) -> bool:
+        from ._infer import predict
+
+        run = self._trained("predict")
+        if "model.file" not in self.job:
+            return False
+        if self._is_several is None:
+            row = {name: array[:1] for name, array in arrays.items()}
+            try:
+                self._is_several = len(predict(run, row)[0].named_outputs) > 1
+            except Error:  # a model of tokens, or arrays that the session will name
+                return False
+        return self._is_several
 
     def predict_proba(self, x: Arrays) -> Any:
         """Probabilities of the classes, or with train.loss=bce those of a yes to each question; of

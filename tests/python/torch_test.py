@@ -54,7 +54,7 @@ def same_outputs(model, module, x):
 
 
 def accuracy(model, x, y):
-    right = (model.predict(x).argmax(axis=-1) == y).mean()
+    right = (model.predict_proba(x).argmax(axis=-1) == y).mean()
     if right < 0.85:
         raise AssertionError("%g of the samples" % right)
 
@@ -127,9 +127,12 @@ def test_several_outputs_and_targets():
         model.to_torch(module).eval()
         with torch.no_grad():
             out = module(torch.from_numpy(x))
-        if np.abs(model.predict(x) - out[0].numpy()).max() > 1e-5 or \
-                np.abs(out[1].numpy() - two).mean() > 0.3:
-            raise AssertionError("the outputs were not trained")
+        found = model.predict(x)
+        if list(found) != ["output_1", "output_2"] or any(
+                np.abs(a - b.numpy()).max() > 1e-5 for a, b in zip(found.values(), out)):
+            raise AssertionError("other outputs: %s" % found)
+        if np.abs(out[1].numpy() - two).mean() > 0.3:
+            raise AssertionError("the second output was not trained")
         figures = [seen[-1]["mean"], model.history.eval["mean"][-1],
                    model.evaluate(x, target_of(y, two)).metrics["mean"], out[2].item()]
         if max(figures) - min(figures) > 1e-5:
