@@ -36,7 +36,7 @@ enum {
     DOUBLE_MS = 100,      /* two signals within this time are one */
     DRAIN_MS = 2000,
     DEFAULT_GIVE_UP_MS = 10000,
-    STOPPED_MS = 500, /* a worker that is stopped for so long does not go on by itself */
+    DEFAULT_STOPPED_MS = 500, /* a worker that stays stopped for longer does not resume by itself */
     STOP_LOOK_MS = 50
 };
 
@@ -61,7 +61,7 @@ typedef struct supervisor {
     tti_relay *relay;
     struct pollfd *fds;
     int signal_fd;
-    int64_t grace_ns, give_up_ns;
+    int64_t grace_ns, give_up_ns, most_stopped_ns;
 
     tti_severity severity; /* of the cause in report */
     uint64_t batch;        /* counts looks at the workers */
@@ -244,7 +244,7 @@ static void look_at_stopped(supervisor *s, int rank) {
     if (!w->alive || !w->is_stopped) return;
     w->is_stopped = tti_process_state(w->pid) == 'T';
     w->stopped_ns += tti_patience_look(&w->patience, tti_now_ns());
-    if (!w->is_stopped || w->stopped_ns < STOPPED_MS * TTI_NS_PER_MS) return;
+    if (!w->is_stopped || w->stopped_ns < s->most_stopped_ns) return;
     w->is_stopped = false;
     if (is_needed(s, rank))
         note_cause(s, rank, &w->stop, TTI_KILLED);
@@ -547,6 +547,7 @@ tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_
                     .stop_ns = INT64_MAX};
     s.oom_kills[0] = s.oom_kills[1] = tti_cause_oom_kills();
     s.grace_ns = (desc->grace_ms ? desc->grace_ms : DEFAULT_GRACE_MS) * TTI_NS_PER_MS;
+    s.most_stopped_ns = (desc->stopped_ms ? desc->stopped_ms : DEFAULT_STOPPED_MS) * TTI_NS_PER_MS;
     s.give_up_ns = (desc->give_up_ms ? desc->give_up_ms : DEFAULT_GIVE_UP_MS) * TTI_NS_PER_MS;
     sigset_t blocked, old_mask;
     /* An inherited SIG_IGN would make the kernel forget how children ended. */

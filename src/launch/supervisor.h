@@ -40,6 +40,7 @@ typedef struct tti_supervisor_desc {
     int restart;       /* passed to the workers */
     int grace_ms;      /* 0: 1000 */
     int give_up_ms;    /* after SIGKILL, for a worker that the kernel does not end; 0: 10000 */
+    int stopped_ms;    /* after this time a stopped worker has failed; 0: 500 */
     int out_fd, err_fd;
     const char *log_dir;     /* NULL: no logs */
     const tti_spawn_fd *fds; /* inherited by every worker */

@@ -160,6 +160,7 @@ static tti_supervisor_desc with_args(char **argv, int n_workers, int grace_ms,
     return (tti_supervisor_desc){.n_workers = n_workers,
                                  .argv = argv,
                                  .grace_ms = grace_ms,
+                                 .stopped_ms = 80,
                                  .out_fd = out_fd,
                                  .err_fd = err_fd};
 }
