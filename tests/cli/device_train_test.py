@@ -10,7 +10,7 @@ import sys
 
 import runs
 
-JOB = ["model.name=lenet", "data.n_train=160", "data.n_test=40", "train.batch=16",
+JOB = ["model.name=lenet", "data.n_train=80", "data.n_test=20", "train.batch=8",
        "train.steps=12", "parallel.shards=4", "run.log_every=1", "optimizer.name=sgd",
        "train.precision=f32", "run.checkpoint_every=4"]
 PROCESSES = "parallel.place=processes"

@@ -10,7 +10,7 @@ import sys
 
 import runs
 
-JOB = ["model.name=lenet", "data.n_train=96", "data.n_test=40", "train.batch=32", "train.steps=6",
+JOB = ["model.name=lenet", "data.n_train=48", "data.n_test=20", "train.batch=16", "train.steps=6",
        "parallel.shards=8", "run.log_every=1", "parallel.mode=fast", "parallel.bucket_mb=0.2",
        "run.checkpoint_every=3"]
 PROCESSES = "parallel.place=processes"

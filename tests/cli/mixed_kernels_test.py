@@ -9,8 +9,8 @@ import hosts_test as hosts
 import runs
 
 # Convolutions: what oneDNN computes with has other bits for each instruction set.
-LENET = ["model.name=lenet", "model.dropout=0", "data.n_train=96", "data.n_test=32",
-         "train.batch=32", "train.steps=6", "parallel.shards=4"]
+LENET = ["model.name=lenet", "model.dropout=0", "data.n_train=48", "data.n_test=16",
+         "train.batch=16", "train.steps=6", "parallel.shards=4"]
 
 
 def lenet(run, *arguments):

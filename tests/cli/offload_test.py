@@ -11,7 +11,7 @@ import sys
 
 import runs
 
-LENET = ["model.name=lenet", "data.n_train=64", "data.n_test=40", "train.batch=32",
+LENET = ["model.name=lenet", "data.n_train=32", "data.n_test=20", "train.batch=16",
          "train.steps=4", "parallel.shards=4", "run.log_every=1", "run.checkpoint_every=2",
          "train.precision=f32"]
 MORE = ["optimizer.name=adamw", "train.ema=0.9", "train.clip_norm=0.5"]
@@ -119,7 +119,8 @@ def test_when_buckets_are_waited_for():
 
 def test_bad_sums_of_buckets():
     """A loss that is not finite ends the run, at the step at which it ends on the host."""
-    bad = [*STREAMS, "optimizer.name=sgd", "optimizer.lr=1000", "train.steps=40", "-n", "1"]
+    bad = [*STREAMS, "optimizer.name=sgd", "optimizer.lr=1000", "data.n_train=64", "train.batch=32",
+           "train.steps=40", "-n", "1"]
     said = train("host", *bad, "parallel.devices=cpu").expect(7, "not finite").err
     where = re.search(r"step [0-9]+", said).group()
     train("stops", *bad, *OFFLOAD).expect(7, "not finite", where)

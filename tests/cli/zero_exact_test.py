@@ -27,7 +27,7 @@ def text_arguments():
 
 def models():
     return {
-        "lenet": ["model.name=lenet", "data.n_train=72", "data.n_test=40", "train.batch=24",
+        "lenet": ["model.name=lenet", "data.n_train=36", "data.n_test=20", "train.batch=12",
                   "train.steps=4", "optimizer.name=adamw"],
         "narrow": runs.NARROW + ["data.n_train=40", "data.n_test=4", "train.batch=8",
                                  "train.steps=2", "optimizer.name=sgd"],

@@ -101,14 +101,28 @@ static inline float fake_rounded(const fake_group *g, float value) {
     return tti_f16_to_f32(tti_f32_to_f16(value));
 }
 
-static inline float fake_element(const fake_group *g, int which, size_t i) {
-    float stack[32];
-    int n = 0;
+static inline void fake_copy_rounded(const fake_group *g, const float *term, size_t n, float *to) {
+    bool rounds = g->peers.fast && g->peers.wire != TUTTI_F32;
+    if (!rounds) memcpy(to, term, n * sizeof *to);
+    for (size_t e = 0; rounds && e < n; e++) to[e] = fake_rounded(g, term[e]);
+}
+
+enum { FAKE_BLOCK = 128 };
+
+/* Elements first .. first+n-1 of the sum, at most FAKE_BLOCK, to to. */
+static inline void fake_sum_block(const fake_group *g, int which, size_t first, size_t n,
+                                  float *to) {
+    float stack[32][FAKE_BLOCK];
+    int depth = 0;
     for (int t = 0; t < g->peers.n_terms; t++) {
-        stack[n++] = fake_rounded(g, fake_term(g, which, t, i));
-        for (int k = 0; k < g->terms[t].n_adds; k++, n--) stack[n - 2] += stack[n - 1];
+        int rank = g->terms[t].rank, partial = g->terms[t].partial;
+        size_t at = which < 0 ? 0 : g->at[rank][which][partial];
+        fake_copy_rounded(g, g->partials[rank][partial] + at + first, n, stack[depth++]);
+        for (int k = 0; k < g->terms[t].n_adds; k++, depth--)
+            for (size_t e = 0; e < n; e++) stack[depth - 2][e] += stack[depth - 1][e];
     }
-    return n == 1 ? fake_rounded(g, stack[0]) : NAN;
+    if (depth == 1) fake_copy_rounded(g, stack[0], n, to);
+    for (size_t e = 0; depth != 1 && e < n; e++) to[e] = NAN;
 }
 
 /* The same of a leaf, whose terms are all of this host. */
@@ -175,9 +189,12 @@ static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, b
     }
     if (g->hosts) return fake_sum_hosts(g, parts);
     TTI_TRY(fake_barrier(g));
-    for (size_t i = first + c.first; i < first + c.first + c.n_elems; i++) {
-        float sum = fake_element(g, -1, i);
-        for (int r = 0; r < g->peers.n_ranks; r++) g->partials[r][0][i] = sum;
+    for (size_t i = 0; i < c.n_elems; i += FAKE_BLOCK) {
+        size_t at = first + c.first + i, n = TTI_MIN(c.n_elems - i, FAKE_BLOCK);
+        float sum[FAKE_BLOCK];
+        fake_sum_block(g, -1, at, n, sum);
+        for (int r = 0; r < g->peers.n_ranks; r++)
+            memcpy(g->partials[r][0] + at, sum, n * sizeof *sum);
     }
     return fake_barrier(g);
 }
@@ -198,8 +215,9 @@ static inline tutti_status fake_sum_parts(void *group, size_t which, bool overla
         parts[r] = (tti_chunk){first[r], first[r + 1] - first[r]};
     if (g->hosts) return fake_sum_own(g, (int)which, *first, parts, to);
     TTI_TRY(fake_barrier(g));
-    for (size_t i = part[0]; i < part[1]; i++)
-        to[i - part[0]] = fake_element(g, (int)which, i - *first);
+    for (size_t i = part[0]; i < part[1]; i += FAKE_BLOCK)
+        fake_sum_block(g, (int)which, i - *first, TTI_MIN(part[1] - i, FAKE_BLOCK),
+                       to + (i - part[0]));
     return fake_barrier(g);
 }
 

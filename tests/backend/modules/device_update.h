@@ -26,22 +26,27 @@ static tutti_status update_create(const tti_update_desc *desc, void **out) {
     return TUTTI_OK;
 }
 
-static void train_element(const update *u, const tti_update_block *b, float scale, size_t i) {
+static void train_elements(const update *u, const tti_update_block *b, float scale) {
     const tti_step_args *args = u->desc.args;
-    float lr = args->lr * b->lr_factor, g = u->desc.grads[b->grads + i];
-    float *w = &u->desc.params[b->params + i], *m = &u->desc.states[0][b->state + i];
+    const float *restrict g = u->desc.grads + b->grads;
+    float *restrict w = u->desc.params + b->params, lr = args->lr * b->lr_factor;
+    float momentum = u->momentum, decay = b->decay, inv_rows = args->inv_rows;
     if (b->kind == TTI_BLOCK_BUFFER) {
-        *w = (1 - b->decay) * *w + b->decay * args->inv_rows * g;
+        for (size_t i = 0; i < b->n_elems; i++) w[i] = (1 - decay) * w[i] + decay * inv_rows * g[i];
     } else if (b->kind == TTI_BLOCK_TRAINED) {
-        *m = u->momentum * *m + (g * scale + b->decay * *w);
-        *w -= lr * *m;
+        float *restrict m = u->desc.states[0] + b->state;
+        for (size_t i = 0; i < b->n_elems; i++) {
+            m[i] = momentum * m[i] + (g[i] * scale + decay * w[i]);
+            w[i] -= lr * m[i];
+        }
     }
 }
 
-static void average_element(const update *u, const tti_update_block *b, size_t i) {
+static void average_elements(const update *u, const tti_update_block *b) {
     float decay = b->kind == TTI_BLOCK_BUFFER ? 0 : (float)u->desc.ema_decay;
-    float *ema = &u->desc.ema[b->state + i];
-    *ema = decay * *ema + (1 - decay) * u->desc.params[b->params + i];
+    const float *restrict w = u->desc.params + b->params;
+    float *restrict ema = u->desc.ema + b->state;
+    for (size_t i = 0; i < b->n_elems; i++) ema[i] = decay * ema[i] + (1 - decay) * w[i];
 }
 
 static void narrow_element(const update *u, const tti_update_block *b, size_t i) {
@@ -50,11 +55,10 @@ static void narrow_element(const update *u, const tti_update_block *b, size_t i)
 }
 
 static void train_block(const update *u, const tti_update_block *b, float scale) {
-    for (size_t i = 0; b->is_own && i < b->n_elems; i++) {
-        if (!u->desc.report->bad) train_element(u, b, scale, i);
-        if (!u->desc.report->bad && u->desc.ema) average_element(u, b, i);
-        if (!u->desc.report->bad) narrow_element(u, b, i);
-    }
+    if (!b->is_own || u->desc.report->bad) return;
+    train_elements(u, b, scale);
+    if (u->desc.ema) average_elements(u, b);
+    for (size_t i = 0; b->is_low && i < b->n_elems; i++) narrow_element(u, b, i);
 }
 
 static uint64_t hash_block(const update *u, const tti_update_block *b) {
