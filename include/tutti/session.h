@@ -22,7 +22,8 @@
  *
  * Threads:  Calls of one session from several threads wait for each other.  Sessions are
  *           independent; those of one process share its cores or devices.  A callback must not
- *           call its own session.  Do not fork a process with an open session.
+ *           call its own session.  After fork the child cannot use the session: calls return
+ *           TUTTI_E_INVALID, close and destroy do nothing.
  *
  * Memory:   Tensors that are passed in are read or written before the call returns, and not kept.
  */

@@ -292,6 +292,57 @@ tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value
     return copy;
 }
 
+/* ---- a graph inside another ---- */
+
+static bool insert_nodes(tutti_graph *g, const tutti_graph *from, tti_input_finder find, void *user,
+                         tutti_value **map) {
+    for (int i = 0; i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
+        if (strcmp(node->op->name, "input") != 0) {
+            if (!tti_graph_clone_node(g, node, map)) return false;
+            continue;
+        }
+        map[node->out[0]->id] = find(user, g, node);
+        if (!map[node->out[0]->id]) return false;
+    }
+    tutti_graph_set_module(g, NULL);
+    return true;
+}
+
+static tutti_value *insert_outputs(tutti_graph *g, const tutti_graph *from, const char *result,
+                                   tutti_value **map) {
+    char why[256];
+    tutti_value *value = NULL;
+    for (int i = 0; i < from->n_outputs; i++) {
+        const tti_output *out = &from->outputs[i];
+        if (strcmp(out->name, result) == 0)
+            value = map[out->value->id];
+        else
+            tutti_output(g, out->name, map[out->value->id]);
+    }
+    snprintf(why, sizeof why, "the finished graph has no output '%s' (tutti_output)", result);
+    return value ? value : tutti_graph_refuse(g, why);
+}
+
+tutti_value *tti_graph_insert(tutti_graph *g, const tutti_graph *from, const char *result,
+                              tti_input_finder find, void *user) {
+    tutti_value **map = calloc((size_t)from->n_values + 1, sizeof *map), *value = NULL;
+    if (!map)
+        tti_graph_fail(g, tti_fail(TUTTI_E_NOMEM, "graph: out of memory"));
+    else if (insert_nodes(g, from, find, user, map))
+        value = insert_outputs(g, from, result, map);
+    free(map);
+    return value;
+}
+
+bool tti_graph_differs_in_evaluation(const tutti_graph *g) {
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op->traits & TTI_RANDOM) return true;
+    for (int i = 0; i < g->n_outputs; i++)
+        if (strncmp(g->outputs[i].name, "stat.", 5) == 0) return true;
+    return false;
+}
+
 /* ---- copies of all of it ---- */
 
 /* Copies the node without inferring its types again. */

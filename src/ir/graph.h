@@ -156,6 +156,15 @@ tutti_status tti_graph_verify(const tutti_graph *g);
  * the new outputs in map.  NULL on failure (sticky in g). */
 tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value **map);
 
+/* Copies a finished graph into g: nodes, and outputs except result, whose value is returned.  find
+ * gives the value for an input.  NULL on failure (sticky in g). */
+typedef tutti_value *(*tti_input_finder)(void *user, tutti_graph *g, const tti_node *input);
+tutti_value *tti_graph_insert(tutti_graph *g, const tutti_graph *from, const char *result,
+                              tti_input_finder find, void *user);
+
+/* Whether a graph for training has random numbers or running statistics. */
+bool tti_graph_differs_in_evaluation(const tutti_graph *g);
+
 /* Another graph, the same in all, ids too; owned by the caller.  Fails as g has failed. */
 tutti_status tti_graph_copy(const tutti_graph *g, tutti_graph **out);
 

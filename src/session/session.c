@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/levels.h"
 #include "base/affinity.h"
@@ -27,8 +28,16 @@
 
 /* ---- calls ---- */
 
+/* After a fork: the threads of the workers are not in this process. */
+static bool is_inherited(const tutti_session *s) { return s->owner != getpid(); }
+
 tutti_status tti_session_enter(tutti_session *s, const char *who) {
     if (!s) return tti_fail(TUTTI_E_INVALID, "%s: session is NULL", who);
+    if (is_inherited(s))
+        return tti_fail(TUTTI_E_INVALID,
+                        "%s: the session belongs to the process that this one was forked from; "
+                        "create one after fork",
+                        who);
     if (pthread_mutex_lock(&s->mutex) == EDEADLK)
         return tti_fail(TUTTI_E_INVALID, "%s: called from a callback of the same session", who);
     tutti_status st = TUTTI_OK;
@@ -454,6 +463,7 @@ tutti_status tutti_session_create(tutti_job *job, const tutti_session_desc *desc
     if (!s) return tti_fail(TUTTI_E_NOMEM, "session: out of memory");
     init_locks(s);
     s->is_open = true;
+    s->owner = getpid();
     s->comm = d->comm;
     s->loss = d->loss;
     s->loss_user = d->loss_user;
@@ -496,13 +506,13 @@ static void release(tutti_session *s) {
 }
 
 void tutti_session_close(tutti_session *s) {
-    if (!s || pthread_mutex_lock(&s->mutex) != 0) return;
+    if (!s || is_inherited(s) || pthread_mutex_lock(&s->mutex) != 0) return;
     if (s->is_open) release(s);
     pthread_mutex_unlock(&s->mutex);
 }
 
 void tutti_session_destroy(tutti_session *s) {
-    if (!s) return;
+    if (!s || is_inherited(s)) return; /* its memory goes with the process */
     tutti_session_close(s);
     pthread_mutex_destroy(&s->mutex);
     pthread_mutex_destroy(&s->crew.mutex);
@@ -519,7 +529,7 @@ void tutti_session_destroy(tutti_session *s) {
 void tutti_session_get_info(tutti_session *s, tutti_session_info *out) {
     if (!out) return;
     *out = (tutti_session_info){0};
-    if (!s || pthread_mutex_lock(&s->mutex) != 0) return;
+    if (!s || is_inherited(s) || pthread_mutex_lock(&s->mutex) != 0) return;
     *out = s->info;
     out->step = s->step;
     out->is_open = s->is_open;

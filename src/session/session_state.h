@@ -85,6 +85,7 @@ struct tutti_session {
     pthread_mutex_t
         mutex; /* calls wait for each other; a thread that calls from a callback fails */
     bool is_open;
+    pid_t owner;         /* the process whose threads the workers are */
     tutti_status failed; /* of a worker: all later calls fail with the text */
     char failure[TTI_SESSION_ERROR];
     tutti_session_info info;

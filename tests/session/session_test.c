@@ -1,6 +1,7 @@
 /* session_test.c - sessions: the bits of tutti_train for any number of workers and in every layout,
  * parts of steps, arrays by name, the caller's loss, files, and arguments that are refused. */
 #include <stdlib.h>
+#include <sys/wait.h>
 
 #include "t.h"
 #include "train/small_job.h"
@@ -716,6 +717,56 @@ T_CASE(many_cycles_leave_nothing) {
     free(b);
 }
 
+/* The child has none of the workers' threads: it is told so, and waits for nothing. */
+T_CASE(sessions_are_not_inherited) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("parallel.workers=2");
+    tutti_session *s = open_session(job);
+    batch *b = make_batch(0, BATCH);
+    int status;
+    T_OK(tutti_session_step(s, b->tensors, 2, 0.1, NULL));
+    pid_t child = fork();
+    if (child == 0) {
+        uint64_t hash;
+        bool refused = tutti_session_step(s, b->tensors, 2, 0.1, NULL) == TUTTI_E_INVALID &&
+                       strstr(tutti_last_error(), "create one after fork") &&
+                       tutti_session_hash(s, &hash) == TUTTI_E_INVALID;
+        tutti_session_close(s);
+        tutti_session_destroy(s);
+        _exit(refused ? 0 : 1);
+    }
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+    T_OK(tutti_session_step(s, b->tensors, 2, 0.1, NULL));
+    free(b);
+    tutti_session_destroy(s);
+    tutti_job_destroy(job);
+}
+
+/* A run of tutti_train and another session between two steps of a session. */
+T_CASE(runs_of_one_process_do_not_meet) {
+    T_UNUSED;
+    tutti_train_result trained[2];
+    tutti_job *job = SMALL_JOB("run.progress=false", "run.checkpoint_every=-1"), *two;
+    T_OK(tutti_train(job, NULL, &trained[0]));
+    tutti_session *s[2];
+    tutti_session_result r[2] = {0};
+    two = SMALL_JOB("parallel.workers=2");
+    T_OK(tutti_session_create(job, NULL, &s[0]));
+    T_OK(tutti_session_create(two, NULL, &s[1]));
+    for (int i = 0; i < 10; i++) {
+        if (i == 5) T_OK(tutti_train(job, NULL, &trained[1]));
+        for (int k = 0; k < 2; k++) T_OK(tutti_session_step(s[k], NULL, 0, TUTTI_LR_OF_JOB, &r[k]));
+    }
+    T_EQ(trained[1].params_hash, trained[0].params_hash);
+    for (int k = 0; k < 2; k++) {
+        T_EQ(r[k].params_hash, trained[0].params_hash);
+        tutti_session_destroy(s[k]);
+    }
+    tutti_job_destroy(job);
+    tutti_job_destroy(two);
+}
+
 /* The layout of dlpack.h. */
 typedef struct capsule {
     void *data;
@@ -909,6 +960,8 @@ int main(void) {
         cmocka_unit_test(threads_take_turns),
         cmocka_unit_test(callbacks_may_not_call_their_session),
         cmocka_unit_test(many_cycles_leave_nothing),
+        cmocka_unit_test(sessions_are_not_inherited),
+        IN_FOLDER(runs_of_one_process_do_not_meet),
         cmocka_unit_test(dlpack_tensors_are_viewed),
         cmocka_unit_test(dlpack_tensors_are_made),
     };
