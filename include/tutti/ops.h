@@ -114,6 +114,7 @@ TUTTI_API tutti_value *tutti_noise(tutti_graph *g, tutti_value *x, bool normal, 
 /* ---- element by element: y has x's shape ---- */
 
 TUTTI_API tutti_value *tutti_relu(tutti_graph *g, tutti_value *x);      /* max(x, 0)       */
+TUTTI_API tutti_value *tutti_relu6(tutti_graph *g, tutti_value *x);     /* min(max(x, 0), 6) */
 TUTTI_API tutti_value *tutti_sigmoid(tutti_graph *g, tutti_value *x);   /* 1 / (1 + e^-x)  */
 TUTTI_API tutti_value *tutti_tanh(tutti_graph *g, tutti_value *x);      /* tanh x          */
 TUTTI_API tutti_value *tutti_gelu(tutti_graph *g, tutti_value *x);      /* x Phi(x), exact */

@@ -48,13 +48,8 @@ tutti_value *tti_squeeze_build(tutti_graph *g, tutti_value *x, const tti_squeeze
     return tutti_mul(g, scale, x);
 }
 
-tutti_value *tti_relu6(tutti_graph *g, tutti_value *x) {
-    tutti_value *six = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 6);
-    return tutti_minimum(g, tutti_relu(g, x), six);
-}
-
 tutti_value *tti_hard_sigmoid(tutti_graph *g, tutti_value *x) {
-    return tutti_affine(g, tti_relu6(g, tutti_affine(g, x, 1, 3)), 1.0 / 6, 0);
+    return tutti_affine(g, tutti_relu6(g, tutti_affine(g, x, 1, 3)), 1.0 / 6, 0);
 }
 
 tutti_value *tti_hard_swish(tutti_graph *g, tutti_value *x) {

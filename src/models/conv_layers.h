@@ -35,7 +35,6 @@ typedef struct tti_squeeze {
 tutti_value *tti_squeeze_build(tutti_graph *g, tutti_value *x, const tti_squeeze *layer,
                                const char *name);
 
-tutti_value *tti_relu6(tutti_graph *g, tutti_value *x);        /* min(max(x, 0), 6)  */
 tutti_value *tti_hard_sigmoid(tutti_graph *g, tutti_value *x); /* relu6(x + 3) / 6   */
 tutti_value *tti_hard_swish(tutti_graph *g, tutti_value *x);   /* x hard_sigmoid(x)  */
 

@@ -36,12 +36,12 @@ static tutti_value *inverted_residual(net *m, tutti_value *x, int64_t expand, in
     tutti_value *y = x;
     snprintf(block, sizeof block, "features.%d", m->at);
     if (expand != 1) {
-        tti_conv_norm wide = {.n_out = width, .kernel = 1, .activation = tti_relu6};
+        tti_conv_norm wide = {.n_out = width, .kernel = 1, .activation = tutti_relu6};
         snprintf(name, sizeof name, "%s.conv.%d", block, i++);
         y = tti_conv_norm_build(m->g, y, &wide, name);
     }
     tti_conv_norm depthwise = {
-        .n_out = width, .kernel = 3, .stride = stride, .groups = width, .activation = tti_relu6};
+        .n_out = width, .kernel = 3, .stride = stride, .groups = width, .activation = tutti_relu6};
     tti_conv_norm project = {.n_out = n_out, .kernel = 1};
     snprintf(name, sizeof name, "%s.conv.%d", block, i++);
     y = tti_conv_norm_build(m->g, y, &depthwise, name);
@@ -58,10 +58,10 @@ tutti_value *tti_model_mobilenet_v2(tutti_graph *g, tutti_value *x, const void *
     tti_conv_norm first = {.n_out = tti_round_channels(FIRST * factor, 8),
                            .kernel = 3,
                            .stride = m.p->small_images ? 1 : 2,
-                           .activation = tti_relu6};
+                           .activation = tutti_relu6};
     tti_conv_norm last = {.n_out = tti_round_channels(LAST * (factor > 1 ? factor : 1), 8),
                           .kernel = 1,
-                          .activation = tti_relu6};
+                          .activation = tutti_relu6};
     x = tti_conv_norm_build(g, x, &first, "features.0");
     for (int s = 0; s < N_STAGES; s++)
         for (int i = 0; i < stages[s].n_blocks; i++) {

@@ -125,7 +125,8 @@ def main():
         rows = [", ".join("%.9g" % v for v in losses[i:i + half]) for i in (0, half)]
         print('    {"%s", "sgd", %g, %g, %g, %d, %.2g,\n     {%s,\n      %s}},' %
               (name, RATES[name], MOMENTUM, DECAY, n, spread, rows[0], rows[1]))
-    print("};\n\nstatic const struct {\n    const char *model;\n    double loss;\n} nets_evals[] = {")
+    print("};\n\nstatic const struct {\n    const char *model;")
+    print("    double loss;\n} nets_evals[] = {")
     print("\n".join(evals))
     print("};\n/* clang-format on */\n\n#endif /* TTI_TESTS_GOLDEN_NETS_LOSSES_H */")
 

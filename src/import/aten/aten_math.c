@@ -64,14 +64,8 @@ static tutti_value *rsqrt(tutti_graph *g, tutti_value *x) {
 static tutti_value *negative_part(tutti_graph *g, tutti_value *x) { /* max(-x, 0) */
     return tutti_relu(g, tutti_neg(g, x));
 }
-static tutti_value *at_most(tutti_graph *g, tutti_value *x, double most) {
-    return tutti_minimum(g, x, scalar(g, most));
-}
-static tutti_value *relu6(tutti_graph *g, tutti_value *x) {
-    return at_most(g, tutti_relu(g, x), 6);
-}
 static tutti_value *hardsigmoid(tutti_graph *g, tutti_value *x) {
-    return tutti_affine(g, relu6(g, tutti_affine(g, x, 1, 3)), 1.0 / 6, 0);
+    return tutti_affine(g, tutti_relu6(g, tutti_affine(g, x, 1, 3)), 1.0 / 6, 0);
 }
 static tutti_value *hardswish(tutti_graph *g, tutti_value *x) {
     return tutti_mul(g, x, hardsigmoid(g, x));
@@ -197,6 +191,7 @@ static tutti_value *held(tutti_graph *g, tutti_value *x, double least, double mo
     tutti_value *(*before)(tutti_graph *, tutti_value *, tutti_value *) =
         excludes ? tutti_less_equal : tutti_less;
     tutti_value *y = NULL, *out = NULL;
+    if (excludes && least == 0 && most == 6) return tutti_relu6(g, x);
     if (excludes && least == 0) x = tutti_relu(g, x);
     for (int i = 0; i < 2; i++) {
         double bound = i ? most : least;
@@ -686,7 +681,7 @@ const tti_operator tti_operators_math[] = {
      .b1 = tutti_floor},
     GRAPH_ONLY("hardsigmoid", hardsigmoid),
     GRAPH_ONLY("hardswish", hardswish),
-    GRAPH_ONLY("relu6", relu6),
+    GRAPH_ONLY("relu6", tutti_relu6),
     GRAPH_ONLY("mish", mish),
     GRAPH_ONLY("selu", selu),
     GRAPH_ONLY("log_sigmoid", log_sigmoid),

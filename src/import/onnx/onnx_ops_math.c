@@ -134,7 +134,9 @@ static void clip(tti_building *b, const tti_call *c) {
     tti_arg args[3] = {*c->arg[0]};
     for (int k = 1; k < 3; k++)
         if (tti_has(c, k)) args[k] = tti_float_arg(tti_number_at(b, c, k));
-    tti_call_row(b, "aten.clamp.default", args, 3, c->out, 1);
+    bool relu6 = tti_has(c, 1) && tti_has(c, 2) && tti_number_at(b, c, 1) == 0 &&
+                 tti_number_at(b, c, 2) == 6; /* which exporters write as a clip */
+    tti_call_row(b, relu6 ? "aten.hardtanh.default" : "aten.clamp.default", args, 3, c->out, 1);
 }
 
 /* X alpha */

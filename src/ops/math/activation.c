@@ -1,7 +1,8 @@
 /* activation.c - non-linearities of networks: y has the shape and dtype of x.
  *
- * The idea to know: relu, sigmoid and tanh have their gradient in terms of the output y, so the
- * input need not be kept for the backward pass (and relu may run in place, or inside conv2d). */
+ * The idea to know: relu, relu6, sigmoid and tanh have their gradient in terms of the output y, so
+ * the input need not be kept for the backward pass (and relu may run in place, or inside conv2d).
+ */
 #include <math.h>
 
 #include "ops/rules.h"
@@ -29,6 +30,27 @@ static tutti_status by_output(tutti_graph *g, const tti_node *node, const char *
 static tutti_status relu_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                               const bool *need, tutti_value **dx) {
     return need[0] ? by_output(g, node, "relu_grad", dy[0], &dx[0]) : TUTTI_OK;
+}
+
+/* ---- relu6: y = min(max(x, 0), 6); at both bounds the gradient is 0, as in PyTorch ---- */
+
+static void relu6_reference(const tti_args *a) {
+    size_t n = tti_in_n(a->node, 0);
+    for (size_t i = 0; i < n; i++) {
+        double x = a->in[0][i];
+        a->out[0][i] = x < 0 ? 0 : x > 6 ? 6 : x;
+    }
+}
+
+static void relu6_grad_reference(const tti_args *a) {
+    size_t n = tti_in_n(a->node, 0);
+    for (size_t i = 0; i < n; i++)
+        a->out[0][i] = a->in[0][i] <= 0 || a->in[0][i] >= 6 ? 0 : a->in[1][i];
+}
+
+static tutti_status relu6_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                               const bool *need, tutti_value **dx) {
+    return need[0] ? by_output(g, node, "relu6_grad", dy[0], &dx[0]) : TUTTI_OK;
 }
 
 /* ---- sigmoid: y = 1 / (1 + e^-x) ---- */
@@ -230,6 +252,7 @@ static void smooth_cost(const tti_node *node, tti_cost *cost) {
 /* ---- builders ---- */
 
 tutti_value *tutti_relu(tutti_graph *g, tutti_value *x) { return tti_build1(g, "relu", x, NULL); }
+tutti_value *tutti_relu6(tutti_graph *g, tutti_value *x) { return tti_build1(g, "relu6", x, NULL); }
 tutti_value *tutti_sigmoid(tutti_graph *g, tutti_value *x) {
     return tti_build1(g, "sigmoid", x, NULL);
 }
@@ -262,6 +285,24 @@ static const tti_sample grad_samples[] = {
     {.in = "f32[0,5] f32[0,5]"},
     {.in = "f32[3] f32[4]", .expect = TUTTI_E_INVALID},
     {.in = "f32[3] f64[3]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample relu6_samples[] = {
+    {.in = "f32[3,5]", .lo = -4, .hi = 10},
+    {.in = "f32[2,3,5,7]", .lo = 5, .hi = 7},
+    {.in = "f64[]"},
+    {.in = "f32[0,5]"},
+    {.in = "bf16[33]", .lo = -2, .hi = 8},
+    {.in = "u8[3]", .int_hi = 9, .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample relu6_grad_samples[] = {
+    {.in = "f32[3,5] f32[3,5]", .lo = -2, .hi = 8},
+    {.in = "f32[2,3,5,7] f32[2,3,5,7]", .lo = 5, .hi = 7},
+    {.in = "f32[0,5] f32[0,5]"},
+    {.in = "f32[3] f32[4]", .expect = TUTTI_E_INVALID},
     {0},
 };
 
@@ -314,6 +355,11 @@ const tti_op tti_ops_activation[] = {
     {ACTIVATION(relu_grad, 2, "dx = 0 where y <= 0, else dy; inputs y, dy"),
      .epilogue_grad = TTI_EPILOGUE_RELU, .infer = tti_infer_same, .shard = tti_shard_grad,
      .cost = tti_cost_elementwise, .samples = grad_samples},
+    {ACTIVATION(relu6, 1, "y = min(max(x, 0), 6)"), .infer = tti_infer_same, .grad = relu6_grad,
+     .shard = tti_shard_same, .cost = tti_cost_elementwise, .samples = relu6_samples},
+    {ACTIVATION(relu6_grad, 2, "dx = dy where 0 < y < 6, else 0; inputs y, dy"),
+     .infer = tti_infer_same, .shard = tti_shard_grad, .cost = tti_cost_elementwise,
+     .samples = relu6_grad_samples},
     {ACTIVATION(sigmoid, 1, "y = 1 / (1 + e^-x)"), .infer = tti_infer_same, .grad = sigmoid_grad,
      .shard = tti_shard_same, .cost = smooth_cost, .samples = samples},
     {ACTIVATION(sigmoid_grad, 2, "dx = dy y (1 - y); inputs y, dy"), .infer = tti_infer_same,

@@ -94,6 +94,11 @@ RULE(keep) {
     return TUTTI_OK;
 }
 
+RULE(relu6) {
+    *out = OP("Min", OP("Relu", IN(0)), tti_onnx_number(e, 6));
+    return TUTTI_OK;
+}
+
 RULE(gelu) {
     const char *x = IN(0), *phi;
     if (tti_attr_int(node, "approximate")) {
@@ -436,6 +441,7 @@ static const struct {
     {"less", compare},
     {"less_equal", compare},
     {"keep", keep},
+    {"relu6", relu6},
     {"gelu", gelu},
     {"silu", silu},
     {"swiglu", swiglu},

@@ -370,6 +370,8 @@ static const big_sample big_samples[] = {
       .attrs = "heads=8 kv_heads=2",
       .int_lo = 140,
       .int_hi = 140}},
+    {"relu6", {.in = "f32[1037]", .lo = -9, .hi = 9}},
+    {"relu6_grad", {.in = "f32[1037] f32[1037]", .lo = -9, .hi = 9}},
     {"silu", {.in = "f32[1037]", .lo = -9, .hi = 9}},
     {"silu_grad", {.in = "f32[1037] f32[1037]", .lo = -9, .hi = 9}},
     {"gelu", {.in = "f32[1037]", .attrs = "approximate=1", .lo = -9, .hi = 9}},

@@ -46,6 +46,8 @@ static inline float silu_slope(float x) {
 
 FUNCTION(relu, x < 0.0f ? 0.0f : x)
 FUNCTION(relu_grad, x <= 0.0f ? 0.0f : dy)
+FUNCTION(relu6, x<0.0f ? 0.0f : x> 6.0f ? 6.0f : x)
+FUNCTION(relu6_grad, x <= 0.0f || x >= 6.0f ? 0.0f : dy)
 FUNCTION(sigmoid, tti_vsigmoid(x))
 FUNCTION(sigmoid_grad, dy *x *(1.0f - x))
 FUNCTION(tanh_, tti_vtanh(x))
@@ -69,6 +71,8 @@ static void gelu_grad(const tti_node *node, const float *const *in, float *out, 
 const tti_elem TTI_VARIANT(tti_elems_activation)[] = {
     {"relu", relu},
     {"relu_grad", relu_grad},
+    {"relu6", relu6},
+    {"relu6_grad", relu6_grad},
     {"sigmoid", sigmoid},
     {"sigmoid_grad", sigmoid_grad},
     {"tanh", tanh_},

@@ -94,6 +94,7 @@ __device__ __forceinline__ F tti_elem(F x, F y, F alpha, F beta) {
     if constexpr (FN == TTI_ELEM_ROUND) return rint(x);
     if constexpr (FN == TTI_ELEM_AFFINE) return fma(alpha, x, beta);
     if constexpr (FN == TTI_ELEM_RELU) return x < 0 ? (F)0 : x;
+    if constexpr (FN == TTI_ELEM_RELU6) return x < 0 ? (F)0 : x > 6 ? (F)6 : x;
     if constexpr (FN == TTI_ELEM_SIGMOID) return tti_sigmoid(x);
     if constexpr (FN == TTI_ELEM_TANH) return tanh(x);
     if constexpr (FN == TTI_ELEM_GELU) return tti_gelu(x);
@@ -111,6 +112,7 @@ __device__ __forceinline__ F tti_elem(F x, F y, F alpha, F beta) {
     if constexpr (FN == TTI_ELEM_LESS_EQUAL) return x <= y ? (F)1 : (F)0;
     if constexpr (FN == TTI_ELEM_KEEP) return y != 0 ? x : (F)0;
     if constexpr (FN == TTI_ELEM_RELU_GRAD) return x <= 0 ? (F)0 : y;
+    if constexpr (FN == TTI_ELEM_RELU6_GRAD) return x <= 0 || x >= 6 ? (F)0 : y;
     if constexpr (FN == TTI_ELEM_SIGMOID_GRAD) return y * x * (1 - x);
     if constexpr (FN == TTI_ELEM_TANH_GRAD) return y * (1 - x * x);
     if constexpr (FN == TTI_ELEM_GELU_GRAD) return y * tti_gelu_slope(x);
