@@ -199,7 +199,8 @@ def test_padding_counts_in_no_loss():
         train(*own)
         train(*own, "run.dir=%s-padded" % name, "train.batch=8", "parallel.shards=2")
         near([e["loss"] for e in events(name + "-padded", "step")],
-             [e["loss"] for e in events(name + "-own", "step")], 0.2 if name in ("several", "language") else 1e-5)
+             [e["loss"] for e in events(name + "-own", "step")],
+             0.2 if name in ("several", "language") else 1e-5)
 
 
 def test_a_run_needs_the_data_no_longer():

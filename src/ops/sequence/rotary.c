@@ -86,6 +86,31 @@ static tutti_status rotary_shard(const tti_node *node, const tti_placement *in,
     return tti_shard_match(node, rules, 2, in, out, "only samples can be cut");
 }
 
+/* The value may be packed in parts of equal width, such as queries, keys and values: whole parts
+ * are turned, and each worker has heads of each. */
+static bool rotary_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    int64_t dim = tti_attr_int(node, "dim"), turned = tti_attr_int(node, "heads") * dim;
+    int64_t part = tti_in_dim(node, 0, 2) / in[0].groups;
+    if (!tti_is_packed(in[0], 2, in[0].groups)) return false;
+    if (node->n_in == 2 && in[1].kind != TTI_WHOLE) return false;
+    if (part == 0 || part % (dim * n) != 0 || turned % part != 0) return false;
+    out[0] = in[0];
+    return true;
+}
+
+static void rotary_emit_cut(tutti_graph *g, const tti_node *node, const tti_axis *axis,
+                            const tti_cut *cut, tutti_value *const *in, tutti_value **out) {
+    (void)cut;
+    tti_emit_n(g, "rotary", node->name, in, node->n_in,
+               (tti_attr_arg[]){TTI_INT("heads", tti_attr_int(node, "heads") / axis->n),
+                                tti_same_attr(node, "dim"),
+                                tti_same_attr(node, "base"),
+                                tti_same_attr(node, "start"),
+                                tti_same_attr(node, "inverse"),
+                                {0}},
+               out);
+}
+
 static void rotary_cost(const tti_node *node, tti_cost *cost) {
     tti_cost_flops(node, 3.0 * (double)tti_in_n(node, 0), cost);
 }
@@ -134,6 +159,8 @@ const tti_op tti_ops_rotary[] = {
      .infer = rotary_infer,
      .grad = rotary_grad,
      .shard = rotary_shard,
+     .cut = rotary_cut,
+     .emit_cut = rotary_emit_cut,
      .cost = rotary_cost,
      .reference = rotary_reference,
      .samples = rotary_samples},

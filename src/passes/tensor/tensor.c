@@ -233,15 +233,121 @@ static tutti_status note_cuts(const tutti_graph *g, const tti_division *division
     return TUTTI_OK;
 }
 
+/* ---- heads that share keys ---- */
+
+/* Packed side by side, queries and keys of different numbers have no common parts: a worker's heads
+ * would not be those that use its keys.  Apart, each of the three is divided by its own heads. */
+typedef struct packed {
+    const tti_node *attention, *rotary, *concat; /* rotary NULL: none */
+    int64_t heads, kv;
+} packed;
+
+static bool joins_along(const tti_node *node, const char *op, int n_dims, int axis) {
+    if (!tti_is_op(node, op) || node->n_in != 3) return false;
+    int64_t at = tti_attr_int(node, "axis");
+    return (at < 0 ? at + n_dims : at) == axis;
+}
+
+/* The node that holds queries, keys and values one after the other; NULL: there is none.  layers:
+ * one layer with three weights is one too. */
+static const tti_node *parts_of(const tti_node *node, bool layers) {
+    if (joins_along(node, "concat", 3, 2)) return node;
+    if (!layers || !tti_is_op(node, "linear")) return NULL;
+    return joins_along(node->in[1]->node, "concat", 2, 0) ? node->in[1]->node : NULL;
+}
+
+static bool has_sizes(const packed *p, int dim, int64_t width) {
+    const int64_t want[3] = {p->heads * width, p->kv * width, p->kv * width};
+    for (int i = 0; i < 3; i++)
+        if (p->concat->in[i]->type.shape.dim[dim] != want[i]) return false;
+    return true;
+}
+
+/* Whether the heads of an attention that shares keys can be divided by n when they are apart. */
+static bool comes_apart(const tti_node *node, const int *n_uses, int n, bool layers, packed *p) {
+    *p = (packed){.attention = node};
+    if (!tti_is_op(node, "attention") || node->n_in != 1) return false;
+    p->heads = tti_attr_int(node, "heads"), p->kv = tti_attr_int(node, "kv_heads");
+    if (p->kv == 0 || p->kv == p->heads || p->kv % n != 0) return false;
+    const tutti_value *x = node->in[0];
+    int64_t width = x->type.shape.dim[2] / (p->heads + 2 * p->kv);
+    if (n_uses[x->id] != 1 || (!layers && n_uses[node->out[1]->id] != 0)) return false;
+    if (tti_is_op(x->node, "rotary")) {
+        p->rotary = x->node;
+        x = x->node->in[0];
+        if (p->rotary->n_in != 1 || n_uses[x->id] != 1 ||
+            tti_attr_int(p->rotary, "heads") != p->heads + p->kv ||
+            tti_attr_int(p->rotary, "dim") != width)
+            return false;
+    }
+    p->concat = parts_of(x->node, layers);
+    return p->concat && has_sizes(p, x->node == p->concat ? 2 : 0, width);
+}
+
+/* Whether that is so, or was so before passes joined layers. */
+static bool may_come_apart(const tti_node *attention, const int *n_uses, int n) {
+    packed p;
+    return comes_apart(attention, n_uses, n, true, &p);
+}
+
+static tutti_value *part(const tti_rewrite *rw, const packed *p, int i, int64_t heads) {
+    tutti_value *x = rw->map[p->concat->in[i]->id];
+    if (!p->rotary || i == 2) return x;
+    const tti_node *r = p->rotary;
+    return tti_emit(rw->to, "rotary", r->name, &x, 1,
+                    (tti_attr_arg[]){TTI_INT("heads", heads),
+                                     TTI_INT("dim", tti_attr_int(r, "dim")),
+                                     TTI_FLOAT("base", tti_attr_float(r, "base")),
+                                     TTI_INT("start", tti_attr_int(r, "start")),
+                                     TTI_INT("inverse", tti_attr_int(r, "inverse")),
+                                     {0}});
+}
+
+static void emit_apart(tti_rewrite *rw, const packed *p) {
+    const tti_node *node = p->attention;
+    rw->to->stage = node->stage;
+    tutti_graph_set_module(rw->to, node->module);
+    tutti_value *in[3] = {part(rw, p, 0, p->heads), part(rw, p, 1, p->kv), part(rw, p, 2, p->kv)};
+    rw->map[node->out[0]->id] =
+        tti_emit(rw->to, "sdpa", node->name, in, 3,
+                 (tti_attr_arg[]){TTI_INT("heads", p->heads),
+                                  TTI_INT("kv_heads", p->kv),
+                                  TTI_INT("causal", tti_attr_int(node, "causal")),
+                                  TTI_FLOAT("scale", tti_attr_float(node, "scale")),
+                                  {0}});
+}
+
+/* Replaces such attention by the op that has them apart. */
+static tutti_status put_heads_apart(tutti_graph **g, const tti_target *target) {
+    tti_rewrite rw;
+    packed p;
+    bool any = false;
+    TTI_TRY(tti_rewrite_begin(&rw, *g));
+    for (int i = 0; i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i];
+        if (comes_apart(node, rw.n_uses, target->n_tensor, false, &p)) {
+            emit_apart(&rw, &p);
+            any = true;
+        } else {
+            tti_rewrite_copy(&rw, node);
+        }
+    }
+    TTI_TRY(tti_rewrite_finish(&rw, g));
+    return any ? tti_pass_simplify(g, target) : TUTTI_OK;
+}
+
 int64_t tti_tensor_whole_heads(const tutti_graph *g, int n) {
-    for (int i = 0; i < g->n_nodes; i++) {
+    int *n_uses = tti_count_uses(g);
+    int64_t whole = 0;
+    for (int i = 0; i < g->n_nodes && whole == 0; i++) {
         const tti_node *node = g->nodes[i];
         if (strcmp(node->op->name, "attention") != 0) continue;
         int64_t heads = tti_attr_int(node, "heads"), kv = tti_attr_int(node, "kv_heads");
-        bool turned = strcmp(node->in[0]->node->op->name, "rotary") == 0; /* which has no cut */
-        if (heads % n != 0 || (kv != 0 && kv != heads) || turned) return heads;
+        bool packs = heads % n == 0 && (kv == 0 || kv == heads);
+        if (!packs && !(n_uses && may_come_apart(node, n_uses, n))) whole = heads;
     }
-    return 0;
+    free(n_uses);
+    return whole;
 }
 
 /* The reader of the largest parameter that every worker has as a whole. */
@@ -285,6 +391,7 @@ tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target) {
     tti_division division;
     if (target->n_tensor <= 1) return TUTTI_OK;
     tti_axis axis = {target->n_tensor, target->tensor};
+    TTI_TRY(put_heads_apart(g, target));
     TTI_TRY(tti_tensor_divide(*g, axis.n, target->cuts, &division));
     tutti_status st = TUTTI_OK;
     if (!tti_tensor_suffices(&division) && (*g)->training) st = refuse(*g, axis.n, &division);

@@ -52,8 +52,8 @@ bool tti_whole_heads_text(const tti_blueprint *b, tti_str *out) {
             tti_str_printf(out, "%s%d", n_listed++ ? ", " : "", other);
     if (n_listed == 0)
         tti_str_printf(out,
-                       "none up to %d (heads that share keys, or have rotary positions, are not "
-                       "divided)",
+                       "none up to %d (heads that share keys are divided if queries, keys and "
+                       "values are layers of their own)",
                        TTI_TENSOR_MOST_TRIED);
     return true;
 }

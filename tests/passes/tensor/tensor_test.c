@@ -91,6 +91,28 @@ static tutti_graph *bert(bool training) {
     return finish_tokens(g, tutti_linear(g, x, WORDS, "head"), 0);
 }
 
+/* A block as Llama's: a layer each for queries, keys and values, rotary positions; kv heads of
+ * keys.
+ */
+static tutti_graph *llama(bool training, int kv) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x =
+        tutti_embedding(g, tokens(g), &(tutti_embedding_desc){WORDS, WIDTH, NULL}, "w");
+    static const char *const names[] = {"query", "key", "value"};
+    tutti_value *qkv[3], *y = tutti_rms_norm(g, x, NULL, "norm1");
+    for (int i = 0; i < 3; i++)
+        qkv[i] = tutti_linear(g, y, i == 0 ? WIDTH : kv * WIDTH / HEADS, names[i]);
+    y = tutti_rotary(g, tutti_concat(g, qkv, 3, 2), NULL,
+                     &(tutti_rotary_desc){.heads = HEADS + kv, .dim = WIDTH / HEADS});
+    y = tutti_attention(g, y, NULL,
+                        &(tutti_attention_desc){.heads = HEADS, .kv_heads = kv, .causal = true});
+    x = tutti_add(g, x, tutti_linear(g, y, WIDTH, "out"));
+    x = tutti_add(g, x, mlp_branch(g, tutti_rms_norm(g, x, NULL, "norm2"), "fc", "proj"));
+    return finish_tokens(g, tutti_linear(g, x, WORDS, "head"), 0);
+}
+static tutti_graph *shared_keys(bool training) { return llama(training, HEADS / 2); }
+static tutti_graph *own_keys(bool training) { return llama(training, HEADS); }
+
 /* ---- together ---- */
 
 /* cuts [n]: of each worker's first graph, for those after; NULL: none are kept. */
@@ -145,7 +167,7 @@ static tutti_graph *apart(bool training) {
     return net_finish(g, tutti_linear(g, sum, NET_CLASSES, "out"));
 }
 
-static const net_fn nets[] = {mlp, lenet, blocks, gpt, bert, apart};
+static const net_fn nets[] = {mlp, lenet, blocks, gpt, bert, apart, shared_keys, own_keys};
 
 T_CASE(workers_together_are_the_whole) {
     T_UNUSED;
@@ -205,6 +227,26 @@ static size_t arena_bytes(net_fn net, int n) {
 /* Norms, dropouts and sums between two layers are of some tokens of each sample: a sum gives each
  * worker its own, a gather brings them together, and the same backwards (Korthikanti et al. 2022).
  */
+/* Rotary positions and shared keys do not keep heads from being divided. */
+T_CASE(heads_that_share_keys_are_divided) {
+    T_UNUSED;
+    static const net_fn llamas[] = {shared_keys, own_keys};
+    static const char *const ops[] = {"sdpa", "attention"};
+    for (int i = 0; i < 2; i++) {
+        lockstep l = cut(llamas[i], true, 2, NULL);
+        T_EQ(tti_attr_int(net_find(l.g[1], ops[i], ""), "heads"), HEADS / 2);
+        T_EQ(cut_dim(&l, "query.weight"), 0);
+        T_EQ(cut_dim(&l, "key.weight"), 0);
+        T_EQ(cut_dim(&l, "value.weight"), 0);
+        T_EQ(cut_dim(&l, "out.weight"), 1);
+        lockstep_destroy(&l);
+        tutti_graph *g = llamas[i](true);
+        T_EQ(tti_tensor_whole_heads(g, 2), 0);
+        T_EQ(tti_tensor_whole_heads(g, HEADS), i == 0 ? HEADS : 0);
+        tutti_graph_destroy(g);
+    }
+}
+
 T_CASE(between_layers_each_has_some_of_the_tokens) {
     T_UNUSED;
     enum { N = 2 };
@@ -274,6 +316,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_together_are_the_whole),
         cmocka_unit_test(a_transformer_is_cut_as_one_would_by_hand),
+        cmocka_unit_test(heads_that_share_keys_are_divided),
         cmocka_unit_test(between_layers_each_has_some_of_the_tokens),
         cmocka_unit_test(channels_are_cut_and_then_summed),
         cmocka_unit_test(one_worker_changes_nothing),
