@@ -335,10 +335,9 @@ T_CASE(reference_page_is_fresh) {
 
 T_CASE(examples_are_jobs) {
     T_UNUSED;
-    static const char *const paths[] = {TUTTI_TEST_DATA "/../../examples/mnist.yaml",
-                                        TUTTI_TEST_DATA "/../../examples/digits.yaml",
-                                        TUTTI_TEST_DATA "/../../examples/unet.yaml",
-                                        TUTTI_TEST_DATA "/../../examples/vit.yaml"};
+    static const char *const paths[] = {
+        TUTTI_TEST_DATA "/../../examples/mnist.yaml", TUTTI_TEST_DATA "/../../examples/digits.yaml",
+        TUTTI_TEST_DATA "/../../examples/unet.yaml", TUTTI_TEST_DATA "/../../examples/vit.yaml"};
     for (size_t i = 0; i < TTI_COUNT(paths); i++) {
         tutti_job *job = new_job();
         T_OK(tutti_job_load(job, paths[i]));
