@@ -20,6 +20,7 @@ typedef struct tti_expected_labels {
     int64_t n_classes;
     bool has_ignored;
     int64_t ignored;
+    bool is_of_model; /* the model's own loss takes them, not train.loss */
 } tti_expected_labels;
 
 struct tutti_dataset {

@@ -180,6 +180,7 @@ tutti_status tti_import_open(const char *path, tti_import **out) {
     return wrap(program, out);
 }
 
+const char *tti_import_path(const tti_import *m) { return m->program->path; }
 bool tti_import_is_archive(const tti_import *m) { return m->program->archive != NULL; }
 const char *tti_import_note(const tti_import *m) { return m->program->note; }
 tutti_status tti_import_save(const tti_import *m, const char *dir) {
@@ -233,7 +234,7 @@ tutti_status tti_import_build(const tti_import *m, tutti_graph *g,
                               const tti_import_samples *samples, tutti_value **outputs) {
     TTI_TRY(check_operators(m->program));
     return tti_program_build(m->program, tti_operator_find, g, samples->inputs, samples->present,
-                             outputs);
+                             samples->labels, outputs);
 }
 
 /* ---- tensors ---- */

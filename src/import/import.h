@@ -3,6 +3,7 @@
 #define TTI_IMPORT_IMPORT_H
 
 #include "base/str.h"
+#include "import/program/labels.h"
 #include "tutti/graph.h"
 
 typedef struct tti_import tti_import;
@@ -21,6 +22,7 @@ void tti_import_close(tti_import *import); /* NULL is a no-op */
  * there.  Errors: TUTTI_E_IO, TUTTI_E_UNSUPPORTED (graphs inside graphs). */
 tutti_status tti_import_save(const tti_import *import, const char *dir);
 
+const char *tti_import_path(const tti_import *import);
 bool tti_import_is_archive(const tti_import *import); /* one .pt2 file, which may be copied */
 const char *tti_import_note(
     const tti_import *import); /* for the user, before training; NULL: none */
@@ -43,6 +45,7 @@ bool tti_import_input_is_bool(const tti_import *import, int i);
 typedef struct tti_import_samples {
     tutti_value *const *inputs; /* [tti_import_n_inputs], dimension 0 is the batch */
     tutti_value *present;
+    tti_import_labels *labels; /* set by the build; NULL: not wanted */
 } tti_import_samples;
 
 /* Adds the model to a graph.  outputs

@@ -165,6 +165,50 @@ def test_labels_are_classes_of_the_output():
                 assert "label %d" % wrong in file.read()
 
 
+def test_labels_of_a_model_with_a_loss():
+    """As in PyTorch: -100 is left out, every other label that is no class is an error."""
+    inputs = golden("masked")["inputs"]
+    for split in ("train", "test"):
+        for wrong in (-1, 3, -99):
+            run = "own-%s%d" % (split, wrong)
+            arrays = both(inputs)
+            arrays["y_" + split] = [inputs["y"][0], wrong, *inputs["y"][2:]]
+            save(run + "-data", arrays)
+            result = train(*job("masked", "run.dir=" + run, data=run + "-data"), code=3)
+            assert "y_%s.npy: label %d of row 1 is out of range, 0 .. 2" % (split, wrong) \
+                in result.err and "leaves out -100 alone" in result.err, result.err
+    rest = {k: v[:1] + v[2:] for k, v in inputs.items()}
+    save("left-out", both({**inputs, "y": [inputs["y"][0], -100, *inputs["y"][2:]]}))
+    save("rest", both(rest))
+    one = ["train.steps=1", "train.batch=8"]
+    train(*job("masked", "run.dir=left-out-run", *one, data="left-out"))
+    train(*job("masked", "run.dir=rest-run", *one, "train.batch=7", data="rest"))
+    near([e["loss"] for e in events("left-out-run", "step")],
+         [e["loss"] for e in events("rest-run", "step")], 1e-6)
+
+
+def test_labels_that_a_model_computes():
+    """They cannot be checked before the run: the loss is infinite if one is no class."""
+    def change(model):
+        nodes = model["graph_module"]["graph"]["nodes"]
+        at = [i for i, n in enumerate(nodes) if "cross_entropy" in n["target"]][0]
+        target = nodes[at]["inputs"][1]["arg"]["as_tensor"]
+        args = [{"name": "self", "arg": {"as_tensor": dict(target)}, "kind": 1},
+                {"name": "other", "arg": {"as_int": 0}, "kind": 1}]
+        nodes.insert(at, {"target": "torch.ops.aten.add.Tensor", "inputs": args,
+                          "outputs": [{"as_tensor": {"name": "computed"}}], "metadata": {}})
+        target["name"] = "computed"
+    model_file.rewritten("interface_masked", "computed.pt2", change)
+    base = job("masked", "model.file=computed.pt2")
+    train(*base, "run.dir=computed")
+    near([e["loss"] for e in events("computed", "step")], golden("masked")["losses"], 2e-6)
+    inputs = golden("masked")["inputs"]
+    for wrong in (-1, 3):
+        save("wrong%d" % wrong, both({**inputs, "y": [inputs["y"][0], wrong, *inputs["y"][2:]]}))
+        result = train(*base, "run.dir=wrong%d-run" % wrong, "data.dir=wrong%d" % wrong, code=7)
+        assert "finite" in result.err, result.err
+
+
 def test_keys_without_effect_are_refused():
     g = golden("losses")
     save("plain", both({"x": g["inputs"]["linear"], "y": g["cases"]["ignore"]["y"]}))

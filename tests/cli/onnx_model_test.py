@@ -336,8 +336,9 @@ def test_damaged_files_are_refused():
                      IO), "onnx.Softmax of 'a node'", "dimension 9")
     refused(2, model(node("Relu", ["x"], ["y"]) + info(11, "x", ["n", "c", 6, 7]) +
                      info(12, "y", ["n"])), "dimension 1 of input 'x' is dynamic (c)")
-    refused(2, model(node("Relu", ["x"], ["y"]) + info(11, "x", [3, 3, 6, 7]) +
-                     info(12, "y", ["n"])), "was exported for a batch of 3")
+    refused(2, model(node("Softmax", ["x"], ["y"], field(1, "axis") + field(3, 0) + field(20, 2)) +
+                     info(11, "x", [3, 3, 6, 7]) + info(12, "y", ["n"])),
+            "was exported for a batch of 3", "in module 'a node'")
     # Graphs inside nodes.
     branch = inner("then_branch", node("Relu", ["x"], ["t"]), [], ["t"])
     other = inner("else_branch", node("Odd", ["x"], ["e"]), [], ["e"])

@@ -47,7 +47,8 @@ static void build(const tti_program_file *p) {
         inputs[n++] = tutti_input(g, spec->name,
                                   tti_elem_is_float(spec->elem) ? TUTTI_F32 : TUTTI_I32, &shape);
     }
-    if (small && n > 0) (void)!tti_program_build(p, tti_operator_find, g, inputs, NULL, outputs);
+    if (small && n > 0)
+        (void)!tti_program_build(p, tti_operator_find, g, inputs, NULL, NULL, outputs);
     tutti_graph_destroy(g);
     free(outputs);
 }

@@ -50,7 +50,8 @@ static void build(const tti_program_file *p) {
                                   tti_elem_is_float(spec->elem) ? TUTTI_F32 : TUTTI_I32, &shape);
     }
     tutti_value *present = tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(2));
-    if (small && n > 0) (void)!tti_program_build(p, tti_operator_find, g, inputs, present, outputs);
+    if (small && n > 0)
+        (void)!tti_program_build(p, tti_operator_find, g, inputs, present, NULL, outputs);
     tutti_graph_destroy(g);
     free(outputs);
 }

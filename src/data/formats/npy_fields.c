@@ -158,10 +158,14 @@ static tutti_status read_labels(const tti_npy_array *a, const tti_expected_label
     for (size_t i = 0; i < a->row_elems; i++) {
         if (out[i] >= 0 && out[i] < range->n_classes) continue;
         if (range->has_ignored && out[i] == range->ignored) continue;
+        char advice[96] = "train.ignore_index names a label that does not count";
+        if (range->is_of_model)
+            snprintf(advice, sizeof advice, "the model's own loss leaves out %lld alone",
+                     (long long)range->ignored);
         return tti_fail(TUTTI_E_DATA,
                         "%s: label %d of row %lld is out of range, 0 .. %lld, the classes of the "
-                        "model's output; train.ignore_index names a label that does not count",
-                        a->name, out[i], (long long)row, (long long)range->n_classes - 1);
+                        "model's output; %s",
+                        a->name, out[i], (long long)row, (long long)range->n_classes - 1, advice);
     }
     return TUTTI_OK;
 }

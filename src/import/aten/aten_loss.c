@@ -172,6 +172,23 @@ static tutti_value *kept_labels(tutti_graph *g, tutti_value *label, tutti_value 
     return tutti_reshape(g, tutti_cast(g, label, TUTTI_I32), &TUTTI_SHAPE(n));
 }
 
+/* The sum of a loss, but infinite if a kept label is no class and nothing has checked the labels
+ * before: then the run ends instead of leaving them out.  label: f32 [R], -1 where kept is 0. */
+static tutti_value *checked(tti_building *b, const tti_call *c, tutti_value *sum,
+                            tutti_value *label, tutti_value *kept, int64_t n_classes, int ignore) {
+    tutti_graph *g = tti_graph_of(b);
+    if (!tti_good(b) ||
+        tti_note_labels(b, tti_operand_at(b, c, 1), n_classes, tti_int_at(b, c, ignore)))
+        return sum;
+    tutti_value *none = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0);
+    tutti_value *below = tutti_maximum(g, tutti_neg(g, label), none);
+    tutti_value *above = tutti_maximum(g, tutti_affine(g, label, 1, 1 - (double)n_classes), none);
+    tutti_value *bad = tutti_mul(g, tutti_add(g, below, above), kept);
+    tutti_value *n_bad = tutti_sum(g, tti_present_rows(b, bad), NULL);
+    tutti_value *log = tutti_log(g, tutti_maximum(g, tutti_affine(g, n_bad, -1, 1), none));
+    return tutti_sub(g, sum, tutti_stop_gradient(g, log));
+}
+
 /* - sum of target times log_p; label smoothing gives a share of the target to all classes. */
 static void negative_likelihood(tti_building *b, const tti_call *c, tutti_value *log_p, int ignore,
                                 int reduction, double smoothing) {
@@ -180,7 +197,7 @@ static void negative_likelihood(tti_building *b, const tti_call *c, tutti_value 
     if (!label || !log_p) return;
     tutti_shape shape = tutti_value_type(label).shape;
     int64_t n_classes = tutti_value_type(log_p).shape.dim[1], n = tutti_shape_n_elems(&shape);
-    tutti_value *kept = kept_rows(g, label, (double)tti_int_at(b, c, ignore));
+    tutti_value *kept = kept_rows(g, label, (double)tti_int_at(b, c, ignore)), *given = label;
     label = kept_labels(g, label, kept, n);
     tutti_value *hot = tutti_one_hot(g, label, n_classes), *target = hot;
     tutti_value *column = tutti_reshape(g, kept, &TUTTI_SHAPE(n, 1));
@@ -194,6 +211,7 @@ static void negative_likelihood(tti_building *b, const tti_call *c, tutti_value 
         weight = sum_classes(g, tutti_mul(g, hot, w), &shape);
     }
     tutti_value *terms = tutti_neg(g, sum_classes(g, tutti_mul(g, target, log_p), &shape));
+    terms = checked(b, c, terms, given, kept, n_classes, ignore);
     reduce_terms(b, c, terms, weight, reduction);
 }
 
@@ -207,6 +225,7 @@ static void entropy_of_rows(tti_building *b, const tti_call *c, tutti_value *row
     tutti_value *kept = kept_rows(g, label, (double)tti_int_at(b, c, 4));
     tutti_value *labels = kept_labels(g, label, tti_present_rows(b, kept), n);
     tutti_value *sum = tutti_cross_entropy(g, rows, labels, tti_number_at(b, c, 5), -1).sum;
+    sum = checked(b, c, sum, label, kept, tutti_value_type(rows).shape.dim[1], 4);
     if (reduction == MEAN) sum = mean_of(b, sum, kept, n);
     tti_set_value(b, c->out[0], sum, TTI_ELEM_F32, false);
 }

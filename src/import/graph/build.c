@@ -113,6 +113,29 @@ static void share_group(tti_building *b, const tti_call *c) {
         }
 }
 
+/* Whether results are elements of the first argument, in any order. */
+static bool keeps_elements(const tti_operator *row) {
+    return row->view || strncmp(row->target, "aten.to.", 8) == 0 ||
+           strncmp(row->target, "aten._to_copy", 13) == 0 ||
+           strncmp(row->target, "aten.clone", 10) == 0;
+}
+
+static void share_input(const tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_behind(b, tti_arg_at(c, 0));
+    for (int i = 0; x && x->input > 0 && i < c->n_outs; i++)
+        if (c->out[i] && c->out[i]->kind == TTI_OPERAND_GRAPH) c->out[i]->input = x->input;
+}
+
+bool tti_note_labels(tti_building *b, const tti_operand *label, int64_t n_classes,
+                     int64_t ignored) {
+    tti_import_labels *noted = &b->labels;
+    bool is_first = noted->n_classes == 0;
+    if (label->input == 0) return false;
+    if (is_first) *noted = (tti_import_labels){label->input - 1, n_classes, ignored};
+    return is_first || (noted->input == label->input - 1 && noted->n_classes == n_classes &&
+                        noted->ignored == ignored);
+}
+
 static void run_row(tti_building *b, const tti_operator *row, bool in_place,
                     const tti_op_call *call) {
     tti_call c = {0};
@@ -128,6 +151,7 @@ static void run_row(tti_building *b, const tti_operator *row, bool in_place,
     if (in_place) c.out[0] = &written;
     if (!tti_apply_row(b, row, &c)) return;
     if (row->view && !in_place) share_group(b, &c);
+    if (keeps_elements(row) && !in_place) share_input(b, &c);
     if (in_place) write_back(b, &c, &written);
     if (in_place && result) *result = written;
 }
@@ -326,7 +350,10 @@ static void add_inputs(tti_building *b) {
     for (int i = 0; used && i < p->main.n_inputs && tti_good(b); i++) {
         int value = p->main.inputs[i];
         tti_spec_kind kind = p->inputs[i].kind;
-        if (kind == TTI_SPEC_INPUT) add_input(b, i, b->inputs[n_inputs++], &b->values[value]);
+        if (kind == TTI_SPEC_INPUT) {
+            add_input(b, i, b->inputs[n_inputs++], &b->values[value]);
+            if (value >= 0) b->values[value].input = n_inputs;
+        }
         if (value < 0 || !used[value]) continue;
         if (kind == TTI_SPEC_PARAM) add_param(b, i, &b->values[value]);
         if (kind == TTI_SPEC_BUFFER || kind == TTI_SPEC_CONSTANT) add_host(b, i, &b->values[value]);
@@ -352,7 +379,7 @@ static void take_outputs(tti_building *b, tutti_value **outputs) {
 
 tutti_status tti_program_build(const tti_program_file *p, tti_find_operator *find, tutti_graph *g,
                                tutti_value *const *inputs, tutti_value *present,
-                               tutti_value **outputs) {
+                               tti_import_labels *labels, tutti_value **outputs) {
     tti_building b = {.program = p,
                       .graph = g,
                       .inputs = inputs,
@@ -373,6 +400,7 @@ tutti_status tti_program_build(const tti_program_file *p, tti_find_operator *fin
     if (tti_good(&b)) run_block(&b, &p->main, values);
     if (tti_good(&b)) take_outputs(&b, outputs);
     if (b.why) tti_fail(b.st, "%s", b.why);
+    if (labels) *labels = b.labels;
     free(values);
     free(b.params);
     free(b.writes);

@@ -10,6 +10,7 @@
 #ifndef TTI_IMPORT_BUILDING_H
 #define TTI_IMPORT_BUILDING_H
 
+#include "import/program/labels.h"
 #include "import/program/program.h"
 #include "tutti/functional.h"
 
@@ -65,7 +66,8 @@ typedef struct tti_operand {
     int part_dim;       /* if base: the view begins at part_start of dimension part_dim .. */
     int64_t part_start; /* .. which a selection (selected) removed */
     bool selected;
-    int spec; /* number + 1 of the tensor of the file among the inputs; 0: none */
+    int spec;  /* number + 1 of the tensor of the file among the inputs; 0: none */
+    int input; /* number + 1 of the user's input whose elements these are; 0: none */
     const struct tti_order *order; /* order.h; NULL: none */
     tti_order_role role;
 } tti_operand;
@@ -98,10 +100,11 @@ typedef struct tti_building {
     const char **params; /* [main.n_inputs]: name under which the tensor is in the graph, or NULL */
     int *writes;         /* [n_groups] */
     int n_groups, cap_groups;
-    int n_layers;         /* numbers layers that need a name */
-    int64_t n_host_elems; /* of all host tensors so far */
-    int n_unrolled;       /* nodes of the iterations of loops so far */
-    bool any_trains;      /* some batch norm or dropout was exported in training mode */
+    int n_layers;             /* numbers layers that need a name */
+    int64_t n_host_elems;     /* of all host tensors so far */
+    int n_unrolled;           /* nodes of the iterations of loops so far */
+    tti_import_labels labels; /* of the first loss that has noted its labels */
+    bool any_trains;          /* some batch norm or dropout was exported in training mode */
     tutti_status st;
     const char
         *why; /* text of a refusal, since builders that are called later replace the last error */
@@ -137,10 +140,14 @@ struct tti_operator {
 };
 
 /* Adds the calls of a program to a graph.  inputs: those of tti_import_samples, as is present;
- * outputs [n]: the results that a user of the model sees. */
+ * outputs [n]: the results that a user of the model sees. labels: as there. */
 tutti_status tti_program_build(const tti_program_file *program, tti_find_operator *find,
                                tutti_graph *g, tutti_value *const *inputs, tutti_value *present,
-                               tutti_value **outputs);
+                               tti_import_labels *labels, tutti_value **outputs);
+
+/* Notes the labels of a loss, to be checked before training.  False: they are no elements of an
+ * input, or those of another loss are noted, so the graph must check them. */
+bool tti_note_labels(tti_building *b, const tti_operand *label, int64_t n_classes, int64_t ignored);
 
 /* ---- blocks inside calls ---- */
 

@@ -190,7 +190,7 @@ static tutti_status build_small(const tti_import *import, tutti_graph *small, in
     tutti_value **inputs = tti_arena_alloc(&small->arena, ((size_t)n_inputs + 1) * sizeof *inputs);
     if (!inputs) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
     for (int i = 0; i < n_inputs; i++) inputs[i] = add_input(small, i, samples->inputs[i], n);
-    *own = (tti_import_samples){.inputs = inputs};
+    *own = (tti_import_samples){.inputs = inputs, .labels = samples->labels};
     if (samples->present) own->present = add_input(small, n_inputs, samples->present, n);
     TTI_TRY(tutti_graph_check(small));
     return tti_import_build(import, small, own, outputs);
@@ -250,9 +250,11 @@ tutti_status tti_fixed_batch_build(const tti_import *import, tutti_graph *g,
     if (st != TUTTI_E_UNSUPPORTED && st != TUTTI_E_INVALID) return st;
     char why[2048];
     snprintf(why, sizeof why, "%s", tutti_last_error());
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "the model was exported for a batch of %lld, and a shard has %lld row%s: %s; "
-                    "export it with a dynamic batch (torch.export.Dim), or choose train.batch and "
-                    "parallel.shards so that a shard has %lld",
-                    (long long)n, (long long)n_rows, n_rows == 1 ? "" : "s", why, (long long)n);
+    return tti_fail(
+        TUTTI_E_UNSUPPORTED,
+        "%s: the model was exported for a batch of %lld, and a shard has %lld row%s: %s; "
+        "export it with a dynamic batch (torch.export.Dim), or choose train.batch and "
+        "parallel.shards so that a shard has %lld",
+        tti_import_path(import), (long long)n, (long long)n_rows, n_rows == 1 ? "" : "s", why,
+        (long long)n);
 }

@@ -153,15 +153,14 @@ static tutti_status missing_field(const tutti_graph *g, const char *input, const
 
 /* A lone input takes x, or the lone field, whatever it is called. */
 static tutti_status find_input(const tti_import *import, const tti_job_config *c, tutti_graph *g,
-                               int i, tutti_value **out) {
+                               int i, char field[TTI_TEXT_MAX], tutti_value **out) {
     const char *input = tti_import_input_name(import, i);
-    char field[TTI_TEXT_MAX];
     if (!named_field(c->model.inputs, input, field)) {
         bool classic = tti_graph_find_source(g, "x") != NULL;
         bool alone = tti_import_n_inputs(import) == 1;
         const char *by_place = i == 0 ? "x" : i == 1 ? "y" : input;
         bool known = has_field(g, input);
-        snprintf(field, sizeof field, "%s",
+        snprintf(field, TTI_TEXT_MAX, "%s",
                  !known && (classic || (alone && has_field(g, "x"))) ? by_place : input);
     }
     if (!has_field(g, field)) return missing_field(g, input, field);
@@ -371,16 +370,25 @@ tutti_status tti_model_file_build(const tti_import *import, const tti_job_config
     *out = (tti_model_outputs){0};
     tutti_value **inputs = tti_arena_alloc(&g->arena, (size_t)n_inputs * sizeof *inputs);
     tutti_value **outputs = tti_arena_alloc(&g->arena, (size_t)n_outputs * sizeof *outputs);
-    if (!inputs || !outputs) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
-    for (int i = 0; i < n_inputs; i++) TTI_TRY(find_input(import, c, g, i, &inputs[i]));
+    const char **fields = tti_arena_alloc(&g->arena, (size_t)n_inputs * sizeof *fields);
+    if (!inputs || !outputs || !fields) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+    char field[TTI_TEXT_MAX];
+    tti_import_labels labels = {0};
+    for (int i = 0; i < n_inputs; i++) {
+        TTI_TRY(find_input(import, c, g, i, field, &inputs[i]));
+        fields[i] = tti_arena_strdup(&g->arena, field);
+    }
     const tti_import_samples samples = {.inputs = inputs,
-                                        .present = g->joins_samples ? tutti_find_present(g) : NULL};
+                                        .present = g->joins_samples ? tutti_find_present(g) : NULL,
+                                        .labels = &labels};
     tutti_status st = tti_fixed_batch_build(import, g, &samples, outputs);
     if (st != TUTTI_OK) {
         tti_fail_context("model.file: ");
         return st;
     }
     TTI_TRY(take_metrics(import, c, g, outputs, out));
+    if (labels.n_classes > 0) out->labels = fields[labels.input];
+    out->n_classes = labels.n_classes, out->ignored = labels.ignored;
     return name_outputs(import, g, outputs, out);
 }
 

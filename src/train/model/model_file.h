@@ -42,6 +42,8 @@ typedef struct tti_model_outputs {
     const tti_model_output *named; /* [n_named], of the graph's arena: those that are neither loss
                                       nor metric */
     int n_named;
+    const char *labels; /* the field with the labels of a loss of the model's own; NULL: unknown */
+    int64_t n_classes, ignored; /* of these labels */
 } tti_model_outputs;
 
 /* Adds the model to g, for the samples that g has as inputs (tutti_find_field). */

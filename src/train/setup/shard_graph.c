@@ -437,12 +437,34 @@ tutti_status tti_shard_graph_needs(const tutti_graph *g, const tutti_value *valu
     return good ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
 }
 
+/* The labels of a loss of the model's own: PyTorch refuses those that are no classes. */
+static tutti_status check_own_labels(const tti_shard_graph_desc *d, const tti_model_outputs *out) {
+    const tutti_dataset_info *info = d->info;
+    if (!out->labels) return TUTTI_OK;
+    const tti_expected_labels range = {
+        .field = tti_field_find(info->fields, info->n_fields, out->labels),
+        .n_classes = out->n_classes,
+        .has_ignored = true,
+        .ignored = out->ignored,
+        .is_of_model = true};
+    if (info->n_fields == 0 && !info->is_value && strcmp(out->labels, "y") == 0 &&
+        info->n_classes > out->n_classes)
+        return tti_fail(TUTTI_E_DATA,
+                        "data: the labels are 0 .. %lld, but the model's own loss has %lld classes",
+                        (long long)info->n_classes - 1, (long long)out->n_classes);
+    bool is_known = range.field >= 0 && info->fields[range.field].type.dtype == TUTTI_I32;
+    for (size_t i = 0; is_known && i < TTI_COUNT(d->data); i++)
+        if (d->data[i]) TTI_TRY(tti_dataset_expect_labels(d->data[i], &range));
+    return TUTTI_OK;
+}
+
 /* ---- all together ---- */
 
 static tutti_status add_loss(const tti_shard_graph_desc *d, tutti_graph *g,
                              const tti_model_outputs *out, scored_pair *scored) {
     if (tti_graph_output(g, "loss_sum")) return TUTTI_OK; /* the model's builder set it */
     if (out->loss) TTI_TRY(tti_model_file_check_loss(d->job));
+    if (out->loss) TTI_TRY(check_own_labels(d, out));
     if (out->loss && out->loss->type.shape.n_dims == 0) return add_whole_loss(g, out->loss);
     if (out->loss) return add_sample_losses(d, g, out->loss);
     g->joins_samples = false;
