@@ -85,6 +85,14 @@ static tutti_status check_layout(const tutti_session *s) {
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "parallel.backup_workers: a session waits for all workers; give "
                         "parallel.backup_workers=0");
+    /* The forward pass that gives the outputs would send what is left of earlier gradients. */
+    bool keeps_rest =
+        strcmp(c->parallel.compress, "topk") == 0 || strcmp(c->parallel.compress, "powersgd") == 0;
+    if (s->loss && keeps_rest && c->parallel.workers > 1)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "parallel.compress=%s cannot be used with desc.loss; give "
+                        "parallel.compress=none, bf16 or f16",
+                        c->parallel.compress);
     return TUTTI_OK;
 }
 

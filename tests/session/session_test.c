@@ -682,6 +682,20 @@ T_CASE(threads_take_turns) {
     free(all.b);
 }
 
+T_CASE(losses_of_the_caller_refuse_compression) {
+    int n_calls = 0;
+    tutti_session *s;
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("train.batch=16", "parallel.workers=2", "parallel.mode=fast",
+                               "parallel.compress=topk");
+    const tutti_session_desc desc = {
+        .inputs = fields, .n_inputs = 3, .loss = squared_error, .loss_user = &n_calls};
+    tutti_job_set_model(job, two_inputs, NULL);
+    T_FAILS(tutti_session_create(job, &desc, &s), TUTTI_E_UNSUPPORTED, "parallel.compress=topk");
+    assert_null(s);
+    tutti_job_destroy(job);
+}
+
 static int calls_session(void *user, tutti_host_loss *loss) {
     tutti_session *s = *(tutti_session **)user;
     uint64_t hash;
@@ -960,6 +974,7 @@ int main(void) {
         cmocka_unit_test(threads_take_turns),
         cmocka_unit_test(callbacks_may_not_call_their_session),
         cmocka_unit_test(many_cycles_leave_nothing),
+        cmocka_unit_test(losses_of_the_caller_refuse_compression),
         cmocka_unit_test(sessions_are_not_inherited),
         IN_FOLDER(runs_of_one_process_do_not_meet),
         cmocka_unit_test(dlpack_tensors_are_viewed),
