@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -41,8 +42,8 @@ class House(unittest.TestCase):
             f.write(text)
 
     def run_tool(self, tool):
-        return subprocess.run([os.path.join(TOOLS, tool), self.root], capture_output=True,
-                              text=True)
+        return subprocess.run([sys.executable, os.path.join(TOOLS, tool), self.root],
+                              capture_output=True, text=True)
 
     def accepts(self, tool):
         run = self.run_tool(tool)
@@ -67,7 +68,7 @@ class Cycles(House):
                         "-o", path], check=True)
 
     def cycles(self):
-        run = subprocess.run([os.path.join(TOOLS, "check-cycles"), "--build",
+        run = subprocess.run([sys.executable, os.path.join(TOOLS, "check-cycles"), "--build",
                               os.path.join(self.root, "build"), self.root],
                              capture_output=True, text=True)
         return run.stdout
