@@ -14,7 +14,7 @@
 #include "base/number.h"
 #include "base/yaml.h"
 #include "data/samples.h"
-#include "train/job/job.h"
+#include "train/job/job_rules.h"
 #include "train/job/load_weights.h"
 #include "train/job/lr_schedule.h"
 #include "train/job/optimizer.h"
@@ -74,18 +74,6 @@ const tti_option_state *tti_job_option_state(const tutti_job *job, const char *k
 }
 const char *tti_job_path(const tutti_job *job) { return job->path; }
 bool tti_job_has_model_fn(const tutti_job *job) { return job->model_fn != NULL; }
-
-bool tti_job_has_server(const tti_job_config *c) {
-    return strcmp(c->parallel.sync, "parameter-server") == 0;
-}
-
-bool tti_job_is_local(const tti_job_config *c) { return strcmp(c->parallel.sync, "local") == 0; }
-
-bool tti_job_is_async(const tti_job_config *c) {
-    return tti_job_has_server(c) && c->parallel.staleness != 0;
-}
-
-bool tti_job_is_exact(const tti_job_config *c) { return strcmp(c->parallel.mode, "exact") == 0; }
 
 /* ---- reading ---- */
 
@@ -199,24 +187,11 @@ tutti_status tutti_job_set_samples(tutti_job *job, tutti_data_split split,
 
 /* ---- check and resolve ---- */
 
-static bool is_left_open(const char *text) {
-    return strcmp(text, "auto") == 0 || strcmp(text, "none") == 0;
-}
-
-const tutti_model *tti_job_model(const tti_job_config *c) {
-    return *c->model.plugin || *c->model.file ? NULL : tutti_model_find(c->model.name);
-}
-
-bool tti_job_names_size(const tti_job_config *c) { return !is_left_open(c->model.size); }
-
-bool tti_job_names_backend(const tti_job_config *c) {
-    return strcmp(c->parallel.backend, "auto") != 0 && strcmp(c->parallel.backend, "fastest") != 0;
-}
-
 tutti_status tutti_job_check(tutti_job *job) {
     tti_problems *problems = &job->options.problems;
     int n = problems->n;
     size_t n_bytes = problems->text.n_bytes;
+    tti_job_find_parallel_conflicts(job);
     tti_job_find_conflicts(job);
     tutti_status st = tti_options_check(&job->options);
     problems->n = n;

@@ -8,7 +8,7 @@
 static bool takes_all(const tti_job_config *c) { return strcmp(c->parallel.average, "all") == 0; }
 
 bool tti_averaging_is_due(const tti_blueprint *b, int64_t n_steps, bool *state) {
-    const tti_job_config *c = &b->config;
+    const tti_job_config *c = tti_blueprint_config(b);
     *state = false;
     if (!tti_job_is_local(c)) return false;
     bool stops = tti_async_next_stop(b, n_steps - 1) == n_steps;

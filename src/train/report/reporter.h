@@ -104,6 +104,10 @@ tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left);
 /* Excludes time that is not training, such as saving a checkpoint. */
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns);
 
+/* Calls the caller's on_event; an event after a step with the other fields empty. */
+void tti_reporter_emit(const tti_reporter *r, const tutti_event *event);
+tutti_event tti_reporter_event(const tti_reporter *r, tutti_event_kind kind, int64_t step);
+
 /* Handles the result of writing a record during a run.  A full disk costs records, not the
  * training: TUTTI_E_IO is reported once and counted, the number of missing records is reported at
  * the end, and TUTTI_OK is returned; any other status is returned unchanged. */

@@ -374,6 +374,8 @@ static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank)
     return make_parts(job, b, rank < 0 ? -1 : rank % tti_mesh_n_model(&b->mesh));
 }
 
+const tti_job_config *tti_blueprint_config(const tti_blueprint *b) { return &b->config; }
+
 const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
     if (b->n_parts == 0) return b->plan;
     TTI_ASSERT(model_rank < b->n_parts && b->parts[model_rank]);

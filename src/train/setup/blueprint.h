@@ -68,6 +68,9 @@ const tti_blueprint *tti_blueprint_of(const tti_blueprint *blueprint, int local_
 /* The plan of the worker at that position of a model group (tti_mesh_model_rank). */
 const tti_plan *tti_blueprint_plan(const tti_blueprint *blueprint, int model_rank);
 
+/* The resolved job. */
+const tti_job_config *tti_blueprint_config(const tti_blueprint *blueprint);
+
 /* Makes a blueprint that is inspected but not run. like lends its data sets, reads the same files
  * and outlives it (NULL: opened); another backend (NULL: the one the job finds); cache owns the
  * plans and outlives it (NULL: the blueprint owns them). */
