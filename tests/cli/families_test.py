@@ -154,6 +154,16 @@ def test_folder_of_hugging_face():
         with open("hf/config.json", "w") as file:
             json.dump({**config, **changes}, file)
         train("other", "vit", "model.init=hf").expect(2, text)
+    config = {"model_type": "swin", "embed_dim": 16, "depths": [2, 2, 1, 1], "window_size": 4,
+              "num_heads": [2, 4, 8, 16], "layer_norm_eps": 1e-5}
+    for changes, text in (({"depths": [2, 2, 1]}, "supports: four numbers from 1 to 1000"),
+                          ({"depths": [2, 2, 5000, 1]}, "supports: four numbers"),
+                          ({"num_heads": [2, 4, 4, 8]}, "supports: numbers that double"),
+                          ({"layer_norm_eps": 1e-6}, "supports: 1e-5"),
+                          ({"use_absolute_embeddings": True}, "supports: false")):
+        with open("hf/config.json", "w") as file:
+            json.dump({**config, **changes}, file)
+        train("other", "swin", "model.init=hf").expect(2, text)
     with open("hf/config.json", "w") as file:
         json.dump({"architecture": "vit_base_patch16_clip_quickgelu_224"}, file)
     train("other", "vit", "model.init=hf").expect(2, "does not compute")

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "train/setup/init_config.h"
 
-static const char *const families[] = {"gpt2", "bert", "resnet50"};
+static const char *const families[] = {"gpt2", "bert", "resnet50", "vit", "convnext", "swin"};
 
 /* Tensors without elements: sizes that config.json omits come from their shapes. */
 static const char header[] =

@@ -17,7 +17,7 @@
 #include "train/job/param_groups.h"
 #include "train/setup/weight_names.h"
 
-enum { TEXT = 64, VALUE = 80 };
+enum { TEXT = 64, VALUE = 80, MAX_BLOCKS = 1000 };
 
 /* ---- values ---- */
 
@@ -71,14 +71,13 @@ static bool read_gelu(const json_t *value, char text[TEXT]) {
 
 /* [3, 3, 9, 3] */
 static bool read_counts(const json_t *value, char text[TEXT]) {
-    size_t n = json_array_size(value), at = 0;
-    for (size_t i = 0; i < n && at < TEXT; i++) {
-        char one[TEXT];
-        if (!read_count(json_array_get(value, i), one)) return false;
-        at += (size_t)snprintf(text + at, TEXT - at, "%s%s", i == 0 ? "[" : ", ", one);
+    json_int_t n[4];
+    if (json_array_size(value) != TTI_COUNT(n)) return false;
+    for (size_t i = 0; i < TTI_COUNT(n); i++) {
+        n[i] = json_integer_value(json_array_get(value, i));
+        if (n[i] < 1 || n[i] > MAX_BLOCKS) return false;
     }
-    if (n == 0 || at + 1 >= TEXT) return false;
-    snprintf(text + at, TEXT - at, "]");
+    snprintf(text, TEXT, "[%d, %d, %d, %d]", (int)n[0], (int)n[1], (int)n[2], (int)n[3]);
     return true;
 }
 
@@ -223,14 +222,14 @@ static const config_key vit_keys[] = {
 
 static const config_key convnext_keys[] = {
     {"hidden_sizes", "model.width", read_doubling, "numbers that double", "96", {0}},
-    {"depths", "model.depths", read_counts, "four numbers of blocks", "[3, 3, 9, 3]", {0}},
+    {"depths", "model.depths", read_counts, "four numbers from 1 to 1000", "[3, 3, 9, 3]", {0}},
     {"layer_norm_eps", "model.norm_eps", read_epsilon, "above 0, at most 1", "1e-12", {0}},
     {"hidden_act", NULL, read_gelu, "gelu", NULL, {0}},
     {0}};
 
 static const config_key swin_keys[] = {
     {"embed_dim", "model.width", read_count, "1 or more", "96", {0}},
-    {"depths", "model.depths", read_counts, "four numbers of blocks", "[2, 2, 6, 2]", {0}},
+    {"depths", "model.depths", read_counts, "four numbers from 1 to 1000", "[2, 2, 6, 2]", {0}},
     {"num_heads", "model.heads", read_doubling, "numbers that double", "3", {0}},
     {"window_size", "model.window", read_count, "1 or more", "7", {0}},
     {"layer_norm_eps", NULL, read_usual_epsilon, "1e-5", NULL, {0}},
