@@ -4,6 +4,7 @@
  * them: "attention" where that can do it, else "sdpa".  rows_shape.c then removes what was only
  * there to take the heads apart. */
 #include <math.h>
+#include <string.h>
 
 #include "ops/op_table.h"
 #include "passes/recognize/attention.h"
@@ -304,44 +305,72 @@ typedef struct repeated {
     int64_t kv;
 } repeated;
 
-static bool find_repeated(tti_match *m) {
-    const tti_node *root = m->root;
+/* Reads keys and values of the op at m->root, whose heads were repeated alike. */
+static bool read_repeated(tti_match *m, tutti_value *k, tutti_value *v) {
+    int64_t heads = tti_attr_int(m->root, "heads"), kv = tti_attr_int(m->root, "kv_heads");
     int64_t k_times = 0, v_times = 0;
-    if (!tti_is_op(root, "attention") || root->n_in != 1 || !read_once(m, root->in[0]))
-        return false;
-    const tti_node *concat = root->in[0]->node;
-    int64_t heads = tti_attr_int(root, "heads"), kv = tti_attr_int(root, "kv_heads");
-    if (!tti_is_op(concat, "concat") || concat->n_in != 3 || (kv != 0 && kv != heads)) return false;
     repeated *r = tti_arena_alloc(&m->scene->arena, sizeof *r);
     m->found = r;
-    if (!r || !(r->k = unpacked(m, concat->in[1], &k_times)) ||
-        !(r->v = unpacked(m, concat->in[2], &v_times)))
+    if (!r || (kv != 0 && kv != heads) || !(r->k = unpacked(m, k, &k_times)) ||
+        !(r->v = unpacked(m, v, &v_times)))
         return false;
     r->kv = r->k->type.shape.dim[1];
     return k_times == v_times && r->kv * k_times == heads && r->v->type.shape.dim[1] == r->kv &&
-           tti_match_take(m, root) && tti_match_take(m, concat);
+           tti_match_take(m, m->root);
+}
+
+static bool find_repeated(tti_match *m) {
+    const tti_node *root = m->root;
+    if (!tti_is_op(root, "attention") || root->n_in != 1 || !read_once(m, root->in[0]))
+        return false;
+    const tti_node *concat = root->in[0]->node;
+    return tti_is_op(concat, "concat") && concat->n_in == 3 &&
+           read_repeated(m, concat->in[1], concat->in[2]) && tti_match_take(m, concat);
+}
+
+static bool find_repeated_apart(tti_match *m) {
+    return tti_is_op(m->root, "sdpa") && m->root->in[1] != m->root->in[2] &&
+           read_repeated(m, m->root->in[1], m->root->in[2]);
+}
+
+/* x[B,KV,T,D] -> [B,T,KV D] */
+static tutti_value *pack_heads(tti_rewrite *rw, const tutti_value *x) {
+    static const int order[4] = {0, 2, 1, 3};
+    const tutti_shape *s = &x->type.shape;
+    tutti_value *turned = tti_new_permute(rw, tti_new(rw, x), order, 4);
+    return tti_new_reshape(rw, turned, &TUTTI_SHAPE(s->dim[0], s->dim[2], s->dim[1] * s->dim[3]));
+}
+
+/* The same op with the heads as they were. */
+static tutti_value *build_repeated_apart(tti_rewrite *rw, const tti_match *m) {
+    const repeated *r = m->found;
+    const tti_node *root = m->root;
+    tutti_value *in[TTI_MAX_IN] = {NULL};
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    for (int i = 0; i < root->n_in; i++) in[i] = tti_new(rw, root->in[i]);
+    in[1] = pack_heads(rw, r->k), in[2] = pack_heads(rw, r->v);
+    for (int i = 0; i < tti_n_attrs(root->op); i++) {
+        const char *name = root->op->attrs[i].name;
+        attrs[i] = (tti_attr_arg){name, root->attrs[i]};
+        if (strcmp(name, "kv_heads") == 0) attrs[i] = TTI_INT("kv_heads", r->kv);
+    }
+    return tti_emit(rw->to, "sdpa", root->name, in, root->n_in, attrs);
 }
 
 static tutti_value *build_repeated(tti_rewrite *rw, const tti_match *m) {
-    static const int order[4] = {0, 2, 1, 3};
     const repeated *r = m->found;
     const tti_attention a = {.h = tti_attr_int(m->root, "heads"),
                              .kv = r->kv,
                              .causal = tti_attr_int(m->root, "causal") != 0,
                              .scale = tti_attr_float(m->root, "scale")};
-    tutti_value *const x[2] = {r->k, r->v};
-    tutti_value *parts[3] = {tti_new(rw, m->root->in[0]->node->in[0])};
-    for (int i = 0; i < 2; i++) {
-        const tutti_shape *s = &x[i]->type.shape;
-        tutti_value *turned = tti_new_permute(rw, tti_new(rw, x[i]), order, 4);
-        parts[1 + i] =
-            tti_new_reshape(rw, turned, &TUTTI_SHAPE(s->dim[0], s->dim[2], s->dim[1] * s->dim[3]));
-    }
+    tutti_value *parts[3] = {tti_new(rw, m->root->in[0]->node->in[0]), pack_heads(rw, r->k),
+                             pack_heads(rw, r->v)};
     return emit_attention(rw, parts, &a);
 }
 
 const tti_row tti_rows_attention[] = {
     {.name = "attention", .find = find_attention, .build = build_attention},
     {.name = grouped, .find = find_repeated, .build = build_repeated},
+    {.name = grouped, .find = find_repeated_apart, .build = build_repeated_apart},
     {0},
 };

@@ -104,6 +104,19 @@ static V *attend_packed(G *g, V *x) {
     return tutti_reshape(g, tutti_transpose(g, y, 1, 2), &TUTTI_SHAPE(B, T, H * D));
 }
 
+/* The op with a window, of keys whose heads were repeated for it. */
+static V *attend_op_grouped(G *g, V *x) {
+    V *part[3];
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"q", "k", "v"};
+        V *y = heads_of(g, x, i == 0 ? H : 2, names[i]);
+        if (i > 0) y = repeat(g, y, 2, false);
+        part[i] = tutti_reshape(g, tutti_transpose(g, y, 1, 2), &TUTTI_SHAPE(B, T, H * D));
+    }
+    return tutti_sdpa(g, part[0], part[1], part[2],
+                      &(tutti_sdpa_desc){.heads = H, .causal = true, .window = 2});
+}
+
 /* ---- the cases ---- */
 
 static const pattern_case cases[] = {
@@ -120,6 +133,7 @@ static const pattern_case cases[] = {
     {"attend_packed", attend_packed, "attention", "concat"},
     {"attend_tiled", attend_tiled, "attention", "softmax"}, /* of 4 heads: repeated as they are */
     {"attend_window", attend_window, "sdpa", "softmax"},
+    {"attend_op_grouped", attend_op_grouped, "sdpa", "broadcast_to"},
     {"attend_band", attend_band, "sdpa", "softmax"},
     {"attend_strict", attend_strict, "sdpa", "softmax"},
     {"attend_per_head", attend_per_head, "sdpa", "softmax"},
