@@ -22,7 +22,7 @@ RECOGNIZED = {
 }
 NOT = {
     "norms": ["it is none of the known forms", "it is not over the last axis"],
-    "gates": [],
+    "gates": ["no op has a GELU and a product"],
     "attention": [],
     "biases": [],
 }

@@ -72,14 +72,21 @@ static const char *rotary(tti_scene *s, const tti_node *node, double *n_elems) {
     return "its angles are not those of one base, or not constant";
 }
 
-static const char *gate(tti_scene *s, const tti_node *node, double *n_elems) {
-    if (!tti_is_op(node, "mul") || !s->of_input[node->in[0]->id]) return NULL;
-    if (!tti_is_op(maker(node, 0), "silu") && !tti_is_op(maker(node, 1), "silu")) return NULL;
-    if (!s->of_input[node->in[1]->id] ||
-        !tti_shape_equal(&node->in[0]->type.shape, &node->in[1]->type.shape))
-        return NULL;
+/* Whether node is act(a) b of two values of one shape. */
+static bool is_gate(const tti_scene *s, const tti_node *node, const char *act, double *n_elems) {
+    if (!tti_is_op(node, "mul") || !s->of_input[node->in[0]->id]) return false;
+    if (!tti_is_op(maker(node, 0), act) && !tti_is_op(maker(node, 1), act)) return false;
     *n_elems = (double)tti_value_n_elems(node->out[0]);
-    return "gate and value are not layers of one input";
+    return s->of_input[node->in[1]->id] &&
+           tti_shape_equal(&node->in[0]->type.shape, &node->in[1]->type.shape);
+}
+
+static const char *gate(tti_scene *s, const tti_node *node, double *n_elems) {
+    return is_gate(s, node, "silu", n_elems) ? "gate and value are not layers of one input" : NULL;
+}
+
+static const char *gelu_gate(tti_scene *s, const tti_node *node, double *n_elems) {
+    return is_gate(s, node, "gelu", n_elems) ? "no op has a GELU and a product" : NULL;
 }
 
 static const char *entropy(tti_scene *s, const tti_node *node, double *n_elems) {
@@ -95,7 +102,8 @@ static const struct {
     const char *name;
     const char *(*why)(tti_scene *s, const tti_node *node, double *n_elems);
 } kinds[] = {{"attention", attention},     {"norm", norm},   {"GELU", gelu},
-             {"rotary positions", rotary}, {"SwiGLU", gate}, {"cross entropy", entropy}};
+             {"rotary positions", rotary}, {"SwiGLU", gate}, {"GeGLU", gelu_gate},
+             {"cross entropy", entropy}};
 
 tutti_status tti_find_unrecognized(const tutti_graph *g, int64_t n_samples, tti_findings *found) {
     tti_scene s;
