@@ -7,6 +7,15 @@
 
 #include "models/conv_layers.h"
 
+/* torchvision's own files of 2017. */
+static const tutti_weight_alias older[] = {{".norm1.", ".norm.1."},
+                                           {".norm2.", ".norm.2."},
+                                           {".conv1.", ".conv.1."},
+                                           {".conv2.", ".conv.2."},
+                                           {0}};
+
+const tutti_weight_alias *const tti_densenet_aliases[] = {older, NULL};
+
 enum { N_BLOCKS = 4, BOTTLENECK = 4 };
 
 typedef struct variant {

@@ -9,6 +9,40 @@
 
 #include "models/conv_layers.h"
 
+/* timm names the parts of a block by what they do, and the first stage has no expansion.  Its
+ * tf_efficientnet_* pad differently, so init_config.c refuses them. */
+static const tutti_weight_alias timm_first[] = {{"^features.1.", "blocks.0."},
+                                                {".block.0.0.", ".conv_dw."},
+                                                {".block.0.1.", ".bn1."},
+                                                {".block.1.fc1.", ".se.conv_reduce."},
+                                                {".block.1.fc2.", ".se.conv_expand."},
+                                                {".block.2.0.", ".conv_pw."},
+                                                {".block.2.1.", ".bn2."},
+                                                {0}};
+
+static const tutti_weight_alias timm[] = {{"^features.0.0.", "conv_stem."},
+                                          {"^features.0.1.", "bn1."},
+                                          {"^features.2.", "blocks.1."},
+                                          {"^features.3.", "blocks.2."},
+                                          {"^features.4.", "blocks.3."},
+                                          {"^features.5.", "blocks.4."},
+                                          {"^features.6.", "blocks.5."},
+                                          {"^features.7.", "blocks.6."},
+                                          {"^features.8.0.", "conv_head."},
+                                          {"^features.8.1.", "bn2."},
+                                          {"^classifier.1.", "classifier."},
+                                          {".block.0.0.", ".conv_pw."},
+                                          {".block.0.1.", ".bn1."},
+                                          {".block.1.0.", ".conv_dw."},
+                                          {".block.1.1.", ".bn2."},
+                                          {".block.2.fc1.", ".se.conv_reduce."},
+                                          {".block.2.fc2.", ".se.conv_expand."},
+                                          {".block.3.0.", ".conv_pwl."},
+                                          {".block.3.1.", ".bn3."},
+                                          {0}};
+
+const tutti_weight_alias *const tti_efficientnet_aliases[] = {timm_first, timm, NULL};
+
 enum { MAX_STAGES = 7, LAST_V2 = 1280 };
 
 typedef struct stage {

@@ -8,6 +8,41 @@
 
 #include "models/conv_layers.h"
 
+static const tutti_weight_alias timm[] = {{"^features.1.conv.0.0.", "blocks.0.0.conv_dw."},
+                                          {"^features.1.conv.0.1.", "blocks.0.0.bn1."},
+                                          {"^features.1.conv.1.", "blocks.0.0.conv_pw."},
+                                          {"^features.1.conv.2.", "blocks.0.0.bn2."},
+                                          {"^features.0.0.", "conv_stem."},
+                                          {"^features.0.1.", "bn1."},
+                                          {"^features.18.0.", "conv_head."},
+                                          {"^features.18.1.", "bn2."},
+                                          {"^classifier.1.", "classifier."},
+                                          {"^features.2.", "blocks.1.0."},
+                                          {"^features.3.", "blocks.1.1."},
+                                          {"^features.4.", "blocks.2.0."},
+                                          {"^features.5.", "blocks.2.1."},
+                                          {"^features.6.", "blocks.2.2."},
+                                          {"^features.7.", "blocks.3.0."},
+                                          {"^features.8.", "blocks.3.1."},
+                                          {"^features.9.", "blocks.3.2."},
+                                          {"^features.10.", "blocks.3.3."},
+                                          {"^features.11.", "blocks.4.0."},
+                                          {"^features.12.", "blocks.4.1."},
+                                          {"^features.13.", "blocks.4.2."},
+                                          {"^features.14.", "blocks.5.0."},
+                                          {"^features.15.", "blocks.5.1."},
+                                          {"^features.16.", "blocks.5.2."},
+                                          {"^features.17.", "blocks.6.0."},
+                                          {".conv.0.0.", ".conv_pw."},
+                                          {".conv.0.1.", ".bn1."},
+                                          {".conv.1.0.", ".conv_dw."},
+                                          {".conv.1.1.", ".bn2."},
+                                          {".conv.2.", ".conv_pwl."},
+                                          {".conv.3.", ".bn3."},
+                                          {0}};
+
+const tutti_weight_alias *const tti_mobilenet_v2_aliases[] = {timm, NULL};
+
 enum { FIRST = 32, LAST = 1280 };
 
 typedef struct stage {

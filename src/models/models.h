@@ -59,6 +59,10 @@ tutti_value *tti_gpt2_decode(tutti_graph *g, tutti_value *tokens, tutti_value *p
                              const tutti_model_params *params);
 extern const char *const tti_gpt2_transposed[];
 extern const tutti_weight_alias *const tti_convnext_aliases[];
+extern const tutti_weight_alias *const tti_densenet_aliases[];
+extern const tutti_weight_alias *const tti_efficientnet_aliases[];
+extern const tutti_weight_alias *const tti_mobilenet_v2_aliases[];
+extern const tutti_weight_alias *const tti_regnet_aliases[];
 extern const tutti_weight_alias *const tti_swin_aliases[];
 extern const char *const tti_swin_surplus[];
 extern const tutti_weight_alias *const tti_vit_aliases[];

@@ -7,6 +7,44 @@
 
 #include "models/conv_layers.h"
 
+/* timm counts the blocks of a stage from 1. */
+static const tutti_weight_alias timm[] = {{"^trunk_output.block1.block1-", "s1.b-"},
+                                          {"^trunk_output.block2.block2-", "s2.b-"},
+                                          {"^trunk_output.block3.block3-", "s3.b-"},
+                                          {"^trunk_output.block4.block4-", "s4.b-"},
+                                          {"b-0.", "b1."},
+                                          {"b-1.", "b2."},
+                                          {"b-2.", "b3."},
+                                          {"b-3.", "b4."},
+                                          {"b-4.", "b5."},
+                                          {"b-5.", "b6."},
+                                          {"b-6.", "b7."},
+                                          {"b-7.", "b8."},
+                                          {"b-8.", "b9."},
+                                          {"b-9.", "b10."},
+                                          {"b-10.", "b11."},
+                                          {"b-11.", "b12."},
+                                          {"b-12.", "b13."},
+                                          {"b-13.", "b14."},
+                                          {"b-14.", "b15."},
+                                          {"b-15.", "b16."},
+                                          {"b-16.", "b17."},
+                                          {".f.a.0.", ".conv1.conv."},
+                                          {".f.a.1.", ".conv1.bn."},
+                                          {".f.b.0.", ".conv2.conv."},
+                                          {".f.b.1.", ".conv2.bn."},
+                                          {".f.c.0.", ".conv3.conv."},
+                                          {".f.c.1.", ".conv3.bn."},
+                                          {".f.se.", ".se."},
+                                          {".proj.0.", ".downsample.conv."},
+                                          {".proj.1.", ".downsample.bn."},
+                                          {"^stem.0.", "stem.conv."},
+                                          {"^stem.1.", "stem.bn."},
+                                          {"^fc.", "head.fc."},
+                                          {0}};
+
+const tutti_weight_alias *const tti_regnet_aliases[] = {timm, NULL};
+
 enum { N_STAGES = 4, FIRST = 32 };
 
 typedef struct variant {

@@ -1,6 +1,9 @@
 """nets_exact_test.py - convolutional families with stochastic depth and dropout: one story for
 replicas, ZeRO-3 and a pipeline; torchvision's names of weights, and a new head on loaded ones."""
 
+import json
+import re
+import struct
 import sys
 
 import runs
@@ -41,6 +44,66 @@ def test_weights_come_back():
         train(model + "-other", model, *init, *more).expect(4, head + ".weight has f32[1000,")
         train(model + "-new", model, *init, *more, "model.init_except=%s.*" % head).expect(0)
     train("wrong", "mobilenet_v3_small", "model.init=mobilenet_v2-tv").expect(4, "is missing")
+
+
+PARTS = {"mobilenet_v2": {r"\.conv\.0\.0\.": ".conv_pw.", r"\.conv\.0\.1\.": ".bn1.",
+                          r"\.conv\.1\.0\.": ".conv_dw.", r"\.conv\.1\.1\.": ".bn2.",
+                          r"\.conv\.2\.": ".conv_pwl.", r"\.conv\.3\.": ".bn3.",
+                          r"features\.0\.0": "conv_stem", r"features\.0\.1": "bn1",
+                          r"features\.18\.0": "conv_head", r"features\.18\.1": "bn2",
+                          r"classifier\.1": "classifier"},
+         "regnet_y_400mf": {r"\.f\.a\.": ".conv1.", r"\.f\.b\.": ".conv2.", r"\.f\.c\.": ".conv3.",
+                            r"\.f\.se\.": ".se.", r"\.proj\.": ".downsample.",
+                            r"(conv.|stem|downsample)\.0\.": r"\1.conv.",
+                            r"(conv.|stem|downsample)\.1\.": r"\1.bn.", "^fc": "head.fc"}}
+
+
+def timm_name(model, name):
+    """The name of a tensor in timm's files, from its own rules."""
+    if model == "mobilenet_v2":
+        first = {".conv.0.0.": ".conv_dw.", ".conv.0.1.": ".bn1.", ".conv.1.": ".conv_pw.",
+                 ".conv.2.": ".bn2."}
+        for ours, theirs in first.items():
+            if name.startswith("features.1" + ours):
+                return name.replace("features.1" + ours, "blocks.0.0" + theirs)
+        starts = (1, 2, 4, 7, 11, 14, 17)  # of the stages
+        block = re.match(r"features\.(\d+)\.conv", name)
+        if block:
+            stage = max(i for i, first in enumerate(starts) if first <= int(block[1]))
+            name = "blocks.%d.%d%s" % (stage, int(block[1]) - starts[stage], name[block.end() - 5:])
+    else:
+        name = re.sub(r"trunk_output\.block(\d)\.block\d-(\d+)",
+                      lambda m: "s%s.b%d" % (m[1], int(m[2]) + 1), name)
+    for ours, theirs in PARTS[model].items():
+        name = re.sub(ours, theirs, name)
+    return name
+
+
+def rename(model, path):
+    with open(path, "rb") as file:
+        (n,) = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(n)), file.read()
+    header = json.dumps({timm_name(model, key): value for key, value in header.items()}).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + data)
+
+
+def test_weights_of_timm():
+    for model in PARTS:
+        run = "timm-" + model
+        train(run, model).expect(0)
+        folder = run + "-tv"
+        runs.tutti("export", run, "--format", "torchvision", "--out", folder).expect(0)
+        init = ["model.init=" + folder, "train.steps=1", "optimizer.lr=0"]
+        train(run + "-ours", model, *init).expect(0)
+        rename(model, folder + "/model.safetensors")
+        name = "mobilenetv2_100" if model == "mobilenet_v2" else "regnety_004"
+        for architecture, code in ((name, 0), ("tf_" + name, 2)):
+            with open(folder + "/config.json", "w") as file:
+                json.dump({"architecture": architecture}, file)
+            train(run + "-" + architecture, model, *init).expect(
+                code, *(() if code == 0 else ("which model.name=%s does not compute" % model,)))
+        runs.same_story(runs.story(run + "-ours"), run + "-" + name)
 
 
 def test_width_of_other_models():

@@ -289,20 +289,27 @@ typedef struct family {
                          files need not be of Hugging Face, and only config.json has sizes */
 } family;
 
-static const family families[] = {{.type = "gpt2",
-                                   .keys = gpt2_keys,
-                                   .head = "lm_head.weight",
-                                   .table = "transformer.wte.weight"},
-                                  {.type = "bert",
-                                   .keys = bert_keys,
-                                   .head = "cls.predictions.decoder.weight",
-                                   .table = "bert.embeddings.word_embeddings.weight",
-                                   .bias = "cls.predictions.bias",
-                                   .twin = "cls.predictions.decoder.bias"},
-                                  {.type = "resnet", .keys = resnet_keys},
-                                  {.type = "vit", .keys = vit_keys, .timm = "vit_|deit_"},
-                                  {.type = "convnext", .keys = convnext_keys, .timm = "convnext_"},
-                                  {.type = "swin", .keys = swin_keys, .timm = "swin_"}};
+static const config_key no_keys[] = {{0}}; /* config.json of timm only */
+
+static const family families[] = {
+    {.type = "gpt2",
+     .keys = gpt2_keys,
+     .head = "lm_head.weight",
+     .table = "transformer.wte.weight"},
+    {.type = "bert",
+     .keys = bert_keys,
+     .head = "cls.predictions.decoder.weight",
+     .table = "bert.embeddings.word_embeddings.weight",
+     .bias = "cls.predictions.bias",
+     .twin = "cls.predictions.decoder.bias"},
+    {.type = "resnet", .keys = resnet_keys},
+    {.type = "vit", .keys = vit_keys, .timm = "vit_|deit_"},
+    {.type = "convnext", .keys = convnext_keys, .timm = "convnext_"},
+    {.type = "swin", .keys = swin_keys, .timm = "swin_"},
+    {.type = "densenet", .keys = no_keys, .timm = "densenet"},
+    {.type = "efficientnet_b", .keys = no_keys, .timm = "efficientnet_b"},
+    {.type = "mobilenet_v2", .keys = no_keys, .timm = "mobilenetv2_"},
+    {.type = "regnet_", .keys = no_keys, .timm = "regnetx_|regnety_"}};
 
 typedef struct taking {
     tutti_job *job;
