@@ -131,7 +131,7 @@ static void fold_gather(tti_building *b, const tti_call *c) {
 /* ids as i32 in the graph, negative ones counted from the end of a dimension of n.  Constant ones
  * are checked; of the batch: each row is a sample's. */
 static tutti_value *places_of(tti_building *b, const tti_operand *ids, int64_t n, bool of_batch) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tti_host own;
     if (!tti_good(b)) return NULL;
     if (tti_elem_of(ids) == TTI_ELEM_BOOL) tti_refuse(b, "a boolean index is not supported");
@@ -164,15 +164,15 @@ static void pick(tti_building *b, const tti_operand *x, const tti_operand *ids, 
     if (dim == 0 && tti_of_batch(x) && tti_good(b) && tti_repeat_each(b, x, ids, out)) return;
     /* A constant of equal rows for each sample: one row of it. */
     bool repeats = dim == 0 && !tti_of_batch(x) && ids->kind == TTI_OPERAND_HOST &&
-                   shape.n_dims > 1 && shape.dim[0] == b->batch &&
-                   (b->batch == 1 || tti_host_repeats(&ids->host, 0));
+                   shape.n_dims > 1 && shape.dim[0] == tti_batch_rows(b) &&
+                   (tti_batch_rows(b) == 1 || tti_host_repeats(&ids->host, 0));
     if (repeats) {
-        rows = b->batch;
+        rows = tti_batch_rows(b);
         own.host.shape.dim[0] = 1;
     }
     tutti_value *places = places_of(b, &own, from.dim[dim], false);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    tti_set_value(b, out, tutti_gather(b->graph, value, places, dim), tti_elem_of(x),
+    tti_set_value(b, out, tutti_gather(tti_graph_of(b), value, places, dim), tti_elem_of(x),
                   rows == 0 && (tti_of_batch(x) || tti_of_batch(ids)));
     if (out && tti_good(b)) out->rows = rows;
 }
@@ -189,7 +189,7 @@ static bool counts(const tti_operand *ids, int64_t n) {
 /* x[arange(batch), ids]: for each sample one place of its own in dimension 1. */
 static void pick_rows(tti_building *b, const tti_operand *x, const tti_operand *ids,
                       tti_operand *out) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_shape from = tti_shape_of(x), one = from, flat = from;
     tutti_value *places = places_of(b, ids, from.dim[1], true);
     tutti_value *value = tti_as_float(b, tti_batch_value(b, x));
@@ -248,8 +248,8 @@ static void index_tensor(tti_building *b, const tti_call *c) {
         dim[n++] = i;
     }
     if (!tti_good(b)) return;
-    bool by_sample = n == 2 && dim[0] == 0 && dim[1] == 1 && counts(ids[0], b->batch) &&
-                     tti_shape_of(ids[1]).n_dims == 1 && from.dim[0] == b->batch;
+    bool by_sample = n == 2 && dim[0] == 0 && dim[1] == 1 && counts(ids[0], tti_batch_rows(b)) &&
+                     tti_shape_of(ids[1]).n_dims == 1 && from.dim[0] == tti_batch_rows(b);
     if (n == 1)
         pick(b, x, ids[0], dim[0], c->out[0]);
     else if (by_sample)
@@ -273,7 +273,7 @@ static tutti_value *cut_to(tti_building *b, tutti_value *x, const tutti_shape *i
     for (int d = 0; tti_good(b) && d < shape.n_dims; d++) {
         if (d == dim || shape.dim[d] == ids->dim[d]) continue;
         if (ids->dim[d] > shape.dim[d]) tti_refuse(b, "the index does not fit");
-        x = tutti_slice(b->graph, x, d, 0, ids->dim[d]);
+        x = tutti_slice(tti_graph_of(b), x, d, 0, ids->dim[d]);
     }
     return x;
 }
@@ -288,7 +288,7 @@ static void gather(tti_building *b, const tti_call *c) {
     tutti_value *value = any ? tti_batch_value(b, x) : tti_value_of(b, x);
     value = cut_to(b, tti_as_float(b, value), &shape, dim);
     if (!tti_good(b)) return;
-    value = tutti_take_along(b->graph, value, places, dim);
+    value = tutti_take_along(tti_graph_of(b), value, places, dim);
     tti_set_value(b, c->out[0], value, tti_elem_of(x), any);
 }
 
@@ -298,7 +298,7 @@ typedef enum scatter_kind { SCATTER_SET, SCATTER_ADD } scatter_kind;
 static void scatter(tti_building *b, const tti_call *c, scatter_kind kind) {
     const tti_operand *x = tti_operand_at(b, c, 0), *ids = tti_operand_at(b, c, 2);
     const tti_operand *src = tti_operand_at(b, c, 3);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_shape shape = tti_shape_of(ids), to = tti_shape_of(x);
     int dim = tti_dim_at(b, c, 1, to.n_dims);
     tutti_value *places = places_of(b, ids, to.dim[dim], true);
@@ -335,7 +335,8 @@ static void scatter_add(tti_building *b, const tti_call *c) { scatter(b, c, SCAT
 static tutti_sorted sorted_of(tti_building *b, const tti_operand *x, int dim, bool descending) {
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "of a scalar");
-    return tti_good(b) ? tutti_sort(b->graph, value, dim, descending) : (tutti_sorted){NULL, NULL};
+    return tti_good(b) ? tutti_sort(tti_graph_of(b), value, dim, descending)
+                       : (tutti_sorted){NULL, NULL};
 }
 
 static void set_sorted(tti_building *b, const tti_call *c, const tti_operand *x, tutti_sorted s) {
@@ -363,8 +364,8 @@ static void topk(tti_building *b, const tti_call *c) {
         tti_refuse(b, "k does not fit");
     tutti_sorted s = sorted_of(b, x, dim, tti_bool_at(b, c, 3));
     if (!tti_good(b)) return;
-    s.values = tutti_slice(b->graph, s.values, dim, 0, k);
-    s.places = tutti_slice(b->graph, s.places, dim, 0, k);
+    s.values = tutti_slice(tti_graph_of(b), s.values, dim, 0, k);
+    s.places = tutti_slice(tti_graph_of(b), s.places, dim, 0, k);
     set_sorted(b, c, x, s);
 }
 
@@ -383,7 +384,7 @@ static void one_hot(tti_building *b, const tti_call *c) {
     int64_t n = tti_int_at(b, c, 1);
     if (tti_good(b) && n < 1) tti_refuse(b, "num_classes must be given");
     if (!tti_good(b)) return;
-    tutti_value *value = tutti_one_hot(b->graph, tti_as_index(b, x), n);
+    tutti_value *value = tutti_one_hot(tti_graph_of(b), tti_as_index(b, x), n);
     tti_set_value(b, c->out[0], value, TTI_ELEM_I64, tti_of_batch(x));
 }
 
@@ -414,8 +415,8 @@ static void cumsum(tti_building *b, const tti_call *c) {
     if (!tti_good(b)) return;
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (tti_elem_is_float(own) && !tti_elem_is_float(elem)) /* the terms lose their fractions */
-        value = tti_as_float(b, tutti_cast(b->graph, value, TUTTI_I32));
-    value = tutti_cumsum(b->graph, value, dim);
+        value = tti_as_float(b, tutti_cast(tti_graph_of(b), value, TUTTI_I32));
+    value = tutti_cumsum(tti_graph_of(b), value, dim);
     tti_set_value(b, c->out[0], value, elem, tti_of_batch(x));
 }
 
