@@ -10,6 +10,7 @@ import zipfile
 from package import SMALL, runs
 
 SOURCE = os.environ["TUTTI_SOURCE"]
+ENVIRONMENT = "an environment"  # paths may have spaces
 
 
 def output(*command, **options):
@@ -50,13 +51,13 @@ def check_contents(path):
 
 def test_a_wheel_in_an_empty_environment():
     try:
-        output(sys.executable, "-m", "venv", "v")
+        output(sys.executable, "-m", "venv", ENVIRONMENT)
     except AssertionError as e:
         if "ensurepip" not in str(e):
             raise
         print("not tested: this Python makes no virtual environments")
         return
-    pip = [os.path.abspath("v/bin/python"), "-m", "pip"]
+    pip = [os.path.abspath(ENVIRONMENT + "/bin/python"), "-m", "pip"]
     # What the build has, instead of compiling for minutes; all else is as for users.
     output(*pip, "wheel", "-q", "--no-index", "--no-deps", SOURCE, "--wheel-dir=dist",
            "--config-settings=build=" + runs.BUILD, env=environment())
@@ -65,16 +66,39 @@ def test_a_wheel_in_an_empty_environment():
     output(*pip, "install", "-q", "--no-index", "--no-deps", path, env=environment())
     text = "import tutti; r = tutti.train(None, %r, workers=2); print(r.params_hash)" % SMALL
     found = output(pip[0], "-c", text, env=environment()).split()[-1]
-    said = output("v/bin/tutti", *runs.small("by-program", "-n", "2", "run.progress=false"),
+    said = output(ENVIRONMENT + "/bin/tutti", *runs.small("by-program", "-n", "2", "run.progress=false"),
                   env=environment())
     if "params_hash " + found not in said:
         raise AssertionError("%s, but the program: %s" % (found, said))
-    files = output("v/bin/tutti", "doctor", "--quick", env=environment())
-    if os.path.realpath("v") + "/lib" not in files:
+    files = output(ENVIRONMENT + "/bin/tutti", "doctor", "--quick", env=environment())
+    if os.path.realpath(ENVIRONMENT) + "/lib" not in files:
         raise AssertionError("the program is not that of the wheel: " + files)
     files = output(pip[0], "-c", "import tutti; print(tutti.doctor())", env=environment())
     if not re.search(r"/site-packages/tutti/lib/libtutti\.so\.0\n", files):
         raise AssertionError("the library is not that of the wheel: " + files)
+
+
+def test_the_wheel_of_the_cuda_module():
+    """It runs on every Linux of its tag: it holds the module alone, which loads NVIDIA's libraries
+    when it runs, and requires the wheels with them."""
+    if not os.path.exists(runs.CUDA_MODULE):
+        print("not tested: this build has no CUDA module")
+        return
+    sys.path.insert(0, os.path.join(SOURCE, "python/backend"))
+    import tutti_build
+
+    name = tutti_build.build_cuda_wheel("dist-cuda", {"build": runs.BUILD})
+    if not re.match(r"tutti_cuda13-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl$", name):
+        raise AssertionError(name)
+    with zipfile.ZipFile(os.path.join("dist-cuda", name)) as wheel:
+        names = wheel.namelist()
+        info = [n for n in names if n.endswith("METADATA")][0]
+        metadata = wheel.read(info).decode()
+    if [n for n in names if ".so" in n] != ["tutti/lib/tutti-cuda.so"]:
+        raise AssertionError(names)
+    for wanted in ("tutti==", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"):
+        if "Requires-Dist: " + wanted not in metadata:
+            raise AssertionError("no %s in %s" % (wanted, metadata[:500]))
 
 
 if __name__ == "__main__":
