@@ -1,6 +1,6 @@
 """Arrays of the caller as memory that C can read, without a copy where that is possible."""
 
-from typing import Any, Dict, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._errors import Error, invalid
 from ._history import numpy
@@ -158,6 +158,63 @@ def _tensor_from_dlpack(value: Any, name: str) -> Tuple[Any, Any]:
     text = name.encode()
     c.tutti_tensor_from_dlpack(pointer, is_versioned, text, ctypes.byref(made))
     return made, (capsule, value, text)
+
+
+class DlpackTensor:
+    """A tensor of C for consumers of DLPack: torch.from_dlpack(tensor).  make(is_versioned) makes a
+    DLManagedTensor and returns its address; each consumer receives one of its own."""
+
+    def __init__(self, make: Callable[[bool], int], device: int):
+        self._make, self._device = make, device
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return (1, 0) if self._device == 0 else (2, self._device - 1)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Optional[Tuple[int, int]] = None,
+                   dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError("the tensor is on device %s" % (self.__dlpack_device__(),))
+        if copy is False:
+            raise BufferError("the tensor is a copy of an array of the session")
+        is_versioned = max_version is not None and max_version[0] >= 1
+        return _capsule(self._make(is_versioned), is_versioned)
+
+
+def _capsule(address: int, is_versioned: bool) -> Any:
+    """A capsule that releases the tensor unless a consumer has taken it, and so renamed it."""
+    import ctypes
+
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    name = _NAMES[is_versioned]
+    return new(address, name, ctypes.cast(_destructor(), ctypes.c_void_p))
+
+
+_NAMES = (b"dltensor", b"dltensor_versioned")  # live as long as every capsule
+_kept: List[Any] = []
+
+
+def _destructor() -> Any:
+    """The C function that a capsule calls at its end."""
+    import ctypes
+
+    from ._library import c
+
+    if not _kept:
+        is_valid = ctypes.pythonapi.PyCapsule_IsValid
+        is_valid.restype, is_valid.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]
+        get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+            ("PyCapsule_GetPointer", ctypes.pythonapi))
+        release = c.tutti_dlpack_release
+
+        def end(capsule: int) -> None:
+            for is_versioned, name in enumerate(_NAMES):
+                if is_valid(capsule, name):
+                    release(get(capsule, name), bool(is_versioned))
+
+        _kept.append(ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(end))
+    return _kept[0]
 
 
 def shape_of(kind: Any) -> Tuple[int, ...]:

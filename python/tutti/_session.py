@@ -5,7 +5,7 @@ import threading
 import weakref
 from typing import Any, Callable, Dict, Iterator, Mapping, MutableMapping, Optional, Tuple, Union
 
-from ._arrays import contiguous, numpy_dtype, shape_of, tensor
+from ._arrays import DlpackTensor, contiguous, numpy_dtype, shape_of, tensor
 from ._errors import Error, invalid, real, shown, whole
 from ._history import numpy
 from ._jobs import Job, JobLike
@@ -89,6 +89,23 @@ class Arrays(MutableMapping[str, Any]):
         with self._session._use() as handle:
             c.tutti_session_read(handle, self._kind, name.encode(), ctypes.byref(described))
         return array
+
+    def dlpack(self, name: str, device: Optional[int] = None) -> DlpackTensor:
+        """A copy of the array for torch.from_dlpack and the like, in host memory or in that of the
+        GPU of this number, on which a worker of the session computes."""
+        import ctypes
+
+        self._shape(name)
+        at = 0 if device is None else whole(device, "device", 0, 1 << 20) + 1
+
+        def make(is_versioned: bool) -> int:
+            managed = ctypes.c_void_p()
+            with self._session._use() as handle:
+                c.tutti_session_read_dlpack(handle, self._kind, name.encode(), at, is_versioned,
+                                            ctypes.byref(managed))
+            return managed.value or 0
+
+        return DlpackTensor(make, at)
 
     def __setitem__(self, name: str, value: Any) -> None:
         import ctypes

@@ -189,6 +189,25 @@ def test_parameters_in_place():
         expect("written", s.parameters["out.bias"].tolist(), [1.0, 2.0, 3.0])
 
 
+def test_copies_by_dlpack():
+    """Copies for other libraries outlive the session, and end with their last user."""
+    with open_mlp(workers=2) as s:
+        given = s.parameters.dlpack("fc1.weight")
+        expect("device", given.__dlpack_device__(), (1, 0))
+        for version in (None, (1, 0)):
+            for _ in range(3):  # capsules that nobody takes release their tensor
+                given.__dlpack__(max_version=version)
+        taken = np.from_dlpack(given)
+        wanted = s.parameters["fc1.weight"].copy()
+        s.parameters["fc1.weight"] = wanted + 1
+        raises(KeyError, lambda: s.parameters.dlpack("fc9"), "fc9")
+        raises(tutti.Error, lambda: s.parameters.dlpack("fc1.weight", "gpu"), "device")
+        raises(tutti.Error, lambda: s.parameters.dlpack("fc1.weight", 0).__dlpack__(), "device")
+    raises(tutti.Error, given.__dlpack__, "closed")
+    gc.collect()
+    expect("the copy", taken.tolist(), wanted.tolist())
+
+
 def test_kept_parameters_end_with_their_arrays():
     """A closed session is freed with its last array."""
     def cycle():
@@ -370,7 +389,7 @@ def test_bad_arrays():
 
 if __name__ == "__main__":
     if not np:
-        for name in ("arrays", "parameters_in_place", "kept_parameters_end_with_their_arrays",
+        for name in ("arrays", "parameters_in_place", "copies_by_dlpack", "kept_parameters_end_with_their_arrays",
                      "parts_of_a_step", "rules_that_fail", "views_outlive_the_session",
                      "loss_of_the_caller", "bad_arrays"):
             del globals()["test_" + name]
