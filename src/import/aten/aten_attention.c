@@ -100,36 +100,41 @@ typedef struct mask_kind {
     int64_t window; /* keys fewer positions away are seen; 0: all */
 } mask_kind;
 
-static bool is_open(const tti_host *m, int64_t i) {
-    double e = tti_host_at(m, i);
-    return m->elem == TTI_ELEM_BOOL ? e != 0 : e == 0;
-}
+static bool is_open(tti_elem elem, double e) { return elem == TTI_ELEM_BOOL ? e != 0 : e == 0; }
 
-static bool is_closed(const tti_host *m, int64_t i) {
-    double e = tti_host_at(m, i);
-    return m->elem == TTI_ELEM_BOOL ? e == 0 : e <= -1e30;
+static bool is_closed(tti_elem elem, double e) {
+    return elem == TTI_ELEM_BOOL ? e == 0 : e <= -1e30;
 }
 
 static bool hides_by(const tti_host *m, const mask_kind *kind) {
-    int n_dims = m->shape.n_dims;
-    int64_t n = tti_host_n(m), s = m->shape.dim[n_dims - 1], t = m->shape.dim[n_dims - 2];
-    for (int64_t i = 0; i < n; i++) {
-        int64_t ahead = i % s - i / s % t, away = ahead < 0 ? -ahead : ahead;
-        bool hidden = (kind->causal && ahead > 0) || (kind->window > 0 && away >= kind->window);
-        if (!(hidden ? is_closed(m, i) : is_open(m, i))) return false;
+    int last = m->shape.n_dims - 1;
+    int64_t s = m->shape.dim[last], t = m->shape.dim[last - 1], n = tti_host_n(m);
+    for (int64_t row = 0; row * s < n; row++) {
+        const double *x = m->data + tti_host_place(m, row * s);
+        for (int64_t j = 0; j < s; j++) {
+            int64_t ahead = j - row % t, away = ahead < 0 ? -ahead : ahead;
+            bool hidden = (kind->causal && ahead > 0) || (kind->window > 0 && away >= kind->window);
+            double e = x[j * m->stride[last]];
+            if (!(hidden ? is_closed(m->elem, e) : is_open(m->elem, e))) return false;
+        }
     }
     return true;
 }
 
 /* The kind of a constant mask [..,T,S]. */
-static mask_kind judge_mask(const tti_host *m) {
-    int n_dims = m->shape.n_dims;
-    int64_t s = m->shape.dim[n_dims - 1], t = m->shape.dim[n_dims - 2], window = 0;
+static mask_kind judge_mask(const tti_host *mask) {
+    tti_host once = *mask; /* of equal ones in front */
+    int last = once.shape.n_dims - 1;
+    int64_t s = once.shape.dim[last], t = once.shape.dim[last - 1], window = 0;
+    for (int d = 0; d < last - 1; d++)
+        if (once.stride[d] == 0 && once.shape.dim[d] > 1) once.shape.dim[d] = 1;
     if (s == t) /* the last row sees as many keys as a window has */
-        for (int64_t j = 0; j < s; j++) window += is_open(m, (t - 1) * s + j);
+        for (int64_t j = 0; j < s && tti_host_n(&once) > 0; j++)
+            window += is_open(once.elem, tti_host_at(&once, (t - 1) * s + j));
     mask_kind kinds[] = {{0}, {.causal = true}, {.window = window}, {false, true, window}};
     for (size_t i = 0; i < TTI_COUNT(kinds); i++)
-        if ((s == t || i == 0) && (i < 2 || window > 0) && hides_by(m, &kinds[i])) return kinds[i];
+        if ((s == t || i == 0) && (i < 2 || window > 0) && hides_by(&once, &kinds[i]))
+            return kinds[i];
     return (mask_kind){.added = true};
 }
 

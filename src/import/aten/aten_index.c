@@ -95,6 +95,9 @@ static void fold_index(tti_building *b, const tti_call *c) {
         }
         made.data[i] = x->host.data[source];
     }
+    /* The rows of a batch are often equal; operators that follow compute one of them. */
+    for (int d = 0; d < shape.n_dims && !b->keeps_repeats; d++)
+        if (tti_host_repeats(&made, d)) made.stride[d] = 0;
     tti_set_host(c->out[0], &made);
 }
 

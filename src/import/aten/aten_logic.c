@@ -146,18 +146,20 @@ static void classify(tti_building *b, const tti_call *c) {
 static void choose(tti_building *b, const tti_operand *m, const tti_operand *x,
                    const tti_operand *y, tti_operand *out) {
     tutti_shape sm = tti_shape_of(m), sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
-    tti_host made, p = {0}, q = {0}, r;
+    tti_host made, whole, p = {0}, q = {0}, r; /* a number repeats everywhere */
     if (!tti_good(b) || !tti_host_broadcast(b, &sm, &sx, &shape)) return;
     if (!tti_host_broadcast(b, &shape, &sy, &shape)) return;
-    if (!tti_host_new(b, tti_promote(x, y), &shape, &made)) return;
+    p.shape = q.shape = shape;
     if (!tti_host_expand(b, &m->host, &shape, &r)) return;
     if (x->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &x->host, &shape, &p)) return;
     if (y->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &y->host, &shape, &q)) return;
+    if (!tti_host_new_like(b, tti_promote(x, y), (tti_host *[]){&r, &p, &q}, 3, &made, &whole))
+        return;
     int64_t n = tti_host_n(&made);
     for (int64_t i = 0; i < n; i++)
         made.data[i] = tti_round(
             made.elem, tti_host_at(&r, i) != 0 ? tti_element(x, &p, i) : tti_element(y, &q, i));
-    tti_set_host(out, &made);
+    tti_set_host(out, &whole);
 }
 
 static void fold_where(tti_building *b, const tti_call *c) {
@@ -193,15 +195,15 @@ static void fold_masked_fill(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *mask = tti_operand_at(b, c, 1);
     double value = tti_number_at(b, c, 2);
     tutti_shape sx = tti_shape_of(x), sm = tti_shape_of(mask), shape;
-    tti_host made, p, q;
+    tti_host made, whole, p, q;
     if (!tti_good(b) || !tti_host_broadcast(b, &sx, &sm, &shape)) return;
     if (!tti_host_expand(b, &x->host, &shape, &p) || !tti_host_expand(b, &mask->host, &shape, &q))
         return;
-    if (!tti_host_new(b, x->host.elem, &shape, &made)) return;
+    if (!tti_host_new_like(b, x->host.elem, (tti_host *[]){&p, &q}, 2, &made, &whole)) return;
     int64_t n = tti_host_n(&made);
     for (int64_t i = 0; i < n; i++)
         made.data[i] = tti_host_at(&q, i) != 0 ? tti_round(made.elem, value) : tti_host_at(&p, i);
-    tti_set_host(c->out[0], &made);
+    tti_set_host(c->out[0], &whole);
 }
 
 #define COMPARE(op, fn, builder)                                                                 \

@@ -9,15 +9,15 @@
 
 static void fold_map(tti_building *b, const tti_operand *x, tti_elem elem, double (*f)(double),
                      tti_operand *out) {
-    tti_host made;
     if (x->kind == TTI_OPERAND_NUMBER) {
         tti_set_number(out, f(x->number), elem == TTI_ELEM_F32 ? TTI_ELEM_F64 : elem, false);
         return;
     }
-    int64_t n = tti_host_n(&x->host);
-    if (!tti_host_new(b, elem, &x->host.shape, &made)) return;
-    for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, f(tti_host_at(&x->host, i)));
-    tti_set_host(out, &made);
+    tti_host made, whole, from = x->host;
+    if (!tti_host_new_like(b, elem, (tti_host *[]){&from}, 1, &made, &whole)) return;
+    int64_t n = tti_host_n(&made);
+    for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, f(tti_host_at(&from, i)));
+    tti_set_host(out, &whole);
 }
 
 static void fold_float(tti_building *b, const tti_call *c) {
@@ -244,7 +244,7 @@ double tti_element(const tti_operand *x, const tti_host *view, int64_t i) {
 /* elem: of the result; NONE: by promotion. */
 void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, tti_elem elem,
                    double (*f)(double, double), tti_operand *out) {
-    tti_host made, p = {0}, q = {0};
+    tti_host made, whole, p = {0}, q = {0}; /* a number repeats everywhere */
     tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
     if (!tti_good(b)) return;
     if (elem == TTI_ELEM_NONE) elem = tti_promote(x, y);
@@ -253,13 +253,15 @@ void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, 
         tti_set_number(out, f(x->number, y->number), is_float ? TTI_ELEM_F64 : TTI_ELEM_I64, false);
         return;
     }
-    if (!tti_host_broadcast(b, &sx, &sy, &shape) || !tti_host_new(b, elem, &shape, &made)) return;
+    if (!tti_host_broadcast(b, &sx, &sy, &shape)) return;
+    p.shape = q.shape = shape;
     if (x->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &x->host, &shape, &p)) return;
     if (y->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &y->host, &shape, &q)) return;
+    if (!tti_host_new_like(b, elem, (tti_host *[]){&p, &q}, 2, &made, &whole)) return;
     int64_t n = tti_host_n(&made);
     for (int64_t i = 0; i < n; i++)
         made.data[i] = tti_round(elem, f(tti_element(x, &p, i), tti_element(y, &q, i)));
-    tti_set_host(out, &made);
+    tti_set_host(out, &whole);
 }
 
 /* Whether the result of two operands is of the batch, of equal rows, or neither. */
@@ -573,15 +575,15 @@ static void convert(tti_building *b, const tti_operand *x, tti_elem elem, tti_op
     if (!tti_good(b)) return;
     tti_elem from = tti_elem_of(x);
     if (x->kind == TTI_OPERAND_HOST) {
-        tti_host made;
-        int64_t n = tti_host_n(&x->host);
+        tti_host made, whole, old = x->host;
         if (elem == from) {
             tti_set(out, x);
             return;
         }
-        if (!tti_host_new(b, elem, &x->host.shape, &made)) return;
-        for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, tti_host_at(&x->host, i));
-        tti_set_host(out, &made);
+        if (!tti_host_new_like(b, elem, (tti_host *[]){&old}, 1, &made, &whole)) return;
+        int64_t n = tti_host_n(&made);
+        for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, tti_host_at(&old, i));
+        tti_set_host(out, &whole);
         return;
     }
     if (x->kind != TTI_OPERAND_GRAPH) {

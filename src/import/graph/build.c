@@ -247,6 +247,56 @@ static bool *find_used(tti_building *b) {
     return used;
 }
 
+static bool has_varying(const tti_arg *arg, const bool *varies) {
+    bool found = arg->kind == TTI_ARG_VALUE && varies[arg->value];
+    for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n && !found; i++)
+        found = has_varying(&arg->items[i], varies);
+    return found;
+}
+
+static bool writes_anything(tti_building *b, const tti_block *block) {
+    bool in_place = false;
+    for (int i = 0; i < block->n_calls && !in_place; i++) {
+        const tti_op_call *call = &block->calls[i];
+        if (!tti_runs_block(call->target)) b->find(call->target, &in_place);
+        for (int k = 0; k < call->n_args && !in_place; k++)
+            if (call->args[k].arg.kind == TTI_ARG_BLOCK)
+                in_place = writes_anything(b, call->args[k].arg.block);
+    }
+    return in_place;
+}
+
+/* Whether a call may write to a tensor that depends on neither inputs nor parameters.  If none
+ * does, elements of host tensors that repeat can be kept once: a mask of a batch is one mask. */
+static bool writes_constants(tti_building *b) {
+    const tti_block *block = &b->program->main;
+    bool *varies = tti_arena_alloc(&b->arena, (size_t)block->n_values + 1), writes = false;
+    if (!varies) {
+        tti_no_memory(b);
+        return true;
+    }
+    for (int i = 0; i < block->n_inputs; i++)
+        if (block->inputs[i] >= 0)
+            varies[block->inputs[i]] = b->program->inputs[i].kind == TTI_SPEC_INPUT ||
+                                       b->program->inputs[i].kind == TTI_SPEC_PARAM;
+    for (int i = 0; i < block->n_calls && !writes; i++) {
+        const tti_op_call *call = &block->calls[i];
+        bool in_place = false, varying = false;
+        if (tti_runs_block(call->target))
+            for (int k = 0; k < call->n_args && !writes; k++)
+                writes = call->args[k].arg.kind == TTI_ARG_BLOCK &&
+                         writes_anything(b, call->args[k].arg.block);
+        else
+            b->find(call->target, &in_place);
+        for (int k = 0; k < call->n_args; k++)
+            varying = varying || has_varying(&call->args[k].arg, varies);
+        if (in_place && call->n_args > 0) writes |= !has_varying(&call->args[0].arg, varies);
+        for (int k = 0; k < call->n_outs; k++)
+            if (call->outs[k] >= 0) varies[call->outs[k]] = varying;
+    }
+    return writes;
+}
+
 static bool any_says_training(const tti_block *block);
 
 /* Whether a call says that it trains.  If none does, the whole model was exported for evaluation.
@@ -396,6 +446,7 @@ tutti_status tti_program_build(const tti_program_file *p, tti_find_operator *fin
     b.params = calloc((size_t)p->main.n_inputs + 1, sizeof *b.params);
     tti_operand *values = b.values;
     if (!b.values || !b.params) tti_no_memory(&b);
+    if (tti_good(&b)) b.keeps_repeats = writes_constants(&b);
     if (tti_good(&b)) add_inputs(&b);
     if (tti_good(&b)) run_block(&b, &p->main, values);
     if (tti_good(&b)) take_outputs(&b, outputs);

@@ -102,6 +102,7 @@ typedef struct tti_building {
     int n_groups, cap_groups;
     int n_layers;             /* numbers layers that need a name */
     int64_t n_host_elems;     /* of all host tensors so far */
+    bool keeps_repeats;       /* a host tensor is written to: each element has its own memory */
     int n_unrolled;           /* nodes of the iterations of loops so far */
     tti_import_labels labels; /* of the first loss that has noted its labels */
     bool any_trains;          /* some batch norm or dropout was exported in training mode */
@@ -272,6 +273,11 @@ int64_t tti_host_place(const tti_host *x, int64_t flat);
 double tti_host_at(const tti_host *x, int64_t flat);
 /* A new tensor of zeros; false when it is too large, which is recorded. */
 bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_host *out);
+/* A new tensor for elements that are computed one by one from those of parts, which have its shape;
+ * *whole is it as others see it.  Where nothing is written to host tensors, a dimension along which
+ * all parts repeat has one element in *out, and the parts' shapes become those of *out. */
+bool tti_host_new_like(tti_building *b, tti_elem elem, tti_host *const *parts, int n_parts,
+                       tti_host *out, tti_host *whole);
 /* A row-major copy of the elements. */
 bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out);
 double tti_round(tti_elem elem, double x); /* to the nearest number that elem holds */

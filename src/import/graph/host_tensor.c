@@ -45,6 +45,21 @@ bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_
     return out->data && out->shared;
 }
 
+bool tti_host_new_like(tti_building *b, tti_elem elem, tti_host *const *parts, int n_parts,
+                       tti_host *out, tti_host *whole) {
+    tutti_shape full = parts[0]->shape, shape = full;
+    for (int d = 0; d < shape.n_dims && !b->keeps_repeats; d++) {
+        bool repeats = shape.dim[d] > 1;
+        for (int i = 0; i < n_parts; i++) repeats = repeats && parts[i]->stride[d] == 0;
+        if (repeats) shape.dim[d] = 1;
+    }
+    if (!tti_host_new(b, elem, &shape, out)) return false;
+    for (int i = 0; i < n_parts; i++) parts[i]->shape = shape;
+    *whole = *out;
+    bool same = memcmp(full.dim, shape.dim, sizeof full.dim) == 0;
+    return same || tti_host_expand(b, out, &full, whole);
+}
+
 bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out) {
     int64_t n = tti_host_n(x);
     if (!tti_host_new(b, x->elem, &x->shape, out)) return false;
