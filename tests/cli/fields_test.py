@@ -144,6 +144,15 @@ def test_losses_of_jobs_are_pytorchs():
         assert len(hashes) == 1, (case, hashes)
 
 
+def test_classes_of_pixels_without_fields():
+    """Logits [N,C,H,W] of a file of arrays x and y without names of fields."""
+    g = golden("losses")
+    want = g["cases"]["pixels"]
+    save("plain", both({"x": g["inputs"][want["model"]], "y": want["y"]}))
+    train(*job(want["model"], *want["keys"], "data.classes=3", data="plain"), "run.dir=plain-run")
+    near([e["loss"] for e in events("plain-run", "step")], want["losses"], 3e-6)
+
+
 def test_labels_are_classes_of_the_output():
     """Of both splits, before the first step; the job names a label that does not count."""
     g = golden("losses")

@@ -92,8 +92,7 @@ int tti_loss_class_axis(const tutti_shape *logits, const tutti_shape *target) {
     return last ? logits->n_dims - 1 : -1;
 }
 
-/* Logits [N,...,C] of logits [N,C,...]. */
-static tutti_value *classes_last(tutti_graph *g, tutti_value *x, int axis) {
+tutti_value *tti_classes_last(tutti_graph *g, tutti_value *x, int axis) {
     int perm[TUTTI_MAX_DIMS], n = 0, n_dims = x->type.shape.n_dims;
     if (axis == n_dims - 1) return x;
     for (int d = 0; d < n_dims; d++)
@@ -132,8 +131,8 @@ static bool class_rows_of(const loss_args *a, class_rows *out) {
     }
     out->n_classes = a->predicted->type.shape.dim[axis];
     int64_t n_rows = tutti_shape_n_elems(shape);
-    out->logits =
-        tutti_reshape(g, classes_last(g, a->predicted, axis), &TUTTI_SHAPE(n_rows, out->n_classes));
+    out->logits = tutti_reshape(g, tti_classes_last(g, a->predicted, axis),
+                                &TUTTI_SHAPE(n_rows, out->n_classes));
     tutti_value *labels = a->target;
     bool masks = a->present && a->present != a->target;
     if (a->desc->ignores || masks) { /* (label + 1) kept - 1, exact below 2^24 */

@@ -113,6 +113,9 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
     tutti_shape y_shape = with_rows(d, &info->y.shape);
     bool is_value = info->is_value; /* then each output is a separate target */
     bool is_mixed = g->training && d->config->data.mixup > 0;
+    int axis = is_value ? -1 : tti_loss_class_axis(&logits->type.shape, &y_shape);
+    if (axis >= 0 && logits->type.shape.dim[axis] == info->n_classes)
+        logits = tti_classes_last(g, logits, axis);
     TTI_TRY(check_logits(logits, is_value ? &TUTTI_SHAPE(d->rows) : &y_shape, info->n_classes));
     int64_t n_targets = tutti_shape_n_elems(&y_shape);
     if (!is_value) logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
