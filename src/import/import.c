@@ -253,6 +253,7 @@ static int find_tensor(const tti_program_file *p, const char *name) {
 static tutti_status load(const tti_program_file *p, const tti_input_spec *spec, tutti_dtype dtype,
                          void *dst) {
     size_t n = (size_t)tti_import_n_elems(&spec->shape);
+    if (dtype == TUTTI_F32 && spec->elem == TTI_ELEM_F32) return tti_program_copy(p, spec, dst);
     double *wide = malloc((n + 1) * sizeof *wide);
     if (!wide) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
     tutti_status st = tti_program_load(p, spec, wide);

@@ -94,6 +94,16 @@ static tutti_status read_part(const tti_program_file *p, const tti_input_spec *s
     return TUTTI_OK;
 }
 
+/* Whether the elements lie one after the other in row-major order. */
+static bool is_dense(const tti_input_spec *spec) {
+    int64_t n = 1;
+    for (int d = spec->shape.n_dims - 1; d >= 0; d--) {
+        if (spec->shape.dim[d] != 1 && spec->stride[d] != n) return false;
+        n *= spec->shape.dim[d];
+    }
+    return true;
+}
+
 tutti_status tti_program_copy(const tti_program_file *p, const tti_input_spec *spec, char *out) {
     int64_t n = tti_import_n_elems(&spec->shape), at[TUTTI_MAX_DIMS] = {0};
     char *owned = NULL;
@@ -104,7 +114,9 @@ tutti_status tti_program_copy(const tti_program_file *p, const tti_input_spec *s
     else if (!spec->bytes)
         TTI_TRY(read_part(p, spec, n_bytes, &owned));
     const char *bytes = owned ? owned : (const char *)spec->bytes;
-    for (int64_t i = 0; i < n; i++) {
+    bool dense = is_dense(spec);
+    if (dense) memcpy(out, bytes + (size_t)spec->offset * size, (size_t)n * size);
+    for (int64_t i = 0; i < n && !dense; i++) {
         int64_t place = spec->offset;
         for (int d = 0; d < spec->shape.n_dims; d++) place += at[d] * spec->stride[d];
         memcpy(out + (size_t)i * size, bytes + (size_t)place * size, size);
