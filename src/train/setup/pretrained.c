@@ -22,6 +22,7 @@ typedef struct loading {
     bool transposed;         /* the file's matrices are [in,out] */
     tti_str problems;
     int n_problems;
+    const char *head; /* a parameter that differs in the number of classes only; NULL: none */
 } loading;
 
 static bool is_excepted(const tti_blueprint *b, const char *name) {
@@ -96,6 +97,17 @@ static bool same_order(const tutti_shape *a, const tutti_shape *b) {
     }
 }
 
+/* Whether the tensors differ in the number of classes only. */
+static bool counts_classes(const tti_blueprint *b, const tutti_shape *found,
+                           const tutti_shape *want) {
+    const tutti_model *model = tti_job_model(&b->config);
+    bool has_classes = model && (model->input != TUTTI_MODEL_TOKENS || b->model_params.classify);
+    tutti_shape as_found = *want;
+    as_found.dim[0] = found->dim[0];
+    return has_classes && want->dim[0] == b->model_params.n_classes &&
+           tti_shape_equal(found, &as_found);
+}
+
 static void check_slot(loading *l, int i) {
     const tti_node *param = l->b->plan->slots[i].param;
     tutti_shape want = param->out[0]->type.shape;
@@ -106,6 +118,7 @@ static void check_slot(loading *l, int i) {
     if (l->transposed && may_turn(l, param)) want = turned(&want);
     tutti_type found = joined_type(l, &l->parts[i]);
     if (same_order(&found.shape, &want)) return;
+    if (counts_classes(l->b, &found.shape, &want)) l->head = param->name;
     tti_str text = {0};
     tti_str_add(&text, "has ");
     tti_type_print(&text, &found);
@@ -125,9 +138,19 @@ static tutti_status compare(loading *l, const char *path) {
             add_problem(l, name, "is not in the model");
     }
     if (l->n_problems == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT, "%s: does not match the model (%d tensors): %s%s", path,
-                    l->n_problems, tti_str_text(&l->problems),
-                    l->n_problems > MAX_LISTED ? "; ..." : "");
+    const char *dot = l->head ? strrchr(l->head, '.') : NULL;
+    tti_str advice = {0};
+    if (dot)
+        tti_str_printf(&advice,
+                       "; to train another number of classes, give "
+                       "model.init_except=\"[%.*s.*]\"",
+                       (int)(dot - l->head), l->head);
+    tutti_status st =
+        tti_fail(TUTTI_E_CHECKPOINT, "%s: does not match the model (%d tensors): %s%s%s", path,
+                 l->n_problems, tti_str_text(&l->problems),
+                 l->n_problems > MAX_LISTED ? "; ..." : "", tti_str_text(&advice));
+    tti_str_free(&advice);
+    return st;
 }
 
 /* ---- reading ---- */
