@@ -336,8 +336,8 @@ def doctor(measure: bool = False) -> str:
 
 
 def catalog(what: str) -> str:
-    """The table "ops", "passes", "models", "formats", "optimizers", "schedules", "transports" or
-    "algorithms" of the library as text."""
+    """The table "ops", "operators", "passes", "models", "formats", "optimizers", "schedules",
+    "transports" or "algorithms" of the library as text."""
     import ctypes
 
     text = ctypes.c_void_p()

@@ -36,6 +36,7 @@ static const command commands[] = {
     {"data", "describe a data set; pack it into the form that loads fastest", tutti_cmd_data},
     {"launch", "run any program as N ranks on this host", tutti_cmd_launch},
     {"ops", "list operations with formulas and attributes", tutti_cmd_list},
+    {"operators", "list operators of model files and ops, as Markdown", tutti_cmd_list},
     {"passes", "list passes in order", tutti_cmd_list},
     {"models", "list models", tutti_cmd_list},
     {"formats", "list data formats", tutti_cmd_list},

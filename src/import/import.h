@@ -78,4 +78,7 @@ tutti_status tti_import_load(const tti_import *import, const char *name, int64_t
 /* Operators that are supported, in alphabetic order: i = 0, 1, ... until NULL. */
 const char *tti_operator_name_at(int i);
 
+/* Appends the tables of all operators with their arguments and limits, in Markdown. */
+void tti_operators_page(tti_str *out);
+
 #endif /* TTI_IMPORT_IMPORT_H */

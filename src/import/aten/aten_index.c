@@ -81,7 +81,7 @@ static void fold_index(tti_building *b, const tti_call *c) {
         for (int d = 0, k = 0; d < from.n_dims; d++) {
             int64_t where = -1;
             for (int q = 0; q < ids.n; q++)
-                if (ids.dim[q] == d) where = (int64_t)tti_host_at(&ids.at[q], flat);
+                if (ids.dim[q] == d) where = tti_to_int(tti_host_at(&ids.at[q], flat));
             if (where == -1 && k == place && ids.n > 0) k += ids.shape.n_dims;
             bool indexed = false;
             for (int q = 0; q < ids.n; q++) indexed |= ids.dim[q] == d;

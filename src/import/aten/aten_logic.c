@@ -12,9 +12,9 @@ static double f_lt(double x, double y) { return x < y; }
 static double f_le(double x, double y) { return x <= y; }
 static double f_gt(double x, double y) { return x > y; }
 static double f_ge(double x, double y) { return x >= y; }
-static double f_and(double x, double y) { return (double)((int64_t)x & (int64_t)y); }
-static double f_or(double x, double y) { return (double)((int64_t)x | (int64_t)y); }
-static double f_xor(double x, double y) { return (double)((int64_t)x ^ (int64_t)y); }
+static double f_and(double x, double y) { return (double)(tti_to_int(x) & tti_to_int(y)); }
+static double f_or(double x, double y) { return (double)(tti_to_int(x) | tti_to_int(y)); }
+static double f_xor(double x, double y) { return (double)(tti_to_int(x) ^ tti_to_int(y)); }
 static double f_logical_and(double x, double y) { return x != 0 && y != 0; }
 static double f_logical_or(double x, double y) { return x != 0 || y != 0; }
 static double f_logical_xor(double x, double y) { return (x != 0) != (y != 0); }

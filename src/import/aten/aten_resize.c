@@ -68,8 +68,8 @@ static void fill_row(const axis_map *m, int64_t o, float *row) {
                                      : (double)m->n / (double)m->n_out;
         double width = fmax(step, 1), reach = (m->kind == CUBIC ? 2 : 1) * width, sum = 0;
         double center = step * ((double)o + 0.5);
-        int64_t first = (int64_t)fmax(floor(center - reach + 0.5), 0);
-        int64_t end = (int64_t)fmin(floor(center + reach + 0.5), (double)m->n);
+        int64_t first = tti_to_int(fmax(floor(center - reach + 0.5), 0));
+        int64_t end = tti_to_int(fmin(floor(center + reach + 0.5), (double)m->n));
         for (int pass = 0; pass < 2; pass++)
             for (int64_t i = first; i < end; i++) {
                 double x = ((double)i - center + 0.5) / width;
@@ -81,7 +81,7 @@ static void fill_row(const axis_map *m, int64_t o, float *row) {
     }
     for (int k = m->kind == CUBIC ? -1 : 0; k <= (m->kind == CUBIC ? 2 : 1); k++) {
         double w = m->kind == CUBIC ? cubic_weight(part - k, -0.75) : k ? part : 1 - part;
-        int64_t i = (int64_t)low + k;
+        int64_t i = tti_to_int(low) + k;
         row[TTI_MAX(0, TTI_MIN(i, last))] += (float)w;
     }
 }
@@ -130,7 +130,7 @@ static void interpolate(tti_building *b, const tti_call *c, axis_map kind, int n
                   : arg->kind == TTI_ARG_INT ? (double)arg->i
                                              : 0;
         if (!has_size && !(m.scale > 0 && m.scale < 4096)) tti_refuse(b, "a scale is out of range");
-        m.n_out = has_size ? size[d] : (int64_t)((double)m.n * m.scale);
+        m.n_out = has_size ? size[d] : tti_to_int((double)m.n * m.scale);
         if (m.n < 1 || m.n_out < 1 || m.n_out > 1 << 20) tti_refuse(b, "a size is out of range");
         if (tti_good(b)) x = resize_axis(b, x, 2 + d, &m);
     }

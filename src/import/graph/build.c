@@ -3,6 +3,7 @@
  * Memory that several values share in PyTorch is followed by groups: a call that writes to its
  * first argument replaces that value for later calls, and makes other views of the same memory
  * unusable.  Host tensors are real views, so that writes go through to what they look at. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,6 +182,15 @@ bool tti_run_inner(tti_building *b, const tti_block *inner, const tti_operand *i
     return tti_good(b);
 }
 
+void tti_set_result(tti_building *b, const tti_op_call *call, int i, const tti_operand *x) {
+    if (i < call->n_outs && call->outs[i] >= 0) b->values[call->outs[i]] = *x;
+}
+
+int tti_count_unrolled(tti_building *b, int n) {
+    if (n > INT_MAX - b->n_unrolled) n = INT_MAX - b->n_unrolled;
+    return b->n_unrolled += n;
+}
+
 /* A graph that only says how its calls are run: its arguments are the call's behind it. */
 static void run_wrapped(tti_building *b, const tti_op_call *call) {
     const tti_block *inner = NULL;
@@ -196,8 +206,7 @@ static void run_wrapped(tti_building *b, const tti_op_call *call) {
     for (int i = 0; results && i < inner->n_inputs; i++)
         inputs[i] = *tti_operand_of(b, &call->args[at + 1 + i].arg);
     if (!tti_good(b) || !tti_run_inner(b, inner, inputs, results)) return;
-    for (int i = 0; i < call->n_outs; i++)
-        if (call->outs[i] >= 0) b->values[call->outs[i]] = results[i];
+    for (int i = 0; i < call->n_outs; i++) tti_set_result(b, call, i, &results[i]);
 }
 
 static void run_call(tti_building *b, const tti_op_call *call) {

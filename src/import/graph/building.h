@@ -101,7 +101,7 @@ typedef struct tti_building {
     int *writes;         /* [n_groups] */
     int n_groups, cap_groups;
     int n_layers;             /* numbers layers that need a name */
-    int64_t n_host_elems;     /* of all host tensors so far */
+    size_t n_room_bytes;      /* of tti_room so far */
     bool keeps_repeats;       /* a host tensor is written to: each element has its own memory */
     int n_unrolled;           /* nodes of the iterations of loops so far */
     tti_import_labels labels; /* of the first loss that has noted its labels */
@@ -156,6 +156,12 @@ bool tti_note_labels(tti_building *b, const tti_operand *label, int64_t n_classe
  * a failure. */
 bool tti_run_inner(tti_building *b, const tti_block *block, const tti_operand *inputs,
                    tti_operand *results);
+
+/* Output i of a call, which may be unused or absent. */
+void tti_set_result(tti_building *b, const tti_op_call *call, int i, const tti_operand *x);
+
+/* Adds to the number of nodes of the iterations of all loops, and returns it. */
+int tti_count_unrolled(tti_building *b, int n);
 
 /* control.c: runs If, Loop or Scan; false: the call is none of these. */
 bool tti_run_control(tti_building *b, const tti_op_call *call);
@@ -281,6 +287,7 @@ bool tti_host_new_like(tti_building *b, tti_elem elem, tti_host *const *parts, i
 /* A row-major copy of the elements. */
 bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out);
 double tti_round(tti_elem elem, double x); /* to the nearest number that elem holds */
+int64_t tti_to_int(double x); /* without its fraction, at most 2^53 in size; 0 for NaN */
 /* The elements of x repeated to shape, as a view. */
 bool tti_host_expand(tti_building *b, const tti_host *x, const tutti_shape *shape, tti_host *out);
 /* numpy's rule; false where the shapes do not match, which is recorded. */

@@ -57,10 +57,6 @@ static bool find_body(tti_building *b, const tti_op_call *call, const char *name
     return tti_good(b);
 }
 
-static void set_result(tti_building *b, const tti_op_call *call, int i, const tti_operand *x) {
-    if (i < call->n_outs && call->outs[i] >= 0) b->values[call->outs[i]] = *x;
-}
-
 /* One element that is known while the graph is built; what: "its condition". */
 static bool known_number(tti_building *b, const tti_operand *x, const char *what, double *out) {
     if (x->kind == TTI_OPERAND_NUMBER) {
@@ -177,7 +173,7 @@ static void run_if(tti_building *b, const tti_op_call *call) {
     if (to->n_formal != 0 || to->block->n_outputs < call->n_outs)
         tti_refuse(b, "its branch does not fit the call");
     if (!tti_good(b) || !tti_run_inner(b, to->block, to->inputs, to->results)) return;
-    for (int i = 0; i < call->n_outs; i++) set_result(b, call, i, &to->results[i]);
+    for (int i = 0; i < call->n_outs; i++) tti_set_result(b, call, i, &to->results[i]);
 }
 
 /* ---- loops ---- */
@@ -222,15 +218,12 @@ static void join(tti_building *b, const tti_op_call *call, int i, const scanned 
         b, "aten.stack.default",
         (tti_arg[]){{.kind = TTI_ARG_LIST, .items = s->items, .n = s->n}, tti_int_arg(dim)}, 2,
         (tti_operand *[]){&joined}, 1);
-    set_result(b, call, i, &joined);
+    tti_set_result(b, call, i, &joined);
 }
 
 static bool count_iteration(tti_building *b, const tti_block *block) {
-    int n = TTI_MAX(block->n_calls, block->n_values) + 1;
-    if (n <= MAX_UNROLLED - b->n_unrolled) {
-        b->n_unrolled += n;
+    if (tti_count_unrolled(b, TTI_MAX(block->n_calls, block->n_values) + 1) <= MAX_UNROLLED)
         return true;
-    }
     tti_refuse(b,
                "loops are unrolled, and have more than %d nodes in all; export recurrent layers as "
                "LSTM, GRU or RNN nodes, or with fewer iterations",
@@ -266,7 +259,7 @@ static void run_loop(tti_building *b, const tti_op_call *call) {
             if (!keep(b, &made[i], &body.results[1 + n + i])) return;
         if (!known_number(b, &body.results[0], "its condition", &goes_on)) return;
     }
-    for (int i = 0; tti_good(b) && i < n; i++) set_result(b, call, i, &body.inputs[2 + i]);
+    for (int i = 0; tti_good(b) && i < n; i++) tti_set_result(b, call, i, &body.inputs[2 + i]);
     for (int i = 0; tti_good(b) && i < n_scanned; i++) join(b, call, n + i, &made[i], 0, false);
 }
 
@@ -336,7 +329,7 @@ static void run_scan(tti_building *b, const tti_op_call *call) {
         for (int i = 0; i < n_out; i++)
             if (!keep(b, &made[i], &body.results[n + i])) return;
     }
-    for (int i = 0; tti_good(b) && i < n; i++) set_result(b, call, i, &body.inputs[i]);
+    for (int i = 0; tti_good(b) && i < n; i++) tti_set_result(b, call, i, &body.inputs[i]);
     for (int i = 0; tti_good(b) && i < n_out; i++)
         join(b, call, n + i, &made[i], listed(b, call, "scan_output_axes", i),
              listed(b, call, "scan_output_directions", i) == 1);

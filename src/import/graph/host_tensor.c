@@ -9,7 +9,6 @@
 
 /* Host tensors are masks, positions and tables; a larger one is a mistake or an attack. */
 #define MAX_ELEMS ((int64_t)1 << 28)
-#define MAX_ALL_ELEMS ((int64_t)1 << 31) /* of all tensors of a graph */
 
 int64_t tti_host_n(const tti_host *x) { return tutti_shape_n_elems(&x->shape); }
 
@@ -34,12 +33,6 @@ bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_
             return false;
         }
     }
-    if (n > MAX_ALL_ELEMS - b->n_host_elems) {
-        tti_refuse(b, "constant tensors of more than %lld elements in all",
-                   (long long)MAX_ALL_ELEMS);
-        return false;
-    }
-    b->n_host_elems += n;
     out->data = tti_room(b, ((size_t)n + 1) * sizeof(double));
     out->shared = tti_room(b, sizeof *out->shared);
     return out->data && out->shared;
@@ -66,6 +59,8 @@ bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out) {
     for (int64_t i = 0; i < n; i++) out->data[i] = tti_host_at(x, i);
     return true;
 }
+
+int64_t tti_to_int(double x) { return isnan(x) ? 0 : (int64_t)fmax(-0x1p53, fmin(x, 0x1p53)); }
 
 double tti_round(tti_elem elem, double x) {
     switch (elem) {

@@ -38,7 +38,15 @@ void tti_no_memory(tti_building *b) {
     if (tti_good(b)) b->st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", b->program->path);
 }
 
+/* What a file makes the reader compute is limited: loops may repeat it. */
+#define MAX_ROOM_BYTES ((size_t)1 << 34)
+
 void *tti_room(tti_building *b, size_t n_bytes) {
+    if (n_bytes > MAX_ROOM_BYTES - b->n_room_bytes) {
+        tti_refuse(b, "its constant tensors have more than %zu bytes in all", MAX_ROOM_BYTES);
+        return NULL;
+    }
+    b->n_room_bytes += n_bytes;
     void *room = tti_arena_alloc(&b->arena, n_bytes);
     if (!room) tti_no_memory(b);
     return room;
@@ -164,10 +172,6 @@ int tti_ints_at(tti_building *b, const tti_call *c, int k, int64_t out[TUTTI_MAX
     return arg->n;
 }
 
-static int64_t saturate(double x) {
-    return x > 0x1p53 ? (int64_t)1 << 53 : x < -0x1p53 ? -((int64_t)1 << 53) : (int64_t)x;
-}
-
 const int64_t *tti_list_at(tti_building *b, const tti_call *c, int k, int *n) {
     const tti_arg *arg = tti_arg_at(c, k);
     const tti_operand *x = tti_operand_behind(b, arg);
@@ -182,11 +186,11 @@ const int64_t *tti_list_at(tti_building *b, const tti_call *c, int k, int *n) {
     if (!list) tti_no_memory(b);
     for (int64_t i = 0; list && i < most; i++) {
         if (x && x->kind == TTI_OPERAND_HOST)
-            list[i] = saturate(tti_host_at(&x->host, i));
+            list[i] = tti_to_int(tti_host_at(&x->host, i));
         else if (arg->kind == TTI_ARG_LIST && arg->items[i].kind == TTI_ARG_INT)
             list[i] = arg->items[i].i;
         else
-            list[i] = saturate(number_of(b, arg->kind == TTI_ARG_LIST ? &arg->items[i] : arg));
+            list[i] = tti_to_int(number_of(b, arg->kind == TTI_ARG_LIST ? &arg->items[i] : arg));
     }
     if (most > INT32_MAX) tti_refuse(b, "a list has too many elements");
     *n = tti_good(b) ? (int)most : 0;

@@ -150,8 +150,8 @@ static void gather(tti_building *b, const tti_call *c) {
     } else if (known && tti_shape_of(&index).n_dims == 0) {
         double at = index.kind == TTI_OPERAND_HOST ? tti_host_at(&index.host, 0) : index.number;
         tti_call_row(b, "aten.select.int",
-                     (tti_arg[]){*c->arg[0], tti_int_arg(dim), tti_int_arg((int64_t)at)}, 3, c->out,
-                     1);
+                     (tti_arg[]){*c->arg[0], tti_int_arg(dim), tti_int_arg(tti_to_int(at))}, 3,
+                     c->out, 1);
     } else if (!of_batch && dim == 0 && !(known && x->kind == TTI_OPERAND_HOST)) {
         look_up(b, x, &index, tti_int_at(b, c, 3), c->out[0]);
     } else {

@@ -451,7 +451,7 @@ static bool read_target(tti_building *b, const tti_call *c, const tutti_shape *s
         tti_refuse(b, "only all four dimensions of images can be resized");
     for (int d = 0; d < 4 && tti_good(b); d++) {
         double scale = n ? 0 : tti_host_at(&scales->host, d);
-        int64_t to = n ? sizes[d] : (int64_t)floor((double)s->dim[d] * scale);
+        int64_t to = n ? sizes[d] : tti_to_int(floor((double)s->dim[d] * scale));
         if (!n && !(scale > 0 && scale < 4096)) tti_refuse(b, "a scale is out of range");
         if (d < 2 && to != s->dim[d]) tti_refuse(b, "batch and channels cannot be resized");
         if (d >= 2) out[d - 2] = to;

@@ -17,7 +17,7 @@ static tti_arg plain_arg(const tti_building *b, const tti_call *c, int k) {
                  tti_host_n(&x->host) == 1 && x->host.shape.n_dims <= tti_shape_of(y).n_dims;
     if (!alone) return *arg;
     double value = tti_host_at(&x->host, 0);
-    return tti_elem_is_float(x->host.elem) ? tti_float_arg(value) : tti_int_arg((int64_t)value);
+    return tti_elem_is_float(x->host.elem) ? tti_float_arg(value) : tti_int_arg(tti_to_int(value));
 }
 
 static void pair(tti_building *b, const tti_call *c) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "import/import.h"
 #include "ops/op_table.h"
 #include "passes/passes.h"
 #include "train/job/lr_schedule.h"
@@ -22,6 +23,31 @@ static void print_ops(tti_str *out) {
         for (const tti_attr_spec *spec = op->attrs; spec && spec->name; spec++)
             tti_str_printf(out, "    %-22s %s\n", spec->name, spec->doc ? spec->doc : "");
     }
+}
+
+static void print_op_table(tti_str *out) {
+    tti_str_add(out,
+                "\n## Ops of Tutti\n\nWhat plugins and the C API build graphs of, and what models "
+                "become. `tutti ops` lists their attributes.\n\n| op | meaning | gradient |\n"
+                "|---|---|---|\n");
+    for (int i = 0; tti_op_at(i); i++) {
+        const tti_op *op = tti_op_at(i);
+        tti_str_printf(out, "| `%s` | ", op->name);
+        for (const char *p = op->doc; *p; p++)
+            tti_str_printf(out, *p == '|' || *p == '*' || *p == '_' || *p == '<' ? "\\%c" : "%c",
+                           *p);
+        tti_str_printf(out, " | %s |\n", op->grad ? "yes" : op->traits & TTI_SOURCE ? "" : "no");
+    }
+}
+
+static void print_operators(tti_str *out) {
+    tti_str_add(
+        out,
+        "# Operators\n\nWhat model files may contain ([pytorch.md](pytorch.md)), and the ops that "
+        "they become. Written by\n`tutti operators`. A file with other operators is refused, "
+        "and the message names all of them.\n");
+    tti_operators_page(out);
+    print_op_table(out);
 }
 
 static void print_passes(tti_str *out) {
@@ -64,8 +90,9 @@ static const struct {
 } tables[] = {
     {"algorithms", print_algorithms}, {"formats", print_formats},
     {"models", print_models},         {"ops", print_ops},
-    {"optimizers", print_optimizers}, {"passes", print_passes},
-    {"schedules", print_schedules},   {"transports", print_transports},
+    {"operators", print_operators},   {"optimizers", print_optimizers},
+    {"passes", print_passes},         {"schedules", print_schedules},
+    {"transports", print_transports},
 };
 
 tutti_status tutti_catalog(const char *what, char **text) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""op_rows_test.py - every op of `tutti ops` has a row among the kernels for CUDA, or a reason why it
-needs none.  Reads the sources, so it needs neither a GPU nor the CUDA toolkit."""
+"""op_rows_test.py - every op of `tutti ops` has a row among the kernels for CUDA, or a reason why
+it needs none.  Reads the sources, so it needs neither a GPU nor the CUDA toolkit."""
 
 import glob
 import os
@@ -22,7 +22,8 @@ def rows(folder):
     for path in glob.glob(folder + "/**/*.c*", recursive=True):
         with open(path) as file:
             text = file.read()
-        own = set(re.findall(r'"(\w+)"', text)) | set(re.findall(r"^ {4}\w+\((\w+)[,)]", text, re.M))
+        own = set(re.findall(r'"(\w+)"', text))
+        own |= set(re.findall(r"^ {4}\w+\((\w+)[,)]", text, re.M))
         ends = set(re.findall(r'op_name "(_\w+)"', text))
         names |= own | {stem + end for stem in own for end in ends}
     return names

@@ -9,6 +9,7 @@
 #include "t.h"
 #include "train/job/job.h"
 #include "train/job_bad_inputs.h"
+#include "tutti/catalog.h"
 
 static tutti_job *new_job(void) {
     tutti_job *job = NULL;
@@ -333,6 +334,15 @@ T_CASE(reference_page_is_fresh) {
     free(now);
 }
 
+T_CASE(operators_page_is_fresh) {
+    T_UNUSED;
+    char *page = read_text(TUTTI_TEST_DATA "/../../docs/operators.md"), *now;
+    T_OK(tutti_catalog("operators", &now));
+    if (strcmp(page, now)) fail_msg("run: build/tutti operators > docs/operators.md");
+    free(page);
+    free(now);
+}
+
 T_CASE(examples_are_jobs) {
     T_UNUSED;
     static const char *const paths[] = {
@@ -365,6 +375,7 @@ int main(void) {
         cmocka_unit_test(own_model),
         cmocka_unit_test(schema_is_whole),
         cmocka_unit_test(reference_page_is_fresh),
+        cmocka_unit_test(operators_page_is_fresh),
         cmocka_unit_test(examples_are_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
