@@ -148,6 +148,7 @@ class Run:
             self._check_caller()
             if not self._changed.wait_for(lambda: self._ended, timeout):
                 raise TimeoutError("the run has not ended after %g s" % (timeout or 0))
+        self._join()
         if self._failure is not None:
             self._is_raised = True
             raise self._failure
@@ -182,6 +183,12 @@ class Run:
             with self._changed:
                 self._check_caller()
                 self._changed.wait_for(lambda: self._ended)
+            self._join()
+
+    def _join(self) -> None:
+        """Waits for the last lines of the thread of a run that has ended."""
+        if self._thread is not None and self._pid == os.getpid():
+            self._thread.join()
 
     def _check_caller(self) -> None:
         if self._calling == threading.get_ident():

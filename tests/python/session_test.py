@@ -389,7 +389,8 @@ def test_bad_arrays():
 
 if __name__ == "__main__":
     if not np:
-        for name in ("arrays", "parameters_in_place", "copies_by_dlpack", "kept_parameters_end_with_their_arrays",
+        for name in ("arrays", "parameters_in_place", "copies_by_dlpack",
+                     "kept_parameters_end_with_their_arrays",
                      "parts_of_a_step", "rules_that_fail", "views_outlive_the_session",
                      "loss_of_the_caller", "bad_arrays"):
             del globals()["test_" + name]

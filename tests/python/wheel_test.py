@@ -66,8 +66,8 @@ def test_a_wheel_in_an_empty_environment():
     output(*pip, "install", "-q", "--no-index", "--no-deps", path, env=environment())
     text = "import tutti; r = tutti.train(None, %r, workers=2); print(r.params_hash)" % SMALL
     found = output(pip[0], "-c", text, env=environment()).split()[-1]
-    said = output(ENVIRONMENT + "/bin/tutti", *runs.small("by-program", "-n", "2", "run.progress=false"),
-                  env=environment())
+    arguments = runs.small("by-program", "-n", "2", "run.progress=false")
+    said = output(ENVIRONMENT + "/bin/tutti", *arguments, env=environment())
     if "params_hash " + found not in said:
         raise AssertionError("%s, but the program: %s" % (found, said))
     files = output(ENVIRONMENT + "/bin/tutti", "doctor", "--quick", env=environment())
