@@ -437,17 +437,36 @@ def test_outputs_that_need_other_arrays_are_left_out():
     train(*clip, "run.dir=clip")
     save("whole", {k: inputs[k] for k in ("x", "other")})
     save("half", {"x": inputs["x"]})
-    whole = runs.tutti("predict", "clip", "whole/data.npz").expect(0)
+    all_of = runs.tutti("predict", "clip", "whole/data.npz").expect(0)
     half = runs.tutti("predict", "clip", "half/data.npz").expect(
         0, "the output 'output_1' is left out, because it needs the array 'other'")
-    assert "left out" not in whole.err, whole.err
-    for a, b in zip(whole.out.splitlines(), half.out.splitlines()):
+    assert "left out" not in all_of.err, all_of.err
+    for a, b in zip(all_of.out.splitlines(), half.out.splitlines()):
         a, b = json.loads(a)["outputs"], json.loads(b)["outputs"]
         assert list(a) == ["output_0", "output_1", "output_2"], a
         assert b == {k: a[k] for k in ("output_0", "output_2")}, b
         assert isinstance(a["output_2"], float), "the scale has no rows"
+    whole = json.loads(runs.tutti("eval", "clip", "--json").expect(0).out)["outputs"]
+    assert whole["output_2"]["shape"] == [] and whole["output_2"]["std"] == 0, whole
     both_files = runs.tutti("predict", "clip", "half/data.npz", "whole/data.npz").expect(0).out
-    assert both_files == half.out + whole.out
+    assert both_files == half.out + all_of.out
+
+
+def test_outputs_that_samples_share():
+    """A weight among the outputs has no rows, though it has as many elements as a shard."""
+    def change(model):
+        graph = model["graph_module"]["graph"]
+        for outputs in (graph["outputs"][2], model["graph_module"]["signature"]["output_specs"][2]
+                        ["user_output"]["arg"]):
+            outputs["as_tensor"]["name"] = "p_head_bias"
+    model_file.rewritten("fields_heads", "shared.pt2", change)
+    heads("shared", "train.batch=6", model="shared.pt2")  # 3 rows to a shard
+    bias = weights_of("shared")["head.bias"][0]
+    shown = json.loads(runs.tutti("eval", "shared", "--json").expect(0).out)["outputs"]["size"]
+    assert shown["shape"] == [3], shown
+    near([shown["least"], shown["most"]], [min(bias), max(bias)], 1e-6)
+    line = runs.tutti("predict", "shared", "rows/data.npz").expect(0).out.splitlines()[1]
+    near(json.loads(line)["outputs"]["size"], bias, 1e-6)
 
 
 def batches(name, run, *more, code=0):

@@ -164,7 +164,7 @@ static void add_result(tti_onnx_emit *e, const tutti_graph *g, const tti_output 
         &e->file,
         &(tti_onnx_node){
             .op = "Identity", .in = &e->names[value->id], .n_in = 1, .out = &name, .n_out = 1});
-    bool is_whole = value->type.shape.n_dims == 0 || value->type.shape.dim[0] % e->n_rows != 0;
+    bool is_whole = tti_is_named_output(out) && tti_named_output_rows(out, e->n_rows) == 0;
     tti_onnx_add_output(&e->file, name, &value->type, open_dims(e, value) & (is_whole ? ~1U : ~0U));
 }
 

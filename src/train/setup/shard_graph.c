@@ -396,23 +396,46 @@ static bool is_stored(const tutti_value *value) {
     return node->op->traits & TTI_SOURCE;
 }
 
+/* Whether a value depends on an input; seen [n_nodes]. */
+static bool reads_samples(const tutti_value *value, bool *seen) {
+    const tti_node *node = value->node;
+    if (node->op->traits & TTI_INPUT) return true;
+    if (seen[node->id]) return false;
+    seen[node->id] = true;
+    for (int i = 0; i < node->n_in; i++)
+        if (reads_samples(node->in[i], seen)) return true;
+    return false;
+}
+
 /* A model may have several outputs under the names of its file; stored ones are copied, as all
  * outputs of a program are results of its steps. */
-static void name_outputs(tutti_graph *g, const tti_model_outputs *out) {
+static tutti_status name_outputs(tutti_graph *g, const tti_model_outputs *out) {
+    bool *seen = calloc((size_t)g->n_nodes + 1, sizeof *seen);
+    if (!seen) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+    int n_nodes = g->n_nodes;
     for (int i = 0; out->n_named > 1 && i < out->n_named; i++) {
         char text[TTI_MAX_NAME];
         tutti_value *value = out->named[i].value;
-        snprintf(text, sizeof text, TTI_OUTPUT_PREFIX "%s", out->named[i].name);
+        memset(seen, 0, (size_t)n_nodes);
+        snprintf(text, sizeof text, "%s%s",
+                 reads_samples(value, seen) ? TTI_OUTPUT_PREFIX : TTI_SHARED_PREFIX,
+                 out->named[i].name);
         tutti_output(g, text, is_stored(value) ? tutti_affine(g, value, 1, 0) : value);
     }
     if (out->n_named > 1) g->joins_samples = true; /* outputs of a shard are its own */
+    free(seen);
+    return TUTTI_OK;
+}
+
+bool tti_shard_graph_is_named(const tti_output *output) {
+    static const size_t n = sizeof TTI_OUTPUT_PREFIX - 1;
+    return strncmp(output->name, TTI_OUTPUT_PREFIX, n) == 0 ||
+           strncmp(output->name, TTI_SHARED_PREFIX, n) == 0;
 }
 
 const tti_output *tti_shard_graph_named(const tutti_graph *g, int i) {
     for (int k = 0; k < g->n_outputs; k++)
-        if (strncmp(g->outputs[k].name, TTI_OUTPUT_PREFIX, sizeof TTI_OUTPUT_PREFIX - 1) == 0 &&
-            i-- == 0)
-            return &g->outputs[k];
+        if (tti_shard_graph_is_named(&g->outputs[k]) && i-- == 0) return &g->outputs[k];
     return NULL;
 }
 
@@ -502,6 +525,6 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     tutti_value *result = out.logits ? out.logits : out.loss;
     bool names = d->gives_logits && (!g->training || d->has_host_loss);
     if (names && result && !tti_graph_output(g, "logits")) tutti_output(g, "logits", result);
-    if (d->names_outputs && !g->training) name_outputs(g, &out);
+    if (d->names_outputs && !g->training) TTI_TRY(name_outputs(g, &out));
     return d->has_host_loss ? add_host_loss(d, g) : tutti_graph_check(g);
 }

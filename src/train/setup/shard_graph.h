@@ -22,12 +22,14 @@ typedef struct tti_shard_graph_desc {
     bool has_host_loss;
 } tti_shard_graph_desc;
 
-/* How the names of these outputs begin. */
+/* How the names of these outputs begin, and of those that depend on no sample. */
 #define TTI_OUTPUT_PREFIX "output."
+#define TTI_SHARED_PREFIX "shared."
 
 /* Builds it in g, which is empty, before any pass. */
 tutti_status tti_shard_graph_build(const tti_shard_graph_desc *desc, tutti_graph *g);
 
+bool tti_shard_graph_is_named(const tti_output *output);
 /* Output i of those that have names; NULL: there are fewer. */
 const tti_output *tti_shard_graph_named(const tutti_graph *g, int i);
 
