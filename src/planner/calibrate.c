@@ -207,15 +207,16 @@ static bool has_p2p(const tti_backend *backend) {
 
 tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double budget_s,
                                    double base_bytes, tti_calibration *c) {
-    const tti_backend *backend = b->devices.backend;
+    const tti_devices *devices = tti_blueprint_devices(b);
+    const tti_backend *backend = devices->backend;
     tti_ceilings ceilings;
-    *c = (tti_calibration){.n_cores = backend->device ? b->devices.n : tti_cores_usable(),
+    *c = (tti_calibration){.n_cores = backend->device ? devices->n : tti_cores_usable(),
                            .is_device = backend->device != NULL,
                            .n_ranks = n_ranks,
                            .slice_s = budget_s / SHARES,
                            .base_bytes = base_bytes};
     if (backend->device)
-        TTI_TRY(backend->device->open(&(tti_device_desc){.index = tti_devices_first(&b->devices)}));
+        TTI_TRY(backend->device->open(&(tti_device_desc){.index = tti_devices_first(devices)}));
     tutti_status st =
         tti_ceilings_measure(backend, tti_blueprint_target(b).compute_dtype, &ceilings);
     if (backend->device) backend->device->close();

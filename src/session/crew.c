@@ -112,3 +112,18 @@ tutti_status tti_crew_run(tutti_session *s, tti_session_fn fn, void *arg) {
 tutti_status tti_crew_try(tutti_session *s, tti_session_fn fn, void *arg) {
     return call_all(s, fn, arg, true);
 }
+
+/* ---- where workers compute ---- */
+
+const tti_backend *tti_worker_backend(const tti_session_worker *w) {
+    return tti_blueprint_backend(w->b);
+}
+
+int tti_worker_device(const tti_session_worker *w) {
+    bool on_host = !tti_worker_backend(w)->device;
+    return on_host ? TTI_ON_HOST : tti_devices_place(tti_blueprint_devices(w->b), w->local_rank);
+}
+
+const tti_device_ops *tti_session_device_ops(const tutti_session *s) {
+    return tti_worker_backend(&s->workers[0])->device;
+}

@@ -2,7 +2,6 @@
  *
  * Creation is the preparation of tutti_train without a run folder: resolve the job, make the
  * blueprint, start the workers. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,49 +24,6 @@
 #include "train/setup/pretrained.h"
 #include "train/setup/shard_graph.h"
 #include "train/setup/worker_exec.h"
-
-/* ---- calls ---- */
-
-/* After a fork: the threads of the workers are not in this process. */
-static bool is_inherited(const tutti_session *s) { return s->owner != getpid(); }
-
-tutti_status tti_session_enter(tutti_session *s, const char *who) {
-    if (!s) return tti_fail(TUTTI_E_INVALID, "%s: session is NULL", who);
-    if (is_inherited(s))
-        return tti_fail(TUTTI_E_INVALID,
-                        "%s: the session belongs to the process that this one was forked from; "
-                        "create one after fork",
-                        who);
-    if (pthread_mutex_lock(&s->mutex) == EDEADLK)
-        return tti_fail(TUTTI_E_INVALID, "%s: called from a callback of the same session", who);
-    tutti_status st = TUTTI_OK;
-    if (!s->is_open)
-        st = tti_fail(TUTTI_E_INVALID, "%s: the session is closed", who);
-    else if (s->failed != TUTTI_OK)
-        st = tti_fail(s->failed, "%s: the session has failed before: %s", who, s->failure);
-    s->has_flat = s->gives_flat;
-    s->gives_flat = false;
-    if (st == TUTTI_OK) st = tti_session_accept_views(s);
-    if (st != TUTTI_OK) pthread_mutex_unlock(&s->mutex);
-    return st;
-}
-
-tutti_status tti_session_leave(tutti_session *s, tutti_status st) {
-    if (st == TUTTI_OK) tti_clear_error();
-    pthread_mutex_unlock(&s->mutex);
-    return st;
-}
-
-const tti_backend *tti_worker_backend(const tti_session_worker *w) { return w->b->devices.backend; }
-
-int tti_worker_device(const tti_session_worker *w) {
-    bool on_host = !tti_worker_backend(w)->device;
-    return on_host ? TTI_ON_HOST : tti_devices_place(&w->b->devices, w->local_rank);
-}
-
-const tti_device_ops *tti_session_device_ops(const tutti_session *s) {
-    return tti_worker_backend(&s->workers[0])->device;
-}
 
 /* ---- preparation ---- */
 
@@ -514,13 +470,13 @@ static void release(tutti_session *s) {
 }
 
 void tutti_session_close(tutti_session *s) {
-    if (!s || is_inherited(s) || pthread_mutex_lock(&s->mutex) != 0) return;
+    if (!s || tti_session_is_inherited(s) || pthread_mutex_lock(&s->mutex) != 0) return;
     if (s->is_open) release(s);
     pthread_mutex_unlock(&s->mutex);
 }
 
 void tutti_session_destroy(tutti_session *s) {
-    if (!s || is_inherited(s)) return; /* its memory goes with the process */
+    if (!s || tti_session_is_inherited(s)) return; /* its memory goes with the process */
     tutti_session_close(s);
     pthread_mutex_destroy(&s->mutex);
     pthread_mutex_destroy(&s->crew.mutex);
@@ -537,7 +493,7 @@ void tutti_session_destroy(tutti_session *s) {
 void tutti_session_get_info(tutti_session *s, tutti_session_info *out) {
     if (!out) return;
     *out = (tutti_session_info){0};
-    if (!s || is_inherited(s) || pthread_mutex_lock(&s->mutex) != 0) return;
+    if (!s || tti_session_is_inherited(s) || pthread_mutex_lock(&s->mutex) != 0) return;
     *out = s->info;
     out->step = s->step;
     out->is_open = s->is_open;

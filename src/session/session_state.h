@@ -131,6 +131,9 @@ struct tutti_session {
 tutti_status tti_session_enter(tutti_session *session, const char *who);
 tutti_status tti_session_leave(tutti_session *session, tutti_status st);
 
+/* After a fork: the threads of the workers are not in this process. */
+bool tti_session_is_inherited(const tutti_session *session);
+
 /* Where a worker computes: its backend, and the number of its device or TTI_ON_HOST. */
 const tti_backend *tti_worker_backend(const tti_session_worker *worker);
 int tti_worker_device(const tti_session_worker *worker);

@@ -14,10 +14,6 @@
 
 /* ---- dimensions that follow the sequence length ---- */
 
-const tti_node *tti_onnx_twin(const tti_onnx_emit *e, const tti_node *node) {
-    return e->twin ? e->twin->nodes[node->id] : node;
-}
-
 /* The open dimensions of a value: bit 0, and those that depend on the sequence length. */
 static unsigned open_dims(const tti_onnx_emit *e, const tutti_value *value) {
     const tutti_shape *here = &value->type.shape;

@@ -3,6 +3,10 @@
 
 #include "train/export/onnx_emit.h"
 
+const tti_node *tti_onnx_twin(const tti_onnx_emit *e, const tti_node *node) {
+    return e->twin ? e->twin->nodes[node->id] : node;
+}
+
 static const char *new_name(tti_onnx_emit *e) {
     const char *name = tti_arena_printf(&e->arena, "v.%d", e->n_made++);
     return name ? name : "";

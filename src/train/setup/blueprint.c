@@ -375,6 +375,8 @@ static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank)
 }
 
 const tti_job_config *tti_blueprint_config(const tti_blueprint *b) { return &b->config; }
+const tti_backend *tti_blueprint_backend(const tti_blueprint *b) { return b->devices.backend; }
+const tti_devices *tti_blueprint_devices(const tti_blueprint *b) { return &b->devices; }
 
 const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
     if (b->n_parts == 0) return b->plan;

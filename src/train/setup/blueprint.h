@@ -71,6 +71,10 @@ const tti_plan *tti_blueprint_plan(const tti_blueprint *blueprint, int model_ran
 /* The resolved job. */
 const tti_job_config *tti_blueprint_config(const tti_blueprint *blueprint);
 
+/* The backend of its workers, and their devices. */
+const tti_backend *tti_blueprint_backend(const tti_blueprint *blueprint);
+const tti_devices *tti_blueprint_devices(const tti_blueprint *blueprint);
+
 /* Makes a blueprint that is inspected but not run. like lends its data sets, reads the same files
  * and outlives it (NULL: opened); another backend (NULL: the one the job finds); cache owns the
  * plans and outlives it (NULL: the blueprint owns them). */
