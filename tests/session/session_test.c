@@ -3,60 +3,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include "t.h"
-#include "train/small_job.h"
-#include "tutti/tutti.h"
-
-enum { BATCH = 32, X = 28 * 28, CLASSES = 10 };
-
-static const tutti_field inputs[] = {{"x", {TUTTI_F32, {3, {1, 28, 28}}}}, {"y", {TUTTI_I32, {0}}}};
-
-/* A batch of the caller's: x [BATCH,1,28,28] and y [BATCH], the same for the same number. */
-typedef struct batch {
-    float x[BATCH * X];
-    int32_t y[BATCH];
-    tutti_tensor tensors[2];
-} batch;
-
-static batch *make_batch(unsigned number, int64_t n_rows) {
-    batch *b = calloc(1, sizeof *b);
-    unsigned state = number * 2654435761u + 1;
-    for (int64_t i = 0; i < n_rows * X; i++) {
-        state = state * 1664525u + 1013904223u;
-        b->x[i] = (float)(state >> 8) / (float)(1 << 24) - 0.5f;
-    }
-    for (int64_t i = 0; i < n_rows; i++) b->y[i] = (int32_t)((i * 7 + number) % CLASSES);
-    b->tensors[0] = (tutti_tensor){"x", {TUTTI_F32, {4, {n_rows, 1, 28, 28}}}, b->x, 0};
-    b->tensors[1] = (tutti_tensor){"y", {TUTTI_I32, {1, {n_rows}}}, b->y, 0};
-    return b;
-}
-
-static tutti_session *open_session(tutti_job *job) {
-    const tutti_session_desc desc = {
-        .size = sizeof desc, .inputs = inputs, .n_inputs = 2, .n_classes = CLASSES};
-    tutti_session *s;
-    T_OK(tutti_session_create(job, &desc, &s));
-    return s;
-}
-
-/* Five steps of the caller's batches, the last one short; the hash. */
-static uint64_t hash_of(tutti_job *job) {
-    tutti_session *s = open_session(job);
-    tutti_session_result r;
-    uint64_t hash;
-    for (unsigned i = 0; i < 5; i++) {
-        batch *b = make_batch(i, i == 4 ? 13 : BATCH);
-        T_OK(tutti_session_step(s, b->tensors, 2, 0.01, &r));
-        T_EQ(r.n_rows, i == 4 ? 13 : BATCH);
-        free(b);
-    }
-    T_EQ(r.step, 5);
-    T_OK(tutti_session_hash(s, &hash));
-    if (!strstr(tutti_job_get(job, "parallel.pipeline"), "2")) T_EQ(hash, r.params_hash);
-    tutti_session_destroy(s);
-    tutti_job_destroy(job);
-    return hash;
-}
+#include "session/batches.h"
 
 T_CASE(layouts_have_the_bits_of_one_worker) {
     static const char *const layouts[][3] = {
@@ -102,81 +49,6 @@ T_CASE(data_of_the_job_has_the_bits_of_train) {
         tutti_session_destroy(s);
         tutti_job_destroy(job);
     }
-}
-
-static void expect_bits_of_train(const char *const *layout) {
-    tutti_train_result trained;
-    tutti_session_result r = {0};
-    tutti_session *s;
-    tutti_job *job =
-        SMALL_JOB("optimizer.name=adamw", "run.progress=false", "run.checkpoint_every=-1",
-                  layout[0], layout[1], layout[2], layout[3]);
-    T_OK(tutti_train(job, NULL, &trained));
-    T_OK(tutti_session_create(job, NULL, &s));
-    for (int i = 0; i < 10; i++) T_OK(tutti_session_step(s, NULL, 0, TUTTI_LR_OF_JOB, &r));
-    if (r.params_hash != trained.params_hash)
-        fail_msg("%s %s: other bits than tutti_train", layout[0], layout[1]);
-    tutti_session_destroy(s);
-    tutti_job_destroy(job);
-}
-
-T_CASE(every_layout_has_the_bits_of_train) {
-    static const char *const layouts[][4] = {
-        {"parallel.workers=2", "parallel.tensor=2"},
-        {"parallel.workers=4", "parallel.tensor=2"},
-        {"parallel.workers=4", "parallel.tensor=2", "parallel.pipeline=2"},
-        {"parallel.workers=2", "parallel.pipeline=2"},
-        {"parallel.workers=2", "parallel.sync=parameter-server"},
-        {"parallel.workers=2", "parallel.mode=fast", "parallel.sync=local",
-         "parallel.average_every=2"},
-        {"parallel.workers=4", "parallel.mode=fast", "parallel.sync=local",
-         "parallel.average_every=3"}};
-    T_UNUSED;
-    for (size_t i = 0; i < TTI_COUNT(layouts); i++) expect_bits_of_train(layouts[i]);
-}
-
-/* Between two averages each worker has parameters of its own, of which no file has all. */
-T_CASE(local_sgd_saves_averages) {
-    T_UNUSED;
-    tutti_job *job = SMALL_JOB("parallel.workers=2", "parallel.mode=fast", "parallel.sync=local",
-                               "parallel.average_every=2");
-    tutti_session *s;
-    T_OK(tutti_session_create(job, NULL, &s));
-    T_OK(tutti_session_save(s, "start"));
-    T_OK(tutti_session_step(s, NULL, 0, 0.1, NULL));
-    T_FAILS(tutti_session_save(s, "one"), TUTTI_E_INVALID, "parallel.average_every=2");
-    T_FAILS(tutti_session_save_weights(s, "one.safetensors"), TUTTI_E_INVALID, "average");
-    T_FAILS(tutti_session_gradients(s, NULL, 0, NULL), TUTTI_E_UNSUPPORTED, "parallel.sync=local");
-    T_OK(tutti_session_step(s, NULL, 0, 0.1, NULL));
-    T_OK(tutti_session_save(s, "two"));
-    T_OK(tutti_session_save_weights(s, "two.safetensors"));
-    tutti_session_destroy(s);
-    tutti_job_destroy(job);
-}
-
-/* ---- models that are finished graphs ---- */
-
-static tutti_value *small_net(tutti_graph *g, tutti_value *x, const void *user) {
-    (void)user;
-    return tutti_linear(g, tutti_relu(g, tutti_linear(g, tutti_flatten(g, x), 6, "a")), CLASSES,
-                        "b");
-}
-
-T_CASE(finished_graphs_are_models) {
-    T_UNUSED;
-    tutti_graph *g = tutti_graph_create(true);
-    tutti_output(g, "logits",
-                 small_net(g, tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(8, 1, 28, 28)), NULL));
-    const tutti_model_graphs graphs = {.train = g};
-    tutti_job *job = SMALL_JOB("optimizer.name=adamw");
-    tutti_job_set_model(job, small_net, NULL);
-    uint64_t hash = hash_of(job);
-    for (int n = 1; n <= 2; n++) {
-        job = SMALL_JOB("optimizer.name=adamw", n == 2 ? "parallel.workers=2" : NULL);
-        tutti_job_set_model(job, tutti_model_from_graph, &graphs);
-        T_EQ(hash_of(job), hash);
-    }
-    tutti_graph_destroy(g);
 }
 
 /* ---- parts of a step ---- */
@@ -781,96 +653,6 @@ T_CASE(runs_of_one_process_do_not_meet) {
     tutti_job_destroy(two);
 }
 
-/* The layout of dlpack.h. */
-typedef struct capsule {
-    void *data;
-    int32_t device_type, device_id, n_dims;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-    void *manager, *deleter;
-} capsule;
-
-T_CASE(dlpack_tensors_are_viewed) {
-    float data[24];
-    int64_t shape[] = {2, 3, 4}, rows[] = {12, 4, 1}, turned[] = {1, 2, 6};
-    capsule c = {data, 1, 0, 3, 2, 32, 1, shape, rows, 8, NULL, NULL};
-    tutti_tensor t;
-    T_UNUSED;
-    T_OK(tutti_tensor_from_dlpack(&c, false, "x", &t));
-    T_EQ(t.type.dtype, TUTTI_F32);
-    T_EQ(t.type.shape.n_dims, 3);
-    T_EQ(t.type.shape.dim[2], 4);
-    assert_ptr_equal(t.data, data + 2);
-    T_EQ(t.device, 0);
-    c.strides = turned;
-    T_FAILS(tutti_tensor_from_dlpack(&c, false, "x", &t), TUTTI_E_INVALID, "'x' is not contiguous");
-    c.strides = NULL, c.device_type = 2, c.device_id = 3;
-    T_OK(tutti_tensor_from_dlpack(&c, false, "x", &t));
-    T_EQ(t.device, 4);
-    c.device_type = 7;
-    T_FAILS(tutti_tensor_from_dlpack(&c, false, "x", &t), TUTTI_E_UNSUPPORTED, "device of type 7");
-    c.device_type = 1, c.code = 5;
-    T_FAILS(tutti_tensor_from_dlpack(&c, false, "x", &t), TUTTI_E_UNSUPPORTED, "dtype code 5");
-    T_FAILS(tutti_tensor_from_dlpack(NULL, false, "x", &t), TUTTI_E_INVALID, "managed is NULL");
-    struct {
-        uint32_t major, minor;
-        void *manager, *deleter;
-        uint64_t flags;
-        capsule c;
-    } versioned = {1, 0, NULL, NULL, 0, c};
-    versioned.c.code = 0, versioned.c.bits = 64;
-    T_OK(tutti_tensor_from_dlpack(&versioned, true, "x", &t));
-    T_EQ(t.type.dtype, TUTTI_I64);
-    versioned.major = 2;
-    T_FAILS(tutti_tensor_from_dlpack(&versioned, true, "x", &t), TUTTI_E_UNSUPPORTED, "2.0");
-}
-
-/* On a host; those of devices: device_session_test.c. */
-T_CASE(dlpack_tensors_are_made) {
-    void *managed;
-    tutti_tensor t;
-    T_UNUSED;
-    tutti_job *job = SMALL_JOB("parallel.workers=2", "parallel.zero=3");
-    tutti_session *s = open_session(job);
-    tutti_parameter p;
-    T_OK(tutti_session_parameter_at(s, 0, &p));
-    T_OK(tutti_session_read_dlpack(s, TUTTI_PARAMETER, p.name, 0, true, &managed));
-    T_OK(tutti_tensor_from_dlpack(managed, true, "w", &t));
-    T_EQ(t.type.dtype, TUTTI_F32);
-    T_EQ(t.type.shape.n_dims, p.shape.n_dims);
-    const capsule *c = (const capsule *)(const void *)((const char *)managed + 32);
-    T_EQ(c->strides[p.shape.n_dims - 1], 1);
-    tutti_dlpack_release(managed, true);
-    static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16,
-                                         TUTTI_I32, TUTTI_I64, TUTTI_U8};
-    for (size_t i = 0; i < TTI_COUNT(dtypes); i++) {
-        const tutti_type type = {dtypes[i], {3, {2, 0, 3}}};
-        T_OK(tutti_session_new_dlpack(s, &type, 0, false, &managed));
-        T_OK(tutti_tensor_from_dlpack(managed, false, "t", &t));
-        T_EQ(t.type.dtype, dtypes[i]);
-        T_EQ(t.type.shape.dim[2], 3);
-        tutti_dlpack_release(managed, false);
-    }
-    const tutti_type big = {TUTTI_F32, {2, {INT64_MAX, 2}}}, bad = {(tutti_dtype)9, {0}};
-    T_FAILS(tutti_session_new_dlpack(s, &big, 0, false, &managed), TUTTI_E_INVALID, "dimension");
-    T_FAILS(tutti_session_new_dlpack(s, &bad, 0, false, &managed), TUTTI_E_INVALID, "dtype 9");
-    T_FAILS(tutti_session_new_dlpack(s, NULL, 0, false, &managed), TUTTI_E_INVALID, "type is NULL");
-    T_FAILS(tutti_session_new_dlpack(s, &t.type, 1, false, &managed), TUTTI_E_INVALID,
-            "device is 1");
-    T_FAILS(tutti_session_new_dlpack(s, &t.type, 0, false, NULL), TUTTI_E_INVALID,
-            "managed is NULL");
-    T_FAILS(tutti_session_read_dlpack(s, TUTTI_STATE, "no.w", 0, false, &managed), TUTTI_E_INVALID,
-            "there is no optimizer state 'no.w'");
-    assert_null(managed);
-    tutti_session_close(s);
-    T_FAILS(tutti_session_read_dlpack(s, TUTTI_PARAMETER, p.name, 0, false, &managed),
-            TUTTI_E_INVALID, "closed");
-    tutti_session_destroy(s);
-    tutti_job_destroy(job);
-}
-
 /* ---- a rank of a process group ---- */
 
 typedef struct ranks {
@@ -956,9 +738,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_have_the_bits_of_one_worker),
         IN_FOLDER(data_of_the_job_has_the_bits_of_train),
-        IN_FOLDER(every_layout_has_the_bits_of_train),
-        IN_FOLDER(local_sgd_saves_averages),
-        cmocka_unit_test(finished_graphs_are_models),
         cmocka_unit_test(parts_of_a_step_have_its_bits),
         cmocka_unit_test(gradients_are_those_of_the_update),
         cmocka_unit_test(optimizers_of_the_caller_work_with_any_workers),
@@ -977,8 +756,6 @@ int main(void) {
         cmocka_unit_test(losses_of_the_caller_refuse_compression),
         cmocka_unit_test(sessions_are_not_inherited),
         IN_FOLDER(runs_of_one_process_do_not_meet),
-        cmocka_unit_test(dlpack_tensors_are_viewed),
-        cmocka_unit_test(dlpack_tensors_are_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,85 @@
+/* session_step_test.c - steps over the job's data in every layout, local SGD, and models that are
+ * finished graphs. */
+#include "session/batches.h"
+
+static void expect_bits_of_train(const char *const *layout) {
+    tutti_train_result trained;
+    tutti_session_result r = {0};
+    tutti_session *s;
+    tutti_job *job =
+        SMALL_JOB("optimizer.name=adamw", "run.progress=false", "run.checkpoint_every=-1",
+                  layout[0], layout[1], layout[2], layout[3]);
+    T_OK(tutti_train(job, NULL, &trained));
+    T_OK(tutti_session_create(job, NULL, &s));
+    for (int i = 0; i < 10; i++) T_OK(tutti_session_step(s, NULL, 0, TUTTI_LR_OF_JOB, &r));
+    if (r.params_hash != trained.params_hash)
+        fail_msg("%s %s: other bits than tutti_train", layout[0], layout[1]);
+    tutti_session_destroy(s);
+    tutti_job_destroy(job);
+}
+
+T_CASE(every_layout_has_the_bits_of_train) {
+    static const char *const layouts[][4] = {
+        {"parallel.workers=2", "parallel.tensor=2"},
+        {"parallel.workers=4", "parallel.tensor=2"},
+        {"parallel.workers=4", "parallel.tensor=2", "parallel.pipeline=2"},
+        {"parallel.workers=2", "parallel.pipeline=2"},
+        {"parallel.workers=2", "parallel.sync=parameter-server"},
+        {"parallel.workers=2", "parallel.mode=fast", "parallel.sync=local",
+         "parallel.average_every=2"},
+        {"parallel.workers=4", "parallel.mode=fast", "parallel.sync=local",
+         "parallel.average_every=3"}};
+    T_UNUSED;
+    for (size_t i = 0; i < TTI_COUNT(layouts); i++) expect_bits_of_train(layouts[i]);
+}
+
+/* Between two averages each worker has parameters of its own, of which no file has all. */
+T_CASE(local_sgd_saves_averages) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("parallel.workers=2", "parallel.mode=fast", "parallel.sync=local",
+                               "parallel.average_every=2");
+    tutti_session *s;
+    T_OK(tutti_session_create(job, NULL, &s));
+    T_OK(tutti_session_save(s, "start"));
+    T_OK(tutti_session_step(s, NULL, 0, 0.1, NULL));
+    T_FAILS(tutti_session_save(s, "one"), TUTTI_E_INVALID, "parallel.average_every=2");
+    T_FAILS(tutti_session_save_weights(s, "one.safetensors"), TUTTI_E_INVALID, "average");
+    T_FAILS(tutti_session_gradients(s, NULL, 0, NULL), TUTTI_E_UNSUPPORTED, "parallel.sync=local");
+    T_OK(tutti_session_step(s, NULL, 0, 0.1, NULL));
+    T_OK(tutti_session_save(s, "two"));
+    T_OK(tutti_session_save_weights(s, "two.safetensors"));
+    tutti_session_destroy(s);
+    tutti_job_destroy(job);
+}
+
+/* ---- models that are finished graphs ---- */
+
+static tutti_value *small_net(tutti_graph *g, tutti_value *x, const void *user) {
+    (void)user;
+    return tutti_linear(g, tutti_relu(g, tutti_linear(g, tutti_flatten(g, x), 6, "a")), CLASSES,
+                        "b");
+}
+
+T_CASE(finished_graphs_are_models) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_output(g, "logits",
+                 small_net(g, tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(8, 1, 28, 28)), NULL));
+    const tutti_model_graphs graphs = {.train = g};
+    tutti_job *job = SMALL_JOB("optimizer.name=adamw");
+    tutti_job_set_model(job, small_net, NULL);
+    uint64_t hash = hash_of(job);
+    for (int n = 1; n <= 2; n++) {
+        job = SMALL_JOB("optimizer.name=adamw", n == 2 ? "parallel.workers=2" : NULL);
+        tutti_job_set_model(job, tutti_model_from_graph, &graphs);
+        T_EQ(hash_of(job), hash);
+    }
+    tutti_graph_destroy(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {IN_FOLDER(every_layout_has_the_bits_of_train),
+                                       IN_FOLDER(local_sgd_saves_averages),
+                                       cmocka_unit_test(finished_graphs_are_models)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
