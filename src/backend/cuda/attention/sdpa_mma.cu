@@ -202,9 +202,11 @@ __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
-                for (int i = 0; i < 4; i++)
-                    s[n][i] =
-                        score(r, o, row + i / 2 * 8, k0 + n * 8 + 2 * t4 + i % 2, s[n][i], &slope);
+                for (int i = 0; i < 4; i++) {
+                    int query = row + i / 2 * 8, key = k0 + n * 8 + 2 * t4 + i % 2;
+                    bool seen = sees(r, o, query, key);
+                    s[n][i] = seen ? score(r, o, query, key, s[n][i], &slope) : -INFINITY;
+                }
             softmax_step(s, m, l, out);
             if (r.p > 0) {
 #pragma unroll
