@@ -344,8 +344,7 @@ tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set) {
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("begin"), -1);
 }
 
-/* All gradients to the host, which makes the update. */
-static tutti_status bring_gradients(tti_exec *x) {
+tutti_status tti_device_bring_gradients(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     tti_queue sums = d->reduce ? TTI_QUEUE_COMM : TTI_QUEUE_COMPUTE;
     TTI_TRY(tti_offload_bring(tti_offload_of(x), tti_setup_of(x)->desc.plan->n_buckets, sums));
@@ -356,7 +355,7 @@ static tutti_status bring_gradients(tti_exec *x) {
 
 static tutti_status run_update(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
-    if (tti_offload_of(x)) return bring_gradients(x);
+    if (tti_offload_of(x)) return tti_device_bring_gradients(x);
     TTI_TRY(tti_device_update_run(d->update));
     bool sums_too = tti_device_update_sums(d->update);
     tti_part made = sums_too ? tti_part_sums("sums and update") : tti_instr_part(TTI_UPDATE_BLOCKS);
@@ -483,141 +482,4 @@ tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     tti_exec_add_sums(x, result);
     return TUTTI_OK;
-}
-
-/* ---- a step in two halves: the gradients of a batch, and the update ----
- *
- * The first half ends with the sums of all workers.  Nothing is captured, as in the first step of a
- * worker.  The second half gives the device another learning rate and ends as every step. */
-
-/* The set of the step whose gradients are there, until the update. */
-static tti_device_set *set_of(tti_exec_device *d) {
-    return &d->sets[d->n_begun % (uint64_t)d->n_sets];
-}
-
-/* With parameters of other workers a step completes the hash in the report of the step before.
- * This half may be repeated, so the report is put back as it was. */
-static tutti_status copy_report(const tti_exec_device *d, tti_step_report *kept, bool back) {
-    void *dst = back ? d->report : kept, *src = back ? kept : d->report;
-    if (!d->parts) return TUTTI_OK;
-    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, dst, src, sizeof *kept));
-    return d->ops->queues.sync();
-}
-
-static tutti_status launch_gradients(tti_exec *x, tti_device_set *set) {
-    tti_exec_device *d = tti_device_of(x);
-    int which = (int)(d->n_begun % (uint64_t)d->n_sets);
-    bool between = d->pipe && tti_device_pipe_is_loaded(d->pipe, false);
-    TTI_TRY(d->host_staged ? tti_device_sum_through_host(x, set)
-                           : tti_device_sum_gradients(x, set, between));
-    if (tti_offload_of(x) && !d->host_staged) TTI_TRY(bring_gradients(x));
-    TTI_TRY(d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report));
-    TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which));
-    return tti_device_await_event(x, which);
-}
-
-/* Sums of the shards alone: hashes are compared when the step ends. */
-static void add_gradient_sums(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
-    tti_tally *tally = tti_tally_of(x);
-    size_t n = (size_t)tti_setup_of(x)->desc.n_shards * TTI_SUMS;
-    memcpy(tally->sums, set->host_report + sizeof(tti_step_report), n * sizeof *tally->sums);
-    tally->sums[tally->n_sums - 1] = 0; /* no votes */
-    tti_exec_add_sums(x, result);
-}
-
-static tutti_status compute_gradients(tti_exec *x, const tti_step_desc *desc,
-                                      tti_step_result *result) {
-    tti_exec_device *d = tti_device_of(x);
-    tti_device_set *set;
-    tti_step_report report;
-    TTI_TRY(tti_device_prepare_step(x, desc, &set));
-    TTI_TRY(copy_report(d, &report, false));
-    d->gives = desc->n_outputs > 0 ? desc : NULL;
-    tutti_status st = launch_gradients(x, set);
-    d->gives = NULL;
-    TTI_TRY(st);
-    TTI_TRY(copy_report(d, &report, true));
-    add_gradient_sums(x, set, result);
-    int bad = tti_exec_first_bad_shard(x);
-    if (bad < 0) return TUTTI_OK;
-    result->skipped = true;
-    return tti_exec_bad_loss(x, desc->step, bad, "");
-}
-
-tutti_status tti_exec_device_compute_gradients(tti_exec *x, const tti_step_desc *desc,
-                                               tti_step_result *result) {
-    tti_exec_device *d = tti_device_of(x);
-    tutti_status st = compute_gradients(x, desc, result);
-    if (st != TUTTI_OK && !result->skipped && d->pipe) tti_device_pipe_fail(d->pipe, st);
-    return tti_device_failure(x, st);
-}
-
-/* Running statistics, of the host's copy of the parameters. */
-static void update_buffers(tti_exec *x, const tti_step_desc *desc) {
-    const tti_plan *plan = tti_setup_of(x)->desc.plan;
-    const tti_exec_device *d = tti_device_of(x);
-    double inv_rows = desc->n_rows > 0 ? 1.0 / (double)desc->n_rows : 0;
-    for (int i = 0; i < plan->n_slots; i++) {
-        const tti_slot *slot = &plan->slots[i];
-        if (!slot->buffer) continue;
-        double momentum = tti_attr_float(slot->param, "momentum");
-        float *w = d->mirrors[0] + slot->first;
-        const float *g = d->gradients + slot->first;
-        for (size_t k = 0; k < slot->n_elems; k++)
-            w[k] = (float)((1 - momentum) * (double)w[k] + momentum * (double)g[k] * inv_rows);
-    }
-}
-
-/* As average_block of flat_update.c. */
-static void update_averages(const tti_exec *x, float *ema) {
-    const tti_plan *plan = tti_setup_of(x)->desc.plan;
-    const float *w = tti_device_of(x)->mirrors[0];
-    for (int i = 0; i < plan->n_slots; i++) {
-        const tti_slot *slot = &plan->slots[i];
-        float decay = slot->buffer ? 0 : (float)tti_setup_of(x)->desc.ema;
-        for (size_t k = slot->first; k < slot->first + slot->n_elems; k++)
-            ema[k] = decay * ema[k] + (1 - decay) * w[k];
-    }
-}
-
-/* The caller has updated the host's copy of the parameters. */
-static tutti_status keep_params(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
-    tti_exec_device *d = tti_device_of(x);
-    tti_tally *tally = tti_tally_of(x);
-    float *ema;
-    TTI_TRY(tti_exec_device_pull_gradients(x));
-    update_buffers(x, desc);
-    TTI_TRY(tti_exec_device_pull_averages(x, &ema));
-    if (ema) update_averages(x, ema);
-    TTI_TRY(tti_exec_device_push_params(x));
-    tti_exec_add_sums(x, result);
-    TTI_TRY(tti_device_update_hash(d->update, &tally->last_hash));
-    tally->has_hash = true;
-    result->params_hash = result->own_hash = tally->last_hash;
-    return TUTTI_OK;
-}
-
-static tutti_status apply_gradients(tti_exec *x, tti_device_set *set, tti_step_result *result) {
-    tti_exec_device *d = tti_device_of(x);
-    set->args_host->lr = (float)set->desc.lr;
-    if (!tti_offload_of(x)) {
-        TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->args, set->args_host, sizeof *d->args));
-        TTI_TRY(tti_device_update_and_report(x, set));
-    }
-    if (d->parts) tti_device_parts_written(d->parts, false);
-    int which = (int)(d->n_begun % (uint64_t)d->n_sets);
-    TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which));
-    set->at_work = true;
-    d->n_begun++;
-    return tti_device_end_step(x, result);
-}
-
-tutti_status tti_exec_device_apply_gradients(tti_exec *x, double lr, bool keeps_params,
-                                             tti_step_result *result) {
-    tti_device_set *set = set_of(tti_device_of(x));
-    set->desc.lr = lr;
-    set->desc.keeps_params = keeps_params;
-    bool by_caller = keeps_params && !tti_offload_of(x);
-    return tti_device_failure(
-        x, by_caller ? keep_params(x, &set->desc, result) : apply_gradients(x, set, result));
 }

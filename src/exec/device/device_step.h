@@ -114,6 +114,8 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
 
 /* device.c: launches a step up to the sums of gradients between devices through the host. */
 tutti_status tti_device_sum_through_host(tti_exec *x, tti_device_set *set);
+/* All gradients to the host, which makes the update. */
+tutti_status tti_device_bring_gradients(tti_exec *x);
 
 /* Launches a step up to the sums of its gradients; overlapped: other devices are read while shards
  * compute. */
