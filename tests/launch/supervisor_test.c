@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -251,8 +252,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts them. */
-static double median(double *x, size_t n) {
+static double median(double *x, size_t n) { /* sorts them */
     qsort(x, n, sizeof *x, by_size);
     return x[n / 2];
 }
