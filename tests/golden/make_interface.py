@@ -30,6 +30,25 @@ class Masked(torch.nn.Module):
         return F.cross_entropy(logits, y, label_smoothing=0.1), logits
 
 
+class Padded(torch.nn.Module):
+    """Attention with a mask of keys that is picked by sample and place, as transformers does."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(11, 8)
+        self.head = torch.nn.Linear(8, 3)
+
+    def forward(self, ids, mask, y):
+        sample = torch.arange(ids.shape[0])[:, None, None, None]
+        place = torch.arange(ids.shape[1])[None, None, None, :]
+        query = torch.arange(ids.shape[1])[None, None, :, None]
+        seen = mask.bool()[sample, place] & (place >= 0).expand(ids.shape[0], 1, 5, 5)
+        h = self.embed(ids).unflatten(2, (2, 4)).transpose(1, 2)
+        h = F.scaled_dot_product_attention(h, h, h, attn_mask=seen & (query >= 0))
+        logits = self.head(h.transpose(1, 2).flatten(2).mean(1))
+        return F.cross_entropy(logits, y), logits
+
+
 class Language(torch.nn.Module):
     """The loss of a language model, over the tokens of all samples in one dimension."""
 
@@ -202,6 +221,11 @@ def tensors(name):
         keep[:, 0] = True
         return {"ids": torch.randint(0, 11, (N, 5), generator=g), "keep": keep,
                 "y": torch.randint(0, 3, (N,), generator=g)}
+    if name == "padded":
+        n_keys = torch.randint(1, 6, (N, 1), generator=g)
+        return {"ids": torch.randint(0, 11, (N, 5), generator=g),
+                "mask": (torch.arange(5)[None] < n_keys).long(),
+                "y": torch.randint(0, 3, (N,), generator=g)}
     if name == "language":
         y = torch.randint(0, 11, (N, 5), generator=g)
         y[torch.rand(N, 5, generator=g) < 0.3] = -100
@@ -216,7 +240,7 @@ def tensors(name):
 
 
 def loss_of(name, out):
-    if name in ("masked", "language"):
+    if name in ("masked", "padded", "language"):
         return out[0]
     if name == "towers":
         return (1 - F.cosine_similarity(out[0], out[1])).mean()
@@ -226,7 +250,8 @@ def loss_of(name, out):
 def main():
     golden = {}
     for name, make in (("masked", Masked), ("towers", TwoTowers), ("regression", Regression),
-                       ("several", Several), ("language", Language)):
+                       ("several", Several), ("language", Language),
+                       ("padded", Padded)):
         torch.manual_seed(3)
         model = make().train()
         inputs = tensors(name)

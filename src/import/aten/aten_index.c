@@ -207,6 +207,35 @@ static void pick_rows(tti_building *b, const tti_operand *x, const tti_operand *
     tti_set_value(b, out, tutti_reshape(g, value, &to), tti_elem_of(x), true);
 }
 
+/* Whether index 0 is the number of the sample, along a first dimension in which the others repeat.
+ */
+static bool is_by_sample(tti_building *b, const indices *ids) {
+    int64_t n = tti_host_n(&ids->at[0]), rows = tti_batch_rows(b);
+    bool fits = ids->dim[0] == 0 && ids->n > 1 && ids->shape.n_dims > 0 && n > 0;
+    if (!fits || ids->shape.dim[0] != rows) return false;
+    for (int64_t i = 0; i < n && fits; i++)
+        fits = tti_host_at(&ids->at[0], i) == (double)(i / (n / rows));
+    for (int k = 1; k < ids->n; k++) fits = fits && (rows == 1 || tti_host_repeats(&ids->at[k], 0));
+    return fits;
+}
+
+static void drop_first(tutti_shape *shape, int64_t *stride) {
+    shape->n_dims--;
+    for (int d = 0; d < shape->n_dims; d++) shape->dim[d] = shape->dim[d + 1];
+    for (int d = 0; stride && d < shape->n_dims; d++) stride[d] = stride[d + 1];
+}
+
+/* The others alone: the same places of every sample. */
+static void drop_sample(indices *ids) {
+    drop_first(&ids->shape, NULL);
+    ids->n--;
+    for (int k = 0; k < ids->n; k++) {
+        ids->at[k] = ids->at[k + 1];
+        ids->dim[k] = ids->dim[k + 1];
+        drop_first(&ids->at[k].shape, ids->at[k].stride);
+    }
+}
+
 /* Constant indices of dimensions side by side, as one index of them joined. */
 static void pick_joined(tti_building *b, const tti_call *c, const tti_operand *x,
                         tti_operand *out) {
@@ -215,6 +244,7 @@ static void pick_joined(tti_building *b, const tti_call *c, const tti_operand *x
     tti_operand joined = {0}, index = {0};
     tutti_shape from = tti_shape_of(x), to = {0};
     if (!read_host_indices(b, c, &from, &ids)) return;
+    if (tti_of_batch(x) && is_by_sample(b, &ids)) drop_sample(&ids);
     int first = ids.dim[0], last = ids.dim[ids.n - 1];
     if (last - first != ids.n - 1 || (first == 0 && tti_of_batch(x)))
         tti_refuse(b, "indices of dimensions that are not side by side, or of the batch");
