@@ -125,7 +125,8 @@ static const struct bad_text {
     {X "%1 = knob \"k\" (%0) {n=4.5} : f32[2]", "knob has no attribute '.5'"},
     {X "%1 = knob \"k\" (%0) {x=} : f32[2]", "'x': malformed value"},
     {X "%1 = knob \"k\" (%0) {x=\n0.25} : f32[2]", "g.txt:3:21: error: attribute 'x': malformed"},
-    {X "%1 = knob \"k\" (%0) {n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1} : f32[2]",
+    {X "%1 = knob \"k\" (%0) {n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1 n=1} : "
+       "f32[2]",
      "too many attributes"},
     {X "output o %0", "g.txt:3:8: error: expected '\"'"},
     {X "output \"o\"", "g.txt:3:11: error: expected '%'"},

@@ -42,8 +42,11 @@ class House(unittest.TestCase):
             f.write(text)
 
     def run_tool(self, tool):
-        return subprocess.run([sys.executable, os.path.join(TOOLS, tool), self.root],
-                              capture_output=True, text=True)
+        path = os.path.join(TOOLS, tool)
+        with open(path) as file:
+            is_python = "python" in file.readline()
+        return subprocess.run([sys.executable, path, self.root] if is_python else
+                              [path, self.root], capture_output=True, text=True)
 
     def accepts(self, tool):
         run = self.run_tool(tool)
