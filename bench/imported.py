@@ -5,7 +5,7 @@ Times training steps of models that torch.export wrote (.pt2), beside PyTorch's 
 a GPU, eager and torch.compile on a CPU) and, where Tutti has the model built in, beside that.  It
 needs torch, torchvision and, for the language models, transformers.  Same batch, optimizer and
 precision on both sides, random data, medians of steps after the first quarter.  On a GPU: bf16 with
-f32 master weights.  FOLDER keeps exported models from one call to the next.
+f32 master weights; on CPUs two workers.  FOLDER keeps exported models from one call to the next.
 """
 
 import argparse
@@ -167,8 +167,10 @@ def write_masks(folder, case):
 
 
 def tutti(program, case, model, folder, device, steps, mode):
+    workers = 2 if device == "cpu" else 1  # one for each core, as PyTorch has a thread for each
     args = [program, "bench", "train", *model, "train.batch=%d" % case["batch"],
-            "train.steps=%d" % steps, "parallel.workers=1", "parallel.shards=1",
+            "train.steps=%d" % steps, "parallel.workers=%d" % workers,
+            "parallel.shards=%d" % workers,
             "parallel.mode=" + mode, "optimizer.name=" + case["optimizer"], "run.log_every=5",
             "run.text_samples=0"]
     if device == "gpu":
