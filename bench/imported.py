@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """imported.py [NAME]... [--device gpu|cpu] [--tutti PROGRAM] [--export-only] [--folder FOLDER]
 
-Times training steps of models that torch.export wrote (.pt2), beside PyTorch's own (torch.compile on
-a GPU, eager and torch.compile on a CPU) and, where Tutti has the model built in, beside that.  It
-needs torch, torchvision and, for the language models, transformers.  Same batch, optimizer and
-precision on both sides, random data, medians of steps after the first quarter.  On a GPU: bf16 with
-f32 master weights; on CPUs two workers.  FOLDER keeps exported models from one call to the next.
+Times training steps of models that torch.export wrote (.pt2), beside PyTorch's own (torch.compile
+on a GPU, eager and torch.compile on a CPU) and, where Tutti has the model built in, beside that.
+It needs torch, torchvision and, for the language models, transformers. Same batch, optimizer and
+precision on both sides, random data, medians of steps after the first quarter. On a GPU: bf16
+with f32 master weights; on CPUs two workers. FOLDER keeps exported models from one call to the
+next.
 """
 
 import argparse
