@@ -6,6 +6,7 @@
  * CIFAR's, the first layer is 3x3 without stride and there is no max-pool. */
 #include <stdio.h>
 
+#include "models/conv_layers.h"
 #include "models/models.h"
 #include "tutti/ops.h"
 
@@ -28,19 +29,11 @@ typedef struct layer {
 
 static tutti_value *conv_norm(const net *r, tutti_value *x, const layer *l) {
     char conv[NAME], norm[NAME];
-    tutti_init he = {.kind = TUTTI_INIT_HE_NORMAL, .fan_in = l->n_out * l->kernel * l->kernel};
-    tutti_init zero = {.kind = TUTTI_INIT_ZEROS};
-    tutti_conv2d_desc desc = {.n_out = l->n_out,
-                              .kernel = l->kernel,
-                              .stride = l->stride,
-                              .pad = l->kernel / 2,
-                              .no_bias = true,
-                              .init = &he};
+    tti_conv_norm same = {
+        .n_out = l->n_out, .kernel = l->kernel, .stride = l->stride, .zero = l->zero};
     snprintf(conv, sizeof conv, "%s%s", l->block, l->conv);
     snprintf(norm, sizeof norm, "%s%s", l->block, l->norm);
-    x = tutti_conv2d(r->g, x, &desc, conv);
-    return tutti_batch_norm2d(r->g, x, &(tutti_batch_norm_desc){.init = l->zero ? &zero : NULL},
-                              norm);
+    return tti_conv_norm_named(r->g, x, &same, conv, norm);
 }
 
 /* The residual branch: two 3x3, or 1x1, 3x3, 1x1 to four times the width. */
