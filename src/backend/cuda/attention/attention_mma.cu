@@ -13,19 +13,6 @@ namespace {
 
 enum { THREADS = TTI_TILE_THREADS, OWN = TTI_TILE_ROWS };
 
-/* The task of a block: task -> tile, head, sample. */
-struct task {
-    int tile, h;
-    int64_t b;
-};
-
-__device__ __forceinline__ task task_of(int64_t at, int n_tiles, int n_heads) {
-    task t;
-    t.tile = (int)(at % n_tiles), at /= n_tiles;
-    t.h = (int)(at % n_heads), t.b = at / n_heads;
-    return t;
-}
-
 /* ---- forward ---- */
 
 /* Scores that a query may not see become -inf. */
@@ -76,7 +63,7 @@ __global__ void __launch_bounds__(THREADS, DP == 64 ? 3 : 2)
     const tti_cuda_heads &v = a.heads;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
-        task t = task_of(at, n_tiles, v.heads);
+        tti_tile_task t = tti_tile_task_of(at, n_tiles, v.heads);
         tti_head<T> o = tti_head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * OWN, row = q0 + warp * 16 + g;
         int end = v.causal && q0 + OWN < o.n_keys ? q0 + OWN : o.n_keys;
@@ -120,12 +107,6 @@ __global__ void __launch_bounds__(THREADS, DP == 64 ? 3 : 2)
 
 /* ---- backward ---- */
 
-/* Rows of the other side in a step: with DP 128 the sums fill the registers. */
-template <int DP>
-struct other_rows {
-    static const int N = DP > 64 ? 32 : 64;
-};
-
 /* s = the weight p of one query and key, dp = p (dp - delta): without scale. */
 __device__ __forceinline__ void weigh(bool seen, float scale2, float lse2, float delta, float &s,
                                       float &dp) {
@@ -137,13 +118,13 @@ template <class T, int DP>
 __global__ void __launch_bounds__(THREADS, 2)
     grad_q_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles) {
     extern __shared__ __align__(16) unsigned char memory[];
-    const int M = other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
+    const int M = tti_other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
     T *sq = (T *)memory, *sdy = sq + OWN * STEP, *sk = sdy + OWN * STEP, *sv = sk + 2 * M * STEP;
     const tti_cuda_heads &v = a.heads;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4;
     float scale2 = v.scale * TTI_LOG2E, factor[2] = {v.scale, v.scale};
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
-        task t = task_of(at, n_tiles, v.heads);
+        tti_tile_task t = tti_tile_task_of(at, n_tiles, v.heads);
         tti_head<T> o = tti_head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * OWN, row = q0 + warp * 16 + g;
         int end = v.causal && q0 + OWN < o.n_keys ? q0 + OWN : o.n_keys;
@@ -207,7 +188,7 @@ template <class T, int DP>
 __device__ __forceinline__ void walk_queries(const tti_cuda_attention &a, const tti_head<T> &o,
                                              int k0, const T *sk, const T *sv, T *sq,
                                              float (&dk)[DP / 8][4], float (&dv)[DP / 8][4]) {
-    const int M = other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
+    const int M = tti_other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
     const tti_cuda_heads &v = a.heads;
     T *sdy = sq + 2 * M * STEP;
     float *lse2 = (float *)(sdy + 2 * M * STEP), *delta = lse2 + 2 * M;
@@ -260,7 +241,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     int warp = threadIdx.x / 32, group = v.heads / v.kv_heads;
     float one[2] = {1, 1}, factor[2] = {v.scale, v.scale};
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
-        task t = task_of(at, n_tiles, v.kv_heads);
+        tti_tile_task t = tti_tile_task_of(at, n_tiles, v.kv_heads);
         tti_head<T> o = tti_head_of<T>(a, t.b, t.h * group);
         int k0 = t.tile * OWN;
         float dk[DP / 8][4], dv[DP / 8][4];
@@ -284,40 +265,32 @@ __global__ void __launch_bounds__(THREADS, 2)
 
 /* ---- launchers ---- */
 
-static unsigned grid_of(int64_t n) { return (unsigned)(n < (1 << 30) ? n : 1 << 30); }
-
-/* Shared memory beyond 48 KB must be asked for. */
-template <class K>
-static cudaError_t allow(K *kernel, int n_bytes) {
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
-}
-
 template <class T, int DP>
 static cudaError_t forward(const tti_cuda_attention *a, cudaStream_t stream) {
     const tti_cuda_heads *v = &a->heads;
     int tiles = (int)((v->n_t + OWN - 1) / OWN);
     int bytes = 5 * OWN * tti_tile<DP>::STEP * (int)sizeof(T);
     int64_t n = v->n_batch * v->heads * tiles;
-    cudaError_t error = allow(forward_kernel<T, DP>, bytes);
+    cudaError_t error = tti_allow_shared(forward_kernel<T, DP>, bytes);
     if (error != cudaSuccess) return error;
-    forward_kernel<T, DP><<<grid_of(n), THREADS, bytes, stream>>>(*a, n, tiles);
+    forward_kernel<T, DP><<<tti_tile_grid(n), THREADS, bytes, stream>>>(*a, n, tiles);
     return cudaGetLastError();
 }
 
 template <class T, int DP>
 static cudaError_t backward(const tti_cuda_attention *a, cudaStream_t stream) {
     const tti_cuda_heads *v = &a->heads;
-    const int M = other_rows<DP>::N;
+    const int M = tti_other_rows<DP>::N;
     int tiles = (int)((v->n_t + OWN - 1) / OWN);
     int bytes = (2 * OWN + 4 * M) * tti_tile<DP>::STEP * (int)sizeof(T);
     int more = bytes + 4 * M * (int)sizeof(float);
     int64_t n_kv = v->n_batch * v->kv_heads * tiles, n_q = v->n_batch * v->heads * tiles;
-    cudaError_t error = allow(grad_kv_kernel<T, DP>, more);
-    if (error == cudaSuccess) error = allow(grad_q_kernel<T, DP>, bytes);
+    cudaError_t error = tti_allow_shared(grad_kv_kernel<T, DP>, more);
+    if (error == cudaSuccess) error = tti_allow_shared(grad_q_kernel<T, DP>, bytes);
     if (error == cudaSuccess) error = tti_cuda_attention_delta(a, stream);
     if (error != cudaSuccess) return error;
-    grad_kv_kernel<T, DP><<<grid_of(n_kv), THREADS, more, stream>>>(*a, n_kv, tiles);
-    grad_q_kernel<T, DP><<<grid_of(n_q), THREADS, bytes, stream>>>(*a, n_q, tiles);
+    grad_kv_kernel<T, DP><<<tti_tile_grid(n_kv), THREADS, more, stream>>>(*a, n_kv, tiles);
+    grad_q_kernel<T, DP><<<tti_tile_grid(n_q), THREADS, bytes, stream>>>(*a, n_q, tiles);
     return cudaGetLastError();
 }
 

@@ -105,4 +105,38 @@ __device__ __forceinline__ float tti_quad_sum(float x) {
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+/* The task of a block: task -> tile, head, sample. */
+struct tti_tile_task {
+    int tile, h;
+    int64_t b;
+};
+
+__device__ __forceinline__ tti_tile_task tti_tile_task_of(int64_t at, int n_tiles, int n_heads) {
+    tti_tile_task t;
+    t.tile = (int)(at % n_tiles), at /= n_tiles;
+    t.h = (int)(at % n_heads), t.b = at / n_heads;
+    return t;
+}
+
+/* Rows of the other side in a step: with DP 128 the sums fill the registers. */
+template <int DP>
+struct tti_other_rows {
+    static const int N = DP > 64 ? 32 : 64;
+};
+
+template <int N>
+__device__ __forceinline__ void tti_clear_rows(float (&c)[N][4]) {
+#pragma unroll
+    for (int n = 0; n < N; n++) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
+}
+
+/* Blocks for n tasks, of which each block makes every so many. */
+static inline unsigned tti_tile_grid(int64_t n) { return (unsigned)(n < (1 << 30) ? n : 1 << 30); }
+
+/* Shared memory beyond 48 KB must be asked for. */
+template <class K>
+static cudaError_t tti_allow_shared(K *kernel, int n_bytes) {
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
+}
+
 #endif /* TTI_ATTENTION_TILES_CUH */

@@ -15,7 +15,6 @@ enum {
     THREADS = TTI_TILE_THREADS,
     OWN = TTI_TILE_ROWS,
     SAMPLE_BITS = 28,
-    MOST_BLOCKS = 1 << 30,
     FULL_GPU = 528, /* blocks that keep every multiprocessor busy */
 };
 #define LN2 0.6931471805599453f
@@ -122,25 +121,6 @@ __device__ __forceinline__ float kept(const rule &r, const head<T> &o, int query
     return tti_philox_unit(x.v[e % 4]) >= r.p ? r.factor : 0.0f;
 }
 
-/* The task of a block: task -> tile, head, sample. */
-struct task {
-    int tile, h;
-    int64_t b;
-};
-
-__device__ __forceinline__ task task_of(int64_t at, int n_tiles, int n_heads) {
-    task t;
-    t.tile = (int)(at % n_tiles), at /= n_tiles;
-    t.h = (int)(at % n_heads), t.b = at / n_heads;
-    return t;
-}
-
-template <int N>
-__device__ __forceinline__ void clear(float (&c)[N][4]) {
-#pragma unroll
-    for (int n = 0; n < N; n++) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
-}
-
 /* ---- forward ---- */
 
 /* Adds one tile of scores, in base 2, to the running maximum m, sum l and output. */
@@ -177,12 +157,12 @@ __global__ void __launch_bounds__(THREADS, 2)
     int dim = (int)a.sizes.dim, v_dim = (int)a.sizes.v_dim;
     rule r = rule_of(a);
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
-        task t = task_of(at, n_tiles, (int)a.sizes.heads);
+        tti_tile_task t = tti_tile_task_of(at, n_tiles, (int)a.sizes.heads);
         head<T> o = head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * OWN, row = q0 + warp * 16 + g, first, end;
         key_range(r, q0, OWN, &first, &end);
         float s[N][4], out[DP / 8][4], m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0}, slope;
-        clear(out);
+        tti_clear_rows(out);
         first = first / OWN * OWN;
         __syncthreads();
         tti_fetch_tile<T, DP>(sq, o.q, o.q_step, q0, r.n_t, OWN, dim);
@@ -233,12 +213,6 @@ __global__ void __launch_bounds__(THREADS, 2)
 
 /* ---- backward ---- */
 
-/* Rows of the other side in a step: with DP 128 the sums fill the registers. */
-template <int DP>
-struct other_rows {
-    static const int N = DP > 64 ? 32 : 64;
-};
-
 /* One warp for each row of y: mean[b,h,t] = the sum of dy y. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) mean_kernel(tti_cuda_sdpa a, int64_t n_rows) {
@@ -284,19 +258,19 @@ template <class T, int DP>
 __global__ void __launch_bounds__(THREADS, 2)
     grad_q_kernel(tti_cuda_sdpa a, int64_t n_tasks, int n_tiles) {
     extern __shared__ __align__(16) unsigned char memory[];
-    const int M = other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
+    const int M = tti_other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
     T *sq = (T *)memory, *sdy = sq + OWN * STEP, *sk = sdy + OWN * STEP, *sv = sk + 2 * M * STEP;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4;
     int dim = (int)a.sizes.dim, v_dim = (int)a.sizes.v_dim;
     rule r = rule_of(a);
     float factor[2] = {r.scale, r.scale};
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
-        task t = task_of(at, n_tiles, (int)a.sizes.heads);
+        tti_tile_task t = tti_tile_task_of(at, n_tiles, (int)a.sizes.heads);
         head<T> o = head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * OWN, row = q0 + warp * 16 + g, first, end;
         key_range(r, q0, OWN, &first, &end);
         float s[N][4], dp[N][4], out[DP / 8][4], lse2[2], mean[2], slope;
-        clear(out);
+        tti_clear_rows(out);
         for (int i = 0; i < 2; i++) row_values(a, o.lse_at, row + 8 * i, &lse2[i], &mean[i]);
         first = first / M * M;
         __syncthreads();
@@ -339,7 +313,7 @@ __device__ __forceinline__ void walk_queries(const tti_cuda_sdpa &a, const rule 
                                              const head<T> &o, int k0, const T *sk, const T *sv,
                                              T *sq, float (&dk)[DP / 8][4],
                                              float (&dv)[DP / 8][4]) {
-    const int M = other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
+    const int M = tti_other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
     T *sdy = sq + 2 * M * STEP;
     float *lse2 = (float *)(sdy + 2 * M * STEP), *mean = lse2 + 2 * M, s[N][4], dp[N][4], slope;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4;
@@ -386,11 +360,11 @@ __global__ void __launch_bounds__(THREADS, 2)
     rule r = rule_of(a);
     float one[2] = {1, 1}, factor[2] = {r.scale, r.scale};
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
-        task t = task_of(at, n_tiles, (int)a.sizes.kv_heads);
+        tti_tile_task t = tti_tile_task_of(at, n_tiles, (int)a.sizes.kv_heads);
         head<T> o = head_of<T>(a, t.b, t.h * group);
         int k0 = t.tile * OWN;
         float dk[DP / 8][4], dv[DP / 8][4];
-        clear(dk), clear(dv);
+        tti_clear_rows(dk), tti_clear_rows(dv);
         __syncthreads();
         tti_fetch_tile<T, DP>(sk, o.k, o.k_step, k0, r.n_s, OWN, dim);
         tti_fetch_tile<T, DP>(sv, o.v, o.v_step, k0, r.n_s, OWN, v_dim);
@@ -431,10 +405,11 @@ bias_work bias_work_of(const tti_cuda_sdpa *a) {
 }
 
 /* Sample and head of member i of a part: its rows repeat over the samples. */
-__device__ __forceinline__ task member_of(const tti_cuda_sdpa &a, int64_t group, int64_t i) {
+__device__ __forceinline__ tti_tile_task member_of(const tti_cuda_sdpa &a, int64_t group,
+                                                   int64_t i) {
     int64_t own_b = (int64_t)a.dbias[0], own_h = (int64_t)a.dbias[1];
     int64_t each_h = (int64_t)a.sizes.heads / own_h;
-    task t;
+    tti_tile_task t;
     t.tile = 0;
     t.b = group / own_h + i / each_h * own_b;
     t.h = (int)(group % own_h + i % each_h);
@@ -459,9 +434,9 @@ __global__ void __launch_bounds__(THREADS, 2)
         int64_t last = w.n_members * (chunk + 1) / w.n_chunks;
         int row = q0 + warp * 16 + g;
         float s[N][4], dp[N][4], sum[N][4], lse2[2], mean[2], slope;
-        clear(sum);
+        tti_clear_rows(sum);
         for (; i < last; i++) {
-            task t = member_of(a, group, i);
+            tti_tile_task t = member_of(a, group, i);
             head<T> o = head_of<T>(a, t.b, t.h);
             __syncthreads();
             tti_fetch_tile<T, DP>(sq, o.q, o.q_step, q0, r.n_t, OWN, dim);
@@ -504,24 +479,16 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- launchers ---- */
 
-unsigned grid_of(int64_t n) { return (unsigned)(n < MOST_BLOCKS ? n : MOST_BLOCKS); }
-
 int64_t tiles_of(size_t n) { return (int64_t)((n + OWN - 1) / OWN); }
-
-/* Shared memory beyond 48 KB must be asked for. */
-template <class K>
-cudaError_t allow(K *kernel, int n_bytes) {
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
-}
 
 template <class T, int DP>
 cudaError_t forward(const tti_cuda_sdpa *a, cudaStream_t stream) {
     const tti_sdpa *v = &a->sizes;
     int bytes = 5 * OWN * tti_tile<DP>::STEP * (int)sizeof(T), tiles = (int)tiles_of(v->n_t);
     int64_t n = (int64_t)(v->n_batch * v->heads) * tiles;
-    cudaError_t error = allow(forward_kernel<T, DP>, bytes);
+    cudaError_t error = tti_allow_shared(forward_kernel<T, DP>, bytes);
     if (error != cudaSuccess || n == 0) return error;
-    forward_kernel<T, DP><<<grid_of(n), THREADS, bytes, stream>>>(*a, n, tiles);
+    forward_kernel<T, DP><<<tti_tile_grid(n), THREADS, bytes, stream>>>(*a, n, tiles);
     return cudaGetLastError();
 }
 
@@ -535,11 +502,11 @@ cudaError_t grad_bias(const tti_cuda_sdpa *a, cudaStream_t stream) {
     bias_work w = bias_work_of(a);
     float *sums = (float *)((char *)a->mean + sums_at(&a->sizes));
     int bytes = 4 * OWN * tti_tile<DP>::STEP * (int)sizeof(T);
-    cudaError_t error = allow(grad_bias_kernel<T, DP>, bytes);
+    cudaError_t error = tti_allow_shared(grad_bias_kernel<T, DP>, bytes);
     if (error != cudaSuccess) return error;
     int64_t n = (int64_t)a->n_dbias;
     if (w.n_tasks > 0)
-        grad_bias_kernel<T, DP><<<grid_of(w.n_tasks), THREADS, bytes, stream>>>(*a, w, sums);
+        grad_bias_kernel<T, DP><<<tti_tile_grid(w.n_tasks), THREADS, bytes, stream>>>(*a, w, sums);
     add_chunks_kernel<T><<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, stream>>>(
         sums, w.n_chunks, n, (T *)a->dbias_out);
     return cudaGetLastError();
@@ -548,20 +515,21 @@ cudaError_t grad_bias(const tti_cuda_sdpa *a, cudaStream_t stream) {
 template <class T, int DP>
 cudaError_t backward(const tti_cuda_sdpa *a, cudaStream_t stream) {
     const tti_sdpa *v = &a->sizes;
-    const int M = other_rows<DP>::N;
+    const int M = tti_other_rows<DP>::N;
     int bytes = (2 * OWN + 4 * M) * tti_tile<DP>::STEP * (int)sizeof(T);
     int more = bytes + 4 * M * (int)sizeof(float);
     int q_tiles = (int)tiles_of(v->n_t), k_tiles = (int)tiles_of(v->n_s);
     int64_t rows = (int64_t)(v->n_batch * v->heads * v->n_t);
     int64_t n_q = (int64_t)(v->n_batch * v->heads) * q_tiles;
     int64_t n_kv = (int64_t)(v->n_batch * v->kv_heads) * k_tiles;
-    cudaError_t error = allow(grad_kv_kernel<T, DP>, more);
-    if (error == cudaSuccess) error = allow(grad_q_kernel<T, DP>, bytes);
+    cudaError_t error = tti_allow_shared(grad_kv_kernel<T, DP>, more);
+    if (error == cudaSuccess) error = tti_allow_shared(grad_q_kernel<T, DP>, bytes);
     if (error != cudaSuccess) return error;
-    if (rows > 0) mean_kernel<T><<<grid_of((rows + 3) / 4), THREADS, 0, stream>>>(*a, rows);
+    if (rows > 0) mean_kernel<T><<<tti_tile_grid((rows + 3) / 4), THREADS, 0, stream>>>(*a, rows);
     if (n_kv > 0)
-        grad_kv_kernel<T, DP><<<grid_of(n_kv), THREADS, more, stream>>>(*a, n_kv, k_tiles);
-    if (n_q > 0) grad_q_kernel<T, DP><<<grid_of(n_q), THREADS, bytes, stream>>>(*a, n_q, q_tiles);
+        grad_kv_kernel<T, DP><<<tti_tile_grid(n_kv), THREADS, more, stream>>>(*a, n_kv, k_tiles);
+    if (n_q > 0)
+        grad_q_kernel<T, DP><<<tti_tile_grid(n_q), THREADS, bytes, stream>>>(*a, n_q, q_tiles);
     error = cudaGetLastError();
     if (error != cudaSuccess || a->n_dbias == 0) return error;
     return grad_bias<T, DP>(a, stream);
