@@ -415,7 +415,7 @@ tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, con
 
 /* ---- one array ---- */
 
-/* A device has the whole array of state k, and nobody else knows anything newer. */
+/* A device has the whole array of state k, and no other copy is newer. */
 static bool is_on_device(const tti_exec *x, int k) {
     const tti_setup *setup = tti_setup_of(x);
     return tti_device_of(x) && !tti_offload_of(x) && !setup->divided && !setup->desc.server &&

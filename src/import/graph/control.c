@@ -178,7 +178,7 @@ static void run_if(tti_building *b, const tti_op_call *call) {
 
 /* ---- loops ---- */
 
-/* What iterations make one after the other: results that are joined behind the last one. */
+/* The results of the iterations, in order: they are joined after the last one. */
 typedef struct scanned {
     tti_arg *items; /* [n] operands */
     int n, cap;

@@ -38,7 +38,7 @@ void tti_no_memory(tti_building *b) {
     if (tti_good(b)) b->st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", b->program->path);
 }
 
-/* What a file makes the reader compute is limited: loops may repeat it. */
+/* Limits the work that a file can ask for while it is read: loops may repeat it. */
 #define MAX_ROOM_BYTES ((size_t)1 << 34)
 
 void *tti_room(tti_building *b, size_t n_bytes) {

@@ -50,7 +50,7 @@ __device__ __forceinline__ head<T> head_of(const tti_cuda_sdpa &a, int64_t b, in
     return o;
 }
 
-/* What a block needs for all scores. */
+/* The parameters that all scores of a block have in common. */
 struct rule {
     int n_t, n_s, window;
     bool causal;
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(THREADS) mean_kernel(tti_cuda_sdpa a, int64_t 
     }
 }
 
-/* Of one query and key, from the products s and dp: s = the weight times dropout's factor, dp = the
+/* Turns the products s and dp of a query and a key: s = the weight times dropout's factor, dp = the
  * gradient of the score, *slope as above. */
 template <class T>
 __device__ __forceinline__ void weigh(const rule &r, const head<T> &o, int query, int key,
