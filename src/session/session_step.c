@@ -293,14 +293,36 @@ static tutti_status step_worker(tti_session_worker *w, void *arg) {
     return tti_exec_step(w->exec, &desc, &w->result);
 }
 
-static tutti_status check_lr(tutti_session *s, double lr, double *out) {
-    if (lr == TUTTI_LR_OF_JOB) {
-        tti_lr_desc desc =
-            tti_lr_desc_of(&s->b->config, s->b->schedule_steps, s->b->steps_per_epoch);
-        desc.plateau = &s->run.plateau;
-        *out = tti_lr(&desc, s->step);
-        return TUTTI_OK;
-    }
+/* The rate of the job's schedule.  Without the data of the job there are no epochs. */
+static tutti_status find_lr_of_job(const tutti_session *s, double *out) {
+    const tti_job_config *c = &s->b->config;
+    tti_lr_desc desc = tti_lr_desc_of(c, s->b->schedule_steps, s->b->steps_per_epoch);
+    tti_lr_needs needs = tti_lr_schedule_find(desc.name)->needs;
+    if (!s->has_data) desc.n_steps = c->schedule.steps > 0 ? c->schedule.steps : c->train.steps;
+    if (needs == TTI_LR_NEEDS_EVALUATIONS)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "session: schedule.name=%s reduces the rate at evaluations of a run; pass "
+                        "the learning rate of each step",
+                        desc.name);
+    if (needs == TTI_LR_NEEDS_LENGTH && desc.n_steps == 0)
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "session: schedule.name=%s needs the number of steps, and a session without "
+            "the job's data has no epochs; set schedule.steps, or pass the learning "
+            "rate of each step",
+            desc.name);
+    if (needs == TTI_LR_NEEDS_EPOCHS && !desc.by_steps && !s->has_data)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "session: schedule.name=%s counts epochs, and a session without the job's "
+                        "data has none; set schedule.unit=steps, or pass the learning rate of each "
+                        "step",
+                        desc.name);
+    *out = tti_lr(&desc, s->step);
+    return TUTTI_OK;
+}
+
+static tutti_status check_lr(const tutti_session *s, double lr, double *out) {
+    if (lr == TUTTI_LR_OF_JOB) return find_lr_of_job(s, out);
     *out = lr;
     if (isfinite(lr) && lr >= 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_INVALID, "session: lr is %g; give 0 or more, or TUTTI_LR_OF_JOB", lr);

@@ -77,8 +77,46 @@ T_CASE(finished_graphs_are_models) {
     tutti_graph_destroy(g);
 }
 
+/* ---- schedules without epochs ---- */
+
+static void expect_rate(const char *name, const char *length, double want) {
+    tutti_job *job = SMALL_JOB("train.epochs=3", "optimizer.lr=1", name, length);
+    tutti_session *s = open_session(job);
+    tutti_session_result r;
+    batch *b = make_batch(0, BATCH);
+    for (int i = 0; i < 6; i++) T_OK(tutti_session_step(s, b->tensors, 2, TUTTI_LR_OF_JOB, &r));
+    T_NEAR(r.lr, want, 1e-12);
+    free(b);
+    tutti_session_destroy(s);
+    tutti_job_destroy(job);
+}
+
+static void expect_no_rate(const char *name, tutti_status want, const char *text) {
+    tutti_job *job = SMALL_JOB("train.steps=null", name);
+    tutti_session *s = open_session(job);
+    batch *b = make_batch(0, BATCH);
+    T_FAILS(tutti_session_step(s, b->tensors, 2, TUTTI_LR_OF_JOB, NULL), want, text);
+    T_OK(tutti_session_step(s, b->tensors, 2, 0.1, NULL));
+    T_OK(tutti_session_gradients(s, b->tensors, 2, NULL));
+    T_FAILS(tutti_session_apply(s, TUTTI_LR_OF_JOB, NULL), want, text);
+    free(b);
+    tutti_session_destroy(s);
+    tutti_job_destroy(job);
+}
+
+/* A session without the job's data must not take one of its steps for an epoch. */
+T_CASE(schedules_count_steps_without_the_data) {
+    T_UNUSED;
+    expect_rate("schedule.name=linear", "train.steps=10", 0.5);
+    expect_rate("schedule.name=linear", "schedule.steps=20", 0.75);
+    expect_no_rate("schedule.name=cosine", TUTTI_E_CONFIG, "schedule.steps");
+    expect_no_rate("schedule.name=step", TUTTI_E_CONFIG, "schedule.unit=steps");
+    expect_no_rate("schedule.name=plateau", TUTTI_E_UNSUPPORTED, "schedule.name=plateau");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(every_layout_has_the_bits_of_train),
+                                       cmocka_unit_test(schedules_count_steps_without_the_data),
                                        IN_FOLDER(local_sgd_saves_averages),
                                        cmocka_unit_test(finished_graphs_are_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,17 +109,20 @@ static double wsd(const tti_lr_desc *d, int64_t t) {
 }
 
 static const tti_lr_schedule schedules[] = {
-    {"constant", "lr", constant, .1, .3},
-    {"cosine", "half a cosine from lr to min_lr", cosine, .1, .3},
-    {"cyclic", "triangles between min_lr and lr", cyclic, .9999, .5},
-    {"exponential", "lr * gamma^epoch", exponential, .95, .3},
-    {"linear", "a line from lr to min_lr", linear, .1, .3},
-    {"multi_step", "a factor gamma at each of the milestones", multi_step, .1, .3},
-    {"one_cycle", "up from lr/div to lr, down to lr/div/final_div", one_cycle, .1, .3},
-    {"plateau", "a factor gamma when the validation loss stops falling", plateau, .1, .3},
-    {"polynomial", "(1 - done)^power from lr to min_lr", polynomial, .1, .3},
-    {"step", "lr * gamma^(epoch / step_size)", step, .1, .3},
-    {"wsd", "lr, then down to min_lr in the last decay_fraction", wsd, .1, .3},
+    {"constant", "lr", TTI_LR_NEEDS_NOTHING, constant, .1, .3},
+    {"cosine", "half a cosine from lr to min_lr", TTI_LR_NEEDS_LENGTH, cosine, .1, .3},
+    {"cyclic", "triangles between min_lr and lr", TTI_LR_NEEDS_NOTHING, cyclic, .9999, .5},
+    {"exponential", "lr * gamma^epoch", TTI_LR_NEEDS_EPOCHS, exponential, .95, .3},
+    {"linear", "a line from lr to min_lr", TTI_LR_NEEDS_LENGTH, linear, .1, .3},
+    {"multi_step", "a factor gamma at each of the milestones", TTI_LR_NEEDS_EPOCHS, multi_step, .1,
+     .3},
+    {"one_cycle", "up from lr/div to lr, down to lr/div/final_div", TTI_LR_NEEDS_LENGTH, one_cycle,
+     .1, .3},
+    {"plateau", "a factor gamma when the validation loss stops falling", TTI_LR_NEEDS_EVALUATIONS,
+     plateau, .1, .3},
+    {"polynomial", "(1 - done)^power from lr to min_lr", TTI_LR_NEEDS_LENGTH, polynomial, .1, .3},
+    {"step", "lr * gamma^(epoch / step_size)", TTI_LR_NEEDS_EPOCHS, step, .1, .3},
+    {"wsd", "lr, then down to min_lr in the last decay_fraction", TTI_LR_NEEDS_LENGTH, wsd, .1, .3},
 };
 
 const tti_lr_schedule *tti_lr_schedule_at(int i) {

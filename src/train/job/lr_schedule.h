@@ -31,9 +31,18 @@ typedef struct tti_lr_desc {
     const tti_plateau *plateau; /* plateau: its state; other schedules do not read it */
 } tti_lr_desc;
 
+/* The facts of a run on which a schedule depends, besides the step. */
+typedef enum tti_lr_needs {
+    TTI_LR_NEEDS_NOTHING,
+    TTI_LR_NEEDS_LENGTH, /* the number of steps */
+    TTI_LR_NEEDS_EPOCHS, /* steps_per_epoch, unless it counts steps */
+    TTI_LR_NEEDS_EVALUATIONS
+} tti_lr_needs;
+
 typedef struct tti_lr_schedule {
     const char *name;
     const char *doc;
+    tti_lr_needs needs;
     double (*at)(const tti_lr_desc *desc, int64_t step); /* step counted after the warm-up */
     double gamma, rise;                                  /* values of "auto" */
 } tti_lr_schedule;
