@@ -8,7 +8,8 @@
  *
  * Rows:     Dimension 0 of every tensor is the batch.  A call takes 1 .. n_rows rows
  *           (tutti_session_info): the whole batch, whatever the number of workers.  If workers are
- *           processes (desc.comm), each process passes the rows of its own worker.
+ *           processes (desc.comm), each process passes the rows of its own worker,
+ *           first_row .. first_row + n_rows - 1; ranks that divide the model pass the same rows.
  *
  * Exact:    With parallel.mode=exact the parameters after a step have the bits of tutti_train on
  *           the same rows, for any number of workers.  A step with fewer than n_rows rows is the
@@ -88,6 +89,7 @@ typedef struct tutti_session_info {
     int32_t n_workers, n_shards;
     int64_t batch;           /* train.batch, rows of a step over all processes */
     int64_t n_rows;          /* of them those of this process: the most that a call takes */
+    int64_t first_row;       /* the place of its first row in the batch; 0 without desc.comm */
     int64_t step;            /* updates so far */
     int64_t steps_per_epoch; /* of the job's data; 0: the session has none */
     int64_t n_elems;         /* elements of all trained parameters and buffers together */

@@ -358,7 +358,8 @@ static void describe(tutti_session *s) {
     if (s->comm) {
         const tti_exec *x = s->workers[0].exec;
         int64_t last = TTI_MIN(tti_exec_last_shard(x) * b, info->batch);
-        info->n_rows = TTI_MAX(0, last - tti_exec_first_shard(x) * b);
+        info->first_row = TTI_MIN(tti_exec_first_shard(x) * b, info->batch);
+        info->n_rows = TTI_MAX(0, last - info->first_row);
     }
     info->steps_per_epoch = s->has_data ? s->b->steps_per_epoch : 0;
     info->n_inputs = s->n_inputs;

@@ -28,12 +28,13 @@ typedef struct step_call {
 /* ---- rows of a process group ---- */
 
 typedef struct group_rows {
-    int64_t mine, global;
+    int64_t mine, global, want; /* want: of this rank in a batch of global rows */
+    int64_t most, least;        /* of global, over all ranks */
+    int64_t n_wrong;            /* ranks without the rows that they should have */
 } group_rows;
 
 /* Replicas of the model divide the batch; workers that divide the model have the same rows. */
-static tutti_status add_rows(tti_session_worker *w, void *arg) {
-    group_rows *rows = arg;
+static tutti_status add_rows(tti_session_worker *w, group_rows *rows) {
     tutti_comm *data = w->b->n_parts > 0 ? w->mesh.data : w->comm;
     rows->global = rows->mine;
     if (!data || tutti_comm_n_ranks(data) == 1) return TUTTI_OK;
@@ -41,20 +42,45 @@ static tutti_status add_rows(tti_session_worker *w, void *arg) {
                                  TUTTI_ALG_AUTO);
 }
 
+/* All ranks find alike whether their rows make a batch, so that none of them begins a step that
+ * another one refuses. */
+static tutti_status compare_rows(tti_session_worker *w, void *arg) {
+    group_rows *rows = arg;
+    TTI_TRY(add_rows(w, rows));
+    int64_t b = w->b->rows_per_shard, first = tti_exec_first_shard(w->exec) * b;
+    int64_t last = TTI_MIN(tti_exec_last_shard(w->exec) * b, rows->global);
+    rows->want = TTI_MAX(0, last - first);
+    int64_t most[3] = {rows->global, -rows->global, rows->mine != rows->want};
+    if (w->comm && tutti_comm_n_ranks(w->comm) > 1)
+        TTI_TRY(
+            tutti_comm_all_reduce(w->comm, most, most, 3, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO));
+    rows->most = most[0];
+    rows->least = -most[1];
+    rows->n_wrong = most[2];
+    return TUTTI_OK;
+}
+
 /* Every rank must have the rows that its shards have in a batch of so many. */
 static tutti_status agree_on_rows(tutti_session *s, tti_feed *f) {
     group_rows rows = {.mine = f->n_rows};
     if (!s->comm) return TUTTI_OK;
-    TTI_TRY(tti_crew_run(s, add_rows, &rows));
-    const tti_session_worker *w = &s->workers[0];
-    int64_t b = w->b->rows_per_shard, first = tti_exec_first_shard(w->exec) * b;
-    int64_t last = TTI_MIN(tti_exec_last_shard(w->exec) * b, rows.global);
-    int64_t want = TTI_MAX(0, last - first);
+    TTI_TRY(tti_crew_run(s, compare_rows, &rows));
     f->n_rows_global = rows.global;
-    if (f->n_rows == want) return TUTTI_OK;
+    if (rows.mine != rows.want)
+        return tti_fail(
+            TUTTI_E_INVALID,
+            "session: this rank has %lld rows of a batch of %lld, but its shards have %lld",
+            (long long)rows.mine, (long long)rows.global, (long long)rows.want);
+    if (rows.most != rows.least)
+        return tti_fail(TUTTI_E_INVALID,
+                        "session: this rank has rows of a batch of %lld, others of one of %lld; "
+                        "ranks that divide the model need the same rows",
+                        (long long)rows.global,
+                        (long long)(rows.global == rows.most ? rows.least : rows.most));
+    if (rows.n_wrong == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_INVALID,
-                    "session: this rank has %lld rows of a batch of %lld, but its shards have %lld",
-                    (long long)f->n_rows, (long long)rows.global, (long long)want);
+                    "session: another rank does not have the rows of its shards in a batch of %lld",
+                    (long long)rows.global);
 }
 
 /* ---- outputs ---- */

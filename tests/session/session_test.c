@@ -653,87 +653,6 @@ T_CASE(runs_of_one_process_do_not_meet) {
     tutti_job_destroy(two);
 }
 
-/* ---- a rank of a process group ---- */
-
-typedef struct ranks {
-    tutti_comm_group *group;
-    uint64_t hash[2];
-    float logits[BATCH * CLASSES];
-    const char *layout;
-    char error[2][300];
-} ranks;
-
-static tutti_status step_rank(tutti_session *s, ranks *all, int rank, bool divides_model) {
-    for (unsigned i = 0; i < 3; i++) {
-        int64_t n = i == 2 ? 13 : BATCH, half = BATCH / 2;
-        int64_t first = divides_model || rank == 0 ? 0 : TTI_MIN(half, n);
-        int64_t last = divides_model || rank == 1 ? n : TTI_MIN(half, n);
-        batch *b = make_batch(i, n);
-        b->tensors[0].data = b->x + first * X;
-        b->tensors[1].data = b->y + first;
-        b->tensors[0].type.shape.dim[0] = b->tensors[1].type.shape.dim[0] = last - first;
-        /* A rank that the short batch gives no row takes part with none. */
-        tutti_status st = tutti_session_step(s, b->tensors, 2, 0.01, NULL);
-        free(b);
-        if (st != TUTTI_OK) return st;
-    }
-    return tutti_session_hash(s, &all->hash[rank]);
-}
-
-static const char *run_rank(int rank, int n_ranks, void *arg) {
-    ranks *all = arg;
-    tutti_comm *comm = NULL;
-    tutti_session *s = NULL;
-    tutti_job *job = NULL;
-    const tutti_comm_desc group = {.group = all->group, .rank = rank, .n_ranks = n_ranks};
-    tutti_status st = tutti_comm_create(&group, &comm);
-    if (st == TUTTI_OK) st = tutti_job_create(&job);
-    static const char *const keys[] = {"model.name=mlp", "model.hidden=[8]", "train.batch=32",
-                                       "parallel.shards=4", "optimizer.name=adamw"};
-    for (size_t i = 0; i < TTI_COUNT(keys); i++) tutti_job_set(job, keys[i], "test");
-    tutti_job_set(job, all->layout, "test");
-    const tutti_session_desc desc = {
-        .inputs = inputs, .n_inputs = 2, .n_classes = CLASSES, .comm = comm};
-    if (st == TUTTI_OK) st = tutti_session_create(job, &desc, &s);
-    if (st == TUTTI_OK)
-        st = step_rank(s, all, rank, strcmp(all->layout, "parallel.pipeline=2") == 0);
-    if (st != TUTTI_OK) snprintf(all->error[rank], sizeof all->error[0], "%s", tutti_last_error());
-    tutti_session_destroy(s);
-    tutti_job_destroy(job);
-    tutti_comm_destroy(comm);
-    return st == TUTTI_OK ? NULL : all->error[rank];
-}
-
-static uint64_t hash_of_three(void) {
-    tutti_job *job = SMALL_JOB("optimizer.name=adamw");
-    tutti_session *s = open_session(job);
-    uint64_t hash;
-    for (unsigned i = 0; i < 3; i++) {
-        batch *b = make_batch(i, i == 2 ? 13 : BATCH);
-        T_OK(tutti_session_step(s, b->tensors, 2, 0.01, NULL));
-        free(b);
-    }
-    T_OK(tutti_session_hash(s, &hash));
-    tutti_session_destroy(s);
-    tutti_job_destroy(job);
-    return hash;
-}
-
-T_CASE(ranks_of_a_group_have_the_bits_of_threads) {
-    static const char *const layouts[] = {"parallel.zero=0", "parallel.zero=1",
-                                          "parallel.pipeline=2"};
-    T_UNUSED;
-    uint64_t one = hash_of_three();
-    for (size_t i = 0; i < TTI_COUNT(layouts); i++) {
-        ranks all = {.layout = layouts[i]};
-        T_OK(tutti_comm_group_create(2, &all.group));
-        t_ranks(2, run_rank, &all);
-        tutti_comm_group_destroy(all.group);
-        T_EQ(all.hash[0], one);
-        T_EQ(all.hash[1], one);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_have_the_bits_of_one_worker),
@@ -747,7 +666,6 @@ int main(void) {
         cmocka_unit_test(arrays_are_written_and_read),
         IN_FOLDER(sessions_go_on_from_a_checkpoint),
         IN_FOLDER(runs_are_opened_by_their_folder),
-        cmocka_unit_test(ranks_of_a_group_have_the_bits_of_threads),
         cmocka_unit_test(bad_inputs_are_named),
         cmocka_unit_test(bad_descriptions_are_named),
         cmocka_unit_test(threads_take_turns),
