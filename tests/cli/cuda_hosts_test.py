@@ -17,7 +17,7 @@ PORT = runs.port()
 NOT_OURS = ("RANK", "WORLD", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM")
 
 
-def start(hosts, *arguments):
+def start(hosts, *arguments, faults=None):
     """A process for each letter of hosts, a host each letter; rank r writes rank-r."""
     global PORT
     PORT += 1
@@ -30,9 +30,11 @@ def start(hosts, *arguments):
                    MASTER_ADDR="localhost", MASTER_PORT=str(PORT),
                    TUTTI_TEST_HOSTS=",".join(hosts), NCCL_HOSTID="host-" + host,
                    CUDA_VISIBLE_DEVICES=",".join(here))
+        if faults:
+            env["TUTTI_FAULT"] = faults
         with open("rank-%d" % rank, "w") as out:
             processes.append(subprocess.Popen(
-                [runs.PROGRAM, "train", "parallel.devices=gpu", *arguments], stdout=out,
+                [runs.program_with("faults") if faults else runs.PROGRAM, "train", "parallel.devices=gpu", *arguments], stdout=out,
                 stderr=out, stdin=subprocess.DEVNULL, env=env, start_new_session=True))
     return processes
 
@@ -153,6 +155,16 @@ def test_a_host_that_is_lost():
         lose("ab", 1, sign, "tree")
         if "aabb" in divisions():
             lose("aabb", 2, sign, "tree")
+
+
+def test_a_connection_that_takes_too_long():
+    """NCCL may still connect in a thread of its own when the program ends: no crash."""
+    for ms in (0, 200, 500, 1000):
+        for rank in finish(start("ab", *gpus.LENET, "run.dir=late-%d" % ms,
+                                 "parallel.algorithm=tree", faults="nccl.connect:delay_ms=%d;"
+                                 "nccl.connect:fail" % ms), (6, 5)):
+            if "NCCL did not connect" not in rank.out and rank.code == 6:
+                raise AssertionError(rank.out[-600:])
 
 
 if __name__ == "__main__":

@@ -52,10 +52,12 @@ def test_ways_of_sums():
 
 def test_compressed_between_devices():
     """Where GPUs reach each other they compress in the recorded step, in threads and processes, by
-    their memory and by NCCL: near the host, since products are added in another order."""
+    their memory and by NCCL: near the host, since products are added in another order.  Training
+    with PowerSGD multiplies a rounding error by 20 every three steps, so it has 12 steps."""
     if runs.n_devices() < 2:
         return
-    for name, job, wish in (("lenet", LENET, "powersgd"), ("gpt", GPT, "powersgd"),
+    for name, job, wish in (("lenet", LENET + ["train.steps=12"], "powersgd"),
+                            ("gpt", GPT, "powersgd"),
                             ("gpt_pairs", GPT + ["parallel.compress_after=3"], "topk")):
         job = job + ["train.precision=f32", "optimizer.name=sgd", "optimizer.lr=0.05", "-n", "2",
                      "parallel.mode=fast", "parallel.compress=" + wish, "parallel.topk=0.05"]
@@ -66,7 +68,7 @@ def test_compressed_between_devices():
             train(run, job, "parallel.place=" + place, "parallel.algorithm=" + algorithm)
             if not way_of_sums(run).endswith("compressed there"):
                 raise AssertionError("%s: %s" % (run, way_of_sums(run)))
-            near(run, name, 2e-2)
+            near(run, name, 2e-3 if name == "lenet" else 2e-2)
 
 
 def test_unequal_shares():

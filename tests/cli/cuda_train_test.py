@@ -150,7 +150,7 @@ def test_trace():
     runs.tutti("profile", *LENET, "--trace", "two.json", "-n", "2").expect(0)
     rows = spans_of("two.json")
     for rank in (0, 1):
-        if not any(s["name"].startswith("sum of grad") for s in rows[rank, "sums between workers"]):
+        if not any(s["name"] == "all_reduce of gradients" for s in rows[rank, "sums between workers"]):
             raise AssertionError("rank %d: no sums" % rank)
 
 

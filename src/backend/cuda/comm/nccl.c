@@ -8,14 +8,17 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "backend/cuda/runtime/cuda.h"
 #include "backend/cuda/runtime/library.h"
 #include "base/clock.h"
+#include "base/fault.h"
 
 /* As in nccl.h of NCCL 2; results are of ncclResult_t. */
 typedef struct ncclComm *ncclComm_t;
@@ -68,6 +71,10 @@ struct tti_nccl {
 };
 
 enum { END_S = 10 };
+
+/* NCCL finds the links of the host and loads its kernels before it connects, which takes seconds
+ * where other programs do the same. */
+enum { CONNECT_MS = 60000 };
 
 /* ---- the library, one for the process ---- */
 
@@ -170,6 +177,26 @@ static void forget(connection *m) {
     free(m);
 }
 
+/* Threads that still connect although nobody waits for them any longer. */
+static atomic_int n_left_behind;
+
+/* When the process exits, the libraries release what such a thread still uses, and it would crash.
+ * There is no call that ends ncclCommInitRank, so the process ends without their release. */
+static void exit_beside_threads(int code, void *unused) {
+    (void)unused;
+    if (atomic_load(&n_left_behind) == 0) return;
+    fflush(NULL);
+    _exit(code);
+}
+
+static void register_exit(void) { on_exit(exit_beside_threads, NULL); }
+
+static void leave_behind(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    atomic_fetch_add(&n_left_behind, 1);
+    pthread_once(&once, register_exit);
+}
+
 /* The last of the two threads frees the connection. */
 static void *connect_ranks(void *arg) {
     connection *m = arg;
@@ -182,7 +209,10 @@ static void *connect_ranks(void *arg) {
     bool given_up = m->given_up;
     pthread_cond_signal(&m->changed);
     pthread_mutex_unlock(&m->mutex);
-    if (given_up) forget(m);
+    if (given_up) {
+        forget(m);
+        atomic_fetch_sub(&n_left_behind, 1);
+    }
     return NULL;
 }
 
@@ -222,6 +252,7 @@ static bool wait_for(connection *m, int timeout_ms) {
     while (!m->over && error == 0) error = pthread_cond_timedwait(&m->changed, &m->mutex, &end);
     bool over = m->over;
     m->given_up = !over;
+    if (!over) leave_behind();
     pthread_mutex_unlock(&m->mutex);
     return over;
 }
@@ -231,12 +262,15 @@ tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int t
     connection *m = NULL;
     *out = NULL;
     TTI_TRY(start(id, rank, n_ranks, &m));
+    int limit_ms = timeout_ms > CONNECT_MS ? timeout_ms : CONNECT_MS;
+    if (TTI_FAULT("nccl.connect")) limit_ms = 0;
     int64_t start_ns = tti_now_ns();
-    if (!wait_for(m, timeout_ms))
+    if (!wait_for(m, limit_ms))
         return tti_fail(TUTTI_E_TIMEOUT,
-                        "cuda: NCCL waited %lld ms (parallel.timeout_ms=%d) for the other ranks to "
-                        "connect; NCCL_DEBUG=INFO shows its attempts",
-                        (long long)((tti_now_ns() - start_ns) / TTI_NS_PER_MS), timeout_ms);
+                        "cuda: NCCL did not connect the ranks in %lld ms (the larger of %d and "
+                        "parallel.timeout_ms=%d); NCCL_DEBUG=INFO shows its attempts",
+                        (long long)((tti_now_ns() - start_ns) / TTI_NS_PER_MS), CONNECT_MS,
+                        timeout_ms);
     tti_nccl made = {.comm = m->comm, .rank = rank, .n_ranks = n_ranks, .device = m->device};
     cudaError_t error = m->error;
     int result = m->result;

@@ -31,7 +31,8 @@ bool tti_nccl_load(tti_str *why);
 tutti_status tti_nccl_make_id(tti_nccl_id *id);
 
 /* Connects the other ranks and runs every call once, on the device of the calling thread.
- * TUTTI_E_TIMEOUT after timeout_ms.  On success *out is owned by the caller. */
+ * TUTTI_E_TIMEOUT after timeout_ms, or after a minute where that is longer.  On success *out is
+ * owned by the caller. */
 tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int timeout_ms,
                              tti_nccl **out);
 void tti_nccl_destroy(tti_nccl *nccl); /* takes NULL */
