@@ -97,6 +97,14 @@ void TTI_VARIANT(tti_tile_multiply)(const tti_tile_product *g) {
         size_t i = 0;
         for (; i + MR <= g->m; i += MR)
             tile(g, g->a + i * g->a_row, g->b + j, g->c + i * g->ldc + j, MR, NV);
+        if (MR > 4 && i + 4 <= g->m) {
+            tile(g, g->a + i * g->a_row, g->b + j, g->c + i * g->ldc + j, 4, NV);
+            i += 4;
+        }
+        if (MR > 2 && i + 2 <= g->m) {
+            tile(g, g->a + i * g->a_row, g->b + j, g->c + i * g->ldc + j, 2, NV);
+            i += 2;
+        }
         for (; i < g->m; i++) tile(g, g->a + i * g->a_row, g->b + j, g->c + i * g->ldc + j, 1, NV);
     }
     for (; j < g->n; j += TTI_LANES)

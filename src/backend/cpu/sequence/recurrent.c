@@ -1,9 +1,10 @@
-/* recurrent.c - LSTM and GRU over whole sequences, with gradients; f32, on our own product.
+/* recurrent.c - LSTM and GRU over whole sequences, with gradients; f32.
  *
- * The inputs' part of the gates is one product for all steps; then each step adds the product of
- * the states of all samples with w_hh, which lies transposed in scratch, and runs the functions of
- * the gates along the hidden elements.  Gates stand as in src/ops/sequence/recurrent.c: of an LSTM
- * i f g o, of a GRU r z n and w_hn h + b_hn. */
+ * One product for all steps computes the part of the gates that comes from the inputs.  Each step
+ * then adds the product of the states of all samples with w_hh and runs the functions of the gates
+ * along the hidden elements.  A weight is packed once per call into panels of PANEL columns, which
+ * the products of all steps read from front to back.  Gates are stored as in
+ * src/ops/sequence/recurrent.c: i f g o of an LSTM, r z n and w_hn h + b_hn of a GRU. */
 #include "backend/cpu/simd.h"
 #include "backend/cpu/vmath.h"
 
@@ -30,21 +31,123 @@ static sizes backward_sizes(const tti_node *node) {
     return s;
 }
 
-/* Scratch: of the product, then w_hh^T[h][n_gates h], then h zeros. */
-static float *own_scratch(void *scratch) {
-    return (float *)((char *)scratch + (TTI_VARIANT(tti_gemm_scratch_bytes)() + 63) / 64 * 64);
+/* ---- products with packed weights ---- */
+
+enum { PANEL = 2 * TTI_LANES, EDGE_ROWS = 8 };
+
+/* A matrix [k][n] in panels [k][PANEL], zeros beyond column n; edge: [EDGE_ROWS][PANEL]. */
+typedef struct panels {
+    size_t k, n;
+    float *data, *edge;
+} panels;
+
+static size_t n_panels(size_t n) { return (n + PANEL - 1) / PANEL; }
+
+/* Scratch: the panels, the edge, then h zeros. */
+static size_t scratch_floats(size_t panel_floats, size_t h) {
+    return panel_floats + (size_t)EDGE_ROWS * PANEL + h;
+}
+
+static panels place_panels(size_t k, size_t n, size_t panel_floats, void *scratch) {
+    return (panels){k, n, scratch, (float *)scratch + panel_floats};
+}
+
+static float *clear_zeros(const panels *p, size_t h) {
+    float *zeros = p->edge + (size_t)EDGE_ROWS * PANEL;
+    memset(zeros, 0, h * sizeof *zeros);
+    return zeros;
+}
+
+/* Packs the transpose of w[n][k]: squares of 16 by 16, so that both sides stay in the cache. */
+static void pack_transposed(const panels *p, const float *w) {
+    memset(p->data, 0, n_panels(p->n) * PANEL * p->k * sizeof *p->data);
+    for (size_t j0 = 0; j0 < p->n; j0 += TTI_LANES)
+        for (size_t k0 = 0; k0 < p->k; k0 += TTI_LANES) {
+            float *to = p->data + j0 / PANEL * PANEL * p->k + j0 % PANEL;
+            for (size_t j = j0; j < TTI_MIN(j0 + TTI_LANES, p->n); j++)
+                for (size_t k = k0; k < TTI_MIN(k0 + TTI_LANES, p->k); k++)
+                    to[k * PANEL + j - j0] = w[j * p->k + k];
+        }
+}
+
+/* Packs w[k][n]. */
+static void pack(const panels *p, const float *w) {
+    for (size_t j = 0; j < p->n; j += PANEL) {
+        float *to = p->data + j * p->k;
+        size_t n = TTI_MIN((size_t)PANEL, p->n - j);
+        for (size_t k = 0; k < p->k; k++) {
+            memcpy(to + k * PANEL, w + k * p->n + j, n * sizeof *to);
+            memset(to + k * PANEL + n, 0, (PANEL - n) * sizeof *to);
+        }
+    }
+}
+
+/* One product of rows with the panels: c[m][n] (+)= a[m][k] times the matrix. */
+typedef struct product {
+    const float *a;
+    size_t m, a_row;
+    float *c;
+    size_t ldc;
+    bool add;
+} product;
+
+/* A panel with fewer columns than whole vectors: its columns of c go through the edge. */
+static void multiply_edge(const panels *p, tti_tile_product g, size_t n) {
+    float *c = g.c;
+    size_t m = g.m, ldc = g.ldc;
+    g.n = PANEL, g.c = p->edge, g.ldc = PANEL;
+    for (size_t i = 0; i < m; i += EDGE_ROWS, g.a += EDGE_ROWS * g.a_row) {
+        g.m = TTI_MIN((size_t)EDGE_ROWS, m - i);
+        memset(p->edge, 0, (size_t)EDGE_ROWS * PANEL * sizeof *p->edge);
+        for (size_t r = 0; r < g.m; r++)
+            memcpy(p->edge + r * PANEL, c + (i + r) * ldc, n * sizeof *c);
+        TTI_VARIANT(tti_tile_multiply)(&g);
+        for (size_t r = 0; r < g.m; r++)
+            memcpy(c + (i + r) * ldc, p->edge + r * PANEL, n * sizeof *c);
+    }
+}
+
+static void multiply(const panels *p, const product *r) {
+    for (size_t j = 0; j < p->n; j += PANEL) {
+        size_t n = TTI_MIN((size_t)PANEL, p->n - j);
+        tti_tile_product g = {.m = r->m,
+                              .n = n,
+                              .k = p->k,
+                              .a = r->a,
+                              .a_row = r->a_row,
+                              .a_col = 1,
+                              .b = p->data + j * p->k,
+                              .ldb = PANEL,
+                              .c = r->c + j,
+                              .ldc = r->ldc,
+                              .add = r->add};
+        if (n % TTI_LANES == 0)
+            TTI_VARIANT(tti_tile_multiply)(&g);
+        else
+            multiply_edge(p, g, n);
+    }
+}
+
+/* w_ih and w_hh are packed one after the other at the same place; of a GRU's w_hh the rows of n are
+ * a matrix of their own. */
+static size_t forward_panel_floats(const sizes *s) {
+    return s->n_gates * n_panels(s->h) * PANEL * TTI_MAX(s->in, s->h);
+}
+
+static size_t backward_panel_floats(const sizes *s) {
+    return n_panels(s->h) * PANEL * s->n_gates * s->h;
 }
 
 static size_t forward_bytes(const tti_node *node, const void *state) {
     sizes s = forward_sizes(node);
     (void)state;
-    return TTI_VARIANT(tti_gemm_scratch_bytes)() + 64 + (s.n_gates * s.h + 1) * s.h * sizeof(float);
+    return scratch_floats(forward_panel_floats(&s), s.h) * sizeof(float);
 }
 
 static size_t backward_bytes(const tti_node *node, const void *state) {
+    sizes s = backward_sizes(node);
     (void)state;
-    return TTI_VARIANT(tti_gemm_scratch_bytes)() + 64 +
-           (size_t)node->in[0]->type.shape.dim[2] * sizeof(float);
+    return scratch_floats(backward_panel_floats(&s), s.h) * sizeof(float);
 }
 
 /* A state of all samples: sample b at from + b * step; NULL: zeros. */
@@ -63,46 +166,16 @@ static const float *state_of(states all, const float *zeros, size_t b) {
     return all.from ? all.from + b * all.step : zeros;
 }
 
-/* gates[B,T,4H] = x w_ih^T in the first n_gates quarters; w_hh^T and zeros go to scratch. */
-static void start(const sizes *s, const tti_kargs *a, float *gates) {
-    const float *w_hh = a->in[2];
-    float *turned = own_scratch(a->scratch);
-    size_t n_rows = s->n_gates * s->h;
-    TTI_VARIANT(tti_gemm_run)
-    (&(tti_gemm){.m = s->b * s->t,
-                 .n = n_rows,
-                 .k = s->in,
-                 .a = a->in[0],
-                 .a_row = s->in,
-                 .a_col = 1,
-                 .b = a->in[1],
-                 .b_row = 1,
-                 .b_col = s->in,
-                 .c = gates,
-                 .ldc = 4 * s->h},
-     a->scratch);
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t j = 0; j < s->h; j++) turned[j * n_rows + r] = w_hh[r * s->h + j];
-    memset(turned + n_rows * s->h, 0, s->h * sizeof *turned);
+/* gates[B,T,4H] = x w_ih^T in the first n_gates quarters. */
+static void multiply_inputs(const sizes *s, const tti_kargs *a, float *gates) {
+    panels w = place_panels(s->in, s->n_gates * s->h, forward_panel_floats(s), a->scratch);
+    pack_transposed(&w, a->in[1]);
+    multiply(&w, &(product){a->in[0], s->b * s->t, s->in, gates, 4 * s->h, false});
 }
 
-/* gates of step t, from column `to` on (+)= h times the n rows of w_hh from row `first` on. */
-static void add_states(const sizes *s, const tti_kargs *a, states h, size_t first, size_t n,
-                       float *to, bool add) {
-    TTI_VARIANT(tti_gemm_run)
-    (&(tti_gemm){.m = s->b,
-                 .n = n,
-                 .k = s->h,
-                 .a = h.from,
-                 .a_row = h.step,
-                 .a_col = 1,
-                 .b = own_scratch(a->scratch) + first,
-                 .b_row = s->n_gates * s->h,
-                 .b_col = 1,
-                 .c = to,
-                 .ldc = s->t * 4 * s->h,
-                 .add = add},
-     a->scratch);
+/* The gates of step t, from column `to` on, (+)= the states times the matrix. */
+static void multiply_states(const sizes *s, const panels *w, states h, float *to, bool add) {
+    multiply(w, &(product){h.from, s->b, h.step, to, s->t * 4 * s->h, add});
 }
 
 static void sigmoids(float *z, const float *b_ih, const float *b_hh, size_t n) {
@@ -129,13 +202,15 @@ static void lstm_cell(size_t n, float *gates, const float *b_ih, const float *b_
 static tutti_status lstm_run(void *state, const tti_kargs *a) {
     sizes s = forward_sizes(a->node);
     float *y = a->out[0], *cell = a->out[1], *gates = a->out[2];
-    const float *zeros = own_scratch(a->scratch) + 4 * s.h * s.h;
+    panels w_hh = place_panels(s.h, 4 * s.h, forward_panel_floats(&s), a->scratch);
+    const float *zeros = clear_zeros(&w_hh, s.h);
     (void)state;
-    start(&s, a, gates);
+    multiply_inputs(&s, a, gates);
+    pack_transposed(&w_hh, a->in[2]);
     for (size_t t = 0; t < s.t; t++) {
         states h = states_before(&s, y, s.given ? a->in[5] : NULL, t);
         states c = states_before(&s, cell, s.given ? a->in[6] : NULL, t);
-        if (h.from) add_states(&s, a, h, 0, 4 * s.h, gates + t * 4 * s.h, true);
+        if (h.from) multiply_states(&s, &w_hh, h, gates + t * 4 * s.h, true);
         for (size_t b = 0; b < s.b; b++) {
             size_t at = (b * s.t + t) * s.h;
             lstm_cell(s.h, gates + 4 * at, a->in[3], a->in[4], state_of(c, zeros, b), cell + at,
@@ -167,32 +242,26 @@ static void lstm_cell_grad(size_t n, const lstm_step *step) {
     }
 }
 
-/* dh[B,H] (+)= dz of step t times w_hh. */
-static void back_to_states(const sizes *s, const tti_kargs *a, const float *dz, float *dh,
+/* w_hh in panels of hidden elements. */
+static panels pack_backward(const sizes *s, const tti_kargs *a) {
+    panels w = place_panels(s->n_gates * s->h, s->h, backward_panel_floats(s), a->scratch);
+    pack(&w, a->in[1]);
+    return w;
+}
+
+/* dh[B,H] (+)= dz of a step times w_hh. */
+static void back_to_states(const sizes *s, const panels *w_hh, const float *dz, float *dh,
                            bool add) {
-    size_t n_rows = s->n_gates * s->h;
-    TTI_VARIANT(tti_gemm_run)
-    (&(tti_gemm){.m = s->b,
-                 .n = s->h,
-                 .k = n_rows,
-                 .a = dz,
-                 .a_row = s->t * n_rows,
-                 .a_col = 1,
-                 .b = a->in[1],
-                 .b_row = s->h,
-                 .b_col = 1,
-                 .c = dh,
-                 .ldc = s->h,
-                 .add = add},
-     a->scratch);
+    multiply(w_hh, &(product){dz, s->b, s->t * w_hh->k, dh, s->h, add});
 }
 
 static tutti_status lstm_grad_run(void *state, const tti_kargs *a) {
     sizes s = backward_sizes(a->node);
     const float *dy = a->in[0], *cell = a->in[2], *gates = a->in[3];
-    float *dz = a->out[0], *dh = a->out[1], *dc = a->out[2], *zeros = own_scratch(a->scratch);
+    float *dz = a->out[0], *dh = a->out[1], *dc = a->out[2];
+    panels w_hh = pack_backward(&s, a);
+    const float *zeros = clear_zeros(&w_hh, s.h);
     (void)state;
-    memset(zeros, 0, s.h * sizeof *zeros);
     memset(dh, 0, s.b * s.h * sizeof *dh);
     memset(dc, 0, s.b * s.h * sizeof *dc);
     for (size_t t = s.t; t-- > 0;) {
@@ -203,7 +272,7 @@ static tutti_status lstm_grad_run(void *state, const tti_kargs *a) {
                               dz + 4 * at, dh + b * s.h, dc + b * s.h};
             lstm_cell_grad(s.h, &step);
         }
-        back_to_states(&s, a, dz + t * 4 * s.h, dh, false);
+        back_to_states(&s, &w_hh, dz + t * 4 * s.h, dh, false);
     }
     return TUTTI_OK;
 }
@@ -227,14 +296,18 @@ static tutti_status gru_run(void *state, const tti_kargs *a) {
     sizes s = forward_sizes(a->node);
     size_t n = s.h;
     float *y = a->out[0], *gates = a->out[1];
-    const float *zeros = own_scratch(a->scratch) + 3 * n * n;
+    panels to_rz = place_panels(n, 2 * n, forward_panel_floats(&s), a->scratch), to_n = to_rz;
+    const float *zeros = clear_zeros(&to_rz, n), *w_hh = a->in[2];
     (void)state;
-    start(&s, a, gates);
+    multiply_inputs(&s, a, gates);
+    to_n.n = n, to_n.data += n_panels(2 * n) * PANEL * n;
+    pack_transposed(&to_rz, w_hh);
+    pack_transposed(&to_n, w_hh + 2 * n * n);
     for (size_t t = 0; t < s.t; t++) {
         states h = states_before(&s, y, s.given ? a->in[5] : NULL, t);
         if (h.from) {
-            add_states(&s, a, h, 0, 2 * n, gates + t * 4 * n, true);
-            add_states(&s, a, h, 2 * n, n, gates + t * 4 * n + 3 * n, false);
+            multiply_states(&s, &to_rz, h, gates + t * 4 * n, true);
+            multiply_states(&s, &to_n, h, gates + t * 4 * n + 3 * n, false);
         }
         for (size_t b = 0; b < s.b; b++) {
             size_t at = (b * s.t + t) * n;
@@ -263,9 +336,10 @@ static void gru_cell_grad(size_t n, const float *dy, const float *gates, const f
 static tutti_status gru_grad_run(void *state, const tti_kargs *a) {
     sizes s = backward_sizes(a->node);
     const float *dy = a->in[0], *y = a->in[2], *gates = a->in[3];
-    float *di = a->out[0], *dz = a->out[1], *dh = a->out[2], *zeros = own_scratch(a->scratch);
+    float *di = a->out[0], *dz = a->out[1], *dh = a->out[2];
+    panels w_hh = pack_backward(&s, a);
+    const float *zeros = clear_zeros(&w_hh, s.h);
     (void)state;
-    memset(zeros, 0, s.h * sizeof *zeros);
     memset(dh, 0, s.b * s.h * sizeof *dh);
     for (size_t t = s.t; t-- > 0;) {
         states h = states_before(&s, y, s.given ? a->in[4] : NULL, t);
@@ -274,7 +348,7 @@ static tutti_status gru_grad_run(void *state, const tti_kargs *a) {
             gru_cell_grad(s.h, dy + at, gates + 4 * at, state_of(h, zeros, b), di + 3 * at,
                           dz + 3 * at, dh + b * s.h);
         }
-        back_to_states(&s, a, dz + t * 3 * s.h, dh, true);
+        back_to_states(&s, &w_hh, dz + t * 3 * s.h, dh, true);
     }
     return TUTTI_OK;
 }
