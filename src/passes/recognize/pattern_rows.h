@@ -19,12 +19,15 @@ typedef struct tti_row {
 
 /* Families, each ended by a row without build. */
 extern const tti_row tti_rows_norm[], tti_rows_activation[], tti_rows_attention[],
-    tti_rows_rotary[], tti_rows_loss[], tti_rows_view[], tti_rows_slice[];
+    tti_rows_rotary[], tti_rows_loss[], tti_rows_view[], tti_rows_slice[], tti_rows_turn[];
 
 /* The value of the new graph that stands for one of the old graph. */
 static inline tutti_value *tti_new(const tti_rewrite *rw, const tutti_value *old) {
     return rw->map[old->id];
 }
+
+/* The same op, with other inputs. */
+tutti_value *tti_new_like(tti_rewrite *rw, const tti_node *node, tutti_value *const *in);
 
 /* Ops of the new graph with one input. */
 tutti_value *tti_new_reshape(tti_rewrite *rw, tutti_value *x, const tutti_shape *to);

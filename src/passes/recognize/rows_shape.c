@@ -27,6 +27,13 @@ tutti_value *tti_new_affine(tti_rewrite *rw, tutti_value *x, double alpha, doubl
                     (tti_attr_arg[]){TTI_FLOAT("alpha", alpha), TTI_FLOAT("beta", beta), {0}});
 }
 
+tutti_value *tti_new_like(tti_rewrite *rw, const tti_node *node, tutti_value *const *in) {
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    for (int i = 0; i < tti_n_attrs(node->op); i++)
+        attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
+    return tti_emit(rw->to, node->op->name, node->name, in, node->n_in, attrs);
+}
+
 static tutti_value *new_slice(tti_rewrite *rw, tutti_value *x, int axis, int64_t start,
                               int64_t len) {
     if (x && start == 0 && len == x->type.shape.dim[axis]) return x;
@@ -271,11 +278,8 @@ static tutti_value *build_product_of_slice(tti_rewrite *rw, const tti_match *m) 
     const tti_node *product = maker_of_input(m);
     tutti_value *in[3] = {new_slice(rw, tti_new(rw, product->in[0]), axis_of(m->root),
                                     tti_attr_int(m->root, "start"), tti_attr_int(m->root, "len"))};
-    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     for (int i = 1; i < product->n_in; i++) in[i] = tti_new(rw, product->in[i]);
-    for (int i = 0; i < tti_n_attrs(product->op); i++)
-        attrs[i] = (tti_attr_arg){product->op->attrs[i].name, product->attrs[i]};
-    return tti_emit(rw->to, product->op->name, product->name, in, product->n_in, attrs);
+    return tti_new_like(rw, product, in);
 }
 
 const tti_row tti_rows_view[] = {

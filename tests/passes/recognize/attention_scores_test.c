@@ -104,6 +104,42 @@ static V *attend_packed(G *g, V *x) {
     return tutti_reshape(g, tutti_transpose(g, y, 1, 2), &TUTTI_SHAPE(B, T, H * D));
 }
 
+/* As in nn.MultiheadAttention: positions come first, and layers are taken apart twice. */
+static V *attend_positions_first(G *g, V *x) {
+    V *y = tutti_permute(g, x, (int[]){1, 0, 2}, 3), *part[3];
+    y = tutti_reshape(g, tutti_linear(g, y, 3 * H * D, "qkv"), &TUTTI_SHAPE(1, T, B, 3, H * D));
+    y = tutti_permute(g, y, (int[]){3, 1, 2, 0, 4}, 5);
+    for (int i = 0; i < 3; i++) {
+        part[i] = tutti_reshape(g, tutti_slice(g, y, 0, i, 1), &TUTTI_SHAPE(T, B * H, D));
+        part[i] = tutti_reshape(g, tutti_transpose(g, part[i], 0, 1), &TUTTI_SHAPE(B, H, T, D));
+    }
+    V *s = tutti_matmul(g, affine(g, part[0], 0.4, 0), tutti_transpose(g, part[1], 2, 3));
+    y = tutti_permute(g, tutti_matmul(g, tutti_softmax(g, s, -1), part[2]), (int[]){2, 0, 1, 3}, 4);
+    y = tutti_linear(g, tutti_reshape(g, y, &TUTTI_SHAPE(T * B, H * D)), K, "out");
+    return tutti_transpose(g, tutti_reshape(g, y, &TUTTI_SHAPE(T, B, K)), 0, 1);
+}
+
+/* ---- views ---- */
+
+static V *turned_layer(G *g, V *x) { /* through a layer, an activation and a part of its columns */
+    V *y = tutti_linear(g, tutti_permute(g, x, (int[]){1, 0, 2}, 3), 6, "a");
+    y = tutti_slice(g, tutti_gelu(g, y), 2, 2, 4);
+    y = tutti_reshape(g, y, &TUTTI_SHAPE(T, B, 2, 2));
+    return tutti_tanh(g, tutti_permute(g, y, (int[]){1, 0, 2, 3}, 4));
+}
+static V *turned_once(G *g, V *x) { /* one reader wants the other order */
+    V *y = tutti_linear(g, tutti_permute(g, x, (int[]){1, 0, 2}, 3), 6, "a");
+    V *z = tutti_reshape(g, tutti_tanh(g, y), &TUTTI_SHAPE(B, T, 6));
+    return add(g, tutti_permute(g, y, (int[]){1, 0, 2}, 3), z);
+}
+static V *turned_apart(G *g, V *x) { /* the factors of a dimension come back in their order */
+    V *y = tutti_reshape(g, x, &TUTTI_SHAPE(B, T, 2, K / 2));
+    y = tutti_reshape(g, tutti_permute(g, y, (int[]){2, 0, 3, 1}, 4),
+                      &TUTTI_SHAPE(2 * B, K / 2, T));
+    y = tutti_reshape(g, tutti_transpose(g, y, 1, 2), &TUTTI_SHAPE(2, B * T, K / 2));
+    return tutti_tanh(g, tutti_transpose(g, y, 0, 1));
+}
+
 /* The op with a window, of keys whose heads were repeated for it. */
 static V *attend_op_grouped(G *g, V *x) {
     V *part[3];
@@ -131,6 +167,10 @@ static const pattern_case cases[] = {
     {"attend_grouped", attend_grouped, "attention", "broadcast_to"},
     {"attend_one_kv", attend_one_kv, "attention", "broadcast_to"},
     {"attend_packed", attend_packed, "attention", "concat"},
+    {"attend_positions_first", attend_positions_first, "attention", "transpose"},
+    {"turned_layer", turned_layer, "linear", "transpose"},
+    {"turned_once", turned_once, NULL, NULL},
+    {"turned_apart", turned_apart, "tanh", "transpose"},
     {"attend_tiled", attend_tiled, "attention", "softmax"}, /* of 4 heads: repeated as they are */
     {"attend_window", attend_window, "sdpa", "softmax"},
     {"attend_op_grouped", attend_op_grouped, "sdpa", "broadcast_to"},
