@@ -97,7 +97,7 @@ typedef struct tutti_dataset_desc {
     /* Used inside the library: the specification of the training split (data/data_spec.h); NULL:
      * make it from the files.  no_files: opens no file and has 0 samples.
      */
-    struct tti_data_spec *spec;
+    const struct tti_data_spec *spec;
     bool no_files;
     bool takes_all; /* with spec: if no file name selects a split, all samples are test samples */
     bool rows_only; /* csv: take all rows of the file dir; rows without a label have y = -1 */

@@ -33,12 +33,13 @@ tti_data_spec *tti_data_spec_create(void) {
     return spec;
 }
 
-tti_data_spec *tti_data_spec_share(tti_data_spec *spec) {
-    if (spec) spec->n_owners++;
+const tti_data_spec *tti_data_spec_share(const tti_data_spec *spec) {
+    if (spec) ((tti_data_spec *)(uintptr_t)spec)->n_owners++;
     return spec;
 }
 
-void tti_data_spec_release(tti_data_spec *spec) {
+void tti_data_spec_release(const tti_data_spec *shared) {
+    tti_data_spec *spec = (tti_data_spec *)(uintptr_t)shared;
     if (!spec || --spec->n_owners > 0) return;
     tutti_tokenizer_destroy(spec->tokenizer);
     tti_arena_free(&spec->arena);

@@ -79,8 +79,8 @@ typedef struct tti_data_spec {
 tti_data_spec *tti_data_spec_create(void);
 
 /* Adds an owner, which must call tti_data_spec_release; NULL is a no-op.  Any thread. */
-tti_data_spec *tti_data_spec_share(tti_data_spec *spec);
-void tti_data_spec_release(tti_data_spec *spec);
+const tti_data_spec *tti_data_spec_share(const tti_data_spec *spec);
+void tti_data_spec_release(const tti_data_spec *spec);
 
 /* Memory for n targets, all 0. */
 tutti_status tti_data_spec_alloc_targets(tti_data_spec *spec, int64_t n);

@@ -280,7 +280,7 @@ static tutti_status put_stored(const tutti_session *s, const tti_feed *f, int64_
     const tutti_dataset *ds = s->b->train;
     static const tti_sample_key key;
     size_t stored_bytes = tti_type_bytes(tti_dataset_stored(ds)),
-           x_bytes = tti_type_bytes(&ds->info.x);
+           x_bytes = tti_type_bytes(&tutti_dataset_get_info(ds)->x);
     tutti_type type;
     size_t max_bytes;
     TTI_TRY(tti_chain_infer(tti_dataset_decode(ds), tti_dataset_stored(ds), &type, &max_bytes));

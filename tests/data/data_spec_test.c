@@ -36,9 +36,9 @@ static tti_data_spec *learn_images(void) {
     add_image("val/owl/1.jpg", 4);
     tutti_dataset_desc desc = images(TUTTI_TRAIN, NULL);
     T_OK(tutti_dataset_open(&desc, &ds));
-    T_OK(tti_data_spec_save(ds->spec, root));
+    T_OK(tti_data_spec_save(tti_dataset_spec(ds), root));
     T_OK(tti_data_spec_load(root, &spec));
-    T_OK(tti_data_spec_compare(ds->spec, spec));
+    T_OK(tti_data_spec_compare(tti_dataset_spec(ds), spec));
     tutti_dataset_destroy(ds);
     return spec;
 }
@@ -92,7 +92,7 @@ T_CASE(a_data_set_without_files) {
     T_OK(tutti_dataset_open(&(tutti_dataset_desc){.spec = spec, .no_files = true}, &ds));
     T_EQ(tutti_dataset_get_info(ds)->n_samples, 0);
     T_EQ(tutti_dataset_get_info(ds)->x.shape.dim[2], 24);
-    T_EQ(ds->decode.n, 1);
+    T_EQ(tti_dataset_decode(ds)->n, 1);
     assert_string_equal(tutti_dataset_class_name(ds, 1), "dog");
     assert_null(tutti_dataset_class_name(ds, 3));
     T_FAILS(tutti_dataset_get(ds, 0, x, &y), TUTTI_E_INVALID, "sample 0 does not exist");
@@ -108,7 +108,7 @@ T_CASE(a_tokenizer_is_kept) {
     tutti_dataset_desc desc = {
         .format = "text", .dir = root, .split = TUTTI_TRAIN, .context = 4, .val_fraction = 0.4};
     T_OK(tutti_dataset_open(&desc, &ds));
-    T_OK(tti_data_spec_save(ds->spec, root));
+    T_OK(tti_data_spec_save(tti_dataset_spec(ds), root));
     tutti_dataset_destroy(ds);
     T_OK(tti_data_spec_load(root, &spec));
     T_EQ(tutti_tokenizer_get_size(spec->tokenizer), 3);
@@ -138,7 +138,7 @@ T_CASE(other_data_is_refused) {
     T_FAILS(tutti_dataset_open(&(tutti_dataset_desc){.format = "digits", .spec = spec}, &ds),
             TUTTI_E_DATA, "3 classes are too few");
     T_OK(tutti_dataset_open(&(tutti_dataset_desc){.format = "digits"}, &digits));
-    T_FAILS(tti_data_spec_compare(spec, digits->spec), TUTTI_E_DATA,
+    T_FAILS(tti_data_spec_compare(spec, tti_dataset_spec(digits)), TUTTI_E_DATA,
             "it was \"format\": \"images\", and now it is \"format\": \"digits\"");
     tutti_dataset_destroy(digits);
     tti_data_spec_release(spec);
@@ -153,7 +153,7 @@ T_CASE(a_renamed_class_is_named_by_compare) {
     assert_int_equal(system(command), 0);
     tutti_dataset_desc desc = images(TUTTI_TRAIN, NULL);
     T_OK(tutti_dataset_open(&desc, &ds));
-    T_FAILS(tti_data_spec_compare(spec, ds->spec), TUTTI_E_DATA,
+    T_FAILS(tti_data_spec_compare(spec, tti_dataset_spec(ds)), TUTTI_E_DATA,
             "it was \"class_names\": \"dog\", and now it is \"class_names\": \"owl\"");
     tutti_dataset_destroy(ds);
     tti_data_spec_release(spec);

@@ -19,10 +19,11 @@ static void as_csv(const char *path, const char *label) {
     size_t n = (size_t)tutti_dataset_get_info(ds)->x.shape.dim[0];
     float *x = malloc(n * sizeof *x);
     int32_t y[2];
-    TTI_ASSERT(x && tutti_shape_n_elems(&ds->info.y.shape) <= 2);
+    TTI_ASSERT(x && tutti_shape_n_elems(&tutti_dataset_get_info(ds)->y.shape) <= 2);
     tutti_status st = tutti_dataset_get(ds, 0, x, y);
     TTI_ASSERT(st == TUTTI_OK);
-    TTI_ASSERT(ds->info.is_value || (y[0] >= 0 && y[0] < ds->info.n_classes));
+    TTI_ASSERT(tutti_dataset_get_info(ds)->is_value ||
+               (y[0] >= 0 && y[0] < tutti_dataset_get_info(ds)->n_classes));
     free(x);
     tutti_dataset_destroy(ds);
 }

@@ -116,7 +116,7 @@ static void make_run(const net *n, const tutti_job *job) {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fclose(file);
-    T_OK(tti_data_spec_save(b->train->spec, n->name));
+    T_OK(tti_data_spec_save(tti_dataset_spec(b->train), n->name));
     T_OK(tti_snapshot_save(b, exec, n->name, "", &(tti_run_state){0}));
     tti_exec_destroy(exec);
     tti_blueprint_destroy(b);

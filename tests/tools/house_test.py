@@ -121,6 +121,18 @@ class Structs(House):
             run = self.run_tool("check-structs")
             self.assertIn("11 files use the fields of tti_inner", run.stdout, body)
 
+    def test_records_are_read_through_const(self):
+        name = "tti_data_spec"
+        self.write("src/base/spec.h", "typedef struct %s { int n; } %s;\n"
+                   "typedef struct tti_owner { const %s *spec; int k; } tti_owner;\n"
+                   "const %s *the_spec(void);\n" % ((name,) * 4))
+        self.use(11, "int f(const %s *s) { return s->n + the_spec()->n; }" % name)
+        self.use(10, "int f(tti_owner *o) { return o->spec->n; }")
+        self.accepts("check-structs")
+        self.use(11, "void f(%s *s) { s->n = 1; }" % name)
+        run = self.run_tool("check-structs")
+        self.assertIn("11 files use the fields of %s" % name, run.stdout)
+
     def test_passing_it_on_is_no_use(self):
         self.write(*self.HEADER)
         self.use(11, "void g(tti_state *s);\nvoid f(tti_state *s) { g(s); }")

@@ -134,9 +134,9 @@ static tutti_status read_files(const tutti_dataset_desc *desc, cifar *c) {
 }
 
 /* Planes to pixels. */
-static tutti_status cifar_fetch(const tutti_dataset *ds, int64_t index, tti_workspace *ws,
+static tutti_status cifar_fetch(const tti_source *source, int64_t index, tti_workspace *ws,
                                 int32_t *y) {
-    const cifar *c = ds->state;
+    const cifar *c = source->state;
     const uint8_t *record = c->records + (size_t)index * record_bytes(c->variant);
     TTI_TRY(tti_buffer_reserve(&ws->file, 3 * PLANE + TTI_IMAGE_PAD_BYTES));
     const uint8_t *plane = record + c->variant->label_bytes;
@@ -150,55 +150,55 @@ static tutti_status cifar_fetch(const tutti_dataset *ds, int64_t index, tti_work
     return TUTTI_OK;
 }
 
-static tutti_status cifar_unpack(const tutti_dataset *ds, const tti_sample_key *key,
+static tutti_status cifar_unpack(const tti_source *source, const tti_sample_key *key,
                                  tti_workspace *ws, void *x) {
     tti_image image = {SIDE, SIDE, ws->file.bytes};
-    return tti_image_set_place(&((const cifar *)ds->state)->set, key, &image, ws, x);
+    return tti_image_set_place(&((const cifar *)source->state)->set, key, &image, ws, x);
 }
 
-static const char *class_name_10(const tutti_dataset *ds, int64_t label) {
+static const char *class_name_10(const tti_source *source, int64_t label) {
     static const char *const classes[] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                           "dog",      "frog",       "horse", "ship", "truck"};
-    (void)ds;
+    (void)source;
     return classes[label];
 }
 
-static void cifar_close(tutti_dataset *ds) {
-    cifar *c = ds->state;
+static void cifar_close(tti_source *source) {
+    cifar *c = source->state;
     free(c->records);
     free(c);
 }
 
 static tutti_status open_variant(const variant *v, const tutti_dataset_desc *desc,
-                                 tutti_dataset *ds) {
+                                 tti_source *source) {
     if (!desc->dir || !desc->dir[0])
         return tti_fail(TUTTI_E_INVALID, "%s: data.dir is missing: the folder with the files",
                         v->name);
     cifar *c = calloc(1, sizeof *c);
     if (!c) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", v->name);
     c->variant = v;
-    ds->state = c;
+    source->state = c;
     tutti_status st;
     TTI_TRY_GOTO(read_files(desc, c), cleanup);
-    TTI_TRY_GOTO(tti_image_set_init(desc, &v->usual, ds, &c->set), cleanup);
-    ds->info.n_samples = c->n_samples;
-    ds->info.n_classes = v->n_classes;
-    ds->is_fixed = tti_augment_is_none(&c->set.augment);
-    ds->fetch = cifar_fetch;
-    ds->unpack = cifar_unpack;
-    ds->close = cifar_close;
+    TTI_TRY_GOTO(tti_image_set_init(desc, &v->usual, source, &c->set), cleanup);
+    source->info.n_samples = c->n_samples;
+    source->info.n_classes = v->n_classes;
+    source->is_fixed = tti_augment_is_none(&c->set.augment);
+    source->fetch = cifar_fetch;
+    source->unpack = cifar_unpack;
+    source->close = cifar_close;
 cleanup:
-    if (st != TUTTI_OK) cifar_close(ds);
+    if (st != TUTTI_OK) cifar_close(source);
     return st;
 }
 
-static tutti_status open_cifar10(const tutti_dataset_desc *desc, tutti_dataset *ds) {
-    ds->class_name = class_name_10;
-    return open_variant(&cifar10, desc, ds);
+static tutti_status open_cifar10(const tutti_dataset_desc *desc, tti_source *source) {
+    source->class_name = class_name_10;
+    return open_variant(&cifar10, desc, source);
 }
 
-static tutti_status open_cifar100(const tutti_dataset_desc *desc, tutti_dataset *ds) {
-    return open_variant(&cifar100, desc, ds);
+static tutti_status open_cifar100(const tutti_dataset_desc *desc, tti_source *source) {
+    return open_variant(&cifar100, desc, source);
 }
 
 const tti_format tti_format_cifar10 = {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "data/dataset.h"
+#include "data/format.h"
 #include "data/formats/digit_pen.h"
 
 enum { EMPTY, CLAIMED, READY };
@@ -22,8 +22,8 @@ typedef struct digits_state {
     _Atomic unsigned char *phase; /* [n_samples] EMPTY, CLAIMED, READY */
 } digits_state;
 
-static tutti_status digits_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    const digits_state *state = ds->state;
+static tutti_status digits_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    const digits_state *state = source->state;
     uint8_t *cached = state->pixels + (size_t)index * TTI_DIGIT_PIXELS;
     _Atomic unsigned char *phase = &state->phase[index];
     *y = tti_digit_label(state->key, (uint64_t)index);
@@ -40,8 +40,8 @@ static tutti_status digits_read(const tutti_dataset *ds, int64_t index, void *x,
     return TUTTI_OK;
 }
 
-static void digits_close(tutti_dataset *ds) {
-    digits_state *state = ds->state;
+static void digits_close(tti_source *source) {
+    digits_state *state = source->state;
     free(state->pixels);
     free((void *)state->phase);
     free(state);
@@ -57,20 +57,20 @@ static tutti_status check_desc(const tutti_dataset_desc *desc) {
     return TUTTI_OK;
 }
 
-static tutti_status digits_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status digits_open(const tutti_dataset_desc *desc, tti_source *source) {
     TTI_TRY(check_desc(desc));
     int64_t by_default = desc->split == TUTTI_TRAIN ? 60000 : 10000;
     int64_t n = desc->n_samples > 0 ? desc->n_samples : by_default;
     digits_state *state = calloc(1, sizeof *state);
     if (!state) return tti_fail(TUTTI_E_NOMEM, "digits: out of memory");
-    ds->state = state;
-    ds->read = digits_read;
-    ds->is_fixed = true;
-    ds->late_bytes = (size_t)n * (TTI_DIGIT_PIXELS + sizeof *state->phase);
-    ds->close = digits_close;
-    ds->info = (tutti_dataset_info){
+    source->state = state;
+    source->read = digits_read;
+    source->is_fixed = true;
+    source->late_bytes = (size_t)n * (TTI_DIGIT_PIXELS + sizeof *state->phase);
+    source->close = digits_close;
+    source->info = (tutti_dataset_info){
         .n_samples = n, .n_classes = desc->n_classes ? desc->n_classes : 10, .y = {TUTTI_I32, {0}}};
-    ds->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE(1, TTI_DIGIT_SIDE, TTI_DIGIT_SIDE)};
+    source->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE(1, TTI_DIGIT_SIDE, TTI_DIGIT_SIDE)};
     state->key = tti_digit_key(desc->seed, (int)desc->split);
     state->pixels = calloc((size_t)n, TTI_DIGIT_PIXELS);
     state->phase = calloc((size_t)n, sizeof *state->phase);
@@ -79,9 +79,9 @@ static tutti_status digits_open(const tutti_dataset_desc *desc, tutti_dataset *d
         st = tti_fail(TUTTI_E_NOMEM, "digits: out of memory for %lld digits", (long long)n);
         goto cleanup;
     }
-    TTI_TRY_GOTO(tti_dataset_normalise(desc, ds), cleanup);
+    TTI_TRY_GOTO(tti_source_normalise(desc, source), cleanup);
 cleanup:
-    if (st != TUTTI_OK) digits_close(ds);
+    if (st != TUTTI_OK) digits_close(source);
     return st;
 }
 

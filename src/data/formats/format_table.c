@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
-#include "data/dataset.h"
+#include "data/dataset_state.h"
 #include "ir/graph.h"
 
 #define ROW(name) &tti_format_##name,
@@ -50,20 +50,20 @@ tutti_status tti_dataset_check_desc(const tutti_dataset_desc *desc) {
 /* ---- the specification ---- */
 
 /* Fills the fields that do not depend on the format. */
-static tutti_status complete_spec(const tti_format *format, const tutti_dataset *ds) {
-    tti_data_spec *spec = ds->spec;
-    int64_t n = ds->info.n_classes;
+static tutti_status complete_spec(const tti_format *format, tti_source *source) {
+    tti_data_spec *spec = source->new_spec;
+    int64_t n = source->info.n_classes;
     spec->format = format->name;
-    spec->stored = ds->stored;
-    spec->x = ds->info.x;
-    spec->y = ds->info.y;
+    spec->stored = source->stored;
+    spec->x = source->info.x;
+    spec->y = source->info.y;
     spec->n_classes = n;
-    spec->n_tokens = ds->info.n_tokens;
-    spec->tokenizer = tti_tokenizer_share(ds->tokenizer);
-    if (!ds->class_name || spec->class_names || n > TTI_MAX_CLASS_NAMES) return TUTTI_OK;
+    spec->n_tokens = source->info.n_tokens;
+    spec->tokenizer = tti_tokenizer_share(source->tokenizer);
+    if (!source->class_name || spec->class_names || n > TTI_MAX_CLASS_NAMES) return TUTTI_OK;
     spec->class_names = tti_arena_alloc(&spec->arena, ((size_t)n + 1) * sizeof(char *));
     for (int64_t i = 0; i < n && !tti_arena_failed(&spec->arena); i++)
-        spec->class_names[i] = tti_arena_strdup(&spec->arena, ds->class_name(ds, i));
+        spec->class_names[i] = tti_arena_strdup(&spec->arena, source->class_name(source, i));
     return tti_arena_failed(&spec->arena) ? tti_fail(TUTTI_E_NOMEM, "data: out of memory")
                                           : TUTTI_OK;
 }
@@ -73,22 +73,22 @@ static bool same_type(const tutti_type *a, const tutti_type *b) {
 }
 
 /* The names of a format that does not take them from the specification. */
-static tutti_status check_names(const tutti_dataset_desc *desc, const tutti_dataset *ds) {
-    const char *const *names = (const char *const *)ds->spec->class_names;
-    for (int64_t i = 0; names && ds->class_name && i < ds->info.n_classes; i++)
-        if (strcmp(names[i], ds->class_name(ds, i)) != 0)
+static tutti_status check_names(const tutti_dataset_desc *desc, const tti_source *source) {
+    const char *const *names = (const char *const *)source->spec->class_names;
+    for (int64_t i = 0; names && source->class_name && i < source->info.n_classes; i++)
+        if (strcmp(names[i], source->class_name(source, i)) != 0)
             return tti_fail(TUTTI_E_DATA,
                             "data: class %lld of data.format=%s is %s, and the model was trained "
                             "with %s there",
-                            (long long)i, desc->format, ds->class_name(ds, i), names[i]);
+                            (long long)i, desc->format, source->class_name(source, i), names[i]);
     return TUTTI_OK;
 }
 
 /* The samples must have the type that the model was trained on. */
-static tutti_status check_spec(const tutti_dataset_desc *desc, const tutti_dataset *ds) {
-    const tti_data_spec *spec = ds->spec;
+static tutti_status check_spec(const tutti_dataset_desc *desc, const tti_source *source) {
+    const tti_data_spec *spec = source->spec;
     const tutti_type *pair[][2] = {
-        {&ds->info.x, &spec->x}, {&ds->info.y, &spec->y}, {&ds->stored, &spec->stored}};
+        {&source->info.x, &spec->x}, {&source->info.y, &spec->y}, {&source->stored, &spec->stored}};
     static const char *const what[] = {"samples", "targets", "stored samples"};
     char a[64], b[64];
     for (size_t i = 0; i < TTI_COUNT(pair); i++)
@@ -97,11 +97,11 @@ static tutti_status check_spec(const tutti_dataset_desc *desc, const tutti_datas
                             desc->dir && desc->dir[0] ? desc->dir : "data", what[i],
                             tti_type_text(pair[i][0], a, sizeof a),
                             tti_type_text(pair[i][1], b, sizeof b));
-    if (ds->info.n_classes != spec->n_classes)
+    if (source->info.n_classes != spec->n_classes)
         return tti_fail(TUTTI_E_DATA, "%s: %lld classes, and the model was trained with %lld",
                         desc->dir && desc->dir[0] ? desc->dir : "data",
-                        (long long)ds->info.n_classes, (long long)spec->n_classes);
-    return check_names(desc, ds);
+                        (long long)source->info.n_classes, (long long)spec->n_classes);
+    return check_names(desc, source);
 }
 
 /* A specification of pixels fits every format of images; any other fits only its own format. */
@@ -128,18 +128,19 @@ static tutti_dataset_desc with_spec(const tutti_dataset_desc *desc) {
 
 static tutti_status finish_open(const tutti_dataset_desc *desc, const tti_format *format,
                                 tutti_dataset *ds) {
+    tti_source *source = &ds->source;
     size_t max_bytes;
-    if (desc->mask_prob > 0 && ds->masking.prob == 0 && !desc->no_files)
+    if (desc->mask_prob > 0 && source->masking.prob == 0 && !desc->no_files)
         return tti_fail(TUTTI_E_INVALID, "data: %s has no tokens to mask", desc->format);
-    TTI_TRY(tti_chain_infer(&ds->decode, &ds->stored, &ds->info.x, &max_bytes));
-    ds->info.is_value = ds->spec->target.n > 0;
-    if (ds->info.is_value && !desc->spec && desc->n_classes > 0)
+    TTI_TRY(tti_chain_infer(&source->decode, &source->stored, &source->info.x, &max_bytes));
+    source->info.is_value = source->spec->target.n > 0;
+    if (source->info.is_value && !desc->spec && desc->n_classes > 0)
         return tti_fail(TUTTI_E_INVALID,
                         "data.classes: the targets of this data are values to predict, which have "
                         "no classes; leave it out");
-    if (desc->skip_bad) TTI_TRY(tti_skip_list_create(ds->info.n_samples, &ds->skips));
-    if (!desc->spec) return complete_spec(format, ds);
-    return desc->no_files ? TUTTI_OK : check_spec(desc, ds);
+    if (desc->skip_bad) TTI_TRY(tti_skip_list_create(source->info.n_samples, &ds->skips));
+    if (!desc->spec) return complete_spec(format, source);
+    return desc->no_files ? TUTTI_OK : check_spec(desc, source);
 }
 
 tutti_status tutti_dataset_open(const tutti_dataset_desc *given, tutti_dataset **out) {
@@ -152,12 +153,13 @@ tutti_status tutti_dataset_open(const tutti_dataset_desc *given, tutti_dataset *
     const tutti_dataset_desc desc = with_spec(given);
     tutti_dataset *ds = calloc(1, sizeof *ds);
     if (!ds) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
-    ds->spec = desc.spec ? tti_data_spec_share(desc.spec) : tti_data_spec_create();
-    tutti_status st =
-        ds->spec ? format->open(&desc, ds) : tti_fail(TUTTI_E_NOMEM, "data: out of memory");
+    ds->source.new_spec = desc.spec ? NULL : tti_data_spec_create();
+    ds->source.spec = desc.spec ? tti_data_spec_share(desc.spec) : ds->source.new_spec;
+    tutti_status st = ds->source.spec ? format->open(&desc, &ds->source)
+                                      : tti_fail(TUTTI_E_NOMEM, "data: out of memory");
     if (st != TUTTI_OK) {
-        tti_str_free(&ds->notices);
-        tti_data_spec_release(ds->spec);
+        tti_str_free(&ds->source.notices);
+        tti_data_spec_release(ds->source.spec);
         free(ds);
         return tti_as_data_error(st);
     }

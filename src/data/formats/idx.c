@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "data/dataset.h"
+#include "data/format.h"
 
 enum { MAX_SAMPLE_BYTES = 1 << 26 };
 
@@ -165,8 +165,8 @@ cleanup:
 
 /* ---- the data set ---- */
 
-static tutti_status idx_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    const idx_state *state = ds->state;
+static tutti_status idx_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    const idx_state *state = source->state;
     size_t at = (size_t)index * state->sample_bytes;
     *y = state->labels[index];
     if (state->pixels) {
@@ -188,8 +188,8 @@ static tutti_status idx_read(const tutti_dataset *ds, int64_t index, void *x, in
     return TUTTI_OK;
 }
 
-static void idx_close(tutti_dataset *ds) {
-    idx_state *state = ds->state;
+static void idx_close(tti_source *source) {
+    idx_state *state = source->state;
     if (state->fd >= 0) close(state->fd);
     free(state->pixels);
     free(state->labels);
@@ -198,37 +198,37 @@ static void idx_close(tutti_dataset *ds) {
 }
 
 static tutti_status fill_info(const tutti_dataset_desc *desc, const tutti_shape *shape,
-                              int64_t n_classes, tutti_dataset *ds) {
-    const idx_state *state = ds->state;
+                              int64_t n_classes, tti_source *source) {
+    const idx_state *state = source->state;
     if (desc->n_samples > shape->dim[0])
         return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, the file has %lld",
                         state->path, (long long)desc->n_samples, (long long)shape->dim[0]);
-    ds->info.n_samples = desc->n_samples > 0 ? desc->n_samples : shape->dim[0];
-    ds->info.n_classes = n_classes;
-    ds->info.y = (tutti_type){TUTTI_I32, {0}};
-    ds->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE(1, shape->dim[1], shape->dim[2])};
+    source->info.n_samples = desc->n_samples > 0 ? desc->n_samples : shape->dim[0];
+    source->info.n_classes = n_classes;
+    source->info.y = (tutti_type){TUTTI_I32, {0}};
+    source->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE(1, shape->dim[1], shape->dim[2])};
     return TUTTI_OK;
 }
 
-static tutti_status idx_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status idx_open(const tutti_dataset_desc *desc, tti_source *source) {
     if (!desc->dir || !desc->dir[0])
         return tti_fail(TUTTI_E_INVALID, "idx: data.dir is missing: the folder with the files");
     idx_state *state = malloc(sizeof *state);
     if (!state) return tti_fail(TUTTI_E_NOMEM, "idx: out of memory");
     *state = (idx_state){.fd = -1};
-    ds->state = state;
-    ds->read = idx_read;
-    ds->is_fixed = true;
-    ds->close = idx_close;
+    source->state = state;
+    source->read = idx_read;
+    source->is_fixed = true;
+    source->close = idx_close;
     tutti_shape shape = {0};
     int64_t n_classes = desc->n_classes;
     tutti_status st;
     TTI_TRY_GOTO(open_images(desc, state, &shape), cleanup);
     TTI_TRY_GOTO(open_labels(desc, state, shape.dim[0], &n_classes), cleanup);
-    TTI_TRY_GOTO(fill_info(desc, &shape, n_classes, ds), cleanup);
-    TTI_TRY_GOTO(tti_dataset_normalise(desc, ds), cleanup);
+    TTI_TRY_GOTO(fill_info(desc, &shape, n_classes, source), cleanup);
+    TTI_TRY_GOTO(tti_source_normalise(desc, source), cleanup);
 cleanup:
-    if (st != TUTTI_OK) idx_close(ds);
+    if (st != TUTTI_OK) idx_close(source);
     return st;
 }
 

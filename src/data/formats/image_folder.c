@@ -263,34 +263,34 @@ static tutti_status sample_path(const folder *f, int64_t index, char out[TTI_WAL
     return tti_walk_join(out, f->root, f->paths.text + f->samples[index].path_at);
 }
 
-static tutti_status folder_fetch(const tutti_dataset *ds, int64_t index, tti_workspace *ws,
+static tutti_status folder_fetch(const tti_source *source, int64_t index, tti_workspace *ws,
                                  int32_t *y) {
-    const folder *f = ds->state;
+    const folder *f = source->state;
     char path[TTI_WALK_PATH];
     TTI_TRY(sample_path(f, index, path));
     *y = f->samples[index].label;
     return tti_fetch_bytes(path, 0, 0, ws);
 }
 
-static tutti_status folder_unpack(const tutti_dataset *ds, const tti_sample_key *key,
+static tutti_status folder_unpack(const tti_source *source, const tti_sample_key *key,
                                   tti_workspace *ws, void *x) {
-    const folder *f = ds->state;
+    const folder *f = source->state;
     char path[TTI_WALK_PATH];
     TTI_TRY(sample_path(f, (int64_t)key->index, path));
     return tti_image_set_unpack(&f->set, key, path, ws, x);
 }
 
-static tutti_status folder_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
-    *y = ((const folder *)ds->state)->samples[index].label;
+static tutti_status folder_label(const tti_source *source, int64_t index, int32_t *y) {
+    *y = ((const folder *)source->state)->samples[index].label;
     return TUTTI_OK;
 }
 
-static const char *folder_class_name(const tutti_dataset *ds, int64_t label) {
-    return tti_name_at(&((const folder *)ds->state)->classes, label);
+static const char *folder_class_name(const tti_source *source, int64_t label) {
+    return tti_name_at(&((const folder *)source->state)->classes, label);
 }
 
-static void folder_close(tutti_dataset *ds) {
-    folder *f = ds->state;
+static void folder_close(tti_source *source) {
+    folder *f = source->state;
     tti_names_free(&f->classes);
     tti_str_free(&f->paths);
     free(f->samples);
@@ -298,12 +298,12 @@ static void folder_close(tutti_dataset *ds) {
     free(f);
 }
 
-static tutti_status images_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status images_open(const tutti_dataset_desc *desc, tti_source *source) {
     if (!desc->dir || !desc->dir[0])
         return tti_fail(TUTTI_E_INVALID, "images: data.dir is missing: the folder of the classes");
     folder *f = calloc(1, sizeof *f);
     if (!f) return tti_fail(TUTTI_E_NOMEM, "images: out of memory");
-    ds->state = f;
+    source->state = f;
     f->skip_bad = desc->skip_bad;
     tutti_status st;
     TTI_TRY_GOTO(find_samples(desc, f), cleanup);
@@ -313,18 +313,18 @@ static tutti_status images_open(const tutti_dataset_desc *desc, tutti_dataset *d
                       (long long)f->classes.n, (long long)desc->n_classes);
         goto cleanup;
     }
-    TTI_TRY_GOTO(tti_image_set_init(desc, &tti_usual_photos, ds, &f->set), cleanup);
-    ds->listing = tti_crc32c(0, tti_str_text(&f->paths), f->paths.n_bytes);
-    ds->info.n_samples = f->n_samples;
-    ds->info.n_classes = f->classes.n;
-    ds->info.n_ignored = f->n_ignored;
-    ds->label = folder_label;
-    ds->fetch = folder_fetch;
-    ds->unpack = folder_unpack;
-    ds->class_name = folder_class_name;
-    ds->close = folder_close;
+    TTI_TRY_GOTO(tti_image_set_init(desc, &tti_usual_photos, source, &f->set), cleanup);
+    source->listing = tti_crc32c(0, tti_str_text(&f->paths), f->paths.n_bytes);
+    source->info.n_samples = f->n_samples;
+    source->info.n_classes = f->classes.n;
+    source->info.n_ignored = f->n_ignored;
+    source->label = folder_label;
+    source->fetch = folder_fetch;
+    source->unpack = folder_unpack;
+    source->class_name = folder_class_name;
+    source->close = folder_close;
 cleanup:
-    if (st != TUTTI_OK) folder_close(ds);
+    if (st != TUTTI_OK) folder_close(source);
     return st;
 }
 

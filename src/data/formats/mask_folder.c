@@ -107,8 +107,8 @@ static tutti_status shift_mask(const masks *m, const tti_sample_key *key, tti_wo
 
 /* ---- a sample: both files one after the other, the length of the first before them ---- */
 
-static tutti_status fetch(const tutti_dataset *ds, int64_t index, tti_workspace *ws, int32_t *y) {
-    const masks *m = ds->state;
+static tutti_status fetch(const tti_source *source, int64_t index, tti_workspace *ws, int32_t *y) {
+    const masks *m = source->state;
     char image[TTI_WALK_PATH], mask[TTI_WALK_PATH];
     TTI_TRY(tti_mask_files_image(&m->files, index, image));
     TTI_TRY(tti_mask_files_mask(&m->files, index, mask));
@@ -140,9 +140,9 @@ static tutti_status unpack_mask(const masks *m, const tti_blob *blob, const tti_
                     out);
 }
 
-static tutti_status unpack(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,
+static tutti_status unpack(const tti_source *source, const tti_sample_key *key, tti_workspace *ws,
                            void *x) {
-    const masks *m = ds->state;
+    const masks *m = source->state;
     char image[TTI_WALK_PATH], mask[TTI_WALK_PATH];
     uint64_t n_image;
     tti_image_head head;
@@ -223,8 +223,8 @@ static tutti_status note_two_levels(tti_data_spec *spec) {
     return TUTTI_OK;
 }
 
-static tutti_status find_classes(const tutti_dataset_desc *desc, tutti_dataset *ds) {
-    masks *m = ds->state;
+static tutti_status find_classes(const tutti_dataset_desc *desc, tti_source *source) {
+    masks *m = source->state;
     if (desc->spec) {
         m->is_two_level = desc->spec->class_names != NULL;
         m->n_classes = desc->spec->n_classes;
@@ -235,18 +235,18 @@ static tutti_status find_classes(const tutti_dataset_desc *desc, tutti_dataset *
         return tti_fail(TUTTI_E_INVALID, "data.classes: a mask has %d values", MAX_CLASSES);
     if (desc->n_classes > 0) return TUTTI_OK;
     if (desc->split == TUTTI_TRAIN) {
-        TTI_TRY(learn_classes(desc, m, &m->files, &ds->notices));
+        TTI_TRY(learn_classes(desc, m, &m->files, &source->notices));
     } else {
         tti_mask_files train;
         tutti_dataset_desc of_train = *desc;
         of_train.split = TUTTI_TRAIN;
         of_train.n_samples = 0;
         TTI_TRY(tti_mask_files_find(&of_train, &train));
-        tutti_status st = learn_classes(desc, m, &train, &ds->notices);
+        tutti_status st = learn_classes(desc, m, &train, &source->notices);
         tti_mask_files_free(&train);
         TTI_TRY(st);
     }
-    return m->is_two_level ? note_two_levels(ds->spec) : TUTTI_OK;
+    return m->is_two_level ? note_two_levels(source->new_spec) : TUTTI_OK;
 }
 
 /* ---- the data set ---- */
@@ -264,65 +264,66 @@ static tutti_status read_ignored(const tutti_dataset_desc *desc, int64_t *out) {
                     MAX_CLASSES - 1, text);
 }
 
-static tutti_status make_fields(const tutti_dataset_desc *desc, tutti_dataset *ds) {
-    masks *m = ds->state;
+static tutti_status make_fields(const tutti_dataset_desc *desc, tti_source *source) {
+    masks *m = source->state;
     int64_t s = m->set.size;
-    TTI_TRY(tti_image_set_keep_chain(ds, &m->set));
+    TTI_TRY(tti_image_set_keep_chain(source, &m->set));
     if (!desc->spec) {
-        TTI_TRY(tti_data_spec_alloc_fields(ds->spec, 2));
-        ds->spec->fields[0] = (tutti_field){"x", {TUTTI_F32, TUTTI_SHAPE(3, s, s)}};
-        ds->spec->fields[1] = (tutti_field){"mask", {TUTTI_I32, TUTTI_SHAPE(s, s)}};
+        TTI_TRY(tti_data_spec_alloc_fields(source->new_spec, 2));
+        source->new_spec->fields[0] = (tutti_field){"x", {TUTTI_F32, TUTTI_SHAPE(3, s, s)}};
+        source->new_spec->fields[1] = (tutti_field){"mask", {TUTTI_I32, TUTTI_SHAPE(s, s)}};
     } else if (desc->spec->n_fields != 2 || desc->spec->fields[0].type.shape.dim[1] != s) {
         return tti_fail(TUTTI_E_DATA,
                         "data: the model was not trained on images and masks of this "
                         "size");
     }
-    ds->info.n_fields = ds->spec->n_fields;
-    ds->info.fields = ds->spec->fields;
-    size_t n_bytes = tti_fields_bytes(ds->info.fields, ds->info.n_fields);
-    ds->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE((int64_t)n_bytes)};
+    source->info.n_fields = source->spec->n_fields;
+    source->info.fields = source->spec->fields;
+    size_t n_bytes = tti_fields_bytes(source->info.fields, source->info.n_fields);
+    source->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE((int64_t)n_bytes)};
     return TUTTI_OK;
 }
 
-static void masks_close(tutti_dataset *ds) {
-    masks *m = ds->state;
+static void masks_close(tti_source *source) {
+    masks *m = source->state;
     tti_mask_files_free(&m->files);
     tti_chain_destroy(&m->set.chain);
     free(m);
 }
 
-static tutti_status open_masks(const tutti_dataset_desc *desc, tutti_dataset *ds) {
-    masks *m = ds->state;
+static tutti_status open_masks(const tutti_dataset_desc *desc, tti_source *source) {
+    masks *m = source->state;
     TTI_TRY(read_ignored(desc, &m->ignored));
     TTI_TRY(tti_mask_files_find(desc, &m->files));
-    TTI_TRY(tti_image_set_init(desc, &usual, ds, &m->set));
-    TTI_TRY(make_fields(desc, ds));
-    TTI_TRY(find_classes(desc, ds));
+    TTI_TRY(tti_image_set_init(desc, &usual, source, &m->set));
+    TTI_TRY(make_fields(desc, source));
+    TTI_TRY(find_classes(desc, source));
     if (m->is_two_level) m->ignored = -1;
     if (m->set.augment.pad > 0 && m->ignored < 0)
         return tti_fail(TUTTI_E_INVALID,
                         "data.augment: pad_crop brings in pixels without a class; give "
                         "train.ignore_index, or another augmentation");
-    TTI_TRY(tti_count_samples(desc, m->files.n, &ds->info.n_samples));
-    ds->listing = tti_crc32c(0, tti_str_text(&m->files.images.text), m->files.images.text.n_bytes);
-    ds->info.n_classes = m->n_classes;
-    ds->info.n_ignored = m->files.n_ignored;
+    TTI_TRY(tti_count_samples(desc, m->files.n, &source->info.n_samples));
+    source->listing =
+        tti_crc32c(0, tti_str_text(&m->files.images.text), m->files.images.text.n_bytes);
+    source->info.n_classes = m->n_classes;
+    source->info.n_ignored = m->files.n_ignored;
     return TUTTI_OK;
 }
 
-static tutti_status masks_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status masks_open(const tutti_dataset_desc *desc, tti_source *source) {
     if (!desc->dir || !desc->dir[0])
         return tti_fail(TUTTI_E_INVALID,
                         "masks: data.dir is missing: the folder of images/ and masks/");
-    ds->state = calloc(1, sizeof(masks));
-    if (!ds->state) return tti_fail(TUTTI_E_NOMEM, "masks: out of memory");
-    ds->fetch = fetch;
-    ds->unpack = unpack;
-    ds->close = masks_close;
-    tutti_status st = open_masks(desc, ds);
+    source->state = calloc(1, sizeof(masks));
+    if (!source->state) return tti_fail(TUTTI_E_NOMEM, "masks: out of memory");
+    source->fetch = fetch;
+    source->unpack = unpack;
+    source->close = masks_close;
+    tutti_status st = open_masks(desc, source);
     if (st == TUTTI_OK) return st;
-    masks_close(ds);
-    tti_chain_destroy(&ds->decode);
+    masks_close(source);
+    tti_chain_destroy(&source->decode);
     return st;
 }
 

@@ -125,43 +125,43 @@ static tutti_status bad_value(const npy_state *s, int64_t row) {
 }
 
 /* The values of a regression alone. */
-static tutti_status npy_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
-    const npy_state *s = ds->state;
+static tutti_status npy_label(const tti_source *source, int64_t index, int32_t *y) {
+    const npy_state *s = source->state;
     size_t n = s->y.row_elems;
     memcpy(y, s->value + (size_t)index * n, n * sizeof *y);
     return y[0] != -1 ? TUTTI_OK : bad_value(s, tti_row_at(&s->rows, index));
 }
 
 /* A row of arrays x and y. */
-static tutti_status read_row(const tutti_dataset *ds, const tti_npy_array pair[2], int64_t row,
+static tutti_status read_row(const tti_source *source, const tti_npy_array pair[2], int64_t row,
                              void *x, int32_t *y) {
-    const npy_state *s = ds->state;
+    const npy_state *s = source->state;
     if (!s->value) TTI_TRY(tti_npy_read_i32(&pair[1], row, y));
-    if (ds->stored.dtype == TUTTI_U8) return tti_npy_read_u8(&pair[0], row, x);
-    if (ds->stored.dtype == TUTTI_I32) return tti_npy_read_i32(&pair[0], row, x);
+    if (source->stored.dtype == TUTTI_U8) return tti_npy_read_u8(&pair[0], row, x);
+    if (source->stored.dtype == TUTTI_I32) return tti_npy_read_i32(&pair[0], row, x);
     return tti_npy_read_f32(&pair[0], row, x);
 }
 
 /* Both from one call of the program's function. */
-static tutti_status read_got_row(const tutti_dataset *ds, int64_t row, void *x, int32_t *y) {
-    const npy_state *s = ds->state;
+static tutti_status read_got_row(const tti_source *source, int64_t row, void *x, int32_t *y) {
+    const npy_state *s = source->state;
     const tti_npy_array pair[2] = {s->x, s->y};
     tti_npy_array rows[2];
     void *memory;
     TTI_TRY(tti_npy_get_row(pair, 2, row, rows, &memory));
-    tutti_status st = read_row(ds, rows, 0, x, y);
+    tutti_status st = read_row(source, rows, 0, x, y);
     free(memory);
     return st;
 }
 
-static tutti_status npy_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    const npy_state *s = ds->state;
+static tutti_status npy_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    const npy_state *s = source->state;
     int64_t row = tti_row_at(&s->rows, index);
     if (s->samples && s->samples->get)
-        TTI_TRY(read_got_row(ds, row, x, y));
+        TTI_TRY(read_got_row(source, row, x, y));
     else
-        TTI_TRY(read_row(ds, (const tti_npy_array[2]){s->x, s->y}, row, x, y));
-    if (s->value) return npy_label(ds, index, y);
+        TTI_TRY(read_row(source, (const tti_npy_array[2]){s->x, s->y}, row, x, y));
+    if (s->value) return npy_label(source, index, y);
     return s->label ? find_class(s, row, y) : check_classes(s, row, y);
 }
 
@@ -174,7 +174,7 @@ static void close_arrays(npy_state *s) {
     free(s);
 }
 
-static void npy_close(tutti_dataset *ds) { close_arrays(ds->state); }
+static void npy_close(tti_source *source) { close_arrays(source->state); }
 
 enum { USUAL_CLASSES = 1024, USUAL_TOKENS = 1 << 18 };
 
@@ -247,8 +247,8 @@ static tutti_status check_labels(const npy_state *s) {
 }
 
 /* All labels are looked at, whatever the split, so that none fails in the middle of a run. */
-static tutti_status count_classes(const tutti_dataset_desc *desc, tutti_dataset *ds) {
-    npy_state *s = ds->state;
+static tutti_status count_classes(const tutti_dataset_desc *desc, tti_source *source) {
+    npy_state *s = source->state;
     tti_label_range range;
     bool are_tokens = s->y.row_elems > 1;
     s->n_classes = desc->n_classes;
@@ -257,17 +257,17 @@ static tutti_status count_classes(const tutti_dataset_desc *desc, tutti_dataset 
     if (s->label) return check_labels(s);
     TTI_TRY(range_of(&s->y, &range));
     if (range.least < 0 && !desc->spec && desc->n_classes == 0 && !are_tokens)
-        return learn_labels(s, ds->spec);
+        return learn_labels(s, source->new_spec);
     return tti_label_range_check(&range, s->y.name, "data.classes",
                                  are_tokens ? USUAL_TOKENS : USUAL_CLASSES, &s->n_classes);
 }
 
 /* Whole numbers are tokens.  Targets of the same shape are tokens too, of the same vocabulary. */
-static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *ds) {
-    npy_state *s = ds->state;
+static tutti_status count_tokens(const tutti_dataset_desc *desc, tti_source *source) {
+    npy_state *s = source->state;
     tti_label_range range;
-    bool targets = !s->value && tti_shape_equal(&ds->stored.shape, &ds->info.y.shape);
-    if (ds->stored.dtype != TUTTI_I32) return TUTTI_OK;
+    bool targets = !s->value && tti_shape_equal(&source->stored.shape, &source->info.y.shape);
+    if (source->stored.dtype != TUTTI_I32) return TUTTI_OK;
     TTI_TRY(range_of(&s->x, &range));
     if (range.least < 0)
         return tti_fail(TUTTI_E_DATA,
@@ -276,9 +276,9 @@ static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *
                         s->x.name, (long long)range.least, (long long)range.least_at);
     int64_t most = desc->spec ? desc->spec->n_tokens : 0;
     TTI_TRY(tti_label_range_check(&range, s->x.name, "data.classes", USUAL_TOKENS, &most));
-    ds->info.n_tokens = desc->spec ? most : range.most + 1;
+    source->info.n_tokens = desc->spec ? most : range.most + 1;
     if (desc->n_classes == 0 && targets)
-        s->n_classes = ds->info.n_classes = TTI_MAX(s->n_classes, ds->info.n_tokens);
+        s->n_classes = source->info.n_classes = TTI_MAX(s->n_classes, source->info.n_tokens);
     return TUTTI_OK;
 }
 
@@ -472,7 +472,7 @@ static tutti_status encode_values(const tutti_dataset_desc *desc, npy_state *s,
 }
 
 /* The mean and standard deviation of each target of the training split, whose arrays differ from
- * those of ds. */
+ * those of source. */
 static tutti_status learn_from_training(const tutti_dataset_desc *desc, tti_data_spec *spec) {
     tutti_dataset_desc train = *desc;
     npy_state *s;
@@ -487,19 +487,19 @@ static tutti_status learn_from_training(const tutti_dataset_desc *desc, tti_data
     return st;
 }
 
-static tutti_status open_values(const tutti_dataset_desc *desc, tutti_dataset *ds) {
-    npy_state *s = ds->state;
+static tutti_status open_values(const tutti_dataset_desc *desc, tti_source *source) {
+    npy_state *s = source->state;
     if (!desc->spec)
-        TTI_TRY(desc->split == TUTTI_TRAIN ? learn_values(desc, s, &s->rows, ds->spec)
-                                           : learn_from_training(desc, ds->spec));
-    int64_t n = ds->spec->target.n;
+        TTI_TRY(desc->split == TUTTI_TRAIN ? learn_values(desc, s, &s->rows, source->new_spec)
+                                           : learn_from_training(desc, source->new_spec));
+    int64_t n = source->spec->target.n;
     if ((int64_t)s->y.row_elems != n)
         return tti_fail(TUTTI_E_DATA, "%s: %zu values for each sample, and the model predicts %lld",
                         s->y.name, s->y.row_elems, (long long)n);
-    TTI_TRY(encode_values(desc, s, &ds->spec->target));
-    ds->info.n_classes = n;
-    ds->info.y = tti_target_type(n);
-    ds->label = npy_label;
+    TTI_TRY(encode_values(desc, s, &source->spec->target));
+    source->info.n_classes = n;
+    source->info.y = tti_target_type(n);
+    source->label = npy_label;
     return TUTTI_OK;
 }
 
@@ -510,34 +510,34 @@ static tutti_type type_of(const tti_npy_array *a, tutti_dtype dtype) {
     return type;
 }
 
-static tutti_status describe(const tutti_dataset_desc *desc, tutti_dataset *ds) {
-    npy_state *s = ds->state;
+static tutti_status describe(const tutti_dataset_desc *desc, tti_source *source) {
+    npy_state *s = source->state;
     bool pixels = s->x.kind == 'u' && s->x.width == 1;
     bool values = wants_values(desc, &s->y);
     TTI_TRY(check_arrays(s, values));
-    TTI_TRY(tti_count_samples(desc, s->rows.n, &ds->info.n_samples));
+    TTI_TRY(tti_count_samples(desc, s->rows.n, &source->info.n_samples));
     if (values) {
-        TTI_TRY(open_values(desc, ds));
+        TTI_TRY(open_values(desc, source));
     } else {
-        TTI_TRY(count_classes(desc, ds));
-        ds->info.n_classes = s->n_classes;
-        ds->info.y = type_of(&s->y, TUTTI_I32);
+        TTI_TRY(count_classes(desc, source));
+        source->info.n_classes = s->n_classes;
+        source->info.y = type_of(&s->y, TUTTI_I32);
     }
-    ds->stored = type_of(&s->x, pixels ? TUTTI_U8 : s->x.kind == 'f' ? TUTTI_F32 : TUTTI_I32);
-    if (!pixels) return count_tokens(desc, ds);
-    TTI_TRY(tti_dataset_normalise(desc, ds));
+    source->stored = type_of(&s->x, pixels ? TUTTI_U8 : s->x.kind == 'f' ? TUTTI_F32 : TUTTI_I32);
+    if (!pixels) return count_tokens(desc, source);
+    TTI_TRY(tti_source_normalise(desc, source));
     return TUTTI_OK;
 }
 
-static tutti_status npy_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status npy_open(const tutti_dataset_desc *desc, tti_source *source) {
     npy_state *s;
-    if (tti_npy_wants_fields(desc)) return tti_npy_fields_open(desc, ds);
+    if (tti_npy_wants_fields(desc)) return tti_npy_fields_open(desc, source);
     TTI_TRY(open_arrays(desc, &s));
-    ds->state = s;
-    ds->read = npy_read;
-    ds->close = npy_close;
-    tutti_status st = describe(desc, ds);
-    if (st != TUTTI_OK) npy_close(ds);
+    source->state = s;
+    source->read = npy_read;
+    source->close = npy_close;
+    tutti_status st = describe(desc, source);
+    if (st != TUTTI_OK) npy_close(source);
     return st;
 }
 

@@ -170,9 +170,9 @@ static tutti_status read_labels(const tti_npy_array *a, const tti_expected_label
     return TUTTI_OK;
 }
 
-static tutti_status read_row(const tutti_dataset *ds, const tti_npy_array *arrays, int64_t row,
+static tutti_status read_row(const tti_source *source, const tti_npy_array *arrays, int64_t row,
                              void *x) {
-    const fields_state *s = ds->state;
+    const fields_state *s = source->state;
     char *to = x;
     for (int i = 0; i < s->n; i++) {
         const tti_npy_array *a = &arrays[i];
@@ -182,26 +182,26 @@ static tutti_status read_row(const tutti_dataset *ds, const tti_npy_array *array
             TTI_TRY(read_labels(a, &s->labels, row, (int32_t *)(void *)to));
         else
             TTI_TRY(tti_npy_read_i32(a, row, (int32_t *)(void *)to));
-        to += tti_field_bytes(&ds->info.fields[i]);
+        to += tti_field_bytes(&source->info.fields[i]);
     }
     return TUTTI_OK;
 }
 
-static tutti_status fields_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    const fields_state *s = ds->state;
+static tutti_status fields_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    const fields_state *s = source->state;
     int64_t row = tti_row_at(&s->rows, index);
     tti_npy_array rows[TTI_MAX_FIELDS];
     void *memory;
     *y = 0;
-    if (!s->samples || !s->samples->get) return read_row(ds, s->array, row, x);
+    if (!s->samples || !s->samples->get) return read_row(source, s->array, row, x);
     TTI_TRY(tti_npy_get_row(s->array, s->n, row, rows, &memory));
-    tutti_status st = read_row(ds, rows, 0, x);
+    tutti_status st = read_row(source, rows, 0, x);
     free(memory);
     return st;
 }
 
-static void fields_close(tutti_dataset *ds) {
-    fields_state *s = ds->state;
+static void fields_close(tti_source *source) {
+    fields_state *s = source->state;
     for (int i = 0; i < s->n; i++) tti_npy_close(&s->array[i]);
     tti_samples_free(s->samples);
     free(s);
@@ -272,34 +272,35 @@ static tutti_status check_rows(const fields_state *s) {
 }
 
 /* Reads every sample of the split once. */
-static tutti_status scan(const tutti_dataset_desc *desc, const tutti_dataset *ds) {
-    size_t n_bytes = tti_fields_bytes(ds->info.fields, ds->info.n_fields);
+static tutti_status scan(const tutti_dataset_desc *desc, const tti_source *source) {
+    size_t n_bytes = tti_fields_bytes(source->info.fields, source->info.n_fields);
     int32_t y;
-    const fields_state *s = ds->state;
+    const fields_state *s = source->state;
     bool is_got = s->samples && s->samples->get;
-    if (desc->skip_bad || is_got || (uint64_t)ds->info.n_samples > SCANNED_BYTES / n_bytes)
+    if (desc->skip_bad || is_got || (uint64_t)source->info.n_samples > SCANNED_BYTES / n_bytes)
         return TUTTI_OK;
     void *x = malloc(n_bytes);
     if (!x) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
     tutti_status st = TUTTI_OK;
-    for (int64_t i = 0; i < ds->info.n_samples && st == TUTTI_OK; i++)
-        st = fields_read(ds, i, x, &y);
+    for (int64_t i = 0; i < source->info.n_samples && st == TUTTI_OK; i++)
+        st = fields_read(source, i, x, &y);
     free(x);
     return st;
 }
 
-static tutti_status expect_labels(tutti_dataset *ds, const tti_expected_labels *range) {
-    fields_state *s = ds->state;
+static tutti_status expect_labels(tti_source *source, const tti_expected_labels *range,
+                                  bool checks) {
+    fields_state *s = source->state;
     const tti_npy_array *a = &s->array[range->field];
     bool is_got = s->samples && s->samples->get;
     size_t n_bytes = TTI_MAX(a->row_elems, 1) * sizeof(int32_t);
     s->labels = *range;
-    if (ds->skips || is_got || (uint64_t)ds->info.n_samples > SCANNED_BYTES / n_bytes)
+    if (!checks || is_got || (uint64_t)source->info.n_samples > SCANNED_BYTES / n_bytes)
         return TUTTI_OK;
     int32_t *labels = malloc(n_bytes);
     if (!labels) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
     tutti_status st = TUTTI_OK;
-    for (int64_t i = 0; i < ds->info.n_samples && st == TUTTI_OK; i++)
+    for (int64_t i = 0; i < source->info.n_samples && st == TUTTI_OK; i++)
         st = read_labels(a, range, tti_row_at(&s->rows, i), labels);
     free(labels);
     return st;
@@ -319,26 +320,26 @@ static tutti_status open_arrays(const tutti_dataset_desc *desc, const tti_npy_pl
 }
 
 static tutti_status describe(const tutti_dataset_desc *desc, const found_arrays *f,
-                             tutti_dataset *ds) {
-    const fields_state *s = ds->state;
+                             tti_source *source) {
+    const fields_state *s = source->state;
     if (!desc->spec) {
         TTI_TRY(check_list(f));
-        TTI_TRY(make_spec(f, s, ds->spec));
+        TTI_TRY(make_spec(f, s, source->new_spec));
     }
-    for (int i = 0; i < ds->spec->n_fields; i++)
-        TTI_TRY(check_field(f, s, i, &ds->spec->fields[i]));
-    ds->info.n_fields = ds->spec->n_fields;
-    ds->info.fields = ds->spec->fields;
-    ds->expect_labels = expect_labels;
-    size_t n_bytes = tti_fields_bytes(ds->info.fields, ds->info.n_fields);
-    ds->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE((int64_t)n_bytes)};
-    ds->info.y = (tutti_type){TUTTI_I32, {0}};
-    TTI_TRY(tti_count_samples(desc, s->rows.n, &ds->info.n_samples));
-    return scan(desc, ds);
+    for (int i = 0; i < source->spec->n_fields; i++)
+        TTI_TRY(check_field(f, s, i, &source->spec->fields[i]));
+    source->info.n_fields = source->spec->n_fields;
+    source->info.fields = source->spec->fields;
+    source->expect_labels = expect_labels;
+    size_t n_bytes = tti_fields_bytes(source->info.fields, source->info.n_fields);
+    source->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE((int64_t)n_bytes)};
+    source->info.y = (tutti_type){TUTTI_I32, {0}};
+    TTI_TRY(tti_count_samples(desc, s->rows.n, &source->info.n_samples));
+    return scan(desc, source);
 }
 
 static tutti_status open_at(const tutti_dataset_desc *desc, const tti_npy_place *where,
-                            bool by_name, found_arrays *f, tutti_dataset *ds) {
+                            bool by_name, found_arrays *f, tti_source *source) {
     bool both;
     f->desc = desc;
     f->path = where->path;
@@ -349,16 +350,16 @@ static tutti_status open_at(const tutti_dataset_desc *desc, const tti_npy_place 
                         desc->split == TUTTI_TEST ? "test" : "training");
     fields_state *s = calloc(1, sizeof *s);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
-    ds->state = s;
-    ds->read = fields_read;
-    ds->close = fields_close;
+    source->state = s;
+    source->read = fields_read;
+    source->close = fields_close;
     tutti_status st;
     TTI_TRY_GOTO(open_arrays(desc, where, f, s), cleanup);
     TTI_TRY_GOTO(check_rows(s), cleanup);
     s->rows = tti_row_split_make(desc, s->array[0].shape.dim[0], by_name || !both);
-    st = describe(desc, f, ds);
+    st = describe(desc, f, source);
 cleanup:
-    if (st != TUTTI_OK) fields_close(ds);
+    if (st != TUTTI_OK) fields_close(source);
     return st;
 }
 
@@ -381,30 +382,30 @@ static tutti_status take_samples(const tutti_dataset_desc *desc, found_arrays *f
 }
 
 static tutti_status open_samples(const tutti_dataset_desc *desc, found_arrays *f,
-                                 tutti_dataset *ds) {
+                                 tti_source *source) {
     fields_state *s = calloc(1, sizeof *s);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
     f->desc = desc;
     f->path = "samples";
-    ds->state = s;
-    ds->read = fields_read;
-    ds->close = fields_close;
+    source->state = s;
+    source->read = fields_read;
+    source->close = fields_close;
     tutti_status st = take_samples(desc, f, s);
     if (st == TUTTI_OK) {
         bool whole = desc->samples[TUTTI_TEST] || desc->takes_all;
         s->rows = tti_row_split_make(desc, s->array[0].shape.dim[0], whole);
-        st = describe(desc, f, ds);
+        st = describe(desc, f, source);
     }
-    if (st != TUTTI_OK) fields_close(ds);
+    if (st != TUTTI_OK) fields_close(source);
     return st;
 }
 
-tutti_status tti_npy_fields_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+tutti_status tti_npy_fields_open(const tutti_dataset_desc *desc, tti_source *source) {
     bool has_samples = desc->samples[TUTTI_TRAIN] || desc->samples[TUTTI_TEST];
     if (has_samples) {
         found_arrays *given = calloc(1, sizeof *given);
         if (!given) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
-        tutti_status st = open_samples(desc, given, ds);
+        tutti_status st = open_samples(desc, given, source);
         free(given);
         return st;
     }
@@ -413,7 +414,7 @@ tutti_status tti_npy_fields_open(const tutti_dataset_desc *desc, tutti_dataset *
     TTI_TRY(tti_npy_find_place(desc, &where, &by_name));
     found_arrays *f = calloc(1, sizeof *f);
     if (!f) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
-    tutti_status st = open_at(desc, &where, by_name, f, ds);
+    tutti_status st = open_at(desc, &where, by_name, f, source);
     free(f);
     return st;
 }

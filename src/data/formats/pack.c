@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "data/dataset.h"
 #include "data/formats/packed.h"
 #include "data/image/image_set.h"
 
@@ -25,7 +26,7 @@ static tutti_status pack_split(const tutti_dataset_desc *source, tutti_data_spli
     plain.augment = "none";
     plain.image_size = pick_side(source);
     TTI_TRY(tutti_dataset_open(&plain, &ds));
-    tti_image_set *set = ds->state;
+    tti_image_set *set = tti_dataset_state(ds);
     if (set->fit == TTI_FIT_MIDDLE) set->fit = TTI_FIT_SQUARE;
     tutti_status st = tti_packed_write(ds, dir, split, report);
     tutti_dataset_destroy(ds);

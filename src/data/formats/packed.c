@@ -38,7 +38,7 @@ typedef struct packed {
     char *path;
     int fd; /* -1: none */
     trailer about;
-    tti_data_spec *source; /* owned; NULL: data.json is missing */
+    tti_data_spec *of_files; /* owned; NULL: data.json is missing */
 } packed;
 
 static size_t picture_bytes(const trailer *t) { return (size_t)t->side * t->side * 3; }
@@ -101,9 +101,9 @@ static tutti_status check_label(const packed *p, int64_t index, int32_t y) {
                     (int)y, (long long)index, (long long)(p->about.n_classes - 1));
 }
 
-static tutti_status packed_fetch(const tutti_dataset *ds, int64_t index, tti_workspace *ws,
+static tutti_status packed_fetch(const tti_source *source, int64_t index, tti_workspace *ws,
                                  int32_t *y) {
-    const packed *p = ds->state;
+    const packed *p = source->state;
     const trailer *t = &p->about;
     size_t n = record_bytes(t);
     uint32_t crc;
@@ -117,24 +117,24 @@ static tutti_status packed_fetch(const tutti_dataset *ds, int64_t index, tti_wor
     return check_label(p, index, *y);
 }
 
-static tutti_status packed_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
-    const packed *p = ds->state;
+static tutti_status packed_label(const tti_source *source, int64_t index, int32_t *y) {
+    const packed *p = source->state;
     uint64_t n = record_bytes(&p->about);
     TTI_TRY(tti_pread_all(p->fd, p->path, y, 4, (uint64_t)index * n + n - 8));
     return check_label(p, index, *y);
 }
 
-static tutti_status packed_unpack(const tutti_dataset *ds, const tti_sample_key *key,
+static tutti_status packed_unpack(const tti_source *source, const tti_sample_key *key,
                                   tti_workspace *ws, void *x) {
-    const packed *p = ds->state;
+    const packed *p = source->state;
     tti_image image = {p->about.side, p->about.side, ws->file.bytes};
     return tti_image_set_place(&p->set, key, &image, ws, x);
 }
 
-static void packed_close(tutti_dataset *ds) {
-    packed *p = ds->state;
+static void packed_close(tti_source *source) {
+    packed *p = source->state;
     if (p->fd >= 0) close(p->fd);
-    tti_data_spec_release(p->source);
+    tti_data_spec_release(p->of_files);
     free(p->path);
     free(p);
 }
@@ -150,9 +150,9 @@ static tutti_status check_wanted(const tutti_dataset_desc *desc, const packed *p
     return TUTTI_OK;
 }
 
-static const char *packed_class_name(const tutti_dataset *ds, int64_t label) {
-    const packed *p = ds->state;
-    return p->source->class_names[label];
+static const char *packed_class_name(const tti_source *source, int64_t label) {
+    const packed *p = source->state;
+    return p->of_files->class_names[label];
 }
 
 static tutti_status read_source(const char *dir, packed *p) {
@@ -160,21 +160,21 @@ static tutti_status read_source(const char *dir, packed *p) {
     if (snprintf(path, sizeof path, "%s/%s", dir, TTI_DATA_SPEC_FILE) >= MAX_PATH)
         return tti_fail(TUTTI_E_INVALID, "packed: the path is too long");
     if (access(path, F_OK) != 0) return TUTTI_OK;
-    tutti_status st = tti_data_spec_load(dir, &p->source);
+    tutti_status st = tti_data_spec_load(dir, &p->of_files);
     if (st == TUTTI_E_CHECKPOINT) return tti_fail(TUTTI_E_DATA, "%s", tutti_last_error());
-    if (st != TUTTI_OK || p->source->n_classes == p->about.n_classes) return st;
+    if (st != TUTTI_OK || p->of_files->n_classes == p->about.n_classes) return st;
     return tti_fail(TUTTI_E_DATA,
                     "%s: describes %lld classes, and %s has %lld: pack the data set again", path,
-                    (long long)p->source->n_classes, p->path, (long long)p->about.n_classes);
+                    (long long)p->of_files->n_classes, p->path, (long long)p->about.n_classes);
 }
 
-static tutti_status packed_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status packed_open(const tutti_dataset_desc *desc, tti_source *source) {
     if (!desc->dir || !desc->dir[0])
         return tti_fail(TUTTI_E_INVALID, "packed: data.dir is missing: the folder of train.pack");
     packed *p = malloc(sizeof *p);
     if (!p) return tti_fail(TUTTI_E_NOMEM, "packed: out of memory");
     *p = (packed){.fd = -1};
-    ds->state = p;
+    source->state = p;
     tutti_status st;
     TTI_TRY_GOTO(read_trailer(desc, p), cleanup);
     TTI_TRY_GOTO(check_wanted(desc, p), cleanup);
@@ -183,17 +183,17 @@ static tutti_status packed_open(const tutti_dataset_desc *desc, tutti_dataset *d
     usual.size = TTI_MIN((int64_t)p->about.side, usual.size);
     bool as_packed = p->about.side == (desc->image_size > 0 ? desc->image_size : usual.size);
     if (as_packed) usual.fit = TTI_FIT_SQUARE; /* of a square all; of other images as packing did */
-    TTI_TRY_GOTO(tti_image_set_init(desc, &usual, ds, &p->set), cleanup);
-    ds->info.n_samples = desc->n_samples > 0 ? desc->n_samples : p->about.n_samples;
-    ds->info.n_classes = p->about.n_classes;
-    ds->is_fixed = tti_augment_is_none(&p->set.augment);
-    if (p->source && p->source->class_names) ds->class_name = packed_class_name;
-    ds->label = packed_label;
-    ds->fetch = packed_fetch;
-    ds->unpack = packed_unpack;
-    ds->close = packed_close;
+    TTI_TRY_GOTO(tti_image_set_init(desc, &usual, source, &p->set), cleanup);
+    source->info.n_samples = desc->n_samples > 0 ? desc->n_samples : p->about.n_samples;
+    source->info.n_classes = p->about.n_classes;
+    source->is_fixed = tti_augment_is_none(&p->set.augment);
+    if (p->of_files && p->of_files->class_names) source->class_name = packed_class_name;
+    source->label = packed_label;
+    source->fetch = packed_fetch;
+    source->unpack = packed_unpack;
+    source->close = packed_close;
 cleanup:
-    if (st != TUTTI_OK) packed_close(ds);
+    if (st != TUTTI_OK) packed_close(source);
     return st;
 }
 
@@ -210,7 +210,7 @@ static tutti_status write_records(const tutti_dataset *ds, tti_atomic_file *file
                                   trailer *about) {
     tti_workspace ws = {0};
     tutti_status st = TUTTI_OK;
-    for (int64_t i = 0; st == TUTTI_OK && i < ds->info.n_samples; i++) {
+    for (int64_t i = 0; st == TUTTI_OK && i < tutti_dataset_get_info(ds)->n_samples; i++) {
         bool skipped = false;
         int32_t y;
         st = tti_dataset_read(ds, &(tti_sample_key){.index = (uint64_t)i}, &ws, record, &y,
@@ -231,7 +231,8 @@ static tutti_status write_file(const tutti_dataset *ds, const char *path, traile
     uint8_t *record = malloc(record_bytes(about));
     if (!record) return tti_fail(TUTTI_E_NOMEM, "packed: out of memory");
     tutti_status st;
-    uint64_t n_bytes = (uint64_t)ds->info.n_samples * record_bytes(about) + TRAILER;
+    uint64_t n_bytes =
+        (uint64_t)tutti_dataset_get_info(ds)->n_samples * record_bytes(about) + TRAILER;
     TTI_TRY_GOTO(tti_atomic_file_create(path, n_bytes, &file), cleanup);
     TTI_TRY_GOTO(write_records(ds, file, record, about), cleanup);
     if (about->n_samples == 0) {
@@ -250,15 +251,17 @@ cleanup:
 tutti_status tti_packed_write(const tutti_dataset *ds, const char *dir, tutti_data_split split,
                               tti_str *report) {
     char path[MAX_PATH];
-    const tti_image_set *set = ds->state;
-    trailer about = {
-        .version = VERSION, .side = (uint32_t)set->size, .n_classes = ds->info.n_classes};
+    const tti_image_set *set = tti_dataset_state(ds);
+    trailer about = {.version = VERSION,
+                     .side = (uint32_t)set->size,
+                     .n_classes = tutti_dataset_get_info(ds)->n_classes};
     memcpy(about.magic, magic, sizeof magic);
     TTI_TRY(file_path(dir, split, path));
     TTI_TRY(write_file(ds, path, &about));
-    if (split == TUTTI_TRAIN) TTI_TRY(tti_data_spec_save(ds->spec, dir));
+    if (split == TUTTI_TRAIN) TTI_TRY(tti_data_spec_save(tti_dataset_spec(ds), dir));
     tti_str_printf(report, "%s: %lld images of %lld x %lld, %lld classes, %lld skipped\n", path,
                    (long long)about.n_samples, (long long)set->size, (long long)set->size,
-                   (long long)ds->info.n_classes, (long long)tutti_dataset_n_skipped(ds));
+                   (long long)tutti_dataset_get_info(ds)->n_classes,
+                   (long long)tutti_dataset_n_skipped(ds));
     return TUTTI_OK;
 }

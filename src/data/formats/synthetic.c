@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "data/dataset.h"
+#include "data/format.h"
 #include "data/image/augment.h"
 
 enum { POOL = 64 };
@@ -24,25 +24,25 @@ typedef struct random_state {
     int32_t *follows; /* tokens: [POOL][T], NULL for images */
 } random_state;
 
-static tutti_status image_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    const random_state *state = ds->state;
-    size_t n_bytes = tti_type_bytes(&ds->stored);
+static tutti_status image_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    const random_state *state = source->state;
+    size_t n_bytes = tti_type_bytes(&source->stored);
     memcpy(x, (const char *)state->pool + (size_t)(index % POOL) * n_bytes, n_bytes);
     uint32_t draw = tti_philox_draw(state->key, 1, (uint64_t)index).v[0];
-    *y = (int32_t)(draw % (uint64_t)ds->info.n_classes);
+    *y = (int32_t)(draw % (uint64_t)source->info.n_classes);
     return TUTTI_OK;
 }
 
-static tutti_status token_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    const random_state *state = ds->state;
-    size_t n = (size_t)ds->stored.shape.dim[0], at = (size_t)(index % POOL) * n;
+static tutti_status token_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    const random_state *state = source->state;
+    size_t n = (size_t)source->stored.shape.dim[0], at = (size_t)(index % POOL) * n;
     memcpy(x, (const int32_t *)state->pool + at, n * sizeof(int32_t));
     memcpy(y, state->follows + at, n * sizeof(int32_t));
     return TUTTI_OK;
 }
 
-static void random_close(tutti_dataset *ds) {
-    random_state *state = ds->state;
+static void random_close(tti_source *source) {
+    random_state *state = source->state;
     free(state->pool);
     free(state->follows);
     free(state);
@@ -61,62 +61,63 @@ static void draw_tokens(uint64_t key, int64_t vocabulary, uint64_t stream, int32
 }
 
 /* The common part of both formats; type: that of a sample. */
-static tutti_status open_pool(const tutti_dataset_desc *desc, tutti_dataset *ds, tutti_type type,
+static tutti_status open_pool(const tutti_dataset_desc *desc, tti_source *source, tutti_type type,
                               int64_t n_classes) {
     random_state *state = calloc(1, sizeof *state);
     if (!state) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
     state->key = tti_mix64(desc->seed, (uint64_t)desc->split);
     state->pool = malloc(POOL * tti_type_bytes(&type));
-    ds->state = state;
-    ds->close = random_close;
-    ds->stored = type;
-    ds->info = (tutti_dataset_info){
+    source->state = state;
+    source->close = random_close;
+    source->stored = type;
+    source->info = (tutti_dataset_info){
         .n_samples = desc->n_samples > 0 ? desc->n_samples : default_samples[desc->split],
         .n_classes = n_classes,
         .y = {TUTTI_I32, {0}}};
     if (state->pool) return TUTTI_OK;
-    random_close(ds);
+    random_close(source);
     return tti_fail(TUTTI_E_NOMEM, "data: out of memory for %d samples", POOL);
 }
 
-static tutti_status images_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status images_open(const tutti_dataset_desc *desc, tti_source *source) {
     int64_t side = desc->image_size > 0 ? desc->image_size : 224;
     int64_t n_classes = desc->n_classes > 0 ? desc->n_classes : 1000;
     if (side > 4096)
         return tti_fail(TUTTI_E_INVALID, "random_images: image_size %lld is above 4096",
                         (long long)side);
     tutti_type type = {TUTTI_U8, TUTTI_SHAPE(side, side, 3)};
-    TTI_TRY(open_pool(desc, ds, type, n_classes));
-    random_state *state = ds->state;
+    TTI_TRY(open_pool(desc, source, type, n_classes));
+    random_state *state = source->state;
     draw_bytes(state->key, state->pool, POOL * (size_t)tutti_shape_n_elems(&type.shape));
-    ds->read = image_read;
+    source->read = image_read;
     const tti_pixel_spec pixels = {.n_channels = 3,
                                    .mean = {byte_mean[0], byte_mean[1], byte_mean[2]},
                                    .std = {byte_std[0], byte_std[1], byte_std[2]},
                                    .fit = TTI_FIT_FILL};
-    tutti_status st = tti_dataset_set_pixels(desc, &pixels, ds);
-    if (st == TUTTI_OK) st = tti_to_float_create(side, byte_mean, byte_std, 0, &ds->decode.step[0]);
-    ds->decode.n = st == TUTTI_OK;
-    if (st != TUTTI_OK) random_close(ds);
+    tutti_status st = tti_source_set_pixels(desc, &pixels, source);
+    if (st == TUTTI_OK)
+        st = tti_to_float_create(side, byte_mean, byte_std, 0, &source->decode.step[0]);
+    source->decode.n = st == TUTTI_OK;
+    if (st != TUTTI_OK) random_close(source);
     return st;
 }
 
-static tutti_status tokens_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status tokens_open(const tutti_dataset_desc *desc, tti_source *source) {
     int64_t n_tokens = desc->context > 0 ? desc->context : 256;
     int64_t vocabulary = desc->n_classes > 0 ? desc->n_classes : 50257;
     tutti_type type = {TUTTI_I32, TUTTI_SHAPE(n_tokens)};
-    TTI_TRY(open_pool(desc, ds, type, vocabulary));
-    random_state *state = ds->state;
+    TTI_TRY(open_pool(desc, source, type, vocabulary));
+    random_state *state = source->state;
     size_t n = POOL * (size_t)n_tokens;
     state->follows = malloc(n * sizeof *state->follows);
     if (!state->follows) {
-        random_close(ds);
+        random_close(source);
         return tti_fail(TUTTI_E_NOMEM, "data: out of memory for %d samples", POOL);
     }
     draw_tokens(state->key, vocabulary, 0, state->pool, n);
     draw_tokens(state->key, vocabulary, 1, state->follows, n);
-    ds->info.y.shape = type.shape;
-    ds->read = token_read;
+    source->info.y.shape = type.shape;
+    source->read = token_read;
     return TUTTI_OK;
 }
 

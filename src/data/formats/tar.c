@@ -108,23 +108,23 @@ static tutti_status count_classes(const tutti_dataset_desc *desc, const tar *t, 
     return TUTTI_OK;
 }
 
-static tutti_status tar_fetch(const tutti_dataset *ds, int64_t index, tti_workspace *ws,
+static tutti_status tar_fetch(const tti_source *source, int64_t index, tti_workspace *ws,
                               int32_t *y) {
-    const tar *t = ds->state;
+    const tar *t = source->state;
     const tti_tar_sample *s = &t->index.samples[index];
     *y = s->label;
     return tti_fetch_bytes(t->files.path[s->shard], s->offset, s->n_bytes, ws);
 }
 
-static tutti_status tar_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
-    *y = ((const tar *)ds->state)->index.samples[index].label;
+static tutti_status tar_label(const tti_source *source, int64_t index, int32_t *y) {
+    *y = ((const tar *)source->state)->index.samples[index].label;
     return TUTTI_OK;
 }
 
 /* An error message includes the sample's name, if there is one. */
-static tutti_status tar_unpack(const tutti_dataset *ds, const tti_sample_key *key,
+static tutti_status tar_unpack(const tti_source *source, const tti_sample_key *key,
                                tti_workspace *ws, void *x) {
-    const tar *t = ds->state;
+    const tar *t = source->state;
     tutti_status st = tti_image_set_unpack(&t->set, key, "image", ws, x);
     if (st != TUTTI_OK) {
         char text[512], name[MAX_NAME];
@@ -135,33 +135,33 @@ static tutti_status tar_unpack(const tutti_dataset *ds, const tti_sample_key *ke
     return TUTTI_OK;
 }
 
-static void tar_close(tutti_dataset *ds) {
-    tar *t = ds->state;
+static void tar_close(tti_source *source) {
+    tar *t = source->state;
     tti_file_list_free(&t->files);
     tti_tar_index_free(&t->index);
     free(t);
 }
 
-static tutti_status tar_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status tar_open(const tutti_dataset_desc *desc, tti_source *source) {
     tar *t = calloc(1, sizeof *t);
     if (!t) return tti_fail(TUTTI_E_NOMEM, "tar: out of memory");
-    ds->state = t;
+    source->state = t;
     tutti_status st;
     TTI_TRY_GOTO(find_files(desc, &t->files), cleanup);
     TTI_TRY_GOTO(index_files(t), cleanup);
-    TTI_TRY_GOTO(count_classes(desc, t, &ds->info.n_classes), cleanup);
+    TTI_TRY_GOTO(count_classes(desc, t, &source->info.n_classes), cleanup);
     if (t->files.both) keep_split(desc, &t->index);
     TTI_TRY_GOTO(limit(desc, &t->index), cleanup);
-    TTI_TRY_GOTO(tti_image_set_init(desc, &tti_usual_photos, ds, &t->set), cleanup);
-    ds->listing = list_samples(&t->index);
-    ds->info.n_samples = t->index.n;
-    ds->info.n_ignored = t->files.n_ignored + t->index.n_ignored;
-    ds->label = tar_label;
-    ds->fetch = tar_fetch;
-    ds->unpack = tar_unpack;
-    ds->close = tar_close;
+    TTI_TRY_GOTO(tti_image_set_init(desc, &tti_usual_photos, source, &t->set), cleanup);
+    source->listing = list_samples(&t->index);
+    source->info.n_samples = t->index.n;
+    source->info.n_ignored = t->files.n_ignored + t->index.n_ignored;
+    source->label = tar_label;
+    source->fetch = tar_fetch;
+    source->unpack = tar_unpack;
+    source->close = tar_close;
 cleanup:
-    if (st != TUTTI_OK) tar_close(ds);
+    if (st != TUTTI_OK) tar_close(source);
     return st;
 }
 

@@ -171,17 +171,17 @@ static tutti_status load_texts(const tutti_dataset_desc *desc, const tutti_token
     return st;
 }
 
-static tutti_status text_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status text_open(const tutti_dataset_desc *desc, tti_source *source) {
     tutti_tokenizer *tokenizer;
     tti_token_stream stream = {0};
     TTI_TRY(open_tokenizer(desc, &tokenizer));
-    tutti_status st = load_texts(desc, tokenizer, &stream, &ds->info.n_ignored);
-    if (st == TUTTI_OK) st = tti_token_windows(desc, desc->dir, &stream, ds);
+    tutti_status st = load_texts(desc, tokenizer, &stream, &source->info.n_ignored);
+    if (st == TUTTI_OK) st = tti_token_windows(desc, desc->dir, &stream, source);
     if (st != TUTTI_OK) {
         tutti_tokenizer_destroy(tokenizer);
         return st;
     }
-    ds->tokenizer = tokenizer;
+    source->tokenizer = tokenizer;
     return TUTTI_OK;
 }
 

@@ -176,7 +176,7 @@ static tutti_status scan_tokens(const tutti_dataset_desc *desc, const tti_token_
     return is_short ? tti_token_stream_max(stream, &most) : TUTTI_OK;
 }
 
-static tutti_status tokens_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status tokens_open(const tutti_dataset_desc *desc, tti_source *source) {
     tti_file_list list;
     tti_token_stream stream = {0};
     tutti_tokenizer *tokenizer = NULL;
@@ -187,15 +187,15 @@ static tutti_status tokens_open(const tutti_dataset_desc *desc, tutti_dataset *d
     if (st == TUTTI_OK) st = set_vocabulary(desc, tokenizer, &stream);
     if (st == TUTTI_OK && list.both) tti_token_stream_split(&stream, desc);
     if (st == TUTTI_OK) st = scan_tokens(desc, &stream);
-    if (st == TUTTI_OK) st = tti_token_windows(desc, desc->dir, &stream, ds);
-    ds->info.n_ignored = list.n_ignored;
+    if (st == TUTTI_OK) st = tti_token_windows(desc, desc->dir, &stream, source);
+    source->info.n_ignored = list.n_ignored;
     tti_file_list_free(&list);
     if (st != TUTTI_OK) {
         tti_token_stream_free(&stream);
         tutti_tokenizer_destroy(tokenizer);
         return st;
     }
-    ds->tokenizer = tokenizer;
+    source->tokenizer = tokenizer;
     return TUTTI_OK;
 }
 

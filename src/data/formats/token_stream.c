@@ -142,18 +142,18 @@ typedef struct windows {
     int64_t context, stride;
 } windows;
 
-static tutti_status windows_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    const windows *w = ds->state;
+static tutti_status windows_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    const windows *w = source->state;
     int32_t *token = x;
     int64_t at = index * w->stride, n = w->context;
     TTI_TRY(tti_token_stream_read(&w->stream, at, n, token));
-    if (ds->masking.prob > 0) return TUTTI_OK; /* masking makes the targets */
+    if (source->masking.prob > 0) return TUTTI_OK; /* masking makes the targets */
     memcpy(y, token + 1, (size_t)(n - 1) * sizeof *y);
     return tti_token_stream_read(&w->stream, at + n, 1, &y[n - 1]);
 }
 
-static void windows_close(tutti_dataset *ds) {
-    windows *w = ds->state;
+static void windows_close(tti_source *source) {
+    windows *w = source->state;
     tti_token_stream_free(&w->stream);
     free(w);
 }
@@ -183,21 +183,21 @@ static tutti_status count_windows(const tutti_dataset_desc *desc, const char *na
 
 /* Without a mask token in the vocabulary, one is added. */
 static tutti_status set_masking(const tutti_dataset_desc *desc, const char *name,
-                                tutti_dataset *ds) {
-    int64_t n = ds->info.n_classes, token = desc->mask_token < 0 ? n : desc->mask_token;
+                                tti_source *source) {
+    int64_t n = source->info.n_classes, token = desc->mask_token < 0 ? n : desc->mask_token;
     if (desc->mask_prob == 0) return TUTTI_OK;
     if (n >= INT32_MAX || desc->mask_token >= n)
         return tti_fail(TUTTI_E_INVALID,
                         "%s: data.mask_token %lld is outside of the vocabulary, 0 .. %lld; auto "
                         "adds one for it",
                         name, (long long)desc->mask_token, (long long)(n - 1));
-    ds->masking = (tti_masking){desc->mask_prob, (int32_t)token, (int32_t)n};
-    ds->info.n_classes = TTI_MAX(n, token + 1);
+    source->masking = (tti_masking){desc->mask_prob, (int32_t)token, (int32_t)n};
+    source->info.n_classes = TTI_MAX(n, token + 1);
     return TUTTI_OK;
 }
 
 tutti_status tti_token_windows(const tutti_dataset_desc *desc, const char *name,
-                               tti_token_stream *stream, tutti_dataset *ds) {
+                               tti_token_stream *stream, tti_source *source) {
     windows *w = calloc(1, sizeof *w);
     if (!w) {
         tti_token_stream_free(stream);
@@ -205,16 +205,16 @@ tutti_status tti_token_windows(const tutti_dataset_desc *desc, const char *name,
     }
     w->stream = *stream;
     *stream = (tti_token_stream){0};
-    ds->state = w;
-    ds->read = windows_read;
-    ds->close = windows_close;
-    ds->info.n_classes = w->stream.vocabulary;
-    tutti_status st = count_windows(desc, name, w, &ds->info.n_samples);
-    if (st == TUTTI_OK) st = set_masking(desc, name, ds);
+    source->state = w;
+    source->read = windows_read;
+    source->close = windows_close;
+    source->info.n_classes = w->stream.vocabulary;
+    tutti_status st = count_windows(desc, name, w, &source->info.n_samples);
+    if (st == TUTTI_OK) st = set_masking(desc, name, source);
     if (st != TUTTI_OK) {
-        windows_close(ds);
+        windows_close(source);
         return st;
     }
-    ds->stored = ds->info.y = (tutti_type){TUTTI_I32, TUTTI_SHAPE(w->context)};
+    source->stored = source->info.y = (tutti_type){TUTTI_I32, TUTTI_SHAPE(w->context)};
     return TUTTI_OK;
 }

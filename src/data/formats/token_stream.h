@@ -5,7 +5,7 @@
 #ifndef TTI_DATA_TOKEN_STREAM_H
 #define TTI_DATA_TOKEN_STREAM_H
 
-#include "data/dataset.h"
+#include "data/format.h"
 
 typedef struct tti_token_part {
     char *path;     /* for messages; owned */
@@ -46,12 +46,13 @@ int tti_token_width(int64_t vocabulary);
 /* Cuts the stream down to the split that desc asks for. */
 void tti_token_stream_split(tti_token_stream *stream, const tutti_dataset_desc *desc);
 
-/* Makes ds the windows over a stream, whose ownership is taken, also on failure: sample i is tokens
- * i*stride .. i*stride + context, the last one only as a target.  Test windows never overlap.  With
- * desc->mask_prob there is no such last one: targets are the sample's own tokens, of which
- * tti_dataset_read masks some.  TUTTI_E_DATA if not one window fits; name begins error messages. */
+/* Makes source the windows over a stream, whose ownership is taken, also on failure: sample i is
+ * tokens i*stride .. i*stride + context, the last one only as a target.  Test windows never
+ * overlap.  With desc->mask_prob there is no such last one: targets are the sample's own tokens, of
+ * which tti_dataset_read masks some.  TUTTI_E_DATA if not one window fits; name begins error
+ * messages. */
 tutti_status tti_token_windows(const tutti_dataset_desc *desc, const char *name,
-                               tti_token_stream *stream, tutti_dataset *ds);
+                               tti_token_stream *stream, tti_source *source);
 
 /* Writes the stream as files of llm.c, dir/text_SPLIT_NNNNNN.bin, a line each into report. */
 tutti_status tti_token_files_write(const tti_token_stream *stream, const tutti_pack_desc *desc,

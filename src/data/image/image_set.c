@@ -46,20 +46,20 @@ static int64_t size_of(const tti_data_spec *spec) {
 }
 
 /* For a trained model, "auto" means the values it was trained with. */
-static tti_image_usual usual_of(const tutti_dataset *ds, const tti_image_usual *usual,
+static tti_image_usual usual_of(const tti_source *source, const tti_image_usual *usual,
                                 bool has_spec) {
     tti_image_usual out = *usual;
-    const tti_pixel_spec *pixels = &ds->spec->pixels;
+    const tti_pixel_spec *pixels = &source->spec->pixels;
     if (!has_spec || pixels->n_channels != 3) return out;
-    out.size = size_of(ds->spec);
+    out.size = size_of(source->spec);
     memcpy(out.mean, pixels->mean, sizeof out.mean);
     memcpy(out.std, pixels->std, sizeof out.std);
     return out;
 }
 
 tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_usual *of_format,
-                                tutti_dataset *ds, tti_image_set *out) {
-    const tti_image_usual trained = usual_of(ds, of_format, desc->spec), *usual = &trained;
+                                tti_source *source, tti_image_set *out) {
+    const tti_image_usual trained = usual_of(source, of_format, desc->spec), *usual = &trained;
     double mean[3], std[3];
     tti_image_set set = {.fit = usual->fit, .max_pixels = desc->max_pixels};
     set.size = desc->image_size > 0 ? desc->image_size : usual->size;
@@ -70,30 +70,30 @@ tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_
     if (desc->split != TUTTI_TRAIN) set.augment = (tti_augment){0};
     TTI_TRY(tti_channels_parse(desc->channel_mean, "data.channel_mean", usual->mean, mean));
     TTI_TRY(tti_channels_parse(desc->channel_std, "data.channel_std", usual->std, std));
-    TTI_TRY(tti_dataset_set_pixels(desc,
-                                   &(tti_pixel_spec){.n_channels = 3,
-                                                     .mean = {mean[0], mean[1], mean[2]},
-                                                     .std = {std[0], std[1], std[2]},
-                                                     .fit = set.fit},
-                                   ds));
-    TTI_TRY(make_chain(&set, mean, std, &ds->decode));
-    ds->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE(set.size, set.size, 3)};
-    ds->info.y = (tutti_type){TUTTI_I32, {0}};
+    TTI_TRY(tti_source_set_pixels(desc,
+                                  &(tti_pixel_spec){.n_channels = 3,
+                                                    .mean = {mean[0], mean[1], mean[2]},
+                                                    .std = {std[0], std[1], std[2]},
+                                                    .fit = set.fit},
+                                  source));
+    TTI_TRY(make_chain(&set, mean, std, &source->decode));
+    source->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE(set.size, set.size, 3)};
+    source->info.y = (tutti_type){TUTTI_I32, {0}};
     *out = set;
     return TUTTI_OK;
 }
 
-tutti_status tti_image_set_init_from_spec(tutti_dataset *ds, tti_image_set *out) {
-    const tti_pixel_spec *pixels = &ds->spec->pixels;
-    *out = (tti_image_set){.size = size_of(ds->spec), .fit = pixels->fit};
-    return make_chain(out, pixels->mean, pixels->std, &ds->decode);
+tutti_status tti_image_set_init_from_spec(tti_source *source, tti_image_set *out) {
+    const tti_pixel_spec *pixels = &source->spec->pixels;
+    *out = (tti_image_set){.size = size_of(source->spec), .fit = pixels->fit};
+    return make_chain(out, pixels->mean, pixels->std, &source->decode);
 }
 
-tutti_status tti_image_set_keep_chain(tutti_dataset *ds, tti_image_set *set) {
+tutti_status tti_image_set_keep_chain(tti_source *source, tti_image_set *set) {
     const tutti_type image = {TUTTI_U8, TUTTI_SHAPE(set->size, set->size, 3)};
     tutti_type type;
-    set->chain = ds->decode;
-    ds->decode = (tti_chain){0};
+    set->chain = source->decode;
+    source->decode = (tti_chain){0};
     return tti_chain_infer(&set->chain, &image, &type, &set->chain_bytes);
 }
 

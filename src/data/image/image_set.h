@@ -6,7 +6,7 @@
 #ifndef TTI_DATA_IMAGE_SET_H
 #define TTI_DATA_IMAGE_SET_H
 
-#include "data/dataset.h"
+#include "data/format.h"
 #include "data/image/augment.h"
 
 enum { TTI_MAX_IMAGE_SIZE = 4096, TTI_MAX_IMAGE_FILE = 1 << 28 };
@@ -31,14 +31,14 @@ typedef struct tti_image_usual {
 
 extern const tti_image_usual tti_usual_photos; /* ImageNet's */
 
-/* Reads the image keys in desc, checks them and sets ds->stored, ds->decode and ds->info.y, and
- * ds->spec->pixels if the desc has no specification; if it has one, its values are used.  On
- * failure ds->decode is empty. */
+/* Reads the image keys in desc, checks them and sets source->stored, source->decode and
+ * source->info.y, and source->spec->pixels if the desc has no specification; if it has one, its
+ * values are used.  On failure source->decode is empty. */
 tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_usual *usual,
-                                tutti_dataset *ds, tti_image_set *out);
+                                tti_source *source, tti_image_set *out);
 
 /* For samples with fields: moves the chain of the data set, which has none then, to the set. */
-tutti_status tti_image_set_keep_chain(tutti_dataset *ds, tti_image_set *set);
+tutti_status tti_image_set_keep_chain(tti_source *source, tti_image_set *set);
 
 /* An image u8 [S,S,3] through that chain to x, f32 [3,S,S].  tti_image_set_pixels: where in ws it
  * must be, for the next call. */
@@ -64,8 +64,8 @@ tutti_status tti_image_set_place(const tti_image_set *set, const tti_sample_key 
  * of it, at most TTI_MAX_IMAGE_FILE. */
 tutti_status tti_fetch_bytes(const char *path, uint64_t offset, size_t n_bytes, tti_workspace *ws);
 
-/* The same for a data set without files: as ds->spec has it. */
-tutti_status tti_image_set_init_from_spec(tutti_dataset *ds, tti_image_set *out);
+/* The same for a data set without files: as source->spec has it. */
+tutti_status tti_image_set_init_from_spec(tti_source *source, tti_image_set *out);
 
 /* Whether a name falls to a split, where hashes decide: val_fraction (0: 0.1) goes to TUTTI_TEST.
  */

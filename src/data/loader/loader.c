@@ -108,7 +108,7 @@ static void open_slot(tti_loader *l, int64_t k) {
                      .y = s->y,
                      .x_shard_bytes = b->x_shard_bytes,
                      .y_shard_bytes = b->y_shard_bytes};
-    int64_t n = l->desc.dataset->info.n_samples;
+    int64_t n = tutti_dataset_get_info(l->desc.dataset)->n_samples;
     b->n_rows_global = tti_batch_n_rows(n, l->desc.batch, b->step);
     int64_t first = TTI_MIN(l->desc.first_shard * l->rows_per_shard, b->n_rows_global);
     int64_t last = TTI_MIN(l->desc.last_shard * l->rows_per_shard, b->n_rows_global);
@@ -135,10 +135,12 @@ typedef struct row_place {
     int64_t row; /* of the shard */
 } row_place;
 
-static bool has_fields(const tti_loader *l) { return l->desc.dataset->info.n_fields > 0; }
+static bool has_fields(const tti_loader *l) {
+    return tutti_dataset_get_info(l->desc.dataset)->n_fields > 0;
+}
 
 static void put_fields(const tti_loader *l, const void *sample, const row_place *to) {
-    const tutti_dataset_info *info = &l->desc.dataset->info;
+    const tutti_dataset_info *info = tutti_dataset_get_info(l->desc.dataset);
     tti_fields_put(info->fields, info->n_fields, sample, to->row, l->rows_per_shard, to->shard);
 }
 
@@ -323,7 +325,7 @@ static tutti_status check_desc(const tti_loader_desc *d) {
         return tti_fail(TUTTI_E_INVALID, "loader: epoch, n_steps or timeout_ms is negative");
     if (!(d->mixup >= 0 && isfinite(d->mixup)))
         return tti_fail(TUTTI_E_INVALID, "loader: mixup %g is not a number >= 0", d->mixup);
-    int64_t steps = tti_steps_per_epoch(d->dataset->info.n_samples, d->batch);
+    int64_t steps = tti_steps_per_epoch(tutti_dataset_get_info(d->dataset)->n_samples, d->batch);
     if (d->step < 0 || d->step >= steps)
         return tti_fail(TUTTI_E_INVALID, "loader: step %lld of an epoch of %lld steps",
                         (long long)d->step, (long long)steps);
@@ -334,7 +336,8 @@ static tutti_status check_desc(const tti_loader_desc *d) {
  * there are and nothing of ours needs the floats. */
 static void leave_table(tti_loader *l) {
     const tti_transform *last = l->chain.n > 0 ? l->chain.step[l->chain.n - 1] : NULL;
-    bool fits = l->desc.bytes && l->desc.mixup == 0 && l->desc.dataset->info.y.shape.n_dims == 0;
+    bool fits = l->desc.bytes && l->desc.mixup == 0 &&
+                tutti_dataset_get_info(l->desc.dataset)->y.shape.n_dims == 0;
     if (fits && last && last->table && last->table(last, &l->pixels))
         l->chain.n--;
     else
@@ -344,23 +347,23 @@ static void leave_table(tti_loader *l) {
 static tutti_status plan(tti_loader *l) {
     const tti_loader_desc *d = &l->desc;
     const tutti_dataset *ds = d->dataset;
-    TTI_TRY(tti_chain_append(&l->chain, &ds->decode));
+    TTI_TRY(tti_chain_append(&l->chain, tti_dataset_decode(ds)));
     TTI_TRY(tti_chain_append(&l->chain, &d->transforms));
     leave_table(l);
-    TTI_TRY(tti_chain_infer(&l->chain, &ds->stored, &l->x_type, &l->chain_bytes));
-    l->stored_bytes = tti_type_bytes(&ds->stored);
+    TTI_TRY(tti_chain_infer(&l->chain, tti_dataset_stored(ds), &l->x_type, &l->chain_bytes));
+    l->stored_bytes = tti_type_bytes(tti_dataset_stored(ds));
     l->x_row_bytes = tti_type_bytes(&l->x_type);
-    l->y_row_elems = (size_t)tutti_shape_n_elems(&ds->info.y.shape);
-    if (ds->info.n_fields > 0 && l->chain.n > 0)
+    l->y_row_elems = (size_t)tutti_shape_n_elems(&tutti_dataset_get_info(ds)->y.shape);
+    if (tutti_dataset_get_info(ds)->n_fields > 0 && l->chain.n > 0)
         return tti_fail(TUTTI_E_INVALID, "loader: samples with fields have no transforms");
     if (d->mixup > 0) {
-        if (l->x_type.dtype != TUTTI_F32 || ds->info.y.shape.n_dims != 0)
+        if (l->x_type.dtype != TUTTI_F32 || tutti_dataset_get_info(ds)->y.shape.n_dims != 0)
             return tti_fail(TUTTI_E_INVALID,
                             "loader: mixup needs samples of f32 with one label each");
         l->y_row_elems = TTI_MIXUP_LABELS;
     }
     l->rows_per_shard = tti_rows_per_shard(d->batch, d->n_shards);
-    l->steps_per_epoch = tti_steps_per_epoch(ds->info.n_samples, d->batch);
+    l->steps_per_epoch = tti_steps_per_epoch(tutti_dataset_get_info(ds)->n_samples, d->batch);
     l->end = d->sequential ? l->steps_per_epoch - d->step : INT64_MAX;
     if (d->n_steps > 0) l->end = TTI_MIN(l->end, d->n_steps);
     l->n_slots = d->n_threads == 0 ? 1 : TTI_MAX(d->n_prefetch, 1) + 1;
@@ -385,7 +388,7 @@ static uint8_t *alloc_shards(size_t n_bytes, int n_shards) {
 
 /* With the gaps between the blocks of fields. */
 static bool sample_bytes(const tti_loader *l, size_t *out) {
-    const tutti_dataset_info *info = &l->desc.dataset->info;
+    const tutti_dataset_info *info = tutti_dataset_get_info(l->desc.dataset);
     bool fits = shard_bytes(l->rows_per_shard, l->x_row_bytes, out);
     if (fits && info->n_fields > 0)
         *out = tti_field_offset(info->fields, info->n_fields, l->rows_per_shard);

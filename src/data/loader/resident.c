@@ -11,20 +11,23 @@
 
 const char *tti_resident_why_not(const tutti_dataset *ds) {
     tti_pixel_table table;
-    if (ds->stored.dtype != TUTTI_U8 || ds->info.x.dtype != TUTTI_F32)
+    if (tti_dataset_stored(ds)->dtype != TUTTI_U8 ||
+        tutti_dataset_get_info(ds)->x.dtype != TUTTI_F32)
         return "its samples are not images of bytes";
-    if (!ds->is_fixed || ds->skips) return "a sample is not the same in every epoch";
-    if (ds->info.y.shape.n_dims > 0) return "a sample has more than one label";
-    const tti_transform *step = ds->decode.n == 1 ? ds->decode.step[0] : NULL;
+    if (!tti_dataset_is_fixed(ds)) return "a sample is not the same in every epoch";
+    if (tutti_dataset_get_info(ds)->y.shape.n_dims > 0) return "a sample has more than one label";
+    const tti_transform *step =
+        tti_dataset_decode(ds)->n == 1 ? tti_dataset_decode(ds)->step[0] : NULL;
     if (!step || !step->table || !step->table(step, &table))
         return "its images are changed at random";
-    if (ds->info.n_samples > INT32_MAX || tti_type_bytes(&ds->stored) > INT32_MAX)
+    if (tutti_dataset_get_info(ds)->n_samples > INT32_MAX ||
+        tti_type_bytes(tti_dataset_stored(ds)) > INT32_MAX)
         return "it is too large";
     return NULL;
 }
 
 size_t tti_resident_bytes(const tutti_dataset *ds) {
-    return (size_t)ds->info.n_samples * tti_type_bytes(&ds->stored);
+    return (size_t)tutti_dataset_get_info(ds)->n_samples * tti_type_bytes(tti_dataset_stored(ds));
 }
 
 /* ---- reading ---- */
@@ -77,9 +80,10 @@ static void read_all(reading *r, int n_threads) {
 }
 
 tutti_status tti_resident_load(const tutti_dataset *ds, int n_threads, tti_resident *out) {
-    const tti_transform *step = ds->decode.step[0];
+    const tti_transform *step = tti_dataset_decode(ds)->step[0];
     TTI_ASSERT(!tti_resident_why_not(ds));
-    *out = (tti_resident){.n = ds->info.n_samples, .n_elems = (int32_t)tti_type_bytes(&ds->stored)};
+    *out = (tti_resident){.n = tutti_dataset_get_info(ds)->n_samples,
+                          .n_elems = (int32_t)tti_type_bytes(tti_dataset_stored(ds))};
     step->table(step, &out->table);
     out->x = malloc(tti_resident_bytes(ds) + 1);
     out->y = malloc((size_t)out->n * sizeof *out->y + 1);
@@ -105,7 +109,8 @@ void tti_resident_free(tti_resident *set) {
 /* ---- batches ---- */
 
 void tti_resident_batch(const tti_loader_desc *d, int64_t step, tti_batch *out, int32_t *index) {
-    int64_t n = d->dataset->info.n_samples, steps = tti_steps_per_epoch(n, d->batch);
+    int64_t n = tutti_dataset_get_info(d->dataset)->n_samples,
+            steps = tti_steps_per_epoch(n, d->batch);
     int64_t b = tti_rows_per_shard(d->batch, d->n_shards);
     *out = (tti_batch){.epoch = step / steps,
                        .step = step % steps,

@@ -324,8 +324,8 @@ static tutti_status encode_labels(const encoder *e) {
 
 /* ---- the data set ---- */
 
-static tutti_status csv_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
-    const csv_state *s = ds->state;
+static tutti_status csv_label(const tti_source *source, int64_t index, int32_t *y) {
+    const csv_state *s = source->state;
     memcpy(y, s->y + index * s->n_targets, (size_t)s->n_targets * sizeof *y);
     if (*y != NO_LABEL || s->rows_only) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
@@ -335,8 +335,8 @@ static tutti_status csv_label(const tutti_dataset *ds, int64_t index, int32_t *y
                     s->path, s->line[index]);
 }
 
-static tutti_status csv_read(const tutti_dataset *ds, int64_t index, void *out, int32_t *y) {
-    const csv_state *s = ds->state;
+static tutti_status csv_read(const tti_source *source, int64_t index, void *out, int32_t *y) {
+    const csv_state *s = source->state;
     const float *code = s->code + index * s->n_active;
     float *to = out;
     for (int k = 0; k < s->n_active; k++) {
@@ -346,11 +346,11 @@ static tutti_status csv_read(const tutti_dataset *ds, int64_t index, void *out, 
         for (int i = 0; i < n; i++) to[i] = one_hot ? (float)(code[k] == (float)i) : code[k];
         to += n;
     }
-    return csv_label(ds, index, y);
+    return csv_label(source, index, y);
 }
 
-static void csv_close(tutti_dataset *ds) {
-    csv_state *s = ds->state;
+static void csv_close(tti_source *source) {
+    csv_state *s = source->state;
     free(s->active);
     free(s->code);
     free(s->y);
@@ -388,71 +388,71 @@ static tutti_status encode(const encoder *e) {
     return encode_labels(e);
 }
 
-static const char *class_name(const tutti_dataset *ds, int64_t label) {
-    return ds->spec->class_names[label];
+static const char *class_name(const tti_source *source, int64_t label) {
+    return source->spec->class_names[label];
 }
 
-static tutti_status describe(const encoder *e, tutti_dataset *ds) {
+static tutti_status describe(const encoder *e, tti_source *source) {
     const tti_data_spec *spec = e->spec;
-    TTI_TRY(tti_count_samples(e->desc, e->rows->n, &ds->info.n_samples));
-    ds->info.n_classes = spec->n_classes;
-    ds->info.y = tti_target_type(spec->target.n);
-    ds->stored = (tutti_type){TUTTI_F32, TUTTI_SHAPE(tti_table_n_features(spec->table))};
-    if (spec->target.n == 0) ds->class_name = class_name;
+    TTI_TRY(tti_count_samples(e->desc, e->rows->n, &source->info.n_samples));
+    source->info.n_classes = spec->n_classes;
+    source->info.y = tti_target_type(spec->target.n);
+    source->stored = (tutti_type){TUTTI_F32, TUTTI_SHAPE(tti_table_n_features(spec->table))};
+    if (spec->target.n == 0) source->class_name = class_name;
     return TUTTI_OK;
 }
 
 /* Learns from the training rows unless the specification is given. */
 static tutti_status learn(const tutti_dataset_desc *desc, const tti_csv_text *csv, bool both,
-                          tutti_dataset *ds) {
+                          tti_source *source) {
     tutti_dataset_desc train = *desc;
     train.split = TUTTI_TRAIN;
     tti_row_split rows = tti_row_split_make(&train, csv->n_rows, !both);
     if (rows.n < 1) return tti_count_samples(&train, rows.n, &rows.n);
-    return tti_table_learn(desc, csv, &rows, ds->spec, &ds->notices);
+    return tti_table_learn(desc, csv, &rows, source->new_spec, &source->notices);
 }
 
 /* The file of the training split alone, where only its specification is missing. */
-static tutti_status learn_elsewhere(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status learn_elsewhere(const tutti_dataset_desc *desc, tti_source *source) {
     tutti_dataset_desc train = *desc;
     tti_csv_text csv;
     bool both;
     train.split = TUTTI_TRAIN;
     TTI_TRY(read_split(&train, NULL, &csv, &both));
-    tutti_status st = learn(desc, &csv, both, ds);
+    tutti_status st = learn(desc, &csv, both, source);
     tti_csv_text_free(&csv);
     return st;
 }
 
 static tutti_status fill(const tutti_dataset_desc *desc, const tti_csv_text *csv, bool both,
-                         tutti_dataset *ds) {
-    if (!desc->spec && desc->split == TUTTI_TRAIN) TTI_TRY(learn(desc, csv, both, ds));
-    if (!ds->spec->table)
+                         tti_source *source) {
+    if (!desc->spec && desc->split == TUTTI_TRAIN) TTI_TRY(learn(desc, csv, both, source));
+    if (!source->spec->table)
         return tti_fail(TUTTI_E_DATA, "%s: the model was not trained on a table", csv->name);
     tti_row_split rows = tti_row_split_make(desc, csv->n_rows, !both);
-    int *at = malloc((size_t)ds->spec->table->n_columns * sizeof *at);
-    encoder e = {desc, csv, &rows, ds->spec, ds->state, &ds->notices, at};
+    int *at = malloc((size_t)source->spec->table->n_columns * sizeof *at);
+    encoder e = {desc, csv, &rows, source->spec, source->state, &source->notices, at};
     tutti_status st = at ? encode(&e) : tti_fail(TUTTI_E_NOMEM, "csv: out of memory");
-    if (st == TUTTI_OK) st = describe(&e, ds);
+    if (st == TUTTI_OK) st = describe(&e, source);
     free(at);
     return st;
 }
 
-static tutti_status csv_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+static tutti_status csv_open(const tutti_dataset_desc *desc, tti_source *source) {
     csv_state *s = calloc(1, sizeof *s);
     tti_csv_text csv = {0};
     bool both;
     if (!s) return tti_fail(TUTTI_E_NOMEM, "csv: out of memory");
-    ds->state = s;
-    ds->read = csv_read;
-    ds->label = csv_label;
-    ds->close = csv_close;
+    source->state = s;
+    source->read = csv_read;
+    source->label = csv_label;
+    source->close = csv_close;
     tutti_status st = TUTTI_OK;
-    if (!desc->spec && desc->split == TUTTI_TEST) st = learn_elsewhere(desc, ds);
-    if (st == TUTTI_OK) st = read_split(desc, ds->spec->table, &csv, &both);
-    if (st == TUTTI_OK) st = fill(desc, &csv, both, ds);
+    if (!desc->spec && desc->split == TUTTI_TEST) st = learn_elsewhere(desc, source);
+    if (st == TUTTI_OK) st = read_split(desc, source->spec->table, &csv, &both);
+    if (st == TUTTI_OK) st = fill(desc, &csv, both, source);
     tti_csv_text_free(&csv);
-    if (st != TUTTI_OK) csv_close(ds);
+    if (st != TUTTI_OK) csv_close(source);
     return st;
 }
 

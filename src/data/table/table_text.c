@@ -33,9 +33,9 @@ static void print_target(const tti_data_spec *spec, int column, tti_str *out) {
 }
 
 char *tutti_dataset_print_columns(const tutti_dataset *ds) {
-    const tti_table_spec *t = ds->spec->table;
+    const tti_table_spec *t = tti_dataset_spec(ds)->table;
     tti_str out = {0};
-    if (ds->info.n_fields > 0) return tti_fields_print(ds);
+    if (tutti_dataset_get_info(ds)->n_fields > 0) return tti_fields_print(ds);
     if (!t) return NULL;
     tti_str_add(&out, "  column  kind       missing  name: values\n");
     for (int i = 0; i < t->n_columns; i++) {
@@ -44,7 +44,7 @@ char *tutti_dataset_print_columns(const tutti_dataset *ds) {
         tti_str_printf(&out, "%8d  %-8s %9" PRId64 "  %s%s", i, tti_column_kind_names[c->kind],
                        c->n_missing, tti_clip(clipped, c->name), c->name[0] ? ": " : "");
         print_range(c, &out);
-        if (c->kind == TTI_COLUMN_LABEL) print_target(ds->spec, i, &out);
+        if (c->kind == TTI_COLUMN_LABEL) print_target(tti_dataset_spec(ds), i, &out);
         tti_str_add(&out, "\n");
     }
     return out.text;

@@ -41,13 +41,13 @@ static tutti_status place_grey(tti_predicting *r, const tti_image *image, uint8_
 
 static tutti_status add_image(tti_predicting *r, const tti_image *image, tti_predict_sample who) {
     static const tti_sample_key key;
-    const tti_image_set *set = r->ds->state;
+    const tti_image_set *set = tti_dataset_state(r->ds);
     who.h = image->h, who.w = image->w;
     if (tutti_dataset_get_info(r->ds)->n_fields > 0) {
         uint8_t *pixels;
         TTI_TRY(tti_image_set_pixels(set, &r->ws, &pixels));
         TTI_TRY(tti_image_set_place(set, &key, image, &r->ws, pixels));
-        memset(r->chain[0], 0, tti_type_bytes(&r->ds->stored)); /* the mask is unknown */
+        memset(r->chain[0], 0, tti_type_bytes(tti_dataset_stored(r->ds))); /* the mask is unknown */
         tti_image_set_finish(set, &key, &r->ws, r->chain[0]);
     } else if (is_grey(r->ds))
         TTI_TRY(place_grey(r, image, r->chain[0]));

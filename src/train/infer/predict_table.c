@@ -28,7 +28,10 @@ tutti_status tti_predict_table(tti_predicting *r, const char *file) {
     tutti_status st = TUTTI_OK;
     int64_t n = tutti_dataset_get_info(rows)->n_samples;
     for (int64_t i = 0; st == TUTTI_OK && i < n; i++) {
-        st = rows->read(rows, i, r->chain[0], r->y); /* r->y stays -1: labels are not read */
+        const void *bytes;
+        size_t n_bytes;
+        /* r->y stays -1: labels are not read */
+        st = tti_dataset_fetch(rows, i, &r->ws, r->chain[0], r->y, &bytes, &n_bytes);
         if (st == TUTTI_OK)
             st = tti_predict_add(
                 r, (tti_predict_sample){.file = file, .index = i, .n_in_file = n, .next = -1});

@@ -272,12 +272,14 @@ static tutti_status find_other_data(const tutti_job *job, bool *out) {
 
 static tutti_status open_run(tutti_job *job, opening *o, tti_predictor **out) {
     const char *run_dir = o->run_dir;
+    tti_data_spec *spec = NULL;
     *out = NULL;
     o->job = job;
     if (!tti_run_dir_exists(run_dir))
         return tti_fail(TUTTI_E_CONFIG, "%s: no run there (no metrics.jsonl)", run_dir);
     tutti_status st = tti_job_resolve(job, tti_cores_usable());
-    if (st == TUTTI_OK) st = tti_data_spec_load(run_dir, &o->use.spec);
+    if (st == TUTTI_OK) st = tti_data_spec_load(run_dir, &spec);
+    o->use.spec = spec;
     if (st == TUTTI_OK) st = check_given(job, o);
     if (st == TUTTI_OK && o->use.reads_test) st = find_other_data(job, &o->use.is_other_data);
     if (o->use.is_other_data &&

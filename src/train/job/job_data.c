@@ -20,7 +20,7 @@ const char *tti_job_tokenizer(const tti_job_config *c) {
 }
 
 tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_split split,
-                                        tti_data_spec *spec) {
+                                        const tti_data_spec *spec) {
     int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
     bool digits = strcmp(c->data.format, "digits") == 0;
     static const char *const of_tokens[] = {"text", "tokens", "random_tokens"};

@@ -17,6 +17,6 @@ const char *tti_job_target(const tti_job_config *config);
  * test split, else NULL. Borrows spec and texts of config.
  */
 tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *config, tutti_data_split split,
-                                        tti_data_spec *spec);
+                                        const tti_data_spec *spec);
 
 #endif /* TTI_TRAIN_JOB_DATA_H */

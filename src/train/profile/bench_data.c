@@ -39,23 +39,25 @@ typedef struct bench {
 static tutti_status load_sample(bench *b, const tti_sample_key *key) {
     const tutti_dataset *ds = b->ds;
     int64_t t[N_STAGES + 1] = {tti_now_ns()};
-    tutti_status st = ds->read ? ds->read(ds, (int64_t)key->index, b->scratch[0], b->y)
-                               : ds->fetch(ds, (int64_t)key->index, &b->workspace, b->y);
+    const void *bytes;
+    size_t n_read;
+    tutti_status st = tti_dataset_fetch(ds, (int64_t)key->index, &b->workspace, b->scratch[0], b->y,
+                                        &bytes, &n_read);
     t[1] = tti_now_ns();
-    if (st == TUTTI_OK && !ds->read) st = ds->unpack(ds, key, &b->workspace, b->scratch[0]);
+    if (st == TUTTI_OK) st = tti_dataset_unpack(ds, key, &b->workspace, b->scratch[0]);
     t[2] = tti_now_ns();
     size_t n_bytes = tti_type_bytes(tti_dataset_stored(ds));
     if (st == TUTTI_OK) tti_chain_apply(tti_dataset_decode(ds), key, b->scratch, n_bytes, b->x);
     t[3] = tti_now_ns();
-    if (st != TUTTI_OK && !(st == TUTTI_E_DATA && ds->skips)) return st;
+    if (st != TUTTI_OK && !tti_dataset_skips(ds, st)) return st;
     for (int i = 0; i < N_STAGES; i++) b->clocks.ns[i] += t[i + 1] - t[i];
     b->clocks.n_samples++;
-    b->clocks.n_bytes += (int64_t)(ds->read ? n_bytes : b->workspace.file.n_bytes);
+    b->clocks.n_bytes += (int64_t)n_read;
     return TUTTI_OK;
 }
 
 static tutti_status run_stages(bench *b) {
-    uint64_t n = (uint64_t)b->ds->info.n_samples;
+    uint64_t n = (uint64_t)tutti_dataset_get_info(b->ds)->n_samples;
     int64_t end_ns = tti_now_ns() + b->limit_ns;
     for (uint64_t i = 0; tti_now_ns() < end_ns || i == 0; i++) {
         tti_sample_key key = {b->seed, i / n, tti_sampler_at(n, b->seed, i / n, i % n)};
@@ -104,7 +106,8 @@ static tutti_status alloc_memory(bench *b) {
     tutti_type x;
     size_t n_bytes;
     TTI_TRY(tti_chain_infer(tti_dataset_decode(b->ds), tti_dataset_stored(b->ds), &x, &n_bytes));
-    size_t n_y = (size_t)tutti_shape_n_elems(&b->ds->info.y.shape) * sizeof *b->y;
+    size_t n_y =
+        (size_t)tutti_shape_n_elems(&tutti_dataset_get_info(b->ds)->y.shape) * sizeof *b->y;
     b->scratch[0] = malloc(n_bytes + 64);
     b->scratch[1] = malloc(n_bytes + 64);
     b->x = malloc(n_bytes + 64);
@@ -128,11 +131,11 @@ static double rate(const clocks *c, int64_t ns) {
 static tutti_bench_data_result summarise(const bench *b, double loader_per_s, int n_threads) {
     const clocks *c = &b->clocks;
     tutti_bench_data_result result = {
-        .n_samples = b->ds->info.n_samples,
+        .n_samples = tutti_dataset_get_info(b->ds)->n_samples,
         .n_skipped = tutti_dataset_n_skipped(b->ds),
         .sample_bytes = c->n_samples ? (double)c->n_bytes / (double)c->n_samples : 0,
         .read_per_s = rate(c, c->ns[STAGE_READ]),
-        .decode_per_s = b->ds->read ? 0 : rate(c, c->ns[STAGE_DECODE]),
+        .decode_per_s = tti_dataset_is_flat(b->ds) ? 0 : rate(c, c->ns[STAGE_DECODE]),
         .steps_per_s = tti_dataset_decode(b->ds)->n ? rate(c, c->ns[STAGE_STEPS]) : 0,
         .thread_per_s = rate(c, c->ns[STAGE_READ] + c->ns[STAGE_DECODE] + c->ns[STAGE_STEPS]),
         .loader_per_s = loader_per_s,

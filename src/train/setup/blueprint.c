@@ -23,8 +23,8 @@
 #include "train/setup/shard_graph.h"
 #include "train/setup/whole_layers.h"
 
-static tutti_status open_split(const tti_job_config *c, tutti_data_split split, tti_data_spec *spec,
-                               tutti_dataset **out) {
+static tutti_status open_split(const tti_job_config *c, tutti_data_split split,
+                               const tti_data_spec *spec, tutti_dataset **out) {
     tutti_dataset_desc desc = tti_job_dataset_desc(c, split, spec);
     return tutti_dataset_open(&desc, out);
 }
@@ -35,7 +35,7 @@ static tutti_status open_data(tti_blueprint *b) {
 }
 
 /* A trained model needs no training data. */
-static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool reads_test,
+static tutti_status open_for_use(tti_blueprint *b, const tti_data_spec *spec, bool reads_test,
                                  bool is_other_data) {
     const char *dir = b->config.data.dir;
     struct stat info;
@@ -390,7 +390,7 @@ typedef struct requested {
     const tti_devices *devices; /* NULL: those that the job finds */
     bool gives_logits, one_row;
     bool gives_outputs, has_host_loss; /* as in tti_blueprint */
-    tti_data_spec
+    const tti_data_spec
         *spec; /* specification of a trained model: no training data is read; NULL: it is read */
     bool reads_test;             /* with spec: the test split is opened */
     bool is_other_data;          /* as in tti_blueprint_use */

@@ -89,7 +89,7 @@ tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend
 /* How a trained model is used.  Either like or spec is set. */
 typedef struct tti_blueprint_use {
     const tti_blueprint *like; /* blueprint of the same job, which lends its data sets */
-    tti_data_spec *spec;       /* specification of the run, shared: the training data is not read */
+    const tti_data_spec *spec; /* specification of the run, shared: the training data is not read */
     bool reads_test;           /* with spec: the test split is opened, else it has no samples */
     bool is_other_data; /* with reads_test: data.dir is not the training data, so all of it is for
                            testing unless its names say otherwise */
@@ -103,7 +103,7 @@ tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_bluepr
 
 /* A blueprint for a session: the evaluation program has the outputs that the model names. */
 typedef struct tti_blueprint_session {
-    tti_data_spec
+    const tti_data_spec
         *spec; /* the samples, which the caller feeds: no data is opened; NULL: the job's */
     bool has_host_loss;   /* see tti_shard_graph_desc */
     int rank, local_rank; /* of the process; -1: workers are threads */

@@ -26,7 +26,7 @@ static tutti_status open_dataset(tutti_job *job, tutti_data_split split, tutti_d
         *out = train;
         return TUTTI_OK;
     }
-    tti_data_spec *spec = tti_data_spec_share(tti_dataset_spec(train));
+    const tti_data_spec *spec = tti_data_spec_share(tti_dataset_spec(train));
     tutti_dataset_destroy(train);
     desc = tti_job_dataset_desc(&c, split, spec);
     tutti_status st = tutti_dataset_open(&desc, out);

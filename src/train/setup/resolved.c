@@ -46,7 +46,7 @@ static void settle_channels(tutti_job *job, const char *key, const double value[
 }
 
 static void settle_images(tutti_job *job, const tutti_dataset *train) {
-    const tti_image_set *set = train->state; /* the first member of the state of image formats */
+    const tti_image_set *set = tti_dataset_state(train); /* its first member */
     const tti_pixel_spec *pixels = &tti_dataset_spec(train)->pixels;
     tti_str steps = {0};
     tti_augment_print(&set->augment, &steps);

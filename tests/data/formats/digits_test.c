@@ -49,7 +49,11 @@ static const char *read_all(int rank, int n_ranks, void *arg) {
         uint8_t expected[TTI_DIGIT_PIXELS], got[TTI_DIGIT_PIXELS];
         int32_t y;
         tti_digit_draw(tti_digit_key(4, 0), (uint64_t)i, expected);
-        if (ds->read(ds, i, got, &y) != TUTTI_OK) return tutti_last_error();
+        const tti_sample_key key = {.index = (uint64_t)i};
+        tti_workspace ws = {0};
+        bool skipped;
+        if (tti_dataset_read(ds, &key, &ws, got, &y, &skipped) != TUTTI_OK)
+            return tutti_last_error();
         if (memcmp(expected, got, sizeof got) != 0) return "another picture";
     }
     return NULL;

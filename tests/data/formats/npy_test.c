@@ -334,15 +334,16 @@ T_CASE(values_to_predict) {
     T_OK(tutti_dataset_open(&desc, &ds));
     const tutti_dataset_info *info = tutti_dataset_get_info(ds);
     assert_true(info->is_value && info->n_classes == 2 && info->y.shape.dim[0] == 2);
-    assert_true(ds->spec->target.mean[0] == 1e12 + 1 && ds->spec->target.std[0] == 1);
-    T_NEAR(ds->spec->target.mean[1] * 1e9, 2, 1e-12);
-    T_NEAR(ds->spec->target.std[1] * 1e9, 1, 1e-12);
+    assert_true(tti_dataset_spec(ds)->target.mean[0] == 1e12 + 1 &&
+                tti_dataset_spec(ds)->target.std[0] == 1);
+    T_NEAR(tti_dataset_spec(ds)->target.mean[1] * 1e9, 2, 1e-12);
+    T_NEAR(tti_dataset_spec(ds)->target.std[1] * 1e9, 1, 1e-12);
     T_OK(tutti_dataset_get(ds, 1, &x, y));
     assert_true(x == 2 && tti_target_decode(y[0]) == 1 && tti_target_decode(y[1]) == 1);
     /* The test split is standardized by the training rows, with their specification or without. */
     desc.split = TUTTI_TEST;
     for (int i = 0; i < 2; i++) {
-        desc.spec = i ? ds->spec : NULL;
+        desc.spec = i ? tti_dataset_spec(ds) : NULL;
         T_FAILS(tutti_dataset_open(&desc, &test), TUTTI_E_DATA,
                 "y_test.npy: row 1 has a label that is not a finite number, or farther than 500");
         desc.skip_bad = true;
@@ -374,7 +375,7 @@ T_CASE(odd_values) {
     put_npy(dir, "y_train.npy", "|b1", "(3, 1)", "\0\1\1", 3);
     T_OK(tutti_dataset_open(&desc, &ds));
     T_EQ(tutti_dataset_get_info(ds)->y.shape.n_dims, 0);
-    T_NEAR(ds->spec->target.mean[0], 2.0 / 3, 1e-15);
+    T_NEAR(tti_dataset_spec(ds)->target.mean[0], 2.0 / 3, 1e-15);
     tutti_dataset_destroy(ds);
     desc.target = "auto"; /* then they are classes */
     put_npy(dir, "y_train.npy", "|b1", "(3,)", "\0\1\1", 3);
@@ -387,7 +388,8 @@ T_CASE(odd_values) {
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "y_train.npy: row 1 has a label that is");
     desc.skip_bad = true;
     T_OK(tutti_dataset_open(&desc, &ds));
-    assert_true(ds->spec->target.mean[0] == 1 && ds->spec->target.std[0] == 1);
+    assert_true(tti_dataset_spec(ds)->target.mean[0] == 1 &&
+                tti_dataset_spec(ds)->target.std[0] == 1);
     T_OK(tutti_dataset_get(ds, 1, &x, &y));
     T_EQ(y, -1);
     tutti_dataset_destroy(ds);

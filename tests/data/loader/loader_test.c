@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/philox.h"
+#include "data/dataset_state.h"
 #include "data/image/augment.h"
 #include "data/loader/sampler.h"
 #include "t.h"
@@ -22,8 +23,8 @@ typedef struct counting {
     atomic_int n_reads;
 } counting;
 
-static tutti_status counting_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    counting *state = ds->state;
+static tutti_status counting_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    counting *state = source->state;
     atomic_fetch_add(&state->n_reads, 1);
     if (index == state->bad_index)
         return tti_fail(TUTTI_E_DATA, "sample %lld is rotten", (long long)index);
@@ -37,10 +38,10 @@ static const tutti_type three_ints = {TUTTI_I32, {1, {DIM}}};
 
 static tutti_dataset make_dataset(int64_t n, counting *state) {
     *state = (counting){.bad_index = -1, .slow_index = -1};
-    return (tutti_dataset){.info = {n, 7, three_ints, {TUTTI_I32, {0}}},
-                           .stored = three_ints,
-                           .read = counting_read,
-                           .state = state};
+    return (tutti_dataset){.source = {.info = {n, 7, three_ints, {TUTTI_I32, {0}}},
+                                      .stored = three_ints,
+                                      .read = counting_read,
+                                      .state = state}};
 }
 
 /* A random transform: x += a number drawn from the sample's key. */
@@ -67,7 +68,8 @@ static tti_transform jitter = {"jitter", jitter_infer, jitter_apply, jitter_dest
 /* Row of shard `shard` in step `step`; x_out is zeros and the label -1 where there is none. */
 static int32_t expected_row(const tti_loader_desc *d, int64_t epoch, int64_t step, int64_t shard,
                             int64_t row, int32_t x_out[DIM]) {
-    int64_t n = d->dataset->info.n_samples, b = (d->batch + d->n_shards - 1) / d->n_shards;
+    int64_t n = tutti_dataset_get_info(d->dataset)->n_samples,
+            b = (d->batch + d->n_shards - 1) / d->n_shards;
     int64_t in_batch = shard * b + row, position = step * d->batch + in_batch;
     memset(x_out, 0, DIM * sizeof *x_out);
     if (in_batch >= d->batch || position >= n) return -1;
@@ -106,7 +108,8 @@ static int64_t assert_batch(const tti_loader_desc *d, const tti_batch *batch, in
 
 /* All W workers over two epochs, compared row by row; every sample comes once per epoch. */
 static void check_workers(tti_loader_desc d, int n_workers) {
-    int64_t n = d.dataset->info.n_samples, steps = tti_steps_per_epoch(n, d.batch);
+    int64_t n = tutti_dataset_get_info(d.dataset)->n_samples,
+            steps = tti_steps_per_epoch(n, d.batch);
     int64_t n_epochs = d.sequential ? 1 : 2, n_rows = 0;
     for (int w = 0; w < n_workers; w++) {
         d.first_shard = w * d.n_shards / n_workers;
@@ -445,16 +448,16 @@ T_CASE(real_data_set) {
 /* ---- mixup ---- */
 
 /* Samples of floats: index, index + 1/2, ...; label index % 7, or -1 by a rotten sample. */
-static tutti_status floats_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    TTI_TRY(counting_read(ds, index, x, y));
+static tutti_status floats_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    TTI_TRY(counting_read(source, index, x, y));
     for (int i = 0; i < DIM; i++) ((float *)x)[i] = (float)index + 0.5F * (float)i;
     return TUTTI_OK;
 }
 
 static tutti_dataset make_floats(int64_t n, counting *state) {
     tutti_dataset ds = make_dataset(n, state);
-    ds.stored = ds.info.x = (tutti_type){TUTTI_F32, {1, {DIM}}};
-    ds.read = floats_read;
+    ds.source.stored = ds.source.info.x = (tutti_type){TUTTI_F32, {1, {DIM}}};
+    ds.source.read = floats_read;
     return ds;
 }
 
@@ -470,7 +473,8 @@ static void assert_mixed(const tti_loader_desc *d, const tti_batch *batch, int s
             for (int i = 0; i < DIM; i++) T_NEAR(x[i], 0, 0);
             continue;
         }
-        uint64_t n = (uint64_t)d->dataset->info.n_samples, epoch = (uint64_t)batch->epoch;
+        uint64_t n = (uint64_t)tutti_dataset_get_info(d->dataset)->n_samples,
+                 epoch = (uint64_t)batch->epoch;
         int64_t start = batch->step * d->batch + first;
         double own = (double)tti_sampler_at(n, d->seed, epoch, (uint64_t)(start + r)), w, other;
         T_EQ(y[0], (int64_t)own % 7);
@@ -488,7 +492,7 @@ static void assert_mixed(const tti_loader_desc *d, const tti_batch *batch, int s
 /* Batches of all workers, shard after shard, as one run of bytes. */
 static void collect_mixed(tti_loader_desc d, int n_workers, uint8_t *out) {
     enum { SHARD_BYTES = 8 * (DIM + 3) * 4 };
-    int64_t steps = tti_steps_per_epoch(d.dataset->info.n_samples, d.batch);
+    int64_t steps = tti_steps_per_epoch(tutti_dataset_get_info(d.dataset)->n_samples, d.batch);
     for (int w = 0; w < n_workers; w++) {
         d.first_shard = w * d.n_shards / n_workers;
         d.last_shard = (w + 1) * d.n_shards / n_workers;
@@ -532,8 +536,8 @@ T_CASE(mixed_by_any_workers_any_threads) {
 enum { SIDE = 4, BYTES = SIDE * SIDE * 3 };
 
 /* Sample 5 cannot be read. */
-static tutti_status pictures_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    (void)ds;
+static tutti_status pictures_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    (void)source;
     if (index == 5) return tti_fail(TUTTI_E_DATA, "a rotten picture");
     for (int i = 0; i < BYTES; i++) ((uint8_t *)x)[i] = (uint8_t)(index * 37 + i * 11);
     *y = (int32_t)(index % 7);
@@ -542,13 +546,14 @@ static tutti_status pictures_read(const tutti_dataset *ds, int64_t index, void *
 
 static tutti_dataset make_pictures(int64_t cutout, tti_skip_list *skips) {
     static const double mean[3] = {0.4, 0.5, 0.6}, std[3] = {0.2, 0.3, 0.4};
-    tutti_dataset ds = {.info = {21, 7, {TUTTI_F32, {3, {3, SIDE, SIDE}}}, {TUTTI_I32, {0}}},
-                        .stored = {TUTTI_U8, {3, {SIDE, SIDE, 3}}},
-                        .skips = skips,
-                        .read = pictures_read};
-    T_OK(tti_pad_crop_create(SIDE, 1, &ds.decode.step[0]));
-    T_OK(tti_to_float_create(SIDE, mean, std, cutout, &ds.decode.step[1]));
-    ds.decode.n = 2;
+    tutti_dataset ds = {
+        .source = {.info = {21, 7, {TUTTI_F32, {3, {3, SIDE, SIDE}}}, {TUTTI_I32, {0}}},
+                   .stored = {TUTTI_U8, {3, {SIDE, SIDE, 3}}},
+                   .read = pictures_read},
+        .skips = skips};
+    T_OK(tti_pad_crop_create(SIDE, 1, &ds.source.decode.step[0]));
+    T_OK(tti_to_float_create(SIDE, mean, std, cutout, &ds.source.decode.step[1]));
+    ds.source.decode.n = 2;
     return ds;
 }
 
@@ -595,7 +600,7 @@ T_CASE(bytes_and_their_table_make_the_floats) {
     assert_true(n_missing > 2); /* padding, and the one that cannot be read, in two epochs */
     tti_loader_destroy(bytes);
     tti_loader_destroy(floats);
-    tti_chain_destroy(&ds.decode);
+    tti_chain_destroy(&ds.source.decode);
     tti_skip_list_destroy(skips);
 }
 
@@ -608,13 +613,13 @@ T_CASE(floats_where_bytes_do_not_tell_all) {
     assert_null(tti_loader_pixels(loader));
     T_EQ(tti_loader_x_type(loader)->dtype, TUTTI_F32);
     tti_loader_destroy(loader);
-    tti_chain_destroy(&ds.decode);
+    tti_chain_destroy(&ds.source.decode);
     ds = make_pictures(0, NULL);
     d.mixup = 0.4;
     T_OK(tti_loader_create(&d, &loader));
     assert_null(tti_loader_pixels(loader));
     tti_loader_destroy(loader);
-    tti_chain_destroy(&ds.decode);
+    tti_chain_destroy(&ds.source.decode);
 }
 
 T_CASE(mixup_hears_of_failures) {
@@ -680,7 +685,7 @@ T_CASE(too_large_for_memory) {
     T_UNUSED;
     counting how;
     tutti_dataset ds = make_dataset(90, &how);
-    ds.stored.shape.dim[0] = INT64_C(1) << 58;
+    ds.source.stored.shape.dim[0] = INT64_C(1) << 58;
     tti_loader_desc d = small_desc(&ds);
     d.batch = 1 << 30;
     expect_bad(d, TUTTI_E_NOMEM, "out of memory for 5 batches of 4 shards");

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "data/dataset_state.h"
 #include "data/image/augment.h"
 #include "t.h"
 
@@ -60,8 +61,8 @@ T_CASE(grey_pictures) {
     tutti_dataset_destroy(ds);
 }
 
-static tutti_status colours_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
-    (void)ds;
+static tutti_status colours_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+    (void)source;
     for (int i = 0; i < 3 * PIXELS; i++) ((uint8_t *)x)[i] = (uint8_t)(index * 31 + i * 7);
     *y = (int32_t)(index % 4);
     return TUTTI_OK;
@@ -69,12 +70,13 @@ static tutti_status colours_read(const tutti_dataset *ds, int64_t index, void *x
 
 static tutti_dataset colours(int64_t cutout) {
     static const double mean[3] = {0.4, 0.5, 0.6}, std[3] = {0.2, 0.3, 0.4};
-    tutti_dataset ds = {.info = {20, 4, {TUTTI_F32, {3, {3, SIDE, SIDE}}}, {TUTTI_I32, {0}}},
-                        .stored = {TUTTI_U8, {3, {SIDE, SIDE, 3}}},
-                        .is_fixed = true,
-                        .read = colours_read};
-    T_OK(tti_to_float_create(SIDE, mean, std, cutout, &ds.decode.step[0]));
-    ds.decode.n = 1;
+    tutti_dataset ds = {
+        .source = {.info = {20, 4, {TUTTI_F32, {3, {3, SIDE, SIDE}}}, {TUTTI_I32, {0}}},
+                   .stored = {TUTTI_U8, {3, {SIDE, SIDE, 3}}},
+                   .is_fixed = true,
+                   .read = colours_read}};
+    T_OK(tti_to_float_create(SIDE, mean, std, cutout, &ds.source.decode.step[0]));
+    ds.source.decode.n = 1;
     return ds;
 }
 
@@ -82,38 +84,38 @@ T_CASE(pictures_with_colours_become_planes) {
     T_UNUSED;
     tutti_dataset ds = colours(0);
     expect_same(&ds, (tti_loader_desc){.batch = 6, .n_shards = 2, .last_shard = 2, .seed = 1});
-    tti_chain_destroy(&ds.decode);
+    tti_chain_destroy(&ds.source.decode);
 }
 
-static tutti_status broken_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
+static tutti_status broken_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
     if (index == 1501 || index == 1700)
         return tti_fail(TUTTI_E_IO, "sample %lld is broken", (long long)index);
-    return colours_read(ds, index, x, y);
+    return colours_read(source, index, x, y);
 }
 
 /* The first one is named, whichever thread reads it and whatever else is broken. */
 T_CASE(the_first_broken_sample_is_named) {
     T_UNUSED;
     tutti_dataset ds = colours(0);
-    ds.info.n_samples = 2000, ds.read = broken_read;
+    ds.source.info.n_samples = 2000, ds.source.read = broken_read;
     for (int n_threads = 0; n_threads < 5; n_threads++) {
         tti_resident set;
         T_FAILS(tti_resident_load(&ds, n_threads, &set), TUTTI_E_DATA, "sample 1501 is broken");
         tti_resident_free(&set);
     }
-    tti_chain_destroy(&ds.decode);
+    tti_chain_destroy(&ds.source.decode);
 }
 
 T_CASE(what_is_random_stays_on_the_host) {
     T_UNUSED;
     tutti_dataset ds = colours(2);
     assert_non_null(tti_resident_why_not(&ds));
-    tti_chain_destroy(&ds.decode);
+    tti_chain_destroy(&ds.source.decode);
     ds = colours(0);
     assert_null(tti_resident_why_not(&ds));
-    ds.is_fixed = false;
+    ds.source.is_fixed = false;
     assert_non_null(tti_resident_why_not(&ds));
-    tti_chain_destroy(&ds.decode);
+    tti_chain_destroy(&ds.source.decode);
 }
 
 int main(void) {

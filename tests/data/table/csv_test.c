@@ -119,7 +119,7 @@ T_CASE(values_of_cells) {
 /* ---- columns ---- */
 
 static const tti_column *column_of(const tutti_dataset *ds, int i) {
-    return &ds->spec->table->column[i];
+    return &tti_dataset_spec(ds)->table->column[i];
 }
 
 static tutti_status open_text(const char *dir, const char *text, const char *columns,
@@ -269,8 +269,8 @@ T_CASE(a_target_is_standardised) {
     t_put_text(dir, "train.csv", "x,y\n1,10.5\n2,12.5\n3,14.5\n");
     T_OK(tutti_dataset_open(&desc, &ds));
     T_EQ(tutti_dataset_get_info(ds)->n_classes, 1);
-    T_EQ(ds->spec->target.mean[0], 12.5);
-    T_NEAR(ds->spec->target.std[0], sqrt(8.0 / 3), 1e-12);
+    T_EQ(tti_dataset_spec(ds)->target.mean[0], 12.5);
+    T_NEAR(tti_dataset_spec(ds)->target.std[0], sqrt(8.0 / 3), 1e-12);
     T_OK(tutti_dataset_get(ds, 2, &x, &y));
     T_NEAR(tti_target_decode(y), 2 / sqrt(8.0 / 3), 1e-6);
     tutti_dataset_destroy(ds);
@@ -286,8 +286,8 @@ T_CASE(a_target_is_standardised) {
 }
 
 static void expect_target(const tutti_dataset *ds, int64_t k, double mean, double std) {
-    assert_true(ds->spec->target.mean[k] == mean);
-    T_NEAR(ds->spec->target.std[k] / std, 1, 1e-12);
+    assert_true(tti_dataset_spec(ds)->target.mean[k] == mean);
+    T_NEAR(tti_dataset_spec(ds)->target.std[k] / std, 1, 1e-12);
 }
 
 /* In the order of data.label; a row without one of its labels is none. */
@@ -310,15 +310,15 @@ T_CASE(several_targets) {
     T_EQ(info->x.shape.dim[0], 1);
     expect_target(ds, 0, 2e12, 1e12);
     expect_target(ds, 1, 2, 1);
-    assert_string_equal(tti_data_spec_target_name(ds->spec, 0), "b");
+    assert_string_equal(tti_data_spec_target_name(tti_dataset_spec(ds), 0), "b");
     T_OK(tutti_dataset_get(ds, 1, &x, y));
     assert_true(tti_target_decode(y[0]) == 1 && tti_target_decode(y[1]) == 1);
     T_OK(tutti_dataset_get(ds, 2, &x, y));
     assert_true(y[0] == -1 && y[1] == -1 && tutti_dataset_n_skipped(ds) == 1);
     /* The stored specification reads other files. */
-    T_OK(tti_data_spec_print(ds->spec, &text));
+    T_OK(tti_data_spec_print(tti_dataset_spec(ds), &text));
     T_OK(tti_data_spec_parse("data.json", text.text, text.n_bytes, &spec, &has_tokenizer));
-    T_OK(tti_data_spec_compare(ds->spec, spec));
+    T_OK(tti_data_spec_compare(tti_dataset_spec(ds), spec));
     tutti_dataset_desc other = {
         .format = "csv", .dir = dir, .split = TUTTI_TEST, .spec = spec, .rows_only = false};
     T_OK(tutti_dataset_open(&other, &test));
@@ -439,7 +439,7 @@ T_CASE(r2_of_few_values) {
         t_put_text(dir, "test.csv", cases[i].text);
         tutti_dataset_desc test = desc;
         test.split = TUTTI_TEST;
-        test.spec = train->spec;
+        test.spec = tti_dataset_spec(train);
         T_OK(tutti_dataset_open(&test, &ds));
         T_OK(tti_target_r2(ds, &none, &r2));
         T_EQ(!isnan(r2), cases[i].defined);
@@ -461,9 +461,9 @@ T_CASE(a_stored_specification_reads_other_rows) {
     float x[5], z[5];
     int32_t y;
     T_OK(open_text(dir, mixed, NULL, &ds));
-    T_OK(tti_data_spec_print(ds->spec, &text));
+    T_OK(tti_data_spec_print(tti_dataset_spec(ds), &text));
     T_OK(tti_data_spec_parse("data.json", text.text, text.n_bytes, &spec, &has_tokenizer));
-    T_OK(tti_data_spec_compare(ds->spec, spec));
+    T_OK(tti_data_spec_compare(tti_dataset_spec(ds), spec));
     T_OK(tutti_dataset_get(ds, 0, x, &y));
     /* Columns in another order, one more, one category more, and what is ignored is not there. */
     t_put_text(dir, "test.csv",

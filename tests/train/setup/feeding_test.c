@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/affinity.h"
+#include "data/dataset_state.h"
 #include "t.h"
 #include "train/setup/worker_exec.h"
 #include "train/small_job.h"
@@ -63,10 +64,10 @@ T_CASE(floats_need_no_table) {
 
 static atomic_int least_cores;
 
-static tutti_status read_and_note(const tutti_dataset *ds, int64_t index, void *sample,
+static tutti_status read_and_note(const tti_source *source, int64_t index, void *sample,
                                   int32_t *label) {
     tti_cores found;
-    (void)ds, (void)index;
+    (void)source, (void)index;
     tti_cores_allowed(&found);
     if (found.n < atomic_load(&least_cores)) atomic_store(&least_cores, found.n);
     memset(sample, 0, 784 * sizeof(float));
@@ -87,8 +88,9 @@ T_CASE(threads_have_all_cores_of_the_worker) {
     T_OK(tti_blueprint_create(job, &b));
     tti_worker_cores(b, 0, 1, &share);
     T_OK(tti_worker_exec_create(b, &(tti_worker_desc){.local_n_ranks = 1}, &exec));
-    tutti_dataset ds = {.info = *tutti_dataset_get_info(b->train), .read = read_and_note};
-    ds.stored = ds.info.x;
+    tutti_dataset ds = {
+        .source = {.info = *tutti_dataset_get_info(b->train), .read = read_and_note}};
+    ds.source.stored = ds.source.info.x;
     atomic_store(&least_cores, share.cores.n);
     tti_loader_desc desc = {
         .dataset = &ds, .batch = 32, .n_shards = 4, .last_shard = 4, .n_threads = 3};
