@@ -1,8 +1,7 @@
 /* own_optimizer.c - an optimizer and a loss of your own: Lion on the flat parameters, and a loss
  * that C code computes from the outputs.
  *
- *     cc own_optimizer.c $(pkg-config --cflags --libs tutti) -lm -o own_optimizer &&
- * ./own_optimizer
+ *     cc own_optimizer.c $(pkg-config --cflags --libs tutti) -lm -o lion && ./lion
  */
 #include <math.h>
 #include <stdio.h>

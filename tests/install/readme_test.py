@@ -54,32 +54,47 @@ def test_the_program():
         raise AssertionError(ended.stdout)
 
 
+C_BLOCK = re.compile(r"^ *```[cC] *\n(.*?)^ *```(.*?)(?=^ *```[cC] *\n|\Z)", re.S | re.M)
+
+
+def pages():
+    """Every page of the docs, README.zh.md too."""
+    found = [name for name in os.listdir(SOURCE) if name.endswith(".md")]
+    for folder, _, names in os.walk(os.path.join(SOURCE, "docs")):
+        found += [os.path.relpath(os.path.join(folder, name), SOURCE) for name in names
+                  if name.endswith(".md")]
+    return sorted(found)
+
+
 def programs():
-    """Name and text of every C program: those printed in the docs, and those of examples/c."""
+    """Name, text and command of every C program: those printed in the docs, and those of
+    examples/c, whose first comment has the command."""
     found = {}
-    for page in sorted(os.listdir(os.path.join(SOURCE, "docs"))):
-        if not page.endswith(".md"):
-            continue
-        blocks = re.findall(r"^```c\n(.*?)^```", read_page("docs/" + page), re.S | re.M)
-        for number, block in enumerate(blocks):
-            if "int main(" in block:
-                found["%s_%d" % (page[:-3].replace("-", "_"), number)] = block
+    for page in pages():
+        for block, rest in C_BLOCK.findall(read_page(page)):
+            command = re.search(r"^ *cc (\w+)\.c .*$", rest, re.M)
+            assert "int main(" in block and command, "%s: no program: %s" % (page, block)
+            found[command[1]] = (block, command[0].strip())
     for name in sorted(os.listdir(os.path.join(SOURCE, "examples/c"))):
-        found[name[:-2]] = read_page("examples/c/" + name)
+        text = read_page("examples/c/" + name)
+        command = re.search(r"^ \*     (cc (\w+)\.c .*)$", text, re.M)
+        assert command[2] + ".c" == name, command[0]
+        found[command[2]] = (text, command[1])
     return found
 
 
 def test_every_program():
-    """Each is compiled with the installed pkg-config file, without a warning, and succeeds."""
+    """Each is compiled without a warning and succeeds, both by the printed command."""
     shell(MAKE + "make install PREFIX=$HOME/tutti")
     found = programs()
-    assert len(found) >= 6, found.keys()
-    for name, program in found.items():
-        with open(name + ".c", "w") as file:
+    assert len(found) >= 7, found.keys()
+    for name, (program, command) in found.items():
+        os.mkdir("in_" + name)
+        with open("in_%s/%s.c" % (name, name), "w") as file:
             file.write(program)
-        ended = shell("export PKG_CONFIG_PATH=$HOME/tutti/lib/pkgconfig\ncc -Wall -Wextra -Werror "
-                      "%s.c $(pkg-config --cflags --libs tutti) -lm -o %s\n"
-                      "mkdir -p in_%s && cd in_%s && ../%s" % ((name,) * 5))
+        ended = shell("export PKG_CONFIG_PATH=$HOME/tutti/lib/pkgconfig PATH=$HOME/tutti/bin:$PATH\n"
+                      "cd in_%s\ncc -Wall -Wextra -Werror -fsyntax-only %s.c "
+                      "$(pkg-config --cflags tutti)\n%s" % (name, name, command))
         if ended.returncode != 0:
             raise AssertionError("%s: %d: %s" % (name, ended.returncode, ended.stdout))
 
