@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -502,14 +503,54 @@ static void free_supervisor(supervisor *s) {
     free(s->fds);
 }
 
+/* ---- the signals of this process ---- */
+
+static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
+
+/* The signals that the supervisor takes, and how they were handled before. */
+typedef struct taken_signals {
+    sigset_t blocked, old_mask;
+    struct sigaction old_child, old_asked[TTI_COUNT(asked)];
+} taken_signals;
+
+static pthread_t supervising;
+
+/* Runs on another thread of the program, which does not block the signal. */
+static void pass_on(int sig) { pthread_kill(supervising, sig); }
+
+/* Signals that are ignored here stay ignored (nohup, a shell's background job): a blocked signal
+ * would be delivered through the descriptor, ignored or not.  The others are blocked in this thread
+ * only, and may be delivered to any other one. */
+static void take_signals(taken_signals *t) {
+    struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    /* An inherited SIG_IGN would make the kernel forget how children ended. */
+    struct sigaction child = {.sa_handler = SIG_DFL};
+    supervising = pthread_self();
+    sigemptyset(&pass.sa_mask);
+    sigemptyset(&t->blocked);
+    sigaddset(&t->blocked, SIGCHLD);
+    sigaddset(&t->blocked, SIGPIPE);
+    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+        if (sigaction(asked[i], NULL, &t->old_asked[i]) != 0 ||
+            t->old_asked[i].sa_handler != SIG_IGN)
+            sigaddset(&t->blocked, asked[i]);
+    pthread_sigmask(SIG_BLOCK, &t->blocked, &t->old_mask);
+    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+        if (sigismember(&t->blocked, asked[i])) sigaction(asked[i], &pass, NULL);
+    sigaction(SIGCHLD, &child, &t->old_child);
+    sigdelset(&t->blocked, SIGPIPE); /* blocked, but write's EPIPE says it already */
+}
+
 /* A SIGPIPE of our own output must not hit the caller after all. */
-static void restore_signals(const sigset_t *old_mask, const struct sigaction *old_child) {
+static void restore_signals(const taken_signals *t) {
     sigset_t pipe_only;
     sigemptyset(&pipe_only);
     sigaddset(&pipe_only, SIGPIPE);
-    if (!sigismember(old_mask, SIGPIPE)) sigtimedwait(&pipe_only, NULL, &(struct timespec){0});
-    pthread_sigmask(SIG_SETMASK, old_mask, NULL);
-    sigaction(SIGCHLD, old_child, NULL);
+    if (!sigismember(&t->old_mask, SIGPIPE)) sigtimedwait(&pipe_only, NULL, &(struct timespec){0});
+    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+        if (sigismember(&t->blocked, asked[i])) sigaction(asked[i], &t->old_asked[i], NULL);
+    pthread_sigmask(SIG_SETMASK, &t->old_mask, NULL);
+    sigaction(SIGCHLD, &t->old_child, NULL);
 }
 
 static tutti_status check(const tti_supervisor_desc *desc) {
@@ -521,19 +562,6 @@ static tutti_status check(const tti_supervisor_desc *desc) {
     if (desc->grace_ms < 0)
         return tti_fail(TUTTI_E_INVALID, "launch: grace of %d ms", desc->grace_ms);
     return TUTTI_OK;
-}
-
-/* Signals that are ignored here stay ignored (nohup, a shell's background job): a blocked signal
- * would be delivered through the descriptor, ignored or not. */
-static void handle_signals(sigset_t *taken) {
-    static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction now;
-    sigemptyset(taken);
-    for (size_t i = 0; i < TTI_COUNT(asked); i++)
-        if (sigaction(asked[i], NULL, &now) != 0 || now.sa_handler != SIG_IGN)
-            sigaddset(taken, asked[i]);
-    sigaddset(taken, SIGCHLD);
-    sigaddset(taken, SIGPIPE);
 }
 
 tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_report *out) {
@@ -549,16 +577,11 @@ tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_
     s.grace_ns = (desc->grace_ms ? desc->grace_ms : DEFAULT_GRACE_MS) * TTI_NS_PER_MS;
     s.most_stopped_ns = (desc->stopped_ms ? desc->stopped_ms : DEFAULT_STOPPED_MS) * TTI_NS_PER_MS;
     s.give_up_ns = (desc->give_up_ms ? desc->give_up_ms : DEFAULT_GIVE_UP_MS) * TTI_NS_PER_MS;
-    sigset_t blocked, old_mask;
-    /* An inherited SIG_IGN would make the kernel forget how children ended. */
-    struct sigaction child = {.sa_handler = SIG_DFL}, old_child;
-    handle_signals(&blocked);
-    pthread_sigmask(SIG_BLOCK, &blocked, &old_mask);
-    sigaction(SIGCHLD, &child, &old_child);
-    sigdelset(&blocked, SIGPIPE); /* blocked, but write's EPIPE says it already */
-    tutti_status st = supervise(&s, &blocked, &old_mask);
+    taken_signals taken;
+    take_signals(&taken);
+    tutti_status st = supervise(&s, &taken.blocked, &taken.old_mask);
     free_supervisor(&s);
-    restore_signals(&old_mask, &old_child);
+    restore_signals(&taken);
     if (st == TUTTI_OK) *out = s.report;
     return st;
 }
