@@ -208,7 +208,7 @@ static tutti_status make_new(tutti_session *s, const tutti_type *type, int32_t d
     tutti_status st = owned && (call.worker || owned->data)
                           ? TUTTI_OK
                           : tti_fail(TUTTI_E_NOMEM, "session: out of memory for a tensor");
-    if (st == TUTTI_OK && call.worker) st = tti_crew_try(s, alloc_worker, &call);
+    if (st == TUTTI_OK && call.worker) st = tti_session_try(s, alloc_worker, &call);
     if (st != TUTTI_OK) {
         if (owned) destroy_owned(owned);
         return st;

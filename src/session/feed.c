@@ -67,7 +67,7 @@ tutti_status tti_feed_stage(tutti_session *s, const tutti_tensor *inputs, int n_
     bool on_devices = tti_session_device_ops(s) != NULL;
     if (!inputs || n_inputs < 1 || n_inputs > TTI_MAX_FIELDS || !on_devices) return TUTTI_OK;
     TTI_TRY(take_staging(s, out, inputs));
-    return out->any ? tti_crew_run(s, copy_to_host, out) : TUTTI_OK;
+    return out->any ? tti_session_run(s, copy_to_host, out) : TUTTI_OK;
 }
 
 const tutti_tensor *tti_feed_staged(const tti_staged *staged, const tutti_tensor *inputs) {

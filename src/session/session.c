@@ -344,8 +344,8 @@ static tutti_status start_workers(tutti_session *s) {
     if (s->n_workers > 1) TTI_TRY(tutti_comm_group_create(s->n_workers, &s->group));
     if (!s->comm) TTI_TRY(tti_job_server_create(s->b, &s->server));
     if (!s->comm) TTI_TRY(tti_worker_shared_params_create(s->b, &s->shared_params));
-    TTI_TRY(tti_crew_start(s));
-    return tti_crew_run(s, tti_session_worker_open, NULL);
+    TTI_TRY(tti_session_threads_start(s));
+    return tti_session_run(s, tti_session_worker_open, NULL);
 }
 
 static void describe(tutti_session *s) {
@@ -412,9 +412,9 @@ static void init_locks(tutti_session *s) {
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&s->mutex, &attr);
     pthread_mutexattr_destroy(&attr);
-    pthread_mutex_init(&s->crew.mutex, NULL);
-    pthread_cond_init(&s->crew.begin, NULL);
-    pthread_cond_init(&s->crew.end, NULL);
+    pthread_mutex_init(&s->threads.mutex, NULL);
+    pthread_cond_init(&s->threads.begin, NULL);
+    pthread_cond_init(&s->threads.end, NULL);
 }
 
 tutti_status tutti_session_create(tutti_job *job, const tutti_session_desc *desc,
@@ -449,11 +449,11 @@ tutti_status tutti_session_create(tutti_job *job, const tutti_session_desc *desc
 /* ---- the end ---- */
 
 static void release(tutti_session *s) {
-    if (s->workers && s->crew.n_started == s->n_workers) {
-        tutti_status st = tti_crew_run(s, tti_session_worker_close, NULL);
+    if (s->workers && s->threads.n_started == s->n_workers) {
+        tutti_status st = tti_session_run(s, tti_session_worker_close, NULL);
         TTI_ASSERT(st == TUTTI_OK); /* it only frees */
     }
-    tti_crew_stop(s);
+    tti_session_threads_stop(s);
     tti_job_server_destroy(&s->server);
     tti_shared_params_destroy(s->shared_params);
     tutti_comm_group_destroy(s->group);
@@ -480,9 +480,9 @@ void tutti_session_destroy(tutti_session *s) {
     if (!s || tti_session_is_inherited(s)) return; /* its memory goes with the process */
     tutti_session_close(s);
     pthread_mutex_destroy(&s->mutex);
-    pthread_mutex_destroy(&s->crew.mutex);
-    pthread_cond_destroy(&s->crew.begin);
-    pthread_cond_destroy(&s->crew.end);
+    pthread_mutex_destroy(&s->threads.mutex);
+    pthread_cond_destroy(&s->threads.begin);
+    pthread_cond_destroy(&s->threads.end);
     free(s->outputs);
     free(s->parameters);
     tti_arena_free(&s->arena);

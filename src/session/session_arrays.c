@@ -145,7 +145,7 @@ static tutti_status from_device_worker(tti_session_worker *w, void *arg) {
 static tutti_status read_to_host(tutti_session *s, tutti_array_kind kind, array_call *call) {
     bool in_parts = s->b->config.parallel.zero > 0 && kind != TUTTI_GRADIENT;
     if (in_parts) s->has_gradients = false; /* state is gathered in their memory */
-    TTI_TRY(tti_crew_run(s, read_worker, call));
+    TTI_TRY(tti_session_run(s, read_worker, call));
     for (size_t i = 0; kind == TUTTI_GRADIENT && i < call->slot->n_elems; i++)
         call->read[i] = (float)((double)call->read[i] * s->grad_scale);
     return TUTTI_OK;
@@ -157,11 +157,11 @@ static tutti_status alloc_host(const array_call *call, float **out) {
 }
 
 static tutti_status read_to_device(tutti_session *s, tutti_array_kind kind, array_call *call) {
-    if (!s->comm) TTI_TRY(tti_crew_run(s, copy_worker, call));
+    if (!s->comm) TTI_TRY(tti_session_run(s, copy_worker, call));
     if (!call->to_device) return TUTTI_OK;
     TTI_TRY(alloc_host(call, &call->read));
     tutti_status st = read_to_host(s, kind, call);
-    if (st == TUTTI_OK) st = tti_crew_run(s, to_device_worker, call);
+    if (st == TUTTI_OK) st = tti_session_run(s, to_device_worker, call);
     free(call->read);
     return st;
 }
@@ -188,11 +188,11 @@ static tutti_status write_array(tutti_session *s, tutti_array_kind kind, const c
     TTI_TRY(check_tensor(s, name, call.slot, tensor));
     call.write = tensor->data;
     s->has_gradients = false;
-    if (tensor->device == 0) return tti_crew_run(s, write_worker, &call);
+    if (tensor->device == 0) return tti_session_run(s, write_worker, &call);
     TTI_TRY(alloc_host(&call, &call.read));
-    tutti_status st = tti_crew_run(s, from_device_worker, &call);
+    tutti_status st = tti_session_run(s, from_device_worker, &call);
     call.write = call.read;
-    if (st == TUTTI_OK) st = tti_crew_run(s, write_worker, &call);
+    if (st == TUTTI_OK) st = tti_session_run(s, write_worker, &call);
     free(call.read);
     return st;
 }
@@ -240,7 +240,7 @@ static tutti_status hash_worker(tti_session_worker *w, void *arg) {
 tutti_status tutti_session_hash(tutti_session *s, uint64_t *hash) {
     TTI_TRY(tti_session_enter(s, __func__));
     return tti_session_leave(s,
-                             hash ? tti_crew_run(s, hash_worker, hash)
+                             hash ? tti_session_run(s, hash_worker, hash)
                                   : tti_fail(TUTTI_E_INVALID, "tutti_session_hash: hash is NULL"));
 }
 
@@ -290,5 +290,5 @@ static tutti_status push_worker(tti_session_worker *w, void *arg) {
 }
 
 tutti_status tti_session_accept_views(tutti_session *s) {
-    return s->has_views ? tti_crew_run(s, push_worker, NULL) : TUTTI_OK;
+    return s->has_views ? tti_session_run(s, push_worker, NULL) : TUTTI_OK;
 }

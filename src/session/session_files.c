@@ -96,7 +96,7 @@ static tutti_status save(tutti_session *s, const char *run_dir) {
     s->run.step = s->step;
     s->has_gradients = false;
     file_call call = {.path = run_dir, .yaml = yaml, .state = s->run};
-    tutti_status st = tti_crew_try(s, save_worker, &call);
+    tutti_status st = tti_session_try(s, save_worker, &call);
     free(yaml);
     return st;
 }
@@ -119,7 +119,7 @@ static tutti_status load(tutti_session *s, const char *run_dir) {
     TTI_TRY(check_path("tutti_session_load", run_dir));
     file_call call = {.path = run_dir, .state = s->run};
     s->has_gradients = false;
-    TTI_TRY(tti_crew_try(s, load_worker, &call));
+    TTI_TRY(tti_session_try(s, load_worker, &call));
     s->step = s->run.step;
     return TUTTI_OK;
 }
@@ -168,7 +168,7 @@ tutti_status tutti_session_save_weights(tutti_session *s, const char *path) {
     if (st == TUTTI_OK) st = check_averaged(s, __func__);
     if (st == TUTTI_OK) {
         s->has_gradients = false;
-        st = tti_crew_try(s, save_weights_worker, &call);
+        st = tti_session_try(s, save_weights_worker, &call);
     }
     return tti_session_leave(s, st);
 }
@@ -185,7 +185,7 @@ tutti_status tutti_session_load_weights(tutti_session *s, const char *path) {
     tutti_status st = check_path(__func__, path);
     if (st == TUTTI_OK) {
         s->has_gradients = false;
-        st = tti_crew_try(s, load_weights_worker, &call);
+        st = tti_session_try(s, load_weights_worker, &call);
     }
     return tti_session_leave(s, st);
 }

@@ -1,8 +1,9 @@
 /* session_state.h - a session and its workers, for the files of this room.
  *
- * The caller's thread checks arguments and hands one function at a time to all workers (crew.h),
- * which are threads that live as long as the session.  A worker is as in training: an executor, a
- * mesh, a communicator.  Workers read `call` and write their own fields only. */
+ * The caller's thread checks arguments and hands one function at a time to all workers
+ * (session_threads.c), which are threads that live as long as the session.  A worker is as in
+ * training: an executor, a mesh, a communicator.  Workers read `call` and write their own fields
+ * only. */
 #ifndef TTI_SESSION_SESSION_STATE_H
 #define TTI_SESSION_SESSION_STATE_H
 
@@ -71,15 +72,15 @@ typedef struct tti_feed {
 typedef tutti_status (*tti_session_fn)(tti_session_worker *worker, void *arg);
 
 /* Threads that wait for functions. */
-typedef struct tti_crew {
+typedef struct tti_session_threads {
     pthread_mutex_t mutex;
     pthread_cond_t begin, end;
     tti_session_fn fn; /* NULL: end */
     void *arg;
-    bool tries;   /* of tti_crew_try */
+    bool tries;   /* of tti_session_try */
     int64_t turn; /* of the function */
     int n_left, n_started;
-} tti_crew;
+} tti_session_threads;
 
 struct tutti_session {
     pthread_mutex_t
@@ -97,7 +98,7 @@ struct tutti_session {
     tutti_comm *comm; /* of desc, borrowed */
     tutti_comm_group *group;
     int core_rank, core_n_ranks, n_devices; /* with comm: of this process */
-    tti_crew crew;
+    tti_session_threads threads;
     tti_session_worker *workers; /* [n_workers of this process] */
     int n_workers;
     bool has_data; /* of the job */
@@ -144,19 +145,19 @@ tutti_status tti_session_accept_views(tutti_session *session);
 /* The devices on which its workers compute; NULL: the host. */
 const tti_device_ops *tti_session_device_ops(const tutti_session *session);
 
-/* ---- crew.c ---- */
+/* ---- session_threads.c ---- */
 
 /* Starts a thread for each worker; stop ends them. */
-tutti_status tti_crew_start(tutti_session *session);
-void tti_crew_stop(tutti_session *session);
+tutti_status tti_session_threads_start(tutti_session *session);
+void tti_session_threads_stop(tutti_session *session);
 
 /* Calls fn(worker, arg) on every worker's thread.  Fails with the status and text of the worker
  * that is the cause.  A failure of run, except TUTTI_E_NUMERICS, ends the session and the waits of
  * other workers; one of try does not: all workers find it alike, or none waits for another. */
-tutti_status tti_crew_run(tutti_session *session, tti_session_fn fn, void *arg);
-tutti_status tti_crew_try(tutti_session *session, tti_session_fn fn, void *arg);
+tutti_status tti_session_run(tutti_session *session, tti_session_fn fn, void *arg);
+tutti_status tti_session_try(tutti_session *session, tti_session_fn fn, void *arg);
 
-/* ---- session_worker.c: functions of the crew ---- */
+/* ---- session_worker.c: functions of the threads ---- */
 
 tutti_status tti_session_worker_open(tti_session_worker *worker, void *arg);
 tutti_status tti_session_worker_close(tti_session_worker *worker, void *arg);

@@ -64,7 +64,7 @@ static tutti_status compare_rows(tti_session_worker *w, void *arg) {
 static tutti_status agree_on_rows(tutti_session *s, tti_feed *f) {
     group_rows rows = {.mine = f->n_rows};
     if (!s->comm) return TUTTI_OK;
-    TTI_TRY(tti_crew_run(s, compare_rows, &rows));
+    TTI_TRY(tti_session_run(s, compare_rows, &rows));
     f->n_rows_global = rows.global;
     if (rows.mine != rows.want)
         return tti_fail(
@@ -230,7 +230,7 @@ static tutti_status forward(tutti_session *s, const tutti_tensor *inputs, int n_
     }
     TTI_TRY(agree_on_rows(s, &call.feed));
     s->has_gradients = false;
-    return tti_crew_run(s, forward_worker, &call);
+    return tti_session_run(s, forward_worker, &call);
 }
 
 tutti_status tutti_session_forward(tutti_session *s, const tutti_tensor *inputs, int n_inputs,
@@ -447,8 +447,8 @@ static tutti_status ask_for_loss(tutti_session *s, step_call *call, loss_memory 
     call->part = GRADIENTS;
     call->gives_outputs = true;
     call->count = 1;
-    TTI_TRY(tti_crew_run(s, step_worker, call));
-    TTI_TRY(tti_crew_run(s, deliver_worker, m));
+    TTI_TRY(tti_session_run(s, step_worker, call));
+    TTI_TRY(tti_session_run(s, deliver_worker, m));
     *loss = (tutti_host_loss){.n_rows = call->feed.n_rows,
                               .n_outputs = s->n_outputs,
                               .n_inputs = s->n_inputs,
@@ -475,7 +475,7 @@ static tutti_status run_with_loss(tutti_session *s, step_call *call) {
     loss_memory m = {0};
     tutti_host_loss loss;
     tutti_status st = ask_for_loss(s, call, &m, &loss);
-    if (st == TUTTI_OK) st = tti_crew_run(s, step_worker, call);
+    if (st == TUTTI_OK) st = tti_session_run(s, step_worker, call);
     if (st == TUTTI_OK && !s->comm) {
         s->workers[0].result.loss_sum = loss.loss_sum;
         s->workers[0].result.count = loss.count;
@@ -486,7 +486,7 @@ static tutti_status run_with_loss(tutti_session *s, step_call *call) {
 
 static tutti_status run_call(tutti_session *s, step_call *call) {
     s->has_gradients = false;
-    return s->loss ? run_with_loss(s, call) : tti_crew_run(s, step_worker, call);
+    return s->loss ? run_with_loss(s, call) : tti_session_run(s, step_worker, call);
 }
 
 /* ---- public steps ---- */
@@ -568,7 +568,7 @@ static tutti_status need_gradients(const tutti_session *s, const char *who) {
 static tutti_status apply(tutti_session *s, const apply_call *call, tutti_session_result *result) {
     tti_step_result before = s->workers[0].result;
     s->has_gradients = false;
-    TTI_TRY(judge(s, tti_crew_run(s, apply_worker, (void *)call)));
+    TTI_TRY(judge(s, tti_session_run(s, apply_worker, (void *)call)));
     s->step++;
     if (s->loss) {
         s->workers[0].result.loss_sum = before.loss_sum;
@@ -614,7 +614,7 @@ static tutti_status flat(tutti_session *s, tutti_flat_view *view) {
     if (!view) return tti_fail(TUTTI_E_INVALID, "tutti_session_flat: view is NULL");
     TTI_TRY(need_gradients(s, "tutti_session_flat"));
     TTI_TRY(check_flat(s));
-    TTI_TRY(tti_crew_run(s, flat_worker, &call));
+    TTI_TRY(tti_session_run(s, flat_worker, &call));
     *view = (tutti_flat_view){tti_exec_params(s->workers[0].exec), call.grads,
                               (int64_t)s->b->plan->n_flat};
     s->gives_flat = true;
@@ -666,7 +666,7 @@ static tutti_status evaluate(tutti_session *s, tutti_session_result *result) {
             "tutti_session_evaluate: the session has no data of a job, or a loss of the "
             "caller; use tutti_session_forward");
     s->has_gradients = false;
-    TTI_TRY(tti_crew_run(s, evaluate_worker, &n_rows));
+    TTI_TRY(tti_session_run(s, evaluate_worker, &n_rows));
     s->grad_scale = 0;
     fill_result(s, n_rows, 0, result);
     result->step = 0;

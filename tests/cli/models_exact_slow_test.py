@@ -11,8 +11,8 @@ from models_exact_test import ALL, JOINED, OWN, PICTURES
 def test_resnet():
     resnet = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
               "data.image_size=12", *PICTURES]
-    models_exact_test.check("own", *resnet, *OWN, crews=ALL[:1])
-    models_exact_test.check("joined", *resnet, *JOINED, crews=ALL[1:2])
+    models_exact_test.check("own", *resnet, *OWN, layouts=ALL[:1])
+    models_exact_test.check("joined", *resnet, *JOINED, layouts=ALL[1:2])
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ def text_arguments():
 ALL = ((3, "threads"), (2, "processes"), (4, "threads"), (2, "threads"))
 
 
-def check(name, *arguments, crews=ALL):
+def check(name, *arguments, layouts=ALL):
     arguments = FEW + list(arguments)
     runs.tutti("train", "run.dir=%s-1" % name, "-n", "1", *arguments).expect(0)
     story = runs.story(name + "-1")
-    for n_workers, place in crews[:1] if runs.sanitized() else crews:
+    for n_workers, place in layouts[:1] if runs.sanitized() else layouts:
         run = "%s-%d-%s" % (name, n_workers, place)
         runs.tutti("train", "run.dir=" + run, "-n", str(n_workers), "parallel.place=" + place,
                    *arguments).expect(0)

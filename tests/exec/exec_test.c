@@ -1,39 +1,40 @@
 /* exec_test.c - a worker as it is made: its shards, its memory. */
-#include "exec/crew.h"
+#include "exec/workers.h"
 
 T_CASE(memory_is_told) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_lenet, &net_fast, 1 << 20);
     size_t flat = plan->n_flat * sizeof(float);
-    tti_exec *exec = crew_exec(plan, 2);
+    tti_exec *exec = workers_exec(plan, 2);
     tti_exec_memory use = tti_exec_memory_use(exec);
     T_EQ(use.params, flat);
     T_EQ(use.states, flat); /* sgd keeps one */
     assert_true(use.grads >= 2 * flat && use.grads <= 5 * flat);
     T_EQ(use.arena, 2 * TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes));
     tti_exec_destroy(exec);
-    exec = crew_exec(plan, 100); /* no more compute threads than shards */
-    T_EQ(tti_exec_memory_use(exec).grads, CREW_SHARDS * flat);
+    exec = workers_exec(plan, 100); /* no more compute threads than shards */
+    T_EQ(tti_exec_memory_use(exec).grads, WORKERS_SHARDS * flat);
     tti_exec_destroy(exec);
     tti_plan_destroy(plan);
     tti_exec_destroy(NULL);
 }
 
-static const char *check_shards(crew *c, tti_exec *exec, int rank) {
-    COMM_TRUE(tti_exec_first_shard(exec) == tti_shard_first(rank, c->n_ranks, CREW_SHARDS));
-    COMM_TRUE(tti_exec_last_shard(exec) == tti_shard_first(rank + 1, c->n_ranks, CREW_SHARDS));
+static const char *check_shards(workers *c, tti_exec *exec, int rank) {
+    COMM_TRUE(tti_exec_first_shard(exec) == tti_shard_first(rank, c->n_ranks, WORKERS_SHARDS));
+    COMM_TRUE(tti_exec_last_shard(exec) == tti_shard_first(rank + 1, c->n_ranks, WORKERS_SHARDS));
     return NULL;
 }
 
 T_CASE(shards_are_assigned) {
     T_UNUSED;
     for (int n_ranks = 1; n_ranks <= 5; n_ranks++) {
-        crew c = {.net = net_mlp, .target = &net_fast, .n_ranks = n_ranks, .n_compute_threads = 1};
+        workers c = {
+            .net = net_mlp, .target = &net_fast, .n_ranks = n_ranks, .n_compute_threads = 1};
         c.fn = check_shards;
-        crew_run(&c);
+        workers_run(&c);
         for (int r = 1; r < n_ranks; r++) /* everybody starts from the same bits */
             assert_memory_equal(c.params[r], c.params[0], c.plan->n_flat * sizeof(float));
-        crew_fini(&c);
+        workers_fini(&c);
     }
 }
 

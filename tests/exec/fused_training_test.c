@@ -3,7 +3,7 @@
  * updates fit together. */
 #include <stdlib.h>
 
-#include "exec/crew.h"
+#include "exec/workers.h"
 #include "passes/deep_nets.h"
 
 enum { WIDTH = 8, POSITIONS = 5 };
@@ -40,22 +40,22 @@ static const tti_target joint = {.fuse = true,
                                  .fuse_loss = true,
                                  .fuse_sums = true};
 
-static crew trained(net_fn net, tti_target target, tutti_dtype dtype, int n_steps) {
+static workers trained(net_fn net, tti_target target, tutti_dtype dtype, int n_steps) {
     target.compute_dtype = dtype;
     target.low_precision_residual = true;
-    crew c = {.net = net,
-              .target = &target,
-              .n_ranks = 1,
-              .n_compute_threads = 2,
-              .n_steps = n_steps,
-              .exec = {.alg = TUTTI_ALG_DIRECT, .reference = true}};
-    crew_run(&c);
+    workers c = {.net = net,
+                 .target = &target,
+                 .n_ranks = 1,
+                 .n_compute_threads = 2,
+                 .n_steps = n_steps,
+                 .exec = {.alg = TUTTI_ALG_DIRECT, .reference = true}};
+    workers_run(&c);
     c.target = NULL;
     return c;
 }
 
 /* How far all parameters of a are from those of b, whose plan may have them in another order. */
-static double distance(const crew *a, const crew *b) {
+static double distance(const workers *a, const workers *b) {
     double sum = 0;
     T_EQ(a->plan->n_slots, b->plan->n_slots);
     for (int s = 0; s < a->plan->n_slots; s++) {
@@ -71,8 +71,8 @@ static double distance(const crew *a, const crew *b) {
 
 /* tolerance: of the losses, and of the way that the parameters have gone. */
 static void expect_alike(net_fn net, tutti_dtype dtype, int n_steps, double tolerance) {
-    crew a = trained(net, apart, dtype, n_steps), b = trained(net, joint, dtype, n_steps);
-    crew first = trained(net, apart, dtype, 0);
+    workers a = trained(net, apart, dtype, n_steps), b = trained(net, joint, dtype, n_steps);
+    workers first = trained(net, apart, dtype, 0);
     assert_true(b.plan->shard.n_steps < a.plan->shard.n_steps);
     T_EQ(net_count_ops(b.plan->shard.graph, "cross_entropy_and_grad"), 1);
     for (int step = 0; step < a.n_steps; step++) {
@@ -81,9 +81,9 @@ static void expect_alike(net_fn net, tutti_dtype dtype, int n_steps, double tole
     }
     double off = distance(&a, &b), way = distance(&a, &first);
     if (!(way > 0 && off < tolerance * way)) fail_msg("%g off after a way of %g", off, way);
-    crew_fini(&a);
-    crew_fini(&b);
-    crew_fini(&first);
+    workers_fini(&a);
+    workers_fini(&b);
+    workers_fini(&first);
 }
 
 T_CASE(in_f32) {
@@ -99,15 +99,15 @@ T_CASE(neighbours_learn_as_others) {
     static const tti_target plain = {0};
     const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16};
     for (int i = 0; i < 2; i++) {
-        crew a = trained(net_heads, plain, dtypes[i], 3),
-             b = trained(net_heads, apart, dtypes[i], 3);
-        crew first = trained(net_heads, plain, dtypes[i], 0);
+        workers a = trained(net_heads, plain, dtypes[i], 3),
+                b = trained(net_heads, apart, dtypes[i], 3);
+        workers first = trained(net_heads, plain, dtypes[i], 0);
         double off = distance(&a, &b), way = distance(&a, &first), share = i ? 0.05 : 1e-5;
         assert_true(b.plan->shard.n_steps + 4 <= a.plan->shard.n_steps);
         if (!(way > 0 && off < share * way)) fail_msg("%g off after a way of %g", off, way);
-        crew_fini(&a);
-        crew_fini(&b);
-        crew_fini(&first);
+        workers_fini(&a);
+        workers_fini(&b);
+        workers_fini(&first);
     }
 }
 
@@ -119,10 +119,10 @@ T_CASE(in_bf16) {
 
 T_CASE(the_sums_are_fused_too) {
     T_UNUSED;
-    crew c = trained(net_tanh_gpt, joint, TUTTI_BF16, 1);
+    workers c = trained(net_tanh_gpt, joint, TUTTI_BF16, 1);
     T_EQ(net_count_ops(c.plan->shard.graph, "matmul_gelu_grad_sums"), 3);
     assert_true(net_count_ops(c.plan->shard.graph, "layer_norm_grads_sums") >= 5);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 int main(void) {

@@ -1,7 +1,7 @@
 /* hybrid_test.c - ways along the data axis beside workers that divide the model: batch norm joined
  * over all shards, gradients and parameters in parts, what is compressed, own updates. */
 #include "base/fault.h"
-#include "exec/grid_crew.h"
+#include "exec/grid_workers.h"
 
 enum { CHANNELS = 8 };
 
@@ -225,7 +225,8 @@ T_CASE(pieces_compress_alike) {
             .fast = true, .compression = (tti_compression)k, .topk = 0.4, .low_rank = 3};
         grid_run(&g, mlp, one.whole);
         T_NEAR(g.result[0][0].loss_sum, one.result[0][0].loss_sum, 1e-5);
-        T_NEAR(g.result[0][3].loss_sum, one.result[0][3].loss_sum, 0.02 * CREW_SHARDS * NET_ROWS);
+        T_NEAR(g.result[0][3].loss_sum, one.result[0][3].loss_sum,
+               0.02 * WORKERS_SHARDS * NET_ROWS);
         for (int rank = 1; rank < 6; rank++)
             assert_true(g.result[rank][3].params_hash == g.result[0][3].params_hash);
         grid_fini(&one);

@@ -2,11 +2,11 @@
  * executes, for each strategy. */
 #include "exec/exec.h"
 
-#include "crew.h"
 #include "exec/host/host.h"
 #include "exec/worker/worker.h"
+#include "workers.h"
 
-static const char *compare_lists(crew *c, tti_exec *x, int rank) {
+static const char *compare_lists(workers *c, tti_exec *x, int rank) {
     (void)c;
     tti_str planned = {0}, program = {0};
     const tti_list_desc desc = {
@@ -40,13 +40,13 @@ T_CASE(planned_lists_are_those_that_run) {
     };
     for (size_t i = 0; i < TTI_COUNT(strategies); i++)
         for (int n_ranks = 1; n_ranks <= 3; n_ranks++) {
-            crew c = {.plan = crew_plan(net_wide, "sgd", 1 << 17),
-                      .n_ranks = n_ranks,
-                      .n_compute_threads = 2,
-                      .exec = strategies[i],
-                      .fn = compare_lists};
-            crew_run(&c);
-            crew_fini(&c);
+            workers c = {.plan = workers_plan(net_wide, "sgd", 1 << 17),
+                         .n_ranks = n_ranks,
+                         .n_compute_threads = 2,
+                         .exec = strategies[i],
+                         .fn = compare_lists};
+            workers_run(&c);
+            workers_fini(&c);
         }
 }
 
@@ -69,21 +69,21 @@ static const char zero_1[] =
     "   5  main   all_gather      parameters, [0, 128), data axis                   4\n"
     "   6  main   hash            parameters of other workers                       5\n";
 
-static const char *print_zero(crew *c, tti_exec *x, int rank) {
+static const char *print_zero(workers *c, tti_exec *x, int rank) {
     (void)c;
     return rank == 0 ? NULL : expect_list(x, TTI_FORM_STEP, zero_1);
 }
 
 T_CASE(a_list_in_words) {
     T_UNUSED;
-    crew c = {.plan = crew_plan(net_mlp, "sgd", 1 << 20),
-              .n_ranks = 2,
-              .n_compute_threads = 2,
-              .n_shards = 4,
-              .exec = {.zero = 1},
-              .fn = print_zero};
-    crew_run(&c);
-    crew_fini(&c);
+    workers c = {.plan = workers_plan(net_mlp, "sgd", 1 << 20),
+                 .n_ranks = 2,
+                 .n_compute_threads = 2,
+                 .n_shards = 4,
+                 .exec = {.zero = 1},
+                 .fn = print_zero};
+    workers_run(&c);
+    workers_fini(&c);
 }
 
 int main(void) {

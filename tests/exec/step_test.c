@@ -1,34 +1,34 @@
 /* step_test.c - a few steps of small networks, by any number of ranks and compute threads: the same
  * bits. */
-#include "exec/crew.h"
+#include "exec/workers.h"
 
 static const int rank_counts[] = {1, 2, 3, 4, 8};
 static const tutti_comm_alg algorithms[] = {TUTTI_ALG_AUTO, TUTTI_ALG_DIRECT, TUTTI_ALG_TREE};
 
-static crew new_crew(net_fn net, int n_ranks, int n_compute_threads) {
-    return (crew){.net = net,
-                  .target = &net_fast,
-                  .n_ranks = n_ranks,
-                  .n_compute_threads = n_compute_threads,
-                  .n_steps = 3,
-                  .exec = {.clip_norm = 0.5}};
+static workers new_workers(net_fn net, int n_ranks, int n_compute_threads) {
+    return (workers){.net = net,
+                     .target = &net_fast,
+                     .n_ranks = n_ranks,
+                     .n_compute_threads = n_compute_threads,
+                     .n_steps = 3,
+                     .exec = {.clip_norm = 0.5}};
 }
 
 static void check_net(net_fn net) {
-    crew first = new_crew(net, 1, 1);
-    crew_run(&first);
+    workers first = new_workers(net, 1, 1);
+    workers_run(&first);
     for (size_t w = 0; w < TTI_COUNT(rank_counts); w++)
         for (int n_compute_threads = 1; n_compute_threads <= 3; n_compute_threads++)
             for (int many = 0; many < 2; many++) {
-                crew c = new_crew(net, rank_counts[w], n_compute_threads);
+                workers c = new_workers(net, rank_counts[w], n_compute_threads);
                 c.bucket_bytes = many ? 1 : 1 << 20;
                 c.exec.alg = algorithms[(w + (size_t)n_compute_threads + (size_t)many) % 3];
-                crew_run(&c);
+                workers_run(&c);
                 assert_true(many ? c.plan->n_buckets > 3 : c.plan->n_buckets == 1);
-                crew_expect_same(&c, &first);
-                crew_fini(&c);
+                workers_expect_same(&c, &first);
+                workers_fini(&c);
             }
-    crew_fini(&first);
+    workers_fini(&first);
 }
 
 T_CASE(mlp_by_any_number_of_workers) {
@@ -49,86 +49,86 @@ T_CASE(shared_gradients_by_any_number_of_workers) {
 
 T_CASE(every_exact_algorithm_gives_the_same_bits) {
     T_UNUSED;
-    crew first = new_crew(net_mlp, 1, 1);
-    crew_run(&first);
+    workers first = new_workers(net_mlp, 1, 1);
+    workers_run(&first);
     for (size_t a = 0; a < TTI_COUNT(algorithms); a++)
         for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
-            crew c = new_crew(net_mlp, n_ranks, 1);
+            workers c = new_workers(net_mlp, n_ranks, 1);
             c.exec.alg = algorithms[a];
             c.bucket_bytes = 200;
-            crew_run(&c);
-            crew_expect_same(&c, &first);
-            crew_fini(&c);
+            workers_run(&c);
+            workers_expect_same(&c, &first);
+            workers_fini(&c);
         }
-    crew_fini(&first);
+    workers_fini(&first);
 }
 
 /* What is learnt is learnt: the loss falls, steps differ, and the count is that of the rows. */
 T_CASE(the_loss_falls) {
     T_UNUSED;
-    crew c = new_crew(net_knots, 2, 2);
-    c.n_steps = CREW_MAX_STEPS;
+    workers c = new_workers(net_knots, 2, 2);
+    c.n_steps = WORKERS_MAX_STEPS;
     c.exec.clip_norm = 0;
-    crew_run(&c);
+    workers_run(&c);
     const tti_step_result *r = c.result[0];
     for (int s = 0; s < c.n_steps; s++) {
-        T_NEAR(r[s].count, CREW_SHARDS * NET_ROWS, 0);
+        T_NEAR(r[s].count, WORKERS_SHARDS * NET_ROWS, 0);
         assert_true(r[s].correct >= 0 && r[s].correct <= r[s].count);
         assert_true(isfinite(r[s].loss_sum) && !r[s].skipped);
         if (s > 0) assert_true(r[s].params_hash != r[s - 1].params_hash);
     }
     assert_true(r[c.n_steps - 1].loss_sum < r[0].loss_sum);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 T_CASE(fast_mode_is_close) {
     T_UNUSED;
     static const tutti_comm_alg all[] = {TUTTI_ALG_AUTO, TUTTI_ALG_RING, TUTTI_ALG_TREE};
-    crew first = new_crew(net_lenet, 1, 1);
-    crew_run(&first);
+    workers first = new_workers(net_lenet, 1, 1);
+    workers_run(&first);
     for (size_t a = 0; a < TTI_COUNT(all); a++)
         for (size_t w = 0; w < TTI_COUNT(rank_counts); w++) {
-            crew c = new_crew(net_lenet, rank_counts[w], 2);
+            workers c = new_workers(net_lenet, rank_counts[w], 2);
             c.exec.fast = true;
             c.exec.alg = all[a];
             c.bucket_bytes = w % 2 ? 100 : 0;
-            crew_run(&c);
-            T_NEAR(crew_distance(&c, &first), 0, 1e-4);
-            crew_fini(&c);
+            workers_run(&c);
+            T_NEAR(workers_distance(&c, &first), 0, 1e-4);
+            workers_fini(&c);
         }
-    crew_fini(&first);
+    workers_fini(&first);
 }
 
 /* Gradients that travel in 16 bits: near what f32 gives, not the same, and alike on all ranks. */
 T_CASE(rounded_gradients_are_close) {
     T_UNUSED;
     static const tutti_dtype wires[] = {TUTTI_BF16, TUTTI_F16};
-    crew first = new_crew(net_lenet, 1, 1);
-    crew_run(&first);
+    workers first = new_workers(net_lenet, 1, 1);
+    workers_run(&first);
     for (int i = 0; i < 2; i++)
         for (int n_ranks = 2; n_ranks <= 4; n_ranks += 2) {
-            crew c = new_crew(net_lenet, n_ranks, 2);
+            workers c = new_workers(net_lenet, n_ranks, 2);
             c.exec.fast = true;
             c.exec.wire = wires[i];
             c.bucket_bytes = n_ranks == 2 ? 100 : 0;
-            crew_run(&c);
-            double distance = crew_distance(&c, &first);
+            workers_run(&c);
+            double distance = workers_distance(&c, &first);
             assert_true(distance > 1e-6 && distance < (i == 0 ? 2e-2 : 2e-3));
             size_t n_bytes = c.plan->n_flat * sizeof(float);
             for (int r = 1; r < n_ranks; r++) T_EQ(memcmp(c.params[0], c.params[r], n_bytes), 0);
-            crew_fini(&c);
+            workers_fini(&c);
         }
-    crew_fini(&first);
+    workers_fini(&first);
 }
 
 /* Pictures so bright that the gradient is far above the largest number of f16. */
-static const char *bright_pictures_fail(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
+static const char *bright_pictures_fail(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
     uint64_t before, after;
-    crew_fill(batch, 0);
-    for (size_t s = 0; s < CREW_SHARDS; s++)
-        for (size_t i = 0; i < NET_ROWS * CREW_X; i++) batch->x[s][i] *= 1e6f;
-    tti_step_desc desc = crew_step(batch, exec, 0);
+    workers_fill(batch, 0);
+    for (size_t s = 0; s < WORKERS_SHARDS; s++)
+        for (size_t i = 0; i < NET_ROWS * WORKERS_X; i++) batch->x[s][i] *= 1e6f;
+    tti_step_desc desc = workers_step(batch, exec, 0);
     COMM_OK(tti_exec_params_hash(exec, &before));
     COMM_FAILS(tti_exec_step(exec, &desc, &c->result[rank][0]), TUTTI_E_NUMERICS, "gradient");
     COMM_OK(tti_exec_params_hash(exec, &after));
@@ -138,33 +138,33 @@ static const char *bright_pictures_fail(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(gradients_above_f16_leave_the_parameters_alone) {
     T_UNUSED;
-    crew c = new_crew(net_mlp, 2, 1);
+    workers c = new_workers(net_mlp, 2, 1);
     c.exec.fast = true;
     c.exec.wire = TUTTI_F16;
     c.exec.clip_norm = 0; /* which looks at the gradient in any case */
     c.fn = bright_pictures_fail;
-    crew_run(&c);
-    crew_fini(&c);
+    workers_run(&c);
+    workers_fini(&c);
 }
 
 T_CASE(the_reference_learns_the_same) {
     T_UNUSED;
     for (size_t i = 0; i < TTI_COUNT(net_all); i++) {
-        crew fast = new_crew(net_all[i], 1, 2), slow = new_crew(net_all[i], 1, 2);
+        workers fast = new_workers(net_all[i], 1, 2), slow = new_workers(net_all[i], 1, 2);
         slow.exec.reference = true;
         slow.target = &net_plain;
-        crew_run(&fast);
-        crew_run(&slow);
-        T_NEAR(crew_distance(&fast, &slow), 0, 1e-4);
-        crew_fini(&fast);
-        crew_fini(&slow);
+        workers_run(&fast);
+        workers_run(&slow);
+        T_NEAR(workers_distance(&fast, &slow), 0, 1e-4);
+        workers_fini(&fast);
+        workers_fini(&slow);
     }
 }
 
-static const char *ring_is_refused(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    tti_step_desc desc = crew_step(batch, exec, 0);
+static const char *ring_is_refused(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    tti_step_desc desc = workers_step(batch, exec, 0);
     COMM_FAILS(tti_exec_step(exec, &desc, &c->result[rank][0]), TUTTI_E_INVALID, "ring");
     free(batch);
     return NULL;
@@ -173,12 +173,12 @@ static const char *ring_is_refused(crew *c, tti_exec *exec, int rank) {
 T_CASE(an_order_that_depends_on_the_ranks_is_refused) {
     T_UNUSED;
     for (int many = 0; many < 2; many++) {
-        crew c = new_crew(net_mlp, 2, 1);
+        workers c = new_workers(net_mlp, 2, 1);
         c.bucket_bytes = many ? 1 : 0;
         c.exec.alg = TUTTI_ALG_RING;
         c.fn = ring_is_refused;
-        crew_run(&c);
-        crew_fini(&c);
+        workers_run(&c);
+        workers_fini(&c);
     }
 }
 
@@ -191,20 +191,20 @@ static tutti_graph *net_smooth(bool training) {
 }
 
 /* A NaN in a sample of shard 5, then a good step. */
-static const char *meet_nan(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
+static const char *meet_nan(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
     batch->x[5][8] = NAN;
     size_t n_bytes = c->plan->n_flat * sizeof(float);
     float *before = malloc(n_bytes);
     memcpy(before, tti_exec_params(exec), n_bytes);
-    tti_step_desc desc = crew_step(batch, exec, 3);
+    tti_step_desc desc = workers_step(batch, exec, 3);
     tti_step_result *result = &c->result[rank][0];
     COMM_FAILS(tti_exec_step(exec, &desc, result), TUTTI_E_NUMERICS,
                "step 4: the loss is not finite (shard 5 of 8, first in linear 'fc1')");
     COMM_TRUE(result->skipped);
     COMM_TRUE(memcmp(before, tti_exec_params(exec), n_bytes) == 0);
-    crew_fill(batch, 0);
+    workers_fill(batch, 0);
     COMM_OK(tti_exec_step(exec, &desc, result)); /* the group is still whole */
     COMM_TRUE(!result->skipped && memcmp(before, tti_exec_params(exec), n_bytes) != 0);
     free(before);
@@ -214,33 +214,33 @@ static const char *meet_nan(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(a_nan_names_step_and_layer_and_leaves_the_parameters) {
     T_UNUSED;
-    crew first = new_crew(net_smooth, 1, 1);
+    workers first = new_workers(net_smooth, 1, 1);
     first.fn = meet_nan;
     first.n_steps = 1;
-    crew_run(&first);
+    workers_run(&first);
     static const int counts[] = {1, 2, 3, 8};
     for (size_t i = 0; i < TTI_COUNT(counts); i++) {
-        crew c = new_crew(net_smooth, counts[i], 2);
+        workers c = new_workers(net_smooth, counts[i], 2);
         c.bucket_bytes = i % 2 ? 1 : 0;
         c.fn = meet_nan;
         c.n_steps = 1;
-        crew_run(&c);
-        crew_expect_same(&c, &first);
-        crew_fini(&c);
+        workers_run(&c);
+        workers_expect_same(&c, &first);
+        workers_fini(&c);
     }
-    crew_fini(&first);
+    workers_fini(&first);
 }
 
 /* ---- evaluation ---- */
 
-static const char *evaluate(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
+static const char *evaluate(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
     for (int i = 0; i < 2; i++) { /* sums go on over the batches */
-        crew_fill(batch, i);
+        workers_fill(batch, i);
         if (i == 1) /* the last batch has only 13 samples */
-            for (int row = 13; row < CREW_SHARDS * NET_ROWS; row++)
+            for (int row = 13; row < WORKERS_SHARDS * NET_ROWS; row++)
                 batch->target[row / NET_ROWS][row % NET_ROWS] = -1;
-        tti_step_desc desc = crew_step(batch, exec, 0);
+        tti_step_desc desc = workers_step(batch, exec, 0);
         COMM_OK(tti_exec_eval(exec, &desc, &c->result[rank][0]));
     }
     free(batch);
@@ -249,31 +249,31 @@ static const char *evaluate(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(evaluation_counts_every_sample_once) {
     T_UNUSED;
-    crew first = new_crew(net_lenet, 1, 1);
+    workers first = new_workers(net_lenet, 1, 1);
     first.fn = evaluate;
     first.n_steps = 1;
-    crew_run(&first);
-    T_NEAR(first.result[0][0].count, CREW_SHARDS * NET_ROWS + 13, 0);
+    workers_run(&first);
+    T_NEAR(first.result[0][0].count, WORKERS_SHARDS * NET_ROWS + 13, 0);
     assert_true(first.result[0][0].loss_sum > 0);
     for (size_t w = 0; w < TTI_COUNT(rank_counts); w++)
         for (int n_compute_threads = 1; n_compute_threads <= 3; n_compute_threads += 2) {
-            crew c = new_crew(net_lenet, rank_counts[w], n_compute_threads);
+            workers c = new_workers(net_lenet, rank_counts[w], n_compute_threads);
             c.bucket_bytes = 1;
             c.fn = evaluate;
             c.n_steps = 1;
-            crew_run(&c);
-            crew_expect_same(&c, &first);
-            crew_fini(&c);
+            workers_run(&c);
+            workers_expect_same(&c, &first);
+            workers_fini(&c);
         }
-    crew_fini(&first);
+    workers_fini(&first);
 }
 
 /* ---- votes ---- */
 
-static const char *vote(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    tti_step_desc desc = crew_step(batch, exec, 0);
+static const char *vote(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    tti_step_desc desc = workers_step(batch, exec, 0);
     for (int step = 0; step < 3; step++) {
         desc.vote = rank < step;
         COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][step]));
@@ -285,10 +285,10 @@ static const char *vote(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(votes_are_counted_for_all) {
     T_UNUSED;
-    crew c = new_crew(net_mlp, 3, 1);
+    workers c = new_workers(net_mlp, 3, 1);
     c.fn = vote;
-    crew_run(&c);
-    crew_fini(&c);
+    workers_run(&c);
+    workers_fini(&c);
 }
 
 int main(void) {

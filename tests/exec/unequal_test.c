@@ -1,8 +1,8 @@
 /* unequal_test.c - workers with runs of shards of any length: the bits of one worker alone,
  * whatever else is divided between them. */
 #include "base/affinity.h"
-#include "exec/crew.h"
 #include "exec/worker/worker.h"
+#include "exec/workers.h"
 
 static const tti_shard_map shard_maps[] = {
     {.n_ranks = 2, .first = {0, 7, 8}},       {.n_ranks = 2, .first = {0, 2, 8}},
@@ -25,38 +25,38 @@ static tutti_graph *net_joined(bool training) {
     return g;
 }
 
-static crew new_crew(net_fn net, const tti_shard_map *shard_map, int n_compute_threads) {
-    crew c = {.net = net,
-              .target = &net_fast,
-              .n_ranks = shard_map ? shard_map->n_ranks : 1,
-              .n_compute_threads = n_compute_threads,
-              .n_steps = 3,
-              .bucket_bytes = n_compute_threads % 2 ? 1 << 13 : 1 << 20};
+static workers new_workers(net_fn net, const tti_shard_map *shard_map, int n_compute_threads) {
+    workers c = {.net = net,
+                 .target = &net_fast,
+                 .n_ranks = shard_map ? shard_map->n_ranks : 1,
+                 .n_compute_threads = n_compute_threads,
+                 .n_steps = 3,
+                 .bucket_bytes = n_compute_threads % 2 ? 1 << 13 : 1 << 20};
     c.exec.shard_map = shard_map;
     c.exec.clip_norm = 0.5;
     return c;
 }
 
-static const char *check_runs(crew *c, tti_exec *exec, int rank) {
+static const char *check_runs(workers *c, tti_exec *exec, int rank) {
     COMM_TRUE(tti_exec_first_shard(exec) == c->exec.shard_map->first[rank]);
     COMM_TRUE(tti_exec_last_shard(exec) == c->exec.shard_map->first[rank + 1]);
-    return crew_train(c, exec, rank);
+    return workers_train(c, exec, rank);
 }
 
 static void check_all(net_fn net, int most_zero) {
-    crew alone = new_crew(net, NULL, 2);
-    crew_run(&alone);
+    workers alone = new_workers(net, NULL, 2);
+    workers_run(&alone);
     for (size_t d = 0; d < TTI_COUNT(shard_maps); d++)
         for (int zero = 0; zero <= most_zero; zero++) {
-            crew c = new_crew(net, &shard_maps[d], 1 + (int)(d + (size_t)zero) % 3);
+            workers c = new_workers(net, &shard_maps[d], 1 + (int)(d + (size_t)zero) % 3);
             c.exec.zero = zero;
             c.exec.alg = d % 2 ? TUTTI_ALG_TREE : TUTTI_ALG_AUTO;
             c.fn = check_runs;
-            crew_run(&c);
-            crew_expect_same(&c, &alone);
-            crew_fini(&c);
+            workers_run(&c);
+            workers_expect_same(&c, &alone);
+            workers_fini(&c);
         }
-    crew_fini(&alone);
+    workers_fini(&alone);
 }
 
 T_CASE(any_runs_change_no_bit) {
@@ -71,47 +71,47 @@ T_CASE(values_joined_inside_a_step_change_no_bit) {
 
 T_CASE(shared_params_of_unequal_workers_change_no_bit) {
     T_UNUSED;
-    crew alone = new_crew(net_lenet, NULL, 1);
-    crew_run(&alone);
+    workers alone = new_workers(net_lenet, NULL, 1);
+    workers_run(&alone);
     for (size_t d = 0; d < TTI_COUNT(shard_maps); d++) {
-        crew c = new_crew(NULL, &shard_maps[d], 2);
+        workers c = new_workers(NULL, &shard_maps[d], 2);
         c.plan = net_plan(net_lenet, &net_fast, 1 << 14);
         tti_exec_desc desc = c.exec;
         desc.plan = c.plan;
         desc.backend = &tti_backend_cpu;
         desc.shares = c.exec.shares = true;
         T_OK(tti_shared_params_create(&desc, &c.exec.shared_params));
-        crew_run(&c);
-        crew_expect_same(&c, &alone);
+        workers_run(&c);
+        workers_expect_same(&c, &alone);
         tti_shared_params_destroy(c.exec.shared_params);
-        crew_fini(&c);
+        workers_fini(&c);
     }
-    crew_fini(&alone);
+    workers_fini(&alone);
 }
 
 T_CASE(rebalanced_while_it_trains) {
     T_UNUSED;
     static const net_fn nets[] = {net_lenet, net_joined};
     for (int i = 0; i < 2; i++) {
-        crew alone = new_crew(nets[i], NULL, 2);
+        workers alone = new_workers(nets[i], NULL, 2);
         alone.n_steps = 5;
         alone.exec.ema = 0.9;
-        alone.fn = crew_train_rebalanced;
-        crew_run(&alone);
+        alone.fn = workers_train_rebalanced;
+        workers_run(&alone);
         for (int n_ranks = 2; n_ranks <= 4; n_ranks += 2)
             for (int bits = 0; bits < 4; bits += 1 + 2 * i) {
-                crew c = new_crew(nets[i], NULL, 1 + (bits & 1));
+                workers c = new_workers(nets[i], NULL, 1 + (bits & 1));
                 c.n_ranks = n_ranks;
                 c.n_steps = 5;
                 c.exec.ema = 0.9;
                 c.exec.zero = bits >> 1;
                 if (c.exec.zero && n_ranks == 4) c.exec.n_owners = 2; /* as servers */
-                c.fn = crew_train_rebalanced;
-                crew_run(&c);
-                crew_expect_same(&c, &alone);
-                crew_fini(&c);
+                c.fn = workers_train_rebalanced;
+                workers_run(&c);
+                workers_expect_same(&c, &alone);
+                workers_fini(&c);
             }
-        crew_fini(&alone);
+        workers_fini(&alone);
     }
 }
 
@@ -119,20 +119,20 @@ T_CASE(rebalanced_while_it_trains) {
  * same cores.  Ranks wait for each other in the steps before the change and in what follows it. */
 static int given_core;
 
-static const char *check_cores(crew *c, tti_exec *exec, int rank) {
+static const char *check_cores(workers *c, tti_exec *exec, int rank) {
     static const tti_shard_map equal = {.n_ranks = 2, .first = {0, 4, 8}};
     tti_cores now;
     int wanted = given_core;
-    const char *failure = crew_train(c, exec, rank);
+    const char *failure = workers_train(c, exec, rank);
     if (failure) return failure;
     if (rank == 0) given_core = -1;
     COMM_OK(tti_exec_rebalance(exec, &equal)); /* which asks all how many buffers they want */
     tti_cores_allowed(&now);
     COMM_TRUE(now.n == 1 && now.id[0] == wanted);
-    return crew_train(c, exec, rank);
+    return workers_train(c, exec, rank);
 }
 
-static const char *check_no_rebalance(crew *c, tti_exec *exec, int rank) {
+static const char *check_no_rebalance(workers *c, tti_exec *exec, int rank) {
     (void)rank;
     COMM_TRUE(!tti_exec_can_rebalance(exec));
     COMM_FAILS(tti_exec_rebalance(exec, c->exec.shard_map), TUTTI_E_UNSUPPORTED,
@@ -145,45 +145,45 @@ T_CASE(rebalanced_on_the_same_cores) {
     tti_cores all;
     tti_cores_allowed(&all);
     given_core = all.id[0];
-    crew c = new_crew(net_lenet, &shard_maps[0], 1);
+    workers c = new_workers(net_lenet, &shard_maps[0], 1);
     c.exec.cores = &given_core;
     c.fn = check_cores;
-    crew_run(&c);
-    crew_fini(&c);
+    workers_run(&c);
+    workers_fini(&c);
 }
 
 T_CASE(gradients_in_parts_are_not_rebalanced) {
     T_UNUSED;
-    crew c = new_crew(net_lenet, &shard_maps[0], 1);
+    workers c = new_workers(net_lenet, &shard_maps[0], 1);
     c.exec.zero = 2;
     c.fn = check_no_rebalance;
-    crew_run(&c);
-    crew_fini(&c);
+    workers_run(&c);
+    workers_fini(&c);
 }
 
 /* Samples weigh the same, whoever has them. */
 T_CASE(any_order_of_sums_is_near) {
     T_UNUSED;
-    crew alone = new_crew(net_lenet, NULL, 1);
-    crew_run(&alone);
+    workers alone = new_workers(net_lenet, NULL, 1);
+    workers_run(&alone);
     for (size_t d = 0; d < TTI_COUNT(shard_maps); d++) {
-        crew c = new_crew(net_lenet, &shard_maps[d], 1);
+        workers c = new_workers(net_lenet, &shard_maps[d], 1);
         c.exec.fast = true;
         c.exec.alg = d % 2 ? TUTTI_ALG_RING : TUTTI_ALG_AUTO;
-        crew_run(&c);
-        assert_true(crew_distance(&c, &alone) < 1e-5);
-        crew_fini(&c);
+        workers_run(&c);
+        assert_true(workers_distance(&c, &alone) < 1e-5);
+        workers_fini(&c);
     }
-    crew_fini(&alone);
+    workers_fini(&alone);
 }
 
 /* What is told before there is a worker is what it then has. */
-static const char *check_memory(crew *c, tti_exec *exec, int rank) {
+static const char *check_memory(workers *c, tti_exec *exec, int rank) {
     tti_exec_desc desc = c->exec;
     tti_exec_memory use = tti_exec_memory_use(exec), plan;
     desc.plan = c->plan;
     desc.backend = &tti_backend_cpu;
-    desc.n_shards = CREW_SHARDS;
+    desc.n_shards = WORKERS_SHARDS;
     desc.n_compute_threads = c->n_compute_threads;
     COMM_OK(tti_exec_memory_plan(&desc, rank, c->n_ranks, &plan));
     COMM_TRUE(plan.grads == use.grads && plan.arena == use.arena && plan.states == use.states);
@@ -194,11 +194,11 @@ T_CASE(memory_follows_the_runs) {
     T_UNUSED;
     for (size_t d = 0; d < TTI_COUNT(shard_maps); d++)
         for (int zero = 0; zero <= 3; zero++) {
-            crew c = new_crew(d % 2 && zero < 2 ? net_joined : net_lenet, &shard_maps[d], 2);
+            workers c = new_workers(d % 2 && zero < 2 ? net_joined : net_lenet, &shard_maps[d], 2);
             c.exec.zero = zero;
             c.fn = check_memory;
-            crew_run(&c);
-            crew_fini(&c);
+            workers_run(&c);
+            workers_fini(&c);
         }
 }
 
@@ -207,7 +207,7 @@ static const char *create_refused(tutti_comm *comm, void *arg) {
     COMM_FAILS(tti_exec_create(&(tti_exec_desc){.plan = arg,
                                                 .backend = &tti_backend_cpu,
                                                 .comm = comm,
-                                                .n_shards = CREW_SHARDS,
+                                                .n_shards = WORKERS_SHARDS,
                                                 .shard_map = &shard_maps[3],
                                                 .n_compute_threads = 1},
                                &exec),

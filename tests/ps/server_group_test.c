@@ -5,8 +5,8 @@
 #include "ps/server_state.h"
 
 #include "base/clock.h"
-#include "exec/grid_crew.h"
-#include "ps/server_crew.h"
+#include "exec/grid_workers.h"
+#include "ps/server_workers.h"
 
 /* One who fails, or a replica that is late; the text that all then get. */
 static const char *const failure_text = "it has no data";
@@ -35,7 +35,7 @@ static tutti_graph *net(bool training) { return net_same_ends(training, 0); }
 static tti_exec_desc exec_desc(const tti_plan *plan) {
     return (tti_exec_desc){.plan = plan,
                            .backend = &tti_backend_cpu,
-                           .n_shards = CREW_SHARDS,
+                           .n_shards = WORKERS_SHARDS,
                            .n_compute_threads = 1,
                            .fast = true,
                            .seed = 7,
@@ -100,7 +100,7 @@ static tutti_status make_batches(const replica_group *t, tti_exec *exec, int ran
     if (t->fails && rank == n_ranks - 1) return tti_fail(TUTTI_E_IO, "%s", failure_text);
     bool is_last = tti_setup_of(exec)->desc.server_worker == t->size.data - 1;
     while (t->is_late && is_last && t->n_gave_up < tti_mesh_n_model(&t->size)) tti_sleep_ms(1);
-    crew_batch *batch = crew_batch_new();
+    workers_batch *batch = workers_batch_new();
     tutti_status st = run_step(exec, batch);
     free(batch);
     TTI_TRY(st);
@@ -196,7 +196,7 @@ static const char *rank_of_reference(tutti_comm *comm, void *arg) {
     desc.server_worker = rank;
     COMM_OK(tti_exec_create(&desc, &exec));
     COMM_OK(tti_server_open(f->server, 0, BATCHES));
-    crew_batch *batch = crew_batch_new();
+    workers_batch *batch = workers_batch_new();
     COMM_OK(run_step(exec, batch));
     COMM_OK(tutti_comm_barrier(comm));
     free(batch);

@@ -5,12 +5,12 @@
 #include "base/fault.h"
 #include "comm/channel.h"
 #include "exec/worker/worker.h"
-#include "ps/server_crew.h"
 #include "ps/server_state.h"
+#include "ps/server_workers.h"
 
-/* A crew whose rank 0 has the server.  odd: what the last rank does instead of working. */
+/* Workers whose rank 0 has the server.  odd: what the last rank does instead of working. */
 typedef struct apart {
-    crew crew;
+    workers workers;
     tti_server *server;
     const char *(*odd)(struct apart *a, tti_channel *c);
     int64_t staleness;
@@ -23,7 +23,7 @@ typedef struct apart {
     _Atomic bool has_ended;
 } apart;
 
-static bool is_odd(const apart *a, int rank) { return a->odd && rank == a->crew.n_ranks - 1; }
+static bool is_odd(const apart *a, int rank) { return a->odd && rank == a->workers.n_ranks - 1; }
 
 /* Sums of numbers of all, and the largest. */
 static const char *meet(apart *a, tti_exec *exec, int rank) {
@@ -44,7 +44,7 @@ static tutti_status make_batches(tti_exec *exec, tti_server *server) {
     tti_server_rate(server, rate, NULL);
     TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     TTI_TRY(tti_server_open(server, 0, BATCHES));
-    crew_batch *batch = crew_batch_new();
+    workers_batch *batch = workers_batch_new();
     tutti_status st = run_step(exec, batch);
     free(batch);
     return st;
@@ -63,13 +63,13 @@ static const char *work(apart *a, tti_exec *exec, tti_server *server, int rank) 
     COMM_OK(tti_server_pull(exec, &n_updates));
     COMM_TRUE(n_updates == BATCHES);
     const char *failure = meet(a, exec, rank);
-    return failure ? failure : crew_keep(&a->crew, exec, rank);
+    return failure ? failure : workers_keep(&a->workers, exec, rank);
 }
 
 /* The odd one has no server, but its channel. */
 static const char *be_odd(apart *a, tutti_comm *comm) {
-    tti_channel *channels[CREW_MAX_RANKS];
-    size_t n_bytes = a->crew.plan->n_flat * sizeof(float), sizes[] = {n_bytes, n_bytes, n_bytes};
+    tti_channel *channels[WORKERS_MAX_RANKS];
+    size_t n_bytes = a->workers.plan->n_flat * sizeof(float), sizes[] = {n_bytes, n_bytes, n_bytes};
     COMM_OK(tti_channels_open(comm, 0, sizes, TTI_COUNT(sizes), channels));
     const char *failure = a->odd(a, channels[0]);
     tti_channel_close(channels[0]);
@@ -99,7 +99,7 @@ static void go(const tti_server_desc *d, tti_exec *exec) {
 static const char *rank_apart(tutti_comm *comm, void *arg) {
     apart *a = arg;
     int rank = tutti_comm_rank(comm);
-    tti_server_desc d = server_desc(&a->crew, 2, a->staleness);
+    tti_server_desc d = server_desc(&a->workers, 2, a->staleness);
     tti_exec *exec;
     if (is_odd(a, rank)) return be_odd(a, comm);
     const char *failure = come(a, comm, &d, &exec);
@@ -111,11 +111,11 @@ static const char *rank_apart(tutti_comm *comm, void *arg) {
 
 /* replay: arrivals of another run, NULL: none. */
 static void play_apart(apart *a, int n_ranks, const tti_arrival *replay) {
-    a->crew = new_crew("adamw", n_ranks);
-    a->crew.exec.clip_norm = 1;
-    a->crew.exec.ema = 0.9;
+    a->workers = new_workers("adamw", n_ranks);
+    a->workers.exec.clip_norm = 1;
+    a->workers.exec.ema = 0.9;
     if (a->staleness == 0) a->staleness = TTI_UNBOUNDED;
-    tti_server_desc d = server_desc(&a->crew, 2, a->staleness);
+    tti_server_desc d = server_desc(&a->workers, 2, a->staleness);
     d.replay = replay;
     d.n_replay = replay ? BATCHES : 0;
     T_OK(tti_server_create(&d, &a->server));
@@ -126,7 +126,7 @@ static void play_apart(apart *a, int n_ranks, const tti_arrival *replay) {
 
 static void end(apart *a) {
     tti_server_destroy(a->server);
-    crew_fini(&a->crew);
+    workers_fini(&a->workers);
 }
 
 static void expect_whole(const apart *a) {
@@ -141,10 +141,10 @@ static void expect_whole(const apart *a) {
 }
 
 static void expect_same(const apart *a, const apart *b) {
-    size_t n_bytes = a->crew.plan->n_flat * sizeof(float);
-    for (int r = 0; r < a->crew.n_ranks; r++)
-        assert_memory_equal(a->crew.params[r], b->crew.params[0], n_bytes);
-    assert_memory_equal(a->crew.states[0], b->crew.states[0], n_bytes);
+    size_t n_bytes = a->workers.plan->n_flat * sizeof(float);
+    for (int r = 0; r < a->workers.n_ranks; r++)
+        assert_memory_equal(a->workers.params[r], b->workers.params[0], n_bytes);
+    assert_memory_equal(a->workers.states[0], b->workers.states[0], n_bytes);
 }
 
 T_CASE(what_was_recorded_is_repeated) {
@@ -300,7 +300,7 @@ T_CASE(a_failure_that_is_everybodys) {
 /* The server goes while a worker waits for it, or before it asks: it hears why. */
 static const char *server_goes(tutti_comm *comm, void *arg) {
     apart *a = arg;
-    tti_server_desc d = server_desc(&a->crew, 1, TTI_UNBOUNDED);
+    tti_server_desc d = server_desc(&a->workers, 1, TTI_UNBOUNDED);
     tti_members members;
     tti_exec *exec;
     if (tutti_comm_rank(comm) == 0) {
@@ -321,11 +321,11 @@ static const char *server_goes(tutti_comm *comm, void *arg) {
 
 T_CASE(the_server_goes) {
     T_UNUSED;
-    apart a = {.crew = new_crew("adamw", 3)};
-    tti_server_desc d = server_desc(&a.crew, 1, TTI_UNBOUNDED);
+    apart a = {.workers = new_workers("adamw", 3)};
+    tti_server_desc d = server_desc(&a.workers, 1, TTI_UNBOUNDED);
     T_OK(tti_server_create(&d, &a.server));
     comm_run(3, server_goes, &a);
-    crew_fini(&a.crew);
+    workers_fini(&a.workers);
 }
 
 /* Rank 1 gives a gradient that cannot be applied, which is the run's failure as among threads. */
@@ -349,7 +349,7 @@ static const char *gives_no_number(tti_exec *exec, tti_server *server) {
 static const char *no_number(tutti_comm *comm, void *arg) {
     apart *a = arg;
     int rank = tutti_comm_rank(comm);
-    tti_server_desc d = server_desc(&a->crew, 1, TTI_UNBOUNDED);
+    tti_server_desc d = server_desc(&a->workers, 1, TTI_UNBOUNDED);
     tti_members members;
     tti_exec *exec;
     const char *failure = come(a, comm, &d, &exec);
@@ -364,9 +364,9 @@ static const char *no_number(tutti_comm *comm, void *arg) {
 
 T_CASE(a_gradient_that_is_no_number_ends_all) {
     T_UNUSED;
-    apart a = {.crew = new_crew("sgd", 2)};
-    a.crew.exec.clip_norm = 1;
-    tti_server_desc d = server_desc(&a.crew, 1, TTI_UNBOUNDED);
+    apart a = {.workers = new_workers("sgd", 2)};
+    a.workers.exec.clip_norm = 1;
+    tti_server_desc d = server_desc(&a.workers, 1, TTI_UNBOUNDED);
     T_OK(tti_server_create(&d, &a.server));
     tti_server_rate(a.server, rate, NULL);
     comm_run(2, no_number, &a);
@@ -377,7 +377,7 @@ T_CASE(a_gradient_that_is_no_number_ends_all) {
 static const char *one_meets(tutti_comm *comm, void *arg) {
     apart *a = arg;
     int rank = tutti_comm_rank(comm);
-    tti_server_desc d = server_desc(&a->crew, 1, TTI_UNBOUNDED);
+    tti_server_desc d = server_desc(&a->workers, 1, TTI_UNBOUNDED);
     tti_members members;
     tti_exec *exec;
     const char *failure = come(a, comm, &d, &exec);
@@ -395,8 +395,8 @@ static const char *one_meets(tutti_comm *comm, void *arg) {
 
 T_CASE(who_does_not_come_to_a_meeting_is_named) {
     T_UNUSED;
-    apart a = {.crew = new_crew("sgd", 2)};
-    tti_server_desc d = server_desc(&a.crew, 1, TTI_UNBOUNDED);
+    apart a = {.workers = new_workers("sgd", 2)};
+    tti_server_desc d = server_desc(&a.workers, 1, TTI_UNBOUNDED);
     d.timeout_ms = 200;
     T_OK(tti_server_create(&d, &a.server));
     comm_run(2, one_meets, &a);

@@ -7,13 +7,14 @@
 #include <time.h>
 
 #include "exec/worker/worker.h"
-#include "ps/server_crew.h"
+#include "ps/server_workers.h"
 
 enum { N_RANKS = 3 };
 
-/* A crew of which the first n_ranges have a part of the server each; rank 0 its order too. */
+/* Workers of which the first n_ranges each serve a range; rank 0 also keeps the order of batches.
+ */
 typedef struct spread {
-    crew crew;
+    workers workers;
     const char *optimizer;
     int n_ranges, n_backup;
     tti_server *server;
@@ -32,7 +33,7 @@ typedef struct spread {
 } spread;
 
 static tti_server_desc desc_of(const spread *s) {
-    tti_server_desc d = server_desc(&s->crew, 1, s->n_backup ? 0 : TTI_UNBOUNDED);
+    tti_server_desc d = server_desc(&s->workers, 1, s->n_backup ? 0 : TTI_UNBOUNDED);
     d.n_ranges = s->n_ranges;
     d.n_backup = s->n_backup;
     if (s->fails) d.timeout_ms = 1;
@@ -64,7 +65,7 @@ static tutti_status make_batches(const spread *s, tti_exec *exec, tti_server *se
     if (s->leaves) TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     if (leaves) return look_on(exec);
     TTI_TRY(tti_server_open(server, 0, BATCHES));
-    crew_batch *batch = crew_batch_new();
+    workers_batch *batch = workers_batch_new();
     tutti_status st = run_step(exec, batch);
     free(batch);
     return st;
@@ -73,7 +74,7 @@ static tutti_status make_batches(const spread *s, tti_exec *exec, tti_server *se
 static const char *keep(spread *s, tti_exec *exec, int rank) {
     tti_members members;
     int64_t n_updates;
-    size_t n_bytes = s->crew.plan->n_flat * sizeof(float);
+    size_t n_bytes = s->workers.plan->n_flat * sizeof(float);
     COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     COMM_OK(tti_server_pull(exec, &n_updates));
     COMM_TRUE(n_updates == BATCHES);
@@ -85,7 +86,7 @@ static const char *keep(spread *s, tti_exec *exec, int rank) {
         const char *failure = s->also(s, exec);
         if (failure) return failure;
     }
-    return crew_keep(&s->crew, exec, rank);
+    return workers_keep(&s->workers, exec, rank);
 }
 
 /* The odd one has channels, but no server and nothing behind them. */
@@ -153,9 +154,9 @@ static const char *rank_of_spread(tutti_comm *comm, void *arg) {
 
 /* replay: arrivals, NULL: as they come. */
 static void play_spread(spread *s, const tti_arrival *replay) {
-    s->crew = new_crew(s->optimizer ? s->optimizer : "adamw", N_RANKS);
-    s->crew.exec.clip_norm = 1;
-    s->crew.exec.ema = 0.9;
+    s->workers = new_workers(s->optimizer ? s->optimizer : "adamw", N_RANKS);
+    s->workers.exec.clip_norm = 1;
+    s->workers.exec.ema = 0.9;
     tti_server_desc d = desc_of(s);
     d.replay = replay;
     d.n_replay = replay ? BATCHES : 0;
@@ -165,7 +166,7 @@ static void play_spread(spread *s, const tti_arrival *replay) {
 
 static void end(spread *s) {
     for (int r = 0; r < N_RANKS; r++) free(s->ema[r]);
-    crew_fini(&s->crew);
+    workers_fini(&s->workers);
 }
 
 static void expect_whole(const spread *s) {
@@ -179,12 +180,12 @@ static void expect_whole(const spread *s) {
 }
 
 static void expect_same(const spread *a, const spread *b) {
-    size_t n_bytes = a->crew.plan->n_flat * sizeof(float);
+    size_t n_bytes = a->workers.plan->n_flat * sizeof(float);
     for (int r = 0; r < N_RANKS; r++) {
-        assert_memory_equal(a->crew.params[r], b->crew.params[0], n_bytes);
+        assert_memory_equal(a->workers.params[r], b->workers.params[0], n_bytes);
         assert_memory_equal(a->ema[r], b->ema[0], n_bytes);
     }
-    assert_memory_equal(a->crew.states[0], b->crew.states[0], n_bytes);
+    assert_memory_equal(a->workers.states[0], b->workers.states[0], n_bytes);
     for (int i = 0; i < BATCHES; i++) {
         const tti_arrival *one = &a->arrivals[i], *two = &b->arrivals[i];
         assert_true(one->worker == two->worker && one->version == two->version);
@@ -256,7 +257,7 @@ T_CASE(between_hosts) {
 /* A plan of less blocks than ranges: some hold nothing. */
 T_CASE(a_range_may_be_empty) {
     T_UNUSED;
-    tti_plan *plan = crew_plan(net_wide, "sgd", 1 << 20);
+    tti_plan *plan = workers_plan(net_wide, "sgd", 1 << 20);
     size_t n = 0;
     for (int r = 0; r < 64; r++) {
         tti_range keys = tti_share_range(plan, r, 64);
@@ -283,8 +284,8 @@ T_CASE(steps_without_the_slowest) {
         play_spread(&s, NULL);
         T_EQ(s.n_arrivals, BATCHES);
         for (int r = 1; r < N_RANKS; r++)
-            assert_memory_equal(s.crew.params[r], s.crew.params[0],
-                                s.crew.plan->n_flat * sizeof(float));
+            assert_memory_equal(s.workers.params[r], s.workers.params[0],
+                                s.workers.plan->n_flat * sizeof(float));
         end(&s);
     }
 }
@@ -302,7 +303,7 @@ T_CASE(each_range_server_has_its_part_of_the_bytes) {
         play_spread(&s, order);
         T_EQ(s.n_held, n);
         for (int r = 0; r < n; r++) {
-            tti_range keys = tti_share_range(s.crew.plan, r, n);
+            tti_range keys = tti_share_range(s.workers.plan, r, n);
             int64_t far = 0;
             for (int i = 0; i < BATCHES; i++) far += 2 * (order[i].worker != r);
             far += 2 * (N_RANKS - 1);
@@ -317,7 +318,7 @@ T_CASE(each_range_server_has_its_part_of_the_bytes) {
 /* ---- what is stored comes back ---- */
 
 static const char *store_and_look(spread *s, tti_exec *exec) {
-    const tti_plan *plan = s->crew.plan;
+    const tti_plan *plan = s->workers.plan;
     tti_members members;
     int64_t n_updates;
     float *data = malloc(plan->n_flat * sizeof *data);
@@ -346,11 +347,11 @@ T_CASE(every_range_server_takes_its_part_of_a_checkpoint) {
     T_UNUSED;
     spread s = {.n_ranges = 3, .also = store_and_look};
     play_spread(&s, NULL);
-    for (int i = 0; i < s.crew.plan->n_slots; i++) {
-        const tti_slot *slot = &s.crew.plan->slots[i];
+    for (int i = 0; i < s.workers.plan->n_slots; i++) {
+        const tti_slot *slot = &s.workers.plan->slots[i];
         if (!slot->buffer)
-            assert_true(s.crew.states[0][slot->first] == (float)(slot->first + 1) &&
-                        s.crew.params[0][slot->first] == (float)(slot->first + 1) - 200);
+            assert_true(s.workers.states[0][slot->first] == (float)(slot->first + 1) &&
+                        s.workers.params[0][slot->first] == (float)(slot->first + 1) - 200);
     }
     end(&s);
 }
@@ -383,8 +384,8 @@ T_CASE(the_others_go_on_without_a_worker) {
         spread s = {.n_ranges = 2, .odd = odd[i], .odd_rank = 2};
         play_spread(&s, NULL);
         expect_whole(&s);
-        assert_memory_equal(s.crew.params[1], s.crew.params[0],
-                            s.crew.plan->n_flat * sizeof(float));
+        assert_memory_equal(s.workers.params[1], s.workers.params[0],
+                            s.workers.plan->n_flat * sizeof(float));
         end(&s);
     }
 }

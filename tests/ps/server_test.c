@@ -6,13 +6,13 @@
 #include <time.h>
 
 #include "base/fault.h"
-#include "ps/server_crew.h"
 #include "ps/server_state.h"
+#include "ps/server_workers.h"
 
-static void serve(crew *c, int n_servers) {
+static void serve(workers *c, int n_servers) {
     tti_server_desc d = server_desc(c, n_servers, 0);
     T_OK(tti_server_create(&d, &c->exec.server));
-    crew_run(c);
+    workers_run(c);
     tti_server_destroy(c->exec.server);
 }
 
@@ -20,20 +20,20 @@ T_CASE(synchronous_is_the_all_reduce) {
     T_UNUSED;
     static const char *const optimizers[] = {"sgd", "adamw", "lamb"};
     for (size_t i = 0; i < TTI_COUNT(optimizers); i++) {
-        crew whole = new_crew(optimizers[i], 1);
+        workers whole = new_workers(optimizers[i], 1);
         whole.exec.clip_norm = 0.01;
         whole.exec.ema = 0.9;
-        crew_run(&whole);
+        workers_run(&whole);
         assert_true(whole.result[0][0].grad_norm > 0.01);
         for (int w = 1; w <= 8; w++) {
-            crew c = new_crew(optimizers[i], w);
+            workers c = new_workers(optimizers[i], w);
             c.exec.clip_norm = 0.01;
             c.exec.ema = 0.9;
             serve(&c, 1 + w % 3);
-            crew_expect_same(&c, &whole);
-            crew_fini(&c);
+            workers_expect_same(&c, &whole);
+            workers_fini(&c);
         }
-        crew_fini(&whole);
+        workers_fini(&whole);
     }
 }
 
@@ -43,19 +43,20 @@ T_CASE(any_shard_map_is_the_all_reduce) {
         {2, {0, 7, 8}}, {3, {0, 1, 6, 8}}, {4, {0, 5, 6, 7, 8}}};
     for (size_t d = 0; d < TTI_COUNT(shard_maps); d++) {
         for (int anew = 0; anew < 2; anew++) {
-            crew whole = new_crew("adamw", 4), c = new_crew("adamw", shard_maps[d].n_ranks);
-            crew *both[] = {&whole, &c};
+            workers whole = new_workers("adamw", 4),
+                    c = new_workers("adamw", shard_maps[d].n_ranks);
+            workers *both[] = {&whole, &c};
             for (int i = 0; i < 2; i++) {
                 both[i]->exec.clip_norm = 0.01;
                 both[i]->exec.ema = 0.9;
-                if (anew) both[i]->fn = crew_train_rebalanced;
+                if (anew) both[i]->fn = workers_train_rebalanced;
             }
             c.exec.shard_map = &shard_maps[d];
-            crew_run(&whole);
+            workers_run(&whole);
             serve(&c, 1 + (int)d);
-            crew_expect_same(&c, &whole);
-            crew_fini(&c);
-            crew_fini(&whole);
+            workers_expect_same(&c, &whole);
+            workers_fini(&c);
+            workers_fini(&whole);
         }
     }
 }
@@ -66,20 +67,20 @@ static const char *play_rank(tutti_comm *comm, void *arg) {
     served *s = arg;
     int64_t n_updates;
     int rank = comm ? tutti_comm_rank(comm) : 0;
-    tti_exec_desc desc = server_desc(&s->crew, 2, 0).exec;
+    tti_exec_desc desc = server_desc(&s->workers, 2, 0).exec;
     desc.server = s->server;
     desc.server_worker = rank;
     tti_exec *exec;
     COMM_OK(tti_exec_create(&desc, &exec));
     COMM_OK(tti_server_open(s->server, 0, BATCHES));
-    crew_batch *batch = crew_batch_new();
+    workers_batch *batch = workers_batch_new();
     if (comm) COMM_OK(tutti_comm_barrier(comm)); /* who is slow, is so beside the others */
     COMM_OK(run_step(exec, batch));
     if (comm) COMM_OK(tutti_comm_barrier(comm));
     COMM_OK(tti_server_pull(exec, &n_updates));
     COMM_TRUE(n_updates == BATCHES);
     free(batch);
-    const char *failure = crew_keep(&s->crew, exec, rank);
+    const char *failure = workers_keep(&s->workers, exec, rank);
     tti_exec_destroy(exec);
     return failure;
 }
@@ -87,9 +88,9 @@ static const char *play_rank(tutti_comm *comm, void *arg) {
 /* A run of W workers; replay: of another one. */
 static void play_all(served *s, int n_ranks, int n_servers, int64_t staleness,
                      const served *replay) {
-    *s = (served){.crew = new_crew("adamw", n_ranks)};
-    s->crew.exec.clip_norm = 1;
-    tti_server_desc d = server_desc(&s->crew, n_servers, staleness);
+    *s = (served){.workers = new_workers("adamw", n_ranks)};
+    s->workers.exec.clip_norm = 1;
+    tti_server_desc d = server_desc(&s->workers, n_servers, staleness);
     d.replay = replay ? replay->arrivals : NULL;
     d.n_replay = replay ? replay->n_arrivals : 0;
     T_OK(tti_server_create(&d, &s->server));
@@ -115,10 +116,10 @@ static void play_all(served *s, int n_ranks, int n_servers, int64_t staleness,
 }
 
 static void expect_same_params(const served *a, const served *b) {
-    size_t n_bytes = a->crew.plan->n_flat * sizeof(float);
-    for (int r = 0; r < a->crew.n_ranks; r++) {
-        assert_memory_equal(a->crew.params[r], b->crew.params[0], n_bytes);
-        assert_memory_equal(a->crew.states[r], b->crew.states[0], n_bytes);
+    size_t n_bytes = a->workers.plan->n_flat * sizeof(float);
+    for (int r = 0; r < a->workers.n_ranks; r++) {
+        assert_memory_equal(a->workers.params[r], b->workers.params[0], n_bytes);
+        assert_memory_equal(a->workers.states[r], b->workers.states[0], n_bytes);
     }
 }
 
@@ -130,8 +131,8 @@ T_CASE(one_worker_waits_for_nobody_and_lacks_nothing) {
     for (int i = 0; i < BATCHES; i++) T_EQ(alone.arrivals[i].batch, i);
     play_all(&again, 1, 3, 1, NULL);
     expect_same_params(&again, &alone);
-    crew_fini(&alone.crew);
-    crew_fini(&again.crew);
+    workers_fini(&alone.workers);
+    workers_fini(&again.workers);
 }
 
 /* Runs a step with a first batch, that of `which`, so late that the others make at least n updates
@@ -146,7 +147,7 @@ static void play_overtaken(served *s, int n_ranks, int64_t staleness, const char
         play_all(s, n_ranks, 1, staleness, NULL);
         T_OK(tti_fault_set(NULL));
         if (s->stale_max >= n) return;
-        crew_fini(&s->crew);
+        workers_fini(&s->workers);
     }
     fail_msg("no %d updates came first", (int)n);
 }
@@ -167,8 +168,8 @@ T_CASE(what_was_recorded_is_repeated) {
                         a->result.loss_sum == b->result.loss_sum);
         }
         expect_same_params(&again, &first);
-        crew_fini(&first.crew);
-        crew_fini(&again.crew);
+        workers_fini(&first.workers);
+        workers_fini(&again.workers);
     }
 }
 
@@ -181,17 +182,17 @@ T_CASE(staleness_is_bounded) {
     for (int64_t s = 1; s <= 2; s++) {
         play_overtaken(&bounded, W, s, "rank=0,1", 1);
         assert_in_range(bounded.stale_max, 1, (s + 1) * (W - 1));
-        crew_fini(&bounded.crew);
+        workers_fini(&bounded.workers);
     }
-    crew_fini(&free_run.crew);
+    workers_fini(&free_run.workers);
 }
 
 /* ---- failures ---- */
 
-static const char *last_does_not_come(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    tti_step_desc desc = crew_step(batch, exec, 0);
+static const char *last_does_not_come(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    tti_step_desc desc = workers_step(batch, exec, 0);
     if (rank < c->n_ranks - 1) {
         tutti_status st = tti_server_push_step(exec, &desc, 1, &c->result[rank][0]);
         COMM_TRUE(st == TUTTI_E_TIMEOUT || st == TUTTI_E_PEER);
@@ -203,17 +204,17 @@ static const char *last_does_not_come(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(who_does_not_come_is_named) {
     T_UNUSED;
-    crew c = new_crew("sgd", 3);
+    workers c = new_workers("sgd", 3);
     tti_server_desc d = server_desc(&c, 1, 0);
     d.timeout_ms = 2000; /* the others are no further apart */
     T_OK(tti_server_create(&d, &c.exec.server));
     c.fn = last_does_not_come;
-    crew_run(&c);
+    workers_run(&c);
     tti_server_destroy(c.exec.server);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
-static const char *somebody_leaves(crew *c, tti_exec *exec, int rank) {
+static const char *somebody_leaves(workers *c, tti_exec *exec, int rank) {
     tti_step_desc desc = {.lr = 0.1};
     if (rank == 1) tti_server_abort(c->exec.server, TUTTI_E_DATA, "worker 1 has no more data");
     if (rank == 1) return NULL;
@@ -224,13 +225,13 @@ static const char *somebody_leaves(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(who_waits_hears_of_a_failure) {
     T_UNUSED;
-    crew c = new_crew("sgd", 3);
+    workers c = new_workers("sgd", 3);
     tti_server_desc d = server_desc(&c, 2, 0);
     T_OK(tti_server_create(&d, &c.exec.server));
     c.fn = somebody_leaves;
-    crew_run(&c);
+    workers_run(&c);
     tti_server_destroy(c.exec.server);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 /* Of a server whose threads are at a step when somebody fails. */
@@ -248,7 +249,7 @@ static uint64_t hash_beside_a_failure(const float *x, size_t n, uint64_t first) 
     return tti_backend_cpu.hash(x, n, first);
 }
 
-static const char *leave_after_failure(crew *c, tti_exec *exec, int rank) {
+static const char *leave_after_failure(workers *c, tti_exec *exec, int rank) {
     tti_step_desc desc = {.lr = 0.1};
     COMM_TRUE(tti_server_push_step(exec, &desc, 1, &c->result[rank][0]) == TUTTI_E_PEER);
     COMM_TRUE(strstr(tutti_last_error(), "a device is gone") != NULL);
@@ -260,21 +261,21 @@ T_CASE(nobody_takes_along_what_the_server_reads) {
     T_UNUSED;
     tti_backend slow = tti_backend_cpu;
     slow.hash = hash_beside_a_failure;
-    crew c = new_crew("sgd", 2);
+    workers c = new_workers("sgd", 2);
     tti_server_desc d = server_desc(&c, 1, 0);
     d.exec.backend = &slow;
     T_OK(tti_server_create(&d, &c.exec.server));
     failing = c.exec.server;
     c.fn = leave_after_failure;
-    crew_run(&c);
+    workers_run(&c);
     tti_server_destroy(c.exec.server);
     assert_null(failing);
     assert_false(left_early);
     T_EQ(atomic_load(&n_left), 2);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
-static float *new_flat(const crew *c) {
+static float *new_flat(const workers *c) {
     float *flat = aligned_alloc(64, (c->plan->n_flat * sizeof *flat + 63) / 64 * 64);
     assert_non_null(flat);
     memset(flat, 0, c->plan->n_flat * sizeof *flat);
@@ -284,7 +285,7 @@ static float *new_flat(const crew *c) {
 /* A step wants one of three: the first has made one and asked for the end when another opens. */
 T_CASE(who_opens_late_undoes_no_stop) {
     T_UNUSED;
-    crew c = new_crew("sgd", 3);
+    workers c = new_workers("sgd", 3);
     tti_server_desc d = server_desc(&c, 1, 0);
     tti_server *s;
     tti_lease lease;
@@ -309,23 +310,23 @@ T_CASE(who_opens_late_undoes_no_stop) {
     tti_server_destroy(s);
     free(params);
     free(grads);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 /* A loss scale that makes gradients infinite: every worker hears it, and nothing has changed. */
-static const char *overflow(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    for (size_t e = 0; e < CREW_X; e++) batch->x[3][e] = INFINITY;
+static const char *overflow(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    for (size_t e = 0; e < WORKERS_X; e++) batch->x[3][e] = INFINITY;
     uint64_t before, after;
-    tti_step_desc desc = crew_step(batch, exec, 0);
+    tti_step_desc desc = workers_step(batch, exec, 0);
     COMM_OK(tti_exec_params_hash(exec, &before));
     COMM_TRUE(tti_exec_step(exec, &desc, &c->result[rank][0]) == TUTTI_E_NUMERICS);
     COMM_TRUE(strstr(tutti_last_error(), "train.on_nan=skip skips such steps"));
     COMM_TRUE(c->result[rank][0].skipped);
     COMM_OK(tti_exec_params_hash(exec, &after));
     COMM_TRUE(before == after);
-    crew_fill(batch, 0);
+    workers_fill(batch, 0);
     COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
     free(batch);
     return NULL;
@@ -333,23 +334,23 @@ static const char *overflow(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(not_finite) {
     T_UNUSED;
-    crew c = new_crew("sgd", 2);
+    workers c = new_workers("sgd", 2);
     c.fn = overflow;
     serve(&c, 2);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 /* Nobody watches gradients: it is the end. */
-static const char *overflow_alone(crew *c, tti_exec *exec, int rank) {
+static const char *overflow_alone(workers *c, tti_exec *exec, int rank) {
     (void)rank;
     tti_lease lease;
     tti_arrival arrival;
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    for (size_t e = 0; e < CREW_X; e++) batch->x[3][e] = INFINITY;
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    for (size_t e = 0; e < WORKERS_X; e++) batch->x[3][e] = INFINITY;
     COMM_OK(tti_server_open(c->exec.server, 0, 1));
     COMM_OK(tti_server_lease(exec, &lease));
-    tti_step_desc desc = crew_step(batch, exec, 0);
+    tti_step_desc desc = workers_step(batch, exec, 0);
     COMM_FAILS(
         tti_server_push_gradient(exec, &(tti_pushed_gradient){.desc = &desc, .lr = rate}, &arrival),
         TUTTI_E_NUMERICS, "the loss is not finite (shard 3 of ");
@@ -360,18 +361,18 @@ static const char *overflow_alone(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(not_finite_alone) {
     T_UNUSED;
-    crew c = new_crew("sgd", 1);
+    workers c = new_workers("sgd", 1);
     tti_server_desc d = server_desc(&c, 1, TTI_UNBOUNDED);
     c.fn = overflow_alone;
     T_OK(tti_server_create(&d, &c.exec.server));
-    crew_run(&c);
+    workers_run(&c);
     tti_server_destroy(c.exec.server);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 T_CASE(what_cannot_have_been_recorded) {
     T_UNUSED;
-    crew c = new_crew("sgd", 2);
+    workers c = new_workers("sgd", 2);
     static const tti_arrival bad[][2] = {
         {{.step = 1}, {.step = 3}},
         {{.step = 1}, {.step = 2, .version = 2}},
@@ -391,7 +392,7 @@ T_CASE(what_cannot_have_been_recorded) {
     tti_server_desc d = server_desc(&c, 1, 1);
     d.n_workers = 65;
     T_FAILS(tti_server_create(&d, &server), TUTTI_E_INVALID, "65 workers");
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 int main(void) {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fault.h"
-#include "exec/grid_crew.h"
+#include "exec/grid_workers.h"
 
 enum { CHANNELS = 8 };
 

@@ -2,13 +2,13 @@
  * own parameters between averagings, the same of everything after them. */
 #include "exec/host/host.h"
 
-#include "exec/crew.h"
+#include "exec/workers.h"
 
-typedef struct local_crew {
-    crew crew; /* first: what crew functions are given */
+typedef struct local_workers {
+    workers workers; /* first: what workers functions are given */
     int every;
     bool state;
-} local_crew;
+} local_workers;
 
 static tti_plan *plan_with(double momentum) {
     tti_attr_arg attrs[] = {TTI_FLOAT("momentum", momentum), {0}};
@@ -25,12 +25,12 @@ static tti_plan *plan_with(double momentum) {
 }
 
 /* Steps that end with an averaging after every so many, as a session asks for them. */
-static const char *train(crew *c, tti_exec *exec, int rank) {
-    const local_crew *l = (const local_crew *)c;
-    crew_batch *batch = crew_batch_new();
+static const char *train(workers *c, tti_exec *exec, int rank) {
+    const local_workers *l = (const local_workers *)c;
+    workers_batch *batch = workers_batch_new();
     for (int step = 0; step < c->n_steps; step++) {
-        crew_fill(batch, step);
-        tti_step_desc desc = crew_step(batch, exec, step);
+        workers_fill(batch, step);
+        tti_step_desc desc = workers_step(batch, exec, step);
         desc.average = (step + 1) % l->every == 0;
         desc.average_state = desc.average && l->state;
         desc.vote = step == 5 && rank == 1;
@@ -43,29 +43,29 @@ static const char *train(crew *c, tti_exec *exec, int rank) {
     return NULL;
 }
 
-static local_crew new_crew(int n_ranks, double momentum, int every) {
-    local_crew l = {.crew = {.n_ranks = n_ranks, .n_compute_threads = 2, .n_steps = 6},
-                    .every = every};
-    l.crew.plan = plan_with(momentum);
-    l.crew.exec.fast = true;
-    l.crew.exec.local = every > 0;
-    l.crew.fn = every > 0 ? train : NULL;
+static local_workers new_workers(int n_ranks, double momentum, int every) {
+    local_workers l = {.workers = {.n_ranks = n_ranks, .n_compute_threads = 2, .n_steps = 6},
+                       .every = every};
+    l.workers.plan = plan_with(momentum);
+    l.workers.exec.fast = true;
+    l.workers.exec.local = every > 0;
+    l.workers.fn = every > 0 ? train : NULL;
     return l;
 }
 
 T_CASE(averaging_each_step_is_the_all_reduce) {
     T_UNUSED;
     for (int w = 2; w <= 8; w *= 2) {
-        local_crew all = new_crew(w, 0, 0), l = new_crew(w, 0, 1);
-        crew_run(&all.crew);
-        crew_run(&l.crew);
-        assert_true(crew_distance(&l.crew, &all.crew) < 1e-6);
+        local_workers all = new_workers(w, 0, 0), l = new_workers(w, 0, 1);
+        workers_run(&all.workers);
+        workers_run(&l.workers);
+        assert_true(workers_distance(&l.workers, &all.workers) < 1e-6);
         for (int s = 0; s < 6; s++) {
-            T_NEAR(l.crew.result[0][s].loss_sum, all.crew.result[0][s].loss_sum, 1e-5);
-            assert_true(l.crew.result[0][s].count == all.crew.result[0][s].count);
+            T_NEAR(l.workers.result[0][s].loss_sum, all.workers.result[0][s].loss_sum, 1e-5);
+            assert_true(l.workers.result[0][s].count == all.workers.result[0][s].count);
         }
-        crew_fini(&l.crew);
-        crew_fini(&all.crew);
+        workers_fini(&l.workers);
+        workers_fini(&all.workers);
     }
 }
 
@@ -75,28 +75,28 @@ static tutti_graph *net_statistics(bool training) { return net_blocks_of(3, trai
 T_CASE(so_is_what_batch_norm_keeps) {
     T_UNUSED;
     for (int w = 2; w <= 4; w *= 2) {
-        crew all = {
+        workers all = {
             .net = net_statistics, .target = &net_fast, .n_ranks = w, .n_compute_threads = 2};
         all.n_steps = 2;
         all.exec.fast = true;
-        local_crew l = {.crew = all, .every = 1};
-        l.crew.exec.local = true;
-        l.crew.fn = train;
-        crew_run(&all);
-        crew_run(&l.crew);
-        assert_true(crew_distance(&l.crew, &all) < 1e-5);
-        crew_fini(&l.crew);
-        crew_fini(&all);
+        local_workers l = {.workers = all, .every = 1};
+        l.workers.exec.local = true;
+        l.workers.fn = train;
+        workers_run(&all);
+        workers_run(&l.workers);
+        assert_true(workers_distance(&l.workers, &all) < 1e-5);
+        workers_fini(&l.workers);
+        workers_fini(&all);
     }
 }
 
 /* A short last batch has no samples for some workers: their steps change nothing. */
-static const char *train_short(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
+static const char *train_short(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
     uint64_t before, after;
-    crew_fill(batch, 0);
-    for (int s = 2; s < CREW_SHARDS; s++) batch->shards[s].n_rows = 0;
-    tti_step_desc desc = crew_step(batch, exec, 0);
+    workers_fill(batch, 0);
+    for (int s = 2; s < WORKERS_SHARDS; s++) batch->shards[s].n_rows = 0;
+    tti_step_desc desc = workers_step(batch, exec, 0);
     desc.n_rows = 2 * NET_ROWS;
     COMM_OK(tti_exec_params_hash(exec, &before));
     COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
@@ -112,31 +112,31 @@ static const char *train_short(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(a_worker_without_samples_stays_as_it_is) {
     T_UNUSED;
-    local_crew l = new_crew(4, 0.9, 2);
-    l.crew.exec.l1 = 0.01;
-    l.crew.fn = train_short;
-    crew_run(&l.crew);
-    T_EQ(l.crew.result[0][1].params_hash == l.crew.result[3][1].params_hash, true);
-    assert_true(isfinite(l.crew.params[0][0]));
-    crew_fini(&l.crew);
+    local_workers l = new_workers(4, 0.9, 2);
+    l.workers.exec.l1 = 0.01;
+    l.workers.fn = train_short;
+    workers_run(&l.workers);
+    T_EQ(l.workers.result[0][1].params_hash == l.workers.result[3][1].params_hash, true);
+    assert_true(isfinite(l.workers.params[0][0]));
+    workers_fini(&l.workers);
 }
 
 /* One worker has nobody to average with. */
 T_CASE(alone_it_is_no_other) {
     T_UNUSED;
-    local_crew plain = new_crew(1, 0.9, 0), l = new_crew(1, 0.9, 3);
-    crew_run(&plain.crew);
-    crew_run(&l.crew);
-    crew_expect_same(&l.crew, &plain.crew);
-    crew_fini(&l.crew);
-    crew_fini(&plain.crew);
+    local_workers plain = new_workers(1, 0.9, 0), l = new_workers(1, 0.9, 3);
+    workers_run(&plain.workers);
+    workers_run(&l.workers);
+    workers_expect_same(&l.workers, &plain.workers);
+    workers_fini(&l.workers);
+    workers_fini(&plain.workers);
 }
 
-static void check_step(const local_crew *l, int step) {
-    const tti_step_result *first = &l->crew.result[0][step];
+static void check_step(const local_workers *l, int step) {
+    const tti_step_result *first = &l->workers.result[0][step];
     bool met = (step + 1) % l->every == 0;
-    for (int r = 0; r < l->crew.n_ranks; r++) {
-        const tti_step_result *own = &l->crew.result[r][step];
+    for (int r = 0; r < l->workers.n_ranks; r++) {
+        const tti_step_result *own = &l->workers.result[r][step];
         T_EQ(own->partial, !met);
         T_EQ(own->n_votes, step == 5 && met);
         assert_true((own->sent_bytes > 0) == met);
@@ -144,48 +144,48 @@ static void check_step(const local_crew *l, int step) {
         T_EQ(own->params_hash == first->params_hash, met);
         T_EQ(own->loss_sum == first->loss_sum, met);
     }
-    if (met) assert_true(first->count == NET_ROWS * CREW_SHARDS);
+    if (met) assert_true(first->count == NET_ROWS * WORKERS_SHARDS);
 }
 
 T_CASE(all_have_the_same_where_they_meet) {
     T_UNUSED;
     for (int w = 2; w <= 5; w++)
         for (int all = 0; all < 2; all++) {
-            local_crew l = new_crew(w, 0.9, 3), again = new_crew(w, 0.9, 3);
+            local_workers l = new_workers(w, 0.9, 3), again = new_workers(w, 0.9, 3);
             l.state = again.state = all > 0;
-            crew_run(&l.crew);
-            crew_run(&again.crew);
+            workers_run(&l.workers);
+            workers_run(&again.workers);
             for (int s = 0; s < 6; s++) check_step(&l, s);
-            size_t n_bytes = l.crew.plan->n_flat * sizeof(float);
-            assert_memory_equal(l.crew.params[0], again.crew.params[0], n_bytes);
-            assert_memory_equal(l.crew.params[1], l.crew.params[0], n_bytes);
-            T_EQ(memcmp(l.crew.states[1], l.crew.states[0], n_bytes) == 0, all > 0);
-            crew_fini(&l.crew);
-            crew_fini(&again.crew);
+            size_t n_bytes = l.workers.plan->n_flat * sizeof(float);
+            assert_memory_equal(l.workers.params[0], again.workers.params[0], n_bytes);
+            assert_memory_equal(l.workers.params[1], l.workers.params[0], n_bytes);
+            T_EQ(memcmp(l.workers.states[1], l.workers.states[0], n_bytes) == 0, all > 0);
+            workers_fini(&l.workers);
+            workers_fini(&again.workers);
         }
 }
 
 T_CASE(it_may_begin_late) {
     T_UNUSED;
-    local_crew all = new_crew(4, 0.9, 0), l = new_crew(4, 0.9, 6);
-    l.crew.exec.local_after = 4;
-    crew_run(&all.crew);
-    crew_run(&l.crew);
+    local_workers all = new_workers(4, 0.9, 0), l = new_workers(4, 0.9, 6);
+    l.workers.exec.local_after = 4;
+    workers_run(&all.workers);
+    workers_run(&l.workers);
     for (int s = 0; s < 6; s++) {
-        const tti_step_result *a = &all.crew.result[2][s], *b = &l.crew.result[2][s];
+        const tti_step_result *a = &all.workers.result[2][s], *b = &l.workers.result[2][s];
         T_EQ(a->params_hash == b->params_hash, s < 4);
         T_EQ(b->partial, s == 4);
     }
-    crew_fini(&l.crew);
-    crew_fini(&all.crew);
+    workers_fini(&l.workers);
+    workers_fini(&all.workers);
 }
 
 /* The worker says itself which step, shard and layer it was. */
-static const char *fail_alone(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    for (int e = 0; e < CREW_X; e++) batch->x[7][e] = INFINITY;
-    tti_step_desc desc = crew_step(batch, exec, 0);
+static const char *fail_alone(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    for (int e = 0; e < WORKERS_X; e++) batch->x[7][e] = INFINITY;
+    tti_step_desc desc = workers_step(batch, exec, 0);
     tti_step_result *result = &c->result[rank][0];
     if (rank == c->n_ranks - 1)
         COMM_FAILS(tti_exec_step(exec, &desc, result), TUTTI_E_NUMERICS, "shard 7 of 8, first in");
@@ -198,10 +198,10 @@ static const char *fail_alone(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(a_loss_that_is_not_finite) {
     T_UNUSED;
-    local_crew l = new_crew(3, 0, 2);
-    l.crew.fn = fail_alone;
-    crew_run(&l.crew);
-    crew_fini(&l.crew);
+    local_workers l = new_workers(3, 0, 2);
+    l.workers.fn = fail_alone;
+    workers_run(&l.workers);
+    workers_fini(&l.workers);
 }
 
 int main(void) {

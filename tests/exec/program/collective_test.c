@@ -2,7 +2,7 @@
  * parameters, alone and with workers that divide the batch. */
 #include "exec/program/collective.h"
 
-#include "exec/grid_crew.h"
+#include "exec/grid_workers.h"
 
 enum { SIDE_CHANNELS = 8 };
 

@@ -1,14 +1,14 @@
 /* flat_update_test.c - clip by the global norm, the optimizer, and gradients that are not finite.
  */
-#include "exec/crew.h"
+#include "exec/workers.h"
 
-static crew new_crew(net_fn net, int n_ranks) {
-    return (crew){
+static workers new_workers(net_fn net, int n_ranks) {
+    return (workers){
         .net = net, .target = &net_fast, .n_ranks = n_ranks, .n_compute_threads = 2, .n_steps = 1};
 }
 
 /* Elements that belong to parameters; the others of the flat arrays are padding. */
-static double norm_of(const crew *c, const float *x) {
+static double norm_of(const workers *c, const float *x) {
     double sum = 0;
     for (int i = 0; i < c->plan->n_slots; i++)
         for (size_t e = 0; e < c->plan->slots[i].n_elems; e++) {
@@ -29,39 +29,39 @@ static tutti_graph *net_no_decay(bool training) {
 
 T_CASE(the_norm_is_that_of_the_mean_gradient) {
     T_UNUSED;
-    crew c = new_crew(net_no_decay, 1);
+    workers c = new_workers(net_no_decay, 1);
     c.exec.watch_gradients = true; /* asks for the norm without clipping */
-    crew_run(&c);
+    workers_run(&c);
     assert_true(c.result[0][0].grad_norm > 0);
     T_NEAR(norm_of(&c, c.states[0]), c.result[0][0].grad_norm, 1e-5);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 T_CASE(a_long_gradient_is_cut_to_the_limit) {
     T_UNUSED;
-    crew free_run = new_crew(net_no_decay, 1);
+    workers free_run = new_workers(net_no_decay, 1);
     free_run.exec.watch_gradients = true;
-    crew_run(&free_run);
+    workers_run(&free_run);
     double norm = free_run.result[0][0].grad_norm;
     static const double parts[] = {0.01, 0.5, 0.9, 1.1, 100};
     for (size_t i = 0; i < TTI_COUNT(parts); i++) {
-        crew c = new_crew(net_no_decay, 3);
+        workers c = new_workers(net_no_decay, 3);
         c.exec.clip_norm = norm * parts[i];
-        crew_run(&c);
+        workers_run(&c);
         T_NEAR(c.result[0][0].grad_norm, norm, 0); /* as it was before, the same bits */
         T_NEAR(norm_of(&c, c.states[0]) / norm, fmin(parts[i], 1), 1e-4);
         if (parts[i] > 1) /* nothing to cut: nothing is changed */
             assert_memory_equal(c.params[0], free_run.params[0], c.plan->n_flat * sizeof(float));
-        crew_fini(&c);
+        workers_fini(&c);
     }
-    crew_fini(&free_run);
+    workers_fini(&free_run);
 }
 
-static const char *train_on_nothing(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    for (int s = 0; s < CREW_SHARDS; s++) batch->shards[s].n_rows = 0;
-    tti_step_desc desc = crew_step(batch, exec, 0);
+static const char *train_on_nothing(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    for (int s = 0; s < WORKERS_SHARDS; s++) batch->shards[s].n_rows = 0;
+    tti_step_desc desc = workers_step(batch, exec, 0);
     desc.n_rows = 0;
     COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
     free(batch);
@@ -71,36 +71,36 @@ static const char *train_on_nothing(crew *c, tti_exec *exec, int rank) {
 /* As where no token of a batch is masked. */
 T_CASE(l1_of_a_step_that_counts_nothing) {
     T_UNUSED;
-    crew c = new_crew(net_mlp, 1);
+    workers c = new_workers(net_mlp, 1);
     c.exec.l1 = 0.01;
     c.fn = train_on_nothing;
-    crew_run(&c);
+    workers_run(&c);
     assert_true(isfinite(norm_of(&c, c.params[0])));
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 T_CASE(without_a_wish_no_norm_is_computed) {
     T_UNUSED;
-    crew c = new_crew(net_mlp, 2);
-    crew_run(&c);
+    workers c = new_workers(net_mlp, 2);
+    workers_run(&c);
     T_NEAR(c.result[1][0].grad_norm, 0, 0);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 /* w <- w - lr (g + decay w), first step of sgd, where decay applies. */
 T_CASE(one_step_of_sgd) {
     T_UNUSED;
     for (int decay = 0; decay < 2; decay++) {
-        crew before = new_crew(decay ? net_mlp : net_no_decay, 1);
-        crew after = new_crew(decay ? net_mlp : net_no_decay, 1);
+        workers before = new_workers(decay ? net_mlp : net_no_decay, 1);
+        workers after = new_workers(decay ? net_mlp : net_no_decay, 1);
         before.n_steps = 0;
-        crew_run(&before);
-        crew_run(&after);
+        workers_run(&before);
+        workers_run(&after);
         for (size_t i = 0; i < after.plan->n_flat; i++)
             T_NEAR(after.params[0][i], before.params[0][i] - 0.1f * after.states[0][i], 1e-6);
         assert_true(norm_of(&after, after.states[0]) > 0);
-        crew_fini(&before);
-        crew_fini(&after);
+        workers_fini(&before);
+        workers_fini(&after);
     }
 }
 
@@ -114,13 +114,13 @@ static tutti_graph *net_cliff(bool training) {
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc2"));
 }
 
-static const char *meet_cliff(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
+static const char *meet_cliff(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
     size_t n_bytes = c->plan->n_flat * sizeof(float);
     float *before = malloc(n_bytes);
     memcpy(before, tti_exec_params(exec), n_bytes);
-    tti_step_desc desc = crew_step(batch, exec, 6);
+    tti_step_desc desc = workers_step(batch, exec, 6);
     tti_step_result *result = &c->result[rank][0];
     COMM_FAILS(tti_exec_step(exec, &desc, result), TUTTI_E_NUMERICS,
                "step 7: the gradient is not finite (first in 'fc1.weight')");
@@ -135,12 +135,12 @@ T_CASE(a_gradient_that_is_not_finite_leaves_the_parameters) {
     T_UNUSED;
     for (int clip = 0; clip < 2; clip++)
         for (int n_ranks = 1; n_ranks <= 3; n_ranks += 2) {
-            crew c = new_crew(net_cliff, n_ranks);
+            workers c = new_workers(net_cliff, n_ranks);
             c.exec.watch_gradients = !clip;
             c.exec.clip_norm = clip;
             c.fn = meet_cliff;
-            crew_run(&c);
-            crew_fini(&c);
+            workers_run(&c);
+            workers_fini(&c);
         }
 }
 

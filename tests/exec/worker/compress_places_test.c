@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/crew.h"
+#include "exec/workers.h"
 
 /* Matrices of some size, vectors, and a matrix that would not become smaller. */
 static tutti_graph *net_some(bool training) {

@@ -2,8 +2,8 @@
  * what is not to be compressed is not. */
 #include "exec/worker/compress.h"
 
-#include "exec/crew.h"
 #include "exec/worker/worker.h"
+#include "exec/workers.h"
 
 enum { REPEATS = 6, FLUSHES = 60 };
 
@@ -15,13 +15,13 @@ static tutti_graph *net_two_layers(bool training) {
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc3"));
 }
 
-static crew new_crew(int n_ranks, tti_compression compression) {
-    crew c = {.net = net_two_layers,
-              .target = &net_fast,
-              .n_ranks = n_ranks,
-              .n_compute_threads = 2,
-              .n_steps = 6,
-              .bucket_bytes = 1 << 13};
+static workers new_workers(int n_ranks, tti_compression compression) {
+    workers c = {.net = net_two_layers,
+                 .target = &net_fast,
+                 .n_ranks = n_ranks,
+                 .n_compute_threads = 2,
+                 .n_steps = 6,
+                 .bucket_bytes = 1 << 13};
     c.exec.fast = true;
     c.exec.compression = compression;
     c.exec.topk = 0.05;
@@ -34,7 +34,7 @@ static float unit_of(uint64_t rank, uint64_t slot, uint64_t what, size_t i) {
 }
 
 /* A rank's gradient: for PowerSGD of rank one, so that two workers' sum is of rank two. */
-static void fill(const crew *c, int rank, float *g) {
+static void fill(const workers *c, int rank, float *g) {
     memset(g, 0, c->plan->n_flat * sizeof *g);
     for (int s = 0; s < c->plan->n_slots; s++) {
         const tti_slot *slot = &c->plan->slots[s];
@@ -60,7 +60,7 @@ static tutti_status reduce(tti_exec *x, float *g) {
 }
 
 /* The same gradient some times, then nothing, until what was kept has come too. */
-static const char *send_and_flush(crew *c, tti_exec *exec, int rank) {
+static const char *send_and_flush(workers *c, tti_exec *exec, int rank) {
     size_t n = c->plan->n_flat;
     float *g = calloc(n, sizeof *g), *own = calloc(n, sizeof *own);
     double *total = calloc(n, sizeof *total);
@@ -86,19 +86,19 @@ static const char *send_and_flush(crew *c, tti_exec *exec, int rank) {
 T_CASE(nothing_is_lost) {
     T_UNUSED;
     for (int w = 2; w <= 4; w++) {
-        crew c = new_crew(w, TTI_COMPRESS_TOPK);
+        workers c = new_workers(w, TTI_COMPRESS_TOPK);
         c.fn = send_and_flush;
-        crew_run(&c);
-        crew_fini(&c);
+        workers_run(&c);
+        workers_fini(&c);
     }
-    crew c = new_crew(2, TTI_COMPRESS_POWERSGD);
+    workers c = new_workers(2, TTI_COMPRESS_POWERSGD);
     c.fn = send_and_flush;
-    crew_run(&c);
-    crew_fini(&c);
+    workers_run(&c);
+    workers_fini(&c);
 }
 
 /* Directions that came to nothing are drawn anew. */
-static const char *send_nothing_first(crew *c, tti_exec *exec, int rank) {
+static const char *send_nothing_first(workers *c, tti_exec *exec, int rank) {
     float *g = calloc(c->plan->n_flat, sizeof *g);
     for (int t = 0; t < 3; t++) COMM_OK(reduce(exec, g));
     for (size_t i = 0; i < c->plan->n_flat; i++) COMM_TRUE(g[i] == 0);
@@ -115,30 +115,30 @@ static const char *send_nothing_first(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(a_gradient_of_zeros_does_no_harm) {
     T_UNUSED;
-    crew c = new_crew(2, TTI_COMPRESS_POWERSGD);
+    workers c = new_workers(2, TTI_COMPRESS_POWERSGD);
     c.fn = send_nothing_first;
-    crew_run(&c);
-    crew_fini(&c);
+    workers_run(&c);
+    workers_fini(&c);
 }
 
-static void expect_same_hashes(const crew *c) {
+static void expect_same_hashes(const workers *c) {
     for (int s = 0; s < c->n_steps; s++)
         for (int r = 1; r < c->n_ranks; r++)
             assert_true(c->result[r][s].params_hash == c->result[0][s].params_hash);
 }
 
-static double sent_by(const crew *c, int step) { return c->result[0][step].sent_bytes; }
+static double sent_by(const workers *c, int step) { return c->result[0][step].sent_bytes; }
 
 T_CASE(everybody_has_the_same_and_less_is_sent) {
     T_UNUSED;
     for (int w = 2; w <= 5; w++) {
-        crew plain = new_crew(w, TTI_COMPRESS_NONE);
-        crew_run(&plain);
+        workers plain = new_workers(w, TTI_COMPRESS_NONE);
+        workers_run(&plain);
         T_NEAR(sent_by(&plain, 0), 2.0 * (w - 1) / w * (double)plain.plan->n_flat * 4, 1e-9);
         for (int k = TTI_COMPRESS_TOPK; k <= TTI_COMPRESS_POWERSGD; k++) {
-            crew c = new_crew(w, (tti_compression)k);
+            workers c = new_workers(w, (tti_compression)k);
             c.exec.compress_after = 3;
-            crew_run(&c);
+            workers_run(&c);
             expect_same_hashes(&c);
             for (int s = 0; s < 3; s++) {
                 assert_true(c.result[0][s].params_hash == plain.result[0][s].params_hash);
@@ -146,26 +146,26 @@ T_CASE(everybody_has_the_same_and_less_is_sent) {
             }
             assert_true(c.result[0][3].params_hash != plain.result[0][3].params_hash);
             assert_true(sent_by(&c, 3) > 0 && sent_by(&c, 3) < 0.5 * sent_by(&plain, 3));
-            assert_true(crew_distance(&c, &plain) < 0.5);
-            crew_fini(&c);
+            assert_true(workers_distance(&c, &plain) < 0.5);
+            workers_fini(&c);
         }
-        crew_fini(&plain);
+        workers_fini(&plain);
     }
 }
 
 T_CASE(alone_nothing_travels) {
     T_UNUSED;
-    crew plain = new_crew(1, TTI_COMPRESS_NONE), c = new_crew(1, TTI_COMPRESS_TOPK);
-    crew_run(&plain);
-    crew_run(&c);
-    crew_expect_same(&c, &plain);
+    workers plain = new_workers(1, TTI_COMPRESS_NONE), c = new_workers(1, TTI_COMPRESS_TOPK);
+    workers_run(&plain);
+    workers_run(&c);
+    workers_expect_same(&c, &plain);
     assert_true(sent_by(&c, 0) == 0);
-    crew_fini(&c);
-    crew_fini(&plain);
+    workers_fini(&c);
+    workers_fini(&plain);
 }
 
 /* Vectors, running statistics and what is frozen: biases are sums of whole gradients. */
-static const char *send_once(crew *c, tti_exec *exec, int rank) {
+static const char *send_once(workers *c, tti_exec *exec, int rank) {
     size_t n = c->plan->n_flat;
     float *g = calloc(n, sizeof *g), *own = calloc(n, sizeof *own);
     fill(c, rank, g);
@@ -193,16 +193,16 @@ static const char *send_once(crew *c, tti_exec *exec, int rank) {
 T_CASE(vectors_travel_whole) {
     T_UNUSED;
     for (int k = TTI_COMPRESS_TOPK; k <= TTI_COMPRESS_POWERSGD; k++) {
-        crew c = new_crew(3, (tti_compression)k);
+        workers c = new_workers(3, (tti_compression)k);
         c.fn = send_once;
-        crew_run(&c);
-        crew_fini(&c);
+        workers_run(&c);
+        workers_fini(&c);
     }
 }
 
 T_CASE(memory_is_told_before) {
     T_UNUSED;
-    crew c = new_crew(2, TTI_COMPRESS_TOPK);
+    workers c = new_workers(2, TTI_COMPRESS_TOPK);
     c.plan = net_plan(c.net, c.target, c.bucket_bytes);
     tti_exec_desc desc = c.exec;
     desc.plan = c.plan;

@@ -2,8 +2,8 @@
  * two stages.  What is counted, saved, loaded and compared is that of the whole. */
 #include "exec/worker/divided.h"
 
-#include "exec/crew.h"
 #include "exec/worker/worker.h"
+#include "exec/workers.h"
 
 /* ---- a network of which each place of a 2 x 2 model group has its part ---- */
 
@@ -71,7 +71,7 @@ struct grid {
     tti_plan *whole, *parts[4]; /* parts: by rank in the model group */
     tti_exec_desc exec;
     grid_fn fn;
-    tti_step_result result[CREW_MAX_RANKS];
+    tti_step_result result[WORKERS_MAX_RANKS];
     float *params; /* of the whole, in the places of its plan, after fn */
 };
 
@@ -87,7 +87,7 @@ static const char *grid_rank(tutti_comm *comm, void *arg) {
     COMM_OK(tti_exec_create(&desc, &exec));
     const char *failure = g->fn ? g->fn(g, exec, &mesh) : NULL;
     if (!failure && tti_mesh_rank(&mesh.size, &mesh.at) == 0)
-        failure = crew_keep_whole(exec, g->whole, g->params);
+        failure = workers_keep_whole(exec, g->whole, g->params);
     else if (!failure && tti_exec_serve(exec) != TUTTI_OK)
         failure = comm_text("serve: %s", tutti_last_error());
     tti_exec_destroy(exec);
@@ -98,7 +98,7 @@ static const char *grid_rank(tutti_comm *comm, void *arg) {
 static grid new_grid(tti_mesh_at size, tutti_init_kind init) {
     grid g = {.size = size,
               .exec = {.backend = &tti_backend_cpu,
-                       .n_shards = CREW_SHARDS,
+                       .n_shards = WORKERS_SHARDS,
                        .n_compute_threads = 1,
                        .seed = 7,
                        .beta1 = 0.9,
@@ -185,9 +185,9 @@ T_CASE(the_whole_is_stored_and_fetched) {
 
 static const char *one_step(grid *g, tti_exec *exec, const tti_mesh *mesh) {
     int rank = tti_mesh_rank(&mesh->size, &mesh->at);
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    tti_step_desc desc = crew_step(batch, exec, 0);
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    tti_step_desc desc = workers_step(batch, exec, 0);
     desc.vote = rank % 2 == 0;
     tutti_status st = tti_exec_step(exec, &desc, &g->result[rank]);
     free(batch);
@@ -315,10 +315,10 @@ T_CASE(equal_pieces_are_compared) {
 static const char *not_finite(grid *g, tti_exec *exec, const tti_mesh *mesh) {
     int rank = tti_mesh_rank(&mesh->size, &mesh->at);
     const tti_plan *plan = g->parts[rank];
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    for (int s = 0; s < CREW_SHARDS; s++) batch->x[s][1] = INFINITY;
-    tti_step_desc desc = crew_step(batch, exec, 0);
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    for (int s = 0; s < WORKERS_SHARDS; s++) batch->x[s][1] = INFINITY;
+    tti_step_desc desc = workers_step(batch, exec, 0);
     tutti_status st = tti_exec_step(exec, &desc, &g->result[rank]);
     free(batch);
     COMM_FAILS(st, TUTTI_E_NUMERICS,

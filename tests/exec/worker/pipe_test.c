@@ -7,9 +7,9 @@
 
 #include "base/fault.h"
 #include "comm/mesh.h"
-#include "exec/crew.h"
 #include "exec/host/host.h"
 #include "exec/worker/worker.h"
+#include "exec/workers.h"
 
 enum { N_STEPS = 6 };
 
@@ -23,11 +23,11 @@ typedef struct pipeline {
         bucket_bytes; /* 0: one bucket; else they are reduced beside the last micro-batch group */
     double clip_norm;
     tti_plan *plan[4]; /* by stage */
-    float *params[CREW_MAX_RANKS];
-    tti_step_result result[CREW_MAX_RANKS][N_STEPS], eval[CREW_MAX_RANKS];
+    float *params[WORKERS_MAX_RANKS];
+    tti_step_result result[WORKERS_MAX_RANKS][N_STEPS], eval[WORKERS_MAX_RANKS];
     double expected_bubble;
-    const char *failure[CREW_MAX_RANKS];
-    tti_exec_memory planned[CREW_MAX_RANKS], used[CREW_MAX_RANKS];
+    const char *failure[WORKERS_MAX_RANKS];
+    tti_exec_memory planned[WORKERS_MAX_RANKS], used[WORKERS_MAX_RANKS];
 } pipeline;
 
 static tti_plan *plan_of(const pipeline *p, int stage) {
@@ -41,20 +41,20 @@ static tti_plan *plan_of(const pipeline *p, int stage) {
 }
 
 static const char *train(pipeline *p, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
+    workers_batch *batch = workers_batch_new();
     const char *failure = NULL;
     for (int step = 0; step < p->n_steps && !failure; step++) {
-        crew_fill(batch, step);
+        workers_fill(batch, step);
         bool bad = p->nan_step > 0 && step == p->nan_step;
         if (bad) batch->x[5][8] = NAN;
-        tti_step_desc desc = crew_step(batch, exec, step);
+        tti_step_desc desc = workers_step(batch, exec, step);
         tutti_status st = tti_exec_step(exec, &desc, &p->result[rank][step]);
         const char *want = "the loss is not finite (shard 5 of 8, first in ", *text = "";
         if (bad && st == TUTTI_E_NUMERICS) text = tutti_last_error();
         if (bad ? !strstr(text, want) || !strstr(text, "linear 'fc0')") : st != TUTTI_OK)
             failure = comm_text("step %d: %s", step, tutti_last_error());
     }
-    tti_step_desc desc = crew_step(batch, exec, N_STEPS);
+    tti_step_desc desc = workers_step(batch, exec, N_STEPS);
     if (!failure && tti_exec_eval(exec, &desc, &p->eval[rank]) != TUTTI_OK)
         failure = comm_text("evaluation: %s", tutti_last_error());
     if (rank == 0) p->expected_bubble = tti_exec_expected_bubble(exec);
@@ -97,7 +97,7 @@ static void run(pipeline *p) {
     if (p->n_chunks == 0) p->n_chunks = 1;
     if (p->n_compute_threads == 0) p->n_compute_threads = 1;
     if (p->n_steps == 0) p->n_steps = N_STEPS;
-    if (p->n_shards == 0) p->n_shards = CREW_SHARDS;
+    if (p->n_shards == 0) p->n_shards = WORKERS_SHARDS;
     if (p->size.data == 0) p->size.data = 1;
     if (p->size.tensor == 0) p->size.tensor = 1;
     for (int s = 0; s < p->size.stage; s++) p->plan[s] = plan_of(p, s);
@@ -106,32 +106,32 @@ static void run(pipeline *p) {
 
 static void fini(pipeline *p) {
     for (int s = 0; s < p->size.stage; s++) tti_plan_destroy(p->plan[s]);
-    for (int r = 0; r < CREW_MAX_RANKS; r++) free(p->params[r]);
+    for (int r = 0; r < WORKERS_MAX_RANKS; r++) free(p->params[r]);
 }
 
 /* The last result is that of an evaluation. */
-static const char *train_alone(crew *c, tti_exec *exec, int rank) {
-    const char *failure = crew_train(c, exec, rank);
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, N_STEPS - 1);
-    tti_step_desc desc = crew_step(batch, exec, N_STEPS);
+static const char *train_alone(workers *c, tti_exec *exec, int rank) {
+    const char *failure = workers_train(c, exec, rank);
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, N_STEPS - 1);
+    tti_step_desc desc = workers_step(batch, exec, N_STEPS);
     if (!failure && tti_exec_eval(exec, &desc, &c->result[rank][N_STEPS]) != TUTTI_OK)
         failure = comm_text("evaluation: %s", tutti_last_error());
     free(batch);
     return failure;
 }
 
-static crew alone(net_fn net, const tti_target *target, double clip_norm) {
-    crew c = {
+static workers alone(net_fn net, const tti_target *target, double clip_norm) {
+    workers c = {
         .net = net, .target = target, .n_ranks = 1, .n_compute_threads = 1, .n_steps = N_STEPS};
     c.exec.clip_norm = clip_norm;
     c.fn = train_alone;
-    crew_run(&c);
+    workers_run(&c);
     return c;
 }
 
 /* Every parameter of every rank is as far from the one worker's as tol says. */
-static void expect_params(const pipeline *p, const crew *one, double tol) {
+static void expect_params(const pipeline *p, const workers *one, double tol) {
     int n_slots = 0;
     for (int rank = 0; rank < p->size.data * p->size.stage; rank++) {
         const tti_plan *plan = p->plan[rank % p->size.stage];
@@ -148,7 +148,7 @@ static void expect_params(const pipeline *p, const crew *one, double tol) {
     T_EQ(n_slots, one->plan->n_slots);
 }
 
-static void expect_losses(const pipeline *p, const crew *one, double tol) {
+static void expect_losses(const pipeline *p, const workers *one, double tol) {
     for (int rank = 0; rank < p->size.data * p->size.stage; rank++)
         for (int s = 0; s < N_STEPS; s++) {
             T_NEAR(p->result[rank][s].loss_sum, one->result[0][s].loss_sum, tol);
@@ -169,7 +169,7 @@ T_CASE(stages_have_the_bits_of_one_worker) {
     T_UNUSED;
     static const net_fn nets[] = {net_lenet, blocks};
     for (size_t i = 0; i < TTI_COUNT(nets); i++) {
-        crew one = alone(nets[i], &net_fast, 0);
+        workers one = alone(nets[i], &net_fast, 0);
         static const pipeline all[] = {
             {.size = {.stage = 2}},
             {.size = {.stage = 4}},
@@ -196,14 +196,14 @@ T_CASE(stages_have_the_bits_of_one_worker) {
             expect_params(&p, &one, 0);
             fini(&p);
         }
-        crew_fini(&one);
+        workers_fini(&one);
     }
 }
 
 /* A shared parameter's gradients are added over shards first, then over stages. */
 T_CASE(shared_parameters_stay_the_same_on_their_stages) {
     T_UNUSED;
-    crew one = alone(net_knots, &net_fast, 0);
+    workers one = alone(net_knots, &net_fast, 0);
     for (int data = 1; data <= 2; data++)
         for (int stages = 2; stages <= 4; stages++) {
             pipeline p = {
@@ -224,13 +224,13 @@ T_CASE(shared_parameters_stay_the_same_on_their_stages) {
             }
             fini(&p);
         }
-    crew_fini(&one);
+    workers_fini(&one);
 }
 
 T_CASE(memory_is_as_it_was_planned) {
     T_UNUSED;
     pipeline p = {.net = blocks, .size = {.stage = 4}};
-    crew one = alone(blocks, &net_fast, 0);
+    workers one = alone(blocks, &net_fast, 0);
     run(&p);
     for (int r = 0; r < 4; r++) {
         T_EQ(p.planned[r].params, p.used[r].params);
@@ -241,7 +241,7 @@ T_CASE(memory_is_as_it_was_planned) {
         assert_true(p.used[r].params < one.plan->n_flat * sizeof(float));
     }
     fini(&p);
-    crew_fini(&one);
+    workers_fini(&one);
 }
 
 /* Parts that take time which is not the processor's: one third forward, two thirds backward. */
@@ -288,7 +288,7 @@ static tutti_graph *tower(bool training) {
  * has a part in it. */
 T_CASE(alike_stages_wait_as_the_formula_says) {
     T_UNUSED;
-    double want = 3.0 / (CREW_SHARDS + 3);
+    double want = 3.0 / (WORKERS_SHARDS + 3);
     pipeline p = {.net = tower, .size = {.stage = 4}, .n_steps = 1};
     run(&p);
     T_NEAR(p.expected_bubble, want, 0.05 * want);
@@ -300,14 +300,14 @@ T_CASE(all_stages_are_clipped_alike) {
     T_UNUSED;
     static const net_fn nets[] = {net_lenet, net_knots};
     for (size_t i = 0; i < TTI_COUNT(nets); i++) {
-        crew one = alone(nets[i], &net_fast, 0.05);
+        workers one = alone(nets[i], &net_fast, 0.05);
         pipeline p = {.net = nets[i], .size = {.stage = 3}, .clip_norm = 0.05};
         run(&p);
         assert_true(one.result[0][0].grad_norm > 0.05);
         expect_losses(&p, &one, 1e-6);
         expect_params(&p, &one, 1e-6);
         fini(&p);
-        crew_fini(&one);
+        workers_fini(&one);
     }
 }
 
@@ -316,13 +316,13 @@ T_CASE(values_of_16_bits_cross_as_they_are) {
     T_UNUSED;
     tti_target low = net_plain;
     low.compute_dtype = TUTTI_BF16;
-    crew one = alone(blocks, &low, 0);
+    workers one = alone(blocks, &low, 0);
     pipeline p = {.net = blocks, .size = {.stage = 3}, .low = true};
     run(&p);
     expect_losses(&p, &one, 0);
     expect_params(&p, &one, 0);
     fini(&p);
-    crew_fini(&one);
+    workers_fini(&one);
 }
 
 /* Every layer hands on what is not finite. */

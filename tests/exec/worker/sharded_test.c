@@ -3,8 +3,8 @@
 #include "exec/worker/zero.h"
 
 #include "base/fault.h"
-#include "exec/crew.h"
 #include "exec/worker/worker.h"
+#include "exec/workers.h"
 
 /* Layers of several blocks beside small ones; the first one's weights are the last one's too. */
 static tutti_graph *net_deep(bool training) {
@@ -23,12 +23,12 @@ static tutti_graph *net_deep(bool training) {
 
 static tutti_graph *net_norms(bool training) { return net_blocks_of(3, training, false); }
 
-static crew new_crew(net_fn net, const char *optimizer, size_t bucket_bytes, int n_ranks,
-                     int zero) {
-    crew c = {.plan = crew_plan(net, optimizer, bucket_bytes),
-              .n_ranks = n_ranks,
-              .n_compute_threads = 1,
-              .n_steps = 3};
+static workers new_workers(net_fn net, const char *optimizer, size_t bucket_bytes, int n_ranks,
+                           int zero) {
+    workers c = {.plan = workers_plan(net, optimizer, bucket_bytes),
+                 .n_ranks = n_ranks,
+                 .n_compute_threads = 1,
+                 .n_steps = 3};
     c.exec.zero = zero;
     c.exec.beta1 = 0.9;
     c.exec.beta2 = 0.99;
@@ -40,24 +40,24 @@ T_CASE(parts_change_no_bit) {
     static const char *const optimizers[] = {"sgd", "adamw", "lamb"};
     static const size_t bytes[] = {1, 1 << 12, 1 << 16, 1 << 20};
     for (size_t i = 0; i < TTI_COUNT(optimizers); i++) {
-        crew whole = new_crew(net_deep, optimizers[i], 1 << 20, 1, 0);
+        workers whole = new_workers(net_deep, optimizers[i], 1 << 20, 1, 0);
         whole.exec.clip_norm = 0.01;
         whole.exec.l1 = 0.001;
-        crew_run(&whole);
+        workers_run(&whole);
         assert_true(whole.result[0][0].grad_norm > 0.01);
         for (int w = 2; w <= 8; w++)
             for (int zero = 2; zero <= 3; zero++) {
                 size_t size = bytes[((size_t)w + i + (size_t)zero) % TTI_COUNT(bytes)];
-                crew c = new_crew(net_deep, optimizers[i], size, w, zero);
+                workers c = new_workers(net_deep, optimizers[i], size, w, zero);
                 c.n_compute_threads = 1 + (w + zero + (int)i) % 3;
                 c.exec.clip_norm = 0.01;
                 c.exec.l1 = 0.001;
                 c.exec.alg = w % 3 ? TUTTI_ALG_AUTO : TUTTI_ALG_TREE;
-                crew_run(&c);
-                crew_expect_same(&c, &whole);
-                crew_fini(&c);
+                workers_run(&c);
+                workers_expect_same(&c, &whole);
+                workers_fini(&c);
             }
-        crew_fini(&whole);
+        workers_fini(&whole);
     }
 }
 
@@ -66,55 +66,55 @@ T_CASE(every_kind_of_parameter) {
     T_UNUSED;
     static const net_fn nets[] = {net_knots, net_lenet, net_norms};
     for (size_t i = 0; i < TTI_COUNT(nets); i++) {
-        crew whole = new_crew(nets[i], "sgd", 1 << 20, 1, 0);
-        crew_run(&whole);
+        workers whole = new_workers(nets[i], "sgd", 1 << 20, 1, 0);
+        workers_run(&whole);
         for (int zero = 2; zero <= 3; zero++)
             for (int w = 2; w <= 3; w++) {
-                crew c = new_crew(nets[i], "sgd", 1, w, zero);
+                workers c = new_workers(nets[i], "sgd", 1, w, zero);
                 c.n_compute_threads = w;
-                crew_run(&c);
-                crew_expect_same(&c, &whole);
-                crew_fini(&c);
+                workers_run(&c);
+                workers_expect_same(&c, &whole);
+                workers_fini(&c);
             }
-        crew_fini(&whole);
+        workers_fini(&whole);
     }
 }
 
 T_CASE(any_order_of_sums_is_near) {
     T_UNUSED;
-    crew whole = new_crew(net_deep, "sgd", 1 << 12, 1, 0);
-    crew_run(&whole);
+    workers whole = new_workers(net_deep, "sgd", 1 << 12, 1, 0);
+    workers_run(&whole);
     for (int zero = 2; zero <= 3; zero++) {
-        crew c = new_crew(net_deep, "sgd", 1 << 12, 3, zero);
+        workers c = new_workers(net_deep, "sgd", 1 << 12, 3, zero);
         c.exec.fast = true;
         c.exec.alg = TUTTI_ALG_RING;
-        crew_run(&c);
-        assert_true(crew_distance(&c, &whole) < 1e-5);
-        crew_fini(&c);
+        workers_run(&c);
+        assert_true(workers_distance(&c, &whole) < 1e-5);
+        workers_fini(&c);
     }
-    crew_fini(&whole);
+    workers_fini(&whole);
 }
 
 T_CASE(evaluation_with_averages_and_without) {
     T_UNUSED;
     for (int with = 0; with < 2; with++) {
-        crew whole = new_crew(net_deep, "adamw", 1 << 12, 1, 0);
+        workers whole = new_workers(net_deep, "adamw", 1 << 12, 1, 0);
         whole.n_steps = 4;
         whole.exec.ema = with ? 0.9 : 0;
-        whole.fn = crew_average;
-        crew_run(&whole);
+        whole.fn = workers_average;
+        workers_run(&whole);
         for (int w = 2; w <= 4; w++)
             for (int zero = 2; zero <= 3; zero++) {
-                crew c = new_crew(net_deep, "adamw", 1 << 12, w, zero);
+                workers c = new_workers(net_deep, "adamw", 1 << 12, w, zero);
                 c.n_steps = 4;
                 c.n_compute_threads = 1 + w % 2;
                 c.exec.ema = whole.exec.ema;
-                c.fn = crew_average;
-                crew_run(&c);
-                crew_expect_same(&c, &whole);
-                crew_fini(&c);
+                c.fn = workers_average;
+                workers_run(&c);
+                workers_expect_same(&c, &whole);
+                workers_fini(&c);
             }
-        crew_fini(&whole);
+        workers_fini(&whole);
     }
 }
 
@@ -124,7 +124,7 @@ static float told(int k, size_t i) { return (float)(i % 100000) + 0.25f * (float
 static bool is_kept(int k) { return k == TTI_STATE_PARAMS || k >= TTI_STATE_EMA; }
 
 /* What is stored comes back, whole, and the hash is of what was stored. */
-static const char *store_and_fetch(crew *c, tti_exec *exec, int rank) {
+static const char *store_and_fetch(workers *c, tti_exec *exec, int rank) {
     float *data = malloc(c->plan->n_flat * sizeof *data);
     for (int k = TTI_STATE_PARAMS; k < c->plan->n_states; k++) {
         for (size_t i = 0; i < c->plan->n_flat; i++) data[i] = told(k, i);
@@ -157,19 +157,19 @@ T_CASE(all_is_stored_and_fetched) {
     uint64_t hash = 0;
     for (int w = 1; w <= 5; w++)
         for (int zero = 2; zero <= 3; zero++) {
-            crew c = new_crew(net_deep, "adamw", 1 << 12, w, zero);
+            workers c = new_workers(net_deep, "adamw", 1 << 12, w, zero);
             c.exec.ema = 0.5;
             c.fn = store_and_fetch;
-            crew_run(&c);
+            workers_run(&c);
             if (hash == 0) hash = c.result[0][0].params_hash;
             for (int r = 0; r < w; r++) assert_true(c.result[r][0].params_hash == hash);
-            crew_fini(&c);
+            workers_fini(&c);
         }
 }
 
-static const char *compare_memory(crew *c, tti_exec *exec, int rank) {
+static const char *compare_memory(workers *c, tti_exec *exec, int rank) {
     tti_exec_memory used;
-    const char *failure = crew_memory(c, exec, rank, &used);
+    const char *failure = workers_memory(c, exec, rank, &used);
     if (failure) return failure;
     double share = (double)c->plan->n_flat * sizeof(float) / c->n_ranks;
     double block = TTI_UPDATE_BLOCK * sizeof(float);
@@ -183,12 +183,12 @@ T_CASE(memory_is_as_planned) {
     for (int w = 2; w <= 5; w++)
         for (int zero = 2; zero <= 3; zero++)
             for (int n_compute_threads = 1; n_compute_threads <= 2; n_compute_threads++) {
-                crew c = new_crew(net_deep, "adamw", 1 << 12, w, zero);
+                workers c = new_workers(net_deep, "adamw", 1 << 12, w, zero);
                 c.n_compute_threads = n_compute_threads;
                 c.exec.ema = w % 2 ? 0.5 : 0;
                 c.fn = compare_memory;
-                crew_run(&c);
-                crew_fini(&c);
+                workers_run(&c);
+                workers_fini(&c);
             }
 }
 
@@ -197,7 +197,7 @@ T_CASE(memory_is_as_planned) {
 T_CASE(gradients_take_what_is_promised) {
     T_UNUSED;
     for (int n_each = 1; n_each <= 4; n_each *= 2) {
-        crew c = new_crew(net_deep, "adamw", 1 << 12, 4, 2);
+        workers c = new_workers(net_deep, "adamw", 1 << 12, 4, 2);
         tti_window w;
         c.n_shards = 4 * n_each;
         T_OK(tti_window_init(c.plan, &c.plan->shard, TTI_SPACE_GRAD, &w));
@@ -206,23 +206,23 @@ T_CASE(gradients_take_what_is_promised) {
         int n_whole = n_each == 1 ? 0 : n_each == 2 ? 1 : 2;
         double part = n_whole ? 0 : flat / 4;
         tti_exec_memory planned;
-        T_OK(crew_memory_planned(&c, 0, &planned));
+        T_OK(workers_memory_planned(&c, 0, &planned));
         double grads = (double)planned.grads;
         assert_true(fabs(grads - (n_whole * flat + places + part)) <=
                     TTI_UPDATE_BLOCK * sizeof(float));
         assert_true(places < 0.8 * flat);
         tti_window_fini(&w);
-        crew_fini(&c);
+        workers_fini(&c);
     }
 }
 
 /* A bad step names the shard, on all workers, and the next one is as if it had not been. */
-static const char *spoil(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
+static const char *spoil(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
     for (int step = 0; step < 3; step++) {
-        crew_fill(batch, step);
+        workers_fill(batch, step);
         if (step == 1) batch->x[5][0] = NAN;
-        tti_step_desc desc = crew_step(batch, exec, step);
+        tti_step_desc desc = workers_step(batch, exec, step);
         tti_step_result *result = &c->result[rank][step];
         if (step == 1)
             COMM_FAILS(tti_exec_step(exec, &desc, result), TUTTI_E_NUMERICS,
@@ -237,21 +237,21 @@ static const char *spoil(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(a_bad_step_changes_nothing) {
     T_UNUSED;
-    crew whole = new_crew(net_knots, "adamw", 1, 1, 0);
+    workers whole = new_workers(net_knots, "adamw", 1, 1, 0);
     whole.fn = spoil;
-    crew_run(&whole);
+    workers_run(&whole);
     for (int zero = 2; zero <= 3; zero++) {
-        crew c = new_crew(net_knots, "adamw", 1, 3, zero);
+        workers c = new_workers(net_knots, "adamw", 1, 3, zero);
         c.fn = spoil;
-        crew_run(&c);
-        crew_expect_same(&c, &whole);
-        crew_fini(&c);
+        workers_run(&c);
+        workers_expect_same(&c, &whole);
+        workers_fini(&c);
     }
-    crew_fini(&whole);
+    workers_fini(&whole);
 }
 
 /* What changes in memory of an own part is seen when it is read again. */
-static const char *disturb(crew *c, tti_exec *exec, int rank) {
+static const char *disturb(workers *c, tti_exec *exec, int rank) {
     uint64_t before, after;
     COMM_OK(tti_exec_params_hash(exec, &before));
     COMM_TRUE(tti_exec_params(exec) == NULL);
@@ -267,19 +267,19 @@ static const char *disturb(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(a_part_that_changed_is_seen) {
     T_UNUSED;
-    crew c = new_crew(net_deep, "sgd", 1 << 12, 2, 3);
+    workers c = new_workers(net_deep, "sgd", 1 << 12, 2, 3);
     c.fn = disturb;
-    crew_run(&c);
+    workers_run(&c);
     assert_true(c.result[0][0].grad_norm + c.result[1][0].grad_norm > 0);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 /* One of its own numbers, between two steps. */
-static const char *flip_own(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    if (crew_train(c, exec, rank)) return "the first steps failed";
-    crew_fill(batch, 0);
-    tti_step_desc desc = crew_step(batch, exec, c->n_steps);
+static const char *flip_own(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    if (workers_train(c, exec, rank)) return "the first steps failed";
+    workers_fill(batch, 0);
+    tti_step_desc desc = workers_step(batch, exec, c->n_steps);
     COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
     tti_arrays_of(exec)->params[0] = -tti_arrays_of(exec)->params[0] - 1;
     desc.step++;
@@ -291,26 +291,26 @@ static const char *flip_own(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(the_next_update_sees_it_too) {
     T_UNUSED;
-    crew c = new_crew(net_deep, "adamw", 1 << 12, 2, 3);
+    workers c = new_workers(net_deep, "adamw", 1 << 12, 2, 3);
     c.fn = flip_own;
-    crew_run(&c);
-    crew_fini(&c);
+    workers_run(&c);
+    workers_fini(&c);
 }
 
 static tutti_graph *net_joined(bool training) { return net_blocks_of(3, training, true); }
 
 static tutti_graph *net_first(bool training) { return net_straight(training, true); }
 
-static void expect_joined_parts(const crew *whole, net_fn net, int n_ranks, int zero) {
+static void expect_joined_parts(const workers *whole, net_fn net, int n_ranks, int zero) {
     static const size_t bytes[] = {1, 256, 1 << 20};
-    crew c = new_crew(net, "adamw", bytes[(n_ranks + zero) % 3], n_ranks, zero);
+    workers c = new_workers(net, "adamw", bytes[(n_ranks + zero) % 3], n_ranks, zero);
     c.n_steps = 4;
     c.n_compute_threads = 1 + (n_ranks + zero) % 3;
     c.exec.ema = 0.9;
-    c.fn = crew_average;
-    crew_run(&c);
-    crew_expect_same(&c, whole);
-    crew_fini(&c);
+    c.fn = workers_average;
+    workers_run(&c);
+    workers_expect_same(&c, whole);
+    workers_fini(&c);
 }
 
 /* Shards that wait for each other at norms, several of them on a compute thread, overlapped moves.
@@ -318,29 +318,29 @@ static void expect_joined_parts(const crew *whole, net_fn net, int n_ranks, int 
 T_CASE(joined_shards_have_parts_too) {
     T_UNUSED;
     static const net_fn nets[] = {net_joined, net_first};
-    crew own = new_crew(net_norms, "adamw", 1 << 20, 1, 0);
+    workers own = new_workers(net_norms, "adamw", 1 << 20, 1, 0);
     own.n_steps = 4;
-    own.fn = crew_average;
-    crew_run(&own);
+    own.fn = workers_average;
+    workers_run(&own);
     for (size_t i = 0; i < TTI_COUNT(nets); i++) {
-        crew whole = new_crew(nets[i], "adamw", 1 << 20, 1, 0);
+        workers whole = new_workers(nets[i], "adamw", 1 << 20, 1, 0);
         whole.n_steps = 4;
         whole.exec.ema = 0.9;
-        whole.fn = crew_average;
-        crew_run(&whole);
+        whole.fn = workers_average;
+        workers_run(&whole);
         assert_true(whole.result[0][2].loss_sum != own.result[0][2].loss_sum);
         for (int w = 2; w <= 8; w += w < 4 ? 1 : 4)
             for (int zero = 2; zero <= 3; zero++) expect_joined_parts(&whole, nets[i], w, zero);
-        crew_fini(&whole);
+        workers_fini(&whole);
     }
-    crew_fini(&own);
+    workers_fini(&own);
 }
 
 /* Who cannot compute a shard keeps nobody at a join or a move. */
-static const char *fail_at_a_join(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    tti_step_desc desc = crew_step(batch, exec, 0);
+static const char *fail_at_a_join(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    tti_step_desc desc = workers_step(batch, exec, 0);
     tutti_status st = tti_exec_step(exec, &desc, &c->result[rank][0]);
     free(batch);
     if (st == TUTTI_OK) return "no failure";
@@ -349,20 +349,20 @@ static const char *fail_at_a_join(crew *c, tti_exec *exec, int rank) {
 }
 
 static const char *fail_in_parts(tutti_comm *comm, void *arg) {
-    crew *c = arg;
-    const char *failure = crew_rank(comm, c);
+    workers *c = arg;
+    const char *failure = workers_rank(comm, c);
     return failure && strcmp(failure, "as it should") == 0 ? NULL : failure;
 }
 
 T_CASE(a_shard_that_fails_keeps_nobody_at_a_join) {
     T_UNUSED;
     for (int zero = 2; zero <= 3; zero++) {
-        crew c = new_crew(net_joined, "sgd", 256, 3, zero);
+        workers c = new_workers(net_joined, "sgd", 256, 3, zero);
         c.fn = fail_at_a_join;
         T_OK(tti_fault_set("exec.shard:fail@rank=1,step=0"));
         comm_run(c.n_ranks, fail_in_parts, &c);
         T_OK(tti_fault_set(NULL));
-        crew_fini(&c);
+        workers_fini(&c);
     }
 }
 

@@ -5,13 +5,13 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "exec/crew.h"
+#include "exec/workers.h"
 
-static crew new_crew(const char *optimizer, int n_ranks) {
-    crew c = {.plan = crew_plan(net_wide, optimizer, n_ranks % 2 ? 1 << 20 : 1 << 14),
-              .n_ranks = n_ranks,
-              .n_compute_threads = 2,
-              .n_steps = 4};
+static workers new_workers(const char *optimizer, int n_ranks) {
+    workers c = {.plan = workers_plan(net_wide, optimizer, n_ranks % 2 ? 1 << 20 : 1 << 14),
+                 .n_ranks = n_ranks,
+                 .n_compute_threads = 2,
+                 .n_steps = 4};
     c.exec.beta1 = 0.9;
     c.exec.beta2 = 0.99;
     c.exec.clip_norm = 0.01;
@@ -19,23 +19,23 @@ static crew new_crew(const char *optimizer, int n_ranks) {
     return c;
 }
 
-/* As new_crew, and with one copy for all ranks if they are several. */
-static void run_crew(crew *c) {
+/* As new_workers, and with one copy for all ranks if they are several. */
+static void run_workers(workers *c) {
     tti_exec_desc desc = c->exec;
     desc.plan = c->plan;
     desc.backend = &tti_backend_cpu;
     c->exec.shares = c->n_ranks > 1;
     if (c->exec.shares) T_OK(tti_shared_params_create(&desc, &c->exec.shared_params));
-    crew_run(c);
+    workers_run(c);
     tti_shared_params_destroy(c->exec.shared_params);
 }
 
 /* Steps, and evaluations with the averages between them. */
-static const char *train_and_evaluate(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
+static const char *train_and_evaluate(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
     for (int step = 0; step < 4; step++) {
-        crew_fill(batch, step);
-        tti_step_desc desc = crew_step(batch, exec, step);
+        workers_fill(batch, step);
+        tti_step_desc desc = workers_step(batch, exec, step);
         tti_step_result *result = &c->result[rank][step];
         if (step != 2)
             COMM_OK(tti_exec_step(exec, &desc, result));
@@ -50,38 +50,38 @@ T_CASE(shared_params_change_no_bit) {
     T_UNUSED;
     static const char *const optimizers[] = {"sgd", "adamw", "lamb"};
     for (size_t i = 0; i < TTI_COUNT(optimizers); i++) {
-        crew alone = new_crew(optimizers[i], 1);
+        workers alone = new_workers(optimizers[i], 1);
         alone.fn = train_and_evaluate;
-        run_crew(&alone);
+        run_workers(&alone);
         assert_true(alone.result[0][0].grad_norm > 0.01);
         for (int w = 2; w <= 8; w++) {
-            crew c = new_crew(optimizers[i], w);
+            workers c = new_workers(optimizers[i], w);
             c.fn = train_and_evaluate;
             c.exec.alg = w % 3 ? TUTTI_ALG_AUTO : TUTTI_ALG_TREE;
-            run_crew(&c);
-            crew_expect_same(&c, &alone);
-            crew_fini(&c);
+            run_workers(&c);
+            workers_expect_same(&c, &alone);
+            workers_fini(&c);
         }
-        crew_fini(&alone);
+        workers_fini(&alone);
     }
 }
 
 T_CASE(any_order_of_sums_is_near) {
     T_UNUSED;
-    crew alone = new_crew("sgd", 1), c = new_crew("sgd", 3);
+    workers alone = new_workers("sgd", 1), c = new_workers("sgd", 3);
     c.exec.fast = true;
     c.exec.alg = TUTTI_ALG_RING;
-    run_crew(&alone);
-    run_crew(&c);
-    assert_true(crew_distance(&c, &alone) < 1e-5);
-    crew_fini(&alone);
-    crew_fini(&c);
+    run_workers(&alone);
+    run_workers(&c);
+    assert_true(workers_distance(&c, &alone) < 1e-5);
+    workers_fini(&alone);
+    workers_fini(&c);
 }
 
 static float told(int k, size_t i) { return (float)(i % 100000) + 0.25f * (float)k; }
 
 /* As a checkpoint is read: every worker reads everything, and after the push all have it. */
-static const char *fill_and_look(crew *c, tti_exec *exec, int rank) {
+static const char *fill_and_look(workers *c, tti_exec *exec, int rank) {
     size_t n = c->plan->n_flat;
     float *data = malloc(n * sizeof *data);
     (void)rank;
@@ -109,17 +109,17 @@ static const char *fill_and_look(crew *c, tti_exec *exec, int rank) {
 T_CASE(what_was_read_is_for_all) {
     T_UNUSED;
     for (int w = 2; w <= 5; w++) {
-        crew c = new_crew("adamw", w);
+        workers c = new_workers("adamw", w);
         c.fn = fill_and_look;
-        run_crew(&c);
-        crew_fini(&c);
+        run_workers(&c);
+        workers_fini(&c);
     }
 }
 
 /* Each worker's part of what they have in common; the parts come to one copy. */
-static const char *compare_memory(crew *c, tti_exec *exec, int rank) {
+static const char *compare_memory(workers *c, tti_exec *exec, int rank) {
     tti_exec_memory used;
-    const char *failure = crew_memory(c, exec, rank, &used);
+    const char *failure = workers_memory(c, exec, rank, &used);
     if (failure) return failure;
     size_t flat = c->plan->n_flat * sizeof(float), n = (size_t)c->n_ranks;
     COMM_TRUE(used.params == flat / n && used.ema == flat / n && used.states == 2 * flat / n);
@@ -130,10 +130,10 @@ static const char *compare_memory(crew *c, tti_exec *exec, int rank) {
 T_CASE(memory_is_as_planned) {
     T_UNUSED;
     for (int w = 2; w <= 4; w++) {
-        crew c = new_crew("adamw", w);
+        workers c = new_workers("adamw", w);
         c.fn = compare_memory;
-        run_crew(&c);
-        crew_fini(&c);
+        run_workers(&c);
+        workers_fini(&c);
     }
 }
 
@@ -141,11 +141,11 @@ static atomic_bool is_flipped;
 static atomic_int n_failed;
 
 /* The sign of a number that all read, after steps that were well. */
-static const char *flip_and_train(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    if (crew_train(c, exec, rank)) return "the first steps failed";
-    crew_fill(batch, 0);
-    tti_step_desc desc = crew_step(batch, exec, c->n_steps);
+static const char *flip_and_train(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    if (workers_train(c, exec, rank)) return "the first steps failed";
+    workers_fill(batch, 0);
+    tti_step_desc desc = workers_step(batch, exec, c->n_steps);
     COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
     const tti_slot *slot = &c->plan->slots[tti_plan_find_slot(c->plan, "fc2.weight")];
     if (rank == 0) {
@@ -168,14 +168,14 @@ static const char *flip_and_train(crew *c, tti_exec *exec, int rank) {
 /* The others wait for the one that found it: nobody ends the group here, as a trainer would. */
 T_CASE(a_flipped_bit_is_found_by_its_owner) {
     T_UNUSED;
-    crew c = new_crew("adamw", 3);
+    workers c = new_workers("adamw", 3);
     int n = 0;
     c.timeout_ms = 2000;
     c.fn = flip_and_train;
-    run_crew(&c);
+    run_workers(&c);
     for (int r = 0; r < c.n_ranks; r++) n += c.result[r][1].skipped;
     assert_true(n > 0);
-    crew_fini(&c);
+    workers_fini(&c);
 }
 
 int main(void) {

@@ -2,13 +2,13 @@
  * all of it, for any number of workers. */
 #include "exec/worker/zero.h"
 
-#include "exec/crew.h"
+#include "exec/workers.h"
 
-static crew new_crew(const char *optimizer, size_t bucket_bytes, int n_ranks, int zero) {
-    crew c = {.plan = crew_plan(net_wide, optimizer, bucket_bytes),
-              .n_ranks = n_ranks,
-              .n_compute_threads = 2,
-              .n_steps = 3};
+static workers new_workers(const char *optimizer, size_t bucket_bytes, int n_ranks, int zero) {
+    workers c = {.plan = workers_plan(net_wide, optimizer, bucket_bytes),
+                 .n_ranks = n_ranks,
+                 .n_compute_threads = 2,
+                 .n_steps = 3};
     c.exec.zero = zero;
     c.exec.beta1 = 0.9;
     c.exec.beta2 = 0.99;
@@ -19,60 +19,61 @@ T_CASE(parts_change_no_bit) {
     T_UNUSED;
     static const char *const optimizers[] = {"sgd", "adamw", "lamb"};
     for (size_t i = 0; i < TTI_COUNT(optimizers); i++) {
-        crew whole = new_crew(optimizers[i], 1 << 20, 1, false);
+        workers whole = new_workers(optimizers[i], 1 << 20, 1, false);
         whole.exec.clip_norm = 0.01;
-        crew_run(&whole);
+        workers_run(&whole);
         assert_true(whole.result[0][0].grad_norm > 0.01);
         for (int w = 2; w <= 8; w++) {
-            crew c = new_crew(optimizers[i], w % 2 ? 1 << 20 : 1 << 14, w, true);
+            workers c = new_workers(optimizers[i], w % 2 ? 1 << 20 : 1 << 14, w, true);
             c.exec.clip_norm = 0.01;
             c.exec.alg = w % 3 ? TUTTI_ALG_AUTO : TUTTI_ALG_TREE;
-            crew_run(&c);
-            crew_expect_same(&c, &whole);
-            crew_fini(&c);
+            workers_run(&c);
+            workers_expect_same(&c, &whole);
+            workers_fini(&c);
         }
-        crew_fini(&whole);
+        workers_fini(&whole);
     }
 }
 
 T_CASE(any_order_of_sums_is_near) {
     T_UNUSED;
-    crew whole = new_crew("sgd", 1 << 16, 1, false), c = new_crew("sgd", 1 << 16, 3, true);
+    workers whole = new_workers("sgd", 1 << 16, 1, false), c = new_workers("sgd", 1 << 16, 3, true);
     c.exec.fast = true;
     c.exec.alg = TUTTI_ALG_RING;
-    crew_run(&whole);
-    crew_run(&c);
-    assert_true(crew_distance(&c, &whole) < 1e-5);
-    crew_fini(&whole);
-    crew_fini(&c);
+    workers_run(&whole);
+    workers_run(&c);
+    assert_true(workers_distance(&c, &whole) < 1e-5);
+    workers_fini(&whole);
+    workers_fini(&c);
 }
 
 T_CASE(averages_are_evaluated) {
     T_UNUSED;
-    crew whole = new_crew("adamw", 1 << 16, 1, false), plain = new_crew("adamw", 1 << 16, 3, true);
+    workers whole = new_workers("adamw", 1 << 16, 1, false),
+            plain = new_workers("adamw", 1 << 16, 3, true);
     whole.n_steps = plain.n_steps = 4;
     whole.exec.ema = 0.9;
-    whole.fn = plain.fn = crew_average;
-    crew_run(&whole);
-    crew_run(&plain);
+    whole.fn = plain.fn = workers_average;
+    workers_run(&whole);
+    workers_run(&plain);
     assert_true(plain.result[0][3].loss_sum != whole.result[0][3].loss_sum);
     for (int w = 2; w <= 4; w++) {
-        crew c = new_crew("adamw", 1 << 16, w, true);
+        workers c = new_workers("adamw", 1 << 16, w, true);
         c.n_steps = 4;
         c.exec.ema = 0.9;
-        c.fn = crew_average;
-        crew_run(&c);
-        crew_expect_same(&c, &whole);
-        crew_fini(&c);
+        c.fn = workers_average;
+        workers_run(&c);
+        workers_expect_same(&c, &whole);
+        workers_fini(&c);
     }
-    crew_fini(&whole);
-    crew_fini(&plain);
+    workers_fini(&whole);
+    workers_fini(&plain);
 }
 
 static float told(int k, size_t i) { return (float)(i % 100000) + 0.25f * (float)k; }
 
 /* What is stored comes back, whole, and nothing of it is another's. */
-static const char *store_and_fetch(crew *c, tti_exec *exec, int rank) {
+static const char *store_and_fetch(workers *c, tti_exec *exec, int rank) {
     float *data = malloc(c->plan->n_flat * sizeof *data);
     for (int k = TTI_STATE_EMA; k < c->plan->n_states; k++) {
         for (size_t i = 0; i < c->plan->n_flat; i++) data[i] = told(k, i);
@@ -101,17 +102,17 @@ static const char *store_and_fetch(crew *c, tti_exec *exec, int rank) {
 T_CASE(state_is_stored_and_fetched) {
     T_UNUSED;
     for (int w = 1; w <= 5; w++) {
-        crew c = new_crew("adamw", 1 << 16, w, true);
+        workers c = new_workers("adamw", 1 << 16, w, true);
         c.exec.ema = 0.5;
         c.fn = store_and_fetch;
-        crew_run(&c);
-        crew_fini(&c);
+        workers_run(&c);
+        workers_fini(&c);
     }
 }
 
-static const char *compare_memory(crew *c, tti_exec *exec, int rank) {
+static const char *compare_memory(workers *c, tti_exec *exec, int rank) {
     tti_exec_memory used;
-    const char *failure = crew_memory(c, exec, rank, &used);
+    const char *failure = workers_memory(c, exec, rank, &used);
     if (failure) return failure;
     double share = (double)c->plan->n_flat * sizeof(float) / (c->exec.zero ? c->n_ranks : 1);
     double block = TTI_UPDATE_BLOCK * sizeof(float);
@@ -126,26 +127,26 @@ T_CASE(memory_is_as_planned) {
     T_UNUSED;
     for (int w = 1; w <= 4; w++)
         for (int zero = 0; zero < 2; zero++) {
-            crew c = new_crew("adamw", 1 << 16, w, zero);
+            workers c = new_workers("adamw", 1 << 16, w, zero);
             c.exec.ema = 0.5;
             c.fn = compare_memory;
-            crew_run(&c);
-            crew_fini(&c);
+            workers_run(&c);
+            workers_fini(&c);
         }
-    crew c = new_crew("adamw", 1 << 16, 2, false); /* gradients as they travel, too */
+    workers c = new_workers("adamw", 1 << 16, 2, false); /* gradients as they travel, too */
     c.exec.fast = true;
     c.exec.wire = TUTTI_BF16;
     c.exec.ema = 0.5;
     c.fn = compare_memory;
-    crew_run(&c);
-    crew_fini(&c);
+    workers_run(&c);
+    workers_fini(&c);
 }
 
 /* A parameter that was changed behind its owner's back is found with the next step. */
-static const char *disturb(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    crew_fill(batch, 0);
-    tti_step_desc desc = crew_step(batch, exec, 0);
+static const char *disturb(workers *c, tti_exec *exec, int rank) {
+    workers_batch *batch = workers_batch_new();
+    workers_fill(batch, 0);
+    tti_step_desc desc = workers_step(batch, exec, 0);
     COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
     uint64_t hash;
     COMM_OK(tti_exec_params_hash(exec, &hash));
@@ -160,10 +161,10 @@ static const char *disturb(crew *c, tti_exec *exec, int rank) {
 
 T_CASE(every_worker_vouches_for_its_copy) {
     T_UNUSED;
-    crew c = new_crew("sgd", 1 << 16, 3, true);
+    workers c = new_workers("sgd", 1 << 16, 3, true);
     c.fn = disturb;
-    crew_run(&c);
-    crew_fini(&c);
+    workers_run(&c);
+    workers_fini(&c);
 }
 
 int main(void) {

@@ -86,10 +86,10 @@ enum { N_RANKS = 3 };
 
 typedef enum damage { NONE, LABEL, STEP } damage;
 
-typedef struct crew {
+typedef struct workers {
     tutti_comm_group *group;
     damage damages;
-} crew;
+} workers;
 
 static const char *check(const tti_worker_spans *all) {
     for (int r = 0; r < N_RANKS; r++) {
@@ -107,7 +107,7 @@ static const char *check(const tti_worker_spans *all) {
 
 /* Rank r has 2 r spans. */
 static const char *gather(int rank, int n_ranks, void *arg) {
-    const crew *c = arg;
+    const workers *c = arg;
     tti_span spans[2 * N_RANKS];
     tti_worker_spans all[N_RANKS] = {0};
     tti_timeline timeline = timeline_of(2 * rank, spans);
@@ -132,7 +132,7 @@ static const char *gather(int rank, int n_ranks, void *arg) {
 }
 
 static void run(damage damages) {
-    crew c = {.damages = damages};
+    workers c = {.damages = damages};
     T_OK(tutti_comm_group_create(N_RANKS, &c.group));
     t_ranks(N_RANKS, gather, &c);
     tutti_comm_group_destroy(c.group);

@@ -8,7 +8,7 @@
 #include "base/cache_folder.h"
 #include "base/error.h"
 #include "exec/fake_peers.h"
-#include "exec/reduce_crew.h"
+#include "exec/reduce_workers.h"
 
 /* ---- devices that are the host ---- */
 
@@ -75,16 +75,16 @@ static const tti_backend fake = {.name = "fake",
                                  .accumulate = fake_accumulate,
                                  .describe = describe};
 
-/* ---- a crew ---- */
+/* ---- the workers ---- */
 
-typedef struct algorithms_crew {
-    reduce_crew crew; /* first: what comm_run gives is read as both */
-    const char *way;  /* of each rank */
-} algorithms_crew;
+typedef struct algorithms_workers {
+    reduce_workers workers; /* first: what comm_run gives is read as both */
+    const char *way;        /* of each rank */
+} algorithms_workers;
 
 /* After shards and beside them, with the sums of the tree both times. */
 static const char *ways_rank_main(tutti_comm *comm, void *arg) {
-    const algorithms_crew *c = arg;
+    const algorithms_workers *c = arg;
     reduce_rank r = {.c = arg};
     const char *failure = reduce_make(&r, comm);
     if (!failure && strcmp(tti_str_text(&r.way), c->way) != 0)
@@ -100,15 +100,15 @@ static const char *ways_rank_main(tutti_comm *comm, void *arg) {
 }
 
 /* Three buckets of 64 bytes, 40 KB and 4 KB between two ranks; n_by_library of them go by it. */
-static void crew_run(algorithms_crew *c, const char *way, int n_by_library) {
+static void workers_run(algorithms_workers *c, const char *way, int n_by_library) {
     n_met = n_parted = 0;
     memset(n_sums, 0, sizeof n_sums);
-    c->crew.backend = &fake;
-    c->crew.n_shards = 4;
-    c->crew.n_compute_threads = 1;
-    c->crew.n_elems[0] = 16, c->crew.n_elems[1] = 10240, c->crew.n_elems[2] = 1024;
+    c->workers.backend = &fake;
+    c->workers.n_shards = 4;
+    c->workers.n_compute_threads = 1;
+    c->workers.n_elems[0] = 16, c->workers.n_elems[1] = 10240, c->workers.n_elems[2] = 1024;
     c->way = way;
-    reduce_plan(&c->crew);
+    reduce_plan(&c->workers);
     comm_run(2, ways_rank_main, c);
     T_EQ(n_sums[TTI_DEVICE_LIBRARY], 2 * 2 * n_by_library);
     T_EQ(n_met, n_parted);
@@ -131,42 +131,44 @@ static const char both_ways[] = "1024 5 9 9\n65536 50 90 20\n"; /* ring: from 6 
 
 T_CASE(without_a_table_it_is_as_it_was) {
     T_UNUSED;
-    crew_run(&(algorithms_crew){.crew.fast = true}, "over memory", 0);
+    workers_run(&(algorithms_workers){.workers.fast = true}, "over memory", 0);
     T_EQ(n_met, 2);
 }
 
 T_CASE(large_buckets_go_by_the_library) {
     T_UNUSED;
     keep(0, "library of 2", both_ways);
-    crew_run(&(algorithms_crew){.crew.fast = true},
-             "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
+    workers_run(&(algorithms_workers){.workers.fast = true},
+                "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
     T_EQ(n_met, 4);
     keep(0, "library of 2", "1024 5 9 3\n65536 50 90 20\n");
-    crew_run(&(algorithms_crew){.crew.fast = true},
-             "over memory, 3 of 3 buckets by library of 2, by the table of tutti doctor", 3);
+    workers_run(&(algorithms_workers){.workers.fast = true},
+                "over memory, 3 of 3 buckets by library of 2, by the table of tutti doctor", 3);
     /* of 16 bits half as many bytes travel */
     keep(0, "library of 2", "1024 5 9 9\n20000 20 90 21\n65536 90 90 20\n");
-    crew_run(&(algorithms_crew){.crew.fast = true},
-             "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
-    crew_run(&(algorithms_crew){.crew.fast = true, .crew.wire = TUTTI_BF16},
-             "over memory, by the table of tutti doctor", 0);
+    workers_run(&(algorithms_workers){.workers.fast = true},
+                "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
+    workers_run(&(algorithms_workers){.workers.fast = true, .workers.wire = TUTTI_BF16},
+                "over memory, by the table of tutti doctor", 0);
 }
 
 T_CASE(exact_mode_takes_no_way_without_a_fixed_order) {
     T_UNUSED;
     keep(0, "library of 2", "1024 5 9 1\n65536 50 90 1\n");
-    crew_run(&(algorithms_crew){0}, "over memory, by the table of tutti doctor", 0);
+    workers_run(&(algorithms_workers){0}, "over memory, by the table of tutti doctor", 0);
     T_EQ(n_met, 2);
     keep(0, "library of 2", "1024 5 9 90\n65536 50 20 90\n");
-    crew_run(&(algorithms_crew){0},
-             "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
+    workers_run(&(algorithms_workers){0},
+                "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
 }
 
 T_CASE(a_way_that_was_asked_for_is_taken) {
     T_UNUSED;
     keep(0, "library of 2", both_ways);
-    crew_run(&(algorithms_crew){.crew = {.fast = true, .alg = TUTTI_ALG_DIRECT}}, "over memory", 0);
-    crew_run(&(algorithms_crew){.crew = {.fast = true, .alg = TUTTI_ALG_RING}}, "library of 2", 3);
+    workers_run(&(algorithms_workers){.workers = {.fast = true, .alg = TUTTI_ALG_DIRECT}},
+                "over memory", 0);
+    workers_run(&(algorithms_workers){.workers = {.fast = true, .alg = TUTTI_ALG_RING}},
+                "library of 2", 3);
 }
 
 T_CASE(tables_of_others) {
@@ -175,11 +177,11 @@ T_CASE(tables_of_others) {
         "over memory (the table of tutti doctor is of other devices or "
         "libraries: run it again)";
     keep(3, "library of 2", both_ways); /* a new and an old device */
-    crew_run(&(algorithms_crew){.crew.fast = true}, foreign, 0);
-    crew_run(&(algorithms_crew){.crew = {.fast = true, .device.index = 3}},
-             "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
+    workers_run(&(algorithms_workers){.workers.fast = true}, foreign, 0);
+    workers_run(&(algorithms_workers){.workers = {.fast = true, .device.index = 3}},
+                "over memory, 1 of 3 buckets by library of 2, by the table of tutti doctor", 1);
     keep(0, "library of old", both_ways); /* which is seen when it is met */
-    crew_run(&(algorithms_crew){.crew.fast = true}, foreign, 0);
+    workers_run(&(algorithms_workers){.workers.fast = true}, foreign, 0);
     T_EQ(n_met, 4);
 }
 
@@ -191,8 +193,8 @@ T_CASE(a_damaged_table) {
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
     assert_true(fseek(file, -4, SEEK_END) == 0 && fputc('7', file) == '7' && fclose(file) == 0);
-    crew_run(&(algorithms_crew){.crew.fast = true},
-             "over memory (the table of tutti doctor is damaged: run it again)", 0);
+    workers_run(&(algorithms_workers){.workers.fast = true},
+                "over memory (the table of tutti doctor is damaged: run it again)", 0);
 }
 
 /* What the table knows of is not there: no bucket waits for it. */
@@ -200,10 +202,11 @@ T_CASE(ways_that_are_not_there) {
     T_UNUSED;
     keep(0, "library of 2", both_ways);
     no_library = true;
-    crew_run(&(algorithms_crew){.crew.fast = true}, "over memory, by the table of tutti doctor", 0);
+    workers_run(&(algorithms_workers){.workers.fast = true},
+                "over memory, by the table of tutti doctor", 0);
     no_library = false;
     no_peers = true;
-    crew_run(&(algorithms_crew){.crew.fast = true}, "library of 2", 3);
+    workers_run(&(algorithms_workers){.workers.fast = true}, "library of 2", 3);
     T_EQ(n_met, 2);
     no_peers = false;
 }

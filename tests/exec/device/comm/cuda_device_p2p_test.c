@@ -6,30 +6,30 @@
 #include <stdlib.h>
 
 #include "backend/gpus.h"
-#include "exec/p2p_crew.h"
+#include "exec/p2p_workers.h"
 
 T_CASE(every_value_comes) {
     T_UNUSED;
     for (int n = 2; n <= n_devices && n <= P2P_MAX_RANKS; n++)
         for (int i = 0; i < 4; i++) {
-            const p2p_crew c = {.backend = cuda,
-                                .n_bytes = {1, 1 << 20, 1003, 300032, 16},
-                                .ahead = i % 2,
-                                .overlapped = i == 1,
-                                .record = i >= 2};
+            const p2p_workers c = {.backend = cuda,
+                                   .n_bytes = {1, 1 << 20, 1003, 300032, 16},
+                                   .ahead = i % 2,
+                                   .overlapped = i == 1,
+                                   .record = i >= 2};
             p2p_run(&c, n);
         }
 }
 
 T_CASE(who_waits_alone_is_told) {
     T_UNUSED;
-    p2p_crew c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}, .timeout_ms = 1000};
+    p2p_workers c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}, .timeout_ms = 1000};
     comm_run(2, p2p_wait_alone, &c);
 }
 
 T_CASE(who_waits_for_a_lost_one_is_told) {
     T_UNUSED;
-    const p2p_crew c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}};
+    const p2p_workers c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}};
     if (n_devices > 2) p2p_lose(&c);
 }
 
@@ -39,7 +39,7 @@ static const size_t timed_bytes[] = {64, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 <
 enum { N_TIMES = 6, N_EACH = 20 };
 
 typedef struct timed {
-    p2p_crew crew;
+    p2p_workers workers;
     double us[N_TIMES][2];
 } timed;
 
@@ -72,7 +72,7 @@ static const char *time_one(p2p_rank *r, bool overlapped, size_t n_bytes, double
 static const char *time_rank(tutti_comm *comm, void *arg) {
     timed *times = arg;
     p2p_rank r;
-    const char *failure = p2p_make(&r, &times->crew, comm);
+    const char *failure = p2p_make(&r, &times->workers, comm);
     for (int i = 0; i < N_TIMES * 4 && !failure; i++) { /* the first of two loads and warms */
         double us = 0;
         failure = time_one(&r, i / 2 % 2, timed_bytes[i / 4], &us);
@@ -86,7 +86,7 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
 
 T_CASE(values_take_time) {
     T_UNUSED;
-    timed times = {.crew = {.backend = cuda, .n_bytes = {1 << 26, 64, 64, 64, 64}}};
+    timed times = {.workers = {.backend = cuda, .n_bytes = {1 << 26, 64, 64, 64, 64}}};
     if (!getenv("TUTTI_TEST_TIMES")) return;
     comm_run(2, time_rank, &times);
     printf("bytes; us, GB/s of a value; on few blocks\n");

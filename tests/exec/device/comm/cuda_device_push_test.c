@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "backend/gpus.h"
-#include "exec/peers_crew.h"
+#include "exec/peers_workers.h"
 #include "ops/op_samples.h"
 
 enum { N_BLOCKS = 8, N_ROWS = 512, M = 2 * N_BLOCKS * N_ROWS, TP = 4096 };
@@ -180,7 +180,7 @@ static const char *one_product(side *s, const product *p, int *n_made) {
 
 static const char *meet(side *s) {
     tti_device_term terms[2];
-    COMM_OK(crew_terms(2, terms));
+    COMM_OK(workers_terms(2, terms));
     s->inbox_bytes = (size_t)M / 2 * 3200 * sizeof(uint16_t);
     s->inbox = cuda->alloc(s->inbox_bytes);
     s->staging = cuda->alloc(2 * TP);
@@ -201,8 +201,8 @@ static const char *meet(side *s) {
                                                             .n_sources = 1,
                                                             .algorithm = TTI_DEVICE_PEERS,
                                                             .user = s->comm,
-                                                            .all_gather = crew_gather,
-                                                            .check = crew_look},
+                                                            .all_gather = workers_gather,
+                                                            .check = workers_look},
                                         &s->group));
     return NULL;
 }

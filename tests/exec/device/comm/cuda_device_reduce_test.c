@@ -8,18 +8,18 @@
 
 #include "backend/gpus.h"
 #include "comm/sum_order.h"
-#include "exec/reduce_crew.h"
-#include "exec/update_crew.h"
+#include "exec/reduce_workers.h"
+#include "exec/update_workers.h"
 
 static void run_case(int n_ranks, int n_shards, bool fast, tutti_comm_alg alg, size_t n) {
-    reduce_crew c = {.backend = cuda,
-                     .device = {.exact = !fast},
-                     .n_shards = n_shards,
-                     .n_compute_threads = 1,
-                     .fast = fast,
-                     .record = true,
-                     .alg = alg,
-                     .n_elems = {16, n, 48}};
+    reduce_workers c = {.backend = cuda,
+                        .device = {.exact = !fast},
+                        .n_shards = n_shards,
+                        .n_compute_threads = 1,
+                        .fast = fast,
+                        .record = true,
+                        .alg = alg,
+                        .n_elems = {16, n, 48}};
     reduce_run(&c, n_ranks);
 }
 
@@ -48,20 +48,20 @@ T_CASE(parts_of_sums_and_their_gather) {
     T_UNUSED;
     for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++)
         for (int i = 0; i < 4; i++) {
-            reduce_crew c = {.backend = cuda,
-                             .device = {.exact = true},
-                             .n_shards = i % 2 ? 64 : 8,
-                             .n_compute_threads = 1,
-                             .record = true,
-                             .parts = true,
-                             .sharded = i == 1 || i == 3,
-                             .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_TREE,
-                             .n_elems = {16,
-                                         (i % 2    ? 9000
-                                          : i == 0 ? 300000
-                                                   : 70000) *
-                                             16,
-                                         48}};
+            reduce_workers c = {.backend = cuda,
+                                .device = {.exact = true},
+                                .n_shards = i % 2 ? 64 : 8,
+                                .n_compute_threads = 1,
+                                .record = true,
+                                .parts = true,
+                                .sharded = i == 1 || i == 3,
+                                .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_TREE,
+                                .n_elems = {16,
+                                            (i % 2    ? 9000
+                                             : i == 0 ? 300000
+                                                      : 70000) *
+                                                16,
+                                            48}};
             reduce_run(&c, w);
         }
 }
@@ -95,15 +95,15 @@ T_CASE(hosts_add_inside_before_they_move) {
     ops.collectives.describe = describe_hosts;
     on_hosts.device = &ops;
     for (int i = 0; n_devices >= 4 && i < 12; i++) {
-        reduce_crew c = {.backend = &on_hosts,
-                         .device = {.exact = true},
-                         .n_shards = i % 2 ? 64 : 8,
-                         .n_compute_threads = 1,
-                         .record = true,
-                         .parts = i >= 4,
-                         .sharded = i >= 8,
-                         .alg = TUTTI_ALG_TREE,
-                         .n_elems = {16, (i % 3 ? 9000 : 300000) * 16, 48}};
+        reduce_workers c = {.backend = &on_hosts,
+                            .device = {.exact = true},
+                            .n_shards = i % 2 ? 64 : 8,
+                            .n_compute_threads = 1,
+                            .record = true,
+                            .parts = i >= 4,
+                            .sharded = i >= 8,
+                            .alg = TUTTI_ALG_TREE,
+                            .n_elems = {16, (i % 3 ? 9000 : 300000) * 16, 48}};
         hosts_of_ranks = layouts[i % 4];
         reduce_run(&c, 4);
     }
@@ -115,14 +115,14 @@ T_CASE(rounded_sums_are_near) {
     static const tutti_dtype wires[] = {TUTTI_BF16, TUTTI_F16};
     for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++)
         for (int i = 0; i < 4; i++) {
-            reduce_crew c = {.backend = cuda,
-                             .n_shards = 8,
-                             .n_compute_threads = 1,
-                             .fast = true,
-                             .wire = wires[i % 2],
-                             .record = true,
-                             .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_RING,
-                             .n_elems = {16, 2000 * 16, 48}};
+            reduce_workers c = {.backend = cuda,
+                                .n_shards = 8,
+                                .n_compute_threads = 1,
+                                .fast = true,
+                                .wire = wires[i % 2],
+                                .record = true,
+                                .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_RING,
+                                .n_elems = {16, 2000 * 16, 48}};
             reduce_run(&c, w);
         }
 }
@@ -134,15 +134,15 @@ static bool updates(void) { return cuda->device->fusions.can_update != NULL; }
 
 static void run_updates(const char *optimizer, int n_ranks, int n_shards, int bits) {
     static const size_t large[8] = {5, 17000, 300, 64, 3000, 48, 1, 9000};
-    update_crew c = {.backend = cuda,
-                     .optimizer = optimizer,
-                     .n_slots = bits & 4 ? 200 : 10,
-                     .n_elems = {5, 400, 64, 33, 16, 48, 1, 300},
-                     .ema = bits & 1,
-                     .low = bits & 2 ? TUTTI_BF16 : TUTTI_F32,
-                     .bad = bits & 2};
+    update_workers c = {.backend = cuda,
+                        .optimizer = optimizer,
+                        .n_slots = bits & 4 ? 200 : 10,
+                        .n_elems = {5, 400, 64, 33, 16, 48, 1, 300},
+                        .ema = bits & 1,
+                        .low = bits & 2 ? TUTTI_BF16 : TUTTI_F32,
+                        .bad = bits & 2};
     if (!(bits & 4)) memcpy(c.n_elems, large, sizeof large);
-    update_run_crew(&c, n_ranks, n_shards);
+    update_run_workers(&c, n_ranks, n_shards);
 }
 
 T_CASE(sums_in_the_update_come_to_the_same) {
@@ -156,32 +156,32 @@ T_CASE(sums_in_the_update_come_to_the_same) {
 
 T_CASE(uneven_runs_are_summed_in_the_update) {
     T_UNUSED;
-    update_crew c = {.backend = cuda,
-                     .optimizer = "adam",
-                     .shard_map = {.n_ranks = 2, .first = {0, 11, 16}},
-                     .n_slots = 12,
-                     .n_elems = {5, 20000, 300, 64, 10000, 48, 1, 300}};
-    if (updates()) update_run_crew(&c, 2, 16);
+    update_workers c = {.backend = cuda,
+                        .optimizer = "adam",
+                        .shard_map = {.n_ranks = 2, .first = {0, 11, 16}},
+                        .n_slots = 12,
+                        .n_elems = {5, 20000, 300, 64, 10000, 48, 1, 300}};
+    if (updates()) update_run_workers(&c, 2, 16);
 }
 
 /* Norms stand in between, or there is too much of it. */
 T_CASE(what_is_not_summed_in_the_update) {
     T_UNUSED;
-    update_crew norms = {.backend = cuda,
-                         .optimizer = "lamb",
-                         .n_slots = 4,
-                         .n_elems = {5, 400, 64, 33},
-                         .stays = true};
-    update_crew large = {
+    update_workers norms = {.backend = cuda,
+                            .optimizer = "lamb",
+                            .n_slots = 4,
+                            .n_elems = {5, 400, 64, 33},
+                            .stays = true};
+    update_workers large = {
         .backend = cuda, .optimizer = "sgd", .n_slots = 1, .n_elems = {4 << 20}, .stays = true};
-    if (updates()) update_run_crew(&norms, 2, 4);
-    if (updates()) update_run_crew(&large, 2, 4);
+    if (updates()) update_run_workers(&norms, 2, 4);
+    if (updates()) update_run_workers(&large, 2, 4);
 }
 
 /* ---- times ---- */
 
 typedef struct timed_update {
-    update_crew crew;
+    update_workers workers;
     double us[2];
 } timed_update;
 
@@ -211,7 +211,7 @@ static const char *time_updates(tutti_comm *comm, void *arg) {
     update_rank r;
     double us = 0;
     bool can = false;
-    const char *failure = update_rank_open(&r, comm, &t->crew);
+    const char *failure = update_rank_open(&r, comm, &t->workers);
     for (int side = 0; side < 2 && !failure; side++) {
         failure = update_feed(&r, &r.sides[side], 0);
         if (side) COMM_OK(r.ops->fusions.can_update(r.group, r.sides[side].update, &can));
@@ -233,9 +233,9 @@ T_CASE(updates_take_time) {
     if (!getenv("TUTTI_TEST_TIMES") || !updates()) return;
     printf("adam, us: elements, sums then update, sums in the update\n");
     for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
-        timed_update t = {.crew = {.backend = cuda, .optimizer = "adam", .n_slots = 8}};
-        for (int s = 0; s < 8; s++) t.crew.n_elems[s] = sizes[i] / 8;
-        tti_shard_map_equally(2, 2, &t.crew.shard_map);
+        timed_update t = {.workers = {.backend = cuda, .optimizer = "adam", .n_slots = 8}};
+        for (int s = 0; s < 8; s++) t.workers.n_elems[s] = sizes[i] / 8;
+        tti_shard_map_equally(2, 2, &t.workers.shard_map);
         comm_run(2, time_updates, &t);
         printf("%9zu %8.1f %8.1f\n", sizes[i], t.us[0], t.us[1]);
     }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "backend/gpus.h"
-#include "exec/tp_crew.h"
+#include "exec/tp_workers.h"
 
 static const tp_case large_cases[] = {
     {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1 << 20, true, false},
@@ -19,16 +19,16 @@ static const tp_case large_cases[] = {
 
 T_CASE(small_values_have_the_bits_of_the_host) {
     T_UNUSED;
-    tp_crew c = {.backend = cuda,
-                 .cases = tp_small_cases,
-                 .n_cases = TTI_COUNT(tp_small_cases),
-                 .record = true};
+    tp_workers c = {.backend = cuda,
+                    .cases = tp_small_cases,
+                    .n_cases = TTI_COUNT(tp_small_cases),
+                    .record = true};
     for (int w = 2; w <= n_devices && w <= TP_MAX_RANKS; w++) tp_run(&c, w);
 }
 
 T_CASE(large_values_have_the_bits_of_the_host) {
     T_UNUSED;
-    tp_crew c = {
+    tp_workers c = {
         .backend = cuda, .cases = large_cases, .n_cases = TTI_COUNT(large_cases), .record = true};
     for (int w = 2; w <= n_devices && w <= TP_MAX_RANKS; w++) tp_run(&c, w);
 }
@@ -42,7 +42,7 @@ T_CASE(lists_are_added_in_their_order) {
 
 static const char *wait_alone(tutti_comm *comm, void *arg) {
     static const tp_case one = {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, 64, false, false};
-    tp_crew c = {.backend = cuda, .cases = &one, .n_cases = 1};
+    tp_workers c = {.backend = cuda, .cases = &one, .n_cases = 1};
     tp_rank r = {.c = &c,
                  .ops = cuda->device,
                  .comm = comm,
@@ -111,7 +111,7 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
             {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, whole, false, false},
             {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 1, part, false, false},
             {TTI_COLLECTIVE_SCATTER, TUTTI_BF16, 1, part, false, false}};
-        tp_crew c = {.backend = cuda, .cases = cases, .n_cases = N_KINDS};
+        tp_workers c = {.backend = cuda, .cases = cases, .n_cases = N_KINDS};
         tp_rank r = {.c = &c,
                      .ops = cuda->device,
                      .comm = comm,

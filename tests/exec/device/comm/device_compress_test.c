@@ -2,8 +2,8 @@
  * tests/cli/device_ways_test.py and cuda_sums_test.py train with it. */
 #include "exec/device/comm/device_reduce.h"
 
-#include "exec/crew.h"
 #include "exec/worker/compress.h"
+#include "exec/workers.h"
 
 static tutti_status create_powersgd(const tti_powersgd_desc *desc, void **powersgd) {
     (void)desc, (void)powersgd;

@@ -2,7 +2,7 @@
 #include "exec/device/comm/device_host_staged.h"
 #include "comm/transport.h"
 #include "exec/fake_device.h"
-#include "exec/reduce_crew.h"
+#include "exec/reduce_workers.h"
 
 static _Thread_local int n_pinned, most_pinned;
 
@@ -115,12 +115,12 @@ T_CASE(the_host_adds_along_the_tree) {
     T_UNUSED;
     for (int fast = 0; fast < 3; fast++)
         for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
-            reduce_crew c = {.backend = &apart,
-                             .n_shards = 8,
-                             .n_compute_threads = 1,
-                             .fast = fast > 0,
-                             .wire = fast > 1 ? TUTTI_BF16 : TUTTI_F32,
-                             .n_elems = {16, 160, 48}};
+            reduce_workers c = {.backend = &apart,
+                                .n_shards = 8,
+                                .n_compute_threads = 1,
+                                .fast = fast > 0,
+                                .wire = fast > 1 ? TUTTI_BF16 : TUTTI_F32,
+                                .n_elems = {16, 160, 48}};
             reduce_plan(&c);
             comm_run(n_ranks, rank_main, &c);
             const tti_shard_map shard_map = {.n_ranks = n_ranks, .first = {0, 1, 4, 5, 6, 8}};
@@ -160,7 +160,7 @@ static const char *cross(tutti_comm *comm, void *arg) {
 /* There and back, not once for each device. */
 T_CASE(a_sum_crosses_once_for_each_host) {
     T_UNUSED;
-    reduce_crew c = {
+    reduce_workers c = {
         .backend = &apart, .n_shards = 4, .n_compute_threads = 1, .n_elems = {4096, 16 * 4096, 48}};
     T_EQ(setenv("TUTTI_TEST_TRANSPORT", "tcp", 1), 0);
     T_EQ(setenv("TUTTI_TEST_HOSTS", "a,a,b,b", 1), 0);

@@ -3,13 +3,13 @@
  * Whole steps of a pipeline: tests/cli/device_layouts_test.py. */
 #include <stdlib.h>
 
-#include "exec/p2p_crew.h"
+#include "exec/p2p_workers.h"
 
-static p2p_crew crew_of(const char *says) {
+static p2p_workers workers_of(const char *says) {
     const tti_backend *devices;
     T_EQ(setenv("TUTTI_TEST_DEVICE", says, 1), 0);
     T_OK(tti_backend_find("cuda", &devices));
-    return (p2p_crew){.backend = devices, .n_bytes = {1, 16, 1000, 4097, 64}};
+    return (p2p_workers){.backend = devices, .n_bytes = {1, 16, 1000, 4097, 64}};
 }
 
 /* Who does nothing before it is asked may put all at once. */
@@ -18,7 +18,7 @@ T_CASE(every_value_comes) {
     static const char *const says[] = {"peers=1,devices=4", "peers=1,devices=4,late=1",
                                        "peers=1,devices=4,late=2", "peers=1,devices=4,late=3"};
     for (int late = 0; late < 4; late++) {
-        p2p_crew c = crew_of(says[late]);
+        p2p_workers c = workers_of(says[late]);
         c.ahead = late == 1 || late == 2;
         for (int n = 2; n <= P2P_MAX_RANKS; n++) {
             c.record = n != 3;
@@ -31,7 +31,7 @@ T_CASE(who_waits_alone_is_told) {
     T_UNUSED;
     static const char *const says[] = {"peers=1", "peers=1,late=1"};
     for (int late = 0; late < 2; late++) {
-        p2p_crew c = crew_of(says[late]);
+        p2p_workers c = workers_of(says[late]);
         c.timeout_ms = 50;
         comm_run(2, p2p_wait_alone, &c);
     }
@@ -41,7 +41,7 @@ T_CASE(who_waits_for_a_lost_one_is_told) {
     T_UNUSED;
     static const char *const says[] = {"peers=1,devices=3", "peers=1,devices=3,late=1"};
     for (int late = 0; late < 2; late++) {
-        p2p_crew c = crew_of(says[late]);
+        p2p_workers c = workers_of(says[late]);
         p2p_lose(&c);
     }
 }

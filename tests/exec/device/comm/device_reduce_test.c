@@ -6,8 +6,8 @@
 
 #include "comm/subgroup.h"
 #include "exec/fake_peers.h"
-#include "exec/reduce_crew.h"
-#include "exec/update_crew.h"
+#include "exec/reduce_workers.h"
+#include "exec/update_workers.h"
 #include "tutti/ops.h"
 
 /* ---- devices that are the host ---- */
@@ -115,11 +115,11 @@ T_CASE(any_number_of_ranks_has_the_bits_of_the_tree) {
     for (int v = 0; v < 3; v++)
         for (int n_ranks = 2; n_ranks <= REDUCE_MAX_RANKS && n_ranks <= shards[v]; n_ranks++)
             for (int n_compute_threads = 1; n_compute_threads <= 4; n_compute_threads += 3) {
-                reduce_crew c = {.backend = &fake,
-                                 .alg = TUTTI_ALG_DIRECT,
-                                 .n_shards = shards[v],
-                                 .n_compute_threads = n_compute_threads,
-                                 .n_elems = {16, 160, 48}};
+                reduce_workers c = {.backend = &fake,
+                                    .alg = TUTTI_ALG_DIRECT,
+                                    .n_shards = shards[v],
+                                    .n_compute_threads = n_compute_threads,
+                                    .n_elems = {16, 160, 48}};
                 reduce_run(&c, n_ranks);
             }
 }
@@ -131,14 +131,14 @@ T_CASE(any_runs_have_the_bits_of_the_tree) {
                                                {.n_ranks = 3, .first = {0, 1, 14, 16}}};
     for (size_t d = 0; d < TTI_COUNT(shard_maps); d++)
         for (int bits = 0; bits < 4; bits++) {
-            reduce_crew c = {.backend = &fake,
-                             .alg = TUTTI_ALG_DIRECT,
-                             .n_shards = tti_shard_map_n_shards(&shard_maps[d]),
-                             .shard_map = &shard_maps[d],
-                             .n_compute_threads = 1,
-                             .fast = bits & 1,
-                             .parts = bits & 2,
-                             .n_elems = {16, 160, 48}};
+            reduce_workers c = {.backend = &fake,
+                                .alg = TUTTI_ALG_DIRECT,
+                                .n_shards = tti_shard_map_n_shards(&shard_maps[d]),
+                                .shard_map = &shard_maps[d],
+                                .n_compute_threads = 1,
+                                .fast = bits & 1,
+                                .parts = bits & 2,
+                                .n_elems = {16, 160, 48}};
             reduce_run(&c, shard_maps[d].n_ranks);
         }
 }
@@ -146,12 +146,12 @@ T_CASE(any_runs_have_the_bits_of_the_tree) {
 T_CASE(fast_mode_adds_one_sum_of_each_rank) {
     T_UNUSED;
     for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
-        reduce_crew c = {.alg = TUTTI_ALG_DIRECT,
-                         .backend = &fake,
-                         .n_shards = 8,
-                         .n_compute_threads = 1,
-                         .fast = true,
-                         .n_elems = {16, 160, 48}};
+        reduce_workers c = {.alg = TUTTI_ALG_DIRECT,
+                            .backend = &fake,
+                            .n_shards = 8,
+                            .n_compute_threads = 1,
+                            .fast = true,
+                            .n_elems = {16, 160, 48}};
         reduce_run(&c, n_ranks);
     }
 }
@@ -160,14 +160,14 @@ T_CASE(parts_of_sums_and_their_gather) {
     T_UNUSED;
     for (int bits = 0; bits < 4; bits++)
         for (int n_ranks = 2; n_ranks <= REDUCE_MAX_RANKS; n_ranks++) {
-            reduce_crew c = {.backend = &fake,
-                             .alg = TUTTI_ALG_DIRECT,
-                             .n_shards = 16,
-                             .n_compute_threads = 1,
-                             .fast = bits & 1,
-                             .parts = true,
-                             .sharded = bits & 2,
-                             .n_elems = {16, 160, 48}};
+            reduce_workers c = {.backend = &fake,
+                                .alg = TUTTI_ALG_DIRECT,
+                                .n_shards = 16,
+                                .n_compute_threads = 1,
+                                .fast = bits & 1,
+                                .parts = true,
+                                .sharded = bits & 2,
+                                .n_elems = {16, 160, 48}};
             reduce_run(&c, n_ranks);
         }
 }
@@ -191,7 +191,7 @@ static const layout layouts[] = {
     {"odd ones", 7, {0, 1, 1, 2, 2, 0, 1}, 0},
 };
 
-static void run_layout(const layout *l, reduce_crew c) {
+static void run_layout(const layout *l, reduce_workers c) {
     c.backend = &fake;
     c.alg = TUTTI_ALG_AUTO;
     c.n_elems[0] = 16, c.n_elems[1] = 160, c.n_elems[2] = 48;
@@ -204,11 +204,11 @@ T_CASE(any_hosts_have_the_bits_of_the_tree) {
     T_UNUSED;
     for (size_t i = 0; i < TTI_COUNT(layouts); i++)
         for (int bits = 0; bits < 16; bits++)
-            run_layout(&layouts[i], (reduce_crew){.n_shards = bits & 8 ? 64 : 8,
-                                                  .n_compute_threads = bits & 8 ? 3 : 1,
-                                                  .fast = bits & 1,
-                                                  .parts = bits & 6,
-                                                  .sharded = bits & 4});
+            run_layout(&layouts[i], (reduce_workers){.n_shards = bits & 8 ? 64 : 8,
+                                                     .n_compute_threads = bits & 8 ? 3 : 1,
+                                                     .fast = bits & 1,
+                                                     .parts = bits & 6,
+                                                     .sharded = bits & 4});
 }
 
 T_CASE(any_runs_on_hosts_have_the_bits_of_the_tree) {
@@ -216,10 +216,10 @@ T_CASE(any_runs_on_hosts_have_the_bits_of_the_tree) {
     static const tti_shard_map shard_map = {.n_ranks = 4, .first = {0, 5, 6, 7, 8}};
     for (size_t i = 0; i < TTI_COUNT(layouts); i++)
         for (int parts = 0; parts < 2 && layouts[i].n_ranks == 4; parts++)
-            run_layout(&layouts[i], (reduce_crew){.n_shards = 8,
-                                                  .n_compute_threads = 1,
-                                                  .shard_map = &shard_map,
-                                                  .parts = parts == 1});
+            run_layout(&layouts[i], (reduce_workers){.n_shards = 8,
+                                                     .n_compute_threads = 1,
+                                                     .shard_map = &shard_map,
+                                                     .parts = parts == 1});
 }
 
 /* As often as there are leaves, whatever number of devices a host has; and the sum comes back to
@@ -233,8 +233,8 @@ T_CASE(hosts_send_each_other_a_sum_and_not_the_terms_of_their_devices) {
             int n_hosts = l->hosts[l->n_ranks - 1] + 1;
             size_t n = (size_t)(l->n_boundaries + n_hosts - 1) * N;
             fake_n_crossed = 0;
-            run_layout(l,
-                       (reduce_crew){.n_shards = 8, .n_compute_threads = 1, .parts = parts == 1});
+            run_layout(
+                l, (reduce_workers){.n_shards = 8, .n_compute_threads = 1, .parts = parts == 1});
             T_EQ(fake_n_crossed, n);
         }
 }
@@ -242,7 +242,7 @@ T_CASE(hosts_send_each_other_a_sum_and_not_the_terms_of_their_devices) {
 /* As ranks of a job learn them. */
 T_CASE(hosts_are_those_of_the_communicator) {
     T_UNUSED;
-    reduce_crew c = {
+    reduce_workers c = {
         .backend = &fake, .n_shards = 8, .n_compute_threads = 1, .n_elems = {16, 160, 48}};
     reduce_plan(&c);
     fake_n_crossed = 0;
@@ -270,12 +270,12 @@ T_CASE(buckets_beside_the_shards_give_the_same) {
     T_UNUSED;
     for (int fast = 0; fast < 2; fast++)
         for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
-            reduce_crew c = {.backend = &fake,
-                             .alg = TUTTI_ALG_DIRECT,
-                             .n_shards = 16,
-                             .n_compute_threads = 3,
-                             .fast = fast,
-                             .n_elems = {16, 160, 48}};
+            reduce_workers c = {.backend = &fake,
+                                .alg = TUTTI_ALG_DIRECT,
+                                .n_shards = 16,
+                                .n_compute_threads = 3,
+                                .fast = fast,
+                                .n_elems = {16, 160, 48}};
             reduce_plan(&c);
             comm_run(n_ranks, overlapped, &c);
         }
@@ -298,13 +298,13 @@ T_CASE(parts_over_links_are_summed_behind_the_shards) {
     T_UNUSED;
     for (int bits = 0; bits < 4; bits++)
         for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
-            reduce_crew c = {.backend = &fake,
-                             .alg = TUTTI_ALG_DIRECT,
-                             .n_shards = 16,
-                             .n_compute_threads = 3,
-                             .fast = bits & 1,
-                             .parts = true,
-                             .n_elems = {16, 160, 48}};
+            reduce_workers c = {.backend = &fake,
+                                .alg = TUTTI_ALG_DIRECT,
+                                .n_shards = 16,
+                                .n_compute_threads = 3,
+                                .fast = bits & 1,
+                                .parts = true,
+                                .n_elems = {16, 160, 48}};
             linked = bits & 2;
             reduce_plan(&c);
             comm_run(n_ranks, behind, &c);
@@ -338,7 +338,7 @@ static tutti_status join(reduce_rank *r) {
 
 /* A sum, then a join, then a fetch: all of them wait for the other ranks. */
 static const char *one_after_the_other(tutti_comm *comm, void *arg) {
-    reduce_crew *c = arg;
+    reduce_workers *c = arg;
     reduce_rank r = {.c = c};
     const char *failure = reduce_make(&r, comm);
     if (failure) return failure;
@@ -359,13 +359,13 @@ T_CASE(captured_graphs_that_differ_wait_for_one_thing_at_a_time) {
     T_UNUSED;
     static const tti_shard_map shard_map = {.n_ranks = 2, .first = {0, 3, 4}};
     for (int differ = 0; differ < 2; differ++) {
-        reduce_crew c = {.backend = &fake,
-                         .alg = TUTTI_ALG_DIRECT,
-                         .n_shards = 4,
-                         .shard_map = differ ? &shard_map : NULL,
-                         .n_compute_threads = 1,
-                         .parts = true,
-                         .n_elems = {16, 160, 48}};
+        reduce_workers c = {.backend = &fake,
+                            .alg = TUTTI_ALG_DIRECT,
+                            .n_shards = 4,
+                            .shard_map = differ ? &shard_map : NULL,
+                            .n_compute_threads = 1,
+                            .parts = true,
+                            .n_elems = {16, 160, 48}};
         reduce_plan(&c);
         comm_run(2, one_after_the_other, &c);
     }
@@ -386,12 +386,12 @@ static const char *lose(tutti_comm *comm, void *arg) {
 
 T_CASE(waits_end_with_a_lost_peer) {
     T_UNUSED;
-    reduce_crew c = {.backend = &fake,
-                     .alg = TUTTI_ALG_DIRECT,
-                     .n_shards = 4,
-                     .n_compute_threads = 1,
-                     .parts = true,
-                     .n_elems = {16, 160, 48}};
+    reduce_workers c = {.backend = &fake,
+                        .alg = TUTTI_ALG_DIRECT,
+                        .n_shards = 4,
+                        .n_compute_threads = 1,
+                        .parts = true,
+                        .n_elems = {16, 160, 48}};
     reduce_plan(&c);
     comm_run(2, lose, &c);
 }
@@ -421,11 +421,11 @@ static const char *lose_elsewhere(tutti_comm *comm, void *arg) {
 
 T_CASE(a_worker_that_is_lost_elsewhere_is_heard_of) {
     T_UNUSED;
-    reduce_crew c = {.backend = &fake,
-                     .alg = TUTTI_ALG_DIRECT,
-                     .n_shards = 4,
-                     .n_compute_threads = 1,
-                     .n_elems = {16, 160, 48}};
+    reduce_workers c = {.backend = &fake,
+                        .alg = TUTTI_ALG_DIRECT,
+                        .n_shards = 4,
+                        .n_compute_threads = 1,
+                        .n_elems = {16, 160, 48}};
     reduce_plan(&c);
     comm_run(2, lose_elsewhere, &c);
 }
@@ -440,11 +440,11 @@ static const char *ring(tutti_comm *comm, void *arg) {
 
 T_CASE(a_ring_is_refused_in_exact_mode) {
     T_UNUSED;
-    reduce_crew c = {.backend = &fake,
-                     .alg = TUTTI_ALG_DIRECT,
-                     .n_shards = 4,
-                     .n_compute_threads = 1,
-                     .n_elems = {16, 16, 16}};
+    reduce_workers c = {.backend = &fake,
+                        .alg = TUTTI_ALG_DIRECT,
+                        .n_shards = 4,
+                        .n_compute_threads = 1,
+                        .n_elems = {16, 16, 16}};
     reduce_plan(&c);
     c.alg = TUTTI_ALG_RING;
     comm_run(2, ring, &c);
@@ -452,16 +452,16 @@ T_CASE(a_ring_is_refused_in_exact_mode) {
 
 /* ---- sums in the update ---- */
 
-static update_crew crew_of_updates(const char *says) {
+static update_workers workers_of_updates(const char *says) {
     static const double momentum[] = {0.9, 0, 0.01};
     const tti_backend *devices;
     T_EQ(setenv("TUTTI_TEST_DEVICE", says, 1), 0);
     T_OK(tti_backend_find("cuda", &devices));
-    return (update_crew){.backend = devices,
-                         .optimizer = "sgd",
-                         .attrs = momentum,
-                         .n_slots = 8,
-                         .n_elems = {5, 400, 64, 33, 16, 48, 1, 300}};
+    return (update_workers){.backend = devices,
+                            .optimizer = "sgd",
+                            .attrs = momentum,
+                            .n_slots = 8,
+                            .n_elems = {5, 400, 64, 33, 16, 48, 1, 300}};
 }
 
 T_CASE(sums_in_the_update_come_to_the_same) {
@@ -470,26 +470,26 @@ T_CASE(sums_in_the_update_come_to_the_same) {
                                        "peers=1,joint=1,devices=4,late=1"};
     for (int bits = 0; bits < 8; bits++)
         for (int n = 2; n <= UPDATE_MAX_RANKS; n++) {
-            update_crew c = crew_of_updates(says[bits & 1]);
+            update_workers c = workers_of_updates(says[bits & 1]);
             c.ema = bits & 2;
             c.bad = bits & 4;
             c.low = bits & 4 ? TUTTI_BF16 : TUTTI_F32;
-            update_run_crew(&c, n, 8);
+            update_run_workers(&c, n, 8);
         }
 }
 
 T_CASE(uneven_runs_are_summed_in_the_update) {
     T_UNUSED;
-    update_crew c = crew_of_updates("peers=1,joint=1");
+    update_workers c = workers_of_updates("peers=1,joint=1");
     c.shard_map = (tti_shard_map){.n_ranks = 2, .first = {0, 11, 16}};
-    update_run_crew(&c, 2, 16);
+    update_run_workers(&c, 2, 16);
 }
 
 T_CASE(devices_that_cannot_say_so) {
     T_UNUSED;
-    update_crew c = crew_of_updates("peers=1");
+    update_workers c = workers_of_updates("peers=1");
     c.stays = true;
-    update_run_crew(&c, 2, 4);
+    update_run_workers(&c, 2, 4);
 }
 
 int main(void) {

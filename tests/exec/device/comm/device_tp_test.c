@@ -1,7 +1,7 @@
 /* device_tp_test.c - what devices exchange inside a step, on devices that are the host: rows
  * and parts of every kind, in the order of additions of the host's exchange. */
 #include "exec/fake_tp.h"
-#include "exec/tp_crew.h"
+#include "exec/tp_workers.h"
 
 static tutti_status tp(void *group, const tti_tp_collective *t, bool overlapped) {
     (void)overlapped;
@@ -35,7 +35,8 @@ static const tti_backend fake = {
 
 T_CASE(any_number_of_ranks_has_the_bits_of_the_host) {
     T_UNUSED;
-    tp_crew c = {.backend = &fake, .cases = tp_small_cases, .n_cases = TTI_COUNT(tp_small_cases)};
+    tp_workers c = {
+        .backend = &fake, .cases = tp_small_cases, .n_cases = TTI_COUNT(tp_small_cases)};
     for (int n_ranks = 2; n_ranks <= TP_MAX_RANKS; n_ranks++) tp_run(&c, n_ranks);
 }
 

@@ -1,7 +1,7 @@
-/* reduce_crew.h - ranks as threads that sum gradients as workers on devices do, held against the
+/* reduce_workers.h - ranks as threads that sum gradients as workers on devices do, held against the
  * sum of all shards along the tree, bit for bit. */
-#ifndef TTI_TESTS_EXEC_REDUCE_CREW_H
-#define TTI_TESTS_EXEC_REDUCE_CREW_H
+#ifndef TTI_TESTS_EXEC_REDUCE_WORKERS_H
+#define TTI_TESTS_EXEC_REDUCE_WORKERS_H
 
 #include "base/philox.h"
 #include "comm/ranks.h"
@@ -12,7 +12,7 @@
 
 enum { REDUCE_BUCKETS = 3, REDUCE_STEPS = 5, REDUCE_MAX_SHARDS = 64, REDUCE_MAX_RANKS = 8 };
 
-typedef struct reduce_crew {
+typedef struct reduce_workers {
     const tti_backend *backend;
     tti_device_desc device; /* of rank 0; the others follow */
     int n_shards, n_compute_threads;
@@ -25,7 +25,7 @@ typedef struct reduce_crew {
     size_t n_elems[REDUCE_BUCKETS]; /* multiples of 16 */
     tti_plan plan;
     tti_bucket buckets[REDUCE_BUCKETS];
-} reduce_crew;
+} reduce_workers;
 
 /* Gradients of very different sizes, so that another order gives other bits. */
 static inline float reduce_value(int shard, size_t i) {
@@ -40,7 +40,7 @@ static inline float reduce_tree(int first, int n, size_t i) {
 }
 
 typedef struct reduce_rank {
-    reduce_crew *c;
+    reduce_workers *c;
     tti_exec *x;
     tti_sharded sharded;
     tti_device_reduce *reduce;
@@ -64,7 +64,7 @@ static inline const char *reduce_upload(reduce_rank *r, int s) {
 }
 
 /* The first rank has nothing, the others the more the later they are. */
-static inline tti_share reduce_share(const reduce_crew *c, int n_ranks) {
+static inline tti_share reduce_share(const reduce_workers *c, int n_ranks) {
     size_t n = (size_t)n_ranks;
     tti_share share = {.n_ranks = n_ranks};
     share.bounds = calloc(REDUCE_BUCKETS * (n + 1), sizeof *share.bounds);
@@ -104,7 +104,7 @@ static inline const char *reduce_sharded(reduce_rank *r) {
 
 /* A worker with its shards' gradients, that has not met the others. */
 static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
-    reduce_crew *c = r->c;
+    reduce_workers *c = r->c;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     size_t n_bytes = c->plan.n_flat * sizeof(float);
     r->ops = c->backend->device;
@@ -224,7 +224,7 @@ static inline tutti_status reduce_download(reduce_rank *r) {
 
 /* How far from the tree an element may be: not at all in exact mode; in fast mode by the order,
  * and by a rounding of each term and, on the way around a ring, of the sum at each rank. */
-static inline float reduce_slack(const reduce_crew *c, int n_ranks, size_t i) {
+static inline float reduce_slack(const reduce_workers *c, int n_ranks, size_t i) {
     float sizes = 0;
     if (!c->fast) return 0;
     for (int s = 0; s < c->n_shards; s++) sizes += fabsf(reduce_value(s, i));
@@ -345,7 +345,7 @@ static inline const char *reduce_rank_main(tutti_comm *comm, void *arg) {
 }
 
 /* Lays out the plan. */
-static inline void reduce_plan(reduce_crew *c) {
+static inline void reduce_plan(reduce_workers *c) {
     static const int ready[REDUCE_BUCKETS] = {1, 1, 4};
     static tti_node view, *no_steps[REDUCE_STEPS]; /* steps that take no time */
     view.op = tti_op_find("reshape");
@@ -361,9 +361,9 @@ static inline void reduce_plan(reduce_crew *c) {
                          .shard = {.steps = no_steps, .n_steps = REDUCE_STEPS}};
 }
 
-static inline void reduce_run(reduce_crew *c, int n_ranks) {
+static inline void reduce_run(reduce_workers *c, int n_ranks) {
     reduce_plan(c);
     comm_run(n_ranks, reduce_rank_main, c);
 }
 
-#endif /* TTI_TESTS_EXEC_REDUCE_CREW_H */
+#endif /* TTI_TESTS_EXEC_REDUCE_WORKERS_H */

@@ -1,9 +1,9 @@
-/* grid_crew.h - workers of every place of a divided model that train a small network together, for
- * the tests of exec. */
-#ifndef TTI_TESTS_EXEC_GRID_CREW_H
-#define TTI_TESTS_EXEC_GRID_CREW_H
+/* grid_workers.h - workers of every place of a divided model that train a small network together,
+ * for the tests of exec. */
+#ifndef TTI_TESTS_EXEC_GRID_WORKERS_H
+#define TTI_TESTS_EXEC_GRID_WORKERS_H
 
-#include "exec/crew.h"
+#include "exec/workers.h"
 
 enum { GRID_STEPS = 4, GRID_MOST = 8 };
 
@@ -47,11 +47,11 @@ typedef struct grid {
 } grid;
 
 static inline const char *grid_train(grid *g, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
+    workers_batch *batch = workers_batch_new();
     const char *failure = NULL;
     for (int step = 0; step <= GRID_STEPS && !failure; step++) {
-        crew_fill(batch, step);
-        tti_step_desc desc = crew_step(batch, exec, step);
+        workers_fill(batch, step);
+        tti_step_desc desc = workers_step(batch, exec, step);
         desc.lr = 0.01;
         desc.average = g->average_every > 0 && (step + 1) % g->average_every == 0;
         tutti_status st = step < GRID_STEPS ? tti_exec_step(exec, &desc, &g->result[rank][step])
@@ -80,7 +80,7 @@ static inline const char *grid_rank(tutti_comm *comm, void *arg) {
     tti_exec *exec;
     tti_exec_desc desc = g->exec;
     desc.backend = &tti_backend_cpu;
-    desc.n_shards = CREW_SHARDS;
+    desc.n_shards = WORKERS_SHARDS;
     desc.n_compute_threads = g->n_compute_threads ? g->n_compute_threads : 3;
     desc.seed = 7;
     desc.clip_norm = 0.5;
@@ -106,7 +106,7 @@ static inline const char *grid_rank(tutti_comm *comm, void *arg) {
         return NULL;
     }
     if (!failure && tti_exec_pull(exec) != TUTTI_OK) failure = comm_text("%s", tutti_last_error());
-    if (!failure && rank == 0) failure = crew_keep_whole(exec, g->whole, g->params);
+    if (!failure && rank == 0) failure = workers_keep_whole(exec, g->whole, g->params);
     if (!failure && rank > 0 && tti_exec_serve(exec) != TUTTI_OK)
         failure = comm_text("serve: %s", tutti_last_error());
     if (!failure && desc.comm && !g->may_differ) failure = grid_compare_memory(exec, &desc);
@@ -162,4 +162,4 @@ static inline void grid_expect_same(const grid *g, const grid *other) {
     grid_expect_bits(g, other, false);
 }
 
-#endif /* TTI_TESTS_EXEC_GRID_CREW_H */
+#endif /* TTI_TESTS_EXEC_GRID_WORKERS_H */

@@ -1,4 +1,5 @@
-/* crew.c - the threads of a session's workers: each waits for a function, runs it, and reports.
+/* session_threads.c - the threads of a session's workers: each waits for a function, runs it, and
+ * reports.
  *
  * A failure that other workers may wait for ends the group, so that none waits forever. */
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include "session/session_state.h"
 
 static bool is_fatal(const tutti_session *s, tutti_status st) {
-    return st != TUTTI_OK && st != TUTTI_E_NUMERICS && !s->crew.tries;
+    return st != TUTTI_OK && st != TUTTI_E_NUMERICS && !s->threads.tries;
 }
 
 static void fail_others(const tti_session_worker *w) {
@@ -29,7 +30,7 @@ static void run(tti_session_worker *w, tti_session_fn fn, void *arg) {
 
 static void *worker_main(void *arg) {
     tti_session_worker *w = arg;
-    tti_crew *c = &w->session->crew;
+    tti_session_threads *c = &w->session->threads;
     int64_t turn = 0;
     pthread_mutex_lock(&c->mutex);
     for (;;) {
@@ -47,8 +48,8 @@ static void *worker_main(void *arg) {
     return NULL;
 }
 
-tutti_status tti_crew_start(tutti_session *s) {
-    tti_crew *c = &s->crew;
+tutti_status tti_session_threads_start(tutti_session *s) {
+    tti_session_threads *c = &s->threads;
     while (c->n_started < s->n_workers) {
         tti_session_worker *w = &s->workers[c->n_started];
         if (tti_thread_start(&w->thread, NULL, worker_main, w) != 0)
@@ -60,7 +61,7 @@ tutti_status tti_crew_start(tutti_session *s) {
 }
 
 /* Hands a function to all threads; NULL ends them. */
-static void begin(tti_crew *c, tti_session_fn fn, void *arg) {
+static void begin(tti_session_threads *c, tti_session_fn fn, void *arg) {
     c->fn = fn;
     c->arg = arg;
     c->n_left = c->n_started;
@@ -68,8 +69,8 @@ static void begin(tti_crew *c, tti_session_fn fn, void *arg) {
     pthread_cond_broadcast(&c->begin);
 }
 
-void tti_crew_stop(tutti_session *s) {
-    tti_crew *c = &s->crew;
+void tti_session_threads_stop(tutti_session *s) {
+    tti_session_threads *c = &s->threads;
     if (c->n_started == 0) return;
     pthread_mutex_lock(&c->mutex);
     begin(c, NULL, NULL);
@@ -90,7 +91,7 @@ static const tti_session_worker *first_failure(const tutti_session *s) {
 }
 
 static tutti_status call_all(tutti_session *s, tti_session_fn fn, void *arg, bool tries) {
-    tti_crew *c = &s->crew;
+    tti_session_threads *c = &s->threads;
     pthread_mutex_lock(&c->mutex);
     c->tries = tries;
     begin(c, fn, arg);
@@ -105,11 +106,11 @@ static tutti_status call_all(tutti_session *s, tti_session_fn fn, void *arg, boo
     return tti_fail(w->status, "%s", w->error);
 }
 
-tutti_status tti_crew_run(tutti_session *s, tti_session_fn fn, void *arg) {
+tutti_status tti_session_run(tutti_session *s, tti_session_fn fn, void *arg) {
     return call_all(s, fn, arg, false);
 }
 
-tutti_status tti_crew_try(tutti_session *s, tti_session_fn fn, void *arg) {
+tutti_status tti_session_try(tutti_session *s, tti_session_fn fn, void *arg) {
     return call_all(s, fn, arg, true);
 }
 

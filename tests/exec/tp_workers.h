@@ -1,12 +1,12 @@
-/* tp_crew.h - ranks as threads whose devices exchange values as the workers of a tensor axis do,
+/* tp_workers.h - ranks as threads whose devices exchange values as the workers of a tensor axis do,
  * held against the sum of all ranks in the order of the host, bit for bit. */
-#ifndef TTI_TESTS_EXEC_TP_CREW_H
-#define TTI_TESTS_EXEC_TP_CREW_H
+#ifndef TTI_TESTS_EXEC_TP_WORKERS_H
+#define TTI_TESTS_EXEC_TP_WORKERS_H
 
 #include "base/dtype.h"
 #include "base/philox.h"
 #include "comm/local_sum.h"
-#include "exec/peers_crew.h"
+#include "exec/peers_workers.h"
 
 enum { TP_MAX_RANKS = 8, TP_MOST = 16, TP_ROUNDS = 4, TP_BYTES = 256 };
 
@@ -32,15 +32,15 @@ static const tp_case tp_small_cases[] = {
     {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 30, 96, false, false},
 };
 
-typedef struct tp_crew {
+typedef struct tp_workers {
     const tti_backend *backend;
     const tp_case *cases;
     int n_cases; /* at most TP_MOST */
     bool record;
-} tp_crew;
+} tp_workers;
 
 typedef struct tp_rank {
-    const tp_crew *c;
+    const tp_workers *c;
     const tti_device_ops *ops;
     tutti_comm *comm;
     int rank, n_ranks, timeout_ms; /* 0: 20 s */
@@ -125,7 +125,7 @@ static inline const char *tp_check(tp_rank *r, int number, int round) {
 
 static inline const char *tp_meet(tp_rank *r) {
     tti_device_term terms[TP_MAX_RANKS];
-    COMM_OK(crew_terms(r->n_ranks, terms));
+    COMM_OK(workers_terms(r->n_ranks, terms));
     r->staging = r->c->backend->alloc(2 * r->tp_half_bytes);
     COMM_TRUE(r->staging);
     COMM_OK(r->ops->collectives.connect(
@@ -143,8 +143,8 @@ static inline const char *tp_meet(tp_rank *r) {
                             .tp_half_bytes = r->tp_half_bytes,
                             .algorithm = TTI_DEVICE_PEERS,
                             .user = r->comm,
-                            .all_gather = crew_gather,
-                            .check = crew_look},
+                            .all_gather = workers_gather,
+                            .check = workers_look},
         &r->group));
     return NULL;
 }
@@ -190,7 +190,7 @@ static inline const char *tp_put(tp_rank *r) {
     return NULL;
 }
 
-/* From the second round on as a captured graph, where the crew says so. */
+/* From the second round on as a captured graph, if c->record is set. */
 static inline const char *tp_round(tp_rank *r, int round, void **captured_graph) {
     const char *failure = tp_feed(r, round);
     if (failure) return failure;
@@ -241,7 +241,7 @@ static inline const char *tp_rank_main(tutti_comm *comm, void *arg) {
     return NULL;
 }
 
-static inline void tp_run(tp_crew *c, int n_ranks) { comm_run(n_ranks, tp_rank_main, c); }
+static inline void tp_run(tp_workers *c, int n_ranks) { comm_run(n_ranks, tp_rank_main, c); }
 
 /* ---- lists ---- */
 
@@ -286,4 +286,4 @@ static inline void tp_fold(const tti_backend *backend) {
     ops->close();
 }
 
-#endif /* TTI_TESTS_EXEC_TP_CREW_H */
+#endif /* TTI_TESTS_EXEC_TP_WORKERS_H */

@@ -1,13 +1,14 @@
-/* update_crew.h - ranks as threads whose devices add gradients and update parameters, in two ways:
- * one after the other, and in one go as small models do.  Both must come to the same bytes. */
-#ifndef TTI_TESTS_EXEC_UPDATE_CREW_H
-#define TTI_TESTS_EXEC_UPDATE_CREW_H
+/* update_workers.h - ranks as threads whose devices add gradients and update parameters, in two
+ * ways: one after the other, and in one go as small models do.  Both must come to the same bytes.
+ */
+#ifndef TTI_TESTS_EXEC_UPDATE_WORKERS_H
+#define TTI_TESTS_EXEC_UPDATE_WORKERS_H
 
 #include <math.h>
 #include <stddef.h>
 
 #include "base/philox.h"
-#include "exec/peers_crew.h"
+#include "exec/peers_workers.h"
 #include "ops/op_table.h"
 
 enum {
@@ -23,7 +24,7 @@ enum {
     UPDATE_STATES = 2
 };
 
-typedef struct update_crew {
+typedef struct update_workers {
     const tti_backend *backend;
     const char *optimizer;
     const double *attrs; /* of the op, in its order; NULL: as the op says */
@@ -33,7 +34,7 @@ typedef struct update_crew {
     bool ema, bad;     /* bad: the loss of one step is not finite */
     tutti_dtype low;   /* bf16, f16: every other slot is kept in that too; f32: none is */
     bool stays;        /* the device may say that it cannot: then nothing is compared */
-} update_crew;
+} update_workers;
 
 /* What one way comes to; all on the device. */
 typedef struct update_side {
@@ -45,7 +46,7 @@ typedef struct update_side {
 } update_side;
 
 typedef struct update_rank {
-    const update_crew *c;
+    const update_workers *c;
     const tti_device_ops *ops;
     tutti_comm *comm;
     int rank, n_ranks, n_partials, n_terms, n_shards, n_reported;
@@ -186,8 +187,8 @@ static inline const char *update_meet(update_rank *r) {
                                                             .n_words = 2 * (size_t)r->n_reported,
                                                             .algorithm = TTI_DEVICE_PEERS,
                                                             .user = r->comm,
-                                                            .all_gather = crew_gather,
-                                                            .check = crew_look},
+                                                            .all_gather = workers_gather,
+                                                            .check = workers_look},
                                         &r->group));
     return NULL;
 }
@@ -361,7 +362,7 @@ static inline const char *update_steps(update_rank *r) {
 }
 
 static inline const char *update_rank_open(update_rank *r, tutti_comm *comm, void *arg) {
-    const update_crew *c = arg;
+    const update_workers *c = arg;
     *r = (update_rank){.c = c,
                        .ops = c->backend->device,
                        .comm = comm,
@@ -385,9 +386,9 @@ static inline const char *update_rank_main(tutti_comm *comm, void *arg) {
     return failure;
 }
 
-static inline void update_run_crew(update_crew *c, int n_ranks, int n_shards) {
+static inline void update_run_workers(update_workers *c, int n_ranks, int n_shards) {
     if (c->shard_map.n_ranks == 0) tti_shard_map_equally(n_ranks, n_shards, &c->shard_map);
     comm_run(n_ranks, update_rank_main, c);
 }
 
-#endif /* TTI_TESTS_EXEC_UPDATE_CREW_H */
+#endif /* TTI_TESTS_EXEC_UPDATE_WORKERS_H */

@@ -1,25 +1,25 @@
-/* p2p_crew.h - ranks as threads whose devices put values into each other's memory, as stages of a
- * pipeline do: every rank to every other one, through two slots for each pair in turn. */
-#ifndef TTI_TESTS_EXEC_P2P_CREW_H
-#define TTI_TESTS_EXEC_P2P_CREW_H
+/* p2p_workers.h - ranks as threads whose devices put values into each other's memory, as stages of
+ * a pipeline do: every rank to every other one, through two slots for each pair in turn. */
+#ifndef TTI_TESTS_EXEC_P2P_WORKERS_H
+#define TTI_TESTS_EXEC_P2P_WORKERS_H
 
 #include <pthread.h>
 
 #include "base/philox.h"
-#include "exec/peers_crew.h"
+#include "exec/peers_workers.h"
 
 enum { P2P_MAX_RANKS = 4, P2P_EACH = 5, P2P_ROUNDS = 3, P2P_TURNS = 2, P2P_TRIAL = 1024 };
 
-typedef struct p2p_crew {
+typedef struct p2p_workers {
     const tti_backend *backend;
     size_t n_bytes[P2P_EACH]; /* of the values from each rank to each other one */
     bool ahead;               /* all are put before any is taken: most wait for their slot */
     bool record, overlapped;
     int timeout_ms; /* 0: 20 s */
-} p2p_crew;
+} p2p_workers;
 
 typedef struct p2p_rank {
-    const p2p_crew *c;
+    const p2p_workers *c;
     const tti_device_ops *ops;
     tutti_comm *comm;
     int rank, n_ranks;
@@ -51,7 +51,7 @@ static inline void p2p_fill(int from, int to, int k, int round, size_t n_bytes, 
 
 static inline const char *p2p_meet(p2p_rank *r) {
     tti_device_term terms[P2P_MAX_RANKS];
-    COMM_OK(crew_terms(r->n_ranks, terms));
+    COMM_OK(workers_terms(r->n_ranks, terms));
     float *partials[] = {(float *)(void *)r->inbox};
     COMM_OK(r->ops->collectives.connect(
         &(tti_device_peers){.rank = r->rank,
@@ -68,13 +68,13 @@ static inline const char *p2p_meet(p2p_rank *r) {
                             .n_slots = r->n_ranks * r->n_ranks * P2P_TURNS,
                             .algorithm = TTI_DEVICE_PEERS,
                             .user = r->comm,
-                            .all_gather = crew_gather,
-                            .check = crew_look},
+                            .all_gather = workers_gather,
+                            .check = workers_look},
         &r->group));
     return NULL;
 }
 
-static inline const char *p2p_make(p2p_rank *r, const p2p_crew *c, tutti_comm *comm) {
+static inline const char *p2p_make(p2p_rank *r, const p2p_workers *c, tutti_comm *comm) {
     *r = (p2p_rank){.c = c,
                     .ops = c->backend->device,
                     .comm = comm,
@@ -174,7 +174,7 @@ static inline const char *p2p_check(p2p_rank *r, int round) {
     return failure;
 }
 
-/* From the second round on as a captured graph, where the crew says so; all are made before any
+/* From the second round on as a captured graph, if c->record is set; all are made before any
  * runs. */
 static inline const char *p2p_round(p2p_rank *r, int round, void **captured_graph) {
     const char *failure = p2p_write(r, round);
@@ -209,7 +209,7 @@ static inline const char *p2p_rank_main(tutti_comm *comm, void *arg) {
     return NULL;
 }
 
-static inline void p2p_run(const p2p_crew *c, int n_ranks) {
+static inline void p2p_run(const p2p_workers *c, int n_ranks) {
     comm_run(n_ranks, p2p_rank_main, (void *)(uintptr_t)c);
 }
 
@@ -239,7 +239,7 @@ static inline const char *p2p_wait_alone(tutti_comm *comm, void *arg) {
 }
 
 typedef struct p2p_loss {
-    p2p_crew crew;
+    p2p_workers workers;
     pthread_barrier_t end; /* of all three: until then others may look at what one has */
 } p2p_loss;
 
@@ -247,7 +247,7 @@ typedef struct p2p_loss {
 static inline const char *p2p_lose_one(tutti_comm *comm, void *arg) {
     p2p_loss *loss = arg;
     p2p_rank r;
-    const char *failure = p2p_make(&r, &loss->crew, comm);
+    const char *failure = p2p_make(&r, &loss->workers, comm);
     if (failure) return failure;
     COMM_OK(tutti_comm_barrier(comm));
     if (r.rank == 0) tti_comm_abort(comm, "the first one is lost");
@@ -260,11 +260,11 @@ static inline const char *p2p_lose_one(tutti_comm *comm, void *arg) {
     return failure;
 }
 
-static inline void p2p_lose(const p2p_crew *c) {
-    p2p_loss loss = {.crew = *c};
+static inline void p2p_lose(const p2p_workers *c) {
+    p2p_loss loss = {.workers = *c};
     pthread_barrier_init(&loss.end, NULL, 3);
     comm_run(3, p2p_lose_one, &loss);
     pthread_barrier_destroy(&loss.end);
 }
 
-#endif /* TTI_TESTS_EXEC_P2P_CREW_H */
+#endif /* TTI_TESTS_EXEC_P2P_WORKERS_H */
