@@ -4,7 +4,7 @@ import atexit
 import os
 import signal
 import threading
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Union
 
 from ._errors import Error, invalid, real
 from ._events import Callback, Event, Progress, StepInfo, as_callbacks, default_progress
@@ -118,6 +118,7 @@ class Run:
         self._failure: Optional[BaseException] = None
         self._is_raised = False  # whether a caller has received the failure
         self._calling = 0  # the thread that calls a callback
+        self._is_awaited = 0  # calls of the main thread that wait for the run
         self._pid = os.getpid()
         self.result: Optional[Result] = None
 
@@ -130,7 +131,7 @@ class Run:
             with self._changed:
                 while at >= len(self._events) and not self._ended:
                     self._check_caller()
-                    self._changed.wait(0.2)
+                    self._wait_for(lambda: at < len(self._events) or self._ended, 0.2)
                 if at >= len(self._events):
                     break
                 event = self._events[at]
@@ -146,7 +147,7 @@ class Run:
             raise invalid("timeout: want seconds, got %r" % (timeout,))
         with self._changed:
             self._check_caller()
-            if not self._changed.wait_for(lambda: self._ended, timeout):
+            if not self._wait_for(lambda: self._ended, timeout):
                 raise TimeoutError("the run has not ended after %g s" % (timeout or 0))
         self._join()
         if self._failure is not None:
@@ -182,8 +183,17 @@ class Run:
         else:  # the exception of the block goes on
             with self._changed:
                 self._check_caller()
-                self._changed.wait_for(lambda: self._ended)
+                self._wait_for(lambda: self._ended)
             self._join()
+
+    def _wait_for(self, is_done: Callable[[], bool], timeout: Optional[float] = None) -> bool:
+        """Waits with the lock of _changed; Ctrl-C is then raised by the caller of this."""
+        is_main = threading.current_thread() is threading.main_thread()
+        self._is_awaited += is_main
+        try:
+            return self._changed.wait_for(is_done, timeout)
+        finally:
+            self._is_awaited -= is_main
 
     def _join(self) -> None:
         """Waits for the last lines of the thread of a run that has ended."""
@@ -327,7 +337,10 @@ class _Training:
                 if self.target in _running:
                     _running.remove(self.target)
                 self.target._ended = True
+                is_heard = self.target._is_awaited > 0
                 self.target._changed.notify_all()
+            if isinstance(self.target._failure, KeyboardInterrupt) and not is_heard:
+                _interrupt_main_thread()
 
     def train(self) -> None:
         import ctypes
@@ -377,6 +390,14 @@ class _Training:
         if number == signal.SIGINT:
             raise KeyboardInterrupt(text)
         raise SystemExit(128 + number)
+
+
+def _interrupt_main_thread() -> None:
+    """Ctrl-C stopped a run of another thread; what the main thread does ends too, as without a
+    run."""
+    main = threading.main_thread()
+    if threading.current_thread() is not main and main.ident is not None and main.is_alive():
+        signal.pthread_kill(main.ident, signal.SIGINT)
 
 
 def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any, callbacks: Any,
@@ -467,7 +488,7 @@ def _stop_at_exit() -> None:
         if not run._ended and run._pid == os.getpid():
             run.stop()
             with run._changed:
-                run._changed.wait_for(lambda: run._ended)
+                run._wait_for(lambda: run._ended)
 
 
 atexit.register(_stop_at_exit)

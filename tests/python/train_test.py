@@ -27,10 +27,10 @@ def expect(what, found, wanted):
         raise AssertionError("%s: %r instead of %r" % (what, found, wanted))
 
 
-def python(text, **options):
+def python(text, *arguments):
     environment = dict(os.environ, PYTHONPATH=FOLDER)
-    return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True,
-                          text=True, **options)
+    return subprocess.run([sys.executable, "-c", text, *arguments], env=environment,
+                          capture_output=True, text=True)
 
 
 def test_import_is_light():
@@ -252,6 +252,48 @@ def test_ctrl_c_saves_a_checkpoint():
         if not lines[0].startswith(kind) or lines[1] != "True":
             raise AssertionError("%s\n%s" % (done.stdout, done.stderr))
         expect("checkpoints of " + run, len(runs.checkpoints(run)), 1)
+
+
+def test_ctrl_c_with_other_threads():
+    """The main thread is interrupted in what it does while another one trains.  Workers that are
+    processes stop too, whichever thread receives the signal."""
+    text = """if True:
+        import os, signal, sys, threading, time
+        import tutti
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()  # blocks no signal
+        job = %r
+
+        def interrupt():
+            with open(job["run.dir"] + "/metrics.jsonl", "rb") as file:
+                while b'"step"' not in file.read():
+                    time.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def when_begun():
+            while not os.path.exists(job["run.dir"] + "/metrics.jsonl"):
+                time.sleep(0.02)
+            interrupt()
+
+        threading.Thread(target=when_begun, daemon=True).start()
+        try:
+            if sys.argv[1] == "sleep":
+                run = tutti.start(None, job, workers=2)
+                time.sleep(60)
+            elif sys.argv[1] == "train":
+                threading.Thread(target=tutti.train, args=(None, job), daemon=True).start()
+                time.sleep(60)
+            else:
+                tutti.train(None, dict(job, **{"parallel.place": "processes"}), workers=2)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    for how in ("sleep", "train", "processes"):
+        folder = "interrupted-" + how
+        begun = time.monotonic()
+        done = python(text % small(run__dir=folder, **LONG), how)
+        if done.stdout != "interrupted\n" or time.monotonic() - begun > 50:
+            raise AssertionError("%s: %s\n%s" % (how, done.stdout, done.stderr))
+        expect("checkpoints of " + folder, len(runs.checkpoints(folder)), 1)
 
 
 def test_what_is_refused():
