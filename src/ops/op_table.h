@@ -23,6 +23,9 @@ void tti_emit_n(tutti_graph *g, const char *op, const char *name, tutti_value *c
 tutti_value *tti_input_field(tutti_graph *g, const char *name, const tutti_type *type,
                              size_t offset);
 
+/* The matrix [M,N] of which value[N,M] is the transposition, by its node; NULL: it is none. */
+tutti_value *tti_turned_matrix(const tutti_value *value);
+
 /* Asserts that the table is complete: names unique, callbacks present, samples there. */
 void tti_op_table_check(void);
 

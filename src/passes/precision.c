@@ -25,12 +25,16 @@ typedef struct precision {
     bool *gives_way;    /* [from->n_values]: made of parameters and constants alone */
 } precision;
 
-/* The mapped value of old in the wanted dtype; one cast serves all users. */
+/* The mapped value of old in the wanted dtype; one cast serves all users.  A transposed parameter
+ * is converted before, so that a 16-bit copy of it serves. */
 static tutti_value *in_dtype(precision *p, const tutti_value *old, tutti_dtype wanted) {
     tutti_value *value = p->rw.map[old->id];
     if (!value || value->type.dtype == wanted) return value;
     tutti_value **cast = &p->cast[old->id];
-    if (!*cast)
+    const tutti_value *param = tti_turned_matrix(old);
+    if (!*cast && param && (param->node->op->traits & TTI_PARAM))
+        *cast = tutti_transpose(p->rw.to, in_dtype(p, param, wanted), 0, 1);
+    else if (!*cast)
         *cast = tti_emit(p->rw.to, "cast", NULL, &value, 1,
                          (tti_attr_arg[]){TTI_INT("dtype", wanted), {0}});
     return *cast;

@@ -2,16 +2,20 @@
  *
  *   linear(x, w0), linear(x, w1), .. -> concat      linear(x, concat(w0, w1, ..))
  *   matmul(x, w^T) + b                              linear(x, w, b)
+ *   matmul(x, w) + b                                linear(x, w^T, b)
  * The first is how models with separate layers make queries, keys and values. concat's gradient is
  * slices, so joining weights in place of activations also merges the gradients of x into one
  * product and those of all weights into another, which is then sliced.  This moves fewer bytes if x
- * has more rows than the weights have columns.  The ops are named here: that a linear layer is a
- * product and a bias is no property that another op could have. */
+ * has more rows than the weights have columns.  The last, as GPT-2's Conv1D has it, transposes the
+ * weight once in a step, which moves fewer bytes than the addition under the same condition; its
+ * gradient is a product in the order in which it is stored (linear's gradient).  The ops are named
+ * here: that a linear layer is a product and a bias is no property that another op could have. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
+#include "tutti/ops.h"
 
 typedef struct products {
     tti_rewrite rw;
@@ -70,20 +74,27 @@ static void join(products *p, const tti_node *concat) {
 
 /* ---- a product and a bias ---- */
 
+/* Whether product and bias are those of a linear layer; the weight may be stored as [K,N] if it is
+ * worth a transposition. */
+static bool is_biased_layer(const tti_node *product, const tutti_value *bias) {
+    const tutti_shape *w = &product->in[1]->type.shape, *b = &bias->type.shape;
+    bool turned = !tti_attr_int(product, "trans_b");
+    if (tti_attr_int(product, "trans_a") || w->n_dims != 2) return false;
+    if (!(bias->node->op->traits & TTI_PARAM) || b->n_dims != 1) return false;
+    bool worth_it =
+        (product->in[1]->node->op->traits & TTI_PARAM) && n_rows(product->in[0]) > w->dim[0];
+    return b->dim[0] == w->dim[turned] && (!turned || worth_it);
+}
+
 /* Which input of the addition is a product that only it reads and that can take the other as its
  * bias, a parameter; -1: none. */
 static int product_of(const products *p, const tti_node *sum) {
     if (sum->op->epilogue != TTI_EPILOGUE_BIAS) return -1;
     for (int i = 0; i < 2; i++) {
         const tti_node *node = sum->in[i]->node;
-        const tutti_value *bias = sum->in[1 - i];
-        if (node->op != p->matmul || p->rw.n_uses[sum->in[i]->id] != 1) continue;
-        const tutti_shape *w = &node->in[1]->type.shape, *b = &bias->type.shape;
-        bool is_linear =
-            !tti_attr_int(node, "trans_a") && tti_attr_int(node, "trans_b") && w->n_dims == 2;
-        bool is_bias =
-            (bias->node->op->traits & TTI_PARAM) && b->n_dims == 1 && b->dim[0] == w->dim[0];
-        if (is_linear && is_bias) return i;
+        if (node->op == p->matmul && p->rw.n_uses[sum->in[i]->id] == 1 &&
+            is_biased_layer(node, sum->in[1 - i]))
+            return i;
     }
     return -1;
 }
@@ -92,6 +103,7 @@ static void add_bias(products *p, const tti_node *sum, int i) {
     const tti_node *node = sum->in[i]->node;
     tutti_value *in[3] = {p->rw.map[node->in[0]->id], p->rw.map[node->in[1]->id],
                           p->rw.map[sum->in[1 - i]->id]};
+    if (!tti_attr_int(node, "trans_b")) in[1] = tutti_transpose(p->rw.to, in[1], 0, 1);
     p->rw.map[sum->out[0]->id] = tti_emit(p->rw.to, "linear", node->name, in, 3, NULL);
 }
 

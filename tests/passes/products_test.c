@@ -85,21 +85,22 @@ T_CASE(layers_that_do_not_fit_stay) {
     T_EQ(n_layers(&(requested){.n_positions = 1, .axis = 2}), 5); /* 4 rows of 6 are few */
 }
 
-/* A head whose weights are a table, and its bias. */
-static tutti_graph *head(bool trans_b, bool read_again) {
+/* A head whose weights are a table, and its bias; k columns of the input are read. */
+static tutti_graph *head_of(int64_t k, bool trans_b, bool read_again) {
     tutti_graph *g = tutti_graph_create(true);
     tutti_init init = {.kind = TUTTI_INIT_NORMAL, .b = 0.5};
-    tutti_shape shape = trans_b ? TUTTI_SHAPE(NET_CLASSES, WIDTH) : TUTTI_SHAPE(WIDTH, NET_CLASSES);
+    tutti_shape shape = trans_b ? TUTTI_SHAPE(NET_CLASSES, k) : TUTTI_SHAPE(k, NET_CLASSES);
+    tutti_value *x = tutti_slice(g, net_x(g), 1, 0, k);
     tutti_value *w = tutti_param(g, "w", &shape, &init, true);
     tutti_value *b = tutti_param(g, "b", &TUTTI_SHAPE(NET_CLASSES), &init, false);
-    tutti_value *y = tutti_matmul_with(g, tutti_tanh(g, net_x(g)), w, false, trans_b);
+    tutti_value *y = tutti_matmul_with(g, tutti_tanh(g, x), w, false, trans_b);
     tutti_value *sum = tutti_add(g, b, y);
     return net_finish(g, read_again ? tutti_add(g, sum, tutti_tanh(g, y)) : sum);
 }
 
-static int n_heads(bool trans_b, bool read_again) {
-    tutti_graph *before = after(head(trans_b, read_again), &apart, "autodiff");
-    tutti_graph *g = after(head(trans_b, read_again), &joint, "autodiff");
+static int n_heads(int64_t k, bool trans_b, bool read_again) {
+    tutti_graph *before = after(head_of(k, trans_b, read_again), &apart, "autodiff");
+    tutti_graph *g = after(head_of(k, trans_b, read_again), &joint, "autodiff");
     int n = net_count_ops(g, "linear");
     T_EQ(net_count_ops(before, "linear"), 0);
     net_expect_equal(before, g);
@@ -110,9 +111,26 @@ static int n_heads(bool trans_b, bool read_again) {
 
 T_CASE(a_bias_goes_into_its_product) {
     T_UNUSED;
-    T_EQ(n_heads(true, false), 1);
-    T_EQ(n_heads(false, false), 0); /* the table would have to be turned */
-    T_EQ(n_heads(true, true), 0);   /* the product is wanted without it, too */
+    T_EQ(n_heads(WIDTH, true, false), 1);
+    T_EQ(n_heads(WIDTH, false, false), 0); /* 4 rows are too few to transpose a table of 6 */
+    T_EQ(n_heads(3, false, false), 1);
+    T_EQ(n_heads(WIDTH, true, true), 0); /* the product is wanted without it, too */
+    T_EQ(n_heads(3, false, true), 0);
+}
+
+/* The weight is transposed once, in 16 bits; its gradient is made in the stored order. */
+T_CASE(a_stored_transposition_is_not_repeated) {
+    T_UNUSED;
+    tutti_graph *g = after(head_of(3, false, false), &joint_bf16, "fuse");
+    const tti_node *turned = NULL;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (strcmp(g->nodes[i]->op->name, "transpose") == 0) turned = g->nodes[i];
+    T_EQ(net_count_ops(g, "transpose"), 1);
+    assert_string_equal(turned->in[0]->node->op->name, "cast");
+    assert_true(turned->in[0]->node->in[0]->node->op->traits & TTI_PARAM);
+    T_EQ(turned->out[0]->type.dtype, TUTTI_BF16);
+    assert_string_equal(tti_graph_output(g, "grad.w")->node->op->name, "matmul_wide");
+    tutti_graph_destroy(g);
 }
 
 int main(void) {
@@ -121,6 +139,7 @@ int main(void) {
         cmocka_unit_test(their_gradients_are_one_product_each),
         cmocka_unit_test(layers_that_do_not_fit_stay),
         cmocka_unit_test(a_bias_goes_into_its_product),
+        cmocka_unit_test(a_stored_transposition_is_not_repeated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,6 +224,18 @@ static void linear_reference(const tti_args *a) {
     for (size_t i = 0; i < n; i++) a->out[0][i] = a->out[0][i] < 0 ? 0 : a->out[0][i];
 }
 
+/* The gradients of a weight that is another matrix w[K,N], transposed, and of the bias: that of w
+ * is the product itself. */
+static void turned_grad_w(tutti_graph *g, const tti_node *node, tutti_value *dz, bool need_w,
+                          bool need_b, tutti_value **dx) {
+    if (need_w) {
+        tutti_value *dw =
+            emit_matmul(g, node, as_rows(g, node, node->in[0]), true, as_rows(g, node, dz), false);
+        dx[1] = swap_last(g, node, dw);
+    }
+    if (need_b) dx[2] = tti_grad_sum_to(g, node, dz, node->in[2]);
+}
+
 static tutti_status linear_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                 const bool *need, tutti_value **dx) {
     tutti_value *dz = tti_grad_act(g, node, dy[0]), *dw[2];
@@ -233,6 +245,10 @@ static tutti_status linear_grad(tutti_graph *g, const tti_node *node, tutti_valu
     else if (need[0]) /* a vector: dx = w^T dz */
         dx[0] = tti_grad_emit(g, node, "linear",
                               (tutti_value *[]){dz, swap_last(g, node, node->in[1])}, 2, NULL);
+    if (tti_turned_matrix(node->in[1]) && node->in[0]->type.shape.n_dims >= 2) {
+        turned_grad_w(g, node, dz, need[1], need_b, dx);
+        return tutti_graph_check(g);
+    }
     if (!need[1] && !need_b) return tutti_graph_check(g);
     tti_emit_n(g, "linear_grad_w", node->name, (tutti_value *[]){dz, node->in[0]}, 2, NULL, dw);
     if (need[1]) dx[1] = dw[0];

@@ -135,10 +135,20 @@ static void transpose_reference(const tti_args *a) {
     }
 }
 
+tutti_value *tti_turned_matrix(const tutti_value *value) {
+    if (strcmp(value->node->op->name, "transpose") != 0) return NULL;
+    const tti_attr *perm = tti_attr_get(value->node, "perm");
+    return perm->n == 2 && perm->v[0] == 1 ? value->node->in[0] : NULL;
+}
+
+/* The gradient of a weight that was transposed for its layer is transposed by the layer's gradient:
+ * this is undone, not repeated. */
 static tutti_status transpose_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                    const bool *need, tutti_value **dx) {
     const tti_attr *perm = tti_attr_get(node, "perm");
     int64_t back[TUTTI_MAX_DIMS];
+    if (need[0] && tti_turned_matrix(node->out[0]) && (dx[0] = tti_turned_matrix(dy[0])))
+        return TUTTI_OK;
     for (int d = 0; d < perm->n; d++) back[perm->v[d]] = d;
     tti_attr_arg attrs[] = {TTI_INTS("perm", perm->n, back), {0}};
     if (need[0]) dx[0] = tti_grad_emit(g, node, "transpose", dy, 1, attrs);
