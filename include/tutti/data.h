@@ -81,12 +81,14 @@ typedef struct tutti_dataset_desc {
                                   10 % unchanged; y is -1 elsewhere; 0: y is the next token   */
     int64_t mask_token; /* token that replaces a masked one; -1: one above the tokens of the data */
     const char *label;  /* csv: name or number of the label column, or several separated by commas
-                           (regression); NULL or "": the column label, class, target or y, else the
-                           last one */
+                           (values, or labels of 0 and 1); NULL or "": the column label, class,
+                           target or y, else the last one */
     const char *columns; /* csv: "id: ignore, zip: category"; NULL or "": detected */
-    const char *target;  /* csv, npy: "class"; "value": regression; "auto": value if a label of a
-                            table is not an integer, if there are several label columns, or if the
-                            array of labels has floats; NULL: "class" */
+    const char *target;  /* csv, npy: "class"; "value": regression; "labels" (csv): each label
+                            column is 0 or 1, and samples have the fields x and y, f32 [columns];
+                            "auto": value if a label of a table is not an integer, if there are
+                            several label columns, or if the array of labels has floats; NULL:
+                            "class" */
     const char *fields; /* npy: the arrays that are fields of a sample, "x, mask, y", or "all"; NULL
                            or "": samples are x and y */
     bool refuse_missing; /* csv: fail on a missing value instead of filling it in */

@@ -29,6 +29,18 @@ typedef struct tutti_value_result {
     double rmse, mae, r2;
 } tutti_value_result;
 
+/* Figures of one label of 0 and 1 (train.loss=bce); NAN instead of a division by zero. */
+typedef struct tutti_label_result {
+    const char *name;             /* of its column, NULL: none; borrowed from the result */
+    int64_t n_samples;            /* samples that have the label */
+    int64_t n_positive;           /* of these, with a 1                             */
+    int64_t n_predicted;          /* predicted as 1: with a probability above 0.5   */
+    int64_t n_correct;            /* predicted right, 1 or 0                        */
+    double accuracy;              /* n_correct / n_samples                          */
+    double precision, recall, f1; /* of the 1s                                      */
+    double auc;                   /* area under the ROC curve                       */
+} tutti_label_result;
+
 /* An output of a model file with several, over all samples and elements; NAN if there are none. */
 typedef struct tutti_output_result {
     const char *name;  /* that of the model's file, or "output_1" with its number */
@@ -49,6 +61,8 @@ typedef struct tutti_eval_result {
     double rmse, mae, r2;        /* r2 is NAN if all values of a target are equal */
     int64_t n_values;            /* number of regression targets */
     tutti_value_result *values;  /* [n_values]                                             */
+    int64_t n_labels;            /* 0: targets are no labels of 0 and 1 */
+    tutti_label_result *labels;  /* [n_labels] */
     bool is_sequence;            /* targets are tokens: perplexity, but no classes              */
     double perplexity;           /* 0 unless is_sequence                                        */
     double macro_f1;             /* mean over the classes that have samples                     */
@@ -60,7 +74,7 @@ typedef struct tutti_eval_result {
     int64_t n_outputs;                  /* 0: the model has one output */
     tutti_output_result *outputs;       /* [n_outputs] */
     double wall_s;                      /* time of the evaluation */
-    char *names;                        /* memory of the names in classes and values */
+    char *names;                        /* memory of the names in classes, values and labels */
 } tutti_eval_result;
 
 /* Called with one line for each checkpoint that was skipped. */
@@ -104,7 +118,9 @@ typedef struct tutti_prediction {
     bool is_value;      /* regression: n_values values, each in the unit of its target */
     int64_t n_values;
     const double *values;
-    const char *const *names; /* names of the targets' columns; NULL: none */
+    const char *const *names; /* names of the targets' or labels' columns; NULL: none */
+    bool is_labels;           /* labels of 0 and 1 (train.loss=bce): probabilities has that of a 1
+                                 for each of n_outputs labels */
     bool is_text;             /* language model: top has the likeliest next tokens */
     int64_t n_tokens;         /* text: tokens of the window whose next token is known */
     double loss, perplexity;  /* mean loss over these tokens, and exp(loss); 0 if there are none */
@@ -118,7 +134,7 @@ typedef struct tutti_prediction {
      * standardized values of a regression.  Borrowed like the rest. */
     int64_t n_outputs;
     const float *outputs;
-    const double *probabilities; /* [n_outputs] of the logits; NULL: values */
+    const double *probabilities; /* [n_outputs] of classes or labels; NULL: values */
     /* Segmentation: the class of each pixel of the image, as masks for training have it; NULL:
      * none. */
     const uint16_t *mask; /* [mask_height, mask_width] */

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ._errors import Error
 from ._events import Callback, EarlyStopping, Event, Progress, StepInfo
 from ._history import History
-from ._infer import (ClassResult, Evaluation, Prediction, catalog, doctor, evaluate, export,
-                     generate, predict, report)
+from ._infer import (ClassResult, Evaluation, LabelResult, Prediction, catalog, doctor, evaluate,
+                     export, generate, predict, report)
 from ._model import Model, from_torch, read_safetensors
 from ._runs import Result, Run, load, start, train
 from ._samples import Samples
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ._estimators import Classifier, Regressor
 
 __all__ = ["Callback", "ClassResult", "Classifier", "EarlyStopping", "Error", "Evaluation",
-           "Event", "History", "Model", "Prediction", "Progress", "Regressor", "Result", "Run",
-           "Samples", "Session", "StepInfo", "StepResult", "__version__", "catalog", "doctor", "evaluate", "export",
-           "from_torch", "generate", "load", "predict", "read_safetensors", "report", "session",
+           "Event", "History", "LabelResult", "Model", "Prediction", "Progress", "Regressor",
+           "Result", "Run", "Samples", "Session", "StepInfo", "StepResult", "__version__", "catalog",
+           "doctor", "evaluate", "export", "from_torch", "generate", "load", "predict", "read_safetensors", "report", "session",
            "start", "torch_loss", "train"]
 
 

@@ -32,7 +32,9 @@ class Prediction:
     top             up to five (label, name, probability), likeliest first
     outputs         the output of the model: logits, or standardized values
     named_outputs   all outputs of a model file with several: arrays by name
-    probabilities   of the logits; None for values
+    probabilities   of classes or labels; None for values
+    labels          of labels of 0 and 1 (train.loss=bce): the probability of a 1 for each, by the name
+                    of its column, or by its number
     values          of a regression, in the units of the targets
     loss, perplexity, n_tokens
                     of a text
@@ -42,7 +44,7 @@ class Prediction:
     """
 
     __slots__ = ("file", "index", "error", "top", "values", "names", "loss", "perplexity",
-                 "n_tokens", "outputs", "named_outputs", "probabilities", "_mask")
+                 "n_tokens", "outputs", "named_outputs", "probabilities", "labels", "_mask")
 
     def __init__(self, p: Any):
         import ctypes
@@ -58,6 +60,7 @@ class Prediction:
         self.outputs: List[float] = []
         self.named_outputs: Dict[str, Any] = {}
         self.probabilities: Optional[List[float]] = None
+        self.labels: Dict[Union[int, str], float] = {}
         self._mask: Optional[Tuple[bytes, int, int]] = None
         if self.error is not None:
             return
@@ -73,6 +76,9 @@ class Prediction:
             self.named_outputs[_text(o.name) or ""] = \
                 numpy().frombuffer(data, dtype=numpy().float32).reshape(shape)
         self.probabilities = p.probabilities[:p.n_outputs] if p.probabilities else None
+        if p.is_labels and self.probabilities:
+            self.labels = {_text(p.names[i]) or i if p.names else i: probability
+                           for i, probability in enumerate(self.probabilities)}
         if p.mask:
             self._mask = (ctypes.string_at(p.mask, 2 * p.mask_height * p.mask_width),
                           p.mask_height, p.mask_width)
@@ -101,6 +107,7 @@ class Prediction:
     def __repr__(self) -> str:
         what = "error: %s" % self.error if self.error is not None else \
             "values %s" % self.values if self.values else \
+            "labels %s" % self.labels if self.labels else \
             "%s, probability %.4f" % (self.name if self.name is not None else self.label,
                                       self.probability or 0.0)
         return "<tutti.Prediction %s[%d]: %s>" % (self.file, self.index, what)
@@ -176,6 +183,26 @@ class ClassResult:
             self.name, self.precision, self.recall, self.f1)
 
 
+class LabelResult:
+    """Figures of one label of 0 and 1: n_samples, n_positive (with a 1), n_predicted (as 1), n_correct,
+    accuracy, precision, recall, f1, auc; NaN where nothing is divided."""
+
+    def __init__(self, source: Any):
+        self.name = _text(source.name)
+        self.n_samples: int = source.n_samples
+        self.n_positive: int = source.n_positive
+        self.n_predicted: int = source.n_predicted
+        self.n_correct: int = source.n_correct
+        self.accuracy: float = source.accuracy
+        self.precision: float = source.precision
+        self.recall: float = source.recall
+        self.f1: float = source.f1
+        self.auc: float = source.auc
+
+    def __repr__(self) -> str:
+        return "<tutti.LabelResult %s: accuracy %.4f, auc %.4f>" % (self.name, self.accuracy, self.auc)
+
+
 class Evaluation:
     """The result of tutti.evaluate.
 
@@ -184,6 +211,7 @@ class Evaluation:
     metrics_each name -> list of the values for each class or column, for some of the metrics
     classes      a ClassResult for each class
     confusion    array [true class, predicted class] of counts
+    labels       a LabelResult for each label of 0 and 1 (train.loss=bce)
     targets      of a regression: name -> {"rmse", "mae", "r2"}
     """
 
@@ -210,6 +238,7 @@ class Evaluation:
         self.checkpoint = os.fsdecode(source.checkpoint)
         self.data = source.data.decode("utf-8", "replace")
         self.classes = [ClassResult(source.classes[i]) for i in range(source.n_classes)]
+        self.labels = [LabelResult(source.labels[i]) for i in range(source.n_labels)]
         n = source.n_classes
         self._counts = [source.confusion[i] for i in range(n * n)]
         self.targets: Dict[Any, Dict[str, float]] = {}

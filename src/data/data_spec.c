@@ -295,18 +295,24 @@ static tutti_status read_target(const char *what, const json_t *root, tti_data_s
     return TUTTI_OK;
 }
 
-/* The columns must have as many features as a sample. */
+/* The columns must have as many features and labels as a sample. */
+static bool fits_table(const tti_data_spec *spec) {
+    const tti_table_spec *t = spec->table;
+    bool values = t->labels == TTI_LABEL_VALUE, yes_no = t->labels == TTI_LABEL_YES_NO;
+    const tutti_type *x = &spec->stored;
+    if (values != (spec->target.n > 0) || yes_no != (spec->n_fields > 0)) return false;
+    if (yes_no) return tti_table_has_fields(t, spec->fields, spec->n_fields);
+    return x->dtype == TUTTI_F32 && x->shape.n_dims == 1 &&
+           (values ? t->n_labels == spec->target.n : spec->class_names != NULL) &&
+           x->shape.dim[0] == tti_table_n_features(t);
+}
+
 static tutti_status read_table(const char *what, const json_t *root, tti_data_spec *spec) {
     json_t *table = json_object_get(root, "table");
-    const tutti_type *x = &spec->stored;
     if (!table) return TUTTI_OK;
     TTI_TRY(tti_json_member(what, root, "table", JSON_OBJECT, &table));
     TTI_TRY(tti_table_spec_parse(what, table, &spec->arena, &spec->table));
-    bool values = spec->table->labels == TTI_LABEL_VALUE;
-    if (x->dtype == TUTTI_F32 && x->shape.n_dims == 1 && values == (spec->target.n > 0) &&
-        (values ? spec->table->n_labels == spec->target.n : spec->class_names != NULL) &&
-        x->shape.dim[0] == tti_table_n_features(spec->table))
-        return TUTTI_OK;
+    if (fits_table(spec)) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"table\" does not fit \"stored\" and the target",
                     what);
 }

@@ -8,10 +8,12 @@
 #include "base/error.h"
 #include "base/json_read.h"
 #include "base/problem.h"
+#include "ir/graph.h"
 
 const char *const tti_column_kind_names[TTI_N_COLUMN_KINDS] = {"ignore", "number",   "boolean",
                                                                "date",   "category", "label"};
-static const char *const label_names[TTI_N_LABEL_KINDS] = {"text", "boolean", "number", "value"};
+static const char *const label_names[TTI_N_LABEL_KINDS] = {"text", "boolean", "number", "value",
+                                                           "yes_no"};
 
 int64_t tti_column_n_features(const tti_column *column) {
     switch (column->kind) {
@@ -30,6 +32,22 @@ int64_t tti_table_n_features(const tti_table_spec *table) {
     int64_t n = 0;
     for (int i = 0; i < table->n_columns; i++) n += tti_column_n_features(&table->column[i]);
     return n;
+}
+
+void tti_table_list_fields(const tti_table_spec *table, tutti_field fields[TTI_TABLE_FIELDS]) {
+    fields[0] = (tutti_field){"x", {TUTTI_F32, TUTTI_SHAPE(tti_table_n_features(table))}};
+    fields[1] = (tutti_field){"y", {TUTTI_F32, TUTTI_SHAPE(table->n_labels)}};
+}
+
+bool tti_table_has_fields(const tti_table_spec *table, const tutti_field *fields, int n_fields) {
+    tutti_field want[TTI_TABLE_FIELDS];
+    tti_table_list_fields(table, want);
+    bool same = n_fields == TTI_TABLE_FIELDS;
+    for (int i = 0; same && i < TTI_TABLE_FIELDS; i++)
+        same = strcmp(fields[i].name, want[i].name) == 0 &&
+               fields[i].type.dtype == want[i].type.dtype &&
+               tti_shape_equal(&fields[i].type.shape, &want[i].type.shape);
+    return same;
 }
 
 const char *tti_column_text(const tti_table_spec *table, int column, char out[TTI_COLUMN_TEXT]) {
@@ -161,7 +179,8 @@ static tutti_status check_label(const char *what, const tti_table_spec *table) {
         for (int k = 0; k < i && good; k++) good = table->label[k] != table->label[i];
     }
     good = good && n_of_kind == table->n_labels &&
-           (table->n_labels == 1 || table->labels == TTI_LABEL_VALUE);
+           (table->n_labels == 1 || table->labels == TTI_LABEL_VALUE ||
+            table->labels == TTI_LABEL_YES_NO);
     if (good) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"label\" is not the label column", what);
 }

@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/json_read.h"
-#include "tutti/types.h"
+#include "tutti/data.h"
 
 enum {
     TTI_MAX_CATEGORIES = 1024,
@@ -29,7 +29,7 @@ typedef struct tti_column {
     const char *name; /* "": the table has no names */
     tti_column_kind kind;
     double mean, std, min, max; /* of the training rows that have a value; std 0: constant, the
-                                   feature is always 0                                     */
+                                   feature is always 0.  Of labels of 0 and 1 the mean alone  */
     double fill;                /* stands for a missing value: the median; of categories: the
                                    number of the most frequent one                          */
     int64_t n_missing;          /* training rows without a value                            */
@@ -43,6 +43,7 @@ typedef enum tti_label_kind {
     TTI_LABEL_BOOLEAN, /* in any case, sorted                         */
     TTI_LABEL_NUMBER,  /* by value: 1 and 1.0 are the same class      */
     TTI_LABEL_VALUE,   /* no classes: the target of a regression      */
+    TTI_LABEL_YES_NO,  /* 0 or 1: several labels of a sample          */
     TTI_N_LABEL_KINDS
 } tti_label_kind;
 
@@ -50,7 +51,7 @@ typedef struct tti_table_spec {
     bool has_names; /* columns are found by name, else by position */
     int n_columns;
     tti_column *column; /* [n_columns] */
-    int n_labels;       /* several: of a regression only                 */
+    int n_labels;       /* several: values, or 0 or 1                    */
     int *label;         /* [n_labels] columns, in the order of the targets */
     tti_label_kind labels;
     int64_t n_rows; /* of the training split */
@@ -61,6 +62,11 @@ extern const char *const tti_column_kind_names[TTI_N_COLUMN_KINDS];
 /* Features of a column, and of a row. */
 int64_t tti_column_n_features(const tti_column *column);
 int64_t tti_table_n_features(const tti_table_spec *table);
+
+/* The fields of a sample with labels of 0 and 1: x f32 [features] and y f32 [labels]. */
+enum { TTI_TABLE_FIELDS = 2 };
+void tti_table_list_fields(const tti_table_spec *table, tutti_field fields[TTI_TABLE_FIELDS]);
+bool tti_table_has_fields(const tti_table_spec *table, const tutti_field *fields, int n_fields);
 
 /* "column 'age'" or "column 3", for messages.  Returns out. */
 enum { TTI_COLUMN_TEXT = 128 };

@@ -297,6 +297,100 @@ def test_keys_that_eval_cannot_honor():
         runs.tutti("eval", "fixed", key).expect(2, "leave this key out")
 
 
+def write_labels(path, n, seed, columns=("a", "warm", "cold wet", "odd")):
+    """Two labels that follow from a and the colour, and one that is true in every third row."""
+    with open(path, "w") as file:
+        file.write(",".join(columns) + "\n")
+        for i, (a, colour, _, _, _) in enumerate(rows(n, seed)):
+            row = {"a": a, "colour": colour, "warm": int(float(a or 50) > 50),
+                   "cold wet": "yes" if colour == "red" and float(a or 50) < 55 else "no",
+                   "odd": "%.1f" % (i % 3 == 0)}
+            file.write(",".join(str(row[name]) for name in columns) + "\n")
+
+
+def test_labels_of_0_and_1():
+    """Several yes-or-no labels: training, evaluation and prediction by the names of the columns."""
+    os.makedirs("label data", exist_ok=True)
+    write_labels("label data/train.csv", 300, 1, ("a", "warm", "colour", "cold wet", "odd"))
+    write_labels("label data/test.csv", 60, 2, ("odd", "cold wet", "colour", "warm", "a"))
+    job = (*SMALL, "data.dir=label data", "data.label=[warm, cold wet, odd]", "train.loss=bce",
+           "model.hidden=[16]", "train.epochs=30", "optimizer.lr=0.02", "parallel.shards=4")
+    info = runs.tutti("data", "info", *job[:-3]).expect(0).out
+    for part in ("y         f32 [3]", "warm: 0 or 1, ", "odd: 0 or 1, 33.33 % are 1",
+                 "y                 f32[3]                0 .. 1"):
+        assert part in info, info
+    hashes = set()
+    for n in ("1", "2", "4"):
+        shutil.rmtree("label run", ignore_errors=True)
+        ended = runs.tutti("train", *job, "-n", n, "run.dir=label run").expect(0)
+        hashes.add(ended.out.split("params_hash ")[1].split()[0])
+    assert len(hashes) == 1, hashes
+    with open("label run/job.yaml") as file:
+        assert "target: labels" in file.read()
+    shutil.move("label data/test.csv", "labelled.csv")
+    shutil.rmtree("label data")
+    result = evaluated("label run", "data.dir=labelled.csv")
+    names = ["warm", "cold wet", "odd"]
+    assert [k["name"] for k in result["labels"]] == names and result["samples"] == 60, result
+    for i, label in enumerate(result["labels"]):
+        assert label["auc"] == result["metrics_each"]["auc"][i], result
+        assert (label["accuracy"] > 0.9) == (i < 2), result
+    mean = sum(k["accuracy"] for k in result["labels"]) / 3
+    assert math.isclose(result["metrics"]["accuracy"], mean), result
+    table = runs.tutti("eval", "label run", "data.dir=labelled.csv").expect(0).out
+    assert "cold wet" in table and "precision" in table, table
+    ended = runs.tutti("predict", "label run", "labelled.csv").expect(0)
+    predicted = [p["labels"] for p in lines(ended)]
+    assert [list(p) for p in predicted] == [names] * 60
+    with open("labelled.csv") as file:
+        given = [line.rstrip().split(",") for line in file][1:]
+    for name, column, label in zip(names, (3, 1, 0), result["labels"]):
+        ones = [row[column] in ("1", "yes", "1.0") for row in given]
+        said = [p[name] > 0.5 for p in predicted]
+        hits = sum(s and o for s, o in zip(said, ones))
+        assert (label["ones"], label["predicted"]) == (sum(ones), sum(said)), label
+        assert label["correct"] == sum(s == o for s, o in zip(said, ones)), label
+        assert math.isclose(label["recall"], hits / sum(ones)), label
+        assert label["precision"] == (hits / sum(said) if any(said) else None), label
+    runs.tutti("export", "label run", "--format", "onnx", "--out", "labels.onnx").expect(0)
+    with open("labels.onnx", "rb") as file:
+        graph = file.read()
+    with open("label run/data.json") as file:
+        a = json.load(file)["table"]["columns"][0]
+    assert b'["warm","cold wet","odd"]' in graph and b"the sigmoid of each" in graph
+    assert struct.pack("<3f", a["mean"], 0, 0) in graph  # as of other tables
+
+
+def test_labels_that_are_refused():
+    os.makedirs("bad labels", exist_ok=True)
+    job = (*SMALL, "data.dir=bad labels/t.csv", "train.loss=bce", "model.hidden=[]",
+           "train.epochs=1", "run.dir=bad-run")
+    head = "x,a,b\n" + "".join("%d,%d,%d\n" % (i, i % 2, i % 3 == 0) for i in range(30))
+    for code, part, last, more in (
+            (3, "t.csv:32: column 'b': the label '2' is not 0 or 1 (or true", "5,1,2\n", ()),
+            (3, "t.csv:32: column 'a': the label is missing", "5,nan,1\n", ()),
+            (0, "1 training sample skipped: bad labels/t.csv:32", "5,0.5,1\n",
+             ("data.on_error=skip",)),
+            (3, "no column is called 'c'", "", ("data.label=[a, c]",)),
+            (2, "column 'a' is named twice", "", ("data.label=[a, a]",)),
+            (2, "train.loss=bce for labels of 0 and 1", "", ("train.loss=cross-entropy",)),
+            (2, "labels of 0 and 1 need train.loss=bce or focal", "",
+             ("train.loss=mse", "data.target=labels")),
+            (2, "bce learns labels of 0 and 1; give data.target=labels", "",
+             ("data.target=class",)),
+            (2, "labels are columns of data.format=csv", "",
+             ("data.format=npy", "data.target=labels", "data.label=")),
+            (2, "data.classes: labels of 0 and 1", "", ("data.classes=2",)),
+            (2, "one for each column", "", ("train.pos_weight=1, 2, 3",)),
+            (0, "params_hash", "", ("train.pos_weight=1, 2",)),
+            (0, "params_hash", "", ("train.loss=focal", "data.target=labels"))):
+        with open("bad labels/t.csv", "w") as file:
+            file.write(head + last)
+        shutil.rmtree("bad-run", ignore_errors=True)
+        runs.tutti("train", *job, "data.label=[a, b]", "data.val_fraction=0", *more).expect(
+            code, part)
+
+
 def test_what_is_refused():
     os.makedirs("odd", exist_ok=True)
     write("odd/train.csv", ("a", "colour", "value"), 50, 1)

@@ -11,19 +11,19 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
-static void as_csv(const char *path, const char *label) {
+static void as_csv(const char *path, const char *label, const char *target) {
     tutti_dataset *ds;
     tutti_dataset_desc desc = {
-        .format = "csv", .dir = path, .target = "auto", .val_fraction = 0.5, .label = label};
+        .format = "csv", .dir = path, .target = target, .val_fraction = 0.5, .label = label};
     if (tutti_dataset_open(&desc, &ds) != TUTTI_OK) return;
-    size_t n = (size_t)tutti_dataset_get_info(ds)->x.shape.dim[0];
+    const tutti_dataset_info *info = tutti_dataset_get_info(ds);
+    size_t n = (size_t)info->x.shape.dim[0]; /* elements, or bytes of fields */
     float *x = malloc(n * sizeof *x);
     int32_t y[2];
-    TTI_ASSERT(x && tutti_shape_n_elems(&tutti_dataset_get_info(ds)->y.shape) <= 2);
+    TTI_ASSERT(x && tutti_shape_n_elems(&info->y.shape) <= 2);
     tutti_status st = tutti_dataset_get(ds, 0, x, y);
     TTI_ASSERT(st == TUTTI_OK);
-    TTI_ASSERT(tutti_dataset_get_info(ds)->is_value ||
-               (y[0] >= 0 && y[0] < tutti_dataset_get_info(ds)->n_classes));
+    TTI_ASSERT(info->is_value || (y[0] >= 0 && y[0] < (info->n_fields > 0 ? 1 : info->n_classes)));
     free(x);
     tutti_dataset_destroy(ds);
 }
@@ -76,8 +76,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     fclose(file);
     as_array(path, NULL);
     as_array(path, "x.npy");
-    as_csv(path, NULL);
-    as_csv(path, "0, 1");
+    as_csv(path, NULL, "auto");
+    as_csv(path, "0, 1", "auto");
+    as_csv(path, "0, 1", "labels");
     as_tokens(path);
     return 0;
 }

@@ -54,6 +54,33 @@ def test_tables():
     raises(tutti.Error, lambda: tutti.predict("nowhere", "new.csv"), "nowhere")
 
 
+def test_labels_of_0_and_1():
+    draw = random.Random(4)
+    with open("labels.csv", "w") as file:
+        file.write("a,b,high,low both\n")
+        for _ in range(300):
+            a, b = draw.random(), draw.random()
+            file.write("%f,%f,%d,%s\n" % (a, b, a > 0.5, a < 0.5 and b < 0.5))
+    run = tutti.train({"model": {"name": "mlp", "hidden": [16]},
+                       "data": {"format": "csv", "dir": "labels.csv",
+                                "label": ["high", "low both"]},
+                       "train": {"epochs": 30, "loss": "bce"}, "optimizer.lr": 0.01}, workers=1)
+    os.rename("labels.csv", "known.csv")
+    found = tutti.predict(run, "known.csv")
+    expect("names", [list(p.labels) for p in found[:2]], [["high", "low both"]] * 2)
+    expect("probabilities", list(found[5].labels.values()), found[5].probabilities)
+    expect("no class and no value", (found[0].top, found[0].values), ([], []))
+    result = tutti.evaluate(run, {"data.dir": "known.csv"})
+    expect("labels", [k.name for k in result.labels], ["high", "low both"])
+    with open("known.csv") as file:
+        right = [line.rstrip().split(",")[3] == "True" for line in file][1:]
+    said = [p.labels["low both"] > 0.5 for p in found]
+    expect("predicted", result.labels[1].n_predicted, sum(said))
+    expect("correct", result.labels[1].n_correct, sum(s == r for s, r in zip(said, right)))
+    if min(k.auc for k in result.labels) < 0.95 or "labels {'high'" not in repr(found[0]):
+        raise AssertionError("%s %s" % (result.labels, found[0]))
+
+
 def test_text():
     with open("text.txt", "w") as file:
         file.write("the cat sat on the mat and the dog sat on the log. " * 40)

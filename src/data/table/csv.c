@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/problem.h"
+#include "data/fields.h"
 #include "data/files/byte_reader.h"
 #include "data/files/file_list.h"
 #include "data/table/csv_text.h"
@@ -30,7 +31,7 @@ typedef struct csv_state {
     float *code;                 /* [n_rows, n_active] */
     int64_t n_targets;           /* of a row */
     int32_t *y;                  /* [n_rows, n_targets]; NO_LABEL: of no known class; or values
-                                    (target.h) */
+                                    (target.h), or 0 and 1 */
     int64_t *line;               /* [n_rows] */
     double *class_value;         /* [n_classes], ascending, of labels that are numbers */
     char *path;
@@ -271,17 +272,17 @@ static int64_t class_of(const encoder *e, const char *label) {
 static tutti_status bad_label(const encoder *e, int64_t i, int column, const char *label) {
     char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
     const tti_table_spec *t = e->spec->table;
-    return tti_fail(
-        TUTTI_E_DATA,
-        "%s:%" PRId64
-        ": %s: %s%s%s (data.on_error=skip leaves such "
-        "rows out)",
-        e->csv->name, line_at(e, i), tti_column_text(t, column, text),
-        label[0] ? "'" : "the label is missing", tti_clip(clipped, label),
-        !label[0] ? ""
-        : t->labels == TTI_LABEL_VALUE
-            ? "' is not a finite number, or farther than 500 standard deviations from the mean"
-            : "' is no class of the training rows");
+    const char *why = t->labels == TTI_LABEL_VALUE
+                          ? "' is not a finite number, or farther than 500 standard deviations "
+                            "from the mean"
+                      : t->labels == TTI_LABEL_YES_NO ? "' is not 0 or 1 (or true, false, yes, no)"
+                                                      : "' is no class of the training rows";
+    bool is_there = !tti_value_is_missing(label);
+    return tti_fail(TUTTI_E_DATA,
+                    "%s:%" PRId64 ": %s: %s%s%s (data.on_error=skip leaves such rows out)",
+                    e->csv->name, line_at(e, i), tti_column_text(t, column, text),
+                    is_there ? "'" : "the label is missing",
+                    is_there ? tti_clip(clipped, label) : "", is_there ? why : "");
 }
 
 /* Label k of row i; NO_LABEL if the policy is to leave such rows out. */
@@ -290,9 +291,12 @@ static tutti_status encode_label(const encoder *e, int64_t i, int k, int32_t *ou
     const tti_target_spec *target = &e->spec->target;
     const char *label = tti_csv_cell(e->csv, tti_row_at(e->rows, i), e->at[t->label[k]]);
     bool missing = tti_value_is_missing(label);
+    bool yes;
     double x;
     *out = NO_LABEL;
-    if (t->labels != TTI_LABEL_VALUE) {
+    if (t->labels == TTI_LABEL_YES_NO) {
+        if (!missing && tti_table_yes_no(e->csv, label, &yes)) *out = yes;
+    } else if (t->labels != TTI_LABEL_VALUE) {
         if (!missing) *out = (int32_t)class_of(e, label);
     } else if (!missing) {
         if (!tti_value_number(label, e->csv->decimal_comma, &x) ||
@@ -324,10 +328,8 @@ static tutti_status encode_labels(const encoder *e) {
 
 /* ---- the data set ---- */
 
-static tutti_status csv_label(const tti_source *source, int64_t index, int32_t *y) {
-    const csv_state *s = source->state;
-    memcpy(y, s->y + index * s->n_targets, (size_t)s->n_targets * sizeof *y);
-    if (*y != NO_LABEL || s->rows_only) return TUTTI_OK;
+static tutti_status check_labels(const csv_state *s, int64_t index) {
+    if (s->y[index * s->n_targets] != NO_LABEL || s->rows_only) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
                     "%s:%" PRId64
                     ": a label is missing, no class of the training rows, or no value "
@@ -335,10 +337,15 @@ static tutti_status csv_label(const tti_source *source, int64_t index, int32_t *
                     s->path, s->line[index]);
 }
 
-static tutti_status csv_read(const tti_source *source, int64_t index, void *out, int32_t *y) {
+static tutti_status csv_label(const tti_source *source, int64_t index, int32_t *y) {
     const csv_state *s = source->state;
+    memcpy(y, s->y + index * s->n_targets, (size_t)s->n_targets * sizeof *y);
+    return check_labels(s, index);
+}
+
+/* Returns the place after the features of the row. */
+static float *read_features(const csv_state *s, int64_t index, float *to) {
     const float *code = s->code + index * s->n_active;
-    float *to = out;
     for (int k = 0; k < s->n_active; k++) {
         const tti_column *c = &s->table->column[s->active[k]];
         bool one_hot = c->kind == TTI_COLUMN_CATEGORY;
@@ -346,7 +353,23 @@ static tutti_status csv_read(const tti_source *source, int64_t index, void *out,
         for (int i = 0; i < n; i++) to[i] = one_hot ? (float)(code[k] == (float)i) : code[k];
         to += n;
     }
+    return to;
+}
+
+static tutti_status csv_read(const tti_source *source, int64_t index, void *out, int32_t *y) {
+    read_features(source->state, index, out);
     return csv_label(source, index, y);
+}
+
+/* The fields x and y of a row with labels of 0 and 1. */
+static tutti_status csv_read_fields(const tti_source *source, int64_t index, void *out,
+                                    int32_t *y) {
+    const csv_state *s = source->state;
+    float *to = read_features(s, index, out);
+    for (int64_t k = 0; k < s->n_targets; k++)
+        to[k] = (float)TTI_MAX(s->y[index * s->n_targets + k], 0);
+    *y = s->rows_only ? NO_LABEL : 0;
+    return check_labels(s, index);
 }
 
 static void csv_close(tti_source *source) {
@@ -398,7 +421,14 @@ static tutti_status describe(const encoder *e, tti_source *source) {
     source->info.n_classes = spec->n_classes;
     source->info.y = tti_target_type(spec->target.n);
     source->stored = (tutti_type){TUTTI_F32, TUTTI_SHAPE(tti_table_n_features(spec->table))};
-    if (spec->target.n == 0) source->class_name = class_name;
+    if (spec->class_names) source->class_name = class_name;
+    if (spec->n_fields == 0) return TUTTI_OK;
+    size_t n_bytes = tti_fields_bytes(spec->fields, spec->n_fields);
+    source->stored = (tutti_type){TUTTI_U8, TUTTI_SHAPE((int64_t)n_bytes)};
+    source->info.n_fields = spec->n_fields;
+    source->info.fields = spec->fields;
+    source->read = csv_read_fields;
+    source->label = NULL;
     return TUTTI_OK;
 }
 

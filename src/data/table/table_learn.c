@@ -27,7 +27,8 @@ typedef struct learner {
     tti_data_spec *spec;
     tti_table_spec *table;
     tti_str *notices;
-    bool drops_texts;  /* data.on_error=skip leaves out rows with a label that is no number */
+    bool drops_texts;  /* data.on_error=skip leaves out rows with a label that is no number, */
+    bool drops_others; /* or neither 0 nor 1                                                  */
     double *value;     /* [rows] */
     const char **text; /* [rows] */
 } learner;
@@ -54,6 +55,13 @@ bool tti_table_value(const tti_csv_text *csv, tti_column_kind kind, const char *
     bool good = tti_value_boolean(cell, &truth) || digit;
     *out = digit ? cell[0] - '0' : truth;
     return good;
+}
+
+bool tti_table_yes_no(const tti_csv_text *csv, const char *cell, bool *out) {
+    double x;
+    if (!tti_value_number(cell, csv->decimal_comma, &x)) return tti_value_boolean(cell, out);
+    *out = x == 1;
+    return x == 0 || x == 1;
 }
 
 tutti_status tti_table_bad_cell(const tti_csv_text *csv, const tti_table_spec *table, int column,
@@ -379,11 +387,13 @@ static tutti_status check_row_labels(const learner *l, int64_t i, bool *whole) {
     const tti_table_spec *t = l->table;
     char text[TTI_COLUMN_TEXT];
     double x;
+    bool yes;
     *whole = true;
     for (int k = 0; k < t->n_labels && *whole; k++) {
         const char *label = cell_at(l, t->label[k], i);
         *whole = !tti_value_is_missing(label) &&
-                 (!l->drops_texts || tti_value_number(label, l->csv->decimal_comma, &x));
+                 (!l->drops_texts || tti_value_number(label, l->csv->decimal_comma, &x)) &&
+                 (!l->drops_others || tti_table_yes_no(l->csv, label, &yes));
         if (!*whole && !l->desc->skip_bad)
             return tti_fail(TUTTI_E_DATA,
                             "%s:%lld: %s: the label is missing (data.on_error=skip leaves such "
@@ -538,6 +548,53 @@ static tutti_status learn_targets(learner *l) {
     return TUTTI_OK;
 }
 
+/* ---- labels of 0 and 1 ---- */
+
+static tutti_status learn_yes_no(learner *l, int column) {
+    tti_column *c = &l->table->column[column];
+    int64_t n = 0, n_yes = 0;
+    bool yes = false, whole;
+    char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
+    for (int64_t i = 0; i < l->rows->n; i++) {
+        TTI_TRY(check_row_labels(l, i, &whole));
+        if (!whole) continue;
+        const char *label = cell_at(l, column, i);
+        if (!tti_table_yes_no(l->csv, label, &yes))
+            return tti_fail(TUTTI_E_DATA,
+                            "%s:%lld: %s: the label '%s' is not 0 or 1 (or true, false, yes, no), "
+                            "and data.target=labels asks for these; data.on_error=skip leaves such "
+                            "rows out",
+                            l->csv->name, (long long)l->csv->line[tti_row_at(l->rows, i)],
+                            tti_column_text(l->table, column, text), tti_clip(clipped, label));
+        n++, n_yes += yes;
+    }
+    if (n == 0) return tti_fail(TUTTI_E_DATA, "%s: the training rows have no labels", l->csv->name);
+    c->mean = (double)n_yes / (double)n;
+    if (n_yes == 0 || n_yes == n)
+        add_notice(l, column,
+                   n_yes ? "is 1 in all training rows, so there is nothing to learn"
+                         : "is 0 in all training rows, so there is nothing to learn");
+    return TUTTI_OK;
+}
+
+/* Each label is a question of its own, and the labels of a sample are its field y. */
+static tutti_status learn_yes_no_labels(learner *l) {
+    tti_table_spec *t = l->table;
+    if (l->desc->n_classes > 0)
+        return tti_fail(TUTTI_E_INVALID,
+                        "data.classes: labels of 0 and 1 (data.target=labels) have no classes; "
+                        "leave it out");
+    l->drops_others = l->desc->skip_bad;
+    t->labels = TTI_LABEL_YES_NO;
+    for (int k = 0; k < t->n_labels; k++) TTI_TRY(learn_yes_no(l, t->label[k]));
+    tti_str_printf(l->notices, "%s: %d column%s of 0 and 1 %s (data.target=labels)\n", l->csv->name,
+                   t->n_labels, t->n_labels == 1 ? "" : "s",
+                   t->n_labels == 1 ? "is a label" : "are labels");
+    TTI_TRY(tti_data_spec_alloc_fields(l->spec, TTI_TABLE_FIELDS));
+    tti_table_list_fields(t, l->spec->fields);
+    return TUTTI_OK;
+}
+
 /* Under "auto" values are predicted if some label is not whole, or if there are several columns.  A
  * few texts among many numbers are mistakes, no classes. */
 static tutti_status choose_values(learner *l, const label_kinds *kinds, bool *out) {
@@ -549,10 +606,12 @@ static tutti_status choose_values(learner *l, const label_kinds *kinds, bool *ou
     *out = strcmp(target, "value") == 0 ||
            (is_auto && (t->n_labels > 1 || (are_numbers && !kinds->whole)));
     if (t->n_labels > 1 && !*out)
-        return tti_fail(TUTTI_E_INVALID,
-                        "data.label: %d columns are named, but several targets must be values; "
-                        "give train.loss=mse, mae, huber or smooth_l1, or name one column",
-                        t->n_labels);
+        return tti_fail(
+            TUTTI_E_INVALID,
+            "data.label: %d columns are named, but several targets must be values or 0 and 1; "
+            "give train.loss=mse, mae, huber or smooth_l1 for values, train.loss=bce "
+            "for labels of 0 and 1, or name one column",
+            t->n_labels);
     if (is_auto && !*out && has_mistakes) return not_a_number(l, t->label[0], kinds->bad_row);
     return TUTTI_OK;
 }
@@ -560,6 +619,7 @@ static tutti_status choose_values(learner *l, const label_kinds *kinds, bool *ou
 static tutti_status learn_labels(learner *l) {
     label_kinds kinds;
     bool values;
+    if (l->desc->target && strcmp(l->desc->target, "labels") == 0) return learn_yes_no_labels(l);
     TTI_TRY(take_labels(l, l->table->label[0], &kinds));
     TTI_TRY(choose_values(l, &kinds, &values));
     if (values) return learn_targets(l);

@@ -121,7 +121,7 @@ static void describe_input(const tti_data_spec *spec, tti_str *out) {
                        (long long)(spec->n_fields > 0 ? spec->fields[0].type.shape.dim[1]
                                                       : spec->stored.shape.dim[0]),
                        fits[spec->pixels.fit]);
-    else if (spec->n_fields > 0)
+    else if (spec->n_fields > 0 && !spec->table)
         tti_str_add(out, "fields of a sample, as in the training data: floats f32, others i64");
     else if (spec->pixels.n_channels == 1)
         tti_str_add(out, "x: u8, grey pixels 0 to 255; the normalization is in the graph");
@@ -155,7 +155,9 @@ static void list_features(const tti_table_spec *table, tti_str *out) {
     tti_json_end(&j);
 }
 
-static void describe_output(const tti_target_spec *target, tti_str *out) {
+static void describe_output(const tti_data_spec *spec, tti_str *out) {
+    const tti_target_spec *target = &spec->target;
+    bool yes_no = spec->table && spec->table->labels == TTI_LABEL_YES_NO;
     char mean[TTI_NUMBER_TEXT], std[TTI_NUMBER_TEXT];
     if (target->n == 1)
         tti_str_printf(out, "logits: the predicted value is logits * %s + %s",
@@ -165,6 +167,10 @@ static void describe_output(const tti_target_spec *target, tti_str *out) {
         tti_str_add(out,
                     "logits: [N,K]; the predicted value of target k is logits[:,k] * std + mean, "
                     "which \"targets\" lists for each");
+    else if (yes_no)
+        tti_str_add(out,
+                    "logits: [N,K]; the sigmoid of each is the probability of 1 of the label that "
+                    "\"labels\" names");
     else
         tti_str_add(out, "logits: softmax over the last axis gives the probabilities");
 }
@@ -179,6 +185,19 @@ static void list_targets(const tti_data_spec *spec, tti_str *out) {
         tti_json_double(&j, "mean", spec->target.mean[k]);
         tti_json_double(&j, "std", spec->target.std[k]);
         tti_json_end(&j);
+    }
+    tti_json_end(&j);
+}
+
+/* The columns of labels of 0 and 1; those without a name by their numbers. */
+static void list_labels(const tti_table_spec *table, tti_str *out) {
+    tti_json j = tti_json_begin(out, 0);
+    tti_json_array(&j, NULL);
+    for (int k = 0; k < table->n_labels; k++) {
+        if (table->has_names)
+            tti_json_text(&j, NULL, table->column[table->label[k]].name);
+        else
+            tti_json_int(&j, NULL, table->label[k]);
     }
     tti_json_end(&j);
 }
@@ -206,7 +225,7 @@ void tti_onnx_add_info(tti_onnx_emit *e, const tti_exporting *x) {
                     "those of the model's file, under their names; targets of a regression "
                     "are standardized");
     else
-        describe_output(&spec->target, &text);
+        describe_output(spec, &text);
     add_text(e, "output", &text);
     if (spec->target.n > 0) {
         list_targets(spec, &text);
@@ -215,6 +234,10 @@ void tti_onnx_add_info(tti_onnx_emit *e, const tti_exporting *x) {
     if (spec->table) {
         list_features(spec->table, &text);
         add_text(e, "features", &text);
+    }
+    if (spec->table && spec->table->labels == TTI_LABEL_YES_NO) {
+        list_labels(spec->table, &text);
+        add_text(e, "labels", &text);
     }
     if (!spec->class_names) return;
     list_classes(spec, &text);

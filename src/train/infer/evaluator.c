@@ -10,11 +10,14 @@
 
 #include "base/clock.h"
 #include "data/dataset.h"
+#include "data/fields.h"
 #include "data/target.h"
+#include "train/infer/label_results.h"
 #include "train/infer/metric_set.h"
 #include "train/infer/output_stats.h"
 #include "train/infer/predictor.h"
 #include "train/infer/value_errors.h"
+#include "train/setup/shard_graph.h"
 #include "tutti/eval.h"
 
 /* With more classes, no confusion matrix is counted, because it would be too large. */
@@ -27,6 +30,7 @@ typedef struct evaluation {
     double loss_sum, count, correct;
     double *squares, *sizes; /* [targets]: of the errors of a regression, in standard deviations */
     int64_t targets_per_row;
+    int label_field;           /* of labels of 0 and 1; -1: none */
     tti_metric_set *metrics;   /* NULL: none */
     tutti_status status;       /* of the metrics */
     tti_output_stats *outputs; /* NULL: none */
@@ -72,6 +76,14 @@ static void add_metrics(evaluation *e, const tti_predicted *out) {
     e->status = tti_metric_set_add(e->metrics, values);
 }
 
+static void add_labels(const evaluation *e, const tti_shard_data *data, const float *logits) {
+    const tutti_field *fields = tutti_dataset_get_info(e->b->train)->fields;
+    if (e->result->n_labels == 0) return;
+    size_t offset = tti_field_offset(fields, e->label_field, e->b->rows_per_shard);
+    const void *y = (const char *)data->x + offset;
+    tti_label_results_add(e->result, logits, y, data->target, e->b->rows_per_shard);
+}
+
 static void take(void *user, const tti_shard_data *data, const tti_predicted *out, int64_t index) {
     evaluation *e = user;
     (void)index;
@@ -79,6 +91,7 @@ static void take(void *user, const tti_shard_data *data, const tti_predicted *ou
     e->count += out->count;
     e->correct += out->correct;
     add_metrics(e, out);
+    add_labels(e, data, out->logits);
     tti_output_stats_add(e->outputs, out->instance, data->n_rows);
     e->result->n_samples += data->n_rows;
     bool is_value = tti_dataset_spec(e->b->train)->target.n > 0;
@@ -128,14 +141,25 @@ static tutti_status prepare_values(evaluation *e) {
     return TUTTI_OK;
 }
 
+/* The model must give one logit for each label. */
+static tutti_status prepare_labels(evaluation *e) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(e->b->train);
+    const tutti_value *logits = tti_graph_output(e->b->plan->eval.graph, "logits");
+    e->label_field = tti_shard_graph_label_field(&e->b->config, info);
+    if (e->label_field < 0 || !logits) return TUTTI_OK;
+    int64_t n = tutti_shape_n_elems(&info->fields[e->label_field].type.shape);
+    if (tti_value_n_elems(logits) != n * e->b->rows_per_shard) return TUTTI_OK;
+    return tti_label_results_make(tti_dataset_spec(e->b->train), n, e->result);
+}
+
 static tutti_status prepare_classes(evaluation *e) {
     tutti_eval_result *r = e->result;
     const tutti_dataset_info *info = tutti_dataset_get_info(e->b->test);
     e->targets_per_row = tutti_shape_n_elems(&info->y.shape);
     r->is_sequence = !info->is_value && info->y.shape.n_dims > 0;
     if (info->is_value) return prepare_values(e);
-    if (r->is_sequence || info->n_fields > 0 || e->b->model_params.n_classes > MAX_CLASSES)
-        return TUTTI_OK;
+    if (info->n_fields > 0) return prepare_labels(e);
+    if (r->is_sequence || e->b->model_params.n_classes > MAX_CLASSES) return TUTTI_OK;
     int64_t n = e->b->model_params.n_classes;
     r->classes = calloc((size_t)n + 1, sizeof *r->classes);
     r->confusion = calloc((size_t)(n * n) + 1, sizeof *r->confusion);
@@ -255,6 +279,7 @@ tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
     if (st == TUTTI_OK) finish(&e);
     if (st == TUTTI_OK) st = finish_values(&e);
     if (st == TUTTI_OK) st = finish_metrics(&e);
+    if (st == TUTTI_OK) tti_label_results_finish(result);
     if (st == TUTTI_OK)
         st = tti_output_stats_finish(e.outputs, &result->outputs, &result->n_outputs);
     tti_metric_set_destroy(e.metrics);
@@ -271,6 +296,7 @@ void tutti_eval_result_free(tutti_eval_result *r) {
     free(r->classes);
     free(r->confusion);
     free(r->values);
+    free(r->labels);
     free(r->names);
     free((void *)r->metrics);
     free(r->outputs);

@@ -103,6 +103,30 @@ static void print_values(tti_str *out, const tutti_eval_result *r) {
                        (long long)(r->n_values - MAX_LISTED));
 }
 
+static const char *figure_text(double x, char text[32]) {
+    snprintf(text, 32, isnan(x) ? "-" : "%.4f", x);
+    return text;
+}
+
+static void print_labels(tti_str *out, const tutti_eval_result *r) {
+    char number[32], text[5][32];
+    if (r->n_labels == 0) return;
+    tti_str_printf(out, "\n%-20s %9s %9s %9s %9s %9s %9s %9s\n", "label", "ones", "predicted",
+                   "accuracy", "precision", "recall", "f1", "auc");
+    for (int64_t k = 0; k < r->n_labels && k < MAX_LISTED; k++) {
+        const tutti_label_result *l = &r->labels[k];
+        snprintf(number, sizeof number, "%lld", (long long)k);
+        tti_str_add_column(out, l->name ? l->name : number, 20);
+        tti_str_printf(out, " %9lld %9lld %9s %9s %9s %9s %9s\n", (long long)l->n_positive,
+                       (long long)l->n_predicted, figure_text(l->accuracy, text[0]),
+                       figure_text(l->precision, text[1]), figure_text(l->recall, text[2]),
+                       figure_text(l->f1, text[3]), figure_text(l->auc, text[4]));
+    }
+    if (r->n_labels > MAX_LISTED)
+        tti_str_printf(out, "... and %lld more (--json lists all)\n",
+                       (long long)(r->n_labels - MAX_LISTED));
+}
+
 static void print_metrics(tti_str *out, const tutti_eval_result *r) {
     for (int64_t i = 0; i < r->n_metrics; i++) {
         const tutti_metric_result *m = &r->metrics[i];
@@ -139,6 +163,7 @@ static void print_table(tti_str *out, const tutti_eval_result *r) {
         tti_str_printf(out, "accuracy    %.4f\n", r->accuracy);
     if (r->perplexity > 0) tti_str_printf(out, "perplexity  %.4f\n", r->perplexity);
     print_metrics(out, r);
+    print_labels(out, r);
     print_outputs(out, r);
     if (r->n_classes == 0) return;
     print_classes(out, r);
@@ -197,6 +222,26 @@ static void values_json(tti_json *j, const tutti_eval_result *r) {
     tti_json_end(j);
 }
 
+static void labels_json(tti_json *j, const tutti_eval_result *r) {
+    tti_json_array(j, "labels");
+    for (int64_t k = 0; k < r->n_labels; k++) {
+        const tutti_label_result *l = &r->labels[k];
+        tti_json_object(j, NULL);
+        if (l->name) tti_json_text(j, "name", l->name);
+        tti_json_int(j, "samples", l->n_samples);
+        tti_json_int(j, "ones", l->n_positive);
+        tti_json_int(j, "predicted", l->n_predicted);
+        tti_json_int(j, "correct", l->n_correct);
+        tti_json_double(j, "accuracy", l->accuracy);
+        tti_json_double(j, "precision", l->precision);
+        tti_json_double(j, "recall", l->recall);
+        tti_json_double(j, "f1", l->f1);
+        tti_json_double(j, "auc", l->auc);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
+}
+
 static void metrics_json(tti_json *j, const tutti_eval_result *r) {
     tti_json_object(j, "metrics");
     for (int64_t i = 0; i < r->n_metrics; i++)
@@ -246,6 +291,7 @@ static void print_json(tti_str *out, const tutti_eval_result *r) {
     }
     if (r->perplexity > 0) tti_json_double(&j, "perplexity", r->perplexity);
     if (r->n_metrics > 0) metrics_json(&j, r);
+    if (r->n_labels > 0) labels_json(&j, r);
     if (r->n_outputs > 0) outputs_json(&j, r);
     tti_json_double(&j, "wall_s", r->wall_s);
     if (r->n_classes > 0) classes_json(&j, r);

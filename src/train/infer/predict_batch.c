@@ -101,19 +101,31 @@ static bool take_values(tti_predicting *r, const float *logits, tutti_prediction
     return finite;
 }
 
+/* The probability of a 1 for each label; exp of a negative number does not overflow. */
+static void take_labels(tti_predicting *r, const float *logits, tutti_prediction *out) {
+    out->probabilities = r->probabilities;
+    out->names = r->names;
+    for (int64_t k = 0; k < r->n_outputs; k++) {
+        double power = exp(-fabs((double)logits[k]));
+        r->probabilities[k] = (logits[k] < 0 ? power : 1) / (1 + power);
+    }
+}
+
 /* Samples with fields: reports the likeliest classes, or the output itself. */
 static void report_outputs(tti_predicting *r, const tti_predict_sample *w, const float *output,
                            tutti_prediction *out) {
     bool finite = true;
     out->n_outputs = r->n_outputs;
     out->outputs = output;
-    out->is_value = !r->gives_classes && r->side == 0;
-    out->n_values = r->n_outputs;
+    out->is_labels = r->gives_labels;
+    out->is_value = !r->gives_classes && !r->gives_labels && r->side == 0;
+    out->n_values = out->is_value ? r->n_outputs : 0;
     out->values = r->values;
     for (int64_t k = 0; k < r->n_outputs; k++) {
         r->values[k] = (double)output[k];
         finite = finite && isfinite(r->values[k]);
     }
+    if (r->gives_labels) take_labels(r, output, out);
     if (r->gives_classes) finite = take_top(r, output, r->n_outputs, out);
     char error[1024];
     if (finite && r->side > 0 && tti_predict_take_mask(r, w, output, out) != TUTTI_OK) {

@@ -22,6 +22,9 @@ tutti_status tti_predict_prepare_fields(tti_predicting *r) {
     r->gives_classes = r->b->has_accuracy && out->type.shape.n_dims == 2;
     tti_predict_prepare_masks(r, r->b->config.train.loss, &out->type.shape);
     if (!r->values) return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+    bool has_labels = tti_shard_graph_label_field(&r->b->config, info) >= 0;
+    r->gives_labels = has_labels && out->type.shape.n_dims <= 2;
+    if (r->gives_labels) TTI_TRY(tti_predict_take_names(r, r->n_outputs));
     if (out->type.shape.n_dims > 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED, "predict: the model has no output besides its loss");
 }

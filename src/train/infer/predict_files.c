@@ -28,11 +28,11 @@ typedef struct kind {
 } kind;
 
 static bool takes_fields(const tti_predicting *r) {
-    return tutti_dataset_get_info(r->ds)->n_fields > 0;
+    return tutti_dataset_get_info(r->ds)->n_fields > 0 && !tti_dataset_spec(r->ds)->table;
 }
 
 static bool takes_arrays(const tti_predicting *r) {
-    return !takes_fields(r) && strcmp(tti_dataset_spec(r->ds)->format, "csv") != 0;
+    return !takes_fields(r) && !tti_dataset_spec(r->ds)->table;
 }
 
 static bool takes_tables(const tti_predicting *r) { return tti_dataset_spec(r->ds)->table != NULL; }
@@ -130,16 +130,20 @@ static tutti_status check_model(tti_predicting *r) {
                     format);
 }
 
-static tutti_status prepare_values(tti_predicting *r) {
+tutti_status tti_predict_take_names(tti_predicting *r, int64_t n) {
     const tti_data_spec *spec = tti_dataset_spec(r->ds);
-    size_t n = (size_t)spec->target.n;
-    r->values = calloc(n + 1, sizeof *r->values);
-    if (tti_data_spec_target_name(spec, 0)) r->names = calloc(n + 1, sizeof *r->names);
-    if (!r->values || (tti_data_spec_target_name(spec, 0) && !r->names))
-        return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
-    for (size_t k = 0; k < n && r->names; k++)
-        r->names[k] = tti_data_spec_target_name(spec, (int64_t)k);
+    if (!tti_data_spec_target_name(spec, 0)) return TUTTI_OK;
+    r->names = calloc((size_t)n + 1, sizeof *r->names);
+    if (!r->names) return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+    for (int64_t k = 0; k < n; k++) r->names[k] = tti_data_spec_target_name(spec, k);
     return TUTTI_OK;
+}
+
+static tutti_status prepare_values(tti_predicting *r) {
+    int64_t n = tti_dataset_spec(r->ds)->target.n;
+    r->values = calloc((size_t)n + 1, sizeof *r->values);
+    if (!r->values) return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+    return tti_predict_take_names(r, n);
 }
 
 static tutti_status prepare(tti_predicting *r) {
@@ -294,6 +298,17 @@ static void add_values(tti_json *j, const tutti_prediction *p) {
     tti_json_end(j);
 }
 
+/* {"labels":{"news":0.9,"sport":0.1}}: the probability of each 1; a list without names. */
+static void add_labels(tti_json *j, const tutti_prediction *p) {
+    if (p->names)
+        tti_json_object(j, "labels");
+    else
+        tti_json_array(j, "labels");
+    for (int64_t k = 0; k < p->n_outputs; k++)
+        tti_json_double(j, p->names ? p->names[k] : NULL, p->probabilities[k]);
+    tti_json_end(j);
+}
+
 /* {"height":40,"width":56,"pixels":{"0":2000,"1":240}}: of each class that occurs. */
 static void add_mask(tti_json *j, const tutti_prediction *p) {
     int64_t n = p->mask_height * p->mask_width, left = n;
@@ -325,6 +340,8 @@ char *tutti_prediction_print(const tutti_prediction *p) {
         add_mask(&j, p);
     } else if (p->is_value) {
         add_values(&j, p);
+    } else if (p->is_labels) {
+        add_labels(&j, p);
     } else if (p->is_text) {
         add_text(&j, p);
     } else {

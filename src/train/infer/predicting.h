@@ -46,9 +46,10 @@ typedef struct tti_predicting {
     double *values;     /* [targets] of a sample of a regression; [n_outputs] */
     int64_t n_outputs;  /* of samples with fields: elements that the model gives for each */
     bool gives_classes; /* they are the logits of classes */
+    bool gives_labels;  /* or of labels of 0 and 1 */
     bool *needs;        /* [n_fields]: whether the output depends on it */
     double *probabilities;     /* [n_classes] or [n_outputs] */
-    const char **names;        /* [targets]; NULL: the targets have none */
+    const char **names;        /* [targets] or [labels]; NULL: they have none */
     int64_t side;              /* S, if the output has the class of each pixel [S,S]; else 0 */
     int64_t per_pixel;         /* outputs of a pixel: logits of classes, or one of a question */
     bool is_planar;            /* they are [per_pixel,S,S], not [S,S,per_pixel] */
@@ -70,6 +71,9 @@ tutti_status tti_predict_flush(tti_predicting *r);
 
 /* For samples with fields: what the model needs and gives. */
 tutti_status tti_predict_prepare_fields(tti_predicting *r);
+
+/* The names of the n targets or labels, if the columns of the training data have some. */
+tutti_status tti_predict_take_names(tti_predicting *r, int64_t n);
 
 /* The mask of a sample from its output, and its report (predict_masks.c). */
 void tti_predict_prepare_masks(tti_predicting *r, const char *loss, const tutti_shape *output);

@@ -172,7 +172,16 @@ static void find_lost_target(const tti_job_config *c, char why[TTI_WHY]) {
     static const char *const of_values[] = {"mae", "huber", "smooth_l1"};
     bool values = false;
     for (size_t i = 0; i < TTI_COUNT(of_values); i++) values |= is(c->train.loss, of_values[i]);
-    if (is(c->data.target, "value") && !values && !is(c->train.loss, "mse"))
+    bool of_labels = is(c->data.target, "labels"), is_bce = is(c->train.loss, "bce");
+    if (of_labels && !is(c->data.format, "csv"))
+        snprintf(why, TTI_WHY,
+                 "labels are columns of data.format=csv; of arrays, y with a column for each label "
+                 "is their target (data.fields=all)");
+    else if (of_labels && !is_bce && !is(c->train.loss, "focal"))
+        snprintf(why, TTI_WHY, "labels of 0 and 1 need train.loss=bce or focal");
+    else if (is(c->data.target, "class") && is_bce && is(c->data.format, "csv"))
+        snprintf(why, TTI_WHY, "bce learns labels of 0 and 1; give data.target=labels");
+    else if (is(c->data.target, "value") && !values && !is(c->train.loss, "mse"))
         snprintf(why, TTI_WHY, "values need train.loss=mse, mae, huber or smooth_l1");
     else if (is(c->data.target, "class") && values)
         snprintf(why, TTI_WHY, "classes need train.loss=cross-entropy, focal or mse");
@@ -256,7 +265,7 @@ static const tti_job_rule rules[] = {
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},
     {{"train.huber_delta", "train.loss"}, find_lost_delta},
     {{"train.smooth_l1_beta", "train.loss"}, find_lost_beta},
-    {{"data.target", "train.loss"}, find_lost_target},
+    {{"data.target", "train.loss", "data.format"}, find_lost_target},
     {{"data.label", "data.format", "data.fields"}, find_lost_label},
     {{"data.columns", "data.format"}, find_lost_columns},
     {{"data.missing", "data.format"}, find_lost_missing},

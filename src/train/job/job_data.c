@@ -7,8 +7,15 @@
 #include "data/dataset.h"
 #include "train/job/objective.h"
 
+static bool is_table(const tti_job_config *c) { return strcmp(c->data.format, "csv") == 0; }
+
+const char *tti_job_target_field(const tti_job_config *c) {
+    return is_table(c) ? "y" : c->data.label;
+}
+
 const char *tti_job_target(const tti_job_config *c) {
     if (strcmp(c->data.target, "auto") != 0) return c->data.target;
+    if (is_table(c) && strcmp(c->train.loss, "bce") == 0) return "labels";
     if (strcmp(c->train.loss, "cross-entropy") == 0 || tti_loss_wants_fields(c) ||
         strcmp(c->train.loss, "focal") == 0)
         return "class";

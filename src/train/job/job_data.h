@@ -13,6 +13,10 @@ const char *tti_job_tokenizer(const tti_job_config *config);
  * train.loss. */
 const char *tti_job_target(const tti_job_config *config);
 
+/* The field with the target of train.loss: data.label, or that of the label columns of a table; "":
+ * the usual one (tti_field_find_target). */
+const char *tti_job_target_field(const tti_job_config *config);
+
 /* Describes a split of the job's data set. spec: that of the training split when describing the
  * test split, else NULL. Borrows spec and texts of config.
  */

@@ -222,9 +222,9 @@ static const tti_option rows[] = {
      .example = "50304"},
     {KEY(data.label, TEXT, "\"\""), .joins = true, .also = "label_column|labels|targets|y",
      .help =
-         "csv: name or number (from 0) of the label column, or a list of several columns to "
-         "predict (regression); \"\": the column named label, class, target or y, else the last "
-         "one",
+         "csv: name or number (from 0) of the label column, or a list of several columns: values "
+         "to predict (regression), or labels of 0 and 1 (train.loss=bce); \"\": the column named "
+         "label, class, target or y, else the last one",
      .example = "species"},
     {KEY(data.classes, INT, "0"), RANGE(0, 1 << 24),
      .also = "n_classes|num_classes|num_labels|n_labels",
@@ -246,12 +246,12 @@ static const tti_option rows[] = {
          "as they are: floats are f32, whole numbers and booleans i32.  data.label names the "
          "target of train.loss",
      .example = "\"x, mask, y\""},
-    {KEY(data.target, CHOICE, "auto"), .choices = "auto|class|value", .also = "task",
+    {KEY(data.target, CHOICE, "auto"), .choices = "auto|class|labels|value", .also = "task",
      .help =
          "csv, npy: class: labels are classes; value: labels are numbers to predict (regression); "
-         "auto: value with train.loss mae, huber or smooth_l1, and with mse if a label is not an "
-         "integer "
-         "(npy: if labels are floats)"},
+         "labels (csv): each label column is 0 or 1, a yes-or-no question of its own; auto: value "
+         "with train.loss mae, huber or smooth_l1, and with mse if a label is not an integer (npy: "
+         "if labels are floats); labels with bce"},
     {KEY(data.val_fraction, FLOAT, "0.1"), RANGE(0, 0.9),
      .also = "val_split|validation_split|test_fraction|test_size",
      .help =

@@ -8,6 +8,7 @@
 
 #include "data/fields.h"
 #include "ir/graph.h"
+#include "train/job/job_data.h"
 #include "train/model/model_file.h"
 #include "train/model/plugin.h"
 
@@ -30,7 +31,7 @@ static int64_t outputs_of(const tti_job_config *c, const tutti_dataset_info *inf
     bool is_question = strcmp(c->data.format, "masks") == 0 && strcmp(c->train.loss, "bce") == 0;
     if (is_question && info->n_classes == 2) return 1;
     if (info->n_classes > 0 || info->n_fields == 0) return info->n_classes;
-    int target = tti_field_find_target(info->fields, info->n_fields, c->data.label);
+    int target = tti_field_find_target(info->fields, info->n_fields, tti_job_target_field(c));
     const tutti_type *type = target >= 0 ? &info->fields[target].type : NULL;
     bool has_columns = type && type->dtype == TUTTI_F32 && type->shape.n_dims == 1;
     return c->data.classes == 0 && has_columns ? type->shape.dim[0] : c->data.classes;

@@ -63,6 +63,8 @@ static void settle_data(tutti_job *job, const tutti_dataset *train) {
     settle(job, "data.channel_mean", "none");
     settle(job, "data.channel_std", "none");
     settle(job, "data.tokenizer", tokenizer ? tutti_tokenizer_get_name(tokenizer) : "none");
+    const tti_table_spec *table = tti_dataset_spec(train)->table;
+    if (table && table->labels == TTI_LABEL_YES_NO) settle(job, "data.target", "labels");
     if (tutti_dataset_get_info(train)->n_fields == 0)
         settle(job, "data.target", tti_dataset_spec(train)->target.n > 0 ? "value" : "class");
     bool is_npy = strcmp(tti_job_config_of(job)->data.format, "npy") == 0;

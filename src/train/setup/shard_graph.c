@@ -14,6 +14,7 @@
 #include "ir/graph.h"
 #include "ops/loss/losses.h"
 #include "ops/op_table.h"
+#include "train/job/job_data.h"
 #include "train/job/objective.h"
 #include "train/model/model_file.h"
 #include "tutti/losses.h"
@@ -162,21 +163,29 @@ static tutti_status check_classes(const tti_shard_graph_desc *d, const tutti_val
 /* The name of the field with the target; NULL: none. */
 static const char *find_target(const tti_shard_graph_desc *d) {
     const tutti_dataset_info *info = d->info;
-    int i = tti_field_find_target(info->fields, info->n_fields, d->config->data.label);
+    int i = tti_field_find_target(info->fields, info->n_fields, tti_job_target_field(d->config));
     return i < 0 ? NULL : info->fields[i].name;
+}
+
+int tti_shard_graph_label_field(const tti_job_config *c, const tutti_dataset_info *info) {
+    bool asks = strcmp(c->train.loss, "bce") == 0 || strcmp(c->data.format, "csv") == 0;
+    int i = tti_field_find_target(info->fields, info->n_fields, tti_job_target_field(c));
+    const tutti_type *type = i >= 0 ? &info->fields[i].type : NULL;
+    return asks && type && type->dtype == TUTTI_F32 && type->shape.n_dims <= 1 ? i : -1;
 }
 
 /* The target of samples with fields, which data.label names. */
 static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_graph *g,
                                         const tti_model_outputs *out, scored_pair *scored) {
-    bool is_named = d->config->data.label[0] != '\0';
+    const char *label = tti_job_target_field(d->config);
+    bool is_named = label[0] != '\0';
     bool takes_pair = tti_loss_is_contrastive(d->config) && out->second && !is_named;
     const char *name = takes_pair ? NULL : find_target(d);
     bool of_pairs = !name && !is_named && out->second; /* the two outputs are compared */
     if (!of_pairs && !name)
         return tti_fail(TUTTI_E_CONFIG,
                         "data.label: samples have no field '%s' for the target of train.loss=%s",
-                        is_named ? d->config->data.label : "y", d->config->train.loss);
+                        is_named ? label : "y", d->config->train.loss);
     if (strcmp(d->config->train.loss, "bce") == 0 && d->info->n_classes > 2)
         return tti_fail(
             TUTTI_E_CONFIG,
@@ -300,7 +309,8 @@ static const char *usual_metrics(const tti_shard_graph_desc *d, const scored_pai
                   y->n_dims > 2 && x->dim[1] > 1 && x->dim[x->n_dims - 1] > 1;
     for (size_t i = 0; i < TTI_COUNT(of_values); i++)
         if (is_loss(d, of_values[i])) return "mae, rmse, r2";
-    if (is_loss(d, "bce")) return x->n_dims <= 2 ? "accuracy, auc" : "accuracy";
+    bool asks = s->target->type.dtype == TUTTI_F32 && is_loss(d, "focal");
+    if (asks || is_loss(d, "bce")) return x->n_dims <= 2 ? "accuracy, auc" : "accuracy";
     if (is_loss(d, "dice") && is_map) return "accuracy, miou";
     return is_map && (is_loss(d, "cross-entropy") || is_loss(d, "focal")) ? "miou" : "";
 }

@@ -38,6 +38,9 @@ const tti_output *tti_shard_graph_named(const tutti_graph *g, int i);
 tutti_status tti_shard_graph_needs(const tutti_graph *g, const tutti_value *value,
                                    const tutti_field *fields, int n_fields, bool **needs);
 
+/* The field with labels of 0 and 1: f32, and the target of bce or of a table; -1: none. */
+int tti_shard_graph_label_field(const tti_job_config *config, const tutti_dataset_info *info);
+
 /* Whether output i is a value of the model with `rows` rows, or several for each. */
 bool tti_shard_graph_is_output(const tutti_graph *g, int i, int64_t rows);
 /* Whether a sample is compared with those of all shards (tutti_gather_rows). */

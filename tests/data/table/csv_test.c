@@ -290,6 +290,84 @@ static void expect_target(const tutti_dataset *ds, int64_t k, double mean, doubl
     T_NEAR(tti_dataset_spec(ds)->target.std[k] / std, 1, 1e-12);
 }
 
+typedef struct yes_no_sample {
+    float x, y[2];
+} yes_no_sample;
+
+static void expect_labels(const tutti_dataset *ds, int64_t i, float a, float b) {
+    yes_no_sample sample;
+    int32_t y = -1;
+    T_OK(tutti_dataset_get(ds, i, &sample, &y));
+    assert_true(y == 0 && sample.y[0] == a && sample.y[1] == b);
+}
+
+/* Each label is a question of its own: the fields x and y of a sample. */
+T_CASE(labels_of_0_and_1) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset *ds, *test;
+    tti_str text = {0};
+    tti_data_spec *spec;
+    bool has_tokenizer;
+    tutti_dataset_desc desc = {
+        .format = "csv", .dir = dir, .target = "labels", .label = "b, a", .skip_bad = true};
+    t_put_text(dir, "test.csv", "b,x,a\n1,3,no\n");
+    t_put_text(dir, "train.csv", "a,x,b\n1,1,True\n0.0,2,no\n1.0,3,0\n,4,1\n1,5,2\n");
+    T_OK(tutti_dataset_open(&desc, &ds));
+    const tutti_dataset_info *info = tutti_dataset_get_info(ds);
+    assert_true(info->n_fields == 2 && info->n_classes == 0 && !info->is_value);
+    assert_string_equal(info->fields[1].name, "y");
+    assert_true(info->fields[1].type.dtype == TUTTI_F32 && info->fields[1].type.shape.dim[0] == 2);
+    T_NEAR(column_of(ds, 0)->mean, 2.0 / 3, 1e-12); /* of the rows that have both labels */
+    expect_labels(ds, 0, 1, 1);
+    expect_labels(ds, 1, 0, 0);
+    expect_labels(ds, 2, 0, 1);
+    yes_no_sample sample;
+    int32_t y = 0;
+    T_OK(tutti_dataset_get(ds, 3, &sample, &y));
+    T_EQ(y, -1);
+    T_OK(tutti_dataset_get(ds, 4, &sample, &y));
+    assert_true(y == -1 && tutti_dataset_n_skipped(ds) == 2);
+    char *columns = tutti_dataset_print_columns(ds);
+    assert_non_null(strstr(columns, "a: 0 or 1, 66.67 % are 1"));
+    assert_non_null(strstr(columns, "y                 f32[2]                0 .. 1"));
+    free(columns);
+    T_OK(tti_data_spec_print(tti_dataset_spec(ds), &text));
+    T_OK(tti_data_spec_parse("data.json", text.text, text.n_bytes, &spec, &has_tokenizer));
+    T_OK(tti_data_spec_compare(tti_dataset_spec(ds), spec));
+    tutti_dataset_desc other = {.format = "csv", .dir = dir, .split = TUTTI_TEST, .spec = spec};
+    T_OK(tutti_dataset_open(&other, &test)); /* its columns have another order */
+    expect_labels(test, 0, 1, 0);
+    tutti_dataset_destroy(test);
+    t_put_text(dir, "test.csv", "b,x,a\n1,3,0.5\n");
+    T_FAILS(tutti_dataset_open(&other, &test), TUTTI_E_DATA,
+            "test.csv:2: column 'a': '0.5' is not 0 or 1");
+    t_put_text(dir, "test.csv", "b,x\n1,3\n");
+    T_FAILS(tutti_dataset_open(&other, &test), TUTTI_E_DATA, "column 'a' of the training rows");
+    /* Fields of other sizes than the columns are a damaged file. */
+    const char *at = strstr(text.text, "\"kind\": \"number\"");
+    memcpy((char *)(uintptr_t)at + 9, "\"ignore\"", 8);
+    const char *body = strchr(text.text, '\n'); /* the line after it begins the object */
+    T_FAILS(tti_data_spec_parse("data.json", body, strlen(body), &spec, &has_tokenizer),
+            TUTTI_E_CHECKPOINT, "data.json");
+    tti_str_free(&text);
+    tutti_dataset_destroy(ds);
+    desc.skip_bad = false;
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "train.csv:5: column 'a': the label is");
+    t_put_text(dir, "train.csv", "a,x,b\n1,1,1\n0,2,2\n");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "train.csv:3: column 'b': the label '2' is not 0 or 1");
+    desc.n_classes = 2;
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "data.classes");
+    t_put_text(dir, "train.csv", "a,x,b\n1,1,1\n1,2,0\n");
+    desc.n_classes = 0, desc.label = "a";
+    T_OK(tutti_dataset_open(&desc, &ds)); /* one label is a question too */
+    assert_non_null(strstr(tutti_dataset_notices(ds), "column 'a' is 1 in all training rows"));
+    T_EQ(tutti_dataset_get_info(ds)->fields[1].type.shape.dim[0], 1);
+    tutti_dataset_destroy(ds);
+    t_clear_dir(dir);
+}
+
 /* In the order of data.label; a row without one of its labels is none. */
 T_CASE(several_targets) {
     T_UNUSED;
@@ -338,7 +416,8 @@ T_CASE(several_targets) {
     desc.label = "a, c";
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no column is called 'c'");
     desc.label = "a,b", desc.target = "class", desc.skip_bad = true;
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "several targets must be values");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID,
+            "several targets must be values or 0 and 1");
     /* A name with a comma is still one column. */
     t_put_text(dir, "train.csv", "a,x,\"b,a\"\n1,1,0.5\n3,2,1.5\n");
     desc.label = "b,a", desc.target = "value";
@@ -587,6 +666,7 @@ int main(void) {
         cmocka_unit_test(columns_that_are_refused),
         cmocka_unit_test(seconds_stay_apart),
         cmocka_unit_test(a_target_is_standardised),
+        cmocka_unit_test(labels_of_0_and_1),
         cmocka_unit_test(several_targets),
         cmocka_unit_test(odd_targets),
         cmocka_unit_test(labels_that_are_skipped),
