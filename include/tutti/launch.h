@@ -38,6 +38,11 @@ typedef struct tutti_launch_desc {
     void (*on_restart)(void *user, const char *text);
     void *user; /* borrowed for the call */
 
+    const char *run_dir; /* tutti_run_ps finds the ranks by this folder; NULL: no folder */
+    /* Called with one line of text when a rank of a run makes no progress, or makes progress again.
+     * May be NULL. */
+    void (*on_hang)(void *user, const char *text);
+
     /* Called with one line of text when a signal ended or stopped a worker that the others continue
      * without (asynchronous and backup workers); a stopped worker is killed.  May be NULL. */
     void (*on_leave)(void *user, const char *text);
@@ -82,6 +87,12 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_detect(tutti_worker_place *o
  * supervisor dies.  On success *out is owned by the caller.  TUTTI_E_CONFIG: variables are missing
  * or contradictory; else as tutti_comm_create. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_join(int timeout_ms, tutti_comm **out);
+
+/* What the ranks of the run that trains in run_dir on this host do at this moment, one line for
+ * each, or the native stack of each of their threads.  TUTTI_E_CONFIG: no process of this host
+ * trains there.  On success free *out. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_ps(const char *run_dir, char **out);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_stacks(const char *run_dir, char **out);
 
 /* For wrappers: executes the program argv so that it dies with the supervisor of this process.
  * Returns only on failure. */

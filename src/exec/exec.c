@@ -228,7 +228,20 @@ static void forget_ready(tti_exec *x) {
     }
 }
 
+/* Names the steps of the shard program, then those of the evaluation program. */
+static void name_layers(const tti_exec *x) {
+    const tti_plan *plan = x->setup.desc.plan;
+    const tti_program *programs[] = {&plan->shard, &plan->eval};
+    for (int i = 0, layer = 0; i < 2 && x->setup.desc.flight; i++)
+        for (int s = 0; programs[i]->graph && s < programs[i]->n_steps; s++, layer++) {
+            const tti_node *node = programs[i]->steps[s];
+            tti_flight_name_layer(x->setup.desc.flight, layer, node->op->name, node->name,
+                                  node->op->traits & TTI_COLLECTIVE);
+        }
+}
+
 static tutti_status build_compute_threads(tti_exec *x) {
+    name_layers(x);
     TTI_TRY(tti_compute_threads_create(x->setup.desc.n_compute_threads, x->setup.desc.cores,
                                        x->setup.desc.backend->thread_init, &x->threads->pool));
     for (int i = 0; i < x->setup.n_in_flight; i++) TTI_TRY(build_compute_thread(x, i));

@@ -18,9 +18,11 @@
 #include "base/fault.h"
 #include "comm/progress.h"
 #include "launch/cause.h"
+#include "launch/live.h"
 #include "launch/rendezvous.h"
 #include "launch/supervised.h"
 #include "launch/supervisor.h"
+#include "launch/watch.h"
 #include "launch/worker_env.h"
 
 enum { MAX_IDLE_STARTS = 3, BACK_OFF_MS = 100, EXIT_DO_NOT_REQUEUE = 93 };
@@ -29,6 +31,8 @@ enum { MAX_IDLE_STARTS = 3, BACK_OFF_MS = 100, EXIT_DO_NOT_REQUEUE = 93 };
 typedef struct start {
     const tutti_launch_desc *desc;
     tutti_comm_group *group;
+    tti_flight_memory *flight;
+    tti_watch *watch;
 } start;
 
 static void break_group(void *user, int rank, const char *text) {
@@ -53,12 +57,43 @@ static void describe_rank(void *user, int rank, tti_str *text) {
                    (unsigned long long)p.n_calls);
 }
 
+static void report_hang(void *user, const char *text) {
+    const start *s = user;
+    if (s->desc->on_hang) s->desc->on_hang(s->desc->user, text);
+}
+
+static void look(void *user) {
+    const start *s = user;
+    tti_watch_look(s->watch);
+}
+
+/* The flight recorder of all ranks, where tutti ps finds it, and its watcher. */
+static tutti_status open_watch(start *s) {
+    TTI_TRY(tti_flight_create(s->desc->n_workers, &s->flight));
+    if (s->desc->run_dir) TTI_TRY(tti_live_write(s->desc->run_dir, s->flight));
+    return tti_watch_create(
+        &(tti_watch_desc){.memory = s->flight, .report = report_hang, .user = s}, &s->watch);
+}
+
+static void close_start(start *s) {
+    if (s->desc->run_dir) tti_live_remove(s->desc->run_dir);
+    tti_watch_destroy(s->watch);
+    tti_flight_close(s->flight);
+    tutti_comm_group_destroy(s->group);
+}
+
 /* Starts all workers once and waits until all have ended. */
 static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                              tti_supervisor_report *out) {
     start s = {.desc = desc};
     TTI_TRY(tutti_comm_group_create(desc->n_workers, &s.group));
-    tti_spawn_fd comm = {"TUTTI_COMM_FD", tutti_comm_group_fd(s.group)};
+    tutti_status st = open_watch(&s);
+    if (st != TUTTI_OK) {
+        close_start(&s);
+        return st;
+    }
+    const tti_spawn_fd fds[] = {{"TUTTI_COMM_FD", tutti_comm_group_fd(s.group)},
+                                {"TUTTI_FLIGHT_FD", tti_flight_fd(s.flight)}};
     tti_supervisor_desc run = {.n_workers = desc->n_workers,
                                .argv = desc->argv,
                                .restart = restart,
@@ -66,15 +101,17 @@ static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                                .out_fd = STDOUT_FILENO,
                                .err_fd = STDERR_FILENO,
                                .log_dir = desc->log_dir,
-                               .fds = &comm,
-                               .n_fds = 1,
+                               .fds = fds,
+                               .n_fds = TTI_COUNT(fds),
                                .resume_stopped = desc->resume_stopped,
                                .on_failure = break_group,
                                .describe = describe_rank,
                                .on_leave = tell_leave,
+                               .on_look = look,
+                               .look_ms = TTI_WATCH_EVERY_MS,
                                .user = &s};
-    tutti_status st = tti_supervisor_run(&run, out);
-    tutti_comm_group_destroy(s.group);
+    st = tti_supervisor_run(&run, out);
+    close_start(&s);
     return st;
 }
 

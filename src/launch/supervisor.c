@@ -78,6 +78,7 @@ typedef struct supervisor {
     int n_needed;         /* workers from this one on may die */
     int64_t oom_kills[2]; /* of this machine one to two OOM_EVERY_MS ago, and since then */
     int64_t oom_ns;       /* when the latter was read */
+    int64_t looked_ns;    /* when on_look was called */
 } supervisor;
 
 /* ---- signals to workers ---- */
@@ -320,6 +321,7 @@ static bool read_signals(supervisor *s) {
 static int64_t next_deadline_ns(const supervisor *s) {
     int64_t next = tti_now_ns() + LOOK_EVERY_MS * TTI_NS_PER_MS;
     next = TTI_MIN(next, tti_relay_deadline_ns(s->relay));
+    if (s->desc->on_look) next = TTI_MIN(next, s->looked_ns + s->desc->look_ms * TTI_NS_PER_MS);
     if (any_stopped(s)) next = TTI_MIN(next, tti_now_ns() + STOP_LOOK_MS * TTI_NS_PER_MS);
     if (s->kill_sent) next = TTI_MIN(next, s->kill_ns + s->give_up_ns);
     if (s->failed_ns == INT64_MAX) return next;
@@ -387,6 +389,13 @@ static void count_oom_kills(supervisor *s) {
     s->oom_ns = tti_now_ns();
 }
 
+static void call_look(supervisor *s) {
+    int64_t now = tti_now_ns();
+    if (!s->desc->on_look || now - s->looked_ns < s->desc->look_ms * TTI_NS_PER_MS) return;
+    s->looked_ns = now;
+    s->desc->on_look(s->desc->user);
+}
+
 static void run_to_the_end(supervisor *s) {
     while (s->n_alive > 0) {
         bool look = wait_for_event(s);
@@ -394,6 +403,7 @@ static void run_to_the_end(supervisor *s) {
         read_controls(s);
         if (look) look_at_all(s);
         count_oom_kills(s);
+        call_look(s);
         for (int r = 0; r < s->desc->n_workers; r++) look_at_stopped(s, r);
         tti_relay_move(s->relay);
         wind_down(s);

@@ -55,6 +55,9 @@ typedef struct tti_supervisor_desc {
     /* A worker without which the others go on was ended or stopped by a signal; text is one line.
      * May be NULL. */
     void (*on_leave)(void *user, const char *text);
+    /* Called at least every look_ms.  May be NULL. */
+    void (*on_look)(void *user);
+    int look_ms;
     void *user;
 } tti_supervisor_desc;
 

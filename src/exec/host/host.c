@@ -77,6 +77,35 @@ static tutti_status communicate(const tti_instr *in, void *user) {
     }
 }
 
+/* ---- the flight recorder ---- */
+
+static void begin_record(const tti_exec *x, int lane, const tti_instr *in, uint64_t step) {
+    const tti_setup *setup = tti_setup_of(x);
+    if (!setup->desc.flight) return;
+    bool is_comm = in->axis != TTI_AXIS_NONE && in->kind != TTI_UPDATE_BLOCKS;
+    tti_flight_begin(
+        setup->desc.flight, lane,
+        &(tti_flight_op){
+            .name = tti_instr_name(in->kind),
+            .step = step,
+            .n_bytes = in->kind == TTI_RUN ? 0 : (in->range.last - in->range.first) * sizeof(float),
+            .n_peers = is_comm ? setup->n_ranks - 1 : 0,
+            .waits_for_peers = is_comm && setup->n_ranks > 1});
+}
+
+static void end_record(const tti_exec *x, int lane) {
+    tti_flight_end(tti_setup_of(x)->desc.flight, lane);
+}
+
+/* communicate, on the communication thread. */
+static tutti_status communicate_recorded(const tti_instr *in, void *user) {
+    const tti_exec *x = user;
+    begin_record(x, TTI_LANE_COMM, in, tti_tally_of(x)->begun.step);
+    tutti_status st = communicate(in, user);
+    end_record(x, TTI_LANE_COMM);
+    return st;
+}
+
 static tutti_status reduce(main_queue *m, const tti_instr *in) { return communicate(in, m->x); }
 
 static tutti_status time_stages(main_queue *m, const tti_instr *in) {
@@ -270,7 +299,10 @@ static tutti_status run_next(main_queue *m) {
     const tti_instr *in = &m->program->instrs[m->next++];
     const row *r = &rows[in->kind];
     int64_t start = tti_now_ns();
-    TTI_TRY(r->run(m, in));
+    begin_record(m->x, TTI_LANE_MAIN, in, m->desc->step);
+    tutti_status st = r->run(m, in);
+    end_record(m->x, TTI_LANE_MAIN);
+    TTI_TRY(st);
     int64_t spent = tti_now_ns() - start;
     *(r->is_comm ? &m->comm_ns : &m->update_ns) += spent;
     if (!r->own_waited) tti_exec_waited(tti_tally_of(m->x), spent);
@@ -354,8 +386,9 @@ tutti_status tti_host_create(tti_exec *x, tti_host **out) {
         n_instrs = TTI_MAX(n_instrs, host->programs[form]->n_instrs);
         has_comm = has_comm || host->programs[form]->has_comm;
     }
-    return has_comm ? tti_comm_thread_create(n_instrs, core, communicate, x, &host->comm_thread)
-                    : TUTTI_OK;
+    return has_comm
+               ? tti_comm_thread_create(n_instrs, core, communicate_recorded, x, &host->comm_thread)
+               : TUTTI_OK;
 }
 
 const tti_step_program *tti_host_program(const tti_host *host, tti_step_form form) {
@@ -380,7 +413,7 @@ typedef struct step_run {
 } step_run;
 
 /* A compute thread at an instruction. */
-typedef struct flight {
+typedef struct walker {
     const step_run *r;
     const tti_instr *in;
     int index; /* of the compute thread */
@@ -389,16 +422,30 @@ typedef struct flight {
     tti_compute_thread_cursor cursor;
     bool timed;
     int64_t last_ns; /* end of the step before */
-} flight;
+} walker;
 
 /* The shortest wait that is recorded. */
 enum { SHORT_NS = 1000 };
 
+static void show_layers(const walker *f) {
+    const tti_setup *setup = tti_setup_of(f->r->x);
+    tti_instance_show_layers(
+        f->instance, tti_flight_layer_place(setup->desc.flight, TTI_LANE_COMPUTE + f->index),
+        f->r->eval ? setup->desc.plan->shard.n_steps : 0);
+}
+
 /* Waits for the communication that a step needs. */
-static void await(flight *f, int step) {
+static void await(walker *f, int step) {
     if (!tti_compute_thread_cursor_must_wait(&f->cursor, step)) return;
     int64_t start = tti_now_ns();
+    tti_flight *recorder = tti_setup_of(f->r->x)->desc.flight;
+    tti_flight_begin(
+        recorder, TTI_LANE_COMPUTE + f->index,
+        &(tti_flight_op){
+            .name = "wait for comm", .step = f->r->desc->step, .waits_for_peers = true});
     tti_compute_thread_cursor_wait(&f->cursor, step);
+    begin_record(f->r->x, TTI_LANE_COMPUTE + f->index, f->in, f->r->desc->step);
+    show_layers(f);
     int64_t now = tti_now_ns();
     tti_exec_compute_thread_waited(f->r->x, now - start);
     if (f->timed && now - f->last_ns > SHORT_NS)
@@ -408,7 +455,7 @@ static void await(flight *f, int step) {
 }
 
 static void after_step(int step, void *user) {
-    flight *f = user;
+    walker *f = user;
     if (f->timed) {
         int64_t now = tti_now_ns();
         const tti_node *node = f->r->program->program->steps[step];
@@ -428,11 +475,11 @@ static void after_step(int step, void *user) {
     if (step + 1 < f->in->last) await(f, step + 1);
 }
 
-static bool is_backward(const flight *f) {
+static bool is_backward(const walker *f) {
     return f->in->part >= tti_setup_of(f->r->x)->desc.plan->stages->n_chunks;
 }
 
-static tutti_status pass_faults(const flight *f) {
+static tutti_status pass_faults(const walker *f) {
     const tti_exec *x = f->r->x;
     const tti_instr *in = f->in;
     const int64_t step = (int64_t)f->r->desc->step;
@@ -447,11 +494,11 @@ static tutti_status pass_faults(const flight *f) {
     return TUTTI_OK;
 }
 
-static tutti_status check_comm(const flight *f) {
+static tutti_status check_comm(const walker *f) {
     return f->in->n_waits > 0 ? tti_comm_thread_check(f->r->thread) : TUTTI_OK;
 }
 
-static tutti_status run_steps(flight *f) {
+static tutti_status run_steps(walker *f) {
     const step_run *r = f->r;
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -466,6 +513,7 @@ static tutti_status run_steps(flight *f) {
     TTI_TRY(pass_faults(f));
     await(f, in->first);
     TTI_TRY(check_comm(f));
+    show_layers(f);
     bool looks = f->timed || tti_compute_thread_cursor_is_used(&f->cursor);
     TTI_TRY(tti_instance_run_range(f->instance, &run, in->first, in->last,
                                    looks ? after_step : NULL, f));
@@ -482,7 +530,7 @@ static tutti_status run_steps(flight *f) {
     return TUTTI_OK;
 }
 
-static tutti_status transfer(const flight *f) {
+static tutti_status transfer(const walker *f) {
     const step_run *r = f->r;
     const tti_pipe_part part = {.instance = f->instance,
                                 .side = r->program->side,
@@ -494,7 +542,7 @@ static tutti_status transfer(const flight *f) {
 }
 
 /* RUN, RECV or SEND for the compute thread's shard; not for one that failed before. */
-static void run_shard(flight *f) {
+static void run_shard(walker *f) {
     tti_exec *x = f->r->x;
     tti_thread_set *threads = tti_threads_of(x);
     int compute_thread =
@@ -503,7 +551,9 @@ static void run_shard(flight *f) {
     f->instance = tti_exec_instance(x, compute_thread, f->r->eval);
     f->shard = f->in->shard + f->index;
     f->timed = tti_profile_of(x) && !f->r->eval && f->index == 0;
+    begin_record(x, TTI_LANE_COMPUTE + f->index, f->in, f->r->desc->step);
     tutti_status st = f->in->kind == TTI_RUN ? run_steps(f) : transfer(f);
+    end_record(x, TTI_LANE_COMPUTE + f->index);
     if (st == TUTTI_OK) return;
     tti_exec_compute_thread_failed(x, compute_thread, st);
     if (f->r->program->side) tti_mailbox_fail(tti_pipe_of(x)->box, st);
@@ -521,7 +571,9 @@ static void run_together(tti_exec *x, const tti_instr *in, int index) {
         if (index == 0 && tti_profile_of(x))
             tti_profile_add(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1, start, tti_now_ns());
     } else if (index == 0) {
+        begin_record(x, TTI_LANE_COMPUTE, in, tti_tally_of(x)->begun.step);
         tutti_status st = communicate(in, x);
+        end_record(x, TTI_LANE_COMPUTE);
         if (st != TUTTI_OK) tti_exec_compute_thread_failed(x, 0, st);
     }
     tti_compute_threads_barrier(threads->pool);
@@ -532,7 +584,7 @@ static void walk(int index, void *arg) {
     for (int i = 0; i < r->program->n_instrs; i++) {
         const tti_instr *in = &r->program->instrs[i];
         if (in->queue != TTI_ON_COMPUTE_THREADS) continue;
-        flight f = {.r = r, .in = in, .index = index};
+        walker f = {.r = r, .in = in, .index = index};
         f.cursor = tti_compute_thread_cursor_at(r->thread, r->program, i);
         if (in->kind == TTI_MERGE || in->kind == TTI_JOIN)
             run_together(r->x, in, index);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/flight.h"
 #include "exec/program/collective.h"
 
 /* Whether a node reads the samples, and from which byte on. */
@@ -192,7 +193,9 @@ struct tti_instance {
     bool *waits; /* [program->n_steps]: for overlapped collectives; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
-    int64_t exchanged_ns; /* at exchanges of the host, since that was asked for */
+    int64_t exchanged_ns;         /* at exchanges of the host, since that was asked for */
+    _Atomic int32_t *layer_place; /* of the flight recorder; NULL: none */
+    int first_layer;
 };
 
 static void bind_pointer(tti_instance *it, const tutti_value *value, int step, void **where) {
@@ -513,9 +516,15 @@ static tutti_status wait_for_all(const tti_instance *it) {
     return tp ? tti_tp_calls_of(tp)->wait(tp) : TUTTI_OK;
 }
 
+void tti_instance_show_layers(tti_instance *it, _Atomic int32_t *place, int first_layer) {
+    it->layer_place = place;
+    it->first_layer = first_layer;
+}
+
 tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int first, int last,
                                     tti_after_step after, void *user) {
     for (int s = first, from = -1; s < last; s++) {
+        if (it->layer_place) tti_flight_layer(it->layer_place, it->first_layer + s);
         bool kept = false, joint = is_joint(it, s, last);
         int n = joint ? it->joints[s].norm.n_steps : 1, to = pushes_to(it, s, last);
         if (from < 0) {

@@ -114,6 +114,10 @@ tutti_status tti_instance_run(tti_instance *instance, const tti_run *run, tti_af
 tutti_status tti_instance_run_range(tti_instance *instance, const tti_run *run, int first, int last,
                                     tti_after_step after, void *user);
 
+/* Until the next call, every step that begins stores first_layer plus its number in *place; NULL:
+ * nothing is stored. */
+void tti_instance_show_layers(tti_instance *instance, _Atomic int32_t *place, int first_layer);
+
 /* How long it was at exchanges of the host since the last call, in nanoseconds. */
 int64_t tti_instance_collect_exchanged(tti_instance *instance);
 

@@ -430,6 +430,8 @@ tti_part tti_instr_part(tti_instr_kind kind) {
     return (tti_part){.name = names[kind].in_profile, .kind = names[kind].kind};
 }
 
+const char *tti_instr_name(tti_instr_kind kind) { return names[kind].name; }
+
 static const char *const axis_texts[] = {"", ", data axis", ", pipeline axis", ", model axes",
                                          ", all axes"};
 static const char *const method_texts[] = {", tree", "", ", 16 bits", ", compressed"};

@@ -175,6 +175,9 @@ bool tti_is_reduction(tti_instr_kind kind);
  * The steps of a RUN are parts of their own. */
 tti_part tti_instr_part(tti_instr_kind kind);
 
+/* The name of an instruction in a list, as the flight recorder shows it. */
+const char *tti_instr_name(tti_instr_kind kind);
+
 /* Prints the list as a table: number, queue, instruction, what it waits for. */
 void tti_step_program_print(const tti_step_program *program, tti_str *out);
 

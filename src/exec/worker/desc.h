@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "base/affinity.h"
+#include "base/flight.h"
 #include "comm/mesh.h"
 #include "comm/shard_map.h"
 #include "exec/program/timeline.h"
@@ -72,6 +73,7 @@ typedef struct tti_exec_desc {
     bool offload;         /* of devices: the host has the optimizer's state (offload.h) */
     bool mixed; /* fast mode: of the ranks of comm some compute on devices, with offload, and some
                    on the host; plans have one digest (tti_plan_digest) */
+    tti_flight *flight; /* borrowed; the recorder of this worker; NULL: nothing is recorded */
     uint64_t seed;
     double clip_norm;    /* of the mean gradient; 0: off */
     double clip_value;   /* largest element of the mean gradient; 0: off */

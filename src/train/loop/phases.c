@@ -15,6 +15,7 @@ void tti_phases_init(tti_phases *p, const tti_worker_loop_desc *desc) {
 
 void tti_phases_begin(tti_phases *p, const char *activity) {
     p->is_declared = true;
+    tti_flight_phase(p->desc->flight, activity);
     tti_comm_declare(p->desc->progress, activity);
 }
 
@@ -25,6 +26,7 @@ void tti_phases_note(tti_phases *p, int64_t step, const char *what) {
 tutti_status tti_phases_end(tti_phases *p) {
     tutti_comm *comm = p->desc->comm;
     p->is_declared = false;
+    tti_flight_phase(p->desc->flight, NULL);
     tti_comm_declare(p->desc->progress, NULL);
     if (!comm || tutti_comm_n_ranks(comm) == 1 || p->desc->server) return TUTTI_OK;
     /* places covers all workers: those on devices and those on the host. */

@@ -18,9 +18,11 @@
 #include "base/files/atomic_file.h"
 #include "comm/progress.h"
 #include "data/dataset.h"
+#include "launch/live.h"
 #include "launch/rendezvous.h"
 #include "launch/stop.h"
 #include "launch/supervised.h"
+#include "launch/watch.h"
 #include "train/loop/async.h"
 #include "train/loop/resume.h"
 #include "train/loop/worker_loop.h"
@@ -57,7 +59,8 @@ typedef struct trainer {
     tutti_comm *comm;                 /* under another launcher: connected before anything else */
     int core_rank, core_n_ranks;      /* under another launcher: this rank's part of its cores */
     int n_devices;                    /* devices of the workers of this machine together */
-    int n_cores; /* cores usable by this process, before its threads are pinned */
+    int n_cores;               /* cores usable by this process, before its threads are pinned */
+    tti_flight_memory *flight; /* the recorder of all ranks */
 } trainer;
 
 /* ---- the run folder ---- */
@@ -143,6 +146,7 @@ static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_c
                                 .comm = comm,
                                 .progress = progress,
                                 .server = server,
+                                .flight = tti_flight_of(t->flight, rank),
                                 .shared_params = t->shared_params,
                                 .rank = rank,
                                 .local_rank = local_rank,
@@ -268,6 +272,8 @@ static tutti_status supervise(trainer *t) {
                              .max_restarts = (int)tti_job_config_of(t->job)->run.restarts,
                              .on_restart = warn,
                              .on_leave = warn,
+                             .run_dir = t->result->run_dir,
+                             .on_hang = warn,
                              .user = t},
         &ended));
     t->result->exit_code = ended.exit_code;
@@ -276,6 +282,24 @@ static tutti_status supervise(trainer *t) {
     if (ended.exit_code == 0 || t->result->stop_signal) return TUTTI_OK;
     if (!tti_run_dir_exists(t->result->run_dir)) return tti_fail(TUTTI_E_PEER, "%s", ended.text);
     return tti_fail(TUTTI_E_PEER, "%s; its last output is in %s", ended.text, log_dir);
+}
+
+static tutti_status run_here(const trainer *t, const tti_blueprint *b) {
+    return b->n_workers > 1 ? run_threads(t, b) : run_rank(t, b, NULL, 0);
+}
+
+/* Without a supervisor a thread watches the ranks of this process. */
+static tutti_status run_watched(trainer *t, const tti_blueprint *b) {
+    tti_watch *watch;
+    TTI_TRY(tti_watch_create(&(tti_watch_desc){.memory = t->flight, .report = warn, .user = t},
+                             &watch));
+    tutti_status st = tti_watch_start(watch);
+    if (st == TUTTI_OK) {
+        st = run_here(t, b);
+        tti_watch_stop(watch);
+    }
+    tti_watch_destroy(watch);
+    return st;
 }
 
 /* ---- the call ---- */
@@ -372,7 +396,7 @@ static tutti_status train_here(trainer *t) {
         if (t->is_worker)
             st = run_as_worker(t, b);
         else
-            st = b->n_workers > 1 ? run_threads(t, b) : run_rank(t, b, NULL, 0);
+            st = run_watched(t, b);
     }
     tti_stop_remove(&stop);
     tti_job_server_destroy(&t->server);
@@ -413,6 +437,20 @@ static bool supervises(const trainer *t) {
     const tti_job_config *c = tti_job_config_of(t->job);
     bool many = c->parallel.workers > 1 || c->run.restarts > 0;
     return many && !t->is_worker && strcmp(c->parallel.place, "processes") == 0;
+}
+
+/* Ranks of another launcher record for themselves: nobody watches them. */
+static tutti_status open_flight(trainer *t) {
+    if (supervises(t)) return TUTTI_OK;
+    TTI_TRY(tti_live_inherit(&t->flight));
+    if (t->flight) return TUTTI_OK;
+    TTI_TRY(tti_flight_create((int)tti_job_config_of(t->job)->parallel.workers, &t->flight));
+    return t->place.rank == 0 ? tti_live_write(t->result->run_dir, t->flight) : TUTTI_OK;
+}
+
+static void close_flight(trainer *t) {
+    if (t->flight && t->lock >= 0) tti_live_remove(t->result->run_dir);
+    tti_flight_close(t->flight);
 }
 
 /* True in the process that prints warnings; with a supervisor that is the worker of rank 0. */
@@ -528,6 +566,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
                  .lock = -1,
                  .start_ns = tti_now_ns()};
     tutti_status st = prepare(&t);
+    if (st == TUTTI_OK) st = open_flight(&t);
     if (st == TUTTI_OK) st = supervises(&t) ? supervise(&t) : train_here(&t);
     st = tti_job_say_where(job, st);
     if (st != TUTTI_OK && t.comm) tti_comm_abort(t.comm, tutti_last_error());
@@ -535,6 +574,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(result->run_dir);
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
     if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;
+    close_flight(&t);
     tti_run_dir_unlock(t.lock);
     free(t.yaml);
     return st;

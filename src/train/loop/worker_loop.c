@@ -260,6 +260,7 @@ static tutti_status prepare(worker_loop *s) {
                               .local_n_ranks = d->local_n_ranks,
                               .serves_in_ranks = !d->server && tti_job_has_server(s->c),
                               .server = d->server,
+                              .flight = d->flight,
                               .shared_params = d->shared_params};
     TTI_TRY(map_shards(s, &worker));
     worker.shard_map = s->shard_map;
@@ -471,16 +472,25 @@ static bool may_go_ahead(const worker_loop *s) {
            !(is_alone(s) && tti_stop_requested()) && !is_trial(s);
 }
 
+static tutti_status next_batch(worker_loop *s, tti_batch *batch) {
+    tutti_status st = TUTTI_OK;
+    tti_flight_begin(s->desc->flight, TTI_LANE_MAIN,
+                     &(tti_flight_op){.name = "load batch", .step = (uint64_t)s->n_begun});
+    (void)TTI_FAULT_AT("train.data", s->desc->rank, s->n_begun);
+    if (s->index)
+        tti_resident_batch(&s->order, s->n_begun, batch, s->index);
+    else
+        st = tti_phases_next_batch(&s->phases, s->loader, batch);
+    tti_flight_end(s->desc->flight, TTI_LANE_MAIN);
+    return st;
+}
+
 static tutti_status begin_step(worker_loop *s) {
     step_at_work *at = &s->at_work[s->n_begun % TTI_MAX_AHEAD];
     s->at_step = s->n_begun;
     at->start_ns = tti_now_ns();
     at->lr = lr_of(s, s->n_begun);
-    (void)TTI_FAULT_AT("train.data", s->desc->rank, s->n_begun);
-    if (s->index)
-        tti_resident_batch(&s->order, s->n_begun, &at->batch, s->index);
-    else
-        TTI_TRY(tti_phases_next_batch(&s->phases, s->loader, &at->batch));
+    TTI_TRY(next_batch(s, &at->batch));
     point_at(s, &at->batch);
     tti_step_desc desc = {.step = (uint64_t)s->n_begun,
                           .lr = at->lr,
@@ -558,6 +568,17 @@ static tutti_status begin_steps(worker_loop *s) {
     return TUTTI_OK;
 }
 
+static tutti_status write_metrics(worker_loop *s, const step_at_work *at) {
+    tti_flight *flight = s->desc->flight;
+    tti_phases_note(&s->phases, s->state.step, "write metrics");
+    tti_flight_begin(flight, TTI_LANE_MAIN,
+                     &(tti_flight_op){.name = "write metrics", .step = (uint64_t)s->state.step});
+    (void)TTI_FAULT_AT("train.metrics", s->desc->rank, s->state.step);
+    tutti_status st = tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &at->batch);
+    tti_flight_end(flight, TTI_LANE_MAIN);
+    return st;
+}
+
 static tutti_status one_step(worker_loop *s) {
     int64_t start_ns = tti_now_ns();
     s->data_ns = s->exec_ns = 0;
@@ -573,10 +594,10 @@ static tutti_status one_step(worker_loop *s) {
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
     TTI_TRY(reread_params(s));
     if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
-    tti_phases_note(&s->phases, s->state.step, "write metrics");
-    TTI_TRY(tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &at->batch));
+    TTI_TRY(write_metrics(s, at));
     int64_t since = TTI_MAX(at->start_ns, s->last_end_ns);
     s->last_end_ns = tti_now_ns();
+    tti_flight_commit(s->desc->flight, (uint64_t)s->state.step, s->last_end_ns - since);
     tti_times_add(&s->times, &s->last, at->batch.wait_ns, s->last_end_ns - since);
     bool is_last = s->state.step >= s->b->n_steps || s->stop_signal;
     TTI_TRY(look_for_slowest(s, start_ns));
@@ -736,6 +757,8 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     s.is_scaled = tti_blueprint_target(s.b).loss_scale;
     tti_reporter_init(&s.reporter, desc->start_ns);
     tti_phases_init(&s.phases, desc);
+    tti_flight_enter(desc->flight, NULL);
+    tti_flight_serve_stacks(desc->flight);
     tti_phases_begin(&s.phases, "loading the model");
     tutti_status st = prepare(&s);
     if (st == TUTTI_OK) st = tti_phases_end(&s.phases);
@@ -760,5 +783,6 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     tti_arrivals_close(s.arrivals);
     free(s.shards);
     free(s.index);
+    tti_flight_leave(desc->flight);
     return st;
 }

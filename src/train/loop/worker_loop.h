@@ -18,6 +18,7 @@ typedef struct tti_worker_loop_desc {
     tutti_comm *comm; /* borrowed; NULL: a single worker, or connected to others only by server */
     tutti_comm *progress; /* borrowed: shows this worker's phases to others; NULL: none */
     tti_server *server;   /* borrowed; NULL: workers make the update themselves */
+    tti_flight *flight;   /* borrowed; the recorder of this rank; NULL: none */
     tti_shared_params *shared_params; /* borrowed; NULL: workers have their own parameters */
     int rank, local_rank, local_n_ranks;
     int local_n_devices; /* devices of the workers of this machine together */

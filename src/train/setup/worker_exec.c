@@ -111,6 +111,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     desc.n_compute_threads = share.n_threads;
     desc.cores = share.pinned ? share.cores.id : NULL;
     desc.server = worker->server;
+    desc.flight = worker->flight;
     if (worker->serves_in_ranks) tti_worker_serve_in_ranks(b, &desc);
     desc.server_worker = worker->mesh ? worker->mesh->at.data : worker->rank;
     return tti_exec_create(&desc, out);

@@ -1,0 +1,126 @@
+/* flight.h - the flight recorder: what each rank of a run does, in shared memory.
+ *
+ * A rank appends a record for every operation of a step to a ring of the last 256, and says which
+ * long phase it is in.  The memory is a memfd without a name: a supervisor or `tutti ps` maps it,
+ * it survives the rank, and it disappears with the last process that has it.
+ *
+ * A rank has lanes, one per thread that works: each lane has at most one open operation.  All calls
+ * of the writing side accept NULL and then do nothing.  A record costs about 50 ns; the layer of an
+ * operation is one store per kernel. */
+#ifndef TTI_BASE_FLIGHT_H
+#define TTI_BASE_FLIGHT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/status.h"
+
+enum {
+    TTI_FLIGHT_RECORDS = 256,
+    TTI_FLIGHT_LANES = 80,    /* the rank's own thread, the communication thread, compute threads */
+    TTI_FLIGHT_LAYERS = 4096, /* names that a rank can publish; later ones are not shown */
+    TTI_FLIGHT_STEPS = 16,    /* durations of the last steps */
+    TTI_FLIGHT_FRAMES = 48,
+    TTI_FLIGHT_NAME = 16,
+    TTI_FLIGHT_LAYER_NAME = 48
+};
+
+enum { TTI_LANE_MAIN, TTI_LANE_COMM, TTI_LANE_COMPUTE };
+
+typedef struct tti_flight_memory tti_flight_memory;
+typedef struct tti_flight tti_flight; /* a rank's part of the memory */
+
+/* An operation, as given to tti_flight_begin.  Zero is the default of every field except name. */
+typedef struct tti_flight_op {
+    const char *name; /* cut at 15 bytes */
+    uint64_t step, n_bytes;
+    int n_peers;          /* other ranks that take part */
+    bool waits_for_peers; /* the operation ends only when other ranks take part */
+} tti_flight_op;
+
+/* Creates the memory of n_ranks ranks.  On success *out is owned by the caller. */
+TUTTI_NODISCARD tutti_status tti_flight_create(int n_ranks, tti_flight_memory **out);
+
+/* Maps memory made by another process; fd stays the caller's.  TUTTI_E_INVALID: fd is something
+ * else. */
+TUTTI_NODISCARD tutti_status tti_flight_open(int fd, tti_flight_memory **out);
+void tti_flight_close(tti_flight_memory *memory); /* takes NULL */
+
+int tti_flight_fd(const tti_flight_memory *memory);
+int tti_flight_n_ranks(const tti_flight_memory *memory);
+/* NULL: there is no such rank, or memory is NULL. */
+tti_flight *tti_flight_of(tti_flight_memory *memory, int rank);
+
+/* ---- the writing side ---- */
+
+/* Begins the record of this process as the given rank, with empty lanes; the ring stays. */
+void tti_flight_enter(tti_flight *f, const char *phase);
+void tti_flight_leave(tti_flight *f);
+
+/* Publishes the name of layer i, as tti_flight_layer will give it.  waits_for_peers: it exchanges
+ * values with other ranks. */
+void tti_flight_name_layer(tti_flight *f, int i, const char *op, const char *name,
+                           bool waits_for_peers);
+
+/* Begins and ends an operation of the calling thread on its lane. */
+void tti_flight_begin(tti_flight *f, int lane, const tti_flight_op *op);
+void tti_flight_end(tti_flight *f, int lane);
+
+/* Where the open operation of a lane stores its current layer with tti_flight_layer; NULL if f is
+ * NULL or no operation is open. */
+_Atomic int32_t *tti_flight_layer_place(tti_flight *f, int lane);
+
+static inline void tti_flight_layer(_Atomic int32_t *place, int layer) {
+    atomic_store_explicit(place, layer, memory_order_relaxed);
+}
+
+/* Declares a long phase, such as "evaluating", until the call with NULL. */
+void tti_flight_phase(tti_flight *f, const char *phase);
+
+/* Records that a step was committed, which took t_ns; steps: the number of committed steps. */
+void tti_flight_commit(tti_flight *f, uint64_t steps, int64_t t_ns);
+
+/* ---- the reading side: any process, at any time ---- */
+
+typedef struct tti_flight_view {
+    uint64_t seq; /* number of the operation, from 1 */
+    char name[TTI_FLIGHT_NAME];
+    char layer[TTI_FLIGHT_LAYER_NAME]; /* "" : none */
+    uint64_t step, n_bytes;
+    int lane, n_peers;
+    bool waits_for_peers;
+    int64_t start_ns, end_ns; /* CLOCK_MONOTONIC; end 0: it runs */
+} tti_flight_view;
+
+typedef struct tti_flight_state {
+    int pid;                           /* 0: the rank has not begun */
+    char phase[TTI_FLIGHT_LAYER_NAME]; /* the declared phase; "": none */
+    int64_t phase_ns;                  /* when it was declared */
+    uint64_t steps;                    /* committed */
+    int64_t median_ns;                 /* of the last steps; 0: none was measured */
+    uint64_t progress;                 /* changes with every operation, layer, phase and step */
+    int64_t last_ns; /* when the last operation began or ended; 0: there was none */
+} tti_flight_state;
+
+void tti_flight_read(const tti_flight *f, tti_flight_state *out);
+
+/* The open operation of a lane; false: there is none.  *tid: its thread. */
+bool tti_flight_open_op(const tti_flight *f, int lane, tti_flight_view *out, int *tid);
+
+/* Copies up to n of the last operations, oldest first; returns how many. */
+int tti_flight_last(const tti_flight *f, tti_flight_view *out, int n);
+
+/* ---- stacks ---- */
+
+/* Installs the handler of the signal by which a thread writes its stack into the memory of rank f;
+ * one rank of a process is enough.  Safe to repeat. */
+void tti_flight_serve_stacks(tti_flight *f);
+
+/* Asks thread tid of the process of a rank for its stack, and waits up to wait_ms.  Returns the
+ * number of program counters written to pc [TTI_FLIGHT_FRAMES]; 0: the thread did not answer, or
+ * has recorded no operation: only threads that record have a signal stack.  One caller at a time.
+ */
+int tti_flight_stack(tti_flight_memory *memory, int rank, int tid, int wait_ms, uint64_t *pc);
+
+#endif /* TTI_BASE_FLIGHT_H */

@@ -1,0 +1,175 @@
+/* live.c - writes and follows RUN/live, and prints what it leads to. */
+#include "launch/live.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/files/atomic_file.h"
+#include "base/files/plain_file.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "launch/symbols.h"
+#include "launch/watch.h"
+#include "tutti/launch.h"
+
+enum { PATH_BYTES = 700, STACK_MS = 200 };
+
+static void path_of(const char *run_dir, char path[PATH_BYTES]) {
+    snprintf(path, PATH_BYTES, "%s/" TTI_LIVE_FILE, run_dir);
+}
+
+tutti_status tti_live_write(const char *run_dir, const tti_flight_memory *memory) {
+    char path[PATH_BYTES], text[64];
+    path_of(run_dir, path);
+    snprintf(text, sizeof text, "%d %d\n", (int)getpid(), tti_flight_fd(memory));
+    return tti_atomic_file_save(path, text, strlen(text));
+}
+
+void tti_live_remove(const char *run_dir) {
+    char path[PATH_BYTES];
+    path_of(run_dir, path);
+    unlink(path);
+}
+
+static tutti_status none(const char *run_dir) {
+    return tti_fail(TUTTI_E_CONFIG, "%s: no process of this host trains in this folder", run_dir);
+}
+
+tutti_status tti_live_open(const char *run_dir, tti_flight_memory **out) {
+    char path[PATH_BYTES], text[64] = "";
+    int pid = 0, number = -1, fd;
+    *out = NULL;
+    if (access(run_dir, F_OK) != 0)
+        return tti_fail(TUTTI_E_CONFIG, "%s: %s", run_dir, strerror(errno));
+    path_of(run_dir, path);
+    if (tti_plain_file_open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, &fd) != TUTTI_OK)
+        return none(run_dir);
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0 || sscanf(text, "%d %d", &pid, &number) != 2 || pid < 1 || number < 0)
+        return none(run_dir);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES)
+        return tti_fail(TUTTI_E_IO, "%s: the run belongs to another user (pid %d)", run_dir, pid);
+    if (fd < 0) return none(run_dir);
+    tutti_status st = tti_flight_open(fd, out);
+    close(fd);
+    return st == TUTTI_OK ? TUTTI_OK : none(run_dir);
+}
+
+tutti_status tti_live_inherit(tti_flight_memory **out) {
+    const char *text = getenv("TUTTI_FLIGHT_FD");
+    char *end;
+    *out = NULL;
+    if (!text || !*text) return TUTTI_OK;
+    long fd = strtol(text, &end, 10);
+    if (*end || fd < 0 || fd > 1 << 20 || fcntl((int)fd, F_GETFD) < 0) return TUTTI_OK;
+    return tti_flight_open((int)fd, out);
+}
+
+/* ---- tutti ps, tutti stacks ---- */
+
+static void add_rank(const tti_flight *f, int rank, tti_str *out) {
+    tti_flight_state state;
+    tti_str what = {0};
+    int64_t now = tti_now_ns();
+    tti_flight_read(f, &state);
+    if (state.pid == 0) {
+        tti_str_printf(out, "%4d  %7s  not running\n", rank, "-");
+        return;
+    }
+    tti_watch_describe(f, &what);
+    int64_t since = state.phase_ns ? state.phase_ns : state.last_ns;
+    tti_str_printf(out, "%4d  %7d  %6" PRIu64 "  %8.3f s  %s%s\n", rank, state.pid, state.steps,
+                   since ? (double)(now - since) * 1e-9 : 0.0, tti_str_text(&what),
+                   tti_process_state(state.pid) ? "" : " (the process has ended)");
+    tti_str_free(&what);
+}
+
+static void add_thread(tti_flight_memory *memory, int rank, int pid, int tid, tti_str *out) {
+    uint64_t pc[TTI_FLIGHT_FRAMES];
+    char path[64], name[160] = "";
+    snprintf(path, sizeof path, "/proc/%d/task/%d/comm", pid, tid);
+    FILE *file = fopen(path, "re");
+    if (file && fgets(name, sizeof name, file)) name[strcspn(name, "\n")] = '\0';
+    if (file) fclose(file);
+    int n = tti_flight_stack(memory, rank, tid, STACK_MS, pc);
+    if (n == 0) return; /* a helper thread that records nothing */
+    tti_str_printf(out, "  thread %d (%s)\n", tid, name);
+    for (int i = 2; i < n; i++) { /* the first frames are those of the signal handler */
+        tti_symbol_of(pid, pc[i], name, sizeof name);
+        tti_str_printf(out, "    %s\n", name);
+    }
+}
+
+static void add_stacks(tti_flight_memory *memory, int rank, tti_str *out) {
+    const tti_flight *f = tti_flight_of(memory, rank);
+    tti_flight_state state;
+    char path[64];
+    tti_flight_read(f, &state);
+    if (state.pid == 0) return;
+    tti_str_printf(out, "rank %d (pid %d): ", rank, state.pid);
+    tti_watch_describe(f, out);
+    tti_str_add(out, "\n");
+    snprintf(path, sizeof path, "/proc/%d/task", state.pid);
+    DIR *tasks = opendir(path);
+    for (const struct dirent *entry; tasks && (entry = readdir(tasks));) {
+        int tid = atoi(entry->d_name);
+        if (tid > 0) add_thread(memory, rank, state.pid, tid, out);
+    }
+    if (tasks) closedir(tasks);
+}
+
+/* Ranks that are threads of one process have the same stacks: they are printed once. */
+static bool is_first_of_process(tti_flight_memory *memory, int rank) {
+    tti_flight_state mine, other;
+    tti_flight_read(tti_flight_of(memory, rank), &mine);
+    for (int r = 0; r < rank; r++) {
+        tti_flight_read(tti_flight_of(memory, r), &other);
+        if (other.pid == mine.pid && mine.pid != 0) return false;
+    }
+    return true;
+}
+
+static tutti_status give_text(tti_str *text, char **out) {
+    if (text->failed || !text->text) {
+        tti_str_free(text);
+        return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
+    }
+    *out = text->text;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_run_ps(const char *run_dir, char **out) {
+    tti_flight_memory *memory;
+    tti_str text = {0};
+    *out = NULL;
+    TTI_TRY(tti_live_open(run_dir, &memory));
+    tti_str_add(&text, "rank      pid   steps       since  phase, operation\n");
+    for (int r = 0; r < tti_flight_n_ranks(memory); r++)
+        add_rank(tti_flight_of(memory, r), r, &text);
+    tti_flight_close(memory);
+    return give_text(&text, out);
+}
+
+tutti_status tutti_run_stacks(const char *run_dir, char **out) {
+    tti_flight_memory *memory;
+    tti_str text = {0};
+    *out = NULL;
+    TTI_TRY(tti_live_open(run_dir, &memory));
+    tti_str_add(&text, "");
+    for (int r = 0; r < tti_flight_n_ranks(memory); r++)
+        if (is_first_of_process(memory, r)) add_stacks(memory, r, &text);
+    tti_str_add(&text, tti_str_text(&text)[0] ? "" : "no rank is running\n");
+    tti_flight_close(memory);
+    return give_text(&text, out);
+}

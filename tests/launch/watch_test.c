@@ -1,0 +1,211 @@
+/* watch_test.c - ranks that hang in an operation, in no operation, or in a wait: the culprit is
+ * named with layer and stack, those that wait for it are not, and slow ranks are not accused. */
+#include "launch/watch.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "launch/live.h"
+#include "t.h"
+#include "tutti/launch.h"
+
+enum { N = 3, MIN_MS = 120 };
+
+typedef struct told {
+    int n;
+    char last[2000];
+} told;
+
+static void note(void *user, const char *text) {
+    told *t = user;
+    t->n++;
+    snprintf(t->last, sizeof t->last, "%s", text);
+}
+
+static void begin(tti_flight *f, int lane, const char *name, bool waits) {
+    tti_flight_begin(f, lane, &(tti_flight_op){.name = name, .step = 7, .waits_for_peers = waits});
+}
+
+/* Ranks that are past their first steps, of 1 ms each. */
+static tti_flight_memory *ranks(void) {
+    tti_flight_memory *m;
+    T_OK(tti_flight_create(N, &m));
+    for (int r = 0; r < N; r++) {
+        tti_flight_enter(tti_flight_of(m, r), NULL);
+        for (uint64_t i = 1; i <= 7; i++) tti_flight_commit(tti_flight_of(m, r), i, 1000000);
+    }
+    return m;
+}
+
+static void look_for(tti_watch *w, int t_ms) {
+    for (int i = 0; i * 20 < t_ms; i++) {
+        tti_watch_look(w);
+        tti_sleep_ms(20);
+    }
+}
+
+static void check(tti_flight_memory *m, const char *culprit, const char *what) {
+    told t = {0};
+    tti_watch *w;
+    T_OK(tti_watch_create(
+        &(tti_watch_desc){.memory = m, .min_ms = MIN_MS, .report = note, .user = &t}, &w));
+    look_for(w, 3 * MIN_MS);
+    T_EQ(t.n, 1); /* once, and only the culprit */
+    if (!strstr(t.last, culprit) || !strstr(t.last, what))
+        fail_msg("'%s' lacks '%s' or '%s'", t.last, culprit, what);
+    for (int r = 0; r < N; r++) tti_flight_commit(tti_flight_of(m, r), 8, 1);
+    look_for(w, 40);
+    assert_non_null(strstr(t.last, "makes progress again"));
+    tti_watch_destroy(w);
+    tti_flight_close(m);
+}
+
+T_CASE(a_kernel_hangs) {
+    T_UNUSED;
+    tti_flight_memory *m = ranks();
+    tti_flight_name_layer(tti_flight_of(m, 1), 2, "conv2d", "conv2", false);
+    begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
+    begin(tti_flight_of(m, 1), TTI_LANE_COMPUTE, "run", false);
+    tti_flight_layer(tti_flight_layer_place(tti_flight_of(m, 1), TTI_LANE_COMPUTE), 2);
+    begin(tti_flight_of(m, 2), TTI_LANE_MAIN, "report", true);
+    check(m, "rank 1 (pid", "step 7, run conv2 (conv2d)");
+}
+
+T_CASE(a_data_source_hangs) {
+    T_UNUSED;
+    tti_flight_memory *m = ranks();
+    begin(tti_flight_of(m, 2), TTI_LANE_MAIN, "load batch", false);
+    begin(tti_flight_of(m, 0), TTI_LANE_MAIN, "report", true);
+    begin(tti_flight_of(m, 1), TTI_LANE_MAIN, "report", true);
+    check(m, "rank 2 (pid", "load batch");
+}
+
+T_CASE(a_rank_hangs_in_no_operation) {
+    T_UNUSED;
+    tti_flight_memory *m = ranks();
+    begin(tti_flight_of(m, 1), TTI_LANE_MAIN, "report", true);
+    begin(tti_flight_of(m, 2), TTI_LANE_MAIN, "report", true);
+    check(m, "rank 0 (pid", "between operations");
+}
+
+T_CASE(all_wait_and_the_last_to_begin_is_named) {
+    T_UNUSED;
+    tti_flight_memory *m = ranks();
+    begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
+    begin(tti_flight_of(m, 2), TTI_LANE_COMM, "all_reduce", true);
+    tti_sleep_ms(2);
+    begin(tti_flight_of(m, 1), TTI_LANE_COMM, "recv", true);
+    check(m, "rank 1 (pid", "recv");
+}
+
+T_CASE(a_layer_that_waits_for_others_is_no_culprit) {
+    T_UNUSED;
+    tti_flight_memory *m = ranks();
+    for (int r = 0; r < N; r++) {
+        tti_flight_name_layer(tti_flight_of(m, r), 0, "tp_sum", "", true);
+        tti_flight_name_layer(tti_flight_of(m, r), 1, "linear", "fc", false);
+        begin(tti_flight_of(m, r), TTI_LANE_COMPUTE, "run", false);
+        tti_flight_layer(tti_flight_layer_place(tti_flight_of(m, r), TTI_LANE_COMPUTE), r == 2);
+    }
+    check(m, "rank 2 (pid", "fc (linear)");
+}
+
+T_CASE(slow_ranks_are_not_accused) {
+    T_UNUSED;
+    told t = {0};
+    tti_watch *w;
+    tti_flight_memory *m = ranks();
+    T_OK(tti_watch_create(&(tti_watch_desc){.memory = m,
+                                            .min_ms = MIN_MS,
+                                            .first_ms = 100000,
+                                            .phase_ms = 400,
+                                            .report = note,
+                                            .user = &t},
+                          &w));
+    tti_flight_phase(tti_flight_of(m, 0), "saving a checkpoint"); /* a declared phase */
+    tti_flight_enter(tti_flight_of(m, 2), NULL);                  /* before its first step */
+    for (int i = 0; i < 15; i++) {                                /* steps of another layer each */
+        begin(tti_flight_of(m, 1), TTI_LANE_COMPUTE, "run", false);
+        look_for(w, 20);
+    }
+    T_EQ(t.n, 0);
+    for (uint64_t i = 0; i < 16; i++) /* 5 median steps are longer than the shortest hang */
+        tti_flight_commit(tti_flight_of(m, 1), i, 10000 * TTI_NS_PER_MS);
+    look_for(w, 2 * MIN_MS);
+    T_EQ(t.n, 1); /* the phase has passed its own limit, and is only called slow */
+    assert_non_null(strstr(t.last, "rank 0 (pid"));
+    assert_non_null(strstr(t.last, "is slow: saving a checkpoint"));
+    tti_watch_destroy(w);
+    tti_flight_close(m);
+}
+
+/* ---- another process, found by its folder ---- */
+
+static void __attribute__((noinline)) hang_here(void) {
+    for (volatile bool goes_on = true; goes_on;) tti_sleep_ms(10);
+}
+
+static void *hang(void *arg) {
+    begin(arg, TTI_LANE_COMPUTE, "run", false);
+    hang_here();
+    return NULL;
+}
+
+static int train(void *folder) {
+    tti_flight_memory *m;
+    pthread_t thread;
+    if (tti_flight_create(1, &m) != TUTTI_OK) return 1;
+    tti_flight *f = tti_flight_of(m, 0);
+    tti_flight_enter(f, NULL);
+    tti_flight_serve_stacks(f);
+    pthread_create(&thread, NULL, hang, f);
+    while (!tti_flight_layer_place(f, TTI_LANE_COMPUTE)) tti_sleep_ms(1);
+    if (tti_live_write(folder, m) != TUTTI_OK) return 2;
+    tti_sleep_ms(20000);
+    return 3;
+}
+
+T_CASE(another_process_is_shown) {
+    T_UNUSED;
+    char folder[] = "/tmp/watch_test_XXXXXX", live[64], *text = NULL;
+    assert_non_null(mkdtemp(folder));
+    snprintf(live, sizeof live, "%s/" TTI_LIVE_FILE, folder);
+    T_FAILS(tutti_run_ps(folder, &text), TUTTI_E_CONFIG, "no process of this host trains");
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) _exit(train(folder));
+    for (int i = 0; i < 5000 && access(live, F_OK) != 0; i++) tti_sleep_ms(1);
+    T_OK(tutti_run_ps(folder, &text));
+    char shown[32];
+    snprintf(shown, sizeof shown, "%7d", (int)pid);
+    assert_non_null(strstr(text, shown));
+    assert_non_null(strstr(text, "step 7, run"));
+    free(text);
+    T_OK(tutti_run_stacks(folder, &text));
+    if (!strstr(text, "hang_here")) fail_msg("no stack: %s", text);
+    free(text);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    T_FAILS(tutti_run_stacks(folder, &text), TUTTI_E_CONFIG, "no process of this host trains");
+    tti_live_remove(folder);
+    T_EQ(rmdir(folder), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_kernel_hangs),
+        cmocka_unit_test(a_data_source_hangs),
+        cmocka_unit_test(a_rank_hangs_in_no_operation),
+        cmocka_unit_test(all_wait_and_the_last_to_begin_is_named),
+        cmocka_unit_test(a_layer_that_waits_for_others_is_no_culprit),
+        cmocka_unit_test(slow_ranks_are_not_accused),
+        cmocka_unit_test(another_process_is_shown)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
