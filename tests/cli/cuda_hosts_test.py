@@ -157,6 +157,20 @@ def test_a_host_that_is_lost():
             lose("aabb", 2, sign, "tree")
 
 
+def test_a_host_that_is_lost_while_the_other_feeds():
+    """The host hears of the loss before it waits for the device, where NCCL waits for the lost
+    rank: what is pending is aborted all the same."""
+    job = gpus.LENET + ["train.steps=200", "parallel.timeout_ms=3000", "parallel.algorithm=tree"]
+    for step in (60, 61, 62):
+        begin = time.monotonic()
+        ended = finish(start("ab", *job, "run.dir=fed-%d" % step, faults="device.feed:kill@rank=1,"
+                             "step=%d;device.feed:delay_ms=2500@rank=0,step=61" % step),
+                       (5, 6, -signal.SIGKILL))
+        if ended[0].code not in (5, 6) or "rank 1" not in ended[0].out:
+            raise AssertionError("%d: %s" % (ended[0].code, ended[0].out[-600:]))
+        print("step %d: ended after %.2f s" % (step, time.monotonic() - begin))
+
+
 def test_a_connection_that_takes_too_long():
     """NCCL may still connect in a thread of its own when the program ends: no crash."""
     for ms in (0, 200, 500, 1000):

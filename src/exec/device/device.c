@@ -610,12 +610,23 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
 
 /* ---- the end ---- */
 
+/* Waits until the device does nothing.  The message of the failure that led here stays. */
+static void drain(tti_exec_device *d) {
+    char kept[2048];
+    snprintf(kept, sizeof kept, "%s", tutti_last_error());
+    tutti_status st = d->reduce ? tti_device_reduce_settle(d->reduce) : TUTTI_OK;
+    tutti_status synced = d->ops->queues.sync();
+    if (st == TUTTI_OK) st = synced;
+    if (st == TUTTI_OK) return;
+    tti_clear_error();
+    if (kept[0]) (void)tti_fail(st, "%s", kept);
+}
+
 void tti_exec_device_release(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     const tti_backend *backend = tti_setup_of(x)->desc.backend;
     if (!d || !d->ops) return;
-    tti_device_reduce_settle(d->reduce);
-    if (d->ops->queues.sync() != TUTTI_OK) tti_clear_error();
+    drain(d);
     tti_exec_device_profile_end(d);
     /* The captured graphs first: NCCL parts only once nothing can call it again. */
     tti_device_release_shards(x);

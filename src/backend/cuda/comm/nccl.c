@@ -177,11 +177,11 @@ static void forget(connection *m) {
     free(m);
 }
 
-/* Threads that still connect although nobody waits for them any longer. */
+/* Threads that still connect or abort although nobody waits for them any longer. */
 static atomic_int n_left_behind;
 
 /* When the process exits, the libraries release what such a thread still uses, and it would crash.
- * There is no call that ends ncclCommInitRank, so the process ends without their release. */
+ * There is no call that ends one, so the process ends without their release. */
 static void exit_beside_threads(int code, void *unused) {
     (void)unused;
     if (atomic_load(&n_left_behind) == 0) return;
@@ -308,8 +308,10 @@ void tti_nccl_destroy(tti_nccl *it) {
     if (it->comm) nccl.ncclCommDestroy(it->comm);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += END_S;
-    if (it->is_ending && pthread_timedjoin_np(it->ender, NULL, &until) != 0)
+    if (it->is_ending && pthread_timedjoin_np(it->ender, NULL, &until) != 0) {
+        leave_behind();
         pthread_detach(it->ender);
+    }
     free(it);
 }
 

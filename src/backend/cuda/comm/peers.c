@@ -17,9 +17,6 @@
 enum {
     UNIT = 8, /* elements: 16 bytes of rounded ones */
     MAX_MESSAGES = TTI_PEERS_MAX * TTI_PEERS_PARTIALS + TTI_PEERS_TERMS,
-    GRACE_NS = 2000000000, /* time in which pending work may end after a peer is lost */
-    CHECK_NS = 1000000,
-    SPIN_NS = 2000000
 };
 
 typedef tti_peers_group group;
@@ -367,12 +364,14 @@ tutti_status tti_cuda_peers_waited(void *state, int64_t *t_ns) {
 }
 
 /* Ends what waits on the device for a peer that will not come. */
-static void end_group(group *g) {
+void tti_peers_end(void *state) {
+    group *g = state;
     __atomic_store_n(g->view.state, TTI_PEERS_ENDED, __ATOMIC_SEQ_CST);
     if (g->nccl) tti_nccl_abort(g->nccl);
 }
 
-static tutti_status check_peers(group *g) {
+tutti_status tti_peers_check(void *state) {
+    group *g = state;
     TTI_TRY(g->peers.check(g->peers.user));
     return g->nccl ? tti_nccl_check(g->nccl) : TUTTI_OK;
 }
@@ -391,16 +390,16 @@ static tutti_status fail_late(group *g, int64_t waited_ns) {
 
 /* Checks peers while the event is pending: a failure of a peer counts once it has lasted. */
 static tutti_status look_around(group *g, int64_t now, int64_t start, int64_t *lost_ns) {
-    tutti_status st = check_peers(g);
+    tutti_status st = tti_peers_check(g);
     bool late = g->nccl && now - start > g->peers.timeout_ms * TTI_NS_PER_MS;
     if (st == TUTTI_OK && late) {
-        end_group(g);
+        tti_peers_end(g);
         return fail_late(g, now - start);
     }
     if (st == TUTTI_OK) return TUTTI_OK;
     if (*lost_ns == 0) *lost_ns = now;
-    if (now - *lost_ns < GRACE_NS) return TUTTI_OK;
-    end_group(g);
+    if (now - *lost_ns < TTI_CUDA_GRACE_NS) return TUTTI_OK;
+    tti_peers_end(g);
     return st;
 }
 
@@ -412,15 +411,15 @@ tutti_status tti_cuda_peers_await(void *state, int event) {
         if (error != cudaErrorNotReady) {
             TTI_CUDA(error);
             if (__atomic_load_n(g->view.state, __ATOMIC_SEQ_CST) == 0) return TUTTI_OK;
-            end_group(g); /* later work may wait for the same peer through NCCL */
+            tti_peers_end(g); /* later work may wait for the same peer through NCCL */
             return fail_late(g, tti_now_ns() - start);
         }
         int64_t now = tti_now_ns();
-        if (now - checked > CHECK_NS) {
+        if (now - checked > TTI_CUDA_CHECK_NS) {
             checked = now;
             TTI_TRY(look_around(g, now, start, &lost));
         }
-        if (now - start < SPIN_NS)
+        if (now - start < TTI_CUDA_SPIN_NS)
             sched_yield();
         else
             usleep(20);

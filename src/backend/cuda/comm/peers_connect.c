@@ -307,8 +307,11 @@ static tutti_status connect_nccl(group *g) {
         return st;
     }
     TTI_TRY(make_chunks(g));
-    return tti_nccl_create(&g->all[0].id, g->peers.rank, g->peers.n_ranks, g->peers.timeout_ms,
-                           &g->nccl);
+    TTI_TRY(tti_nccl_create(&g->all[0].id, g->peers.rank, g->peers.n_ranks, g->peers.timeout_ms,
+                            &g->nccl));
+    g->watcher = (tti_cuda_watcher){.check = tti_peers_check, .end = tti_peers_end, .user = g};
+    tti_cuda_add_watcher(&g->watcher);
+    return TUTTI_OK;
 }
 
 /* ---- inside hosts first ---- */
@@ -517,7 +520,8 @@ tutti_status tti_cuda_peers_connect(const tti_device_peers *peers, void **out) {
 void tti_cuda_peers_disconnect(void *state) {
     group *g = state;
     if (!g) return;
-    if (cudaDeviceSynchronize() != cudaSuccess) cudaGetLastError();
+    if (tti_cuda_sync() != TUTTI_OK) tti_clear_error();
+    tti_cuda_remove_watcher(&g->watcher);
     tti_nccl_destroy(g->nccl);
     close_ranks(g);
     tti_cuda_release(g->arena, ARENA_BYTES);

@@ -47,13 +47,19 @@ typedef struct tti_peers_group {
     tti_peers_view near;                /* among them, with their terms */
     double hosts_ms, library_ms;        /* of a sum so, and by NCCL alone; 0: not timed */
     tti_nccl *nccl;
-    float *chunks; /* device [terms of others][longest chunk] */
-    size_t chunk;  /* elements */
+    tti_cuda_watcher watcher; /* of what NCCL does */
+    float *chunks;            /* device [terms of others][longest chunk] */
+    size_t chunk;             /* elements */
     uint32_t *words;
     uint64_t *waited; /* pinned [TTI_N_CHANNELS]: of the arena, to be read by the host */
     size_t *at; /* [n_ranks][n_groups][TTI_PEERS_PARTIALS]: where groups begin in partial sums */
     size_t chunks_bytes, words_bytes, low_bytes, staging_bytes;
 } tti_peers_group;
+
+/* Functions of a watcher: whether all ranks are there; ends what waits on the device for one that
+ * is not. */
+tutti_status tti_peers_check(void *group);
+void tti_peers_end(void *group);
 
 /* The part of a rank of group which, and the length of the longest. */
 tti_chunk tti_peers_part_of(const tti_peers_group *g, size_t which, int rank);

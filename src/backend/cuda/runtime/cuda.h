@@ -18,6 +18,23 @@
 #include "backend/backend.h"
 
 /* The device that the calling thread opened. */
+/* Waiting for a device beside other ranks. */
+enum {
+    TTI_CUDA_GRACE_NS = 2000000000, /* time in which pending work may end after a peer is lost */
+    TTI_CUDA_CHECK_NS = 1000000,    /* between two checks of the peers */
+    TTI_CUDA_SPIN_NS = 2000000,     /* before a wait begins to sleep */
+};
+
+/* A kernel of a library may wait forever for a rank that is gone.  While this thread waits for its
+ * device, it calls check of every watcher; once a failure has lasted for a while, it calls end of
+ * all of them, after which their kernels end, and the wait fails. */
+typedef struct tti_cuda_watcher {
+    struct tti_cuda_watcher *next;
+    tutti_status (*check)(void *user);
+    void (*end)(void *user);
+    void *user;
+} tti_cuda_watcher;
+
 typedef struct tti_cuda {
     tti_device_desc desc;
     cudaStream_t streams[TTI_N_QUEUES];
@@ -36,6 +53,7 @@ typedef struct tti_cuda {
     char name[64];
     void *blas; /* matmul.c's: handle and tuned choices, made on first use */
     void *dnn;  /* dnn.c's: handle and plans, made on first use */
+    tti_cuda_watcher *watchers;
 } tti_cuda;
 
 /* NULL: this thread has opened none. */

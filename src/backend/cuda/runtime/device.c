@@ -1,14 +1,17 @@
 /* device.c - the device that a thread has opened: queues, memory, copies, captured graphs. */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/cuda/runtime/device.h"
 #include "backend/cuda/runtime/device_check.h"
 #include "backend/cuda/runtime/draw.h"
 #include "backend/cuda/runtime/step.h"
+#include "base/clock.h"
 #include "base/fault.h"
 
 static _Thread_local tti_cuda *current;
@@ -254,13 +257,59 @@ tutti_status tti_cuda_record_host_event(tti_queue queue, int event) {
     return record_for_host(current->host_events[event], current->streams[queue]);
 }
 
+void tti_cuda_add_watcher(tti_cuda_watcher *watcher) {
+    watcher->next = current->watchers;
+    current->watchers = watcher;
+}
+
+void tti_cuda_remove_watcher(tti_cuda_watcher *watcher) {
+    tti_cuda_watcher **at = &current->watchers;
+    while (*at && *at != watcher) at = &(*at)->next;
+    if (*at) *at = watcher->next;
+}
+
+static tutti_status check_watchers(void) {
+    for (tti_cuda_watcher *w = current->watchers; w; w = w->next) TTI_TRY(w->check(w->user));
+    return TUTTI_OK;
+}
+
+/* A failure of a peer counts once it has lasted: what is pending may end without it. */
+static tutti_status await_watched(cudaEvent_t event) {
+    int64_t start = tti_now_ns(), checked = start, lost_ns = 0;
+    for (;;) {
+        cudaError_t error = cudaEventQuery(event);
+        if (error != cudaErrorNotReady) return tti_cuda_check(error, "cudaEventQuery");
+        int64_t now = tti_now_ns();
+        if (now - start < TTI_CUDA_SPIN_NS)
+            sched_yield();
+        else
+            usleep(20);
+        if (now - checked < TTI_CUDA_CHECK_NS) continue;
+        checked = now;
+        tutti_status st = check_watchers();
+        if (st != TUTTI_OK && lost_ns == 0) lost_ns = now;
+        if (st != TUTTI_OK && now - lost_ns >= TTI_CUDA_GRACE_NS) {
+            for (tti_cuda_watcher *w = current->watchers; w; w = w->next) w->end(w->user);
+            return st;
+        }
+    }
+}
+
 tutti_status tti_cuda_await(int event) {
-    return tti_cuda_check(cudaEventSynchronize(current->host_events[event]),
-                          "cudaEventSynchronize");
+    cudaEvent_t awaited = current->host_events[event];
+    if (current->watchers) return await_watched(awaited);
+    return tti_cuda_check(cudaEventSynchronize(awaited), "cudaEventSynchronize");
 }
 
 tutti_status tti_cuda_sync(void) {
-    return tti_cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; current->watchers && i < TTI_N_QUEUES && st == TUTTI_OK; i++) {
+        st = tti_cuda_check(cudaEventRecord(current->orders[i], current->streams[i]),
+                            "cudaEventRecord");
+        if (st == TUTTI_OK) st = await_watched(current->orders[i]);
+    }
+    cudaError_t error = cudaDeviceSynchronize();
+    return st != TUTTI_OK ? st : tti_cuda_check(error, "cudaDeviceSynchronize");
 }
 
 /* ---- moments ---- */

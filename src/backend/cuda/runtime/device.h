@@ -29,6 +29,9 @@ tutti_status tti_cuda_wait_event(tti_queue after, int place);
 tutti_status tti_cuda_record_host_event(tti_queue queue, int event);
 tutti_status tti_cuda_await(int event);
 tutti_status tti_cuda_sync(void);
+/* The watcher is borrowed until it is removed; removing one that is not there does nothing. */
+void tti_cuda_add_watcher(tti_cuda_watcher *watcher);
+void tti_cuda_remove_watcher(tti_cuda_watcher *watcher);
 
 void tti_cuda_range(const char *name); /* range.c */
 tutti_status tti_cuda_record_timestamp(tti_queue queue, int moment);

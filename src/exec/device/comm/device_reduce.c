@@ -324,16 +324,10 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     return TUTTI_OK;
 }
 
-/* The message of the failure that led here stays. */
-void tti_device_reduce_settle(tti_device_reduce *r) {
-    char kept[2048];
-    if (!r) return;
-    snprintf(kept, sizeof kept, "%s", tutti_last_error());
-    tutti_status st = r->ops->queues.record_host_event(TTI_QUEUE_COMM, TTI_EVENT_SETTLED);
-    if (st == TUTTI_OK) st = tti_device_reduce_await(r, TTI_EVENT_SETTLED);
-    if (st == TUTTI_OK) return;
-    tti_clear_error();
-    if (kept[0]) (void)tti_fail(st, "%s", kept);
+tutti_status tti_device_reduce_settle(tti_device_reduce *r) {
+    TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    TTI_TRY(r->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_SETTLED));
+    return tti_device_reduce_await(r, TTI_EVENT_SETTLED);
 }
 
 void tti_device_reduce_destroy(tti_device_reduce *r) {
@@ -655,8 +649,6 @@ bool tti_device_reduce_turns(const tti_device_reduce *r, uint64_t step) {
 void tti_device_reduce_turn(tti_device_reduce *r) { r->compresses = true; }
 
 tutti_status tti_device_reduce_rest(tti_device_reduce *r) {
-    TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-    TTI_TRY(r->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_SETTLED));
-    TTI_TRY(tti_device_reduce_await(r, TTI_EVENT_SETTLED));
+    TTI_TRY(tti_device_reduce_settle(r));
     return r->ops->queues.sync();
 }

@@ -162,9 +162,9 @@ tutti_status tti_device_reduce_meet(tti_device_reduce *reduce);
 /* Waits for an event, or for the failure of a worker. */
 tutti_status tti_device_reduce_await(tti_device_reduce *reduce, int event);
 
-/* Before the group is destroyed: aborts pending work, which may wait for a lost worker.  Takes
- * NULL. */
-void tti_device_reduce_settle(tti_device_reduce *reduce);
+/* Waits for the sums and for what the compute queue does with them; if a worker is lost, aborts
+ * them and fails.  To be called before the group is destroyed. */
+tutti_status tti_device_reduce_settle(tti_device_reduce *reduce);
 
 /* Waits for all queues, or for the failure of a worker. */
 tutti_status tti_device_reduce_rest(tti_device_reduce *reduce);
