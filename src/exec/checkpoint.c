@@ -23,29 +23,28 @@ const tti_exec *tti_exec_state_owner(const tti_exec *x) {
 }
 
 float *tti_exec_params(tti_exec *x) {
-    tti_arrays *arrays = tti_arrays_of(x);
     tti_exec_device *device = tti_device_of(x);
     tti_offload *offload = tti_offload_of(x);
-    if (tti_exec_has_sharded_params(arrays)) return NULL;
-    if (offload) return tti_arrays_of(tti_offload_host(offload))->params;
-    return device ? tti_exec_device_mirror(device, 0) : arrays->params;
+    if (tti_exec_has_sharded_params(x)) return NULL;
+    if (offload) return tti_exec_array(tti_offload_host(offload), TTI_STATE_PARAMS);
+    return device ? tti_exec_device_mirror(device, 0) : tti_exec_array(x, TTI_STATE_PARAMS);
 }
 
 float *tti_exec_state(tti_exec *x, int k) {
     if (tti_exec_has_parts(tti_setup_of(x))) return NULL;
-    return tti_device_of(tti_exec_state_owner(x))
-               ? tti_exec_device_mirror(tti_device_of(x), 2 + k)
-               : tti_arrays_of(tti_exec_state_owner(x))->states[k];
+    return tti_device_of(tti_exec_state_owner(x)) ? tti_exec_device_mirror(tti_device_of(x), 2 + k)
+                                                  : tti_exec_array(tti_exec_state_owner(x), k);
 }
 
 float *tti_exec_ema(tti_exec *x) {
     if (tti_exec_has_parts(tti_setup_of(x))) return NULL;
-    return tti_device_of(tti_exec_state_owner(x)) ? tti_exec_device_mirror(tti_device_of(x), 1)
-                                                  : tti_arrays_of(tti_exec_state_owner(x))->ema;
+    return tti_device_of(tti_exec_state_owner(x))
+               ? tti_exec_device_mirror(tti_device_of(x), 1)
+               : tti_exec_array(tti_exec_state_owner(x), TTI_STATE_EMA);
 }
 
 bool tti_exec_has_ema(const tti_exec *x) {
-    return tti_arrays_of(tti_exec_state_owner(x))->ema != NULL;
+    return tti_exec_array(tti_exec_state_owner(x), TTI_STATE_EMA) != NULL;
 }
 
 tutti_status tti_exec_pull(tti_exec *x) {
@@ -65,10 +64,10 @@ tutti_status tti_exec_push(tti_exec *x) {
         tti_calls_of(server)->store(x, TTI_STATE_PARAMS, (tti_range){0, setup->desc.plan->n_flat},
                                     tti_exec_params(x));
     else if (server && setup->desc.server_worker == 0)
-        memcpy(tti_arrays_of(tti_calls_of(server)->state_owner(server))->params, tti_exec_params(x),
-               setup->desc.plan->n_flat * sizeof *arrays->params);
+        memcpy(tti_exec_array(tti_calls_of(server)->state_owner(server), TTI_STATE_PARAMS),
+               tti_exec_params(x), setup->desc.plan->n_flat * sizeof(float));
     if (device) TTI_TRY(tti_exec_device_push(x));
-    if (tti_exec_has_sharded_params(arrays)) return tti_sharded_rehash(x);
+    if (tti_exec_has_sharded_params(x)) return tti_sharded_rehash(x);
     if (device) return TUTTI_OK;
     if (setup->desc.shared_params && setup->n_ranks > 1)
         return tutti_comm_barrier(setup->desc.comm);
@@ -78,7 +77,7 @@ tutti_status tti_exec_push(tti_exec *x) {
 /* Memory of the host for gathered state. */
 static tutti_status staging_of(tti_exec *x, float **staging) {
     *staging = NULL;
-    if (tti_arrays_of(x)->sharded) return TUTTI_OK; /* it has its own */
+    if (tti_sharded_of(x)) return TUTTI_OK; /* it has its own */
     if (tti_device_of(x)) return tti_exec_device_staging(x, staging);
     *staging = tti_exec_grads(x);
     return TUTTI_OK;
@@ -90,10 +89,9 @@ static int mirror_of(int64_t k) {
 }
 
 /* On a device, the pulled copy. */
-static float *state_array(tti_arrays *arrays, tti_exec_device *device, int64_t k) {
-    if (device) return tti_exec_device_mirror(device, mirror_of(k));
-    if (k == TTI_STATE_PARAMS) return arrays->params;
-    return k == TTI_STATE_EMA ? arrays->ema : arrays->states[k];
+static float *state_array(const tti_exec *x, int64_t k) {
+    tti_exec_device *device = tti_device_of(x);
+    return device ? tti_exec_device_mirror(device, mirror_of(k)) : tti_exec_array(x, k);
 }
 
 /* Into the buffer of the summed gradients, of a worker that has parts of them. */
@@ -105,7 +103,7 @@ tutti_status tti_exec_gather_averages(tti_exec *x) {
     if (!device) return tti_zero_gather_ema(x);
     if (arrays->has_whole_ema) return TUTTI_OK;
     arrays->has_whole_ema = true;
-    if (arrays->sharded) return tti_exec_device_averages(x);
+    if (tti_sharded_of(x)) return tti_exec_device_averages(x);
     TTI_TRY(tti_exec_device_staging(x, &whole));
     TTI_TRY(tti_exec_device_pull_ema(x));
     tti_zero_place_own(setup, tti_exec_device_mirror(device, 1),
@@ -157,19 +155,17 @@ static tutti_status gather_gradients_of_slot(tti_exec *x, const request *want) {
 /* A slot lies in one bucket: its bounds, cut to the slot, are the parts to gather. */
 static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     const tti_setup *setup = tti_setup_of(x);
+    tti_sharded *sharded = tti_sharded_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
-    tti_exec_device *device = tti_device_of(x);
-    if (arrays->sharded && want->k == TTI_STATE_GRADS) return gather_gradients_of_slot(x, want);
-    if (arrays->sharded)
-        return tti_sharded_gather_slot(x, state_array(arrays, device, want->k), want->first,
-                                       want->n_elems);
+    if (sharded && want->k == TTI_STATE_GRADS) return gather_gradients_of_slot(x, want);
+    if (sharded)
+        return tti_sharded_gather_slot(x, state_array(x, want->k), want->first, want->n_elems);
     const size_t *bounds = tti_share_bounds(&setup->share, setup->desc.plan, want->first);
     size_t slot[TTI_MAX_RANKS + 1], last = want->first + want->n_elems;
     for (int r = 0; r <= setup->n_ranks; r++)
         slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
     arrays->has_whole_ema = false;
-    tti_zero_place_own(setup, state_array(arrays, device, want->k), (tti_range){want->first, last},
-                       to);
+    tti_zero_place_own(setup, state_array(x, want->k), (tti_range){want->first, last}, to);
     return tti_comm_gather_parts(
         setup->desc.comm,
         &(tti_parts_desc){.src = to, .dst = to, .bounds = slot, .n_groups = 1, .dtype = TUTTI_F32});
@@ -182,7 +178,7 @@ static tutti_status broadcast_request(const tti_setup *setup, request *want) {
 /* NULL: it is in parts. */
 static float *whole_array(tti_exec *x, int k) {
     if (k == TTI_STATE_PARAMS) return tti_exec_params(x);
-    if (k == TTI_STATE_GRADS) return tti_arrays_of(x)->sharded ? NULL : gradients_of(x);
+    if (k == TTI_STATE_GRADS) return tti_sharded_of(x) ? NULL : gradients_of(x);
     return k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k);
 }
 
@@ -201,7 +197,7 @@ tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, co
     TTI_TRY(staging_of(x, &whole));
     TTI_TRY(broadcast_request(tti_setup_of(x), &want));
     TTI_TRY(gather_slot(x, &want, whole));
-    *data = tti_arrays_of(x)->sharded ? tti_arrays_of(x)->sharded->staging : whole + first;
+    *data = tti_sharded_of(x) ? tti_sharded_of(x)->staging : whole + first;
     return TUTTI_OK;
 }
 
@@ -225,7 +221,7 @@ static tutti_status end_data_group(const tti_setup *setup) {
 
 tutti_status tti_exec_whole_gradients(tti_exec *x, float **grads) {
     x = with_state(x);
-    bool in_blocks = tti_arrays_of(x)->sharded != NULL;
+    bool in_blocks = tti_sharded_of(x) != NULL;
     if (tti_device_of(x)) {
         TTI_TRY(tti_exec_device_pull_gradients(x));
         *grads = in_blocks ? NULL : gradients_of(x);
@@ -265,11 +261,11 @@ void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const floa
     if (tti_setup_of(x)->desc.shared_params && tti_setup_of(x)->rank != 0) return;
     if (!whole && is_server) return;
     if (whole) {
-        if (k == TTI_STATE_PARAMS || !is_server || whole == tti_arrays_of(x)->ema)
+        if (k == TTI_STATE_PARAMS || !is_server || whole == tti_exec_array(x, TTI_STATE_EMA))
             memmove(whole + first, data, n_elems * sizeof *data);
         return;
     }
-    float *state = state_array(tti_arrays_of(x), tti_device_of(x), k);
+    float *state = state_array(x, k);
     for (int i = 0; i < tti_setup_of(x)->share.n_blocks; i++) {
         const tti_own_block *own = &tti_setup_of(x)->share.blocks[i];
         const tti_update_step *step = &tti_setup_of(x)->desc.plan->updates[own->update];

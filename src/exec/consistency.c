@@ -32,12 +32,12 @@ tutti_status tti_sharded_rehash(tti_exec *x) {
 }
 
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
-    if (tti_exec_has_sharded_params(tti_arrays_of(x))) {
+    if (tti_exec_has_sharded_params(x)) {
         /* sharded->hash, and what has changed in the own blocks since. */
-        tti_arrays *arrays = tti_arrays_of(x);
+        tti_sharded *sharded = tti_sharded_of(x);
         uint64_t own;
         TTI_TRY(hash_own(x, &own));
-        *hash = arrays->sharded->hash - arrays->sharded->own_hash + own;
+        *hash = sharded->hash - sharded->own_hash + own;
         return TUTTI_OK;
     }
     if (tti_device_of(x)) return tti_exec_device_hash(x, hash);
@@ -93,17 +93,17 @@ static tutti_status check_data_group(const tti_setup *setup, const int64_t *mine
 /* whole: also between workers that have pieces of one model. */
 static tutti_status check_slots(tti_exec *x, uint64_t step, bool whole) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
     tti_exec_device *device = tti_device_of(x);
     int n_slots = setup->desc.plan->n_slots;
     if (setup->n_ranks == 1 && !setup->divided) return TUTTI_OK;
     /* There is one copy, which each update compares with the result of the previous one. */
-    if (tti_exec_has_sharded_params(arrays) || setup->desc.shared_params) return TUTTI_OK;
+    if (tti_exec_has_sharded_params(x) || setup->desc.shared_params) return TUTTI_OK;
     int64_t *mine = calloc((size_t)n_slots + 1, sizeof *mine);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!mine) return st;
     if (device) TTI_TRY_GOTO(tti_exec_device_pull_params(x), cleanup);
-    const float *params = device ? tti_exec_device_mirror(device, 0) : arrays->params;
+    const float *params =
+        device ? tti_exec_device_mirror(device, 0) : tti_exec_array(x, TTI_STATE_PARAMS);
     for (int i = 0; i < n_slots; i++) {
         const tti_slot *slot = &setup->desc.plan->slots[i];
         mine[i] = (int64_t)tti_backend_cpu.hash(params + slot->first, slot->n_elems, 0);

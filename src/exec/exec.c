@@ -32,9 +32,9 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
             x->threads->comms ? x->threads->comms[index % x->setup.desc.n_compute_threads] : NULL,
         .tp = x->tp,
         .prepared = index == 0 ? x->threads->ready[0] : NULL};
-    if (tti_exec_has_sharded_params(x->arrays)) {
-        desc.params = x->arrays->sharded->gathered;
-        desc.window = &x->arrays->sharded->train;
+    if (tti_exec_has_sharded_params(x)) {
+        desc.params = x->sharded->gathered;
+        desc.window = &x->sharded->train;
     }
     TTI_TRY(tti_instance_create(&desc, &compute_thread->shard));
     if (plan->eval.graph) {
@@ -42,7 +42,7 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
         desc.prepared = index == 0 ? x->threads->ready[1] : NULL;
         /* Averages are copied to where evaluation reads them. */
         if (desc.window)
-            desc.window = &x->arrays->sharded->eval;
+            desc.window = &x->sharded->eval;
         else if (tti_exec_state_owner(x)->arrays->ema)
             desc.params =
                 (tti_exec_has_parts(&x->setup) || (x->device && tti_exec_state_owner(x) != x))
@@ -62,8 +62,8 @@ static tutti_status count_buffers(const tti_exec *x, int32_t *n_most) {
 }
 
 static size_t buffer_bytes(const tti_exec *x, int b) {
-    bool is_short = x->arrays->sharded && x->arrays->sharded->is_short[b];
-    size_t n_elems = is_short ? x->arrays->sharded->grads.n_elems : x->setup.desc.plan->n_flat;
+    bool is_short = x->sharded && x->sharded->is_short[b];
+    size_t n_elems = is_short ? x->sharded->grads.n_elems : x->setup.desc.plan->n_flat;
     return n_elems * sizeof(float) + 64;
 }
 
@@ -114,15 +114,14 @@ static tutti_status alloc_buffers(tti_exec *x) {
 static size_t state_bytes(const tti_exec *x) { return x->setup.share.n_elems * sizeof(float); }
 
 static size_t param_bytes(const tti_exec *x) {
-    bool in_parts = tti_exec_has_sharded_params(x->arrays) || tti_exec_has_range(&x->setup);
+    bool in_parts = tti_exec_has_sharded_params(x) || tti_exec_has_range(&x->setup);
     return (in_parts ? x->setup.share.n_elems : x->setup.desc.plan->n_flat) * sizeof(float);
 }
 
 /* Parameters or averages: memory that other workers read where they are in parts there. */
 static tutti_status alloc_shared(tti_exec *x, bool is_shared, size_t n_bytes, float **out) {
     void *memory = NULL;
-    size_t most =
-        tti_exec_has_sharded_params(x->arrays) ? x->setup.share.n_most * sizeof(float) : n_bytes;
+    size_t most = tti_exec_has_sharded_params(x) ? x->setup.share.n_most * sizeof(float) : n_bytes;
     if (is_shared && !x->device)
         TTI_TRY(tutti_comm_alloc(x->setup.desc.comm, most + 64, &memory));
     else
@@ -145,8 +144,7 @@ static tutti_status alloc_states(tti_exec *x) {
         ok = ok && x->arrays->states[k];
     }
     if (x->setup.desc.ema > 0)
-        TTI_TRY(alloc_shared(x, tti_exec_has_sharded_params(x->arrays), state_bytes(x),
-                             &x->arrays->ema));
+        TTI_TRY(alloc_shared(x, tti_exec_has_sharded_params(x), state_bytes(x), &x->arrays->ema));
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of state", n_bytes);
 }
 
@@ -162,7 +160,7 @@ static tutti_status alloc_flat(tti_exec *x) {
         .share = &x->setup.share,
         .counts = counts,
         .reference = d->reference,
-        .keeps_hashes = d->shared_params || tti_exec_has_sharded_params(x->arrays),
+        .keeps_hashes = d->shared_params || tti_exec_has_sharded_params(x),
         .seed = d->seed,
         .beta1 = d->beta1,
         .beta2 = d->beta2,
@@ -175,12 +173,12 @@ static tutti_status alloc_flat(tti_exec *x) {
     if (x->setup.desc.shared_params)
         x->arrays->params = x->setup.desc.shared_params->params;
     else
-        TTI_TRY(alloc_shared(x, x->arrays->sharded != NULL, param_bytes(x), &x->arrays->params));
+        TTI_TRY(alloc_shared(x, x->sharded != NULL, param_bytes(x), &x->arrays->params));
     /* Only plans for devices that keep 16-bit copies read them. */
     size_t n_bytes = tti_plan_low_bytes(x->setup.desc.plan);
     if (n_bytes != 0 && !x->setup.desc.serves) {
         if (!x->device || !x->setup.desc.backend->device->update.narrow ||
-            tti_exec_has_sharded_params(x->arrays))
+            tti_exec_has_sharded_params(x))
             return tti_fail(TUTTI_E_INTERNAL,
                             "exec: the plan reads 16-bit parameters, which no device keeps");
         x->arrays->low =
@@ -324,7 +322,7 @@ static tutti_status build_worker(tti_exec *x) {
         if (st != TUTTI_OK) tti_exec_destroy(host);
         TTI_TRY(st);
     }
-    TTI_TRY(tti_sharded_init(x));
+    TTI_TRY(tti_sharded_init(x, &x->sharded));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
     TTI_TRY(build_compute_threads(x));
@@ -332,7 +330,7 @@ static tutti_status build_worker(tti_exec *x) {
     if (!x->device && tti_compress_wanted(&x->setup.desc, x->setup.n_ranks))
         TTI_TRY(tti_exec_create_compress(x));
     if (!x->device) TTI_TRY(tti_host_create(x, &x->host));
-    return tti_exec_has_sharded_params(x->arrays) ? tti_sharded_rehash(x) : TUTTI_OK;
+    return tti_exec_has_sharded_params(x) ? tti_sharded_rehash(x) : TUTTI_OK;
 }
 
 tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
@@ -403,7 +401,7 @@ static void release_compute_threads(tti_exec *x) {
 
 bool tti_exec_can_rebalance(const tti_exec *x) {
     bool has_way = !x->device || x->setup.desc.mixed;
-    bool is_plain = has_way && !x->arrays->sharded && !x->pipe && !x->setup.divided;
+    bool is_plain = has_way && !x->sharded && !x->pipe && !x->setup.divided;
     return is_plain && x->setup.n_ranks > 1 && !x->compress && !x->setup.desc.local &&
            !x->setup.desc.serves;
 }
@@ -447,18 +445,18 @@ static void destroy(tti_exec *x) {
         x->setup.desc.backend->release(x->arrays->buffers[b], buffer_bytes(x, b));
     if (!x->setup.desc.shared_params) {
         x->setup.desc.backend->release(x->arrays->low, tti_plan_low_bytes(x->setup.desc.plan) + 64);
-        bool is_sharded = x->arrays->sharded && !x->device; /* then the communicator's */
+        bool is_sharded = x->sharded && !x->device; /* then the communicator's */
         if (!is_sharded) x->setup.desc.backend->release(x->arrays->params, param_bytes(x) + 64);
-        if (!is_sharded || !x->arrays->sharded->params)
+        if (!is_sharded || !x->sharded->params)
             x->setup.desc.backend->release(x->arrays->ema, state_bytes(x) + 64);
         for (int k = 0; k < TTI_MAX_OUT; k++)
             x->setup.desc.backend->release(x->arrays->states[k], state_bytes(x) + 64);
     }
     tti_device_tp_destroy(x->tp);
-    if (x->device) tti_sharded_fini(x);
+    if (x->device) tti_sharded_fini(&x->setup, &x->sharded);
     tti_exec_device_close(x->device);
     x->device = NULL;
-    tti_sharded_fini(x);
+    tti_sharded_fini(&x->setup, &x->sharded);
     tti_share_fini(&x->setup.share);
     tti_exec_fini_sync(&x->setup, x->joins);
     tti_divided_destroy(x->setup.divided);
@@ -497,9 +495,8 @@ void tti_exec_cores(const tti_exec *x, tti_cores *out) {
 }
 
 static size_t grad_bytes(const tti_exec *x) {
-    if (x->arrays->sharded)
-        return tti_sharded_grads(x->arrays->sharded, &x->setup.acc, &x->setup.share,
-                                 x->setup.desc.plan) *
+    if (x->sharded)
+        return tti_sharded_grads(x->sharded, &x->setup.acc, &x->setup.share, x->setup.desc.plan) *
                sizeof(float);
     return x->setup.desc.plan->n_flat * (size_t)x->setup.acc.n_buffers * sizeof(float);
 }
@@ -535,7 +532,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
                  (x->device     ? tti_exec_device_compress_bytes(x->device)
                   : x->compress ? tti_compress_bytes(&x->setup.desc, x->setup.n_ranks)
                                 : 0),
-        .gathered = tti_sharded_gathered(x->arrays->sharded) * sizeof(float),
+        .gathered = tti_sharded_gathered(x->sharded) * sizeof(float),
         .arena = x->setup.arena_bytes * (size_t)x->setup.n_in_flight,
         .mailbox = x->pipe ? tti_mailbox_bytes(x->pipe->box) : 0,
         .beside = beside_bytes(x),
@@ -655,7 +652,7 @@ tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_resu
     tti_offload *offload = tti_offload_of(x);
     tti_exec_note(setup, desc, "evaluate");
     if (!tti_device_of(x)) return tti_host_run(x, desc, TTI_FORM_EVAL, result);
-    if (arrays->ema && tti_exec_has_parts(setup) && !tti_exec_has_sharded_params(arrays))
+    if (arrays->ema && tti_exec_has_parts(setup) && !tti_exec_has_sharded_params(x))
         TTI_TRY(tti_exec_gather_averages(x));
     if (setup->desc.server) TTI_TRY(tti_calls_of(setup->desc.server)->pull_averages(x));
     if (offload) TTI_TRY(tti_offload_put_averages(offload));

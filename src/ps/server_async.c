@@ -127,20 +127,19 @@ tutti_status tti_server_lease_for(tti_server *s, int w, float *params, tti_lease
 /* Host memory [n_flat] for pulled parameters of a worker of this process; and for averages, NULL:
  * there are none. */
 static float *pulled(const tti_exec *x) {
-    return tti_device_of(x) ? tti_exec_device_pulled(tti_device_of(x)) : tti_arrays_of(x)->params;
+    return tti_device_of(x) ? tti_exec_device_pulled(tti_device_of(x))
+                            : tti_exec_array(x, TTI_STATE_PARAMS);
 }
 
 static float *pulled_ema(const tti_exec *x) {
-    const tti_arrays *arrays = tti_arrays_of(x);
-    if (!arrays->ema) return NULL;
-    return tti_device_of(x) ? tti_exec_partial(x, 0) : arrays->ema;
+    if (!tti_exec_array(x, TTI_STATE_EMA)) return NULL;
+    return tti_device_of(x) ? tti_exec_partial(x, 0) : tti_exec_array(x, TTI_STATE_EMA);
 }
 
 /* Gets the parameters of that version, and averages, from the answer of the one process that owns
  * all, or from each range server, and copies them to the device. */
 static tutti_status receive_params(tti_exec *x, int64_t version, bool with_ema) {
     tti_server *s = tti_exec_server(x);
-    tti_arrays *arrays = tti_arrays_of(x);
     float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
     if (s->client && !s->keys) {
         float *from = tti_client_area(s, TTI_WIRE_PARAMS);
@@ -154,8 +153,8 @@ static tutti_status receive_params(tti_exec *x, int64_t version, bool with_ema) 
     } else
         TTI_TRY(tti_keys_pull(s, x, version, params, ema));
     if (!tti_device_of(x)) return TUTTI_OK;
-    TTI_TRY(tti_exec_device_put(x, arrays->params, params));
-    return ema ? tti_exec_device_put(x, arrays->ema, ema) : TUTTI_OK;
+    TTI_TRY(tti_exec_device_put(x, tti_exec_array(x, TTI_STATE_PARAMS), params));
+    return ema ? tti_exec_device_put(x, tti_exec_array(x, TTI_STATE_EMA), ema) : TUTTI_OK;
 }
 
 tutti_status tti_server_lease(tti_exec *x, tti_lease *lease) {
@@ -205,9 +204,10 @@ tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
 tutti_status tti_server_pull_averages(tti_exec *x) {
     tti_arrays *arrays = tti_arrays_of(x);
     const tti_exec *state_owner = tti_server_exec(tti_setup_of(x)->desc.server);
-    if (!state_owner || !tti_arrays_of(state_owner)->ema || arrays->has_whole_ema) return TUTTI_OK;
+    if (!state_owner || !tti_exec_array(state_owner, TTI_STATE_EMA) || arrays->has_whole_ema)
+        return TUTTI_OK;
     arrays->has_whole_ema = true;
-    return tti_exec_device_put(x, tti_zero_averages(x), tti_arrays_of(state_owner)->ema);
+    return tti_exec_device_put(x, tti_zero_averages(x), tti_exec_array(state_owner, TTI_STATE_EMA));
 }
 
 /* ---- its gradient ---- */

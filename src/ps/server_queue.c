@@ -23,9 +23,9 @@ static void pull_compute_thread(int compute_thread, void *arg) {
                                               tti_setup_of(s->x)->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     size_t n_bytes = (mine.last - mine.first) * sizeof *r->params;
-    memcpy(r->params + mine.first, tti_arrays_of(s->x)->params + mine.first, n_bytes);
-    if (r->ema && tti_arrays_of(s->x)->ema)
-        memcpy(r->ema + mine.first, tti_arrays_of(s->x)->ema + mine.first, n_bytes);
+    memcpy(r->params + mine.first, tti_exec_array(s->x, TTI_STATE_PARAMS) + mine.first, n_bytes);
+    if (r->ema && tti_exec_array(s->x, TTI_STATE_EMA))
+        memcpy(r->ema + mine.first, tti_exec_array(s->x, TTI_STATE_EMA) + mine.first, n_bytes);
 }
 
 /* A server thread's range of all partials, added along the tree. */
@@ -91,8 +91,7 @@ static tutti_status apply(tti_server *s, tti_request *r) {
     count_arrays(s, workers, 1, s->desc.exec.wire);
     if (r->kind == TTI_STEP)
         tti_exec_run_threads(x, s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
-    tti_arrays_of(x)->buffers[0] =
-        r->kind == TTI_STEP ? s->worker[first_of(s)].partials[0] : r->grads;
+    tti_exec_lend_grads(x, r->kind == TTI_STEP ? s->worker[first_of(s)].partials[0] : r->grads);
     tti_tally_of(x)->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
     /* Waits for the other ranges' part of an update, after this range's own part.  A server that
      * timed out is not waited for again, because other workers wait for this result. */
@@ -107,7 +106,7 @@ static tutti_status apply(tti_server *s, tti_request *r) {
 static tutti_status copy_params(tti_server *s, tti_request *r) {
     TTI_TRY(tti_ranges_copy(s->ranges, r));
     tti_exec_run_threads(s->x, pull_compute_thread, (void *[]){s, r});
-    count_arrays(s, UINT64_C(1) << r->worker, r->ema && tti_arrays_of(s->x)->ema ? 2 : 1,
+    count_arrays(s, UINT64_C(1) << r->worker, r->ema && tti_exec_array(s->x, TTI_STATE_EMA) ? 2 : 1,
                  TUTTI_F32);
     return TUTTI_OK;
 }
@@ -116,7 +115,7 @@ static tutti_status copy_params(tti_server *s, tti_request *r) {
 static tutti_status fetch(tti_server *s, tti_request *r) {
     size_t last = TTI_MIN(r->keys.last, s->n_own);
     if (r->keys.first < last)
-        memcpy(r->to, tti_arrays_of(s->x)->states[r->k] + r->keys.first,
+        memcpy(r->to, tti_exec_array(s->x, r->k) + r->keys.first,
                (last - r->keys.first) * sizeof *r->to);
     return tti_ranges_fetch(s->ranges, r->k, r->keys, r->to);
 }
@@ -331,8 +330,8 @@ static tutti_status copy_to_worker(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
     copying c = {.setup = setup,
-                 .from = tti_arrays_of(tti_server_exec(setup->desc.server))->params,
-                 .to = tti_arrays_of(x)->params};
+                 .from = tti_exec_array(tti_server_exec(setup->desc.server), TTI_STATE_PARAMS),
+                 .to = tti_exec_array(x, TTI_STATE_PARAMS)};
     tally->last_hash = 0;
     if (tti_device_of(x)) {
         TTI_TRY(tti_exec_device_put(x, c.to, c.from));

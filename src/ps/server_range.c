@@ -61,8 +61,9 @@ static void copy_compute_thread(int compute_thread, void *arg) {
                                               tti_setup_of(h->x)->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
     size_t n_bytes = (mine.last - mine.first) * sizeof(float);
-    memcpy(to->params + mine.first, tti_arrays_of(h->x)->params + mine.first, n_bytes);
-    if (p[2]) memcpy(to->ema + mine.first, tti_arrays_of(h->x)->ema + mine.first, n_bytes);
+    memcpy(to->params + mine.first, tti_exec_array(h->x, TTI_STATE_PARAMS) + mine.first, n_bytes);
+    if (p[2])
+        memcpy(to->ema + mine.first, tti_exec_array(h->x, TTI_STATE_EMA) + mine.first, n_bytes);
 }
 
 static void count(tti_range_server *h, const seat *s, size_t n_arrays, tutti_dtype of) {
@@ -109,7 +110,7 @@ static tutti_status apply_terms(tti_range_server *h, const tti_wire_message *m, 
     }
     for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
     tti_exec_run_threads(x, add_compute_thread, &t);
-    tti_arrays_of(x)->buffers[0] = t.of[0]->grads;
+    tti_exec_lend_grads(x, t.of[0]->grads);
     tti_tally_of(x)->loss_scale = u->loss_scale > 0 ? (float)u->loss_scale : 1.0f;
     TTI_TRY(tti_exec_apply(x, &step, u->inv_count, &result));
     *hash = result.params_hash;
@@ -139,12 +140,6 @@ static tutti_status join_range(void *range_server, double *values, size_t n_each
 }
 
 /* params, state or averages of x. */
-static float *array_of(const tti_setup *setup, tti_arrays *arrays, int64_t k) {
-    if (k == TTI_STATE_PARAMS) return arrays->params;
-    if (k == TTI_STATE_EMA) return arrays->ema;
-    return k >= 0 && k < setup->desc.plan->n_states ? arrays->states[k] : NULL;
-}
-
 static tutti_status obey(tti_range_server *h, tti_wire_message *m) {
     switch (m->kind) {
         case TTI_WIRE_COPY: {
@@ -152,7 +147,7 @@ static tutti_status obey(tti_range_server *h, tti_wire_message *m) {
                 return tti_fail(TUTTI_E_MISMATCH, "there is no worker %lld",
                                 (long long)m->number[0]);
             seat *s = &h->seats[m->number[0]];
-            bool with_ema = m->number[2] && tti_arrays_of(h->x)->ema;
+            bool with_ema = m->number[2] && tti_exec_array(h->x, TTI_STATE_EMA);
             tti_exec_run_threads(h->x, copy_compute_thread, (void *[]){h, s, with_ema ? h : NULL});
             count(h, s, with_ema ? 2 : 1, TUTTI_F32);
             pthread_mutex_lock(&h->mutex);
@@ -172,7 +167,7 @@ static tutti_status obey(tti_range_server *h, tti_wire_message *m) {
             return answer(h, &done, 0);
         }
         case TTI_WIRE_FETCH: {
-            const float *from = array_of(tti_setup_of(h->x), tti_arrays_of(h->x), m->number[0]);
+            const float *from = tti_exec_array(h->x, m->number[0]);
             size_t first = (size_t)m->number[1], n = (size_t)m->number[2];
             if (!from || first > h->n_keys ||
                 n > TTI_MIN(h->n_keys - first, (size_t)TTI_FETCH_ELEMS))
@@ -321,7 +316,7 @@ void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data)
     const tti_setup *setup = tti_setup_of(x);
     tti_range own =
         tti_share_range(setup->desc.plan, setup->desc.range, TTI_MAX(1, setup->desc.n_ranges));
-    float *to = array_of(setup, tti_arrays_of(x), k);
+    float *to = tti_exec_array(x, k);
     size_t first = TTI_MAX(keys.first, own.first), last = TTI_MIN(keys.last, own.last);
     if (!to || first >= last) return;
     memcpy(to + (first - own.first), data + (first - keys.first), (last - first) * sizeof *to);
@@ -335,8 +330,7 @@ void tti_range_server_store(tti_range_server *h, int k, tti_range keys, const fl
 
 void tti_range_server_fetch(tti_range_server *h, int k, tti_range keys, float *to) {
     pthread_mutex_lock(&h->mutex);
-    memcpy(to, array_of(tti_setup_of(h->x), tti_arrays_of(h->x), k) + keys.first,
-           (keys.last - keys.first) * sizeof *to);
+    memcpy(to, tti_exec_array(h->x, k) + keys.first, (keys.last - keys.first) * sizeof *to);
     pthread_mutex_unlock(&h->mutex);
 }
 

@@ -80,7 +80,7 @@ static inline tti_share reduce_share(const reduce_workers *c, int n_ranks) {
 static inline const char *reduce_sharded(reduce_rank *r) {
     tti_exec *x = r->x;
     size_t n_ranks = (size_t)x->setup.n_ranks, n_bytes = r->c->plan.n_flat * sizeof(float);
-    x->arrays->sharded = &r->sharded;
+    x->sharded = &r->sharded;
     r->sharded = (tti_sharded){.params = true, .grads.n_elems = r->c->plan.n_flat};
     r->sharded.is_short = calloc((size_t)x->setup.acc.n_buffers + 1, sizeof *r->sharded.is_short);
     r->sharded.all_hashes = calloc(n_ranks, sizeof *r->sharded.all_hashes);

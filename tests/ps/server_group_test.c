@@ -201,7 +201,7 @@ static const char *rank_of_reference(tutti_comm *comm, void *arg) {
     COMM_OK(tutti_comm_barrier(comm));
     free(batch);
     if (rank == 0)
-        memcpy(f->params, tti_arrays_of(tti_server_exec(f->server))->params,
+        memcpy(f->params, tti_exec_array(tti_server_exec(f->server), TTI_STATE_PARAMS),
                f->plan->n_flat * sizeof(float));
     tti_exec_destroy(exec);
     return NULL;

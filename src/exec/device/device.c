@@ -104,15 +104,15 @@ static tutti_status alloc_on_host(float **memory, size_t n_bytes) {
     return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of the host", n_bytes);
 }
 
-static float *array_of(const tti_arrays *arrays, int which) {
-    if (which < 2) return which == 0 ? arrays->params : arrays->ema;
-    return arrays->states[which - 2];
+static float *array_of(const tti_exec *x, int which) {
+    return tti_exec_array(x, which == 0   ? TTI_STATE_PARAMS
+                             : which == 1 ? TTI_STATE_EMA
+                                          : which - 2);
 }
 
 /* Mirrors first .. last-1 of arrays that the device has, or what there is of them back. */
 static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
     tti_exec_device *device = tti_device_of(x);
     tti_device_parts *parts = device->parts;
     if (parts && push) tti_device_parts_written(parts, true);
@@ -120,9 +120,9 @@ static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     const tti_device_ops *ops = setup->desc.backend->device;
     float **mirror = device->mirrors;
     for (int i = first; i < last; i++) {
-        float *array = array_of(arrays, i);
+        float *array = array_of(x, i);
         size_t n_bytes =
-            i == 0 ? (tti_exec_has_sharded_params(arrays) ? state_bytes(setup) : flat_bytes(setup))
+            i == 0 ? (tti_exec_has_sharded_params(x) ? state_bytes(setup) : flat_bytes(setup))
                    : state_bytes(setup);
         if (!array || (push && !mirror[i])) continue;
         TTI_TRY(alloc_on_host(&mirror[i], n_bytes));
@@ -135,7 +135,7 @@ static tutti_status copy(tti_exec *x, bool push, int first, int last) {
 static tutti_status copy_range(tti_exec *x, int which, tti_range range, const float *data) {
     const tti_device_ops *ops = tti_setup_of(x)->desc.backend->device;
     float **mirror = &tti_device_of(x)->mirrors[which];
-    float *array = array_of(tti_arrays_of(x), which) + range.first;
+    float *array = array_of(x, which) + range.first;
     size_t n_bytes = (range.last - range.first) * sizeof *array;
     TTI_TRY(alloc_on_host(mirror, flat_bytes(tti_setup_of(x))));
     float *on_host = *mirror + range.first;
@@ -147,7 +147,7 @@ static tutti_status copy_range(tti_exec *x, int which, tti_range range, const fl
 
 tutti_status tti_exec_device_copy_range(tti_exec *x, int which, tti_range range, void *to) {
     const tti_device_ops *ops = tti_setup_of(x)->desc.backend->device;
-    const float *array = array_of(tti_arrays_of(x), which) + range.first;
+    const float *array = array_of(x, which) + range.first;
     size_t n_bytes = (range.last - range.first) * sizeof *array;
     TTI_TRY(tti_device_failure(x, ops->queues.copy(TTI_QUEUE_COMPUTE, to, array, n_bytes)));
     return tti_device_failure(x, ops->queues.sync());
@@ -179,7 +179,7 @@ tutti_status tti_exec_device_pull_ema(tti_exec *x) {
 
 tutti_status tti_exec_device_pull_averages(tti_exec *x, float **ema) {
     TTI_TRY(tti_device_failure(x, copy(x, false, 1, 2)));
-    *ema = tti_arrays_of(x)->ema ? tti_device_of(x)->mirrors[1] : NULL;
+    *ema = tti_exec_array(x, TTI_STATE_EMA) ? tti_device_of(x)->mirrors[1] : NULL;
     return TUTTI_OK;
 }
 
@@ -243,7 +243,7 @@ static tutti_status copy_own_blocks(tti_exec *x, float *to) {
 static tutti_status copy_gradients(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
-    bool in_blocks = tti_arrays_of(x)->sharded != NULL;
+    bool in_blocks = tti_sharded_of(x) != NULL;
     size_t n = in_blocks ? setup->share.n_elems : setup->desc.plan->n_flat;
     if (!d->gradients) d->gradients = calloc(n + 16, sizeof *d->gradients);
     if (!d->gradients) return tti_fail(TUTTI_E_NOMEM, "exec: %zu floats of gradients", n);
@@ -309,7 +309,6 @@ tutti_status tti_exec_device_open(const tti_setup *setup, tti_exec_device **out)
 
 tutti_status tti_exec_device_prepare(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
     tti_exec_device *d = tti_device_of(x);
     tti_offload *offload = tti_offload_of(x);
     TTI_TRY(tti_device_pipe_create(x, &d->pipe));
@@ -338,8 +337,8 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     if (offload)
         return tti_offload_attach(offload, d->host_staged,
                                   &(tti_offload_report){d->report, d->sums, d->n_reported});
-    if (arrays->sharded) TTI_TRY(tti_device_sharded_create(x, d->reduce, &d->sharded));
-    if (d->reduce && tti_exec_has_parts(setup) && !tti_exec_has_sharded_params(arrays))
+    if (tti_sharded_of(x)) TTI_TRY(tti_device_sharded_create(x, d->reduce, &d->sharded));
+    if (d->reduce && tti_exec_has_parts(setup) && !tti_exec_has_sharded_params(x))
         TTI_TRY(tti_device_parts_create(x, d->reduce, &d->update, &d->parts));
     return tti_device_update_create(x,
                                     &(tti_device_update_desc){.args = d->args,
@@ -414,7 +413,7 @@ int tti_exec_device_depth(const tti_exec *x) {
 /* Others are waited for between a worker's shards and its update, and nowhere else. */
 static bool waits_at_end(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    return !tti_arrays_of(x)->sharded && !tti_offload_of(x) && !tti_exec_has_parts(setup) &&
+    return !tti_sharded_of(x) && !tti_offload_of(x) && !tti_exec_has_parts(setup) &&
            setup->syncs.n == 0;
 }
 
@@ -437,11 +436,10 @@ tutti_status tti_exec_device_averages(tti_exec *x) {
 
 /* The same if the host reduces: it compares immediately with the stored hash. */
 static tutti_status compare_own(tti_exec *x, uint64_t step) {
-    tti_arrays *arrays = tti_arrays_of(x);
     uint64_t hash;
-    if (!tti_exec_has_sharded_params(arrays) || !tti_tally_of(x)->has_hash) return TUTTI_OK;
+    if (!tti_exec_has_sharded_params(x) || !tti_tally_of(x)->has_hash) return TUTTI_OK;
     TTI_TRY(tti_device_update_hash(tti_device_of(x)->update, &hash));
-    if (hash == arrays->sharded->own_hash) return TUTTI_OK;
+    if (hash == tti_sharded_of(x)->own_hash) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
                     "step %llu: the parameters of rank %d changed in memory after the update",
                     (unsigned long long)step, tti_setup_of(x)->rank);

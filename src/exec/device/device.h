@@ -39,7 +39,7 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
 
 /* tti_exec_compute_gradients and tti_exec_apply_gradients (device_step.c), which wait for the
  * device; and in between: the summed gradients to host memory, whole, [n_flat], or those of the own
- * blocks with x->arrays->sharded.  pull is collective and copies once for each gradient. */
+ * blocks with tti_sharded_of(x).  pull is collective and copies once for each gradient. */
 tutti_status tti_exec_device_compute_gradients(tti_exec *x, const tti_step_desc *desc,
                                                tti_step_result *result);
 tutti_status tti_exec_device_apply_gradients(tti_exec *x, double lr, bool keeps_params,

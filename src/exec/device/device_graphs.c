@@ -151,7 +151,7 @@ enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
  * least one), and between them. */
 static int64_t most_moments(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    const tti_arrays *arrays = tti_arrays_of(x);
+    tti_sharded *sharded = tti_sharded_of(x);
     const tti_pipe *pipe = tti_pipe_of(x);
     const tti_program *program = &setup->desc.plan->shard;
     int64_t n_shards = setup->last_shard - setup->first_shard, collectives = 0;
@@ -159,11 +159,11 @@ static int64_t most_moments(const tti_exec *x) {
     for (int s = 0; s < program->n_steps; s++)
         collectives += program->steps[s]->op->traits & TTI_COLLECTIVE ? n_shards : 0;
     if (pipe) nodes += 4 * pipe->train.schedule.n_actions;
-    if (pipe && arrays->sharded) /* shards that are joined go on in turns */
-        nodes += 3 * (2 * arrays->sharded->train.n_uses + arrays->sharded->grads.n_uses) * n_shards;
-    if (arrays->sharded)
-        nodes += (arrays->sharded->train.n_uses + setup->desc.plan->n_buckets) * 2 *
-                 arrays->sharded->n_shard_groups;
+    if (pipe && sharded) /* shards that are joined go on in turns */
+        nodes += 3 * (2 * sharded->train.n_uses + sharded->grads.n_uses) * n_shards;
+    if (sharded)
+        nodes +=
+            (sharded->train.n_uses + setup->desc.plan->n_buckets) * 2 * sharded->n_shard_groups;
     return 2 * (nodes + collectives) + 6 * setup->desc.plan->n_buckets +
            4 * setup->acc.n_shard_groups + 64;
 }
@@ -266,20 +266,20 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
 /* ---- the report of a step ---- */
 
 /* The hash of each worker's own updates: its parameters reach the others with the next step. */
-static uint64_t reported_hash(const tti_setup *setup, tti_arrays *arrays,
+static uint64_t reported_hash(const tti_setup *setup, const tti_exec *x,
                               const tti_device_set *set) {
+    tti_sharded *sharded = tti_sharded_of(x);
     const char *sums = set->host_report + sizeof(tti_step_report);
     uint64_t hash = tti_device_reported_hash(setup, (const double *)(const void *)sums);
-    if (tti_exec_has_sharded_params(arrays)) {
-        arrays->sharded->hash = hash;
-        arrays->sharded->own_hash = arrays->sharded->all_hashes[setup->rank];
+    if (tti_exec_has_sharded_params(x)) {
+        sharded->hash = hash;
+        sharded->own_hash = sharded->all_hashes[setup->rank];
     }
     return hash;
 }
 
 tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
     tti_tally *tally = tti_tally_of(x);
     tti_exec_device *device = tti_device_of(x);
     tti_offload *offload = tti_offload_of(x);
@@ -326,10 +326,10 @@ tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
         return tti_exec_bad_gradient(set->desc.step, "");
     }
     if (device->reduce && tti_exec_has_parts(setup))
-        report.params_hash = reported_hash(setup, arrays, set);
-    if (!device->reduce && tti_exec_has_sharded_params(arrays)) {
+        report.params_hash = reported_hash(setup, x, set);
+    if (!device->reduce && tti_exec_has_sharded_params(x)) {
         TTI_TRY(tti_sharded_exchange_hash(x, report.params_hash));
-        report.params_hash = arrays->sharded->hash;
+        report.params_hash = tti_sharded_of(x)->hash;
     }
     tally->last_hash = result->own_hash = result->params_hash = report.params_hash;
     tally->has_hash = true;

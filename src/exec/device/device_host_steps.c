@@ -90,11 +90,12 @@ tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_st
         tti_exec_device *device = tti_device_of(x);
         int64_t start = tti_now_ns();
         tti_exec_note(tti_setup_of(x), desc, "average");
-        tti_arrays *arrays = tti_arrays_of(x);
-        TTI_TRY(average(x, arrays->params));
+        TTI_TRY(average(x, tti_exec_array(x, TTI_STATE_PARAMS)));
         for (int k = 0; desc->average_state && k < tti_setup_of(x)->desc.plan->n_states; k++)
-            TTI_TRY(average(x, arrays->states[k]));
-        TTI_TRY(desc->average_state && arrays->ema ? average(x, arrays->ema) : TUTTI_OK);
+            TTI_TRY(average(x, tti_exec_array(x, k)));
+        TTI_TRY(desc->average_state && tti_exec_array(x, TTI_STATE_EMA)
+                    ? average(x, tti_exec_array(x, TTI_STATE_EMA))
+                    : TUTTI_OK);
         tti_exec_waited(tally, tti_now_ns() - start);
         TTI_TRY(tti_device_update_hash(device->update, &tally->last_hash));
         TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
@@ -147,7 +148,7 @@ void tti_device_server_destroy(tti_device_server *s) {
 float *tti_exec_partial(const tti_exec *x, int partial) {
     tti_exec_device *device = tti_device_of(x);
     if (device) return device->server->partials[partial];
-    return tti_arrays_of(x)->buffers[tti_setup_of(x)->acc.partial_buffer[partial]];
+    return tti_exec_buffer(x, tti_setup_of(x)->acc.partial_buffer[partial]);
 }
 
 float *tti_exec_device_pulled(const tti_exec_device *device) { return device->server->params; }
@@ -159,7 +160,7 @@ tutti_status tti_device_server_bring(tti_device_server *s) {
     const tti_setup *setup = tti_setup_of(x);
     for (int i = 0; i < tti_exec_n_partials(setup); i++)
         TTI_TRY(s->ops->queues.copy(TTI_QUEUE_COMPUTE, s->partials[i],
-                                    tti_arrays_of(x)->buffers[setup->acc.partial_buffer[i]],
+                                    tti_exec_buffer(x, setup->acc.partial_buffer[i]),
                                     flat_bytes(s)));
     return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1);
 }

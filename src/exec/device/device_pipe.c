@@ -88,9 +88,9 @@ static tutti_status make_pinned(const tti_setup *setup, const tti_pipe_end *end,
 }
 
 /* Adds a range of steps, split where buffers of parameters or gradients change. */
-static void add_stretches(const tti_arrays *arrays, side_room *room, stretch t) {
+static void add_stretches(const tti_exec *x, side_room *room, stretch t) {
     int first = (int)t.steps.first, last = (int)t.steps.last, stop;
-    for (; (stop = tti_sharded_next_stop(arrays->sharded, first, last)) < last; first = stop)
+    for (; (stop = tti_sharded_next_stop(tti_sharded_of(x), first, last)) < last; first = stop)
         room->stretches[room->n_stretches++] = (stretch){t.part, {(size_t)first, (size_t)stop}, -1};
     t.steps.first = (size_t)first;
     room->stretches[room->n_stretches++] = t;
@@ -114,17 +114,16 @@ static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room)
     int n_most = setup->desc.plan->shard.n_steps + room->side->program->n_parts + setup->syncs.n;
     room->stretches = calloc((size_t)n_most, sizeof *room->stretches);
     if (!room->stretches) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    const tti_arrays *arrays = tti_arrays_of(x);
     const tti_program *program = room->side->program;
     for (int p = 0; p < program->n_parts; p++) {
         size_t first = (size_t)program->part_first[p], last = (size_t)program->part_first[p + 1];
         for (int i = 0; i < setup->syncs.n; i++) {
             size_t join = (size_t)setup->syncs.step[i];
             if (join < first || join >= last) continue;
-            add_stretches(arrays, room, (stretch){p, {first, join}, i});
+            add_stretches(x, room, (stretch){p, {first, join}, i});
             first = join + 1;
         }
-        add_stretches(arrays, room, (stretch){p, {first, last}, -1});
+        add_stretches(x, room, (stretch){p, {first, last}, -1});
     }
     return TUTTI_OK;
 }
@@ -296,7 +295,7 @@ static bool is_joined(const pipe_step *s) {
 
 /* Each part of each micro-batch group fetches its own parameters, since others run in between. */
 static bool fetches_by_part(const pipe_step *s) {
-    return tti_exec_has_sharded_params(tti_arrays_of(s->pipe->x)) && !is_joined(s);
+    return tti_exec_has_sharded_params(s->pipe->x) && !is_joined(s);
 }
 
 /* ---- a part ---- */
@@ -306,7 +305,7 @@ static bool overlaps_sums(const pipe_step *s, int shard_group) {
     const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
     if (!reduce)
-        return tti_arrays_of(x)->sharded && !s->desc->eval &&
+        return tti_sharded_of(x) && !s->desc->eval &&
                shard_group == tti_pipe_of(x)->n_shard_groups - 1;
     return tti_device_reduce_merges(reduce, shard_group);
 }
@@ -342,8 +341,7 @@ static tutti_status compute(const pipe_step *s, const part *p) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_shard_group *shard_group = &tti_pipe_of(x)->shard_groups[p->action.shard_group];
     int local = shard_group->first - setup->first_shard;
-    if (!s->desc->eval)
-        tti_exec_point_at_buffer(tti_arrays_of(x), p->instance, shard_group->buffer[0]);
+    if (!s->desc->eval) tti_exec_point_at_buffer(x, p->instance, shard_group->buffer[0]);
     if (p->action.part == 0)
         tti_inputs_point(p->instance, s->desc->eval ? &setup->eval_inputs : &setup->shard_inputs,
                          &s->desc->shards[local], s->desc->loss_scale);
@@ -518,7 +516,7 @@ static tutti_status run_joined(pipe_step *s) {
                     ? tti_device_join_shards(x, s->room->stretches[i].join)
                     : TUTTI_OK);
     }
-    if (!tti_arrays_of(x)->sharded)
+    if (!tti_sharded_of(x))
         tti_exec_merge(x, &setup->acc.shard_groups[0], 0, setup->desc.plan->n_flat);
     return TUTTI_OK;
 }

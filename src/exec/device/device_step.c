@@ -110,8 +110,8 @@ typedef struct shard_at_work {
 /* Whether it is summed with other workers, or for the host, while the shard computes. */
 static bool sums_overlapped(const tti_exec *x, int shard) {
     const tti_setup *setup = tti_setup_of(x);
-    bool by_bucket = tti_device_of(x)->reduce || tti_arrays_of(x)->sharded ||
-                     (tti_offload_of(x) && setup->n_ranks == 1);
+    bool by_bucket =
+        tti_device_of(x)->reduce || tti_sharded_of(x) || (tti_offload_of(x) && setup->n_ranks == 1);
     return by_bucket && shard == setup->last_shard - 1;
 }
 
@@ -119,7 +119,7 @@ static tutti_status sum_overlapped(tti_exec *x, int step) {
     tti_exec_device *device = tti_device_of(x);
     tti_offload *offload = tti_offload_of(x);
     tti_device_reduce *reduce = device->reduce;
-    if (!reduce && tti_arrays_of(x)->sharded)
+    if (!reduce && tti_sharded_of(x))
         return tti_device_host_staged_after(device->host_staged, step);
     if (!reduce) return tti_offload_after(offload, step);
     tti_device_reduce_after(reduce, step);
@@ -156,7 +156,7 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
     for (int i = 0; i < shard_group->n_shards; i++) {
         int shard = shard_group->first + i, s = shard - setup->first_shard;
         tti_instance *instance = tti_exec_instance(x, i, false);
-        tti_exec_point_at_buffer(tti_arrays_of(x), instance, shard_group->buffer[i]);
+        tti_exec_point_at_buffer(x, instance, shard_group->buffer[i]);
         point_at(device, instance, &setup->shard_inputs, set, s);
         shard_at_work at = {x, instance, shard, waits_for_parts(setup, device, shard), sharded};
         bool overlapped = sums_overlapped(x, shard) || tti_offload_streams(tti_offload_of(x));
@@ -180,7 +180,7 @@ static void add_pieces(tti_exec *x) {
     bool adds = setup->desc.fast && (!setup->desc.server || tti_exec_n_partials(setup) == 1);
     for (int i = 1; adds && i < setup->acc.n_partials; i++)
         setup->desc.backend->accumulate(tti_exec_grads(x),
-                                        tti_arrays_of(x)->buffers[setup->acc.partial_buffer[i]],
+                                        tti_exec_buffer(x, setup->acc.partial_buffer[i]),
                                         setup->desc.plan->n_flat);
 }
 
@@ -203,8 +203,7 @@ static tutti_status run_shard_groups(tti_exec *x, const tti_device_set *set) {
                 part < setup->syncs.n ? setup->syncs.step[part] : setup->desc.plan->shard.n_steps;
             if (sharded && part == 0) tti_device_sharded_begin(sharded, true);
             do {
-                int stop =
-                    tti_sharded_next_stop(joined ? tti_arrays_of(x)->sharded : NULL, first, last);
+                int stop = tti_sharded_next_stop(joined ? tti_sharded_of(x) : NULL, first, last);
                 if (sharded) tti_device_sharded_before(sharded, first);
                 TTI_TRY(run_steps(x, set, shard_group, (tti_range){(size_t)first, (size_t)stop}));
                 first = stop;
@@ -234,7 +233,7 @@ static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) 
     TTI_TRY(tti_device_pipe_run(d->pipe, &step));
     bool added =
         d->reduce && tti_device_reduce_merges(d->reduce, tti_setup_of(x)->acc.n_shard_groups - 1);
-    if (!eval && !added && !tti_arrays_of(x)->sharded) add_pieces(x);
+    if (!eval && !added && !tti_sharded_of(x)) add_pieces(x);
     return TUTTI_OK;
 }
 
@@ -244,9 +243,9 @@ tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set) {
 
 /* ---- evaluation ---- */
 
-static tutti_status eval_shard(tti_arrays *arrays, tti_exec_device *device, tti_instance *instance,
+static tutti_status eval_shard(const tti_exec *x, tti_exec_device *device, tti_instance *instance,
                                const tti_run *run) {
-    if (!tti_exec_has_sharded_params(arrays)) return tti_instance_run(instance, run, NULL, NULL);
+    if (!tti_exec_has_sharded_params(x)) return tti_instance_run(instance, run, NULL, NULL);
     return tti_device_sharded_eval(device->sharded, instance, run);
 }
 
@@ -383,7 +382,7 @@ tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bo
     TTI_TRY(tti_device_run_shards(x, set));
     if (d->parts) TTI_TRY(tti_device_parts_finish(d->parts));
     if (d->sharded) TTI_TRY(tti_device_sharded_finish(d->sharded));
-    if (tti_exec_has_sharded_params(tti_arrays_of(x))) {
+    if (tti_exec_has_sharded_params(x)) {
         /* Hashes parameters that no other worker has, before they are updated again. */
         TTI_TRY(tti_device_update_complete(tti_device_of(x)->update, 0,
                                            tti_setup_of(x)->desc.plan->n_updates));
@@ -418,7 +417,6 @@ static tutti_status launch_eval(tti_exec *x, const tti_device_set *set, bool ove
     tti_device_tp_begin(tti_tp_of(x), overlapped);
     TTI_TRY(tti_device_put_begin(x, set));
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
     tti_exec_device *d = tti_device_of(x);
     if (d->sharded) TTI_TRY(tti_device_sharded_eval_begin(d->sharded));
     if (d->pipe) return run_pipe(x, set, true);
@@ -426,12 +424,11 @@ static tutti_status launch_eval(tti_exec *x, const tti_device_set *set, bool ove
     for (int s = 0; s < tti_device_n_local(setup); s++) {
         tti_instance *instance = tti_exec_instance(x, 0, true);
         point_at(d, instance, &setup->eval_inputs, set, s);
-        TTI_TRY(eval_shard(arrays, d, instance, &d->runs[s]));
+        TTI_TRY(eval_shard(x, d, instance, &d->runs[s]));
         TTI_TRY(collect(d, instance, setup->first_shard + s));
         TTI_TRY(tti_device_copy_outputs(x, &set->desc, instance, s));
     }
-    return tti_exec_has_sharded_params(arrays) ? tti_device_sharded_eval_rest(d->sharded)
-                                               : TUTTI_OK;
+    return tti_exec_has_sharded_params(x) ? tti_device_sharded_eval_rest(d->sharded) : TUTTI_OK;
 }
 
 tutti_status tti_device_end_capture(tti_exec_device *device, tutti_status st,

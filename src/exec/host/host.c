@@ -213,15 +213,12 @@ static tutti_status gather(main_queue *m, const tti_instr *in) {
 
 static tutti_status average(main_queue *m, const tti_instr *in) {
     tti_exec *x = m->x;
-    tti_arrays *arrays = tti_arrays_of(x);
     const tti_span move = {.part = tti_instr_part(TTI_AVERAGE), .shard = -1, .row = TTI_ROW_COMM};
     int64_t start = tti_now_ns();
     tti_exec_note(tti_setup_of(x), m->desc, "average");
     /* values [n_flat], parameters or state, become the mean of all workers', added in the same
      * order on every worker.  Frozen blocks stay as they are.  Collective. */
-    float *values = in->array == TTI_STATE_PARAMS ? arrays->params
-                    : in->array == TTI_STATE_EMA  ? arrays->ema
-                                                  : arrays->states[in->array];
+    float *values = tti_exec_array(x, in->array);
     const tti_setup *setup = tti_setup_of(x);
     size_t n = setup->desc.plan->n_flat;
     float *buffer = tti_exec_grads(x);
@@ -249,12 +246,11 @@ static tutti_status hash(main_queue *m, const tti_instr *in) {
 /* Adds up the hashes of the blocks that each worker has updated; ZeRO-3 keeps the sum for full
  * checks. */
 static tutti_status sum_block_hashes(tti_exec *x) {
-    tti_arrays *arrays = tti_arrays_of(x);
     tti_tally *tally = tti_tally_of(x);
-    if (!tti_exec_has_sharded_params(arrays))
+    if (!tti_exec_has_sharded_params(x))
         return tti_exec_sum_hashes(tti_setup_of(x), tally->last_hash, &tally->last_hash);
     TTI_TRY(tti_sharded_exchange_hash(x, tally->last_hash));
-    tally->last_hash = arrays->sharded->hash;
+    tally->last_hash = tti_sharded_of(x)->hash;
     return TUTTI_OK;
 }
 
@@ -353,7 +349,6 @@ struct tti_host {
 
 tutti_status tti_host_create(tti_exec *x, tti_host **out) {
     const tti_setup *setup = tti_setup_of(x);
-    const tti_arrays *arrays = tti_arrays_of(x);
     const tti_pipe *pipe = tti_pipe_of(x);
     const tti_step_basis basis = (tti_step_basis){
         .desc = &setup->desc,
@@ -363,16 +358,16 @@ tutti_status tti_host_create(tti_exec *x, tti_host **out) {
         .divides = tti_exec_divides(setup),
         .acc = &setup->acc,
         .n_compute_threads = setup->desc.n_compute_threads,
-        .n_idle = pipe                                  ? pipe->n_idle
-                  : tti_exec_has_sharded_params(arrays) ? tti_sharded_idle_shard_groups(x)
-                                                        : 0,
+        .n_idle = pipe                             ? pipe->n_idle
+                  : tti_exec_has_sharded_params(x) ? tti_sharded_idle_shard_groups(x)
+                                                   : 0,
         .joins = setup->syncs.step,
         .n_joins = setup->syncs.n,
         .eval_joins = setup->eval_syncs.step,
         .n_eval_joins = setup->eval_syncs.n,
         .train = pipe ? &pipe->train : NULL,
         .eval = pipe ? &pipe->eval : NULL,
-        .sharded = arrays->sharded};
+        .sharded = tti_sharded_of(x)};
     int n_instrs = 0,
         core = setup->desc.cores ? setup->desc.cores[setup->desc.n_compute_threads - 1] : -1;
     bool has_comm = false;
@@ -508,7 +503,7 @@ static tutti_status run_steps(walker *f) {
     if (in->first == 0)
         tti_exec_feed(tally, f->instance, r->eval ? &setup->eval_inputs : &setup->shard_inputs,
                       &r->desc->shards[f->shard - setup->first_shard]);
-    if (!r->eval) tti_exec_point_at_buffer(tti_arrays_of(x), f->instance, in->buffer[f->index]);
+    if (!r->eval) tti_exec_point_at_buffer(x, f->instance, in->buffer[f->index]);
     int64_t start = f->last_ns = tti_now_ns();
     TTI_TRY(pass_faults(f));
     await(f, in->first);

@@ -54,12 +54,12 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, s
 }
 
 /* Fast mode: the sum of a worker's own partial sums, in any order. */
-static float *add_partials(const tti_setup *setup, tti_arrays *arrays, size_t first,
+static float *add_partials(const tti_setup *setup, const tti_exec *x, size_t first,
                            size_t n_elems) {
-    float *sum = tti_exec_grads_at(arrays, setup->acc.partial_buffer[0], first);
+    float *sum = tti_exec_grads_at(x, setup->acc.partial_buffer[0], first);
     for (int i = 1; i < setup->acc.n_partials; i++)
         setup->desc.backend->accumulate(
-            sum, tti_exec_grads_at(arrays, setup->acc.partial_buffer[i], first), n_elems);
+            sum, tti_exec_grads_at(x, setup->acc.partial_buffer[i], first), n_elems);
     return sum;
 }
 
@@ -75,8 +75,7 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
         tti_partial partials[TTI_MAX_PARTIALS];
         for (int i = 0; i < setup->acc.n_partials; i++) {
             partials[i] = setup->acc.partials[i];
-            partials[i].data =
-                tti_exec_grads_at(tti_arrays_of(x), setup->acc.partial_buffer[i], first);
+            partials[i].data = tti_exec_grads_at(x, setup->acc.partial_buffer[i], first);
         }
         tti_exec_count_partials(x, n, scatter);
         return tti_comm_reduce_shards(setup->desc.comm,
@@ -90,7 +89,7 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
                                                          .bounds = scatter ? bounds : NULL,
                                                          .shard_map = &setup->shard_map});
     }
-    float *sum = add_partials(setup, arrays, first, n);
+    float *sum = add_partials(setup, x, first, n);
     if (in->method == TTI_REDUCE_COMPRESS) return tti_compress_reduce(x, sum, first, n);
     if (in->method == TTI_REDUCE_ANY) {
         tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n * sizeof *sum);
@@ -104,8 +103,7 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
 tutti_status tti_exec_reduce(tti_exec *x, const tti_instr *in) {
     int64_t start = tti_now_ns();
     if (in->kind == TTI_ADD_PARTIALS) {
-        add_partials(tti_setup_of(x), tti_arrays_of(x), in->range.first,
-                     in->range.last - in->range.first);
+        add_partials(tti_setup_of(x), x, in->range.first, in->range.last - in->range.first);
         return TUTTI_OK;
     }
     TTI_TRY(reduce(x, in));
@@ -154,7 +152,7 @@ static void record_join(tti_exec *x, const tti_node *node, int64_t start, int64_
     const tti_span join = {
         .part = tti_part_node(TTI_SPAN_SUMS, node, "join"), .shard = -1, .row = TTI_ROW_COMM};
     int64_t end = tti_now_ns();
-    if (tti_arrays_of(x)->sharded) {
+    if (tti_sharded_of(x)) {
         tti_profile_add(x, join.row, join.part, join.shard, start, end);
         return;
     }

@@ -365,7 +365,7 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
     *step = -1;
     tti_exec_feed(tti_tally_of(x), part.instance, &setup->shard_inputs,
                   &desc->shards[shard - setup->first_shard]);
-    tti_exec_point_at_buffer(tti_arrays_of(x), part.instance, 0);
+    tti_exec_point_at_buffer(x, part.instance, 0);
     for (int p = 0; st == TUTTI_OK && p < part.side->program->n_parts; p++) {
         part.action.part = p;
         st = look_at_part(x, &run, &part, moment, step);

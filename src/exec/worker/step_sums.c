@@ -123,7 +123,7 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
     tti_instance *instance = tti_exec_instance(x, 0, false);
     tti_exec_feed(tti_tally_of(x), instance, &setup->shard_inputs,
                   &desc->shards[shard - setup->first_shard]);
-    tti_exec_point_at_buffer(tti_arrays_of(x), instance, 0);
+    tti_exec_point_at_buffer(x, instance, 0);
     return tti_instance_find_nonfinite(instance, &run, 0, setup->desc.plan->shard.n_steps, step);
 }
 
@@ -169,8 +169,7 @@ tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, in
     int owner = 0;
     while (setup->shard_map.first[owner + 1] <= shard) owner++;
     /* No worker has all parameters. */
-    if (tti_exec_has_sharded_params(tti_arrays_of(x)))
-        return tti_exec_bad_loss(x, desc->step, shard, "");
+    if (tti_exec_has_sharded_params(x)) return tti_exec_bad_loss(x, desc->step, shard, "");
     if (owner == setup->rank && setup->divided)
         TTI_TRY(find_in_parts(x, desc, shard, layer));
     else if (owner == setup->rank && tti_device_of(x))

@@ -36,6 +36,7 @@ void tti_exec_free(tti_exec *x) { free(x); }
 
 const tti_setup *tti_setup_of(const tti_exec *x) { return &x->setup; }
 tti_arrays *tti_arrays_of(const tti_exec *x) { return x->arrays; }
+tti_sharded *tti_sharded_of(const tti_exec *x) { return x->sharded; }
 tti_thread_set *tti_threads_of(const tti_exec *x) { return x->threads; }
 tti_tally *tti_tally_of(const tti_exec *x) { return x->tally; }
 tti_joins *tti_joins_of(const tti_exec *x) { return x->joins; }
@@ -161,55 +162,63 @@ void tti_exec_feed(tti_tally *tally, tti_instance *instance, const tti_inputs *i
     feed_one(instance, inputs->loss_scale, &tally->loss_scale);
 }
 
-void tti_exec_point_at_buffer(const tti_arrays *arrays, tti_instance *instance, int buffer) {
-    if (arrays->sharded && arrays->sharded->is_short[buffer])
-        tti_instance_set_grad_places(instance, arrays->buffers[buffer], &arrays->sharded->grads);
+float *tti_exec_array(const tti_exec *x, int64_t k) {
+    const tti_arrays *arrays = x->arrays;
+    if (k == TTI_STATE_PARAMS) return arrays->params;
+    if (k == TTI_STATE_EMA) return arrays->ema;
+    return k >= 0 && k < TTI_MAX_OUT ? arrays->states[k] : NULL;
+}
+
+float *tti_exec_buffer(const tti_exec *x, int buffer) { return x->arrays->buffers[buffer]; }
+
+void tti_exec_lend_grads(tti_exec *x, float *grads) { x->arrays->buffers[0] = grads; }
+
+void tti_exec_point_at_buffer(const tti_exec *x, tti_instance *instance, int buffer) {
+    tti_sharded *sharded = tti_sharded_of(x);
+    if (sharded && sharded->is_short[buffer])
+        tti_instance_set_grad_places(instance, tti_exec_buffer(x, buffer), &sharded->grads);
     else
-        tti_instance_set_grads(instance, arrays->buffers[buffer]);
+        tti_instance_set_grads(instance, tti_exec_buffer(x, buffer));
 }
 
 /* ---- where parameters and gradients lie ---- */
 
-bool tti_exec_has_sharded_params(const tti_arrays *arrays) {
-    return arrays->sharded && arrays->sharded->params;
-}
+bool tti_exec_has_sharded_params(const tti_exec *x) { return x->sharded && x->sharded->params; }
 
-float *tti_exec_grads_at(const tti_arrays *arrays, int buffer, size_t first) {
-    bool is_short = arrays->sharded && arrays->sharded->is_short[buffer];
-    return arrays->buffers[buffer] +
-           (is_short ? tti_window_at(&arrays->sharded->grads, -1, first) : first);
+float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first) {
+    tti_sharded *sharded = tti_sharded_of(x);
+    bool is_short = sharded && sharded->is_short[buffer];
+    return tti_exec_buffer(x, buffer) +
+           (is_short ? tti_window_at(&sharded->grads, -1, first) : first);
 }
 
 float *tti_own_params(const tti_exec *x, const tti_own_block *own) {
     const tti_setup *setup = tti_setup_of(x);
-    const tti_arrays *arrays = tti_arrays_of(x);
-    if (tti_exec_has_sharded_params(arrays) || tti_exec_has_range(setup))
-        return arrays->params + own->state;
-    return arrays->params + setup->desc.plan->updates[own->update].first;
+    if (tti_exec_has_sharded_params(x) || tti_exec_has_range(setup))
+        return tti_exec_array(x, TTI_STATE_PARAMS) + own->state;
+    return tti_exec_array(x, TTI_STATE_PARAMS) + setup->desc.plan->updates[own->update].first;
 }
 
 float *tti_own_grads(tti_exec *x, const tti_own_block *own) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
-    if (arrays->sharded && arrays->sharded->own_grads)
-        return arrays->sharded->own_grads + own->state;
+    tti_sharded *sharded = tti_sharded_of(x);
+    if (sharded && sharded->own_grads) return sharded->own_grads + own->state;
     if (tti_exec_has_range(setup)) return tti_exec_grads(x) + own->state;
     return tti_exec_grads(x) + setup->desc.plan->updates[own->update].first;
 }
 
 void tti_exec_merge(tti_exec *x, const tti_shard_group *shard_group, size_t first, size_t last) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
     if (first >= last) return;
     for (int i = 0; i < shard_group->n_merges; i++) {
         const tti_merge *m = &setup->acc.merges[shard_group->first_merge + i];
-        setup->desc.backend->accumulate(tti_exec_grads_at(arrays, m->dst, first),
-                                        tti_exec_grads_at(arrays, m->src, first), last - first);
+        setup->desc.backend->accumulate(tti_exec_grads_at(x, m->dst, first),
+                                        tti_exec_grads_at(x, m->src, first), last - first);
     }
 }
 
 float *tti_exec_grads(tti_exec *x) {
-    return tti_arrays_of(x)->buffers[tti_setup_of(x)->acc.partial_buffer[0]];
+    return tti_exec_buffer(x, tti_setup_of(x)->acc.partial_buffer[0]);
 }
 
 bool tti_exec_has_wire(const tti_exec *x) {
@@ -234,7 +243,8 @@ uint64_t tti_exec_flat_hash(const tti_exec *x) {
     uint64_t hash = 0;
     for (int i = 0; i < setup->desc.plan->n_updates; i++) {
         const tti_update_step *step = &setup->desc.plan->updates[i];
-        hash += tti_hash_block(setup->desc.backend, step, tti_arrays_of(x)->params + step->first);
+        hash += tti_hash_block(setup->desc.backend, step,
+                               tti_exec_array(x, TTI_STATE_PARAMS) + step->first);
     }
     return hash;
 }

@@ -127,7 +127,6 @@ struct tti_arrays {
     int n_own_buffers;  /* of them allocated by the backend (alone) and so released here */
     uint16_t
         *wire; /* [n_flat], shared with the peers: gradients as they travel; NULL: as they are */
-    tti_sharded *sharded; /* gradients are of its blocks, maybe parameters; NULL: they are whole */
 };
 
 /* The compute threads, and one instance of the programs per shard in flight. */
@@ -166,6 +165,7 @@ struct tti_joins {
  * (worker_state.h); the others ask for the part that they use. */
 const tti_setup *tti_setup_of(const tti_exec *exec);
 tti_arrays *tti_arrays_of(const tti_exec *exec);
+tti_sharded *tti_sharded_of(const tti_exec *exec); /* NULL: gradients and parameters are whole */
 tti_thread_set *tti_threads_of(const tti_exec *exec);
 tti_tally *tti_tally_of(const tti_exec *exec);
 tti_joins *tti_joins_of(const tti_exec *exec);
@@ -177,6 +177,14 @@ tti_host *tti_host_of(const tti_exec *exec);          /* NULL: a device computes
 tti_exec_device *tti_device_of(const tti_exec *exec); /* NULL: the host computes */
 tti_device_tp *tti_tp_of(const tti_exec *exec);       /* NULL: no tensor axis of devices */
 tti_offload *tti_offload_of(const tti_exec *exec);    /* NULL: the device has state and averages */
+
+/* A flat array of the worker in the memory of its backend: state k, TTI_STATE_PARAMS or
+ * TTI_STATE_EMA; NULL: it has none.  And a buffer of gradients. */
+float *tti_exec_array(const tti_exec *exec, int64_t k);
+float *tti_exec_buffer(const tti_exec *exec, int buffer);
+
+/* From now on grads is the first buffer of gradients, of a worker that computes none. */
+void tti_exec_lend_grads(tti_exec *exec, float *grads);
 
 /* The shard map of n_ranks workers, from desc. */
 tutti_status tti_exec_shard_map(const tti_exec_desc *desc, int n_ranks, tti_shard_map *out);
@@ -277,7 +285,7 @@ tutti_status tti_exec_create_compress(tti_exec *exec);
 void tti_exec_note(const tti_setup *setup, const tti_step_desc *desc, const char *phase);
 
 /* Sets the destination of a shard's gradients. */
-void tti_exec_point_at_buffer(const tti_arrays *arrays, tti_instance *instance, int buffer);
+void tti_exec_point_at_buffer(const tti_exec *exec, tti_instance *instance, int buffer);
 
 /* step_sums.c: the first shard whose loss is not finite, -1: none; its message, and that of a
  * gradient, first_in and param being "" if unknown. */

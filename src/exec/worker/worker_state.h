@@ -7,6 +7,7 @@
 struct tti_exec {
     tti_setup setup;
     tti_arrays *arrays;
+    tti_sharded *sharded;
     tti_thread_set *threads;
     tti_tally *tally;
     tti_joins *joins;

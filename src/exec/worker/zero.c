@@ -30,22 +30,21 @@ tutti_status tti_sharded_find_windows(const tti_plan *plan, tti_sharded *sharded
     return TUTTI_OK;
 }
 
-tutti_status tti_sharded_init(tti_exec *x) {
+tutti_status tti_sharded_init(tti_exec *x, tti_sharded **out) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
+    *out = NULL;
     if (setup->desc.zero < 2 || setup->share.n_ranks == 1) return TUTTI_OK;
     TTI_TRY(check_offload(tti_device_of(x), tti_offload_of(x)));
-    arrays->sharded = calloc(1, sizeof *arrays->sharded);
-    if (!arrays->sharded) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    arrays->sharded->params = setup->desc.zero > 2;
-    arrays->sharded->all_hashes =
-        calloc((size_t)setup->n_ranks, sizeof *arrays->sharded->all_hashes);
-    if (!arrays->sharded->all_hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    TTI_TRY(tti_sharded_find_windows(setup->desc.plan, arrays->sharded));
+    tti_sharded *sharded = *out = calloc(1, sizeof *sharded);
+    if (!sharded) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    sharded->params = setup->desc.zero > 2;
+    sharded->all_hashes = calloc((size_t)setup->n_ranks, sizeof *sharded->all_hashes);
+    if (!sharded->all_hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    TTI_TRY(tti_sharded_find_windows(setup->desc.plan, sharded));
     int32_t n = setup->acc.n_shard_groups, n_max = n;
     TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
                                   TUTTI_ALG_AUTO));
-    arrays->sharded->n_shard_groups = n_max;
+    sharded->n_shard_groups = n_max;
     return TUTTI_OK;
 }
 
@@ -68,8 +67,7 @@ static tutti_status alloc_floats(const tti_backend *backend, float **memory, siz
     return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu floats", n_elems);
 }
 
-static tutti_status alloc_memory(const tti_setup *setup, tti_arrays *arrays) {
-    tti_sharded *sharded = arrays->sharded;
+static tutti_status alloc_memory(const tti_setup *setup, tti_sharded *sharded, bool has_averages) {
     const tti_backend *b = setup->desc.backend;
     TTI_TRY(alloc_floats(&tti_backend_cpu, &sharded->staging, longest_slot(setup->desc.plan)));
     if (sharded->is_short[setup->acc.partial_buffer[0]])
@@ -77,27 +75,28 @@ static tutti_status alloc_memory(const tti_setup *setup, tti_arrays *arrays) {
     if (sharded->params)
         return alloc_floats(b, &sharded->gathered,
                             TTI_MAX(sharded->train.n_elems, sharded->eval.n_elems));
-    sharded->n_averages = arrays->ema ? setup->desc.plan->n_flat : 0;
-    return arrays->ema ? alloc_floats(b, &sharded->averages, sharded->n_averages) : TUTTI_OK;
+    sharded->n_averages = has_averages ? setup->desc.plan->n_flat : 0;
+    return has_averages ? alloc_floats(b, &sharded->averages, sharded->n_averages) : TUTTI_OK;
 }
 
 tutti_status tti_sharded_buffers(tti_exec *x, int n_buffers) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
-    if (!arrays->sharded) return TUTTI_OK;
+    tti_sharded *sharded = tti_sharded_of(x);
+    if (!sharded) return TUTTI_OK;
     int32_t *is_whole = calloc((size_t)n_buffers + 1, sizeof *is_whole);
-    arrays->sharded->is_short = calloc((size_t)n_buffers + 1, sizeof *arrays->sharded->is_short);
+    sharded->is_short = calloc((size_t)n_buffers + 1, sizeof *sharded->is_short);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    if (is_whole && arrays->sharded->is_short) {
+    if (is_whole && sharded->is_short) {
         /* A buffer is short where it is so for every worker: all ask for the same memory. */
-        tti_sharded_find_short(&setup->acc, setup->desc.plan, arrays->sharded->is_short);
-        for (int b = 0; b < setup->acc.n_buffers; b++) is_whole[b] = !arrays->sharded->is_short[b];
+        tti_sharded_find_short(&setup->acc, setup->desc.plan, sharded->is_short);
+        for (int b = 0; b < setup->acc.n_buffers; b++) is_whole[b] = !sharded->is_short[b];
         st = tutti_comm_all_reduce(setup->desc.comm, is_whole, is_whole, (size_t)n_buffers,
                                    TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO);
-        for (int b = 0; b < n_buffers; b++) arrays->sharded->is_short[b] = !is_whole[b];
+        for (int b = 0; b < n_buffers; b++) sharded->is_short[b] = !is_whole[b];
     }
     free(is_whole);
-    return st == TUTTI_OK ? alloc_memory(setup, arrays) : st;
+    return st == TUTTI_OK ? alloc_memory(setup, sharded, tti_exec_array(x, TTI_STATE_EMA) != NULL)
+                          : st;
 }
 
 size_t tti_sharded_grads(const tti_sharded *sharded, const tti_accumulation *acc,
@@ -133,11 +132,10 @@ static tti_share_run own_part(const tti_setup *setup, int bucket) {
 
 tutti_status tti_sharded_gather(tti_exec *x, int index, size_t offset, bool averages) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
     const tti_bucket *bucket = &setup->desc.plan->buckets[index];
-    const float *src = averages ? arrays->ema : arrays->params;
+    const float *src = tti_exec_array(x, averages ? TTI_STATE_EMA : TTI_STATE_PARAMS);
     tti_share_run own = own_part(setup, index);
-    float *dst = arrays->sharded->gathered + offset;
+    float *dst = tti_sharded_of(x)->gathered + offset;
     size_t bounds[TTI_MAX_RANKS + 1];
     int64_t start = tti_now_ns();
     if (TTI_FAULT_AT("sharded.fetch", setup->rank, -1))
@@ -157,19 +155,17 @@ tutti_status tti_sharded_gather(tti_exec *x, int index, size_t offset, bool aver
 
 void tti_sharded_keep_sum(tti_exec *x, int bucket) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
-    if (!arrays->sharded || !arrays->sharded->own_grads) return;
+    tti_sharded *sharded = tti_sharded_of(x);
+    if (!sharded || !sharded->own_grads) return;
     tti_share_run own = own_part(setup, bucket);
     size_t first = setup->desc.plan->buckets[bucket].first;
-    const float *sum = tti_exec_grads_at(arrays, setup->acc.partial_buffer[0], first);
-    memcpy(arrays->sharded->own_grads + own.state, sum + (own.first - first),
-           own.n_elems * sizeof *sum);
+    const float *sum = tti_exec_grads_at(x, setup->acc.partial_buffer[0], first);
+    memcpy(sharded->own_grads + own.state, sum + (own.first - first), own.n_elems * sizeof *sum);
 }
 
 int tti_sharded_idle_shard_groups(const tti_exec *x) {
-    const tti_arrays *arrays = tti_arrays_of(x);
-    return arrays->sharded ? arrays->sharded->n_shard_groups - tti_setup_of(x)->acc.n_shard_groups
-                           : 0;
+    tti_sharded *sharded = tti_sharded_of(x);
+    return sharded ? sharded->n_shard_groups - tti_setup_of(x)->acc.n_shard_groups : 0;
 }
 
 static void release(const tti_backend *backend, float *memory, size_t n_elems) {
@@ -182,10 +178,8 @@ void tti_sharded_fini_windows(tti_sharded *sharded) {
     tti_window_fini(&sharded->eval);
 }
 
-void tti_sharded_fini(tti_exec *x) {
-    const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
-    tti_sharded *sharded = arrays->sharded;
+void tti_sharded_fini(const tti_setup *setup, tti_sharded **of_worker) {
+    tti_sharded *sharded = *of_worker;
     const tti_backend *b = setup->desc.backend;
     if (!sharded) return;
     release(&tti_backend_cpu, sharded->staging, longest_slot(setup->desc.plan));
@@ -196,14 +190,14 @@ void tti_sharded_fini(tti_exec *x) {
     free(sharded->all_hashes);
     free(sharded->is_short);
     free(sharded);
-    arrays->sharded = NULL;
+    *of_worker = NULL;
 }
 
 /* ---- hashes ---- */
 
 tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_arrays_of(x)->sharded;
+    tti_sharded *sharded = tti_sharded_of(x);
     sharded->own_hash = own;
     TTI_TRY(tutti_comm_all_gather(setup->desc.comm, &own, sharded->all_hashes, 1, TUTTI_I64));
     sharded->hash = 0;
@@ -220,7 +214,7 @@ tutti_status tti_sharded_gather_slot(tti_exec *x, const float *array, size_t fir
     const size_t *bounds = tti_share_bounds(&setup->share, setup->desc.plan, first);
     const size_t *at = setup->share.from + bucket * setup->n_ranks;
     size_t part[TTI_MAX_RANKS + 1], from[TTI_MAX_RANKS] = {0};
-    float *to = tti_arrays_of(x)->sharded->staging;
+    float *to = tti_sharded_of(x)->staging;
     for (int r = 0; r <= setup->n_ranks; r++)
         part[r] = TTI_MIN(TTI_MAX(bounds[r], first), first + n_elems) - first;
     for (int r = 0; r < setup->n_ranks; r++)
@@ -266,8 +260,8 @@ tutti_status tti_zero_gather(const tti_setup *setup, const float *src, float *ds
 }
 
 float *tti_zero_averages(tti_exec *x) {
-    tti_arrays *arrays = tti_arrays_of(x);
-    return arrays->sharded ? arrays->sharded->averages : tti_exec_grads(x);
+    tti_sharded *sharded = tti_sharded_of(x);
+    return sharded ? sharded->averages : tti_exec_grads(x);
 }
 
 void tti_zero_place_own(const tti_setup *setup, const float *state, tti_range range, float *to) {
@@ -281,27 +275,29 @@ void tti_zero_place_own(const tti_setup *setup, const float *state, tti_range ra
 
 tutti_status tti_zero_gather_ema(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
+    tti_sharded *sharded = tti_sharded_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
     float *whole = tti_exec_grads(x);
     if (arrays->has_whole_ema) return TUTTI_OK;
     arrays->has_whole_ema = true;
-    if (arrays->sharded) {
+    if (sharded) {
         /* Averages of all parameters, in sharded->averages. */
         const tti_plan *plan = setup->desc.plan;
         for (int b = 0; b < plan->n_buckets; b++) {
             tti_share_run own = own_part(setup, b);
-            memcpy(arrays->sharded->averages + own.first, arrays->ema + own.state,
+            memcpy(sharded->averages + own.first, tti_exec_array(x, TTI_STATE_EMA) + own.state,
                    own.n_elems * sizeof(float));
         }
         return tti_comm_gather_parts(setup->desc.comm,
-                                     &(tti_parts_desc){.src = arrays->ema,
-                                                       .dst = arrays->sharded->averages,
+                                     &(tti_parts_desc){.src = tti_exec_array(x, TTI_STATE_EMA),
+                                                       .dst = sharded->averages,
                                                        .bounds = setup->share.bounds,
                                                        .n_groups = (size_t)plan->n_buckets,
                                                        .from = setup->share.from,
                                                        .dtype = TUTTI_F32});
     }
-    tti_zero_place_own(setup, arrays->ema, (tti_range){0, setup->desc.plan->n_flat}, whole);
+    tti_zero_place_own(setup, tti_exec_array(x, TTI_STATE_EMA),
+                       (tti_range){0, setup->desc.plan->n_flat}, whole);
     return tti_zero_gather(setup, whole, whole);
 }
 
@@ -311,15 +307,15 @@ tutti_status tti_zero_gather_ema(tti_exec *x) {
 static tti_update_arrays update_arrays(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
-    const tti_sharded *sharded = arrays->sharded;
+    const tti_sharded *sharded = tti_sharded_of(x);
     bool has_own_grads = sharded && sharded->own_grads, is_range = tti_exec_has_range(setup);
     bool sends = tti_exec_has_parts(setup) && !sharded;
-    return (tti_update_arrays){.params = arrays->params,
+    return (tti_update_arrays){.params = tti_exec_array(x, TTI_STATE_PARAMS),
                                .grads = has_own_grads ? sharded->own_grads : tti_exec_grads(x),
-                               .own_params = is_range || tti_exec_has_sharded_params(arrays),
+                               .own_params = is_range || tti_exec_has_sharded_params(x),
                                .own_grads = is_range || has_own_grads,
                                .states = arrays->states,
-                               .ema = arrays->ema,
+                               .ema = tti_exec_array(x, TTI_STATE_EMA),
                                .outgoing = sends ? tti_exec_grads(x) : NULL};
 }
 
@@ -372,27 +368,22 @@ tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_
 
 /* Per bucket, if a consumer overlaps with this loop. */
 static tutti_status gather_params(tti_exec *x) {
-    const tti_plan *plan = tti_setup_of(x)->desc.plan;
+    const tti_setup *setup = tti_setup_of(x);
+    const tti_plan *plan = setup->desc.plan;
     const tti_update *update = tti_update_of(x);
-    if (!tti_update_overlaps(update)) {
-        /* With sharded gradients others read the parameters directly. */
-        tti_arrays *arrays = tti_arrays_of(x);
-        return tti_zero_gather(
-            tti_setup_of(x), arrays->sharded ? arrays->params : tti_exec_grads(x), arrays->params);
-    }
+    float *params = tti_exec_array(x, TTI_STATE_PARAMS);
+    /* With sharded gradients others read the parameters directly. */
+    float *from = tti_sharded_of(x) ? params : tti_exec_grads(x);
+    if (!tti_update_overlaps(update)) return tti_zero_gather(setup, from, params);
     for (int b = 0; b < plan->n_buckets; b++) {
         const tti_bucket *bucket = &plan->buckets[b];
-        /* Those of one bucket. */
-        const tti_setup *setup = tti_setup_of(x);
-        tti_arrays *arrays = tti_arrays_of(x);
         size_t n = (size_t)setup->share.n_ranks + 1;
         TTI_TRY(tti_comm_gather_parts(
-            setup->desc.comm,
-            &(tti_parts_desc){.src = arrays->sharded ? arrays->params : tti_exec_grads(x),
-                              .dst = arrays->params,
-                              .bounds = setup->share.bounds + (size_t)b * n,
-                              .n_groups = 1,
-                              .dtype = TUTTI_F32}));
+            setup->desc.comm, &(tti_parts_desc){.src = from,
+                                                .dst = params,
+                                                .bounds = setup->share.bounds + (size_t)b * n,
+                                                .n_groups = 1,
+                                                .dtype = TUTTI_F32}));
         TTI_TRY(tti_update_report(update, bucket->first, bucket->first + bucket->n_elems));
     }
     return TUTTI_OK;

@@ -27,15 +27,16 @@ typedef struct tti_sharded {
     uint64_t *all_hashes;    /* [n_ranks]: the first of them, of each worker; on devices */
 } tti_sharded;
 
-/* x->sharded, where desc.zero asks for it; then what n_buffers buffers of gradients are.
- * Collective, as all but fini and what follows it. */
-tutti_status tti_sharded_init(tti_exec *x);
+/* *out where desc.zero asks for it, else NULL; then, when it is the worker's, what n_buffers
+ * buffers of gradients are. Collective, as all but fini and what follows it. */
+tutti_status tti_sharded_init(tti_exec *x, tti_sharded **out);
 tutti_status tti_sharded_buffers(tti_exec *x, int n_buffers);
 
-void tti_sharded_fini(tti_exec *x);
+/* *sharded is then NULL, as it may be before. */
+void tti_sharded_fini(const tti_setup *setup, tti_sharded **sharded);
 
 /* True if parameters are in parts. */
-bool tti_exec_has_sharded_params(const tti_arrays *arrays);
+bool tti_exec_has_sharded_params(const tti_exec *x);
 
 /* The windows of sharded, as its params says.  Freed also after a failure. */
 tutti_status tti_sharded_find_windows(const tti_plan *plan, tti_sharded *sharded);
@@ -50,7 +51,7 @@ void tti_sharded_find_short(const tti_accumulation *acc, const tti_plan *plan, b
 int tti_sharded_next_stop(const tti_sharded *sharded, int step, int last);
 
 /* Element first of a buffer of gradients, and what follows in its bucket. */
-float *tti_exec_grads_at(const tti_arrays *arrays, int buffer, size_t first);
+float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first);
 
 /* The place of a block of this worker's: of its parameters, and of its summed gradient. */
 float *tti_own_params(const tti_exec *x, const tti_own_block *own);

@@ -281,7 +281,7 @@ static const char *flip_own(workers *c, tti_exec *exec, int rank) {
     workers_fill(batch, 0);
     tti_step_desc desc = workers_step(batch, exec, c->n_steps);
     COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
-    tti_arrays_of(exec)->params[0] = -tti_arrays_of(exec)->params[0] - 1;
+    tti_exec_array(exec, TTI_STATE_PARAMS)[0] = -tti_exec_array(exec, TTI_STATE_PARAMS)[0] - 1;
     desc.step++;
     COMM_FAILS(tti_exec_step(exec, &desc, &c->result[rank][0]), TUTTI_E_MISMATCH,
                "changed in memory after the last update");

@@ -38,23 +38,22 @@ tutti_status tti_device_store_reported(tti_exec *x, const double *reported, uint
     tally->sums[tally->n_sums - 1] = 0;
     for (int rank = 0; rank < tti_setup_of(x)->n_ranks; rank++)
         tally->sums[tally->n_sums - 1] += votes[rank];
-    if (tti_exec_has_sharded_params(tti_arrays_of(x))) {
+    if (tti_exec_has_sharded_params(x)) {
         /* If no other worker has these parameters: compares their hash before this update with that
          * after the last one. */
         const tti_setup *setup = tti_setup_of(x);
-        const tti_arrays *arrays = tti_arrays_of(x);
+        tti_sharded *sharded = tti_sharded_of(x);
         const double *halves = reported + setup->desc.n_shards * TTI_SUMS;
         for (int r = 0; tti_tally_of(x)->has_hash && r < setup->n_ranks; r++) {
             uint64_t hash = (uint64_t)halves[2 * r] << 32 | (uint64_t)halves[2 * r + 1];
-            if (hash == arrays->sharded->all_hashes[r]) continue;
+            if (hash == sharded->all_hashes[r]) continue;
             return tti_fail(
                 TUTTI_E_MISMATCH,
                 "step %llu: the parameters of rank %d changed in memory after the update",
                 (unsigned long long)step, r);
         }
         const double *own = reported + tti_device_n_shared_sums(setup);
-        for (int r = 0; r < setup->n_ranks; r++)
-            arrays->sharded->all_hashes[r] = tti_f64_to_bits(own[r]);
+        for (int r = 0; r < setup->n_ranks; r++) sharded->all_hashes[r] = tti_f64_to_bits(own[r]);
         return TUTTI_OK;
     }
     return tti_exec_compare_hashes(x, step);

@@ -108,7 +108,7 @@ tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *pee
     tti_device_compress *c = *out = calloc(1, sizeof *c);
     if (!c) return tti_fail(TUTTI_E_NOMEM, "compress: out of memory");
     *c = (tti_device_compress){.x = x, .ops = tti_setup_of(x)->desc.backend->device};
-    float *grads = tti_arrays_of(c->x)->buffers[tti_setup_of(c->x)->acc.partial_buffer[0]];
+    float *grads = tti_exec_buffer(c->x, tti_setup_of(c->x)->acc.partial_buffer[0]);
     TTI_TRY(tti_compress_places_init(&tti_setup_of(c->x)->desc, &c->places));
     const tti_exec_desc *desc = &tti_setup_of(c->x)->desc;
     const tti_compress_places *p = &c->places;

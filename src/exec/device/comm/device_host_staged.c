@@ -172,10 +172,9 @@ static tutti_status copy_to_host(const tti_device_host_staged *b, size_t first, 
     const tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
     for (int i = 0; i < n_partials_of(setup); i++)
-        TTI_TRY(b->ops->queues.copy(
-            TTI_QUEUE_COMPUTE, b->partials[i] + first,
-            tti_exec_grads_at(tti_arrays_of(x), setup->acc.partial_buffer[i], first),
-            n_elems * sizeof(float)));
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, b->partials[i] + first,
+                                    tti_exec_grads_at(x, setup->acc.partial_buffer[i], first),
+                                    n_elems * sizeof(float)));
     return TUTTI_OK;
 }
 
@@ -186,15 +185,14 @@ tutti_status tti_device_host_staged_after(tti_device_host_staged *b, int step) {
         const tti_bucket *bucket = &plan->buckets[b->next_bucket++];
         tti_exec *x = b->x;
         const tti_setup *setup = tti_setup_of(x);
-        tti_arrays *arrays = tti_arrays_of(x);
         size_t first = bucket->first, n = bucket->n_elems;
         TTI_TRY(tti_device_tp_wait(tti_tp_of(x)));
         tti_exec_merge(x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], first,
                        first + n);
         for (int i = 1; setup->desc.fast && i < setup->acc.n_partials; i++)
             setup->desc.backend->accumulate(
-                tti_exec_grads_at(arrays, setup->acc.partial_buffer[0], first),
-                tti_exec_grads_at(arrays, setup->acc.partial_buffer[i], first), n);
+                tti_exec_grads_at(x, setup->acc.partial_buffer[0], first),
+                tti_exec_grads_at(x, setup->acc.partial_buffer[i], first), n);
         TTI_TRY(copy_to_host(b, first, n));
     }
     return TUTTI_OK;
@@ -202,7 +200,7 @@ tutti_status tti_device_host_staged_after(tti_device_host_staged *b, int step) {
 
 static tutti_status bring_all(tti_device_host_staged *b) {
     const tti_plan *plan = tti_setup_of(b->x)->desc.plan;
-    if (!tti_arrays_of(b->x)->sharded) return copy_to_host(b, 0, plan->n_flat);
+    if (!tti_sharded_of(b->x)) return copy_to_host(b, 0, plan->n_flat);
     TTI_TRY(tti_device_host_staged_after(b, plan->shard.n_steps));
     b->next_bucket = 0;
     return TUTTI_OK;
@@ -212,8 +210,8 @@ static tutti_status bring_all(tti_device_host_staged *b) {
 static tutti_status put_grads(const tti_device_host_staged *b) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
-    float *own = arrays->sharded ? arrays->sharded->own_grads : NULL;
+    tti_sharded *sharded = tti_sharded_of(x);
+    float *own = sharded ? sharded->own_grads : NULL;
     tti_share_run run;
     if (!own)
         return b->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->partials[0],
@@ -334,18 +332,19 @@ tutti_status tti_device_host_staged_words(tti_device_host_staged *b, void *words
 tutti_status tti_device_host_staged_gather(tti_device_host_staged *b) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
     tti_share_run run;
     for (int i = 0; tti_share_next(&setup->share, setup->desc.plan, &i, &run);)
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, b->partials[0] + run.first,
-                                    arrays->params + run.first, run.n_elems * sizeof(float)));
+                                    tti_exec_array(x, TTI_STATE_PARAMS) + run.first,
+                                    run.n_elems * sizeof(float)));
     TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
     TTI_TRY(tti_zero_gather(setup, b->partials[0], b->partials[0]));
     tti_exec_waited(tti_tally_of(x), tti_now_ns() - start);
     for (int i = 0; i < setup->desc.plan->n_slots; i++) {
         const tti_slot *slot = &setup->desc.plan->slots[i];
-        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, arrays->params + slot->first,
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE,
+                                    tti_exec_array(x, TTI_STATE_PARAMS) + slot->first,
                                     b->partials[0] + slot->first, slot->n_elems * sizeof(float)));
     }
     return b->ops->queues.sync();

@@ -98,18 +98,17 @@ static int n_partials_of(const tti_setup *setup) {
 static tutti_status find_places(tti_device_reduce *r) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    const tti_arrays *arrays = tti_arrays_of(x);
+    tti_sharded *sharded = tti_sharded_of(x);
     size_t n_buckets = (size_t)setup->desc.plan->n_buckets, n = (size_t)n_partials_of(setup);
     r->events = calloc(n_buckets + 1, sizeof *r->events);
     if (!r->events) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    if (!arrays->sharded) return TUTTI_OK;
+    if (!sharded) return TUTTI_OK;
     r->at = calloc(n_buckets * n + 1, sizeof *r->at);
     if (!r->at) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (size_t i = 0; i < n_buckets * n; i++) {
         int buffer = setup->acc.partial_buffer[i % n];
         r->at[i] = setup->desc.plan->buckets[i / n].first;
-        if (arrays->sharded->is_short[buffer])
-            r->at[i] = tti_window_at(&arrays->sharded->grads, -1, r->at[i]);
+        if (sharded->is_short[buffer]) r->at[i] = tti_window_at(&sharded->grads, -1, r->at[i]);
     }
     return TUTTI_OK;
 }
@@ -119,30 +118,31 @@ static bool is_rounded(const tti_setup *setup) {
 }
 
 /* Elements that every piece has; of one that is rounded, which is the only one, all. */
-static size_t shortest_piece(const tti_setup *setup, const tti_arrays *arrays) {
+static size_t shortest_piece(const tti_setup *setup, const tti_exec *x) {
+    tti_sharded *sharded = tti_sharded_of(x);
     size_t n = setup->desc.plan->n_flat;
-    bool is_short = arrays->sharded &&
-                    (!is_rounded(setup) || arrays->sharded->is_short[setup->acc.partial_buffer[0]]);
-    return is_short ? TTI_MIN(n, arrays->sharded->grads.n_elems) : n;
+    bool is_short =
+        sharded && (!is_rounded(setup) || sharded->is_short[setup->acc.partial_buffer[0]]);
+    return is_short ? TTI_MIN(n, sharded->grads.n_elems) : n;
 }
 
 /* Sums of own parts go to where their places are not taken again. */
-static tti_device_parts_of sums_of(const tti_setup *setup, const tti_arrays *arrays) {
-    if (!arrays->sharded) return (tti_device_parts_of){0};
-    return (tti_device_parts_of){.data = arrays->sharded->own_grads, .places = setup->share.from};
+static tti_device_parts_of sums_of(const tti_setup *setup, const tti_exec *x) {
+    tti_sharded *sharded = tti_sharded_of(x);
+    if (!sharded) return (tti_device_parts_of){0};
+    return (tti_device_parts_of){.data = sharded->own_grads, .places = setup->share.from};
 }
 
 /* Parameters, and averages where they are fetched, too. */
 static int find_sources(tti_device_reduce *r) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    const tti_arrays *arrays = tti_arrays_of(x);
-    bool averages = arrays->sharded && arrays->ema;
-    r->sources[TTI_FROM_PARAMS] = (tti_device_parts_of){
-        .data = arrays->params,
-        .places = tti_exec_has_sharded_params(arrays) ? setup->share.from : NULL};
-    r->sources[TTI_FROM_AVERAGES] =
-        (tti_device_parts_of){.data = arrays->ema, .places = setup->share.from};
+    bool averages = tti_sharded_of(x) && tti_exec_array(x, TTI_STATE_EMA);
+    r->sources[TTI_FROM_PARAMS] =
+        (tti_device_parts_of){.data = tti_exec_array(x, TTI_STATE_PARAMS),
+                              .places = tti_exec_has_sharded_params(x) ? setup->share.from : NULL};
+    r->sources[TTI_FROM_AVERAGES] = (tti_device_parts_of){.data = tti_exec_array(x, TTI_STATE_EMA),
+                                                          .places = setup->share.from};
     if (!tti_exec_has_parts(setup) || tti_offload_of(x)) return 0;
     return averages ? 2 : 1;
 }
@@ -165,12 +165,11 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                                  const meeting *how, float **partials) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_arrays *arrays = tti_arrays_of(x);
     int n_partials = n_partials_of(setup);
     bool in_parts = tti_exec_has_parts(setup);
     size_t n_buckets = (size_t)setup->desc.plan->n_buckets;
     for (int i = 0; i < n_partials; i++)
-        partials[i] = arrays->buffers[setup->acc.partial_buffer[i]];
+        partials[i] = tti_exec_buffer(x, setup->acc.partial_buffer[i]);
     const tutti_comm *all = setup->desc.mesh ? setup->desc.mesh->world : setup->desc.comm;
     tti_comm_get_hosts(setup->desc.comm, r->hosts);
     return (tti_device_peers){.rank = setup->rank,
@@ -182,7 +181,7 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .n_terms = n_terms,
                               .partials = partials,
                               .n_partials = n_partials,
-                              .n_flat = shortest_piece(setup, arrays),
+                              .n_flat = shortest_piece(setup, x),
                               .n_most = longest_bucket(setup->desc.plan),
                               .n_words = most_words(setup, tti_joins_of(x)),
                               .bounds = in_parts ? setup->share.bounds : NULL,
@@ -190,7 +189,7 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .sources = r->sources,
                               .n_sources = find_sources(r),
                               .at = r->at,
-                              .sums = sums_of(setup, arrays),
+                              .sums = sums_of(setup, x),
                               .with = how->with,
                               .fast = setup->desc.fast,
                               .wire = is_rounded(setup) ? setup->desc.wire : TUTTI_F32,
@@ -244,8 +243,7 @@ bool tti_device_sums_after(const tti_plan *plan, const tti_weights *weights, boo
 static tutti_status choose_moment(tti_device_reduce *r) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    bool is_plain =
-        !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_arrays_of(x)->sharded;
+    bool is_plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_sharded_of(x);
     if (!is_plain || !r->ops->collectives.are_linked) return TUTTI_OK;
     if (!tti_device_sums_after(setup->desc.plan, setup->desc.backend->weights,
                                tti_exec_has_parts(setup)))
@@ -336,7 +334,7 @@ void tti_device_reduce_destroy(tti_device_reduce *r) {
 
 /* If the compute queue waits for the communication queue, the sums there wait for other workers. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns) {
-    bool waits_itself = !tti_arrays_of(r->x)->sharded && !r->compress &&
+    bool waits_itself = !tti_sharded_of(r->x) && !r->compress &&
                         tti_shard_map_is_even(&tti_setup_of(r->x)->shard_map);
     *t_ns = -1;
     return r->ops->collectives.get_waited_ns && waits_itself
@@ -357,7 +355,7 @@ bool tti_device_reduce_updates(const tti_device_reduce *r) { return r->overlappe
 
 /* Whether buckets are summed as they are completed, and not at the end. */
 static bool sums_at_once(const tti_device_reduce *r) {
-    return (r->overlapped && !r->update && !r->after_shards) || tti_arrays_of(r->x)->sharded;
+    return (r->overlapped && !r->update && !r->after_shards) || tti_sharded_of(r->x);
 }
 
 bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
@@ -370,8 +368,7 @@ static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
     const tti_setup *setup = tti_setup_of(x);
     size_t n = (size_t)setup->n_ranks, which = (size_t)i;
     const size_t *part = setup->share.bounds + which * (n + 1) + setup->rank;
-    float *own =
-        tti_arrays_of(x)->sharded->own_grads + setup->share.from[which * n + (size_t)setup->rank];
+    float *own = tti_sharded_of(x)->own_grads + setup->share.from[which * n + (size_t)setup->rank];
     if (part[0] == part[1]) return TUTTI_OK;
     return r->ops->queues.copy(TTI_QUEUE_COMM, own,
                                sum + (part[0] - setup->desc.plan->buckets[i].first),
@@ -383,12 +380,12 @@ static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
 static tutti_status sum_rounded(tti_device_reduce *r, int i, bool overlapped) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    const tti_arrays *arrays = tti_arrays_of(x);
+    tti_sharded *sharded = tti_sharded_of(x);
     const tti_bucket *b = &setup->desc.plan->buckets[i];
     size_t at = r->at ? r->at[i] : b->first;
     TTI_TRY(r->ops->collectives.all_reduce(r->group, at, b->n_elems, overlapped));
-    if (!arrays->sharded || !arrays->sharded->own_grads) return TUTTI_OK;
-    return keep_own(r, i, arrays->buffers[setup->acc.partial_buffer[0]] + at);
+    if (!sharded || !sharded->own_grads) return TUTTI_OK;
+    return keep_own(r, i, tti_exec_buffer(x, setup->acc.partial_buffer[0]) + at);
 }
 
 static tutti_status sum_bucket(tti_device_reduce *r, int i, bool overlapped) {
@@ -418,13 +415,12 @@ static tutti_status sum_next(tti_device_reduce *r) {
     if (sums_at_once(r)) {
         /* Merges the range of a bucket, which run_shards leaves to this function. */
         const tti_setup *setup = tti_setup_of(r->x);
-        tti_arrays *arrays = tti_arrays_of(r->x);
         tti_exec_merge(r->x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], b->first,
                        b->first + b->n_elems);
         for (int i = 1; setup->desc.fast && i < setup->acc.n_partials; i++)
             setup->desc.backend->accumulate(
-                tti_exec_grads_at(arrays, setup->acc.partial_buffer[0], b->first),
-                tti_exec_grads_at(arrays, setup->acc.partial_buffer[i], b->first), b->n_elems);
+                tti_exec_grads_at(r->x, setup->acc.partial_buffer[0], b->first),
+                tti_exec_grads_at(r->x, setup->acc.partial_buffer[i], b->first), b->n_elems);
         TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1));
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
@@ -432,7 +428,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
         r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets; /* the update waits for it */
     /* The library may take memory or connect when it is first asked for a size, which must not meet
      * a kernel that waits for a peer. */
-    bool alone = !r->overlapped && (tti_arrays_of(r->x)->sharded || r->library || r->compress);
+    bool alone = !r->overlapped && (tti_sharded_of(r->x) || r->library || r->compress);
     if (alone) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->overlapped && !r->after_shards && !is_last));
@@ -440,9 +436,8 @@ static tutti_status sum_next(tti_device_reduce *r) {
         tti_exec_divides(tti_setup_of(r->x)) ? TTI_REDUCE_SCATTER : TTI_ALL_REDUCE;
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_part(kind), -1));
     if (alone) return tti_device_reduce_rest(r);
-    return tti_arrays_of(r->x)->sharded
-               ? tti_device_reduce_record(r, &r->events[r->next_bucket - 1])
-               : TUTTI_OK;
+    return tti_sharded_of(r->x) ? tti_device_reduce_record(r, &r->events[r->next_bucket - 1])
+                                : TUTTI_OK;
 }
 
 tutti_status tti_device_reduce_record(tti_device_reduce *r, int *place) {
@@ -525,7 +520,7 @@ static bool has_one_sum(const tti_device_reduce *r) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     bool is_plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !setup->desc.server;
-    return is_plain && !tti_arrays_of(x)->sharded && !tti_exec_has_parts(setup) && !r->library &&
+    return is_plain && !tti_sharded_of(x) && !tti_exec_has_parts(setup) && !r->library &&
            !r->compress;
 }
 

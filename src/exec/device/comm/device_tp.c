@@ -82,8 +82,7 @@ static room room_of(const tti_plan *plan) {
 static size_t sum_bytes(const tti_device_tp *e, const tti_node *node) {
     const tutti_graph *g = tti_setup_of(e->x)->desc.plan->shard.graph;
     bool trains = node->id < g->n_nodes && g->nodes[node->id] == node;
-    return trains && !tti_arrays_of(e->x)->sharded ? e->joint[node->id]
-                                                   : tti_value_n_bytes(node->in[0]);
+    return trains && !tti_sharded_of(e->x) ? e->joint[node->id] : tti_value_n_bytes(node->in[0]);
 }
 
 /* ---- through the host ---- */

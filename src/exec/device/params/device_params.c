@@ -57,9 +57,8 @@ static tutti_status all_gather_words(void *user, void *words, size_t n_words) {
 
 /* The summed ones. */
 static float *grads_of(tti_exec *x) {
-    tti_arrays *arrays = tti_arrays_of(x);
-    return arrays->sharded && arrays->sharded->own_grads ? arrays->sharded->own_grads
-                                                         : tti_exec_grads(x);
+    tti_sharded *sharded = tti_sharded_of(x);
+    return sharded && sharded->own_grads ? sharded->own_grads : tti_exec_grads(x);
 }
 
 static tutti_status create_backend_update(tti_device_update *u, const tti_update_block *blocks,
@@ -79,9 +78,9 @@ static tutti_status create_backend_update(tti_device_update *u, const tti_update
                            .n_slots = plan->n_slots,
                            .n_states = setup->desc.server ? 0 : plan->n_states,
                            .n_shards = setup->desc.n_shards,
-                           .params = arrays->params,
+                           .params = tti_exec_array(x, TTI_STATE_PARAMS),
                            .grads = grads_of(x),
-                           .ema = arrays->ema,
+                           .ema = tti_exec_array(x, TTI_STATE_EMA),
                            .low = arrays->low,
                            .low_dtype = plan->low,
                            .states = arrays->states,
@@ -111,7 +110,7 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
     if (u && blocks) {
         *u = (tti_device_update){.x = x, .ops = setup->desc.backend->device, .desc = *desc};
         /* Blocks that a server updates are only hashed here. */
-        const tti_arrays *arrays = tti_arrays_of(x);
+        tti_sharded *sharded = tti_sharded_of(x);
         const tti_plan *plan = setup->desc.plan;
         for (int i = 0; i < plan->n_updates; i++) {
             blocks[i] = block_of(plan, &plan->updates[i]);
@@ -119,13 +118,13 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
             if (blocks[i].kind == TTI_BLOCK_TRAINED) *(&node) = plan->updates[i].node;
         }
         for (int i = 0; i < plan->n_updates; i++)
-            blocks[i].is_here = !tti_exec_has_sharded_params(arrays);
+            blocks[i].is_here = !tti_exec_has_sharded_params(x);
         for (int i = 0; i < setup->share.n_blocks; i++) {
             tti_update_block *own = &blocks[setup->share.blocks[i].update];
             own->is_own = own->is_here = 1;
             own->state = setup->share.blocks[i].state;
-            if (tti_exec_has_sharded_params(arrays)) own->params = own->state;
-            if (arrays->sharded && arrays->sharded->own_grads) own->grads = own->state;
+            if (tti_exec_has_sharded_params(x)) own->params = own->state;
+            if (sharded && sharded->own_grads) own->grads = own->state;
         }
         st = create_backend_update(u, blocks, node);
     }
@@ -157,7 +156,7 @@ tutti_status tti_device_update_run(tti_device_update *u) {
     if (!tti_exec_has_parts(tti_setup_of(u->x))) return TUTTI_OK;
     if (u->desc.reduce)
         return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.reported);
-    if (tti_exec_has_sharded_params(tti_arrays_of(u->x))) return TUTTI_OK;
+    if (tti_exec_has_sharded_params(u->x)) return TUTTI_OK;
     TTI_TRY(tti_device_host_staged_gather(u->desc.host_staged));
     return tti_device_update_complete(u, 0, tti_setup_of(u->x)->desc.plan->n_updates);
 }
@@ -261,7 +260,8 @@ void tti_device_parts_destroy(tti_device_parts *p) {
 /* ---- a step ---- */
 
 static tutti_status fetch_bucket(const tti_device_parts *p, int bucket, bool overlapped) {
-    float *dst = tti_arrays_of(p->x)->params + tti_setup_of(p->x)->desc.plan->buckets[bucket].first;
+    float *dst = tti_exec_array(p->x, TTI_STATE_PARAMS) +
+                 tti_setup_of(p->x)->desc.plan->buckets[bucket].first;
     return tti_device_reduce_fetch(p->reduce, bucket, TTI_FROM_PARAMS, dst, overlapped);
 }
 
@@ -353,8 +353,7 @@ struct tti_device_sharded {
 static tutti_status alloc_host(tti_device_sharded *l) {
     size_t n_bytes = tti_setup_of(l->x)->desc.plan->n_flat * sizeof(float);
     void *memory = NULL;
-    if (l->reduce ||
-        (!tti_arrays_of(l->x)->sharded->params && !tti_arrays_of(l->x)->sharded->averages))
+    if (l->reduce || (!tti_sharded_of(l->x)->params && !tti_sharded_of(l->x)->averages))
         return TUTTI_OK;
     TTI_TRY(tutti_comm_alloc(tti_setup_of(l->x)->desc.comm, n_bytes + 64, &memory));
     l->whole = memory;
@@ -365,13 +364,13 @@ static tutti_status alloc_host(tti_device_sharded *l) {
 
 tutti_status tti_device_sharded_create(tti_exec *x, tti_device_reduce *reduce,
                                        tti_device_sharded **out) {
-    tti_arrays *arrays = tti_arrays_of(x);
+    tti_sharded *sharded = tti_sharded_of(x);
     tti_device_sharded *l = calloc(1, sizeof *l);
     *out = l;
     if (!l) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *l = (tti_device_sharded){
         .x = x, .reduce = reduce, .ops = tti_setup_of(x)->desc.backend->device};
-    size_t n = (size_t)TTI_MAX(arrays->sharded->train.n_uses, arrays->sharded->eval.n_uses);
+    size_t n = (size_t)TTI_MAX(sharded->train.n_uses, sharded->eval.n_uses);
     l->events = calloc(n + 1, sizeof *l->events);
     return l->events ? alloc_host(l) : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
@@ -420,7 +419,7 @@ static tutti_status fetch_from_host(tti_device_sharded *l, int i, float *dst) {
 
 static tutti_status fetch(tti_device_sharded *l, int i) {
     const tti_use *use = &l->params->uses[i];
-    float *dst = tti_arrays_of(l->x)->sharded->gathered + use->offset;
+    float *dst = tti_sharded_of(l->x)->gathered + use->offset;
     if (!l->reduce) return fetch_from_host(l, i, dst);
     if (!l->overlapped) TTI_TRY(tti_device_reduce_meet(l->reduce));
     TTI_TRY(tti_device_reduce_fetch(l->reduce, use->bucket, l->source, dst, l->overlapped));
@@ -434,7 +433,7 @@ static bool fetches_overlapped(const tti_device_sharded *l) { return !l->reduce 
 /* Waits until the previous contents have been summed: the newest of them, because sums run in
  * order. */
 static tutti_status await_place(tti_device_sharded *l, const tti_use *use) {
-    const tti_window *w = &tti_arrays_of(l->x)->sharded->grads;
+    const tti_window *w = &tti_sharded_of(l->x)->grads;
     int newest = -1;
     for (int i = 0; i < w->n_uses; i++)
         if (w->uses[i].last < use->first && tti_window_shares(w, &w->uses[i], use))
@@ -445,7 +444,7 @@ static tutti_status await_place(tti_device_sharded *l, const tti_use *use) {
 }
 
 static tutti_status prepare_for_step(tti_device_sharded *l, int step) {
-    const tti_window *grads = &tti_arrays_of(l->x)->sharded->grads;
+    const tti_window *grads = &tti_sharded_of(l->x)->grads;
     if (l->params) {
         /* A place is free once the steps that are in the queue so far have been done. */
         int first = l->next;
@@ -483,7 +482,7 @@ static void move_without_shard(tti_device_sharded *l, int n_steps) {
 /* ---- a step ---- */
 
 void tti_device_sharded_begin(tti_device_sharded *l, bool is_last) {
-    l->params = tti_arrays_of(l->x)->sharded->params ? &tti_arrays_of(l->x)->sharded->train : NULL;
+    l->params = tti_sharded_of(l->x)->params ? &tti_sharded_of(l->x)->train : NULL;
     l->source = TTI_FROM_PARAMS;
     l->overlapped = l->step_overlapped;
     l->is_last = is_last;
@@ -492,7 +491,7 @@ void tti_device_sharded_begin(tti_device_sharded *l, bool is_last) {
 
 /* Each part of a shard fetches what it reads: none of its uses is in two of them. */
 void tti_device_sharded_begin_part(tti_device_sharded *l, bool eval, int first) {
-    l->params = eval ? &tti_arrays_of(l->x)->sharded->eval : &tti_arrays_of(l->x)->sharded->train;
+    l->params = eval ? &tti_sharded_of(l->x)->eval : &tti_sharded_of(l->x)->train;
     l->next = 0;
     while (l->next < l->params->n_uses && l->params->uses[l->next].first < first) l->next++;
 }
@@ -502,8 +501,8 @@ static int n_to_play(const tti_device_sharded *l, int n_idle) { return l->reduce
 
 tutti_status tti_device_sharded_step(tti_device_sharded *l, bool overlapped) {
     l->step_overlapped = overlapped;
-    l->status = tti_arrays_of(l->x)->sharded->params
-                    ? gather_on_host(l, tti_arrays_of(l->x)->params)
+    l->status = tti_sharded_of(l->x)->params
+                    ? gather_on_host(l, tti_exec_array(l->x, TTI_STATE_PARAMS))
                     : TUTTI_OK;
     for (int i = n_to_play(l, tti_sharded_idle_shard_groups(l->x)); i > 0; i--) {
         tti_device_sharded_begin(l, false);
@@ -517,8 +516,8 @@ tutti_status tti_device_sharded_finish(tti_device_sharded *l) { return l->status
 /* ---- evaluation ---- */
 
 static void begin_eval(tti_device_sharded *l) {
-    l->params = tti_arrays_of(l->x)->sharded->params ? &tti_arrays_of(l->x)->sharded->eval : NULL;
-    l->source = tti_arrays_of(l->x)->ema ? TTI_FROM_AVERAGES : TTI_FROM_PARAMS;
+    l->params = tti_sharded_of(l->x)->params ? &tti_sharded_of(l->x)->eval : NULL;
+    l->source = tti_exec_array(l->x, TTI_STATE_EMA) ? TTI_FROM_AVERAGES : TTI_FROM_PARAMS;
     l->overlapped = l->reduce && l->has_evaluated;
     l->is_last = false;
     l->next = 0;
@@ -527,9 +526,10 @@ static void begin_eval(tti_device_sharded *l) {
 
 tutti_status tti_device_sharded_eval_begin(tti_device_sharded *l) {
     l->status = TUTTI_OK;
-    return tti_arrays_of(l->x)->sharded->params
-               ? gather_on_host(l, tti_arrays_of(l->x)->ema ? tti_arrays_of(l->x)->ema
-                                                            : tti_arrays_of(l->x)->params)
+    return tti_sharded_of(l->x)->params
+               ? gather_on_host(l, tti_exec_array(l->x, TTI_STATE_EMA)
+                                       ? tti_exec_array(l->x, TTI_STATE_EMA)
+                                       : tti_exec_array(l->x, TTI_STATE_PARAMS))
                : TUTTI_OK;
 }
 
@@ -569,14 +569,14 @@ tutti_status tti_device_sharded_averages(tti_device_sharded *l) {
     const tti_plan *plan = tti_setup_of(l->x)->desc.plan;
     if (!l->reduce) {
         size_t n_bytes = tti_setup_of(l->x)->desc.plan->n_flat * sizeof(float);
-        TTI_TRY(gather_on_host(l, tti_arrays_of(l->x)->ema));
-        TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_arrays_of(l->x)->sharded->averages,
-                                    l->whole, n_bytes));
+        TTI_TRY(gather_on_host(l, tti_exec_array(l->x, TTI_STATE_EMA)));
+        TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_sharded_of(l->x)->averages, l->whole,
+                                    n_bytes));
         return tti_device_sharded_rest(l);
     }
     TTI_TRY(tti_device_reduce_meet(l->reduce));
     for (int b = 0; b < plan->n_buckets; b++) {
-        float *dst = tti_arrays_of(l->x)->sharded->averages + plan->buckets[b].first;
+        float *dst = tti_sharded_of(l->x)->averages + plan->buckets[b].first;
         TTI_TRY(tti_device_reduce_fetch(l->reduce, b, TTI_FROM_AVERAGES, dst, false));
     }
     return tti_device_sharded_rest(l);

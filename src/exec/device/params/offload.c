@@ -68,7 +68,7 @@ tutti_status tti_offload_create(tti_exec *x, tti_exec *host, tti_offload **out) 
     *o = (tti_offload){.x = x, .host = host, .ops = tti_setup_of(x)->desc.backend->device};
     tti_update_set_overlap(tti_update_of(o->host),
                            &(tti_update_overlap){.updated = send_params, .user = o});
-    o->has_pinned_params = pin(o, tti_arrays_of(o->host)->params, flat_bytes(o));
+    o->has_pinned_params = pin(o, tti_exec_array(o->host, TTI_STATE_PARAMS), flat_bytes(o));
     o->report = o->ops->memory.alloc_host(sizeof *o->report);
     tutti_status st = o->report ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of pinned memory");
     if (st == TUTTI_OK)
@@ -80,7 +80,7 @@ tutti_status tti_offload_create(tti_exec *x, tti_exec *host, tti_offload **out) 
 
 void tti_offload_destroy(tti_offload *o) {
     if (!o) return;
-    if (o->has_pinned_params) o->ops->memory.unpin(tti_arrays_of(o->host)->params);
+    if (o->has_pinned_params) o->ops->memory.unpin(tti_exec_array(o->host, TTI_STATE_PARAMS));
     if (o->has_pinned) o->ops->memory.unpin(o->grads);
     if (o->owns_grads) o->ops->memory.release_host(o->grads);
     if (o->report) o->ops->memory.release_host(o->report);
@@ -138,7 +138,7 @@ tutti_status tti_offload_attach(tti_offload *o, tti_device_host_staged *host_sta
         o->grads = tti_device_host_staged_sum(host_staged);
     else
         TTI_TRY(alloc_grads(o));
-    tti_arrays_of(o->host)->buffers[0] = o->grads;
+    tti_exec_lend_grads(o->host, o->grads);
     return host_staged ? TUTTI_OK : prepare_stream(o);
 }
 
@@ -217,8 +217,8 @@ static tti_queue queue_back(const tti_offload *o) {
 /* Elements first .. last-1 are as this step leaves them. */
 static tutti_status send_params(void *user, size_t first, size_t last) {
     const tti_offload *o = user;
-    return o->ops->queues.copy(queue_back(o), tti_arrays_of(o->x)->params + first,
-                               tti_arrays_of(o->host)->params + first,
+    return o->ops->queues.copy(queue_back(o), tti_exec_array(o->x, TTI_STATE_PARAMS) + first,
+                               tti_exec_array(o->host, TTI_STATE_PARAMS) + first,
                                (last - first) * sizeof(float));
 }
 
@@ -298,17 +298,18 @@ static tutti_status copy_to_device(const tti_offload *o, float *dst, const float
 
 tutti_status tti_offload_put_params(tti_offload *o) {
     o->has_averages = false;
-    return copy_to_device(o, tti_arrays_of(o->x)->params, tti_arrays_of(o->host)->params);
+    return copy_to_device(o, tti_exec_array(o->x, TTI_STATE_PARAMS),
+                          tti_exec_array(o->host, TTI_STATE_PARAMS));
 }
 
 tutti_status tti_offload_put_averages(tti_offload *o) {
     tti_exec *h = o->host;
     const tti_setup *setup = tti_setup_of(h);
-    tti_arrays *arrays = tti_arrays_of(h);
-    if (!arrays->ema || o->has_averages) return TUTTI_OK;
+    if (!tti_exec_array(h, TTI_STATE_EMA) || o->has_averages) return TUTTI_OK;
     if (tti_exec_has_parts(setup)) TTI_TRY(tti_zero_gather_ema(h));
-    TTI_TRY(copy_to_device(o, tti_exec_grads(o->x),
-                           tti_exec_has_parts(setup) ? tti_zero_averages(h) : arrays->ema));
+    TTI_TRY(copy_to_device(
+        o, tti_exec_grads(o->x),
+        tti_exec_has_parts(setup) ? tti_zero_averages(h) : tti_exec_array(h, TTI_STATE_EMA)));
     o->has_averages = true;
     return TUTTI_OK;
 }
