@@ -120,11 +120,10 @@ tutti_status tti_exec_check_params(tti_exec *x, uint64_t step) {
 }
 
 tutti_status tti_exec_name_difference(tti_exec *x, tutti_status st) {
-    tti_tally *tally = tti_tally_of(x);
     char known[512];
-    if (!tally->has_differed) return st;
-    tally->has_differed = false;
+    uint64_t step;
+    if (!tti_exec_hashes_differed(x, &step)) return st;
     snprintf(known, sizeof known, "%s", tutti_last_error());
-    TTI_TRY(check_slots(x, tally->differed_in, false)); /* other data groups know nothing of it */
+    TTI_TRY(check_slots(x, step, false)); /* other data groups know nothing of it */
     return tti_fail(st, "%s", known);
 }

@@ -92,7 +92,7 @@ static tutti_status apply(tti_server *s, tti_request *r) {
     if (r->kind == TTI_STEP)
         tti_exec_run_threads(x, s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
     tti_exec_lend_grads(x, r->kind == TTI_STEP ? s->worker[first_of(s)].partials[0] : r->grads);
-    tti_tally_of(x)->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
+    tti_exec_scale_loss(x, r->step.loss_scale);
     /* Waits for the other ranges' part of an update, after this range's own part.  A server that
      * timed out is not waited for again, because other workers wait for this result. */
     tutti_status st = tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result);
@@ -328,17 +328,19 @@ static void copy_compute_thread(int compute_thread, void *arg) {
  * pushed again. */
 static tutti_status copy_to_worker(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally *tally = tti_tally_of(x);
     copying c = {.setup = setup,
                  .from = tti_exec_array(tti_server_exec(setup->desc.server), TTI_STATE_PARAMS),
                  .to = tti_exec_array(x, TTI_STATE_PARAMS)};
-    tally->last_hash = 0;
+    uint64_t hash;
+    tti_exec_set_hash(x, 0);
     if (tti_device_of(x)) {
         TTI_TRY(tti_exec_device_put(x, c.to, c.from));
-        return tti_exec_device_hash(x, &tally->last_hash);
+        TTI_TRY(tti_exec_device_hash(x, &hash));
+        tti_exec_set_hash(x, hash);
+        return TUTTI_OK;
     }
     tti_exec_run_threads(x, copy_compute_thread, &c);
-    tally->last_hash = c.hash;
+    tti_exec_set_hash(x, c.hash);
     return TUTTI_OK;
 }
 

@@ -111,7 +111,7 @@ static tutti_status apply_terms(tti_range_server *h, const tti_wire_message *m, 
     for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
     tti_exec_run_threads(x, add_compute_thread, &t);
     tti_exec_lend_grads(x, t.of[0]->grads);
-    tti_tally_of(x)->loss_scale = u->loss_scale > 0 ? (float)u->loss_scale : 1.0f;
+    tti_exec_scale_loss(x, u->loss_scale);
     TTI_TRY(tti_exec_apply(x, &step, u->inv_count, &result));
     *hash = result.params_hash;
     return TUTTI_OK;

@@ -523,16 +523,13 @@ static tutti_status arrive(tti_exec_device *d) {
 
 tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti_device_set **out) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally *tally = tti_tally_of(x);
     tti_exec_device *d = tti_device_of(x);
     tti_device_set *set = *out = &d->sets[d->n_begun % (uint64_t)d->n_sets];
     TTI_ASSERT(!set->at_work);
     if (d->n_begun == d->n_ended) d->done = desc->step;
     d->newest = desc->step + 1;
     d->has_gradients = false;
-    tally->begun = *desc;
-    tally->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
-    tally->sent_bytes = 0;
+    tti_exec_begin_step(x, desc);
     /* The first step whose gradients are compressed comes, of parallel.compress_after. */
     tti_device_reduce *reduce = d->reduce;
     d->loads = d->n_begun == 0;
@@ -545,7 +542,7 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     int64_t start = tti_now_ns();
     if (d->n_begun == d->n_ended) TTI_TRY(arrive(d));
     set->begun_ns = tti_now_ns();
-    tti_exec_waited(tally, set->begun_ns - start);
+    tti_exec_waited(x, set->begun_ns - start);
     set->desc = *desc;
     if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(setup, desc);
     TTI_TRY(tti_device_feed(x, set, &set->desc));
@@ -554,7 +551,7 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
         d->has_low = true;
         TTI_TRY(tti_device_update_narrow(d->update));
     }
-    tally->copied_ns += tti_now_ns() - set->begun_ns;
+    tti_exec_copied(x, tti_now_ns() - set->begun_ns);
     return TUTTI_OK;
 }
 

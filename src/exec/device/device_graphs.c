@@ -215,13 +215,12 @@ void tti_exec_device_profile_end(tti_exec_device *d) {
 /* ---- waits for the oldest step in flight and returns its results ---- */
 
 tutti_status tti_device_read_sums(tti_exec *x, const tti_device_set *set) {
-    tti_tally *tally = tti_tally_of(x);
     tti_exec_device *d = tti_device_of(x);
     const char *sums = set->host_report + sizeof(tti_step_report);
     if (d->reduce || d->axis)
         return tti_device_store_reported(x, (const double *)(const void *)sums, set->desc.step);
     if (tti_offload_of(x) && d->host_staged) return TUTTI_OK; /* they were made there */
-    memcpy(tally->sums, sums, (size_t)d->n_reported * sizeof *tally->sums);
+    memcpy(tti_exec_sums(x), sums, (size_t)d->n_reported * sizeof(double));
     return TUTTI_OK;
 }
 
@@ -280,7 +279,6 @@ static uint64_t reported_hash(const tti_setup *setup, const tti_exec *x,
 
 tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally *tally = tti_tally_of(x);
     tti_exec_device *device = tti_device_of(x);
     tti_offload *offload = tti_offload_of(x);
     tti_pipe *pipe = tti_pipe_of(x);
@@ -290,19 +288,18 @@ tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
     if (tti_offload_streams(offload))
         TTI_TRY(tti_offload_stream(offload, &device->sets[tti_device_next_to_end(device)].desc));
     TTI_TRY(tti_device_await(x, &set));
-    if (setup->n_ranks == 1 && !setup->divided)
-        tally->sums[tally->n_sums - 1] = set->desc.vote ? 1 : 0;
+    if (setup->n_ranks == 1 && !setup->divided) tti_exec_set_votes(x, set->desc.vote ? 1 : 0);
     TTI_TRY(tti_device_read_sums(x, set));
     tti_exec_add_sums(x, result);
     tti_device_note_done(x, set, result);
-    result->sent_bytes = tally->sent_bytes;
+    result->sent_bytes = tti_exec_sent_bytes(x);
     if (device->reduce)
         result->sent_bytes += tti_device_reduce_sent(device->reduce, set->desc.step);
     if (offload) {
         /* The host makes the update. */
         TTI_TRY(tti_offload_update(tti_offload_of(x), &set->desc, result));
-        tally->last_hash = result->own_hash = result->params_hash;
-        tally->has_hash = true;
+        tti_exec_set_hash(x, result->params_hash);
+        tti_exec_report_hash(x, result);
         tti_device_of(x)->last_end_ns = tti_now_ns();
         return TUTTI_OK;
     }
@@ -331,8 +328,8 @@ tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
         TTI_TRY(tti_sharded_exchange_hash(x, report.params_hash));
         report.params_hash = tti_sharded_of(x)->hash;
     }
-    tally->last_hash = result->own_hash = result->params_hash = report.params_hash;
-    tally->has_hash = true;
+    tti_exec_set_hash(x, report.params_hash);
+    tti_exec_report_hash(x, result);
     if (tti_local_is_on(x)) return tti_device_local_end(x, &set->desc, result);
     return tti_divided_hash(setup->divided, &result->params_hash);
 }

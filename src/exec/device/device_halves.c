@@ -34,10 +34,9 @@ static tutti_status launch_gradients(tti_exec *x, tti_device_set *set) {
 
 /* Sums of the shards alone: hashes are compared when the step ends. */
 static void add_gradient_sums(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
-    tti_tally *tally = tti_tally_of(x);
     size_t n = (size_t)tti_setup_of(x)->desc.n_shards * TTI_SUMS;
-    memcpy(tally->sums, set->host_report + sizeof(tti_step_report), n * sizeof *tally->sums);
-    tally->sums[tally->n_sums - 1] = 0; /* no votes */
+    memcpy(tti_exec_sums(x), set->host_report + sizeof(tti_step_report), n * sizeof(double));
+    tti_exec_set_votes(x, 0);
     tti_exec_add_sums(x, result);
 }
 
@@ -99,7 +98,7 @@ static void update_averages(const tti_exec *x, float *ema) {
 /* The caller has updated the host's copy of the parameters. */
 static tutti_status keep_params(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_exec_device *d = tti_device_of(x);
-    tti_tally *tally = tti_tally_of(x);
+    uint64_t hash;
     float *ema;
     TTI_TRY(tti_exec_device_pull_gradients(x));
     update_buffers(x, desc);
@@ -107,9 +106,9 @@ static tutti_status keep_params(tti_exec *x, const tti_step_desc *desc, tti_step
     if (ema) update_averages(x, ema);
     TTI_TRY(tti_exec_device_push_params(x));
     tti_exec_add_sums(x, result);
-    TTI_TRY(tti_device_update_hash(d->update, &tally->last_hash));
-    tally->has_hash = true;
-    result->params_hash = result->own_hash = tally->last_hash;
+    TTI_TRY(tti_device_update_hash(d->update, &hash));
+    tti_exec_set_hash(x, hash);
+    tti_exec_report_hash(x, result);
     return TUTTI_OK;
 }
 

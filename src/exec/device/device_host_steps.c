@@ -13,29 +13,27 @@
 #include "base/clock.h"
 
 tutti_status tti_device_local_begin(tti_exec *x) {
-    tti_tally *tally = tti_tally_of(x);
     tti_exec_device *d = tti_device_of(x);
-    memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
+    const double *sums = tti_exec_clear_sums(x);
     if (d->has_own_sums) return TUTTI_OK;
     d->has_own_sums = true; /* earlier all-reduce steps left the sums of all workers */
     TTI_TRY(
-        d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sums, tally->sums,
+        d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sums, sums,
                             (size_t)tti_setup_of(x)->desc.n_shards * TTI_SUMS * sizeof *d->sums));
     return d->ops->queues.sync();
 }
 
 tutti_status tti_device_local_add_parts(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally *tally = tti_tally_of(x);
     tti_exec_device *d = tti_device_of(x);
     double no_votes = 0;
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_host_staged_bring_sums(d->host_staged, d->sums));
     int64_t start = tti_now_ns();
-    TTI_TRY(tti_divided_sums(setup->divided, tally->sums, (size_t)setup->desc.n_shards * TTI_SUMS,
-                             &no_votes));
-    tti_exec_waited(tally, tti_now_ns() - start);
+    TTI_TRY(tti_divided_sums(setup->divided, tti_exec_sums(x),
+                             (size_t)setup->desc.n_shards * TTI_SUMS, &no_votes));
+    tti_exec_waited(x, tti_now_ns() - start);
     return tti_device_host_staged_put_sums(d->host_staged, d->sums);
 }
 
@@ -72,7 +70,7 @@ static tutti_status average(tti_exec *x, float *array) {
     float *sum = tti_device_host_staged_sum(device->host_staged), share = 1 / (float)setup->n_ranks;
     size_t n = setup->desc.plan->n_flat;
     TTI_TRY(copy_ranges(setup, device, array, sum, false));
-    tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n * sizeof *sum);
+    tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, n * sizeof *sum));
     TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM,
                                   setup->desc.alg));
     for (size_t i = 0; i < n; i++) sum[i] *= share;
@@ -96,7 +94,7 @@ tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_st
         TTI_TRY(desc->average_state && tti_exec_array(x, TTI_STATE_EMA)
                     ? average(x, tti_exec_array(x, TTI_STATE_EMA))
                     : TUTTI_OK);
-        tti_exec_waited(tally, tti_now_ns() - start);
+        tti_exec_waited(x, tti_now_ns() - start);
         TTI_TRY(tti_device_update_hash(device->update, &tally->last_hash));
         TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
         TTI_TRY(tti_exec_compare_hashes(x, desc->step));
@@ -107,7 +105,7 @@ tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_st
         tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_AVERAGE), -1, start, tti_now_ns());
     }
     result->own_hash = result->params_hash = tally->last_hash;
-    result->sent_bytes = tally->sent_bytes;
+    result->sent_bytes = tti_exec_sent_bytes(x);
     return tti_divided_hash(tti_setup_of(x)->divided, &result->params_hash);
 }
 
@@ -167,12 +165,11 @@ tutti_status tti_device_server_bring(tti_device_server *s) {
 
 /* The gradient is on the host: adds the sums of the shards, and returns the total. */
 static tutti_status end_gradient(tti_exec *x, const tti_device_set **set, tti_step_result *result) {
-    tti_tally *tally = tti_tally_of(x);
     tti_pipe *pipe = tti_pipe_of(x);
     *result = (tti_step_result){0};
     TTI_TRY(tti_device_await(x, set));
     tti_device_note_done(x, *set, result);
-    memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
+    tti_exec_clear_sums(x);
     TTI_TRY(tti_device_read_sums(x, *set));
     TTI_TRY(tti_exec_exchange_sums(x, (*set)->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, (*set)->desc.step));
@@ -187,7 +184,6 @@ static tutti_status end_gradient(tti_exec *x, const tti_device_set **set, tti_st
 
 tutti_status tti_device_server_end(tti_exec *x, tti_step_result *result) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally *tally = tti_tally_of(x);
     tti_exec_device *device = tti_device_of(x);
     const tti_device_set *set;
     TTI_TRY(end_gradient(x, &set, result));
@@ -196,11 +192,10 @@ tutti_status tti_device_server_end(tti_exec *x, tti_step_result *result) {
     const tti_server_calls *server = tti_calls_of(setup->desc.server);
     TTI_TRY(server->push(x, &set->desc, result->count > 0 ? 1.0 / result->count : 0, result));
     TTI_TRY(server->pull(x));
-    tally->has_hash = true;
-    result->params_hash = result->own_hash = tally->last_hash;
+    tti_exec_report_hash(x, result);
     device->last_end_ns = tti_now_ns();
     result->comm_ns = device->last_end_ns - computed;
-    tti_exec_waited(tally, result->comm_ns);
+    tti_exec_waited(x, result->comm_ns);
     return TUTTI_OK;
 }
 

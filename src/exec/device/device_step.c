@@ -462,7 +462,6 @@ static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
 tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,
                                    tti_step_result *result) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally *tally = tti_tally_of(x);
     tti_exec_device *d = tti_device_of(x);
     tti_device_set *set = &d->sets[0]; /* all are at rest */
     size_t first = (size_t)setup->first_shard * TTI_SUMS;
@@ -471,8 +470,7 @@ tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,
     TTI_TRY(tti_device_feed(x, set, desc));
     if (d->parts) TTI_TRY(tti_device_parts_settle(d->parts));
     TTI_TRY(run_eval(x, set));
-    memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
-    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, tally->sums + first, d->sums + first,
+    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_clear_sums(x) + first, d->sums + first,
                                 (size_t)tti_device_n_local(setup) * TTI_SUMS * sizeof(double)));
     /* Parameters of other workers may have arrived meanwhile. */
     TTI_TRY(d->sharded ? tti_device_sharded_rest(d->sharded) : d->ops->queues.sync());

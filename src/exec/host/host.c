@@ -173,8 +173,7 @@ static double inv_count(const main_queue *m) {
 
 /* last_hash is that of the parameters of this worker. */
 static tutti_status keep_hash(main_queue *m) {
-    tti_tally_of(m->x)->has_hash = true;
-    m->result->params_hash = m->result->own_hash = tti_tally_of(m->x)->last_hash;
+    tti_exec_report_hash(m->x, m->result);
     return TUTTI_OK;
 }
 
@@ -186,7 +185,7 @@ static tutti_status update(main_queue *m, const tti_instr *in) {
     tti_exec_note(setup, m->desc, "update");
     if (in->own_rows) desc.n_rows = tti_local_rows(setup, m->desc);
     if (in->own_rows && desc.n_rows == 0)
-        tti_tally_of(x)->last_hash = tti_exec_flat_hash(x);
+        tti_exec_set_hash(x, tti_exec_flat_hash(x));
     else
         TTI_TRY(tti_exec_update(x, &desc, inv_count(m), m->result));
     return keep_hash(m);
@@ -223,7 +222,7 @@ static tutti_status average(main_queue *m, const tti_instr *in) {
     size_t n = setup->desc.plan->n_flat;
     float *buffer = tti_exec_grads(x);
     tti_exec_run_threads(x, mean_compute_thread, &(mean){x, values, false});
-    tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n * sizeof *buffer);
+    tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, n * sizeof *buffer));
     TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, buffer, buffer, n, TUTTI_F32, TUTTI_SUM,
                                   setup->desc.alg));
     tti_exec_run_threads(x, mean_compute_thread, &(mean){x, values, true});
@@ -235,7 +234,7 @@ static tutti_status average(main_queue *m, const tti_instr *in) {
 
 static tutti_status hash(main_queue *m, const tti_instr *in) {
     if (in->whole) {
-        tti_tally_of(m->x)->last_hash = tti_exec_flat_hash(m->x);
+        tti_exec_set_hash(m->x, tti_exec_flat_hash(m->x));
         tti_profile_rest(m->x, tti_instr_part(TTI_HASH), tti_now_ns());
     } else {
         tti_exec_hash_gathered(m->x);
@@ -250,7 +249,7 @@ static tutti_status sum_block_hashes(tti_exec *x) {
     if (!tti_exec_has_sharded_params(x))
         return tti_exec_sum_hashes(tti_setup_of(x), tally->last_hash, &tally->last_hash);
     TTI_TRY(tti_sharded_exchange_hash(x, tally->last_hash));
-    tally->last_hash = tti_sharded_of(x)->hash;
+    tti_exec_set_hash(x, tti_sharded_of(x)->hash);
     return TUTTI_OK;
 }
 
@@ -301,7 +300,7 @@ static tutti_status run_next(main_queue *m) {
     TTI_TRY(st);
     int64_t spent = tti_now_ns() - start;
     *(r->is_comm ? &m->comm_ns : &m->update_ns) += spent;
-    if (!r->own_waited) tti_exec_waited(tti_tally_of(m->x), spent);
+    if (!r->own_waited) tti_exec_waited(m->x, spent);
     return TUTTI_OK;
 }
 
@@ -321,11 +320,11 @@ static tutti_status reduce_gradients(main_queue *m) {
 
 static tutti_status finish_step(main_queue *m) {
     int64_t reduced = tti_now_ns();
-    if (!m->eval) tti_exec_waited(tti_tally_of(m->x), reduced - m->computed_ns);
+    if (!m->eval) tti_exec_waited(m->x, reduced - m->computed_ns);
     m->comm_ns = reduced - m->computed_ns;
-    m->result->sent_bytes = tti_tally_of(m->x)->sent_bytes;
+    m->result->sent_bytes = tti_exec_sent_bytes(m->x);
     while (find_next(m)) TTI_TRY(run_next(m));
-    m->result->sent_bytes = tti_tally_of(m->x)->sent_bytes;
+    m->result->sent_bytes = tti_exec_sent_bytes(m->x);
     m->result->compute_ns = m->computed_ns - m->start_ns;
     m->result->comm_ns = m->comm_ns;
     m->result->update_ns = m->update_ns;
@@ -497,11 +496,10 @@ static tutti_status run_steps(walker *f) {
     const step_run *r = f->r;
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally *tally = tti_tally_of(x);
     const tti_instr *in = f->in;
     tti_run run = tti_exec_shard_run(setup, r->desc, f->shard);
     if (in->first == 0)
-        tti_exec_feed(tally, f->instance, r->eval ? &setup->eval_inputs : &setup->shard_inputs,
+        tti_exec_feed(x, f->instance, r->eval ? &setup->eval_inputs : &setup->shard_inputs,
                       &r->desc->shards[f->shard - setup->first_shard]);
     if (!r->eval) tti_exec_point_at_buffer(x, f->instance, in->buffer[f->index]);
     int64_t start = f->last_ns = tti_now_ns();
@@ -520,7 +518,7 @@ static tutti_status run_steps(walker *f) {
         tti_profile_add(x, TTI_ROW_PARTS, tti_part_other(is_backward(f) ? "backward" : "forward"),
                         f->shard, start, end);
     if (in->last < r->program->program->n_steps) return TUTTI_OK;
-    tti_exec_keep_sums(tally, f->instance, f->shard);
+    tti_exec_keep_sums(x, f->instance, f->shard);
     tti_exec_copy_outputs(r->desc, f->instance, f->shard - setup->first_shard);
     return TUTTI_OK;
 }
@@ -595,15 +593,14 @@ static void walk(int index, void *arg) {
 static tutti_status compute(const step_run *r) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally *tally = tti_tally_of(x);
     tti_thread_set *threads = tti_threads_of(x);
     int worker = tti_exec_number(setup);
     for (int i = 0; i < setup->n_in_flight; i++) threads->thread[i].status = TUTTI_OK;
     if (TTI_FAULT_AT(r->eval ? "exec.evaluate" : "exec.compute", worker, (int64_t)r->desc->step))
         tti_exec_compute_thread_failed(
             x, 0, tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
-    tally->loss_scale = r->desc->loss_scale > 0 ? (float)r->desc->loss_scale : 1.0f;
-    memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
+    tti_exec_scale_loss(x, r->desc->loss_scale);
+    tti_exec_clear_sums(x);
     tutti_status before = tti_exec_compute_thread_status(x);
     if (r->thread) tti_comm_thread_begin(r->thread, r->program);
     if (r->program->side) tti_pipe_begin(tti_pipe_of(x), before);

@@ -176,7 +176,7 @@ void tti_compress_destroy(tti_compress *c) {
 
 bool tti_compress_is_on(const tti_exec *x) {
     return tti_compress_of(x) &&
-           tti_tally_of(x)->begun.step >= (uint64_t)tti_setup_of(x)->desc.compress_after;
+           tti_exec_begun(x)->step >= (uint64_t)tti_setup_of(x)->desc.compress_after;
 }
 
 /* ---- a bucket ---- */
@@ -249,8 +249,8 @@ static tutti_status exchange_pairs(const work *w) {
         }
     TTI_TRY(tutti_comm_all_gather(tti_setup_of(w->x)->desc.comm, c->pairs + first, c->all_pairs, n,
                                   TUTTI_I64));
-    tti_tally_of(w->x)->sent_bytes +=
-        (double)(tti_setup_of(w->x)->n_ranks - 1) * (double)(n * sizeof(pair));
+    tti_exec_count_sent(w->x,
+                        (double)(tti_setup_of(w->x)->n_ranks - 1) * (double)(n * sizeof(pair)));
     for (int s = w->begin; s < w->end; s++) {
         const packing *p = &c->packings[s];
         if (p->kind != TOPK) continue;
@@ -268,7 +268,7 @@ static void redraw(const work *w, int s, float *q) {
         direction_key(&tti_setup_of(w->x)->desc, &tti_setup_of(w->x)->desc.plan->slots[s]);
     for (int k = 0; k < p->shape.r; k++, q += p->shape.cols) {
         if (tti_low_rank_norm(q, p->shape.cols) != 0) continue;
-        uint64_t hi = tti_tally_of(w->x)->begun.step << 16 | (uint64_t)k;
+        uint64_t hi = tti_exec_begun(w->x)->step << 16 | (uint64_t)k;
         for (size_t i = 0; i < p->shape.cols; i++)
             q[i] = 2 * tti_philox_unit(tti_philox_draw(key, hi, i).v[0]) - 1;
     }
@@ -301,15 +301,14 @@ static void fill_second(const work *w, int s) {
 
 static tutti_status all_reduce(const work *w, float *data, size_t n) {
     if (n == 0) return TUTTI_OK;
-    tti_tally_of(w->x)->sent_bytes += tti_exec_reduce_bytes(tti_setup_of(w->x), n * sizeof *data);
+    tti_exec_count_sent(w->x, tti_exec_reduce_bytes(tti_setup_of(w->x), n * sizeof *data));
     return tutti_comm_all_reduce(tti_setup_of(w->x)->desc.comm, data, data, n, TUTTI_F32, TUTTI_SUM,
                                  tti_setup_of(w->x)->desc.alg);
 }
 
 tutti_status tti_compress_reduce(tti_exec *x, float *sum, size_t first, size_t n_elems) {
-    tti_tally *tally = tti_tally_of(x);
     const tti_plan *plan = tti_setup_of(x)->desc.plan;
-    float unit = (float)TTI_MAX(tally->begun.n_rows, 1) * tally->loss_scale;
+    float unit = (float)TTI_MAX(tti_exec_begun(x)->n_rows, 1) * tti_exec_loss_scale(x);
     work w = {.x = x,
               .c = tti_compress_of(x),
               .sum = sum,

@@ -15,7 +15,7 @@ static tutti_comm_alg alg_of_tree(const tti_setup *setup) {
 /* Half the bytes: rounded to the wire's dtype, added in f32, and the sum rounded once more. */
 tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, size_t n_elems) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n_elems * sizeof *wire);
+    tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, n_elems * sizeof *wire));
     tti_narrow(setup->desc.wire, sum, wire, n_elems);
     TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, wire, wire, n_elems, setup->desc.wire,
                                   TUTTI_SUM, setup->desc.alg));
@@ -36,7 +36,7 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, s
     int n = tti_shard_partials(shard_map.first[setup->rank], shard_map.first[setup->rank + 1],
                                partials);
     partials[0].data = wire;
-    tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n_elems * sizeof *wire) / 2;
+    tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, n_elems * sizeof *wire) / 2);
     tti_narrow(setup->desc.wire, sum, wire, n_elems);
     const tti_reduce_desc desc = {.partials = partials,
                                   .n_partials = n,
@@ -92,7 +92,7 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
     float *sum = add_partials(setup, x, first, n);
     if (in->method == TTI_REDUCE_COMPRESS) return tti_compress_reduce(x, sum, first, n);
     if (in->method == TTI_REDUCE_ANY) {
-        tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, n * sizeof *sum);
+        tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, n * sizeof *sum));
         return tutti_comm_all_reduce(setup->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM,
                                      setup->desc.alg);
     }
@@ -156,7 +156,7 @@ static void record_join(tti_exec *x, const tti_node *node, int64_t start, int64_
         tti_profile_add(x, join.row, join.part, join.shard, start, end);
         return;
     }
-    tti_exec_waited(tti_tally_of(x), arrived - start);
+    tti_exec_waited(x, arrived - start);
     tti_profile_stall(x, &join, "waiting for a join", start, end);
 }
 

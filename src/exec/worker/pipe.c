@@ -325,7 +325,7 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     times[2 * pipe->stages->stage + 1] = (double)span_ns;
     TTI_TRY(tutti_comm_all_reduce(pipe->comm, times, times, 2 * (size_t)n, TUTTI_F64, TUTTI_SUM,
                                   TUTTI_ALG_AUTO));
-    tti_exec_waited(tti_tally_of(x), TTI_MAX(span_ns - busy_ns, 0) + tti_now_ns() - start);
+    tti_exec_waited(x, TTI_MAX(span_ns - busy_ns, 0) + tti_now_ns() - start);
     for (int s = 0; s < n; s++) {
         busy += times[2 * s];
         span = TTI_MAX(span, times[2 * s + 1]);
@@ -363,7 +363,7 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
     tti_run run = tti_exec_shard_run(setup, desc, shard);
     tutti_status st = TUTTI_OK;
     *step = -1;
-    tti_exec_feed(tti_tally_of(x), part.instance, &setup->shard_inputs,
+    tti_exec_feed(x, part.instance, &setup->shard_inputs,
                   &desc->shards[shard - setup->first_shard]);
     tti_exec_point_at_buffer(x, part.instance, 0);
     for (int p = 0; st == TUTTI_OK && p < part.side->program->n_parts; p++) {

@@ -25,7 +25,7 @@ tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
     TTI_TRY(tti_divided_sums(setup->divided, tally->sums, (size_t)setup->desc.n_shards * TTI_SUMS,
                              &tally->sums[tally->n_sums - 1]));
     int64_t end = tti_now_ns();
-    tti_exec_waited(tally, end - start);
+    tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_REPORT), -1, start, end);
     return TUTTI_OK;
 }
@@ -69,6 +69,14 @@ tutti_status tti_exec_compare_hashes(tti_exec *x, uint64_t step) {
 }
 
 /* ---- what is not finite ---- */
+
+bool tti_exec_hashes_differed(tti_exec *x, uint64_t *step) {
+    tti_tally *tally = tti_tally_of(x);
+    bool differed = tally->has_differed;
+    tally->has_differed = false;
+    *step = tally->differed_in;
+    return differed;
+}
 
 int tti_exec_first_bad_shard(const tti_exec *x) {
     for (int s = 0; s < tti_setup_of(x)->desc.n_shards; s++)
@@ -121,8 +129,7 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
     if (tti_pipe_of(x)) return tti_pipe_find_nonfinite(x, desc, shard, moment, step);
     tti_run run = tti_exec_shard_run(setup, desc, shard);
     tti_instance *instance = tti_exec_instance(x, 0, false);
-    tti_exec_feed(tti_tally_of(x), instance, &setup->shard_inputs,
-                  &desc->shards[shard - setup->first_shard]);
+    tti_exec_feed(x, instance, &setup->shard_inputs, &desc->shards[shard - setup->first_shard]);
     tti_exec_point_at_buffer(x, instance, 0);
     return tti_instance_find_nonfinite(instance, &run, 0, setup->desc.plan->shard.n_steps, step);
 }

@@ -89,12 +89,49 @@ tutti_status tti_exec_compute_thread_status(tti_exec *x) {
     return TUTTI_OK;
 }
 
-void tti_exec_waited(tti_tally *tally, int64_t t_ns) {
-    atomic_fetch_add_explicit(&tally->waited_ns, t_ns, memory_order_relaxed);
+void tti_exec_begin_step(tti_exec *x, const tti_step_desc *desc) {
+    x->tally->begun = *desc;
+    x->tally->sent_bytes = 0;
+    tti_exec_scale_loss(x, desc->loss_scale);
+}
+
+const tti_step_desc *tti_exec_begun(const tti_exec *x) { return &x->tally->begun; }
+
+void tti_exec_scale_loss(tti_exec *x, double scale) {
+    x->tally->loss_scale = scale > 0 ? (float)scale : 1.0f;
+}
+
+float tti_exec_loss_scale(const tti_exec *x) { return x->tally->loss_scale; }
+
+void tti_exec_count_sent(tti_exec *x, double n_bytes) { x->tally->sent_bytes += n_bytes; }
+
+double tti_exec_sent_bytes(const tti_exec *x) { return x->tally->sent_bytes; }
+
+double *tti_exec_sums(const tti_exec *x) { return x->tally->sums; }
+
+void tti_exec_set_votes(tti_exec *x, double n) { x->tally->sums[x->tally->n_sums - 1] = n; }
+
+double *tti_exec_clear_sums(tti_exec *x) {
+    tti_tally *tally = x->tally;
+    memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
+    return tally->sums;
+}
+
+void tti_exec_set_hash(tti_exec *x, uint64_t hash) { x->tally->last_hash = hash; }
+
+void tti_exec_report_hash(tti_exec *x, tti_step_result *result) {
+    x->tally->has_hash = true;
+    result->params_hash = result->own_hash = x->tally->last_hash;
+}
+
+void tti_exec_copied(tti_exec *x, int64_t t_ns) { x->tally->copied_ns += t_ns; }
+
+void tti_exec_waited(tti_exec *x, int64_t t_ns) {
+    atomic_fetch_add_explicit(&x->tally->waited_ns, t_ns, memory_order_relaxed);
 }
 
 void tti_exec_compute_thread_waited(tti_exec *x, int64_t t_ns) {
-    tti_exec_waited(tti_tally_of(x), t_ns / tti_setup_of(x)->desc.n_compute_threads);
+    tti_exec_waited(x, t_ns / tti_setup_of(x)->desc.n_compute_threads);
 }
 
 int tti_exec_number(const tti_setup *setup) {
@@ -121,7 +158,7 @@ bool tti_exec_has_range(const tti_setup *setup) { return setup->desc.n_ranges > 
 bool tti_local_is_on(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     return setup->desc.local && setup->n_ranks > 1 &&
-           tti_tally_of(x)->begun.step >= (uint64_t)setup->desc.local_after;
+           tti_exec_begun(x)->step >= (uint64_t)setup->desc.local_after;
 }
 
 int64_t tti_local_rows(const tti_setup *setup, const tti_step_desc *desc) {
@@ -132,8 +169,8 @@ int64_t tti_local_rows(const tti_setup *setup, const tti_step_desc *desc) {
 
 /* ---- a shard and its instance ---- */
 
-void tti_exec_keep_sums(tti_tally *tally, tti_instance *instance, int shard) {
-    double *sums = tally->sums + (size_t)shard * TTI_SUMS;
+void tti_exec_keep_sums(tti_exec *x, tti_instance *instance, int shard) {
+    double *sums = x->tally->sums + (size_t)shard * TTI_SUMS;
     static const char *const names[TTI_SUMS] = {"loss_sum", "count", "correct"};
     for (int i = 0; i < TTI_SUMS; i++)
         if (tti_instance_has_output(instance, names[i])) /* else it is another stage's */
@@ -154,12 +191,12 @@ static void feed_one(tti_instance *instance, int input, const void *data) {
     if (input >= 0) tti_instance_set_input(instance, input, data);
 }
 
-void tti_exec_feed(tti_tally *tally, tti_instance *instance, const tti_inputs *inputs,
+void tti_exec_feed(tti_exec *x, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data) {
     tti_inputs_point_at_samples(instance, inputs, data->x);
     feed_one(instance, inputs->target, data->target);
     feed_one(instance, inputs->rows, &data->n_rows);
-    feed_one(instance, inputs->loss_scale, &tally->loss_scale);
+    feed_one(instance, inputs->loss_scale, &x->tally->loss_scale);
 }
 
 float *tti_exec_array(const tti_exec *x, int64_t k) {
@@ -234,8 +271,7 @@ double tti_exec_reduce_bytes(const tti_setup *setup, size_t n_bytes) {
 void tti_exec_count_partials(tti_exec *x, size_t n_elems, bool in_parts) {
     const tti_setup *setup = tti_setup_of(x);
     double n_vectors = setup->acc.n_partials + (in_parts ? 0 : 1);
-    tti_tally_of(x)->sent_bytes +=
-        n_vectors * tti_exec_reduce_bytes(setup, n_elems * sizeof(float)) / 2;
+    tti_exec_count_sent(x, n_vectors * tti_exec_reduce_bytes(setup, n_elems * sizeof(float)) / 2);
 }
 
 uint64_t tti_exec_flat_hash(const tti_exec *x) {

@@ -225,15 +225,36 @@ uint64_t tti_exec_flat_hash(const tti_exec *exec);
 bool tti_exec_has_wire(const tti_exec *exec);
 
 /* The inputs of a program for one shard; its sums to their place, those that it makes. */
-void tti_exec_feed(tti_tally *tally, tti_instance *instance, const tti_inputs *inputs,
+void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data);
-void tti_exec_keep_sums(tti_tally *tally, tti_instance *instance, int shard);
+void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard);
 /* desc->outputs of shard number index of this worker. */
 void tti_exec_copy_outputs(const tti_step_desc *desc, const tti_instance *instance, int index);
 
+/* The step at work: its gradients have the factor desc->loss_scale (0: 1), and it has sent nothing
+ * yet.  tti_exec_scale_loss: of a server, which has no step of its own. */
+void tti_exec_begin_step(tti_exec *exec, const tti_step_desc *desc);
+const tti_step_desc *tti_exec_begun(const tti_exec *exec);
+void tti_exec_scale_loss(tti_exec *exec, double scale);
+float tti_exec_loss_scale(const tti_exec *exec);
+void tti_exec_count_sent(tti_exec *exec, double n_bytes);
+double tti_exec_sent_bytes(const tti_exec *exec);
+
+/* The sums of all shards [V][TTI_SUMS], as they are, or set to 0; and the number of votes, of this
+ * worker before tti_exec_exchange_sums and of all after it. */
+double *tti_exec_sums(const tti_exec *exec);
+double *tti_exec_clear_sums(tti_exec *exec);
+void tti_exec_set_votes(tti_exec *exec, double n);
+
+/* The hash of the worker's parameters, or of its blocks.  From the first report on the hashes of
+ * all workers are compared. */
+void tti_exec_set_hash(tti_exec *exec, uint64_t hash);
+void tti_exec_report_hash(tti_exec *exec, tti_step_result *result);
+
 /* For tti_exec_spent: the worker, or one of its compute threads while the others ran, has waited
  * for others, or communicated, for t_ns.  Any thread. */
-void tti_exec_waited(tti_tally *tally, int64_t t_ns);
+void tti_exec_waited(tti_exec *exec, int64_t t_ns);
+void tti_exec_copied(tti_exec *exec, int64_t t_ns); /* between host and device; main thread */
 void tti_exec_compute_thread_waited(tti_exec *exec, int64_t t_ns);
 
 /* Turns the first failure of the compute threads into this thread's error. */
@@ -314,6 +335,8 @@ const tti_exec *tti_exec_state_owner(const tti_exec *exec);
 tutti_status tti_exec_gather_averages(tti_exec *exec);
 /* step_sums.c: compares the hashes that all ranks sent with the sums of this step. */
 tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
+/* Whether they differed since the last call, and in which step. */
+bool tti_exec_hashes_differed(tti_exec *exec, uint64_t *step);
 
 /* step_sums.c: the sum over the workers, of hashes of their own blocks. */
 tutti_status tti_exec_sum_hashes(const tti_setup *setup, uint64_t own, uint64_t *sum);

@@ -400,7 +400,7 @@ tutti_status tti_exec_gather_params(tti_exec *x) {
 }
 
 void tti_exec_hash_gathered(tti_exec *x) {
-    tti_tally_of(x)->last_hash = tti_update_hash_others(tti_update_of(x));
+    tti_exec_set_hash(x, tti_update_hash_others(tti_update_of(x)));
     tti_profile_rest(x, tti_instr_part(TTI_HASH), tti_now_ns());
 }
 

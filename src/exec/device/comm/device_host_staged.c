@@ -139,7 +139,7 @@ static tutti_status sum_buckets(const tti_device_host_staged *b, float *sum) {
             TTI_TRY(tti_exec_reduce_rounded(x, at, b->wire + bucket->first, bucket->n_elems));
             continue;
         }
-        tti_tally_of(x)->sent_bytes += tti_exec_reduce_bytes(setup, bucket->n_elems * sizeof *at);
+        tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, bucket->n_elems * sizeof *at));
         TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, at, at, bucket->n_elems, TUTTI_F32,
                                       TUTTI_SUM, setup->desc.alg));
     }
@@ -225,7 +225,6 @@ static tutti_status put_grads(const tti_device_host_staged *b) {
 tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally *tally = tti_tally_of(x);
     tti_partial partials[TTI_MAX_PARTIALS];
     if (setup->n_ranks == 1) return TUTTI_OK;
     int n_partials = n_partials_of(setup);
@@ -240,10 +239,10 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     int64_t made = tti_now_ns();
     TTI_TRY(b->ops->queues.sync());
     int64_t start = b->computed_ns = tti_now_ns();
-    tally->copied_ns += start - made;
+    tti_exec_copied(x, start - made);
     TTI_TRY(sum_partials(b, partials, n_partials, b->partials[0]));
     int64_t end = tti_now_ns();
-    tti_exec_waited(tally, end - start);
+    tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_REDUCE), -1, start, end);
     if (tti_pipe_of(x)) TTI_TRY(tti_pipe_sum_tied(x, b->partials[0]));
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
@@ -260,13 +259,12 @@ float *tti_device_host_staged_sum(const tti_device_host_staged *b) { return b->p
 tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const double *sums) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_tally *tally = tti_tally_of(x);
     size_t first = (size_t)setup->first_shard * TTI_SUMS,
            last = (size_t)setup->last_shard * TTI_SUMS;
-    memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
+    double *all = tti_exec_clear_sums(x);
     if (!tti_pipe_of(x) || tti_instance_has_output(tti_exec_instance(x, 0, false),
                                                    "loss_sum")) /* else another stage's */
-        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, tally->sums + first, sums + first,
+        TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, all + first, sums + first,
                                     (last - first) * sizeof *sums));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the host"), -1));
     return b->ops->queues.sync();
@@ -275,7 +273,7 @@ tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const 
 tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *b, double *sums) {
     tti_exec *x = b->x;
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
-    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, tti_tally_of(x)->sums,
+    TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, tti_exec_sums(x),
                                 (size_t)tti_setup_of(x)->desc.n_shards * TTI_SUMS * sizeof *sums));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the device"), -1);
 }
@@ -303,7 +301,7 @@ tutti_status tti_device_host_staged_parts(tti_device_host_staged *b, float *part
     TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, joins->parts, joins->parts, n_all, TUTTI_F32,
                                   TUTTI_SUM, TUTTI_ALG_AUTO));
     int64_t end = tti_now_ns();
-    tti_exec_waited(tti_tally_of(x), end - start);
+    tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_JOIN), -1, start, end);
     TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, parts, joins->parts, n_all * sizeof *parts));
     return b->ops->queues.sync(); /* the host's copy is used again by the next join */
@@ -323,7 +321,7 @@ tutti_status tti_device_host_staged_words(tti_device_host_staged *b, void *words
                                       TUTTI_SUM, TUTTI_ALG_AUTO)); /* of each but one term is 0 */
     if (setup->divided)
         TTI_TRY(tti_divided_partials(setup->divided, setup->desc.plan, tti_update_of(x), n_sums));
-    tti_exec_waited(tti_tally_of(x), tti_now_ns() - start);
+    tti_exec_waited(x, tti_now_ns() - start);
     TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, words, partials, n_bytes));
     return b->ops->queues.sync();
 }
@@ -340,7 +338,7 @@ tutti_status tti_device_host_staged_gather(tti_device_host_staged *b) {
     TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
     TTI_TRY(tti_zero_gather(setup, b->partials[0], b->partials[0]));
-    tti_exec_waited(tti_tally_of(x), tti_now_ns() - start);
+    tti_exec_waited(x, tti_now_ns() - start);
     for (int i = 0; i < setup->desc.plan->n_slots; i++) {
         const tti_slot *slot = &setup->desc.plan->slots[i];
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE,

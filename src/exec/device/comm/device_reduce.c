@@ -151,7 +151,7 @@ static int find_sources(tti_device_reduce *r) {
 static void *group_with(const tti_exec *x) {
     void *group = tti_device_tp_group(tti_tp_of(x));
     if (group || !tti_pipe_of(x)) return group;
-    return tti_device_p2p_group(tti_device_of(x)->p2p);
+    return tti_device_p2p_group(tti_device_p2p_of(x));
 }
 
 /* An algorithm, and the group in addition to which it is connected; NULL: none. */

@@ -98,8 +98,8 @@ static tutti_status alloc_host(tti_device_tp *e) {
 
 /* Earlier kernels may wait for another stage. */
 static tutti_status await_host(const tti_device_tp *e) {
-    const tti_exec_device *d = tti_device_of(e->x);
-    if (d && d->between) return tti_device_p2p_await(d->p2p, TTI_EVENT_TP);
+    if (tti_device_is_between(e->x))
+        return tti_device_p2p_await(tti_device_p2p_of(e->x), TTI_EVENT_TP);
     return e->ops->queues.await_host_event(TTI_EVENT_TP);
 }
 
@@ -445,7 +445,7 @@ static tutti_status run_exchange(void *state, const tti_kargs *a) {
         int64_t start = tti_now_ns();
         TTI_TRY(exchange_on_host(e, a, n_in));
         int64_t end = tti_now_ns();
-        tti_exec_waited(tti_tally_of(e->x), end - start);
+        tti_exec_waited(e->x, end - start);
         tti_part part = tti_part_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
         tti_profile_add(e->x, TTI_ROW_TP, part, -1, start, end);
         return e->ops->queues.copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);

@@ -399,7 +399,7 @@ static tutti_status gather_on_host(tti_device_sharded *l, const float *from) {
     int64_t start = tti_now_ns();
     TTI_TRY(tti_zero_gather(setup, l->whole, l->whole));
     int64_t end = tti_now_ns();
-    tti_exec_waited(tti_tally_of(x), end - start);
+    tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_GATHER), -1, start, end);
     return tti_profile_from(x, TTI_ROW_COMPUTE);
 }

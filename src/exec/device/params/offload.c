@@ -237,11 +237,9 @@ static tutti_status awaited(void *user, size_t first, size_t last) {
 static tutti_status make_update(tti_offload *o, const tti_step_desc *desc,
                                 tti_step_result *result) {
     tti_exec *h = o->host;
-    tti_tally *tally = tti_tally_of(h);
-    tally->begun = *desc;
+    tti_exec_begin_step(h, desc);
     tti_arrays_of(h)->has_whole_ema = o->has_averages = false;
-    tally->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
-    tally->gather_ns = 0;
+    tti_tally_of(h)->gather_ns = 0;
     return tti_exec_apply(h, desc, result->count > 0 ? 1.0 / result->count : 0, result);
 }
 
@@ -249,7 +247,7 @@ tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
     o->early = (tti_step_result){0};
     int64_t start = tti_now_ns();
     TTI_TRY(awaited(o, 0, 1));
-    memcpy(tti_tally_of(o->x)->sums, o->sums, (size_t)o->device_report.n_sums * sizeof *o->sums);
+    memcpy(tti_exec_sums(o->x), o->sums, (size_t)o->device_report.n_sums * sizeof *o->sums);
     tti_exec_add_sums(o->x, &o->early);
     if (tti_exec_first_bad_shard(o->x) < 0) {
         TTI_TRY(make_update(o, desc, &o->early));
@@ -277,7 +275,7 @@ tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
         TTI_TRY(o->ops->queues.order(TTI_QUEUE_COMPUTE, queue_back(o)));
         int64_t end = tti_now_ns();
         result->comm_ns += tti_tally_of(o->host)->gather_ns;
-        tti_exec_waited(tti_tally_of(o->x), tti_tally_of(o->host)->gather_ns);
+        tti_exec_waited(o->x, tti_tally_of(o->host)->gather_ns);
         result->update_ns = end - start - tti_tally_of(o->host)->gather_ns;
         if (!o->due)
             tti_profile_add(o->x, TTI_ROW_HOST, tti_part_other("update on the host"), -1, start,

@@ -138,3 +138,14 @@ tutti_status tti_device_failure(const tti_exec *x, tutti_status st) {
     bool waits_for_peers = d->reduce || d->axis || d->pipe;
     return tti_device_failure_context(&work, waits_for_peers ? NULL : d->ops, st);
 }
+
+int tti_device_next_to_end(const tti_exec_device *d) {
+    return (int)(d->n_ended % (uint64_t)d->n_sets);
+}
+
+tti_device_p2p *tti_device_p2p_of(const tti_exec *x) { return tti_device_of(x)->p2p; }
+
+bool tti_device_is_between(const tti_exec *x) {
+    const tti_exec_device *device = tti_device_of(x);
+    return device && device->between;
+}

@@ -114,9 +114,12 @@ static inline int tti_device_n_local(const tti_setup *setup) {
 }
 
 /* The set of the oldest step at work. */
-static inline int tti_device_next_to_end(const tti_exec_device *d) {
-    return (int)(d->n_ended % (uint64_t)d->n_sets);
-}
+int tti_device_next_to_end(const tti_exec_device *device);
+
+/* Point to point between devices; NULL: none.  And whether the last step of the pipeline used it.
+ */
+tti_device_p2p *tti_device_p2p_of(const tti_exec *x);
+bool tti_device_is_between(const tti_exec *x);
 
 /* n_bytes of the device, of pinned memory, into the pointer at where. */
 tutti_status tti_device_alloc(const tti_setup *setup, void *where, size_t n_bytes);
