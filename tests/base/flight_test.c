@@ -14,7 +14,7 @@ T_CASE(records_and_lanes) {
     T_UNUSED;
     tti_flight_memory *m, *other;
     tti_flight_view ops[TTI_FLIGHT_RECORDS], op;
-    tti_flight_state before, state;
+    tti_flight_state before, now;
     int tid;
     T_OK(tti_flight_create(2, &m));
     tti_flight *f = tti_flight_of(m, 1);
@@ -22,8 +22,8 @@ T_CASE(records_and_lanes) {
     assert_null(tti_flight_of(NULL, 0));
     T_OK(tti_flight_open(tti_flight_fd(m), &other));
     const tti_flight *seen = tti_flight_of(other, 1);
-    tti_flight_read(seen, &state);
-    T_EQ(state.pid, 0);
+    tti_flight_read(seen, &now);
+    T_EQ(now.pid, 0);
 
     tti_flight_enter(f, "loading");
     tti_flight_name_layer(f, 3, "conv2d", "conv1", false);
@@ -45,9 +45,9 @@ T_CASE(records_and_lanes) {
     _Atomic int32_t *place = tti_flight_layer_place(f, TTI_LANE_COMPUTE);
     tti_flight_read(seen, &before);
     tti_flight_layer(place, 3);
-    tti_flight_read(seen, &state);
-    assert_true(state.progress != before.progress);
-    assert_string_equal(state.phase, "");
+    tti_flight_read(seen, &now);
+    assert_true(now.progress != before.progress);
+    assert_string_equal(now.phase, "");
 
     assert_true(tti_flight_open_op(seen, TTI_LANE_COMPUTE, &op, &tid));
     T_EQ(tid, gettid());
@@ -65,12 +65,12 @@ T_CASE(records_and_lanes) {
     T_EQ(ops[254].n_peers, 3);
     assert_true(ops[254].end_ns >= ops[254].start_ns && ops[254].waits_for_peers);
     for (int i = 1; i <= 5; i++) tti_flight_commit(f, (uint64_t)i, i == 3 ? 900 : 100 * i);
-    tti_flight_read(seen, &state);
-    T_EQ(state.steps, 5);
-    T_EQ(state.median_ns, 400);
+    tti_flight_read(seen, &now);
+    T_EQ(now.steps, 5);
+    T_EQ(now.median_ns, 400);
     tti_flight_leave(f);
-    tti_flight_read(seen, &state);
-    T_EQ(state.pid, 0);
+    tti_flight_read(seen, &now);
+    T_EQ(now.pid, 0);
     tti_flight_close(other);
     tti_flight_close(m);
 }
