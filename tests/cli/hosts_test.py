@@ -44,7 +44,7 @@ class Ranks:
     """Processes with RANK and WORLD_SIZE; rank r writes out-r."""
 
     def __init__(self, n_ranks, arguments, before=lambda rank: [], own=lambda rank: [],
-                 called=None, out="rank", **env):
+                 called=None, out="rank", program=None, **env):
         self.processes = []
         self.out = out
         for rank in range(n_ranks):
@@ -54,8 +54,9 @@ class Ranks:
             more.update(env)
             with open("%s-%d" % (out, rank), "w") as file:
                 self.processes.append(subprocess.Popen(
-                    [*before(rank), runs.PROGRAM, *arguments, *own(rank)], stdout=file, stderr=file,
-                    stdin=subprocess.DEVNULL, env=environment(**more), start_new_session=True))
+                    [*before(rank), program or runs.PROGRAM, *arguments, *own(rank)],
+                    stdout=file, stderr=file, stdin=subprocess.DEVNULL, env=environment(**more),
+                    start_new_session=True))
 
     def finish(self, timeout_s=runs.HANGS_S):
         ended = []

@@ -27,7 +27,9 @@ def test_one_story():
     for model in FAMILIES:
         train(model, model, "-n", "1", *RANDOM).expect(0)
         story = runs.story(model)
-        for i, (n_workers, *keys) in enumerate(layouts):
+        # Pipelines of 4 workers have replicas too: replicas alone for one family.
+        chosen = layouts if model == FAMILIES[0] else layouts[-2:]
+        for i, (n_workers, *keys) in enumerate(chosen):
             run = "%s-%d" % (model, i)
             train(run, model, "-n", n_workers, "parallel.place=threads", *RANDOM, *keys).expect(0)
             runs.same_story(story, run)

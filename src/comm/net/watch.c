@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/process.h"
 #include "base/thread.h"
 #include "comm/net/net.h"
@@ -97,7 +98,8 @@ static void look(net_state *s, stop_look *l) {
     if (late || l->since_ns == INT64_MAX) l->since_ns = now_ns;
     if (!l->is_reported && now_ns - l->since_ns >= STOPPED_MS * TTI_NS_PER_MS)
         l->is_reported = note_loss(s, l->at->rank, "was stopped by a signal");
-    int64_t wait_ms = atomic_load(&s->cried) ? GIVEN_UP_MS : UNHEARD_MS;
+    bool is_heard = atomic_load(&s->cried) || TTI_FAULT("watch.heard");
+    int64_t wait_ms = is_heard ? GIVEN_UP_MS : UNHEARD_MS;
     if (l->is_reported && now_ns - l->since_ns >= wait_ms * TTI_NS_PER_MS && l->at->fd >= 0)
         syscall(SYS_pidfd_send_signal, l->at->fd, SIGKILL, NULL, 0);
 }
