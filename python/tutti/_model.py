@@ -17,6 +17,8 @@ from ._session import HostLoss, Session, layout
 Arrays = Union[Any, Mapping[str, Any]]
 
 
+# Losses that compare two outputs of the model and need no target.
+PAIR_LOSSES = ("infonce", "sigmoid")
 # Losses whose targets are numbers of the shape of the output, in samples with fields.
 FIELD_LOSSES = ("bce", "kl", "cosine")
 VALUE_LOSSES = ("mae", "huber", "smooth_l1", "cosine")
@@ -65,6 +67,7 @@ class Model:
         self._names: Tuple[str, ...] = ()  # of the inputs
         self._targets: Tuple[str, ...] = ()  # of several targets that fit takes as a tuple
         self._as_fields = False  # samples are fields, which are not standardized
+        self._class_axis = -1  # of the output
         self._files: Optional[_Folder] = None  # of an exported model
         self._folder: Optional[_Folder] = None  # of the run, if the caller named none
         self._session: Optional[Session] = None
@@ -83,7 +86,8 @@ class Model:
 
         x, y        arrays with a row for each sample; several inputs as a dict or tuple of arrays.
                     Labels are whole numbers; values are numbers, one or a row of several for each
-                    sample; with train.loss=bce y has a column of 0 or 1 for each question
+                    sample; with train.loss=bce y has a column of 0 or 1 for each question; the
+                    contrastive losses infonce and sigmoid need no y
         validation  (x, y) that are evaluated after each epoch; None: data.val_fraction of the
                     samples if it is set, else the training samples at the end
         workers     number of workers, or "auto"
@@ -96,10 +100,16 @@ class Model:
         """
         values = dict(self.job)
         values.update(flatten(layout(overrides, None, devices), "overrides"))
-        if values.get("train.loss") in FIELD_LOSSES:
+        if values.get("train.loss") in FIELD_LOSSES + PAIR_LOSSES:
             self._as_fields = True
-            values.setdefault("data.label", "y")
         arrays = self._samples(x, y, values.get("train.loss"))
+        if self._as_fields and "y" in arrays and not self._targets and "train.loss" in values and \
+                values["train.loss"] not in PAIR_LOSSES:
+            values.setdefault("data.label", "y")
+        if self._files and not self._as_fields and "y" in arrays and arrays["y"].ndim > 1 and \
+                arrays["y"].dtype.kind == "f":
+            raise invalid("y: a distribution over the classes needs a batch of such targets in "
+                          "tutti.from_torch(..., target=y[:8])")
         for key, value in (("train.batch", batch), ("train.epochs", epochs),
                            ("train.steps", steps), ("optimizer.lr", lr)):
             if value is not None:
@@ -212,10 +222,11 @@ class Model:
         if loss == "bce":
             powers = np.exp(-np.abs(logits))  # never overflows
             return np.where(logits < 0, powers, 1) / (1 + powers)
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return powers / powers.sum(axis=-1, keepdims=True)
+        axis = self._class_axis
+        powers = np.exp(logits - logits.max(axis=axis, keepdims=True))
+        return powers / powers.sum(axis=axis, keepdims=True)
 
-    def evaluate(self, x: Arrays, y: Any) -> Any:
+    def evaluate(self, x: Arrays, y: Any = None) -> Any:
         """Loss and accuracy, or the errors of a regression, on other samples."""
         from ._infer import evaluate
 
@@ -414,28 +425,79 @@ def read_safetensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
 
 # ---- PyTorch ----
 
-# Losses that the library computes itself: name of the function or class in torch.nn -> train.loss.
-KNOWN_LOSSES = {"cross_entropy": "cross-entropy", "CrossEntropyLoss": "cross-entropy",
-                "mse_loss": "mse", "MSELoss": "mse", "l1_loss": "mae", "L1Loss": "mae",
-                "huber_loss": "huber", "HuberLoss": "huber",
-                "smooth_l1_loss": "smooth_l1", "SmoothL1Loss": "smooth_l1",
-                "binary_cross_entropy_with_logits": "bce", "BCEWithLogitsLoss": "bce"}
+# Losses that the library computes itself: names of the function and the class in torch.nn ->
+# train.loss, and their argument -> job key.
+KNOWN_LOSSES: Dict[Tuple[str, str], Tuple[str, Dict[str, str]]] = {
+    ("cross_entropy", "CrossEntropyLoss"): ("cross-entropy", {
+        "weight": "train.class_weights", "label_smoothing": "train.label_smoothing",
+        "ignore_index": "train.ignore_index"}),
+    ("mse_loss", "MSELoss"): ("mse", {}),
+    ("l1_loss", "L1Loss"): ("mae", {}),
+    ("huber_loss", "HuberLoss"): ("huber", {"delta": "train.huber_delta"}),
+    ("smooth_l1_loss", "SmoothL1Loss"): ("smooth_l1", {"beta": "train.smooth_l1_beta"}),
+    ("binary_cross_entropy_with_logits", "BCEWithLogitsLoss"): ("bce", {
+        "pos_weight": "train.pos_weight"})}
 
 
-def _known_loss(loss: Any) -> Optional[str]:
-    """The train.loss that computes this function of torch.nn with its default arguments."""
+def _known_loss(loss: Any) -> Tuple[Optional[str], Dict[str, Any]]:
+    """train.loss and the job keys that compute this loss of torch.nn; None: there is none."""
+    import functools
+
     import torch
 
+    for (function, kind), (name, keys) in KNOWN_LOSSES.items():
+        if loss is getattr(torch.nn.functional, function):
+            return name, {}
+        given: Dict[str, Any] = {}
+        if isinstance(loss, functools.partial) and not loss.args and \
+                loss.func is getattr(torch.nn.functional, function):
+            given = dict(loss.keywords)
+        elif type(loss) is getattr(torch.nn, kind):
+            usual = type(loss)()
+            names = {key for key in vars(usual) if key[0] != "_" and key != "training"}
+            given = {key: getattr(loss, key) for key in names | {"weight", "pos_weight"}
+                     if hasattr(loss, key)}
+            given = {key: value for key, value in given.items()
+                     if torch.is_tensor(value) or value != getattr(usual, key)}
+        else:
+            continue
+        found = {keys.get(key): _loss_value(value) for key, value in given.items()}
+        both = "weight" in given and "label_smoothing" in given  # PyTorch weights these otherwise
+        return (None, {}) if None in found or None in found.values() or both else (name, {
+            key: value for key, value in found.items() if key is not None})
+    return None, {}
+
+
+def _loss_value(value: Any) -> Any:
+    """An argument of a loss as the value of a job key; None: no key can have it."""
+    import torch
+
+    if torch.is_tensor(value):
+        return ", ".join("%.9g" % x for x in value.reshape(-1).tolist()) if value.dim() < 2 else None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _made_target(module: Any, inputs: Mapping[str, Any], loss: Any) -> Any:
+    """A batch of targets for a loss of torch.nn; None: its name does not say what they are."""
+    import copy
+    import functools
+
+    import torch
+
+    if isinstance(loss, functools.partial):
+        loss = loss.func
     name = getattr(loss, "__name__", type(loss).__name__)
-    if name not in KNOWN_LOSSES:
+    of_classes = ("cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss")
+    of_values = sum(KNOWN_LOSSES, ()) + ("kl_div", "KLDivLoss", "binary_cross_entropy", "BCELoss")
+    is_torch = loss is getattr(torch.nn.functional, name, None) or \
+        type(loss) is getattr(torch.nn, name, None)
+    if not is_torch or name not in of_classes + of_values:
         return None
-    if loss is getattr(torch.nn.functional, name, None):
-        return KNOWN_LOSSES[name]
-    if type(loss) is not getattr(torch.nn, name, None):
+    with torch.no_grad():
+        output = copy.deepcopy(module).eval()(*inputs.values())
+    if not torch.is_tensor(output) or output.dim() < 2:
         return None
-    usual = type(loss)()
-    plain = all(getattr(loss, key, None) == getattr(usual, key, None) for key in usual.__constants__)
-    return KNOWN_LOSSES[name] if plain and not list(loss.buffers()) else None
+    return output.argmax(1) if name in of_classes else torch.zeros_like(output)
 
 
 def _export(module: Any, inputs: Dict[str, Any], path: str) -> Tuple[int, ...]:
@@ -461,7 +523,8 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
     example  one batch of inputs: a tensor, or a tuple of tensors, of at least two rows
     loss     train.loss by name, a function or module of torch.nn, or any function of (output,
              target) that returns the mean loss, which is exported with the module.  Output
-             is what the module returns: a tensor, or a tuple of tensors
+             is what the module returns: a tensor, or a tuple of tensors.  "infonce" and "sigmoid"
+             compare the two outputs of the module, and fit needs no y
     target   one batch of targets, for a loss that is exported with the module: a tensor; or several
              in a tuple or dict, as which the loss receives them and fit takes y
 
@@ -477,10 +540,15 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
         if not isinstance(value, torch.Tensor) or value.dim() < 1:
             raise invalid("example: want a tensor or a tuple of tensors whose first dimension is the "
                           "batch, got %s" % type(value).__name__)
-    name = loss if isinstance(loss, str) else _known_loss(loss)
+    name, keys = (loss, {}) if isinstance(loss, str) else _known_loss(loss)
     if name is None and not callable(loss):
         raise invalid("loss: want the name of a loss or a function, got %r" % (loss,))
     inputs = dict(zip(_input_names(module, len(given)), given))
+    if name == "cross-entropy" and name is not loss and torch.is_tensor(target) and \
+            target.is_floating_point():
+        name = None  # probabilities of the classes
+    if name is None and target is None:
+        target = _made_target(module, inputs, loss)
     targets = _named_targets(target) if name is None else {}
     if set(targets) & set(inputs):
         raise invalid("target: the module has inputs of the same name: %s" %
@@ -499,21 +567,36 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
         raise Error("E_UNSUPPORTED", "module: torch.export failed: %s" % e) from e
     finally:
         module.train(was_training)
+    if name == "cross-entropy" and name is not loss and len(shape) in (2, 4) and \
+            shape[1:] == shape[:-1]:
+        raise invalid("loss: the classes of an output [N,%s] may be in its second or its last "
+                      "dimension; give the loss as a lambda with target=, or as \"cross-entropy\" for "
+                      "the last" % ",".join(map(str, shape)))
     made = Model(path, overrides)
     made._files, made._names = files, tuple(n for n in inputs if n not in targets)
     made._targets = tuple(targets) if isinstance(target, (tuple, list)) else ()
-    as_classes = name == "cross-entropy" and len(given) == 1
+    is_torch = name == "cross-entropy" and name is not loss
+    as_classes = name == "cross-entropy" and len(given) == 1 and len(shape) == 1 and \
+        "train.ignore_index" not in keys
     made._as_fields = not as_classes
+    if is_torch and not as_classes:
+        keys.setdefault("train.ignore_index", -100)  # PyTorch's default
     if name is not None:
         made.job.setdefault("train.loss", name)
-    if not as_classes and name is not None:
-        made.job.setdefault("data.label", "y")
+        for key, value in keys.items():
+            made.job.setdefault(key, value)
+    if len(shape) == 3 or (is_torch and len(shape) > 1):
+        made._class_axis = 1
     made.inputs = {n: (tuple(v.shape[1:]), _field_dtype(v)) for n, v in inputs.items()}
     if as_classes:
-        made.n_classes = shape[-1] if shape else 0
+        made.n_classes = shape[0]
         made.job.setdefault("data.classes", made.n_classes)
-        made.inputs = {"x": next(iter(made.inputs.values())), "y": (shape[:-1], "int32")}
-        made._names = ("x",)
+        made._names, made.inputs = ("x",), {"x": next(iter(made.inputs.values())), "y": ((), "int32")}
+    elif name is not None and name not in PAIR_LOSSES:
+        label = shape[1:] if made._class_axis == 1 else shape[:-1]
+        made.inputs["y"] = (tuple(target.shape[1:]), _field_dtype(target)) \
+            if torch.is_tensor(target) else \
+            (label, "int32") if name == "cross-entropy" else (shape, "float32")
     return made
 
 

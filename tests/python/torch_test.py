@@ -88,6 +88,164 @@ def test_a_loss_of_the_caller():
             raise AssertionError(right)
 
 
+class Pixels(torch.nn.Module):
+    """Logits [N,C,H,W] of three classes."""
+    def __init__(self):
+        super().__init__()
+        self.fine, self.out = torch.nn.Conv2d(1, 8, 3, padding=1), torch.nn.Conv2d(8, 3, 1)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.fine(x)))
+
+
+def test_segmentation():
+    """cross_entropy of logits [N,C,H,W] and classes [N,H,W]; -100 does not count, as in PyTorch."""
+    torch.manual_seed(0)
+    x = torch.randn(64, 1, 6, 5)
+    y = (x[:, 0] > 0).long() + (x[:, 0] > 1)
+    y[:, 0, 0] = -100
+    for loss in (torch.nn.functional.cross_entropy, torch.nn.CrossEntropyLoss(ignore_index=-100)):
+        module = Pixels()
+        model = tutti.from_torch(module, x[:8], loss=loss)
+        model.fit(x, y, batch=16, epochs=25, lr=0.02, progress=False, workers=2)
+        same_outputs(model, module, x.numpy())
+        with torch.no_grad():
+            wanted = loss(module(x), y).item()
+        result = model.evaluate(x, y)
+        if abs(result.loss - wanted) > 1e-5 or result.metrics["miou"] < 0.9:
+            raise AssertionError("%s, PyTorch has %g" % (result, wanted))
+        found = model.predict_proba(x)
+        if found.shape != (64, 3, 6, 5) or np.abs(found.sum(axis=1) - 1).max() > 1e-6:
+            raise AssertionError(found.shape)
+
+
+class Square(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(5, 5)
+
+    def forward(self, x):
+        return self.out(x)
+
+
+def test_which_dimension_has_the_classes():
+    x, raised = torch.randn(32, 5, 5), "classes of an output"
+    raises(tutti.Error, lambda: tutti.from_torch(Square(), x[:8],
+                                                 loss=torch.nn.functional.cross_entropy), raised)
+    module = Square()
+    model = tutti.from_torch(module, x[:8], loss="cross-entropy")
+    y = x.argmax(2)
+    model.fit(x, y, batch=32, epochs=1, lr=0.0, progress=False, workers=1)
+    with torch.no_grad():
+        wanted = torch.nn.functional.cross_entropy(module(x).transpose(1, 2), y).item()
+    if abs(model.history["loss"][0] - wanted) > 1e-5:
+        raise AssertionError("%g instead of %g" % (model.history["loss"][0], wanted))
+
+
+class Towers(torch.nn.Module):
+    def __init__(self, has_scale):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(6, 8), torch.nn.Linear(4, 8)
+        self.scale = torch.nn.Parameter(torch.tensor(1.5)) if has_scale else None
+
+    def forward(self, left, right):
+        found = self.a(left), self.b(right)
+        return found if self.scale is None else (*found, self.scale.exp())
+
+
+def info_nce(module, *inputs):
+    a, b, scale = module(*inputs)
+    normal = torch.nn.functional.normalize
+    scores, own = scale * normal(a) @ normal(b).T, torch.arange(len(a))
+    both = [torch.nn.functional.cross_entropy(s, own) for s in (scores, scores.T)]
+    return (sum(both) / 2).item()
+
+
+def test_contrastive_losses_need_no_target():
+    torch.manual_seed(0)
+    z = torch.randn(128, 3)
+    left = torch.cat([z, z ** 2], 1) + 0.01 * torch.randn(128, 6)
+    right = torch.cat([z, z[:, :1]], 1)
+    for loss, has_scale in (("infonce", True), ("infonce", False), ("sigmoid", False)):
+        module = Towers(has_scale)
+        model = tutti.from_torch(module, (left[:8], right[:8]), loss=loss)
+        model.fit((left, right), batch=64, epochs=30, lr=0.02, progress=False, workers=2)
+        model.to_torch(module).eval()
+        result = model.evaluate({"left": left[:64], "right": right[:64]})
+        if result.accuracy < 0.7:
+            raise AssertionError("%s: %s" % (loss, result))
+        if has_scale:
+            with torch.no_grad():
+                wanted = info_nce(module, left[:64], right[:64])
+            if abs(result.loss - wanted) > 1e-4:
+                raise AssertionError("%g, PyTorch has %g" % (result.loss, wanted))
+        found = model.predict((left, right))
+        with torch.no_grad():
+            own = module(left, right)
+        if np.abs(found["output_0"] - own[0].numpy()).max() > 1e-5:
+            raise AssertionError("other embeddings")
+
+
+def test_losses_of_pytorch():
+    """Functions and modules of torch.nn, also with arguments: the loss is PyTorch's."""
+    import functools
+
+    from torch import nn
+    F = nn.functional
+    torch.manual_seed(0)
+    x = torch.randn(96, 5)
+    value, question = 2 * x[:, :3] + 1, (x[:, :3] > 0).float()
+    kind, share = x[:, :3].argmax(1), torch.softmax(x[:, :3], 1)
+    weight = torch.tensor([1.0, 2.0, 3.5])
+    cases = [
+        (F.mse_loss, value, None), (F.l1_loss, value, None), (nn.HuberLoss(delta=0.5), value, None),
+        (nn.SmoothL1Loss(beta=0.3), value, None), (nn.MSELoss(reduction="sum"), value, None),
+        (F.binary_cross_entropy_with_logits, question, None),
+        (nn.BCEWithLogitsLoss(pos_weight=weight), question, None),
+        (nn.BCEWithLogitsLoss(pos_weight=torch.tensor(2.0)), question, None),
+        (nn.BCEWithLogitsLoss(weight=weight), question, None),
+        (nn.CrossEntropyLoss(weight=weight), kind, None),
+        (nn.CrossEntropyLoss(label_smoothing=0.2), kind, None),
+        (nn.CrossEntropyLoss(weight=weight, label_smoothing=0.2), kind, None),
+        (functools.partial(F.cross_entropy, ignore_index=1), kind, None),
+        (F.nll_loss, kind, nn.LogSoftmax(1)),
+        (F.kl_div, share, nn.LogSoftmax(1)),
+        (nn.KLDivLoss(reduction="batchmean"), share, nn.LogSoftmax(1)),
+        (lambda out, to: (1 - (F.normalize(out) * F.normalize(to)).sum(1)).mean(), value, None)]
+    for loss, y, last in cases:
+        module = nn.Sequential(nn.Linear(5, 3), *([last] if last else []))
+        needs = not isinstance(loss, (nn.Module, functools.partial)) and loss.__name__ == "<lambda>"
+        model = tutti.from_torch(module, x[:8], loss=loss, target=y[:8] if needs else None)
+        model.fit(x, y, batch=96, epochs=1, lr=0.0, progress=False, workers=1,
+                  overrides={"parallel.shards": 1})
+        with torch.no_grad():
+            wanted = loss(module(x), y).item()
+        found = model.history["loss"][0]
+        if abs(found - wanted) > 1e-5 * max(1, abs(wanted)):
+            raise AssertionError("%s: %g instead of %g" % (loss, found, wanted))
+    raises(tutti.Error, lambda: tutti.from_torch(nn.Linear(5, 3), x[:8], loss=F.soft_margin_loss),
+           "target: ")
+    model = tutti.from_torch(nn.Linear(5, 3), x[:8])
+    raises(tutti.Error, lambda: model.fit(x, share, progress=False), "target=y[:8]")
+
+
+def test_sessions_before_fit():
+    """The shapes of inputs and targets follow from the module and its loss."""
+    torch.manual_seed(0)
+    x, small = torch.randn(16, 5), {"train.batch": 16}
+    pixels = torch.randn(16, 1, 6, 5)
+    for module, given, loss, y in (
+            (torch.nn.Linear(5, 3), x, torch.nn.functional.mse_loss, x[:, :3]),
+            (torch.nn.Linear(5, 3), x, "bce", (x[:, :3] > 0).float()),
+            (torch.nn.Linear(5, 3), x, "cross-entropy", x[:, :3].argmax(1)),
+            (Pixels(), pixels, torch.nn.functional.cross_entropy, (pixels[:, 0] > 0).long())):
+        with tutti.from_torch(module, given[:8], loss=loss, overrides=small).session() as s:
+            first = s.step(x=given, y=y, lr=0.01) if "x" in s._inputs else \
+                s.step(y=y, lr=0.01, **{next(iter(s._inputs)): given})
+            if not 0 < first < 10:
+                raise AssertionError("%s: %g" % (loss, first))
+
+
 class Heads(torch.nn.Module):
     """A class, two values, and a figure of its own."""
     def __init__(self):
