@@ -3,6 +3,8 @@
  * section 10). */
 #include "base/utf8.h"
 
+#include <string.h>
+
 static const struct {
     uint8_t mask, lead; /* first byte & mask == lead */
     uint32_t smallest;
@@ -43,4 +45,15 @@ bool tti_utf8_printable(uint32_t c) {
     if (c < 0x20 || (c >= 0x7F && c <= 0x9F)) return false;
     if (c == 0x2028 || c == 0x2029 || c == 0xFEFF) return false;
     return c != 0xFFFE && c != 0xFFFF;
+}
+
+bool tti_utf8_is_line(const char *text) {
+    size_t n_bytes = strlen(text), at = 0;
+    while (at < n_bytes) {
+        uint32_t c;
+        size_t n = tti_utf8_decode(text + at, n_bytes - at, &c);
+        if (n == 0 || !tti_utf8_printable(c)) return false;
+        at += n;
+    }
+    return true;
 }

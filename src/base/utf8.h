@@ -17,4 +17,7 @@ size_t tti_utf8_check(const char *text, size_t n_bytes);
  * line break of any kind, nor one that YAML forbids. */
 bool tti_utf8_printable(uint32_t character);
 
+/* Whether text is valid UTF-8 of such characters only. */
+bool tti_utf8_is_line(const char *text);
+
 #endif /* TTI_BASE_UTF8_H */

@@ -96,5 +96,16 @@ def test_pipes():
         shutil.rmtree("run")
 
 
+def test_current_folders_that_no_job_file_can_name():
+    """A run works there; what its job.yaml would have to name is refused."""
+    for name in (b"not \xff UTF-8", b"two\nlines"):
+        os.mkdir(name)
+        runs.tutti(*runs.small("run"), cwd=name).expect(0, "run run")
+        runs.tutti("eval", "run", cwd=name).expect(0, "accuracy")
+        runs.tutti("train", "--resume", "run", "train.steps=60", cwd=name).expect(0, "run run")
+        runs.tutti(*runs.small("other"), "data.format=idx", "data.dir=digits", cwd=name).expect(
+            2, "data.dir: 'digits' is relative to the current directory, whose name has bytes")
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

@@ -139,14 +139,9 @@ static bool read_bool(const tti_option *row, const char *text, void *field) {
 }
 
 static bool read_text(const tti_option *row, const char *text, void *field) {
-    size_t n_bytes = strlen(text), at = 0;
+    size_t n_bytes = strlen(text);
     if (n_bytes >= TTI_TEXT_MAX || (double)n_bytes < row->min) return false;
-    while (at < n_bytes) {
-        uint32_t c;
-        size_t n = tti_utf8_decode(text + at, n_bytes - at, &c);
-        if (n == 0 || !tti_utf8_printable(c)) return false;
-        at += n;
-    }
+    if (!tti_utf8_is_line(text)) return false;
     memcpy(field, text, n_bytes + 1);
     return true;
 }

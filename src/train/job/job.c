@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/number.h"
+#include "base/utf8.h"
 #include "base/yaml.h"
 #include "data/samples.h"
 #include "train/job/job_rules.h"
@@ -373,6 +374,13 @@ static tutti_status make_absolute(const char *key, const char *here, char path[T
             TUTTI_E_CONFIG,
             "%s: '%s' in the current directory is a path of %d bytes; at most %d are possible", key,
             path, n, TTI_TEXT_MAX - 1);
+    if (!tti_utf8_is_line(full))
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "%s: '%s' is relative to the current directory, whose name has bytes that a "
+            "job file cannot hold (UTF-8 without control characters); give an absolute "
+            "path without such bytes",
+            key, path);
     memcpy(path, full, (size_t)n + 1);
     return TUTTI_OK;
 }

@@ -10,6 +10,7 @@
 
 #include "base/number.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "data/dataset.h"
 #include "data/image/image_set.h"
 #include "train/job/objective.h"
@@ -102,7 +103,8 @@ static tutti_status print(tutti_job *job, const tti_blueprint *b, const char *ru
         settle_data(job, b->train);
         settle_computing(job);
     }
-    if (run_dir && realpath(run_dir, full) && strlen(full) < TTI_TEXT_MAX)
+    /* A folder whose name no job file can hold keeps the name that the job has for it. */
+    if (run_dir && realpath(run_dir, full) && strlen(full) < TTI_TEXT_MAX && tti_utf8_is_line(full))
         settle(job, "run.dir", full);
     *yaml = tutti_job_print(job, false);
     return *yaml ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
