@@ -153,7 +153,10 @@ def _tensor_from_dlpack(value: Any, name: str) -> Tuple[Any, Any]:
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     is_versioned = "dltensor_versioned" in repr(capsule)
-    pointer = get(capsule, b"dltensor_versioned" if is_versioned else b"dltensor")
+    try:
+        pointer = get(capsule, b"dltensor_versioned" if is_versioned else b"dltensor")
+    except ValueError:
+        raise invalid("%s: its __dlpack__ returns no new capsule" % name) from None
     made = _c.tutti_tensor()
     text = name.encode()
     c.tutti_tensor_from_dlpack(pointer, is_versioned, text, ctypes.byref(made))

@@ -2,6 +2,7 @@
 
 
 import math
+import operator
 from typing import Any
 
 
@@ -33,11 +34,14 @@ def invalid(message: str) -> Error:
 
 def whole(value: Any, name: str, least: int, most: int = 2 ** 63 - 1) -> int:
     """A whole number of the caller between least and most; name is that of the argument."""
-    is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not is_whole or not least <= value.__index__() <= most:
+    try:
+        found = least - 1 if isinstance(value, bool) else operator.index(value)
+    except (TypeError, ValueError, RuntimeError):  # such as an array of two numbers
+        found = least - 1
+    if not least <= found <= most:
         limits = "from %d to %d" % (least, most) if most < 2 ** 63 - 1 else "of at least %d" % least
         raise invalid("%s: want a whole number %s, got %s" % (name, limits, shown(value)))
-    return int(value.__index__())
+    return found
 
 
 def real(value: Any, name: str) -> float:
@@ -45,7 +49,7 @@ def real(value: Any, name: str) -> float:
     is_number = hasattr(value, "__float__") and not isinstance(value, (bool, str))
     try:
         found = float(value) if is_number else math.nan
-    except (TypeError, ValueError, OverflowError):  # such as an array of two numbers
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         found = math.nan
     if not math.isfinite(found):
         raise invalid("%s: want a number, got %s" % (name, shown(value)))
@@ -53,6 +57,13 @@ def real(value: Any, name: str) -> float:
 
 
 def shown(value: Any) -> str:
-    """The value for a message, on one line."""
-    text = " ".join(repr(value).split())
+    """The value for a message, on one line.  Of objects, whose memory may be freed, only the type."""
+    if isinstance(value, (list, tuple, set, frozenset, dict)) and value or \
+            not isinstance(value, (str, bytes, int, float, complex, list, tuple, dict, set, type,
+                                   type(None))):
+        return "an object of type %s" % type(value).__name__
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # such as a number of too many digits
+        return "an object of type %s" % type(value).__name__
     return text if len(text) <= 80 else text[:77] + "..."

@@ -5,7 +5,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from ._errors import invalid
+from ._errors import invalid, real, shown, whole
 
 if TYPE_CHECKING:
     from ._runs import Run
@@ -170,8 +170,8 @@ def as_callbacks(given: Any) -> List[Any]:
         raise invalid("callbacks: want a list of callbacks, got %s" % type(given).__name__) from None
     for one in given:
         if isinstance(one, type) or not (isinstance(one, Callback) or callable(one)):
-            raise invalid("callbacks: want tutti.Callback objects or functions of an event, got %r" %
-                          (one,))
+            raise invalid("callbacks: want tutti.Callback objects or functions of an event, got %s" %
+                          shown(one))
     return given
 
 
@@ -194,17 +194,18 @@ class EarlyStopping(Callback):
 
     def __init__(self, monitor: str = "loss", patience: int = 3, min_delta: float = 0.0,
                  mode: Optional[str] = None):
-        if mode not in (None, "min", "max"):
-            raise invalid('mode: want "min", "max" or None, got %r' % (mode,))
-        is_larger = monitor in self.LARGER or re.match(r"top\d+$", str(monitor)) is not None
-        if not isinstance(monitor, str) or not (mode or is_larger or monitor in self.SMALLER):
+        if mode is not None and (not isinstance(mode, str) or mode not in ("min", "max")):
+            raise invalid('mode: want "min", "max" or None, got %s' % shown(mode))
+        name = monitor if isinstance(monitor, str) else ""
+        is_larger = name in self.LARGER or re.match(r"top\d+$", name) is not None
+        if not name or not (mode or is_larger or name in self.SMALLER):
             raise invalid('monitor: want one of %s, or with mode="min" or "max" a metric of the '
-                          "model's own, got %r" % (", ".join(self.SMALLER + self.LARGER), monitor))
-        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
-            raise invalid("patience: want a whole number of at least 1, got %r" % (patience,))
-        if not min_delta >= 0:
-            raise invalid("min_delta: want a number of at least 0, got %r" % (min_delta,))
-        self.monitor, self.patience, self.min_delta = monitor, patience, float(min_delta)
+                          "model's own, got %s" %
+                          (", ".join(self.SMALLER + self.LARGER), shown(monitor)))
+        self.monitor, self.patience = name, whole(patience, "patience", 1)
+        self.min_delta = real(min_delta, "min_delta")
+        if self.min_delta < 0:
+            raise invalid("min_delta: want a number of at least 0, got %s" % shown(min_delta))
         self.mode = mode or ("max" if is_larger else "min")
         self._begin()
 

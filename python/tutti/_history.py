@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any, Dict, Iterator, List, Mapping
 
-from ._errors import Error
+from ._errors import Error, shown
 
 
 def numpy() -> Any:
@@ -72,8 +72,8 @@ class History(Mapping[str, Any]):
         if name not in self._arrays:
             np = numpy()
             if name not in self._names():
-                raise KeyError("no column %r in the %s records: %s" %
-                               (name, self._event, ", ".join(self._names()) or "none yet"))
+                raise KeyError("no column %s in the %s records: %s" %
+                               (shown(name), self._event, ", ".join(self._names()) or "none yet"))
             values = [row.get(name) for row in self._rows]
             whole = all(isinstance(v, int) for v in values)
             self._arrays[name] = np.array(

@@ -338,7 +338,7 @@ def export(run: RunLike, format: str, out: Union[str, "os.PathLike[str]"], *,
     if not isinstance(format, str) or not c.tutti_export_find(format.encode(),
                                                               ctypes.byref(number)):
         raise invalid('format: want "safetensors", "hf", "torchvision", "onnx" or "state-dict", got '
-                      '%r' % (format,))
+                      '%s' % shown(format))
     desc = _c.tutti_export_desc(format=number.value, out=encode(out, "out"),
                                 max_file_bytes=whole(max_file_bytes, "max_file_bytes", 0))
     result = _c.tutti_export_result()

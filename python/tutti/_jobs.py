@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
 
-from ._errors import invalid
+from ._errors import invalid, shown
 from ._library import c, encode
 
 JobLike = Union[None, str, "os.PathLike[str]", Mapping[str, Any]]
@@ -37,7 +37,7 @@ def flatten(values: Mapping[str, Any], what: str, group: str = "") -> Iterator[T
         raise invalid("%s: want a dict of job keys, got %s" % (what, type(values).__name__))
     for key, value in values.items():
         if not isinstance(key, str):
-            raise invalid("%s: a job key is text, got %r" % (what, key))
+            raise invalid("%s: a job key is text, got %s" % (what, shown(key)))
         if isinstance(value, Mapping):
             yield from flatten(value, what, group + key + ".")
         else:

@@ -6,7 +6,7 @@ import struct
 import weakref
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
-from ._errors import Error, invalid
+from ._errors import Error, invalid, shown
 from ._history import numpy
 from ._jobs import flatten
 from ._library import encode
@@ -542,7 +542,7 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
                           "batch, got %s" % type(value).__name__)
     name, keys = (loss, {}) if isinstance(loss, str) else _known_loss(loss)
     if name is None and not callable(loss):
-        raise invalid("loss: want the name of a loss or a function, got %r" % (loss,))
+        raise invalid("loss: want the name of a loss or a function, got %s" % shown(loss))
     inputs = dict(zip(_input_names(module, len(given)), given))
     if name == "cross-entropy" and name is not loss and torch.is_tensor(target) and \
             target.is_floating_point():

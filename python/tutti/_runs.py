@@ -6,7 +6,7 @@ import signal
 import threading
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Union
 
-from ._errors import Error, invalid, real
+from ._errors import Error, invalid, real, shown, whole
 from ._events import Callback, Event, Progress, StepInfo, as_callbacks, default_progress
 from ._history import History
 from ._jobs import Job, JobLike
@@ -22,8 +22,15 @@ def checked_lr(lr: Any) -> float:
     """A learning rate of the caller as a number."""
     found = real(lr, "lr")
     if found < 0:
-        raise invalid("lr: want a number of at least 0, got %r" % (lr,))
+        raise invalid("lr: want a number of at least 0, got %s" % shown(lr))
     return found
+
+
+def checked_workers(workers: Any) -> Union[int, str]:
+    """A number of workers of the caller, or "auto"."""
+    if isinstance(workers, str) and workers == "auto":
+        return workers
+    return whole(workers, "workers", 1)
 
 
 def asks_to_stop(answer: Any) -> bool:
@@ -144,7 +151,7 @@ class Run:
         exception of a callback, or KeyboardInterrupt after Ctrl-C.  TimeoutError: it has not ended
         after timeout seconds."""
         if timeout is not None and real(timeout, "timeout") < 0:
-            raise invalid("timeout: want seconds, got %r" % (timeout,))
+            raise invalid("timeout: want seconds, got %s" % shown(timeout))
         with self._changed:
             self._check_caller()
             if not self._wait_for(lambda: self._ended, timeout):
@@ -405,17 +412,15 @@ def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any,
              validation: Any) -> _Training:
     """Reads the job and takes the right to train in this process."""
     called = as_callbacks(callbacks)
-    if progress not in ("auto", True, False):
-        raise invalid('progress: want True, False or "auto", got %r' % (progress,))
-    shown = default_progress() if progress == "auto" else [Progress()] if progress else []
+    if not isinstance(progress, bool) and not (isinstance(progress, str) and progress == "auto"):
+        raise invalid('progress: want True, False or "auto", got %s' % shown(progress))
+    lines = default_progress() if progress == "auto" else [Progress()] if progress else []
     if resume is not None:
         resume = (resume if isinstance(resume, Run) else load(resume, "resume")).dir
     values = dict(overrides) if isinstance(overrides, Mapping) else overrides
     if workers is not None:
-        if workers != "auto" and (isinstance(workers, bool) or not isinstance(workers, int)):
-            raise invalid('workers: want a number or "auto", got %r' % (workers,))
         values = dict(values or {})
-        values["parallel.workers"] = workers
+        values["parallel.workers"] = checked_workers(workers)
     made = Job(job, values, run=resume if job is None else None, allow_plugin=allow_plugin)
     try:
         for split, given in enumerate((data, validation)):
@@ -427,7 +432,7 @@ def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any,
                 raise Error("E_UNSUPPORTED", "%s: the workers of this job are processes "
                             "(parallel.place), which have nothing of this one's memory; use "
                             "parallel.place=threads" % what)
-        training = _Training(made, resume, shown + called, Run())
+        training = _Training(made, resume, lines + called, Run())
         if not _in_progress.acquire(blocking=False):
             raise invalid("train: another run is in progress in this process; wait for it, or start "
                           "this one in a process of its own")

@@ -53,7 +53,7 @@ class Samples:
     def __init__(self, get: Callable[[int], Mapping[str, Any]], n_samples: int,
                  fields: Mapping[str, Any]):
         if not callable(get):
-            raise invalid("get: want a function of an index, got %r" % (get,))
+            raise invalid("get: want a function of an index, got %s" % shown(get))
         self.get, self.n_samples = get, whole(n_samples, "n_samples", 1)
         self.fields = field_kinds(fields, "fields")
         self.failure: Optional[BaseException] = None
@@ -101,7 +101,7 @@ def _field_kind(what: str, name: Any, kind: Any) -> Tuple[Tuple[int, ...], str]:
                       (what, shown(kind)))
     shape, dtype = kind if len(kind) == 2 and isinstance(kind[1], str) else (kind, "float32")
     if dtype not in DTYPES:
-        raise invalid("%s: want one of %s, got %r" % (what, ", ".join(DTYPES), dtype))
+        raise invalid("%s: want one of %s, got %s" % (what, ", ".join(DTYPES), shown(dtype)))
     if not isinstance(shape, (tuple, list)) or len(shape) > 7:
         raise invalid("%s: %s is not the shape of a sample" % (what, shown(shape)))
     return tuple(whole(n, "%s: its shape" % what, 0) for n in shape), dtype

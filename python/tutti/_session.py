@@ -10,7 +10,7 @@ from ._errors import Error, invalid, real, shown, whole
 from ._history import numpy
 from ._jobs import Job, JobLike
 from ._library import c, encode
-from ._runs import Run, checked_lr
+from ._runs import Run, checked_lr, checked_workers
 from ._samples import c_fields, field_kinds
 
 
@@ -64,8 +64,8 @@ class Arrays(MutableMapping[str, Any]):
         self._session, self._kind, self._what, self._shapes = session, kind, what, names
 
     def _shape(self, name: str) -> Tuple[int, ...]:
-        if name not in self._shapes:
-            raise KeyError("the session has no %s %r" % (self._what, name))
+        if not isinstance(name, str) or name not in self._shapes:
+            raise KeyError("the session has no %s %s" % (self._what, shown(name)))
         return self._shapes[name]
 
     def __getitem__(self, name: str) -> Any:
@@ -194,7 +194,7 @@ class Session:
         self._loss, self._loss_fn = loss, None
         if loss is not None:
             if not callable(loss):
-                raise invalid("loss: want a function, got %r" % (loss,))
+                raise invalid("loss: want a function, got %s" % shown(loss))
             self._loss_fn = type(desc.loss)(self._compute_loss)
             desc.loss = self._loss_fn
         handle = ctypes.POINTER(_c.tutti_session)()
@@ -377,8 +377,15 @@ class Session:
         made, held = self._tensors(inputs)
         if not inputs:
             raise invalid("forward: want an array for each input: %s" % ", ".join(self._inputs))
-        n = {name: made[i].type.shape.dim[0] if made[i].type.shape.n_dims else 0
-             for i, name in enumerate(inputs)}
+        n = {}
+        for i, name in enumerate(inputs):
+            shape, wanted = shape_of(made[i].type), self._inputs[name][1]
+            if len(shape) < 1:
+                raise invalid("%s: a single number has no rows" % name)
+            if shape == (0,) + shape[1:] and shape[1:] != wanted:
+                raise invalid("%s: want rows of shape %s, got %s" %
+                              (name, list(wanted), list(shape[1:])))
+            n[name] = shape[0]
         if len(set(n.values())) > 1:
             raise invalid("forward: different numbers of rows: %s" %
                           ", ".join("%s has %d" % item for item in n.items()))
@@ -605,10 +612,10 @@ def layout(overrides: Optional[Mapping[str, Any]], workers: Union[None, int, str
     """The overrides with the arguments workers and devices."""
     values = dict(overrides or {})
     if workers is not None:
-        values["parallel.workers"] = workers
+        values["parallel.workers"] = checked_workers(workers)
     if devices is not None:
         if not isinstance(devices, str):
-            raise invalid('devices: want "cpu", "gpu" or numbers such as "0,1", got %r' %
-                          (devices,))
+            raise invalid('devices: want "cpu", "gpu" or numbers such as "0,1", got %s' %
+                          shown(devices))
         values["parallel.devices"] = devices
     return values
