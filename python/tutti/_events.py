@@ -164,15 +164,13 @@ def as_callbacks(given: Any) -> List[Any]:
         return []
     if isinstance(given, Callback) or callable(given):
         given = [given]
-    try:
-        given = list(given)
-    except TypeError:
-        raise invalid("callbacks: want a list of callbacks, got %s" % type(given).__name__) from None
+    if not isinstance(given, (list, tuple)):
+        raise invalid("callbacks: want a list of callbacks, got %s" % type(given).__name__)
     for one in given:
         if isinstance(one, type) or not (isinstance(one, Callback) or callable(one)):
             raise invalid("callbacks: want tutti.Callback objects or functions of an event, got %s" %
                           shown(one))
-    return given
+    return list(given)
 
 
 class EarlyStopping(Callback):

@@ -69,9 +69,9 @@ class History(Mapping[str, Any]):
         return list(names)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._arrays:
+        if not isinstance(name, str) or name not in self._arrays:
             np = numpy()
-            if name not in self._names():
+            if not isinstance(name, str) or name not in self._names():
                 raise KeyError("no column %s in the %s records: %s" %
                                (shown(name), self._event, ", ".join(self._names()) or "none yet"))
             values = [row.get(name) for row in self._rows]

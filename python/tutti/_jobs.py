@@ -12,8 +12,8 @@ JobLike = Union[None, str, "os.PathLike[str]", Mapping[str, Any]]
 
 def value_text(value: Any, key: str) -> str:
     """The value as a job file has it: true, [256, 128], null, "text"."""
-    if hasattr(value, "tolist"):  # numbers and arrays of numpy
-        value = value.tolist()
+    if type(value).__module__ == "numpy" and getattr(value, "size", 0) <= 1024:
+        value = value.tolist()  # numbers and small arrays
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -53,6 +53,8 @@ class Job:
 
         from . import _c
 
+        if not isinstance(allow_plugin, bool):
+            raise invalid("allow_plugin: want True or False, got %s" % shown(allow_plugin))
         self.handle = ctypes.POINTER(_c.tutti_job)()
         self.keep: List[Any] = []  # what the C job borrows
         self.words: List[bytes] = []  # the job as arguments of the program `tutti train`

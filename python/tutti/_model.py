@@ -6,11 +6,11 @@ import struct
 import weakref
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
-from ._errors import Error, invalid, shown
+from ._errors import Error, invalid, shown, whole
 from ._history import numpy
 from ._jobs import flatten
 from ._library import encode
-from ._runs import Run, train
+from ._runs import Run, checked_lr, train
 from ._samples import named_arrays
 from ._session import HostLoss, Session, layout
 
@@ -61,7 +61,7 @@ class Model:
         is_file = path.endswith((".pt2", ".onnx")) or os.path.isdir(path)
         self.job: Dict[str, Any] = {"model.file" if is_file else "model.name":
                                     os.path.abspath(path) if is_file else path}
-        self.job.update(flatten(overrides or {}, "overrides"))
+        self.job.update(flatten({} if overrides is None else overrides, "overrides"))
         self.inputs, self.n_classes = inputs, n_classes
         self.run: Optional[Run] = None
         self._names: Tuple[str, ...] = ()  # of the inputs
@@ -110,10 +110,11 @@ class Model:
                 arrays["y"].dtype.kind == "f":
             raise invalid("y: a distribution over the classes needs a batch of such targets in "
                           "tutti.from_torch(..., target=y[:8])")
-        for key, value in (("train.batch", batch), ("train.epochs", epochs),
-                           ("train.steps", steps), ("optimizer.lr", lr)):
+        for name, value in (("batch", batch), ("epochs", epochs), ("steps", steps)):
             if value is not None:
-                values[key] = value
+                values["train." + name] = whole(value, name, 1)
+        if lr is not None:
+            values["optimizer.lr"] = checked_lr(lr)
         folder = None
         held_out: Optional[Dict[str, Any]] = None
         if validation is not None:
@@ -163,6 +164,9 @@ class Model:
         """Samples by the names of their fields.  Questions are f32 and, for a built-in model, in
         columns."""
         found = named_arrays(x, y, self._names, self._targets)
+        if "y" not in found and "model.name" in self.job and loss not in PAIR_LOSSES:
+            raise invalid("y: want a label or value for each sample, got %s" %
+                          type(y).__name__)
         if loss in FIELD_LOSSES and "y" in found:
             found["y"] = found["y"].astype("float32", copy=False)
             if found["y"].ndim == 1 and "model.name" in self.job:

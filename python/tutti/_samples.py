@@ -8,6 +8,9 @@ from ._history import numpy
 from ._library import c
 
 
+MOST_DIMS = 8  # TUTTI_MAX_DIMS, the rows among them
+
+
 def named_arrays(x: Any, y: Any = None, names: Tuple[str, ...] = (),
                  targets: Tuple[str, ...] = ()) -> Dict[str, Any]:
     """Arrays by name: x and y, or those of a dict, or of a tuple in the order of the names."""
@@ -33,6 +36,8 @@ def named_arrays(x: Any, y: Any = None, names: Tuple[str, ...] = (),
     if rows(found) == 0:
         raise invalid("%s: no rows" % ", ".join(found))
     for name, array in found.items():
+        if array.ndim > MOST_DIMS:
+            raise invalid("%s: has %d dimensions, at most %d" % (name, array.ndim, MOST_DIMS))
         if array.dtype.kind == "f" and not numpy().isfinite(array).all():
             raise invalid("%s: a value is not finite (nan or infinity)" % name)
     return found
@@ -102,7 +107,7 @@ def _field_kind(what: str, name: Any, kind: Any) -> Tuple[Tuple[int, ...], str]:
     shape, dtype = kind if len(kind) == 2 and isinstance(kind[1], str) else (kind, "float32")
     if dtype not in DTYPES:
         raise invalid("%s: want one of %s, got %s" % (what, ", ".join(DTYPES), shown(dtype)))
-    if not isinstance(shape, (tuple, list)) or len(shape) > 7:
+    if not isinstance(shape, (tuple, list)) or len(shape) >= MOST_DIMS:
         raise invalid("%s: %s is not the shape of a sample" % (what, shown(shape)))
     return tuple(whole(n, "%s: its shape" % what, 0) for n in shape), dtype
 

@@ -368,6 +368,11 @@ class Session:
     def views(self, flat: Any) -> Dict[str, Any]:
         """The parameters in a flat array of update(), by name and in their shapes, without a copy."""
         np = numpy()
+        least = max(self._places[name] + int(np.prod(shape))
+                    for name, shape in self._shapes.items())
+        if not isinstance(flat, np.ndarray) or flat.ndim != 1 or flat.size < least:
+            raise invalid("flat: want an array that a rule of update() receives, got %s" %
+                          shown(flat))
         return {name: flat[self._places[name]:self._places[name] + int(np.prod(shape))]
                 .reshape(shape) for name, shape in self._shapes.items()}
 
@@ -573,6 +578,9 @@ def torch_loss(function: Callable[[Any, Any], Any], output: str = "logits",
                target: str = "y") -> HostLoss:
     """A loss for sessions from a function of PyTorch, such as
     torch.nn.functional.cross_entropy(output, target), differentiated by autograd."""
+    if not callable(function):
+        raise invalid("function: want a function of (output, target), got %s" % shown(function))
+
     def compute(outputs: Dict[str, Any], inputs: Dict[str, Any]) -> Tuple[float, Any]:
         import torch
 
@@ -610,6 +618,8 @@ def session(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, 
 def layout(overrides: Optional[Mapping[str, Any]], workers: Union[None, int, str],
            devices: Optional[str]) -> Dict[str, Any]:
     """The overrides with the arguments workers and devices."""
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise invalid("overrides: want a dict of job keys, got %s" % type(overrides).__name__)
     values = dict(overrides or {})
     if workers is not None:
         values["parallel.workers"] = checked_workers(workers)

@@ -60,7 +60,7 @@ def test_pipeline():
 def test_what_is_refused():
     x, y = samples()
     raises(tutti.Error, lambda: tutti.Classifier(model="mpl").fit(x, y), "mpl")
-    raises(tutti.Error, lambda: tutti.Classifier(epochs=0).fit(x, y), "train.epochs")
+    raises(tutti.Error, lambda: tutti.Classifier(epochs=0).fit(x, y), "epochs")
     raises(ValueError, lambda: tutti.Classifier().fit(x, ["one"] * len(x)), "class")
 
 

@@ -251,8 +251,13 @@ def test_what_is_refused():
                         (("validation",), lambda: model.fit(x, y, validation=x)),
                         (("batch",), lambda: model.fit(x, y, batch=0)),
                         (("x", "single number"), lambda: model.fit(3, y)),
+                        (("x", "dimensions"), lambda: model.fit(np.zeros((9,) + (1,) * 9), y[:9])),
+                        (("y",), lambda: model.fit(x)),
+                        (("steps",), lambda: model.fit(x, y, steps={})),
+                        (("lr",), lambda: model.fit(x, y, lr=x)),
                         (("nothing",), lambda: tutti.Model("nothing").fit(x, y)),
                         (("overrides",), lambda: tutti.Model("mlp", 3)),
+                        (("overrides",), lambda: tutti.Model("mlp", x)),
                         (("name",), lambda: tutti.Model(3))):
         raises(tutti.Error, call, *parts)
     labels = y.copy()

@@ -369,7 +369,11 @@ def test_bad_arrays():
                 raises(tutti.Error, lambda: s.step(**arrays), *parts)
             except AssertionError as e:
                 raise AssertionError("%s: %s" % (arrays, e)) from e
-        for step in (-1, 2 ** 70, "1", 1.5, None):
+        raises(tutti.Error, lambda: s.forward(x=3), "x", "single number")
+        raises(tutti.Error, lambda: s.forward(x=[]), "x", "[5]")
+        raises(tutti.Error, lambda: s.views(x), "flat")
+        raises(KeyError, lambda: s.parameters[[1]], "object of type list")
+        for step in (-1, 2 ** 70, "1", 1.5, None, x):
             raises(tutti.Error, lambda: setattr(s, "step_number", step), "step_number")
         for copy_it in (copy.copy, copy.deepcopy, pickle.dumps):
             raises(tutti.Error, lambda: copy_it(s), "session", "copied")

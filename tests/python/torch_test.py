@@ -423,6 +423,11 @@ def test_kinds_of_tensors():
                              (wide.to(torch.complex64), "complex"),
                              (torch.quantize_per_tensor(wide, 0.1, 0, torch.qint8), "x")):
             raises(tutti.Error, lambda: s.step(x=given, y=y), "x", parts)
+        # PyTorch ends the process when it prints freed memory.
+        raises(tutti.Error, lambda: s.step(x=wide.numpy(), y=y, lr=freed), "lr")
+        raises(tutti.Error, lambda: tutti.EarlyStopping(monitor=freed), "monitor")
+        raises(tutti.Error, lambda: tutti.train(None, callbacks=[freed]), "callbacks")
+        raises(tutti.Error, lambda: tutti.train(None, progress=freed), "progress")
 
 
 def test_what_is_refused():
