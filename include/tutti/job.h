@@ -63,6 +63,10 @@ TUTTI_API const char *tutti_job_warnings(const tutti_job *job);
 /* The value of a key as text, NULL for an unknown key.  Borrowed until the job changes. */
 TUTTI_API const char *tutti_job_get(tutti_job *job, const char *key);
 
+/* Writes the name of the job's model: model.name, the name of the file of model.file or
+ * model.plugin without its ending, or "model" for that of tutti_job_set_model. */
+TUTTI_API void tutti_job_model_name(const tutti_job *job, char *out, size_t n_bytes);
+
 /* Returns the key that a word stands for, by meaning or spelling: "lr" is "optimizer.lr",
  * "batch_size" is "train.batch".  NULL if no key is similar.  Static text. */
 TUTTI_API const char *tutti_job_find_key(const char *word);

@@ -69,15 +69,29 @@ static void write_tokens(FILE *out, double per_s) {
     if (per_s > 0) fprintf(out, "\"tokens_per_s\":%.0f,", per_s);
 }
 
+/* The model's name, which may come from a file with any name, in JSON. */
+static void write_name(FILE *out, const tutti_job *job) {
+    char name[256];
+    tutti_job_model_name(job, name, sizeof name);
+    fprintf(out, "{\"what\":\"");
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
+        if (*c < ' ')
+            fprintf(out, "\\u%04x", *c);
+        else
+            fprintf(out, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+    }
+    fprintf(out, "\",");
+}
+
 static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_result *r) {
     double per_s = median(w), batch = atof(tutti_job_get(job, "train.batch"));
     double reached = r->step_flops * per_s / batch, ceiling = 0, bytes;
     if (tutti_measure_ceilings(job, &ceiling, &bytes) == TUTTI_OK) ceiling *= r->n_workers;
+    write_name(out, job);
     fprintf(out,
-            "{\"what\":\"%s\",\"workers\":%d,\"shards\":%d,\"mode\":\"%s\",\"batch\":%.0f,"
+            "\"workers\":%d,\"shards\":%d,\"mode\":\"%s\",\"batch\":%.0f,"
             "\"per_s\":%.0f,",
-            tutti_job_get(job, "model.name"), r->n_workers, r->n_shards,
-            tutti_job_get(job, "parallel.mode"), batch, per_s);
+            r->n_workers, r->n_shards, tutti_job_get(job, "parallel.mode"), batch, per_s);
     write_tokens(out, per_s * tokens_of_sample(job));
     fprintf(out,
             "\"ms\":%.3f,\"first_step_s\":%.3f,\"peak_rss_mb\":%.1f,"

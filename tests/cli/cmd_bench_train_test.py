@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 
 import runs
@@ -31,6 +32,20 @@ def test_processes():
     if ended.err:
         raise AssertionError(ended.err)
     if figures["workers"] != 2 or not figures["per_s"] > 0:
+        raise AssertionError(ended.out)
+
+
+def test_a_model_file_is_named():
+    """Not model.name, which the job does not use."""
+    golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/pt2")
+    name = 'a "net".v2'
+    shutil.copy(os.path.join(golden, "interface_linear.pt2"), name + ".pt2")
+    with open("table.csv", "w") as file:
+        file.write("a,b,c,d,y\n" + "".join("%d,2,3.5,%d,%d\n" % (i, i % 7, i % 3)
+                                           for i in range(64)))
+    ended = runs.tutti("bench", "train", "model.file=%s.pt2" % name, "data.format=csv",
+                       "data.dir=table.csv", "train.batch=8", "train.steps=8", "-n", "1").expect(0)
+    if json.loads(ended.out)["what"] != name:
         raise AssertionError(ended.out)
 
 

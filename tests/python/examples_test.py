@@ -17,7 +17,7 @@ NEEDS = {"numpy_mlp": ["numpy"], "torch_module": ["numpy", "torch"],
          "quickstart": ["numpy"]}
 SAYS = {"numpy_mlp": "accuracy on the held-out samples: 0.9", "torch_module": "Tutti: 0.9",
         "torch_regression": "explained variance: 0.9", "torch_segmentation": "mean IoU: 0.9",
-        "torch_contrastive": "right words: 0.9", "torch_vision": "accuracy on new images: 1.0",
+        "torch_contrastive": "found among 100: 0.9", "torch_vision": "accuracy on new images: 1.0",
         "sklearn_pipeline": "accuracy of 3 folds: [", "callback": "best loss",
         "custom_loss": "accuracy: 0.9"}
 

@@ -41,7 +41,7 @@ static tutti_status check_model(const tti_generator *g, const tti_blueprint *b) 
     if (!tti_writes_text(b))
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "generate: %s on data.format=%s is not a causal language model",
-                        b->config.model.name, b->config.data.format);
+                        b->model_name, b->config.data.format);
     if (g->tokenizer && tutti_tokenizer_get_size(g->tokenizer) <= g->n_classes) return TUTTI_OK;
     return tti_fail(
         TUTTI_E_UNSUPPORTED,

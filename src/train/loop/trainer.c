@@ -67,10 +67,11 @@ typedef struct trainer {
 
 static void run_name(const tutti_job *job, char *out, size_t n_bytes) {
     const char *base = tti_job_path(job) ? strrchr(tti_job_path(job), '/') : NULL;
-    if (!tti_job_path(job))
-        tti_model_name(job, out, n_bytes);
-    else
-        snprintf(out, n_bytes, "%s", base ? base + 1 : tti_job_path(job));
+    if (!tti_job_path(job)) {
+        tutti_job_model_name(job, out, n_bytes);
+        return;
+    }
+    snprintf(out, n_bytes, "%s", base ? base + 1 : tti_job_path(job));
     char *dot = strrchr(out, '.');
     if (dot && dot != out) *dot = '\0';
 }

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "data/fields.h"
 #include "ir/graph.h"
@@ -76,11 +77,28 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
     return p;
 }
 
-void tti_model_name(const tutti_job *job, char *out, size_t n_bytes) {
+/* Bytes of a file's name before its ending: of a model .pt2 or .onnx, of a plugin all from the
+ * first dot on (.so.1). */
+static int bytes_of_stem(const char *file, bool is_plugin) {
+    static const char *const endings[] = {".pt2", ".onnx"};
+    size_t n = strlen(file);
+    if (is_plugin) return (int)strcspn(file, ".");
+    for (size_t i = 0; i < TTI_COUNT(endings); i++) {
+        size_t n_ending = strlen(endings[i]);
+        if (n > n_ending && strcasecmp(file + n - n_ending, endings[i]) == 0)
+            return (int)(n - n_ending);
+    }
+    return (int)n;
+}
+
+void tutti_job_model_name(const tutti_job *job, char *out, size_t n_bytes) {
     const tti_job_config *c = tti_job_config_of(job);
-    const char *path = c->model.file[0] ? c->model.file : c->model.plugin;
+    bool is_plugin = !c->model.file[0];
+    char path[TTI_TEXT_MAX];
+    snprintf(path, sizeof path, "%s", is_plugin ? c->model.plugin : c->model.file);
+    for (size_t end = strlen(path); end > 1 && path[end - 1] == '/';) path[--end] = '\0';
     const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
-    int n = (int)strcspn(file, ".");
+    int n = bytes_of_stem(file, is_plugin);
     if (job->model_fn || (path[0] && n == 0))
         snprintf(out, n_bytes, "model");
     else if (path[0])

@@ -12,10 +12,6 @@
 tutti_model_params tti_model_params_of(const tti_job_config *config,
                                        const tutti_dataset_info *info);
 
-/* For messages and names of folders: model.name, the file name of model.plugin without its
- * extension, or "model" if the caller builds it. */
-void tti_model_name(const tutti_job *job, char *out, size_t n_bytes);
-
 /* Identifies the model for a checkpoint: "built-in NAME", "plugin CHECKSUM" or "file CHECKSUM" of
  * the file, or "caller", whose program builds it. */
 void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes);

@@ -455,7 +455,7 @@ static tutti_status create(const tutti_job *job, const requested *w, tti_bluepri
     tti_blueprint *b = calloc(1, sizeof *b);
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     b->config = *tti_job_config_of(job);
-    tti_model_name(job, b->model_name, sizeof b->model_name);
+    tutti_job_model_name(job, b->model_name, sizeof b->model_name);
     tti_model_identity(job, b->model_identity, sizeof b->model_identity);
     b->gives_logits = w->gives_logits;
     b->gives_outputs = w->gives_outputs;

@@ -34,7 +34,7 @@ typedef struct tti_blueprint {
     tutti_model_params model_params;
     tti_import *import; /* model of model.file; NULL: the job has none */
     bool borrows_import;
-    char model_name[128];              /* as tti_model_name has it */
+    char model_name[128];              /* as tutti_job_model_name has it */
     char model_identity[160];          /* as tti_model_identity has it */
     bool has_accuracy;                 /* the loss counts correct predictions */
     bool compares_samples;             /* the loss compares samples of all shards */

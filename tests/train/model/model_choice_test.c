@@ -121,7 +121,7 @@ static tutti_value *own_model(tutti_graph *g, tutti_value *x, const void *user) 
 
 static void expect_name(const tutti_job *job, const char *name) {
     char text[128];
-    tti_model_name(job, text, sizeof text);
+    tutti_job_model_name(job, text, sizeof text);
     assert_string_equal(text, name);
 }
 
@@ -143,6 +143,11 @@ T_CASE(the_caller_is_first) {
     tutti_job_set_model(job, NULL, NULL);
     tutti_job_set(job, "model.plugin=null", "test");
     expect_name(job, "mlp");
+    tutti_job_set(job, "model.file=my nets/a.v2.PT2", "test");
+    expect_name(job, "a.v2");
+    tutti_job_set(job, "model.file=nets/folder.v2/", "test");
+    expect_name(job, "folder.v2");
+    tutti_job_set(job, "model.file=null", "test");
     T_OK(tti_model_build(job, NULL, &p, g, x, &out));
     T_EQ(tutti_value_type(out.logits).shape.dim[1], 10);
     tutti_graph_destroy(g);
