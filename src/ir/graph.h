@@ -95,6 +95,25 @@ typedef struct tti_node_desc {
  * now (sticky).  An input that is NULL counts as failed before. */
 tti_node *tti_graph_add(tutti_graph *g, const tti_node_desc *desc);
 
+/* What nodes that are added from now on belong to. */
+void tti_graph_set_place(tutti_graph *g, int stage, const char *module);
+
+/* The loss is the shard's as a whole: the model may join its samples. */
+void tti_graph_set_joins_samples(tutti_graph *g, bool joins);
+
+/* For training, else for evaluation.  The number of shards of the batch, 1: one. */
+bool tti_graph_is_training(const tutti_graph *g);
+int tti_graph_n_shards(const tutti_graph *g);
+
+/* Memory that lives as long as the graph. */
+tti_arena *tti_graph_arena(tutti_graph *g);
+
+/* The op of that name in the graph's table, NULL: none. */
+const tti_op *tti_graph_find_op(const tutti_graph *g, const char *name);
+
+/* A builder has failed before, or g is NULL: nothing can be added. */
+bool tti_graph_has_failed(const tutti_graph *g);
+
 /* Notes a failure of a builder, if it is the first; takes the text from tutti_last_error(). */
 void tti_graph_fail(tutti_graph *g, tutti_status status);
 

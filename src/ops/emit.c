@@ -7,7 +7,7 @@
 void tti_emit_n(tutti_graph *g, const char *op, const char *name, tutti_value *const *in, int n_in,
                 const tti_attr_arg *attrs, tutti_value **out) {
     if (!g) return;
-    const tti_op *found = g->find_op(op);
+    const tti_op *found = tti_graph_find_op(g, op);
     TTI_ASSERT(found);
     tti_node *node = tti_graph_add(
         g, &(tti_node_desc){.op = found, .name = name, .in = in, .n_in = n_in, .attrs = attrs});

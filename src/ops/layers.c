@@ -70,7 +70,7 @@ static bool conv_weight(tutti_graph *g, const tutti_value *x, const tutti_conv2d
         tti_build_fail(g,
                        "conv2d '%s': groups %lld must divide %lld input and %lld output channels",
                        name, (long long)groups, (long long)shape->dim[1], (long long)desc->n_out);
-    if (g->failed != TUTTI_OK) return false;
+    if (tti_graph_has_failed(g)) return false;
     *out = TUTTI_SHAPE(desc->n_out, shape->dim[1] / groups, kernel_h, kernel_w);
     return true;
 }
@@ -143,7 +143,7 @@ tutti_value *tutti_batch_norm2d(tutti_graph *g, tutti_value *x, const tutti_batc
     tensors.bias = bn_param(&bn, "bias", NULL);
     tensors.running_mean = bn_buffer(&bn, "running_mean", 0);
     tensors.running_var = bn_buffer(&bn, "running_var", 1);
-    if (g->failed != TUTTI_OK) return NULL;
+    if (tti_graph_has_failed(g)) return NULL;
     return tutti_batch_norm_of(g, x, &tensors, name);
 }
 

@@ -376,14 +376,14 @@ tutti_value *tti_build_fail(tutti_graph *g, const char *format, ...) {
 }
 
 bool tti_can_build(tutti_graph *g, const char *op, const tutti_value *x, const char *name) {
-    if (!g || g->failed != TUTTI_OK) return false;
+    if (tti_graph_has_failed(g)) return false;
     if (!name || !name[0])
         tti_build_fail(g, "%s: the layer needs a name", op);
     else if (strnlen(name, TTI_MAX_LAYER_NAME + 1) > TTI_MAX_LAYER_NAME)
         tti_build_fail(g, "%s: the name is too long", op);
     else if (!x)
         tti_build_fail(g, "%s '%s': the input is missing (NULL)", op, name);
-    return g->failed == TUTTI_OK;
+    return !tti_graph_has_failed(g);
 }
 
 tutti_value *tti_layer_param(tutti_graph *g, const char *name, const char *suffix,

@@ -126,12 +126,12 @@ static tutti_value *add_source(tutti_graph *g, const char *op, const char *name,
 
 /* A named source: the name must be there and new. */
 static bool name_is_good(tutti_graph *g, const char *op, const char *name) {
-    if (g->failed != TUTTI_OK) return false;
+    if (tti_graph_has_failed(g)) return false;
     if (!name || !name[0])
         tti_build_fail(g, "%s: it needs a name", op);
     else if (tti_graph_find_source(g, name))
         tti_build_fail(g, "%s '%s': the name is taken", op, name);
-    return g->failed == TUTTI_OK;
+    return !tti_graph_has_failed(g);
 }
 
 /* A shape from outside may lie about its number of dimensions. */
@@ -140,7 +140,7 @@ static bool dims_are_good(tutti_graph *g, const char *op, const char *name,
     if (!shape || shape->n_dims < 0 || shape->n_dims > TUTTI_MAX_DIMS)
         tti_build_fail(g, "%s '%s': a shape of 0 to %d dimensions is needed", op, name,
                        TUTTI_MAX_DIMS);
-    return g->failed == TUTTI_OK;
+    return !tti_graph_has_failed(g);
 }
 
 tutti_value *tutti_input(tutti_graph *g, const char *name, tutti_dtype dtype,
@@ -193,7 +193,7 @@ tutti_value *tutti_buffer(tutti_graph *g, const char *name, const tutti_shape *s
 
 tutti_value *tutti_constant(tutti_graph *g, tutti_dtype dtype, const tutti_shape *shape,
                             double value) {
-    if (!g || g->failed != TUTTI_OK || !dims_are_good(g, "constant", "", shape)) return NULL;
+    if (tti_graph_has_failed(g) || !dims_are_good(g, "constant", "", shape)) return NULL;
     return add_source(g, "constant", NULL,
                       (tti_attr_arg[]){TTI_INT("dtype", (int64_t)dtype),
                                        TTI_INTS("dims", shape->n_dims, shape->dim),
@@ -203,7 +203,7 @@ tutti_value *tutti_constant(tutti_graph *g, tutti_dtype dtype, const tutti_shape
 
 tutti_value *tutti_constant_array(tutti_graph *g, tutti_dtype dtype, const tutti_shape *shape,
                                   const void *data) {
-    if (!g || g->failed != TUTTI_OK || !dims_are_good(g, "array", "", shape)) return NULL;
+    if (tti_graph_has_failed(g) || !dims_are_good(g, "array", "", shape)) return NULL;
     if (tti_shape_check(shape) != TUTTI_OK)
         return tti_build_fail(g, "array: %s", tutti_last_error());
     size_t n_bytes = (size_t)tutti_shape_n_elems(shape) * tutti_dtype_bytes(dtype);

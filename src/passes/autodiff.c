@@ -94,12 +94,13 @@ static tutti_status differentiate(autodiff *ad, tutti_value *loss) {
 }
 
 tutti_status tti_pass_autodiff(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     (void)target;
-    if (!(*g)->training) return TUTTI_OK;
+    if (!from->training) return TUTTI_OK;
     tutti_value *loss = tti_graph_output(*g, "loss_sum");
     if (!loss) return tti_fail(TUTTI_E_INVALID, "autodiff: the graph has no output 'loss_sum'");
-    size_t n = (size_t)(*g)->n_values + 1;
-    autodiff ad = {.g = *g, .n_values = (*g)->n_values};
+    size_t n = (size_t)from->n_values + 1;
+    autodiff ad = {.g = *g, .n_values = from->n_values};
     ad.wanted = calloc(n, sizeof *ad.wanted);
     ad.grad = calloc(n, sizeof *ad.grad);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "autodiff: out of memory");

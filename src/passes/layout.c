@@ -102,12 +102,13 @@ static void turn_outputs(layout_pass *lp) {
 }
 
 tutti_status tti_pass_layout(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     if (!target->prefers_channels_last) return TUTTI_OK;
     layout_pass lp = {.target = target};
     TTI_TRY(tti_rewrite_begin(&lp.rw, *g));
-    lp.turned = calloc((size_t)(*g)->n_values + 1, sizeof *lp.turned);
+    lp.turned = calloc((size_t)from->n_values + 1, sizeof *lp.turned);
     if (!lp.turned) tti_graph_fail(lp.rw.to, tti_fail(TUTTI_E_NOMEM, "layout: out of memory"));
-    for (int i = 0; lp.turned && i < (*g)->n_nodes; i++) visit(&lp, (*g)->nodes[i]);
+    for (int i = 0; lp.turned && i < from->n_nodes; i++) visit(&lp, from->nodes[i]);
     if (lp.turned) turn_outputs(&lp);
     tutti_status st = tti_rewrite_finish(&lp.rw, g);
     free(lp.turned);

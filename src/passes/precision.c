@@ -82,16 +82,17 @@ static void visit(precision *p, const tti_node *node) {
 }
 
 static tutti_status lower(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     precision p = {.low = target->compute_dtype,
                    .low_precision_residual = target->low_precision_residual};
     TTI_TRY(tti_rewrite_begin(&p.rw, *g));
-    p.cast = calloc((size_t)(*g)->n_values + 1, sizeof(tutti_value *));
-    p.gives_way = calloc((size_t)(*g)->n_values + 1, sizeof *p.gives_way);
+    p.cast = calloc((size_t)from->n_values + 1, sizeof(tutti_value *));
+    p.gives_way = calloc((size_t)from->n_values + 1, sizeof *p.gives_way);
     bool ready = p.cast && p.gives_way;
     if (!ready) tti_graph_fail(p.rw.to, tti_fail(TUTTI_E_NOMEM, "precision: out of memory"));
-    for (int i = 0; ready && i < (*g)->n_nodes; i++) visit(&p, (*g)->nodes[i]);
-    for (int i = 0; ready && i < (*g)->n_outputs; i++) {
-        const tutti_value *old = (*g)->outputs[i].value;
+    for (int i = 0; ready && i < from->n_nodes; i++) visit(&p, from->nodes[i]);
+    for (int i = 0; ready && i < from->n_outputs; i++) {
+        const tutti_value *old = from->outputs[i].value;
         p.rw.map[old->id] = in_dtype(&p, old, old->type.dtype);
     }
     tutti_status st = tti_rewrite_finish(&p.rw, g);

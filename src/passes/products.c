@@ -126,15 +126,16 @@ static void visit(products *p, const tti_node *node) {
 }
 
 tutti_status tti_pass_products(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     products p = {.concat = tti_op_find("concat"),
                   .linear = tti_op_find("linear"),
                   .matmul = tti_op_find("matmul")};
     if (!target->fuse) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&p.rw, *g));
-    p.gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *p.gone);
+    p.gone = calloc((size_t)from->n_nodes + 1, sizeof *p.gone);
     if (!p.gone) tti_graph_fail(p.rw.to, tti_fail(TUTTI_E_NOMEM, "products: out of memory"));
-    for (int i = 0; p.gone && i < (*g)->n_nodes; i++) mark(&p, (*g)->nodes[i]);
-    for (int i = 0; p.gone && i < (*g)->n_nodes; i++) visit(&p, (*g)->nodes[i]);
+    for (int i = 0; p.gone && i < from->n_nodes; i++) mark(&p, from->nodes[i]);
+    for (int i = 0; p.gone && i < from->n_nodes; i++) visit(&p, from->nodes[i]);
     free(p.gone);
     return tti_rewrite_finish(&p.rw, g);
 }

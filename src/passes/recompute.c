@@ -299,8 +299,9 @@ static tutti_status choose(recompute *r, const tti_target *target) {
 }
 
 tutti_status tti_pass_recompute(tutti_graph **g, const tti_target *target) {
-    if (target->recompute == TTI_RECOMPUTE_NONE || !(*g)->training) return TUTTI_OK;
-    size_t n = (size_t)(*g)->n_nodes + 1;
+    const tutti_graph *from = *g;
+    if (target->recompute == TTI_RECOMPUTE_NONE || !from->training) return TUTTI_OK;
+    size_t n = (size_t)from->n_nodes + 1;
     recompute r = {.g = *g};
     r.forward = calloc(n, sizeof *r.forward);
     r.fixed = calloc(n, sizeof *r.fixed);
@@ -312,7 +313,7 @@ tutti_status tti_pass_recompute(tutti_graph **g, const tti_target *target) {
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "recompute: out of memory");
     if (r.forward && r.fixed && r.dropped && r.barred && r.is_again && r.order && r.second)
         st = choose(&r, target);
-    if (st == TUTTI_OK && r.n_order > (*g)->n_nodes) st = apply(&r, g);
+    if (st == TUTTI_OK && r.n_order > from->n_nodes) st = apply(&r, g);
     free(r.forward);
     free(r.fixed);
     free(r.dropped);

@@ -222,7 +222,8 @@ static tutti_status hide_exchanges(schedule *s, int joins_grads) {
 }
 
 tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target) {
-    size_t n = (size_t)(*g)->n_nodes + 1;
+    const tutti_graph *from = *g;
+    size_t n = (size_t)from->n_nodes + 1;
     schedule s = {.g = *g};
     s.n_missing = calloc(n, sizeof *s.n_missing);
     s.makes_gradient = calloc(n, sizeof *s.makes_gradient);

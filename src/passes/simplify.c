@@ -84,13 +84,14 @@ static void simplify_node(tti_rewrite *rw, const tti_node *node) {
 }
 
 static tutti_status sweep(tutti_graph **g) {
+    const tutti_graph *from = *g;
     tti_rewrite rw;
     bool *live = find_live(*g);
     if (!live) return tti_fail(TUTTI_E_NOMEM, "simplify: out of memory");
     tutti_status st = tti_rewrite_begin(&rw, *g);
     if (st == TUTTI_OK) {
-        for (int i = 0; i < (*g)->n_nodes; i++)
-            if (live[i]) simplify_node(&rw, (*g)->nodes[i]);
+        for (int i = 0; i < from->n_nodes; i++)
+            if (live[i]) simplify_node(&rw, from->nodes[i]);
         st = tti_rewrite_finish(&rw, g);
     }
     free(live);

@@ -97,9 +97,10 @@ tutti_status tti_split_batch(const tutti_graph *g, tti_placement *out) {
 }
 
 tutti_status tti_pass_split(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     if (target->one_shard) return TUTTI_OK;
-    if ((*g)->joins_samples) return TUTTI_OK; /* each shard has a loss of its own */
-    tti_placement *placed = calloc((size_t)(*g)->n_values + 1, sizeof *placed);
+    if (from->joins_samples) return TUTTI_OK; /* each shard has a loss of its own */
+    tti_placement *placed = calloc((size_t)from->n_values + 1, sizeof *placed);
     if (!placed) return tti_fail(TUTTI_E_NOMEM, "split: out of memory");
     tutti_status st = tti_split_batch(*g, placed);
     if (st == TUTTI_OK) st = check_outputs(*g, placed);

@@ -16,7 +16,7 @@ static const double BUDGET_S = 8;
 
 typedef struct checked {
     tti_history history;
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_prediction predicted;
 } checked;
 

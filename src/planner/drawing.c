@@ -164,7 +164,7 @@ static tutti_status resolve(tutti_job *job) {
     return tti_job_resolve(job, devices.n ? devices.n : tti_cores_usable());
 }
 
-static tutti_status open_job(tutti_job *job, tti_blueprint **b) {
+static tutti_status open_job(tutti_job *job, const tti_blueprint **b) {
     tti_options_kept kept;
     TTI_TRY(tti_options_keep(tti_job_options(job), &kept));
     tutti_status st = resolve(job);
@@ -224,7 +224,7 @@ static tutti_status list_steps(const tti_drawing *d, const char *worker) {
 
 /* worker NULL: the layout of all workers. */
 static tutti_status describe(tutti_job *job, bool picture, const char *worker, char **text) {
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_str out = {0};
     *text = NULL;
     TTI_TRY(open_job(job, &b));

@@ -29,10 +29,10 @@ typedef struct planner {
     tutti_job *job;
     const tutti_plan_desc *desc;
     tti_schemes layouts;
-    tti_blueprint **blueprints; /* [layouts.n]; the first one owns the data sets */
-    bool *is_shared;            /* [n]: the blueprint of a layout before it */
-    tti_plan_cache *cache;      /* for all blueprints but the first, which is that of a run */
-    bool on_device, is_mixed;   /* mixed: workers on devices and on the host */
+    const tti_blueprint **blueprints; /* [layouts.n]; the first one owns the data sets */
+    bool *is_shared;                  /* [n]: the blueprint of a layout before it */
+    tti_plan_cache *cache;            /* for all blueprints but the first, which is that of a run */
+    bool on_device, is_mixed;         /* mixed: workers on devices and on the host */
     tti_calibration calibration;
     tti_mixture mixture;         /* is_mixed: in place of calibration */
     tti_prediction *predictions; /* [n], the best first */
@@ -59,7 +59,7 @@ static bool is_same_mesh(const tti_scheme *a, const tti_scheme *b) {
 }
 
 /* One blueprint is enough for layouts that differ in nothing else. */
-static tti_blueprint *find_blueprint(const planner *p, int i) {
+static const tti_blueprint *find_blueprint(const planner *p, int i) {
     const tti_scheme *a = &p->layouts.of[i];
     for (int k = 0; k < i; k++) {
         const tti_scheme *b = &p->layouts.of[k];
@@ -114,7 +114,7 @@ static tutti_status make_blueprint(planner *p, int i) {
 /* Some layouts only turn out to be none when the model is divided: more stages than layers. */
 static tutti_status make_blueprints(planner *p) {
     size_t n = (size_t)p->layouts.n;
-    p->blueprints = calloc(n, sizeof(tti_blueprint *));
+    p->blueprints = calloc(n, sizeof(const tti_blueprint *));
     p->is_shared = calloc(n, sizeof *p->is_shared);
     p->predictions = calloc(n, sizeof *p->predictions);
     if (!p->blueprints || !p->is_shared || !p->predictions)

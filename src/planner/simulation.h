@@ -50,7 +50,7 @@ typedef struct tti_simulated_point {
 
 typedef struct tti_simulation {
     const tutti_simulate_desc *desc;
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_network network;
     tti_sums sums;
     tti_speeds speeds;

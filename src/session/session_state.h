@@ -92,7 +92,7 @@ struct tutti_session {
     tutti_session_info info;
     tutti_job *job; /* resolved copy */
     tti_data_spec *spec;
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_job_server server; /* of worker threads */
     tti_shared_params *shared_params;
     tutti_comm *comm; /* of desc, borrowed */

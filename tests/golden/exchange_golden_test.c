@@ -97,7 +97,7 @@ static void write_text(void) {
 
 /* Leaves a run with a checkpoint of step 0 in folder NAME. */
 static void make_run(const net *n, const tutti_job *job) {
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_exec *exec;
     char path[64];
     T_OK(tti_blueprint_create(job, &b));

@@ -12,7 +12,7 @@
 
 typedef struct made {
     tutti_job *job;
-    tti_blueprint *b;
+    const tti_blueprint *b;
 } made;
 
 /* For devices that are not here. */

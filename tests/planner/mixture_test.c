@@ -26,7 +26,7 @@ static tti_calibration calibration(const tti_blueprint *b, bool is_device, doubl
 
 typedef struct made {
     tutti_job *job;
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_prediction p;
 } made;
 

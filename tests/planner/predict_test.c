@@ -33,7 +33,7 @@ static tti_calibration calibration(const tti_blueprint *b, int n_ranks) {
 
 typedef struct made {
     tutti_job *job;
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_prediction p;
 } made;
 
@@ -182,7 +182,8 @@ T_CASE(memory) {
     double params = (double)one.b->plan->n_flat * sizeof(float);
     assert_true(four.p.worker_bytes > 2 * params);
     double batches = 784 * sizeof(float) * 32 * (double)(four.b->config.data.prefetch + 1);
-    double drawn = (double)(four.b->train->late_bytes + four.b->test->late_bytes);
+    double drawn =
+        (double)(tti_dataset_late_bytes(four.b->train) + tti_dataset_late_bytes(four.b->test));
     assert_true(drawn >= 190 * 784);
     double once = 5e6 + drawn + batches + 8 * 784 * sizeof(float); /* a checkpoint's tensor */
     T_NEAR(four.p.host_bytes / (once + 4 * (four.p.worker_bytes + 1000)), 1, 1e-9);
@@ -197,7 +198,8 @@ T_CASE(memory_of_divided_models) {
     made pieces = predict("parallel.workers=4", "parallel.tensor=2"),
          stages = predict("parallel.workers=2", "parallel.pipeline=2");
     double batches = 784 * sizeof(float) * 32 * (double)(pieces.b->config.data.prefetch + 1);
-    double drawn = (double)(pieces.b->train->late_bytes + pieces.b->test->late_bytes);
+    double drawn =
+        (double)(tti_dataset_late_bytes(pieces.b->train) + tti_dataset_late_bytes(pieces.b->test));
     double tensor = 8 * 784 * sizeof(float), once = 5e6 + drawn + batches + tensor;
     double divided = once + 2 * batches + tensor / 2;
     T_NEAR(pieces.p.host_bytes / (divided + 4 * (pieces.p.worker_bytes + 1000)), 1, 1e-9);
@@ -240,7 +242,8 @@ T_CASE(memory_beside_devices) {
         T_OK(tti_predict(m.b, &scheme, &c, &p));
         int n_workers = scheme.data * scheme.tensor;
         double batches = 784 * sizeof(float) * 32 * (double)(m.b->config.data.prefetch + 1);
-        double drawn = (double)(m.b->train->late_bytes + m.b->test->late_bytes);
+        double drawn =
+            (double)(tti_dataset_late_bytes(m.b->train) + tti_dataset_late_bytes(m.b->test));
         double tensor = 8 * 784 * sizeof(float), once = 5e6 + drawn + batches + tensor;
         if (scheme.tensor > 1) once += 2 * batches + tensor / 2;
         double flat = (double)tti_blueprint_plan(m.b, 0)->n_flat * sizeof(float);

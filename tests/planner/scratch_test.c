@@ -38,7 +38,7 @@ static const tti_calibration host = {.flops = 1e9, .bytes = 1e9};
 T_CASE(a_whole_model_on_a_host_is_not_asked) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.workers=1");
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_calibration c = host;
     double spent = -1;
     T_OK(tti_job_resolve(job, 1));
@@ -54,7 +54,7 @@ T_CASE(a_whole_model_on_a_host_is_not_asked) {
 T_CASE(parts_on_a_host_are) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.tensor=2", "parallel.pipeline=2", "parallel.workers=4");
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_calibration c = host;
     double spent = -1;
     T_OK(tti_job_resolve(job, 4));

@@ -77,7 +77,7 @@ T_CASE(of_a_job) {
     T_UNUSED;
     tutti_job *job =
         SMALL_JOB("parallel.workers=2", "parallel.pipeline=2", "model.hidden=[784,784]");
-    tti_blueprint *b;
+    const tti_blueprint *b;
     T_OK(tti_job_resolve(job, 4));
     T_OK(tti_blueprint_create(job, &b));
     tti_calibration c = {.n_cores = 4,
@@ -165,7 +165,7 @@ T_CASE(parts_are_those_of_the_lists) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.workers=2", "parallel.pipeline=2", "parallel.shards=8",
                                "model.hidden=[784,784]");
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_step_lists *lists[2];
     runs r = {0};
     T_OK(tti_job_resolve(job, 4));

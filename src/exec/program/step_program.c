@@ -196,7 +196,7 @@ static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
                            .bucket = m->use->bucket,
                            .offset = m->use->offset,
                            .averages = b->d->averages,
-                           .eval = !b->d->program->graph->training,
+                           .eval = !tti_graph_is_training(b->d->program->graph),
                            .axis = TTI_AXIS_DATA,
                            .method = b->d->method,
                            .first = m->use->first,
@@ -280,7 +280,7 @@ static void emit_part(builder *b, int first_shard_group, int last_shard_group, i
             emit(b, (tti_instr){.kind = TTI_JOIN,
                                 .queue = TTI_ON_COMPUTE_THREADS,
                                 .axis = TTI_AXIS_DATA,
-                                .eval = !b->d->program->graph->training,
+                                .eval = !tti_graph_is_training(b->d->program->graph),
                                 .first = s.last});
         s.first = s.last + joins;
     }
@@ -306,7 +306,8 @@ static void emit_part(builder *b, int first_shard_group, int last_shard_group, i
 static void emit_merge_of(builder *b, int shard_group, int part) {
     const tti_step_program_desc *d = b->d;
     tti_range all = {0, d->plan->n_flat};
-    bool is_last = shard_group == b->n_shard_groups - 1, training = d->program->graph->training;
+    bool is_last = shard_group == b->n_shard_groups - 1,
+         training = tti_graph_is_training(d->program->graph);
     if (!training || shard_group < b->p->n_idle || (is_last && reduces_on_comm(d))) return;
     emit_merge(b, TTI_ON_COMPUTE_THREADS, shard_group_of(b, shard_group - b->p->n_idle),
                d->side && !d->joined ? d->side->flat[part] : all, NULL);

@@ -100,8 +100,9 @@ static tutti_status sum_shard(const tti_node *node, const tti_placement *in, tti
 /* ---- builders ---- */
 
 tutti_value *tutti_gather_rows(tutti_graph *g, tutti_value *x) {
-    if (!g || g->n_shards <= 1) return x;
-    return tti_build1(g, "gather_rows", x, (tti_attr_arg[]){TTI_INT("n", g->n_shards), {0}});
+    if (!g || tti_graph_n_shards(g) == 1) return x;
+    return tti_build1(g, "gather_rows", x,
+                      (tti_attr_arg[]){TTI_INT("n", tti_graph_n_shards(g)), {0}});
 }
 
 tutti_value *tutti_batch_rows(tutti_graph *g, tutti_value *present) {

@@ -148,7 +148,7 @@ static bool class_rows_of(const loss_args *a, class_rows *out) {
 /* ---- cross entropy ---- */
 
 static tutti_value *weights_of(const loss_args *a, int64_t n) {
-    float *w = tti_arena_alloc(&a->g->arena, (size_t)n * sizeof *w);
+    float *w = tti_arena_alloc(tti_graph_arena(a->g), (size_t)n * sizeof *w);
     if (!w) return NULL;
     for (int64_t i = 0; i < n; i++) w[i] = (float)a->desc->weight[a->desc->n_weights == 1 ? 0 : i];
     return tutti_constant_array(a->g, TUTTI_F32, &TUTTI_SHAPE(n), w);
@@ -611,7 +611,8 @@ void tutti_add_metric_named(tutti_graph *g, const char *name, tutti_value *predi
                             const tutti_loss_desc *desc) {
     static const tutti_loss_desc defaults;
     loss_args a = {g, name, predicted, target, present, desc ? desc : &defaults};
-    if (!g || g->training || !predicted || !target || tutti_graph_check(g) != TUTTI_OK) return;
+    if (!g || tti_graph_is_training(g) || !predicted || !target || tutti_graph_check(g) != TUTTI_OK)
+        return;
     if (!has_rows(predicted) || !has_rows(target) || rows_of(predicted) != rows_of(target) ||
         predicted->type.dtype != TUTTI_F32)
         refuse(&a, "an f32 prediction with a row for each sample is needed");
@@ -620,7 +621,7 @@ void tutti_add_metric_named(tutti_graph *g, const char *name, tutti_value *predi
 }
 
 void tutti_add_metric(tutti_graph *g, const char *name, tutti_value *sum, tutti_value *count) {
-    if (!g || g->training || !sum || !count) return;
+    if (!g || tti_graph_is_training(g) || !sum || !count) return;
     if (sum->type.dtype != TUTTI_F32 || count->type.dtype != TUTTI_F32 ||
         tutti_shape_n_elems(&sum->type.shape) != 1 || tutti_shape_n_elems(&count->type.shape) != 1)
         tti_build_fail(g, "metric '%s': sum and count must be f32 with one element", name);

@@ -95,9 +95,10 @@ static void fuse_epilogue(tti_rewrite *rw, const tti_node *node) {
 }
 
 static tutti_status fuse_epilogues(tutti_graph **g) {
+    const tutti_graph *from = *g;
     tti_rewrite rw;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    for (int i = 0; i < (*g)->n_nodes; i++) fuse_epilogue(&rw, (*g)->nodes[i]);
+    for (int i = 0; i < from->n_nodes; i++) fuse_epilogue(&rw, from->nodes[i]);
     return tti_rewrite_finish(&rw, g);
 }
 
@@ -133,10 +134,11 @@ static void add_masked(tti_rewrite *rw, const tti_node *node) {
 }
 
 static tutti_status fuse_masks(tutti_graph **g) {
+    const tutti_graph *from = *g;
     tti_rewrite rw;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    for (int i = 0; i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         const tti_node *mask = node->n_in > 0 ? node->in[0]->node : NULL;
         if (mask && mask->op->epilogue_grad && takes_mask(node, mask) && all_take_mask(&rw, mask))
             add_masked(&rw, node);
@@ -209,12 +211,13 @@ static int outside_inputs(const tti_rewrite *rw, const chain *c, tutti_value **i
 /* A copy of a part that belongs to the fused node: its values are in no list of the graph. */
 static tti_node *body_node(tti_rewrite *rw, const tti_node *part) {
     tutti_graph *g = rw->to;
-    tti_node *node = tti_arena_copy(&g->arena, part, sizeof *part);
-    tutti_value *out = tti_arena_copy(&g->arena, part->out[0], sizeof *out);
-    tutti_value **in = tti_arena_alloc(&g->arena, (size_t)part->n_in * sizeof(tutti_value *));
-    tti_attr *attrs =
-        tti_arena_copy(&g->arena, part->attrs, (size_t)tti_n_attrs(part->op) * sizeof(tti_attr));
-    char *name = tti_arena_strdup(&g->arena, part->name);
+    tti_node *node = tti_arena_copy(tti_graph_arena(g), part, sizeof *part);
+    tutti_value *out = tti_arena_copy(tti_graph_arena(g), part->out[0], sizeof *out);
+    tutti_value **in =
+        tti_arena_alloc(tti_graph_arena(g), (size_t)part->n_in * sizeof(tutti_value *));
+    tti_attr *attrs = tti_arena_copy(tti_graph_arena(g), part->attrs,
+                                     (size_t)tti_n_attrs(part->op) * sizeof(tti_attr));
+    char *name = tti_arena_strdup(tti_graph_arena(g), part->name);
     if (!node || !out || !in || !attrs || !name) return NULL;
     for (int i = 0; i < part->n_in; i++) in[i] = rw->map[part->in[i]->id];
     *out = (tutti_value){part->out[0]->type, part->out[0]->layout, node, 0, -1};
@@ -250,15 +253,16 @@ static bool fuse_chain(tti_rewrite *rw, const chain *c) {
 
 /* Parts of a chain stand where its last part stood, when all outside inputs exist. */
 static tutti_status fuse_chains(tutti_graph **g, bool any_float) {
+    const tutti_graph *from = *g;
     tti_rewrite rw;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    int n_nodes = (*g)->n_nodes;
+    int n_nodes = from->n_nodes;
     chain *at = calloc((size_t)n_nodes + 1, sizeof *at); /* by the last part's node id */
     bool *taken = calloc((size_t)n_nodes + 1, sizeof *taken);
     if (!at || !taken) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; at && taken && i < n_nodes; i++) {
-        if (taken[i] || !can_chain((*g)->nodes[i], any_float)) continue;
-        chain c = find_chain(&rw, (*g)->nodes[i], any_float);
+        if (taken[i] || !can_chain(from->nodes[i], any_float)) continue;
+        chain c = find_chain(&rw, from->nodes[i], any_float);
         bool clash = c.n_parts < 2;
         for (int p = 0; p < c.n_parts; p++) clash = clash || taken[c.part[p]->id];
         if (clash) continue;
@@ -267,7 +271,7 @@ static tutti_status fuse_chains(tutti_graph **g, bool any_float) {
     }
     for (int i = 0; at && taken && i < n_nodes; i++) {
         if (!taken[i])
-            tti_rewrite_copy(&rw, (*g)->nodes[i]);
+            tti_rewrite_copy(&rw, from->nodes[i]);
         else if (at[i].n_parts && !fuse_chain(&rw, &at[i]))
             for (int p = 0; p < at[i].n_parts; p++) tti_rewrite_copy(&rw, at[i].part[p]);
     }

@@ -90,8 +90,9 @@ static void join(joining *j, const tti_node *mask, const tti_node *sums) {
 }
 
 tutti_status tti_fuse_bn_join(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     joining j = {.sums = tti_op_find("bn_grad_sums")};
-    int n_nodes = (*g)->n_nodes;
+    int n_nodes = from->n_nodes;
     if (!target->fuse_batch_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&j.rw, *g));
     j.with = calloc((size_t)n_nodes + 1, sizeof *j.with);
@@ -99,7 +100,7 @@ tutti_status tti_fuse_bn_join(tutti_graph **g, const tti_target *target) {
     bool fits = j.with && j.gone;
     if (!fits) tti_graph_fail(j.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; fits && i < n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+        const tti_node *node = from->nodes[i];
         if (node->n_in == 2) j.with[i] = sums_of(&j, node);
         if (j.with[i]) j.gone[j.with[i]->id] = true;
         if (j.with[i])
@@ -146,12 +147,13 @@ static void mask_again(tti_rewrite *rw, const tti_node *node, const tti_node *no
 }
 
 tutti_status tti_fuse_bn_masks(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     const tti_op *norm = tti_op_find("bn_apply"), *apply = tti_op_find("bn_grad_apply");
     tti_rewrite rw;
     if (!target->fuse_batch_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    for (int i = 0; i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i], *made = norm_of(node, norm);
+    for (int i = 0; i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i], *made = norm_of(node, norm);
         if (made)
             mask_again(&rw, node, made, node->op == apply);
         else
@@ -189,18 +191,19 @@ static void pair(tti_rewrite *rw, const tti_node *node, const tti_node *of_r) {
 }
 
 tutti_status tti_fuse_bn_pairs(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     const tti_op *norm = tti_op_find("bn_apply");
     tti_rewrite rw;
     if (!target->fuse_batch_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    bool *gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *gone);
+    bool *gone = calloc((size_t)from->n_nodes + 1, sizeof *gone);
     if (!gone) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
-    for (int i = 0; gone && i < (*g)->n_nodes; i++) {
-        const tti_node *of_r = normed_residual(&rw, (*g)->nodes[i], norm);
+    for (int i = 0; gone && i < from->n_nodes; i++) {
+        const tti_node *of_r = normed_residual(&rw, from->nodes[i], norm);
         if (of_r) gone[of_r->id] = true;
     }
-    for (int i = 0; gone && i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i], *of_r = normed_residual(&rw, node, norm);
+    for (int i = 0; gone && i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i], *of_r = normed_residual(&rw, node, norm);
         if (of_r)
             pair(&rw, node, of_r);
         else if (!gone[i])
@@ -249,22 +252,23 @@ static void copy_join(masking *m, const tti_node *node) {
 }
 
 tutti_status tti_fuse_bn_bits(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     masking m = {.norm = tti_op_find("bn_apply"),
                  .pair = tti_op_find("bn_apply_pair"),
                  .grad = tti_op_find("bn_grad_join")};
     if (!target->fuse_batch_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&m.rw, *g));
-    size_t n = (size_t)(*g)->n_nodes + 1;
+    size_t n = (size_t)from->n_nodes + 1;
     bool *wanted = calloc(n, sizeof *wanted); /* by node id: a gradient reads its y */
     m.mask = calloc(n, sizeof *m.mask);
     bool fits = wanted && m.mask;
     if (!fits) tti_graph_fail(m.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
-    for (int i = 0; fits && i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; fits && i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         if (node->op == m.grad) wanted[node->in[1]->node->id] = true;
     }
-    for (int i = 0; fits && i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; fits && i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         if (wanted[i] && makes_mask(&m, node))
             emit_mask(&m, node);
         else
@@ -321,26 +325,27 @@ static void join_point(tti_rewrite *rw, const tti_node *join, int at) {
 }
 
 tutti_status tti_fuse_conv_join(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     const tti_op *joins = tti_op_find("bn_grad_join");
     tti_rewrite rw;
     if (!target->fuse_batch_norm || !target->joins_gradient) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    size_t n = (size_t)(*g)->n_nodes + 1;
+    size_t n = (size_t)from->n_nodes + 1;
     int *at = calloc(n, sizeof *at); /* by node id: the input of a join that goes, and 1 */
     bool *gone = calloc(n, sizeof *gone);
     bool fits = at && gone;
     if (!fits) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
-    for (int i = 0; fits && i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; fits && i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         if (node->op != joins || node->in[1]->type.dtype != TUTTI_U8) continue;
         at[i] = made_by_point(&rw, node, target) + 1;
         if (at[i]) gone[node->in[at[i] - 1]->node->id] = true;
     }
-    for (int i = 0; fits && i < (*g)->n_nodes; i++) {
+    for (int i = 0; fits && i < from->n_nodes; i++) {
         if (at[i])
-            join_point(&rw, (*g)->nodes[i], at[i] - 1);
+            join_point(&rw, from->nodes[i], at[i] - 1);
         else if (!gone[i])
-            tti_rewrite_copy(&rw, (*g)->nodes[i]);
+            tti_rewrite_copy(&rw, from->nodes[i]);
     }
     free(at);
     free(gone);
@@ -373,14 +378,15 @@ static void sum_point(tti_rewrite *rw, const tti_node *made, const tti_node *sum
 }
 
 tutti_status tti_fuse_conv_sums(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     const tti_op *grad_x = tti_op_find("conv2d_grad_x"), *sums = tti_op_find("bn_grad_sums");
     tti_rewrite rw;
     if (!target->fuse_batch_norm || !target->joins_gradient) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    bool *gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *gone);
+    bool *gone = calloc((size_t)from->n_nodes + 1, sizeof *gone);
     if (!gone) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
-    for (int i = 0; gone && i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i], *of = NULL;
+    for (int i = 0; gone && i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i], *of = NULL;
         if (node->op == grad_x && is_point(node) && target->joins_gradient(node, true))
             of = sums_over(*g, node, sums);
         if (of) gone[of->id] = true;
@@ -433,14 +439,15 @@ static void emit_conv_stats(tti_rewrite *rw, const tti_node *node, const tti_nod
 }
 
 tutti_status tti_fuse_conv_stats(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     const tti_op *conv = tti_op_find("conv2d"), *stats = tti_op_find("bn_stats");
     tti_rewrite rw;
     if (!target->fuse_batch_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    bool *gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *gone);
+    bool *gone = calloc((size_t)from->n_nodes + 1, sizeof *gone);
     if (!gone) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
-    for (int i = 0; gone && i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; gone && i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         const tti_node *of = is_memory_bound(node, conv) ? stats_of(*g, node, stats) : NULL;
         if (of) gone[of->id] = true;
         if (of)

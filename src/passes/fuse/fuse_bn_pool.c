@@ -142,21 +142,22 @@ static bool alloc_memory(fusion *f, size_t n_nodes) {
 }
 
 tutti_status tti_fuse_bn_pool(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     fusion f = {0};
     if (!target->fuse_batch_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
-    int n_nodes = alloc_memory(&f, (size_t)(*g)->n_nodes) ? (*g)->n_nodes : 0;
+    int n_nodes = alloc_memory(&f, (size_t)from->n_nodes) ? from->n_nodes : 0;
     for (int i = 0; i < n_nodes; i++) {
-        const tti_node *norm = norm_before(&f, (*g)->nodes[i]);
-        if (norm && backward_fits(&f, norm, (*g)->nodes[i])) plan(&f, norm, (*g)->nodes[i]);
+        const tti_node *norm = norm_before(&f, from->nodes[i]);
+        if (norm && backward_fits(&f, norm, from->nodes[i])) plan(&f, norm, from->nodes[i]);
     }
     for (int i = 0; i < n_nodes; i++) {
         if (f.norm[i])
-            emit_pool(&f, (*g)->nodes[i]);
+            emit_pool(&f, from->nodes[i]);
         else if (f.pool[i])
-            emit_grad(&f, (*g)->nodes[i]);
+            emit_grad(&f, from->nodes[i]);
         else if (!f.gone[i])
-            tti_rewrite_copy(&f.rw, (*g)->nodes[i]);
+            tti_rewrite_copy(&f.rw, from->nodes[i]);
     }
     free(f.norm);
     free(f.pool);

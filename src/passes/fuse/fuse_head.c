@@ -126,16 +126,17 @@ static bool is_gone(const head *h, const tti_node *node) {
 }
 
 tutti_status tti_fuse_head(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     head h = {0};
     bool found = false;
     tti_rewrite rw;
     if (!target->fuse_loss || !target->joins_head) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    for (int i = 0; i < (*g)->n_nodes && !found; i++)
-        found = find_head(&rw, target, (*g)->nodes[i], &h);
+    for (int i = 0; i < from->n_nodes && !found; i++)
+        found = find_head(&rw, target, from->nodes[i], &h);
     tutti_value *factors = NULL;
-    for (int i = 0; i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         if (found && is_gone(&h, node)) continue;
         if (found && node == h.loss)
             factors = emit_head(&rw, &h);

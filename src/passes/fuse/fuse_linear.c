@@ -157,13 +157,14 @@ static void join(tti_rewrite *rw, const tti_node *node, const pairing *with) {
 
 /* Once over the graph. */
 static tutti_status join_all(tutti_graph **g, const tti_target *target, int *n_joined) {
+    const tutti_graph *from = *g;
     tti_rewrite rw;
     *n_joined = 0;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    bool *taken = calloc((size_t)(*g)->n_nodes + 1, sizeof *taken);
+    bool *taken = calloc((size_t)from->n_nodes + 1, sizeof *taken);
     if (!taken) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
-    for (int i = 0; taken && i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; taken && i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         if (taken[i]) continue;
         pairing found = {TTI_JOINT_NONE, {NULL}};
         if (!target->joins_products || target->joins_products(node))

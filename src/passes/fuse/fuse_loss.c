@@ -55,13 +55,14 @@ static void join(tti_rewrite *rw, const loss_ops *ops, const tti_node *grad) {
 }
 
 tutti_status tti_fuse_loss(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     const loss_ops ops = {tti_op_find("cross_entropy"), tti_op_find("cross_entropy_grad"),
                           tti_op_find("cross_entropy_and_grad")};
     tti_rewrite rw;
     if (!target->fuse_loss) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    for (int i = 0; i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         if (partner(&rw, &ops, node)) continue;
         bool last = node->op == ops.grad && node->n_in == ROWS + 1 &&
                     partner(&rw, &ops, node->in[ROWS]->node) == node;

@@ -198,13 +198,14 @@ static void make_all(fusion *f) {
 }
 
 tutti_status tti_fuse_norm(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     fusion f = {.ops = {tti_op_find("layer_norm"), tti_op_find("layer_norm_grad_x"),
                         tti_op_find("layer_norm_grad_w")},
                 .adds_in_products = target->fuse_linear_grad && !target->joins_products};
     if (!target->fuse_residual_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
-    f.at = calloc((size_t)(*g)->n_nodes + 1, sizeof *f.at);
-    f.gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *f.gone);
+    f.at = calloc((size_t)from->n_nodes + 1, sizeof *f.at);
+    f.gone = calloc((size_t)from->n_nodes + 1, sizeof *f.gone);
     if (f.at && f.gone) {
         find_all(&f);
         make_all(&f);

@@ -169,21 +169,22 @@ static bool alloc_memory(fusion *f, size_t n_nodes) {
 }
 
 tutti_status tti_fuse_pool(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     fusion f = {0};
     if (!target->fuses_pool) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
-    int n_nodes = alloc_memory(&f, (size_t)(*g)->n_nodes) ? (*g)->n_nodes : 0;
+    int n_nodes = alloc_memory(&f, (size_t)from->n_nodes) ? from->n_nodes : 0;
     for (int i = 0; i < n_nodes; i++) {
-        const tti_node *pool = pool_behind(&f, (*g)->nodes[i], target);
-        if (pool && backward_fits(&f, (*g)->nodes[i], pool)) plan(&f, (*g)->nodes[i], pool);
+        const tti_node *pool = pool_behind(&f, from->nodes[i], target);
+        if (pool && backward_fits(&f, from->nodes[i], pool)) plan(&f, from->nodes[i], pool);
     }
     for (int i = 0; i < n_nodes; i++) {
         if (f.conv[i])
-            emit_pool(&f, (*g)->nodes[i]);
+            emit_pool(&f, from->nodes[i]);
         else if (f.grad[i])
-            emit_grad(&f, (*g)->nodes[i]);
+            emit_grad(&f, from->nodes[i]);
         else if (!f.gone[i])
-            tti_rewrite_copy(&f.rw, (*g)->nodes[i]);
+            tti_rewrite_copy(&f.rw, from->nodes[i]);
     }
     free(f.conv);
     free(f.grad);

@@ -132,15 +132,16 @@ static bool replace(fusion *f, const tti_node *node) {
 }
 
 tutti_status tti_fuse_sums(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     fusion f = {.wide = tti_op_find("linear_grad_w_wide"),
                 .narrow = tti_op_find("linear_grad_w"),
                 .sum = tti_op_find("sum_to")};
     if (!target->fuse_sums) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
-    f.sums = calloc((size_t)(*g)->n_nodes + 1, sizeof(tutti_value *));
+    f.sums = calloc((size_t)from->n_nodes + 1, sizeof(tutti_value *));
     if (!f.sums) tti_graph_fail(f.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
-    for (int i = 0; f.sums && i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; f.sums && i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         if (node->op->n_out == 1 && f.rw.map[node->out[0]->id]) continue; /* a cast of sums */
         if (taker(&f, node))
             make_summed(&f, node);

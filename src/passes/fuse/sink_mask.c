@@ -31,10 +31,11 @@ static void sink(tti_rewrite *rw, const tti_node *mask, const tti_node *pool) {
 }
 
 tutti_status tti_sink_masks(tutti_graph **g) {
+    const tutti_graph *from = *g;
     tti_rewrite rw;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    for (int i = 0; i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i], *pool = pooling_of(&rw, node);
+    for (int i = 0; i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i], *pool = pooling_of(&rw, node);
         if (pool)
             sink(&rw, node, pool);
         else

@@ -87,10 +87,11 @@ static void try_node(const table *t, int n_rows, tti_scene *s, const tti_node *r
 }
 
 static tutti_status replace(tutti_graph **g, found_match *const *at) {
+    const tutti_graph *from = *g;
     tti_rewrite rw;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    for (int i = 0; i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         if (!at[i]) {
             tti_rewrite_copy(&rw, node);
             continue;
@@ -111,12 +112,13 @@ static void report(const tti_scene *s, found_match *const *at, tti_findings *fou
 
 static tutti_status run_round(const table *t, int n_rows, tutti_graph **g, tti_findings *found,
                               bool *any) {
+    const tutti_graph *from = *g;
     tti_scene s;
     *any = false;
     TTI_TRY(tti_scene_begin(&s, *g));
-    found_match **at = calloc((size_t)(*g)->n_nodes + 1, sizeof *at);
-    for (int i = (*g)->n_nodes - 1; at && i >= 0; i--) {
-        try_node(t, n_rows, &s, (*g)->nodes[i], &at[i]);
+    found_match **at = calloc((size_t)from->n_nodes + 1, sizeof *at);
+    for (int i = from->n_nodes - 1; at && i >= 0; i--) {
+        try_node(t, n_rows, &s, from->nodes[i], &at[i]);
         *any = *any || at[i];
     }
     tutti_status st = TUTTI_OK;

@@ -167,14 +167,15 @@ static void name_outputs(marker *m) {
 }
 
 static tutti_status mark(tutti_graph **g, tti_stages *s, const bool *is_free, const int *begin) {
+    const tutti_graph *from = *g;
     marker m = {.s = s, .is_free = is_free};
     int n_all = tti_stages_n_all_chunks(s);
     TTI_TRY(tti_rewrite_begin(&m.rw, *g));
-    m.copies = calloc((size_t)s->n_stages * ((size_t)(*g)->n_values + 1), sizeof(void *));
+    m.copies = calloc((size_t)s->n_stages * ((size_t)from->n_values + 1), sizeof(void *));
     if (!m.copies) tti_graph_fail(m.rw.to, tti_fail(TUTTI_E_NOMEM, "stages: out of memory"));
-    for (int i = 0; m.copies && i < (*g)->n_nodes; i++) {
+    for (int i = 0; m.copies && i < from->n_nodes; i++) {
         while (m.chunk + 1 < n_all && i >= begin[m.chunk + 1]) m.chunk++;
-        if (!is_free[i]) copy_node(&m, (*g)->nodes[i]);
+        if (!is_free[i]) copy_node(&m, from->nodes[i]);
     }
     if (m.copies) {
         name_outputs(&m);
@@ -434,27 +435,29 @@ static void add_terms(tutti_graph *g, const tti_stages *s, const tti_tied_param 
 }
 
 static tutti_status keep(builder *k, tutti_graph **g) {
+    const tutti_graph *from = *g;
     find_moments(k);
     find_reads(k);
-    for (int i = 0; i < (*g)->n_values; i++) k->number[i] = -1;
-    for (int i = 0; i < (*g)->n_nodes; i++) TTI_TRY(keep_node(k, (*g)->nodes[i]));
+    for (int i = 0; i < from->n_values; i++) k->number[i] = -1;
+    for (int i = 0; i < from->n_nodes; i++) TTI_TRY(keep_node(k, from->nodes[i]));
     keep_outputs(k);
     return tutti_graph_check(k->rw.to);
 }
 
 tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     if (!target->stages) return TUTTI_OK;
     builder k = {.s = target->stages};
-    k.boundaries = (*g)->training ? &k.s->train : &k.s->eval;
+    k.boundaries = from->training ? &k.s->train : &k.s->eval;
     k.boundaries->n = 0;
-    bool adds = (*g)->training && target->adds_tied_by_shard;
+    bool adds = from->training && target->adds_tied_by_shard;
     for (int i = 0; adds && i < k.s->n_tied; i++) add_terms(*g, k.s, &k.s->tied[i]);
     TTI_TRY(tutti_graph_check(*g));
     TTI_TRY(tti_rewrite_begin(&k.rw, *g));
-    k.moment = calloc((size_t)(*g)->n_nodes + 1, sizeof *k.moment);
-    k.number = calloc((size_t)(*g)->n_values + 1, sizeof *k.number);
+    k.moment = calloc((size_t)from->n_nodes + 1, sizeof *k.moment);
+    k.number = calloc((size_t)from->n_values + 1, sizeof *k.number);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
-    k.reads = calloc(((size_t)(*g)->n_values + 1) * (size_t)k.s->n_stages, sizeof *k.reads);
+    k.reads = calloc(((size_t)from->n_values + 1) * (size_t)k.s->n_stages, sizeof *k.reads);
     if (k.moment && k.number && k.reads) st = keep(&k, g);
     if (st != TUTTI_OK) tti_graph_fail(k.rw.to, st);
     free(k.moment);

@@ -193,18 +193,19 @@ static void cut_output(cutting *c, const tti_output *output) {
 }
 
 static tutti_status cut_graph(tutti_graph **g, const tti_division *division, tti_axis axis) {
+    const tutti_graph *from = *g;
     cutting c = {.division = division, .axis = axis};
-    size_t n = (size_t)(*g)->n_values + 1;
+    size_t n = (size_t)from->n_values + 1;
     TTI_TRY(tti_rewrite_begin(&c.rw, *g));
-    c.rw.to->sync_batch_norm = (*g)->sync_batch_norm;
+    c.rw.to->sync_batch_norm = from->sync_batch_norm;
     c.whole = calloc(n, sizeof *c.whole);
     c.copied = calloc(n, sizeof *c.copied);
     c.parts = calloc(n * TTI_N_CODES, sizeof *c.parts);
     bool ready = c.whole && c.copied && c.parts;
     if (!ready) tti_graph_fail(c.rw.to, tti_fail(TUTTI_E_NOMEM, "tensor: out of memory"));
-    for (int i = 0; ready && i < (*g)->n_nodes; i++)
-        ((*g)->nodes[i]->op->traits & TTI_SOURCE ? cut_source : cut_node)(&c, (*g)->nodes[i]);
-    for (int i = 0; ready && i < (*g)->n_outputs; i++) cut_output(&c, &(*g)->outputs[i]);
+    for (int i = 0; ready && i < from->n_nodes; i++)
+        (from->nodes[i]->op->traits & TTI_SOURCE ? cut_source : cut_node)(&c, from->nodes[i]);
+    for (int i = 0; ready && i < from->n_outputs; i++) cut_output(&c, &from->outputs[i]);
     free(c.whole);
     free(c.copied);
     free(c.parts);
@@ -319,12 +320,13 @@ static void emit_apart(tti_rewrite *rw, const packed *p) {
 
 /* Replaces such attention by the op that has them apart. */
 static tutti_status put_heads_apart(tutti_graph **g, const tti_target *target) {
+    const tutti_graph *from = *g;
     tti_rewrite rw;
     packed p;
     bool any = false;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
-    for (int i = 0; i < (*g)->n_nodes; i++) {
-        const tti_node *node = (*g)->nodes[i];
+    for (int i = 0; i < from->n_nodes; i++) {
+        const tti_node *node = from->nodes[i];
         if (comes_apart(node, rw.n_uses, target->n_tensor, false, &p)) {
             emit_apart(&rw, &p);
             any = true;

@@ -27,7 +27,7 @@ typedef struct use_compute_thread {
 } use_compute_thread;
 
 struct tti_predictor {
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_compute_threads *compute_threads;
     bool one_row;
     bool has_other_data;

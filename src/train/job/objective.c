@@ -116,9 +116,10 @@ void tti_objective_add_values(tutti_graph *g, const tti_job_config *c, tutti_val
     if (strcmp(c->train.loss, "mse") != 0)
         loss = sum_rows(g, loss_of(g, c, error), presence(g, raw), target);
     tutti_output(g, "loss_sum", loss);
-    tutti_output(
-        g, "count",
-        g->training ? mse.count : sum_rows(g, tutti_abs(g, error), presence(g, raw), target));
+    tutti_output(g, "count",
+                 tti_graph_is_training(g)
+                     ? mse.count
+                     : sum_rows(g, tutti_abs(g, error), presence(g, raw), target));
     tutti_output(g, "correct", mse.sum);
 }
 
@@ -209,7 +210,7 @@ static tutti_status read_weights(const char *key, const char *text, double *out,
 tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *c,
                                      const tti_compared *x) {
     bool is_entropy = is_loss(c, "cross-entropy"), is_bce = is_loss(c, "bce");
-    double *weight = tti_arena_alloc(&g->arena, MAX_WEIGHTS * sizeof *weight);
+    double *weight = tti_arena_alloc(tti_graph_arena(g), MAX_WEIGHTS * sizeof *weight);
     if (!weight) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
     bool is_smooth = is_loss(c, "smooth_l1");
     tutti_loss_desc desc = {.smoothing = c->train.label_smoothing,

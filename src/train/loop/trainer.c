@@ -318,7 +318,7 @@ static void write_report(const trainer *t, const tti_blueprint *b) {
 }
 
 /* Ranks of another launcher may be on several hosts, so the link between hosts matters. */
-static tutti_status make_blueprint(const trainer *t, tti_blueprint **out) {
+static tutti_status make_blueprint(const trainer *t, const tti_blueprint **out) {
     int local_rank = t->comm ? t->core_rank : t->place.rank;
     tti_bucket_link link;
     if (!t->is_worker) return tti_blueprint_create(t->job, out);
@@ -371,7 +371,7 @@ static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
 }
 
 static tutti_status train_here(trainer *t) {
-    tti_blueprint *b = NULL;
+    const tti_blueprint *b = NULL;
     tti_stop stop;
     TTI_TRY(tti_stop_shield(&stop));
     tti_comm_declare(t->comm, "loading the data");

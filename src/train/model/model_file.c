@@ -305,10 +305,10 @@ static tutti_status add_metrics(const tti_import *import, const tti_job_config *
         snprintf(name, sizeof name, "%.*s", (int)n_name, at);
         is_taken[sum] = true;
         if (count >= 0) is_taken[count] = true;
-        if (count >= 0 && !g->training)
+        if (count >= 0 && !tti_graph_is_training(g))
             tutti_add_metric(g, name, f32_of(g, outputs[sum]),
                              count_of(g, f32_of(g, outputs[count])));
-        else if (!g->training)
+        else if (!tti_graph_is_training(g))
             add_mean(g, name, f32_of(g, outputs[sum]));
         at += length;
     }
@@ -341,7 +341,7 @@ static tutti_status take_outputs(const tti_import *import, const tti_job_config 
 static tutti_status name_outputs(const tti_import *import, tutti_graph *g,
                                  tutti_value *const *outputs, tti_model_outputs *out) {
     int n = tti_import_n_outputs(import);
-    tti_model_output *named = tti_arena_alloc(&g->arena, (size_t)n * sizeof *named + 1);
+    tti_model_output *named = tti_arena_alloc(tti_graph_arena(g), (size_t)n * sizeof *named + 1);
     if (!named) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
     for (int i = 0; i < n; i++)
         if (outputs[i] && outputs[i] != out->loss)
@@ -355,7 +355,7 @@ static tutti_status name_outputs(const tti_import *import, tutti_graph *g,
 static tutti_status take_metrics(const tti_import *import, const tti_job_config *c, tutti_graph *g,
                                  tutti_value **outputs, tti_model_outputs *out) {
     int n = tti_import_n_outputs(import);
-    bool *is_taken = tti_arena_alloc(&g->arena, (size_t)n * sizeof *is_taken + 1);
+    bool *is_taken = tti_arena_alloc(tti_graph_arena(g), (size_t)n * sizeof *is_taken + 1);
     if (!is_taken) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
     memset(is_taken, 0, (size_t)n * sizeof *is_taken);
     TTI_TRY(add_metrics(import, c, g, outputs, is_taken));
@@ -368,15 +368,16 @@ tutti_status tti_model_file_build(const tti_import *import, const tti_job_config
                                   tti_model_outputs *out) {
     int n_inputs = tti_import_n_inputs(import), n_outputs = tti_import_n_outputs(import);
     *out = (tti_model_outputs){0};
-    tutti_value **inputs = tti_arena_alloc(&g->arena, (size_t)n_inputs * sizeof *inputs);
-    tutti_value **outputs = tti_arena_alloc(&g->arena, (size_t)n_outputs * sizeof *outputs);
-    const char **fields = tti_arena_alloc(&g->arena, (size_t)n_inputs * sizeof *fields);
+    tutti_value **inputs = tti_arena_alloc(tti_graph_arena(g), (size_t)n_inputs * sizeof *inputs);
+    tutti_value **outputs =
+        tti_arena_alloc(tti_graph_arena(g), (size_t)n_outputs * sizeof *outputs);
+    const char **fields = tti_arena_alloc(tti_graph_arena(g), (size_t)n_inputs * sizeof *fields);
     if (!inputs || !outputs || !fields) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
     char field[TTI_TEXT_MAX];
     tti_import_labels labels = {0};
     for (int i = 0; i < n_inputs; i++) {
         TTI_TRY(find_input(import, c, g, i, field, &inputs[i]));
-        fields[i] = tti_arena_strdup(&g->arena, field);
+        fields[i] = tti_arena_strdup(tti_graph_arena(g), field);
     }
     const tti_import_samples samples = {.inputs = inputs,
                                         .present = g->joins_samples ? tutti_find_present(g) : NULL,
@@ -398,8 +399,9 @@ static tutti_status describe_recognized(const tti_import *import, tti_str *out) 
     int n_inputs = tti_import_n_inputs(import), n_outputs = tti_import_n_outputs(import);
     tutti_graph *g = tutti_graph_create(true);
     if (!g) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
-    tutti_value **inputs = tti_arena_alloc(&g->arena, (size_t)n_inputs * sizeof *inputs);
-    tutti_value **outputs = tti_arena_alloc(&g->arena, (size_t)n_outputs * sizeof *outputs);
+    tutti_value **inputs = tti_arena_alloc(tti_graph_arena(g), (size_t)n_inputs * sizeof *inputs);
+    tutti_value **outputs =
+        tti_arena_alloc(tti_graph_arena(g), (size_t)n_outputs * sizeof *outputs);
     for (int i = 0; inputs && i < n_inputs; i++) {
         tutti_type type = tti_import_input_type(import, i, N_SAMPLES);
         inputs[i] = tutti_input(g, tti_import_input_name(import, i), type.dtype, &type.shape);

@@ -327,7 +327,7 @@ static tutti_status inspect(const tutti_job *job, const tti_blueprint *b,
 }
 
 static tutti_status inspect_resolved(tutti_job *job, const tutti_inspect_desc *desc, tti_str *out) {
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_devices devices;
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_init_config_apply(job));

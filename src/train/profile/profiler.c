@@ -34,7 +34,7 @@ typedef struct profiler {
     const tutti_profile_desc *desc;
     tutti_worker_place place;
     bool is_worker; /* this process is one rank of several */
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tutti_comm_group *group; /* NULL: alone */
     tti_job_server server;   /* of workers that are threads */
     tti_shared_params *shared_params;

@@ -450,7 +450,7 @@ static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint
     return TUTTI_OK;
 }
 
-static tutti_status create(const tutti_job *job, const requested *w, tti_blueprint **out) {
+static tutti_status create(const tutti_job *job, const requested *w, const tti_blueprint **out) {
     *out = NULL;
     tti_blueprint *b = calloc(1, sizeof *b);
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
@@ -482,18 +482,18 @@ static tutti_status create(const tutti_job *job, const requested *w, tti_bluepri
     return TUTTI_OK;
 }
 
-tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
+tutti_status tti_blueprint_create(const tutti_job *job, const tti_blueprint **out) {
     return create(job, &(requested){.rank = -1, .local_rank = -1}, out);
 }
 
 tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int local_rank,
-                                           const tti_bucket_link *link, tti_blueprint **out) {
+                                           const tti_bucket_link *link, const tti_blueprint **out) {
     return create(job, &(requested){.rank = rank, .local_rank = local_rank, .link = link}, out);
 }
 
 tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
                                        const tti_backend *backend, tti_plan_cache *cache,
-                                       tti_blueprint **out) {
+                                       const tti_blueprint **out) {
     const tti_devices devices = {.backend = backend};
     return create(job,
                   &(requested){.like = like,
@@ -505,7 +505,7 @@ tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint
 }
 
 tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend *backend,
-                                         const tti_bucket_link *link, tti_blueprint **out) {
+                                         const tti_bucket_link *link, const tti_blueprint **out) {
     const tti_devices devices = {.backend = backend};
     return create(
         job,
@@ -515,7 +515,7 @@ tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend
 }
 
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint_use *use,
-                                          tti_blueprint **out) {
+                                          const tti_blueprint **out) {
     /* Inference runs on the host. */
     static const tti_devices host = {.backend = &tti_backend_cpu};
     return create(job,
@@ -533,7 +533,7 @@ tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_bluepr
 
 tutti_status tti_blueprint_create_for_session(const tutti_job *job,
                                               const tti_blueprint_session *session,
-                                              tti_blueprint **out) {
+                                              const tti_blueprint **out) {
     return create(job,
                   &(requested){.spec = session->spec,
                                .gives_outputs = true,
@@ -557,7 +557,8 @@ const tti_blueprint *tti_blueprint_of(const tti_blueprint *b, int local_rank) {
     return on_host ? b->on_host : b;
 }
 
-void tti_blueprint_destroy(tti_blueprint *b) {
+void tti_blueprint_destroy(const tti_blueprint *made) {
+    tti_blueprint *b = (tti_blueprint *)(uintptr_t)made; /* nobody else has it any more */
     if (!b) return;
     tti_blueprint_destroy(b->on_host);
     if (!b->cache) tti_plan_destroy(b->plan);

@@ -23,7 +23,7 @@ typedef struct tti_blueprint {
     char kinds[256];    /* kinds of the devices of this machine that are used; "" on the host */
     /* Blueprint for workers on the host in a mixed run, if this process may have some; owned;
      * borrows the data sets.  NULL: not a mixed run. */
-    struct tti_blueprint *on_host;
+    const struct tti_blueprint *on_host;
     tutti_dataset *train, *test;
     tti_bucket_link link; /* the link that carries gradient sums */
     tti_plan *plan;       /* plan of the whole model */
@@ -51,13 +51,13 @@ typedef struct tti_blueprint {
 } tti_blueprint;
 
 /* The job must be resolved (tti_job_resolve).  On success *out is owned by the caller. */
-tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out);
+tutti_status tti_blueprint_create(const tutti_job *job, const tti_blueprint **out);
 
 /* Makes the blueprint of a process that is one worker, local_rank of its machine: plans only its
  * part of a divided model, and in mixed runs only for its place. link: carries gradient sums, the
  * same for all workers; NULL: all are on this machine. */
 tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int local_rank,
-                                           const tti_bucket_link *link, tti_blueprint **out);
+                                           const tti_bucket_link *link, const tti_blueprint **out);
 
 /* Describes in one line where all kinds of workers compute. */
 void tti_blueprint_describe(const tti_blueprint *blueprint, tti_str *out);
@@ -80,11 +80,11 @@ const tti_devices *tti_blueprint_devices(const tti_blueprint *blueprint);
  * plans and outlives it (NULL: the blueprint owns them). */
 tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
                                        const tti_backend *backend, tti_plan_cache *cache,
-                                       tti_blueprint **out);
+                                       const tti_blueprint **out);
 
 /* Does the same for workers whose gradient sums use a link that this machine does not have. */
 tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend *backend,
-                                         const tti_bucket_link *link, tti_blueprint **out);
+                                         const tti_bucket_link *link, const tti_blueprint **out);
 
 /* How a trained model is used.  Either like or spec is set. */
 typedef struct tti_blueprint_use {
@@ -99,7 +99,7 @@ typedef struct tti_blueprint_use {
 /* Makes a blueprint whose evaluation program also has the output "logits", f32 [targets of a shard,
  * classes], and those of tti_shard_graph_desc.names_outputs. */
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint_use *use,
-                                          tti_blueprint **out);
+                                          const tti_blueprint **out);
 
 /* A blueprint for a session: the evaluation program has the outputs that the model names. */
 typedef struct tti_blueprint_session {
@@ -111,8 +111,8 @@ typedef struct tti_blueprint_session {
 } tti_blueprint_session;
 tutti_status tti_blueprint_create_for_session(const tutti_job *job,
                                               const tti_blueprint_session *session,
-                                              tti_blueprint **out);
-void tti_blueprint_destroy(tti_blueprint *blueprint);
+                                              const tti_blueprint **out);
+void tti_blueprint_destroy(const tti_blueprint *blueprint);
 
 /* Builds the graph of one shard, before any pass; owned by the caller. */
 tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *blueprint,

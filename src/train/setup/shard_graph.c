@@ -66,7 +66,7 @@ static tutti_status add_whole_loss(tutti_graph *g, tutti_value *loss) {
 static tutti_status add_sample_losses(const tti_shard_graph_desc *d, tutti_graph *g,
                                       tutti_value *loss) {
     char text[64];
-    g->joins_samples = false;
+    tti_graph_set_joins_samples(g, false);
     if (loss->type.shape.dim[0] != d->rows)
         return tti_fail(
             TUTTI_E_CONFIG,
@@ -113,7 +113,7 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
     tutti_value *target = tti_graph_find_source(g, "target")->out[0];
     tutti_shape y_shape = with_rows(d, &info->y.shape);
     bool is_value = info->is_value; /* then each output is a separate target */
-    bool is_mixed = g->training && d->config->data.mixup > 0;
+    bool is_mixed = tti_graph_is_training(g) && d->config->data.mixup > 0;
     int axis = is_value ? -1 : tti_loss_class_axis(&logits->type.shape, &y_shape);
     if (axis >= 0 && logits->type.shape.dim[axis] == info->n_classes)
         logits = tti_classes_last(g, logits, axis);
@@ -121,7 +121,7 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
     int64_t n_targets = tutti_shape_n_elems(&y_shape);
     if (!is_value) logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
     if (!is_mixed) target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
-    if (d->gives_logits && !g->training) tutti_output(g, "logits", logits);
+    if (d->gives_logits && !tti_graph_is_training(g)) tutti_output(g, "logits", logits);
     if (!is_value && !is_mixed) scored->predicted = logits, scored->target = target;
     if (is_value)
         tti_objective_add_values(g, d->config, flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, 1)),
@@ -270,7 +270,7 @@ static tutti_status add_host_loss(const tti_shard_graph_desc *d, tutti_graph *g)
     size_t offset = end_of_samples(d);
     tutti_value *sum = NULL;
     int n = g->n_outputs;
-    if (!g->training) return TUTTI_OK;
+    if (!tti_graph_is_training(g)) return TUTTI_OK;
     for (int i = 0; i < n; i++) {
         if (!tti_shard_graph_is_output(g, i, d->rows)) continue;
         tutti_value *value = g->outputs[i].value;
@@ -393,7 +393,7 @@ static tutti_status add_metrics(const tti_shard_graph_desc *d, tutti_graph *g,
             TTI_TRY(add_one_metric(d, g, name, s));
     }
     if (d->config->model.metrics[0])
-        g->joins_samples = true; /* each shard has metrics of its own */
+        tti_graph_set_joins_samples(g, true); /* each shard has metrics of its own */
     return TUTTI_OK;
 }
 
@@ -432,7 +432,7 @@ static tutti_status name_outputs(tutti_graph *g, const tti_model_outputs *out) {
                  out->named[i].name);
         tutti_output(g, text, is_stored(value) ? tutti_affine(g, value, 1, 0) : value);
     }
-    if (out->n_named > 1) g->joins_samples = true; /* outputs of a shard are its own */
+    if (out->n_named > 1) tti_graph_set_joins_samples(g, true); /* outputs of a shard are its own */
     free(seen);
     return TUTTI_OK;
 }
@@ -503,7 +503,7 @@ static tutti_status add_loss(const tti_shard_graph_desc *d, tutti_graph *g,
     if (out->loss) TTI_TRY(check_own_labels(d, out));
     if (out->loss && out->loss->type.shape.n_dims == 0) return add_whole_loss(g, out->loss);
     if (out->loss) return add_sample_losses(d, g, out->loss);
-    g->joins_samples = false;
+    tti_graph_set_joins_samples(g, false);
     if (!out->logits) return tti_fail(TUTTI_E_INVALID, "model: the builder returned NULL");
     return d->info->n_fields > 0 ? add_field_objective(d, g, out, scored)
                                  : add_objective(d, g, out->logits, scored);
@@ -512,7 +512,8 @@ static tutti_status add_loss(const tti_shard_graph_desc *d, tutti_graph *g,
 tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g) {
     const tutti_dataset_info *info = d->info;
     tutti_shape x_shape = with_rows(d, &info->x.shape), y_shape = with_rows(d, &info->y.shape);
-    bool is_mixed = g->training && d->config->data.mixup > 0, has_fields = info->n_fields > 0;
+    bool is_mixed = tti_graph_is_training(g) && d->config->data.mixup > 0,
+         has_fields = info->n_fields > 0;
     tutti_graph_set_sync_batch_norm(g, d->config->parallel.sync_batch_norm);
     tutti_graph_set_shards(g, d->n_shards);
     tutti_value *x;
@@ -525,16 +526,16 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
         tutti_input(g, "target", TUTTI_I32,
                     is_mixed ? &TUTTI_SHAPE(d->rows, TTI_MIXUP_LABELS) : &y_shape);
     }
-    g->joins_samples = d->import && (has_fields || tti_import_n_inputs(d->import) > 1);
+    tti_graph_set_joins_samples(g, d->import && (has_fields || tti_import_n_inputs(d->import) > 1));
     TTI_TRY(tti_model_build(d->job, d->import, d->params, g, x, &out));
     TTI_TRY(tutti_graph_check(g));
     scored_pair scored = {.present = tutti_find_present(g)};
     if (!d->has_host_loss) TTI_TRY(add_loss(d, g, &out, &scored));
-    if (!d->has_host_loss && !g->training) TTI_TRY(add_metrics(d, g, &out, &scored));
+    if (!d->has_host_loss && !tti_graph_is_training(g)) TTI_TRY(add_metrics(d, g, &out, &scored));
     TTI_TRY(check_compared(d->config, g));
     tutti_value *result = out.logits ? out.logits : out.loss;
-    bool names = d->gives_logits && (!g->training || d->has_host_loss);
+    bool names = d->gives_logits && (!tti_graph_is_training(g) || d->has_host_loss);
     if (names && result && !tti_graph_output(g, "logits")) tutti_output(g, "logits", result);
-    if (d->names_outputs && !g->training) TTI_TRY(name_outputs(g, &out));
+    if (d->names_outputs && !tti_graph_is_training(g)) TTI_TRY(name_outputs(g, &out));
     return d->has_host_loss ? add_host_loss(d, g) : tutti_graph_check(g);
 }

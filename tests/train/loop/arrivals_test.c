@@ -12,16 +12,16 @@ static int64_t every_five(const tti_blueprint *b, int64_t step) {
     return (step / 5 + 1) * 5;
 }
 
-static tti_blueprint *new_blueprint_in(const char *precision) {
+static const tti_blueprint *new_blueprint_in(const char *precision) {
     tutti_job *job = SMALL_JOB("parallel.workers=3", "parallel.devices=cpu", precision);
-    tti_blueprint *b;
+    const tti_blueprint *b;
     T_OK(tti_job_resolve(job, 2));
     T_OK(tti_blueprint_create(job, &b));
     tutti_job_destroy(job);
     return b;
 }
 
-static tti_blueprint *new_blueprint(void) { return new_blueprint_in("train.precision=f32"); }
+static const tti_blueprint *new_blueprint(void) { return new_blueprint_in("train.precision=f32"); }
 
 /* Ten updates in stretches of five, batches from the last of a stretch to the first. */
 static tti_arrival arrival(int64_t step) {
@@ -68,7 +68,7 @@ static void write_text(const char *before, const char *text) {
 
 T_CASE(written_and_read) {
     T_UNUSED;
-    tti_blueprint *b = new_blueprint();
+    const tti_blueprint *b = new_blueprint();
     write_updates(b, 1, 10);
     expect_updates(b);
     tti_blueprint_destroy(b);
@@ -76,7 +76,7 @@ T_CASE(written_and_read) {
 
 T_CASE(with_loss_scales) {
     T_UNUSED;
-    tti_blueprint *b = new_blueprint_in("train.precision=f16"), *wide = new_blueprint();
+    const tti_blueprint *b = new_blueprint_in("train.precision=f16"), *wide = new_blueprint();
     tti_arrival *got;
     int64_t n;
     write_updates(b, 1, 10);
@@ -95,7 +95,7 @@ T_CASE(with_loss_scales) {
 /* The first stretches of a longer run. */
 T_CASE(the_first_part_of_a_longer_run) {
     T_UNUSED;
-    tti_blueprint *b = new_blueprint();
+    const tti_blueprint *b = new_blueprint();
     write_updates(b, 1, 3000);
     expect_updates(b);
     tti_blueprint_destroy(b);
@@ -104,7 +104,7 @@ T_CASE(the_first_part_of_a_longer_run) {
 /* Killed after update 7, continued from the checkpoint at 5: 6 and 7 come again. */
 T_CASE(continued_from_a_checkpoint) {
     T_UNUSED;
-    tti_blueprint *b = new_blueprint();
+    const tti_blueprint *b = new_blueprint();
     write_updates(b, 1, 7);
     write_updates(b, 6, 10);
     expect_updates(b);
@@ -114,7 +114,7 @@ T_CASE(continued_from_a_checkpoint) {
 /* Killed while a buffer of lines was on its way: the last one ends anywhere. */
 T_CASE(continued_behind_a_torn_line) {
     T_UNUSED;
-    tti_blueprint *b = new_blueprint();
+    const tti_blueprint *b = new_blueprint();
     for (int n_cut = 1; n_cut < 70; n_cut++) {
         struct stat written;
         remove("arrivals.txt");
@@ -162,7 +162,7 @@ static void refuse(const tti_blueprint *b, const char *message) {
 
 T_CASE(what_is_no_such_file) {
     T_UNUSED;
-    tti_blueprint *b = new_blueprint();
+    const tti_blueprint *b = new_blueprint();
     refuse(b, "it is the folder of an asynchronous run");
     for (size_t i = 0; i < TTI_COUNT(bad); i++) {
         write_text(bad[i].headed ? head : "", bad[i].text);
@@ -175,7 +175,7 @@ T_CASE(what_is_no_such_file) {
 T_CASE(other_stops) {
     T_UNUSED;
     static const char *const last[] = {"10 9 0 5", "10 5 0 4", "10 4 0 5", "10 10 0 5"};
-    tti_blueprint *b = new_blueprint();
+    const tti_blueprint *b = new_blueprint();
     for (size_t i = 0; i < TTI_COUNT(last); i++) {
         char line[40];
         remove("arrivals.txt");
@@ -194,7 +194,7 @@ T_CASE(other_stops) {
 /* A worker has one batch at a time: who repeats it otherwise would wait for itself. */
 T_CASE(two_batches_of_one_worker_at_a_time) {
     T_UNUSED;
-    tti_blueprint *b = new_blueprint();
+    const tti_blueprint *b = new_blueprint();
     write_text(head,
                "1 0 0 0\n2 1 1 0\n3 2 0 1\n4 3 0 2\n5 4 0 4\n6 5 0 5\n7 6 0 6\n8 7 0 7\n"
                "9 8 0 8\n10 9 0 9\n");
@@ -205,7 +205,7 @@ T_CASE(two_batches_of_one_worker_at_a_time) {
 T_CASE(nowhere_to_write) {
     T_UNUSED;
     FILE *file;
-    tti_blueprint *b = new_blueprint();
+    const tti_blueprint *b = new_blueprint();
     T_FAILS(tti_arrivals_open(b, "missing", &file), TUTTI_E_IO, "missing/arrivals.txt");
     tti_arrivals_close(NULL);
     T_OK(tti_arrivals_flush(NULL));

@@ -11,7 +11,7 @@
 
 typedef struct worker {
     tutti_job *job;
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_exec *exec;
     tti_reporter reporter;
     tutti_train_desc train;

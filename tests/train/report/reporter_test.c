@@ -20,7 +20,7 @@ static void hear(void *user, const tutti_event *event) {
 
 typedef struct fixture {
     tutti_job *job;
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_reporter r;
     heard h;
     tutti_train_desc train;

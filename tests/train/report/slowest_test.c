@@ -62,7 +62,7 @@ static const char *gather(tutti_comm *comm, void *arg) {
     tti_tally_of(x)->copied_ns = 5;
     tti_slowest s;
     tti_slowest_init(&s, comm, x, 100);
-    tti_exec_waited(tti_tally_of(x), 1000000);      /* before the first step */
+    tti_exec_waited(x, 1000000);                    /* before the first step */
     int64_t each = TTI_MAX(500000000 / step_ns, 1); /* steps in half a second */
     int64_t last_step = 110 + (each > 1 ? 400 + 2 * each : 0);
     for (int64_t step = 101; step <= last_step; step++) {
@@ -70,7 +70,7 @@ static const char *gather(tutti_comm *comm, void *arg) {
         tti_exec_spent at;
         /* all of a step: a half is computed or waited for, the other is data of the last rank */
         tti_slowest_add(&s, late ? step_ns / 2 : 0, late ? step_ns / 2 : step_ns, step_ns);
-        if (!late) tti_exec_waited(tti_tally_of(x), step_ns / 2);
+        if (!late) tti_exec_waited(x, step_ns / 2);
         if (!tti_slowest_is_due(&s, step)) continue;
         COMM_TRUE(step - last == every);
         n_gathered++;
@@ -79,7 +79,7 @@ static const char *gather(tutti_comm *comm, void *arg) {
         COMM_TRUE(s.every <= 4 * every);
         every = s.every;
         COMM_OK(tti_slowest_pause(&s, &at));
-        tti_exec_waited(tti_tally_of(x), 77 * step_ns); /* of an evaluation */
+        tti_exec_waited(x, 77 * step_ns); /* of an evaluation */
         tti_tally_of(x)->copied_ns += 99 * step_ns;
         COMM_OK(tti_slowest_go_on(&s, &at));
         if (n_gathered == 1) continue;  /* the first steps are not looked at */

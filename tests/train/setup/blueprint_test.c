@@ -5,8 +5,8 @@
 #include "train/small_job.h"
 #include "tutti/ops.h"
 
-static tti_blueprint *blueprint_of(tutti_job *job) {
-    tti_blueprint *b;
+static const tti_blueprint *blueprint_of(tutti_job *job) {
+    const tti_blueprint *b;
     T_OK(tti_job_resolve(job, 2));
     T_OK(tti_blueprint_create(job, &b));
     return b;
@@ -23,7 +23,7 @@ T_CASE(steps_are_counted) {
                 {"train.steps=7", "schedule.steps=99", 7, 99}};
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
         tutti_job *job = SMALL_JOB(rows[i].a, rows[i].b);
-        tti_blueprint *b = blueprint_of(job);
+        const tti_blueprint *b = blueprint_of(job);
         T_EQ(b->steps_per_epoch, 5);
         T_EQ(b->rows_per_shard, 8);
         T_EQ(b->n_shards, 4);
@@ -37,7 +37,7 @@ T_CASE(steps_are_counted) {
 T_CASE(the_plan_is_that_of_the_model) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("model.hidden=[8, 6]", "optimizer.name=adam");
-    tti_blueprint *b = blueprint_of(job);
+    const tti_blueprint *b = blueprint_of(job);
     T_EQ(b->plan->n_params, 784 * 8 + 8 + 8 * 6 + 6 + 6 * 10 + 10);
     T_EQ(b->plan->n_slots, 6);
     T_EQ(b->plan->n_states, 2);
@@ -56,7 +56,7 @@ T_CASE(losses) {
     T_UNUSED;
     for (int mse = 0; mse < 2; mse++) {
         tutti_job *job = SMALL_JOB(mse ? "train.loss=mse" : "train.loss=cross-entropy");
-        tti_blueprint *b = blueprint_of(job);
+        const tti_blueprint *b = blueprint_of(job);
         tutti_graph *g;
         T_OK(tti_blueprint_graph(job, b, true, &g));
         tti_str text = {0};
@@ -105,7 +105,7 @@ T_CASE(a_model_of_the_callers) {
     tutti_job *job = SMALL_JOB("model.name=lenet");
     requested w = {.n_out = 10};
     tutti_job_set_model(job, one_layer, &w);
-    tti_blueprint *b = blueprint_of(job);
+    const tti_blueprint *b = blueprint_of(job);
     T_EQ(w.n_calls, 2); /* training and evaluation */
     T_EQ(b->plan->n_params, 7850);
     assert_memory_equal(b->plan->slots[0].param->name, "mine.", 5);
@@ -115,7 +115,7 @@ T_CASE(a_model_of_the_callers) {
 
 static void refuse(tutti_model_fn fn, const void *user, const char *text) {
     tutti_job *job = SMALL_JOB("train.seed=1");
-    tti_blueprint *b = (tti_blueprint *)job;
+    const tti_blueprint *b = (const tti_blueprint *)job;
     tutti_job_set_model(job, fn, user);
     T_OK(tti_job_resolve(job, 2));
     T_FAILS(tti_blueprint_create(job, &b), TUTTI_E_INVALID, text);
@@ -138,7 +138,7 @@ T_CASE(targets_of_backends) {
     static const char *const backends[] = {"parallel.backend=reference", "parallel.backend=cpu"};
     for (int fast = 0; fast < 2; fast++) {
         tutti_job *job = SMALL_JOB(backends[fast]);
-        tti_blueprint *b = blueprint_of(job);
+        const tti_blueprint *b = blueprint_of(job);
         tti_target target = tti_blueprint_target(b);
         assert_true(target.fuse == fast);
         assert_true((target.prefers_channels_last != NULL) == fast);
@@ -215,7 +215,7 @@ T_CASE(plans_for_unlike_backends) {
         tutti_job *job = SMALL_JOB(m[0], m[1], m[2], "train.batch=8", "data.image_size=32",
                                    "train.loss=cross-entropy", "parallel.mode=fast",
                                    i % 2 ? "train.precision=bf16" : "train.precision=f32");
-        tti_blueprint *b = blueprint_of(job);
+        const tti_blueprint *b = blueprint_of(job);
         tti_target host = tti_blueprint_target(b), device = target_of_a_device(b);
         T_EQ(digest_of(job, b, &host, true) == digest_of(job, b, &device, true), true);
         n_unlike += digest_of(job, b, &host, false) != digest_of(job, b, &device, false);
@@ -228,7 +228,7 @@ T_CASE(plans_for_unlike_backends) {
 T_CASE(missing_data_is_named) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("data.format=idx", "data.dir=/nowhere");
-    tti_blueprint *b;
+    const tti_blueprint *b;
     T_OK(tti_job_resolve(job, 2));
     T_FAILS(tti_blueprint_create(job, &b), TUTTI_E_DATA, "/nowhere");
     assert_null(b);

@@ -79,7 +79,7 @@ static tutti_status read_and_note(const tti_source *source, int64_t index, void 
 T_CASE(threads_have_all_cores_of_the_worker) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.devices=cpu");
-    tti_blueprint *b;
+    const tti_blueprint *b;
     tti_exec *exec;
     tti_loader *loader;
     tti_core_share share;

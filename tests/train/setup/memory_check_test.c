@@ -32,7 +32,7 @@ static uint64_t least_room(const tti_blueprint *b) {
 T_CASE(scratch_memory_is_counted) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("model.name=lenet", "parallel.workers=2", "train.batch=256");
-    tti_blueprint *b;
+    const tti_blueprint *b;
     uint64_t want = PROGRAM;
     size_t scratch, all_scratch = 0;
     T_OK(tti_job_resolve(job, 2));

@@ -8,8 +8,8 @@ typedef struct layout {
     const char *workers, *tensor, *pipeline, *zero, *recompute;
 } layout;
 
-static tti_blueprint *make(const layout *l, tti_plan_cache *cache) {
-    tti_blueprint *b;
+static const tti_blueprint *make(const layout *l, tti_plan_cache *cache) {
+    const tti_blueprint *b;
     tutti_job *job =
         SMALL_JOB("model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=16",
                   "data.format=random_tokens", "data.vocabulary=16", "data.context=16", l->workers,
@@ -49,7 +49,7 @@ T_CASE(plans_are_as_without_a_cache) {
     tti_plan_cache *cache;
     T_OK(tti_plan_cache_create(&cache));
     for (size_t i = 0; i < TTI_COUNT(layouts); i++) {
-        tti_blueprint *own = make(&layouts[i], NULL), *lent = make(&layouts[i], cache);
+        const tti_blueprint *own = make(&layouts[i], NULL), *lent = make(&layouts[i], cache);
         expect_same(own->plan, lent->plan);
         T_EQ(own->n_parts, lent->n_parts);
         for (int k = 0; k < own->n_parts; k++) expect_same(own->parts[k], lent->parts[k]);
@@ -68,7 +68,8 @@ T_CASE(what_is_alike_is_one) {
                                   "parallel.zero=0", "train.recompute=none"};
     tti_plan_cache *cache;
     T_OK(tti_plan_cache_create(&cache));
-    tti_blueprint *a = make(&whole, cache), *b = make(&whole, cache), *c = make(&pieces, cache);
+    const tti_blueprint *a = make(&whole, cache), *b = make(&whole, cache),
+                        *c = make(&pieces, cache);
     assert_ptr_equal(a->plan, b->plan);
     T_EQ(c->n_parts, 4);
     assert_ptr_equal(c->parts[0], c->parts[1]);
