@@ -498,6 +498,9 @@ typedef struct tti_backend {
     const tti_kernel *(*select)(const tti_node *node, bool reference_only);
     /* True if the backend prefers N,H,W,C bytes for the 4-D values around this node. */
     bool (*prefers_channels_last)(const tti_node *node);
+    /* Broadcasts and the ops with TTI_EITHER_LAYOUT or TTI_READS_STRIDED are fast in either layout.
+     */
+    bool strided;
     /* True if conv2d_pool and its gradients are fast in the place of this conv2d and a pooling by
      * 2x2; tf32: products of f32 may be rounded to that.  NULL: never. */
     bool (*fuses_pool)(const tti_node *conv, bool tf32);

@@ -76,7 +76,11 @@ typedef enum tti_trait {
                                  target->low_precision_residual is set */
     TTI_COLLECTIVE = 1 << 25, /* exchanges values inside the step with the workers of a tensor
                                * axis; alone (reference) the others' are 0: see tti_collective  */
-    TTI_TURNS = 1 << 26       /* out 0 = in 0, but the gradient is not dy: stays for autodiff   */
+    TTI_TURNS = 1 << 26,      /* out 0 = in 0, but the gradient is not dy: stays for autodiff   */
+    TTI_PERMUTES = 1 << 27,   /* out 0 is in 0 with its dimensions in the order of "perm"       */
+    TTI_EITHER_LAYOUT = 1 << 28, /* if target->strided: 4-D inputs and outputs in one layout, any */
+    TTI_READS_STRIDED = 1 << 29  /* if target->strided: reads each 4-D input as it is stored; its
+                                  * outputs have the plain layout                               */
 } tti_trait;
 
 /* The operation of a TTI_COLLECTIVE op on input 0 of all workers, in the order of their numbers. */

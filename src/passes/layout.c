@@ -2,11 +2,14 @@
  *
  * Shapes stay N,C,H,W; only value->layout changes, and "to_layout" nodes convert the bytes.  Ops
  * with TTI_CHANNELS_LAST convert their activations, elementwise ops and collectives follow their
- * inputs, all other ops use the plain layout.  If C or H*W is 1 both layouts are the same bytes and
- * nothing is converted. */
+ * inputs, all other ops use the plain layout.  On a backend whose kernels take any strides,
+ * broadcasts and the ops with TTI_EITHER_LAYOUT follow too.  A transpose between [N,C,H,W] and
+ * [N,H,W,C] becomes a view if one side can be in N,H,W,C order.  If C or H*W is 1 both layouts are
+ * the same bytes and nothing is converted. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
+#include "ops/rules.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -47,26 +50,61 @@ static bool follows_one(const layout_pass *lp, const tti_node *node) {
     return mapped && is_4d(mapped) && mapped->layout == TTI_CHANNELS_LAST_BYTES;
 }
 
-/* An elementwise node follows when its 4-D inputs have one shape and the others are scalars. */
-static bool follows(const layout_pass *lp, const tti_node *node) {
-    if (!(node->op->traits & (TTI_ELEMENTWISE | TTI_BROADCAST))) return false;
+static bool is_last(const tutti_value *mapped) {
+    return mapped && is_4d(mapped) && mapped->layout == TTI_CHANNELS_LAST_BYTES;
+}
+
+/* The inputs that an elementwise node repeats, as bits: they keep their layout. */
+static unsigned repeated_inputs(const tti_node *node) {
+    unsigned repeated = 0;
+    for (int i = 0; i < node->n_in; i++)
+        if (!tti_shape_equal(&node->in[i]->type.shape, &node->out[0]->type.shape))
+            repeated |= 1u << i;
+    return repeated;
+}
+
+/* An elementwise node follows when its 4-D inputs have one shape and the others are scalars, or
+ * anything if kernels take strides. */
+static bool elementwise_follows(const layout_pass *lp, const tti_node *node) {
     if (node->op->traits & TTI_RANDOM) return false; /* element indices refer to the plain layout */
+    unsigned repeated = repeated_inputs(node);
     bool any = false;
     for (int i = 0; i < node->n_in; i++) {
-        const tutti_value *in = node->in[i], *mapped = lp->rw.map[in->id];
-        bool same = is_4d(in) && tti_shape_equal(&in->type.shape, &node->out[0]->type.shape);
-        if (!same && tti_value_n_elems(in) != 1) return false;
-        any = any || (same && mapped && mapped->layout == TTI_CHANNELS_LAST_BYTES);
+        bool same = !((repeated >> i) & 1u);
+        if (!same && !lp->target->strided && tti_value_n_elems(node->in[i]) != 1) return false;
+        any = any || (same && is_last(lp->rw.map[node->in[i]->id]));
     }
     return any;
 }
 
-static void copy_with_layout(layout_pass *lp, const tti_node *node, bool last, unsigned weights_in,
-                             unsigned weights_out) {
+static bool any_is_last(const layout_pass *lp, const tti_node *node) {
+    for (int i = 0; i < node->n_in; i++)
+        if (is_last(lp->rw.map[node->in[i]->id])) return true;
+    return false;
+}
+
+static bool follows(const layout_pass *lp, const tti_node *node) {
+    unsigned traits = node->op->traits;
+    if (!is_4d(node->out[0])) return false;
+    if (traits & (TTI_ELEMENTWISE | TTI_BROADCAST)) return elementwise_follows(lp, node);
+    return lp->target->strided && (traits & TTI_EITHER_LAYOUT) && any_is_last(lp, node);
+}
+
+/* How a copied node has its 4-D values: N,H,W,C order, except those of the other fields, by bit. */
+typedef struct layout_choice {
+    bool last;
+    unsigned plain_in, plain_out; /* plain order whatever last says */
+    unsigned kept_in;             /* as they are */
+} layout_choice;
+
+static void copy_with_layout(layout_pass *lp, const tti_node *node, layout_choice c) {
+    bool last = c.last;
     tutti_value *saved[TTI_MAX_IN] = {0};
     for (int i = 0; i < node->n_in; i++) {
-        bool turn = last && is_4d(node->in[i]) && !((weights_in >> i) & 1u);
-        saved[i] = in_layout(lp, node->in[i], turn ? TTI_CHANNELS_LAST_BYTES : TTI_PLAIN);
+        bool turn = last && is_4d(node->in[i]) && !((c.plain_in >> i) & 1u);
+        saved[i] = (c.kept_in >> i) & 1u
+                       ? lp->rw.map[node->in[i]->id]
+                       : in_layout(lp, node->in[i], turn ? TTI_CHANNELS_LAST_BYTES : TTI_PLAIN);
     }
     tutti_value *before[TTI_MAX_IN] = {0};
     for (int i = 0; i < node->n_in; i++) { /* the clone reads its inputs through the map */
@@ -77,20 +115,46 @@ static void copy_with_layout(layout_pass *lp, const tti_node *node, bool last, u
     for (int i = node->n_in - 1; i >= 0; i--) lp->rw.map[node->in[i]->id] = before[i];
     for (int k = 0; last && k < node->op->n_out; k++) {
         tutti_value *out = lp->rw.map[node->out[k]->id];
-        if (out && is_4d(out) && !((weights_out >> k) & 1u)) out->layout = TTI_CHANNELS_LAST_BYTES;
+        if (out && is_4d(out) && !((c.plain_out >> k) & 1u)) out->layout = TTI_CHANNELS_LAST_BYTES;
     }
 }
 
+/* Whether node is a transpose of 4 dimensions in this order. */
+static bool permutes(const tti_node *node, int a, int b, int c) {
+    if (!(node->op->traits & TTI_PERMUTES) || !is_4d(node->in[0])) return false;
+    const int64_t *perm = tti_attr_get(node, "perm")->v;
+    return perm[0] == 0 && perm[1] == a && perm[2] == b && perm[3] == c;
+}
+
+/* Emits the transpose as a view: [N,C,H,W] in N,H,W,C order is [N,H,W,C] in plain order. */
+static bool view_transpose(layout_pass *lp, const tti_node *node) {
+    bool to_planes = permutes(node, 3, 1, 2), to_rows = permutes(node, 2, 3, 1);
+    if (!to_planes && !to_rows) return false;
+    tutti_value *x = lp->rw.map[node->in[0]->id], *turned = lp->turned[node->in[0]->id];
+    if (to_rows && turned && is_last(turned)) x = turned;
+    to_rows = to_rows && x && (is_last(x) || is_free(x));
+    to_planes = to_planes && x && !is_last(x);
+    if (!to_rows && !to_planes) return false;
+    tutti_value *y = tti_emit(lp->rw.to, "permute_view", node->name, &x, 1,
+                              (tti_attr_arg[]){tti_same_attr(node, "perm"), {0}});
+    if (y && to_planes) y->layout = TTI_CHANNELS_LAST_BYTES;
+    lp->rw.map[node->out[0]->id] = y;
+    return true;
+}
+
 static void visit(layout_pass *lp, const tti_node *node) {
+    if (view_transpose(lp, node)) return;
     if (node->op->traits & TTI_TURNS) { /* the gradient is computed: it is the input */
         lp->rw.map[node->out[0]->id] = lp->rw.map[node->in[0]->id];
         return;
     }
     bool wants = (node->op->traits & TTI_CHANNELS_LAST) && lp->target->prefers_channels_last(node);
-    if (wants)
-        copy_with_layout(lp, node, true, node->op->weights_in, node->op->weights_out);
-    else
-        copy_with_layout(lp, node, follows(lp, node) || follows_one(lp, node), 0, 0);
+    bool by_element = node->op->traits & (TTI_ELEMENTWISE | TTI_BROADCAST);
+    layout_choice c = {.last = wants || follows(lp, node) || follows_one(lp, node)};
+    if (wants) c.plain_in = node->op->weights_in, c.plain_out = node->op->weights_out;
+    if (lp->target->strided && c.last && by_element) c.kept_in = repeated_inputs(node);
+    if (lp->target->strided && (node->op->traits & TTI_READS_STRIDED)) c.kept_in = ~0u;
+    copy_with_layout(lp, node, c);
 }
 
 /* Outputs of the graph have the plain layout. */

@@ -33,6 +33,7 @@ void tti_cuts_fini(tti_cuts *cuts);
  * and backends do not see each other. */
 typedef struct tti_target {
     bool (*prefers_channels_last)(const tti_node *node); /* NULL: never */
+    bool strided; /* layout: broadcasts, sums, slices and joins too may have N,H,W,C values */
     bool (*fuses_pool)(const tti_node *conv, bool tf32); /* fuse: conv2d_pool for it; NULL: never */
     bool tf32;                                           /* products of f32 values in tf32 */
     bool chains_any_float; /* fuse: elementwise chains may hold values of 16 bits, and casts */

@@ -26,6 +26,7 @@ static bool is_identity(const tutti_graph *g, const tti_node *node) {
     if ((node->op->traits & TTI_EVAL_IDENTITY) && !g->training) return true;
     if (node->op->traits & TTI_TURNS) return false; /* autodiff needs it */
     return (node->op->traits & TTI_VIEW) && node->op->n_out == 1 &&
+           node->in[0]->layout == node->out[0]->layout &&
            tti_shape_equal(&node->in[0]->type.shape, &node->out[0]->type.shape);
 }
 

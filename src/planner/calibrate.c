@@ -288,6 +288,7 @@ const tti_backend *tti_paper_device(void) {
     static const tti_backend paper = {.name = "paper",
                                       .device = &none,
                                       .prefers_channels_last = prefers_channels_last,
+                                      .strided = true,
                                       .joins_exact_gelu = joins_exact_gelu,
                                       .joins_gradient = joins_gradient,
                                       .joins_head = joins_head,

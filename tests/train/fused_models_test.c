@@ -88,6 +88,7 @@ static bool likes_heads(const tti_node *logits) { return logits->n_in == 2; }
 static tti_target target_of(bool fuses, const char *precision, bool low_precision_residual) {
     tti_backend backend = {.name = "made-up",
                            .prefers_channels_last = fuses ? likes_channels_last : NULL,
+                           .strided = fuses,
                            .fuses_pool = fuses ? likes_pooling : NULL,
                            .joins_exact_gelu = fuses ? likes_gelu : NULL,
                            .joins_gradient = fuses ? likes_joins : NULL,

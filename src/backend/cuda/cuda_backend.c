@@ -142,6 +142,7 @@ const tti_backend tti_backend_cuda = {
     .device = &device_ops,
     .select = select_kernel,
     .prefers_channels_last = prefers_channels_last,
+    .strided = true,
     .fuses_pool = tti_cuda_fuses_pool,
     .alloc = tti_cuda_alloc,
     .release = tti_cuda_release,

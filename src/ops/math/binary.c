@@ -452,6 +452,7 @@ const tti_op tti_ops_binary[] = {
      .n_in_max = 1,
      .n_out = 1,
      .attrs = to_attrs,
+     .traits = TTI_READS_STRIDED,
      .infer = sum_to_infer,
      .grad = sum_to_grad,
      .shard = sum_to_shard,

@@ -323,10 +323,11 @@ static const tti_sample argmax_samples[] = {
 };
 
 /* The common fields of reductions. */
-#define REDUCE(op_name)                                                                           \
-    .name = #op_name, .n_in_min = 1, .n_in_max = 1, .n_out = 1, .attrs = reduce_attrs,            \
-    .infer = reduce_infer, .grad = op_name##_grad, .shard = op_name##_shard, .cost = reduce_cost, \
-    .reference = op_name##_reference, .samples = samples
+#define REDUCE(op_name)                                                                \
+    .name = #op_name, .n_in_min = 1, .n_in_max = 1, .n_out = 1, .attrs = reduce_attrs, \
+    .traits = TTI_READS_STRIDED, .infer = reduce_infer, .grad = op_name##_grad,        \
+    .shard = op_name##_shard, .cost = reduce_cost, .reference = op_name##_reference,   \
+    .samples = samples
 
 const tti_op tti_ops_reduce[] = {
     {REDUCE(sum), .doc = "y = sum of x over axes"},
@@ -349,6 +350,7 @@ const tti_op tti_ops_reduce[] = {
      .n_in_max = 1,
      .n_out = 1,
      .attrs = argmax_attrs,
+     .traits = TTI_READS_STRIDED,
      .infer = argmax_infer,
      .shard = argmax_shard,
      .cost = reduce_cost,

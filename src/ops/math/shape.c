@@ -498,6 +498,7 @@ static const tti_sample layout_samples[] = {
 static const tti_sample transpose_samples[] = {
     {.in = "f32[4,6]", .attrs = "perm=[1,0]"},
     {.in = "f32[2,3,4,5]", .attrs = "perm=[0,2,3,1]"},
+    {.in = "f32[2,16,24,16]", .attrs = "perm=[0,3,1,2]"},
     {.in = "f64[2,4,6]", .attrs = "perm=[2,0,1]"},
     {.in = "u8[3]", .attrs = "perm=[0]", .int_hi = 255},
     {.in = "f32[]"},
@@ -548,8 +549,15 @@ static const tti_sample concat_samples[] = {
     {0},
 };
 
+static const tti_sample permute_view_samples[] = {
+    {.in = "f32[2,3,1,1]", .attrs = "perm=[0,2,3,1]"},
+    {.in = "f32[2,1,1,3]", .attrs = "perm=[0,3,1,2]"},
+    {.in = "f32[2,3,4,5]", .attrs = "perm=[0,0,1,2]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 /* The common fields of records with one input. */
-#define MOVE .n_in_min = 1, .n_in_max = 1, .n_out = 1, .cost = tti_cost_move, .traits = TTI_FOLLOWS
+#define MOVE .n_in_min = 1, .n_in_max = 1, .n_out = 1, .cost = tti_cost_move
 
 const tti_op tti_ops_shape[] = {
     {.name = "reshape",
@@ -568,6 +576,7 @@ const tti_op tti_ops_shape[] = {
     {.name = "to_layout",
      .doc = "y = x, its bytes in another order",
      MOVE,
+     .traits = TTI_FOLLOWS,
      .attrs = layout_attrs,
      .infer = to_layout_infer,
      .grad = to_layout_grad,
@@ -577,15 +586,30 @@ const tti_op tti_ops_shape[] = {
     {.name = "transpose",
      .doc = "y's dimension d is x's dimension perm[d]",
      MOVE,
+     .traits = TTI_FOLLOWS | TTI_PERMUTES,
      .attrs = transpose_attrs,
      .infer = transpose_infer,
      .grad = transpose_grad,
      .shard = transpose_shard,
      .reference = transpose_reference,
      .samples = transpose_samples},
+    {.name = "permute_view",
+     .doc = "transpose where the layouts of x and y make their bytes the same; added by a pass",
+     .n_in_min = 1,
+     .n_in_max = 1,
+     .n_out = 1,
+     .cost = tti_cost_free,
+     .attrs = transpose_attrs,
+     .traits = TTI_VIEW | TTI_FOLLOWS,
+     .infer = transpose_infer,
+     .grad = transpose_grad,
+     .shard = transpose_shard,
+     .reference = transpose_reference,
+     .samples = permute_view_samples},
     {.name = "slice",
      .doc = "y = x[.., start .. start+len-1, ..] along axis",
      MOVE,
+     .traits = TTI_FOLLOWS | TTI_EITHER_LAYOUT,
      .attrs = slice_attrs,
      .infer = slice_infer,
      .grad = slice_grad,
@@ -595,6 +619,7 @@ const tti_op tti_ops_shape[] = {
     {.name = "slice_grad",
      .doc = "dx = dy from start on along axis, 0 outside",
      MOVE,
+     .traits = TTI_FOLLOWS | TTI_EITHER_LAYOUT,
      .attrs = slice_grad_attrs,
      .infer = slice_grad_infer,
      .grad = slice_grad_grad,
@@ -607,7 +632,7 @@ const tti_op tti_ops_shape[] = {
      .n_in_max = TTI_MAX_IN,
      .n_out = 1,
      .cost = tti_cost_move,
-     .traits = TTI_FOLLOWS,
+     .traits = TTI_FOLLOWS | TTI_EITHER_LAYOUT,
      .attrs = axis_attrs,
      .infer = concat_infer,
      .grad = concat_grad,

@@ -32,7 +32,7 @@ static int64_t width_of(const tutti_value *value) {
 static const tutti_value *made_as(const tti_node *linear) {
     const tutti_value *dy = linear->in[0];
     while ((dy->node->op->traits & (TTI_VIEW | TTI_TURNS)) == TTI_VIEW &&
-           width_of(dy->node->in[0]) == width_of(dy))
+           dy->node->in[0]->layout == dy->layout && width_of(dy->node->in[0]) == width_of(dy))
         dy = dy->node->in[0];
     return dy;
 }

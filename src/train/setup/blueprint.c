@@ -187,6 +187,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
     memset(&target, 0,
            sizeof target); /* including padding: a plan cache compares targets by bytes */
     target.prefers_channels_last = reference ? NULL : backend->prefers_channels_last;
+    target.strided = !reference && backend->strided;
     target.fuses_pool = reference ? NULL : backend->fuses_pool;
     target.fuse = !reference;
     target.one_shard = b->n_shards == 1 || b->one_row_is_proven;

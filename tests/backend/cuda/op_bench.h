@@ -197,7 +197,10 @@ static bool device_run_once(bench *b, on_device *d, char *const *results) {
 
 /* Gives the 4-D values N,H,W,C bytes, where an op has kernels for them; weights stay plain. */
 static bool set_layouts(tti_node *node, int which) {
-    bool any = false, may = (node->op->traits & (TTI_CHANNELS_LAST | TTI_ELEMENTWISE)) != 0;
+    const unsigned takes =
+        TTI_CHANNELS_LAST | TTI_ELEMENTWISE | TTI_BROADCAST | TTI_EITHER_LAYOUT | TTI_READS_STRIDED;
+    bool any = false, may = (node->op->traits & takes) != 0;
+    bool plain_out = (node->op->traits & TTI_READS_STRIDED) != 0;
     for (int i = 0; i < node->n_in; i++) {
         bool is_weight = (node->op->weights_in >> i & 1) != 0;
         bool last = which && node->in[i]->type.shape.n_dims == 4 && !is_weight;
@@ -206,7 +209,7 @@ static bool set_layouts(tti_node *node, int which) {
     }
     for (int k = 0; k < node->op->n_out; k++) {
         bool is_weight = (node->op->weights_out >> k & 1) != 0;
-        bool last = which && node->out[k]->type.shape.n_dims == 4 && !is_weight;
+        bool last = which && node->out[k]->type.shape.n_dims == 4 && !is_weight && !plain_out;
         node->out[k]->layout = last ? TTI_CHANNELS_LAST_BYTES : TTI_PLAIN;
     }
     if (strcmp(node->op->name, "to_layout") == 0) { /* turns what it is given */

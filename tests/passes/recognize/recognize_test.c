@@ -308,10 +308,32 @@ static V *entropy_head(G *g, V *x) {
     return tutti_cross_entropy(g, as_rows(g, y), labels_of(g), 0, -1).sum;
 }
 
+/* ---- stochastic depth: a number for each sample, as imports make it ---- */
+
+static V *drawn(G *g, V *x, double one, double p) {
+    V *ones = tutti_constant(g, TUTTI_F32, &TUTTI_SHAPE(x->type.shape.dim[0], 1, 1), one);
+    return tutti_drop_path(g, ones, p, "drop");
+}
+static V *depth(G *g, V *x) {
+    V *mask = affine(g, drawn(g, x, 1, 0.25), 0.75, 0);
+    return add(g, x, mul(g, tutti_tanh(g, x), over(g, mask, number(g, 0.75))));
+}
+static V *depth_unscaled(G *g, V *x) {
+    return add(g, x, mul(g, affine(g, drawn(g, x, 1, 0.25), 0.75, 0), tutti_tanh(g, x)));
+}
+static V *depth_of_twos(G *g, V *x) { return mul(g, tutti_tanh(g, x), drawn(g, x, 2, 0.25)); }
+static V *depth_shifted(G *g, V *x) {
+    return mul(g, tutti_tanh(g, x), affine(g, drawn(g, x, 1, 0.25), 1, 0.5));
+}
+
 /* ---- the cases ---- */
 
 static const pattern_case cases[] = {
     {"norm_plain", norm_plain, "layer_norm", "sqrt"},
+    {"depth", depth, "drop_path", "mul"},
+    {"depth_unscaled", depth_unscaled, "drop_path", "mul"},
+    {"depth_of_twos", depth_of_twos, NULL, NULL},
+    {"depth_shifted", depth_shifted, NULL, NULL},
     {"norm_full", norm_full, "layer_norm", "add"},
     {"norm_by_pow", norm_by_pow, "layer_norm", "mul"},
     {"norm_by_sum", norm_by_sum, "layer_norm", "mul"},

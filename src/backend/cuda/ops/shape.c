@@ -2,6 +2,7 @@
 #include "backend/cuda/ops/shape.h"
 
 #include "backend/cuda/runtime/cuda.h"
+#include "backend/cuda/runtime/loop_nest.h"
 #include "backend/cuda/runtime/plain.h"
 
 static size_t elem_bytes(const tutti_value *value) { return tutti_dtype_bytes(value->type.dtype); }
@@ -47,7 +48,8 @@ static tutti_status transpose_run(void *state, const tti_kargs *a) {
 
 /* ---- runs along an axis ---- */
 
-/* A value around the axis: n_outer runs of axis elements of inner bytes each. */
+/* A value around the axis, in the order of its bytes: n_outer runs of axis elements of inner bytes
+ * each. */
 typedef struct runs {
     size_t n_outer, inner, axis;
 } runs;
@@ -55,11 +57,20 @@ typedef struct runs {
 static runs runs_of(const tti_node *node, const tutti_value *value) {
     const tutti_shape *s = &value->type.shape;
     int axis = (int)tti_attr_int(node, "axis");
+    static const int last_order[4] = {0, 2, 3, 1};
+    bool last = s->n_dims == 4 && value->layout == TTI_CHANNELS_LAST_BYTES;
     runs r = {1, elem_bytes(value), 0};
     if (axis < 0) axis += s->n_dims;
-    for (int d = 0; d < axis; d++) r.n_outer *= (size_t)s->dim[d];
-    for (int d = axis + 1; d < s->n_dims; d++) r.inner *= (size_t)s->dim[d];
-    r.axis = (size_t)s->dim[axis];
+    bool behind = false;
+    for (int i = 0; i < s->n_dims; i++) {
+        int d = last ? last_order[i] : i;
+        if (d == axis)
+            behind = true, r.axis = (size_t)s->dim[d];
+        else if (behind)
+            r.inner *= (size_t)s->dim[d];
+        else
+            r.n_outer *= (size_t)s->dim[d];
+    }
     return r;
 }
 
@@ -138,13 +149,31 @@ static tutti_status concat_run(void *state, const tti_kargs *a) {
 
 _Static_assert((int)TTI_MAX_STRIPS >= (int)TTI_MAX_IN, "concat takes all inputs at once");
 
+/* A value that has the same bytes in both layouts does not decide. */
+static bool has_one_layout(const tti_node *node) {
+    return tti_cuda_all_plain(node) || tti_cuda_lies_as(node, TTI_CHANNELS_LAST_BYTES);
+}
+
+/* Dimensions of more than one element have the same strides before and after. */
+static bool is_view(const tti_node *node) {
+    const tti_attr *perm = tti_attr_get(node, "perm");
+    const tutti_shape *y = &node->out[0]->type.shape;
+    uint64_t from[TUTTI_MAX_DIMS], to[TUTTI_MAX_DIMS];
+    tti_cuda_strides(node->in[0], from);
+    tti_cuda_strides(node->out[0], to);
+    for (int d = 0; d < y->n_dims; d++)
+        if (y->dim[d] > 1 && from[perm->v[d]] != to[d]) return false;
+    return true;
+}
+
 const tti_kernel tti_cuda_shape_kernels[] = {
     {.op = "to_layout", .name = "cuda", .run = to_layout_run},
     {.op = "reshape", .name = "cuda", .can_run = tti_cuda_all_plain, .run = reshape_run},
     {.op = "transpose", .name = "cuda", .can_run = tti_cuda_all_plain, .run = transpose_run},
-    {.op = "slice", .name = "cuda", .can_run = tti_cuda_all_plain, .run = slice_run},
-    {.op = "slice_grad", .name = "cuda", .can_run = tti_cuda_all_plain, .run = slice_grad_run},
+    {.op = "permute_view", .name = "cuda", .can_run = is_view, .run = reshape_run},
+    {.op = "slice", .name = "cuda", .can_run = has_one_layout, .run = slice_run},
+    {.op = "slice_grad", .name = "cuda", .can_run = has_one_layout, .run = slice_grad_run},
     {.op = "tensor_slice", .name = "cuda", .can_run = tti_cuda_all_plain, .run = tensor_slice_run},
-    {.op = "concat", .name = "cuda", .can_run = tti_cuda_all_plain, .run = concat_run},
+    {.op = "concat", .name = "cuda", .can_run = has_one_layout, .run = concat_run},
     {0},
 };
