@@ -314,6 +314,7 @@ T_CASE(killed_at_random_times) {
             save_for_ever(acknowledged, fd[1]);
         }
         close(fd[1]);
+        /* Killed at a random time of a save: the delay is the input of the test. */
         int64_t wait_ns = (int64_t)(tti_philox_draw(3, 4, i).v[0] % 3000) * save_ns / 1000;
         nanosleep(&(struct timespec){wait_ns / 1000000000, wait_ns % 1000000000}, NULL);
         kill(pid, SIGKILL);

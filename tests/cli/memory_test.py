@@ -93,6 +93,7 @@ def memory_group():
     return None
 
 
+# Rank 0 waits to be ended, rank 1 takes memory until it is killed.
 EATER = "import os, time\nblocks = []\nwhile True:\n" \
         "    blocks.append(bytearray(1 << 22)) if os.environ['RANK'] == '1' else time.sleep(1)"
 

@@ -56,8 +56,8 @@ def test_stops_in_any_order():
             dice.shuffle(pids)
             for pid in pids:
                 os.kill(pid, sent)
-                time.sleep(0.02)
-            time.sleep(pause_s)
+                time.sleep(0.02)  # apart from each other
+            time.sleep(pause_s)  # longer than the limit, by the clock of every process
         waits.wait_for_steps(ranks, "long", 20)
     waits.stop(ranks)
 

@@ -192,7 +192,7 @@ def mend(network):
 
 def survive(network, ranks, outage_s):
     cut(network)
-    time.sleep(outage_s)
+    time.sleep(outage_s)  # the outage itself: the kernel retransmits by its own clock
     mend(network)
     wait_for_steps(ranks, "long", 20)
 

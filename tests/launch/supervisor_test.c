@@ -72,7 +72,7 @@ static int run_steps(void) {
     if (tti_stop_shield(&stop) != TUTTI_OK || tti_stop_install(&stop) != TUTTI_OK) return 97;
     say_ready();
     for (int i = 0; i < 2000 && !tti_stop_requested(); i++) tti_sleep_ms(5);
-    tti_sleep_ms(20);
+    tti_sleep_ms(20); /* in place of a checkpoint: the supervisor must wait for it */
     printf("saved\n");
     int code = 128 + tti_stop_signal();
     tti_stop_remove(&stop);
@@ -96,7 +96,7 @@ static int worker_main(int rank, char **argv) {
     }
     if (strcmp(mode, "victim") == 0) { /* rank 0 loses a peer before rank 1 says why */
         if (rank == 0) return 5;
-        tti_sleep_ms(60);
+        tti_sleep_ms(60); /* the culprit ends after its victim: the delay is what is tested */
         return 3;
     }
     if (strcmp(mode, "stubborn") == 0) {
@@ -125,7 +125,7 @@ static int worker_main(int rank, char **argv) {
     }
     if (strcmp(mode, "spare") == 0) { /* the last one says who is needed, and ends */
         if (rank < 2) return 0;
-        tti_sleep_ms(50); /* they are looked at first */
+        tti_sleep_ms(50); /* the supervisor sees them end first; it reports that to nobody */
         tti_worker_report_needed(atoi(argv[1]));
         if (argv[2] && strcmp(argv[2], "stop") != 0) return atoi(argv[2]);
         raise(argv[2] ? SIGSTOP : SIGKILL);
@@ -561,7 +561,7 @@ static void *kill_one(void *arg) {
     int pids[KILL_RANKS];
     for (int i = 0; i < KILL_RANKS; i++)
         if (read(k->ready_fd, &pids[i], sizeof pids[i]) != sizeof pids[i]) return NULL;
-    usleep(k->random >> 8 & 0xFFF);
+    usleep(k->random >> 8 & 0xFFF); /* kills at a random time, not to wait for something */
     k->victim_pid = pids[k->random % KILL_RANKS];
     struct pollfd victim = {.fd = (int)syscall(SYS_pidfd_open, k->victim_pid, 0), .events = POLLIN};
     k->killed_ns = tti_now_ns();

@@ -20,7 +20,7 @@ static void stop_for(int t_ms) {
     if (fork() != 0) return;
     setpgid(0, 0);
     kill(me, SIGSTOP);
-    tti_sleep_ms(t_ms);
+    tti_sleep_ms(t_ms); /* how long it stays stopped is what is tested */
     kill(me, SIGCONT);
     _exit(0);
 }
@@ -29,7 +29,7 @@ static int worker_main(int rank, const char *mode) {
     if (strcmp(mode, "fail") == 0 && rank == 0) return 4;
     if (strcmp(mode, "fail") == 0) tti_sleep_ms(20000);
     if (rank == 1) stop_for(150);
-    tti_sleep_ms(300);
+    tti_sleep_ms(300); /* outlasts the stop of rank 1 */
     return 0;
 }
 
