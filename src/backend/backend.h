@@ -61,7 +61,8 @@ typedef struct tti_update_desc {
     const tti_update_block *blocks; /* host memory, copied */
     int n_blocks, n_slots, n_states, n_shards;
     float *params, *grads, *ema; /* device; ema NULL: none */
-    void *low; /* device: 16-bit copies of the blocks with is_low, padded to 4; NULL: none */
+    void *low_copies; /* device: 16-bit copies of the blocks with has_low_copy, padded to 4; NULL:
+                         none */
     tutti_dtype low_dtype;     /* bf16, f16 */
     float *const *states;      /* [n_states] device */
     const tti_step_args *args; /* device */
@@ -341,12 +342,12 @@ typedef struct tti_device_update_ops {
     tutti_status (*run)(void *update);
     /* Optional, for workers that own partitions.  Called when the parameters of blocks first ..
      * first + n - 1 have arrived from their owners: adds their hash to the report and writes
-     * their copies in desc.low; after a bad step the hash stays 0.  If parameters of other
+     * their copies in desc.low_copies; after a bad step the hash stays 0.  If parameters of other
      * workers are not kept here, hashes the own blocks again; then all blocks are passed in one
      * call. */
     tutti_status (*complete)(void *update, int first, int n);
     tutti_status (*hash)(void *update, uint64_t *hash); /* hashes the parameters; waits */
-    /* Optional: writes desc.low from parameters that were not written by the update. */
+    /* Optional: writes desc.low_copies from parameters that were not written by the update. */
     tutti_status (*narrow)(void *update);
     void (*destroy)(void *update); /* takes NULL */
     /* True if the host may record and await events of the copy queue, and write parameters

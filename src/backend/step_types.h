@@ -109,10 +109,10 @@ typedef struct tti_update_block {
     float decay;   /* weight decay; of a buffer: its momentum */
     uint32_t kind; /* of tti_block_kind */
     uint32_t takes_l1;
-    uint32_t is_own;  /* 0: another worker has its state, and updates it */
-    uint32_t is_here; /* its parameters are */
-    uint32_t is_low;  /* there are 16-bit copies of its parameters, */
-    uint64_t low;     /* from this element on, a multiple of 16 */
+    uint32_t is_own;       /* 0: another worker has its state, and updates it */
+    uint32_t is_here;      /* its parameters are */
+    uint32_t has_low_copy; /* there are 16-bit copies of its parameters, */
+    uint64_t low_copy;     /* from this element on, a multiple of 16 */
 } tti_update_block;
 
 #endif /* TTI_STEP_TYPES_H */

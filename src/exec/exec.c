@@ -27,7 +27,7 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
         .reference = x->setup.desc.reference,
         .arena = compute_thread->arena,
         .params = x->arrays->params,
-        .low = x->arrays->low,
+        .low_copies = x->arrays->low_copies,
         .tensor =
             x->threads->comms ? x->threads->comms[index % x->setup.desc.n_compute_threads] : NULL,
         .tp = x->tp,
@@ -175,16 +175,17 @@ static tutti_status alloc_flat(tti_exec *x) {
     else
         TTI_TRY(alloc_shared(x, x->sharded != NULL, param_bytes(x), &x->arrays->params));
     /* Only plans for devices that keep 16-bit copies read them. */
-    size_t n_bytes = tti_plan_low_bytes(x->setup.desc.plan);
+    size_t n_bytes = tti_plan_low_copies_bytes(x->setup.desc.plan);
     if (n_bytes != 0 && !x->setup.desc.serves) {
         if (!x->device || !x->setup.desc.backend->device->update.narrow ||
             tti_exec_has_sharded_params(x))
             return tti_fail(TUTTI_E_INTERNAL,
                             "exec: the plan reads 16-bit parameters, which no device keeps");
-        x->arrays->low =
+        x->arrays->low_copies =
             x->setup.desc.backend->alloc(n_bytes + 64); /* the last ones may be written by fours */
-        TTI_TRY(x->arrays->low ? TUTTI_OK
-                               : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes));
+        TTI_TRY(x->arrays->low_copies
+                    ? TUTTI_OK
+                    : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes));
     }
     TTI_TRY(alloc_states(x));
     x->tally->n_sums = (size_t)x->setup.desc.n_shards * TTI_SUMS + 2 * (size_t)x->setup.n_ranks + 1;
@@ -444,7 +445,8 @@ static void destroy(tti_exec *x) {
     for (int b = 0; b < x->arrays->n_own_buffers; b++)
         x->setup.desc.backend->release(x->arrays->buffers[b], buffer_bytes(x, b));
     if (!x->setup.desc.shared_params) {
-        x->setup.desc.backend->release(x->arrays->low, tti_plan_low_bytes(x->setup.desc.plan) + 64);
+        x->setup.desc.backend->release(x->arrays->low_copies,
+                                       tti_plan_low_copies_bytes(x->setup.desc.plan) + 64);
         bool is_sharded = x->sharded && !x->device; /* then the communicator's */
         if (!is_sharded) x->setup.desc.backend->release(x->arrays->params, param_bytes(x) + 64);
         if (!is_sharded || !x->sharded->params)
@@ -523,7 +525,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t n_sharing = x->setup.desc.shared_params ? (size_t)x->setup.n_ranks : 1;
     if (x->device) x->setup.desc.backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
     return (tti_exec_memory){
-        .params = param_bytes(x) / n_sharing + tti_plan_low_bytes(x->setup.desc.plan),
+        .params = param_bytes(x) / n_sharing + tti_plan_low_copies_bytes(x->setup.desc.plan),
         .states =
             x->offload ? 0 : state_bytes(x) * (size_t)x->setup.desc.plan->n_states / n_sharing,
         .ema = tti_exec_state_owner(x)->arrays->ema && !x->offload ? state_bytes(x) / n_sharing : 0,

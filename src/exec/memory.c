@@ -123,7 +123,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     size_t state = share.n_elems * sizeof(float);
     size_t n_sharing = desc->shares ? (size_t)n_ranks : 1;
     *out = (tti_exec_memory){
-        .params = desc->n_ranges > 1 ? state : flat / n_sharing + tti_plan_low_bytes(plan),
+        .params = desc->n_ranges > 1 ? state : flat / n_sharing + tti_plan_low_copies_bytes(plan),
         .states = state * (size_t)plan->n_states / n_sharing,
         .ema = desc->ema > 0 ? state / n_sharing : 0,
         .grads = flat * (size_t)acc.n_buffers + wire_bytes(desc, n_ranks) +
@@ -220,7 +220,7 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
         setup->desc.server && tti_calls_of(setup->desc.server)->state_owner(setup->desc.server);
     tti_device_need need = {
         .flat = plan->n_flat * sizeof(float),
-        .low = tti_plan_low_bytes(plan),
+        .low_copies = tti_plan_low_copies_bytes(plan),
         .state = setup->share.n_elems * sizeof(float),
         .arena =
             TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) + tti_plan_own_bytes(plan),

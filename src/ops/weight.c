@@ -13,11 +13,11 @@
 
 /* A core makes six operations in the time of a byte. */
 const tti_weights tti_weights_host = {
-    .op = 1, .tf32_op = 1, .low_op = 1, .attention = 1, .byte = 6, .byte_between = 12};
+    .op = 1, .tf32_op = 1, .op_16_bit = 1, .attention = 1, .byte = 6, .byte_between = 12};
 
 const tti_weights tti_weights_gpu = {.op = 1 / 50e12,
                                      .tf32_op = 1 / 320e12,
-                                     .low_op = 1 / 730e12,
+                                     .op_16_bit = 1 / 730e12,
                                      .attention = 2,
                                      .byte = 1 / 3.3e12,
                                      .byte_between = 1 / 335e9,
@@ -34,8 +34,8 @@ static double n_bytes_of(const tti_node *node) {
 /* Products read the operands that they multiply first; other ops have few operations anyway. */
 static double op_weight(const tti_weights *w, const tti_node *node, bool tf32) {
     tutti_dtype dtype = node->n_in ? node->in[0]->type.dtype : node->out[0]->type.dtype;
-    bool low = dtype == TUTTI_BF16 || dtype == TUTTI_F16;
-    double each = low ? w->low_op : tf32 ? w->tf32_op : w->op;
+    bool is_16_bit = dtype == TUTTI_BF16 || dtype == TUTTI_F16;
+    double each = is_16_bit ? w->op_16_bit : tf32 ? w->tf32_op : w->op;
     return strncmp(node->op->name, "attention", 9) == 0 ? each * w->attention : each;
 }
 

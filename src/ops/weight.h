@@ -10,12 +10,12 @@
 
 /* Times in one unit, which is the kind's own. */
 typedef struct tti_weights {
-    double op;              /* of one operation on f32 */
-    double tf32_op, low_op; /* of a product in tf32; on bf16 and f16 */
-    double attention;       /* how many times as long operations of attention take */
-    double byte;            /* read or written */
-    double byte_between;    /* from a worker to another one, in the time of both */
-    double kernel;          /* of a node besides: to begin and to end it */
+    double op;                 /* of one operation on f32 */
+    double tf32_op, op_16_bit; /* of a product in tf32; on bf16 and f16 */
+    double attention;          /* how many times as long operations of attention take */
+    double byte;               /* read or written */
+    double byte_between;       /* from a worker to another one, in the time of both */
+    double kernel;             /* of a node besides: to begin and to end it */
     bool
         at_once; /* operations overlap with memory traffic: the longer one counts; else their sum */
     bool fused;  /* most nodes are fused: weigh what the fuse pass leaves */

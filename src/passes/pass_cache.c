@@ -11,7 +11,7 @@
 static void blank_from_recompute(tti_target *t) {
     t->recompute = TTI_RECOMPUTE_NONE;
     t->recompute_bytes = 0;
-    t->keeps_low = false;
+    t->keeps_low_copies = false;
 }
 
 static void blank_from_stages(tti_target *t) {

@@ -50,7 +50,8 @@ typedef struct tti_target {
     bool fuse_loss;          /* fuse: a loss and its gradient */
     bool fuse_sums;          /* fuse: the gradient of a bias into what makes its terms */
     bool one_shard;          /* the whole batch is one shard: split lets ops mix samples */
-    bool keeps_low; /* the update leaves parameters in compute_dtype too: none are cast in a step */
+    bool keeps_low_copies; /* the update leaves parameters in compute_dtype too: none are cast in a
+                              step */
     tutti_dtype compute_dtype;   /* of the nodes that take the time: f32, or bf16, f16 */
     bool low_precision_residual; /* also what runs past the blocks of a transformer */
     bool loss_scale;             /* gradients come out times the input "loss_scale" */

@@ -169,7 +169,9 @@ void tti_plan_destroy(tti_plan *plan) {
     free(plan);
 }
 
-size_t tti_plan_low_bytes(const tti_plan *plan) { return plan->n_low * sizeof(uint16_t); }
+size_t tti_plan_low_copies_bytes(const tti_plan *plan) {
+    return plan->n_low_copies * sizeof(uint16_t);
+}
 
 size_t tti_plan_own_bytes(const tti_plan *plan) {
     const tti_program *train = &plan->shard, *eval = &plan->eval;

@@ -65,12 +65,12 @@ typedef struct tti_slot {
     size_t n_elems;
     bool buffer; /* not trained: a running statistic */
     bool decay;
-    bool is_low;      /* the update leaves it in 16 bits too: */
-    size_t low;       /* element offset there, a multiple of 16 */
-    bool is_copy;     /* an earlier stage of the pipeline has the parameter too, and counts it */
-    int made_after;   /* step of the shard program that makes its gradient */
-    int ready_after;  /* the step after which it is complete and has no more readers */
-    int group, place; /* id of the first parameter of its neighbours, and how many are before */
+    bool has_low_copy; /* the update leaves it in 16 bits too: */
+    size_t low_copy;   /* element offset there, a multiple of 16 */
+    bool is_copy;      /* an earlier stage of the pipeline has the parameter too, and counts it */
+    int made_after;    /* step of the shard program that makes its gradient */
+    int ready_after;   /* the step after which it is complete and has no more readers */
+    int group, place;  /* id of the first parameter of its neighbours, and how many are before */
     tti_slot_rule rule;
 } tti_slot;
 
@@ -96,8 +96,8 @@ typedef struct tti_plan {
     int n_slots;
     size_t n_flat; /* elements of the flat arrays, padding included */
     size_t n_params;
-    size_t n_low;    /* elements of the array of slots in 16 bits, padding included */
-    tutti_dtype low; /* of them; f32: there are none */
+    size_t n_low_copies;   /* elements of the array of slots in 16 bits, padding included */
+    tutti_dtype low_dtype; /* of them; f32: there are none */
     tti_bucket *buckets;
     int n_buckets;
     size_t bucket_bytes;       /* that each has at least, but the last one */
@@ -160,7 +160,7 @@ int tti_plan_find_slot(const tti_plan *plan, const char *name);
 int tti_plan_find_bucket(const tti_plan *plan, size_t first);
 
 /* Bytes of the array of TTI_SPACE_LOW; 0: there is none. */
-size_t tti_plan_low_bytes(const tti_plan *plan);
+size_t tti_plan_low_copies_bytes(const tti_plan *plan);
 
 /* Bytes that each shard in flight needs in addition to its arena: constants, and values that
  * outlive its run, such as those sent to other stages; of training and evaluation together. */

@@ -19,7 +19,7 @@
 
 typedef struct precision {
     tti_rewrite rw;
-    tutti_dtype low;
+    tutti_dtype dtype;
     bool low_precision_residual;
     tutti_value **cast; /* [from->n_values]: a mapped value in the other dtype, NULL: not made */
     bool *gives_way;    /* [from->n_values]: made of parameters and constants alone */
@@ -60,9 +60,9 @@ static bool follows(const precision *p, const tti_node *node) {
     bool any = false;
     for (int i = 0; i < node->n_in; i++) {
         const tutti_value *in = node->in[i], *mapped = p->rw.map[in->id];
-        bool is_low = mapped && mapped->type.dtype == p->low && in->type.dtype == TUTTI_F32;
-        if (in->type.dtype == TUTTI_F32 && !is_low && !p->gives_way[in->id]) return false;
-        any = any || is_low;
+        bool is_lowered = mapped && mapped->type.dtype == p->dtype && in->type.dtype == TUTTI_F32;
+        if (in->type.dtype == TUTTI_F32 && !is_lowered && !p->gives_way[in->id]) return false;
+        any = any || is_lowered;
     }
     return any;
 }
@@ -71,19 +71,20 @@ static void visit(precision *p, const tti_node *node) {
     tutti_value *in[TTI_MAX_IN] = {0};
     p->gives_way[node->out[0]->id] = gives_way(p, node);
     bool stream = p->low_precision_residual && (node->op->traits & TTI_STREAM);
-    bool low = (node->op->traits & TTI_COMPUTE) || stream || follows(p, node);
+    bool is_lowered = (node->op->traits & TTI_COMPUTE) || stream || follows(p, node);
     for (int i = 0; i < node->n_in; i++) {
         tutti_dtype dtype = node->in[i]->type.dtype;
         bool as_it_is = i == 0 && (node->op->traits & TTI_READS_LOW);
-        in[i] = as_it_is ? p->rw.map[node->in[i]->id]
-                         : in_dtype(p, node->in[i], low && dtype == TUTTI_F32 ? p->low : dtype);
+        in[i] = as_it_is
+                    ? p->rw.map[node->in[i]->id]
+                    : in_dtype(p, node->in[i], is_lowered && dtype == TUTTI_F32 ? p->dtype : dtype);
     }
     tti_rewrite_copy_with(&p->rw, node, in);
 }
 
 static tutti_status lower(tutti_graph **g, const tti_target *target) {
     const tutti_graph *from = *g;
-    precision p = {.low = target->compute_dtype,
+    precision p = {.dtype = target->compute_dtype,
                    .low_precision_residual = target->low_precision_residual};
     TTI_TRY(tti_rewrite_begin(&p.rw, *g));
     p.cast = calloc((size_t)from->n_values + 1, sizeof(tutti_value *));
@@ -102,10 +103,10 @@ static tutti_status lower(tutti_graph **g, const tti_target *target) {
 }
 
 tutti_status tti_pass_precision(tutti_graph **g, const tti_target *target) {
-    tutti_dtype low = target->compute_dtype;
-    if (low != TUTTI_F32 && low != TUTTI_BF16 && low != TUTTI_F16)
+    tutti_dtype wanted = target->compute_dtype;
+    if (wanted != TUTTI_F32 && wanted != TUTTI_BF16 && wanted != TUTTI_F16)
         return tti_fail(TUTTI_E_INVALID, "precision: compute in f32, bf16 or f16");
-    if (low != TUTTI_F32) TTI_TRY(lower(g, target));
+    if (wanted != TUTTI_F32) TTI_TRY(lower(g, target));
     if (!target->loss_scale || !(*g)->training) return TUTTI_OK;
     tutti_input(*g, "loss_scale", TUTTI_F32, &(tutti_shape){0});
     return tutti_graph_check(*g);

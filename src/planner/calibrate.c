@@ -319,7 +319,7 @@ bool tti_is_known_device(const char *device) {
 void tti_calibration_for(const tti_job_config *config, tti_calibration *c) {
     const tti_weights *w = &tti_weights_gpu;
     bool is_tf32 = strcmp(config->train.precision, "tf32") == 0;
-    if (c->is_device) c->wide = w->low_op / (is_tf32 ? w->tf32_op : w->op);
+    if (c->is_device) c->wide = w->op_16_bit / (is_tf32 ? w->tf32_op : w->op);
 }
 
 tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration *out) {

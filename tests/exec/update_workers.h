@@ -30,16 +30,16 @@ typedef struct update_workers {
     const double *attrs; /* of the op, in its order; NULL: as the op says */
     tti_shard_map shard_map;
     int n_slots;
-    size_t n_elems[8]; /* of slots, over again where these are more */
-    bool ema, bad;     /* bad: the loss of one step is not finite */
-    tutti_dtype low;   /* bf16, f16: every other slot is kept in that too; f32: none is */
-    bool stays;        /* the device may say that it cannot: then nothing is compared */
+    size_t n_elems[8];     /* of slots, over again where these are more */
+    bool ema, bad;         /* bad: the loss of one step is not finite */
+    tutti_dtype low_dtype; /* bf16, f16: every other slot is kept in that too; f32: none is */
+    bool stays;            /* the device may say that it cannot: then nothing is compared */
 } update_workers;
 
 /* What one way comes to; all on the device. */
 typedef struct update_side {
     float *params, *ema, *states[UPDATE_STATES];
-    void *low;
+    void *low_copies;
     double *sums;
     tti_step_report *report;
     void *update;
@@ -89,8 +89,8 @@ static inline void update_lay_out(update_rank *r) {
                                    .kind = update_kind(s),
                                    .is_own = 1,
                                    .is_here = 1,
-                                   .is_low = r->c->low != TUTTI_F32 && s % 2 == 0,
-                                   .low = n_low + at};
+                                   .has_low_copy = r->c->low_dtype != TUTTI_F32 && s % 2 == 0,
+                                   .low_copy = n_low + at};
         }
         r->n_flat += (n_elems + 15) / 16 * 16;
     }
@@ -137,29 +137,30 @@ static inline const char *update_make_side(update_rank *r, update_side *s) {
     const tti_backend *b = r->c->backend;
     float **arrays[] = {&s->params, &s->states[0], &s->states[1], &s->ema};
     for (size_t i = 0; i < TTI_COUNT(arrays); i++) COMM_TRUE(*arrays[i] = b->alloc(r->n_bytes));
-    COMM_TRUE(s->low = b->alloc(r->n_bytes));
+    COMM_TRUE(s->low_copies = b->alloc(r->n_bytes));
     COMM_TRUE(s->sums = b->alloc((size_t)r->n_reported * sizeof *s->sums));
     COMM_TRUE(s->report = b->alloc(sizeof *s->report));
     const char *failure = update_upload(r, s->params, 1, 0);
     if (!failure && r->c->ema) failure = update_upload(r, s->ema, 1, 0);
     if (failure) return failure;
-    COMM_OK(r->ops->update.create(&(tti_update_desc){.node = &r->node,
-                                                     .blocks = r->blocks,
-                                                     .n_blocks = r->n_blocks,
-                                                     .n_slots = r->c->n_slots,
-                                                     .n_states = r->node.op->n_out - 1,
-                                                     .n_shards = r->n_shards,
-                                                     .params = s->params,
-                                                     .grads = r->partials[0],
-                                                     .ema = r->c->ema ? s->ema : NULL,
-                                                     .low = r->c->low ? s->low : NULL,
-                                                     .low_dtype = r->c->low,
-                                                     .states = s->states,
-                                                     .args = r->args,
-                                                     .sums = s->sums,
-                                                     .report = s->report,
-                                                     .ema_decay = r->c->ema ? 0.9 : 0},
-                                  &s->update));
+    COMM_OK(r->ops->update.create(
+        &(tti_update_desc){.node = &r->node,
+                           .blocks = r->blocks,
+                           .n_blocks = r->n_blocks,
+                           .n_slots = r->c->n_slots,
+                           .n_states = r->node.op->n_out - 1,
+                           .n_shards = r->n_shards,
+                           .params = s->params,
+                           .grads = r->partials[0],
+                           .ema = r->c->ema ? s->ema : NULL,
+                           .low_copies = r->c->low_dtype ? s->low_copies : NULL,
+                           .low_dtype = r->c->low_dtype,
+                           .states = s->states,
+                           .args = r->args,
+                           .sums = s->sums,
+                           .report = s->report,
+                           .ema_decay = r->c->ema ? 0.9 : 0},
+        &s->update));
     return NULL;
 }
 
@@ -168,7 +169,7 @@ static inline void update_free_side(update_rank *r, update_side *s) {
     r->ops->update.destroy(s->update);
     float *arrays[] = {s->params, s->states[0], s->states[1], s->ema};
     for (size_t i = 0; i < TTI_COUNT(arrays); i++) b->release(arrays[i], r->n_bytes);
-    b->release(s->low, r->n_bytes);
+    b->release(s->low_copies, r->n_bytes);
     b->release(s->sums, (size_t)r->n_reported * sizeof *s->sums);
     b->release(s->report, sizeof *s->report);
 }
@@ -330,7 +331,7 @@ static inline const char *update_check(update_rank *r, int step) {
     for (int k = 0; k < r->node.op->n_out - 1 && !failure; k++)
         failure = update_compare_arrays(r, "state", a->states[k], b->states[k]);
     if (!failure && r->c->ema) failure = update_compare_arrays(r, "averages", a->ema, b->ema);
-    if (!failure) failure = update_compare(r, "low", a->low, b->low, r->n_flat * 2);
+    if (!failure) failure = update_compare(r, "low", a->low_copies, b->low_copies, r->n_flat * 2);
     if (failure) return failure;
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, &report, b->report, sizeof report));
     COMM_OK(r->ops->queues.sync());

@@ -39,7 +39,7 @@ T_CASE(a_gpu_computes_while_it_moves) {
     double low = weight_of(w, TUTTI_BF16, SIDE, false) - w->kernel;
     double tf32 = weight_of(w, TUTTI_F32, SIDE, true) - w->kernel;
     double full = weight_of(w, TUTTI_F32, SIDE, false) - w->kernel;
-    T_NEAR(low / (flops * w->low_op), 1, 1e-9);
+    T_NEAR(low / (flops * w->op_16_bit), 1, 1e-9);
     T_NEAR(tf32 / (flops * w->tf32_op), 1, 1e-9);
     T_NEAR(full / (flops * w->op), 1, 1e-9);
     double small = weight_of(w, TUTTI_BF16, 8, false) - w->kernel;
@@ -78,7 +78,7 @@ T_CASE(attention_takes_longer_than_products_of_as_many_operations) {
     tti_cost cost = {0};
     y->node->op->cost(y->node, &cost);
     const tti_weights *w = &tti_weights_gpu;
-    double plain = w->kernel + cost.flops * w->low_op;
+    double plain = w->kernel + cost.flops * w->op_16_bit;
     assert_true(tti_node_weight(w, y->node, false) > 1.5 * plain);
     T_NEAR(tti_node_weight(&tti_weights_host, y->node, false), cost.flops + 6 * cost.bytes, 1);
     tutti_graph_destroy(g);

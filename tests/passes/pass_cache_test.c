@@ -125,7 +125,7 @@ T_CASE(what_is_known) {
     tti_plan_destroy(plan);
     target.stage = 1;
     target.recompute = TTI_RECOMPUTE_BLOCK;
-    target.keeps_low = true;
+    target.keeps_low_copies = true;
     assert_true(tti_pass_cache_has(pass_cache, 1, &target));
     assert_false(tti_pass_cache_has(pass_cache, 2, &target));
     target.low_precision_residual = true;

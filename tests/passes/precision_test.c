@@ -20,7 +20,7 @@ static tutti_dtype in_of(const tutti_graph *g, const char *op, const char *name,
     return node->in[i]->type.dtype;
 }
 
-static const tutti_dtype lows[] = {TUTTI_BF16, TUTTI_F16};
+static const tutti_dtype low_dtypes[] = {TUTTI_BF16, TUTTI_F16};
 
 /* Out 0 may be as in 0 is; statistics, their readers' other inputs and losses are f32. */
 static void expect_sums_in_f32(const tti_node *node) {
@@ -35,14 +35,15 @@ T_CASE(products_are_low_and_the_rest_is_not) {
     T_UNUSED;
     for (size_t n = 0; n < TTI_COUNT(net_deep); n++)
         for (size_t d = 0; d < 2; d++) {
-            tutti_graph *g = lowered(net_deep[n](true), lows[d], false);
+            tutti_graph *g = lowered(net_deep[n](true), low_dtypes[d], false);
             for (int i = 0; i < g->n_nodes; i++) {
                 const tti_node *node = g->nodes[i];
-                if (node->op->traits & TTI_SOURCE) T_EQ(node->out[0]->type.dtype == lows[d], false);
+                if (node->op->traits & TTI_SOURCE)
+                    T_EQ(node->out[0]->type.dtype == low_dtypes[d], false);
                 if (node->op->traits & TTI_READS_LOW) expect_sums_in_f32(node);
                 if (!(node->op->traits & TTI_COMPUTE)) continue;
-                T_EQ(node->out[0]->type.dtype, lows[d]);
-                for (int k = 0; k < node->n_in; k++) T_EQ(node->in[k]->type.dtype, lows[d]);
+                T_EQ(node->out[0]->type.dtype, low_dtypes[d]);
+                for (int k = 0; k < node->n_in; k++) T_EQ(node->in[k]->type.dtype, low_dtypes[d]);
             }
             for (int i = 0; i < g->n_outputs; i++) T_EQ(g->outputs[i].value->type.dtype, TUTTI_F32);
             tutti_graph_destroy(g);
@@ -291,7 +292,7 @@ T_CASE(plans_are_made_of_it) {
     for (size_t n = 0; n < TTI_COUNT(net_deep); n++)
         for (int mode = 0; mode < 2; mode++) {
             tti_target target = net_fast;
-            target.compute_dtype = lows[mode];
+            target.compute_dtype = low_dtypes[mode];
             target.loss_scale = true;
             target.recompute = (tti_recompute)mode;
             tti_plan *plan = net_plan(net_deep[n], &target, 1 << 20);

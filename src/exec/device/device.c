@@ -158,7 +158,7 @@ tutti_status tti_exec_device_pull_range(tti_exec *x, int which, tti_range range)
 }
 
 tutti_status tti_exec_device_put_range(tti_exec *x, int which, tti_range range, const float *data) {
-    tti_device_of(x)->has_low = false;
+    tti_device_of(x)->has_low_copies = false;
     return tti_device_failure(x, copy_range(x, which, range, data));
 }
 
@@ -184,7 +184,7 @@ tutti_status tti_exec_device_pull_averages(tti_exec *x, float **ema) {
 }
 
 tutti_status tti_exec_device_push_params(tti_exec *x) {
-    tti_device_of(x)->has_low = false;
+    tti_device_of(x)->has_low_copies = false;
     return tti_device_failure(x, copy(x, true, 0, 2));
 }
 
@@ -206,7 +206,7 @@ static tutti_status put_own_hash(tti_exec *x) {
 tutti_status tti_exec_device_push(tti_exec *x) {
     tti_offload *offload = tti_offload_of(x);
     if (offload) return tti_device_failure(x, tti_offload_put_params(offload));
-    tti_device_of(x)->has_low = false;
+    tti_device_of(x)->has_low_copies = false;
     TTI_TRY(tti_device_failure(x, copy(x, true, 0, TTI_N_MIRRORS)));
     return tti_device_failure(x, put_own_hash(x));
 }
@@ -547,8 +547,8 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(setup, desc);
     TTI_TRY(tti_device_feed(x, set, &set->desc));
     /* Makes 16-bit copies of parameters that were not written by the update. */
-    if (tti_arrays_of(x)->low && !d->has_low) {
-        d->has_low = true;
+    if (tti_arrays_of(x)->low_copies && !d->has_low_copies) {
+        d->has_low_copies = true;
         TTI_TRY(tti_device_update_narrow(d->update));
     }
     tti_exec_copied(x, tti_now_ns() - set->begun_ns);

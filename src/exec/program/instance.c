@@ -217,7 +217,7 @@ static void bind_pointer(tti_instance *it, const tutti_value *value, int step, v
                 *where = it->desc.params + tti_window_at(window, step, buf.offset / sizeof(float));
             break;
         case TTI_SPACE_LOW:
-            *where = (char *)it->desc.low + buf.offset;
+            *where = (char *)it->desc.low_copies + buf.offset;
             break;
         case TTI_SPACE_INPUT:
         case TTI_SPACE_GRAD:

@@ -81,9 +81,9 @@ typedef struct tti_instance_desc {
     const tti_program *program; /* borrowed */
     const tti_backend *backend; /* borrowed */
     bool reference;             /* the plain-C meaning for every op */
-    void *arena;   /* program->arena_bytes, borrowed; shared by programs of the compute thread */
-    float *params; /* flat parameters, borrowed */
-    void *low;     /* the same in 16 bits, where the program reads them so; borrowed */
+    void *arena;      /* program->arena_bytes, borrowed; shared by programs of the compute thread */
+    float *params;    /* flat parameters, borrowed */
+    void *low_copies; /* the same in 16 bits, where the program reads them so; borrowed */
     /* The program's tensor axis, borrowed; used by one compute thread only.  NULL: there is none,
      * or the program is not run. */
     tutti_comm *tensor;

@@ -118,7 +118,7 @@ struct tti_setup {
 /* The flat arrays of a worker, in the memory of its backend. */
 struct tti_arrays {
     float *params;
-    void *low;                  /* parameters in 16 bits, as plan->low says; NULL: none */
+    void *low_copies;           /* parameters in 16 bits, as plan->low_dtype says; NULL: none */
     float *states[TTI_MAX_OUT]; /* of its blocks */
     float *ema;                 /* of its blocks, averaged parameters, NULL: none */
     bool has_whole_ema; /* the buffer of the summed gradients holds all of them for evaluation */

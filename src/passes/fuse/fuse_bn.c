@@ -409,8 +409,8 @@ static bool is_memory_bound(const tti_node *node, const tti_op *conv) {
         return false;
     const int64_t *w = node->in[1]->type.shape.dim;
     const tutti_value *y = node->out[0];
-    bool low = y->type.dtype == TUTTI_BF16 || y->type.dtype == TUTTI_F16;
-    return low && w[2] == 1 && w[3] == 1 && w[0] % 8 == 0 && w[1] % 8 == 0 &&
+    bool is_16_bit = y->type.dtype == TUTTI_BF16 || y->type.dtype == TUTTI_F16;
+    return is_16_bit && w[2] == 1 && w[3] == 1 && w[0] % 8 == 0 && w[1] % 8 == 0 &&
            y->layout == TTI_CHANNELS_LAST_BYTES && node->in[0]->layout == y->layout;
 }
 

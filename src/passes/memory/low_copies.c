@@ -1,8 +1,8 @@
 /* low_copies.c - 16-bit copies of parameters, made by the update instead of the step.
  *
  * A cast of a whole parameter reads values that the update has just had in registers.  If the
- * target keeps such copies (tti_target.keeps_low), they are stored in a separate flat array, the
- * cast is left out of the program, and its result is read there.  Parameters that are joined in
+ * target keeps such copies (tti_target.keeps_low_copies), they are stored in a separate flat array,
+ * the cast is left out of the program, and its result is read there.  Parameters that are joined in
  * place are adjacent there too, each aligned to 16 elements. */
 #include <stdlib.h>
 
@@ -35,8 +35,8 @@ static void leave_parts(const tti_node *whole, tti_program *program) {
 
 tutti_status tti_low_copies_find(const tti_target *target, tti_program *program) {
     const tutti_graph *g = program->graph;
-    bool low = target->compute_dtype == TUTTI_BF16 || target->compute_dtype == TUTTI_F16;
-    if (!target->keeps_low || !low) return TUTTI_OK;
+    bool is_16_bit = target->compute_dtype == TUTTI_BF16 || target->compute_dtype == TUTTI_F16;
+    if (!target->keeps_low_copies || !is_16_bit) return TUTTI_OK;
     program->is_low_copy = calloc((size_t)g->n_nodes + 1, sizeof *program->is_low_copy);
     if (!program->is_low_copy) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; i < g->n_nodes; i++)
@@ -52,11 +52,12 @@ static void place(tti_plan *plan, const tti_node *param, bool begins) {
     int index = tti_plan_find_slot(plan, param->name);
     TTI_ASSERT(index >= 0);
     tti_slot *slot = &plan->slots[index];
-    if (slot->is_low) return;
-    if (begins) plan->n_low = (plan->n_low + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
-    slot->is_low = true;
-    slot->low = plan->n_low;
-    plan->n_low += slot->n_elems;
+    if (slot->has_low_copy) return;
+    if (begins)
+        plan->n_low_copies = (plan->n_low_copies + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
+    slot->has_low_copy = true;
+    slot->low_copy = plan->n_low_copies;
+    plan->n_low_copies += slot->n_elems;
 }
 
 /* Wholes first: their parts must lie side by side. */
@@ -74,11 +75,11 @@ void tti_low_copies_place(tti_plan *plan, const tti_target *target) {
     if (!plan->shard.is_low_copy) return;
     place_all(plan, true);
     place_all(plan, false);
-    if (plan->n_low) plan->low = target->compute_dtype;
+    if (plan->n_low_copies) plan->low_dtype = target->compute_dtype;
 }
 
 size_t tti_low_copy_at(const tti_plan *plan, const tti_node *cast) {
     const tti_node *from = cast->in[0]->node;
     const tti_node *param = from->op->traits & TTI_PARAM ? from : from->in[0]->node;
-    return plan->slots[tti_plan_find_slot(plan, param->name)].low;
+    return plan->slots[tti_plan_find_slot(plan, param->name)].low_copy;
 }

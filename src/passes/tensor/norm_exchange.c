@@ -28,8 +28,8 @@ static bool is_read_alone(const tutti_graph *g, const tutti_value *value, const 
 static bool is_low_row(const tutti_value *value) {
     const tutti_shape *shape = &value->type.shape;
     int64_t width = shape->n_dims == 3 ? shape->dim[2] : 0;
-    bool low = value->type.dtype == TUTTI_BF16 || value->type.dtype == TUTTI_F16;
-    return low && value->layout == TTI_PLAIN && width > 0 && width % UNIT == 0 &&
+    bool is_16_bit = value->type.dtype == TUTTI_BF16 || value->type.dtype == TUTTI_F16;
+    return is_16_bit && value->layout == TTI_PLAIN && width > 0 && width % UNIT == 0 &&
            width <= MOST_WIDTH;
 }
 

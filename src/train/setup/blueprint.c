@@ -173,7 +173,7 @@ tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blue
 /* ---- the plan ---- */
 
 /* True if all parameters are on the worker's device, which makes or tracks every change of them. */
-static bool keeps_low(const tti_blueprint *b) {
+static bool keeps_low_copies(const tti_blueprint *b) {
     const tti_device_ops *device = b->devices.backend->device;
     const tti_job_config *c = &b->config;
     return device && device->update.narrow && !b->devices.mixed && c->parallel.zero <= 1 &&
@@ -202,7 +202,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
     target.fuse_loss = backend->fuses_training;
     target.fuse_sums = backend->fuses_training;
     target.weights = backend->weights;
-    target.keeps_low = !reference && keeps_low(b);
+    target.keeps_low_copies = !reference && keeps_low_copies(b);
     tti_numerics_target(&b->config, &target);
     return target;
 }
@@ -221,7 +221,7 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     target.joins_norms = target.collectives && device->fusions.norm;
     if (target.joins_norms && device->fusions.norm_grad)
         target.joins_grads = device->fusions.least_norm_grad;
-    target.keeps_low = target.keeps_low && target.n_stages <= 1;
+    target.keeps_low_copies = target.keeps_low_copies && target.n_stages <= 1;
     target.adds_tied_by_shard =
         target.n_tensor <= 1 && strcmp(b->config.parallel.mode, "exact") == 0;
     return target;

@@ -28,8 +28,8 @@ static double tolerance_of(const bench *b, int k) {
     if (!is_float(dtype)) return 0;
     for (int i = 0; i < b->node->n_in; i++) { /* one rounding of what came in in 16 bits */
         tutti_dtype in = b->node->in[i]->type.dtype;
-        bool is_low = in == TUTTI_F16 || in == TUTTI_BF16;
-        if (tti_value_n_bytes(b->node->in[i]) && is_low) return TOLERANCE_16;
+        bool has_low_copy = in == TUTTI_F16 || in == TUTTI_BF16;
+        if (tti_value_n_bytes(b->node->in[i]) && has_low_copy) return TOLERANCE_16;
     }
     return is_tf32 ? TOLERANCE_TF32 : TOLERANCE;
 }

@@ -51,14 +51,14 @@ static void average_elements(const update *u, const tti_update_block *b) {
 
 static void narrow_element(const update *u, const tti_update_block *b, size_t i) {
     double w = (double)u->desc.params[b->params + i];
-    if (b->is_low) tti_store_elem(u->desc.low_dtype, u->desc.low, b->low + i, w);
+    if (b->has_low_copy) tti_store_elem(u->desc.low_dtype, u->desc.low_copies, b->low_copy + i, w);
 }
 
 static void train_block(const update *u, const tti_update_block *b, float scale) {
     if (!b->is_own || u->desc.report->bad) return;
     train_elements(u, b, scale);
     if (u->desc.ema) average_elements(u, b);
-    for (size_t i = 0; b->is_low && i < b->n_elems; i++) narrow_element(u, b, i);
+    for (size_t i = 0; b->has_low_copy && i < b->n_elems; i++) narrow_element(u, b, i);
 }
 
 static uint64_t hash_block(const update *u, const tti_update_block *b) {

@@ -18,7 +18,7 @@ typedef struct pipeline {
     int nan_step; /* a sample of shard 5 is a NaN in that step, > 0; 0: none */
     tti_mesh_at size;
     int n_chunks, n_compute_threads, n_shards, n_steps; /* 0: as most */
-    bool recompute, low, may_fail, zero;
+    bool recompute, bf16, may_fail, zero;
     size_t
         bucket_bytes; /* 0: one bucket; else they are reduced beside the last micro-batch group */
     double clip_norm;
@@ -31,11 +31,11 @@ typedef struct pipeline {
 } pipeline;
 
 static tti_plan *plan_of(const pipeline *p, int stage) {
-    tti_target target = p->low ? net_plain : net_fast;
+    tti_target target = p->bf16 ? net_plain : net_fast;
     target.stage = stage;
     target.n_stages = p->size.stage;
     target.n_chunks = p->n_chunks;
-    if (p->low) target.compute_dtype = TUTTI_BF16;
+    if (p->bf16) target.compute_dtype = TUTTI_BF16;
     target.recompute = p->recompute ? TTI_RECOMPUTE_BLOCK : TTI_RECOMPUTE_NONE;
     return net_plan(p->net, &target, p->bucket_bytes ? p->bucket_bytes : 1 << 20);
 }
@@ -317,7 +317,7 @@ T_CASE(values_of_16_bits_cross_as_they_are) {
     tti_target low = net_plain;
     low.compute_dtype = TUTTI_BF16;
     workers one = alone(blocks, &low, 0);
-    pipeline p = {.net = blocks, .size = {.stage = 3}, .low = true};
+    pipeline p = {.net = blocks, .size = {.stage = 3}, .bf16 = true};
     run(&p);
     expect_losses(&p, &one, 0);
     expect_params(&p, &one, 0);

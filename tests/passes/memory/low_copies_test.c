@@ -3,7 +3,8 @@
 #include "passes/deep_nets.h"
 
 static const tti_target casting = {.fuse = true, .compute_dtype = TUTTI_BF16};
-static const tti_target keeping = {.fuse = true, .compute_dtype = TUTTI_BF16, .keeps_low = true};
+static const tti_target keeping = {
+    .fuse = true, .compute_dtype = TUTTI_BF16, .keeps_low_copies = true};
 
 static bool is_param_cast(const tti_node *node) {
     if (strcmp(node->op->name, "cast") != 0 || node->out[0]->type.dtype != TUTTI_BF16) return false;
@@ -32,9 +33,9 @@ static int check_places(const tti_plan *plan) {
         const tti_slot *slot = slot_of(plan, g->nodes[i]->in[0]->node);
         tti_buf buf = plan->shard.bufs[g->nodes[i]->out[0]->id];
         T_EQ(buf.space, TTI_SPACE_LOW);
-        T_EQ(buf.offset, slot->low * sizeof(uint16_t));
+        T_EQ(buf.offset, slot->low_copy * sizeof(uint16_t));
         T_EQ(buf.offset % 64, 0);
-        assert_true(slot->is_low);
+        assert_true(slot->has_low_copy);
         n++;
     }
     return n;
@@ -44,13 +45,14 @@ static int check_places(const tti_plan *plan) {
 static void check_apart(const tti_plan *plan) {
     for (int a = 0; a < plan->n_slots; a++) {
         const tti_slot *x = &plan->slots[a];
-        if (!x->is_low) continue;
-        T_EQ(x->low % 16, 0);
-        assert_true(x->low + x->n_elems <= plan->n_low);
+        if (!x->has_low_copy) continue;
+        T_EQ(x->low_copy % 16, 0);
+        assert_true(x->low_copy + x->n_elems <= plan->n_low_copies);
         for (int b = 0; b < a; b++) {
             const tti_slot *y = &plan->slots[b];
-            if (y->is_low)
-                assert_true(x->low + x->n_elems <= y->low || y->low + y->n_elems <= x->low);
+            if (y->has_low_copy)
+                assert_true(x->low_copy + x->n_elems <= y->low_copy ||
+                            y->low_copy + y->n_elems <= x->low_copy);
         }
     }
 }
@@ -67,11 +69,11 @@ T_CASE(no_step_casts_parameters) {
         T_EQ(check_places(plan), n);
         T_EQ(plan->shard.n_steps, before->shard.n_steps - n);
         assert_true(plan->shard.arena_bytes <= before->shard.arena_bytes);
-        T_EQ(plan->low, TUTTI_BF16);
+        T_EQ(plan->low_dtype, TUTTI_BF16);
         check_apart(plan);
-        assert_true(tti_plan_low_bytes(plan) > 0);
-        T_EQ(before->low, TUTTI_F32);
-        T_EQ(tti_plan_low_bytes(before), 0);
+        assert_true(tti_plan_low_copies_bytes(plan) > 0);
+        T_EQ(before->low_dtype, TUTTI_F32);
+        T_EQ(tti_plan_low_copies_bytes(before), 0);
         /* An evaluation may use averages, of which there are no low-precision copies. */
         T_EQ(count_param_casts(&plan->eval), count_param_casts(&before->eval));
         tti_plan_destroy(before);
@@ -87,8 +89,8 @@ T_CASE(joined_parameters_are_low_together) {
                                         "q.bias",   "k.bias",   "v.bias"};
     for (size_t i = 0; i < TTI_COUNT(names); i++) {
         const tti_slot *slot = &plan->slots[tti_plan_find_slot(plan, names[i])];
-        assert_true(slot->is_low);
-        if (i % 3) T_EQ(slot->low, slot[-1].low + slot[-1].n_elems);
+        assert_true(slot->has_low_copy);
+        if (i % 3) T_EQ(slot->low_copy, slot[-1].low_copy + slot[-1].n_elems);
     }
     tti_plan_destroy(plan);
 }
@@ -97,14 +99,14 @@ T_CASE(joined_parameters_are_low_together) {
 T_CASE(others_are_not_kept) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_gpt, &keeping, 1 << 20);
-    assert_false(plan->slots[tti_plan_find_slot(plan, "h0.ln1.weight")].is_low);
-    assert_true(plan->slots[tti_plan_find_slot(plan, "h0.qkv.weight")].is_low);
+    assert_false(plan->slots[tti_plan_find_slot(plan, "h0.ln1.weight")].has_low_copy);
+    assert_true(plan->slots[tti_plan_find_slot(plan, "h0.qkv.weight")].has_low_copy);
     tti_plan_destroy(plan);
     tti_target wide = keeping;
     wide.compute_dtype = TUTTI_F32;
     plan = net_plan(net_gpt, &wide, 1 << 20);
-    T_EQ(plan->low, TUTTI_F32);
-    for (int i = 0; i < plan->n_slots; i++) assert_false(plan->slots[i].is_low);
+    T_EQ(plan->low_dtype, TUTTI_F32);
+    for (int i = 0; i < plan->n_slots; i++) assert_false(plan->slots[i].has_low_copy);
     tti_plan_destroy(plan);
 }
 

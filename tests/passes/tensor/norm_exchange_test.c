@@ -36,7 +36,7 @@ static tti_plan *plan_of(net_fn net, bool joins, int grads, tutti_dtype dtype, b
     target.joins_grads = grads, target.fuse_sums = sums;
     target.fuse_residual_norm = true, target.compute_dtype = dtype,
     target.low_precision_residual = true;
-    target.keeps_low = true; /* else casts of biases stand between the steps */
+    target.keeps_low_copies = true; /* else casts of biases stand between the steps */
     T_OK(tti_plan_create(&(tti_plan_desc){.train = net(true),
                                           .eval = net(false),
                                           .target = &target,

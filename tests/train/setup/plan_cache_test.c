@@ -26,7 +26,7 @@ static void expect_same(const tti_plan *a, const tti_plan *b) {
     T_EQ(a->shard.arena_bytes, b->shard.arena_bytes);
     T_EQ(a->eval.n_steps, b->eval.n_steps);
     T_EQ(a->eval.arena_bytes, b->eval.arena_bytes);
-    T_EQ(a->n_low, b->n_low);
+    T_EQ(a->n_low_copies, b->n_low_copies);
     T_EQ(a->n_buckets, b->n_buckets);
     T_NEAR(tti_program_flops(&a->shard), tti_program_flops(&b->shard), 0);
 }

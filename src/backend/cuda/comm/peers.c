@@ -50,13 +50,14 @@ int tti_peers_balanced(const uint8_t *n_adds, int n) {
 /* The partial sums take part as they are, or rounded. */
 cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool overlapped,
                                  cudaStream_t stream) {
-    if (!g->low) return tti_launch_peers_sum(&g->view, first, n, overlapped, stream);
+    if (!g->rounded) return tti_launch_peers_sum(&g->view, first, n, overlapped, stream);
     tutti_dtype wire = g->peers.wire;
     float *sum = g->partials[0] + first;
-    cudaError_t error = tti_launch_round(wire, sum, g->low + first, n, stream);
+    cudaError_t error = tti_launch_round(wire, sum, g->rounded + first, n, stream);
     if (error == cudaSuccess)
-        error = tti_launch_peers_sum_low(wire, &g->view, first, n, overlapped, stream);
-    return error == cudaSuccess ? tti_launch_unround(wire, g->low + first, sum, n, stream) : error;
+        error = tti_launch_peers_sum_16bit(wire, &g->view, first, n, overlapped, stream);
+    return error == cudaSuccess ? tti_launch_unround(wire, g->rounded + first, sum, n, stream)
+                                : error;
 }
 
 /* ---- sums ---- */
@@ -159,10 +160,10 @@ static tutti_status sum_by_moving(group *g, size_t first, size_t n, const tti_ch
 static tutti_status sum_rounded_by_library(group *g, size_t first, size_t n, cudaStream_t stream) {
     tutti_dtype wire = g->peers.wire;
     float *sum = g->partials[0] + first;
-    uint16_t *low = g->low + first;
-    TTI_CUDA(tti_launch_round(wire, sum, low, n, stream));
-    TTI_TRY(tti_nccl_sum(g->nccl, wire, low, n, stream));
-    TTI_CUDA(tti_launch_unround(wire, low, sum, n, stream));
+    uint16_t *rounded = g->rounded + first;
+    TTI_CUDA(tti_launch_round(wire, sum, rounded, n, stream));
+    TTI_TRY(tti_nccl_sum(g->nccl, wire, rounded, n, stream));
+    TTI_CUDA(tti_launch_unround(wire, rounded, sum, n, stream));
     return TUTTI_OK;
 }
 
@@ -171,12 +172,12 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
     cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_COMM);
     TTI_ASSERT(first % 4 == 0 && n_elems % 4 == 0 && n_elems <= g->peers.n_most);
     if (n_elems == 0) return TUTTI_OK;
-    TTI_ASSERT(!g->low || (first % UNIT == 0 && n_elems % UNIT == 0));
+    TTI_ASSERT(!g->rounded || (first % UNIT == 0 && n_elems % UNIT == 0));
     if (g->direct) {
         TTI_CUDA(tti_peers_sum_direct(g, first, n_elems, overlapped, stream));
         return TUTTI_OK;
     }
-    if (g->low) return sum_rounded_by_library(g, first, n_elems, stream);
+    if (g->rounded) return sum_rounded_by_library(g, first, n_elems, stream);
     if (g->peers.fast)
         return tti_nccl_sum(g->nccl, TUTTI_F32, g->partials[0] + first, n_elems, stream);
     tti_chunk chunks[TTI_PEERS_MAX] = {{0, 0}};

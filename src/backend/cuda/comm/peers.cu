@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
 
 /* acc += 8 values of 16 bits. */
 template <class T>
-__device__ __forceinline__ void add_low(float (&acc)[8], float4 raw) {
+__device__ __forceinline__ void add_16bit(float (&acc)[8], float4 raw) {
     const tti_vec<T, 8> v = *reinterpret_cast<const tti_vec<T, 8> *>(&raw);
 #pragma unroll
     for (int k = 0; k < 8; k++) acc[k] += tti_to_f32(v.v[k]);
@@ -85,16 +85,16 @@ __device__ __forceinline__ void add_low(float (&acc)[8], float4 raw) {
 
 /* The sum over N terms, 0: all there are, rounded again. */
 template <class T, int N>
-__device__ __forceinline__ float4 sum_low(const tti_peers_terms &t, size_t unit) {
+__device__ __forceinline__ float4 sum_16bit(const tti_peers_terms &t, size_t unit) {
     float acc[8] = {0};
     if constexpr (N > 0) {
         float4 raw[N];
 #pragma unroll
         for (int i = 0; i < N; i++) raw[i] = tti_load_unit(t.data[i], unit);
 #pragma unroll
-        for (int i = 0; i < N; i++) add_low<T>(acc, raw[i]);
+        for (int i = 0; i < N; i++) add_16bit<T>(acc, raw[i]);
     } else {
-        for (int i = 0; i < t.n; i++) add_low<T>(acc, tti_load_unit(t.data[i], unit));
+        for (int i = 0; i < t.n; i++) add_16bit<T>(acc, tti_load_unit(t.data[i], unit));
     }
     tti_vec<T, 8> sum;
 #pragma unroll
@@ -104,14 +104,14 @@ __device__ __forceinline__ float4 sum_low(const tti_peers_terms &t, size_t unit)
 
 template <class T, int N>
 __global__ void __launch_bounds__(SUM_THREADS)
-    peers_sum_low_kernel(const __grid_constant__ tti_peers_view v, size_t first, size_t last) {
+    peers_sum_16bit_kernel(const __grid_constant__ tti_peers_view v, size_t first, size_t last) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
     size_t step = (size_t)gridDim.x * blockDim.x;
     tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 1);
 #pragma unroll 4
     for (size_t i = first + (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < last; i += step) {
-        float4 sum = sum_low<T, N>(v.terms, i);
+        float4 sum = sum_16bit<T, N>(v.terms, i);
         for (int r = 0; r < v.n_ranks; r++) {
             int to = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
             ((float4 *)v.sum[to])[i] = sum;
@@ -282,9 +282,9 @@ static unsigned sum_blocks(tti_chunk longest, bool overlapped) {
 }
 
 template <class T>
-static cudaError_t load_low_kernels() {
-    return tti_load_kernels(peers_sum_low_kernel<T, 0>, peers_sum_low_kernel<T, 2>,
-                            peers_sum_low_kernel<T, 4>, peers_sum_low_kernel<T, 8>,
+static cudaError_t load_16bit_kernels() {
+    return tti_load_kernels(peers_sum_16bit_kernel<T, 0>, peers_sum_16bit_kernel<T, 2>,
+                            peers_sum_16bit_kernel<T, 4>, peers_sum_16bit_kernel<T, 8>,
                             convert_kernel<float, T>, convert_kernel<T, float>);
 }
 
@@ -295,7 +295,7 @@ extern "C" cudaError_t tti_launch_peers_load(void) {
         peers_leaves_kernel<0>, peers_leaves_kernel<1>, peers_leaves_kernel<2>,
         peers_leaves_kernel<4>, peers_leaves_kernel<8>, peers_all_gather_kernel, peers_fetch_kernel,
         peers_join_kernel, report_sums_kernel, words_keep_kernel, words_or_kernel);
-    return tti_first_error(error, load_low_kernels<tti_bf16>(), load_low_kernels<tti_f16>());
+    return tti_first_error(error, load_16bit_kernels<tti_bf16>(), load_16bit_kernels<tti_f16>());
 }
 
 /* The same grid on every rank, whatever the length of its own part. */
@@ -369,26 +369,26 @@ extern "C" cudaError_t tti_launch_peers_fetch(const tti_peers_view *view,
 }
 
 template <class T>
-static void sum_low_on(const tti_peers_view &v, size_t begin, size_t end, unsigned grid,
-                       cudaStream_t stream) {
+static void sum_16bit_on(const tti_peers_view &v, size_t begin, size_t end, unsigned grid,
+                         cudaStream_t stream) {
     switch (v.terms.n) {
         case 2:
-            peers_sum_low_kernel<T, 2><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+            peers_sum_16bit_kernel<T, 2><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
             break;
         case 4:
-            peers_sum_low_kernel<T, 4><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+            peers_sum_16bit_kernel<T, 4><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
             break;
         case 8:
-            peers_sum_low_kernel<T, 8><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+            peers_sum_16bit_kernel<T, 8><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
             break;
         default:
-            peers_sum_low_kernel<T, 0><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+            peers_sum_16bit_kernel<T, 0><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
     }
 }
 
-extern "C" cudaError_t tti_launch_peers_sum_low(tutti_dtype dtype, const tti_peers_view *view,
-                                                size_t first, size_t n, bool overlapped,
-                                                cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_peers_sum_16bit(tutti_dtype dtype, const tti_peers_view *view,
+                                                  size_t first, size_t n, bool overlapped,
+                                                  cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
     size_t n_words = n / 2; /* chunks are in 32-bit words */
     tti_chunk longest = tti_chunk_of(n_words, 0, view->n_ranks);
@@ -396,9 +396,9 @@ extern "C" cudaError_t tti_launch_peers_sum_low(tutti_dtype dtype, const tti_pee
     unsigned grid = sum_blocks(longest, overlapped);
     size_t begin = (first / 2 + mine.first) / 4, end = begin + mine.n_elems / 4;
     if (dtype == TUTTI_BF16)
-        sum_low_on<tti_bf16>(*view, begin, end, grid, stream);
+        sum_16bit_on<tti_bf16>(*view, begin, end, grid, stream);
     else
-        sum_low_on<tti_f16>(*view, begin, end, grid, stream);
+        sum_16bit_on<tti_f16>(*view, begin, end, grid, stream);
     return cudaGetLastError();
 }
 

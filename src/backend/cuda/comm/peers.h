@@ -84,8 +84,8 @@ cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t first, size_
 
 /* The same of 16-bit values, with the 16-bit memory of all ranks in the view's place of f32, added
  * in f32 in order of rank; first and n_elems multiples of 8.  dtype: bf16 or f16. */
-cudaError_t tti_launch_peers_sum_low(tutti_dtype dtype, const tti_peers_view *view, size_t first,
-                                     size_t n_elems, bool overlapped, cudaStream_t stream);
+cudaError_t tti_launch_peers_sum_16bit(tutti_dtype dtype, const tti_peers_view *view, size_t first,
+                                       size_t n_elems, bool overlapped, cudaStream_t stream);
 
 /* To 16 bits, nearest even, and back; multiples of 8, aligned to 16 bytes. */
 cudaError_t tti_launch_round(tutti_dtype dtype, const float *src, void *dst, size_t n_elems,

@@ -50,7 +50,7 @@ static void *shared_memory(const group *g, int i) {
     if (i == 0) return g->arena;
     if (source == g->peers.n_sources) return g->staging;
     if (source >= 0) return g->peers.sources[source].data;
-    return g->low ? (void *)g->low : (void *)g->partials[i - 1];
+    return g->rounded ? (void *)g->rounded : (void *)g->partials[i - 1];
 }
 
 /* Two processes that live at the same time differ in it. */
@@ -320,7 +320,7 @@ static tutti_status connect_nccl(group *g) {
  * itself. */
 static tutti_status prepare_hosts(group *g) {
     const tti_device_peers *p = &g->peers;
-    bool moves = !p->fast || (p->n_groups > 0 && !g->low);
+    bool moves = !p->fast || (p->n_groups > 0 && !g->rounded);
     if (p->algorithm == TTI_DEVICE_LIBRARY || p->tp_half_bytes > 0 || !moves) return TUTTI_OK;
     g->hosts = calloc(1, sizeof *g->hosts);
     if (!g->hosts) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
@@ -444,9 +444,9 @@ static tutti_status prepare(group *g) {
     g->waited = tti_cuda_alloc_host(sizeof g->arena->waited_ns);
     g->view.state = g->with ? g->with->view.state : tti_cuda_alloc_host(sizeof *g->view.state);
     if (p->fast && p->wire != TUTTI_F32) {
-        g->low_bytes = p->n_flat * sizeof *g->low;
-        g->low = tti_cuda_alloc(g->low_bytes);
-        if (!g->low) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->low_bytes);
+        g->rounded_bytes = p->n_flat * sizeof *g->rounded;
+        g->rounded = tti_cuda_alloc(g->rounded_bytes);
+        if (!g->rounded) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->rounded_bytes);
     }
     if (!g->all || !g->arena || !g->words || !g->waited || !g->view.state)
         return tti_fail(TUTTI_E_NOMEM, "cuda: no memory to connect the other devices");
@@ -527,7 +527,7 @@ void tti_cuda_peers_disconnect(void *state) {
     tti_cuda_release(g->arena, ARENA_BYTES);
     tti_cuda_release(g->words, g->words_bytes);
     tti_cuda_release(g->chunks, g->chunks_bytes);
-    tti_cuda_release(g->low, g->low_bytes);
+    tti_cuda_release(g->rounded, g->rounded_bytes);
     tti_cuda_release(g->staging, g->staging_bytes);
     tti_cuda_release_host(g->waited);
     if (!g->with) tti_cuda_release_host(g->view.state);

@@ -31,7 +31,7 @@ typedef struct tti_peers_group {
     tti_device_term terms[TTI_PEERS_TERMS];
     float *partials[TTI_PEERS_PARTIALS];
     uint16_t
-        *low; /* device [n_flat]: what travels where it is rounded; NULL: the partial sums do */
+        *rounded; /* device [n_flat]: what travels where it is rounded; NULL: the partial sums do */
     tti_peers_view view;
     float *sources[TTI_PEERS_MAX][TTI_MAX_SOURCES]; /* of all ranks, as they are seen here */
     tti_peers_hello *all;                           /* [n_ranks] */
@@ -53,7 +53,7 @@ typedef struct tti_peers_group {
     uint32_t *words;
     uint64_t *waited; /* pinned [TTI_N_CHANNELS]: of the arena, to be read by the host */
     size_t *at; /* [n_ranks][n_groups][TTI_PEERS_PARTIALS]: where groups begin in partial sums */
-    size_t chunks_bytes, words_bytes, low_bytes, staging_bytes;
+    size_t chunks_bytes, words_bytes, rounded_bytes, staging_bytes;
 } tti_peers_group;
 
 /* Functions of a watcher: whether all ranks are there; ends what waits on the device for one that

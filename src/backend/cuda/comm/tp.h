@@ -44,7 +44,7 @@ cudaError_t tti_launch_tp_norm(const tti_peers_view *view, const tti_tp_norm *no
                                tutti_dtype dtype, cudaStream_t stream);
 cudaError_t tti_launch_tp_norm_load(void);
 
-/* The gradient, with the bits of norm_low.h's; grad: all of it but dy, of the own part. */
+/* The gradient, with the bits of norm_16bit.h's; grad: all of it but dy, of the own part. */
 cudaError_t tti_launch_tp_norm_grad(const tti_peers_view *view, const tti_tp_norm *norm,
                                     const tti_cuda_norm_grad *grad, cudaStream_t stream);
 cudaError_t tti_launch_tp_norm_grad_load(void);

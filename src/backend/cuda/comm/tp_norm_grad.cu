@@ -1,8 +1,8 @@
 /* tp_norm_grad.cu - the gradient of a norm between two collectives inside a step:
- * norm_low_grad.cuh with the rows of tp_norm.cu.  Its dy, the sum of two terms, is never stored.
+ * norm_16bit_grad.cuh with the rows of tp_norm.cu.  Its dy, the sum of two terms, is never stored.
  */
 #include "backend/cuda/comm/tp.cuh"
-#include "backend/cuda/norm/norm_low_grad.cuh"
+#include "backend/cuda/norm/norm_16bit_grad.cuh"
 #include "backend/cuda/runtime/load.cuh"
 
 namespace {
@@ -48,9 +48,10 @@ static_assert((int)BLOCKS <= (int)TTI_TP_BLOCKS, "all blocks wait for each other
 
 template <class T>
 cudaError_t load_all() {
-    return tti_load_kernels(norm_low_grad<T, 1, tp_rows>, norm_low_grad<T, 2, tp_rows>,
-                            norm_low_grad<T, 3, tp_rows>, norm_low_grad<T, 4, tp_rows>,
-                            norm_low_grad<T, 7, tp_rows>, norm_low_grad<T, MOST_WARPS, tp_rows>);
+    return tti_load_kernels(norm_16bit_grad<T, 1, tp_rows>, norm_16bit_grad<T, 2, tp_rows>,
+                            norm_16bit_grad<T, 3, tp_rows>, norm_16bit_grad<T, 4, tp_rows>,
+                            norm_16bit_grad<T, 7, tp_rows>,
+                            norm_16bit_grad<T, MOST_WARPS, tp_rows>);
 }
 
 }  // namespace

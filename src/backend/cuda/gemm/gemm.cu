@@ -115,8 +115,8 @@ static cudaError_t gemm_launch(const tti_cuda_gemm_desc &g, cudaStream_t stream)
 }
 
 extern "C" bool tti_cuda_gemm_has(tutti_dtype in, tutti_dtype out) {
-    bool low = in == TUTTI_BF16 || in == TUTTI_F16;
-    return (low && (out == in || out == TUTTI_F32)) ||
+    bool is_16_bit = in == TUTTI_BF16 || in == TUTTI_F16;
+    return (is_16_bit && (out == in || out == TUTTI_F32)) ||
            (out == in && (in == TUTTI_F32 || in == TUTTI_F64));
 }
 

@@ -141,13 +141,13 @@ template <int T, bool A_BY_K, bool B_BY_K>
 __device__ __forceinline__ void add_step(const float *a_tile, const float *b_tile, int m0, int n0,
                                          int k, sums_of &s) {
     float a[2][4];
-    uint32_t a_low[2][4], b_low[4][2];
+    uint32_t a_tf32[2][4], b_tf32[4][2];
 #pragma unroll
     for (int m = 0; m < 2; m++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             a[m][i] = at<T, A_BY_K>(a_tile, m0 + 16 * m + i % 2 * 8, k + i / 2 * 4);
-            a_low[m][i] = tti_to_tf32(a[m][i]);
+            a_tf32[m][i] = tti_to_tf32(a[m][i]);
         }
         if (A_BY_K) { /* they are not needed otherwise */
             s.a[m][0] += a[m][0] + a[m][2];
@@ -158,11 +158,11 @@ __device__ __forceinline__ void add_step(const float *a_tile, const float *b_til
     for (int n = 0; n < 4; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            b_low[n][i] = tti_to_tf32(at<T, B_BY_K>(b_tile, n0 + 8 * n, k + 4 * i));
+            b_tf32[n][i] = tti_to_tf32(at<T, B_BY_K>(b_tile, n0 + 8 * n, k + 4 * i));
 #pragma unroll
     for (int m = 0; m < 2; m++)
 #pragma unroll
-        for (int n = 0; n < 4; n++) tti_mma_tf32(s.acc[m][n], a_low[m], b_low[n]);
+        for (int n = 0; n < 4; n++) tti_mma_tf32(s.acc[m][n], a_tf32[m], b_tf32[n]);
 }
 
 /* Writes the sums of a warp to shared memory: [SIDE][RED], then those of a. */

@@ -182,7 +182,7 @@ static double end_us(const product *it) {
                : 0;
 }
 
-static bool is_low(const product *it) {
+static bool is_16_bit(const product *it) {
     return it->want.out == TUTTI_BF16 || it->want.out == TUTTI_F16;
 }
 
@@ -197,7 +197,7 @@ static bool has_slow_sums(const product *it) {
 /* cublasLt's tanh is good enough for what 16 bits keep. */
 static bool may_fuse(const product *it) {
     bool gelu = it->has_tail && (it->tail == TTI_TAIL_GELU || it->tail == TTI_TAIL_GELU_GRAD);
-    return it->want.epilogue != TTI_BLAS_PLAIN && (is_low(it) || !gelu) && !has_slow_sums(it);
+    return it->want.epilogue != TTI_BLAS_PLAIN && (is_16_bit(it) || !gelu) && !has_slow_sums(it);
 }
 
 /* The plan with the epilogue, or the plain one, whichever there is or is faster. */
@@ -208,7 +208,7 @@ static tutti_status make_plan(product *it) {
     if (may_fuse(it)) TTI_TRY(tti_blas_plan_create(&it->want, &fused));
     it->plan = fused;
     it->fused = fused != NULL;
-    it->wide = !fused && is_low(it) && it->bias >= 0 && !it->want.add;
+    it->wide = !fused && is_16_bit(it) && it->bias >= 0 && !it->want.add;
     if (it->wide) plain.out = TUTTI_F32;
     if (fused && tti_blas_time_us(fused) <= 0) return TUTTI_OK;
     tti_blas_plan *other;

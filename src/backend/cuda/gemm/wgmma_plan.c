@@ -65,8 +65,8 @@ static bool describe(const tti_node *node, tti_cuda_wgmma_kind kind, int64_t lea
     out->kind = kind, out->dtype = made->type.dtype;
     out->n = last_dim(made), out->k = last_dim(node->in[0]);
     out->m = out->n > 0 ? tti_value_n_elems(made) / out->n : 0;
-    bool low = out->dtype == TUTTI_BF16 || out->dtype == TUTTI_F16;
-    return low && are_plain(node->in, node->n_in, out->dtype) &&
+    bool is_16_bit = out->dtype == TUTTI_BF16 || out->dtype == TUTTI_F16;
+    return is_16_bit && are_plain(node->in, node->n_in, out->dtype) &&
            are_plain(node->out, n_out, out->dtype) && has_tiles(out, least) &&
            tti_cuda_wgmma_here();
 }

@@ -25,8 +25,8 @@ __device__ __forceinline__ float power_of_2(float x) {
 }
 
 /* As see, for 16-bit numbers: e^(x - max) in one multiplication and one power of two. */
-__device__ __forceinline__ void see_low(seen<float> &s, const float (&x)[8], unsigned first,
-                                        const wanted<float> &w) {
+__device__ __forceinline__ void see_16bit(seen<float> &s, const float (&x)[8], unsigned first,
+                                          const wanted<float> &w) {
     float best = x[0];
 #pragma unroll
     for (int i = 1; i < 8; i++) best = fmaxf(best, x[i]);
@@ -41,7 +41,7 @@ __device__ __forceinline__ void see_low(seen<float> &s, const float (&x)[8], uns
     s.beaten |= best > w.own || (best == w.own && first + 8 <= (unsigned)w.label);
 }
 
-/* The elements that see_low leaves out: those equal to the label before it, in its own vector. */
+/* The elements that see_16bit leaves out: those equal to the label before it, in its own vector. */
 template <class T>
 __device__ __forceinline__ void see_equals(const tti_vec<T, 8> *staged, const wanted<float> &w,
                                            seen<float> &s) {
@@ -72,7 +72,7 @@ __device__ __forceinline__ void see_group(int g, unsigned n_vectors, const wante
         float x[8];
         if (v >= n_vectors) return;
         tti_load(staged[v].v, x);
-        see_low(s, x, v * 8, w);
+        see_16bit(s, x, v * 8, w);
     }
 }
 
@@ -188,13 +188,14 @@ __device__ __forceinline__ void copy_row(const T *logits, const entropy &e, size
 
 /* The factors of a row's gradient: x becomes 2^(x log2 e - base) scale - even, at the label hit
  * less. */
-struct slope_low {
+struct slope_16bit {
     float base, scale, even, hit;
 };
 
 template <class T>
-__device__ __forceinline__ slope_low see_staged(const entropy &e, const walk &at, float d, int turn,
-                                                const tti_vec<T, 8> *staged, float2 *found) {
+__device__ __forceinline__ slope_16bit see_staged(const entropy &e, const walk &at, float d,
+                                                  int turn, const tti_vec<T, 8> *staged,
+                                                  float2 *found) {
     wanted<float> w = {at.own, (size_t)at.label, e.smoothing != 0};
     seen<float> s = {-INFINITY, 0, 0, 0};
     unsigned n_vectors = (unsigned)(e.n / 8);
@@ -205,7 +206,7 @@ __device__ __forceinline__ slope_low see_staged(const entropy &e, const walk &at
         float x[8];
         if (v >= n_vectors) break;
         tti_load(staged[v].v, x);
-        see_low(s, x, v * 8, w);
+        see_16bit(s, x, v * 8, w);
     }
     see_equals(staged, w, s);
     s = join_group<STAGED_THREADS>(s, turn);
@@ -214,13 +215,13 @@ __device__ __forceinline__ slope_low see_staged(const entropy &e, const walk &at
         if (w.total) loss = (1 - share) * loss + share * (log_sum + (s.max - s.total / (float)e.n));
         found[at.row] = make_float2(loss, s.beaten || loss != loss ? 0 : 1);
     }
-    slope_low p = {s.max * LOG2_E, d / s.sum, d * share / (float)e.n, d * (1 - share)};
+    slope_16bit p = {s.max * LOG2_E, d / s.sum, d * share / (float)e.n, d * (1 - share)};
     return p;
 }
 
 template <class T>
-__device__ __forceinline__ void turn_staged(const slope_low &p, unsigned n_vectors, unsigned label,
-                                            const tti_vec<T, 8> *staged, T *dx,
+__device__ __forceinline__ void turn_staged(const slope_16bit &p, unsigned n_vectors,
+                                            unsigned label, const tti_vec<T, 8> *staged, T *dx,
                                             float (&sums)[SUMS_VECTORS][8]) {
 #pragma unroll
     for (int u = 0; u < SUMS_VECTORS; u++) {
@@ -279,7 +280,7 @@ __global__ void __launch_bounds__(STAGED_THREADS, 1)
         await_copies<2>();
         T *dx = out + at.row * e.n;
         if (at.label != e.ignore && is_class(e, at.label)) {
-            slope_low p = see_staged(e, at, d, turn, here, found);
+            slope_16bit p = see_staged(e, at, d, turn, here, found);
             turn ^= 1;
             turn_staged(p, n_vectors, (unsigned)at.label, here, dx, sums);
         } else {
@@ -300,10 +301,11 @@ __global__ void __launch_bounds__(STAGED_THREADS, 1)
 
 /* Bytes of a row; 0: rows of this kind are not staged. */
 size_t staged_bytes(const tti_entropy_rows *r) {
-    bool low = r->dtype == TUTTI_BF16 || r->dtype == TUTTI_F16;
+    bool is_16_bit = r->dtype == TUTTI_BF16 || r->dtype == TUTTI_F16;
     size_t n_bytes = r->n_classes * 2;
-    return low && n_bytes % 16 == 0 && n_bytes > SMALL_ROW * 2 && n_bytes <= MOST_STAGED ? n_bytes
-                                                                                         : 0;
+    return is_16_bit && n_bytes % 16 == 0 && n_bytes > SMALL_ROW * 2 && n_bytes <= MOST_STAGED
+               ? n_bytes
+               : 0;
 }
 
 bool sums_staged(const tti_entropy_rows *r) {

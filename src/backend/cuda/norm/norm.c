@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "backend/cuda/gemm/gemm.h"
-#include "backend/cuda/norm/norm_low.h"
+#include "backend/cuda/norm/norm_16bit.h"
 #include "backend/cuda/runtime/cuda.h"
 
 static tti_cuda_floats in_of(const tti_kargs *a, int i) {
@@ -19,8 +19,8 @@ static tti_cuda_floats out_of(const tti_kargs *a, int k) {
 }
 
 static tutti_status forward(const tti_cuda_norm *norm) {
-    if (tti_cuda_norm_low_forward_can(norm))
-        TTI_CUDA(tti_cuda_norm_low_forward(norm, tti_cuda_stream()));
+    if (tti_cuda_norm_16bit_forward_can(norm))
+        TTI_CUDA(tti_cuda_norm_16bit_forward(norm, tti_cuda_stream()));
     else
         TTI_CUDA(tti_cuda_norm_forward(norm, tti_cuda_stream()));
     return TUTTI_OK;
@@ -94,7 +94,7 @@ static bool has_sums(const tti_node *node) { return strstr(node->op->name, "_sum
 
 static size_t grads_scratch(const tti_node *node, const void *state) {
     tti_rows rows = tti_rows_of(node, 1);
-    size_t n = TTI_MAX(sums_scratch(node, state), tti_cuda_norm_low_scratch(&rows));
+    size_t n = TTI_MAX(sums_scratch(node, state), tti_cuda_norm_16bit_scratch(&rows));
     if (!has_sums(node)) return n;
     tutti_dtype dtype = node->in[1]->type.dtype;
     return TTI_MAX(n, tti_cuda_column_bytes(dtype, (int64_t)rows.n_rows, (int64_t)rows.width));
@@ -127,8 +127,8 @@ static tutti_status grads_run(void *state, const tti_kargs *a) {
     if (a->node->op->n_out > 3 && !sums) grad.copy = out_of(a, 3);
     grad.dsums = sums ? a->out[3] : NULL;
     grad.partials = a->scratch;
-    if (tti_cuda_norm_low_backward_can(&grad)) {
-        TTI_CUDA(tti_cuda_norm_low_backward(&grad, tti_cuda_stream()));
+    if (tti_cuda_norm_16bit_backward_can(&grad)) {
+        TTI_CUDA(tti_cuda_norm_16bit_backward(&grad, tti_cuda_stream()));
         return TUTTI_OK;
     }
     TTI_CUDA(tti_cuda_norm_backward(&grad, tti_cuda_stream()));

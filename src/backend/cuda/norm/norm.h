@@ -42,7 +42,7 @@ typedef struct tti_cuda_norm_grad {
     const float *mean, *rstd, *gamma; /* mean NULL: RMS norm; gamma only for dx */
     tti_cuda_floats dx, copy;         /* [n_rows,width], optional; a copy only with dx */
     float *dgamma, *dbeta;            /* [groups*per_group], optional; dbeta only with dgamma */
-    float *dsums;                     /* [width], the column sums of dx: norm_low.h's alone */
+    float *dsums;                     /* [width], the column sums of dx: norm_16bit.h's alone */
     float *partials;                  /* tti_cuda_norm_scratch bytes; only for dgamma */
 } tti_cuda_norm_grad;
 

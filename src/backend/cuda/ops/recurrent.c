@@ -196,17 +196,17 @@ static tutti_status run_forward(const sequence *s, const tti_kargs *a, cell_fn r
                                .c = lstm ? a->out[1] : NULL,
                                .gates = a->out[lstm ? 2 : 1],
                                .carry = region(s, a, CARRY),
-                               .h_low = region(s, a, LOW)};
+                               .h_copy = region(s, a, LOW)};
     void *x_part = s->wide == cell.dtype ? args.gates : region(s, a, X_PART);
     const void *h0 = s->given ? a->in[5] : NULL, *c0 = s->given && lstm ? a->in[6] : NULL;
     if (n * cell.t == 0) return TUTTI_OK;
     args.x_part = x_part;
     TTI_TRY(multiply_inputs(s, a, x_part));
-    TTI_CUDA(tti_cuda_cell_start(cell.dtype, n, h0, lstm ? NULL : args.carry, args.h_low,
+    TTI_CUDA(tti_cuda_cell_start(cell.dtype, n, h0, lstm ? NULL : args.carry, args.h_copy,
                                  tti_cuda_stream()));
     if (lstm) TTI_CUDA(tti_cuda_cell_start(cell.dtype, n, c0, args.carry, NULL, tti_cuda_stream()));
     for (cell.step = 0; cell.step < cell.t; cell.step++) {
-        TTI_TRY(multiply(s, a, s->step, args.h_low, a->in[2], region(s, a, H_PART)));
+        TTI_TRY(multiply(s, a, s->step, args.h_copy, a->in[2], region(s, a, H_PART)));
         TTI_CUDA(run_cell(&cell, &args, tti_cuda_stream()));
     }
     return TUTTI_OK;
@@ -234,14 +234,14 @@ static tutti_status run_backward(const sequence *s, const tti_kargs *a, cell_gra
                                     .first = s->given ? a->in[4] : NULL,
                                     .di = lstm ? NULL : a->out[0],
                                     .dz = a->out[lstm ? 0 : 1],
-                                    .dz_low = region(s, a, LOW),
+                                    .dz_copy = region(s, a, LOW),
                                     .dh = region(s, a, CARRY),
                                     .dc = region(s, a, CARRY_C)};
     TTI_CUDA(tti_cuda_cell_start(cell.dtype, n, NULL, args.dh, NULL, stream));
     if (lstm) TTI_CUDA(tti_cuda_cell_start(cell.dtype, n, NULL, args.dc, NULL, stream));
     for (cell.step = cell.t - 1; cell.step >= 0 && n > 0; cell.step--) {
         TTI_CUDA(run_cell(&cell, &args, stream));
-        TTI_TRY(multiply(s, a, s->step, args.dz_low, a->in[1], args.dh));
+        TTI_TRY(multiply(s, a, s->step, args.dz_copy, a->in[1], args.dh));
     }
     TTI_CUDA(tti_cuda_cell_end(cell.dtype, n, args.dh, a->out[lstm ? 1 : 2], stream));
     if (lstm) TTI_CUDA(tti_cuda_cell_end(cell.dtype, n, args.dc, a->out[2], stream));

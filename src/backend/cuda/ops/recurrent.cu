@@ -64,7 +64,7 @@ __global__ void lstm_cell_kernel(tti_cuda_cell cell, tti_cuda_cell_args a) {
     gates[2 * h] = tti_narrow<T>(g);
     gates[3 * h] = tti_narrow<T>(o);
     ((T *)a.c)[p.row * h + p.j] = tti_narrow<T>(c);
-    ((T *)a.y)[p.row * h + p.j] = ((T *)a.h_low)[p.state] = tti_narrow<T>(y);
+    ((T *)a.y)[p.row * h + p.j] = ((T *)a.h_copy)[p.state] = tti_narrow<T>(y);
     *carry = c;
 }
 
@@ -88,7 +88,7 @@ __global__ void gru_cell_kernel(tti_cuda_cell cell, tti_cuda_cell_args a) {
     gates[h] = tti_narrow<T>(z);
     gates[2 * h] = tti_narrow<T>(n);
     gates[3 * h] = tti_narrow<T>(hidden);
-    ((T *)a.y)[p.row * h + p.j] = ((T *)a.h_low)[p.state] = tti_narrow<T>(y);
+    ((T *)a.y)[p.row * h + p.j] = ((T *)a.h_copy)[p.state] = tti_narrow<T>(y);
     *carry = y;
 }
 
@@ -117,7 +117,7 @@ __global__ void lstm_cell_grad_kernel(tti_cuda_cell cell, tti_cuda_cell_grad_arg
     A dc = ((A *)a.dc)[p.state] + dh * o * ((A)1 - th * th);
     A d[4] = {dc * g * i * ((A)1 - i), dc * before * f * ((A)1 - f), dc * i * ((A)1 - g * g),
               dh * th * o * ((A)1 - o)};
-    T *dz = (T *)a.dz + p.row * 4 * h + p.j, *low = (T *)a.dz_low + p.b * 4 * h + p.j;
+    T *dz = (T *)a.dz + p.row * 4 * h + p.j, *low = (T *)a.dz_copy + p.b * 4 * h + p.j;
 #pragma unroll
     for (int k = 0; k < 4; k++) dz[k * h] = low[k * h] = tti_narrow<T>(d[k]);
     ((A *)a.dc)[p.state] = dc * f;
@@ -136,7 +136,7 @@ __global__ void gru_cell_grad_kernel(tti_cuda_cell cell, tti_cuda_cell_grad_args
     A dn = dh * ((A)1 - z) * ((A)1 - n * n);
     A d[3] = {dn * hidden * r * ((A)1 - r), dh * (before - n) * z * ((A)1 - z), dn};
     T *di = (T *)a.di + p.row * 3 * h + p.j, *dz = (T *)a.dz + p.row * 3 * h + p.j;
-    T *low = (T *)a.dz_low + p.b * 3 * h + p.j;
+    T *low = (T *)a.dz_copy + p.b * 3 * h + p.j;
 #pragma unroll
     for (int k = 0; k < 3; k++) {
         di[k * h] = tti_narrow<T>(d[k]);

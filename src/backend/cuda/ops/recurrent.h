@@ -33,7 +33,7 @@ typedef struct tti_cuda_cell_args {
     const void *b_ih, *b_hh; /* [nH] */
     void *y, *c, *gates;     /* [B,T,H], [B,T,H] (LSTM), [B,T,4H] */
     void *carry;             /* wide [B,H]: c of an LSTM, h of a GRU; before, then after the step */
-    void *h_low;             /* [B,H]: y of this step again */
+    void *h_copy;            /* [B,H]: y of this step again */
 } tti_cuda_cell_args;
 
 cudaError_t tti_cuda_lstm_cell(const tti_cuda_cell *cell, const tti_cuda_cell_args *args,
@@ -46,7 +46,7 @@ typedef struct tti_cuda_cell_grad_args {
     const void *states;     /* [B,T,H]: c of an LSTM, y of a GRU */
     const void *first;      /* [B,H]: the state before step 0; NULL: zeros */
     void *di, *dz;          /* [B,T,nH]; an LSTM has dz only */
-    void *dz_low;           /* [B,nH]: dz of this step again */
+    void *dz_copy;          /* [B,nH]: dz of this step again */
     void *dh, *dc;          /* wide [B,H]; of a GRU dh leaves times z, to be added to */
 } tti_cuda_cell_grad_args;
 

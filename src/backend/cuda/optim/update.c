@@ -120,7 +120,7 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
                                 .params = desc->params,
                                 .grads = desc->grads,
                                 .ema = desc->ema,
-                                .low = desc->low,
+                                .low_copies = desc->low_copies,
                                 .low_dtype = desc->low_dtype,
                                 .args = desc->args,
                                 .sums = desc->sums,

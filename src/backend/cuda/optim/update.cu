@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(THREADS)
     for (uint32_t i = threadIdx.x * 4; i < b.n_elems; i += STRIDE) {
         float w[4];
         tti_load<float, 4>(u.params + b.params + i, w);
-        if (has_come && b.is_low) tti_narrow_four(u, b.low + i, w);
+        if (has_come && b.has_low_copy) tti_narrow_four(u, b.low_copy + i, w);
         tti_hash_four(shared, b.n_elems, i, w, acc);
     }
     tti_hash_lanes(shared, acc);
@@ -167,10 +167,10 @@ __global__ void __launch_bounds__(THREADS)
 
 __global__ void __launch_bounds__(THREADS) narrow_kernel(tti_update_view u) {
     const tti_update_block b = u.blocks[blockIdx.x];
-    for (uint32_t i = threadIdx.x * 4; b.is_low && i < b.n_elems; i += STRIDE) {
+    for (uint32_t i = threadIdx.x * 4; b.has_low_copy && i < b.n_elems; i += STRIDE) {
         float w[4];
         tti_load<float, 4>(u.params + b.params + i, w);
-        tti_narrow_four(u, b.low + i, w);
+        tti_narrow_four(u, b.low_copy + i, w);
     }
 }
 

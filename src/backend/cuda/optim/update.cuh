@@ -129,9 +129,9 @@ __device__ __forceinline__ void tti_average_four(const tti_update_view &u, bool 
 __device__ __forceinline__ void tti_narrow_four(const tti_update_view &u, size_t at,
                                                 const float (&w)[4]) {
     if (u.low_dtype == TUTTI_BF16)
-        tti_store<tti_bf16, 4>((tti_bf16 *)u.low + at, w);
+        tti_store<tti_bf16, 4>((tti_bf16 *)u.low_copies + at, w);
     else
-        tti_store<tti_f16, 4>((tti_f16 *)u.low + at, w);
+        tti_store<tti_f16, 4>((tti_f16 *)u.low_copies + at, w);
 }
 
 /* Four neighbours of a block: parameters, the summed gradient, states. */
@@ -174,7 +174,7 @@ __device__ __forceinline__ void tti_update_four(const tti_update_view &u, const 
         f.w[k] = (1 - b.decay) * f.w[k] + b.decay * h.inv_rows * f.g[k];
     if (b.kind != TTI_BLOCK_FROZEN) tti_store<float, 4>(u.params + b.params + i, f.w);
     if (u.ema) tti_average_four(u, b.kind == TTI_BLOCK_BUFFER, b.state + i, f.w);
-    if (b.is_low) tti_narrow_four(u, b.low + i, f.w);
+    if (b.has_low_copy) tti_narrow_four(u, b.low_copy + i, f.w);
 }
 
 #endif /* TTI_UPDATE_CUH */

@@ -51,7 +51,7 @@ typedef struct tti_update_view {
     const tti_update_block *blocks; /* [n_blocks] */
     int n_blocks, n_slots, n_shards;
     float *params, *grads, *ema; /* flat; ema NULL: none */
-    void *low;                   /* parameters of low blocks in 16 bits; NULL: none */
+    void *low_copies;            /* 16-bit copies of the blocks with has_low_copy; NULL: none */
     tutti_dtype low_dtype;
     float *states[2];
     const tti_step_args *args;
@@ -84,11 +84,11 @@ cudaError_t tti_launch_update_tensor_squares(const tti_update_view *view, cudaSt
 cudaError_t tti_launch_update_norms(const tti_update_view *view, cudaStream_t stream);
 /* Optimizer, buffers, averages and hash in one pass over the parameters; nothing on a bad step. */
 cudaError_t tti_launch_update_step(const tti_update_view *view, cudaStream_t stream);
-/* Low blocks into low, without an update. */
+/* Fills low_copies from the blocks with has_low_copy, without an update. */
 cudaError_t tti_launch_update_narrow(const tti_update_view *view, cudaStream_t stream);
 /* Adds to *hash the hash of parameters by blocks: of all of them, of those of other workers unless
  * the step was bad, of all of them unless it was; of n blocks from first on.  Other workers'
- * parameters have just arrived, so their 16-bit copies are made in low, too. */
+ * parameters have just arrived, so their 16-bit copies are made in low_copies, too. */
 typedef enum tti_hash_of { TTI_HASH_ALL, TTI_HASH_OTHERS, TTI_HASH_GOOD } tti_hash_of;
 typedef struct tti_hash_job {
     tti_hash_of which;

@@ -148,7 +148,7 @@ static size_t grads_of(const tti_device_need *n) {
 
 size_t tti_device_need_bytes(const tti_device_need *n) {
     size_t n_states = (size_t)n->n_states + (size_t)n->n_emas;
-    return params_of(n) + n->low + grads_of(n) + n_states * n->state +
+    return params_of(n) + n->low_copies + grads_of(n) + n_states * n->state +
            (size_t)n->n_arenas * n->arena + n->inputs + n->residuals + n->scratch;
 }
 
@@ -231,7 +231,7 @@ tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {
         {"the step needs ", tti_device_need_bytes(n)},
         {" of device memory, of which is free ", n_free},
         {": activations of a shard ", n->arena},
-        {", parameters ", params_of(n) + n->low},
+        {", parameters ", params_of(n) + n->low_copies},
         {", optimizer state ", n->state * (size_t)(n->n_states + n->n_emas)},
         {", gradients ", grads_of(n) + n->residuals},
         {", samples ", n->inputs},

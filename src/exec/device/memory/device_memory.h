@@ -66,10 +66,10 @@ void tti_resident_note(const tti_resident *resident, const tti_step_desc *desc, 
 /* Input sets of a device whose batches are copied from the host. */
 enum { TTI_N_INPUTS = 2 };
 
-/* Bytes of a worker; flat: of one array of all parameters; low: of them in 16 bits; state: of one
- * of the optimizer. */
+/* Bytes of a worker; flat: of one array of all parameters; low_copies: of them in 16 bits; state:
+ * of one of the optimizer. */
 typedef struct tti_device_need {
-    size_t flat, low, state;
+    size_t flat, low_copies, state;
     size_t arena;         /* of one shard, and its memory besides: constants, values for others */
     size_t inputs;        /* of all shards in both sets */
     size_t residuals;     /* of gradients, with their messages */

@@ -35,8 +35,8 @@ static tti_update_block block_of(const tti_plan *plan, const tti_update_step *st
                               .decay = (float)slot->rule.decay,
                               .kind = TTI_BLOCK_TRAINED,
                               .takes_l1 = slot->decay,
-                              .is_low = slot->is_low,
-                              .low = slot->low + (step->first - slot->first)};
+                              .has_low_copy = slot->has_low_copy,
+                              .low_copy = slot->low_copy + (step->first - slot->first)};
     if (slot->rule.frozen)
         block.kind = TTI_BLOCK_FROZEN;
     else if (slot->buffer) {
@@ -81,8 +81,8 @@ static tutti_status create_backend_update(tti_device_update *u, const tti_update
                            .params = tti_exec_array(x, TTI_STATE_PARAMS),
                            .grads = grads_of(x),
                            .ema = tti_exec_array(x, TTI_STATE_EMA),
-                           .low = arrays->low,
-                           .low_dtype = plan->low,
+                           .low_copies = arrays->low_copies,
+                           .low_dtype = plan->low_dtype,
                            .states = arrays->states,
                            .args = u->desc.args,
                            .sums = u->desc.sums,
@@ -195,17 +195,18 @@ struct tti_device_parts {
 /* ---- the order ---- */
 
 /* The flat index of a parameter that is read in 16 bits. */
-static size_t flat_of_low(const tti_plan *plan, size_t at) {
+static size_t flat_of_low_copy(const tti_plan *plan, size_t at) {
     int i = 0;
-    while (!plan->slots[i].is_low || at - plan->slots[i].low >= plan->slots[i].n_elems) i++;
-    return plan->slots[i].first + (at - plan->slots[i].low);
+    while (!plan->slots[i].has_low_copy || at - plan->slots[i].low_copy >= plan->slots[i].n_elems)
+        i++;
+    return plan->slots[i].first + (at - plan->slots[i].low_copy);
 }
 
 /* The bucket of a value that a step reads; -1: not a parameter. */
 static int bucket_of(const tti_plan *plan, tti_buf buf) {
     if (buf.space == TTI_SPACE_PARAM) return tti_plan_find_bucket(plan, buf.offset / sizeof(float));
     if (buf.space != TTI_SPACE_LOW) return -1;
-    return tti_plan_find_bucket(plan, flat_of_low(plan, buf.offset / sizeof(uint16_t)));
+    return tti_plan_find_bucket(plan, flat_of_low_copy(plan, buf.offset / sizeof(uint16_t)));
 }
 
 static int by_step(const void *a, const void *b) {

@@ -139,7 +139,7 @@ static void run_updates(const char *optimizer, int n_ranks, int n_shards, int bi
                         .n_slots = bits & 4 ? 200 : 10,
                         .n_elems = {5, 400, 64, 33, 16, 48, 1, 300},
                         .ema = bits & 1,
-                        .low = bits & 2 ? TUTTI_BF16 : TUTTI_F32,
+                        .low_dtype = bits & 2 ? TUTTI_BF16 : TUTTI_F32,
                         .bad = bits & 2};
     if (!(bits & 4)) memcpy(c.n_elems, large, sizeof large);
     update_run_workers(&c, n_ranks, n_shards);

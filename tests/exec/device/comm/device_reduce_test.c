@@ -473,7 +473,7 @@ T_CASE(sums_in_the_update_come_to_the_same) {
             update_workers c = workers_of_updates(says[bits & 1]);
             c.ema = bits & 2;
             c.bad = bits & 4;
-            c.low = bits & 4 ? TUTTI_BF16 : TUTTI_F32;
+            c.low_dtype = bits & 4 ? TUTTI_BF16 : TUTTI_F32;
             update_run_workers(&c, n, 8);
         }
 }

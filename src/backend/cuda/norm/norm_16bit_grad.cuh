@@ -1,5 +1,5 @@
-/* norm_low_grad.cuh - gradients of layer norm of rows whose values all have 16 bits, with the sums
- * of columns, in one pass over memory.
+/* norm_16bit_grad.cuh - gradients of layer norm of rows whose values all have 16 bits, with the
+ * sums of columns, in one pass over memory.
  *
  * A team of warps has ROWS rows at a time, a thread the same vector of 16 bytes in each of them:
  * its column sums take few registers, so a multiprocessor is full, and the sums over rows, which go
@@ -10,10 +10,10 @@
  *
  * A type R of rows defines the source of dy and the destination of dx: one value, or two terms, one
  * of which is another device's.  The bits are the same. */
-#ifndef TTI_CUDA_NORM_LOW_GRAD_CUH
-#define TTI_CUDA_NORM_LOW_GRAD_CUH
+#ifndef TTI_CUDA_NORM_16BIT_GRAD_CUH
+#define TTI_CUDA_NORM_16BIT_GRAD_CUH
 
-#include "backend/cuda/norm/norm_low.h"
+#include "backend/cuda/norm/norm_16bit.h"
 #include "backend/cuda/norm/norm_row.cuh"
 #include "backend/cuda/runtime/early.cuh"
 
@@ -289,7 +289,7 @@ __device__ __forceinline__ void leave(const float (&sums)[N_SUMS][V], const seat
 /* Shared memory: vectors [stages][SLOT], then floats [TEAMS][TEAM_FLOATS]. */
 template <class T, int W, class R>
 __global__ void __launch_bounds__(row_team<W, R>::THREADS, 1)
-    norm_low_grad(tti_cuda_norm_grad a, const __grid_constant__ R rows, int stages) {
+    norm_16bit_grad(tti_cuda_norm_grad a, const __grid_constant__ R rows, int stages) {
     typedef row_team<W, R> c;
     extern __shared__ uint4 memory[];
     int n_rows = (int)a.rows.n_rows, n = (int)(a.rows.width / V);
@@ -371,9 +371,9 @@ cudaError_t launch(const tti_cuda_norm_grad *a, const R &rows, cudaStream_t stre
     while (stages > LEAST_STAGES && most_shared() < stages * slot + team_floats) stages--;
     size_t n_bytes = (size_t)stages * slot + team_floats;
     unsigned n_blocks = blocks_of(a->rows.n_rows);
-    cudaError_t error = tti_make_room((const void *)norm_low_grad<T, W, R>, n_bytes);
+    cudaError_t error = tti_make_room((const void *)norm_16bit_grad<T, W, R>, n_bytes);
     if (error != cudaSuccess) return error;
-    norm_low_grad<T, W, R><<<n_blocks, c::THREADS, n_bytes, stream>>>(*a, rows, stages);
+    norm_16bit_grad<T, W, R><<<n_blocks, c::THREADS, n_bytes, stream>>>(*a, rows, stages);
     error = cudaGetLastError();
     if (error != cudaSuccess) return error;
     unsigned n_cols = (unsigned)(N_SUMS * a->rows.width);
@@ -410,4 +410,4 @@ inline bool rows_fit(const tti_rows *v) {
 
 }  // namespace
 
-#endif /* TTI_CUDA_NORM_LOW_GRAD_CUH */
+#endif /* TTI_CUDA_NORM_16BIT_GRAD_CUH */

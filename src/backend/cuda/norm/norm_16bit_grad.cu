@@ -1,5 +1,5 @@
-/* norm_low_grad.cu - gradients of layer norm if dy is one value (norm_low_grad.cuh). */
-#include "backend/cuda/norm/norm_low_grad.cuh"
+/* norm_16bit_grad.cu - gradients of layer norm if dy is one value (norm_16bit_grad.cuh). */
+#include "backend/cuda/norm/norm_16bit_grad.cuh"
 
 namespace {
 
@@ -17,26 +17,26 @@ struct whole_rows {
     __device__ void end(int) const {}
 };
 
-bool is_low(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F16; }
+bool is_16_bit(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F16; }
 
 bool is_like(tti_cuda_floats value, tutti_dtype dtype) { return !value.at || value.dtype == dtype; }
 
 }  // namespace
 
-extern "C" bool tti_cuda_norm_low_backward_can(const tti_cuda_norm_grad *a) {
+extern "C" bool tti_cuda_norm_16bit_backward_can(const tti_cuda_norm_grad *a) {
     tutti_dtype dtype = a->x.dtype;
-    bool alike = is_low(dtype) && is_like(a->dy, dtype) && is_like(a->dx, dtype) &&
+    bool alike = is_16_bit(dtype) && is_like(a->dy, dtype) && is_like(a->dx, dtype) &&
                  is_like(a->residual, dtype);
     bool all = a->dx.at && !a->copy.at && a->dgamma && a->dbeta;
     return rows_fit(&a->rows) && alike && all;
 }
 
-extern "C" size_t tti_cuda_norm_low_scratch(const tti_rows *v) {
+extern "C" size_t tti_cuda_norm_16bit_scratch(const tti_rows *v) {
     return rows_fit(v) ? (size_t)blocks_of(v->n_rows) * N_SUMS * v->width * sizeof(float) : 0;
 }
 
-extern "C" cudaError_t tti_cuda_norm_low_backward(const tti_cuda_norm_grad *a,
-                                                  cudaStream_t stream) {
+extern "C" cudaError_t tti_cuda_norm_16bit_backward(const tti_cuda_norm_grad *a,
+                                                    cudaStream_t stream) {
     return a->x.dtype == TUTTI_BF16 ? launch_width<tti_bf16>(a, whole_rows(), stream)
                                     : launch_width<tti_f16>(a, whole_rows(), stream);
 }

@@ -1,8 +1,9 @@
-/* norm_low.cu - layer norm of rows whose values all have 16 bits; its gradient: norm_low_grad.cu.
+/* norm_16bit.cu - layer norm of rows whose values all have 16 bits; its gradient:
+ * norm_16bit_grad.cu.
  *
  * A warp processes a row, in vectors of 16 bytes: vector k of lane t is number 32 k + t of the row.
  * Rows run from the last one down: the end of a product that was just written is in the cache. */
-#include "backend/cuda/norm/norm_low.h"
+#include "backend/cuda/norm/norm_16bit.h"
 #include "backend/cuda/norm/norm_row.cuh"
 
 namespace {
@@ -15,7 +16,7 @@ enum {
 template <class T, int NV>
 __global__ void __launch_bounds__(THREADS, NV > 4   ? 2
                                            : NV > 3 ? 3
-                                                    : 4) forward_low(tti_cuda_norm a) {
+                                                    : 4) forward_16bit(tti_cuda_norm a) {
     place at = {threadIdx.x % WARP, (unsigned)(a.rows.width / V)};
     size_t row = (size_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
     float x[NV][V], sum = 0;
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(THREADS, NV > 4   ? 2
     if (at.lane == 0) a.mean[row] = norm.mean, a.rstd[row] = norm.rstd;
 }
 
-bool is_low(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F16; }
+bool is_16_bit(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F16; }
 
 bool is_like(tti_cuda_floats value, tutti_dtype dtype) { return !value.at || value.dtype == dtype; }
 
@@ -54,7 +55,8 @@ bool rows_fit(const tti_rows *v) {
 template <class T, int NV>
 void launch_forward(const tti_cuda_norm *a, cudaStream_t stream) {
     size_t each = THREADS / WARP;
-    forward_low<T, NV><<<(unsigned)((a->rows.n_rows + each - 1) / each), THREADS, 0, stream>>>(*a);
+    forward_16bit<T, NV>
+        <<<(unsigned)((a->rows.n_rows + each - 1) / each), THREADS, 0, stream>>>(*a);
 }
 
 /* The least vectors of a lane that hold the row. */
@@ -75,13 +77,13 @@ void forward_of(const tti_cuda_norm *a, cudaStream_t stream) {
 
 }  // namespace
 
-extern "C" bool tti_cuda_norm_low_forward_can(const tti_cuda_norm *a) {
+extern "C" bool tti_cuda_norm_16bit_forward_can(const tti_cuda_norm *a) {
     tutti_dtype dtype = a->x.dtype;
-    return rows_fit(&a->rows) && is_low(dtype) && is_like(a->branch, dtype) &&
+    return rows_fit(&a->rows) && is_16_bit(dtype) && is_like(a->branch, dtype) &&
            is_like(a->sum, dtype) && is_like(a->y, dtype) && a->rows.n_rows < ((size_t)1 << 32);
 }
 
-extern "C" cudaError_t tti_cuda_norm_low_forward(const tti_cuda_norm *a, cudaStream_t stream) {
+extern "C" cudaError_t tti_cuda_norm_16bit_forward(const tti_cuda_norm *a, cudaStream_t stream) {
     if (a->x.dtype == TUTTI_BF16)
         forward_of<tti_bf16>(a, stream);
     else
