@@ -303,24 +303,25 @@ static tutti_status own_array(tti_exec *x, int k, int slot, const float **data) 
     return tti_exec_fetch(x, k, s->first, s->n_elems, data);
 }
 
-/* Answers for every piece of the parameter that counts. */
+/* Answers for every tensor shard of the parameter that counts. */
 static tutti_status answer(tti_exec *x, const param_request *want) {
     const tti_divided *d = tti_setup_of(x)->divided;
     for (int i = 0; i < d->plan->n_slots; i++) {
-        const tti_piece_id *id = &tti_piece_ids(d, d->rank)[i];
+        const tti_tensor_shard_id *id = &tti_tensor_shard_ids(d, d->rank)[i];
         const float *data;
-        if (id->name != want->name || !tti_piece_counts(d, d->rank, id)) continue;
+        if (id->name != want->name || !tti_tensor_shard_counts(d, d->rank, id)) continue;
         TTI_TRY(own_array(x, (int)want->k, i, &data));
         TTI_TRY(tutti_comm_send(d->mesh->model, data, d->plan->slots[i].n_elems, TUTTI_F32, 0));
     }
     return TUTTI_OK;
 }
 
-/* A piece put at its places in the whole parameter, or taken from there. */
-static void place(const tutti_shape *shape, uint64_t cut, float *whole, float *piece, bool take) {
+/* A tensor shard put at its places in the whole parameter, or taken from there. */
+static void place(const tutti_shape *shape, uint64_t cut, float *whole, float *tensor_shard,
+                  bool take) {
     size_t n_elems = (size_t)tutti_shape_n_elems(shape), inner = 1, outer = 1;
     if (cut == 0) {
-        memcpy(take ? piece : whole, take ? whole : piece, n_elems * sizeof *whole);
+        memcpy(take ? tensor_shard : whole, take ? whole : tensor_shard, n_elems * sizeof *whole);
         return;
     }
     int dim = (int)(cut >> 48) - 1;
@@ -329,14 +330,14 @@ static void place(const tutti_shape *shape, uint64_t cut, float *whole, float *p
     for (int i = 0; i < dim; i++) outer *= (size_t)shape->dim[i];
     size_t run = (size_t)shape->dim[dim] / groups / n * inner;
     for (size_t i = 0; i < outer * groups; i++) {
-        float *in_whole = whole + (i * n + index) * run, *in_shard = piece + i * run;
+        float *in_whole = whole + (i * n + index) * run, *in_shard = tensor_shard + i * run;
         memcpy(take ? in_shard : in_whole, take ? in_whole : in_shard, run * sizeof *whole);
     }
 }
 
-/* Elements of such a piece; 0: it is none of this parameter, and the worker that sent its table has
+/* Elements of such a shard; 0: it is none of this parameter, and the worker that sent its table has
  * another model. */
-static size_t piece_elems(const tutti_shape *shape, uint64_t cut) {
+static size_t tensor_shard_elems(const tutti_shape *shape, uint64_t cut) {
     size_t n_elems = (size_t)tutti_shape_n_elems(shape), n = cut >> 16 & 0xffff;
     int dim = (int)(cut >> 48) - 1;
     if (cut == 0) return n_elems;
@@ -344,24 +345,24 @@ static size_t piece_elems(const tutti_shape *shape, uint64_t cut) {
     return shape->dim[dim] % (int64_t)(n * (cut >> 32 & 0xffff)) ? 0 : n_elems / n;
 }
 
-/* The piece of another worker, or of this one, into d->whole. */
+/* The tensor shard of another worker, or of this one, into d->whole. */
 static tutti_status receive_tensor_shard(tti_exec *x, const param_request *want,
                                          const tti_node *param, int rank, int slot) {
     tti_divided *d = tti_setup_of(x)->divided;
     const tutti_shape *shape = &param->out[0]->type.shape;
-    uint64_t cut = tti_piece_ids(d, rank)[slot].cut;
-    size_t n_elems = piece_elems(shape, cut);
+    uint64_t cut = tti_tensor_shard_ids(d, rank)[slot].cut;
+    size_t n_elems = tensor_shard_elems(shape, cut);
     const float *data;
     if (n_elems == 0)
         return tti_fail(TUTTI_E_INTERNAL, "exec: rank %d has another '%s'", rank, param->name);
-    TTI_TRY(grow(&d->piece, &d->piece_elems, n_elems));
+    TTI_TRY(grow(&d->tensor_shard, &d->tensor_shard_elems, n_elems));
     if (rank == d->rank) {
         TTI_TRY(own_array(x, (int)want->k, slot, &data));
-        memcpy(d->piece, data, n_elems * sizeof *d->piece);
+        memcpy(d->tensor_shard, data, n_elems * sizeof *d->tensor_shard);
     } else {
-        TTI_TRY(tutti_comm_recv(d->mesh->model, d->piece, n_elems, TUTTI_F32, rank));
+        TTI_TRY(tutti_comm_recv(d->mesh->model, d->tensor_shard, n_elems, TUTTI_F32, rank));
     }
-    place(shape, cut, d->whole, d->piece, false);
+    place(shape, cut, d->whole, d->tensor_shard, false);
     return TUTTI_OK;
 }
 
@@ -370,16 +371,16 @@ tutti_status tti_exec_fetch_whole(tti_exec *x, int k, const tti_node *param, con
     if (!setup->divided)
         return own_array(x, k, tti_plan_find_slot(setup->desc.plan, param->name), data);
     tti_divided *d = tti_setup_of(x)->divided;
-    param_request want = {.k = k, .name = tti_piece_id_of(param).name};
+    param_request want = {.k = k, .name = tti_tensor_shard_id_of(param).name};
     size_t n_found = 0, n_elems = (size_t)tti_value_n_elems(param->out[0]);
     TTI_TRY(grow(&d->whole, &d->whole_elems, n_elems));
     TTI_TRY(ask(d, &want));
     for (int r = 0; r < d->n_ranks; r++) {
-        const tti_piece_id *ids = tti_piece_ids(d, r);
+        const tti_tensor_shard_id *ids = tti_tensor_shard_ids(d, r);
         for (size_t i = 0; i < d->n_most && ids[i].name; i++) {
-            if (ids[i].name != want.name || !tti_piece_counts(d, r, &ids[i])) continue;
+            if (ids[i].name != want.name || !tti_tensor_shard_counts(d, r, &ids[i])) continue;
             TTI_TRY(receive_tensor_shard(x, &want, param, r, (int)i));
-            n_found += piece_elems(&param->out[0]->type.shape, ids[i].cut);
+            n_found += tensor_shard_elems(&param->out[0]->type.shape, ids[i].cut);
         }
     }
     if (n_found != n_elems) {
@@ -396,16 +397,17 @@ tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, con
     tti_divided *d = setup->divided;
     if (i < 0) return TUTTI_OK; /* another stage's */
     const tti_slot *slot = &setup->desc.plan->slots[i];
-    uint64_t cut = tti_piece_id_of(slot->param).cut;
+    uint64_t cut = tti_tensor_shard_id_of(slot->param).cut;
     if (cut == 0) {
         tti_exec_store(x, k, slot->first, slot->n_elems, data);
         return TUTTI_OK;
     }
-    if (piece_elems(&param->out[0]->type.shape, cut) != slot->n_elems)
-        return tti_fail(TUTTI_E_INTERNAL, "exec: the piece of '%s' is no part of it", param->name);
-    TTI_TRY(grow(&d->piece, &d->piece_elems, slot->n_elems));
-    place(&param->out[0]->type.shape, cut, (float *)(uintptr_t)data, d->piece, true);
-    tti_exec_store(x, k, slot->first, slot->n_elems, d->piece);
+    if (tensor_shard_elems(&param->out[0]->type.shape, cut) != slot->n_elems)
+        return tti_fail(TUTTI_E_INTERNAL, "exec: the tensor shard of '%s' does not belong to it",
+                        param->name);
+    TTI_TRY(grow(&d->tensor_shard, &d->tensor_shard_elems, slot->n_elems));
+    place(&param->out[0]->type.shape, cut, (float *)(uintptr_t)data, d->tensor_shard, true);
+    tti_exec_store(x, k, slot->first, slot->n_elems, d->tensor_shard);
     return TUTTI_OK;
 }
 

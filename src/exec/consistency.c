@@ -90,7 +90,7 @@ static tutti_status check_data_group(const tti_setup *setup, const int64_t *mine
     return st;
 }
 
-/* whole: also between workers that have pieces of one model. */
+/* whole: also between workers that hold parts of one model. */
 static tutti_status check_slots(tti_exec *x, uint64_t step, bool whole) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);

@@ -28,7 +28,7 @@ static double tree_sum(uint64_t i, int lo, int hi, tutti_dtype dtype) {
 }
 
 /* Adds the terms of a worker's shards into canonical partial sums. */
-static void fill_pieces(const job *j, const tti_partial *partials, int n_partials) {
+static void fill_partials(const job *j, const tti_partial *partials, int n_partials) {
     for (int k = 0; k < n_partials; k++) {
         int width = 1 << partials[k].level, first = partials[k].index * width;
         for (size_t i = 0; i < j->n_elems; i++)
@@ -49,7 +49,7 @@ static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_pa
     size_t bounds[9], first = 0, last = j->n_elems;
     int rank = tutti_comm_rank(comm);
     memset(dst, 0x5a, j->n_elems * tutti_dtype_bytes(j->dtype)); /* nothing of an earlier job */
-    fill_pieces(j, partials, n_partials);
+    fill_partials(j, partials, n_partials);
     fill_bounds(j, tutti_comm_n_ranks(comm), bounds);
     tti_reduce_desc desc = {partials,    n_partials,  dst,    j->n_elems,
                             j->dtype,    j->n_shards, j->alg, j->in_parts ? bounds : NULL,
@@ -234,7 +234,7 @@ T_CASE(every_rank_gets_its_part) {
 
 /* ---- the division ---- */
 
-T_CASE(pieces_cover_the_shards) {
+T_CASE(partial_sums_cover_the_shards) {
     T_UNUSED;
     for (int v = 1; v <= 1024; v *= 2)
         for (int w = 1; w <= v && w <= 64; w++) {
@@ -312,7 +312,7 @@ int main(void) {
         cmocka_unit_test(threads_that_see_all_memory),
         cmocka_unit_test(many_blocks),
         cmocka_unit_test(every_rank_gets_its_part),
-        cmocka_unit_test(pieces_cover_the_shards),
+        cmocka_unit_test(partial_sums_cover_the_shards),
         cmocka_unit_test(refusals_and_mismatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,7 @@ static void expect_joined(const tti_mesh_at *sizes, size_t n) {
     grid_fini(&own);
 }
 
-T_CASE(norms_are_joined_beside_pieces) {
+T_CASE(norms_are_joined_beside_tensor_shards) {
     T_UNUSED;
     static const tti_mesh_at sizes[] = {{3, 1, 2}, {2, 1, 4}};
     expect_joined(sizes, TTI_COUNT(sizes));
@@ -197,7 +197,8 @@ T_CASE(stages_fetch_for_each_part) {
 
 /* ---- less that travels ---- */
 
-/* What is sent of a matrix is sent of each piece of it: of a stage's, which are whole, the same. */
+/* What is sent of a matrix is sent of each tensor shard of it: of a stage's, which are whole, the
+ * same. */
 T_CASE(stages_compress_as_one_worker_does) {
     T_UNUSED;
     for (int k = TTI_COMPRESS_TOPK; k <= TTI_COMPRESS_POWERSGD; k++) {
@@ -216,8 +217,9 @@ T_CASE(stages_compress_as_one_worker_does) {
     }
 }
 
-/* In pieces other elements are the largest, and all that have a parameter go on with the same. */
-T_CASE(pieces_compress_alike) {
+/* In tensor shards other elements are the largest, and all that have a parameter go on with the
+ * same. */
+T_CASE(tensor_shards_compress_alike) {
     T_UNUSED;
     for (int k = TTI_COMPRESS_TOPK; k <= TTI_COMPRESS_POWERSGD; k++) {
         grid one = alone(mlp), g = {.size = {3, 1, 2}};
@@ -296,7 +298,7 @@ T_CASE(copies_update_by_themselves) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_are_joined_beside_pieces),
+        cmocka_unit_test(norms_are_joined_beside_tensor_shards),
         cmocka_unit_test(norms_are_joined_in_stages),
         cmocka_unit_test(a_stage_that_fails_keeps_nobody_waiting),
         cmocka_unit_test(a_copy_that_fails_keeps_no_other_waiting),
@@ -306,7 +308,7 @@ int main(void) {
         cmocka_unit_test(joined_stages_begin_with_a_fetch),
         cmocka_unit_test(stages_fetch_for_each_part),
         cmocka_unit_test(stages_compress_as_one_worker_does),
-        cmocka_unit_test(pieces_compress_alike),
+        cmocka_unit_test(tensor_shards_compress_alike),
         cmocka_unit_test(parts_of_what_is_compressed),
         cmocka_unit_test(copies_update_by_themselves),
     };

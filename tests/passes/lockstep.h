@@ -75,7 +75,7 @@ static inline void lockstep_run(const lockstep *l, const tti_run *run) {
     }
 }
 
-/* Sources get what those of the same name have in whole, or their piece of it. */
+/* Sources get what those of the same name have in whole, or their tensor shard of it. */
 static inline void lockstep_fill(const lockstep *l, const t_reference *whole) {
     for (int w = 0; w < l->n; w++)
         for (int i = 0; i < l->g[w]->n_nodes; i++) {
@@ -92,8 +92,8 @@ static inline void lockstep_fill(const lockstep *l, const t_reference *whole) {
         }
 }
 
-/* Output k of worker w is that of the whole graph, or, of a gradient or statistic, the piece that
- * the worker has of its parameter. */
+/* Output k of worker w is that of the whole graph, or, of a gradient or statistic, the tensor shard
+ * that the worker has of its parameter. */
 static inline void lockstep_compare(const lockstep *l, int w, int k, const t_reference *whole,
                                     double tolerance) {
     const tti_output *output = &l->g[w]->outputs[k];

@@ -70,7 +70,8 @@ static tutti_graph *net_tied(bool training) { return net_same_ends(training, 0.2
 
 static tutti_graph *net_joined(bool training) { return net_blocks(training, true); }
 
-/* Each of them after the others, so that most of it is known: stages, pieces, recomputation. */
+/* Each of them after the others, so that most of it is known: stages, tensor shards, recomputation.
+ */
 T_CASE(plans_are_as_without_a_cache) {
     T_UNUSED;
     static const net_fn nets[] = {net_mlp, net_lenet, net_tied, net_joined};
@@ -98,7 +99,7 @@ static tutti_graph *net_even(bool training) {
 }
 
 /* The graph for evaluation is cut as the one for training was. */
-T_CASE(pieces_of_layers_too) {
+T_CASE(tensor_shards_too) {
     T_UNUSED;
     tti_pass_cache *pass_cache;
     T_OK(tti_pass_cache_create(&pass_cache));
@@ -153,7 +154,7 @@ T_CASE(a_failure_is_kept) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_as_without_a_cache),
-        cmocka_unit_test(pieces_of_layers_too),
+        cmocka_unit_test(tensor_shards_too),
         cmocka_unit_test(what_is_known),
         cmocka_unit_test(a_failure_is_kept),
     };

@@ -117,18 +117,18 @@ static double own_bytes(const tti_plan *plan) {
                     plan->eval.result_bytes);
 }
 
-/* Two sets of inputs for each shard; two halves of the longest value that pieces exchange. */
+/* Two sets of inputs for each shard; two halves of the longest value that tensor ranks exchange. */
 T_CASE(memory) {
     T_UNUSED;
     made whole = make("parallel.shards=4", "data.resident=no"),
-         pieces = make("parallel.tensor=2", "parallel.shards=4");
+         sharded = make("parallel.tensor=2", "parallel.shards=4");
     const double rows = 8, shard = rows * (784 + 1) * 4; /* pictures and labels */
     T_NEAR(tti_device_extra_bytes(whole.b->plan, 2), 2 * 2 * shard + own_bytes(whole.b->plan), 0);
     assert_true(tti_device_resident_bytes(whole.b) == 0);
-    const tti_plan *plan = tti_blueprint_plan(pieces.b, 0);
+    const tti_plan *plan = tti_blueprint_plan(sharded.b, 0);
     double beside = tti_device_extra_bytes(plan, 4);
     assert_true(beside > 2 * 4 * shard && beside < 3 * 4 * shard);
-    unmake(&whole), unmake(&pieces);
+    unmake(&whole), unmake(&sharded);
 }
 
 /* A sent value stays in place for each shard under way: two in the first stage of two, one in the
@@ -266,14 +266,14 @@ T_CASE(pictures_of_few_channels) {
                      2);
     tti_calibration c;
     T_OK(tti_calibration_of("h200", 2, &c));
-    const tti_plan *piece = tti_blueprint_plan(m.b, 0);
+    const tti_plan *sharded = tti_blueprint_plan(m.b, 0);
     assert_int_equal(count_padded(&c, &m.b->plan->shard), 0);
-    assert_int_equal(count_padded(&c, &piece->shard), 2); /* forward, and gradient of weights */
+    assert_int_equal(count_padded(&c, &sharded->shard), 2); /* forward, and gradient of weights */
     c.bytes = 1e30, c.kernel_s = 0;
-    double padded = tti_program_cost_s(&c, &piece->shard), outputs = 4 * 16 * 16 * 64;
-    double scratch = tti_scratch_bytes(&c, piece, &(tti_group_cost){.cost_s = 1}, 1);
+    double padded = tti_program_cost_s(&c, &sharded->shard), outputs = 4 * 16 * 16 * 64;
+    double scratch = tti_scratch_bytes(&c, sharded, &(tti_group_cost){.cost_s = 1}, 1);
     c.tile = 0;
-    double plain = tti_program_cost_s(&c, &piece->shard);
+    double plain = tti_program_cost_s(&c, &sharded->shard);
     double more = 2 * 2 * outputs * 49 * (64 - 3 / 2.0); /* both, of an addition and a product */
     T_NEAR((padded - plain) * c.flops / more, 1, 1e-6);
     T_NEAR(scratch - c.paper_scratch, 4 * 8 * 32 * 32 * 2, 0); /* evaluation's: training has more */

@@ -191,18 +191,19 @@ T_CASE(memory) {
     unmake(&one), unmake(&four);
 }
 
-/* Each worker makes the batches of its shards, to train and to evaluate; worker 0 has a piece, too,
- * of what it puts together for a checkpoint; and stages have places for what they send. */
+/* Each worker makes the batches of its shards, to train and to evaluate; worker 0 has a tensor
+ * shard, too, of what it puts together for a checkpoint; and stages have places for what they send.
+ */
 T_CASE(memory_of_divided_models) {
     T_UNUSED;
-    made pieces = predict("parallel.workers=4", "parallel.tensor=2"),
+    made sharded = predict("parallel.workers=4", "parallel.tensor=2"),
          stages = predict("parallel.workers=2", "parallel.pipeline=2");
-    double batches = 784 * sizeof(float) * 32 * (double)(pieces.b->config.data.prefetch + 1);
-    double drawn =
-        (double)(tti_dataset_late_bytes(pieces.b->train) + tti_dataset_late_bytes(pieces.b->test));
+    double batches = 784 * sizeof(float) * 32 * (double)(sharded.b->config.data.prefetch + 1);
+    double drawn = (double)(tti_dataset_late_bytes(sharded.b->train) +
+                            tti_dataset_late_bytes(sharded.b->test));
     double tensor = 8 * 784 * sizeof(float), once = 5e6 + drawn + batches + tensor;
     double divided = once + 2 * batches + tensor / 2;
-    T_NEAR(pieces.p.host_bytes / (divided + 4 * (pieces.p.worker_bytes + 1000)), 1, 1e-9);
+    T_NEAR(sharded.p.host_bytes / (divided + 4 * (sharded.p.worker_bytes + 1000)), 1, 1e-9);
     double mailbox = 0, arrays = 0;
     for (int i = 0; i < 2; i++) {
         tti_exec_memory m;
@@ -216,7 +217,7 @@ T_CASE(memory_of_divided_models) {
     }
     assert_true(mailbox > 0);
     T_NEAR(stages.p.host_bytes / (once + 2 * batches + tensor + arrays + mailbox), 1, 1e-9);
-    unmake(&pieces), unmake(&stages);
+    unmake(&sharded), unmake(&stages);
 }
 
 /* The host of devices has what is saved, of one copy of the model or of all parts of it, messages
@@ -299,9 +300,9 @@ T_CASE(channels_of_servers) {
     }
 }
 
-/* Kernels of a piece that want other scratch than those of the whole model, which a micro-batch
- * group was of. */
-T_CASE(scratch_of_pieces) {
+/* Kernels of a tensor shard that want other scratch than those of the whole model, which a
+ * micro-batch group was of. */
+T_CASE(scratch_of_tensor_shards) {
     T_UNUSED;
     made m = predict("parallel.workers=2", "parallel.tensor=2");
     tti_scheme scheme = tti_scheme_of(&m.b->config);
@@ -364,7 +365,7 @@ int main(void) {
         cmocka_unit_test(memory_beside_devices),
         cmocka_unit_test(pages_and_copies),
         cmocka_unit_test(channels_of_servers),
-        cmocka_unit_test(scratch_of_pieces),
+        cmocka_unit_test(scratch_of_tensor_shards),
         cmocka_unit_test(devices_that_are_not_here),
         cmocka_unit_test(a_job_stays_as_it_was),
     };

@@ -18,17 +18,17 @@
 #include "comm/sum_order.h"
 #include "exec/device/device_step.h"
 
-/* All that the workers of one model exchange goes between devices.  Sums over pieces, then stages
- * are those over all of them in one tree only where there are 1, 2, 4 ... pieces. */
+/* All that the workers of one model exchange goes between devices.  Sums over tensor ranks, then
+ * stages are those over all of them in one tree only where there are 1, 2, 4 ... tensor ranks. */
 static bool is_direct(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_device_tp *tp = tti_tp_of(x);
-    int n_pieces = setup->desc.mesh->size.tensor;
+    int n_tensor = setup->desc.mesh->size.tensor;
     if (tti_device_host_staged_alone(setup)) return false;
     if (!tti_pipe_of(x)) return tti_device_tp_group(tp) != NULL;
-    bool pieces = n_pieces == 1 || tti_device_tp_group(tp);
-    return pieces && tti_device_pipe_p2p(tti_device_of(x)->pipe) &&
-           (n_pieces & (n_pieces - 1)) == 0;
+    bool has_axis = n_tensor == 1 || tti_device_tp_group(tp);
+    return has_axis && tti_device_pipe_p2p(tti_device_of(x)->pipe) &&
+           (n_tensor & (n_tensor - 1)) == 0;
 }
 
 static void describe_between(tti_exec *x, const char *sums, bool all) {

@@ -175,7 +175,7 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
 }
 
 /* In fast mode a worker's partial sums are added, unless a server does it. */
-static void add_pieces(tti_exec *x) {
+static void add_partial_sums(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     bool adds = setup->desc.fast && (!setup->desc.server || tti_exec_n_partials(setup) == 1);
     for (int i = 1; adds && i < setup->acc.n_partials; i++)
@@ -214,7 +214,7 @@ static tutti_status run_shard_groups(tti_exec *x, const tti_device_set *set) {
         tti_exec_merge(x, shard_group, 0, setup->desc.plan->n_flat);
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1));
     }
-    add_pieces(x);
+    add_partial_sums(x);
     return TUTTI_OK;
 }
 
@@ -233,7 +233,7 @@ static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) 
     TTI_TRY(tti_device_pipe_run(d->pipe, &step));
     bool added =
         d->reduce && tti_device_reduce_merges(d->reduce, tti_setup_of(x)->acc.n_shard_groups - 1);
-    if (!eval && !added && !tti_sharded_of(x)) add_pieces(x);
+    if (!eval && !added && !tti_sharded_of(x)) add_partial_sums(x);
     return TUTTI_OK;
 }
 

@@ -112,11 +112,11 @@ static bool advance(paper *p, int stage) {
     if (p->done[stage] == p->of[stage].n_actions) return false;
     const tti_pipe_action *a = &p->of[stage].actions[p->done[stage]];
     const tti_stages s = {.n_stages = p->shape->n_stages, .n_chunks = p->shape->n_chunks};
-    int moment = tti_part_moment(&s, stage, a->part), n_pieces = tti_stages_n_all_chunks(&s);
+    int moment = tti_part_moment(&s, stage, a->part), n_chunks = tti_stages_n_all_chunks(&s);
     bool backward = tti_moment_is_backward(&s, moment);
     double before = ready(p, a->shard_group, moment);
     if (before < 0) return false;
-    double time = p->cost ? p->cost[backward ? 2 * n_pieces - 1 - moment : moment] : 1;
+    double time = p->cost ? p->cost[backward ? 2 * n_chunks - 1 - moment : moment] : 1;
     time *= backward ? 2.0 / 3 : 1.0 / 3;
     p->now[stage] = TTI_MAX(p->now[stage], before) + time;
     *end_of(p, a->shard_group, moment) = p->now[stage];

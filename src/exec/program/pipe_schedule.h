@@ -42,7 +42,7 @@ tutti_status tti_pipe_schedule_init(const tti_pipe_shape *shape, int stage, tti_
 void tti_pipe_schedule_fini(tti_pipe_schedule *schedule);
 
 /* The share of their time that the stages wait for each other when each part takes so long as cost
- * [pieces of the model] says, a third of it forward, and messages take none.  NULL: all pieces the
+ * [chunks of the model] says, a third of it forward, and messages take none.  NULL: all chunks the
  * same, (n_stages - 1) / (n_chunks * n_shard_groups + n_stages - 1), and joined (n_stages - 1) /
  * n_stages. -1 in *bubble: never, a stage would wait for ever. */
 tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble);

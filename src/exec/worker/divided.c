@@ -13,41 +13,41 @@
 #include "exec/worker/worker.h"
 #include "ops/tensor_shard.h"
 
-tti_piece_id tti_piece_id_of(const tti_node *param) {
+tti_tensor_shard_id tti_tensor_shard_id_of(const tti_node *param) {
     tti_tensor_shard p = tti_tensor_shard_of(param);
     uint64_t name = tti_hash_name(param->name);
-    tti_piece_id id = {.name = name ? name : 1};
+    tti_tensor_shard_id id = {.name = name ? name : 1};
     if (p.dim >= 0 && p.n > 1)
         id.cut = (uint64_t)(p.dim + 1) << 48 | (uint64_t)p.groups << 32 | (uint64_t)p.n << 16 |
                  (uint64_t)p.index;
     return id;
 }
 
-const tti_piece_id *tti_piece_ids(const tti_divided *d, int rank) {
+const tti_tensor_shard_id *tti_tensor_shard_ids(const tti_divided *d, int rank) {
     return d->ids + (size_t)rank * d->n_most;
 }
 
-/* The slot of a worker that has this piece, -1: none. */
-static int find_piece(const tti_divided *d, int rank, const tti_piece_id *id) {
-    const tti_piece_id *ids = tti_piece_ids(d, rank);
+/* The slot of a worker that has this tensor shard, -1: none. */
+static int find_tensor_shard(const tti_divided *d, int rank, const tti_tensor_shard_id *id) {
+    const tti_tensor_shard_id *ids = tti_tensor_shard_ids(d, rank);
     for (size_t i = 0; i < d->n_most && ids[i].name; i++)
         if (ids[i].name == id->name && ids[i].cut == id->cut) return (int)i;
     return -1;
 }
 
-bool tti_piece_counts(const tti_divided *d, int rank, const tti_piece_id *id) {
+bool tti_tensor_shard_counts(const tti_divided *d, int rank, const tti_tensor_shard_id *id) {
     for (int r = 0; r < rank; r++)
-        if (find_piece(d, r, id) >= 0) return false;
+        if (find_tensor_shard(d, r, id) >= 0) return false;
     return true;
 }
 
 bool tti_divided_counts(const tti_divided *d, int slot) {
-    return !d || tti_piece_counts(d, d->rank, &tti_piece_ids(d, d->rank)[slot]);
+    return !d || tti_tensor_shard_counts(d, d->rank, &tti_tensor_shard_ids(d, d->rank)[slot]);
 }
 
 /* The first worker of the tensor group counts values that all of them have whole. */
 bool tti_divided_counts_here(const tti_divided *d, int slot) {
-    return !d || d->mesh->at.tensor == 0 || tti_piece_ids(d, d->rank)[slot].cut != 0;
+    return !d || d->mesh->at.tensor == 0 || tti_tensor_shard_ids(d, d->rank)[slot].cut != 0;
 }
 
 /* ---- the table ---- */
@@ -57,10 +57,11 @@ static tutti_status check_neighbours(const tti_divided *d) {
     int first = d->mesh->at.stage * d->mesh->size.tensor;
     for (int t = 1; t < d->mesh->size.tensor; t++)
         for (size_t i = 0; i < d->n_most; i++)
-            if (tti_piece_ids(d, first)[i].name != tti_piece_ids(d, first + t)[i].name)
+            if (tti_tensor_shard_ids(d, first)[i].name !=
+                tti_tensor_shard_ids(d, first + t)[i].name)
                 return tti_fail(TUTTI_E_INTERNAL,
-                                "exec: slot %zu of stage %d is another parameter on piece %d", i,
-                                d->mesh->at.stage, t);
+                                "exec: slot %zu of stage %d is another parameter on tensor rank %d",
+                                i, d->mesh->at.stage, t);
     return TUTTI_OK;
 }
 
@@ -78,10 +79,10 @@ tutti_status tti_divided_create(const tti_plan *plan, const tti_mesh *mesh, tti_
     TTI_TRY(tutti_comm_all_reduce(comm, &n, &n_most, 1, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO));
     d->n_most = (size_t)n_most;
     d->ids = calloc((size_t)d->n_ranks * d->n_most + 1, sizeof *d->ids);
-    tti_piece_id *mine = calloc(d->n_most + 1, sizeof *mine);
+    tti_tensor_shard_id *mine = calloc(d->n_most + 1, sizeof *mine);
     tutti_status st = d->ids && mine ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int i = 0; st == TUTTI_OK && i < d->plan->n_slots; i++)
-        mine[i] = tti_piece_id_of(d->plan->slots[i].param);
+        mine[i] = tti_tensor_shard_id_of(d->plan->slots[i].param);
     if (st == TUTTI_OK)
         st = tutti_comm_all_gather(comm, mine, d->ids, d->n_most * sizeof *mine, TUTTI_U8);
     free(mine);
@@ -91,7 +92,7 @@ tutti_status tti_divided_create(const tti_plan *plan, const tti_mesh *mesh, tti_
 void tti_divided_destroy(tti_divided *d) {
     if (!d) return;
     free(d->whole);
-    free(d->piece);
+    free(d->tensor_shard);
     free(d->ids);
     free(d);
 }
@@ -217,10 +218,10 @@ tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash) {
 }
 
 static tutti_status compare(const tti_divided *d, const int64_t *all, uint64_t step) {
-    const tti_piece_id *mine = tti_piece_ids(d, d->rank);
+    const tti_tensor_shard_id *mine = tti_tensor_shard_ids(d, d->rank);
     for (int i = 0; i < d->plan->n_slots; i++)
         for (int r = 0; r < d->n_ranks; r++) {
-            int other = find_piece(d, r, &mine[i]);
+            int other = find_tensor_shard(d, r, &mine[i]);
             if (other < 0) continue;
             if (all[(size_t)r * d->n_most + (size_t)other] ==
                 all[(size_t)d->rank * d->n_most + (size_t)i])

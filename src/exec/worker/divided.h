@@ -17,7 +17,7 @@ typedef struct tti_divided tti_divided;
 tutti_status tti_divided_create(const tti_plan *plan, const tti_mesh *mesh, tti_divided **out);
 void tti_divided_destroy(tti_divided *d);
 
-/* Whether this worker's piece of a slot is the one that counts. */
+/* Whether this worker's tensor shard of a slot is the one that counts. */
 bool tti_divided_counts(const tti_divided *d, int slot);
 
 /* Sums over own blocks of partials: one value each, or two for each block by slot, in norms. */
@@ -25,7 +25,8 @@ double tti_divided_own_blocks(const tti_divided *d, const tti_plan *plan, const 
 void tti_divided_own_slots(const tti_divided *d, const tti_plan *plan, const double *partials,
                            double *norms);
 
-/* Whether, of its stage, it is this worker's: the squares of a slot are added over pieces alone. */
+/* Whether this worker adds the slot's squares for its stage: they are summed over tensor shards
+ * alone. */
 bool tti_divided_counts_here(const tti_divided *d, int slot);
 
 /* ---- collective over the model group ---- */
@@ -36,7 +37,7 @@ tutti_status tti_divided_sums(const tti_divided *d, double *sums, size_t n_sums,
 /* The sum over the workers of a term of each. */
 tutti_status tti_divided_add(const tti_divided *d, double *term);
 
-/* Squares of parameters and their steps, [n_slots][2]: of pieces along the tensor axis become those
+/* Squares of parameters and their steps, [n_slots][2]: of tensor shards they become those
  * of the whole.  Collective over the tensor group. */
 tutti_status tti_divided_squares(const tti_divided *d, double *squares);
 
@@ -53,33 +54,33 @@ uint64_t tti_divided_join_hashes(const tti_mesh_at *size, const uint64_t *hashes
 /* *hash of this worker's part becomes one of all parts. */
 tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash);
 
-/* Pieces that lie on several workers must be equal: hashes [n_slots], of their bytes. */
+/* Tensor shards that several workers hold must be equal: hashes [n_slots], of their bytes. */
 tutti_status tti_divided_check(const tti_divided *d, const int64_t *hashes, uint64_t step);
 
-/* ---- which worker of a replica has which piece of which parameter ---- */
+/* ---- which worker of a replica has which tensor shard of which parameter ---- */
 
 /* The identity of a part of a parameter among all workers. */
-typedef struct tti_piece_id {
+typedef struct tti_tensor_shard_id {
     uint64_t name; /* hash; 0: no more slots */
-    uint64_t cut;  /* which piece of the whole; 0: all of it */
-} tti_piece_id;
+    uint64_t cut;  /* which tensor shard of the whole; 0: all of it */
+} tti_tensor_shard_id;
 
 struct tti_divided {
     const tti_plan *plan;
     const tti_mesh *mesh;
-    int rank, n_ranks;    /* in the model group */
-    size_t n_most;        /* slots of the worker that has the most */
-    tti_piece_id *ids;    /* [n_ranks][n_most] */
-    float *whole, *piece; /* of the requested parameter; grown on demand */
-    size_t whole_elems, piece_elems;
+    int rank, n_ranks;           /* in the model group */
+    size_t n_most;               /* slots of the worker that has the most */
+    tti_tensor_shard_id *ids;    /* [n_ranks][n_most] */
+    float *whole, *tensor_shard; /* of the requested parameter; grown on demand */
+    size_t whole_elems, tensor_shard_elems;
 };
 
-tti_piece_id tti_piece_id_of(const tti_node *param);
+tti_tensor_shard_id tti_tensor_shard_id_of(const tti_node *param);
 
 /* Those of a worker, [n_most]: of its slots, and then zeros. */
-const tti_piece_id *tti_piece_ids(const tti_divided *d, int rank);
+const tti_tensor_shard_id *tti_tensor_shard_ids(const tti_divided *d, int rank);
 
-/* Whether it is the first worker with that piece. */
-bool tti_piece_counts(const tti_divided *d, int rank, const tti_piece_id *id);
+/* Whether it is the first worker with that tensor shard. */
+bool tti_tensor_shard_counts(const tti_divided *d, int rank, const tti_tensor_shard_id *id);
 
 #endif /* TTI_EXEC_DIVIDED_H */

@@ -1,5 +1,5 @@
-/* divided_test.c - a model that lies on several workers: in pieces, whole on each tensor index, on
- * two stages.  What is counted, saved, loaded and compared is that of the whole. */
+/* divided_test.c - a model that lies on several workers: in tensor shards, whole on each tensor
+ * index, on two stages.  What is counted, saved, loaded and compared is that of the whole. */
 #include "exec/worker/divided.h"
 
 #include "exec/worker/worker.h"
@@ -33,7 +33,7 @@ static tutti_value *add_sum(tutti_graph *g, tutti_value *x, tutti_value *of) {
 }
 
 /* Parameters of stage 0 are a, of stage 1 b; both have "tied".  What is cut only adds its sum to
- * the logits, so that pieces that begin as zeros have the gradients of the whole. */
+ * the logits, so that tensor shards that begin as zeros have the gradients of the whole. */
 static tutti_graph *net_part(bool training, const part *p) {
     tutti_graph *g = tutti_graph_create(training);
     const tutti_init init = {.kind = p->init, .b = 0.5};
@@ -128,7 +128,7 @@ static const tti_mesh_at sizes[] = {{1, 1, 2}, {1, 2, 1}, {1, 2, 2}, {2, 1, 2}, 
 
 /* ---- first values, saving, loading ---- */
 
-T_CASE(pieces_begin_as_the_whole) {
+T_CASE(tensor_shards_begin_as_the_whole) {
     T_UNUSED;
     grid alone = new_grid((tti_mesh_at){1, 1, 1}, TUTTI_INIT_NORMAL);
     const char *failure = grid_rank(NULL, &alone);
@@ -201,8 +201,8 @@ static const char *one_step(grid *g, tti_exec *exec, const tti_mesh *mesh) {
     return NULL;
 }
 
-/* Clipped by the norm over all pieces, in which what is tied counts once; scaled by the norms of
- * whole parameters. */
+/* Clipped by the norm over all tensor shards, in which what is tied counts once; scaled by the
+ * norms of whole parameters. */
 static void expect_step(grid *g, const grid *alone) {
     int n = g->size.data * tti_mesh_n_model(&g->size);
     for (int r = 0; r < n; r++) {
@@ -303,7 +303,7 @@ static const char *flip_and_check(grid *g, tti_exec *exec, const tti_mesh *mesh)
     return NULL;
 }
 
-T_CASE(equal_pieces_are_compared) {
+T_CASE(equal_tensor_shards_are_compared) {
     T_UNUSED;
     grid g = new_grid((tti_mesh_at){1, 1, 2}, TUTTI_INIT_NORMAL);
     g.fn = flip_and_check;
@@ -311,7 +311,7 @@ T_CASE(equal_pieces_are_compared) {
     free_grid(&g);
 }
 
-/* Not finite on one piece is a step left out on all. */
+/* Not finite on one tensor rank is a step left out on all. */
 static const char *not_finite(grid *g, tti_exec *exec, const tti_mesh *mesh) {
     int rank = tti_mesh_rank(&mesh->size, &mesh->at);
     const tti_plan *plan = g->parts[rank];
@@ -337,11 +337,11 @@ T_CASE(what_is_not_finite_is_left_out_by_all) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_begin_as_the_whole),
+        cmocka_unit_test(tensor_shards_begin_as_the_whole),
         cmocka_unit_test(the_whole_is_stored_and_fetched),
         cmocka_unit_test(a_step_is_that_of_the_whole),
         cmocka_unit_test(squares_of_blocks_become_those_of_the_whole),
-        cmocka_unit_test(equal_pieces_are_compared),
+        cmocka_unit_test(equal_tensor_shards_are_compared),
         cmocka_unit_test(what_is_not_finite_is_left_out_by_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

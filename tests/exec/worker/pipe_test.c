@@ -284,7 +284,7 @@ static tutti_graph *tower(bool training) {
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
 }
 
-/* The order that stages go by, played with the costs of the pieces that the plan has made: no clock
+/* The order that stages go by, played with the costs of the chunks that the plan has made: no clock
  * has a part in it. */
 T_CASE(alike_stages_wait_as_the_formula_says) {
     T_UNUSED;

@@ -149,7 +149,7 @@ T_CASE(attention_sums_for_the_bias_of_many_queries) {
     tutti_graph_destroy(many);
 }
 
-/* As of a layer in pieces, whose bias is added to a sum of terms. */
+/* As of a layer in tensor shards, whose bias is added to a sum of terms. */
 T_CASE(norms_sum_for_a_bias_that_is_added) {
     T_UNUSED;
     tutti_graph *graphs[2];

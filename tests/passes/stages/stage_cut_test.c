@@ -1,4 +1,4 @@
-/* stage_cut_test.c - pieces of equal time, cut where few bytes cross; what cannot be cut. */
+/* stage_cut_test.c - chunks of equal time, cut where few bytes cross; what cannot be cut. */
 #include "passes/stages/stages.h"
 
 #include "ops/weight.h"
@@ -43,14 +43,14 @@ static double weight_of(net_fn net, const tti_target *target) {
 }
 
 /* The weight of all chunks; values that cross a boundary count at both ends. */
-static double weight_of_pieces(const tti_stages *s, const tti_target *target) {
+static double weight_of_chunks(const tti_stages *s, const tti_target *target) {
     double weight = 0, n_bytes = 0;
     for (int q = 0; q < tti_stages_n_all_chunks(s); q++) weight += s->cost[q];
     for (int i = 0; i < s->train.n; i++) n_bytes += (double)s->train.of[i].n_bytes;
     return weight - n_bytes * target->weights->byte_between; /* a value, and its gradient back */
 }
 
-T_CASE(pieces_take_the_same_time) {
+T_CASE(chunks_take_the_same_time) {
     T_UNUSED;
     tti_stages s = {.n_stages = 4, .n_chunks = 1};
     T_OK(cut(tower, &s));
@@ -67,7 +67,7 @@ T_CASE(cuts_are_where_few_bytes_cross) {
     T_UNUSED;
     tti_stages s = {.n_stages = 4, .n_chunks = 2};
     T_OK(cut(tower, &s));
-    T_EQ(s.train.n, 2 * 7); /* one value forward, one back, between pieces */
+    T_EQ(s.train.n, 2 * 7); /* one value forward, one back, between chunks */
     for (int i = 0; i < s.train.n; i++) {
         T_EQ(s.train.of[i].n_bytes, NET_ROWS * 16 * 4);
         T_EQ(s.train.of[i].to, s.train.of[i].from + 1);
@@ -75,9 +75,9 @@ T_CASE(cuts_are_where_few_bytes_cross) {
     tti_stages_fini(&s);
 }
 
-/* A kind of device whose nodes are fused: all that it runs is in some piece, and by its weights,
- * where kernels are all that counts, pieces have equally many. */
-T_CASE(pieces_are_of_what_is_run) {
+/* A kind of device whose nodes are fused: all that it runs is in some chunk, and by its weights,
+ * where kernels are all that counts, chunks have equally many. */
+T_CASE(chunks_are_of_what_is_run) {
     T_UNUSED;
     static const tti_weights kernels = {.kernel = 1, .fused = true};
     tti_target fused = {.fuse = true, .fuse_linear_grad = true, .fuse_loss = true};
@@ -87,7 +87,7 @@ T_CASE(pieces_are_of_what_is_run) {
         fused.weights = kinds[i];
         T_OK(cut_for(tower, &fused, &s));
         double all = weight_of(tower, &fused);
-        T_NEAR(weight_of_pieces(&s, &fused) / all, 1, 1e-9);
+        T_NEAR(weight_of_chunks(&s, &fused) / all, 1, 1e-9);
         for (int q = 0; q < 4; q++) T_NEAR(s.cost[q] / (all / 4), 1, 0.3);
         tti_stages_fini(&s);
     }
@@ -157,8 +157,8 @@ T_CASE(a_model_of_few_layers_has_few_stages) {
     tti_stages_fini(&s);
 }
 
-/* Blocks of two layers over many positions.  In pieces the second layer of a block adds its bias
- * behind an exchange of terms; evaluation, which has no gradients to exchange, gathers the few
+/* Blocks of two layers over many positions.  In tensor shards the second layer of a block adds its
+ * bias behind an exchange of terms; evaluation, which has no gradients to exchange, gathers the few
  * weights instead and adds it in the layer. */
 static tutti_graph *blocks(bool training) {
     enum { POSITIONS = 64, WIDTH = 32 };
@@ -176,7 +176,7 @@ static tutti_graph *blocks(bool training) {
     return net_finish(g, tutti_linear(g, tutti_flatten(g, x), NET_CLASSES, "out"));
 }
 
-T_CASE(stages_of_pieces_have_the_parameters_of_training_in_evaluation) {
+T_CASE(stages_of_tensor_shards_have_the_parameters_of_training_in_evaluation) {
     T_UNUSED;
     static const tti_attr_arg attrs[] = {TTI_FLOAT("momentum", 0.9), {0}};
     for (int n_stages = 2; n_stages <= 6; n_stages++)
@@ -206,14 +206,14 @@ T_CASE(a_tied_parameter_is_on_the_ranks_that_read_it) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_take_the_same_time),
+        cmocka_unit_test(chunks_take_the_same_time),
         cmocka_unit_test(cuts_are_where_few_bytes_cross),
-        cmocka_unit_test(pieces_are_of_what_is_run),
+        cmocka_unit_test(chunks_are_of_what_is_run),
         cmocka_unit_test(weights_decide_where_it_is_cut),
         cmocka_unit_test(moments_go_forward_and_back),
         cmocka_unit_test(names_of_boundaries),
         cmocka_unit_test(a_model_of_few_layers_has_few_stages),
-        cmocka_unit_test(stages_of_pieces_have_the_parameters_of_training_in_evaluation),
+        cmocka_unit_test(stages_of_tensor_shards_have_the_parameters_of_training_in_evaluation),
         cmocka_unit_test(a_tied_parameter_is_on_the_ranks_that_read_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

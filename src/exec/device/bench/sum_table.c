@@ -41,7 +41,7 @@ typedef struct bench_rank {
     int rank;
     tutti_comm *comm;
     void *group;
-    float *piece, *host;
+    float *partial, *host;
     char transport[128];
     tutti_status status;
     char text[512];
@@ -87,7 +87,7 @@ static tutti_status connect_ranks(bench_rank *r, const timed_algorithm *w) {
                                                          .shown = r->rank,
                                                          .terms = terms,
                                                          .n_terms = r->b->desc.n_devices,
-                                                         .partials = &r->piece,
+                                                         .partials = &r->partial,
                                                          .n_partials = 1,
                                                          .n_flat = n,
                                                          .n_most = n,
@@ -110,9 +110,9 @@ static tutti_status connect_ranks(bench_rank *r, const timed_algorithm *w) {
 /* Small enough for any sum to be exact in bf16. */
 static float value_of(int rank, size_t i) { return (float)(rank + (int)(i % 8)); }
 
-static tutti_status fill_piece(bench_rank *r, size_t first, size_t n) {
+static tutti_status fill_partial(bench_rank *r, size_t first, size_t n) {
     for (size_t i = 0; i < n; i++) r->host[i] = value_of(r->rank, first + i);
-    TTI_TRY(r->b->backend->device->queues.copy(TTI_QUEUE_COMPUTE, r->piece + first, r->host,
+    TTI_TRY(r->b->backend->device->queues.copy(TTI_QUEUE_COMPUTE, r->partial + first, r->host,
                                                n * sizeof(float)));
     return r->b->backend->device->queues.sync();
 }
@@ -120,7 +120,7 @@ static tutti_status fill_piece(bench_rank *r, size_t first, size_t n) {
 static tutti_status compare(bench_rank *r, size_t first, size_t n) {
     const tti_device_ops *ops = r->b->backend->device;
     int n_ranks = r->b->desc.n_devices;
-    TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, r->host, r->piece + first, n * sizeof(float)));
+    TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, r->host, r->partial + first, n * sizeof(float)));
     TTI_TRY(ops->queues.sync());
     for (size_t i = 0; i < n; i++) {
         float want = (float)(n_ranks * (n_ranks - 1) / 2) + (float)n_ranks * value_of(0, first + i);
@@ -136,8 +136,8 @@ static tutti_status compare(bench_rank *r, size_t first, size_t n) {
 static tutti_status check_sum(bench_rank *r, size_t n) {
     const tti_device_ops *ops = r->b->backend->device;
     size_t each = TTI_MIN(n, (size_t)N_CHECKED);
-    TTI_TRY(fill_piece(r, 0, each));
-    TTI_TRY(fill_piece(r, n - each, each));
+    TTI_TRY(fill_partial(r, 0, each));
+    TTI_TRY(fill_partial(r, n - each, each));
     TTI_TRY(tutti_comm_barrier(r->comm));
     TTI_TRY(ops->collectives.all_reduce(r->group, 0, n, false));
     TTI_TRY(ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
@@ -236,12 +236,12 @@ static tutti_status run_rank(bench_rank *r) {
                                                            .timeout_ms = WAIT_MS},
                                         &r->comm);
     if (st == TUTTI_OK) {
-        /* Pieces are f32 whatever travels of them. */
+        /* Partial sums are f32 whatever is sent of them. */
         size_t n_bytes = r->b->desc.max_bytes / tutti_dtype_bytes(TUTTI_BF16) * sizeof(float);
         st = TUTTI_OK;
-        r->piece = r->b->backend->alloc(n_bytes);
+        r->partial = r->b->backend->alloc(n_bytes);
         r->host = calloc(N_CHECKED, sizeof *r->host);
-        if (!r->piece || !r->host)
+        if (!r->partial || !r->host)
             st = tti_fail(TUTTI_E_NOMEM, "bench: no %zu bytes on device %d", n_bytes, r->rank);
         for (size_t i = 0; i < TTI_COUNT(algorithms) && st == TUTTI_OK; i++) {
             bool quick = r->b->desc.quick, done = false;
@@ -250,7 +250,7 @@ static tutti_status run_rank(bench_rank *r) {
             if (!left_out) st = bench_algorithm(r, &algorithms[i], &done);
             if (quick && done) break;
         }
-        r->b->backend->release(r->piece, n_bytes);
+        r->b->backend->release(r->partial, n_bytes);
         free(r->host);
     }
     ops->close();

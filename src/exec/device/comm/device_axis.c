@@ -299,8 +299,8 @@ void tti_device_axis_destroy(tti_device_axis *a) {
     free(a);
 }
 
-/* Over the pieces of a layer, then over the stages: as in one tree over all of them, where there
- * are 1, 2, 4 ... pieces. */
+/* Sums over tensor ranks, then over stages: the same as one tree over all of them if there are
+ * 1, 2, 4 ... tensor ranks. */
 static tutti_status sum_model(tti_device_axis *a, double *terms, size_t n) {
     if (tti_device_tp_group(tti_tp_of(a->x))) TTI_TRY(tti_device_tp_sum(tti_tp_of(a->x), terms, n));
     return a->p2p ? tti_device_p2p_sum(a->p2p, terms, n) : TUTTI_OK;

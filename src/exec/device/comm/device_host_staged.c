@@ -22,7 +22,7 @@ struct tti_device_host_staged {
 };
 
 /* All ranks must ask for equally many. */
-static tutti_status count_pieces(const tti_setup *setup, int32_t *n_max) {
+static tutti_status count_partials(const tti_setup *setup, int32_t *n_max) {
     int32_t n = *n_max = setup->acc.n_partials;
     return tutti_comm_all_reduce(setup->desc.comm, &n, n_max, 1, TUTTI_I32, TUTTI_MAX,
                                  TUTTI_ALG_AUTO);
@@ -39,7 +39,7 @@ static tutti_status alloc_partials(tti_device_host_staged *b) {
     int32_t n = tti_setup_of(b->x)->n_agreed;
     if (tti_setup_of(b->x)->n_ranks == 1)
         return TUTTI_OK; /* no other worker has the same part of the model */
-    if (!tti_setup_of(b->x)->desc.mixed) TTI_TRY(count_pieces(tti_setup_of(b->x), &n));
+    if (!tti_setup_of(b->x)->desc.mixed) TTI_TRY(count_partials(tti_setup_of(b->x), &n));
     /* Up to n of them. */
     const tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -167,7 +167,7 @@ static tutti_status sum_partials(const tti_device_host_staged *b, const tti_part
 
 /* ---- gradients on the device ---- */
 
-/* A range of every piece to the host. */
+/* Copies a range of every partial sum to the host. */
 static tutti_status copy_to_host(const tti_device_host_staged *b, size_t first, size_t n_elems) {
     const tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);

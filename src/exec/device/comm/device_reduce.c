@@ -117,8 +117,8 @@ static bool is_rounded(const tti_setup *setup) {
     return setup->desc.fast && setup->desc.wire != TUTTI_F32;
 }
 
-/* Elements that every piece has; of one that is rounded, which is the only one, all. */
-static size_t shortest_piece(const tti_setup *setup, const tti_exec *x) {
+/* Elements that every partial sum has; a rounded one, which is the only one, has all. */
+static size_t n_shared_elems(const tti_setup *setup, const tti_exec *x) {
     tti_sharded *sharded = tti_sharded_of(x);
     size_t n = setup->desc.plan->n_flat;
     bool is_short =
@@ -181,7 +181,7 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .n_terms = n_terms,
                               .partials = partials,
                               .n_partials = n_partials,
-                              .n_flat = shortest_piece(setup, x),
+                              .n_flat = n_shared_elems(setup, x),
                               .n_most = longest_bucket(setup->desc.plan),
                               .n_words = most_words(setup, tti_joins_of(x)),
                               .bounds = in_parts ? setup->share.bounds : NULL,

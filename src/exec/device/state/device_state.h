@@ -76,7 +76,7 @@ struct tti_exec_device {
     tti_device_sharded *sharded; /* of gradients, too; NULL: they are whole */
     tti_device_host_staged *host_staged;
     tti_device_axis
-        *axis; /* pieces of layers are exchanged in the captured graph; NULL: they are not */
+        *axis; /* tensor ranks exchange values in the captured graph; NULL: they do not */
     void *eval_captured_graph; /* then: of the evaluation of a batch; NULL: not yet made */
     bool has_evaluated;
     tti_device_server *server;     /* NULL: the device makes the update */

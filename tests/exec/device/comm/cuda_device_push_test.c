@@ -1,6 +1,7 @@
 /* cuda_device_push_test.c - products of two GPUs whose rows go to both, or come while they have
  * begun, against the kernel that makes all rows here: the whole matrix, bit for bit, as exact mode
- * chooses it.  The shapes are those of GPT-2 1.5B in two pieces.  Exit code 77 with fewer than two.
+ * chooses it.  The shapes are those of GPT-2 1.5B on two tensor ranks.  Exit code 77 with fewer
+ * than two.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* device_reduce_test.c - sums between workers on devices, on devices that are the host.
  *
  * The stand-in does what a device does, by chunks and in the order it is given, at once; so what is
- * tested is the arithmetic of pieces and chunks, and that every bucket is summed once. */
+ * tested is the arithmetic of partial sums and chunks, and that every bucket is summed once. */
 #include <stdlib.h>
 
 #include "comm/subgroup.h"
