@@ -187,8 +187,9 @@ TUTTI_API const char *tutti_session_state_name(tutti_session *session, int k);
  * parameters are the averaged ones with train.ema.
  *   inputs   by name; labels may be left out
  *   outputs  by name, with memory for as many rows as the inputs have
- * Outputs are the values that the model named (tutti_output), the first of them "logits" for a
- * model of the job; values of a regression are in the unit of the target. */
+ * Outputs are the values that the model named (tutti_output), and "logits" of a model of the job;
+ * of a model file with several outputs, all with a row for each sample, by the names of the file.
+ * Values of a regression are in the unit of the target, except in a model file with several. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_forward(tutti_session *session,
                                                              const tutti_tensor *inputs,
                                                              int n_inputs,

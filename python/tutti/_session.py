@@ -574,24 +574,28 @@ def _rate(lr: Optional[float]) -> float:
     return -1.0 if lr is None else checked_lr(lr)  # TUTTI_LR_OF_JOB
 
 
-def torch_loss(function: Callable[[Any, Any], Any], output: str = "logits",
+def torch_loss(function: Callable[[Any, Any], Any], output: Optional[str] = None,
                target: str = "y") -> HostLoss:
     """A loss for sessions from a function of PyTorch, such as
-    torch.nn.functional.cross_entropy(output, target), differentiated by autograd."""
+    torch.nn.functional.cross_entropy(output, target), differentiated by autograd.  output: its
+    name; None: the first one."""
     if not callable(function):
         raise invalid("function: want a function of (output, target), got %s" % shown(function))
 
     def compute(outputs: Dict[str, Any], inputs: Dict[str, Any]) -> Tuple[float, Any]:
         import torch
 
-        given = torch.from_numpy(outputs[output].copy()).requires_grad_()
+        name = next(iter(outputs)) if output is None else output
+        if name not in outputs:
+            raise invalid("output: the model has no output %r: %s" % (name, ", ".join(outputs)))
+        given = torch.from_numpy(outputs[name].copy()).requires_grad_()
         wanted = torch.from_numpy(inputs[target].copy())
         if not wanted.is_floating_point():
             wanted = wanted.long()
         with torch.enable_grad():
             value = function(given, wanted)
             value.backward()
-        return value.item(), given.grad.numpy()
+        return value.item(), {name: given.grad.numpy()}
 
     return compute
 

@@ -216,7 +216,7 @@ static tutti_status find_needed(tutti_session *s) {
     bool *seen = calloc((size_t)g->n_nodes + 1, sizeof *seen);
     if (!seen) return tti_fail(TUTTI_E_NOMEM, "session: out of memory");
     for (int i = 0; i < s->n_outputs; i++)
-        mark_sources(tti_graph_output(g, s->outputs[i].field.name), seen);
+        mark_sources(tti_graph_output(g, s->outputs[i].value), seen);
     for (int i = 0; i < s->n_inputs; i++) {
         char name[TTI_MAX_FIELD_NAME + 8];
         bool fields = tutti_dataset_get_info(s->b->train)->n_fields > 0;
@@ -247,7 +247,9 @@ static tutti_type row_type(const tutti_value *value, int64_t rows) {
 static void add_output(tutti_session *s, const tti_output *out) {
     const tutti_dataset_info *info = tutti_dataset_get_info(s->b->train);
     tti_session_output *o = &s->outputs[s->n_outputs++];
-    o->field = (tutti_field){tti_arena_strdup(&s->arena, out->name),
+    size_t n_prefix = tti_shard_graph_is_named(out) ? sizeof TTI_OUTPUT_PREFIX - 1 : 0;
+    o->value = tti_arena_strdup(&s->arena, out->name);
+    o->field = (tutti_field){o->value ? o->value + n_prefix : NULL,
                              row_type(out->value, s->b->rows_per_shard)};
     o->row_bytes = tti_field_bytes(&o->field);
     o->is_value = info->is_value && strcmp(out->name, "logits") == 0;
@@ -257,10 +259,16 @@ static void add_output(tutti_session *s, const tti_output *out) {
 
 static tutti_status name_outputs(tutti_session *s) {
     const tutti_graph *g = s->b->plan->eval.graph;
+    bool is_named = false;
+    for (int i = 0; i < g->n_outputs; i++)
+        is_named |= tti_shard_graph_is_named(&g->outputs[i]) &&
+                    tti_shard_graph_is_output(g, i, s->b->rows_per_shard);
     s->outputs = calloc((size_t)g->n_outputs + 1, sizeof *s->outputs);
     if (!s->outputs) return tti_fail(TUTTI_E_NOMEM, "session: out of memory");
     for (int i = 0; i < g->n_outputs; i++) {
         if (!tti_shard_graph_is_output(g, i, s->b->rows_per_shard)) continue;
+        if (is_named && strcmp(g->outputs[i].name, "logits") == 0) continue; /* the first of them */
+        if (s->loss && g->outputs[i].value->type.dtype != TUTTI_F32) continue;
         if (s->n_outputs == TTI_MAX_OUTPUTS)
             return tti_fail(TUTTI_E_UNSUPPORTED, "session: the model has more than %d outputs",
                             TTI_MAX_OUTPUTS);
@@ -275,8 +283,7 @@ static tutti_status find_seeds(tutti_session *s) {
     if (!s->loss) return TUTTI_OK;
     for (int i = 0; i <= s->n_outputs; i++) {
         char name[TTI_MAX_NAME];
-        snprintf(name, sizeof name, "seed.%s",
-                 i < s->n_outputs ? s->outputs[i].field.name : "count");
+        snprintf(name, sizeof name, "seed.%s", i < s->n_outputs ? s->outputs[i].value : "count");
         const tti_node *node = tti_graph_find_source(g, name);
         size_t offset = node ? (size_t)tti_attr_int(node, "offset") : 0;
         if (i < s->n_outputs)

@@ -28,6 +28,7 @@ enum { TTI_SESSION_ERROR = 4096, TTI_MAX_OUTPUTS = 32 };
  */
 typedef struct tti_session_output {
     tutti_field field; /* name, and type of one row */
+    const char *value; /* the name in the programs: "output.NAME" in a model with several */
     size_t row_bytes;
     size_t first;  /* its first byte in the outputs of a worker with one shard */
     bool is_value; /* f32 [n_targets], standardized: to be converted to the targets' units */

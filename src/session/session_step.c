@@ -92,7 +92,7 @@ static bool gives_output(const tti_session_worker *w, const tti_session_output *
     int place = tti_mesh_model_rank(&w->mesh.size, &w->mesh.at);
     const tti_plan *plan = tti_blueprint_plan(w->b, place);
     const tutti_graph *g = training ? plan->shard.graph : plan->eval.graph;
-    return w->mesh.at.tensor == 0 && tti_graph_output(g, out->field.name) != NULL;
+    return w->mesh.at.tensor == 0 && tti_graph_output(g, out->value) != NULL;
 }
 
 /* The output goes to the caller's device memory.  Values of a regression are converted here first.
@@ -108,7 +108,7 @@ static void list_outputs(const tti_session_worker *w, const tutti_tensor *const 
     for (int i = 0; i < s->n_outputs; i++) {
         const tti_session_output *out = &s->outputs[i];
         uint8_t *memory = stays_on_device(out, tensors[i]) ? w->device_outputs : w->outputs;
-        copies[i] = (tti_output_copy){.name = out->field.name,
+        copies[i] = (tti_output_copy){.name = out->value,
                                       .n_bytes = out->row_bytes * (size_t)w->b->rows_per_shard,
                                       .to = memory + (size_t)w->n_shards * out->first};
     }

@@ -391,6 +391,40 @@ def test_bad_arrays():
     raises(tutti.Error, lambda: open_mlp(loss=3), "loss")
 
 
+def test_a_model_file_with_several_outputs():
+    """All outputs with a row for each sample by their names, also for a loss of the caller."""
+    golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/pt2")
+    job = {"model.file": os.path.join(golden, "fields_heads.pt2"), "model.loss": "none",
+           "train.batch": 8, "optimizer.name": "sgd", "optimizer.momentum": 0, "parallel.shards": 2,
+           "optimizer.weight_decay": 0}
+    given = {"x": (4,), "y": ((), "int32")}
+    x = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    y = np.arange(8, dtype=np.int32) % 3
+
+    def loss(outputs, inputs):
+        expect("names", list(outputs), ["logits", "features", "size"])
+        return float(outputs["features"].mean()), {"features": np.full((8, 5), 1 / 40)}
+
+    with tutti.session(job, inputs=given) as s:
+        found = s.forward(x=x)
+        expect("names", [(n, a.shape) for n, a in found.items()],
+               [("logits", (20, 3)), ("features", (20, 5)), ("size", (20,))])
+        own = found["features"] @ s.parameters["head.weight"].T + s.parameters["head.bias"]
+        if np.abs(own - found["logits"]).max() > 1e-5:
+            raise AssertionError("the outputs are not those of the model")
+    hashes = set()
+    for workers in (1, 2):
+        with tutti.session(job, inputs=given, loss=loss, workers=workers) as s:
+            before = [s.parameters[n].copy() for n in ("head.weight", "body.bias")]
+            first = s.step(x=x[:8], y=y, lr=0.1)
+            expect("loss", abs(first - found["features"][:8].mean()) < 1e-6, True)
+            expect("the head has no gradient",
+                   np.abs(s.parameters["head.weight"] - before[0]).max(), 0)
+            expect("the body has one", (s.parameters["body.bias"] != before[1]).any(), True)
+            hashes.add(first.params_hash)
+    expect("hashes", len(hashes), 1)
+
+
 if __name__ == "__main__":
     if not np:
         for name in ("arrays", "parameters_in_place", "copies_by_dlpack",

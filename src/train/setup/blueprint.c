@@ -132,7 +132,7 @@ static tti_shard_graph_desc graph_desc(const tutti_job *job, const tti_blueprint
                                   .rows = b->rows_per_shard,
                                   .n_shards = b->n_shards,
                                   .gives_logits = b->gives_logits || b->gives_outputs,
-                                  .names_outputs = b->gives_logits,
+                                  .names_outputs = b->gives_logits || b->gives_outputs,
                                   .has_host_loss = b->has_host_loss};
 }
 

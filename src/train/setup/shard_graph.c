@@ -262,6 +262,7 @@ bool tti_shard_graph_is_output(const tutti_graph *g, int i, int64_t rows) {
         if (strcmp(out->name, sums[k]) == 0) return false;
     const tutti_type *type = &out->value->type;
     return strncmp(out->name, "stat.", 5) != 0 && strncmp(out->name, "metric.", 7) != 0 &&
+           strncmp(out->name, TTI_SHARED_PREFIX, sizeof TTI_SHARED_PREFIX - 1) != 0 &&
            type->shape.n_dims > 0 && type->shape.dim[0] % rows == 0 && type->shape.dim[0] > 0 &&
            (type->dtype == TUTTI_F32 || type->dtype == TUTTI_I32);
 }
@@ -417,9 +418,16 @@ static bool reads_samples(const tutti_value *value, bool *seen) {
     return false;
 }
 
+/* Whether a graph for training has the output too: the caller's loss takes rows of samples. */
+static bool is_of_rows(const tutti_value *value, int64_t rows) {
+    const tutti_type *type = &value->type;
+    return type->shape.n_dims > 0 && type->shape.dim[0] % rows == 0 && type->shape.dim[0] > 0 &&
+           type->dtype == TUTTI_F32;
+}
+
 /* A model may have several outputs under the names of its file; stored ones are copied, as all
  * outputs of a program are results of its steps. */
-static tutti_status name_outputs(tutti_graph *g, const tti_model_outputs *out) {
+static tutti_status name_outputs(tutti_graph *g, const tti_model_outputs *out, int64_t rows) {
     bool *seen = calloc((size_t)g->n_nodes + 1, sizeof *seen);
     if (!seen) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
     int n_nodes = g->n_nodes;
@@ -427,12 +435,14 @@ static tutti_status name_outputs(tutti_graph *g, const tti_model_outputs *out) {
         char text[TTI_MAX_NAME];
         tutti_value *value = out->named[i].value;
         memset(seen, 0, (size_t)n_nodes);
-        snprintf(text, sizeof text, "%s%s",
-                 reads_samples(value, seen) ? TTI_OUTPUT_PREFIX : TTI_SHARED_PREFIX,
+        bool reads = reads_samples(value, seen);
+        if (tti_graph_is_training(g) && !(reads && is_of_rows(value, rows))) continue;
+        snprintf(text, sizeof text, "%s%s", reads ? TTI_OUTPUT_PREFIX : TTI_SHARED_PREFIX,
                  out->named[i].name);
         tutti_output(g, text, is_stored(value) ? tutti_affine(g, value, 1, 0) : value);
     }
-    if (out->n_named > 1) tti_graph_set_joins_samples(g, true); /* outputs of a shard are its own */
+    if (out->n_named > 1 && !tti_graph_is_training(g))
+        tti_graph_set_joins_samples(g, true); /* those of a shard are its own */
     free(seen);
     return TUTTI_OK;
 }
@@ -534,8 +544,10 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     if (!d->has_host_loss && !tti_graph_is_training(g)) TTI_TRY(add_metrics(d, g, &out, &scored));
     TTI_TRY(check_compared(d->config, g));
     tutti_value *result = out.logits ? out.logits : out.loss;
-    bool names = d->gives_logits && (!tti_graph_is_training(g) || d->has_host_loss);
+    bool gives = !tti_graph_is_training(g) || d->has_host_loss, names = d->gives_logits && gives;
+    if (d->names_outputs && gives) TTI_TRY(name_outputs(g, &out, d->rows));
+    if (tti_graph_is_training(g) && tti_shard_graph_named(g, 0))
+        names = false; /* it is one of these */
     if (names && result && !tti_graph_output(g, "logits")) tutti_output(g, "logits", result);
-    if (d->names_outputs && !tti_graph_is_training(g)) TTI_TRY(name_outputs(g, &out));
     return d->has_host_loss ? add_host_loss(d, g) : tutti_graph_check(g);
 }

@@ -15,7 +15,8 @@ typedef struct tti_shard_graph_desc {
     int64_t rows;           /* of the shard */
     int n_shards;
     bool gives_logits;  /* an output "logits" too, in a graph for evaluation */
-    bool names_outputs; /* and "output.NAME" for each output of a model with several */
+    bool names_outputs; /* and "output.NAME" for each output of a model with several; with
+                           has_host_loss also in a graph for training, instead of "logits" */
     /* The caller computes the loss of the outputs.  The graph for training then has the inputs
      * "seed.OUTPUT" with d loss_sum / d output and "seed.count" f32 [rows], fields that follow the
      * samples, and its loss is the sum of outputs * seeds: that has the same gradients. */
