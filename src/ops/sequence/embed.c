@@ -3,6 +3,7 @@
  * The idea to know: an integer outside 0 .. n-1, such as the -1 of a missing row, gives zeros and
  * gets no gradient.  Gradients add rows in order of position, so equal integers always sum alike.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "ops/rules.h"
@@ -157,12 +158,34 @@ static void scatter_add_reference(const tti_args *a) {
     scatter(a, axis);
 }
 
+/* Where each of 0 .. n-1 is among ids, a constant; NULL: they are not these numbers once each. */
+static tutti_value *inverse_of(tutti_graph *g, const tutti_value *ids, int64_t n) {
+    bool is_constant = (ids->node->op->traits & TTI_CONSTANT) && ids->type.shape.n_dims == 1;
+    if (!is_constant || ids->type.shape.dim[0] != n || n == 0) return NULL;
+    int32_t *place = malloc((size_t)n * sizeof *place);
+    for (int64_t i = 0; place && i < n; i++) place[i] = -1;
+    bool fits = place != NULL;
+    for (int64_t i = 0; fits && i < n; i++) {
+        double id = tti_constant_elem(ids->node, (size_t)i);
+        fits = id >= 0 && id < (double)n && place[(int64_t)id] < 0;
+        if (fits) place[(int64_t)id] = (int32_t)i;
+    }
+    tutti_value *made = fits ? tutti_constant_array(g, TUTTI_I32, &ids->type.shape, place) : NULL;
+    free(place);
+    return made;
+}
+
+/* Elements that were only put in another order are put back. */
 static tutti_status gather_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                 const bool *need, tutti_value **dx) {
     int axis = gather_axis(node);
     tti_attr_arg attrs[] = {
         TTI_INT("axis", axis), TTI_INT("total", tti_in_dim(node, 0, axis)), {0}};
-    if (need[0])
+    tutti_value *back = need[0] ? inverse_of(g, node->in[1], tti_in_dim(node, 0, axis)) : NULL;
+    if (back)
+        dx[0] = tti_grad_emit(g, node, "gather", (tutti_value *[]){dy[0], back}, 2,
+                              (tti_attr_arg[]){TTI_INT("axis", axis), {0}});
+    else if (need[0])
         dx[0] =
             tti_grad_emit(g, node, "scatter_add", (tutti_value *[]){dy[0], node->in[1]}, 2, attrs);
     return tutti_graph_check(g);

@@ -1,5 +1,5 @@
 /* fuse.c - merges bias, residual and activation into the node before them, and an activation's
- * gradient into the nodes after it; chains of elementwise nodes into one.
+ * gradient into the nodes after it; chains of elementwise nodes into one; gradients of slices.
  *
  * Hosts are found in the new graph, so that an addition and then an activation are merged into one
  * node. dy is passed unmasked to the gradients of a batch norm only if all its readers apply the
@@ -280,8 +280,108 @@ static tutti_status fuse_chains(tutti_graph **g, bool any_float) {
     return tti_rewrite_finish(&rw, g);
 }
 
+/* ---- gradients of slices that make up a value ---- */
+
+/*   slice_grad(a) + slice_grad(b) + ..              concat(a, b, ..)
+ * Queries, keys and values that are slices of one product have such a gradient.  Each term is as
+ * large as the sum and mostly zeros; joined, each part is moved once.  The bits are the same: what
+ * is added to each element is 0. */
+typedef struct joining {
+    tti_rewrite rw;
+    const tti_op *add, *part;
+    bool *gone; /* [n_nodes]: in a concat that comes later */
+} joining;
+
+/* The terms of a sum, in order of their place. */
+typedef struct terms {
+    const tti_node *term[TTI_MAX_IN], *inner[2 * TTI_MAX_IN];
+    int n, n_inner;
+} terms;
+
+static int64_t start_of(const tti_node *part) { return tti_attr_int(part, "start"); }
+
+static int axis_of(const tti_node *part) {
+    int64_t axis = tti_attr_int(part, "axis");
+    return (int)(axis < 0 ? axis + part->in[0]->type.shape.n_dims : axis);
+}
+
+static int64_t length_of(const tti_node *part) {
+    return part->in[0]->type.shape.dim[axis_of(part)];
+}
+
+static bool insert_term(terms *t, const tti_node *part) {
+    if (t->n == TTI_MAX_IN) return false;
+    int i = t->n++;
+    for (; i > 0 && start_of(t->term[i - 1]) > start_of(part); i--) t->term[i] = t->term[i - 1];
+    t->term[i] = part;
+    return true;
+}
+
+/* Adds the terms of a value that only the sum reads. */
+static bool collect_terms(const joining *j, const tti_node *node, bool is_root, terms *t) {
+    const tutti_value *y = node->out[0];
+    if (y->layout != TTI_PLAIN || (!is_root && j->rw.n_uses[y->id] != 1)) return false;
+    if (!is_root && t->n_inner == 2 * TTI_MAX_IN) return false;
+    if (!is_root) t->inner[t->n_inner++] = node;
+    if (node->op == j->part) return node->in[0]->layout == TTI_PLAIN && insert_term(t, node);
+    if (node->op != j->add) return false;
+    for (int i = 0; i < 2; i++)
+        if (!tti_shape_equal(&node->in[i]->type.shape, &y->type.shape) ||
+            node->in[i]->type.dtype != y->type.dtype ||
+            !collect_terms(j, node->in[i]->node, false, t))
+            return false;
+    return true;
+}
+
+/* Whether the terms lie side by side and are all of the value. */
+static bool make_up(const terms *t) {
+    int64_t end = 0;
+    for (int i = 0; i < t->n; i++) {
+        if (axis_of(t->term[i]) != axis_of(t->term[0]) || start_of(t->term[i]) != end) return false;
+        end += length_of(t->term[i]);
+    }
+    return t->n > 1 && end == tti_attr_int(t->term[0], "total");
+}
+
+static bool find_terms(const joining *j, const tti_node *node, terms *t) {
+    *t = (terms){.n = 0};
+    return node->op == j->add && collect_terms(j, node, true, t) && make_up(t);
+}
+
+static void mark_terms(joining *j, const tti_node *node) {
+    terms t;
+    if (j->gone[node->id] || !find_terms(j, node, &t)) return;
+    for (int i = 0; i < t.n_inner; i++) j->gone[t.inner[i]->id] = true;
+}
+
+static void join_terms(joining *j, const tti_node *node) {
+    terms t;
+    if (j->gone[node->id]) return;
+    if (!find_terms(j, node, &t)) {
+        tti_rewrite_copy(&j->rw, node);
+        return;
+    }
+    tutti_value *in[TTI_MAX_IN] = {NULL};
+    for (int i = 0; i < t.n; i++) in[i] = j->rw.map[t.term[i]->in[0]->id];
+    j->rw.map[node->out[0]->id] =
+        tti_emit(j->rw.to, "concat", node->name, in, t.n,
+                 (tti_attr_arg[]){TTI_INT("axis", axis_of(t.term[0])), {0}});
+}
+
+static tutti_status fuse_slices(tutti_graph **g) {
+    joining j = {.add = tti_op_find("add"), .part = tti_op_find("slice_grad")};
+    TTI_TRY(tti_rewrite_begin(&j.rw, *g));
+    j.gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *j.gone);
+    if (!j.gone) tti_graph_fail(j.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    for (int i = (*g)->n_nodes - 1; j.gone && i >= 0; i--) mark_terms(&j, (*g)->nodes[i]);
+    for (int i = 0; j.gone && i < (*g)->n_nodes; i++) join_terms(&j, (*g)->nodes[i]);
+    free(j.gone);
+    return tti_rewrite_finish(&j.rw, g);
+}
+
 tutti_status tti_pass_fuse(tutti_graph **g, const tti_target *target) {
     if (!target->fuse) return TUTTI_OK;
+    TTI_TRY(fuse_slices(g));
     TTI_TRY(tti_sink_masks(g));
     TTI_TRY(fuse_epilogues(g));
     TTI_TRY(tti_fuse_bn_join(g, target));

@@ -49,6 +49,9 @@ tutti_value *tti_linear_step(tti_scene *s, const tutti_value *value, double *alp
 /* Whether dimension 0 of a value is that of the batch, or the value is the same for all samples. */
 bool tti_batch_is_first(const tti_scene *s, const tutti_value *value);
 
+/* Samples of a shard: the fewest rows of an input that is divided by rows; 0: there is none. */
+int64_t tti_scene_samples(const tti_scene *s);
+
 typedef struct tti_match {
     tti_scene *scene;
     const tti_node *root;

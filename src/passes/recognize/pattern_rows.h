@@ -27,6 +27,9 @@ static inline tutti_value *tti_new(const tti_rewrite *rw, const tutti_value *old
     return rw->map[old->id];
 }
 
+/* x[N,R,..] with rows [R] of each N in place of rows 0 .. R-1. */
+tutti_value *tti_new_gather(tti_rewrite *rw, tutti_value *x, const int32_t *rows);
+
 /* The same op, with other inputs. */
 tutti_value *tti_new_like(tti_rewrite *rw, const tti_node *node, tutti_value *const *in);
 

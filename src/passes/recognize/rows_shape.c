@@ -5,6 +5,7 @@
  * Each row brings a slice nearer to the source or makes the graph smaller, so that they end. */
 #include "ops/op_table.h"
 #include "passes/recognize/pattern_rows.h"
+#include "tutti/ops.h"
 
 tutti_value *tti_new_reshape(tti_rewrite *rw, tutti_value *x, const tutti_shape *to) {
     if (!x || tti_shape_equal(&x->type.shape, to)) return x;
@@ -32,6 +33,12 @@ tutti_value *tti_new_like(tti_rewrite *rw, const tti_node *node, tutti_value *co
     for (int i = 0; i < tti_n_attrs(node->op); i++)
         attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
     return tti_emit(rw->to, node->op->name, node->name, in, node->n_in, attrs);
+}
+
+tutti_value *tti_new_gather(tti_rewrite *rw, tutti_value *x, const int32_t *rows) {
+    if (!x) return NULL;
+    tutti_shape n = TUTTI_SHAPE(x->type.shape.dim[1]);
+    return tutti_gather(rw->to, x, tutti_constant_array(rw->to, TUTTI_I32, &n, rows), 1);
 }
 
 static tutti_value *new_slice(tti_rewrite *rw, tutti_value *x, int axis, int64_t start,
@@ -126,6 +133,11 @@ static bool find_still_permute(tti_match *m) {
 
 static tutti_value *build_input(tti_rewrite *rw, const tti_match *m) {
     return tti_new(rw, m->root->in[0]);
+}
+
+static bool find_whole_slice(tti_match *m) {
+    return tti_is_op(m->root, "slice") &&
+           tti_shape_equal(&m->root->in[0]->type.shape, &m->root->out[0]->type.shape);
 }
 
 /* ---- products and tables ---- */
@@ -284,6 +296,7 @@ static tutti_value *build_product_of_slice(tti_rewrite *rw, const tti_match *m) 
 
 const tti_row tti_rows_view[] = {
     {.find = find_still_permute, .build = build_input},
+    {.find = find_whole_slice, .build = build_input},
     {.find = find_two_reshapes, .build = build_one_reshape},
     {.find = find_two_permutes, .build = build_one_permute},
     {.find = find_squeezed_permute, .build = build_permute_of_squeezed},

@@ -1,4 +1,5 @@
-/* rows_turn.c - transpositions that exporters write around layers and heads.
+/* rows_turn.c - transpositions that exporters write around layers and heads, and other orders of
+ * rows.
  *
  * A chain of reshapes and transpositions is one order of the factors of its input's dimensions: at
  * most one transposition, and none where that order is the input's own.  A transposition in front
@@ -10,6 +11,7 @@
 #include "passes/recognize/pattern_rows.h"
 
 enum { MAX_FACTORS = 24, MAX_CHAIN = 12, MAX_PATH = 8 };
+enum { LEAST_WIDTH = 8 }; /* elements of a row: a gather of fewer is slow */
 
 static bool is_transpose(const tti_node *node) { return tti_is_op(node, "transpose"); }
 static bool is_reshape(const tti_node *node) { return tti_is_op(node, "reshape"); }
@@ -260,7 +262,170 @@ static tutti_value *build_turned_result(tti_rewrite *rw, const tti_match *m) {
     return tti_new_reshape(rw, y, &root->out[0]->type.shape);
 }
 
+/* ---- slices, joins and transpositions that put rows in another order ---- */
+
+/* A shifted window of Swin, and its way back, are two rolls of two parts each and a transposition;
+ * merging patches are twelve slices and a join.  One gather of rows does the same, and so does its
+ * gradient.  A row is a whole last dimension of the source; the steps keep rows whole, so that the
+ * row of the source behind each row of the result can be followed step by step. */
+typedef struct order {
+    tutti_value *source;
+    int64_t width, n_samples, n_rows; /* rows of a sample */
+    int n_copies;                     /* steps that move bytes */
+    bool cuts;                        /* .. that are not transpositions alone */
+    int32_t *from;                    /* [n_rows]: row of the source */
+} order;
+
+static int axis_of(const tti_node *node) {
+    int64_t axis = tti_attr_int(node, "axis");
+    return (int)(axis < 0 ? axis + node->in[0]->type.shape.n_dims : axis);
+}
+
+static bool cuts_along_axis(const tti_node *node) {
+    return tti_is_op(node, "slice") || tti_is_op(node, "slice_grad") || tti_is_op(node, "concat");
+}
+
+static bool is_step(const tti_node *node) {
+    return tti_is_op(node, "reshape") || tti_is_op(node, "transpose") || cuts_along_axis(node);
+}
+
+static bool is_inside(const tti_match *m, const tti_node *node) {
+    for (int i = 0; i < m->n_inner; i++)
+        if (m->inner[i] == node) return true;
+    return false;
+}
+
+/* Takes the steps before value; all begin at one source, of which others may read views. */
+static bool collect(tti_match *m, order *o, tutti_value *value) {
+    const tti_node *node = value->node;
+    if (is_reshape(node) && !is_step(node->in[0]->node)) return collect(m, o, node->in[0]);
+    if (!is_step(node)) {
+        if (!o->source) o->source = value;
+        return o->source == value;
+    }
+    if (is_inside(m, node)) return true;
+    if (!tti_match_take(m, node)) return false;
+    o->n_copies += !tti_is_op(node, "reshape");
+    o->cuts = o->cuts || cuts_along_axis(node);
+    for (int i = 0; i < node->n_in; i++)
+        if (!collect(m, o, node->in[i])) return false;
+    return true;
+}
+
+static bool has_whole_rows(const tutti_value *value, int64_t width) {
+    const tutti_shape *s = &value->type.shape;
+    return s->n_dims > 1 && s->dim[s->n_dims - 1] % width == 0;
+}
+
+static bool keeps_whole_rows(const tti_node *node, int64_t width) {
+    int last = node->in[0]->type.shape.n_dims - 1;
+    for (int i = 0; i < node->n_in; i++)
+        if (!has_whole_rows(node->in[i], width)) return false;
+    if (!has_whole_rows(node->out[0], width)) return false;
+    if (tti_is_op(node, "transpose")) return tti_attr_get(node, "perm")->v[last] == last;
+    bool has_start = tti_is_op(node, "slice") || tti_is_op(node, "slice_grad");
+    return !has_start || axis_of(node) != last || tti_attr_int(node, "start") % width == 0;
+}
+
+/* ---- following a row ---- */
+
+/* A shape whose last dimension counts rows. */
+static tutti_shape in_rows(const tutti_value *value, int64_t width) {
+    tutti_shape s = value->type.shape;
+    s.dim[s.n_dims - 1] /= width;
+    return s;
+}
+
+/* The step's input that has place at[] of its output; at becomes the place there.  -1: none. */
+static int step_back(const tti_node *node, int64_t width, int64_t *at) {
+    int64_t before[TUTTI_MAX_DIMS];
+    if (tti_is_op(node, "transpose")) {
+        const tti_attr *perm = tti_attr_get(node, "perm");
+        for (int d = 0; d < perm->n; d++) before[d] = at[d];
+        for (int d = 0; d < perm->n; d++) at[perm->v[d]] = before[d];
+        return 0;
+    }
+    int axis = axis_of(node), last = node->in[0]->type.shape.n_dims - 1;
+    if (tti_is_op(node, "concat")) {
+        for (int i = 0; i < node->n_in; i++) {
+            int64_t n = in_rows(node->in[i], width).dim[axis];
+            if (at[axis] < n) return i;
+            at[axis] -= n;
+        }
+        return -1;
+    }
+    int64_t start = tti_attr_int(node, "start") / (axis == last ? width : 1);
+    at[axis] += tti_is_op(node, "slice") ? start : -start;
+    return at[axis] >= 0 && at[axis] < in_rows(node->in[0], width).dim[axis] ? 0 : -1;
+}
+
+/* The row of the source that a row of value is; -1: none. */
+static int64_t follow(const order *o, const tutti_value *value, int64_t row) {
+    while (value != o->source) {
+        const tti_node *node = value->node;
+        int64_t at[TUTTI_MAX_DIMS];
+        int which = 0;
+        if (!tti_is_op(node, "reshape")) {
+            tutti_shape s = in_rows(value, o->width);
+            for (int d = s.n_dims - 1; d >= 0; d--) at[d] = row % s.dim[d], row /= s.dim[d];
+            which = step_back(node, o->width, at);
+            if (which < 0) return -1;
+            s = in_rows(node->in[which], o->width);
+            for (int d = 0; d < s.n_dims; d++) row = row * s.dim[d] + at[d];
+        }
+        value = node->in[which];
+    }
+    return row;
+}
+
+static bool is_split_in_front(const tti_scene *s, const tutti_value *value) {
+    return s->placed[value->id].kind == TTI_SPLIT && s->placed[value->id].dim == 0;
+}
+
+/* Reads the order of a sample's rows; false: it is none, or samples differ. */
+static bool read_order(tti_scene *s, order *o, const tutti_value *y) {
+    int64_t last = (o->n_samples - 1) * o->n_rows;
+    o->from = tti_arena_alloc(&s->arena, (size_t)o->n_rows * sizeof *o->from);
+    bool *seen = tti_arena_alloc(&s->arena, (size_t)o->n_rows);
+    for (int64_t i = 0; o->from && seen && i < o->n_rows; i++) {
+        int64_t from = follow(o, y, i);
+        if (from < 0 || from >= o->n_rows || seen[from]) return false;
+        if (follow(o, y, last + i) != last + from) return false;
+        seen[from] = true;
+        o->from[i] = (int32_t)from;
+    }
+    return o->from && seen;
+}
+
+static bool find_order(tti_match *m) {
+    order *o = tti_arena_alloc(&m->scene->arena, sizeof *o);
+    const tutti_value *y = m->root->out[0];
+    m->found = o;
+    if (!o || !is_step(m->root) || tti_is_op(m->root, "reshape")) return false;
+    *o = (order){.n_samples = tti_scene_samples(m->scene)};
+    if (o->n_samples == 0 || !collect(m, o, m->root->out[0])) return false;
+    int64_t n_elems = tti_value_n_elems(o->source);
+    if (!o->cuts || o->n_copies < 2 || n_elems == 0 || tti_value_n_elems(y) != n_elems ||
+        o->source->type.shape.n_dims < 2 || !is_split_in_front(m->scene, o->source) ||
+        !is_split_in_front(m->scene, y))
+        return false;
+    o->width = o->source->type.shape.dim[o->source->type.shape.n_dims - 1];
+    for (int i = 0; i < m->n_inner; i++)
+        if (!keeps_whole_rows(m->inner[i], o->width)) return false;
+    if (o->width < LEAST_WIDTH || n_elems % (o->width * o->n_samples)) return false;
+    o->n_rows = n_elems / o->width / o->n_samples;
+    return o->n_rows <= INT32_MAX && tti_match_is_closed(m) && read_order(m->scene, o, y);
+}
+
+static tutti_value *build_gather(tti_rewrite *rw, const tti_match *m) {
+    const order *o = m->found;
+    tutti_value *x = tti_new_reshape(rw, tti_new(rw, o->source),
+                                     &TUTTI_SHAPE(o->n_samples, o->n_rows, o->width));
+    return tti_new_reshape(rw, tti_new_gather(rw, x, o->from), &m->root->out[0]->type.shape);
+}
+
 const tti_row tti_rows_turn[] = {
+    {.name = "rows in another order", .find = find_order, .build = build_gather},
     {.find = find_shorter_view, .build = build_view},
     {.find = find_turned_rows, .build = build_turned_result},
     {0},

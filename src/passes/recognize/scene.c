@@ -79,6 +79,18 @@ bool tti_batch_is_first(const tti_scene *s, const tutti_value *value) {
     return at->kind == TTI_WHOLE || (at->kind == TTI_SPLIT && at->dim == 0);
 }
 
+int64_t tti_scene_samples(const tti_scene *s) {
+    int64_t n = 0;
+    for (int i = 0; s->placed && i < s->g->n_nodes; i++) {
+        const tutti_value *value = s->g->nodes[i]->out[0];
+        const tti_placement *at = &s->placed[value->id];
+        if (!(value->node->op->traits & TTI_INPUT) || at->kind != TTI_SPLIT || at->dim != 0)
+            continue;
+        if (n == 0 || value->type.shape.dim[0] < n) n = value->type.shape.dim[0];
+    }
+    return n;
+}
+
 /* ---- constants ---- */
 
 static const double *elems_of(tti_scene *s, const tutti_value *value);

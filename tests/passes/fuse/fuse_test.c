@@ -270,6 +270,53 @@ T_CASE(results_of_networks_stay) {
     }
 }
 
+/* ---- gradients of slices ---- */
+
+typedef struct part {
+    int64_t start, len;
+} part;
+
+/* Parts of a layer's result, each by an activation of its own, joined in their order. */
+static tutti_graph *sum_of(const part *parts, int n) {
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_linear(g, net_x(g), 6, "a"), *cut[4];
+    for (int i = 0; i < n; i++) {
+        cut[i] = tutti_slice(g, x, -1, parts[i].start, parts[i].len);
+        cut[i] = i % 2 ? tutti_tanh(g, cut[i]) : tutti_sigmoid(g, cut[i]);
+    }
+    tutti_value *y = tutti_concat(g, cut, n, 1);
+    return net_finish(g, tutti_linear(g, y, NET_CLASSES, "out"));
+}
+
+/* Gradients of slices that are left; all results are the same to the bit. */
+static int n_left(const part *parts, int n) {
+    tutti_graph *before = sum_of(parts, n), *g = sum_of(parts, n);
+    T_OK(tti_pass_autodiff(&before, &net_plain));
+    T_OK(tti_pass_autodiff(&g, &net_plain));
+    T_EQ(net_count_ops(g, "slice_grad"), n);
+    g = fused(g);
+    net_expect_equal(before, g);
+    int left = net_count_ops(g, "slice_grad");
+    T_EQ(net_count_ops(g, "concat"), left == n ? 1 : 2);
+    tutti_graph_destroy(before);
+    tutti_graph_destroy(g);
+    return left;
+}
+
+T_CASE(parts_of_a_whole_are_joined) {
+    T_UNUSED;
+    T_EQ(n_left((part[]){{0, 2}, {2, 2}, {4, 2}}, 3), 0);
+    T_EQ(n_left((part[]){{3, 3}, {0, 3}}, 2), 0); /* in any order */
+    T_EQ(n_left((part[]){{4, 2}, {0, 1}, {1, 3}}, 3), 0);
+}
+
+T_CASE(gaps_and_overlaps_stay) {
+    T_UNUSED;
+    T_EQ(n_left((part[]){{0, 2}, {3, 3}}, 2), 2);
+    T_EQ(n_left((part[]){{0, 4}, {2, 4}}, 2), 2);
+    T_EQ(n_left((part[]){{0, 6}, {0, 3}, {3, 3}}, 3), 1); /* the last two */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_go_into_their_layers),
@@ -287,6 +334,8 @@ int main(void) {
         cmocka_unit_test(only_f32_of_one_shape_is_chained),
         cmocka_unit_test(long_chains_are_cut),
         cmocka_unit_test(results_of_networks_stay),
+        cmocka_unit_test(parts_of_a_whole_are_joined),
+        cmocka_unit_test(gaps_and_overlaps_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
