@@ -88,9 +88,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_detect(tutti_worker_place *o
  * or contradictory; else as tutti_comm_create. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_join(int timeout_ms, tutti_comm **out);
 
-/* What the ranks of the run that trains in run_dir on this host do at this moment, one line for
- * each, or the native stack of each of their threads.  TUTTI_E_CONFIG: no process of this host
- * trains there.  On success free *out. */
+/* Reports the ranks of this host that train in run_dir: tutti_run_ps one line for each rank with
+ * its current activity, tutti_run_stacks the native stack of each of their threads. TUTTI_E_CONFIG:
+ * no process of this host trains there.  On success free *out. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_ps(const char *run_dir, char **out);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_stacks(const char *run_dir, char **out);
 

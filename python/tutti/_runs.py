@@ -39,7 +39,7 @@ def asks_to_stop(answer: Any) -> bool:
 
 
 class Result:
-    """What a finished run has reached.
+    """Results of a finished run.
 
     loss, accuracy       of the test split (accuracy: nan if the loss counts none)
     rmse, mae, r2        of a regression

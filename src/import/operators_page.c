@@ -5,7 +5,7 @@
 #include "import/import.h"
 #include "import/operators.h"
 
-/* What a row does not say by itself: cases that it refuses. */
+/* Cases that a row refuses, for the column of limits. */
 static const struct {
     const char *target, *text;
 } limits[] = {

@@ -94,7 +94,7 @@ static void fold_matmul(tti_building *b, const tti_call *c) {
 
 /* ---- attention ---- */
 
-/* What a mask [..,T,S] hides: nothing, by place (causal, a window of positions), or it is added. */
+/* The kind of a mask [..,T,S]: none, by position (causal, a window of keys), or added to scores. */
 typedef struct mask_kind {
     bool added, causal;
     int64_t window; /* keys fewer positions away are seen; 0: all */

@@ -265,7 +265,7 @@ typedef struct saving {
     int n;
     tti_ckpt_tensor *tensors; /* [n_tensors]: data is the spec */
     size_t n_tensors;
-    char *bytes; /* of the tensor at hand */
+    char *bytes; /* of the current tensor */
     tti_arena arena;
 } saving;
 

@@ -33,7 +33,7 @@ typedef enum tti_operand_kind {
     TTI_OPERAND_LIST /* of tensors: only operators on sequences take one */
 } tti_operand_kind;
 
-/* What an operand has to do with the order that sorts rows (order.h). */
+/* How an operand takes part in the order that sorts rows (order.h). */
 typedef enum tti_order_role {
     TTI_ORDER_NONE,
     TTI_ORDER_ROWS,    /* dimension 0 is in that order; value and host have it as it was before */
@@ -84,7 +84,7 @@ typedef struct tti_building {
     const tti_program_file *program;
     tutti_graph *graph;
     tti_arena arena;
-    tti_operand *values; /* [block->n_values] of the block at hand */
+    tti_operand *values; /* [block->n_values] of the current block */
     const tti_block *block;
     tti_find_operator *find; /* the operator table */
     const tti_op_call *call; /* the current call, NULL: none */
@@ -257,7 +257,7 @@ void tti_set_value(tti_building *b, tti_operand *out, tutti_value *value, tti_el
 void tti_set_number(tti_operand *out, double x, tti_elem elem, bool is_batch);
 void tti_set(tti_operand *out, const tti_operand *x); /* x itself: a view of it */
 
-/* A name for a layer that needs one: that of the module at hand, with a number. */
+/* A name for a layer that needs one: that of the current module, with a number. */
 const char *tti_layer_name_of(tti_building *b);
 
 /* The result of an operator on the last dimension of the value inside of x, which may be folded. */

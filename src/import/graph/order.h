@@ -29,7 +29,7 @@ bool tti_sort_out(tti_building *b, const tti_operand *x, tti_operand *out);
 
 bool tti_any_order(const tti_building *b, const tti_call *c);
 
-/* Runs the row at hand with all arguments as they were before, and notes what its results are. */
+/* Runs the current row with all its original arguments, and records what its results are. */
 bool tti_apply_unordered(tti_building *b, const tti_call *c, const tti_order *order,
                          tti_order_role role);
 

@@ -40,7 +40,7 @@ enum { TTI_ONNX_PARAM = 1, TTI_ONNX_NOT_STORED = 2 /* a buffer outside of the st
 /* A graph while it is read: that of the model, or one inside a node. */
 typedef struct tti_onnx_block {
     struct tti_onnx_block *around; /* the graph of the node; NULL: it is the model's */
-    tti_onnx_names values;         /* of the scope at hand */
+    tti_onnx_names values;         /* of the current scope */
     bool is_closed;                /* the scope is a function's, which sees nothing around it */
     const char **value_names;
     int n_values, cap_values;
@@ -56,9 +56,9 @@ typedef struct tti_onnx {
     tti_program_file *program;
     const char *path, *folder; /* of external data; NULL: there is none */
     tti_arena *arena;          /* the program's */
-    int depth, n_expanded;     /* functions around the nodes at hand; calls of functions so far */
+    int depth, n_expanded;     /* functions around the current nodes; calls of functions so far */
 
-    tti_onnx_block main, *block; /* block: the graph at hand */
+    tti_onnx_block main, *block; /* block: the current graph */
     int n_copies;
     tti_onnx_names inner_tensors; /* names of the tensors of graphs inside nodes */
 
@@ -109,10 +109,10 @@ tutti_status tti_onnx_tensor(tti_onnx *m, tti_pb message, const char *name, tti_
 tutti_status tti_onnx_add_value(tti_onnx *m, const char *name, int *out);
 tutti_status tti_onnx_add_spec(tti_onnx *m, const tti_input_spec *spec, int *value);
 
-/* Defines a name in the scope at hand; TUTTI_E_CHECKPOINT if it is there already. */
+/* Defines a name in the current scope; TUTTI_E_CHECKPOINT if it is there already. */
 tutti_status tti_onnx_define(tti_onnx *m, const char *name, int value);
 
-/* The value of a name in the block at hand, -1: there is none.  A value of a graph around it
+/* The value of a name in the current block, -1: there is none.  A value of a graph around it
  * becomes an input of the block. */
 tutti_status tti_onnx_find_value(tti_onnx *m, const char *name, int *out);
 
@@ -125,7 +125,7 @@ bool tti_onnx_grow(void *list, int n, int *cap, size_t size);
 /* ---- graphs inside nodes (onnx_inner.c) ---- */
 
 /* Reads a GraphProto of a node: out, a TTI_ARG_BLOCK whose inputs are its own ones and then those
- * captured [*n_captured] from the block at hand, of the arena. */
+ * captured [*n_captured] from the current block, of the arena. */
 tutti_status tti_onnx_inner(tti_onnx *m, const char *what, tti_pb graph, tti_arg *out,
                             const int **captured, int *n_captured);
 

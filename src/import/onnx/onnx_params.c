@@ -75,14 +75,14 @@ static const tti_arg *find_named(const tti_op_call *call, const char *name) {
     return NULL;
 }
 
-/* What is known of the values of a block, [n_values] each. */
+/* Facts about the values of a block, [n_values] each. */
 typedef struct marks {
     role *roles;
     bool *live; /* a gradient reaches the value */
 } marks;
 
-/* What a loop hands on from one iteration to the next: input `in` + i of its body is output `out`
- * + i of the iteration before. */
+/* Values that a loop carries over: input `in` + i of its body is output `out` + i of the previous
+ * iteration. */
 typedef struct carried {
     int in, out, n;
 } carried;

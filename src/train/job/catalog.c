@@ -26,10 +26,11 @@ static void print_ops(tti_str *out) {
 }
 
 static void print_op_table(tti_str *out) {
-    tti_str_add(out,
-                "\n## Ops of Tutti\n\nWhat plugins and the C API build graphs of, and what models "
-                "become. `tutti ops` lists their attributes.\n\n| op | meaning | gradient |\n"
-                "|---|---|---|\n");
+    tti_str_add(
+        out,
+        "\n## Ops of Tutti\n\nPlugins, the C API and imported models build graphs of these ops. "
+        "`tutti ops` lists\ntheir attributes.\n\n| op | meaning | gradient |\n"
+        "|---|---|---|\n");
     for (int i = 0; tti_op_at(i); i++) {
         const tti_op *op = tti_op_at(i);
         tti_str_printf(out, "| `%s` | ", op->name);
@@ -43,9 +44,9 @@ static void print_op_table(tti_str *out) {
 static void print_operators(tti_str *out) {
     tti_str_add(
         out,
-        "# Operators\n\nWhat model files may contain ([pytorch.md](pytorch.md)), and the ops that "
-        "they become. Written by\n`tutti operators`. A file with other operators is refused, "
-        "and the message names all of them.\n");
+        "# Operators\n\nThis page lists the operators that model files may contain "
+        "([pytorch.md](pytorch.md)), and the ops of Tutti.\n`tutti operators` writes it. A file "
+        "with another operator is refused; the message names all operators that are missing.\n");
     tti_operators_page(out);
     print_op_table(out);
 }
