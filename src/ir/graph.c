@@ -42,12 +42,9 @@ tutti_status tutti_graph_check(const tutti_graph *g) {
     return tti_fail(g->failed, "%s", g->failed_text ? g->failed_text : "graph: out of memory");
 }
 
-void tti_graph_set_place(tutti_graph *g, int stage, const char *module) {
-    g->stage = stage;
-    g->module = module;
-}
-
+void tti_graph_set_stage(tutti_graph *g, int stage) { g->stage = stage; }
 void tti_graph_set_joins_samples(tutti_graph *g, bool joins) { g->joins_samples = joins; }
+bool tti_graph_joins_samples(const tutti_graph *g) { return g->joins_samples; }
 bool tti_graph_is_training(const tutti_graph *g) { return g->training; }
 int tti_graph_n_shards(const tutti_graph *g) { return TTI_MAX(g->n_shards, 1); }
 tti_arena *tti_graph_arena(tutti_graph *g) { return &g->arena; }

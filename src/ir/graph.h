@@ -95,8 +95,8 @@ typedef struct tti_node_desc {
  * now (sticky).  An input that is NULL counts as failed before. */
 tti_node *tti_graph_add(tutti_graph *g, const tti_node_desc *desc);
 
-/* What nodes that are added from now on belong to. */
-void tti_graph_set_place(tutti_graph *g, int stage, const char *module);
+/* The stage that nodes added from now on belong to. */
+void tti_graph_set_stage(tutti_graph *g, int stage);
 
 /* The loss is the shard's as a whole: the model may join its samples. */
 void tti_graph_set_joins_samples(tutti_graph *g, bool joins);
@@ -104,6 +104,7 @@ void tti_graph_set_joins_samples(tutti_graph *g, bool joins);
 /* For training, else for evaluation.  The number of shards of the batch, 1: one. */
 bool tti_graph_is_training(const tutti_graph *g);
 int tti_graph_n_shards(const tutti_graph *g);
+bool tti_graph_joins_samples(const tutti_graph *g);
 
 /* Memory that lives as long as the graph. */
 tti_arena *tti_graph_arena(tutti_graph *g);

@@ -107,7 +107,7 @@ tutti_status tti_pass_precision(tutti_graph **g, const tti_target *target) {
     if (wanted != TUTTI_F32 && wanted != TUTTI_BF16 && wanted != TUTTI_F16)
         return tti_fail(TUTTI_E_INVALID, "precision: compute in f32, bf16 or f16");
     if (wanted != TUTTI_F32) TTI_TRY(lower(g, target));
-    if (!target->loss_scale || !(*g)->training) return TUTTI_OK;
+    if (!target->loss_scale || !tti_graph_is_training(*g)) return TUTTI_OK;
     tutti_input(*g, "loss_scale", TUTTI_F32, &(tutti_shape){0});
     return tutti_graph_check(*g);
 }

@@ -212,7 +212,8 @@ tutti_status tti_update_create(const tti_flat_update_desc *desc, tti_update **ou
 }
 
 static void release_thread(const tti_update *u, update_thread *thread) {
-    for (int i = 0; thread->kernels && i < u->desc.plan->update_graph->n_nodes; i++) {
+    const tutti_graph *g = u->desc.plan->update_graph;
+    for (int i = 0; thread->kernels && i < g->n_nodes; i++) {
         bound_kernel *b = &thread->kernels[i];
         if (b->kernel && b->kernel->release) b->kernel->release(b->state);
         u->desc.backend->release(b->scratch, b->scratch_bytes + 64);

@@ -210,14 +210,14 @@ static int outside_inputs(const tti_rewrite *rw, const chain *c, tutti_value **i
 
 /* A copy of a part that belongs to the fused node: its values are in no list of the graph. */
 static tti_node *body_node(tti_rewrite *rw, const tti_node *part) {
-    tutti_graph *g = rw->to;
-    tti_node *node = tti_arena_copy(tti_graph_arena(g), part, sizeof *part);
-    tutti_value *out = tti_arena_copy(tti_graph_arena(g), part->out[0], sizeof *out);
-    tutti_value **in =
-        tti_arena_alloc(tti_graph_arena(g), (size_t)part->n_in * sizeof(tutti_value *));
-    tti_attr *attrs = tti_arena_copy(tti_graph_arena(g), part->attrs,
-                                     (size_t)tti_n_attrs(part->op) * sizeof(tti_attr));
-    char *name = tti_arena_strdup(tti_graph_arena(g), part->name);
+    tti_arena *arena = tti_graph_arena(rw->to);
+    const tutti_graph *g = rw->to;
+    tti_node *node = tti_arena_copy(arena, part, sizeof *part);
+    tutti_value *out = tti_arena_copy(arena, part->out[0], sizeof *out);
+    tutti_value **in = tti_arena_alloc(arena, (size_t)part->n_in * sizeof(tutti_value *));
+    tti_attr *attrs =
+        tti_arena_copy(arena, part->attrs, (size_t)tti_n_attrs(part->op) * sizeof(tti_attr));
+    char *name = tti_arena_strdup(arena, part->name);
     if (!node || !out || !in || !attrs || !name) return NULL;
     for (int i = 0; i < part->n_in; i++) in[i] = rw->map[part->in[i]->id];
     *out = (tutti_value){part->out[0]->type, part->out[0]->layout, node, 0, -1};

@@ -20,6 +20,7 @@ typedef struct live_range {
 } live_range;
 
 typedef struct memplan {
+    int n_values; /* of the graph */
     const tti_plan *plan;
     tti_program *program;
     int *root;          /* [n_values]: the value whose bytes this one shares */
@@ -134,7 +135,7 @@ static void place_outputs(memplan *m) {
 }
 
 static void find_lives(memplan *m) {
-    for (int id = 0; id < m->program->graph->n_values; id++)
+    for (int id = 0; id < m->n_values; id++)
         m->ranges[id] = (live_range){.first = INT32_MAX, .last = -1, .value = id};
     for (int s = 0; s < m->program->n_steps; s++) {
         const tti_node *node = m->program->steps[s];
@@ -190,7 +191,7 @@ static void share_in_place(memplan *m) {
         if (!allowed) continue;
         from->last = to->last;
         *to = (live_range){.first = INT32_MAX, .last = -1, .value = out};
-        for (int id = 0; id < m->program->graph->n_values; id++)
+        for (int id = 0; id < m->n_values; id++)
             if (m->root[id] == out) m->root[id] = in;
     }
 }
@@ -237,7 +238,7 @@ static size_t lowest_offset(const live_range *p, live_range *const *placed, int 
 }
 
 static tutti_status pack_arena(memplan *m) {
-    int n_values = m->program->graph->n_values, n = 0;
+    int n_values = m->n_values, n = 0;
     live_range **order = calloc((size_t)n_values + 1, sizeof *order);
     if (!order) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int id = 0; id < n_values; id++)
@@ -266,15 +267,16 @@ static tutti_status place_values(memplan *m) {
     share_gradients(m);
     share_in_place(m);
     TTI_TRY(pack_arena(m));
-    for (int id = 0; id < m->program->graph->n_values; id++)
+    for (int id = 0; id < m->n_values; id++)
         m->program->bufs[id] = (tti_buf){m->program->bufs[m->root[id]].space,
                                          m->program->bufs[m->root[id]].offset + m->offset[id]};
     return TUTTI_OK;
 }
 
 tutti_status tti_plan_memory(const tti_plan *plan, tti_program *program) {
-    size_t n = (size_t)program->graph->n_values + 1;
-    memplan m = {.plan = plan, .program = program};
+    const tutti_graph *g = program->graph;
+    size_t n = (size_t)g->n_values + 1;
+    memplan m = {.plan = plan, .program = program, .n_values = g->n_values};
     m.root = calloc(n, sizeof *m.root);
     m.ranges = calloc(n, sizeof *m.ranges);
     m.fixed = calloc(n, sizeof *m.fixed);

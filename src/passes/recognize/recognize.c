@@ -96,7 +96,7 @@ static tutti_status replace(tutti_graph **g, found_match *const *at) {
             tti_rewrite_copy(&rw, node);
             continue;
         }
-        rw.to->stage = node->stage;
+        tti_graph_set_stage(rw.to, node->stage);
         tutti_graph_set_module(rw.to, node->module);
         rw.map[node->out[0]->id] = at[i]->row->build(&rw, &at[i]->match);
     }

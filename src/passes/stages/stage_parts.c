@@ -132,8 +132,9 @@ static int part_of_step(const tti_program *program, int step) {
 
 tutti_status tti_plan_check_parts(const tti_plan *plan) {
     const tti_program *program = &plan->shard;
-    for (int i = 0; plan->stages && i < program->graph->n_outputs; i++) {
-        const tti_output *out = &program->graph->outputs[i];
+    const tutti_graph *g = program->graph;
+    for (int i = 0; plan->stages && i < g->n_outputs; i++) {
+        const tti_output *out = &g->outputs[i];
         bool reduced = strncmp(out->name, "grad.", 5) == 0 || strncmp(out->name, "stat.", 5) == 0;
         int slot = reduced ? tti_plan_find_slot(plan, out->name + 5) : -1;
         if (slot < 0) continue;

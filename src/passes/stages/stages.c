@@ -135,7 +135,7 @@ static tutti_value *value_here(marker *m, const tutti_value *value) {
 
 static void copy_node(marker *m, const tti_node *node) {
     tutti_value *in[TTI_MAX_IN] = {0};
-    m->rw.to->stage = m->chunk;
+    tti_graph_set_stage(m->rw.to, m->chunk);
     for (int i = 0; i < node->n_in; i++) in[i] = value_here(m, node->in[i]);
     tti_rewrite_copy_with(&m->rw, node, in);
     if (node->op->n_out > 0 && m->rw.map[node->out[0]->id])
@@ -155,7 +155,7 @@ static void copy_idle_sources(marker *m) {
         snprintf(name, sizeof name, "stat.%s", node->name);
         const tutti_value *stat = tti_graph_output(g, name);
         if (stat && m->rw.map[stat->id]) m->chunk = m->rw.map[stat->id]->node->stage;
-        m->rw.to->stage = m->chunk;
+        tti_graph_set_stage(m->rw.to, m->chunk);
         copy_source(m, node);
     }
 }
@@ -182,7 +182,7 @@ static tutti_status mark(tutti_graph **g, tti_stages *s, const bool *is_free, co
         copy_idle_sources(&m);
     }
     free(m.copies);
-    m.rw.to->stage = 0;
+    tti_graph_set_stage(m.rw.to, 0);
     return tti_rewrite_replace(&m.rw, g);
 }
 
@@ -249,15 +249,17 @@ tutti_status tti_pass_assign_stages(tutti_graph **g, const tti_target *target) {
     bool is_first = !s->is_cut;
     if (is_first) TTI_TRY(tti_stages_find_cuts(*g, target, s));
     s->is_cut = true;
-    for (int i = 0; is_first && i < (*g)->n_nodes; i++)
-        s->is_joined |= ((*g)->nodes[i]->op->traits & TTI_SYNC) != 0;
+    const tutti_graph *whole = *g;
+    for (int i = 0; is_first && i < whole->n_nodes; i++)
+        s->is_joined |= (whole->nodes[i]->op->traits & TTI_SYNC) != 0;
     int begin[TTI_MAX_CHUNKS];
     bool *is_free = tti_find_free_nodes(*g);
     if (!is_free) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
     tutti_status st = find_bounds(*g, is_free, s, begin);
     if (st == TUTTI_OK) st = mark(g, s, is_free, begin);
     free(is_free);
-    s->n_forward = (*g)->n_nodes;
+    const tutti_graph *marked = *g;
+    s->n_forward = marked->n_nodes;
     return st == TUTTI_OK && is_first ? find_tied(*g, s) : st;
 }
 
@@ -415,7 +417,7 @@ static tti_output *gradient_on(const tutti_graph *g, const tti_tied_param *tied,
 
 /* Values that the executor may add to any value without changing a bit: -0, or NaN as in x. */
 static tutti_value *nothing_of(tutti_graph *g, tutti_value *x) {
-    g->stage = x->node->stage;
+    tti_graph_set_stage(g, x->node->stage);
     return tutti_neg(g, tutti_affine(g, x, 0, 0));
 }
 
@@ -428,7 +430,7 @@ static void add_terms(tutti_graph *g, const tti_stages *s, const tti_tied_param 
         if (!term) continue;
         tutti_value *value = term->value;
         if (rank > first) term->value = nothing_of(g, value);
-        g->stage = first;
+        tti_graph_set_stage(g, first);
         sum = sum ? tutti_add(g, sum, value) : value;
         if (rank == first) term->value = sum;
     }

@@ -197,7 +197,7 @@ static tutti_status cut_graph(tutti_graph **g, const tti_division *division, tti
     cutting c = {.division = division, .axis = axis};
     size_t n = (size_t)from->n_values + 1;
     TTI_TRY(tti_rewrite_begin(&c.rw, *g));
-    c.rw.to->sync_batch_norm = from->sync_batch_norm;
+    tutti_graph_set_sync_batch_norm(c.rw.to, from->sync_batch_norm);
     c.whole = calloc(n, sizeof *c.whole);
     c.copied = calloc(n, sizeof *c.copied);
     c.parts = calloc(n * TTI_N_CODES, sizeof *c.parts);
@@ -306,7 +306,7 @@ static tutti_value *part(const tti_rewrite *rw, const packed *p, int i, int64_t 
 
 static void emit_apart(tti_rewrite *rw, const packed *p) {
     const tti_node *node = p->attention;
-    rw->to->stage = node->stage;
+    tti_graph_set_stage(rw->to, node->stage);
     tutti_graph_set_module(rw->to, node->module);
     tutti_value *in[3] = {part(rw, p, 0, p->heads), part(rw, p, 1, p->kv), part(rw, p, 2, p->kv)};
     rw->map[node->out[0]->id] =
@@ -396,7 +396,8 @@ tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target) {
     TTI_TRY(put_heads_apart(g, target));
     TTI_TRY(tti_tensor_divide(*g, axis.n, target->cuts, &division));
     tutti_status st = TUTTI_OK;
-    if (!tti_tensor_suffices(&division) && (*g)->training) st = refuse(*g, axis.n, &division);
+    if (!tti_tensor_suffices(&division) && tti_graph_is_training(*g))
+        st = refuse(*g, axis.n, &division);
     bool is_first = target->cuts && target->cuts->n == 0;
     if (st == TUTTI_OK && is_first) st = note_cuts(*g, &division, target->cuts);
     if (st == TUTTI_OK) st = cut_graph(g, &division, axis);

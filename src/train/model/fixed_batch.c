@@ -241,10 +241,11 @@ tutti_status tti_fixed_batch_build(const tti_import *import, tutti_graph *g,
     int64_t n = find_fixed(import, samples);
     if (n == 0) return tti_import_build(import, g, samples, outputs);
     int64_t n_rows = samples->inputs[0]->type.shape.dim[0];
-    tutti_graph *small = tutti_graph_create(tti_graph_is_training(g));
+    const tutti_graph *whole = g;
+    tutti_graph *small = tutti_graph_create(whole->training);
     if (!small) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
-    tutti_graph_set_sync_batch_norm(small, g->sync_batch_norm);
-    tutti_graph_set_shards(small, g->n_shards);
+    tutti_graph_set_sync_batch_norm(small, whole->sync_batch_norm);
+    tutti_graph_set_shards(small, whole->n_shards);
     tutti_status st = resize(import, small, g, n, samples, outputs);
     tutti_graph_destroy(small);
     if (st != TUTTI_E_UNSUPPORTED && st != TUTTI_E_INVALID) return st;

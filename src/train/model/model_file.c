@@ -379,9 +379,10 @@ tutti_status tti_model_file_build(const tti_import *import, const tti_job_config
         TTI_TRY(find_input(import, c, g, i, field, &inputs[i]));
         fields[i] = tti_arena_strdup(tti_graph_arena(g), field);
     }
-    const tti_import_samples samples = {.inputs = inputs,
-                                        .present = g->joins_samples ? tutti_find_present(g) : NULL,
-                                        .labels = &labels};
+    const tti_import_samples samples = {
+        .inputs = inputs,
+        .present = tti_graph_joins_samples(g) ? tutti_find_present(g) : NULL,
+        .labels = &labels};
     tutti_status st = tti_fixed_batch_build(import, g, &samples, outputs);
     if (st != TUTTI_OK) {
         tti_fail_context("model.file: ");

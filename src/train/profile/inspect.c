@@ -206,7 +206,8 @@ static tutti_status predict(const tutti_job *job, const tti_blueprint *b, tti_re
     TTI_TRY(tti_blueprint_graph(job, b, true, &g));
     tutti_status st = tti_pipeline_run(&g, &target, NULL);
     if (st == TUTTI_OK) st = tti_graph_peak_bytes(g, n_bytes);
-    *n_nodes = g->n_nodes;
+    const tutti_graph *made = g;
+    *n_nodes = made->n_nodes;
     tutti_graph_destroy(g);
     return st;
 }
