@@ -32,6 +32,9 @@ typedef struct tutti_launch_desc {
     int max_restarts; /* restart all workers after a failure, from their last checkpoint, up to this
                          many times.  They are not restarted after exit code 2, or when restarts
                          make no progress (93, below) */
+    int min_workers;  /* for programs that are `tutti train`: if a signal ends a worker and at least
+                         this many are left, they continue without it, and max_restarts counts the
+                         workers that are started again; 0: all workers end together */
     bool resume_stopped; /* continue a worker that was stopped by a signal, instead of failing */
 
     /* Called with one line of text before the workers are restarted. */

@@ -30,14 +30,25 @@ enum { MAX_IDLE_STARTS = 3, BACK_OFF_MS = 100, EXIT_DO_NOT_REQUEUE = 93 };
 /* The context of a supervisor's callbacks. */
 typedef struct start {
     const tutti_launch_desc *desc;
-    tutti_comm_group *group;
+    tutti_comm_group *group; /* of the current epoch */
     tti_flight_memory *flight;
     tti_watch *watch;
+    int comm_fd;      /* of the current group, under a number that stays */
+    bool has_changed; /* a group after the first */
 } start;
 
 static void break_group(void *user, int rank, const char *text) {
     const start *s = user;
-    tutti_comm_group_abort(s->group, rank, text);
+    if (s->group) tutti_comm_group_abort(s->group, rank, text);
+}
+
+static int new_group(void *user, int n_ranks) {
+    start *s = user;
+    tutti_comm_group_destroy(s->group);
+    s->group = NULL;
+    s->has_changed = true;
+    if (tutti_comm_group_create(n_ranks, &s->group) != TUTTI_OK) return -1;
+    return dup3(tutti_comm_group_fd(s->group), s->comm_fd, O_CLOEXEC);
 }
 
 static void tell_leave(void *user, const char *text) {
@@ -49,6 +60,8 @@ static void tell_leave(void *user, const char *text) {
 static void describe_rank(void *user, int rank, tti_str *text) {
     const start *s = user;
     tti_progress p;
+    /* After a change of membership ranks of the group are others than those of the processes. */
+    if (!s->group || s->has_changed) return;
     if (tti_comm_group_progress(s->group, rank, &p) != TUTTI_OK || !p.joined) return;
     if (p.step > 0 || p.phase[0])
         tti_str_printf(text, ", step %llu %s", (unsigned long long)p.step, p.phase);
@@ -69,6 +82,8 @@ static void look(void *user) {
 
 /* The flight recorder of all ranks, where tutti ps finds it, and its watcher. */
 static tutti_status open_watch(start *s) {
+    s->comm_fd = fcntl(tutti_comm_group_fd(s->group), F_DUPFD_CLOEXEC, 0);
+    if (s->comm_fd < 0) return tti_fail(TUTTI_E_IO, "launch: %s", strerror(errno));
     TTI_TRY(tti_flight_create(s->desc->n_workers, &s->flight));
     if (s->desc->run_dir) TTI_TRY(tti_live_write(s->desc->run_dir, s->flight));
     return tti_watch_create(
@@ -79,20 +94,21 @@ static void close_start(start *s) {
     if (s->desc->run_dir) tti_live_remove(s->desc->run_dir);
     tti_watch_destroy(s->watch);
     tti_flight_close(s->flight);
+    if (s->comm_fd >= 0) close(s->comm_fd);
     tutti_comm_group_destroy(s->group);
 }
 
 /* Starts all workers once and waits until all have ended. */
 static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                              tti_supervisor_report *out) {
-    start s = {.desc = desc};
+    start s = {.desc = desc, .comm_fd = -1};
     TTI_TRY(tutti_comm_group_create(desc->n_workers, &s.group));
     tutti_status st = open_watch(&s);
     if (st != TUTTI_OK) {
         close_start(&s);
         return st;
     }
-    const tti_spawn_fd fds[] = {{"TUTTI_COMM_FD", tutti_comm_group_fd(s.group)},
+    const tti_spawn_fd fds[] = {{"TUTTI_COMM_FD", s.comm_fd},
                                 {"TUTTI_FLIGHT_FD", tti_flight_fd(s.flight)}};
     tti_supervisor_desc run = {.n_workers = desc->n_workers,
                                .argv = desc->argv,
@@ -104,6 +120,9 @@ static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                                .fds = fds,
                                .n_fds = TTI_COUNT(fds),
                                .resume_stopped = desc->resume_stopped,
+                               .min_workers = desc->min_workers,
+                               .n_respawns = desc->max_restarts,
+                               .new_group = new_group,
                                .on_failure = break_group,
                                .describe = describe_rank,
                                .on_leave = tell_leave,

@@ -129,6 +129,7 @@ tutti_status tti_relay_open(tti_relay *relay, int rank, int write_fd[TTI_N_OUTPU
             return tti_fail(TUTTI_E_IO, "launch: no pipe for rank %d: %s", rank, strerror(errno));
         }
         fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        close_fd(&relay->ranks[rank].fd[o]); /* of a process that had this rank before */
         relay->ranks[rank].fd[o] = ends[0];
         write_fd[o] = ends[1];
     }

@@ -16,7 +16,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 
-enum { N_OWN_VARIABLES = 7 };
+enum { N_OWN_VARIABLES = 8 };
 
 typedef struct environment {
     tti_arena arena; /* owns the new texts */
@@ -50,6 +50,7 @@ static tutti_status make_environment(const tti_spawn_desc *desc, environment *en
     set_number(env, "LOCAL_WORLD_SIZE", desc->n_ranks);
     set_number(env, "TUTTI_SUPERVISOR_PID", (int)getpid());
     set_number(env, "TUTTI_RESTART_COUNT", desc->restart);
+    set_number(env, "TUTTI_JOINS", desc->joins);
     if (!getenv("OMP_NUM_THREADS"))
         set_number(env, "OMP_NUM_THREADS", TTI_MAX(1, tti_cores_usable() / desc->n_ranks));
     for (int i = 0; i < desc->n_fds; i++) set_number(env, desc->fds[i].name, desc->fds[i].fd);

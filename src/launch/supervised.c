@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "tutti/launch.h"
@@ -105,6 +107,50 @@ void tti_worker_report_needed(int n_needed) { report(TTI_CONTROL_NEEDED, (uint64
 
 void tti_worker_report_failure(uint64_t step, const char *text) {
     report(TTI_CONTROL_FAILED, step, text);
+}
+
+bool tti_worker_joins(void) { return number_of("TUTTI_JOINS") > 0; }
+
+/* The descriptor that came with a message; -1: none. */
+static int passed_fd(struct msghdr *m) {
+    int fd = -1;
+    struct cmsghdr *c = CMSG_FIRSTHDR(m);
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(sizeof fd))
+        memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    return fd;
+}
+
+static tutti_status receive_epoch(int fd, tti_epoch *out) {
+    tti_epoch_message m = {0};
+    alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof(int))];
+    struct iovec part = {&m, sizeof m};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    int group_fd = n >= 0 ? passed_fd(&message) : -1;
+    bool ok = n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_EPOCH && group_fd >= 0 &&
+              m.rank >= 0 && m.rank < m.n_ranks;
+    if (ok) {
+        *out = (tti_epoch){m.rank, m.n_ranks, group_fd};
+        return TUTTI_OK;
+    }
+    if (group_fd >= 0) close(group_fd);
+    return tti_fail(TUTTI_E_PEER, "worker: the supervisor ends the run");
+}
+
+tutti_status tti_worker_next_epoch(int timeout_ms, tti_epoch *out) {
+    int fd = control_fd();
+    int64_t end_ns = tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    if (fd < 0) return tti_fail(TUTTI_E_PEER, "worker: there is no supervisor");
+    report(TTI_CONTROL_READY, 0, "");
+    while (poll(&p, 1, tti_ms_until(end_ns)) != 1)
+        if (tti_now_ns() >= end_ns)
+            return tti_fail(TUTTI_E_TIMEOUT,
+                            "worker: waited %d ms for the other workers of the next epoch",
+                            timeout_ms);
+    return receive_epoch(fd, out);
 }
 
 bool tti_worker_restarted(void) { return number_of("TUTTI_RESTART_COUNT") > 0; }

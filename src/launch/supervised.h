@@ -14,15 +14,30 @@ enum { TTI_WORDS_BYTES = 320 };
 
 /* A message of a worker on the control socket, one record each. */
 typedef struct tti_control_message {
-    uint64_t magic; /* TTI_CONTROL_MAGIC, TTI_CONTROL_NEEDED, TTI_CONTROL_FAILED */
-    uint64_t step;  /* steps committed so far; NEEDED: number of needed workers; FAILED: the step of
-                       the failure */
+    uint64_t
+        magic; /* TTI_CONTROL_MAGIC, TTI_CONTROL_NEEDED, TTI_CONTROL_FAILED, TTI_CONTROL_READY */
+    uint64_t step; /* steps committed so far; NEEDED: number of needed workers; FAILED: the step of
+                      the failure */
     char words[TTI_WORDS_BYTES]; /* FAILED: why, cut to this; else "" */
 } tti_control_message;
 
 #define TTI_CONTROL_MAGIC UINT64_C(0x5455545449435431)  /* "TUTTICT1" */
 #define TTI_CONTROL_NEEDED UINT64_C(0x5455545449434e31) /* "TUTTICN1" */
 #define TTI_CONTROL_FAILED UINT64_C(0x5455545449434631) /* "TUTTICF1" */
+#define TTI_CONTROL_READY UINT64_C(0x5455545449435231)  /* "TUTTICR1" */
+#define TTI_CONTROL_EPOCH UINT64_C(0x5455545449434531)  /* "TUTTICE1" */
+
+/* The supervisor's answer to TTI_CONTROL_READY, with the descriptor of the group (SCM_RIGHTS). */
+typedef struct tti_epoch_message {
+    uint64_t magic;        /* TTI_CONTROL_EPOCH */
+    int32_t rank, n_ranks; /* n_ranks 0: the run ends, and there is no descriptor */
+} tti_epoch_message;
+
+/* A worker's place among the members of an epoch, the time between two changes of membership. */
+typedef struct tti_epoch {
+    int rank, n_ranks;
+    int group_fd; /* for tutti_comm_group_open, which takes it over */
+} tti_epoch;
 
 /* Ties this process to its supervisor: when that dies, this is killed.  Once, from the main thread,
  * before other threads start.  A process without a supervisor gets TUTTI_OK and nothing happens.
@@ -41,6 +56,14 @@ void tti_worker_report_needed(int n_needed);
  * fails at the same step for the same reason, further starts would as well.  Does nothing without a
  * supervisor. */
 void tti_worker_report_failure(uint64_t step, const char *text);
+
+/* For a worker of an elastic run that has left its group: reports that it is ready for the next
+ * epoch and waits up to timeout_ms for the supervisor, which waits for all members.  TUTTI_E_PEER:
+ * the run ends; TUTTI_E_TIMEOUT: no answer. */
+TUTTI_NODISCARD tutti_status tti_worker_next_epoch(int timeout_ms, tti_epoch *out);
+
+/* True if this worker was started while the others train, and joins them in the next epoch. */
+bool tti_worker_joins(void);
 
 /* True if the supervisor has started the workers before, so that this one must resume. */
 bool tti_worker_restarted(void);

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,8 @@
 #include "launch/relay.h"
 
 enum {
+    RESPAWN_MS = 100,  /* before the first worker is started again; doubled each time */
+    CHANGE_MS = 60000, /* for all members to leave a broken group; then the late ones are killed */
     MAX_WORKERS = 4096,
     DEFAULT_GRACE_MS = 1000,
     OOM_EVERY_MS = 5000,
@@ -52,13 +55,23 @@ typedef struct worker {
     tti_patience patience;
     int64_t stopped_ns;
     tti_reported_failure reported;
+    bool is_ready;      /* waits for the next epoch */
+    bool joins;         /* is no member yet */
+    uint64_t seniority; /* lower: has been a member for longer */
+    int64_t respawn_ns; /* when it is to be started again; INT64_MAX: it is not */
 } worker;
 
 typedef struct supervisor {
     const tti_supervisor_desc *desc;
     tti_supervisor_report report;
-    worker *workers;
+    worker *workers; /* [n_slots] */
+    int n_slots;
     int n_alive;
+    const sigset_t *worker_mask;
+    bool changes;       /* members are leaving the broken group */
+    int64_t changes_ns; /* since when */
+    int n_respawned;
+    uint64_t n_joined; /* members so far */
     tti_relay *relay;
     struct pollfd *fds;
     int signal_fd;
@@ -88,7 +101,7 @@ static void signal_worker(const worker *w, int sig) {
 }
 
 static void signal_all(const supervisor *s, int sig) {
-    for (int r = 0; r < s->desc->n_workers; r++) signal_worker(&s->workers[r], sig);
+    for (int r = 0; r < s->n_slots; r++) signal_worker(&s->workers[r], sig);
 }
 
 static void kill_all(supervisor *s) {
@@ -126,6 +139,8 @@ static void read_control(supervisor *s, worker *w) {
             s->n_needed = (int)TTI_MIN(TTI_MAX(m.step, UINT64_C(1)), (uint64_t)s->n_needed);
         else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_FAILED)
             note_words(w, &m);
+        else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_READY)
+            w->is_ready = true;
         else if (n == 0)
             close_fd(&w->control);
         else if (n < 0)
@@ -134,13 +149,124 @@ static void read_control(supervisor *s, worker *w) {
 }
 
 static void read_controls(supervisor *s) {
-    for (int r = 0; r < s->desc->n_workers; r++) read_control(s, &s->workers[r]);
+    for (int r = 0; r < s->n_slots; r++) read_control(s, &s->workers[r]);
 }
 
 /* Reads pending messages first: the worker may have sent one just before it ended. */
 static bool is_needed(supervisor *s, int rank) {
     if (rank < s->n_needed && s->failed_ns == INT64_MAX) read_controls(s);
     return rank < s->n_needed;
+}
+
+/* ---- membership ---- */
+
+static bool send_epoch(const worker *w, int rank, int n_ranks, int fd) {
+    tti_epoch_message m = {TTI_CONTROL_EPOCH, rank, n_ranks};
+    alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec part = {&m, sizeof m};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd >= 0) {
+        message.msg_control = room;
+        message.msg_controllen = sizeof room;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    return sendmsg(w->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof m;
+}
+
+/* Lets workers that wait for an epoch end. */
+static void dismiss(supervisor *s) {
+    for (int r = 0; r < s->n_slots; r++)
+        if (s->workers[r].alive && s->workers[r].is_ready) send_epoch(&s->workers[r], 0, 0, -1);
+}
+
+/* Breaks the group, so that its members leave it. */
+static void begin_change(supervisor *s, int rank, const char *text) {
+    if (s->changes) return;
+    s->changes = true;
+    s->changes_ns = tti_now_ns();
+    if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, text);
+}
+
+static int n_members(const supervisor *s) {
+    int n = 0;
+    for (int r = 0; r < s->n_slots; r++) n += s->workers[r].alive && !s->workers[r].joins;
+    return n;
+}
+
+/* True if the others can go on without a worker that a signal ended or stopped. */
+static bool may_lose(const supervisor *s, int rank) {
+    const worker *w = &s->workers[rank];
+    int n_left = n_members(s) - (w->alive && !w->joins);
+    return s->desc->min_workers > 0 && n_left >= s->desc->min_workers &&
+           s->failed_ns == INT64_MAX && !s->kill_sent && s->stop_ns == INT64_MAX;
+}
+
+static void plan_respawn(supervisor *s, worker *w) {
+    if (s->n_respawned >= s->desc->n_respawns) return;
+    int64_t pause_ms = (int64_t)RESPAWN_MS << TTI_MIN(s->n_respawned, 7);
+    s->n_respawned++;
+    w->respawn_ns = tti_now_ns() + pause_ms * TTI_NS_PER_MS;
+}
+
+static void lose(supervisor *s, int rank, const siginfo_t *info) {
+    worker *w = &s->workers[rank];
+    tti_supervisor_report end = {0};
+    char text[700];
+    bool was_member = !w->joins;
+    tti_cause_fill(info, rank, &end);
+    plan_respawn(s, w);
+    w->joins = w->is_ready = false;
+    snprintf(text, sizeof text, "%s; the run goes on with %d worker%s%s", end.text, n_members(s),
+             n_members(s) == 1 ? "" : "s",
+             w->respawn_ns < INT64_MAX ? " until another one has joined" : "");
+    if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
+    if (was_member) begin_change(s, rank, end.text);
+}
+
+/* The longest-serving worker that waits for an epoch, or -1. */
+static int next_senior(const supervisor *s) {
+    int found = -1;
+    for (int r = 0; r < s->n_slots; r++) {
+        const worker *w = &s->workers[r];
+        if (!w->alive || !w->is_ready) continue;
+        if (found < 0 || w->seniority < s->workers[found].seniority) found = r;
+    }
+    return found;
+}
+
+/* A worker that died meanwhile does not hear of the epoch, and its end begins the next change. */
+static void start_epoch(supervisor *s) {
+    int n = 0;
+    for (int r = 0; r < s->n_slots; r++) n += s->workers[r].alive && s->workers[r].is_ready;
+    int fd = s->desc->new_group(s->desc->user, n);
+    s->changes = false;
+    for (int rank = 0, r; (r = next_senior(s)) >= 0; rank++) {
+        send_epoch(&s->workers[r], rank, fd < 0 ? 0 : n, fd);
+        s->workers[r].is_ready = s->workers[r].joins = false;
+    }
+}
+
+/* Starts the next epoch once all members have left the group, with those that join. */
+static void change_members(supervisor *s) {
+    bool is_late = tti_now_ns() - s->changes_ns > CHANGE_MS * TTI_NS_PER_MS;
+    int n_missing = 0, n_ready = 0;
+    if (s->desc->min_workers == 0 || s->failed_ns != INT64_MAX) return;
+    for (int r = 0; r < s->n_slots; r++) {
+        worker *w = &s->workers[r];
+        if (!w->alive) continue;
+        if (w->is_ready && w->joins && !s->changes) {
+            w->seniority = ++s->n_joined;
+            begin_change(s, -1, "the membership changes: a worker joins");
+        }
+        n_ready += w->is_ready;
+        n_missing += !w->is_ready && !w->joins;
+        if (!w->is_ready && !w->joins && s->changes && is_late) signal_worker(w, SIGKILL);
+    }
+    if (s->changes && n_missing == 0 && n_ready > 0) start_epoch(s);
 }
 
 /* ---- what happened to a worker ---- */
@@ -164,6 +290,7 @@ static void note_cause(supervisor *s, int rank, const siginfo_t *info, tti_sever
         tti_str_free(&more);
     }
     if (!first) return;
+    dismiss(s);
     s->failed_ns = report->noticed_ns = tti_now_ns();
     if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, report->text);
 }
@@ -204,6 +331,10 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
     if (by_us || (is_stopping && severity == TTI_VICTIM)) severity = TTI_ORDERLY;
     if (severity == TTI_KILLED && !is_needed(s, rank)) {
         note_leave(s, rank, info);
+        return;
+    }
+    if (severity == TTI_KILLED && may_lose(s, rank)) {
+        lose(s, rank, info);
         return;
     }
     if (severity >= TTI_VICTIM) note_cause(s, rank, info, severity);
@@ -248,15 +379,15 @@ static void look_at_stopped(supervisor *s, int rank) {
     w->stopped_ns += tti_patience_look(&w->patience, tti_now_ns());
     if (!w->is_stopped || w->stopped_ns < s->most_stopped_ns) return;
     w->is_stopped = false;
-    if (is_needed(s, rank))
-        note_cause(s, rank, &w->stop, TTI_KILLED);
-    else
+    if (!is_needed(s, rank))
         note_leave(s, rank, &w->stop);
+    else if (!may_lose(s, rank)) /* else its death is noticed like any other */
+        note_cause(s, rank, &w->stop, TTI_KILLED);
     signal_worker(w, SIGKILL);
 }
 
 static bool any_stopped(const supervisor *s) {
-    for (int r = 0; r < s->desc->n_workers; r++)
+    for (int r = 0; r < s->n_slots; r++)
         if (s->workers[r].alive && s->workers[r].is_stopped) return true;
     return false;
 }
@@ -285,7 +416,7 @@ static void look_at(supervisor *s, int rank) {
 
 static void look_at_all(supervisor *s) {
     s->batch++;
-    for (int r = 0; r < s->desc->n_workers; r++) look_at(s, r);
+    for (int r = 0; r < s->n_slots; r++) look_at(s, r);
     if (s->n_alive == 0 && s->report.gone_ns == 0) s->report.gone_ns = tti_now_ns();
 }
 
@@ -316,6 +447,76 @@ static bool read_signals(supervisor *s) {
     return child;
 }
 
+/* ---- start ---- */
+
+/* The control socket's two ends; the worker's one is inherited by number. */
+static tutti_status start_worker(supervisor *s, int rank, tti_spawn_desc *spawn,
+                                 tti_spawn_fd *fds) {
+    worker *w = &s->workers[rank];
+    int ends[2], out[TTI_N_OUTPUTS];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return tti_fail(TUTTI_E_IO, "launch: no socket for rank %d: %s", rank, strerror(errno));
+    w->control = ends[0];
+    tutti_status st = tti_relay_open(s->relay, rank, out);
+    if (st == TUTTI_OK) {
+        fds[0] = (tti_spawn_fd){"TUTTI_CONTROL_FD", ends[1]};
+        spawn->rank = rank;
+        spawn->out_fd = out[TTI_STDOUT];
+        spawn->err_fd = out[TTI_STDERR] >= 0 ? out[TTI_STDERR] : s->desc->err_fd;
+        st = tti_spawn(spawn, &w->pid);
+        for (int o = 0; o < TTI_N_OUTPUTS; o++) close_fd(&out[o]);
+    }
+    close(ends[1]);
+    if (st != TUTTI_OK) return st;
+    w->alive = true;
+    s->n_alive++;
+    w->pidfd = (int)syscall(SYS_pidfd_open, w->pid, 0);
+    return TUTTI_OK;
+}
+
+static tutti_status start_slot(supervisor *s, int rank, bool joins) {
+    const tti_supervisor_desc *desc = s->desc;
+    tti_spawn_fd *fds = calloc((size_t)desc->n_fds + 1, sizeof *fds);
+    if (!fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
+    for (int i = 0; i < desc->n_fds; i++) fds[i + 1] = desc->fds[i];
+    tti_spawn_desc spawn = {.argv = desc->argv,
+                            .n_ranks = desc->n_workers,
+                            .restart = desc->restart,
+                            .joins = joins,
+                            .fds = fds,
+                            .n_fds = desc->n_fds + 1,
+                            .signal_mask = s->worker_mask};
+    tutti_status st = start_worker(s, rank, &spawn, fds);
+    free(fds);
+    return st;
+}
+
+static tutti_status start_workers(supervisor *s, const sigset_t *worker_mask) {
+    tutti_status st = TUTTI_OK;
+    s->worker_mask = worker_mask;
+    for (int r = 0; r < s->desc->n_workers && st == TUTTI_OK; r++) {
+        st = start_slot(s, r, false);
+        s->workers[r].seniority = s->n_joined = (uint64_t)r;
+    }
+    return st;
+}
+
+/* Starts workers again whose pause is over.  One that cannot be started is given up. */
+static void respawn(supervisor *s) {
+    bool is_ending = s->failed_ns != INT64_MAX || s->kill_sent || s->stop_ns != INT64_MAX;
+    for (int r = 0; r < s->n_slots; r++) {
+        worker *w = &s->workers[r];
+        if (w->alive || w->respawn_ns > tti_now_ns()) continue;
+        w->respawn_ns = INT64_MAX;
+        close_fd(&w->control);
+        if (is_ending || n_members(s) == 0) continue;
+        w->joins = true;
+        w->reported = (tti_reported_failure){0};
+        if (start_slot(s, r, true) != TUTTI_OK && s->desc->on_leave)
+            s->desc->on_leave(s->desc->user, tutti_last_error());
+    }
+}
+
 /* ---- the loop ---- */
 
 static int64_t next_deadline_ns(const supervisor *s) {
@@ -323,6 +524,7 @@ static int64_t next_deadline_ns(const supervisor *s) {
     next = TTI_MIN(next, tti_relay_deadline_ns(s->relay));
     if (s->desc->on_look) next = TTI_MIN(next, s->looked_ns + s->desc->look_ms * TTI_NS_PER_MS);
     if (any_stopped(s)) next = TTI_MIN(next, tti_now_ns() + STOP_LOOK_MS * TTI_NS_PER_MS);
+    for (int r = 0; r < s->n_slots; r++) next = TTI_MIN(next, s->workers[r].respawn_ns);
     if (s->kill_sent) next = TTI_MIN(next, s->kill_ns + s->give_up_ns);
     if (s->failed_ns == INT64_MAX) return next;
     if (!s->term_sent) next = TTI_MIN(next, s->failed_ns + s->grace_ns / 4);
@@ -344,7 +546,7 @@ static void wind_down(supervisor *s) {
 static void give_up(supervisor *s) {
     if (!s->kill_sent || tti_now_ns() - s->kill_ns < s->give_up_ns) return;
     look_at_all(s);
-    for (int r = 0; r < s->desc->n_workers; r++) {
+    for (int r = 0; r < s->n_slots; r++) {
         worker *w = &s->workers[r];
         if (!w->alive) continue;
         size_t n = strlen(s->report.text);
@@ -366,11 +568,11 @@ static void give_up(supervisor *s) {
 static bool wait_for_event(supervisor *s) {
     int n = 0, n_pidfds = 0;
     s->fds[n++] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
-    for (int r = 0; r < s->desc->n_workers; r++)
+    for (int r = 0; r < s->n_slots; r++)
         if (s->workers[r].alive && s->workers[r].pidfd >= 0)
             s->fds[n++] = (struct pollfd){.fd = s->workers[r].pidfd, .events = POLLIN};
     n_pidfds = n - 1;
-    for (int r = 0; r < s->desc->n_workers; r++)
+    for (int r = 0; r < s->n_slots; r++)
         if (s->workers[r].control >= 0)
             s->fds[n++] = (struct pollfd){.fd = s->workers[r].control, .events = POLLIN};
     n += tti_relay_poll_fds(s->relay, s->fds + n);
@@ -404,58 +606,15 @@ static void run_to_the_end(supervisor *s) {
         if (look) look_at_all(s);
         count_oom_kills(s);
         call_look(s);
-        for (int r = 0; r < s->desc->n_workers; r++) look_at_stopped(s, r);
+        for (int r = 0; r < s->n_slots; r++) look_at_stopped(s, r);
+        respawn(s);
+        change_members(s);
         tti_relay_move(s->relay);
         wind_down(s);
         give_up(s);
     }
     read_controls(s);
     tti_relay_finish(s->relay, DRAIN_MS);
-}
-
-/* ---- start ---- */
-
-/* The control socket's two ends; the worker's one is inherited by number. */
-static tutti_status start_worker(supervisor *s, int rank, tti_spawn_desc *spawn,
-                                 tti_spawn_fd *fds) {
-    worker *w = &s->workers[rank];
-    int ends[2], out[TTI_N_OUTPUTS];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        return tti_fail(TUTTI_E_IO, "launch: no socket for rank %d: %s", rank, strerror(errno));
-    w->control = ends[0];
-    tutti_status st = tti_relay_open(s->relay, rank, out);
-    if (st == TUTTI_OK) {
-        fds[0] = (tti_spawn_fd){"TUTTI_CONTROL_FD", ends[1]};
-        spawn->rank = rank;
-        spawn->out_fd = out[TTI_STDOUT];
-        spawn->err_fd = out[TTI_STDERR] >= 0 ? out[TTI_STDERR] : s->desc->err_fd;
-        st = tti_spawn(spawn, &w->pid);
-        for (int o = 0; o < TTI_N_OUTPUTS; o++) close_fd(&out[o]);
-    }
-    close(ends[1]);
-    if (st != TUTTI_OK) return st;
-    w->alive = true;
-    s->n_alive++;
-    w->pidfd = (int)syscall(SYS_pidfd_open, w->pid, 0);
-    return TUTTI_OK;
-}
-
-static tutti_status start_workers(supervisor *s, const sigset_t *worker_mask) {
-    const tti_supervisor_desc *desc = s->desc;
-    tti_spawn_fd *fds = calloc((size_t)desc->n_fds + 1, sizeof *fds);
-    if (!fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
-    for (int i = 0; i < desc->n_fds; i++) fds[i + 1] = desc->fds[i];
-    tti_spawn_desc spawn = {.argv = desc->argv,
-                            .n_ranks = desc->n_workers,
-                            .restart = desc->restart,
-                            .fds = fds,
-                            .n_fds = desc->n_fds + 1,
-                            .signal_mask = worker_mask};
-    tutti_status st = TUTTI_OK;
-    for (int r = 0; r < desc->n_workers && st == TUTTI_OK; r++)
-        st = start_worker(s, r, &spawn, fds);
-    free(fds);
-    return st;
 }
 
 /* A worker that timed out is not the cause: its own message names the worker it waited for. */
@@ -485,13 +644,15 @@ static void finish_report(supervisor *s) {
 
 static tutti_status supervise(supervisor *s, const sigset_t *blocked, const sigset_t *old_mask) {
     const tti_supervisor_desc *desc = s->desc;
-    size_t n = (size_t)desc->n_workers;
+    s->n_slots = desc->n_workers;
+    size_t n = (size_t)s->n_slots;
     tti_relay_desc relay = {desc->n_workers, {desc->out_fd, desc->err_fd}, desc->log_dir};
     tutti_status st = TUTTI_OK;
     s->workers = calloc(n, sizeof *s->workers);
     s->fds = calloc(4 * n + 3, sizeof *s->fds);
     if (!s->workers || !s->fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
-    for (size_t r = 0; r < n; r++) s->workers[r] = (worker){.pidfd = -1, .control = -1};
+    for (size_t r = 0; r < n; r++)
+        s->workers[r] = (worker){.pidfd = -1, .control = -1, .respawn_ns = INT64_MAX};
     s->signal_fd = signalfd(-1, blocked, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0) return tti_fail(TUTTI_E_IO, "launch: signalfd: %s", strerror(errno));
     TTI_TRY(tti_relay_create(&relay, &s->relay));
@@ -503,7 +664,7 @@ static tutti_status supervise(supervisor *s, const sigset_t *blocked, const sigs
 }
 
 static void free_supervisor(supervisor *s) {
-    for (int r = 0; s->workers && r < s->desc->n_workers; r++) {
+    for (int r = 0; s->workers && r < s->n_slots; r++) {
         close_fd(&s->workers[r].pidfd);
         close_fd(&s->workers[r].control);
     }

@@ -20,6 +20,13 @@
  * asked to stop too.  If the signal ends a worker before it has installed its handler, on_failure
  * is called for it, and workers that leave as its victims count as stopped in an orderly way.
  *
+ * Elastic runs (min_workers > 0): if a signal ends or stops a worker and at least min_workers are
+ * left, membership changes: on_failure breaks the communicator, the others report that they are
+ * ready (tti_worker_next_epoch), and get the group that new_group makes and their ranks in it.  The
+ * dead worker is started again after a pause that doubles, up to n_respawns times in all; once it
+ * is ready, membership changes again.  Ranks follow seniority, so that rank 0 changes only if its
+ * worker dies.
+ *
  * Exit codes: 0 success; the code of the worker that failed first; 5 if it was killed by a signal
  * or stopped; 128+n after a second signal n or when workers ended by the signal n that was
  * forwarded. */
@@ -46,6 +53,8 @@ typedef struct tti_supervisor_desc {
     const tti_spawn_fd *fds; /* inherited by every worker */
     int n_fds;
     bool resume_stopped; /* SIGCONT for a stopped worker instead of failing */
+    int min_workers;     /* 0: the workers stay the same, or all end */
+    int n_respawns;      /* with min_workers */
 
     /* The first failure, when it is noticed, or the first worker that a forwarded signal ended;
      * text is one line.  May be NULL. */
@@ -55,6 +64,9 @@ typedef struct tti_supervisor_desc {
     /* A worker without which the others go on was ended or stopped by a signal; text is one line.
      * May be NULL. */
     void (*on_leave)(void *user, const char *text);
+    /* Makes the group of an epoch of n_ranks ranks in place of the former one; its descriptor,
+     * which stays the callee's, or -1 with the text set.  With min_workers. */
+    int (*new_group)(void *user, int n_ranks);
     /* Called at least every look_ms.  May be NULL. */
     void (*on_look)(void *user);
     int look_ms;

@@ -314,6 +314,12 @@ static const bad_input bad_files[] = {
     {"parallel: {staleness: -1}", "parallel.staleness: expected"},
     {"parallel: {sync: ps}", "parallel.sync: expected"},
     {"run: {restarts: 3}", "run.restarts: a failed thread ends its process"},
+    {"parallel: {min_workers: 2}",
+     "parallel.min_workers: an elastic run needs workers that are "
+     "processes: give parallel.place=processes"},
+    {"parallel: {workers: 2, min_workers: 2, place: processes, zero: 1}",
+     "an elastic run needs whole replicas: give parallel.zero=0"},
+    {"parallel: {workers: 2, min_workers: 3, place: processes}", "is more than parallel.workers=2"},
     {"run: {restarts: -1}", "run.restarts: expected an integer from 0"},
     {"parallel: {algorithm: ring}",
      "j:1:23" E "parallel.algorithm: ring adds in an order that depends on the number of workers"},

@@ -240,6 +240,35 @@ static void find_lost_restarts(const tti_job_config *c, char why[TTI_WHY]) {
              "parallel.place=processes");
 }
 
+static void say_elastic_needs(const char *what, char why[TTI_WHY]) {
+    snprintf(why, TTI_WHY, "an elastic run needs %s", what);
+}
+
+static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
+    if (c->parallel.min_workers == 0) return;
+    if (!is(c->parallel.place, "processes"))
+        say_elastic_needs("workers that are processes: give parallel.place=processes", why);
+    else if (c->parallel.zero > 0)
+        say_elastic_needs("whole replicas: give parallel.zero=0", why);
+    else if (c->parallel.tensor > 1 || c->parallel.pipeline > 1)
+        say_elastic_needs("whole replicas: give parallel.tensor=1 and parallel.pipeline=1", why);
+    else if (!is(c->parallel.sync, "all-reduce"))
+        say_elastic_needs("synchronous replicas: give parallel.sync=all-reduce", why);
+    else if (!is(c->parallel.compress, "none"))
+        say_elastic_needs("whole gradients: give parallel.compress=none", why);
+    else if (c->parallel.workers > 0 && c->parallel.min_workers > c->parallel.workers)
+        snprintf(why, TTI_WHY, "is more than parallel.workers=%" PRId64, c->parallel.workers);
+}
+
+static void find_fixed_weights(const tti_job_config *c, char why[TTI_WHY]) {
+    tti_load_weights_kind kind = tti_load_weights_kind_of(c);
+    if (c->parallel.min_workers == 0) return;
+    if (c->parallel.data > 0)
+        say_elastic_needs("a free number of replicas: give parallel.data=auto", why);
+    else if (kind == TTI_LOAD_WEIGHTS_GIVEN || kind == TTI_LOAD_WEIGHTS_MEASURED)
+        say_elastic_needs("equal workers: give parallel.load_weights=equal", why);
+}
+
 /* Whether workers do not wait for all others in each step. */
 static bool is_loose(const tti_job_config *c) {
     return tti_job_is_async(c) || (tti_job_has_server(c) && c->parallel.backup_workers > 0);
@@ -466,6 +495,10 @@ static const tti_job_rule rules[] = {
      find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
+    {{"parallel.min_workers", "parallel.place", "parallel.zero", "parallel.tensor",
+      "parallel.pipeline", "parallel.sync", "parallel.compress", "parallel.workers"},
+     find_rigid_workers},
+    {{"parallel.min_workers", "parallel.data", "parallel.load_weights"}, find_fixed_weights},
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
     {{"parallel.compress_after", "parallel.compress"}, find_lost_start},
     {{"parallel.compress", "train.on_nan", "train.precision"}, find_lost_residuals},

@@ -678,6 +678,12 @@ static const tti_option rows[] = {
      .help = "Model chunks per pipeline stage (interleaved schedule): shorter waits between "
              "stages, more stored and sent activations",
      .example = "2"},
+    {KEY(parallel.min_workers, INT, "0"), RANGE(0, TTI_MAX_WORKERS),
+     .also = "min_nodes|min_nnodes|min_replicas|elastic",
+     .help = "Elastic run of worker processes: when a worker dies, the others continue from memory "
+             "if at least so many are left, and run.restarts counts workers that are started "
+             "again; 0: all workers end together",
+     .example = "2"},
     {KEY(parallel.timeout_ms, INT, "60000"), RANGE(1, 86400000), .also = "timeout",
      .help = "Longest wait for another worker"},
     {KEY(parallel.phase_timeout_ms, INT, "600000"), RANGE(1, 86400000),

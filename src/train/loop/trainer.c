@@ -61,6 +61,8 @@ typedef struct trainer {
     int n_devices;                    /* devices of the workers of this machine together */
     int n_cores;               /* cores usable by this process, before its threads are pinned */
     tti_flight_memory *flight; /* the recorder of all ranks */
+    tti_carry *carry;          /* in a worker of an elastic run; else NULL */
+    int slot;                  /* rank of this process when it was started */
 } trainer;
 
 /* ---- the run folder ---- */
@@ -147,7 +149,8 @@ static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_c
                                 .comm = comm,
                                 .progress = progress,
                                 .server = server,
-                                .flight = tti_flight_of(t->flight, rank),
+                                .flight = tti_flight_of(t->flight, t->carry ? t->slot : rank),
+                                .carry = t->carry,
                                 .shared_params = t->shared_params,
                                 .rank = rank,
                                 .local_rank = local_rank,
@@ -180,9 +183,11 @@ static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_c
 static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_comm_group *group,
                              int rank) {
     const tti_job_config *c = tti_job_config_of(t->job);
-    int n = (int)c->parallel.workers;
     tutti_comm *comm = t->comm;
-    if (!comm) TTI_TRY(tti_worker_threads_join(group, rank, n, c, &comm));
+    if (!comm && t->carry && b->n_workers == 1) /* hears of a worker that joins */
+        TTI_TRY(tutti_comm_create(&(tutti_comm_desc){.group = group, .n_ranks = 1}, &comm));
+    else if (!comm)
+        TTI_TRY(tti_worker_threads_join(group, rank, b->n_workers, c, &comm));
     tutti_status st = TUTTI_OK;
     tti_comm_declare(comm, "loading the data");
     if (t->is_worker && comm) st = tti_agree_on_data(comm, b->train, b->test);
@@ -248,6 +253,37 @@ static tutti_status run_as_worker(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
+/* One epoch of an elastic run: the members and the group stay the same. */
+static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_epoch *epoch) {
+    tutti_comm_group *group;
+    tti_blueprint b = *whole; /* the same plan and data for other workers */
+    b.n_workers = b.mesh.data = epoch->n_ranks;
+    b.config.parallel.workers = epoch->n_ranks;
+    t->place.rank = epoch->rank;
+    TTI_TRY(tutti_comm_group_open(epoch->group_fd, &group));
+    tutti_status st = run_rank(t, &b, group, epoch->rank);
+    tutti_comm_group_destroy(group);
+    return st;
+}
+
+/* After a loss every member leaves the group, and the supervisor makes the next one. */
+static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
+    tti_carry carry = {.has_changed = tti_worker_joins()};
+    tti_epoch epoch = {t->place.rank, b->n_workers, t->place.comm_fd};
+    int wait_ms = (int)tti_job_config_of(t->job)->parallel.phase_timeout_ms;
+    tutti_status st = TUTTI_OK;
+    t->carry = &carry;
+    do {
+        if (carry.has_changed) st = tti_worker_next_epoch(wait_ms, &epoch);
+        if (st != TUTTI_OK) break;
+        st = run_epoch(t, b, &epoch);
+        carry.has_changed = true;
+    } while (st == TUTTI_E_PEER);
+    tti_carry_free(&carry);
+    t->carry = NULL;
+    return st;
+}
+
 static void warn(void *user, const char *text) {
     const trainer *t = user;
     tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = text};
@@ -271,6 +307,7 @@ static tutti_status supervise(trainer *t) {
                              .log_dir = log_dir,
                              .error_file = error_file,
                              .max_restarts = (int)tti_job_config_of(t->job)->run.restarts,
+                             .min_workers = (int)tti_job_config_of(t->job)->parallel.min_workers,
                              .on_restart = warn,
                              .on_leave = warn,
                              .run_dir = t->result->run_dir,
@@ -370,6 +407,10 @@ static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
     return write_job(t);
 }
 
+static bool is_elastic(const trainer *t) {
+    return tti_job_config_of(t->job)->parallel.min_workers > 0 && t->place.comm_fd >= 0;
+}
+
 static tutti_status train_here(trainer *t) {
     const tti_blueprint *b = NULL;
     tti_stop stop;
@@ -395,7 +436,7 @@ static tutti_status train_here(trainer *t) {
     if (st == TUTTI_OK) st = tti_stop_install(&stop);
     if (st == TUTTI_OK) {
         if (t->is_worker)
-            st = run_as_worker(t, b);
+            st = is_elastic(t) ? run_elastic(t, b) : run_as_worker(t, b);
         else
             st = run_watched(t, b);
     }
@@ -537,6 +578,7 @@ static tutti_status prepare(trainer *t) {
     const tti_job_config *c = tti_job_config_of(t->job);
     t->is_worker = t->place.n_ranks > 1 || (c->run.restarts > 0 && t->place.comm_fd >= 0);
     t->continues = t->desc->resume || tti_worker_restarted();
+    t->slot = t->place.rank;
     TTI_TRY(tti_worker_init());
     if (t->is_worker && tti_job_config_of(t->job)->parallel.workers != t->place.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",

@@ -22,6 +22,7 @@
 #include "train/loop/evaluation.h"
 #include "train/loop/lost_device.h"
 #include "train/loop/phases.h"
+#include "train/loop/placement.h"
 #include "train/loop/snapshot.h"
 #include "train/report/reporter.h"
 #include "train/report/slowest.h"
@@ -69,8 +70,10 @@ typedef struct worker_loop {
     int64_t n_begun;                     /* steps begun; state.step of them ended */
     int64_t at_step;                     /* the step that is being begun or ended */
     int stop_signal;
-    bool stops;  /* a callback has asked for the end */
-    bool has_lr; /* a callback has set lr: */
+    bool has_state;  /* parameters and position are those of the run */
+    bool was_behind; /* another worker had committed a step that this one missed */
+    bool stops;      /* a callback has asked for the end */
+    bool has_lr;     /* a callback has set lr: */
     double lr;
     int64_t eval_step; /* step of the last evaluation, -1: none */
     double eval_loss, eval_accuracy;
@@ -97,19 +100,9 @@ static bool is_async(const worker_loop *s) {
 /* Larger data sets are kept on the device only on request: reading them delays the first step. */
 static const size_t max_resident = (size_t)2 << 30;
 
-/* Returns NULL, or why the host must make the batches. */
-static const char *why_not_resident(const worker_loop *s) {
-    if (s->c->data.mixup > 0) return "data.mixup mixes samples";
-    if (s->b->devices.mixed) return "some of the workers compute on the host";
-    if (!s->b->devices.backend->device) return "there is no GPU";
-    if (s->b->mesh.stage > 1) return "a stage of a pipeline reads only samples or only targets";
-    if (is_async(s)) return "asynchronous workers take batches in any order";
-    return tti_resident_why_not(s->b->train);
-}
-
 /* s->index stays NULL if the loader makes the batches. */
 static tutti_status keep_samples(worker_loop *s) {
-    const char *requested = s->c->data.resident, *why = why_not_resident(s);
+    const char *requested = s->c->data.resident, *why = tti_why_not_resident(s->b, is_async(s));
     bool must = strcmp(requested, "yes") == 0, kept = false;
     if (must && why) return tti_fail(TUTTI_E_CONFIG, "data.resident=yes: %s", why);
     if (why || strcmp(requested, "no") == 0) return TUTTI_OK;
@@ -182,8 +175,74 @@ static tutti_status find_checkpoints(worker_loop *s, bool *any) {
                                    "there is no checkpoint yet: the run starts from the beginning");
 }
 
+/* Whether a checkpoint is due after so many steps. */
+static bool save_is_due(const worker_loop *s, int64_t n_steps) {
+    int64_t every = s->c->run.checkpoint_every;
+    if (every > 0) return n_steps % every == 0;
+    return every == 0 && n_steps % s->b->steps_per_epoch == 0;
+}
+
+static bool evaluation_is_due(const worker_loop *s, int64_t n_steps) {
+    int64_t every = s->c->train.eval_every * s->b->steps_per_epoch;
+    return every > 0 && n_steps % every == 0;
+}
+
+/* Takes the state that the workers of the last epoch have in memory, if any has one. */
+static tutti_status take_over(worker_loop *s, bool *any) {
+    tti_carry *carry = s->desc->carry;
+    *any = false;
+    if (!carry || !carry->has_changed) return TUTTI_OK;
+    TTI_TRY(tti_carry_share(carry, s->desc->comm, s->exec, s->b->plan, any, &s->was_behind));
+    if (!*any) return TUTTI_OK;
+    s->has_state = true;
+    s->state = carry->at.state;
+    s->saved_step = carry->at.saved_step;
+    s->eval_step = carry->at.eval_step;
+    s->eval_loss = carry->at.eval_loss;
+    s->eval_accuracy = carry->at.eval_accuracy;
+    s->last = carry->at.last;
+    return tti_exec_check_params(s->exec, (uint64_t)s->state.step);
+}
+
+/* Keeps the state for the next epoch. */
+static tutti_status keep_state(const worker_loop *s) {
+    tti_carry *carry = s->desc->carry;
+    const step_at_work *at = &s->at_work[TTI_MAX(s->state.step - 1, 0) % TTI_MAX_AHEAD];
+    carry->has_changed = true;
+    carry->was_first = s->desc->rank == 0;
+    if (!s->has_state) return TUTTI_OK;
+    carry->at = (tti_carry_position){.has = 1,
+                                     .state = s->state,
+                                     .eval_step = s->eval_step,
+                                     .saved_step = s->saved_step,
+                                     .eval_loss = s->eval_loss,
+                                     .eval_accuracy = s->eval_accuracy,
+                                     .last = carry->at.last,
+                                     .lr = at->lr,
+                                     .n_rows = at->batch.n_rows_global};
+    return tti_carry_keep(carry, s->exec, s->b->plan);
+}
+
+/* Whether the records of the last committed step are written again: the worker that was rank 0 may
+ * not have written them, or its evaluation is made again. */
+static bool misses_record(const worker_loop *s) {
+    const tti_carry *carry = s->desc->carry;
+    int64_t step = s->state.step;
+    if (!carry || !carry->at.has || step == 0) return false;
+    return s->eval_step != step && s->saved_step != step &&
+           (s->was_behind || !carry->was_first || evaluation_is_due(s, step));
+}
+
+static tutti_status record_last_step(worker_loop *s) {
+    const tti_carry_position *at = &s->desc->carry->at;
+    const tti_batch batch = {.n_rows_global = at->n_rows};
+    return tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &batch);
+}
+
 static tutti_status resume(worker_loop *s) {
     bool any = false;
+    TTI_TRY(take_over(s, &any));
+    if (any) return TUTTI_OK;
     s->state = (tti_run_state){.plateau = tti_plateau_begin()};
     tti_numerics_loss_scale(s->c, &s->state.loss_scale);
     if (s->desc->resume) TTI_TRY(find_checkpoints(s, &any));
@@ -191,18 +250,6 @@ static tutti_status resume(worker_loop *s) {
     TTI_TRY(tti_snapshot_load(s->b, s->exec, s->desc->run_dir, &s->reporter, &s->state));
     s->saved_step = s->state.step;
     return tti_exec_check_params(s->exec, (uint64_t)s->state.step);
-}
-
-/* Describes how gradients are reduced between workers, for the start line. */
-static const char *sums_text(const worker_loop *s) {
-    if (tti_job_is_local(s->c)) return "replaced by averages of the parameters";
-    if (!s->desc->server && tti_job_has_server(s->c))
-        return "by the first workers, as parameter servers";
-    if (!s->desc->server) return tti_exec_way(s->exec);
-    if (s->c->parallel.backup_workers > 0)
-        return "by a parameter server, from the first gradients to arrive";
-    return is_async(s) ? "replaced by a parameter server, which applies each gradient"
-                       : "by a parameter server";
 }
 
 /* Distributes shards by the weights of the job, or by the speed of each worker. */
@@ -216,37 +263,6 @@ static tutti_status map_shards(worker_loop *s, const tti_worker_desc *worker) {
     s->reporter.shard_map = s->shard_map;
     s->reporter.throughputs = &s->throughputs;
     return TUTTI_OK;
-}
-
-/* Reports where each worker computes, including workers of other machines. */
-static tutti_status report_place(worker_loop *s) {
-    int32_t mine = tti_devices_place(&s->b->places, s->desc->local_rank);
-    s->reporter.place[0] = mine;
-    if (!s->b->places.mixed || is_alone(s)) return TUTTI_OK;
-    return tutti_comm_all_gather(s->desc->comm, &mine, s->reporter.place, 1, TUTTI_I32);
-}
-
-static tutti_status warn_of_few_cores(worker_loop *s) {
-    int n = s->desc->local_n_ranks, n_cores = s->desc->local_n_cores;
-    char text[200];
-    if (n_cores == 0 || n <= n_cores || s->b->places.n > 0) return TUTTI_OK;
-    snprintf(text, sizeof text,
-             "%d workers share %d core%s: more workers than cores slow a run down; "
-             "parallel.workers=%d is enough",
-             n, n_cores, n_cores == 1 ? "" : "s", n_cores);
-    return tti_reporter_warn(&s->reporter, text);
-}
-
-/* Allowed because the bits are the same, but slow. */
-static tutti_status warn_sharing(worker_loop *s) {
-    int n = s->desc->local_n_ranks, n_devices = s->desc->local_n_devices;
-    char text[280];
-    if (!tti_devices_are_shared(&s->b->devices, n, n_devices)) return TUTTI_OK;
-    snprintf(text, sizeof text,
-             "%d workers share %d GPU%s: they take turns and reduce through the host; "
-             "parallel.workers=%d is faster, and parallel.share_devices=false refuses such a run",
-             n, n_devices, n_devices == 1 ? "" : "s", n_devices);
-    return tti_reporter_warn(&s->reporter, text);
 }
 
 static tutti_status prepare(worker_loop *s) {
@@ -265,13 +281,15 @@ static tutti_status prepare(worker_loop *s) {
     TTI_TRY(map_shards(s, &worker));
     worker.shard_map = s->shard_map;
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
-    TTI_TRY(report_place(s));
+    TTI_TRY(tti_report_places(&s->reporter, d));
     /* Loads model.init before the first record is written, so that a run that cannot begin leaves
      * no run folder. */
-    if (!d->resume) TTI_TRY(resume(s));
+    bool again = d->resume || (d->carry && d->carry->has_changed);
+    if (!again) TTI_TRY(resume(s));
     TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
-    if (d->resume) TTI_TRY(resume(s));
-    if (d->resume) TTI_TRY(tti_reporter_rewind(&s->reporter, s->state.step));
+    if (again) TTI_TRY(resume(s));
+    if (again) TTI_TRY(tti_reporter_rewind(&s->reporter, s->state.step - misses_record(s)));
+    s->has_state = true;
     TTI_TRY(make_loader(s));
     if (s->c->parallel.staleness != 0 && s->desc->server && d->rank == 0)
         TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
@@ -286,15 +304,15 @@ static tutti_status prepare(worker_loop *s) {
     s->rebalanced_step = s->state.step;
     s->look_after = LOOK_AFTER;
     s->reporter.by_launcher = d->by_launcher;
-    s->reporter.sums = sums_text(s);
+    s->reporter.sums = tti_reductions_text(d, s->exec);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
     s->reporter.stages_busy = tti_exec_stages_busy(s->exec);
     /* Afterwards worker 0 has sent the loaded parameters to the server, and the others can evaluate
      * with them. */
     if (is_async(s)) TTI_TRY(tti_async_connect(s->exec, d->comm));
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
-    TTI_TRY(warn_of_few_cores(s));
-    return warn_sharing(s);
+    if (misses_record(s)) TTI_TRY(record_last_step(s));
+    return tti_warn_of_placement(&s->reporter, d);
 }
 
 /* ---- evaluation ---- */
@@ -316,15 +334,18 @@ static tutti_status evaluate(worker_loop *s) {
     TTI_TRY(tti_evaluation_run(&e));
     tutti_status st = tti_phases_end(&s->phases);
     double loss = e.sums.all.count > 0 ? e.sums.all.loss_sum / e.sums.all.count : 0;
+    bool counts = s->b->has_accuracy && e.sums.all.count > 0;
+    if (st == TUTTI_OK) st = tti_reporter_eval(&s->reporter, s->state.step, &e.sums);
+    tti_metric_set_destroy(e.sums.metrics);
+    /* In an elastic run it counts once rank 0 has recorded it: else all evaluate again. */
+    if (st == TUTTI_OK && s->desc->carry) st = tutti_comm_barrier(s->desc->comm);
+    TTI_TRY(st);
     tti_plateau_desc plateau = tti_plateau_desc_of(s->c);
     tti_plateau_see(&plateau, &s->state.plateau, loss);
-    bool counts = s->b->has_accuracy && e.sums.all.count > 0;
     s->eval_step = s->state.step;
     s->eval_loss = loss;
     s->eval_accuracy = counts ? e.sums.all.correct / e.sums.all.count : NAN;
-    if (st == TUTTI_OK) st = tti_reporter_eval(&s->reporter, s->state.step, &e.sums);
-    tti_metric_set_destroy(e.sums.metrics);
-    return st;
+    return TUTTI_OK;
 }
 
 /* ---- checkpoints ---- */
@@ -357,8 +378,7 @@ static tutti_status end_failed_save(worker_loop *s, tutti_status st) {
     return tti_reporter_warn(&s->reporter, text);
 }
 
-static tutti_status save(worker_loop *s) {
-    if (s->saved_step == s->state.step) return TUTTI_OK;
+static tutti_status save_now(worker_loop *s) {
     s->saved_step = s->state.step;
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     if (s->desc->rank != 0) {
@@ -380,16 +400,12 @@ static tutti_status save(worker_loop *s) {
     return end_failed_save(s, st);
 }
 
-/* Whether a checkpoint is due after so many steps. */
-static bool save_is_due(const worker_loop *s, int64_t n_steps) {
-    int64_t every = s->c->run.checkpoint_every;
-    if (every > 0) return n_steps % every == 0;
-    return every == 0 && n_steps % s->b->steps_per_epoch == 0;
-}
-
-static bool evaluation_is_due(const worker_loop *s, int64_t n_steps) {
-    int64_t every = s->c->train.eval_every * s->b->steps_per_epoch;
-    return every > 0 && n_steps % every == 0;
+static tutti_status save(worker_loop *s) {
+    int64_t before = s->saved_step;
+    if (before == s->state.step) return TUTTI_OK;
+    tutti_status st = save_now(s);
+    if (st == TUTTI_E_PEER) s->saved_step = before; /* an elastic run saves again */
+    return st;
 }
 
 /* ---- the loop ---- */
@@ -582,6 +598,7 @@ static tutti_status write_metrics(worker_loop *s, const step_at_work *at) {
 static tutti_status one_step(worker_loop *s) {
     int64_t start_ns = tti_now_ns();
     s->data_ns = s->exec_ns = 0;
+    if (s->desc->carry) TTI_TRY(tti_comm_heard(s->desc->comm));
     TTI_TRY(begin_steps(s));
     if (s->n_begun == s->state.step) return TUTTI_OK; /* stops without another step */
     step_at_work *at = &s->at_work[s->state.step % TTI_MAX_AHEAD];
@@ -591,6 +608,7 @@ static tutti_status one_step(worker_loop *s) {
     s->exec_ns += tti_now_ns() - begun_ns;
     TTI_TRY(judge(s, st));
     s->state.step++;
+    if (s->desc->carry) s->desc->carry->at.last = s->last;
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
     TTI_TRY(reread_params(s));
     if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
@@ -641,7 +659,8 @@ static tutti_status async_stretch(worker_loop *s) {
 /* Evaluates, saves or reports after a step, if due. */
 static tutti_status between_steps(worker_loop *s) {
     int64_t step = s->state.step;
-    bool evaluates = evaluation_is_due(s, step), saves = save_is_due(s, step);
+    bool evaluates = evaluation_is_due(s, step) && s->eval_step != step;
+    bool saves = save_is_due(s, step) && s->saved_step != step;
     tti_exec_spent at;
     if (s->state.step >= s->b->n_steps || is_trial(s) || !(evaluates || saves)) return TUTTI_OK;
     TTI_TRY(tti_slowest_pause(&s->slowest, &at));
@@ -704,6 +723,7 @@ static tutti_status check_callbacks(const worker_loop *s) {
 
 static tutti_status train(worker_loop *s) {
     TTI_TRY(check_callbacks(s));
+    if (s->desc->carry && s->desc->carry->at.has && s->state.step > 0) TTI_TRY(between_steps(s));
     while ((s->state.step < s->b->n_steps && !s->stop_signal && !s->stops) ||
            s->n_begun > s->state.step) {
         int64_t before = s->state.step;
@@ -716,30 +736,8 @@ static tutti_status train(worker_loop *s) {
     return s->stop_signal ? TUTTI_OK : evaluate(s);
 }
 
-/* Reports the largest device memory of a step; replicas need the same. */
-static tutti_status report_memory(worker_loop *s, tutti_train_result *result) {
-    int64_t mine = (int64_t)tti_exec_memory_use(s->exec).device_peak, *all;
-    bool together = s->b->places.n > 0 && !s->b->places.mixed && !is_async(s);
-    if (s->desc->rank == 0)
-        result->peak_device_bytes = (uint64_t)mine; /* threads share the result */
-    if (!together || is_alone(s)) return TUTTI_OK;
-    int n = tutti_comm_n_ranks(s->desc->comm);
-    all = calloc((size_t)n, sizeof *all);
-    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    tutti_status st = tutti_comm_all_gather(s->desc->comm, &mine, all, 1, TUTTI_I64);
-    int64_t most = mine, least = mine;
-    for (int r = 0; st == TUTTI_OK && r < n; r++)
-        most = TTI_MAX(most, all[r]), least = TTI_MIN(least, all[r]);
-    if (s->desc->rank == 0) {
-        result->most_device_bytes = (uint64_t)most;
-        result->least_device_bytes = (uint64_t)least;
-    }
-    free(all);
-    return st;
-}
-
 static tutti_status finish(worker_loop *s, tutti_train_result *result) {
-    TTI_TRY(report_memory(s, result));
+    TTI_TRY(tti_report_memory(s->desc, s->exec, result));
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     TTI_TRY(end_skips(s));
     uint64_t hash;
@@ -768,8 +766,10 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
         tti_clear_error(); /* worker 0 has reported it; the others ignore it */
         st = TUTTI_OK;
     }
+    bool goes_on = st == TUTTI_E_PEER && desc->carry;
+    if (goes_on && keep_state(&s) != TUTTI_OK) goes_on = false;
     if (st != TUTTI_OK && s.phases.gave_up) result->exit_code = 128 + tti_stop_signal();
-    if (st != TUTTI_OK) {
+    if (st != TUTTI_OK && !goes_on) {
         tti_worker_report_failure((uint64_t)s.at_step, tutti_last_error());
         tti_lost_device_advise(desc->run_dir, tti_job_is_exact(s.c),
                                desc->rank == 0 ? -1 : s.saved_step, st);

@@ -8,6 +8,7 @@
 
 #include "exec/exec.h"
 #include "ps/server.h"
+#include "train/loop/carry.h"
 #include "train/setup/blueprint.h"
 #include "tutti/comm.h"
 #include "tutti/train.h"
@@ -19,6 +20,7 @@ typedef struct tti_worker_loop_desc {
     tutti_comm *progress; /* borrowed: shows this worker's phases to others; NULL: none */
     tti_server *server;   /* borrowed; NULL: workers make the update themselves */
     tti_flight *flight;   /* borrowed; the recorder of this rank; NULL: none */
+    tti_carry *carry;     /* borrowed; of an elastic run; NULL: the workers stay the same */
     tti_shared_params *shared_params; /* borrowed; NULL: workers have their own parameters */
     int rank, local_rank, local_n_ranks;
     int local_n_devices; /* devices of the workers of this machine together */
@@ -31,7 +33,9 @@ typedef struct tti_worker_loop_desc {
     int64_t start_ns;     /* time of the call of tutti_train */
 } tti_worker_loop_desc;
 
-/* Trains until the end.  On rank 0, sets the fields of result that are known, also after a failure.
+/* Trains until the end, or in an elastic run until a member is lost: TUTTI_E_PEER then, and
+ * desc->carry has the state of this worker.  On rank 0, sets the fields of result that are known,
+ * also after a failure.
  */
 tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_result *result);
 

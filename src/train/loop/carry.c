@@ -1,0 +1,87 @@
+/* carry.c - copies flat arrays out of a worker and into the next one. */
+#include "train/loop/carry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* Parameters, then state, then averages; NULL after the last. */
+static float *array_of(tti_exec *exec, const tti_plan *plan, int i) {
+    if (i == 0) return tti_exec_params(exec);
+    if (i <= plan->n_states) return tti_exec_state(exec, i - 1);
+    return i == plan->n_states + 1 && tti_exec_has_ema(exec) ? tti_exec_ema(exec) : NULL;
+}
+
+void tti_carry_free(tti_carry *carry) {
+    for (int i = 0; i < carry->n_arrays; i++) free(carry->arrays[i]);
+    free(carry->arrays);
+    carry->arrays = NULL;
+    carry->n_arrays = 0;
+}
+
+tutti_status tti_carry_keep(tti_carry *carry, tti_exec *exec, const tti_plan *plan) {
+    int n = 0;
+    tti_carry_free(carry);
+    TTI_TRY(tti_exec_pull(exec));
+    while (array_of(exec, plan, n)) n++;
+    carry->n_flat = plan->n_flat;
+    carry->arrays = calloc((size_t)n + 1, sizeof *carry->arrays);
+    for (; carry->arrays && carry->n_arrays < n; carry->n_arrays++) {
+        float *copy = malloc(plan->n_flat * sizeof *copy + 1);
+        if (!copy) break;
+        memcpy(copy, array_of(exec, plan, carry->n_arrays), plan->n_flat * sizeof *copy);
+        carry->arrays[carry->n_arrays] = copy;
+    }
+    if (carry->arrays && carry->n_arrays == n) return TUTTI_OK;
+    tti_carry_free(carry);
+    carry->at.has = 0;
+    return tti_fail(TUTTI_E_NOMEM, "train: no memory to carry the state of a worker");
+}
+
+/* Steps first, then what follows a step: its evaluation, then its checkpoint. */
+static int64_t rank_of(const tti_carry_position *at) {
+    int64_t step = at->state.step;
+    if (!at->has) return -1;
+    return 4 * step + (at->eval_step == step) + 2 * (at->saved_step == step);
+}
+
+static void put_arrays(const tti_carry *carry, tti_exec *exec, const tti_plan *plan) {
+    for (int i = 0; i < carry->n_arrays; i++)
+        memcpy(array_of(exec, plan, i), carry->arrays[i], carry->n_flat * sizeof(float));
+}
+
+/* From the worker that is furthest to all. */
+static tutti_status send_state(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
+                               const tti_plan *plan, int source) {
+    float *array;
+    for (int i = 0; (array = array_of(exec, plan, i)); i++)
+        TTI_TRY(tutti_comm_broadcast(comm, array, plan->n_flat, TUTTI_F32, source));
+    tti_carry_position at = carry->at;
+    size_t n_words = sizeof at / sizeof(int64_t);
+    TTI_TRY(tutti_comm_broadcast(comm, &at, n_words, TUTTI_I64, source));
+    carry->at = at;
+    carry->at.state.shard_map = NULL; /* an address in another process */
+    return TUTTI_OK;
+}
+
+tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
+                             const tti_plan *plan, bool *any, bool *was_behind) {
+    int64_t mine = rank_of(&carry->at), all[TTI_MAX_WORKERS];
+    int n = comm ? tutti_comm_n_ranks(comm) : 1, source = 0;
+    bool differ = false;
+    _Static_assert(sizeof(tti_carry_position) % sizeof(int64_t) == 0, "sent as words");
+    all[0] = mine;
+    if (comm) TTI_TRY(tutti_comm_all_gather(comm, &mine, all, 1, TUTTI_I64));
+    for (int r = 1; r < n; r++) {
+        differ |= all[r] != all[0];
+        if (all[r] > all[source]) source = r;
+    }
+    *any = all[source] >= 0;
+    *was_behind = *any && mine >= 0 && mine / 4 < all[source] / 4;
+    if (!*any) return TUTTI_OK;
+    put_arrays(carry, exec, plan);
+    if (differ) TTI_TRY(send_state(carry, comm, exec, plan, source));
+    tti_carry_free(carry); /* after a failure the arrays are still those of carry->at */
+    return tti_exec_push(exec);
+}

@@ -1,0 +1,43 @@
+/* carry.h - what a worker of an elastic run keeps in memory from one epoch of membership to the
+ * next: parameters, optimizer state and position, in a form that no number of workers is part of.
+ */
+#ifndef TTI_TRAIN_CARRY_H
+#define TTI_TRAIN_CARRY_H
+
+#include "exec/exec.h"
+#include "train/loop/snapshot.h"
+#include "tutti/comm.h"
+
+/* The position of a run, as all workers of an epoch have it. */
+typedef struct tti_carry_position {
+    int64_t has; /* 0: this worker has no state yet */
+    tti_run_state state;
+    int64_t eval_step, saved_step;
+    double eval_loss, eval_accuracy;
+    tti_step_result last; /* of the last committed step, .. */
+    double lr;            /* .. and its learning rate */
+    int64_t n_rows;       /* and samples */
+} tti_carry_position;
+
+typedef struct tti_carry {
+    bool is_on;       /* the run is elastic */
+    bool has_changed; /* this is not the first epoch of the run */
+    bool was_first;   /* this worker was rank 0 in the last epoch */
+    tti_carry_position at;
+    float **arrays; /* [n_arrays] of [n_flat] each: parameters, state, averages; owned */
+    int n_arrays;
+    size_t n_flat;
+} tti_carry;
+
+/* Copies the worker's arrays before it is destroyed; the position is set by the caller. */
+TUTTI_NODISCARD tutti_status tti_carry_keep(tti_carry *carry, tti_exec *exec, const tti_plan *plan);
+
+/* Gives all workers of comm (NULL: one) the state of the one that is furthest: its arrays go to
+ * exec, its position to carry->at.  *any false: no worker has a state, and nothing was done.
+ * *was_behind: this worker has missed the last step.  Collective. */
+TUTTI_NODISCARD tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
+                                             const tti_plan *plan, bool *any, bool *was_behind);
+
+void tti_carry_free(tti_carry *carry);
+
+#endif /* TTI_TRAIN_CARRY_H */

@@ -1,0 +1,93 @@
+/* placement.c - implements placement.h. */
+#include "train/loop/placement.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "data/loader/resident.h"
+#include "train/loop/averaging.h"
+
+static tutti_status warn_of_few_cores(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
+    int n = desc->local_n_ranks, n_cores = desc->local_n_cores;
+    char text[200];
+    if (n_cores == 0 || n <= n_cores || desc->blueprint->places.n > 0) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "%d workers share %d core%s: more workers than cores slow a run down; "
+             "parallel.workers=%d is enough",
+             n, n_cores, n_cores == 1 ? "" : "s", n_cores);
+    return tti_reporter_warn(reporter, text);
+}
+
+/* Allowed because the bits are the same, but slow. */
+static tutti_status warn_sharing(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
+    int n = desc->local_n_ranks, n_devices = desc->local_n_devices;
+    char text[280];
+    if (!tti_devices_are_shared(&desc->blueprint->devices, n, n_devices)) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "%d workers share %d GPU%s: they take turns and reduce through the host; "
+             "parallel.workers=%d is faster, and parallel.share_devices=false refuses such a run",
+             n, n_devices, n_devices == 1 ? "" : "s", n_devices);
+    return tti_reporter_warn(reporter, text);
+}
+
+tutti_status tti_warn_of_placement(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
+    TTI_TRY(warn_of_few_cores(reporter, desc));
+    return warn_sharing(reporter, desc);
+}
+
+/* Reports the largest device memory of a step; replicas need the same. */
+tutti_status tti_report_memory(const tti_worker_loop_desc *desc, tti_exec *exec,
+                               tutti_train_result *result) {
+    const tti_blueprint *b = desc->blueprint;
+    bool is_async = desc->server && tti_server_is_async(desc->server);
+    bool is_alone = !desc->comm || tutti_comm_n_ranks(desc->comm) == 1;
+    int64_t mine = (int64_t)tti_exec_memory_use(exec).device_peak, *all;
+    bool together = b->places.n > 0 && !b->places.mixed && !is_async;
+    if (desc->rank == 0) result->peak_device_bytes = (uint64_t)mine; /* threads share the result */
+    if (!together || is_alone) return TUTTI_OK;
+    int n = tutti_comm_n_ranks(desc->comm);
+    all = calloc((size_t)n, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = tutti_comm_all_gather(desc->comm, &mine, all, 1, TUTTI_I64);
+    int64_t most = mine, least = mine;
+    for (int r = 0; st == TUTTI_OK && r < n; r++)
+        most = TTI_MAX(most, all[r]), least = TTI_MIN(least, all[r]);
+    if (desc->rank == 0) {
+        result->most_device_bytes = (uint64_t)most;
+        result->least_device_bytes = (uint64_t)least;
+    }
+    free(all);
+    return st;
+}
+
+/* Describes how gradients are reduced between workers, for the start line. */
+const char *tti_reductions_text(const tti_worker_loop_desc *desc, const tti_exec *exec) {
+    const tti_job_config *c = &desc->blueprint->config;
+    if (tti_job_is_local(c)) return "replaced by averages of the parameters";
+    if (!desc->server && tti_job_has_server(c)) return "by the first workers, as parameter servers";
+    if (!desc->server) return tti_exec_way(exec);
+    if (c->parallel.backup_workers > 0)
+        return "by a parameter server, from the first gradients to arrive";
+    return tti_server_is_async(desc->server)
+               ? "replaced by a parameter server, which applies each gradient"
+               : "by a parameter server";
+}
+
+/* Reports where each worker computes, including workers of other machines. */
+tutti_status tti_report_places(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
+    const tti_blueprint *b = desc->blueprint;
+    bool is_alone = !desc->comm || tutti_comm_n_ranks(desc->comm) == 1;
+    int32_t mine = tti_devices_place(&b->places, desc->local_rank);
+    reporter->place[0] = mine;
+    if (!b->places.mixed || is_alone) return TUTTI_OK;
+    return tutti_comm_all_gather(desc->comm, &mine, reporter->place, 1, TUTTI_I32);
+}
+
+const char *tti_why_not_resident(const tti_blueprint *b, bool is_async) {
+    if (b->config.data.mixup > 0) return "data.mixup mixes samples";
+    if (b->devices.mixed) return "some of the workers compute on the host";
+    if (!b->devices.backend->device) return "there is no GPU";
+    if (b->mesh.stage > 1) return "a stage of a pipeline reads only samples or only targets";
+    if (is_async) return "asynchronous workers take batches in any order";
+    return tti_resident_why_not(b->train);
+}

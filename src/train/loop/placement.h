@@ -1,0 +1,27 @@
+/* placement.h - says where the workers are: warns of shared cores and devices, reports memory, and
+ * how gradients are reduced. */
+#ifndef TTI_TRAIN_PLACEMENT_H
+#define TTI_TRAIN_PLACEMENT_H
+
+#include "train/loop/worker_loop.h"
+#include "train/report/reporter.h"
+
+TUTTI_NODISCARD tutti_status tti_warn_of_placement(tti_reporter *reporter,
+                                                   const tti_worker_loop_desc *desc);
+
+/* The largest device memory of a step, which replicas need alike, on rank 0.  Collective. */
+TUTTI_NODISCARD tutti_status tti_report_memory(const tti_worker_loop_desc *desc, tti_exec *exec,
+                                               tutti_train_result *result);
+
+/* How gradients are reduced between workers, for the start line.  Valid as long as exec. */
+const char *tti_reductions_text(const tti_worker_loop_desc *desc, const tti_exec *exec);
+
+/* Gives the reporter the place of each worker, including workers of other machines.  Collective in
+ * mixed runs. */
+TUTTI_NODISCARD tutti_status tti_report_places(tti_reporter *reporter,
+                                               const tti_worker_loop_desc *desc);
+
+/* Returns NULL, or why the host must make the batches. */
+const char *tti_why_not_resident(const tti_blueprint *b, bool is_async);
+
+#endif /* TTI_TRAIN_PLACEMENT_H */
