@@ -3,11 +3,12 @@
 import os
 import sys
 
-from ._library import program_path
+from ._library import add_cuda_folders, program_path
 
 
 def main() -> None:
     """Becomes the program that this package contains."""
+    add_cuda_folders()
     os.execv(program_path(), [program_path()] + sys.argv[1:])
 
 

@@ -27,6 +27,24 @@ def program_path() -> str:
     return os.path.join(FOLDER, "bin", "tutti")
 
 
+def add_cuda_folders() -> None:
+    """Names the folders of NVIDIA's wheels to C, which itself finds only those in the same
+    site-packages as this package: others are those of the user, or of the Python below this
+    environment."""
+    if os.environ.get("TUTTI_CUDA_PATH") or \
+            not os.path.exists(os.path.join(FOLDER, "lib", "tutti-cuda.so")):
+        return
+    import importlib.util
+
+    spec = importlib.util.find_spec("nvidia")
+    roots = [root for root in (spec and spec.submodule_search_locations or ())
+             if os.path.dirname(os.path.abspath(root)) != os.path.dirname(FOLDER)]
+    folders = [os.path.join(root, name, "lib") for root in roots for name in sorted(os.listdir(root))]
+    found = [folder for folder in folders if os.path.isdir(folder)]
+    if found:
+        os.environ["TUTTI_CUDA_PATH"] = ":".join(found)
+
+
 class _Library:
     """The functions of the C library, each bound when it is first used."""
 
@@ -40,6 +58,7 @@ class _Library:
         with self._lock:
             if self._dll is None:
                 path = library_path()
+                add_cuda_folders()
                 try:
                     # Global: the model of a plugin calls functions of the library by name.
                     self._dll = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)

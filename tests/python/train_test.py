@@ -39,6 +39,31 @@ def test_import_is_light():
     expect("modules that import tutti has loaded", done.stdout, "[]\n")
 
 
+def test_folders_of_nvidia():
+    """Those of another site-packages are named to C, unless the user names some."""
+    text = """if True:
+        import os, sys
+        from tutti import _library
+        _library.FOLDER = os.path.abspath("site/tutti")
+        sys.path[:] = [os.path.abspath("site"), os.path.abspath("other")] + \
+            [p for p in sys.path if not p.endswith("-packages")]
+        _library.add_cuda_folders()
+        print(os.environ.pop("TUTTI_CUDA_PATH", None))
+        open("site/tutti/lib/tutti-cuda.so", "w").close()
+        _library.add_cuda_folders()
+        print(os.environ["TUTTI_CUDA_PATH"])
+        os.environ["TUTTI_CUDA_PATH"] = "mine"
+        _library.add_cuda_folders()
+        print(os.environ["TUTTI_CUDA_PATH"])
+    """
+    for folder in ("site/tutti/lib", "site/nvidia/nccl/lib", "other/nvidia/cu13/lib",
+                   "other/nvidia/cudnn/lib", "other/nvidia/cudnn/include"):
+        os.makedirs(folder)
+    found = ":".join(os.path.abspath("other/nvidia/%s/lib" % name) for name in ("cu13", "cudnn"))
+    done = python(text)
+    expect(done.stderr or "folders", done.stdout, "None\n%s\nmine\n" % found)
+
+
 def test_same_bits_as_the_program():
     runs.tutti(*runs.small("by-program", "-n", "2")).expect(0)
     wanted = [r for r in runs.records("by-program") if r["event"] == "end"][-1]
