@@ -466,7 +466,7 @@ class Session:
     @step_number.setter
     def step_number(self, step: int) -> None:
         with self._use() as handle:
-            c.tutti_session_set_step(handle, whole(step, "step_number", 0))
+            c.tutti_session_set_step(handle, whole(step, "step_number", 0, 10 ** 12))
 
     @property
     def params_hash(self) -> str:

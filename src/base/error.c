@@ -33,6 +33,10 @@ void tti_fail_context(const char *format, ...) {
     memcpy(last_error, text, sizeof last_error);
 }
 
+tutti_status tti_need(const void *argument, const char *who, const char *what) {
+    return argument ? TUTTI_OK : tti_fail(TUTTI_E_INVALID, "%s: %s is NULL", who, what);
+}
+
 void tti_clear_error(void) { last_error[0] = '\0'; }
 
 void tti_assert_failed(const char *expr, const char *file, int line) {

@@ -12,6 +12,9 @@ tutti_status tti_fail(tutti_status code, const char *format, ...)
 /* Puts a prefix before the text of the last failure: tti_fail_context("job.yaml: "). */
 void tti_fail_context(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 
+/* TUTTI_E_INVALID "who: what is NULL" for a public function, unless there is an argument. */
+tutti_status tti_need(const void *argument, const char *who, const char *what);
+
 /* Forgets the last failure of this thread. */
 void tti_clear_error(void);
 

@@ -220,6 +220,9 @@ tutti_status tti_feed_check(tutti_session *s, const tutti_tensor *inputs, int n_
     *out = (tti_feed){.n_rows = -1};
     if (!inputs || n_inputs < 1)
         return tti_fail(TUTTI_E_INVALID, "session: inputs is %s", inputs ? "empty" : "NULL");
+    if (n_inputs > s->n_inputs)
+        return tti_fail(TUTTI_E_INVALID, "session: n_inputs is %d; the session has %d inputs",
+                        n_inputs, s->n_inputs);
     if (s->b->config.data.mixup > 0 && labels)
         return tti_fail(
             TUTTI_E_UNSUPPORTED,

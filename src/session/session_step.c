@@ -9,6 +9,8 @@
 #include "train/loop/averaging.h"
 #include "train/loop/evaluation.h"
 
+static const int64_t most_steps = INT64_C(1000000000000); /* as of train.steps */
+
 /* How much of a step a call runs. */
 typedef enum step_part { WHOLE, GRADIENTS } step_part;
 
@@ -223,6 +225,9 @@ static tutti_status forward(tutti_session *s, const tutti_tensor *inputs, int n_
     TTI_TRY(tti_feed_check(s, inputs, n_inputs, false, &call.feed));
     if (!outputs || n_outputs < 1)
         return tti_fail(TUTTI_E_INVALID, "session: outputs is %s", outputs ? "empty" : "NULL");
+    if (n_outputs > s->n_outputs)
+        return tti_fail(TUTTI_E_INVALID, "session: n_outputs is %d; the session has %d outputs",
+                        n_outputs, s->n_outputs);
     for (int i = 0; i < n_outputs; i++) {
         if (!outputs[i].name)
             return tti_fail(TUTTI_E_INVALID, "session: outputs[%d].name is NULL", i);
@@ -681,9 +686,11 @@ tutti_status tutti_session_evaluate(tutti_session *s, tutti_session_result *resu
 
 tutti_status tutti_session_set_step(tutti_session *s, int64_t step) {
     TTI_TRY(tti_session_enter(s, __func__));
-    tutti_status st = step >= 0 ? TUTTI_OK
-                                : tti_fail(TUTTI_E_INVALID, "tutti_session_set_step: step is %lld",
-                                           (long long)step);
+    tutti_status st =
+        step >= 0 && step <= most_steps
+            ? TUTTI_OK
+            : tti_fail(TUTTI_E_INVALID, "tutti_session_set_step: step is %lld, not 0 .. %lld",
+                       (long long)step, (long long)most_steps);
     if (st == TUTTI_OK) {
         s->step = step;
         s->has_gradients = false;

@@ -458,6 +458,11 @@ T_CASE(bad_inputs_are_named) {
     T_FAILS(tutti_session_apply(s, 0.1, NULL), TUTTI_E_INVALID, "there are no gradients");
     T_FAILS(tutti_session_save(s, NULL), TUTTI_E_INVALID, "the path is NULL");
     T_FAILS(tutti_session_set_step(s, -1), TUTTI_E_INVALID, "step is -1");
+    T_FAILS(tutti_session_set_step(s, INT64_MAX), TUTTI_E_INVALID, "step is 9223372036854775807");
+    T_FAILS(tutti_session_step(s, b->tensors, 1000, 0.1, NULL), TUTTI_E_INVALID,
+            "n_inputs is 1000");
+    T_FAILS(tutti_session_forward(s, b->tensors, 1, &logits, 1000), TUTTI_E_INVALID,
+            "n_outputs is 1000");
     T_OK(tutti_session_hash(s, &after));
     T_EQ(after, before);
     T_OK(tutti_session_step(s, b->tensors, 2, 0.1, NULL));

@@ -259,6 +259,10 @@ static tutti_status write_folder(const tti_exporting *e) {
 
 tutti_status tutti_export(tutti_job *job, const char *run_dir, const tutti_export_desc *desc,
                           tutti_warn_fn warn, void *user, tutti_export_result *result) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(run_dir, __func__, "run_dir"));
+    TTI_TRY(tti_need(desc, __func__, "desc"));
+    TTI_TRY(tti_need(result, __func__, "result"));
     tti_predictor *p;
     *result = (tutti_export_result){0};
     if (desc->max_file_bytes < 0 || desc->format < 0 || desc->format >= TUTTI_N_EXPORT_FORMATS)

@@ -266,6 +266,9 @@ static void finish(const evaluation *e) {
 
 tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
                         tutti_eval_result *result) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(run_dir, __func__, "run_dir"));
+    TTI_TRY(tti_need(result, __func__, "result"));
     *result = (tutti_eval_result){0};
     evaluation e = {.result = result};
     TTI_TRY(tti_predictor_open_with_test(job, run_dir, warn, user, &e.p));
@@ -293,6 +296,7 @@ tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
 }
 
 void tutti_eval_result_free(tutti_eval_result *r) {
+    if (!r) return;
     free(r->classes);
     free(r->confusion);
     free(r->values);

@@ -301,6 +301,7 @@ static void print_json(tti_str *out, const tutti_eval_result *r) {
 
 char *tutti_eval_print(const tutti_eval_result *result, bool json) {
     tti_str out = {0};
+    if (!result) return NULL;
     if (json)
         print_json(&out, result);
     else

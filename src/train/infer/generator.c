@@ -216,6 +216,9 @@ static tutti_status generate(const tutti_job *job, tti_predictor *p,
 }
 
 tutti_status tutti_generate(tutti_job *job, const char *run_dir, const tutti_generate_desc *desc) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(run_dir, __func__, "run_dir"));
+    TTI_TRY(tti_need(desc, __func__, "desc"));
     tti_predictor *p;
     take_one_row(job);
     TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &p));

@@ -221,14 +221,16 @@ static tutti_status predict_samples(tti_predicting *r, const tutti_samples *samp
 
 static tutti_status check_call(const char *who, const tutti_job *job, const char *run_dir,
                                tutti_predict_fn fn) {
-    const char *missing = !job ? "job" : !run_dir ? "run_dir" : !fn ? "fn" : NULL;
-    return missing ? tti_fail(TUTTI_E_INVALID, "%s: %s is NULL", who, missing) : TUTTI_OK;
+    TTI_TRY(tti_need(job, who, "job"));
+    TTI_TRY(tti_need(run_dir, who, "run_dir"));
+    return tti_need(fn ? job : NULL, who, "fn");
 }
 
 tutti_status tutti_predict(tutti_job *job, const char *run_dir, const char *const *files,
                            int n_files, tutti_predict_fn fn, void *user) {
     tti_predicting r = {.fn = fn, .user = user};
     TTI_TRY(check_call(__func__, job, run_dir, fn));
+    for (int i = 0; i < n_files; i++) TTI_TRY(tti_need(files ? files[i] : NULL, __func__, "files"));
     TTI_TRY(tti_predictor_open_one_row(job, run_dir, &r.p));
     r.b = tti_predictor_blueprint(r.p);
     r.ds = r.b->test;
@@ -242,6 +244,7 @@ tutti_status tutti_predict_samples(tutti_job *job, const char *run_dir,
     tti_predicting r = {.fn = fn, .user = user};
     tutti_samples *copy;
     TTI_TRY(check_call(__func__, job, run_dir, fn));
+    TTI_TRY(tti_need(samples, __func__, "samples"));
     TTI_TRY(tti_samples_copy(samples, &copy));
     tutti_status st = tti_predictor_open_one_row(job, run_dir, &r.p);
     if (st == TUTTI_OK) {
@@ -327,6 +330,7 @@ static void add_mask(tti_json *j, const tutti_prediction *p) {
 }
 
 char *tutti_prediction_print(const tutti_prediction *p) {
+    if (!p) return NULL;
     tti_str out = {0};
     tti_json j = tti_json_begin(&out, 0);
     tti_json_object(&j, NULL);

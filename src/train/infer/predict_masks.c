@@ -61,6 +61,8 @@ tutti_status tti_predict_take_mask(tti_predicting *r, const tti_predict_sample *
 }
 
 tutti_status tutti_prediction_save_mask(const tutti_prediction *prediction, const char *path) {
+    TTI_TRY(tti_need(prediction, __func__, "prediction"));
+    TTI_TRY(tti_need(path, __func__, "path"));
     struct stat info;
     if (!prediction->mask)
         return tti_fail(TUTTI_E_INVALID, "%s: the prediction has no mask", prediction->file);

@@ -97,6 +97,8 @@ static const struct {
 };
 
 tutti_status tutti_catalog(const char *what, char **text) {
+    TTI_TRY(tti_need(what, __func__, "what"));
+    TTI_TRY(tti_need(text, __func__, "text"));
     tti_str out = {0};
     *text = NULL;
     for (size_t i = 0; i < TTI_COUNT(tables); i++) {

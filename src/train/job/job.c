@@ -24,6 +24,7 @@
 /* ---- create, copy, destroy ---- */
 
 tutti_status tutti_job_create(tutti_job **out) {
+    TTI_TRY(tti_need(out, __func__, "out"));
     *out = NULL;
     tutti_job *job = calloc(1, sizeof *job);
     if (!job) return tti_fail(TUTTI_E_NOMEM, "job: out of memory");
@@ -99,6 +100,8 @@ static bool lies_in_run(const char *path) {
 }
 
 tutti_status tutti_job_load(tutti_job *job, const char *path) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(path, __func__, "path"));
     tti_arena arena = {0};
     const char *text = NULL;
     size_t n_bytes = 0;
@@ -116,6 +119,8 @@ tutti_status tutti_job_load(tutti_job *job, const char *path) {
 }
 
 tutti_status tutti_job_load_run(tutti_job *job, const char *run_dir) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(run_dir, __func__, "run_dir"));
     char *path;
     if (asprintf(&path, "%s/job.yaml", run_dir) < 0)
         return tti_fail(TUTTI_E_NOMEM, "job: out of memory");
@@ -125,7 +130,9 @@ tutti_status tutti_job_load_run(tutti_job *job, const char *run_dir) {
     return st;
 }
 
-void tutti_job_allow_plugin(tutti_job *job) { job->allows_plugin = true; }
+void tutti_job_allow_plugin(tutti_job *job) {
+    if (job) job->allows_plugin = true;
+}
 
 tutti_status tti_job_check_plugin(const tutti_job *job) {
     const tti_option_state *state = tti_options_state(&job->options, "model.plugin");
@@ -152,12 +159,16 @@ static bool assigns(const char *assignment, const char *key) {
 
 void tutti_job_set(tutti_job *job, const char *assignment, const char *origin) {
     static const char *const keys[] = {"parallel.workers", "parallel.tensor", "parallel.pipeline"};
+    if (!job) return;
+    if (!assignment) assignment = "";
+    if (!origin) origin = "tutti_job_set";
     tti_options_assign(&job->options, assignment, origin);
     for (size_t i = 0; i < TTI_COUNT(keys); i++)
         if (assigns(assignment, keys[i])) tti_job_free_copies(job, origin);
 }
 
 void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user) {
+    if (!job) return;
     job->model_fn = fn;
     job->model_user = user;
 }
@@ -173,7 +184,8 @@ static bool are_fields(const tutti_samples *s) {
 tutti_status tutti_job_set_samples(tutti_job *job, tutti_data_split split,
                                    const tutti_samples *samples) {
     static const char origin[] = "tutti_job_set_samples";
-    if (!job) return tti_fail(TUTTI_E_INVALID, "%s: job is NULL", origin);
+    TTI_TRY(tti_need(job, origin, "job"));
+    TTI_TRY(tti_need(samples, origin, "samples"));
     if ((unsigned)split >= TUTTI_N_SPLITS)
         return tti_fail(TUTTI_E_INVALID, "%s: split %d does not exist", origin, (int)split);
     TTI_TRY(take_samples(job, split, samples));
@@ -189,6 +201,7 @@ tutti_status tutti_job_set_samples(tutti_job *job, tutti_data_split split,
 /* ---- check and resolve ---- */
 
 tutti_status tutti_job_check(tutti_job *job) {
+    TTI_TRY(tti_need(job, __func__, "job"));
     tti_problems *problems = &job->options.problems;
     int n = problems->n;
     size_t n_bytes = problems->text.n_bytes;
@@ -203,7 +216,7 @@ tutti_status tutti_job_check(tutti_job *job) {
 }
 
 const char *tutti_job_warnings(const tutti_job *job) {
-    return tti_str_text(&job->options.warnings);
+    return job ? tti_str_text(&job->options.warnings) : "";
 }
 
 static void put_int(tutti_job *job, const char *key, int64_t value, const char *origin) {
@@ -401,12 +414,12 @@ tutti_status tti_job_make_paths_absolute(tutti_job *job) {
 /* ---- printing ---- */
 
 const char *tutti_job_find_key(const char *word) {
-    const char *key = tti_option_table_find(&tti_job_table, word);
+    const char *key = word ? tti_option_table_find(&tti_job_table, word) : NULL;
     return key && strchr(key, '.') ? key : NULL; /* a group is not a key */
 }
 
 const char *tutti_job_get(tutti_job *job, const char *key) {
-    return tti_options_get(&job->options, key);
+    return job && key ? tti_options_get(&job->options, key) : NULL;
 }
 
 /* Hands the text over to the caller; NULL when out of memory. */
@@ -418,6 +431,7 @@ static char *take_text(tti_str *str) {
 
 char *tutti_job_print(tutti_job *job, bool origins) {
     tti_str text = {0};
+    if (!job) return NULL;
     tti_options_print(&job->options, origins, &text);
     return take_text(&text);
 }

@@ -71,6 +71,9 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
 }
 
 tutti_status tutti_job_pack_data(tutti_job *job, const tutti_pack_desc *how, char **report) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(how, __func__, "how"));
+    TTI_TRY(tti_need(report, __func__, "report"));
     *report = NULL;
     TTI_TRY(tutti_job_check(job));
     tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, NULL);

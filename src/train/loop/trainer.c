@@ -601,6 +601,8 @@ static tutti_status prepare(trainer *t) {
 }
 
 tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_train_result *result) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(result, __func__, "result"));
     static const tutti_train_desc defaults;
     *result = (tutti_train_result){0};
     trainer t = {.job = job,

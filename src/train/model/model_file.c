@@ -429,6 +429,8 @@ static tutti_status describe_recognized(const tti_import *import, tti_str *out) 
 }
 
 tutti_status tutti_model_describe(const char *path, char **text) {
+    TTI_TRY(tti_need(path, __func__, "path"));
+    TTI_TRY(tti_need(text, __func__, "text"));
     tti_import *import;
     tti_str str = {0};
     *text = NULL;
@@ -447,6 +449,8 @@ tutti_status tutti_model_describe(const char *path, char **text) {
 }
 
 tutti_status tutti_model_import(const char *path, const char *dir) {
+    TTI_TRY(tti_need(path, __func__, "path"));
+    TTI_TRY(tti_need(dir, __func__, "dir"));
     tti_import *import;
     TTI_TRY(tti_import_open(path, &import));
     tutti_status st = tti_import_check(import);

@@ -145,6 +145,9 @@ static tutti_bench_data_result summarise(const bench *b, double loader_per_s, in
 
 tutti_status tutti_bench_data(tutti_job *job, const tutti_bench_data_desc *desc,
                               tutti_bench_data_result *out) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(desc, __func__, "desc"));
+    TTI_TRY(tti_need(out, __func__, "out"));
     if (desc->n_threads < 0 || desc->min_ms < 0)
         return tti_fail(TUTTI_E_INVALID, "bench: n_threads or min_ms is negative");
     tutti_dataset *ds;

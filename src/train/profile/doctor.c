@@ -246,6 +246,7 @@ static void describe_files(tti_str *out) {
 }
 
 tutti_status tutti_doctor(bool measure, char **text) {
+    TTI_TRY(tti_need(text, __func__, "text"));
     tti_str out = {0};
     *text = NULL;
     tti_str_printf(&out, "tutti %s\n", TUTTI_VERSION);

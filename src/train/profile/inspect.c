@@ -341,6 +341,8 @@ static tutti_status inspect_resolved(tutti_job *job, const tutti_inspect_desc *d
 }
 
 tutti_status tutti_inspect_job(tutti_job *job, const tutti_inspect_desc *desc, char **text) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(text, __func__, "text"));
     static const tutti_inspect_desc defaults;
     tti_str out = {0};
     tti_options_kept kept;

@@ -262,6 +262,8 @@ static void clean_up(profiler *p) {
 }
 
 tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char **text) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(text, __func__, "text"));
     static const tutti_profile_desc defaults;
     profiler p = {.job = job, .desc = desc ? desc : &defaults};
     *text = NULL;
@@ -292,5 +294,8 @@ static tutti_status measure_ceilings(tutti_job *job, double *flops, double *byte
 }
 
 tutti_status tutti_measure_ceilings(tutti_job *job, double *flops, double *bytes) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(flops, __func__, "flops"));
+    TTI_TRY(tti_need(bytes, __func__, "bytes"));
     return tti_job_say_where(job, measure_ceilings(job, flops, bytes));
 }

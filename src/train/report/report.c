@@ -430,6 +430,8 @@ tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, con
 }
 
 tutti_status tutti_report(tutti_job *job, const char *run_dir) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(run_dir, __func__, "run_dir"));
     tti_predictor *predictor;
     tutti_status st = tti_predictor_open_with_test(job, run_dir, NULL, NULL, &predictor);
     bool no_run = st == TUTTI_E_CONFIG;

@@ -35,5 +35,7 @@ static tutti_status open_dataset(tutti_job *job, tutti_data_split split, tutti_d
 }
 
 tutti_status tutti_job_open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
+    TTI_TRY(tti_need(job, __func__, "job"));
+    TTI_TRY(tti_need(out, __func__, "out"));
     return tti_job_say_where(job, open_dataset(job, split, out));
 }
