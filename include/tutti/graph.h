@@ -97,6 +97,10 @@ TUTTI_API void tutti_output(tutti_graph *g, const char *name, tutti_value *value
 /* The type of a value; NULL (which stands for a failed call) gives a scalar f32. */
 TUTTI_API tutti_type tutti_value_type(const tutti_value *value);
 
+/* The dimension along which the samples of a shard lie in a value, 0 in the graph's inputs; -1: the
+ * value has none, as every sample has the same; -2: it joins samples, or is not known. */
+TUTTI_API int tutti_batch_axis(const tutti_graph *g, const tutti_value *value);
+
 /* Prints the graph in the text form that tutti_graph_parse reads.  Free it with free(); NULL when
  * out of memory. */
 TUTTI_API char *tutti_graph_print(const tutti_graph *g);

@@ -10,7 +10,7 @@
 #include "import/import.h"
 #include "import/onnx/onnx_ops.h"
 
-enum { MAX_OPERATORS = 512, MAX_TARGET = 128 };
+enum { MAX_OPERATORS = 1024, MAX_TARGET = 128 };
 
 static const tti_operator *const families[] = {
     tti_operators_math,           tti_operators_reduce,     tti_operators_shape,
@@ -19,7 +19,8 @@ static const tti_operator *const families[] = {
     tti_operators_onnx_shape,     tti_operators_onnx_index, tti_operators_onnx_layers,
     tti_operators_onnx_recurrent, tti_operators_random,     tti_operators_index,
     tti_operators_resize,         tti_operators_order,      tti_operators_volume,
-    tti_operators_einsum};
+    tti_operators_einsum,         tti_operators_composed,   tti_operators_names,
+    tti_operators_parts};
 
 static const tti_operator *by_target[MAX_OPERATORS];
 static size_t n_operators;

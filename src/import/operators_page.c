@@ -17,7 +17,6 @@ static const struct {
     {"aten.index.Tensor", "one index that depends on inputs; no boolean index that does"},
     {"aten.instance_norm.default", "no running statistics"},
     {"aten.lstm.input", "without proj_size; an initial state is zeros, or of the samples"},
-    {"aten.roll.default", "with dims"},
     {"aten.scatter_add.default", "the index is as large as the tensor, except along dim"},
     {"aten.scatter.src", "the index is as large as the tensor, except along dim"},
     {"onnx.ArgMax", "select_last_index=0"},

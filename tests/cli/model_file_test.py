@@ -14,7 +14,7 @@ import runs
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
 NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", "zoo", "frozen",
-         "norms", "choices", "places")
+         "norms", "choices", "places", "composed", "parts")
 
 
 def flat(values):
@@ -232,6 +232,19 @@ def test_graphs_that_are_not_supported():
     runs.tutti("train", *job("cnn", "model.file=changed.pt2", "run.dir=fixed")).expect(0)
     runs.tutti("train", *job("cnn", "run.dir=free")).expect(0)
     assert events("fixed", "end")[0]["params_hash"] == events("free", "end")[0]["params_hash"]
+
+    def own_statistics(model):
+        """The mean that a batch norm reads is written by the model first."""
+        graph = model["graph_module"]["graph"]
+        name = next(n["inputs"][3]["arg"]["as_tensor"]["name"] for n in graph["nodes"]
+                    if "batch_norm" in n["target"])
+        graph["nodes"].insert(0, {
+            "target": "torch.ops.aten.mul_.Tensor", "metadata": {}, "is_hop_single_tensor_return":
+            None, "outputs": [{"as_tensor": {"name": "written"}}],
+            "inputs": [{"name": "self", "arg": {"as_tensor": {"name": name}}, "kind": 1},
+                       {"name": "other", "arg": {"as_tensor": {"name": name}}, "kind": 1}]})
+        graph["tensor_values"]["written"] = graph["tensor_values"][name]
+    refused(own_statistics, 2, "the model itself changes its buffer 'stem.", "running_mean'")
 
     def no_object(model):
         model["graph_module"]["graph"]["nodes"] = 7

@@ -251,6 +251,79 @@ class Equations(nn.Module):
         return self.o(y + z.sum(1) + u + t)
 
 
+class Composed(nn.Module):
+    """Operators that are formulas of others."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.o = nn.Linear(6, 6), nn.Linear(6, 5)
+        self.w = nn.Parameter(torch.randn(3, 6, 6) * 0.3)
+
+    def forward(self, x):
+        x = torch.tanh(self.a(x))  # [N,4,6]
+        y = torch.erfc(x) + torch.sinh(x) - torch.cosh(x) + torch.asinh(x) + torch.atanh(0.9 * x)
+        y = y + torch.acosh(x.abs() + 1.5) + torch.logit(torch.sigmoid(x), eps=1e-6)
+        y = y + torch.hypot(x, x + 1) + torch.logaddexp(x, -x) + torch.clip(x, -0.5, 0.5)
+        y = y + torch.clamp(x, -x.detach().abs() * 0.5, torch.full((6,), 0.3))
+        y = y + torch.nan_to_num(1 / (x > 0), posinf=0.5) + F.rrelu(x, training=False)
+        y = y + x * torch.isclose(x, x + 1e-9) + ((x * 10).long() << 1) * x
+        y = y + x * torch.bucketize(x, torch.tensor([-0.5, 0.0, 0.5]))
+        y = y + x.median(1, keepdim=True).values + x.kthvalue(2, dim=-1)[0].unsqueeze(-1)
+        y = y + torch.aminmax(x, dim=1)[1].unsqueeze(1) + torch.count_nonzero(
+            x > 0, dim=2)[..., None] * x
+        y = y + F.cosine_similarity(x, x.flip(1), dim=-1)[..., None] + F.pairwise_distance(
+            x, x.roll(1, 1))[..., None] + torch.linalg.vector_norm(x, 3, dim=-1, keepdim=True)
+        y = y + torch.cdist(x, x + 1.0).sum(-1, keepdim=True) + torch.baddbmm(
+            x, x @ x.transpose(1, 2), x, beta=0.5, alpha=2.0)
+        y = y + x.transpose(0, 1).mean(0)[:, None] + x.permute(2, 0, 1)[:4].sum(0)[..., None]
+        y = torch.cat([y[..., :3], torch.cross(y[..., :3], x[..., 3:], dim=-1)], -1)
+        y = y[..., :3].repeat(1, 1, 2) + F.bilinear(x, y, self.w, None).repeat(1, 1, 2)
+        return self.o(torch.diag_embed(y.sum(1)).sum(-1) * 0.02 + (torch.mv(y[:, 0], y.new_ones(
+            6)))[:, None] * 0.01)
+
+
+class Parts(nn.Module):
+    """Parts of tensors, repeated elements, writes to constants, weight norm, cells, sampling."""
+
+    def __init__(self):
+        super().__init__()
+        self.c = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 6, 3))
+        self.r = nn.RNN(6, 6, bidirectional=True, batch_first=True)
+        self.l, self.g, self.n = nn.LSTMCell(12, 6), nn.GRUCell(6, 6), nn.RNNCell(6, 6)
+        self.t, self.o = nn.Linear(6, 6), nn.Linear(6, 5)
+        self.b = nn.EmbeddingBag(7, 6, mode="mean")
+
+    def forward(self, x):
+        y = self.c(x)  # [N,6,6,6]
+        theta = self.t(y.mean((2, 3))).view(-1, 2, 3)
+        row, column = torch.meshgrid(torch.linspace(-1, 1, 4), torch.linspace(-1, 1, 5),
+                                     indexing="ij")
+        grid = torch.stack([column, row, torch.ones_like(row)], -1).view(-1, 3)
+        grid = (grid.to(x) @ theta.transpose(1, 2)).view(-1, 4, 5, 2)
+        y = F.grid_sample(y, grid, align_corners=False) + F.grid_sample(
+            y, grid, align_corners=True, padding_mode="border")  # [N,6,4,5]
+        y = y.flatten(2).moveaxis((0, 1), (0, 2))[:, :6]  # [N,6,6]
+        first, second = y.tensor_split(2, 1)
+        y = torch.cat([first.repeat_interleave(2, 1), second.repeat_interleave(
+            torch.tensor([1, 0, 2]), 1)], 1)[:, :6]
+        y = y + torch.diagonal(y, 1, 1, 2).prod(1)[:, None, None] + torch.eye(6) + y.cumprod(1)
+        z = torch.zeros_like(y)
+        for k in range(1, 6):
+            z[:, k] = y[:, k] + 0.5 * z[:, k - 1]
+        z = torch.slice_scatter(z, y[:, :2], 1, 2, 4)
+        z = torch.select_scatter(z, y[:, 0] * 3, 1, 1).index_fill(1, torch.tensor([4]), 0.5)
+        z = z.index_copy(1, torch.tensor([5, 0]), y[:, :2]).roll(2, 1).tile((1, 1))
+        z, last = self.r(torch.tanh(z))
+        h = c = x.new_zeros(x.shape[0], 6)
+        for k in range(3):
+            h, c = self.l(z[:, k], (h, c))
+            h = self.n(self.g(h, c), h)
+        ids = (y[:, 0] * 3).abs().long() % 7
+        with torch.no_grad():
+            still = torch.sigmoid(self.t(h))
+        return self.o(h * still + c + last.sum(0) + self.b(ids))
+
+
 def grouped_product(x, w, ends):
     """Rows of x up to ends[0] with w[0], and so on; PyTorch has no such product of f64."""
     if x.dtype != torch.float64:
@@ -339,6 +412,9 @@ MODELS = {
     "heads": (Heads, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "experts": (Experts, lambda: torch.randn(N_ROWS, 5, 8),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
+    "composed": (Composed, lambda: torch.randn(N_ROWS, 4, 6),
+                 lambda: torch.randint(0, 5, (N_ROWS,))),
+    "parts": (Parts, lambda: torch.randn(N_ROWS, 3, 8, 8), lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 

@@ -5,10 +5,14 @@
 #include "import/graph/building.h"
 
 /* Rows by family, each ended by one without a target. */
-extern const tti_operator tti_operators_attention[], tti_operators_einsum[], tti_operators_host[],
-    tti_operators_index[], tti_operators_layers[], tti_operators_logic[], tti_operators_loss[],
-    tti_operators_math[], tti_operators_order[], tti_operators_random[], tti_operators_reduce[],
+extern const tti_operator tti_operators_attention[], tti_operators_composed[],
+    tti_operators_einsum[], tti_operators_host[], tti_operators_index[], tti_operators_layers[],
+    tti_operators_logic[], tti_operators_loss[], tti_operators_math[], tti_operators_names[],
+    tti_operators_order[], tti_operators_parts[], tti_operators_random[], tti_operators_reduce[],
     tti_operators_resize[], tti_operators_shape[], tti_operators_volume[];
+
+/* Builds a row whose formula is in as (aten_formula.c). */
+void tti_build_formula(tti_building *b, const tti_call *c);
 
 /* floor of uniform numbers plus a share: 1 with that probability, else 0. */
 void tti_set_floor_of_noise(tti_building *b, const tti_operand *x, tti_operand *out);

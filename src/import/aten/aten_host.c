@@ -26,10 +26,16 @@ static tutti_shape shape_at(tti_building *b, const tti_call *c, int k) {
     return shape;
 }
 
+/* A tensor whose first size, in argument k, is that of the batch has a row for each sample. */
+static void note_batch(tti_building *b, const tti_call *c, int k) {
+    if (tti_good(b) && c->out[0] && tti_is_batch_item(b, c, k, 0)) c->out[0]->host.of_batch = true;
+}
+
 /* zeros, ones: size dtype */
 static void filled(tti_building *b, const tti_call *c, double value) {
     tutti_shape shape = shape_at(b, c, 0);
     fill(b, &shape, elem_at(b, c, 1, TTI_ELEM_F32), value, c->out[0]);
+    note_batch(b, c, 0);
 }
 static void zeros(tti_building *b, const tti_call *c) { filled(b, c, 0); }
 static void ones(tti_building *b, const tti_call *c) { filled(b, c, 1); }
@@ -39,6 +45,7 @@ static void new_filled(tti_building *b, const tti_call *c, double value) {
     tutti_shape shape = shape_at(b, c, 1);
     tti_elem elem = elem_at(b, c, 2, tti_elem_of(tti_operand_at(b, c, 0)));
     fill(b, &shape, elem, value, c->out[0]);
+    note_batch(b, c, 1);
 }
 static void new_zeros(tti_building *b, const tti_call *c) { new_filled(b, c, 0); }
 static void new_ones(tti_building *b, const tti_call *c) { new_filled(b, c, 1); }
@@ -108,6 +115,42 @@ static void arange_step(tti_building *b, const tti_call *c) {
     range(b, tti_number_at(b, c, 0), tti_number_at(b, c, 1), tti_number_at(b, c, 2),
           elem_at(b, c, 3, floats ? TTI_ELEM_F32 : TTI_ELEM_I64), c->out[0]);
 }
+
+/* n numbers from start to end, or that power of a base. */
+static void spaced(tti_building *b, const tti_call *c, double base, int dtype) {
+    double start = tti_number_at(b, c, 0), end = tti_number_at(b, c, 1);
+    int64_t n = tti_int_at(b, c, 2);
+    tti_elem elem = elem_at(b, c, dtype, TTI_ELEM_F32);
+    tti_host made;
+    if (tti_good(b) && n < 0) tti_refuse(b, "%lld steps", (long long)n);
+    if (!tti_good(b) || !tti_host_new(b, elem, &TUTTI_SHAPE(n), &made)) return;
+    double step = n > 1 ? (end - start) / (double)(n - 1) : 0;
+    for (int64_t i = 0; i < n; i++) { /* as PyTorch has it: from both ends */
+        double x =
+            i < n / 2 || n == 1 ? start + step * (double)i : end - step * (double)(n - 1 - i);
+        made.data[i] = tti_round(elem, base > 0 ? pow(base, x) : x);
+    }
+    tti_set_host(c->out[0], &made);
+}
+static void linspace(tti_building *b, const tti_call *c) { spaced(b, c, 0, 3); }
+static void logspace(tti_building *b, const tti_call *c) {
+    double base = tti_number_at(b, c, 3);
+    if (tti_good(b) && !(base > 0)) tti_refuse(b, "the base %g", base);
+    if (tti_good(b)) spaced(b, c, base, 4);
+}
+
+static void identity(tti_building *b, const tti_call *c, int64_t m, int dtype) {
+    int64_t n = tti_int_at(b, c, 0);
+    tti_host made;
+    if (tti_good(b) && (n < 0 || m < 0)) tti_refuse(b, "a negative size");
+    if (!tti_good(b) ||
+        !tti_host_new(b, elem_at(b, c, dtype, TTI_ELEM_F32), &TUTTI_SHAPE(n, m), &made))
+        return;
+    for (int64_t i = 0; i < TTI_MIN(n, m); i++) made.data[i * m + i] = 1;
+    tti_set_host(c->out[0], &made);
+}
+static void eye(tti_building *b, const tti_call *c) { identity(b, c, tti_int_at(b, c, 0), 1); }
+static void eye_m(tti_building *b, const tti_call *c) { identity(b, c, tti_int_at(b, c, 1), 2); }
 
 /* ---- functions of constants ---- */
 
@@ -250,6 +293,10 @@ const tti_operator tti_operators_host[] = {
     MAKE("arange.default", "end dtype=None" WHERE, arange),
     MAKE("arange.start", "start end dtype=None" WHERE, arange_start),
     MAKE("arange.start_step", "start end step=1 dtype=None" WHERE, arange_step),
+    MAKE("linspace.default", "start end steps dtype=None" WHERE, linspace),
+    MAKE("logspace.default", "start end steps base=10.0 dtype=None" WHERE, logspace),
+    MAKE("eye.default", "n dtype=None" WHERE, eye),
+    MAKE("eye.m", "n m dtype=None" WHERE, eye_m),
     {.target = "aten.triu.default",
      .signature = "self diagonal=0",
      .build = keep_triu,

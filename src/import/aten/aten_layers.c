@@ -25,9 +25,15 @@ static void set_result(tti_building *b, const tti_call *c, tutti_value *value) {
 }
 
 static void linear(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    tutti_value *value = tti_row_wise_value(b, x), *weight = weight_at(b, c, 1);
+    tti_operand own = *tti_operand_at(b, c, 0), *x = &own;
+    bool is_state = x->kind == TTI_OPERAND_HOST && x->host.of_batch && x->host.shape.n_dims > 0 &&
+                    x->host.shape.dim[0] == b->batch; /* zeros for each sample */
+    tutti_value *value =
+        is_state ? tti_as_float(b, tti_batch_value(b, x)) : tti_row_wise_value(b, x);
+    tutti_value *weight = weight_at(b, c, 1);
     value = tutti_linear_of(b->graph, value, weight, weight_at(b, c, 2));
+    own.elem = tti_elem_of(x);
+    own.of_input = own.of_input || is_state;
     tti_set_row_wise(b, c->out[0], value, x);
 }
 
@@ -630,6 +636,16 @@ static tutti_value *one_direction(tti_building *b, const tti_call *c, tutti_valu
     return is_lstm ? tutti_lstm_of(b->graph, y, &t) : tutti_gru_of(b->graph, y, &t);
 }
 
+/* The last state of a direction: that of its last step, [1,B,H]. */
+static tutti_value *last_of(tti_building *b, tutti_value *way, bool is_reverse) {
+    tutti_shape shape = tutti_value_type(way).shape;
+    if (!tti_good(b)) return NULL;
+    way = tutti_select(b->graph, way, 1, is_reverse ? 0 : shape.dim[1] - 1);
+    return tutti_reshape(b->graph, way, &TUTTI_SHAPE(1, shape.dim[0], shape.dim[2]));
+}
+
+enum { MAX_STATES = 64 };
+
 /* input hx params has_biases num_layers dropout train bidirectional batch_first */
 static void recurrent(tti_building *b, const tti_call *c, bool is_lstm) {
     const tti_operand *x = tti_operand_at(b, c, 0);
@@ -642,6 +658,10 @@ static void recurrent(tti_building *b, const tti_call *c, bool is_lstm) {
         tti_refuse(b, "a batch of sequences is expected");
     if (tti_good(b) && c->arg[2]->n != n_layers * n_ways * n_weights)
         tti_refuse(b, "proj_size is not supported");
+    tti_operand own = *x, *last = c->n_outs > 1 ? c->out[1] : NULL;
+    tutti_value *states[MAX_STATES];
+    int n_states = 0;
+    if (n_layers * n_ways > MAX_STATES) tti_refuse(b, "more than %d layers", MAX_STATES);
     if (!batch_first && tti_good(b)) y = tutti_transpose(b->graph, y, 0, 1);
     for (int64_t l = 0; l < n_layers && tti_good(b); l++) {
         if (l > 0 && p > 0) y = tutti_dropout(b->graph, y, p, tti_layer_name_of(b));
@@ -650,10 +670,16 @@ static void recurrent(tti_building *b, const tti_call *c, bool is_lstm) {
             ways[1] = one_direction(b, c, reversed(b, y), 2 * l + 1, is_lstm);
             if (tti_good(b)) ways[1] = reversed(b, ways[1]);
         }
+        for (int way = 0; way < n_ways && last; way++)
+            states[n_states++] = last_of(b, ways[way], way == 1);
         if (tti_good(b)) y = n_ways == 2 ? tutti_concat(b->graph, ways, 2, 2) : ways[0];
     }
     if (!batch_first && tti_good(b)) y = tutti_transpose(b->graph, y, 0, 1);
-    if (tti_good(b)) tti_set_value(b, c->out[0], y, x->elem, tti_of_batch(x));
+    tti_set_value(b, c->out[0], y, own.elem, tti_of_batch(&own));
+    if (last && tti_good(b)) {
+        y = n_states > 1 ? tutti_concat(b->graph, states, n_states, 0) : states[0];
+        tti_set_value(b, last, y, own.elem, tti_of_batch(&own));
+    }
 }
 
 static void lstm(tti_building *b, const tti_call *c) { recurrent(b, c, true); }

@@ -20,7 +20,7 @@ static tutti_value *mean_of(tti_building *b, tutti_value *sum, tutti_value *weig
     double width = (double)n_terms / (double)TTI_MAX(tti_batch_rows(b), 1);
     if (!weight) return tutti_div(g, tutti_affine(g, sum, 1 / width, 0), tti_n_present(b));
     tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-30);
-    tutti_value *all = tutti_sum(g, tti_present_rows(b, weight), NULL);
+    tutti_value *all = tutti_sum(g, tti_present_rows(b, weight, 0), NULL);
     return tutti_div(g, sum, tutti_maximum(g, all, least));
 }
 
@@ -33,7 +33,7 @@ static void reduce_terms(tti_building *b, const tti_call *c, tutti_value *terms,
         tti_set_value(b, c->out[0], terms, TTI_ELEM_F32, true);
         return;
     }
-    tutti_value *sum = tutti_sum(g, tti_present_rows(b, terms), NULL);
+    tutti_value *sum = tutti_sum(g, tti_present_rows(b, terms, 0), NULL);
     const tutti_shape shape = tutti_value_type(terms).shape;
     if (reduction == MEAN) sum = mean_of(b, sum, weight, tutti_shape_n_elems(&shape));
     tti_set_value(b, c->out[0], sum, TTI_ELEM_F32, false);
@@ -184,7 +184,7 @@ static tutti_value *checked(tti_building *b, const tti_call *c, tutti_value *sum
     tutti_value *below = tutti_maximum(g, tutti_neg(g, label), none);
     tutti_value *above = tutti_maximum(g, tutti_affine(g, label, 1, 1 - (double)n_classes), none);
     tutti_value *bad = tutti_mul(g, tutti_add(g, below, above), kept);
-    tutti_value *n_bad = tutti_sum(g, tti_present_rows(b, bad), NULL);
+    tutti_value *n_bad = tutti_sum(g, tti_present_rows(b, bad, 0), NULL);
     tutti_value *log = tutti_log(g, tutti_maximum(g, tutti_affine(g, n_bad, -1, 1), none));
     return tutti_sub(g, sum, tutti_stop_gradient(g, log));
 }
@@ -223,7 +223,7 @@ static void entropy_of_rows(tti_building *b, const tti_call *c, tutti_value *row
     if (!label || !rows) return;
     int64_t n = tutti_value_type(rows).shape.dim[0];
     tutti_value *kept = kept_rows(g, label, (double)tti_int_at(b, c, 4));
-    tutti_value *labels = kept_labels(g, label, tti_present_rows(b, kept), n);
+    tutti_value *labels = kept_labels(g, label, tti_present_rows(b, kept, 0), n);
     tutti_value *sum = tutti_cross_entropy(g, rows, labels, tti_number_at(b, c, 5), -1).sum;
     sum = checked(b, c, sum, label, kept, tutti_value_type(rows).shape.dim[1], 4);
     if (reduction == MEAN) sum = mean_of(b, sum, kept, n);

@@ -249,6 +249,13 @@ static void index_add(tti_building *b, const tti_call *c) {
     put_rows(b, &(row_update){x, ids, source, dim, tti_number_at(b, c, 4), true}, c->out[0]);
 }
 
+/* self dim index source: rows, or one number, in place of what is there. */
+static void index_copy(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *ids = tti_operand_at(b, c, 2);
+    int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
+    put_rows(b, &(row_update){x, ids, tti_operand_at(b, c, 3), dim, 1, false}, c->out[0]);
+}
+
 /* Rows in an order added to the rows that they were made of, some for each: their sums. */
 static bool index_add_ordered(tti_building *b, const tti_call *c) {
     tti_order_role role, role_ids, role_source;
@@ -347,6 +354,9 @@ const tti_operator tti_operators_order[] = {
             index_put_ordered),
     ORDERED("aten.index_add.default", "self dim index source alpha=1", index_add,
             index_add_ordered),
+    ORDERED("aten.index_copy.default", "self dim index source", index_copy, NULL),
+    ORDERED("aten.index_fill.int_Scalar", "self dim index value", index_copy, NULL),
+    ORDERED("aten.index_fill.int_Tensor", "self dim index value", index_copy, NULL),
     ORDERED("aten._grouped_mm.default", "self mat2 offs=None bias=None out_dtype!=None", grouped_mm,
             grouped_mm_ordered),
     ORDERED("transformers.grouped_mm_fallback.default", "input weight offs bias=None", grouped_mm,

@@ -71,15 +71,30 @@ static tti_elem mean_elem(tti_building *b, const tti_call *c, int k) {
 
 typedef tutti_value *(*reduce_fn)(tutti_graph *g, tutti_value *x, const tutti_axes *axes);
 
-/* A sum or mean over the batch, without the rows that are padding. */
-static tutti_value *reduce_present(tti_building *b, tutti_value *x, const tutti_axes *axes,
+static tutti_value *min_of(tutti_graph *g, tutti_value *x, const tutti_axes *axes) {
+    return tutti_neg(g, tutti_max(g, tutti_neg(g, x), axes));
+}
+
+/* A sum or mean over samples, which lie along dimension dim, without the rows that are padding. */
+static tutti_value *reduce_present(tti_building *b, tutti_value *x, const tutti_axes *axes, int dim,
                                    bool mean) {
-    tutti_value *sum = tutti_sum(b->graph, tti_present_rows(b, x), axes);
+    tutti_value *sum = tutti_sum(b->graph, tti_present_rows(b, x, dim), axes);
     if (!mean || !x) return sum;
-    double n = 1; /* elements of a row in each result */
-    for (int i = 0; i < axes->n; i++)
-        if (axes->axis[i] != 0) n *= (double)tutti_value_type(x).shape.dim[axes->axis[i]];
+    double n = 1; /* elements of a sample in each result */
+    for (int i = 0; i < axes->n; i++) n *= (double)tutti_value_type(x).shape.dim[axes->axis[i]];
+    n /= (double)TTI_MAX(b->batch, 1);
     return tutti_div(b->graph, tutti_affine(b->graph, sum, 1 / n, 0), tti_n_present(b));
+}
+
+/* The dimension of a value of the batch along which the samples lie; -1: none is known. */
+static int samples_at(tti_building *b, tutti_value *value, unsigned axes) {
+    tutti_shape shape = tutti_value_type(value).shape;
+    int dim = tutti_batch_axis(b->graph, value);
+    if (dim >= 0 || !tti_good(b)) return dim;
+    bool may_be = axes & 1u && b->batch > 1 && shape.dim[0] % b->batch == 0;
+    if (dim == -2 && may_be && shape.dim[0] != b->batch)
+        tti_refuse(b, "it is not known whether dimension 0 holds the samples of the batch");
+    return dim == -2 && may_be ? 0 : -1;
 }
 
 static void reduce(tti_building *b, const tti_call *c, int dims, int keep, reduce_fn fn,
@@ -94,12 +109,17 @@ static void reduce(tti_building *b, const tti_call *c, int dims, int keep, reduc
     }
     tutti_axes axes = axes_of(r.axes, r.keep);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    bool of_batch = tti_of_batch(x) && (r.axes & 1u); /* it joins samples */
-    if (of_batch && b->present && fn != tutti_max)
-        value = reduce_present(b, tti_as_float(b, tti_batch_value(b, x)), &axes, r.mean);
-    else if (tti_shape_of(x).n_dims > 0)
-        value = fn(b->graph, value, &axes);
-    tti_set_value(b, c->out[0], value, r.elem, tti_of_batch(x) && !of_batch);
+    bool any = tti_of_batch(x), joins = false;
+    if (any && tti_good(b) && tti_shape_of(x).n_dims > 0) {
+        int dim = samples_at(b, value, r.axes);
+        joins = dim >= 0 && r.axes >> dim & 1u;
+        if (joins && b->present && fn != tutti_max && fn != min_of && tti_good(b)) {
+            value = reduce_present(b, value, &axes, dim, r.mean);
+            fn = NULL;
+        }
+    }
+    if (fn && tti_good(b) && tti_shape_of(x).n_dims > 0) value = fn(b->graph, value, &axes);
+    tti_set_value(b, c->out[0], value, r.elem, any && !joins);
 }
 
 static void sum_dim(tti_building *b, const tti_call *c) {
@@ -125,9 +145,6 @@ static void amax(tti_building *b, const tti_call *c) {
 static void max_all(tti_building *b, const tti_call *c) {
     tti_elem elem = tti_elem_of(tti_operand_at(b, c, 0));
     reduce(b, c, -1, -1, tutti_max, (reducing){.join = f_max, .start = -INFINITY, .elem = elem});
-}
-static tutti_value *min_of(tutti_graph *g, tutti_value *x, const tutti_axes *axes) {
-    return tutti_neg(g, tutti_max(g, tutti_neg(g, x), axes));
 }
 static void min_all(tti_building *b, const tti_call *c) {
     tti_elem elem = tti_elem_of(tti_operand_at(b, c, 0));
@@ -183,6 +200,20 @@ static void std_correction(tti_building *b, const tti_call *c) { var_at(b, c, 1,
 static void var_all(tti_building *b, const tti_call *c) { var_at(b, c, -1, 1, -1, false); }
 static void std_all(tti_building *b, const tti_call *c) { var_at(b, c, -1, 1, -1, true); }
 
+/* The norm of an order above 1; its slope at 0 is 0. */
+static tutti_value *norm_of(tutti_graph *g, tutti_value *x, double order, const tutti_axes *axes) {
+    tutti_value *zero = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0);
+    tutti_value *size = tutti_abs(g, x);
+    size = tutti_keep(g,
+                      tutti_pow(g, tutti_add(g, size, tutti_equal(g, size, zero)),
+                                tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, order)),
+                      size);
+    tutti_value *sum = tutti_sum(g, size, axes);
+    tutti_value *root = tutti_pow(g, tutti_add(g, sum, tutti_equal(g, sum, zero)),
+                                  tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1 / order));
+    return tutti_keep(g, root, sum);
+}
+
 static void norm_at(tti_building *b, const tti_call *c, int order, int dims, int keep) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double ord = tti_has(c, order) ? tti_number_at(b, c, order) : 2;
@@ -198,6 +229,8 @@ static void norm_at(tti_building *b, const tti_call *c, int order, int dims, int
         value = tutti_sum(g, tutti_abs(g, value), &axes);
     else if (ord == INFINITY)
         value = tutti_max(g, tutti_abs(g, value), &axes);
+    else if (ord > 1 && ord < 64)
+        value = norm_of(g, value, ord, &axes);
     else
         tti_refuse(b, "norm of order %g", ord);
     tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));

@@ -12,7 +12,7 @@ static void set_view(tti_building *b, tti_operand *out, tutti_value *value, cons
 
 /* A host tensor with other strides that looks at the memory of x. */
 static void set_host_view(tti_operand *out, const tti_host *x) {
-    *x->shared = true;
+    x->use->shared = true;
     tti_set_host(out, x);
 }
 
@@ -49,7 +49,7 @@ static void host_reshape(tti_building *b, const tti_host *x, const tutti_shape *
     tti_host made;
     if (is_dense(x)) {
         made = *x;
-        *x->shared = true;
+        x->use->shared = true;
     } else if (!tti_host_copy(b, x, &made)) {
         return;
     }
@@ -392,7 +392,7 @@ static void expand_as(tti_building *b, const tti_call *c) {
 /* Notes which part of argument 0 the result is, so that a write to it reaches the whole. */
 static void note_part(const tti_call *c, int dim, int64_t start, bool selected) {
     tti_operand *out = c->out[0];
-    if (!out || out->kind != TTI_OPERAND_GRAPH || c->arg[0]->kind != TTI_ARG_VALUE) return;
+    if (!out || out->kind == TTI_OPERAND_NUMBER || c->arg[0]->kind != TTI_ARG_VALUE) return;
     out->base = c->arg[0]->value + 1;
     out->part_dim = dim;
     out->part_start = start;
@@ -525,12 +525,12 @@ static bool join_shape(tti_building *b, tti_operand *const *parts, int n, int di
     return tti_good(b);
 }
 
-static void join_host(tti_building *b, tti_operand *const *parts, int n, int dim,
+static void join_host(tti_building *b, tti_operand *const *parts, int n, int dim, tti_elem elem,
                       tti_operand *out) {
     tutti_shape shape;
     tti_host made;
     if (!join_shape(b, parts, n, dim, &shape)) return;
-    if (!tti_host_new(b, tti_elem_of(parts[0]), &shape, &made)) return;
+    if (!tti_host_new(b, elem, &shape, &made)) return;
     tti_host at = made;
     for (int i = 0; i < n; i++) {
         const tti_host *part = &parts[i]->host;
@@ -551,15 +551,17 @@ static void join(tti_building *b, tti_operand *const *parts, int n, int dim, tti
     tutti_value *value[MAX_JOINED];
     bool of_input = false, on_host = true, is_int = true;
     tti_elem elem = TTI_ELEM_NONE;
+    const tti_operand *widest = parts[0];
     int n_values = 0;
     for (int i = 0; i < n; i++) {
         of_input |= parts[i]->of_input || parts[i]->rows > 0;
         on_host &= parts[i]->kind == TTI_OPERAND_HOST;
         is_int &= is_i32(parts[i]);
-        if (i == 0 || tti_elem_is_float(tti_elem_of(parts[i]))) elem = tti_elem_of(parts[i]);
+        elem = i == 0 ? tti_elem_of(parts[0]) : tti_promote(widest, parts[i]);
+        if (elem != tti_elem_of(widest)) widest = parts[i];
     }
     if (on_host) {
-        join_host(b, parts, n, dim, out);
+        join_host(b, parts, n, dim, elem, out);
         return;
     }
     for (int i = 0; i < n && tti_good(b); i++) {
@@ -635,6 +637,14 @@ static void roll(tti_building *b, const tti_call *c) {
     tti_operand now = *tti_operand_at(b, c, 0);
     int64_t shifts[TUTTI_MAX_DIMS], dims[TUTTI_MAX_DIMS];
     int n = tti_ints_at(b, c, 1, shifts), n_dims = tti_ints_at(b, c, 2, dims);
+    tutti_shape shape = tti_shape_of(&now), flat = TUTTI_SHAPE(-1);
+    bool flattens = n_dims == 0 && n == 1; /* the elements as a vector */
+    if (flattens) {
+        tti_operand given = now;
+        tti_do_reshape(b, &given, &flat, &now);
+        dims[0] = 0;
+        n_dims = 1;
+    }
     if (n != n_dims) tti_refuse(b, "a shift without a dimension is not supported");
     for (int i = 0; i < n && tti_good(b); i++) {
         int dim = tti_wrap_dim(b, dims[i], tti_shape_of(&now).n_dims);
@@ -647,7 +657,10 @@ static void roll(tti_building *b, const tti_call *c) {
         if (tti_good(b)) join(b, (tti_operand *[]){&part[0], &part[1]}, 2, dim, &joined);
         now = joined;
     }
-    if (tti_good(b)) tti_set(c->out[0], &now);
+    if (flattens && tti_good(b))
+        tti_do_reshape(b, &now, &shape, c->out[0]);
+    else if (tti_good(b))
+        tti_set(c->out[0], &now);
 }
 
 /* repeat: a tensor several times along each dimension, as concatenations. */
@@ -735,6 +748,7 @@ const tti_operator tti_operators_shape[] = {
     VIEW("transpose.int", "self dim0 dim1", transpose),
     VIEW("movedim.int", "self source destination", movedim),
     VIEW("swapaxes.default", "self axis0 axis1", transpose),
+    VIEW("swapdims.default", "self dim0 dim1", transpose),
     VIEW("t.default", "self", t),
     VIEW("numpy_T.default", "self", reverse),
     VIEW("mT.default", "self", swap_last),
@@ -749,6 +763,9 @@ const tti_operator tti_operators_shape[] = {
     VIEW("unbind.int", "self dim=0", unbind),
     VIEW("chunk.default", "self chunks dim=0", chunk),
     VIEW("split.Tensor", "self split_size dim=0", split),
+    VIEW("unsafe_chunk.default", "self chunks dim=0", chunk),
+    VIEW("unsafe_split.Tensor", "self split_size dim=0", split),
+    VIEW("unsafe_split_with_sizes.default", "self split_sizes dim=0", split_with_sizes),
     VIEW("split_with_sizes.default", "self split_sizes dim=0", split_with_sizes),
     VIEW("split.sizes", "self split_size dim=0", split_with_sizes),
     MOVE("clone.default", "self memory_format!", clone),

@@ -41,10 +41,42 @@ static void write_whole(tti_building *b, const tti_operand *part) {
         made.rows = 0;
         made.folded = made.is_noise = false;
         made.stamp = b->writes[whole->group];
+        made.spec = 0;
         tti_check_graph(b);
         *whole = made;
         part = whole;
     }
+}
+
+/* A constant of which a part is about to depend on inputs: the part and what it is a part of become
+ * values of the graph.  Other views of the constant can no longer be used.  False: the part was
+ * taken in a way that is not known. */
+static bool replace_constant(tti_building *b, tti_operand *part, bool of_batch) {
+    const double *data = part->host.data;
+    int group = -1, at = part->base;
+    tti_operand *whole = NULL;
+    for (; at > 0; at = whole->base) {
+        whole = &b->values[at - 1];
+        if (whole->kind != TTI_OPERAND_HOST || whole->host.data != data) return false;
+    }
+    if (!whole || tti_host_n(&whole->host) == 0) return false;
+    part->host.use->replaced = true;
+    for (tti_operand *x = part; tti_good(b) && x;
+         x = x->base > 0 ? &b->values[x->base - 1] : NULL) {
+        tti_operand made = {0}, old = *x;
+        tutti_shape shape = tti_shape_of(x);
+        bool rows = of_batch && shape.n_dims > 0 && shape.dim[0] == b->batch;
+        tutti_value *value = rows ? tti_batch_value(b, x) : tti_value_of(b, x);
+        tti_set_value(b, &made, tti_as_float(b, value), tti_elem_of(x), rows);
+        if (group < 0) group = made.group;
+        made.group = group;
+        made.base = old.base;
+        made.part_dim = old.part_dim;
+        made.part_start = old.part_start;
+        made.selected = old.selected;
+        *x = made;
+    }
+    return tti_good(b);
 }
 
 /* x.op_(...): the result becomes x, for all names that look at the same memory. */
@@ -62,6 +94,7 @@ static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
         int64_t n = tti_host_n(&self->host);
         if (!tti_host_expand(b, &made->host, &self->host.shape, &source)) return;
         tti_host copy; /* source may look at the same memory */
+        self->host.use->written = true;
         if (!tti_host_copy(b, &source, &copy)) return;
         for (int64_t i = 0; i < n; i++)
             self->host.data[tti_host_place(&self->host, i)] =
@@ -69,7 +102,10 @@ static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
         *made = *self;
         return;
     }
-    if (self->kind == TTI_OPERAND_HOST && *self->host.shared) {
+    if (self->kind == TTI_OPERAND_HOST && self->base > 0 && self->host.use->shared &&
+        !replace_constant(b, self, tti_of_batch(made)) && !tti_good(b))
+        return;
+    if (self->kind == TTI_OPERAND_HOST && self->host.use->shared) {
         tti_refuse(b,
                    "values that depend on inputs are written into a part of a constant tensor; "
                    "this is not supported");
@@ -191,6 +227,18 @@ int tti_count_unrolled(tti_building *b, int n) {
     return b->n_unrolled += n;
 }
 
+/* Whether a call runs its block without gradients: torch.no_grad(). */
+static bool stops_gradients(const tti_op_call *call) {
+    return strcmp(call->target, "higher_order.wrap_with_set_grad_enabled") == 0 &&
+           call->n_args > 0 && call->args[0].arg.kind == TTI_ARG_BOOL && call->args[0].arg.i == 0;
+}
+
+/* The same values, to which no gradient flows. */
+static void stop_gradient(tti_building *b, tti_operand *x) {
+    if (x->kind == TTI_OPERAND_GRAPH && tutti_value_type(x->value).dtype == TUTTI_F32)
+        x->value = tutti_stop_gradient(b->graph, x->value);
+}
+
 /* A graph that only says how its calls are run: its arguments are the call's behind it. */
 static void run_wrapped(tti_building *b, const tti_op_call *call) {
     const tti_block *inner = NULL;
@@ -206,7 +254,10 @@ static void run_wrapped(tti_building *b, const tti_op_call *call) {
     for (int i = 0; results && i < inner->n_inputs; i++)
         inputs[i] = *tti_operand_of(b, &call->args[at + 1 + i].arg);
     if (!tti_good(b) || !tti_run_inner(b, inner, inputs, results)) return;
-    for (int i = 0; i < call->n_outs; i++) tti_set_result(b, call, i, &results[i]);
+    for (int i = 0; i < call->n_outs; i++) {
+        if (stops_gradients(call)) stop_gradient(b, &results[i]);
+        tti_set_result(b, call, i, &results[i]);
+    }
 }
 
 static void run_call(tti_building *b, const tti_op_call *call) {
@@ -420,6 +471,90 @@ static void add_inputs(tti_building *b) {
     }
 }
 
+/* ---- models that change their buffers or parameters ---- */
+
+/* Other than a batch norm does, that is not supported: the graph of a step would begin with the old
+ * ones each time. */
+
+static void mark_results(const tti_op_call *call, bool *marked) {
+    for (int k = 0; k < call->n_outs; k++)
+        if (call->outs[k] >= 0) marked[call->outs[k]] = true;
+}
+
+/* Whether a result of the model depends on input `number` of the main block.  A write counts as one
+ * to all that the call reads. */
+static bool reaches_result(tti_building *b, int number) {
+    const tti_block *block = &b->program->main;
+    bool *marked = tti_room(b, (size_t)block->n_values + 1);
+    if (!marked) return true;
+    marked[number] = true;
+    for (int i = 0; i < block->n_calls; i++) {
+        const tti_op_call *call = &block->calls[i];
+        bool any = false;
+        for (int k = 0; k < call->n_args && !any; k++)
+            any = has_varying(&call->args[k].arg, marked);
+        if (any) mark_results(call, marked);
+        bool in_place = false;
+        if (any && !tti_runs_block(call->target)) b->find(call->target, &in_place);
+        if (in_place && call->args[0].arg.kind == TTI_ARG_VALUE)
+            marked[call->args[0].arg.value] = true;
+    }
+    for (int i = 0; i < block->n_outputs; i++)
+        if (tti_is_user_output(&b->program->outputs[i]) && has_varying(&block->outputs[i], marked))
+            return true;
+    return false;
+}
+
+/* An integer that counts steps and that no result depends on: a batch norm's. */
+static bool is_counter(tti_building *b, int i) {
+    const tti_input_spec *spec = &b->program->inputs[i];
+    return !tti_elem_is_float(spec->elem) && tti_import_n_elems(&spec->shape) == 1 &&
+           !reaches_result(b, b->program->main.inputs[i]);
+}
+
+static void refuse_change(tti_building *b, int i) {
+    const tti_input_spec *spec = &b->program->inputs[i];
+    bool is_param = spec->kind == TTI_SPEC_PARAM;
+    if (!is_param && is_counter(b, i)) return;
+    b->call = NULL;
+    tti_refuse(b,
+               "the model itself changes its %s '%s' in training, which is supported only of the "
+               "statistics of batch norms; export the model in evaluation mode, or without that",
+               is_param ? "parameter" : "buffer", spec->name);
+}
+
+/* Whether the new value of a buffer comes from a batch norm, or is the old one. */
+static bool is_kept(const tti_building *b, int buffer, int value) {
+    const tti_block *block = &b->program->main;
+    if (value == block->inputs[buffer]) return true;
+    for (int i = 0; i < block->n_calls; i++)
+        for (int k = 0; k < block->calls[i].n_outs; k++)
+            if (block->calls[i].outs[k] == value)
+                return strstr(block->calls[i].target, "batch_norm") != NULL;
+    return false;
+}
+
+static void refuse_changes(tti_building *b) {
+    const tti_program_file *p = b->program;
+    for (int i = 0; i < p->main.n_inputs && tti_good(b); i++) {
+        tti_spec_kind kind = p->inputs[i].kind;
+        const tti_operand *x = p->main.inputs[i] >= 0 ? &b->values[p->main.inputs[i]] : NULL;
+        if (!x || x->kind == TTI_OPERAND_NONE) continue;
+        if (kind != TTI_SPEC_PARAM && kind != TTI_SPEC_BUFFER) continue;
+        if (x->spec != i + 1 || (x->kind == TTI_OPERAND_HOST && x->host.use->written))
+            refuse_change(b, i);
+    }
+    for (int k = 0; k < p->main.n_outputs && tti_good(b); k++) {
+        if (p->outputs[k].kind != TTI_RESULT_MUTATION) continue;
+        for (int i = 0; i < p->main.n_inputs && tti_good(b); i++)
+            if (p->inputs[i].kind == TTI_SPEC_BUFFER && p->main.inputs[i] >= 0 &&
+                p->inputs[i].name && strcmp(p->inputs[i].name, p->outputs[k].name) == 0 &&
+                p->main.outputs[k].kind == TTI_ARG_VALUE &&
+                !is_kept(b, i, p->main.outputs[k].value))
+                refuse_change(b, i);
+    }
+}
+
 static void take_outputs(tti_building *b, tutti_value **outputs) {
     const tti_program_file *p = b->program;
     int n = 0;
@@ -458,6 +593,7 @@ tutti_status tti_program_build(const tti_program_file *p, tti_find_operator *fin
     if (tti_good(&b)) b.keeps_repeats = writes_constants(&b);
     if (tti_good(&b)) add_inputs(&b);
     if (tti_good(&b)) run_block(&b, &p->main, values);
+    if (tti_good(&b)) refuse_changes(&b);
     if (tti_good(&b)) take_outputs(&b, outputs);
     if (b.why) tti_fail(b.st, "%s", b.why);
     if (labels) *labels = b.labels;

@@ -16,13 +16,20 @@
 
 /* ---- host tensors ---- */
 
+/* State of the memory of a host tensor. */
+typedef struct tti_host_use {
+    bool shared; /* several tensors look at it */
+    bool written;
+    bool replaced; /* its elements depend on inputs now: they are in the graph */
+} tti_host_use;
+
 typedef struct tti_host {
     double *data; /* of the arena; shared by views */
     tti_elem elem;
     tutti_shape shape;
     int64_t stride[TUTTI_MAX_DIMS], offset;
     bool of_batch; /* dimension 0 is the batch, alone or merged with others */
-    bool *shared;  /* of the memory: several tensors use it */
+    tti_host_use *use;
 } tti_host;
 
 typedef enum tti_operand_kind {
@@ -135,7 +142,8 @@ struct tti_operator {
     double (*f2)(double, double);
     tutti_value *(*b1)(tutti_graph *g, tutti_value *x);
     tutti_value *(*b2)(tutti_graph *g, tutti_value *x, tutti_value *y);
-    const char *as;            /* the operator that means the same (tti_build_as), or nearly */
+    const char *as;            /* the operator that means the same (tti_build_as), or nearly; or
+                                  the formula of tti_build_formula (aten/aten_formula.c) */
     tti_apply_ordered ordered; /* where an argument is in an order (order.h); false: as others are,
                                   nothing was done.  NULL: never done */
 };
@@ -178,7 +186,12 @@ bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c);
 /* For operators that do not use the fields of tti_building. */
 tutti_graph *tti_graph_of(const tti_building *b);
 const tti_operator *tti_row_of(const tti_building *b);
-const char *tti_as_of(const tti_building *b);    /* the operator that its row names in as */
+const char *tti_as_of(const tti_building *b); /* the operator that its row names in as */
+bool tti_finds(const tti_building *b, const char *target,
+               bool *in_place); /* whether it has a row */
+/* The argument of a row's signature with that name; NULL: there is none. */
+const tti_arg *tti_arg_called(const tti_operator *row, const tti_call *c, const char *name,
+                              int n_name);
 int64_t tti_batch_rows(const tti_building *b);   /* rows of the shard */
 bool tti_has_fixed_batch(const tti_building *b); /* the file has a number where the batch is */
 
@@ -264,8 +277,9 @@ const char *tti_layer_name_of(tti_building *b);
 void tti_set_row_wise(tti_building *b, tti_operand *out, tutti_value *value, const tti_operand *x);
 tutti_value *tti_row_wise_value(tti_building *b, const tti_operand *x);
 
-/* x[batch,..] with zeros in the rows that are padding; and the number of the others, f32. */
-tutti_value *tti_present_rows(tti_building *b, tutti_value *x);
+/* x with zeros in the rows that are padding, along the dimension of the samples, which may be
+ * merged with others behind it; and the number of the other rows, f32. */
+tutti_value *tti_present_rows(tti_building *b, tutti_value *x, int dim);
 tutti_value *tti_n_present(tti_building *b);
 
 /* x [1,..] repeated to the rows of the batch, as a value of which each row is a sample's. */

@@ -34,8 +34,8 @@ bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_
         }
     }
     out->data = tti_room(b, ((size_t)n + 1) * sizeof(double));
-    out->shared = tti_room(b, sizeof *out->shared);
-    return out->data && out->shared;
+    out->use = tti_room(b, sizeof *out->use);
+    return out->data && out->use;
 }
 
 bool tti_host_new_like(tti_building *b, tti_elem elem, tti_host *const *parts, int n_parts,
@@ -96,7 +96,7 @@ bool tti_host_expand(tti_building *b, const tti_host *x, const tutti_shape *shap
         tti_refuse(b, "a constant cannot be repeated to that shape");
         return false;
     }
-    *x->shared = true;
+    x->use->shared = true;
     *out = made;
     return true;
 }

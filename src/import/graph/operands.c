@@ -82,6 +82,18 @@ static tti_operand *value_at(tti_building *b, int number) {
     return x;
 }
 
+/* A result that the operator's row does not make. */
+static void refuse_missing(tti_building *b, int number) {
+    for (int i = 0; i < b->block->n_calls; i++)
+        for (int k = 0; k < b->block->calls[i].n_outs; k++)
+            if (b->block->calls[i].outs[k] == number) {
+                b->call = &b->block->calls[i];
+                tti_refuse(b, "its result %d is not supported", k);
+                return;
+            }
+    tti_refuse(b, "'%s' is no tensor that can be used", b->block->names[number]);
+}
+
 const tti_operand *tti_operand_behind(const tti_building *b, const tti_arg *arg) {
     if (arg->kind == TTI_ARG_OPERAND) return arg->operand;
     return arg->kind == TTI_ARG_VALUE ? &b->values[arg->value] : NULL;
@@ -91,8 +103,12 @@ tti_operand *tti_operand_of(tti_building *b, const tti_arg *arg) {
     if (arg->kind == TTI_ARG_OPERAND) return (tti_operand *)(uintptr_t)arg->operand;
     if (arg->kind == TTI_ARG_VALUE) {
         tti_operand *x = value_at(b, arg->value);
-        if (x->kind == TTI_OPERAND_NONE)
-            tti_refuse(b, "'%s' is no tensor that can be used", b->block->names[arg->value]);
+        if (x->kind == TTI_OPERAND_NONE) refuse_missing(b, arg->value);
+        if (x->kind == TTI_OPERAND_HOST && x->host.use->replaced)
+            tti_refuse(b,
+                       "'%s' looks at a constant of which a part was overwritten; read the part "
+                       "from the whole tensor again",
+                       b->block->names[arg->value]);
         return x;
     }
     if (arg->kind != TTI_ARG_INT && arg->kind != TTI_ARG_FLOAT && arg->kind != TTI_ARG_BOOL) {
@@ -402,7 +418,7 @@ void tti_set_number(tti_operand *out, double x, tti_elem elem, bool is_batch) {
 }
 
 void tti_set(tti_operand *out, const tti_operand *x) {
-    if (x->kind == TTI_OPERAND_HOST) *x->host.shared = true;
+    if (x->kind == TTI_OPERAND_HOST) x->host.use->shared = true;
     if (out) *out = *x;
 }
 
@@ -424,12 +440,12 @@ static void find_present(tti_building *b) {
     b->n_present = tutti_maximum(g, tutti_sum(g, b->is_present, NULL), one);
 }
 
-tutti_value *tti_present_rows(tti_building *b, tutti_value *x) {
+tutti_value *tti_present_rows(tti_building *b, tutti_value *x, int dim) {
     if (!b->present || !x) return x;
     const tutti_shape own = tutti_value_type(x).shape;
-    int64_t n = own.n_dims > 0 && b->batch > 0 ? own.dim[0] / b->batch : 1;
+    int64_t n = own.n_dims > 0 && b->batch > 0 ? own.dim[dim] / b->batch : 1;
     tutti_shape shape = {.n_dims = own.n_dims};
-    for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = d ? 1 : own.dim[0];
+    for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = d == dim ? own.dim[d] : 1;
     find_present(b);
     tutti_value *present = b->is_present;
     if (n > 1) { /* positions of samples, one after the other */

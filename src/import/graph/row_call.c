@@ -57,6 +57,18 @@ static tti_arg parse_fallback(tti_building *b, const char *text, int n) {
     return list;
 }
 
+const tti_arg *tti_arg_called(const tti_operator *row, const tti_call *c, const char *name,
+                              int n_name) {
+    const char *p = row->signature;
+    word w;
+    for (int k = 0; next_word(&p, &w);) {
+        if (w.ignored) continue;
+        if (w.n_name == n_name && memcmp(w.name, name, (size_t)n_name) == 0) return c->arg[k];
+        k++;
+    }
+    return NULL;
+}
+
 /* All arguments by position, as one list. */
 static tti_arg *rest_of(tti_building *b, const tti_op_call *call, int *n_found) {
     tti_arg *list = tti_arena_alloc(&b->arena, sizeof *list);
@@ -168,6 +180,9 @@ bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c) 
 tutti_graph *tti_graph_of(const tti_building *b) { return b->graph; }
 const tti_operator *tti_row_of(const tti_building *b) { return b->row; }
 const char *tti_as_of(const tti_building *b) { return b->row->as; }
+bool tti_finds(const tti_building *b, const char *target, bool *in_place) {
+    return b->find(target, in_place) != NULL;
+}
 int64_t tti_batch_rows(const tti_building *b) { return b->batch; }
 bool tti_has_fixed_batch(const tti_building *b) { return b->fixed_batch; }
 
