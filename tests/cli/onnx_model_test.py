@@ -232,6 +232,9 @@ def test_what_an_export_lost_is_said():
     for text in ("parameters: 11,", "stem.0.weight  float32[8,3,1,3]", "buffers: 4,",
                  "norm.running_mean  float32[8]", "0 not supported", "x  float32[batch,3,6,7]"):
         assert text in result.out, (text, result.out)
+    for name in ("cnn-train", "frozen-train", "norms-train"):  # nothing was lost
+        result = runs.tutti("inspect", path_of(name)).expect(0)
+        assert "exported for inference" not in result.out, result.out
 
 
 def varint(x):

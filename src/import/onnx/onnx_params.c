@@ -289,9 +289,15 @@ tutti_status tti_onnx_restore(tti_onnx *m) {
 
 /* ---- what exports for inference lost ---- */
 
-static int count(const char *text, const char *part) {
+/* Running means among the inputs of PyTorch's list; of a model in training mode its outputs list
+ * their updates again. */
+static int count_means(const char *signature) {
+    static const char part[] = "running_mean'";
+    const char *outputs = strstr(signature, "# outputs");
     int n = 0;
-    for (const char *p = strstr(text, part); p; p = strstr(p + strlen(part), part)) n++;
+    for (const char *p = strstr(signature, part); p && !(outputs && p > outputs);
+         p = strstr(p + sizeof part - 1, part))
+        n++;
     return n;
 }
 
@@ -308,7 +314,7 @@ static int count_folded(const tti_onnx *m) {
             n_changed += strncmp(block->names[call->args[2].arg.value], "onnx::Conv_", 11) == 0;
     }
     if (!m->signature) return n_changed;
-    int n_before = count(m->signature, "running_mean'");
+    int n_before = count_means(m->signature);
     return n_before > n_norms ? n_before - n_norms : 0;
 }
 
