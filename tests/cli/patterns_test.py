@@ -22,7 +22,7 @@ RECOGNIZED = {
 }
 NOT = {
     "norms": ["it is none of the known forms", "it is not over the last axis"],
-    "gates": ["no op has a GELU and a product"],
+    "gates": ["gate and value are not layers of one input"],
     "attention": [],
     "biases": [],
 }

@@ -229,6 +229,38 @@ static tutti_status swiglu_grad(tutti_graph *g, const tti_node *node, tutti_valu
     return need[0] ? by_input(g, node, "swiglu_grad", dy[0], &dx[0]) : TUTTI_OK;
 }
 
+/* ---- geglu: the same with gelu(a) ---- */
+
+static void geglu_reference(const tti_args *a) {
+    bool by_tanh = tti_attr_int(a->node, "approximate") != 0;
+    size_t n = tti_out_n(a->node, 0),
+           k = (size_t)tti_in_dim(a->node, 0, tti_in_shape(a->node, 0)->n_dims - 1) / 2;
+    for (size_t i = 0; i < n; i++) {
+        const double *x = a->in[0] + i / k * 2 * k + i % k;
+        a->out[0][i] = tti_gelu(x[0], by_tanh) * x[k];
+    }
+}
+
+static void geglu_grad_reference(const tti_args *a) {
+    bool by_tanh = tti_attr_int(a->node, "approximate") != 0;
+    size_t n = tti_in_n(a->node, 1),
+           k = (size_t)tti_in_dim(a->node, 0, tti_in_shape(a->node, 0)->n_dims - 1) / 2;
+    for (size_t i = 0; i < n; i++) {
+        const double *x = a->in[0] + i / k * 2 * k + i % k;
+        double *dx = a->out[0] + i / k * 2 * k + i % k;
+        dx[0] = a->in[1][i] * tti_gelu_slope(x[0], by_tanh) * x[k];
+        dx[k] = a->in[1][i] * tti_gelu(x[0], by_tanh);
+    }
+}
+
+static tutti_status geglu_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                               const bool *need, tutti_value **dx) {
+    if (!need[0]) return TUTTI_OK;
+    tti_attr_arg attrs[] = {tti_same_attr(node, "approximate"), {0}};
+    dx[0] = tti_grad_emit(g, node, "geglu_grad", (tutti_value *[]){node->in[0], dy[0]}, 2, attrs);
+    return tutti_graph_check(g);
+}
+
 /* The two halves of a row must lie on one worker. */
 static tutti_status swiglu_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
@@ -344,6 +376,25 @@ static const tti_sample swiglu_grad_samples[] = {
     {0},
 };
 
+static const tti_sample geglu_samples[] = {
+    {.in = "f32[4,6]", .lo = -4, .hi = 4},
+    {.in = "f32[2,4,10]", .attrs = "approximate=1", .lo = -4, .hi = 4},
+    {.in = "bf16[2]"},
+    {.in = "f32[0,4]"},
+    {.in = "f32[4,0]"},
+    {.in = "f32[4,5]", .expect = TUTTI_E_INVALID},
+    {.in = "i32[4]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample geglu_grad_samples[] = {
+    {.in = "f32[4,6] f32[4,3]", .lo = -4, .hi = 4},
+    {.in = "f32[2,4,10] f32[2,4,5]", .attrs = "approximate=1", .lo = -4, .hi = 4},
+    {.in = "f32[0,4] f32[0,2]"},
+    {.in = "f32[4,6] f32[4,6]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 /* The common fields of this family's records; n is the number of inputs. */
 #define ACTIVATION(op_name, n, op_doc)                                         \
     .name = #op_name, .doc = op_doc, .n_in_min = n, .n_in_max = n, .n_out = 1, \
@@ -402,5 +453,30 @@ const tti_op tti_ops_activation[] = {
      .cost = smooth_cost,
      .reference = swiglu_grad_reference,
      .samples = swiglu_grad_samples},
+    {.name = "geglu",
+     .doc = "y[..,K] = gelu(a) b for x[..,2K] = (a, b)",
+     .n_in_min = 1,
+     .n_in_max = 1,
+     .n_out = 1,
+     .attrs = gelu_attrs,
+     .traits = TTI_FOLLOWS,
+     .infer = swiglu_infer,
+     .grad = geglu_grad,
+     .shard = swiglu_shard,
+     .cut = swiglu_cut,
+     .cost = smooth_cost,
+     .reference = geglu_reference,
+     .samples = geglu_samples},
+    {.name = "geglu_grad",
+     .doc = "dx of geglu; inputs x, dy",
+     .n_in_min = 2,
+     .n_in_max = 2,
+     .n_out = 1,
+     .attrs = gelu_attrs,
+     .infer = swiglu_grad_infer,
+     .shard = swiglu_shard,
+     .cost = smooth_cost,
+     .reference = geglu_grad_reference,
+     .samples = geglu_grad_samples},
     {0},
 };

@@ -19,8 +19,7 @@ typedef struct tti_row {
 
 /* Families, each ended by a row without build. */
 extern const tti_row tti_rows_norm[], tti_rows_activation[], tti_rows_attention[],
-    tti_rows_rotary[], tti_rows_loss[], tti_rows_random[], tti_rows_view[], tti_rows_slice[],
-    tti_rows_turn[];
+    tti_rows_rotary[], tti_rows_loss[], tti_rows_view[], tti_rows_slice[], tti_rows_turn[];
 
 /* The value of the new graph that stands for one of the old graph. */
 static inline tutti_value *tti_new(const tti_rewrite *rw, const tutti_value *old) {

@@ -15,8 +15,8 @@ enum { MAX_ROUNDS = 100, MAX_ROWS = 64 };
 
 /* Patterns, and then what makes the graph smaller around them. */
 static const tti_row *const families[] = {tti_rows_loss, tti_rows_attention,  tti_rows_rotary,
-                                          tti_rows_norm, tti_rows_activation, tti_rows_random,
-                                          tti_rows_view, tti_rows_turn,       tti_rows_slice};
+                                          tti_rows_norm, tti_rows_activation, tti_rows_view,
+                                          tti_rows_turn, tti_rows_slice};
 enum { N_EARLY = TTI_COUNT(families) - 2 }; /* slices, turns move only if nothing else is found */
 
 /* The rows with their texts read. */

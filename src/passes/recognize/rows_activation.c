@@ -1,4 +1,4 @@
-/* rows_activation.c - activations, and gates of one activation and one value. */
+/* rows_activation.c - activations, gates of one activation and one value, stochastic depth. */
 #include <math.h>
 
 #include "ops/op_table.h"
@@ -117,17 +117,63 @@ static bool are_side_by_side(const tutti_value *a, const tutti_value *b) {
            tti_attr_int(y, "len") == len && whole->dim[last] == 2 * len;
 }
 
-static bool swiglu_fits(tti_match *m) {
+static bool gate_fits(tti_match *m) {
     const tutti_value *a = TTI_VAR(m, 'a'), *b = TTI_VAR(m, 'b');
     return tti_shape_equal(&a->type.shape, &b->type.shape) && a->type.shape.n_dims > 0 &&
            are_side_by_side(a, b);
 }
 
-static tutti_value *build_swiglu(tti_rewrite *rw, const tti_match *m) {
+/* Both side by side. */
+static tutti_value *new_halves(tti_rewrite *rw, const tti_match *m) {
     tutti_value *in[2] = {tti_new(rw, TTI_VAR(m, 'a')), tti_new(rw, TTI_VAR(m, 'b'))};
     tti_attr_arg axis = TTI_INT("axis", TTI_VAR(m, 'a')->type.shape.n_dims - 1);
-    tutti_value *x = tti_emit(rw->to, "concat", NULL, in, 2, (tti_attr_arg[]){axis, {0}});
+    return tti_emit(rw->to, "concat", NULL, in, 2, (tti_attr_arg[]){axis, {0}});
+}
+
+static tutti_value *build_swiglu(tti_rewrite *rw, const tti_match *m) {
+    tutti_value *x = new_halves(rw, m);
     return tti_emit(rw->to, "swiglu", NULL, &x, 1, NULL);
+}
+
+static tutti_value *build_geglu(tti_rewrite *rw, const tti_match *m) {
+    tutti_value *x = new_halves(rw, m);
+    int64_t by_tanh = tti_attr_int(m->node[1], "approximate");
+    return tti_emit(rw->to, "geglu", NULL, &x, 1,
+                    (tti_attr_arg[]){TTI_INT("approximate", by_tanh), {0}});
+}
+
+/* ---- stochastic depth ---- */
+
+/* Exporters draw one number for each sample and multiply the branch of a residual block by it.  The
+ * import makes that number as drop_path of ones; here the branch itself becomes the input of
+ * drop_path, so that it keeps its dtype and is read once. */
+
+/* Views, and lookups in a table of one row, leave ones as they are. */
+static bool are_ones(tti_match *m, const tutti_value *value) {
+    double x;
+    for (int depth = 0; depth < 8; depth++) {
+        const tti_node *node = value->node;
+        if (tti_is_uniform(m->scene, value, &x)) return x == 1;
+        bool is_row = tti_is_op(node, "embedding") && node->in[0]->type.shape.dim[0] == 1;
+        if (!is_row && !(node->op->traits & TTI_VIEW)) return false;
+        value = node->in[0];
+    }
+    return false;
+}
+
+/* One number for each sample of x, in as many dimensions. */
+static bool drop_fits(tti_match *m) {
+    const tutti_value *x = TTI_VAR(m, 'x'), *drawn = m->node[2]->out[0];
+    const tutti_shape *s = &x->type.shape, *d = &drawn->type.shape;
+    return s->n_dims == d->n_dims && s->n_dims > 0 && s->dim[0] == d->dim[0] &&
+           tutti_shape_n_elems(d) == d->dim[0] && x->type.dtype == TUTTI_F32 && m->shift[1] == 0 &&
+           tti_shape_equal(s, &m->root->out[0]->type.shape) && are_ones(m, TTI_VAR(m, 'o'));
+}
+
+static tutti_value *build_drop(tti_rewrite *rw, const tti_match *m) {
+    tutti_value *x = tti_new(rw, TTI_VAR(m, 'x'));
+    tutti_value *y = tti_new_like(rw, m->node[2], &x);
+    return tti_close_to(m->factor[1], 1) ? y : tti_new_affine(rw, y, m->factor[1], 0);
 }
 
 #define SUM "L4(add(L6(x), L5(cube(x))))"
@@ -170,9 +216,11 @@ const tti_row tti_rows_activation[] = {
      .spellings = {"div(x, L1(exp(L2(x))))"},
      .fits = silu_by_exp_fits,
      .build = build_silu},
-    {.name = "SwiGLU",
-     .spellings = {"mul(silu(a), b)"},
-     .fits = swiglu_fits,
-     .build = build_swiglu},
+    {.name = "SwiGLU", .spellings = {"mul(silu(a), b)"}, .fits = gate_fits, .build = build_swiglu},
+    {.name = "GeGLU", .spellings = {"mul(gelu@1(a), b)"}, .fits = gate_fits, .build = build_geglu},
+    {.name = "stochastic depth",
+     .spellings = {"mul(x, L1(drop_path@2(o)))"},
+     .fits = drop_fits,
+     .build = build_drop},
     {0},
 };

@@ -81,12 +81,14 @@ static bool is_gate(const tti_scene *s, const tti_node *node, const char *act, d
            tti_shape_equal(&node->in[0]->type.shape, &node->in[1]->type.shape);
 }
 
+static const char other_gate[] = "gate and value are not layers of one input";
+
 static const char *gate(tti_scene *s, const tti_node *node, double *n_elems) {
-    return is_gate(s, node, "silu", n_elems) ? "gate and value are not layers of one input" : NULL;
+    return is_gate(s, node, "silu", n_elems) ? other_gate : NULL;
 }
 
 static const char *gelu_gate(tti_scene *s, const tti_node *node, double *n_elems) {
-    return is_gate(s, node, "gelu", n_elems) ? "no op has a GELU and a product" : NULL;
+    return is_gate(s, node, "gelu", n_elems) ? other_gate : NULL;
 }
 
 static const char *entropy(tti_scene *s, const tti_node *node, double *n_elems) {

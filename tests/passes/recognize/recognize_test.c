@@ -148,6 +148,16 @@ static V *swiglu_halves(G *g, V *x) {
     V *y = tutti_linear(g, x, 10, "both");
     return mul(g, tutti_silu(g, tutti_slice(g, y, 2, 0, 5)), tutti_slice(g, y, 2, 5, 5));
 }
+static V *geglu_a(G *g, V *x) { return gate(g, x, tutti_gelu); }
+static V *geglu_tanh(G *g, V *x) { return gate(g, x, tanh_a); }
+static V *geglu_halves(G *g, V *x) {
+    V *y = tutti_linear(g, x, 10, "both");
+    return mul(g, tutti_slice(g, y, 2, 5, 5), tutti_gelu(g, tutti_slice(g, y, 2, 0, 5)));
+}
+static V *geglu_of_two(G *g, V *x) { /* layers of two inputs */
+    V *a = tutti_linear(g, x, 5, "gate"), *b = tutti_linear(g, tutti_tanh(g, x), 5, "up");
+    return mul(g, tutti_gelu(g, a), b);
+}
 static V *swiglu_swapped(G *g, V *x) { /* the gate is the second half */
     V *y = tutti_linear(g, x, 10, "both");
     return mul(g, tutti_silu(g, tutti_slice(g, y, 2, 5, 5)), tutti_slice(g, y, 2, 0, 5));
@@ -374,6 +384,10 @@ static const pattern_case cases[] = {
     {"swiglu_b", swiglu_b, "swiglu", "mul"},
     {"swiglu_halves", swiglu_halves, "swiglu", "slice"},
     {"swiglu_swapped", swiglu_swapped, NULL, NULL},
+    {"geglu_a", geglu_a, "geglu", "mul"},
+    {"geglu_tanh", geglu_tanh, "geglu", "gelu"},
+    {"geglu_halves", geglu_halves, "geglu", "slice"},
+    {"geglu_of_two", geglu_of_two, NULL, NULL},
     {"swiglu_broadcast", swiglu_broadcast, NULL, NULL},
     {"softmax_a", softmax_a, "softmax", "div"},
     {"softmax_other_axis", softmax_other_axis, "softmax", "div"}, /* of what is less the maximum */

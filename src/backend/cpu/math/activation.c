@@ -1,5 +1,5 @@
 /* activation.c - activations and their gradients as elementwise functions (elementwise.c runs
- * them), and swiglu.  No branches; exp, tanh and erf are our own (vmath.h). */
+ * them), and gated units.  No branches; exp, tanh and erf are our own (vmath.h). */
 #include "backend/cpu/simd.h"
 #include "backend/cpu/vmath.h"
 
@@ -128,6 +128,46 @@ static tutti_status swiglu_grad_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
+/* ---- geglu: gelu(a) b ---- */
+
+#define GEGLU_ROWS(name, value, slope)                                                  \
+    static void name##_row(const float *x, float *y, size_t n) {                        \
+        TTI_IVDEP                                                                       \
+        for (size_t i = 0; i < n; i++) y[i] = value(x[i]) * x[n + i];                   \
+    }                                                                                   \
+    static void name##_grad_row(const float *x, const float *dy, float *dx, size_t n) { \
+        TTI_IVDEP                                                                       \
+        for (size_t i = 0; i < n; i++) {                                                \
+            dx[i] = dy[i] * slope(x[i]) * x[n + i];                                     \
+            dx[n + i] = dy[i] * value(x[i]);                                            \
+        }                                                                               \
+    }
+
+GEGLU_ROWS(geglu_exact, gelu_erf, gelu_erf_slope)
+GEGLU_ROWS(geglu_tanh, gelu_tanh, gelu_tanh_slope)
+
+static tutti_status geglu_run(void *state, const tti_kargs *a) {
+    bool by_tanh = tti_attr_int(a->node, "approximate") != 0;
+    size_t n = half_row(a->node), n_all = tti_n_elems(a->node->out[0]);
+    const float *x = a->in[0];
+    float *y = a->out[0];
+    (void)state;
+    for (size_t i = 0; i < n_all; i += n)
+        (by_tanh ? geglu_tanh_row : geglu_exact_row)(x + 2 * i, y + i, n);
+    return TUTTI_OK;
+}
+
+static tutti_status geglu_grad_run(void *state, const tti_kargs *a) {
+    bool by_tanh = tti_attr_int(a->node, "approximate") != 0;
+    size_t n = half_row(a->node), n_all = tti_n_elems(a->node->in[1]);
+    const float *x = a->in[0], *dy = a->in[1];
+    float *dx = a->out[0];
+    (void)state;
+    for (size_t i = 0; i < n_all; i += n)
+        (by_tanh ? geglu_tanh_grad_row : geglu_exact_grad_row)(x + 2 * i, dy + i, dx + 2 * i, n);
+    return TUTTI_OK;
+}
+
 #define ROW(op_name, run_fn) \
     { .op = op_name, .name = TTI_ISA_TEXT, .can_run = swiglu_can_run, .run = run_fn }
 
@@ -135,5 +175,7 @@ extern const tti_kernel TTI_VARIANT(tti_kernels_activation)[];
 const tti_kernel TTI_VARIANT(tti_kernels_activation)[] = {
     ROW("swiglu", swiglu_run),
     ROW("swiglu_grad", swiglu_grad_run),
+    ROW("geglu", geglu_run),
+    ROW("geglu_grad", geglu_grad_run),
     {0},
 };

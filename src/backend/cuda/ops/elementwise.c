@@ -1,5 +1,5 @@
 /* elementwise.c - kernel table rows for the elementwise ops, their chains, broadcasting, and
- * swiglu.
+ * swiglu and geglu.
  *
  * prepare() turns a node, or the body of a fused one, into a small program (elementwise.h) and
  * chooses the fastest way to run it; run() only launches. */
@@ -232,7 +232,7 @@ static tutti_status elem_run(void *state, const tti_kargs *a) {
     return tti_cuda_check(error, a->node->op->name);
 }
 
-/* ---- swiglu ---- */
+/* ---- swiglu, geglu ---- */
 
 /* The rows are those of the plain layout. */
 static bool is_plain(const tutti_value *value) {
@@ -241,23 +241,29 @@ static bool is_plain(const tutti_value *value) {
     return tti_cuda_same_order(value, &plain);
 }
 
-static bool swiglu_can_run(const tti_node *node) {
+static bool gated_can_run(const tti_node *node) {
     for (int i = 0; i < node->n_in; i++)
         if (!is_plain(node->in[i])) return false;
     return is_plain(node->out[0]);
 }
 
-static tutti_status swiglu_run(void *state, const tti_kargs *a) {
+static tti_gate gate_of(const tti_node *node) {
+    if (!tti_attr_has(node, "approximate")) return TTI_GATE_SILU;
+    return tti_attr_int(node, "approximate") ? TTI_GATE_GELU_TANH : TTI_GATE_GELU;
+}
+
+static tutti_status gated_run(void *state, const tti_kargs *a) {
     const tutti_type *x = &a->node->in[0]->type;
     uint64_t half = (uint64_t)x->shape.dim[x->shape.n_dims - 1] / 2;
     uint64_t n = (uint64_t)tti_value_n_elems(a->node->in[0]);
     uint64_t n_rows = half ? n / (2 * half) : 0;
+    tti_gate gate = gate_of(a->node);
     cudaStream_t stream = tti_cuda_stream();
     (void)state;
-    cudaError_t error =
-        a->node->n_in == 2
-            ? tti_cuda_swiglu_grad(x->dtype, a->in[0], a->in[1], a->out[0], n_rows, half, stream)
-            : tti_cuda_swiglu(x->dtype, a->in[0], a->out[0], n_rows, half, stream);
+    cudaError_t error = a->node->n_in == 2 ? tti_cuda_gated_grad(gate, x->dtype, a->in[0], a->in[1],
+                                                                 a->out[0], n_rows, half, stream)
+                                           : tti_cuda_gated(gate, x->dtype, a->in[0], a->out[0],
+                                                            n_rows, half, stream);
     return tti_cuda_check(error, a->node->op->name);
 }
 
@@ -309,7 +315,9 @@ const tti_kernel tti_cuda_elementwise_kernels[] = {
     ELEM("gelu_grad"),
     ELEM("silu"),
     ELEM("silu_grad"),
-    {.op = "swiglu", .name = "cuda", .can_run = swiglu_can_run, .run = swiglu_run},
-    {.op = "swiglu_grad", .name = "cuda", .can_run = swiglu_can_run, .run = swiglu_run},
+    {.op = "swiglu", .name = "cuda", .can_run = gated_can_run, .run = gated_run},
+    {.op = "swiglu_grad", .name = "cuda", .can_run = gated_can_run, .run = gated_run},
+    {.op = "geglu", .name = "cuda", .can_run = gated_can_run, .run = gated_run},
+    {.op = "geglu_grad", .name = "cuda", .can_run = gated_can_run, .run = gated_run},
     {0},
 };

@@ -1,4 +1,4 @@
-/* elementwise.cu - kernels of elementwise functions and chains of them; swiglu.
+/* elementwise.cu - kernels of elementwise functions and chains of them; swiglu, geglu.
  *
  * Four variants, by the inputs: single functions at copy speed; a small interpreter for chains over
  * inputs of one order (all branches are uniform); one with repeated dimensions for arithmetic; and
@@ -467,12 +467,33 @@ extern "C" cudaError_t tti_cuda_elem_broadcast(tti_elem_fn fn, tutti_dtype dtype
     return dtype == TUTTI_F16 ? broadcast<tti_f16>(&a, nest, stream) : cudaErrorInvalidValue;
 }
 
-/* ---- swiglu ---- */
+/* ---- swiglu, geglu ---- */
+
+template <int GATE, class F>
+__device__ __forceinline__ F open_gate(F a) {
+    if constexpr (GATE == TTI_GATE_GELU) return tti_gelu(a);
+    if constexpr (GATE == TTI_GATE_GELU_TANH) return a * tti_sigmoid(tti_gelu_gate(a));
+    return a * tti_sigmoid(a);
+}
+
+/* d times the open gate, in the order of operations that swiglu has had. */
+template <int GATE, class F>
+__device__ __forceinline__ F times_gate(F d, F a) {
+    if constexpr (GATE == TTI_GATE_SILU) return d * a * tti_sigmoid(a);
+    return d * open_gate<GATE>(a);
+}
+
+template <int GATE, class F>
+__device__ __forceinline__ F gate_slope(F a) {
+    if constexpr (GATE == TTI_GATE_GELU) return tti_gelu_slope(a);
+    if constexpr (GATE == TTI_GATE_GELU_TANH) return tti_gelu_tanh_slope(a);
+    return tti_silu_slope(a);
+}
 
 /* A thread has V elements of a half; half counts the vectors of one. */
-template <class T, int V>
+template <class T, int V, int GATE>
 __global__ void __launch_bounds__(THREADS)
-    swiglu_kernel(const T *x, T *y, uint64_t n, tti_divider half) {
+    gated_kernel(const T *x, T *y, uint64_t n, tti_divider half) {
     typedef typename tti_acc<T>::type F;
     uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n) return;
@@ -481,13 +502,13 @@ __global__ void __launch_bounds__(THREADS)
     tti_load(at, a);
     tti_load(at + half.by * V, b);
 #pragma unroll
-    for (int j = 0; j < V; j++) a[j] = a[j] * tti_sigmoid(a[j]) * b[j];
+    for (int j = 0; j < V; j++) a[j] = open_gate<GATE>(a[j]) * b[j];
     tti_store(y + i * V, a);
 }
 
-template <class T, int V>
+template <class T, int V, int GATE>
 __global__ void __launch_bounds__(THREADS)
-    swiglu_grad_kernel(const T *x, const T *dy, T *dx, uint64_t n, tti_divider half) {
+    gated_grad_kernel(const T *x, const T *dy, T *dx, uint64_t n, tti_divider half) {
     typedef typename tti_acc<T>::type F;
     uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n) return;
@@ -498,48 +519,53 @@ __global__ void __launch_bounds__(THREADS)
     tti_load(dy + i * V, d);
 #pragma unroll
     for (int j = 0; j < V; j++) {
-        F da = d[j] * tti_silu_slope(a[j]) * b[j];
-        b[j] = d[j] * a[j] * tti_sigmoid(a[j]);
+        F da = d[j] * gate_slope<GATE>(a[j]) * b[j];
+        b[j] = times_gate<GATE>(d[j], a[j]);
         a[j] = da;
     }
     tti_store(dx + at, a);
     tti_store(dx + at + half.by * V, b);
 }
 
-template <class T, int V>
-static void swiglu_as(const void *x, const void *dy, void *out, uint64_t n_rows, uint64_t n_half,
-                      cudaStream_t stream) {
+template <class T, int V, int GATE>
+static void gated_as(const void *x, const void *dy, void *out, uint64_t n_rows, uint64_t n_half,
+                     cudaStream_t stream) {
     uint64_t n = n_rows * n_half / V;
     tti_divider half = tti_divider_of(n_half / V);
     if (dy)
-        swiglu_grad_kernel<T, V><<<blocks_for(n, THREADS), THREADS, 0, stream>>>(
+        gated_grad_kernel<T, V, GATE><<<blocks_for(n, THREADS), THREADS, 0, stream>>>(
             (const T *)x, (const T *)dy, (T *)out, n, half);
     else
-        swiglu_kernel<T, V>
+        gated_kernel<T, V, GATE>
             <<<blocks_for(n, THREADS), THREADS, 0, stream>>>((const T *)x, (T *)out, n, half);
 }
 
-static cudaError_t swiglu_any(tutti_dtype dtype, const void *x, const void *dy, void *out,
-                              uint64_t n_rows, uint64_t n_half, cudaStream_t stream) {
+template <int GATE>
+static cudaError_t gated_by(tutti_dtype dtype, const void *x, const void *dy, void *out,
+                            uint64_t n_rows, uint64_t n_half, cudaStream_t stream) {
     if (!n_rows || !n_half) return cudaSuccess;
     if (n_rows * n_half > (uint64_t)THREADS * 0x7FFFFFFF) return cudaErrorInvalidValue;
     TTI_FLOAT_DISPATCH(dtype, {
         constexpr int V = 16 / sizeof(T);
         if (n_half % V == 0)
-            swiglu_as<T, V>(x, dy, out, n_rows, n_half, stream);
+            gated_as<T, V, GATE>(x, dy, out, n_rows, n_half, stream);
         else
-            swiglu_as<T, 1>(x, dy, out, n_rows, n_half, stream);
+            gated_as<T, 1, GATE>(x, dy, out, n_rows, n_half, stream);
     })
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_cuda_swiglu(tutti_dtype dtype, const void *x, void *y, uint64_t n_rows,
-                                       uint64_t n_half, cudaStream_t stream) {
-    return swiglu_any(dtype, x, nullptr, y, n_rows, n_half, stream);
+extern "C" cudaError_t tti_cuda_gated_grad(tti_gate gate, tutti_dtype dtype, const void *x,
+                                           const void *dy, void *dx, uint64_t n_rows,
+                                           uint64_t n_half, cudaStream_t stream) {
+    if (gate == TTI_GATE_GELU)
+        return gated_by<TTI_GATE_GELU>(dtype, x, dy, dx, n_rows, n_half, stream);
+    if (gate == TTI_GATE_GELU_TANH)
+        return gated_by<TTI_GATE_GELU_TANH>(dtype, x, dy, dx, n_rows, n_half, stream);
+    return gated_by<TTI_GATE_SILU>(dtype, x, dy, dx, n_rows, n_half, stream);
 }
 
-extern "C" cudaError_t tti_cuda_swiglu_grad(tutti_dtype dtype, const void *x, const void *dy,
-                                            void *dx, uint64_t n_rows, uint64_t n_half,
-                                            cudaStream_t stream) {
-    return swiglu_any(dtype, x, dy, dx, n_rows, n_half, stream);
+extern "C" cudaError_t tti_cuda_gated(tti_gate gate, tutti_dtype dtype, const void *x, void *y,
+                                      uint64_t n_rows, uint64_t n_half, cudaStream_t stream) {
+    return tti_cuda_gated_grad(gate, dtype, x, nullptr, y, n_rows, n_half, stream);
 }

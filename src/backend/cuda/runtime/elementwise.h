@@ -78,12 +78,15 @@ cudaError_t tti_cuda_elem_any(const tti_elem_program *program, const tti_nest *n
 cudaError_t tti_cuda_elem_broadcast(tti_elem_fn fn, tutti_dtype dtype, const tti_nest *nest,
                                     const void *const *in, void *y, cudaStream_t stream);
 
-/* x [n_rows, 2 n_half] -> y [n_rows, n_half] = silu(first half) * second half, floating dtypes. */
-cudaError_t tti_cuda_swiglu(tutti_dtype dtype, const void *x, void *y, uint64_t n_rows,
-                            uint64_t n_half, cudaStream_t stream);
+/* The gate of swiglu, of geglu, and of geglu by tanh. */
+typedef enum tti_gate { TTI_GATE_SILU, TTI_GATE_GELU, TTI_GATE_GELU_TANH } tti_gate;
+
+/* x [n_rows, 2 n_half] -> y [n_rows, n_half] = gate(first half) * second half, floating dtypes. */
+cudaError_t tti_cuda_gated(tti_gate gate, tutti_dtype dtype, const void *x, void *y,
+                           uint64_t n_rows, uint64_t n_half, cudaStream_t stream);
 /* x and dx [n_rows, 2 n_half], dy [n_rows, n_half]. */
-cudaError_t tti_cuda_swiglu_grad(tutti_dtype dtype, const void *x, const void *dy, void *dx,
-                                 uint64_t n_rows, uint64_t n_half, cudaStream_t stream);
+cudaError_t tti_cuda_gated_grad(tti_gate gate, tutti_dtype dtype, const void *x, const void *dy,
+                                void *dx, uint64_t n_rows, uint64_t n_half, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
