@@ -61,9 +61,13 @@ static tutti_status make_metrics(const char *dir) {
 
 static tutti_status write_run(const tutti_session *s, const char *dir, const char *yaml) {
     char path[700], note[512];
+    tti_model_copy *copy;
     snprintf(path, sizeof path, "%s/job.yaml", dir);
     TTI_TRY(tti_data_spec_save(tti_dataset_spec(s->b->train), dir));
-    TTI_TRY(tti_model_file_keep(s->job, dir, note, sizeof note));
+    TTI_TRY(tti_model_file_keep(s->job, dir, note, sizeof note, &copy));
+    tutti_status st = tti_model_copy_wait(copy);
+    tti_model_copy_destroy(copy);
+    if (st != TUTTI_OK) return st;
     TTI_TRY(tti_atomic_file_save(path, yaml, strlen(yaml)));
     return make_metrics(dir);
 }

@@ -54,6 +54,7 @@ typedef struct trainer {
     int lock;                         /* of the run folder; -1: none */
     bool continues;                   /* resumes from the last checkpoint of the folder */
     char *yaml;                       /* the resolved job */
+    tti_model_copy *model_copy;       /* of model.file, on its way to the run folder */
     tti_job_server server;            /* of a job with a parameter server */
     tti_shared_params *shared_params; /* shared by worker threads; NULL: each worker has its own */
     tutti_comm *comm;                 /* under another launcher: connected before anything else */
@@ -160,6 +161,7 @@ static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_c
                                 .by_launcher = t->comm != NULL,
                                 .run_dir = t->result->run_dir,
                                 .job_yaml = t->yaml,
+                                .model_copy = t->model_copy,
                                 .resume = t->continues,
                                 .start_ns = t->start_ns},
         t->result);
@@ -402,7 +404,7 @@ static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
     TTI_TRY(print_job(t, b));
     if (t->continues || t->place.rank != 0) return TUTTI_OK;
     char note[512];
-    TTI_TRY(tti_model_file_keep(t->job, t->result->run_dir, note, sizeof note));
+    TTI_TRY(tti_model_file_keep(t->job, t->result->run_dir, note, sizeof note, &t->model_copy));
     if (note[0]) warn(t, note);
     return write_job(t);
 }
@@ -422,6 +424,7 @@ static tutti_status train_here(trainer *t) {
     if (st == TUTTI_OK) st = keep_data_spec(t, b);
     if (st == TUTTI_OK) st = keep_job(t, b);
     if (st != TUTTI_OK) {
+        tti_model_copy_destroy(t->model_copy);
         tti_blueprint_destroy(b);
         tti_worker_report_failure(0, tutti_last_error());
         tti_stop_remove(&stop);
@@ -444,6 +447,8 @@ static tutti_status train_here(trainer *t) {
     tti_job_server_destroy(&t->server);
     tti_shared_params_destroy(t->shared_params);
     t->shared_params = NULL;
+    if (st == TUTTI_OK) st = tti_model_copy_wait(t->model_copy);
+    tti_model_copy_destroy(t->model_copy);
     if (st == TUTTI_OK) write_report(t, b);
     tti_blueprint_destroy(b);
     return st;
@@ -616,10 +621,10 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     st = tti_job_say_where(job, st);
     if (st != TUTTI_OK && t.comm) tti_comm_abort(t.comm, tutti_last_error());
     tutti_comm_destroy(t.comm);
+    close_flight(&t); /* its file is in the folder */
     if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(result->run_dir);
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
     if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;
-    close_flight(&t);
     tti_run_dir_unlock(t.lock);
     free(t.yaml);
     return st;

@@ -388,8 +388,9 @@ static tutti_status save_now(worker_loop *s) {
     int64_t start = tti_now_ns();
     tti_phases_begin(&s->phases, "saving a checkpoint");
     s->state.shard_map = s->shard_map;
-    tutti_status st =
-        tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, &s->state);
+    tutti_status st = tti_model_copy_wait(s->desc->model_copy);
+    if (st == TUTTI_OK)
+        st = tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, &s->state);
     st = end_serve(s, st);
     tti_reporter_pause(&s->reporter, tti_now_ns() - start);
     if (st == TUTTI_OK) {

@@ -9,6 +9,7 @@
 #include "exec/exec.h"
 #include "ps/server.h"
 #include "train/loop/carry.h"
+#include "train/model/model_copy.h"
 #include "train/setup/blueprint.h"
 #include "tutti/comm.h"
 #include "tutti/train.h"
@@ -28,9 +29,10 @@ typedef struct tti_worker_loop_desc {
     bool by_launcher; /* started by another launcher: workers are processes, whatever parallel.place
                          says */
     const char *run_dir;
-    const char *job_yaml; /* the resolved job, kept in checkpoints */
-    bool resume;          /* continue from the newest valid checkpoint of run_dir */
-    int64_t start_ns;     /* time of the call of tutti_train */
+    const char *job_yaml;       /* the resolved job, kept in checkpoints */
+    tti_model_copy *model_copy; /* checkpoints wait for it; NULL: there is none */
+    bool resume;                /* continue from the newest valid checkpoint of run_dir */
+    int64_t start_ns;           /* time of the call of tutti_train */
 } tti_worker_loop_desc;
 
 /* Trains until the end, or in an elastic run until a member is lost: TUTTI_E_PEER then, and

@@ -1,17 +1,14 @@
 /* model_file.c - finds, opens and keeps the file of model.file. */
 #include "train/model/model_file.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/files/atomic_file.h"
 #include "base/files/plain_file.h"
 #include "base/number.h"
-#include "data/files/byte_reader.h"
 #include "ir/graph.h"
 #include "passes/recognize/recognize.h"
 #include "train/job/objective.h"
@@ -60,38 +57,12 @@ tutti_status tti_model_file_open(const tutti_job *job, tti_import **out) {
 
 /* ---- the copy ---- */
 
-static tutti_status copy_bytes(int from, const char *path, uint64_t n_bytes, tti_atomic_file *to) {
-    enum { BLOCK = 1 << 20 };
-    char *block = malloc(BLOCK);
-    tutti_status st = block ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "model.file: out of memory");
-    for (uint64_t at = 0; st == TUTTI_OK && at < n_bytes;) {
-        size_t n = (size_t)TTI_MIN(n_bytes - at, (uint64_t)BLOCK);
-        st = tti_pread_all(from, path, block, n, at);
-        if (st == TUTTI_OK) st = tti_atomic_file_write(to, block, n);
-        at += n;
-    }
-    free(block);
-    return st;
-}
-
-static tutti_status copy_file(const char *path, const char *kept) {
-    int from = -1;
-    uint64_t n_bytes = 0;
-    tti_atomic_file *to;
-    TTI_TRY(tti_open_regular(path, &from, &n_bytes));
-    tutti_status st = tti_atomic_file_create(kept, n_bytes, &to);
-    if (st == TUTTI_OK) st = copy_bytes(from, path, n_bytes, to);
-    if (st == TUTTI_OK) st = tti_atomic_file_commit(to);
-    tti_atomic_file_destroy(to);
-    close(from);
-    return st;
-}
-
 tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir, char *note,
-                                 size_t n_note) {
+                                 size_t n_note, tti_model_copy **copy) {
     char path[TTI_TEXT_MAX], kept[TTI_TEXT_MAX + 32];
     tti_import *import;
     note[0] = '\0';
+    *copy = NULL;
     TTI_TRY(tti_model_file_path(job, path));
     if (!path[0]) return TUTTI_OK;
     TTI_TRY(tti_import_open(path, &import));
@@ -99,9 +70,10 @@ tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir, char
     bool is_archive = tti_import_is_archive(import);
     snprintf(kept, sizeof kept, "%s/%s", run_dir,
              is_archive ? TTI_MODEL_FILE_KEPT : TTI_MODEL_FOLDER_KEPT);
-    tutti_status st = is_archive ? copy_file(path, kept) : tti_import_save(import, kept);
+    tutti_status st =
+        is_archive ? tti_model_copy_start(path, kept, copy) : tti_import_save(import, kept);
     tti_import_close(import);
-    if (st != TUTTI_OK) tti_fail_context("model.file: ");
+    if (st != TUTTI_OK && !is_archive) tti_fail_context("model.file: ");
     return st;
 }
 

@@ -5,6 +5,7 @@
 
 #include "import/import.h"
 #include "train/job/job.h"
+#include "train/model/model_copy.h"
 
 /* The copy in a run folder: of a .pt2 file, and the folder of tti_import_save for all others. */
 #define TTI_MODEL_FILE_KEPT "model.pt2"
@@ -19,9 +20,10 @@ tutti_status tti_model_file_path(const tutti_job *job, char out[TTI_TEXT_MAX]);
 tutti_status tti_model_file_open(const tutti_job *job, tti_import **out);
 
 /* Copies the model into a new run folder.  note [n_note]: what the user should know of the model
- * before it trains; "": nothing. */
+ * before it trains; "": nothing.  *copy: the copy of a .pt2 file on its way, owned by the caller;
+ * NULL: there is nothing to wait for. */
 tutti_status tti_model_file_keep(const tutti_job *job, const char *run_dir, char *note,
-                                 size_t n_note);
+                                 size_t n_note, tti_model_copy **copy);
 
 /* Settles data.fields=auto: all arrays where a model with several inputs (import, or NULL) trains
  * on NumPy arrays. */
