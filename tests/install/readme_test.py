@@ -92,7 +92,8 @@ def test_every_program():
         os.mkdir("in_" + name)
         with open("in_%s/%s.c" % (name, name), "w") as file:
             file.write(program)
-        ended = shell("export PKG_CONFIG_PATH=$HOME/tutti/lib/pkgconfig PATH=$HOME/tutti/bin:$PATH\n"
+        ended = shell("export PKG_CONFIG_PATH=$HOME/tutti/lib/pkgconfig\n"
+                      "export PATH=$HOME/tutti/bin:$PATH\n"
                       "cd in_%s\ncc -Wall -Wextra -Werror -fsyntax-only %s.c "
                       "$(pkg-config --cflags tutti)\n%s" % (name, name, command))
         if ended.returncode != 0:

@@ -167,17 +167,9 @@ static tti_supervisor_desc with_args(char **argv, int n_workers, int grace_ms,
 
 #define ARGS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* A thread of the program, which blocks no signal. */
-static void *idle(void *arg) {
-    for (;;) pause();
-    return arg;
-}
-
 /* supervise N GRACE_MS READY_FD MODE ...; READY_FD is handed down to the workers. */
 static int supervise_main(char **argv) {
     char *worker_argv[MAX_ARGS];
-    pthread_t thread;
-    if (getenv("TEST_THREAD") && pthread_create(&thread, NULL, idle, NULL) != 0) return 94;
     out_fd = 1, err_fd = 2;
     tti_supervisor_desc desc =
         with_args(worker_argv, atoi(argv[0]), atoi(argv[1]), (const char *const *)argv + 3);
@@ -383,13 +375,11 @@ static int lowest_free_fd(void) {
 
 static void expect_signals_untouched(void) {
     sigset_t mask;
-    struct sigaction child, interrupt;
+    struct sigaction child;
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     T_EQ(sigismember(&mask, SIGINT) + sigismember(&mask, SIGCHLD) + sigismember(&mask, SIGPIPE), 0);
     sigaction(SIGCHLD, NULL, &child);
     assert_true(child.sa_handler == SIG_IGN);
-    sigaction(SIGINT, NULL, &interrupt);
-    assert_true(interrupt.sa_handler == SIG_DFL);
 }
 
 /* A caller that ignores SIGCHLD would otherwise never learn how a child ended. */
@@ -737,22 +727,6 @@ T_CASE(first_signal_stops_in_order) {
     }
 }
 
-T_CASE(signals_that_another_thread_receives) {
-    static const int signals[][2] = {{SIGINT, 130}, {SIGTERM, 143}, {SIGHUP, 143}};
-    T_UNUSED;
-    setenv("TEST_THREAD", "1", 1);
-    for (size_t i = 0; i < TTI_COUNT(signals); i++) {
-        T_EQ(ftruncate(out_fd, 0), 0);
-        lseek(out_fd, 0, SEEK_SET);
-        remote r = start_remote("2", "0", ARGS("steps"));
-        wait_ready(&r, 2);
-        kill(r.pid, signals[i][0]);
-        T_EQ(exit_code_of(&r), signals[i][1]);
-        expect_said_by_all(out_fd, 2, "saved");
-    }
-    unsetenv("TEST_THREAD");
-}
-
 T_CASE(one_worker_stopped_stops_all) {
     T_UNUSED;
     remote r = start_remote("3", "0", ARGS("steps"));
@@ -818,7 +792,6 @@ int main(int argc, char **argv) {
         CASE(no_orphans),
         CASE(no_orphans_below_a_shell),
         CASE(first_signal_stops_in_order),
-        CASE(signals_that_another_thread_receives),
         CASE(one_worker_stopped_stops_all),
         CASE(second_signal_kills),
         CASE(programs_without_a_handler),
