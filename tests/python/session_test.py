@@ -430,6 +430,6 @@ if __name__ == "__main__":
         for name in ("arrays", "parameters_in_place", "copies_by_dlpack",
                      "kept_parameters_end_with_their_arrays",
                      "parts_of_a_step", "rules_that_fail", "views_outlive_the_session",
-                     "loss_of_the_caller", "bad_arrays"):
+                     "loss_of_the_caller", "bad_arrays", "a_model_file_with_several_outputs"):
             del globals()["test_" + name]
     runs.main(sys.modules[__name__])
