@@ -18,7 +18,7 @@
 
 #define TTI_DATA_SPEC_FILE "data.json"
 
-/* The data formats by the names of data.format; format NAME is tti_format_NAME (dataset.h). */
+/* The data formats by the names of data.format; format NAME is tti_format_NAME (format.h). */
 #define TTI_FORMATS(X) \
     X(digits)          \
     X(idx)             \

@@ -761,7 +761,9 @@ T_CASE(each_op_has_a_kernel_or_a_reason) {
         snprintf(word, sizeof word, " %s ", op->name);
         bool listed = strstr(on_reference, word) != NULL;
         if (has_kernel(op) == listed)
-            fail_msg("%s %s", op->name, listed ? "has a kernel, and is listed" : "has no kernel");
+            fail_msg(
+                "%s %s on_reference", op->name,
+                listed ? "has a kernel: take it out of" : "has no kernel: add one, or list it in");
     }
 }
 
