@@ -27,19 +27,20 @@ float *tti_exec_params(tti_exec *x) {
     tti_offload *offload = tti_offload_of(x);
     if (tti_exec_has_sharded_params(x)) return NULL;
     if (offload) return tti_exec_array(tti_offload_host(offload), TTI_STATE_PARAMS);
-    return device ? tti_exec_device_mirror(device, 0) : tti_exec_array(x, TTI_STATE_PARAMS);
+    return device ? tti_exec_device_mirror(device, TTI_STATE_PARAMS)
+                  : tti_exec_array(x, TTI_STATE_PARAMS);
 }
 
 float *tti_exec_state(tti_exec *x, int k) {
     if (tti_exec_has_parts(tti_setup_of(x))) return NULL;
-    return tti_device_of(tti_exec_state_owner(x)) ? tti_exec_device_mirror(tti_device_of(x), 2 + k)
+    return tti_device_of(tti_exec_state_owner(x)) ? tti_exec_device_mirror(tti_device_of(x), k)
                                                   : tti_exec_array(tti_exec_state_owner(x), k);
 }
 
 float *tti_exec_ema(tti_exec *x) {
     if (tti_exec_has_parts(tti_setup_of(x))) return NULL;
     return tti_device_of(tti_exec_state_owner(x))
-               ? tti_exec_device_mirror(tti_device_of(x), 1)
+               ? tti_exec_device_mirror(tti_device_of(x), TTI_STATE_EMA)
                : tti_exec_array(tti_exec_state_owner(x), TTI_STATE_EMA);
 }
 
@@ -83,15 +84,10 @@ static tutti_status staging_of(tti_exec *x, float **staging) {
     return TUTTI_OK;
 }
 
-static int mirror_of(int64_t k) {
-    if (k == TTI_STATE_PARAMS) return 0;
-    return k == TTI_STATE_EMA ? 1 : 2 + (int)k;
-}
-
 /* On a device, the pulled copy. */
 static float *state_array(const tti_exec *x, int64_t k) {
     tti_exec_device *device = tti_device_of(x);
-    return device ? tti_exec_device_mirror(device, mirror_of(k)) : tti_exec_array(x, k);
+    return device ? tti_exec_device_mirror(device, k) : tti_exec_array(x, k);
 }
 
 /* Into the buffer of the summed gradients, of a worker that has parts of them. */
@@ -106,7 +102,7 @@ tutti_status tti_exec_gather_averages(tti_exec *x) {
     if (tti_sharded_of(x)) return tti_exec_device_averages(x);
     TTI_TRY(tti_exec_device_staging(x, &whole));
     TTI_TRY(tti_exec_device_pull_ema(x));
-    tti_zero_place_own(setup, tti_exec_device_mirror(device, 1),
+    tti_zero_place_own(setup, tti_exec_device_mirror(device, TTI_STATE_EMA),
                        (tti_range){0, setup->desc.plan->n_flat}, whole);
     TTI_TRY(tti_zero_gather(setup, whole, whole));
     return tti_exec_device_put_staging(x);
@@ -428,17 +424,16 @@ static tti_range range_of(const tti_exec *x, const tti_node *param) {
 
 tutti_status tti_exec_pull_array(tti_exec *x, int k, const tti_node *param) {
     if (!is_on_device(x, k)) return tti_exec_pull(x);
-    return tti_exec_device_pull_range(x, mirror_of(k), range_of(x, param));
+    return tti_exec_device_pull_range(x, k, range_of(x, param));
 }
 
 tutti_status tti_exec_copy_array(tti_exec *x, int k, const tti_node *param, void *to, bool *done) {
     *done = is_on_device(x, k);
-    return *done ? tti_exec_device_copy_range(x, mirror_of(k), range_of(x, param), to) : TUTTI_OK;
+    return *done ? tti_exec_device_copy_range(x, k, range_of(x, param), to) : TUTTI_OK;
 }
 
 tutti_status tti_exec_write_array(tti_exec *x, int k, const tti_node *param, const float *data) {
-    if (is_on_device(x, k))
-        return tti_exec_device_put_range(x, mirror_of(k), range_of(x, param), data);
+    if (is_on_device(x, k)) return tti_exec_device_put_range(x, k, range_of(x, param), data);
     TTI_TRY(tti_exec_pull(x));
     TTI_TRY(tti_exec_store_whole(x, k, param, data));
     return tti_exec_push(x);

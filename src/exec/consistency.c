@@ -102,8 +102,8 @@ static tutti_status check_slots(tti_exec *x, uint64_t step, bool whole) {
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!mine) return st;
     if (device) TTI_TRY_GOTO(tti_exec_device_pull_params(x), cleanup);
-    const float *params =
-        device ? tti_exec_device_mirror(device, 0) : tti_exec_array(x, TTI_STATE_PARAMS);
+    const float *params = device ? tti_exec_device_mirror(device, TTI_STATE_PARAMS)
+                                 : tti_exec_array(x, TTI_STATE_PARAMS);
     for (int i = 0; i < n_slots; i++) {
         const tti_slot *slot = &setup->desc.plan->slots[i];
         mine[i] = (int64_t)tti_backend_cpu.hash(params + slot->first, slot->n_elems, 0);

@@ -42,6 +42,11 @@ tutti_status tutti_graph_check(const tutti_graph *g) {
     return tti_fail(g->failed, "%s", g->failed_text ? g->failed_text : "graph: out of memory");
 }
 
+const tutti_value *tti_behind_views(const tutti_value *value) {
+    while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
+    return value;
+}
+
 void tti_graph_set_stage(tutti_graph *g, int stage) { g->stage = stage; }
 void tti_graph_set_joins_samples(tutti_graph *g, bool joins) { g->joins_samples = joins; }
 bool tti_graph_joins_samples(const tutti_graph *g) { return g->joins_samples; }

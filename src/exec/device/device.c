@@ -104,13 +104,12 @@ static tutti_status alloc_on_host(float **memory, size_t n_bytes) {
     return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of the host", n_bytes);
 }
 
-static float *array_of(const tti_exec *x, int which) {
-    return tti_exec_array(x, which == 0   ? TTI_STATE_PARAMS
-                             : which == 1 ? TTI_STATE_EMA
-                                          : which - 2);
+static float **mirror_of(tti_exec_device *device, int64_t k) {
+    return &device->mirrors[k - TTI_STATE_PARAMS];
 }
 
-/* Mirrors first .. last-1 of arrays that the device has, or what there is of them back. */
+/* Copies to the host of arrays first .. last-1 that the device has, or what there is of them back.
+ */
 static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
@@ -118,24 +117,22 @@ static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     if (parts && push) tti_device_parts_written(parts, true);
     if (parts && !push) TTI_TRY(tti_device_parts_settle(parts));
     const tti_device_ops *ops = setup->desc.backend->device;
-    float **mirror = device->mirrors;
-    for (int i = first; i < last; i++) {
-        float *array = array_of(x, i);
-        size_t n_bytes =
-            i == 0 ? (tti_exec_has_sharded_params(x) ? state_bytes(setup) : flat_bytes(setup))
-                   : state_bytes(setup);
-        if (!array || (push && !mirror[i])) continue;
-        TTI_TRY(alloc_on_host(&mirror[i], n_bytes));
-        void *dst = push ? array : mirror[i], *src = push ? mirror[i] : array;
+    for (int k = first; k < last; k++) {
+        float *array = tti_exec_array(x, k), **mirror = mirror_of(device, k);
+        bool is_whole = k == TTI_STATE_PARAMS && !tti_exec_has_sharded_params(x);
+        if (!array || (push && !*mirror)) continue;
+        size_t n_bytes = is_whole ? flat_bytes(setup) : state_bytes(setup);
+        TTI_TRY(alloc_on_host(mirror, n_bytes));
+        void *dst = push ? array : *mirror, *src = push ? *mirror : array;
         TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
     }
     return ops->queues.sync();
 }
 
-static tutti_status copy_range(tti_exec *x, int which, tti_range range, const float *data) {
+static tutti_status copy_range(tti_exec *x, int64_t k, tti_range range, const float *data) {
     const tti_device_ops *ops = tti_setup_of(x)->desc.backend->device;
-    float **mirror = &tti_device_of(x)->mirrors[which];
-    float *array = array_of(x, which) + range.first;
+    float **mirror = mirror_of(tti_device_of(x), k);
+    float *array = tti_exec_array(x, k) + range.first;
     size_t n_bytes = (range.last - range.first) * sizeof *array;
     TTI_TRY(alloc_on_host(mirror, flat_bytes(tti_setup_of(x))));
     float *on_host = *mirror + range.first;
@@ -145,47 +142,47 @@ static tutti_status copy_range(tti_exec *x, int which, tti_range range, const fl
     return ops->queues.sync();
 }
 
-tutti_status tti_exec_device_copy_range(tti_exec *x, int which, tti_range range, void *to) {
+tutti_status tti_exec_device_copy_range(tti_exec *x, int64_t k, tti_range range, void *to) {
     const tti_device_ops *ops = tti_setup_of(x)->desc.backend->device;
-    const float *array = array_of(x, which) + range.first;
+    const float *array = tti_exec_array(x, k) + range.first;
     size_t n_bytes = (range.last - range.first) * sizeof *array;
     TTI_TRY(tti_device_failure(x, ops->queues.copy(TTI_QUEUE_COMPUTE, to, array, n_bytes)));
     return tti_device_failure(x, ops->queues.sync());
 }
 
-tutti_status tti_exec_device_pull_range(tti_exec *x, int which, tti_range range) {
-    return tti_device_failure(x, copy_range(x, which, range, NULL));
+tutti_status tti_exec_device_pull_range(tti_exec *x, int64_t k, tti_range range) {
+    return tti_device_failure(x, copy_range(x, k, range, NULL));
 }
 
-tutti_status tti_exec_device_put_range(tti_exec *x, int which, tti_range range, const float *data) {
+tutti_status tti_exec_device_put_range(tti_exec *x, int64_t k, tti_range range, const float *data) {
     tti_device_of(x)->has_low_copies = false;
-    return tti_device_failure(x, copy_range(x, which, range, data));
+    return tti_device_failure(x, copy_range(x, k, range, data));
 }
 
-float *tti_exec_device_mirror(tti_exec_device *device, int which) { return device->mirrors[which]; }
+float *tti_exec_device_mirror(tti_exec_device *device, int64_t k) { return *mirror_of(device, k); }
 
 tutti_status tti_exec_device_pull(tti_exec *x) {
     if (tti_offload_of(x)) return TUTTI_OK; /* nothing is newer than on the host */
-    return tti_device_failure(x, copy(x, false, 0, TTI_N_MIRRORS));
+    return tti_device_failure(x, copy(x, false, TTI_STATE_PARAMS, TTI_MAX_OUT));
 }
 
 tutti_status tti_exec_device_pull_params(tti_exec *x) {
-    return tti_device_failure(x, copy(x, false, 0, 1));
+    return tti_device_failure(x, copy(x, false, TTI_STATE_PARAMS, TTI_STATE_EMA));
 }
 
 tutti_status tti_exec_device_pull_ema(tti_exec *x) {
-    return tti_device_failure(x, copy(x, false, 0, 2));
+    return tti_device_failure(x, copy(x, false, TTI_STATE_PARAMS, 0));
 }
 
 tutti_status tti_exec_device_pull_averages(tti_exec *x, float **ema) {
-    TTI_TRY(tti_device_failure(x, copy(x, false, 1, 2)));
-    *ema = tti_exec_array(x, TTI_STATE_EMA) ? tti_device_of(x)->mirrors[1] : NULL;
+    TTI_TRY(tti_device_failure(x, copy(x, false, TTI_STATE_EMA, 0)));
+    *ema = tti_exec_array(x, TTI_STATE_EMA) ? *mirror_of(tti_device_of(x), TTI_STATE_EMA) : NULL;
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_device_push_params(tti_exec *x) {
     tti_device_of(x)->has_low_copies = false;
-    return tti_device_failure(x, copy(x, true, 0, 2));
+    return tti_device_failure(x, copy(x, true, TTI_STATE_PARAMS, 0));
 }
 
 /* With parameters of other workers the next step adds their hash to that of the own blocks, which
@@ -207,7 +204,7 @@ tutti_status tti_exec_device_push(tti_exec *x) {
     tti_offload *offload = tti_offload_of(x);
     if (offload) return tti_device_failure(x, tti_offload_put_params(offload));
     tti_device_of(x)->has_low_copies = false;
-    TTI_TRY(tti_device_failure(x, copy(x, true, 0, TTI_N_MIRRORS)));
+    TTI_TRY(tti_device_failure(x, copy(x, true, TTI_STATE_PARAMS, TTI_MAX_OUT)));
     return tti_device_failure(x, put_own_hash(x));
 }
 

@@ -69,17 +69,17 @@ tutti_status tti_exec_device_pull_ema(tti_exec *x);                   /* and the
 tutti_status tti_exec_device_pull_averages(tti_exec *x, float **ema); /* alone; NULL: none */
 tutti_status tti_exec_device_push(tti_exec *x);
 tutti_status tti_exec_device_push_params(tti_exec *x); /* and averages, where they were pulled */
-/* The same for elements of one array of a device that has all of it: which as for mirror; put
+/* The same for elements of one array, by its number, of a device that has all of it; put
  * copies data to the device. */
-tutti_status tti_exec_device_pull_range(tti_exec *x, int which, tti_range range);
-tutti_status tti_exec_device_put_range(tti_exec *x, int which, tti_range range, const float *data);
-tutti_status tti_exec_device_copy_range(tti_exec *x, int which, tti_range range, void *to);
+tutti_status tti_exec_device_pull_range(tti_exec *x, int64_t k, tti_range range);
+tutti_status tti_exec_device_put_range(tti_exec *x, int64_t k, tti_range range, const float *data);
+tutti_status tti_exec_device_copy_range(tti_exec *x, int64_t k, tti_range range, void *to);
 /* Host memory for whole state, [n_flat], allocated on first use; and the copy of its contents to
  * the buffer of the summed gradients. */
 tutti_status tti_exec_device_staging(tti_exec *x, float **staging);
 tutti_status tti_exec_device_put_staging(tti_exec *x);
-/* which: 0 the parameters, 1 their averages, 2 + k state k. */
-float *tti_exec_device_mirror(tti_exec_device *device, int which);
+/* The copy on the host of flat array k (timeline.h). */
+float *tti_exec_device_mirror(tti_exec_device *device, int64_t k);
 
 /* The hash of the parameters on the device; and of the own blocks. */
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash);

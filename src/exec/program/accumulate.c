@@ -104,19 +104,12 @@ void tti_bucket_due(const tti_plan *plan, int *due) {
     for (int b = 0; b < plan->n_buckets; b++) now = due[b] = TTI_MAX(due[b], now);
 }
 
-/* The node that makes a value; for a view the one that makes its base. */
-static const tti_node *maker_of(const tutti_value *value) {
-    const tti_node *node = value->node;
-    while ((node->op->traits & TTI_VIEW) && node->n_in > 0) node = node->in[0]->node;
-    return node;
-}
-
 int tti_sums_due(const tti_program *program) {
     static const char *const names[] = {"loss_sum", "count", "correct"};
     int due = 0;
     for (size_t i = 0; i < TTI_COUNT(names); i++) {
         tutti_value *sum = tti_graph_output(program->graph, names[i]);
-        const tti_node *maker = sum ? maker_of(sum) : NULL;
+        const tti_node *maker = sum ? tti_behind_views(sum)->node : NULL;
         for (int s = 0; maker && s < program->n_steps; s++)
             if (program->steps[s] == maker) due = TTI_MAX(due, s);
     }

@@ -111,14 +111,9 @@ tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_shard_groups, int n
                : TUTTI_OK;
 }
 
-static const tutti_value *behind_views(const tutti_value *value) {
-    while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
-    return value;
-}
-
 static bool reads(const tti_node *node, const tutti_value *value) {
     for (int k = 0; k < node->n_in; k++)
-        if (behind_views(node->in[k]) == value) return true;
+        if (tti_behind_views(node->in[k]) == value) return true;
     return false;
 }
 

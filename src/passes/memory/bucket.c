@@ -19,9 +19,9 @@ static bool reads(const tti_node *node, const tutti_value *value) {
 
 /* The step that makes value. */
 static int made_after(const tti_program *program, const tutti_value *value) {
-    while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
+    const tti_node *maker = tti_behind_views(value)->node;
     for (int i = 0; i < program->n_steps; i++)
-        if (program->steps[i] == value->node) return i;
+        if (program->steps[i] == maker) return i;
     return -1;
 }
 

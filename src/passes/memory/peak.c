@@ -24,11 +24,6 @@ typedef struct peak {
     bool *fixed; /* [n_values]: an output of the graph */
 } peak;
 
-const tutti_value *tti_behind_views(const tutti_value *value) {
-    while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
-    return value;
-}
-
 size_t tti_arena_bytes(const tutti_value *value) {
     return (tti_value_n_bytes(value) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }

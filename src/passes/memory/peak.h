@@ -14,9 +14,6 @@ typedef struct tti_peak {
  * of memplan.c; sources and outputs of the graph have their bytes elsewhere. */
 tutti_status tti_peak_of(const tutti_graph *g, const tti_node *const *order, int n, tti_peak *out);
 
-/* The value whose bytes this one shows: itself but for views. */
-const tutti_value *tti_behind_views(const tutti_value *value);
-
 /* Bytes of a value as memplan.c counts them. */
 size_t tti_arena_bytes(const tutti_value *value);
 
