@@ -97,6 +97,12 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_join(int timeout_ms, tutti_c
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_ps(const char *run_dir, char **out);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_stacks(const char *run_dir, char **out);
 
+/* Changes the number of workers of the elastic run that trains in run_dir on this host, between
+ * parallel.min_workers and parallel.workers, and waits up to wait_ms until that many train.
+ * TUTTI_E_CONFIG: no such run, or no such number; TUTTI_E_TIMEOUT: not yet. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_scale(const char *run_dir, int n_workers,
+                                                       int wait_ms);
+
 /* For wrappers: executes the program argv so that it dies with the supervisor of this process.
  * Returns only on failure. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_exec(char *const *argv);

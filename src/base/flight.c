@@ -70,6 +70,7 @@ typedef struct header {
     uint64_t magic;
     uint32_t version, n_ranks;
     uint64_t rank_bytes;
+    _Atomic int32_t least, most, wanted; /* workers */
 } header;
 
 struct tti_flight_memory {
@@ -113,7 +114,11 @@ tutti_status tti_flight_create(int n_ranks, tti_flight_memory **out) {
         close(fd);
         return st;
     }
-    *(*out)->header = (header){magic, VERSION, (uint32_t)n_ranks, rank_bytes()};
+    header *h = (*out)->header;
+    h->version = VERSION;
+    h->n_ranks = (uint32_t)n_ranks;
+    h->rank_bytes = rank_bytes();
+    h->magic = magic;
     return TUTTI_OK;
 }
 
@@ -157,6 +162,20 @@ int tti_flight_n_ranks(const tti_flight_memory *m) { return (int)m->header->n_ra
 tti_flight *tti_flight_of(tti_flight_memory *m, int rank) {
     if (!m || rank < 0 || rank >= (int)m->header->n_ranks) return NULL;
     return (tti_flight *)((uintptr_t)m->header + HEADER_BYTES + (size_t)rank * rank_bytes());
+}
+
+void tti_flight_set_range(tti_flight_memory *m, int least, int most) {
+    atomic_store(&m->header->least, least);
+    atomic_store(&m->header->most, most);
+}
+
+void tti_flight_want(tti_flight_memory *m, int n_workers) {
+    atomic_store(&m->header->wanted, n_workers);
+}
+
+tti_flight_workers tti_flight_get_workers(const tti_flight_memory *m) {
+    return (tti_flight_workers){atomic_load(&m->header->least), atomic_load(&m->header->most),
+                                atomic_load(&m->header->wanted)};
 }
 
 /* The rank that writes the stacks of this process. */

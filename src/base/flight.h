@@ -52,6 +52,16 @@ int tti_flight_n_ranks(const tti_flight_memory *memory);
 /* NULL: there is no such rank, or memory is NULL. */
 tti_flight *tti_flight_of(tti_flight_memory *memory, int rank);
 
+/* Of an elastic run: how many workers it may have, set by its supervisor, and how many a user asks
+ * for; 0: not set. */
+typedef struct tti_flight_workers {
+    int least, most, wanted;
+} tti_flight_workers;
+
+void tti_flight_set_range(tti_flight_memory *memory, int least, int most);
+void tti_flight_want(tti_flight_memory *memory, int n_workers);
+tti_flight_workers tti_flight_get_workers(const tti_flight_memory *memory);
+
 /* ---- the writing side ---- */
 
 /* Begins the record of this process as the given rank, with empty lanes; the ring stays. */

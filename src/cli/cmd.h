@@ -25,6 +25,7 @@ int tutti_cmd_predict(int argc, char **argv);
 int tutti_cmd_profile(int argc, char **argv);
 int tutti_cmd_report(int argc, char **argv);
 int tutti_cmd_ps(int argc, char **argv);
+int tutti_cmd_scale(int argc, char **argv);
 int tutti_cmd_stacks(int argc, char **argv);
 int tutti_cmd_simulate(int argc, char **argv);
 int tutti_cmd_train(int argc, char **argv);

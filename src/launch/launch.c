@@ -85,9 +85,16 @@ static tutti_status open_watch(start *s) {
     s->comm_fd = fcntl(tutti_comm_group_fd(s->group), F_DUPFD_CLOEXEC, 0);
     if (s->comm_fd < 0) return tti_fail(TUTTI_E_IO, "launch: %s", strerror(errno));
     TTI_TRY(tti_flight_create(s->desc->n_workers, &s->flight));
+    if (s->desc->min_workers > 0)
+        tti_flight_set_range(s->flight, s->desc->min_workers, s->desc->n_workers);
     if (s->desc->run_dir) TTI_TRY(tti_live_write(s->desc->run_dir, s->flight));
     return tti_watch_create(
         &(tti_watch_desc){.memory = s->flight, .report = report_hang, .user = s}, &s->watch);
+}
+
+static int wanted(void *user) {
+    const start *s = user;
+    return tti_flight_get_workers(s->flight).wanted;
 }
 
 static void close_start(start *s) {
@@ -122,6 +129,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                                .resume_stopped = desc->resume_stopped,
                                .min_workers = desc->min_workers,
                                .n_respawns = desc->max_restarts,
+                               .wanted = wanted,
                                .new_group = new_group,
                                .on_failure = break_group,
                                .describe = describe_rank,

@@ -161,6 +161,54 @@ tutti_status tutti_run_ps(const char *run_dir, char **out) {
     return give_text(&text, out);
 }
 
+/* As many ranks as asked for are running. */
+static bool has_workers(tti_flight_memory *memory, int n) {
+    int n_now = 0;
+    for (int r = 0; r < tti_flight_n_ranks(memory); r++) {
+        tti_flight_state state;
+        tti_flight_read(tti_flight_of(memory, r), &state);
+        char process = state.pid ? tti_process_state(state.pid) : 0;
+        n_now += process != 0 && process != 'Z' && !state.phase[0];
+    }
+    return n_now == n;
+}
+
+static tutti_status scale(tti_flight_memory *memory, const char *run_dir, int n_workers,
+                          int wait_ms) {
+    tti_flight_workers may = tti_flight_get_workers(memory);
+    int64_t end_ns = tti_now_ns() + wait_ms * TTI_NS_PER_MS;
+    char path[PATH_BYTES];
+    if (may.least == 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "%s: the workers of this run stay the same; it was started without "
+                        "parallel.min_workers",
+                        run_dir);
+    if (n_workers < may.least || n_workers > may.most)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "%s: %d workers: this run may have %d (parallel.min_workers) to %d "
+                        "(parallel.workers)",
+                        run_dir, n_workers, may.least, may.most);
+    tti_flight_want(memory, n_workers);
+    path_of(run_dir, path);
+    for (;;) {
+        if (has_workers(memory, n_workers)) return TUTTI_OK;
+        if (access(path, F_OK) != 0)
+            return tti_fail(TUTTI_E_CONFIG, "%s: the run has ended", run_dir);
+        if (tti_now_ns() >= end_ns)
+            return tti_fail(TUTTI_E_TIMEOUT, "%s: does not have %d workers after %d ms", run_dir,
+                            n_workers, wait_ms);
+        tti_sleep_ms(5);
+    }
+}
+
+tutti_status tutti_run_scale(const char *run_dir, int n_workers, int wait_ms) {
+    tti_flight_memory *memory;
+    TTI_TRY(tti_live_open(run_dir, &memory));
+    tutti_status st = scale(memory, run_dir, n_workers, wait_ms);
+    tti_flight_close(memory);
+    return st;
+}
+
 tutti_status tutti_run_stacks(const char *run_dir, char **out) {
     tti_flight_memory *memory;
     tti_str text = {0};

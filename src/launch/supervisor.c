@@ -36,6 +36,7 @@ enum {
     MAX_WORKERS = 4096,
     DEFAULT_GRACE_MS = 1000,
     OOM_EVERY_MS = 5000,
+    WANTED_EVERY_MS = 50, /* in elastic runs: looks for what a user asks for */
     LOOK_EVERY_MS = 1000, /* in case a SIGCHLD went to another thread */
     DOUBLE_MS = 100,      /* two signals within this time are one */
     DRAIN_MS = 2000,
@@ -57,6 +58,7 @@ typedef struct worker {
     tti_reported_failure reported;
     bool is_ready;      /* waits for the next epoch */
     bool joins;         /* is no member yet */
+    bool is_dropped;    /* the user asks for fewer workers */
     uint64_t seniority; /* lower: has been a member for longer */
     int64_t respawn_ns; /* when it is to be started again; INT64_MAX: it is not */
 } worker;
@@ -70,6 +72,7 @@ typedef struct supervisor {
     const sigset_t *worker_mask;
     bool changes;       /* members are leaving the broken group */
     int64_t changes_ns; /* since when */
+    bool is_done;       /* a worker has ended with code 0: nobody joins any more */
     int n_respawned;
     uint64_t n_joined; /* members so far */
     tti_relay *relay;
@@ -177,7 +180,6 @@ static bool send_epoch(const worker *w, int rank, int n_ranks, int fd) {
     return sendmsg(w->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof m;
 }
 
-/* Lets workers that wait for an epoch end. */
 static void dismiss(supervisor *s) {
     for (int r = 0; r < s->n_slots; r++)
         if (s->workers[r].alive && s->workers[r].is_ready) send_epoch(&s->workers[r], 0, 0, -1);
@@ -206,9 +208,8 @@ static bool may_lose(const supervisor *s, int rank) {
 }
 
 static void plan_respawn(supervisor *s, worker *w) {
-    if (s->n_respawned >= s->desc->n_respawns) return;
-    int64_t pause_ms = (int64_t)RESPAWN_MS << TTI_MIN(s->n_respawned, 7);
-    s->n_respawned++;
+    if (w->is_dropped || s->n_respawned >= s->desc->n_respawns) return;
+    int64_t pause_ms = (int64_t)RESPAWN_MS << TTI_MIN(s->n_respawned++, 7);
     w->respawn_ns = tti_now_ns() + pause_ms * TTI_NS_PER_MS;
 }
 
@@ -220,6 +221,7 @@ static void lose(supervisor *s, int rank, const siginfo_t *info) {
     tti_cause_fill(info, rank, &end);
     plan_respawn(s, w);
     w->joins = w->is_ready = false;
+    if (w->is_dropped) snprintf(end.text, sizeof end.text, "rank %d leaves", rank);
     snprintf(text, sizeof text, "%s; the run goes on with %d worker%s%s", end.text, n_members(s),
              n_members(s) == 1 ? "" : "s",
              w->respawn_ns < INT64_MAX ? " until another one has joined" : "");
@@ -232,8 +234,8 @@ static int next_senior(const supervisor *s) {
     int found = -1;
     for (int r = 0; r < s->n_slots; r++) {
         const worker *w = &s->workers[r];
-        if (!w->alive || !w->is_ready) continue;
-        if (found < 0 || w->seniority < s->workers[found].seniority) found = r;
+        bool is_older = found < 0 || w->seniority < s->workers[found].seniority;
+        if (w->alive && w->is_ready && is_older) found = r;
     }
     return found;
 }
@@ -258,7 +260,8 @@ static void change_members(supervisor *s) {
     for (int r = 0; r < s->n_slots; r++) {
         worker *w = &s->workers[r];
         if (!w->alive) continue;
-        if (w->is_ready && w->joins && !s->changes) {
+        if (w->joins && s->is_done) signal_worker(w, SIGKILL);
+        if (w->is_ready && w->joins && !s->changes && !s->is_done) {
             w->seniority = ++s->n_joined;
             begin_change(s, -1, "the membership changes: a worker joins");
         }
@@ -328,12 +331,16 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
     bool by_us = we_did_it(s, info);
     int code = by_us ? 128 + info->si_status : info->si_status;
     bool is_stopping = s->was_left || s->stop_exit_code != 0;
+    if (s->is_done && s->workers[rank].joins) return;
+    s->is_done |= severity == TTI_FINE;
     if (by_us || (is_stopping && severity == TTI_VICTIM)) severity = TTI_ORDERLY;
     if (severity == TTI_KILLED && !is_needed(s, rank)) {
         note_leave(s, rank, info);
         return;
     }
-    if (severity == TTI_KILLED && may_lose(s, rank)) {
+    /* One that fails before it is a member harms nobody. */
+    bool is_lost = severity == TTI_KILLED || (severity >= TTI_VICTIM && s->workers[rank].joins);
+    if (is_lost && may_lose(s, rank)) {
         lose(s, rank, info);
         return;
     }
@@ -501,9 +508,40 @@ static tutti_status start_workers(supervisor *s, const sigset_t *worker_mask) {
     return st;
 }
 
+static int next_junior(const supervisor *s) {
+    int found = -1;
+    for (int r = 0; r < s->n_slots; r++) {
+        const worker *w = &s->workers[r];
+        bool is_newer = found < 0 || w->joins || w->seniority > s->workers[found].seniority;
+        if (w->alive && !w->is_dropped && is_newer) found = r;
+    }
+    return found;
+}
+
+/* Ends the newest workers, or starts others, until there are as many as a user asks for. */
+static void scale(supervisor *s) {
+    int n = s->desc->wanted ? s->desc->wanted(s->desc->user) : 0, n_now = 0;
+    if (s->is_done || n < s->desc->min_workers || s->desc->min_workers == 0) return;
+    for (int r = 0; r < s->n_slots; r++) {
+        const worker *w = &s->workers[r];
+        n_now += (w->alive && !w->is_dropped) || w->respawn_ns < INT64_MAX;
+    }
+    for (int r; n_now > n && (r = next_junior(s)) >= 0; n_now--) {
+        s->workers[r].is_dropped = true;
+        signal_worker(&s->workers[r], SIGKILL);
+    }
+    for (int r = 0; r < s->n_slots && n_now < n; r++) {
+        worker *w = &s->workers[r];
+        if (w->alive || w->respawn_ns < INT64_MAX) continue;
+        w->respawn_ns = tti_now_ns();
+        n_now++;
+    }
+}
+
 /* Starts workers again whose pause is over.  One that cannot be started is given up. */
 static void respawn(supervisor *s) {
-    bool is_ending = s->failed_ns != INT64_MAX || s->kill_sent || s->stop_ns != INT64_MAX;
+    bool is_ending =
+        s->is_done || s->failed_ns != INT64_MAX || s->kill_sent || s->stop_ns != INT64_MAX;
     for (int r = 0; r < s->n_slots; r++) {
         worker *w = &s->workers[r];
         if (w->alive || w->respawn_ns > tti_now_ns()) continue;
@@ -511,6 +549,7 @@ static void respawn(supervisor *s) {
         close_fd(&w->control);
         if (is_ending || n_members(s) == 0) continue;
         w->joins = true;
+        w->is_dropped = false;
         w->reported = (tti_reported_failure){0};
         if (start_slot(s, r, true) != TUTTI_OK && s->desc->on_leave)
             s->desc->on_leave(s->desc->user, tutti_last_error());
@@ -525,6 +564,8 @@ static int64_t next_deadline_ns(const supervisor *s) {
     if (s->desc->on_look) next = TTI_MIN(next, s->looked_ns + s->desc->look_ms * TTI_NS_PER_MS);
     if (any_stopped(s)) next = TTI_MIN(next, tti_now_ns() + STOP_LOOK_MS * TTI_NS_PER_MS);
     for (int r = 0; r < s->n_slots; r++) next = TTI_MIN(next, s->workers[r].respawn_ns);
+    if (s->desc->min_workers > 0)
+        next = TTI_MIN(next, tti_now_ns() + WANTED_EVERY_MS * TTI_NS_PER_MS);
     if (s->kill_sent) next = TTI_MIN(next, s->kill_ns + s->give_up_ns);
     if (s->failed_ns == INT64_MAX) return next;
     if (!s->term_sent) next = TTI_MIN(next, s->failed_ns + s->grace_ns / 4);
@@ -607,6 +648,7 @@ static void run_to_the_end(supervisor *s) {
         count_oom_kills(s);
         call_look(s);
         for (int r = 0; r < s->n_slots; r++) look_at_stopped(s, r);
+        scale(s);
         respawn(s);
         change_members(s);
         tti_relay_move(s->relay);

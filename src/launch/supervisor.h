@@ -55,6 +55,8 @@ typedef struct tti_supervisor_desc {
     bool resume_stopped; /* SIGCONT for a stopped worker instead of failing */
     int min_workers;     /* 0: the workers stay the same, or all end */
     int n_respawns;      /* with min_workers */
+    /* How many workers a user asks for, up to n_workers; 0: nothing.  With min_workers. */
+    int (*wanted)(void *user);
 
     /* The first failure, when it is noticed, or the first worker that a forwarded signal ended;
      * text is one line.  May be NULL. */

@@ -108,6 +108,24 @@ def test_killed_and_stopped():
     assert "until another one has joined" in grows.text()
 
 
+def test_scaled():
+    longer = "train.steps=1500"
+    ended = runs.tutti(*runs.small("longer", *LONG, longer, "-n", "2"))
+    expected = hash_of(ended.out + ended.err)
+    run = Run("scaled", longer, "parallel.min_workers=2")
+    run.wait_for(30)
+    for n_workers in "2", "4":
+        ended = runs.tutti("scale", "scaled", n_workers)
+        assert ended.code == 0, ended
+    for n_workers, words in (("1", "2 (parallel.min_workers) to 4"), ("5", "to 4"), ("x", "usage")):
+        ended = runs.tutti("scale", "scaled", n_workers)
+        assert ended.code == 2 and words in ended.err, ended
+    code, text = run.end()
+    assert code == 0 and hash_of(text) == expected, text
+    assert text.count("leaves; the run goes on with") == 2, text
+    assert runs.tutti("scale", "scaled", "2").code == 2  # it has ended
+
+
 def test_too_few_end_and_resume():
     expected = undisturbed()
     run = Run("few", "parallel.min_workers=4")
