@@ -215,6 +215,9 @@ const tti_operator tti_operators_composed[] = {
 };
 
 const tti_operator tti_operators_names[] = {
+    NAME("__and__.Scalar", "self other", "bitwise_and.Scalar"),
+    NAME("__or__.Scalar", "self other", "bitwise_or.Scalar"),
+    NAME("__xor__.Scalar", "self other", "bitwise_xor.Scalar"),
     NAME("multiply.Tensor", "self other", "mul.Tensor"),
     NAME("multiply.Scalar", "self other", "mul.Scalar"),
     NAME("subtract.Tensor", "self other alpha=1", "sub.Tensor"),

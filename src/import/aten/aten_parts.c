@@ -107,6 +107,7 @@ static void diagonal(tti_building *b, const tti_call *c) {
     int p = tti_dim_at(b, c, 2, shape.n_dims), q = tti_dim_at(b, c, 3, shape.n_dims), k = 0;
     int64_t perm[TUTTI_MAX_DIMS];
     if (tti_good(b) && (p == q || shape.n_dims < 2)) tti_refuse(b, "of one dimension");
+    if (offset < -INT32_MAX || offset > INT32_MAX) tti_refuse(b, "without elements");
     if (!tti_good(b)) return;
     int64_t rows = shape.dim[p], columns = shape.dim[q];
     for (int d = 0; d < shape.n_dims; d++)
