@@ -34,7 +34,8 @@ def start(hosts, *arguments, faults=None):
             env["TUTTI_FAULT"] = faults
         with open("rank-%d" % rank, "w") as out:
             processes.append(subprocess.Popen(
-                [runs.program_with("faults") if faults else runs.PROGRAM, "train", "parallel.devices=gpu", *arguments], stdout=out,
+                [runs.program_with("faults") if faults else runs.PROGRAM, "train",
+                 "parallel.devices=gpu", *arguments], stdout=out,
                 stderr=out, stdin=subprocess.DEVNULL, env=env, start_new_session=True))
     return processes
 

@@ -150,7 +150,8 @@ def test_trace():
     runs.tutti("profile", *LENET, "--trace", "two.json", "-n", "2").expect(0)
     rows = spans_of("two.json")
     for rank in (0, 1):
-        if not any(s["name"] == "all_reduce of gradients" for s in rows[rank, "sums between workers"]):
+        sums = rows[rank, "sums between workers"]
+        if not any(s["name"] == "all_reduce of gradients" for s in sums):
             raise AssertionError("rank %d: no sums" % rank)
 
 
