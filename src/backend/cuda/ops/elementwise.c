@@ -256,14 +256,16 @@ static tutti_status gated_run(void *state, const tti_kargs *a) {
     const tutti_type *x = &a->node->in[0]->type;
     uint64_t half = (uint64_t)x->shape.dim[x->shape.n_dims - 1] / 2;
     uint64_t n = (uint64_t)tti_value_n_elems(a->node->in[0]);
-    uint64_t n_rows = half ? n / (2 * half) : 0;
-    tti_gate gate = gate_of(a->node);
-    cudaStream_t stream = tti_cuda_stream();
+    bool is_gradient = a->node->n_in == 2;
+    tti_gated gated = {.gate = gate_of(a->node),
+                       .dtype = x->dtype,
+                       .x = a->in[0],
+                       .dy = is_gradient ? a->in[1] : NULL,
+                       .out = a->out[0],
+                       .n_rows = half ? n / (2 * half) : 0,
+                       .n_half = half};
     (void)state;
-    cudaError_t error = a->node->n_in == 2 ? tti_cuda_gated_grad(gate, x->dtype, a->in[0], a->in[1],
-                                                                 a->out[0], n_rows, half, stream)
-                                           : tti_cuda_gated(gate, x->dtype, a->in[0], a->out[0],
-                                                            n_rows, half, stream);
+    cudaError_t error = tti_cuda_gated(&gated, tti_cuda_stream());
     return tti_cuda_check(error, a->node->op->name);
 }
 

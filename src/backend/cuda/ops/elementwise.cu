@@ -528,44 +528,33 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <class T, int V, int GATE>
-static void gated_as(const void *x, const void *dy, void *out, uint64_t n_rows, uint64_t n_half,
-                     cudaStream_t stream) {
-    uint64_t n = n_rows * n_half / V;
-    tti_divider half = tti_divider_of(n_half / V);
-    if (dy)
+static void gated_as(const tti_gated *g, cudaStream_t stream) {
+    uint64_t n = g->n_rows * g->n_half / V;
+    tti_divider half = tti_divider_of(g->n_half / V);
+    if (g->dy)
         gated_grad_kernel<T, V, GATE><<<blocks_for(n, THREADS), THREADS, 0, stream>>>(
-            (const T *)x, (const T *)dy, (T *)out, n, half);
+            (const T *)g->x, (const T *)g->dy, (T *)g->out, n, half);
     else
         gated_kernel<T, V, GATE>
-            <<<blocks_for(n, THREADS), THREADS, 0, stream>>>((const T *)x, (T *)out, n, half);
+            <<<blocks_for(n, THREADS), THREADS, 0, stream>>>((const T *)g->x, (T *)g->out, n, half);
 }
 
 template <int GATE>
-static cudaError_t gated_by(tutti_dtype dtype, const void *x, const void *dy, void *out,
-                            uint64_t n_rows, uint64_t n_half, cudaStream_t stream) {
-    if (!n_rows || !n_half) return cudaSuccess;
-    if (n_rows * n_half > (uint64_t)THREADS * 0x7FFFFFFF) return cudaErrorInvalidValue;
-    TTI_FLOAT_DISPATCH(dtype, {
+static cudaError_t gated_by(const tti_gated *g, cudaStream_t stream) {
+    TTI_FLOAT_DISPATCH(g->dtype, {
         constexpr int V = 16 / sizeof(T);
-        if (n_half % V == 0)
-            gated_as<T, V, GATE>(x, dy, out, n_rows, n_half, stream);
+        if (g->n_half % V == 0)
+            gated_as<T, V, GATE>(g, stream);
         else
-            gated_as<T, 1, GATE>(x, dy, out, n_rows, n_half, stream);
+            gated_as<T, 1, GATE>(g, stream);
     })
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_cuda_gated_grad(tti_gate gate, tutti_dtype dtype, const void *x,
-                                           const void *dy, void *dx, uint64_t n_rows,
-                                           uint64_t n_half, cudaStream_t stream) {
-    if (gate == TTI_GATE_GELU)
-        return gated_by<TTI_GATE_GELU>(dtype, x, dy, dx, n_rows, n_half, stream);
-    if (gate == TTI_GATE_GELU_TANH)
-        return gated_by<TTI_GATE_GELU_TANH>(dtype, x, dy, dx, n_rows, n_half, stream);
-    return gated_by<TTI_GATE_SILU>(dtype, x, dy, dx, n_rows, n_half, stream);
-}
-
-extern "C" cudaError_t tti_cuda_gated(tti_gate gate, tutti_dtype dtype, const void *x, void *y,
-                                      uint64_t n_rows, uint64_t n_half, cudaStream_t stream) {
-    return tti_cuda_gated_grad(gate, dtype, x, nullptr, y, n_rows, n_half, stream);
+extern "C" cudaError_t tti_cuda_gated(const tti_gated *g, cudaStream_t stream) {
+    if (!g->n_rows || !g->n_half) return cudaSuccess;
+    if (g->n_rows * g->n_half > (uint64_t)THREADS * 0x7FFFFFFF) return cudaErrorInvalidValue;
+    if (g->gate == TTI_GATE_GELU) return gated_by<TTI_GATE_GELU>(g, stream);
+    if (g->gate == TTI_GATE_GELU_TANH) return gated_by<TTI_GATE_GELU_TANH>(g, stream);
+    return gated_by<TTI_GATE_SILU>(g, stream);
 }

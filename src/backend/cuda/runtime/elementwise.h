@@ -81,12 +81,16 @@ cudaError_t tti_cuda_elem_broadcast(tti_elem_fn fn, tutti_dtype dtype, const tti
 /* The gate of swiglu, of geglu, and of geglu by tanh. */
 typedef enum tti_gate { TTI_GATE_SILU, TTI_GATE_GELU, TTI_GATE_GELU_TANH } tti_gate;
 
-/* x [n_rows, 2 n_half] -> y [n_rows, n_half] = gate(first half) * second half, floating dtypes. */
-cudaError_t tti_cuda_gated(tti_gate gate, tutti_dtype dtype, const void *x, void *y,
-                           uint64_t n_rows, uint64_t n_half, cudaStream_t stream);
-/* x and dx [n_rows, 2 n_half], dy [n_rows, n_half]. */
-cudaError_t tti_cuda_gated_grad(tti_gate gate, tutti_dtype dtype, const void *x, const void *dy,
-                                void *dx, uint64_t n_rows, uint64_t n_half, cudaStream_t stream);
+/* x [n_rows, 2 n_half]; y [n_rows, n_half] = gate(first half of x) * second half. */
+typedef struct tti_gated {
+    tti_gate gate;
+    tutti_dtype dtype;  /* f32, bf16 or f16 */
+    const void *x, *dy; /* dy NULL: computes y */
+    void *out;          /* y; or dx, as x */
+    uint64_t n_rows, n_half;
+} tti_gated;
+
+cudaError_t tti_cuda_gated(const tti_gated *gated, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
