@@ -1,6 +1,7 @@
 """import_zoo_models.py - the models of import_zoo.py: functions that return (module, inputs)."""
 
 import functools
+import inspect
 
 CASES, FIELD = {}, []
 
@@ -33,7 +34,8 @@ def vision(name, size=64, batch=4, family="models", **more):
         model = getattr(torchvision.models, name)(weights=None, **more)
     if name.startswith(("vgg", "alexnet")):
         small(model)
-    return model, {"x": torch.randn(batch, 3, size, size)}
+    name = next(iter(inspect.signature(model.forward).parameters))
+    return model, {name: torch.randn(batch, 3, size, size)}
 
 
 def small(model):
@@ -54,15 +56,32 @@ for _name in ("alexnet", "densenet121", "mnasnet0_5", "mobilenet_v2", "mobilenet
               "swin_v2_t"):
     add(_name, functools.partial(vision, _name, **({"image_size": 64} if _name == "vit_b_32" else
                                                    {})), True)
-add("googlenet", lambda: vision("googlenet", 96, init_weights=False), True)
-add("inception_v3", lambda: vision("inception_v3", 96, init_weights=False), True)
+
+
+def with_heads(name, size):
+    """In training the heads on the way are outputs too, in a class that cannot be stored."""
+    import torch
+    model, inputs = vision(name, size, 2, init_weights=False, transform_input=False)
+    kind = type(model)
+
+    def forward(self, x):
+        out = kind.forward(self, x)
+        return out if isinstance(out, torch.Tensor) else torch.cat(
+            [t for t in out if t is not None], 1)
+
+    model.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+    return model, inputs
+
+
+add("googlenet", lambda: with_heads("googlenet", 96), True)
+add("inception_v3", lambda: with_heads("inception_v3", 299), True)
 
 
 @case("maxvit", True)
 def maxvit():
     import torch
     from torchvision.models.maxvit import MaxVit
-    return MaxVit((64, 64), 16, 4, 32, 16, [16, 32], [1, 2], 0.2, num_classes=10), {
+    return MaxVit((64, 64), 16, 4, [16, 32], [1, 2], 8, 0.2, num_classes=10), {
         "x": torch.randn(4, 3, 64, 64)}
 
 
@@ -72,11 +91,6 @@ for _name in ("deeplabv3_resnet50", "lraspp_mobilenet_v3_large", "fcn_resnet50")
 add("fcn_aux", lambda: vision("fcn_resnet50", family="segmentation", batch=2, aux_loss=True))
 add("deeplab_aux", lambda: vision("deeplabv3_mobilenet_v3_large", family="segmentation", batch=2,
                                   aux_loss=True))
-
-
-@case("inception_exact_aux")
-def inception_aux():
-    return vision("inception_v3", 128, batch=2, init_weights=False, aux_logits=True)
 
 
 @case("fpn_backbone")
@@ -139,7 +153,7 @@ def s3d():
     import torch
     import torchvision
     return torchvision.models.video.s3d(weights=None, num_classes=5), {
-        "x": torch.randn(2, 3, 16, 224, 224)[:, :, :, :64, :64].repeat(1, 1, 1, 4, 4)[..., :224, :224]}
+        "x": torch.randn(2, 3, 16, 224, 224)}
 
 
 @case("mvit_v2")
@@ -518,8 +532,8 @@ def detr():
 def yolos():
     import torch
     import transformers
-    config = config_of("Yolos", num_detection_tokens=4, num_labels=3, use_mid_position_embeddings=False,
-                       **dict(VIT, image_size=[32, 32]))
+    config = config_of("Yolos", num_detection_tokens=4, num_labels=3,
+                       use_mid_position_embeddings=False, **dict(VIT, image_size=[32, 32]))
     return wrap(transformers.YolosForObjectDetection(config), ["pixel_values"],
                 ("logits", "pred_boxes")), {"pixel_values": torch.randn(2, 3, 32, 32)}
 

@@ -68,8 +68,8 @@ for _name, _run in {
         "minmax": lambda x: torch.aminmax(x, dim=1)[0] + x.max(1)[0] * 2 - x.min(1).values,
         "median": lambda x: x.median(1).values + x.quantile(0.5, dim=1),
         "kthvalue": lambda x: x.kthvalue(2, dim=1).values,
-        "topk": lambda x: x.topk(3, dim=1)[0].sum(1) + x.topk(2, largest=False)[0].sum((1, 2))[:,
-                                                                                               None],
+        "topk": lambda x: x.topk(3, dim=1)[0].sum(1) + x.topk(2, largest=False)[0].sum(
+            (1, 2))[:, None],
         "sort": lambda x: x.sort(1, descending=True)[0] * torch.arange(5.0)[:, None],
         "argsort_gather": lambda x: torch.gather(x, 1, x.argsort(1)) * torch.arange(5.0)[:, None],
         "argmax_onehot": lambda x: F.one_hot(x.argmax(-1), 6).float() * x,
@@ -100,7 +100,8 @@ for _name, _run in {
             torch.eye(5, 6, dtype=torch.bool), 0.0),
         "comparisons": lambda x: (x > 0) * x + (x >= 0.1).float() + ((x < 1) & (x > -1)).to(x.dtype)
         * x + (~(x == 0)) * x + ((x > 0) ^ (x > 1)) * x,
-        "isclose": lambda x: torch.isclose(x, x + 1e-9) * x + torch.isnan(x) + torch.isfinite(x) * x,
+        "isclose": lambda x: torch.isclose(x, x + 1e-9) * x + torch.isnan(x)
+        + torch.isfinite(x) * x,
         "nan_to_num": lambda x: torch.nan_to_num(x / (x > 0)) .clamp(-5, 5),
         "triangles": lambda x: torch.tril(x) + torch.triu(x, 1) * 2 + torch.diagonal(
             x, dim1=1, dim2=2).sum(-1)[:, None, None],
@@ -110,7 +111,8 @@ for _name, _run in {
         + torch.einsum("bij->bj", x)[:, None],
         "einsum_ellipsis": lambda x: torch.einsum("...i,...i->...", x, x),
         "tensordot": lambda x: torch.tensordot(x, torch.ones(6, 3) * 0.5, dims=1),
-        "outer": lambda x: x[:, :, None] * x[:, None] + torch.kron(x[:, :2, :2], torch.eye(2)).sum(),
+        "outer": lambda x: x[:, :, None] * x[:, None] + torch.kron(
+            x[:, :2, :2], torch.eye(2)).sum(),
         "bilinear": lambda x: F.bilinear(x, x, torch.ones(3, 6, 6) * 0.1),
         "baddbmm": lambda x: torch.baddbmm(x[:, :, :5], x, x.transpose(1, 2), beta=0.5, alpha=2.0),
         "addcmul": lambda x: torch.addcmul(x, x, x, value=0.5) + torch.addcdiv(
@@ -231,7 +233,8 @@ for _name, _run in {
         "turned_mean_relu": lambda x: torch.relu(x.permute(2, 0, 1)).mean(0),
         "turned_std": lambda x: x.transpose(0, 1).std(0),
         "turned_select": lambda x: x.transpose(0, 1)[-1] + x.transpose(0, 1)[2:4].sum(0),
-        "turned_cat": lambda x: torch.cat([x.transpose(0, 1), torch.zeros(1, x.shape[0], 6)]).sum(0),
+        "turned_cat": lambda x: torch.cat(
+            [x.transpose(0, 1), torch.zeros(1, x.shape[0], 6)]).sum(0),
         "turned_expand": lambda x: (x.transpose(0, 1) + torch.arange(8.0)[:, None, None]).amax(0)
 }.items():
     on_linear(_name, _run, 4, 8, 6)
@@ -619,7 +622,8 @@ class resizes(nn.Module):
     def forward(self, x):
         x = self.a(x)
         y = F.interpolate(x, (9, 11), mode="bilinear", align_corners=True)
-        y = y + F.interpolate(x, (9, 11), mode="bicubic") + F.interpolate(x, (9, 11), mode="nearest")
+        y = y + F.interpolate(x, (9, 11), mode="bicubic")
+        y = y + F.interpolate(x, (9, 11), mode="nearest")
         y = y + F.interpolate(x, (9, 11), mode="area") + F.interpolate(x, (9, 11),
                                                                        mode="nearest-exact")
         z = F.interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True)
