@@ -86,7 +86,8 @@ static size_t total_bytes(int n_ranks) { return HEADER_BYTES + (size_t)n_ranks *
 /* ---- memory ---- */
 
 static tutti_status map(int fd, size_t n_bytes, tti_flight_memory **out) {
-    void *at = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+    void *at = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (at == MAP_FAILED)
         return tti_fail(TUTTI_E_NOMEM, "flight recorder: cannot map %zu bytes: %s", n_bytes,
                         strerror(errno));
@@ -100,18 +101,24 @@ static tutti_status map(int fd, size_t n_bytes, tti_flight_memory **out) {
     return TUTTI_OK;
 }
 
+/* A descriptor that others can map; -1: this process may make none that is as large. */
+static int shared_memory(size_t n_bytes) {
+    int fd = memfd_create("tutti-flight", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return -1;
+    if (ftruncate(fd, (off_t)n_bytes) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
 tutti_status tti_flight_create(int n_ranks, tti_flight_memory **out) {
     *out = NULL;
     TTI_ASSERT(n_ranks >= 1 && n_ranks <= MAX_RANKS);
-    int fd = memfd_create("tutti-flight", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return tti_fail(TUTTI_E_IO, "flight recorder: no memfd: %s", strerror(errno));
-    tutti_status st = TUTTI_OK;
-    if (ftruncate(fd, (off_t)total_bytes(n_ranks)) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
-        st = tti_fail(TUTTI_E_IO, "flight recorder: %s", strerror(errno));
-    if (st == TUTTI_OK) st = map(fd, total_bytes(n_ranks), out);
+    int fd = shared_memory(total_bytes(n_ranks));
+    tutti_status st = map(fd, total_bytes(n_ranks), out);
     if (st != TUTTI_OK) {
-        close(fd);
+        if (fd >= 0) close(fd);
         return st;
     }
     header *h = (*out)->header;
@@ -151,7 +158,7 @@ tutti_status tti_flight_open(int fd, tti_flight_memory **out) {
 void tti_flight_close(tti_flight_memory *m) {
     if (!m) return;
     munmap(m->header, m->n_bytes);
-    close(m->fd);
+    if (m->fd >= 0) close(m->fd);
     free(m);
 }
 

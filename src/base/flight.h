@@ -47,6 +47,7 @@ TUTTI_NODISCARD tutti_status tti_flight_create(int n_ranks, tti_flight_memory **
 TUTTI_NODISCARD tutti_status tti_flight_open(int fd, tti_flight_memory **out);
 void tti_flight_close(tti_flight_memory *memory); /* takes NULL */
 
+/* -1: no other program can map it, because files of this process are limited (ulimit -f). */
 int tti_flight_fd(const tti_flight_memory *memory);
 int tti_flight_n_ranks(const tti_flight_memory *memory);
 /* NULL: there is no such rank, or memory is NULL. */

@@ -28,6 +28,7 @@ static void path_of(const char *run_dir, char path[PATH_BYTES]) {
 
 tutti_status tti_live_write(const char *run_dir, const tti_flight_memory *memory) {
     char path[PATH_BYTES], text[64];
+    if (tti_flight_fd(memory) < 0) return TUTTI_OK;
     path_of(run_dir, path);
     snprintf(text, sizeof text, "%d %d\n", (int)getpid(), tti_flight_fd(memory));
     return tti_atomic_file_save(path, text, strlen(text));

@@ -8,7 +8,8 @@
 
 #define TTI_LIVE_FILE "live"
 
-/* Writes run_dir/live for memory of this process; removes it. */
+/* Writes run_dir/live for memory of this process, unless no other program can map it; removes it.
+ */
 TUTTI_NODISCARD tutti_status tti_live_write(const char *run_dir, const tti_flight_memory *memory);
 void tti_live_remove(const char *run_dir);
 
