@@ -213,7 +213,9 @@ static int own_tid(void) {
     static _Thread_local _Alignas(16) char signal_stack[SIGNAL_STACK_BYTES];
     if (tid == 0) {
         const stack_t stack = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack};
-        if (sigaltstack(&stack, NULL) == 0) tid = (int)syscall(SYS_gettid);
+        stack_t there; /* a sanitizer's or the caller's, which expects to find it again */
+        bool is_free = sigaltstack(NULL, &there) == 0 && (there.ss_flags & SS_DISABLE);
+        if (!is_free || sigaltstack(&stack, NULL) == 0) tid = (int)syscall(SYS_gettid);
     }
     return tid;
 }

@@ -344,6 +344,7 @@ T_CASE(labels_of_0_and_1) {
             "test.csv:2: column 'a': '0.5' is not 0 or 1");
     t_put_text(dir, "test.csv", "b,x\n1,3\n");
     T_FAILS(tutti_dataset_open(&other, &test), TUTTI_E_DATA, "column 'a' of the training rows");
+    tti_data_spec_release(spec);
     /* Fields of other sizes than the columns are a damaged file. */
     const char *at = strstr(text.text, "\"kind\": \"number\"");
     memcpy((char *)(uintptr_t)at + 9, "\"ignore\"", 8);
