@@ -429,8 +429,8 @@ static bool has_thread(const tti_flight *f, int tid) {
     return false;
 }
 
-/* Of the ranks of one process one serves stacks.  NULL: none does, and the signal would end the
- * process, or the thread has no signal stack. */
+/* The rank that serves the stacks of its process.  NULL: no rank does, so that the signal would end
+ * the process, or the thread has no signal stack. */
 static tti_flight *server_of(tti_flight_memory *m, int rank, int tid) {
     int pid = atomic_load(&tti_flight_of(m, rank)->pid);
     tti_flight *server = NULL;

@@ -53,8 +53,8 @@ int tti_flight_n_ranks(const tti_flight_memory *memory);
 /* NULL: there is no such rank, or memory is NULL. */
 tti_flight *tti_flight_of(tti_flight_memory *memory, int rank);
 
-/* Of an elastic run: how many workers it may have, set by its supervisor, and how many a user asks
- * for; 0: not set. */
+/* How many workers an elastic run may have, set by its supervisor, and how many a user asks for;
+ * 0: not set. */
 typedef struct tti_flight_workers {
     int least, most, wanted;
 } tti_flight_workers;

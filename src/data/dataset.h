@@ -27,11 +27,11 @@ bool tti_dataset_is_fixed(const tutti_dataset *ds);
 /* CRC-32C of the names and sizes that the format lists; 0: it lists none. */
 uint32_t tti_dataset_listing(const tutti_dataset *ds);
 
-/* What the format reads samples with: its own type. */
+/* The state with which the format reads samples, of the format's own type. */
 void *tti_dataset_state(const tutti_dataset *ds);
 
 /* tti_dataset_read in two halves, without masking: reads sample index and y, then makes it a
- * sample of type stored in x.  Of a flat data set the first half does all of it.  *n_bytes, at
+ * sample of type stored in x.  For a flat data set, the first half does everything.  *n_bytes, at
  * *bytes: the sample as it lies in its file, or as it is stored. */
 tutti_status tti_dataset_fetch(const tutti_dataset *ds, int64_t index, tti_workspace *ws, void *x,
                                int32_t *y, const void **bytes, size_t *n_bytes);

@@ -60,7 +60,7 @@ typedef struct worker {
     bool joins;         /* is no member yet */
     bool is_dropped;    /* the user asks for fewer workers */
     uint64_t seniority; /* lower: has been a member for longer */
-    int64_t respawn_ns; /* when it is to be started again; INT64_MAX: it is not */
+    int64_t respawn_ns; /* time of the next start; INT64_MAX: none */
 } worker;
 
 typedef struct supervisor {
@@ -72,7 +72,7 @@ typedef struct supervisor {
     const sigset_t *worker_mask;
     bool changes;       /* members are leaving the broken group */
     int64_t changes_ns; /* since when */
-    bool is_done;       /* a worker has ended with code 0: nobody joins any more */
+    bool is_done;       /* a worker has ended with code 0: no worker joins any more */
     int n_respawned;
     uint64_t n_joined; /* members so far */
     tti_relay *relay;
@@ -338,7 +338,7 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
         note_leave(s, rank, info);
         return;
     }
-    /* One that fails before it is a member harms nobody. */
+    /* A worker that fails before it is a member harms no other. */
     bool is_lost = severity == TTI_KILLED || (severity >= TTI_VICTIM && s->workers[rank].joins);
     if (is_lost && may_lose(s, rank)) {
         lose(s, rank, info);

@@ -77,7 +77,7 @@ typedef struct view {
     int n_nodes; /* of the chain */
 } view;
 
-/* Where the batch lies; -1: all samples share the value, or nobody knows. */
+/* Where the batch lies; -1: all samples share the value, or it is not known. */
 static int batch_dim(const tti_scene *s, const tutti_value *value) {
     if (!s->placed || s->placed[value->id].kind != TTI_SPLIT) return -1;
     return s->placed[value->id].dim;
@@ -104,7 +104,8 @@ static bool join_factors(const factors *f, view *v) {
     return true;
 }
 
-/* Whether the batch has one row there, so that its dimension cannot be told by its size. */
+/* Whether the batch has one row there, so that the size of a dimension does not show whether it is
+ * the batch. */
 static bool has_one_row(const tti_scene *s, const tutti_value *value) {
     int batch = batch_dim(s, value);
     return !s->placed || (batch >= 0 && value->type.shape.dim[batch] == 1);

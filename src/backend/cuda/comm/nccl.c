@@ -177,7 +177,7 @@ static void forget(connection *m) {
     free(m);
 }
 
-/* Threads that still connect or abort although nobody waits for them any longer. */
+/* Threads that still connect or abort, and that no other thread waits for any longer. */
 static atomic_int n_left_behind;
 
 /* When the process exits, the libraries release what such a thread still uses, and it would crash.
