@@ -57,7 +57,9 @@ def real(value: Any, name: str) -> float:
 
 
 def shown(value: Any) -> str:
-    """The value for a message, on one line.  Objects, whose memory may be freed, are shown by their type only."""
+    """The value for a message, on one line.
+
+    Objects, whose memory may be freed, are shown by their type only."""
     if isinstance(value, (list, tuple, set, frozenset, dict)) and value or \
             not isinstance(value, (str, bytes, int, float, complex, list, tuple, dict, set, type,
                                    type(None))):
