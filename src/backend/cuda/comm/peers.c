@@ -4,10 +4,8 @@
  * If devices access each other's memory a kernel adds (peers.cu).  NCCL adds by itself in fast
  * mode; otherwise it only moves chunks, and a kernel adds them in the given order.  Devices of
  * several hosts use both (peers_hosts.c). */
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backend/cuda/comm/p2p.h"
 #include "backend/cuda/comm/peers_group.h"
@@ -389,40 +387,34 @@ static tutti_status fail_late(group *g, int64_t waited_ns) {
         g->peers.tp_half_bytes > 0 || g->peers.n_slots > 0 ? "values" : "gradients");
 }
 
+typedef struct peers_wait {
+    group *g;
+    int64_t start_ns, lost_ns; /* lost_ns 0: no peer is lost */
+} peers_wait;
+
 /* Checks peers while the event is pending: a failure of a peer counts once it has lasted. */
-static tutti_status look_around(group *g, int64_t now, int64_t start, int64_t *lost_ns) {
+static tutti_status look_around(void *user, int64_t now) {
+    peers_wait *w = user;
+    group *g = w->g;
+    int64_t waited_ns = now - w->start_ns;
     tutti_status st = tti_peers_check(g);
-    bool late = g->nccl && now - start > g->peers.timeout_ms * TTI_NS_PER_MS;
+    bool late = g->nccl && waited_ns > g->peers.timeout_ms * TTI_NS_PER_MS;
     if (st == TUTTI_OK && late) {
         tti_peers_end(g);
-        return fail_late(g, now - start);
+        return fail_late(g, waited_ns);
     }
     if (st == TUTTI_OK) return TUTTI_OK;
-    if (*lost_ns == 0) *lost_ns = now;
-    if (now - *lost_ns < TTI_CUDA_GRACE_NS) return TUTTI_OK;
+    if (w->lost_ns == 0) w->lost_ns = now;
+    if (now - w->lost_ns < TTI_CUDA_GRACE_NS) return TUTTI_OK;
     tti_peers_end(g);
     return st;
 }
 
 tutti_status tti_cuda_peers_await(void *state, int event) {
     group *g = state;
-    int64_t start = tti_now_ns(), checked = start, lost = 0;
-    for (;;) {
-        cudaError_t error = cudaEventQuery(tti_cuda_device()->host_events[event]);
-        if (error != cudaErrorNotReady) {
-            TTI_CUDA(error);
-            if (__atomic_load_n(g->view.state, __ATOMIC_SEQ_CST) == 0) return TUTTI_OK;
-            tti_peers_end(g); /* later work may wait for the same peer through NCCL */
-            return fail_late(g, tti_now_ns() - start);
-        }
-        int64_t now = tti_now_ns();
-        if (now - checked > TTI_CUDA_CHECK_NS) {
-            checked = now;
-            TTI_TRY(look_around(g, now, start, &lost));
-        }
-        if (now - start < TTI_CUDA_SPIN_NS)
-            sched_yield();
-        else
-            usleep(20);
-    }
+    peers_wait w = {.g = g, .start_ns = tti_now_ns()};
+    TTI_TRY(tti_cuda_poll(tti_cuda_device()->host_events[event], look_around, &w));
+    if (__atomic_load_n(g->view.state, __ATOMIC_SEQ_CST) == 0) return TUTTI_OK;
+    tti_peers_end(g); /* later work may wait for the same peer through NCCL */
+    return fail_late(g, tti_now_ns() - w.start_ns);
 }

@@ -18,12 +18,8 @@
 #include "backend/backend.h"
 
 /* The device that the calling thread opened. */
-/* Waiting for a device beside other ranks. */
-enum {
-    TTI_CUDA_GRACE_NS = 2000000000, /* time in which pending work may end after a peer is lost */
-    TTI_CUDA_CHECK_NS = 1000000,    /* between two checks of the peers */
-    TTI_CUDA_SPIN_NS = 2000000,     /* before a wait begins to sleep */
-};
+/* Time in which pending work may end after a peer is lost. */
+enum { TTI_CUDA_GRACE_NS = 2000000000 };
 
 /* A kernel of a library may wait forever for a rank that is gone.  While this thread waits for its
  * device, it calls check of every watcher; once a failure has lasted for a while, it calls end of

@@ -14,6 +14,11 @@
 #include "base/clock.h"
 #include "base/fault.h"
 
+enum {
+    CHECK_NS = 1000000, /* between two looks at the peers */
+    SPIN_NS = 2000000   /* before a wait begins to sleep */
+};
+
 static _Thread_local tti_cuda *current;
 
 tti_cuda *tti_cuda_device(void) { return current; }
@@ -273,26 +278,37 @@ static tutti_status check_watchers(void) {
     return TUTTI_OK;
 }
 
-/* A failure of a peer counts once it has lasted: what is pending may end without it. */
-static tutti_status await_watched(cudaEvent_t event) {
-    int64_t start = tti_now_ns(), checked = start, lost_ns = 0;
+tutti_status tti_cuda_poll(cudaEvent_t event, tti_cuda_look_fn *look, void *user) {
+    int64_t start = tti_now_ns(), checked = start;
     for (;;) {
         cudaError_t error = cudaEventQuery(event);
         if (error != cudaErrorNotReady) return tti_cuda_check(error, "cudaEventQuery");
         int64_t now = tti_now_ns();
-        if (now - start < TTI_CUDA_SPIN_NS)
+        if (now - checked > CHECK_NS) {
+            checked = now;
+            TTI_TRY(look(user, now));
+        }
+        if (now - start < SPIN_NS)
             sched_yield();
         else
             usleep(20);
-        if (now - checked < TTI_CUDA_CHECK_NS) continue;
-        checked = now;
-        tutti_status st = check_watchers();
-        if (st != TUTTI_OK && lost_ns == 0) lost_ns = now;
-        if (st != TUTTI_OK && now - lost_ns >= TTI_CUDA_GRACE_NS) {
-            for (tti_cuda_watcher *w = current->watchers; w; w = w->next) w->end(w->user);
-            return st;
-        }
     }
+}
+
+/* A failure of a peer counts once it has lasted: what is pending may end without it. */
+static tutti_status look_at_watchers(void *user, int64_t now) {
+    int64_t *lost_ns = user;
+    tutti_status st = check_watchers();
+    if (st == TUTTI_OK) return TUTTI_OK;
+    if (*lost_ns == 0) *lost_ns = now;
+    if (now - *lost_ns < TTI_CUDA_GRACE_NS) return TUTTI_OK;
+    for (tti_cuda_watcher *w = current->watchers; w; w = w->next) w->end(w->user);
+    return st;
+}
+
+static tutti_status await_watched(cudaEvent_t event) {
+    int64_t lost_ns = 0;
+    return tti_cuda_poll(event, look_at_watchers, &lost_ns);
 }
 
 tutti_status tti_cuda_await(int event) {

@@ -29,6 +29,10 @@ tutti_status tti_cuda_wait_event(tti_queue after, int place);
 tutti_status tti_cuda_record_host_event(tti_queue queue, int event);
 tutti_status tti_cuda_await(int event);
 tutti_status tti_cuda_sync(void);
+/* Waits for the event and calls look every millisecond meanwhile; a failure of look ends the wait.
+ */
+typedef tutti_status tti_cuda_look_fn(void *user, int64_t now_ns);
+tutti_status tti_cuda_poll(cudaEvent_t event, tti_cuda_look_fn *look, void *user);
 /* The watcher is borrowed until it is removed; removing one that is not there does nothing. */
 void tti_cuda_add_watcher(tti_cuda_watcher *watcher);
 void tti_cuda_remove_watcher(tti_cuda_watcher *watcher);
