@@ -79,7 +79,11 @@ tutti_status tti_live_inherit(tti_flight_memory **out) {
 
 /* ---- tutti ps, tutti stacks ---- */
 
-static void add_rank(const tti_flight *f, int rank, tti_str *out) {
+/* Adds the text of a rank. */
+typedef void add_fn(tti_flight_memory *memory, int rank, tti_str *out);
+
+static void add_rank(tti_flight_memory *memory, int rank, tti_str *out) {
+    const tti_flight *f = tti_flight_of(memory, rank);
     tti_flight_state state;
     tti_str what = {0};
     int64_t now = tti_now_ns();
@@ -112,10 +116,22 @@ static void add_thread(tti_flight_memory *memory, int rank, int pid, int tid, tt
     }
 }
 
+/* Ranks that are threads of one process have the same stacks: they are printed once. */
+static bool is_first_of_process(tti_flight_memory *memory, int rank) {
+    tti_flight_state mine, other;
+    tti_flight_read(tti_flight_of(memory, rank), &mine);
+    for (int r = 0; r < rank; r++) {
+        tti_flight_read(tti_flight_of(memory, r), &other);
+        if (other.pid == mine.pid && mine.pid != 0) return false;
+    }
+    return true;
+}
+
 static void add_stacks(tti_flight_memory *memory, int rank, tti_str *out) {
     const tti_flight *f = tti_flight_of(memory, rank);
     tti_flight_state state;
     char path[64];
+    if (!is_first_of_process(memory, rank)) return;
     tti_flight_read(f, &state);
     if (state.pid == 0) return;
     tti_str_printf(out, "rank %d (pid %d): ", rank, state.pid);
@@ -130,17 +146,6 @@ static void add_stacks(tti_flight_memory *memory, int rank, tti_str *out) {
     if (tasks) closedir(tasks);
 }
 
-/* Ranks that are threads of one process have the same stacks: they are printed once. */
-static bool is_first_of_process(tti_flight_memory *memory, int rank) {
-    tti_flight_state mine, other;
-    tti_flight_read(tti_flight_of(memory, rank), &mine);
-    for (int r = 0; r < rank; r++) {
-        tti_flight_read(tti_flight_of(memory, r), &other);
-        if (other.pid == mine.pid && mine.pid != 0) return false;
-    }
-    return true;
-}
-
 static tutti_status give_text(tti_str *text, char **out) {
     if (text->failed || !text->text) {
         tti_str_free(text);
@@ -150,16 +155,27 @@ static tutti_status give_text(tti_str *text, char **out) {
     return TUTTI_OK;
 }
 
-tutti_status tutti_run_ps(const char *run_dir, char **out) {
+/* The header, then what add writes of each rank. */
+static tutti_status describe_ranks(const char *run_dir, const char *header, add_fn *add,
+                                   char **out) {
     tti_flight_memory *memory;
     tti_str text = {0};
     *out = NULL;
     TTI_TRY(tti_live_open(run_dir, &memory));
-    tti_str_add(&text, "rank      pid   steps       since  phase, operation\n");
-    for (int r = 0; r < tti_flight_n_ranks(memory); r++)
-        add_rank(tti_flight_of(memory, r), r, &text);
+    tti_str_add(&text, header);
+    for (int r = 0; r < tti_flight_n_ranks(memory); r++) add(memory, r, &text);
+    if (!tti_str_text(&text)[0]) tti_str_add(&text, "no rank is running\n");
     tti_flight_close(memory);
     return give_text(&text, out);
+}
+
+tutti_status tutti_run_ps(const char *run_dir, char **out) {
+    return describe_ranks(run_dir, "rank      pid   steps       since  phase, operation\n",
+                          add_rank, out);
+}
+
+tutti_status tutti_run_stacks(const char *run_dir, char **out) {
+    return describe_ranks(run_dir, "", add_stacks, out);
 }
 
 /* As many ranks as asked for are running. */
@@ -208,17 +224,4 @@ tutti_status tutti_run_scale(const char *run_dir, int n_workers, int wait_ms) {
     tutti_status st = scale(memory, run_dir, n_workers, wait_ms);
     tti_flight_close(memory);
     return st;
-}
-
-tutti_status tutti_run_stacks(const char *run_dir, char **out) {
-    tti_flight_memory *memory;
-    tti_str text = {0};
-    *out = NULL;
-    TTI_TRY(tti_live_open(run_dir, &memory));
-    tti_str_add(&text, "");
-    for (int r = 0; r < tti_flight_n_ranks(memory); r++)
-        if (is_first_of_process(memory, r)) add_stacks(memory, r, &text);
-    tti_str_add(&text, tti_str_text(&text)[0] ? "" : "no rank is running\n");
-    tti_flight_close(memory);
-    return give_text(&text, out);
 }

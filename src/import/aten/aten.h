@@ -23,6 +23,8 @@ void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_ele
 /* The same of host tensors and numbers, computed; elem NONE: by promotion. */
 void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, tti_elem elem,
                    double (*f)(double, double), tti_operand *out);
+/* The operators of Python on sizes: the f2 of their row. */
+void tti_fold_numbers(tti_building *b, const tti_call *c);
 /* Element i of x, of which view has the elements unless x is a number. */
 double tti_element(const tti_operand *x, const tti_host *view, int64_t i);
 /* 1 where x is not 0, else 0; dimensions of equal elements may be 1. */

@@ -228,6 +228,8 @@ static void fold_masked_fill(tti_building *b, const tti_call *c) {
         .target = "aten." op ".default", .signature = "self", .build = classify, .fold = classify, \
         .f2 = fn, .b2 = builder                                                                    \
     }
+#define NUMBERS(op, fn) \
+    { .target = "_operator." op, .signature = "a b", .fold = tti_fold_numbers, .f2 = fn }
 #define BOTH(op, args, fn) \
     { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
 #define CHOICE(op, args, built, folded) \
@@ -240,6 +242,12 @@ const tti_operator tti_operators_logic[] = {
     COMPARES("le", f_le, tutti_less_equal),
     COMPARES("gt", f_gt, greater),
     COMPARES("ge", f_ge, greater_equal),
+    NUMBERS("eq", f_eq),
+    NUMBERS("ne", f_ne),
+    NUMBERS("lt", f_lt),
+    NUMBERS("le", f_le),
+    NUMBERS("gt", f_gt),
+    NUMBERS("ge", f_ge),
     LOGIC("logical_and", f_logical_and, both),
     LOGIC("logical_or", f_logical_or, tutti_maximum),
     LOGIC("logical_xor", f_logical_xor, one_of),

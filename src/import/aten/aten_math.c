@@ -376,16 +376,9 @@ static void build_two(tti_building *b, const tti_call *c) {
     tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
 
-static double f_eq(double x, double y) { return x == y; }
-static double f_ne(double x, double y) { return x != y; }
-static double f_lt(double x, double y) { return x < y; }
-static double f_le(double x, double y) { return x <= y; }
-static double f_gt(double x, double y) { return x > y; }
-static double f_ge(double x, double y) { return x >= y; }
 static double f_same(double x) { return x; }
 
-/* Python's own operators on sizes. */
-static void number_op(tti_building *b, const tti_call *c) {
+void tti_fold_numbers(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     tti_fold_pair(b, x, y, TTI_ELEM_NONE, tti_row_of(b)->f2, c->out[0]);
 }
@@ -653,7 +646,7 @@ static void type_as(tti_building *b, const tti_call *c) {
 #define HOST(op, folded, fn) \
     { .target = "aten." op, .signature = "self other", .fold = folded, .f2 = fn }
 #define NUMBERS(op, fn) \
-    { .target = "_operator." op, .signature = "a b", .fold = number_op, .f2 = fn }
+    { .target = "_operator." op, .signature = "a b", .fold = tti_fold_numbers, .f2 = fn }
 
 const tti_operator tti_operators_math[] = {
     MAP("exp", exp, tutti_exp),
@@ -747,12 +740,6 @@ const tti_operator tti_operators_math[] = {
     NUMBERS("mod", f_mod),
     NUMBERS("truediv", f_div),
     NUMBERS("pow", pow),
-    NUMBERS("eq", f_eq),
-    NUMBERS("ne", f_ne),
-    NUMBERS("lt", f_lt),
-    NUMBERS("le", f_le),
-    NUMBERS("gt", f_gt),
-    NUMBERS("ge", f_ge),
     {.target = "_operator.neg", .signature = "a", .fold = fold_same, .f1 = f_neg},
     {.target = "math.trunc", .signature = "a", .fold = fold_same, .f1 = trunc},
     {.target = "torch.sym_float", .signature = "a", .fold = fold_float, .f1 = f_same},
