@@ -196,7 +196,7 @@ def config_of(kind, **more):
 
 
 def wrap(model, names, pick=None, **fixed):
-    """The model with inputs of these names; its outputs as a tuple, or those picked."""
+    """The model with inputs of these names; its outputs as a tuple, or only some of them."""
     import torch
 
     class Wrapped(torch.nn.Module):

@@ -56,11 +56,11 @@ def test_compressed_between_devices():
     with PowerSGD multiplies a rounding error by 20 every three steps, so it has 12 steps."""
     if runs.n_devices() < 2:
         return
-    for name, job, wish in (("lenet", LENET + ["train.steps=12"], "powersgd"),
+    for name, job, compress in (("lenet", LENET + ["train.steps=12"], "powersgd"),
                             ("gpt", GPT, "powersgd"),
                             ("gpt_pairs", GPT + ["parallel.compress_after=3"], "topk")):
         job = job + ["train.precision=f32", "optimizer.name=sgd", "optimizer.lr=0.05", "-n", "2",
-                     "parallel.mode=fast", "parallel.compress=" + wish, "parallel.topk=0.05"]
+                     "parallel.mode=fast", "parallel.compress=" + compress, "parallel.topk=0.05"]
         train(name, job, devices="cpu")
         for place, algorithm in (("threads", "direct"), ("threads", "tree"),
                                  ("processes", "direct")):

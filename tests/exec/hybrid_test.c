@@ -197,8 +197,8 @@ T_CASE(stages_fetch_for_each_part) {
 
 /* ---- less that travels ---- */
 
-/* What is sent of a matrix is sent of each tensor shard of it: of a stage's, which are whole, the
- * same. */
+/* A compressed matrix is sent for each of its tensor shards.  The matrices of a stage are whole, so
+ * a stage sends the same as one worker. */
 T_CASE(stages_compress_as_one_worker_does) {
     T_UNUSED;
     for (int k = TTI_COMPRESS_TOPK; k <= TTI_COMPRESS_POWERSGD; k++) {

@@ -1,5 +1,5 @@
 /* update_workers.h - ranks as threads whose devices add gradients and update parameters, in two
- * ways: one after the other, and in one go as small models do.  Both must come to the same bytes.
+ * ways: in separate kernels, and in one kernel as small models do.  Both must give the same bytes.
  */
 #ifndef TTI_TESTS_EXEC_UPDATE_WORKERS_H
 #define TTI_TESTS_EXEC_UPDATE_WORKERS_H

@@ -125,7 +125,7 @@ static int worker_main(int rank, char **argv) {
     }
     if (strcmp(mode, "spare") == 0) { /* the last one says who is needed, and ends */
         if (rank < 2) return 0;
-        tti_sleep_ms(50); /* the supervisor sees them end first; it reports that to nobody */
+        tti_sleep_ms(50); /* the supervisor sees them end first; it does not report that */
         tti_worker_report_needed(atoi(argv[1]));
         if (argv[2] && strcmp(argv[2], "stop") != 0) return atoi(argv[2]);
         raise(argv[2] ? SIGSTOP : SIGKILL);

@@ -18,13 +18,13 @@
 
 enum { N = 3, MIN_MS = 120 };
 
-typedef struct told {
+typedef struct hang_reports {
     int n;
     char last[2000];
-} told;
+} hang_reports;
 
 static void note(void *user, const char *text) {
-    told *t = user;
+    hang_reports *t = user;
     t->n++;
     snprintf(t->last, sizeof t->last, "%s", text);
 }
@@ -52,7 +52,7 @@ static void look_for(tti_watch *w, int t_ms) {
 }
 
 static void check(tti_flight_memory *m, const char *culprit, const char *what) {
-    told t = {0};
+    hang_reports t = {0};
     tti_watch *w;
     T_OK(tti_watch_create(
         &(tti_watch_desc){.memory = m, .min_ms = MIN_MS, .report = note, .user = &t}, &w));
@@ -119,7 +119,7 @@ T_CASE(a_layer_that_waits_for_others_is_no_culprit) {
 
 T_CASE(slow_ranks_are_not_accused) {
     T_UNUSED;
-    told t = {0};
+    hang_reports t = {0};
     tti_watch *w;
     tti_flight_memory *m = ranks();
     T_OK(tti_watch_create(&(tti_watch_desc){.memory = m,

@@ -58,7 +58,7 @@ static const char *run_rank(int rank, int n_ranks, void *arg) {
     const tutti_session_desc desc = {
         .inputs = inputs, .n_inputs = 2, .n_classes = CLASSES, .comm = comm};
     if (st == TUTTI_OK) st = tutti_session_create(job, &desc, &s);
-    /* Of two replicas the second one may have the short batch. */
+    /* The second of two replicas may have the short batch. */
     bool is_short = n_ranks == 2 && strcmp(all->layout, "parallel.pipeline=2") != 0;
     if (st == TUTTI_OK && !is_short && !refuses_rows(s, rank)) {
         snprintf(all->error[rank], sizeof all->error[0], "not refused: %s", tutti_last_error());

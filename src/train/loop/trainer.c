@@ -486,7 +486,7 @@ static bool supervises(const trainer *t) {
     return many && !t->is_worker && strcmp(c->parallel.place, "processes") == 0;
 }
 
-/* Ranks of another launcher record for themselves: nobody watches them. */
+/* Ranks of another launcher record for themselves, without a process that watches them. */
 static tutti_status open_flight(trainer *t) {
     if (supervises(t)) return TUTTI_OK;
     TTI_TRY(tti_live_inherit(&t->flight));

@@ -559,7 +559,7 @@ const tti_blueprint *tti_blueprint_of(const tti_blueprint *b, int local_rank) {
 }
 
 void tti_blueprint_destroy(const tti_blueprint *made) {
-    tti_blueprint *b = (tti_blueprint *)(uintptr_t)made; /* nobody else has it any more */
+    tti_blueprint *b = (tti_blueprint *)(uintptr_t)made; /* the caller holds the last pointer */
     if (!b) return;
     tti_blueprint_destroy(b->on_host);
     if (!b->cache) tti_plan_destroy(b->plan);

@@ -109,7 +109,8 @@ T_CASE(a_rank_that_goes_on_again) {
     }
 }
 
-/* Other hosts know of it, so it is killed soon; the next case is of a stop that nobody reported. */
+/* Other hosts know that the rank is stopped, so it is killed soon; the next case is of a stop that
+ * no host reported. */
 T_CASE(a_rank_that_is_stopped) {
     T_UNUSED;
     family f;

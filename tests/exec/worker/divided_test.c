@@ -1,5 +1,5 @@
 /* divided_test.c - a model that lies on several workers: in tensor shards, whole on each tensor
- * index, on two stages.  What is counted, saved, loaded and compared is that of the whole. */
+ * index, on two stages.  Counts, checkpoints and comparisons are those of the whole model. */
 #include "exec/worker/divided.h"
 
 #include "exec/worker/worker.h"
