@@ -10,9 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +26,11 @@
 #include "base/patience.h"
 #include "base/process.h"
 #include "launch/cause.h"
+#include "launch/own_signals.h"
 #include "launch/relay.h"
+#include "launch/supervisor_state.h"
 
 enum {
-    RESPAWN_MS = 100,  /* before the first worker is started again; doubled each time */
-    CHANGE_MS = 60000, /* for all members to leave a broken group; then the late ones are killed */
     MAX_WORKERS = 4096,
     DEFAULT_GRACE_MS = 1000,
     OOM_EVERY_MS = 5000,
@@ -45,76 +43,24 @@ enum {
     STOP_LOOK_MS = 50
 };
 
-typedef struct worker {
-    pid_t pid;
-    int pidfd;   /* -1: not supported here, SIGCHLD does */
-    int control; /* our end of the socket pair, -1: closed */
-    bool alive;
-    bool is_left;    /* the others go on without it, and that has been said */
-    bool is_stopped; /* by a signal, for stopped_ns so far */
-    siginfo_t stop;
-    tti_patience patience;
-    int64_t stopped_ns;
-    tti_reported_failure reported;
-    bool is_ready;      /* waits for the next epoch */
-    bool joins;         /* is no member yet */
-    bool is_dropped;    /* the user asks for fewer workers */
-    uint64_t seniority; /* lower: has been a member for longer */
-    int64_t respawn_ns; /* time of the next start; INT64_MAX: none */
-} worker;
-
-typedef struct supervisor {
-    const tti_supervisor_desc *desc;
-    tti_supervisor_report report;
-    worker *workers; /* [n_slots] */
-    int n_slots;
-    int n_alive;
-    const sigset_t *worker_mask;
-    bool changes;       /* members are leaving the broken group */
-    int64_t changes_ns; /* since when */
-    bool is_done;       /* a worker has ended with code 0: no worker joins any more */
-    int n_respawned;
-    uint64_t n_joined; /* members so far */
-    tti_relay *relay;
-    struct pollfd *fds;
-    int signal_fd;
-    int64_t grace_ns, give_up_ns, most_stopped_ns;
-
-    tti_severity severity; /* of the cause in report */
-    uint64_t batch;        /* counts looks at the workers */
-    uint64_t cause_batch;  /* batch of events in which the cause was found */
-    int64_t failed_ns;     /* INT64_MAX: no failure */
-    bool term_sent, kill_sent;
-    int64_t kill_ns;      /* when SIGKILL was sent to all */
-    int forwarded;        /* signal that was passed on, 0: none */
-    int64_t stop_ns;      /* when the user asked first, INT64_MAX: never */
-    int stop_exit_code;   /* of the first worker that stopped in order */
-    int user_kill;        /* the second signal of the user, 0: none */
-    bool was_left;        /* a signal that we forwarded ended a worker, and the others know */
-    int n_needed;         /* workers from this one on may die */
-    int64_t oom_kills[2]; /* of this machine one to two OOM_EVERY_MS ago, and since then */
-    int64_t oom_ns;       /* when the latter was read */
-    int64_t looked_ns;    /* when on_look was called */
-} supervisor;
-
 /* ---- signals to workers ---- */
 
-static void signal_worker(const worker *w, int sig) {
+void tti_supervisor_signal(const tti_supervised *w, int sig) {
     if (w->alive && kill(-w->pid, sig) != 0) kill(w->pid, sig);
 }
 
-static void signal_all(const supervisor *s, int sig) {
-    for (int r = 0; r < s->n_slots; r++) signal_worker(&s->workers[r], sig);
+static void signal_all(const tti_supervisor *s, int sig) {
+    for (int r = 0; r < s->n_slots; r++) tti_supervisor_signal(&s->workers[r], sig);
 }
 
-static void kill_all(supervisor *s) {
+static void kill_all(tti_supervisor *s) {
     if (s->kill_sent) return;
     signal_all(s, SIGKILL);
     s->kill_sent = true;
     s->kill_ns = tti_now_ns();
 }
 
-static void forward(supervisor *s, int sig) {
+static void forward(tti_supervisor *s, int sig) {
     if (s->forwarded) return;
     s->forwarded = sig;
     signal_all(s, sig);
@@ -122,17 +68,17 @@ static void forward(supervisor *s, int sig) {
 
 /* ---- what workers say ---- */
 
-static void close_fd(int *fd) {
+void tti_supervisor_close(int *fd) {
     if (*fd >= 0) close(*fd);
     *fd = -1;
 }
 
-static void note_words(worker *w, const tti_control_message *m) {
+static void note_words(tti_supervised *w, const tti_control_message *m) {
     w->reported = (tti_reported_failure){.any = true, .step = m->step};
     memcpy(w->reported.words, m->words, sizeof m->words - 1);
 }
 
-static void read_control(supervisor *s, worker *w) {
+static void read_control(tti_supervisor *s, tti_supervised *w) {
     tti_control_message m;
     while (w->control >= 0) {
         ssize_t n = recv(w->control, &m, sizeof m, MSG_DONTWAIT);
@@ -145,137 +91,26 @@ static void read_control(supervisor *s, worker *w) {
         else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_READY)
             w->is_ready = true;
         else if (n == 0)
-            close_fd(&w->control);
+            tti_supervisor_close(&w->control);
         else if (n < 0)
             return;
     }
 }
 
-static void read_controls(supervisor *s) {
+static void read_controls(tti_supervisor *s) {
     for (int r = 0; r < s->n_slots; r++) read_control(s, &s->workers[r]);
 }
 
 /* Reads pending messages first: the worker may have sent one just before it ended. */
-static bool is_needed(supervisor *s, int rank) {
+static bool is_needed(tti_supervisor *s, int rank) {
     if (rank < s->n_needed && s->failed_ns == INT64_MAX) read_controls(s);
     return rank < s->n_needed;
-}
-
-/* ---- membership ---- */
-
-static bool send_epoch(const worker *w, int rank, int n_ranks, int fd) {
-    tti_epoch_message m = {TTI_CONTROL_EPOCH, rank, n_ranks};
-    alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof fd)] = {0};
-    struct iovec part = {&m, sizeof m};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fd >= 0) {
-        message.msg_control = room;
-        message.msg_controllen = sizeof room;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    return sendmsg(w->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof m;
-}
-
-static void dismiss(supervisor *s) {
-    for (int r = 0; r < s->n_slots; r++)
-        if (s->workers[r].alive && s->workers[r].is_ready) send_epoch(&s->workers[r], 0, 0, -1);
-}
-
-/* Breaks the group, so that its members leave it. */
-static void begin_change(supervisor *s, int rank, const char *text) {
-    if (s->changes) return;
-    s->changes = true;
-    s->changes_ns = tti_now_ns();
-    if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, text);
-}
-
-static int n_members(const supervisor *s) {
-    int n = 0;
-    for (int r = 0; r < s->n_slots; r++) n += s->workers[r].alive && !s->workers[r].joins;
-    return n;
-}
-
-/* True if the others can go on without a worker that a signal ended or stopped. */
-static bool may_lose(const supervisor *s, int rank) {
-    const worker *w = &s->workers[rank];
-    int n_left = n_members(s) - (w->alive && !w->joins);
-    return s->desc->min_workers > 0 && n_left >= s->desc->min_workers &&
-           s->failed_ns == INT64_MAX && !s->kill_sent && s->stop_ns == INT64_MAX;
-}
-
-static void plan_respawn(supervisor *s, worker *w) {
-    if (w->is_dropped || s->n_respawned >= s->desc->n_respawns) return;
-    int64_t pause_ms = (int64_t)RESPAWN_MS << TTI_MIN(s->n_respawned++, 7);
-    w->respawn_ns = tti_now_ns() + pause_ms * TTI_NS_PER_MS;
-}
-
-static void lose(supervisor *s, int rank, const siginfo_t *info) {
-    worker *w = &s->workers[rank];
-    tti_supervisor_report end = {0};
-    char text[700];
-    bool was_member = !w->joins;
-    tti_cause_fill(info, rank, &end);
-    plan_respawn(s, w);
-    w->joins = w->is_ready = false;
-    if (w->is_dropped) snprintf(end.text, sizeof end.text, "rank %d leaves", rank);
-    snprintf(text, sizeof text, "%s; the run goes on with %d worker%s%s", end.text, n_members(s),
-             n_members(s) == 1 ? "" : "s",
-             w->respawn_ns < INT64_MAX ? " until another one has joined" : "");
-    if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
-    if (was_member) begin_change(s, rank, end.text);
-}
-
-/* The longest-serving worker that waits for an epoch, or -1. */
-static int next_senior(const supervisor *s) {
-    int found = -1;
-    for (int r = 0; r < s->n_slots; r++) {
-        const worker *w = &s->workers[r];
-        bool is_older = found < 0 || w->seniority < s->workers[found].seniority;
-        if (w->alive && w->is_ready && is_older) found = r;
-    }
-    return found;
-}
-
-/* A worker that died meanwhile does not hear of the epoch, and its end begins the next change. */
-static void start_epoch(supervisor *s) {
-    int n = 0;
-    for (int r = 0; r < s->n_slots; r++) n += s->workers[r].alive && s->workers[r].is_ready;
-    int fd = s->desc->new_group(s->desc->user, n);
-    s->changes = false;
-    for (int rank = 0, r; (r = next_senior(s)) >= 0; rank++) {
-        send_epoch(&s->workers[r], rank, fd < 0 ? 0 : n, fd);
-        s->workers[r].is_ready = s->workers[r].joins = false;
-    }
-}
-
-/* Starts the next epoch once all members have left the group, with those that join. */
-static void change_members(supervisor *s) {
-    bool is_late = tti_now_ns() - s->changes_ns > CHANGE_MS * TTI_NS_PER_MS;
-    int n_missing = 0, n_ready = 0;
-    if (s->desc->min_workers == 0 || s->failed_ns != INT64_MAX) return;
-    for (int r = 0; r < s->n_slots; r++) {
-        worker *w = &s->workers[r];
-        if (!w->alive) continue;
-        if (w->joins && s->is_done) signal_worker(w, SIGKILL);
-        if (w->is_ready && w->joins && !s->changes && !s->is_done) {
-            w->seniority = ++s->n_joined;
-            begin_change(s, -1, "the membership changes: a worker joins");
-        }
-        n_ready += w->is_ready;
-        n_missing += !w->is_ready && !w->joins;
-        if (!w->is_ready && !w->joins && s->changes && is_late) signal_worker(w, SIGKILL);
-    }
-    if (s->changes && n_missing == 0 && n_ready > 0) start_epoch(s);
 }
 
 /* ---- what happened to a worker ---- */
 
 /* A worker failed: on the first failure notifies the other workers, then gives them time to end. */
-static void note_cause(supervisor *s, int rank, const siginfo_t *info, tti_severity severity) {
+static void note_cause(tti_supervisor *s, int rank, const siginfo_t *info, tti_severity severity) {
     bool first = s->failed_ns == INT64_MAX;
     bool better =
         severity > s->severity && (s->severity == TTI_VICTIM || s->cause_batch == s->batch);
@@ -293,13 +128,13 @@ static void note_cause(supervisor *s, int rank, const siginfo_t *info, tti_sever
         tti_str_free(&more);
     }
     if (!first) return;
-    dismiss(s);
+    tti_members_dismiss(s);
     s->failed_ns = report->noticed_ns = tti_now_ns();
     if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, report->text);
 }
 
 /* The other workers continue without this one; its failure is reported once. */
-static void note_leave(supervisor *s, int rank, const siginfo_t *info) {
+static void note_leave(tti_supervisor *s, int rank, const siginfo_t *info) {
     tti_supervisor_report end = {0};
     if (s->workers[rank].is_left) return;
     s->workers[rank].is_left = true;
@@ -308,7 +143,7 @@ static void note_leave(supervisor *s, int rank, const siginfo_t *info) {
 }
 
 /* True if the worker ended by a signal that we sent. */
-static bool we_did_it(const supervisor *s, const siginfo_t *info) {
+static bool we_did_it(const tti_supervisor *s, const siginfo_t *info) {
     if (info->si_code == CLD_EXITED || info->si_code == CLD_STOPPED) return false;
     int sig = info->si_status;
     return (sig == SIGKILL && s->kill_sent) || (sig == SIGTERM && s->term_sent) ||
@@ -317,7 +152,7 @@ static bool we_did_it(const supervisor *s, const siginfo_t *info) {
 
 /* A worker that had not yet received the stop signal will never reach the other workers, so these
  * must not wait for it in the communicator until the timeout. */
-static void leave_without(supervisor *s, int rank, const siginfo_t *info) {
+static void leave_without(tti_supervisor *s, int rank, const siginfo_t *info) {
     char text[128];
     if (s->was_left) return;
     s->was_left = true;
@@ -326,7 +161,7 @@ static void leave_without(supervisor *s, int rank, const siginfo_t *info) {
     if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, text);
 }
 
-static void note_end(supervisor *s, int rank, const siginfo_t *info) {
+static void note_end(tti_supervisor *s, int rank, const siginfo_t *info) {
     tti_severity severity = tti_cause_severity(info);
     bool by_us = we_did_it(s, info);
     int code = by_us ? 128 + info->si_status : info->si_status;
@@ -340,8 +175,8 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
     }
     /* A worker that fails before it is a member harms no other. */
     bool is_lost = severity == TTI_KILLED || (severity >= TTI_VICTIM && s->workers[rank].joins);
-    if (is_lost && may_lose(s, rank)) {
-        lose(s, rank, info);
+    if (is_lost && tti_members_may_lose(s, rank)) {
+        tti_members_lose(s, rank, info);
         return;
     }
     if (severity >= TTI_VICTIM) note_cause(s, rank, info, severity);
@@ -353,22 +188,22 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
 }
 
 /* The zombie leader keeps the number of its group until it is reaped, after the kill. */
-static void reap(supervisor *s, int rank, const siginfo_t *info) {
-    worker *w = &s->workers[rank];
+static void reap(tti_supervisor *s, int rank, const siginfo_t *info) {
+    tti_supervised *w = &s->workers[rank];
     siginfo_t ignored;
     kill(-w->pid, SIGKILL);
     waitid(P_PID, (id_t)w->pid, &ignored, WEXITED | WNOHANG);
     w->alive = false;
     s->n_alive--;
-    close_fd(&w->pidfd);
+    tti_supervisor_close(&w->pidfd);
     note_end(s, rank, info);
 }
 
 /* All processes of a job may be stopped for a while and go on in any order, this one too. */
-static void note_stop(supervisor *s, int rank, const siginfo_t *info) {
-    worker *w = &s->workers[rank];
+static void note_stop(tti_supervisor *s, int rank, const siginfo_t *info) {
+    tti_supervised *w = &s->workers[rank];
     if (s->desc->resume_stopped) {
-        signal_worker(w, SIGCONT);
+        tti_supervisor_signal(w, SIGCONT);
         return;
     }
     w->is_stopped = true;
@@ -379,8 +214,8 @@ static void note_stop(supervisor *s, int rank, const siginfo_t *info) {
 
 /* Kills a worker that stays stopped: it holds on to its current work and cannot do anything else.
  */
-static void look_at_stopped(supervisor *s, int rank) {
-    worker *w = &s->workers[rank];
+static void look_at_stopped(tti_supervisor *s, int rank) {
+    tti_supervised *w = &s->workers[rank];
     if (!w->alive || !w->is_stopped) return;
     w->is_stopped = tti_process_state(w->pid) == 'T';
     w->stopped_ns += tti_patience_look(&w->patience, tti_now_ns());
@@ -388,19 +223,19 @@ static void look_at_stopped(supervisor *s, int rank) {
     w->is_stopped = false;
     if (!is_needed(s, rank))
         note_leave(s, rank, &w->stop);
-    else if (!may_lose(s, rank)) /* else its death is noticed like any other */
+    else if (!tti_members_may_lose(s, rank)) /* else its death is noticed like any other */
         note_cause(s, rank, &w->stop, TTI_KILLED);
-    signal_worker(w, SIGKILL);
+    tti_supervisor_signal(w, SIGKILL);
 }
 
-static bool any_stopped(const supervisor *s) {
+static bool any_stopped(const tti_supervisor *s) {
     for (int r = 0; r < s->n_slots; r++)
         if (s->workers[r].alive && s->workers[r].is_stopped) return true;
     return false;
 }
 
-static void look_at(supervisor *s, int rank) {
-    worker *w = &s->workers[rank];
+static void look_at(tti_supervisor *s, int rank) {
+    tti_supervised *w = &s->workers[rank];
     siginfo_t info = {0};
     if (!w->alive) return;
     (void)TTI_FAULT_AT("supervisor.look", rank, -1);
@@ -421,7 +256,7 @@ static void look_at(supervisor *s, int rank) {
         note_stop(s, rank, &info);
 }
 
-static void look_at_all(supervisor *s) {
+static void look_at_all(tti_supervisor *s) {
     s->batch++;
     for (int r = 0; r < s->n_slots; r++) look_at(s, r);
     if (s->n_alive == 0 && s->report.gone_ns == 0) s->report.gone_ns = tti_now_ns();
@@ -429,7 +264,7 @@ static void look_at_all(supervisor *s) {
 
 /* ---- signals of the user ---- */
 
-static void note_user(supervisor *s, int sig) {
+static void note_user(tti_supervisor *s, int sig) {
     (void)TTI_FAULT("supervisor.signal");
     int64_t now_ns = tti_now_ns();
     s->report.stopped_by_user = true;
@@ -443,7 +278,7 @@ static void note_user(supervisor *s, int sig) {
 }
 
 /* Returns true if a child changed. */
-static bool read_signals(supervisor *s) {
+static bool read_signals(tti_supervisor *s) {
     struct signalfd_siginfo info;
     bool child = false;
     while (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
@@ -457,9 +292,9 @@ static bool read_signals(supervisor *s) {
 /* ---- start ---- */
 
 /* The control socket's two ends; the worker's one is inherited by number. */
-static tutti_status start_worker(supervisor *s, int rank, tti_spawn_desc *spawn,
+static tutti_status start_worker(tti_supervisor *s, int rank, tti_spawn_desc *spawn,
                                  tti_spawn_fd *fds) {
-    worker *w = &s->workers[rank];
+    tti_supervised *w = &s->workers[rank];
     int ends[2], out[TTI_N_OUTPUTS];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
         return tti_fail(TUTTI_E_IO, "launch: no socket for rank %d: %s", rank, strerror(errno));
@@ -471,7 +306,7 @@ static tutti_status start_worker(supervisor *s, int rank, tti_spawn_desc *spawn,
         spawn->out_fd = out[TTI_STDOUT];
         spawn->err_fd = out[TTI_STDERR] >= 0 ? out[TTI_STDERR] : s->desc->err_fd;
         st = tti_spawn(spawn, &w->pid);
-        for (int o = 0; o < TTI_N_OUTPUTS; o++) close_fd(&out[o]);
+        for (int o = 0; o < TTI_N_OUTPUTS; o++) tti_supervisor_close(&out[o]);
     }
     close(ends[1]);
     if (st != TUTTI_OK) return st;
@@ -481,7 +316,7 @@ static tutti_status start_worker(supervisor *s, int rank, tti_spawn_desc *spawn,
     return TUTTI_OK;
 }
 
-static tutti_status start_slot(supervisor *s, int rank, bool joins) {
+tutti_status tti_supervisor_start(tti_supervisor *s, int rank, bool joins) {
     const tti_supervisor_desc *desc = s->desc;
     tti_spawn_fd *fds = calloc((size_t)desc->n_fds + 1, sizeof *fds);
     if (!fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
@@ -498,67 +333,19 @@ static tutti_status start_slot(supervisor *s, int rank, bool joins) {
     return st;
 }
 
-static tutti_status start_workers(supervisor *s, const sigset_t *worker_mask) {
+static tutti_status start_workers(tti_supervisor *s, const sigset_t *worker_mask) {
     tutti_status st = TUTTI_OK;
     s->worker_mask = worker_mask;
     for (int r = 0; r < s->desc->n_workers && st == TUTTI_OK; r++) {
-        st = start_slot(s, r, false);
+        st = tti_supervisor_start(s, r, false);
         s->workers[r].seniority = s->n_joined = (uint64_t)r;
     }
     return st;
 }
 
-static int next_junior(const supervisor *s) {
-    int found = -1;
-    for (int r = 0; r < s->n_slots; r++) {
-        const worker *w = &s->workers[r];
-        bool is_newer = found < 0 || w->joins || w->seniority > s->workers[found].seniority;
-        if (w->alive && !w->is_dropped && is_newer) found = r;
-    }
-    return found;
-}
-
-/* Ends the newest workers, or starts others, until there are as many as a user asks for. */
-static void scale(supervisor *s) {
-    int n = s->desc->wanted ? s->desc->wanted(s->desc->user) : 0, n_now = 0;
-    if (s->is_done || n < s->desc->min_workers || s->desc->min_workers == 0) return;
-    for (int r = 0; r < s->n_slots; r++) {
-        const worker *w = &s->workers[r];
-        n_now += (w->alive && !w->is_dropped) || w->respawn_ns < INT64_MAX;
-    }
-    for (int r; n_now > n && (r = next_junior(s)) >= 0; n_now--) {
-        s->workers[r].is_dropped = true;
-        signal_worker(&s->workers[r], SIGKILL);
-    }
-    for (int r = 0; r < s->n_slots && n_now < n; r++) {
-        worker *w = &s->workers[r];
-        if (w->alive || w->respawn_ns < INT64_MAX) continue;
-        w->respawn_ns = tti_now_ns();
-        n_now++;
-    }
-}
-
-/* Starts workers again whose pause is over.  One that cannot be started is given up. */
-static void respawn(supervisor *s) {
-    bool is_ending =
-        s->is_done || s->failed_ns != INT64_MAX || s->kill_sent || s->stop_ns != INT64_MAX;
-    for (int r = 0; r < s->n_slots; r++) {
-        worker *w = &s->workers[r];
-        if (w->alive || w->respawn_ns > tti_now_ns()) continue;
-        w->respawn_ns = INT64_MAX;
-        close_fd(&w->control);
-        if (is_ending || n_members(s) == 0) continue;
-        w->joins = true;
-        w->is_dropped = false;
-        w->reported = (tti_reported_failure){0};
-        if (start_slot(s, r, true) != TUTTI_OK && s->desc->on_leave)
-            s->desc->on_leave(s->desc->user, tutti_last_error());
-    }
-}
-
 /* ---- the loop ---- */
 
-static int64_t next_deadline_ns(const supervisor *s) {
+static int64_t next_deadline_ns(const tti_supervisor *s) {
     int64_t next = tti_now_ns() + LOOK_EVERY_MS * TTI_NS_PER_MS;
     next = TTI_MIN(next, tti_relay_deadline_ns(s->relay));
     if (s->desc->on_look) next = TTI_MIN(next, s->looked_ns + s->desc->look_ms * TTI_NS_PER_MS);
@@ -573,7 +360,7 @@ static int64_t next_deadline_ns(const supervisor *s) {
     return next;
 }
 
-static void wind_down(supervisor *s) {
+static void wind_down(tti_supervisor *s) {
     if (s->failed_ns == INT64_MAX) return;
     int64_t since_ns = tti_now_ns() - s->failed_ns;
     if (since_ns >= s->grace_ns / 4 && !s->term_sent) {
@@ -584,11 +371,11 @@ static void wind_down(supervisor *s) {
 }
 
 /* The kernel ends no process that is in a frozen cgroup or waits for a device (state D). */
-static void give_up(supervisor *s) {
+static void give_up(tti_supervisor *s) {
     if (!s->kill_sent || tti_now_ns() - s->kill_ns < s->give_up_ns) return;
     look_at_all(s);
     for (int r = 0; r < s->n_slots; r++) {
-        worker *w = &s->workers[r];
+        tti_supervised *w = &s->workers[r];
         if (!w->alive) continue;
         size_t n = strlen(s->report.text);
         int state = tti_process_state(w->pid);
@@ -600,13 +387,13 @@ static void give_up(supervisor *s) {
         w->alive = false;
         s->n_alive--;
         s->report.n_left++;
-        close_fd(&w->pidfd);
+        tti_supervisor_close(&w->pidfd);
     }
     if (s->report.gone_ns == 0) s->report.gone_ns = tti_now_ns();
 }
 
 /* Waits for something; true if a worker may have died. */
-static bool wait_for_event(supervisor *s) {
+static bool wait_for_event(tti_supervisor *s) {
     int n = 0, n_pidfds = 0;
     s->fds[n++] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
     for (int r = 0; r < s->n_slots; r++)
@@ -625,21 +412,21 @@ static bool wait_for_event(supervisor *s) {
 
 /* A victim counts as a worker's killer for some seconds only: in a run of days other processes of
  * the machine may run out of memory long before a user kills a worker. */
-static void count_oom_kills(supervisor *s) {
+static void count_oom_kills(tti_supervisor *s) {
     if (tti_now_ns() - s->oom_ns < OOM_EVERY_MS * TTI_NS_PER_MS) return;
     s->oom_kills[0] = s->oom_kills[1];
     s->oom_kills[1] = tti_cause_oom_kills();
     s->oom_ns = tti_now_ns();
 }
 
-static void call_look(supervisor *s) {
+static void call_look(tti_supervisor *s) {
     int64_t now = tti_now_ns();
     if (!s->desc->on_look || now - s->looked_ns < s->desc->look_ms * TTI_NS_PER_MS) return;
     s->looked_ns = now;
     s->desc->on_look(s->desc->user);
 }
 
-static void run_to_the_end(supervisor *s) {
+static void run_to_the_end(tti_supervisor *s) {
     while (s->n_alive > 0) {
         bool look = wait_for_event(s);
         look |= read_signals(s);
@@ -648,9 +435,9 @@ static void run_to_the_end(supervisor *s) {
         count_oom_kills(s);
         call_look(s);
         for (int r = 0; r < s->n_slots; r++) look_at_stopped(s, r);
-        scale(s);
-        respawn(s);
-        change_members(s);
+        tti_members_scale(s);
+        tti_members_respawn(s);
+        tti_members_change(s);
         tti_relay_move(s->relay);
         wind_down(s);
         give_up(s);
@@ -670,7 +457,7 @@ static void tell_whom_it_waited_for(tti_supervisor_report *report) {
              report->rank, (int)report->pid, report->worker_code, report->reported.words, rest);
 }
 
-static void finish_report(supervisor *s) {
+static void finish_report(tti_supervisor *s) {
     if (s->report.rank >= 0) s->report.reported = s->workers[s->report.rank].reported;
     tell_whom_it_waited_for(&s->report);
     if (s->failed_ns == INT64_MAX) s->report.exit_code = s->stop_exit_code;
@@ -684,7 +471,8 @@ static void finish_report(supervisor *s) {
     if (s->user_kill) s->report.exit_code = 128 + s->user_kill;
 }
 
-static tutti_status supervise(supervisor *s, const sigset_t *blocked, const sigset_t *old_mask) {
+static tutti_status supervise(tti_supervisor *s, const sigset_t *blocked,
+                              const sigset_t *old_mask) {
     const tti_supervisor_desc *desc = s->desc;
     s->n_slots = desc->n_workers;
     size_t n = (size_t)s->n_slots;
@@ -694,7 +482,7 @@ static tutti_status supervise(supervisor *s, const sigset_t *blocked, const sigs
     s->fds = calloc(4 * n + 3, sizeof *s->fds);
     if (!s->workers || !s->fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
     for (size_t r = 0; r < n; r++)
-        s->workers[r] = (worker){.pidfd = -1, .control = -1, .respawn_ns = INT64_MAX};
+        s->workers[r] = (tti_supervised){.pidfd = -1, .control = -1, .respawn_ns = INT64_MAX};
     s->signal_fd = signalfd(-1, blocked, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0) return tti_fail(TUTTI_E_IO, "launch: signalfd: %s", strerror(errno));
     TTI_TRY(tti_relay_create(&relay, &s->relay));
@@ -705,65 +493,15 @@ static tutti_status supervise(supervisor *s, const sigset_t *blocked, const sigs
     return st;
 }
 
-static void free_supervisor(supervisor *s) {
+static void free_supervisor(tti_supervisor *s) {
     for (int r = 0; s->workers && r < s->n_slots; r++) {
-        close_fd(&s->workers[r].pidfd);
-        close_fd(&s->workers[r].control);
+        tti_supervisor_close(&s->workers[r].pidfd);
+        tti_supervisor_close(&s->workers[r].control);
     }
-    close_fd(&s->signal_fd);
+    tti_supervisor_close(&s->signal_fd);
     tti_relay_destroy(s->relay);
     free(s->workers);
     free(s->fds);
-}
-
-/* ---- the signals of this process ---- */
-
-static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
-
-/* The signals that the supervisor takes, and how they were handled before. */
-typedef struct taken_signals {
-    sigset_t blocked, old_mask;
-    struct sigaction old_child, old_asked[TTI_COUNT(asked)];
-} taken_signals;
-
-static pthread_t supervising;
-
-/* Runs on another thread of the program, which does not block the signal. */
-static void pass_on(int sig) { pthread_kill(supervising, sig); }
-
-/* Signals that are ignored here stay ignored (nohup, a shell's background job): a blocked signal
- * would be delivered through the descriptor, ignored or not.  The others are blocked in this thread
- * only, and may be delivered to any other one. */
-static void take_signals(taken_signals *t) {
-    struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
-    /* An inherited SIG_IGN would make the kernel forget how children ended. */
-    struct sigaction child = {.sa_handler = SIG_DFL};
-    supervising = pthread_self();
-    sigemptyset(&pass.sa_mask);
-    sigemptyset(&t->blocked);
-    sigaddset(&t->blocked, SIGCHLD);
-    sigaddset(&t->blocked, SIGPIPE);
-    for (size_t i = 0; i < TTI_COUNT(asked); i++)
-        if (sigaction(asked[i], NULL, &t->old_asked[i]) != 0 ||
-            t->old_asked[i].sa_handler != SIG_IGN)
-            sigaddset(&t->blocked, asked[i]);
-    pthread_sigmask(SIG_BLOCK, &t->blocked, &t->old_mask);
-    for (size_t i = 0; i < TTI_COUNT(asked); i++)
-        if (sigismember(&t->blocked, asked[i])) sigaction(asked[i], &pass, NULL);
-    sigaction(SIGCHLD, &child, &t->old_child);
-    sigdelset(&t->blocked, SIGPIPE); /* blocked, but write's EPIPE says it already */
-}
-
-/* A SIGPIPE of our own output must not hit the caller after all. */
-static void restore_signals(const taken_signals *t) {
-    sigset_t pipe_only;
-    sigemptyset(&pipe_only);
-    sigaddset(&pipe_only, SIGPIPE);
-    if (!sigismember(&t->old_mask, SIGPIPE)) sigtimedwait(&pipe_only, NULL, &(struct timespec){0});
-    for (size_t i = 0; i < TTI_COUNT(asked); i++)
-        if (sigismember(&t->blocked, asked[i])) sigaction(asked[i], &t->old_asked[i], NULL);
-    pthread_sigmask(SIG_SETMASK, &t->old_mask, NULL);
-    sigaction(SIGCHLD, &t->old_child, NULL);
 }
 
 static tutti_status check(const tti_supervisor_desc *desc) {
@@ -779,22 +517,22 @@ static tutti_status check(const tti_supervisor_desc *desc) {
 
 tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_report *out) {
     TTI_TRY(check(desc));
-    supervisor s = {.desc = desc,
-                    .oom_ns = tti_now_ns(),
-                    .report = {.rank = -1, .worker_code = -1},
-                    .signal_fd = -1,
-                    .n_needed = MAX_WORKERS,
-                    .failed_ns = INT64_MAX,
-                    .stop_ns = INT64_MAX};
+    tti_supervisor s = {.desc = desc,
+                        .oom_ns = tti_now_ns(),
+                        .report = {.rank = -1, .worker_code = -1},
+                        .signal_fd = -1,
+                        .n_needed = MAX_WORKERS,
+                        .failed_ns = INT64_MAX,
+                        .stop_ns = INT64_MAX};
     s.oom_kills[0] = s.oom_kills[1] = tti_cause_oom_kills();
     s.grace_ns = (desc->grace_ms ? desc->grace_ms : DEFAULT_GRACE_MS) * TTI_NS_PER_MS;
     s.most_stopped_ns = (desc->stopped_ms ? desc->stopped_ms : DEFAULT_STOPPED_MS) * TTI_NS_PER_MS;
     s.give_up_ns = (desc->give_up_ms ? desc->give_up_ms : DEFAULT_GIVE_UP_MS) * TTI_NS_PER_MS;
-    taken_signals taken;
-    take_signals(&taken);
+    tti_taken_signals taken;
+    tti_signals_take(&taken);
     tutti_status st = supervise(&s, &taken.blocked, &taken.old_mask);
     free_supervisor(&s);
-    restore_signals(&taken);
+    tti_signals_restore(&taken);
     if (st == TUTTI_OK) *out = s.report;
     return st;
 }

@@ -1,0 +1,172 @@
+/* members.c - who is a member of an elastic run: losses, joins, and the start of each epoch. */
+#include <signal.h>
+#include <stdalign.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "launch/supervisor_state.h"
+
+enum {
+    RESPAWN_MS = 100, /* before the first worker is started again; doubled each time */
+    CHANGE_MS = 60000 /* for all members to leave a broken group; then the late ones are killed */
+};
+
+static bool send_epoch(const tti_supervised *w, int rank, int n_ranks, int fd) {
+    tti_epoch_message m = {TTI_CONTROL_EPOCH, rank, n_ranks};
+    alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec part = {&m, sizeof m};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd >= 0) {
+        message.msg_control = room;
+        message.msg_controllen = sizeof room;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    return sendmsg(w->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof m;
+}
+
+void tti_members_dismiss(tti_supervisor *s) {
+    for (int r = 0; r < s->n_slots; r++)
+        if (s->workers[r].alive && s->workers[r].is_ready) send_epoch(&s->workers[r], 0, 0, -1);
+}
+
+/* Breaks the group, so that its members leave it. */
+static void begin_change(tti_supervisor *s, int rank, const char *text) {
+    if (s->changes) return;
+    s->changes = true;
+    s->changes_ns = tti_now_ns();
+    if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, text);
+}
+
+static int n_members(const tti_supervisor *s) {
+    int n = 0;
+    for (int r = 0; r < s->n_slots; r++) n += s->workers[r].alive && !s->workers[r].joins;
+    return n;
+}
+
+/* True if the others can go on without a worker that a signal ended or stopped. */
+bool tti_members_may_lose(const tti_supervisor *s, int rank) {
+    const tti_supervised *w = &s->workers[rank];
+    int n_left = n_members(s) - (w->alive && !w->joins);
+    return s->desc->min_workers > 0 && n_left >= s->desc->min_workers &&
+           s->failed_ns == INT64_MAX && !s->kill_sent && s->stop_ns == INT64_MAX;
+}
+
+static void plan_respawn(tti_supervisor *s, tti_supervised *w) {
+    if (w->is_dropped || s->n_respawned >= s->desc->n_respawns) return;
+    int64_t pause_ms = (int64_t)RESPAWN_MS << TTI_MIN(s->n_respawned++, 7);
+    w->respawn_ns = tti_now_ns() + pause_ms * TTI_NS_PER_MS;
+}
+
+void tti_members_lose(tti_supervisor *s, int rank, const siginfo_t *info) {
+    tti_supervised *w = &s->workers[rank];
+    tti_supervisor_report end = {0};
+    char text[700];
+    bool was_member = !w->joins;
+    tti_cause_fill(info, rank, &end);
+    plan_respawn(s, w);
+    w->joins = w->is_ready = false;
+    if (w->is_dropped) snprintf(end.text, sizeof end.text, "rank %d leaves", rank);
+    snprintf(text, sizeof text, "%s; the run goes on with %d worker%s%s", end.text, n_members(s),
+             n_members(s) == 1 ? "" : "s",
+             w->respawn_ns < INT64_MAX ? " until another one has joined" : "");
+    if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
+    if (was_member) begin_change(s, rank, end.text);
+}
+
+/* The longest-serving worker that waits for an epoch, or -1. */
+static int next_senior(const tti_supervisor *s) {
+    int found = -1;
+    for (int r = 0; r < s->n_slots; r++) {
+        const tti_supervised *w = &s->workers[r];
+        bool is_older = found < 0 || w->seniority < s->workers[found].seniority;
+        if (w->alive && w->is_ready && is_older) found = r;
+    }
+    return found;
+}
+
+/* A worker that died meanwhile does not hear of the epoch, and its end begins the next change. */
+static void start_epoch(tti_supervisor *s) {
+    int n = 0;
+    for (int r = 0; r < s->n_slots; r++) n += s->workers[r].alive && s->workers[r].is_ready;
+    int fd = s->desc->new_group(s->desc->user, n);
+    s->changes = false;
+    for (int rank = 0, r; (r = next_senior(s)) >= 0; rank++) {
+        send_epoch(&s->workers[r], rank, fd < 0 ? 0 : n, fd);
+        s->workers[r].is_ready = s->workers[r].joins = false;
+    }
+}
+
+/* Starts the next epoch once all members have left the group, with those that join. */
+void tti_members_change(tti_supervisor *s) {
+    bool is_late = tti_now_ns() - s->changes_ns > CHANGE_MS * TTI_NS_PER_MS;
+    int n_missing = 0, n_ready = 0;
+    if (s->desc->min_workers == 0 || s->failed_ns != INT64_MAX) return;
+    for (int r = 0; r < s->n_slots; r++) {
+        tti_supervised *w = &s->workers[r];
+        if (!w->alive) continue;
+        if (w->joins && s->is_done) tti_supervisor_signal(w, SIGKILL);
+        if (w->is_ready && w->joins && !s->changes && !s->is_done) {
+            w->seniority = ++s->n_joined;
+            begin_change(s, -1, "the membership changes: a worker joins");
+        }
+        n_ready += w->is_ready;
+        n_missing += !w->is_ready && !w->joins;
+        if (!w->is_ready && !w->joins && s->changes && is_late) tti_supervisor_signal(w, SIGKILL);
+    }
+    if (s->changes && n_missing == 0 && n_ready > 0) start_epoch(s);
+}
+
+static int next_junior(const tti_supervisor *s) {
+    int found = -1;
+    for (int r = 0; r < s->n_slots; r++) {
+        const tti_supervised *w = &s->workers[r];
+        bool is_newer = found < 0 || w->joins || w->seniority > s->workers[found].seniority;
+        if (w->alive && !w->is_dropped && is_newer) found = r;
+    }
+    return found;
+}
+
+/* Ends the newest workers, or starts others, until there are as many as a user asks for. */
+void tti_members_scale(tti_supervisor *s) {
+    int n = s->desc->wanted ? s->desc->wanted(s->desc->user) : 0, n_now = 0;
+    if (s->is_done || n < s->desc->min_workers || s->desc->min_workers == 0) return;
+    for (int r = 0; r < s->n_slots; r++) {
+        const tti_supervised *w = &s->workers[r];
+        n_now += (w->alive && !w->is_dropped) || w->respawn_ns < INT64_MAX;
+    }
+    for (int r; n_now > n && (r = next_junior(s)) >= 0; n_now--) {
+        s->workers[r].is_dropped = true;
+        tti_supervisor_signal(&s->workers[r], SIGKILL);
+    }
+    for (int r = 0; r < s->n_slots && n_now < n; r++) {
+        tti_supervised *w = &s->workers[r];
+        if (w->alive || w->respawn_ns < INT64_MAX) continue;
+        w->respawn_ns = tti_now_ns();
+        n_now++;
+    }
+}
+
+/* Starts workers again whose pause is over.  One that cannot be started is given up. */
+void tti_members_respawn(tti_supervisor *s) {
+    bool is_ending =
+        s->is_done || s->failed_ns != INT64_MAX || s->kill_sent || s->stop_ns != INT64_MAX;
+    for (int r = 0; r < s->n_slots; r++) {
+        tti_supervised *w = &s->workers[r];
+        if (w->alive || w->respawn_ns > tti_now_ns()) continue;
+        w->respawn_ns = INT64_MAX;
+        tti_supervisor_close(&w->control);
+        if (is_ending || n_members(s) == 0) continue;
+        w->joins = true;
+        w->is_dropped = false;
+        w->reported = (tti_reported_failure){0};
+        if (tti_supervisor_start(s, r, true) != TUTTI_OK && s->desc->on_leave)
+            s->desc->on_leave(s->desc->user, tutti_last_error());
+    }
+}

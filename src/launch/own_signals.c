@@ -1,0 +1,50 @@
+/* own_signals.c - blocks the signals that a supervisor reads, and restores them. */
+#include "launch/own_signals.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "base/error.h"
+
+static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
+
+static pthread_t supervising;
+
+/* Runs on another thread of the program, which does not block the signal. */
+static void pass_on(int sig) { pthread_kill(supervising, sig); }
+
+/* Signals that are ignored here stay ignored (nohup, a shell's background job): a blocked signal
+ * would be delivered through the descriptor, ignored or not.  The others are blocked in this thread
+ * only, and may be delivered to any other one. */
+void tti_signals_take(tti_taken_signals *t) {
+    struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    /* An inherited SIG_IGN would make the kernel forget how children ended. */
+    struct sigaction child = {.sa_handler = SIG_DFL};
+    supervising = pthread_self();
+    sigemptyset(&pass.sa_mask);
+    sigemptyset(&t->blocked);
+    sigaddset(&t->blocked, SIGCHLD);
+    sigaddset(&t->blocked, SIGPIPE);
+    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+        if (sigaction(asked[i], NULL, &t->old_asked[i]) != 0 ||
+            t->old_asked[i].sa_handler != SIG_IGN)
+            sigaddset(&t->blocked, asked[i]);
+    pthread_sigmask(SIG_BLOCK, &t->blocked, &t->old_mask);
+    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+        if (sigismember(&t->blocked, asked[i])) sigaction(asked[i], &pass, NULL);
+    sigaction(SIGCHLD, &child, &t->old_child);
+    sigdelset(&t->blocked, SIGPIPE); /* blocked, but write's EPIPE says it already */
+}
+
+/* A SIGPIPE of our own output must not hit the caller after all. */
+void tti_signals_restore(const tti_taken_signals *t) {
+    sigset_t pipe_only;
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    if (!sigismember(&t->old_mask, SIGPIPE)) sigtimedwait(&pipe_only, NULL, &(struct timespec){0});
+    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+        if (sigismember(&t->blocked, asked[i])) sigaction(asked[i], &t->old_asked[i], NULL);
+    pthread_sigmask(SIG_SETMASK, &t->old_mask, NULL);
+    sigaction(SIGCHLD, &t->old_child, NULL);
+}

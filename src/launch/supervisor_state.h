@@ -1,0 +1,87 @@
+/* supervisor_state.h - the state of a supervisor, for the files that share its work: supervisor.c
+ * (events), members.c (who is a member of an elastic run). */
+#ifndef TTI_LAUNCH_SUPERVISOR_STATE_H
+#define TTI_LAUNCH_SUPERVISOR_STATE_H
+
+#include <poll.h>
+#include <signal.h>
+
+#include "base/patience.h"
+#include "launch/cause.h"
+#include "launch/relay.h"
+#include "launch/supervisor.h"
+
+typedef struct tti_supervised {
+    pid_t pid;
+    int pidfd;   /* -1: not supported here, SIGCHLD does */
+    int control; /* our end of the socket pair, -1: closed */
+    bool alive;
+    bool is_left;    /* the others go on without it, and that has been said */
+    bool is_stopped; /* by a signal, for stopped_ns so far */
+    siginfo_t stop;
+    tti_patience patience;
+    int64_t stopped_ns;
+    tti_reported_failure reported;
+    bool is_ready;      /* waits for the next epoch */
+    bool joins;         /* is no member yet */
+    bool is_dropped;    /* the user asks for fewer workers */
+    uint64_t seniority; /* lower: has been a member for longer */
+    int64_t respawn_ns; /* time of the next start; INT64_MAX: none */
+} tti_supervised;
+
+typedef struct tti_supervisor {
+    const tti_supervisor_desc *desc;
+    tti_supervisor_report report;
+    tti_supervised *workers; /* [n_slots] */
+    int n_slots;
+    int n_alive;
+    const sigset_t *worker_mask;
+    bool changes;       /* members are leaving the broken group */
+    int64_t changes_ns; /* since when */
+    bool is_done;       /* a worker has ended with code 0: no worker joins any more */
+    int n_respawned;
+    uint64_t n_joined; /* members so far */
+    tti_relay *relay;
+    struct pollfd *fds;
+    int signal_fd;
+    int64_t grace_ns, give_up_ns, most_stopped_ns;
+
+    tti_severity severity; /* of the cause in report */
+    uint64_t batch;        /* counts looks at the workers */
+    uint64_t cause_batch;  /* batch of events in which the cause was found */
+    int64_t failed_ns;     /* INT64_MAX: no failure */
+    bool term_sent, kill_sent;
+    int64_t kill_ns;      /* when SIGKILL was sent to all */
+    int forwarded;        /* signal that was passed on, 0: none */
+    int64_t stop_ns;      /* when the user asked first, INT64_MAX: never */
+    int stop_exit_code;   /* of the first worker that stopped in order */
+    int user_kill;        /* the second signal of the user, 0: none */
+    bool was_left;        /* a signal that we forwarded ended a worker, and the others know */
+    int n_needed;         /* workers from this one on may die */
+    int64_t oom_kills[2]; /* of this machine one to two OOM_EVERY_MS ago, and since then */
+    int64_t oom_ns;       /* when the latter was read */
+    int64_t looked_ns;    /* when on_look was called */
+} tti_supervisor;
+
+/* Sends sig to the process group of a worker that lives. */
+void tti_supervisor_signal(const tti_supervised *w, int sig);
+void tti_supervisor_close(int *fd);
+/* Starts the worker of a slot, which joins others that train. */
+TUTTI_NODISCARD tutti_status tti_supervisor_start(tti_supervisor *s, int rank, bool joins);
+
+/* ---- members.c ---- */
+
+/* True if the others can go on without a worker that a signal ended or stopped; lose: they do. */
+bool tti_members_may_lose(const tti_supervisor *s, int rank);
+void tti_members_lose(tti_supervisor *s, int rank, const siginfo_t *info);
+
+/* Ends the newest workers, or starts others, until there are as many as a user asks for. */
+void tti_members_scale(tti_supervisor *s);
+/* Starts workers again whose pause is over. */
+void tti_members_respawn(tti_supervisor *s);
+/* Starts the next epoch once all members have left the group, with those that join. */
+void tti_members_change(tti_supervisor *s);
+/* Tells the workers that wait for an epoch that the run ends. */
+void tti_members_dismiss(tti_supervisor *s);
+
+#endif /* TTI_LAUNCH_SUPERVISOR_STATE_H */
