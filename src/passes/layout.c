@@ -29,7 +29,7 @@ static bool is_free(const tutti_value *value) {
 
 /* The mapped value of old in the wanted layout; a to_layout node is emitted where needed. */
 static tutti_value *in_layout(layout_pass *lp, const tutti_value *old, tti_layout wanted) {
-    tutti_value *value = lp->rw.map[old->id];
+    tutti_value *value = tti_mapped(&lp->rw, old);
     if (!value || !is_4d(value) || value->layout == wanted) return value;
     if (is_free(value)) {
         if (wanted == TTI_CHANNELS_LAST_BYTES) value->layout = wanted;
@@ -37,7 +37,7 @@ static tutti_value *in_layout(layout_pass *lp, const tutti_value *old, tti_layou
     }
     tutti_value **turned = &lp->turned[old->id];
     if (*turned) return *turned;
-    *turned = tti_emit(lp->rw.to, "to_layout", NULL, &value, 1,
+    *turned = tti_emit(tti_new_graph(&lp->rw), "to_layout", NULL, &value, 1,
                        (tti_attr_arg[]){TTI_INT("layout", wanted), {0}});
     if (*turned) (*turned)->layout = wanted;
     return *turned;
@@ -46,7 +46,7 @@ static tutti_value *in_layout(layout_pass *lp, const tutti_value *old, tti_layou
 /* An exchange follows its input: it knows where a dimension lies in it. */
 static bool follows_one(const layout_pass *lp, const tti_node *node) {
     if (!(node->op->traits & TTI_COLLECTIVE)) return false;
-    const tutti_value *mapped = lp->rw.map[node->in[0]->id];
+    const tutti_value *mapped = tti_mapped(&lp->rw, node->in[0]);
     return mapped && is_4d(mapped) && mapped->layout == TTI_CHANNELS_LAST_BYTES;
 }
 
@@ -72,14 +72,14 @@ static bool elementwise_follows(const layout_pass *lp, const tti_node *node) {
     for (int i = 0; i < node->n_in; i++) {
         bool same = !((repeated >> i) & 1u);
         if (!same && !lp->target->strided && tti_value_n_elems(node->in[i]) != 1) return false;
-        any = any || (same && is_last(lp->rw.map[node->in[i]->id]));
+        any = any || (same && is_last(tti_mapped(&lp->rw, node->in[i])));
     }
     return any;
 }
 
 static bool any_is_last(const layout_pass *lp, const tti_node *node) {
     for (int i = 0; i < node->n_in; i++)
-        if (is_last(lp->rw.map[node->in[i]->id])) return true;
+        if (is_last(tti_mapped(&lp->rw, node->in[i]))) return true;
     return false;
 }
 
@@ -103,18 +103,18 @@ static void copy_with_layout(layout_pass *lp, const tti_node *node, layout_choic
     for (int i = 0; i < node->n_in; i++) {
         bool turn = last && is_4d(node->in[i]) && !((c.plain_in >> i) & 1u);
         saved[i] = (c.kept_in >> i) & 1u
-                       ? lp->rw.map[node->in[i]->id]
+                       ? tti_mapped(&lp->rw, node->in[i])
                        : in_layout(lp, node->in[i], turn ? TTI_CHANNELS_LAST_BYTES : TTI_PLAIN);
     }
     tutti_value *before[TTI_MAX_IN] = {0};
     for (int i = 0; i < node->n_in; i++) { /* the clone reads its inputs through the map */
-        before[i] = lp->rw.map[node->in[i]->id];
-        lp->rw.map[node->in[i]->id] = saved[i];
+        before[i] = tti_mapped(&lp->rw, node->in[i]);
+        tti_map(&lp->rw, node->in[i], saved[i]);
     }
     tti_rewrite_copy(&lp->rw, node);
-    for (int i = node->n_in - 1; i >= 0; i--) lp->rw.map[node->in[i]->id] = before[i];
+    for (int i = node->n_in - 1; i >= 0; i--) tti_map(&lp->rw, node->in[i], before[i]);
     for (int k = 0; last && k < node->op->n_out; k++) {
-        tutti_value *out = lp->rw.map[node->out[k]->id];
+        tutti_value *out = tti_mapped(&lp->rw, node->out[k]);
         if (out && is_4d(out) && !((c.plain_out >> k) & 1u)) out->layout = TTI_CHANNELS_LAST_BYTES;
     }
 }
@@ -130,22 +130,22 @@ static bool permutes(const tti_node *node, int a, int b, int c) {
 static bool view_transpose(layout_pass *lp, const tti_node *node) {
     bool to_planes = permutes(node, 3, 1, 2), to_rows = permutes(node, 2, 3, 1);
     if (!to_planes && !to_rows) return false;
-    tutti_value *x = lp->rw.map[node->in[0]->id], *turned = lp->turned[node->in[0]->id];
+    tutti_value *x = tti_mapped(&lp->rw, node->in[0]), *turned = lp->turned[node->in[0]->id];
     if (to_rows && turned && is_last(turned)) x = turned;
     to_rows = to_rows && x && (is_last(x) || is_free(x));
     to_planes = to_planes && x && !is_last(x);
     if (!to_rows && !to_planes) return false;
-    tutti_value *y = tti_emit(lp->rw.to, "permute_view", node->name, &x, 1,
+    tutti_value *y = tti_emit(tti_new_graph(&lp->rw), "permute_view", node->name, &x, 1,
                               (tti_attr_arg[]){tti_same_attr(node, "perm"), {0}});
     if (y && to_planes) y->layout = TTI_CHANNELS_LAST_BYTES;
-    lp->rw.map[node->out[0]->id] = y;
+    tti_map(&lp->rw, node->out[0], y);
     return true;
 }
 
 static void visit(layout_pass *lp, const tti_node *node) {
     if (view_transpose(lp, node)) return;
     if (node->op->traits & TTI_TURNS) { /* the gradient is computed: it is the input */
-        lp->rw.map[node->out[0]->id] = lp->rw.map[node->in[0]->id];
+        tti_map(&lp->rw, node->out[0], tti_mapped(&lp->rw, node->in[0]));
         return;
     }
     bool wants = (node->op->traits & TTI_CHANNELS_LAST) && lp->target->prefers_channels_last(node);
@@ -159,9 +159,9 @@ static void visit(layout_pass *lp, const tti_node *node) {
 
 /* Outputs of the graph have the plain layout. */
 static void turn_outputs(layout_pass *lp) {
-    for (int i = 0; i < lp->rw.from->n_outputs; i++) {
-        const tutti_value *old = lp->rw.from->outputs[i].value;
-        lp->rw.map[old->id] = in_layout(lp, old, TTI_PLAIN);
+    for (int i = 0; i < tti_old_graph(&lp->rw)->n_outputs; i++) {
+        const tutti_value *old = tti_old_graph(&lp->rw)->outputs[i].value;
+        tti_map(&lp->rw, old, in_layout(lp, old, TTI_PLAIN));
     }
 }
 
@@ -171,7 +171,8 @@ tutti_status tti_pass_layout(tutti_graph **g, const tti_target *target) {
     layout_pass lp = {.target = target};
     TTI_TRY(tti_rewrite_begin(&lp.rw, *g));
     lp.turned = calloc((size_t)from->n_values + 1, sizeof *lp.turned);
-    if (!lp.turned) tti_graph_fail(lp.rw.to, tti_fail(TUTTI_E_NOMEM, "layout: out of memory"));
+    if (!lp.turned)
+        tti_graph_fail(tti_new_graph(&lp.rw), tti_fail(TUTTI_E_NOMEM, "layout: out of memory"));
     for (int i = 0; lp.turned && i < from->n_nodes; i++) visit(&lp, from->nodes[i]);
     if (lp.turned) turn_outputs(&lp);
     tutti_status st = tti_rewrite_finish(&lp.rw, g);

@@ -28,14 +28,14 @@ typedef struct precision {
 /* The mapped value of old in the wanted dtype; one cast serves all users.  A transposed parameter
  * is converted before, so that a 16-bit copy of it serves. */
 static tutti_value *in_dtype(precision *p, const tutti_value *old, tutti_dtype wanted) {
-    tutti_value *value = p->rw.map[old->id];
+    tutti_value *value = tti_mapped(&p->rw, old);
     if (!value || value->type.dtype == wanted) return value;
     tutti_value **cast = &p->cast[old->id];
     const tutti_value *param = tti_turned_matrix(old);
     if (!*cast && param && (param->node->op->traits & TTI_PARAM))
-        *cast = tutti_transpose(p->rw.to, in_dtype(p, param, wanted), 0, 1);
+        *cast = tutti_transpose(tti_new_graph(&p->rw), in_dtype(p, param, wanted), 0, 1);
     else if (!*cast)
-        *cast = tti_emit(p->rw.to, "cast", NULL, &value, 1,
+        *cast = tti_emit(tti_new_graph(&p->rw), "cast", NULL, &value, 1,
                          (tti_attr_arg[]){TTI_INT("dtype", wanted), {0}});
     return *cast;
 }
@@ -59,7 +59,7 @@ static bool follows(const precision *p, const tti_node *node) {
     if (node->out[0]->type.dtype != TUTTI_F32) return false;
     bool any = false;
     for (int i = 0; i < node->n_in; i++) {
-        const tutti_value *in = node->in[i], *mapped = p->rw.map[in->id];
+        const tutti_value *in = node->in[i], *mapped = tti_mapped(&p->rw, in);
         bool is_lowered = mapped && mapped->type.dtype == p->dtype && in->type.dtype == TUTTI_F32;
         if (in->type.dtype == TUTTI_F32 && !is_lowered && !p->gives_way[in->id]) return false;
         any = any || is_lowered;
@@ -76,7 +76,7 @@ static void visit(precision *p, const tti_node *node) {
         tutti_dtype dtype = node->in[i]->type.dtype;
         bool as_it_is = i == 0 && (node->op->traits & TTI_READS_LOW);
         in[i] = as_it_is
-                    ? p->rw.map[node->in[i]->id]
+                    ? tti_mapped(&p->rw, node->in[i])
                     : in_dtype(p, node->in[i], is_lowered && dtype == TUTTI_F32 ? p->dtype : dtype);
     }
     tti_rewrite_copy_with(&p->rw, node, in);
@@ -90,11 +90,12 @@ static tutti_status lower(tutti_graph **g, const tti_target *target) {
     p.cast = calloc((size_t)from->n_values + 1, sizeof(tutti_value *));
     p.gives_way = calloc((size_t)from->n_values + 1, sizeof *p.gives_way);
     bool ready = p.cast && p.gives_way;
-    if (!ready) tti_graph_fail(p.rw.to, tti_fail(TUTTI_E_NOMEM, "precision: out of memory"));
+    if (!ready)
+        tti_graph_fail(tti_new_graph(&p.rw), tti_fail(TUTTI_E_NOMEM, "precision: out of memory"));
     for (int i = 0; ready && i < from->n_nodes; i++) visit(&p, from->nodes[i]);
     for (int i = 0; ready && i < from->n_outputs; i++) {
         const tutti_value *old = from->outputs[i].value;
-        p.rw.map[old->id] = in_dtype(&p, old, old->type.dtype);
+        tti_map(&p.rw, old, in_dtype(&p, old, old->type.dtype));
     }
     tutti_status st = tti_rewrite_finish(&p.rw, g);
     free(p.cast);

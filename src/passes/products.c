@@ -44,7 +44,7 @@ static bool joins(const products *p, const tti_node *concat) {
     const tti_node *first = concat->in[0]->node;
     for (int i = 0; i < concat->n_in; i++) {
         const tti_node *node = concat->in[i]->node;
-        if (node->op != p->linear || p->rw.n_uses[concat->in[i]->id] != 1) return false;
+        if (node->op != p->linear || tti_n_uses(&p->rw, concat->in[i]) != 1) return false;
         if (node->in[0] != first->in[0] || node->n_in != first->n_in ||
             tti_attr_int(node, "act") != tti_attr_int(first, "act"))
             return false;
@@ -58,18 +58,18 @@ static bool joins(const products *p, const tti_node *concat) {
 /* Input k of all layers in one value. */
 static tutti_value *joined_input(products *p, const tti_node *concat, int k) {
     tutti_value *in[TTI_MAX_IN] = {NULL};
-    for (int i = 0; i < concat->n_in; i++) in[i] = p->rw.map[concat->in[i]->node->in[k]->id];
-    return tti_emit(p->rw.to, "concat", NULL, in, concat->n_in,
+    for (int i = 0; i < concat->n_in; i++) in[i] = tti_mapped(&p->rw, concat->in[i]->node->in[k]);
+    return tti_emit(tti_new_graph(&p->rw), "concat", NULL, in, concat->n_in,
                     (tti_attr_arg[]){TTI_INT("axis", 0), {0}});
 }
 
 static void join(products *p, const tti_node *concat) {
     const tti_node *first = concat->in[0]->node;
-    tutti_value *in[3] = {p->rw.map[first->in[0]->id]};
+    tutti_value *in[3] = {tti_mapped(&p->rw, first->in[0])};
     for (int k = 1; k < first->n_in; k++) in[k] = joined_input(p, concat, k);
-    p->rw.map[concat->out[0]->id] =
-        tti_emit(p->rw.to, "linear", first->name, in, first->n_in,
-                 (tti_attr_arg[]){TTI_INT("act", tti_attr_int(first, "act")), {0}});
+    tti_map(&p->rw, concat->out[0],
+            tti_emit(tti_new_graph(&p->rw), "linear", first->name, in, first->n_in,
+                     (tti_attr_arg[]){TTI_INT("act", tti_attr_int(first, "act")), {0}}));
 }
 
 /* ---- a product and a bias ---- */
@@ -92,7 +92,7 @@ static int product_of(const products *p, const tti_node *sum) {
     if (sum->op->epilogue != TTI_EPILOGUE_BIAS) return -1;
     for (int i = 0; i < 2; i++) {
         const tti_node *node = sum->in[i]->node;
-        if (node->op == p->matmul && p->rw.n_uses[sum->in[i]->id] == 1 &&
+        if (node->op == p->matmul && tti_n_uses(&p->rw, sum->in[i]) == 1 &&
             is_biased_layer(node, sum->in[1 - i]))
             return i;
     }
@@ -101,10 +101,11 @@ static int product_of(const products *p, const tti_node *sum) {
 
 static void add_bias(products *p, const tti_node *sum, int i) {
     const tti_node *node = sum->in[i]->node;
-    tutti_value *in[3] = {p->rw.map[node->in[0]->id], p->rw.map[node->in[1]->id],
-                          p->rw.map[sum->in[1 - i]->id]};
-    if (!tti_attr_int(node, "trans_b")) in[1] = tutti_transpose(p->rw.to, in[1], 0, 1);
-    p->rw.map[sum->out[0]->id] = tti_emit(p->rw.to, "linear", node->name, in, 3, NULL);
+    tutti_value *in[3] = {tti_mapped(&p->rw, node->in[0]), tti_mapped(&p->rw, node->in[1]),
+                          tti_mapped(&p->rw, sum->in[1 - i])};
+    if (!tti_attr_int(node, "trans_b")) in[1] = tutti_transpose(tti_new_graph(&p->rw), in[1], 0, 1);
+    tti_map(&p->rw, sum->out[0],
+            tti_emit(tti_new_graph(&p->rw), "linear", node->name, in, 3, NULL));
 }
 
 /* ---- the pass ---- */
@@ -133,7 +134,8 @@ tutti_status tti_pass_products(tutti_graph **g, const tti_target *target) {
     if (!target->fuse) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&p.rw, *g));
     p.gone = calloc((size_t)from->n_nodes + 1, sizeof *p.gone);
-    if (!p.gone) tti_graph_fail(p.rw.to, tti_fail(TUTTI_E_NOMEM, "products: out of memory"));
+    if (!p.gone)
+        tti_graph_fail(tti_new_graph(&p.rw), tti_fail(TUTTI_E_NOMEM, "products: out of memory"));
     for (int i = 0; p.gone && i < from->n_nodes; i++) mark(&p, from->nodes[i]);
     for (int i = 0; p.gone && i < from->n_nodes; i++) visit(&p, from->nodes[i]);
     free(p.gone);

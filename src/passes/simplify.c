@@ -71,17 +71,17 @@ static bool makes_output(const tutti_graph *g, const tti_node *node) {
 }
 
 static void simplify_node(tti_rewrite *rw, const tti_node *node) {
-    if (is_identity(rw->from, node)) {
-        rw->map[node->out[0]->id] = rw->map[node->in[0]->id];
+    if (is_identity(tti_old_graph(rw), node)) {
+        tti_map(rw, node->out[0], tti_mapped(rw, node->in[0]));
         return;
     }
     tti_rewrite_copy(rw, node);
-    tutti_value *copied = rw->map[node->out[0]->id];
+    tutti_value *copied = tti_mapped(rw, node->out[0]);
     if (!copied) return;
     const tti_node *copy = copied->node;
-    const tti_node *twin = find_twin(rw->to, copy);
-    if (!twin || makes_output(rw->from, node)) return;
-    for (int k = 0; k < node->op->n_out; k++) rw->map[node->out[k]->id] = twin->out[k];
+    const tti_node *twin = find_twin(tti_new_graph(rw), copy);
+    if (!twin || makes_output(tti_old_graph(rw), node)) return;
+    for (int k = 0; k < node->op->n_out; k++) tti_map(rw, node->out[k], twin->out[k]);
 }
 
 static tutti_status sweep(tutti_graph **g) {

@@ -21,8 +21,8 @@ enum { MAX_CHAIN = 16 };
 /* The node of the new graph whose epilogue the user of this input can be: its only use, no
  * activation there yet. */
 static const tti_node *epilogue_host(const tti_rewrite *rw, const tutti_value *in) {
-    const tutti_value *mapped = rw->map[in->id];
-    if (!mapped || rw->n_uses[in->id] != 1) return NULL;
+    const tutti_value *mapped = tti_mapped(rw, in);
+    if (!mapped || tti_n_uses(rw, in) != 1) return NULL;
     const tti_node *host = mapped->node;
     bool takes =
         (host->op->traits & TTI_TAKES_EPILOGUE) && tti_attr_int(host, "act") == TTI_EPILOGUE_NONE;
@@ -56,12 +56,13 @@ static void add_again(tti_rewrite *rw, const tti_node *node, tutti_value *more, 
         attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
     attrs[n_attrs] = TTI_INT("act", act); /* later ones win */
     tti_node *made = tti_graph_add(
-        rw->to, &(tti_node_desc){
-                    .op = node->op, .name = node->name, .in = in, .n_in = n_in, .attrs = attrs});
+        tti_new_graph(rw),
+        &(tti_node_desc){
+            .op = node->op, .name = node->name, .in = in, .n_in = n_in, .attrs = attrs});
     if (!made) return;
     for (int k = 0; k < becomes->op->n_out; k++) {
         made->out[k]->layout = node->out[k]->layout;
-        rw->map[becomes->out[k]->id] = made->out[k];
+        tti_map(rw, becomes->out[k], made->out[k]);
     }
 }
 
@@ -69,7 +70,7 @@ static void add_again(tti_rewrite *rw, const tti_node *node, tutti_value *more, 
 static bool fuse_addition(tti_rewrite *rw, const tti_node *node) {
     for (int i = 0; i < node->n_in; i++) {
         const tti_node *host = epilogue_host(rw, node->in[i]);
-        tutti_value *added = rw->map[node->in[1 - i]->id];
+        tutti_value *added = tti_mapped(rw, node->in[1 - i]);
         if (!host || !added || host->out[0]->layout != node->out[0]->layout) continue;
         if (!takes_addend(host, added)) continue;
         add_again(rw, host, added, TTI_EPILOGUE_NONE, node);
@@ -117,20 +118,20 @@ static bool takes_mask(const tti_node *user, const tti_node *mask) {
 /* Whether every reader of the result of mask can apply the mask itself. */
 static bool all_take_mask(const tti_rewrite *rw, const tti_node *mask) {
     int n = 0;
-    for (int i = mask->id + 1; i < rw->from->n_nodes; i++)
-        n += takes_mask(rw->from->nodes[i], mask);
-    return n > 0 && n == rw->n_uses[mask->out[0]->id];
+    for (int i = mask->id + 1; i < tti_old_graph(rw)->n_nodes; i++)
+        n += takes_mask(tti_old_graph(rw)->nodes[i], mask);
+    return n > 0 && n == tti_n_uses(rw, mask->out[0]);
 }
 
 /* The node with dy as it was before the mask, and y. */
 static void add_masked(tti_rewrite *rw, const tti_node *node) {
     const tti_node *mask = node->in[0]->node;
     tutti_value *in[TTI_MAX_IN] = {0};
-    for (int i = 0; i < node->n_in; i++) in[i] = rw->map[node->in[i]->id];
-    in[0] = rw->map[mask->in[1]->id];
+    for (int i = 0; i < node->n_in; i++) in[i] = tti_mapped(rw, node->in[i]);
+    in[0] = tti_mapped(rw, mask->in[1]);
     tti_node old = *node; /* as a node of the new graph */
     old.in = in;
-    add_again(rw, &old, rw->map[mask->in[0]->id], mask->op->epilogue_grad, node);
+    add_again(rw, &old, tti_mapped(rw, mask->in[0]), mask->op->epilogue_grad, node);
 }
 
 static tutti_status fuse_masks(tutti_graph **g) {
@@ -178,8 +179,8 @@ static chain find_chain(const tti_rewrite *rw, const tti_node *node, bool any_fl
     chain c = {.part = {node}, .n_parts = 1};
     while (c.n_parts < MAX_CHAIN) {
         const tti_node *last = c.part[c.n_parts - 1];
-        if (rw->n_uses[last->out[0]->id] != 1) break;
-        const tti_node *next = tti_only_user(rw->from, last->out[0]);
+        if (tti_n_uses(rw, last->out[0]) != 1) break;
+        const tti_node *next = tti_only_user(tti_old_graph(rw), last->out[0]);
         if (!next || !can_chain(next, any_float)) break;
         c.part[c.n_parts++] = next;
     }
@@ -198,7 +199,7 @@ static int outside_inputs(const tti_rewrite *rw, const chain *c, tutti_value **i
     for (int p = 0; p < c->n_parts; p++)
         for (int i = 0; i < c->part[p]->n_in; i++) {
             const tutti_value *old = c->part[p]->in[i];
-            tutti_value *value = rw->map[old->id];
+            tutti_value *value = tti_mapped(rw, old);
             bool known = chain_has(c, old->node) || !value;
             for (int k = 0; k < n_in; k++) known = known || in[k] == value;
             if (known) continue;
@@ -210,8 +211,8 @@ static int outside_inputs(const tti_rewrite *rw, const chain *c, tutti_value **i
 
 /* A copy of a part that belongs to the fused node: its values are in no list of the graph. */
 static tti_node *body_node(tti_rewrite *rw, const tti_node *part) {
-    tti_arena *arena = tti_graph_arena(rw->to);
-    const tutti_graph *g = rw->to;
+    tti_arena *arena = tti_graph_arena(tti_new_graph(rw));
+    const tutti_graph *g = tti_new_graph(rw);
     tti_node *node = tti_arena_copy(arena, part, sizeof *part);
     tutti_value *out = tti_arena_copy(arena, part->out[0], sizeof *out);
     tutti_value **in = tti_arena_alloc(arena, (size_t)part->n_in * sizeof(tutti_value *));
@@ -219,7 +220,7 @@ static tti_node *body_node(tti_rewrite *rw, const tti_node *part) {
         tti_arena_copy(arena, part->attrs, (size_t)tti_n_attrs(part->op) * sizeof(tti_attr));
     char *name = tti_arena_strdup(arena, part->name);
     if (!node || !out || !in || !attrs || !name) return NULL;
-    for (int i = 0; i < part->n_in; i++) in[i] = rw->map[part->in[i]->id];
+    for (int i = 0; i < part->n_in; i++) in[i] = tti_mapped(rw, part->in[i]);
     *out = (tutti_value){part->out[0]->type, part->out[0]->layout, node, 0, -1};
     node->name = name;
     node->module = g->module;
@@ -227,7 +228,7 @@ static tti_node *body_node(tti_rewrite *rw, const tti_node *part) {
     node->attrs = attrs;
     node->out[0] = out;
     node->id = -1;
-    rw->map[part->out[0]->id] = out;
+    tti_map(rw, part->out[0], out);
     return node;
 }
 
@@ -235,10 +236,10 @@ static bool fuse_chain(tti_rewrite *rw, const chain *c) {
     tutti_value *in[TTI_MAX_IN] = {0};
     int n_in = outside_inputs(rw, c, in);
     if (n_in < 1) return false;
-    tti_node *made =
-        tti_graph_add(rw->to, &(tti_node_desc){.op = tti_op_find("fused"), .in = in, .n_in = n_in});
+    tti_node *made = tti_graph_add(
+        tti_new_graph(rw), &(tti_node_desc){.op = tti_op_find("fused"), .in = in, .n_in = n_in});
     tti_node **body =
-        made ? tti_arena_alloc(&rw->to->arena, (size_t)c->n_parts * sizeof *body) : NULL;
+        made ? tti_arena_alloc(&tti_new_graph(rw)->arena, (size_t)c->n_parts * sizeof *body) : NULL;
     if (!body) return false;
     for (int p = 0; p < c->n_parts; p++)
         if (!(body[p] = body_node(rw, c->part[p]))) return false;
@@ -247,7 +248,7 @@ static bool fuse_chain(tti_rewrite *rw, const chain *c) {
     const tti_node *last = c->part[c->n_parts - 1];
     made->out[0]->layout = last->out[0]->layout;
     made->out[0]->type.dtype = last->out[0]->type.dtype;
-    rw->map[last->out[0]->id] = made->out[0];
+    tti_map(rw, last->out[0], made->out[0]);
     return true;
 }
 
@@ -259,7 +260,8 @@ static tutti_status fuse_chains(tutti_graph **g, bool any_float) {
     int n_nodes = from->n_nodes;
     chain *at = calloc((size_t)n_nodes + 1, sizeof *at); /* by the last part's node id */
     bool *taken = calloc((size_t)n_nodes + 1, sizeof *taken);
-    if (!at || !taken) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!at || !taken)
+        tti_graph_fail(tti_new_graph(&rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; at && taken && i < n_nodes; i++) {
         if (taken[i] || !can_chain(from->nodes[i], any_float)) continue;
         chain c = find_chain(&rw, from->nodes[i], any_float);
@@ -320,7 +322,7 @@ static bool insert_term(terms *t, const tti_node *part) {
 /* Adds the terms of a value that only the sum reads. */
 static bool collect_terms(const joining *j, const tti_node *node, bool is_root, terms *t) {
     const tutti_value *y = node->out[0];
-    if (y->layout != TTI_PLAIN || (!is_root && j->rw.n_uses[y->id] != 1)) return false;
+    if (y->layout != TTI_PLAIN || (!is_root && tti_n_uses(&j->rw, y) != 1)) return false;
     if (!is_root && t->n_inner == 2 * TTI_MAX_IN) return false;
     if (!is_root) t->inner[t->n_inner++] = node;
     if (node->op == j->part) return node->in[0]->layout == TTI_PLAIN && insert_term(t, node);
@@ -362,17 +364,18 @@ static void join_terms(joining *j, const tti_node *node) {
         return;
     }
     tutti_value *in[TTI_MAX_IN] = {NULL};
-    for (int i = 0; i < t.n; i++) in[i] = j->rw.map[t.term[i]->in[0]->id];
-    j->rw.map[node->out[0]->id] =
-        tti_emit(j->rw.to, "concat", node->name, in, t.n,
-                 (tti_attr_arg[]){TTI_INT("axis", axis_of(t.term[0])), {0}});
+    for (int i = 0; i < t.n; i++) in[i] = tti_mapped(&j->rw, t.term[i]->in[0]);
+    tti_map(&j->rw, node->out[0],
+            tti_emit(tti_new_graph(&j->rw), "concat", node->name, in, t.n,
+                     (tti_attr_arg[]){TTI_INT("axis", axis_of(t.term[0])), {0}}));
 }
 
 static tutti_status fuse_slices(tutti_graph **g) {
     joining j = {.add = tti_op_find("add"), .part = tti_op_find("slice_grad")};
     TTI_TRY(tti_rewrite_begin(&j.rw, *g));
     j.gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *j.gone);
-    if (!j.gone) tti_graph_fail(j.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!j.gone)
+        tti_graph_fail(tti_new_graph(&j.rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = (*g)->n_nodes - 1; j.gone && i >= 0; i--) mark_terms(&j, (*g)->nodes[i]);
     for (int i = 0; j.gone && i < (*g)->n_nodes; i++) join_terms(&j, (*g)->nodes[i]);
     free(j.gone);

@@ -41,10 +41,10 @@ typedef struct joining {
  * read it too; all the rest that it reads is there before the mask. */
 static const tti_node *sums_of(const joining *j, const tti_node *mask) {
     const tutti_value *dz = mask->out[0];
-    if (!mask->op->epilogue_grad || j->rw.n_uses[dz->id] < 3) return NULL;
+    if (!mask->op->epilogue_grad || tti_n_uses(&j->rw, dz) < 3) return NULL;
     if (!same_kind(dz, mask->in[0]) || !same_kind(dz, mask->in[1])) return NULL;
-    for (int i = mask->id + 1; i < j->rw.from->n_nodes; i++) {
-        const tti_node *node = j->rw.from->nodes[i];
+    for (int i = mask->id + 1; i < tti_old_graph(&j->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&j->rw)->nodes[i];
         if (node->op != j->sums || node->in[0] != dz) continue;
         if (tti_attr_int(node, "act") != TTI_EPILOGUE_NONE || !same_kind(dz, node->in[1])) continue;
         bool there = true;
@@ -57,14 +57,14 @@ static const tti_node *sums_of(const joining *j, const tti_node *mask) {
 /* The addition of two values of dy's type that makes dy, if it has no other reader; else NULL. */
 static const tti_node *addition_of(const joining *j, const tutti_value *dy) {
     const tti_node *node = dy->node;
-    if (node->op->joint != TTI_JOINT_ADD || j->rw.n_uses[dy->id] != 1) return NULL;
+    if (node->op->joint != TTI_JOINT_ADD || tti_n_uses(&j->rw, dy) != 1) return NULL;
     return same_kind(node->in[0], dy) && same_kind(node->in[1], dy) ? node : NULL;
 }
 
 /* Adds a node with the eps of like; errors are kept in rw. */
 static tutti_value *emit_with_eps(tti_rewrite *rw, const char *op, const char *name,
                                   tutti_value *const *in, int n_in, const tti_node *like) {
-    return tti_emit(rw->to, op, name, in, n_in,
+    return tti_emit(tti_new_graph(rw), op, name, in, n_in,
                     (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(like, "eps")), {0}});
 }
 
@@ -73,18 +73,18 @@ static void take_places(tti_rewrite *rw, tutti_value *joined, const tti_node *gr
                         const tti_node *sums) {
     if (!joined) return; /* sticky */
     joined->layout = grad->out[0]->layout;
-    rw->map[grad->out[0]->id] = joined;
-    for (int k = 0; k < sums->op->n_out; k++) rw->map[sums->out[k]->id] = joined->node->out[1 + k];
+    tti_map(rw, grad->out[0], joined);
+    for (int k = 0; k < sums->op->n_out; k++) tti_map(rw, sums->out[k], joined->node->out[1 + k]);
 }
 
 static void join(joining *j, const tti_node *mask, const tti_node *sums) {
     tti_rewrite *rw = &j->rw;
     const tti_node *add = addition_of(j, mask->in[1]);
     const tutti_value *dy = add ? add->in[0] : mask->in[1];
-    tutti_value *in[6] = {rw->map[dy->id], rw->map[mask->in[0]->id]};
+    tutti_value *in[6] = {tti_mapped(rw, dy), tti_mapped(rw, mask->in[0])};
     int n_in = 2;
-    for (int k = 1; k < sums->n_in; k++) in[n_in++] = rw->map[sums->in[k]->id];
-    if (add) in[n_in++] = rw->map[add->in[1]->id];
+    for (int k = 1; k < sums->n_in; k++) in[n_in++] = tti_mapped(rw, sums->in[k]);
+    if (add) in[n_in++] = tti_mapped(rw, add->in[1]);
     tutti_value *dz = emit_with_eps(rw, "bn_grad_join", sums->name, in, n_in, sums);
     take_places(rw, dz, mask, sums);
 }
@@ -98,7 +98,7 @@ tutti_status tti_fuse_bn_join(tutti_graph **g, const tti_target *target) {
     j.with = calloc((size_t)n_nodes + 1, sizeof *j.with);
     j.gone = calloc((size_t)n_nodes + 1, sizeof *j.gone);
     bool fits = j.with && j.gone;
-    if (!fits) tti_graph_fail(j.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!fits) tti_graph_fail(tti_new_graph(&j.rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; fits && i < n_nodes; i++) {
         const tti_node *node = from->nodes[i];
         if (node->n_in == 2) j.with[i] = sums_of(&j, node);
@@ -133,16 +133,16 @@ static void mask_again(tti_rewrite *rw, const tti_node *node, const tti_node *no
     tutti_value *in[TTI_MAX_IN] = {NULL};
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     int n_in = node->n_in - 1;
-    for (int i = 0; i < n_in; i++) in[i] = rw->map[node->in[i]->id];
-    if (!has_gamma) in[n_in++] = rw->map[norm->in[2]->id];
-    in[n_in++] = rw->map[norm->in[3]->id];
+    for (int i = 0; i < n_in; i++) in[i] = tti_mapped(rw, node->in[i]);
+    if (!has_gamma) in[n_in++] = tti_mapped(rw, norm->in[2]);
+    in[n_in++] = tti_mapped(rw, norm->in[3]);
     for (int i = 0; i < tti_n_attrs(node->op); i++)
         attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
-    tutti_value *out = tti_emit(rw->to, node->op->name, node->name, in, n_in, attrs);
+    tutti_value *out = tti_emit(tti_new_graph(rw), node->op->name, node->name, in, n_in, attrs);
     if (!out) return; /* sticky */
     for (int k = 0; k < node->op->n_out; k++) {
         out->node->out[k]->layout = node->out[k]->layout;
-        rw->map[node->out[k]->id] = out->node->out[k];
+        tti_map(rw, node->out[k], out->node->out[k]);
     }
 }
 
@@ -169,7 +169,7 @@ static const tti_node *normed_residual(const tti_rewrite *rw, const tti_node *no
                                        const tti_op *norm) {
     if (node->op != norm || node->n_in != 5) return NULL;
     const tti_node *made = node->in[4]->node;
-    bool fits = made->op == norm && made->n_in == 4 && rw->n_uses[node->in[4]->id] == 1 &&
+    bool fits = made->op == norm && made->n_in == 4 && tti_n_uses(rw, node->in[4]) == 1 &&
                 tti_attr_int(made, "act") == TTI_EPILOGUE_NONE &&
                 same_kind(node->out[0], made->out[0]);
     return fits ? made : NULL;
@@ -177,17 +177,17 @@ static const tti_node *normed_residual(const tti_rewrite *rw, const tti_node *no
 
 static void pair(tti_rewrite *rw, const tti_node *node, const tti_node *of_r) {
     tutti_value *in[8];
-    for (int i = 0; i < 4; i++) in[i] = rw->map[node->in[i]->id];
-    for (int i = 0; i < 4; i++) in[4 + i] = rw->map[of_r->in[i]->id];
+    for (int i = 0; i < 4; i++) in[i] = tti_mapped(rw, node->in[i]);
+    for (int i = 0; i < 4; i++) in[4 + i] = tti_mapped(rw, of_r->in[i]);
     tutti_value *y =
-        tti_emit(rw->to, "bn_apply_pair", node->name, in, 8,
+        tti_emit(tti_new_graph(rw), "bn_apply_pair", node->name, in, 8,
                  (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(node, "eps")),
                                   TTI_FLOAT("eps_r", tti_attr_float(of_r, "eps")),
                                   TTI_INT("relu", tti_attr_int(node, "act") == TTI_EPILOGUE_RELU),
                                   {0}});
     if (!y) return; /* sticky */
     y->layout = node->out[0]->layout;
-    rw->map[node->out[0]->id] = y;
+    tti_map(rw, node->out[0], y);
 }
 
 tutti_status tti_fuse_bn_pairs(tutti_graph **g, const tti_target *target) {
@@ -197,7 +197,7 @@ tutti_status tti_fuse_bn_pairs(tutti_graph **g, const tti_target *target) {
     if (!target->fuse_batch_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
     bool *gone = calloc((size_t)from->n_nodes + 1, sizeof *gone);
-    if (!gone) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!gone) tti_graph_fail(tti_new_graph(&rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; gone && i < from->n_nodes; i++) {
         const tti_node *of_r = normed_residual(&rw, from->nodes[i], norm);
         if (of_r) gone[of_r->id] = true;
@@ -232,13 +232,14 @@ static bool makes_mask(const masking *m, const tti_node *node) {
 static void emit_mask(masking *m, const tti_node *node) {
     tutti_value *in[8];
     double eps = tti_attr_float(node, "eps");
-    for (int i = 0; i < node->n_in; i++) in[i] = m->rw.map[node->in[i]->id];
+    for (int i = 0; i < node->n_in; i++) in[i] = tti_mapped(&m->rw, node->in[i]);
     tti_attr_arg attrs[3] = {TTI_FLOAT("eps", eps)};
     if (node->op == m->pair) attrs[1] = TTI_FLOAT("eps_r", tti_attr_float(node, "eps_r"));
-    tutti_value *y = tti_emit(m->rw.to, "bn_apply_mask", node->name, in, node->n_in, attrs);
+    tutti_value *y =
+        tti_emit(tti_new_graph(&m->rw), "bn_apply_mask", node->name, in, node->n_in, attrs);
     if (!y) return; /* sticky */
     for (int k = 0; k < 2; k++) y->node->out[k]->layout = node->out[0]->layout;
-    m->rw.map[node->out[0]->id] = y;
+    tti_map(&m->rw, node->out[0], y);
     m->mask[node->id] = y->node->out[1];
 }
 
@@ -246,7 +247,7 @@ static void emit_mask(masking *m, const tti_node *node) {
 static void copy_join(masking *m, const tti_node *node) {
     tutti_value *in[TTI_MAX_IN] = {NULL};
     tutti_value *mask = node->op == m->grad ? m->mask[node->in[1]->node->id] : NULL;
-    for (int i = 0; i < node->n_in; i++) in[i] = m->rw.map[node->in[i]->id];
+    for (int i = 0; i < node->n_in; i++) in[i] = tti_mapped(&m->rw, node->in[i]);
     if (mask) in[1] = mask;
     tti_rewrite_copy_with(&m->rw, node, in);
 }
@@ -262,7 +263,7 @@ tutti_status tti_fuse_bn_bits(tutti_graph **g, const tti_target *target) {
     bool *wanted = calloc(n, sizeof *wanted); /* by node id: a gradient reads its y */
     m.mask = calloc(n, sizeof *m.mask);
     bool fits = wanted && m.mask;
-    if (!fits) tti_graph_fail(m.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!fits) tti_graph_fail(tti_new_graph(&m.rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; fits && i < from->n_nodes; i++) {
         const tti_node *node = from->nodes[i];
         if (node->op == m.grad) wanted[node->in[1]->node->id] = true;
@@ -300,7 +301,7 @@ static int made_by_point(const tti_rewrite *rw, const tti_node *join, const tti_
     for (int i = 0; i < join->n_in; i = i ? i + 1 : 4) {
         const tutti_value *value = join->in[i];
         const tti_node *made = value->node;
-        if (made->op == grad_x && rw->n_uses[value->id] == 1 && is_point(made) &&
+        if (made->op == grad_x && tti_n_uses(rw, value) == 1 && is_point(made) &&
             same_kind(value, join->out[0]) && target->joins_gradient(made, false))
             return i;
     }
@@ -310,18 +311,19 @@ static int made_by_point(const tti_rewrite *rw, const tti_node *join, const tti_
 /* dy, mask, x, stats, rows?, more?: the product in the place of input `at`. */
 static void join_point(tti_rewrite *rw, const tti_node *join, int at) {
     const tti_node *made = join->in[at]->node;
-    tutti_value *in[7] = {rw->map[join->in[2]->id], rw->map[join->in[1]->id],
-                          rw->map[join->in[3]->id], rw->map[made->in[0]->id],
-                          rw->map[made->in[1]->id]};
+    tutti_value *in[7] = {tti_mapped(rw, join->in[2]), tti_mapped(rw, join->in[1]),
+                          tti_mapped(rw, join->in[3]), tti_mapped(rw, made->in[0]),
+                          tti_mapped(rw, made->in[1])};
     int n_in = 5;
     for (int i = 4; i < join->n_in; i++)
-        if (join->in[i]->type.dtype == TUTTI_I32) in[n_in++] = rw->map[join->in[i]->id];
+        if (join->in[i]->type.dtype == TUTTI_I32) in[n_in++] = tti_mapped(rw, join->in[i]);
     for (int i = 0; i < join->n_in; i = i ? i + 1 : 4)
-        if (i != at && join->in[i]->type.dtype != TUTTI_I32) in[n_in++] = rw->map[join->in[i]->id];
+        if (i != at && join->in[i]->type.dtype != TUTTI_I32)
+            in[n_in++] = tti_mapped(rw, join->in[i]);
     tutti_value *dz = emit_with_eps(rw, "conv2d_grad_join", made->name, in, n_in, join);
     if (!dz) return; /* sticky */
     dz->layout = join->out[0]->layout;
-    for (int k = 0; k < join->op->n_out; k++) rw->map[join->out[k]->id] = dz->node->out[k];
+    for (int k = 0; k < join->op->n_out; k++) tti_map(rw, join->out[k], dz->node->out[k]);
 }
 
 tutti_status tti_fuse_conv_join(tutti_graph **g, const tti_target *target) {
@@ -334,7 +336,7 @@ tutti_status tti_fuse_conv_join(tutti_graph **g, const tti_target *target) {
     int *at = calloc(n, sizeof *at); /* by node id: the input of a join that goes, and 1 */
     bool *gone = calloc(n, sizeof *gone);
     bool fits = at && gone;
-    if (!fits) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!fits) tti_graph_fail(tti_new_graph(&rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; fits && i < from->n_nodes; i++) {
         const tti_node *node = from->nodes[i];
         if (node->op != joins || node->in[1]->type.dtype != TUTTI_U8) continue;
@@ -369,10 +371,10 @@ static const tti_node *sums_over(const tutti_graph *g, const tti_node *made, con
 
 static void sum_point(tti_rewrite *rw, const tti_node *made, const tti_node *sums) {
     int gamma = sums->n_in - 2, n_in = 6;
-    tutti_value *in[7] = {rw->map[sums->in[1]->id],     rw->map[sums->in[2]->id],
-                          rw->map[sums->in[gamma]->id], rw->map[sums->in[gamma + 1]->id],
-                          rw->map[made->in[0]->id],     rw->map[made->in[1]->id]};
-    if (gamma > 3) in[n_in++] = rw->map[sums->in[3]->id];
+    tutti_value *in[7] = {tti_mapped(rw, sums->in[1]),     tti_mapped(rw, sums->in[2]),
+                          tti_mapped(rw, sums->in[gamma]), tti_mapped(rw, sums->in[gamma + 1]),
+                          tti_mapped(rw, made->in[0]),     tti_mapped(rw, made->in[1])};
+    if (gamma > 3) in[n_in++] = tti_mapped(rw, sums->in[3]);
     tutti_value *g = emit_with_eps(rw, "conv2d_grad_sums", made->name, in, n_in, sums);
     take_places(rw, g, made, sums);
 }
@@ -384,7 +386,7 @@ tutti_status tti_fuse_conv_sums(tutti_graph **g, const tti_target *target) {
     if (!target->fuse_batch_norm || !target->joins_gradient) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
     bool *gone = calloc((size_t)from->n_nodes + 1, sizeof *gone);
-    if (!gone) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!gone) tti_graph_fail(tti_new_graph(&rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; gone && i < from->n_nodes; i++) {
         const tti_node *node = from->nodes[i], *of = NULL;
         if (node->op == grad_x && is_point(node) && target->joins_gradient(node, true))
@@ -426,16 +428,16 @@ static const tti_node *stats_of(const tutti_graph *g, const tti_node *node, cons
 
 static void emit_conv_stats(tti_rewrite *rw, const tti_node *node, const tti_node *stats) {
     const tti_op *op = tti_op_find("conv2d_stats");
-    tutti_value *in[3] = {rw->map[node->in[0]->id], rw->map[node->in[1]->id]};
+    tutti_value *in[3] = {tti_mapped(rw, node->in[0]), tti_mapped(rw, node->in[1])};
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
-    if (stats->n_in > 1) in[2] = rw->map[stats->in[1]->id];
+    if (stats->n_in > 1) in[2] = tti_mapped(rw, stats->in[1]);
     for (int i = 0; i < tti_n_attrs(op); i++)
         attrs[i] = (tti_attr_arg){op->attrs[i].name, *tti_attr_get(node, op->attrs[i].name)};
-    tutti_value *y = tti_emit(rw->to, op->name, node->name, in, 1 + stats->n_in, attrs);
+    tutti_value *y = tti_emit(tti_new_graph(rw), op->name, node->name, in, 1 + stats->n_in, attrs);
     if (!y) return; /* sticky */
     y->layout = node->out[0]->layout;
-    rw->map[node->out[0]->id] = y;
-    rw->map[stats->out[0]->id] = y->node->out[1];
+    tti_map(rw, node->out[0], y);
+    tti_map(rw, stats->out[0], y->node->out[1]);
 }
 
 tutti_status tti_fuse_conv_stats(tutti_graph **g, const tti_target *target) {
@@ -445,7 +447,7 @@ tutti_status tti_fuse_conv_stats(tutti_graph **g, const tti_target *target) {
     if (!target->fuse_batch_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
     bool *gone = calloc((size_t)from->n_nodes + 1, sizeof *gone);
-    if (!gone) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!gone) tti_graph_fail(tti_new_graph(&rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; gone && i < from->n_nodes; i++) {
         const tti_node *node = from->nodes[i];
         const tti_node *of = is_memory_bound(node, conv) ? stats_of(*g, node, stats) : NULL;

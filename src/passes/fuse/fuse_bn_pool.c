@@ -46,7 +46,7 @@ static const tti_node *norm_before(const fusion *f, const tti_node *pool) {
         !is_pair(pool, "stride", 2) || !is_pair(pool, "pad", 1))
         return NULL;
     const tti_node *norm = pool->in[0]->node;
-    if (!tti_is_op(norm, "bn_apply") || norm->n_in != 4 || f->rw.n_uses[norm->out[0]->id] != 1 ||
+    if (!tti_is_op(norm, "bn_apply") || norm->n_in != 4 || tti_n_uses(&f->rw, norm->out[0]) != 1 ||
         tti_attr_int(norm, "act") != TTI_EPILOGUE_RELU)
         return NULL;
     bool fits = is_wide(norm->in[0]) && is_wide(norm->out[0]) && is_wide(pool->out[0]) &&
@@ -59,7 +59,7 @@ static const tti_node *mask_before(const fusion *f, const tti_node *unpool, cons
     if (!tti_is_op(unpool, "max_pool2d_grad") || unpool->in[1] != pool->out[1]) return NULL;
     const tti_node *mask = unpool->in[0]->node;
     bool fits = tti_is_op(mask, "relu_grad") && mask->in[0] == pool->out[0] &&
-                mask->in[1] != pool->out[0] && f->rw.n_uses[mask->out[0]->id] == 1 &&
+                mask->in[1] != pool->out[0] && tti_n_uses(&f->rw, mask->out[0]) == 1 &&
                 is_wide(mask->in[1]);
     return fits ? mask : NULL;
 }
@@ -76,32 +76,32 @@ static bool is_grad_of(const tti_node *node, const tti_node *norm, const tutti_v
 
 static bool only_grads_read(const fusion *f, const tti_node *norm, const tutti_value *dy) {
     int n = 0;
-    for (int i = dy->node->id + 1; i < f->rw.from->n_nodes; i++)
-        n += is_grad_of(f->rw.from->nodes[i], norm, dy);
-    return n == f->rw.n_uses[dy->id];
+    for (int i = dy->node->id + 1; i < tti_old_graph(&f->rw)->n_nodes; i++)
+        n += is_grad_of(tti_old_graph(&f->rw)->nodes[i], norm, dy);
+    return n == tti_n_uses(&f->rw, dy);
 }
 
 /* Whether every reader of the index is such a gradient. */
 static bool backward_fits(const fusion *f, const tti_node *norm, const tti_node *pool) {
     int n = 0;
-    for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {
-        const tti_node *node = f->rw.from->nodes[i];
+    for (int i = pool->id + 1; i < tti_old_graph(&f->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i];
         if (!tti_reads(node, pool->out[1])) continue;
         if (!mask_before(f, node, pool) || !only_grads_read(f, norm, node->out[0])) return false;
         n++;
     }
-    return n == f->rw.n_uses[pool->out[1]->id];
+    return n == tti_n_uses(&f->rw, pool->out[1]);
 }
 
 static void plan(fusion *f, const tti_node *norm, const tti_node *pool) {
     f->norm[pool->id] = norm;
     f->gone[norm->id] = true;
-    for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {
-        const tti_node *node = f->rw.from->nodes[i];
+    for (int i = pool->id + 1; i < tti_old_graph(&f->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i];
         if (!tti_reads(node, pool->out[1])) continue;
         f->gone[i] = f->gone[node->in[0]->node->id] = true;
-        for (int k = i + 1; k < f->rw.from->n_nodes; k++)
-            if (is_grad_of(f->rw.from->nodes[k], norm, node->out[0])) f->pool[k] = node;
+        for (int k = i + 1; k < tti_old_graph(&f->rw)->n_nodes; k++)
+            if (is_grad_of(tti_old_graph(&f->rw)->nodes[k], norm, node->out[0])) f->pool[k] = node;
     }
 }
 
@@ -110,7 +110,7 @@ static void plan(fusion *f, const tti_node *norm, const tti_node *pool) {
 static void map_outputs(fusion *f, const tti_node *old, const tutti_value *made) {
     for (int k = 0; made && k < old->op->n_out; k++) { /* NULL: sticky */
         made->node->out[k]->layout = old->out[k]->layout;
-        f->rw.map[old->out[k]->id] = made->node->out[k];
+        tti_map(&f->rw, old->out[k], made->node->out[k]);
     }
 }
 
@@ -118,18 +118,20 @@ static void emit_pool(fusion *f, const tti_node *pool) {
     const tti_node *norm = f->norm[pool->id];
     tti_attr_arg attrs[] = {TTI_FLOAT("eps", tti_attr_float(norm, "eps")), {0}};
     tutti_value *in[4];
-    for (int i = 0; i < 4; i++) in[i] = f->rw.map[norm->in[i]->id];
-    map_outputs(f, pool, tti_emit(f->rw.to, "bn_apply_pool", norm->name, in, 4, attrs));
+    for (int i = 0; i < 4; i++) in[i] = tti_mapped(&f->rw, norm->in[i]);
+    map_outputs(f, pool,
+                tti_emit(tti_new_graph(&f->rw), "bn_apply_pool", norm->name, in, 4, attrs));
 }
 
 /* dp, where, then all but dy. */
 static void emit_grad(fusion *f, const tti_node *node) {
     const tti_node *unpool = f->pool[node->id], *mask = unpool->in[0]->node;
     tti_attr_arg attrs[] = {TTI_FLOAT("eps", tti_attr_float(node, "eps")), {0}};
-    tutti_value *in[7] = {f->rw.map[mask->in[1]->id], f->rw.map[unpool->in[1]->id]};
+    tutti_value *in[7] = {tti_mapped(&f->rw, mask->in[1]), tti_mapped(&f->rw, unpool->in[1])};
     const char *op = tti_is_op(node, "bn_grad_sums") ? "bn_pool_grad_sums" : "bn_pool_grad_apply";
-    for (int i = 1; i < node->n_in; i++) in[i + 1] = f->rw.map[node->in[i]->id];
-    map_outputs(f, node, tti_emit(f->rw.to, op, node->name, in, node->n_in + 1, attrs));
+    for (int i = 1; i < node->n_in; i++) in[i + 1] = tti_mapped(&f->rw, node->in[i]);
+    map_outputs(f, node,
+                tti_emit(tti_new_graph(&f->rw), op, node->name, in, node->n_in + 1, attrs));
 }
 
 static bool alloc_memory(fusion *f, size_t n_nodes) {
@@ -137,7 +139,8 @@ static bool alloc_memory(fusion *f, size_t n_nodes) {
     f->pool = calloc(n_nodes + 1, sizeof *f->pool);
     f->gone = calloc(n_nodes + 1, sizeof *f->gone);
     bool taken = f->norm && f->pool && f->gone;
-    if (!taken) tti_graph_fail(f->rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!taken)
+        tti_graph_fail(tti_new_graph(&f->rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     return taken;
 }
 

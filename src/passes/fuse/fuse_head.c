@@ -20,9 +20,9 @@ typedef struct head {
 /* The node that makes a value, through views without other readers; NULL: there are other readers.
  */
 static const tti_node *made_by(const tti_rewrite *rw, const tutti_value *value) {
-    while (rw->n_uses[value->id] == 1 && (value->node->op->traits & TTI_VIEW))
+    while (tti_n_uses(rw, value) == 1 && (value->node->op->traits & TTI_VIEW))
         value = value->node->in[0];
-    return rw->n_uses[value->id] == 1 ? value->node : NULL;
+    return tti_n_uses(rw, value) == 1 ? value->node : NULL;
 }
 
 static bool is_product(const tti_node *node, bool trans_a, bool trans_b) {
@@ -68,7 +68,7 @@ static bool find_head(const tti_rewrite *rw, const tti_target *target, const tti
     bool fits = out->logits && is_product(out->logits, false, true) &&
                 out->logits->out[0]->type.dtype == TUTTI_BF16 &&
                 loss->in[0]->type.shape.dim[1] == out->logits->in[1]->type.shape.dim[0];
-    return fits && target->joins_head(out->logits) && take_readers(rw->from, out);
+    return fits && target->joins_head(out->logits) && take_readers(tti_old_graph(rw), out);
 }
 
 /* ---- the new graph ---- */
@@ -88,30 +88,30 @@ static tutti_value *scaled(tutti_graph *g, tutti_value *x, tutti_value *factors)
 
 static tutti_value *emit_head(tti_rewrite *rw, const head *h) {
     tutti_value *out[TTI_MAX_OUT] = {NULL};
-    tutti_value *in[] = {as_rows(rw->to, rw->map[h->logits->in[0]->id]),
-                         rw->map[h->logits->in[1]->id], rw->map[h->loss->in[1]->id],
-                         rw->map[h->loss->in[2]->id]};
-    tti_emit_n(rw->to, "cross_entropy_head", h->loss->name, in, 4,
+    tutti_value *in[] = {as_rows(tti_new_graph(rw), tti_mapped(rw, h->logits->in[0])),
+                         tti_mapped(rw, h->logits->in[1]), tti_mapped(rw, h->loss->in[1]),
+                         tti_mapped(rw, h->loss->in[2])};
+    tti_emit_n(tti_new_graph(rw), "cross_entropy_head", h->loss->name, in, 4,
                (tti_attr_arg[]){TTI_INT("ignore", tti_attr_int(h->loss, "ignore")), {0}}, out);
-    rw->map[h->loss->out[0]->id] = out[0];
-    for (int k = 1; k < 4; k++) rw->map[h->loss->out[k]->id] = out[k + 1];
+    tti_map(rw, h->loss->out[0], out[0]);
+    for (int k = 1; k < 4; k++) tti_map(rw, h->loss->out[k], out[k + 1]);
     return out[1];
 }
 
 static void emit_dx(tti_rewrite *rw, const head *h, tutti_value *factors) {
     const tutti_value *dx = h->dx->out[0];
     tti_rewrite_copy(rw, h->dx);
-    tutti_value *made = scaled(rw->to, rw->map[dx->id], factors);
+    tutti_value *made = scaled(tti_new_graph(rw), tti_mapped(rw, dx), factors);
     const tutti_shape *s = &dx->type.shape;
     if (made && s->n_dims != 2)
-        made = tti_emit(rw->to, "reshape", NULL, &made, 1,
+        made = tti_emit(tti_new_graph(rw), "reshape", NULL, &made, 1,
                         (tti_attr_arg[]){TTI_INTS("dims", s->n_dims, s->dim), {0}});
-    rw->map[dx->id] = made;
+    tti_map(rw, dx, made);
 }
 
 static void emit_dw(tti_rewrite *rw, const head *h, tutti_value *factors) {
-    tutti_value *x = scaled(rw->to, rw->map[h->dw->in[1]->id], factors);
-    tti_rewrite_copy_with(rw, h->dw, (tutti_value *[]){rw->map[h->dw->in[0]->id], x});
+    tutti_value *x = scaled(tti_new_graph(rw), tti_mapped(rw, h->dw->in[1]), factors);
+    tti_rewrite_copy_with(rw, h->dw, (tutti_value *[]){tti_mapped(rw, h->dw->in[0]), x});
 }
 
 /* True for the product and its views, which no node reads any more. */

@@ -27,7 +27,7 @@ typedef struct finder {
 
 /* The only user of a value that is no output of the graph; NULL: others, several, none. */
 static const tti_node *sole_user(const tti_rewrite *rw, const tutti_value *value) {
-    return rw->n_uses[value->id] == 1 ? tti_only_user(rw->from, value) : NULL;
+    return tti_n_uses(rw, value) == 1 ? tti_only_user(tti_old_graph(rw), value) : NULL;
 }
 
 static bool same_type(const tutti_value *a, const tutti_value *b) {
@@ -45,8 +45,8 @@ static bool joins_gelu(const finder *f, const tti_node *product, const tti_node 
 static bool pair_gelu(const finder *f, const tti_node *node, pairing *out) {
     const tti_rewrite *rw = f->rw;
     const tutti_value *z = node->out[0];
-    for (int i = node->id + 1; i < rw->from->n_nodes && rw->n_uses[z->id] > 1; i++) {
-        const tti_node *user = rw->from->nodes[i];
+    for (int i = node->id + 1; i < tti_old_graph(rw)->n_nodes && tti_n_uses(rw, z) > 1; i++) {
+        const tti_node *user = tti_old_graph(rw)->nodes[i];
         if (user->op->joint != TTI_JOINT_GELU || user->in[0] != z) continue;
         if (!same_type(user->out[0], z) || !joins_gelu(f, node, user)) continue;
         *out = (pairing){TTI_JOINT_GELU, {user}};
@@ -99,7 +99,7 @@ static bool pair_wide(const finder *f, const tti_node *node, pairing *out) {
     tutti_dtype dtype = node->out[0]->type.dtype;
     if (dtype != TUTTI_BF16 && dtype != TUTTI_F16) return false;
     for (int k = 0; k < node->op->n_out; k++) {
-        if (rw->n_uses[node->out[k]->id] == 0) continue;
+        if (tti_n_uses(rw, node->out[k]) == 0) continue;
         const tti_node *user = sole_user(rw, node->out[k]);
         if (!user || user->op->joint != TTI_JOINT_WIDE || user->out[0]->type.dtype != TUTTI_F32 ||
             user->out[0]->layout != node->out[k]->layout)
@@ -141,18 +141,18 @@ static void join(tti_rewrite *rw, const tti_node *node, const pairing *with) {
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     int n_in = node->n_in;
     TTI_ASSERT(op);
-    for (int i = 0; i < n_in; i++) in[i] = rw->map[node->in[i]->id];
-    if (with->joint == TTI_JOINT_GELU_GRAD) in[n_in++] = rw->map[other->in[0]->id];
-    if (with->joint == TTI_JOINT_ADD) in[n_in++] = rw->map[other_term(node, other)->id];
+    for (int i = 0; i < n_in; i++) in[i] = tti_mapped(rw, node->in[i]);
+    if (with->joint == TTI_JOINT_GELU_GRAD) in[n_in++] = tti_mapped(rw, other->in[0]);
+    if (with->joint == TTI_JOINT_ADD) in[n_in++] = tti_mapped(rw, other_term(node, other));
     shared_attrs(node, op, attrs);
     if (other) shared_attrs(other, op, attrs);
     tti_node *made = tti_graph_add(
-        rw->to,
+        tti_new_graph(rw),
         &(tti_node_desc){.op = op, .name = node->name, .in = in, .n_in = n_in, .attrs = attrs});
     if (!made) return; /* sticky */
-    if (with->joint == TTI_JOINT_GELU) rw->map[node->out[0]->id] = made->out[1];
+    if (with->joint == TTI_JOINT_GELU) tti_map(rw, node->out[0], made->out[1]);
     for (int k = 0; k < TTI_MAX_OUT; k++)
-        if (with->with[k]) rw->map[with->with[k]->out[0]->id] = made->out[k];
+        if (with->with[k]) tti_map(rw, with->with[k]->out[0], made->out[k]);
 }
 
 /* Once over the graph. */
@@ -162,7 +162,7 @@ static tutti_status join_all(tutti_graph **g, const tti_target *target, int *n_j
     *n_joined = 0;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
     bool *taken = calloc((size_t)from->n_nodes + 1, sizeof *taken);
-    if (!taken) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!taken) tti_graph_fail(tti_new_graph(&rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; taken && i < from->n_nodes; i++) {
         const tti_node *node = from->nodes[i];
         if (taken[i]) continue;

@@ -31,12 +31,12 @@ static bool is_read_before(const tutti_graph *g, const tti_node *loss, const tti
 
 /* The gradient that can be made together with the loss; NULL: none. */
 static const tti_node *partner(const tti_rewrite *rw, const loss_ops *ops, const tti_node *loss) {
-    if (loss->op != ops->loss || rw->n_uses[loss->out[ROWS]->id] != 1) return NULL;
-    const tti_node *grad = tti_only_user(rw->from, loss->out[ROWS]);
+    if (loss->op != ops->loss || tti_n_uses(rw, loss->out[ROWS]) != 1) return NULL;
+    const tti_node *grad = tti_only_user(tti_old_graph(rw), loss->out[ROWS]);
     bool fits = grad && grad->op == ops->grad && grad->n_in == ROWS + 1 &&
                 grad->in[0] == loss->in[0] && grad->in[1] == loss->in[1] &&
                 (grad->in[2]->node->op->traits & TTI_SOURCE) && same_attrs(loss, grad);
-    return fits && !is_read_before(rw->from, loss, grad) ? grad : NULL;
+    return fits && !is_read_before(tti_old_graph(rw), loss, grad) ? grad : NULL;
 }
 
 static void join(tti_rewrite *rw, const loss_ops *ops, const tti_node *grad) {
@@ -45,13 +45,14 @@ static void join(tti_rewrite *rw, const loss_ops *ops, const tti_node *grad) {
     tti_attr_arg attrs[] = {TTI_FLOAT("smoothing", tti_attr_float(grad, "smoothing")),
                             TTI_INT("ignore", tti_attr_int(grad, "ignore")),
                             {0}};
-    for (int i = 0; i < ROWS; i++) in[i] = rw->map[grad->in[i]->id];
+    for (int i = 0; i < ROWS; i++) in[i] = tti_mapped(rw, grad->in[i]);
     tti_node *made = tti_graph_add(
-        rw->to, &(tti_node_desc){
-                    .op = ops->both, .name = loss->name, .in = in, .n_in = ROWS, .attrs = attrs});
+        tti_new_graph(rw),
+        &(tti_node_desc){
+            .op = ops->both, .name = loss->name, .in = in, .n_in = ROWS, .attrs = attrs});
     if (!made) return; /* sticky */
-    rw->map[grad->out[0]->id] = made->out[0];
-    for (int k = 0; k < ROWS; k++) rw->map[loss->out[k]->id] = made->out[k + 1];
+    tti_map(rw, grad->out[0], made->out[0]);
+    for (int k = 0; k < ROWS; k++) tti_map(rw, loss->out[k], made->out[k + 1]);
 }
 
 tutti_status tti_fuse_loss(tutti_graph **g, const tti_target *target) {

@@ -45,15 +45,16 @@ static const tutti_value *behind_cast(const tutti_value *value) {
 
 /* The first later node that reads value; NULL: none. */
 static const tti_node *first_user(const fusion *f, const tutti_value *value) {
-    for (int i = value->node->id + 1; i < f->rw.from->n_nodes; i++)
-        if (tti_reads(f->rw.from->nodes[i], value)) return f->rw.from->nodes[i];
+    for (int i = value->node->id + 1; i < tti_old_graph(&f->rw)->n_nodes; i++)
+        if (tti_reads(tti_old_graph(&f->rw)->nodes[i], value))
+            return tti_old_graph(&f->rw)->nodes[i];
     return NULL;
 }
 
 /* A cast of value to 16 bits that is in no joint op yet. */
 static const tti_node *cast_of(const fusion *f, const tutti_value *value) {
-    for (int i = value->node->id + 1; i < f->rw.from->n_nodes; i++) {
-        const tti_node *node = f->rw.from->nodes[i];
+    for (int i = value->node->id + 1; i < tti_old_graph(&f->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i];
         if (node->op->joint == TTI_JOINT_WIDE && node->in[0] == value && !f->gone[i] &&
             is_half(node->out[0]->type.dtype))
             return node;
@@ -87,7 +88,7 @@ static void find_forward(fusion *f, const tti_node *norm) {
     const tti_node *add = norm->in[0]->node;
     if (!is_addition(add) || f->gone[add->id] || first_user(f, add->out[0]) != norm) return;
     if (f->adds_in_products && ends_product(f, add)) return;
-    const tti_node *cast = f->rw.n_uses[norm->out[0]->id] == 1 ? cast_of(f, norm->out[0]) : NULL;
+    const tti_node *cast = tti_n_uses(&f->rw, norm->out[0]) == 1 ? cast_of(f, norm->out[0]) : NULL;
     f->at[norm->id] = (joint){.found = true, .add = add, .cast = cast};
     f->gone[add->id] = true;
     if (cast) f->gone[cast->id] = true;
@@ -96,7 +97,7 @@ static void find_forward(fusion *f, const tti_node *norm) {
 /* The gradient of the weights before grad_x, of the same values, whose results are read later. */
 static const tti_node *find_grad_w(const fusion *f, const tti_node *grad_x) {
     for (int i = grad_x->id - 1; i >= 0; i--) {
-        const tti_node *node = f->rw.from->nodes[i];
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i];
         bool same = node->op == f->ops.grad_w;
         for (int k = 0; same && k < node->n_in; k++) same = node->in[k] == grad_x->in[k];
         if (!same) continue;
@@ -112,7 +113,7 @@ static const tti_node *find_grad_w(const fusion *f, const tti_node *grad_x) {
 /* The addition that is the only reader of dx, if its other input exists before. */
 static const tti_node *find_residual(const fusion *f, const tti_node *grad_x) {
     const tutti_value *dx = grad_x->out[0];
-    const tti_node *add = f->rw.n_uses[dx->id] == 1 ? first_user(f, dx) : NULL;
+    const tti_node *add = tti_n_uses(&f->rw, dx) == 1 ? first_user(f, dx) : NULL;
     if (!add || !is_addition(add) || f->gone[add->id] || add->in[0] == add->in[1]) return NULL;
     const tutti_value *other = add->in[add->in[0] == dx ? 1 : 0];
     return other->node->id < grad_x->id ? add : NULL;
@@ -130,8 +131,8 @@ static void find_backward(fusion *f, const tti_node *grad_x) {
 }
 
 static void find_all(fusion *f) {
-    for (int i = 0; i < f->rw.from->n_nodes; i++) {
-        const tti_node *node = f->rw.from->nodes[i];
+    for (int i = 0; i < tti_old_graph(&f->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i];
         if (node->op == f->ops.norm) find_forward(f, node);
         if (node->op == f->ops.grad_x) find_backward(f, node);
     }
@@ -142,9 +143,9 @@ static void find_all(fusion *f) {
 static tti_node *add_joint(fusion *f, const char *op, const tti_node *like,
                            const tutti_value *const *old, int n_in, const tti_attr_arg *attrs) {
     tutti_value *in[TTI_MAX_IN] = {NULL};
-    for (int i = 0; i < n_in; i++) in[i] = f->rw.map[old[i]->id];
+    for (int i = 0; i < n_in; i++) in[i] = tti_mapped(&f->rw, old[i]);
     return tti_graph_add(
-        f->rw.to,
+        tti_new_graph(&f->rw),
         &(tti_node_desc){
             .op = tti_op_find(op), .name = like->name, .in = in, .n_in = n_in, .attrs = attrs});
 }
@@ -160,9 +161,9 @@ static void make_forward(fusion *f, const tti_node *norm, const joint *with) {
         TTI_FLOAT("eps", tti_attr_float(norm, "eps")), TTI_INT("dtype", y->type.dtype), {0}};
     tti_node *made = add_joint(f, "add_layer_norm", norm, in, norm->n_in + 1, attrs);
     if (!made) return; /* sticky */
-    f->rw.map[y->id] = made->out[0];
-    f->rw.map[add->out[0]->id] = made->out[1];
-    for (int k = 1; k < 3; k++) f->rw.map[norm->out[k]->id] = made->out[1 + k];
+    tti_map(&f->rw, y, made->out[0]);
+    tti_map(&f->rw, add->out[0], made->out[1]);
+    for (int k = 1; k < 3; k++) tti_map(&f->rw, norm->out[k], made->out[1 + k]);
 }
 
 static void make_backward(fusion *f, const tti_node *grad_x, const joint *with) {
@@ -179,14 +180,14 @@ static void make_backward(fusion *f, const tti_node *grad_x, const joint *with) 
     tti_node *made = add_joint(f, with->cast ? "layer_norm_grads_cast" : "layer_norm_grads", grad_x,
                                in, n_in, attrs);
     if (!made) return; /* sticky */
-    f->rw.map[dx->id] = made->out[0];
-    for (int k = 0; k < 2; k++) f->rw.map[with->grad_w->out[k]->id] = made->out[1 + k];
-    if (with->cast) f->rw.map[with->cast->out[0]->id] = made->out[3];
+    tti_map(&f->rw, dx, made->out[0]);
+    for (int k = 0; k < 2; k++) tti_map(&f->rw, with->grad_w->out[k], made->out[1 + k]);
+    if (with->cast) tti_map(&f->rw, with->cast->out[0], made->out[3]);
 }
 
 static void make_all(fusion *f) {
-    for (int i = 0; i < f->rw.from->n_nodes; i++) {
-        const tti_node *node = f->rw.from->nodes[i];
+    for (int i = 0; i < tti_old_graph(&f->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i];
         if (f->gone[i]) continue;
         if (!f->at[i].found)
             tti_rewrite_copy(&f->rw, node);
@@ -210,7 +211,7 @@ tutti_status tti_fuse_norm(tutti_graph **g, const tti_target *target) {
         find_all(&f);
         make_all(&f);
     } else {
-        tti_graph_fail(f.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+        tti_graph_fail(tti_new_graph(&f.rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     }
     tutti_status st = tti_rewrite_finish(&f.rw, g);
     free(f.at);

@@ -40,9 +40,9 @@ static bool is_by_two(const tti_node *pool) {
 /* The pooling that is the only reader of a convolution with bias and relu; NULL: none. */
 static const tti_node *pool_behind(const fusion *f, const tti_node *conv,
                                    const tti_target *target) {
-    if (!tti_is_op(conv, "conv2d") || conv->n_in != 3 || f->rw.n_uses[conv->out[0]->id] != 1)
+    if (!tti_is_op(conv, "conv2d") || conv->n_in != 3 || tti_n_uses(&f->rw, conv->out[0]) != 1)
         return NULL;
-    const tti_node *pool = tti_only_user(f->rw.from, conv->out[0]);
+    const tti_node *pool = tti_only_user(tti_old_graph(&f->rw), conv->out[0]);
     if (!pool || !tti_is_op(pool, "max_pool2d") || !is_by_two(pool)) return NULL;
     if (tti_attr_int(conv, "act") != TTI_EPILOGUE_RELU) return NULL;
     return target->fuses_pool(conv, target->tf32) ? pool : NULL;
@@ -60,9 +60,9 @@ static bool is_grad_of(const tti_node *node, const tti_node *conv, const tutti_v
 /* All readers of dy are gradients of conv. */
 static bool only_grads_read(const fusion *f, const tti_node *conv, const tutti_value *dy) {
     int n = 0;
-    for (int i = dy->node->id + 1; i < f->rw.from->n_nodes; i++)
-        n += is_grad_of(f->rw.from->nodes[i], conv, dy);
-    return n == f->rw.n_uses[dy->id];
+    for (int i = dy->node->id + 1; i < tti_old_graph(&f->rw)->n_nodes; i++)
+        n += is_grad_of(tti_old_graph(&f->rw)->nodes[i], conv, dy);
+    return n == tti_n_uses(&f->rw, dy);
 }
 
 /* The mask of p in front of the pooling's gradient, read by that alone; NULL: none. */
@@ -70,20 +70,20 @@ static const tti_node *mask_before(const fusion *f, const tti_node *grad, const 
     if (!tti_is_op(grad, "max_pool2d_grad") || grad->in[1] != pool->out[1]) return NULL;
     const tti_node *mask = grad->in[0]->node;
     bool fits = tti_is_op(mask, "relu_grad") && mask->in[0] == pool->out[0] &&
-                mask->in[1] != pool->out[0] && f->rw.n_uses[mask->out[0]->id] == 1;
+                mask->in[1] != pool->out[0] && tti_n_uses(&f->rw, mask->out[0]) == 1;
     return fits ? mask : NULL;
 }
 
 /* Whether every reader of the index is such a gradient. */
 static bool backward_fits(const fusion *f, const tti_node *conv, const tti_node *pool) {
     int n = 0;
-    for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {
-        const tti_node *node = f->rw.from->nodes[i];
+    for (int i = pool->id + 1; i < tti_old_graph(&f->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i];
         if (!tti_reads(node, pool->out[1])) continue;
         if (!mask_before(f, node, pool) || !only_grads_read(f, conv, node->out[0])) return false;
         n++;
     }
-    return n == f->rw.n_uses[pool->out[1]->id];
+    return n == tti_n_uses(&f->rw, pool->out[1]);
 }
 
 /* ---- bytes that need not be turned ---- */
@@ -95,16 +95,16 @@ static bool turns(const tti_node *node, const tutti_value *value) {
 /* p is only read to be turned, and every dp has just been turned for this. */
 static bool may_be_plain(const fusion *f, const tti_node *pool) {
     int n = 0;
-    for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {
-        const tti_node *node = f->rw.from->nodes[i], *mask = NULL;
+    for (int i = pool->id + 1; i < tti_old_graph(&f->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i], *mask = NULL;
         if (tti_reads(node, pool->out[1])) mask = mask_before(f, node, pool);
         if (turns(node, pool->out[0])) n++;
         if (!mask) continue;
         const tutti_value *dp = mask->in[1];
-        if (!tti_is_op(dp->node, "to_layout") || f->rw.n_uses[dp->id] != 1) return false;
+        if (!tti_is_op(dp->node, "to_layout") || tti_n_uses(&f->rw, dp) != 1) return false;
         n++; /* the mask reads p */
     }
-    return pool->out[0]->layout == TTI_CHANNELS_LAST_BYTES && n == f->rw.n_uses[pool->out[0]->id];
+    return pool->out[0]->layout == TTI_CHANNELS_LAST_BYTES && n == tti_n_uses(&f->rw, pool->out[0]);
 }
 
 static void plan(fusion *f, const tti_node *conv, const tti_node *pool) {
@@ -112,15 +112,15 @@ static void plan(fusion *f, const tti_node *conv, const tti_node *pool) {
     f->conv[pool->id] = conv;
     f->plain[pool->id] = plain;
     f->gone[conv->id] = true;
-    for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {
-        const tti_node *node = f->rw.from->nodes[i];
+    for (int i = pool->id + 1; i < tti_old_graph(&f->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i];
         if (plain && turns(node, pool->out[0])) f->gone[i] = true;
         if (!tti_reads(node, pool->out[1])) continue;
         const tti_node *mask = mask_before(f, node, pool);
         f->gone[i] = f->gone[mask->id] = true;
         if (plain) f->gone[mask->in[1]->node->id] = true;
-        for (int k = i + 1; k < f->rw.from->n_nodes; k++)
-            if (is_grad_of(f->rw.from->nodes[k], conv, node->out[0])) f->grad[k] = node;
+        for (int k = i + 1; k < tti_old_graph(&f->rw)->n_nodes; k++)
+            if (is_grad_of(tti_old_graph(&f->rw)->nodes[k], conv, node->out[0])) f->grad[k] = node;
     }
 }
 
@@ -130,16 +130,16 @@ static void emit_pool(fusion *f, const tti_node *pool) {
     const tti_node *conv = f->conv[pool->id];
     tti_layout layout = f->plain[pool->id] ? TTI_PLAIN : pool->out[0]->layout;
     tutti_value *in[3];
-    for (int i = 0; i < 3; i++) in[i] = f->rw.map[conv->in[i]->id];
-    tutti_value *p = tti_emit(f->rw.to, "conv2d_pool", conv->name, in, 3, NULL);
+    for (int i = 0; i < 3; i++) in[i] = tti_mapped(&f->rw, conv->in[i]);
+    tutti_value *p = tti_emit(tti_new_graph(&f->rw), "conv2d_pool", conv->name, in, 3, NULL);
     if (!p) return; /* sticky */
     for (int k = 0; k < 2; k++) {
         p->node->out[k]->layout = layout;
-        f->rw.map[pool->out[k]->id] = p->node->out[k];
+        tti_map(&f->rw, pool->out[k], p->node->out[k]);
     }
-    for (int i = pool->id + 1; f->plain[pool->id] && i < f->rw.from->n_nodes; i++) {
-        const tti_node *node = f->rw.from->nodes[i];
-        if (turns(node, pool->out[0])) f->rw.map[node->out[0]->id] = p;
+    for (int i = pool->id + 1; f->plain[pool->id] && i < tti_old_graph(&f->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i];
+        if (turns(node, pool->out[0])) tti_map(&f->rw, node->out[0], p);
     }
 }
 
@@ -147,14 +147,14 @@ static void emit_grad(fusion *f, const tti_node *node) {
     const tti_node *unpool = f->grad[node->id], *pool = unpool->in[1]->node;
     const tutti_value *dp = unpool->in[0]->node->in[1];
     if (f->plain[pool->id]) dp = dp->node->in[0]; /* as it was before it was turned */
-    tutti_value *in[3] = {f->rw.map[dp->id], f->rw.map[pool->out[1]->id],
-                          f->rw.map[node->in[1]->id]};
+    tutti_value *in[3] = {tti_mapped(&f->rw, dp), tti_mapped(&f->rw, pool->out[1]),
+                          tti_mapped(&f->rw, node->in[1])};
     const char *op = tti_is_op(node, "conv2d_grad_x") ? "conv2d_pool_grad_x" : "conv2d_pool_grad_w";
-    tutti_value *made = tti_emit(f->rw.to, op, node->name, in, 3, NULL);
+    tutti_value *made = tti_emit(tti_new_graph(&f->rw), op, node->name, in, 3, NULL);
     if (!made) return; /* sticky */
     for (int k = 0; k < node->op->n_out; k++) {
         made->node->out[k]->layout = node->out[k]->layout;
-        f->rw.map[node->out[k]->id] = made->node->out[k];
+        tti_map(&f->rw, node->out[k], made->node->out[k]);
     }
 }
 
@@ -164,7 +164,8 @@ static bool alloc_memory(fusion *f, size_t n_nodes) {
     f->plain = calloc(n_nodes + 1, sizeof *f->plain);
     f->gone = calloc(n_nodes + 1, sizeof *f->gone);
     bool taken = f->conv && f->grad && f->plain && f->gone;
-    if (!taken) tti_graph_fail(f->rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!taken)
+        tti_graph_fail(tti_new_graph(&f->rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     return taken;
 }
 

@@ -48,7 +48,8 @@ static const tutti_value *sums_of(const fusion *f, const tti_node *node) {
     bool alone = is_sum(f, node);
     const tutti_value *low = node->out[alone ? 0 : 1];
     if (node->op == f->wide || (alone && low->type.dtype == TUTTI_F32)) return low;
-    const tti_node *user = f->rw.n_uses[low->id] == 1 ? tti_only_user(f->rw.from, low) : NULL;
+    const tti_node *user =
+        tti_n_uses(&f->rw, low) == 1 ? tti_only_user(tti_old_graph(&f->rw), low) : NULL;
     bool widens = user && user->op->joint == TTI_JOINT_WIDE && user->out[0]->layout == low->layout;
     return widens && user->out[0]->type.dtype == TUTTI_F32 ? user->out[0] : NULL;
 }
@@ -58,7 +59,7 @@ static bool is_linear(const fusion *f, const tti_node *node) {
 }
 
 static bool is_unread(const fusion *f, const tti_node *linear) {
-    return f->rw.n_uses[linear->out[1]->id] == 0;
+    return tti_n_uses(&f->rw, linear->out[1]) == 0;
 }
 
 static bool is_worth_it(const tti_node *maker) {
@@ -70,8 +71,8 @@ static bool is_worth_it(const tti_node *maker) {
 static const tti_node *taker(const fusion *f, const tti_node *maker) {
     const tti_node *found = NULL;
     if (!is_worth_it(maker)) return NULL;
-    for (int i = maker->id + 1; i < f->rw.from->n_nodes; i++) {
-        const tti_node *node = f->rw.from->nodes[i];
+    for (int i = maker->id + 1; i < tti_old_graph(&f->rw)->n_nodes; i++) {
+        const tti_node *node = tti_old_graph(&f->rw)->nodes[i];
         bool wants = is_sum(f, node) || (is_linear(f, node) && !is_unread(f, node));
         if (!wants || made_as(node) != maker->out[0]) continue;
         if (found || !sums_of(f, node)) return NULL;
@@ -85,15 +86,15 @@ static void make_summed(fusion *f, const tti_node *maker) {
     tutti_value *in[TTI_MAX_IN] = {NULL};
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     TTI_ASSERT(op && op->n_out == maker->op->n_out + 1);
-    for (int i = 0; i < maker->n_in; i++) in[i] = f->rw.map[maker->in[i]->id];
+    for (int i = 0; i < maker->n_in; i++) in[i] = tti_mapped(&f->rw, maker->in[i]);
     for (int i = 0; i < tti_n_attrs(maker->op); i++)
         attrs[i] = (tti_attr_arg){maker->op->attrs[i].name, maker->attrs[i]};
     tti_node *made = tti_graph_add(
-        f->rw.to,
+        tti_new_graph(&f->rw),
         &(tti_node_desc){
             .op = op, .name = maker->name, .in = in, .n_in = maker->n_in, .attrs = attrs});
     if (!made) return; /* sticky */
-    for (int k = 0; k < maker->op->n_out; k++) f->rw.map[maker->out[k]->id] = made->out[k];
+    for (int k = 0; k < maker->op->n_out; k++) tti_map(&f->rw, maker->out[k], made->out[k]);
     f->sums[maker->id] = made->out[maker->op->n_out];
 }
 
@@ -108,16 +109,17 @@ static tutti_value *flat(tutti_graph *g, tutti_value *value) {
 /* The layer's product alone. */
 static void make_product(fusion *f, const tti_node *linear) {
     tutti_value *in[2];
-    for (int i = 0; i < 2; i++) in[i] = flat(f->rw.to, f->rw.map[linear->in[i]->id]);
+    for (int i = 0; i < 2; i++)
+        in[i] = flat(tti_new_graph(&f->rw), tti_mapped(&f->rw, linear->in[i]));
     tti_node *made = tti_graph_add(
-        f->rw.to,
+        tti_new_graph(&f->rw),
         &(tti_node_desc){.op = tti_op_find(linear->op == f->wide ? "matmul_wide" : "matmul"),
                          .name = linear->name,
                          .in = in,
                          .n_in = 2,
                          .attrs = (tti_attr_arg[]){TTI_INT("trans_a", 1), {0}}});
     if (!made) return; /* sticky */
-    f->rw.map[linear->out[0]->id] = made->out[0];
+    tti_map(&f->rw, linear->out[0], made->out[0]);
 }
 
 /* Replaces a node whose sums the maker of dy has computed, or whose sums have no reader. */
@@ -127,7 +129,7 @@ static bool replace(fusion *f, const tti_node *node) {
     tutti_value *sums = unread ? NULL : f->sums[made_as(node)->node->id];
     if (!unread && !sums) return false;
     if (linear) make_product(f, node);
-    if (sums) f->rw.map[sums_of(f, node)->id] = sums;
+    if (sums) tti_map(&f->rw, sums_of(f, node), sums);
     return true;
 }
 
@@ -139,10 +141,11 @@ tutti_status tti_fuse_sums(tutti_graph **g, const tti_target *target) {
     if (!target->fuse_sums) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
     f.sums = calloc((size_t)from->n_nodes + 1, sizeof(tutti_value *));
-    if (!f.sums) tti_graph_fail(f.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    if (!f.sums)
+        tti_graph_fail(tti_new_graph(&f.rw), tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; f.sums && i < from->n_nodes; i++) {
         const tti_node *node = from->nodes[i];
-        if (node->op->n_out == 1 && f.rw.map[node->out[0]->id]) continue; /* a cast of sums */
+        if (node->op->n_out == 1 && tti_mapped(&f.rw, node->out[0])) continue; /* a cast of sums */
         if (taker(&f, node))
             make_summed(&f, node);
         else if (!replace(&f, node))

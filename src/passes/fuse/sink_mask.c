@@ -13,7 +13,7 @@
 static const tti_node *pooling_of(const tti_rewrite *rw, const tti_node *mask) {
     if (!tti_is_op(mask, "relu_grad")) return NULL;
     const tti_node *grad = mask->in[1]->node;
-    if (!tti_is_op(grad, "max_pool2d_grad") || rw->n_uses[mask->in[1]->id] != 1) return NULL;
+    if (!tti_is_op(grad, "max_pool2d_grad") || tti_n_uses(rw, mask->in[1]) != 1) return NULL;
     const tti_node *pool = grad->in[1]->node;
     bool same = tti_is_op(pool, "max_pool2d") && pool->in[0] == mask->in[0];
     return same && pool->out[0]->layout == grad->in[0]->layout ? pool : NULL;
@@ -21,13 +21,13 @@ static const tti_node *pooling_of(const tti_rewrite *rw, const tti_node *mask) {
 
 static void sink(tti_rewrite *rw, const tti_node *mask, const tti_node *pool) {
     const tti_node *grad = mask->in[1]->node;
-    tutti_value *in[2] = {rw->map[pool->out[0]->id], rw->map[grad->in[0]->id]};
-    tutti_value *masked = tti_emit(rw->to, "relu_grad", mask->name, in, 2, NULL);
+    tutti_value *in[2] = {tti_mapped(rw, pool->out[0]), tti_mapped(rw, grad->in[0])};
+    tutti_value *masked = tti_emit(tti_new_graph(rw), "relu_grad", mask->name, in, 2, NULL);
     if (!masked) return;
     masked->layout = grad->in[0]->layout;
-    tutti_value *with[2] = {masked, rw->map[grad->in[1]->id]};
+    tutti_value *with[2] = {masked, tti_mapped(rw, grad->in[1])};
     tti_rewrite_copy_with(rw, grad, with);
-    rw->map[mask->out[0]->id] = rw->map[grad->out[0]->id];
+    tti_map(rw, mask->out[0], tti_mapped(rw, grad->out[0]));
 }
 
 tutti_status tti_sink_masks(tutti_graph **g) {

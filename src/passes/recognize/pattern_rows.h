@@ -13,18 +13,13 @@ typedef struct tti_row {
     const char *spellings[TTI_MAX_SPELLINGS]; /* see match.h; NULL ends the list */
     bool (*fits)(tti_match *m);
     bool (*find)(tti_match *m);
-    /* Adds what stands in its place to rw->to; its result replaces output 0 of the root. */
+    /* Adds the replacement to the new graph; returns the value that replaces output 0 of root. */
     tutti_value *(*build)(tti_rewrite *rw, const tti_match *m);
 } tti_row;
 
 /* Families, each ended by a row without build. */
 extern const tti_row tti_rows_norm[], tti_rows_activation[], tti_rows_attention[],
     tti_rows_rotary[], tti_rows_loss[], tti_rows_view[], tti_rows_slice[], tti_rows_turn[];
-
-/* The value of the new graph that stands for one of the old graph. */
-static inline tutti_value *tti_new(const tti_rewrite *rw, const tutti_value *old) {
-    return rw->map[old->id];
-}
 
 /* x[N,R,..] with rows [R] of each N in place of rows 0 .. R-1. */
 tutti_value *tti_new_gather(tti_rewrite *rw, tutti_value *x, const int32_t *rows);

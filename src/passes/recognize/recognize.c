@@ -96,9 +96,9 @@ static tutti_status replace(tutti_graph **g, found_match *const *at) {
             tti_rewrite_copy(&rw, node);
             continue;
         }
-        tti_graph_set_stage(rw.to, node->stage);
-        tutti_graph_set_module(rw.to, node->module);
-        rw.map[node->out[0]->id] = at[i]->row->build(&rw, &at[i]->match);
+        tti_graph_set_stage(tti_new_graph(&rw), node->stage);
+        tutti_graph_set_module(tti_new_graph(&rw), node->module);
+        tti_map(&rw, node->out[0], at[i]->row->build(&rw, &at[i]->match));
     }
     return tti_rewrite_finish(&rw, g);
 }

@@ -58,8 +58,8 @@ static bool sigmoid_factored_fits(tti_match *m) {
 }
 
 static tutti_value *emit_gelu(tti_rewrite *rw, const tti_match *m, bool approximate) {
-    tutti_value *x = tti_new(rw, TTI_VAR(m, 'x'));
-    return tti_emit(rw->to, "gelu", NULL, &x, 1,
+    tutti_value *x = tti_mapped(rw, TTI_VAR(m, 'x'));
+    return tti_emit(tti_new_graph(rw), "gelu", NULL, &x, 1,
                     (tti_attr_arg[]){TTI_INT("approximate", approximate), {0}});
 }
 
@@ -89,14 +89,14 @@ static bool silu_by_exp_fits(tti_match *m) {
 }
 
 static tutti_value *build_silu(tti_rewrite *rw, const tti_match *m) {
-    tutti_value *x = tti_new(rw, TTI_VAR(m, 'x'));
-    return tti_emit(rw->to, "silu", NULL, &x, 1, NULL);
+    tutti_value *x = tti_mapped(rw, TTI_VAR(m, 'x'));
+    return tti_emit(tti_new_graph(rw), "silu", NULL, &x, 1, NULL);
 }
 
 /* x s(c x) = silu(c x) / c */
 static tutti_value *build_quick(tti_rewrite *rw, const tti_match *m) {
-    tutti_value *x = tti_new_affine(rw, tti_new(rw, TTI_VAR(m, 'x')), m->factor[4], 0);
-    x = tti_emit(rw->to, "silu", NULL, &x, 1, NULL);
+    tutti_value *x = tti_new_affine(rw, tti_mapped(rw, TTI_VAR(m, 'x')), m->factor[4], 0);
+    x = tti_emit(tti_new_graph(rw), "silu", NULL, &x, 1, NULL);
     return tti_new_affine(rw, x, 1 / m->factor[4], 0);
 }
 
@@ -125,20 +125,20 @@ static bool gate_fits(tti_match *m) {
 
 /* Both side by side. */
 static tutti_value *new_halves(tti_rewrite *rw, const tti_match *m) {
-    tutti_value *in[2] = {tti_new(rw, TTI_VAR(m, 'a')), tti_new(rw, TTI_VAR(m, 'b'))};
+    tutti_value *in[2] = {tti_mapped(rw, TTI_VAR(m, 'a')), tti_mapped(rw, TTI_VAR(m, 'b'))};
     tti_attr_arg axis = TTI_INT("axis", TTI_VAR(m, 'a')->type.shape.n_dims - 1);
-    return tti_emit(rw->to, "concat", NULL, in, 2, (tti_attr_arg[]){axis, {0}});
+    return tti_emit(tti_new_graph(rw), "concat", NULL, in, 2, (tti_attr_arg[]){axis, {0}});
 }
 
 static tutti_value *build_swiglu(tti_rewrite *rw, const tti_match *m) {
     tutti_value *x = new_halves(rw, m);
-    return tti_emit(rw->to, "swiglu", NULL, &x, 1, NULL);
+    return tti_emit(tti_new_graph(rw), "swiglu", NULL, &x, 1, NULL);
 }
 
 static tutti_value *build_geglu(tti_rewrite *rw, const tti_match *m) {
     tutti_value *x = new_halves(rw, m);
     int64_t by_tanh = tti_attr_int(m->node[1], "approximate");
-    return tti_emit(rw->to, "geglu", NULL, &x, 1,
+    return tti_emit(tti_new_graph(rw), "geglu", NULL, &x, 1,
                     (tti_attr_arg[]){TTI_INT("approximate", by_tanh), {0}});
 }
 
@@ -171,7 +171,7 @@ static bool drop_fits(tti_match *m) {
 }
 
 static tutti_value *build_drop(tti_rewrite *rw, const tti_match *m) {
-    tutti_value *x = tti_new(rw, TTI_VAR(m, 'x'));
+    tutti_value *x = tti_mapped(rw, TTI_VAR(m, 'x'));
     tutti_value *y = tti_new_like(rw, m->node[2], &x);
     return tti_close_to(m->factor[1], 1) ? y : tti_new_affine(rw, y, m->factor[1], 0);
 }

@@ -187,8 +187,8 @@ bool tti_attention_read(tti_match *m, tti_attention *a) {
 /* base in the new graph, without the factor behind its views. */
 static tutti_value *operand(tti_rewrite *rw, const tti_attention_operand *o,
                             const tutti_value *value) {
-    if (!o->behind) return tti_new(rw, value);
-    if (value == o->behind) return tti_new(rw, o->instead);
+    if (!o->behind) return tti_mapped(rw, value);
+    if (value == o->behind) return tti_mapped(rw, o->instead);
     tutti_value *x = operand(rw, o, value->node->in[0]);
     if (tti_is_plain_reshape(value->node)) return tti_new_reshape(rw, x, &value->type.shape);
     const tti_attr *order = tti_attr_get(value->node, "perm");
@@ -215,9 +215,9 @@ static tutti_value *pack(tti_rewrite *rw, const tti_attention *a, const tti_atte
 /* attention of q, k, v [B,T,..] side by side. */
 static tutti_value *emit_attention(tti_rewrite *rw, tutti_value *const *parts,
                                    const tti_attention *a) {
-    tutti_value *qkv =
-        tti_emit(rw->to, "concat", NULL, parts, 3, (tti_attr_arg[]){TTI_INT("axis", 2), {0}});
-    return tti_emit(rw->to, "attention", NULL, &qkv, 1,
+    tutti_value *qkv = tti_emit(tti_new_graph(rw), "concat", NULL, parts, 3,
+                                (tti_attr_arg[]){TTI_INT("axis", 2), {0}});
+    return tti_emit(tti_new_graph(rw), "attention", NULL, &qkv, 1,
                     (tti_attr_arg[]){TTI_INT("heads", a->h),
                                      TTI_INT("kv_heads", a->kv),
                                      TTI_INT("causal", a->causal),
@@ -227,12 +227,12 @@ static tutti_value *emit_attention(tti_rewrite *rw, tutti_value *const *parts,
 
 /* The sum of the biases and the mask, as the op takes it; NULL: there is none. */
 static tutti_value *bias_of(tti_rewrite *rw, const tti_attention *a) {
-    tutti_graph *g = rw->to;
+    tutti_graph *g = tti_new_graph(rw);
     tutti_value *sum = NULL;
     if (a->mask) sum = tutti_constant_array(g, TUTTI_F32, &TUTTI_SHAPE(1, 1, a->t, a->s), a->mask);
     for (int i = 0; i < a->n_bias; i++) {
         const tti_attention_bias *bias = &a->bias[i];
-        tutti_value *x = tti_new_reshape(rw, tti_new(rw, bias->value), &bias->shape);
+        tutti_value *x = tti_new_reshape(rw, tti_mapped(rw, bias->value), &bias->shape);
         x = tti_new_affine(rw, x, bias->factor, 0);
         sum = sum ? tti_emit(g, "add", NULL, (tutti_value *[]){sum, x}, 2, NULL) : x;
     }
@@ -248,7 +248,7 @@ static bool is_packed(const tti_attention *a) {
 static tutti_value *emit_sdpa(tti_rewrite *rw, tutti_value *const *parts, const tti_attention *a) {
     tutti_value *in[4] = {parts[0], parts[1], parts[2], bias_of(rw, a)};
     bool has_bias = in[3] != NULL;
-    return tti_emit(rw->to, "sdpa", a->drop ? a->drop->name : NULL, in, has_bias ? 4 : 3,
+    return tti_emit(tti_new_graph(rw), "sdpa", a->drop ? a->drop->name : NULL, in, has_bias ? 4 : 3,
                     (tti_attr_arg[]){TTI_INT("heads", a->h),
                                      TTI_INT("kv_heads", a->kv),
                                      TTI_INT("causal", a->causal),
@@ -337,7 +337,7 @@ static bool find_repeated_apart(tti_match *m) {
 static tutti_value *pack_heads(tti_rewrite *rw, const tutti_value *x) {
     static const int order[4] = {0, 2, 1, 3};
     const tutti_shape *s = &x->type.shape;
-    tutti_value *turned = tti_new_permute(rw, tti_new(rw, x), order, 4);
+    tutti_value *turned = tti_new_permute(rw, tti_mapped(rw, x), order, 4);
     return tti_new_reshape(rw, turned, &TUTTI_SHAPE(s->dim[0], s->dim[2], s->dim[1] * s->dim[3]));
 }
 
@@ -347,14 +347,14 @@ static tutti_value *build_repeated_apart(tti_rewrite *rw, const tti_match *m) {
     const tti_node *root = m->root;
     tutti_value *in[TTI_MAX_IN] = {NULL};
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
-    for (int i = 0; i < root->n_in; i++) in[i] = tti_new(rw, root->in[i]);
+    for (int i = 0; i < root->n_in; i++) in[i] = tti_mapped(rw, root->in[i]);
     in[1] = pack_heads(rw, r->k), in[2] = pack_heads(rw, r->v);
     for (int i = 0; i < tti_n_attrs(root->op); i++) {
         const char *name = root->op->attrs[i].name;
         attrs[i] = (tti_attr_arg){name, root->attrs[i]};
         if (strcmp(name, "kv_heads") == 0) attrs[i] = TTI_INT("kv_heads", r->kv);
     }
-    return tti_emit(rw->to, "sdpa", root->name, in, root->n_in, attrs);
+    return tti_emit(tti_new_graph(rw), "sdpa", root->name, in, root->n_in, attrs);
 }
 
 static tutti_value *build_repeated(tti_rewrite *rw, const tti_match *m) {
@@ -363,7 +363,7 @@ static tutti_value *build_repeated(tti_rewrite *rw, const tti_match *m) {
                              .kv = r->kv,
                              .causal = tti_attr_int(m->root, "causal") != 0,
                              .scale = tti_attr_float(m->root, "scale")};
-    tutti_value *parts[3] = {tti_new(rw, m->root->in[0]->node->in[0]), pack_heads(rw, r->k),
+    tutti_value *parts[3] = {tti_mapped(rw, m->root->in[0]->node->in[0]), pack_heads(rw, r->k),
                              pack_heads(rw, r->v)};
     return emit_attention(rw, parts, &a);
 }

@@ -21,8 +21,9 @@ static bool softmax_fits(tti_match *m) {
 }
 
 static tutti_value *emit_softmax(tti_rewrite *rw, const tti_match *m, const char *op, int axis) {
-    tutti_value *x = tti_new(rw, TTI_VAR(m, 'x'));
-    return tti_emit(rw->to, op, NULL, &x, 1, (tti_attr_arg[]){TTI_INT("axis", axis), {0}});
+    tutti_value *x = tti_mapped(rw, TTI_VAR(m, 'x'));
+    return tti_emit(tti_new_graph(rw), op, NULL, &x, 1,
+                    (tti_attr_arg[]){TTI_INT("axis", axis), {0}});
 }
 
 static tutti_value *build_softmax(tti_rewrite *rw, const tti_match *m) {
@@ -240,10 +241,10 @@ static bool find_entropy(tti_match *m) {
 
 /* Labels where the weight is 1, -1 elsewhere. */
 static tutti_value *weighted_labels(tti_rewrite *rw, const entropy *e, int64_t n) {
-    tutti_graph *g = rw->to;
-    tutti_value *labels = tti_new_reshape(rw, tti_new(rw, e->labels), &TUTTI_SHAPE(n));
+    tutti_graph *g = tti_new_graph(rw);
+    tutti_value *labels = tti_new_reshape(rw, tti_mapped(rw, e->labels), &TUTTI_SHAPE(n));
     if (!e->weight) return labels;
-    tutti_value *weight = tti_new(rw, e->weight);
+    tutti_value *weight = tti_mapped(rw, e->weight);
     if (!tti_shape_equal(&e->weight->type.shape, &e->rows))
         weight = tti_emit(g, "broadcast_to", NULL, &weight, 1,
                           (tti_attr_arg[]){TTI_INTS("dims", e->rows.n_dims, e->rows.dim), {0}});
@@ -261,9 +262,9 @@ static tutti_value *build_entropy(tti_rewrite *rw, const tti_match *m) {
     const entropy *e = m->found;
     const tutti_shape *s = &e->x->type.shape;
     int64_t n_classes = s->dim[s->n_dims - 1], n = tti_value_n_elems(e->labels);
-    tutti_value *in[2] = {tti_new_reshape(rw, tti_new(rw, e->x), &TUTTI_SHAPE(n, n_classes)),
+    tutti_value *in[2] = {tti_new_reshape(rw, tti_mapped(rw, e->x), &TUTTI_SHAPE(n, n_classes)),
                           weighted_labels(rw, e, n)};
-    tutti_value *sum = tti_emit(rw->to, "cross_entropy", NULL, in, 2, NULL);
+    tutti_value *sum = tti_emit(tti_new_graph(rw), "cross_entropy", NULL, in, 2, NULL);
     return tti_new_affine(rw, sum, -e->alpha, 0);
 }
 
@@ -287,8 +288,8 @@ static bool find_head(tti_match *m) {
 }
 
 static tutti_value *build_head(tti_rewrite *rw, const tti_match *m) {
-    tutti_value *in[2] = {tti_new(rw, m->root->in[0]), tti_new(rw, m->root->in[1])};
-    return tti_emit(rw->to, "matmul", m->root->name, in, 2,
+    tutti_value *in[2] = {tti_mapped(rw, m->root->in[0]), tti_mapped(rw, m->root->in[1])};
+    return tti_emit(tti_new_graph(rw), "matmul", m->root->name, in, 2,
                     (tti_attr_arg[]){TTI_INT("trans_b", 1), {0}});
 }
 

@@ -45,9 +45,10 @@ static tutti_value *vector_of(tti_rewrite *rw, tutti_value *w) {
 
 static tutti_value *build_norm(tti_rewrite *rw, const tti_match *m, const char *op) {
     const tutti_value *x = TTI_VAR(m, 'x'), *w = TTI_VAR(m, 'w');
-    tutti_value *weight = w ? vector_of(rw, tti_new(rw, w))
-                            : tutti_constant(rw->to, TUTTI_F32, &TUTTI_SHAPE(width_of(x)), 1);
-    return tti_emit(rw->to, op, NULL, (tutti_value *[]){tti_new(rw, x), weight}, 2,
+    tutti_value *weight =
+        w ? vector_of(rw, tti_mapped(rw, w))
+          : tutti_constant(tti_new_graph(rw), TUTTI_F32, &TUTTI_SHAPE(width_of(x)), 1);
+    return tti_emit(tti_new_graph(rw), op, NULL, (tutti_value *[]){tti_mapped(rw, x), weight}, 2,
                     (tti_attr_arg[]){TTI_FLOAT("eps", m->shift[1]), {0}});
 }
 
@@ -73,10 +74,10 @@ static bool bias_fits(tti_match *m) { return is_row_of(m, TTI_VAR(m, 'b'), TTI_V
 static tutti_value *build_again(tti_rewrite *rw, const tti_match *m) {
     const tti_node *norm = m->node[1];
     const tutti_value *w = TTI_VAR(m, 'w'), *b = TTI_VAR(m, 'b');
-    tutti_value *in[3] = {tti_new(rw, norm->in[0])};
-    in[1] = w ? vector_of(rw, tti_new(rw, w)) : tti_new(rw, norm->in[1]);
-    if (b) in[2] = vector_of(rw, tti_new(rw, b));
-    return tti_emit(rw->to, norm->op->name, norm->name, in, b ? 3 : 2,
+    tutti_value *in[3] = {tti_mapped(rw, norm->in[0])};
+    in[1] = w ? vector_of(rw, tti_mapped(rw, w)) : tti_mapped(rw, norm->in[1]);
+    if (b) in[2] = vector_of(rw, tti_mapped(rw, b));
+    return tti_emit(tti_new_graph(rw), norm->op->name, norm->name, in, b ? 3 : 2,
                     (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(norm, "eps")), {0}});
 }
 

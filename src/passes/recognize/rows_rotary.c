@@ -139,11 +139,11 @@ static tutti_value *build_rotary(tti_rewrite *rw, const tti_match *m) {
     bool turned = n == 4 && r->t_axis == 2;
     int64_t dim = s->dim[n - 1], n_t = s->dim[r->t_axis];
     int64_t heads = n == 3 ? 1 : s->dim[turned ? 1 : 2];
-    tutti_value *x = tti_new(rw, r->x);
+    tutti_value *x = tti_mapped(rw, r->x);
     if (turned) x = tti_new_permute(rw, x, order, 4);
     x = tti_new_reshape(rw, x, &TUTTI_SHAPE(s->dim[0], n_t, heads * dim));
     x = tti_emit(
-        rw->to, "rotary", NULL, &x, 1,
+        tti_new_graph(rw), "rotary", NULL, &x, 1,
         (tti_attr_arg[]){
             TTI_INT("heads", heads), TTI_INT("dim", dim), TTI_FLOAT("base", r->base), {0}});
     if (n == 3) return x;
@@ -177,15 +177,15 @@ static bool find_two(tti_match *m) {
 
 static tutti_value *build_two(tti_rewrite *rw, const tti_match *m) {
     const tti_node *q = m->root->in[0]->node, *k = m->root->in[1]->node;
-    tutti_value *in[3] = {tti_new(rw, q->in[0]), tti_new(rw, k->in[0]),
-                          tti_new(rw, m->root->in[2])};
-    tutti_value *x =
-        tti_emit(rw->to, "concat", NULL, in, 3, (tti_attr_arg[]){TTI_INT("axis", 2), {0}});
+    tutti_value *in[3] = {tti_mapped(rw, q->in[0]), tti_mapped(rw, k->in[0]),
+                          tti_mapped(rw, m->root->in[2])};
+    tutti_value *x = tti_emit(tti_new_graph(rw), "concat", NULL, in, 3,
+                              (tti_attr_arg[]){TTI_INT("axis", 2), {0}});
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     int n = tti_n_attrs(q->op);
     for (int i = 0; i < n; i++) attrs[i] = (tti_attr_arg){q->op->attrs[i].name, q->attrs[i]};
     attrs[n] = TTI_INT("heads", tti_attr_int(q, "heads") + tti_attr_int(k, "heads"));
-    return tti_emit(rw->to, "rotary", NULL, &x, 1, attrs);
+    return tti_emit(tti_new_graph(rw), "rotary", NULL, &x, 1, attrs);
 }
 
 const tti_row tti_rows_rotary[] = {

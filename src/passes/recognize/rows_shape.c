@@ -9,7 +9,7 @@
 
 tutti_value *tti_new_reshape(tti_rewrite *rw, tutti_value *x, const tutti_shape *to) {
     if (!x || tti_shape_equal(&x->type.shape, to)) return x;
-    return tti_emit(rw->to, "reshape", NULL, &x, 1,
+    return tti_emit(tti_new_graph(rw), "reshape", NULL, &x, 1,
                     (tti_attr_arg[]){TTI_INTS("dims", to->n_dims, to->dim), {0}});
 }
 
@@ -18,13 +18,13 @@ tutti_value *tti_new_permute(tti_rewrite *rw, tutti_value *x, const int *perm, i
     bool moves = false;
     for (int d = 0; d < n; d++) order[d] = perm[d], moves = moves || perm[d] != d;
     if (!x || !moves) return x;
-    return tti_emit(rw->to, "transpose", NULL, &x, 1,
+    return tti_emit(tti_new_graph(rw), "transpose", NULL, &x, 1,
                     (tti_attr_arg[]){TTI_INTS("perm", n, order), {0}});
 }
 
 tutti_value *tti_new_affine(tti_rewrite *rw, tutti_value *x, double alpha, double beta) {
     if (alpha == 1 && beta == 0) return x;
-    return tti_emit(rw->to, "affine", NULL, &x, 1,
+    return tti_emit(tti_new_graph(rw), "affine", NULL, &x, 1,
                     (tti_attr_arg[]){TTI_FLOAT("alpha", alpha), TTI_FLOAT("beta", beta), {0}});
 }
 
@@ -32,20 +32,21 @@ tutti_value *tti_new_like(tti_rewrite *rw, const tti_node *node, tutti_value *co
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     for (int i = 0; i < tti_n_attrs(node->op); i++)
         attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
-    return tti_emit(rw->to, node->op->name, node->name, in, node->n_in, attrs);
+    return tti_emit(tti_new_graph(rw), node->op->name, node->name, in, node->n_in, attrs);
 }
 
 tutti_value *tti_new_gather(tti_rewrite *rw, tutti_value *x, const int32_t *rows) {
     if (!x) return NULL;
     tutti_shape n = TUTTI_SHAPE(x->type.shape.dim[1]);
-    return tutti_gather(rw->to, x, tutti_constant_array(rw->to, TUTTI_I32, &n, rows), 1);
+    return tutti_gather(tti_new_graph(rw), x,
+                        tutti_constant_array(tti_new_graph(rw), TUTTI_I32, &n, rows), 1);
 }
 
 static tutti_value *new_slice(tti_rewrite *rw, tutti_value *x, int axis, int64_t start,
                               int64_t len) {
     if (x && start == 0 && len == x->type.shape.dim[axis]) return x;
     return tti_emit(
-        rw->to, "slice", NULL, &x, 1,
+        tti_new_graph(rw), "slice", NULL, &x, 1,
         (tti_attr_arg[]){TTI_INT("axis", axis), TTI_INT("start", start), TTI_INT("len", len), {0}});
 }
 
@@ -68,7 +69,8 @@ static bool find_two_reshapes(tti_match *m) {
 }
 
 static tutti_value *build_one_reshape(tti_rewrite *rw, const tti_match *m) {
-    return tti_new_reshape(rw, tti_new(rw, maker_of_input(m)->in[0]), &m->root->out[0]->type.shape);
+    return tti_new_reshape(rw, tti_mapped(rw, maker_of_input(m)->in[0]),
+                           &m->root->out[0]->type.shape);
 }
 
 static bool find_two_permutes(tti_match *m) {
@@ -80,7 +82,7 @@ static tutti_value *build_one_permute(tti_rewrite *rw, const tti_match *m) {
     const tti_attr *inner = tti_attr_get(maker_of_input(m), "perm");
     int perm[TUTTI_MAX_DIMS] = {0};
     for (int d = 0; d < outer->n; d++) perm[d] = (int)inner->v[outer->v[d]];
-    return tti_new_permute(rw, tti_new(rw, maker_of_input(m)->in[0]), perm, outer->n);
+    return tti_new_permute(rw, tti_mapped(rw, maker_of_input(m)->in[0]), perm, outer->n);
 }
 
 /* Dimensions of 1 that a reshape of a permute leaves out, as bits by dimension of the permute's
@@ -120,7 +122,7 @@ static tutti_value *build_permute_of_squeezed(tti_rewrite *rw, const tti_match *
     }
     for (int d = 0; d < order->n; d++)
         if (!(dropped >> order->v[d] & 1u)) perm[n++] = at[order->v[d]];
-    return tti_new_permute(rw, tti_new_reshape(rw, tti_new(rw, permute->in[0]), &to), perm, n);
+    return tti_new_permute(rw, tti_new_reshape(rw, tti_mapped(rw, permute->in[0]), &to), perm, n);
 }
 
 static bool find_still_permute(tti_match *m) {
@@ -132,7 +134,7 @@ static bool find_still_permute(tti_match *m) {
 }
 
 static tutti_value *build_input(tti_rewrite *rw, const tti_match *m) {
-    return tti_new(rw, m->root->in[0]);
+    return tti_mapped(rw, m->root->in[0]);
 }
 
 static bool find_whole_slice(tti_match *m) {
@@ -156,8 +158,9 @@ static bool find_turned_operand(tti_match *m) {
 }
 
 static tutti_value *build_turned_operand(tti_rewrite *rw, const tti_match *m) {
-    tutti_value *in[2] = {tti_new(rw, m->root->in[0]), tti_new(rw, m->root->in[1]->node->in[0])};
-    return tti_emit(rw->to, "matmul", m->root->name, in, 2,
+    tutti_value *in[2] = {tti_mapped(rw, m->root->in[0]),
+                          tti_mapped(rw, m->root->in[1]->node->in[0])};
+    return tti_emit(tti_new_graph(rw), "matmul", m->root->name, in, 2,
                     (tti_attr_arg[]){TTI_INT("trans_a", tti_attr_int(m->root, "trans_a")),
                                      TTI_INT("trans_b", !tti_attr_int(m->root, "trans_b")),
                                      {0}});
@@ -177,7 +180,7 @@ static int64_t first_of_rows(const tti_match *m) {
 static bool find_rows_of_table(tti_match *m) { return first_of_rows(m) >= 0; }
 
 static tutti_value *build_rows_of_table(tti_rewrite *rw, const tti_match *m) {
-    tutti_value *part = new_slice(rw, tti_new(rw, m->root->in[0]), 0, first_of_rows(m),
+    tutti_value *part = new_slice(rw, tti_mapped(rw, m->root->in[0]), 0, first_of_rows(m),
                                   tti_value_n_elems(m->root->in[1]));
     return tti_new_reshape(rw, part, &m->root->out[0]->type.shape);
 }
@@ -195,7 +198,7 @@ static tutti_value *build_permute_of_slice(tti_rewrite *rw, const tti_match *m) 
     const tti_attr *order = tti_attr_get(permute, "perm");
     int perm[TUTTI_MAX_DIMS] = {0};
     for (int d = 0; d < order->n; d++) perm[d] = (int)order->v[d];
-    tutti_value *part = new_slice(rw, tti_new(rw, permute->in[0]), perm[axis_of(m->root)],
+    tutti_value *part = new_slice(rw, tti_mapped(rw, permute->in[0]), perm[axis_of(m->root)],
                                   tti_attr_int(m->root, "start"), tti_attr_int(m->root, "len"));
     return tti_new_permute(rw, part, perm, order->n);
 }
@@ -229,7 +232,7 @@ static tutti_value *build_reshape_of_slice(tti_rewrite *rw, const tti_match *m) 
     int64_t step;
     int d = dim_split_at(maker_of_input(m), axis_of(m->root), &step);
     tutti_value *part =
-        new_slice(rw, tti_new(rw, maker_of_input(m)->in[0]), d,
+        new_slice(rw, tti_mapped(rw, maker_of_input(m)->in[0]), d,
                   tti_attr_int(m->root, "start") * step, tti_attr_int(m->root, "len") * step);
     return tti_new_reshape(rw, part, &m->root->out[0]->type.shape);
 }
@@ -240,7 +243,7 @@ static bool find_slice_of_slice(tti_match *m) {
 
 static tutti_value *build_one_slice(tti_rewrite *rw, const tti_match *m) {
     const tti_node *inner = maker_of_input(m);
-    return new_slice(rw, tti_new(rw, inner->in[0]), axis_of(m->root),
+    return new_slice(rw, tti_mapped(rw, inner->in[0]), axis_of(m->root),
                      tti_attr_int(m->root, "start") + tti_attr_int(inner, "start"),
                      tti_attr_int(m->root, "len"));
 }
@@ -266,7 +269,7 @@ static bool find_joined_slices(tti_match *m) {
 static tutti_value *build_joined_slices(tti_rewrite *rw, const tti_match *m) {
     const tti_node *first = maker_of_input(m);
     int axis = axis_of(m->root);
-    return new_slice(rw, tti_new(rw, first->in[0]), axis, tti_attr_int(first, "start"),
+    return new_slice(rw, tti_mapped(rw, first->in[0]), axis, tti_attr_int(first, "start"),
                      m->root->out[0]->type.shape.dim[axis]);
 }
 
@@ -288,9 +291,9 @@ static bool find_slice_of_rows(tti_match *m) {
 
 static tutti_value *build_product_of_slice(tti_rewrite *rw, const tti_match *m) {
     const tti_node *product = maker_of_input(m);
-    tutti_value *in[3] = {new_slice(rw, tti_new(rw, product->in[0]), axis_of(m->root),
+    tutti_value *in[3] = {new_slice(rw, tti_mapped(rw, product->in[0]), axis_of(m->root),
                                     tti_attr_int(m->root, "start"), tti_attr_int(m->root, "len"))};
-    for (int i = 1; i < product->n_in; i++) in[i] = tti_new(rw, product->in[i]);
+    for (int i = 1; i < product->n_in; i++) in[i] = tti_mapped(rw, product->in[i]);
     return tti_new_like(rw, product, in);
 }
 

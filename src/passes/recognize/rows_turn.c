@@ -167,7 +167,7 @@ static tutti_value *build_view(tti_rewrite *rw, const tti_match *m) {
     view v;
     if (!read_view(m->scene, m->root, &v)) return NULL;
     const tutti_shape *to = &m->root->out[0]->type.shape;
-    tutti_value *x = tti_new(rw, v.x);
+    tutti_value *x = tti_mapped(rw, v.x);
     if (v.moves) x = tti_new_permute(rw, tti_new_reshape(rw, x, &v.from), v.perm, v.from.n_dims);
     return tti_new_reshape(rw, x, to);
 }
@@ -255,10 +255,10 @@ static bool find_turned_rows(tti_match *m) {
 static tutti_value *build_turned_result(tti_rewrite *rw, const tti_match *m) {
     const tti_node *root = m->root, *turn = turn_before(root);
     const tti_attr *order = tti_attr_get(turn, "perm");
-    tutti_value *in[TTI_MAX_IN] = {tti_new(rw, turn->in[0])};
+    tutti_value *in[TTI_MAX_IN] = {tti_mapped(rw, turn->in[0])};
     int perm[TUTTI_MAX_DIMS] = {0};
     for (int d = 0; d < order->n; d++) perm[d] = (int)order->v[d];
-    for (int i = 1; i < root->n_in; i++) in[i] = tti_new(rw, root->in[i]);
+    for (int i = 1; i < root->n_in; i++) in[i] = tti_mapped(rw, root->in[i]);
     tutti_value *y = tti_new_permute(rw, tti_new_like(rw, root, in), perm, order->n);
     return tti_new_reshape(rw, y, &root->out[0]->type.shape);
 }
@@ -420,7 +420,7 @@ static bool find_order(tti_match *m) {
 
 static tutti_value *build_gather(tti_rewrite *rw, const tti_match *m) {
     const order *o = m->found;
-    tutti_value *x = tti_new_reshape(rw, tti_new(rw, o->source),
+    tutti_value *x = tti_new_reshape(rw, tti_mapped(rw, o->source),
                                      &TUTTI_SHAPE(o->n_samples, o->n_rows, o->width));
     return tti_new_reshape(rw, tti_new_gather(rw, x, o->from), &m->root->out[0]->type.shape);
 }

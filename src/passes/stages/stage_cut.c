@@ -95,10 +95,10 @@ static tutti_status copy_apart(const tutti_graph *g, tutti_graph **out) {
     TTI_TRY(tti_rewrite_begin(&rw, g));
     for (int i = 0; i < g->n_nodes; i++) {
         tti_rewrite_copy(&rw, g->nodes[i]);
-        if (rw.to->n_nodes == i + 1) rw.to->nodes[i]->stage = i;
+        if (tti_new_graph(&rw)->n_nodes == i + 1) tti_new_graph(&rw)->nodes[i]->stage = i;
     }
     for (int i = 0; i < g->n_outputs; i++)
-        tutti_output(rw.to, g->outputs[i].name, rw.map[g->outputs[i].value->id]);
+        tutti_output(tti_new_graph(&rw), g->outputs[i].name, tti_mapped(&rw, g->outputs[i].value));
     *out = NULL;
     return tti_rewrite_replace(&rw, out);
 }

@@ -90,7 +90,8 @@ typedef struct marker {
 
 static tutti_value **copy_of(const marker *m, const tutti_value *value) {
     int stage = m->chunk % m->s->n_stages;
-    return &m->copies[(size_t)stage * (size_t)(m->rw.from->n_values + 1) + (size_t)value->id];
+    return &m->copies[(size_t)stage * (size_t)(tti_old_graph(&m->rw)->n_values + 1) +
+                      (size_t)value->id];
 }
 
 /* A parameter under its own name, and "NAME@S" on the ranks that read it later: until the cut all
@@ -99,12 +100,12 @@ static void copy_source(marker *m, const tti_node *node) {
     char name[TTI_MAX_NAME + 16];
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     snprintf(name, sizeof name, "%s", node->name);
-    if (node->name[0] && tti_graph_find_source(m->rw.to, name))
+    if (node->name[0] && tti_graph_find_source(tti_new_graph(&m->rw), name))
         snprintf(name, sizeof name, "%s@%d", node->name, m->chunk % m->s->n_stages);
     for (int i = 0; i < tti_n_attrs(node->op); i++)
         attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
-    tti_node *copy =
-        tti_graph_add(m->rw.to, &(tti_node_desc){.op = node->op, .name = name, .attrs = attrs});
+    tti_node *copy = tti_graph_add(tti_new_graph(&m->rw),
+                                   &(tti_node_desc){.op = node->op, .name = name, .attrs = attrs});
     if (copy) *copy_of(m, node->out[0]) = copy->out[0];
 }
 
@@ -112,11 +113,11 @@ static void copy_source(marker *m, const tti_node *node) {
 static tutti_value *value_here(marker *m, const tutti_value *value) {
     const tti_node *node = value->node;
     bool everywhere = (node->op->traits & TTI_INPUT) != 0;
-    if (everywhere && !m->rw.map[value->id]) {
+    if (everywhere && !tti_mapped(&m->rw, value)) {
         tti_rewrite_copy(&m->rw, node);
-        if (m->rw.map[value->id]) m->rw.map[value->id]->node->stage = ANYWHERE;
+        if (tti_mapped(&m->rw, value)) tti_mapped(&m->rw, value)->node->stage = ANYWHERE;
     }
-    if (everywhere || !m->is_free[node->id]) return m->rw.map[value->id];
+    if (everywhere || !m->is_free[node->id]) return tti_mapped(&m->rw, value);
     if (*copy_of(m, value)) return *copy_of(m, value);
     if (node->op->traits & TTI_SOURCE) {
         copy_source(m, node);
@@ -126,7 +127,7 @@ static tutti_value *value_here(marker *m, const tutti_value *value) {
     for (int i = 0; i < node->n_in; i++) in[i] = value_here(m, node->in[i]);
     tti_rewrite_copy_with(&m->rw, node, in);
     for (int k = 0; k < node->op->n_out; k++) {
-        tutti_value *copy = m->rw.map[node->out[k]->id];
+        tutti_value *copy = tti_mapped(&m->rw, node->out[k]);
         if (copy) copy->node->stage = m->chunk;
         *copy_of(m, node->out[k]) = copy;
     }
@@ -135,35 +136,35 @@ static tutti_value *value_here(marker *m, const tutti_value *value) {
 
 static void copy_node(marker *m, const tti_node *node) {
     tutti_value *in[TTI_MAX_IN] = {0};
-    tti_graph_set_stage(m->rw.to, m->chunk);
+    tti_graph_set_stage(tti_new_graph(&m->rw), m->chunk);
     for (int i = 0; i < node->n_in; i++) in[i] = value_here(m, node->in[i]);
     tti_rewrite_copy_with(&m->rw, node, in);
-    if (node->op->n_out > 0 && m->rw.map[node->out[0]->id])
-        m->rw.map[node->out[0]->id]->node->stage = m->chunk;
+    if (node->op->n_out > 0 && tti_mapped(&m->rw, node->out[0]))
+        tti_mapped(&m->rw, node->out[0])->node->stage = m->chunk;
 }
 
 /* A buffer without readers belongs to the maker of its statistic; a parameter without readers goes
  * last, where autodiff refuses it; an input, such as the loss scale, is for autodiff. */
 static void copy_idle_sources(marker *m) {
-    const tutti_graph *g = m->rw.from;
+    const tutti_graph *g = tti_old_graph(&m->rw);
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
         if (node->op->traits & TTI_INPUT) (void)value_here(m, node->out[0]);
         if (!(node->op->traits & (TTI_PARAM | TTI_BUFFER))) continue;
-        if (tti_graph_find_source(m->rw.to, node->name)) continue;
+        if (tti_graph_find_source(tti_new_graph(&m->rw), node->name)) continue;
         char name[TTI_MAX_NAME + 16];
         snprintf(name, sizeof name, "stat.%s", node->name);
         const tutti_value *stat = tti_graph_output(g, name);
-        if (stat && m->rw.map[stat->id]) m->chunk = m->rw.map[stat->id]->node->stage;
-        tti_graph_set_stage(m->rw.to, m->chunk);
+        if (stat && tti_mapped(&m->rw, stat)) m->chunk = tti_mapped(&m->rw, stat)->node->stage;
+        tti_graph_set_stage(tti_new_graph(&m->rw), m->chunk);
         copy_source(m, node);
     }
 }
 
 static void name_outputs(marker *m) {
-    const tutti_graph *g = m->rw.from;
+    const tutti_graph *g = tti_old_graph(&m->rw);
     for (int i = 0; i < g->n_outputs; i++)
-        tutti_output(m->rw.to, g->outputs[i].name, value_here(m, g->outputs[i].value));
+        tutti_output(tti_new_graph(&m->rw), g->outputs[i].name, value_here(m, g->outputs[i].value));
 }
 
 static tutti_status mark(tutti_graph **g, tti_stages *s, const bool *is_free, const int *begin) {
@@ -172,7 +173,8 @@ static tutti_status mark(tutti_graph **g, tti_stages *s, const bool *is_free, co
     int n_all = tti_stages_n_all_chunks(s);
     TTI_TRY(tti_rewrite_begin(&m.rw, *g));
     m.copies = calloc((size_t)s->n_stages * ((size_t)from->n_values + 1), sizeof(void *));
-    if (!m.copies) tti_graph_fail(m.rw.to, tti_fail(TUTTI_E_NOMEM, "stages: out of memory"));
+    if (!m.copies)
+        tti_graph_fail(tti_new_graph(&m.rw), tti_fail(TUTTI_E_NOMEM, "stages: out of memory"));
     for (int i = 0; m.copies && i < from->n_nodes; i++) {
         while (m.chunk + 1 < n_all && i >= begin[m.chunk + 1]) m.chunk++;
         if (!is_free[i]) copy_node(&m, from->nodes[i]);
@@ -182,7 +184,7 @@ static tutti_status mark(tutti_graph **g, tti_stages *s, const bool *is_free, co
         copy_idle_sources(&m);
     }
     free(m.copies);
-    tti_graph_set_stage(m.rw.to, 0);
+    tti_graph_set_stage(tti_new_graph(&m.rw), 0);
     return tti_rewrite_replace(&m.rw, g);
 }
 
@@ -275,7 +277,7 @@ typedef struct builder {
 } builder;
 
 static void find_moments(builder *k) {
-    const tutti_graph *g = k->rw.from;
+    const tutti_graph *g = tti_old_graph(&k->rw);
     int last = 2 * tti_stages_n_all_chunks(k->s) - 1;
     for (int i = 0; i < g->n_nodes; i++) {
         bool backward = i >= k->s->n_forward;
@@ -290,7 +292,7 @@ static int *first_reads(const builder *k, const tutti_value *value) {
 }
 
 static void find_reads(builder *k) {
-    const tutti_graph *g = k->rw.from;
+    const tutti_graph *g = tti_old_graph(&k->rw);
     for (int i = 0; i < g->n_values * k->s->n_stages; i++) k->reads[i] = ANYWHERE;
     for (int i = 0; i < g->n_nodes; i++) {
         int at = k->moment[i];
@@ -318,11 +320,12 @@ static const char *boundary_name(const builder *k, int number, char name[32]) {
 /* A sent value has its own node and memory, which wait for the reader. */
 static void send_value(builder *k, const tutti_value *value, int number) {
     char name[32];
-    tutti_value *own = k->rw.map[value->id];
-    bool taken = tti_is_output(k->rw.from, value) || tti_is_output(k->rw.to, own);
+    tutti_value *own = tti_mapped(&k->rw, value);
+    bool taken =
+        tti_is_output(tti_old_graph(&k->rw), value) || tti_is_output(tti_new_graph(&k->rw), own);
     if (taken || (value->node->op->traits & (TTI_SOURCE | TTI_VIEW)))
-        own = tti_emit(k->rw.to, "affine", NULL, &own, 1, NULL);
-    tutti_output(k->rw.to, boundary_name(k, number, name), own);
+        own = tti_emit(tti_new_graph(&k->rw), "affine", NULL, &own, 1, NULL);
+    tutti_output(tti_new_graph(&k->rw), boundary_name(k, number, name), own);
 }
 
 /* The stage boundaries of a value, to one rank after the other. */
@@ -345,26 +348,28 @@ static tutti_status cross(builder *k, const tutti_value *value) {
 /* An input of the whole graph, or what another rank makes. */
 static void bring(builder *k, const tutti_value *value) {
     char name[32];
-    if (k->rw.map[value->id]) return;
+    if (tti_mapped(&k->rw, value)) return;
     if (k->moment[value->node->id] == ANYWHERE) {
         tti_rewrite_copy(&k->rw, value->node);
         return;
     }
     TTI_ASSERT(k->number[value->id] >= 0);
-    k->rw.map[value->id] = tutti_input(k->rw.to, boundary_name(k, k->number[value->id], name),
-                                       value->type.dtype, &value->type.shape);
+    tti_map(&k->rw, value,
+            tutti_input(tti_new_graph(&k->rw), boundary_name(k, k->number[value->id], name),
+                        value->type.dtype, &value->type.shape));
 }
 
 /* A further copy of a parameter gets its name back. */
 static void keep_source(builder *k, const tti_node *node) {
     char name[TTI_MAX_NAME + 16];
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
-    snprintf(name, sizeof name, "%.*s", (int)own_name(k->rw.from, node->name), node->name);
+    snprintf(name, sizeof name, "%.*s", (int)own_name(tti_old_graph(&k->rw), node->name),
+             node->name);
     for (int i = 0; i < tti_n_attrs(node->op); i++)
         attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
-    tti_node *copy =
-        tti_graph_add(k->rw.to, &(tti_node_desc){.op = node->op, .name = name, .attrs = attrs});
-    if (copy) k->rw.map[node->out[0]->id] = copy->out[0];
+    tti_node *copy = tti_graph_add(tti_new_graph(&k->rw),
+                                   &(tti_node_desc){.op = node->op, .name = name, .attrs = attrs});
+    if (copy) tti_map(&k->rw, node->out[0], copy->out[0]);
 }
 
 static tutti_status keep_node(builder *k, const tti_node *node) {
@@ -372,11 +377,11 @@ static tutti_status keep_node(builder *k, const tti_node *node) {
     if (moment == ANYWHERE) return TUTTI_OK;
     if (tti_moment_stage(k->s, moment) == k->s->stage) {
         for (int i = 0; i < node->n_in; i++) bring(k, node->in[i]);
-        if (is_further_copy(k->rw.from, node))
+        if (is_further_copy(tti_old_graph(&k->rw), node))
             keep_source(k, node);
         else
             tti_rewrite_copy(&k->rw, node);
-        TTI_TRY(tutti_graph_check(k->rw.to));
+        TTI_TRY(tutti_graph_check(tti_new_graph(&k->rw)));
     }
     for (int i = 0; i < node->op->n_out; i++) TTI_TRY(cross(k, node->out[i]));
     return TUTTI_OK;
@@ -384,7 +389,7 @@ static tutti_status keep_node(builder *k, const tti_node *node) {
 
 /* "grad.NAME@S" is the gradient of NAME here. */
 static void keep_outputs(builder *k) {
-    const tutti_graph *g = k->rw.from;
+    const tutti_graph *g = tti_old_graph(&k->rw);
     for (int i = 0; i < g->n_outputs; i++) {
         const char *name = g->outputs[i].name;
         const tutti_value *old = g->outputs[i].value;
@@ -396,7 +401,7 @@ static void keep_outputs(builder *k) {
         bool of_source = strncmp(name, "grad.", 5) == 0 || strncmp(name, "stat.", 5) == 0;
         int n = of_source ? 5 + (int)own_name(g, name + 5) : (int)strlen(name);
         snprintf(own, sizeof own, "%.*s", n, name);
-        tutti_output(k->rw.to, own, k->rw.map[old->id]);
+        tutti_output(tti_new_graph(&k->rw), own, tti_mapped(&k->rw, old));
     }
 }
 
@@ -443,7 +448,7 @@ static tutti_status keep(builder *k, tutti_graph **g) {
     for (int i = 0; i < from->n_values; i++) k->number[i] = -1;
     for (int i = 0; i < from->n_nodes; i++) TTI_TRY(keep_node(k, from->nodes[i]));
     keep_outputs(k);
-    return tutti_graph_check(k->rw.to);
+    return tutti_graph_check(tti_new_graph(&k->rw));
 }
 
 tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target) {
@@ -461,7 +466,7 @@ tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target) {
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
     k.reads = calloc(((size_t)from->n_values + 1) * (size_t)k.s->n_stages, sizeof *k.reads);
     if (k.moment && k.number && k.reads) st = keep(&k, g);
-    if (st != TUTTI_OK) tti_graph_fail(k.rw.to, st);
+    if (st != TUTTI_OK) tti_graph_fail(tti_new_graph(&k.rw), st);
     free(k.moment);
     free(k.number);
     free(k.reads);

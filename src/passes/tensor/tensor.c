@@ -31,11 +31,11 @@ static tutti_value *exchange(cutting *c, const char *op, tutti_value *x, int dim
     tti_attr_arg attrs[] = {
         TTI_INT("n", c->axis.n), TTI_INT("index", c->axis.index), TTI_INT("dim", dim), {0}};
     if (dim < 0) attrs[2] = (tti_attr_arg){0};
-    return tti_emit(c->rw.to, op, x ? x->node->name : NULL, &x, 1, attrs);
+    return tti_emit(tti_new_graph(&c->rw), op, x ? x->node->name : NULL, &x, 1, attrs);
 }
 
 static tutti_value *get_whole(cutting *c, const tutti_value *old) {
-    tutti_value **whole = &c->whole[old->id], *own = c->rw.map[old->id];
+    tutti_value **whole = &c->whole[old->id], *own = tti_mapped(&c->rw, old);
     tti_cut_code have = c->division->lie[old->id];
     if (*whole) return *whole;
     if (have == TTI_CODE_WHOLE)
@@ -49,13 +49,14 @@ static tutti_value *get_whole(cutting *c, const tutti_value *old) {
 
 /* Gathers a divided value for readers that divide the work: its gradient is divided again. */
 static tutti_value *gather_for_work(cutting *c, const tutti_value *old) {
-    tutti_value *own = c->rw.map[old->id];
+    tutti_value *own = tti_mapped(&c->rw, old);
     tti_attr_arg attrs[] = {TTI_INT("n", c->axis.n),
                             TTI_INT("index", c->axis.index),
                             TTI_INT("dim", tti_cut_of(c->division->lie[old->id]).dim),
                             TTI_INT("terms", 1),
                             {0}};
-    return tti_emit(c->rw.to, "tensor_all_gather", own ? own->node->name : NULL, &own, 1, attrs);
+    return tti_emit(tti_new_graph(&c->rw), "tensor_all_gather", own ? own->node->name : NULL, &own,
+                    1, attrs);
 }
 
 static tutti_value *get_part(cutting *c, const tutti_value *old, tti_cut_code need) {
@@ -63,7 +64,7 @@ static tutti_value *get_part(cutting *c, const tutti_value *old, tti_cut_code ne
     int dim = tti_cut_of(need).dim;
     bool from_terms = c->division->lie[old->id] == TTI_CODE_PARTIAL && !c->whole[old->id];
     if (*part) return *part;
-    *part = from_terms ? exchange(c, "tensor_reduce_scatter", c->rw.map[old->id], dim)
+    *part = from_terms ? exchange(c, "tensor_reduce_scatter", tti_mapped(&c->rw, old), dim)
                        : exchange(c, "tensor_slice", get_whole(c, old), dim);
     return *part;
 }
@@ -71,7 +72,7 @@ static tutti_value *get_part(cutting *c, const tutti_value *old, tti_cut_code ne
 /* An old value as a reader needs it; divided: its readers' work is, so that their gradients of a
  * whole value are terms of a sum. */
 static tutti_value *get(cutting *c, const tutti_value *old, tti_cut_code need, bool divided) {
-    if (need != TTI_CODE_WHOLE && c->division->lie[old->id] == need) return c->rw.map[old->id];
+    if (need != TTI_CODE_WHOLE && c->division->lie[old->id] == need) return tti_mapped(&c->rw, old);
     if (tti_code_is_split(need)) return get_part(c, old, need);
     if (!divided || !c->division->wanted[old->id]) return get_whole(c, old);
     tutti_value **copied = &c->copied[old->id];
@@ -120,7 +121,8 @@ static void cut_source(cutting *c, const tti_node *node) {
     set_attr(attrs, "cut_n", c->axis.n);
     set_attr(attrs, "cut_index", c->axis.index);
     set_attr(attrs, "cut_groups", cut.groups);
-    c->rw.map[node->out[0]->id] = tti_emit(c->rw.to, node->op->name, node->name, &none, 0, attrs);
+    tti_map(&c->rw, node->out[0],
+            tti_emit(tti_new_graph(&c->rw), node->op->name, node->name, &none, 0, attrs));
 }
 
 static void emit_same(cutting *c, const tti_node *node, int n_in, tutti_value *const *in,
@@ -129,7 +131,7 @@ static void emit_same(cutting *c, const tti_node *node, int n_in, tutti_value *c
     tti_cut_code code = c->division->lie[node->out[0]->id];
     tutti_shape dims = part_shape(&node->out[0]->type.shape, code, c->axis.n);
     list_attrs(node, &dims, attrs);
-    tti_emit_n(c->rw.to, node->op->name, node->name, in, n_in, attrs, out);
+    tti_emit_n(tti_new_graph(&c->rw), node->op->name, node->name, in, n_in, attrs, out);
 }
 
 /* Terms of a product: their sum, whole or in parts, and then the bias. */
@@ -144,10 +146,11 @@ static tutti_value *emit_bias_after(cutting *c, const tti_node *node, const tti_
     if (bias && (node->op->traits & TTI_CHANNELS_LAST) && n_dims > 2) {
         tutti_shape planes = {.n_dims = n_dims - 1, .dim = {bias->type.shape.dim[0]}};
         for (int d = 1; d < planes.n_dims; d++) planes.dim[d] = 1;
-        bias = tti_emit(c->rw.to, "reshape", node->name, &bias, 1,
+        bias = tti_emit(tti_new_graph(&c->rw), "reshape", node->name, &bias, 1,
                         (tti_attr_arg[]){TTI_INTS("dims", planes.n_dims, planes.dim), {0}});
     }
-    return tti_emit(c->rw.to, "add", node->name, (tutti_value *[]){sum, bias}, 2, NULL);
+    return tti_emit(tti_new_graph(&c->rw), "add", node->name, (tutti_value *[]){sum, bias}, 2,
+                    NULL);
 }
 
 /* An output is as large as its part should be. */
@@ -155,7 +158,7 @@ static void check_output(cutting *c, const tti_node *node, int k, const tutti_va
     tti_cut_code code = c->division->lie[node->out[k]->id];
     tutti_shape want = part_shape(&node->out[k]->type.shape, code, c->axis.n);
     if (!made || code == TTI_CODE_OWN || tti_shape_equal(&made->type.shape, &want)) return;
-    tti_graph_fail(c->rw.to,
+    tti_graph_fail(tti_new_graph(&c->rw),
                    tti_fail(TUTTI_E_INTERNAL, "tensor: %s '%s' has not the part it should",
                             node->op->name, node->name));
 }
@@ -174,12 +177,12 @@ static void cut_node(cutting *c, const tti_node *node) {
     if (strategy->adds_bias)
         out[0] = emit_bias_after(c, node, strategy, in);
     else if (strategy->by_cut && node->op->emit_cut)
-        node->op->emit_cut(c->rw.to, node, &c->axis, cut, in, out);
+        node->op->emit_cut(tti_new_graph(&c->rw), node, &c->axis, cut, in, out);
     else
         emit_same(c, node, node->n_in, in, out);
     for (int k = 0; k < node->op->n_out; k++) {
         check_output(c, node, k, out[k]);
-        c->rw.map[node->out[k]->id] = out[k];
+        tti_map(&c->rw, node->out[k], out[k]);
     }
 }
 
@@ -189,7 +192,7 @@ static void cut_output(cutting *c, const tti_output *output) {
     bool stat = strncmp(output->name, "stat.", 5) == 0;
     const tutti_value *old = output->value;
     if (stat && tti_code_is_split(c->division->lie[old->id])) return;
-    c->rw.map[old->id] = get(c, old, TTI_CODE_WHOLE, false);
+    tti_map(&c->rw, old, get(c, old, TTI_CODE_WHOLE, false));
 }
 
 static tutti_status cut_graph(tutti_graph **g, const tti_division *division, tti_axis axis) {
@@ -197,12 +200,13 @@ static tutti_status cut_graph(tutti_graph **g, const tti_division *division, tti
     cutting c = {.division = division, .axis = axis};
     size_t n = (size_t)from->n_values + 1;
     TTI_TRY(tti_rewrite_begin(&c.rw, *g));
-    tutti_graph_set_sync_batch_norm(c.rw.to, from->sync_batch_norm);
+    tutti_graph_set_sync_batch_norm(tti_new_graph(&c.rw), from->sync_batch_norm);
     c.whole = calloc(n, sizeof *c.whole);
     c.copied = calloc(n, sizeof *c.copied);
     c.parts = calloc(n * TTI_N_CODES, sizeof *c.parts);
     bool ready = c.whole && c.copied && c.parts;
-    if (!ready) tti_graph_fail(c.rw.to, tti_fail(TUTTI_E_NOMEM, "tensor: out of memory"));
+    if (!ready)
+        tti_graph_fail(tti_new_graph(&c.rw), tti_fail(TUTTI_E_NOMEM, "tensor: out of memory"));
     for (int i = 0; ready && i < from->n_nodes; i++)
         (from->nodes[i]->op->traits & TTI_SOURCE ? cut_source : cut_node)(&c, from->nodes[i]);
     for (int i = 0; ready && i < from->n_outputs; i++) cut_output(&c, &from->outputs[i]);
@@ -292,10 +296,10 @@ static bool may_come_apart(const tti_node *attention, const int *n_uses, int n) 
 }
 
 static tutti_value *part(const tti_rewrite *rw, const packed *p, int i, int64_t heads) {
-    tutti_value *x = rw->map[p->concat->in[i]->id];
+    tutti_value *x = tti_mapped(rw, p->concat->in[i]);
     if (!p->rotary || i == 2) return x;
     const tti_node *r = p->rotary;
-    return tti_emit(rw->to, "rotary", r->name, &x, 1,
+    return tti_emit(tti_new_graph(rw), "rotary", r->name, &x, 1,
                     (tti_attr_arg[]){TTI_INT("heads", heads),
                                      TTI_INT("dim", tti_attr_int(r, "dim")),
                                      TTI_FLOAT("base", tti_attr_float(r, "base")),
@@ -306,16 +310,16 @@ static tutti_value *part(const tti_rewrite *rw, const packed *p, int i, int64_t 
 
 static void emit_apart(tti_rewrite *rw, const packed *p) {
     const tti_node *node = p->attention;
-    tti_graph_set_stage(rw->to, node->stage);
-    tutti_graph_set_module(rw->to, node->module);
+    tti_graph_set_stage(tti_new_graph(rw), node->stage);
+    tutti_graph_set_module(tti_new_graph(rw), node->module);
     tutti_value *in[3] = {part(rw, p, 0, p->heads), part(rw, p, 1, p->kv), part(rw, p, 2, p->kv)};
-    rw->map[node->out[0]->id] =
-        tti_emit(rw->to, "sdpa", node->name, in, 3,
-                 (tti_attr_arg[]){TTI_INT("heads", p->heads),
-                                  TTI_INT("kv_heads", p->kv),
-                                  TTI_INT("causal", tti_attr_int(node, "causal")),
-                                  TTI_FLOAT("scale", tti_attr_float(node, "scale")),
-                                  {0}});
+    tti_map(rw, node->out[0],
+            tti_emit(tti_new_graph(rw), "sdpa", node->name, in, 3,
+                     (tti_attr_arg[]){TTI_INT("heads", p->heads),
+                                      TTI_INT("kv_heads", p->kv),
+                                      TTI_INT("causal", tti_attr_int(node, "causal")),
+                                      TTI_FLOAT("scale", tti_attr_float(node, "scale")),
+                                      {0}}));
 }
 
 /* Replaces such attention by the op that has them apart. */
