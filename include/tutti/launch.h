@@ -35,6 +35,8 @@ typedef struct tutti_launch_desc {
     int min_workers;  /* for programs that are `tutti train`: if a signal ends a worker and at least
                          this many are left, they continue without it, and max_restarts counts the
                          workers that are started again; 0: all workers end together */
+    int max_workers;  /* with min_workers: as many as tutti_run_scale may ask for; 0: n_workers */
+    int spares; /* with min_workers: workers that are loaded and take the place of a lost one */
     bool resume_stopped; /* continue a worker that was stopped by a signal, instead of failing */
 
     /* Called with one line of text before the workers are restarted. */
@@ -98,7 +100,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_ps(const char *run_dir, char **
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_stacks(const char *run_dir, char **out);
 
 /* Changes the number of workers of the elastic run that trains in run_dir on this host, between
- * parallel.min_workers and parallel.workers, and waits up to wait_ms until that many train.
+ * parallel.min_workers and parallel.max_workers, and waits up to wait_ms until that many train.
  * TUTTI_E_CONFIG: no such run, or no such number; TUTTI_E_TIMEOUT: not yet. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_scale(const char *run_dir, int n_workers,
                                                        int wait_ms);

@@ -180,6 +180,8 @@ void tti_flight_want(tti_flight_memory *m, int n_workers) {
     atomic_store(&m->header->wanted, n_workers);
 }
 
+int tti_flight_take_wanted(tti_flight_memory *m) { return atomic_exchange(&m->header->wanted, 0); }
+
 tti_flight_workers tti_flight_get_workers(const tti_flight_memory *m) {
     return (tti_flight_workers){atomic_load(&m->header->least), atomic_load(&m->header->most),
                                 atomic_load(&m->header->wanted)};

@@ -61,6 +61,8 @@ typedef struct tti_flight_workers {
 
 void tti_flight_set_range(tti_flight_memory *memory, int least, int most);
 void tti_flight_want(tti_flight_memory *memory, int n_workers);
+/* Returns the last number asked for, and forgets it. */
+int tti_flight_take_wanted(tti_flight_memory *memory);
 tti_flight_workers tti_flight_get_workers(const tti_flight_memory *memory);
 
 /* ---- the writing side ---- */

@@ -14,7 +14,8 @@ static const char usage[] =
     "\n"
     "Changes the number of workers of the elastic run that trains in folder RUN on this host to "
     "N,\n"
-    "from parallel.min_workers to parallel.workers, and waits until N workers train.  The newest\n"
+    "from parallel.min_workers to parallel.max_workers, and waits until N workers train.  The "
+    "newest\n"
     "workers leave first; new ones get their state from the others.  The result stays the same.\n"
     "\n"
     "Exit code: 0; 2 no such run or number; 6 there are not N workers after a minute.\n";

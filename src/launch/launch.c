@@ -84,9 +84,11 @@ static void look(void *user) {
 static tutti_status open_watch(start *s) {
     s->comm_fd = fcntl(tutti_comm_group_fd(s->group), F_DUPFD_CLOEXEC, 0);
     if (s->comm_fd < 0) return tti_fail(TUTTI_E_IO, "launch: %s", strerror(errno));
-    TTI_TRY(tti_flight_create(s->desc->n_workers, &s->flight));
-    if (s->desc->min_workers > 0)
-        tti_flight_set_range(s->flight, s->desc->min_workers, s->desc->n_workers);
+    const tutti_launch_desc *desc = s->desc;
+    int most = TTI_MAX(desc->n_workers, desc->max_workers);
+    bool is_elastic = desc->min_workers > 0;
+    TTI_TRY(tti_flight_create(is_elastic ? most + desc->spares : desc->n_workers, &s->flight));
+    if (is_elastic) tti_flight_set_range(s->flight, desc->min_workers, most);
     if (s->desc->run_dir) TTI_TRY(tti_live_write(s->desc->run_dir, s->flight));
     return tti_watch_create(
         &(tti_watch_desc){.memory = s->flight, .report = report_hang, .user = s}, &s->watch);
@@ -94,7 +96,7 @@ static tutti_status open_watch(start *s) {
 
 static int wanted(void *user) {
     const start *s = user;
-    return tti_flight_get_workers(s->flight).wanted;
+    return tti_flight_take_wanted(s->flight);
 }
 
 static void close_start(start *s) {
@@ -128,6 +130,8 @@ static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                                .n_fds = tti_flight_fd(s.flight) < 0 ? 1 : (int)TTI_COUNT(fds),
                                .resume_stopped = desc->resume_stopped,
                                .min_workers = desc->min_workers,
+                               .max_workers = desc->max_workers,
+                               .n_spares = desc->spares,
                                .n_respawns = desc->max_restarts,
                                .wanted = wanted,
                                .new_group = new_group,

@@ -203,7 +203,7 @@ static tutti_status scale(tti_flight_memory *memory, const char *run_dir, int n_
     if (n_workers < may.least || n_workers > may.most)
         return tti_fail(TUTTI_E_CONFIG,
                         "%s: %d workers: this run may have %d (parallel.min_workers) to %d "
-                        "(parallel.workers)",
+                        "(parallel.max_workers)",
                         run_dir, n_workers, may.least, may.most);
     tti_flight_want(memory, n_workers);
     path_of(run_dir, path);

@@ -50,10 +50,30 @@ static int n_members(const tti_supervisor *s) {
     return n;
 }
 
-/* True if the others can go on without a worker that a signal ended or stopped. */
+/* Workers that are loaded and wait for a place. */
+static int n_spares(const tti_supervisor *s) {
+    int n = 0;
+    for (int r = 0; r < s->n_slots; r++)
+        n += s->workers[r].alive && s->workers[r].joins && s->workers[r].is_ready;
+    return n;
+}
+
+/* Started, or about to be, and meant to stay. */
+static int n_started(const tti_supervisor *s) {
+    int n = 0;
+    for (int r = 0; r < s->n_slots; r++) {
+        const tti_supervised *w = &s->workers[r];
+        n += (w->alive && !w->is_dropped) || w->respawn_ns < INT64_MAX;
+    }
+    return n;
+}
+
+/* True if the others, with the spares, can go on without a worker that a signal ended or stopped.
+ */
 bool tti_members_may_lose(const tti_supervisor *s, int rank) {
     const tti_supervised *w = &s->workers[rank];
-    int n_left = n_members(s) - (w->alive && !w->joins);
+    bool is_spare = w->alive && w->joins && w->is_ready;
+    int n_left = n_members(s) - (w->alive && !w->joins) + n_spares(s) - is_spare;
     return s->desc->min_workers > 0 && n_left >= s->desc->min_workers &&
            s->failed_ns == INT64_MAX && !s->kill_sent && s->stop_ns == INT64_MAX;
 }
@@ -73,96 +93,116 @@ void tti_members_lose(tti_supervisor *s, int rank, const siginfo_t *info) {
     plan_respawn(s, w);
     w->joins = w->is_ready = false;
     if (w->is_dropped) snprintf(end.text, sizeof end.text, "rank %d leaves", rank);
-    snprintf(text, sizeof text, "%s; the run goes on with %d worker%s%s", end.text, n_members(s),
-             n_members(s) == 1 ? "" : "s",
-             w->respawn_ns < INT64_MAX ? " until another one has joined" : "");
+    int n = TTI_MIN(n_members(s) + n_spares(s), s->n_target);
+    bool waits = n < s->n_target && w->respawn_ns < INT64_MAX;
+    snprintf(text, sizeof text, "%s; the run goes on with %d worker%s%s", end.text, n,
+             n == 1 ? "" : "s", waits ? " until another one has joined" : "");
     if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
     if (was_member) begin_change(s, rank, end.text);
 }
 
-/* The longest-serving worker that waits for an epoch, or -1. */
+bool tti_members_are_final(const tti_supervisor *s) {
+    return s->is_done || s->failed_ns != INT64_MAX || s->kill_sent || s->stop_ns != INT64_MAX ||
+           n_members(s) == 0;
+}
+
+/* Spares take places that are free; true if one did. */
+static bool admit(tti_supervisor *s) {
+    bool any = false;
+    int n = n_members(s);
+    for (int r = 0; r < s->n_slots && !tti_members_are_final(s); r++) {
+        tti_supervised *w = &s->workers[r];
+        if (!w->alive || !w->joins || !w->is_ready || w->is_dropped || n >= s->n_target) continue;
+        w->joins = false;
+        w->seniority = ++s->n_joined;
+        any = true;
+        n++;
+    }
+    return any;
+}
+
+/* The longest-serving member that waits for an epoch, or -1. */
 static int next_senior(const tti_supervisor *s) {
     int found = -1;
     for (int r = 0; r < s->n_slots; r++) {
         const tti_supervised *w = &s->workers[r];
         bool is_older = found < 0 || w->seniority < s->workers[found].seniority;
-        if (w->alive && w->is_ready && is_older) found = r;
+        if (w->alive && w->is_ready && !w->joins && is_older) found = r;
     }
     return found;
 }
 
 /* A worker that died meanwhile does not hear of the epoch, and its end begins the next change. */
 static void start_epoch(tti_supervisor *s) {
-    int n = 0;
-    for (int r = 0; r < s->n_slots; r++) n += s->workers[r].alive && s->workers[r].is_ready;
-    int fd = s->desc->new_group(s->desc->user, n);
+    int n = n_members(s), fd = s->desc->new_group(s->desc->user, n);
     s->changes = false;
     for (int rank = 0, r; (r = next_senior(s)) >= 0; rank++) {
         send_epoch(&s->workers[r], rank, fd < 0 ? 0 : n, fd);
-        s->workers[r].is_ready = s->workers[r].joins = false;
+        s->workers[r].is_ready = false;
     }
 }
 
 /* Starts the next epoch once all members have left the group, with those that join. */
 void tti_members_change(tti_supervisor *s) {
-    bool is_late = tti_now_ns() - s->changes_ns > CHANGE_MS * TTI_NS_PER_MS;
     int n_missing = 0, n_ready = 0;
     if (s->desc->min_workers == 0 || s->failed_ns != INT64_MAX) return;
+    if (admit(s)) begin_change(s, -1, "the membership changes: a worker joins");
+    bool is_late = tti_now_ns() - s->changes_ns > CHANGE_MS * TTI_NS_PER_MS;
     for (int r = 0; r < s->n_slots; r++) {
         tti_supervised *w = &s->workers[r];
         if (!w->alive) continue;
-        if (w->joins && s->is_done) tti_supervisor_signal(w, SIGKILL);
-        if (w->is_ready && w->joins && !s->changes && !s->is_done) {
-            w->seniority = ++s->n_joined;
-            begin_change(s, -1, "the membership changes: a worker joins");
-        }
+        if (w->joins && tti_members_are_final(s)) tti_supervisor_signal(w, SIGKILL);
+        if (w->joins) continue;
         n_ready += w->is_ready;
-        n_missing += !w->is_ready && !w->joins;
-        if (!w->is_ready && !w->joins && s->changes && is_late) tti_supervisor_signal(w, SIGKILL);
+        n_missing += !w->is_ready;
+        if (!w->is_ready && s->changes && is_late) tti_supervisor_signal(w, SIGKILL);
     }
     if (s->changes && n_missing == 0 && n_ready > 0) start_epoch(s);
 }
 
-static int next_junior(const tti_supervisor *s) {
+/* The member that joined last, or any worker that joins; -1: there is none. */
+static int next_junior(const tti_supervisor *s, bool joins) {
     int found = -1;
     for (int r = 0; r < s->n_slots; r++) {
         const tti_supervised *w = &s->workers[r];
-        bool is_newer = found < 0 || w->joins || w->seniority > s->workers[found].seniority;
-        if (w->alive && !w->is_dropped && is_newer) found = r;
+        bool is_newer = found < 0 || w->seniority > s->workers[found].seniority;
+        if (w->alive && !w->is_dropped && w->joins == joins && is_newer) found = r;
     }
     return found;
 }
 
-/* Ends the newest workers, or starts others, until there are as many as a user asks for. */
+static bool drop(tti_supervisor *s, bool joins) {
+    int r = next_junior(s, joins);
+    if (r < 0) return false;
+    s->workers[r].is_dropped = true;
+    tti_supervisor_signal(&s->workers[r], SIGKILL);
+    return true;
+}
+
+/* Spares are started in addition. */
 void tti_members_scale(tti_supervisor *s) {
-    int n = s->desc->wanted ? s->desc->wanted(s->desc->user) : 0, n_now = 0;
-    if (s->is_done || n < s->desc->min_workers || s->desc->min_workers == 0) return;
-    for (int r = 0; r < s->n_slots; r++) {
-        const tti_supervised *w = &s->workers[r];
-        n_now += (w->alive && !w->is_dropped) || w->respawn_ns < INT64_MAX;
-    }
-    for (int r; n_now > n && (r = next_junior(s)) >= 0; n_now--) {
-        s->workers[r].is_dropped = true;
-        tti_supervisor_signal(&s->workers[r], SIGKILL);
-    }
-    for (int r = 0; r < s->n_slots && n_now < n; r++) {
+    const tti_supervisor_desc *desc = s->desc;
+    int n = desc->wanted ? desc->wanted(desc->user) : 0, n_stay = 0;
+    if (s->is_done || n == 0 || n < desc->min_workers || desc->min_workers == 0) return;
+    s->n_target = n;
+    for (int r = 0; r < s->n_slots; r++)
+        n_stay += s->workers[r].alive && !s->workers[r].joins && !s->workers[r].is_dropped;
+    while (n_stay > n && drop(s, false)) n_stay--;
+    while (n_started(s) > n + desc->n_spares && drop(s, true)) continue;
+    for (int r = 0; r < s->n_slots && n_started(s) < n + desc->n_spares; r++) {
         tti_supervised *w = &s->workers[r];
-        if (w->alive || w->respawn_ns < INT64_MAX) continue;
-        w->respawn_ns = tti_now_ns();
-        n_now++;
+        if (!w->alive && w->respawn_ns == INT64_MAX) w->respawn_ns = tti_now_ns();
     }
 }
 
 /* Starts workers again whose pause is over.  One that cannot be started is given up. */
 void tti_members_respawn(tti_supervisor *s) {
-    bool is_ending =
-        s->is_done || s->failed_ns != INT64_MAX || s->kill_sent || s->stop_ns != INT64_MAX;
     for (int r = 0; r < s->n_slots; r++) {
         tti_supervised *w = &s->workers[r];
         if (w->alive || w->respawn_ns > tti_now_ns()) continue;
         w->respawn_ns = INT64_MAX;
         tti_supervisor_close(&w->control);
-        if (is_ending || n_members(s) == 0) continue;
+        if (tti_members_are_final(s)) continue;
         w->joins = true;
         w->is_dropped = false;
         w->reported = (tti_reported_failure){0};

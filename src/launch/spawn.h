@@ -3,7 +3,6 @@
 #define TTI_LAUNCH_SPAWN_H
 
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "tutti/status.h"
@@ -19,7 +18,7 @@ typedef struct tti_spawn_desc {
     char *const *argv; /* NULL-terminated; argv[0] is looked up in PATH */
     int rank, n_ranks;
     int restart;             /* how many times the workers were started before */
-    bool joins;              /* it joins workers that train: TUTTI_JOINS=1 */
+    int joins;               /* TUTTI_JOINS: its slot + 1, if it joins workers that train; 0 */
     int out_fd, err_fd;      /* become 1 and 2 */
     const tti_spawn_fd *fds; /* close-on-exec is lifted for this worker only */
     int n_fds;

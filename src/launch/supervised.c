@@ -111,6 +111,8 @@ void tti_worker_report_failure(uint64_t step, const char *text) {
 
 bool tti_worker_joins(void) { return number_of("TUTTI_JOINS") > 0; }
 
+int tti_worker_slot(int rank) { return tti_worker_joins() ? number_of("TUTTI_JOINS") - 1 : rank; }
+
 /* The descriptor that came with a message; -1: none. */
 static int passed_fd(struct msghdr *m) {
     int fd = -1;
@@ -141,7 +143,7 @@ static tutti_status receive_epoch(int fd, tti_epoch *out) {
 
 tutti_status tti_worker_next_epoch(int timeout_ms, tti_epoch *out) {
     int fd = control_fd();
-    int64_t end_ns = tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
+    int64_t end_ns = timeout_ms < 0 ? INT64_MAX : tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (fd < 0) return tti_fail(TUTTI_E_PEER, "worker: there is no supervisor");
     report(TTI_CONTROL_READY, 0, "");

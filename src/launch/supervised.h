@@ -58,12 +58,14 @@ void tti_worker_report_needed(int n_needed);
 void tti_worker_report_failure(uint64_t step, const char *text);
 
 /* For a worker of an elastic run that has left its group: reports that it is ready for the next
- * epoch and waits up to timeout_ms for the supervisor, which waits for all members.  TUTTI_E_PEER:
- * the run ends; TUTTI_E_TIMEOUT: no answer. */
+ * epoch and waits up to timeout_ms (-1: for ever) for the supervisor, which waits for all members.
+ * TUTTI_E_PEER: the run ends; TUTTI_E_TIMEOUT: no answer. */
 TUTTI_NODISCARD tutti_status tti_worker_next_epoch(int timeout_ms, tti_epoch *out);
 
-/* True if this worker was started while the others train, and joins them in the next epoch. */
+/* True if this worker was started to join others in a later epoch; its slot among all workers of
+ * the supervisor, else its rank. */
 bool tti_worker_joins(void);
+int tti_worker_slot(int rank);
 
 /* True if the supervisor has started the workers before, so that this one must resume. */
 bool tti_worker_restarted(void);

@@ -166,7 +166,7 @@ static void note_end(tti_supervisor *s, int rank, const siginfo_t *info) {
     bool by_us = we_did_it(s, info);
     int code = by_us ? 128 + info->si_status : info->si_status;
     bool is_stopping = s->was_left || s->stop_exit_code != 0;
-    if (s->is_done && s->workers[rank].joins) return;
+    if (s->workers[rank].joins && tti_members_are_final(s)) return;
     s->is_done |= severity == TTI_FINE;
     if (by_us || (is_stopping && severity == TTI_VICTIM)) severity = TTI_ORDERLY;
     if (severity == TTI_KILLED && !is_needed(s, rank)) {
@@ -302,7 +302,7 @@ static tutti_status start_worker(tti_supervisor *s, int rank, tti_spawn_desc *sp
     tutti_status st = tti_relay_open(s->relay, rank, out);
     if (st == TUTTI_OK) {
         fds[0] = (tti_spawn_fd){"TUTTI_CONTROL_FD", ends[1]};
-        spawn->rank = rank;
+        spawn->rank = TTI_MIN(rank, spawn->n_ranks - 1); /* those that join get another one */
         spawn->out_fd = out[TTI_STDOUT];
         spawn->err_fd = out[TTI_STDERR] >= 0 ? out[TTI_STDERR] : s->desc->err_fd;
         st = tti_spawn(spawn, &w->pid);
@@ -324,7 +324,7 @@ tutti_status tti_supervisor_start(tti_supervisor *s, int rank, bool joins) {
     tti_spawn_desc spawn = {.argv = desc->argv,
                             .n_ranks = desc->n_workers,
                             .restart = desc->restart,
-                            .joins = joins,
+                            .joins = joins ? rank + 1 : 0,
                             .fds = fds,
                             .n_fds = desc->n_fds + 1,
                             .signal_mask = s->worker_mask};
@@ -334,10 +334,13 @@ tutti_status tti_supervisor_start(tti_supervisor *s, int rank, bool joins) {
 }
 
 static tutti_status start_workers(tti_supervisor *s, const sigset_t *worker_mask) {
+    const tti_supervisor_desc *desc = s->desc;
+    int n = desc->n_workers, n_spares = desc->min_workers > 0 ? desc->n_spares : 0;
     tutti_status st = TUTTI_OK;
     s->worker_mask = worker_mask;
-    for (int r = 0; r < s->desc->n_workers && st == TUTTI_OK; r++) {
-        st = tti_supervisor_start(s, r, false);
+    for (int r = 0; r < n + n_spares && st == TUTTI_OK; r++) {
+        s->workers[r].joins = r >= n;
+        st = tti_supervisor_start(s, r, r >= n);
         s->workers[r].seniority = s->n_joined = (uint64_t)r;
     }
     return st;
@@ -474,9 +477,11 @@ static void finish_report(tti_supervisor *s) {
 static tutti_status supervise(tti_supervisor *s, const sigset_t *blocked,
                               const sigset_t *old_mask) {
     const tti_supervisor_desc *desc = s->desc;
-    s->n_slots = desc->n_workers;
+    s->n_target = s->n_slots = desc->n_workers;
+    if (desc->min_workers > 0)
+        s->n_slots = TTI_MAX(desc->n_workers, desc->max_workers) + desc->n_spares;
     size_t n = (size_t)s->n_slots;
-    tti_relay_desc relay = {desc->n_workers, {desc->out_fd, desc->err_fd}, desc->log_dir};
+    tti_relay_desc relay = {s->n_slots, {desc->out_fd, desc->err_fd}, desc->log_dir};
     tutti_status st = TUTTI_OK;
     s->workers = calloc(n, sizeof *s->workers);
     s->fds = calloc(4 * n + 3, sizeof *s->fds);

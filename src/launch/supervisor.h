@@ -25,7 +25,8 @@
  * ready (tti_worker_next_epoch), and get the group that new_group makes and their ranks in it.  The
  * dead worker is started again after a pause that doubles, up to n_respawns times in all; once it
  * is ready, membership changes again.  Ranks follow seniority, so that rank 0 changes only if its
- * worker dies.
+ * worker dies.  A worker that is ready and finds all places taken waits as a spare, and takes the
+ * place of the next member that is lost.
  *
  * Exit codes: 0 success; the code of the worker that failed first; 5 if it was killed by a signal
  * or stopped; 128+n after a second signal n or when workers ended by the signal n that was
@@ -42,7 +43,7 @@
 #include "launch/supervised.h"
 
 typedef struct tti_supervisor_desc {
-    int n_workers;     /* 1 .. 4096 */
+    int n_workers;     /* at the start, 1 .. 4096 */
     char *const *argv; /* NULL-terminated */
     int restart;       /* passed to the workers */
     int grace_ms;      /* 0: 1000 */
@@ -54,8 +55,11 @@ typedef struct tti_supervisor_desc {
     int n_fds;
     bool resume_stopped; /* SIGCONT for a stopped worker instead of failing */
     int min_workers;     /* 0: the workers stay the same, or all end */
+    int max_workers;     /* with min_workers; less than n_workers: n_workers */
+    int n_spares;        /* with min_workers: workers that wait for a place, in addition */
     int n_respawns;      /* with min_workers */
-    /* How many workers a user asks for, up to n_workers; 0: nothing.  With min_workers. */
+    /* How many workers a user asks for since the last call, up to max_workers; 0: nothing new.
+     * With min_workers. */
     int (*wanted)(void *user);
 
     /* The first failure, when it is noticed, or the first worker that a forwarded signal ended;

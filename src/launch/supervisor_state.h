@@ -33,7 +33,8 @@ typedef struct tti_supervisor {
     const tti_supervisor_desc *desc;
     tti_supervisor_report report;
     tti_supervised *workers; /* [n_slots] */
-    int n_slots;
+    int n_slots;             /* most workers at once, with spares */
+    int n_target;            /* members, as far as there are workers */
     int n_alive;
     const sigset_t *worker_mask;
     bool changes;       /* members are leaving the broken group */
@@ -81,6 +82,8 @@ void tti_members_scale(tti_supervisor *s);
 void tti_members_respawn(tti_supervisor *s);
 /* Starts the next epoch once all members have left the group, with those that join. */
 void tti_members_change(tti_supervisor *s);
+/* True if no worker joins any more: the run ends. */
+bool tti_members_are_final(const tti_supervisor *s);
 /* Tells the workers that wait for an epoch that the run ends. */
 void tti_members_dismiss(tti_supervisor *s);
 

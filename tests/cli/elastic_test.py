@@ -73,7 +73,7 @@ def hash_of(text):
 
 def undisturbed():
     ended = runs.tutti(*runs.small("whole", *LONG, "-n", "4"))
-    assert ended.code == 0, ended
+    ended.expect(0)
     return hash_of(ended.out + ended.err)
 
 
@@ -109,21 +109,57 @@ def test_killed_and_stopped():
 
 
 def test_scaled():
-    longer = "train.steps=1500"
+    longer = "train.steps=4000"
     ended = runs.tutti(*runs.small("longer", *LONG, longer, "-n", "2"))
     expected = hash_of(ended.out + ended.err)
     run = Run("scaled", longer, "parallel.min_workers=2")
     run.wait_for(30)
     for n_workers in "2", "4":
         ended = runs.tutti("scale", "scaled", n_workers)
-        assert ended.code == 0, ended
-    for n_workers, words in (("1", "2 (parallel.min_workers) to 4"), ("5", "to 4"), ("x", "usage")):
+        ended.expect(0)
+    for n_workers, words in (("1", "2 (parallel.min_workers) to 4 (parallel.max_workers)"),
+                             ("5", "to 4"), ("x", "usage")):
         ended = runs.tutti("scale", "scaled", n_workers)
         assert ended.code == 2 and words in ended.err, ended
     code, text = run.end()
     assert code == 0 and hash_of(text) == expected, text
     assert text.count("leaves; the run goes on with") == 2, text
     assert runs.tutti("scale", "scaled", "2").code == 2  # it has ended
+
+
+def test_more_than_at_the_start_and_a_spare():
+    expected = undisturbed()
+    run = Run("more", "parallel.min_workers=4", "parallel.max_workers=7", "parallel.spares=1",
+              "train.steps=%d" % N_STEPS)
+    runs.wait_until(lambda: len(run.pids()) == 8 and run.pids()[4], what="a spare")
+    run.wait_for(30)
+    ended = runs.tutti("scale", "more", "6")  # the spare is the fifth worker
+    ended.expect(0)
+    assert sum(r["event"] == "start" and r["workers"] == 6 for r in runs.records("more")) == 1
+    ended = runs.tutti("scale", "more", "4")
+    ended.expect(0)
+    # Below parallel.min_workers without the spare.
+    runs.wait_until(lambda: "waiting as a spare" in runs.tutti("ps", "more").out, what="a spare")
+    run.signal(0)
+    code, text = run.end()
+    assert code == 0 and hash_of(text) == expected, text
+    assert "was killed by signal 9 (Killed); the run goes on with 4 workers\n" in text, text
+    assert steps_of("more") == list(range(1, N_STEPS + 1)), steps_of("more")
+
+
+def test_stopped_with_a_spare():
+    run = Run("stopped", "parallel.min_workers=2", "parallel.spares=2", "train.steps=100000")
+    run.wait_for(30)
+    run.process.send_signal(signal.SIGTERM)
+    code, text = run.end()
+    assert code == 143 and "was killed" not in text, text
+
+
+def test_shards_for_the_most_workers():
+    ended = runs.tutti(*runs.small("wide", "parallel.shards=auto", "parallel.min_workers=1",
+                                   "parallel.max_workers=24", "parallel.place=processes",
+                                   "train.steps=1", "-n", "2"))
+    assert ended.code == 0 and runs.records("wide")[0]["shards"] == 32, ended
 
 
 def test_too_few_end_and_resume():
@@ -141,6 +177,12 @@ def test_refused():
     for options, words in ((["parallel.place=threads"], "parallel.place=processes"),
                            (["parallel.place=processes", "parallel.zero=1"], "parallel.zero=0"),
                            (["parallel.place=processes", "-n", "1"], "is more than"),
+                           (["parallel.place=processes", "parallel.max_workers=16"],
+                            "16 workers for 8 shards"),
+                           (["parallel.place=processes", "parallel.max_workers=1"],
+                            "is less than parallel.workers=2"),
+                           (["parallel.min_workers=0", "parallel.spares=1"],
+                            "is for elastic runs; give parallel.min_workers too"),
                            (["parallel.place=processes", "parallel.load_weights=1,1"],
                             "parallel.load_weights=equal")):
         ended = runs.tutti(*runs.small("refused", "parallel.min_workers=2", "-n", "2", *options))

@@ -281,7 +281,8 @@ static void resolve_workers(tutti_job *job, int n_cores) {
  * computes its shards one after the other, so it gets one per worker
  * (docs/adr/0007-default-shards.md). */
 static int64_t shards_for_copies(const tti_job_config *c, int n_cores) {
-    int64_t each = workers_of_model(c), copies = TTI_MAX(c->parallel.workers / each, 1);
+    int64_t most = TTI_MAX(c->parallel.workers, c->parallel.max_workers);
+    int64_t each = workers_of_model(c), copies = TTI_MAX(most / each, 1);
     int64_t cores = is_on_host(c) ? TTI_MIN(n_cores, TTI_MAX_WORKERS) / each : 0;
     int64_t least = shards_for(copies), shards = shards_for(TTI_MAX(copies, cores));
     while (shards > least && shards > c->train.batch) shards /= 2;

@@ -173,6 +173,8 @@ typedef struct tti_job_config {
         int64_t zero; /* partitioned: 1: state; 2: also gradients; 3: also parameters */
         char offload[TTI_TEXT_MAX]; /* moved from devices to their host: none | optimizer */
         int64_t min_workers;        /* an elastic run goes on with so many; 0: it is not elastic */
+        int64_t max_workers;        /* of an elastic run; 0: workers */
+        int64_t spares;             /* processes that wait for the place of a lost worker */
         int64_t timeout_ms;         /* longest wait for a peer */
         int64_t phase_timeout_ms;   /* longest wait for a peer that saves, loads or evaluates */
         int64_t ahead;              /* steps queued on a device at once; -1: auto */

@@ -260,6 +260,32 @@ static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
         snprintf(why, TTI_WHY, "is more than parallel.workers=%" PRId64, c->parallel.workers);
 }
 
+/* Limits of the number of workers, which only elastic runs have. */
+static void find_odd_limits(const tti_job_config *c, char why[TTI_WHY]) {
+    int64_t most = c->parallel.max_workers, shards = c->parallel.shards;
+    int64_t at_most = TTI_MAX(most, c->parallel.workers);
+    bool is_elastic = c->parallel.min_workers > 0;
+    if (!is_elastic && (most > 0 || c->parallel.spares > 0))
+        snprintf(why, TTI_WHY, "is for elastic runs; give parallel.min_workers too");
+    else if (most > 0 && c->parallel.workers > most)
+        snprintf(why, TTI_WHY, "is less than parallel.workers=%" PRId64, c->parallel.workers);
+    else if (most > shards && shards == power_of_two_from(shards))
+        snprintf(why, TTI_WHY,
+                 "%" PRId64 " workers for %" PRId64
+                 " shards: each worker needs at least one; give parallel.shards=%" PRId64
+                 " (changes the result) or at most %" PRId64 " workers",
+                 most, shards, power_of_two_from(most), shards);
+    else if (shards <= 0 && most > 0 && c->train.batch < power_of_two_from(most))
+        snprintf(why, TTI_WHY,
+                 "a batch of %" PRId64 " is too small for %" PRId64
+                 " workers, which divide it into %" PRId64 " shards",
+                 c->train.batch, most, power_of_two_from(most));
+    else if (is_elastic && at_most + c->parallel.spares > TTI_MAX_WORKERS)
+        snprintf(why, TTI_WHY,
+                 "%" PRId64 " workers and %" PRId64 " spares; at most %d are possible", at_most,
+                 c->parallel.spares, TTI_MAX_WORKERS);
+}
+
 static void find_fixed_weights(const tti_job_config *c, char why[TTI_WHY]) {
     tti_load_weights_kind kind = tti_load_weights_kind_of(c);
     if (c->parallel.min_workers == 0) return;
@@ -499,6 +525,9 @@ static const tti_job_rule rules[] = {
       "parallel.pipeline", "parallel.sync", "parallel.compress", "parallel.workers"},
      find_rigid_workers},
     {{"parallel.min_workers", "parallel.data", "parallel.load_weights"}, find_fixed_weights},
+    {{"parallel.max_workers", "parallel.spares", "parallel.min_workers", "parallel.workers",
+      "parallel.shards", "train.batch"},
+     find_odd_limits},
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
     {{"parallel.compress_after", "parallel.compress"}, find_lost_start},
     {{"parallel.compress", "train.on_nan", "train.precision"}, find_lost_residuals},

@@ -684,6 +684,15 @@ static const tti_option rows[] = {
              "if at least so many are left, and run.restarts counts workers that are started "
              "again; 0: all workers end together",
      .example = "2"},
+    {KEY(parallel.max_workers, INT, "0"), RANGE(0, TTI_MAX_WORKERS),
+     .also = "max_nodes|max_nnodes|max_replicas",
+     .help = "Elastic run: the largest number of workers that tutti scale may ask for, at most "
+             "parallel.shards; 0: parallel.workers",
+     .example = "8"},
+    {KEY(parallel.spares, INT, "0"), RANGE(0, TTI_MAX_WORKERS), .also = "spare_workers|standby",
+     .help = "Elastic run: additional processes that have loaded the data and wait to take the "
+             "place of a lost worker",
+     .example = "1"},
     {KEY(parallel.timeout_ms, INT, "60000"), RANGE(1, 86400000), .also = "timeout",
      .help = "Longest wait for another worker"},
     {KEY(parallel.phase_timeout_ms, INT, "600000"), RANGE(1, 86400000),

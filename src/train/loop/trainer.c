@@ -268,15 +268,25 @@ static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_
     return st;
 }
 
+/* A worker that has joined no group waits for a place as long as the run lasts. */
+static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti_epoch *epoch) {
+    tti_flight *flight = tti_flight_of(t->flight, t->slot);
+    int wait_ms = (int)tti_job_config_of(t->job)->parallel.phase_timeout_ms;
+    if (!tti_worker_joins() || carry->at.has) return tti_worker_next_epoch(wait_ms, epoch);
+    tti_flight_enter(flight, "waiting as a spare");
+    tutti_status st = tti_worker_next_epoch(-1, epoch);
+    tti_flight_leave(flight);
+    return st;
+}
+
 /* After a loss every member leaves the group, and the supervisor makes the next one. */
 static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     tti_carry carry = {.has_changed = tti_worker_joins()};
     tti_epoch epoch = {t->place.rank, b->n_workers, t->place.comm_fd};
-    int wait_ms = (int)tti_job_config_of(t->job)->parallel.phase_timeout_ms;
     tutti_status st = TUTTI_OK;
     t->carry = &carry;
     do {
-        if (carry.has_changed) st = tti_worker_next_epoch(wait_ms, &epoch);
+        if (carry.has_changed) st = wait_for_place(t, &carry, &epoch);
         if (st != TUTTI_OK) break;
         st = run_epoch(t, b, &epoch);
         carry.has_changed = true;
@@ -310,6 +320,8 @@ static tutti_status supervise(trainer *t) {
                              .error_file = error_file,
                              .max_restarts = (int)tti_job_config_of(t->job)->run.restarts,
                              .min_workers = (int)tti_job_config_of(t->job)->parallel.min_workers,
+                             .max_workers = (int)tti_job_config_of(t->job)->parallel.max_workers,
+                             .spares = (int)tti_job_config_of(t->job)->parallel.spares,
                              .on_restart = warn,
                              .on_leave = warn,
                              .run_dir = t->result->run_dir,
@@ -402,7 +414,7 @@ static tutti_status print_job(trainer *t, const tti_blueprint *b) {
  */
 static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
     TTI_TRY(print_job(t, b));
-    if (t->continues || t->place.rank != 0) return TUTTI_OK;
+    if (t->continues || t->place.rank != 0 || tti_worker_joins()) return TUTTI_OK;
     char note[512];
     TTI_TRY(tti_model_file_keep(t->job, t->result->run_dir, note, sizeof note, &t->model_copy));
     if (note[0]) warn(t, note);
@@ -482,7 +494,7 @@ static tutti_status connect_ranks(trainer *t, const tti_devices *devices) {
 /* This process computes nothing: its workers are processes. */
 static bool supervises(const trainer *t) {
     const tti_job_config *c = tti_job_config_of(t->job);
-    bool many = c->parallel.workers > 1 || c->run.restarts > 0;
+    bool many = c->parallel.workers > 1 || c->run.restarts > 0 || c->parallel.min_workers > 0;
     return many && !t->is_worker && strcmp(c->parallel.place, "processes") == 0;
 }
 
@@ -581,9 +593,10 @@ static tutti_status prepare(trainer *t) {
                                     : devices.n ? devices.n
                                                 : tti_cores_usable()));
     const tti_job_config *c = tti_job_config_of(t->job);
-    t->is_worker = t->place.n_ranks > 1 || (c->run.restarts > 0 && t->place.comm_fd >= 0);
+    bool alone_too = c->run.restarts > 0 || c->parallel.min_workers > 0;
+    t->is_worker = t->place.n_ranks > 1 || (alone_too && t->place.comm_fd >= 0);
     t->continues = t->desc->resume || tti_worker_restarted();
-    t->slot = t->place.rank;
+    t->slot = tti_worker_slot(t->place.rank);
     TTI_TRY(tti_worker_init());
     if (t->is_worker && tti_job_config_of(t->job)->parallel.workers != t->place.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",

@@ -207,7 +207,6 @@ static tutti_status take_over(worker_loop *s, bool *any) {
 /* Keeps the state for the next epoch. */
 static tutti_status keep_state(const worker_loop *s) {
     tti_carry *carry = s->desc->carry;
-    const step_at_work *at = &s->at_work[TTI_MAX(s->state.step - 1, 0) % TTI_MAX_AHEAD];
     carry->has_changed = true;
     carry->was_first = s->desc->rank == 0;
     if (!s->has_state) return TUTTI_OK;
@@ -218,8 +217,8 @@ static tutti_status keep_state(const worker_loop *s) {
                                      .eval_loss = s->eval_loss,
                                      .eval_accuracy = s->eval_accuracy,
                                      .last = carry->at.last,
-                                     .lr = at->lr,
-                                     .n_rows = at->batch.n_rows_global};
+                                     .lr = carry->at.lr,
+                                     .n_rows = carry->at.n_rows};
     return tti_carry_keep(carry, s->exec, s->b->plan);
 }
 
@@ -596,6 +595,13 @@ static tutti_status write_metrics(worker_loop *s, const step_at_work *at) {
     return st;
 }
 
+static void note_commit(const worker_loop *s, const step_at_work *at) {
+    tti_carry_position *position = &s->desc->carry->at;
+    position->last = s->last;
+    position->lr = at->lr;
+    position->n_rows = at->batch.n_rows_global;
+}
+
 static tutti_status one_step(worker_loop *s) {
     int64_t start_ns = tti_now_ns();
     s->data_ns = s->exec_ns = 0;
@@ -609,7 +615,7 @@ static tutti_status one_step(worker_loop *s) {
     s->exec_ns += tti_now_ns() - begun_ns;
     TTI_TRY(judge(s, st));
     s->state.step++;
-    if (s->desc->carry) s->desc->carry->at.last = s->last;
+    if (s->desc->carry) note_commit(s, at);
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
     TTI_TRY(reread_params(s));
     if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
