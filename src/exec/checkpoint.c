@@ -271,6 +271,16 @@ void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const floa
     tti_arrays_of(x)->has_whole_ema = false;
 }
 
+void tti_exec_copy_own(const tti_exec *x, int k, float *whole) {
+    const tti_setup *setup = tti_setup_of(x);
+    const float *from = tti_exec_array(x, k);
+    bool is_whole = k == TTI_STATE_PARAMS && !tti_exec_has_sharded_params(x);
+    tti_share_run run;
+    for (int at = 0; tti_share_next(&setup->share, setup->desc.plan, &at, &run);)
+        memcpy(whole + run.first, from + (is_whole ? run.first : run.state),
+               run.n_elems * sizeof *whole);
+}
+
 /* ---- a parameter of a divided model: each worker has a tensor shard of it, or nothing ---- */
 
 /* The first worker's request to the others. */

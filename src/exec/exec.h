@@ -58,6 +58,10 @@ float *tti_exec_ema(tti_exec *exec); /* NULL: there are no averages */
 
 bool tti_exec_has_ema(const tti_exec *exec);
 
+/* Copies this worker's elements of array k to their places in whole [n_flat].  On the host, between
+ * two steps. */
+void tti_exec_copy_own(const tti_exec *exec, int k, float *whole);
+
 /* State of one slot of the plan, whole, wherever its parts are: elements first .. of array k.
  * After tti_exec_pull.  Rank 0 fetches any number of times and then ends the others'
  * tti_exec_serve, which answers; data are valid until the next call.  Overwrites the gradients of

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -34,6 +35,7 @@ typedef struct start {
     tti_flight_memory *flight;
     tti_watch *watch;
     int comm_fd;      /* of the current group, under a number that stays */
+    int mirror_fd;    /* memory for the workers of an elastic run, empty at first */
     bool has_changed; /* a group after the first */
 } start;
 
@@ -89,6 +91,7 @@ static tutti_status open_watch(start *s) {
     bool is_elastic = desc->min_workers > 0;
     TTI_TRY(tti_flight_create(is_elastic ? most + desc->spares : desc->n_workers, &s->flight));
     if (is_elastic) tti_flight_set_range(s->flight, desc->min_workers, most);
+    if (is_elastic) s->mirror_fd = memfd_create("tutti-mirror", MFD_CLOEXEC);
     if (s->desc->run_dir) TTI_TRY(tti_live_write(s->desc->run_dir, s->flight));
     return tti_watch_create(
         &(tti_watch_desc){.memory = s->flight, .report = report_hang, .user = s}, &s->watch);
@@ -104,21 +107,25 @@ static void close_start(start *s) {
     tti_watch_destroy(s->watch);
     tti_flight_close(s->flight);
     if (s->comm_fd >= 0) close(s->comm_fd);
+    if (s->mirror_fd >= 0) close(s->mirror_fd);
     tutti_comm_group_destroy(s->group);
 }
 
 /* Starts all workers once and waits until all have ended. */
 static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                              tti_supervisor_report *out) {
-    start s = {.desc = desc, .comm_fd = -1};
+    start s = {.desc = desc, .comm_fd = -1, .mirror_fd = -1};
     TTI_TRY(tutti_comm_group_create(desc->n_workers, &s.group));
     tutti_status st = open_watch(&s);
     if (st != TUTTI_OK) {
         close_start(&s);
         return st;
     }
-    const tti_spawn_fd fds[] = {{"TUTTI_COMM_FD", s.comm_fd},
-                                {"TUTTI_FLIGHT_FD", tti_flight_fd(s.flight)}};
+    tti_spawn_fd fds[3] = {{"TUTTI_COMM_FD", s.comm_fd}};
+    int n_fds = 1;
+    if (tti_flight_fd(s.flight) >= 0)
+        fds[n_fds++] = (tti_spawn_fd){"TUTTI_FLIGHT_FD", tti_flight_fd(s.flight)};
+    if (s.mirror_fd >= 0) fds[n_fds++] = (tti_spawn_fd){"TUTTI_MIRROR_FD", s.mirror_fd};
     tti_supervisor_desc run = {.n_workers = desc->n_workers,
                                .argv = desc->argv,
                                .restart = restart,
@@ -127,7 +134,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                                .err_fd = STDERR_FILENO,
                                .log_dir = desc->log_dir,
                                .fds = fds,
-                               .n_fds = tti_flight_fd(s.flight) < 0 ? 1 : (int)TTI_COUNT(fds),
+                               .n_fds = n_fds,
                                .resume_stopped = desc->resume_stopped,
                                .min_workers = desc->min_workers,
                                .max_workers = desc->max_workers,

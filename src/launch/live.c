@@ -16,6 +16,7 @@
 #include "base/files/plain_file.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "launch/supervised.h"
 #include "launch/symbols.h"
 #include "launch/watch.h"
 #include "tutti/launch.h"
@@ -68,13 +69,9 @@ tutti_status tti_live_open(const char *run_dir, tti_flight_memory **out) {
 }
 
 tutti_status tti_live_inherit(tti_flight_memory **out) {
-    const char *text = getenv("TUTTI_FLIGHT_FD");
-    char *end;
+    int fd = tti_worker_fd("TUTTI_FLIGHT_FD");
     *out = NULL;
-    if (!text || !*text) return TUTTI_OK;
-    long fd = strtol(text, &end, 10);
-    if (*end || fd < 0 || fd > 1 << 20 || fcntl((int)fd, F_GETFD) < 0) return TUTTI_OK;
-    return tti_flight_open((int)fd, out);
+    return fd < 0 ? TUTTI_OK : tti_flight_open(fd, out);
 }
 
 /* ---- tutti ps, tutti stacks ---- */

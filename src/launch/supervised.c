@@ -109,6 +109,11 @@ void tti_worker_report_failure(uint64_t step, const char *text) {
     report(TTI_CONTROL_FAILED, step, text);
 }
 
+int tti_worker_fd(const char *name) {
+    int fd = number_of(name);
+    return fd >= 0 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
+}
+
 bool tti_worker_joins(void) { return number_of("TUTTI_JOINS") > 0; }
 
 int tti_worker_slot(int rank) { return tti_worker_joins() ? number_of("TUTTI_JOINS") - 1 : rank; }

@@ -62,6 +62,9 @@ void tti_worker_report_failure(uint64_t step, const char *text);
  * TUTTI_E_PEER: the run ends; TUTTI_E_TIMEOUT: no answer. */
 TUTTI_NODISCARD tutti_status tti_worker_next_epoch(int timeout_ms, tti_epoch *out);
 
+/* The descriptor that a variable of our supervisor names; -1: there is none. */
+int tti_worker_fd(const char *name);
+
 /* True if this worker was started to join others in a later epoch; its slot among all workers of
  * the supervisor, else its rank. */
 bool tti_worker_joins(void);

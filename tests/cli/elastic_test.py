@@ -19,13 +19,13 @@ N_STEPS = 400
 class Run:
     """A run of 4 elastic workers in a folder of its own."""
 
-    def __init__(self, folder, *options):
+    def __init__(self, folder, *options, program=None, env=None):
         self.folder = folder
         self.log = folder + ".out"
         with open(self.log, "w") as out:
             self.process = subprocess.Popen(
-                [runs.PROGRAM, *runs.small(folder, *LONG, *options), "-n", "4"], stdout=out,
-                stderr=out, stdin=subprocess.DEVNULL)
+                [program or runs.PROGRAM, *runs.small(folder, *LONG, *options), "-n", "4"],
+                stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)
 
     def pids(self):
         """Process of each rank, as it was started; None: it does not run."""
@@ -175,7 +175,6 @@ def test_too_few_end_and_resume():
 
 def test_refused():
     for options, words in ((["parallel.place=threads"], "parallel.place=processes"),
-                           (["parallel.place=processes", "parallel.zero=1"], "parallel.zero=0"),
                            (["parallel.place=processes", "-n", "1"], "is more than"),
                            (["parallel.place=processes", "parallel.max_workers=16"],
                             "16 workers for 8 shards"),

@@ -174,6 +174,7 @@ typedef struct tti_job_config {
         char offload[TTI_TEXT_MAX]; /* moved from devices to their host: none | optimizer */
         int64_t min_workers;        /* an elastic run goes on with so many; 0: it is not elastic */
         int64_t max_workers;        /* of an elastic run; 0: workers */
+        bool mirror;                /* elastic, with zero: partitions outlive their worker */
         int64_t spares;             /* processes that wait for the place of a lost worker */
         int64_t timeout_ms;         /* longest wait for a peer */
         int64_t phase_timeout_ms;   /* longest wait for a peer that saves, loads or evaluates */

@@ -248,8 +248,6 @@ static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
     if (c->parallel.min_workers == 0) return;
     if (!is(c->parallel.place, "processes"))
         say_elastic_needs("workers that are processes: give parallel.place=processes", why);
-    else if (c->parallel.zero > 0)
-        say_elastic_needs("whole replicas: give parallel.zero=0", why);
     else if (c->parallel.tensor > 1 || c->parallel.pipeline > 1)
         say_elastic_needs("whole replicas: give parallel.tensor=1 and parallel.pipeline=1", why);
     else if (!is(c->parallel.sync, "all-reduce"))
@@ -521,8 +519,8 @@ static const tti_job_rule rules[] = {
      find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
-    {{"parallel.min_workers", "parallel.place", "parallel.zero", "parallel.tensor",
-      "parallel.pipeline", "parallel.sync", "parallel.compress", "parallel.workers"},
+    {{"parallel.min_workers", "parallel.place", "parallel.tensor", "parallel.pipeline",
+      "parallel.sync", "parallel.compress", "parallel.workers"},
      find_rigid_workers},
     {{"parallel.min_workers", "parallel.data", "parallel.load_weights"}, find_fixed_weights},
     {{"parallel.max_workers", "parallel.spares", "parallel.min_workers", "parallel.workers",

@@ -16,13 +16,18 @@ typedef struct tti_carry_position {
     double eval_loss, eval_accuracy;
     tti_step_result last; /* of the last committed step, .. */
     double lr;            /* .. and its learning rate */
-    int64_t n_rows;       /* and samples */
+    int64_t n_rows;       /* samples, .. */
+    int64_t step_ns;      /* and duration */
 } tti_carry_position;
 
+typedef struct tti_mirror tti_mirror;
+
 typedef struct tti_carry {
-    bool is_on;       /* the run is elastic */
-    bool has_changed; /* this is not the first epoch of the run */
-    bool was_first;   /* this worker was rank 0 in the last epoch */
+    bool is_on;         /* the run is elastic */
+    bool has_changed;   /* this is not the first epoch of the run */
+    bool was_first;     /* this worker was rank 0 in the last epoch */
+    bool has_parts;     /* each worker has a partition, which is not carried .. */
+    tti_mirror *mirror; /* .. but taken from here; NULL: from the last checkpoint; owned */
     tti_carry_position at;
     float **arrays; /* [n_arrays] of [n_flat] each: parameters, state, averages; owned */
     int n_arrays;

@@ -24,6 +24,7 @@
 #include "launch/supervised.h"
 #include "launch/watch.h"
 #include "train/loop/async.h"
+#include "train/loop/mirror.h"
 #include "train/loop/resume.h"
 #include "train/loop/worker_loop.h"
 #include "train/loop/worker_threads.h"
@@ -281,9 +282,12 @@ static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti
 
 /* After a loss every member leaves the group, and the supervisor makes the next one. */
 static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
-    tti_carry carry = {.has_changed = tti_worker_joins()};
+    tti_carry carry = {.has_changed = tti_worker_joins(), .has_parts = b->config.parallel.zero > 0};
     tti_epoch epoch = {t->place.rank, b->n_workers, t->place.comm_fd};
     tutti_status st = TUTTI_OK;
+    if (carry.has_parts && b->config.parallel.mirror)
+        TTI_TRY(tti_mirror_open(tti_worker_fd("TUTTI_MIRROR_FD"), b->plan, b->config.train.ema > 0,
+                                &carry.mirror));
     t->carry = &carry;
     do {
         if (carry.has_changed) st = wait_for_place(t, &carry, &epoch);
@@ -291,6 +295,7 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
         st = run_epoch(t, b, &epoch);
         carry.has_changed = true;
     } while (st == TUTTI_E_PEER);
+    tti_mirror_close(carry.mirror);
     tti_carry_free(&carry);
     t->carry = NULL;
     return st;

@@ -20,7 +20,9 @@
 #include "train/loop/async.h"
 #include "train/loop/averaging.h"
 #include "train/loop/evaluation.h"
+#include "train/loop/kept_samples.h"
 #include "train/loop/lost_device.h"
+#include "train/loop/mirror.h"
 #include "train/loop/phases.h"
 #include "train/loop/placement.h"
 #include "train/loop/snapshot.h"
@@ -97,41 +99,6 @@ static bool is_async(const worker_loop *s) {
 
 /* ---- preparation ---- */
 
-/* Larger data sets are kept on the device only on request: reading them delays the first step. */
-static const size_t max_resident = (size_t)2 << 30;
-
-/* s->index stays NULL if the loader makes the batches. */
-static tutti_status keep_samples(worker_loop *s) {
-    const char *requested = s->c->data.resident, *why = tti_why_not_resident(s->b, is_async(s));
-    bool must = strcmp(requested, "yes") == 0, kept = false;
-    if (must && why) return tti_fail(TUTTI_E_CONFIG, "data.resident=yes: %s", why);
-    if (why || strcmp(requested, "no") == 0) return TUTTI_OK;
-    if (!must && tti_resident_bytes(s->b->train) > max_resident) return TUTTI_OK;
-    tti_resident set = {0};
-    tutti_status st = tti_feeding_load(s->b->train, (int)s->c->data.threads, s->exec, &set);
-    const tti_resident_samples samples = {.x = set.x,
-                                          .y = set.y,
-                                          .value = (const float(*)[256])set.table.value,
-                                          .n = set.n,
-                                          .n_elems = set.n_elems,
-                                          .n_channels = set.table.n_channels};
-    if (st == TUTTI_OK) st = tti_exec_keep(s->exec, &samples, (int)s->c->parallel.ahead, &kept);
-    tti_resident_free(&set);
-    TTI_TRY(st);
-    if (!kept && must)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "data.resident=yes: %zu bytes are more than a quarter of the device's free "
-                        "memory",
-                        tti_resident_bytes(s->b->train));
-    if (!kept) return TUTTI_OK;
-    int64_t n = tti_rows_per_shard(s->order.batch, s->order.n_shards);
-    n *= s->order.last_shard - s->order.first_shard;
-    s->index = calloc((size_t)n + 1, sizeof *s->index);
-    s->reporter.is_resident = true;
-    s->reporter.n_launched = tti_exec_steps_per_launch(s->exec);
-    return s->index ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-}
-
 static tutti_status make_loader(worker_loop *s) {
     tti_loader_desc desc = {.dataset = s->b->train,
                             .batch = s->c->train.batch,
@@ -151,8 +118,12 @@ static tutti_status make_loader(worker_loop *s) {
     s->order = desc;
     s->shards = calloc((size_t)(desc.last_shard - desc.first_shard), sizeof *s->shards);
     if (!s->shards) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    TTI_TRY(keep_samples(s));
-    if (s->index) return TUTTI_OK;
+    TTI_TRY(tti_samples_keep(s->b, s->exec, &s->order, is_async(s), &s->index));
+    if (s->index) {
+        s->reporter.is_resident = true;
+        s->reporter.n_launched = tti_exec_steps_per_launch(s->exec);
+        return TUTTI_OK;
+    }
     if (is_async(s)) { /* which worker gets which batch is not known in advance */
         desc.n_threads = 0;
         desc.epoch = desc.step = 0;
@@ -187,12 +158,26 @@ static bool evaluation_is_due(const worker_loop *s, int64_t n_steps) {
     return every > 0 && n_steps % every == 0;
 }
 
+/* The records of the step that the mirror has may be missing. */
+static tutti_status take_parts(worker_loop *s, bool *any) {
+    tti_carry *carry = s->desc->carry;
+    *any = false;
+    carry->at = (tti_carry_position){0};
+    if (carry->mirror)
+        TTI_TRY(tti_mirror_load(carry->mirror, s->desc->comm, s->exec, &carry->at, any));
+    s->was_behind = *any;
+    return TUTTI_OK;
+}
+
 /* Takes the state that the workers of the last epoch have in memory, if any has one. */
 static tutti_status take_over(worker_loop *s, bool *any) {
     tti_carry *carry = s->desc->carry;
     *any = false;
     if (!carry || !carry->has_changed) return TUTTI_OK;
-    TTI_TRY(tti_carry_share(carry, s->desc->comm, s->exec, s->b->plan, any, &s->was_behind));
+    if (carry->has_parts)
+        TTI_TRY(take_parts(s, any));
+    else
+        TTI_TRY(tti_carry_share(carry, s->desc->comm, s->exec, s->b->plan, any, &s->was_behind));
     if (!*any) return TUTTI_OK;
     s->has_state = true;
     s->state = carry->at.state;
@@ -204,22 +189,26 @@ static tutti_status take_over(worker_loop *s, bool *any) {
     return tti_exec_check_params(s->exec, (uint64_t)s->state.step);
 }
 
+/* The position of the last committed step. */
+static tti_carry_position position_of(const worker_loop *s) {
+    tti_carry_position at = s->desc->carry->at; /* has what a step has left */
+    at.has = 1;
+    at.state = s->state;
+    at.eval_step = s->eval_step;
+    at.saved_step = s->saved_step;
+    at.eval_loss = s->eval_loss;
+    at.eval_accuracy = s->eval_accuracy;
+    return at;
+}
+
 /* Keeps the state for the next epoch. */
 static tutti_status keep_state(const worker_loop *s) {
     tti_carry *carry = s->desc->carry;
     carry->has_changed = true;
     carry->was_first = s->desc->rank == 0;
     if (!s->has_state) return TUTTI_OK;
-    carry->at = (tti_carry_position){.has = 1,
-                                     .state = s->state,
-                                     .eval_step = s->eval_step,
-                                     .saved_step = s->saved_step,
-                                     .eval_loss = s->eval_loss,
-                                     .eval_accuracy = s->eval_accuracy,
-                                     .last = carry->at.last,
-                                     .lr = carry->at.lr,
-                                     .n_rows = carry->at.n_rows};
-    return tti_carry_keep(carry, s->exec, s->b->plan);
+    carry->at = position_of(s);
+    return carry->has_parts ? TUTTI_OK : tti_carry_keep(carry, s->exec, s->b->plan);
 }
 
 /* Whether the records of the last committed step are written again: the worker that was rank 0 may
@@ -235,6 +224,7 @@ static bool misses_record(const worker_loop *s) {
 static tutti_status record_last_step(worker_loop *s) {
     const tti_carry_position *at = &s->desc->carry->at;
     const tti_batch batch = {.n_rows_global = at->n_rows};
+    s->reporter.mark_ns = tti_now_ns() - at->step_ns;
     return tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &batch);
 }
 
@@ -244,7 +234,8 @@ static tutti_status resume(worker_loop *s) {
     if (any) return TUTTI_OK;
     s->state = (tti_run_state){.plateau = tti_plateau_begin()};
     tti_numerics_loss_scale(s->c, &s->state.loss_scale);
-    if (s->desc->resume) TTI_TRY(find_checkpoints(s, &any));
+    bool from_disk = s->desc->resume || (s->desc->carry && s->desc->carry->has_changed);
+    if (from_disk) TTI_TRY(find_checkpoints(s, &any));
     if (!any) return tti_first_weights_load(s->b, s->exec);
     TTI_TRY(tti_snapshot_load(s->b, s->exec, s->desc->run_dir, &s->reporter, &s->state));
     s->saved_step = s->state.step;
@@ -311,7 +302,8 @@ static tutti_status prepare(worker_loop *s) {
     if (is_async(s)) TTI_TRY(tti_async_connect(s->exec, d->comm));
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
     if (misses_record(s)) TTI_TRY(record_last_step(s));
-    return tti_warn_of_placement(&s->reporter, d);
+    bool goes_on = d->carry && d->carry->has_changed;
+    return goes_on ? TUTTI_OK : tti_warn_of_placement(&s->reporter, d);
 }
 
 /* ---- evaluation ---- */
@@ -595,11 +587,22 @@ static tutti_status write_metrics(worker_loop *s, const step_at_work *at) {
     return st;
 }
 
-static void note_commit(const worker_loop *s, const step_at_work *at) {
-    tti_carry_position *position = &s->desc->carry->at;
-    position->last = s->last;
-    position->lr = at->lr;
-    position->n_rows = at->batch.n_rows_global;
+/* In an elastic run. */
+static tutti_status note_commit(const worker_loop *s, const step_at_work *at) {
+    tti_carry *carry = s->desc->carry;
+    carry->at.last = s->last;
+    carry->at.lr = at->lr;
+    carry->at.n_rows = at->batch.n_rows_global;
+    carry->at.step_ns = tti_now_ns() - at->start_ns;
+    if (!carry->mirror) return TUTTI_OK;
+    const tti_carry_position position = position_of(s);
+    return tti_mirror_put(carry->mirror, s->desc->comm, s->exec, &position);
+}
+
+static void note_position(const worker_loop *s) {
+    if (!s->desc->carry || !s->desc->carry->mirror || s->desc->rank != 0) return;
+    const tti_carry_position position = position_of(s);
+    tti_mirror_note(s->desc->carry->mirror, &position);
 }
 
 static tutti_status one_step(worker_loop *s) {
@@ -615,7 +618,7 @@ static tutti_status one_step(worker_loop *s) {
     s->exec_ns += tti_now_ns() - begun_ns;
     TTI_TRY(judge(s, st));
     s->state.step++;
-    if (s->desc->carry) note_commit(s, at);
+    if (s->desc->carry) TTI_TRY(note_commit(s, at));
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
     TTI_TRY(reread_params(s));
     if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
@@ -673,6 +676,7 @@ static tutti_status between_steps(worker_loop *s) {
     TTI_TRY(tti_slowest_pause(&s->slowest, &at));
     if (evaluates) TTI_TRY(evaluate(s));
     if (saves) TTI_TRY(save(s));
+    note_position(s);
     return tti_slowest_go_on(&s->slowest, &at);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "exec/exec.h"
+#include "train/loop/mirror.h"
 #include "train/setup/worker_exec.h"
 
 /* In bytes; params includes averages and copies. */
@@ -77,6 +78,13 @@ static bool describe(const tti_blueprint *all, int rank, int local_rank, int n_l
     return desc->plan != NULL;
 }
 
+/* A worker's part of the mirror of an elastic run. */
+static uint64_t mirrored(const tti_blueprint *b, int n_workers) {
+    const tti_job_config *c = &b->config;
+    bool has = c->parallel.min_workers > 0 && c->parallel.zero > 0 && c->parallel.mirror;
+    return has ? tti_mirror_bytes(b->plan, c->train.ema > 0) / (uint64_t)n_workers : 0;
+}
+
 /* scratch: whether to include the scratch memory of kernels. */
 static tutti_status add_worker(const tti_blueprint *all, int rank, int local_rank, int n_local,
                                bool scratch, need *out) {
@@ -96,7 +104,7 @@ static tutti_status add_worker(const tti_blueprint *all, int rank, int local_ran
     }
     if (scratch) TTI_TRY(tti_exec_scratch_plan(&desc, data, n_data, &n_scratch));
     out->params += m.params + m.ema + m.gathered + m.mailbox;
-    out->states += m.states;
+    out->states += m.states + mirrored(b, n_data);
     out->grads += m.grads;
     out->activations += m.arena;
     out->scratch += m.beside + n_scratch;

@@ -1,0 +1,16 @@
+/* kept_samples.h - training samples that stay on a device. */
+#ifndef TTI_TRAIN_KEPT_SAMPLES_H
+#define TTI_TRAIN_KEPT_SAMPLES_H
+
+#include "data/loader/loader.h"
+#include "exec/exec.h"
+#include "train/setup/blueprint.h"
+
+/* Copies the training split to the device of exec, if the job wants that; *index is then memory for
+ * the numbers of a batch's samples in order, owned by the caller.  NULL: a loader must make the
+ * batches. */
+TUTTI_NODISCARD tutti_status tti_samples_keep(const tti_blueprint *b, tti_exec *exec,
+                                              const tti_loader_desc *order, bool is_async,
+                                              int32_t **index);
+
+#endif /* TTI_TRAIN_KEPT_SAMPLES_H */
