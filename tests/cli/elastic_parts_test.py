@@ -34,6 +34,16 @@ def test_partitions_come_from_memory():
         elastic_test.check(run, expected, 2 + n_left)
 
 
+def test_synchronous_servers():
+    """The first two workers have the optimizer state; both are lost, and one of two is left."""
+    expected = undisturbed()
+    run = elastic_test.Run("servers", *ADAM, "parallel.sync=parameter-server", "parallel.servers=2")
+    for rank, step in ((0, 40), (1, 90), (2, 140)):
+        run.wait_for(step)
+        run.signal(rank)
+    elastic_test.check(run, expected, 3)
+
+
 def test_lost_while_it_copies():
     """Rank 3 dies in step 61, after it has copied its partition and before it says so: the others
     compute this step again.  Rank 2 of the next group, and so on, until one worker is left."""

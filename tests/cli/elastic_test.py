@@ -175,6 +175,9 @@ def test_too_few_end_and_resume():
 
 def test_refused():
     for options, words in ((["parallel.place=threads"], "parallel.place=processes"),
+                           (["parallel.place=processes", "parallel.sync=parameter-server",
+                             "parallel.mode=fast", "parallel.staleness=2"],
+                            "parallel.staleness=0"),
                            (["parallel.place=processes", "-n", "1"], "is more than"),
                            (["parallel.place=processes", "parallel.max_workers=16"],
                             "16 workers for 8 shards"),

@@ -240,6 +240,11 @@ static void find_lost_restarts(const tti_job_config *c, char why[TTI_WHY]) {
              "parallel.place=processes");
 }
 
+/* Whether workers do not wait for all others in each step. */
+static bool is_loose(const tti_job_config *c) {
+    return tti_job_is_async(c) || (tti_job_has_server(c) && c->parallel.backup_workers > 0);
+}
+
 static void say_elastic_needs(const char *what, char why[TTI_WHY]) {
     snprintf(why, TTI_WHY, "an elastic run needs %s", what);
 }
@@ -250,8 +255,11 @@ static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
         say_elastic_needs("workers that are processes: give parallel.place=processes", why);
     else if (c->parallel.tensor > 1 || c->parallel.pipeline > 1)
         say_elastic_needs("whole replicas: give parallel.tensor=1 and parallel.pipeline=1", why);
-    else if (!is(c->parallel.sync, "all-reduce"))
-        say_elastic_needs("synchronous replicas: give parallel.sync=all-reduce", why);
+    else if (is(c->parallel.sync, "local"))
+        say_elastic_needs("synchronous workers: give parallel.sync=all-reduce", why);
+    else if (tti_job_has_server(c) && is_loose(c))
+        say_elastic_needs(
+            "synchronous workers: give parallel.staleness=0 and parallel.backup_workers=0", why);
     else if (!is(c->parallel.compress, "none"))
         say_elastic_needs("whole gradients: give parallel.compress=none", why);
     else if (c->parallel.workers > 0 && c->parallel.min_workers > c->parallel.workers)
@@ -291,11 +299,6 @@ static void find_fixed_weights(const tti_job_config *c, char why[TTI_WHY]) {
         say_elastic_needs("a free number of replicas: give parallel.data=auto", why);
     else if (kind == TTI_LOAD_WEIGHTS_GIVEN || kind == TTI_LOAD_WEIGHTS_MEASURED)
         say_elastic_needs("equal workers: give parallel.load_weights=equal", why);
-}
-
-/* Whether workers do not wait for all others in each step. */
-static bool is_loose(const tti_job_config *c) {
-    return tti_job_is_async(c) || (tti_job_has_server(c) && c->parallel.backup_workers > 0);
 }
 
 static void say_server_is_missing(char why[TTI_WHY]) {
@@ -520,7 +523,8 @@ static const tti_job_rule rules[] = {
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
     {{"parallel.min_workers", "parallel.place", "parallel.tensor", "parallel.pipeline",
-      "parallel.sync", "parallel.compress", "parallel.workers"},
+      "parallel.sync", "parallel.staleness", "parallel.backup_workers", "parallel.compress",
+      "parallel.workers"},
      find_rigid_workers},
     {{"parallel.min_workers", "parallel.data", "parallel.load_weights"}, find_fixed_weights},
     {{"parallel.max_workers", "parallel.spares", "parallel.min_workers", "parallel.workers",

@@ -694,7 +694,8 @@ static const tti_option rows[] = {
              "place of a lost worker",
      .example = "1"},
     {KEY(parallel.mirror, BOOL, "true"), .also = "in_memory_checkpoint|memory_checkpoint",
-     .help = "Elastic run with parallel.zero: keep parameters and optimizer state of the last two "
+     .help = "Elastic run with parallel.zero or a parameter server: keep parameters and optimizer "
+             "state of the last two "
              "steps in shared memory, so that the partition of a lost worker is not lost; false: "
              "continue from the last checkpoint"},
     {KEY(parallel.timeout_ms, INT, "60000"), RANGE(1, 86400000), .also = "timeout",

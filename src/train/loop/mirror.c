@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "train/setup/memory_check.h"
 
 enum { N_VERSIONS = 2, HEADER_BYTES = 8192 };
 
@@ -39,15 +40,8 @@ struct tti_mirror {
 
 _Static_assert(sizeof(header) <= HEADER_BYTES, "the arrays begin after the header");
 
-static int n_arrays(const tti_plan *plan, bool has_ema) { return 1 + plan->n_states + has_ema; }
-
-size_t tti_mirror_bytes(const tti_plan *plan, bool has_ema) {
-    size_t n = N_VERSIONS * (size_t)n_arrays(plan, has_ema) * plan->n_flat * sizeof(float);
-    return HEADER_BYTES + n;
-}
-
 tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool has_ema, tti_mirror **out) {
-    size_t n_bytes = tti_mirror_bytes(plan, has_ema);
+    size_t n_bytes = HEADER_BYTES + tti_mirror_bytes(plan, has_ema);
     struct stat info;
     void *at = MAP_FAILED;
     *out = NULL;
@@ -61,7 +55,7 @@ tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool has_ema, tti_mir
                         n_bytes, strerror(errno));
     *out = malloc(sizeof **out);
     if (*out) {
-        **out = (tti_mirror){at, n_bytes, plan->n_flat, n_arrays(plan, has_ema)};
+        **out = (tti_mirror){at, n_bytes, plan->n_flat, 1 + plan->n_states + has_ema};
         return TUTTI_OK;
     }
     munmap(at, n_bytes);

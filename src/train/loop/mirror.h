@@ -19,9 +19,6 @@ TUTTI_NODISCARD tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool 
                                              tti_mirror **out);
 void tti_mirror_close(tti_mirror *mirror); /* takes NULL */
 
-/* Bytes of the mirror of a plan. */
-size_t tti_mirror_bytes(const tti_plan *plan, bool has_ema);
-
 /* After a step: copies this worker's partition.  position counts on rank 0.  Collective: afterwards
  * the step is safe. */
 TUTTI_NODISCARD tutti_status tti_mirror_put(tti_mirror *mirror, tutti_comm *comm, tti_exec *exec,

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "exec/exec.h"
-#include "train/loop/mirror.h"
 #include "train/setup/worker_exec.h"
 
 /* In bytes; params includes averages and copies. */
@@ -78,10 +77,16 @@ static bool describe(const tti_blueprint *all, int rank, int local_rank, int n_l
     return desc->plan != NULL;
 }
 
+size_t tti_mirror_bytes(const tti_plan *plan, bool has_ema) {
+    enum { N_VERSIONS = 2 };
+    size_t n_arrays = 1 + (size_t)plan->n_states + has_ema;
+    return N_VERSIONS * n_arrays * plan->n_flat * sizeof(float);
+}
+
 /* A worker's part of the mirror of an elastic run. */
 static uint64_t mirrored(const tti_blueprint *b, int n_workers) {
     const tti_job_config *c = &b->config;
-    bool has = c->parallel.min_workers > 0 && c->parallel.zero > 0 && c->parallel.mirror;
+    bool has = c->parallel.min_workers > 0 && tti_worker_has_parts(b) && c->parallel.mirror;
     return has ? tti_mirror_bytes(b->plan, c->train.ema > 0) / (uint64_t)n_workers : 0;
 }
 

@@ -134,9 +134,13 @@ bool tti_worker_serves_in_ranks(const tti_blueprint *b) {
     return tti_job_has_server(&b->config) && workers_wait(b) && (processes || b->n_parts > 0);
 }
 
+bool tti_worker_has_parts(const tti_blueprint *b) {
+    return b->config.parallel.zero > 0 || tti_worker_serves_in_ranks(b);
+}
+
 void tti_worker_serve_in_ranks(const tti_blueprint *b, tti_exec_desc *desc) {
     desc->zero = 1;
-    desc->n_owners = (int)b->config.parallel.servers;
+    desc->n_owners = (int)TTI_MIN(b->config.parallel.servers, b->mesh.data);
 }
 
 int tti_worker_n_range_servers(const tti_blueprint *b) {
