@@ -47,6 +47,8 @@ typedef struct tutti_launch_desc {
     /* Called with one line of text when a rank of a run makes no progress, or makes progress again.
      * May be NULL. */
     void (*on_hang)(void *user, const char *text);
+    int slow_phase_ms; /* a rank that loads, evaluates or saves for longer is reported as slow;
+                          0: 300000 */
 
     /* Called with one line of text when a signal ended or stopped a worker that the others continue
      * without (asynchronous and backup workers); a stopped worker is killed.  May be NULL. */

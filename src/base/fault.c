@@ -21,12 +21,21 @@
 
 enum { MAX_FAULTS = 16, MAX_NAME = 64, MAX_SPEC = 256 };
 
-typedef enum action { ACTION_KILL, ACTION_STOP, ACTION_DELAY, ACTION_ADVANCE, ACTION_FAIL } action;
+typedef enum action {
+    ACTION_KILL,
+    ACTION_VANISH,
+    ACTION_STOP,
+    ACTION_DELAY,
+    ACTION_SPIN,
+    ACTION_LOCK,
+    ACTION_ADVANCE,
+    ACTION_FAIL
+} action;
 
 typedef struct fault {
     char point[MAX_NAME];
     action action;
-    int64_t value;      /* ACTION_DELAY, ACTION_ADVANCE: ms; ACTION_FAIL: errno */
+    int64_t value;      /* ACTION_FAIL: errno; of the others that have one: ms */
     int64_t first;      /* the time it acts, from 1; 0: every time */
     bool and_later;     /* and all later times */
     int64_t rank, step; /* -1: any */
@@ -67,6 +76,15 @@ static bool parse_errno(const char *text, int64_t *out) {
     return false;
 }
 
+/* Actions that take a time. */
+static const struct {
+    const char *name; /* with '=' */
+    action action;
+} timed[] = {{"delay_ms=", ACTION_DELAY},
+             {"spin_ms=", ACTION_SPIN},
+             {"lock_ms=", ACTION_LOCK},
+             {"advance_ms=", ACTION_ADVANCE}};
+
 /* "rank=1", "step=10", "3" or "3+" */
 static bool parse_condition(const char *text, fault *out) {
     const char *end;
@@ -86,8 +104,16 @@ static bool parse_condition(const char *text, fault *out) {
 static bool parse_action(const char *text, fault *out) {
     const char *end;
     out->value = EIO;
+    for (size_t i = 0; i < TTI_COUNT(timed); i++) {
+        size_t n = strlen(timed[i].name);
+        if (strncmp(text, timed[i].name, n) != 0) continue;
+        out->action = timed[i].action;
+        return parse_number(text + n, &out->value, &end) && *end == '\0';
+    }
     if (strcmp(text, "kill") == 0)
         out->action = ACTION_KILL;
+    else if (strcmp(text, "vanish") == 0)
+        out->action = ACTION_VANISH;
     else if (strcmp(text, "stop") == 0)
         out->action = ACTION_STOP;
     else if (strcmp(text, "fail") == 0)
@@ -95,12 +121,6 @@ static bool parse_action(const char *text, fault *out) {
     else if (strncmp(text, "fail=", 5) == 0) {
         out->action = ACTION_FAIL;
         return parse_errno(text + 5, &out->value);
-    } else if (strncmp(text, "delay_ms=", 9) == 0) {
-        out->action = ACTION_DELAY;
-        return parse_number(text + 9, &out->value, &end) && *end == '\0';
-    } else if (strncmp(text, "advance_ms=", 11) == 0) {
-        out->action = ACTION_ADVANCE;
-        return parse_number(text + 11, &out->value, &end) && *end == '\0';
     } else
         return false;
     return true;
@@ -162,16 +182,65 @@ static bool matches(const fault *f, const char *point, int rank, int64_t step) {
            (f->rank < 0 || f->rank == rank) && (f->step < 0 || f->step == step);
 }
 
+/* noinline: their names are looked for in stacks. */
+
+static void __attribute__((noinline)) sleep_in_fault(int64_t t_ms) {
+    struct timespec left = {t_ms / 1000, t_ms % 1000 * 1000000};
+    while (nanosleep(&left, &left) != 0) continue; /* a signal asks for the stack */
+}
+
+static void __attribute__((noinline)) spin_in_fault(int64_t t_ms) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t end_ms = now.tv_sec * 1000 + now.tv_nsec / 1000000 + t_ms;
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while (now.tv_sec * 1000 + now.tv_nsec / 1000000 < end_ms);
+}
+
+/* A lock whose owner does not let it go. */
+static void __attribute__((noinline)) lock_in_fault(int64_t t_ms) {
+    pthread_mutex_t mutex;
+    struct timespec end;
+    pthread_mutex_init(&mutex, NULL);
+    pthread_mutex_lock(&mutex);
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += t_ms / 1000;
+    pthread_mutex_timedlock(&mutex, &end);
+    pthread_mutex_unlock(&mutex);
+    pthread_mutex_destroy(&mutex);
+}
+
+/* The process dies, but a child keeps its descriptors open for 20 s, as a lost host does: its peers
+ * see no connection end. */
+static void vanish(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        setsid(); /* a supervisor kills the group of a dead worker */
+        nanosleep(&(struct timespec){20, 0}, NULL);
+        _exit(0);
+    }
+    kill(getpid(), SIGKILL);
+}
+
 static bool act(const fault *f) {
     switch (f->action) {
         case ACTION_KILL:
             kill(getpid(), SIGKILL);
             return false;
+        case ACTION_VANISH:
+            vanish();
+            return false;
+        case ACTION_SPIN:
+            spin_in_fault(f->value);
+            return false;
+        case ACTION_LOCK:
+            lock_in_fault(f->value);
+            return false;
         case ACTION_STOP:
             kill(getpid(), SIGSTOP);
             return false;
         case ACTION_DELAY:
-            nanosleep(&(struct timespec){f->value / 1000, f->value % 1000 * 1000000}, NULL);
+            sleep_in_fault(f->value);
             return false;
         case ACTION_ADVANCE:
             tti_clock_advance_ms(f->value);

@@ -8,10 +8,13 @@
  *     POINT:ACTION[=VALUE][@CONDITION[,CONDITION...]]
  *
  *   POINT      the name at the place, or * for every place
- *   ACTION     kill (SIGKILL), stop (SIGSTOP), delay_ms=N, advance_ms=N (the process's clock
- * jumps), or fail[=ERRNO]: the place behaves as if the call had failed with EIO (default), ENOSPC,
- * EDQUOT, EACCES, EMFILE, EROFS, ENOMEM CONDITION  N: only the Nth time, from 1;  N+: from the Nth
- * time on;  rank=R;  step=S (times are counted among those where rank and step match)
+ *   ACTION     kill (SIGKILL), vanish (SIGKILL, while a child keeps the descriptors open), stop
+ *              (SIGSTOP), delay_ms=N (sleeps), spin_ms=N (computes), lock_ms=N (waits for a lock
+ *              that another holds), advance_ms=N (the process's clock jumps), or fail[=ERRNO]: the
+ *              place behaves as if the call had failed with EIO (default), ENOSPC, EDQUOT, EACCES,
+ *              EMFILE, EROFS, ENOMEM
+ *   CONDITION  N: only the Nth time, from 1;  N+: from the Nth time on;  rank=R;  step=S (times are
+ *              counted among those where rank and step match)
  *
  * for example "ckpt.rename:kill@3;allreduce.enter:stop@rank=1,step=10".  Without TUTTI_FAULTS=1 the
  * macros are the constant false: no code, and the variable is not read.  The tests of the tree link

@@ -60,6 +60,7 @@ struct tti_flight {
     _Atomic int64_t step_ns[TTI_FLIGHT_STEPS];
     stack_place stack;
     _Alignas(64) _Atomic uint64_t n_ops, n_ended;
+    _Atomic int32_t n_calls; /* that wait for other ranks now */
     lane_state lanes[TTI_FLIGHT_LANES];
     _Alignas(64) record ring[TTI_FLIGHT_RECORDS];
     char layers[TTI_FLIGHT_LAYERS]
@@ -218,6 +219,10 @@ static int own_tid(void) {
         stack_t there; /* a sanitizer's or the caller's, which expects to find it again */
         bool is_free = sigaltstack(NULL, &there) == 0 && (there.ss_flags & SS_DISABLE);
         if (!is_free || sigaltstack(&stack, NULL) == 0) tid = (int)syscall(SYS_gettid);
+        sigset_t asks; /* helper threads block all signals */
+        sigemptyset(&asks);
+        sigaddset(&asks, STACK_SIGNAL);
+        pthread_sigmask(SIG_UNBLOCK, &asks, NULL);
     }
     return tid;
 }
@@ -231,6 +236,7 @@ void tti_flight_enter(tti_flight *f, const char *phase) {
     atomic_store(&f->lanes[TTI_LANE_MAIN].tid, own_tid());
     for (int i = 0; i < TTI_FLIGHT_STEPS; i++) atomic_store(&f->step_ns[i], 0);
     atomic_store(&f->n_layers, 0);
+    atomic_store(&f->n_calls, 0);
     atomic_store(&f->stack.serves, 0);
     atomic_store(&f->pid, (int32_t)getpid());
     tti_flight_phase(f, phase);
@@ -264,6 +270,8 @@ static void store(_Atomic int64_t *to, int64_t x) {
 
 static int bounded(int lane) { return lane < TTI_FLIGHT_LANES ? lane : TTI_FLIGHT_LANES - 1; }
 
+enum { WAITS_FOR_PEERS = 1, WAITS_FOR_LOADS = 2, MAY_WAIT = 4 };
+
 void tti_flight_begin(tti_flight *f, int lane, const tti_flight_op *op) {
     if (!f) return;
     lane = bounded(lane);
@@ -278,7 +286,9 @@ void tti_flight_begin(tti_flight *f, int lane, const tti_flight_op *op) {
     put_text(r->name, TTI_FLIGHT_NAME / 8, op->name);
     atomic_store_explicit(&r->layer, NO_LAYER, memory_order_relaxed);
     atomic_store_explicit(&r->lane, (uint8_t)lane, memory_order_relaxed);
-    atomic_store_explicit(&r->waits, op->waits_for_peers, memory_order_relaxed);
+    int waits = (op->waits_for_peers ? WAITS_FOR_PEERS : 0) |
+                (op->waits_for_loads ? WAITS_FOR_LOADS : 0) | (op->may_wait ? MAY_WAIT : 0);
+    atomic_store_explicit(&r->waits, (uint8_t)waits, memory_order_relaxed);
     atomic_store_explicit(&r->n_peers, (uint16_t)op->n_peers, memory_order_relaxed);
     atomic_store_explicit(&r->seq, seq, memory_order_release);
     atomic_store_explicit(&f->lanes[lane].tid, own_tid(), memory_order_relaxed);
@@ -303,6 +313,10 @@ void tti_flight_end(tti_flight *f, int lane) {
 _Atomic int32_t *tti_flight_layer_place(tti_flight *f, int lane) {
     record *r = f ? open_record(f, lane) : NULL;
     return r ? &r->layer : NULL;
+}
+
+void tti_flight_in_call(tti_flight *f, bool begins) {
+    if (f) atomic_fetch_add_explicit(&f->n_calls, begins ? 1 : -1, memory_order_relaxed);
 }
 
 void tti_flight_phase(tti_flight *f, const char *phase) {
@@ -340,12 +354,15 @@ static int64_t median_step_ns(const tti_flight *f) {
 static bool read_record(const tti_flight *f, uint64_t seq, tti_flight_view *out) {
     const record *r = &f->ring[seq % TTI_FLIGHT_RECORDS];
     if (seq == 0 || atomic_load_explicit(&r->seq, memory_order_acquire) != seq) return false;
+    int waits = atomic_load(&r->waits);
+    if ((waits & MAY_WAIT) && atomic_load(&f->n_calls) > 0) waits |= WAITS_FOR_PEERS;
     *out = (tti_flight_view){.seq = seq,
                              .step = atomic_load(&r->step),
                              .n_bytes = atomic_load(&r->n_bytes),
                              .lane = atomic_load(&r->lane),
                              .n_peers = atomic_load(&r->n_peers),
-                             .waits_for_peers = atomic_load(&r->waits) != 0,
+                             .waits_for_peers = waits & WAITS_FOR_PEERS,
+                             .waits_for_loads = waits & WAITS_FOR_LOADS,
                              .start_ns = atomic_load(&r->start_ns),
                              .end_ns = atomic_load(&r->end_ns)};
     get_text(r->name, TTI_COUNT(r->name), out->name);

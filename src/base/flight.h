@@ -18,7 +18,8 @@
 
 enum {
     TTI_FLIGHT_RECORDS = 256,
-    TTI_FLIGHT_LANES = 80,    /* the rank's own thread, the communication thread, compute threads */
+    TTI_FLIGHT_LANES =
+        80, /* the rank's own thread, the communication, compute and loader threads */
     TTI_FLIGHT_LAYERS = 4096, /* names that a rank can publish; later ones are not shown */
     TTI_FLIGHT_STEPS = 16,    /* durations of the last steps */
     TTI_FLIGHT_FRAMES = 48,
@@ -26,7 +27,8 @@ enum {
     TTI_FLIGHT_LAYER_NAME = 48
 };
 
-enum { TTI_LANE_MAIN, TTI_LANE_COMM, TTI_LANE_COMPUTE };
+/* The last lanes are those of the loader's threads. */
+enum { TTI_LANE_MAIN, TTI_LANE_COMM, TTI_LANE_COMPUTE, TTI_LANE_LOAD = TTI_FLIGHT_LANES - 14 };
 
 typedef struct tti_flight_memory tti_flight_memory;
 typedef struct tti_flight tti_flight; /* a rank's part of the memory */
@@ -37,6 +39,8 @@ typedef struct tti_flight_op {
     uint64_t step, n_bytes;
     int n_peers;          /* other ranks that take part */
     bool waits_for_peers; /* the operation ends only when other ranks take part */
+    bool may_wait;        /* it waits for other ranks while tti_flight_in_call says so */
+    bool waits_for_loads; /* it ends only when threads of the loader end theirs */
 } tti_flight_op;
 
 /* Creates the memory of n_ranks ranks.  On success *out is owned by the caller. */
@@ -88,6 +92,9 @@ static inline void tti_flight_layer(_Atomic int32_t *place, int layer) {
     atomic_store_explicit(place, layer, memory_order_relaxed);
 }
 
+/* A thread of the rank begins or ends a call that waits for other ranks. */
+void tti_flight_in_call(tti_flight *f, bool begins);
+
 /* Declares a long phase, such as "evaluating", until the call with NULL. */
 void tti_flight_phase(tti_flight *f, const char *phase);
 
@@ -102,7 +109,7 @@ typedef struct tti_flight_view {
     char layer[TTI_FLIGHT_LAYER_NAME]; /* "" : none */
     uint64_t step, n_bytes;
     int lane, n_peers;
-    bool waits_for_peers;
+    bool waits_for_peers, waits_for_loads;
     int64_t start_ns, end_ns; /* CLOCK_MONOTONIC; end 0: it runs */
 } tti_flight_view;
 

@@ -117,6 +117,7 @@ tutti_status tti_call_begin(tutti_comm *comm, const tti_offer *offer, bool *dire
     bool unused;
     count_agreement(comm, offer->inline_bytes);
     comm->transport->note_call(comm->state, &offer->call);
+    tti_flight_in_call(comm->flight, true);
     TTI_TRY(comm->transport->agree(comm->state, offer, calls, direct ? direct : &unused));
     for (int r = 1; r < comm->n_ranks; r++)
         if (memcmp(&calls[r], &calls[0], sizeof calls[0]) != 0)
@@ -125,6 +126,7 @@ tutti_status tti_call_begin(tutti_comm *comm, const tti_offer *offer, bool *dire
 }
 
 tutti_status tti_call_end(tutti_comm *comm, tutti_status status) {
+    tti_flight_in_call(comm->flight, false);
     if (status == TUTTI_OK) {
         comm->transport->note_call(comm->state, NULL);
         return TUTTI_OK;
@@ -133,6 +135,10 @@ tutti_status tti_call_end(tutti_comm *comm, tutti_status status) {
     snprintf(comm->broken_text, sizeof comm->broken_text, "%s", tutti_last_error());
     comm->transport->fail(comm->state, status);
     return status;
+}
+
+void tti_comm_record(tutti_comm *comm, tti_flight *flight) {
+    if (comm) comm->flight = flight;
 }
 
 void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase) {
@@ -192,27 +198,6 @@ void tti_comm_abort(tutti_comm *comm, const char *text) {
 tti_comm_bytes tti_comm_get_bytes(const tutti_comm *comm) { return comm->moved; }
 
 void tti_count_inside(tutti_comm *comm, size_t n_bytes) { comm->moved.inside += n_bytes; }
-
-int tutti_comm_rank(const tutti_comm *comm) { return comm->rank; }
-int tutti_comm_n_ranks(const tutti_comm *comm) { return comm->n_ranks; }
-
-void *tti_comm_view(const tutti_comm *comm, int rank, int buf) {
-    return comm->transport->view(comm->state, rank, buf);
-}
-
-const void *tti_comm_payload(const tutti_comm *comm, int rank) {
-    return comm->transport->payload(comm->state, rank);
-}
-
-tutti_status tti_comm_barrier(tutti_comm *comm) { return comm->transport->barrier(comm->state); }
-
-void tti_comm_note_call(tutti_comm *comm, const tti_call *call) {
-    comm->transport->note_call(comm->state, call);
-}
-
-tti_message *tti_comm_messages(tutti_comm *comm, int n) {
-    return tti_message_list_room(&comm->messages, n);
-}
 
 tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n) {
     for (int i = 0; i < n; i++) {

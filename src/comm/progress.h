@@ -5,6 +5,7 @@
 #ifndef TTI_COMM_PROGRESS_H
 #define TTI_COMM_PROGRESS_H
 
+#include "base/flight.h"
 #include "base/str.h"
 #include "tutti/comm.h"
 
@@ -22,6 +23,9 @@ typedef struct tti_progress {
     uint64_t in_subgroup; /* waits in mailboxes, and calls of communicators that were split from
                              this one */
 } tti_progress;
+
+/* From now on the flight recorder says when a call of this communicator waits; NULL: no more. */
+void tti_comm_record(tutti_comm *comm, tti_flight *flight);
 
 /* Publishes what the rank does between calls: the training step and a word such as "backward",
  * truncated to 31 bytes.  Costs about ten stores; comm may be NULL. */

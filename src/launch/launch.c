@@ -93,8 +93,11 @@ static tutti_status open_watch(start *s) {
     if (is_elastic) tti_flight_set_range(s->flight, desc->min_workers, most);
     if (is_elastic) s->mirror_fd = memfd_create("tutti-mirror", MFD_CLOEXEC);
     if (s->desc->run_dir) TTI_TRY(tti_live_write(s->desc->run_dir, s->flight));
-    return tti_watch_create(
-        &(tti_watch_desc){.memory = s->flight, .report = report_hang, .user = s}, &s->watch);
+    return tti_watch_create(&(tti_watch_desc){.memory = s->flight,
+                                              .phase_ms = s->desc->slow_phase_ms,
+                                              .report = report_hang,
+                                              .user = s},
+                            &s->watch);
 }
 
 static int wanted(void *user) {

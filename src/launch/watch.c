@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/blocked.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/patience.h"
@@ -13,12 +14,15 @@
 #include "base/thread.h"
 #include "launch/symbols.h"
 
-enum { MIN_MS = 2000, FIRST_MS = 20000, PHASE_MS = 300000, MEDIANS = 5, STACK_MS = 200, SHOWN = 8 };
+/* MIN_MS: with the time of a look and of a stack, a hang is reported within 2 s. */
+enum { MIN_MS = 1800, FIRST_MS = 20000, PHASE_MS = 300000, MEDIANS = 5, STACK_MS = 150, SHOWN = 8 };
 
 typedef struct watched {
     uint64_t progress;
     int64_t stalled_ns; /* without progress, as far as the rank could have made any */
-    int64_t delay_ns;   /* for which its threads have waited for a core, so far */
+    int64_t delay_ns;   /* for which its threads have waited for a core, so far; 0: not read */
+    uint64_t io;        /* bytes read and written so far; 0: not read */
+    int64_t longest_ns; /* stall in a phase that has ended: operations may take that long again */
     bool is_reported, is_slow;
 } watched;
 
@@ -61,10 +65,25 @@ void tti_watch_destroy(tti_watch *w) {
 
 /* ---- one rank ---- */
 
-/* The operation that says most: one that does not wait for other ranks, else one that does. */
+/* The oldest operation of the loader's threads. */
+static void find_load(const tti_flight *f, tti_flight_view *out, int *tid) {
+    bool any = false;
+    for (int lane = TTI_LANE_LOAD; lane < TTI_FLIGHT_LANES; lane++) {
+        tti_flight_view op;
+        int at;
+        if (!tti_flight_open_op(f, lane, &op, &at)) continue;
+        if (any && op.start_ns >= out->start_ns) continue;
+        *out = op;
+        *tid = at;
+        any = true;
+    }
+}
+
+/* The operation that says most: one that does not wait for other ranks, else one that does.  The
+ * loader's threads count only while their rank waits for them. */
 static bool main_op(const tti_flight *f, tti_flight_view *out, int *tid) {
     bool any = false;
-    for (int lane = TTI_FLIGHT_LANES - 1; lane >= 0; lane--) {
+    for (int lane = TTI_LANE_LOAD - 1; lane >= 0; lane--) {
         tti_flight_view op;
         int at;
         if (!tti_flight_open_op(f, lane, &op, &at)) continue;
@@ -73,7 +92,16 @@ static bool main_op(const tti_flight *f, tti_flight_view *out, int *tid) {
         *tid = at;
         any = true;
     }
+    if (any && out->waits_for_loads) find_load(f, out, tid);
     return any;
+}
+
+static bool waits_for_peers(const tti_flight *f, int64_t *since_ns) {
+    tti_flight_view op = {0};
+    int tid;
+    bool waits = main_op(f, &op, &tid) && op.waits_for_peers;
+    *since_ns = op.start_ns;
+    return waits;
 }
 
 /* Time for which a thread was ready and had no core, so far; 0: not known. */
@@ -122,17 +150,21 @@ void tti_watch_describe(const tti_flight *f, tti_str *out) {
 static void add_stack(const tti_watch *w, int rank, int tid, tti_str *out) {
     uint64_t pc[TTI_FLIGHT_FRAMES];
     char name[160];
-    int n = tti_flight_stack(w->desc.memory, rank, tid, STACK_MS, pc);
     tti_flight_state state;
     tti_flight_read(tti_flight_of(w->desc.memory, rank), &state);
+    tti_blocked_file(state.pid, tid, name, sizeof name);
+    if (name[0] == '/') tti_str_printf(out, "; at file '%s'", name);
+    int n = tti_flight_stack(w->desc.memory, rank, tid, STACK_MS, pc);
     for (int i = 2, shown = 0; i < n && shown < SHOWN; i++, shown++) {
         tti_symbol_of(state.pid, pc[i], name, sizeof name);
         tti_str_printf(out, "%s%s", shown ? " < " : "; stack: ", name);
     }
     if (n == 0) {
-        char process = tti_process_state(state.pid);
-        tti_str_printf(out, "; its thread %d does not answer (process state %c)", tid,
-                       process ? process : '?');
+        char now = tti_thread_state(state.pid, tid);
+        tti_str_printf(out, "; its thread %d does not answer (state %c%s)", tid, now ? now : '?',
+                       now == 'R'                 ? ": ready, but it gets no core"
+                       : now == 'T' || now == 't' ? ": stopped"
+                                                  : "");
     }
 }
 
@@ -145,13 +177,38 @@ static int64_t limit_ns(const tti_watch *w, const tti_flight_state *state) {
 
 static void report_slow(const tti_watch *w, int rank, const tti_flight_state *state) {
     watched *at = &w->ranks[rank];
-    int64_t t_ns = tti_now_ns() - state->phase_ns;
+    int64_t t_ns = tti_now_ns() - state->phase_ns, since_ns;
     char text[200];
+    if (waits_for_peers(tti_flight_of(w->desc.memory, rank), &since_ns)) return;
     if (at->is_slow || t_ns < w->desc.phase_ms * TTI_NS_PER_MS) return;
     at->is_slow = true;
     snprintf(text, sizeof text, "rank %d (pid %d) is slow: %s for %.0f s, at step %" PRIu64, rank,
              state->pid, state->phase, (double)t_ns * 1e-9, state->steps);
     w->desc.report(w->desc.user, text);
+}
+
+/* Counts the time for which an operation of a phase moves no bytes either. */
+static void look_at_phase(const tti_watch *w, int rank, const tti_flight_state *state,
+                          int64_t counted_ns) {
+    watched *at = &w->ranks[rank];
+    tti_flight_view op;
+    int tid;
+    report_slow(w, rank, state);
+    bool any = main_op(tti_flight_of(w->desc.memory, rank), &op, &tid) && !op.waits_for_peers;
+    uint64_t io = any ? tti_process_io(state->pid) : 0;
+    bool moves = io != at->io;
+    at->io = io;
+    if (moves) at->longest_ns = TTI_MAX(at->longest_ns, at->stalled_ns);
+    at->stalled_ns = any && !moves ? at->stalled_ns + counted_ns : 0;
+    if (at->is_slow || at->stalled_ns < TTI_MAX(limit_ns(w, state), 2 * at->longest_ns)) return;
+    tti_str text = {0};
+    at->is_slow = true;
+    tti_str_printf(&text, "rank %d (pid %d) is slow: no progress for %.1f s while ", rank,
+                   state->pid, (double)at->stalled_ns * 1e-9);
+    tti_watch_describe(tti_flight_of(w->desc.memory, rank), &text);
+    add_stack(w, rank, tid, &text);
+    w->desc.report(w->desc.user, tti_str_text(&text));
+    tti_str_free(&text);
 }
 
 static void report_hang(const tti_watch *w, int rank) {
@@ -181,52 +238,93 @@ static void report_progress(const tti_watch *w, int rank) {
     w->desc.report(w->desc.user, text);
 }
 
+/* The rank made progress since the last look, at last_ns or a moment later. */
+static void begin_stall(watched *at, const tti_flight_state *state, int64_t counted_ns) {
+    int64_t since_ns = TTI_MAX(tti_now_ns() - state->last_ns, 0);
+    bool in_phase = state->phase[0];
+    *at = (watched){.progress = state->progress,
+                    .stalled_ns = in_phase ? 0 : TTI_MIN(since_ns, counted_ns),
+                    .longest_ns = TTI_MAX(at->longest_ns, in_phase ? at->stalled_ns : 0),
+                    .is_slow = at->is_slow && in_phase};
+}
+
+static bool is_there(int pid) {
+    char process = pid ? tti_process_state(pid) : 0;
+    return process != 0 && process != 'Z' && process != 'T' && process != 't';
+}
+
 /* True if the rank is stalled for longer than its limit. */
 static bool look_at(tti_watch *w, int rank, int64_t counted_ns) {
     const tti_flight *f = tti_flight_of(w->desc.memory, rank);
     watched *at = &w->ranks[rank];
     tti_flight_state state;
     tti_flight_read(f, &state);
-    char process = state.pid ? tti_process_state(state.pid) : 0;
-    bool is_there = process != 0 && process != 'Z' && process != 'T' && process != 't';
-    if (is_there && state.phase[0]) report_slow(w, rank, &state);
-    if (!is_there || state.phase[0] || state.progress != at->progress) {
+    if (state.progress != at->progress || !is_there(state.pid)) {
         if (state.progress != at->progress) report_progress(w, rank);
-        *at = (watched){.progress = state.progress,
-                        .is_slow = at->is_slow && state.phase[0],
-                        .delay_ns = is_there ? rank_delay_ns(f, state.pid) : 0};
+        begin_stall(at, &state, state.pid ? counted_ns : 0);
         return false;
     }
-    int64_t delay_ns = rank_delay_ns(f, state.pid), waited_ns = delay_ns - at->delay_ns;
+    if (state.phase[0]) {
+        look_at_phase(w, rank, &state, counted_ns);
+        return false;
+    }
+    int64_t delay_ns = rank_delay_ns(f, state.pid);
+    int64_t waited_ns = at->delay_ns ? delay_ns - at->delay_ns : 0;
     at->delay_ns = delay_ns;
     at->stalled_ns += TTI_MAX(counted_ns - TTI_MAX(waited_ns, 0), 0);
     return at->stalled_ns >= limit_ns(w, &state);
 }
 
-/* True if rank a, rather than b, keeps the others waiting: one that does not wait itself, else the
- * one that began its wait last. */
-static bool blames(const tti_flight *a, const tti_flight *b) {
-    tti_flight_view x = {0}, y = {0};
+/* Its thread is stopped: it would not notice if the others came. */
+static bool is_held(const tti_flight *f, int pid) {
+    tti_flight_view op;
     int tid;
-    bool a_waits = main_op(a, &x, &tid) && x.waits_for_peers;
-    bool b_waits = main_op(b, &y, &tid) && y.waits_for_peers;
-    if (a_waits != b_waits) return b_waits;
-    return a_waits ? x.start_ns > y.start_ns : x.start_ns < y.start_ns;
+    char now = (char)(main_op(f, &op, &tid) ? tti_thread_state(pid, tid) : 0);
+    return now == 'T' || now == 't';
 }
 
-/* Ranks that wait stall as well, a moment after or before the one that they wait for. */
+/* What the ranks of a run do at a look. */
+typedef struct finding {
+    int stuck;                 /* a rank that does not wait and is past its limit; -1: none */
+    int last_to_wait;          /* of those that wait for peers and are past their limit; -1: none */
+    int64_t stuck_ns, wait_ns; /* since when */
+    bool any_works;            /* a rank does not wait for peers, or has begun to a moment ago */
+} finding;
+
+static void add_rank(const tti_watch *w, int rank, bool is_stalled, finding *out) {
+    const tti_flight *f = tti_flight_of(w->desc.memory, rank);
+    tti_flight_state state;
+    int64_t since_ns;
+    tti_flight_read(f, &state);
+    if (state.pid == 0) return;
+    bool waits = waits_for_peers(f, &since_ns) && !(is_stalled && is_held(f, state.pid));
+    out->any_works |= !waits || 2 * w->ranks[rank].stalled_ns < w->desc.min_ms * TTI_NS_PER_MS;
+    if (is_stalled && !waits && (out->stuck < 0 || since_ns < out->stuck_ns)) {
+        out->stuck = rank;
+        out->stuck_ns = since_ns;
+    }
+    if (is_stalled && waits && (out->last_to_wait < 0 || since_ns > out->wait_ns)) {
+        out->last_to_wait = rank;
+        out->wait_ns = since_ns;
+    }
+}
+
+/* Ranks that wait stall as well, perhaps a moment before the one that they wait for.  They are
+ * reported only if all wait. */
 void tti_watch_look(tti_watch *w) {
     int64_t counted_ns = tti_patience_look(&w->patience, tti_now_ns());
-    int culprit = -1;
-    bool any = false, is_known = false;
-    for (int r = 0; r < w->n; r++) any |= look_at(w, r, counted_ns);
-    for (int r = 0; any && r < w->n; r++) {
-        const tti_flight *f = tti_flight_of(w->desc.memory, r);
-        if (w->ranks[r].is_reported) is_known = true;
-        if (w->ranks[r].stalled_ns < w->desc.min_ms * TTI_NS_PER_MS / 2) continue;
-        if (culprit < 0 || blames(f, tti_flight_of(w->desc.memory, culprit))) culprit = r;
+    finding found = {.stuck = -1, .last_to_wait = -1};
+    bool is_known = false;
+    for (int r = 0; r < w->n; r++) {
+        bool is_stalled = look_at(w, r, counted_ns);
+        add_rank(w, r, is_stalled, &found);
+        is_known |= w->ranks[r].is_reported;
     }
-    if (culprit >= 0 && !is_known) report_hang(w, culprit);
+    if (is_known) return;
+    if (found.stuck >= 0)
+        report_hang(w, found.stuck);
+    else if (found.last_to_wait >= 0 && !found.any_works)
+        report_hang(w, found.last_to_wait);
 }
 
 /* ---- a thread ---- */

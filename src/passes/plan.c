@@ -156,8 +156,7 @@ tutti_status tti_plan_create(const tti_plan_desc *desc, tti_plan **out) {
     return TUTTI_OK;
 }
 
-void tti_plan_destroy(const tti_plan *made) {
-    tti_plan *plan = (tti_plan *)(uintptr_t)made; /* the caller holds the last pointer */
+void tti_plan_destroy(tti_plan *plan) {
     if (!plan) return;
     program_fini(&plan->shard);
     program_fini(&plan->eval);

@@ -35,13 +35,14 @@ T_CASE(a_read_that_blocks) {
     T_EQ(pthread_create(&thread, NULL, read_byte, NULL), 0);
     for (int i = 0; i < 2000 && strcmp(found, path) != 0; i++) {
         tti_sleep_ms(1);
-        if (atomic_load(&tid)) tti_blocked_file(atomic_load(&tid), found, sizeof found);
+        if (atomic_load(&tid)) tti_blocked_file(0, atomic_load(&tid), found, sizeof found);
     }
     assert_string_equal(found, path);
     T_EQ(write(fd, "x", 1), 1);
     pthread_join(thread, NULL);
-    tti_blocked_file((int)syscall(SYS_gettid), found, sizeof found); /* it reads this file itself */
-    tti_blocked_file(0, found, sizeof found);
+    tti_blocked_file(0, (int)syscall(SYS_gettid), found,
+                     sizeof found); /* it reads this file itself */
+    tti_blocked_file(0, 0, found, sizeof found);
     assert_string_equal(found, "");
     close(fd);
     unlink(path);

@@ -24,6 +24,10 @@ T_CASE(states) {
     T_EQ(waitpid(pid, &status, 0), pid);
     T_EQ(tti_process_state((int)pid), 0);
     T_EQ(tti_process_state(-1), 0);
+    T_EQ(tti_thread_state((int)getpid(), (int)getpid()), 'R');
+    T_EQ(tti_thread_state((int)getpid(), -1), 0);
+    assert_true(tti_process_io((int)getpid()) > 0);
+    T_EQ(tti_process_io(-1), 0);
 }
 
 int main(void) {

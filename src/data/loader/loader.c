@@ -277,6 +277,15 @@ static void run_job(tti_loader *l, slot *s, scratch *mine) {
         pthread_cond_broadcast(&l->work);
 }
 
+/* The recorder may be gone when a read ends after the loader was destroyed. */
+static void run_recorded_job(tti_loader *l, slot *s, scratch *mine) {
+    int lane = TTI_LANE_LOAD + (int)(mine - l->scratches);
+    uint64_t step = (uint64_t)(s->batch.epoch * l->steps_per_epoch + s->batch.step);
+    tti_flight_begin(l->desc.flight, lane, &(tti_flight_op){.name = "read samples", .step = step});
+    run_job(l, s, mine);
+    if (!l->stop) tti_flight_end(l->desc.flight, lane);
+}
+
 static void *thread_main(void *arg) {
     scratch *mine = arg;
     tti_loader *l = mine->loader;
@@ -285,7 +294,7 @@ static void *thread_main(void *arg) {
     while (!l->stop) {
         slot *s = find_work(l);
         if (s)
-            run_job(l, s, mine);
+            run_recorded_job(l, s, mine);
         else
             pthread_cond_wait(&l->work, &l->mutex); /* until next or destroy */
     }
@@ -527,7 +536,7 @@ static void describe_wait(tti_loader *l, const slot *s, char *out, size_t n_byte
     int n = snprintf(out, n_bytes, "epoch %lld step %lld", (long long)s->batch.epoch,
                      (long long)s->batch.step);
     if (!busy) return;
-    tti_blocked_file(atomic_load(&busy->tid), file, sizeof file);
+    tti_blocked_file(0, atomic_load(&busy->tid), file, sizeof file);
     const char *from = file[0] ? file : l->desc.where ? l->desc.where : "";
     snprintf(out + n, n_bytes - (size_t)n, ", reading sample %lld%s%s%s",
              (long long)atomic_load(&busy->reads), from[0] ? " from '" : "", from,

@@ -13,6 +13,7 @@
 #ifndef TTI_DATA_LOADER_H
 #define TTI_DATA_LOADER_H
 
+#include "base/flight.h"
 #include "data/dataset.h"
 
 typedef struct tti_loader tti_loader;
@@ -37,6 +38,7 @@ typedef struct tti_loader_desc {
      * what is being read, and for how long.  Return false to stop waiting.  May be NULL. */
     bool (*on_wait)(void *user, const char *what, int64_t waited_ms);
     void *user;
+    tti_flight *flight;   /* borrowed: records what the loader's threads do; may be NULL */
     const char *where;    /* the data, for texts, where the file is not known; may be NULL */
     tti_chain transforms; /* after the data set's own; steps borrowed like dataset       */
     double mixup;         /* alpha: samples are mixed (mixup.h), y is i32 [b,3]; 0: off  */

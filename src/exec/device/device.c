@@ -436,7 +436,7 @@ static tutti_status compare_own(tti_exec *x, uint64_t step) {
     uint64_t hash;
     if (!tti_exec_has_sharded_params(x) || !tti_tally_of(x)->has_hash) return TUTTI_OK;
     TTI_TRY(tti_device_update_hash(tti_device_of(x)->update, &hash));
-    if (hash == tti_sharded_of(x)->hashes->own) return TUTTI_OK;
+    if (hash == tti_sharded_of(x)->own_hash) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
                     "step %llu: the parameters of rank %d changed in memory after the update",
                     (unsigned long long)step, tti_setup_of(x)->rank);
@@ -552,6 +552,20 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     return TUTTI_OK;
 }
 
+/* What a device computes shows in no record, only that the host queues work or waits for it. */
+static void record(const tti_exec *x, const char *name, uint64_t step, bool waits) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_flight_begin(setup->desc.flight, TTI_LANE_COMPUTE,
+                     &(tti_flight_op){.name = name,
+                                      .step = step,
+                                      .may_wait = !waits,
+                                      .waits_for_peers = waits && setup->n_ranks > 1});
+}
+
+static void end_record(const tti_exec *x) {
+    tti_flight_end(tti_setup_of(x)->desc.flight, TTI_LANE_COMPUTE);
+}
+
 static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     tti_exec_device *d = tti_device_of(x);
     int which = (int)(d->n_begun % (uint64_t)d->n_sets);
@@ -576,14 +590,19 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
 
 tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     tti_exec_device *d = tti_device_of(x);
+    record(x, "queue kernels", desc->step, false);
     tutti_status st = begin_step(x, desc);
+    end_record(x);
     if (st != TUTTI_OK && d->pipe) tti_device_pipe_fail(d->pipe, st);
     return tti_device_failure(x, st);
 }
 
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
-    return tti_device_failure(x, tti_device_of(x)->server ? tti_device_server_end(x, result)
-                                                          : tti_device_end_step(x, result));
+    record(x, "wait for device", tti_tally_of(x)->begun.step, true);
+    tutti_status st = tti_device_of(x)->server ? tti_device_server_end(x, result)
+                                               : tti_device_end_step(x, result);
+    end_record(x);
+    return tti_device_failure(x, st);
 }
 
 tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
@@ -597,7 +616,10 @@ tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from) {
 }
 
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
-    return tti_device_failure(x, tti_device_eval_batch(x, desc, result));
+    record(x, "evaluate", desc->step, false);
+    tutti_status st = tti_device_eval_batch(x, desc, result);
+    end_record(x);
+    return tti_device_failure(x, st);
 }
 
 /* ---- the end ---- */

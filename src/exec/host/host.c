@@ -249,7 +249,7 @@ static tutti_status sum_block_hashes(tti_exec *x) {
     if (!tti_exec_has_sharded_params(x))
         return tti_exec_sum_hashes(tti_setup_of(x), tally->last_hash, &tally->last_hash);
     TTI_TRY(tti_sharded_exchange_hash(x, tally->last_hash));
-    tti_exec_set_hash(x, tti_sharded_of(x)->hashes->all);
+    tti_exec_set_hash(x, tti_sharded_of(x)->hash);
     return TUTTI_OK;
 }
 
@@ -448,8 +448,13 @@ static void await(walker *f, int step) {
     f->last_ns = now;
 }
 
+/* With fault points every layer is looked at. */
+static const bool has_faults = TUTTI_FAULTS;
+
 static void after_step(int step, void *user) {
     walker *f = user;
+    (void)TTI_FAULT_AT("exec.layer", tti_exec_number(tti_setup_of(f->r->x)),
+                       (int64_t)f->r->desc->step);
     if (f->timed) {
         int64_t now = tti_now_ns();
         const tti_node *node = f->r->program->program->steps[step];
@@ -507,7 +512,7 @@ static tutti_status run_steps(walker *f) {
     await(f, in->first);
     TTI_TRY(check_comm(f));
     show_layers(f);
-    bool looks = f->timed || tti_compute_thread_cursor_is_used(&f->cursor);
+    bool looks = has_faults || f->timed || tti_compute_thread_cursor_is_used(&f->cursor);
     TTI_TRY(tti_instance_run_range(f->instance, &run, in->first, in->last,
                                    looks ? after_step : NULL, f));
     int64_t end = tti_now_ns();

@@ -184,7 +184,7 @@ static void finish(tti_predicting *r) {
     free(r->chain[0]);
     free(r->chain[1]);
     tti_workspace_free(&r->ws);
-    tti_buffer_free(&r->rgb);
+    free(r->rgb.bytes);
     tti_arena_free(&r->arena);
     tti_predictor_close(r->p);
 }

@@ -99,6 +99,7 @@ static tutti_status open_test(tti_evaluation *e, int first, int last, tti_loader
                            .timeout_ms = (int)e->b->config.parallel.phase_timeout_ms,
                            .on_wait = tti_phases_wait,
                            .user = e->phases,
+                           .flight = e->phases->desc->flight,
                            .where = e->b->config.data.dir},
         e->exec, out);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "comm/progress.h"
 #include "launch/stop.h"
 
@@ -11,6 +12,18 @@ enum { WARN_MS = 10000, STOP_WAITS_MS = 1000 };
 
 void tti_phases_init(tti_phases *p, const tti_worker_loop_desc *desc) {
     *p = (tti_phases){.desc = desc};
+}
+
+void tti_phases_wait_for_peers(const tti_phases *p, const char *what) {
+    int n = p->desc->comm ? tutti_comm_n_ranks(p->desc->comm) : 1;
+    if (!what) {
+        tti_flight_end(p->desc->flight, TTI_LANE_MAIN);
+        return;
+    }
+    tti_flight_begin(
+        p->desc->flight, TTI_LANE_MAIN,
+        &(tti_flight_op){
+            .name = what, .step = (uint64_t)p->step, .n_peers = n - 1, .waits_for_peers = n > 1});
 }
 
 void tti_phases_begin(tti_phases *p, const char *activity) {
@@ -30,7 +43,11 @@ tutti_status tti_phases_end(tti_phases *p) {
     tti_comm_declare(p->desc->progress, NULL);
     if (!comm || tutti_comm_n_ranks(comm) == 1 || p->desc->server) return TUTTI_OK;
     /* places covers all workers: those on devices and those on the host. */
-    return p->desc->blueprint->places.n == 0 ? TUTTI_OK : tti_comm_end_phase(comm);
+    if (p->desc->blueprint->places.n == 0) return TUTTI_OK;
+    tti_phases_wait_for_peers(p, "end of phase");
+    tutti_status st = tti_comm_end_phase(comm);
+    tti_phases_wait_for_peers(p, NULL);
+    return st;
 }
 
 static void warn(tti_phases *p, const char *what, int64_t waited_ms) {
@@ -59,7 +76,12 @@ bool tti_phases_wait(void *phases, const char *what, int64_t waited_ms) {
 }
 
 tutti_status tti_phases_next_batch(tti_phases *p, tti_loader *loader, tti_batch *batch) {
+    tti_flight_begin(
+        p->desc->flight, TTI_LANE_MAIN,
+        &(tti_flight_op){.name = "load batch", .step = (uint64_t)p->step, .waits_for_loads = true});
+    if (!p->is_declared) (void)TTI_FAULT_AT("train.data", p->desc->rank, p->step);
     tutti_status st = tti_loader_next(loader, batch);
+    tti_flight_end(p->desc->flight, TTI_LANE_MAIN);
     if (p->waited_ms == 0) return st;
     if (st != TUTTI_E_TIMEOUT && !p->is_declared) tti_comm_declare(p->desc->progress, NULL);
     p->waited_ms = 0;

@@ -11,6 +11,7 @@
 typedef struct tti_phases {
     const tti_worker_loop_desc *desc;
     bool is_declared;      /* between tti_phases_begin and tti_phases_end */
+    int64_t step;          /* that is being made, for the flight recorder */
     int64_t waited_ms;     /* wait for the current batch */
     int64_t stop_asked_ns; /* time at which a wait for data noticed a requested stop; 0: never */
     bool has_warned;       /* a warning about the wait for this batch was printed */
@@ -18,6 +19,9 @@ typedef struct tti_phases {
 } tti_phases;
 
 void tti_phases_init(tti_phases *phases, const tti_worker_loop_desc *desc);
+
+/* Records a wait for other workers between two steps, until the call with NULL. */
+void tti_phases_wait_for_peers(const tti_phases *phases, const char *what);
 
 /* Declares a phase, such as "saving a checkpoint". */
 void tti_phases_begin(tti_phases *phases, const char *activity);
@@ -33,7 +37,7 @@ TUTTI_NODISCARD tutti_status tti_phases_end(tti_phases *phases);
  * rank, file and time, and ends the wait shortly after a stop was requested. */
 bool tti_phases_wait(void *phases, const char *what, int64_t waited_ms);
 
-/* Calls tti_loader_next; the text of a timeout names the rank. */
+/* Calls tti_loader_next, which the flight recorder shows; the text of a timeout names the rank. */
 TUTTI_NODISCARD tutti_status tti_phases_next_batch(tti_phases *phases, tti_loader *loader,
                                                    tti_batch *batch);
 

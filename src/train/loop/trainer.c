@@ -307,6 +307,11 @@ static void warn(void *user, const char *text) {
     if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);
 }
 
+/* Half of the time after which the other workers give up. */
+static int slow_phase_ms(const trainer *t) {
+    return (int)(tti_job_config_of(t->job)->parallel.phase_timeout_ms / 2);
+}
+
 static tutti_status supervise(trainer *t) {
     char run_dir[600], log_dir[600], error_file[600], shards[48];
     char *argv[TTI_MAX_ARGV], *more[] = {run_dir, shards, NULL};
@@ -331,6 +336,7 @@ static tutti_status supervise(trainer *t) {
                              .on_leave = warn,
                              .run_dir = t->result->run_dir,
                              .on_hang = warn,
+                             .slow_phase_ms = slow_phase_ms(t),
                              .user = t},
         &ended));
     t->result->exit_code = ended.exit_code;
@@ -348,8 +354,10 @@ static tutti_status run_here(const trainer *t, const tti_blueprint *b) {
 /* Without a supervisor a thread watches the ranks of this process. */
 static tutti_status run_watched(trainer *t, const tti_blueprint *b) {
     tti_watch *watch;
-    TTI_TRY(tti_watch_create(&(tti_watch_desc){.memory = t->flight, .report = warn, .user = t},
-                             &watch));
+    TTI_TRY(tti_watch_create(
+        &(tti_watch_desc){
+            .memory = t->flight, .phase_ms = slow_phase_ms(t), .report = warn, .user = t},
+        &watch));
     tutti_status st = tti_watch_start(watch);
     if (st == TUTTI_OK) {
         st = run_here(t, b);

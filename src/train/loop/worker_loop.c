@@ -19,6 +19,7 @@
 #include "train/loop/arrivals.h"
 #include "train/loop/async.h"
 #include "train/loop/averaging.h"
+#include "train/loop/callbacks.h"
 #include "train/loop/evaluation.h"
 #include "train/loop/kept_samples.h"
 #include "train/loop/lost_device.h"
@@ -113,6 +114,7 @@ static tutti_status make_loader(worker_loop *s) {
                             .timeout_ms = (int)s->c->parallel.phase_timeout_ms,
                             .on_wait = tti_phases_wait,
                             .user = &s->phases,
+                            .flight = s->desc->flight,
                             .where = s->c->data.dir,
                             .mixup = s->c->data.mixup};
     s->order = desc;
@@ -329,7 +331,9 @@ static tutti_status evaluate(worker_loop *s) {
     if (st == TUTTI_OK) st = tti_reporter_eval(&s->reporter, s->state.step, &e.sums);
     tti_metric_set_destroy(e.sums.metrics);
     /* In an elastic run it counts once rank 0 has recorded it: else all evaluate again. */
+    tti_phases_wait_for_peers(&s->phases, "end of evaluation");
     if (st == TUTTI_OK && s->desc->carry) st = tutti_comm_barrier(s->desc->comm);
+    tti_phases_wait_for_peers(&s->phases, NULL);
     TTI_TRY(st);
     tti_plateau_desc plateau = tti_plateau_desc_of(s->c);
     tti_plateau_see(&plateau, &s->state.plateau, loss);
@@ -373,15 +377,20 @@ static tutti_status save_now(worker_loop *s) {
     s->saved_step = s->state.step;
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     if (s->desc->rank != 0) {
-        TTI_TRY(tti_exec_serve(s->exec));
-        return tti_phases_end(&s->phases);
+        tti_phases_wait_for_peers(&s->phases, "serve state");
+        tutti_status st = tti_exec_serve(s->exec);
+        tti_phases_wait_for_peers(&s->phases, NULL);
+        return st == TUTTI_OK ? tti_phases_end(&s->phases) : st;
     }
     int64_t start = tti_now_ns();
     tti_phases_begin(&s->phases, "saving a checkpoint");
     s->state.shard_map = s->shard_map;
     tutti_status st = tti_model_copy_wait(s->desc->model_copy);
+    tti_flight_begin(s->desc->flight, TTI_LANE_MAIN,
+                     &(tti_flight_op){.name = "write files", .step = (uint64_t)s->state.step});
     if (st == TUTTI_OK)
         st = tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, &s->state);
+    tti_flight_end(s->desc->flight, TTI_LANE_MAIN);
     st = end_serve(s, st);
     tti_reporter_pause(&s->reporter, tti_now_ns() - start);
     if (st == TUTTI_OK) {
@@ -481,16 +490,10 @@ static bool may_go_ahead(const worker_loop *s) {
 }
 
 static tutti_status next_batch(worker_loop *s, tti_batch *batch) {
-    tutti_status st = TUTTI_OK;
-    tti_flight_begin(s->desc->flight, TTI_LANE_MAIN,
-                     &(tti_flight_op){.name = "load batch", .step = (uint64_t)s->n_begun});
-    (void)TTI_FAULT_AT("train.data", s->desc->rank, s->n_begun);
-    if (s->index)
-        tti_resident_batch(&s->order, s->n_begun, batch, s->index);
-    else
-        st = tti_phases_next_batch(&s->phases, s->loader, batch);
-    tti_flight_end(s->desc->flight, TTI_LANE_MAIN);
-    return st;
+    s->phases.step = s->n_begun;
+    if (!s->index) return tti_phases_next_batch(&s->phases, s->loader, batch);
+    tti_resident_batch(&s->order, s->n_begun, batch, s->index);
+    return TUTTI_OK;
 }
 
 static tutti_status begin_step(worker_loop *s) {
@@ -562,7 +565,10 @@ static tutti_status follow_throughput(worker_loop *s) {
 static tutti_status look_for_slowest(worker_loop *s, int64_t start_ns) {
     tti_slowest_add(&s->slowest, s->data_ns, s->exec_ns, tti_now_ns() - start_ns);
     if (s->last.partial || !tti_slowest_is_due(&s->slowest, s->state.step)) return TUTTI_OK;
-    return tti_slowest_gather(&s->slowest, s->state.step);
+    tti_phases_wait_for_peers(&s->phases, "gather times");
+    tutti_status st = tti_slowest_gather(&s->slowest, s->state.step);
+    tti_phases_wait_for_peers(&s->phases, NULL);
+    return st;
 }
 
 /* A single worker without a step in flight can stop at once, with a checkpoint. */
@@ -609,6 +615,8 @@ static tutti_status one_step(worker_loop *s) {
     int64_t start_ns = tti_now_ns();
     s->data_ns = s->exec_ns = 0;
     if (s->desc->carry) TTI_TRY(tti_comm_heard(s->desc->comm));
+    if (TTI_FAULT_AT("train.other_call", s->desc->rank, s->state.step))
+        TTI_TRY(tutti_comm_barrier(s->desc->comm));
     TTI_TRY(begin_steps(s));
     if (s->n_begun == s->state.step) return TUTTI_OK; /* stops without another step */
     step_at_work *at = &s->at_work[s->state.step % TTI_MAX_AHEAD];
@@ -633,7 +641,10 @@ static tutti_status one_step(worker_loop *s) {
     s->times_are_due |= is_last || tti_times_is_due(&s->times, s->state.step);
     if (!s->times_are_due || s->last.partial) return TUTTI_OK;
     s->times_are_due = false;
-    TTI_TRY(report_times(s));
+    tti_phases_wait_for_peers(&s->phases, "gather times");
+    st = report_times(s);
+    tti_phases_wait_for_peers(&s->phases, NULL);
+    TTI_TRY(st);
     return is_last ? TUTTI_OK : follow_throughput(s);
 }
 
@@ -698,24 +709,13 @@ static tutti_train_progress progress_of(const worker_loop *s) {
                                   .eval_accuracy = s->eval_accuracy};
 }
 
-/* Rank 0 asks the program, and all workers do what it wants. */
 static tutti_status consult(worker_loop *s, tutti_train_fn fn) {
-    tutti_train_control control = {0};
-    double asked[4];
-    if (!fn) return TUTTI_OK;
-    if (s->desc->rank == 0) {
-        const tutti_train_progress progress = progress_of(s);
-        fn(s->desc->train->user, &progress, &control);
-    }
-    asked[0] = control.stop, asked[1] = control.save, asked[2] = control.set_lr;
-    asked[3] = control.lr;
-    if (!is_alone(s)) TTI_TRY(tutti_comm_broadcast(s->desc->comm, asked, 4, TUTTI_F64, 0));
-    if (asked[2] != 0 && !(asked[3] >= 0 && isfinite(asked[3])))
-        return tti_fail(TUTTI_E_INVALID, "train: a callback set lr to %g; it must be 0 or more",
-                        asked[3]);
-    if (asked[2] != 0) s->has_lr = true, s->lr = asked[3];
-    if (asked[0] != 0) s->stops = true;
-    return asked[1] != 0 ? save(s) : TUTTI_OK;
+    const tutti_train_progress progress = progress_of(s);
+    tutti_train_control control;
+    TTI_TRY(tti_callbacks_consult(&s->phases, fn, &progress, &control));
+    if (control.set_lr) s->has_lr = true, s->lr = control.lr;
+    if (control.stop) s->stops = true;
+    return control.save ? save(s) : TUTTI_OK;
 }
 
 static tutti_status call_back(worker_loop *s, int64_t before) {
@@ -725,15 +725,8 @@ static tutti_status call_back(worker_loop *s, int64_t before) {
     return is_end ? consult(s, s->desc->train->on_epoch) : TUTTI_OK;
 }
 
-static tutti_status check_callbacks(const worker_loop *s) {
-    if (!has_callbacks(s) || !is_async(s)) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "train: asynchronous workers end no step together, so on_step and on_epoch "
-                    "cannot be called; give parallel.staleness=0");
-}
-
 static tutti_status train(worker_loop *s) {
-    TTI_TRY(check_callbacks(s));
+    TTI_TRY(tti_callbacks_check(s->desc->train, is_async(s)));
     if (s->desc->carry && s->desc->carry->at.has && s->state.step > 0) TTI_TRY(between_steps(s));
     while ((s->state.step < s->b->n_steps && !s->stop_signal && !s->stops) ||
            s->n_begun > s->state.step) {
@@ -767,6 +760,7 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     tti_reporter_init(&s.reporter, desc->start_ns);
     tti_phases_init(&s.phases, desc);
     tti_flight_enter(desc->flight, NULL);
+    tti_comm_record(desc->comm, desc->flight);
     tti_flight_serve_stacks(desc->flight);
     tti_phases_begin(&s.phases, "loading the model");
     tutti_status st = prepare(&s);
@@ -794,6 +788,7 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     tti_arrivals_close(s.arrivals);
     free(s.shards);
     free(s.index);
+    tti_comm_record(desc->comm, NULL);
     tti_flight_leave(desc->flight);
     return st;
 }

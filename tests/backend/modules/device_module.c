@@ -5,6 +5,7 @@
  * $TUTTI_TEST_DEVICE, parts joined by ',':
  *   lost=N   the device fails when it comes to step N (from 1) and gives nothing but errors then
  *   on=D     only device D does (default: all)
+ *   spins=N  a kernel computes for a minute in step N, on device D if there is an on=D
  *   once=1   only the first process that comes there, which leaves the file "lost" here
  *   old=D    device D is of a kind that is not supported
  *   plain=1  moments cannot be recorded
@@ -127,9 +128,15 @@ static bool is_first(void) {
     return file >= 0;
 }
 
+static void __attribute__((noinline)) spin_in_kernel(void) {
+    int64_t end_ns = tti_now_ns() + 60000 * TTI_NS_PER_MS;
+    while (tti_now_ns() < end_ns) continue;
+}
+
 static void look_for_loss(const tti_step_args *args) {
-    int64_t on = option("on=", -1);
-    bool here = (int64_t)args->step + 1 == option("lost=", 0) && (on < 0 || on == current->index);
+    int64_t on = option("on=", -1), step = (int64_t)args->step + 1;
+    bool on_this = on < 0 || on == current->index, here = on_this && step == option("lost=", 0);
+    if (on_this && step == option("spins=", 0)) spin_in_kernel();
     if (here && (option("once=", 0) == 0 || is_first())) current->lost = true;
 }
 
