@@ -19,6 +19,7 @@
 #include "base/fault.h"
 #include "comm/progress.h"
 #include "launch/cause.h"
+#include "launch/host_file.h"
 #include "launch/live.h"
 #include "launch/rendezvous.h"
 #include "launch/supervised.h"
@@ -34,7 +35,8 @@ typedef struct start {
     tutti_comm_group *group; /* of the current epoch */
     tti_flight_memory *flight;
     tti_watch *watch;
-    int comm_fd;      /* of the current group, under a number that stays */
+    int comm_fd; /* of the current group, under a number that stays */
+    tti_host_file hosts;
     int mirror_fd;    /* memory for the workers of an elastic run, empty at first */
     bool has_changed; /* a group after the first */
 } start;
@@ -101,8 +103,18 @@ static tutti_status open_watch(start *s) {
 }
 
 static int wanted(void *user) {
-    const start *s = user;
-    return tti_flight_take_wanted(s->flight);
+    start *s = user;
+    const tutti_launch_desc *desc = s->desc;
+    int n = s->hosts.path ? tti_host_file_look(&s->hosts) : 0;
+    if (n < 0) tell_leave(s, tutti_last_error());
+    if (n <= 0) return tti_flight_take_wanted(s->flight);
+    int most = TTI_MAX(desc->n_workers, desc->max_workers);
+    int able = TTI_MIN(TTI_MAX(n, desc->min_workers), most);
+    char text[400];
+    snprintf(text, sizeof text, "%.200s asks for %d workers; this run has %d to %d", s->hosts.path,
+             n, desc->min_workers, most);
+    if (n != able) tell_leave(s, text);
+    return able;
 }
 
 static void close_start(start *s) {
@@ -117,7 +129,7 @@ static void close_start(start *s) {
 /* Starts all workers once and waits until all have ended. */
 static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                              tti_supervisor_report *out) {
-    start s = {.desc = desc, .comm_fd = -1, .mirror_fd = -1};
+    start s = {.desc = desc, .comm_fd = -1, .mirror_fd = -1, .hosts.path = desc->host_file};
     TTI_TRY(tutti_comm_group_create(desc->n_workers, &s.group));
     tutti_status st = open_watch(&s);
     if (st != TUTTI_OK) {

@@ -183,8 +183,10 @@ static bool drop(tti_supervisor *s, bool joins) {
 void tti_members_scale(tti_supervisor *s) {
     const tti_supervisor_desc *desc = s->desc;
     int n = desc->wanted ? desc->wanted(desc->user) : 0, n_stay = 0;
-    if (s->is_done || n == 0 || n < desc->min_workers || desc->min_workers == 0) return;
-    s->n_target = n;
+    if (n == 0 && s->n_more != 0) n = s->n_target + s->n_more;
+    s->n_more = 0;
+    if (tti_members_are_final(s) || n == 0 || desc->min_workers == 0) return;
+    s->n_target = n = TTI_MIN(TTI_MAX(n, desc->min_workers), s->n_slots - desc->n_spares);
     for (int r = 0; r < s->n_slots; r++)
         n_stay += s->workers[r].alive && !s->workers[r].joins && !s->workers[r].is_dropped;
     while (n_stay > n && drop(s, false)) n_stay--;

@@ -2,12 +2,12 @@
 #include "launch/own_signals.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <time.h>
 
 #include "base/error.h"
 
-static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
+/* The last two change the number of workers. */
+static const int asked[TTI_N_ASKED] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 static pthread_t supervising;
 
@@ -17,7 +17,7 @@ static void pass_on(int sig) { pthread_kill(supervising, sig); }
 /* Signals that are ignored here stay ignored (nohup, a shell's background job): a blocked signal
  * would be delivered through the descriptor, ignored or not.  The others are blocked in this thread
  * only, and may be delivered to any other one. */
-void tti_signals_take(tti_taken_signals *t) {
+void tti_signals_take(tti_taken_signals *t, bool scales) {
     struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     /* An inherited SIG_IGN would make the kernel forget how children ended. */
     struct sigaction child = {.sa_handler = SIG_DFL};
@@ -26,7 +26,7 @@ void tti_signals_take(tti_taken_signals *t) {
     sigemptyset(&t->blocked);
     sigaddset(&t->blocked, SIGCHLD);
     sigaddset(&t->blocked, SIGPIPE);
-    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+    for (size_t i = 0; i < TTI_COUNT(asked) - (scales ? 0 : 2); i++)
         if (sigaction(asked[i], NULL, &t->old_asked[i]) != 0 ||
             t->old_asked[i].sa_handler != SIG_IGN)
             sigaddset(&t->blocked, asked[i]);

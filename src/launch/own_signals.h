@@ -3,8 +3,9 @@
 #define TTI_LAUNCH_OWN_SIGNALS_H
 
 #include <signal.h>
+#include <stdbool.h>
 
-enum { TTI_N_ASKED = 3 }; /* signals by which a user asks for the end */
+enum { TTI_N_ASKED = 5 }; /* signals by which a user asks for something */
 
 /* The signals that the supervisor takes, and how they were handled before. */
 typedef struct tti_taken_signals {
@@ -12,8 +13,9 @@ typedef struct tti_taken_signals {
     struct sigaction old_child, old_asked[TTI_N_ASKED];
 } tti_taken_signals;
 
-/* Blocks them in the calling thread; signals that were ignored stay so.  Restores them. */
-void tti_signals_take(tti_taken_signals *t);
+/* Blocks them in the calling thread; signals that were ignored stay so.  scales: SIGUSR1 and
+ * SIGUSR2 too.  Restores them. */
+void tti_signals_take(tti_taken_signals *t, bool scales);
 void tti_signals_restore(const tti_taken_signals *t);
 
 #endif /* TTI_LAUNCH_OWN_SIGNALS_H */

@@ -283,6 +283,8 @@ static bool read_signals(tti_supervisor *s) {
     bool child = false;
     while (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGCHLD) child = true;
+        if (info.ssi_signo == SIGUSR1) s->n_more++;
+        if (info.ssi_signo == SIGUSR2) s->n_more--;
         if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)
             note_user(s, (int)info.ssi_signo);
     }
@@ -534,7 +536,7 @@ tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_
     s.most_stopped_ns = (desc->stopped_ms ? desc->stopped_ms : DEFAULT_STOPPED_MS) * TTI_NS_PER_MS;
     s.give_up_ns = (desc->give_up_ms ? desc->give_up_ms : DEFAULT_GIVE_UP_MS) * TTI_NS_PER_MS;
     tti_taken_signals taken;
-    tti_signals_take(&taken);
+    tti_signals_take(&taken, desc->min_workers > 0);
     tutti_status st = supervise(&s, &taken.blocked, &taken.old_mask);
     free_supervisor(&s);
     tti_signals_restore(&taken);

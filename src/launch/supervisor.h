@@ -28,6 +28,8 @@
  * worker dies.  A worker that is ready and finds all places taken waits as a spare, and takes the
  * place of the next member that is lost.
  *
+ * SIGUSR1 asks for one worker more, SIGUSR2 for one less, within the limits.
+ *
  * Exit codes: 0 success; the code of the worker that failed first; 5 if it was killed by a signal
  * or stopped; 128+n after a second signal n or when workers ended by the signal n that was
  * forwarded. */

@@ -35,6 +35,7 @@ typedef struct tti_supervisor {
     tti_supervised *workers; /* [n_slots] */
     int n_slots;             /* most workers at once, with spares */
     int n_target;            /* members, as far as there are workers */
+    int n_more;              /* as signals ask for: more than n_target, or less */
     int n_alive;
     const sigset_t *worker_mask;
     bool changes;       /* members are leaving the broken group */

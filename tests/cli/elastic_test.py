@@ -147,6 +147,30 @@ def test_more_than_at_the_start_and_a_spare():
     assert steps_of("more") == list(range(1, N_STEPS + 1)), steps_of("more")
 
 
+def test_scaled_by_signals_and_a_file():
+    def n_workers(run):
+        return sum(" step " in line and "spare" not in line and "ended" not in line
+                   for line in runs.tutti("ps", run.folder).out.splitlines()[1:])
+    run = Run("asked", "train.steps=100000", "parallel.min_workers=1", "parallel.max_workers=6",
+              "parallel.hostfile=my hosts", "run.checkpoint_every=-1")
+    run.wait_for(30)
+    for sig, n_wanted in ((signal.SIGUSR2, 3), (signal.SIGUSR1, 4), (signal.SIGUSR1, 5)):
+        run.process.send_signal(sig)
+        runs.wait_until(lambda n=n_wanted: n_workers(run) == n, what="%d workers" % n_wanted)
+    for text, n_wanted in (("localhost slots=2\nelsewhere slots=9\n", 2),
+                           ("localhost slots=9\n", 6)):
+        with open("new", "w") as file:
+            file.write(text)
+        os.rename("new", "my hosts")
+        runs.wait_until(lambda n=n_wanted: n_workers(run) == n, what="%d workers" % n_wanted)
+    with open("my hosts", "w") as file:
+        file.write("localhost slots=many\n")
+    runs.wait_until(lambda: "my hosts: line 1: expected HOST" in run.text(), what="a warning")
+    assert "my hosts asks for 9 workers; this run has 1 to 6" in run.text()
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end()[0] == 143, run.text()
+
+
 def test_stopped_with_a_spare():
     run = Run("stopped", "parallel.min_workers=2", "parallel.spares=2", "train.steps=100000")
     run.wait_for(30)

@@ -1,4 +1,5 @@
-/* rendezvous_fuzz.c - what comes from other hosts and from a launcher: addresses, Slurm's lists, a
+/* rendezvous_fuzz.c - what comes from other hosts and from a launcher: addresses, Slurm's lists,
+ * a file of hosts, a
  * hello from who does not know the token, a stream of frames from a peer gone mad. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "comm/tcp/tcp.h"
+#include "launch/host_file.h"
 #include "launch/rendezvous.h"
 
 static void read_texts(const uint8_t *data, size_t size) {
@@ -17,6 +19,8 @@ static void read_texts(const uint8_t *data, size_t size) {
     text[n] = '\0';
     if (tti_slurm_first_host(text, host, sizeof host))
         TTI_ASSERT(host[0] && strlen(host) < sizeof host);
+    int n_slots = tti_host_file_slots(text, "node-1");
+    TTI_ASSERT(n_slots >= -1 && n_slots <= 4096);
     if (tti_tcp_parse(text, &address) != TUTTI_OK) return;
     TTI_ASSERT(address.host[0]);
     TTI_ASSERT(address.is_unix || (address.first >= 1 && address.last >= address.first &&

@@ -409,6 +409,7 @@ tutti_status tti_job_make_paths_absolute(tutti_job *job) {
     TTI_TRY(make_absolute("model.plugin", here, c->model.plugin));
     TTI_TRY(make_absolute("model.file", here, c->model.file));
     TTI_TRY(make_absolute("model.init", here, c->model.init));
+    TTI_TRY(make_absolute("parallel.hostfile", here, c->parallel.hostfile));
     return make_absolute("parallel.replay", here, c->parallel.replay);
 }
 

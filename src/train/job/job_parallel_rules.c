@@ -271,7 +271,7 @@ static void find_odd_limits(const tti_job_config *c, char why[TTI_WHY]) {
     int64_t most = c->parallel.max_workers, shards = c->parallel.shards;
     int64_t at_most = TTI_MAX(most, c->parallel.workers);
     bool is_elastic = c->parallel.min_workers > 0;
-    if (!is_elastic && (most > 0 || c->parallel.spares > 0))
+    if (!is_elastic && (most > 0 || c->parallel.spares > 0 || *c->parallel.hostfile))
         snprintf(why, TTI_WHY, "is for elastic runs; give parallel.min_workers too");
     else if (most > 0 && c->parallel.workers > most)
         snprintf(why, TTI_WHY, "is less than parallel.workers=%" PRId64, c->parallel.workers);
@@ -527,8 +527,8 @@ static const tti_job_rule rules[] = {
       "parallel.workers"},
      find_rigid_workers},
     {{"parallel.min_workers", "parallel.data", "parallel.load_weights"}, find_fixed_weights},
-    {{"parallel.max_workers", "parallel.spares", "parallel.min_workers", "parallel.workers",
-      "parallel.shards", "train.batch"},
+    {{"parallel.max_workers", "parallel.spares", "parallel.hostfile", "parallel.min_workers",
+      "parallel.workers", "parallel.shards", "train.batch"},
      find_odd_limits},
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
     {{"parallel.compress_after", "parallel.compress"}, find_lost_start},

@@ -693,6 +693,10 @@ static const tti_option rows[] = {
      .help = "Elastic run: additional processes that have loaded the data and wait to take the "
              "place of a lost worker",
      .example = "1"},
+    {KEY(parallel.hostfile, TEXT, "\"\""), .also = "host_file|machinefile|discovery_file",
+     .help = "Elastic run: a file with lines HOST slots=N; whenever it changes, the slots of this "
+             "host become the number of workers",
+     .example = "hosts"},
     {KEY(parallel.mirror, BOOL, "true"), .also = "in_memory_checkpoint|memory_checkpoint",
      .help = "Elastic run with parallel.zero or a parameter server: keep parameters and optimizer "
              "state of the last two "

@@ -331,6 +331,9 @@ static tutti_status supervise(trainer *t) {
                              .max_restarts = (int)tti_job_config_of(t->job)->run.restarts,
                              .min_workers = (int)tti_job_config_of(t->job)->parallel.min_workers,
                              .max_workers = (int)tti_job_config_of(t->job)->parallel.max_workers,
+                             .host_file = *tti_job_config_of(t->job)->parallel.hostfile
+                                              ? tti_job_config_of(t->job)->parallel.hostfile
+                                              : NULL,
                              .spares = (int)tti_job_config_of(t->job)->parallel.spares,
                              .on_restart = warn,
                              .on_leave = warn,
