@@ -97,9 +97,21 @@ TUTTI_API void tutti_output(tutti_graph *g, const char *name, tutti_value *value
 /* The type of a value; NULL (which stands for a failed call) gives a scalar f32. */
 TUTTI_API tutti_type tutti_value_type(const tutti_value *value);
 
-/* The dimension along which the samples of a shard lie in a value, 0 in the graph's inputs; -1: the
- * value has none, as every sample has the same; -2: it joins samples, or is not known. */
-TUTTI_API int tutti_batch_axis(const tutti_graph *g, const tutti_value *value);
+/* Where the samples of a shard lie in a value. */
+typedef struct tutti_batch {
+    int64_t n; /* samples; 0: the value is the same for all of them */
+    /* Of each dimension: 0: it holds no samples; else it is [outer, n, inner] merged into one. */
+    int64_t inner[TUTTI_MAX_DIMS];
+    const char *mixed_by; /* the node that mixed rows of different samples in a way that is not
+                             followed; NULL: none.  n and inner are then 0 */
+} tutti_batch;
+
+/* Finds where the samples lie; in the graph's inputs they lie along dimension 0.  A sum or a mean
+ * over samples is the same for all of them. */
+TUTTI_API void tutti_find_batch(tutti_graph *g, const tutti_value *value, tutti_batch *out);
+
+/* The one dimension that holds samples; -1: none does; -2: several do, or it is not known. */
+TUTTI_API int tutti_batch_axis(tutti_graph *g, const tutti_value *value);
 
 /* Prints the graph in the text form that tutti_graph_parse reads.  Free it with free(); NULL when
  * out of memory. */

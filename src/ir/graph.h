@@ -24,9 +24,10 @@ typedef enum tti_layout {
 struct tutti_value {
     tutti_type type;
     tti_layout layout;
-    tti_node *node; /* the producer */
-    int out;        /* which of its outputs */
-    int id;         /* unique in the graph, dense, in order of creation */
+    tti_node *node;              /* the producer */
+    int out;                     /* which of its outputs */
+    int id;                      /* unique in the graph, dense, in order of creation */
+    struct tti_samples *samples; /* of the first n_sampled nodes (passes/batch_axis.c) */
 };
 
 struct tti_node {
@@ -56,6 +57,7 @@ struct tutti_graph {
     tti_node **nodes;
     int n_nodes, cap_nodes;
     int n_values;
+    int n_sampled; /* nodes for which it is known where samples lie (passes/batch_axis.c) */
     tti_output *outputs;
     int n_outputs, cap_outputs;
     int stage;          /* that nodes added from now on belong to */

@@ -96,42 +96,6 @@ tutti_status tti_split_batch(const tutti_graph *g, tti_placement *out) {
     return tti_split_placements(g, data_axis, NULL, out);
 }
 
-/* Where the samples are in the results of a node; TTI_OWN: not known. */
-static void find_samples(const tti_node *node, tti_placement *at) {
-    tti_placement in[TTI_MAX_IN] = {0}, placed[TTI_MAX_OUT] = {0};
-    bool all_whole = true, known = true;
-    for (int k = 0; k < node->n_in; k++) {
-        in[k] = at[node->in[k]->id];
-        all_whole = all_whole && in[k].kind == TTI_WHOLE;
-        known = known && in[k].kind != TTI_OWN;
-    }
-    if (known && node->op->traits & TTI_SOURCE)
-        placed[0] = data_axis(node, NULL);
-    else if (known && !all_whole)
-        known = tti_split_node(node, in, placed) == TUTTI_OK;
-    for (int k = 0; k < node->op->n_out; k++)
-        at[node->out[k]->id] = known ? placed[k] : (tti_placement){TTI_OWN, 0};
-}
-
-int tutti_batch_axis(const tutti_graph *g, const tutti_value *value) {
-    if (!g || !value || tutti_graph_check(g) != TUTTI_OK) return -2;
-    tti_placement *at = calloc((size_t)g->n_values + 1, sizeof *at);
-    bool *needed = calloc((size_t)g->n_nodes + 1, sizeof *needed);
-    if (at && needed) {
-        needed[value->node->id] = true;
-        for (int i = value->node->id; i >= 0; i--)
-            for (int k = 0; needed[i] && k < g->nodes[i]->n_in; k++)
-                needed[g->nodes[i]->in[k]->node->id] = true;
-        for (int i = 0; i <= value->node->id; i++)
-            if (needed[i]) find_samples(g->nodes[i], at);
-    }
-    tti_placement found = at && needed ? at[value->id] : (tti_placement){TTI_OWN, 0};
-    free(at);
-    free(needed);
-    if (found.kind == TTI_SPLIT) return found.dim;
-    return found.kind == TTI_WHOLE ? -1 : -2;
-}
-
 tutti_status tti_pass_split(tutti_graph **g, const tti_target *target) {
     const tutti_graph *from = *g;
     if (target->one_shard) return TUTTI_OK;

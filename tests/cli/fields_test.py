@@ -256,6 +256,30 @@ def test_padding_counts_in_no_loss():
              0.2 if name in ("several", "language", "padded") else 1e-5)
 
 
+def padding(name, *more):
+    with open(os.path.join(GOLDEN, "padding.json")) as file:
+        golden_ = json.load(file)
+    if not os.path.exists("data-padding"):
+        save("data-padding", both(golden_["inputs"]))
+    own = job("masked", "model.file=%s/pt2/padding_%s.pt2" % (GOLDEN, name),
+              "data.dir=data-padding", "optimizer.lr=0.05", *more)
+    return own, golden_["losses"][name]
+
+
+def test_padding_is_left_out_of_what_joins_samples():
+    """Five samples in a batch of eight have PyTorch's losses of five, whatever a loss computes over
+    the batch, wherever the samples lie; what cannot leave rows out is refused by name."""
+    for name in ("statistics", "products", "pairs", "time", "terms"):
+        more = ["model.loss=0"] if name == "terms" else []
+        own, losses = padding(name, "run.dir=padding-" + name, *more)
+        train(*own)
+        near([e["loss"] for e in events("padding-" + name, "step")], losses, 1e-5)
+    own, losses = padding("sorted")
+    assert "sort" in train(*own, "run.dir=none", code=2).err
+    train(*own, "run.dir=padding-whole", "train.batch=5")
+    near([e["loss"] for e in events("padding-whole", "step")], losses, 1e-5)
+
+
 def test_a_run_needs_the_data_no_longer():
     train(*job("masked", "run.dir=run"))
     inputs = golden("masked")["inputs"]

@@ -30,6 +30,8 @@ double tti_element(const tti_operand *x, const tti_host *view, int64_t i);
 /* 1 where x is not 0, else 0; dimensions of equal elements may be 1. */
 tutti_value *tti_truth(tti_building *b, const tti_operand *x);
 
+tutti_value *tti_product(tti_building *b, tutti_value *p, tutti_value *q);
+
 /* Of rows in an order (aten_order.c): what the rows of operators do with them (ordered). */
 bool tti_index_ordered(tti_building *b, const tti_call *c);
 bool tti_argsort_ordered(tti_building *b, const tti_call *c);

@@ -25,9 +25,19 @@ static tutti_value *with_lead(tti_building *b, tutti_value *value, const tutti_s
     return same ? value : tutti_broadcast_to(tti_graph_of(b), value, &to);
 }
 
+/* p[..,M,K] q[..,K,N], without the rows that are padding where K is of samples. */
+tutti_value *tti_product(tti_building *b, tutti_value *p, tutti_value *q) {
+    int np = tutti_value_type(p).shape.n_dims, nq = tutti_value_type(q).shape.n_dims;
+    if (!tti_good(b) || np < 2 || nq < 2) return tutti_matmul(tti_graph_of(b), p, q);
+    if (tti_sample_dims(b, p, 1u << (np - 1)) != 0)
+        p = tti_present_in(b, p, 1u << (np - 1));
+    else
+        q = tti_present_in(b, q, 1u << (nq - 2));
+    return tutti_matmul(tti_graph_of(b), p, q);
+}
+
 /* x[..,M,K] y[..,K,N]. */
 static tutti_value *product(tti_building *b, const tti_operand *x, const tti_operand *y) {
-    tutti_graph *g = tti_graph_of(b);
     bool any = tti_of_batch(x) || tti_of_batch(y);
     tutti_value *p = tti_as_float(b, any ? tti_batch_value(b, x) : tti_value_of(b, x));
     tutti_shape sy = tti_shape_of(y), lead;
@@ -35,9 +45,9 @@ static tutti_value *product(tti_building *b, const tti_operand *x, const tti_ope
     tutti_value *q = tti_as_float(b, any && !shared ? tti_batch_value(b, y) : tti_value_of(b, y));
     tutti_shape sx = tti_shape_of(x);
     if (!tti_good(b)) return NULL;
-    if (shared) return tutti_matmul(g, p, q);
+    if (shared) return tti_product(b, p, q);
     if (!lead_shape(b, &sx, &sy, &lead)) return NULL;
-    return tutti_matmul(g, with_lead(b, p, &lead), with_lead(b, q, &lead));
+    return tti_product(b, with_lead(b, p, &lead), with_lead(b, q, &lead));
 }
 
 /* numpy's product: a vector is a row in front, a column behind. */
@@ -57,7 +67,9 @@ static void matmul(tti_building *b, const tti_call *c) {
         if (!drop) to.dim[to.n_dims++] = made.dim[d];
     }
     if (row || column) value = tutti_reshape(tti_graph_of(b), value, &to);
-    tti_set_value(b, c->out[0], value, TTI_ELEM_F32, tti_of_batch(&x) || tti_of_batch(&y));
+    const tutti_batch at = tti_batch_of(b, value);
+    bool any = (tti_of_batch(&x) || tti_of_batch(&y)) && (at.n > 0 || at.mixed_by);
+    tti_set_value(b, c->out[0], value, TTI_ELEM_F32, any);
 }
 
 static void fold_matmul(tti_building *b, const tti_call *c) {

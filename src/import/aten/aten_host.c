@@ -231,13 +231,31 @@ static void diff(tti_building *b, const tti_call *c) {
 
 /* ---- sizes, and what says nothing ---- */
 
+/* The number of elements along dims that belong to present rows; NULL: all do. */
+static tutti_value *live_size(tti_building *b, const tti_operand *x, unsigned dims) {
+    if (x->kind != TTI_OPERAND_GRAPH || !tti_of_batch(x)) return NULL;
+    tutti_value *value = tti_value_of(b, x);
+    return tti_sample_dims(b, value, dims) != 0 ? tti_n_used(b, value, dims) : NULL;
+}
+
 static void sym_size(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x);
     int dim = tti_dim_at(b, c, 1, shape.n_dims);
     if (!tti_good(b)) return;
     bool is_batch = dim == 0 && tti_of_batch(x) && shape.dim[0] == tti_batch_rows(b);
+    tutti_value *live = live_size(b, x, 1u << dim);
     tti_set_number(c->out[0], (double)shape.dim[dim], TTI_ELEM_I64, is_batch);
+    tti_set_live(b, c->out[0], live);
+}
+
+static void sym_numel(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    tutti_shape shape = tti_shape_of(x);
+    tutti_value *live = live_size(b, x, ~0u);
+    bool is_batch = shape.n_dims == 1 && tti_of_batch(x) && shape.dim[0] == tti_batch_rows(b);
+    tti_set_number(c->out[0], (double)tutti_shape_n_elems(&shape), TTI_ELEM_I64, is_batch);
+    tti_set_live(b, c->out[0], live);
 }
 
 static void nothing(tti_building *b, const tti_call *c) { (void)b, (void)c; }
@@ -307,6 +325,7 @@ const tti_operator tti_operators_host[] = {
      .fold = tril},
     FOLD("diff.default", "self n=1 dim=-1 prepend=None append=None", diff),
     MAKE("sym_size.int", "self dim", sym_size),
+    MAKE("sym_numel.default", "self", sym_numel),
     MAKE("item.default", "self", item),
     MAKE("_assert_tensor_metadata.default",
          "a! size!=None stride!=None dtype!=None device!=None layout!=None", nothing),

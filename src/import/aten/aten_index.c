@@ -349,12 +349,12 @@ static void scatter(tti_building *b, const tti_call *c, scatter_kind kind) {
             value = tutti_slice(g, value, dim, 0, shape.dim[dim]);
     }
     if (!tti_good(b)) return;
-    tutti_value *put = tutti_put_along(g, value, places, dim, to.dim[dim]);
+    tutti_value *put = tti_put_present(b, value, places, dim, to.dim[dim]);
     if (kind == SCATTER_ADD) {
         value = tutti_add(g, self, put);
     } else {
         tutti_value *ones = tutti_affine(g, tutti_cast(g, places, TUTTI_F32), 0, 1);
-        tutti_value *hit = tutti_put_along(g, ones, places, dim, to.dim[dim]);
+        tutti_value *hit = tti_put_present(b, ones, places, dim, to.dim[dim]);
         hit = tutti_minimum(g, hit, tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1));
         value = tutti_where(g, hit, put, self);
     }
@@ -449,7 +449,7 @@ static void cumsum(tti_building *b, const tti_call *c) {
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (tti_elem_is_float(own) && !tti_elem_is_float(elem)) /* the terms lose their fractions */
         value = tti_as_float(b, tutti_cast(tti_graph_of(b), value, TUTTI_I32));
-    value = tutti_cumsum(tti_graph_of(b), value, dim);
+    value = tutti_cumsum(tti_graph_of(b), tti_present_in(b, value, 1u << dim), dim);
     tti_set_value(b, c->out[0], value, elem, tti_of_batch(x));
 }
 

@@ -45,7 +45,7 @@ static void addmm(tti_building *b, const tti_call *c) {
     const tti_operand *term = tti_operand_at(b, c, 0);
     bool row_wise = tti_shape_of(term).n_dims == 1;
     tutti_value *y = row_wise ? tti_row_wise_value(b, x) : float_at(b, c, 1);
-    y = tutti_matmul(g, y, float_at(b, c, 2));
+    y = tti_product(b, y, float_at(b, c, 2));
     tutti_value *bias = tti_compact_value(b, term);
     if (alpha != 1) y = tutti_affine(g, y, alpha, 0);
     if (beta != 1) bias = tutti_affine(g, bias, beta, 0);
@@ -482,29 +482,42 @@ static tutti_value *frozen_norm(tti_building *b, const tti_call *c, tutti_value 
     return bias ? tutti_add(g, x, tutti_reshape(g, bias, &along)) : x;
 }
 
-/* x[batch n,C,..] as [batch,C,n ..], so that dimension 0 counts samples: statistics leave out the
- * rows that fill up a batch.  *to: the way back, n_dims 0: x is as it was. */
-static tutti_value *samples_first(tti_building *b, tutti_value *x, tutti_shape *to) {
+/* Dimension 0 of the input of a batch norm, [outer,batch,inner] as one. */
+typedef struct merged_rows {
+    tutti_shape shape; /* of the input; n_dims 0: it is as it was */
+    int64_t outer, inner;
+} merged_rows;
+
+/* x[outer batch inner,C,..] as [batch,C,outer inner ..], so that dimension 0 counts samples:
+ * statistics leave out the rows that fill up a batch. */
+static tutti_value *samples_first(tti_building *b, tutti_value *x, merged_rows *m) {
+    static const int perm[] = {1, 3, 0, 2, 4};
+    const tutti_batch at = tti_batch_of(b, x);
     tutti_shape s = tutti_value_type(x).shape;
     tutti_graph *g = b->graph;
-    *to = (tutti_shape){0};
-    if (!tti_good(b) || s.n_dims < 2 || s.dim[0] == b->batch) return x;
-    if (b->batch < 1 || s.dim[0] % b->batch != 0) {
+    *m = (merged_rows){0};
+    if (!tti_good(b) || s.n_dims < 2) return x;
+    if (at.n > 0 && at.inner[0] == 0)
+        tti_refuse(b, "the samples do not lie along dimension 0 of the input");
+    if (s.dim[0] == b->batch || !tti_good(b)) return x;
+    m->inner = at.inner[0] > 0 ? at.inner[0] : s.dim[0] / TTI_MAX(b->batch, 1);
+    m->outer = s.dim[0] / TTI_MAX(b->batch * m->inner, 1);
+    if (m->outer * b->batch * m->inner != s.dim[0]) {
         tti_refuse(b, "dimension 0 of the input, %lld, is not made of samples",
                    (long long)s.dim[0]);
         return NULL;
     }
-    *to = s;
-    x = tutti_reshape(g, x, &TUTTI_SHAPE(b->batch, s.dim[0] / b->batch, s.dim[1], -1));
-    x = tutti_transpose(g, x, 1, 2);
-    return tutti_reshape(g, x, &TUTTI_SHAPE(b->batch, s.dim[1], -1));
+    m->shape = s;
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(m->outer, b->batch, m->inner, s.dim[1], -1));
+    return tutti_reshape(g, tutti_permute(g, x, perm, 5), &TUTTI_SHAPE(b->batch, s.dim[1], -1));
 }
 
-static tutti_value *samples_merged(tti_building *b, tutti_value *y, const tutti_shape *to) {
+static tutti_value *samples_merged(tti_building *b, tutti_value *y, const merged_rows *m) {
+    static const int perm[] = {2, 0, 3, 1, 4};
     tutti_graph *g = b->graph;
-    if (to->n_dims == 0) return y;
-    y = tutti_reshape(g, y, &TUTTI_SHAPE(b->batch, to->dim[1], to->dim[0] / b->batch, -1));
-    return tutti_reshape(g, tutti_transpose(g, y, 1, 2), to);
+    if (m->shape.n_dims == 0) return y;
+    y = tutti_reshape(g, y, &TUTTI_SHAPE(b->batch, m->shape.dim[1], m->outer, m->inner, -1));
+    return tutti_reshape(g, tutti_permute(g, y, perm, 5), &m->shape);
 }
 
 /* In a training graph the batch's statistics count, however the model was exported; only a layer
@@ -528,7 +541,7 @@ static void normalize_batch(tti_building *b, const tti_call *c, bool trains, dou
     t.bias = weight_at(b, c, 2);
     t.running_mean = moving_buffer(b, c, 3, momentum);
     t.running_var = moving_buffer(b, c, 4, momentum);
-    tutti_shape merged;
+    merged_rows merged;
     x = samples_first(b, x, &merged);
     if (!tti_good(b)) return;
     tutti_value *y = tutti_batch_norm_of(b->graph, x, &t, tti_layer_name_of(b));

@@ -206,6 +206,47 @@ static void fold_masked_fill(tti_building *b, const tti_call *c) {
     tti_set_host(c->out[0], &whole);
 }
 
+/* ---- compared with a number ---- */
+
+static tutti_value *constant(tutti_graph *g, double x) {
+    return tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, x);
+}
+
+/* self threshold value: self above the threshold, else value. */
+static void threshold(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double limit = tti_number_at(b, c, 1), other = tti_number_at(b, c, 2);
+    tutti_graph *g = tti_graph_of(b);
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (!tti_good(b)) return;
+    tutti_value *below = tutti_less_equal(g, value, constant(g, limit));
+    value = tutti_where(g, below, constant(g, other), value);
+    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
+}
+
+/* self lambd: self towards 0 by lambd. */
+static void softshrink(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double by = tti_number_at(b, c, 1);
+    tutti_graph *g = tti_graph_of(b);
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (!tti_good(b)) return;
+    tutti_value *above = tutti_relu(g, tutti_affine(g, value, 1, -by));
+    tutti_value *below = tutti_relu(g, tutti_affine(g, value, -1, -by));
+    tti_set_value(b, c->out[0], tutti_sub(g, above, below), tti_elem_of(x), tti_of_batch(x));
+}
+
+/* self lambd: 0 within lambd of 0. */
+static void hardshrink(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    double by = tti_number_at(b, c, 1);
+    tutti_graph *g = tti_graph_of(b);
+    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    if (!tti_good(b)) return;
+    tutti_value *beyond = tutti_less(g, constant(g, by), tutti_abs(g, value));
+    tti_set_value(b, c->out[0], tutti_keep(g, value, beyond), tti_elem_of(x), tti_of_batch(x));
+}
+
 #define COMPARE(op, fn, builder)                                                                 \
     {                                                                                            \
         .target = "aten." op, .signature = "self other", .build = compare, .fold = fold_compare, \
@@ -271,5 +312,8 @@ const tti_operator tti_operators_logic[] = {
     CHOICE("where.ScalarOther", "condition self other", where, fold_where),
     CHOICE("where.ScalarSelf", "condition self other", where, fold_where),
     CHOICE("where.Scalar", "condition self other", where, fold_where),
+    CHOICE("threshold.default", "self threshold value", threshold, NULL),
+    CHOICE("softshrink.default", "self lambd=0.5", softshrink, NULL),
+    CHOICE("hardshrink.default", "self lambd=0.5", hardshrink, NULL),
     {0},
 };

@@ -12,30 +12,41 @@ static int reduction_at(tti_building *b, const tti_call *c, int k) {
     return (int)reduction;
 }
 
-/* A sum over rows as a mean: over the sum of weight [batch,..], or NULL: over n_terms of all rows.
- */
-static tutti_value *mean_of(tti_building *b, tutti_value *sum, tutti_value *weight,
-                            int64_t n_terms) {
-    tutti_graph *g = tti_graph_of(b);
-    double width = (double)n_terms / (double)TTI_MAX(tti_batch_rows(b), 1);
-    if (!weight) return tutti_div(g, tutti_affine(g, sum, 1 / width, 0), tti_n_present(b));
-    tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-30);
-    tutti_value *all = tutti_sum(g, tti_present_rows(b, weight, 0), NULL);
-    return tutti_div(g, sum, tutti_maximum(g, all, least));
+static unsigned all_dims(const tutti_value *x) {
+    return (1u << tutti_value_type(x).shape.n_dims) - 1;
 }
 
-/* terms [batch,..], or sums and means of them.  weight: of each term, [batch,..] or NULL: 1. */
+/* The sum over the elements of x that belong to samples that are there. */
+static tutti_value *present_sum(tti_building *b, tutti_value *x) {
+    return tutti_sum(tti_graph_of(b), tti_present_in(b, x, all_dims(x)), NULL);
+}
+
+/* sum divided by the sum of weight. */
+static tutti_value *per_weight(tti_building *b, tutti_value *sum, tutti_value *weight) {
+    tutti_graph *g = tti_graph_of(b);
+    tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-30);
+    return tutti_div(g, sum, tutti_maximum(g, tutti_sum(g, weight, NULL), least));
+}
+
+/* The sum of terms as a mean: over the sum of weight, which has their shape, or NULL: over their
+ * number. */
+static tutti_value *mean_of(tti_building *b, tutti_value *sum, const tutti_value *terms,
+                            tutti_value *weight) {
+    const tutti_batch at = tti_batch_of(b, terms);
+    if (weight) return per_weight(b, sum, tti_present_at(b, weight, &at, all_dims(terms)));
+    return tti_per_present(b, sum, terms, all_dims(terms));
+}
+
+/* terms, or sums and means of them.  weight: of each term, NULL: 1. */
 static void reduce_terms(tti_building *b, const tti_call *c, tutti_value *terms,
                          tutti_value *weight, int reduction) {
-    tutti_graph *g = tti_graph_of(b);
     if (!tti_good(b) || !terms) return;
     if (reduction == NONE) {
         tti_set_value(b, c->out[0], terms, TTI_ELEM_F32, true);
         return;
     }
-    tutti_value *sum = tutti_sum(g, tti_present_rows(b, terms, 0), NULL);
-    const tutti_shape shape = tutti_value_type(terms).shape;
-    if (reduction == MEAN) sum = mean_of(b, sum, weight, tutti_shape_n_elems(&shape));
+    tutti_value *sum = present_sum(b, terms);
+    if (reduction == MEAN) sum = mean_of(b, sum, terms, weight);
     tti_set_value(b, c->out[0], sum, TTI_ELEM_F32, false);
 }
 
@@ -48,13 +59,20 @@ static bool same_shape(const tti_operand *x, const tti_operand *y) {
     return same;
 }
 
+/* A constant may differ between samples that are compared with each other, as numbers of rows do.
+ */
+static tutti_value *compared(tti_building *b, const tti_operand *x) {
+    bool joins = x->kind == TTI_OPERAND_HOST && tti_has_padding(b);
+    return tti_as_float(b, joins ? tti_value_of(b, x) : tti_batch_value(b, x));
+}
+
 typedef struct pair {
     tutti_value *x, *t;
 } pair;
 
 static pair pair_at(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *t = tti_operand_at(b, c, 1);
-    pair p = {tti_as_float(b, tti_batch_value(b, x)), tti_as_float(b, tti_batch_value(b, t))};
+    pair p = {compared(b, x), compared(b, t)};
     if (tti_good(b) && !same_shape(x, t))
         tti_refuse(b, "the prediction and its target differ in shape");
     return p;
@@ -154,8 +172,7 @@ static tutti_value *sum_classes(tutti_graph *g, tutti_value *x, const tutti_shap
 static tutti_value *labels_of(tti_building *b, const tti_call *c) {
     const tti_operand *t = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return NULL;
-    if (!tti_elem_is_float(tti_elem_of(t)) && tti_shape_of(t).n_dims >= 1)
-        return tti_as_float(b, tti_batch_value(b, t));
+    if (!tti_elem_is_float(tti_elem_of(t)) && tti_shape_of(t).n_dims >= 1) return compared(b, t);
     tti_refuse(b, "targets that are probabilities, or a single sample, are not supported");
     return NULL;
 }
@@ -184,7 +201,7 @@ static tutti_value *checked(tti_building *b, const tti_call *c, tutti_value *sum
     tutti_value *below = tutti_maximum(g, tutti_neg(g, label), none);
     tutti_value *above = tutti_maximum(g, tutti_affine(g, label, 1, 1 - (double)n_classes), none);
     tutti_value *bad = tutti_mul(g, tutti_add(g, below, above), kept);
-    tutti_value *n_bad = tutti_sum(g, tti_present_rows(b, bad, 0), NULL);
+    tutti_value *n_bad = present_sum(b, bad);
     tutti_value *log = tutti_log(g, tutti_maximum(g, tutti_affine(g, n_bad, -1, 1), none));
     return tutti_sub(g, sum, tutti_stop_gradient(g, log));
 }
@@ -222,23 +239,32 @@ static void entropy_of_rows(tti_building *b, const tti_call *c, tutti_value *row
     tutti_value *label = labels_of(b, c);
     if (!label || !rows) return;
     int64_t n = tutti_value_type(rows).shape.dim[0];
+    const tutti_batch at = tti_batch_of(b, rows);
     tutti_value *kept = kept_rows(g, label, (double)tti_int_at(b, c, 4));
-    tutti_value *labels = kept_labels(g, label, tti_present_rows(b, kept, 0), n);
+    tutti_value *there = tutti_reshape(g, kept, &TUTTI_SHAPE(n));
+    there = tti_present_at(b, there, &at, 1u << 0);
+    tutti_value *labels = kept_labels(g, tutti_reshape(g, label, &TUTTI_SHAPE(n)), there, n);
     tutti_value *sum = tutti_cross_entropy(g, rows, labels, tti_number_at(b, c, 5), -1).sum;
     sum = checked(b, c, sum, label, kept, tutti_value_type(rows).shape.dim[1], 4);
-    if (reduction == MEAN) sum = mean_of(b, sum, kept, n);
+    if (reduction == MEAN) sum = per_weight(b, sum, there);
     tti_set_value(b, c->out[0], sum, TTI_ELEM_F32, false);
 }
 
+/* The classes may be the samples of the batch: those that are padding have no weight. */
 static void cross_entropy_loss(tti_building *b, const tti_call *c) {
     tutti_value *x = tti_as_float(b, tti_batch_value(b, tti_operand_at(b, c, 0)));
     int reduction = reduction_at(b, c, 3);
+    double smoothing = tti_number_at(b, c, 5);
     if (!tti_good(b)) return;
+    tutti_value *rows = class_rows(b, x);
+    if (smoothing != 0 && tti_has_padding(b) && tti_sample_dims(b, rows, 1u << 1) != 0)
+        tti_refuse(b, "label smoothing over the samples of the batch is not supported");
+    rows = tti_or_low(b, rows, 1u << 1, -1e30);
     if (reduction != NONE && !tti_has(c, 2))
-        entropy_of_rows(b, c, class_rows(b, x), reduction);
+        entropy_of_rows(b, c, rows, reduction);
     else
-        negative_likelihood(b, c, tutti_log_softmax(tti_graph_of(b), class_rows(b, x), 1), 4,
-                            reduction, tti_number_at(b, c, 5));
+        negative_likelihood(b, c, tutti_log_softmax(tti_graph_of(b), rows, 1), 4, reduction,
+                            smoothing);
 }
 
 static void nll_loss(tti_building *b, const tti_call *c) {

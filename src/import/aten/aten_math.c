@@ -7,10 +7,15 @@
 
 /* ---- one input ---- */
 
+static double f_same(double x) { return x; }
+
 static void fold_map(tti_building *b, const tti_operand *x, tti_elem elem, double (*f)(double),
                      tti_operand *out) {
     if (x->kind == TTI_OPERAND_NUMBER) {
+        tutti_value *(*build)(tutti_graph *, tutti_value *) = tti_row_of(b)->b1;
+        tutti_value *live = x->live && build ? build(tti_graph_of(b), x->live) : x->live;
         tti_set_number(out, f(x->number), elem == TTI_ELEM_F32 ? TTI_ELEM_F64 : elem, false);
+        if (build || f == f_same) tti_set_live(b, out, live);
         return;
     }
     tti_host made, whole, from = x->host;
@@ -241,6 +246,29 @@ double tti_element(const tti_operand *x, const tti_host *view, int64_t i) {
     return x->kind == TTI_OPERAND_NUMBER ? x->number : tti_host_at(view, i);
 }
 
+static double f_add(double x, double y) { return x + y; }
+static double f_sub(double x, double y) { return x - y; }
+static double f_mul(double x, double y) { return x * y; }
+static double f_div(double x, double y) { return x / y; }
+
+/* The result of two numbers of which one follows from the size of the batch, from its present rows;
+ * NULL: neither does, or there is no such function. */
+static tutti_value *live_pair(tti_building *b, const tti_operand *x, const tti_operand *y,
+                              double (*f)(double, double)) {
+    static const struct {
+        double (*f)(double, double);
+        tutti_value *(*build)(tutti_graph *g, tutti_value *x, tutti_value *y);
+    } rows[] = {{f_add, tutti_add},
+                {f_sub, tutti_sub},
+                {f_mul, tutti_mul},
+                {f_div, tutti_div},
+                {pow, tutti_pow}};
+    for (size_t i = 0; (x->live || y->live) && i < TTI_COUNT(rows); i++)
+        if (rows[i].f == f)
+            return rows[i].build(tti_graph_of(b), tti_value_of(b, x), tti_value_of(b, y));
+    return NULL;
+}
+
 /* elem: of the result; NONE: by promotion. */
 void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, tti_elem elem,
                    double (*f)(double, double), tti_operand *out) {
@@ -250,7 +278,9 @@ void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, 
     if (elem == TTI_ELEM_NONE) elem = tti_promote(x, y);
     if (x->kind == TTI_OPERAND_NUMBER && y->kind == TTI_OPERAND_NUMBER) {
         bool is_float = x->elem == TTI_ELEM_F64 || y->elem == TTI_ELEM_F64;
+        tutti_value *live = live_pair(b, x, y, f);
         tti_set_number(out, f(x->number, y->number), is_float ? TTI_ELEM_F64 : TTI_ELEM_I64, false);
+        tti_set_live(b, out, live);
         return;
     }
     if (!tti_host_broadcast(b, &sx, &sy, &shape)) return;
@@ -285,9 +315,9 @@ void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_ele
 static tutti_value *add_scaled(tti_building *b, const tti_operand *x, const tti_operand *y,
                                double factor) {
     tutti_graph *g = tti_graph_of(b);
-    if (y->kind == TTI_OPERAND_NUMBER)
+    if (y->kind == TTI_OPERAND_NUMBER && !y->live)
         return tutti_affine(g, tti_compact_value(b, x), 1, factor * y->number);
-    if (x->kind == TTI_OPERAND_NUMBER)
+    if (x->kind == TTI_OPERAND_NUMBER && !x->live)
         return tutti_affine(g, tti_compact_value(b, y), factor, x->number);
     tutti_value *p = tti_compact_value(b, x), *q = tti_compact_value(b, y);
     if (factor == -1) return tutti_sub(g, p, q);
@@ -295,10 +325,6 @@ static tutti_value *add_scaled(tti_building *b, const tti_operand *x, const tti_
     return tutti_add(g, p, q);
 }
 
-static double f_add(double x, double y) { return x + y; }
-static double f_sub(double x, double y) { return x - y; }
-static double f_mul(double x, double y) { return x * y; }
-static double f_div(double x, double y) { return x / y; }
 static double f_max(double x, double y) { return isnan(x) || x > y ? x : y; }
 static double f_min(double x, double y) { return isnan(x) || x < y ? x : y; }
 static double f_floor_div(double x, double y) { return floor(x / y); }
@@ -341,9 +367,9 @@ static void mul(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
     tutti_value *value;
-    if (x->kind == TTI_OPERAND_NUMBER)
+    if (x->kind == TTI_OPERAND_NUMBER && !x->live)
         value = tutti_affine(tti_graph_of(b), tti_compact_value(b, y), x->number, 0);
-    else if (y->kind == TTI_OPERAND_NUMBER)
+    else if (y->kind == TTI_OPERAND_NUMBER && !y->live)
         value = tutti_affine(tti_graph_of(b), tti_compact_value(b, x), y->number, 0);
     else
         value = tutti_mul(tti_graph_of(b), tti_compact_value(b, x), tti_compact_value(b, y));
@@ -375,8 +401,6 @@ static void build_two(tti_building *b, const tti_call *c) {
         tti_row_of(b)->b2(tti_graph_of(b), tti_compact_value(b, x), tti_compact_value(b, y));
     tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
-
-static double f_same(double x) { return x; }
 
 void tti_fold_numbers(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
@@ -533,41 +557,6 @@ static void glu(tti_building *b, const tti_call *c) {
                   tti_of_batch(x));
 }
 
-/* self threshold value: self above the threshold, else value. */
-static void threshold(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    double limit = tti_number_at(b, c, 1), other = tti_number_at(b, c, 2);
-    tutti_graph *g = tti_graph_of(b);
-    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (!tti_good(b)) return;
-    tutti_value *below = tutti_less_equal(g, value, scalar(g, limit));
-    value = tutti_where(g, below, scalar(g, other), value);
-    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
-}
-
-/* self lambd: self towards 0 by lambd. */
-static void softshrink(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    double by = tti_number_at(b, c, 1);
-    tutti_graph *g = tti_graph_of(b);
-    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (!tti_good(b)) return;
-    tutti_value *above = tutti_relu(g, tutti_affine(g, value, 1, -by));
-    tutti_value *below = tutti_relu(g, tutti_affine(g, value, -1, -by));
-    tti_set_value(b, c->out[0], tutti_sub(g, above, below), tti_elem_of(x), tti_of_batch(x));
-}
-
-/* self lambd: 0 within lambd of 0. */
-static void hardshrink(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    double by = tti_number_at(b, c, 1);
-    tutti_graph *g = tti_graph_of(b);
-    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (!tti_good(b)) return;
-    tutti_value *beyond = tutti_less(g, scalar(g, by), tutti_abs(g, value));
-    tti_set_value(b, c->out[0], tutti_keep(g, value, beyond), tti_elem_of(x), tti_of_batch(x));
-}
-
 /* ---- types ---- */
 
 /* x as elem: floats of any width are f32 in the graph; numbers lose their fraction where elem has
@@ -588,7 +577,9 @@ static void convert(tti_building *b, const tti_operand *x, tti_elem elem, tti_op
         return;
     }
     if (x->kind != TTI_OPERAND_GRAPH) {
+        tutti_value *live = x->live;
         tti_set_number(out, tti_round(elem, x->number), elem, x->is_batch);
+        tti_set_live(b, out, live);
         return;
     }
     tutti_value *value = x->rows > 0 ? x->value : tti_value_of(b, x), *own = value;
@@ -730,9 +721,6 @@ const tti_operator tti_operators_math[] = {
     BUILD("lerp.Scalar", "self end weight", lerp),
     BUILD("lerp.Tensor", "self end weight", lerp),
     BUILD("glu.default", "self dim=-1", glu),
-    BUILD("threshold.default", "self threshold value", threshold),
-    BUILD("softshrink.default", "self lambd=0.5", softshrink),
-    BUILD("hardshrink.default", "self lambd=0.5", hardshrink),
     NUMBERS("add", f_add),
     NUMBERS("sub", f_sub),
     NUMBERS("mul", f_mul),

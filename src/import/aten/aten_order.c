@@ -121,6 +121,7 @@ static void histc(tti_building *b, const tti_call *c) {
     part = tutti_minimum(g, tutti_floor(g, part), scalar[0]); /* max itself is in the last */
     part = tutti_where(g, tutti_less_equal(g, value, scalar[1]), part, scalar[2]);
     value = tutti_one_hot(g, tutti_cast(g, part, TUTTI_I32), bins);
+    value = tti_present_in(b, value, 1u << 0);
     value = tutti_sum(g, value, &(tutti_axes){.n = 1, .axis = {0}});
     tti_set_value(b, c->out[0], value, TTI_ELEM_F32, false);
 }
@@ -176,13 +177,13 @@ static void put_rows(tti_building *b, const row_update *u, tti_operand *out) {
     tutti_value *self = tti_as_float(b, any ? tti_batch_value(b, x) : tti_value_of(b, x));
     tutti_value *value = tti_as_float(b, tti_compact_value(b, source));
     value = tutti_affine(g, tutti_broadcast_to(g, value, &to), u->factor, 0);
-    value = tutti_put_along(g, value, places, dim, shape.dim[dim]);
+    value = tti_put_present(b, value, places, dim, shape.dim[dim]);
     if (u->adds) {
         value = tutti_add(g, self, value);
     } else {
         tutti_value *ones = tutti_affine(g, flat, 0, 1), *zero;
         zero = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0);
-        ones = tutti_put_along(g, ones, tutti_cast(g, flat, TUTTI_I32), dim, shape.dim[dim]);
+        ones = tti_put_present(b, ones, tutti_cast(g, flat, TUTTI_I32), dim, shape.dim[dim]);
         value = tutti_where(g, tutti_less(g, zero, ones), value, self);
     }
     tti_set_value(b, out, value, tti_elem_of(x), any);

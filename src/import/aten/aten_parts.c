@@ -99,6 +99,26 @@ static void hsplit_at(tti_building *b, const tti_call *c) { split_places(b, c, s
 static void vsplit(tti_building *b, const tti_call *c) { split_sections(b, c, 0); }
 static void vsplit_at(tti_building *b, const tti_call *c) { split_places(b, c, 0); }
 
+/* The diagonal of a matrix that compares all samples with each other: for each row its own column;
+ * false: x is none. */
+static bool sample_diagonal(tti_building *b, const tti_operand *x, int64_t offset,
+                            tti_operand *out) {
+    tutti_graph *g = tti_graph_of(b);
+    tutti_shape shape = tti_shape_of(x);
+    if (x->kind != TTI_OPERAND_GRAPH || shape.n_dims != 2 || offset != 0 ||
+        shape.dim[0] != shape.dim[1])
+        return false;
+    tutti_value *value = tti_value_of(b, x);
+    if (tti_sample_dims(b, value, ~0u) != 3) return false;
+    int32_t *places = tti_room(b, (size_t)shape.dim[0] * sizeof *places);
+    for (int64_t i = 0; places && i < shape.dim[0]; i++) places[i] = (int32_t)i;
+    if (!tti_good(b)) return true;
+    tutti_value *ids = tutti_constant_array(g, TUTTI_I32, &TUTTI_SHAPE(shape.dim[0], 1), places);
+    value = tutti_reshape(g, tutti_take_along(g, value, ids, 1), &TUTTI_SHAPE(shape.dim[0]));
+    tti_set_value(b, out, value, tti_elem_of(x), true);
+    return true;
+}
+
 /* self offset dim1 dim2: the two dimensions become one, the last. */
 static void diagonal(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
@@ -108,7 +128,7 @@ static void diagonal(tti_building *b, const tti_call *c) {
     int64_t perm[TUTTI_MAX_DIMS];
     if (tti_good(b) && (p == q || shape.n_dims < 2)) tti_refuse(b, "of one dimension");
     if (offset < -INT32_MAX || offset > INT32_MAX) tti_refuse(b, "without elements");
-    if (!tti_good(b)) return;
+    if (!tti_good(b) || sample_diagonal(b, x, offset, c->out[0])) return;
     int64_t rows = shape.dim[p], columns = shape.dim[q];
     for (int d = 0; d < shape.n_dims; d++)
         if (d != p && d != q) perm[k++] = d;
@@ -412,7 +432,7 @@ static void rnn_relu(tti_building *b, const tti_call *c) { rnn(b, c, "aten.relu.
 /* ---- bags of embeddings ---- */
 
 /* weight indices offsets scale_grad_by_freq mode sparse per_sample_weights include_last_offset
- * padding_idx: sums or means of rows, of bags of one size. */
+ * padding_idx: sums, means or maxima of rows, of bags of one size. */
 static void embedding_bag(tti_building *b, const tti_call *c) {
     const tti_operand *ids = tti_operand_at(b, c, 1), *offsets = tti_operand_at(b, c, 2);
     int64_t mode = tti_int_at(b, c, 4), n = tti_shape_of(ids).dim[0];
@@ -426,8 +446,7 @@ static void embedding_bag(tti_building *b, const tti_call *c) {
     if (offsets->kind != TTI_OPERAND_HOST) tti_refuse(b, "offsets depend on inputs");
     for (int64_t i = 0; tti_good(b) && i < bags && fits; i++)
         fits = tti_host_at(&offsets->host, i) == (double)(i * size);
-    if (tti_good(b) && (!fits || size < 1 || mode > 1))
-        tti_refuse(b, "bags of several sizes, or the mode 'max', are not supported");
+    if (tti_good(b) && (!fits || size < 1)) tti_refuse(b, "bags of several sizes");
     if (!tti_good(b)) return;
     tti_arg to = tti_ints_arg(b, (int64_t[]){bags, size}, 2);
     tti_operand *table = op(b, "aten.reshape.default", ARGS(of(ids), to));
@@ -437,9 +456,12 @@ static void embedding_bag(tti_building *b, const tti_call *c) {
         share = op(b, "aten.unsqueeze.default", ARGS(of(share), num(-1)));
         rows = pair(b, "aten.mul.Tensor", rows, share);
     }
-    set_result(b, c,
-               op(b, mode == 1 ? "aten.mean.dim" : "aten.sum.dim_IntList",
-                  ARGS(of(rows), tti_ints_arg(b, (int64_t[]){1}, 1))));
+    if (mode == 2)
+        rows = op(b, "aten.max.dim", ARGS(of(rows), num(1)));
+    else
+        rows = op(b, mode == 1 ? "aten.mean.dim" : "aten.sum.dim_IntList",
+                  ARGS(of(rows), tti_ints_arg(b, (int64_t[]){1}, 1)));
+    set_result(b, c, rows);
 }
 
 /* ---- rows ---- */

@@ -75,32 +75,31 @@ static tutti_value *min_of(tutti_graph *g, tutti_value *x, const tutti_axes *axe
     return tutti_neg(g, tutti_max(g, tutti_neg(g, x), axes));
 }
 
-/* A sum or mean over samples, which lie along dimension dim, without the rows that are padding. */
-static tutti_value *reduce_present(tti_building *b, tutti_value *x, const tutti_axes *axes, int dim,
-                                   bool mean) {
-    tutti_value *sum = tutti_sum(b->graph, tti_present_rows(b, x, dim), axes);
-    if (!mean || !x) return sum;
-    double n = 1; /* elements of a sample in each result */
-    for (int i = 0; i < axes->n; i++) n *= (double)tutti_value_type(x).shape.dim[axes->axis[i]];
-    n /= (double)TTI_MAX(b->batch, 1);
-    return tutti_div(b->graph, tutti_affine(b->graph, sum, 1 / n, 0), tti_n_present(b));
+/* The reduction without the rows that are padding. */
+static tutti_value *reduce_present(tti_building *b, tutti_value *x, unsigned bits, bool keep,
+                                   reduce_fn fn) {
+    tutti_graph *g = tti_graph_of(b);
+    tutti_axes axes = axes_of(bits, keep);
+    if (fn == tutti_max) return tutti_max(g, tti_or_low(b, x, bits, -INFINITY), &axes);
+    if (fn == min_of)
+        return tutti_neg(g, tutti_max(g, tti_or_low(b, tutti_neg(g, x), bits, -INFINITY), &axes));
+    tutti_value *sum = tutti_sum(g, tti_present_in(b, x, bits), &axes);
+    return fn == tutti_mean ? tti_per_present(b, sum, x, bits) : sum;
 }
 
-/* The dimension of a value of the batch along which the samples lie; -1: none is known. */
-static int samples_at(tti_building *b, tutti_value *value, unsigned axes) {
-    tutti_shape shape = tutti_value_type(value).shape;
-    int dim = tutti_batch_axis(b->graph, value);
-    if (dim >= 0 || !tti_good(b)) return dim;
-    bool may_be = axes & 1u && b->batch > 1 && shape.dim[0] % b->batch == 0;
-    if (dim == -2 && may_be && shape.dim[0] != b->batch)
-        tti_refuse(b, "it is not known whether dimension 0 holds the samples of the batch");
-    return dim == -2 && may_be ? 0 : -1;
+/* Whether the result of reducing x, of which value has the elements, differs between samples. */
+static bool stays_of_batch(tti_building *b, const tti_operand *x, const tutti_value *value,
+                           unsigned bits) {
+    const tutti_batch at = tti_batch_of(b, value);
+    if (!tti_of_batch(x) || at.mixed_by) return tti_of_batch(x) && !(bits & 1u);
+    return tti_sample_dims(b, value, ~bits) != 0;
 }
 
 static void reduce(tti_building *b, const tti_call *c, int dims, int keep, reduce_fn fn,
                    reducing r) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    r.axes = axes_at(b, c, dims, tti_shape_of(x).n_dims);
+    int n_dims = tti_shape_of(x).n_dims;
+    r.axes = axes_at(b, c, dims, n_dims);
     r.keep = keep >= 0 && tti_bool_at(b, c, keep);
     if (!tti_good(b)) return;
     if (x->kind == TTI_OPERAND_HOST) {
@@ -109,17 +108,12 @@ static void reduce(tti_building *b, const tti_call *c, int dims, int keep, reduc
     }
     tutti_axes axes = axes_of(r.axes, r.keep);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    bool any = tti_of_batch(x), joins = false;
-    if (any && tti_good(b) && tti_shape_of(x).n_dims > 0) {
-        int dim = samples_at(b, value, r.axes);
-        joins = dim >= 0 && r.axes >> dim & 1u;
-        if (joins && b->present && fn != tutti_max && fn != min_of && tti_good(b)) {
-            value = reduce_present(b, value, &axes, dim, r.mean);
-            fn = NULL;
-        }
-    }
-    if (fn && tti_good(b) && tti_shape_of(x).n_dims > 0) value = fn(b->graph, value, &axes);
-    tti_set_value(b, c->out[0], value, r.elem, any && !joins);
+    bool any = n_dims > 0 ? stays_of_batch(b, x, value, r.axes) : tti_of_batch(x);
+    if (tti_has_padding(b) && n_dims > 0 && tti_sample_dims(b, value, r.axes) != 0)
+        value = reduce_present(b, value, r.axes, r.keep, fn);
+    else if (tti_good(b) && n_dims > 0)
+        value = fn(tti_graph_of(b), value, &axes);
+    tti_set_value(b, c->out[0], value, r.elem, any);
 }
 
 static void sum_dim(tti_building *b, const tti_call *c) {
@@ -162,23 +156,38 @@ static tutti_value *root_of(tutti_graph *g, tutti_value *x) {
     return tutti_keep(g, tutti_sqrt(g, safe), x);
 }
 
+/* The mean over dims, which stay as 1 if keep. */
+static tutti_value *mean_of(tti_building *b, tutti_value *x, unsigned dims, bool keep) {
+    tutti_axes axes = axes_of(dims, keep);
+    if (!tti_has_padding(b) || tti_sample_dims(b, x, dims) == 0)
+        return tutti_mean(tti_graph_of(b), x, &axes);
+    tutti_value *sum = tutti_sum(tti_graph_of(b), tti_used_in(b, x, dims), &axes);
+    return tutti_div(tti_graph_of(b), sum, tti_n_used(b, x, dims));
+}
+
 /* The variance, by elements less correction. */
 static tutti_value *variance(tti_building *b, const tti_operand *x, unsigned axes, bool keep,
                              double correction) {
-    tutti_graph *g = b->graph;
-    tutti_axes kept = axes_of(axes, true), wanted = axes_of(axes, keep);
+    tutti_graph *g = tti_graph_of(b);
+    tutti_axes wanted = axes_of(axes, keep);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     tutti_shape shape = tti_shape_of(x);
     double n = 1;
     for (int d = 0; d < shape.n_dims; d++)
         if (axes >> d & 1u) n *= (double)shape.dim[d];
     if (tti_good(b) && shape.n_dims < 1) tti_refuse(b, "of a scalar");
+    bool counts = tti_has_padding(b) && tti_sample_dims(b, value, axes) != 0;
     if (tti_good(b) && n <= correction)
         tti_refuse(b, "the variance of %g elements less %g", n, correction);
     if (!tti_good(b)) return NULL;
-    value = tutti_sub(g, value, tutti_mean(g, value, &kept));
-    value = tutti_sum(g, tutti_square(g, value), &wanted);
-    return tutti_affine(g, value, 1 / (n - correction), 0);
+    tutti_value *rest = tutti_sub(g, value, mean_of(b, value, axes, true));
+    tutti_value *squares = tutti_square(g, rest);
+    if (!counts) return tutti_affine(g, tutti_sum(g, squares, &wanted), 1 / (n - correction), 0);
+    /* Of one element less one it is 0. */
+    tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-6);
+    tutti_value *by = tutti_affine(g, tti_n_used(b, value, axes), 1, -correction);
+    value = tutti_sum(g, tti_used_in(b, squares, axes), &wanted);
+    return tutti_div(g, value, tutti_maximum(g, by, least));
 }
 
 /* correction: a number, or True for 1; None: 1.  Where there are two results, the mean too. */
@@ -187,13 +196,13 @@ static void var_at(tti_building *b, const tti_call *c, int dims, int correct, in
     unsigned axes = axes_at(b, c, dims, tti_shape_of(x).n_dims);
     double correction = correct >= 0 && tti_has(c, correct) ? tti_number_at(b, c, correct) : 1;
     bool keeps = keep >= 0 && tti_bool_at(b, c, keep);
+    tutti_value *from = tti_as_float(b, tti_value_of(b, x));
     tutti_value *value = variance(b, x, axes, keeps, correction);
-    if (root) value = root_of(b->graph, value);
-    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
+    bool any = stays_of_batch(b, x, from, axes);
+    if (root) value = root_of(tti_graph_of(b), value);
+    tti_set_value(b, c->out[0], value, tti_elem_of(x), any);
     if (c->n_outs < 2 || !c->out[1] || !tti_good(b)) return;
-    tutti_axes wanted = axes_of(axes, keeps);
-    value = tutti_mean(b->graph, tti_as_float(b, tti_value_of(b, x)), &wanted);
-    tti_set_value(b, c->out[1], value, tti_elem_of(x), tti_of_batch(x));
+    tti_set_value(b, c->out[1], mean_of(b, from, axes, keeps), tti_elem_of(x), any);
 }
 static void var_correction(tti_building *b, const tti_call *c) { var_at(b, c, 1, 2, 3, false); }
 static void std_correction(tti_building *b, const tti_call *c) { var_at(b, c, 1, 2, 3, true); }
@@ -218,11 +227,14 @@ static void norm_at(tti_building *b, const tti_call *c, int order, int dims, int
     const tti_operand *x = tti_operand_at(b, c, 0);
     double ord = tti_has(c, order) ? tti_number_at(b, c, order) : 2;
     bool keeps = keep >= 0 && tti_bool_at(b, c, keep);
-    tutti_axes axes = axes_of(axes_at(b, c, dims, tti_shape_of(x).n_dims), keeps);
-    tutti_graph *g = b->graph;
+    unsigned bits = axes_at(b, c, dims, tti_shape_of(x).n_dims);
+    tutti_axes axes = axes_of(bits, keeps);
+    tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "of a scalar");
     if (!tti_good(b)) return;
+    bool any = stays_of_batch(b, x, value, bits);
+    value = tti_present_in(b, value, bits);
     if (ord == 2)
         value = root_of(g, tutti_sum(g, tutti_square(g, value), &axes));
     else if (ord == 1)
@@ -233,34 +245,40 @@ static void norm_at(tti_building *b, const tti_call *c, int order, int dims, int
         value = norm_of(g, value, ord, &axes);
     else
         tti_refuse(b, "norm of order %g", ord);
-    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
+    tti_set_value(b, c->out[0], value, tti_elem_of(x), any);
 }
 static void vector_norm(tti_building *b, const tti_call *c) { norm_at(b, c, 1, 2, 3); }
 static void norm_all(tti_building *b, const tti_call *c) { norm_at(b, c, 1, -1, -1); }
 
+/* Of no weight in a softmax beside any other number; finite, as it may be multiplied by 0. */
+#define LOW (-1e30)
+
 /* ln of the sum of e^x, from the largest x on. */
 static void logsumexp(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     unsigned bits = axes_at(b, c, 1, tti_shape_of(x).n_dims);
     tutti_axes kept = axes_of(bits, true), wanted = axes_of(bits, tti_bool_at(b, c, 2));
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "of a scalar");
     if (!tti_good(b)) return;
+    bool any = stays_of_batch(b, x, value, bits);
+    value = tti_or_low(b, value, bits, LOW);
     tutti_value *top = tutti_stop_gradient(g, tutti_max(g, value, &kept));
     tutti_value *sum = tutti_sum(g, tutti_exp(g, tutti_sub(g, value, top)), &wanted);
     tutti_shape shape = tutti_value_type(sum).shape;
     value = tutti_add(g, tutti_log(g, sum), tutti_reshape(g, top, &shape));
-    tti_set_value(b, c->out[0], value, tti_float_elem(tti_elem_of(x)), tti_of_batch(x));
+    tti_set_value(b, c->out[0], value, tti_float_elem(tti_elem_of(x)), any);
 }
 
 /* ---- places of extremes ---- */
 
 /* The place of the largest x along dim; x may be an integer. */
 static tutti_value *place_of(tti_building *b, tutti_value *x, int dim, bool smallest, bool keep) {
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_shape shape = tutti_value_type(x).shape;
-    tutti_value *value = tutti_argmax(g, smallest ? tutti_neg(g, x) : x, dim);
+    x = tti_or_low(b, smallest ? tutti_neg(g, x) : x, 1u << dim, -INFINITY);
+    tutti_value *value = tutti_argmax(g, x, dim);
     if (!keep || shape.n_dims < 1) return value;
     shape.dim[dim] = 1;
     return tutti_reshape(g, value, &shape);
@@ -274,9 +292,9 @@ static void arg_extreme(tti_building *b, const tti_call *c, bool smallest) {
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
     bool keep = tti_bool_at(b, c, 2);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
+    bool any = stays_of_batch(b, x, value, 1u << dim);
     if (tti_good(b))
-        tti_set_value(b, c->out[0], place_of(b, value, dim, smallest, keep), TTI_ELEM_I64,
-                      tti_of_batch(x));
+        tti_set_value(b, c->out[0], place_of(b, value, dim, smallest, keep), TTI_ELEM_I64, any);
 }
 static void argmax(tti_building *b, const tti_call *c) { arg_extreme(b, c, false); }
 static void argmin(tti_building *b, const tti_call *c) { arg_extreme(b, c, true); }
@@ -284,21 +302,22 @@ static void argmin(tti_building *b, const tti_call *c) { arg_extreme(b, c, true)
 /* self dim keepdim: the extreme and its place; the gradient goes to that place alone. */
 static void extreme_along(tti_building *b, const tti_call *c, bool smallest) {
     const tti_operand own = *tti_operand_at(b, c, 0), *x = &own;
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     tutti_shape shape = tti_shape_of(x), to = {0};
     int dim = tti_dim_at(b, c, 1, shape.n_dims);
     bool keep = tti_bool_at(b, c, 2);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (tti_good(b) && shape.n_dims < 1) tti_refuse(b, "of a scalar");
     if (!tti_good(b)) return;
+    bool any = stays_of_batch(b, x, value, 1u << dim);
     tutti_value *place = place_of(b, value, dim, smallest, true);
     value = tutti_take_along(g, value, place, dim);
     for (int d = 0; d < shape.n_dims; d++)
         if (d != dim || keep) to.dim[to.n_dims++] = d == dim ? 1 : shape.dim[d];
     value = tutti_reshape(g, value, &to);
-    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
+    tti_set_value(b, c->out[0], value, tti_elem_of(x), any);
     if (c->n_outs > 1 && tti_good(b))
-        tti_set_value(b, c->out[1], tutti_reshape(g, place, &to), TTI_ELEM_I64, tti_of_batch(x));
+        tti_set_value(b, c->out[1], tutti_reshape(g, place, &to), TTI_ELEM_I64, any);
 }
 static void max_along(tti_building *b, const tti_call *c) { extreme_along(b, c, false); }
 static void min_along(tti_building *b, const tti_call *c) { extreme_along(b, c, true); }
@@ -310,7 +329,7 @@ static double f_all(double x, double y) { return x != 0 && y != 0; }
 
 static void truths(tti_building *b, const tti_call *c, int dims, int keep, bool all) {
     const tti_operand *x = tti_operand_at(b, c, 0);
-    tutti_graph *g = b->graph;
+    tutti_graph *g = tti_graph_of(b);
     reducing r = {.axes = axes_at(b, c, dims, tti_shape_of(x).n_dims),
                   .keep = keep >= 0 && tti_bool_at(b, c, keep),
                   .start = all,
@@ -327,10 +346,11 @@ static void truths(tti_building *b, const tti_call *c, int dims, int keep, bool 
     tutti_shape own = tutti_value_type(value).shape;
     if (own.n_dims == shape.n_dims && own.n_dims > 0 && own.dim[0] != shape.dim[0])
         value = tutti_broadcast_to(g, value, &shape);
+    bool any = shape.n_dims > 0 ? stays_of_batch(b, x, value, r.axes) : tti_of_batch(x);
     if (all) value = tutti_affine(g, value, -1, 1);
-    if (shape.n_dims > 0) value = tutti_max(g, value, &axes);
+    if (shape.n_dims > 0) value = tutti_max(g, tti_present_in(b, value, r.axes), &axes);
     if (all) value = tutti_affine(g, value, -1, 1);
-    tti_set_value(b, c->out[0], value, TTI_ELEM_BOOL, tti_of_batch(x));
+    tti_set_value(b, c->out[0], value, TTI_ELEM_BOOL, any);
 }
 static void any_all(tti_building *b, const tti_call *c) { truths(b, c, -1, -1, false); }
 static void any_dim(tti_building *b, const tti_call *c) { truths(b, c, 1, 2, false); }
@@ -342,8 +362,9 @@ static void all_dim(tti_building *b, const tti_call *c) { truths(b, c, 1, 2, tru
 static void softmax_of(tti_building *b, const tti_call *c, bool is_log) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
-    tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    value = is_log ? tutti_log_softmax(b->graph, value, dim) : tutti_softmax(b->graph, value, dim);
+    tutti_value *value = tti_or_low(b, tti_as_float(b, tti_value_of(b, x)), 1u << dim, LOW);
+    value = is_log ? tutti_log_softmax(tti_graph_of(b), value, dim)
+                   : tutti_softmax(tti_graph_of(b), value, dim);
     tti_set_value(b, c->out[0], value, tti_float_elem(tti_elem_of(x)), tti_of_batch(x));
 }
 static void softmax(tti_building *b, const tti_call *c) { softmax_of(b, c, false); }

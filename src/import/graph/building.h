@@ -60,7 +60,8 @@ typedef struct tti_operand {
     bool folded;       /* leading dimensions of shape are one in value: see fold_lead */
     tutti_shape shape; /* of a folded value */
     double number;
-    bool is_batch; /* number: the size of the batch */
+    bool is_batch;     /* number: the size of the batch */
+    tutti_value *live; /* number that follows from that: computed from the present rows; or NULL */
     tutti_value
         *turned;   /* of a matrix, or matrices [E,..]: the value of which this is the transpose */
     bool of_shape; /* host: computed from the shape of a value whose dimension 0 is the batch */
@@ -102,6 +103,7 @@ typedef struct tti_building {
     tutti_value *row_zeros;
     tutti_value *present; /* i32 [batch], -1: the row is padding; NULL: there is none */
     tutti_value *is_present, *n_present; /* f32 [batch], 0 or 1; f32, their sum, at least 1 */
+    tutti_value *is_used;                /* the same, but all 1 where no row is present */
     bool fixed_batch;    /* the file has a number where the batch is, not a symbol */
     tti_operand nothing; /* operand of calls after a failure */
     const char **params; /* [main.n_inputs]: name under which the tensor is in the graph, or NULL */
@@ -277,10 +279,32 @@ const char *tti_layer_name_of(tti_building *b);
 void tti_set_row_wise(tti_building *b, tti_operand *out, tutti_value *value, const tti_operand *x);
 tutti_value *tti_row_wise_value(tti_building *b, const tti_operand *x);
 
-/* x with zeros in the rows that are padding, along the dimension of the samples, which may be
- * merged with others behind it; and the number of the other rows, f32. */
-tutti_value *tti_present_rows(tti_building *b, tutti_value *x, int dim);
+/* The number is computed by live where rows are padding (only the present ones count). */
+void tti_set_live(tti_building *b, tti_operand *out, tutti_value *live);
+
+/* ---- present.c: rows that are padding.  dims: bits of dimensions, of which those that hold no
+ * samples are passed over ---- */
+
+bool tti_has_padding(const tti_building *b); /* rows may be padding */
+tutti_batch tti_batch_of(tti_building *b, const tutti_value *x);
+unsigned tti_sample_dims(tti_building *b, const tutti_value *x, unsigned dims);
+/* x with zeros for padding along dims; with samples where `at` says. */
+tutti_value *tti_present_in(tti_building *b, tutti_value *x, unsigned dims);
+tutti_value *tti_present_at(tti_building *b, tutti_value *x, const tutti_batch *at, unsigned dims);
+/* tutti_put_along of the rows that are there. */
+tutti_value *tti_put_present(tti_building *b, tutti_value *x, tutti_value *places, int dim,
+                             int64_t n);
+/* The number of present rows, f32, at least 1. */
 tutti_value *tti_n_present(tti_building *b);
+/* A sum over dims of x as a mean. */
+tutti_value *tti_per_present(tti_building *b, tutti_value *sum, const tutti_value *x,
+                             unsigned dims);
+/* The same for what must not be computed of nothing: a shard without samples uses all rows.  x with
+ * low (-INFINITY, or a number below all others) for padding; x with zeros; elements of x in dims.
+ */
+tutti_value *tti_or_low(tti_building *b, tutti_value *x, unsigned dims, double low);
+tutti_value *tti_used_in(tti_building *b, tutti_value *x, unsigned dims);
+tutti_value *tti_n_used(tti_building *b, const tutti_value *x, unsigned dims);
 
 /* x [1,..] repeated to the rows of the batch, as a value of which each row is a sample's. */
 tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x);

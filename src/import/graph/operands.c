@@ -318,6 +318,7 @@ tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x) {
 
 tutti_value *tti_value_of(tti_building *b, const tti_operand *x) {
     if (!tti_good(b)) return NULL;
+    if (x->kind == TTI_OPERAND_NUMBER && x->live) return x->live;
     if (x->kind == TTI_OPERAND_GRAPH && x->folded)
         return tutti_reshape(b->graph, x->value, &x->shape);
     if (x->kind == TTI_OPERAND_GRAPH) return x->rows > 0 ? tti_repeat_rows(b, x->value) : x->value;
@@ -417,6 +418,10 @@ void tti_set_number(tti_operand *out, double x, tti_elem elem, bool is_batch) {
             .kind = TTI_OPERAND_NUMBER, .number = x, .elem = elem, .is_batch = is_batch};
 }
 
+void tti_set_live(tti_building *b, tti_operand *out, tutti_value *live) {
+    if (out && b->present && tti_good(b)) out->live = live;
+}
+
 void tti_set(tti_operand *out, const tti_operand *x) {
     if (x->kind == TTI_OPERAND_HOST) x->host.use->shared = true;
     if (out) *out = *x;
@@ -427,37 +432,4 @@ const char *tti_layer_name_of(tti_building *b) {
     const char *name = tti_arena_printf(&b->arena, "%.150s.%d", module, b->n_layers++);
     if (!name) tti_no_memory(b);
     return name ? name : "";
-}
-
-/* ---- rows that are padding ---- */
-
-static void find_present(tti_building *b) {
-    tutti_graph *g = b->graph;
-    if (b->is_present) return;
-    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
-    tutti_value *wide = tutti_cast(g, b->present, TUTTI_F32);
-    b->is_present = tutti_minimum(g, tutti_abs(g, tutti_affine(g, wide, 1, 1)), one);
-    b->n_present = tutti_maximum(g, tutti_sum(g, b->is_present, NULL), one);
-}
-
-tutti_value *tti_present_rows(tti_building *b, tutti_value *x, int dim) {
-    if (!b->present || !x) return x;
-    const tutti_shape own = tutti_value_type(x).shape;
-    int64_t n = own.n_dims > 0 && b->batch > 0 ? own.dim[dim] / b->batch : 1;
-    tutti_shape shape = {.n_dims = own.n_dims};
-    for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = d == dim ? own.dim[d] : 1;
-    find_present(b);
-    tutti_value *present = b->is_present;
-    if (n > 1) { /* positions of samples, one after the other */
-        present = tutti_reshape(b->graph, present, &TUTTI_SHAPE(b->batch, 1));
-        present = tutti_broadcast_to(b->graph, present, &TUTTI_SHAPE(b->batch, n));
-    }
-    return tutti_mul(b->graph, x, tutti_reshape(b->graph, present, &shape));
-}
-
-tutti_value *tti_n_present(tti_building *b) {
-    if (!b->present)
-        return tutti_constant(b->graph, TUTTI_F32, &(tutti_shape){0}, (double)b->batch);
-    find_present(b);
-    return b->n_present;
 }

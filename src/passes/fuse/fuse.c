@@ -221,7 +221,8 @@ static tti_node *body_node(tti_rewrite *rw, const tti_node *part) {
     char *name = tti_arena_strdup(arena, part->name);
     if (!node || !out || !in || !attrs || !name) return NULL;
     for (int i = 0; i < part->n_in; i++) in[i] = tti_mapped(rw, part->in[i]);
-    *out = (tutti_value){part->out[0]->type, part->out[0]->layout, node, 0, -1};
+    *out = (tutti_value){
+        .type = part->out[0]->type, .layout = part->out[0]->layout, .node = node, .id = -1};
     node->name = name;
     node->module = g->module;
     node->in = in;

@@ -231,9 +231,11 @@ static tutti_value *find_there(tutti_graph *g) {
 /* The mean over all elements of the samples that are there; one number is the mean of a shard. */
 static void add_mean(tutti_graph *g, const char *name, tutti_value *x) {
     tutti_value *is_there = find_there(g), *sum = NULL;
+    int axis = tutti_batch_axis(g, x);
     if (is_there && x->type.shape.n_dims > 0) {
-        tutti_shape rows = {.n_dims = x->type.shape.n_dims, .dim = {x->type.shape.dim[0]}};
-        for (int d = 1; d < rows.n_dims; d++) rows.dim[d] = 1;
+        tutti_shape rows = {.n_dims = x->type.shape.n_dims};
+        for (int d = 0; d < rows.n_dims; d++)
+            rows.dim[d] = d == TTI_MAX(axis, 0) ? x->type.shape.dim[d] : 1;
         is_there = tutti_broadcast_to(g, tutti_reshape(g, is_there, &rows), &x->type.shape);
         sum = tutti_sum(g, tutti_keep(g, x, is_there), NULL);
     }

@@ -53,7 +53,33 @@ static tutti_value *first_input(const tti_shard_graph_desc *d, tutti_graph *g) {
 /* ---- the model's own loss ---- */
 
 /* A scalar is the mean of the shard: it counts as often as the shard has rows. */
-static tutti_status add_whole_loss(tutti_graph *g, tutti_value *loss) {
+/* Whether a batch may have fewer samples than rows; *n: of the data, 0: unknown. */
+static bool may_be_short(const tti_shard_graph_desc *d, const tutti_graph *g, int64_t *n) {
+    const tutti_dataset *test = d->data[TUTTI_TEST];
+    bool trains = tti_graph_is_training(g);
+    *n = trains ? d->info->n_samples : test ? tutti_dataset_get_info(test)->n_samples : 0;
+    if (*n == 0) return trains;
+    return *n % (d->rows * d->n_shards) != 0 || strcmp(d->config->data.on_error, "skip") == 0;
+}
+
+/* A result of the model that joins samples: rows that are padding must not count. */
+static tutti_status check_joined(const tti_shard_graph_desc *d, tutti_graph *g, const char *what,
+                                 const tutti_value *value) {
+    tutti_batch at;
+    int64_t n;
+    tutti_find_batch(g, value, &at);
+    if (!at.mixed_by || !may_be_short(d, g, &n)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "model.file: the %s depends on %s, which joins rows of different samples; a "
+                    "batch with fewer samples than train.batch=%lld has rows that are padding, and "
+                    "they would count.  Choose a train.batch that divides the number of samples "
+                    "(%lld)",
+                    what, at.mixed_by, (long long)(d->rows * d->n_shards), (long long)n);
+}
+
+static tutti_status add_whole_loss(const tti_shard_graph_desc *d, tutti_graph *g,
+                                   tutti_value *loss) {
+    TTI_TRY(check_joined(d, g, "loss", loss));
     tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
     tutti_value *wide = tutti_cast(g, tutti_find_present(g), TUTTI_F32);
     tutti_value *is_there = tutti_minimum(g, tutti_abs(g, tutti_affine(g, wide, 1, 1)), one);
@@ -66,7 +92,10 @@ static tutti_status add_whole_loss(tutti_graph *g, tutti_value *loss) {
 static tutti_status add_sample_losses(const tti_shard_graph_desc *d, tutti_graph *g,
                                       tutti_value *loss) {
     char text[64];
+    int axis = tutti_batch_axis(g, loss);
     tti_graph_set_joins_samples(g, false);
+    if (axis > 0) loss = tutti_transpose(g, loss, 0, axis);
+    TTI_TRY(tutti_graph_check(g));
     if (loss->type.shape.dim[0] != d->rows)
         return tti_fail(
             TUTTI_E_CONFIG,
@@ -509,7 +538,7 @@ static tutti_status add_loss(const tti_shard_graph_desc *d, tutti_graph *g,
     if (tti_graph_output(g, "loss_sum")) return TUTTI_OK; /* the model's builder set it */
     if (out->loss) TTI_TRY(tti_model_file_check_loss(d->job));
     if (out->loss) TTI_TRY(check_own_labels(d, out));
-    if (out->loss && out->loss->type.shape.n_dims == 0) return add_whole_loss(g, out->loss);
+    if (out->loss && out->loss->type.shape.n_dims == 0) return add_whole_loss(d, g, out->loss);
     if (out->loss) return add_sample_losses(d, g, out->loss);
     tti_graph_set_joins_samples(g, false);
     if (!out->logits) return tti_fail(TUTTI_E_INVALID, "model: the builder returned NULL");

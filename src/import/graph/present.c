@@ -1,0 +1,148 @@
+/* present.c - leaves the rows that fill up a short batch out of what operators compute over
+ * samples.
+ *
+ * The rows are copies of a sample, so everything stays finite.  In a shard without any sample all
+ * rows count where nothing at all would give infinities; its results are dropped anyway. */
+#include <math.h>
+
+#include "base/error.h"
+#include "import/graph/building.h"
+
+static tutti_value *number(tutti_graph *g, double x) {
+    return tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, x);
+}
+
+static void find_present(tti_building *b) {
+    tutti_graph *g = b->graph;
+    if (b->is_present) return;
+    tutti_value *one = number(g, 1), *wide = tutti_cast(g, b->present, TUTTI_F32);
+    b->is_present = tutti_minimum(g, tutti_abs(g, tutti_affine(g, wide, 1, 1)), one);
+    b->n_present = tutti_maximum(g, tutti_sum(g, b->is_present, NULL), one);
+}
+
+/* f32 [batch]: the present rows, or all where there are none. */
+static tutti_value *find_used(tti_building *b) {
+    tutti_graph *g = b->graph;
+    find_present(b);
+    if (b->is_used) return b->is_used;
+    tutti_value *any = tutti_max(g, b->is_present, NULL);
+    b->is_used = tutti_maximum(g, b->is_present, tutti_affine(g, any, -1, 1));
+    return b->is_used;
+}
+
+bool tti_has_padding(const tti_building *b) { return b->present != NULL; }
+
+tutti_batch tti_batch_of(tti_building *b, const tutti_value *x) {
+    tutti_batch at = {0};
+    if (tti_good(b)) tutti_find_batch(b->graph, x, &at);
+    return at;
+}
+
+unsigned tti_sample_dims(tti_building *b, const tutti_value *x, unsigned dims) {
+    const tutti_batch at = tti_batch_of(b, x);
+    unsigned found = 0;
+    for (int d = 0; d < TUTTI_MAX_DIMS; d++)
+        if (at.inner[d] != 0) found |= 1u << d;
+    return found & dims;
+}
+
+/* rows f32 [batch] as a value that broadcasts to `shape`, of which dimension dim is [outer, batch,
+ * inner]. */
+static tutti_value *along(tti_building *b, tutti_value *rows, const tutti_shape *shape, int dim,
+                          int64_t inner) {
+    tutti_graph *g = b->graph;
+    tutti_shape to = {.n_dims = shape->n_dims};
+    int64_t outer = shape->dim[dim] / (b->batch * inner);
+    for (int d = 0; d < to.n_dims; d++) to.dim[d] = d == dim ? shape->dim[d] : 1;
+    if (outer > 1 || inner > 1) {
+        rows = tutti_reshape(g, rows, &TUTTI_SHAPE(1, b->batch, 1));
+        rows = tutti_broadcast_to(g, rows, &TUTTI_SHAPE(outer, b->batch, inner));
+    }
+    return tutti_reshape(g, rows, &to);
+}
+
+tutti_value *tti_present_at(tti_building *b, tutti_value *x, const tutti_batch *at, unsigned dims) {
+    for (int d = 0; b->present && x && d < TUTTI_MAX_DIMS && tti_good(b); d++) {
+        if (!(dims >> d & 1u) || at->inner[d] == 0) continue;
+        const tutti_shape shape = tutti_value_type(x).shape;
+        find_present(b);
+        x = tutti_keep(b->graph, x, along(b, b->is_present, &shape, d, at->inner[d]));
+    }
+    return x;
+}
+
+tutti_value *tti_present_in(tti_building *b, tutti_value *x, unsigned dims) {
+    const tutti_batch at = tti_batch_of(b, x);
+    return tti_present_at(b, x, &at, dims);
+}
+
+tutti_value *tti_or_low(tti_building *b, tutti_value *x, unsigned dims, double low) {
+    const tutti_batch at = tti_batch_of(b, x);
+    tutti_graph *g = b->graph;
+    for (int d = 0; b->present && x && d < TUTTI_MAX_DIMS && tti_good(b); d++) {
+        if (!(dims >> d & 1u) || at.inner[d] == 0) continue;
+        const tutti_shape shape = tutti_value_type(x).shape;
+        tutti_value *used = along(b, find_used(b), &shape, d, at.inner[d]);
+        tutti_value *rest = isinf(low) ? tutti_log(g, used) : tutti_affine(g, used, -low, low);
+        x = tutti_add(g, tutti_keep(g, x, used), rest);
+    }
+    return x;
+}
+
+tutti_value *tti_used_in(tti_building *b, tutti_value *x, unsigned dims) {
+    const tutti_batch at = tti_batch_of(b, x);
+    for (int d = 0; b->present && x && d < TUTTI_MAX_DIMS && tti_good(b); d++) {
+        if (!(dims >> d & 1u) || at.inner[d] == 0) continue;
+        const tutti_shape shape = tutti_value_type(x).shape;
+        x = tutti_keep(b->graph, x, along(b, find_used(b), &shape, d, at.inner[d]));
+    }
+    return x;
+}
+
+tutti_value *tti_per_present(tti_building *b, tutti_value *sum, const tutti_value *x,
+                             unsigned dims) {
+    const tutti_batch at = tti_batch_of(b, x);
+    if (!sum || !x) return NULL;
+    const tutti_shape shape = tutti_value_type(x).shape;
+    double n = 1; /* elements in each result, for each sample */
+    int n_counts = 0;
+    for (int d = 0; d < shape.n_dims; d++) {
+        if (!(dims >> d & 1u)) continue;
+        bool counts = at.inner[d] != 0;
+        n *= (double)shape.dim[d] / (counts ? (double)TTI_MAX(b->batch, 1) : 1);
+        n_counts += counts;
+    }
+    sum = tutti_affine(b->graph, sum, 1 / n, 0);
+    for (int i = 0; i < n_counts; i++) sum = tutti_div(b->graph, sum, tti_n_present(b));
+    return sum;
+}
+
+tutti_value *tti_n_used(tti_building *b, const tutti_value *x, unsigned dims) {
+    const tutti_batch at = tti_batch_of(b, x);
+    const tutti_shape shape = tutti_value_type(x).shape;
+    tutti_graph *g = b->graph;
+    tutti_value *n = NULL;
+    double others = 1;
+    for (int d = 0; d < shape.n_dims; d++) {
+        if (!(dims >> d & 1u)) continue;
+        bool counts = b->present && at.inner[d] != 0;
+        others *= (double)shape.dim[d] / (counts ? (double)TTI_MAX(b->batch, 1) : 1);
+        if (!counts) continue;
+        tutti_value *rows = tutti_sum(g, find_used(b), NULL);
+        n = n ? tutti_mul(g, n, rows) : rows;
+    }
+    return n ? tutti_affine(g, n, others, 0) : number(g, others);
+}
+
+tutti_value *tti_put_present(tti_building *b, tutti_value *x, tutti_value *places, int dim,
+                             int64_t n) {
+    const tutti_batch own = tti_batch_of(b, x), by = tti_batch_of(b, places);
+    x = tti_present_at(b, x, own.inner[dim] != 0 ? &own : &by, 1u << dim);
+    return tutti_put_along(b->graph, x, places, dim, n);
+}
+
+tutti_value *tti_n_present(tti_building *b) {
+    if (!b->present) return number(b->graph, (double)b->batch);
+    find_present(b);
+    return b->n_present;
+}
