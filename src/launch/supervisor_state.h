@@ -42,7 +42,9 @@ typedef struct tti_supervisor {
     int64_t changes_ns; /* since when */
     bool is_done;       /* a worker has ended with code 0: no worker joins any more */
     int n_respawned;
-    uint64_t n_joined; /* members so far */
+    int n_doubled;        /* of the pause before the last one */
+    int64_t respawned_ns; /* when that was planned */
+    uint64_t n_joined;    /* members so far */
     tti_relay *relay;
     struct pollfd *fds;
     int signal_fd;
