@@ -92,6 +92,12 @@ typedef struct tutti_train_desc {
      * step before the last one has ended.  Worker processes that tutti_train starts call those that
      * worker_argv sets.  TUTTI_E_UNSUPPORTED: asynchronous parameter servers. */
     tutti_train_fn on_step, on_epoch;
+    /* The same for rare requests, at no cost for the steps between them: a thread of the program
+     * writes another value than 0 to *request (an atomic store), and on_request is called within a
+     * few steps; besides, after each evaluation and checkpoint.  The program writes 0 again in it.
+     */
+    const int *request;
+    tutti_train_fn on_request;
     /* Workers as threads: one of them failed, and another has not ended parallel.timeout_ms later,
      * such as one whose disk does not answer.  tutti_train cannot return before that thread ends; a
      * program may report the failure here and end itself.  Called at most once, on a thread of

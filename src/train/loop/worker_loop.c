@@ -76,6 +76,8 @@ typedef struct worker_loop {
     bool has_state;  /* parameters and position are those of the run */
     bool was_behind; /* another worker had committed a step that this one missed */
     bool stops;      /* a callback has asked for the end */
+    bool is_asked;   /* a worker wants something, which on_request may say */
+    bool has_paused; /* after this step, for an evaluation or a checkpoint that was due */
     bool has_lr;     /* a callback has set lr: */
     double lr;
     int64_t eval_step; /* step of the last evaluation, -1: none */
@@ -467,14 +469,12 @@ static bool trial_is_over(const worker_loop *s) {
     return tti_now_ns() - s->first_step_ns >= s->desc->train->trial_ms * TTI_NS_PER_MS;
 }
 
+static bool wants_stop(void *user) { return tti_stop_requested() || trial_is_over(user); }
+
 /* Whether a checkpoint, an evaluation or an average reads the parameters after so many steps. */
 static bool is_looked_at(const worker_loop *s, int64_t n_steps) {
     return save_is_due(s, n_steps) || evaluation_is_due(s, n_steps) ||
            n_steps % REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
-}
-
-static bool has_callbacks(const worker_loop *s) {
-    return s->desc->train->on_step || s->desc->train->on_epoch;
 }
 
 /* Whether the next step may begin before the current one has ended, because nothing depends on its
@@ -484,7 +484,7 @@ static bool may_go_ahead(const worker_loop *s) {
     int64_t n = s->n_begun - s->state.step;
     if (n == 0) return true;
     bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal &&
-                !has_callbacks(s);
+                !s->is_asked && !tti_callbacks_follow_steps(s->desc->train);
     return n < tti_exec_depth(s->exec) && free && !is_looked_at(s, s->n_begun) &&
            !(is_alone(s) && tti_stop_requested()) && !is_trial(s);
 }
@@ -511,7 +511,7 @@ static tutti_status begin_step(worker_loop *s) {
                           .n_rows = at->batch.n_rows_global,
                           .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
                           .stop_on_bad = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0,
-                          .vote = tti_stop_requested() || trial_is_over(s)};
+                          .vote = wants_stop(s) || tti_callbacks_requested(s->desc->train)};
     desc.average = tti_averaging_is_due(s->b, s->n_begun + 1, &desc.average_state);
     tti_feeding_tell(s->loader, &desc);
     int64_t has_batch_ns = tti_now_ns();
@@ -629,7 +629,9 @@ static tutti_status one_step(worker_loop *s) {
     if (s->desc->carry) TTI_TRY(note_commit(s, at));
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
     TTI_TRY(reread_params(s));
-    if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
+    /* Votes are for a stop, unless on_request may say what else they are for. */
+    s->is_asked |= s->last.n_votes > 0;
+    if (s->is_asked && !s->desc->train->on_request) s->stop_signal = tti_stop_signal_of_any();
     TTI_TRY(write_metrics(s, at));
     int64_t since = TTI_MAX(at->start_ns, s->last_end_ns);
     s->last_end_ns = tti_now_ns();
@@ -649,8 +651,6 @@ static tutti_status one_step(worker_loop *s) {
 }
 
 static double lr_at(void *user, int64_t step) { return lr_of(user, step); }
-
-static bool wants_stop(void *user) { return tti_stop_requested() || trial_is_over(user); }
 
 /* Trains to the next checkpoint, evaluation or end. */
 static tutti_status async_stretch(worker_loop *s) {
@@ -673,7 +673,7 @@ static tutti_status async_stretch(worker_loop *s) {
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
     s->at_step = s->state.step;
     TTI_TRY(tti_async_run(&desc, &s->state.step, &stopped));
-    if (stopped) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
+    if (stopped) s->stop_signal = tti_stop_signal_of_any();
     return report_times(s);
 }
 
@@ -683,7 +683,8 @@ static tutti_status between_steps(worker_loop *s) {
     bool evaluates = evaluation_is_due(s, step) && s->eval_step != step;
     bool saves = save_is_due(s, step) && s->saved_step != step;
     tti_exec_spent at;
-    if (s->state.step >= s->b->n_steps || is_trial(s) || !(evaluates || saves)) return TUTTI_OK;
+    s->has_paused = s->state.step < s->b->n_steps && !is_trial(s) && (evaluates || saves);
+    if (!s->has_paused) return TUTTI_OK;
     TTI_TRY(tti_slowest_pause(&s->slowest, &at));
     if (evaluates) TTI_TRY(evaluate(s));
     if (saves) TTI_TRY(save(s));
@@ -712,9 +713,11 @@ static tutti_train_progress progress_of(const worker_loop *s) {
 static tutti_status consult(worker_loop *s, tutti_train_fn fn) {
     const tutti_train_progress progress = progress_of(s);
     tutti_train_control control;
-    TTI_TRY(tti_callbacks_consult(&s->phases, fn, &progress, &control));
+    bool stops = fn && wants_stop(s);
+    TTI_TRY(tti_callbacks_consult(&s->phases, fn, &progress, &stops, &control));
     if (control.set_lr) s->has_lr = true, s->lr = control.lr;
-    if (control.stop) s->stops = true;
+    s->stops |= control.stop;
+    if (stops) s->stop_signal = tti_stop_signal_of_any();
     return control.save ? save(s) : TUTTI_OK;
 }
 
@@ -722,7 +725,10 @@ static tutti_status call_back(worker_loop *s, int64_t before) {
     if (s->state.step == before) return TUTTI_OK;
     TTI_TRY(consult(s, s->desc->train->on_step));
     bool is_end = s->state.step % s->b->steps_per_epoch == 0 || s->state.step >= s->b->n_steps;
-    return is_end ? consult(s, s->desc->train->on_epoch) : TUTTI_OK;
+    if (is_end) TTI_TRY(consult(s, s->desc->train->on_epoch));
+    if (!(s->is_asked || s->has_paused) || s->n_begun > s->state.step) return TUTTI_OK;
+    s->is_asked = false;
+    return consult(s, s->desc->train->on_request);
 }
 
 static tutti_status train(worker_loop *s) {
