@@ -3,10 +3,11 @@
 import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterator, Mapping, MutableMapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, Optional, Tuple, Union
 
 from ._arrays import DlpackTensor, contiguous, converted, numpy_dtype, shape_of, tensor
 from ._errors import Error, invalid, real, shown, whole
+from ._events import metrics_of
 from ._history import numpy
 from ._jobs import Job, JobLike
 from ._library import c, encode
@@ -18,6 +19,8 @@ class StepResult(float):
     """The mean loss of a step, as a number, with the other results as attributes:
 
     step, n_rows, loss_sum, count, correct, lr, grad_norm, grad_scale, skipped
+    metrics, metrics_each
+                 as of an Event
     params_hash  of the parameters after the update, as 16 hexadecimal digits
     """
 
@@ -30,6 +33,8 @@ class StepResult(float):
     grad_norm: float
     grad_scale: float
     skipped: bool
+    metrics: Dict[str, float]
+    metrics_each: Dict[str, List[float]]
     params_hash: str
 
     def __new__(cls, source: Any) -> "StepResult":
@@ -37,6 +42,7 @@ class StepResult(float):
         for name in ("step", "n_rows", "loss_sum", "count", "correct", "lr", "grad_norm",
                      "grad_scale", "skipped"):
             setattr(made, name, getattr(source, name))
+        made.metrics, made.metrics_each = metrics_of(source)
         made.params_hash = "%016x" % source.params_hash
         return made
 

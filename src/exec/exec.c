@@ -188,7 +188,7 @@ static tutti_status alloc_flat(tti_exec *x) {
                     : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes));
     }
     TTI_TRY(alloc_states(x));
-    x->tally->n_sums = (size_t)x->setup.desc.n_shards * TTI_SUMS + 2 * (size_t)x->setup.n_ranks + 1;
+    x->tally->n_sums = tti_n_shard_sums(&x->setup) + 2 * (size_t)x->setup.n_ranks + 1;
     x->tally->sums = calloc(x->tally->n_sums, sizeof *x->tally->sums);
     x->threads->thread = calloc((size_t)x->setup.n_in_flight, sizeof *x->threads->thread);
     if (!x->tally->sums || !x->threads->thread)

@@ -138,8 +138,8 @@ static tutti_status add_sums(main_queue *m, const tti_instr *in) {
     bool votes = in->report & TTI_REPORT_VOTES;
     m->result->partial = in->axis == TTI_AXIS_MODEL;
     if (in->axis == TTI_AXIS_ALL) return tti_exec_exchange_sums(x, votes && m->desc->vote);
-    return tti_divided_sums(setup->divided, tti_tally_of(x)->sums,
-                            (size_t)setup->desc.n_shards * TTI_SUMS, &no_votes);
+    return tti_divided_sums(setup->divided, tti_tally_of(x)->sums, tti_n_shard_sums(setup),
+                            &no_votes);
 }
 
 static tutti_status report(main_queue *m, const tti_instr *in) {
@@ -159,8 +159,10 @@ static tutti_status report(main_queue *m, const tti_instr *in) {
         m->reported_ns = now;
     }
     if (in->report & TTI_REPORT_HASHES) TTI_TRY(tti_exec_compare_hashes(m->x, m->desc->step));
-    if (!m->eval) result->loss_sum = result->count = result->correct = 0;
-    tti_exec_add_sums(m->x, result);
+    if (m->eval)
+        tti_exec_add_sums(m->x, result);
+    else
+        tti_exec_set_sums(m->x, result);
     int bad = in->report & TTI_REPORT_LOSSES ? tti_exec_first_bad_shard(m->x) : -1;
     return bad < 0 ? TUTTI_OK : fail_on_loss(m, in, bad);
 }
@@ -523,7 +525,7 @@ static tutti_status run_steps(walker *f) {
         tti_profile_add(x, TTI_ROW_PARTS, tti_part_other(is_backward(f) ? "backward" : "forward"),
                         f->shard, start, end);
     if (in->last < r->program->program->n_steps) return TUTTI_OK;
-    tti_exec_keep_sums(x, f->instance, f->shard);
+    tti_exec_keep_sums(x, f->instance, f->shard, r->eval ? TTI_LOSS_SUMS : tti_n_sums(setup));
     tti_exec_copy_outputs(r->desc, f->instance, f->shard - setup->first_shard);
     return TUTTI_OK;
 }

@@ -694,10 +694,12 @@ static tutti_status between_steps(worker_loop *s) {
 
 /* ---- callbacks of the program ---- */
 
-static tutti_train_progress progress_of(const worker_loop *s) {
+static tutti_train_progress progress_of(const worker_loop *s, tti_step_metrics *own) {
     const tti_step_result *r = &s->last;
     int64_t done = TTI_MAX(s->state.step, 1) - 1;
     bool counts = s->b->has_accuracy && r->count > 0;
+    tti_step_metrics_init(own, s->b->plan);
+    tti_step_metrics_set(own, r);
     return (tutti_train_progress){.step = s->state.step,
                                   .n_steps = s->b->n_steps,
                                   .epoch = done / s->b->steps_per_epoch,
@@ -705,13 +707,16 @@ static tutti_train_progress progress_of(const worker_loop *s) {
                                   .loss = r->count > 0 ? r->loss_sum / r->count : NAN,
                                   .accuracy = counts ? r->correct / r->count : NAN,
                                   .lr = s->at_work[done % TTI_MAX_AHEAD].lr,
+                                  .n_metrics = own->n,
+                                  .metrics = own->list,
                                   .has_eval = s->eval_step == s->state.step,
                                   .eval_loss = s->eval_loss,
                                   .eval_accuracy = s->eval_accuracy};
 }
 
 static tutti_status consult(worker_loop *s, tutti_train_fn fn) {
-    const tutti_train_progress progress = progress_of(s);
+    tti_step_metrics own;
+    const tutti_train_progress progress = progress_of(s, &own);
     tutti_train_control control;
     bool stops = fn && wants_stop(s);
     TTI_TRY(tti_callbacks_consult(&s->phases, fn, &progress, &stops, &control));
