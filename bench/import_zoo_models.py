@@ -3,7 +3,7 @@
 import functools
 import inspect
 
-CASES, FIELD = {}, []
+CASES, FIELD, GROUPS = {}, [], {}
 
 
 def case(name, field=False):
@@ -696,3 +696,16 @@ def _odd():
 
 
 _odd()
+
+
+# ---- further groups ----
+
+def _more():
+    import import_zoo_more
+    for group, cases in import_zoo_more.GROUPS.items():
+        GROUPS[group] = list(cases)
+        for name, build in cases.items():
+            add(name, build)
+
+
+_more()

@@ -1,10 +1,13 @@
 /* simplify.c - removes dead, repeated and identity nodes.
  *
+ * Outputs that are sources become copies of them.
+ *
  * Identity: an op with TTI_EVAL_IDENTITY in a graph that is not for training; a view to the same
  * shape.  Repeated: a pure node with the same op, attributes and inputs as an earlier one. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/op_table.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -99,8 +102,22 @@ static tutti_status sweep(tutti_graph **g) {
     return st;
 }
 
+/* Results have memory of their own, so an output that is an input, a parameter or a constant, or a
+ * view of one, becomes a copy. */
+static tutti_status copy_sources(tutti_graph *g) {
+    for (int i = 0; i < g->n_outputs; i++) {
+        tutti_value *value = g->outputs[i].value;
+        bool is_source = (tti_behind_views(value)->node->op->traits & TTI_SOURCE) != 0;
+        if (!is_source || strncmp(g->outputs[i].name, "stat.", 5) == 0) continue;
+        const char *copy = value->type.dtype == TUTTI_F32 ? "affine" : "concat";
+        g->outputs[i].value = tti_emit(g, copy, NULL, &value, 1, NULL);
+    }
+    return tutti_graph_check(g);
+}
+
 tutti_status tti_pass_simplify(tutti_graph **g, const tti_target *target) {
     (void)target;
     TTI_TRY(sweep(g)); /* replaces identities and twins */
-    return sweep(g);   /* drops what these left dead */
+    TTI_TRY(sweep(g)); /* drops what these left dead */
+    return copy_sources(*g);
 }

@@ -150,6 +150,68 @@ def layers():
                              functions=[scaled], producer_name="tests", ir_version=9)
 
 
+def functions():
+    """Resizing by every rule, remainders, normalizations and functions of elements."""
+    b = Builder(4)
+    ints = lambda *v: b.constant(np.array(v, np.int64))
+    floats = lambda *v: b.constant(np.array(v, np.float32))
+    image = b.node("Transpose", "x", perm=[0, 3, 1, 2])
+    image = b.node("Conv", image, b.weight(4, 3, 1, 1))
+    image = b.node("LRN", image, size=3, alpha=0.3, beta=0.6, bias=0.8)
+    image = b.node("MeanVarianceNormalization", image)
+    parts = []
+    for scales, more in (
+            ((1, 1, 1.7, 3), dict(mode="nearest", nearest_mode="ceil",
+                                  coordinate_transformation_mode="asymmetric")),
+            ((1, 1, 2, 3), dict(mode="nearest", coordinate_transformation_mode="asymmetric")),
+            ((1, 1, 0.6, 1.4), dict(mode="nearest", nearest_mode="round_prefer_ceil")),
+            ((1, 1, 0.6, 0.6), dict(mode="linear")),
+            ((1, 1, 0.125, 2), dict(mode="linear",
+                                    coordinate_transformation_mode="pytorch_half_pixel")),
+            ((1, 1, 2, 0.5), dict(mode="linear", coordinate_transformation_mode="align_corners")),
+            ((1, 1, 1.3, 0.7), dict(mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1)),
+            ((1, 1, 0.4, 0.6), dict(mode="linear", antialias=1)),
+            ((1, 1, 0.4, 0.6), dict(mode="cubic", antialias=1))):
+        y = b.node("Resize", image, "", floats(*scales), **more)
+        y = b.node("Mul", y, b.node("Cos", y))
+        parts.append(b.node("ReduceMean", y, ints(2, 3), keepdims=0))
+    grid = b.node("Tanh", b.node("Slice", "x", ints(0), ints(2), ints(3)))
+    y = b.node("GridSample", image, grid, align_corners=0, mode="bilinear", padding_mode="zeros")
+    parts.append(b.node("ReduceMean", y, ints(2, 3), keepdims=0))
+    x = b.node("Concat", *parts, axis=1)
+    x = b.node("MatMul", x, b.weight(40, 6, scale=0.3))
+    mixed = b.node("Mod", x, floats(0.37), fmod=1)
+    inner = b.node("Mul", b.node("Tanh", x), floats(0.9))
+    for op in ("Acos", "Asin", "Atan", "Atanh", "Sinh", "Cosh", "Asinh"):
+        mixed = b.node("Add", mixed, b.node(op, inner))
+    mixed = b.node("Add", mixed, b.node("Acosh", b.node("Add", b.node("Abs", x), floats(1.5))))
+    huge = b.node("Mul", b.node("ThresholdedRelu", x, alpha=0.2), floats(3e38))
+    mixed = b.node("Add", mixed, b.node("Cast", b.node("IsInf", b.node("Mul", huge, floats(1e10))),
+                                        to=1))
+    odd = b.node("IsNaN", b.node("Log", x))
+    mixed = b.node("Add", mixed, b.node("Cast", odd, to=1))
+    mixed = b.node("Add", b.node("Hardmax", x), b.node("LpNormalization", mixed, axis=1, p=2))
+    last = b.node("ArgMax", b.node("Round", x), axis=1, keepdims=1, select_last_index=1)
+    mixed = b.node("Add", mixed, b.node("Cast", last, to=1))
+    total = b.node("ReduceLogSum", b.node("Exp", x), ints(1), keepdims=1)
+    x = b.node("Add", mixed, total)
+    b.node("MatMul", x, b.weight(6, 5))
+    b.nodes[-1].output[0] = "y"
+    graph = helper.make_graph(
+        b.nodes, "functions",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8, 8, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])], b.tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)],
+                             producer_name="tests", ir_version=9)
+
+
+def reference_loss(path, x, y):
+    session = onnxruntime.InferenceSession(path)
+    logits = session.run(None, {"x": x})[0].astype(np.float64)
+    loss = np.log(np.exp(logits).sum(1)) - logits[np.arange(4), y]
+    return loss.mean()
+
+
 def write_layers():
     model = layers()
     onnx.checker.check_model(model)
@@ -157,11 +219,12 @@ def write_layers():
     save(model, path)
     x = np.random.default_rng(5).standard_normal((4, 8, 8, 3)).astype(np.float32)
     y = np.array([1, 0, 4, 2])
-    session = onnxruntime.InferenceSession(path)
-    logits = session.run(None, {"x": x})[0].astype(np.float64)
-    loss = np.log(np.exp(logits).sum(1)) - logits[np.arange(4), y]
+    other = os.path.join(HERE, "onnx", "functions.onnx")
+    save(functions(), other)
+    onnx.checker.check_model(other)
     with open(os.path.join(HERE, "onnx.json"), "w") as file:
-        json.dump({"x": x.tolist(), "y": y.tolist(), "eval_loss": loss.mean()}, file)
+        json.dump({"x": x.tolist(), "y": y.tolist(), "eval_loss": reference_loss(path, x, y),
+                   "functions_loss": reference_loss(other, x, y)}, file)
     seed = os.path.join(HERE, "../fuzz/seeds/onnx")
     os.makedirs(seed, exist_ok=True)
     save(onnx.load(path), os.path.join(seed, "layers"))

@@ -395,6 +395,34 @@ class Seed(nn.Module):
         return F.relu_(y + z)
 
 
+class Functions(nn.Module):
+    """Remainders, angles, functions of gamma, statistics of elements, shapes that join."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.o = nn.Linear(6, 6), nn.Linear(6, 5)
+        self.w = nn.Parameter(torch.rand(6) + 0.5)
+
+    def forward(self, x):
+        y, s = self.a(x), torch.tanh(self.a(x)) * 0.95
+        fixed = y.detach()
+        rest = torch.fmod(y, 0.3) + torch.remainder(y, self.w) + y * torch.floor_divide(fixed, 0.4)
+        rest = rest + y * torch.div(y, self.w, rounding_mode="floor") - torch.fmod(-y, self.w)
+        angles = torch.asin(s) + torch.acos(s) * s + torch.atan(3 * y) + torch.atan2(y, s.flip(-1))
+        gamma = torch.lgamma(y.abs() + 0.3) + torch.digamma(y.abs() + 0.6) + torch.sinc(y)
+        logs = torch.xlogy(F.relu(y), y.abs() + 1) + torch.special.entr(y.abs())
+        rows, columns = torch.tril_indices(4, 6, 1)
+        some = (y * torch.isin(columns[:6], torch.tensor([1, 4])).float()).diff(dim=1).sum(1, True)
+        alike = y[:, :, None, :2].repeat(1, 1, 1, 3)
+        alike = F.cosine_similarity(y[:, None, :, :], alike, dim=-2)
+        z = rest + 0.1 * angles + 0.1 * gamma + logs + some + 0.2 * alike.mean(1, True)
+        z = z + torch.copysign(y, s) + torch.heaviside(fixed, fixed) + torch.fmax(y, s)
+        z = z + torch.logaddexp2(y, s) + torch.trapezoid(y, dx=0.5, dim=1)[:, None]
+        z = z + y[:, rows].mean(1, True)
+        z = z + F.mish(8 * y - 6) + F.softplus(5 * y - 9)
+        return self.o(z.mean(1) * 0.3)
+
+
 MODELS = {
     "cnn": (Cnn, lambda: torch.randn(N_ROWS, 3, 6, 7), lambda: torch.randint(0, 5, (N_ROWS,))),
     "tokens": (Tokens, lambda: torch.randint(0, 12, (N_ROWS, 6)),
@@ -415,6 +443,8 @@ MODELS = {
     "composed": (Composed, lambda: torch.randn(N_ROWS, 4, 6),
                  lambda: torch.randint(0, 5, (N_ROWS,))),
     "parts": (Parts, lambda: torch.randn(N_ROWS, 3, 8, 8), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "functions": (Functions, lambda: torch.randn(N_ROWS, 4, 6),
+                  lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 

@@ -48,6 +48,25 @@ T_CASE(dropout_twins_of_other_names_differ) {
     tutti_graph_destroy(g);
 }
 
+T_CASE(outputs_that_are_sources_become_copies) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(false);
+    tutti_value *x = net_x(g);
+    tutti_shape shape = tutti_value_type(x).shape;
+    tutti_output(g, "same", x);
+    tutti_output(g, "view", tutti_reshape(g, x, &TUTTI_SHAPE(tutti_shape_n_elems(&shape))));
+    tutti_output(g, "kept", tutti_dropout(g, x, 0.5, "d")); /* an identity outside of training */
+    tutti_output(g, "weight", tutti_param(g, "w", &TUTTI_SHAPE(3), NULL, true));
+    tutti_output(g, "whole", tutti_input(g, "ids", TUTTI_I32, &TUTTI_SHAPE(3)));
+    tutti_output(g, "made", tutti_tanh(g, x));
+    T_OK(tti_pass_simplify(&g, &net_plain));
+    T_OK(tti_graph_verify(g));
+    T_EQ(net_count_ops(g, "affine"), 4);
+    T_EQ(net_count_ops(g, "concat"), 1);
+    T_EQ(net_count_ops(g, "tanh"), 1);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(outputs_are_never_merged) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(true);
@@ -82,10 +101,10 @@ T_CASE(identities_go) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(true);
     tutti_value *x = tutti_flatten(g, tutti_flatten(g, net_image(g, 2)));
-    tutti_output(g, "y", tutti_reshape(g, x, &x->type.shape));
+    tutti_output(g, "y", tutti_tanh(g, tutti_reshape(g, x, &x->type.shape)));
     T_OK(tti_pass_simplify(&g, &net_plain));
     T_EQ(net_count_ops(g, "reshape"), 1); /* the one that changes the shape */
-    T_EQ(g->n_nodes, 2);
+    T_EQ(g->n_nodes, 3);
     tutti_graph_destroy(g);
 }
 
@@ -119,6 +138,7 @@ int main(void) {
         cmocka_unit_test(dead_nodes_go_and_sources_stay),
         cmocka_unit_test(twins_become_one),
         cmocka_unit_test(dropout_twins_of_other_names_differ),
+        cmocka_unit_test(outputs_that_are_sources_become_copies),
         cmocka_unit_test(outputs_are_never_merged),
         cmocka_unit_test(second_outputs_are_never_merged),
         cmocka_unit_test(identities_go),

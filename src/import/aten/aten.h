@@ -6,10 +6,11 @@
 
 /* Rows by family, each ended by one without a target. */
 extern const tti_operator tti_operators_attention[], tti_operators_composed[],
-    tti_operators_einsum[], tti_operators_host[], tti_operators_index[], tti_operators_layers[],
-    tti_operators_logic[], tti_operators_loss[], tti_operators_math[], tti_operators_names[],
-    tti_operators_order[], tti_operators_parts[], tti_operators_random[], tti_operators_reduce[],
-    tti_operators_resize[], tti_operators_shape[], tti_operators_volume[];
+    tti_operators_divide[], tti_operators_einsum[], tti_operators_functions[], tti_operators_host[],
+    tti_operators_index[], tti_operators_layers[], tti_operators_logic[], tti_operators_loss[],
+    tti_operators_math[], tti_operators_names[], tti_operators_order[], tti_operators_parts[],
+    tti_operators_random[], tti_operators_reduce[], tti_operators_resize[], tti_operators_shape[],
+    tti_operators_volume[];
 
 /* Builds a row whose formula is in as (aten_formula.c). */
 void tti_build_formula(tti_building *b, const tti_call *c);
@@ -25,6 +26,9 @@ void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, 
                    double (*f)(double, double), tti_operand *out);
 /* The operators of Python on sizes: the f2 of their row. */
 void tti_fold_numbers(tti_building *b, const tti_call *c);
+/* floor(x / y), and x minus y times it, as Python's // and %. */
+double tti_floor_quotient(double x, double y);
+double tti_floor_remainder(double x, double y);
 /* Element i of x, of which view has the elements unless x is a number. */
 double tti_element(const tti_operand *x, const tti_host *view, int64_t i);
 /* 1 where x is not 0, else 0; dimensions of equal elements may be 1. */
@@ -50,6 +54,14 @@ void tti_lay_windows(tti_building *b, tti_operand *x, int dim, tti_dilated_windo
  * they do not, and nothing was done. */
 bool tti_repeat_each(tti_building *b, const tti_operand *x, const tti_operand *ids,
                      tti_operand *out);
+
+/* Interpolation along a dimension (aten_resize.c): x at places [n]; x times a matrix [n_out, n];
+ * the kernel of a cubic at a distance. */
+tutti_value *tti_gather_along(tti_building *b, tutti_value *x, int dim, const int32_t *places,
+                              int64_t n);
+tutti_value *tti_weigh_along(tti_building *b, tutti_value *x, int dim, const float *matrix,
+                             int64_t n_out);
+double tti_cubic_weight(double distance, double a);
 
 /* Shapes of operands of both kinds. */
 void tti_do_reshape(tti_building *b, const tti_operand *x, const tutti_shape *to, tti_operand *out);

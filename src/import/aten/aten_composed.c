@@ -121,8 +121,9 @@ const tti_operator tti_operators_composed[] = {
     FORMULA("linalg_matrix_norm.str_ord", "self ord=fro dim=[-2,-1] keepdim=False dtype!=None",
             "_ = only(ord, 'fro'); linalg_vector_norm(self, 2, dim, keepdim)"),
     FORMULA("cosine_similarity.default", "x1 x2 dim=1 eps=1e-8",
-            "x = x1 / clamp_min(linalg_vector_norm(x1, 2, [dim], True), eps);"
-            "y = x2 / clamp_min(linalg_vector_norm(x2, 2, [dim], True), eps);"
+            "p = broadcast_tensors([x1, x2])[0]; q = broadcast_tensors([x1, x2])[1];"
+            "x = p / clamp_min(linalg_vector_norm(p, 2, [dim], True), eps);"
+            "y = q / clamp_min(linalg_vector_norm(q, 2, [dim], True), eps);"
             "sum.dim_IntList(x * y, [dim])"),
     FORMULA("pairwise_distance.default", "x1 x2 p=2 eps=1e-6 keepdim=False",
             "linalg_vector_norm(x1 - x2 + eps, p, [-1], keepdim)"),

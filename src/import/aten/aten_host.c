@@ -195,6 +195,30 @@ static void keep_tril(tti_building *b, const tti_call *c) { keep_triangle(b, c, 
 static void triu(tti_building *b, const tti_call *c) { triangle(b, c, true); }
 static void tril(tti_building *b, const tti_call *c) { triangle(b, c, false); }
 
+/* The places of a triangle of [rows, cols], as two rows: row col offset */
+static void triangle_places(tti_building *b, const tti_call *c, bool upper) {
+    int64_t rows = tti_int_at(b, c, 0), cols = tti_int_at(b, c, 1), offset = tti_int_at(b, c, 2);
+    tti_elem elem = elem_at(b, c, 3, TTI_ELEM_I64);
+    int64_t n = 0, most = (int64_t)1 << 14;
+    tti_host made;
+    if (rows < 0 || cols < 0 || rows > most || cols > most)
+        tti_refuse(b, "a matrix of %lld x %lld", (long long)rows, (long long)cols);
+    for (int pass = 0; pass < 2 && tti_good(b); pass++) {
+        if (pass == 1 && !tti_host_new(b, elem, &TUTTI_SHAPE(2, n), &made)) return;
+        int64_t at = 0;
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < cols; j++) {
+                if (upper ? j - i < offset : j - i > offset) continue;
+                if (pass == 1) made.data[at] = (double)i, made.data[n + at] = (double)j;
+                at++;
+            }
+        n = at;
+    }
+    if (tti_good(b)) tti_set_host(c->out[0], &made);
+}
+static void tril_places(tti_building *b, const tti_call *c) { triangle_places(b, c, false); }
+static void triu_places(tti_building *b, const tti_call *c) { triangle_places(b, c, true); }
+
 /* Differences of neighbours, once: self n dim prepend append */
 static void diff(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
@@ -227,6 +251,31 @@ static void diff(tti_building *b, const tti_call *c) {
         made.data[i] = tti_round(made.elem, value[1] - value[0]);
     }
     tti_set_host(c->out[0], &made);
+}
+
+/* The same of values of the graph. */
+static void diff_values(tti_building *b, const tti_call *c) {
+    tti_operand joined = {0}, part[2] = {0};
+    tti_arg x = *c->arg[0];
+    int dim = tti_dim_at(b, c, 2, tti_shape_of(tti_operand_at(b, c, 0)).n_dims);
+    if (tti_int_at(b, c, 1) != 1 || tti_has(c, 4)) tti_refuse(b, "n other than 1, or append");
+    if (tti_good(b) && tti_has(c, 3)) {
+        const tti_arg both[] = {*c->arg[3], x};
+        tti_call_row(b, "aten.cat.default",
+                     (tti_arg[]){{.kind = TTI_ARG_LIST, .items = both, .n = 2}, tti_int_arg(dim)},
+                     2, (tti_operand *[]){&joined}, 1);
+        x = tti_operand_arg(&joined);
+    }
+    if (!tti_good(b)) return;
+    int64_t n = tti_shape_of(tti_operand_of(b, &x)).dim[dim];
+    for (int k = 0; k < 2 && tti_good(b); k++)
+        tti_call_row(b, "aten.narrow.default",
+                     (tti_arg[]){x, tti_int_arg(dim), tti_int_arg(1 - k), tti_int_arg(n - 1)}, 4,
+                     (tti_operand *[]){&part[k]}, 1);
+    if (tti_good(b))
+        tti_call_row(b, "aten.sub.Tensor",
+                     (tti_arg[]){tti_operand_arg(&part[0]), tti_operand_arg(&part[1])}, 2, c->out,
+                     1);
 }
 
 /* ---- sizes, and what says nothing ---- */
@@ -292,8 +341,6 @@ static void copy(tti_building *b, const tti_call *c) {
 
 #define MAKE(op, args, fn) \
     { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
-#define FOLD(op, args, fn) \
-    { .target = "aten." op, .signature = args, .fold = fn }
 #define WHERE " layout!=None device!=None pin_memory!=None"
 
 const tti_operator tti_operators_host[] = {
@@ -323,13 +370,20 @@ const tti_operator tti_operators_host[] = {
      .signature = "self diagonal=0",
      .build = keep_tril,
      .fold = tril},
-    FOLD("diff.default", "self n=1 dim=-1 prepend=None append=None", diff),
+    {.target = "aten.diff.default",
+     .signature = "self n=1 dim=-1 prepend=None append=None",
+     .build = diff_values,
+     .fold = diff},
+    MAKE("tril_indices.default", "row col offset=0 dtype=None" WHERE, tril_places),
+    MAKE("triu_indices.default", "row col offset=0 dtype=None" WHERE, triu_places),
     MAKE("sym_size.int", "self dim", sym_size),
     MAKE("sym_numel.default", "self", sym_numel),
     MAKE("item.default", "self", item),
     MAKE("_assert_tensor_metadata.default",
          "a! size!=None stride!=None dtype!=None device!=None layout!=None", nothing),
     MAKE("_assert_scalar.default", "self! assert_msg!", nothing),
+    MAKE("_assert_async.default", "self!", nothing),
+    MAKE("_assert_async.msg", "self! assert_msg!", nothing),
     MAKE("fill.Tensor", "self value", fill_with),
     MAKE("fill.Scalar", "self value", fill_with),
     MAKE("empty_like.default", "self dtype=None" WHERE " memory_format!=None", zeros_like),

@@ -96,19 +96,20 @@ static void logical_not(tti_building *b, const tti_call *c) {
                      &zero);
 }
 
-/* ~x = -x - 1 of integers. */
+/* ~x = -x - 1 of integers with a sign, 255 - x of uint8. */
 static void bitwise_not(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tti_operand ones = {0};
     tti_elem elem = tti_elem_of(x);
-    tti_set_number(&ones, -1, TTI_ELEM_I64, false);
+    double all = elem == TTI_ELEM_U8 ? 255 : -1;
+    tti_set_number(&ones, all, TTI_ELEM_I64, false);
     if (!tti_good(b)) return;
     if (elem == TTI_ELEM_BOOL)
         logical_not(b, c);
     else if (tti_on_host(x))
         tti_fold_pair(b, x, &ones, elem, f_xor, c->out[0]);
     else
-        tti_set_pair(b, c->out[0], tutti_affine(tti_graph_of(b), tti_compact_value(b, x), -1, -1),
+        tti_set_pair(b, c->out[0], tutti_affine(tti_graph_of(b), tti_compact_value(b, x), -1, all),
                      elem, x, &ones);
 }
 

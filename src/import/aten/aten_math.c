@@ -78,7 +78,7 @@ static tutti_value *hardswish(tutti_graph *g, tutti_value *x) {
 /* max(x, 0) + ln(1 + e^-|x|) */
 static tutti_value *softplus_of(tutti_graph *g, tutti_value *x) {
     tutti_value *small = tutti_exp(g, tutti_neg(g, tutti_abs(g, x)));
-    return tutti_add(g, tutti_relu(g, x), tutti_log(g, tutti_affine(g, small, 1, 1)));
+    return tutti_add(g, tutti_relu(g, x), tutti_log1p(g, small));
 }
 static tutti_value *mish(tutti_graph *g, tutti_value *x) {
     return tutti_mul(g, x, tutti_tanh(g, softplus_of(g, x)));
@@ -327,8 +327,6 @@ static tutti_value *add_scaled(tti_building *b, const tti_operand *x, const tti_
 
 static double f_max(double x, double y) { return isnan(x) || x > y ? x : y; }
 static double f_min(double x, double y) { return isnan(x) || x < y ? x : y; }
-static double f_floor_div(double x, double y) { return floor(x / y); }
-static double f_mod(double x, double y) { return x - y * floor(x / y); }
 
 /* add and sub: alpha times the second. */
 static void add_or_sub(tti_building *b, const tti_call *c, double sign,
@@ -458,53 +456,6 @@ static void pow_pair(tti_building *b, const tti_call *c) {
     tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
 }
 
-/* ---- divisions without a rest: of integers that f32 holds exactly ---- */
-
-static tutti_value *floor_quotient(tutti_graph *g, tutti_value *x, tutti_value *y) {
-    return tutti_floor(g, tutti_div(g, x, y));
-}
-static tutti_value *cut_quotient(tutti_graph *g, tutti_value *x, tutti_value *y) {
-    return trunc_of(g, tutti_div(g, x, y));
-}
-static tutti_value *remainder_of(tutti_graph *g, tutti_value *x, tutti_value *y) {
-    return tutti_sub(g, x, tutti_mul(g, y, floor_quotient(g, x, y)));
-}
-
-static void integer_pair(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    if (tti_good(b) && tti_elem_is_float(tti_promote(x, y)))
-        tti_refuse(b, "of floating values that depend on inputs, which is not supported");
-    if (tti_good(b)) build_two(b, c);
-}
-
-static double f_cut_div(double x, double y) { return trunc(x / y); }
-
-/* self other rounding_mode */
-static void divide_mode(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
-    const char *mode = tti_has(c, 2) ? tti_text_at(b, c, 2) : "";
-    bool floors = strcmp(mode, "floor") == 0, cuts = strcmp(mode, "trunc") == 0;
-    if (!tti_good(b)) return;
-    if (!floors && !cuts) {
-        if (tti_on_host(x) && tti_on_host(y))
-            fold_divide(b, c);
-        else
-            divide(b, c);
-        return;
-    }
-    if (tti_on_host(x) && tti_on_host(y)) {
-        tti_fold_pair(b, x, y, TTI_ELEM_NONE, floors ? f_floor_div : f_cut_div, c->out[0]);
-        return;
-    }
-    if (tti_elem_is_float(tti_promote(x, y)) && floors)
-        tti_refuse(b, "rounding_mode='floor' of floating values that depend on inputs");
-    if (!tti_good(b)) return;
-    tutti_value *p = tti_compact_value(b, x), *q = tti_compact_value(b, y);
-    tutti_value *value =
-        floors ? floor_quotient(tti_graph_of(b), p, q) : cut_quotient(tti_graph_of(b), p, q);
-    tti_set_pair(b, c->out[0], value, tti_promote(x, y), x, y);
-}
-
 /* ---- three inputs ---- */
 
 /* self tensor1 tensor2 value: self + value tensor1 tensor2, or over tensor2. */
@@ -629,11 +580,6 @@ static void type_as(tti_building *b, const tti_call *c) {
         .target = "aten." op, .signature = "self other", .build = build_two, .fold = fold_two, \
         .f2 = fn, .b2 = builder                                                                \
     }
-#define INTEGERS(op, fn, builder)                                                                 \
-    {                                                                                             \
-        .target = "aten." op, .signature = "self other", .build = integer_pair, .fold = fold_two, \
-        .f2 = fn, .b2 = builder                                                                   \
-    }
 #define HOST(op, folded, fn) \
     { .target = "aten." op, .signature = "self other", .fold = folded, .f2 = fn }
 #define NUMBERS(op, fn) \
@@ -710,12 +656,6 @@ const tti_operator tti_operators_math[] = {
     PAIR("min.other", f_min, tutti_minimum),
     PAIR("maximum.default", f_max, tutti_maximum),
     PAIR("minimum.default", f_min, tutti_minimum),
-    INTEGERS("floor_divide.default", f_floor_div, floor_quotient),
-    INTEGERS("floor_divide.Scalar", f_floor_div, floor_quotient),
-    INTEGERS("remainder.Scalar", f_mod, remainder_of),
-    INTEGERS("remainder.Tensor", f_mod, remainder_of),
-    BOTH("div.Tensor_mode", "self other rounding_mode=None", divide_mode),
-    BOTH("div.Scalar_mode", "self other rounding_mode=None", divide_mode),
     BUILD("addcmul.default", "self tensor1 tensor2 value=1", addcmul),
     BUILD("addcdiv.default", "self tensor1 tensor2 value=1", addcdiv),
     BUILD("lerp.Scalar", "self end weight", lerp),
@@ -724,8 +664,8 @@ const tti_operator tti_operators_math[] = {
     NUMBERS("add", f_add),
     NUMBERS("sub", f_sub),
     NUMBERS("mul", f_mul),
-    NUMBERS("floordiv", f_floor_div),
-    NUMBERS("mod", f_mod),
+    NUMBERS("floordiv", tti_floor_quotient),
+    NUMBERS("mod", tti_floor_remainder),
     NUMBERS("truediv", f_div),
     NUMBERS("pow", pow),
     {.target = "_operator.neg", .signature = "a", .fold = fold_same, .f1 = f_neg},

@@ -366,6 +366,7 @@ static void softmax_of(tti_building *b, const tti_call *c, bool is_log) {
     value = is_log ? tutti_log_softmax(tti_graph_of(b), value, dim)
                    : tutti_softmax(tti_graph_of(b), value, dim);
     tti_set_value(b, c->out[0], value, tti_float_elem(tti_elem_of(x)), tti_of_batch(x));
+    if (c->out[0] && tti_good(b)) c->out[0]->is_softmax = !is_log;
 }
 static void softmax(tti_building *b, const tti_call *c) { softmax_of(b, c, false); }
 static void log_softmax(tti_building *b, const tti_call *c) { softmax_of(b, c, true); }

@@ -17,9 +17,8 @@ static void set_result(tti_building *b, const tti_call *c, tutti_value *value) {
     if (tti_good(b)) tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
 }
 
-/* x at places [n] along dim. */
-static tutti_value *gather_along(tti_building *b, tutti_value *x, int dim, const int32_t *places,
-                                 int64_t n) {
+tutti_value *tti_gather_along(tti_building *b, tutti_value *x, int dim, const int32_t *places,
+                              int64_t n) {
     tutti_value *ids = tutti_constant_array(b->graph, TUTTI_I32, &TUTTI_SHAPE(n), places);
     return tutti_gather(b->graph, x, ids, dim);
 }
@@ -42,7 +41,7 @@ typedef struct axis_map {
     double scale; /* of the argument; 0: the ratio of the sizes */
 } axis_map;
 
-static double cubic_weight(double x, double a) {
+double tti_cubic_weight(double x, double a) {
     x = fabs(x);
     if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
     return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
@@ -73,22 +72,32 @@ static void fill_row(const axis_map *m, int64_t o, float *row) {
         for (int pass = 0; pass < 2; pass++)
             for (int64_t i = first; i < end; i++) {
                 double x = ((double)i - center + 0.5) / width;
-                double w = m->kind == CUBIC ? cubic_weight(x, -0.5) : fmax(1 - fabs(x), 0);
+                double w = m->kind == CUBIC ? tti_cubic_weight(x, -0.5) : fmax(1 - fabs(x), 0);
                 if (pass == 0) sum += w;
                 if (pass == 1 && sum != 0) row[i] = (float)(w / sum);
             }
         return;
     }
     for (int k = m->kind == CUBIC ? -1 : 0; k <= (m->kind == CUBIC ? 2 : 1); k++) {
-        double w = m->kind == CUBIC ? cubic_weight(part - k, -0.75) : k ? part : 1 - part;
+        double w = m->kind == CUBIC ? tti_cubic_weight(part - k, -0.75) : k ? part : 1 - part;
         int64_t i = tti_to_int(low) + k;
         row[TTI_MAX(0, TTI_MIN(i, last))] += (float)w;
     }
 }
 
-static tutti_value *resize_axis(tti_building *b, tutti_value *x, int dim, const axis_map *m) {
+tutti_value *tti_weigh_along(tti_building *b, tutti_value *x, int dim, const float *matrix,
+                             int64_t n_out) {
     tutti_graph *g = b->graph;
     tutti_shape shape = tutti_value_type(x).shape;
+    bool is_last = dim == shape.n_dims - 1;
+    tutti_value *weights =
+        tutti_constant_array(g, TUTTI_F32, &TUTTI_SHAPE(n_out, shape.dim[dim]), matrix);
+    if (!is_last) x = tutti_transpose(g, x, dim, shape.n_dims - 1);
+    x = tutti_matmul_with(g, x, weights, false, true);
+    return is_last ? x : tutti_transpose(g, x, dim, shape.n_dims - 1);
+}
+
+static tutti_value *resize_axis(tti_building *b, tutti_value *x, int dim, const axis_map *m) {
     if (!tti_good(b)) return NULL;
     bool same_place = m->n == m->n_out && (m->scale == 0 || m->scale == 1);
     if (same_place) return x;
@@ -96,17 +105,13 @@ static tutti_value *resize_axis(tti_building *b, tutti_value *x, int dim, const 
         int32_t *places = arena_of(b, m->n_out, sizeof *places);
         for (int64_t o = 0; places && o < m->n_out; o++)
             places[o] = (int32_t)fmin(floor((double)(float)source_of(m, o)), (double)(m->n - 1));
-        return places ? gather_along(b, x, dim, places, m->n_out) : NULL;
+        return places ? tti_gather_along(b, x, dim, places, m->n_out) : NULL;
     }
     float *matrix = arena_of(b, m->n * m->n_out, sizeof *matrix);
     if (!matrix) return NULL;
     memset(matrix, 0, (size_t)(m->n * m->n_out) * sizeof *matrix);
     for (int64_t o = 0; o < m->n_out; o++) fill_row(m, o, matrix + o * m->n);
-    tutti_value *weights = tutti_constant_array(g, TUTTI_F32, &TUTTI_SHAPE(m->n_out, m->n), matrix);
-    bool is_last = dim == shape.n_dims - 1;
-    if (!is_last) x = tutti_transpose(g, x, dim, shape.n_dims - 1);
-    x = tutti_matmul_with(g, x, weights, false, true);
-    return is_last ? x : tutti_transpose(g, x, dim, shape.n_dims - 1);
+    return tti_weigh_along(b, x, dim, matrix, m->n_out);
 }
 
 /* input output_size [align_corners] scales...: of n dimensions behind the channels.  list: argument
@@ -245,7 +250,7 @@ static tutti_value *pad_by_places(tti_building *b, tutti_value *x, int dim, int6
         if (at < 0 || at >= n) tti_refuse(b, "the padding is larger than the tensor");
         places[o] = (int32_t)at;
     }
-    return tti_good(b) ? gather_along(b, x, dim, places, n_out) : NULL;
+    return tti_good(b) ? tti_gather_along(b, x, dim, places, n_out) : NULL;
 }
 
 /* before and after elements of a value. */
@@ -394,7 +399,7 @@ static void im2col(tti_building *b, const tti_call *c) {
     }
     if (!places) return;
     x = tutti_reshape(b->graph, x, &TUTTI_SHAPE(s.dim[0], s.dim[1], height * width));
-    x = gather_along(b, x, 2, places, n);
+    x = tti_gather_along(b, x, 2, places, n);
     set_result(b, c,
                tutti_reshape(b->graph, x,
                              &TUTTI_SHAPE(s.dim[0], s.dim[1] * kernel[0] * kernel[1], n_windows)));

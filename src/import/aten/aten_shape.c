@@ -608,14 +608,25 @@ static void cat(tti_building *b, const tti_call *c) {
     if (tti_good(b)) join(b, parts, n_kept, dim, c->out[0]);
 }
 
-/* Losses call it with tensors that have one shape already. */
 static void broadcast_tensors(tti_building *b, const tti_call *c) {
     int n;
     tti_operand **parts = list_at(b, c, 0, &n);
-    for (int i = 0; parts && i < n && tti_good(b); i++) {
-        tutti_shape first = tti_shape_of(parts[0]), own = tti_shape_of(parts[i]);
-        if (!same_shape(&first, &own)) tti_refuse(b, "tensors of several shapes are not supported");
-        if (tti_good(b) && i < c->n_outs && c->out[i]) tti_set(c->out[i], parts[i]);
+    if (!parts || n < 1) return;
+    tutti_shape wide = tti_shape_of(parts[0]);
+    for (int i = 1; i < n && tti_good(b); i++) {
+        tutti_shape own = tti_shape_of(parts[i]), so_far = wide;
+        if (!tti_host_broadcast(b, &so_far, &own, &wide)) return;
+    }
+    for (int i = 0; i < n && i < c->n_outs && tti_good(b); i++) {
+        tutti_shape own = tti_shape_of(parts[i]);
+        if (!c->out[i]) continue;
+        if (same_shape(&wide, &own))
+            tti_set(c->out[i], parts[i]);
+        else
+            tti_call_row(
+                b, "aten.expand.default",
+                (tti_arg[]){tti_operand_arg(parts[i]), tti_ints_arg(b, wide.dim, wide.n_dims)}, 2,
+                &c->out[i], 1);
     }
 }
 

@@ -68,6 +68,7 @@ typedef struct tti_operand {
     const struct tti_operand *items; /* list: [n_items], of the arena */
     int n_items;
     int group, stamp; /* values that share memory in PyTorch, and writes to it when this was made */
+    bool is_softmax;  /* value is what a softmax computed */
     bool is_noise;    /* uniform random numbers in 0 .. 1, plus noise_shift */
     double noise_shift;
     int base;           /* number + 1 of the value of whose memory this is a view; 0: none */

@@ -439,48 +439,6 @@ static void attention(tti_building *b, const tti_call *c) {
                        c->out[0]);
 }
 
-/* ---- resizing ---- */
-
-/* The result's height and width, of sizes or scales. */
-static bool read_target(tti_building *b, const tti_call *c, const tutti_shape *s, int64_t out[2]) {
-    int n = 0, n_scales = 0;
-    const int64_t *sizes = tti_has(c, 2) ? tti_list_at(b, c, 2, &n) : NULL;
-    const tti_operand *scales = tti_has(c, 1) && n == 0 ? tti_operand_at(b, c, 1) : NULL;
-    if (scales && scales->kind == TTI_OPERAND_HOST) n_scales = (int)tti_host_n(&scales->host);
-    if (s->n_dims != 4 || (n != 4 && n_scales != 4) || tti_has(c, 4))
-        tti_refuse(b, "only all four dimensions of images can be resized");
-    for (int d = 0; d < 4 && tti_good(b); d++) {
-        double scale = n ? 0 : tti_host_at(&scales->host, d);
-        int64_t to = n ? sizes[d] : tti_to_int(floor((double)s->dim[d] * scale));
-        if (!n && !(scale > 0 && scale < 4096)) tti_refuse(b, "a scale is out of range");
-        if (d < 2 && to != s->dim[d]) tti_refuse(b, "batch and channels cannot be resized");
-        if (d >= 2) out[d - 2] = to;
-    }
-    return tti_good(b);
-}
-
-/* X scales sizes antialias axes coordinate_transformation_mode mode */
-static void resize(tti_building *b, const tti_call *c) {
-    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
-    int64_t to[2] = {1, 1};
-    const char *how = tti_text_at(b, c, 5), *mode = tti_text_at(b, c, 6);
-    if (!read_target(b, c, &s, to)) return;
-    if (tti_bool_at(b, c, 3)) tti_refuse(b, "antialias=1 is not supported");
-    bool linear = strcmp(mode, "linear") == 0, nearest = strcmp(mode, "nearest") == 0;
-    bool corners = strcmp(how, "align_corners") == 0;
-    bool half = strcmp(how, "half_pixel") == 0 || strcmp(how, "pytorch_half_pixel") == 0;
-    bool up = to[0] % TTI_MAX(s.dim[2], 1) == 0 && to[1] % TTI_MAX(s.dim[3], 1) == 0;
-    if (linear && (corners || half))
-        tti_call_row(b, "aten.upsample_bilinear2d.vec",
-                     (tti_arg[]){*c->arg[0], tti_ints_arg(b, to, 2), tti_bool_arg(corners), {0}}, 4,
-                     c->out, 1);
-    else if (nearest && up && (half || strcmp(how, "asymmetric") == 0))
-        tti_call_row(b, "aten.upsample_nearest2d.vec",
-                     (tti_arg[]){*c->arg[0], tti_ints_arg(b, to, 2), {0}}, 3, c->out, 1);
-    else
-        tti_refuse(b, "mode '%s' with coordinates '%s' is not supported", mode, how);
-}
-
 #define OWN(op, args, fn) \
     { .target = "onnx." op, .signature = args, .build = fn }
 #define GLOBAL(op, same) \
@@ -520,11 +478,5 @@ const tti_operator tti_operators_onnx_layers[] = {
         "kv_num_heads=None q_num_heads=None qk_matmul_output_mode!=0 scale=None softcap=0 "
         "softmax_precision!",
         attention),
-    OWN("Resize",
-        "X roi!=None scales=None sizes=None antialias=0 axes=None "
-        "coordinate_transformation_mode=half_pixel cubic_coeff_a! exclude_outside! "
-        "extrapolation_value! keep_aspect_ratio_policy! mode=nearest "
-        "nearest_mode!=round_prefer_floor",
-        resize),
     {0},
 };

@@ -113,11 +113,11 @@ static void is_nan(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x);
     tti_host made;
-    if (!tti_good(b) || !tti_host_new(b, TTI_ELEM_BOOL, &shape, &made)) return;
-    int64_t n = tti_host_n(&made);
-    for (int64_t i = 0; i < n && x->kind == TTI_OPERAND_HOST; i++)
-        made.data[i] = isnan(tti_host_at(&x->host, i));
-    tti_set_host(c->out[0], &made);
+    if (!tti_good(b)) return;
+    if (!x->is_softmax)
+        tti_call_row(b, "aten.isnan.default", (tti_arg[]){*c->arg[0]}, 1, c->out, 1);
+    else if (tti_host_new(b, TTI_ELEM_BOOL, &shape, &made))
+        tti_set_host(c->out[0], &made);
 }
 
 /* ---- one input and numbers ---- */
@@ -268,6 +268,9 @@ static void reduce_l1(tti_building *b, const tti_call *c) {
 static void reduce_l2(tti_building *b, const tti_call *c) {
     reduce_between(b, c, "aten.square.default", "aten.sqrt.default");
 }
+static void reduce_log_sum(tti_building *b, const tti_call *c) {
+    reduce_between(b, c, "aten.alias.default", "aten.log.default");
+}
 static void reduce_squares(tti_building *b, const tti_call *c) {
     reduce_between(b, c, "aten.square.default", NULL);
 }
@@ -288,14 +291,6 @@ static void reduce_prod(tti_building *b, const tti_call *c) {
     for (int64_t i = 0; i < n; i++)
         made.data[0] = tti_round(made.elem, made.data[0] * tti_host_at(&x->host, i));
     tti_set_host(c->out[0], &made);
-}
-
-/* data axis keepdims select_last_index */
-static void arg_max(tti_building *b, const tti_call *c) {
-    if (tti_bool_at(b, c, 3)) tti_refuse(b, "select_last_index=1 is not supported");
-    tti_call_row(b, tti_as_of(b),
-                 (tti_arg[]){*c->arg[0], *c->arg[1], tti_bool_arg(tti_bool_at(b, c, 2))}, 3, c->out,
-                 1);
 }
 
 /* x axis exclusive reverse */
@@ -347,7 +342,6 @@ static void einsum(tti_building *b, const tti_call *c) {
     { .target = "onnx." op, .signature = "*inputs", .build = join_pairs, .as = "aten." same }
 #define OWN(op, args, fn) \
     { .target = "onnx." op, .signature = args, .build = fn }
-#define ARG "data axis=0 keepdims=1 select_last_index=0"
 #define REDUCE "data axes=None keepdims=1 noop_with_empty_axes=0"
 #define REDUCE_AS(op, same) \
     { .target = "onnx." op, .signature = REDUCE, .build = reduce, .as = "aten." same }
@@ -381,7 +375,6 @@ const tti_operator tti_operators_onnx_math[] = {
     PAIR("Mul", "mul.Tensor"),
     {.target = "onnx.Div", .signature = "A B", .build = divide, .as = "aten.div.Tensor"},
     OWN("Pow", "X Y", power),
-    AS("Mod", "A B fmod!=0", "remainder.Tensor"),
     AS("And", "A B", "logical_and.default"),
     AS("Or", "A B", "logical_or.default"),
     AS("Xor", "A B", "ne.Tensor"),
@@ -417,10 +410,9 @@ const tti_operator tti_operators_onnx_math[] = {
     REDUCE_AS("ReduceLogSumExp", "logsumexp.default"),
     OWN("ReduceL1", REDUCE, reduce_l1),
     OWN("ReduceL2", REDUCE, reduce_l2),
+    OWN("ReduceLogSum", REDUCE, reduce_log_sum),
     OWN("ReduceSumSquare", REDUCE, reduce_squares),
     OWN("ReduceProd", REDUCE, reduce_prod),
-    {.target = "onnx.ArgMax", .signature = ARG, .build = arg_max, .as = "aten.argmax.default"},
-    {.target = "onnx.ArgMin", .signature = ARG, .build = arg_max, .as = "aten.argmin.default"},
     OWN("CumSum", "x axis exclusive=0 reverse=0", cumsum),
     OWN("Einsum", "*inputs equation", einsum),
     {.target = "com.microsoft.Gelu",

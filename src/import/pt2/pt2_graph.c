@@ -102,10 +102,11 @@ tutti_status tti_pt2_elem(const char *what, int64_t code, tti_elem *out) {
             *out = (tti_elem)i;
             return TUTTI_OK;
         }
+    bool is_complex = code >= 9 && code <= 11;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "%s: element type %lld of PyTorch is not supported; use float32, bfloat16, "
+                    "%s: element type %lld of PyTorch%s is not supported; use float32, bfloat16, "
                     "float16, float64, integers or bool",
-                    what, (long long)code);
+                    what, (long long)code, is_complex ? " (complex numbers)" : "");
 }
 
 /* ---- arguments ---- */
