@@ -382,9 +382,8 @@ static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
     if (gives)
         TTI_TRY(tti_device_copy_outputs(x, gives, p->instance,
                                         shard_group->first - tti_setup_of(x)->first_shard));
-    int n = tti_n_sums(tti_setup_of(x));
-    return tti_inputs_collect(s->pipe->ops, p->instance, s->desc->eval ? TTI_LOSS_SUMS : n,
-                              s->desc->sums + shard_group->first * n);
+    return tti_inputs_collect(s->pipe->ops, p->instance,
+                              s->desc->sums + (size_t)shard_group->first * TTI_SUMS);
 }
 
 static tutti_status run_host_staged(pipe_step *s, const part *p) {

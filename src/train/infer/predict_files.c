@@ -79,7 +79,8 @@ static tutti_status add_file(tti_predicting *r, const char *file, const kind *ho
     snprintf(text, sizeof text, "%s", tutti_last_error());
     TTI_TRY(tti_predict_flush(r));
     r->n_bad++;
-    return tti_predict_report(r, &(tutti_prediction){.file = file, .error = text});
+    r->fn(r->user, &(tutti_prediction){.file = file, .error = text});
+    return TUTTI_OK;
 }
 
 static tutti_status add_path(tti_predicting *r, const char *path, int depth);
