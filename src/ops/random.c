@@ -219,6 +219,8 @@ static const tti_sample noise_samples[] = {
     {.in = "f32[4,6]", .attrs = "key=7"},
     {.in = "f32[2,3,5]", .attrs = "normal=1 key=-1"},
     {.in = "f64[3]"},
+    {.in = "f32[70,1]"},
+    {.in = "f32[2,301]", .attrs = "normal=1 key=3"},
     {.in = "f32[0,6]"},
     {.in = "f32[]", .expect = TUTTI_E_INVALID},
     {.in = "i32[4]", .expect = TUTTI_E_INVALID},

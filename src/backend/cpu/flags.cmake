@@ -2,7 +2,7 @@
 # The bits are the same for all: no contraction (cmake/flags.cmake), fixed order of sums.
 set(TUTTI_CPU_VECTOR "")
 foreach(name fused isa optim random gemm/gemm gemm/grouped gemm/matmul gemm/tile_product
-        image/conv image/pool image/resample loss/loss loss/pair_loss math/activation math/along math/binary
+        image/conv image/pool image/resample loss/counts loss/loss loss/pair_loss math/activation math/along math/binary
         math/elementwise math/reduce math/shape math/softmax norm/batch_norm norm/norm
         sequence/attention sequence/embed sequence/recurrent sequence/rotary sequence/sdpa)
   list(APPEND TUTTI_CPU_VECTOR ${CMAKE_SOURCE_DIR}/src/backend/cpu/${name}.c)

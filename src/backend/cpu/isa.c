@@ -85,7 +85,7 @@ static void narrow(bool bf16, const float *x, uint16_t *y, size_t n) {
 #define TTI_FAMILIES(X) \
     X(fused) X(elementwise) X(activation) X(binary) X(matmul) X(conv) X(pool) X(resample) X(shape) \
     X(softmax) X(loss) X(pair_loss) X(reduce) X(random) X(optim) X(norm) X(batch_norm) X(embed)    \
-    X(attention) X(rotary) X(recurrent) X(along) X(grouped) X(sdpa)
+    X(attention) X(rotary) X(recurrent) X(along) X(counts) X(grouped) X(sdpa)
 /* clang-format on */
 
 #define TTI_DECLARE(name) extern const tti_kernel TTI_VARIANT(tti_kernels_##name)[];

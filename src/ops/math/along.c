@@ -270,6 +270,8 @@ static const tti_sample sort_samples[] = {
     {.in = "f32[2,7,4]", .attrs = "axis=1 descending=1"},
     {.in = "f64[5]", .attrs = "axis=0"},
     {.in = "f32[3,20]", .attrs = "descending=1"},
+    {.in = "f32[2,70]"},
+    {.in = "f32[2,40,2]", .attrs = "axis=1 descending=1"},
     {.in = "f32[0,6]"},
     {.in = "f32[4,0]"},
     {.in = "i32[4]", .int_hi = 3, .expect = TUTTI_E_INVALID},

@@ -732,8 +732,7 @@ static const char on_reference[] =
     " cross_entropy_and_grad cross_entropy_and_grad_sums cross_entropy_head scale_rows"
     " sync_moments sync_sum tensor_copy tensor_all_reduce tensor_all_gather tensor_reduce_scatter"
     " bn_running bn_grad_join own_rows entropy_join "
-    " stop_gradient one_hot sort max_reduce_grad adaptive_max_pool2d adaptive_max_pool2d_grad"
-    " gather_rows sum_rows batch_rows class_counts value_sums noise permute_view ";
+    " stop_gradient gather_rows sum_rows permute_view ";
 
 /* A row of its own, or a kernel for all ops that takes one of its samples. */
 static bool has_kernel(const tti_op *op) {

@@ -1,8 +1,7 @@
 /* pool.c - max, average and adaptive average pooling with their gradients, f32, both layouts.
  *
  * With the channels innermost, 16 channels at a time pass through a window in registers; in plain
- * layout planes are processed one by one.  Adaptive max pooling uses the reference.  A window is
- * always a pair of ranges. */
+ * layout planes are processed one by one.  A window is always a pair of ranges. */
 #include "backend/cpu/simd.h"
 
 typedef uint8_t u8x16 __attribute__((vector_size(16)));
@@ -202,6 +201,75 @@ static tutti_status max_grad_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
+/* ---- adaptive max: places are those of a plane ---- */
+
+/* The largest of a window of x, whose neighbours in a row are step apart. */
+static void adaptive_max_1(const shape_2d *s, const float *x, size_t step, range h, range w,
+                           float *y, int32_t *place) {
+    size_t at = h.lo * s->size[1] + w.lo;
+    float best = x[at * step];
+    for (size_t i = h.lo; i < h.hi; i++)
+        for (size_t j = i * s->size[1] + w.lo; j < i * s->size[1] + w.hi; j++) {
+            bool better = tti_is_larger(x[j * step], best);
+            best = better ? x[j * step] : best;
+            at = better ? j : at;
+        }
+    *y = best;
+    *place = (int32_t)at;
+}
+
+/* The same of whole rows of a plane, which lie one behind the other: first what it is, then where
+ * it is. */
+static void adaptive_max_rows(const float *x, size_t first, size_t end, float *y, int32_t *place) {
+    float best = tti_max_n(x + first, end - first, x[first]);
+    size_t at = first;
+    if (best != best)
+        while (x[at] == x[at]) at++;
+    else
+        while (x[at] != best) at++;
+    *y = x[at];
+    *place = (int32_t)at;
+}
+
+/* Element c of output pixel p lies at p * n_channels + c where channels are innermost, else
+ * channels are planes. */
+static tutti_status adaptive_max_run(void *state, const tti_kargs *a) {
+    shape_2d s = read_shape(a->node, a->node->in[0], a->node->out[0]);
+    size_t inner = s.last ? s.c : 1, planes = s.last ? s.n : s.n * s.c;
+    const float *x = a->in[0];
+    float *y = a->out[0];
+    int32_t *places = a->out[1];
+    (void)state;
+    for (size_t p = 0; p < planes; p++, x += s.size[0] * s.size[1] * inner)
+        for (size_t o = 0; o < s.out[0] * s.out[1]; o++, y += inner, places += inner) {
+            range h = window(&s, 0, o / s.out[1]), w = window(&s, 1, o % s.out[1]);
+            if (inner == 1 && w.hi - w.lo == s.size[1]) {
+                adaptive_max_rows(x, h.lo * s.size[1], h.hi * s.size[1], y, places);
+                continue;
+            }
+            for (size_t c = 0; c < inner; c++)
+                adaptive_max_1(&s, x + c, inner, h, w, y + c, places + c);
+        }
+    return TUTTI_OK;
+}
+
+static tutti_status adaptive_max_grad_run(void *state, const tti_kargs *a) {
+    shape_2d s = read_shape(a->node, a->node->out[0], a->node->in[0]);
+    size_t inner = s.last ? s.c : 1, planes = s.last ? s.n : s.n * s.c;
+    size_t n = s.size[0] * s.size[1];
+    const float *dy = a->in[0];
+    const int32_t *places = a->in[1];
+    float *dx = a->out[0];
+    (void)state;
+    memset(dx, 0, tti_n_elems(a->node->out[0]) * sizeof *dx);
+    for (size_t p = 0; p < planes; p++, dx += n * inner)
+        for (size_t o = 0; o < s.out[0] * s.out[1]; o++, dy += inner, places += inner)
+            for (size_t c = 0; c < inner; c++)
+                if (places[c] >= 0 && (size_t)places[c] < n)
+                    dx[(size_t)places[c] * inner + c] += dy[c];
+    return TUTTI_OK;
+}
+
 /* ---- average ---- */
 
 static float share(const shape_2d *s, range h, range w) {
@@ -289,6 +357,8 @@ extern const tti_kernel TTI_VARIANT(tti_kernels_pool)[];
 const tti_kernel TTI_VARIANT(tti_kernels_pool)[] = {
     ROW("max_pool2d", max_run),
     ROW("max_pool2d_grad", max_grad_run),
+    ROW("adaptive_max_pool2d", adaptive_max_run),
+    ROW("adaptive_max_pool2d_grad", adaptive_max_grad_run),
     ROW("avg_pool2d", average_run),
     ROW("avg_pool2d_grad", average_grad_run),
     ROW("adaptive_avg_pool2d", average_run),

@@ -1,4 +1,4 @@
-/* reduce.c - sum, mean, max_reduce and argmax; f32.
+/* reduce.c - sum, mean, max_reduce with its gradient, and argmax; f32.
  *
  * The walk goes through x in memory order (nd.h), so x is read once; the innermost loop either
  * folds a run into one output (16 lanes) or a row into a row of outputs. */
@@ -93,6 +93,61 @@ static tutti_status max_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
+/* ---- the gradient of max_reduce: elements that equal the maximum share dy ---- */
+
+static size_t share_bytes(const tti_node *node, const void *state) {
+    (void)state;
+    return tti_n_elems(node->in[1]) * sizeof(float);
+}
+
+static void count_ties(const float *x, size_t n, const float *y, float *ties, size_t step) {
+    if (step == 0) {
+        size_t found = 0;
+        for (size_t i = 0; i < n; i++) found += x[i] == *y;
+        *ties += (float)found;
+        return;
+    }
+    TTI_IVDEP
+    for (size_t i = 0; i < n; i++) ties[i * step] += x[i] == y[i * step] ? 1.0f : 0.0f;
+}
+
+/* NaN where the maximum is. */
+static void give_shares(const float *x, size_t n, const float *y, const float *share, size_t step,
+                        float *dx) {
+    if (step == 0) {
+        float top = *y, part = *share;
+        TTI_IVDEP
+        for (size_t i = 0; i < n; i++) dx[i] = top != top ? top : x[i] == top ? part : 0.0f;
+        return;
+    }
+    TTI_IVDEP
+    for (size_t i = 0; i < n; i++) {
+        float top = y[i * step];
+        dx[i] = top != top ? top : x[i] == top ? share[i * step] : 0.0f;
+    }
+}
+
+static tutti_status max_grad_run(void *state, const tti_kargs *a) {
+    tti_nd nd = make_nd(a->node);
+    int last = nd.n_dims - 1;
+    size_t n_outer = tti_nd_n_outer(&nd, 1), n_groups = tti_n_elems(a->node->in[1]);
+    const float *x = a->in[0], *y = a->in[1], *dy = a->in[2];
+    float *dx = a->out[0], *share = a->scratch;
+    size_t n = nd.dim[last], step = nd.stride[1][last];
+    (void)state;
+    memset(share, 0, n_groups * sizeof *share);
+    tti_nd_at at = {0};
+    for (size_t o = 0; o < n_outer; o++, tti_nd_next(&nd, 1, &at))
+        count_ties(x + at.offset[0], n, y + at.offset[1], share + at.offset[1], step);
+    TTI_IVDEP
+    for (size_t k = 0; k < n_groups; k++) share[k] = dy[k] / share[k];
+    at = (tti_nd_at){0};
+    for (size_t o = 0; o < n_outer; o++, tti_nd_next(&nd, 1, &at))
+        give_shares(x + at.offset[0], n, y + at.offset[1], share + at.offset[1], step,
+                    dx + at.offset[0]);
+    return TUTTI_OK;
+}
+
 /* ---- argmax: the first maximum along one axis; NaN is the largest ---- */
 
 static bool argmax_can_run(const tti_node *node) {
@@ -129,6 +184,11 @@ const tti_kernel TTI_VARIANT(tti_kernels_reduce)[] = {
     ROW("sum", sum_run),
     ROW("mean", mean_run),
     ROW("max_reduce", max_run),
+    {.op = "max_reduce_grad",
+     .name = TTI_ISA_TEXT,
+     .can_run = can_run,
+     .scratch_bytes = share_bytes,
+     .run = max_grad_run},
     {.op = "argmax", .name = TTI_ISA_TEXT, .can_run = argmax_can_run, .run = argmax_run},
     {0},
 };

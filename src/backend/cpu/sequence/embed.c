@@ -1,4 +1,4 @@
-/* embed.c - embedding, gather and their gradients: rows of f32 selected by i32 indices.
+/* embed.c - embedding, gather and their gradients: rows of f32 selected by i32 indices; one_hot.
  *
  * x is [outer, n, inner] around the axis, ids are a list.  The gradient adds rows in order of
  * position, so that its bits depend on nothing else; an id outside of the range gives zeros and
@@ -55,6 +55,22 @@ static tutti_status scatter_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
+static bool one_hot_can_run(const tti_node *node) {
+    return node->in[0]->type.dtype == TUTTI_I32 && node->out[0]->type.dtype == TUTTI_F32 &&
+           tti_all_plain(node);
+}
+
+static tutti_status one_hot_run(void *state, const tti_kargs *a) {
+    size_t n = (size_t)tti_attr_int(a->node, "n"), n_ids = tti_n_elems(a->node->in[0]);
+    const int32_t *ids = a->in[0];
+    float *y = a->out[0];
+    (void)state;
+    memset(y, 0, n_ids * n * sizeof *y);
+    for (size_t i = 0; i < n_ids; i++, y += n)
+        if (is_inside(ids[i], n)) y[ids[i]] = 1.0f;
+    return TUTTI_OK;
+}
+
 #define ROW(op_name, run_fn) \
     { .op = op_name, .name = TTI_ISA_TEXT, .can_run = can_run, .run = run_fn }
 
@@ -64,5 +80,6 @@ const tti_kernel TTI_VARIANT(tti_kernels_embed)[] = {
     ROW("embedding_grad", scatter_run),
     ROW("gather", gather_run),
     ROW("scatter_add", scatter_run),
+    {.op = "one_hot", .name = TTI_ISA_TEXT, .can_run = one_hot_can_run, .run = one_hot_run},
     {0},
 };
