@@ -270,7 +270,7 @@ static tutti_status read_raw(const tti_npy_array *a, size_t at, size_t n, void *
 /* A whole number of any width, by its sign. */
 static int64_t load_int(const uint8_t *p, char kind, int width) {
     uint64_t bits = 0;
-    for (int i = 0; i < width; i++) bits |= (uint64_t)p[i] << 8 * i;
+    memcpy(&bits, p, (size_t)width); /* little endian, as this machine */
     int shift = 64 - 8 * width;
     return kind == 'i' ? (int64_t)(bits << shift) >> shift : (int64_t)bits;
 }
@@ -296,12 +296,22 @@ static double load_double(const uint8_t *p, char kind, int width) {
     return x;
 }
 
-tutti_status tti_npy_read_u8(const tti_npy_array *a, int64_t row, uint8_t *out) {
-    TTI_ASSERT(a->width == 1);
+/* A row whose elements are as they are wanted. */
+static bool is_same(const tti_npy_array *a, char kind, int width) {
+    return a->kind == kind && a->width == width;
+}
+
+static tutti_status read_same(const tti_npy_array *a, int64_t row, void *out) {
     return read_raw(a, (size_t)row * a->row_elems, a->row_elems, out);
 }
 
+tutti_status tti_npy_read_u8(const tti_npy_array *a, int64_t row, uint8_t *out) {
+    TTI_ASSERT(a->width == 1);
+    return read_same(a, row, out);
+}
+
 tutti_status tti_npy_read_i32(const tti_npy_array *a, int64_t row, int32_t *out) {
+    if (is_same(a, 'i', 4)) return read_same(a, row, out);
     uint8_t buffer[BUFFER_BYTES];
     size_t width = (size_t)a->width, most = BUFFER_BYTES / width;
     for (size_t done = 0, n; done < a->row_elems; done += n) {
@@ -319,6 +329,7 @@ tutti_status tti_npy_read_i32(const tti_npy_array *a, int64_t row, int32_t *out)
 }
 
 tutti_status tti_npy_read_f32(const tti_npy_array *a, int64_t row, float *out) {
+    if (is_same(a, 'f', 4)) return read_same(a, row, out);
     uint8_t buffer[BUFFER_BYTES];
     size_t width = (size_t)a->width, most = BUFFER_BYTES / width;
     for (size_t done = 0, n; done < a->row_elems; done += n) {
@@ -331,6 +342,7 @@ tutti_status tti_npy_read_f32(const tti_npy_array *a, int64_t row, float *out) {
 }
 
 tutti_status tti_npy_read_f64(const tti_npy_array *a, int64_t row, double *out) {
+    if (is_same(a, 'f', 8)) return read_same(a, row, out);
     uint8_t buffer[BUFFER_BYTES];
     size_t width = (size_t)a->width, most = BUFFER_BYTES / width;
     for (size_t done = 0, n; done < a->row_elems; done += n) {
