@@ -41,6 +41,6 @@ endforeach()
 message(STATUS "JPEG: ${TUTTI_HAVE_JPEG}, PNG: ${TUTTI_HAVE_PNG}")
 message(STATUS "oneDNN: ${TUTTI_HAVE_ONEDNN} ${DNNL_LIBRARY}")
 
-# For a wheel (python/backend): the libraries that libtutti.so needs lie beside it, and the program
-# uses it instead of holding the same code.
+# For a wheel (python/backend): libtutti.so looks for the libraries that it needs in no folder of this
+# machine but its own.
 option(TUTTI_WHEEL "libtutti.so finds its libraries in its own folder" OFF)

@@ -1,7 +1,7 @@
 # The Python package: build/python/tutti, importable with PYTHONPATH=build/python.
 #
-# Modules are copied from python/tutti, bindings are made from the public headers, and lib/ and bin/
-# link to the library and the program.  `make wheel` packs such a folder (python/backend).
+# Modules are copied from python/tutti, bindings are made from the public headers, lib/ links to the
+# library, and bin/ has a program that uses it.  `make wheel` packs such a folder (python/backend).
 find_package(Python3 COMPONENTS Interpreter QUIET)
 
 function(tutti_python_package)
@@ -10,6 +10,9 @@ function(tutti_python_package)
   endif()
   set(out ${CMAKE_BINARY_DIR}/python/tutti)
   file(MAKE_DIRECTORY ${out}/lib ${out}/bin)
+  if(IS_SYMLINK ${out}/bin/tutti) # of an older build; the linker would write to the file behind it
+    file(REMOVE ${out}/bin/tutti)
+  endif()
   file(WRITE ${out}/_version.py.new "\"\"\"The version of the library.\"\"\"\n\n__version__ = \"${PROJECT_VERSION}\"\n")
   file(COPY_FILE ${out}/_version.py.new ${out}/_version.py ONLY_IF_DIFFERENT)
   file(REMOVE ${out}/_version.py.new)
@@ -31,7 +34,6 @@ function(tutti_python_package)
     list(APPEND copies ${out}/${name})
   endforeach()
   add_custom_target(tutti_python ALL DEPENDS ${out}/_c.py ${out}/_c.pyi ${copies} VERBATIM
-    COMMAND ${CMAKE_COMMAND} -E create_symlink $<TARGET_FILE:tutti_shared> ${out}/lib/libtutti.so.0
-    COMMAND ${CMAKE_COMMAND} -E create_symlink $<TARGET_FILE:tutti> ${out}/bin/tutti)
-  add_dependencies(tutti_python tutti_shared tutti)
+    COMMAND ${CMAKE_COMMAND} -E create_symlink $<TARGET_FILE:tutti_shared> ${out}/lib/libtutti.so.0)
+  add_dependencies(tutti_python tutti_shared tutti_of_package)
 endfunction()

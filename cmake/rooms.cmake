@@ -104,9 +104,12 @@ function(tutti_library)
                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${target} PRIVATE ${libs})
   endforeach()
-  if(TUTTI_WHEEL) # RPATH instead of RUNPATH: it holds for the libraries of these libraries too
-    set_target_properties(tutti_shared PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
-    target_link_options(tutti_shared PRIVATE LINKER:--disable-new-dtags)
+  # In a wheel the libraries that it needs lie beside it.  RPATH instead of RUNPATH: it holds for the
+  # libraries of these libraries too.
+  target_link_options(tutti_shared PRIVATE LINKER:--disable-new-dtags)
+  set_target_properties(tutti_shared PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+  if(NOT TUTTI_WHEEL) # and where they are on this machine
+    set_target_properties(tutti_shared PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   endif()
   set(map ${CMAKE_SOURCE_DIR}/cmake/libtutti.map)
   target_link_options(tutti_shared PRIVATE -Wl,--version-script=${map})
@@ -117,23 +120,26 @@ function(tutti_library)
   set(TUTTI_LIBS_all "${libs}" CACHE INTERNAL "")
 endfunction()
 
-# The program holds the static library: one file, nothing to find when it starts.  In a wheel it
-# uses the library beside it.
+# The program holds the static library: one file, nothing to find when it starts.  That of the Python
+# package uses the library beside it.
 function(tutti_program)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.c)
-  if(sources)
-    add_executable(tutti ${sources})
-    set_target_properties(tutti PROPERTIES ENABLE_EXPORTS ON) # models in shared objects call back
-    target_include_directories(tutti PRIVATE ${CMAKE_SOURCE_DIR}/src)
-    if(TUTTI_WHEEL)
-      target_link_libraries(tutti PRIVATE tutti_shared)
-      set_target_properties(tutti PROPERTIES BUILD_WITH_INSTALL_RPATH ON
-                            INSTALL_RPATH "$ORIGIN/../lib;$ORIGIN")
-    else()
-      target_link_libraries(tutti PRIVATE tutti_static)
-    endif()
-    target_compile_definitions(tutti PRIVATE TUTTI_VERSION="${PROJECT_VERSION}")
+  if(NOT sources)
+    return()
   endif()
+  add_library(tutti_cli OBJECT ${sources})
+  target_include_directories(tutti_cli PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  target_compile_definitions(tutti_cli PRIVATE TUTTI_VERSION="${PROJECT_VERSION}")
+  add_executable(tutti $<TARGET_OBJECTS:tutti_cli>)
+  target_link_libraries(tutti PRIVATE tutti_static)
+  add_executable(tutti_of_package EXCLUDE_FROM_ALL $<TARGET_OBJECTS:tutti_cli>)
+  target_link_libraries(tutti_of_package PRIVATE tutti_shared)
+  target_link_options(tutti_of_package PRIVATE LINKER:--disable-new-dtags)
+  set_target_properties(tutti_of_package PROPERTIES OUTPUT_NAME tutti
+                        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/python/tutti/bin
+                        BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../lib")
+  # Models in shared objects call back.
+  set_target_properties(tutti tutti_of_package PROPERTIES LINKER_LANGUAGE C ENABLE_EXPORTS ON)
 endfunction()
 
 # What `make build` makes: everything but the tests.
