@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""elastic_kills.py [--kills N] [--seed S] [--tutti PROGRAM] [--respawn] [KEY=VALUE ...]
+"""elastic_kills.py [--kills N] [--per-run K] [--seed S] [--tutti PROGRAM] [--limit-s S]
+                    [--for SECONDS --every SECONDS] [KEY=VALUE ...]
 
-Kills a random worker of a run with 4 worker processes (lenet, batch 128, 8 shards), N times, one
-kill per run, and prints how long the next committed step took (as metrics.jsonl shows it), and
-whether the final hash is that of an undisturbed run.  With --respawn the dead worker is started
-again and joins.  Exit code 1: a run failed or had another hash."""
+Kills random workers of runs with 4 worker processes (lenet, batch 128, 8 shards), N times, K kills
+per run, and starts each again at once (tutti scale).  Prints how long the next committed step took
+after a kill, as metrics.jsonl shows it, and whether every run recorded each step once and has the
+final hash of an undisturbed run.  Exit code 1: one did not, or 99 % of the steps took longer than
+--limit-s.
+
+With --for, two runs train side by side for so long: one is left alone, of the other a random worker
+is killed --every so often and started again by run.restarts.  Prints the goodput: committed steps
+of the second relative to those of the first."""
 
 import argparse
-import glob
 import os
 import random
 import re
@@ -18,37 +23,28 @@ import sys
 import tempfile
 import time
 
-
-def arguments(folder, options, respawn, elastic):
-    found = ["model.name=lenet", "data.format=digits", "data.n_train=3840", "data.n_test=200",
-             "train.batch=128", "train.epochs=2", "train.seed=1", "parallel.shards=8",
-             "parallel.place=processes", "run.log_every=1", "run.dir=" + folder]
-    if elastic:
-        found += ["parallel.min_workers=2", "run.restarts=%d" % (1 if respawn else 0)]
-    return found + options
+N_WORKERS = 4
 
 
-def children(pid):
-    found = []
-    for path in glob.glob("/proc/[0-9]*/stat"):
-        try:
-            with open(path) as file:
-                rest = file.read().rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        if int(rest[1]) == pid:
-            found.append(int(path.split("/")[2]))
-    return found
+def arguments(folder, options, *more):
+    return ["train", "model.name=lenet", "data.format=digits", "data.n_train=3840",
+            "data.n_test=200", "train.batch=128", "train.seed=1", "parallel.shards=8",
+            "parallel.place=processes", "run.log_every=1", "run.checkpoint_every=-1",
+            "run.dir=" + folder, *options, *more, "-n", str(N_WORKERS)]
 
 
 def steps(folder):
-    """Number of the last recorded step, 0: none."""
+    """The recorded steps, in order."""
     try:
         with open(os.path.join(folder, "metrics.jsonl"), errors="replace") as file:
             found = re.findall(r'"event":"step","time":[0-9.]+,"step":(\d+)', file.read())
     except FileNotFoundError:
-        return 0
-    return int(found[-1]) if found else 0
+        return []
+    return [int(step) for step in found]
+
+
+def last_step(folder):
+    return (steps(folder) or [0])[-1]
 
 
 def hash_of(text):
@@ -56,61 +52,119 @@ def hash_of(text):
     return found[-1] if found else None
 
 
-def one_run(program, folder, options, args, draw):
-    with open(folder + ".out", "w+") as out:
-        process = subprocess.Popen([program, "train", *arguments(folder, options, args.respawn,
-                                                                 True), "-n", "4"],
-                                   stdout=out, stderr=out, stdin=subprocess.DEVNULL)
-        at = draw.randrange(1, 50)
-        while steps(folder) < at and process.poll() is None:
-            time.sleep(0.002)
-        time.sleep(draw.random() * 0.1)
-        before, start = steps(folder), time.monotonic()
-        victims = children(process.pid)
-        victim = draw.randrange(len(victims))
-        os.kill(victims[victim], signal.SIGKILL)
+class Run:
+    def __init__(self, program, folder, options, *more):
+        self.program, self.folder = program, folder
+        self.out = open(folder + ".out", "w+")
+        self.process = subprocess.Popen([program, *arguments(folder, options, *more)],
+                                        stdout=self.out, stderr=self.out, stdin=subprocess.DEVNULL)
+
+    def is_over(self):
+        return self.process.poll() is not None
+
+    def workers(self):
+        """Processes of the ranks that train."""
+        shown = subprocess.run([self.program, "ps", self.folder], capture_output=True, text=True)
+        lines = [line for line in shown.stdout.splitlines()[1:]
+                 if "ended" not in line and "not running" not in line and "spare" not in line]
+        return [int(line.split()[1]) for line in lines]
+
+    def kill_one(self, draw):
+        """Seconds to the next committed step; None: there was no worker to kill."""
+        victims = self.workers()
+        if not victims:
+            return None
+        before, start = last_step(self.folder), time.monotonic()
+        try:
+            os.kill(draw.choice(victims), signal.SIGKILL)
+        except ProcessLookupError:
+            return None
         in_flight = before + 1  # may have been committed before the kill
-        while steps(folder) <= in_flight and process.poll() is None:
-            time.sleep(0.001)
-        took = time.monotonic() - start
-        code = process.wait()
-        out.seek(0)
-        text = out.read()
-    return code, took, hash_of(text), victim, before, text
+        while last_step(self.folder) <= in_flight and not self.is_over():
+            time.sleep(0.002)
+        return None if self.is_over() else time.monotonic() - start
+
+    def end(self):
+        code = self.process.wait()
+        self.out.seek(0)
+        text = self.out.read()
+        self.out.close()
+        return code, text
+
+
+def kill_often(program, root, args, draw):
+    n_steps = args.per_run * 25
+    length = ["train.epochs=1000", "train.steps=%d" % n_steps]
+    whole = subprocess.run([program, *arguments(os.path.join(root, "whole"), args.options,
+                                                *length)], capture_output=True, text=True)
+    expected, times, failed, n_runs = hash_of(whole.stdout + whole.stderr), [], 0, 0
+    print("undisturbed:", expected)
+    while len(times) < args.kills and failed < 10:
+        n_runs += 1
+        run = Run(program, os.path.join(root, "run%d" % n_runs), args.options,
+                  "parallel.min_workers=2", *length)
+        while last_step(run.folder) < 3 and not run.is_over():
+            time.sleep(0.002)
+        for _ in range(args.per_run):
+            time.sleep(draw.random() * 0.2)
+            took = run.kill_one(draw) if not run.is_over() and len(times) < args.kills else None
+            if took is not None:
+                times.append(took)
+                subprocess.run([program, "scale", run.folder, str(N_WORKERS)], capture_output=True)
+        code, text = run.end()
+        good = code == 0 and hash_of(text) == expected
+        if not good or steps(run.folder) != list(range(1, n_steps + 1)):
+            failed += 1
+            print("run %d: code %d, hash %s" % (n_runs, code, hash_of(text)), text[-1500:],
+                  sep="\n")
+        shutil.rmtree(run.folder, ignore_errors=True)
+    times.sort()
+    p99 = times[min(len(times) * 99 // 100, len(times) - 1)]
+    print("%d kills in %d runs, %d runs failed; next step after median %.3f s, p90 %.3f s, "
+          "p99 %.3f s, most %.3f s" % (len(times), n_runs, failed, times[len(times) // 2],
+                                       times[len(times) * 9 // 10], p99, times[-1]))
+    return failed > 0 or expected is None or (args.limit_s > 0 and p99 > args.limit_s)
+
+
+def compare_goodput(program, root, args, draw):
+    endless = ["train.epochs=1000000", "run.progress=false"]
+    pair = [Run(program, os.path.join(root, name), args.options, *endless, *more)
+            for name, more in (("alone", []),
+                               ("killed", ["parallel.min_workers=2", "run.restarts=1000000"]))]
+    while any(last_step(run.folder) < 3 and not run.is_over() for run in pair):
+        time.sleep(0.01)
+    first = [last_step(run.folder) for run in pair]
+    start, n_kills = time.monotonic(), 0
+    while time.monotonic() - start < args.duration:
+        time.sleep(min(args.every, max(args.duration - (time.monotonic() - start), 0)))
+        if time.monotonic() - start < args.duration:
+            n_kills += pair[1].kill_one(draw) is not None
+    done = [last_step(run.folder) - n for run, n in zip(pair, first)]
+    codes = []
+    for run in pair:
+        run.process.send_signal(signal.SIGTERM)
+        codes.append(run.end()[0])
+    print("%d kills in %.0f s: %d steps, %d in the undisturbed run beside it; goodput %.1f %%" %
+          (n_kills, args.duration, done[1], done[0], 100 * done[1] / max(done[0], 1)))
+    return codes != [143, 143]
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--per-run", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tutti", default="build/tutti")
-    parser.add_argument("--respawn", action="store_true")
+    parser.add_argument("--limit-s", type=float, default=0)
+    parser.add_argument("--for", dest="duration", type=float, default=0)
+    parser.add_argument("--every", type=float, default=15)
     parser.add_argument("options", nargs="*")
     args = parser.parse_args()
-    program, draw, failed = os.path.abspath(args.tutti), random.Random(args.seed), 0
     root = tempfile.mkdtemp(prefix="elastic-kills-")
-    whole = subprocess.run([program, "train", *arguments(os.path.join(root, "whole"), args.options,
-                                                         False, False), "-n", "4"],
-                           capture_output=True, text=True)
-    expected, times = hash_of(whole.stdout + whole.stderr), []
-    print("undisturbed:", expected)
-    for i in range(args.kills):
-        folder = os.path.join(root, "run%d" % i)
-        code, took, found, victim, step, text = one_run(program, folder, args.options, args, draw)
-        times.append(took)
-        if code != 0 or found != expected:
-            failed += 1
-            print("run %d, worker %d killed after step %d: code %d, hash %s" %
-                  (i, victim, step, code, found), text[-1500:], sep="\n")
-        shutil.rmtree(folder, ignore_errors=True)
-    times.sort()
-    if times:
-        print("%d kills, %d failed; next step after median %.3f s, p90 %.3f s, most %.3f s" %
-              (len(times), failed, times[len(times) // 2], times[len(times) * 9 // 10], times[-1]))
-    for path in glob.glob(os.path.join(root, "*.out")):
-        os.remove(path)
+    measure = compare_goodput if args.duration > 0 else kill_often
+    failed = measure(os.path.abspath(args.tutti), root, args, random.Random(args.seed))
     shutil.rmtree(root, ignore_errors=True)
-    return failed > 0 or expected is None
+    return failed
 
 
 if __name__ == "__main__":

@@ -28,8 +28,9 @@ static void stop_when_good(void *user, const tutti_train_progress *p,
     control->stop = p->has_eval && p->eval_accuracy > 0.99;
 }
 
-static void count(void *user, const tutti_prediction *p) {
+static int count(void *user, const tutti_prediction *p) {
     if (!p->error && p->top[0].label == p->index % 4) ++*(int *)user;
+    return 0; /* another value ends the call */
 }
 
 static int fail(void) {

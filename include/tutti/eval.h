@@ -145,8 +145,9 @@ typedef struct tutti_prediction {
     const tutti_output_value *named; /* [n_named] */
 } tutti_prediction;
 
-/* Called for each sample in order; the prediction is borrowed for the call. */
-typedef void (*tutti_predict_fn)(void *user, const tutti_prediction *prediction);
+/* Called for each sample in order; the prediction is borrowed for the call.  Returns 0; any other
+ * value ends the call, which returns TUTTI_E_INTERRUPTED. */
+typedef int (*tutti_predict_fn)(void *user, const tutti_prediction *prediction);
 
 /* Predicts every sample of the files; a folder stands for all files below it that the model can
  * read, sorted by name.  Image models read JPEG, PNG and IDX (u8, [N,H,W]), plain or gzipped. Array
@@ -180,13 +181,14 @@ tutti_prediction_save_mask(const tutti_prediction *prediction, const char *path)
 typedef struct tutti_generate_desc {
     const char *prompt; /* UTF-8; "": the start of a text */
     int64_t max_tokens; /* 0: 200                                                        */
-    double temperature; /* divides the logits; 0 or less: greedy */
+    double temperature; /* divides the logits; 0: greedy */
     int64_t top_k;      /* sample from the k most likely tokens; 0: all                  */
-    double top_p;       /* sample from the most likely tokens with this total probability; 0: all */
-    uint64_t seed;      /* the same seed generates the same text                         */
+    double top_p;  /* sample from the most likely tokens with this total probability, at most 1;
+                      0: all */
+    uint64_t seed; /* the same seed generates the same text                         */
     /* Called with the prompt, then with the bytes of each token, which may be part of a character.
-     */
-    void (*on_text)(void *user, const char *text, size_t n_bytes);
+     * Returns 0; any other value ends the call, which returns TUTTI_E_INTERRUPTED. */
+    int (*on_text)(void *user, const char *text, size_t n_bytes);
     void *user;
 } tutti_generate_desc;
 

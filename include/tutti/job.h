@@ -19,7 +19,7 @@ typedef struct tutti_job tutti_job;
  * to tutti_job_set_model.  Shapes are those of one shard. */
 typedef tutti_value *(*tutti_model_fn)(tutti_graph *g, tutti_value *x, const void *user);
 
-/* A metric of an evaluation (train.metrics, model.metrics; tutti/losses.h). */
+/* A metric of a step or an evaluation (train.metrics, model.metrics; tutti/losses.h). */
 typedef struct tutti_metric_result {
     const char *name;   /* borrowed                                                    */
     double value;       /* NAN: undefined, such as auc where all targets are alike     */

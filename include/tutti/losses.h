@@ -93,7 +93,8 @@ TUTTI_API void tutti_add_metric_named(tutti_graph *g, const char *name, tutti_va
                                       const tutti_loss_desc *desc);
 
 /* Adds a metric of the model's own, of this name: sum / count, f32 scalars that are added up over
- * all shards.  Does nothing in a graph for training. */
+ * all shards.  In a graph for training it is reported with the loss of each step, in a graph for
+ * evaluation with the other metrics; a model should add the same ones to both, at most 32. */
 TUTTI_API void tutti_add_metric(tutti_graph *g, const char *name, tutti_value *sum,
                                 tutti_value *count);
 

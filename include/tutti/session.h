@@ -104,7 +104,11 @@ typedef struct tutti_session_result {
     int64_t n_rows;         /* of the batch, of all processes */
     double loss_sum, count; /* the mean loss is loss_sum / count */
     double correct;         /* correct predictions; NAN: the loss counts none */
-    double lr;              /* that was applied; 0: no update */
+    /* Of a step: the model's own (model.metrics, tutti_add_metric).  Of an evaluation: also those
+     * of train.metrics. */
+    int64_t n_metrics;
+    const tutti_metric_result *metrics; /* [n_metrics]; borrowed until the next call */
+    double lr;                          /* that was applied; 0: no update */
     double grad_norm;     /* of the mean gradient; 0 unless train.clip_norm or the like needs it */
     double grad_scale;    /* mean gradient = grad_scale x the gradients of tutti_session_flat */
     uint64_t params_hash; /* after the update; 0: no update */
@@ -229,8 +233,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_flat(tutti_session *session
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_apply_flat(tutti_session *session,
                                                                 tutti_session_result *result);
 
-/* Loss, count and correct predictions over the test split of the job's data; step and the fields of
- * an update are 0. */
+/* Loss, count, correct predictions and metrics over the test split of the job's data; step and the
+ * fields of an update are 0. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_evaluate(tutti_session *session,
                                                               tutti_session_result *result);
 

@@ -36,7 +36,9 @@ typedef struct tutti_event {
      * only rmse, and only with one target.  An evaluation sets all three for up to 16 targets; with
      * more they are NAN. r2 is NAN if all test values of a target are equal. */
     double rmse, mae, r2;
-    int64_t n_metrics; /* of an evaluation: those of train.metrics and model.metrics */
+    /* Of a step: the model's own (model.metrics, tutti_add_metric).  Of an evaluation: also those
+     * of train.metrics. */
+    int64_t n_metrics;
     const tutti_metric_result *metrics; /* [n_metrics]; borrowed for the call */
     double lr;
     double samples_per_s;          /* since the last step event       */
@@ -57,11 +59,13 @@ typedef struct tutti_train_progress {
     int64_t step, n_steps; /* finished, and in total */
     int64_t epoch;         /* of the step, from 0; steps_per_epoch steps each */
     int64_t steps_per_epoch;
-    double loss;     /* mean of the last step */
-    double accuracy; /* of the last step; NAN: the loss counts no correct predictions */
-    double lr;       /* of the last step */
-    bool has_eval;   /* the test split was evaluated after this step: */
-    double eval_loss, eval_accuracy; /* NAN as above */
+    double loss;       /* mean of the last step */
+    double accuracy;   /* of the last step; NAN: the loss counts no correct predictions */
+    double lr;         /* of the last step */
+    int64_t n_metrics; /* of the model's own, of the last step (model.metrics, tutti_add_metric) */
+    const tutti_metric_result *metrics; /* [n_metrics]; borrowed for the call */
+    bool has_eval;                      /* the test split was evaluated after this step: */
+    double eval_loss, eval_accuracy;    /* NAN as above */
 } tutti_train_progress;
 
 /* Requests of a callback; zero: none. */
@@ -92,6 +96,12 @@ typedef struct tutti_train_desc {
      * step before the last one has ended.  Worker processes that tutti_train starts call those that
      * worker_argv sets.  TUTTI_E_UNSUPPORTED: asynchronous parameter servers. */
     tutti_train_fn on_step, on_epoch;
+    /* The same for rare requests, at no cost for the steps between them: a thread of the program
+     * writes another value than 0 to *request (an atomic store), and on_request is called within a
+     * few steps; besides, after each evaluation and checkpoint.  The program writes 0 again in it.
+     */
+    const int *request;
+    tutti_train_fn on_request;
     /* Workers as threads: one of them failed, and another has not ended parallel.timeout_ms later,
      * such as one whose disk does not answer.  tutti_train cannot return before that thread ends; a
      * program may report the failure here and end itself.  Called at most once, on a thread of

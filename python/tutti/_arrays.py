@@ -55,10 +55,11 @@ def dlpack_device(value: Any, name: str) -> Tuple[Any, int]:
 
 def _from_torch(value: Any, name: str) -> Any:
     """A tensor of PyTorch that can be exported: without a gradient, of a type that numpy has."""
+    if value.device.type == "meta" or value.is_nested or str(value.layout) != "torch.strided":
+        kind = "a nested one" if value.is_nested else "one of device %s and %s" % (value.device,
+                                                                                   value.layout)
+        raise invalid("%s: want a tensor with values in strides, got %s" % (name, kind))
     value = value.detach().resolve_neg()
-    if value.device.type == "meta" or str(value.layout) != "torch.strided":
-        raise invalid("%s: want a tensor with values in strides, got one of device %s and %s" %
-                      (name, value.device, value.layout))
     n = value.storage_offset() + 1 + sum((size - 1) * stride for size, stride in
                                          zip(value.shape, value.stride()))
     if value.numel() > 0 and n * value.element_size() > value.untyped_storage().nbytes():
@@ -95,14 +96,16 @@ def _contiguous(value: Any, name: str) -> Any:
 
 def converted(value: Any, name: str, dtype: str) -> Any:
     """The value as a row-major array of this dtype.  Whole numbers stay what they are; numbers with
-    fractions are rounded to a narrower float, never to a whole number."""
+    fractions are rounded to a narrower float, never to a whole number or to infinity."""
     np = numpy()
     array = contiguous(value, name)
     if array.dtype.name == dtype:
         return array
     with np.errstate(all="ignore"):
         made = array.astype(dtype)
-    if np.dtype(dtype).kind != "f" and not (made == array).all():
+    is_kept = made == array if np.dtype(dtype).kind != "f" else \
+        np.isfinite(made) | ~np.isfinite(array)
+    if not is_kept.all():
         raise invalid("%s: a value of the %s is not one of %s" % (name, array.dtype, dtype))
     return made
 

@@ -56,6 +56,13 @@ def real(value: Any, name: str) -> float:
     return found
 
 
+def flag(value: Any, name: str) -> bool:
+    """True or False of the caller."""
+    if not isinstance(value, bool):
+        raise invalid("%s: want True or False, got %s" % (name, shown(value)))
+    return value
+
+
 def shown(value: Any) -> str:
     """The value for a message, on one line.
 

@@ -2,7 +2,8 @@
 
 from typing import Any, Dict, Optional, Sequence
 
-from ._errors import Error
+from ._errors import Error, invalid, shown
+from ._jobs import flatten
 from ._model import Model
 
 try:
@@ -49,11 +50,14 @@ class _Estimator(BaseEstimator):
         values: Dict[str, Any] = {"optimizer.name": self.optimizer, "train.seed": self._seed(),
                                   "run.checkpoint_every": -1}
         if self.model == "mlp":
+            if not isinstance(self.hidden, (list, tuple, np.ndarray)):
+                raise invalid("hidden: want a list of widths such as [256], got %s" %
+                              shown(self.hidden))
             values["model.hidden"] = list(self.hidden)
         if self.weight_decay is not None:
             values["optimizer.weight_decay"] = self.weight_decay
         values.update(more)
-        values.update(self.overrides or {})
+        values.update(flatten({} if self.overrides is None else self.overrides, "overrides"))
         batch = min(32, len(X)) if self.batch == "auto" else self.batch
         made = Model(self.model, values)
         made.fit(np.asarray(X, dtype=np.float32), y, workers=self.workers, batch=batch,
@@ -88,6 +92,11 @@ class Classifier(ClassifierMixin, _Estimator):
         """Trains on rows X with labels y of any type."""
         X, y = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(y)
+        given = {} if self.overrides is None else self.overrides
+        loss = dict(flatten(given, "overrides")).get("train.loss", "cross-entropy")
+        if loss not in ("cross-entropy", "focal"):
+            raise invalid('overrides: train.loss: a classifier has "cross-entropy" or "focal", got %s'
+                          % shown(loss))
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError("Classifier can't train when only one class is present in y: %r" %

@@ -34,8 +34,9 @@ class Event:
     rmse, mae, r2, nrmse
                 of a regression, instead of accuracy
     metrics, metrics_each
-                of an evaluation: figures of train.metrics and model.metrics by name, and for some
-                of them the list of values for each class or column
+                figures by name: of a step the model's own (model.metrics), of an evaluation also
+                those of train.metrics; and for some of them the list of values for each class or
+                column
     lr, samples_per_s, eta_s, comm_share, wait_share
                 learning rate, speed, expected seconds until the end, fractions of the time
     text        a line of text: the folder of a checkpoint, a warning
@@ -97,12 +98,13 @@ class StepInfo:
                  epoch is counted from 0
     loss, accuracy, lr
                  of the step; accuracy is nan if the loss counts no correct predictions
+    metrics      the model's own figures of the step (model.metrics) by name
     has_eval, eval_loss, eval_accuracy
                  whether the test split was evaluated after this step, and the results
     """
 
     __slots__ = ("step", "n_steps", "epoch", "steps_per_epoch", "loss", "accuracy", "lr",
-                 "has_eval", "eval_loss", "eval_accuracy")
+                 "metrics", "has_eval", "eval_loss", "eval_accuracy")
 
     step: int
     n_steps: int
@@ -111,13 +113,16 @@ class StepInfo:
     loss: float
     accuracy: float
     lr: float
+    metrics: Dict[str, float]
     has_eval: bool
     eval_loss: float
     eval_accuracy: float
 
     def __init__(self, source: Any):
+        self.metrics, _ = metrics_of(source)
         for name in self.__slots__:
-            setattr(self, name, getattr(source, name))
+            if name != "metrics":
+                setattr(self, name, getattr(source, name))
 
     def __repr__(self) -> str:
         return "<tutti.StepInfo %d/%d loss %.6g>" % (self.step, self.n_steps, self.loss)

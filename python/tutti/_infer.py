@@ -2,25 +2,52 @@
 
 import math
 import os
+import signal
+import threading
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
-from ._errors import Error, invalid, real, shown, whole
+from ._errors import Error, flag, invalid, real, shown, whole
 from ._events import metrics_of
 from ._history import numpy
 from ._jobs import Job
-from ._library import c, encode, take_text
+from ._library import c, encode, encode_path, take_text
 from ._runs import Run
-from ._samples import Samples, c_samples, named_arrays
+from ._samples import (Samples, as_samples, c_samples, failure_of, named_arrays,
+                       set_samples)
 
 RunLike = Union[str, "os.PathLike[str]", Run]
 
 
 def _folder(run: RunLike) -> bytes:
-    return encode(run.dir if isinstance(run, Run) else run, "run")
+    return encode_path(run.dir if isinstance(run, Run) else run, "run")
 
 
 def _text(value: Optional[bytes]) -> Optional[str]:
     return None if value is None else value.decode("utf-8", "replace")
+
+
+class _CtrlC:
+    """Ctrl-C during a call of C that calls Python: a KeyboardInterrupt after the call, because none
+    may leave a callback, which returns `is_asked` to end the call."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._usual: Any = None
+
+    def __enter__(self) -> "_CtrlC":
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._usual = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def _ask(self, *_: Any) -> None:
+        self.is_asked = True
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if self._usual is not None:
+            signal.signal(signal.SIGINT, self._usual)
+        if self.is_asked and (kind is None or issubclass(kind, Error)):
+            raise KeyboardInterrupt from None
 
 
 class Prediction:
@@ -131,22 +158,26 @@ def predict(run: RunLike, data: Any, overrides: Optional[Mapping[str, Any]] = No
         data = [data]
     is_files = isinstance(data, (list, tuple)) and len(data) > 0 and \
         isinstance(data[0], (str, bytes, os.PathLike))
-    paths = [encode(f, "data") for f in data] if is_files else []
+    paths = [encode_path(f, "data") for f in data] if is_files else []
     held: List[Any] = []
+    flag(skip_errors, "skip_errors")
     if not is_files:
         samples = data if isinstance(data, Samples) else named_arrays(data)
         given = c_samples(samples, held)
     found: List[Prediction] = []
     failure: List[BaseException] = []
 
-    def take(_: Any, source: Any) -> None:
+    def take(_: Any, source: Any) -> int:
+        """Called by C.  No exception may leave it; it ends the call."""
         try:
             if source.contents.notice is None:
                 found.append(Prediction(source.contents))
         except BaseException as e:
             failure.append(e)
+        return bool(failure) or ctrl_c.is_asked
 
-    with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
+    with Job(overrides=overrides, run=os.fsdecode(_folder(run)),
+             allow_plugin=allow_plugin) as job, _CtrlC() as ctrl_c:
         try:
             if is_files:
                 c.tutti_predict(job.handle, _folder(run), (ctypes.c_char_p * len(paths))(*paths),
@@ -155,14 +186,14 @@ def predict(run: RunLike, data: Any, overrides: Optional[Mapping[str, Any]] = No
                 c.tutti_predict_samples(job.handle, _folder(run), ctypes.byref(given),
                                         _c.tutti_predict_fn(take), None)
         except Error as e:
+            if failure:
+                raise failure[0]
             reasons = [p.error for p in found if p.error is not None]
             if not reasons:
-                raise
+                raise failure_of(held, e) from None
             if not skip_errors:
                 raise Error(e.status, "%s: %s" % (e.message, "; ".join(reasons[:5])),
                             e.exit_code) from None
-    if failure:
-        raise failure[0]
     return found
 
 
@@ -262,17 +293,23 @@ class Evaluation:
             self.n_samples, self.loss, self.accuracy)
 
 
-def evaluate(run: RunLike, overrides: Optional[Mapping[str, Any]] = None, *,
+def evaluate(run: RunLike, overrides: Optional[Mapping[str, Any]] = None, *, data: Any = None,
              allow_plugin: bool = False) -> Evaluation:
     """Evaluates the newest valid checkpoint of a run on its test split, or on other data:
-    tutti.evaluate(run, {"data.dir": "new"})."""
+    tutti.evaluate(run, {"data.dir": "new"}), or samples in memory: tutti.evaluate(run, data=(x, y)),
+    given as for tutti.train."""
     import ctypes
 
     from . import _c
 
     result = _c.tutti_eval_result()
     with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
-        c.tutti_eval(job.handle, _folder(run), _c.tutti_warn_fn(), None, ctypes.byref(result))
+        if data is not None:
+            set_samples(job, _c.TUTTI_TEST, as_samples(data, "data"))
+        try:
+            c.tutti_eval(job.handle, _folder(run), _c.tutti_warn_fn(), None, ctypes.byref(result))
+        except Error as e:
+            raise failure_of(job.keep, e) from None
         try:
             return Evaluation(result, take_text(c.tutti_eval_print(ctypes.byref(result), False)))
         finally:
@@ -286,7 +323,7 @@ def generate(run: RunLike, prompt: str, max_tokens: int = 200, *, temperature: f
 
     temperature  divides the logits; 0: always the likeliest token
     top_k, top_p sample from the k likeliest tokens, or from those with this total probability
-    on_text      called with the text of each token as it is generated
+    on_text      called with the text of each token as it is generated; an exception ends the call
     """
     import codecs
     import ctypes
@@ -299,14 +336,16 @@ def generate(run: RunLike, prompt: str, max_tokens: int = 200, *, temperature: f
     pieces: List[str] = []
     failure: List[BaseException] = []
 
-    def take(_: Any, text: Any, n_bytes: int) -> None:
+    def take(_: Any, text: Any, n_bytes: int) -> int:
+        """Called by C.  No exception may leave it; it ends the call."""
         try:
             piece = decoder.decode(ctypes.string_at(text, n_bytes))
             pieces.append(piece)
-            if on_text is not None and piece and not failure:
+            if on_text is not None and piece:
                 on_text(piece)
         except BaseException as e:
             failure.append(e)
+        return bool(failure) or ctrl_c.is_asked
 
     # C passes bytes with a length, which a c_char_p would cut at a NUL.
     desc = _c.tutti_generate_desc()
@@ -316,12 +355,17 @@ def generate(run: RunLike, prompt: str, max_tokens: int = 200, *, temperature: f
     desc.seed = whole(seed, "seed", 0, 2 ** 64 - 1)
     if on_text is not None and not callable(on_text):
         raise invalid("on_text: want a function of a text, got %s" % shown(on_text))
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(take)
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p,
+                                ctypes.c_size_t)(take)
     desc.on_text = ctypes.cast(function, type(desc.on_text))
-    with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
-        c.tutti_generate(job.handle, _folder(run), ctypes.byref(desc))
-    if failure:
-        raise failure[0]
+    with Job(overrides=overrides, run=os.fsdecode(_folder(run)),
+             allow_plugin=allow_plugin) as job, _CtrlC() as ctrl_c:
+        try:
+            c.tutti_generate(job.handle, _folder(run), ctypes.byref(desc))
+        except Error:
+            if failure:
+                raise failure[0]
+            raise
     return "".join(pieces) + decoder.decode(b"", True)
 
 
@@ -335,11 +379,11 @@ def export(run: RunLike, format: str, out: Union[str, "os.PathLike[str]"], *,
     from . import _c
 
     number = ctypes.c_int()
-    if not isinstance(format, str) or not c.tutti_export_find(format.encode(),
+    if not isinstance(format, str) or not c.tutti_export_find(encode(format, "format"),
                                                               ctypes.byref(number)):
         raise invalid('format: want "safetensors", "hf", "torchvision", "onnx" or "state-dict", got '
                       '%s' % shown(format))
-    desc = _c.tutti_export_desc(format=number.value, out=encode(out, "out"),
+    desc = _c.tutti_export_desc(format=number.value, out=encode_path(out, "out"),
                                 max_file_bytes=whole(max_file_bytes, "max_file_bytes", 0))
     result = _c.tutti_export_result()
     with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
@@ -360,7 +404,7 @@ def doctor(measure: bool = False) -> str:
     import ctypes
 
     text = ctypes.c_void_p()
-    c.tutti_doctor(measure, ctypes.byref(text))
+    c.tutti_doctor(flag(measure, "measure"), ctypes.byref(text))
     return take_text(text)
 
 

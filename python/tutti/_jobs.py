@@ -4,14 +4,19 @@ import json
 import os
 from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
 
-from ._errors import invalid, shown
+from ._errors import flag, invalid, shown
 from ._library import c, encode
 
 JobLike = Union[None, str, "os.PathLike[str]", Mapping[str, Any]]
 
 
-def value_text(value: Any, key: str) -> str:
+DEPTH = 16  # of dicts and lists in each other
+
+
+def value_text(value: Any, key: str, depth: int = 0) -> str:
     """The value as a job file has it: true, [256, 128], null, "text"."""
+    if depth > DEPTH:
+        raise invalid("%s: lists within lists, more than %d" % (key, DEPTH))
     if type(value).__module__ == "numpy" and getattr(value, "size", 0) <= 1024:
         value = value.tolist()  # numbers and small arrays
     if value is None:
@@ -19,14 +24,17 @@ def value_text(value: Any, key: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
-        return repr(value)
+        try:
+            return repr(value)
+        except ValueError:  # more digits than Python prints
+            raise invalid("%s: a number of too many digits" % key) from None
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str):
         return value
     if isinstance(value, (list, tuple)):
         return "[%s]" % ", ".join(json.dumps(v, ensure_ascii=False) if isinstance(v, str)
-                                  else value_text(v, key) for v in value)
+                                  else value_text(v, key, depth + 1) for v in value)
     raise invalid("%s: want a number, text, bool, None or a list of these, got %s" %
                   (key, type(value).__name__))
 
@@ -38,6 +46,8 @@ def flatten(values: Mapping[str, Any], what: str, group: str = "") -> Iterator[T
     for key, value in values.items():
         if not isinstance(key, str):
             raise invalid("%s: a job key is text, got %s" % (what, shown(key)))
+        if group.count(".") > DEPTH:
+            raise invalid("%s: dicts within dicts, more than %d" % (what, DEPTH))
         if isinstance(value, Mapping):
             yield from flatten(value, what, group + key + ".")
         else:
@@ -53,8 +63,7 @@ class Job:
 
         from . import _c
 
-        if not isinstance(allow_plugin, bool):
-            raise invalid("allow_plugin: want True or False, got %s" % shown(allow_plugin))
+        flag(allow_plugin, "allow_plugin")
         self.handle = ctypes.POINTER(_c.tutti_job)()
         self.keep: List[Any] = []  # what the C job borrows
         self.words: List[bytes] = []  # the job as arguments of the program `tutti train`

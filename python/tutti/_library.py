@@ -9,7 +9,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ._errors import Error
+from ._errors import Error, invalid
 
 if TYPE_CHECKING:
     from . import _c
@@ -138,8 +138,18 @@ def encode(text: Any, what: str) -> bytes:
     try:
         data = os.fsencode(text)
     except TypeError:
-        raise Error("E_INVALID", "%s: want text or a path, got %s" % (what, type(text).__name__)) \
-            from None
+        raise invalid("%s: want text or a path, got %s" % (what, type(text).__name__)) from None
+    except UnicodeEncodeError as e:
+        raise invalid("%s: a text with a character that UTF-8 does not have: %s" %
+                      (what, e)) from None
     if b"\0" in data:
-        raise Error("E_INVALID", "%s: a text with a NUL character" % what)
+        raise invalid("%s: a text with a NUL character" % what)
+    return data
+
+
+def encode_path(path: Any, what: str) -> bytes:
+    """A path that is not empty, for a C string."""
+    data = encode(path, what)
+    if not data:
+        raise invalid("%s: an empty path" % what)
     return data

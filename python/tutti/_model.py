@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 from ._errors import Error, invalid, shown, whole
 from ._history import numpy
 from ._jobs import flatten
-from ._library import encode
+from ._library import encode, encode_path
 from ._runs import Run, checked_lr, train
 from ._samples import named_arrays
 from ._session import HostLoss, Session, layout
@@ -134,7 +134,7 @@ class Model:
             folder = _Folder()
             values["run.dir"] = os.path.join(folder.path, "run")
         else:
-            values["run.dir"] = os.fsdecode(encode(run_dir, "run_dir"))
+            values["run.dir"] = os.fsdecode(encode_path(run_dir, "run_dir"))
         try:
             run = train(None, values, workers=workers, callbacks=callbacks, progress=progress,
                         data=arrays, validation=held_out)
@@ -234,11 +234,8 @@ class Model:
         """Loss and accuracy, or the errors of a regression, on other samples."""
         from ._infer import evaluate
 
-        data = _Folder()
         run = self._trained("evaluate")
-        for name, array in self._samples(x, y, self._loss()).items():
-            numpy().save(os.path.join(data.path, name + ".npy"), array, allow_pickle=False)
-        return evaluate(run, {"data.dir": data.path, "data.val_fraction": None})
+        return evaluate(run, data=self._samples(x, y, self._loss()))
 
     def _open_session(self, what: str) -> Session:
         run = self._trained(what)
@@ -305,7 +302,7 @@ class Model:
         """Copies the run folder to a new folder, which tutti.Model.load and the program read."""
         import shutil
 
-        target = os.fsdecode(encode(path, "path"))
+        target = os.fsdecode(encode_path(path, "path"))
         if os.path.exists(target):
             raise invalid("path: %r exists already" % target)
         try:
@@ -397,7 +394,7 @@ def _write_files(root: str, files: Mapping[str, bytes]) -> None:
 def read_safetensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
     """The tensors of a .safetensors file as arrays that map the file; bfloat16 becomes float32."""
     np = numpy()
-    name = os.fsdecode(encode(path, "path"))
+    name = os.fsdecode(encode_path(path, "path"))
     kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
              "I8": "i1", "U8": "u1", "BOOL": "?", "BF16": "<u2"}
     found = {}

@@ -10,7 +10,7 @@ from ._errors import Error, invalid, real, shown, whole
 from ._events import Callback, Event, Progress, StepInfo, as_callbacks, default_progress
 from ._history import History
 from ._jobs import Job, JobLike
-from ._library import c, encode, program_path
+from ._library import c, encode, encode_path, program_path
 from ._samples import as_samples, failure_of, set_samples
 
 # The C library trains one job at a time in a process: it takes over the signals meanwhile.
@@ -126,6 +126,7 @@ class Run:
         self._is_raised = False  # whether a caller has received the failure
         self._calling = 0  # the thread that calls a callback
         self._is_awaited = 0  # calls of the main thread that wait for the run
+        self._request: Any = None  # an int of C: whether _stop, _save or _lr has changed
         self._pid = os.getpid()
         self.result: Optional[Result] = None
 
@@ -163,16 +164,24 @@ class Run:
         return self
 
     def stop(self) -> None:
-        """Asks the run to end after the current step with a checkpoint; does not wait."""
+        """Asks the run to end within a few steps with a checkpoint; does not wait."""
         self._stop = True
+        self._ask()
 
     def save(self) -> None:
-        """Asks the run to save a checkpoint after the current step; does not wait."""
+        """Asks the run to save a checkpoint within a few steps; does not wait."""
         self._save = True
+        self._ask()
 
     def set_lr(self, lr: float) -> None:
-        """Sets the learning rate of all later steps, in place of the schedule."""
+        """Sets the learning rate of later steps, in place of the schedule: from the next step on in
+        a method for each step, else within a few steps."""
         self._lr = checked_lr(lr)
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._request is not None:
+            self._request.value = 1
 
     @property
     def done(self) -> bool:
@@ -273,6 +282,7 @@ class _Training:
         self.job, self.resume, self.callbacks, self.target = job, resume, callbacks, run
         self.failure: Optional[BaseException] = None
         self.asked = False  # whether this object has sent itself a signal to stop
+        self.result: Any = None  # of C
         # Asynchronous parameter servers have no step that all workers end together.
         self.controls = job.get("parallel.staleness") == job.get("parallel.backup_workers") == "0"
         self.steppers = {method: [one for one in callbacks if isinstance(one, Callback) and
@@ -288,20 +298,21 @@ class _Training:
         else:
             answer = one(event)
         if asks_to_stop(answer):
-            self.target._stop = True
+            self.target.stop()
 
     def on_event(self, _: Any, source: Any) -> None:
         """Called by C on the thread of rank 0.  No exception may leave it."""
         run = self.target
         run._calling = threading.get_ident()
         event = Event(source.contents)
+        self.find_folder()
         for one in self.callbacks:
             if self.failure is None:
                 try:
                     self.call(one, event)
                 except BaseException as e:
                     self.failure = e
-                    run._stop = True
+                    run.stop()
         run._calling = 0
         with run._changed:
             run._events.append(event)
@@ -310,10 +321,17 @@ class _Training:
             self.asked = True
             signal.raise_signal(signal.SIGTERM)  # blocked on this thread, where the trainer takes it
 
-    def after_step(self, method: str, source: Any, control: Any) -> None:
-        """Called by C on the thread of rank 0 after a step or epoch.  No exception may leave it."""
+    def find_folder(self) -> None:
+        """Takes the folder of the run from C, as soon as it is there."""
+        folder = self.result.run_dir.decode("utf-8", "surrogateescape")
+        if self.target._dir is None and folder and os.path.isdir(folder):
+            self.target._dir = os.path.abspath(folder)
+
+    def after_step(self, method: Optional[str], source: Any, control: Any) -> None:
+        """Called by C on the thread of rank 0 after a step or epoch, or (None) because the run was
+        asked for something.  No exception may leave it."""
         run = self.target
-        if self.steppers[method] and self.failure is None:
+        if method is not None and self.failure is None:
             info = StepInfo(source.contents)
             run._calling = threading.get_ident()
             for one in self.steppers[method]:
@@ -325,6 +343,7 @@ class _Training:
                     run._stop = True
                     break
             run._calling = 0
+        run._request.value = 0
         asked = control.contents
         asked.stop, asked.save = run._stop, run._save
         run._save = False
@@ -354,7 +373,8 @@ class _Training:
 
         from . import _c
 
-        result = _c.tutti_train_result()
+        run = self.target
+        self.result = result = _c.tutti_train_result()
         words = [encode(program_path(), "tutti"), b"train", b"-q"] + self.job.words
         desc = _c.tutti_train_desc()
         if self.resume is not None:
@@ -365,27 +385,31 @@ class _Training:
         on_event = type(desc.on_event)(self.on_event)
         desc.on_event = on_event
         if self.controls:
+            # Steps wait for those that are called after each of them, so only what is there is given.
             kind = type(desc.on_step)
-            desc.on_step = on_step = kind(lambda _, p, control:
-                                          self.after_step("on_each_step", p, control))
-            desc.on_epoch = on_epoch = kind(lambda _, p, control:
-                                            self.after_step("on_epoch", p, control))
+            if self.steppers["on_each_step"]:
+                desc.on_step = on_step = kind(lambda _, p, control:
+                                              self.after_step("on_each_step", p, control))
+            if self.steppers["on_epoch"]:
+                desc.on_epoch = on_epoch = kind(lambda _, p, control:
+                                                self.after_step("on_epoch", p, control))
+            desc.on_request = on_request = kind(lambda _, p, control:
+                                                self.after_step(None, p, control))
+            run._request = ctypes.c_int(run._stop or run._save or run._lr is not None)
+            desc.request = ctypes.pointer(run._request)
         failure: Optional[Error] = None
         try:
             c.tutti_train(self.job.handle, ctypes.byref(desc), ctypes.byref(result))
         except Error as e:
             failure = e
-        run = self.target
-        folder = result.run_dir.decode("utf-8", "surrogateescape")
-        if folder and os.path.isdir(folder):
-            run._dir = os.path.abspath(folder)
+        self.find_folder()
         run.result = Result(result)
         if failure is None and result.n_params == 0 and run._dir is not None:
             run.result.take_end_record(History.read(run._dir).records)
         if self.failure is not None:
             raise self.failure
         if failure is not None:
-            raise failure_of(self.job, failure)
+            raise failure_of(self.job.keep, failure)
         self.report_signal(result.stop_signal)
 
     def report_signal(self, number: int) -> None:
@@ -502,7 +526,7 @@ atexit.register(_stop_at_exit)
 def load(run_dir: Union[str, "os.PathLike[str]"], what: str = "run_dir") -> Run:
     """The run of an existing folder, for its history, predictions and evaluation.  `what` names the
     argument in messages."""
-    path = os.fsdecode(encode(run_dir, what))
+    path = os.fsdecode(encode_path(run_dir, what))
     if not os.path.exists(os.path.join(path, "metrics.jsonl")):
         raise Error("E_CONFIG", "%s: no run in %r (no metrics.jsonl)" % (what, path))
     return Run(os.path.abspath(path))

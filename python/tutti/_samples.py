@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 from ._arrays import DTYPES, contiguous, converted, rows
 from ._errors import Error, invalid, shown, whole
 from ._history import numpy
-from ._library import c
+from ._library import c, encode
 
 
 MOST_DIMS = 8  # TUTTI_MAX_DIMS, the rows among them
@@ -15,7 +15,7 @@ def named_arrays(x: Any, y: Any = None, names: Tuple[str, ...] = (),
                  targets: Tuple[str, ...] = ()) -> Dict[str, Any]:
     """Arrays by name: x and y, or those of a dict, or of a tuple in the order of the names."""
     if isinstance(x, Mapping):
-        found = {str(name): contiguous(value, str(name)) for name, value in x.items()}
+        found = {field_name(name, "x"): contiguous(value, str(name)) for name, value in x.items()}
     elif isinstance(x, tuple) and len(names) > 1:
         if len(x) != len(names):
             raise invalid("x: want %d arrays (%s), got %d" % (len(names), ", ".join(names), len(x)))
@@ -28,8 +28,14 @@ def named_arrays(x: Any, y: Any = None, names: Tuple[str, ...] = (),
                           len(targets))
         found.update((name, contiguous(value, name)) for name, value in zip(targets, y))
     elif isinstance(y, Mapping):
-        found.update((str(name), contiguous(value, str(name))) for name, value in y.items())
+        twice = [str(name) for name in y if name in found]
+        if twice:
+            raise invalid("y: x has an array %s too" % ", ".join(twice))
+        found.update((field_name(name, "y"), contiguous(value, str(name)))
+                     for name, value in y.items())
     elif y is not None:
+        if "y" in found:
+            raise invalid("y: x has an array y too")
         found["y"] = contiguous(y, "y")
     if not found:
         raise invalid("x: a dict without arrays")
@@ -98,9 +104,16 @@ def field_kinds(fields: Any, what: str) -> Dict[str, Tuple[Tuple[int, ...], str]
             for name, kind in fields.items()}
 
 
+def field_name(name: Any, what: str) -> str:
+    """The name of a field as the caller gave it; what names the argument in messages."""
+    if not isinstance(name, str) or not name:
+        raise invalid("%s: the name of a field is text, got %s" % (what, shown(name)))
+    encode(name, "%s: the name of a field" % what)
+    return name
+
+
 def _field_kind(what: str, name: Any, kind: Any) -> Tuple[Tuple[int, ...], str]:
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise invalid("%s: the name of a field is text" % what)
+    field_name(name, what)
     if not isinstance(kind, (tuple, list)):
         raise invalid('%s: want a shape, or (shape, type) such as ((), "int32"), got %s' %
                       (what, shown(kind)))
@@ -118,7 +131,7 @@ def c_fields(kinds: Mapping[str, Tuple[Tuple[int, ...], str]]) -> Any:
 
     fields = (_c.tutti_field * len(kinds))()
     for field, (name, (shape, dtype)) in zip(fields, kinds.items()):
-        field.name = name.encode()
+        field.name = encode(name, "field")
         field.type.dtype = getattr(_c, DTYPES[dtype])
         field.type.shape.n_dims = len(shape)
         for i, n in enumerate(shape):
@@ -166,9 +179,10 @@ def set_samples(job: Any, split: int, data: Any) -> None:
     c.tutti_job_set_samples(job.handle, split, ctypes.byref(given))
 
 
-def failure_of(job: Any, error: Error) -> BaseException:
-    """The exception of a function that makes samples, if that is why a call failed."""
-    for held in job.keep:
+def failure_of(kept: List[Any], error: Error) -> BaseException:
+    """The exception of a function that makes samples, if that is why a call failed; kept: what C has
+    borrowed."""
+    for held in kept:
         if isinstance(held, Samples) and held.failure is not None:
             failure, held.failure = held.failure, None
             return failure

@@ -3,10 +3,11 @@
 import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterator, Mapping, MutableMapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, Optional, Tuple, Union
 
-from ._arrays import DlpackTensor, contiguous, numpy_dtype, shape_of, tensor
+from ._arrays import DlpackTensor, contiguous, converted, numpy_dtype, shape_of, tensor
 from ._errors import Error, invalid, real, shown, whole
+from ._events import metrics_of
 from ._history import numpy
 from ._jobs import Job, JobLike
 from ._library import c, encode
@@ -18,6 +19,8 @@ class StepResult(float):
     """The mean loss of a step, as a number, with the other results as attributes:
 
     step, n_rows, loss_sum, count, correct, lr, grad_norm, grad_scale, skipped
+    metrics, metrics_each
+                 as of an Event
     params_hash  of the parameters after the update, as 16 hexadecimal digits
     """
 
@@ -30,6 +33,8 @@ class StepResult(float):
     grad_norm: float
     grad_scale: float
     skipped: bool
+    metrics: Dict[str, float]
+    metrics_each: Dict[str, List[float]]
     params_hash: str
 
     def __new__(cls, source: Any) -> "StepResult":
@@ -37,6 +42,7 @@ class StepResult(float):
         for name in ("step", "n_rows", "loss_sum", "count", "correct", "lr", "grad_norm",
                      "grad_scale", "skipped"):
             setattr(made, name, getattr(source, name))
+        made.metrics, made.metrics_each = metrics_of(source)
         made.params_hash = "%016x" % source.params_hash
         return made
 
@@ -111,10 +117,10 @@ class Arrays(MutableMapping[str, Any]):
         import ctypes
 
         shape = self._shape(name)
-        array = contiguous(value, name)
+        array = converted(value, name, "float32")
         if array.shape != shape:
             raise invalid("%s: want shape %s, got %s" % (name, list(shape), list(array.shape)))
-        described, _held = tensor(array.astype("float32", copy=False), name)
+        described, _held = tensor(array, name)
         with self._session._use() as handle:
             c.tutti_session_write(handle, self._kind, name.encode(), ctypes.byref(described))
 
@@ -588,14 +594,23 @@ def torch_loss(function: Callable[[Any, Any], Any], output: Optional[str] = None
         name = next(iter(outputs)) if output is None else output
         if name not in outputs:
             raise invalid("output: the model has no output %r: %s" % (name, ", ".join(outputs)))
+        if target not in inputs:
+            raise invalid("target: the session has no input %s: %s" %
+                          (shown(target), ", ".join(inputs)))
         given = torch.from_numpy(outputs[name].copy()).requires_grad_()
         wanted = torch.from_numpy(inputs[target].copy())
         if not wanted.is_floating_point():
             wanted = wanted.long()
         with torch.enable_grad():
             value = function(given, wanted)
-            value.backward()
-        return value.item(), {name: given.grad.numpy()}
+            if not torch.is_tensor(value) or value.numel() != 1:
+                raise invalid("function: want a loss, a tensor of one number, got %s" %
+                              (list(value.shape) if torch.is_tensor(value) else shown(value)))
+            gradient, = torch.autograd.grad(value, given, allow_unused=True) \
+                if value.requires_grad else (None,)
+        if gradient is None:
+            raise invalid("function: its loss does not depend on the output %r" % name)
+        return value.item(), {name: gradient.numpy()}
 
     return compute
 

@@ -66,8 +66,9 @@ typedef struct tti_update_desc {
     tutti_dtype low_dtype;     /* bf16, f16 */
     float *const *states;      /* [n_states] device */
     const tti_step_args *args; /* device */
-    const double *sums;        /* device [n_shards][3]: loss_sum, count, correct */
-    tti_step_report *report;   /* device */
+    const double *sums;        /* device [n_shards][n_sums]: loss_sum, count, correct, ... */
+    int n_sums;
+    tti_step_report *report;                     /* device */
     double clip_norm, clip_value, l1, ema_decay; /* 0: off */
     bool watch_gradients;
     /* Set if workers own partitions of the state or of the model; NULL: this worker owns all
@@ -228,11 +229,11 @@ typedef struct tti_device_join {
 
 /* A worker's contributions to the sums of a step, before they are reduced.  Device pointers. */
 typedef struct tti_device_step_sums {
-    double
-        *sums; /* [n_shards][3], hashes [n_ranks][2], votes [n_ranks]; others' entries become 0 */
+    double *sums; /* [n_shards][n_sums], hashes [n_ranks][2], votes [n_ranks]; others' entries
+                     become 0 */
     const tti_step_args *args;
     tti_step_report *report; /* of the previous step; reported_ns is set for this one */
-    int n_shards, first_shard, last_shard, rank, n_ranks;
+    int n_sums, n_shards, first_shard, last_shard, rank, n_ranks;
 } tti_device_step_sums;
 
 /* PowerSGD: gradients are sent as low-rank products.  Slots of bucket b are first[b] .. first[b
@@ -321,9 +322,8 @@ typedef struct tti_device_step_ops {
     tutti_status (*unpack)(tti_queue queue, const tti_unpack *unpack);
     /* Draws initial parameters with the bits of tti_draw; waits. */
     tutti_status (*draw)(const tti_draws *draws, int n, float *params);
-    /* sums[3] from the three results of a shard, f32 scalars each. */
-    tutti_status (*collect)(const float *loss_sum, const float *count, const float *correct,
-                            double *sums);
+    /* Copies results of a shard into sums [collected->n] on the device. */
+    tutti_status (*collect)(const tti_collected *collected, double *sums);
     /* A TTI_SYNC op over parts [n_parts][n_elems]. */
     tutti_status (*join)(const char *op, const float *parts, size_t n_parts, size_t n_elems,
                          float *out);

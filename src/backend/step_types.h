@@ -25,6 +25,13 @@ typedef struct tti_step_report {
     uint64_t waited_ns; /* from then until the update: the others, and sums, were waited for */
 } tti_step_report;
 
+/* Up to TTI_COLLECTED results of a shard, f32 scalars on the device. */
+enum { TTI_COLLECTED = 8 };
+typedef struct tti_collected {
+    const float *from[TTI_COLLECTED];
+    int n;
+} tti_collected;
+
 /* Samples that stay on a device: bytes, and a table that maps them to floats.  With several
  * channels, pixels of n_channels bytes become planes. */
 typedef struct tti_samples {

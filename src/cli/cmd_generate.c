@@ -17,10 +17,11 @@ static const char usage[] =
     "default 0; the same seed generates the same text\n\nExit code: 0; 2 wrong usage, no run, or "
     "not a language model; 3 data or prompt; 4 no valid\ncheckpoint.\n";
 
-static void print(void *user, const char *text, size_t n_bytes) {
+static int print(void *user, const char *text, size_t n_bytes) {
     (void)user;
     fwrite(text, 1, n_bytes, stdout);
     fflush(stdout);
+    return 0;
 }
 
 static bool in_range(const char *name, double x, double most, bool whole) {

@@ -52,16 +52,16 @@ static tutti_status save_mask(const masks *m, const tutti_prediction *prediction
     return tutti_prediction_save_mask(prediction, path);
 }
 
-static void print(void *user, const tutti_prediction *prediction) {
+static int print(void *user, const tutti_prediction *prediction) {
     masks *m = user;
     if (prediction->error) {
         fflush(stdout); /* keeps the order of samples if both go to one stream */
         fprintf(stderr, "tutti predict: %s\n", prediction->error);
-        return;
+        return 0;
     }
     if (prediction->notice) {
         fprintf(stderr, "tutti predict: %s\n", prediction->notice);
-        return;
+        return 0;
     }
     if (m->dir && m->status == TUTTI_OK) {
         m->status = save_mask(m, prediction);
@@ -70,6 +70,7 @@ static void print(void *user, const tutti_prediction *prediction) {
     char *text = tutti_prediction_print(prediction);
     if (text) fputs(text, stdout);
     free(text);
+    return 0;
 }
 
 int tutti_cmd_predict(int argc, char **argv) {

@@ -41,14 +41,14 @@ static const char *clock_text(double s, char *out, size_t n_bytes) {
 
 /* A part of the line, including its leading spaces. */
 typedef struct field {
-    char text[64];
+    char text[256];
     int leaves; /* on a narrow terminal part 1 is left out first; 0 always stays */
 } field;
 
-enum { N_FIELDS = 9, LAST_TO_LEAVE = 7 };
+enum { N_FIELDS = 10, LAST_TO_LEAVE = 8 };
 
 static void make_fields(const tutti_event *e, field p[N_FIELDS]) {
-    static const int leaves[N_FIELDS] = {0, 1, 0, 5, 6, 4, 3, 2, LAST_TO_LEAVE};
+    static const int leaves[N_FIELDS] = {0, 1, 0, 6, 5, 7, 4, 3, 2, LAST_TO_LEAVE};
     char eta[32];
     double share = e->n_steps > 0 ? 100.0 * (double)e->step / (double)e->n_steps : 0;
     for (int i = 0; i < N_FIELDS; i++) p[i] = (field){.leaves = leaves[i]};
@@ -62,12 +62,15 @@ static void make_fields(const tutti_event *e, field p[N_FIELDS]) {
                  e->n_targets > 1 ? e->nrmse : e->rmse);
     else if (!isnan(e->accuracy))
         snprintf(p[3].text, ROOM, "  acc %.1f%%", 100 * e->accuracy);
-    snprintf(p[4].text, ROOM, "  %.0f samples/s", e->samples_per_s);
-    snprintf(p[5].text, ROOM, "  left %s", clock_text(e->eta_s, eta, sizeof eta));
-    snprintf(p[6].text, ROOM, "  comm %.0f%%", 100 * e->comm_share);
-    snprintf(p[7].text, ROOM, "  wait %.0f%%", 100 * e->wait_share);
+    for (int64_t i = 0, n = 0; i < e->n_metrics && n < ROOM; i++)
+        n += snprintf(p[4].text + n, ROOM - (size_t)n, "  %s %.4g", e->metrics[i].name,
+                      e->metrics[i].value);
+    snprintf(p[5].text, ROOM, "  %.0f samples/s", e->samples_per_s);
+    snprintf(p[6].text, ROOM, "  left %s", clock_text(e->eta_s, eta, sizeof eta));
+    snprintf(p[7].text, ROOM, "  comm %.0f%%", 100 * e->comm_share);
+    snprintf(p[8].text, ROOM, "  wait %.0f%%", 100 * e->wait_share);
     if (e->slowest_why)
-        snprintf(p[8].text, ROOM, "  slowest: rank %d, %s +%.0f%%", e->slowest_rank, e->slowest_why,
+        snprintf(p[9].text, ROOM, "  slowest: rank %d, %s +%.0f%%", e->slowest_rank, e->slowest_why,
                  100 * e->slowest_late_share);
 }
 

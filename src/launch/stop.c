@@ -149,4 +149,6 @@ int tti_stop_signal(void) {
     return atomic_load_explicit(&requested, memory_order_relaxed);
 }
 
+int tti_stop_signal_of_any(void) { return tti_stop_signal() ? tti_stop_signal() : SIGTERM; }
+
 bool tti_stop_requested(void) { return tti_stop_signal() != 0; }

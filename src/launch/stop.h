@@ -42,6 +42,9 @@ void tti_stop_remove(const tti_stop *stop);
 /* Which signal asked for a stop: SIGINT, SIGTERM, or 0 for none.  Any thread, at any time. */
 int tti_stop_signal(void);
 
+/* The same where workers have agreed on a stop: SIGTERM if only another worker has a signal. */
+int tti_stop_signal_of_any(void);
+
 /* The same as a question. */
 bool tti_stop_requested(void);
 

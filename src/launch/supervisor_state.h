@@ -25,7 +25,6 @@ typedef struct tti_supervised {
     bool is_ready;      /* waits for the next epoch */
     bool joins;         /* is no member yet */
     bool is_dropped;    /* the user asks for fewer workers */
-    bool is_excluded;   /* it computes wrongly, as reported says, and is not started again */
     uint64_t seniority; /* lower: has been a member for longer */
     int64_t respawn_ns; /* time of the next start; INT64_MAX: none */
 } tti_supervised;
@@ -43,7 +42,9 @@ typedef struct tti_supervisor {
     int64_t changes_ns; /* since when */
     bool is_done;       /* a worker has ended with code 0: no worker joins any more */
     int n_respawned;
-    uint64_t n_joined; /* members so far */
+    int n_doubled;        /* of the pause before the last one */
+    int64_t respawned_ns; /* when that was planned */
+    uint64_t n_joined;    /* members so far */
     tti_relay *relay;
     struct pollfd *fds;
     int signal_fd;

@@ -103,6 +103,7 @@ static tutti_status copy_starts(const tti_stages *from, tti_stages *to) {
     }
     to->is_cut = from->is_cut;
     to->is_joined = from->is_joined;
+    to->n_metrics = from->n_metrics;
     return copy_tied(from, to);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/philox.h"
+#include "ops/loss/losses.h"
 #include "passes/pass_cache.h"
 
 /* Sources are data and views are other names of their input: neither runs.  Slices and concats
@@ -119,6 +120,7 @@ static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *c
     target.cuts = cuts; /* evaluation has the same shards of the parameters */
     TTI_TRY(make_stages(plan, &target));
     TTI_TRY(run_passes(desc, true, &target, &plan->shard.graph));
+    plan->n_metrics = plan->stages ? plan->stages->n_metrics : tti_n_own_metrics(plan->shard.graph);
     TTI_TRY(make_program(plan, &target, !desc->by_creation, &plan->shard));
     TTI_TRY(tti_plan_parts(plan->stages, &plan->shard));
     TTI_TRY(tti_plan_buckets(plan, desc));
@@ -167,6 +169,13 @@ void tti_plan_destroy(tti_plan *plan) {
     free(plan->buckets);
     free(plan->updates);
     free(plan);
+}
+
+const char *tti_plan_metric_name(const tti_plan *plan, int i) {
+    const tutti_graph *g = plan->shard.graph;
+    int k = 0;
+    while (!tti_is_own_metric(g->outputs[k].name) || i-- > 0) k++;
+    return g->outputs[k].name + sizeof TTI_OWN_METRIC - 1;
 }
 
 size_t tti_plan_low_copies_bytes(const tti_plan *plan) {

@@ -106,6 +106,7 @@ typedef struct tti_plan {
     int n_updates;
     bool takes_norms;   /* the optimizer reads norms of whole parameters */
     int n_states;       /* flat state arrays per parameter: 1 sgd, 2 adam */
+    int n_metrics;      /* of the model's own, in training; the same for all stages */
     tti_stages *stages; /* owned; NULL: the plan is of no pipeline */
 } tti_plan;
 
@@ -152,6 +153,16 @@ void tti_plan_hash_as(tti_plan *stage, const tti_plan *whole);
 /* A digest of the properties that workers with separate plans must share to form one run: slots,
  * buckets, blocks of the update, and the values that are joined inside a step, in their order. */
 uint64_t tti_plan_digest(const tti_plan *plan);
+
+/* What each shard of a step reports: loss_sum, count and correct, then sum and count of each metric
+ * of the model's own. */
+enum { TTI_LOSS_SUMS = 3 };
+static inline int tti_plan_n_sums(const tti_plan *plan) {
+    return TTI_LOSS_SUMS + 2 * plan->n_metrics;
+}
+
+/* The name of metric i of the model's own, in the plan of the undivided model. */
+const char *tti_plan_metric_name(const tti_plan *plan, int i);
 
 /* The slot of a parameter name, -1 if there is none. */
 int tti_plan_find_slot(const tti_plan *plan, const char *name);

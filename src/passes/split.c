@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/loss/losses.h"
 #include "passes/passes.h"
 
 /* True if all rows of x are equal whatever their number: x was repeated along dimension 0. */
@@ -47,22 +48,25 @@ static tutti_status name_failure(const tti_node *node, tutti_status st) {
                     why);
 }
 
+static tutti_status place(const tti_node *node, tti_source_placement source, const void *user,
+                          tti_placement *out) {
+    tti_placement in[TTI_MAX_IN] = {0}, placed[TTI_MAX_OUT] = {0};
+    bool all_whole = true;
+    for (int k = 0; k < node->n_in; k++) {
+        in[k] = out[node->in[k]->id];
+        all_whole = all_whole && in[k].kind == TTI_WHOLE;
+    }
+    if (node->op->traits & TTI_SOURCE)
+        placed[0] = source(node, user);
+    else if (!all_whole)
+        TTI_TRY(name_failure(node, tti_split_node(node, in, placed)));
+    for (int k = 0; k < node->op->n_out; k++) out[node->out[k]->id] = placed[k];
+    return TUTTI_OK;
+}
+
 tutti_status tti_split_placements(const tutti_graph *g, tti_source_placement source,
                                   const void *user, tti_placement *out) {
-    for (int i = 0; i < g->n_nodes; i++) {
-        const tti_node *node = g->nodes[i];
-        tti_placement in[TTI_MAX_IN] = {0}, placed[TTI_MAX_OUT] = {0};
-        bool all_whole = true;
-        for (int k = 0; k < node->n_in; k++) {
-            in[k] = out[node->in[k]->id];
-            all_whole = all_whole && in[k].kind == TTI_WHOLE;
-        }
-        if (node->op->traits & TTI_SOURCE)
-            placed[0] = source(node, user);
-        else if (!all_whole)
-            TTI_TRY(name_failure(node, tti_split_node(node, in, placed)));
-        for (int k = 0; k < node->op->n_out; k++) out[node->out[k]->id] = placed[k];
-    }
+    for (int i = 0; i < g->n_nodes; i++) TTI_TRY(place(g->nodes[i], source, user, out));
     return TUTTI_OK;
 }
 
@@ -92,8 +96,43 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
     return TUTTI_OK;
 }
 
+/* As place, but where the op has no rule for its inputs the results are the worker's own. */
+static void place_own(const tti_node *node, tti_placement *out) {
+    tti_placement in[TTI_MAX_IN] = {0}, placed[TTI_MAX_OUT] = {0};
+    bool all_whole = true, known = true;
+    for (int k = 0; k < node->n_in; k++) {
+        in[k] = out[node->in[k]->id];
+        all_whole = all_whole && in[k].kind == TTI_WHOLE;
+        known = known && in[k].kind != TTI_OWN;
+    }
+    if (known && node->op->traits & TTI_SOURCE)
+        placed[0] = data_axis(node, NULL);
+    else if (known && !all_whole)
+        known = tti_split_node(node, in, placed) == TUTTI_OK;
+    for (int k = 0; k < node->op->n_out; k++)
+        out[node->out[k]->id] = known ? placed[k] : (tti_placement){TTI_OWN, 0};
+}
+
+/* Sum and count of a model's own metric are of each shard, so the nodes that nothing else needs may
+ * join its samples. */
 tutti_status tti_split_batch(const tutti_graph *g, tti_placement *out) {
-    return tti_split_placements(g, data_axis, NULL, out);
+    if (tti_n_own_metrics(g) == 0) return tti_split_placements(g, data_axis, NULL, out);
+    tutti_status st = TUTTI_OK;
+    bool *needed = calloc((size_t)g->n_nodes + 1, sizeof *needed);
+    if (!needed) return tti_fail(TUTTI_E_NOMEM, "split: out of memory");
+    for (int i = 0; i < g->n_outputs; i++)
+        if (!tti_is_own_metric(g->outputs[i].name)) needed[g->outputs[i].value->node->id] = true;
+    for (int i = g->n_nodes - 1; i >= 0; i--)
+        for (int k = 0; needed[i] && k < g->nodes[i]->n_in; k++)
+            needed[g->nodes[i]->in[k]->node->id] = true;
+    for (int i = 0; i < g->n_nodes && st == TUTTI_OK; i++) {
+        if (needed[i])
+            st = place(g->nodes[i], data_axis, NULL, out);
+        else
+            place_own(g->nodes[i], out);
+    }
+    free(needed);
+    return st;
 }
 
 tutti_status tti_pass_split(tutti_graph **g, const tti_target *target) {

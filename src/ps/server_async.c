@@ -257,6 +257,8 @@ static tutti_status push_partial(tti_server *s, int w, const tti_push *b, tti_re
     s->sums.loss_sum += b->result.loss_sum;
     s->sums.count += b->result.count;
     s->sums.correct += b->result.correct;
+    for (size_t i = 0; i < TTI_COUNT(s->sums.metrics.of); i++)
+        s->sums.metrics.of[i] += b->result.metrics.of[i];
     s->sums.compute_ns += b->result.compute_ns;
     s->sums.skipped = s->sums.skipped || b->result.skipped;
     s->sums.bubble = waited_ns / (double)TTI_MAX(s->sums.compute_ns, 1);

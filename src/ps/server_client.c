@@ -191,6 +191,7 @@ static tti_arrival arrival_of(const tti_arrival *applied) {
                          .result = {.loss_sum = applied->result.loss_sum,
                                     .count = applied->result.count,
                                     .correct = applied->result.correct,
+                                    .metrics = applied->result.metrics,
                                     .grad_norm = applied->result.grad_norm,
                                     .params_hash = applied->result.params_hash,
                                     .skipped = applied->result.skipped,

@@ -82,6 +82,7 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
                           .result = {.loss_sum = sent->result.loss_sum,
                                      .count = sent->result.count,
                                      .correct = sent->result.correct,
+                                     .metrics = sent->result.metrics,
                                      .skipped = sent->result.skipped,
                                      .bubble = sent->result.bubble,
                                      .compute_ns = sent->result.compute_ns}};

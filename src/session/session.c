@@ -465,9 +465,11 @@ static void release(tutti_session *s) {
     tti_shared_params_destroy(s->shared_params);
     tutti_comm_group_destroy(s->group);
     free(s->workers);
+    tti_metric_set_destroy(s->evaluated);
     tti_blueprint_destroy(s->b);
     tti_data_spec_release(s->spec);
     tutti_job_destroy(s->job);
+    s->evaluated = NULL;
     s->shared_params = NULL;
     s->group = NULL;
     s->workers = NULL;

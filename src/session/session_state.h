@@ -13,11 +13,13 @@
 #include "data/loader/loader.h"
 #include "exec/exec.h"
 #include "ps/server.h"
+#include "train/infer/metric_set.h"
 #include "train/job/loss_scale.h"
 #include "train/loop/async.h"
 #include "train/loop/phases.h"
 #include "train/loop/snapshot.h"
 #include "train/loop/worker_loop.h"
+#include "train/report/step_metrics.h"
 #include "train/setup/blueprint.h"
 #include "train/setup/feeding.h"
 #include "tutti/session.h"
@@ -118,12 +120,14 @@ struct tutti_session {
     int64_t step;
     tti_run_state run; /* loss scale, plateau */
     bool is_scaled;
-    bool has_views;        /* the caller may change parameters between calls */
-    bool has_gradients;    /* computed, not applied yet */
-    bool has_flat;         /* the call before was tutti_session_flat */
-    bool gives_flat;       /* this call is */
-    int64_t gradient_rows; /* of their batch */
-    double grad_scale;     /* of them */
+    bool has_views;            /* the caller may change parameters between calls */
+    bool has_gradients;        /* computed, not applied yet */
+    bool has_flat;             /* the call before was tutti_session_flat */
+    bool gives_flat;           /* this call is */
+    int64_t gradient_rows;     /* of their batch */
+    tti_step_metrics own;      /* of the last step */
+    tti_metric_set *evaluated; /* of the last evaluation; NULL: it has none */
+    double grad_scale;         /* of them */
 };
 
 /* ---- session.c ---- */

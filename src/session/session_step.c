@@ -359,15 +359,18 @@ static tutti_status check_lr(const tutti_session *s, double lr, double *out) {
     return tti_fail(TUTTI_E_INVALID, "session: lr is %g; give 0 or more, or TUTTI_LR_OF_JOB", lr);
 }
 
-static void fill_result(const tutti_session *s, int64_t n_rows, double lr,
-                        tutti_session_result *out) {
+static void fill_result(tutti_session *s, int64_t n_rows, double lr, tutti_session_result *out) {
     const tti_step_result *r = &s->workers[0].result;
     bool counts = s->b->has_accuracy && !s->loss;
+    tti_step_metrics_init(&s->own, s->b->plan);
+    tti_step_metrics_set(&s->own, r);
     *out = (tutti_session_result){.step = s->step,
                                   .n_rows = n_rows,
                                   .loss_sum = r->loss_sum,
                                   .count = r->count,
                                   .correct = counts ? r->correct : NAN,
+                                  .n_metrics = s->own.n,
+                                  .metrics = s->own.list,
                                   .lr = lr,
                                   .grad_norm = r->grad_norm,
                                   .grad_scale = s->grad_scale,
@@ -658,7 +661,13 @@ static tutti_status evaluate_worker(tti_session_worker *w, void *arg) {
     tti_phases_begin(&w->phases, "evaluating");
     TTI_TRY(tti_evaluation_run(&e));
     w->result = e.sums.all;
-    if (w == &w->session->workers[0]) *n_rows = e.sums.n_rows;
+    if (w == &w->session->workers[0]) {
+        *n_rows = e.sums.n_rows;
+        tti_metric_set_destroy(w->session->evaluated);
+        w->session->evaluated = e.sums.metrics;
+    } else {
+        tti_metric_set_destroy(e.sums.metrics);
+    }
     return tti_phases_end(&w->phases);
 }
 
@@ -676,6 +685,10 @@ static tutti_status evaluate(tutti_session *s, tutti_session_result *result) {
     fill_result(s, n_rows, 0, result);
     result->step = 0;
     result->params_hash = 0;
+    int n_metrics = 0;
+    result->metrics = NULL;
+    if (s->evaluated) TTI_TRY(tti_metric_set_finish(s->evaluated, &result->metrics, &n_metrics));
+    result->n_metrics = n_metrics;
     return TUTTI_OK;
 }
 

@@ -16,5 +16,9 @@ def test_killed_while_saving():
     kill_test.kill_while_saving(200)
 
 
+def test_killed_supervisors():
+    kill_test.kill_supervisors(1000)
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

@@ -212,6 +212,27 @@ def test_no_orphans_of_a_killed_supervisor():
     runs.wait_until(lambda: not runs.alive("run.dir=run"), GONE_S, "the end of the workers")
 
 
+def kill_supervisors(n_kills):
+    """At any moment from the start on: no worker is left."""
+    longest_s = 0
+    for i in range(n_kills):
+        shutil.rmtree("run", ignore_errors=True)
+        elastic = ["parallel.min_workers=1", "parallel.spares=1", "parallel.zero=1"] * (i % 2)
+        process = runs.start(*runs.small("run", PLACE, "-n", "3", "train.steps=1000000",
+                                         "run.checkpoint_every=-1", *elastic))
+        time.sleep(random.random() * 0.4)
+        process.kill()
+        start_s = time.monotonic()
+        runs.finish(process)
+        runs.wait_until(lambda: not runs.alive("run.dir=run"), GONE_S, "the end of the workers")
+        longest_s = max(longest_s, time.monotonic() - start_s)
+    print("killed %d supervisors: all gone after at most %.2f s" % (n_kills, longest_s))
+
+
+def test_killed_supervisors():
+    kill_supervisors(4)
+
+
 def test_a_stopped_worker_is_a_lost_one():
     process = runs.start(*runs.small("run", PLACE, "-n", "3", "train.steps=1000000",
                                      "run.checkpoint_every=-1"))

@@ -145,6 +145,98 @@ def test_a_plugin_has_metrics():
     assert abs(last["metrics"]["squares"] - last["loss"]) < 1e-9 * last["loss"], last
 
 
+# The metrics: the mean of x, made before any layer; the mean square of the first layer; the spread
+# of a shard's outputs, which joins its samples; and the loss.
+STEP_METRICS = """
+#include <tutti/tutti.h>
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params);
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params) {
+    (void)params;
+    tutti_value *goal = tutti_find_field(g, "y"), *present = tutti_find_present(g);
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_value *there = tutti_affine(g, tutti_cast(g, present, TUTTI_F32), 1, 1);
+    there = tutti_minimum(g, tutti_abs(g, there), one);
+    tutti_value *rows = tutti_sum(g, there, NULL);
+    tutti_value *each = tutti_sum(g, x, &(tutti_axes){.n = 1, .axis = {1}});
+    tutti_value *all = tutti_sum(g, tutti_keep(g, each, there), NULL);
+    tutti_add_metric(g, "mean_x", all, tutti_affine(g, rows, 4, 0));
+    tutti_value *h = tutti_tanh(g, tutti_linear(g, x, 8, "first"));
+    tutti_add_metric(g, "square", tutti_sum(g, tutti_mul(g, h, h), NULL), rows);
+    h = tutti_tanh(g, tutti_linear(g, h, 8, "second"));
+    tutti_value *y = tutti_linear(g, h, 3, "body");
+    tutti_value *top = tutti_max(g, y, NULL);
+    tutti_add_metric(g, "peak", top, one);
+    tutti_loss loss = tutti_loss_named(g, "mse", y, goal, present, NULL);
+    loss.count = tutti_affine(g, rows, 3, 0); /* of an early stage */
+    tutti_set_loss(g, loss);
+    tutti_add_metric(g, "squares", loss.sum, loss.count);
+    return y;
+}
+"""
+
+LAYOUTS = (["-n", "2"], ["-n", "4"], ["-n", "2", "parallel.place=processes"],
+           ["-n", "4", "parallel.place=processes"], ["-n", "2", "parallel.zero=1"],
+           ["-n", "2", "parallel.zero=2"], ["-n", "4", "parallel.zero=3"],
+           ["-n", "2", "parallel.pipeline=2"], ["-n", "4", "parallel.pipeline=2"],
+           ["-n", "4", "parallel.pipeline=2", "parallel.zero=1", "parallel.place=processes"],
+           ["-n", "2", "parallel.sync=parameter-server"],
+           ["-n", "2", "parallel.sync=parameter-server", "parallel.place=processes"])
+DEVICE_LAYOUTS = (["-n", "1"], ["-n", "2"], ["-n", "4"], ["-n", "2", "parallel.zero=1"],
+                  ["-n", "2", "parallel.zero=3"], ["-n", "2", "parallel.pipeline=2"],
+                  ["-n", "4", "parallel.pipeline=2"], ["-n", "1", "parallel.offload=optimizer"],
+                  ["-n", "2", "parallel.sync=parameter-server"])
+
+
+def steps(run):
+    return [(e["loss"], e["metrics"]) for e in fields.events(run, "step")]
+
+
+def test_own_metrics_are_in_the_records_of_steps():
+    """One batch has all samples, so the mean of x is known; every layout has the same bits."""
+    with open("step_metrics.c", "w") as file:
+        file.write(STEP_METRICS)
+    plugin.build("step_metrics.c", "step_metrics.so")
+    args = [a for a in job("values", "own")
+            if not a.startswith(("model.file", "train.loss", "train.batch", "train.steps",
+                                 "run.dir", "optimizer.lr"))]
+    args += ["model.plugin=./step_metrics.so", "train.batch=23", "train.steps=3",
+             "optimizer.lr=0.1", "run.log_every=1"]
+    shown_in = runs.tutti(*args, "run.dir=own", "-n", "1").expect(0).err
+    wanted = steps("own")
+    x = fields.flat(golden()["inputs"]["flat"])
+    assert len(wanted) == 3 and wanted[0][1]["square"] != wanted[2][1]["square"], wanted
+    assert "  squares " in shown_in, shown_in
+    for loss, metrics in wanted:
+        assert list(metrics) == ["mean_x", "square", "peak", "squares"], metrics
+        assert abs(metrics["mean_x"] - sum(x) / len(x)) < 1e-6, metrics
+        assert metrics["squares"] == loss, (metrics, loss)
+    assert set(evaluation("own")["metrics"]) == set(wanted[0][1])
+    for i, more in enumerate(LAYOUTS):
+        runs.tutti(*args, *more, "run.dir=own-%d" % i).expect(0)
+        assert steps("own-%d" % i) == wanted, (more, steps("own-%d" % i), wanted)
+    program, runs.PROGRAM = runs.PROGRAM, runs.program_with("device")
+    try:
+        for i, more in enumerate(DEVICE_LAYOUTS):
+            runs.tutti(*args, *more, "parallel.devices=gpu", "run.dir=own-gpu-%d" % i).expect(0)
+            assert steps("own-gpu-%d" % i) == wanted, (more, steps("own-gpu-%d" % i), wanted)
+    finally:
+        runs.PROGRAM = program
+
+
+def test_metrics_of_a_model_file_are_in_the_records_of_steps():
+    """The data of training are those of the evaluation, and all are in one batch."""
+    args = [a for a in job("counted", "file") if not a.startswith("train.batch")]
+    runs.tutti(*args, "train.batch=24").expect(0)
+    (_, metrics), = steps("file")
+    evaluated = evaluation("file")["metrics"]
+    near(metrics, {name: evaluated[name] for name in ("hits", "margin")}, "counted")
+    for i, more in enumerate((["-n", "2"], ["-n", "4", "parallel.zero=3"])):
+        runs.tutti(*args, "train.batch=24", *more, "run.dir=file-%d" % i).expect(0)
+        assert steps("file-%d" % i) == steps("file"), more
+
+
 def test_what_cannot_be_measured_is_refused():
     for case, more, text in (
             ("classes", ["train.metrics=top5, mad"], "there is no metric of this name"),

@@ -280,9 +280,10 @@ static inline tutti_status fake_all_gather(void *group, void *words, size_t n_wo
 
 /* As backend.h says of the sums. */
 static inline tutti_status fake_report_sums(const tti_device_step_sums *t) {
-    double *hashes = t->sums + 3 * t->n_shards, *votes = hashes + 2 * t->n_ranks;
-    for (int i = 0; i < 3 * t->n_shards; i++)
-        if (i < 3 * t->first_shard || i >= 3 * t->last_shard) t->sums[i] = 0;
+    int n = t->n_sums;
+    double *hashes = t->sums + n * t->n_shards, *votes = hashes + 2 * t->n_ranks;
+    for (int i = 0; i < n * t->n_shards; i++)
+        if (i < n * t->first_shard || i >= n * t->last_shard) t->sums[i] = 0;
     memset(hashes, 0, 3 * (size_t)t->n_ranks * sizeof *hashes);
     hashes[2 * t->rank] = (double)(uint32_t)(t->report->params_hash >> 32);
     hashes[2 * t->rank + 1] = (double)(uint32_t)t->report->params_hash;

@@ -125,7 +125,7 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     if (c->shard_map) x->setup.shard_map = *c->shard_map;
     x->setup.first_shard = x->setup.shard_map.first[rank];
     x->setup.last_shard = x->setup.shard_map.first[rank + 1];
-    x->tally->n_sums = (size_t)c->n_shards * TTI_SUMS + 2 * (size_t)n_ranks + 1;
+    x->tally->n_sums = (size_t)c->n_shards * TTI_LOSS_SUMS + 2 * (size_t)n_ranks + 1;
     x->tally->sums = calloc(x->tally->n_sums, sizeof *x->tally->sums);
     COMM_OK(tti_accumulation_init(&x->setup.acc, x->setup.first_shard, x->setup.last_shard,
                                   c->n_compute_threads));
@@ -157,12 +157,12 @@ static inline const char *reduce_make(reduce_rank *r, tutti_comm *comm) {
 
 /* What this rank says: its votes are 1 for odd ranks, its sums the numbers of its shards. */
 static inline const char *reduce_say(reduce_rank *r, uint64_t hash) {
-    double sums[REDUCE_MAX_SHARDS * TTI_SUMS];
-    for (int i = 0; i < r->c->n_shards * TTI_SUMS; i++) sums[i] = i + 0.5;
+    double sums[REDUCE_MAX_SHARDS * TTI_LOSS_SUMS];
+    for (int i = 0; i < r->c->n_shards * TTI_LOSS_SUMS; i++) sums[i] = i + 0.5;
     tti_step_args args = {.vote = r->x->setup.rank % 2 == 1};
     tti_step_report report = {.params_hash = hash};
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->sums, sums,
-                                (size_t)r->c->n_shards * TTI_SUMS * sizeof *sums));
+                                (size_t)r->c->n_shards * TTI_LOSS_SUMS * sizeof *sums));
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->args, &args, sizeof args));
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->report, &report, sizeof report));
     COMM_OK(r->ops->queues.sync());
@@ -245,8 +245,8 @@ static inline const char *reduce_check(reduce_rank *r) {
 }
 
 static inline const char *reduce_check_told(reduce_rank *r) {
-    int n = tti_device_n_reported(&r->x->setup), n_sums = r->c->n_shards * TTI_SUMS;
-    double told[REDUCE_MAX_SHARDS * TTI_SUMS + 4 * REDUCE_MAX_RANKS];
+    int n = tti_device_n_reported(&r->x->setup), n_sums = r->c->n_shards * TTI_LOSS_SUMS;
+    double told[REDUCE_MAX_SHARDS * TTI_LOSS_SUMS + 4 * REDUCE_MAX_RANKS];
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, told, r->sums, (size_t)n * sizeof *told));
     COMM_OK(r->ops->queues.sync());
     COMM_OK(tti_device_store_reported(r->x, told, 3));

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "passes/nets.h"
+#include "tutti/losses.h"
 
 static void expect_refused(tutti_graph *g, tutti_status status, const char *text) {
     T_OK(tutti_graph_check(g));
@@ -60,6 +61,25 @@ T_CASE(a_result_that_is_no_sum_is_named) {
     g = tutti_graph_create(true);
     tutti_output(g, "grad.w", tutti_tanh(g, net_x(g)));
     expect_refused(g, TUTTI_E_INVALID, "split: output 'grad.w' is not a sum over samples");
+}
+
+T_CASE(metrics_of_the_model_may_mix_the_samples_of_a_shard) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_linear(g, net_x(g), 3, "fc");
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_output(g, "loss_sum", tutti_sum(g, x, NULL));
+    tutti_add_metric(g, "peak", tutti_max(g, tutti_softmax(g, x, 0), NULL), one);
+    T_OK(tti_pass_autodiff(&g, &net_plain));
+    T_OK(tti_pass_split(&g, &net_plain));
+    tutti_graph_destroy(g);
+
+    g = tutti_graph_create(true); /* the loss may not */
+    x = tutti_softmax(g, tutti_linear(g, net_x(g), 3, "fc"), 0);
+    one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_output(g, "loss_sum", tutti_sum(g, x, NULL));
+    tutti_add_metric(g, "peak", tutti_max(g, x, NULL), one);
+    expect_refused(g, TUTTI_E_UNSUPPORTED, "softmax");
 }
 
 T_CASE(results_by_sample_are_fine) {
@@ -140,6 +160,7 @@ int main(void) {
         cmocka_unit_test(one_sequence_per_shard),
         cmocka_unit_test(an_op_that_mixes_samples_is_named),
         cmocka_unit_test(a_result_that_is_no_sum_is_named),
+        cmocka_unit_test(metrics_of_the_model_may_mix_the_samples_of_a_shard),
         cmocka_unit_test(results_by_sample_are_fine),
         cmocka_unit_test(lenet_along_the_batch),
         cmocka_unit_test(two_layers_along_a_tensor_axis),

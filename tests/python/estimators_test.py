@@ -57,10 +57,35 @@ def test_pipeline():
         raise AssertionError(search.best_params_)
 
 
+class Sparse:
+    """As scikit-learn sees a sparse matrix, here without scipy."""
+    def __init__(self, array):
+        self.shape, self.dtype, self.nnz = array.shape, array.dtype, array.size
+
+    def toarray(self):
+        raise AssertionError("converted in silence")
+
+
 def test_what_is_refused():
     x, y = samples()
     raises(tutti.Error, lambda: tutti.Classifier(model="mpl").fit(x, y), "mpl")
     raises(tutti.Error, lambda: tutti.Classifier(epochs=0).fit(x, y), "epochs")
+    for hidden in (16, "16", None):
+        raises(tutti.Error, lambda: tutti.Classifier(hidden=hidden).fit(x, y), "hidden")
+    for overrides in ([1], "a=b", 3):
+        raises(tutti.Error, lambda: tutti.Regressor(overrides=overrides).fit(x, x[:, 0]),
+               "overrides")
+    raises(tutti.Error, lambda: tutti.Classifier(overrides={"train": {"loss": "mse"}}).fit(x, y),
+           "train.loss")
+    raises(TypeError, lambda: tutti.Classifier().fit(x, y, sample_weight=x[:, 0]), "sample_weight")
+    for one in (tutti.Classifier(), tutti.Regressor()):
+        raises(TypeError, lambda: one.fit(Sparse(x), x[:, 0]), "Sparse")
+        hole = x.copy()
+        hole[3, 2] = np.nan
+        raises(ValueError, lambda: one.fit(hole, y), "NaN")
+        with np.errstate(over="ignore"):
+            raises(ValueError, lambda: one.fit(np.full((9, 5), 1e300), np.arange(9)), "too large")
+        raises(ValueError, lambda: one.fit(x[:, None], y), "dim")
     raises(ValueError, lambda: tutti.Classifier().fit(x, ["one"] * len(x)), "class")
 
 

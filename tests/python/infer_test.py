@@ -52,6 +52,15 @@ def test_tables():
     for data in (3, None, []):
         raises(tutti.Error, lambda: tutti.predict(run, data))
     raises(tutti.Error, lambda: tutti.predict("nowhere", "new.csv"), "nowhere")
+    for parts, call in ((("skip_errors",), lambda: tutti.predict(run, "new.csv", skip_errors="no")),
+                        (("run", "empty"), lambda: tutti.predict("", "new.csv")),
+                        (("run", "UTF-8"), lambda: tutti.predict("\ud800", "new.csv")),
+                        (("data", "empty"), lambda: tutti.predict(run, "")),
+                        (("out", "empty"), lambda: tutti.export(run, "onnx", "")),
+                        (("format", "NUL"), lambda: tutti.export(run, "onnx\0", "o")),
+                        (("format", "UTF-8"), lambda: tutti.export(run, "\ud800", "o")),
+                        (("measure",), lambda: tutti.doctor("yes"))):
+        raises(tutti.Error, call, *parts)
 
 
 def test_labels_of_0_and_1():
@@ -93,11 +102,36 @@ def test_text():
     expect("text by pieces", "".join(pieces), text)
     expect("the same seed", tutti.generate(run, "the", 10, seed=4), text)
     expect("length", (text[:3], len(text)), ("the", 13))
-    raises(ZeroDivisionError, lambda: tutti.generate(run, "the", 3, on_text=lambda t: 1 / 0))
+    # An exception ends the call, which would take hours.
+    raises(ZeroDivisionError, lambda: tutti.generate(run, "the", 1 << 40, on_text=lambda t: 1 / 0))
+    for name, value in (("temperature", -1), ("top_p", 2), ("top_p", -1), ("top_k", -1)):
+        raises(tutti.Error, lambda: tutti.generate(run, "the", 3, **{name: value}), name)
+    raises(tutti.Error, lambda: tutti.generate(run, "\ud800"), "prompt", "UTF-8")
     raises(tutti.Error, lambda: tutti.generate(run, b"the"), "prompt")
     found = tutti.predict(run, "text.txt")
     if not found[0].perplexity > 1 or found[0].n_tokens != 16:
         raise AssertionError(found[0])
+
+
+def test_ctrl_c():
+    """It ends a call that predicts or writes, in which only callbacks are of Python."""
+    import signal
+    import threading
+    import time
+
+    with open("text.txt", "w") as file:
+        file.write("the cat sat on the mat and the dog sat on the log. " * 20000)
+    run = tutti.train({"model": {"name": "gpt2", "size": "none", "layers": 1, "heads": 2,
+                                 "width": 16},
+                       "data": {"format": "text", "dir": "text.txt", "context": 16},
+                       "train": {"steps": 1, "batch": 8}}, workers=1)
+    for call in (lambda: tutti.generate(run, "the", 1 << 40),
+                 lambda: tutti.predict(run, "text.txt")):
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        begin = time.monotonic()
+        raises(KeyboardInterrupt, call)
+        if time.monotonic() - begin > 20:
+            raise AssertionError("ended after %g s" % (time.monotonic() - begin))
 
 
 def test_export_and_report():

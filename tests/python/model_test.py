@@ -161,6 +161,46 @@ def test_values():
     expect("targets", [sorted(errors[i]) for i in (0, 1)], [["mae", "r2", "rmse"]] * 2)
 
 
+def test_evaluation_of_arrays():
+    """What evaluate() says of arrays is what predict() gives for them."""
+    x, y = samples()
+    model = trained(epochs=3)
+    logits = model.predict(x).astype(float)
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    said = tutti.predict(model.run, x)
+    expect("labels", [one.label for one in said], logits.argmax(axis=1).tolist())
+    for one, row, probabilities in zip(said, logits, p):
+        expect("logits", one.outputs, row.tolist())
+        order = sorted(range(3), key=lambda k: -probabilities[k])
+        expect("order", [label for label, _, _ in one.top], order)
+        if np.abs(np.array(one.probabilities) - probabilities).max() > 1e-12 or \
+                [one.probabilities[k] for k in order] != [share for _, _, share in one.top]:
+            raise AssertionError("%s instead of %s" % (one.top, probabilities))
+    for result in (tutti.evaluate(model.run, data=(x, y)), model.evaluate(x, y),
+                   model.run.evaluate(data={"x": x, "y": y})):
+        found = logits.argmax(axis=1)
+        expect("samples", result.n_samples, len(x))
+        expect("confusion", result.confusion.tolist(),
+               [[int(((y == i) & (found == j)).sum()) for j in range(3)] for i in range(3)])
+        for k, of_class in enumerate(result.classes):
+            right = int(((y == k) & (found == k)).sum())
+            expect("counts", (of_class.n_samples, of_class.n_predicted, of_class.n_correct),
+                   (int((y == k).sum()), int((found == k).sum()), right))
+            expect("recall", of_class.recall, right / (y == k).sum())
+        loss = -np.log(p[np.arange(len(y)), y]).mean()
+        if abs(result.loss - loss) > 1e-6 or abs(result.accuracy - (found == y).mean()) > 1e-9:
+            raise AssertionError(result)
+    raises(tutti.Error, lambda: tutti.evaluate(model.run, data=x), "data")
+    raises(tutti.Error, lambda: tutti.evaluate(model.run, data=(x, y + 1)), "label 3")
+
+    def fail(i):
+        return {"x": x[i], "y": y[i] if i != 77 else 1 / 0}
+
+    given = tutti.Samples(fail, 200, {"x": (5,), "y": ((), "int32")})
+    raises(ZeroDivisionError, lambda: tutti.evaluate(model.run, data=given))
+    raises(ZeroDivisionError, lambda: tutti.predict(model.run, given))
+
+
 def test_several_questions():
     """Multi-label: a column of y for each question, of any type; metrics in events, history and
     evaluation; probabilities of a yes."""
@@ -268,7 +308,17 @@ def test_what_is_refused():
 
     raises(tutti.Error, lambda: model.fit(x, labels, epochs=9, batch=32, progress=False,
                                           callbacks=[Change()]), "y", "label 100000000")
+    for parts, call in ((("y", "x has"), lambda: model.fit({"x": x, "y": y}, y)),
+                        (("y", "x has"), lambda: model.fit({"x": x, "y": y}, {"y": y})),
+                        (("x", "name of a field"), lambda: model.fit({3: x}, y)),
+                        (("x", "NUL"), lambda: model.fit({"a\0": x}, y)),
+                        (("x", "UTF-8"), lambda: model.fit({"\ud800": x}, y)),
+                        (("inputs", "UTF-8"), lambda: tutti.session(MLP, inputs={"\ud800": (5,)})),
+                        (("run_dir", "empty"), lambda: model.fit(x, y, run_dir="")),
+                        (("run_dir", "UTF-8"), lambda: model.fit(x, y, run_dir="\ud800"))):
+        raises(tutti.Error, call, *parts)
     model.fit(x, y, epochs=1, progress=False, workers=1)
+    raises(tutti.Error, lambda: model.save(""), "path", "empty")
     raises(tutti.Error, lambda: model.predict(x[:, :2]), "x")
     raises(tutti.Error, lambda: model.predict({"z": x}), "z")
 

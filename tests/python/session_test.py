@@ -277,6 +277,15 @@ def test_rules_that_fail():
         raises(tutti.Error, s.step, "closed")
 
 
+def test_values_beyond_a_float():
+    with open_mlp() as s:
+        before = s.params_hash
+        for value in (1e300, -1e39):
+            raises(tutti.Error, lambda: s.parameters.__setitem__("out.bias", np.full(3, value)),
+                   "out.bias", "float32")
+        expect("nothing changed", s.params_hash, before)
+
+
 def test_views_outlive_the_session():
     x, y = batch()
     kept = []
@@ -430,6 +439,7 @@ if __name__ == "__main__":
         for name in ("arrays", "parameters_in_place", "copies_by_dlpack",
                      "kept_parameters_end_with_their_arrays",
                      "parts_of_a_step", "rules_that_fail", "views_outlive_the_session",
-                     "loss_of_the_caller", "bad_arrays", "a_model_file_with_several_outputs"):
+                     "loss_of_the_caller", "bad_arrays", "values_beyond_a_float",
+                     "a_model_file_with_several_outputs"):
             del globals()["test_" + name]
     runs.main(sys.modules[__name__])

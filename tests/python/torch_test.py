@@ -88,6 +88,31 @@ def test_a_loss_of_the_caller():
             raise AssertionError(right)
 
 
+def test_losses_of_sessions_that_are_wrong():
+    x, y = samples(32)
+    job = {"model": {"name": "mlp", "hidden": [8]}, "train.batch": 32, "parallel.shards": 4}
+    inputs = {"x": (5,), "y": ((), "int32")}
+    for parts, function, more in (
+            (("function", "got 3"), lambda out, to: 3, {}),
+            (("function", "[32, 3]"), lambda out, to: out, {}),
+            (("function", "depend"), lambda out, to: torch.tensor(3.0), {}),
+            (("function", "depend"), lambda out, to: torch.tensor(3.0, requires_grad=True), {}),
+            (("output", "zz"), torch.nn.functional.cross_entropy, {"output": "zz"}),
+            (("target", "zz"), torch.nn.functional.cross_entropy, {"target": "zz"})):
+        with tutti.session(job, inputs=inputs, n_classes=3,
+                           loss=tutti.torch_loss(function, **more)) as s:
+            raises(tutti.Error, lambda: s.step(x=x, y=y), *parts)
+
+
+def test_tensors_without_values():
+    x, y = samples()
+    model = tutti.Model("mlp", {"model.hidden": [8]})
+    nested = torch.nested.nested_tensor([torch.zeros(5), torch.zeros(3)])
+    for bad in (torch.empty(200, 5, device="meta"), torch.eye(5).to_sparse(), nested,
+                torch.quantize_per_tensor(torch.zeros(200, 5), 0.1, 0, torch.qint8)):
+        raises(tutti.Error, lambda: model.fit(bad, y), "x")
+
+
 class Pixels(torch.nn.Module):
     """Logits [N,C,H,W] of three classes."""
     def __init__(self):

@@ -158,6 +158,53 @@ def test_callbacks_of_each_step():
         raises(tutti.Error, lambda: run.set_lr("fast"), "lr")
 
 
+def test_requests_of_a_run():
+    """They are answered between steps, and the folder is known meanwhile."""
+    for workers in (1, 2, 4):
+        with tutti.start(None, small(run__keep=9, **LONG), workers=workers) as run:
+            events = iter(run)
+            while next(events).kind != "step":
+                pass
+            expect("its folder", os.path.dirname(run.dir), os.path.abspath("runs"))
+            run.set_lr(0.125)
+            run.save()
+            saved = next(event for event in events if event.kind == "checkpoint")
+            expect("its folder", os.path.dirname(os.path.dirname(os.path.abspath(saved.text))),
+                   run.dir)
+            changed = next(event for event in events if event.kind == "step" and event.lr == 0.125)
+            expect("rate of a later step", changed.step > saved.step, True)
+            run.stop()
+        expect("stopped", (run.result.stopped_early, run.result.stop_signal), (True, 0))
+        expect("checkpoints", runs.checkpoints(run.dir), [saved.step, run.result.n_steps])
+
+
+def test_a_run_without_callbacks_waits_for_none():
+    """Nothing of Python is called after a step, unless somebody overrides such a method."""
+    from tutti import _runs
+
+    given = []
+
+    class Watched(_runs._Training):
+        def after_step(self, method, source, control):
+            given.append(method)
+            super().after_step(method, source, control)
+
+    class Every(tutti.Callback):
+        def on_each_step(self, run, info):
+            pass
+
+    usual, _runs._Training = _runs._Training, Watched
+    try:
+        tutti.train(None, small(), workers=2, callbacks=[lambda event: None])
+        expect("calls", set(given), {None})
+        if len(given) > 9:  # after an evaluation or a checkpoint
+            raise AssertionError(given)
+        tutti.train(None, small(), workers=2, callbacks=[Every()])
+        expect("calls after each step", given.count("on_each_step"), 40)
+    finally:
+        _runs._Training = usual
+
+
 def test_start_and_stop():
     with tutti.start(None, small(**LONG), workers=2) as run:
         for event in run:
@@ -322,6 +369,9 @@ def test_ctrl_c_with_other_threads():
 
 
 def test_what_is_refused():
+    nested, endless = {}, []
+    nested["a"] = nested
+    endless.append(endless)
     for parts, call in (
             (("overrides", "optimizer.lrr", "optimizer.lr"),
              lambda: tutti.train(None, {"optimizer.lrr": 1})),
@@ -350,6 +400,11 @@ def test_what_is_refused():
             (("patience",), lambda: tutti.EarlyStopping(patience=0)),
             (("mode",), lambda: tutti.EarlyStopping(mode="up")),
             (("run_dir",), lambda: tutti.load("nowhere")),
+            (("run_dir", "empty"), lambda: tutti.load("")),
+            (("run.dir", "UTF-8"), lambda: tutti.train(None, {"run.dir": "\ud800"})),
+            (("overrides", "dicts within"), lambda: tutti.train(None, nested)),
+            (("model.hidden", "lists"), lambda: tutti.train(None, {"model.hidden": endless})),
+            (("train.seed", "digits"), lambda: tutti.train(None, {"train.seed": 10 ** 5000})),
             (("fields",), lambda: tutti.Samples(min, 9, 3)),
             (("fields", "x"), lambda: tutti.Samples(min, 9, {"x": 5})),
             (("fields", "x", "shape"), lambda: tutti.Samples(min, 9, {"x": (-1,)})),

@@ -370,11 +370,12 @@ typedef struct predicted {
     int n;
 } predicted;
 
-static inline void compare_prediction(void *user, const tutti_prediction *p) {
+static inline int compare_prediction(void *user, const tutti_prediction *p) {
     predicted *all = user;
     for (int k = 0; k < CLASSES; k++)
         T_NEAR(p->outputs[k], all->logits[p->index * CLASSES + k], 1e-3);
     all->n++;
+    return 0;
 }
 
 /* Saves, loads into another session, and predicts from the folder what forward gives; both go on

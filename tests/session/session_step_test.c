@@ -52,6 +52,57 @@ T_CASE(local_sgd_saves_averages) {
     tutti_job_destroy(job);
 }
 
+/* ---- metrics ---- */
+
+/* With the loss of the job once more as a metric, and the samples with their number. */
+static tutti_value *measured_net(tutti_graph *g, tutti_value *x, const void *user) {
+    (void)user;
+    tutti_value *y = tutti_linear(g, tutti_flatten(g, x), CLASSES, "a");
+    tutti_value *target = tutti_find_field(g, "y");
+    tutti_loss loss = tutti_loss_named(g, "cross_entropy", y, target, NULL, NULL);
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_add_metric(g, "entropy", loss.sum, loss.count);
+    tutti_add_metric(g, "rows", loss.count, one);
+    return y;
+}
+
+static void expect_metrics(const tutti_session_result *r, const char *text, int64_t n,
+                           double rows) {
+    if (r->n_metrics != n) fail_msg("%s: %lld metrics", text, (long long)r->n_metrics);
+    assert_string_equal(r->metrics[0].name, "entropy");
+    assert_string_equal(r->metrics[1].name, "rows");
+    T_NEAR(r->metrics[0].value, r->loss_sum / r->count, 0);
+    T_NEAR(r->metrics[1].value, rows, 0);
+}
+
+T_CASE(steps_and_evaluations_have_metrics) {
+    static const char *const layouts[] = {"parallel.workers=1", "parallel.workers=4",
+                                          "parallel.zero=3", "parallel.sync=parameter-server"};
+    T_UNUSED;
+    for (size_t i = 0; i < TTI_COUNT(layouts); i++) {
+        tutti_job *job = SMALL_JOB("optimizer.name=sgd", "parallel.workers=2", "parallel.shards=4",
+                                   "train.batch=20", "train.metrics=top3", layouts[i]);
+        tutti_job_set_model(job, measured_net, NULL);
+        tutti_session *s;
+        tutti_session_result r;
+        T_OK(tutti_session_create(job, NULL, &s));
+        T_OK(tutti_session_step(s, NULL, 0, 0.1, &r));
+        expect_metrics(&r, layouts[i], 2, 5); /* 20 rows in 4 shards */
+        T_OK(tutti_session_evaluate(s, &r));
+        if (r.n_metrics != 3) fail_msg("%s: %lld metrics", layouts[i], (long long)r.n_metrics);
+        assert_string_equal(r.metrics[2].name, "top3");
+        T_NEAR(r.metrics[0].value, r.loss_sum / r.count, 1e-12);
+        T_OK(tutti_session_step(s, NULL, 0, 0.1, &r));
+        expect_metrics(&r, layouts[i], 2, 5);
+        if (!strstr(layouts[i], "server")) {
+            T_OK(tutti_session_gradients(s, NULL, 0, &r));
+            expect_metrics(&r, layouts[i], 2, 5);
+        }
+        tutti_session_destroy(s);
+        tutti_job_destroy(job);
+    }
+}
+
 /* ---- models that are finished graphs ---- */
 
 static tutti_value *small_net(tutti_graph *g, tutti_value *x, const void *user) {
@@ -118,6 +169,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(every_layout_has_the_bits_of_train),
                                        cmocka_unit_test(schedules_count_steps_without_the_data),
                                        IN_FOLDER(local_sgd_saves_averages),
+                                       IN_FOLDER(steps_and_evaluations_have_metrics),
                                        cmocka_unit_test(finished_graphs_are_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

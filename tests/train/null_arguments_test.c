@@ -1,10 +1,13 @@
 /* null_arguments_test.c - calls without an argument that they need are refused by its name. */
+#include <math.h>
+
 #include "t.h"
 #include "tutti/tutti.h"
 
-static void take(void *user, const tutti_prediction *prediction) {
+static int take(void *user, const tutti_prediction *prediction) {
     (void)user;
     (void)prediction;
+    return 0;
 }
 
 T_CASE(jobs) {
@@ -38,6 +41,30 @@ T_CASE(jobs) {
     tutti_job_destroy(job);
 }
 
+static int ignore(void *user, const char *text, size_t n_bytes) {
+    (void)user;
+    (void)text;
+    (void)n_bytes;
+    return 0;
+}
+
+static void refuses_descriptions(tutti_job *job) {
+    const struct {
+        tutti_generate_desc desc;
+        const char *name;
+    } bad[] = {
+        {{.prompt = "a"}, "on_text is NULL"},
+        {{.max_tokens = -1, .on_text = ignore}, "max_tokens"},
+        {{.top_k = -1, .on_text = ignore}, "top_k"},
+        {{.temperature = -1, .on_text = ignore}, "temperature"},
+        {{.temperature = INFINITY, .on_text = ignore}, "temperature"},
+        {{.top_p = 1.5, .on_text = ignore}, "top_p"},
+        {{.top_p = NAN, .on_text = ignore}, "top_p"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        T_FAILS(tutti_generate(job, "run", &bad[i].desc), TUTTI_E_INVALID, bad[i].name);
+}
+
 T_CASE(runs) {
     tutti_job *job;
     tutti_train_result trained;
@@ -58,6 +85,7 @@ T_CASE(runs) {
     T_FAILS(tutti_predict_samples(job, "run", NULL, take, NULL), TUTTI_E_INVALID,
             "samples is NULL");
     T_FAILS(tutti_generate(job, "run", NULL), TUTTI_E_INVALID, "desc is NULL");
+    refuses_descriptions(job);
     T_FAILS(tutti_report(job, NULL), TUTTI_E_INVALID, "run_dir is NULL");
     T_FAILS(tutti_export(job, "run", NULL, NULL, NULL, &exported), TUTTI_E_INVALID, "desc is NULL");
     T_FAILS(tutti_export(job, "run", &format, NULL, NULL, NULL), TUTTI_E_INVALID, "result is NULL");

@@ -223,22 +223,26 @@ T_CASE(bad_samples_are_named) {
 typedef struct seen {
     int n, n_correct;
     float logits[N][3];
+    int n_wanted; /* the call ends after so many; 0: after all */
 } seen;
 
-static void see(void *user, const tutti_prediction *p) {
+/* Probabilities are the softmax of the logits, and top has them in order. */
+static int see(void *user, const tutti_prediction *p) {
     seen *s = user;
-    double sum = 0, best = 0;
+    double sum = 0;
     assert_null(p->error);
     T_EQ(p->index, s->n);
     T_EQ(p->n_outputs, 3);
+    T_EQ(p->n_top, 3);
+    for (int k = 0; k < 3; k++) sum += exp((double)p->outputs[k]);
     for (int k = 0; k < 3; k++) {
-        sum += p->probabilities[k];
-        best = fmax(best, p->probabilities[k]);
+        T_NEAR(p->probabilities[k], exp((double)p->outputs[k]) / sum, 1e-12);
+        T_NEAR(p->top[k].probability, p->probabilities[p->top[k].label], 0);
+        assert_true(k == 0 || p->top[k].probability <= p->top[k - 1].probability);
         s->logits[s->n][k] = p->outputs[k];
     }
-    T_NEAR(sum, 1, 1e-12);
-    T_NEAR(p->top[0].probability, best, 0);
     s->n_correct += p->top[0].label == labels[s->n++];
+    return s->n == s->n_wanted;
 }
 
 T_CASE(samples_are_predicted_and_evaluated) {
@@ -270,6 +274,9 @@ T_CASE(samples_are_predicted_and_evaluated) {
     T_EQ(n_correct, by_arrays.n_correct);
     T_NEAR(r.accuracy, (double)n_correct / N, 1e-12);
     tutti_eval_result_free(&r);
+    by_file = (seen){.n_wanted = 3};
+    T_FAILS(tutti_predict_samples(job, "run", &s, see, &by_file), TUTTI_E_INTERRUPTED, "callback");
+    T_EQ(by_file.n, 3);
     tutti_field z = {"z", {TUTTI_F32, {1, {X}}}};
     s = samples_of(&gives_values, false);
     s.fields = &z, s.n_fields = 1;
@@ -279,13 +286,20 @@ T_CASE(samples_are_predicted_and_evaluated) {
     tutti_job_destroy(job);
 }
 
-static void see_values(void *user, const tutti_prediction *p) {
+/* Outputs are standardized: values have the mean and the deviation of the training rows. */
+static int see_values(void *user, const tutti_prediction *p) {
     double *error = user;
     assert_true(p->is_value);
     T_EQ(p->n_values, 2);
     assert_null(p->probabilities);
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
+        double mean = 0, square = 0;
+        for (int i = 0; i < N; i++) mean += (double)values[i][k] / N;
+        for (int i = 0; i < N; i++) square += pow((double)values[i][k] - mean, 2) / N;
+        T_NEAR(p->values[k], (double)p->outputs[k] * sqrt(square) + mean, 1e-5);
         *error = fmax(*error, fabs(p->values[k] - (double)values[p->index][k]));
+    }
+    return 0;
 }
 
 T_CASE(values_are_predicted_in_their_unit) {
@@ -299,6 +313,7 @@ T_CASE(values_are_predicted_in_their_unit) {
     tutti_job_set(job, "model.hidden=[]", "test");
     tutti_job_set(job, "optimizer.lr=0.05", "test");
     T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+    T_OK(tutti_job_set_samples(job, TUTTI_TEST, &s)); /* none are held out */
     trained(job);
     T_OK(tutti_job_create(&job));
     T_OK(tutti_job_load_run(job, "run"));
@@ -359,6 +374,53 @@ T_CASE(callbacks_stop_save_and_set_the_rate) {
     }
 }
 
+/* Requests that are rare: steps do not wait for them. */
+typedef struct requests {
+    int n_calls, request;
+    bool saves;
+    double lr;
+} requests;
+
+static void on_event(void *user, const tutti_event *e) {
+    requests *r = user;
+    if (e->kind == TUTTI_EVENT_START) __atomic_store_n(&r->request, 1, __ATOMIC_RELEASE);
+}
+
+static void on_request(void *user, const tutti_train_progress *p, tutti_train_control *control) {
+    requests *r = user;
+    bool is_wanted = __atomic_exchange_n(&r->request, 0, __ATOMIC_ACQ_REL) != 0;
+    T_EQ(r->n_calls == 0, is_wanted);
+    T_EQ(p->step, r->n_calls == 0 ? 1 : p->steps_per_epoch);
+    assert_true(r->n_calls == 0 || p->has_eval);
+    control->save = control->set_lr = r->n_calls == 0;
+    control->lr = 0.125;
+    control->stop = r->n_calls == 1;
+    r->lr = p->lr;
+    r->n_calls++;
+}
+
+T_CASE(rare_requests_are_answered_between_steps) {
+    T_UNUSED;
+    for (int n = 1; n <= 2; n++) {
+        char workers[32], dir[32], saved[64];
+        requests q = {0};
+        tutti_train_result r;
+        snprintf(workers, sizeof workers, "parallel.workers=%d", n);
+        snprintf(dir, sizeof dir, "run.dir=run-%d", n);
+        snprintf(saved, sizeof saved, "run-%d/checkpoints/step-000000001", n);
+        tutti_job *job = SMALL_JOB("run.progress=false", "run.keep=9", workers, dir);
+        const tutti_train_desc desc = {
+            .on_event = on_event, .on_request = on_request, .request = &q.request, .user = &q};
+        T_OK(tutti_train(job, &desc, &r));
+        T_EQ(q.n_calls, 2);
+        T_EQ(r.n_steps, 5);
+        assert_true(r.stopped_early);
+        T_EQ(access(saved, F_OK), 0);
+        T_NEAR(q.lr, 0.125, 0);
+        tutti_job_destroy(job);
+    }
+}
+
 static void sets_nan(void *user, const tutti_train_progress *p, tutti_train_control *control) {
     (void)user, (void)p;
     control->set_lr = true;
@@ -389,6 +451,7 @@ int main(void) {
         IN_FOLDER(samples_are_predicted_and_evaluated),
         IN_FOLDER(values_are_predicted_in_their_unit),
         IN_FOLDER(callbacks_stop_save_and_set_the_rate),
+        IN_FOLDER(rare_requests_are_answered_between_steps),
         IN_FOLDER(bad_callbacks_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,15 +10,15 @@
 
 /* In the order of selection. */
 static const tti_kernel *const families[] = {
-    tti_cuda_small_gemm_kernels, tti_cuda_matmul_kernels,       tti_cuda_attention_kernels,
-    tti_cuda_small_conv_kernels, tti_cuda_point_kernels,        tti_cuda_conv_kernels,
-    tti_cuda_norm_kernels,       tti_cuda_batch_norm_kernels,   tti_cuda_elementwise_kernels,
-    tti_cuda_reduce_kernels,     tti_cuda_random_kernels,       tti_cuda_shape_kernels,
-    tti_cuda_embed_kernels,      tti_cuda_pool_kernels,         tti_cuda_resample_kernels,
-    tti_cuda_softmax_kernels,    tti_cuda_loss_kernels,         tti_cuda_recurrent_kernels,
-    tti_cuda_optim_kernels,      tti_cuda_tensor_shard_kernels, tti_cuda_vocabulary_kernels,
-    tti_cuda_head_kernels,       tti_cuda_along_kernels,        tti_cuda_grouped_kernels,
-    tti_cuda_sdpa_kernels,       tti_cuda_counts_kernels,
+    tti_cuda_small_gemm_kernels,  tti_cuda_matmul_kernels,    tti_cuda_attention_kernels,
+    tti_cuda_small_conv_kernels,  tti_cuda_depthwise_kernels, tti_cuda_point_kernels,
+    tti_cuda_conv_kernels,        tti_cuda_norm_kernels,      tti_cuda_batch_norm_kernels,
+    tti_cuda_elementwise_kernels, tti_cuda_reduce_kernels,    tti_cuda_random_kernels,
+    tti_cuda_shape_kernels,       tti_cuda_embed_kernels,     tti_cuda_pool_kernels,
+    tti_cuda_resample_kernels,    tti_cuda_softmax_kernels,   tti_cuda_loss_kernels,
+    tti_cuda_recurrent_kernels,   tti_cuda_optim_kernels,     tti_cuda_tensor_shard_kernels,
+    tti_cuda_vocabulary_kernels,  tti_cuda_head_kernels,      tti_cuda_along_kernels,
+    tti_cuda_grouped_kernels,     tti_cuda_sdpa_kernels,      tti_cuda_counts_kernels,
 };
 
 static const tti_kernel *find_in(const tti_kernel *list, const tti_node *node) {

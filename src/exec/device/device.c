@@ -312,7 +312,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(tti_device_alloc(setup, &d->args, sizeof *d->args));
     TTI_TRY(connect_devices(x));
     d->n_reported =
-        d->reduce || d->axis ? tti_device_n_reported(setup) : setup->desc.n_shards * TTI_SUMS;
+        d->reduce || d->axis ? tti_device_n_reported(setup) : (int)tti_n_shard_sums(setup);
     size_t n_sums = (size_t)d->n_reported;
     /* Labels say which rows of samples that come as bytes are there: also where nothing else reads
      * them. */

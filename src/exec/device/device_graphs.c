@@ -290,7 +290,7 @@ tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
     TTI_TRY(tti_device_await(x, &set));
     if (setup->n_ranks == 1 && !setup->divided) tti_exec_set_votes(x, set->desc.vote ? 1 : 0);
     TTI_TRY(tti_device_read_sums(x, set));
-    tti_exec_add_sums(x, result);
+    tti_exec_set_sums(x, result);
     tti_device_note_done(x, set, result);
     result->sent_bytes = tti_exec_sent_bytes(x);
     if (device->reduce)

@@ -34,10 +34,10 @@ static tutti_status launch_gradients(tti_exec *x, tti_device_set *set) {
 
 /* Sums of the shards alone: hashes are compared when the step ends. */
 static void add_gradient_sums(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
-    size_t n = (size_t)tti_setup_of(x)->desc.n_shards * TTI_SUMS;
+    size_t n = tti_n_shard_sums(tti_setup_of(x));
     memcpy(tti_exec_sums(x), set->host_report + sizeof(tti_step_report), n * sizeof(double));
     tti_exec_set_votes(x, 0);
-    tti_exec_add_sums(x, result);
+    tti_exec_set_sums(x, result);
 }
 
 static tutti_status compute_gradients(tti_exec *x, const tti_step_desc *desc,
@@ -105,7 +105,7 @@ static tutti_status keep_params(tti_exec *x, const tti_step_desc *desc, tti_step
     TTI_TRY(tti_exec_device_pull_averages(x, &ema));
     if (ema) update_averages(x, ema);
     TTI_TRY(tti_exec_device_push_params(x));
-    tti_exec_add_sums(x, result);
+    tti_exec_set_sums(x, result);
     TTI_TRY(tti_device_update_hash(d->update, &hash));
     tti_exec_set_hash(x, hash);
     tti_exec_report_hash(x, result);

@@ -17,9 +17,8 @@ tutti_status tti_device_local_begin(tti_exec *x) {
     const double *sums = tti_exec_clear_sums(x);
     if (d->has_own_sums) return TUTTI_OK;
     d->has_own_sums = true; /* earlier all-reduce steps left the sums of all workers */
-    TTI_TRY(
-        d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sums, sums,
-                            (size_t)tti_setup_of(x)->desc.n_shards * TTI_SUMS * sizeof *d->sums));
+    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sums, sums,
+                                tti_n_shard_sums(tti_setup_of(x)) * sizeof *d->sums));
     return d->ops->queues.sync();
 }
 
@@ -31,8 +30,7 @@ tutti_status tti_device_local_add_parts(tti_exec *x) {
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_host_staged_bring_sums(d->host_staged, d->sums));
     int64_t start = tti_now_ns();
-    TTI_TRY(tti_divided_sums(setup->divided, tti_exec_sums(x),
-                             (size_t)setup->desc.n_shards * TTI_SUMS, &no_votes));
+    TTI_TRY(tti_divided_sums(setup->divided, tti_exec_sums(x), tti_n_shard_sums(setup), &no_votes));
     tti_exec_waited(x, tti_now_ns() - start);
     return tti_device_host_staged_put_sums(d->host_staged, d->sums);
 }
@@ -98,8 +96,7 @@ tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_st
         TTI_TRY(tti_device_update_hash(device->update, &tally->last_hash));
         TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
         TTI_TRY(tti_exec_compare_hashes(x, desc->step));
-        result->loss_sum = result->count = result->correct = 0;
-        tti_exec_add_sums(x, result);
+        tti_exec_set_sums(x, result);
         device->last_end_ns = tti_now_ns();
         result->comm_ns = device->last_end_ns - start;
         tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_AVERAGE), -1, start, tti_now_ns());
@@ -173,7 +170,7 @@ static tutti_status end_gradient(tti_exec *x, const tti_device_set **set, tti_st
     TTI_TRY(tti_device_read_sums(x, *set));
     TTI_TRY(tti_exec_exchange_sums(x, (*set)->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, (*set)->desc.step));
-    tti_exec_add_sums(x, result);
+    tti_exec_set_sums(x, result);
     if (pipe) TTI_TRY(tti_device_pipe_measure(tti_device_of(x)->pipe));
     result->bubble = pipe ? pipe->measured : 0;
     int bad = tti_exec_first_bad_shard(x);

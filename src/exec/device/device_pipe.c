@@ -382,8 +382,9 @@ static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
     if (gives)
         TTI_TRY(tti_device_copy_outputs(x, gives, p->instance,
                                         shard_group->first - tti_setup_of(x)->first_shard));
-    return tti_inputs_collect(s->pipe->ops, p->instance,
-                              s->desc->sums + (size_t)shard_group->first * TTI_SUMS);
+    int n = tti_n_sums(tti_setup_of(x));
+    return tti_inputs_collect(s->pipe->ops, p->instance, s->desc->eval ? TTI_LOSS_SUMS : n,
+                              s->desc->sums + shard_group->first * n);
 }
 
 static tutti_status run_host_staged(pipe_step *s, const part *p) {

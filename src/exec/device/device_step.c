@@ -79,9 +79,11 @@ void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, i
 
 /* ---- the shard program ---- */
 
-static tutti_status collect(tti_exec_device *device, const tti_instance *instance, int shard) {
-    double *sums = device->sums + (size_t)shard * TTI_SUMS;
-    return tti_inputs_collect(device->ops, instance, sums);
+static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard, bool eval) {
+    const tti_exec_device *device = tti_device_of(x);
+    int n = tti_n_sums(tti_setup_of(x));
+    return tti_inputs_collect(device->ops, instance, eval ? TTI_LOSS_SUMS : n,
+                              device->sums + shard * n);
 }
 
 /* desc->outputs of shard number index of this worker, to the memory of the host, before the next
@@ -133,7 +135,7 @@ static void after_step(int step, void *user) {
     tti_exec_device *device = tti_device_of(x);
     tti_device_time_step(x, at->instance, step, at->shard);
     if (device->overlap_status == TUTTI_OK && tti_offload_wants_sums(tti_offload_of(x), step))
-        device->overlap_status = collect(device, at->instance, at->shard);
+        device->overlap_status = collect(x, at->instance, at->shard, false);
     if (sums_overlapped(x, at->shard) && device->overlap_status == TUTTI_OK)
         device->overlap_status = sum_overlapped(x, step);
     if (at->is_first) tti_device_parts_before(device->parts, step + 1);
@@ -167,7 +169,7 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
         TTI_TRY(tti_instance_run_range(instance, &device->runs[s], first, last,
                                        looks ? after_step : NULL, &at));
         if (last == setup->desc.plan->shard.n_steps) {
-            TTI_TRY(collect(device, instance, shard));
+            TTI_TRY(collect(x, instance, shard, false));
             if (device->gives) TTI_TRY(tti_device_copy_outputs(x, device->gives, instance, s));
         }
     }
@@ -262,7 +264,7 @@ static tutti_status eval_joined(tti_exec *x, const tti_device_set *set) {
             tti_instance *instance = tti_exec_instance(x, s, true);
             point_at(d, instance, &setup->eval_inputs, set, s);
             TTI_TRY(tti_instance_run_range(instance, &d->runs[s], first, last, NULL, NULL));
-            if (!joins) TTI_TRY(collect(d, instance, setup->first_shard + s));
+            if (!joins) TTI_TRY(collect(x, instance, setup->first_shard + s, true));
             if (!joins) TTI_TRY(tti_device_copy_outputs(x, &set->desc, instance, s));
         }
         if (joins) TTI_TRY(join(x, &(join_at){program->steps[last], last, true}));
@@ -397,6 +399,7 @@ tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bo
             &(tti_device_step_sums){.sums = d->sums,
                                     .args = d->args,
                                     .report = d->report,
+                                    .n_sums = tti_n_sums(setup),
                                     .n_shards = setup->desc.n_shards,
                                     .last_shard = setup->desc.n_shards,
                                     .n_ranks = 1}));
@@ -425,7 +428,7 @@ static tutti_status launch_eval(tti_exec *x, const tti_device_set *set, bool ove
         tti_instance *instance = tti_exec_instance(x, 0, true);
         point_at(d, instance, &setup->eval_inputs, set, s);
         TTI_TRY(eval_shard(x, d, instance, &d->runs[s]));
-        TTI_TRY(collect(d, instance, setup->first_shard + s));
+        TTI_TRY(collect(x, instance, setup->first_shard + s, true));
         TTI_TRY(tti_device_copy_outputs(x, &set->desc, instance, s));
     }
     return tti_exec_has_sharded_params(x) ? tti_device_sharded_eval_rest(d->sharded) : TUTTI_OK;
@@ -464,14 +467,14 @@ tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
     tti_device_set *set = &d->sets[0]; /* all are at rest */
-    size_t first = (size_t)setup->first_shard * TTI_SUMS;
+    size_t n = (size_t)tti_n_sums(setup), first = (size_t)setup->first_shard * n;
     TTI_ASSERT(d->n_begun == d->n_ended);
     set->desc = *desc;
     TTI_TRY(tti_device_feed(x, set, desc));
     if (d->parts) TTI_TRY(tti_device_parts_settle(d->parts));
     TTI_TRY(run_eval(x, set));
     TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_clear_sums(x) + first, d->sums + first,
-                                (size_t)tti_device_n_local(setup) * TTI_SUMS * sizeof(double)));
+                                (size_t)tti_device_n_local(setup) * n * sizeof(double)));
     /* Parameters of other workers may have arrived meanwhile. */
     TTI_TRY(d->sharded ? tti_device_sharded_rest(d->sharded) : d->ops->queues.sync());
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));

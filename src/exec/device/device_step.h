@@ -57,7 +57,7 @@ typedef struct tti_device_pipe_step {
     const tti_inputs_shard *shards; /* [shards of the worker] */
     const tti_run *runs;            /* [the same] */
     const float *loss_scale;
-    double *sums; /* [V][3] */
+    double *sums; /* [V][tti_n_sums] */
     tti_device_reduce
         *reduce; /* of gradients, during the last micro-batch group; NULL: later, or never */
     tti_device_parts

@@ -138,8 +138,8 @@ static tutti_status add_sums(main_queue *m, const tti_instr *in) {
     bool votes = in->report & TTI_REPORT_VOTES;
     m->result->partial = in->axis == TTI_AXIS_MODEL;
     if (in->axis == TTI_AXIS_ALL) return tti_exec_exchange_sums(x, votes && m->desc->vote);
-    return tti_divided_sums(setup->divided, tti_tally_of(x)->sums,
-                            (size_t)setup->desc.n_shards * TTI_SUMS, &no_votes);
+    return tti_divided_sums(setup->divided, tti_tally_of(x)->sums, tti_n_shard_sums(setup),
+                            &no_votes);
 }
 
 static tutti_status report(main_queue *m, const tti_instr *in) {
@@ -159,8 +159,10 @@ static tutti_status report(main_queue *m, const tti_instr *in) {
         m->reported_ns = now;
     }
     if (in->report & TTI_REPORT_HASHES) TTI_TRY(tti_exec_compare_hashes(m->x, m->desc->step));
-    if (!m->eval) result->loss_sum = result->count = result->correct = 0;
-    tti_exec_add_sums(m->x, result);
+    if (m->eval)
+        tti_exec_add_sums(m->x, result);
+    else
+        tti_exec_set_sums(m->x, result);
     int bad = in->report & TTI_REPORT_LOSSES ? tti_exec_first_bad_shard(m->x) : -1;
     return bad < 0 ? TUTTI_OK : fail_on_loss(m, in, bad);
 }
@@ -342,7 +344,6 @@ struct tti_host {
     tti_step_program *programs[TTI_N_FORMS];
     tti_comm_thread *comm_thread; /* NULL: the programs have nothing for it */
     begun_step begun;
-    tti_layer_hashes watched;
 };
 
 /* ---- building ---- */
@@ -375,7 +376,6 @@ tutti_status tti_host_create(tti_exec *x, tti_host **out) {
     if (setup->desc.serves) return TUTTI_OK; /* a server does not compute shards */
     tti_host *host = *out = calloc(1, sizeof *host);
     if (!host) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    host->watched.shard = -1;
     for (tti_step_form form = 0; form < TTI_N_FORMS; form++) {
         if (!tti_step_has_form(&basis, form)) continue;
         TTI_TRY(tti_step_build(&basis, form, &host->programs[form]));
@@ -391,11 +391,8 @@ const tti_step_program *tti_host_program(const tti_host *host, tti_step_form for
     return host->programs[form];
 }
 
-tti_layer_hashes *tti_host_layer_hashes(tti_host *host) { return &host->watched; }
-
-void tti_host_destroy(const tti_exec *x, tti_host *host) {
+void tti_host_destroy(tti_host *host) {
     if (!host) return;
-    tti_layer_hashes_fini(x, &host->watched);
     tti_comm_thread_destroy(host->comm_thread);
     for (int form = 0; form < TTI_N_FORMS; form++) tti_step_program_destroy(host->programs[form]);
     free(host);
@@ -419,7 +416,7 @@ typedef struct walker {
     int shard; /* global number */
     tti_instance *instance;
     tti_compute_thread_cursor cursor;
-    bool timed, hashed;
+    bool timed;
     int64_t last_ns; /* end of the step before */
 } walker;
 
@@ -460,7 +457,6 @@ static void after_step(int step, void *user) {
     walker *f = user;
     (void)TTI_FAULT_AT("exec.layer", tti_exec_number(tti_setup_of(f->r->x)),
                        (int64_t)f->r->desc->step);
-    if (f->hashed) tti_layer_hash(f->r->x, f->instance, step, tti_host_of(f->r->x)->watched.hashes);
     if (f->timed) {
         int64_t now = tti_now_ns();
         const tti_node *node = f->r->program->program->steps[step];
@@ -518,8 +514,7 @@ static tutti_status run_steps(walker *f) {
     await(f, in->first);
     TTI_TRY(check_comm(f));
     show_layers(f);
-    bool looks =
-        has_faults || f->timed || f->hashed || tti_compute_thread_cursor_is_used(&f->cursor);
+    bool looks = has_faults || f->timed || tti_compute_thread_cursor_is_used(&f->cursor);
     TTI_TRY(tti_instance_run_range(f->instance, &run, in->first, in->last,
                                    looks ? after_step : NULL, f));
     int64_t end = tti_now_ns();
@@ -530,7 +525,7 @@ static tutti_status run_steps(walker *f) {
         tti_profile_add(x, TTI_ROW_PARTS, tti_part_other(is_backward(f) ? "backward" : "forward"),
                         f->shard, start, end);
     if (in->last < r->program->program->n_steps) return TUTTI_OK;
-    tti_exec_keep_sums(x, f->instance, f->shard);
+    tti_exec_keep_sums(x, f->instance, f->shard, r->eval ? TTI_LOSS_SUMS : tti_n_sums(setup));
     tti_exec_copy_outputs(r->desc, f->instance, f->shard - setup->first_shard);
     return TUTTI_OK;
 }
@@ -556,7 +551,6 @@ static void run_shard(walker *f) {
     f->instance = tti_exec_instance(x, compute_thread, f->r->eval);
     f->shard = f->in->shard + f->index;
     f->timed = tti_profile_of(x) && !f->r->eval && f->index == 0;
-    f->hashed = !f->r->eval && f->shard == tti_host_of(x)->watched.shard;
     begin_record(x, TTI_LANE_COMPUTE + f->index, f->in, f->r->desc->step);
     tutti_status st = f->in->kind == TTI_RUN ? run_steps(f) : transfer(f);
     end_record(x, TTI_LANE_COMPUTE + f->index);

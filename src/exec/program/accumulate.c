@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "ops/loss/losses.h"
 
 typedef struct player {
     tti_accumulation *acc;
@@ -104,14 +105,21 @@ void tti_bucket_due(const tti_plan *plan, int *due) {
     for (int b = 0; b < plan->n_buckets; b++) now = due[b] = TTI_MAX(due[b], now);
 }
 
-int tti_sums_due(const tti_program *program) {
-    static const char *const names[] = {"loss_sum", "count", "correct"};
+/* The step that makes a value, or the last one that makes a part of it; 0: it is stored. */
+static int made_in(const tti_program *program, const tutti_value *value) {
+    const tti_node *maker = tti_behind_views(value)->node;
     int due = 0;
-    for (size_t i = 0; i < TTI_COUNT(names); i++) {
-        tutti_value *sum = tti_graph_output(program->graph, names[i]);
-        const tti_node *maker = sum ? tti_behind_views(sum)->node : NULL;
-        for (int s = 0; maker && s < program->n_steps; s++)
-            if (program->steps[s] == maker) due = TTI_MAX(due, s);
-    }
+    for (int s = 0; s < program->n_steps; s++)
+        if (program->steps[s] == maker) return s;
+    for (int i = 0; i < maker->n_in; i++) due = TTI_MAX(due, made_in(program, maker->in[i]));
+    return due;
+}
+
+int tti_sums_due(const tti_program *program) {
+    const tutti_graph *g = program->graph;
+    int due = 0;
+    for (int i = 0; i < g->n_outputs; i++)
+        if (tti_is_step_sum(g->outputs[i].name))
+            due = TTI_MAX(due, made_in(program, g->outputs[i].value));
     return due;
 }

@@ -48,7 +48,7 @@ void tti_accumulation_fini(tti_accumulation *acc);
  * sums of the shard are computed (tti_sums_due). */
 void tti_bucket_due(const tti_plan *plan, int *due);
 
-/* The step after which loss_sum, count and correct are there. */
+/* The step after which all sums of the shard are there. */
 int tti_sums_due(const tti_program *program);
 
 #endif /* TTI_EXEC_ACCUMULATE_H */

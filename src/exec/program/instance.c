@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/flight.h"
 #include "exec/program/collective.h"
+#include "ops/loss/losses.h"
 
 /* Whether a node reads the samples, and from which byte on. */
 static bool reads_samples(const tti_node *node, size_t *offset) {
@@ -89,12 +90,15 @@ void tti_inputs_point(tti_instance *instance, const tti_inputs *inputs,
     point(instance, inputs->loss_scale, loss_scale);
 }
 
-tutti_status tti_inputs_collect(const tti_device_ops *ops, const tti_instance *instance,
+tutti_status tti_inputs_collect(const tti_device_ops *ops, const tti_instance *instance, int n_sums,
                                 double *sums) {
-    if (!tti_instance_has_output(instance, "loss_sum")) return TUTTI_OK;
-    return ops->step.collect(tti_instance_output(instance, "loss_sum"),
-                             tti_instance_output(instance, "count"),
-                             tti_instance_output(instance, "correct"), sums);
+    if (!tti_instance_sum(instance, 0)) return TUTTI_OK;
+    for (int first = 0; first < n_sums; first += TTI_COLLECTED) {
+        tti_collected c = {.n = TTI_MIN(n_sums - first, TTI_COLLECTED)};
+        for (int i = 0; i < c.n; i++) c.from[i] = tti_instance_sum(instance, first + i);
+        TTI_TRY(ops->step.collect(&c, sums + first));
+    }
+    return TUTTI_OK;
 }
 
 /* ---- prepares kernels before anything is allocated ----
@@ -555,12 +559,6 @@ tutti_status tti_instance_run(tti_instance *it, const tti_run *run, tti_after_st
     return tti_instance_run_range(it, run, 0, it->desc.program->n_steps, after, user);
 }
 
-int tti_instance_n_steps(const tti_instance *it) { return it->desc.program->n_steps; }
-
-const tti_node *tti_instance_node(const tti_instance *it, int step) {
-    return it->desc.program->steps[step];
-}
-
 const void *tti_instance_step_in(const tti_instance *it, int step, int i) {
     return it->steps[step].in[i];
 }
@@ -577,6 +575,22 @@ const void *tti_instance_output(const tti_instance *it, const char *name) {
     tti_buf buf = it->desc.program->bufs[value->id];
     TTI_ASSERT(buf.space == TTI_SPACE_RESULT);
     return (const char *)it->results + buf.offset;
+}
+
+/* The output of metric i of the model's own; NULL: the program has none. */
+static const char *metric_output(const tti_instance *it, int i) {
+    const tutti_graph *g = it->desc.program->graph;
+    for (int k = 0; k < g->n_outputs; k++)
+        if (tti_is_own_metric(g->outputs[k].name) && i-- == 0) return g->outputs[k].name;
+    return NULL;
+}
+
+const float *tti_instance_sum(const tti_instance *it, int i) {
+    static const char *const names[TTI_LOSS_SUMS] = {"loss_sum", "count", "correct"};
+    int of_metric = i - TTI_LOSS_SUMS;
+    const char *name = of_metric < 0 ? names[i] : metric_output(it, of_metric / 2);
+    if (!name || !tti_instance_has_output(it, name)) return NULL;
+    return (const float *)tti_instance_output(it, name) + (of_metric < 0 ? 0 : of_metric % 2);
 }
 
 static bool is_finite(const bound_step *step) {

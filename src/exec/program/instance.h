@@ -52,9 +52,10 @@ void tti_inputs_point_at_samples(tti_instance *instance, const tti_inputs *input
 void tti_inputs_point(tti_instance *instance, const tti_inputs *inputs,
                       const tti_inputs_shard *shard, const float *loss_scale);
 
-/* Puts it into the compute queue to take the sums of the shard that was run, if it makes any. */
-tutti_status tti_inputs_collect(const tti_device_ops *ops, const tti_instance *instance,
-                                double *sums /* [3] */);
+/* Enqueues copying the first n_sums sums of the shard that was run into sums on the device, unless
+ * another stage makes them. */
+tutti_status tti_inputs_collect(const tti_device_ops *ops, const tti_instance *instance, int n_sums,
+                                double *sums);
 
 /* ---- the kernels of a program before its memory is allocated: the backend reports their needs */
 
@@ -121,9 +122,6 @@ void tti_instance_show_layers(tti_instance *instance, _Atomic int32_t *place, in
 /* How long it was at exchanges of the host since the last call, in nanoseconds. */
 int64_t tti_instance_collect_exchanged(tti_instance *instance);
 
-int tti_instance_n_steps(const tti_instance *instance);
-const tti_node *tti_instance_node(const tti_instance *instance, int step);
-
 /* The bytes of input i and output k of a step. */
 const void *tti_instance_step_in(const tti_instance *instance, int step, int i);
 void *tti_instance_step_out(tti_instance *instance, int step, int k);
@@ -132,6 +130,9 @@ bool tti_instance_has_output(const tti_instance *instance, const char *name);
 
 /* The bytes of a named output after a run; the output must exist. */
 const void *tti_instance_output(const tti_instance *instance, const char *name);
+
+/* Sum i of a shard (tti_plan_n_sums) after a run; NULL: another stage makes it. */
+const float *tti_instance_sum(const tti_instance *instance, int i);
 
 /* Runs the steps first .. last-1 once more, all of them, and finds the first with a NaN or an
  * infinity in an f32 output, -1: none; ends at a step that fails.  For the message about a

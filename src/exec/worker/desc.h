@@ -8,6 +8,7 @@
 #include "comm/mesh.h"
 #include "comm/shard_map.h"
 #include "exec/program/timeline.h"
+#include "ops/loss/losses.h"
 #include "passes/plan.h"
 #include "tutti/comm.h"
 
@@ -135,14 +136,20 @@ typedef struct tti_step_desc {
                           buffers change */
 } tti_step_desc;
 
+/* Sum and count of each metric of the model's own, [plan->n_metrics][2]. */
+typedef struct tti_metric_sums {
+    double of[2 * TTI_MAX_OWN_METRICS];
+} tti_metric_sums;
+
 typedef struct tti_step_result {
     double loss_sum, count, correct; /* over the global batch */
-    double grad_norm;                /* of the mean gradient; 0 unless it was needed */
-    uint64_t params_hash;            /* after the update, of the whole model */
-    uint64_t own_hash;               /* the same of what this worker has of it */
-    int n_votes;                     /* workers that voted, the same number on all of them */
-    bool partial;                    /* a step of local SGD: sums and hash are this worker's own */
-    bool skipped;                    /* the update was left out: a gradient or loss is not finite */
+    tti_metric_sums metrics;
+    double grad_norm;     /* of the mean gradient; 0 unless it was needed */
+    uint64_t params_hash; /* after the update, of the whole model */
+    uint64_t own_hash;    /* the same of what this worker has of it */
+    int n_votes;          /* workers that voted, the same number on all of them */
+    bool partial;         /* a step of local SGD: sums and hash are this worker's own */
+    bool skipped;         /* the update was left out: a gradient or loss is not finite */
     int64_t compute_ns, comm_ns, update_ns;
     double sent_bytes; /* of gradients that this worker sent to others, by the algorithms' count;
                           0 where devices or a server add */

@@ -13,7 +13,7 @@
 tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
-    double *hashes = tally->sums + (size_t)setup->desc.n_shards * TTI_SUMS;
+    double *hashes = tally->sums + tti_n_shard_sums(setup);
     hashes[2 * setup->rank] = (double)(uint32_t)(tally->last_hash >> 32);
     hashes[2 * setup->rank + 1] = (double)(uint32_t)tally->last_hash;
     tally->sums[tally->n_sums - 1] = vote ? 1 : 0;
@@ -22,7 +22,7 @@ tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
     if (setup->n_ranks > 1)
         TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, tally->sums, tally->sums, tally->n_sums,
                                       TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
-    TTI_TRY(tti_divided_sums(setup->divided, tally->sums, (size_t)setup->desc.n_shards * TTI_SUMS,
+    TTI_TRY(tti_divided_sums(setup->divided, tally->sums, tti_n_shard_sums(setup),
                              &tally->sums[tally->n_sums - 1]));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
@@ -33,10 +33,23 @@ tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
 void tti_exec_add_sums(const tti_exec *x, tti_step_result *result) {
     const tti_tally *tally = tti_tally_of(x);
     result->n_votes = (int)tally->sums[tally->n_sums - 1];
+    int n = tti_n_sums(tti_setup_of(x));
     for (int s = 0; s < tti_setup_of(x)->desc.n_shards; s++) {
-        result->loss_sum += tally->sums[s * TTI_SUMS];
-        result->count += tally->sums[s * TTI_SUMS + 1];
-        result->correct += tally->sums[s * TTI_SUMS + 2];
+        result->loss_sum += tally->sums[s * n];
+        result->count += tally->sums[s * n + 1];
+        result->correct += tally->sums[s * n + 2];
+    }
+}
+
+void tti_exec_set_sums(const tti_exec *x, tti_step_result *result) {
+    const tti_tally *tally = tti_tally_of(x);
+    int n = tti_n_sums(tti_setup_of(x));
+    result->loss_sum = result->count = result->correct = 0;
+    tti_exec_add_sums(x, result);
+    for (int i = TTI_LOSS_SUMS; i < n; i++) {
+        double *sum = &result->metrics.of[i - TTI_LOSS_SUMS];
+        *sum = 0;
+        for (int s = 0; s < tti_setup_of(x)->desc.n_shards; s++) *sum += tally->sums[s * n + i];
     }
 }
 
@@ -54,7 +67,7 @@ tutti_status tti_exec_sum_hashes(const tti_setup *setup, uint64_t own, uint64_t 
 tutti_status tti_exec_compare_hashes(tti_exec *x, uint64_t step) {
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
-    const double *hashes = tally->sums + (size_t)setup->desc.n_shards * TTI_SUMS;
+    const double *hashes = tally->sums + tti_n_shard_sums(setup);
     if (!tally->has_hash) return TUTTI_OK;
     for (int r = 1; r < setup->n_ranks; r++) {
         if (hashes[2 * r] == hashes[0] && hashes[2 * r + 1] == hashes[1]) continue;
@@ -80,7 +93,7 @@ bool tti_exec_hashes_differed(tti_exec *x, uint64_t *step) {
 
 int tti_exec_first_bad_shard(const tti_exec *x) {
     for (int s = 0; s < tti_setup_of(x)->desc.n_shards; s++)
-        if (!isfinite(tti_tally_of(x)->sums[s * TTI_SUMS])) return s;
+        if (!isfinite(tti_tally_of(x)->sums[s * tti_n_sums(tti_setup_of(x))])) return s;
     return -1;
 }
 
@@ -113,7 +126,7 @@ tutti_status tti_exec_bad_gradient(uint64_t step, const char *param) {
 /* ---- the layer of a loss ---- */
 
 /* A node without a name is called by the parameter that it reads. */
-void tti_exec_print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]) {
+static void print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]) {
     const char *name = node->name;
     for (int i = 0; !*name && i < node->n_in; i++)
         if (node->in[i]->node->op->traits & TTI_PARAM) name = node->in[i]->node->name;
@@ -152,7 +165,7 @@ static tutti_status find_in_parts(tti_exec *x, const tti_step_desc *desc, int sh
     const tti_setup *setup = tti_setup_of(x);
     int moment, step;
     TTI_TRY(find_bad_step(x, desc, shard, &moment, &step));
-    if (step >= 0) tti_exec_print_layer(setup->desc.plan->shard.steps[step], layer);
+    if (step >= 0) print_layer(setup->desc.plan->shard.steps[step], layer);
     return broadcast_first(setup, step < 0 ? INT64_MAX : (int64_t)moment << 32 | step, layer);
 }
 
@@ -167,7 +180,7 @@ void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
         return;
     }
     if (find_bad_step(x, desc, shard, &moment, &step) != TUTTI_OK) tti_clear_error();
-    if (step >= 0) tti_exec_print_layer(setup->desc.plan->shard.steps[step], layer);
+    if (step >= 0) print_layer(setup->desc.plan->shard.steps[step], layer);
 }
 
 tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, int shard) {

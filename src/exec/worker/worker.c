@@ -169,12 +169,18 @@ int64_t tti_local_rows(const tti_setup *setup, const tti_step_desc *desc) {
 
 /* ---- a shard and its instance ---- */
 
-void tti_exec_keep_sums(tti_exec *x, tti_instance *instance, int shard) {
-    double *sums = x->tally->sums + (size_t)shard * TTI_SUMS;
-    static const char *const names[TTI_SUMS] = {"loss_sum", "count", "correct"};
-    for (int i = 0; i < TTI_SUMS; i++)
-        if (tti_instance_has_output(instance, names[i])) /* else it is another stage's */
-            sums[i] = *(const float *)tti_instance_output(instance, names[i]);
+int tti_n_sums(const tti_setup *setup) { return tti_plan_n_sums(setup->desc.plan); }
+
+size_t tti_n_shard_sums(const tti_setup *setup) {
+    return (size_t)setup->desc.n_shards * (size_t)tti_n_sums(setup);
+}
+
+void tti_exec_keep_sums(tti_exec *x, tti_instance *instance, int shard, int n_sums) {
+    double *sums = x->tally->sums + shard * tti_n_sums(tti_setup_of(x));
+    for (int i = 0; i < n_sums; i++) {
+        const float *sum = tti_instance_sum(instance, i);
+        if (sum) sums[i] = *sum;
+    }
 }
 
 void tti_exec_copy_outputs(const tti_step_desc *desc, const tti_instance *instance, int index) {

@@ -78,8 +78,6 @@ static inline const tti_server_calls *tti_calls_of(const tti_server *server) {
 int tti_exec_n_partials(const tti_setup *setup);
 float *tti_exec_partial(const tti_exec *x, int i);
 
-enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */ };
-
 typedef struct tti_compute_thread {
     tti_instance *shard, *eval;
     void *arena;
@@ -143,7 +141,8 @@ struct tti_tally {
     tti_step_desc begun; /* the step that tti_exec_end runs, on the host */
     bool has_begun;
     float loss_scale;
-    double *sums; /* [V * TTI_SUMS + 2 * n_ranks + 1]: sums of shards; halves of hashes; votes */
+    double
+        *sums; /* [tti_n_shard_sums + 2 * n_ranks + 1]: sums of shards; halves of hashes; votes */
     size_t n_sums;
     uint64_t last_hash;
     bool has_hash, has_differed;
@@ -224,10 +223,11 @@ uint64_t tti_exec_flat_hash(const tti_exec *exec);
 /* Gradients are rounded on the host before they travel (desc.wire). */
 bool tti_exec_has_wire(const tti_exec *exec);
 
-/* The inputs of a program for one shard; its sums to their place, those that it makes. */
+/* The inputs of a program for one shard; its first n_sums sums to their place, unless another stage
+ * makes them. */
 void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data);
-void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard);
+void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard, int n_sums);
 /* desc->outputs of shard number index of this worker. */
 void tti_exec_copy_outputs(const tti_step_desc *desc, const tti_instance *instance, int index);
 
@@ -240,8 +240,12 @@ float tti_exec_loss_scale(const tti_exec *exec);
 void tti_exec_count_sent(tti_exec *exec, double n_bytes);
 double tti_exec_sent_bytes(const tti_exec *exec);
 
-/* The sums of all shards [V][TTI_SUMS], as they are, or set to 0; and the number of votes, of this
- * worker before tti_exec_exchange_sums and of all after it. */
+/* How many sums a shard reports, and all shards together; the first n_sums of a shard. */
+int tti_n_sums(const tti_setup *setup);
+size_t tti_n_shard_sums(const tti_setup *setup);
+
+/* The sums of all shards [V][tti_n_sums], as they are, or set to 0; and the number of votes, of
+ * this worker before tti_exec_exchange_sums and of all after it. */
 double *tti_exec_sums(const tti_exec *exec);
 double *tti_exec_clear_sums(tti_exec *exec);
 void tti_exec_set_votes(tti_exec *exec, double n);
@@ -287,7 +291,10 @@ tutti_status tti_exec_join(tti_exec *exec, int step, bool eval);
 
 /* Reduces sums, hash and votes over the workers. */
 tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote);
+/* The sums over all shards, added to those of an evaluation; and those of a step, with its metrics.
+ */
 void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);
+void tti_exec_set_sums(const tti_exec *exec, tti_step_result *result);
 
 /* The summed gradient of a batch and its sums, of a worker that has all shards. */
 tutti_status tti_exec_gradient(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
@@ -319,12 +326,9 @@ tutti_status tti_exec_bad_gradient(uint64_t step, const char *param);
 tutti_status tti_exec_report_bad_loss(tti_exec *exec, const tti_step_desc *desc, int shard);
 tutti_status tti_exec_report_bad_gradient(tti_exec *exec, uint64_t step);
 
-/* step_sums.c: "conv2d 'conv1'" */
-enum { TTI_LAYER_TEXT = 128 };
-void tti_exec_print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]);
-
 /* step_sums.c: computes a shard of this worker again: the first node whose output is not finite,
  * "": none.  Collective over the workers of this replica if the model is divided. */
+enum { TTI_LAYER_TEXT = 128 };
 void tti_exec_find_bad_layer(tti_exec *exec, const tti_step_desc *desc, int shard,
                              char layer[TTI_LAYER_TEXT]);
 

@@ -589,15 +589,32 @@ static tutti_value *metric_of(const loss_args *a) {
         .sum;
 }
 
-/* The output "metric.NAME", or "metric.own.NAME" of a model's own. */
-static void give_metric(tutti_graph *g, const char *kind, const char *name, tutti_value *value) {
+bool tti_is_own_metric(const char *output) {
+    return strncmp(output, TTI_OWN_METRIC, sizeof TTI_OWN_METRIC - 1) == 0;
+}
+
+int tti_n_own_metrics(const tutti_graph *g) {
+    int n = 0;
+    for (int i = 0; i < g->n_outputs; i++) n += tti_is_own_metric(g->outputs[i].name);
+    return n;
+}
+
+bool tti_is_step_sum(const char *output) {
+    static const char *const names[] = {"loss_sum", "count", "correct"};
+    for (size_t i = 0; i < TTI_COUNT(names); i++)
+        if (strcmp(output, names[i]) == 0) return true;
+    return tti_is_own_metric(output);
+}
+
+/* Adds the output prefix + name. */
+static void give_metric(tutti_graph *g, const char *prefix, const char *name, tutti_value *value) {
     char text[TTI_MAX_NAME];
     size_t n = strlen(name);
     bool is_text = n > 0 && n <= 64;
     for (const char *at = name; *at; at++)
         is_text = is_text && (unsigned char)*at > ' ' && *at != ',' && *at != '=';
     if (!value) return; /* sticky */
-    snprintf(text, sizeof text, "metric.%s%s", kind, name);
+    snprintf(text, sizeof text, "%s%s", prefix, name);
     if (!is_text)
         tutti_graph_refuse(g, "a metric needs a name of 1 to 64 characters without spaces");
     else if (tti_graph_output(g, text))
@@ -617,16 +634,19 @@ void tutti_add_metric_named(tutti_graph *g, const char *name, tutti_value *predi
         predicted->type.dtype != TUTTI_F32)
         refuse(&a, "an f32 prediction with a row for each sample is needed");
     else
-        give_metric(g, "", name, metric_of(&a));
+        give_metric(g, "metric.", name, metric_of(&a));
 }
 
 void tutti_add_metric(tutti_graph *g, const char *name, tutti_value *sum, tutti_value *count) {
-    if (!g || tti_graph_is_training(g) || !sum || !count) return;
+    if (!g || !sum || !count) return;
     if (sum->type.dtype != TUTTI_F32 || count->type.dtype != TUTTI_F32 ||
         tutti_shape_n_elems(&sum->type.shape) != 1 || tutti_shape_n_elems(&count->type.shape) != 1)
         tti_build_fail(g, "metric '%s': sum and count must be f32 with one element", name);
+    else if (tti_n_own_metrics(g) == TTI_MAX_OWN_METRICS)
+        tti_build_fail(g, "metric '%s': a model has at most %d metrics of its own", name,
+                       TTI_MAX_OWN_METRICS);
     else
-        give_metric(g, "own.", name, pair(g, sum, count));
+        give_metric(g, TTI_OWN_METRIC, name, pair(g, sum, count));
 }
 
 /* ---- a model's own ---- */

@@ -2,7 +2,21 @@
 #ifndef TTI_OPS_LOSS_LOSSES_H
 #define TTI_OPS_LOSS_LOSSES_H
 
-#include "tutti/types.h"
+#include <stdbool.h>
+
+#include "tutti/graph.h"
+
+/* The output of a metric of the model's own is f32 [2], sum and count, and is called this and the
+ * metric's name. */
+#define TTI_OWN_METRIC "metric.own."
+enum { TTI_MAX_OWN_METRICS = 32 };
+
+bool tti_is_own_metric(const char *output);
+int tti_n_own_metrics(const tutti_graph *g);
+
+/* Whether the output is a sum that each step reports: loss_sum, count, correct, or a metric of the
+ * model's own. */
+bool tti_is_step_sum(const char *output);
 
 /* Returns the axis of the classes in logits for targets [N,...]: the last one, or 1; -1: they do
  * not fit. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/loss/losses.h"
 #include "ops/op_table.h"
 #include "passes/rewrite.h"
 #include "tutti/ops.h"
@@ -161,10 +162,22 @@ static void copy_idle_sources(marker *m) {
     }
 }
 
+/* The last stage reports the sums of a step: it has those that an earlier one makes as copies. */
+static tutti_value *sum_here(marker *m, const tutti_value *value) {
+    tutti_value *here = value_here(m, value);
+    if (!here || here->node->stage == m->chunk) return here;
+    tti_graph_set_stage(tti_new_graph(&m->rw), m->chunk);
+    return tutti_affine(tti_new_graph(&m->rw), here, 1, 0);
+}
+
 static void name_outputs(marker *m) {
     const tutti_graph *g = tti_old_graph(&m->rw);
-    for (int i = 0; i < g->n_outputs; i++)
-        tutti_output(tti_new_graph(&m->rw), g->outputs[i].name, value_here(m, g->outputs[i].value));
+    for (int i = 0; i < g->n_outputs; i++) {
+        const tti_output *out = &g->outputs[i];
+        bool is_sum = tti_is_step_sum(out->name);
+        tutti_output(tti_new_graph(&m->rw), out->name,
+                     is_sum ? sum_here(m, out->value) : value_here(m, out->value));
+    }
 }
 
 static tutti_status mark(tutti_graph **g, tti_stages *s, const bool *is_free, const int *begin) {
@@ -254,6 +267,7 @@ tutti_status tti_pass_assign_stages(tutti_graph **g, const tti_target *target) {
     const tutti_graph *whole = *g;
     for (int i = 0; is_first && i < whole->n_nodes; i++)
         s->is_joined |= (whole->nodes[i]->op->traits & TTI_SYNC) != 0;
+    if (is_first) s->n_metrics = tti_n_own_metrics(whole);
     int begin[TTI_MAX_CHUNKS];
     bool *is_free = tti_find_free_nodes(*g);
     if (!is_free) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");

@@ -53,6 +53,7 @@ struct tti_stages {
     double cost[TTI_MAX_CHUNKS];           /* of each chunk, in arbitrary units */
     bool is_cut;
     bool is_joined; /* values of all shards are joined inside the step (TTI_SYNC) */
+    int n_metrics;  /* of the model's own (ops/loss/losses.h) */
     tti_tied_param *tied;
     int n_tied;
     /* Between the passes: the graph at hand. */

@@ -123,13 +123,19 @@ tutti_status tti_generator_begin(tti_generator *g, const int32_t *tokens, int64_
 
 /* ---- writing ---- */
 
+/* Gives text to the caller's function, which may end the call. */
+static tutti_status hand_over(const tti_writing *how, const char *text, size_t n_bytes) {
+    if (how->on_text(how->user, text, n_bytes) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INTERRUPTED, "generate: the callback has ended the call");
+}
+
 static tutti_status say(const tti_generator *g, const tti_writing *how, int32_t token) {
     char *text;
     size_t n_bytes;
     TTI_TRY(tutti_tokenizer_decode(g->tokenizer, &token, 1, &text, &n_bytes));
-    how->on_text(how->user, text, n_bytes);
+    tutti_status st = hand_over(how, text, n_bytes);
     free(text);
-    return TUTTI_OK;
+    return st;
 }
 
 static tutti_status decode(tti_generator *g, const float **logits) {
@@ -177,6 +183,23 @@ tutti_status tti_generator_write(tti_generator *g, const tti_writing *how) {
 
 /* ---- the call ---- */
 
+/* The fields of the caller's description.  NaN fails every comparison. */
+static tutti_status check_desc(const tutti_generate_desc *desc) {
+    TTI_TRY(tti_need(desc->on_text ? desc : NULL, "tutti_generate", "on_text"));
+    if (desc->max_tokens < 0 || desc->top_k < 0)
+        return tti_fail(TUTTI_E_INVALID,
+                        "generate: max_tokens and top_k must be at least 0, got %lld and %lld",
+                        (long long)desc->max_tokens, (long long)desc->top_k);
+    if (!(desc->temperature >= 0 && desc->temperature < INFINITY))
+        return tti_fail(TUTTI_E_INVALID,
+                        "generate: temperature must be a number of at least 0, got %g",
+                        desc->temperature);
+    if (!(desc->top_p >= 0 && desc->top_p <= 1))
+        return tti_fail(TUTTI_E_INVALID, "generate: top_p must be from 0 to 1, got %g",
+                        desc->top_p);
+    return TUTTI_OK;
+}
+
 /* Uses one sample at a time; the other rows of a training shard would be computed in vain. */
 static void take_one_row(tutti_job *job) {
     tti_options_put(tti_job_options(job), "train.batch", "1", "generate");
@@ -208,8 +231,7 @@ static tutti_status generate(const tutti_job *job, tti_predictor *p,
                        .user = desc->user};
     TTI_TRY(tti_generator_open(job, p, &g));
     tutti_status st = begin(g, desc->prompt ? desc->prompt : "");
-    if (st == TUTTI_OK && desc->prompt)
-        desc->on_text(desc->user, desc->prompt, strlen(desc->prompt));
+    if (st == TUTTI_OK && desc->prompt) st = hand_over(&how, desc->prompt, strlen(desc->prompt));
     if (st == TUTTI_OK) st = tti_generator_write(g, &how);
     tti_generator_close(g);
     return st;
@@ -219,6 +241,7 @@ tutti_status tutti_generate(tutti_job *job, const char *run_dir, const tutti_gen
     TTI_TRY(tti_need(job, __func__, "job"));
     TTI_TRY(tti_need(run_dir, __func__, "run_dir"));
     TTI_TRY(tti_need(desc, __func__, "desc"));
+    TTI_TRY(check_desc(desc));
     tti_predictor *p;
     take_one_row(job);
     TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &p));

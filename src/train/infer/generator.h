@@ -26,8 +26,9 @@ typedef struct tti_writing {
     tti_sampling sampling;
     int64_t max_tokens;
     int64_t deadline_ns; /* time limit (tti_now_ns), checked after each token; 0: none */
-    /* Receives the bytes of each token; a character may be split over several calls. */
-    void (*on_text)(void *user, const char *text, size_t n_bytes);
+    /* Receives the bytes of each token; a character may be split over several calls.  Returns 0, or
+     * another value to end the call with TUTTI_E_INTERRUPTED. */
+    int (*on_text)(void *user, const char *text, size_t n_bytes);
     void *user;
 } tti_writing;
 

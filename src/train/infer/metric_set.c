@@ -13,8 +13,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/loss/losses.h"
 
-enum { PREFIX = 7 /* "metric." */, OWN = 4 /* "own." */ };
+enum { PREFIX = 7 /* "metric." */, OWN = sizeof TTI_OWN_METRIC - 1 - PREFIX };
 
 static const size_t most_kept = (size_t)1 << 30; /* bytes of scores and targets */
 
@@ -54,7 +55,7 @@ static size_t n_columns(const metric *m) {
 
 static const char *name_of(const metric *m) {
     const char *name = m->output->name + PREFIX;
-    return strncmp(name, "own.", OWN) == 0 ? name + OWN : name;
+    return tti_is_own_metric(m->output->name) ? name + OWN : name;
 }
 
 static bool is_called(const metric *m, const char *name) {

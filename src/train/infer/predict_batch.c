@@ -10,6 +10,11 @@
 
 /* ---- results ---- */
 
+tutti_status tti_predict_report(const tti_predicting *r, const tutti_prediction *prediction) {
+    if (r->fn(r->user, prediction) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INTERRUPTED, "predict: the callback has ended the call");
+}
+
 /* False if the logits are not finite: then there is no likeliest class. */
 static bool take_top(tti_predicting *r, const float *logits, int64_t n, tutti_prediction *out) {
     double most = -INFINITY, sum = 0;
@@ -36,14 +41,14 @@ static bool take_top(tti_predicting *r, const float *logits, int64_t n, tutti_pr
 }
 
 /* name: of the output; NULL: the first one. */
-static void report_not_finite(tti_predicting *r, const char *name, tutti_prediction *out) {
+static tutti_status report_not_finite(tti_predicting *r, const char *name, tutti_prediction *out) {
     char text[1024];
     snprintf(text, sizeof text, "%s: sample %lld: the model's output %s%s%sis not finite",
              out->file, (long long)out->index, name ? "'" : "", name ? name : "", name ? "' " : "");
     out->error = text;
     out->n_named = 0;
     r->n_not_finite++;
-    r->fn(r->user, out);
+    return tti_predict_report(r, out);
 }
 
 /* -log of the probability of a token. */
@@ -55,8 +60,8 @@ static double token_loss(const float *logits, int64_t n, int32_t token) {
 }
 
 /* logits [context, n]. */
-static void report_text(tti_predicting *r, const tti_predict_sample *w, const int32_t *x,
-                        const float *logits, int64_t n, tutti_prediction *out) {
+static tutti_status report_text(tti_predicting *r, const tti_predict_sample *w, const int32_t *x,
+                                const float *logits, int64_t n, tutti_prediction *out) {
     char *text[TUTTI_PREDICT_TOP] = {NULL};
     double loss = 0;
     size_t n_bytes;
@@ -71,18 +76,17 @@ static void report_text(tti_predicting *r, const tti_predict_sample *w, const in
         out->loss = loss / (double)out->n_tokens;
         out->perplexity = exp(out->loss);
     }
-    if (!take_top(r, logits + (w->n_tokens - 1) * n, n, out)) {
-        report_not_finite(r, NULL, out);
-        return;
-    }
+    if (!take_top(r, logits + (w->n_tokens - 1) * n, n, out))
+        return report_not_finite(r, NULL, out);
     for (int k = 0; tutti_dataset_get_tokenizer(r->ds) && k < out->n_top; k++) {
         int32_t token = (int32_t)out->top[k].label;
         if (tutti_tokenizer_decode(tutti_dataset_get_tokenizer(r->ds), &token, 1, &text[k],
                                    &n_bytes) == TUTTI_OK)
             out->top[k].name = text[k];
     }
-    r->fn(r->user, out);
+    tutti_status st = tti_predict_report(r, out);
     for (int k = 0; k < TUTTI_PREDICT_TOP; k++) free(text[k]);
+    return st;
 }
 
 /* false: one of them is not finite. */
@@ -112,8 +116,8 @@ static void take_labels(tti_predicting *r, const float *logits, tutti_prediction
 }
 
 /* Samples with fields: reports the likeliest classes, or the output itself. */
-static void report_outputs(tti_predicting *r, const tti_predict_sample *w, const float *output,
-                           tutti_prediction *out) {
+static tutti_status report_outputs(tti_predicting *r, const tti_predict_sample *w,
+                                   const float *output, tutti_prediction *out) {
     bool finite = true;
     out->n_outputs = r->n_outputs;
     out->outputs = output;
@@ -132,37 +136,23 @@ static void report_outputs(tti_predicting *r, const tti_predict_sample *w, const
         snprintf(error, sizeof error, "%s", tutti_last_error());
         out->error = error;
     }
-    if (finite)
-        r->fn(r->user, out);
-    else
-        report_not_finite(r, NULL, out);
+    return finite ? tti_predict_report(r, out) : report_not_finite(r, NULL, out);
 }
 
 /* row: of the waiting ones; it is row_in_shard of its shard. */
-static void report(tti_predicting *r, int64_t row, const tti_predicted *shard, int64_t row_in_shard,
-                   const float *logits) {
+static tutti_status report(tti_predicting *r, int64_t row, const tti_predicted *shard,
+                           int64_t row_in_shard, const float *logits) {
     const tti_predict_sample *w = &r->wait[row];
     int64_t n = r->b->model_params.n_classes;
     tutti_prediction out = {.file = w->file, .index = w->index, .n_in_file = w->n_in_file};
     const char *x = (const char *)r->x + (size_t)row * r->row_bytes;
     const char *bad = tti_predict_take_outputs(r, shard->instance, row_in_shard, &out);
-    if (bad) {
-        report_not_finite(r, bad, &out);
-        return;
-    }
-    if (r->is_text) {
-        report_text(r, w, (const int32_t *)x, logits, n, &out);
-        return;
-    }
-    if (r->n_outputs > 0) {
-        report_outputs(r, w, logits, &out);
-        return;
-    }
+    if (bad) return report_not_finite(r, bad, &out);
+    if (r->is_text) return report_text(r, w, (const int32_t *)x, logits, n, &out);
+    if (r->n_outputs > 0) return report_outputs(r, w, logits, &out);
     out.is_value = tti_dataset_spec(r->ds)->target.n > 0;
-    if (out.is_value ? take_values(r, logits, &out) : take_top(r, logits, n, &out))
-        r->fn(r->user, &out);
-    else
-        report_not_finite(r, NULL, &out);
+    bool finite = out.is_value ? take_values(r, logits, &out) : take_top(r, logits, n, &out);
+    return finite ? tti_predict_report(r, &out) : report_not_finite(r, NULL, &out);
 }
 
 /* ---- a batch ---- */
@@ -181,7 +171,7 @@ tutti_status tti_predict_flush(tti_predicting *r) {
                                      (int32_t)TTI_MIN(b, r->n_waiting - s * b)};
     TTI_TRY(tti_predictor_run(r->p, shards, n_shards, out));
     for (int64_t row = 0; row < r->n_waiting; row++)
-        report(r, row, &out[row / b], row % b, out[row / b].logits + row % b * n_logits);
+        TTI_TRY(report(r, row, &out[row / b], row % b, out[row / b].logits + row % b * n_logits));
     r->n_waiting = 0;
     return TUTTI_OK;
 }

@@ -100,7 +100,7 @@ static tutti_status add_rows(tti_predicting *r, const char *file, const tti_npy_
     bool has[TTI_MAX_FIELDS];
     for (int i = 0; i < TTI_MAX_FIELDS; i++) has[i] = array[i].name != NULL;
     TTI_TRY(tti_predict_flush(r)); /* samples that wait have the outputs of their own file */
-    tti_predict_choose_outputs(r, file, has);
+    TTI_TRY(tti_predict_choose_outputs(r, file, has));
     for (int64_t row = 0; row < n; row++) {
         TTI_TRY(read_row(r, array, row));
         TTI_TRY(tti_predict_add(

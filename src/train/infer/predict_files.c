@@ -79,8 +79,7 @@ static tutti_status add_file(tti_predicting *r, const char *file, const kind *ho
     snprintf(text, sizeof text, "%s", tutti_last_error());
     TTI_TRY(tti_predict_flush(r));
     r->n_bad++;
-    r->fn(r->user, &(tutti_prediction){.file = file, .error = text});
-    return TUTTI_OK;
+    return tti_predict_report(r, &(tutti_prediction){.file = file, .error = text});
 }
 
 static tutti_status add_path(tti_predicting *r, const char *path, int depth);

@@ -67,7 +67,7 @@ static int find_lacking(const tti_predicting *r, const tti_listed_output *o, con
     return -1;
 }
 
-void tti_predict_choose_outputs(tti_predicting *r, const char *file, const bool *has) {
+tutti_status tti_predict_choose_outputs(tti_predicting *r, const char *file, const bool *has) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
     char line[1024];
     for (int i = 0; i < r->n_listed; i++) {
@@ -78,8 +78,9 @@ void tti_predict_choose_outputs(tti_predicting *r, const char *file, const bool 
         snprintf(line, sizeof line,
                  "%s: the output '%s' is left out, because it needs the array '%s'", file,
                  tti_named_output_name(o->output), info->fields[field].name);
-        r->fn(r->user, &(tutti_prediction){.file = file, .notice = line});
+        TTI_TRY(tti_predict_report(r, &(tutti_prediction){.file = file, .notice = line}));
     }
+    return TUTTI_OK;
 }
 
 /* The part of an output that belongs to a row of the shard. */

@@ -6,14 +6,15 @@
 #include "train/infer/predicting.h"
 
 /* Prints a line for each kind of cell that was filled in or is unknown. */
-static void report_notices(tti_predicting *r, const char *file, const tutti_dataset *rows) {
+static tutti_status report_notices(tti_predicting *r, const char *file, const tutti_dataset *rows) {
     char line[1024];
     const char *text = tutti_dataset_notices(rows);
     for (size_t n; *text; text += n + (text[n] == '\n')) {
         n = strcspn(text, "\n");
         snprintf(line, sizeof line, "%.*s", (int)n, text);
-        r->fn(r->user, &(tutti_prediction){.file = file, .notice = line});
+        TTI_TRY(tti_predict_report(r, &(tutti_prediction){.file = file, .notice = line}));
     }
+    return TUTTI_OK;
 }
 
 tutti_status tti_predict_table(tti_predicting *r, const char *file) {
@@ -24,8 +25,7 @@ tutti_status tti_predict_table(tti_predicting *r, const char *file) {
                                      .spec = tti_dataset_spec(r->ds),
                                      .rows_only = true};
     TTI_TRY(tutti_dataset_open(&desc, &rows));
-    report_notices(r, file, rows);
-    tutti_status st = TUTTI_OK;
+    tutti_status st = report_notices(r, file, rows);
     int64_t n = tutti_dataset_get_info(rows)->n_samples;
     for (int64_t i = 0; st == TUTTI_OK && i < n; i++) {
         const void *bytes;

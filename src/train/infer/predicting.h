@@ -63,6 +63,9 @@ typedef struct tti_predicting {
     bool is_text;   /* causal language model: samples and targets are tokens */
 } tti_predicting;
 
+/* Gives a prediction to the caller's function.  TUTTI_E_INTERRUPTED if it ends the call. */
+tutti_status tti_predict_report(const tti_predicting *r, const tutti_prediction *prediction);
+
 /* The stored sample in r->chain[0] is complete. */
 tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample);
 
@@ -90,7 +93,7 @@ bool tti_predict_is_optional(const tti_predicting *r, int field);
 
 /* Chooses the outputs of the samples that follow, which have these fields: has [n_fields].  Each
  * output that is left out is reported. */
-void tti_predict_choose_outputs(tti_predicting *r, const char *file, const bool *has);
+tutti_status tti_predict_choose_outputs(tti_predicting *r, const char *file, const bool *has);
 
 /* Adds the outputs of a row of the shard to a prediction.  Returns the name of one that is not
  * finite; NULL: all are. */

@@ -7,10 +7,16 @@
 /* TUTTI_E_UNSUPPORTED: asynchronous workers end no step together. */
 TUTTI_NODISCARD tutti_status tti_callbacks_check(const tutti_train_desc *train, bool is_async);
 
-/* Rank 0 calls fn (NULL: nobody is asked), and *out becomes what it wants on all workers.
- * Collective. */
+/* Whether a callback follows each step or epoch: then no step begins before the last has ended. */
+bool tti_callbacks_follow_steps(const tutti_train_desc *train);
+
+/* Whether the program wants on_request to be called; it may say so on any thread. */
+bool tti_callbacks_requested(const tutti_train_desc *train);
+
+/* Rank 0 calls fn (NULL: nobody is asked), and *out becomes what it wants on all workers.  *stops:
+ * whether this worker wants to stop, and then whether one of them does.  Collective. */
 TUTTI_NODISCARD tutti_status tti_callbacks_consult(const tti_phases *phases, tutti_train_fn fn,
                                                    const tutti_train_progress *progress,
-                                                   tutti_train_control *out);
+                                                   bool *stops, tutti_train_control *out);
 
 #endif /* TTI_TRAIN_CALLBACKS_H */

@@ -279,10 +279,10 @@ static tutti_status add_metrics(const tti_import *import, const tti_job_config *
         snprintf(name, sizeof name, "%.*s", (int)n_name, at);
         is_taken[sum] = true;
         if (count >= 0) is_taken[count] = true;
-        if (count >= 0 && !tti_graph_is_training(g))
+        if (count >= 0)
             tutti_add_metric(g, name, f32_of(g, outputs[sum]),
                              count_of(g, f32_of(g, outputs[count])));
-        else if (!tti_graph_is_training(g))
+        else
             add_mean(g, name, f32_of(g, outputs[sum]));
         at += length;
     }

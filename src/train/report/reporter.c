@@ -24,6 +24,7 @@ tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
     r->train = train;
     r->b = b;
     r->run_dir = run_dir;
+    tti_step_metrics_init(&r->own, b->plan);
     if (!active) return TUTTI_OK;
     TTI_TRY(tti_metrics_open(&r->metrics, run_dir));
     TTI_TRY(tti_tfevents_open(&r->tfevents, run_dir));
@@ -138,16 +139,31 @@ static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, in
 }
 
 static tutti_status write_step_curves(tti_reporter *r, const tutti_event *e) {
-    char score[32];
+    tti_scalar point[4 + TTI_MAX_OWN_METRICS];
+    char score[32], tag[TTI_MAX_OWN_METRICS][128];
     const char *name = score_name(r);
-    if (name) snprintf(score, sizeof score, "train/%s", name);
-    tti_scalar step[] = {{"train/loss", e->loss}, /* the score second, if there is one */
-                         {score, name ? score_of(e) : 0},
-                         {"train/lr", e->lr},
-                         {"perf/samples_per_s", e->samples_per_s}};
-    int n = (int)TTI_COUNT(step);
-    if (!name) memmove(&step[1], &step[2], (size_t)(--n - 1) * sizeof step[0]);
-    return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, step, n));
+    int n = 0;
+    point[n++] = (tti_scalar){"train/loss", e->loss};
+    if (name) {
+        snprintf(score, sizeof score, "train/%s", name);
+        point[n++] = (tti_scalar){score, score_of(e)};
+    }
+    point[n++] = (tti_scalar){"train/lr", e->lr};
+    point[n++] = (tti_scalar){"perf/samples_per_s", e->samples_per_s};
+    for (int64_t i = 0; i < e->n_metrics; i++) {
+        if (!isfinite(e->metrics[i].value)) continue;
+        snprintf(tag[i], sizeof tag[i], "train/%s", e->metrics[i].name);
+        point[n++] = (tti_scalar){tag[i], e->metrics[i].value};
+    }
+    return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, point, n));
+}
+
+static void write_metrics(tti_json *j, const tutti_event *e) {
+    if (e->n_metrics == 0) return;
+    tti_json_object(j, "metrics");
+    for (int64_t i = 0; i < e->n_metrics; i++)
+        tti_json_double(j, e->metrics[i].name, e->metrics[i].value);
+    tti_json_end(j);
 }
 
 /* TensorBoard values of one evaluation: loss and score; rmse, mae and r2 of each target and their
@@ -214,6 +230,7 @@ static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_
     tti_json_text(j, "split", "train");
     tti_json_double(j, "loss", e->loss);
     write_score(r, j, e);
+    write_metrics(j, e);
     tti_json_double(j, "lr", e->lr);
     if (r->window_sent > 0)
         tti_json_int(j, "sent_bytes", (int64_t)(r->window_sent / (double)r->window_steps));
@@ -264,6 +281,9 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     e.is_regression = target_of(r)->n > 0;
     e.n_targets = target_of(r)->n;
     e.nrmse = nrmse_of(r, result);
+    tti_step_metrics_set(&r->own, result);
+    e.n_metrics = r->own.n;
+    e.metrics = r->own.list;
     if (e.n_targets == 1) e.rmse = target_of(r)->std[0] * e.nrmse;
     e.lr = lr;
     e.samples_per_s = (double)r->window_samples / (window * ns);
@@ -322,10 +342,7 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_eval_sum
     tti_json_text(j, "split", "test");
     tti_json_double(j, "loss", e.loss);
     write_score(r, j, &e);
-    if (e.n_metrics > 0) tti_json_object(j, "metrics");
-    for (int64_t i = 0; i < e.n_metrics; i++)
-        tti_json_double(j, e.metrics[i].name, e.metrics[i].value);
-    if (e.n_metrics > 0) tti_json_end(j);
+    write_metrics(j, &e);
     tti_json_int(j, "samples", result->n_rows);
     TTI_TRY(write_eval_curves(r, &e));
     r->mark_ns = tti_now_ns();

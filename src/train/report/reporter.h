@@ -9,6 +9,7 @@
 #include "train/infer/value_errors.h"
 #include "train/report/metrics.h"
 #include "train/report/slowest.h"
+#include "train/report/step_metrics.h"
 #include "train/report/tfevents.h"
 #include "train/report/times.h"
 #include "train/setup/blueprint.h"
@@ -20,6 +21,7 @@ typedef struct tti_reporter {
     const tutti_train_desc *train;
     const tti_blueprint *b;
     const char *run_dir;
+    tti_step_metrics own; /* of the last reported step */
     tti_metrics metrics;
     tti_tfevents tfevents;
     int64_t call_ns;       /* time of the call of tutti_train */

@@ -15,8 +15,9 @@
 enum { MAX_PROMPT = 32, MAX_WRITTEN = 160 };
 
 /* A NUL would end the text on the page. */
-static void hear(void *user, const char *text, size_t n_bytes) {
+static int hear(void *user, const char *text, size_t n_bytes) {
     for (size_t i = 0; i < n_bytes; i++) tti_str_add_bytes(user, text[i] ? &text[i] : "\1", 1);
+    return 0;
 }
 
 /* Decodes the tokens, up to the first one without text. */
@@ -25,7 +26,7 @@ static tutti_status read_prompt(const tti_generator *g, const int32_t *tokens, i
     char *text;
     size_t n_bytes;
     TTI_TRY(tutti_tokenizer_decode(tti_generator_tokenizer(g), tokens, n, &text, &n_bytes));
-    hear(out, text, n_bytes);
+    (void)hear(out, text, n_bytes);
     free(text);
     return TUTTI_OK;
 }

@@ -422,8 +422,6 @@ static tutti_status add_metrics(const tti_shard_graph_desc *d, tutti_graph *g,
         else
             TTI_TRY(add_one_metric(d, g, name, s));
     }
-    if (d->config->model.metrics[0])
-        tti_graph_set_joins_samples(g, true); /* each shard has metrics of its own */
     return TUTTI_OK;
 }
 

@@ -10,6 +10,7 @@
  * cases to run, such as "samples*"; with either, one process runs them all.  Exit code 77 without a
  * device.
  */
+#include "backend/cuda/conv/depthwise_cases.h"
 #include "backend/cuda/op_bench.h"
 #include "backend/split.h"
 #include "ops/special_values.h"
@@ -122,11 +123,6 @@ T_CASE(samples_match_the_reference) {
     }
     end("samples");
 }
-
-typedef struct op_case {
-    const char *op;
-    tti_sample sample;
-} op_case;
 
 /* Shapes that reach the vector paths, several blocks and second passes. */
 static const op_case large[] = {
@@ -472,19 +468,26 @@ static const op_case large[] = {
       .int_hi = 300}},
 };
 
+static void check_large(const op_case *of) {
+    const tti_op *op = tti_op_find(of->op);
+    assert_non_null(op);
+    if (!is_wanted(op)) return;
+    int before = n_tried;
+    check_sample(op, &of->sample, (variant){TUTTI_F32, 0});
+    check_sample(op, &of->sample, (variant){TUTTI_BF16, ~0u});
+    check_sample(op, &of->sample, (variant){TUTTI_BF16, 1u});
+    if (n_tried == before) printf("no such case: %s(%s)\n", op->name, of->sample.in);
+    assert_true(n_tried > before);
+}
+
 T_CASE(large_cases_match_the_reference) {
     T_UNUSED;
     n_tried = n_failed = n_missing = 0;
-    for (size_t i = 0; i < TTI_COUNT(large); i++) {
-        const tti_op *op = tti_op_find(large[i].op);
-        assert_non_null(op);
-        if (!is_wanted(op)) continue;
-        int before = n_tried;
-        check_sample(op, &large[i].sample, (variant){TUTTI_F32, 0});
-        check_sample(op, &large[i].sample, (variant){TUTTI_BF16, ~0u});
-        check_sample(op, &large[i].sample, (variant){TUTTI_BF16, 1u});
-        if (n_tried == before) printf("no such case: %s(%s)\n", op->name, large[i].sample.in);
-        assert_true(n_tried > before);
+    for (size_t i = 0; i < TTI_COUNT(large); i++) check_large(&large[i]);
+    for (size_t i = 0; i < TTI_COUNT(depthwise); i++) {
+        const tti_op *op = tti_op_find(depthwise[i].op);
+        check_large(&depthwise[i]);
+        if (is_wanted(op)) check_sample(op, &depthwise[i].sample, (variant){TUTTI_F16, ~0u});
     }
     end("large cases");
 }

@@ -22,8 +22,8 @@ static void spoil_pieces(const fake_group *g) {
 static void run_joint(command *c) {
     fake_group *g = c->state;
     update *u = c->dst;
-    size_t n = g->peers.n_flat,
-           n_words = 2 * 3 * (size_t)(c->step_sums.n_shards + c->step_sums.n_ranks);
+    size_t n = g->peers.n_flat, n_words = 2 * (size_t)(c->step_sums.n_sums * c->step_sums.n_shards +
+                                                       3 * c->step_sums.n_ranks);
     float *partials = u->desc.grads, *sum = malloc(n * sizeof *sum + 1);
     if (!sum) abort();
     note(fake_report_sums(&c->step_sums));

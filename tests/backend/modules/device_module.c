@@ -62,6 +62,7 @@ struct command {
     tti_gather gather;
     tti_unpack unpack;
     tti_device_step_sums step_sums;
+    tti_collected collected;
     tti_tp_collective tp;
     tti_device_norm norm;
     tti_device_lists lists;
@@ -489,12 +490,11 @@ static void dawdle(void) {
 static void run_collect(command *c) {
     double *sums = c->dst;
     dawdle();
-    for (int i = 0; i < 3; i++) sums[i] = *(const float *)c->extra[i];
+    for (int i = 0; i < c->collected.n; i++) sums[i] = *c->collected.from[i];
 }
 
-static tutti_status collect(const float *loss_sum, const float *n, const float *correct,
-                            double *sums) {
-    return put(&(command){.run = run_collect, .dst = sums, .extra = {loss_sum, n, correct}});
+static tutti_status collect(const tti_collected *collected, double *sums) {
+    return put(&(command){.run = run_collect, .dst = sums, .collected = *collected});
 }
 
 static void run_join(command *c) {

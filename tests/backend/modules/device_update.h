@@ -105,7 +105,7 @@ static void run_update(command *c) {
     const update *u = c->state;
     double n = 0, loss = 0;
     for (int s = 0; s < u->desc.n_shards; s++)
-        loss += u->desc.sums[3 * s], n += u->desc.sums[3 * s + 1];
+        loss += u->desc.sums[u->desc.n_sums * s], n += u->desc.sums[u->desc.n_sums * s + 1];
     uint64_t reported_ns = u->desc.report->reported_ns;
     *u->desc.report =
         (tti_step_report){.bad = isfinite(loss) ? 0u : TTI_BAD_LOSS,

@@ -66,18 +66,18 @@ __device__ __forceinline__ uint64_t tti_peers_barrier_timed(const tti_peers_view
 /* ---- values that ranks exchange: see tti_device_step_sums ---- */
 
 __device__ __forceinline__ int tti_n_numbers(const tti_device_step_sums &t) {
-    return 3 * (t.n_shards + t.n_ranks);
+    return t.n_sums * t.n_shards + 3 * t.n_ranks;
 }
 
 /* Number i of sums, hashes and votes: whether this rank contributes it; and its value, else 0. */
 __device__ __forceinline__ bool tti_reports_bad(const tti_device_step_sums &t, int i) {
-    int hash = i - 3 * t.n_shards, vote = hash - 2 * t.n_ranks;
-    if (hash < 0) return i >= 3 * t.first_shard && i < 3 * t.last_shard;
+    int hash = i - t.n_sums * t.n_shards, vote = hash - 2 * t.n_ranks;
+    if (hash < 0) return i >= t.n_sums * t.first_shard && i < t.n_sums * t.last_shard;
     return vote >= 0 ? vote == t.rank : hash / 2 == t.rank;
 }
 
 __device__ __forceinline__ double tti_numbers(const tti_device_step_sums &t, int i) {
-    int hash = i - 3 * t.n_shards, vote = hash - 2 * t.n_ranks;
+    int hash = i - t.n_sums * t.n_shards, vote = hash - 2 * t.n_ranks;
     if (!tti_reports_bad(t, i)) return 0.0;
     if (hash < 0) return t.sums[i];
     if (vote >= 0) return (double)t.args->vote;

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend/cuda/conv/conv_direct.h"
+#include "backend/cuda/conv/conv_node.h"
 #include "backend/cuda/conv/conv_stem.h"
 #include "backend/cuda/conv/dnn.h"
 #include "backend/cuda/norm/bn_stats.h"
@@ -27,10 +27,8 @@ static const double max_direct = 4e6, min_timed = 5e7;
 enum { N_ENGINES = 12, ALIGN = 256 };
 static const size_t max_workspace = (size_t)512 << 20;
 
-typedef enum conv_kind { FORWARD, GRAD_X, GRAD_W } conv_kind;
-
 typedef struct conv_state {
-    conv_kind kind;
+    tti_cuda_conv_kind kind;
     tti_cuda_conv conv;
     tutti_dtype dtype;
     tti_dnn_plan *plan;        /* NULL: the plain kernels */
@@ -41,38 +39,9 @@ typedef struct conv_state {
     size_t x_at, w_at, sums_at, work_at, n_bytes; /* scratch */
 } conv_state;
 
-static void read_pair(const tti_node *node, const char *name, int64_t fallback, int64_t out[2]) {
-    const tti_attr *attr = tti_attr_get(node, name);
-    for (int d = 0; d < 2; d++) out[d] = attr->n > d ? attr->v[d] : fallback;
-}
-
-static tti_cuda_conv conv_of(const tti_node *node, const tutti_value *x, const tutti_value *w,
-                             const tutti_value *y) {
-    const int64_t *xd = x->type.shape.dim, *wd = w->type.shape.dim, *yd = y->type.shape.dim;
-    tti_cuda_conv v = {.n = xd[0], .c = xd[1], .h = xd[2], .w = xd[3], .o = yd[1], .p = yd[2]};
-    v.q = yd[3], v.r = wd[2], v.s = wd[3];
-    v.groups = tti_attr_int(node, "groups");
-    read_pair(node, "stride", 1, v.stride);
-    read_pair(node, "pad", 0, v.pad);
-    read_pair(node, "dilation", 1, v.dilation);
-    v.x_last = x->layout == TTI_CHANNELS_LAST_BYTES;
-    v.y_last = y->layout == TTI_CHANNELS_LAST_BYTES;
-    return v;
-}
-
-static tti_cuda_conv read_conv(const tti_node *node, conv_kind kind) {
-    if (kind == FORWARD) return conv_of(node, node->in[0], node->in[1], node->out[0]);
-    if (kind == GRAD_X) return conv_of(node, node->out[0], node->in[1], node->in[0]);
-    return conv_of(node, node->in[1], node->out[0], node->in[0]);
-}
-
 static double n_products(const tti_cuda_conv *v) {
     return (double)v->n * (double)v->o * (double)v->p * (double)v->q * (double)(v->c / v->groups) *
            (double)v->r * (double)v->s;
-}
-
-static tti_cuda_planes y_planes(const tti_cuda_conv *v) {
-    return (tti_cuda_planes){v->n, v->o, v->p * v->q, v->y_last};
 }
 
 /* ---- the graph of one convolution ---- */
@@ -101,16 +70,16 @@ static void make_graph(const conv_state *s, tti_dnn_graph *g) {
     for (int d = 0; d < 2; d++)
         g->stride[d] = v->stride[d], g->pad[d] = v->pad[d], g->dilation[d] = v->dilation[d];
     bool x_last = v->x_last || padded;
-    if (s->kind == FORWARD) add_tensor(g, s->dtype, x_last, x_dim);
-    if (s->kind == GRAD_X) add_tensor(g, s->dtype, v->y_last, y_dim);
-    if (s->kind == GRAD_W) add_tensor(g, s->dtype, x_last, x_dim);
-    if (s->kind == GRAD_W)
+    if (s->kind == TTI_CONV_FORWARD) add_tensor(g, s->dtype, x_last, x_dim);
+    if (s->kind == TTI_CONV_GRAD_X) add_tensor(g, s->dtype, v->y_last, y_dim);
+    if (s->kind == TTI_CONV_GRAD_W) add_tensor(g, s->dtype, x_last, x_dim);
+    if (s->kind == TTI_CONV_GRAD_W)
         add_tensor(g, s->dtype, v->y_last, y_dim);
     else
         add_tensor(g, s->dtype, v->y_last, w_dim);
-    if (s->kind == FORWARD) add_tensor(g, s->dtype, v->y_last, y_dim);
-    if (s->kind == GRAD_X) add_tensor(g, s->dtype, x_last, x_dim);
-    if (s->kind == GRAD_W) add_tensor(g, s->dtype, v->y_last, w_dim);
+    if (s->kind == TTI_CONV_FORWARD) add_tensor(g, s->dtype, v->y_last, y_dim);
+    if (s->kind == TTI_CONV_GRAD_X) add_tensor(g, s->dtype, x_last, x_dim);
+    if (s->kind == TTI_CONV_GRAD_W) add_tensor(g, s->dtype, v->y_last, w_dim);
     tti_dnn_op_add(g, codes[s->kind], 0, 1, -1, 2);
 }
 
@@ -127,8 +96,8 @@ static size_t rounded(size_t n_bytes) { return (n_bytes + ALIGN - 1) / ALIGN * A
 static void place(conv_state *s) {
     const tti_cuda_conv *v = &s->conv;
     size_t element = tutti_dtype_bytes(s->dtype), work = s->plan ? tti_dnn_plan_bytes(s->plan) : 0;
-    tti_cuda_planes y = y_planes(v);
-    if (s->kind == GRAD_W) work = TTI_MAX(work, tti_cuda_conv_sum_bytes(s->dtype, &y));
+    tti_cuda_planes y = tti_cuda_conv_y_planes(v);
+    if (s->kind == TTI_CONV_GRAD_W) work = TTI_MAX(work, tti_cuda_conv_sum_bytes(s->dtype, &y));
     work = TTI_MAX(work, s->stats_bytes);
     if (s->with_totals) work = TTI_MAX(work, tti_dnn_plan_bytes(s->with_totals));
     s->x_at = s->w_at = 0;
@@ -147,7 +116,7 @@ static int64_t channels_for_dnn(const conv_state *s) {
     const tti_cuda_conv *v = &s->conv;
     int64_t vector = 16 / (int64_t)tutti_dtype_bytes(s->dtype);
     bool cores = s->dtype != TUTTI_F32 || tti_cuda_uses_tf32();
-    bool pad = cores && s->kind != GRAD_X && v->groups == 1 && v->y_last && v->c < vector;
+    bool pad = cores && s->kind != TTI_CONV_GRAD_X && v->groups == 1 && v->y_last && v->c < vector;
     return pad ? vector : v->c / v->groups;
 }
 
@@ -173,16 +142,17 @@ static tutti_status find_plan(const conv_state *s, bool totals, tti_dnn_plan **p
     return TUTTI_OK;
 }
 
-static conv_state *new_state(const tti_node *node, conv_kind kind) {
+static conv_state *new_state(const tti_node *node, tti_cuda_conv_kind kind) {
     conv_state *s = calloc(1, sizeof *s);
     if (!s) return NULL;
-    s->kind = kind, s->conv = read_conv(node, kind);
+    s->kind = kind, s->conv = tti_cuda_conv_read(node, kind);
     s->dtype = node->in[0]->type.dtype;
     s->c_to = s->conv.c / s->conv.groups;
     return s;
 }
 
-static tutti_status prepare(const tti_node *node, conv_kind kind, bool with_dnn, void **state) {
+static tutti_status prepare(const tti_node *node, tti_cuda_conv_kind kind, bool with_dnn,
+                            void **state) {
     conv_state *s = new_state(node, kind);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "conv2d: no memory");
     if (with_dnn && tti_dnn_ready()) {
@@ -244,7 +214,7 @@ static tutti_status run_forward(void *state, const tti_kargs *a) {
     TTI_TRY(give_x(s, a, a->in[0], &data[0]));
     TTI_TRY(give_w(s, a, a->in[1], &data[1]));
     TTI_TRY(tti_dnn_run(s->plan, data, offset(a->scratch, s->work_at)));
-    tti_cuda_planes y = y_planes(&s->conv);
+    tti_cuda_planes y = tti_cuda_conv_y_planes(&s->conv);
     TTI_CUDA(tti_cuda_conv_epilogue(s->dtype, &y, bias, relu, data[2], tti_cuda_stream()));
     return TUTTI_OK;
 }
@@ -282,7 +252,7 @@ static tutti_status run_grad_x(void *state, const tti_kargs *a) {
 
 /* db, omitted if it has no reader. */
 static tutti_status run_grad_b(const conv_state *s, const tti_kargs *a) {
-    tti_cuda_planes dy = y_planes(&s->conv);
+    tti_cuda_planes dy = tti_cuda_conv_y_planes(&s->conv);
     if (!tti_attr_int(a->node, "bias")) return TUTTI_OK;
     TTI_CUDA(tti_cuda_conv_sum(s->dtype, &dy, a->in[0], offset(a->scratch, s->work_at), a->out[1],
                                tti_cuda_stream()));
@@ -310,16 +280,20 @@ static tutti_status run_grad_w(void *state, const tti_kargs *a) {
 
 /* ---- the first layer ---- */
 
-static bool can_run_stem(const tti_node *node, conv_kind kind) {
-    tti_cuda_conv v = read_conv(node, kind);
+static bool can_run_stem(const tti_node *node, tti_cuda_conv_kind kind) {
+    tti_cuda_conv v = tti_cuda_conv_read(node, kind);
     return tti_cuda_stem_fits(node->in[0]->type.dtype, &v);
 }
 
-static bool can_run_stem_forward(const tti_node *node) { return can_run_stem(node, FORWARD); }
-static bool can_run_stem_grad_w(const tti_node *node) { return can_run_stem(node, GRAD_W); }
+static bool can_run_stem_forward(const tti_node *node) {
+    return can_run_stem(node, TTI_CONV_FORWARD);
+}
+static bool can_run_stem_grad_w(const tti_node *node) {
+    return can_run_stem(node, TTI_CONV_GRAD_W);
+}
 
 static tutti_status run_stem_forward(void *state, const tti_kargs *a) {
-    tti_cuda_conv v = read_conv(a->node, FORWARD);
+    tti_cuda_conv v = tti_cuda_conv_read(a->node, TTI_CONV_FORWARD);
     bool relu = tti_attr_int(a->node, "act") == TTI_EPILOGUE_RELU;
     (void)state;
     TTI_CUDA(tti_cuda_stem_forward(a->node->in[0]->type.dtype, &v, a->in[0], a->in[1],
@@ -329,15 +303,16 @@ static tutti_status run_stem_forward(void *state, const tti_kargs *a) {
 }
 
 static size_t stem_scratch(const tti_node *node, const void *state) {
-    tti_cuda_conv v = read_conv(node, GRAD_W);
-    tti_cuda_planes y = y_planes(&v);
+    tti_cuda_conv v = tti_cuda_conv_read(node, TTI_CONV_GRAD_W);
+    tti_cuda_planes y = tti_cuda_conv_y_planes(&v);
     (void)state;
     return TTI_MAX(tti_cuda_stem_bytes(&v), tti_cuda_conv_sum_bytes(node->in[0]->type.dtype, &y));
 }
 
 /* The sum for db comes after: it has the same scratch. */
 static tutti_status run_stem_grad_w(void *state, const tti_kargs *a) {
-    conv_state s = {.dtype = a->node->in[0]->type.dtype, .conv = read_conv(a->node, GRAD_W)};
+    conv_state s = {.dtype = a->node->in[0]->type.dtype,
+                    .conv = tti_cuda_conv_read(a->node, TTI_CONV_GRAD_W)};
     (void)state;
     TTI_CUDA(tti_cuda_stem_grad_w(s.dtype, &s.conv, a->in[0], a->in[1], a->scratch, a->out[0],
                                   tti_cuda_stream()));
@@ -461,7 +436,7 @@ static bool is_narrow(const conv_state *s) {
 
 static tutti_status prepare_stats_with(const tti_node *node, bool with_dnn, void **state) {
     tti_dnn_plan *plan = NULL;
-    TTI_TRY(prepare(node, FORWARD, with_dnn, state));
+    TTI_TRY(prepare(node, TTI_CONV_FORWARD, with_dnn, state));
     conv_state *s = *state;
     tutti_status st = TUTTI_OK;
     s->stats_bytes = tti_cuda_stats_bytes(node->out[0]);
@@ -478,24 +453,24 @@ static tutti_status prepare_stats_with(const tti_node *node, bool with_dnn, void
 
 /* ---- rows ---- */
 
-static bool can_run_dnn(const tti_node *node, conv_kind kind) {
-    tti_cuda_conv v = read_conv(node, kind);
+static bool can_run_dnn(const tti_node *node, tti_cuda_conv_kind kind) {
+    tti_cuda_conv v = tti_cuda_conv_read(node, kind);
     return node->in[0]->type.dtype != TUTTI_F64 && n_products(&v) > max_direct &&
            tti_dnn_version() > 0;
 }
 
-static bool can_run_forward(const tti_node *node) { return can_run_dnn(node, FORWARD); }
-static bool can_run_grad_x(const tti_node *node) { return can_run_dnn(node, GRAD_X); }
-static bool can_run_grad_w(const tti_node *node) { return can_run_dnn(node, GRAD_W); }
+static bool can_run_forward(const tti_node *node) { return can_run_dnn(node, TTI_CONV_FORWARD); }
+static bool can_run_grad_x(const tti_node *node) { return can_run_dnn(node, TTI_CONV_GRAD_X); }
+static bool can_run_grad_w(const tti_node *node) { return can_run_dnn(node, TTI_CONV_GRAD_W); }
 
 static tutti_status prepare_forward(const tti_node *node, void **state) {
-    return prepare(node, FORWARD, true, state);
+    return prepare(node, TTI_CONV_FORWARD, true, state);
 }
 static tutti_status prepare_grad_x(const tti_node *node, void **state) {
-    return prepare(node, GRAD_X, true, state);
+    return prepare(node, TTI_CONV_GRAD_X, true, state);
 }
 static tutti_status prepare_grad_w(const tti_node *node, void **state) {
-    return prepare(node, GRAD_W, true, state);
+    return prepare(node, TTI_CONV_GRAD_W, true, state);
 }
 static tutti_status prepare_stats(const tti_node *node, void **state) {
     return prepare_stats_with(node, true, state);
@@ -504,13 +479,13 @@ static tutti_status prepare_stats_direct(const tti_node *node, void **state) {
     return prepare_stats_with(node, false, state);
 }
 static tutti_status prepare_forward_direct(const tti_node *node, void **state) {
-    return prepare(node, FORWARD, false, state);
+    return prepare(node, TTI_CONV_FORWARD, false, state);
 }
 static tutti_status prepare_grad_x_direct(const tti_node *node, void **state) {
-    return prepare(node, GRAD_X, false, state);
+    return prepare(node, TTI_CONV_GRAD_X, false, state);
 }
 static tutti_status prepare_grad_w_direct(const tti_node *node, void **state) {
-    return prepare(node, GRAD_W, false, state);
+    return prepare(node, TTI_CONV_GRAD_W, false, state);
 }
 
 const tti_kernel tti_cuda_conv_kernels[] = {

@@ -117,6 +117,7 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
     u->view = (tti_update_view){.n_blocks = desc->n_blocks,
                                 .n_slots = desc->n_slots,
                                 .n_shards = desc->n_shards,
+                                .n_sums = desc->n_sums,
                                 .params = desc->params,
                                 .grads = desc->grads,
                                 .ema = desc->ema,

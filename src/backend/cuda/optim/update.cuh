@@ -12,13 +12,14 @@ enum { TTI_UPDATE_THREADS = 256, TTI_UPDATE_STRIDE = TTI_UPDATE_THREADS * 4 };
 
 /* ---- numbers of the step ---- */
 
-/* From the sums [n_shards][3]; also the initial report before the update. */
+/* From the sums [n_shards][n_sums]; also the initial report before the update. */
 __device__ __forceinline__ tti_hyper tti_make_hyper(const tti_update_view &u, const double *sums,
                                                     tti_step_report *report) {
     double count = 0, loss = 0;
     for (int s = 0; s < u.n_shards; s++) {
-        loss += sums[3 * s] - sums[3 * s]; /* 0, or NaN where it is not finite */
-        count += sums[3 * s + 1];
+        const double *of = sums + u.n_sums * s;
+        loss += of[0] - of[0]; /* 0, or NaN where it is not finite */
+        count += of[1];
     }
     const tti_step_args a = *u.args;
     tti_hyper h;

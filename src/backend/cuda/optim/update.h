@@ -49,13 +49,13 @@ typedef struct tti_update_item {
 typedef struct tti_update_view {
     tti_rule rule;
     const tti_update_block *blocks; /* [n_blocks] */
-    int n_blocks, n_slots, n_shards;
+    int n_blocks, n_slots, n_shards, n_sums;
     float *params, *grads, *ema; /* flat; ema NULL: none */
     void *low_copies;            /* 16-bit copies of the blocks with has_low_copy; NULL: none */
     tutti_dtype low_dtype;
     float *states[2];
     const tti_step_args *args;
-    const double *sums; /* [n_shards][3] */
+    const double *sums; /* [n_shards][n_sums] */
     tti_step_report *report;
     tti_hyper *hyper;
     double *partials;      /* [n_blocks][2] */

@@ -95,6 +95,7 @@ extern const tti_kernel tti_cuda_tensor_shard_kernels[]; /* tensor_shard.c      
 extern const tti_kernel tti_cuda_vocabulary_kernels[];   /* vocabulary.c  */
 extern const tti_kernel tti_cuda_small_conv_kernels[];   /* conv_small.c  */
 extern const tti_kernel tti_cuda_conv_kernels[];         /* conv.c        */
+extern const tti_kernel tti_cuda_depthwise_kernels[];    /* depthwise.c   */
 extern const tti_kernel tti_cuda_point_kernels[];        /* conv_point.c  */
 extern const tti_kernel tti_cuda_attention_kernels[];    /* attention.c   */
 extern const tti_kernel tti_cuda_sdpa_kernels[];         /* sdpa.c        */

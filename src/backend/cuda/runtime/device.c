@@ -431,10 +431,8 @@ tutti_status tti_cuda_report(const tti_step_report *report, const double *sums, 
                           "tell");
 }
 
-tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,
-                              double *sums) {
-    return tti_cuda_check(tti_launch_collect(loss_sum, count, correct, sums, tti_cuda_stream()),
-                          "collect");
+tutti_status tti_cuda_collect(const tti_collected *collected, double *sums) {
+    return tti_cuda_check(tti_launch_collect(collected, sums, tti_cuda_stream()), "collect");
 }
 
 /* Refused if the device was lost: the next event reports it. */

@@ -53,8 +53,7 @@ tutti_status tti_cuda_unpack(tti_queue queue, const tti_unpack *unpack);
 tutti_status tti_cuda_draw(const tti_draws *draws, int n, float *params);
 tutti_status tti_cuda_report(const tti_step_report *report, const double *sums, int n_sums,
                              void *host_report);
-tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,
-                              double *sums);
+tutti_status tti_cuda_collect(const tti_collected *collected, double *sums);
 void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems);
 
 /* peers.c: the devices of a job. */

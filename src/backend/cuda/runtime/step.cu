@@ -13,13 +13,10 @@ __global__ void begin_kernel(const tti_step_args *args, const tti_run *fixed, tt
     runs[i].step = args->step;
 }
 
-__global__ void collect_kernel(const float *loss_sum, const float *count, const float *correct,
-                               double *sums) {
+__global__ void collect_kernel(const __grid_constant__ tti_collected c, double *sums) {
     tti_let_next_start();
     tti_wait_for_before();
-    sums[0] = *loss_sum;
-    sums[1] = *count;
-    sums[2] = *correct;
+    if (threadIdx.x < c.n) sums[threadIdx.x] = *c.from[threadIdx.x];
 }
 
 /* ---- steps over samples that stay on the device ---- */
@@ -150,10 +147,9 @@ extern "C" cudaError_t tti_launch_begin_step(const tti_step_args *args, const tt
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_collect(const float *loss_sum, const float *count,
-                                          const float *correct, double *sums, cudaStream_t stream) {
-    return tti_launch_early(collect_kernel, dim3(1), 1, 0, 1, stream, loss_sum, count, correct,
-                            sums);
+extern "C" cudaError_t tti_launch_collect(const tti_collected *collected, double *sums,
+                                          cudaStream_t stream) {
+    return tti_launch_early(collect_kernel, dim3(1), TTI_COLLECTED, 0, 1, stream, *collected, sums);
 }
 
 extern "C" cudaError_t tti_launch_begin_gather(const tti_gather *g, const tti_run *fixed,

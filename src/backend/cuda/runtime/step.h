@@ -18,9 +18,8 @@ cudaError_t tti_launch_step_load(void);
 cudaError_t tti_launch_begin_step(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
                                   int n_runs, cudaStream_t stream);
 
-/* sums[0..2] = the three results of a shard. */
-cudaError_t tti_launch_collect(const float *loss_sum, const float *count, const float *correct,
-                               double *sums, cudaStream_t stream);
+/* See collect of tti_device_step_ops. */
+cudaError_t tti_launch_collect(const tti_collected *collected, double *sums, cudaStream_t stream);
 
 /* See gather, unpack and report of tti_device_step_ops. */
 cudaError_t tti_launch_begin_gather(const tti_gather *gather, const tti_run *fixed, tti_run *runs,

@@ -17,7 +17,7 @@
 
 /* Sums, hashes of the step before in halves, votes. */
 size_t tti_device_n_shared_sums(const tti_setup *setup) {
-    return (size_t)(setup->desc.n_shards * TTI_SUMS + 3 * setup->n_ranks);
+    return tti_n_shard_sums(setup) + 3 * (size_t)setup->n_ranks;
 }
 
 int tti_device_n_reported(const tti_setup *setup) {
@@ -43,7 +43,7 @@ tutti_status tti_device_store_reported(tti_exec *x, const double *reported, uint
          * after the last one. */
         const tti_setup *setup = tti_setup_of(x);
         tti_sharded *sharded = tti_sharded_of(x);
-        const double *halves = reported + setup->desc.n_shards * TTI_SUMS;
+        const double *halves = reported + tti_n_shard_sums(setup);
         for (int r = 0; tti_tally_of(x)->has_hash && r < setup->n_ranks; r++) {
             uint64_t hash = (uint64_t)halves[2 * r] << 32 | (uint64_t)halves[2 * r + 1];
             if (hash == sharded->all_hashes[r]) continue;
@@ -191,7 +191,7 @@ struct tti_device_axis {
     tti_device_p2p *p2p; /* of the stages; NULL: there are none */
     lists total, slots;  /* of one double for a block; of two */
     double *sums;        /* [1 + 2 * n_slots] device */
-    double *zeros;       /* [n_shards][TTI_SUMS] device */
+    double *zeros;       /* [n_zeros] device: instead of the sums of shards */
     size_t n_sums, n_zeros;
 };
 
@@ -277,7 +277,7 @@ tutti_status tti_device_axis_create(tti_exec *x, tti_device_p2p *p2p, tti_device
     a->ops = tti_setup_of(x)->desc.backend->device;
     const tti_backend *backend = tti_setup_of(a->x)->desc.backend;
     a->n_sums = 1 + 2 * (size_t)tti_setup_of(a->x)->desc.plan->n_slots;
-    a->n_zeros = (size_t)tti_setup_of(a->x)->desc.n_shards * TTI_SUMS;
+    a->n_zeros = tti_n_shard_sums(tti_setup_of(a->x));
     a->sums = backend->alloc(a->n_sums * sizeof *a->sums);
     a->zeros = backend->alloc(a->n_zeros * sizeof *a->zeros);
     if (!a->sums || !a->zeros) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory on the device");

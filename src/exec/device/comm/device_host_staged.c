@@ -259,8 +259,8 @@ float *tti_device_host_staged_sum(const tti_device_host_staged *b) { return b->p
 tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const double *sums) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
-    size_t first = (size_t)setup->first_shard * TTI_SUMS,
-           last = (size_t)setup->last_shard * TTI_SUMS;
+    size_t n = (size_t)tti_n_sums(setup), first = (size_t)setup->first_shard * n,
+           last = (size_t)setup->last_shard * n;
     double *all = tti_exec_clear_sums(x);
     if (!tti_pipe_of(x) || tti_instance_has_output(tti_exec_instance(x, 0, false),
                                                    "loss_sum")) /* else another stage's */
@@ -274,7 +274,7 @@ tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *b, double *
     tti_exec *x = b->x;
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, tti_exec_sums(x),
-                                (size_t)tti_setup_of(x)->desc.n_shards * TTI_SUMS * sizeof *sums));
+                                tti_n_shard_sums(tti_setup_of(x)) * sizeof *sums));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the device"), -1);
 }
 

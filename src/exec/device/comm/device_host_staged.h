@@ -32,7 +32,7 @@ int64_t tti_device_host_staged_summed(const tti_device_host_staged *host_staged)
 /* Their host memory, [n_flat]: the only copy with desc.offload. */
 float *tti_device_host_staged_sum(const tti_device_host_staged *host_staged);
 
-/* Sums, hashes and votes of all workers; sums [V][TTI_SUMS] of the device receive those of the
+/* Sums, hashes and votes of all workers; sums [V][tti_n_sums] of the device receive those of the
  * shards. */
 tutti_status tti_device_host_staged_sums(tti_device_host_staged *host_staged, double *sums,
                                          bool vote);

@@ -88,7 +88,7 @@ static void place_tied(const tti_setup *setup, const tti_pipe *pipe, int tied, s
 
 /* Sums of shards, hashes and votes; the same on all stages. */
 static size_t most_tp_bytes(const tti_setup *setup) {
-    size_t n = (size_t)setup->desc.n_shards * TTI_SUMS + 3 * (size_t)setup->n_ranks;
+    size_t n = tti_n_shard_sums(setup) + 3 * (size_t)setup->n_ranks;
     return (n * sizeof(double) + ALIGN - 1) / ALIGN * ALIGN;
 }
 

@@ -484,6 +484,7 @@ static tti_device_step_sums step_sums_of(const tti_setup *setup, const tti_step_
     return (tti_device_step_sums){.sums = sums,
                                   .args = args,
                                   .report = report,
+                                  .n_sums = tti_n_sums(setup),
                                   .n_shards = setup->desc.n_shards,
                                   .first_shard = setup->first_shard,
                                   .last_shard = setup->last_shard,

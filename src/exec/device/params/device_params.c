@@ -86,6 +86,7 @@ static tutti_status create_backend_update(tti_device_update *u, const tti_update
                            .states = arrays->states,
                            .args = u->desc.args,
                            .sums = u->desc.sums,
+                           .n_sums = tti_n_sums(setup),
                            .report = u->desc.report,
                            .clip_norm = setup->desc.clip_norm,
                            .clip_value = setup->desc.clip_value,

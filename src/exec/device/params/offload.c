@@ -248,7 +248,7 @@ tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
     int64_t start = tti_now_ns();
     TTI_TRY(awaited(o, 0, 1));
     memcpy(tti_exec_sums(o->x), o->sums, (size_t)o->device_report.n_sums * sizeof *o->sums);
-    tti_exec_add_sums(o->x, &o->early);
+    tti_exec_set_sums(o->x, &o->early);
     if (tti_exec_first_bad_shard(o->x) < 0) {
         TTI_TRY(make_update(o, desc, &o->early));
         o->has_early = true;

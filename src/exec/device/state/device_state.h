@@ -67,7 +67,7 @@ struct tti_exec_device {
     tti_run *fixed, *runs; /* [n_local], device */
     int64_t rows;          /* of a shard, as fixed says; 0: not yet known */
     tti_step_args *args;   /* device: of the step that computes, copied from its set */
-    double *sums;          /* device [V][TTI_SUMS] */
+    double *sums;          /* device [V][tti_n_sums] */
     tti_step_report *report;
     float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
     tti_device_update *update;

@@ -35,9 +35,9 @@ static const tti_backend apart = {.name = "apart",
                                   .accumulate = fake_accumulate};
 
 static const char *check_sums(reduce_rank *r, tti_device_host_staged *host_staged) {
-    int n = r->c->n_shards * TTI_SUMS;
+    int n = r->c->n_shards * TTI_LOSS_SUMS;
     for (int i = 0; i < n; i++) {
-        int shard = i / TTI_SUMS;
+        int shard = i / TTI_LOSS_SUMS;
         r->sums[i] =
             shard >= r->x->setup.first_shard && shard < r->x->setup.last_shard ? i + 0.5 : 777;
     }
