@@ -383,7 +383,7 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
 
 /* Frees memory that depends on this worker's shards. */
 static void release_compute_threads(tti_exec *x) {
-    tti_host_destroy(x->host);
+    tti_host_destroy(x, x->host);
     x->host = NULL;
     tti_compute_threads_destroy(x->threads->pool);
     for (int i = 0; x->threads->thread && i < x->setup.n_in_flight; i++) {
@@ -635,6 +635,33 @@ tutti_status tti_exec_compute_gradients(tti_exec *x, const tti_step_desc *desc,
     tutti_status st = tti_host_compute_gradients(x, desc, form);
     *result = *tti_host_begun_result(tti_host_of(x));
     return tti_exec_name_difference(x, st);
+}
+
+tutti_status tti_exec_watch_shard(tti_exec *x, int shard) {
+    if (!tti_host_of(x))
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "parallel.verify_every: workers on GPUs cannot be "
+                        "verified; give parallel.devices=cpu or 0");
+    return tti_layer_hashes_watch(x, shard, tti_host_layer_hashes(tti_host_of(x)));
+}
+
+int tti_exec_n_layers(const tti_exec *x) {
+    return tti_instance_n_steps(tti_exec_instance(x, 0, false));
+}
+
+const uint64_t *tti_exec_layer_hashes(const tti_exec *x) {
+    return tti_host_layer_hashes(tti_host_of(x))->hashes;
+}
+
+tutti_status tti_exec_recompute(tti_exec *x, const tti_step_desc *desc, int shard,
+                                const tti_shard_data *data, uint64_t *hashes) {
+    return tti_layer_hashes_again(x, desc, shard, data, hashes);
+}
+
+void tti_exec_layer_name(const tti_exec *x, int layer, char *out, size_t n_bytes) {
+    char name[TTI_LAYER_TEXT];
+    tti_exec_print_layer(tti_instance_node(tti_exec_instance(x, 0, false), layer), name);
+    snprintf(out, n_bytes, "%s", name);
 }
 
 tutti_status tti_exec_apply_gradients(tti_exec *x, double lr, bool keeps_params,

@@ -129,6 +129,21 @@ tutti_status tti_exec_compute_gradients(tti_exec *exec, const tti_step_desc *des
 tutti_status tti_exec_apply_gradients(tti_exec *exec, double lr, bool keeps_params,
                                       tti_step_result *result);
 
+/* ---- verification: a shard is computed twice and compared, on the host, with whole models ---- */
+
+/* From now on tti_exec_compute_gradients hashes the results of every layer of this shard, if it is
+ * this worker's; -1: of none. */
+tutti_status tti_exec_watch_shard(tti_exec *exec, int shard);
+/* Layers of the shard program: one hash for each. */
+int tti_exec_n_layers(const tti_exec *exec);
+const uint64_t *tti_exec_layer_hashes(const tti_exec *exec);
+/* Computes a shard (of any worker) of the step again, with the parameters as they are, and hashes
+ * its layers [n_layers].  Between the two parts of a step; gradients and sums stay. */
+tutti_status tti_exec_recompute(tti_exec *exec, const tti_step_desc *desc, int shard,
+                                const tti_shard_data *data, uint64_t *hashes);
+/* "conv2d 'conv1'" */
+void tti_exec_layer_name(const tti_exec *exec, int layer, char *out, size_t n_bytes);
+
 /* The summed gradients as one flat array in host memory, between the two; NULL where no worker has
  * room for them (desc.zero 2 and 3).  Collective. */
 tutti_status tti_exec_whole_gradients(tti_exec *exec, float **grads);

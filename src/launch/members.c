@@ -80,7 +80,7 @@ bool tti_members_may_lose(const tti_supervisor *s, int rank) {
 }
 
 static void plan_respawn(tti_supervisor *s, tti_supervised *w) {
-    if (w->is_dropped || s->n_respawned >= s->desc->n_respawns) return;
+    if (w->is_dropped || w->is_excluded || s->n_respawned >= s->desc->n_respawns) return;
     int64_t now = tti_now_ns();
     bool is_calm = now - s->respawned_ns > CALM_MS * TTI_NS_PER_MS;
     s->n_doubled = is_calm ? 0 : TTI_MIN(s->n_doubled + 1, 7);
@@ -98,6 +98,8 @@ void tti_members_lose(tti_supervisor *s, int rank, const siginfo_t *info) {
     plan_respawn(s, w);
     w->joins = w->is_ready = false;
     if (w->is_dropped) snprintf(end.text, sizeof end.text, "rank %d leaves", rank);
+    if (w->is_excluded)
+        snprintf(end.text, sizeof end.text, "rank %d is excluded: %s", rank, w->reported.words);
     int n = TTI_MIN(n_members(s) + n_spares(s), s->n_target);
     bool waits = n < s->n_target && w->respawn_ns < INT64_MAX;
     snprintf(text, sizeof text, "%s; the run goes on with %d worker%s%s", end.text, n,
@@ -198,7 +200,8 @@ void tti_members_scale(tti_supervisor *s) {
     while (n_started(s) > n + desc->n_spares && drop(s, true)) continue;
     for (int r = 0; r < s->n_slots && n_started(s) < n + desc->n_spares; r++) {
         tti_supervised *w = &s->workers[r];
-        if (!w->alive && w->respawn_ns == INT64_MAX) w->respawn_ns = tti_now_ns();
+        bool may_start = !w->alive && !w->is_excluded && w->respawn_ns == INT64_MAX;
+        if (may_start) w->respawn_ns = tti_now_ns();
     }
 }
 

@@ -114,6 +114,10 @@ int tti_worker_fd(const char *name) {
     return fd >= 0 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
 }
 
+void tti_worker_report_excluded(uint64_t step, const char *text) {
+    report(TTI_CONTROL_EXCLUDED, step, text);
+}
+
 bool tti_worker_joins(void) { return number_of("TUTTI_JOINS") > 0; }
 
 int tti_worker_slot(int rank) { return tti_worker_joins() ? number_of("TUTTI_JOINS") - 1 : rank; }

@@ -14,18 +14,18 @@ enum { TTI_WORDS_BYTES = 320 };
 
 /* A message of a worker on the control socket, one record each. */
 typedef struct tti_control_message {
-    uint64_t
-        magic; /* TTI_CONTROL_MAGIC, TTI_CONTROL_NEEDED, TTI_CONTROL_FAILED, TTI_CONTROL_READY */
-    uint64_t step; /* steps committed so far; NEEDED: number of needed workers; FAILED: the step of
-                      the failure */
-    char words[TTI_WORDS_BYTES]; /* FAILED: why, cut to this; else "" */
+    uint64_t magic; /* TTI_CONTROL_MAGIC, TTI_CONTROL_NEEDED, .._FAILED, .._EXCLUDED, .._READY */
+    uint64_t step;  /* steps committed so far; NEEDED: number of needed workers; FAILED: the step of
+                       the failure */
+    char words[TTI_WORDS_BYTES]; /* FAILED, EXCLUDED: why, cut to this; else "" */
 } tti_control_message;
 
-#define TTI_CONTROL_MAGIC UINT64_C(0x5455545449435431)  /* "TUTTICT1" */
-#define TTI_CONTROL_NEEDED UINT64_C(0x5455545449434e31) /* "TUTTICN1" */
-#define TTI_CONTROL_FAILED UINT64_C(0x5455545449434631) /* "TUTTICF1" */
-#define TTI_CONTROL_READY UINT64_C(0x5455545449435231)  /* "TUTTICR1" */
-#define TTI_CONTROL_EPOCH UINT64_C(0x5455545449434531)  /* "TUTTICE1" */
+#define TTI_CONTROL_MAGIC UINT64_C(0x5455545449435431)    /* "TUTTICT1" */
+#define TTI_CONTROL_NEEDED UINT64_C(0x5455545449434e31)   /* "TUTTICN1" */
+#define TTI_CONTROL_FAILED UINT64_C(0x5455545449434631)   /* "TUTTICF1" */
+#define TTI_CONTROL_EXCLUDED UINT64_C(0x5455545449435831) /* "TUTTICX1" */
+#define TTI_CONTROL_READY UINT64_C(0x5455545449435231)    /* "TUTTICR1" */
+#define TTI_CONTROL_EPOCH UINT64_C(0x5455545449434531)    /* "TUTTICE1" */
 
 /* The supervisor's answer to TTI_CONTROL_READY, with the descriptor of the group (SCM_RIGHTS). */
 typedef struct tti_epoch_message {
@@ -56,6 +56,10 @@ void tti_worker_report_needed(int n_needed);
  * fails at the same step for the same reason, further starts would as well.  Does nothing without a
  * supervisor. */
 void tti_worker_report_failure(uint64_t step, const char *text);
+
+/* Reports that this worker computes wrongly in an elastic run: it ends itself by a signal, and is
+ * not started again. */
+void tti_worker_report_excluded(uint64_t step, const char *text);
 
 /* For a worker of an elastic run that has left its group: reports that it is ready for the next
  * epoch and waits up to timeout_ms (-1: for ever) for the supervisor, which waits for all members.

@@ -88,6 +88,8 @@ static void read_control(tti_supervisor *s, tti_supervised *w) {
             s->n_needed = (int)TTI_MIN(TTI_MAX(m.step, UINT64_C(1)), (uint64_t)s->n_needed);
         else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_FAILED)
             note_words(w, &m);
+        else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_EXCLUDED)
+            note_words(w, &m), w->is_excluded = true;
         else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_READY)
             w->is_ready = true;
         else if (n == 0)
@@ -176,6 +178,7 @@ static void note_end(tti_supervisor *s, int rank, const siginfo_t *info) {
     /* A worker that fails before it is a member harms no other. */
     bool is_lost = severity == TTI_KILLED || (severity >= TTI_VICTIM && s->workers[rank].joins);
     if (is_lost && tti_members_may_lose(s, rank)) {
+        read_control(s, &s->workers[rank]); /* it may say why */
         tti_members_lose(s, rank, info);
         return;
     }

@@ -344,6 +344,7 @@ struct tti_host {
     tti_step_program *programs[TTI_N_FORMS];
     tti_comm_thread *comm_thread; /* NULL: the programs have nothing for it */
     begun_step begun;
+    tti_layer_hashes watched;
 };
 
 /* ---- building ---- */
@@ -376,6 +377,7 @@ tutti_status tti_host_create(tti_exec *x, tti_host **out) {
     if (setup->desc.serves) return TUTTI_OK; /* a server does not compute shards */
     tti_host *host = *out = calloc(1, sizeof *host);
     if (!host) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    host->watched.shard = -1;
     for (tti_step_form form = 0; form < TTI_N_FORMS; form++) {
         if (!tti_step_has_form(&basis, form)) continue;
         TTI_TRY(tti_step_build(&basis, form, &host->programs[form]));
@@ -391,8 +393,11 @@ const tti_step_program *tti_host_program(const tti_host *host, tti_step_form for
     return host->programs[form];
 }
 
-void tti_host_destroy(tti_host *host) {
+tti_layer_hashes *tti_host_layer_hashes(tti_host *host) { return &host->watched; }
+
+void tti_host_destroy(const tti_exec *x, tti_host *host) {
     if (!host) return;
+    tti_layer_hashes_fini(x, &host->watched);
     tti_comm_thread_destroy(host->comm_thread);
     for (int form = 0; form < TTI_N_FORMS; form++) tti_step_program_destroy(host->programs[form]);
     free(host);
@@ -416,7 +421,7 @@ typedef struct walker {
     int shard; /* global number */
     tti_instance *instance;
     tti_compute_thread_cursor cursor;
-    bool timed;
+    bool timed, hashed;
     int64_t last_ns; /* end of the step before */
 } walker;
 
@@ -457,6 +462,7 @@ static void after_step(int step, void *user) {
     walker *f = user;
     (void)TTI_FAULT_AT("exec.layer", tti_exec_number(tti_setup_of(f->r->x)),
                        (int64_t)f->r->desc->step);
+    if (f->hashed) tti_layer_hash(f->r->x, f->instance, step, tti_host_of(f->r->x)->watched.hashes);
     if (f->timed) {
         int64_t now = tti_now_ns();
         const tti_node *node = f->r->program->program->steps[step];
@@ -514,7 +520,8 @@ static tutti_status run_steps(walker *f) {
     await(f, in->first);
     TTI_TRY(check_comm(f));
     show_layers(f);
-    bool looks = has_faults || f->timed || tti_compute_thread_cursor_is_used(&f->cursor);
+    bool looks =
+        has_faults || f->timed || f->hashed || tti_compute_thread_cursor_is_used(&f->cursor);
     TTI_TRY(tti_instance_run_range(f->instance, &run, in->first, in->last,
                                    looks ? after_step : NULL, f));
     int64_t end = tti_now_ns();
@@ -551,6 +558,7 @@ static void run_shard(walker *f) {
     f->instance = tti_exec_instance(x, compute_thread, f->r->eval);
     f->shard = f->in->shard + f->index;
     f->timed = tti_profile_of(x) && !f->r->eval && f->index == 0;
+    f->hashed = !f->r->eval && f->shard == tti_host_of(x)->watched.shard;
     begin_record(x, TTI_LANE_COMPUTE + f->index, f->in, f->r->desc->step);
     tutti_status st = f->in->kind == TTI_RUN ? run_steps(f) : transfer(f);
     end_record(x, TTI_LANE_COMPUTE + f->index);

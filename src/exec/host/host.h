@@ -2,6 +2,7 @@
 #ifndef TTI_EXEC_HOST_H
 #define TTI_EXEC_HOST_H
 
+#include "exec/host/layer_hashes.h"
 #include "exec/host/step_passes.h"
 #include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
@@ -12,7 +13,9 @@ tutti_status tti_host_create(tti_exec *x, tti_host **out);
 /* The list for a form; NULL: the worker makes no such steps. */
 const tti_step_program *tti_host_program(const tti_host *host, tti_step_form form);
 
-void tti_host_destroy(tti_host *host);
+void tti_host_destroy(const tti_exec *x, tti_host *host);
+
+tti_layer_hashes *tti_host_layer_hashes(tti_host *host);
 
 /* Runs a step of a form.  A worker that fails still takes part in the reductions, which the other
  * workers wait for.  Collective. */

@@ -559,6 +559,12 @@ tutti_status tti_instance_run(tti_instance *it, const tti_run *run, tti_after_st
     return tti_instance_run_range(it, run, 0, it->desc.program->n_steps, after, user);
 }
 
+int tti_instance_n_steps(const tti_instance *it) { return it->desc.program->n_steps; }
+
+const tti_node *tti_instance_node(const tti_instance *it, int step) {
+    return it->desc.program->steps[step];
+}
+
 const void *tti_instance_step_in(const tti_instance *it, int step, int i) {
     return it->steps[step].in[i];
 }

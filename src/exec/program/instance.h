@@ -122,6 +122,9 @@ void tti_instance_show_layers(tti_instance *instance, _Atomic int32_t *place, in
 /* How long it was at exchanges of the host since the last call, in nanoseconds. */
 int64_t tti_instance_collect_exchanged(tti_instance *instance);
 
+int tti_instance_n_steps(const tti_instance *instance);
+const tti_node *tti_instance_node(const tti_instance *instance, int step);
+
 /* The bytes of input i and output k of a step. */
 const void *tti_instance_step_in(const tti_instance *instance, int step, int i);
 void *tti_instance_step_out(tti_instance *instance, int step, int k);

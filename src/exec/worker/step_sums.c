@@ -126,7 +126,7 @@ tutti_status tti_exec_bad_gradient(uint64_t step, const char *param) {
 /* ---- the layer of a loss ---- */
 
 /* A node without a name is called by the parameter that it reads. */
-static void print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]) {
+void tti_exec_print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]) {
     const char *name = node->name;
     for (int i = 0; !*name && i < node->n_in; i++)
         if (node->in[i]->node->op->traits & TTI_PARAM) name = node->in[i]->node->name;
@@ -165,7 +165,7 @@ static tutti_status find_in_parts(tti_exec *x, const tti_step_desc *desc, int sh
     const tti_setup *setup = tti_setup_of(x);
     int moment, step;
     TTI_TRY(find_bad_step(x, desc, shard, &moment, &step));
-    if (step >= 0) print_layer(setup->desc.plan->shard.steps[step], layer);
+    if (step >= 0) tti_exec_print_layer(setup->desc.plan->shard.steps[step], layer);
     return broadcast_first(setup, step < 0 ? INT64_MAX : (int64_t)moment << 32 | step, layer);
 }
 
@@ -180,7 +180,7 @@ void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
         return;
     }
     if (find_bad_step(x, desc, shard, &moment, &step) != TUTTI_OK) tti_clear_error();
-    if (step >= 0) print_layer(setup->desc.plan->shard.steps[step], layer);
+    if (step >= 0) tti_exec_print_layer(setup->desc.plan->shard.steps[step], layer);
 }
 
 tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, int shard) {

@@ -326,9 +326,12 @@ tutti_status tti_exec_bad_gradient(uint64_t step, const char *param);
 tutti_status tti_exec_report_bad_loss(tti_exec *exec, const tti_step_desc *desc, int shard);
 tutti_status tti_exec_report_bad_gradient(tti_exec *exec, uint64_t step);
 
+/* step_sums.c: "conv2d 'conv1'" */
+enum { TTI_LAYER_TEXT = 128 };
+void tti_exec_print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]);
+
 /* step_sums.c: computes a shard of this worker again: the first node whose output is not finite,
  * "": none.  Collective over the workers of this replica if the model is divided. */
-enum { TTI_LAYER_TEXT = 128 };
 void tti_exec_find_bad_layer(tti_exec *exec, const tti_step_desc *desc, int shard,
                              char layer[TTI_LAYER_TEXT]);
 

@@ -177,12 +177,14 @@ typedef struct tti_job_config {
         bool mirror;                 /* elastic, with zero: partitions outlive their worker */
         char hostfile[TTI_TEXT_MAX]; /* watched for the number of workers; "": none */
         int64_t spares;              /* processes that wait for the place of a lost worker */
-        int64_t timeout_ms;          /* longest wait for a peer */
-        int64_t phase_timeout_ms;    /* longest wait for a peer that saves, loads or evaluates */
-        int64_t ahead;               /* steps queued on a device at once; -1: auto */
-        char backend[TTI_TEXT_MAX];  /* auto | cpu | reference */
-        char devices[TTI_TEXT_MAX];  /* auto | cpu | gpu | a list of numbers */
-        bool share_devices;          /* a machine may have more workers than GPUs */
+        int64_t verify_every;        /* steps; a shard is computed twice, compared; 0: never */
+        char on_corruption[TTI_TEXT_MAX]; /* stop | exclude */
+        int64_t timeout_ms;               /* longest wait for a peer */
+        int64_t phase_timeout_ms;   /* longest wait for a peer that saves, loads or evaluates */
+        int64_t ahead;              /* steps queued on a device at once; -1: auto */
+        char backend[TTI_TEXT_MAX]; /* auto | cpu | reference */
+        char devices[TTI_TEXT_MAX]; /* auto | cpu | gpu | a list of numbers */
+        bool share_devices;         /* a machine may have more workers than GPUs */
     } parallel;
     struct {
         char dir[TTI_TEXT_MAX];   /* "auto": runs/NAME-N */

@@ -292,6 +292,28 @@ static void find_odd_limits(const tti_job_config *c, char why[TTI_WHY]) {
                  c->parallel.spares, TTI_MAX_WORKERS);
 }
 
+static void find_unverifiable(const tti_job_config *c, char why[TTI_WHY]) {
+    if (c->parallel.verify_every == 0) {
+        if (is(c->parallel.on_corruption, "exclude"))
+            snprintf(why, TTI_WHY, "is for verified runs; give parallel.verify_every too");
+        return;
+    }
+    const char *needs = NULL;
+    if (!is(c->parallel.mode, "exact"))
+        needs = "exact results: give parallel.mode=exact";
+    else if (c->parallel.tensor > 1 || c->parallel.pipeline > 1)
+        needs = "whole replicas: give parallel.tensor=1 and parallel.pipeline=1";
+    else if (!is(c->parallel.sync, "all-reduce"))
+        needs = "gradients that workers add: give parallel.sync=all-reduce";
+    else if (c->parallel.zero > 1)
+        needs = "whole gradients: give parallel.zero=0 or 1";
+    else if (c->parallel.sync_batch_norm)
+        needs = "shards that do not wait for each other: give parallel.sync_batch_norm=false";
+    else if (is(c->parallel.on_corruption, "exclude") && c->parallel.min_workers == 0)
+        needs = "an elastic run to exclude workers: give parallel.min_workers too";
+    if (needs) snprintf(why, TTI_WHY, "a run that is verified needs %s", needs);
+}
+
 static void find_fixed_weights(const tti_job_config *c, char why[TTI_WHY]) {
     tti_load_weights_kind kind = tti_load_weights_kind_of(c);
     if (c->parallel.min_workers == 0) return;
@@ -530,6 +552,10 @@ static const tti_job_rule rules[] = {
     {{"parallel.max_workers", "parallel.spares", "parallel.hostfile", "parallel.min_workers",
       "parallel.workers", "parallel.shards", "train.batch"},
      find_odd_limits},
+    {{"parallel.verify_every", "parallel.on_corruption", "parallel.min_workers", "parallel.mode",
+      "parallel.tensor", "parallel.pipeline", "parallel.sync", "parallel.zero",
+      "parallel.sync_batch_norm"},
+     find_unverifiable},
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
     {{"parallel.compress_after", "parallel.compress"}, find_lost_start},
     {{"parallel.compress", "train.on_nan", "train.precision"}, find_lost_residuals},

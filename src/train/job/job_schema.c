@@ -702,6 +702,14 @@ static const tti_option rows[] = {
              "state of the last two "
              "steps in shared memory, so that the partition of a lost worker is not lost; false: "
              "continue from the last checkpoint"},
+    {KEY(parallel.verify_every, INT, "0"), RANGE(0, 1000000000),
+     .also = "sdc|sdc_check|verify|silent_data_corruption",
+     .help = "Every so many steps one worker computes a shard of another worker again and compares "
+             "all layers bit by bit, which finds silent data corruption; 0: never",
+     .example = "1000"},
+    {KEY(parallel.on_corruption, CHOICE, "stop"), .choices = "stop|exclude",
+     .help = "If parallel.verify_every finds that a worker computed wrongly.  stop: end the run; "
+             "exclude: an elastic run goes on without that worker"},
     {KEY(parallel.timeout_ms, INT, "60000"), RANGE(1, 86400000), .also = "timeout",
      .help = "Longest wait for another worker"},
     {KEY(parallel.phase_timeout_ms, INT, "600000"), RANGE(1, 86400000),

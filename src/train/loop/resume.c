@@ -38,11 +38,14 @@ static const char *const fixed_keys[] = {"model.name",
                                          "parallel.shards"};
 
 /* The result does not depend on these keys. */
-static const char *const free_keys[] = {
-    "data.threads",    "data.prefetch",        "data.resident",        "parallel.workers",
-    "parallel.place",  "parallel.min_workers", "parallel.max_workers", "parallel.spares",
-    "parallel.mirror", "parallel.hostfile",    "parallel.timeout_ms",  "parallel.phase_timeout_ms",
-    "parallel.data",   "parallel.copies"};
+static const char *const free_keys[] = {"data.threads",          "data.prefetch",
+                                        "data.resident",         "parallel.workers",
+                                        "parallel.place",        "parallel.min_workers",
+                                        "parallel.max_workers",  "parallel.spares",
+                                        "parallel.mirror",       "parallel.hostfile",
+                                        "parallel.verify_every", "parallel.on_corruption",
+                                        "parallel.timeout_ms",   "parallel.phase_timeout_ms",
+                                        "parallel.data",         "parallel.copies"};
 
 static bool is_one_of(const char *key, const char *const *keys, size_t n) {
     for (size_t i = 0; i < n; i++)

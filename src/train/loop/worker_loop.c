@@ -20,6 +20,7 @@
 #include "train/loop/async.h"
 #include "train/loop/averaging.h"
 #include "train/loop/callbacks.h"
+#include "train/loop/corruption.h"
 #include "train/loop/evaluation.h"
 #include "train/loop/kept_samples.h"
 #include "train/loop/lost_device.h"
@@ -83,6 +84,7 @@ typedef struct worker_loop {
     int64_t eval_step; /* step of the last evaluation, -1: none */
     double eval_loss, eval_accuracy;
     tti_phases phases;
+    tti_verify verify;
     int64_t last_end_ns;   /* end of the previous step */
     int64_t first_step_ns; /* end of the first step; 0: not yet */
     tti_step_result last;
@@ -285,6 +287,7 @@ static tutti_status prepare(worker_loop *s) {
     if (again) TTI_TRY(tti_reporter_rewind(&s->reporter, s->state.step - misses_record(s)));
     s->has_state = true;
     TTI_TRY(make_loader(s));
+    TTI_TRY(tti_verify_init(&s->verify, &s->phases, s->exec, &s->order));
     if (s->c->parallel.staleness != 0 && s->desc->server && d->rank == 0)
         TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
     tti_times_init(&s->times, d->comm, s->state.step);
@@ -420,20 +423,6 @@ static double lr_of(const worker_loop *s, int64_t step) {
     return tti_lr(&desc, step);
 }
 
-/* A memory fault after the update would be unnoticed until the value is used, so parameters are
- * hashed again from time to time. */
-enum { REREAD_EVERY = 100 };
-
-static tutti_status reread_params(worker_loop *s) {
-    if (s->state.step % REREAD_EVERY != 0 || s->last.skipped) return TUTTI_OK;
-    uint64_t hash;
-    TTI_TRY(tti_exec_params_hash(s->exec, &hash));
-    if (hash == s->last.own_hash) return TUTTI_OK;
-    return tti_fail(TUTTI_E_MISMATCH,
-                    "step %lld: the parameters of rank %d changed in memory after the update",
-                    (long long)s->state.step, s->desc->rank);
-}
-
 /* Handles a step whose loss or gradient was not finite: with a dynamic loss scale, the scale was
  * too high, and only the scale changes. */
 static tutti_status judge(worker_loop *s, tutti_status st) {
@@ -474,7 +463,7 @@ static bool wants_stop(void *user) { return tti_stop_requested() || trial_is_ove
 /* Whether a checkpoint, an evaluation or an average reads the parameters after so many steps. */
 static bool is_looked_at(const worker_loop *s, int64_t n_steps) {
     return save_is_due(s, n_steps) || evaluation_is_due(s, n_steps) ||
-           n_steps % REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
+           n_steps % TTI_REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
 }
 
 /* Whether the next step may begin before the current one has ended, because nothing depends on its
@@ -516,7 +505,9 @@ static tutti_status begin_step(worker_loop *s) {
     tti_feeding_tell(s->loader, &desc);
     int64_t has_batch_ns = tti_now_ns();
     s->data_ns += has_batch_ns - at->start_ns;
-    TTI_TRY(tti_exec_begin(s->exec, &desc));
+    bool verifies = tti_verify_is_due(s->c, s->n_begun);
+    TTI_TRY(verifies ? tti_verify_begin(&s->verify, &desc, &s->last)
+                     : tti_exec_begin(s->exec, &desc));
     s->exec_ns += tti_now_ns() - has_batch_ns;
     s->n_begun++;
     return TUTTI_OK;
@@ -622,13 +613,15 @@ static tutti_status one_step(worker_loop *s) {
     step_at_work *at = &s->at_work[s->state.step % TTI_MAX_AHEAD];
     s->at_step = s->state.step;
     int64_t begun_ns = tti_now_ns();
-    tutti_status st = tti_exec_end(s->exec, &s->last);
+    tutti_status st = tti_verify_is_due(s->c, s->state.step)
+                          ? tti_verify_end(&s->verify, at->lr, &s->last)
+                          : tti_exec_end(s->exec, &s->last);
     s->exec_ns += tti_now_ns() - begun_ns;
     TTI_TRY(judge(s, st));
     s->state.step++;
     if (s->desc->carry) TTI_TRY(note_commit(s, at));
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
-    TTI_TRY(reread_params(s));
+    TTI_TRY(tti_verify_reread(&s->verify, s->state.step, &s->last));
     /* Votes are for a stop, unless on_request may say what else they are for. */
     s->is_asked |= s->last.n_votes > 0;
     if (s->is_asked && !s->desc->train->on_request) s->stop_signal = tti_stop_signal_of_any();
