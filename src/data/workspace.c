@@ -25,12 +25,16 @@ tutti_status tti_buffer_reserve(tti_buffer *buffer, size_t n_bytes) {
     return TUTTI_OK;
 }
 
+void tti_buffer_free(tti_buffer *buffer) {
+    free(buffer->bytes);
+    *buffer = (tti_buffer){0};
+}
+
 void tti_workspace_free(tti_workspace *ws) {
-    free(ws->file.bytes);
-    free(ws->pixels.bytes);
-    free(ws->turned.bytes);
-    free(ws->rows.bytes);
-    free(ws->coefs.bytes);
-    free(ws->sample.bytes);
-    *ws = (tti_workspace){0};
+    tti_buffer_free(&ws->file);
+    tti_buffer_free(&ws->pixels);
+    tti_buffer_free(&ws->turned);
+    tti_buffer_free(&ws->rows);
+    tti_buffer_free(&ws->coefs);
+    tti_buffer_free(&ws->sample);
 }

@@ -28,7 +28,8 @@ typedef struct tti_workspace {
 /* Makes at least n_bytes available at bytes; previous contents may be lost.  Sets n_bytes. */
 tutti_status tti_buffer_reserve(tti_buffer *buffer, size_t n_bytes);
 
-/* Frees all memory; the workspace is as new. */
+/* Both free all memory; the buffer or workspace is then empty and can be used again. */
+void tti_buffer_free(tti_buffer *buffer);
 void tti_workspace_free(tti_workspace *ws);
 
 #endif /* TTI_DATA_WORKSPACE_H */

@@ -151,7 +151,7 @@ static tutti_status gather_gradients_of_slot(tti_exec *x, const request *want) {
 /* A slot lies in one bucket: its bounds, cut to the slot, are the parts to gather. */
 static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
     if (sharded && want->k == TTI_STATE_GRADS) return gather_gradients_of_slot(x, want);
     if (sharded)

@@ -33,11 +33,11 @@ tutti_status tti_sharded_rehash(tti_exec *x) {
 
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
     if (tti_exec_has_sharded_params(x)) {
-        /* sharded->hash, and what has changed in the own blocks since. */
-        tti_sharded *sharded = tti_sharded_of(x);
+        /* The hash of the last update, plus the change of the own blocks since then. */
+        const tti_param_hashes *hashes = tti_sharded_of(x)->hashes;
         uint64_t own;
         TTI_TRY(hash_own(x, &own));
-        *hash = sharded->hash - sharded->own_hash + own;
+        *hash = hashes->all - hashes->own + own;
         return TUTTI_OK;
     }
     if (tti_device_of(x)) return tti_exec_device_hash(x, hash);

@@ -100,7 +100,7 @@ static tutti_status agree_buffers(tti_exec *x, int32_t *n) {
 static tutti_status alloc_buffers(tti_exec *x) {
     int32_t n = 0;
     TTI_TRY(agree_buffers(x, &n));
-    TTI_TRY(tti_sharded_buffers(x, n));
+    TTI_TRY(tti_sharded_buffers(x, x->sharded, n));
     if (tti_exec_has_wire(x)) {
         size_t n_bytes = x->setup.desc.plan->n_flat * sizeof(uint16_t) + 64;
         void *memory = NULL;

@@ -158,7 +158,8 @@ tutti_status tti_plan_create(const tti_plan_desc *desc, tti_plan **out) {
     return TUTTI_OK;
 }
 
-void tti_plan_destroy(tti_plan *plan) {
+void tti_plan_destroy(const tti_plan *made) {
+    tti_plan *plan = (tti_plan *)(uintptr_t)made; /* the caller holds the last pointer */
     if (!plan) return;
     program_fini(&plan->shard);
     program_fini(&plan->eval);

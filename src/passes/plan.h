@@ -138,7 +138,7 @@ typedef struct tti_plan_desc {
 
 /* Runs all passes and lays out the memory.  On success *out is owned by the caller. */
 tutti_status tti_plan_create(const tti_plan_desc *desc, tti_plan **out);
-void tti_plan_destroy(tti_plan *plan);
+void tti_plan_destroy(const tti_plan *plan); /* NULL is a no-op */
 
 /* The first element of the slot after one of n_elems at first. */
 static inline size_t tti_slot_end(size_t first, size_t n_elems) {

@@ -57,9 +57,9 @@ static double padding_of(const tti_calibration *c, const tti_node *node) {
            (double)(w[0] * w[1]);
 }
 
-double tti_program_cost_s(const tti_calibration *c, const tti_program *program) {
+double tti_steps_cost_s(const tti_calibration *c, const tti_program *program, int first, int last) {
     double s = 0;
-    for (int i = 0; i < program->n_steps; i++) {
+    for (int i = first; i < last; i++) {
         const tti_node *node = program->steps[i];
         if (node->op->traits & TTI_COLLECTIVE) continue;
         tti_cost cost = {.flops = (double)tti_value_n_elems(node->out[0])};
@@ -68,6 +68,10 @@ double tti_program_cost_s(const tti_calibration *c, const tti_program *program) 
         s += c->kernel_s + fmax(flops / flops_of(c, node), cost.bytes / c->bytes);
     }
     return s;
+}
+
+double tti_program_cost_s(const tti_calibration *c, const tti_program *program) {
+    return tti_steps_cost_s(c, program, 0, program->n_steps);
 }
 
 double tti_update_cost_s(const tti_calibration *c, const tti_plan *plan) {

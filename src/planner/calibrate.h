@@ -67,8 +67,11 @@ typedef struct tti_calibration {
     double paper_scratch; /* of a shard in flight, if no kernel can tell */
 } tti_calibration;
 
-/* Seconds that a program takes by the costs of its operations, each at the ceiling that applies
- * first; exchanges with other workers are not in it. */
+/* Seconds that steps first .. last-1 of a program take, by the costs of their operations, each at
+ * the ceiling that applies first.  Communication with other workers is not included. */
+double tti_steps_cost_s(const tti_calibration *c, const tti_program *program, int first, int last);
+
+/* The same for all steps. */
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
 
 /* A convolution of pictures on a device that has no kernel for so few channels. */

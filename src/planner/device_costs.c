@@ -24,13 +24,6 @@ static const double MOST_KEPT = (double)((size_t)2 << 30);
 
 static double taken_s(const tti_calibration *c, double sent) { return sent * TAKEN / c->bytes; }
 
-static double step_cost_s(const tti_calibration *c, const tti_program *program, int s) {
-    tti_program one = *program;
-    one.steps += s;
-    one.n_steps = 1;
-    return tti_program_cost_s(c, &one);
-}
-
 tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_program *program, int n,
                                         double second, tti_overlap *out) {
     double compute = 0, tp = 0, alone = 0, all = 0;
@@ -42,7 +35,7 @@ tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_prog
         double sent = tti_exchange_bytes(program->steps[s], n);
         if (waits[s]) compute = fmax(compute, tp);
         if (sent < 0) {
-            double took = step_cost_s(c, program, s) * second;
+            double took = tti_steps_cost_s(c, program, s, s + 1) * second;
             compute += took, alone += took;
             continue;
         }
@@ -58,11 +51,11 @@ tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_prog
 
 tti_overlap tti_overlapped_sums(const tti_calibration *c, const tti_plan *plan, double shard_s,
                                 double sent) {
-    tti_program part = plan->shard;
-    double all = fmax(tti_program_cost_s(c, &plan->shard), 1e-12), end = 0, sums = 0;
+    const tti_program *program = &plan->shard;
+    double all = fmax(tti_program_cost_s(c, program), 1e-12), end = 0, sums = 0;
     for (int i = 0; i < plan->n_buckets; i++) {
-        part.n_steps = plan->buckets[i].ready_after + 1;
-        double ready = shard_s * tti_program_cost_s(c, &part) / all;
+        int n_steps = plan->buckets[i].ready_after + 1;
+        double ready = shard_s * tti_steps_cost_s(c, program, 0, n_steps) / all;
         double share = (double)plan->buckets[i].n_elems / (double)plan->n_flat;
         double took = c->sum_latency_s + sent * share / c->sum_bytes_s;
         end = fmax(end, ready) + took;

@@ -92,11 +92,9 @@ void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
     for (int stage = 0; stage < b->mesh.stage; stage++) {
         const tti_plan *plan = tti_blueprint_plan(b, stage * b->mesh.tensor);
         for (int i = 0; i < plan->shard.n_parts; i++) {
-            tti_program part = plan->shard;
-            part.steps += part.part_first[i];
-            part.n_steps = plan->shard.part_first[i + 1] - plan->shard.part_first[i];
+            int first = plan->shard.part_first[i], last = plan->shard.part_first[i + 1];
             moment_s[tti_part_moment(plan->stages, stage, i)] =
-                tti_program_cost_s(c, &part) + part.n_steps * c->queued_s;
+                tti_steps_cost_s(c, &plan->shard, first, last) + (last - first) * c->queued_s;
         }
     }
 }

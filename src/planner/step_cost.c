@@ -49,10 +49,8 @@ int tti_step_shares(const tti_blueprint *b, tti_step_share shares[TTI_MAX_STEP_S
 /* ---- costs ---- */
 
 double tti_program_share(const tti_calibration *c, const tti_program *program, int end) {
-    tti_program part = *program;
-    part.n_steps = end;
     double all = fmax(tti_program_cost_s(c, program), 1e-12);
-    return tti_program_cost_s(c, &part) / all;
+    return tti_steps_cost_s(c, program, 0, end) / all;
 }
 
 /* Bytes that a worker sends in an all-reduce of a range of f32; a reduce-scatter and an all-gather

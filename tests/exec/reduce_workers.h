@@ -83,15 +83,15 @@ static inline const char *reduce_sharded(reduce_rank *r) {
     x->sharded = &r->sharded;
     r->sharded = (tti_sharded){.params = true, .grads.n_elems = r->c->plan.n_flat};
     r->sharded.is_short = calloc((size_t)x->setup.acc.n_buffers + 1, sizeof *r->sharded.is_short);
-    r->sharded.all_hashes = calloc(n_ranks, sizeof *r->sharded.all_hashes);
+    r->sharded.hashes = calloc(1, sizeof *r->sharded.hashes);
     r->sharded.own_grads = r->c->backend->alloc(n_bytes);
     r->sharded.gathered = r->c->backend->alloc(n_bytes);
     x->setup.share.from = calloc(REDUCE_BUCKETS * n_ranks, sizeof *x->setup.share.from);
-    COMM_TRUE(r->sharded.is_short && r->sharded.all_hashes && x->setup.share.from);
+    COMM_TRUE(r->sharded.is_short && r->sharded.hashes && x->setup.share.from);
     COMM_TRUE(r->sharded.own_grads && r->sharded.gathered);
     for (size_t i = 0; i < n_ranks; i++) {
         size_t at = i + 1 < n_ranks ? 16 * i : 0;
-        r->sharded.all_hashes[i] = 0x123456789ABCDEF0u;
+        r->sharded.hashes->by_rank[i] = 0x123456789ABCDEF0u;
         for (size_t b = 0; b < REDUCE_BUCKETS; b++) {
             const size_t *bound = x->setup.share.bounds + b * (n_ranks + 1) + i;
             x->setup.share.from[b * n_ranks + i] = at;
@@ -317,7 +317,7 @@ static inline void reduce_free(reduce_rank *r) {
     b->release(r->sharded.own_grads, n_bytes);
     b->release(r->sharded.gathered, n_bytes);
     free(r->sharded.is_short);
-    free(r->sharded.all_hashes);
+    free(r->sharded.hashes);
     free(r->x->setup.share.from);
     free(r->x->setup.share.bounds);
     free(r->x->arrays->buffers);

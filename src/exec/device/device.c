@@ -436,7 +436,7 @@ static tutti_status compare_own(tti_exec *x, uint64_t step) {
     uint64_t hash;
     if (!tti_exec_has_sharded_params(x) || !tti_tally_of(x)->has_hash) return TUTTI_OK;
     TTI_TRY(tti_device_update_hash(tti_device_of(x)->update, &hash));
-    if (hash == tti_sharded_of(x)->own_hash) return TUTTI_OK;
+    if (hash == tti_sharded_of(x)->hashes->own) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
                     "step %llu: the parameters of rank %d changed in memory after the update",
                     (unsigned long long)step, tti_setup_of(x)->rank);

@@ -151,7 +151,7 @@ enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
  * least one), and between them. */
 static int64_t most_moments(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     const tti_pipe *pipe = tti_pipe_of(x);
     const tti_program *program = &setup->desc.plan->shard;
     int64_t n_shards = setup->last_shard - setup->first_shard, collectives = 0;
@@ -267,12 +267,12 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
 /* The hash of each worker's own updates: its parameters reach the others with the next step. */
 static uint64_t reported_hash(const tti_setup *setup, const tti_exec *x,
                               const tti_device_set *set) {
-    tti_sharded *sharded = tti_sharded_of(x);
     const char *sums = set->host_report + sizeof(tti_step_report);
     uint64_t hash = tti_device_reported_hash(setup, (const double *)(const void *)sums);
     if (tti_exec_has_sharded_params(x)) {
-        sharded->hash = hash;
-        sharded->own_hash = sharded->all_hashes[setup->rank];
+        tti_param_hashes *hashes = tti_sharded_of(x)->hashes;
+        hashes->all = hash;
+        hashes->own = hashes->by_rank[setup->rank];
     }
     return hash;
 }
@@ -326,7 +326,7 @@ tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
         report.params_hash = reported_hash(setup, x, set);
     if (!device->reduce && tti_exec_has_sharded_params(x)) {
         TTI_TRY(tti_sharded_exchange_hash(x, report.params_hash));
-        report.params_hash = tti_sharded_of(x)->hash;
+        report.params_hash = tti_sharded_of(x)->hashes->all;
     }
     tti_exec_set_hash(x, report.params_hash);
     tti_exec_report_hash(x, result);

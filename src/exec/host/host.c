@@ -251,7 +251,7 @@ static tutti_status sum_block_hashes(tti_exec *x) {
     if (!tti_exec_has_sharded_params(x))
         return tti_exec_sum_hashes(tti_setup_of(x), tally->last_hash, &tally->last_hash);
     TTI_TRY(tti_sharded_exchange_hash(x, tally->last_hash));
-    tti_exec_set_hash(x, tti_sharded_of(x)->hash);
+    tti_exec_set_hash(x, tti_sharded_of(x)->hashes->all);
     return TUTTI_OK;
 }
 

@@ -36,7 +36,7 @@ void tti_exec_free(tti_exec *x) { free(x); }
 
 const tti_setup *tti_setup_of(const tti_exec *x) { return &x->setup; }
 tti_arrays *tti_arrays_of(const tti_exec *x) { return x->arrays; }
-tti_sharded *tti_sharded_of(const tti_exec *x) { return x->sharded; }
+const tti_sharded *tti_sharded_of(const tti_exec *x) { return x->sharded; }
 tti_thread_set *tti_threads_of(const tti_exec *x) { return x->threads; }
 tti_tally *tti_tally_of(const tti_exec *x) { return x->tally; }
 tti_joins *tti_joins_of(const tti_exec *x) { return x->joins; }
@@ -217,7 +217,7 @@ float *tti_exec_buffer(const tti_exec *x, int buffer) { return x->arrays->buffer
 void tti_exec_lend_grads(tti_exec *x, float *grads) { x->arrays->buffers[0] = grads; }
 
 void tti_exec_point_at_buffer(const tti_exec *x, tti_instance *instance, int buffer) {
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     if (sharded && sharded->is_short[buffer])
         tti_instance_set_grad_places(instance, tti_exec_buffer(x, buffer), &sharded->grads);
     else
@@ -229,7 +229,7 @@ void tti_exec_point_at_buffer(const tti_exec *x, tti_instance *instance, int buf
 bool tti_exec_has_sharded_params(const tti_exec *x) { return x->sharded && x->sharded->params; }
 
 float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first) {
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     bool is_short = sharded && sharded->is_short[buffer];
     return tti_exec_buffer(x, buffer) +
            (is_short ? tti_window_at(&sharded->grads, -1, first) : first);
@@ -244,7 +244,7 @@ float *tti_own_params(const tti_exec *x, const tti_own_block *own) {
 
 float *tti_own_grads(tti_exec *x, const tti_own_block *own) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     if (sharded && sharded->own_grads) return sharded->own_grads + own->state;
     if (tti_exec_has_range(setup)) return tti_exec_grads(x) + own->state;
     return tti_exec_grads(x) + setup->desc.plan->updates[own->update].first;

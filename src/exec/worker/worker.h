@@ -164,7 +164,8 @@ struct tti_joins {
  * (worker_state.h); the others ask for the part that they use. */
 const tti_setup *tti_setup_of(const tti_exec *exec);
 tti_arrays *tti_arrays_of(const tti_exec *exec);
-tti_sharded *tti_sharded_of(const tti_exec *exec); /* NULL: gradients and parameters are whole */
+const tti_sharded *tti_sharded_of(
+    const tti_exec *exec); /* NULL: gradients and parameters are whole */
 tti_thread_set *tti_threads_of(const tti_exec *exec);
 tti_tally *tti_tally_of(const tti_exec *exec);
 tti_joins *tti_joins_of(const tti_exec *exec);

@@ -38,8 +38,8 @@ tutti_status tti_sharded_init(tti_exec *x, tti_sharded **out) {
     tti_sharded *sharded = *out = calloc(1, sizeof *sharded);
     if (!sharded) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     sharded->params = setup->desc.zero > 2;
-    sharded->all_hashes = calloc((size_t)setup->n_ranks, sizeof *sharded->all_hashes);
-    if (!sharded->all_hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    sharded->hashes = calloc(1, sizeof *sharded->hashes);
+    if (!sharded->hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     TTI_TRY(tti_sharded_find_windows(setup->desc.plan, sharded));
     int32_t n = setup->acc.n_shard_groups, n_max = n;
     TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
@@ -79,9 +79,8 @@ static tutti_status alloc_memory(const tti_setup *setup, tti_sharded *sharded, b
     return has_averages ? alloc_floats(b, &sharded->averages, sharded->n_averages) : TUTTI_OK;
 }
 
-tutti_status tti_sharded_buffers(tti_exec *x, int n_buffers) {
+tutti_status tti_sharded_buffers(tti_exec *x, tti_sharded *sharded, int n_buffers) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_sharded_of(x);
     if (!sharded) return TUTTI_OK;
     int32_t *is_whole = calloc((size_t)n_buffers + 1, sizeof *is_whole);
     sharded->is_short = calloc((size_t)n_buffers + 1, sizeof *sharded->is_short);
@@ -155,7 +154,7 @@ tutti_status tti_sharded_gather(tti_exec *x, int index, size_t offset, bool aver
 
 void tti_sharded_keep_sum(tti_exec *x, int bucket) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     if (!sharded || !sharded->own_grads) return;
     tti_share_run own = own_part(setup, bucket);
     size_t first = setup->desc.plan->buckets[bucket].first;
@@ -164,7 +163,7 @@ void tti_sharded_keep_sum(tti_exec *x, int bucket) {
 }
 
 int tti_sharded_idle_shard_groups(const tti_exec *x) {
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     return sharded ? sharded->n_shard_groups - tti_setup_of(x)->acc.n_shard_groups : 0;
 }
 
@@ -187,7 +186,7 @@ void tti_sharded_fini(const tti_setup *setup, tti_sharded **of_worker) {
     release(b, sharded->gathered, TTI_MAX(sharded->train.n_elems, sharded->eval.n_elems));
     release(b, sharded->averages, sharded->n_averages);
     tti_sharded_fini_windows(sharded);
-    free(sharded->all_hashes);
+    free(sharded->hashes);
     free(sharded->is_short);
     free(sharded);
     *of_worker = NULL;
@@ -197,11 +196,11 @@ void tti_sharded_fini(const tti_setup *setup, tti_sharded **of_worker) {
 
 tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_sharded_of(x);
-    sharded->own_hash = own;
-    TTI_TRY(tutti_comm_all_gather(setup->desc.comm, &own, sharded->all_hashes, 1, TUTTI_I64));
-    sharded->hash = 0;
-    for (int r = 0; r < setup->n_ranks; r++) sharded->hash += sharded->all_hashes[r];
+    tti_param_hashes *hashes = tti_sharded_of(x)->hashes;
+    hashes->own = own;
+    TTI_TRY(tutti_comm_all_gather(setup->desc.comm, &own, hashes->by_rank, 1, TUTTI_I64));
+    hashes->all = 0;
+    for (int r = 0; r < setup->n_ranks; r++) hashes->all += hashes->by_rank[r];
     return TUTTI_OK;
 }
 
@@ -260,7 +259,7 @@ tutti_status tti_zero_gather(const tti_setup *setup, const float *src, float *ds
 }
 
 float *tti_zero_averages(tti_exec *x) {
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     return sharded ? sharded->averages : tti_exec_grads(x);
 }
 
@@ -275,7 +274,7 @@ void tti_zero_place_own(const tti_setup *setup, const float *state, tti_range ra
 
 tutti_status tti_zero_gather_ema(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
     float *whole = tti_exec_grads(x);
     if (arrays->has_whole_ema) return TUTTI_OK;

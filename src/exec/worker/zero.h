@@ -13,24 +13,32 @@
 #include "exec/update/flat_update.h"
 #include "exec/worker/desc.h"
 
+/* Hashes of partitioned parameters after the last update. */
+typedef struct tti_param_hashes {
+    uint64_t own, all;               /* of the blocks of this worker, and of all blocks */
+    uint64_t by_rank[TTI_MAX_RANKS]; /* of the blocks of each worker */
+} tti_param_hashes;
+
+/* Where the partitions of a worker lie.  Made with the worker; the contents of the arrays and the
+ * hashes change, the rest does not. */
 typedef struct tti_sharded {
-    bool params; /* these are in parts, too */
+    bool params; /* parameters are partitioned, too */
     tti_window grads, train, eval;
-    bool *is_short;   /* [n_buffers]: gradients in places of grads */
+    bool *is_short;   /* [n_buffers]: the buffer has only the memory of the window grads */
     float *own_grads; /* sums, in the places of the state; NULL: in a whole buffer */
-    float *gathered;  /* places of train and of eval */
+    float *gathered;  /* memory of the windows train and eval */
     float *staging;   /* [longest slot]: state for a checkpoint */
     float *averages;  /* [n_flat], for evaluation with whole parameters; NULL: none */
     size_t n_averages;
-    int n_shard_groups;      /* of the worker that has most: the others gather as often */
-    uint64_t own_hash, hash; /* params: of own blocks and of all, after the last update */
-    uint64_t *all_hashes;    /* [n_ranks]: the first of them, of each worker; on devices */
+    int n_shard_groups;       /* of the worker that has most: the others gather as often */
+    tti_param_hashes *hashes; /* owned */
 } tti_sharded;
 
-/* *out where desc.zero asks for it, else NULL; then, when it is the worker's, what n_buffers
- * buffers of gradients are. Collective, as all but fini and what follows it. */
+/* Creates *out if desc.zero is at least 2, else sets it to NULL.  tti_sharded_buffers then finds
+ * which of n_buffers gradient buffers are short, and allocates memory; sharded NULL: nothing to do.
+ * All functions below are collective, except tti_sharded_fini and those after it. */
 tutti_status tti_sharded_init(tti_exec *x, tti_sharded **out);
-tutti_status tti_sharded_buffers(tti_exec *x, int n_buffers);
+tutti_status tti_sharded_buffers(tti_exec *x, tti_sharded *sharded, int n_buffers);
 
 /* *sharded is then NULL, as it may be before. */
 void tti_sharded_fini(const tti_setup *setup, tti_sharded **sharded);
@@ -66,7 +74,7 @@ void tti_sharded_keep_sum(tti_exec *x, int bucket);
 /* Micro-batch groups without a shard, before the own ones, so that all workers gather as often. */
 int tti_sharded_idle_shard_groups(const tti_exec *x);
 
-/* The hash of all parameters, from the hashes of own blocks: stored as sharded->hash. */
+/* The hash of all parameters, from the hashes of own blocks: stored in sharded->hashes. */
 tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own);
 
 /* The same from the parameters as they are in memory. */

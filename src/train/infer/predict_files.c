@@ -183,7 +183,7 @@ static void finish(tti_predicting *r) {
     free(r->chain[0]);
     free(r->chain[1]);
     tti_workspace_free(&r->ws);
-    free(r->rgb.bytes);
+    tti_buffer_free(&r->rgb);
     tti_arena_free(&r->arena);
     tti_predictor_close(r->p);
 }

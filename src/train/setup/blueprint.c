@@ -342,8 +342,10 @@ static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only)
     for (int i = 0; i < n; i++) {
         if (only >= 0 && i != only) continue;
         tti_target target = tti_blueprint_target_at(b, i);
-        TTI_TRY(get_plan(job, b, &target, &b->parts[i]));
-        if (b->mesh.tensor == 1) tti_plan_hash_as(b->parts[i], b->plan);
+        tti_plan *part;
+        TTI_TRY(get_plan(job, b, &target, &part));
+        if (b->mesh.tensor == 1) tti_plan_hash_as(part, b->plan);
+        b->parts[i] = part;
     }
     return TUTTI_OK;
 }
@@ -369,7 +371,9 @@ static tutti_status prove_one_row(const tutti_job *job, tti_blueprint *b) {
 static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank) {
     if (b->rows_per_shard == 1 && b->n_shards > 1) TTI_TRY(prove_one_row(job, b));
     tti_target target = tti_blueprint_target(b);
-    TTI_TRY(get_plan(job, b, &target, &b->plan));
+    tti_plan *whole;
+    TTI_TRY(get_plan(job, b, &target, &whole));
+    b->plan = whole;
     TTI_TRY(check_groups(b));
     TTI_TRY(check_uneven(job, b));
     return make_parts(job, b, rank < 0 ? -1 : rank % tti_mesh_n_model(&b->mesh));

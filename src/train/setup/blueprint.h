@@ -26,9 +26,9 @@ typedef struct tti_blueprint {
     const struct tti_blueprint *on_host;
     tutti_dataset *train, *test;
     tti_bucket_link link; /* the link that carries gradient sums */
-    tti_plan *plan;       /* plan of the whole model */
+    const tti_plan *plan; /* plan of the whole model */
     tti_mesh_at mesh;     /* sizes of the axes data, pipeline and tensor */
-    tti_plan *
+    const tti_plan *
         *parts; /* [n_parts] plans by position in a model group; NULL: belongs to another process */
     int n_parts; /* 0: every worker has the whole model */
     tutti_model_params model_params;

@@ -42,18 +42,18 @@ tutti_status tti_device_store_reported(tti_exec *x, const double *reported, uint
         /* If no other worker has these parameters: compares their hash before this update with that
          * after the last one. */
         const tti_setup *setup = tti_setup_of(x);
-        tti_sharded *sharded = tti_sharded_of(x);
+        tti_param_hashes *hashes = tti_sharded_of(x)->hashes;
         const double *halves = reported + tti_n_shard_sums(setup);
         for (int r = 0; tti_tally_of(x)->has_hash && r < setup->n_ranks; r++) {
             uint64_t hash = (uint64_t)halves[2 * r] << 32 | (uint64_t)halves[2 * r + 1];
-            if (hash == sharded->all_hashes[r]) continue;
+            if (hash == hashes->by_rank[r]) continue;
             return tti_fail(
                 TUTTI_E_MISMATCH,
                 "step %llu: the parameters of rank %d changed in memory after the update",
                 (unsigned long long)step, r);
         }
         const double *own = reported + tti_device_n_shared_sums(setup);
-        for (int r = 0; r < setup->n_ranks; r++) sharded->all_hashes[r] = tti_f64_to_bits(own[r]);
+        for (int r = 0; r < setup->n_ranks; r++) hashes->by_rank[r] = tti_f64_to_bits(own[r]);
         return TUTTI_OK;
     }
     return tti_exec_compare_hashes(x, step);

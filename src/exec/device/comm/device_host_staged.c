@@ -210,7 +210,7 @@ static tutti_status bring_all(tti_device_host_staged *b) {
 static tutti_status put_grads(const tti_device_host_staged *b) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     float *own = sharded ? sharded->own_grads : NULL;
     tti_share_run run;
     if (!own)

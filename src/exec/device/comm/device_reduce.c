@@ -98,7 +98,7 @@ static int n_partials_of(const tti_setup *setup) {
 static tutti_status find_places(tti_device_reduce *r) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     size_t n_buckets = (size_t)setup->desc.plan->n_buckets, n = (size_t)n_partials_of(setup);
     r->events = calloc(n_buckets + 1, sizeof *r->events);
     if (!r->events) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
@@ -119,7 +119,7 @@ static bool is_rounded(const tti_setup *setup) {
 
 /* Elements that every partial sum has; a rounded one, which is the only one, has all. */
 static size_t n_shared_elems(const tti_setup *setup, const tti_exec *x) {
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     size_t n = setup->desc.plan->n_flat;
     bool is_short =
         sharded && (!is_rounded(setup) || sharded->is_short[setup->acc.partial_buffer[0]]);
@@ -128,7 +128,7 @@ static size_t n_shared_elems(const tti_setup *setup, const tti_exec *x) {
 
 /* Sums of own parts go to where their places are not taken again. */
 static tti_device_parts_of sums_of(const tti_setup *setup, const tti_exec *x) {
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     if (!sharded) return (tti_device_parts_of){0};
     return (tti_device_parts_of){.data = sharded->own_grads, .places = setup->share.from};
 }
@@ -380,7 +380,7 @@ static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
 static tutti_status sum_rounded(tti_device_reduce *r, int i, bool overlapped) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     const tti_bucket *b = &setup->desc.plan->buckets[i];
     size_t at = r->at ? r->at[i] : b->first;
     TTI_TRY(r->ops->collectives.all_reduce(r->group, at, b->n_elems, overlapped));

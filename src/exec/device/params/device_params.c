@@ -57,7 +57,7 @@ static tutti_status all_gather_words(void *user, void *words, size_t n_words) {
 
 /* The summed ones. */
 static float *grads_of(tti_exec *x) {
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     return sharded && sharded->own_grads ? sharded->own_grads : tti_exec_grads(x);
 }
 
@@ -111,7 +111,7 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
     if (u && blocks) {
         *u = (tti_device_update){.x = x, .ops = setup->desc.backend->device, .desc = *desc};
         /* Blocks that a server updates are only hashed here. */
-        tti_sharded *sharded = tti_sharded_of(x);
+        const tti_sharded *sharded = tti_sharded_of(x);
         const tti_plan *plan = setup->desc.plan;
         for (int i = 0; i < plan->n_updates; i++) {
             blocks[i] = block_of(plan, &plan->updates[i]);
@@ -366,7 +366,7 @@ static tutti_status alloc_host(tti_device_sharded *l) {
 
 tutti_status tti_device_sharded_create(tti_exec *x, tti_device_reduce *reduce,
                                        tti_device_sharded **out) {
-    tti_sharded *sharded = tti_sharded_of(x);
+    const tti_sharded *sharded = tti_sharded_of(x);
     tti_device_sharded *l = calloc(1, sizeof *l);
     *out = l;
     if (!l) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
