@@ -56,48 +56,49 @@ typedef struct block {
 static size_t block_first(const block *b, int rank) {
     const size_t *part = b->work->bounds ? b->work->bounds + rank : NULL;
     if (part) return part[0] + TTI_MIN(b->first, part[1] - part[0]);
-    return b->first + tti_part_first(b->last - b->first, rank, b->work->comm->n_ranks);
+    return b->first + tti_part_first(b->last - b->first, rank, tutti_comm_n_ranks(b->work->comm));
 }
 
 static size_t block_last(const block *b, int rank) {
     const size_t *part = b->work->bounds ? b->work->bounds + rank : NULL;
     if (part) return part[0] + TTI_MIN(b->last, part[1] - part[0]);
-    return b->first + tti_part_first(b->last - b->first, rank + 1, b->work->comm->n_ranks);
+    return b->first +
+           tti_part_first(b->last - b->first, rank + 1, tutti_comm_n_ranks(b->work->comm));
 }
 
 static tutti_status reduce_viewed(const tti_work *work) {
     tutti_comm *comm = work->comm;
-    places at = {.n_dsts = comm->n_ranks};
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    places at = {.n_dsts = n_ranks};
     void *scratch;
     TTI_TRY(places_init(work, &at, 0, &scratch, NULL));
     for (int t = 0; t < work->order->n_terms; t++)
-        at.srcs[t] = comm->transport->view(comm->state, work->order->terms[t].rank,
-                                           work->order->terms[t].partial);
+        at.srcs[t] = tti_comm_view(comm, work->order->terms[t].rank, work->order->terms[t].partial);
     if (work->bounds) at.n_dsts = 1;    /* for this rank alone */
     for (int r = 0; r < at.n_dsts; r++) /* mine first, each rank in another order */
-        at.dsts[r] = comm->transport->view(
-            comm->state, (comm->rank + r) % comm->n_ranks,
-            tti_sum_order_n_partials(work->order, (comm->rank + r) % comm->n_ranks));
+        at.dsts[r] = tti_comm_view(comm, (rank + r) % n_ranks,
+                                   tti_sum_order_n_partials(work->order, (rank + r) % n_ranks));
     block whole = {work, 0, work->n_elems};
-    size_t first = block_first(&whole, comm->rank), last = block_last(&whole, comm->rank);
+    size_t first = block_first(&whole, rank), last = block_last(&whole, rank);
     int n_others = work->order->n_terms - work->n_partials + at.n_dsts - 1;
     tti_count_inside(comm, (last - first) * tutti_dtype_bytes(work->dtype) * (size_t)n_others);
     sum_range(work, &at, first, last, scratch);
-    return comm->transport->barrier(comm->state);
+    return tti_comm_barrier(comm);
 }
 
 /* Sends the parts of my terms to their owners and receives the terms of my part into staging. */
 static tutti_status exchange_terms(const tti_work *work, const block *b, places *at,
                                    unsigned char *staging) {
     tutti_comm *comm = work->comm;
-    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, comm->rank);
-    size_t n_mine = block_last(b, comm->rank) - mine;
-    int n = 0, n_max = work->order->n_terms + work->n_partials * comm->n_ranks;
-    tti_message *messages = tti_message_list_room(&comm->messages, n_max);
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, rank);
+    size_t n_mine = block_last(b, rank) - mine;
+    int n = 0, n_max = work->order->n_terms + work->n_partials * n_ranks;
+    tti_message *messages = tti_comm_messages(comm, n_max);
     if (!messages) return TUTTI_E_NOMEM;
     for (int t = 0; t < work->order->n_terms; t++) {
         const tti_term *term = &work->order->terms[t];
-        if (term->rank == comm->rank) {
+        if (term->rank == rank) {
             at->srcs[t] = (char *)work->bufs[term->partial] + mine * elem;
         } else {
             at->srcs[t] = staging;
@@ -106,8 +107,8 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
             staging += n_mine * elem;
         }
     }
-    for (int i = 1; i < comm->n_ranks; i++) {
-        int peer = (comm->rank + i) % comm->n_ranks;
+    for (int i = 1; i < n_ranks; i++) {
+        int peer = (rank + i) % n_ranks;
         size_t from = block_first(b, peer), n_bytes = (block_last(b, peer) - from) * elem;
         for (int k = 0; k < work->n_partials; k++)
             messages[n++] = (tti_message){
@@ -119,16 +120,17 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
 /* Sends my part of dst to everybody and receives theirs. */
 static tutti_status exchange_results(const tti_work *work, const block *b) {
     tutti_comm *comm = work->comm;
-    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, comm->rank);
-    tti_message *messages = tti_message_list_room(&comm->messages, 2 * comm->n_ranks);
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, rank);
+    tti_message *messages = tti_comm_messages(comm, 2 * n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
-    for (int i = 1; i < comm->n_ranks; i++) {
-        int peer = (comm->rank + i) % comm->n_ranks;
+    for (int i = 1; i < n_ranks; i++) {
+        int peer = (rank + i) % n_ranks;
         size_t from = block_first(b, peer);
         messages[n++] = (tti_message){.peer = peer,
                                       .out = (char *)work->dst + mine * elem,
-                                      .n_bytes = (block_last(b, comm->rank) - mine) * elem};
+                                      .n_bytes = (block_last(b, rank) - mine) * elem};
         messages[n++] = (tti_message){.peer = peer,
                                       .in = (char *)work->dst + from * elem,
                                       .n_bytes = (block_last(b, peer) - from) * elem};
@@ -139,15 +141,16 @@ static tutti_status exchange_results(const tti_work *work, const block *b) {
 /* Elements of the vector, or of the longest part of it. */
 static size_t extent(const tti_work *work) {
     size_t n = work->bounds ? 0 : work->n_elems;
-    for (int r = 0; work->bounds && r < work->comm->n_ranks; r++)
+    for (int r = 0; work->bounds && r < tutti_comm_n_ranks(work->comm); r++)
         n = TTI_MAX(n, work->bounds[r + 1] - work->bounds[r]);
     return n;
 }
 
 static tutti_status reduce_exchanged(const tti_work *work) {
     tutti_comm *comm = work->comm;
+    int rank = tutti_comm_rank(comm);
     size_t elem = tutti_dtype_bytes(work->dtype), n_block = EXCHANGE_BLOCK_BYTES / elem;
-    size_t n_ranks = (size_t)comm->n_ranks, n_all = extent(work);
+    size_t n_ranks = (size_t)tutti_comm_n_ranks(comm), n_all = extent(work);
     if (work->bounds) n_block /= n_ranks;
     size_t n_part = TTI_MIN(n_block, n_all);
     if (!work->bounds) n_part = n_part / n_ranks + 64;
@@ -159,9 +162,9 @@ static tutti_status reduce_exchanged(const tti_work *work) {
         TTI_TRY(places_init(work, &at, n_part * elem * (size_t)work->order->n_terms, &scratch,
                             &staging));
         TTI_TRY(exchange_terms(work, &b, &at, staging));
-        size_t mine = block_first(&b, comm->rank);
+        size_t mine = block_first(&b, rank);
         at.dsts[0] = (char *)work->dst + mine * elem;
-        sum_range(work, &at, 0, block_last(&b, comm->rank) - mine, scratch);
+        sum_range(work, &at, 0, block_last(&b, rank) - mine, scratch);
         if (!work->bounds) TTI_TRY(exchange_results(work, &b));
     }
     return TUTTI_OK;
@@ -179,9 +182,8 @@ tutti_status tti_inline_reduce(const tti_work *work) {
     void *scratch;
     TTI_TRY(places_init(work, &at, 0, &scratch, NULL));
     for (int t = 0; t < work->order->n_terms; t++)
-        at.srcs[t] =
-            (const char *)comm->transport->payload(comm->state, work->order->terms[t].rank) +
-            n_bytes * (size_t)work->order->terms[t].partial;
+        at.srcs[t] = (const char *)tti_comm_payload(comm, work->order->terms[t].rank) +
+                     n_bytes * (size_t)work->order->terms[t].partial;
     at.dsts[0] = work->dst;
     sum_range(work, &at, 0, work->n_elems, scratch);
     return TUTTI_OK;
@@ -190,21 +192,22 @@ tutti_status tti_inline_reduce(const tti_work *work) {
 /* Exchanges the terms of this rank's part, block by block; work->n_elems is that of one part. */
 static tutti_status scatter_exchanged(const tti_work *work) {
     tutti_comm *comm = work->comm;
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     size_t elem = tutti_dtype_bytes(work->dtype);
-    size_t n_block = EXCHANGE_BLOCK_BYTES / elem / (size_t)comm->n_ranks;
-    tti_message *messages = tti_message_list_room(&comm->messages, 2 * comm->n_ranks);
+    size_t n_block = EXCHANGE_BLOCK_BYTES / elem / (size_t)n_ranks;
+    tti_message *messages = tti_comm_messages(comm, 2 * n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     for (size_t i = 0; i < work->n_elems; i += n_block) {
         size_t n_bytes = TTI_MIN(n_block, work->n_elems - i) * elem;
         places at = {.n_dsts = 1};
         void *scratch;
         unsigned char *staging;
-        TTI_TRY(places_init(work, &at, n_bytes * (size_t)comm->n_ranks, &scratch, &staging));
+        TTI_TRY(places_init(work, &at, n_bytes * (size_t)n_ranks, &scratch, &staging));
         int n = 0;
-        for (int p = 0; p < comm->n_ranks; p++) {
+        for (int p = 0; p < n_ranks; p++) {
             char *part = (char *)work->bufs[0] + ((size_t)p * work->n_elems + i) * elem;
-            at.srcs[p] = p == comm->rank ? (void *)part : staging + (size_t)p * n_bytes;
-            if (p == comm->rank) continue;
+            at.srcs[p] = p == rank ? (void *)part : staging + (size_t)p * n_bytes;
+            if (p == rank) continue;
             messages[n++] = (tti_message){.peer = p, .out = part, .n_bytes = n_bytes};
             messages[n++] =
                 (tti_message){.peer = p, .in = staging + (size_t)p * n_bytes, .n_bytes = n_bytes};
@@ -218,16 +221,17 @@ static tutti_status scatter_exchanged(const tti_work *work) {
 
 tutti_status tti_direct_reduce_scatter(const tti_work *work) {
     tutti_comm *comm = work->comm;
+    int n_ranks = tutti_comm_n_ranks(comm);
     if (!work->direct) return scatter_exchanged(work);
     size_t elem = tutti_dtype_bytes(work->dtype);
     places at = {.n_dsts = 1};
     void *scratch;
     TTI_TRY(places_init(work, &at, 0, &scratch, NULL));
-    for (int p = 0; p < comm->n_ranks; p++)
-        at.srcs[p] = (const char *)comm->transport->view(comm->state, p, 0) +
-                     (size_t)comm->rank * work->n_elems * elem;
+    for (int p = 0; p < n_ranks; p++)
+        at.srcs[p] = (const char *)tti_comm_view(comm, p, 0) +
+                     (size_t)tutti_comm_rank(comm) * work->n_elems * elem;
     at.dsts[0] = work->dst;
-    tti_count_inside(comm, work->n_elems * elem * (size_t)(comm->n_ranks - 1));
+    tti_count_inside(comm, work->n_elems * elem * (size_t)(n_ranks - 1));
     sum_range(work, &at, 0, work->n_elems, scratch);
-    return comm->transport->barrier(comm->state);
+    return tti_comm_barrier(comm);
 }

@@ -19,7 +19,7 @@ typedef struct ring {
 } ring;
 
 static size_t part_first(const ring *r, int part) {
-    return tti_part_first(r->n_elems, part, r->work->comm->n_ranks);
+    return tti_part_first(r->n_elems, part, tutti_comm_n_ranks(r->work->comm));
 }
 
 static size_t part_elems(const ring *r, int part) {
@@ -36,17 +36,18 @@ static const void *wide_term(const ring *r, int part) {
 
 static tutti_status pass(const ring *r, const void *out, size_t n_out, void *in, size_t n_in) {
     tutti_comm *comm = r->work->comm;
-    int n = comm->n_ranks;
+    int rank = tutti_comm_rank(comm);
+    int n = tutti_comm_n_ranks(comm);
     tti_message messages[2] = {
-        {.peer = (comm->rank + 1) % n, .out = out, .n_bytes = n_out},
-        {.peer = (comm->rank + n - 1) % n, .in = in, .n_bytes = n_in},
+        {.peer = (rank + 1) % n, .out = out, .n_bytes = n_out},
+        {.peer = (rank + n - 1) % n, .in = in, .n_bytes = n_in},
     };
     return tti_comm_exchange(comm, messages, 2);
 }
 
 /* After step s, part rank-s-1 holds the terms of s+2 ranks. */
 static tutti_status add_around(const ring *r) {
-    int n = r->work->comm->n_ranks, rank = r->work->comm->rank;
+    int n = tutti_comm_n_ranks(r->work->comm), rank = tutti_comm_rank(r->work->comm);
     for (int s = 0; s < n - 1; s++) {
         int give = (rank - s + 2 * n) % n, take = (rank - s - 1 + 2 * n) % n;
         const void *out =
@@ -60,7 +61,8 @@ static tutti_status add_around(const ring *r) {
 }
 
 static tutti_status gather_around(const ring *r) {
-    int n = r->work->comm->n_ranks, rank = r->work->comm->rank, own = (rank + 1) % n;
+    int n = tutti_comm_n_ranks(r->work->comm), rank = tutti_comm_rank(r->work->comm),
+        own = (rank + 1) % n;
     char *dst = (char *)r->work->dst + r->first * r->elem;
     tti_narrow(r->work->dtype, r->sums + part_first(r, own) * r->wide_elem,
                dst + part_first(r, own) * r->elem, part_elems(r, own));
@@ -74,12 +76,13 @@ static tutti_status gather_around(const ring *r) {
 
 tutti_status tti_ring_reduce(const tti_work *work) {
     tutti_comm *comm = work->comm;
+    int n_ranks = tutti_comm_n_ranks(comm);
     ring r = {.work = work, .wide = tti_wide_dtype(work->dtype)};
     r.elem = tutti_dtype_bytes(work->dtype);
     r.wide_elem = tutti_dtype_bytes(r.wide);
-    if (comm->n_ranks == 1) return tti_direct_reduce(work);
+    if (n_ranks == 1) return tti_direct_reduce(work);
     size_t n_block = RING_BLOCK_BYTES / r.wide_elem;
-    size_t part_bytes = (n_block / (size_t)comm->n_ranks + 64) * r.wide_elem;
+    size_t part_bytes = (n_block / (size_t)n_ranks + 64) * r.wide_elem;
     unsigned char *scratch = tti_comm_scratch(comm, 2 * part_bytes + n_block * r.wide_elem);
     if (!scratch) return TUTTI_E_NOMEM;
     r.inbox = scratch;

@@ -147,7 +147,8 @@ static char *range_of(const tree *t, const transfer *x, int partial) {
 
 static tutti_status run_round(const tree *t, int round) {
     tutti_comm *comm = t->work->comm;
-    tti_message *messages = tti_message_list_room(&comm->messages, t->plan.n_transfers);
+    int rank = tutti_comm_rank(comm);
+    tti_message *messages = tti_comm_messages(comm, t->plan.n_transfers);
     if (!messages) return TUTTI_E_NOMEM;
     unsigned char *inbox = t->inbox;
     int n = 0;
@@ -155,10 +156,10 @@ static tutti_status run_round(const tree *t, int round) {
         const transfer *x = &t->plan.transfers[i];
         size_t n_bytes = (x->to.hi - x->to.lo) * t->wide_elem;
         if (x->round != round || x->from_rank == x->to.rank) continue;
-        if (x->from_rank == comm->rank) {
+        if (x->from_rank == rank) {
             messages[n++] = (tti_message){
                 .peer = x->to.rank, .out = range_of(t, x, x->from_partial), .n_bytes = n_bytes};
-        } else if (x->to.rank == comm->rank) {
+        } else if (x->to.rank == rank) {
             messages[n++] = (tti_message){.peer = x->from_rank, .in = inbox, .n_bytes = n_bytes};
             inbox += n_bytes;
         }
@@ -168,10 +169,10 @@ static tutti_status run_round(const tree *t, int round) {
     for (int i = 0; i < t->plan.n_transfers; i++) {
         const transfer *x = &t->plan.transfers[i];
         size_t n_elems = x->to.hi - x->to.lo;
-        if (x->round != round || x->to.rank != comm->rank) continue;
+        if (x->round != round || x->to.rank != rank) continue;
         char *own = range_of(t, x, x->to.partial);
         const void *other = inbox;
-        if (x->from_rank == comm->rank)
+        if (x->from_rank == rank)
             other = range_of(t, x, x->from_partial);
         else
             inbox += n_elems * t->wide_elem;
@@ -194,14 +195,15 @@ static owner wanted(const tree *t, const owner *o, int rank) {
 /* Owners write their ranges into dst and send each rank the part that it needs. */
 static tutti_status gather(const tree *t) {
     tutti_comm *comm = t->work->comm;
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     char *dst = (char *)t->work->dst + t->first * t->elem;
-    tti_message *messages = tti_message_list_room(&comm->messages, t->result.n * comm->n_ranks);
+    tti_message *messages = tti_comm_messages(comm, t->result.n * n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
     for (int i = 0; i < t->result.n; i++) {
         const owner *o = &t->plan.owners[t->result.first + i];
-        if (o->rank != comm->rank) {
-            owner want = wanted(t, o, comm->rank);
+        if (o->rank != rank) {
+            owner want = wanted(t, o, rank);
             messages[n++] = (tti_message){.peer = o->rank,
                                           .in = dst + want.lo * t->elem,
                                           .n_bytes = (want.hi - want.lo) * t->elem};
@@ -210,8 +212,8 @@ static tutti_status gather(const tree *t) {
         const char *sum = t->sums[o->partial] + o->lo * t->wide_elem;
         if (sum != dst + o->lo * t->elem)
             tti_narrow(t->work->dtype, sum, dst + o->lo * t->elem, o->hi - o->lo);
-        for (int k = 1; k < comm->n_ranks; k++) {
-            int peer = (comm->rank + k) % comm->n_ranks;
+        for (int k = 1; k < n_ranks; k++) {
+            int peer = (rank + k) % n_ranks;
             owner want = wanted(t, o, peer);
             messages[n++] = (tti_message){.peer = peer,
                                           .out = dst + want.lo * t->elem,

@@ -68,8 +68,13 @@ int tti_agent(const tutti_comm *comm, int host, int owner);
 /* Whether ranks share hosts, but not all one: then sums and gathers can go in two levels. */
 bool tti_has_levels(const tutti_comm *comm);
 
-/* Takes the stage where there is none yet; collective. */
+/* Allocates the stage if there is none yet; collective. */
 tutti_status tti_comm_stage(tutti_comm *comm);
+
+/* If ranks have levels, adds the stage to the buffers of an offer; after the agreement, tells
+ * whether tti_hosts_gather can run. */
+void tti_offer_stage(const tutti_comm *comm, tti_offer *offer);
+bool tti_hosts_near(const tutti_comm *comm);
 
 enum { TTI_STAGE_BYTES = 4 << 20 };
 
@@ -93,7 +98,19 @@ size_t tti_part_first(size_t n_elems, int i, int n_parts);
  * with the text set. */
 void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes);
 
-/* ---- comm.c ---- */
+/* ---- call.c ---- */
+
+/* The buffer of a rank that the agreement made visible; the payload that it sent along. */
+void *tti_comm_view(const tutti_comm *comm, int rank, int buf);
+const void *tti_comm_payload(const tutti_comm *comm, int rank);
+
+tutti_status tti_comm_barrier(tutti_comm *comm);
+
+/* Tells the transport which call is in progress, for messages about late peers. */
+void tti_comm_note_call(tutti_comm *comm, const tti_call *call);
+
+/* Room for n messages; NULL when out of memory, with the text set. */
+tti_message *tti_comm_messages(tutti_comm *comm, int n);
 
 /* Exchanges messages and counts those that go out. */
 tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n);

@@ -199,6 +199,27 @@ tti_comm_bytes tti_comm_get_bytes(const tutti_comm *comm) { return comm->moved; 
 
 void tti_count_inside(tutti_comm *comm, size_t n_bytes) { comm->moved.inside += n_bytes; }
 
+int tutti_comm_rank(const tutti_comm *comm) { return comm->rank; }
+int tutti_comm_n_ranks(const tutti_comm *comm) { return comm->n_ranks; }
+
+void *tti_comm_view(const tutti_comm *comm, int rank, int buf) {
+    return comm->transport->view(comm->state, rank, buf);
+}
+
+const void *tti_comm_payload(const tutti_comm *comm, int rank) {
+    return comm->transport->payload(comm->state, rank);
+}
+
+tutti_status tti_comm_barrier(tutti_comm *comm) { return comm->transport->barrier(comm->state); }
+
+void tti_comm_note_call(tutti_comm *comm, const tti_call *call) {
+    comm->transport->note_call(comm->state, call);
+}
+
+tti_message *tti_comm_messages(tutti_comm *comm, int n) {
+    return tti_message_list_room(&comm->messages, n);
+}
+
 tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n) {
     for (int i = 0; i < n; i++) {
         bool is_far = comm->host_of[messages[i].peer] != comm->host_of[comm->rank];

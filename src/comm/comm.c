@@ -110,9 +110,6 @@ void tutti_comm_destroy(tutti_comm *comm) {
 
 void tti_comm_keep_group(tutti_comm *comm, tutti_comm_group *group) { comm->own_group = group; }
 
-int tutti_comm_rank(const tutti_comm *comm) { return comm->rank; }
-int tutti_comm_n_ranks(const tutti_comm *comm) { return comm->n_ranks; }
-
 tutti_status tutti_comm_alloc(tutti_comm *comm, size_t n_bytes, void **out) {
     TTI_TRY(tti_check_comm("comm_alloc", comm));
     if (!out) return tti_fail(TUTTI_E_INVALID, "comm_alloc: out is NULL");

@@ -112,6 +112,16 @@ tutti_status tti_hosts_gather(tutti_comm *comm, const tti_parts_desc *desc) {
     return TUTTI_OK;
 }
 
+void tti_offer_stage(const tutti_comm *comm, tti_offer *offer) {
+    if (!tti_has_levels(comm)) return;
+    offer->bufs[offer->n_bufs++] = comm->stage;
+    offer->last_bytes = TTI_STAGE_BYTES;
+}
+
+bool tti_hosts_near(const tutti_comm *comm) {
+    return tti_has_levels(comm) && comm->transport->near(comm->state);
+}
+
 tutti_status tti_comm_stage(tutti_comm *comm) {
     if (comm->stage || !tti_has_levels(comm)) return TUTTI_OK;
     return tutti_comm_alloc(comm, TTI_STAGE_BYTES, &comm->stage);

@@ -17,11 +17,12 @@ typedef struct move {
 /* A table of at most two messages per peer. */
 static tutti_status exchange_all(const move *m, size_t out_stride) {
     tutti_comm *comm = m->comm;
-    tti_message *messages = tti_message_list_room(&comm->messages, 2 * comm->n_ranks);
+    int n_ranks = tutti_comm_n_ranks(comm);
+    tti_message *messages = tti_comm_messages(comm, 2 * n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
-    for (int i = 1; i < comm->n_ranks; i++) {
-        int peer = (comm->rank + i) % comm->n_ranks;
+    for (int i = 1; i < n_ranks; i++) {
+        int peer = (tutti_comm_rank(comm) + i) % n_ranks;
         messages[n++] = (tti_message){
             .peer = peer, .out = m->src + (size_t)peer * out_stride, .n_bytes = m->n_bytes};
         messages[n++] = (tti_message){
@@ -35,19 +36,12 @@ static tutti_status exchange_all(const move *m, size_t out_stride) {
 static void offer_with_stage(const move *m, tti_offer *offer, void *src) {
     offer->bufs[offer->n_bufs++] = src;
     offer->buf_bytes = m->n_bytes;
-    if (!tti_has_levels(m->comm)) return;
-    offer->bufs[offer->n_bufs++] = m->comm->stage;
-    offer->last_bytes = TTI_STAGE_BYTES;
-}
-
-/* After such an agreement: whether they can. */
-static bool near(const move *m) {
-    return tti_has_levels(m->comm) && m->comm->transport->near(m->comm->state);
+    tti_offer_stage(m->comm, offer);
 }
 
 static tutti_status gather_in_levels(const move *m) {
     size_t bounds[TTI_MAX_RANKS + 1], from[TTI_MAX_RANKS] = {0};
-    for (int r = 0; r <= m->comm->n_ranks; r++) bounds[r] = (size_t)r * m->n_bytes;
+    for (int r = 0; r <= tutti_comm_n_ranks(m->comm); r++) bounds[r] = (size_t)r * m->n_bytes;
     const tti_parts_desc parts = {.src = m->src,
                                   .dst = m->dst,
                                   .bounds = bounds,
@@ -60,7 +54,7 @@ static tutti_status gather_in_levels(const move *m) {
 /* A gather in which only the root has a part. */
 static tutti_status broadcast_in_levels(const move *m, int root) {
     size_t bounds[TTI_MAX_RANKS + 1] = {0};
-    for (int r = root + 1; r <= m->comm->n_ranks; r++) bounds[r] = m->n_bytes;
+    for (int r = root + 1; r <= tutti_comm_n_ranks(m->comm); r++) bounds[r] = m->n_bytes;
     const tti_parts_desc parts = {
         .src = m->dst, .dst = m->dst, .bounds = bounds, .n_groups = 1, .dtype = TUTTI_U8};
     return tti_hosts_gather(m->comm, &parts);
@@ -68,6 +62,7 @@ static tutti_status broadcast_in_levels(const move *m, int root) {
 
 static tutti_status all_gather(move *m, tti_offer *offer) {
     tutti_comm *comm = m->comm;
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     bool is_inline = m->n_bytes <= TTI_INLINE_BYTES;
     if (is_inline) {
         offer->inline_data = m->src;
@@ -77,32 +72,31 @@ static tutti_status all_gather(move *m, tti_offer *offer) {
     }
     TTI_TRY(tti_call_begin(comm, offer, &m->direct));
     if (m->n_bytes == 0) return TUTTI_OK;
-    char *own = m->dst + (size_t)comm->rank * m->n_bytes;
+    char *own = m->dst + (size_t)rank * m->n_bytes;
     if (own != m->src) memcpy(own, m->src, m->n_bytes); /* in place peers may be reading it */
-    if (!is_inline && !m->direct) return near(m) ? gather_in_levels(m) : exchange_all(m, 0);
-    if (!is_inline) tti_count_inside(comm, m->n_bytes * (size_t)(comm->n_ranks - 1));
-    for (int i = 1; i < comm->n_ranks; i++) {
-        int p = (comm->rank + i) % comm->n_ranks;
+    if (!is_inline && !m->direct)
+        return tti_hosts_near(m->comm) ? gather_in_levels(m) : exchange_all(m, 0);
+    if (!is_inline) tti_count_inside(comm, m->n_bytes * (size_t)(n_ranks - 1));
+    for (int i = 1; i < n_ranks; i++) {
+        int p = (rank + i) % n_ranks;
         memcpy(m->dst + (size_t)p * m->n_bytes,
-               is_inline ? comm->transport->payload(comm->state, p)
-                         : comm->transport->view(comm->state, p, 0),
-               m->n_bytes);
+               is_inline ? tti_comm_payload(comm, p) : tti_comm_view(comm, p, 0), m->n_bytes);
     }
-    return is_inline ? TUTTI_OK : comm->transport->barrier(comm->state);
+    return is_inline ? TUTTI_OK : tti_comm_barrier(comm);
 }
 
 tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src, void *dst, size_t n_elems,
                                    tutti_dtype dtype) {
     TTI_TRY(tti_check_comm("all_gather", comm));
-    TTI_TRY(tti_check_elems("all_gather", n_elems, comm->n_ranks, dtype));
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    TTI_TRY(tti_check_elems("all_gather", n_elems, n_ranks, dtype));
     move m = {.comm = comm,
               .src = (char *)(uintptr_t)src,
               .dst = dst,
               .n_bytes = n_elems * tutti_dtype_bytes(dtype)};
-    if (m.src != m.dst + (size_t)comm->rank * m.n_bytes || !dst)
-        TTI_TRY(tti_check_buffers("all_gather", src, m.n_bytes, dst,
-                                  m.n_bytes * (size_t)comm->n_ranks));
-    if (src == dst && comm->rank != 0 && m.n_bytes)
+    if (m.src != m.dst + (size_t)rank * m.n_bytes || !dst)
+        TTI_TRY(tti_check_buffers("all_gather", src, m.n_bytes, dst, m.n_bytes * (size_t)n_ranks));
+    if (src == dst && rank != 0 && m.n_bytes)
         return tti_fail(TUTTI_E_INVALID, "all_gather: src in place is dst + rank*n_elems, not dst");
     if (m.n_bytes > TTI_INLINE_BYTES) TTI_TRY(tti_comm_stage(comm));
     tti_offer offer = {.call = {.kind = TTI_CALL_ALL_GATHER, .dtype = dtype, .n_elems = n_elems}};
@@ -112,12 +106,13 @@ tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src, void *dst,
 /* Without a view the root sends to each rank in turn. */
 static tutti_status broadcast_exchanged(const move *m, int root) {
     tutti_comm *comm = m->comm;
-    tti_message *messages = tti_message_list_room(&comm->messages, comm->n_ranks);
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    tti_message *messages = tti_comm_messages(comm, n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
-    if (comm->rank != root)
+    if (rank != root)
         messages[n++] = (tti_message){.peer = root, .in = m->dst, .n_bytes = m->n_bytes};
-    for (int p = 0; comm->rank == root && p < comm->n_ranks; p++)
+    for (int p = 0; rank == root && p < n_ranks; p++)
         if (p != root)
             messages[n++] = (tti_message){.peer = p, .out = m->dst, .n_bytes = m->n_bytes};
     return tti_comm_exchange(comm, messages, n);
@@ -125,8 +120,9 @@ static tutti_status broadcast_exchanged(const move *m, int root) {
 
 static tutti_status broadcast(move *m, tti_offer *offer, int root) {
     tutti_comm *comm = m->comm;
+    int rank = tutti_comm_rank(comm);
     bool is_inline = m->n_bytes <= TTI_INLINE_BYTES;
-    if (is_inline && comm->rank == root) {
+    if (is_inline && rank == root) {
         offer->inline_data = m->dst;
         offer->inline_bytes = m->n_bytes;
     } else if (!is_inline) {
@@ -135,23 +131,23 @@ static tutti_status broadcast(move *m, tti_offer *offer, int root) {
     TTI_TRY(tti_call_begin(comm, offer, &m->direct));
     if (m->n_bytes == 0) return TUTTI_OK;
     if (!is_inline && !m->direct)
-        return near(m) ? broadcast_in_levels(m, root) : broadcast_exchanged(m, root);
-    if (comm->rank != root && !is_inline) tti_count_inside(comm, m->n_bytes);
-    if (comm->rank != root)
-        memcpy(m->dst,
-               is_inline ? comm->transport->payload(comm->state, root)
-                         : comm->transport->view(comm->state, root, 0),
+        return tti_hosts_near(m->comm) ? broadcast_in_levels(m, root)
+                                       : broadcast_exchanged(m, root);
+    if (rank != root && !is_inline) tti_count_inside(comm, m->n_bytes);
+    if (rank != root)
+        memcpy(m->dst, is_inline ? tti_comm_payload(comm, root) : tti_comm_view(comm, root, 0),
                m->n_bytes);
-    return is_inline ? TUTTI_OK : comm->transport->barrier(comm->state);
+    return is_inline ? TUTTI_OK : tti_comm_barrier(comm);
 }
 
 tutti_status tutti_comm_broadcast(tutti_comm *comm, void *buf, size_t n_elems, tutti_dtype dtype,
                                   int root) {
     TTI_TRY(tti_check_comm("broadcast", comm));
+    int n_ranks = tutti_comm_n_ranks(comm);
     TTI_TRY(tti_check_elems("broadcast", n_elems, 1, dtype));
-    if (root < 0 || root >= comm->n_ranks)
-        return tti_fail(TUTTI_E_INVALID, "broadcast: root must be in 0 .. %d, got %d",
-                        comm->n_ranks - 1, root);
+    if (root < 0 || root >= n_ranks)
+        return tti_fail(TUTTI_E_INVALID, "broadcast: root must be in 0 .. %d, got %d", n_ranks - 1,
+                        root);
     if (!buf && n_elems) return tti_fail(TUTTI_E_INVALID, "broadcast: buf is NULL");
     move m = {.comm = comm, .dst = buf, .n_bytes = n_elems * tutti_dtype_bytes(dtype)};
     if (m.n_bytes > TTI_INLINE_BYTES) TTI_TRY(tti_comm_stage(comm));
@@ -162,31 +158,33 @@ tutti_status tutti_comm_broadcast(tutti_comm *comm, void *buf, size_t n_elems, t
 
 static tutti_status all_to_all(move *m, tti_offer *offer) {
     tutti_comm *comm = m->comm;
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     offer->bufs[offer->n_bufs++] = m->src;
-    offer->buf_bytes = m->n_bytes * (size_t)comm->n_ranks;
+    offer->buf_bytes = m->n_bytes * (size_t)n_ranks;
     TTI_TRY(tti_call_begin(comm, offer, &m->direct));
     if (m->n_bytes == 0) return TUTTI_OK;
-    size_t mine = (size_t)comm->rank * m->n_bytes;
+    size_t mine = (size_t)rank * m->n_bytes;
     memcpy(m->dst + mine, m->src + mine, m->n_bytes);
     if (!m->direct) return exchange_all(m, m->n_bytes);
-    tti_count_inside(comm, m->n_bytes * (size_t)(comm->n_ranks - 1));
-    for (int i = 1; i < comm->n_ranks; i++) {
-        int p = (comm->rank + i) % comm->n_ranks;
-        memcpy(m->dst + (size_t)p * m->n_bytes,
-               (const char *)comm->transport->view(comm->state, p, 0) + mine, m->n_bytes);
+    tti_count_inside(comm, m->n_bytes * (size_t)(n_ranks - 1));
+    for (int i = 1; i < n_ranks; i++) {
+        int p = (rank + i) % n_ranks;
+        memcpy(m->dst + (size_t)p * m->n_bytes, (const char *)tti_comm_view(comm, p, 0) + mine,
+               m->n_bytes);
     }
-    return comm->transport->barrier(comm->state);
+    return tti_comm_barrier(comm);
 }
 
 tutti_status tutti_comm_all_to_all(tutti_comm *comm, const void *src, void *dst, size_t n_elems,
                                    tutti_dtype dtype) {
     TTI_TRY(tti_check_comm("all_to_all", comm));
-    TTI_TRY(tti_check_elems("all_to_all", n_elems, comm->n_ranks, dtype));
+    int n_ranks = tutti_comm_n_ranks(comm);
+    TTI_TRY(tti_check_elems("all_to_all", n_elems, n_ranks, dtype));
     move m = {.comm = comm,
               .src = (char *)(uintptr_t)src,
               .dst = dst,
               .n_bytes = n_elems * tutti_dtype_bytes(dtype)};
-    size_t all = m.n_bytes * (size_t)comm->n_ranks;
+    size_t all = m.n_bytes * (size_t)n_ranks;
     TTI_TRY(tti_check_buffers("all_to_all", src, all, dst, all));
     if (src == dst && all)
         return tti_fail(TUTTI_E_INVALID, "all_to_all: src and dst must not be the same place");
@@ -196,28 +194,29 @@ tutti_status tutti_comm_all_to_all(tutti_comm *comm, const void *src, void *dst,
 
 /* The two sides first show each other their calls, so that both see a difference. */
 static tutti_status point_to_point(tutti_comm *comm, const tti_call *call, tti_message *body) {
+    int rank = tutti_comm_rank(comm);
     tti_call theirs, want = *call;
     char out[TTI_CALL_BYTES] = {0}, in[TTI_CALL_BYTES];
     tti_message calls[2] = {{.peer = call->peer, .out = out, .n_bytes = sizeof out},
                             {.peer = call->peer, .in = in, .n_bytes = sizeof in}};
     memcpy(out, call, sizeof *call);
-    comm->transport->note_call(comm->state, call);
+    tti_comm_note_call(comm, call);
     TTI_TRY(tti_comm_exchange(comm, calls, 2));
     memcpy(&theirs, in, sizeof theirs);
     want.kind = call->kind == TTI_CALL_SEND ? TTI_CALL_RECV : TTI_CALL_SEND;
-    want.peer = comm->rank;
+    want.peer = rank;
     if (memcmp(&want, &theirs, sizeof want) != 0) {
-        if (comm->rank > call->peer)
-            return tti_call_mismatch(comm->rank, call, call->peer, &theirs);
-        return tti_call_mismatch(call->peer, &theirs, comm->rank, call);
+        if (rank > call->peer) return tti_call_mismatch(rank, call, call->peer, &theirs);
+        return tti_call_mismatch(call->peer, &theirs, rank, call);
     }
     return tti_comm_exchange(comm, body, 1);
 }
 
 static tutti_status check_peer(const char *who, const tutti_comm *comm, int peer) {
-    if (peer < 0 || peer >= comm->n_ranks || peer == comm->rank)
+    int n_ranks = tutti_comm_n_ranks(comm);
+    if (peer < 0 || peer >= n_ranks || peer == tutti_comm_rank(comm))
         return tti_fail(TUTTI_E_INVALID, "%s: peer must be another rank in 0 .. %d, got %d", who,
-                        comm->n_ranks - 1, peer);
+                        n_ranks - 1, peer);
     return TUTTI_OK;
 }
 

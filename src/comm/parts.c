@@ -11,7 +11,7 @@
 
 tutti_status tti_check_bounds(const char *who, const tutti_comm *comm, const size_t *bounds,
                               size_t n_groups, size_t n_elems) {
-    size_t n = (size_t)comm->n_ranks + 1;
+    size_t n = (size_t)tutti_comm_n_ranks(comm) + 1;
     for (size_t g = 0; g < n_groups; g++)
         for (size_t r = 0; r < n; r++) {
             const size_t *bound = &bounds[g * n + r];
@@ -37,7 +37,7 @@ typedef struct place {
 } place;
 
 static place place_of(const tutti_comm *comm, const tti_parts_desc *desc, size_t group, int rank) {
-    const size_t *bound = desc->bounds + group * ((size_t)comm->n_ranks + 1) + rank;
+    const size_t *bound = desc->bounds + group * ((size_t)tutti_comm_n_ranks(comm) + 1) + rank;
     size_t elem = tutti_dtype_bytes(desc->dtype);
     return (place){bound[0] * elem, (bound[1] - bound[0]) * elem};
 }
@@ -46,17 +46,19 @@ static place place_of(const tutti_comm *comm, const tti_parts_desc *desc, size_t
 static size_t source_of(const tutti_comm *comm, const tti_parts_desc *desc, size_t group,
                         int rank) {
     if (!desc->from) return place_of(comm, desc, group, rank).at;
-    return desc->from[group * (size_t)comm->n_ranks + (size_t)rank] *
+    return desc->from[group * (size_t)tutti_comm_n_ranks(comm) + (size_t)rank] *
            tutti_dtype_bytes(desc->dtype);
 }
 
 /* The other ranks, in a different order on each rank, so that not all ranks read from the same one.
  */
-static int nth_peer(const tutti_comm *comm, int i) { return (comm->rank + i) % comm->n_ranks; }
+static int nth_peer(const tutti_comm *comm, int i) {
+    return (tutti_comm_rank(comm) + i) % tutti_comm_n_ranks(comm);
+}
 
 static tutti_status read_parts(tutti_comm *comm, const tti_parts_desc *desc) {
-    for (int i = 1; i < comm->n_ranks; i++) {
-        const char *theirs = comm->transport->view(comm->state, nth_peer(comm, i), 0);
+    for (int i = 1; i < tutti_comm_n_ranks(comm); i++) {
+        const char *theirs = tti_comm_view(comm, nth_peer(comm, i), 0);
         for (size_t g = 0; g < desc->n_groups; g++) {
             place p = place_of(comm, desc, g, nth_peer(comm, i));
             const char *src = theirs + source_of(comm, desc, g, nth_peer(comm, i));
@@ -64,16 +66,17 @@ static tutti_status read_parts(tutti_comm *comm, const tti_parts_desc *desc) {
             tti_count_inside(comm, p.n_bytes);
         }
     }
-    return comm->transport->barrier(comm->state);
+    return tti_comm_barrier(comm);
 }
 
 static tutti_status exchange_parts(tutti_comm *comm, const tti_parts_desc *desc, size_t group) {
-    tti_message *messages = tti_message_list_room(&comm->messages, 2 * comm->n_ranks);
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    tti_message *messages = tti_comm_messages(comm, 2 * n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
-    place mine = place_of(comm, desc, group, comm->rank);
-    const char *src = (const char *)desc->src + source_of(comm, desc, group, comm->rank);
+    place mine = place_of(comm, desc, group, rank);
+    const char *src = (const char *)desc->src + source_of(comm, desc, group, rank);
     int n = 0;
-    for (int i = 1; i < comm->n_ranks; i++) {
+    for (int i = 1; i < n_ranks; i++) {
         int peer = nth_peer(comm, i);
         place theirs = place_of(comm, desc, group, peer);
         messages[n++] = (tti_message){.peer = peer, .out = src, .n_bytes = mine.n_bytes};
@@ -85,7 +88,7 @@ static tutti_status exchange_parts(tutti_comm *comm, const tti_parts_desc *desc,
 
 /* The end of the last part. */
 static size_t extent(const tutti_comm *comm, const tti_parts_desc *desc) {
-    size_t n = 0, n_row = (size_t)comm->n_ranks + 1;
+    size_t n = 0, n_row = (size_t)tutti_comm_n_ranks(comm) + 1;
     for (size_t g = 0; g < desc->n_groups; g++) n = TTI_MAX(n, desc->bounds[g * n_row + n_row - 1]);
     return n;
 }
@@ -102,7 +105,7 @@ static size_t source_bytes(const tutti_comm *comm, const tti_parts_desc *desc, i
 
 /* Sources have a size, too. */
 static tutti_status check_from(const tutti_comm *comm, const tti_parts_desc *desc, size_t n_elems) {
-    size_t n = desc->n_groups * (size_t)comm->n_ranks;
+    size_t n = desc->n_groups * (size_t)tutti_comm_n_ranks(comm);
     for (size_t i = 0; desc->from && i < n; i++)
         if (desc->from[i] > PTRDIFF_MAX / tutti_dtype_bytes(desc->dtype) - n_elems)
             return tti_fail(TUTTI_E_INVALID, "gather_parts: a part begins at element %zu",
@@ -111,36 +114,34 @@ static tutti_status check_from(const tutti_comm *comm, const tti_parts_desc *des
 }
 
 static tutti_status gather(tutti_comm *comm, const tti_parts_desc *desc, size_t n_elems) {
-    size_t n_bounds = desc->n_groups * ((size_t)comm->n_ranks + 1);
+    int n_ranks = tutti_comm_n_ranks(comm);
+    size_t n_bounds = desc->n_groups * ((size_t)n_ranks + 1);
     tti_offer offer = {.call = {.kind = TTI_CALL_GATHER_PARTS,
                                 .dtype = desc->dtype,
                                 .op = tti_bounds_digest(desc->bounds, n_bounds),
                                 .n_elems = n_elems},
                        .bufs = {(void *)(uintptr_t)desc->src},
                        .n_bufs = 1,
-                       .buf_bytes = source_bytes(comm, desc, 0, comm->n_ranks - 1)};
+                       .buf_bytes = source_bytes(comm, desc, 0, n_ranks - 1)};
     bool direct;
-    if (tti_has_levels(comm)) {
-        offer.bufs[offer.n_bufs++] = comm->stage;
-        offer.last_bytes = TTI_STAGE_BYTES;
-    }
+    tti_offer_stage(comm, &offer);
     TTI_TRY(tti_call_begin(comm, &offer, &direct));
     if (direct) return read_parts(comm, desc);
-    if (tti_has_levels(comm) && comm->transport->near(comm->state))
-        return tti_hosts_gather(comm, desc);
+    if (tti_hosts_near(comm)) return tti_hosts_gather(comm, desc);
     for (size_t g = 0; g < desc->n_groups; g++) TTI_TRY(exchange_parts(comm, desc, g));
     return TUTTI_OK;
 }
 
 tutti_status tti_comm_gather_parts(tutti_comm *comm, const tti_parts_desc *desc) {
     TTI_TRY(tti_check_comm("gather_parts", comm));
+    int rank = tutti_comm_rank(comm);
     if (!desc->bounds) return tti_fail(TUTTI_E_INVALID, "gather_parts: bounds is NULL");
     size_t n_elems = extent(comm, desc);
     TTI_TRY(tti_check_elems("gather_parts", n_elems, 1, desc->dtype));
     TTI_TRY(tti_check_bounds("gather_parts", comm, desc->bounds, desc->n_groups, n_elems));
     TTI_TRY(check_from(comm, desc, n_elems));
     size_t n_bytes = n_elems * tutti_dtype_bytes(desc->dtype);
-    size_t src_bytes = source_bytes(comm, desc, comm->rank, comm->rank);
+    size_t src_bytes = source_bytes(comm, desc, rank, rank);
     TTI_TRY(tti_check_buffers("gather_parts", desc->src, src_bytes, desc->dst, n_bytes));
     TTI_TRY(tti_comm_stage(comm));
     return tti_call_end(comm, gather(comm, desc, n_elems));
