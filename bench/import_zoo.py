@@ -91,8 +91,8 @@ def join_outputs(model, inputs):
 
 
 # Modules that compute something else in training than their layers say.
-BY_MODE = ("odd_buffer_update", "odd_spectral_norm", "odd_instance_stats", "phimoe", "googlenet",
-           "inception_v3")
+BY_MODE = ("odd_buffer_update", "odd_spectral_norm", "odd_instance_stats", "googlenet",
+           "inception_v3", "phimoe", "groupvit")
 
 
 def reference(model, inputs, double):
@@ -256,6 +256,8 @@ def compare(got, f32, f64, names):
                 errors.append("no gradient of " + name)
             continue
         x, z = got["grads"][found[0]], f64["grads"][name]
+        if not x.size:
+            continue
         if y is None:
             if abs(x).max() > 0:
                 errors.append("%s has a gradient" % name)

@@ -1,4 +1,5 @@
-"""import_zoo_more.py - further models of import_zoo.py, in groups: timm, text, vision, audio, forecast, recommend, graph.
+"""import_zoo_more.py - further models of import_zoo.py, in groups: timm, text, vision, audio,
+forecast, recommend, graph.
 
 Each entry is a function that returns (module, inputs).  Models of packages that are not installed
 are absent."""
@@ -8,7 +9,7 @@ import functools
 import torch
 import torch.nn.functional as F
 from import_zoo_models import (BERT, LLAMA, SEQ, SMALL_TEXT, VIT, config_of, language, pictures,
-                               seq2seq, timm_model, towers, video, waves, wrap)
+                               seq2seq, timm_model, towers, waves, wrap)
 from torch import nn
 
 GROUPS = {}
@@ -186,9 +187,7 @@ picture("vit_det", "VitDet", "Model", pick=("last_hidden_state",), window_size=2
         window_block_indices=[0], **VIT)
 picture("superpoint_free_levit", "Levit", size=64, image_size=64, hidden_sizes=[16, 24, 32],
         num_attention_heads=[2, 3, 4], depths=[1, 1, 1], key_dim=[8, 8, 8])
-picture("mlcd", "MLCDVision", "VisionModel" if False else "Model", pick=("pooler_output",), **VIT)
-picture("timesformer", "Timesformer", "ForVideoClassification", names=("pixel_values",),
-        num_frames=2, **VIT)
+picture("mlcd", "MLCDVision", "Model", pick=("pooler_output",), **VIT)
 picture("seggpt_free_pixio", "Pixio", "Model", pick=("last_hidden_state",), **VIT)
 
 
@@ -219,7 +218,7 @@ def vivit():
 
 for _name, _kind in (("align_free_altclip", "AltCLIP"), ("chinese_clip", "ChineseCLIP"),
                      ("siglip2_free_metaclip2", "MetaClip2"), ("aimv2", "Aimv2"),
-                     ("groupvit", "GroupViT"), ("blip", "Blip"), ("clipseg", "CLIPSeg")):
+                     ("groupvit", "GroupViT"), ("blip", "Blip")):
     add("vision", _name, functools.partial(towers, _kind, dict(SMALL_TEXT), dict(VIT)))
 
 
@@ -271,9 +270,7 @@ def mask2former_free_maskformer_swin():
                 ("last_hidden_state",)), {"pixel_values": torch.randn(2, 3, 32, 32)}
 
 
-add("vision", "swin3d", lambda: swin3d())
-
-
+@case("vision")
 def swin3d():
     from torchvision.models.video.swin_transformer import SwinTransformer3d
     model = SwinTransformer3d([2, 4, 4], 16, [1, 1], [2, 2], [4, 4, 4], num_classes=5)
@@ -289,6 +286,9 @@ def detector(name, size=96):
         def __init__(self):
             super().__init__()
             self.model = model
+
+        def train(self, mode=True):
+            return super().train(False)  # training needs targets: lists of boxes
 
         def forward(self, x):
             return [d["boxes"] for d in self.model(list(x))]

@@ -63,7 +63,9 @@ static tutti_status visit(autodiff *ad, const tti_node *node) {
 static tutti_status name_gradient(autodiff *ad, const tti_node *param) {
     tutti_value *grad = ad->grad[param->out[0]->id];
     if (!grad)
-        return tti_fail(TUTTI_E_INVALID, "autodiff: the loss does not depend on parameter '%s'",
+        return tti_fail(TUTTI_E_INVALID,
+                        "autodiff: the loss does not depend on parameter '%s', or only by "
+                        "operations without a gradient; leave it out, or make it a buffer",
                         param->name);
     ad->g->stage = param->stage;
     bool taken = (grad->node->op->traits & (TTI_SOURCE | TTI_VIEW)) != 0;

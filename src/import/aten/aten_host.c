@@ -349,6 +349,7 @@ const tti_operator tti_operators_host[] = {
     MAKE("empty.memory_format", "size dtype=None" WHERE " memory_format!=None", zeros),
     MAKE("full.default", "size fill_value dtype=None" WHERE, full),
     MAKE("new_zeros.default", "self size dtype=None" WHERE, new_zeros),
+    MAKE("new_empty.default", "self size dtype=None" WHERE, new_zeros),
     MAKE("new_ones.default", "self size dtype=None" WHERE, new_ones),
     MAKE("new_full.default", "self size fill_value dtype=None" WHERE, new_full),
     MAKE("zeros_like.default", "self dtype=None" WHERE " memory_format!=None", zeros_like),

@@ -278,7 +278,9 @@ static void run_call(tti_building *b, const tti_op_call *call) {
 static void run_block(tti_building *b, const tti_block *block, tti_operand *values) {
     b->block = block;
     b->values = values;
-    for (int i = 0; i < block->n_calls && tti_good(b); i++) run_call(b, &block->calls[i]);
+    bool is_main = block == &b->program->main;
+    for (int i = 0; i < block->n_calls && tti_good(b); i++)
+        if (!is_main || b->needed[i]) run_call(b, &block->calls[i]);
     b->call = NULL;
 }
 
@@ -290,20 +292,35 @@ static tutti_shape shape_of_spec(const tti_input_spec *spec) {
     return shape;
 }
 
-/* Values that are read by some call of a block, or of one inside it. */
 static void mark_used(const tti_arg *arg, bool *used) {
     if (arg->kind == TTI_ARG_VALUE) used[arg->value] = true;
     for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++) mark_used(&arg->items[i], used);
 }
 
+/* Whether a call has an effect beside its results. */
+static bool has_effect(const tti_building *b, const tti_op_call *call) {
+    bool in_place = false;
+    if (tti_runs_block(call->target) || strstr(call->target, "batch_norm")) return true;
+    b->find(call->target, &in_place);
+    return in_place;
+}
+
+/* Values that the model's results need, and b->needed, the calls that compute them.  The others are
+ * left out: a parameter that only they read has no gradient in PyTorch either. */
 static bool *find_used(tti_building *b) {
     const tti_block *block = &b->program->main;
-    bool *used = tti_arena_alloc(&b->arena, (size_t)block->n_values + 1);
-    if (!used) tti_no_memory(b);
-    for (int i = 0; used && i < block->n_calls; i++)
-        for (int k = 0; k < block->calls[i].n_args; k++)
-            mark_used(&block->calls[i].args[k].arg, used);
-    for (int i = 0; used && i < block->n_outputs; i++) mark_used(&block->outputs[i], used);
+    bool *used = tti_room(b, (size_t)block->n_values + 1);
+    b->needed = tti_room(b, (size_t)block->n_calls + 1);
+    if (!used || !b->needed) return NULL;
+    for (int i = 0; i < block->n_outputs; i++) mark_used(&block->outputs[i], used);
+    for (int i = block->n_calls - 1; i >= 0; i--) {
+        const tti_op_call *call = &block->calls[i];
+        bool needed = has_effect(b, call);
+        for (int k = 0; k < call->n_outs && !needed; k++)
+            needed = call->outs[k] >= 0 && used[call->outs[k]];
+        b->needed[i] = needed;
+        for (int k = 0; k < call->n_args && needed; k++) mark_used(&call->args[k].arg, used);
+    }
     return used;
 }
 

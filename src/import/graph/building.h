@@ -107,6 +107,7 @@ typedef struct tti_building {
     tutti_value *is_used;                /* the same, but all 1 where no row is present */
     bool fixed_batch;    /* the file has a number where the batch is, not a symbol */
     tti_operand nothing; /* operand of calls after a failure */
+    bool *needed;        /* [main.n_calls]: the results need the call, or it has an effect */
     const char **params; /* [main.n_inputs]: name under which the tensor is in the graph, or NULL */
     int *writes;         /* [n_groups] */
     int n_groups, cap_groups;

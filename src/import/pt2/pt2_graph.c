@@ -392,19 +392,27 @@ static tutti_status read_call(scope *s, const json_t *node, tti_op_call *out) {
     return st;
 }
 
-/* Inputs that are no tensors (None, numbers, tokens) are counted, but have no value. */
+/* Name of an input that has a value: a tensor, or a size that an inner graph is given.  NULL: there
+ * is none. */
+static const json_t *input_name(const scope *s, const json_t *input) {
+    const char *key;
+    json_t *value;
+    if (tti_pt2_union(s->what, input, &key, &value) != TUTTI_OK) return NULL;
+    if (strcmp(key, "as_tensor") == 0) return json_object_get(value, "name");
+    bool is_size = s->depth > 0 && strncmp(key, "as_sym_", 7) == 0;
+    return is_size ? json_object_get(value, "as_name") : NULL;
+}
+
+/* Other inputs (None, numbers, tokens) are counted, but have no value. */
 static tutti_status define_inputs(scope *s, const json_t *list, tti_block *out) {
     size_t n = json_array_size(list);
     if (n > TTI_PT2_MAX_LIST) return wrong(s, "inputs");
     int *values = tti_arena_alloc(s->arena, (n + 1) * sizeof *values);
     if (!values) return no_memory(s->what);
     for (size_t i = 0; i < n; i++) {
-        const json_t *tensor = json_object_get(json_array_get(list, i), "as_tensor");
-        const char *name;
+        const char *name = json_string_value(input_name(s, json_array_get(list, i)));
         values[i] = -1;
-        if (!tensor) continue;
-        TTI_TRY(tti_json_read_text(s->what, tensor, "name", &name));
-        TTI_TRY(define(s, name, &values[i]));
+        if (name) TTI_TRY(define(s, name, &values[i]));
     }
     out->inputs = values;
     out->n_inputs = (int)n;
