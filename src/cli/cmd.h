@@ -9,6 +9,7 @@
 int tutti_cmd_bench(int argc, char **argv);
 int tutti_cmd_bench_data(int argc, char **argv);  /* called by cmd_bench.c */
 int tutti_cmd_bench_train(int argc, char **argv); /* called by cmd_bench.c */
+int tutti_cmd_chaos(int argc, char **argv);
 int tutti_cmd_config(int argc, char **argv);
 int tutti_cmd_data(int argc, char **argv);
 int tutti_cmd_demo(int argc, char **argv);

@@ -29,6 +29,7 @@ static const command commands[] = {
     {"predict", "predict images, arrays, tables or texts as JSON lines", tutti_cmd_predict},
     {"report", "write report.html: curves, times, memory, mistakes", tutti_cmd_report},
     {"ps", "list the ranks of a run that trains, and what each one does", tutti_cmd_ps},
+    {"chaos", "disturb elastic runs of a job and compare their results", tutti_cmd_chaos},
     {"scale", "change the number of workers of an elastic run", tutti_cmd_scale},
     {"stacks", "print the stack of every thread of a run that trains", tutti_cmd_stacks},
     {"inspect", "show what a job would run: steps, kernels, memory, graphs", tutti_cmd_inspect},

@@ -74,7 +74,9 @@ static int n_started(const tti_supervisor *s) {
 bool tti_members_may_lose(const tti_supervisor *s, int rank) {
     const tti_supervised *w = &s->workers[rank];
     bool is_spare = w->alive && w->joins && w->is_ready;
-    int n_left = n_members(s) - (w->alive && !w->joins) + n_spares(s) - is_spare;
+    int n_stay = n_members(s) - (w->alive && !w->joins);
+    int n_left = n_stay + n_spares(s) - is_spare;
+    if (n_stay == 0 && !w->joins) return false; /* no spare has the state of the run */
     return s->desc->min_workers > 0 && n_left >= s->desc->min_workers &&
            s->failed_ns == INT64_MAX && !s->kill_sent && s->stop_ns == INT64_MAX;
 }

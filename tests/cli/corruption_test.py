@@ -1,6 +1,6 @@
 """corruption_test.py - parallel.verify_every changes no bit, with threads, processes, one worker,
-ZeRO-1 and several kinds of models; a bit that is flipped in the result of a layer is found, with rank
-and layer; an elastic run goes on without the worker, to the same bits."""
+ZeRO-1 and several kinds of models; a bit that is flipped in the result of a layer is found, with
+rank and layer; an elastic run goes on without the worker, to the same bits."""
 
 import os
 import re

@@ -197,6 +197,21 @@ def test_too_few_end_and_resume():
     assert ended.code == 0 and hash_of(ended.out + ended.err) == expected, ended
 
 
+def test_a_spare_without_state():
+    """The only member dies: the spare has no state, so the run starts again from a checkpoint."""
+    expected = undisturbed()
+    command = [runs.PROGRAM, *runs.small("sole", *LONG, "-n", "1", "parallel.min_workers=1",
+                                         "parallel.spares=1", "run.restarts=2")]
+    with open("sole.out", "w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+    runs.wait_until(lambda: (steps_of("sole") or [0])[-1] >= 100, what="steps")
+    shown = subprocess.run([runs.PROGRAM, "ps", "sole"], capture_output=True, text=True).stdout
+    os.kill(int(shown.splitlines()[1].split()[1]), signal.SIGKILL)
+    assert process.wait(runs.HANGS_S) == 0
+    with open("sole.out") as out:
+        assert hash_of(out.read()) == expected
+
+
 def test_refused():
     for options, words in ((["parallel.place=threads"], "parallel.place=processes"),
                            (["parallel.place=processes", "parallel.sync=parameter-server",
