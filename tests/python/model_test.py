@@ -308,12 +308,18 @@ def test_what_is_refused():
 
     raises(tutti.Error, lambda: model.fit(x, labels, epochs=9, batch=32, progress=False,
                                           callbacks=[Change()]), "y", "label 100000000")
+    two = {"parallel.shards": 2}
     for parts, call in ((("y", "x has"), lambda: model.fit({"x": x, "y": y}, y)),
                         (("y", "x has"), lambda: model.fit({"x": x, "y": y}, {"y": y})),
                         (("x", "name of a field"), lambda: model.fit({3: x}, y)),
                         (("x", "NUL"), lambda: model.fit({"a\0": x}, y)),
                         (("x", "UTF-8"), lambda: model.fit({"\ud800": x}, y)),
                         (("inputs", "UTF-8"), lambda: tutti.session(MLP, inputs={"\ud800": (5,)})),
+                        (("labels y", "[32,2]"), lambda: model.fit(x, np.stack([y, y], 1), batch=64,
+                                                                   overrides=two, workers=1)),
+                        (("mlp", "'x'", "'y'"), lambda: model.fit({"a": x, "b": x}, y)),
+                        (("mlp", "n_classes"), lambda: tutti.session(
+                            {"model.name": "mlp"}, inputs={"x": (5,), "y": ((), "int32")})),
                         (("run_dir", "empty"), lambda: model.fit(x, y, run_dir="")),
                         (("run_dir", "UTF-8"), lambda: model.fit(x, y, run_dir="\ud800"))):
         raises(tutti.Error, call, *parts)

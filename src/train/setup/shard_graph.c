@@ -118,10 +118,11 @@ static tutti_status check_logits(const tutti_value *logits, const tutti_shape *t
     tutti_shape flat = TUTTI_SHAPE(tutti_shape_n_elems(target), n_classes), full = *target;
     full.dim[full.n_dims++] = n_classes;
     if (tti_shape_equal(shape, &flat) || tti_shape_equal(shape, &full)) return TUTTI_OK;
-    char text[128], want[128];
-    return tti_fail(TUTTI_E_INVALID, "model: logits must be %s, got %s",
+    char text[128], want[128], y[128];
+    return tti_fail(TUTTI_E_INVALID, "model: logits must be %s, got %s; the labels y are %s",
                     tti_type_text(&(tutti_type){TUTTI_F32, full}, want, sizeof want),
-                    tti_type_text(&logits->type, text, sizeof text));
+                    tti_type_text(&logits->type, text, sizeof text),
+                    tti_type_text(&(tutti_type){TUTTI_I32, *target}, y, sizeof y));
 }
 
 static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_shape *shape) {
