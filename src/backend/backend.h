@@ -497,6 +497,10 @@ typedef struct tti_backend {
     const tti_device_ops *device;
     /* The kernel for a node.  reference_only: the plain-C meaning, whatever is faster. */
     const tti_kernel *(*select)(const tti_node *node, bool reference_only);
+    /* Compiles what the kernels of these nodes need, several at a time; prepare would compile it
+     * one by one, so a failure is left to prepare.  Called by the thread that prepares them.  NULL:
+     * nothing takes long. */
+    void (*precompile)(tti_node *const *nodes, int n);
     /* True if the backend prefers N,H,W,C bytes for the 4-D values around this node. */
     bool (*prefers_channels_last)(const tti_node *node);
     /* Broadcasts and the ops with TTI_EITHER_LAYOUT or TTI_READS_STRIDED are fast in either layout.

@@ -36,6 +36,21 @@ static const tti_kernel *select_kernel(const tti_node *node, bool reference_only
     return kernel;
 }
 
+/* Plans of cuDNN take up to a second each: preparing the nodes once without them collects them. */
+static void precompile(tti_node *const *nodes, int n) {
+    if (!tti_cuda_dnn_collect_begin()) return;
+    for (int i = 0; i < n; i++) {
+        void *state = NULL;
+        const tti_kernel *kernel = select_kernel(nodes[i], false);
+        if (!kernel || !kernel->prepare || strcmp(kernel->name, "cudnn") != 0) continue;
+        if (kernel->prepare(nodes[i], &state) == TUTTI_OK)
+            kernel->release(state);
+        else
+            tti_clear_error();
+    }
+    tti_cuda_dnn_collect_end();
+}
+
 static bool prefers_channels_last(const tti_node *node) {
     return (node->op->traits & TTI_CHANNELS_LAST) != 0 && node->n_in > 0;
 }
@@ -141,6 +156,7 @@ const tti_backend tti_backend_cuda = {
     .name = "cuda",
     .device = &device_ops,
     .select = select_kernel,
+    .precompile = precompile,
     .prefers_channels_last = prefers_channels_last,
     .strided = true,
     .fuses_pool = tti_cuda_fuses_pool,

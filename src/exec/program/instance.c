@@ -144,6 +144,8 @@ tutti_status tti_prepared_create(const tti_program *program, const tti_backend *
     tutti_status st = TUTTI_OK;
     if (!p || !p->steps) st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (st == TUTTI_OK) p->n_steps = program->n_steps;
+    if (st == TUTTI_OK && backend->precompile && !reference)
+        backend->precompile(program->steps, program->n_steps);
     for (int s = 0; st == TUTTI_OK && s < program->n_steps; s++)
         st = prepare(program->steps[s], backend, reference, p, &p->steps[s]);
     if (st != TUTTI_OK) {

@@ -440,13 +440,14 @@ static tutti_status prepare_stats_with(const tti_node *node, bool with_dnn, void
     conv_state *s = *state;
     tutti_status st = TUTTI_OK;
     s->stats_bytes = tti_cuda_stats_bytes(node->out[0]);
-    if (s->plan && !tti_cuda_is_exact() && is_narrow(s)) st = find_plan(s, true, &plan);
+    if (with_dnn && tti_dnn_ready() && !tti_cuda_is_exact() && is_narrow(s))
+        st = find_plan(s, true, &plan);
     if (st != TUTTI_OK) {
         free(s);
         *state = NULL;
         return st;
     }
-    if (plan && known_to_win(s, node, plan)) s->with_totals = plan;
+    if (s->plan && plan && known_to_win(s, node, plan)) s->with_totals = plan;
     place(s);
     return TUTTI_OK;
 }

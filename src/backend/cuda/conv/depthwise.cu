@@ -22,31 +22,69 @@ __device__ __forceinline__ void load_weights(const tti_depthwise_plan &p, int c0
     }
 }
 
-/* The results of a task: source is its first position in the tile, plus the thread's channels. */
+/* Adds row r of the window to a row of results: x is the row of the source. */
+template <int K, tti_depthwise_mode MODE>
+__device__ __forceinline__ void add_row(const float2 (&x)[window<K, MODE>::SPAN_W],
+                                        const float2 (&w)[K],
+                                        float2 (&sum)[window<K, MODE>::COLUMNS]) {
+    using W = window<K, MODE>;
+#pragma unroll
+    for (int s = 0; s < K; s++)
+#pragma unroll
+        for (int b = 0; b < W::SPAN_W; b++)
+#pragma unroll
+            for (int t = 0; t < W::COLUMNS; t++)
+                if (tti_depthwise_tap(MODE, K, b, t) == s) {
+                    sum[t].x = fmaf(x[b].x, w[s].x, sum[t].x);
+                    sum[t].y = fmaf(x[b].y, w[s].y, sum[t].y);
+                }
+}
+
+template <class T, int N>
+__device__ __forceinline__ void load_row(const T *source, float2 (&x)[N]) {
+#pragma unroll
+    for (int b = 0; b < N; b++) x[b] = load_pair(source + b * CHANNELS);
+}
+
+template <int K>
+__device__ __forceinline__ void load_window_row(const float *weights, int r, float2 (&w)[K]) {
+#pragma unroll
+    for (int s = 0; s < K; s++)
+        w[s] = *reinterpret_cast<const float2 *>(weights + (r * K + s) * CHANNELS);
+}
+
+/* The results of a task: source is its first position in the tile, plus the thread's channels.
+ * With a stride of 1 a row of the window meets two adjacent rows of the source; for 7x7 that loop
+ * is not unrolled, which is 2 % faster: its instructions fit into the cache of a scheduler. */
 template <class T, int K, tti_depthwise_mode MODE>
 __device__ __forceinline__ void compute(const T *source, int row_elems, const float *weights,
                                         float2 (&sum)[ROWS][window<K, MODE>::COLUMNS]) {
     using W = window<K, MODE>;
+    static_assert(ROWS == 2, "two rows of a task");
+    if constexpr (MODE == TTI_DEPTHWISE_ONE && K >= 7) {
+        float2 x[W::SPAN_W], below[W::SPAN_W], w[K];
+        load_row(source, x);
+#pragma unroll 1
+        for (int r = 0; r < K; r++) {
+            source += row_elems;
+            load_row(source, below);
+            load_window_row<K>(weights, r, w);
+            add_row<K, MODE>(x, w, sum[0]);
+            add_row<K, MODE>(below, w, sum[1]);
 #pragma unroll
-    for (int a = 0; a < W::SPAN_H; a++) {
-        float2 x[W::SPAN_W];
+            for (int b = 0; b < W::SPAN_W; b++) x[b] = below[b];
+        }
+    } else {
 #pragma unroll
-        for (int b = 0; b < W::SPAN_W; b++) x[b] = load_pair(source + a * row_elems + b * CHANNELS);
+        for (int a = 0; a < W::SPAN_H; a++) {
+            float2 x[W::SPAN_W], w[K];
+            load_row(source + a * row_elems, x);
 #pragma unroll
-        for (int u = 0; u < ROWS; u++) {
-            const int r = tti_depthwise_tap(MODE, K, a, u);
-            if (!W::has_tap(r)) continue;
-#pragma unroll
-            for (int s = 0; s < K; s++) {
-                float2 w = *reinterpret_cast<const float2 *>(weights + (r * K + s) * CHANNELS);
-#pragma unroll
-                for (int b = 0; b < W::SPAN_W; b++)
-#pragma unroll
-                    for (int t = 0; t < W::COLUMNS; t++)
-                        if (tti_depthwise_tap(MODE, K, b, t) == s) {
-                            sum[u][t].x = fmaf(x[b].x, w.x, sum[u][t].x);
-                            sum[u][t].y = fmaf(x[b].y, w.y, sum[u][t].y);
-                        }
+            for (int u = 0; u < ROWS; u++) {
+                const int r = tti_depthwise_tap(MODE, K, a, u);
+                if (!W::has_tap(r)) continue;
+                load_window_row<K>(weights, r, w);
+                add_row<K, MODE>(x, w, sum[u]);
             }
         }
     }

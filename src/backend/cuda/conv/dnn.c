@@ -8,6 +8,7 @@
 
 #if TUTTI_HAVE_CUDNN
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "backend/cuda/conv/dnn_lib.h"
 #include "backend/cuda/runtime/timing.h"
 #include "base/files/cache.h"
+#include "base/thread.h"
 
 enum { MAX_CONFIGS = 48, MAX_NOTES = 32, N_WARM = 2, N_TIMED = 5 };
 
@@ -26,11 +28,22 @@ struct tti_dnn_plan {
     tti_dnn_graph graph;
 };
 
+/* A plan that is to be compiled: its key and its graph; then also its text. */
+typedef struct wanted_plan {
+    struct wanted_plan *next;
+    tti_dnn_choice choice;
+    tti_dnn_plan *plan;
+    char *text;
+    size_t n_text;
+} wanted_plan;
+
 /* The state of a device. */
 typedef struct dnn_device {
     const tti_dnn_lib *lib;
     cudnnHandle_t handle;
     tti_dnn_plan *plans;
+    bool collects;
+    wanted_plan *wanted;
 } dnn_device;
 
 static tutti_status open_device(dnn_device **out) {
@@ -356,20 +369,34 @@ static bool load_plan(const dnn_device *d, const tti_dnn_choice *choice, tti_dnn
     return false;
 }
 
-static void save_plan(const dnn_device *d, const tti_dnn_plan *plan) {
-    char name[40];
+/* cuDNN's text for a plan; NULL: it has none. */
+static char *plan_text(const dnn_device *d, const tti_dnn_plan *plan, size_t *n_text) {
     int64_t n = 0, got = 0;
     cudnnBackendAttributeName_t what = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
     if (d->lib->cudnnBackendGetAttribute(plan->desc, what, CUDNN_TYPE_CHAR, 0, &n, NULL) !=
             CUDNN_STATUS_SUCCESS ||
         n <= 0)
-        return;
+        return NULL;
     char *text = malloc((size_t)n);
     if (text && d->lib->cudnnBackendGetAttribute(plan->desc, what, CUDNN_TYPE_CHAR, n, &got,
                                                  text) == CUDNN_STATUS_SUCCESS) {
-        cache_name(plan->key, name, sizeof name);
-        tti_cache_write(name, plan->key, text, (size_t)TTI_MIN(got, n));
+        *n_text = (size_t)TTI_MIN(got, n);
+        return text;
     }
+    free(text);
+    return NULL;
+}
+
+static void save_text(const tti_dnn_plan *plan, const char *text, size_t n_text) {
+    char name[40];
+    cache_name(plan->key, name, sizeof name);
+    tti_cache_write(name, plan->key, text, n_text);
+}
+
+static void save_plan(const dnn_device *d, const tti_dnn_plan *plan) {
+    size_t n = 0;
+    char *text = plan_text(d, plan, &n);
+    if (text) save_text(plan, text, n);
     free(text);
 }
 
@@ -397,6 +424,110 @@ static tti_dnn_plan *find_plan(const dnn_device *d, const char *key) {
     return plan;
 }
 
+/* ---- several at a time ----
+ *
+ * Each thread has a handle of its own.  It gives cuDNN's text for the plan, from which the thread
+ * of the device makes the plan for its own handle: as a plan from the disk. */
+
+enum { MAX_THREADS = 8 };
+
+typedef struct compilation {
+    const tti_dnn_lib *lib;
+    int device;
+    pthread_mutex_t mutex;
+    wanted_plan *next; /* to compile */
+} compilation;
+
+static wanted_plan *take_wanted(compilation *c) {
+    pthread_mutex_lock(&c->mutex);
+    wanted_plan *wanted = c->next;
+    if (wanted) c->next = wanted->next;
+    pthread_mutex_unlock(&c->mutex);
+    return wanted;
+}
+
+static void *compile_wanted(void *user) {
+    compilation *c = user;
+    dnn_device own = {.lib = c->lib};
+    if (cudaSetDevice(c->device) != cudaSuccess ||
+        c->lib->cudnnCreate(&own.handle) != CUDNN_STATUS_SUCCESS)
+        return NULL;
+    for (wanted_plan *wanted; (wanted = take_wanted(c)) != NULL;) {
+        tti_dnn_plan *plan = wanted->plan;
+        if (choose(&own, &wanted->choice, plan) != TUTTI_OK) continue;
+        wanted->text = plan_text(&own, plan, &wanted->n_text);
+        own.lib->cudnnBackendDestroyDescriptor(plan->desc);
+        plan->desc = NULL;
+    }
+    c->lib->cudnnDestroy(own.handle);
+    return NULL;
+}
+
+/* Leaves the plan to the device, or drops it. */
+static void keep_wanted(dnn_device *d, wanted_plan *wanted) {
+    tti_dnn_plan *plan = wanted->plan;
+    bool ok = wanted->text &&
+              make_plan(d, NULL, wanted->text, wanted->n_text, &plan->desc) == TUTTI_OK &&
+              read_workspace(d->lib, plan->desc, &plan->n_bytes) == TUTTI_OK;
+    if (ok) {
+        save_text(plan, wanted->text, wanted->n_text);
+        plan->next = d->plans, d->plans = plan;
+    } else {
+        plan_destroy(d->lib, plan);
+    }
+    free(wanted->text);
+    free(wanted);
+}
+
+static bool is_wanted(const dnn_device *d, const char *key) {
+    const wanted_plan *wanted = d->wanted;
+    while (wanted && strcmp(wanted->plan->key, key) != 0) wanted = wanted->next;
+    return wanted != NULL;
+}
+
+/* Takes the plan if it is compiled later. */
+static bool want_plan(dnn_device *d, const tti_dnn_choice *choice, tti_dnn_plan *plan) {
+    bool is_timed = choice->n_timed > 1 && !choice->deterministic;
+    if (is_timed || is_wanted(d, plan->key)) return false;
+    wanted_plan *wanted = calloc(1, sizeof *wanted);
+    if (!wanted) return false;
+    *wanted = (wanted_plan){.next = d->wanted, .choice = *choice, .plan = plan};
+    d->wanted = wanted;
+    return true;
+}
+
+bool tti_cuda_dnn_collect_begin(void) {
+    dnn_device *d;
+    if (open_device(&d) != TUTTI_OK) {
+        tti_clear_error();
+        return false;
+    }
+    d->collects = true;
+    return true;
+}
+
+void tti_cuda_dnn_collect_end(void) {
+    dnn_device *d;
+    if (open_device(&d) != TUTTI_OK) return;
+    compilation c = {.lib = d->lib, .device = tti_cuda_index(), .next = d->wanted};
+    pthread_t threads[MAX_THREADS];
+    int n_wanted = 0, n = 0;
+    for (const wanted_plan *wanted = d->wanted; wanted; wanted = wanted->next) n_wanted++;
+    pthread_mutex_init(&c.mutex, NULL);
+    /* A single plan takes as long in prepare. */
+    while (n_wanted > 1 && n < TTI_MIN(n_wanted, MAX_THREADS) &&
+           tti_thread_start(&threads[n], NULL, compile_wanted, &c) == 0)
+        n++;
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    pthread_mutex_destroy(&c.mutex);
+    for (wanted_plan *wanted = d->wanted, *next; wanted; wanted = next) {
+        next = wanted->next;
+        keep_wanted(d, wanted);
+    }
+    d->wanted = NULL, d->collects = false;
+    tti_clear_error();
+}
+
 tutti_status tti_dnn_plan_get(const tti_dnn_graph *graph, const tti_dnn_choice *choice,
                               tti_dnn_plan **out) {
     dnn_device *d;
@@ -416,6 +547,10 @@ tutti_status tti_dnn_plan_get(const tti_dnn_graph *graph, const tti_dnn_choice *
     }
     plan->key = key, plan->graph = *graph;
     if (!load_plan(d, choice, plan)) {
+        if (d->collects) {
+            if (!want_plan(d, choice, plan)) plan_destroy(d->lib, plan);
+            return tti_fail(TUTTI_E_UNSUPPORTED, "cuDNN: compiled later");
+        }
         tutti_status st = choose(d, choice, plan);
         if (st != TUTTI_OK) {
             plan_destroy(d->lib, plan);
@@ -433,6 +568,8 @@ tutti_status tti_dnn_plan_get(const tti_dnn_graph *graph, const tti_dnn_choice *
 bool tti_dnn_ready(void) { return false; }
 size_t tti_dnn_version(void) { return 0; }
 size_t tti_dnn_plan_bytes(const tti_dnn_plan *plan) { return plan ? 1 : 0; }
+bool tti_cuda_dnn_collect_begin(void) { return false; }
+void tti_cuda_dnn_collect_end(void) {}
 void tti_cuda_dnn_release(void *dnn) { TTI_ASSERT(!dnn); }
 
 tutti_status tti_dnn_plan_get(const tti_dnn_graph *graph, const tti_dnn_choice *choice,

@@ -122,6 +122,11 @@ void tti_cuda_update_destroy(void *update);
 /* matmul.c, dnn.c: release their state in the device. */
 void tti_cuda_blas_release(void *blas);
 void tti_cuda_dnn_release(void *dnn);
+/* dnn.c: after collect_begin kernels that look for a plan only note its graph, unless the plan is
+ * known or its engine is timed, and go without.  collect_end compiles these plans in several
+ * threads; one for which that fails is left to prepare.  False: there is no cuDNN. */
+bool tti_cuda_dnn_collect_begin(void);
+void tti_cuda_dnn_collect_end(void);
 /* One part of the line for doctor each, such as "cublasLt 13.1"; "no cuDNN (why)". */
 void tti_cuda_blas_describe(tti_str *str);
 void tti_cuda_dnn_describe(tti_str *str);
