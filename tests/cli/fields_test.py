@@ -7,10 +7,12 @@ import math
 import os
 import shutil
 import struct
+import subprocess
 import sys
 import zipfile
 
 import model_file_test as model_file
+import plugin_test as plugin
 import runs
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
@@ -142,6 +144,101 @@ def test_losses_of_jobs_are_pytorchs():
             train(*base, "run.dir=" + run, "parallel.shards=4", "train.steps=1", "-n", str(n))
             hashes.add(events(run, "end")[0]["params_hash"])
         assert len(hashes) == 1, (case, hashes)
+
+
+# A plugin, and a program of the C API, with the loss that the environment names.
+C_LOSSES = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/tutti.h>
+
+static const double three[] = {1, 2, 3}, classes[] = {1, 2, 0.5};
+static const struct {
+    const char *name, *loss;
+    tutti_loss_desc desc;
+} cases[] = {
+    {"weights", "cross_entropy", {.smoothing = 0.1, .weight = classes, .n_weights = 3}},
+    {"ignore", "cross_entropy", {.ignores = true, .ignore = 1}},
+    {"pixels", "cross_entropy", {.ignores = true, .ignore = 2}},
+    {"mse", "mse", {0}},
+    {"mae", "mae", {0}},
+    {"huber", "huber", {.delta = 0.7}},
+    {"smooth_l1", "smooth_l1", {.delta = 0.7}},
+    {"bce", "bce", {0}},
+    {"pos_weight", "bce", {.weight = three, .n_weights = 3}},
+    {"focal", "focal", {.gamma = 1.5, .alpha = 0.25}},
+    {"focal_classes", "focal", {0}},
+    {"dice", "dice", {0}},
+    {"kl", "kl", {0}},
+    {"cosine", "cosine", {0}},
+};
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params);
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params) {
+    (void)params;
+    int i = 0;
+    while (strcmp(cases[i].name, getenv("LOSS_CASE")) != 0) i++;
+    const tutti_conv2d_desc conv = {.n_out = 3, .kernel = 3, .pad = 1};
+    tutti_value *y = tutti_value_type(x).shape.n_dims == 4 ? tutti_conv2d(g, x, &conv, "body")
+                                                            : tutti_linear(g, x, 3, "body");
+    tutti_value *goal = tutti_find_field(g, "y"), *present = tutti_find_present(g);
+    tutti_set_loss(g, tutti_loss_named(g, cases[i].loss, y, goal, present, &cases[i].desc));
+    return y;
+}
+
+int main(int argc, char **argv) {
+    tutti_job *job;
+    tutti_train_result result;
+    tutti_status st = tutti_job_create(&job);
+    for (int i = 1; st == TUTTI_OK && i < argc; i++) tutti_job_set(job, argv[i], "test");
+    if (st == TUTTI_OK) tutti_job_set_model(job, tutti_build_model, NULL);
+    if (st == TUTTI_OK) st = tutti_train(job, NULL, &result);
+    if (st != TUTTI_OK) fprintf(stderr, "%s", tutti_last_error());
+    tutti_job_destroy(job);
+    return st != TUTTI_OK;
+}
+"""
+
+
+def test_losses_of_plugins_and_of_c_are_pytorchs():
+    """With the weights of the exported modules; a plugin is code as a program's model is."""
+    with open("losses.c", "w") as file:
+        file.write(C_LOSSES)
+    plugin.build("losses.c", "losses.so")
+    links = not runs.sanitized()  # that library needs the sanitizer's flags
+    if links:
+        subprocess.run([os.environ.get("CC", "cc"), "-I", plugin.INCLUDE, "-o", "losses",
+                        "losses.c", "-L", runs.BUILD, "-ltutti", "-Wl,-rpath," + runs.BUILD],
+                       check=True)
+    g = golden("losses")
+    for model in ("linear", "pixels"):
+        runs.tutti("import", "%s/pt2/interface_%s.pt2" % (GOLDEN, model), "--out", model).expect(0)
+    for case, want in g["cases"].items():
+        data = "c-loss-" + case
+        save(data, both({"x": g["inputs"][want["model"]], "y": want["y"]}))
+        base = [a for a in job(want["model"], "data.fields=all", data=data)
+                if not a.startswith("model.file")]
+        base.append("model.init=%s/model.safetensors" % want["model"])
+        env = dict(os.environ, LOSS_CASE=case)
+        runs.tutti("train", *base, "model.plugin=./losses.so", "run.dir=plugin-" + case,
+                   env=env).expect(0)
+        if links:
+            subprocess.run(["./losses", *base, "run.dir=c-" + case], env=env, check=True)
+        for run in ("plugin-", "c-") if links else ("plugin-",):
+            near([e["loss"] for e in events(run + case, "step")], want["losses"], 3e-6)
+
+
+def test_keys_of_other_models_are_not_printed():
+    """A run of a model file has no name of a built-in model, nor its sizes."""
+    train(*job("masked", "run.dir=printed", "train.steps=1"))
+    with open("printed/job.yaml") as file:
+        model = file.read().split("data:")[0]
+    names = [line.split(":")[0].strip() for line in model.splitlines()[1:]]
+    assert names == ["plugin", "file", "inputs", "loss", "metrics", "init", "init_except"], names
+    shown = runs.tutti("config", "show", "model.name=mlp").expect(0).out
+    assert "name: mlp" in shown and "hidden: [512, 512]" in shown, shown
 
 
 def test_classes_of_pixels_without_fields():

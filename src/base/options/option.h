@@ -161,8 +161,11 @@ const tti_option_state *tti_options_state(const tti_options *o, const char *key)
 const char *tti_options_get(tti_options *o, const char *key);
 
 /* The config as YAML that reads back to the same values; with origins, each line ends in a comment
- * that says where the value is from. */
-void tti_options_print(const tti_options *o, bool origins, tti_str *out);
+ * that says where the value is from.  applies(key, user) false: the key is left out, which then
+ * must have its default; NULL: all keys are printed. */
+void tti_options_print(const tti_options *o, bool origins,
+                       bool (*applies)(const char *key, const void *user), const void *user,
+                       tti_str *out);
 
 /* JSON schema (draft 2020-12) of the files that a table reads. */
 void tti_option_schema(const tti_option_table *table, const char *title, tti_str *out);

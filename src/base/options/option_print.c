@@ -32,13 +32,16 @@ static void add_origin(const tti_place *place, size_t n_columns, tti_str *out) {
     if (place->line > 0) tti_str_printf(out, ":%d", place->line);
 }
 
-void tti_options_print(const tti_options *o, bool origins, tti_str *out) {
+void tti_options_print(const tti_options *o, bool origins,
+                       bool (*applies)(const char *key, const void *user), const void *user,
+                       tti_str *out) {
     const tti_option_table *table = o->table;
     for (size_t g = 0; g < table->n_groups; g++) {
         tti_str_printf(out, "%s:\n", table->groups[g].name);
         for (size_t i = 0; i < table->n_rows; i++) {
             const tti_option *row = &table->rows[i];
             if (!in_group(row, table->groups[g].name)) continue;
+            if (applies && !applies(row->key, user)) continue;
             size_t start = out->n_bytes;
             tti_str_printf(out, "  %s: ", name_of(row->key));
             tti_option_format(row, o->config, true, out);

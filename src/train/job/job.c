@@ -434,7 +434,7 @@ static char *take_text(tti_str *str) {
 char *tutti_job_print(tutti_job *job, bool origins) {
     tti_str text = {0};
     if (!job) return NULL;
-    tti_options_print(&job->options, origins, &text);
+    tti_options_print(&job->options, origins, tti_job_key_applies, job, &text);
     return take_text(&text);
 }
 

@@ -265,6 +265,9 @@ void tti_job_free_copies(tutti_job *job, const char *origin);
 /* Adds conflicts between keys as problems of job->options; unknown (auto) values are skipped. */
 void tti_job_find_conflicts(tutti_job *job);
 
+/* False for keys of the built-in models, at their defaults, in a job with another model. */
+bool tti_job_key_applies(const char *key, const void *job);
+
 /* Returns the key that makes the host take part in the middle of each step, even if workers are on
  * devices; NULL: none. */
 const char *tti_job_ends_on_host(const tti_job_config *config);

@@ -300,19 +300,34 @@ void tti_job_apply_rules(const tti_job_rule *of, size_t n, tutti_job *job) {
     for (size_t i = 0; i < n; i++) apply(&of[i], job);
 }
 
-/* A model file describes its model completely.  The job file of a run has all keys, so only keys
- * that the user set are refused. */
+/* A model file describes its model completely. */
+static bool is_of_built_in(const char *key) {
+    static const char *const others[] = {"model.file",       "model.plugin", "model.init",
+                                         "model.inputs",     "model.loss",   "model.metrics",
+                                         "model.init_except"};
+    bool is = strncmp(key, "model.", 6) == 0;
+    for (size_t k = 0; k < TTI_COUNT(others); k++) is = is && strcmp(key, others[k]) != 0;
+    return is;
+}
+
+/* Plugins and callbacks read the sizes, but not the name. */
+bool tti_job_key_applies(const char *key, const void *user) {
+    const tutti_job *job = user;
+    bool is_other = job->model_fn || *job->config.model.plugin || *job->config.model.file;
+    const tti_option_state *state = tti_options_state(&job->options, key);
+    bool is_default = !state->place.source || state->is_own || job->is_of_run;
+    bool unread = is(key, "model.name") || (*job->config.model.file && is_of_built_in(key));
+    return !(is_other && unread && is_default);
+}
+
+/* The job file of a run of an older version has all keys, so only keys that the user set are
+ * refused. */
 static void find_keys_beside_file(tutti_job *job) {
-    static const char *const allowed[] = {"model.file",       "model.plugin", "model.init",
-                                          "model.inputs",     "model.loss",   "model.metrics",
-                                          "model.init_except"};
     if (!*job->config.model.file || job->is_of_run) return;
     for (size_t i = 0; i < tti_job_table.n_rows; i++) {
         const char *key = tti_job_table.rows[i].key;
         const tti_option_state *state = tti_options_state(&job->options, key);
-        bool passed = strncmp(key, "model.", 6) != 0 || !state->place.source || state->is_own;
-        for (size_t k = 0; k < TTI_COUNT(allowed); k++) passed |= is(key, allowed[k]);
-        if (!passed)
+        if (is_of_built_in(key) && state->place.source && !state->is_own)
             tti_options_problem(&job->options, key,
                                 "describes a built-in model, but model.file names a file with "
                                 "another model; leave one of the two out");

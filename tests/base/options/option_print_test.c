@@ -81,7 +81,7 @@ T_CASE(yaml) {
     T_OK(tti_options_init(&o, &table, &config));
     T_OK(tti_options_load(&o, "b:\n  name: a b\n", 15, "job\nx.yaml"));
     tti_options_assign(&o, "a.n=3", "command line");
-    tti_options_print(&o, true, &out);
+    tti_options_print(&o, true, NULL, NULL, &out);
     assert_string_equal(tti_str_text(&out),
                         "a:\n"
                         "  n: 3                                  # command line\n"
@@ -93,7 +93,7 @@ T_CASE(yaml) {
                         "  texts: [x, \"y z\"]                     # default\n"
                         "  rate: auto                            # default\n");
     tti_str_clear(&out);
-    tti_options_print(&o, false, &out);
+    tti_options_print(&o, false, NULL, NULL, &out);
     assert_string_equal(tti_str_text(&out),
                         "a:\n  n: 3\nb:\n  name: \"a b\"\n  kind: red\n  list: [1, 2]\n"
                         "  bytes: 4096\n  texts: [x, \"y z\"]\n  rate: auto\n");

@@ -310,13 +310,13 @@ T_CASE(keep_and_restore) {
     tti_str before = {0}, after = {0};
     begin(&f);
     tti_options_assign(&f.o, "a.n=3", "first");
-    tti_options_print(&f.o, true, &before);
+    tti_options_print(&f.o, true, NULL, NULL, &before);
     T_OK(tti_options_keep(&f.o, &kept));
     tti_options_assign(&f.o, "a.n=4", "second");
     tti_options_assign(&f.o, "b.list=[7]", "second");
     tti_options_put(&f.o, "a.on", "true", "second");
     tti_options_restore(&f.o, &kept);
-    tti_options_print(&f.o, true, &after);
+    tti_options_print(&f.o, true, NULL, NULL, &after);
     assert_string_equal(tti_str_text(&before), tti_str_text(&after));
     tti_options_restore(&f.o, &kept); /* once */
     assert_string_equal(tti_options_get(&f.o, "a.n"), "3");
