@@ -371,6 +371,9 @@ def test_padding_is_left_out_of_what_joins_samples():
         own, losses = padding(name, "run.dir=padding-" + name, *more)
         train(*own)
         near([e["loss"] for e in events("padding-" + name, "step")], losses, 1e-5)
+    own, _ = padding("pairs", "train.batch=12", "parallel.shards=4")  # 3, 2, 0 and 0 samples
+    train(*own, "run.dir=padding-empty")
+    assert all(math.isfinite(e["loss"]) for e in events("padding-empty", "step"))
     own, losses = padding("sorted")
     assert "sort" in train(*own, "run.dir=none", code=2).err
     train(*own, "run.dir=padding-whole", "train.batch=5")

@@ -144,12 +144,14 @@ static void put_fields(const tti_loader *l, const void *sample, const row_place 
     tti_fields_put(info->fields, info->n_fields, sample, to->row, l->rows_per_shard, to->shard);
 }
 
-/* A row that is not there: zeros, or the fields of the first sample of the batch, of which a model
- * can compute something finite. */
+/* Row in_batch of the batch, counted over all shards, is not there: zeros, or the fields of the
+ * first sample of the shard, or else of the batch, so that a model computes of it what it computes
+ * of that sample too. */
 static tutti_status clear_row(const tti_loader *l, const slot *s, const row_place *to,
-                              scratch *mine) {
+                              int64_t in_batch, scratch *mine) {
+    int64_t first = in_batch - in_batch % s->batch.rows_per_shard;
     if (has_fields(l)) {
-        tti_sample_key key = key_of(l, s, 0);
+        tti_sample_key key = key_of(l, s, first < s->batch.n_rows_global ? first : 0);
         bool skipped;
         TTI_TRY(tti_dataset_read(l->desc.dataset, &key, &mine->workspace, mine->memory, to->y,
                                  &skipped));
@@ -176,7 +178,7 @@ static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, scratch *m
     void *const buffers[2] = {mine->memory, mine->memory + l->chain_bytes};
     const row_place to = place_of(l, s, i);
     int64_t in_batch = l->desc.first_shard * s->batch.rows_per_shard + i;
-    if (in_batch >= s->batch.n_rows_global) return clear_row(l, s, &to, mine);
+    if (in_batch >= s->batch.n_rows_global) return clear_row(l, s, &to, in_batch, mine);
     tti_sample_key key = key_of(l, s, in_batch);
     bool skipped, as_stored = l->chain.n == 0 && !has_fields(l); /* written to its place directly */
     atomic_store_explicit(&mine->reads, (int64_t)key.index, memory_order_relaxed);
@@ -184,7 +186,7 @@ static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, scratch *m
     TTI_TRY(tti_dataset_read(l->desc.dataset, &key, &mine->workspace, as_stored ? to.x : buffers[0],
                              to.y, &skipped));
     if (atomic_load_explicit(&l->stop, memory_order_relaxed)) return TUTTI_OK; /* it was left */
-    if (skipped) return clear_row(l, s, &to, mine);
+    if (skipped) return clear_row(l, s, &to, in_batch, mine);
     if (has_fields(l))
         put_fields(l, buffers[0], &to);
     else if (!as_stored)

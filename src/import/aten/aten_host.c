@@ -284,7 +284,7 @@ static void diff_values(tti_building *b, const tti_call *c) {
 static tutti_value *live_size(tti_building *b, const tti_operand *x, unsigned dims) {
     if (x->kind != TTI_OPERAND_GRAPH || !tti_of_batch(x)) return NULL;
     tutti_value *value = tti_value_of(b, x);
-    return tti_sample_dims(b, value, dims) != 0 ? tti_n_used(b, value, dims) : NULL;
+    return tti_sample_dims(b, value, dims) != 0 ? tti_n_present_in(b, value, dims) : NULL;
 }
 
 static void sym_size(tti_building *b, const tti_call *c) {

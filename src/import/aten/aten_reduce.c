@@ -161,8 +161,8 @@ static tutti_value *mean_of(tti_building *b, tutti_value *x, unsigned dims, bool
     tutti_axes axes = axes_of(dims, keep);
     if (!tti_has_padding(b) || tti_sample_dims(b, x, dims) == 0)
         return tutti_mean(tti_graph_of(b), x, &axes);
-    tutti_value *sum = tutti_sum(tti_graph_of(b), tti_used_in(b, x, dims), &axes);
-    return tutti_div(tti_graph_of(b), sum, tti_n_used(b, x, dims));
+    tutti_value *sum = tutti_sum(tti_graph_of(b), tti_present_in(b, x, dims), &axes);
+    return tutti_div(tti_graph_of(b), sum, tti_n_present_in(b, x, dims));
 }
 
 /* The variance, by elements less correction. */
@@ -185,8 +185,8 @@ static tutti_value *variance(tti_building *b, const tti_operand *x, unsigned axe
     if (!counts) return tutti_affine(g, tutti_sum(g, squares, &wanted), 1 / (n - correction), 0);
     /* Of one element less one it is 0. */
     tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-6);
-    tutti_value *by = tutti_affine(g, tti_n_used(b, value, axes), 1, -correction);
-    value = tutti_sum(g, tti_used_in(b, squares, axes), &wanted);
+    tutti_value *by = tutti_affine(g, tti_n_present_in(b, value, axes), 1, -correction);
+    value = tutti_sum(g, tti_present_in(b, squares, axes), &wanted);
     return tutti_div(g, value, tutti_maximum(g, by, least));
 }
 

@@ -103,8 +103,7 @@ typedef struct tti_building {
     tutti_value *first; /* an input, whose rows are those of the batch */
     tutti_value *row_zeros;
     tutti_value *present; /* i32 [batch], -1: the row is padding; NULL: there is none */
-    tutti_value *is_present, *n_present; /* f32 [batch], 0 or 1; f32, their sum, at least 1 */
-    tutti_value *is_used;                /* the same, but all 1 where no row is present */
+    tutti_value *is_present, *n_present; /* present.c: f32 [batch], 0 or 1; f32, their sum */
     bool fixed_batch;    /* the file has a number where the batch is, not a symbol */
     tti_operand nothing; /* operand of calls after a failure */
     bool *needed;        /* [main.n_calls]: the results need the call, or it has an effect */
@@ -296,17 +295,14 @@ tutti_value *tti_present_at(tti_building *b, tutti_value *x, const tutti_batch *
 /* tutti_put_along of the rows that are there. */
 tutti_value *tti_put_present(tti_building *b, tutti_value *x, tutti_value *places, int dim,
                              int64_t n);
-/* The number of present rows, f32, at least 1. */
+/* The number of present rows, f32, at least 1; and of elements of x in dims that belong to them. */
 tutti_value *tti_n_present(tti_building *b);
+tutti_value *tti_n_present_in(tti_building *b, const tutti_value *x, unsigned dims);
 /* A sum over dims of x as a mean. */
 tutti_value *tti_per_present(tti_building *b, tutti_value *sum, const tutti_value *x,
                              unsigned dims);
-/* The same for what must not be computed of nothing: a shard without samples uses all rows.  x with
- * low (-INFINITY, or a number below all others) for padding; x with zeros; elements of x in dims.
- */
+/* x with low (-INFINITY, or a number below all others) for padding along dims. */
 tutti_value *tti_or_low(tti_building *b, tutti_value *x, unsigned dims, double low);
-tutti_value *tti_used_in(tti_building *b, tutti_value *x, unsigned dims);
-tutti_value *tti_n_used(tti_building *b, const tutti_value *x, unsigned dims);
 
 /* x [1,..] repeated to the rows of the batch, as a value of which each row is a sample's. */
 tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x);

@@ -1,8 +1,8 @@
 /* present.c - leaves the rows that fill up a short batch out of what operators compute over
  * samples.
  *
- * The rows are copies of a sample, so everything stays finite.  In a shard without any sample all
- * rows count where nothing at all would give infinities; its results are dropped anyway. */
+ * The rows are copies of a sample.  In a shard without any sample all rows count, so that what is
+ * divided by a sum stays finite; its results are dropped (train/setup/shard_graph.c). */
 #include <math.h>
 
 #include "base/error.h"
@@ -12,22 +12,16 @@ static tutti_value *number(tutti_graph *g, double x) {
     return tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, x);
 }
 
-static void find_present(tti_building *b) {
+/* f32 [batch]: 1 for rows that are present, or all rows of a shard that has none; else 0. */
+static tutti_value *find_present(tti_building *b) {
     tutti_graph *g = b->graph;
-    if (b->is_present) return;
-    tutti_value *one = number(g, 1), *wide = tutti_cast(g, b->present, TUTTI_F32);
-    b->is_present = tutti_minimum(g, tutti_abs(g, tutti_affine(g, wide, 1, 1)), one);
-    b->n_present = tutti_maximum(g, tutti_sum(g, b->is_present, NULL), one);
-}
-
-/* f32 [batch]: the present rows, or all where there are none. */
-static tutti_value *find_used(tti_building *b) {
-    tutti_graph *g = b->graph;
-    find_present(b);
-    if (b->is_used) return b->is_used;
-    tutti_value *any = tutti_max(g, b->is_present, NULL);
-    b->is_used = tutti_maximum(g, b->is_present, tutti_affine(g, any, -1, 1));
-    return b->is_used;
+    if (b->is_present) return b->is_present;
+    tutti_value *wide = tutti_cast(g, b->present, TUTTI_F32);
+    wide = tutti_minimum(g, tutti_abs(g, tutti_affine(g, wide, 1, 1)), number(g, 1));
+    tutti_value *none = tutti_affine(g, tutti_max(g, wide, NULL), -1, 1);
+    b->is_present = tutti_maximum(g, wide, none);
+    b->n_present = tutti_sum(g, b->is_present, NULL);
+    return b->is_present;
 }
 
 bool tti_has_padding(const tti_building *b) { return b->present != NULL; }
@@ -65,8 +59,7 @@ tutti_value *tti_present_at(tti_building *b, tutti_value *x, const tutti_batch *
     for (int d = 0; b->present && x && d < TUTTI_MAX_DIMS && tti_good(b); d++) {
         if (!(dims >> d & 1u) || at->inner[d] == 0) continue;
         const tutti_shape shape = tutti_value_type(x).shape;
-        find_present(b);
-        x = tutti_keep(b->graph, x, along(b, b->is_present, &shape, d, at->inner[d]));
+        x = tutti_keep(b->graph, x, along(b, find_present(b), &shape, d, at->inner[d]));
     }
     return x;
 }
@@ -82,19 +75,9 @@ tutti_value *tti_or_low(tti_building *b, tutti_value *x, unsigned dims, double l
     for (int d = 0; b->present && x && d < TUTTI_MAX_DIMS && tti_good(b); d++) {
         if (!(dims >> d & 1u) || at.inner[d] == 0) continue;
         const tutti_shape shape = tutti_value_type(x).shape;
-        tutti_value *used = along(b, find_used(b), &shape, d, at.inner[d]);
-        tutti_value *rest = isinf(low) ? tutti_log(g, used) : tutti_affine(g, used, -low, low);
-        x = tutti_add(g, tutti_keep(g, x, used), rest);
-    }
-    return x;
-}
-
-tutti_value *tti_used_in(tti_building *b, tutti_value *x, unsigned dims) {
-    const tutti_batch at = tti_batch_of(b, x);
-    for (int d = 0; b->present && x && d < TUTTI_MAX_DIMS && tti_good(b); d++) {
-        if (!(dims >> d & 1u) || at.inner[d] == 0) continue;
-        const tutti_shape shape = tutti_value_type(x).shape;
-        x = tutti_keep(b->graph, x, along(b, find_used(b), &shape, d, at.inner[d]));
+        tutti_value *there = along(b, find_present(b), &shape, d, at.inner[d]);
+        tutti_value *rest = isinf(low) ? tutti_log(g, there) : tutti_affine(g, there, -low, low);
+        x = tutti_add(g, tutti_keep(g, x, there), rest);
     }
     return x;
 }
@@ -117,7 +100,7 @@ tutti_value *tti_per_present(tti_building *b, tutti_value *sum, const tutti_valu
     return sum;
 }
 
-tutti_value *tti_n_used(tti_building *b, const tutti_value *x, unsigned dims) {
+tutti_value *tti_n_present_in(tti_building *b, const tutti_value *x, unsigned dims) {
     const tutti_batch at = tti_batch_of(b, x);
     const tutti_shape shape = tutti_value_type(x).shape;
     tutti_graph *g = b->graph;
@@ -128,8 +111,7 @@ tutti_value *tti_n_used(tti_building *b, const tutti_value *x, unsigned dims) {
         bool counts = b->present && at.inner[d] != 0;
         others *= (double)shape.dim[d] / (counts ? (double)TTI_MAX(b->batch, 1) : 1);
         if (!counts) continue;
-        tutti_value *rows = tutti_sum(g, find_used(b), NULL);
-        n = n ? tutti_mul(g, n, rows) : rows;
+        n = n ? tutti_mul(g, n, tti_n_present(b)) : tti_n_present(b);
     }
     return n ? tutti_affine(g, n, others, 0) : number(g, others);
 }

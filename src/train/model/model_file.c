@@ -260,6 +260,13 @@ static tutti_value *count_of(tutti_graph *g, tutti_value *count) {
     return tutti_mul(g, count, tutti_affine(g, tutti_sum(g, is_there, NULL), 1 / rows, 0));
 }
 
+/* A sum and a count of the model's own; a shard without samples has computed them of padding. */
+static void add_ratio(tutti_graph *g, const char *name, tutti_value *sum, tutti_value *count) {
+    tutti_value *any = tutti_sum(g, find_there(g), NULL);
+    tutti_add_metric(g, name, any ? tutti_keep(g, sum, any) : sum,
+                     any ? tutti_keep(g, count, any) : count);
+}
+
 /* Adds the metrics of model.metrics; is_taken [n]: the outputs that they are. */
 static tutti_status add_metrics(const tti_import *import, const tti_job_config *c, tutti_graph *g,
                                 tutti_value *const *outputs, bool *is_taken) {
@@ -280,8 +287,7 @@ static tutti_status add_metrics(const tti_import *import, const tti_job_config *
         is_taken[sum] = true;
         if (count >= 0) is_taken[count] = true;
         if (count >= 0)
-            tutti_add_metric(g, name, f32_of(g, outputs[sum]),
-                             count_of(g, f32_of(g, outputs[count])));
+            add_ratio(g, name, f32_of(g, outputs[sum]), count_of(g, f32_of(g, outputs[count])));
         else
             add_mean(g, name, f32_of(g, outputs[sum]));
         at += length;
