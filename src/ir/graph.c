@@ -48,6 +48,7 @@ const tutti_value *tti_behind_views(const tutti_value *value) {
 }
 
 void tti_graph_set_stage(tutti_graph *g, int stage) { g->stage = stage; }
+void tti_graph_set_n_sampled(tutti_graph *g, int n) { g->n_sampled = n; }
 void tti_graph_set_joins_samples(tutti_graph *g, bool joins) { g->joins_samples = joins; }
 bool tti_graph_joins_samples(const tutti_graph *g) { return g->joins_samples; }
 bool tti_graph_is_training(const tutti_graph *g) { return g->training; }

@@ -103,6 +103,9 @@ void tti_graph_set_stage(tutti_graph *g, int stage);
 /* The loss is the shard's as a whole: the model may join its samples. */
 void tti_graph_set_joins_samples(tutti_graph *g, bool joins);
 
+/* Of the first n nodes it is known where samples lie. */
+void tti_graph_set_n_sampled(tutti_graph *g, int n);
+
 /* For training, else for evaluation.  The number of shards of the batch, 1: one. */
 bool tti_graph_is_training(const tutti_graph *g);
 int tti_graph_n_shards(const tutti_graph *g);

@@ -313,7 +313,7 @@ static void find_kinds(const tti_node *node, tti_samples *out) {
 
 /* ---- the walk ---- */
 
-static void find_results(tutti_graph *g, const tti_node *node, tti_samples *out) {
+static void find_results(tti_arena *arena, const tti_node *node, tti_samples *out) {
     bool any = false;
     for (int k = 0; k < node->n_in; k++) {
         const tutti_batch *in = batch_of(node->in[k]);
@@ -329,21 +329,21 @@ static void find_results(tutti_graph *g, const tti_node *node, tti_samples *out)
     sample_rule rule = rule_of(node->op);
     if (rule ? rule(node, &out[0].at) : by_splits(node, out)) return;
     char text[TTI_NODE_TEXT];
-    const char *name = tti_arena_strdup(&g->arena, tti_node_text(node, text));
+    const char *name = tti_arena_strdup(arena, tti_node_text(node, text));
     for (int k = 0; k < node->op->n_out; k++)
         out[k] = (tti_samples){.at.mixed_by = name ? name : node->op->name};
 }
 
-static bool visit(tutti_graph *g, tti_node *node) {
+static bool visit(tti_arena *arena, tti_node *node) {
     int n_out = node->op->n_out;
-    tti_samples *out = tti_arena_alloc(&g->arena, (size_t)n_out * sizeof *out);
+    tti_samples *out = tti_arena_alloc(arena, (size_t)n_out * sizeof *out);
     if (!out) return false;
     memset(out, 0, (size_t)n_out * sizeof *out);
     const tutti_shape *shape = &node->out[0]->type.shape;
     if (node->op->traits & TTI_INPUT && shape->n_dims > 0)
         put(&out->at, 0, shape->dim[0], 1);
     else
-        find_results(g, node, out);
+        find_results(arena, node, out);
     for (int k = 0; k < n_out; k++) node->out[k]->samples = &out[k];
     return true;
 }
@@ -351,9 +351,10 @@ static bool visit(tutti_graph *g, tti_node *node) {
 void tutti_find_batch(tutti_graph *g, const tutti_value *value, tutti_batch *out) {
     *out = (tutti_batch){.mixed_by = "?"};
     if (!g || !value || tutti_graph_check(g) != TUTTI_OK) return;
-    while (g->n_sampled <= value->node->id) {
-        if (!visit(g, g->nodes[g->n_sampled])) return;
-        g->n_sampled++;
+    const tutti_graph *known = g;
+    while (known->n_sampled <= value->node->id) {
+        if (!visit(tti_graph_arena(g), known->nodes[known->n_sampled])) return;
+        tti_graph_set_n_sampled(g, known->n_sampled + 1);
     }
     *out = *batch_of(value);
 }
