@@ -425,6 +425,8 @@ class Functions(nn.Module):
         z = z + torch.logaddexp2(y, s) + torch.trapezoid(y, dx=0.5, dim=1)[:, None]
         z = z + y[:, rows].mean(1, True)
         z = z + F.mish(8 * y - 6) + F.softplus(5 * y - 9)
+        z = z.index_fill(2, torch.tensor([4, 1, 4]), 0.7)  # repeated places
+        z = z + torch.zeros_like(z).scatter(2, (y > 0).long() + 2 * (y > 1).long(), 0.3)
         return self.o(z.mean(1) * 0.3 / (1 + level[:, None]))
 
 

@@ -355,8 +355,9 @@ static void scatter(tti_building *b, const tti_call *c, scatter_kind kind) {
     } else {
         tutti_value *ones = tutti_affine(g, tutti_cast(g, places, TUTTI_F32), 0, 1);
         tutti_value *hit = tti_put_present(b, ones, places, dim, to.dim[dim]);
-        hit = tutti_minimum(g, hit, tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1));
-        value = tutti_where(g, hit, put, self);
+        tutti_value *once = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+        put = tutti_div(g, put, tutti_maximum(g, hit, once)); /* a repeated place: the mean */
+        value = tutti_where(g, tutti_minimum(g, hit, once), put, self);
     }
     tti_set_value(b, c->out[0], value, tti_elem_of(x), true);
 }

@@ -184,6 +184,9 @@ static void put_rows(tti_building *b, const row_update *u, tti_operand *out) {
         tutti_value *ones = tutti_affine(g, flat, 0, 1), *zero;
         zero = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0);
         ones = tti_put_present(b, ones, tutti_cast(g, flat, TUTTI_I32), dim, shape.dim[dim]);
+        /* The mean of what a repeated place was given: the value of a fill. */
+        tutti_value *once = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+        value = tutti_div(g, value, tutti_maximum(g, ones, once));
         value = tutti_where(g, tutti_less(g, zero, ones), value, self);
     }
     tti_set_value(b, out, value, tti_elem_of(x), any);
