@@ -93,7 +93,7 @@ class Run:
 
 
 def kill_often(program, root, args, draw):
-    n_steps = args.per_run * 25
+    n_steps = args.per_run * 300
     length = ["train.epochs=1000", "train.steps=%d" % n_steps]
     whole = subprocess.run([program, *arguments(os.path.join(root, "whole"), args.options,
                                                 *length)], capture_output=True, text=True)
@@ -115,6 +115,10 @@ def kill_often(program, root, args, draw):
         good = code == 0 and hash_of(text) == expected
         if not good or steps(run.folder) != list(range(1, n_steps + 1)):
             failed += 1
+            found = steps(run.folder)
+            print("steps that are missing: %s, or there twice: %s" % (
+                sorted(set(range(1, n_steps + 1)) - set(found)),
+                sorted(step for step in set(found) if found.count(step) > 1)))
             print("run %d: code %d, hash %s" % (n_runs, code, hash_of(text)), text[-1500:],
                   sep="\n")
         shutil.rmtree(run.folder, ignore_errors=True)

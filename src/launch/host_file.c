@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -98,4 +100,15 @@ int tti_host_file_look(tti_host_file *file) {
     int n = read_slots(fd, file->path);
     close(fd);
     return n;
+}
+
+int tti_host_file_workers(tti_host_file *file, int least, int most, char *text, size_t n_bytes) {
+    int n = file->path ? tti_host_file_look(file) : 0, able = TTI_MIN(TTI_MAX(n, least), most);
+    text[0] = '\0';
+    if (n < 0) snprintf(text, n_bytes, "%s", tutti_last_error());
+    if (n <= 0) return 0;
+    if (n != able)
+        snprintf(text, n_bytes, "%s asks for %d workers; this run has %d to %d", file->path, n,
+                 least, most);
+    return able;
 }

@@ -6,7 +6,7 @@
 #ifndef TTI_LAUNCH_HOST_FILE_H
 #define TTI_LAUNCH_HOST_FILE_H
 
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -22,6 +22,9 @@ typedef struct tti_host_file {
  * nothing is new, or there is no such file; -1: it cannot be understood, and the text of the error
  * is set.  Looks at most four times a second. */
 int tti_host_file_look(tti_host_file *file);
+
+/* The same within least to most; text [n_bytes] is a warning, or "". */
+int tti_host_file_workers(tti_host_file *file, int least, int most, char *text, size_t n_bytes);
 
 /* The number of slots that text has for the host of this name; -1 as above. */
 int tti_host_file_slots(const char *text, const char *host);

@@ -104,17 +104,11 @@ static tutti_status open_watch(start *s) {
 
 static int wanted(void *user) {
     start *s = user;
-    const tutti_launch_desc *desc = s->desc;
-    int n = s->hosts.path ? tti_host_file_look(&s->hosts) : 0;
-    if (n < 0) tell_leave(s, tutti_last_error());
-    if (n <= 0) return tti_flight_take_wanted(s->flight);
-    int most = TTI_MAX(desc->n_workers, desc->max_workers);
-    int able = TTI_MIN(TTI_MAX(n, desc->min_workers), most);
-    char text[400];
-    snprintf(text, sizeof text, "%.200s asks for %d workers; this run has %d to %d", s->hosts.path,
-             n, desc->min_workers, most);
-    if (n != able) tell_leave(s, text);
-    return able;
+    int most = TTI_MAX(s->desc->n_workers, s->desc->max_workers);
+    char text[800];
+    int n = tti_host_file_workers(&s->hosts, s->desc->min_workers, most, text, sizeof text);
+    if (text[0]) tell_leave(s, text);
+    return n > 0 ? n : tti_flight_take_wanted(s->flight);
 }
 
 static void close_start(start *s) {

@@ -2,6 +2,7 @@
 #include "launch/own_signals.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -47,4 +48,23 @@ void tti_signals_restore(const tti_taken_signals *t) {
         if (sigismember(&t->blocked, asked[i])) sigaction(asked[i], &t->old_asked[i], NULL);
     pthread_sigmask(SIG_SETMASK, &t->old_mask, NULL);
     sigaction(SIGCHLD, &t->old_child, NULL);
+}
+
+static _Atomic int n_counted;
+
+static void count(int sig) { atomic_fetch_add(&n_counted, sig == SIGUSR1 ? 1 : -1); }
+
+void tti_signals_count(tti_taken_signals *t) {
+    struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    atomic_store(&n_counted, 0);
+    sigaction(SIGUSR1, &action, &t->old_asked[3]);
+    sigaction(SIGUSR2, &action, &t->old_asked[4]);
+}
+
+int tti_signals_counted(void) { return atomic_exchange(&n_counted, 0); }
+
+void tti_signals_uncount(const tti_taken_signals *t) {
+    sigaction(SIGUSR1, &t->old_asked[3], NULL);
+    sigaction(SIGUSR2, &t->old_asked[4], NULL);
 }

@@ -18,4 +18,10 @@ typedef struct tti_taken_signals {
 void tti_signals_take(tti_taken_signals *t, bool scales);
 void tti_signals_restore(const tti_taken_signals *t);
 
+/* For workers that are threads: counts SIGUSR1 and SIGUSR2 from now on; returns by how many workers
+ * more, or less, they have asked since the last call; sets back how they were handled. */
+void tti_signals_count(tti_taken_signals *t);
+int tti_signals_counted(void);
+void tti_signals_uncount(const tti_taken_signals *t);
+
 #endif /* TTI_LAUNCH_OWN_SIGNALS_H */

@@ -26,10 +26,9 @@ def test_partitions_come_from_memory():
         run = elastic_test.Run("zero%d" % zero, *ADAM, "parallel.zero=%d" % zero, "run.restarts=1")
         run.wait_for(50)
         run.signal(0)
-        run.wait_for(120)
+        run.wait_for(70)
         run.signal(2, signal.SIGSTOP if zero == 1 else signal.SIGKILL)
-        run.wait_for(150)
-        runs.tutti("scale", run.folder, "2").expect(0)
+        runs.tutti("scale", run.folder, "2")  # unless it has ended
         n_left = run.end()[1].count(" leaves;")
         elastic_test.check(run, expected, 2 + n_left)
 

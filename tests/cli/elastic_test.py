@@ -186,6 +186,24 @@ def test_shards_for_the_most_workers():
     assert ended.code == 0 and runs.records("wide")[0]["shards"] == 32, ended
 
 
+def test_threads():
+    """tutti scale and a signal, for replicas and for partitions."""
+    longer = "train.steps=2000"
+    ended = runs.tutti(*runs.small("longer", *LONG, longer, "-n", "2"))
+    for zero in 0, 1:
+        run = Run("threads%d" % zero, "parallel.place=threads", "parallel.min_workers=1",
+                  "parallel.max_workers=6", "parallel.zero=%d" % zero, longer)
+        run.wait_for(20)
+        runs.tutti("scale", run.folder, "2").expect(0)
+        runs.tutti("scale", run.folder, "6").expect(0)
+        run.process.send_signal(signal.SIGUSR2)
+        code, text = run.end()
+        assert code == 0 and hash_of(text) == hash_of(ended.out + ended.err), text
+        assert steps_of(run.folder) == list(range(1, 2001)), steps_of(run.folder)
+        sizes = [r["workers"] for r in runs.records(run.folder) if r["event"] == "start"]
+        assert sizes[:3] == [4, 2, 6], sizes
+
+
 def test_too_few_end_and_resume():
     expected = undisturbed()
     run = Run("few", "parallel.min_workers=4")
@@ -213,7 +231,8 @@ def test_a_spare_without_state():
 
 
 def test_refused():
-    for options, words in ((["parallel.place=threads"], "parallel.place=processes"),
+    for options, words in ((["parallel.place=threads", "parallel.spares=1"],
+                            "parallel.place=processes"),
                            (["parallel.place=processes", "parallel.sync=parameter-server",
                              "parallel.mode=fast", "parallel.staleness=2"],
                             "parallel.staleness=0"),

@@ -314,9 +314,9 @@ static const bad_input bad_files[] = {
     {"parallel: {staleness: -1}", "parallel.staleness: expected"},
     {"parallel: {sync: ps}", "parallel.sync: expected"},
     {"run: {restarts: 3}", "run.restarts: a failed thread ends its process"},
-    {"parallel: {min_workers: 2}",
-     "parallel.min_workers: an elastic run needs workers that are "
-     "processes: give parallel.place=processes"},
+    {"parallel: {min_workers: 2, spares: 1}",
+     "parallel.min_workers: an elastic run needs processes for its spares: give "
+     "parallel.place=processes"},
     {"parallel: {workers: 2, min_workers: 2, place: processes, tensor: 2}",
      "an elastic run needs whole replicas: give parallel.tensor=1"},
     {"parallel: {spares: 1}", "is for elastic runs; give parallel.min_workers too"},

@@ -680,9 +680,10 @@ static const tti_option rows[] = {
      .example = "2"},
     {KEY(parallel.min_workers, INT, "0"), RANGE(0, TTI_MAX_WORKERS),
      .also = "min_nodes|min_nnodes|min_replicas|elastic",
-     .help = "Elastic run of worker processes: when a worker dies, the others continue from memory "
-             "if at least so many are left, and run.restarts counts workers that are started "
-             "again; 0: all workers end together",
+     .help =
+         "Elastic run: tutti scale may change the number of workers down to this; when a worker "
+         "process dies, the others continue from memory if at least so many are left, and "
+         "run.restarts counts workers that are started again; 0: all workers end together",
      .example = "2"},
     {KEY(parallel.max_workers, INT, "0"), RANGE(0, TTI_MAX_WORKERS),
      .also = "max_nodes|max_nnodes|max_replicas",

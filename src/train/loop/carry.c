@@ -39,6 +39,13 @@ tutti_status tti_carry_keep(tti_carry *carry, tti_exec *exec, const tti_plan *pl
     return tti_fail(TUTTI_E_NOMEM, "train: no memory to carry the state of a worker");
 }
 
+tti_blueprint tti_carry_blueprint(const tti_blueprint *whole, int n_workers) {
+    tti_blueprint b = *whole;
+    b.n_workers = b.mesh.data = n_workers;
+    b.config.parallel.workers = n_workers;
+    return b;
+}
+
 /* Steps first, then what follows a step: its evaluation, then its checkpoint. */
 static int64_t rank_of(const tti_carry_position *at) {
     int64_t step = at->state.step;
@@ -66,7 +73,7 @@ static tutti_status send_state(tti_carry *carry, tutti_comm *comm, tti_exec *exe
 }
 
 tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
-                             const tti_plan *plan, bool *any, bool *was_behind) {
+                             const tti_plan *plan, bool *any) {
     int64_t mine = rank_of(&carry->at), all[TTI_MAX_WORKERS];
     int n = comm ? tutti_comm_n_ranks(comm) : 1, source = 0;
     bool differ = false;
@@ -78,7 +85,6 @@ tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
         if (all[r] > all[source]) source = r;
     }
     *any = all[source] >= 0;
-    *was_behind = *any && mine >= 0 && mine / 4 < all[source] / 4;
     if (!*any) return TUTTI_OK;
     put_arrays(carry, exec, plan);
     if (differ) TTI_TRY(send_state(carry, comm, exec, plan, source));

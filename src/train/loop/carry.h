@@ -25,7 +25,7 @@ typedef struct tti_mirror tti_mirror;
 typedef struct tti_carry {
     bool is_on;         /* the run is elastic */
     bool has_changed;   /* this is not the first epoch of the run */
-    bool was_first;     /* this worker was rank 0 in the last epoch */
+    int64_t recorded;   /* the last step that this worker has recorded; 0: none */
     bool has_parts;     /* each worker has a partition, which is not carried .. */
     tti_mirror *mirror; /* .. but taken from here; NULL: from the last checkpoint; owned */
     tti_carry_position at;
@@ -39,9 +39,12 @@ TUTTI_NODISCARD tutti_status tti_carry_keep(tti_carry *carry, tti_exec *exec, co
 
 /* Gives all workers of comm (NULL: one) the state of the one that is furthest: its arrays go to
  * exec, its position to carry->at.  *any false: no worker has a state, and nothing was done.
- * *was_behind: this worker has missed the last step.  Collective. */
+ * Collective. */
 TUTTI_NODISCARD tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
-                                             const tti_plan *plan, bool *any, bool *was_behind);
+                                             const tti_plan *plan, bool *any);
+
+/* The same plan and data for another number of workers. */
+tti_blueprint tti_carry_blueprint(const tti_blueprint *whole, int n_workers);
 
 void tti_carry_free(tti_carry *carry);
 

@@ -26,6 +26,7 @@
 #include "train/loop/async.h"
 #include "train/loop/mirror.h"
 #include "train/loop/resume.h"
+#include "train/loop/thread_epochs.h"
 #include "train/loop/worker_loop.h"
 #include "train/loop/worker_threads.h"
 #include "train/model/model_choice.h"
@@ -206,6 +207,12 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
     return st;
 }
 
+static void warn(void *user, const char *text) {
+    const trainer *t = user;
+    tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = text};
+    if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);
+}
+
 /* ---- workers as threads ---- */
 
 typedef struct threads {
@@ -245,6 +252,15 @@ static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
+/* One epoch of a worker thread whose number changes. */
+static tutti_status run_thread_epoch(void *user, const tti_blueprint *b, tutti_comm_group *group,
+                                     int rank, tti_carry *carry) {
+    trainer own = *(const trainer *)user;
+    own.carry = carry;
+    own.slot = rank;
+    return run_rank(&own, b, group, rank);
+}
+
 /* ---- workers as processes ---- */
 
 static tutti_status run_as_worker(const trainer *t, const tti_blueprint *b) {
@@ -259,9 +275,7 @@ static tutti_status run_as_worker(const trainer *t, const tti_blueprint *b) {
 /* One epoch of an elastic run: the members and the group stay the same. */
 static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_epoch *epoch) {
     tutti_comm_group *group;
-    tti_blueprint b = *whole; /* the same plan and data for other workers */
-    b.n_workers = b.mesh.data = epoch->n_ranks;
-    b.config.parallel.workers = epoch->n_ranks;
+    const tti_blueprint b = tti_carry_blueprint(whole, epoch->n_ranks);
     t->place.rank = epoch->rank;
     TTI_TRY(tutti_comm_group_open(epoch->group_fd, &group));
     tutti_status st = run_rank(t, &b, group, epoch->rank);
@@ -299,12 +313,6 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     tti_carry_free(&carry);
     t->carry = NULL;
     return st;
-}
-
-static void warn(void *user, const char *text) {
-    const trainer *t = user;
-    tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = text};
-    if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);
 }
 
 /* Half of the time after which the other workers give up. */
@@ -351,6 +359,12 @@ static tutti_status supervise(trainer *t) {
 }
 
 static tutti_status run_here(const trainer *t, const tti_blueprint *b) {
+    if (b->config.parallel.min_workers > 0)
+        return tti_thread_epochs_run(&(tti_thread_epochs_desc){.blueprint = b,
+                                                               .flight = t->flight,
+                                                               .run = run_thread_epoch,
+                                                               .warn = warn,
+                                                               .user = (void *)(uintptr_t)t});
     return b->n_workers > 1 ? run_threads(t, b) : run_rank(t, b, NULL, 0);
 }
 
@@ -519,7 +533,11 @@ static tutti_status open_flight(trainer *t) {
     if (supervises(t)) return TUTTI_OK;
     TTI_TRY(tti_live_inherit(&t->flight));
     if (t->flight) return TUTTI_OK;
-    TTI_TRY(tti_flight_create((int)tti_job_config_of(t->job)->parallel.workers, &t->flight));
+    const tti_job_config *c = tti_job_config_of(t->job);
+    int most = (int)TTI_MAX(c->parallel.workers, c->parallel.max_workers);
+    TTI_TRY(tti_flight_create(most, &t->flight));
+    if (c->parallel.min_workers > 0)
+        tti_flight_set_range(t->flight, (int)c->parallel.min_workers, most);
     return t->place.rank == 0 ? tti_live_write(t->result->run_dir, t->flight) : TUTTI_OK;
 }
 

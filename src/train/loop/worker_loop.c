@@ -75,7 +75,6 @@ typedef struct worker_loop {
     int64_t at_step;                     /* the step that is being begun or ended */
     int stop_signal;
     bool has_state;  /* parameters and position are those of the run */
-    bool was_behind; /* another worker had committed a step that this one missed */
     bool stops;      /* a callback has asked for the end */
     bool is_asked;   /* a worker wants something, which on_request may say */
     bool has_paused; /* after this step, for an evaluation or a checkpoint that was due */
@@ -171,7 +170,6 @@ static tutti_status take_parts(worker_loop *s, bool *any) {
     carry->at = (tti_carry_position){0};
     if (carry->mirror)
         TTI_TRY(tti_mirror_load(carry->mirror, s->desc->comm, s->exec, &carry->at, any));
-    s->was_behind = *any;
     return TUTTI_OK;
 }
 
@@ -183,7 +181,7 @@ static tutti_status take_over(worker_loop *s, bool *any) {
     if (carry->has_parts)
         TTI_TRY(take_parts(s, any));
     else
-        TTI_TRY(tti_carry_share(carry, s->desc->comm, s->exec, s->b->plan, any, &s->was_behind));
+        TTI_TRY(tti_carry_share(carry, s->desc->comm, s->exec, s->b->plan, any));
     if (!*any) return TUTTI_OK;
     s->has_state = true;
     s->state = carry->at.state;
@@ -211,7 +209,6 @@ static tti_carry_position position_of(const worker_loop *s) {
 static tutti_status keep_state(const worker_loop *s) {
     tti_carry *carry = s->desc->carry;
     carry->has_changed = true;
-    carry->was_first = s->desc->rank == 0;
     if (!s->has_state) return TUTTI_OK;
     carry->at = position_of(s);
     return carry->has_parts ? TUTTI_OK : tti_carry_keep(carry, s->exec, s->b->plan);
@@ -224,14 +221,22 @@ static bool misses_record(const worker_loop *s) {
     int64_t step = s->state.step;
     if (!carry || !carry->at.has || step == 0) return false;
     return s->eval_step != step && s->saved_step != step &&
-           (s->was_behind || !carry->was_first || evaluation_is_due(s, step));
+           (carry->recorded != step || evaluation_is_due(s, step));
 }
 
 static tutti_status record_last_step(worker_loop *s) {
     const tti_carry_position *at = &s->desc->carry->at;
     const tti_batch batch = {.n_rows_global = at->n_rows};
     s->reporter.mark_ns = tti_now_ns() - at->step_ns;
+    s->desc->carry->recorded = s->state.step;
     return tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &batch);
+}
+
+/* Records of steps after the state's are dropped. */
+static tutti_status rewind_records(worker_loop *s) {
+    bool misses = misses_record(s);
+    if (misses) s->desc->carry->recorded = 0; /* dropped too, and written again */
+    return tti_reporter_rewind(&s->reporter, s->state.step - misses);
 }
 
 static tutti_status resume(worker_loop *s) {
@@ -284,7 +289,7 @@ static tutti_status prepare(worker_loop *s) {
     if (!again) TTI_TRY(resume(s));
     TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
     if (again) TTI_TRY(resume(s));
-    if (again) TTI_TRY(tti_reporter_rewind(&s->reporter, s->state.step - misses_record(s)));
+    if (again) TTI_TRY(rewind_records(s));
     s->has_state = true;
     TTI_TRY(make_loader(s));
     TTI_TRY(tti_verify_init(&s->verify, &s->phases, s->exec, &s->order));
@@ -626,6 +631,7 @@ static tutti_status one_step(worker_loop *s) {
     s->is_asked |= s->last.n_votes > 0;
     if (s->is_asked && !s->desc->train->on_request) s->stop_signal = tti_stop_signal_of_any();
     TTI_TRY(write_metrics(s, at));
+    if (s->desc->carry && s->desc->rank == 0) s->desc->carry->recorded = s->state.step;
     int64_t since = TTI_MAX(at->start_ns, s->last_end_ns);
     s->last_end_ns = tti_now_ns();
     tti_flight_commit(s->desc->flight, (uint64_t)s->state.step, s->last_end_ns - since);

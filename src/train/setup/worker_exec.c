@@ -21,8 +21,8 @@ bool tti_workers_share(const tti_blueprint *b) {
                       !b->devices.mixed;
     bool whole =
         c->parallel.zero == 0 && b->n_parts == 0 && strcmp(c->parallel.compress, "none") == 0;
-    return b->n_workers > 1 && by_threads && whole && strcmp(c->parallel.copies, "one") == 0 &&
-           strcmp(c->parallel.sync, "all-reduce") == 0;
+    return b->n_workers > 1 && by_threads && whole && c->parallel.min_workers == 0 &&
+           strcmp(c->parallel.copies, "one") == 0 && strcmp(c->parallel.sync, "all-reduce") == 0;
 }
 
 tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
