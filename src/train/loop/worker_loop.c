@@ -193,7 +193,6 @@ static tutti_status take_over(worker_loop *s, bool *any) {
     return tti_exec_check_params(s->exec, (uint64_t)s->state.step);
 }
 
-/* The position of the last committed step. */
 static tti_carry_position position_of(const worker_loop *s) {
     tti_carry_position at = s->desc->carry->at; /* has what a step has left */
     at.has = 1;
@@ -205,7 +204,6 @@ static tti_carry_position position_of(const worker_loop *s) {
     return at;
 }
 
-/* Keeps the state for the next epoch. */
 static tutti_status keep_state(const worker_loop *s) {
     tti_carry *carry = s->desc->carry;
     carry->has_changed = true;
@@ -232,7 +230,6 @@ static tutti_status record_last_step(worker_loop *s) {
     return tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &batch);
 }
 
-/* Records of steps after the state's are dropped. */
 static tutti_status rewind_records(worker_loop *s) {
     bool misses = misses_record(s);
     if (misses) s->desc->carry->recorded = 0; /* dropped too, and written again */
@@ -589,7 +586,6 @@ static tutti_status write_metrics(worker_loop *s, const step_at_work *at) {
     return st;
 }
 
-/* In an elastic run. */
 static tutti_status note_commit(const worker_loop *s, const step_at_work *at) {
     tti_carry *carry = s->desc->carry;
     carry->at.last = s->last;
