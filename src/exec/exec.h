@@ -157,7 +157,7 @@ tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_r
 
 /* Between the two calls n_steps steps are begun and ended as in training, after at least one, and
  * their parts timed; nothing waits that does not wait in training.  Devices play captured graphs of
- * their own meanwhile, with moments in them; on the host it is the first compute thread that is
+ * their own meanwhile, with timestamps in them; on the host it is the first compute thread that is
  * looked at. Collective. */
 tutti_status tti_exec_profile_begin(tti_exec *exec, int n_steps);
 tutti_status tti_exec_profile_end(tti_exec *exec, tti_timeline *out);

@@ -102,7 +102,7 @@ static double eval_message_bytes(const tti_stages *s, int n_shard_groups) {
     int depth = TTI_MIN(s->n_chunks > 1 ? 2 * s->n_stages : 2, n_shard_groups);
     double bytes = 0;
     for (int i = 0; i < s->eval.n; i++)
-        if (tti_moment_stage(s, s->eval.of[i].to) == s->stage)
+        if (tti_sched_slot_stage(s, s->eval.of[i].to) == s->stage)
             bytes += (double)s->eval.of[i].n_bytes * depth;
     return bytes;
 }
@@ -115,12 +115,12 @@ static double message_bytes(const tti_stages *s, int n_shard_groups) {
     for (int i = 0; s && i < s->train.n; i++) {
         const tti_stage_boundary *x = &s->train.of[i];
         int earlier = TTI_MIN(TTI_MIN(x->from, last - x->from), TTI_MIN(x->to, last - x->to));
-        tti_stages at = {.stage = tti_moment_stage(s, earlier),
+        tti_stages at = {.stage = tti_sched_slot_stage(s, earlier),
                          .n_stages = s->n_stages,
                          .n_chunks = s->n_chunks,
                          .is_joined = s->is_joined};
         int depth = 1;
-        if (tti_moment_stage(s, x->to) != s->stage) continue;
+        if (tti_sched_slot_stage(s, x->to) != s->stage) continue;
         if (tti_pipe_count_in_flight(&at, n_shard_groups, &depth) != TUTTI_OK) tti_clear_error();
         bytes += (double)x->n_bytes * TTI_MIN(depth, n_shard_groups);
     }

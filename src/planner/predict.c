@@ -149,15 +149,15 @@ static tutti_status parts_of(const tti_blueprint *b, const tti_scheme *l, const 
  * cores, a waiting worker leaves its core to others. */
 static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
                                    const tti_calibration *c, double second, const worker *w) {
-    double moment_s[TTI_MAX_MOMENTS], most = 0, all = 0;
+    double slot_s[TTI_MAX_SCHED_SLOTS], most = 0, all = 0;
     const tti_plan *plan = tti_blueprint_plan(b, 0);
     tti_stage_sim_desc desc = {.stages = plan->stages,
                                .n_shard_groups = w->n_shard_groups,
                                .n_compute_threads = w->n_compute_threads,
-                               .moment_s = moment_s};
+                               .slot_s = slot_s};
     tti_stage_sim silent, with_messages;
-    tti_stage_costs(b, c, moment_s);
-    for (int i = 0; i < 2 * tti_stages_n_all_chunks(plan->stages); i++) moment_s[i] *= second;
+    tti_stage_costs(b, c, slot_s);
+    for (int i = 0; i < 2 * tti_stages_n_all_chunks(plan->stages); i++) slot_s[i] *= second;
     TTI_TRY(tti_stage_sim_run(&desc, &silent));
     desc.latency_s = c->message.latency_s;
     desc.message_s_of_byte = 1 / c->message.bytes_s;

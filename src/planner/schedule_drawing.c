@@ -92,14 +92,14 @@ static void draw_part(void *user, const tti_stage_part *part) {
 tutti_status tti_schedule_picture(const tti_schedule_drawing *d, int x, int y, int width,
                                   tti_str *out) {
     strips s = {.d = d, .x = x, .y = y, .out = out};
-    double units[TTI_MAX_MOMENTS];
+    double units[TTI_MAX_SCHED_SLOTS];
     tti_stage_sim_desc sim = {.stages = d->stages,
                               .n_shard_groups = d->n_shard_groups,
                               .n_compute_threads = d->n_compute_threads,
-                              .moment_s = units};
+                              .slot_s = units};
     tti_stage_sim simulated;
     for (int m = 0; m < 2 * tti_stages_n_all_chunks(d->stages); m++)
-        units[m] = tti_moment_is_backward(d->stages, m) ? UNITS_BACKWARD : UNITS_FORWARD;
+        units[m] = tti_sched_slot_is_backward(d->stages, m) ? UNITS_BACKWARD : UNITS_FORWARD;
     TTI_TRY(tti_stage_sim_run(&sim, &simulated)); /* for its length alone */
     s.unit = TTI_MIN(most_pixels, (width - LABEL_WIDTH) / TTI_MAX(simulated.step_s, 1));
     for (int stage = 0; stage < d->stages->n_stages; stage++)

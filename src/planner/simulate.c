@@ -89,15 +89,15 @@ static tutti_status calibrate(tti_simulation *s, tti_calibration *c) {
 static tutti_status time_stages(tti_simulation *s, const tti_calibration *c,
                                 int64_t n_shard_groups) {
     tti_simulated_solo *w = &s->solo;
-    double moment_s[TTI_MAX_MOMENTS];
+    double slot_s[TTI_MAX_SCHED_SLOTS];
     tti_stage_sim schedule = {.step_s = 1, .busy_s = {1}, .end_s = {1}};
     if (w->n_stages > 1) {
-        tti_stage_costs(s->b, c, moment_s);
+        tti_stage_costs(s->b, c, slot_s);
         TTI_TRY(
             tti_stage_sim_run(&(tti_stage_sim_desc){.stages = tti_blueprint_plan(s->b, 0)->stages,
                                                     .n_shard_groups = (int)n_shard_groups,
                                                     .n_compute_threads = 1,
-                                                    .moment_s = moment_s},
+                                                    .slot_s = slot_s},
                               &schedule));
     }
     for (int i = 0; i < w->n_stages; i++) {

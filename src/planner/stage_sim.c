@@ -9,18 +9,18 @@ typedef struct game {
     const tti_stage_sim_desc *desc;
     tti_pipe_schedule of[TTI_MAX_CHUNKS]; /* by stage */
     int done[TTI_MAX_CHUNKS];             /* actions of a stage */
-    double *end;                          /* [n_shard_groups][moments]; < 0: not yet */
-    int n_moments;
+    double *end;                          /* [n_shard_groups][slots]; < 0: not yet */
+    int n_sched_slots;
 } game;
 
 /* The time at which the inputs of a micro-batch group's slot are available; < 0: not yet. */
-static double group_ready_s(const game *g, int shard_group, int moment) {
-    const double *end = &g->end[shard_group * g->n_moments];
+static double group_ready_s(const game *g, int shard_group, int sched_slot) {
+    const double *end = &g->end[shard_group * g->n_sched_slots];
     const tti_stage_boundaries *sent = &g->desc->stages->train;
-    double ready = moment > 0 ? end[moment - 1] : 0;
+    double ready = sched_slot > 0 ? end[sched_slot - 1] : 0;
     for (int i = 0; ready >= 0 && i < sent->n; i++) {
         const tti_stage_boundary *c = &sent->of[i];
-        if (c->to != moment) continue;
+        if (c->to != sched_slot) continue;
         if (end[c->from] < 0) return -1;
         double bytes = (double)c->n_bytes * g->desc->n_compute_threads;
         ready = fmax(ready, end[c->from] + g->desc->latency_s + bytes * g->desc->message_s_of_byte);
@@ -29,10 +29,10 @@ static double group_ready_s(const game *g, int shard_group, int moment) {
 }
 
 /* The time at which a slot can run; a joined value waits for all micro-batch groups. */
-static double ready_s(const game *g, int shard_group, int moment) {
-    double ready = group_ready_s(g, shard_group, moment);
+static double ready_s(const game *g, int shard_group, int sched_slot) {
+    double ready = group_ready_s(g, shard_group, sched_slot);
     for (int w = 0; g->desc->stages->is_joined && ready >= 0 && w < g->desc->n_shard_groups; w++) {
-        double other = group_ready_s(g, w, moment);
+        double other = group_ready_s(g, w, sched_slot);
         ready = other < 0 ? -1 : fmax(ready, other);
     }
     return ready;
@@ -41,13 +41,13 @@ static double ready_s(const game *g, int shard_group, int moment) {
 static bool advance(game *g, int stage, tti_stage_sim *out) {
     if (g->done[stage] == g->of[stage].n_actions) return false;
     const tti_pipe_action *a = &g->of[stage].actions[g->done[stage]];
-    int moment = tti_part_moment(g->desc->stages, stage, a->part);
-    double ready = ready_s(g, a->shard_group, moment), took = g->desc->moment_s[moment];
+    int sched_slot = tti_sched_slot_of(g->desc->stages, stage, a->part);
+    double ready = ready_s(g, a->shard_group, sched_slot), took = g->desc->slot_s[sched_slot];
     if (ready < 0) return false;
     const tti_stage_part part = {stage, *a, fmax(out->end_s[stage], ready), took};
     out->end_s[stage] = part.begin_s + took;
     out->busy_s[stage] += took;
-    g->end[a->shard_group * g->n_moments + moment] = out->end_s[stage];
+    g->end[a->shard_group * g->n_sched_slots + sched_slot] = out->end_s[stage];
     g->done[stage]++;
     if (g->desc->on_part) g->desc->on_part(g->desc->user, &part);
     return true;
@@ -56,7 +56,7 @@ static bool advance(game *g, int stage, tti_stage_sim *out) {
 static tutti_status simulate(game *g, tti_stage_sim *out) {
     const tti_stages *s = g->desc->stages;
     double busy = 0;
-    for (int i = 0; i < g->desc->n_shard_groups * g->n_moments; i++) g->end[i] = -1;
+    for (int i = 0; i < g->desc->n_shard_groups * g->n_sched_slots; i++) g->end[i] = -1;
     for (bool moved = true; moved;) {
         moved = false;
         for (int stage = 0; stage < s->n_stages; stage++)
@@ -75,9 +75,9 @@ static tutti_status simulate(game *g, tti_stage_sim *out) {
 tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *out) {
     const tti_stages *s = desc->stages;
     const tti_pipe_shape shape = tti_pipe_shape_of(s, desc->n_shard_groups, true);
-    game g = {.desc = desc, .n_moments = 2 * tti_stages_n_all_chunks(s)};
+    game g = {.desc = desc, .n_sched_slots = 2 * tti_stages_n_all_chunks(s)};
     *out = (tti_stage_sim){0};
-    g.end = calloc((size_t)desc->n_shard_groups, (size_t)g.n_moments * sizeof *g.end);
+    g.end = calloc((size_t)desc->n_shard_groups, (size_t)g.n_sched_slots * sizeof *g.end);
     tutti_status st = g.end ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; st == TUTTI_OK && i < s->n_stages; i++)
         st = tti_pipe_schedule_init(&shape, i, &g.of[i]);
@@ -88,12 +88,12 @@ tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *ou
 }
 
 void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
-                     double moment_s[TTI_MAX_MOMENTS]) {
+                     double slot_s[TTI_MAX_SCHED_SLOTS]) {
     for (int stage = 0; stage < b->mesh.stage; stage++) {
         const tti_plan *plan = tti_blueprint_plan(b, stage * b->mesh.tensor);
         for (int i = 0; i < plan->shard.n_parts; i++) {
             int first = plan->shard.part_first[i], last = plan->shard.part_first[i + 1];
-            moment_s[tti_part_moment(plan->stages, stage, i)] =
+            slot_s[tti_sched_slot_of(plan->stages, stage, i)] =
                 tti_steps_cost_s(c, &plan->shard, first, last) + (last - first) * c->queued_s;
         }
     }
@@ -103,7 +103,8 @@ double tti_stage_bytes(const tti_stages *stages, int from, int to) {
     double bytes = 0;
     for (int i = 0; i < stages->train.n; i++) {
         const tti_stage_boundary *c = &stages->train.of[i];
-        if (tti_moment_stage(stages, c->from) == from && tti_moment_stage(stages, c->to) == to)
+        if (tti_sched_slot_stage(stages, c->from) == from &&
+            tti_sched_slot_stage(stages, c->to) == to)
             bytes += (double)c->n_bytes;
     }
     return bytes;

@@ -7,7 +7,7 @@
 #include "exec/program/exec_program.h"
 #include "planner/calibrate.h"
 
-enum { TTI_MAX_MOMENTS = 2 * TTI_MAX_CHUNKS };
+enum { TTI_MAX_SCHED_SLOTS = 2 * TTI_MAX_CHUNKS };
 
 /* A part of a stage's schedule, and its time. */
 typedef struct tti_stage_part {
@@ -19,8 +19,8 @@ typedef struct tti_stage_part {
 typedef struct tti_stage_sim_desc {
     const tti_stages *stages; /* of any stage of the plan: extents and stage boundaries */
     int n_shard_groups;
-    int n_compute_threads;  /* shards of a micro-batch group, whose messages travel together */
-    const double *moment_s; /* [2 * chunks]: of a micro-batch group, in the order of the moments */
+    int n_compute_threads; /* shards of a micro-batch group, whose messages travel together */
+    const double *slot_s;  /* [2 * chunks]: seconds of a micro-batch group in each schedule slot */
     double latency_s, message_s_of_byte; /* between neighbours; 0, 0: messages take no time */
     /* Called for each part, those of a stage in order; may be NULL. */
     void (*on_part)(void *user, const tti_stage_part *part);
@@ -37,7 +37,7 @@ tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *ou
 
 /* Estimates the slots of a shard from the ceilings, for the first tensor shard of each stage. */
 void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
-                     double moment_s[TTI_MAX_MOMENTS]);
+                     double slot_s[TTI_MAX_SCHED_SLOTS]);
 
 /* Bytes that go from stage to stage for one shard, each way along a step of training. */
 double tti_stage_bytes(const tti_stages *stages, int from, int to);

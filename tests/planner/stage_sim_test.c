@@ -8,7 +8,7 @@
 
 enum { STAGES = 4, BYTES = 1000 };
 
-/* Each stage sends to the next, and back; message i goes from moment i to moment i + 1. */
+/* Each stage sends to the next, and back; message i goes from schedule slot i to slot i + 1. */
 static tti_stages chain(tti_stage_boundary of[2 * STAGES]) {
     tti_stages s = {.n_stages = STAGES, .n_chunks = 1, .train = {.of = of}};
     for (int i = 0; i + 1 < 2 * STAGES; i++)
@@ -21,16 +21,16 @@ static tti_stage_sim sim(const double cost[STAGES], int n_shard_groups, double l
                          double s_of_byte) {
     tti_stage_boundary of[2 * STAGES];
     tti_stages s = chain(of);
-    double moment_s[2 * STAGES];
+    double slot_s[2 * STAGES];
     tti_stage_sim told;
     for (int i = 0; i < STAGES; i++) {
-        moment_s[i] = cost[i] / 3;
-        moment_s[2 * STAGES - 1 - i] = cost[i] * 2 / 3;
+        slot_s[i] = cost[i] / 3;
+        slot_s[2 * STAGES - 1 - i] = cost[i] * 2 / 3;
     }
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
                                                  .n_shard_groups = n_shard_groups,
                                                  .n_compute_threads = 2,
-                                                 .moment_s = moment_s,
+                                                 .slot_s = slot_s,
                                                  .latency_s = latency_s,
                                                  .message_s_of_byte = s_of_byte},
                            &told));
@@ -87,11 +87,11 @@ T_CASE(of_a_job) {
                          .sum_latency_s = 1e-5,
                          .sum_bytes_s = 1e9,
                          .n_ranks = 2};
-    double moment_s[TTI_MAX_MOMENTS] = {0}, all = 0;
-    tti_stage_costs(b, &c, moment_s);
+    double slot_s[TTI_MAX_SCHED_SLOTS] = {0}, all = 0;
+    tti_stage_costs(b, &c, slot_s);
     for (int i = 0; i < 4; i++) {
-        assert_true(moment_s[i] > 0);
-        all += moment_s[i];
+        assert_true(slot_s[i] > 0);
+        all += slot_s[i];
     }
     T_NEAR(all / tti_program_cost_s(&c, &b->plan->shard), 1, 0.1);
     tti_scheme scheme = tti_scheme_of(&b->config);
@@ -125,7 +125,7 @@ static void hear(void *user, const tti_stage_part *part) {
 /* Every part of every stage is reported, in order, and the parts add up to the whole. */
 T_CASE(parts) {
     T_UNUSED;
-    static const double moment_s[2 * STAGES] = {1, 2, 1, 1, 2, 2, 3, 2};
+    static const double slot_s[2 * STAGES] = {1, 2, 1, 1, 2, 2, 3, 2};
     tti_stage_boundary of[2 * STAGES];
     tti_stages s = chain(of);
     tti_stage_sim told;
@@ -133,7 +133,7 @@ T_CASE(parts) {
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
                                                  .n_shard_groups = 6,
                                                  .n_compute_threads = 1,
-                                                 .moment_s = moment_s,
+                                                 .slot_s = slot_s,
                                                  .on_part = hear,
                                                  .user = &h},
                            &told));
@@ -176,12 +176,12 @@ T_CASE(parts_are_those_of_the_lists) {
         T_OK(tti_step_worker_lists(&worker, &lists[i]));
         r.list[i] = tti_step_lists_program(lists[i], TTI_FORM_STEP);
     }
-    static const double moment_s[4] = {1, 1, 2, 2};
+    static const double slot_s[4] = {1, 1, 2, 2};
     tti_stage_sim simulated;
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = tti_blueprint_plan(b, 0)->stages,
                                                  .n_shard_groups = 8,
                                                  .n_compute_threads = 1,
-                                                 .moment_s = moment_s,
+                                                 .slot_s = slot_s,
                                                  .on_part = is_next_run,
                                                  .user = &r},
                            &simulated));

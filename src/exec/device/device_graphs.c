@@ -145,11 +145,11 @@ tutti_status tti_device_chain_before_end(tti_exec *x) {
 
 /* ---- graphs with timestamps, for a profile ---- */
 
-enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
+enum { MAX_TIMESTAMPS = 1 << 21 }; /* each is an event of the device */
 
 /* Maximum number of timestamps in a step: of nodes, joins, sums, copies, fetches for each shard (at
  * least one), and between them. */
-static int64_t most_moments(const tti_exec *x) {
+static int64_t most_timestamps(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_sharded *sharded = tti_sharded_of(x);
     const tti_pipe *pipe = tti_pipe_of(x);
@@ -173,13 +173,14 @@ static int64_t most_moments(const tti_exec *x) {
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     tti_exec_device *d = tti_device_of(x);
     TTI_ASSERT(d->n_begun == d->n_ended && d->n_begun > 0);
-    if (most_moments(x) > MAX_MOMENTS / n_steps)
-        return tti_fail(TUTTI_E_INVALID,
-                        "profile: %d steps of up to %lld moments each are too many; give fewer, or "
-                        "fewer parallel.shards",
-                        n_steps, (long long)most_moments(x));
-    int n_moments = n_steps * (int)most_moments(x);
-    TTI_TRY(tti_profile_zero(x, n_moments));
+    if (most_timestamps(x) > MAX_TIMESTAMPS / n_steps)
+        return tti_fail(
+            TUTTI_E_INVALID,
+            "profile: %d steps of up to %lld timestamps each are too many; give fewer, or "
+            "fewer parallel.shards",
+            n_steps, (long long)most_timestamps(x));
+    int n_timestamps = n_steps * (int)most_timestamps(x);
+    TTI_TRY(tti_profile_zero(x, n_timestamps));
     uint64_t last = d->newest + (uint64_t)n_steps - 1;
     bool turns = d->reduce && tti_device_reduce_turns(d->reduce, last); /* in between */
     /* On all workers, if some have no device; or with a server, or stages. */
@@ -188,7 +189,7 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     if (by_kernels) return TUTTI_OK;
     bool records = tti_profile_records(x);
     TTI_TRY(tti_device_agree(tti_setup_of(x), &records));
-    if (!records) return tti_profile_zero(x, n_moments);
+    if (!records) return tti_profile_zero(x, n_timestamps);
     d->timed = calloc((size_t)n_steps, sizeof *d->timed);
     if (!d->timed) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int i = 0; i < n_steps; i++) {
@@ -202,7 +203,7 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
         TTI_TRY(tti_device_axis_meet(d->axis));
     else if (d->reduce)
         TTI_TRY(tti_device_reduce_meet(d->reduce));
-    return tti_profile_zero(x, n_moments);
+    return tti_profile_zero(x, n_timestamps);
 }
 
 void tti_exec_device_profile_end(tti_exec_device *d) {

@@ -56,12 +56,12 @@ struct tti_device_pipe {
     tti_device_p2p *p2p;
     side_room train, eval;
     bool has_failed;
-    int first_moment; /* of the last step: its beginning, then two for each part, which computes
-                       * between them, or for what of it lies between two joins */
-    int n_timed;      /* pairs of them */
-    void *pinned;     /* slots of the mailbox; NULL: they cannot be, and copies are slower */
-    float *shared;    /* pinned [longest]: a gradient that other stages add to, through the host;
-                       * NULL: none was */
+    int first_timestamp; /* of the last step: its beginning, then two for each part, which computes
+                          * between them, or for what of it lies between two joins */
+    int n_timed;         /* pairs of them */
+    void *pinned;        /* slots of the mailbox; NULL: they cannot be, and copies are slower */
+    float *shared;       /* pinned [longest]: a gradient that other stages add to, through the host;
+                          * NULL: none was */
 };
 
 typedef struct pipe_step {
@@ -348,7 +348,7 @@ static tutti_status compute(const pipe_step *s, const part *p) {
     if (!tti_device_of(s->pipe->x)->between)
         TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
     tti_pipe *pipe = tti_pipe_of(x);
-    int from = s->pipe->first_moment + 1 + 2 * p->number;
+    int from = s->pipe->first_timestamp + 1 + 2 * p->number;
     int shard = pipe->shard_groups[p->action.shard_group].first;
     bool forward = p->action.part < pipe->stages->n_chunks;
     TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from));
@@ -546,8 +546,8 @@ tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_st
     tti_device_of(pipe->x)->between = tti_device_pipe_is_loaded(pipe, step->eval);
     s.room->has_run = true;
     pipe->n_timed = count_runs(&s);
-    pipe->first_moment = tti_profile_take(pipe->x, 2 * pipe->n_timed + 1);
-    TTI_TRY(pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, pipe->first_moment));
+    pipe->first_timestamp = tti_profile_take(pipe->x, 2 * pipe->n_timed + 1);
+    TTI_TRY(pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, pipe->first_timestamp));
     tutti_status st = is_joined(&s) ? run_joined(&s) : run_parts(&s);
     if (st != TUTTI_OK) tti_device_pipe_fail(pipe, st);
     TTI_TRY(st);
@@ -569,7 +569,7 @@ void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
 /* By the device's own clock: the time from the begin of the step to the end of the last part, and
  * the share of it in which the parts computed. */
 tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
-    int first = pipe->first_moment, n = first + 2 * pipe->n_timed + 1;
+    int first = pipe->first_timestamp, n = first + 2 * pipe->n_timed + 1;
     double *us = calloc((size_t)n, sizeof *us), busy = 0;
     if (!us) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     tutti_status st = pipe->ops->queues.read_timestamps(n, us);

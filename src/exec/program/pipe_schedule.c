@@ -86,20 +86,20 @@ typedef struct paper {
     tti_pipe_schedule of[TTI_MAX_CHUNKS]; /* by stage */
     int done[TTI_MAX_CHUNKS];             /* actions of a stage */
     double now[TTI_MAX_CHUNKS], busy;
-    double *end; /* [n_shard_groups][moments]: when it was over; < 0: not yet */
+    double *end; /* [n_shard_groups][slots]: when the slot ended; < 0: not yet */
 } paper;
 
-static double *end_of(const paper *p, int shard_group, int moment) {
-    return &p->end[shard_group * 2 * p->shape->n_stages * p->shape->n_chunks + moment];
+static double *end_of(const paper *p, int shard_group, int sched_slot) {
+    return &p->end[shard_group * 2 * p->shape->n_stages * p->shape->n_chunks + sched_slot];
 }
 
 /* When the inputs of a micro-batch group's slot are available, < 0: not yet.  Joined values wait
  * for all. */
-static double ready(const paper *p, int shard_group, int moment) {
+static double ready(const paper *p, int shard_group, int sched_slot) {
     double last = 0;
-    if (moment == 0) return 0;
+    if (sched_slot == 0) return 0;
     for (int w = 0; w < p->shape->n_shard_groups; w++) {
-        double end = *end_of(p, w, moment - 1);
+        double end = *end_of(p, w, sched_slot - 1);
         if (w != shard_group && !p->shape->joined) continue;
         if (end < 0) return -1;
         last = TTI_MAX(last, end);
@@ -112,14 +112,14 @@ static bool advance(paper *p, int stage) {
     if (p->done[stage] == p->of[stage].n_actions) return false;
     const tti_pipe_action *a = &p->of[stage].actions[p->done[stage]];
     const tti_stages s = {.n_stages = p->shape->n_stages, .n_chunks = p->shape->n_chunks};
-    int moment = tti_part_moment(&s, stage, a->part), n_chunks = tti_stages_n_all_chunks(&s);
-    bool backward = tti_moment_is_backward(&s, moment);
-    double before = ready(p, a->shard_group, moment);
+    int sched_slot = tti_sched_slot_of(&s, stage, a->part), n_chunks = tti_stages_n_all_chunks(&s);
+    bool backward = tti_sched_slot_is_backward(&s, sched_slot);
+    double before = ready(p, a->shard_group, sched_slot);
     if (before < 0) return false;
-    double time = p->cost ? p->cost[backward ? 2 * n_chunks - 1 - moment : moment] : 1;
+    double time = p->cost ? p->cost[backward ? 2 * n_chunks - 1 - sched_slot : sched_slot] : 1;
     time *= backward ? 2.0 / 3 : 1.0 / 3;
     p->now[stage] = TTI_MAX(p->now[stage], before) + time;
-    *end_of(p, a->shard_group, moment) = p->now[stage];
+    *end_of(p, a->shard_group, sched_slot) = p->now[stage];
     p->busy += time;
     p->done[stage]++;
     return true;

@@ -79,7 +79,7 @@ static tutti_status depth_of(const tti_stages *s, int n_shard_groups, const tti_
                              bool training, int *depth) {
     int last = 2 * tti_stages_n_all_chunks(s) - 1;
     int earlier = TTI_MIN(TTI_MIN(c->from, last - c->from), TTI_MIN(c->to, last - c->to));
-    tti_stages at = {.stage = tti_moment_stage(s, earlier),
+    tti_stages at = {.stage = tti_sched_slot_stage(s, earlier),
                      .n_stages = s->n_stages,
                      .n_chunks = s->n_chunks,
                      .is_joined = s->is_joined};
@@ -95,7 +95,7 @@ static tutti_status add_slots(const tti_stages *s, int n_shard_groups, int n_com
     for (int i = 0; i < boundaries->n; i++) {
         const tti_stage_boundary *c = &boundaries->of[i];
         int depth;
-        if (tti_moment_stage(s, c->to) != s->stage) continue;
+        if (tti_sched_slot_stage(s, c->to) != s->stage) continue;
         TTI_TRY(depth_of(s, n_shard_groups, c, training, &depth));
         *n_bytes += tti_mailbox_room(c->n_bytes) * (size_t)(depth * n_compute_threads);
     }
@@ -129,16 +129,16 @@ static void add_end(tti_pipe_side *side, const tti_stages *s, const tti_stage_bo
                     const tti_pipe_end *slots) {
     tti_pipe_end end = *slots;
     snprintf(end.name, sizeof end.name, "%s.%d",
-             tti_moment_is_backward(s, c->from) ? "back" : "pipe", i);
-    if (tti_moment_stage(s, c->to) == s->stage) {
+             tti_sched_slot_is_backward(s, c->from) ? "back" : "pipe", i);
+    if (tti_sched_slot_stage(s, c->to) == s->stage) {
         const tti_node *node = tti_graph_find_source(side->program->graph, end.name);
         TTI_ASSERT(node != NULL);
         end.input = tti_program_input(side->program, end.name);
-        end.part = tti_moment_part(s, c->to);
+        end.part = tti_sched_slot_part(s, c->to);
         end.last_part = last_part_of(side->program, node->out[0], end.part);
         side->in[side->n_in++] = end;
-    } else if (tti_moment_stage(s, c->from) == s->stage) {
-        end.part = tti_moment_part(s, c->from);
+    } else if (tti_sched_slot_stage(s, c->from) == s->stage) {
+        end.part = tti_sched_slot_part(s, c->from);
         side->out[side->n_out++] = end;
     }
 }
@@ -185,9 +185,9 @@ static tutti_status build_side(const tti_plan *plan, int n_compute_threads, tti_
         if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
         pipe->slots = more;
         for (int k = 0; k < n; k++)
-            more[pipe->n_slots++] = (tti_mailbox_slot){.to = tti_moment_stage(s, c->to),
+            more[pipe->n_slots++] = (tti_mailbox_slot){.to = tti_sched_slot_stage(s, c->to),
                                                        .n_bytes = c->n_bytes,
-                                                       .from = tti_moment_stage(s, c->from)};
+                                                       .from = tti_sched_slot_stage(s, c->from)};
         add_end(side, s, c, i, &end);
     }
     return TUTTI_OK;
@@ -333,7 +333,7 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
 /* ---- a shard that is looked at ---- */
 
 static tutti_status look_at_part(tti_exec *x, const tti_run *run, const tti_pipe_part *part,
-                                 int *moment, int *step) {
+                                 int *sched_slot, int *step) {
     tti_pipe *pipe = tti_pipe_of(x);
     const int *part_first = part->side->program->part_first;
     int p = part->action.part, found;
@@ -341,14 +341,14 @@ static tutti_status look_at_part(tti_exec *x, const tti_run *run, const tti_pipe
     TTI_TRY(
         tti_instance_find_nonfinite(part->instance, run, part_first[p], part_first[p + 1], &found));
     if (*step < 0 && found >= 0) {
-        *moment = tti_part_moment(pipe->stages, pipe->stages->stage, p);
+        *sched_slot = tti_sched_slot_of(pipe->stages, pipe->stages->stage, p);
         *step = found;
     }
     return tti_pipe_send(x, part);
 }
 
-tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
-                                     int *step) {
+tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard,
+                                     int *sched_slot, int *step) {
     const tti_setup *setup = tti_setup_of(x);
     tti_pipe *pipe = tti_pipe_of(x);
     tti_pipe_part part = {.side = &pipe->train,
@@ -363,7 +363,7 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
     tti_exec_point_at_buffer(x, part.instance, 0);
     for (int p = 0; st == TUTTI_OK && p < part.side->program->n_parts; p++) {
         part.action.part = p;
-        st = look_at_part(x, &run, &part, moment, step);
+        st = look_at_part(x, &run, &part, sched_slot, step);
     }
     if (st != TUTTI_OK) tti_mailbox_fail(pipe->box, st);
     return st;

@@ -76,9 +76,9 @@ int tti_pipe_width(const tti_stages *stages, int n_compute_threads, int n_local)
 tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_shard_groups, int *n);
 
 /* Computes a shard of this worker again, through all stages, and looks for the first step of this
- * one with a NaN or an infinity, -1: none, and its moment. */
-tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
-                                     int *step);
+ * one with a NaN or an infinity, -1: none, and its slot in the schedule. */
+tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard,
+                                     int *sched_slot, int *step);
 
 /* Adds up the gradients of parameters that several stages have, in the order of the stages.  grads:
  * [n_flat] on the host, of this stage. */

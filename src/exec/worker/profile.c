@@ -12,18 +12,18 @@
 
 enum { ZERO_NS = 20000 }; /* between the two clocks, at first */
 
-/* A span; of a queue until the moments are read. */
+/* A span; of a queue until the timestamps are read. */
 typedef struct entry {
     tti_span span;
-    int from, to; /* moments; to 0: by the host's clock */
+    int from, to; /* timestamps; to 0: by the host's clock */
 } entry;
 
 struct tti_profile {
     pthread_mutex_t
         mutex; /* guards what follows: compute threads and the thread of the sums add spans */
     entry *entries;
-    int n, capacity, n_moments, step;
-    int last[TTI_N_ROWS]; /* moment that the next span of the queue begins with */
+    int n, capacity, n_timestamps, step;
+    int last[TTI_N_ROWS]; /* timestamp that the next span of the queue begins with */
     bool failed;          /* out of memory */
     int64_t zero_ns, mark_ns;
     int64_t earliest_ns; /* the zero of a device is not before */
@@ -58,7 +58,7 @@ static tti_queue queue_of(tti_row row) {
 tutti_status tti_profile_from(tti_exec *x, tti_row row) {
     tti_profile *p = x->profile;
     if (!p) return TUTTI_OK;
-    p->last[row] = p->n_moments++;
+    p->last[row] = p->n_timestamps++;
     return x->setup.desc.backend->device->queues.record_timestamp(queue_of(row), p->last[row]);
 }
 
@@ -76,8 +76,8 @@ tutti_status tti_profile_upto(tti_exec *x, tti_row row, tti_part part, int shard
 int tti_profile_take(tti_exec *x, int n) {
     tti_profile *p = x->profile;
     if (!p) return 0;
-    p->n_moments += n;
-    return p->n_moments - n;
+    p->n_timestamps += n;
+    return p->n_timestamps - n;
 }
 
 void tti_profile_between(tti_exec *x, tti_row row, tti_part part, int shard, int from) {
@@ -92,12 +92,12 @@ void tti_profile_next_step(tti_exec *x) {
     x->profile->mark_ns = 0;
 }
 
-tutti_status tti_profile_zero(tti_exec *x, int n_moments) {
+tutti_status tti_profile_zero(tti_exec *x, int n_timestamps) {
     const tti_device_ops *ops = x->setup.desc.backend->device;
     tti_profile *p = x->profile;
-    TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, n_moments));
+    TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, n_timestamps));
     TTI_TRY(ops->queues.sync());
-    p->n_moments = TTI_MAX(p->n_moments, 1);
+    p->n_timestamps = TTI_MAX(p->n_timestamps, 1);
     /* Spans by both clocks lie in one row: a thread that was held up between the two looks again.
      */
     for (int64_t most_ns = ZERO_NS;; most_ns *= 2) {
@@ -174,16 +174,16 @@ tutti_status tti_profile_open(tti_exec *x) {
     return TUTTI_OK;
 }
 
-static tutti_status read_moments(tti_exec *x) {
+static tutti_status read_timestamps(tti_exec *x) {
     tti_profile *p = x->profile;
-    double *us = calloc((size_t)p->n_moments + 1, sizeof *us);
+    double *us = calloc((size_t)p->n_timestamps + 1, sizeof *us);
     if (!us || p->failed) {
         free(us);
         return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     }
-    tutti_status st = x->device
-                          ? x->setup.desc.backend->device->queues.read_timestamps(p->n_moments, us)
-                          : TUTTI_OK;
+    tutti_status st =
+        x->device ? x->setup.desc.backend->device->queues.read_timestamps(p->n_timestamps, us)
+                  : TUTTI_OK;
     for (int i = 0; st == TUTTI_OK && i < p->n; i++) {
         entry *e = &p->entries[i];
         if (e->to == 0) continue;
@@ -198,7 +198,7 @@ tutti_status tti_profile_hand_over(tti_exec *x, tti_timeline *out) {
     tti_profile *p = x->profile;
     *out = (tti_timeline){0};
     TTI_ASSERT(p != NULL);
-    TTI_TRY(read_moments(x));
+    TTI_TRY(read_timestamps(x));
     out->spans = calloc((size_t)p->n + 1, sizeof *out->spans);
     if (!out->spans) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     for (int i = 0; i < p->n; i++) out->spans[i] = p->entries[i].span;

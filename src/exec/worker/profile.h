@@ -42,11 +42,11 @@ void tti_profile_rest(tti_exec *x, tti_part part, int64_t now_ns);
 /* Spans of queues belong to the next step of the window from here on. */
 void tti_profile_next_step(tti_exec *x);
 
-/* Whether moments can be part of a captured graph: it is tried, after tti_profile_zero. */
+/* Whether timestamps can be part of a captured graph: it is tried, after tti_profile_zero. */
 bool tti_profile_records(tti_exec *x);
 
-/* Aligns timestamp 0 of an idle device with the host's clock. n_moments: the total number, so that
- * none is allocated later. */
-tutti_status tti_profile_zero(tti_exec *x, int n_moments);
+/* Aligns timestamp 0 of an idle device with the host's clock. n_timestamps: the total number, so
+ * that none is allocated later. */
+tutti_status tti_profile_zero(tti_exec *x, int n_timestamps);
 
 #endif /* TTI_EXEC_PROFILE_H */

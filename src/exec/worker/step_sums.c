@@ -133,13 +133,13 @@ void tti_exec_print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]) {
     snprintf(layer, TTI_LAYER_TEXT, "%s '%s'", node->op->name, name);
 }
 
-/* The first step of the shard program of this worker with a bad output, -1: none; and the moment of
- * the pipeline that it is in. */
-static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
-                                  int *step) {
+/* The first step of the shard program of this worker with a bad output, -1: none; and the schedule
+ * slot of the pipeline that it is in. */
+static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int shard,
+                                  int *sched_slot, int *step) {
     const tti_setup *setup = tti_setup_of(x);
-    *moment = 0, *step = -1;
-    if (tti_pipe_of(x)) return tti_pipe_find_nonfinite(x, desc, shard, moment, step);
+    *sched_slot = 0, *step = -1;
+    if (tti_pipe_of(x)) return tti_pipe_find_nonfinite(x, desc, shard, sched_slot, step);
     tti_run run = tti_exec_shard_run(setup, desc, shard);
     tti_instance *instance = tti_exec_instance(x, 0, false);
     tti_exec_feed(x, instance, &setup->shard_inputs, &desc->shards[shard - setup->first_shard]);
@@ -163,23 +163,23 @@ static tutti_status broadcast_first(const tti_setup *setup, int64_t key,
 static tutti_status find_in_parts(tti_exec *x, const tti_step_desc *desc, int shard,
                                   char layer[TTI_LAYER_TEXT]) {
     const tti_setup *setup = tti_setup_of(x);
-    int moment, step;
-    TTI_TRY(find_bad_step(x, desc, shard, &moment, &step));
+    int sched_slot, step;
+    TTI_TRY(find_bad_step(x, desc, shard, &sched_slot, &step));
     if (step >= 0) tti_exec_print_layer(setup->desc.plan->shard.steps[step], layer);
-    return broadcast_first(setup, step < 0 ? INT64_MAX : (int64_t)moment << 32 | step, layer);
+    return broadcast_first(setup, step < 0 ? INT64_MAX : (int64_t)sched_slot << 32 | step, layer);
 }
 
 void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
                              char layer[TTI_LAYER_TEXT]) {
     const tti_setup *setup = tti_setup_of(x);
-    int moment, step;
+    int sched_slot, step;
     snprintf(layer, TTI_LAYER_TEXT, "%s", "");
     if (setup->divided) {
         if (find_in_parts(x, desc, shard, layer) != TUTTI_OK) tti_clear_error();
         layer[TTI_LAYER_TEXT - 1] = '\0';
         return;
     }
-    if (find_bad_step(x, desc, shard, &moment, &step) != TUTTI_OK) tti_clear_error();
+    if (find_bad_step(x, desc, shard, &sched_slot, &step) != TUTTI_OK) tti_clear_error();
     if (step >= 0) tti_exec_print_layer(setup->desc.plan->shard.steps[step], layer);
 }
 

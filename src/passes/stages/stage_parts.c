@@ -31,7 +31,7 @@ static void find_due(parts *p) {
     for (int i = 0; i < g->n_outputs; i++) {
         int number = tti_stage_boundary_number(g->outputs[i].name);
         if (number < 0) continue;
-        p->due[g->outputs[i].value->id] = tti_moment_part(p->s, p->boundaries->of[number].from);
+        p->due[g->outputs[i].value->id] = tti_sched_slot_part(p->s, p->boundaries->of[number].from);
     }
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         int due = n_parts(p->s, g) - 1;
@@ -64,7 +64,7 @@ static tutti_status find_parts(parts *p) {
         const tti_node *node = g->nodes[i];
         bool is_step = step < p->program->n_steps && p->program->steps[step] == node;
         int number = node->op->traits & TTI_INPUT ? tti_stage_boundary_number(node->name) : -1;
-        int need = number < 0 ? 0 : tti_moment_part(p->s, p->boundaries->of[number].to);
+        int need = number < 0 ? 0 : tti_sched_slot_part(p->s, p->boundaries->of[number].to);
         int due = n_parts(p->s, g) - 1;
         for (int k = 0; k < node->n_in; k++) need = TTI_MAX(need, p->need[node->in[k]->id]);
         for (int k = 0; k < node->op->n_out; k++) due = TTI_MIN(due, p->due[node->out[k]->id]);

@@ -28,22 +28,26 @@ void tti_stages_fini(tti_stages *s) {
 
 int tti_stages_n_all_chunks(const tti_stages *s) { return s->n_stages * s->n_chunks; }
 
-bool tti_moment_is_backward(const tti_stages *s, int moment) {
-    return moment >= tti_stages_n_all_chunks(s);
+bool tti_sched_slot_is_backward(const tti_stages *s, int sched_slot) {
+    return sched_slot >= tti_stages_n_all_chunks(s);
 }
 
-static int chunk_of(const tti_stages *s, int moment) {
-    return tti_moment_is_backward(s, moment) ? 2 * tti_stages_n_all_chunks(s) - 1 - moment : moment;
+static int chunk_of(const tti_stages *s, int sched_slot) {
+    return tti_sched_slot_is_backward(s, sched_slot)
+               ? 2 * tti_stages_n_all_chunks(s) - 1 - sched_slot
+               : sched_slot;
 }
 
-int tti_moment_stage(const tti_stages *s, int moment) { return chunk_of(s, moment) % s->n_stages; }
-
-int tti_moment_part(const tti_stages *s, int moment) {
-    int chunk = chunk_of(s, moment) / s->n_stages;
-    return tti_moment_is_backward(s, moment) ? 2 * s->n_chunks - 1 - chunk : chunk;
+int tti_sched_slot_stage(const tti_stages *s, int sched_slot) {
+    return chunk_of(s, sched_slot) % s->n_stages;
 }
 
-int tti_part_moment(const tti_stages *s, int stage, int part) {
+int tti_sched_slot_part(const tti_stages *s, int sched_slot) {
+    int chunk = chunk_of(s, sched_slot) / s->n_stages;
+    return tti_sched_slot_is_backward(s, sched_slot) ? 2 * s->n_chunks - 1 - chunk : chunk;
+}
+
+int tti_sched_slot_of(const tti_stages *s, int stage, int part) {
     if (part < s->n_chunks) return part * s->n_stages + stage;
     int chunk = 2 * s->n_chunks - 1 - part;
     return 2 * tti_stages_n_all_chunks(s) - 1 - (chunk * s->n_stages + stage);
@@ -285,18 +289,18 @@ typedef struct builder {
     tti_rewrite rw;
     tti_stages *s;
     tti_stage_boundaries *boundaries;
-    int *moment; /* [n_nodes of from] */
-    int *number; /* [n_values of from]: of the stage boundary to this rank, -1: none */
-    int *reads;  /* [n_values of from][n_stages] */
+    int *sched_slot; /* [n_nodes of from] */
+    int *number;     /* [n_values of from]: of the stage boundary to this rank, -1: none */
+    int *reads;      /* [n_values of from][n_stages] */
 } builder;
 
-static void find_moments(builder *k) {
+static void find_sched_slots(builder *k) {
     const tutti_graph *g = tti_old_graph(&k->rw);
     int last = 2 * tti_stages_n_all_chunks(k->s) - 1;
     for (int i = 0; i < g->n_nodes; i++) {
         bool backward = i >= k->s->n_forward;
         int stage = g->nodes[i]->stage;
-        k->moment[i] = stage == ANYWHERE ? ANYWHERE : backward ? last - stage : stage;
+        k->sched_slot[i] = stage == ANYWHERE ? ANYWHERE : backward ? last - stage : stage;
     }
 }
 
@@ -309,9 +313,9 @@ static void find_reads(builder *k) {
     const tutti_graph *g = tti_old_graph(&k->rw);
     for (int i = 0; i < g->n_values * k->s->n_stages; i++) k->reads[i] = ANYWHERE;
     for (int i = 0; i < g->n_nodes; i++) {
-        int at = k->moment[i];
+        int at = k->sched_slot[i];
         for (int n = 0; at != ANYWHERE && n < g->nodes[i]->n_in; n++) {
-            int *first = &first_reads(k, g->nodes[i]->in[n])[tti_moment_stage(k->s, at)];
+            int *first = &first_reads(k, g->nodes[i]->in[n])[tti_sched_slot_stage(k->s, at)];
             if (*first == ANYWHERE || *first > at) *first = at;
         }
     }
@@ -326,7 +330,7 @@ static tutti_status add_boundary(tti_stage_boundaries *c, const tti_stage_bounda
 }
 
 static const char *boundary_name(const builder *k, int number, char name[32]) {
-    bool backward = tti_moment_is_backward(k->s, k->boundaries->of[number].from);
+    bool backward = tti_sched_slot_is_backward(k->s, k->boundaries->of[number].from);
     snprintf(name, 32, "%s.%d", backward ? "back" : "pipe", number);
     return name;
 }
@@ -344,9 +348,9 @@ static void send_value(builder *k, const tutti_value *value, int number) {
 
 /* The stage boundaries of a value, to one rank after the other. */
 static tutti_status cross(builder *k, const tutti_value *value) {
-    int from = k->moment[value->node->id];
+    int from = k->sched_slot[value->node->id];
     for (int stage = 0; stage < k->s->n_stages; stage++) {
-        if (stage == tti_moment_stage(k->s, from)) continue;
+        if (stage == tti_sched_slot_stage(k->s, from)) continue;
         int to = first_reads(k, value)[stage];
         if (to == ANYWHERE) continue;
         TTI_ASSERT(to > from);
@@ -354,7 +358,7 @@ static tutti_status cross(builder *k, const tutti_value *value) {
         TTI_TRY(
             add_boundary(k->boundaries, &(tti_stage_boundary){from, to, tti_value_n_bytes(value)}));
         if (stage == k->s->stage) k->number[value->id] = number;
-        if (tti_moment_stage(k->s, from) == k->s->stage) send_value(k, value, number);
+        if (tti_sched_slot_stage(k->s, from) == k->s->stage) send_value(k, value, number);
     }
     return TUTTI_OK;
 }
@@ -363,7 +367,7 @@ static tutti_status cross(builder *k, const tutti_value *value) {
 static void bring(builder *k, const tutti_value *value) {
     char name[32];
     if (tti_mapped(&k->rw, value)) return;
-    if (k->moment[value->node->id] == ANYWHERE) {
+    if (k->sched_slot[value->node->id] == ANYWHERE) {
         tti_rewrite_copy(&k->rw, value->node);
         return;
     }
@@ -387,9 +391,9 @@ static void keep_source(builder *k, const tti_node *node) {
 }
 
 static tutti_status keep_node(builder *k, const tti_node *node) {
-    int moment = k->moment[node->id];
-    if (moment == ANYWHERE) return TUTTI_OK;
-    if (tti_moment_stage(k->s, moment) == k->s->stage) {
+    int sched_slot = k->sched_slot[node->id];
+    if (sched_slot == ANYWHERE) return TUTTI_OK;
+    if (tti_sched_slot_stage(k->s, sched_slot) == k->s->stage) {
         for (int i = 0; i < node->n_in; i++) bring(k, node->in[i]);
         if (is_further_copy(tti_old_graph(&k->rw), node))
             keep_source(k, node);
@@ -407,8 +411,8 @@ static void keep_outputs(builder *k) {
     for (int i = 0; i < g->n_outputs; i++) {
         const char *name = g->outputs[i].name;
         const tutti_value *old = g->outputs[i].value;
-        int at = k->moment[old->node->id]; /* an input that is an output too: the last rank's */
-        int stage = at == ANYWHERE ? k->s->n_stages - 1 : tti_moment_stage(k->s, at);
+        int at = k->sched_slot[old->node->id]; /* an input that is an output too: the last rank's */
+        int stage = at == ANYWHERE ? k->s->n_stages - 1 : tti_sched_slot_stage(k->s, at);
         if (stage != k->s->stage) continue;
         bring(k, old);
         char own[TTI_MAX_NAME + 32];
@@ -457,7 +461,7 @@ static void add_terms(tutti_graph *g, const tti_stages *s, const tti_tied_param 
 
 static tutti_status keep(builder *k, tutti_graph **g) {
     const tutti_graph *from = *g;
-    find_moments(k);
+    find_sched_slots(k);
     find_reads(k);
     for (int i = 0; i < from->n_values; i++) k->number[i] = -1;
     for (int i = 0; i < from->n_nodes; i++) TTI_TRY(keep_node(k, from->nodes[i]));
@@ -475,13 +479,13 @@ tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target) {
     for (int i = 0; adds && i < k.s->n_tied; i++) add_terms(*g, k.s, &k.s->tied[i]);
     TTI_TRY(tutti_graph_check(*g));
     TTI_TRY(tti_rewrite_begin(&k.rw, *g));
-    k.moment = calloc((size_t)from->n_nodes + 1, sizeof *k.moment);
+    k.sched_slot = calloc((size_t)from->n_nodes + 1, sizeof *k.sched_slot);
     k.number = calloc((size_t)from->n_values + 1, sizeof *k.number);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
     k.reads = calloc(((size_t)from->n_values + 1) * (size_t)k.s->n_stages, sizeof *k.reads);
-    if (k.moment && k.number && k.reads) st = keep(&k, g);
+    if (k.sched_slot && k.number && k.reads) st = keep(&k, g);
     if (st != TUTTI_OK) tti_graph_fail(tti_new_graph(&k.rw), st);
-    free(k.moment);
+    free(k.sched_slot);
     free(k.number);
     free(k.reads);
     return tti_rewrite_replace(&k.rw, g);

@@ -66,15 +66,15 @@ void tti_stages_fini(tti_stages *stages);
 
 int tti_stages_n_all_chunks(const tti_stages *stages);
 
-/* The rank that works at a moment, and the number of the moment among its own, from 0: chunks
- * forward, then backward. */
-int tti_moment_stage(const tti_stages *stages, int moment);
-int tti_moment_part(const tti_stages *stages, int moment);
+/* The rank that computes in a slot of the schedule, and the part of its program that it computes,
+ * from 0: chunks forward, then backward. */
+int tti_sched_slot_stage(const tti_stages *stages, int sched_slot);
+int tti_sched_slot_part(const tti_stages *stages, int sched_slot);
 
-/* The moment of part i of a rank. */
-int tti_part_moment(const tti_stages *stages, int stage, int part);
+/* The schedule slot of part i of a rank. */
+int tti_sched_slot_of(const tti_stages *stages, int stage, int part);
 
-bool tti_moment_is_backward(const tti_stages *stages, int moment);
+bool tti_sched_slot_is_backward(const tti_stages *stages, int sched_slot);
 
 /* The number N of a source or output "pipe.N" or "back.N"; -1: the name of something else. */
 int tti_stage_boundary_number(const char *name);

@@ -1,6 +1,6 @@
 /* device_module.c - a module named cuda whose devices are the host: queues, captured graphs,
- * moments and an update program as a GPU has them, over the host's kernels.  For tests of what uses
- * devices, on machines that have none.  It knows sgd, clipping by the norm and averages.
+ * timestamps and an update program as a GPU has them, over the host's kernels.  For tests of what
+ * uses devices, on machines that have none.  It knows sgd, clipping by the norm and averages.
  *
  * $TUTTI_TEST_DEVICE, parts joined by ',':
  *   lost=N   the device fails when it comes to step N (from 1) and gives nothing but errors then
@@ -8,7 +8,7 @@
  *   spins=N  a kernel computes for a minute in step N, on device D if there is an on=D
  *   once=1   only the first process that comes there, which leaves the file "lost" here
  *   old=D    device D is of a kind that is not supported
- *   plain=1  moments cannot be recorded
+ *   plain=1  timestamps cannot be recorded
  *   free=N   bytes of free memory (default: 1 GiB)
  *   late=1   queued work runs when a call waits for it, and no sooner
  *   late=2   the same of all queues but that of the kernels
@@ -28,10 +28,10 @@
  *   fuses=1  plans are made as for kernels that do much at once
  *   weighs=1 stages of a model are cut as for a GPU
  *   slow=D   device D takes delay=N ms longer for each shard
- *   pause=N  the first moment 0 of a device takes N ms more, half of them behind it
- *   clock=1  moments are by a clock that sums alone move on: peers take 1 us and 1 us for each KB,
- * a library in fast mode 11 us and half of that, else 100 us more library=N version of that library
- * Matrix products of a size that only a GPU would be given are left out. */
+ *   pause=N  the first timestamp 0 of a device takes N ms more, half of them behind it
+ *   clock=1  timestamps are by a clock that sums alone move on: peers take 1 us and 1 us for each
+ * KB, a library in fast mode 11 us and half of that, else 100 us more library=N version of that
+ * library Matrix products of a size that only a GPU would be given are left out. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@
 #include "base/dtype.h"
 #include "ops/op_table.h"
 
-enum { MAX_MOMENTS = 65536, N_MARKS = 16 };
+enum { MAX_TIMESTAMPS = 65536, N_MARKS = 16 };
 
 typedef struct command command;
 
@@ -98,11 +98,11 @@ typedef struct device {
         tti_queue queue;
         size_t n;
     } notes[TTI_N_GRAPH_EVENTS];
-    int64_t *moments; /* [MAX_MOMENTS] */
+    int64_t *timestamps; /* [MAX_TIMESTAMPS] */
     int64_t clock_ns;
     size_t n_bytes, n_peak;
     int64_t n_fetched, n_played;
-    int n_zeros; /* moments 0 */
+    int n_zeros; /* timestamps 0 */
     int hosts[16];
 } device;
 
@@ -277,8 +277,8 @@ static tutti_status open_device(const tti_device_desc *desc) {
                         "parallel.devices",
                         desc->index);
     current = calloc(1, sizeof *current);
-    if (current) current->moments = calloc(MAX_MOMENTS, sizeof *current->moments);
-    if (!current || !current->moments) return tti_fail(TUTTI_E_NOMEM, "test device: no memory");
+    if (current) current->timestamps = calloc(MAX_TIMESTAMPS, sizeof *current->timestamps);
+    if (!current || !current->timestamps) return tti_fail(TUTTI_E_NOMEM, "test device: no memory");
     current->index = desc->index;
     current->late = option("late=", 0);
     return TUTTI_OK;
@@ -287,7 +287,7 @@ static tutti_status open_device(const tti_device_desc *desc) {
 static void close_device(void) {
     TTI_ASSERT(current->n_bytes == 0); /* everything was given back, also after a failure */
     for (int q = 0; q < TTI_N_QUEUES; q++) free(current->queues[q].commands);
-    free(current->moments);
+    free(current->timestamps);
     free(current);
     current = NULL;
 }
@@ -373,22 +373,22 @@ static void run_stamp(command *c) {
     bool pauses = c->n == 0 && current->n_zeros++ == 0;
     int half_ms = pauses ? (int)option("pause=", 0) / 2 : 0;
     if (half_ms > 0) tti_sleep_ms(half_ms);
-    current->moments[c->n] = option("clock=", 0) ? 1 + current->clock_ns : tti_now_ns();
+    current->timestamps[c->n] = option("clock=", 0) ? 1 + current->clock_ns : tti_now_ns();
     if (half_ms > 0) tti_sleep_ms(half_ms);
 }
 
-static tutti_status stamp(tti_queue queue, int moment) {
-    TTI_ASSERT(moment < MAX_MOMENTS);
+static tutti_status stamp(tti_queue queue, int timestamp) {
+    TTI_ASSERT(timestamp < MAX_TIMESTAMPS);
     if (current->records && option("plain=", 0))
-        return tti_fail(TUTTI_E_DEVICE, "test device: no moments in recordings");
-    return put(&(command){.run = run_stamp, .queue = queue, .n = (size_t)moment});
+        return tti_fail(TUTTI_E_DEVICE, "test device: no timestamps in recordings");
+    return put(&(command){.run = run_stamp, .queue = queue, .n = (size_t)timestamp});
 }
 
 static tutti_status read_stamps(int n, double *us) {
     advance_all();
     for (int i = 0; i < n; i++) {
-        TTI_ASSERT(current->moments[i] > 0);
-        us[i] = (double)(current->moments[i] - current->moments[0]) * 1e-3;
+        TTI_ASSERT(current->timestamps[i] > 0);
+        us[i] = (double)(current->timestamps[i] - current->timestamps[0]) * 1e-3;
     }
     return check();
 }

@@ -117,15 +117,15 @@ T_CASE(weights_decide_where_it_is_cut) {
     tti_stages_fini(&of_kernels);
 }
 
-T_CASE(moments_go_forward_and_back) {
+T_CASE(slots_go_forward_and_back) {
     T_UNUSED;
     tti_stages s = {.n_stages = 3, .n_chunks = 2};
     int n = 2 * tti_stages_n_all_chunks(&s), seen[12] = {0};
     for (int m = 0; m < n; m++) {
-        int stage = tti_moment_stage(&s, m), part = tti_moment_part(&s, m);
-        T_EQ(tti_part_moment(&s, stage, part), m);
-        T_EQ(tti_moment_stage(&s, n - 1 - m), stage); /* back the way it came */
-        T_EQ(tti_moment_part(&s, n - 1 - m), 3 - part);
+        int stage = tti_sched_slot_stage(&s, m), part = tti_sched_slot_part(&s, m);
+        T_EQ(tti_sched_slot_of(&s, stage, part), m);
+        T_EQ(tti_sched_slot_stage(&s, n - 1 - m), stage); /* back the way it came */
+        T_EQ(tti_sched_slot_part(&s, n - 1 - m), 3 - part);
         seen[stage * 4 + part]++;
     }
     for (int i = 0; i < n; i++) T_EQ(seen[i], 1);
@@ -210,7 +210,7 @@ int main(void) {
         cmocka_unit_test(cuts_are_where_few_bytes_cross),
         cmocka_unit_test(chunks_are_of_what_is_run),
         cmocka_unit_test(weights_decide_where_it_is_cut),
-        cmocka_unit_test(moments_go_forward_and_back),
+        cmocka_unit_test(slots_go_forward_and_back),
         cmocka_unit_test(names_of_boundaries),
         cmocka_unit_test(a_model_of_few_layers_has_few_stages),
         cmocka_unit_test(stages_of_tensor_shards_have_the_parameters_of_training_in_evaluation),

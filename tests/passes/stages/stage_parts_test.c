@@ -18,9 +18,9 @@ static int part_of(const tti_plan *plan, const tti_program *program, const tutti
     const tti_node *node = value->node;
     int number = tti_stage_boundary_number(node->name);
     if ((node->op->traits & TTI_INPUT) && number >= 0)
-        return tti_moment_part(plan->stages, program == &plan->shard
-                                                 ? plan->stages->train.of[number].to
-                                                 : plan->stages->eval.of[number].to);
+        return tti_sched_slot_part(plan->stages, program == &plan->shard
+                                                     ? plan->stages->train.of[number].to
+                                                     : plan->stages->eval.of[number].to);
     if (node->op->traits & TTI_SOURCE) return 0;
     if (node->op->traits & TTI_VIEW) return part_of(plan, program, node->in[0]);
     for (int p = 0; p < program->n_parts; p++)
@@ -44,13 +44,13 @@ static void check_program(const tti_plan *plan, const tti_program *program) {
         if (number < 0) continue;
         const tutti_value *value = program->graph->outputs[i].value;
         assert_true(part_of(plan, program, value) <=
-                    tti_moment_part(plan->stages, c->of[number].from));
+                    tti_sched_slot_part(plan->stages, c->of[number].from));
         T_EQ(program->bufs[value->id].space, TTI_SPACE_RESULT);
         n_sent++;
     }
     int n_own = 0;
     for (int i = 0; i < c->n; i++)
-        n_own += tti_moment_stage(plan->stages, c->of[i].from) == plan->stages->stage;
+        n_own += tti_sched_slot_stage(plan->stages, c->of[i].from) == plan->stages->stage;
     T_EQ(n_sent, n_own);
 }
 

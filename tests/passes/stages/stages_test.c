@@ -52,14 +52,14 @@ static void receive(ranks *k, int to) {
     }
 }
 
-/* Each run of all ranks brings what was sent one moment further. */
+/* Each run of all ranks moves the messages on by one schedule slot. */
 static void run_ranks(ranks *k) {
-    int n_moments = 2 * k->n_stages * k->n_chunks;
+    int n_sched_slots = 2 * k->n_stages * k->n_chunks;
     for (int s = 0; s < k->n_stages; s++) {
         k->r[s] = t_reference_create(k->g[s]);
         net_fill(k->r[s]);
     }
-    for (int m = 0; m < n_moments; m++)
+    for (int m = 0; m < n_sched_slots; m++)
         for (int s = 0; s < k->n_stages; s++) {
             receive(k, s);
             t_reference_run(k->r[s], &net_run);

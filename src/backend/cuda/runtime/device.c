@@ -328,7 +328,7 @@ tutti_status tti_cuda_sync(void) {
     return st != TUTTI_OK ? st : tti_cuda_check(error, "cudaDeviceSynchronize");
 }
 
-/* ---- moments ---- */
+/* ---- timestamps ---- */
 
 static tutti_status more_stamps(int n) {
     cudaEvent_t *more = realloc(current->stamps, (size_t)n * sizeof(cudaEvent_t));
@@ -341,9 +341,9 @@ static tutti_status more_stamps(int n) {
     return TUTTI_OK;
 }
 
-tutti_status tti_cuda_record_timestamp(tti_queue queue, int moment) {
-    if (moment >= current->n_stamps) TTI_TRY(more_stamps(moment + 256));
-    return record_for_host(current->stamps[moment], current->streams[queue]);
+tutti_status tti_cuda_record_timestamp(tti_queue queue, int timestamp) {
+    if (timestamp >= current->n_stamps) TTI_TRY(more_stamps(timestamp + 256));
+    return record_for_host(current->stamps[timestamp], current->streams[queue]);
 }
 
 tutti_status tti_cuda_read_timestamps(int n, double *us) {

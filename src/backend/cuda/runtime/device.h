@@ -38,7 +38,7 @@ void tti_cuda_add_watcher(tti_cuda_watcher *watcher);
 void tti_cuda_remove_watcher(tti_cuda_watcher *watcher);
 
 void tti_cuda_range(const char *name); /* range.c */
-tutti_status tti_cuda_record_timestamp(tti_queue queue, int moment);
+tutti_status tti_cuda_record_timestamp(tti_queue queue, int timestamp);
 tutti_status tti_cuda_read_timestamps(int n, double *us);
 
 tutti_status tti_cuda_capture_begin(void);

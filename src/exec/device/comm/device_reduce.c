@@ -240,7 +240,7 @@ bool tti_device_sums_after(const tti_plan *plan, const tti_weights *weights, boo
     return weights && tti_share_of_operations(weights, shard->steps, shard->n_steps, true) > MOSTLY;
 }
 
-static tutti_status choose_moment(tti_device_reduce *r) {
+static tutti_status choose_overlap(tti_device_reduce *r) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     bool is_plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_sharded_of(x);
@@ -273,7 +273,7 @@ static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms,
     TTI_TRY(find_places(r));
     TTI_TRY(connect_group(r, terms, n_terms, &how, &r->group));
     r->ops->collectives.describe(r->group, transport);
-    TTI_TRY(choose_moment(r));
+    TTI_TRY(choose_overlap(r));
     if (tti_device_compress_can(&setup->desc, setup->n_ranks))
         return meet_compress(r, terms, n_terms, transport);
     TTI_TRY(tti_bucket_algorithms_init(x, &r->algorithms));

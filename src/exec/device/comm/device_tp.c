@@ -378,11 +378,11 @@ static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool o
     const tti_device_ops *ops = e->ops;
     if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
     TTI_TRY(put_alone(e));
-    int moment = tti_profile_take(e->x, 2);
-    if (moment > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, moment));
+    int timestamp = tti_profile_take(e->x, 2);
+    if (timestamp > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, timestamp));
     TTI_TRY((norm->part ? ops->fusions.norm_grad : ops->fusions.norm)(e->group, norm));
-    if (moment > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, moment + 1));
-    tti_profile_between(e->x, TTI_ROW_TP, between_devices(norm->node), -1, moment);
+    if (timestamp > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, timestamp + 1));
+    tti_profile_between(e->x, TTI_ROW_TP, between_devices(norm->node), -1, timestamp);
     tti_part wait = tti_part_wait("waiting for an exchange");
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
     TTI_TRY(end_alone(e));

@@ -6,7 +6,7 @@
 #include "exec/fake_peers.h"
 #include "t.h"
 
-static _Thread_local int64_t moments[2];
+static _Thread_local int64_t timestamps[2];
 static bool has_peers, sums_wrong;
 
 static int two_devices(void) { return 2; }
@@ -25,14 +25,14 @@ static tutti_status sum(void *group, size_t first, size_t n_elems, bool overlapp
     return TUTTI_OK;
 }
 
-static tutti_status stamp(tti_queue queue, int moment) {
+static tutti_status stamp(tti_queue queue, int timestamp) {
     (void)queue;
-    moments[moment] = tti_now_ns();
+    timestamps[timestamp] = tti_now_ns();
     return TUTTI_OK;
 }
 
 static tutti_status read_stamps(int n, double *us) {
-    for (int i = 0; i < n; i++) us[i] = (double)(moments[i] - moments[0]) * 1e-3;
+    for (int i = 0; i < n; i++) us[i] = (double)(timestamps[i] - timestamps[0]) * 1e-3;
     return TUTTI_OK;
 }
 

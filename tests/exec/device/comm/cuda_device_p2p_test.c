@@ -45,7 +45,7 @@ typedef struct timed {
 
 /* From rank 0 to rank 1, N_EACH times. */
 static const char *time_one(p2p_rank *r, bool overlapped, size_t n_bytes, double *us) {
-    double moments[2];
+    double timestamps[2];
     COMM_OK(r->ops->queues.sync());
     COMM_OK(tutti_comm_barrier(r->comm));
     tti_queue queue = r->rank == 0 ? TTI_QUEUE_PEER : TTI_QUEUE_COMPUTE;
@@ -64,8 +64,8 @@ static const char *time_one(p2p_rank *r, bool overlapped, size_t n_bytes, double
         }
     }
     COMM_OK(r->ops->queues.record_timestamp(queue, 1));
-    COMM_OK(r->ops->queues.read_timestamps(2, moments));
-    *us = moments[1] / N_EACH;
+    COMM_OK(r->ops->queues.read_timestamps(2, timestamps));
+    *us = timestamps[1] / N_EACH;
     return NULL;
 }
 

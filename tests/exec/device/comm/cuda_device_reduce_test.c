@@ -189,7 +189,7 @@ typedef struct timed_update {
 static const char *time_update(update_rank *r, int side, double *us) {
     enum { N = 40, ROUNDS = 7 };
     void *captured_graph;
-    double moments[2], best = 0;
+    double timestamps[2], best = 0;
     const char *failure = update_record(r, side, N, &captured_graph);
     for (int i = 0; i < ROUNDS && !failure; i++) {
         COMM_OK(r->ops->queues.sync());
@@ -198,8 +198,8 @@ static const char *time_update(update_rank *r, int side, double *us) {
         COMM_OK(r->ops->queues.replay(captured_graph));
         COMM_OK(r->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 1));
         failure = update_settle(r);
-        COMM_OK(r->ops->queues.read_timestamps(2, moments));
-        if (i == 0 || moments[1] < best) best = moments[1];
+        COMM_OK(r->ops->queues.read_timestamps(2, timestamps));
+        if (i == 0 || timestamps[1] < best) best = timestamps[1];
     }
     *us = best / N;
     r->ops->queues.release_captured_graph(captured_graph);
@@ -258,7 +258,7 @@ static tutti_status check_all(void *user) { return tti_comm_check(user); }
 static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *group, size_t n,
                              bool overlapped, double *us) {
     enum { N = 20 };
-    double moments[2];
+    double timestamps[2];
     for (int round = 0; round < 2; round++) {
         COMM_OK(ops->queues.sync());
         COMM_OK(tutti_comm_barrier(comm));
@@ -267,9 +267,9 @@ static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *
         for (int i = 0; i < N; i++) COMM_OK(ops->collectives.all_reduce(group, 0, n, overlapped));
         COMM_OK(ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
         COMM_OK(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 1));
-        COMM_OK(ops->queues.read_timestamps(2, moments));
+        COMM_OK(ops->queues.read_timestamps(2, timestamps));
     }
-    *us = moments[1] / N;
+    *us = timestamps[1] / N;
     return NULL;
 }
 

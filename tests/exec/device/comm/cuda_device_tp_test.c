@@ -87,7 +87,7 @@ static const char *time_one(tp_rank *r, int at, bool overlapped, double *us) {
                                   .out = r->out[at],
                                   .n_rows = t->n_rows,
                                   .part_bytes = t->part_elems * tutti_dtype_bytes(t->dtype)};
-    double moments[2];
+    double timestamps[2];
     for (int round = 0; round < 2; round++) {
         COMM_OK(r->ops->queues.sync());
         COMM_OK(tutti_comm_barrier(r->comm));
@@ -95,9 +95,9 @@ static const char *time_one(tp_rank *r, int at, bool overlapped, double *us) {
         for (int i = 0; i < N_EACH; i++)
             COMM_OK(r->ops->collectives.tp_collective(r->group, &tp, overlapped));
         COMM_OK(r->ops->queues.record_timestamp(TTI_QUEUE_PEER, 1));
-        COMM_OK(r->ops->queues.read_timestamps(2, moments));
+        COMM_OK(r->ops->queues.read_timestamps(2, timestamps));
     }
-    *us = moments[1] / N_EACH;
+    *us = timestamps[1] / N_EACH;
     return NULL;
 }
 
