@@ -34,15 +34,15 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
         .prepared = index == 0 ? x->threads->ready[0] : NULL};
     if (tti_exec_has_sharded_params(x)) {
         desc.params = x->sharded->gathered;
-        desc.window = &x->sharded->train;
+        desc.bucket_memory = &x->sharded->train;
     }
     TTI_TRY(tti_instance_create(&desc, &compute_thread->shard));
     if (plan->eval.graph) {
         desc.program = &plan->eval;
         desc.prepared = index == 0 ? x->threads->ready[1] : NULL;
         /* Averages are copied to where evaluation reads them. */
-        if (desc.window)
-            desc.window = &x->sharded->eval;
+        if (desc.bucket_memory)
+            desc.bucket_memory = &x->sharded->eval;
         else if (tti_exec_state_owner(x)->arrays->ema)
             desc.params =
                 (tti_exec_has_parts(&x->setup) || (x->device && tti_exec_state_owner(x) != x))

@@ -44,7 +44,7 @@ static tutti_status plan_worker(const tti_list_desc *d, tti_step_lists *p) {
     p->basis.eval_joins = p->joins + train->n_steps;
     if (d->exec->zero >= 2 && p->share.n_ranks > 1) {
         p->sharded.params = d->exec->zero > 2;
-        TTI_TRY(tti_sharded_find_windows(d->exec->plan, &p->sharded));
+        TTI_TRY(tti_sharded_plan_memory(d->exec->plan, &p->sharded));
         p->basis.sharded = &p->sharded;
         /* Micro-batch groups without a shard, so that all workers gather parameters equally often
          * (ZeRO-3). */
@@ -98,7 +98,7 @@ void tti_step_lists_destroy(tti_step_lists *p) {
     if (!p) return;
     for (int form = 0; form < TTI_N_FORMS; form++) tti_step_program_destroy(p->programs[form]);
     tti_pipe_destroy(p->pipe);
-    tti_sharded_fini_windows(&p->sharded);
+    tti_sharded_fini_memory(&p->sharded);
     tti_accumulation_fini(&p->acc);
     tti_share_fini(&p->share);
     free(p->joins);

@@ -141,7 +141,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     if (st == TUTTI_OK && desc->zero > 1 && n_ranks > 1) {
         /* For sharded gradients and parameters: replaces the sizes of unsharded ones in out. */
         tti_sharded sharded = {.params = desc->zero > 2};
-        st = tti_sharded_find_windows(desc->plan, &sharded);
+        st = tti_sharded_plan_memory(desc->plan, &sharded);
         if (st == TUTTI_OK) st = find_short(desc, n_ranks, &sharded);
         if (st == TUTTI_OK) {
             if (!sharded.params && desc->ema > 0) sharded.n_averages = desc->plan->n_flat;
@@ -150,7 +150,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
             out->gathered = tti_sharded_gathered(&sharded) * sizeof(float);
             if (sharded.params) out->params = share.n_elems * sizeof(float);
         }
-        tti_sharded_fini_windows(&sharded);
+        tti_sharded_fini_memory(&sharded);
         free(sharded.is_short);
     }
     if (st == TUTTI_OK && plan->stages) {

@@ -160,10 +160,10 @@ static int64_t most_timestamps(const tti_exec *x) {
         collectives += program->steps[s]->op->traits & TTI_COLLECTIVE ? n_shards : 0;
     if (pipe) nodes += 4 * pipe->train.schedule.n_actions;
     if (pipe && sharded) /* shards that are joined go on in turns */
-        nodes += 3 * (2 * sharded->train.n_uses + sharded->grads.n_uses) * n_shards;
+        nodes += 3 * (2 * sharded->train.n_live + sharded->grads.n_live) * n_shards;
     if (sharded)
         nodes +=
-            (sharded->train.n_uses + setup->desc.plan->n_buckets) * 2 * sharded->n_shard_groups;
+            (sharded->train.n_live + setup->desc.plan->n_buckets) * 2 * sharded->n_shard_groups;
     return 2 * (nodes + collectives) + 6 * setup->desc.plan->n_buckets +
            4 * setup->acc.n_shard_groups + 64;
 }

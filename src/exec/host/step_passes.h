@@ -20,7 +20,7 @@ typedef struct tti_step_basis {
     const int *joins, *eval_joins; /* [n_joins] of training, [n_eval_joins] of evaluation */
     int n_joins, n_eval_joins;
     const tti_pipe_side *train, *eval; /* NULL: no pipeline */
-    const tti_sharded *sharded;        /* windows; NULL: gradients and parameters are whole */
+    const tti_sharded *sharded; /* memory of buckets; NULL: gradients and parameters are whole */
 } tti_step_basis;
 
 /* Whether the worker makes steps of this form. */

@@ -4,6 +4,7 @@
 #define TTI_EXEC_EXEC_PROGRAM_H
 
 #include "exec/program/accumulate.h"
+#include "exec/program/bucket_memory.h"
 #include "exec/program/collective.h"
 #include "exec/program/compute_threads.h"
 #include "exec/program/instance.h"
@@ -11,6 +12,5 @@
 #include "exec/program/pipe_schedule.h"
 #include "exec/program/step_program.h"
 #include "exec/program/timeline.h"
-#include "exec/program/window.h"
 
 #endif /* TTI_EXEC_EXEC_PROGRAM_H */

@@ -206,7 +206,7 @@ struct tti_instance {
 
 static void bind_pointer(tti_instance *it, const tutti_value *value, int step, void **where) {
     tti_buf buf = it->desc.program->bufs[value->id];
-    const tti_window *window = it->desc.window;
+    const tti_bucket_memory *memory = it->desc.bucket_memory;
     switch (buf.space) {
         case TTI_SPACE_ARENA:
             *where = (char *)it->desc.arena + buf.offset;
@@ -219,8 +219,9 @@ static void bind_pointer(tti_instance *it, const tutti_value *value, int step, v
             break;
         case TTI_SPACE_PARAM:
             *where = (char *)it->desc.params + buf.offset;
-            if (window)
-                *where = it->desc.params + tti_window_at(window, step, buf.offset / sizeof(float));
+            if (memory)
+                *where = it->desc.params +
+                         tti_bucket_memory_at(memory, step, buf.offset / sizeof(float));
             break;
         case TTI_SPACE_LOW:
             *where = (char *)it->desc.low_copies + buf.offset;
@@ -389,11 +390,12 @@ void tti_instance_set_grads(tti_instance *it, float *grads) {
             *it->patches[i].where = (char *)grads + it->patches[i].buf.offset;
 }
 
-void tti_instance_set_grad_places(tti_instance *it, float *places, const tti_window *window) {
+void tti_instance_set_grad_places(tti_instance *it, float *places,
+                                  const tti_bucket_memory *memory) {
     for (int i = 0; i < it->n_patches; i++) {
         const patch *p = &it->patches[i];
         if (p->buf.space == TTI_SPACE_GRAD)
-            *p->where = places + tti_window_at(window, -1, p->buf.offset / sizeof(float));
+            *p->where = places + tti_bucket_memory_at(memory, -1, p->buf.offset / sizeof(float));
     }
 }
 

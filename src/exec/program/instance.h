@@ -3,8 +3,8 @@
 #define TTI_EXEC_INSTANCE_H
 
 #include "backend/backend.h"
+#include "exec/program/bucket_memory.h"
 #include "exec/program/collective.h"
-#include "exec/program/window.h"
 #include "passes/plan.h"
 #include "tutti/comm.h"
 
@@ -88,9 +88,9 @@ typedef struct tti_instance_desc {
     /* The program's tensor axis, borrowed; used by one compute thread only.  NULL: there is none,
      * or the program is not run. */
     tutti_comm *tensor;
-    tti_device_tp *tp;        /* the same of a backend with devices */
-    const tti_window *window; /* params are places of buckets; NULL: flat; borrowed */
-    tti_prepared *prepared;   /* whose kernels it takes; NULL: it prepares them; borrowed */
+    tti_device_tp *tp;                      /* the same of a backend with devices */
+    const tti_bucket_memory *bucket_memory; /* params are places of buckets; NULL: flat; borrowed */
+    tti_prepared *prepared; /* whose kernels it takes; NULL: it prepares them; borrowed */
 } tti_instance_desc;
 
 /* Selects and prepares a kernel for every step.  On success *out is owned by the caller. */
@@ -102,7 +102,8 @@ void tti_instance_set_input(tti_instance *instance, int input, const void *data)
 void tti_instance_set_grads(tti_instance *instance, float *grads);
 
 /* The same where gradients are places of buckets. */
-void tti_instance_set_grad_places(tti_instance *instance, float *places, const tti_window *window);
+void tti_instance_set_grad_places(tti_instance *instance, float *places,
+                                  const tti_bucket_memory *memory);
 
 /* Called after a step of the program, for the reduction that may now start. */
 typedef void (*tti_after_step)(int step, void *user);

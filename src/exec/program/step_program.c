@@ -10,7 +10,7 @@
 /* A communication instruction before it has a place in the list. */
 typedef struct move {
     tti_instr_kind kind;
-    const tti_use *use;
+    const tti_live_range *live;
     int after, before;
     int part; /* of the shard program, in which it becomes due */
 } move;
@@ -20,7 +20,7 @@ typedef struct builder {
     const tti_step_program_desc *d;
     move *moves; /* [n_moves], in the order in which they become due */
     int n_moves;
-    tti_use *uses; /* of joins, then of buckets that have no window */
+    tti_live_range *live; /* of joins, then of buckets without planned memory */
     int n_shard_groups, cap, cap_waits;
     bool has_run, no_memory;
 } builder;
@@ -46,32 +46,32 @@ static int part_of(const tti_program *program, int step) {
 }
 
 /* The first step that writes to the place of a reduced bucket again. */
-static int next_writer(const tti_window *w, const tti_use *reduced) {
+static int next_writer(const tti_bucket_memory *w, const tti_live_range *reduced) {
     int step = TTI_NEVER;
-    for (int k = 0; k < w->n_uses; k++)
-        if (w->uses[k].taken > reduced->last && tti_window_shares(w, reduced, &w->uses[k]))
-            step = TTI_MIN(step, w->uses[k].first);
+    for (int k = 0; k < w->n_live; k++)
+        if (w->live[k].taken > reduced->last && tti_bucket_memory_shares(w, reduced, &w->live[k]))
+            step = TTI_MIN(step, w->live[k].first);
     return step;
 }
 
-static void add_move(builder *b, tti_instr_kind kind, const tti_use *use) {
-    move m = {.kind = kind, .use = use, .part = part_of(b->d->program, use->last)};
+static void add_move(builder *b, tti_instr_kind kind, const tti_live_range *live) {
+    move m = {.kind = kind, .live = live, .part = part_of(b->d->program, live->last)};
     if (kind == TTI_ALL_GATHER) {
-        m.after = use->taken;
-        m.before = use->first;
+        m.after = live->taken;
+        m.before = live->first;
     } else if (kind == TTI_JOIN) {
-        m.after = use->first;
-        m.before = use->first + 1;
+        m.after = live->first;
+        m.before = live->first + 1;
     } else {
-        m.after = use->last + 1;
-        m.before = b->d->grads ? next_writer(b->d->grads, use) : TTI_NEVER;
+        m.after = live->last + 1;
+        m.before = b->d->grads ? next_writer(b->d->grads, live) : TTI_NEVER;
     }
     b->moves[b->n_moves++] = m;
 }
 
-static void add_reduction(builder *b, const tti_use *use) {
-    const tti_bucket *bucket = &b->d->plan->buckets[use->bucket];
-    add_move(b, reduction_of(b->d, bucket->first, bucket->n_elems), use);
+static void add_reduction(builder *b, const tti_live_range *live) {
+    const tti_bucket *bucket = &b->d->plan->buckets[live->bucket];
+    add_move(b, reduction_of(b->d, bucket->first, bucket->n_elems), live);
 }
 
 /* Communication that shards wait for comes first. */
@@ -82,8 +82,8 @@ static int by_need(const void *a, const void *b) {
     if (x->after != y->after) return x->after < y->after ? -1 : 1;
     if (r != q) return r < q ? -1 : 1;
     if (!r && x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
-    if (x->use->first != y->use->first) return x->use->first < y->use->first ? -1 : 1;
-    return (x->use->bucket > y->use->bucket) - (x->use->bucket < y->use->bucket);
+    if (x->live->first != y->live->first) return x->live->first < y->live->first ? -1 : 1;
+    return (x->live->bucket > y->live->bucket) - (x->live->bucket < y->live->bucket);
 }
 
 /* Joins need the communicator, which one thread may use at a time: they are on COMM if anything
@@ -93,18 +93,18 @@ static bool joins_on_comm(const tti_step_program_desc *d) { return d->params || 
 static void find_moves(builder *b) {
     const tti_step_program_desc *d = b->d;
     const tti_plan *plan = d->plan;
-    tti_use *use = b->uses;
-    for (int i = 0; d->params && i < d->params->n_uses; i++)
-        add_move(b, TTI_ALL_GATHER, &d->params->uses[i]);
-    for (int i = 0; joins_on_comm(d) && i < d->n_joins; i++, use++) {
-        *use = (tti_use){.bucket = -1, .first = d->joins[i], .last = d->joins[i]};
-        add_move(b, TTI_JOIN, use);
+    tti_live_range *live = b->live;
+    for (int i = 0; d->params && i < d->params->n_live; i++)
+        add_move(b, TTI_ALL_GATHER, &d->params->live[i]);
+    for (int i = 0; joins_on_comm(d) && i < d->n_joins; i++, live++) {
+        *live = (tti_live_range){.bucket = -1, .first = d->joins[i], .last = d->joins[i]};
+        add_move(b, TTI_JOIN, live);
     }
-    for (int i = 0; d->grads && i < d->grads->n_uses; i++) add_reduction(b, &d->grads->uses[i]);
-    for (int i = 0; reduces_on_comm(d) && !d->grads && i < plan->n_buckets; i++, use++) {
+    for (int i = 0; d->grads && i < d->grads->n_live; i++) add_reduction(b, &d->grads->live[i]);
+    for (int i = 0; reduces_on_comm(d) && !d->grads && i < plan->n_buckets; i++, live++) {
         int last = plan->buckets[i].ready_after;
-        *use = (tti_use){.bucket = i, .first = last, .last = last};
-        add_reduction(b, use);
+        *live = (tti_live_range){.bucket = i, .first = last, .last = last};
+        add_reduction(b, live);
     }
     if (b->n_moves > 0) qsort(b->moves, (size_t)b->n_moves, sizeof *b->moves, by_need);
 }
@@ -189,17 +189,18 @@ static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
         if (m->part != s->part || m->after > due || (at_start && m->kind == TTI_JOIN)) return;
         if (tti_is_reduction(m->kind) && !reduces) continue;
         int after = m->after > s->last || at_start ? TTI_AT_END : m->after;
-        const tti_bucket *bucket = m->use->bucket < 0 ? NULL : &b->d->plan->buckets[m->use->bucket];
+        const tti_bucket *bucket =
+            m->live->bucket < 0 ? NULL : &b->d->plan->buckets[m->live->bucket];
         tti_instr instr = {.kind = m->kind,
                            .queue = TTI_ON_COMM,
                            .shard_group = s->first_shard_group,
-                           .bucket = m->use->bucket,
-                           .offset = m->use->offset,
+                           .bucket = m->live->bucket,
+                           .offset = m->live->offset,
                            .averages = b->d->averages,
                            .eval = !tti_graph_is_training(b->d->program->graph),
                            .axis = TTI_AXIS_DATA,
                            .method = b->d->method,
-                           .first = m->use->first,
+                           .first = m->live->first,
                            .after = after,
                            .before = m->before,
                            .n_arrivals = b->has_run ? b->p->n_compute_threads : 0};
@@ -330,14 +331,14 @@ static void emit_reduction(builder *b, int bucket, size_t first, size_t n_elems)
 static tutti_status build_program(builder *b) {
     const tti_step_program_desc *d = b->d;
     int n_local = 0;
-    size_t n_uses = (size_t)d->n_joins + (size_t)d->plan->n_buckets;
-    size_t n_moves = n_uses + (d->params ? (size_t)d->params->n_uses : 0) +
-                     (d->grads ? (size_t)d->grads->n_uses : 0);
+    size_t n_live = (size_t)d->n_joins + (size_t)d->plan->n_buckets;
+    size_t n_moves = n_live + (d->params ? (size_t)d->params->n_live : 0) +
+                     (d->grads ? (size_t)d->grads->n_live : 0);
     for (int w = 0; w < d->acc->n_shard_groups; w++) n_local += d->acc->shard_groups[w].n_shards;
     b->n_shard_groups = d->n_idle + (n_local + d->n_compute_threads - 1) / d->n_compute_threads;
     b->moves = calloc(n_moves + 1, sizeof *b->moves);
-    b->uses = calloc(n_uses + 1, sizeof *b->uses);
-    if (!b->moves || !b->uses) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    b->live = calloc(n_live + 1, sizeof *b->live);
+    if (!b->moves || !b->live) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     b->p->n_in_flight = d->side ? d->side->schedule.n_in_flight : d->joined ? b->n_shard_groups : 1;
     find_moves(b);
     for (int i = 0; i < d->n_head; i++) emit(b, d->head[i]);
@@ -374,7 +375,7 @@ tutti_status tti_step_program_create(const tti_step_program_desc *d, tti_step_pr
     builder b = {.p = p, .d = d};
     tutti_status st = build_program(&b);
     free(b.moves);
-    free(b.uses);
+    free(b.live);
     if (st != TUTTI_OK) {
         tti_step_program_destroy(p);
         return st;

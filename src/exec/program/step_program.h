@@ -13,8 +13,8 @@
  * for instructions that stand before it in the list, so no cycle of waits is possible, on one
  * worker or between workers.
  *
- * The list depends only on the plan, the shards and the windows, so all workers of the data axis
- * have the same communication instructions in the same order. */
+ * The list depends only on the plan, the shards and the bucket memory, so all workers of the data
+ * axis have the same communication instructions in the same order. */
 #ifndef TTI_EXEC_STEP_PROGRAM_H
 #define TTI_EXEC_STEP_PROGRAM_H
 
@@ -22,9 +22,9 @@
 
 #include "base/str.h"
 #include "exec/program/accumulate.h"
+#include "exec/program/bucket_memory.h"
 #include "exec/program/pipe_schedule.h"
 #include "exec/program/timeline.h"
-#include "exec/program/window.h"
 
 typedef enum tti_instr_kind {
     TTI_RUN,  /* steps first .. last-1 of the shard program, for one shard of the micro-batch group
@@ -151,9 +151,11 @@ typedef struct tti_step_program_desc {
     const int *joins; /* [n_joins]: steps, rising */
     int n_joins;
     const tti_pipe_side *side; /* of a pipeline stage; NULL: none */
-    const tti_window *params;  /* ZeRO-3: where gathered parameters lie; NULL: they are whole */
-    bool averages;             /* those are averages */
-    const tti_window *grads;   /* ZeRO-2: where gradients lie until they are reduced, NULL: whole */
+    const tti_bucket_memory
+        *params;   /* ZeRO-3: where gathered parameters lie; NULL: they are whole */
+    bool averages; /* those are averages */
+    const tti_bucket_memory
+        *grads; /* ZeRO-2: where gradients lie until they are reduced, NULL: whole */
     tti_reduction reduction;
     tti_reduce_method method;
     /* How a range of gradients is reduced: ALL_REDUCE, REDUCE_SCATTER, ADD_PARTIALS.  NULL: the

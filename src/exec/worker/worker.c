@@ -232,7 +232,7 @@ float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first) {
     const tti_sharded *sharded = tti_sharded_of(x);
     bool is_short = sharded && sharded->is_short[buffer];
     return tti_exec_buffer(x, buffer) +
-           (is_short ? tti_window_at(&sharded->grads, -1, first) : first);
+           (is_short ? tti_bucket_memory_at(&sharded->grads, -1, first) : first);
 }
 
 float *tti_own_params(const tti_exec *x, const tti_own_block *own) {

@@ -21,12 +21,12 @@ static tutti_status check_offload(const tti_exec_device *device, const tti_offlo
                     "is at most 1");
 }
 
-tutti_status tti_sharded_find_windows(const tti_plan *plan, tti_sharded *sharded) {
-    TTI_TRY(tti_window_init(plan, &plan->shard, TTI_SPACE_GRAD, &sharded->grads));
+tutti_status tti_sharded_plan_memory(const tti_plan *plan, tti_sharded *sharded) {
+    TTI_TRY(tti_bucket_memory_init(plan, &plan->shard, TTI_SPACE_GRAD, &sharded->grads));
     if (!sharded->params) return TUTTI_OK;
-    TTI_TRY(tti_window_init(plan, &plan->shard, TTI_SPACE_PARAM, &sharded->train));
+    TTI_TRY(tti_bucket_memory_init(plan, &plan->shard, TTI_SPACE_PARAM, &sharded->train));
     if (plan->eval.graph)
-        TTI_TRY(tti_window_init(plan, &plan->eval, TTI_SPACE_PARAM, &sharded->eval));
+        TTI_TRY(tti_bucket_memory_init(plan, &plan->eval, TTI_SPACE_PARAM, &sharded->eval));
     return TUTTI_OK;
 }
 
@@ -40,7 +40,7 @@ tutti_status tti_sharded_init(tti_exec *x, tti_sharded **out) {
     sharded->params = setup->desc.zero > 2;
     sharded->hashes = calloc(1, sizeof *sharded->hashes);
     if (!sharded->hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    TTI_TRY(tti_sharded_find_windows(setup->desc.plan, sharded));
+    TTI_TRY(tti_sharded_plan_memory(setup->desc.plan, sharded));
     int32_t n = setup->acc.n_shard_groups, n_max = n;
     TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
                                   TUTTI_ALG_AUTO));
@@ -115,8 +115,8 @@ size_t tti_sharded_gathered(const tti_sharded *sharded) {
 
 int tti_sharded_next_stop(const tti_sharded *sharded, int step, int last) {
     if (!sharded) return last;
-    last = tti_window_next_change(&sharded->train, step, last);
-    return tti_window_next_change(&sharded->grads, step, last);
+    last = tti_bucket_memory_next_change(&sharded->train, step, last);
+    return tti_bucket_memory_next_change(&sharded->grads, step, last);
 }
 
 /* ---- moves ---- */
@@ -171,10 +171,10 @@ static void release(const tti_backend *backend, float *memory, size_t n_elems) {
     backend->release(memory, n_elems * sizeof(float) + 64);
 }
 
-void tti_sharded_fini_windows(tti_sharded *sharded) {
-    tti_window_fini(&sharded->grads);
-    tti_window_fini(&sharded->train);
-    tti_window_fini(&sharded->eval);
+void tti_sharded_fini_memory(tti_sharded *sharded) {
+    tti_bucket_memory_fini(&sharded->grads);
+    tti_bucket_memory_fini(&sharded->train);
+    tti_bucket_memory_fini(&sharded->eval);
 }
 
 void tti_sharded_fini(const tti_setup *setup, tti_sharded **of_worker) {
@@ -185,7 +185,7 @@ void tti_sharded_fini(const tti_setup *setup, tti_sharded **of_worker) {
     release(b, sharded->own_grads, setup->share.n_elems);
     release(b, sharded->gathered, TTI_MAX(sharded->train.n_elems, sharded->eval.n_elems));
     release(b, sharded->averages, sharded->n_averages);
-    tti_sharded_fini_windows(sharded);
+    tti_sharded_fini_memory(sharded);
     free(sharded->hashes);
     free(sharded->is_short);
     free(sharded);

@@ -2,10 +2,10 @@
  * (ZeRO-2), also of parameters (ZeRO-3).
  *
  * With ZeRO-2 a bucket of gradients has memory until it is reduced to the owners of its parts; with
- * ZeRO-3 a bucket of parameters while steps use it.  window.h assigns the memory; instructions of
- * the step program (step_program.h) move the values.  Gradients of all shards but a worker's last
- * ones are accumulated in whole buffers: the tree over all shards adds a worker's own before those
- * of others. */
+ * ZeRO-3 a bucket of parameters while steps use it.  bucket_memory.h assigns the memory;
+ * instructions of the step program (step_program.h) move the values.  Gradients of all shards but a
+ * worker's last ones are accumulated in whole buffers: the tree over all shards adds a worker's own
+ * before those of others. */
 #ifndef TTI_EXEC_ZERO_H
 #define TTI_EXEC_ZERO_H
 
@@ -23,10 +23,10 @@ typedef struct tti_param_hashes {
  * hashes change, the rest does not. */
 typedef struct tti_sharded {
     bool params; /* parameters are partitioned, too */
-    tti_window grads, train, eval;
-    bool *is_short;   /* [n_buffers]: the buffer has only the memory of the window grads */
+    tti_bucket_memory grads, train, eval;
+    bool *is_short;   /* [n_buffers]: the buffer has only the memory of grads */
     float *own_grads; /* sums, in the places of the state; NULL: in a whole buffer */
-    float *gathered;  /* memory of the windows train and eval */
+    float *gathered;  /* memory of train and eval */
     float *staging;   /* [longest slot]: state for a checkpoint */
     float *averages;  /* [n_flat], for evaluation with whole parameters; NULL: none */
     size_t n_averages;
@@ -46,9 +46,9 @@ void tti_sharded_fini(const tti_setup *setup, tti_sharded **sharded);
 /* True if parameters are in parts. */
 bool tti_exec_has_sharded_params(const tti_exec *x);
 
-/* The windows of sharded, as its params says.  Freed also after a failure. */
-tutti_status tti_sharded_find_windows(const tti_plan *plan, tti_sharded *sharded);
-void tti_sharded_fini_windows(tti_sharded *sharded);
+/* Plans grads, and if sharded->params also train and eval.  Freed by fini, also after a failure. */
+tutti_status tti_sharded_plan_memory(const tti_plan *plan, tti_sharded *sharded);
+void tti_sharded_fini_memory(tti_sharded *sharded);
 
 /* Which buffers of a worker with these shards hold only buckets in flight; is_short
  * [acc->n_buffers].  If other stages add to sums these stay whole. */
@@ -81,7 +81,7 @@ tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own);
 tutti_status tti_sharded_rehash(tti_exec *x);
 
 /* Elements of memory for gradients, and for parameters of others (and averages, where evaluation
- * wants whole ones); sharded NULL: of the latter none.  is_short and the windows are looked at. */
+ * wants whole ones); sharded NULL: of the latter none.  Reads is_short and the planned memory. */
 size_t tti_sharded_grads(const tti_sharded *sharded, const tti_accumulation *acc,
                          const tti_share *share, const tti_plan *plan);
 size_t tti_sharded_gathered(const tti_sharded *sharded);

@@ -18,7 +18,7 @@ enum { MAX_COMPUTE_THREADS = 4, MAX_SHARDS = 16, MAX_PLACES = 4096 };
 typedef struct scene {
     tti_plan *plan;
     tti_program shard_program; /* of the plan, maybe in other parts */
-    tti_window params, grads;
+    tti_bucket_memory params, grads;
     tti_accumulation acc;
     tti_step_program *program;
     tti_comm_thread *thread;
@@ -84,13 +84,13 @@ static tutti_status communicate(const tti_instr *in, void *user) {
 static void do_step(scene *s, int shard, int step) {
     bool in_places = shard >= s->n_shards - s->n_in_group;
     for (int i = 0; i < s->params.n_uses; i++) {
-        const tti_use *use = &s->params.uses[i];
+        const tti_live_range *use = &s->params.uses[i];
         bool reads = use->first == step || use->last == step;
         for (size_t k = 0; reads && k < n_elems_of(s, use->bucket); k++)
             s->n_wrong += atomic_load(&s->in_place[use->offset + k]) != use->bucket;
     }
     for (int i = 0; i < s->grads.n_uses; i++) {
-        const tti_use *use = &s->grads.uses[i];
+        const tti_live_range *use = &s->grads.uses[i];
         for (size_t k = 0; in_places && use->first == step && k < n_elems_of(s, use->bucket); k++) {
             int *cell = &s->grad_place[shard][use->offset + k];
             s->n_wrong += *cell != 0; /* not yet reduced */
@@ -180,8 +180,8 @@ static scene *new_scene(net_fn net, size_t bucket_bytes) {
 /* ZeRO-3: both kinds of windows. */
 static tti_step_program_desc with_windows(scene *s) {
     if (s->params.n_uses == 0) {
-        T_OK(tti_window_init(s->plan, &s->plan->shard, TTI_SPACE_PARAM, &s->params));
-        T_OK(tti_window_init(s->plan, &s->plan->shard, TTI_SPACE_GRAD, &s->grads));
+        T_OK(tti_bucket_memory_init(s->plan, &s->plan->shard, TTI_SPACE_PARAM, &s->params));
+        T_OK(tti_bucket_memory_init(s->plan, &s->plan->shard, TTI_SPACE_GRAD, &s->grads));
         assert_true(s->params.n_elems < MAX_PLACES && s->grads.n_elems < MAX_PLACES);
     }
     return (tti_step_program_desc){
@@ -190,8 +190,8 @@ static tti_step_program_desc with_windows(scene *s) {
 
 static void end_scene(scene *s) {
     drop_program(s);
-    tti_window_fini(&s->params);
-    tti_window_fini(&s->grads);
+    tti_bucket_memory_fini(&s->params);
+    tti_bucket_memory_fini(&s->grads);
     tti_plan_destroy(s->plan);
     free(s);
 }
@@ -366,8 +366,8 @@ T_CASE(shards_that_are_joined_take_turns) {
                 T_EQ(s->n_wrong, 0);
                 T_EQ(s->n, s->params.n_uses + s->grads.n_uses);
                 /* What the step of a join makes, nobody would: parameters alone are looked at. */
-                tti_window grads = s->grads;
-                s->grads = (tti_window){.plan = s->plan};
+                tti_bucket_memory grads = s->grads;
+                s->grads = (tti_bucket_memory){.plan = s->plan};
                 desc.joins = joins;
                 desc.n_joins = 4;
                 list(s, n_shards, n_compute_threads, desc);

@@ -198,9 +198,9 @@ T_CASE(gradients_take_what_is_promised) {
     T_UNUSED;
     for (int n_each = 1; n_each <= 4; n_each *= 2) {
         workers c = new_workers(net_deep, "adamw", 1 << 12, 4, 2);
-        tti_window w;
+        tti_bucket_memory w;
         c.n_shards = 4 * n_each;
-        T_OK(tti_window_init(c.plan, &c.plan->shard, TTI_SPACE_GRAD, &w));
+        T_OK(tti_bucket_memory_init(c.plan, &c.plan->shard, TTI_SPACE_GRAD, &w));
         double flat = (double)c.plan->n_flat * sizeof(float);
         double places = (double)w.n_elems * sizeof(float);
         int n_whole = n_each == 1 ? 0 : n_each == 2 ? 1 : 2;
@@ -211,7 +211,7 @@ T_CASE(gradients_take_what_is_promised) {
         assert_true(fabs(grads - (n_whole * flat + places + part)) <=
                     TTI_UPDATE_BLOCK * sizeof(float));
         assert_true(places < 0.8 * flat);
-        tti_window_fini(&w);
+        tti_bucket_memory_fini(&w);
         workers_fini(&c);
     }
 }

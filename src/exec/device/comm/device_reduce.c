@@ -108,7 +108,8 @@ static tutti_status find_places(tti_device_reduce *r) {
     for (size_t i = 0; i < n_buckets * n; i++) {
         int buffer = setup->acc.partial_buffer[i % n];
         r->at[i] = setup->desc.plan->buckets[i / n].first;
-        if (sharded->is_short[buffer]) r->at[i] = tti_window_at(&sharded->grads, -1, r->at[i]);
+        if (sharded->is_short[buffer])
+            r->at[i] = tti_bucket_memory_at(&sharded->grads, -1, r->at[i]);
     }
     return TUTTI_OK;
 }

@@ -340,9 +340,10 @@ struct tti_device_sharded {
     bool is_pinned;
     const tti_device_ops *ops;
     /* For the run of a program. */
-    const tti_window *params; /* NULL: they are whole */
-    int *events; /* [uses of the longer window]: where their fetches are in the queue */
-    int next;    /* use to be fetched */
+    const tti_bucket_memory *params; /* NULL: they are whole */
+    int *
+        events; /* [live ranges of train or eval, whichever has more]: their fetches in the queue */
+    int next;   /* live range to be fetched */
     int next_event;
     int source;
     bool overlapped, is_last;
@@ -372,7 +373,7 @@ tutti_status tti_device_sharded_create(tti_exec *x, tti_device_reduce *reduce,
     if (!l) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *l = (tti_device_sharded){
         .x = x, .reduce = reduce, .ops = tti_setup_of(x)->desc.backend->device};
-    size_t n = (size_t)TTI_MAX(sharded->train.n_uses, sharded->eval.n_uses);
+    size_t n = (size_t)TTI_MAX(sharded->train.n_live, sharded->eval.n_live);
     l->events = calloc(n + 1, sizeof *l->events);
     return l->events ? alloc_host(l) : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
@@ -408,7 +409,7 @@ static tutti_status gather_on_host(tti_device_sharded *l, const float *from) {
 
 /* In the communication queue, as between devices. */
 static tutti_status fetch_from_host(tti_device_sharded *l, int i, float *dst) {
-    const tti_bucket *bucket = &tti_setup_of(l->x)->desc.plan->buckets[l->params->uses[i].bucket];
+    const tti_bucket *bucket = &tti_setup_of(l->x)->desc.plan->buckets[l->params->live[i].bucket];
     TTI_TRY(tti_profile_from(l->x, TTI_ROW_COMM));
     TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMM, dst, l->whole + bucket->first,
                                 bucket->n_elems * sizeof *dst));
@@ -420,11 +421,11 @@ static tutti_status fetch_from_host(tti_device_sharded *l, int i, float *dst) {
 /* ---- moves ---- */
 
 static tutti_status fetch(tti_device_sharded *l, int i) {
-    const tti_use *use = &l->params->uses[i];
-    float *dst = tti_sharded_of(l->x)->gathered + use->offset;
+    const tti_live_range *live = &l->params->live[i];
+    float *dst = tti_sharded_of(l->x)->gathered + live->offset;
     if (!l->reduce) return fetch_from_host(l, i, dst);
     if (!l->overlapped) TTI_TRY(tti_device_reduce_meet(l->reduce));
-    TTI_TRY(tti_device_reduce_fetch(l->reduce, use->bucket, l->source, dst, l->overlapped));
+    TTI_TRY(tti_device_reduce_fetch(l->reduce, live->bucket, l->source, dst, l->overlapped));
     if (!l->overlapped) return tti_device_reduce_rest(l->reduce);
     return tti_device_reduce_record(l->reduce, &l->events[i]);
 }
@@ -434,23 +435,23 @@ static bool fetches_overlapped(const tti_device_sharded *l) { return !l->reduce 
 
 /* Waits until the previous contents have been summed: the newest of them, because sums run in
  * order. */
-static tutti_status await_place(tti_device_sharded *l, const tti_use *use) {
-    const tti_window *w = &tti_sharded_of(l->x)->grads;
+static tutti_status await_place(tti_device_sharded *l, const tti_live_range *live) {
+    const tti_bucket_memory *w = &tti_sharded_of(l->x)->grads;
     int newest = -1;
-    for (int i = 0; i < w->n_uses; i++)
-        if (w->uses[i].last < use->first && tti_window_shares(w, &w->uses[i], use))
-            newest = TTI_MAX(newest, w->uses[i].bucket);
+    for (int i = 0; i < w->n_live; i++)
+        if (w->live[i].last < live->first && tti_bucket_memory_shares(w, &w->live[i], live))
+            newest = TTI_MAX(newest, w->live[i].bucket);
     if (newest < 0) return TUTTI_OK;
     TTI_TRY(tti_device_reduce_wait_for(l->reduce, newest));
     return tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1);
 }
 
 static tutti_status prepare_for_step(tti_device_sharded *l, int step) {
-    const tti_window *grads = &tti_sharded_of(l->x)->grads;
+    const tti_bucket_memory *grads = &tti_sharded_of(l->x)->grads;
     if (l->params) {
         /* A place is free once the steps that are in the queue so far have been done. */
         int first = l->next;
-        while (l->next < l->params->n_uses && l->params->uses[l->next].taken <= step) {
+        while (l->next < l->params->n_live && l->params->live[l->next].taken <= step) {
             if (fetches_overlapped(l) && l->next == first)
                 TTI_TRY(l->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
             TTI_TRY(fetch(l, l->next++));
@@ -459,7 +460,7 @@ static tutti_status prepare_for_step(tti_device_sharded *l, int step) {
     if (l->params) {
         bool waits = false;
         for (int i = 0; i < l->next; i++) {
-            if (l->params->uses[i].first != step || !fetches_overlapped(l)) continue;
+            if (l->params->live[i].first != step || !fetches_overlapped(l)) continue;
             TTI_TRY(l->ops->queues.wait_event(TTI_QUEUE_COMPUTE, l->events[i]));
             waits = true;
         }
@@ -467,8 +468,8 @@ static tutti_status prepare_for_step(tti_device_sharded *l, int step) {
             TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters"),
                                      -1));
     }
-    for (int i = 0; l->is_last && l->overlapped && i < grads->n_uses; i++)
-        if (grads->uses[i].first == step) TTI_TRY(await_place(l, &grads->uses[i]));
+    for (int i = 0; l->is_last && l->overlapped && i < grads->n_live; i++)
+        if (grads->live[i].first == step) TTI_TRY(await_place(l, &grads->live[i]));
     return TUTTI_OK;
 }
 
@@ -491,11 +492,11 @@ void tti_device_sharded_begin(tti_device_sharded *l, bool is_last) {
     l->next = 0;
 }
 
-/* Each part of a shard fetches what it reads: none of its uses is in two of them. */
+/* Each part of a shard fetches what it reads: no live range is in two parts. */
 void tti_device_sharded_begin_part(tti_device_sharded *l, bool eval, int first) {
     l->params = eval ? &tti_sharded_of(l->x)->eval : &tti_sharded_of(l->x)->train;
     l->next = 0;
-    while (l->next < l->params->n_uses && l->params->uses[l->next].first < first) l->next++;
+    while (l->next < l->params->n_live && l->params->live[l->next].first < first) l->next++;
 }
 
 /* The host has everything for each worker separately. */

@@ -1,6 +1,6 @@
 /* window_test.c - places of buckets: what a step looks at is there, and no two things at once in
  * one place. */
-#include "exec/program/window.h"
+#include "exec/program/bucket_memory.h"
 
 #include <stdlib.h>
 
@@ -23,33 +23,33 @@ static tutti_graph *net_tied(bool training) {
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
 }
 
-static size_t size_of(const tti_window *w, const tti_use *use) {
+static size_t size_of(const tti_bucket_memory *w, const tti_live_range *use) {
     return w->plan->buckets[use->bucket].n_elems;
 }
 
-static void check_places(const tti_window *w) {
+static void check_places(const tti_bucket_memory *w) {
     for (int i = 0; i < w->n_uses; i++) {
-        const tti_use *a = &w->uses[i];
+        const tti_live_range *a = &w->uses[i];
         assert_true(a->taken <= a->first && a->first <= a->last && a->last <= a->released);
         assert_true(a->offset % 16 == 0 && a->offset + size_of(w, a) <= w->n_elems);
         if (i > 0) assert_true(w->uses[i - 1].first <= a->first);
         for (int k = 0; k < i; k++) {
-            const tti_use *b = &w->uses[k];
+            const tti_live_range *b = &w->uses[k];
             bool at_once = a->taken <= b->released && b->taken <= a->released;
-            assert_false(at_once && tti_window_shares(w, a, b));
+            assert_false(at_once && tti_bucket_memory_shares(w, a, b));
             assert_false(a->bucket == b->bucket && a->first <= b->last && b->first <= a->last);
         }
     }
 }
 
 /* Between two changes all that is there stays where it is. */
-static void check_changes(const tti_window *w, int n_steps) {
+static void check_changes(const tti_bucket_memory *w, int n_steps) {
     for (int from = 0, to; from < n_steps; from = to) {
-        to = tti_window_next_change(w, from, n_steps);
+        to = tti_bucket_memory_next_change(w, from, n_steps);
         assert_true(to > from);
         bool changes = to == n_steps;
         for (int i = 0; i < w->n_uses; i++) {
-            const tti_use *use = &w->uses[i];
+            const tti_live_range *use = &w->uses[i];
             assert_false((from < use->first && use->first < to) ||
                          (from < use->taken && use->taken < to));
             changes = changes || use->first == to || use->taken == to;
@@ -59,15 +59,15 @@ static void check_changes(const tti_window *w, int n_steps) {
 }
 
 /* The place of what a step looks at. */
-static int check_value(const tti_window *w, const tti_program *program, int step,
+static int check_value(const tti_bucket_memory *w, const tti_program *program, int step,
                        const tutti_value *value, tti_space space) {
     tti_buf buf = program->bufs[value->id];
     size_t first = buf.offset / sizeof(float);
     if (buf.space != space) return 0;
-    size_t at = tti_window_at(w, step, first);
+    size_t at = tti_bucket_memory_at(w, step, first);
     int bucket = tti_plan_find_bucket(w->plan, first), n = 0;
     for (int i = 0; i < w->n_uses; i++) {
-        const tti_use *use = &w->uses[i];
+        const tti_live_range *use = &w->uses[i];
         if (use->bucket != bucket || step < use->first || step > use->last) continue;
         assert_true(at >= use->offset);
         assert_true(at + (size_t)tti_value_n_elems(value) <= use->offset + size_of(w, use));
@@ -78,9 +78,9 @@ static int check_value(const tti_window *w, const tti_program *program, int step
 }
 
 static void check_window(const tti_plan *plan, const tti_program *program, tti_space space) {
-    tti_window w;
+    tti_bucket_memory w;
     int n = 0;
-    T_OK(tti_window_init(plan, program, space, &w));
+    T_OK(tti_bucket_memory_init(plan, program, space, &w));
     check_places(&w);
     check_changes(&w, program->n_steps);
     for (int s = 0; s < program->n_steps; s++) {
@@ -90,7 +90,7 @@ static void check_window(const tti_plan *plan, const tti_program *program, tti_s
             n += check_value(&w, program, s, node->out[k], space);
     }
     assert_true(n > 0);
-    tti_window_fini(&w);
+    tti_bucket_memory_fini(&w);
 }
 
 T_CASE(every_step_finds_what_it_looks_at) {
@@ -107,7 +107,7 @@ T_CASE(every_step_finds_what_it_looks_at) {
         }
 }
 
-static int n_uses_of(const tti_window *w, int bucket) {
+static int n_uses_of(const tti_bucket_memory *w, int bucket) {
     int n = 0;
     for (int i = 0; i < w->n_uses; i++) n += w->uses[i].bucket == bucket;
     return n;
@@ -117,33 +117,33 @@ static int n_uses_of(const tti_window *w, int bucket) {
 T_CASE(what_is_far_away_is_not_kept) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_tied, &net_fast, SMALL_BUCKET);
-    tti_window params, grads;
-    T_OK(tti_window_init(plan, &plan->shard, TTI_SPACE_PARAM, &params));
-    T_OK(tti_window_init(plan, &plan->shard, TTI_SPACE_GRAD, &grads));
+    tti_bucket_memory params, grads;
+    T_OK(tti_bucket_memory_init(plan, &plan->shard, TTI_SPACE_PARAM, &params));
+    T_OK(tti_bucket_memory_init(plan, &plan->shard, TTI_SPACE_GRAD, &grads));
     int tied = tti_plan_find_bucket(plan, plan->slots[tti_plan_find_slot(plan, "tied")].first);
     assert_true(n_uses_of(&params, tied) >= 3);
     for (int b = 0; b < plan->n_buckets; b++) T_EQ(n_uses_of(&grads, b), 1);
     assert_true(params.n_elems < plan->n_flat * 3 / 4);
     assert_true(grads.n_elems < plan->n_flat * 3 / 4);
-    tti_window_fini(&params);
-    tti_window_fini(&grads);
+    tti_bucket_memory_fini(&params);
+    tti_bucket_memory_fini(&grads);
     tti_plan_destroy(plan);
 }
 
 T_CASE(one_bucket_is_all_of_it) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_tied, &net_fast, 1 << 20);
-    tti_window w;
-    T_OK(tti_window_init(plan, &plan->shard, TTI_SPACE_PARAM, &w));
+    tti_bucket_memory w;
+    T_OK(tti_bucket_memory_init(plan, &plan->shard, TTI_SPACE_PARAM, &w));
     T_EQ(w.n_uses, 1);
     T_EQ(w.n_elems, plan->n_flat);
-    T_EQ(tti_window_at(&w, -1, 17), 17);
-    tti_window_fini(&w);
+    T_EQ(tti_bucket_memory_at(&w, -1, 17), 17);
+    tti_bucket_memory_fini(&w);
     tti_plan_destroy(plan);
 }
 
 /* Of a stage: what a part reads comes in that part, and goes with it. */
-static void check_parts(const tti_program *program, const tti_window *w) {
+static void check_parts(const tti_program *program, const tti_bucket_memory *w) {
     for (int i = 0; i < w->n_uses; i++)
         for (int p = 1; p < program->n_parts; p++) {
             int begin = program->part_first[p];
@@ -165,12 +165,12 @@ T_CASE(no_use_is_in_two_parts) {
             const tti_program *programs[] = {&plan->shard, &plan->eval};
             T_EQ(plan->shard.n_parts, 2 * n_chunks);
             for (size_t i = 0; i < TTI_COUNT(programs); i++) {
-                tti_window w;
-                T_OK(tti_window_init(plan, programs[i], TTI_SPACE_PARAM, &w));
+                tti_bucket_memory w;
+                T_OK(tti_bucket_memory_init(plan, programs[i], TTI_SPACE_PARAM, &w));
                 check_places(&w);
                 check_parts(programs[i], &w);
                 check_window(plan, programs[i], TTI_SPACE_PARAM);
-                tti_window_fini(&w);
+                tti_bucket_memory_fini(&w);
             }
             tti_plan_destroy(plan);
         }
