@@ -245,7 +245,9 @@ tutti_status tti_client_combine(tti_server *s, tti_combine_op op, int64_t *value
     for (int i = 0; i < n; i++) m.more.values[i] = values[i];
     TTI_TRY(ask(s, &m, 0, 0));
     if (m.number[0] != n)
-        return tti_fail(TUTTI_E_MISMATCH, "parameter server: numbers of another meeting");
+        return tti_fail(
+            TUTTI_E_MISMATCH,
+            "parameter server: the reply has another number of values than the request");
     for (int i = 0; i < n; i++) values[i] = m.more.values[i];
     memcpy(&members->all, &m.number[1], sizeof members->all);
     memcpy(&members->able, &m.number[2], sizeof members->able);

@@ -59,7 +59,7 @@ static inline tutti_status fake_places(fake_group *g) {
     return p->all_gather(p->user, mine, g->at, sizeof mine);
 }
 
-static inline tutti_status fake_meet(const tti_device_peers *peers, void **out) {
+static inline tutti_status fake_connect(const tti_device_peers *peers, void **out) {
     fake_group *g = calloc(1, sizeof *g);
     if (!g) return tti_fail(TUTTI_E_NOMEM, "out of memory");
     g->peers = *peers;

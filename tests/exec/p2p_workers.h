@@ -49,7 +49,7 @@ static inline void p2p_fill(int from, int to, int k, int round, size_t n_bytes, 
                 .v[i % 4];
 }
 
-static inline const char *p2p_meet(p2p_rank *r) {
+static inline const char *p2p_connect(p2p_rank *r) {
     tti_device_term terms[P2P_MAX_RANKS];
     COMM_OK(workers_terms(r->n_ranks, terms));
     float *partials[] = {(float *)(void *)r->inbox};
@@ -90,7 +90,7 @@ static inline const char *p2p_make(p2p_rank *r, const p2p_workers *c, tutti_comm
     r->in = c->backend->alloc(r->box_bytes);
     r->host = calloc(1, r->room);
     COMM_TRUE(r->inbox && r->out && r->in && r->host);
-    return p2p_meet(r);
+    return p2p_connect(r);
 }
 
 static inline void p2p_release(p2p_rank *r) {

@@ -181,7 +181,7 @@ static inline const char *reduce_fetch(reduce_rank *r, bool overlapped) {
         COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, x->arrays->params + own[0],
                                     tti_exec_grads(x) + own[0], (own[1] - own[0]) * sizeof(float)));
     }
-    if (!overlapped) COMM_OK(tti_device_reduce_meet(r->reduce));
+    if (!overlapped) COMM_OK(tti_device_reduce_sync_and_barrier(r->reduce));
     COMM_OK(tti_device_reduce_fetch_begin(r->reduce));
     for (int b = REDUCE_BUCKETS - 1; b >= 0; b--)
         COMM_OK(tti_device_reduce_fetch(r->reduce, b, 0, dst + r->c->buckets[b].first, overlapped));
@@ -290,7 +290,7 @@ static inline const char *reduce_recorded(reduce_rank *r) {
     if (failure) return failure;
     for (int i = 0; i < 3 && !failure; i++) {
         failure = reduce_say(r, 0x123456789ABCDEF0u);
-        COMM_OK(tti_device_reduce_meet(r->reduce));
+        COMM_OK(tti_device_reduce_sync_and_barrier(r->reduce));
         COMM_OK(r->ops->queues.replay(captured_graph));
         COMM_OK(r->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, 0));
         COMM_OK(tti_device_reduce_await(r->reduce, 0));

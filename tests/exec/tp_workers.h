@@ -123,7 +123,7 @@ static inline const char *tp_check(tp_rank *r, int number, int round) {
 
 /* ---- a rank ---- */
 
-static inline const char *tp_meet(tp_rank *r) {
+static inline const char *tp_connect(tp_rank *r) {
     tti_device_term terms[TP_MAX_RANKS];
     COMM_OK(workers_terms(r->n_ranks, terms));
     r->staging = r->c->backend->alloc(2 * r->tp_half_bytes);
@@ -160,7 +160,7 @@ static inline const char *tp_make(tp_rank *r) {
         COMM_TRUE(r->in[i] && r->out[i]);
     }
     r->host = malloc(r->tp_half_bytes + 1);
-    return tp_meet(r);
+    return tp_connect(r);
 }
 
 static inline const char *tp_feed(tp_rank *r, int round) {

@@ -72,7 +72,7 @@ static int find_others(net_state *s, watched *others) {
         if (pid == (int)getpid()) continue;
         int fd = (int)syscall(SYS_pidfd_open, pid, 0);
         bool is_gone = fd < 0 && errno == ESRCH;
-        if (is_gone) note_loss(s, rank, "died"); /* it met us, and was gone */
+        if (is_gone) note_loss(s, rank, "died"); /* it had connected before */
         others[n++] = (watched){rank, fd, is_gone};
     }
     return n;

@@ -199,7 +199,7 @@ typedef struct tcp_peer {
     int64_t untaken_ns;       /* since when no receive was posted; 0: one was posted recently */
     tcp_ahead ahead;          /* what follows on in[] */
     bool cut;                 /* its stream ends in the middle of a message */
-    int64_t heard_ns;         /* when bytes of it came last, or it was met */
+    int64_t heard_ns;         /* when it last sent bytes, or connected */
     bool bye;                 /* it said that it leaves */
     bool gone;                /* and its stream has ended */
     int error;                /* with which; 0: in order */

@@ -514,8 +514,8 @@ static tutti_status run_step(tti_exec *x, tti_device_set *set) {
 
 /* After a pause in which devices may have been synchronized. */
 static tutti_status arrive(tti_exec_device *d) {
-    if (d->axis) return tti_device_axis_meet(d->axis);
-    return d->reduce ? tti_device_reduce_arrive(d->reduce) : TUTTI_OK;
+    if (d->axis) return tti_device_axis_sync_and_barrier(d->axis);
+    return d->reduce ? tti_device_reduce_barrier(d->reduce) : TUTTI_OK;
 }
 
 tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti_device_set **out) {

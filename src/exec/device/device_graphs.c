@@ -79,7 +79,8 @@ static tutti_status record_all(tti_exec *x, bool gathers) {
     }
     for (int i = 0; i < d->n_sets && gathers && d->n_chained > 1; i++)
         if (begins_chain(d, i)) TTI_TRY(record_chain(x, i));
-    return d->axis ? tti_device_axis_meet(d->axis) : tti_device_reduce_meet(d->reduce);
+    return d->axis ? tti_device_axis_sync_and_barrier(d->axis)
+                   : tti_device_reduce_sync_and_barrier(d->reduce);
 }
 
 static bool waits_for_peers(const tti_exec_device *d) { return d->reduce || d->axis; }
@@ -125,7 +126,7 @@ tutti_status tti_device_release_graphs(tti_exec *x) {
         d->ops->queues.release_captured_graph(d->chains[i]);
         d->sets[i].captured_graph = d->chains[i] = NULL;
     }
-    return tti_device_reduce_arrive(d->reduce);
+    return tti_device_reduce_barrier(d->reduce);
 }
 
 tutti_status tti_device_chain_step(tti_exec *x, int which) {
@@ -200,9 +201,9 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
         d->n_timed++;
     }
     if (d->axis)
-        TTI_TRY(tti_device_axis_meet(d->axis));
+        TTI_TRY(tti_device_axis_sync_and_barrier(d->axis));
     else if (d->reduce)
-        TTI_TRY(tti_device_reduce_meet(d->reduce));
+        TTI_TRY(tti_device_reduce_sync_and_barrier(d->reduce));
     return tti_profile_zero(x, n_timestamps);
 }
 

@@ -456,7 +456,7 @@ static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
         TTI_TRY(d->ops->queues.capture_begin());
         TTI_TRY(tti_device_end_capture(d, launch_eval(x, set, true), &d->eval_captured_graph));
     }
-    TTI_TRY(tti_device_axis_meet(d->axis));
+    TTI_TRY(tti_device_axis_sync_and_barrier(d->axis));
     TTI_TRY(d->ops->queues.replay(d->eval_captured_graph));
     TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_TP));
     return tti_device_tp_await(tti_tp_of(x), TTI_EVENT_TP);

@@ -7,8 +7,9 @@
 #include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
 
-/* Creates the step programs of a worker and its communication thread.  Call when compute threads and
- * memory exist, and again when its shards have changed.  Destroy before the compute threads end. */
+/* Creates the step programs of a worker and its communication thread.  Call when compute threads
+ * and memory exist, and again when its shards have changed.  Destroy before the compute threads
+ * end. */
 tutti_status tti_host_create(tti_exec *x, tti_host **out);
 /* The list for a form; NULL: the worker makes no such steps. */
 const tti_step_program *tti_host_program(const tti_host *host, tti_step_form form);

@@ -51,7 +51,7 @@ static tutti_status peers_connect(const tti_device_peers *peers, void **group) {
     tti_device_peers given = *peers;
     given.hosts = peers->hosts ? hosts_of(peers) : NULL;
     TTI_TRY(look_for_peers(peers));
-    TTI_TRY(fake_meet(&given, group));
+    TTI_TRY(fake_connect(&given, group));
     return peers->n_slots > 0 ? fake_open_box(*group) : TUTTI_OK;
 }
 

@@ -21,7 +21,7 @@ static_assert((int)TTI_PEERS_TERMS <= (int)TTI_HOSTS_TERMS, "terms of tti_peer_h
 enum {
     PAGE_BYTES = 2 << 20,  /* of the device: what others read has pages for itself */
     ARENA_BYTES = 2 << 20, /* of tti_peers_arena */
-    TRIAL_EVENT = 15,      /* nothing else is marked until devices have met */
+    TRIAL_EVENT = 15,      /* no other event is recorded until devices are connected */
     TRIAL_ELEMS = 1 << 16, /* of a sum that is compared */
     TRIAL_UNIT = 8,        /* elements: 16 bytes of rounded ones */
     TIMED_ELEMS = 1 << 22, /* of a sum that is timed */

@@ -36,7 +36,7 @@ typedef struct bench {
 /* One device's thread. */
 typedef struct bench_rank {
     const bench *b;
-    tutti_comm_group *meeting;
+    tutti_comm_group *comm_group;
     pthread_t thread;
     int rank;
     tutti_comm *comm;
@@ -230,7 +230,7 @@ static tutti_status bench_algorithm(bench_rank *r, const timed_algorithm *w, boo
 static tutti_status run_rank(bench_rank *r) {
     const tti_device_ops *ops = r->b->backend->device;
     TTI_TRY(ops->open(&(tti_device_desc){.index = r->rank}));
-    tutti_status st = tutti_comm_create(&(tutti_comm_desc){.group = r->meeting,
+    tutti_status st = tutti_comm_create(&(tutti_comm_desc){.group = r->comm_group,
                                                            .rank = r->rank,
                                                            .n_ranks = r->b->desc.n_devices,
                                                            .timeout_ms = WAIT_MS},
@@ -262,7 +262,7 @@ static void *rank_main(void *arg) {
     r->status = run_rank(r);
     if (r->status != TUTTI_OK) {
         snprintf(r->text, sizeof r->text, "%s", tutti_last_error());
-        tutti_comm_group_abort(r->meeting, r->rank, r->text); /* the others need not wait */
+        tutti_comm_group_abort(r->comm_group, r->rank, r->text); /* the others need not wait */
     }
     tutti_comm_destroy(r->comm);
     return NULL;
@@ -273,7 +273,7 @@ static tutti_status run_threads(bench_rank *ranks, int n) {
     tutti_status st = TUTTI_OK;
     for (; n_started < n && st == TUTTI_OK; n_started++)
         if (pthread_create(&ranks[n_started].thread, NULL, rank_main, &ranks[n_started]) != 0) {
-            tutti_comm_group_abort(ranks[0].meeting, n_started, "a thread could not be started");
+            tutti_comm_group_abort(ranks[0].comm_group, n_started, "a thread could not be started");
             st = tti_fail(TUTTI_E_NOMEM, "bench: cannot start thread %d", n_started--);
         }
     for (int i = 0; i < n_started; i++) {
@@ -306,15 +306,15 @@ static tutti_status check_desc(bench *b) {
 }
 
 static tutti_status run_bench(bench *b) {
-    tutti_comm_group *meeting;
-    TTI_TRY(tutti_comm_group_create(b->desc.n_devices, &meeting));
+    tutti_comm_group *comm_group;
+    TTI_TRY(tutti_comm_group_create(b->desc.n_devices, &comm_group));
     bench_rank *ranks = calloc((size_t)b->desc.n_devices, sizeof *ranks);
     for (int i = 0; ranks && i < b->desc.n_devices; i++)
-        ranks[i] = (bench_rank){.b = b, .meeting = meeting, .rank = i};
+        ranks[i] = (bench_rank){.b = b, .comm_group = comm_group, .rank = i};
     tutti_status st = ranks ? run_threads(ranks, b->desc.n_devices)
                             : tti_fail(TUTTI_E_NOMEM, "bench: out of memory");
     free(ranks);
-    tutti_comm_group_destroy(meeting);
+    tutti_comm_group_destroy(comm_group);
     return st;
 }
 

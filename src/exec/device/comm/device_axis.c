@@ -133,7 +133,8 @@ static tutti_status check_line(void *user) {
     return tti_comm_check(line->comm);
 }
 
-static tutti_status meet_line(tti_device_line *line, const tti_device_peers *wanted, void **group) {
+static tutti_status connect_line(tti_device_line *line, const tti_device_peers *wanted,
+                                 void **group) {
     tti_sum_order order;
     int n_ranks = tutti_comm_n_ranks(line->comm);
     TTI_TRY(tti_sum_order_ranks(n_ranks, &order));
@@ -161,11 +162,11 @@ static tutti_status meet_line(tti_device_line *line, const tti_device_peers *wan
 
 /* Connecting a device, for example allocating memory, may wait for other devices, and a tested
  * device waits for its peers: so one line after the other. */
-tutti_status tti_device_meet_line(tti_device_line *line, const tti_device_peers *wanted,
-                                  void **group) {
+tutti_status tti_device_connect_line(tti_device_line *line, const tti_device_peers *wanted,
+                                     void **group) {
     tutti_status st = TUTTI_OK;
     for (int i = 0; i < line->n_lines; i++) {
-        if (i == line->turn) st = meet_line(line, wanted, group);
+        if (i == line->turn) st = connect_line(line, wanted, group);
         if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
         TTI_TRY(tutti_comm_barrier(tti_setup_of(line->x)->desc.mesh->world));
     }
@@ -317,7 +318,7 @@ tutti_status tti_device_axis_sums(tti_device_axis *a, double *sums) {
     return sum_model(a, votes, (size_t)setup->n_ranks);
 }
 
-tutti_status tti_device_axis_meet(tti_device_axis *a) {
+tutti_status tti_device_axis_sync_and_barrier(tti_device_axis *a) {
     TTI_TRY(a->ops->queues.sync());
     return tutti_comm_barrier(tti_setup_of(a->x)->desc.mesh->world);
 }

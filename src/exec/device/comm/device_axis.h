@@ -46,8 +46,8 @@ typedef struct tti_device_line {
 /* Connects the devices through peer memory, one line after the other.  wanted has this worker's
  * memory; the line provides the rest.  TUTTI_E_UNSUPPORTED: some line failed; *group may exist
  * nevertheless, and the caller disconnects it.  Collective over mesh->world. */
-tutti_status tti_device_meet_line(tti_device_line *line, const tti_device_peers *wanted,
-                                  void **group);
+tutti_status tti_device_connect_line(tti_device_line *line, const tti_device_peers *wanted,
+                                     void **group);
 
 /* Sets *yes to whether it is true on all workers. */
 tutti_status tti_device_agree(const tti_setup *setup, bool *yes);
@@ -77,7 +77,7 @@ tutti_status tti_device_axis_sums(tti_device_axis *axis, double *sums);
 tutti_status tti_device_axis_partials(tti_device_axis *axis, void *words, size_t n_words);
 
 /* A barrier of all workers of the job, after their devices are idle. */
-tutti_status tti_device_axis_meet(tti_device_axis *axis);
+tutti_status tti_device_axis_sync_and_barrier(tti_device_axis *axis);
 
 /* Waits for an event, or for the failure of a worker. */
 tutti_status tti_device_axis_await(tti_device_axis *axis, int event);

@@ -30,7 +30,7 @@ struct tti_device_p2p {
     size_t *at;           /* [n_slots]: where a slot lies in the inbox of its reader */
     size_t tp_half_bytes; /* twice as many bytes lie in front of them: what all stages add */
     int n_slots, n_notes;
-    void *group; /* NULL: they have not met */
+    void *group; /* NULL: not connected */
     tti_device_line line;
     tti_str transport;
     bool overlapped;
@@ -162,7 +162,7 @@ static tutti_status alloc_inbox(tti_device_p2p *m) {
 
 void *tti_device_p2p_address(const tti_device_p2p *m, int slot) { return m->inbox + m->at[slot]; }
 
-/* ---- meeting ---- */
+/* ---- connecting ---- */
 
 /* The same on all workers. */
 static bool is_wanted(const tti_setup *setup) {
@@ -190,7 +190,7 @@ static tutti_status connect_stages(tti_device_p2p *m) {
                                 .turn = mesh->at.data * mesh->size.tensor + mesh->at.tensor,
                                 .n_lines = mesh->size.data * mesh->size.tensor,
                                 .others = "stages"};
-    return tti_device_meet_line(&m->line, &peers, &m->group);
+    return tti_device_connect_line(&m->line, &peers, &m->group);
 }
 
 tutti_status tti_device_p2p_create(tti_exec *x, tti_device_p2p **out) {
@@ -237,8 +237,8 @@ void tti_device_p2p_describe(const tti_device_p2p *m, tti_str *str) {
 
 void tti_device_p2p_begin(tti_device_p2p *m, bool overlapped) { m->overlapped = overlapped; }
 
-/* All stages are here, and their devices at rest. */
-static tutti_status meet_again(tti_device_p2p *m) {
+/* A barrier of all stages, after their devices are idle. */
+static tutti_status sync_and_barrier(tti_device_p2p *m) {
     TTI_TRY(m->ops->queues.sync());
     return tutti_comm_barrier(tti_pipe_of(m->x)->comm);
 }
@@ -347,7 +347,7 @@ static tutti_status sum_tied(tti_device_p2p *m) {
 
 tutti_status tti_device_p2p_sum_tied(tti_device_p2p *m) {
     if (tti_pipe_of(m->x)->stages->n_tied == 0) return TUTTI_OK;
-    if (!m->overlapped) TTI_TRY(meet_again(m));
+    if (!m->overlapped) TTI_TRY(sync_and_barrier(m));
     TTI_TRY(sum_tied(m));
     return m->overlapped ? TUTTI_OK : tti_device_p2p_sync(m);
 }
@@ -362,7 +362,7 @@ tutti_status tti_device_p2p_sum(tti_device_p2p *m, double *terms, size_t n) {
                                   .n_rows = 1,
                                   .part_bytes = n * sizeof *terms};
     TTI_ASSERT(tp.part_bytes <= m->tp_half_bytes);
-    if (!m->overlapped) TTI_TRY(meet_again(m));
+    if (!m->overlapped) TTI_TRY(sync_and_barrier(m));
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     TTI_TRY(m->ops->collectives.tp_collective(m->group, &tp, false));
     TTI_TRY(m->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));

@@ -38,7 +38,7 @@ struct tti_device_reduce {
     tutti_status status; /* of what went wrong while shards were put to work */
 };
 
-/* ---- meeting ---- */
+/* ---- connecting ---- */
 
 static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_bytes) {
     tti_exec *x = user;
@@ -156,14 +156,14 @@ static void *group_with(const tti_exec *x) {
 }
 
 /* An algorithm, and the group in addition to which it is connected; NULL: none. */
-typedef struct meeting {
+typedef struct connection {
     tti_device_algorithm algorithm;
     void *with;
-} meeting;
+} connection;
 
 /* Fills partials [TTI_MAX_PARTIALS], which the result borrows. */
 static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
-                                 const meeting *how, float **partials) {
+                                 const connection *how, float **partials) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     int n_partials = n_partials_of(setup);
@@ -201,7 +201,7 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
 }
 
 static tutti_status connect_group(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
-                                  const meeting *how, void **group) {
+                                  const connection *how, void **group) {
     float *partials[TTI_MAX_PARTIALS];
     tti_device_peers peers = peers_of(r, terms, n_terms, how, partials);
     return r->ops->collectives.connect(&peers, group);
@@ -209,8 +209,9 @@ static tutti_status connect_group(tti_device_reduce *r, const tti_device_term *t
 
 /* Connects the library's group in addition to the first one; without it, or with another library
  * than the table's, all buckets use the first.  The same on all ranks. */
-static tutti_status meet_library(tti_device_reduce *r, const tti_device_term *terms, int n_terms) {
-    meeting how = {.algorithm = TTI_DEVICE_LIBRARY, .with = r->group};
+static tutti_status connect_library(tti_device_reduce *r, const tti_device_term *terms,
+                                    int n_terms) {
+    connection how = {.algorithm = TTI_DEVICE_LIBRARY, .with = r->group};
     bool is_same = false;
     if (r->algorithms.n_by_library == 0) return TUTTI_OK;
     tutti_status st = connect_group(r, terms, n_terms, &how, &r->library);
@@ -255,10 +256,10 @@ static tutti_status choose_overlap(tti_device_reduce *r) {
 
 /* Connects the group of compressed gradients in addition to the first one, which then adds only
  * small values. */
-static tutti_status meet_compress(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
-                                  tti_str *transport) {
+static tutti_status connect_compress(tti_device_reduce *r, const tti_device_term *terms,
+                                     int n_terms, tti_str *transport) {
     float *partials[TTI_MAX_PARTIALS];
-    meeting how = {.algorithm = algorithm_of(tti_setup_of(r->x)->desc.alg), .with = r->group};
+    connection how = {.algorithm = algorithm_of(tti_setup_of(r->x)->desc.alg), .with = r->group};
     tti_device_peers peers = peers_of(r, terms, n_terms, &how, partials);
     TTI_TRY(tti_device_compress_create(r->x, &peers, r->group, &r->compress));
     tti_str_add(transport, ", compressed there");
@@ -266,21 +267,21 @@ static tutti_status meet_compress(tti_device_reduce *r, const tti_device_term *t
 }
 
 /* All groups; transport: describes them. */
-static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
-                             tti_str *transport) {
+static tutti_status connect_all(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
+                                tti_str *transport) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    meeting how = {.algorithm = algorithm_of(setup->desc.alg), .with = group_with(x)};
+    connection how = {.algorithm = algorithm_of(setup->desc.alg), .with = group_with(x)};
     TTI_TRY(find_places(r));
     TTI_TRY(connect_group(r, terms, n_terms, &how, &r->group));
     r->ops->collectives.describe(r->group, transport);
     TTI_TRY(choose_overlap(r));
     if (tti_device_compress_can(&setup->desc, setup->n_ranks))
-        return meet_compress(r, terms, n_terms, transport);
+        return connect_compress(r, terms, n_terms, transport);
     TTI_TRY(tti_bucket_algorithms_init(x, &r->algorithms));
     bool is_library = strcmp(tti_str_text(transport), r->algorithms.table.library) == 0;
     if (is_library) return TUTTI_OK; /* which is all there is */
-    TTI_TRY(meet_library(r, terms, n_terms));
+    TTI_TRY(connect_library(r, terms, n_terms));
     tti_bucket_algorithms_describe(&r->algorithms, setup->desc.plan->n_buckets, transport);
     return TUTTI_OK;
 }
@@ -310,7 +311,7 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     if (!r) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *r = (tti_device_reduce){.x = x, .ops = ops};
     tutti_status st = make_terms(setup, &terms, &n_terms);
-    if (st == TUTTI_OK) st = meet_all(r, terms, n_terms, transport);
+    if (st == TUTTI_OK) st = connect_all(r, terms, n_terms, transport);
     free(terms);
     if (st == TUTTI_OK) {
         *out = r;
@@ -401,7 +402,7 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool overlapped) {
         /* A library may connect for the second message, too: see sum_next. */
         TTI_TRY(tti_device_compress_begin(r->compress, i, overlapped));
         if (!r->overlapped) TTI_TRY(tti_device_reduce_rest(r));
-        if (!r->overlapped) TTI_TRY(tti_device_reduce_arrive(r));
+        if (!r->overlapped) TTI_TRY(tti_device_reduce_barrier(r));
         return tti_device_compress_end(r->compress, i, overlapped);
     }
     bool by_library = r->library && r->algorithms.by_library[i];
@@ -430,7 +431,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
     /* The library may take memory or connect when it is first asked for a size, which must not meet
      * a kernel that waits for a peer. */
     bool alone = !r->overlapped && (tti_sharded_of(r->x) || r->library || r->compress);
-    if (alone) TTI_TRY(tti_device_reduce_meet(r));
+    if (alone) TTI_TRY(tti_device_reduce_sync_and_barrier(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->overlapped && !r->after_shards && !is_last));
     tti_instr_kind kind =
@@ -497,7 +498,7 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
                                       tti_step_report *report, double *sums) {
     TTI_TRY(r->status);
     if (tti_device_reduce_updates(r)) return TUTTI_OK;
-    if (!r->overlapped) TTI_TRY(tti_device_reduce_meet(r));
+    if (!r->overlapped) TTI_TRY(tti_device_reduce_sync_and_barrier(r));
     if (r->overlapped && r->after_shards)
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     while ((!r->overlapped || r->after_shards) &&
@@ -562,13 +563,13 @@ tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
 tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t n) {
     const tti_setup *setup = tti_setup_of(r->x);
     size_t first = (size_t)setup->first_shard * n, last = (size_t)setup->last_shard * n;
-    if (!r->overlapped) TTI_TRY(tti_device_reduce_meet(r));
+    if (!r->overlapped) TTI_TRY(tti_device_reduce_sync_and_barrier(r));
     TTI_TRY(all_gather_words(r, parts, n * (size_t)setup->desc.n_shards, first, last));
     return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_words(tti_device_reduce *r, void *words, size_t n) {
-    if (!r->overlapped) TTI_TRY(tti_device_reduce_meet(r));
+    if (!r->overlapped) TTI_TRY(tti_device_reduce_sync_and_barrier(r));
     TTI_TRY(all_gather_words(r, words, n, 0, n));
     return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
@@ -602,21 +603,21 @@ tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report 
     double *hashes = sums + tti_device_n_shared_sums(setup); /* the bits of one for each rank */
     TTI_TRY(r->ops->queues.copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash,
                                 sizeof *hashes));
-    if (!r->overlapped) TTI_TRY(tti_device_reduce_meet(r));
+    if (!r->overlapped) TTI_TRY(tti_device_reduce_sync_and_barrier(r));
     TTI_TRY(all_gather_words(r, hashes, 2 * (size_t)setup->n_ranks, 2 * rank, 2 * rank + 2));
     return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
-tutti_status tti_device_reduce_meet(tti_device_reduce *r) {
+tutti_status tti_device_reduce_sync_and_barrier(tti_device_reduce *r) {
     TTI_TRY(r->ops->queues.sync());
     return tutti_comm_barrier(tti_setup_of(r->x)->desc.comm);
 }
 
-tutti_status tti_device_reduce_arrive(tti_device_reduce *r) {
+tutti_status tti_device_reduce_barrier(tti_device_reduce *r) {
     return tutti_comm_barrier(tti_setup_of(r->x)->desc.comm);
 }
 
-/* The group that was met last looks after the others. */
+/* The group that was connected last checks for failures of the others. */
 tutti_status tti_device_reduce_await(tti_device_reduce *r, int event) {
     void *last = r->compress  ? tti_device_compress_group(r->compress)
                  : r->library ? r->library

@@ -154,10 +154,10 @@ tutti_status tti_device_reduce_hash(tti_device_reduce *reduce, const tti_step_re
 /* A barrier of the workers.  Call before a step that follows a pause: actions in a pause,
  * such as freeing memory, may wait for devices, and must not do so while a device waits for a peer.
  */
-tutti_status tti_device_reduce_arrive(tti_device_reduce *reduce);
+tutti_status tti_device_reduce_barrier(tti_device_reduce *reduce);
 
 /* The same, after the device is idle. */
-tutti_status tti_device_reduce_meet(tti_device_reduce *reduce);
+tutti_status tti_device_reduce_sync_and_barrier(tti_device_reduce *reduce);
 
 /* Waits for an event, or for the failure of a worker. */
 tutti_status tti_device_reduce_await(tti_device_reduce *reduce, int event);

@@ -173,9 +173,9 @@ static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program)
 
 size_t tti_device_tp_bytes(const tti_setup *setup) {
     room r = room_of(setup->desc.plan);
-    bool meets =
+    bool connects =
         is_needed(setup, &r) && setup->desc.mesh && setup->desc.mesh->tensor && is_wanted(setup);
-    if (!meets || !r.adds_floats) return 0;
+    if (!connects || !r.adds_floats) return 0;
     const tti_plan *plan = setup->desc.plan;
     return 2 * most_tp_bytes(setup, &r) +
            TTI_MAX(inbox_bytes(setup->desc.backend->device, &plan->shard),
@@ -227,7 +227,7 @@ static int product_before(const tti_device_tp *e, const tti_program *program, in
 
 static size_t inbox_of(const tti_device_tp *e) { return e->inbox; }
 
-/* ---- between devices: meeting, the devices ---- */
+/* ---- between devices: connecting ---- */
 
 static void leave(tti_device_tp *e) {
     if (e->group) e->ops->collectives.disconnect(e->group);
@@ -265,10 +265,10 @@ static tutti_status try_devices(tti_device_tp *e, const room *r) {
                                 .turn = mesh->at.data * mesh->size.stage + mesh->at.stage,
                                 .n_lines = mesh->size.data * mesh->size.stage,
                                 .others = "workers"};
-    return tti_device_meet_line(&e->line, &peers, &e->group);
+    return tti_device_connect_line(&e->line, &peers, &e->group);
 }
 
-static tutti_status meet_devices(tti_device_tp *e, const room *r) {
+static tutti_status connect_devices(tti_device_tp *e, const room *r) {
     tutti_status st = try_devices(e, r);
     if (st == TUTTI_OK) {
         e->ops->collectives.describe(e->group, &e->transport);
@@ -499,5 +499,5 @@ tutti_status tti_device_tp_create(tti_exec *x, tti_device_tp **out) {
     /* Stages have separate programs; either all workers connect or none does. */
     bool wanted = e->comm && is_wanted(setup), adds = r.adds_floats;
     if (wanted) TTI_TRY(tti_device_agree(setup, &adds));
-    return wanted && adds ? meet_devices(e, &r) : alloc_host(e);
+    return wanted && adds ? connect_devices(e, &r) : alloc_host(e);
 }

@@ -268,7 +268,7 @@ static tutti_status fetch_bucket(const tti_device_parts *p, int bucket, bool ove
 }
 
 static tutti_status fetch_all(tti_device_parts *p) {
-    TTI_TRY(tti_device_reduce_meet(p->reduce));
+    TTI_TRY(tti_device_reduce_sync_and_barrier(p->reduce));
     for (int i = 0; i < p->n_turns; i++) TTI_TRY(fetch_bucket(p, p->turns[i].bucket, false));
     return tti_device_reduce_fetched(p->reduce, false);
 }
@@ -424,7 +424,7 @@ static tutti_status fetch(tti_device_sharded *l, int i) {
     const tti_live_range *live = &l->params->live[i];
     float *dst = tti_sharded_of(l->x)->gathered + live->offset;
     if (!l->reduce) return fetch_from_host(l, i, dst);
-    if (!l->overlapped) TTI_TRY(tti_device_reduce_meet(l->reduce));
+    if (!l->overlapped) TTI_TRY(tti_device_reduce_sync_and_barrier(l->reduce));
     TTI_TRY(tti_device_reduce_fetch(l->reduce, live->bucket, l->source, dst, l->overlapped));
     if (!l->overlapped) return tti_device_reduce_rest(l->reduce);
     return tti_device_reduce_record(l->reduce, &l->events[i]);
@@ -577,7 +577,7 @@ tutti_status tti_device_sharded_averages(tti_device_sharded *l) {
                                     n_bytes));
         return tti_device_sharded_rest(l);
     }
-    TTI_TRY(tti_device_reduce_meet(l->reduce));
+    TTI_TRY(tti_device_reduce_sync_and_barrier(l->reduce));
     for (int b = 0; b < plan->n_buckets; b++) {
         float *dst = tti_sharded_of(l->x)->averages + plan->buckets[b].first;
         TTI_TRY(tti_device_reduce_fetch(l->reduce, b, TTI_FROM_AVERAGES, dst, false));

@@ -14,7 +14,7 @@ static int two_devices(void) { return 2; }
 static tutti_status meet_one_way(const tti_device_peers *peers, void **out) {
     if (peers->algorithm == TTI_DEVICE_PEERS && !has_peers)
         return tti_fail(TUTTI_E_UNSUPPORTED, "no memory of peers");
-    return fake_meet(peers, out);
+    return fake_connect(peers, out);
 }
 
 static tutti_status sum(void *group, size_t first, size_t n_elems, bool overlapped) {

@@ -17,13 +17,13 @@ static bool no_library, no_peers;                         /* is there; is reache
 static _Atomic int n_met, n_sums[TTI_DEVICE_LIBRARY + 1]; /* of all ranks, by way */
 static _Atomic int n_parted;
 
-static tutti_status ways_meet(const tti_device_peers *peers, void **group) {
+static tutti_status connect_algorithms(const tti_device_peers *peers, void **group) {
     tti_device_peers given = *peers;
     if (peers->algorithm == TTI_DEVICE_LIBRARY && no_library)
         return tti_fail(TUTTI_E_UNSUPPORTED, "there is no library");
     if (no_peers) given.algorithm = TTI_DEVICE_LIBRARY;
     n_met++;
-    return fake_meet(&given, group);
+    return fake_connect(&given, group);
 }
 
 static void ways_part(void *group) {
@@ -59,7 +59,7 @@ static const tti_device_ops ops = {.open = fake_open,
                                    .queues.record_host_event = fake_note,
                                    .queues.sync = fake_sync,
                                    .kind = kind,
-                                   .collectives.connect = ways_meet,
+                                   .collectives.connect = connect_algorithms,
                                    .collectives.mixes_algorithms = true,
                                    .collectives.disconnect = ways_part,
                                    .collectives.describe = ways_describe,

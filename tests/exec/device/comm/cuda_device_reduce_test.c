@@ -71,7 +71,7 @@ T_CASE(parts_of_sums_and_their_gather) {
 /* [n_ranks]: of each rank; NULL: as the communicator says. */
 static const int *hosts_of_ranks;
 
-static tutti_status meet_on_hosts(const tti_device_peers *peers, void **group) {
+static tutti_status connect_on_hosts(const tti_device_peers *peers, void **group) {
     tti_device_peers given = *peers;
     given.hosts = hosts_of_ranks;
     return cuda->device->collectives.connect(&given, group);
@@ -91,7 +91,7 @@ T_CASE(hosts_add_inside_before_they_move) {
     static const int layouts[][4] = {{0, 0, 1, 1}, {0, 1, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1}};
     tti_device_ops ops = *cuda->device;
     tti_backend on_hosts = *cuda;
-    ops.collectives.connect = meet_on_hosts;
+    ops.collectives.connect = connect_on_hosts;
     ops.collectives.describe = describe_hosts;
     on_hosts.device = &ops;
     for (int i = 0; n_devices >= 4 && i < 12; i++) {

@@ -42,11 +42,11 @@ static _Thread_local tti_device_peers met;
 /* [n_ranks]: of each rank, whatever the communicator says; NULL: as it says. */
 static const int *hosts_of_ranks;
 
-static tutti_status meet_on_hosts(const tti_device_peers *peers, void **group) {
+static tutti_status connect_on_hosts(const tti_device_peers *peers, void **group) {
     tti_device_peers given = *peers;
     if (hosts_of_ranks) given.hosts = hosts_of_ranks;
     met = given;
-    return fake_meet(&given, group);
+    return fake_connect(&given, group);
 }
 
 static tutti_status noted_sync(void) {
@@ -73,7 +73,7 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .queues.wait_event = fake_note,
                                         .queues.record_host_event = fake_note,
                                         .queues.sync = noted_sync,
-                                        .collectives.connect = meet_on_hosts,
+                                        .collectives.connect = connect_on_hosts,
                                         .collectives.disconnect = fake_part,
                                         .collectives.describe = fake_describe,
                                         .collectives.are_linked = are_linked,
