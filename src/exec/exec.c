@@ -177,7 +177,7 @@ static tutti_status alloc_flat(tti_exec *x) {
     /* Only plans for devices that keep 16-bit copies read them. */
     size_t n_bytes = tti_plan_low_copies_bytes(x->setup.desc.plan);
     if (n_bytes != 0 && !x->setup.desc.serves) {
-        if (!x->device || !x->setup.desc.backend->device->update.narrow ||
+        if (!x->device || !x->setup.desc.backend->device->update.low_copies ||
             tti_exec_has_sharded_params(x))
             return tti_fail(TUTTI_E_INTERNAL,
                             "exec: the plan reads 16-bit parameters, which no device keeps");
@@ -511,7 +511,7 @@ static size_t offloaded_bytes(const tti_exec *x) {
 }
 
 /* Constants and results of the programs of each compute thread on the host. */
-static size_t beside_bytes(const tti_exec *x) {
+static size_t program_value_bytes(const tti_exec *x) {
     const tti_plan *plan = x->setup.desc.plan;
     if (x->device || x->setup.desc.serves) return 0;
     return (plan->shard.const_bytes + plan->shard.result_bytes + plan->eval.const_bytes +
@@ -537,7 +537,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
         .gathered = tti_sharded_gathered(x->sharded) * sizeof(float),
         .arena = x->setup.arena_bytes * (size_t)x->setup.n_in_flight,
         .mailbox = x->pipe ? tti_mailbox_bytes(x->pipe->box) : 0,
-        .beside = beside_bytes(x),
+        .program_values = program_value_bytes(x),
         .device_peak = n_peak};
 }
 

@@ -131,9 +131,9 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
                                         : tti_compress_bytes(desc, n_ranks)),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};
     if (!desc->backend->device)
-        out->beside = (plan->shard.const_bytes + plan->shard.result_bytes + plan->eval.const_bytes +
-                       plan->eval.result_bytes) *
-                      (size_t)n_in_flight;
+        out->program_values = (plan->shard.const_bytes + plan->shard.result_bytes +
+                               plan->eval.const_bytes + plan->eval.result_bytes) *
+                              (size_t)n_in_flight;
     if (desc->offload) {
         out->offloaded = 2 * flat + out->states + out->ema; /* parameters and gradients too */
         out->states = out->ema = 0;

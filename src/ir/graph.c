@@ -42,7 +42,7 @@ tutti_status tutti_graph_check(const tutti_graph *g) {
     return tti_fail(g->failed, "%s", g->failed_text ? g->failed_text : "graph: out of memory");
 }
 
-const tutti_value *tti_behind_views(const tutti_value *value) {
+const tutti_value *tti_skip_views(const tutti_value *value) {
     while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
     return value;
 }

@@ -146,7 +146,7 @@ const char *tti_node_text(const tti_node *node, char out[TTI_NODE_TEXT]);
 double tti_constant_elem(const tti_node *node, size_t i);
 
 /* The value whose bytes this one shows: itself, unless a view makes it. */
-const tutti_value *tti_behind_views(const tutti_value *value);
+const tutti_value *tti_skip_views(const tutti_value *value);
 
 /* Elements and bytes of a value. */
 int64_t tti_value_n_elems(const tutti_value *value);

@@ -73,7 +73,7 @@ static tutti_status apply(const recompute *r, tutti_graph **g) {
 static void find_forward(recompute *r) {
     const tutti_graph *g = r->g;
     for (int i = 0; i < g->n_outputs; i++) {
-        r->fixed[tti_behind_views(g->outputs[i].value)->node->id] = true;
+        r->fixed[tti_skip_views(g->outputs[i].value)->node->id] = true;
         if (strncmp(g->outputs[i].name, "grad.", 5) != 0 &&
             strncmp(g->outputs[i].name, "back.", 5) != 0)
             r->forward[g->outputs[i].value->node->id] = true;
@@ -108,7 +108,7 @@ static void find_reads(const recompute *r, reads *of) {
         if (!r->second[e]) of[node->id].made = e;
         if (node->op->traits & TTI_VIEW) continue;
         for (int i = 0; i < node->n_in; i++) {
-            reads *in = &of[tti_behind_views(node->in[i])->node->id];
+            reads *in = &of[tti_skip_views(node->in[i])->node->id];
             if (forward)
                 in->last_forward = e;
             else

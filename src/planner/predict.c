@@ -190,7 +190,8 @@ static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,
 }
 
 /* Fast links are recognized by the measured speed of a sum. */
-static bool sums_behind(const tti_scheme *l, const tti_calibration *c, const tti_plan *plan) {
+static bool reduces_after_backward(const tti_scheme *l, const tti_calibration *c,
+                                   const tti_plan *plan) {
     static const double FAST = 1e11;
     bool is_plain = l->zero < 2 && l->tensor * l->pipeline == 1 && c->sum_bytes_s > FAST;
     return is_plain && tti_device_sums_after(plan, &tti_weights_gpu, l->zero == 1);
@@ -202,7 +203,7 @@ static double overlapped_sums(const tti_prediction *p, const tti_calibration *c,
                               const tti_plan *plan, const tti_step_cost *step, const worker *w) {
     const tti_scheme *l = &p->layout;
     double shard_s = p->compute_s / w->n_own;
-    double hides_s = sums_behind(l, c, plan) ? 0 : shard_s;
+    double hides_s = reduces_after_backward(l, c, plan) ? 0 : shard_s;
     tti_overlap sums = {0}, gathers = {0};
     if (step->n_reductions > 0) sums = tti_overlapped_sums(c, plan, hides_s, step->reduced_bytes);
     if (step->n_gathers > 0)

@@ -50,7 +50,7 @@ T_CASE(parts_of_what_is_compressed) {
     tti_network n = network();
     tti_sums half = {.zero = 1, .of_sum = 0.5};
     double sent[TTI_N_LEVELS] = {0}, once = 6e9 / 100e9 + 1e9 / 10e9;
-    near(instr_s(&half, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_NARROW, sent), once / 2);
+    near(instr_s(&half, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_ROUNDED, sent), once / 2);
     near(sent[0], 3e9);
     near(instr_s(&half, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_COMPRESS, sent), once);
     near(instr_s(&half, &n, TTI_ALL_GATHER, TTI_REDUCE_COMPRESS, sent), once);
@@ -75,7 +75,7 @@ T_CASE(half_of_the_bytes) {
     tti_sums whole = {.of_sum = 1}, half = {.of_sum = 0.5};
     double a[TTI_N_LEVELS] = {0}, b[TTI_N_LEVELS] = {0};
     near(instr_s(&whole, &n, TTI_ALL_REDUCE, TTI_REDUCE_TREE, a),
-         2 * instr_s(&half, &n, TTI_ALL_REDUCE, TTI_REDUCE_NARROW, b));
+         2 * instr_s(&half, &n, TTI_ALL_REDUCE, TTI_REDUCE_ROUNDED, b));
     near(a[0], 2 * b[0]);
     near(a[0], 12e9);
 }
@@ -104,7 +104,7 @@ T_CASE(a_few_servers) {
     near(sent[1], 8e9);
     assert_true(none[0] == 0);
     sums.of_sum = 0.5;
-    near(instr_s(&sums, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_NARROW, none), one / 2);
+    near(instr_s(&sums, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_ROUNDED, none), one / 2);
     sums.of_sum = 1;
     sums.n_servers = 64;
     near(instr_s(&sums, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_TREE, sent), all);

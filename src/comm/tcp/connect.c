@@ -129,7 +129,7 @@ static tutti_status listen_by_name(rendezvous *m) {
 }
 
 /* For the other ranks: any port on the address that they used to connect to rank 0. */
-static tutti_status listen_beside(rendezvous *m, int fd) {
+static tutti_status listen_for_others(rendezvous *m, int fd) {
     tcp_place place = {.n_bytes = sizeof place.at};
     struct sockaddr_in six_or_four;
     if (m->address.is_unix) return listen_by_name(m);
@@ -160,7 +160,7 @@ static tutti_status introduce(rendezvous *m, int fd, int to) {
         return tti_fail(TUTTI_E_IO, "the process that listens there sends nothing (%s)",
                         strerror(errno));
     TTI_TRY(tti_tcp_check_challenge(&challenge));
-    if (m->listener < 0 && !m->subgroup) TTI_TRY(listen_beside(m, fd));
+    if (m->listener < 0 && !m->subgroup) TTI_TRY(listen_for_others(m, fd));
     tti_tcp_hello(m->desc, to, m->port, &challenge, &hello);
     if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
         !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))

@@ -193,7 +193,7 @@ static tutti_status look_ahead(tcp_state *s, int rank) {
     return TUTTI_OK;
 }
 
-static tutti_status listen_behind(tcp_state *s, int rank) {
+static tutti_status read_ahead(tcp_state *s, int rank) {
     fill_ahead(&s->peers[rank]);
     return look_ahead(s, rank);
 }
@@ -208,7 +208,7 @@ static bool is_early(tcp_peer *p) {
 tutti_status tti_tcp_listen_aside(tcp_state *s, int rank) {
     tcp_peer *p = &s->peers[rank];
     if (p->fd < 0) return TUTTI_OK;
-    if (p->has_header) return is_early(p) ? TUTTI_OK : listen_behind(s, rank);
+    if (p->has_header) return is_early(p) ? TUTTI_OK : read_ahead(s, rank);
     fill(p);
     return take_frames(s, rank);
 }
@@ -352,7 +352,7 @@ tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
             int error = errno;
             do TTI_TRY(tti_tcp_listen_aside(s, m->peer));
             while (!p->gone && !p->has_header && p->in_first != p->in_last);
-            if (p->has_header) TTI_TRY(listen_behind(s, m->peer));
+            if (p->has_header) TTI_TRY(read_ahead(s, m->peer));
             if (!p->error)
                 p->error = error; /* the error of a stream is reported once, here or there */
             return tti_tcp_fail_gone(s, m->peer);

@@ -280,8 +280,8 @@ static bool is_added(const reading *r, const char *text) {
 }
 
 /* DIR/name parsed, if it is there; *root stays NULL if not. */
-static tutti_status open_beside(reading *r, const char *dir, const char *name, char path[4096],
-                                json_t **root) {
+static tutti_status open_in_folder(reading *r, const char *dir, const char *name, char path[4096],
+                                   json_t **root) {
     /* A config may have a "model_max_length" of 10^30; numbers of tokens are integers. */
     size_t flags = strcmp(name, "tokenizer_config.json") == 0 ? JSON_DECODE_INT_AS_REAL : 0;
     struct stat info;
@@ -296,7 +296,7 @@ static tutti_status read_config(reading *r, const char *dir) {
     char path[4096];
     json_t *root, *item;
     const char *number;
-    TTI_TRY(open_beside(r, dir, "tokenizer_config.json", path, &root));
+    TTI_TRY(open_in_folder(r, dir, "tokenizer_config.json", path, &root));
     TTI_TRY(check_fields(path, "", root, config_fields, false));
     json_t *decoder = json_object_get(root, "added_tokens_decoder");
     TTI_TRY(check_count(path, json_object_size(decoder)));
@@ -315,7 +315,7 @@ static tutti_status read_added_file(reading *r, const char *dir) {
     char path[4096];
     json_t *root, *id;
     const char *text;
-    TTI_TRY(open_beside(r, dir, "added_tokens.json", path, &root));
+    TTI_TRY(open_in_folder(r, dir, "added_tokens.json", path, &root));
     TTI_TRY(check_count(path, json_object_size(root)));
     json_object_foreach(root, text, id) {
         if (is_added(r, text)) continue;
@@ -343,7 +343,7 @@ static tutti_status read_special(reading *r, const char *dir) {
     char path[4096];
     json_t *root, *item;
     const char *name;
-    TTI_TRY(open_beside(r, dir, "special_tokens_map.json", path, &root));
+    TTI_TRY(open_in_folder(r, dir, "special_tokens_map.json", path, &root));
     TTI_TRY(check_count(path, json_object_size(root)));
     json_object_foreach(root, name, item) {
         if (!json_is_array(item)) TTI_TRY(add_special(r, path, item));

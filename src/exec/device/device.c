@@ -546,7 +546,7 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     /* Makes 16-bit copies of parameters that were not written by the update. */
     if (tti_arrays_of(x)->low_copies && !d->has_low_copies) {
         d->has_low_copies = true;
-        TTI_TRY(tti_device_update_narrow(d->update));
+        TTI_TRY(tti_device_update_low_copies(d->update));
     }
     tti_exec_copied(x, tti_now_ns() - set->begun_ns);
     return TUTTI_OK;

@@ -21,11 +21,11 @@ typedef struct tti_tp_calls {
     tutti_status (*wait)(tti_device_tp *tp);
 
     /* Whether the steps of a norm between collectives can run as one; and runs them: later kernels
-     * wait for it, or, with beside, for everything but the rows of the other worker, which arrive
+     * wait for it, or, if overlapped, for everything but the rows of the other worker, which arrive
      * before wait. */
     bool (*joins)(const tti_device_tp *tp, const tti_program *program,
                   const tti_norm_exchange *joint);
-    tutti_status (*norm)(tti_device_tp *tp, tti_device_norm *norm, bool beside);
+    tutti_status (*norm)(tti_device_tp *tp, tti_device_norm *norm, bool overlapped);
 
     /* The step of the program whose product sends the terms of the norm at step s, by push; -1:
      * there is none.  If norms are joined. */
@@ -37,7 +37,7 @@ typedef struct tti_tp_calls {
     tutti_status (*push)(tti_device_tp *tp, const tti_device_push *push);
 
     /* Whether the step after a norm, which reads its result, may begin before all of it has
-     * arrived; and marks it: after a norm that ran with beside, and was pulled.  Steps that
+     * arrived; and marks it: after a norm that ran with overlapped set, and was pulled.  Steps that
      * overwrite the norm's result must wait: the own rows may still be being sent. */
     bool (*may_pull)(const tti_device_tp *tp, const tti_node *product,
                      const tti_norm_exchange *joint);

@@ -501,7 +501,7 @@ static tutti_status run_pull(tti_instance *it, int s, int from, const tti_run *r
 static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushed, bool *kept) {
     const tti_norm_exchange *joint = &it->joints[s].norm;
     int next = s + joint->n_steps;
-    bool beside = next < last && (it->joints[s].pulls || !it->waits[next]);
+    bool overlapped = next < last && (it->joints[s].pulls || !it->waits[next]);
     const tti_buf *bufs = it->desc.program->bufs;
     const bound_step *first = &it->steps[s];
     tti_device_norm norm = joint->is_grad ? backward_of(joint, first) : forward_of(joint, first);
@@ -514,7 +514,7 @@ static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushe
     norm.pushed = pushed;
     norm.inbox = pushed ? tti_tp_calls_of(it->desc.tp)->inbox(it->desc.tp) : 0;
     norm.pulled = it->joints[s].pulls;
-    TTI_TRY(tti_tp_calls_of(it->desc.tp)->norm(it->desc.tp, &norm, beside));
+    TTI_TRY(tti_tp_calls_of(it->desc.tp)->norm(it->desc.tp, &norm, overlapped));
     *kept = norm.kept && it->joints[s].pulls;
     return TUTTI_OK;
 }

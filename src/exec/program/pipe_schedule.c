@@ -22,10 +22,10 @@ static tti_pipe_action unit(const tti_pipe_shape *s, int k, bool backward) {
 
 /* Forward units before the first backward one. */
 static int n_ahead(const tti_pipe_shape *s, int stage) {
-    int n_units = s->n_shard_groups * s->n_chunks, behind = s->n_stages - 1 - stage;
+    int n_units = s->n_shard_groups * s->n_chunks, n_later = s->n_stages - 1 - stage;
     if (!s->training) return n_units;
-    if (s->n_chunks == 1) return TTI_MIN(behind, n_units);
-    return TTI_MIN(2 * behind + (s->n_chunks - 1) * s->n_stages, n_units);
+    if (s->n_chunks == 1) return TTI_MIN(n_later, n_units);
+    return TTI_MIN(2 * n_later + (s->n_chunks - 1) * s->n_stages, n_units);
 }
 
 static int count_in_flight(const tti_pipe_shape *s, const tti_pipe_schedule *schedule) {

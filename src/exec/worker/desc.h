@@ -171,7 +171,8 @@ typedef struct tti_exec_memory {
     size_t gathered;    /* parameters of others, while they are used */
     size_t mailbox;     /* of the host: places of values that other stages send */
     size_t offloaded;   /* of the host, for a device that has no state (desc.offload) */
-    size_t beside; /* of the host: constants and results of the programs of its compute threads */
+    size_t
+        program_values; /* on the host: constants and results of the programs of compute threads */
 } tti_exec_memory;
 
 /* The shared memory of the workers of desc: plan, backend and ema are read.  On success *out is

@@ -113,7 +113,7 @@ tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_shard_groups, int n
 
 static bool reads(const tti_node *node, const tutti_value *value) {
     for (int k = 0; k < node->n_in; k++)
-        if (tti_behind_views(node->in[k]) == value) return true;
+        if (tti_skip_views(node->in[k]) == value) return true;
     return false;
 }
 

@@ -52,7 +52,7 @@ bool tti_repeat_each(tti_building *b, const tti_operand *x, const tti_operand *i
 /* The operand of an argument, and its role; NULL: no tensor. */
 static const tti_operand *operand_in(const tti_building *b, const tti_call *c, int k,
                                      tti_order_role *role) {
-    const tti_operand *x = tti_operand_behind(b, tti_arg_at(c, k));
+    const tti_operand *x = tti_operand_named(b, tti_arg_at(c, k));
     *role = x ? x->role : TTI_ORDER_NONE;
     return x;
 }
@@ -64,7 +64,7 @@ static bool in_order(tti_order_role role) {
 /* The one index of a list, of dimension 0; NULL: there are others. */
 static const tti_operand *only_index(const tti_building *b, const tti_arg *list) {
     if (list->kind != TTI_ARG_LIST || list->n != 1) return NULL;
-    return tti_operand_behind(b, &list->items[0]);
+    return tti_operand_named(b, &list->items[0]);
 }
 
 bool tti_index_ordered(tti_building *b, const tti_call *c) {

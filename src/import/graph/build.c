@@ -158,7 +158,7 @@ static bool keeps_elements(const tti_operator *row) {
 }
 
 static void share_input(const tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_behind(b, tti_arg_at(c, 0));
+    const tti_operand *x = tti_operand_named(b, tti_arg_at(c, 0));
     for (int i = 0; x && x->input > 0 && i < c->n_outs; i++)
         if (c->out[i] && c->out[i]->kind == TTI_OPERAND_GRAPH) c->out[i]->input = x->input;
 }

@@ -230,7 +230,7 @@ bool tti_has(const tti_call *c, int k);                                 /* prese
 tti_operand *tti_operand_at(tti_building *b, const tti_call *c, int k); /* a tensor */
 tti_operand *tti_operand_of(tti_building *b, const tti_arg *arg);
 /* The operand that an argument names; NULL for any other kind of argument. */
-const tti_operand *tti_operand_behind(const tti_building *b, const tti_arg *arg);
+const tti_operand *tti_operand_named(const tti_building *b, const tti_arg *arg);
 int64_t tti_int_at(tti_building *b, const tti_call *c, int k);
 double tti_number_at(tti_building *b, const tti_call *c, int k);
 bool tti_bool_at(tti_building *b, const tti_call *c, int k);

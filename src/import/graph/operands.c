@@ -94,7 +94,7 @@ static void refuse_missing(tti_building *b, int number) {
     tti_refuse(b, "'%s' is no tensor that can be used", b->block->names[number]);
 }
 
-const tti_operand *tti_operand_behind(const tti_building *b, const tti_arg *arg) {
+const tti_operand *tti_operand_named(const tti_building *b, const tti_arg *arg) {
     if (arg->kind == TTI_ARG_OPERAND) return arg->operand;
     return arg->kind == TTI_ARG_VALUE ? &b->values[arg->value] : NULL;
 }
@@ -190,7 +190,7 @@ int tti_ints_at(tti_building *b, const tti_call *c, int k, int64_t out[TUTTI_MAX
 
 const int64_t *tti_list_at(tti_building *b, const tti_call *c, int k, int *n) {
     const tti_arg *arg = tti_arg_at(c, k);
-    const tti_operand *x = tti_operand_behind(b, arg);
+    const tti_operand *x = tti_operand_named(b, arg);
     *n = 0;
     if (x && x->kind != TTI_OPERAND_HOST && x->kind != TTI_OPERAND_NUMBER)
         tti_refuse(b, "a list of numbers depends on the model's inputs, which is not supported");
@@ -217,7 +217,7 @@ bool tti_is_batch_item(tti_building *b, const tti_call *c, int k, int i) {
     const tti_arg *arg = tti_arg_at(c, k);
     if (arg->kind == TTI_ARG_LIST) arg = i < arg->n ? &arg->items[i] : &none_arg;
     if (b->fixed_batch && i == 0 && arg->kind == TTI_ARG_INT) return arg->i == b->batch;
-    const tti_operand *x = tti_operand_behind(b, arg);
+    const tti_operand *x = tti_operand_named(b, arg);
     return x && x->kind == TTI_OPERAND_NUMBER && x->is_batch;
 }
 

@@ -64,7 +64,7 @@ bool tti_sort_out(tti_building *b, const tti_operand *x, tti_operand *out) {
 /* ---- calls with such operands ---- */
 
 static tti_order_role role_of(const tti_building *b, const tti_arg *arg) {
-    const tti_operand *x = tti_operand_behind(b, arg);
+    const tti_operand *x = tti_operand_named(b, arg);
     if (x) return x->role;
     for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++) {
         tti_order_role role = role_of(b, &arg->items[i]);
@@ -81,7 +81,7 @@ bool tti_any_order(const tti_building *b, const tti_call *c) {
 
 /* arg with the operand that it names sorted, or as it was before. */
 static tti_arg replaced(tti_building *b, const tti_arg *arg, bool sorts) {
-    const tti_operand *x = tti_operand_behind(b, arg);
+    const tti_operand *x = tti_operand_named(b, arg);
     if (x && x->role != TTI_ORDER_NONE) {
         tti_operand *own = tti_room(b, sizeof *own);
         x = tti_operand_of(b, arg); /* notes a use of memory that was changed since */
@@ -204,7 +204,7 @@ static bool is_same_for_all(const tti_operand *x, int n_dims) {
  * are in none. */
 static bool collect_order(const tti_building *b, const tti_arg *arg, int n_dims,
                           const tti_order **order) {
-    const tti_operand *x = tti_operand_behind(b, arg);
+    const tti_operand *x = tti_operand_named(b, arg);
     for (int i = 0; !x && arg->kind == TTI_ARG_LIST && i < arg->n; i++)
         if (!collect_order(b, &arg->items[i], n_dims, order)) return false;
     if (!x) return true;
@@ -216,7 +216,7 @@ static bool collect_order(const tti_building *b, const tti_arg *arg, int n_dims,
 
 /* The most dimensions of an operand in an order. */
 static int most_dims(const tti_building *b, const tti_arg *arg) {
-    const tti_operand *x = tti_operand_behind(b, arg);
+    const tti_operand *x = tti_operand_named(b, arg);
     if (x) return is_in_order(x) ? tti_shape_of(x).n_dims : 0;
     int n = 0;
     for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++)
@@ -277,7 +277,7 @@ void tti_apply_ordered_row(tti_building *b, const tti_operator *row, const tti_c
     if (!tti_good(b)) return;
     const tti_order *order = order_of(b, row, c);
     bool of_keys = role == TTI_ORDER_COUNTS || role == TTI_ORDER_ENDS;
-    if (same && of_keys) order = tti_operand_behind(b, c->arg[0])->order;
+    if (same && of_keys) order = tti_operand_named(b, c->arg[0])->order;
     if (order && replace_args(b, c, false, &own) && tti_apply_row(b, row, &own)) {
         if (of_keys || keeps_rows(c, order)) {
             pass_on(c, order, same ? role : TTI_ORDER_ROWS);

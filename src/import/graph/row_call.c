@@ -126,7 +126,7 @@ void tti_fill_args(tti_building *b, const tti_operator *row, const tti_op_call *
 /* ---- running a row ---- */
 
 static bool arg_on_host(const tti_building *b, const tti_arg *arg) {
-    const tti_operand *x = tti_operand_behind(b, arg);
+    const tti_operand *x = tti_operand_named(b, arg);
     if (x) return x->kind != TTI_OPERAND_GRAPH;
     for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++)
         if (!arg_on_host(b, &arg->items[i])) return false;
@@ -140,7 +140,7 @@ static bool all_on_host(const tti_building *b, const tti_call *c) {
 }
 
 static bool any_of_shape(const tti_building *b, const tti_arg *arg) {
-    const tti_operand *x = tti_operand_behind(b, arg);
+    const tti_operand *x = tti_operand_named(b, arg);
     if (x) return x->of_shape;
     for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++)
         if (any_of_shape(b, &arg->items[i])) return true;

@@ -12,7 +12,7 @@
 /* A constant of one element beside a value of the graph, as a number: it needs no node. */
 static tti_arg plain_arg(const tti_building *b, const tti_call *c, int k) {
     const tti_arg *arg = tti_arg_at(c, k), *other = tti_arg_at(c, 1 - k);
-    const tti_operand *x = tti_operand_behind(b, arg), *y = tti_operand_behind(b, other);
+    const tti_operand *x = tti_operand_named(b, arg), *y = tti_operand_named(b, other);
     bool alone = x && y && x->kind == TTI_OPERAND_HOST && y->kind == TTI_OPERAND_GRAPH &&
                  tti_host_n(&x->host) == 1 && x->host.shape.n_dims <= tti_shape_of(y).n_dims;
     if (!alone) return *arg;

@@ -135,7 +135,7 @@ static tti_arg shape_arg(tti_building *b, const tutti_shape *s, bool of_batch) {
 }
 
 static bool is_of_shape(const tti_building *b, const tti_call *c, int k) {
-    const tti_operand *x = tti_operand_behind(b, c->arg[k]);
+    const tti_operand *x = tti_operand_named(b, c->arg[k]);
     return tti_has_fixed_batch(b) || (x && x->of_shape);
 }
 
@@ -246,7 +246,7 @@ static void split_to_sequence(tti_building *b, const tti_call *c) {
     const int64_t *sizes = tti_has(c, 1) ? tti_list_at(b, c, 1, &n_sizes) : NULL;
     if (s.n_dims < 1 || (!sizes && !tti_bool_at(b, c, 3))) tti_refuse(b, "keepdims=0");
     if (!tti_good(b)) return;
-    const tti_operand *by = sizes ? tti_operand_behind(b, c->arg[1]) : NULL;
+    const tti_operand *by = sizes ? tti_operand_named(b, c->arg[1]) : NULL;
     bool is_list = by && tti_shape_of(by).n_dims == 1;
     int64_t each = sizes && !is_list && n_sizes == 1 ? sizes[0] : 1;
     if (each < 1) tti_refuse(b, "parts of %lld elements", (long long)each);

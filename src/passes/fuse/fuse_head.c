@@ -34,12 +34,12 @@ static bool is_product(const tti_node *node, bool trans_a, bool trans_b) {
 /* Adds a reader of dlogits, or of a view of it; false where it is none of the two products. */
 static bool take_reader(head *h, const tti_node *node) {
     bool rows = node->in[0]->type.shape.n_dims == 2;
-    const tutti_value *x = tti_behind_views(h->logits->in[0]);
+    const tutti_value *x = tti_skip_views(h->logits->in[0]);
     if (is_product(node, false, false) && node->in[1] == h->logits->in[1] && !h->dx) {
         h->dx = node;
         return true;
     }
-    bool fits = rows && is_product(node, true, false) && tti_behind_views(node->in[1]) == x &&
+    bool fits = rows && is_product(node, true, false) && tti_skip_views(node->in[1]) == x &&
                 tti_shape_equal(&node->out[0]->type.shape, &h->logits->in[1]->type.shape) && !h->dw;
     if (fits) h->dw = node;
     return fits;
@@ -48,12 +48,12 @@ static bool take_reader(head *h, const tti_node *node) {
 static bool take_readers(const tutti_graph *g, head *h) {
     const tutti_value *dlogits = h->loss->out[0];
     for (int i = 0; i < g->n_outputs; i++)
-        if (tti_behind_views(g->outputs[i].value) == dlogits) return false;
+        if (tti_skip_views(g->outputs[i].value) == dlogits) return false;
     for (int i = h->loss->id + 1; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
         if (node->op->traits & TTI_VIEW) continue;
         for (int k = 0; k < node->n_in; k++)
-            if (tti_behind_views(node->in[k]) == dlogits && (k != 0 || !take_reader(h, node)))
+            if (tti_skip_views(node->in[k]) == dlogits && (k != 0 || !take_reader(h, node)))
                 return false;
     }
     return h->dx && h->dw;

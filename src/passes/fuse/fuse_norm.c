@@ -36,7 +36,7 @@ typedef struct fusion {
 static bool is_half(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F16; }
 
 /* A cast from 16 bits to f32 loses nothing: returns its input. */
-static const tutti_value *behind_cast(const tutti_value *value) {
+static const tutti_value *skip_cast(const tutti_value *value) {
     const tti_node *node = value->node;
     bool widens = node->op->joint == TTI_JOINT_WIDE && value->type.dtype == TUTTI_F32 &&
                   is_half(node->in[0]->type.dtype);
@@ -153,8 +153,8 @@ static tti_node *add_joint(fusion *f, const char *op, const tti_node *like,
 /* If one of the two terms was cast, it is the branch, else the second one. */
 static void make_forward(fusion *f, const tti_node *norm, const joint *with) {
     const tti_node *add = with->add;
-    int branch = behind_cast(add->in[1]) == add->in[1] && behind_cast(add->in[0]) != add->in[0];
-    const tutti_value *in[4] = {add->in[branch ? 1 : 0], behind_cast(add->in[branch ? 0 : 1]),
+    int branch = skip_cast(add->in[1]) == add->in[1] && skip_cast(add->in[0]) != add->in[0];
+    const tutti_value *in[4] = {add->in[branch ? 1 : 0], skip_cast(add->in[branch ? 0 : 1]),
                                 norm->in[1], norm->n_in > 2 ? norm->in[2] : NULL};
     const tutti_value *y = with->cast ? with->cast->out[0] : norm->out[0];
     tti_attr_arg attrs[] = {
@@ -167,7 +167,7 @@ static void make_forward(fusion *f, const tti_node *norm, const joint *with) {
 }
 
 static void make_backward(fusion *f, const tti_node *grad_x, const joint *with) {
-    const tutti_value *in[6] = {behind_cast(grad_x->in[0]), grad_x->in[1], grad_x->in[2],
+    const tutti_value *in[6] = {skip_cast(grad_x->in[0]), grad_x->in[1], grad_x->in[2],
                                 grad_x->in[3], grad_x->in[4]};
     const tutti_value *dx = grad_x->out[0];
     tti_attr_arg attrs[2] = {{0}};

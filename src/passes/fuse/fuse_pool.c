@@ -38,8 +38,7 @@ static bool is_by_two(const tti_node *pool) {
 }
 
 /* The pooling that is the only reader of a convolution with bias and relu; NULL: none. */
-static const tti_node *pool_behind(const fusion *f, const tti_node *conv,
-                                   const tti_target *target) {
+static const tti_node *pool_after(const fusion *f, const tti_node *conv, const tti_target *target) {
     if (!tti_is_op(conv, "conv2d") || conv->n_in != 3 || tti_n_uses(&f->rw, conv->out[0]) != 1)
         return NULL;
     const tti_node *pool = tti_only_user(tti_old_graph(&f->rw), conv->out[0]);
@@ -176,7 +175,7 @@ tutti_status tti_fuse_pool(tutti_graph **g, const tti_target *target) {
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
     int n_nodes = alloc_memory(&f, (size_t)from->n_nodes) ? from->n_nodes : 0;
     for (int i = 0; i < n_nodes; i++) {
-        const tti_node *pool = pool_behind(&f, from->nodes[i], target);
+        const tti_node *pool = pool_after(&f, from->nodes[i], target);
         if (pool && backward_fits(&f, from->nodes[i], pool)) plan(&f, from->nodes[i], pool);
     }
     for (int i = 0; i < n_nodes; i++) {

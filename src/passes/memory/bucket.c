@@ -19,7 +19,7 @@ static bool reads(const tti_node *node, const tutti_value *value) {
 
 /* The step that makes value. */
 static int made_after(const tti_program *program, const tutti_value *value) {
-    const tti_node *maker = tti_behind_views(value)->node;
+    const tti_node *maker = tti_skip_views(value)->node;
     for (int i = 0; i < program->n_steps; i++)
         if (program->steps[i] == maker) return i;
     return -1;

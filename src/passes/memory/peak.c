@@ -97,7 +97,7 @@ static tti_peak highest(const peak *p, size_t *grown, size_t *freed, int n) {
 static tti_peak find_peak(peak *p, const tti_node *const *order, int n, size_t *grown,
                           size_t *freed) {
     for (int i = 0; i < p->g->n_outputs; i++)
-        p->fixed[tti_behind_views(p->g->outputs[i].value)->id] = true;
+        p->fixed[tti_skip_views(p->g->outputs[i].value)->id] = true;
     find_lives(p, order, n);
     share_in_place(p, order, n);
     return highest(p, grown, freed, n);

@@ -96,7 +96,7 @@ static bool is_log_softmax(const tti_node *node) {
     return tti_is_op(node, "log_softmax") && n >= 2 && (axis == n - 1 || axis == -1);
 }
 
-static const tti_node *behind_reshapes(tti_match *m, const tutti_value *x) {
+static const tti_node *skip_reshapes(tti_match *m, const tutti_value *x) {
     while (tti_is_op(x->node, "reshape") && tti_match_take(m, x->node)) x = x->node->in[0];
     return x->node;
 }
@@ -107,7 +107,7 @@ static int64_t width_of(const tutti_value *x) {
 }
 
 /* Behind views that keep the rows. */
-static const tti_node *behind_views(tti_match *m, const tutti_value *x) {
+static const tti_node *skip_views(tti_match *m, const tutti_value *x) {
     while (tti_is_op(x->node, "reshape") && width_of(x) == width_of(x->node->in[0]) &&
            tti_match_take(m, x->node))
         x = x->node->in[0];
@@ -128,7 +128,7 @@ static bool picks_of_last(const tti_node *node) {
 
 /* The maximum of each row, which may have no gradient; NULL: it is none. */
 static const tti_node *read_top(tti_match *m, const tutti_value *value) {
-    const tti_node *node = behind_reshapes(m, value);
+    const tti_node *node = skip_reshapes(m, value);
     if (tti_is_op(node, "stop_gradient") && tti_match_take(m, node)) node = node->in[0]->node;
     bool is_top = tti_is_op(node, "max_reduce") && is_over_last(node) && tti_match_take(m, node);
     return is_top ? node : NULL;
@@ -136,12 +136,12 @@ static const tti_node *read_top(tti_match *m, const tutti_value *value) {
 
 /* x, where value is top + ln of the sum of e^(x - top) of its rows; NULL: it is something else. */
 static const tutti_value *read_log_sum(tti_match *m, const tutti_value *value) {
-    const tti_node *add = behind_reshapes(m, value);
+    const tti_node *add = skip_reshapes(m, value);
     if (!tti_is_op(add, "add") || !tti_match_take(m, add)) return NULL;
     for (int side = 0; side < 2; side++) {
-        const tti_node *log = behind_reshapes(m, add->in[side]);
+        const tti_node *log = skip_reshapes(m, add->in[side]);
         if (!tti_is_op(log, "log") || !tti_match_take(m, log)) continue;
-        const tti_node *sum = behind_reshapes(m, log->in[0]);
+        const tti_node *sum = skip_reshapes(m, log->in[0]);
         if (!tti_is_op(sum, "sum") || !is_over_last(sum) || !tti_match_take(m, sum)) return NULL;
         const tti_node *exp = sum->in[0]->node, *less = exp->n_in ? exp->in[0]->node : NULL;
         if (!tti_is_op(exp, "exp") || !tti_is_op(less, "sub") || !tti_match_take(m, exp) ||
@@ -160,7 +160,7 @@ static bool read_difference(tti_match *m, const tti_node *node, entropy *out) {
     for (int side = 0; side < 2; side++) {
         m->n_inner = n_before;
         const tutti_value *x = read_log_sum(m, node->in[side]);
-        const tti_node *picked = behind_reshapes(m, node->in[1 - side]);
+        const tti_node *picked = skip_reshapes(m, node->in[1 - side]);
         if (!x || !picks_of_last(picked) || picked->in[0] != x || x->type.shape.n_dims < 2)
             continue;
         out->x = x, out->labels = picked->in[1];
@@ -178,7 +178,7 @@ static bool read_picked(tti_match *m, const tti_node *node, entropy *out) {
     const tti_node *log = NULL;
     if (tti_is_op(node, "sub")) return read_difference(m, node, out);
     if (picks_of_last(node)) {
-        log = behind_views(m, node->in[0]);
+        log = skip_views(m, node->in[0]);
         out->labels = node->in[1];
     } else if (tti_is_op(node, "sum") && tti_is_op(node->in[0]->node, "mul")) {
         const tti_node *mul = node->in[0]->node;
@@ -191,7 +191,7 @@ static bool read_picked(tti_match *m, const tti_node *node, entropy *out) {
             !tti_match_take(m, mul) || !tti_match_take(m, one_hot))
             return false;
         out->labels = one_hot->in[0];
-        log = behind_views(m, mul->in[1 - hot]);
+        log = skip_views(m, mul->in[1 - hot]);
     }
     if (!log || !is_log_softmax(log)) return false;
     out->x = log->in[0];

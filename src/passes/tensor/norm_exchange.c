@@ -86,21 +86,20 @@ static bool is_grad_at(const tti_program *program, int s, tti_norm_exchange *out
 /* Only reader, and views, read the base of value. */
 static bool is_base_read_alone(const tutti_graph *g, const tutti_value *value,
                                const tti_node *reader) {
-    const tutti_value *base = tti_behind_views(value);
+    const tutti_value *base = tti_skip_views(value);
     for (int i = 0; i < g->n_outputs; i++)
-        if (tti_behind_views(g->outputs[i].value) == base) return false;
+        if (tti_skip_views(g->outputs[i].value) == base) return false;
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
         for (int k = 0; node != reader && k < node->n_in; k++)
-            if (!(node->op->traits & TTI_VIEW) && tti_behind_views(node->in[k]) == base)
-                return false;
+            if (!(node->op->traits & TTI_VIEW) && tti_skip_views(node->in[k]) == base) return false;
     }
     return true;
 }
 
 int tti_norm_exchange_product(const tti_program *program, int s) {
     const tti_node *scatter = program->steps[s];
-    const tutti_value *base = tti_behind_views(scatter->in[0]);
+    const tutti_value *base = tti_skip_views(scatter->in[0]);
     int p = s - 1;
     while (p >= 0 && program->steps[p] != base->node &&
            !(program->steps[p]->op->traits & TTI_COLLECTIVE))

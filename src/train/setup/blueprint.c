@@ -176,7 +176,7 @@ tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blue
 static bool keeps_low_copies(const tti_blueprint *b) {
     const tti_device_ops *device = b->devices.backend->device;
     const tti_job_config *c = &b->config;
-    return device && device->update.narrow && !b->devices.mixed && c->parallel.zero <= 1 &&
+    return device && device->update.low_copies && !b->devices.mixed && c->parallel.zero <= 1 &&
            strcmp(c->parallel.offload, "none") == 0 && strcmp(c->parallel.sync, "all-reduce") == 0;
 }
 
@@ -405,7 +405,7 @@ typedef struct requested {
 } requested;
 
 /* Makes the blueprint of workers on the host in a run that also has devices. */
-static const tti_devices host_beside = {.backend = &tti_backend_cpu, .mixed = true};
+static const tti_devices host_in_mixed_run = {.backend = &tti_backend_cpu, .mixed = true};
 
 static tutti_status find_devices(tti_blueprint *b, const requested *w) {
     if (w->devices) {
@@ -417,7 +417,7 @@ static tutti_status find_devices(tti_blueprint *b, const requested *w) {
     b->places = b->devices;
     bool is_own = b->devices.mixed && w->local_rank >= 0;
     if (is_own && tti_devices_place(&b->devices, w->local_rank) == TTI_ON_HOST)
-        b->devices = host_beside;
+        b->devices = host_in_mixed_run;
     return TUTTI_OK;
 }
 
@@ -474,7 +474,7 @@ static tutti_status create(const tutti_job *job, const requested *w, const tti_b
     if (st == TUTTI_OK && b->devices.mixed && is_for_all)
         st = create(job,
                     &(requested){.like = b,
-                                 .devices = &host_beside,
+                                 .devices = &host_in_mixed_run,
                                  .rank = -1,
                                  .local_rank = -1,
                                  .cache = w->cache},

@@ -112,7 +112,7 @@ static tutti_status add_worker(const tti_blueprint *all, int rank, int local_ran
     out->states += m.states + mirrored(b, n_data);
     out->grads += m.grads;
     out->activations += m.arena;
-    out->scratch += m.beside + n_scratch;
+    out->scratch += m.program_values + n_scratch;
     return TUTTI_OK;
 }
 

@@ -430,7 +430,7 @@ static tutti_status add_metrics(const tti_shard_graph_desc *d, tutti_graph *g,
 
 /* Whether the value is a parameter, an input or a constant, or a view of one. */
 static bool is_stored(const tutti_value *value) {
-    return tti_behind_views(value)->node->op->traits & TTI_SOURCE;
+    return tti_skip_views(value)->node->op->traits & TTI_SOURCE;
 }
 
 /* Whether a value depends on an input; seen [n_nodes]. */

@@ -17,7 +17,7 @@ typedef struct extent {
     size_t first, last; /* grains */
 } extent;
 
-static const tutti_value *behind_views(const tutti_value *value) {
+static const tutti_value *skip_views(const tutti_value *value) {
     while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
     return value;
 }
@@ -45,7 +45,7 @@ static void write_value(memory *m, const tutti_value *value) {
 }
 
 static void read_value(const memory *m, const tutti_value *value) {
-    const tutti_value *base = behind_views(value);
+    const tutti_value *base = skip_views(value);
     if (m->program->bufs[base->id].space == TTI_SPACE_INPUT) {
         T_EQ(m->program->bufs[value->id].space, TTI_SPACE_INPUT);
         T_EQ(m->program->bufs[value->id].offset, m->program->bufs[base->id].offset);

@@ -19,7 +19,7 @@ static int last_read(const tti_program *p, const tutti_value *value) {
     int last = step_of(p, value->node);
     for (int s = 0; s < p->n_steps; s++)
         for (int i = 0; i < p->steps[s]->n_in; i++)
-            if (tti_behind_views(p->steps[s]->in[i]) == value) last = TTI_MAX(last, s);
+            if (tti_skip_views(p->steps[s]->in[i]) == value) last = TTI_MAX(last, s);
     return last;
 }
 

@@ -45,7 +45,7 @@ T_CASE(scratch_memory_is_counted) {
         desc.n_compute_threads = share.n_threads;
         T_OK(tti_exec_memory_plan(&desc, w, 2, &m));
         T_OK(tti_exec_scratch_plan(&desc, w, 2, &scratch));
-        want += m.params + m.states + m.grads + m.arena + m.beside + scratch;
+        want += m.params + m.states + m.grads + m.arena + m.program_values + scratch;
         all_scratch += scratch;
     }
     uint64_t least = least_room(b), batches = 2 * 256 * (784 * sizeof(float) + sizeof(int32_t));

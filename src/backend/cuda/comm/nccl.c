@@ -178,22 +178,22 @@ static void forget(connection *m) {
 }
 
 /* Threads that still connect or abort, and that no other thread waits for any longer. */
-static atomic_int n_left_behind;
+static atomic_int n_abandoned;
 
 /* When the process exits, the libraries release what such a thread still uses, and it would crash.
  * There is no call that ends one, so the process ends without their release. */
-static void exit_beside_threads(int code, void *unused) {
+static void exit_with_threads(int code, void *unused) {
     (void)unused;
-    if (atomic_load(&n_left_behind) == 0) return;
+    if (atomic_load(&n_abandoned) == 0) return;
     fflush(NULL);
     _exit(code);
 }
 
-static void register_exit(void) { on_exit(exit_beside_threads, NULL); }
+static void register_exit(void) { on_exit(exit_with_threads, NULL); }
 
-static void leave_behind(void) {
+static void abandon_thread(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    atomic_fetch_add(&n_left_behind, 1);
+    atomic_fetch_add(&n_abandoned, 1);
     pthread_once(&once, register_exit);
 }
 
@@ -211,7 +211,7 @@ static void *connect_ranks(void *arg) {
     pthread_mutex_unlock(&m->mutex);
     if (given_up) {
         forget(m);
-        atomic_fetch_sub(&n_left_behind, 1);
+        atomic_fetch_sub(&n_abandoned, 1);
     }
     return NULL;
 }
@@ -252,7 +252,7 @@ static bool wait_for(connection *m, int timeout_ms) {
     while (!m->over && error == 0) error = pthread_cond_timedwait(&m->changed, &m->mutex, &end);
     bool over = m->over;
     m->given_up = !over;
-    if (!over) leave_behind();
+    if (!over) abandon_thread();
     pthread_mutex_unlock(&m->mutex);
     return over;
 }
@@ -309,7 +309,7 @@ void tti_nccl_destroy(tti_nccl *it) {
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += END_S;
     if (it->is_ending && pthread_timedjoin_np(it->ender, NULL, &until) != 0) {
-        leave_behind();
+        abandon_thread();
         pthread_detach(it->ender);
     }
     free(it);
