@@ -348,7 +348,7 @@ typedef struct tti_device_update_ops {
     tutti_status (*complete)(void *update, int first, int n);
     tutti_status (*hash)(void *update, uint64_t *hash); /* hashes the parameters; waits */
     /* Optional: writes desc.low_copies from parameters that were not written by the update. */
-    tutti_status (*narrow)(void *update);
+    tutti_status (*low_copies)(void *update);
     void (*destroy)(void *update); /* takes NULL */
     /* True if the host may record and await events of the copy queue, and write parameters
      * through TTI_QUEUE_COMM, while kernels of a step run (exec/device/params/offload.c). */

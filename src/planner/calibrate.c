@@ -285,7 +285,7 @@ static bool joins_head(const tti_node *logits) {
 }
 
 const tti_backend *tti_paper_device(void) {
-    static const tti_device_ops none = {.update.narrow = no_update,
+    static const tti_device_ops none = {.update.low_copies = no_update,
                                         .update.complete = no_complete,
                                         .collectives.tp_collective = no_tp,
                                         .p2p.send = no_send};

@@ -14,11 +14,11 @@ typedef struct twin {
     tutti_value *in[TTI_MAX_IN];
 } twin;
 
-typedef struct narrowed {
+typedef struct via_f32 {
     twin twin;
     const tti_kernel *kernel;
     void *state;
-} narrowed;
+} via_f32;
 
 static bool is_narrow(const tutti_value *value) {
     return value->type.dtype == TUTTI_F16 || value->type.dtype == TUTTI_BF16;
@@ -55,13 +55,13 @@ static bool can_run(const tti_node *node) {
 }
 
 static void release(void *state) {
-    narrowed *n = state;
+    via_f32 *n = state;
     if (n && n->kernel->release) n->kernel->release(n->state);
     free(n);
 }
 
 static tutti_status prepare(const tti_node *node, void **state) {
-    narrowed *n = calloc(1, sizeof *n);
+    via_f32 *n = calloc(1, sizeof *n);
     if (!n) return tti_fail(TUTTI_E_NOMEM, "%s '%s': no memory", node->op->name, node->name);
     make_twin(node, &n->twin);
     n->kernel = tti_backend_cpu.select(&n->twin.node, false);
@@ -80,7 +80,7 @@ static size_t wide_bytes(const tutti_value *value) {
 
 /* The wide values first, then the scratch of the twin's kernel. */
 static size_t scratch_bytes(const tti_node *node, const void *state) {
-    const narrowed *n = state;
+    const via_f32 *n = state;
     size_t bytes = n->kernel->scratch_bytes ? n->kernel->scratch_bytes(&n->twin.node, n->state) : 0;
     for (int i = 0; i < node->n_in; i++) bytes += wide_bytes(node->in[i]);
     for (int k = 0; k < node->op->n_out; k++) bytes += wide_bytes(node->out[k]);
@@ -88,7 +88,7 @@ static size_t scratch_bytes(const tti_node *node, const void *state) {
 }
 
 static tutti_status run_widened(void *state, const tti_kargs *a) {
-    narrowed *n = state;
+    via_f32 *n = state;
     const tti_node *node = a->node;
     const tti_cpu_isa *isa = tti_cpu_isa_at(0);
     void *in[TTI_MAX_IN], *out[TTI_MAX_OUT];

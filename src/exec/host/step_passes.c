@@ -71,7 +71,7 @@ static tti_reduce_method method_of(const building *g) {
     if (!desc->fast) return TTI_REDUCE_TREE;
     if (g->form == TTI_FORM_STEP && tti_compress_wanted(desc, g->b->n_ranks))
         return TTI_REDUCE_COMPRESS;
-    if (g->b->n_ranks > 1 && desc->wire != TUTTI_F32) return TTI_REDUCE_NARROW;
+    if (g->b->n_ranks > 1 && desc->wire != TUTTI_F32) return TTI_REDUCE_ROUNDED;
     /* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
     return has_parts(g->b) ? TTI_REDUCE_TREE : TTI_REDUCE_ANY;
 }

@@ -157,7 +157,7 @@ static void run_narrow(command *c) {
         for (size_t k = 0; k < u->blocks[i].n_elems; k++) narrow_element(u, &u->blocks[i], k);
 }
 
-static tutti_status update_narrow(void *state) {
+static tutti_status update_low_copies(void *state) {
     return put(&(command){.run = run_narrow, .state = state});
 }
 

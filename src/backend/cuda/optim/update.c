@@ -207,9 +207,9 @@ tutti_status tti_cuda_update_hash(void *state, uint64_t *hash) {
     return tti_cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
-tutti_status tti_cuda_update_narrow(void *state) {
+tutti_status tti_cuda_update_low_copies(void *state) {
     const update *u = state;
-    return tti_cuda_check(tti_launch_update_narrow(&u->view, tti_cuda_stream()), "update");
+    return tti_cuda_check(tti_launch_update_low_copies(&u->view, tti_cuda_stream()), "update");
 }
 
 void tti_cuda_update_destroy(void *state) {

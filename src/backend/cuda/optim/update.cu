@@ -276,7 +276,7 @@ extern "C" cudaError_t tti_launch_update_hash(const tti_update_view *u, uint64_t
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_update_narrow(const tti_update_view *u, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_update_low_copies(const tti_update_view *u, cudaStream_t stream) {
     if (u->n_blocks) narrow_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u);
     return cudaGetLastError();
 }

@@ -85,7 +85,7 @@ cudaError_t tti_launch_update_norms(const tti_update_view *view, cudaStream_t st
 /* Optimizer, buffers, averages and hash in one pass over the parameters; nothing on a bad step. */
 cudaError_t tti_launch_update_step(const tti_update_view *view, cudaStream_t stream);
 /* Fills low_copies from the blocks with has_low_copy, without an update. */
-cudaError_t tti_launch_update_narrow(const tti_update_view *view, cudaStream_t stream);
+cudaError_t tti_launch_update_low_copies(const tti_update_view *view, cudaStream_t stream);
 /* Adds to *hash the hash of parameters by blocks: of all of them, of those of other workers unless
  * the step was bad, of all of them unless it was; of n blocks from first on.  Other workers'
  * parameters have just arrived, so their 16-bit copies are made in low_copies, too. */

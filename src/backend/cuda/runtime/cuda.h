@@ -116,7 +116,7 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **update);
 tutti_status tti_cuda_update_run(void *update);
 tutti_status tti_cuda_update_complete(void *update, int first, int n);
 tutti_status tti_cuda_update_hash(void *update, uint64_t *hash);
-tutti_status tti_cuda_update_narrow(void *update);
+tutti_status tti_cuda_update_low_copies(void *update);
 void tti_cuda_update_destroy(void *update);
 
 /* matmul.c, dnn.c: release their state in the device. */

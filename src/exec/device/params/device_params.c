@@ -135,8 +135,8 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
     return st;
 }
 
-tutti_status tti_device_update_narrow(tti_device_update *u) {
-    return u->ops->update.narrow(u->update);
+tutti_status tti_device_update_low_copies(tti_device_update *u) {
+    return u->ops->update.low_copies(u->update);
 }
 
 void tti_device_update_destroy(tti_device_update *u) {

@@ -39,7 +39,7 @@ bool tti_device_update_sums(const tti_device_update *update);
  * the hash in the report and writes their 16-bit copies. */
 tutti_status tti_device_update_complete(tti_device_update *update, int first, int n);
 /* Enqueues: writes the 16-bit copies of the parameters. */
-tutti_status tti_device_update_narrow(tti_device_update *update);
+tutti_status tti_device_update_low_copies(tti_device_update *update);
 
 /* Hashes the parameters on the device; waits. */
 tutti_status tti_device_update_hash(tti_device_update *update, uint64_t *hash);
