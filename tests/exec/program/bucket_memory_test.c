@@ -23,18 +23,18 @@ static tutti_graph *net_tied(bool training) {
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
 }
 
-static size_t size_of(const tti_bucket_memory *w, const tti_live_range *use) {
-    return w->plan->buckets[use->bucket].n_elems;
+static size_t size_of(const tti_bucket_memory *w, const tti_live_range *live) {
+    return w->plan->buckets[live->bucket].n_elems;
 }
 
 static void check_places(const tti_bucket_memory *w) {
-    for (int i = 0; i < w->n_uses; i++) {
-        const tti_live_range *a = &w->uses[i];
+    for (int i = 0; i < w->n_live; i++) {
+        const tti_live_range *a = &w->live[i];
         assert_true(a->taken <= a->first && a->first <= a->last && a->last <= a->released);
         assert_true(a->offset % 16 == 0 && a->offset + size_of(w, a) <= w->n_elems);
-        if (i > 0) assert_true(w->uses[i - 1].first <= a->first);
+        if (i > 0) assert_true(w->live[i - 1].first <= a->first);
         for (int k = 0; k < i; k++) {
-            const tti_live_range *b = &w->uses[k];
+            const tti_live_range *b = &w->live[k];
             bool at_once = a->taken <= b->released && b->taken <= a->released;
             assert_false(at_once && tti_bucket_memory_shares(w, a, b));
             assert_false(a->bucket == b->bucket && a->first <= b->last && b->first <= a->last);
@@ -48,11 +48,11 @@ static void check_changes(const tti_bucket_memory *w, int n_steps) {
         to = tti_bucket_memory_next_change(w, from, n_steps);
         assert_true(to > from);
         bool changes = to == n_steps;
-        for (int i = 0; i < w->n_uses; i++) {
-            const tti_live_range *use = &w->uses[i];
-            assert_false((from < use->first && use->first < to) ||
-                         (from < use->taken && use->taken < to));
-            changes = changes || use->first == to || use->taken == to;
+        for (int i = 0; i < w->n_live; i++) {
+            const tti_live_range *live = &w->live[i];
+            assert_false((from < live->first && live->first < to) ||
+                         (from < live->taken && live->taken < to));
+            changes = changes || live->first == to || live->taken == to;
         }
         assert_true(changes);
     }
@@ -66,11 +66,11 @@ static int check_value(const tti_bucket_memory *w, const tti_program *program, i
     if (buf.space != space) return 0;
     size_t at = tti_bucket_memory_at(w, step, first);
     int bucket = tti_plan_find_bucket(w->plan, first), n = 0;
-    for (int i = 0; i < w->n_uses; i++) {
-        const tti_live_range *use = &w->uses[i];
-        if (use->bucket != bucket || step < use->first || step > use->last) continue;
-        assert_true(at >= use->offset);
-        assert_true(at + (size_t)tti_value_n_elems(value) <= use->offset + size_of(w, use));
+    for (int i = 0; i < w->n_live; i++) {
+        const tti_live_range *live = &w->live[i];
+        if (live->bucket != bucket || step < live->first || step > live->last) continue;
+        assert_true(at >= live->offset);
+        assert_true(at + (size_t)tti_value_n_elems(value) <= live->offset + size_of(w, use));
         n++;
     }
     T_EQ(n, 1);
@@ -107,9 +107,9 @@ T_CASE(every_step_finds_what_it_looks_at) {
         }
 }
 
-static int n_uses_of(const tti_bucket_memory *w, int bucket) {
+static int n_live_ranges_of(const tti_bucket_memory *w, int bucket) {
     int n = 0;
-    for (int i = 0; i < w->n_uses; i++) n += w->uses[i].bucket == bucket;
+    for (int i = 0; i < w->n_live; i++) n += w->live[i].bucket == bucket;
     return n;
 }
 
@@ -121,8 +121,8 @@ T_CASE(what_is_far_away_is_not_kept) {
     T_OK(tti_bucket_memory_init(plan, &plan->shard, TTI_SPACE_PARAM, &params));
     T_OK(tti_bucket_memory_init(plan, &plan->shard, TTI_SPACE_GRAD, &grads));
     int tied = tti_plan_find_bucket(plan, plan->slots[tti_plan_find_slot(plan, "tied")].first);
-    assert_true(n_uses_of(&params, tied) >= 3);
-    for (int b = 0; b < plan->n_buckets; b++) T_EQ(n_uses_of(&grads, b), 1);
+    assert_true(n_live_ranges_of(&params, tied) >= 3);
+    for (int b = 0; b < plan->n_buckets; b++) T_EQ(n_live_ranges_of(&grads, b), 1);
     assert_true(params.n_elems < plan->n_flat * 3 / 4);
     assert_true(grads.n_elems < plan->n_flat * 3 / 4);
     tti_bucket_memory_fini(&params);
@@ -135,7 +135,7 @@ T_CASE(one_bucket_is_all_of_it) {
     tti_plan *plan = net_plan(net_tied, &net_fast, 1 << 20);
     tti_bucket_memory w;
     T_OK(tti_bucket_memory_init(plan, &plan->shard, TTI_SPACE_PARAM, &w));
-    T_EQ(w.n_uses, 1);
+    T_EQ(w.n_live, 1);
     T_EQ(w.n_elems, plan->n_flat);
     T_EQ(tti_bucket_memory_at(&w, -1, 17), 17);
     tti_bucket_memory_fini(&w);
@@ -144,10 +144,10 @@ T_CASE(one_bucket_is_all_of_it) {
 
 /* Of a stage: what a part reads comes in that part, and goes with it. */
 static void check_parts(const tti_program *program, const tti_bucket_memory *w) {
-    for (int i = 0; i < w->n_uses; i++)
+    for (int i = 0; i < w->n_live; i++)
         for (int p = 1; p < program->n_parts; p++) {
             int begin = program->part_first[p];
-            assert_true(w->uses[i].taken >= begin || w->uses[i].last < begin);
+            assert_true(w->live[i].taken >= begin || w->live[i].last < begin);
         }
 }
 

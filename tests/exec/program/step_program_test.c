@@ -48,7 +48,7 @@ static void gather(scene *s, const tti_instr *in) {
 /* Only the shards of the last micro-batch group have gradients in places. */
 static void reduce(scene *s, const tti_instr *in) {
     s->n_wrong += atomic_load(&s->n_made[in->bucket]) != s->n_shards;
-    for (int shard = s->n_shards - s->n_in_group; s->grads.n_uses && shard < s->n_shards; shard++)
+    for (int shard = s->n_shards - s->n_in_group; s->grads.n_live && shard < s->n_shards; shard++)
         for (size_t i = 0; i < n_elems_of(s, in->bucket); i++) {
             int *cell = &s->grad_place[shard][in->offset + i];
             s->n_wrong += *cell != -1 - in->bucket;
@@ -83,14 +83,14 @@ static tutti_status communicate(const tti_instr *in, void *user) {
  * places. */
 static void do_step(scene *s, int shard, int step) {
     bool in_places = shard >= s->n_shards - s->n_in_group;
-    for (int i = 0; i < s->params.n_uses; i++) {
-        const tti_live_range *use = &s->params.uses[i];
+    for (int i = 0; i < s->params.n_live; i++) {
+        const tti_live_range *live = &s->params.live[i];
         bool reads = use->first == step || use->last == step;
         for (size_t k = 0; reads && k < n_elems_of(s, use->bucket); k++)
             s->n_wrong += atomic_load(&s->in_place[use->offset + k]) != use->bucket;
     }
-    for (int i = 0; i < s->grads.n_uses; i++) {
-        const tti_live_range *use = &s->grads.uses[i];
+    for (int i = 0; i < s->grads.n_live; i++) {
+        const tti_live_range *live = &s->grads.live[i];
         for (size_t k = 0; in_places && use->first == step && k < n_elems_of(s, use->bucket); k++) {
             int *cell = &s->grad_place[shard][use->offset + k];
             s->n_wrong += *cell != 0; /* not yet reduced */
@@ -98,7 +98,7 @@ static void do_step(scene *s, int shard, int step) {
         }
         if (use->last == step) s->n_made[use->bucket]++;
     }
-    for (int b = 0; s->grads.n_uses == 0 && b < s->plan->n_buckets; b++)
+    for (int b = 0; s->grads.n_live == 0 && b < s->plan->n_buckets; b++)
         if (s->plan->buckets[b].ready_after == step) s->n_made[b]++;
 }
 
@@ -179,7 +179,7 @@ static scene *new_scene(net_fn net, size_t bucket_bytes) {
 
 /* ZeRO-3: both kinds of windows. */
 static tti_step_program_desc with_windows(scene *s) {
-    if (s->params.n_uses == 0) {
+    if (s->params.n_live == 0) {
         T_OK(tti_bucket_memory_init(s->plan, &s->plan->shard, TTI_SPACE_PARAM, &s->params));
         T_OK(tti_bucket_memory_init(s->plan, &s->plan->shard, TTI_SPACE_GRAD, &s->grads));
         assert_true(s->params.n_elems < MAX_PLACES && s->grads.n_elems < MAX_PLACES);
@@ -295,7 +295,7 @@ T_CASE(all_is_there_when_it_is_wanted) {
                 s->n_gathered = s->n_reduced = 0;
                 T_OK(run_all(s));
                 T_EQ(s->n_wrong, 0);
-                T_EQ(s->n_gathered, s->params.n_uses * s->acc.n_shard_groups);
+                T_EQ(s->n_gathered, s->params.n_live * s->acc.n_shard_groups);
                 T_EQ(s->n_reduced, s->plan->n_buckets);
             }
             end_scene(s);
@@ -332,7 +332,7 @@ T_CASE(a_shard_may_leave) {
     for (int step = 0; step < s->plan->shard.n_steps; step++) {
         s->leaves_at = step;
         T_OK(run_all(s));
-        T_EQ(s->n, s->params.n_uses + s->plan->n_buckets);
+        T_EQ(s->n, s->params.n_live + s->plan->n_buckets);
     }
     end_scene(s);
 }
@@ -341,7 +341,7 @@ T_CASE(a_failure_ends_all_waits) {
     T_UNUSED;
     scene *s = new_scene(net_lenet, 1);
     list(s, 2, 2, with_windows(s));
-    int n_moves = s->params.n_uses + s->grads.n_uses;
+    int n_moves = s->params.n_live + s->grads.n_live;
     s->looks = false;
     for (int i = 0; i < n_moves; i++) {
         s->fail_at = i;
@@ -364,7 +364,7 @@ T_CASE(shards_that_are_joined_take_turns) {
                 list(s, n_shards, n_compute_threads, desc);
                 T_OK(run_all(s));
                 T_EQ(s->n_wrong, 0);
-                T_EQ(s->n, s->params.n_uses + s->grads.n_uses);
+                T_EQ(s->n, s->params.n_live + s->grads.n_live);
                 /* What the step of a join makes, nobody would: parameters alone are looked at. */
                 tti_bucket_memory grads = s->grads;
                 s->grads = (tti_bucket_memory){.plan = s->plan};
@@ -395,7 +395,7 @@ T_CASE(parts_run_by_themselves) {
     tti_step_program_desc desc = with_windows(s);
     desc.side = &side;
     desc.params = NULL;
-    s->params.n_uses = 0;
+    s->params.n_live = 0;
     list(s, 2, 1, desc);
     for (int i = 0; i < s->program->n_instrs; i++) {
         const tti_instr *in = &s->program->instrs[i];
@@ -413,7 +413,7 @@ T_CASE(parts_run_by_themselves) {
     s->n_reduced = 0;
     T_OK(run_all(s));
     T_EQ(s->n_wrong, 0);
-    T_EQ(s->n_reduced, s->grads.n_uses);
+    T_EQ(s->n_reduced, s->grads.n_live);
     end_scene(s);
 }
 
