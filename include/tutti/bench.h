@@ -30,7 +30,7 @@ typedef struct tutti_bench_comm_row {
     double latency_us; /* time of one all_reduce */
     double alg_gb_s;   /* 1e9 bytes per second                             */
     double bus_gb_s;
-    double memcpy_us;    /* all ranks at once copy the bytes that each must move */
+    double memcpy_us;    /* time in which all ranks at once copy the bytes that each must move */
     double memcpy_ratio; /* latency_us / memcpy_us; 0 without memcpy_us    */
     /* Bytes that all ranks together move in one all_reduce: between ranks of one host, and between
      * hosts, including control messages. */

@@ -118,8 +118,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_reduce_scatter(tutti_comm *com
                                                                  tutti_dtype dtype,
                                                                  tutti_reduce_op op);
 
-/* dst[r*n_elems ..) = src of rank r; dst has n_ranks*n_elems elements; src may be this rank's place
- * in dst. */
+/* dst[r*n_elems ..) = src of rank r.  dst has n_ranks*n_elems elements; src may be the part of dst
+ * that belongs to this rank. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src,
                                                              void *dst, size_t n_elems,
                                                              tutti_dtype dtype);

@@ -52,7 +52,7 @@ typedef struct tutti_dataset_desc {
     const char *dir;        /* folder with the files; text, tokens: also a file or glob */
     tutti_data_split split; /* only files of this split are read */
     int64_t n_samples;      /* use only the first n samples; 0: all (digits: 60000 or 10000) */
-    int64_t n_classes;      /* labels must be below this; 0: the largest label + 1          */
+    int64_t n_classes;      /* labels must be smaller; 0: the largest label + 1             */
     double mean, std;       /* x = (pixel/255 - mean) / std; std 0 stands for 1             */
     uint64_t seed;          /* digits: selects which digits are drawn */
     double val_fraction;    /* fraction held out for testing, if the files define no test split */
@@ -67,7 +67,7 @@ typedef struct tutti_dataset_desc {
                             docs/job.md); "": none; NULL or "auto": the usual one for the format */
     const char *channel_mean; /* "0.485, 0.456, 0.406"; NULL or "auto": ImageNet's or CIFAR's */
     const char *channel_std;
-    const char *ignore_index; /* masks: value of pixels that do not count, or "none"; NULL or
+    const char *ignore_index; /* masks: value of pixels to ignore, or "none"; NULL or
                                  "auto": 255, and "": none, but where masks have 0 and 255 alone
                                  255 is class 1 */
 
@@ -91,7 +91,7 @@ typedef struct tutti_dataset_desc {
                             "class" */
     const char *fields; /* npy: the arrays that are fields of a sample, "x, mask, y", or "all"; NULL
                            or "": samples are x and y */
-    bool refuse_missing; /* csv: fail on a missing value instead of filling it in */
+    bool refuse_missing; /* csv: fail on a missing value; false: fill it in */
     /* npy: the samples of each split instead of files in dir.  Without those of TUTTI_TEST the ones
      * of TUTTI_TRAIN are divided as val_fraction says. */
     const tutti_samples *samples[TUTTI_N_SPLITS];
@@ -111,7 +111,7 @@ typedef struct tutti_dataset_info {
     tutti_type x;     /* type of one sample, without a batch axis */
     tutti_type y;     /* type of one sample, i32; regression: (value - mean) / std, times 2^22 */
     bool is_value;    /* regression: y is n_classes values, a number or [n_classes] */
-    int64_t n_tokens; /* tokens of x are below it; 0: below n_classes, or x is not tokens */
+    int64_t n_tokens; /* tokens of x are smaller; 0: n_classes is the limit, or x is not tokens */
     int n_fields;     /* 0: samples are x and y */
     const tutti_field *fields; /* [n_fields], in the order of x; y is then 0 */
     int64_t n_ignored; /* files and folders in data.dir that are not data: hidden files, system
@@ -145,9 +145,8 @@ TUTTI_API const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_count_classes(const tutti_dataset *ds,
                                                                    int64_t *counts);
 
-/* Returns the notices made while opening, one per line: values filled in, columns left out, unknown
- * categories; "" for
- * none.  Borrowed until the data set is destroyed. */
+/* Returns the notices of opening, one per line: values filled in, columns left out, unknown
+ * categories; "" if there are none.  Borrowed until the data set is destroyed. */
 TUTTI_API const char *tutti_dataset_notices(const tutti_dataset *ds);
 
 /* Describes the columns of a table, one line each: name, kind, range, values missing in the
@@ -198,7 +197,7 @@ TUTTI_API int64_t tutti_tokenizer_get_size(const tutti_tokenizer *tokenizer);
 TUTTI_API int32_t tutti_tokenizer_get_end(const tutti_tokenizer *tokenizer);
 
 /* Encodes n_bytes of text; special tokens in the text are not recognized.  *tokens is freed with
- * free(). TUTTI_E_DATA names the place of the first byte that has no token. */
+ * free(). TUTTI_E_DATA names the offset of the first byte that has no token. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tokenizer_encode(const tutti_tokenizer *tokenizer,
                                                               const char *text, size_t n_bytes,
                                                               int32_t **tokens, int64_t *n_tokens);

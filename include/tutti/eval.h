@@ -35,7 +35,7 @@ typedef struct tutti_label_result {
     int64_t n_samples;            /* samples that have the label */
     int64_t n_positive;           /* of these, with a 1                             */
     int64_t n_predicted;          /* predicted as 1: with a probability above 0.5   */
-    int64_t n_correct;            /* predicted right, 1 or 0                        */
+    int64_t n_correct;            /* correct predictions, 1 or 0                    */
     double accuracy;              /* n_correct / n_samples                          */
     double precision, recall, f1; /* of the 1s                                      */
     double auc;                   /* area under the ROC curve                       */
@@ -61,7 +61,7 @@ typedef struct tutti_eval_result {
     double rmse, mae, r2;        /* r2 is NAN if all values of a target are equal */
     int64_t n_values;            /* number of regression targets */
     tutti_value_result *values;  /* [n_values]                                             */
-    int64_t n_labels;            /* 0: targets are no labels of 0 and 1 */
+    int64_t n_labels;            /* 0: the targets are not labels of 0 and 1 */
     tutti_label_result *labels;  /* [n_labels] */
     bool is_sequence;            /* targets are tokens: perplexity, but no classes              */
     double perplexity;           /* 0 unless is_sequence                                        */
@@ -119,12 +119,12 @@ typedef struct tutti_prediction {
     int64_t n_values;
     const double *values;
     const char *const *names; /* names of the targets' or labels' columns; NULL: none */
-    bool is_labels;           /* labels of 0 and 1 (train.loss=bce): probabilities has that of a 1
-                                 for each of n_outputs labels */
-    bool is_text;             /* language model: top has the likeliest next tokens */
-    int64_t n_tokens;         /* text: tokens of the window whose next token is known */
-    double loss, perplexity;  /* mean loss over these tokens, and exp(loss); 0 if there are none */
-    int n_top;                /* classes or tokens in top, at most TUTTI_PREDICT_TOP           */
+    bool is_labels; /* labels of 0 and 1 (train.loss=bce): probabilities has the probability of a 1
+                       for each of n_outputs labels */
+    bool is_text;   /* language model: top has the likeliest next tokens */
+    int64_t n_tokens;        /* text: tokens of the window whose next token is known */
+    double loss, perplexity; /* mean loss over these tokens, and exp(loss); 0 if there are none */
+    int n_top;               /* classes or tokens in top, at most TUTTI_PREDICT_TOP           */
     struct {
         int64_t label;
         const char *name; /* name of the class or text of the token; NULL: none */

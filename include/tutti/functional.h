@@ -1,5 +1,5 @@
-/* functional.h - layers on weights that exist already: the same operations as the layers of ops.h,
- * for models that make their parameters themselves, share them, or compute them.
+/* functional.h - the layers of ops.h for weights that the caller passes: for models that create,
+ * share or compute their parameters.
  *
  * Shapes, defaults and errors are those of tutti/ops.h.  A weight is any value: a parameter, a
  * buffer, a constant, or the result of other operations.
@@ -9,7 +9,8 @@
 
 #include "tutti/ops.h"
 
-/* A window that moves over the last two dimensions of x.  Pairs are [down, across]. */
+/* The sliding window of a convolution or pooling over the last two dimensions of x.  Pairs are
+ * [height, width]. */
 typedef struct tutti_window {
     int64_t kernel[2];   /* pooling only: a convolution takes it from its weight */
     int64_t stride[2];   /* 0: 1 for a convolution, the kernel for pooling */

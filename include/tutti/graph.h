@@ -48,8 +48,8 @@ TUTTI_API void tutti_graph_destroy(tutti_graph *g);
 /* TUTTI_OK, or the first failure of any builder call, with its text in tutti_last_error(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_graph_check(const tutti_graph *g);
 
-/* Records a failure of model code with its reason, as a builder call with bad shapes does, unless
- * an earlier failure exists.  Returns NULL. */
+/* Records a failure of model code with its reason, as a builder call with bad shapes does.  Keeps
+ * an earlier failure.  Returns NULL. */
 TUTTI_API tutti_value *tutti_graph_refuse(tutti_graph *g, const char *why);
 
 /* True while the graph is built for training. */

@@ -22,9 +22,9 @@ typedef tutti_value *(*tutti_model_fn)(tutti_graph *g, tutti_value *x, const voi
 /* A metric of a step or an evaluation (train.metrics, model.metrics; tutti/losses.h). */
 typedef struct tutti_metric_result {
     const char *name;   /* borrowed                                                    */
-    double value;       /* NAN: undefined, such as auc where all targets are alike     */
-    int64_t n_each;     /* its values for each class or column, of which value is the mean; NAN  */
-    const double *each; /* where undefined.  0: it has no such parts                   */
+    double value;       /* NAN: undefined, such as auc if all targets are equal        */
+    int64_t n_each;     /* classes or columns whose mean is value; 0: no values for each         */
+    const double *each; /* [n_each]; NAN: undefined                                              */
 } tutti_metric_result;
 
 TUTTI_EXTERN_C_BEGIN

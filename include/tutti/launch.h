@@ -105,7 +105,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_stacks(const char *run_dir, cha
 
 /* Changes the number of workers of the elastic run that trains in run_dir on this host, between
  * parallel.min_workers and parallel.max_workers, and waits up to wait_ms until that many train.
- * TUTTI_E_CONFIG: no such run, or no such number; TUTTI_E_TIMEOUT: not yet. */
+ * TUTTI_E_CONFIG: there is no such run, or the number is outside these limits;
+ * TUTTI_E_TIMEOUT: another number of workers trains after wait_ms. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_scale(const char *run_dir, int n_workers,
                                                        int wait_ms);
 

@@ -5,8 +5,8 @@
  *
  *   cross_entropy  predicted logits, target i32 classes: logits [N,C,...] or [N,...,C] for target
  *                  [N,...], so per sample, per token or per pixel; smoothing, ignore, class weights
- *   focal          the same with (1 - p)^gamma; or predicted and target of one shape, target in
- *                  0 .. 1, for separate yes-or-no questions; alpha
+ *   focal          the same with (1 - p)^gamma; or binary: predicted and target of one shape,
+ *                  target in 0 .. 1; alpha
  *   dice           1 - 2 sum(p t) / (sum p + sum t), by sample and class; predicted logits as in
  *                  cross_entropy, or of the target's shape; ignore
  *   bce            predicted logits and target of one shape, target in 0 .. 1; pos_weight
@@ -20,9 +20,9 @@
  *   sigmoid        the same embeddings (SigLIP): the sum over j of ln(1 + e^-z), z = +-(scale
  *                  cos(a_i, b_j) + bias), + for j = i; temperature or scale, bias
  *
- * Counts: cross_entropy and focal of classes have one for each target that is not ignored (or the
- * weights of these), mse, mae, huber, smooth_l1, bce and focal of questions one for each element,
- * kl and cosine one for each row, dice, infonce and sigmoid one for each sample.
+ * Counts: cross_entropy and focal of classes count the targets that are not ignored (or add their
+ * weights).  mse, mae, huber, smooth_l1, bce and binary focal count elements.  kl and cosine count
+ * rows.  dice, infonce and sigmoid count samples.
  *
  * infonce and sigmoid compare each sample with those of all shards (tutti_gather_rows).  "correct"
  * counts the samples whose most similar target is their own.
@@ -40,7 +40,7 @@ typedef struct tutti_loss_desc {
     const double *weight; /* cross_entropy: [n_weights] of the classes; bce: of the         */
     int64_t n_weights;    /* positive targets of each column (pos_weight), or one for all   */
     double gamma;         /* focal; 0: 2                                                    */
-    double alpha;         /* focal of questions: weight of the positives; 0: none           */
+    double alpha;         /* binary focal: weight of the positives; 0: none                 */
     double delta;         /* huber: where the line begins; smooth_l1: beta; 0: 1            */
     double smooth;        /* dice: added to numerator and denominator; 0: 1                 */
     double temperature;   /* infonce, sigmoid: 1 / scale; 0: 0.07 and 0.1                   */
@@ -60,31 +60,37 @@ TUTTI_API tutti_loss tutti_loss_named(tutti_graph *g, const char *name, tutti_va
 /* Names in the order of the list: i = 0, 1, ... until NULL. */
 TUTTI_API const char *tutti_loss_name_at(int i);
 
-/* The rows of all shards of the batch: x f32 [n,...] -> [shards n,...], in the order of the shards;
- * x itself for one shard.  A gradient of the result is the sum over all shards of what each of them
- * gives to a row, in an order that does not depend on the number of workers. */
+/* Gathers the rows of all shards of the batch: x f32 [n,...] -> [shards n,...], in the order of the
+ * shards; returns x for one shard.  The gradient of a row is summed over all shards, in an order
+ * that does not depend on the number of workers. */
 TUTTI_API tutti_value *tutti_gather_rows(tutti_graph *g, tutti_value *x);
 
-/* i32 [n]: where the rows of this shard are in the result of tutti_gather_rows; -1 for rows where
- * present i32 [n] is -1. */
+/* i32 [n]: the index of each row of this shard in the result of tutti_gather_rows; -1 for padding,
+ * where present i32 [n] is -1. */
 TUTTI_API tutti_value *tutti_batch_rows(tutti_graph *g, tutti_value *present);
 
 /* The loss of this model, in place of the job's: sum and count, f32 scalars. */
 TUTTI_API void tutti_set_loss(tutti_graph *g, tutti_loss loss);
 
-/* ---- metrics, which are computed at every evaluation ----
+/* ---- metrics: computed at every evaluation ----
  *
- *   accuracy        classes as in cross_entropy: the largest logit is the target's; or predicted
- * and target of one shape: a logit is above 0 where the target is above 0.5 topK            top5,
- * top3, ...: the target's logit is among the K largest ones class_accuracy  the mean over the
- * classes of the fraction of their targets that is predicted miou            the mean over the
- * classes of intersection / union of target and prediction auc             area under the ROC
- * curve; predicted and target of one shape, or two classes; with columns [N,L] the mean over the
- * columns mae rmse r2     predicted and target of one shape; with columns [N,T] the mean over the
- * columns
+ *   accuracy        the largest logit is that of the target, for classes as in cross_entropy.  If
+ *                   predicted and target have one shape: the logit is above 0 where the target is
+ *                   above 0.5
+ *
+ *   topK            top5, top3, ...: the logit of the target is among the K largest
+ *
+ *   class_accuracy  the fraction of correct predictions of each class; mean over the classes
+ *
+ *   miou            intersection / union of target and prediction; mean over the classes
+ *
+ *   auc             area under the ROC curve, for two classes, or predicted and target of one
+ *                   shape; [N,L]: mean over the columns
+ *
+ *   mae rmse r2     predicted and target of one shape; [N,T]: mean over the columns
  *
  * Targets of classes equal to desc->ignore do not count, as in losses.  Sums are added over the
- * shards in their order, so the figures do not depend on the number of workers. */
+ * shards in their order, so the results do not depend on the number of workers. */
 
 /* Adds the metric `name` of the list above to a graph for evaluation; other arguments as in
  * tutti_loss_named.  Does nothing in a graph for training. */

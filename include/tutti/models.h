@@ -75,8 +75,8 @@ typedef tutti_value *(*tutti_decode_fn)(tutti_graph *g, tutti_value *tokens, tut
                                         const tutti_model_params *params);
 
 /* A replacement in the name of a parameter.  The replacements of a list are applied in order, each
- * to the first place of `ours`, if there is one; the last of a list is {NULL, NULL}.  A '^' in
- * front of `ours` stands for the beginning of the name.  "{a|b|c}" in `theirs` stands for three
+ * to the first occurrence of `ours`, if there is one; {NULL, NULL} ends the list.  '^' as the first
+ * character of `ours` matches the beginning of the name.  "{a|b|c}" in `theirs` stands for three
  * tensors a, b and c that are joined along dimension 0. */
 typedef struct tutti_weight_alias {
     const char *ours, *theirs;

@@ -143,7 +143,8 @@ TUTTI_API tutti_value *tutti_swiglu(tutti_graph *g, tutti_value *x);
 /* alpha x + beta */
 TUTTI_API tutti_value *tutti_affine(tutti_graph *g, tutti_value *x, double alpha, double beta);
 
-/* x in another dtype, integers too.  To integers: truncates towards zero and saturates. */
+/* Converts x to another dtype, including integers.  To integers: truncates towards zero and
+ * saturates. */
 TUTTI_API tutti_value *tutti_cast(tutti_graph *g, tutti_value *x, tutti_dtype dtype);
 
 /* ---- two inputs, broadcast as in numpy ---- */
@@ -162,14 +163,14 @@ TUTTI_API tutti_value *tutti_equal(tutti_graph *g, tutti_value *a, tutti_value *
 TUTTI_API tutti_value *tutti_less(tutti_graph *g, tutti_value *a, tutti_value *b);
 TUTTI_API tutti_value *tutti_less_equal(tutti_graph *g, tutti_value *a, tutti_value *b);
 
-/* x where mask is not 0, else 0, whatever x is there.  No gradient for mask. */
+/* x where mask is not 0, else 0 (also if x is NaN there).  No gradient for mask. */
 TUTTI_API tutti_value *tutti_keep(tutti_graph *g, tutti_value *x, tutti_value *mask);
 
-/* a where mask is 1, b where it is 0.  No gradient for mask. */
+/* a where mask is 1, b where mask is 0.  No gradient for mask. */
 TUTTI_API tutti_value *tutti_where(tutti_graph *g, tutti_value *mask, tutti_value *a,
                                    tutti_value *b);
 
-/* x repeated to shape; x summed to a shape that broadcasts to x's. */
+/* Repeats x to shape; sums x to a shape that broadcasts to the shape of x. */
 TUTTI_API tutti_value *tutti_broadcast_to(tutti_graph *g, tutti_value *x, const tutti_shape *shape);
 TUTTI_API tutti_value *tutti_sum_to(tutti_graph *g, tutti_value *x, const tutti_shape *shape);
 
@@ -193,7 +194,7 @@ typedef struct tutti_pool2d_desc {
     int64_t kernel_h, kernel_w; /* 0: kernel                                           */
     int64_t stride;             /* 0: as the kernel                                    */
     int64_t pad;                /* on each side, at most half the kernel               */
-    bool exclude_pad;           /* average: divide by the elements inside x only       */
+    bool exclude_pad;           /* average: divide by the number of elements inside x  */
 } tutti_pool2d_desc;
 
 /* The maximum of each window of at most 255 elements. */
@@ -201,7 +202,7 @@ TUTTI_API tutti_value *tutti_max_pool2d(tutti_graph *g, tutti_value *x, int64_t 
 TUTTI_API tutti_value *tutti_max_pool2d_with(tutti_graph *g, tutti_value *x,
                                              const tutti_pool2d_desc *desc);
 
-/* The mean of each window, outside x counted as zeros unless exclude_pad. */
+/* The mean of each window; elements outside x count as zeros unless exclude_pad is set. */
 TUTTI_API tutti_value *tutti_avg_pool2d(tutti_graph *g, tutti_value *x, int64_t kernel);
 TUTTI_API tutti_value *tutti_avg_pool2d_with(tutti_graph *g, tutti_value *x,
                                              const tutti_pool2d_desc *desc);
@@ -266,17 +267,17 @@ TUTTI_API tutti_value *tutti_gather(tutti_graph *g, tutti_value *x, tutti_value 
 TUTTI_API tutti_value *tutti_cumsum(tutti_graph *g, tutti_value *x, int axis);
 
 typedef struct tutti_sorted {
-    tutti_value *values, *places; /* places i32: where each value was in x; no gradient */
+    tutti_value *values, *places; /* places i32: the index of each value in x; no gradient */
 } tutti_sorted;
 
-/* x in order along axis; equal elements keep their order, NaN counts as the largest. */
+/* Sorts x along axis.  Equal elements keep their order; NaN counts as the largest. */
 TUTTI_API tutti_sorted tutti_sort(tutti_graph *g, tutti_value *x, int axis, bool descending);
 
-/* y[.., j, ..] = x[.., ids[.., j, ..], ..] along axis: ids i32 has the shape of x but for the axis.
- * A place outside gives zero. */
+/* y[.., j, ..] = x[.., ids[.., j, ..], ..] along axis.  ids i32 has the shape of x, except along
+ * axis. An id outside gives zero. */
 TUTTI_API tutti_value *tutti_take_along(tutti_graph *g, tutti_value *x, tutti_value *ids, int axis);
 
-/* Its opposite: n zeros along axis, to which x is added at ids, of the shape of x. */
+/* The inverse: starts with n zeros along axis and adds x at ids, which have the shape of x. */
 TUTTI_API tutti_value *tutti_put_along(tutti_graph *g, tutti_value *x, tutti_value *ids, int axis,
                                        int64_t n);
 
@@ -376,7 +377,7 @@ typedef struct tutti_recurrent_desc {
     double dropout;   /* between layers, 0 <= dropout < 1, named NAME.dropout_l0, ..   */
 } tutti_recurrent_desc;
 
-/* x[B,T,I] -> y[B,T,H], the hidden state of the last layer after every step; the first state is
+/* x[B,T,I] -> y[B,T,H]: the hidden state of the last layer after every step; the initial state is
  * zero.  Parameters are NAME.weight_ih_l0 [nH,I], NAME.weight_hh_l0 [nH,H], NAME.bias_ih_l0 and
  * NAME.bias_hh_l0 [nH], and _l1 .. for further layers.  Equations and order of gates are PyTorch's:
  * LSTM n = 4 (i, f, g, o), GRU n = 3 (r, z, n). */

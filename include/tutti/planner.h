@@ -61,8 +61,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_simulate_job(tutti_job *job,
                                                           const tutti_simulate_desc *desc,
                                                           char **text);
 
-/* Draws what each worker of the job holds (shards, parameters, optimizer state) and when it sends
- * what; as SVG if picture.  Free *text with free(). */
+/* Draws what each worker of the job holds (shards, parameters, optimizer state), what it sends and
+ * when; as SVG if picture.  Free *text with free(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text);
 
 /* Prints the instructions that one worker on the host executes in each kind of step: number, queue,

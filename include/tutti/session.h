@@ -19,7 +19,7 @@
  *           nothing.  After TUTTI_E_NUMERICS (a loss or gradient that is not finite) and a failure
  *           of desc.loss the parameters are unchanged and the session goes on.  After the failure
  *           of a worker (TUTTI_E_PEER, TUTTI_E_TIMEOUT, TUTTI_E_NOMEM, TUTTI_E_DEVICE; TUTTI_E_DATA
- *           of the job's data) every later call but close and destroy fails with that message.
+ *           of the job's data) every later call except close and destroy fails with that message.
  *
  * Threads:  Calls of one session from several threads wait for each other.  Sessions are
  *           independent; those of one process share its cores or devices.  A callback must not
@@ -88,8 +88,8 @@ typedef struct tutti_session_desc {
 typedef struct tutti_session_info {
     int32_t n_workers, n_shards;
     int64_t batch;           /* train.batch, rows of a step over all processes */
-    int64_t n_rows;          /* of them those of this process: the most that a call takes */
-    int64_t first_row;       /* the place of its first row in the batch; 0 without desc.comm */
+    int64_t n_rows;          /* rows of this process: the most that a call takes */
+    int64_t first_row;       /* index of its first row in the batch; 0 without desc.comm */
     int64_t step;            /* updates so far */
     int64_t steps_per_epoch; /* of the job's data; 0: the session has none */
     int64_t n_elems;         /* elements of all trained parameters and buffers together */
@@ -101,7 +101,7 @@ typedef struct tutti_session_info {
 /* The result of a step, over the rows of all workers. */
 typedef struct tutti_session_result {
     int64_t step;           /* updates after this call */
-    int64_t n_rows;         /* of the batch, of all processes */
+    int64_t n_rows;         /* rows of the batch, of all processes */
     double loss_sum, count; /* the mean loss is loss_sum / count */
     double correct;         /* correct predictions; NAN: the loss counts none */
     /* Of a step: the model's own (model.metrics, tutti_add_metric).  Of an evaluation: also those
@@ -127,14 +127,14 @@ typedef enum tutti_array_kind {
     TUTTI_N_ARRAY_KINDS
 } tutti_array_kind;
 
-/* All parameters and gradients as two arrays with the same places; elements between them are 0. */
+/* All parameters and all gradients as two arrays with the same offsets; padding elements are 0. */
 typedef struct tutti_flat_view {
     float *params;      /* [n_elems] */
     const float *grads; /* [n_elems]: sums, see grad_scale; 0 of buffers */
     int64_t n_elems;
 } tutti_flat_view;
 
-/* The place of a parameter. */
+/* Where a parameter lies in the flat arrays. */
 typedef struct tutti_parameter {
     const char *name; /* borrowed until the session is destroyed */
     tutti_shape shape;
@@ -163,14 +163,14 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_create(tutti_job *job,
                                                             const tutti_session_desc *desc,
                                                             tutti_session **out);
 
-/* Ends the workers and frees their memory; every later call but destroy returns TUTTI_E_INVALID.
+/* Ends the workers and frees their memory; every later call except destroy returns TUTTI_E_INVALID.
  * NULL and closed sessions are a no-op. */
 TUTTI_API void tutti_session_close(tutti_session *session);
 
 /* Closes the session and frees it.  No other thread may use it.  NULL is a no-op. */
 TUTTI_API void tutti_session_destroy(tutti_session *session);
 
-/* Facts of the session; all 0 for NULL.  Also of a closed one. */
+/* Facts of the session, open or closed; all 0 for NULL. */
 TUTTI_API void tutti_session_get_info(tutti_session *session, tutti_session_info *out);
 
 /* Input, output or parameter i, with the type of one row of inputs and outputs; the name is

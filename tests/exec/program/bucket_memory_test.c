@@ -70,7 +70,7 @@ static int check_value(const tti_bucket_memory *w, const tti_program *program, i
         const tti_live_range *live = &w->live[i];
         if (live->bucket != bucket || step < live->first || step > live->last) continue;
         assert_true(at >= live->offset);
-        assert_true(at + (size_t)tti_value_n_elems(value) <= live->offset + size_of(w, use));
+        assert_true(at + (size_t)tti_value_n_elems(value) <= live->offset + size_of(w, live));
         n++;
     }
     T_EQ(n, 1);

@@ -85,18 +85,19 @@ static void do_step(scene *s, int shard, int step) {
     bool in_places = shard >= s->n_shards - s->n_in_group;
     for (int i = 0; i < s->params.n_live; i++) {
         const tti_live_range *live = &s->params.live[i];
-        bool reads = use->first == step || use->last == step;
-        for (size_t k = 0; reads && k < n_elems_of(s, use->bucket); k++)
-            s->n_wrong += atomic_load(&s->in_place[use->offset + k]) != use->bucket;
+        bool reads = live->first == step || live->last == step;
+        for (size_t k = 0; reads && k < n_elems_of(s, live->bucket); k++)
+            s->n_wrong += atomic_load(&s->in_place[live->offset + k]) != live->bucket;
     }
     for (int i = 0; i < s->grads.n_live; i++) {
         const tti_live_range *live = &s->grads.live[i];
-        for (size_t k = 0; in_places && use->first == step && k < n_elems_of(s, use->bucket); k++) {
-            int *cell = &s->grad_place[shard][use->offset + k];
+        for (size_t k = 0; in_places && live->first == step && k < n_elems_of(s, live->bucket);
+             k++) {
+            int *cell = &s->grad_place[shard][live->offset + k];
             s->n_wrong += *cell != 0; /* not yet reduced */
-            *cell = -1 - use->bucket;
+            *cell = -1 - live->bucket;
         }
-        if (use->last == step) s->n_made[use->bucket]++;
+        if (live->last == step) s->n_made[live->bucket]++;
     }
     for (int b = 0; s->grads.n_live == 0 && b < s->plan->n_buckets; b++)
         if (s->plan->buckets[b].ready_after == step) s->n_made[b]++;
