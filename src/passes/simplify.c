@@ -107,7 +107,7 @@ static tutti_status sweep(tutti_graph **g) {
 static tutti_status copy_sources(tutti_graph *g) {
     for (int i = 0; i < g->n_outputs; i++) {
         tutti_value *value = g->outputs[i].value;
-        bool is_source = (tti_behind_views(value)->node->op->traits & TTI_SOURCE) != 0;
+        bool is_source = (tti_skip_views(value)->node->op->traits & TTI_SOURCE) != 0;
         if (!is_source || strncmp(g->outputs[i].name, "stat.", 5) == 0) continue;
         const char *copy = value->type.dtype == TUTTI_F32 ? "affine" : "concat";
         g->outputs[i].value = tti_emit(g, copy, NULL, &value, 1, NULL);

@@ -300,13 +300,14 @@ bool tti_shard_graph_is_output(const tutti_graph *g, int i, int64_t rows) {
 static tutti_status add_host_loss(const tti_shard_graph_desc *d, tutti_graph *g) {
     size_t offset = end_of_samples(d);
     tutti_value *sum = NULL;
-    int n = g->n_outputs;
+    const tutti_graph *built = g;
+    int n = built->n_outputs;
     if (!tti_graph_is_training(g)) return TUTTI_OK;
     for (int i = 0; i < n; i++) {
         if (!tti_shard_graph_is_output(g, i, d->rows)) continue;
-        tutti_value *value = g->outputs[i].value;
+        tutti_value *value = built->outputs[i].value;
         if (value->type.dtype != TUTTI_F32) continue;
-        tutti_value *seed = add_seed(g, g->outputs[i].name, &value->type.shape, &offset);
+        tutti_value *seed = add_seed(g, built->outputs[i].name, &value->type.shape, &offset);
         tutti_value *term = tutti_sum(g, tutti_mul(g, value, seed), NULL);
         sum = sum ? tutti_add(g, sum, term) : term;
     }
