@@ -285,7 +285,7 @@ T_CASE(stages_are_queued) {
     T_UNUSED;
     made m = make("parallel.pipeline=2", "parallel.shards=8");
     tti_calibration c;
-    double recorded[TTI_MAX_MOMENTS] = {0}, queued[TTI_MAX_MOMENTS] = {0}, more = 0;
+    double recorded[TTI_MAX_SCHED_SLOTS] = {0}, queued[TTI_MAX_SCHED_SLOTS] = {0}, more = 0;
     int n_steps = 0;
     T_OK(tti_calibration_of("h200", 2, &c));
     c.queued_s = 0;

@@ -107,7 +107,7 @@ void tti_bucket_due(const tti_plan *plan, int *due) {
 
 /* The step that makes a value, or the last one that makes a part of it; 0: it is stored. */
 static int made_in(const tti_program *program, const tutti_value *value) {
-    const tti_node *maker = tti_behind_views(value)->node;
+    const tti_node *maker = tti_skip_views(value)->node;
     int due = 0;
     for (int s = 0; s < program->n_steps; s++)
         if (program->steps[s] == maker) return s;
