@@ -71,8 +71,8 @@ CUDA_MODULE = os.path.join(BUILD, "tutti-cuda.so")  # of the build, if it has on
 
 def install(prefix, module=None):
     """Places the program in prefix as `make install` does, and as tutti-cuda.so CUDA_MODULE, one of
-    tests/modules (device, fake, faults) or None.  With the module that has fault points, the program
-    has them too.  Returns the path of the program."""
+    tests/modules (device, fake, faults) or None.  With faults the program has fault points too.
+    Returns the path of the program."""
     program = os.path.join(prefix, "bin", "tutti")
     place(os.path.join(BUILD, "tests", "tutti_faults") if module == "faults"
           else os.environ.get("TUTTI_PROGRAM", "build/tutti"), program)
