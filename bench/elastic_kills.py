@@ -93,7 +93,7 @@ class Run:
 
 
 def kill_often(program, root, args, draw):
-    n_steps = args.per_run * 300
+    n_steps = args.per_run * 25
     length = ["train.epochs=1000", "train.steps=%d" % n_steps]
     whole = subprocess.run([program, *arguments(os.path.join(root, "whole"), args.options,
                                                 *length)], capture_output=True, text=True)

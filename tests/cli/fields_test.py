@@ -106,7 +106,8 @@ def test_built_in_models():
     train(*given, "data.dir=kinds", "data.classes=3", "run.dir=k", "-n", "1")
     result = runs.tutti("inspect", "k/job.yaml").expect(0)
     assert "[3,16]" in result.out, result.out
-    assert "n_out" in train(*given, "data.dir=kinds", "run.dir=none", "-n", "1", code=2).err
+    error = train(*given, "data.dir=kinds", "run.dir=none", "-n", "1", code=2).err
+    assert "with labels data.classes" in error, error
 
 
 def test_losses_are_pytorchs():

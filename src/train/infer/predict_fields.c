@@ -20,7 +20,8 @@ tutti_status tti_predict_prepare_fields(tti_predicting *r) {
     r->n_outputs = tti_value_n_elems(out);
     r->values = calloc((size_t)r->n_outputs + 1, sizeof *r->values);
     r->gives_classes = r->b->has_accuracy && out->type.shape.n_dims == 2;
-    tti_predict_prepare_masks(r, r->b->config.train.loss, &out->type.shape);
+    if (tti_predict_takes_images(r))
+        tti_predict_prepare_masks(r, r->b->config.train.loss, &out->type.shape);
     if (!r->values) return tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
     bool has_labels = tti_shard_graph_label_field(&r->b->config, info) >= 0;
     r->gives_labels = has_labels && out->type.shape.n_dims <= 2;

@@ -18,7 +18,6 @@ static bool gives_logits(const char *loss) {
 
 void tti_predict_prepare_masks(tti_predicting *r, const char *loss, const tutti_shape *output) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
-    if (!tti_predict_takes_images(r)) return;
     int64_t s = info->fields[1].type.shape.dim[0], n_dims = output->n_dims;
     const int64_t *d = output->dim;
     r->is_planar = n_dims == 4 && d[2] == s && d[3] == s;

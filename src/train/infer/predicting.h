@@ -78,7 +78,7 @@ tutti_status tti_predict_prepare_fields(tti_predicting *r);
 /* The names of the n targets or labels, if the columns of the training data have some. */
 tutti_status tti_predict_take_names(tti_predicting *r, int64_t n);
 
-/* The mask of a sample from its output, and its report (predict_masks.c). */
+/* The mask of an image from its output, and its report (predict_masks.c). */
 void tti_predict_prepare_masks(tti_predicting *r, const char *loss, const tutti_shape *output);
 tutti_status tti_predict_take_mask(tti_predicting *r, const tti_predict_sample *sample,
                                    const float *output, tutti_prediction *out);

@@ -225,11 +225,11 @@ tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
     if (model) TTI_TRY(check_keys(tti_job_config_of(job), model));
     *logits = model ? model->build(g, x, params) : job->model_fn(g, x, job->model_user);
     if (model && !*logits && params->n_classes < 1)
-        return tti_fail(
-            TUTTI_E_CONFIG,
-            "model.name: %s needs samples 'x' with labels or values 'y', or in a session "
-            "the number of classes (n_classes)",
-            name);
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.name: %s does not know how many outputs it needs: give samples 'x' "
+                        "with labels or values 'y', and with labels data.classes (in a session "
+                        "n_classes)",
+                        name);
     return TUTTI_OK;
 }
 
