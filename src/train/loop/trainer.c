@@ -615,6 +615,20 @@ static tutti_status take_init_config(const trainer *t) {
     return t->desc->resume && is_gone ? TUTTI_OK : tti_init_config_apply(t->job);
 }
 
+/* The workers of an elastic run are started and replaced by this process, and compute on CPUs. */
+static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devices *devices) {
+    if (tti_job_config_of(t->job)->parallel.min_workers == 0) return TUTTI_OK;
+    if (foreign)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.min_workers: an elastic run starts its workers itself (tutti "
+                        "train -n N), and another launcher started this one: %s",
+                        t->place.text);
+    if (devices->n == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "parallel.min_workers: the workers of an elastic run "
+                    "compute on CPUs; give parallel.devices=cpu");
+}
+
 static tutti_status prepare(trainer *t) {
     TTI_TRY(tutti_worker_detect(&t->place));
     bool foreign = t->place.n_ranks > 1 && t->place.comm_fd < 0;
@@ -626,6 +640,7 @@ static tutti_status prepare(trainer *t) {
     TTI_TRY(tti_job_resolve(t->job, foreign     ? t->place.n_ranks
                                     : devices.n ? devices.n
                                                 : tti_cores_usable()));
+    TTI_TRY(check_elastic(t, foreign, &devices));
     const tti_job_config *c = tti_job_config_of(t->job);
     bool alone_too = c->run.restarts > 0 || c->parallel.min_workers > 0;
     t->is_worker = t->place.n_ranks > 1 || (alone_too && t->place.comm_fd >= 0);
