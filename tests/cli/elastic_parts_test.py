@@ -57,7 +57,7 @@ def test_lost_while_it_copies():
 def test_without_a_mirror():
     expected = undisturbed()
     run = elastic_test.Run("disk", *ADAM, "parallel.zero=1", "parallel.mirror=false",
-                           "train.steps=1000", "run.checkpoint_every=90")
+                           "train.steps=500", "run.checkpoint_every=90")
     run.wait_for(120)
     run.signal(1)
     code, text = run.end()
@@ -65,9 +65,9 @@ def test_without_a_mirror():
     starts = [r["step"] for r in runs.records("disk") if r["event"] == "start"]
     assert len(starts) == 2 and starts[1] >= 90 and starts[1] % 90 == 0, starts
     steps = elastic_test.steps_of("disk")
-    assert steps == list(range(1, 1001)), steps
+    assert steps == list(range(1, 501)), steps
     whole = runs.tutti(*runs.small("longer", *elastic_test.LONG, "optimizer.name=adam",
-                                   "train.steps=1000", "-n", "2"))
+                                   "train.steps=500", "-n", "2"))
     assert elastic_test.hash_of(text) == elastic_test.hash_of(whole.out + whole.err) != expected
 
 

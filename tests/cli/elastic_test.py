@@ -11,20 +11,23 @@ import sys
 
 import runs
 
-# 400 steps with dropout, evaluated and saved on the way.
-LONG = ["train.steps=400", "run.checkpoint_every=90", "parallel.place=processes", "train.ema=0.9"]
-N_STEPS = 400
+# 300 steps with dropout, evaluated and saved on the way.
+LONG = ["train.steps=300", "run.checkpoint_every=90", "parallel.place=processes", "train.ema=0.9"]
+N_STEPS = 300
+# Steps of elastic runs last long enough to be disturbed on the fastest machine.
+SLOW_STEPS = {"program": os.path.join(runs.BUILD, "tests", "tutti_faults"),
+              "env": dict(os.environ, TUTTI_FAULT="train.data:delay_ms=3")}
 
 
 class Run:
     """A run of 4 elastic workers in a folder of its own."""
 
-    def __init__(self, folder, *options, program=None, env=None):
+    def __init__(self, folder, *options, program=SLOW_STEPS["program"], env=SLOW_STEPS["env"]):
         self.folder = folder
         self.log = folder + ".out"
         with open(self.log, "w") as out:
             self.process = subprocess.Popen(
-                [program or runs.PROGRAM, *runs.small(folder, *LONG, *options), "-n", "4"],
+                [program, *runs.small(folder, *LONG, *options), "-n", "4"],
                 stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)
 
     def pids(self):
@@ -109,7 +112,7 @@ def test_killed_and_stopped():
 
 
 def test_scaled():
-    longer = "train.steps=4000"
+    longer = "train.steps=800"
     ended = runs.tutti(*runs.small("longer", *LONG, longer, "-n", "2"))
     expected = hash_of(ended.out + ended.err)
     run = Run("scaled", longer, "parallel.min_workers=2")
@@ -187,13 +190,11 @@ def test_shards_for_the_most_workers():
 
 
 def test_threads():
-    """tutti scale and a signal, for replicas and for partitions; a step takes 5 ms or more."""
+    """tutti scale and a signal, for replicas and for partitions."""
     expected = undisturbed()
     for zero in 0, 1:
         run = Run("threads%d" % zero, "parallel.place=threads", "parallel.min_workers=1",
-                  "parallel.max_workers=6", "parallel.zero=%d" % zero,
-                  program=os.path.join(runs.BUILD, "tests/tutti_faults"),
-                  env=dict(os.environ, TUTTI_FAULT="train.data:delay_ms=5"))
+                  "parallel.max_workers=6", "parallel.zero=%d" % zero)
         run.wait_for(20)
         runs.tutti("scale", run.folder, "2").expect(0)
         runs.tutti("scale", run.folder, "6").expect(0)
