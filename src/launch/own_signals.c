@@ -38,12 +38,15 @@ void tti_signals_take(tti_taken_signals *t, bool scales) {
     sigdelset(&t->blocked, SIGPIPE); /* blocked, but write's EPIPE says it already */
 }
 
-/* A SIGPIPE of our own output must not hit the caller after all. */
-void tti_signals_restore(const tti_taken_signals *t) {
-    sigset_t pipe_only;
-    sigemptyset(&pipe_only);
-    sigaddset(&pipe_only, SIGPIPE);
-    if (!sigismember(&t->old_mask, SIGPIPE)) sigtimedwait(&pipe_only, NULL, &(struct timespec){0});
+/* A SIGPIPE of our own output must not hit the caller after all, and who has stopped the run and
+ * asks again, while the last workers end, has been answered. */
+void tti_signals_restore(const tti_taken_signals *t, bool was_stopped) {
+    sigset_t answered;
+    sigemptyset(&answered);
+    if (!sigismember(&t->old_mask, SIGPIPE)) sigaddset(&answered, SIGPIPE);
+    for (size_t i = 0; was_stopped && i < TTI_COUNT(asked); i++)
+        if (sigismember(&t->blocked, asked[i])) sigaddset(&answered, asked[i]);
+    while (sigtimedwait(&answered, NULL, &(struct timespec){0}) > 0) continue;
     for (size_t i = 0; i < TTI_COUNT(asked); i++)
         if (sigismember(&t->blocked, asked[i])) sigaction(asked[i], &t->old_asked[i], NULL);
     pthread_sigmask(SIG_SETMASK, &t->old_mask, NULL);

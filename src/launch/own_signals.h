@@ -14,9 +14,10 @@ typedef struct tti_taken_signals {
 } tti_taken_signals;
 
 /* Blocks them in the calling thread; signals that were ignored stay so.  scales: SIGUSR1 and
- * SIGUSR2 too.  Restores them. */
+ * SIGUSR2 too.  Restores them; was_stopped: a user has ended the run, and signals that are pending
+ * ask for the same. */
 void tti_signals_take(tti_taken_signals *t, bool scales);
-void tti_signals_restore(const tti_taken_signals *t);
+void tti_signals_restore(const tti_taken_signals *t, bool was_stopped);
 
 /* For workers that are threads: counts SIGUSR1 and SIGUSR2 from now on; returns by how many workers
  * more, or less, they have asked since the last call; sets back how they were handled. */

@@ -542,7 +542,7 @@ tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_
     tti_signals_take(&taken, desc->min_workers > 0);
     tutti_status st = supervise(&s, &taken.blocked, &taken.old_mask);
     free_supervisor(&s);
-    tti_signals_restore(&taken);
+    tti_signals_restore(&taken, s.report.stopped_by_user);
     if (st == TUTTI_OK) *out = s.report;
     return st;
 }
