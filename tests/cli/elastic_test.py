@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import runs
 
@@ -109,6 +110,27 @@ def test_killed_and_stopped():
     grows.signal(3, signal.SIGSTOP)
     check(grows, expected, 2)
     assert "until another one has joined" in grows.text()
+
+
+def test_lost_while_it_records_again():
+    """The first rank after a change dropped the record of the last step and dies before it has
+    written it again: the next one does."""
+    expected = undisturbed()
+    run = Run("again", "parallel.min_workers=2", env=dict(
+        os.environ, TUTTI_FAULT="train.data:delay_ms=3;train.record_again:delay_ms=700@rank=0"))
+    run.wait_for(30)
+    run.signal(0)
+    runs.wait_until(lambda: "goes on with 3 workers" in run.text(), what="the change")
+    last = [0, 0.0]  # steps, and since when there are so many
+
+    def stands_still():
+        n = len(steps_of("again"))
+        if n != last[0]:
+            last[:] = n, time.monotonic()
+        return time.monotonic() - last[1] > 0.2
+    runs.wait_until(stands_still, what="a rank that is about to write")
+    run.signal(1)  # the first now
+    check(run, expected, 2)
 
 
 def test_scaled():

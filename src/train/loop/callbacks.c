@@ -34,8 +34,7 @@ tutti_status tti_callbacks_consult(const tti_phases *phases, tutti_train_fn fn,
     if (desc->comm && tutti_comm_n_ranks(desc->comm) > 1)
         st = tutti_comm_all_reduce(desc->comm, asked, asked, TTI_COUNT(asked), TUTTI_F64, TUTTI_SUM,
                                    TUTTI_ALG_AUTO);
-    tti_phases_wait_for_peers(phases, NULL);
-    TTI_TRY(st);
+    TTI_TRY(tti_phases_end_wait(phases, st));
     *stops = asked[4] != 0;
     *out = (tutti_train_control){
         .stop = asked[0] != 0, .save = asked[1] != 0, .set_lr = asked[2] != 0, .lr = asked[3]};

@@ -16,14 +16,15 @@ void tti_phases_init(tti_phases *p, const tti_worker_loop_desc *desc) {
 
 void tti_phases_wait_for_peers(const tti_phases *p, const char *what) {
     int n = p->desc->comm ? tutti_comm_n_ranks(p->desc->comm) : 1;
-    if (!what) {
-        tti_flight_end(p->desc->flight, TTI_LANE_MAIN);
-        return;
-    }
     tti_flight_begin(
         p->desc->flight, TTI_LANE_MAIN,
         &(tti_flight_op){
             .name = what, .step = (uint64_t)p->step, .n_peers = n - 1, .waits_for_peers = n > 1});
+}
+
+tutti_status tti_phases_end_wait(const tti_phases *p, tutti_status st) {
+    tti_flight_end(p->desc->flight, TTI_LANE_MAIN);
+    return st;
 }
 
 void tti_phases_begin(tti_phases *p, const char *activity) {
@@ -45,9 +46,7 @@ tutti_status tti_phases_end(tti_phases *p) {
     /* places covers all workers: those on devices and those on the host. */
     if (p->desc->blueprint->places.n == 0) return TUTTI_OK;
     tti_phases_wait_for_peers(p, "end of phase");
-    tutti_status st = tti_comm_end_phase(comm);
-    tti_phases_wait_for_peers(p, NULL);
-    return st;
+    return tti_phases_end_wait(p, tti_comm_end_phase(comm));
 }
 
 static void warn(tti_phases *p, const char *what, int64_t waited_ms) {

@@ -20,8 +20,9 @@ typedef struct tti_phases {
 
 void tti_phases_init(tti_phases *phases, const tti_worker_loop_desc *desc);
 
-/* Records a wait for other workers between two steps, until the call with NULL. */
+/* Records a wait for other workers between two steps, and its end: returns st, which it had. */
 void tti_phases_wait_for_peers(const tti_phases *phases, const char *what);
+TUTTI_NODISCARD tutti_status tti_phases_end_wait(const tti_phases *phases, tutti_status st);
 
 /* Declares a phase, such as "saving a checkpoint". */
 void tti_phases_begin(tti_phases *phases, const char *activity);

@@ -225,14 +225,18 @@ static bool misses_record(const worker_loop *s) {
 static tutti_status record_last_step(worker_loop *s) {
     const tti_carry_position *at = &s->desc->carry->at;
     const tti_batch batch = {.n_rows_global = at->n_rows};
+    (void)TTI_FAULT_AT("train.record_again", s->desc->rank, s->state.step);
     s->reporter.mark_ns = tti_now_ns() - at->step_ns;
-    s->desc->carry->recorded = s->state.step;
-    return tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &batch);
+    TTI_TRY(tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &batch));
+    if (s->desc->rank == 0) s->desc->carry->recorded = s->state.step;
+    return TUTTI_OK;
 }
 
+/* Another worker, or this one, may drop the record that this one wrote, and be lost before it has
+ * written it again. */
 static tutti_status rewind_records(worker_loop *s) {
     bool misses = misses_record(s);
-    if (misses) s->desc->carry->recorded = 0; /* dropped too, and written again */
+    if (s->desc->carry && (misses || s->desc->rank != 0)) s->desc->carry->recorded = 0;
     return tti_reporter_rewind(&s->reporter, s->state.step - misses);
 }
 
@@ -337,11 +341,11 @@ static tutti_status evaluate(worker_loop *s) {
     bool counts = s->b->has_accuracy && e.sums.all.count > 0;
     if (st == TUTTI_OK) st = tti_reporter_eval(&s->reporter, s->state.step, &e.sums);
     tti_metric_set_destroy(e.sums.metrics);
-    /* In an elastic run it counts once rank 0 has recorded it: else all evaluate again. */
-    tti_phases_wait_for_peers(&s->phases, "end of evaluation");
-    if (st == TUTTI_OK && s->desc->carry) st = tutti_comm_barrier(s->desc->comm);
-    tti_phases_wait_for_peers(&s->phases, NULL);
     TTI_TRY(st);
+    if (s->desc->carry) { /* it counts once rank 0 has recorded it: else all evaluate again */
+        tti_phases_wait_for_peers(&s->phases, "end of evaluation");
+        TTI_TRY(tti_phases_end_wait(&s->phases, tutti_comm_barrier(s->desc->comm)));
+    }
     tti_plateau_desc plateau = tti_plateau_desc_of(s->c);
     tti_plateau_see(&plateau, &s->state.plateau, loss);
     s->eval_step = s->state.step;
@@ -385,9 +389,8 @@ static tutti_status save_now(worker_loop *s) {
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     if (s->desc->rank != 0) {
         tti_phases_wait_for_peers(&s->phases, "serve state");
-        tutti_status st = tti_exec_serve(s->exec);
-        tti_phases_wait_for_peers(&s->phases, NULL);
-        return st == TUTTI_OK ? tti_phases_end(&s->phases) : st;
+        TTI_TRY(tti_phases_end_wait(&s->phases, tti_exec_serve(s->exec)));
+        return tti_phases_end(&s->phases);
     }
     int64_t start = tti_now_ns();
     tti_phases_begin(&s->phases, "saving a checkpoint");
@@ -559,9 +562,7 @@ static tutti_status look_for_slowest(worker_loop *s, int64_t start_ns) {
     tti_slowest_add(&s->slowest, s->data_ns, s->exec_ns, tti_now_ns() - start_ns);
     if (s->last.partial || !tti_slowest_is_due(&s->slowest, s->state.step)) return TUTTI_OK;
     tti_phases_wait_for_peers(&s->phases, "gather times");
-    tutti_status st = tti_slowest_gather(&s->slowest, s->state.step);
-    tti_phases_wait_for_peers(&s->phases, NULL);
-    return st;
+    return tti_phases_end_wait(&s->phases, tti_slowest_gather(&s->slowest, s->state.step));
 }
 
 /* A single worker without a step in flight can stop at once, with a checkpoint. */
@@ -639,9 +640,7 @@ static tutti_status one_step(worker_loop *s) {
     if (!s->times_are_due || s->last.partial) return TUTTI_OK;
     s->times_are_due = false;
     tti_phases_wait_for_peers(&s->phases, "gather times");
-    st = report_times(s);
-    tti_phases_wait_for_peers(&s->phases, NULL);
-    TTI_TRY(st);
+    TTI_TRY(tti_phases_end_wait(&s->phases, report_times(s)));
     return is_last ? TUTTI_OK : follow_throughput(s);
 }
 
