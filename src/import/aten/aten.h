@@ -69,4 +69,19 @@ void tti_do_permute(tti_building *b, const tti_operand *x, const int *perm, tti_
 void tti_do_slice(tti_building *b, const tti_operand *x, int dim, int64_t start, int64_t len,
                   int64_t step, tti_operand *out);
 
+/* Rows of the tables of operators: one function for values of the graph and of the host; a formula
+ * of other operators (aten_formula.c); another name of an operator. */
+#define TTI_BOTH(op, args, fn) \
+    { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
+#define TTI_FORMULA(op, args, text)                                          \
+    {                                                                        \
+        .target = "aten." op, .signature = args, .build = tti_build_formula, \
+        .fold = tti_build_formula, .as = text                                \
+    }
+#define TTI_NAME(op, args, other)                                                             \
+    {                                                                                         \
+        .target = "aten." op, .signature = args, .build = tti_build_as, .fold = tti_build_as, \
+        .as = "aten." other                                                                   \
+    }
+
 #endif /* TTI_IMPORT_ATEN_H */

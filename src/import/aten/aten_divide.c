@@ -115,8 +115,6 @@ static void divide_mode(tti_building *b, const tti_call *c) {
         .target = "aten." op, .signature = "self other", .build = builder, .fold = fold_two, \
         .f2 = fn                                                                             \
     }
-#define BOTH(op, args, fn) \
-    { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
 
 const tti_operator tti_operators_divide[] = {
     PAIR("floor_divide.default", tti_floor_quotient, floor_divide),
@@ -125,7 +123,7 @@ const tti_operator tti_operators_divide[] = {
     PAIR("remainder.Tensor", tti_floor_remainder, remainder_of),
     PAIR("fmod.Scalar", fmod, fmod_of),
     PAIR("fmod.Tensor", fmod, fmod_of),
-    BOTH("div.Tensor_mode", "self other rounding_mode=None", divide_mode),
-    BOTH("div.Scalar_mode", "self other rounding_mode=None", divide_mode),
+    TTI_BOTH("div.Tensor_mode", "self other rounding_mode=None", divide_mode),
+    TTI_BOTH("div.Scalar_mode", "self other rounding_mode=None", divide_mode),
     {0},
 };

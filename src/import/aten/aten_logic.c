@@ -272,8 +272,6 @@ static void hardshrink(tti_building *b, const tti_call *c) {
     }
 #define NUMBERS(op, fn) \
     { .target = "_operator." op, .signature = "a b", .fold = tti_fold_numbers, .f2 = fn }
-#define BOTH(op, args, fn) \
-    { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
 #define CHOICE(op, args, built, folded) \
     { .target = "aten." op, .signature = args, .build = built, .fold = folded }
 
@@ -302,8 +300,8 @@ const tti_operator tti_operators_logic[] = {
     BITS("bitwise_and.Scalar", f_and, both),
     BITS("bitwise_or.Scalar", f_or, tutti_maximum),
     BITS("bitwise_xor.Scalar", f_xor, one_of),
-    BOTH("logical_not.default", "self", logical_not),
-    BOTH("bitwise_not.default", "self", bitwise_not),
+    TTI_BOTH("logical_not.default", "self", logical_not),
+    TTI_BOTH("bitwise_not.default", "self", bitwise_not),
     CLASSIFY("isnan", f_isnan, is_nan),
     CLASSIFY("isinf", f_isinf, is_inf),
     CLASSIFY("isfinite", f_isfinite, is_finite),

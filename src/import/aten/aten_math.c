@@ -571,8 +571,6 @@ static void type_as(tti_building *b, const tti_call *c) {
     }
 #define GRAPH_ONLY(op, builder) \
     { .target = "aten." op ".default", .signature = "self", .build = build_map, .b1 = builder }
-#define BOTH(op, args, fn) \
-    { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
 #define BUILD(op, args, fn) \
     { .target = "aten." op, .signature = args, .build = fn }
 #define PAIR(op, fn, builder)                                                                  \
@@ -630,16 +628,16 @@ const tti_operator tti_operators_math[] = {
     BUILD("elu.default", "self alpha=1 scale=1 input_scale=1", elu),
     BUILD("celu.default", "self alpha=1", celu),
     BUILD("softplus.default", "self beta=1 threshold=20", softplus),
-    BOTH("hardtanh.default", "self min_val=-1 max_val=1", clamp),
-    BOTH("clamp.default", "self min=None max=None", clamp),
-    BOTH("clamp_min.default", "self min", clamp_min),
-    BOTH("clamp_max.default", "self max", clamp_max),
-    BOTH("add.Tensor", "self other alpha=1", add),
-    BOTH("add.Scalar", "self other alpha=1", add),
-    BOTH("sub.Tensor", "self other alpha=1", sub),
-    BOTH("sub.Scalar", "self other alpha=1", sub),
-    BOTH("rsub.Tensor", "self other alpha=1", rsub),
-    BOTH("rsub.Scalar", "self other alpha=1", rsub),
+    TTI_BOTH("hardtanh.default", "self min_val=-1 max_val=1", clamp),
+    TTI_BOTH("clamp.default", "self min=None max=None", clamp),
+    TTI_BOTH("clamp_min.default", "self min", clamp_min),
+    TTI_BOTH("clamp_max.default", "self max", clamp_max),
+    TTI_BOTH("add.Tensor", "self other alpha=1", add),
+    TTI_BOTH("add.Scalar", "self other alpha=1", add),
+    TTI_BOTH("sub.Tensor", "self other alpha=1", sub),
+    TTI_BOTH("sub.Scalar", "self other alpha=1", sub),
+    TTI_BOTH("rsub.Tensor", "self other alpha=1", rsub),
+    TTI_BOTH("rsub.Scalar", "self other alpha=1", rsub),
     {.target = "aten.mul.Tensor",
      .signature = "self other",
      .build = mul,

@@ -466,8 +466,6 @@ static void embedding_bag(tti_building *b, const tti_call *c) {
 
 /* ---- rows ---- */
 
-#define BOTH(target_, args, fn) \
-    { .target = "aten." target_, .signature = args, .build = fn, .fold = fn }
 #define VIEW(target_, args, fn) \
     { .target = "aten." target_, .signature = args, .build = fn, .fold = fn, .view = true }
 
@@ -486,27 +484,30 @@ const tti_operator tti_operators_parts[] = {
     VIEW("moveaxis.int", "self source destination", movedims),
     VIEW("meshgrid.default", "tensors", meshgrid),
     VIEW("meshgrid.indexing", "tensors indexing", meshgrid),
-    BOTH("slice_scatter.default", "self src dim=0 start=None end=None step=1", slice_scatter),
-    BOTH("select_scatter.default", "self src dim index", select_scatter),
-    BOTH("repeat_interleave.self_int", "self repeats dim=None output_size!=None",
-         repeat_interleave),
-    BOTH("repeat_interleave.self_Tensor", "self repeats dim=None output_size!=None", repeat_each),
-    BOTH("tile.default", "self dims", tile),
-    BOTH("prod.dim_int", "self dim keepdim=False dtype!=None", prod_dim),
-    BOTH("prod.default", "self dtype!=None", prod_all),
-    BOTH("cumprod.default", "self dim dtype!=None", cumprod),
-    BOTH("norm_except_dim.default", "v pow=2 dim=0", norm_except_dim),
-    BOTH("rnn_tanh.input",
-         "input hx params has_biases num_layers dropout train bidirectional batch_first", rnn_tanh),
-    BOTH("rnn_relu.input",
-         "input hx params has_biases num_layers dropout train bidirectional batch_first", rnn_relu),
-    BOTH("embedding_bag.padding_idx",
-         "weight indices offsets scale_grad_by_freq mode sparse per_sample_weights "
-         "include_last_offset padding_idx",
-         embedding_bag),
-    BOTH("embedding_bag.default",
-         "weight indices offsets scale_grad_by_freq=False mode=0 sparse=False "
-         "per_sample_weights=None include_last_offset=False",
-         embedding_bag),
+    TTI_BOTH("slice_scatter.default", "self src dim=0 start=None end=None step=1", slice_scatter),
+    TTI_BOTH("select_scatter.default", "self src dim index", select_scatter),
+    TTI_BOTH("repeat_interleave.self_int", "self repeats dim=None output_size!=None",
+             repeat_interleave),
+    TTI_BOTH("repeat_interleave.self_Tensor", "self repeats dim=None output_size!=None",
+             repeat_each),
+    TTI_BOTH("tile.default", "self dims", tile),
+    TTI_BOTH("prod.dim_int", "self dim keepdim=False dtype!=None", prod_dim),
+    TTI_BOTH("prod.default", "self dtype!=None", prod_all),
+    TTI_BOTH("cumprod.default", "self dim dtype!=None", cumprod),
+    TTI_BOTH("norm_except_dim.default", "v pow=2 dim=0", norm_except_dim),
+    TTI_BOTH("rnn_tanh.input",
+             "input hx params has_biases num_layers dropout train bidirectional batch_first",
+             rnn_tanh),
+    TTI_BOTH("rnn_relu.input",
+             "input hx params has_biases num_layers dropout train bidirectional batch_first",
+             rnn_relu),
+    TTI_BOTH("embedding_bag.padding_idx",
+             "weight indices offsets scale_grad_by_freq mode sparse per_sample_weights "
+             "include_last_offset padding_idx",
+             embedding_bag),
+    TTI_BOTH("embedding_bag.default",
+             "weight indices offsets scale_grad_by_freq=False mode=0 sparse=False "
+             "per_sample_weights=None include_last_offset=False",
+             embedding_bag),
     {0},
 };

@@ -116,19 +116,17 @@ static void feature_dropout(tti_building *b, const tti_call *c) {
     tti_set_value(b, c->out[0], value, tti_elem_of(x), true);
 }
 
-#define BOTH(op, args, fn) \
-    { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
 #define KIND " dtype!=None layout!=None device!=None pin_memory!=None"
 
 const tti_operator tti_operators_random[] = {
-    BOTH("bernoulli.p", "self p generator!=None", bernoulli),
-    BOTH("bernoulli.float", "self p=0.5 generator!=None", bernoulli),
-    BOTH("rand.default", "size" KIND, rand_of_size),
-    BOTH("randn.default", "size" KIND, randn_of_size),
-    BOTH("rand_like.default", "self" KIND " memory_format!=None", rand_like),
-    BOTH("randn_like.default", "self" KIND " memory_format!=None", randn_like),
-    BOTH("dropout.default", "input p train=True", dropout),
-    BOTH("native_dropout.default", "input p train=True", dropout),
-    BOTH("feature_dropout.default", "input p train=True", feature_dropout),
+    TTI_BOTH("bernoulli.p", "self p generator!=None", bernoulli),
+    TTI_BOTH("bernoulli.float", "self p=0.5 generator!=None", bernoulli),
+    TTI_BOTH("rand.default", "size" KIND, rand_of_size),
+    TTI_BOTH("randn.default", "size" KIND, randn_of_size),
+    TTI_BOTH("rand_like.default", "self" KIND " memory_format!=None", rand_like),
+    TTI_BOTH("randn_like.default", "self" KIND " memory_format!=None", randn_like),
+    TTI_BOTH("dropout.default", "input p train=True", dropout),
+    TTI_BOTH("native_dropout.default", "input p train=True", dropout),
+    TTI_BOTH("feature_dropout.default", "input p train=True", feature_dropout),
     {0},
 };

@@ -371,18 +371,16 @@ static void softmax_of(tti_building *b, const tti_call *c, bool is_log) {
 static void softmax(tti_building *b, const tti_call *c) { softmax_of(b, c, false); }
 static void log_softmax(tti_building *b, const tti_call *c) { softmax_of(b, c, true); }
 
-#define BOTH(op, args, fn) \
-    { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
 #define BUILD(op, args, fn) \
     { .target = "aten." op, .signature = args, .build = fn }
 
 const tti_operator tti_operators_reduce[] = {
-    BOTH("sum.default", "self dtype=None", sum_all),
-    BOTH("sum.dim_IntList", "self dim keepdim=False dtype=None", sum_dim),
-    BOTH("mean.default", "self dtype=None", mean_all),
-    BOTH("mean.dim", "self dim keepdim=False dtype=None", mean_dim),
-    BOTH("amax.default", "self dim=[] keepdim=False", amax),
-    BOTH("amin.default", "self dim=[] keepdim=False", amin),
+    TTI_BOTH("sum.default", "self dtype=None", sum_all),
+    TTI_BOTH("sum.dim_IntList", "self dim keepdim=False dtype=None", sum_dim),
+    TTI_BOTH("mean.default", "self dtype=None", mean_all),
+    TTI_BOTH("mean.dim", "self dim keepdim=False dtype=None", mean_dim),
+    TTI_BOTH("amax.default", "self dim=[] keepdim=False", amax),
+    TTI_BOTH("amin.default", "self dim=[] keepdim=False", amin),
     BUILD("var.dim", "self dim unbiased=True keepdim=False", var_correction),
     BUILD("std.dim", "self dim unbiased=True keepdim=False", std_correction),
     BUILD("var.correction", "self dim=None correction=None keepdim=False", var_correction),
@@ -400,15 +398,15 @@ const tti_operator tti_operators_reduce[] = {
     BUILD("std_mean.correction", "self dim=None correction=None keepdim=False", std_correction),
     BUILD("argmax.default", "self dim=None keepdim=False", argmax),
     BUILD("argmin.default", "self dim=None keepdim=False", argmin),
-    BOTH("max.default", "self", max_all),
-    BOTH("min.default", "self", min_all),
+    TTI_BOTH("max.default", "self", max_all),
+    TTI_BOTH("min.default", "self", min_all),
     BUILD("max.dim", "self dim keepdim=False", max_along),
     BUILD("min.dim", "self dim keepdim=False", min_along),
-    BOTH("any.default", "self", any_all),
-    BOTH("any.dim", "self dim keepdim=False", any_dim),
-    BOTH("any.dims", "self dim=[] keepdim=False", any_dim),
-    BOTH("all.default", "self", all_all),
-    BOTH("all.dim", "self dim keepdim=False", all_dim),
+    TTI_BOTH("any.default", "self", any_all),
+    TTI_BOTH("any.dim", "self dim keepdim=False", any_dim),
+    TTI_BOTH("any.dims", "self dim=[] keepdim=False", any_dim),
+    TTI_BOTH("all.default", "self", all_all),
+    TTI_BOTH("all.dim", "self dim keepdim=False", all_dim),
     BUILD("softmax.int", "self dim dtype!=None", softmax),
     BUILD("_softmax.default", "self dim half_to_float!", softmax),
     BUILD("log_softmax.int", "self dim dtype!=None", log_softmax),
