@@ -254,12 +254,13 @@ extern "C" cudaError_t tti_depthwise_forward(tutti_dtype dtype, const tti_cuda_c
                                              const tti_depthwise_plan *plan, const void *x,
                                              const void *w, const void *bias, bool relu, void *y,
                                              cudaStream_t stream) {
-    TTI_DEPTHWISE_TYPE(dtype, return (run<T, false>(*conv, *plan, x, w, bias, relu, y, stream)))
+    TTI_FLOAT_DISPATCH_NO_F64(dtype,
+                              return (run<T, false>(*conv, *plan, x, w, bias, relu, y, stream)))
 }
 
 extern "C" cudaError_t tti_depthwise_grad_x(tutti_dtype dtype, const tti_cuda_conv *conv,
                                             const tti_depthwise_plan *plan, const void *dy,
                                             const void *w, void *dx, cudaStream_t stream) {
-    TTI_DEPTHWISE_TYPE(dtype,
-                       return (run<T, true>(*conv, *plan, dy, w, nullptr, false, dx, stream)))
+    TTI_FLOAT_DISPATCH_NO_F64(
+        dtype, return (run<T, true>(*conv, *plan, dy, w, nullptr, false, dx, stream)))
 }

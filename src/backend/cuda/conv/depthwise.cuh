@@ -108,7 +108,7 @@ bool has_vectors(int c) {
 
 }  // namespace depthwise
 
-/* Runs the statement with T and K, of a type and a window that have tiled kernels. */
+/* Runs the statement with K, of a window that has tiled kernels. */
 #define TTI_DEPTHWISE_KERNEL(kernel, ...) \
     switch (kernel) {                     \
         case 3: {                         \
@@ -125,24 +125,6 @@ bool has_vectors(int c) {
             constexpr int K = 7;          \
             __VA_ARGS__;                  \
         }                                 \
-    }
-
-#define TTI_DEPTHWISE_TYPE(dtype, ...) \
-    switch (dtype) {                   \
-        case TUTTI_F32: {              \
-            typedef float T;           \
-            __VA_ARGS__;               \
-            break;                     \
-        }                              \
-        case TUTTI_BF16: {             \
-            typedef tti_bf16 T;        \
-            __VA_ARGS__;               \
-            break;                     \
-        }                              \
-        default: {                     \
-            typedef tti_f16 T;         \
-            __VA_ARGS__;               \
-        }                              \
     }
 
 #endif /* TTI_CUDA_CONV_DEPTHWISE_CUH */

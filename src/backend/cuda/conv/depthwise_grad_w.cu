@@ -227,5 +227,5 @@ extern "C" cudaError_t tti_depthwise_grad_w(tutti_dtype dtype, const tti_cuda_co
                                             const tti_depthwise_plan *plan, const void *dy,
                                             const void *x, float *partials, void *dw, void *db,
                                             cudaStream_t stream) {
-    TTI_DEPTHWISE_TYPE(dtype, return (run<T>(*conv, *plan, dy, x, partials, dw, db, stream)))
+    TTI_FLOAT_DISPATCH_NO_F64(dtype, return (run<T>(*conv, *plan, dy, x, partials, dw, db, stream)))
 }

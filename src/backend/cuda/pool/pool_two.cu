@@ -90,32 +90,21 @@ extern "C" bool tti_pool_is_two(const tti_pool *p) {
     return p->c % (p->dtype == TUTTI_F32 ? 4 : 8) == 0 && n > 0 && n <= MOST_ITEMS;
 }
 
-/* Runs the statement with T; f64 does not come here. */
-#define FOR_TWO(dtype, ...)           \
-    if (dtype == TUTTI_F32) {         \
-        typedef float T;              \
-        __VA_ARGS__;                  \
-    } else if (dtype == TUTTI_BF16) { \
-        typedef tti_bf16 T;           \
-        __VA_ARGS__;                  \
-    } else {                          \
-        typedef tti_f16 T;            \
-        __VA_ARGS__;                  \
-    }
-
 extern "C" cudaError_t tti_launch_max_pool_two(const tti_pool *p, const void *x, void *y,
                                                void *index, cudaStream_t stream) {
-    FOR_TWO(p->dtype, enum {V = 16 / sizeof(T)}; windows k = windows_of(p, V);
-            max_two_kernel<T, V><<<(k.n_items + THREADS - 1) / THREADS, THREADS, 0, stream>>>(
-                (const T *)x, (T *)y, (uint8_t *)index, k));
+    TTI_FLOAT_DISPATCH_NO_F64(p->dtype, enum {V = 16 / sizeof(T)}; windows k = windows_of(p, V);
+                              max_two_kernel<T, V>
+                              <<<(k.n_items + THREADS - 1) / THREADS, THREADS, 0, stream>>>(
+                                  (const T *)x, (T *)y, (uint8_t *)index, k));
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t tti_launch_max_pool_two_grad(const tti_pool *p, const void *dy,
                                                     const void *index, void *dx,
                                                     cudaStream_t stream) {
-    FOR_TWO(p->dtype, enum {V = 16 / sizeof(T)}; windows k = windows_of(p, V);
-            max_two_grad_kernel<T, V><<<(k.n_items + THREADS - 1) / THREADS, THREADS, 0, stream>>>(
-                (const T *)dy, (const uint8_t *)index, (T *)dx, k));
+    TTI_FLOAT_DISPATCH_NO_F64(p->dtype, enum {V = 16 / sizeof(T)}; windows k = windows_of(p, V);
+                              max_two_grad_kernel<T, V>
+                              <<<(k.n_items + THREADS - 1) / THREADS, THREADS, 0, stream>>>(
+                                  (const T *)dy, (const uint8_t *)index, (T *)dx, k));
     return cudaGetLastError();
 }

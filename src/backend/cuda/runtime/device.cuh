@@ -308,4 +308,17 @@ __device__ __forceinline__ uint32_t tti_split_index(uint32_t &n, tti_divisor by)
             break;                     \
     }
 
+/* The same for kernels that f64 does not reach: one of f32, bf16 and f16. */
+#define TTI_FLOAT_DISPATCH_NO_F64(dtype, ...) \
+    if ((dtype) == TUTTI_F32) {               \
+        typedef float T;                      \
+        __VA_ARGS__;                          \
+    } else if ((dtype) == TUTTI_BF16) {       \
+        typedef tti_bf16 T;                   \
+        __VA_ARGS__;                          \
+    } else {                                  \
+        typedef tti_f16 T;                    \
+        __VA_ARGS__;                          \
+    }
+
 #endif /* TTI_DEVICE_CUH */
