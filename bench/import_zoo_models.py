@@ -514,17 +514,21 @@ def vit_mae():
     return wrap(transformers.ViTMAEForPreTraining(config), list(inputs), ("logits",)), inputs
 
 
+def detr_config(kind, stages=("stage4",), **more):
+    import transformers
+    backbone = transformers.ResNetConfig(hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
+                                         embedding_size=8, out_features=list(stages))
+    return config_of(kind, use_timm_backbone=False, use_pretrained_backbone=False,
+                     backbone=None, backbone_config=backbone, d_model=32, encoder_layers=1,
+                     decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4,
+                     encoder_ffn_dim=48, decoder_ffn_dim=48, num_queries=5, num_labels=3, **more)
+
+
 @case("detr")
 def detr():
     import torch
     import transformers
-    backbone = transformers.ResNetConfig(hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
-                                         embedding_size=8, out_features=["stage4"])
-    config = config_of("Detr", use_timm_backbone=False, use_pretrained_backbone=False,
-                       backbone=None, backbone_config=backbone, d_model=32, encoder_layers=1,
-                       decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4,
-                       encoder_ffn_dim=48, decoder_ffn_dim=48, num_queries=5, num_labels=3)
-    return wrap(transformers.DetrForObjectDetection(config), ["pixel_values"],
+    return wrap(transformers.DetrForObjectDetection(detr_config("Detr")), ["pixel_values"],
                 ("logits", "pred_boxes")), {"pixel_values": torch.randn(2, 3, 64, 64)}
 
 

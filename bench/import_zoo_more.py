@@ -8,8 +8,8 @@ import functools
 
 import torch
 import torch.nn.functional as F
-from import_zoo_models import (BERT, LLAMA, SEQ, SMALL_TEXT, VIT, config_of, language, pictures,
-                               seq2seq, timm_model, towers, waves, wrap)
+from import_zoo_models import (BERT, LLAMA, SEQ, SMALL_TEXT, VIT, config_of, detr_config, language,
+                               pictures, seq2seq, timm_model, towers, waves, wrap)
 from torch import nn
 
 GROUPS = {}
@@ -236,12 +236,7 @@ def clipseg():
 @case("vision")
 def conditional_detr():
     import transformers
-    backbone = transformers.ResNetConfig(hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
-                                         embedding_size=8, out_features=["stage4"])
-    config = config_of("ConditionalDetr", use_timm_backbone=False, use_pretrained_backbone=False,
-                       backbone=None, backbone_config=backbone, d_model=32, encoder_layers=1,
-                       decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4,
-                       encoder_ffn_dim=48, decoder_ffn_dim=48, num_queries=5, num_labels=3)
+    config = detr_config("ConditionalDetr")
     return wrap(transformers.ConditionalDetrForObjectDetection(config), ["pixel_values"],
                 ("logits", "pred_boxes")), {"pixel_values": torch.randn(2, 3, 64, 64)}
 
@@ -249,14 +244,7 @@ def conditional_detr():
 @case("vision")
 def deformable_detr():
     import transformers
-    backbone = transformers.ResNetConfig(hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
-                                         embedding_size=8,
-                                         out_features=["stage2", "stage3", "stage4"])
-    config = config_of("DeformableDetr", use_timm_backbone=False, use_pretrained_backbone=False,
-                       backbone=None, backbone_config=backbone, d_model=32, encoder_layers=1,
-                       decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4,
-                       encoder_ffn_dim=48, decoder_ffn_dim=48, num_queries=5, num_labels=3,
-                       num_feature_levels=3)
+    config = detr_config("DeformableDetr", ("stage2", "stage3", "stage4"), num_feature_levels=3)
     return wrap(transformers.DeformableDetrForObjectDetection(config), ["pixel_values"],
                 ("logits", "pred_boxes")), {"pixel_values": torch.randn(2, 3, 64, 64)}
 
