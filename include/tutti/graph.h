@@ -100,7 +100,8 @@ TUTTI_API tutti_type tutti_value_type(const tutti_value *value);
 /* Where the samples of a shard lie in a value. */
 typedef struct tutti_batch {
     int64_t n; /* samples; 0: the value is the same for all of them */
-    /* Of each dimension: 0: it holds no samples; else it is [outer, n, inner] merged into one. */
+    /* For each dimension: 0 if it holds no samples; else the dimension is [outer, n, inner] merged
+     * into one. */
     int64_t inner[TUTTI_MAX_DIMS];
     const char *mixed_by; /* the node that mixed rows of different samples in a way that is not
                              followed; NULL: none.  n and inner are then 0 */

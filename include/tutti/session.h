@@ -104,8 +104,8 @@ typedef struct tutti_session_result {
     int64_t n_rows;         /* rows of the batch, of all processes */
     double loss_sum, count; /* the mean loss is loss_sum / count */
     double correct;         /* correct predictions; NAN: the loss counts none */
-    /* Of a step: the model's own (model.metrics, tutti_add_metric).  Of an evaluation: also those
-     * of train.metrics. */
+    /* A step has the model's own metrics (model.metrics, tutti_add_metric); an evaluation also has
+     * those of train.metrics. */
     int64_t n_metrics;
     const tutti_metric_result *metrics; /* [n_metrics]; borrowed until the next call */
     double lr;                          /* that was applied; 0: no update */

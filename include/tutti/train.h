@@ -36,8 +36,8 @@ typedef struct tutti_event {
      * only rmse, and only with one target.  An evaluation sets all three for up to 16 targets; with
      * more they are NAN. r2 is NAN if all test values of a target are equal. */
     double rmse, mae, r2;
-    /* Of a step: the model's own (model.metrics, tutti_add_metric).  Of an evaluation: also those
-     * of train.metrics. */
+    /* A step has the model's own metrics (model.metrics, tutti_add_metric); an evaluation also has
+     * those of train.metrics. */
     int64_t n_metrics;
     const tutti_metric_result *metrics; /* [n_metrics]; borrowed for the call */
     double lr;

@@ -103,7 +103,7 @@ void tti_graph_set_stage(tutti_graph *g, int stage);
 /* The loss is the shard's as a whole: the model may join its samples. */
 void tti_graph_set_joins_samples(tutti_graph *g, bool joins);
 
-/* Of the first n nodes it is known where samples lie. */
+/* tutti_find_batch has found where samples lie for the first n nodes. */
 void tti_graph_set_n_sampled(tutti_graph *g, int n);
 
 /* For training, else for evaluation.  The number of shards of the batch, 1: one. */

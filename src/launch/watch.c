@@ -283,7 +283,7 @@ static bool is_held(const tti_flight *f, int pid) {
     return now == 'T' || now == 't';
 }
 
-/* What the ranks of a run do at a look. */
+/* The state of the ranks of a run at one check. */
 typedef struct finding {
     int stuck;                 /* a rank that does not wait and is past its limit; -1: none */
     int last_to_wait;          /* of those that wait for peers and are past their limit; -1: none */

@@ -233,8 +233,8 @@ static tutti_status ask(const splits *s, bool by_kind, tti_placement *placed) {
     return tti_split_node(s->node, in, placed);
 }
 
-/* The first input that has a pick; -1: none, or several that differ. */
-static int picked(const splits *s) {
+/* The first input whose dimension was chosen; -1: none, or several choices differ. */
+static int first_choice(const splits *s) {
     int first = -1;
     for (int k = 0; k < s->node->n_in; k++) {
         if (s->pick[k] < 0) continue;
@@ -250,7 +250,7 @@ static int picked(const splits *s) {
 
 static void try_split(splits *s) {
     tti_placement placed[TTI_MAX_OUT] = {0};
-    int first = picked(s);
+    int first = first_choice(s);
     if (first < 0) return;
     if (ask(s, true, placed) != TUTTI_OK && ask(s, false, placed) != TUTTI_OK) return;
     const tutti_value *x = s->node->in[first];
@@ -298,7 +298,7 @@ static bool by_splits(const tti_node *node, tti_samples *out) {
     return true;
 }
 
-/* Of inputs without samples: whether the results are sums over them, or statistics. */
+/* For inputs without samples: whether the results are sums over samples, or statistics. */
 static void find_kinds(const tti_node *node, tti_samples *out) {
     splits s = {.node = node};
     tti_placement placed[TTI_MAX_OUT] = {0};

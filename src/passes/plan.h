@@ -154,8 +154,8 @@ void tti_plan_hash_as(tti_plan *stage, const tti_plan *whole);
  * buckets, blocks of the update, and the values that are joined inside a step, in their order. */
 uint64_t tti_plan_digest(const tti_plan *plan);
 
-/* What each shard of a step reports: loss_sum, count and correct, then sum and count of each metric
- * of the model's own. */
+/* Each shard of a step reports loss_sum, count and correct, then sum and count of each of the
+ * model's own metrics. */
 enum { TTI_LOSS_SUMS = 3 };
 static inline int tti_plan_n_sums(const tti_plan *plan) {
     return TTI_LOSS_SUMS + 2 * plan->n_metrics;

@@ -552,7 +552,8 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     return TUTTI_OK;
 }
 
-/* What a device computes shows in no record, only that the host queues work or waits for it. */
+/* The records show that the host queues work or waits for the device, not which operation the
+ * device computes. */
 static void record(const tti_exec *x, const char *name, uint64_t step, bool waits) {
     const tti_setup *setup = tti_setup_of(x);
     tti_flight_begin(setup->desc.flight, TTI_LANE_COMPUTE,

@@ -183,7 +183,7 @@ static tutti_value *variance(tti_building *b, const tti_operand *x, unsigned axe
     tutti_value *rest = tutti_sub(g, value, mean_of(b, value, axes, true));
     tutti_value *squares = tutti_square(g, rest);
     if (!counts) return tutti_affine(g, tutti_sum(g, squares, &wanted), 1 / (n - correction), 0);
-    /* Of one element less one it is 0. */
+    /* One element less a correction of 1 would divide by 0. */
     tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-6);
     tutti_value *by = tutti_affine(g, tti_n_present_in(b, value, axes), 1, -correction);
     value = tutti_sum(g, tti_present_in(b, squares, axes), &wanted);
@@ -250,7 +250,8 @@ static void norm_at(tti_building *b, const tti_call *c, int order, int dims, int
 static void vector_norm(tti_building *b, const tti_call *c) { norm_at(b, c, 1, 2, 3); }
 static void norm_all(tti_building *b, const tti_call *c) { norm_at(b, c, 1, -1, -1); }
 
-/* Of no weight in a softmax beside any other number; finite, as it may be multiplied by 0. */
+/* A number without weight in a softmax with any other; finite, because it may be multiplied by 0.
+ */
 #define LOW (-1e30)
 
 /* ln of the sum of e^x, from the largest x on. */

@@ -13,8 +13,8 @@ bool tti_callbacks_follow_steps(const tutti_train_desc *train);
 /* Whether the program wants on_request to be called; it may say so on any thread. */
 bool tti_callbacks_requested(const tutti_train_desc *train);
 
-/* Rank 0 calls fn (NULL: nobody is asked), and *out becomes what it wants on all workers.  *stops:
- * whether this worker wants to stop, and then whether one of them does.  Collective. */
+/* Rank 0 calls fn (NULL: none is called), and all workers get its control in *out.  *stops: in,
+ * whether this worker wants to stop; out, whether any worker does.  Collective. */
 TUTTI_NODISCARD tutti_status tti_callbacks_consult(const tti_phases *phases, tutti_train_fn fn,
                                                    const tutti_train_progress *progress,
                                                    bool *stops, tutti_train_control *out);

@@ -16,7 +16,7 @@
 
 enum { N_VERSIONS = 2, HEADER_BYTES = 8192 };
 
-/* What a rank has written; step1 is the step plus one, 0: nothing, or it is being written. */
+/* A rank has written its partition; step1 is the step plus one, or 0 while it writes and before. */
 typedef struct stamp {
     _Atomic int64_t step1, n_ranks;
 } stamp;
@@ -119,7 +119,7 @@ static int64_t complete_step(const version *v) {
     return step1 - 1;
 }
 
-/* What a former epoch wrote to the other version must not complete what this one writes. */
+/* Stamps of an earlier epoch of membership must not complete the version that this one writes. */
 static void forget(version *v) {
     for (int r = 0; r < TTI_MAX_WORKERS; r++) atomic_store(&v->stamps[r].step1, 0);
 }

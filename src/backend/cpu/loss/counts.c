@@ -62,7 +62,7 @@ static tutti_status value_sums_run(void *state, const tti_kargs *a) {
     const float *x = a->in[0], *t = a->in[1];
     const int32_t *labels = a->in[2];
     double *count = a->out[0], *size = count + n, *square = size + n, *mean = square + n;
-    double *spread = mean + n;
+    double *deviation = mean + n;
     (void)state;
     memset(count, 0, 5 * n * sizeof *count);
     for (size_t r = 0; r < rows; r++) {
@@ -82,7 +82,7 @@ static tutti_status value_sums_run(void *state, const tti_kargs *a) {
         TTI_IVDEP
         for (size_t c = 0; c < n; c++) {
             double d = (double)t[r * n + c] - mean[c];
-            spread[c] += d * d;
+            deviation[c] += d * d;
         }
     }
     return TUTTI_OK;

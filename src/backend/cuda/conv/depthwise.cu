@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(MAX_THREADS, tti_depthwise_blocks(K, false))
     if (index < p.n_tiles) load(index, 0);
     for (int stage = 0; index < p.n_tiles; index += step, stage = 1 - stage) {
         place now = place_of(p, index);
-        wait_for_boxes(VECTORS); /* and nobody reads the other stage any more */
+        wait_for_boxes(VECTORS); /* no thread reads the other stage any more */
         if (index + step < p.n_tiles) load(index + step, 1 - stage);
         int n = now.n + own.image;
         if (own.exists && n < p.n) {

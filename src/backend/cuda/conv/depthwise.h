@@ -114,7 +114,7 @@ extern "C" {
 /* If the kernels take it: the type, the layout, and sizes whose indices fit. */
 bool tti_depthwise_supports(tutti_dtype dtype, const tti_cuda_conv *conv);
 
-/* Of a convolution that is supported. */
+/* The plan of a convolution that is supported. */
 tti_depthwise_plan tti_depthwise_plan_of(tutti_dtype dtype, const tti_cuda_conv *conv,
                                          tti_depthwise_kind kind);
 

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(MAX_THREADS, tti_depthwise_blocks(K, true))
     int index = (int)blockIdx.y, step = (int)gridDim.y;
     if (index < p.n_tiles) load(index, 0);
     for (int stage = 0; index < p.n_tiles; index += step, stage = 1 - stage) {
-        wait_for_boxes(VECTORS); /* and nobody reads the other stage any more */
+        wait_for_boxes(VECTORS); /* no thread reads the other stage any more */
         if (index + step < p.n_tiles) load(index + step, 1 - stage);
         if (own.exists)
             add_task<T, K, MODE>(tiles + stage * p.tile_elems + x_from, across.span * CHANNELS,

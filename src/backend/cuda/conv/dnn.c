@@ -28,7 +28,7 @@ struct tti_dnn_plan {
     tti_dnn_graph graph;
 };
 
-/* A plan that is to be compiled: its key and its graph; then also its text. */
+/* A plan to compile: its key and its graph; its text once it is compiled. */
 typedef struct wanted_plan {
     struct wanted_plan *next;
     tti_dnn_choice choice;
