@@ -37,7 +37,7 @@ def steps(folder):
     """The recorded steps, in order."""
     try:
         with open(os.path.join(folder, "metrics.jsonl"), errors="replace") as file:
-            found = re.findall(r'"event":"step","time":[0-9.]+,"step":(\d+)', file.read())
+            found = re.findall(r'"event":"step","time":[^,]+,"step":(\d+)', file.read())
     except FileNotFoundError:
         return []
     return [int(step) for step in found]
