@@ -25,6 +25,7 @@ typedef struct tti_mirror tti_mirror;
 typedef struct tti_carry {
     bool is_on;         /* the run is elastic */
     bool has_changed;   /* this is not the first epoch of the run */
+    int slot;           /* rank of this worker when it was started */
     int64_t recorded;   /* the last step that this worker has recorded; 0: none */
     bool has_parts;     /* each worker has a partition, which is not carried .. */
     tti_mirror *mirror; /* .. but taken from here; NULL: from the last checkpoint; owned */

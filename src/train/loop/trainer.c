@@ -296,7 +296,8 @@ static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti
 
 /* After a loss every member leaves the group, and the supervisor makes the next one. */
 static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
-    tti_carry carry = {.has_changed = tti_worker_joins(), .has_parts = tti_worker_has_parts(b)};
+    tti_carry carry = {
+        .has_changed = tti_worker_joins(), .slot = t->slot, .has_parts = tti_worker_has_parts(b)};
     tti_epoch epoch = {t->place.rank, b->n_workers, t->place.comm_fd};
     tutti_status st = TUTTI_OK;
     if (carry.has_parts && b->config.parallel.mirror)

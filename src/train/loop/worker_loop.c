@@ -225,7 +225,7 @@ static bool misses_record(const worker_loop *s) {
 static tutti_status record_last_step(worker_loop *s) {
     const tti_carry_position *at = &s->desc->carry->at;
     const tti_batch batch = {.n_rows_global = at->n_rows};
-    (void)TTI_FAULT_AT("train.record_again", s->desc->rank, s->state.step);
+    (void)TTI_FAULT_AT("train.record_again", s->desc->carry->slot, s->state.step);
     s->reporter.mark_ns = tti_now_ns() - at->step_ns;
     TTI_TRY(tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &batch));
     if (s->desc->rank == 0) s->desc->carry->recorded = s->state.step;
