@@ -71,6 +71,9 @@ tti_flight_workers tti_flight_get_workers(const tti_flight_memory *memory);
 
 /* ---- the writing side ---- */
 
+/* The phase of a process that waits for a place among the ranks, for as long as it takes. */
+#define TTI_FLIGHT_SPARE "waiting as a spare"
+
 /* Begins the record of this process as the given rank, with empty lanes; the ring stays. */
 void tti_flight_enter(tti_flight *f, const char *phase);
 void tti_flight_leave(tti_flight *f);

@@ -5,10 +5,12 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/blocked.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/patience.h"
 #include "base/process.h"
 #include "base/thread.h"
@@ -248,9 +250,20 @@ static void begin_stall(watched *at, const tti_flight_state *state, int64_t coun
                     .is_slow = at->is_slow && in_phase};
 }
 
+static bool is_alive(char process) { return process != 0 && process != 'Z'; }
+
 static bool is_there(int pid) {
     char process = pid ? tti_process_state(pid) : 0;
-    return process != 0 && process != 'Z' && process != 'T' && process != 't';
+    return is_alive(process) && process != 'T' && process != 't';
+}
+
+static bool is_spare(const tti_flight_state *state) {
+    return strcmp(state->phase, TTI_FLIGHT_SPARE) == 0;
+}
+
+/* Neither a spare nor a process that has ended takes part in steps. */
+static bool takes_part(const tti_flight_state *state) {
+    return state->pid && !is_spare(state) && is_alive(tti_process_state(state->pid));
 }
 
 /* True if the rank is stalled for longer than its limit. */
@@ -259,7 +272,7 @@ static bool look_at(tti_watch *w, int rank, int64_t counted_ns) {
     watched *at = &w->ranks[rank];
     tti_flight_state state;
     tti_flight_read(f, &state);
-    if (state.progress != at->progress || !is_there(state.pid)) {
+    if (state.progress != at->progress || !is_there(state.pid) || is_spare(&state)) {
         if (state.progress != at->progress) report_progress(w, rank);
         begin_stall(at, &state, state.pid ? counted_ns : 0);
         return false;
@@ -296,7 +309,7 @@ static void add_rank(const tti_watch *w, int rank, bool is_stalled, finding *out
     tti_flight_state state;
     int64_t since_ns;
     tti_flight_read(f, &state);
-    if (state.pid == 0) return;
+    if (!takes_part(&state)) return;
     bool waits = waits_for_peers(f, &since_ns) && !(is_stalled && is_held(f, state.pid));
     out->any_works |= !waits || 2 * w->ranks[rank].stalled_ns < w->desc.min_ms * TTI_NS_PER_MS;
     if (is_stalled && !waits && (out->stuck < 0 || since_ns < out->stuck_ns)) {
@@ -315,6 +328,7 @@ void tti_watch_look(tti_watch *w) {
     int64_t counted_ns = tti_patience_look(&w->patience, tti_now_ns());
     finding found = {.stuck = -1, .last_to_wait = -1};
     bool is_known = false;
+    (void)TTI_FAULT("watch.look");
     for (int r = 0; r < w->n; r++) {
         bool is_stalled = look_at(w, r, counted_ns);
         add_rank(w, r, is_stalled, &found);

@@ -146,6 +146,53 @@ T_CASE(slow_ranks_are_not_accused) {
     tti_flight_close(m);
 }
 
+/* It waits for a place as long as the run lasts; the clock jumps to when a phase counts as slow. */
+T_CASE(a_spare_is_not_slow) {
+    T_UNUSED;
+    hang_reports t = {0};
+    tti_watch *w;
+    tti_flight_memory *m = ranks();
+    T_OK(tti_watch_create(
+        &(tti_watch_desc){.memory = m, .min_ms = MIN_MS, .report = note, .user = &t}, &w));
+    tti_flight_enter(tti_flight_of(m, 1), TTI_FLIGHT_SPARE);
+    tti_flight_phase(tti_flight_of(m, 2), "saving a checkpoint");
+    tti_watch_look(w);
+    for (uint64_t i = 0; i < 3; i++) {
+        tti_clock_advance_ms(400000);
+        tti_flight_commit(tti_flight_of(m, 0), 8 + i, 1000000);
+        tti_watch_look(w);
+    }
+    T_EQ(t.n, 1);
+    assert_non_null(strstr(t.last, "rank 2 (pid")); /* the same phase of a rank is slow */
+    tti_watch_destroy(w);
+    tti_flight_close(m);
+}
+
+/* Two ranks wait for each other; the third process is a spare, or has ended. */
+T_CASE(waits_beside_a_spare_or_a_dead_rank) {
+    T_UNUSED;
+    for (int is_dead = 0; is_dead < 2; is_dead++) {
+        hang_reports t = {0};
+        tti_watch *w;
+        tti_flight_memory *m = ranks();
+        fflush(NULL);
+        pid_t pid = is_dead ? fork() : -1;
+        if (pid <= 0) tti_flight_enter(tti_flight_of(m, 2), is_dead ? NULL : TTI_FLIGHT_SPARE);
+        if (pid == 0) _exit(0);
+        if (pid > 0) T_EQ(waitpid(pid, NULL, 0), pid);
+        T_OK(tti_watch_create(
+            &(tti_watch_desc){.memory = m, .min_ms = MIN_MS, .report = note, .user = &t}, &w));
+        begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
+        tti_sleep_ms(2);
+        begin(tti_flight_of(m, 1), TTI_LANE_COMM, "recv", true);
+        look_for(w, 3 * MIN_MS);
+        T_EQ(t.n, 1);
+        assert_non_null(strstr(t.last, "rank 1 (pid"));
+        tti_watch_destroy(w);
+        tti_flight_close(m);
+    }
+}
+
 /* ---- another process, found by its folder ---- */
 
 static void __attribute__((noinline)) hang_here(void) {
@@ -206,6 +253,8 @@ int main(void) {
         cmocka_unit_test(all_wait_and_the_last_to_begin_is_named),
         cmocka_unit_test(a_layer_that_waits_for_others_is_no_culprit),
         cmocka_unit_test(slow_ranks_are_not_accused),
+        cmocka_unit_test(a_spare_is_not_slow),
+        cmocka_unit_test(waits_beside_a_spare_or_a_dead_rank),
         cmocka_unit_test(another_process_is_shown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

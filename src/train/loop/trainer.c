@@ -288,7 +288,7 @@ static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti
     tti_flight *flight = tti_flight_of(t->flight, t->slot);
     int wait_ms = (int)tti_job_config_of(t->job)->parallel.phase_timeout_ms;
     if (!tti_worker_joins() || carry->at.has) return tti_worker_next_epoch(wait_ms, epoch);
-    tti_flight_enter(flight, "waiting as a spare");
+    tti_flight_enter(flight, TTI_FLIGHT_SPARE);
     tutti_status st = tti_worker_next_epoch(-1, epoch);
     tti_flight_leave(flight);
     return st;
