@@ -189,8 +189,8 @@ def test_a_spare_that_waits_for_long():
     """The clock of the supervisor jumps by 3 hours while the spare waits: it is not called slow,
     and takes the place of a worker that is lost."""
     run = Run("long", "parallel.min_workers=4", "parallel.spares=1", "run.restarts=1",
-              env=dict(os.environ,
-                       TUTTI_FAULT="train.data:delay_ms=20@rank=0;watch.look:advance_ms=10800000@9"))
+              env=dict(os.environ, TUTTI_FAULT="train.data:delay_ms=20@rank=0;"
+                                               "watch.look:advance_ms=10800000@9"))
     runs.wait_until(lambda: "waiting as a spare" in runs.tutti("ps", "long").out, what="a spare")
     run.wait_for(150)  # 3 s, in which the supervisor looks 15 times
     run.signal(2)

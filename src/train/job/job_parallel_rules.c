@@ -327,12 +327,14 @@ static void find_unverifiable(const tti_job_config *c, char why[TTI_WHY]) {
 }
 
 static void find_fixed_weights(const tti_job_config *c, char why[TTI_WHY]) {
-    tti_load_weights_kind kind = tti_load_weights_kind_of(c);
     if (c->parallel.min_workers == 0) return;
     if (c->parallel.data > 0)
         say_elastic_needs("a free number of replicas: give parallel.data=auto", why);
-    else if (kind == TTI_LOAD_WEIGHTS_GIVEN || kind == TTI_LOAD_WEIGHTS_MEASURED)
-        say_elastic_needs("equal workers: give parallel.load_weights=equal", why);
+    else if (tti_load_weights_kind_of(c) == TTI_LOAD_WEIGHTS_GIVEN)
+        say_elastic_needs(
+            "weights for any number of workers: give parallel.load_weights=measured "
+            "or parallel.load_weights=equal",
+            why);
 }
 
 static void say_server_is_missing(char why[TTI_WHY]) {

@@ -560,7 +560,8 @@ static const tti_option rows[] = {
     {KEY(parallel.load_weights, TEXT, "auto"), AT_LEAST(1), .former = "parallel.shares",
      .also = "weights|balance|load_balance|worker_weights|split|uneven",
      .help = "How shards are distributed over the workers.  equal: evenly; measured: by the speed "
-             "measured at the start; weights such as 3,1: in proportion, for workers of unequal "
+             "measured at the start and during the run; weights such as 3,1: in proportion, for "
+             "workers of unequal "
              "speed.  In exact mode the bits are the same; auto: measured if the GPUs are of "
              "different kinds, else equal",
      .example = "3,1"},

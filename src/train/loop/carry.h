@@ -27,6 +27,7 @@ typedef struct tti_carry {
     bool has_changed;   /* this is not the first epoch of the run */
     int slot;           /* rank of this worker when it was started */
     int64_t recorded;   /* the last step that this worker has recorded; 0: none */
+    double group_s;     /* speed of this worker, as in tti_throughput; 0: not measured */
     bool has_parts;     /* each worker has a partition, which is not carried .. */
     tti_mirror *mirror; /* .. but taken from here; NULL: from the last checkpoint; owned */
     tti_carry_position at;

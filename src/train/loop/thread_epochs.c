@@ -100,6 +100,7 @@ static bool change(epochs *all, tutti_status st) {
         tti_carry_free(carry); /* of a thread that is no member any more */
         carry->at = (tti_carry_position){0};
         carry->recorded = 0;
+        carry->group_s = 0;
     }
     return true;
 }

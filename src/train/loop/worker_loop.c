@@ -13,12 +13,12 @@
 #include "exec/exec.h"
 #include "launch/stop.h"
 #include "launch/supervised.h"
-#include "train/job/load_weights.h"
 #include "train/job/lr_schedule.h"
 #include "train/job/numerics.h"
 #include "train/loop/arrivals.h"
 #include "train/loop/async.h"
 #include "train/loop/averaging.h"
+#include "train/loop/balance.h"
 #include "train/loop/callbacks.h"
 #include "train/loop/corruption.h"
 #include "train/loop/evaluation.h"
@@ -33,7 +33,6 @@
 #include "train/report/times.h"
 #include "train/setup/feeding.h"
 #include "train/setup/pretrained.h"
-#include "train/setup/throughput.h"
 #include "train/setup/worker_exec.h"
 
 /* Values of a begun step that its end needs. */
@@ -47,12 +46,8 @@ typedef struct worker_loop {
     const tti_worker_loop_desc *desc;
     const tti_blueprint *b;
     const tti_job_config *c;
-    tti_mesh mesh;                       /* set if workers divide the model */
-    tti_throughputs throughputs;         /* figures of parallel.load_weights=measured */
-    const tti_shard_map *shard_map;      /* the shard map; NULL: equal runs */
-    double computed_s[TTI_MAX_WORKERS];  /* seconds of each worker since the shard map was set or
-                                            checked */
-    int64_t rebalanced_step, look_after; /* step of that check, and steps until the next one */
+    tti_mesh mesh;       /* set if workers divide the model */
+    tti_balance balance; /* the shard map */
     tti_exec *exec;
     tti_loader *loader;
     tti_shard_data *shards; /* [this worker's shards] */
@@ -89,9 +84,6 @@ typedef struct worker_loop {
     tti_step_result last;
     FILE *arrivals; /* rank 0 of an asynchronous run */
 } worker_loop;
-
-/* Steps until the speed of workers is first checked; doubled after each new shard map. */
-enum { LOOK_AFTER = 32 };
 
 static bool is_alone(const worker_loop *s) {
     return !s->desc->comm || tutti_comm_n_ranks(s->desc->comm) == 1;
@@ -185,6 +177,7 @@ static tutti_status take_over(worker_loop *s, bool *any) {
     if (!*any) return TUTTI_OK;
     s->has_state = true;
     s->state = carry->at.state;
+    s->state.shard_map = NULL; /* of the last epoch */
     s->saved_step = carry->at.saved_step;
     s->eval_step = carry->at.eval_step;
     s->eval_loss = carry->at.eval_loss;
@@ -254,19 +247,6 @@ static tutti_status resume(worker_loop *s) {
     return tti_exec_check_params(s->exec, (uint64_t)s->state.step);
 }
 
-/* Distributes shards by the weights of the job, or by the speed of each worker. */
-static tutti_status map_shards(worker_loop *s, const tti_worker_desc *worker) {
-    s->shard_map = s->b->has_shard_map ? &s->b->shard_map : NULL;
-    bool is_measured = tti_load_weights_kind_of(s->c) == TTI_LOAD_WEIGHTS_MEASURED;
-    if (is_measured && !is_alone(s)) {
-        TTI_TRY(tti_throughput_measure(s->b, worker, &s->throughputs));
-        s->shard_map = &s->throughputs.shard_map;
-    }
-    s->reporter.shard_map = s->shard_map;
-    s->reporter.throughputs = &s->throughputs;
-    return TUTTI_OK;
-}
-
 static tutti_status prepare(worker_loop *s) {
     const tti_worker_loop_desc *d = s->desc;
     bool divided = s->b->n_parts > 0;
@@ -280,8 +260,9 @@ static tutti_status prepare(worker_loop *s) {
                               .server = d->server,
                               .flight = d->flight,
                               .shared_params = d->shared_params};
-    TTI_TRY(map_shards(s, &worker));
-    worker.shard_map = s->shard_map;
+    TTI_TRY(tti_balance_init(&s->balance, s->b, &worker, d->carry));
+    worker.shard_map = s->reporter.shard_map = s->balance.shard_map;
+    s->reporter.throughputs = &s->balance.throughputs;
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
     TTI_TRY(tti_report_places(&s->reporter, d));
     /* Loads model.init before the first record is written, so that a run that cannot begin leaves
@@ -304,8 +285,7 @@ static tutti_status prepare(worker_loop *s) {
     }
     tti_slowest_init(&s->slowest, is_async(s) ? NULL : d->comm, s->exec, s->state.step);
     s->reporter.slowest = &s->slowest.finding;
-    s->rebalanced_step = s->state.step;
-    s->look_after = LOOK_AFTER;
+    tti_balance_begin(&s->balance, s->state.step);
     s->reporter.by_launcher = d->by_launcher;
     s->reporter.sums = tti_reductions_text(d, s->exec);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
@@ -394,7 +374,7 @@ static tutti_status save_now(worker_loop *s) {
     }
     int64_t start = tti_now_ns();
     tti_phases_begin(&s->phases, "saving a checkpoint");
-    s->state.shard_map = s->shard_map;
+    s->state.shard_map = s->balance.shard_map;
     tutti_status st = tti_model_copy_wait(s->desc->model_copy);
     tti_flight_begin(s->desc->flight, TTI_LANE_MAIN,
                      &(tti_flight_op){.name = "write files", .step = (uint64_t)s->state.step});
@@ -520,18 +500,10 @@ static tutti_status begin_step(worker_loop *s) {
 
 /* ---- workers that become slower or faster ---- */
 
-/* With sharded gradients or joined shards workers wait inside the computation, so their speed
- * cannot be measured. */
-static bool follows_throughput(const worker_loop *s) {
-    return s->throughputs.n > 0 && tti_exec_can_rebalance(s->exec) &&
-           !s->c->parallel.sync_batch_norm && !s->b->compares_samples;
-}
-
-static tutti_status rebalance(worker_loop *s, const tti_throughputs *now) {
+static tutti_status rebalance(worker_loop *s) {
     TTI_ASSERT(s->n_begun == s->state.step);
-    s->throughputs = *now;
-    s->look_after *= 2;
-    TTI_TRY(tti_exec_rebalance(s->exec, s->shard_map));
+    (void)TTI_FAULT_AT("train.rebalance", s->desc->rank, s->state.step);
+    TTI_TRY(tti_exec_rebalance(s->exec, s->balance.shard_map));
     if (s->loader) tti_feeding_unpin(s->loader, s->exec);
     tti_loader_destroy(s->loader);
     free(s->shards);
@@ -541,20 +513,9 @@ static tutti_status rebalance(worker_loop *s, const tti_throughputs *now) {
     return tti_reporter_shares(&s->reporter, s->state.step);
 }
 
-/* Called after times were gathered, so that all workers decide from the same values. */
 static tutti_status follow_throughput(worker_loop *s) {
-    tti_throughputs now;
-    int64_t n_steps = s->state.step - s->rebalanced_step;
-    if (!follows_throughput(s)) return TUTTI_OK;
-    for (int r = 0; r < s->throughputs.n; r++) {
-        double times = TTI_FAULT_AT("throughput.drift", r, s->state.step) ? 1e6 : 1;
-        s->computed_s[r] += s->times.all[r][TTI_TIME_COMPUTE] * times;
-    }
-    if (n_steps < s->look_after) return TUTTI_OK;
-    bool has_drifted = tti_throughput_drifted(&s->throughputs, s->computed_s, n_steps, &now);
-    memset(s->computed_s, 0, sizeof s->computed_s);
-    s->rebalanced_step = s->state.step;
-    return has_drifted ? rebalance(s, &now) : TUTTI_OK;
+    bool changes = tti_balance_follow(&s->balance, s->exec, &s->times, s->state.step);
+    return changes ? rebalance(s) : TUTTI_OK;
 }
 
 /* Called after a step in which workers have waited for each other. */

@@ -209,3 +209,37 @@ tutti_status tti_throughput_measure(const tti_blueprint *b, const tti_worker_des
     free(all);
     return st;
 }
+
+/* ---- an elastic run ---- */
+
+static int by_size(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* The median of the speeds that are known; 0: none is. */
+static double median_group_s(const word *words, int n) {
+    double known[TTI_MAX_RANKS];
+    size_t n_known = 0;
+    for (int r = 0; r < n; r++)
+        if (words[r].throughput.group_s > 0) known[n_known++] = words[r].throughput.group_s;
+    qsort(known, n_known, sizeof *known, by_size);
+    return n_known > 0 ? known[(n_known - 1) / 2] : 0;
+}
+
+tutti_status tti_throughput_share(const tti_blueprint *b, const tti_worker_desc *worker,
+                                  double group_s, tti_throughputs *out) {
+    int n = tutti_comm_n_ranks(worker->comm);
+    *out = (tti_throughputs){0};
+    word mine = {.throughput = {group_s, n_compute_threads_of(b, worker)}},
+         *all = calloc((size_t)n, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = tutti_comm_all_gather(worker->comm, &mine, all, sizeof mine, TUTTI_U8);
+    double median = st == TUTTI_OK ? median_group_s(all, n) : 0;
+    for (int r = 0; r < n && median > 0; r++)
+        if (!(all[r].throughput.group_s > 0)) all[r].throughput.group_s = median;
+    if (st == TUTTI_OK && median > 0) st = check_words(all, n);
+    if (st == TUTTI_OK && median > 0) conclude(all, n, b->n_shards, out);
+    free(all);
+    return st;
+}

@@ -20,6 +20,13 @@ typedef struct tti_throughputs {
 tutti_status tti_throughput_measure(const tti_blueprint *blueprint, const tti_worker_desc *worker,
                                     tti_throughputs *out);
 
+/* Derives the shard map from speeds that workers know from earlier steps: group_s is this worker's,
+ * or 0 if it has none, and is then taken to be the median of the others.  out->n is 0 if no worker
+ * has one.  Collective over worker->comm. */
+TUTTI_NODISCARD tutti_status tti_throughput_share(const tti_blueprint *blueprint,
+                                                  const tti_worker_desc *worker, double group_s,
+                                                  tti_throughputs *out);
+
 /* Updates the throughputs `before` from the seconds that each worker computed in n_steps steps.
  * True if another shard map would now shorten a step by a quarter; then *now is set as by
  * tti_throughput_measure. */

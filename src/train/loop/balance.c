@@ -1,0 +1,64 @@
+/* balance.c - workers that become slower or faster, and those that join or leave.
+ *
+ * A worker of an elastic run keeps its own speed from one epoch to the next, so a change of
+ * membership measures nothing.  A worker that joins has none yet: the others take it to be as fast
+ * as their median until they have seen it compute. */
+#include "train/loop/balance.h"
+
+#include <string.h>
+
+#include "base/fault.h"
+#include "train/job/load_weights.h"
+
+/* Steps until the speed of workers is first checked; doubled after each new shard map. */
+enum { LOOK_AFTER = 32 };
+
+static void keep_speed(const tti_balance *s, const tti_throughputs *all) {
+    if (s->carry && all->n > 0) s->carry->group_s = all->of[s->rank].group_s;
+}
+
+tutti_status tti_balance_init(tti_balance *s, const tti_blueprint *b, const tti_worker_desc *worker,
+                              tti_carry *carry) {
+    *s = (tti_balance){.b = b, .carry = carry, .rank = worker->rank, .look_after = LOOK_AFTER};
+    if (b->has_shard_map) s->shard_map = &b->shard_map;
+    bool is_alone = !worker->comm || tutti_comm_n_ranks(worker->comm) == 1;
+    bool is_measured = tti_load_weights_kind_of(&b->config) == TTI_LOAD_WEIGHTS_MEASURED;
+    if (!is_measured || is_alone) return TUTTI_OK;
+    if (carry && carry->has_changed)
+        TTI_TRY(tti_throughput_share(b, worker, carry->group_s, &s->throughputs));
+    if (s->throughputs.n == 0) {
+        TTI_TRY(tti_throughput_measure(b, worker, &s->throughputs));
+        keep_speed(s, &s->throughputs);
+    }
+    s->shard_map = &s->throughputs.shard_map;
+    return TUTTI_OK;
+}
+
+void tti_balance_begin(tti_balance *s, int64_t step) { s->checked_step = step; }
+
+/* With sharded gradients or joined shards workers wait inside the computation, so their speed
+ * cannot be measured. */
+static bool can_follow(const tti_balance *s, const tti_exec *exec) {
+    return s->throughputs.n > 0 && tti_exec_can_rebalance(exec) &&
+           !s->b->config.parallel.sync_batch_norm && !s->b->compares_samples;
+}
+
+bool tti_balance_follow(tti_balance *s, const tti_exec *exec, const tti_times *times,
+                        int64_t step) {
+    tti_throughputs now;
+    int64_t n_steps = step - s->checked_step;
+    if (!can_follow(s, exec)) return false;
+    for (int r = 0; r < s->throughputs.n; r++) {
+        double longer = TTI_FAULT_AT("throughput.drift", r, step) ? 1e6 : 1;
+        s->computed_s[r] += times->all[r][TTI_TIME_COMPUTE] * longer;
+    }
+    if (n_steps < s->look_after) return false;
+    bool has_drifted = tti_throughput_drifted(&s->throughputs, s->computed_s, n_steps, &now);
+    keep_speed(s, &now);
+    memset(s->computed_s, 0, sizeof s->computed_s);
+    s->checked_step = step;
+    if (!has_drifted) return false;
+    s->throughputs = now;
+    s->look_after *= 2;
+    return true;
+}

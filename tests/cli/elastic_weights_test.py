@@ -1,0 +1,76 @@
+"""elastic_weights_test.py - a worker of an elastic run becomes slow: it gets fewer shards, also
+after each change of membership, and the bits are those of an undisturbed run; so are they if a
+worker is lost while the shards are rebalanced."""
+
+import os
+import sys
+
+import elastic_test
+import runs
+
+MEASURED = ["parallel.load_weights=measured", "parallel.min_workers=2"]
+# Rank 1 computes 15 ms longer for each shard, once it has computed 150 of them: it is as fast as
+# the others in the trial at the start.
+BECOMES_SLOW = "exec.shard:spin_ms=15@rank=1,150+"
+
+
+def maps(folder):
+    """For each epoch, that is a start record: the number of workers and the maps that it had."""
+    epochs = []
+    for record in runs.records(folder):
+        if record["event"] == "start":
+            epochs.append((record["workers"], []))
+        elif record["event"] == "shard_map":
+            epochs[-1][1].append(record["shards"])
+    return epochs
+
+
+def start(folder, *options):
+    run = elastic_test.Run(folder, *MEASURED, *options,
+                           env=dict(os.environ, TUTTI_FAULT=BECOMES_SLOW))
+    runs.wait_until(lambda: "speeds have changed: rank 1 takes" in run.text() or
+                    run.process.poll() is not None, what="a new map")
+    return run
+
+
+def check_maps(run, sizes):
+    """Rank 1 has the fewest shards from the first new map on, and in later epochs at once."""
+    found = maps(run.folder)
+    assert [n for n, _ in found] == sizes, found
+    assert found[0][1][-1][1] == 1 and len(found[0][1]) > 1, found
+    for n, epoch in found[1:]:
+        for shards in epoch:
+            assert len(shards) == n and shards[1] == 1 and sum(shards) == 8, found
+        assert epoch, found
+
+
+def test_processes():
+    """Rank 3 is lost, and another worker of unknown speed joins."""
+    expected = elastic_test.undisturbed()
+    for name, mode in (("replicas", []), ("zero", ["parallel.zero=1"]),
+                       ("servers", ["parallel.sync=parameter-server", "parallel.servers=2"])):
+        run = start(name, "run.restarts=1", *mode)
+        run.signal(3)
+        elastic_test.check(run, expected, 1)
+        check_maps(run, [4, 3, 4])
+
+
+def test_threads():
+    expected = elastic_test.undisturbed()
+    run = start("threads", "parallel.place=threads")
+    runs.tutti("scale", run.folder, "2").expect(0)
+    runs.tutti("scale", run.folder, "4").expect(0)
+    elastic_test.check(run, expected, 0)
+    check_maps(run, [4, 2, 4])
+
+
+def test_lost_while_shards_are_rebalanced():
+    expected = elastic_test.undisturbed()
+    fault = "throughput.drift:fail@rank=1;train.rebalance:kill@rank=2"
+    run = elastic_test.Run("lost", *MEASURED, env=dict(os.environ, TUTTI_FAULT=fault))
+    elastic_test.check(run, expected, 1)
+    assert [n for n, _ in maps("lost")] == [4, 3], maps("lost")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
