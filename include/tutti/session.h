@@ -26,7 +26,8 @@
  *           call its own session.  After fork the child cannot use the session: calls return
  *           TUTTI_E_INVALID, close and destroy do nothing.
  *
- * Memory:   Tensors that are passed in are read or written before the call returns, and not kept.
+ * Memory:   Tensors that are passed in are read or written before the call returns, and not kept:
+ *           the caller may change or free them then, also after tutti_session_step_async.
  */
 #ifndef TUTTI_SESSION_H
 #define TUTTI_SESSION_H
@@ -90,13 +91,16 @@ typedef struct tutti_session_info {
     int64_t batch;           /* train.batch, rows of a step over all processes */
     int64_t n_rows;          /* rows of this process: the most that a call takes */
     int64_t first_row;       /* index of its first row in the batch; 0 without desc.comm */
-    int64_t step;            /* updates so far */
+    int64_t step;            /* updates so far, those of steps in flight included */
     int64_t steps_per_epoch; /* of the job's data; 0: the session has none */
     int64_t n_elems;         /* elements of all trained parameters and buffers together */
     int32_t n_inputs, n_outputs, n_parameters, n_states; /* n_states: arrays of the optimizer */
     bool has_average;                                    /* train.ema */
     bool is_open;
 } tutti_session_info;
+
+/* Results of asynchronous steps that a session keeps: those of the last so many. */
+#define TUTTI_SESSION_N_RESULTS 256
 
 /* The result of a step, over the rows of all workers. */
 typedef struct tutti_session_result {
@@ -204,11 +208,35 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_forward(tutti_session *sess
  *   inputs  every input, by name; dtypes f64 and f16 become f32, i64, u8 and others i32, if every
  *           value fits.  NULL with n_inputs 0: the next batch of the job's training data, in the
  *           order of tutti_train: shuffled, and continued after tutti_session_load
- *   lr      >= 0, or TUTTI_LR_OF_JOB
+ *   lr      0 .. 1000, or TUTTI_LR_OF_JOB
  *   result  may be NULL */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_step(tutti_session *session,
                                                           const tutti_tensor *inputs, int n_inputs,
                                                           double lr, tutti_session_result *result);
+
+/* tutti_session_step without a wait for its result: returns when the inputs are copied and the step
+ * is queued on the devices, so that a device computes while the caller prepares the next batch.
+ *   ticket  number of the step for tutti_session_wait, from 1 on; must not be NULL
+ * Two steps are in flight at most: a call waits for the step before the previous one.  The bits are
+ * those of tutti_session_step.  A step completes before the call returns where each step depends on
+ * the result of the previous one: on the host; with parallel.sync=local, parameter servers,
+ * pipelines, parallel.offload and sums through the host; with a loss scale (train.loss_scale),
+ * train.on_nan=skip and desc.loss.
+ * TUTTI_E_NUMERICS: an earlier asynchronous step had a loss or gradient that is not finite.  That
+ * step and the steps queued after it changed nothing, this call did nothing, and the session
+ * continues from there with the next call.  The failure is returned once: by the next call of the
+ * session, or by tutti_session_wait for one of these steps.  Every call other than these two waits
+ * for the steps in flight. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_step_async(tutti_session *session,
+                                                                const tutti_tensor *inputs,
+                                                                int n_inputs, double lr,
+                                                                int64_t *ticket);
+
+/* Waits for an asynchronous step and returns its result, any number of times; result may be NULL.
+ * Fails as the step has failed.  TUTTI_E_INVALID: no step has the ticket, or
+ * TUTTI_SESSION_N_RESULTS later ones have begun. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_wait(tutti_session *session, int64_t ticket,
+                                                          tutti_session_result *result);
 
 /* The first half of a step: gradients summed over all workers, without an update.  Repeated calls
  * replace each other.  TUTTI_E_UNSUPPORTED: parameter servers, local SGD. */

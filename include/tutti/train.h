@@ -73,7 +73,7 @@ typedef struct tutti_train_control {
     bool stop;   /* end the run here, with a checkpoint and an evaluation, as if it were finished */
     bool save;   /* save a checkpoint */
     bool set_lr; /* use lr for all later steps, in place of the schedule; not kept in checkpoints */
-    double lr;   /* >= 0 */
+    double lr;   /* 0 .. 1000 */
 } tutti_train_control;
 
 typedef void (*tutti_train_fn)(void *user, const tutti_train_progress *progress,

@@ -15,10 +15,11 @@ from ._events import Callback, EarlyStopping, Event, Progress, StepInfo
 from ._history import History
 from ._infer import (ClassResult, Evaluation, LabelResult, Prediction, catalog, doctor, evaluate,
                      export, generate, predict, report)
+from ._losses import StepLoss, StepResult
 from ._model import Model, from_torch, read_safetensors
 from ._runs import Result, Run, load, start, train
 from ._samples import Samples
-from ._session import Session, StepResult, session, torch_loss
+from ._session import Session, session, torch_loss
 from ._version import __version__
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Callback", "ClassResult", "Classifier", "EarlyStopping", "Error", "Evaluation",
            "Event", "History", "LabelResult", "Model", "Prediction", "Progress", "Regressor",
-           "Result", "Run", "Samples", "Session", "StepInfo", "StepResult", "__version__", "catalog",
-           "doctor", "evaluate", "export", "from_torch", "generate", "load", "predict", "read_safetensors", "report", "session",
-           "start", "torch_loss", "train"]
+           "Result", "Run", "Samples", "Session", "StepInfo", "StepLoss", "StepResult",
+           "__version__", "catalog", "doctor", "evaluate", "export", "from_torch", "generate", "load",
+           "predict", "read_safetensors", "report", "session", "start", "torch_loss", "train"]
 
 
 def __getattr__(name: str) -> Any:

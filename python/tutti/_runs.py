@@ -21,8 +21,8 @@ _running: List["Run"] = []  # of tutti.start, until its end
 def checked_lr(lr: Any) -> float:
     """A learning rate of the caller as a number."""
     found = real(lr, "lr")
-    if found < 0:
-        raise invalid("lr: want a number of at least 0, got %s" % shown(lr))
+    if not 0 <= found <= 1000:  # as optimizer.lr
+        raise invalid("lr: want a number from 0 to 1000, got %s" % shown(lr))
     return found
 
 

@@ -7,49 +7,12 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping,
 
 from ._arrays import DlpackTensor, contiguous, converted, numpy_dtype, shape_of, tensor
 from ._errors import Error, invalid, real, shown, whole
-from ._events import metrics_of
 from ._history import numpy
 from ._jobs import Job, JobLike
 from ._library import c, encode
+from ._losses import StepLoss, StepResult
 from ._runs import Run, checked_lr, checked_workers
 from ._samples import c_fields, field_kinds
-
-
-class StepResult(float):
-    """The mean loss of a step, as a number, with the other results as attributes:
-
-    step, n_rows, loss_sum, count, correct, lr, grad_norm, grad_scale, skipped
-    metrics, metrics_each
-                 as of an Event
-    params_hash  of the parameters after the update, as 16 hexadecimal digits
-    """
-
-    step: int
-    n_rows: int
-    loss_sum: float
-    count: float
-    correct: float
-    lr: float
-    grad_norm: float
-    grad_scale: float
-    skipped: bool
-    metrics: Dict[str, float]
-    metrics_each: Dict[str, List[float]]
-    params_hash: str
-
-    def __new__(cls, source: Any) -> "StepResult":
-        made = super().__new__(cls, source.loss_sum / source.count if source.count else 0.0)
-        for name in ("step", "n_rows", "loss_sum", "count", "correct", "lr", "grad_norm",
-                     "grad_scale", "skipped"):
-            setattr(made, name, getattr(source, name))
-        made.metrics, made.metrics_each = metrics_of(source)
-        made.params_hash = "%016x" % source.params_hash
-        return made
-
-    @property
-    def accuracy(self) -> float:
-        """The fraction of correct predictions; nan if the loss counts none."""
-        return self.correct / self.count if self.count else float("nan")
 
 
 class Arrays(MutableMapping[str, Any]):
@@ -210,6 +173,10 @@ class Session:
         self._handle = handle
         self._owner: Any = _Owner(handle, self._pid)
         self._grad_scale = 1.0
+        # Losses that nobody has read yet, by the tickets of C, which keeps so many results.
+        self._unread: "weakref.WeakValueDictionary[int, StepLoss]" = weakref.WeakValueDictionary()
+        self._n_kept = int(_c.TUTTI_SESSION_N_RESULTS)
+        self._settled = 0
         self._read_names()
 
     def _read_names(self) -> None:
@@ -301,14 +268,54 @@ class Session:
                 raise self._failure
             raise
 
-    def step(self, lr: Optional[float] = None, **inputs: Any) -> StepResult:
+    def step(self, lr: Optional[float] = None, **inputs: Any) -> StepLoss:
         """One step of training: forward, backward, sum over the workers, update.  Returns the mean
-        loss (a StepResult).
+        loss (a StepLoss), a number that waits for the step when it is read.
 
-        inputs  an array for each input of the model, by name; none: the next batch of the job's data
-        lr      learning rate of this step; None: that of the job's schedule
+        inputs  an array for each input of the model, by name; none: the next batch of the job's
+                data.  They may be changed when step returns
+        lr      learning rate of this step, 0 to 1000; None: that of the job's schedule
+
+        On GPUs step returns when the step is queued, so that the GPU computes while Python prepares
+        the next batch: the previous step may still run, the one before it has ended.  On CPUs, and
+        where each step depends on the result of the previous one (tutti_session_step_async lists
+        these layouts), the step is complete.  If the loss or a gradient of a step is not finite, the
+        step and those queued after it change nothing.  The next call of the session raises
+        tutti.Error once and does nothing else; the session then goes on from before that step.
         """
-        return self._call(c.tutti_session_step, inputs, _rate(lr))
+        import ctypes
+
+        ticket = ctypes.c_int64()
+        made, _held = self._tensors(inputs)
+        with self._use() as handle:
+            self._run(c.tutti_session_step_async, handle, made if inputs else None, len(made),
+                      _rate(lr), ctypes.byref(ticket))
+            number = ticket.value
+            loss = StepLoss(lambda: self._wait(number))
+            self._unread[number] = loss
+        if number - self._settled >= self._n_kept // 2:
+            self._settle(number - self._n_kept // 4)  # which have ended: nothing waits
+        if self._loss is not None:
+            loss.result()  # complete, and a callback could not ask for it
+        return loss
+
+    def _wait(self, ticket: int) -> StepResult:
+        import ctypes
+
+        from . import _c
+
+        result = _c.tutti_session_result()
+        with self._use() as handle:
+            c.tutti_session_wait(handle, ticket, ctypes.byref(result))
+            return StepResult(result)
+
+    def _settle(self, last: int) -> None:
+        """Fetches the results of unread losses up to this ticket."""
+        self._settled = last
+        for number, loss in list(self._unread.items()):
+            if number <= last:
+                self._unread.pop(number, None)
+                loss._settle()
 
     def compute_gradients(self, **inputs: Any) -> StepResult:
         """The first half of a step: the mean gradients are in `gradients`; nothing is updated."""
@@ -524,6 +531,8 @@ class Session:
         if self._calling == threading.get_ident():
             raise invalid("session: its callback must not close it")
         with self._lock:
+            if self._handle is not None:
+                self._settle(2 ** 63 - 1)
             self._handle = self._owner = None
 
     def __reduce__(self) -> Any:

@@ -551,6 +551,10 @@ void tti_exec_unpin(tti_exec *x, void *memory) {
     if (x->device) x->setup.desc.backend->device->memory.unpin(memory);
 }
 
+tutti_status tti_exec_wait_for_copies(tti_exec *x) {
+    return x->device ? tti_exec_device_wait_for_copies(x) : TUTTI_OK;
+}
+
 /* ---- steps of training and evaluation: on the host by the step program, else by the device */
 
 tutti_status tti_exec_get_spent(tti_exec *x, tti_exec_spent *spent) {

@@ -48,6 +48,10 @@ tutti_status tti_exec_push(tti_exec *exec);
 void tti_exec_pin(tti_exec *exec, void *memory, size_t n_bytes);
 void tti_exec_unpin(tti_exec *exec, void *memory);
 
+/* Waits for what is in the device's copy queue, and not for steps in flight.  On the host a no-op.
+ */
+tutti_status tti_exec_wait_for_copies(tti_exec *exec);
+
 /* The flat parameters and state arrays (plan->n_flat elements each): read them after tti_exec_pull,
  * and call tti_exec_push after writing.  With desc.zero and several workers there are no whole
  * arrays of state: NULL; with 3 none of parameters either.  With desc.server state is the server's,

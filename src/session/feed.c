@@ -29,14 +29,13 @@ static int find_input(const tutti_session *s, const char *name) {
 /* On the thread of worker 0, which has opened a device. */
 static tutti_status copy_to_host(tti_session_worker *w, void *arg) {
     const tti_staged *staged = arg;
-    const tti_device_ops *ops = tti_session_device_ops(w->session);
     if (w != &w->session->workers[0]) return TUTTI_OK;
     for (int i = 0; i < staged->n; i++) {
         if (!staged->memory[i]) continue;
         size_t n_bytes = tti_type_bytes(&staged->tensors[i].type);
-        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, staged->memory[i], staged->from[i], n_bytes));
+        TTI_TRY(tti_worker_copy(w, staged->memory[i], staged->from[i], n_bytes));
     }
-    return ops->queues.sync();
+    return tti_exec_wait_for_copies(w->exec); /* but not for steps in flight */
 }
 
 static bool is_direct(const tutti_session *s, const tutti_tensor *t) {

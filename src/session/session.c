@@ -456,6 +456,9 @@ tutti_status tutti_session_create(tutti_job *job, const tutti_session_desc *desc
 /* ---- the end ---- */
 
 static void release(tutti_session *s) {
+    if (s->tickets.of && s->failed == TUTTI_OK)
+        (void)tti_session_settle(s, __func__); /* a device ends what it has begun */
+    tti_tickets_release(&s->tickets);
     if (s->workers && s->threads.n_started == s->n_workers) {
         tutti_status st = tti_session_run(s, tti_session_worker_close, NULL);
         TTI_ASSERT(st == TUTTI_OK); /* it only frees */

@@ -74,6 +74,23 @@ typedef struct tti_feed {
 
 typedef tutti_status (*tti_session_fn)(tti_session_worker *worker, void *arg);
 
+/* A step whose result the caller reads later (tutti_session_step_async). */
+typedef struct tti_ticket {
+    int64_t step; /* updates after it */
+    int64_t n_rows;
+    double lr, grad_scale;
+    tutti_status status;
+    char *error; /* owned; NULL: it succeeded, or has not ended */
+    tti_step_result result;
+} tti_ticket;
+
+/* Tickets are numbered from 1; ticket k is of[k % TUTTI_SESSION_N_RESULTS]. */
+typedef struct tti_tickets {
+    tti_ticket *of; /* [TUTTI_SESSION_N_RESULTS]; NULL: none was made */
+    int64_t n_begun, n_ended;
+    int64_t n_failed; /* the first ticket whose failure no call has returned yet; 0: none */
+} tti_tickets;
+
 /* Threads that wait for functions. */
 typedef struct tti_session_threads {
     pthread_mutex_t mutex;
@@ -128,13 +145,17 @@ struct tutti_session {
     tti_step_metrics own;      /* of the last step */
     tti_metric_set *evaluated; /* of the last evaluation; NULL: it has none */
     double grad_scale;         /* of them */
+    tti_tickets tickets;
 };
 
 /* ---- session.c ---- */
 
 /* Begins a public call: TUTTI_E_INVALID for NULL, a closed session, or a call from a callback; the
- * failure of a worker.  Every TUTTI_OK is followed by tti_session_leave, which returns st. */
+ * failure of a worker; the failure of an asynchronous step, once.  No step is in flight then.
+ * Every TUTTI_OK is followed by tti_session_leave, which returns st. */
 tutti_status tti_session_enter(tutti_session *session, const char *who);
+/* The same without a wait for steps in flight, whose failure it does not return. */
+tutti_status tti_session_enter_async(tutti_session *session, const char *who);
 tutti_status tti_session_leave(tutti_session *session, tutti_status st);
 
 /* After a fork: the threads of the workers are not in this process. */
@@ -149,6 +170,12 @@ tutti_status tti_session_accept_views(tutti_session *session);
 
 /* The devices on which its workers compute; NULL: the host. */
 const tti_device_ops *tti_session_device_ops(const tutti_session *session);
+
+/* ---- session_async.c ---- */
+
+/* Waits for the steps in flight.  The failure of an asynchronous step that no call has returned. */
+tutti_status tti_session_settle(tutti_session *session, const char *who);
+void tti_tickets_release(tti_tickets *tickets);
 
 /* ---- session_threads.c ---- */
 

@@ -4,28 +4,12 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "session/session_state.h"
+#include "session/step_call.h"
 #include "train/job/lr_schedule.h"
 #include "train/loop/averaging.h"
 #include "train/loop/evaluation.h"
 
 static const int64_t most_steps = INT64_C(1000000000000); /* as of train.steps */
-
-/* How much of a step a call runs. */
-typedef enum step_part { WHOLE, GRADIENTS } step_part;
-
-/* A call, for all workers. */
-typedef struct step_call {
-    tti_feed feed;
-    bool from_data; /* the next batch of the job's data, instead of feed */
-    step_part part;
-    double lr;
-    bool gives_outputs;        /* of the training program, for the caller's loss */
-    const tutti_tensor *seeds; /* [n_outputs]; NULL: zeros */
-    double count;              /* of the caller's loss */
-    bool keeps_feed;           /* the rows are there from the call before */
-    int64_t n_rows;            /* of the batch: worker 0 sets it */
-} step_call;
 
 /* ---- rows of a process group ---- */
 
@@ -293,7 +277,8 @@ static tutti_status take_batch(tti_session_worker *w, tti_step_desc *desc) {
 
 /* ---- a step ---- */
 
-static tutti_status take_rows(tti_session_worker *w, const step_call *call, tti_step_desc *desc) {
+static tutti_status take_rows(tti_session_worker *w, const tti_step_call *call,
+                              tti_step_desc *desc) {
     if (call->from_data) return take_batch(w, desc);
     desc->n_rows = call->feed.n_rows_global;
     if (!call->keeps_feed) TTI_TRY(tti_feed_put(w, &call->feed));
@@ -301,26 +286,35 @@ static tutti_status take_rows(tti_session_worker *w, const step_call *call, tti_
     return TUTTI_OK;
 }
 
-static tutti_status step_worker(tti_session_worker *w, void *arg) {
-    step_call *call = arg;
+tutti_status tti_step_describe(tti_session_worker *w, tti_step_call *call, tti_output_copy *copies,
+                               tti_step_desc *desc) {
     const tutti_session *s = w->session;
-    tti_output_copy copies[TTI_MAX_OUTPUTS];
-    tti_step_desc desc = {.step = (uint64_t)s->step,
-                          .lr = call->lr,
-                          .shards = w->shards,
-                          .shard_size = w->b->rows_per_shard,
-                          .loss_scale = s->is_scaled ? s->run.loss_scale.scale : 1,
-                          .outputs = copies};
-    w->result = (tti_step_result){0};
-    TTI_TRY(take_rows(w, call, &desc));
+    *desc = (tti_step_desc){.step = (uint64_t)s->step,
+                            .lr = call->lr,
+                            .shards = w->shards,
+                            .shard_size = w->b->rows_per_shard,
+                            .loss_scale = s->is_scaled ? s->run.loss_scale.scale : 1,
+                            .stop_on_bad = call->follows_others,
+                            .outputs = copies};
+    TTI_TRY(take_rows(w, call, desc));
     if (call->gives_outputs) {
         static const tutti_tensor *const on_host[TTI_MAX_OUTPUTS];
         list_outputs(w, on_host, copies);
-        desc.n_outputs = s->n_outputs;
+        desc->n_outputs = s->n_outputs;
     }
-    desc.average = tti_averaging_is_due(w->b, s->step + 1, &desc.average_state);
-    if (w == &s->workers[0]) call->n_rows = desc.n_rows;
-    if (call->part == GRADIENTS) return tti_exec_compute_gradients(w->exec, &desc, &w->result);
+    desc->average = tti_averaging_is_due(w->b, s->step + 1, &desc->average_state);
+    if (w == &s->workers[0]) call->n_rows = desc->n_rows;
+    return TUTTI_OK;
+}
+
+static tutti_status step_worker(tti_session_worker *w, void *arg) {
+    tti_step_call *call = arg;
+    tti_output_copy copies[TTI_MAX_OUTPUTS];
+    tti_step_desc desc;
+    w->result = (tti_step_result){0};
+    TTI_TRY(tti_step_describe(w, call, copies, &desc));
+    if (call->part == TTI_STEP_GRADIENTS)
+        return tti_exec_compute_gradients(w->exec, &desc, &w->result);
     return tti_exec_step(w->exec, &desc, &w->result);
 }
 
@@ -355,27 +349,34 @@ static tutti_status find_lr_of_job(const tutti_session *s, double *out) {
 static tutti_status check_lr(const tutti_session *s, double lr, double *out) {
     if (lr == TUTTI_LR_OF_JOB) return find_lr_of_job(s, out);
     *out = lr;
-    if (isfinite(lr) && lr >= 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INVALID, "session: lr is %g; give 0 or more, or TUTTI_LR_OF_JOB", lr);
+    if (tti_lr_is_valid(lr)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID, "session: lr is %g; give 0 .. %d, or TUTTI_LR_OF_JOB", lr,
+                    TTI_MOST_LR);
 }
 
-static void fill_result(tutti_session *s, int64_t n_rows, double lr, tutti_session_result *out) {
-    const tti_step_result *r = &s->workers[0].result;
+void tti_step_fill_result(tutti_session *s, const tti_step_facts *facts, const tti_step_result *r,
+                          tutti_session_result *out) {
     bool counts = s->b->has_accuracy && !s->loss;
     tti_step_metrics_init(&s->own, s->b->plan);
     tti_step_metrics_set(&s->own, r);
-    *out = (tutti_session_result){.step = s->step,
-                                  .n_rows = n_rows,
+    *out = (tutti_session_result){.step = facts->step,
+                                  .n_rows = facts->n_rows,
                                   .loss_sum = r->loss_sum,
                                   .count = r->count,
                                   .correct = counts ? r->correct : NAN,
                                   .n_metrics = s->own.n,
                                   .metrics = s->own.list,
-                                  .lr = lr,
+                                  .lr = facts->lr,
                                   .grad_norm = r->grad_norm,
-                                  .grad_scale = s->grad_scale,
+                                  .grad_scale = facts->grad_scale,
                                   .params_hash = r->params_hash,
                                   .skipped = r->skipped};
+}
+
+/* The result of the call that has just ended. */
+static void fill_result(tutti_session *s, int64_t n_rows, double lr, tutti_session_result *out) {
+    const tti_step_facts facts = {s->step, n_rows, lr, s->grad_scale};
+    tti_step_fill_result(s, &facts, &s->workers[0].result, out);
 }
 
 /* The status of a step whose loss or gradient was not finite, as in train/loop/worker_loop.c. */
@@ -388,14 +389,17 @@ static tutti_status judge(tutti_session *s, tutti_status st) {
     return skipped && strcmp(s->b->config.train.on_nan, "skip") == 0 ? TUTTI_OK : st;
 }
 
-static void keep_grad_scale(tutti_session *s) {
-    const tti_step_result *r = &s->workers[0].result;
+double tti_step_grad_scale(const tutti_session *s, const tti_step_result *r) {
     double scale = s->is_scaled ? s->run.loss_scale.scale : 1;
-    s->grad_scale = r->count > 0 ? 1 / (r->count * scale) : 0;
+    return r->count > 0 ? 1 / (r->count * scale) : 0;
+}
+
+static void keep_grad_scale(tutti_session *s) {
+    s->grad_scale = tti_step_grad_scale(s, &s->workers[0].result);
 }
 
 static tutti_status prepare_call(tutti_session *s, const tutti_tensor *inputs, int n_inputs,
-                                 step_call *call) {
+                                 tti_step_call *call) {
     call->from_data = !inputs && n_inputs == 0;
     if (call->from_data && s->loss)
         return tti_fail(TUTTI_E_UNSUPPORTED, "session: desc.loss needs inputs; NULL was passed");
@@ -448,11 +452,11 @@ static tutti_status take_loss_memory(const tutti_session *s, tti_feed *f, loss_m
 }
 
 /* Runs the program for its outputs, asks the caller, and leaves the seeds in call. */
-static tutti_status ask_for_loss(tutti_session *s, step_call *call, loss_memory *m,
+static tutti_status ask_for_loss(tutti_session *s, tti_step_call *call, loss_memory *m,
                                  tutti_host_loss *loss) {
-    step_part part = call->part;
+    tti_step_part part = call->part;
     TTI_TRY(take_loss_memory(s, &call->feed, m));
-    call->part = GRADIENTS;
+    call->part = TTI_STEP_GRADIENTS;
     call->gives_outputs = true;
     call->count = 1;
     TTI_TRY(tti_session_run(s, step_worker, call));
@@ -479,7 +483,7 @@ static tutti_status ask_for_loss(tutti_session *s, step_call *call, loss_memory 
 }
 
 /* The sums that the workers report are those of the seeds; the caller's take their place. */
-static tutti_status run_with_loss(tutti_session *s, step_call *call) {
+static tutti_status run_with_loss(tutti_session *s, tti_step_call *call) {
     loss_memory m = {0};
     tutti_host_loss loss;
     tutti_status st = ask_for_loss(s, call, &m, &loss);
@@ -492,21 +496,31 @@ static tutti_status run_with_loss(tutti_session *s, step_call *call) {
     return st;
 }
 
-static tutti_status run_call(tutti_session *s, step_call *call) {
+static tutti_status run_call(tutti_session *s, tti_step_call *call) {
     s->has_gradients = false;
     return s->loss ? run_with_loss(s, call) : tti_session_run(s, step_worker, call);
 }
 
 /* ---- public steps ---- */
 
-static tutti_status step(tutti_session *s, const tutti_tensor *inputs, int n_inputs, double lr,
-                         tutti_session_result *result) {
-    step_call call = {.part = WHOLE};
-    TTI_TRY(check_lr(s, lr, &call.lr));
-    TTI_TRY(prepare_call(s, inputs, n_inputs, &call));
-    TTI_TRY(judge(s, run_call(s, &call)));
+tutti_status tti_step_prepare(tutti_session *s, const tutti_tensor *inputs, int n_inputs, double lr,
+                              tti_step_call *call) {
+    TTI_TRY(check_lr(s, lr, &call->lr));
+    return prepare_call(s, inputs, n_inputs, call);
+}
+
+tutti_status tti_step_run(tutti_session *s, tti_step_call *call) {
+    TTI_TRY(judge(s, run_call(s, call)));
     keep_grad_scale(s);
     s->step++;
+    return TUTTI_OK;
+}
+
+static tutti_status step(tutti_session *s, const tutti_tensor *inputs, int n_inputs, double lr,
+                         tutti_session_result *result) {
+    tti_step_call call = {.part = TTI_STEP_WHOLE};
+    TTI_TRY(tti_step_prepare(s, inputs, n_inputs, lr, &call));
+    TTI_TRY(tti_step_run(s, &call));
     if (result) fill_result(s, call.n_rows, call.lr, result);
     return TUTTI_OK;
 }
@@ -533,7 +547,7 @@ static tutti_status check_parts(const tutti_session *s) {
 
 static tutti_status gradients(tutti_session *s, const tutti_tensor *inputs, int n_inputs,
                               tutti_session_result *result) {
-    step_call call = {.part = GRADIENTS};
+    tti_step_call call = {.part = TTI_STEP_GRADIENTS};
     TTI_TRY(check_parts(s));
     TTI_TRY(prepare_call(s, inputs, n_inputs, &call));
     TTI_TRY(run_call(s, &call));

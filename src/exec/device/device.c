@@ -407,6 +407,13 @@ int tti_exec_device_depth(const tti_exec *x) {
     return d->host_staged || d->server || tti_offload_of(x) || d->pipe ? 1 : d->n_sets;
 }
 
+/* The event of a step's inputs, which is only used while a step begins. */
+tutti_status tti_exec_device_wait_for_copies(tti_exec *x) {
+    const tti_device_ops *ops = tti_device_of(x)->ops;
+    TTI_TRY(ops->queues.record_host_event(TTI_QUEUE_COPY, TTI_EVENT_INPUTS));
+    return tti_device_failure(x, ops->queues.await_host_event(TTI_EVENT_INPUTS));
+}
+
 /* Others are waited for between a worker's shards and its update, and nowhere else. */
 static bool waits_at_end(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);

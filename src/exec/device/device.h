@@ -29,6 +29,9 @@ tutti_status tti_exec_device_regain(tti_exec *x);
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *samples, int ahead,
                                   bool *resident);
 int tti_exec_device_depth(const tti_exec *x);
+
+/* As tti_exec_wait_for_copies. */
+tutti_status tti_exec_device_wait_for_copies(tti_exec *x);
 size_t tti_exec_device_compress_bytes(
     const tti_exec_device *device); /* of its memory, for gradients */
 int tti_exec_device_steps_per_launch(const tti_exec_device *device);

@@ -5,6 +5,7 @@
  * job_conflicts.c. */
 #include "exec/exec.h"
 #include "train/job/job.h"
+#include "train/job/lr_schedule.h"
 
 /* The first four members of a row; `name` is the key and, in tti_job_config, the field. */
 #define KEY(name, kind, value) #name, TTI_OPTION_##kind, offsetof(tti_job_config, name), value
@@ -434,7 +435,7 @@ static const tti_option rows[] = {
      .meant = "adamw_torch=adamw|adamw_hf=adamw|adamw8bit=adamw|adam_w=adamw|fusedadam=adam|"
               "momentum=sgd|nesterov=sgd|rms=rmsprop",
      .help = "Optimizer; `tutti optimizers` lists them"},
-    {KEY(optimizer.lr, FLOAT, "1e-3"), RANGE(0, 1000),
+    {KEY(optimizer.lr, FLOAT, "1e-3"), RANGE(0, TTI_MOST_LR),
      .also = "learning_rate|learningrate|rate|step_size|alpha|eta", .help = "Peak learning rate",
      .example = "3e-4"},
     {KEY(optimizer.momentum, FLOAT, "auto"), RANGE(0, 0.9999), .word = "auto", .also = "mu",

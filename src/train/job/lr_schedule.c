@@ -176,6 +176,8 @@ static double warmup(const tti_lr_desc *d, double p) {
     return start + (1 - start) * p;
 }
 
+bool tti_lr_is_valid(double lr) { return lr >= 0 && lr <= TTI_MOST_LR; /* not NAN */ }
+
 double tti_lr(const tti_lr_desc *d, int64_t t) {
     const tti_lr_schedule *schedule = tti_lr_schedule_find(d->name);
     TTI_ASSERT(schedule && "a schedule of the table");

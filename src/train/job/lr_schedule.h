@@ -7,6 +7,10 @@
 #include "train/job/job.h"
 #include "train/job/plateau.h"
 
+/* Learning rates are 0 .. TTI_MOST_LR: those of optimizer.lr, of callbacks and of sessions. */
+enum { TTI_MOST_LR = 1000 };
+bool tti_lr_is_valid(double lr);
+
 /* Fields that the schedule does not use may be zero or NULL. */
 typedef struct tti_lr_desc {
     const char *name;        /* a row of the table                                             */

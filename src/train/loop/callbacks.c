@@ -1,9 +1,8 @@
 /* callbacks.c - implements callbacks.h. */
 #include "train/loop/callbacks.h"
 
-#include <math.h>
-
 #include "base/error.h"
+#include "train/job/lr_schedule.h"
 
 bool tti_callbacks_follow_steps(const tutti_train_desc *train) {
     return train->on_step || train->on_epoch;
@@ -38,8 +37,8 @@ tutti_status tti_callbacks_consult(const tti_phases *phases, tutti_train_fn fn,
     *stops = asked[4] != 0;
     *out = (tutti_train_control){
         .stop = asked[0] != 0, .save = asked[1] != 0, .set_lr = asked[2] != 0, .lr = asked[3]};
-    if (out->set_lr && !(out->lr >= 0 && isfinite(out->lr)))
-        return tti_fail(TUTTI_E_INVALID, "train: a callback set lr to %g; it must be 0 or more",
-                        out->lr);
+    if (out->set_lr && !tti_lr_is_valid(out->lr))
+        return tti_fail(TUTTI_E_INVALID, "train: a callback set lr to %g; it must be 0 .. %d",
+                        out->lr, TTI_MOST_LR);
     return TUTTI_OK;
 }

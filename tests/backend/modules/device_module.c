@@ -25,6 +25,8 @@
  *   kind=D   device D is of another kind than the others
  *   plays=N  it fails likewise when captured graphs are replayed more than N times
  *   stack=N  the version of the driver and its libraries (default: 1)
+ *   counts=1 the file "waits" gets a line when a device is closed: how often its thread waited for
+ *            all queues, for an event, and of these for the last kernel that was put into the queue
  *   fuses=1  plans are made as for kernels that do much at once
  *   weighs=1 stages of a model are cut as for a GPU
  *   slow=D   device D takes delay=N ms longer for each shard
@@ -34,6 +36,7 @@
  * library Matrix products of a size that only a GPU would be given are left out. */
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -102,7 +105,8 @@ typedef struct device {
     int64_t clock_ns;
     size_t n_bytes, n_peak;
     int64_t n_fetched, n_played;
-    int n_zeros; /* timestamps 0 */
+    int64_t n_syncs, n_awaits, n_idle; /* counts=1 */
+    int n_zeros;                       /* timestamps 0 */
     int hosts[16];
 } device;
 
@@ -284,8 +288,17 @@ static tutti_status open_device(const tti_device_desc *desc) {
     return TUTTI_OK;
 }
 
+static void write_counts(void) {
+    FILE *f = option("counts=", 0) ? fopen("waits", "a") : NULL;
+    if (!f) return;
+    fprintf(f, "%lld %lld %lld\n", (long long)current->n_syncs, (long long)current->n_awaits,
+            (long long)current->n_idle);
+    fclose(f);
+}
+
 static void close_device(void) {
     TTI_ASSERT(current->n_bytes == 0); /* everything was given back, also after a failure */
+    write_counts();
     for (int q = 0; q < TTI_N_QUEUES; q++) free(current->queues[q].commands);
     free(current->timestamps);
     free(current);
@@ -363,7 +376,15 @@ static tutti_status mark(tti_queue queue, int number) {
 /* Transfers between devices run here at the latest, without a wait. */
 static void tp_goes_on(void);
 
+/* A device that is waited for like this has nothing to compute when the wait ends. */
+static bool is_at_end(int number) {
+    return current->marks[number].queue == TTI_QUEUE_COMPUTE &&
+           current->marks[number].n == current->queues[TTI_QUEUE_COMPUTE].n;
+}
+
 static tutti_status await(int number) {
+    current->n_awaits++;
+    current->n_idle += is_at_end(number);
     advance(current->marks[number].queue, current->marks[number].n);
     tp_goes_on();
     return check();
@@ -588,6 +609,7 @@ static void describe_all(tti_str *str) {
 }
 
 static tutti_status sync_all(void) {
+    current->n_syncs++;
     advance_all();
     return check();
 }
