@@ -68,17 +68,17 @@ static bool is_folder(const char *path) {
 
 /* The folders of one level that divide the set: "train", "Testing". */
 typedef struct split_folders {
-    char *of[TTI_PART_TEST + 1]; /* the first of each part; owned */
+    char *of[TTI_SPLIT_TEST + 1]; /* the first of each split; owned */
 } split_folders;
 
 /* Two folders for training, or two spellings of one name, are a mistake somewhere. */
 static tutti_status note_folder(split_folders *seen, const char *dir, const char *name) {
-    tti_part part = tti_part_of_word(name, strlen(name));
-    char **first = &seen->of[part];
-    if (*first && (part == TTI_PART_TRAIN || strcasecmp(*first, name) == 0))
+    tti_split split = tti_split_of_word(name, strlen(name));
+    char **first = &seen->of[split];
+    if (*first && (split == TTI_SPLIT_TRAIN || strcasecmp(*first, name) == 0))
         return tti_fail(TUTTI_E_DATA,
                         "%s: the folders '%s' and '%s' are both for %s; keep one of them", dir,
-                        *first, name, part == TTI_PART_TRAIN ? "training" : "testing");
+                        *first, name, split == TTI_SPLIT_TRAIN ? "training" : "testing");
     if (!*first && !(*first = strdup(name))) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
     return TUTTI_OK;
 }
@@ -88,7 +88,7 @@ static tutti_status list_folder(const char *dir, const char *suffix, bool below,
 
 static tutti_status add_entry(const char *dir, const char *name, const char *suffix, bool below,
                               split_folders *seen, tti_file_list *list) {
-    bool wanted = ends_in(name, suffix), is_split = tti_part_of_word(name, strlen(name));
+    bool wanted = ends_in(name, suffix), is_split = tti_split_of_word(name, strlen(name));
     if (tti_is_ignored_name(name) || (!wanted && (below || !is_split))) {
         list->n_ignored++;
         return TUTTI_OK;
@@ -145,16 +145,16 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Keeps the files of one part. */
-static void keep(tti_file_list *list, size_t from, tti_part wanted) {
+/* Keeps the files of one split. */
+static void keep(tti_file_list *list, size_t from, tti_split wanted) {
     size_t n = 0;
     for (size_t i = 0; i < list->n; i++) {
-        tti_part part = tti_part_of_path(list->path[i] + from);
-        if (part == wanted) {
+        tti_split split = tti_split_of_path(list->path[i] + from);
+        if (split == wanted) {
             list->path[n++] = list->path[i];
             continue;
         }
-        list->n_ignored += part == TTI_PART_NONE;
+        list->n_ignored += split == TTI_SPLIT_NONE;
         free(list->path[i]);
     }
     list->n = n;
@@ -162,19 +162,19 @@ static void keep(tti_file_list *list, size_t from, tti_part wanted) {
 
 tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *format,
                                   tti_file_list *list) {
-    size_t n[TTI_PART_TEST + 1] = {0}, from = telling_from(desc->dir);
-    for (size_t i = 0; i < list->n; i++) n[tti_part_of_path(list->path[i] + from)]++;
+    size_t n[TTI_SPLIT_TEST + 1] = {0}, from = telling_from(desc->dir);
+    for (size_t i = 0; i < list->n; i++) n[tti_split_of_path(list->path[i] + from)]++;
     bool needs_train = !desc->spec || desc->split == TUTTI_TRAIN; /* a trained model does not */
-    if (needs_train && n[TTI_PART_TEST] > 0 && n[TTI_PART_TRAIN] == 0 && n[TTI_PART_NONE] == 0)
+    if (needs_train && n[TTI_SPLIT_TEST] > 0 && n[TTI_SPLIT_TRAIN] == 0 && n[TTI_SPLIT_NONE] == 0)
         return tti_fail(TUTTI_E_DATA,
                         "%s: %s: every file is for testing by its name (%s); one with 'train' in "
                         "its name is missing",
                         desc->dir, format, list->path[0]);
-    bool names_tell = n[TTI_PART_TEST] > 0;
+    bool names_tell = n[TTI_SPLIT_TEST] > 0;
     list->both = !names_tell && !desc->takes_all;
-    tti_part training = n[TTI_PART_TRAIN] > 0 ? TTI_PART_TRAIN : TTI_PART_NONE;
+    tti_split training = n[TTI_SPLIT_TRAIN] > 0 ? TTI_SPLIT_TRAIN : TTI_SPLIT_NONE;
     bool is_test = names_tell && desc->split == TUTTI_TEST;
-    keep(list, from, is_test ? TTI_PART_TEST : training);
+    keep(list, from, is_test ? TTI_SPLIT_TEST : training);
     return TUTTI_OK;
 }
 

@@ -6,32 +6,32 @@
 
 #include "base/error.h"
 
-tti_part tti_part_of_word(const char *word, size_t n_bytes) {
+tti_split tti_split_of_word(const char *word, size_t n_bytes) {
     static const struct {
         const char *word;
-        tti_part part;
+        tti_split split;
     } words[] = {
-        {"train", TTI_PART_TRAIN}, {"training", TTI_PART_TRAIN},  {"val", TTI_PART_TEST},
-        {"valid", TTI_PART_TEST},  {"validation", TTI_PART_TEST}, {"dev", TTI_PART_TEST},
-        {"test", TTI_PART_TEST},   {"testing", TTI_PART_TEST},
+        {"train", TTI_SPLIT_TRAIN}, {"training", TTI_SPLIT_TRAIN},  {"val", TTI_SPLIT_TEST},
+        {"valid", TTI_SPLIT_TEST},  {"validation", TTI_SPLIT_TEST}, {"dev", TTI_SPLIT_TEST},
+        {"test", TTI_SPLIT_TEST},   {"testing", TTI_SPLIT_TEST},
     };
     for (size_t i = 0; i < TTI_COUNT(words); i++)
         if (n_bytes == strlen(words[i].word) && strncasecmp(word, words[i].word, n_bytes) == 0)
-            return words[i].part;
-    return TTI_PART_NONE;
+            return words[i].split;
+    return TTI_SPLIT_NONE;
 }
 
 static bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-tti_part tti_part_of_path(const char *path) {
+tti_split tti_split_of_path(const char *path) {
     for (const char *p = path; *p;) {
         size_t n = 0;
         while (is_alpha(p[n])) n++;
-        tti_part part = tti_part_of_word(p, n);
-        if (part != TTI_PART_NONE) return part;
+        tti_split split = tti_split_of_word(p, n);
+        if (split != TTI_SPLIT_NONE) return split;
         p += n ? n : 1;
     }
-    return TTI_PART_NONE;
+    return TTI_SPLIT_NONE;
 }
 
 bool tti_is_ignored_name(const char *name) {

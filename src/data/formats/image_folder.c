@@ -150,13 +150,13 @@ typedef struct division {
 
 static bool is_test_word(const char *name) { return strncasecmp(name, "test", 4) == 0; }
 
-static tutti_status take_split_folder(const char *dir, const char *name, tti_part part,
+static tutti_status take_split_folder(const char *dir, const char *name, tti_split split,
                                       division *out) {
-    char *to = part == TTI_PART_TRAIN ? out->train : is_test_word(name) ? out->test : out->val;
+    char *to = split == TTI_SPLIT_TRAIN ? out->train : is_test_word(name) ? out->test : out->val;
     if (*to)
         return tti_fail(TUTTI_E_DATA,
                         "%s: the folders '%s' and '%s' are both for %s; keep one of them", dir, to,
-                        name, part == TTI_PART_TRAIN ? "training" : "testing");
+                        name, split == TTI_SPLIT_TRAIN ? "training" : "testing");
     return tti_walk_join(to, "", name);
 }
 
@@ -181,7 +181,7 @@ static tutti_status check_division(const tutti_dataset_desc *desc, const tti_nam
     for (int64_t i = 0; *split && i < list->n; i++) {
         const char *name = tti_name_at(list, i);
         bool images = false;
-        if (tti_part_of_word(name, strlen(name)) != TTI_PART_NONE) continue;
+        if (tti_split_of_word(name, strlen(name)) != TTI_SPLIT_NONE) continue;
         TTI_TRY(holds_pictures(dir, name, &images));
         if (images)
             return tti_fail(TUTTI_E_DATA,
@@ -208,8 +208,8 @@ static tutti_status find_division(const tutti_dataset_desc *desc, division *out,
     tutti_status st = TUTTI_OK;
     for (int64_t i = 0; st == TUTTI_OK && i < list.n; i++) {
         const char *name = tti_name_at(&list, i);
-        tti_part part = tti_part_of_word(name, strlen(name));
-        if (part != TTI_PART_NONE) st = take_split_folder(dir, name, part, out);
+        tti_split split = tti_split_of_word(name, strlen(name));
+        if (split != TTI_SPLIT_NONE) st = take_split_folder(dir, name, split, out);
     }
     if (st == TUTTI_OK) st = check_division(desc, &list, out, n_ignored);
     tti_names_free(&list);

@@ -68,14 +68,14 @@ static tutti_status find_folders(const char *dir, found_folders *out) {
     tutti_status st = TUTTI_OK;
     for (int64_t i = 0; st == TUTTI_OK && i < list.n; i++) {
         const char *name = tti_name_at(&list, i);
-        tti_part part = tti_part_of_word(name, strlen(name));
+        tti_split split = tti_split_of_word(name, strlen(name));
         if (is_word(name, image_words))
             st = take_name(dir, name, out->images);
         else if (is_word(name, mask_words))
             st = take_name(dir, name, out->masks);
-        else if (part == TTI_PART_TRAIN)
+        else if (split == TTI_SPLIT_TRAIN)
             st = take_name(dir, name, out->train);
-        else if (part == TTI_PART_TEST)
+        else if (split == TTI_SPLIT_TEST)
             st = take_name(dir, name, strncasecmp(name, "test", 4) == 0 ? out->test : out->val);
     }
     tti_names_free(&list);

@@ -5,14 +5,14 @@
 
 T_CASE(words) {
     T_UNUSED;
-    T_EQ(tti_part_of_path("Train"), TTI_PART_TRAIN);
-    T_EQ(tti_part_of_path("x_TRAINING.npy"), TTI_PART_TRAIN);
-    T_EQ(tti_part_of_path("Valid-01.tar"), TTI_PART_TEST);
-    T_EQ(tti_part_of_path("a/dev/b.txt"), TTI_PART_TEST);
-    T_EQ(tti_part_of_path("Testing/train.txt"), TTI_PART_TEST); /* the first one */
-    T_EQ(tti_part_of_path("latest trainer validate"), TTI_PART_NONE);
-    T_EQ(tti_part_of_word("testing", 4), TTI_PART_TEST);
-    T_EQ(tti_part_of_word("tes", 3), TTI_PART_NONE);
+    T_EQ(tti_split_of_path("Train"), TTI_SPLIT_TRAIN);
+    T_EQ(tti_split_of_path("x_TRAINING.npy"), TTI_SPLIT_TRAIN);
+    T_EQ(tti_split_of_path("Valid-01.tar"), TTI_SPLIT_TEST);
+    T_EQ(tti_split_of_path("a/dev/b.txt"), TTI_SPLIT_TEST);
+    T_EQ(tti_split_of_path("Testing/train.txt"), TTI_SPLIT_TEST); /* the first one */
+    T_EQ(tti_split_of_path("latest trainer validate"), TTI_SPLIT_NONE);
+    T_EQ(tti_split_of_word("testing", 4), TTI_SPLIT_TEST);
+    T_EQ(tti_split_of_word("tes", 3), TTI_SPLIT_NONE);
 }
 
 T_CASE(ignored) {
