@@ -122,9 +122,9 @@ static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *c
     TTI_TRY(run_passes(desc, true, &target, &plan->shard.graph));
     plan->n_metrics = plan->stages ? plan->stages->n_metrics : tti_n_own_metrics(plan->shard.graph);
     TTI_TRY(make_program(plan, &target, !desc->by_creation, &plan->shard));
-    TTI_TRY(tti_plan_parts(plan->stages, &plan->shard));
+    TTI_TRY(tti_plan_segments(plan->stages, &plan->shard));
     TTI_TRY(tti_plan_buckets(plan, desc));
-    TTI_TRY(tti_plan_check_parts(plan));
+    TTI_TRY(tti_plan_check_segments(plan));
     mark_copies(plan);
     tti_low_copies_place(plan, &target);
     TTI_TRY(tti_plan_memory(plan, &plan->shard));
@@ -132,7 +132,7 @@ static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *c
     if (!plan->eval.graph && !desc->pass_cache) return TUTTI_OK;
     TTI_TRY(run_passes(desc, false, &target, &plan->eval.graph));
     TTI_TRY(make_program(plan, &target, !desc->by_creation, &plan->eval));
-    TTI_TRY(tti_plan_parts(plan->stages, &plan->eval));
+    TTI_TRY(tti_plan_segments(plan->stages, &plan->eval));
     TTI_TRY(check_same_params(plan));
     return tti_plan_memory(plan, &plan->eval);
 }

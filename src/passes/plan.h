@@ -44,11 +44,11 @@ typedef struct tti_program {
     size_t arena_bytes, const_bytes, result_bytes;
     size_t unshared_bytes; /* arena if no byte were used twice, for inspect */
     int n_inputs;
-    /* For a pipeline stage: part i is steps part_first[i] .. part_first[i + 1] - 1, which run in
-     * one slot of the schedule (passes/stages/stages.h): chunks forward, then backward.  Else one
-     * part of all steps. */
-    int part_first[2 * TTI_MAX_CHUNKS + 1];
-    int n_parts;
+    /* For a pipeline stage: segment i is steps segment_first[i] .. segment_first[i + 1] - 1, which
+     * run in one slot of the schedule (passes/stages/stages.h): chunks forward, then backward. Else
+     * one segment of all steps. */
+    int segment_first[2 * TTI_MAX_CHUNKS + 1];
+    int n_segments;
 } tti_program;
 
 /* How one parameter is treated. */
@@ -185,13 +185,14 @@ int tti_program_input(const tti_program *program, const char *name);
 
 /* ---- the parts, one file each ---- */
 
-/* stage_parts.c: the steps in the order of the parts, and where these begin.  stages may be NULL.
+/* stage_segments.c: the steps in the order of the segments, and where these begin.  stages may be
+ * NULL.
  */
-tutti_status tti_plan_parts(const tti_stages *stages, tti_program *program);
+tutti_status tti_plan_segments(const tti_stages *stages, tti_program *program);
 
-/* stage_parts.c: checks that no gradient is read in a later part than it is made in, where another
- * shard may have overwritten it. */
-tutti_status tti_plan_check_parts(const tti_plan *plan);
+/* stage_segments.c: checks that no gradient is read in a later segment than it is made in, where
+ * another shard may have overwritten it. */
+tutti_status tti_plan_check_segments(const tti_plan *plan);
 
 /* low_copies.c: the casts of a program whose results lie in TTI_SPACE_LOW, so that they do not run;
  * and where in it.  neighbours, and then slots, are set. */

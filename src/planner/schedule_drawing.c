@@ -1,7 +1,7 @@
 /* schedule_drawing.c - draws what each stage of a pipeline does when.
  *
  * The text shows the order, which is certain.  Strips also show time, assuming only that a backward
- * part takes twice as long as a forward one. */
+ * segment takes twice as long as a forward one. */
 #include "planner/schedule_drawing.h"
 
 #include <stdio.h>
@@ -15,11 +15,11 @@ enum { LINE_END = 84, LABEL_WIDTH = 64, UNITS_FORWARD = 1, UNITS_BACKWARD = 2 };
 static const double most_pixels = 18, numbered_pixels = 9;
 
 static bool is_backward(const tti_schedule_drawing *d, const tti_pipe_action *a) {
-    return a->part >= d->stages->n_chunks;
+    return a->segment >= d->stages->n_chunks;
 }
 
 static int chunk_of(const tti_schedule_drawing *d, const tti_pipe_action *a) {
-    return is_backward(d, a) ? 2 * d->stages->n_chunks - 1 - a->part : a->part;
+    return is_backward(d, a) ? 2 * d->stages->n_chunks - 1 - a->segment : a->segment;
 }
 
 const char *tti_schedule_rule(const tti_schedule_drawing *d) {
@@ -73,16 +73,16 @@ typedef struct strips {
     tti_str *out;
 } strips;
 
-static void draw_part(void *user, const tti_stage_part *part) {
+static void draw_segment(void *user, const tti_stage_segment *segment) {
     static const char *const fills[2][2] = {{"#bfdbfe", "#93c5fd"}, {"#bbf7d0", "#86efac"}};
     const strips *s = user;
-    const tti_pipe_action *a = &part->action;
-    double x = s->x + LABEL_WIDTH + part->begin_s * s->unit;
-    int y = s->y + part->stage * TTI_STRIP_HEIGHT;
+    const tti_pipe_action *a = &segment->action;
+    double x = s->x + LABEL_WIDTH + segment->begin_s * s->unit;
+    int y = s->y + segment->stage * TTI_STRIP_HEIGHT;
     tti_str_printf(s->out,
                    "<rect x=\"%.4g\" y=\"%d\" width=\"%.4g\" height=\"%d\" fill=\"%s\" "
                    "stroke=\"#334155\" stroke-width=\"0.5\"/>\n",
-                   x, y, part->s * s->unit, TTI_STRIP_HEIGHT - 4,
+                   x, y, segment->s * s->unit, TTI_STRIP_HEIGHT - 4,
                    fills[is_backward(s->d, a)][chunk_of(s->d, a) % 2]);
     if (s->unit >= numbered_pixels)
         tti_str_printf(s->out, "<text x=\"%.4g\" y=\"%d\" font-size=\"10\">%d</text>\n", x + 3,
@@ -105,6 +105,6 @@ tutti_status tti_schedule_picture(const tti_schedule_drawing *d, int x, int y, i
     for (int stage = 0; stage < d->stages->n_stages; stage++)
         tti_str_printf(out, "<text x=\"%d\" y=\"%d\" font-size=\"11\">stage %d</text>\n", x,
                        y + stage * TTI_STRIP_HEIGHT + 12, stage);
-    sim.on_part = draw_part, sim.user = &s;
+    sim.on_segment = draw_segment, sim.user = &s;
     return tti_stage_sim_run(&sim, &simulated);
 }

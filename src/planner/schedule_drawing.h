@@ -13,15 +13,15 @@ typedef struct tti_schedule_drawing {
     int n_shard_groups, n_compute_threads; /* n_compute_threads: shards of a micro-batch group */
 } tti_schedule_drawing;
 
-/* Which parts come when, in words. */
+/* Which segments come when, in words. */
 const char *tti_schedule_rule(const tti_schedule_drawing *schedule);
 
 /* A line for each stage: F and B of micro-batch group 0, 1, ..., as far as a line goes; with
  * several chunks F0.1 is micro-batch group 0 in chunk 1. */
 tutti_status tti_schedule_print(const tti_schedule_drawing *schedule, tti_str *out);
 
-/* An SVG strip for each stage from (x, y) down, with a whole step as its width: a backward part is
- * drawn twice as long as a forward one, messages take no time. */
+/* An SVG strip for each stage from (x, y) down, with a whole step as its width: a backward segment
+ * is drawn twice as long as a forward one, messages take no time. */
 tutti_status tti_schedule_picture(const tti_schedule_drawing *schedule, int x, int y, int width,
                                   tti_str *out);
 

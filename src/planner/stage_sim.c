@@ -1,4 +1,4 @@
-/* stage_sim.c - simulates a pipeline: every stage runs the next part of its schedule as soon as
+/* stage_sim.c - simulates a pipeline: every stage runs the next segment of its schedule as soon as
  * its inputs are available. */
 #include "planner/stage_sim.h"
 
@@ -41,15 +41,15 @@ static double ready_s(const game *g, int shard_group, int sched_slot) {
 static bool advance(game *g, int stage, tti_stage_sim *out) {
     if (g->done[stage] == g->of[stage].n_actions) return false;
     const tti_pipe_action *a = &g->of[stage].actions[g->done[stage]];
-    int sched_slot = tti_sched_slot_of(g->desc->stages, stage, a->part);
+    int sched_slot = tti_sched_slot_of(g->desc->stages, stage, a->segment);
     double ready = ready_s(g, a->shard_group, sched_slot), took = g->desc->slot_s[sched_slot];
     if (ready < 0) return false;
-    const tti_stage_part part = {stage, *a, fmax(out->end_s[stage], ready), took};
-    out->end_s[stage] = part.begin_s + took;
+    const tti_stage_segment segment = {stage, *a, fmax(out->end_s[stage], ready), took};
+    out->end_s[stage] = segment.begin_s + took;
     out->busy_s[stage] += took;
     g->end[a->shard_group * g->n_sched_slots + sched_slot] = out->end_s[stage];
     g->done[stage]++;
-    if (g->desc->on_part) g->desc->on_part(g->desc->user, &part);
+    if (g->desc->on_segment) g->desc->on_segment(g->desc->user, &segment);
     return true;
 }
 
@@ -91,8 +91,8 @@ void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
                      double slot_s[TTI_MAX_SCHED_SLOTS]) {
     for (int stage = 0; stage < b->mesh.stage; stage++) {
         const tti_plan *plan = tti_blueprint_plan(b, stage * b->mesh.tensor);
-        for (int i = 0; i < plan->shard.n_parts; i++) {
-            int first = plan->shard.part_first[i], last = plan->shard.part_first[i + 1];
+        for (int i = 0; i < plan->shard.n_segments; i++) {
+            int first = plan->shard.segment_first[i], last = plan->shard.segment_first[i + 1];
             slot_s[tti_sched_slot_of(plan->stages, stage, i)] =
                 tti_steps_cost_s(c, &plan->shard, first, last) + (last - first) * c->queued_s;
         }

@@ -1,6 +1,6 @@
 /* stage_sim.h - simulates the schedule of a pipeline: when each stage works and waits.
  *
- * Unlike tti_pipe_bubble, every part has its own time and messages take time. */
+ * Unlike tti_pipe_bubble, every segment has its own time and messages take time. */
 #ifndef TTI_PLANNER_STAGE_SIM_H
 #define TTI_PLANNER_STAGE_SIM_H
 
@@ -9,12 +9,12 @@
 
 enum { TTI_MAX_SCHED_SLOTS = 2 * TTI_MAX_CHUNKS };
 
-/* A part of a stage's schedule, and its time. */
-typedef struct tti_stage_part {
+/* A segment of a stage's schedule, and its time. */
+typedef struct tti_stage_segment {
     int stage;
     tti_pipe_action action;
     double begin_s, s;
-} tti_stage_part;
+} tti_stage_segment;
 
 typedef struct tti_stage_sim_desc {
     const tti_stages *stages; /* of any stage of the plan: extents and stage boundaries */
@@ -22,13 +22,13 @@ typedef struct tti_stage_sim_desc {
     int n_compute_threads; /* shards of a micro-batch group, whose messages travel together */
     const double *slot_s;  /* [2 * chunks]: seconds of a micro-batch group in each schedule slot */
     double latency_s, message_s_of_byte; /* between neighbours; 0, 0: messages take no time */
-    /* Called for each part, those of a stage in order; may be NULL. */
-    void (*on_part)(void *user, const tti_stage_part *part);
+    /* Called for each segment, those of a stage in order; may be NULL. */
+    void (*on_segment)(void *user, const tti_stage_segment *segment);
     void *user;
 } tti_stage_sim_desc;
 
 typedef struct tti_stage_sim {
-    double step_s; /* from the first forward part to the last backward one */
+    double step_s; /* from the first forward segment to the last backward one */
     double bubble; /* share of step_s that the stages wait, in the mean */
     double busy_s[TTI_MAX_CHUNKS], end_s[TTI_MAX_CHUNKS]; /* of each stage */
 } tti_stage_sim;

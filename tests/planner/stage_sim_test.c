@@ -107,23 +107,23 @@ T_CASE(of_a_job) {
     tutti_job_destroy(job);
 }
 
-/* The reported parts. */
+/* The reported segments. */
 typedef struct heard {
     int n[STAGES];
     double end_s[STAGES], busy_s[STAGES];
 } heard;
 
-static void hear(void *user, const tti_stage_part *part) {
+static void hear(void *user, const tti_stage_segment *segment) {
     heard *h = user;
-    int i = part->stage;
-    assert_true(part->begin_s >= h->end_s[i]);
-    h->end_s[i] = part->begin_s + part->s;
-    h->busy_s[i] += part->s;
+    int i = segment->stage;
+    assert_true(segment->begin_s >= h->end_s[i]);
+    h->end_s[i] = segment->begin_s + segment->s;
+    h->busy_s[i] += segment->s;
     h->n[i]++;
 }
 
-/* Every part of every stage is reported, in order, and the parts add up to the whole. */
-T_CASE(parts) {
+/* Every segment of every stage is reported, in order, and the segments add up to the whole. */
+T_CASE(segments) {
     T_UNUSED;
     static const double slot_s[2 * STAGES] = {1, 2, 1, 1, 2, 2, 3, 2};
     tti_stage_boundary of[2 * STAGES];
@@ -134,7 +134,7 @@ T_CASE(parts) {
                                                  .n_shard_groups = 6,
                                                  .n_compute_threads = 1,
                                                  .slot_s = slot_s,
-                                                 .on_part = hear,
+                                                 .on_segment = hear,
                                                  .user = &h},
                            &told));
     for (int i = 0; i < STAGES; i++) {
@@ -150,18 +150,18 @@ typedef struct runs {
     int next[STAGES];
 } runs;
 
-static void is_next_run(void *user, const tti_stage_part *part) {
+static void is_next_run(void *user, const tti_stage_segment *segment) {
     runs *r = user;
-    const tti_step_program *list = r->list[part->stage];
-    int *next = &r->next[part->stage];
+    const tti_step_program *list = r->list[segment->stage];
+    int *next = &r->next[segment->stage];
     while (list->instrs[*next].kind != TTI_RUN) ++*next;
-    T_EQ(list->instrs[*next].shard_group, part->action.shard_group);
-    T_EQ(list->instrs[*next].part, part->action.part);
+    T_EQ(list->instrs[*next].shard_group, segment->action.shard_group);
+    T_EQ(list->instrs[*next].segment, segment->action.segment);
     ++*next;
 }
 
 /* The simulated schedule is that of the lists which the stages execute. */
-T_CASE(parts_are_those_of_the_lists) {
+T_CASE(segments_are_those_of_the_lists) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.workers=2", "parallel.pipeline=2", "parallel.shards=8",
                                "model.hidden=[784,784]");
@@ -182,7 +182,7 @@ T_CASE(parts_are_those_of_the_lists) {
                                                  .n_shard_groups = 8,
                                                  .n_compute_threads = 1,
                                                  .slot_s = slot_s,
-                                                 .on_part = is_next_run,
+                                                 .on_segment = is_next_run,
                                                  .user = &r},
                            &simulated));
     for (int i = 0; i < 2; i++) {
@@ -199,8 +199,8 @@ int main(void) {
         cmocka_unit_test(equal_stages),
         cmocka_unit_test(as_the_executor_says),
         cmocka_unit_test(messages),
-        cmocka_unit_test(parts),
-        cmocka_unit_test(parts_are_those_of_the_lists),
+        cmocka_unit_test(segments),
+        cmocka_unit_test(segments_are_those_of_the_lists),
         cmocka_unit_test(of_a_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

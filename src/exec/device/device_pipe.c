@@ -1,16 +1,17 @@
 /* device_pipe.c - queues the pipeline schedule of a stage on a device.
  *
- * If devices are connected (device_p2p.h) the host launches all parts of a step without waiting:
+ * If devices are connected (device_p2p.h) the host launches all segments of a step without waiting:
  * each begins by receiving its inputs, and its results are written to the readers' memory while the
- * next parts compute.  The first step and the first evaluation go through the host: a kernel that
- * waits for a peer must not run while another one is being loaded.
+ * next segments compute.  The first step and the first evaluation go through the host: a kernel
+ * that waits for a peer must not run while another one is being loaded.
  *
- * Through the host each part is launched when its inputs have arrived.  Values move concurrently:
- * in by the copy queue, to separate memory for each slot of the mailbox, out by the third queue to
- * pinned memory, and from there to the reader's slot.  The results of a part are sent while the
- * next part computes, if that one waits for no stage; otherwise before, because the others may be
- * waiting for them.  The order does not affect the bits.  Memory on the device is overwritten by a
- * copy that waits for all parts but the newest, and for that one too if it reads the memory. */
+ * Through the host each segment is launched when its inputs have arrived.  Values move
+ * concurrently: in by the copy queue, to separate memory for each slot of the mailbox, out by the
+ * third queue to pinned memory, and from there to the reader's slot.  The results of a segment are
+ * sent while the next segment computes, if that one waits for no stage; otherwise before, because
+ * the others may be waiting for them.  The order does not affect the bits.  Memory on the device is
+ * overwritten by a copy that waits for all segments but the newest, and for that one too if it
+ * reads the memory. */
 #include "exec/device/device_step.h"
 
 #include <limits.h>
@@ -22,13 +23,13 @@
 
 /* Buffers of one end for transfers through the host. */
 typedef struct end_room {
-    void **places; /* pinned [2]: of parts in turn; NULL: of an end where values come */
-    int *reader;   /* [depth]: the number of the part that read it last */
+    void **places; /* pinned [2]: of segments in turn; NULL: of an end where values come */
+    int *reader;   /* [depth]: the number of the segment that read it last */
 } end_room;
 
 /* For joined shards: a range of steps that every shard runs before any shard continues. */
 typedef struct stretch {
-    int part;
+    int segment;
     tti_range steps;
     int join; /* index in x->syncs of the join after the steps; -1: none */
 } stretch;
@@ -38,17 +39,17 @@ typedef struct side_room {
     stretch *stretches; /* [n_stretches], of programs with joins */
     int n_stretches;
     end_room *in, *out; /* [side->n_in], [side->n_out] */
-    int *put;           /* [in flight][parts]: event after its messages were launched; -1: none */
-    bool has_run;       /* all kernels are loaded */
+    int *put;     /* [in flight][segments]: event after its messages were launched; -1: none */
+    bool has_run; /* all kernels are loaded */
 } side_room;
 
-/* A part that is at work. */
-typedef struct part {
+/* A segment that is at work. */
+typedef struct segment {
     tti_pipe_action action;
     int number; /* in the order of the step */
     tti_instance *instance;
     tti_range steps; /* all of it, or those between two joins */
-} part;
+} segment;
 
 struct tti_device_pipe {
     tti_exec *x;
@@ -56,8 +57,8 @@ struct tti_device_pipe {
     tti_device_p2p *p2p;
     side_room train, eval;
     bool has_failed;
-    int first_timestamp; /* of the last step: its beginning, then two for each part, which computes
-                          * between them, or for what of it lies between two joins */
+    int first_timestamp; /* of the last step: its beginning, then two for each segment, which
+                          * computes between them, or for what of it lies between two joins */
     int n_timed;         /* pairs of them */
     void *pinned;        /* slots of the mailbox; NULL: they cannot be, and copies are slower */
     float *shared;       /* pinned [longest]: a gradient that other stages add to, through the host;
@@ -68,8 +69,8 @@ typedef struct pipe_step {
     tti_device_pipe *pipe;
     const tti_device_pipe_step *desc;
     side_room *room;
-    part unsent; /* instance NULL: nothing to send */
-    int n_runs;  /* of kernels between joins, so far */
+    segment unsent; /* instance NULL: nothing to send */
+    int n_runs;     /* of kernels between joins, so far */
 } pipe_step;
 
 enum { N_TURNS = 2 };
@@ -91,7 +92,8 @@ static tutti_status make_pinned(const tti_setup *setup, const tti_pipe_end *end,
 static void add_stretches(const tti_exec *x, side_room *room, stretch t) {
     int first = (int)t.steps.first, last = (int)t.steps.last, stop;
     for (; (stop = tti_sharded_next_stop(tti_sharded_of(x), first, last)) < last; first = stop)
-        room->stretches[room->n_stretches++] = (stretch){t.part, {(size_t)first, (size_t)stop}, -1};
+        room->stretches[room->n_stretches++] =
+            (stretch){t.segment, {(size_t)first, (size_t)stop}, -1};
     t.steps.first = (size_t)first;
     room->stretches[room->n_stretches++] = t;
 }
@@ -101,7 +103,7 @@ static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room)
     room->side = side;
     room->in = calloc((size_t)side->n_in + 1, sizeof *room->in);
     room->out = calloc((size_t)side->n_out + 1, sizeof *room->out);
-    room->put = calloc((size_t)(setup->n_in_flight * side->program->n_parts), sizeof *room->put);
+    room->put = calloc((size_t)(setup->n_in_flight * side->program->n_segments), sizeof *room->put);
     if (!room->in || !room->out || !room->put)
         return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int i = 0; i < side->n_in; i++) {
@@ -111,12 +113,13 @@ static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room)
     for (int i = 0; i < side->n_out; i++) TTI_TRY(make_pinned(setup, &side->out[i], &room->out[i]));
     if (!tti_pipe_of(x)->stages->is_joined || room->side->program != &setup->desc.plan->shard)
         return TUTTI_OK;
-    int n_most = setup->desc.plan->shard.n_steps + room->side->program->n_parts + setup->syncs.n;
+    int n_most = setup->desc.plan->shard.n_steps + room->side->program->n_segments + setup->syncs.n;
     room->stretches = calloc((size_t)n_most, sizeof *room->stretches);
     if (!room->stretches) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     const tti_program *program = room->side->program;
-    for (int p = 0; p < program->n_parts; p++) {
-        size_t first = (size_t)program->part_first[p], last = (size_t)program->part_first[p + 1];
+    for (int p = 0; p < program->n_segments; p++) {
+        size_t first = (size_t)program->segment_first[p],
+               last = (size_t)program->segment_first[p + 1];
         for (int i = 0; i < setup->syncs.n; i++) {
             size_t join = (size_t)setup->syncs.step[i];
             if (join < first || join >= last) continue;
@@ -180,16 +183,16 @@ void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str) {
     tti_device_p2p_describe(pipe->p2p, str);
 }
 
-/* ---- the results of a part ---- */
+/* ---- the results of a segment ---- */
 
-static tutti_status copy_out(pipe_step *s, const part *p) {
+static tutti_status copy_out(pipe_step *s, const segment *p) {
     const tti_device_ops *ops = s->pipe->ops;
     const tti_pipe_side *side = s->room->side;
     int turn = p->number % N_TURNS;
     bool any = false;
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
-        if (end->part != p->action.part) continue;
+        if (end->segment != p->action.segment) continue;
         if (!any) TTI_TRY(ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
         if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COMM));
         any = true;
@@ -203,28 +206,28 @@ static tutti_status copy_out(pipe_step *s, const part *p) {
     return TUTTI_OK;
 }
 
-/* Sends the results of the previous part, once the device has computed them. */
-static tutti_status send(pipe_step *s, const part *p) {
+/* Sends the results of the previous segment, once the device has computed them. */
+static tutti_status send(pipe_step *s, const segment *p) {
     const tti_pipe_side *side = s->room->side;
     int turn = p->number % N_TURNS;
     if (!p->instance) return TUTTI_OK;
     TTI_TRY(s->pipe->ops->queues.await_host_event(TTI_EVENT_PIPE_OUT + turn));
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
-        if (end->part != p->action.part) continue;
+        if (end->segment != p->action.segment) continue;
         int slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
         TTI_TRY(tti_mailbox_put(tti_pipe_of(s->pipe->x)->box, slot, s->room->out[i].places[turn]));
     }
     return TUTTI_OK;
 }
 
-/* ---- the inputs of a part ---- */
+/* ---- the inputs of a segment ---- */
 
-static bool begins_with(const tti_pipe_end *end, const part *p) {
-    return end->part == p->action.part;
+static bool begins_with(const tti_pipe_end *end, const segment *p) {
+    return end->segment == p->action.segment;
 }
 
-static bool is_there(const pipe_step *s, const part *p) {
+static bool is_there(const pipe_step *s, const segment *p) {
     const tti_pipe_side *side = s->room->side;
     for (int i = 0; i < side->n_in; i++)
         if (begins_with(&side->in[i], p) &&
@@ -235,14 +238,14 @@ static bool is_there(const pipe_step *s, const part *p) {
     return true;
 }
 
-static tutti_status receive_all(const pipe_step *s, const part *p) {
+static tutti_status receive_all(const pipe_step *s, const segment *p) {
     const tti_device_ops *ops = s->pipe->ops;
     const tti_pipe_side *side = s->room->side;
     bool any = false;
     for (int i = 0; i < side->n_in; i++) {
         if (begins_with(&side->in[i], p)) {
-            /* Copies a value of another stage to its memory; that of the previous part must not be
-             * overwritten. */
+            /* Copies a value of another stage to its memory; that of the previous segment must not
+             * be overwritten. */
             const tti_pipe_end *end = &s->room->side->in[i];
             end_room *room = &s->room->in[i];
             int at = p->action.shard_group % end->depth,
@@ -257,7 +260,7 @@ static tutti_status receive_all(const pipe_step *s, const part *p) {
             tti_instance_set_input(p->instance, end->input, to);
         }
         any = any || begins_with(&side->in[i], p);
-        if (side->in[i].last_part == p->action.part)
+        if (side->in[i].last_segment == p->action.segment)
             s->room->in[i].reader[p->action.shard_group % side->in[i].depth] = p->number;
     }
     if (!any) return TUTTI_OK;
@@ -268,13 +271,13 @@ static tutti_status receive_all(const pipe_step *s, const part *p) {
 
 /* Releases the slots whose memory has no more readers: not earlier, because another value would be
  * written to the same memory. */
-static tutti_status free_slots(const pipe_step *s, const part *p) {
+static tutti_status free_slots(const pipe_step *s, const segment *p) {
     const tti_pipe_side *side = s->room->side;
     for (int i = 0; i < side->n_in; i++)
         if (begins_with(&side->in[i], p))
             TTI_TRY(s->pipe->ops->queues.await_host_event(TTI_EVENT_PIPE_IN));
     for (int i = 0; i < side->n_in; i++)
-        if (side->in[i].last_part == p->action.part)
+        if (side->in[i].last_segment == p->action.segment)
             tti_mailbox_free(
                 tti_pipe_of(s->pipe->x)->box,
                 tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0));
@@ -282,23 +285,24 @@ static tutti_status free_slots(const pipe_step *s, const part *p) {
 }
 
 static tutti_status send_unsent(pipe_step *s) {
-    part unsent = s->unsent;
-    s->unsent = (part){0};
+    segment unsent = s->unsent;
+    s->unsent = (segment){0};
     return send(s, &unsent);
 }
 
-/* ---- parameters in parts ---- */
+/* ---- parameters in partitions ---- */
 
 static bool is_joined(const pipe_step *s) {
     return tti_pipe_of(s->pipe->x)->stages->is_joined && !s->desc->eval;
 }
 
-/* Each part of each micro-batch group fetches its own parameters, since others run in between. */
-static bool fetches_by_part(const pipe_step *s) {
+/* Each segment of each micro-batch group fetches its own parameters, since others run in between.
+ */
+static bool fetches_by_segment(const pipe_step *s) {
     return tti_exec_has_sharded_params(s->pipe->x) && !is_joined(s);
 }
 
-/* ---- a part ---- */
+/* ---- a segment ---- */
 
 /* Buckets are summed during the last micro-batch group, as it completes them. */
 static bool overlaps_sums(const pipe_step *s, int shard_group) {
@@ -310,15 +314,15 @@ static bool overlaps_sums(const pipe_step *s, int shard_group) {
     return tti_device_reduce_merges(reduce, shard_group);
 }
 
-typedef struct part_at_work {
+typedef struct segment_at_work {
     const pipe_step *s;
     int shard_group;
     const tti_instance *instance;
     int shard, last; /* after the steps */
-} part_at_work;
+} segment_at_work;
 
 static void after_step(int step, void *user) {
-    const part_at_work *at = user;
+    const segment_at_work *at = user;
     tti_exec *x = at->s->pipe->x;
     if (tti_profile_of(x)) tti_device_time_step(x, at->instance, step, at->shard);
     if (overlaps_sums(at->s, at->shard_group)) {
@@ -330,19 +334,19 @@ static void after_step(int step, void *user) {
     }
     if (at->shard_group == 0 && at->s->desc->parts)
         tti_device_parts_before(at->s->desc->parts, step + 1);
-    if (fetches_by_part(at->s) && step + 1 < at->last)
+    if (fetches_by_segment(at->s) && step + 1 < at->last)
         tti_device_sharded_before(tti_device_of(x)->sharded, step + 1);
 }
 
-/* The kernels of a part between two events; later copies of the copy queue wait for the parts
+/* The kernels of a segment between two events; later copies of the copy queue wait for the segments
  * before this one. */
-static tutti_status compute(const pipe_step *s, const part *p) {
+static tutti_status compute(const pipe_step *s, const segment *p) {
     tti_exec *x = s->pipe->x;
     const tti_setup *setup = tti_setup_of(x);
     const tti_shard_group *shard_group = &tti_pipe_of(x)->shard_groups[p->action.shard_group];
     int local = shard_group->first - setup->first_shard;
     if (!s->desc->eval) tti_exec_point_at_buffer(x, p->instance, shard_group->buffer[0]);
-    if (p->action.part == 0)
+    if (p->action.segment == 0)
         tti_inputs_point(p->instance, s->desc->eval ? &setup->eval_inputs : &setup->shard_inputs,
                          &s->desc->shards[local], s->desc->loss_scale);
     if (!tti_device_of(s->pipe->x)->between)
@@ -350,20 +354,21 @@ static tutti_status compute(const pipe_step *s, const part *p) {
     tti_pipe *pipe = tti_pipe_of(x);
     int from = s->pipe->first_timestamp + 1 + 2 * p->number;
     int shard = pipe->shard_groups[p->action.shard_group].first;
-    bool forward = p->action.part < pipe->stages->n_chunks;
+    bool forward = p->action.segment < pipe->stages->n_chunks;
     TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from));
     TTI_TRY(
         tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"), shard));
     int first = (int)p->steps.first, last = (int)p->steps.last;
-    part_at_work at = {s, p->action.shard_group, p->instance,
-                       tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
+    segment_at_work at = {s, p->action.shard_group, p->instance,
+                          tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
     bool fetches = at.shard_group == 0 && s->desc->parts;
     bool looks =
-        tti_profile_of(x) || fetches || overlaps_sums(s, at.shard_group) || fetches_by_part(s);
+        tti_profile_of(x) || fetches || overlaps_sums(s, at.shard_group) || fetches_by_segment(s);
     if (fetches) tti_device_parts_before(s->desc->parts, first);
     TTI_TRY(tti_instance_run_range(p->instance, &s->desc->runs[local], first, last,
                                    looks ? after_step : NULL, &at));
-    TTI_TRY(fetches_by_part(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded) : TUTTI_OK);
+    TTI_TRY(fetches_by_segment(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded)
+                                  : TUTTI_OK);
     TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from + 1));
     tti_profile_between(x, TTI_ROW_PARTS, tti_part_other(forward ? "forward" : "backward"), shard,
                         from);
@@ -371,13 +376,13 @@ static tutti_status compute(const pipe_step *s, const part *p) {
 }
 
 /* The rest of the step, which no other stage waits for. */
-static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
+static tutti_status merge_and_collect(const pipe_step *s, const segment *p) {
     tti_exec *x = s->pipe->x;
     const tti_shard_group *shard_group = &tti_pipe_of(x)->shard_groups[p->action.shard_group];
-    tti_range flat = s->room->side->flat[p->action.part];
+    tti_range flat = s->room->side->flat[p->action.segment];
     bool merges = !s->desc->eval && !overlaps_sums(s, p->action.shard_group);
     if (merges) tti_exec_merge(x, shard_group, flat.first, flat.last);
-    if (p->action.part < s->room->side->program->n_parts - 1) return TUTTI_OK;
+    if (p->action.segment < s->room->side->program->n_segments - 1) return TUTTI_OK;
     const tti_step_desc *gives = s->desc->eval ? s->desc->desc : tti_device_of(x)->gives;
     if (gives)
         TTI_TRY(tti_device_copy_outputs(x, gives, p->instance,
@@ -387,14 +392,14 @@ static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
                               s->desc->sums + shard_group->first * n);
 }
 
-static tutti_status run_host_staged(pipe_step *s, const part *p) {
-    /* A part with collectives waits for its neighbours, which may wait for unsent values. */
+static tutti_status run_host_staged(pipe_step *s, const segment *p) {
+    /* A segment with collectives waits for its neighbours, which may wait for unsent values. */
     if (tti_tp_of(s->pipe->x) || !is_there(s, p)) TTI_TRY(send_unsent(s));
-    part before = s->unsent;
-    s->unsent = (part){0};
+    segment before = s->unsent;
+    s->unsent = (segment){0};
     TTI_TRY(receive_all(s, p));
     /* An instance may be the next micro-batch group's before its last one has been copied out. */
-    if (before.instance == p->instance && before.action.part == p->action.part)
+    if (before.instance == p->instance && before.action.segment == p->action.segment)
         TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(compute(s, p));
     TTI_TRY(copy_out(s, p));
@@ -403,14 +408,14 @@ static tutti_status run_host_staged(pipe_step *s, const part *p) {
     return send(s, &before);
 }
 
-/* ---- a part whose values go between devices ---- */
+/* ---- a segment whose values go between devices ---- */
 
-/* The results of the instance for this part of another micro-batch group will be overwritten: they
- * must have been sent. */
-static tutti_status run_between(const pipe_step *s, const part *p) {
+/* The results of the instance for this segment of another micro-batch group will be overwritten:
+ * they must have been sent. */
+static tutti_status run_between(const pipe_step *s, const segment *p) {
     const tti_pipe_side *side = s->room->side;
     int flight = p->action.shard_group % side->schedule.n_in_flight;
-    int *sent = &s->room->put[flight * side->program->n_parts + p->action.part];
+    int *sent = &s->room->put[flight * side->program->n_segments + p->action.segment];
     for (int i = 0; i < side->n_in; i++) {
         const tti_pipe_end *end = &side->in[i];
         if (!begins_with(end, p)) continue;
@@ -424,7 +429,7 @@ static tutti_status run_between(const pipe_step *s, const part *p) {
     bool any = false;
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
-        if (end->part != p->action.part) continue;
+        if (end->segment != p->action.segment) continue;
         if (!any) TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
         if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_STAGES));
         any = true;
@@ -437,7 +442,7 @@ static tutti_status run_between(const pipe_step *s, const part *p) {
         TTI_TRY(tti_device_p2p_record(s->pipe->p2p, sent));
     }
     for (int i = 0; i < side->n_in; i++)
-        if (side->in[i].last_part == p->action.part)
+        if (side->in[i].last_segment == p->action.segment)
             TTI_TRY(tti_device_p2p_release(
                 s->pipe->p2p,
                 tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0)));
@@ -446,34 +451,34 @@ static tutti_status run_between(const pipe_step *s, const part *p) {
 
 /* ---- a step ---- */
 
-static tutti_status pass_fault(const pipe_step *s, const part *p) {
+static tutti_status pass_fault(const pipe_step *s, const segment *p) {
     const tti_stages *stages = tti_pipe_of(s->pipe->x)->stages;
-    bool forward = p->action.part < stages->n_chunks;
+    bool forward = p->action.segment < stages->n_chunks;
     const char *fault = forward ? "pipe.forward" : "pipe.backward";
     (void)fault; /* of programs that know faults */
     if (!TTI_FAULT_AT(fault, stages->stage, (int64_t)s->desc->number)) return TUTTI_OK;
     return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stages->stage);
 }
 
-static part make_part(pipe_step *s, tti_pipe_action action) {
+static segment make_segment(pipe_step *s, tti_pipe_action action) {
     const tti_pipe_side *side = s->room->side;
-    const int *first = side->program->part_first + action.part;
+    const int *first = side->program->segment_first + action.segment;
     int in_flight = action.shard_group % side->schedule.n_in_flight;
-    return (part){.action = action,
-                  .number = s->n_runs++,
-                  .instance = tti_exec_instance(s->pipe->x, in_flight, s->desc->eval),
-                  .steps = {(size_t)first[0], (size_t)first[1]}};
+    return (segment){.action = action,
+                     .number = s->n_runs++,
+                     .instance = tti_exec_instance(s->pipe->x, in_flight, s->desc->eval),
+                     .steps = {(size_t)first[0], (size_t)first[1]}};
 }
 
-static tutti_status run_parts(pipe_step *s) {
+static tutti_status run_segments(pipe_step *s) {
     const tti_pipe_schedule *schedule = &s->room->side->schedule;
     for (int i = 0; i < schedule->n_actions; i++) {
-        part p = make_part(s, schedule->actions[i]);
+        segment p = make_segment(s, schedule->actions[i]);
         TTI_TRY(pass_fault(s, &p));
         /* Fetches the parameters of the first steps, while other stages are awaited. */
         tti_device_sharded *sharded = tti_device_of(s->pipe->x)->sharded;
-        if (fetches_by_part(s)) {
-            tti_device_sharded_begin_part(sharded, s->desc->eval, (int)p.steps.first);
+        if (fetches_by_segment(s)) {
+            tti_device_sharded_begin_segment(sharded, s->desc->eval, (int)p.steps.first);
             tti_device_sharded_before(sharded, (int)p.steps.first);
         }
         TTI_TRY(tti_device_of(s->pipe->x)->between ? run_between(s, &p) : run_host_staged(s, &p));
@@ -481,7 +486,7 @@ static tutti_status run_parts(pipe_step *s) {
     return tti_device_of(s->pipe->x)->between ? TUTTI_OK : send_unsent(s);
 }
 
-/* ---- shards that are joined inside a step: through the host, part by part ---- */
+/* ---- shards that are joined inside a step: through the host, segment by segment ---- */
 
 /* All shards reach a join before any continues; gradients, of which each has its own buffer, are
  * added at the end, or during the last ones. */
@@ -495,18 +500,18 @@ static tutti_status run_joined(pipe_step *s) {
         if (sharded) tti_device_sharded_before(sharded, (int)s->room->stretches[i].steps.first);
         if (sharded) TTI_TRY(tti_device_sharded_finish(sharded));
         for (int w = 0; w < tti_pipe_of(x)->n_shard_groups; w++) {
-            part p = make_part(s, (tti_pipe_action){w, s->room->stretches[i].part});
+            segment p = make_segment(s, (tti_pipe_action){w, s->room->stretches[i].segment});
             p.steps = s->room->stretches[i].steps;
-            /* The steps of a part up to the next join: values are received before its first step,
-             * and sent after its last. */
-            const int *of_part = s->room->side->program->part_first + p.action.part;
-            if ((int)p.steps.first == of_part[0]) {
+            /* The steps of a segment up to the next join: values are received before its first
+             * step, and sent after its last. */
+            const int *of_segment = s->room->side->program->segment_first + p.action.segment;
+            if ((int)p.steps.first == of_segment[0]) {
                 TTI_TRY(pass_fault(s, &p));
                 TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
                 TTI_TRY(receive_all(s, &p));
             }
             TTI_TRY(compute(s, &p));
-            if ((int)p.steps.last >= of_part[1]) {
+            if ((int)p.steps.last >= of_segment[1]) {
                 TTI_TRY(copy_out(s, &p));
                 TTI_TRY(send_unsent(s));
                 TTI_TRY(merge_and_collect(s, &p));
@@ -541,14 +546,14 @@ tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_st
     /* Forgets the previous steps, which the device has completed. */
     for (int i = 0; i < s.room->side->n_in; i++)
         for (int k = 0; k < s.room->side->in[i].depth; k++) s.room->in[i].reader[k] = INT_MIN;
-    for (int i = 0; i < tti_setup_of(pipe->x)->n_in_flight * s.room->side->program->n_parts; i++)
+    for (int i = 0; i < tti_setup_of(pipe->x)->n_in_flight * s.room->side->program->n_segments; i++)
         s.room->put[i] = -1;
     tti_device_of(pipe->x)->between = tti_device_pipe_is_loaded(pipe, step->eval);
     s.room->has_run = true;
     pipe->n_timed = count_runs(&s);
     pipe->first_timestamp = tti_profile_take(pipe->x, 2 * pipe->n_timed + 1);
     TTI_TRY(pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, pipe->first_timestamp));
-    tutti_status st = is_joined(&s) ? run_joined(&s) : run_parts(&s);
+    tutti_status st = is_joined(&s) ? run_joined(&s) : run_segments(&s);
     if (st != TUTTI_OK) tti_device_pipe_fail(pipe, st);
     TTI_TRY(st);
     return tti_device_of(pipe->x)->between ? TUTTI_OK : pipe->ops->queues.sync();
@@ -566,8 +571,8 @@ void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
     if (tti_device_of(pipe->x)->between) tti_device_p2p_give_up(pipe->p2p, status);
 }
 
-/* By the device's own clock: the time from the begin of the step to the end of the last part, and
- * the share of it in which the parts computed. */
+/* By the device's own clock: the time from the begin of the step to the end of the last segment,
+ * and the share of it in which the segments computed. */
 tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
     int first = pipe->first_timestamp, n = first + 2 * pipe->n_timed + 1;
     double *us = calloc((size_t)n, sizeof *us), busy = 0;

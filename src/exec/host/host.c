@@ -483,7 +483,7 @@ static void after_step(int step, void *user) {
 }
 
 static bool is_backward(const walker *f) {
-    return f->in->part >= tti_setup_of(f->r->x)->desc.plan->stages->n_chunks;
+    return f->in->segment >= tti_setup_of(f->r->x)->desc.plan->stages->n_chunks;
 }
 
 static tutti_status pass_faults(const walker *f) {
@@ -495,7 +495,7 @@ static tutti_status pass_faults(const walker *f) {
         stage = p->side ? tti_pipe_of(x)->stages->stage : 0;
     if (!f->r->eval && in->first == 0 && TTI_FAULT_AT("exec.shard", worker, step))
         return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute a shard", worker);
-    bool begins = p->side && in->first == p->program->part_first[in->part];
+    bool begins = p->side && in->first == p->program->segment_first[in->segment];
     if (begins && TTI_FAULT_AT(is_backward(f) ? "pipe.backward" : "pipe.forward", stage, step))
         return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stage);
     return TUTTI_OK;
@@ -539,13 +539,14 @@ static tutti_status run_steps(walker *f) {
 
 static tutti_status transfer(const walker *f) {
     const step_run *r = f->r;
-    const tti_pipe_part part = {.instance = f->instance,
-                                .side = r->program->side,
-                                .action = {f->in->shard_group, f->in->part},
-                                .index = f->index,
-                                .shard = f->shard,
-                                .timed = f->timed};
-    return f->in->kind == TTI_RECV ? tti_pipe_receive(r->x, &part) : tti_pipe_send(r->x, &part);
+    const tti_pipe_segment segment = {.instance = f->instance,
+                                      .side = r->program->side,
+                                      .action = {f->in->shard_group, f->in->segment},
+                                      .index = f->index,
+                                      .shard = f->shard,
+                                      .timed = f->timed};
+    return f->in->kind == TTI_RECV ? tti_pipe_receive(r->x, &segment)
+                                   : tti_pipe_send(r->x, &segment);
 }
 
 /* RUN, RECV or SEND for the compute thread's shard; not for one that failed before. */

@@ -19,11 +19,12 @@ typedef struct builder {
     int cap;
 } builder;
 
-/* The first step of the part that step is of. */
-static int part_begin(const tti_program *program, int step) {
-    int part = 0;
-    while (part + 1 < program->n_parts && program->part_first[part + 1] <= step) part++;
-    return part > 0 ? program->part_first[part] : 0;
+/* The first step of the segment that step is of. */
+static int segment_begin(const tti_program *program, int step) {
+    int segment = 0;
+    while (segment + 1 < program->n_segments && program->segment_first[segment + 1] <= step)
+        segment++;
+    return segment > 0 ? program->segment_first[segment] : 0;
 }
 
 /* The number of other buckets that were accessed after this live range. */
@@ -34,10 +35,10 @@ static int n_between(const builder *b, const tti_live_range *live) {
     return n;
 }
 
-/* Between parts other shards may run theirs. */
+/* Between segments other shards may run theirs. */
 static bool goes_on(const builder *b, const tti_live_range *live, int step) {
     if (!b->splits) return true;
-    return n_between(b, live) < FAR && part_begin(b->program, step) <= live->last;
+    return n_between(b, live) < FAR && segment_begin(b->program, step) <= live->last;
 }
 
 /* A value is in one place, and so in one bucket: bucket.c ends none inside of it. */
@@ -89,13 +90,13 @@ static int by_first(const void *a, const void *b) {
     return (x->bucket > y->bucket) - (x->bucket < y->bucket);
 }
 
-/* A bucket is filled during the steps of the previous live range in the same part. */
+/* A bucket is filled during the steps of the previous live range in the same segment. */
 static void begin_early(tti_bucket_memory *w, const tti_program *program) {
     for (int i = 0; i < w->n_live; i++) {
         int k = i - 1;
         while (k >= 0 && w->live[k].first == w->live[i].first) k--;
         int before = k < 0 ? 0 : w->live[k].first;
-        w->live[i].taken = TTI_MAX(before, part_begin(program, w->live[i].first));
+        w->live[i].taken = TTI_MAX(before, segment_begin(program, w->live[i].first));
         w->live[i].released = w->live[i].last;
     }
 }

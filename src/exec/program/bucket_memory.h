@@ -25,8 +25,8 @@ typedef struct tti_bucket_memory {
  *
  * TTI_SPACE_PARAM, buckets that it reads: the memory of a bucket is reserved while the previous
  * bucket is live, so that it can be filled meanwhile.  A bucket is released and fetched again if
- * two others are accessed in between, and at the end of a part of the program, because parts of
- * other shards may run in between.
+ * two others are accessed in between, and at the end of a segment of the program, because segments
+ * of other shards may run in between.
  *
  * TTI_SPACE_GRAD, buckets that it writes: memory is released one bucket later, so that the bucket
  * can be reduced meanwhile.

@@ -31,18 +31,18 @@ static int n_ahead(const tti_pipe_shape *s, int stage) {
 static int count_in_flight(const tti_pipe_shape *s, const tti_pipe_schedule *schedule) {
     int last = (s->training ? 2 : 1) * s->n_chunks - 1, now = 0, most = 0;
     for (int i = 0; i < schedule->n_actions; i++) {
-        now += schedule->actions[i].part == 0;
+        now += schedule->actions[i].segment == 0;
         most = TTI_MAX(most, now);
-        now -= schedule->actions[i].part == last;
+        now -= schedule->actions[i].segment == last;
     }
     return most;
 }
 
-/* All micro-batch groups through a part, then the next one. */
-static void list_parts(const tti_pipe_shape *s, tti_pipe_schedule *out) {
-    for (int part = 0; part < 2 * s->n_chunks; part++)
+/* All micro-batch groups through a segment, then the next one. */
+static void list_segments(const tti_pipe_shape *s, tti_pipe_schedule *out) {
+    for (int segment = 0; segment < 2 * s->n_chunks; segment++)
         for (int shard_group = 0; shard_group < s->n_shard_groups; shard_group++)
-            out->actions[out->n_actions++] = (tti_pipe_action){shard_group, part};
+            out->actions[out->n_actions++] = (tti_pipe_action){shard_group, segment};
 }
 
 static void list_by_turns(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
@@ -66,7 +66,7 @@ tutti_status tti_pipe_schedule_init(const tti_pipe_shape *s, int stage, tti_pipe
     out->actions = calloc(2 * n_units + 1, sizeof *out->actions);
     if (!out->actions) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     if (s->joined && s->training)
-        list_parts(s, out);
+        list_segments(s, out);
     else
         list_by_turns(s, stage, out);
     out->n_in_flight = count_in_flight(s, out);
@@ -112,7 +112,8 @@ static bool advance(paper *p, int stage) {
     if (p->done[stage] == p->of[stage].n_actions) return false;
     const tti_pipe_action *a = &p->of[stage].actions[p->done[stage]];
     const tti_stages s = {.n_stages = p->shape->n_stages, .n_chunks = p->shape->n_chunks};
-    int sched_slot = tti_sched_slot_of(&s, stage, a->part), n_chunks = tti_stages_n_all_chunks(&s);
+    int sched_slot = tti_sched_slot_of(&s, stage, a->segment),
+        n_chunks = tti_stages_n_all_chunks(&s);
     bool backward = tti_sched_slot_is_backward(&s, sched_slot);
     double before = ready(p, a->shard_group, sched_slot);
     if (before < 0) return false;

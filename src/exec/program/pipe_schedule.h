@@ -1,12 +1,12 @@
-/* pipe_schedule.h - the order in which a pipeline stage runs the parts of its shards.
+/* pipe_schedule.h - the order in which a pipeline stage runs the segments of its shards.
  *
  * A micro-batch group is the group of shards that passes the stages together: a shard for each
  * compute thread. One forward, one backward (Narayanan et al. 2019): a stage first takes as many
- * micro-batch groups as there are later stages, then each backward part makes room for a forward
+ * micro-batch groups as there are later stages, then each backward segment makes room for a forward
  * one, so that few micro-batch groups are in flight.  With several chunks (Narayanan et al. 2021)
  * micro-batch groups circulate through the stages in groups of n_stages.  If values of all shards
- * are joined, all micro-batch groups finish a part before any begins the next one, and stages take
- * turns.
+ * are joined, all micro-batch groups finish a segment before any begins the next one, and stages
+ * take turns.
  *
  * Everything follows from the numbers alone: every stage knows every stage's order. */
 #ifndef TTI_EXEC_PIPE_SCHEDULE_H
@@ -18,7 +18,7 @@
 
 /* Part 0 .. n_chunks-1: forward of that chunk; n_chunks ..: backward, the last chunk first. */
 typedef struct tti_pipe_action {
-    int shard_group, part;
+    int shard_group, segment;
 } tti_pipe_action;
 
 typedef struct tti_pipe_schedule {
@@ -31,7 +31,7 @@ typedef struct tti_pipe_schedule {
 typedef struct tti_pipe_shape {
     int n_stages, n_chunks, n_shard_groups;
     bool training; /* false: forward only */
-    bool joined;   /* of training: part by part */
+    bool joined;   /* of training: segment by segment */
 } tti_pipe_shape;
 
 tti_pipe_shape tti_pipe_shape_of(const tti_stages *stages, int n_shard_groups, bool training);
@@ -41,19 +41,19 @@ tti_pipe_shape tti_pipe_shape_of(const tti_stages *stages, int n_shard_groups, b
 tutti_status tti_pipe_schedule_init(const tti_pipe_shape *shape, int stage, tti_pipe_schedule *out);
 void tti_pipe_schedule_fini(tti_pipe_schedule *schedule);
 
-/* The share of their time that the stages wait for each other when each part takes so long as cost
- * [chunks of the model] says, a third of it forward, and messages take none.  NULL: all chunks the
- * same, (n_stages - 1) / (n_chunks * n_shard_groups + n_stages - 1), and joined (n_stages - 1) /
- * n_stages. -1 in *bubble: never, a stage would wait for ever. */
+/* The share of their time that the stages wait for each other when each segment takes so long as
+ * cost [chunks of the model] says, a third of it forward, and messages take none.  NULL: all chunks
+ * the same, (n_stages - 1) / (n_chunks * n_shard_groups + n_stages - 1), and joined (n_stages - 1)
+ * / n_stages. -1 in *bubble: never, a stage would wait for ever. */
 tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble);
 
 /* ---- the program of a pipeline stage and the values that it receives and sends ---- */
 
 /* One end of a stage boundary's value. */
 typedef struct tti_pipe_end {
-    int first_slot, depth; /* slots [depth][compute threads] of the mailbox */
-    int part, last_part;   /* that sends; that first and last reads it */
-    int input;             /* of the program */
+    int first_slot, depth;     /* slots [depth][compute threads] of the mailbox */
+    int segment, last_segment; /* that sends; that first and last reads it */
+    int input;                 /* of the program */
     size_t n_bytes;
     char name[32]; /* of the output */
 } tti_pipe_end;
@@ -64,7 +64,7 @@ typedef struct tti_pipe_side {
     tti_pipe_schedule schedule;
     tti_pipe_end *in, *out; /* [n_in], [n_out] */
     int n_in, n_out;
-    tti_range *flat; /* [n_parts]: gradients that a part completes */
+    tti_range *flat; /* [n_segments]: gradients that a segment completes */
 } tti_pipe_side;
 
 #endif /* TTI_EXEC_PIPE_SCHEDULE_H */

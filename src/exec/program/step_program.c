@@ -12,7 +12,7 @@ typedef struct move {
     tti_instr_kind kind;
     const tti_live_range *live;
     int after, before;
-    int part; /* of the shard program, in which it becomes due */
+    int segment; /* of the shard program, in which it becomes due */
 } move;
 
 typedef struct builder {
@@ -39,10 +39,11 @@ static tti_instr_kind reduction_of(const tti_step_program_desc *d, size_t first,
     return d->reduction_kind ? d->reduction_kind(d->user, first, n_elems) : TTI_ALL_REDUCE;
 }
 
-static int part_of(const tti_program *program, int step) {
-    int part = 0;
-    while (part + 1 < program->n_parts && program->part_first[part + 1] <= step) part++;
-    return part;
+static int segment_of(const tti_program *program, int step) {
+    int segment = 0;
+    while (segment + 1 < program->n_segments && program->segment_first[segment + 1] <= step)
+        segment++;
+    return segment;
 }
 
 /* The first step that writes to the place of a reduced bucket again. */
@@ -55,7 +56,7 @@ static int next_writer(const tti_bucket_memory *w, const tti_live_range *reduced
 }
 
 static void add_move(builder *b, tti_instr_kind kind, const tti_live_range *live) {
-    move m = {.kind = kind, .live = live, .part = part_of(b->d->program, live->last)};
+    move m = {.kind = kind, .live = live, .segment = segment_of(b->d->program, live->last)};
     if (kind == TTI_ALL_GATHER) {
         m.after = live->taken;
         m.before = live->first;
@@ -78,7 +79,7 @@ static void add_reduction(builder *b, const tti_live_range *live) {
 static int by_need(const void *a, const void *b) {
     const move *x = a, *y = b;
     int r = tti_is_reduction(x->kind), q = tti_is_reduction(y->kind);
-    if (x->part != y->part) return x->part < y->part ? -1 : 1;
+    if (x->segment != y->segment) return x->segment < y->segment ? -1 : 1;
     if (x->after != y->after) return x->after < y->after ? -1 : 1;
     if (r != q) return r < q ? -1 : 1;
     if (!r && x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
@@ -147,11 +148,14 @@ static const tti_shard_group *shard_group_of(const builder *b, int own) {
     return &b->d->acc->shard_groups[b->d->acc->n_shard_groups == 1 ? 0 : own];
 }
 
-static tti_instr of_shard_group(const builder *b, tti_instr_kind kind, int shard_group, int part) {
+static tti_instr of_shard_group(const builder *b, tti_instr_kind kind, int shard_group,
+                                int segment) {
     const tti_step_program *p = b->p;
     int own = shard_group - p->n_idle;
-    tti_instr instr = {
-        .kind = kind, .queue = TTI_ON_COMPUTE_THREADS, .shard_group = shard_group, .part = part};
+    tti_instr instr = {.kind = kind,
+                       .queue = TTI_ON_COMPUTE_THREADS,
+                       .shard_group = shard_group,
+                       .segment = segment};
     if (own < 0) return instr;
     const tti_shard_group *w = shard_group_of(b, own);
     int skip = b->d->acc->n_shard_groups == 1 ? own * p->n_compute_threads : 0;
@@ -161,24 +165,24 @@ static tti_instr of_shard_group(const builder *b, tti_instr_kind kind, int shard
     return instr;
 }
 
-static bool receives(const tti_pipe_side *side, int part) {
+static bool receives(const tti_pipe_side *side, int segment) {
     for (int i = 0; side && i < side->n_in; i++)
-        if (side->in[i].part == part) return true;
+        if (side->in[i].segment == segment) return true;
     return false;
 }
 
-static bool sends(const tti_pipe_side *side, int part) {
+static bool sends(const tti_pipe_side *side, int segment) {
     for (int i = 0; side && i < side->n_in; i++)
-        if (side->in[i].last_part == part) return true;
+        if (side->in[i].last_segment == segment) return true;
     for (int i = 0; side && i < side->n_out; i++)
-        if (side->out[i].part == part) return true;
+        if (side->out[i].segment == segment) return true;
     return false;
 }
 
-/* Micro-batch groups first_shard_group .. last_shard_group-1 through a part of the program, steps
- * first .. last-1 of it. */
+/* Micro-batch groups first_shard_group .. last_shard_group-1 through a segment of the program,
+ * steps first .. last-1 of it. */
 typedef struct stretch {
-    int first_shard_group, last_shard_group, part, first, last;
+    int first_shard_group, last_shard_group, segment, first, last;
     int next_move;
 } stretch;
 
@@ -186,7 +190,7 @@ static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
     bool reduces = s->last_shard_group == b->n_shard_groups;
     for (; s->next_move < b->n_moves; s->next_move++) {
         const move *m = &b->moves[s->next_move];
-        if (m->part != s->part || m->after > due || (at_start && m->kind == TTI_JOIN)) return;
+        if (m->segment != s->segment || m->after > due || (at_start && m->kind == TTI_JOIN)) return;
         if (tti_is_reduction(m->kind) && !reduces) continue;
         int after = m->after > s->last || at_start ? TTI_AT_END : m->after;
         const tti_bucket *bucket =
@@ -245,15 +249,15 @@ static void add_wait(builder *b, tti_instr *run, int step, int instr) {
     run->n_waits++;
 }
 
-/* Micro-batch groups first_shard_group .. last_shard_group-1 through one part of the program. */
-static void emit_part(builder *b, int first_shard_group, int last_shard_group, int part) {
-    const int *part_first = b->d->program->part_first;
-    int begin = b->p->n_instrs, end = part_first[part + 1];
+/* Micro-batch groups first_shard_group .. last_shard_group-1 through one segment of the program. */
+static void emit_segment(builder *b, int first_shard_group, int last_shard_group, int segment) {
+    const int *segment_first = b->d->program->segment_first;
+    int begin = b->p->n_instrs, end = segment_first[segment + 1];
     stretch s = {.first_shard_group = first_shard_group,
                  .last_shard_group = last_shard_group,
-                 .part = part,
-                 .first = part_first[part]};
-    while (s.next_move < b->n_moves && b->moves[s.next_move].part < part) s.next_move++;
+                 .segment = segment,
+                 .first = segment_first[segment]};
+    while (s.next_move < b->n_moves && b->moves[s.next_move].segment < segment) s.next_move++;
     emit_moves(b, &s, s.first, true);
     for (;;) {
         s.last = next_stop(b, &s, end);
@@ -262,19 +266,20 @@ static void emit_part(builder *b, int first_shard_group, int last_shard_group, i
          * the last RUN. */
         int due = s.last + joins;
         const tti_program *program = b->d->program;
-        bool begins = s.first == program->part_first[s.part] && receives(b->d->side, s.part);
-        bool ends = s.last == program->part_first[s.part + 1] && sends(b->d->side, s.part);
+        bool begins =
+            s.first == program->segment_first[s.segment] && receives(b->d->side, s.segment);
+        bool ends = s.last == program->segment_first[s.segment + 1] && sends(b->d->side, s.segment);
         for (int w = s.first_shard_group; w < s.last_shard_group; w++) {
-            tti_instr run = of_shard_group(b, TTI_RUN, w, s.part);
+            tti_instr run = of_shard_group(b, TTI_RUN, w, s.segment);
             bool is_last = w == s.last_shard_group - 1;
             if (run.n_shards == 0 && !is_last) continue;
             run.first = s.first;
             run.last = s.last;
-            if (begins && run.n_shards > 0) emit(b, of_shard_group(b, TTI_RECV, w, s.part));
+            if (begins && run.n_shards > 0) emit(b, of_shard_group(b, TTI_RECV, w, s.segment));
             emit(b, run);
             b->has_run = true;
             if (is_last) emit_moves(b, &s, due, false);
-            if (ends && run.n_shards > 0) emit(b, of_shard_group(b, TTI_SEND, w, s.part));
+            if (ends && run.n_shards > 0) emit(b, of_shard_group(b, TTI_SEND, w, s.segment));
         }
         if (s.last == end) break;
         if (joins && !joins_on_comm(b->d))
@@ -285,8 +290,9 @@ static void emit_part(builder *b, int first_shard_group, int last_shard_group, i
                                 .first = s.last});
         s.first = s.last + joins;
     }
-    /* Finds what RUN instructions from begin on wait for: parameters of their part, and buffer
-     * slots of gradients, which an earlier part of the last micro-batch group may still occupy. */
+    /* Finds what RUN instructions from begin on wait for: parameters of their segment, and buffer
+     * slots of gradients, which an earlier segment of the last micro-batch group may still occupy.
+     */
     tti_step_program *p = b->p;
     int from = s.last_shard_group == b->n_shard_groups ? 0 : begin;
     for (int i = begin; i < p->n_instrs; i++) {
@@ -302,21 +308,21 @@ static void emit_part(builder *b, int first_shard_group, int last_shard_group, i
     }
 }
 
-/* The gradients that a part completes; those of the last micro-batch group are added where they are
- * reduced. */
-static void emit_merge_of(builder *b, int shard_group, int part) {
+/* The gradients that a segment completes; those of the last micro-batch group are added where they
+ * are reduced. */
+static void emit_merge_of(builder *b, int shard_group, int segment) {
     const tti_step_program_desc *d = b->d;
     tti_range all = {0, d->plan->n_flat};
     bool is_last = shard_group == b->n_shard_groups - 1,
          training = tti_graph_is_training(d->program->graph);
     if (!training || shard_group < b->p->n_idle || (is_last && reduces_on_comm(d))) return;
     emit_merge(b, TTI_ON_COMPUTE_THREADS, shard_group_of(b, shard_group - b->p->n_idle),
-               d->side && !d->joined ? d->side->flat[part] : all, NULL);
+               d->side && !d->joined ? d->side->flat[segment] : all, NULL);
 }
 
-static void emit_action(builder *b, int shard_group, int part) {
-    emit_part(b, shard_group, shard_group + 1, part);
-    emit_merge_of(b, shard_group, part);
+static void emit_action(builder *b, int shard_group, int segment) {
+    emit_segment(b, shard_group, shard_group + 1, segment);
+    emit_merge_of(b, shard_group, segment);
 }
 
 static void emit_reduction(builder *b, int bucket, size_t first, size_t n_elems) {
@@ -343,13 +349,13 @@ static tutti_status build_program(builder *b) {
     find_moves(b);
     for (int i = 0; i < d->n_head; i++) emit(b, d->head[i]);
     if (d->joined) {
-        for (int part = 0; part < d->program->n_parts; part++)
-            emit_part(b, 0, b->n_shard_groups, part);
+        for (int segment = 0; segment < d->program->n_segments; segment++)
+            emit_segment(b, 0, b->n_shard_groups, segment);
         emit_merge_of(b, b->n_shard_groups - 1, 0);
     } else if (d->side) {
         const tti_pipe_schedule *order = &d->side->schedule;
         for (int i = 0; i < order->n_actions; i++)
-            emit_action(b, order->actions[i].shard_group, order->actions[i].part);
+            emit_action(b, order->actions[i].shard_group, order->actions[i].segment);
     } else {
         for (int shard_group = 0; shard_group < b->n_shard_groups; shard_group++)
             emit_action(b, shard_group, 0);
@@ -460,7 +466,7 @@ static void print_operands(const tti_instr *in, tti_str *out) {
         case TTI_RECV:
         case TTI_SEND:
             print_shards(in, out);
-            tti_str_printf(out, ", part %d", in->part);
+            tti_str_printf(out, ", segment %d", in->segment);
             return;
         case TTI_ALL_GATHER:
             tti_str_add(out, in->averages ? "averages, " : "parameters, ");

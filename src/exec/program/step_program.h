@@ -29,8 +29,8 @@
 typedef enum tti_instr_kind {
     TTI_RUN,  /* steps first .. last-1 of the shard program, for one shard of the micro-batch group
                  per compute thread */
-    TTI_RECV, /* receives the values of other stages that the part reads */
-    TTI_SEND, /* sends the part's values to other stages; frees the slots that it read last */
+    TTI_RECV, /* receives the values of other stages that the segment reads */
+    TTI_SEND, /* sends the segment's values to other stages; frees the slots that it read last */
     TTI_ALL_GATHER,     /* gathers the parameters of a bucket, or all, from the owners of their
                            partitions */
     TTI_JOIN,           /* values of step first of all shards, such as SyncBatchNorm's */
@@ -93,12 +93,12 @@ enum { TTI_AT_END = INT_MAX, TTI_NEVER = INT_MAX };
 typedef struct tti_instr {
     tti_instr_kind kind;
     tti_instr_queue queue;
-    tti_mesh_axis axis;    /* NONE for RUN, MERGE and other instructions without communication */
-    int shard_group, part; /* RUN, RECV, SEND: micro-batch group, in the worker's order; part of
-                              the program */
-    int shard, n_shards;   /* compute thread i runs shard + i; threads i >= n_shards do nothing */
-    const int *buffer;     /* [n_shards]: of gradients */
-    int first, last;       /* RUN, JOIN: steps */
+    tti_mesh_axis axis;       /* NONE for RUN, MERGE and other instructions without communication */
+    int shard_group, segment; /* RUN, RECV, SEND: micro-batch group, in the worker's order; segment
+                              of the program */
+    int shard, n_shards; /* compute thread i runs shard + i; threads i >= n_shards do nothing */
+    const int *buffer;   /* [n_shards]: of gradients */
+    int first, last;     /* RUN, JOIN: steps */
     const tti_shard_group *merges; /* MERGE */
     tti_range range;               /* MERGE, reductions, UPDATE, gathers of all: elements */
     tti_reduce_method method;      /* reductions */

@@ -2,13 +2,14 @@
  *
  * A micro-batch group is a shard for each compute thread, and each micro-batch group in flight has
  * its own instances.  A value from another stage is read where its sender wrote it, in a slot of
- * the mailbox, and its slot is freed after the last part that reads it.  There are as many slots as
- * micro-batch groups in flight on the earlier of the two stages, so that in training no stage waits
- * for an empty one: that stage begins a micro-batch group only when the previous micro-batch group
- * of that slot has returned.
+ * the mailbox, and its slot is freed after the last segment that reads it.  There are as many slots
+ * as micro-batch groups in flight on the earlier of the two stages, so that in training no stage
+ * waits for an empty one: that stage begins a micro-batch group only when the previous micro-batch
+ * group of that slot has returned.
  *
- * Gradients are added along the same tree as without stages (accumulate.c), part by part: the slots
- * that a part completes are one range, in which micro-batch groups follow each other in order. */
+ * Gradients are added along the same tree as without stages (accumulate.c), segment by segment: the
+ * slots that a segment completes are one range, in which micro-batch groups follow each other in
+ * order. */
 #include "exec/worker/pipe.h"
 
 #include <stdio.h>
@@ -117,11 +118,11 @@ static bool reads(const tti_node *node, const tutti_value *value) {
     return false;
 }
 
-static int last_part_of(const tti_program *program, const tutti_value *value, int part) {
-    for (int p = part; p < program->n_parts; p++)
-        for (int s = program->part_first[p]; s < program->part_first[p + 1]; s++)
-            if (reads(program->steps[s], value)) part = p;
-    return part;
+static int last_segment_of(const tti_program *program, const tutti_value *value, int segment) {
+    for (int p = segment; p < program->n_segments; p++)
+        for (int s = program->segment_first[p]; s < program->segment_first[p + 1]; s++)
+            if (reads(program->steps[s], value)) segment = p;
+    return segment;
 }
 
 /* This stage's end of stage boundary i, if it has one. */
@@ -134,24 +135,25 @@ static void add_end(tti_pipe_side *side, const tti_stages *s, const tti_stage_bo
         const tti_node *node = tti_graph_find_source(side->program->graph, end.name);
         TTI_ASSERT(node != NULL);
         end.input = tti_program_input(side->program, end.name);
-        end.part = tti_sched_slot_part(s, c->to);
-        end.last_part = last_part_of(side->program, node->out[0], end.part);
+        end.segment = tti_sched_slot_segment(s, c->to);
+        end.last_segment = last_segment_of(side->program, node->out[0], end.segment);
         side->in[side->n_in++] = end;
     } else if (tti_sched_slot_stage(s, c->from) == s->stage) {
-        end.part = tti_sched_slot_part(s, c->from);
+        end.segment = tti_sched_slot_segment(s, c->from);
         side->out[side->n_out++] = end;
     }
 }
 
-/* The flat gradients that become complete in each part: slots stand in that order. */
+/* The flat gradients that become complete in each segment: slots stand in that order. */
 static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
     const tti_program *program = side->program;
-    side->flat = calloc((size_t)program->n_parts + 1, sizeof *side->flat);
+    side->flat = calloc((size_t)program->n_segments + 1, sizeof *side->flat);
     if (!side->flat) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     int slot = 0;
-    for (int p = 0; program == &plan->shard && p < program->n_parts; p++) {
+    for (int p = 0; program == &plan->shard && p < program->n_segments; p++) {
         size_t first = slot < plan->n_slots ? plan->slots[slot].first : plan->n_flat;
-        while (slot < plan->n_slots && plan->slots[slot].ready_after < program->part_first[p + 1])
+        while (slot < plan->n_slots &&
+               plan->slots[slot].ready_after < program->segment_first[p + 1])
             slot++;
         size_t last = slot < plan->n_slots ? plan->slots[slot].first : plan->n_flat;
         side->flat[p] = (tti_range){first, last};
@@ -267,39 +269,41 @@ int tti_pipe_slot(const tti_setup *setup, const tti_pipe_end *end, int shard_gro
            compute_thread;
 }
 
-static int slot_of(const tti_setup *setup, const tti_pipe_end *end, const tti_pipe_part *part) {
-    return tti_pipe_slot(setup, end, part->action.shard_group, part->index);
+static int slot_of(const tti_setup *setup, const tti_pipe_end *end,
+                   const tti_pipe_segment *segment) {
+    return tti_pipe_slot(setup, end, segment->action.shard_group, segment->index);
 }
 
-tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part) {
-    for (int i = 0; i < part->side->n_in; i++) {
-        const tti_pipe_end *end = &part->side->in[i];
+tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_segment *segment) {
+    for (int i = 0; i < segment->side->n_in; i++) {
+        const tti_pipe_end *end = &segment->side->in[i];
         const void *data;
-        if (end->part != part->action.part) continue;
+        if (end->segment != segment->action.segment) continue;
         int64_t start = tti_now_ns();
-        TTI_TRY(tti_mailbox_wait(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), end, part), &data));
-        if (part->timed)
+        TTI_TRY(
+            tti_mailbox_wait(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), end, segment), &data));
+        if (segment->timed)
             tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"),
-                            part->shard, start, tti_now_ns());
-        tti_instance_set_input(part->instance, end->input, data);
+                            segment->shard, start, tti_now_ns());
+        tti_instance_set_input(segment->instance, end->input, data);
     }
     return TUTTI_OK;
 }
 
-tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part) {
-    const tti_pipe_side *side = part->side;
+tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_segment *segment) {
+    const tti_pipe_side *side = segment->side;
     for (int i = 0; i < side->n_in; i++)
-        if (side->in[i].last_part == part->action.part)
-            tti_mailbox_free(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), &side->in[i], part));
+        if (side->in[i].last_segment == segment->action.segment)
+            tti_mailbox_free(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), &side->in[i], segment));
     for (int i = 0; i < side->n_out; i++)
-        if (side->out[i].part == part->action.part) {
+        if (side->out[i].segment == segment->action.segment) {
             const tti_span what = {
-                .part = tti_instr_part(TTI_SEND), .shard = part->shard, .row = TTI_ROW_STAGES};
+                .part = tti_instr_part(TTI_SEND), .shard = segment->shard, .row = TTI_ROW_STAGES};
             int64_t start = tti_now_ns();
             TTI_TRY(tti_mailbox_put(tti_pipe_of(x)->box,
-                                    slot_of(tti_setup_of(x), &side->out[i], part),
-                                    tti_instance_output(part->instance, side->out[i].name)));
-            if (part->timed)
+                                    slot_of(tti_setup_of(x), &side->out[i], segment),
+                                    tti_instance_output(segment->instance, side->out[i].name)));
+            if (segment->timed)
                 tti_profile_stall(x, &what, "waiting for values to be sent", start, tti_now_ns());
         }
     return TUTTI_OK;
@@ -332,38 +336,38 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
 
 /* ---- a shard that is looked at ---- */
 
-static tutti_status look_at_part(tti_exec *x, const tti_run *run, const tti_pipe_part *part,
-                                 int *sched_slot, int *step) {
+static tutti_status look_at_segment(tti_exec *x, const tti_run *run,
+                                    const tti_pipe_segment *segment, int *sched_slot, int *step) {
     tti_pipe *pipe = tti_pipe_of(x);
-    const int *part_first = part->side->program->part_first;
-    int p = part->action.part, found;
-    TTI_TRY(tti_pipe_receive(x, part));
-    TTI_TRY(
-        tti_instance_find_nonfinite(part->instance, run, part_first[p], part_first[p + 1], &found));
+    const int *segment_first = segment->side->program->segment_first;
+    int p = segment->action.segment, found;
+    TTI_TRY(tti_pipe_receive(x, segment));
+    TTI_TRY(tti_instance_find_nonfinite(segment->instance, run, segment_first[p],
+                                        segment_first[p + 1], &found));
     if (*step < 0 && found >= 0) {
         *sched_slot = tti_sched_slot_of(pipe->stages, pipe->stages->stage, p);
         *step = found;
     }
-    return tti_pipe_send(x, part);
+    return tti_pipe_send(x, segment);
 }
 
 tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard,
                                      int *sched_slot, int *step) {
     const tti_setup *setup = tti_setup_of(x);
     tti_pipe *pipe = tti_pipe_of(x);
-    tti_pipe_part part = {.side = &pipe->train,
-                          .instance = tti_exec_instance(x, 0, false),
-                          .shard = shard,
-                          .timed = tti_profile_of(x)};
+    tti_pipe_segment segment = {.side = &pipe->train,
+                                .instance = tti_exec_instance(x, 0, false),
+                                .shard = shard,
+                                .timed = tti_profile_of(x)};
     tti_run run = tti_exec_shard_run(setup, desc, shard);
     tutti_status st = TUTTI_OK;
     *step = -1;
-    tti_exec_feed(x, part.instance, &setup->shard_inputs,
+    tti_exec_feed(x, segment.instance, &setup->shard_inputs,
                   &desc->shards[shard - setup->first_shard]);
-    tti_exec_point_at_buffer(x, part.instance, 0);
-    for (int p = 0; st == TUTTI_OK && p < part.side->program->n_parts; p++) {
-        part.action.part = p;
-        st = look_at_part(x, &run, &part, sched_slot, step);
+    tti_exec_point_at_buffer(x, segment.instance, 0);
+    for (int p = 0; st == TUTTI_OK && p < segment.side->program->n_segments; p++) {
+        segment.action.segment = p;
+        st = look_at_segment(x, &run, &segment, sched_slot, step);
     }
     if (st != TUTTI_OK) tti_mailbox_fail(pipe->box, st);
     return st;

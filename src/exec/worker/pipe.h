@@ -1,5 +1,5 @@
-/* pipe.h - a worker that is one stage of a pipeline: runs the parts of its shards in the order of
- * the schedule, and exchanges values with the other stages. */
+/* pipe.h - a worker that is one stage of a pipeline: runs the segments of its shards in the order
+ * of the schedule, and exchanges values with the other stages. */
 #ifndef TTI_EXEC_PIPE_H
 #define TTI_EXEC_PIPE_H
 
@@ -22,19 +22,19 @@ typedef struct tti_pipe {
     double busy[TTI_MAX_CHUNKS]; /* share of the last step that each stage computed */
 } tti_pipe;
 
-/* A part of one shard on its way through the stage. */
-typedef struct tti_pipe_part {
+/* A segment of one shard on its way through the stage. */
+typedef struct tti_pipe_segment {
     const tti_pipe_side *side;
     tti_instance *instance;
     tti_pipe_action action;
     int index, shard; /* of the compute thread; global number */
     bool timed;
-} tti_pipe_part;
+} tti_pipe_segment;
 
-/* Values that the part reads come from other stages; those that it makes go to them, and slots
+/* Values that the segment reads come from other stages; those that it makes go to them, and slots
  * that it was the last to read are freed. */
-tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_part *part);
-tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_part *part);
+tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_segment *segment);
+tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_segment *segment);
 
 /* Call before the compute threads start; reports an earlier failure of the worker to the other
  * stages. */

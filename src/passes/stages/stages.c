@@ -42,14 +42,14 @@ int tti_sched_slot_stage(const tti_stages *s, int sched_slot) {
     return chunk_of(s, sched_slot) % s->n_stages;
 }
 
-int tti_sched_slot_part(const tti_stages *s, int sched_slot) {
+int tti_sched_slot_segment(const tti_stages *s, int sched_slot) {
     int chunk = chunk_of(s, sched_slot) / s->n_stages;
     return tti_sched_slot_is_backward(s, sched_slot) ? 2 * s->n_chunks - 1 - chunk : chunk;
 }
 
-int tti_sched_slot_of(const tti_stages *s, int stage, int part) {
-    if (part < s->n_chunks) return part * s->n_stages + stage;
-    int chunk = 2 * s->n_chunks - 1 - part;
+int tti_sched_slot_of(const tti_stages *s, int stage, int segment) {
+    if (segment < s->n_chunks) return segment * s->n_stages + stage;
+    int chunk = 2 * s->n_chunks - 1 - segment;
     return 2 * tti_stages_n_all_chunks(s) - 1 - (chunk * s->n_stages + stage);
 }
 

@@ -66,13 +66,13 @@ void tti_stages_fini(tti_stages *stages);
 
 int tti_stages_n_all_chunks(const tti_stages *stages);
 
-/* The rank that computes in a slot of the schedule, and the part of its program that it computes,
- * from 0: chunks forward, then backward. */
+/* The rank that computes in a slot of the schedule, and the segment of its program that it
+ * computes, from 0: chunks forward, then backward. */
 int tti_sched_slot_stage(const tti_stages *stages, int sched_slot);
-int tti_sched_slot_part(const tti_stages *stages, int sched_slot);
+int tti_sched_slot_segment(const tti_stages *stages, int sched_slot);
 
-/* The schedule slot of part i of a rank. */
-int tti_sched_slot_of(const tti_stages *stages, int stage, int part);
+/* The schedule slot of segment i of a rank. */
+int tti_sched_slot_of(const tti_stages *stages, int stage, int segment);
 
 bool tti_sched_slot_is_backward(const tti_stages *stages, int sched_slot);
 
@@ -84,7 +84,7 @@ int tti_stage_boundary_number(const char *name);
 tutti_status tti_pass_assign_stages(tutti_graph **g, const tti_target *target);
 tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target);
 
-/* A part of "assign_stages" (stage_cut.c): start and cost of stages, for chunks of equal time. */
+/* A step of "assign_stages" (stage_cut.c): start and cost of stages, for chunks of equal time. */
 tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target,
                                   tti_stages *stages);
 

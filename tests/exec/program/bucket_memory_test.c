@@ -142,11 +142,11 @@ T_CASE(one_bucket_is_all_of_it) {
     tti_plan_destroy(plan);
 }
 
-/* Of a stage: what a part reads comes in that part, and goes with it. */
-static void check_parts(const tti_program *program, const tti_bucket_memory *w) {
+/* Of a stage: what a segment reads comes in that segment, and goes with it. */
+static void check_segments(const tti_program *program, const tti_bucket_memory *w) {
     for (int i = 0; i < w->n_live; i++)
-        for (int p = 1; p < program->n_parts; p++) {
-            int begin = program->part_first[p];
+        for (int p = 1; p < program->n_segments; p++) {
+            int begin = program->segment_first[p];
             assert_true(w->live[i].taken >= begin || w->live[i].last < begin);
         }
 }
@@ -157,18 +157,18 @@ static tti_plan *plan_of_stage(net_fn net, int stage, int n_chunks) {
     return net_plan(net, &target, SMALL_BUCKET);
 }
 
-T_CASE(no_use_is_in_two_parts) {
+T_CASE(no_use_is_in_two_segments) {
     T_UNUSED;
     for (int stage = 0; stage < 2; stage++)
         for (int n_chunks = 1; n_chunks <= 2; n_chunks++) {
             tti_plan *plan = plan_of_stage(net_tied, stage, n_chunks);
             const tti_program *programs[] = {&plan->shard, &plan->eval};
-            T_EQ(plan->shard.n_parts, 2 * n_chunks);
+            T_EQ(plan->shard.n_segments, 2 * n_chunks);
             for (size_t i = 0; i < TTI_COUNT(programs); i++) {
                 tti_bucket_memory w;
                 T_OK(tti_bucket_memory_init(plan, programs[i], TTI_SPACE_PARAM, &w));
                 check_places(&w);
-                check_parts(programs[i], &w);
+                check_segments(programs[i], &w);
                 check_window(plan, programs[i], TTI_SPACE_PARAM);
                 tti_bucket_memory_fini(&w);
             }
@@ -194,7 +194,7 @@ int main(void) {
         cmocka_unit_test(every_step_finds_what_it_looks_at),
         cmocka_unit_test(what_is_far_away_is_not_kept),
         cmocka_unit_test(one_bucket_is_all_of_it),
-        cmocka_unit_test(no_use_is_in_two_parts),
+        cmocka_unit_test(no_use_is_in_two_segments),
         cmocka_unit_test(neighbours_by_chance_are_in_one_bucket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

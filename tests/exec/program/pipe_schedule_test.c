@@ -15,21 +15,21 @@ T_CASE(one_forward_one_backward) {
         T_EQ(s.n_actions, 8);
         for (int i = 0; i < 8; i++) {
             T_EQ(s.actions[i].shard_group, stage ? last[i][0] : first[i][0]);
-            T_EQ(s.actions[i].part, stage ? last[i][1] : first[i][1]);
+            T_EQ(s.actions[i].segment, stage ? last[i][1] : first[i][1]);
         }
         T_EQ(s.n_in_flight, 3 - stage);
         tti_pipe_schedule_fini(&s);
     }
 }
 
-/* Each part of each micro-batch group once; forward in order of micro-batch groups, and each
+/* Each segment of each micro-batch group once; forward in order of micro-batch groups, and each
  * chunk's backward too. */
 static void check_complete(const tti_pipe_shape *shape, const tti_pipe_schedule *s) {
-    int n_parts = (shape->training ? 2 : 1) * shape->n_chunks, next[16] = {0};
-    T_EQ(s->n_actions, n_parts * shape->n_shard_groups);
+    int n_segments = (shape->training ? 2 : 1) * shape->n_chunks, next[16] = {0};
+    T_EQ(s->n_actions, n_segments * shape->n_shard_groups);
     for (int i = 0; i < s->n_actions; i++) {
-        assert_in_range(s->actions[i].part, 0, n_parts - 1);
-        T_EQ(s->actions[i].shard_group, next[s->actions[i].part]++);
+        assert_in_range(s->actions[i].segment, 0, n_segments - 1);
+        T_EQ(s->actions[i].shard_group, next[s->actions[i].segment]++);
     }
 }
 
@@ -75,7 +75,7 @@ T_CASE(the_bubble_is_that_of_the_books) {
             }
 }
 
-/* All micro-batch groups through a part before the next: stages take turns, and wait for each
+/* All micro-batch groups through a segment before the next: stages take turns, and wait for each
  * other. */
 T_CASE(joined_shard_groups_go_part_by_part) {
     T_UNUSED;
@@ -86,7 +86,7 @@ T_CASE(joined_shard_groups_go_part_by_part) {
             tti_pipe_schedule s;
             T_OK(tti_pipe_schedule_init(&shape, p - 1, &s));
             check_complete(&shape, &s);
-            for (int i = 0; i < s.n_actions; i++) T_EQ(s.actions[i].part, i / (3 * p));
+            for (int i = 0; i < s.n_actions; i++) T_EQ(s.actions[i].segment, i / (3 * p));
             T_EQ(s.n_in_flight, 3 * p);
             tti_pipe_schedule_fini(&s);
             T_OK(tti_pipe_bubble(&shape, NULL, &bubble));

@@ -17,7 +17,7 @@ enum { MAX_COMPUTE_THREADS = 4, MAX_SHARDS = 16, MAX_PLACES = 4096 };
 /* Places are real: each element holds the bucket that is there, or -1 - bucket for its gradient. */
 typedef struct scene {
     tti_plan *plan;
-    tti_program shard_program; /* of the plan, maybe in other parts */
+    tti_program shard_program; /* of the plan, maybe in other segments */
     tti_bucket_memory params, grads;
     tti_accumulation acc;
     tti_step_program *program;
@@ -380,19 +380,19 @@ T_CASE(shards_that_are_joined_take_turns) {
             }
 }
 
-/* Each belongs to one part: that in which its bucket is complete. */
+/* Each belongs to one segment: that in which its bucket is complete. */
 T_CASE(parts_run_by_themselves) {
     T_UNUSED;
     scene *s = new_scene(net_lenet, 1);
     int n_steps = s->plan->shard.n_steps, n_seen = 0;
-    const int part_first[] = {0, n_steps / 3, n_steps / 3 * 2, n_steps};
+    const int segment_first[] = {0, n_steps / 3, n_steps / 3 * 2, n_steps};
     tti_pipe_action actions[] = {{0, 0}, {1, 0}, {0, 1}, {1, 1}, {0, 2}, {1, 2}};
     tti_range flat[3] = {{0}};
     tti_pipe_side side = {.program = &s->shard_program,
                           .schedule = {.actions = actions, .n_actions = 6, .n_in_flight = 2},
                           .flat = flat};
-    s->shard_program.n_parts = 3;
-    memcpy(s->shard_program.part_first, part_first, sizeof part_first);
+    s->shard_program.n_segments = 3;
+    memcpy(s->shard_program.segment_first, segment_first, sizeof segment_first);
     tti_step_program_desc desc = with_windows(s);
     desc.side = &side;
     desc.params = NULL;
@@ -402,12 +402,12 @@ T_CASE(parts_run_by_themselves) {
         const tti_instr *in = &s->program->instrs[i];
         if (in->queue == TTI_ON_COMPUTE_THREADS) {
             T_EQ(in->shard_group, actions[n_seen].shard_group);
-            T_EQ(in->first, part_first[actions[n_seen].part]);
-            T_EQ(in->last, part_first[actions[n_seen++].part + 1]);
+            T_EQ(in->first, segment_first[actions[n_seen].segment]);
+            T_EQ(in->last, segment_first[actions[n_seen++].segment + 1]);
         } else if (in->kind == TTI_ALL_REDUCE) { /* beside the RUN of its last step */
             T_EQ(actions[n_seen - 1].shard_group, 1);
-            assert_true(in->after > part_first[actions[n_seen - 1].part]);
-            assert_true(in->after <= part_first[actions[n_seen - 1].part + 1]);
+            assert_true(in->after > segment_first[actions[n_seen - 1].segment]);
+            assert_true(in->after <= segment_first[actions[n_seen - 1].segment + 1]);
         }
     }
     T_EQ(n_seen, 6);

@@ -122,11 +122,11 @@ T_CASE(slots_go_forward_and_back) {
     tti_stages s = {.n_stages = 3, .n_chunks = 2};
     int n = 2 * tti_stages_n_all_chunks(&s), seen[12] = {0};
     for (int m = 0; m < n; m++) {
-        int stage = tti_sched_slot_stage(&s, m), part = tti_sched_slot_part(&s, m);
-        T_EQ(tti_sched_slot_of(&s, stage, part), m);
+        int stage = tti_sched_slot_stage(&s, m), segment = tti_sched_slot_segment(&s, m);
+        T_EQ(tti_sched_slot_of(&s, stage, segment), m);
         T_EQ(tti_sched_slot_stage(&s, n - 1 - m), stage); /* back the way it came */
-        T_EQ(tti_sched_slot_part(&s, n - 1 - m), 3 - part);
-        seen[stage * 4 + part]++;
+        T_EQ(tti_sched_slot_segment(&s, n - 1 - m), 3 - segment);
+        seen[stage * 4 + segment]++;
     }
     for (int i = 0; i < n; i++) T_EQ(seen[i], 1);
 }

@@ -492,8 +492,8 @@ void tti_device_sharded_begin(tti_device_sharded *l, bool is_last) {
     l->next = 0;
 }
 
-/* Each part of a shard fetches what it reads: no live range is in two parts. */
-void tti_device_sharded_begin_part(tti_device_sharded *l, bool eval, int first) {
+/* Each segment of a shard fetches what it reads: no live range is in two segments. */
+void tti_device_sharded_begin_segment(tti_device_sharded *l, bool eval, int first) {
     l->params = eval ? &tti_sharded_of(l->x)->eval : &tti_sharded_of(l->x)->train;
     l->next = 0;
     while (l->next < l->params->n_live && l->params->live[l->next].first < first) l->next++;

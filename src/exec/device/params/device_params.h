@@ -107,7 +107,7 @@ tutti_status tti_device_sharded_finish(tti_device_sharded *sharded);
 
 /* For a pipeline stage with parameters from the host: one shard begins the part of a program that
  * starts with this step. */
-void tti_device_sharded_begin_part(tti_device_sharded *sharded, bool eval, int first);
+void tti_device_sharded_begin_segment(tti_device_sharded *sharded, bool eval, int first);
 
 /* A batch of an evaluation, where parameters are in parts; a shard of it; and the moves of workers
  * with more of them. */

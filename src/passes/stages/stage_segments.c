@@ -1,40 +1,41 @@
-/* stage_parts.c - divides the program of a pipeline stage into parts, one for each slot of its
- * schedule.
+/* stage_segments.c - divides the program of a pipeline stage into segments, one for each slot of
+ * its schedule.
  *
- * A step can run when all its inputs exist: in the part of the latest of them.  A sent value must
- * be made in the part that sends it; nodes that only gradients need are backward.  Otherwise the
- * order of the passes is kept, so that recomputed activations stay where the backward pass needs
- * them. */
+ * A step can run when all its inputs exist: in the segment of the latest of them.  A sent value
+ * must be made in the segment that sends it; nodes that only gradients need are backward. Otherwise
+ * the order of the passes is kept, so that recomputed activations stay where the backward pass
+ * needs them. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "passes/plan.h"
 
-typedef struct parts {
+typedef struct segments {
     const tti_stages *s;
     const tti_program *program;
     const tti_stage_boundaries *boundaries;
-    int *need;     /* [n_values]: the first part in which a value can be read */
-    int *due;      /* [n_values]: the last part in which it may be made */
-    int *part;     /* [n_steps] */
+    int *need;     /* [n_values]: the first segment in which a value can be read */
+    int *due;      /* [n_values]: the last segment in which it may be made */
+    int *segment;  /* [n_steps] */
     bool *forward; /* [n_nodes]: sums, statistics or another stage's forward need it */
-} parts;
+} segments;
 
-static int n_parts(const tti_stages *s, const tutti_graph *g) {
+static int n_segments(const tti_stages *s, const tutti_graph *g) {
     return (g->training ? 2 : 1) * s->n_chunks;
 }
 
 /* Backwards: no step is due later than its readers. */
-static void find_due(parts *p) {
+static void find_due(segments *p) {
     const tutti_graph *g = p->program->graph;
-    for (int i = 0; i < g->n_values; i++) p->due[i] = n_parts(p->s, g) - 1;
+    for (int i = 0; i < g->n_values; i++) p->due[i] = n_segments(p->s, g) - 1;
     for (int i = 0; i < g->n_outputs; i++) {
         int number = tti_stage_boundary_number(g->outputs[i].name);
         if (number < 0) continue;
-        p->due[g->outputs[i].value->id] = tti_sched_slot_part(p->s, p->boundaries->of[number].from);
+        p->due[g->outputs[i].value->id] =
+            tti_sched_slot_segment(p->s, p->boundaries->of[number].from);
     }
     for (int i = g->n_nodes - 1; i >= 0; i--) {
-        int due = n_parts(p->s, g) - 1;
+        int due = n_segments(p->s, g) - 1;
         for (int k = 0; k < g->nodes[i]->op->n_out; k++)
             due = TTI_MIN(due, p->due[g->nodes[i]->out[k]->id]);
         for (int k = 0; k < g->nodes[i]->n_in; k++) {
@@ -44,7 +45,7 @@ static void find_due(parts *p) {
     }
 }
 
-static void find_forward(parts *p) {
+static void find_forward(segments *p) {
     const tutti_graph *g = p->program->graph;
     for (int i = 0; i < g->n_outputs; i++)
         if (strncmp(g->outputs[i].name, "grad.", 5) != 0 &&
@@ -55,17 +56,17 @@ static void find_forward(parts *p) {
             p->forward[g->nodes[i]->in[k]->node->id] = true;
 }
 
-/* Forwards: a step is in the part of the previous step, unless its inputs or due part require
+/* Forwards: a step is in the segment of the previous step, unless its inputs or due segment require
  * another one. */
-static tutti_status find_parts(parts *p) {
+static tutti_status find_segments(segments *p) {
     const tutti_graph *g = p->program->graph;
     int now = 0, step = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
         bool is_step = step < p->program->n_steps && p->program->steps[step] == node;
         int number = node->op->traits & TTI_INPUT ? tti_stage_boundary_number(node->name) : -1;
-        int need = number < 0 ? 0 : tti_sched_slot_part(p->s, p->boundaries->of[number].to);
-        int due = n_parts(p->s, g) - 1;
+        int need = number < 0 ? 0 : tti_sched_slot_segment(p->s, p->boundaries->of[number].to);
+        int due = n_segments(p->s, g) - 1;
         for (int k = 0; k < node->n_in; k++) need = TTI_MAX(need, p->need[node->in[k]->id]);
         for (int k = 0; k < node->op->n_out; k++) due = TTI_MIN(due, p->due[node->out[k]->id]);
         if (is_step && g->training && !p->forward[i]) need = TTI_MAX(need, p->s->n_chunks);
@@ -74,63 +75,64 @@ static tutti_status find_parts(parts *p) {
                             node->op->name, node->name);
         if (is_step) {
             now = TTI_MAX(now, need);
-            need = p->part[step++] = TTI_MIN(now, due);
+            need = p->segment[step++] = TTI_MIN(now, due);
         }
         for (int k = 0; k < node->op->n_out; k++) p->need[node->out[k]->id] = need;
     }
     return TUTTI_OK;
 }
 
-/* Steps by part, in the order they had. */
-static tutti_status sort_steps(const parts *p, tti_program *program) {
+/* Steps by segment, in the order they had. */
+static tutti_status sort_steps(const segments *p, tti_program *program) {
     tti_node **sorted = calloc((size_t)program->n_steps + 1, sizeof(tti_node *));
     int n = 0;
     if (!sorted) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    program->n_parts = n_parts(p->s, program->graph);
-    for (int i = 0; i < program->n_parts; i++) {
-        program->part_first[i] = n;
+    program->n_segments = n_segments(p->s, program->graph);
+    for (int i = 0; i < program->n_segments; i++) {
+        program->segment_first[i] = n;
         for (int s = 0; s < program->n_steps; s++)
-            if (p->part[s] == i) sorted[n++] = program->steps[s];
+            if (p->segment[s] == i) sorted[n++] = program->steps[s];
     }
-    program->part_first[program->n_parts] = n;
+    program->segment_first[program->n_segments] = n;
     memcpy(program->steps, sorted, (size_t)n * sizeof *sorted);
     free(sorted);
     return TUTTI_OK;
 }
 
-tutti_status tti_plan_parts(const tti_stages *stages, tti_program *program) {
+tutti_status tti_plan_segments(const tti_stages *stages, tti_program *program) {
     const tutti_graph *g = program->graph;
-    program->n_parts = 1;
-    program->part_first[1] = program->n_steps;
+    program->n_segments = 1;
+    program->segment_first[1] = program->n_steps;
     if (!stages) return TUTTI_OK;
-    parts p = {.s = stages,
-               .program = program,
-               .boundaries = g->training ? &stages->train : &stages->eval,
-               .need = calloc((size_t)g->n_values + 1, sizeof(int)),
-               .due = calloc((size_t)g->n_values + 1, sizeof(int)),
-               .part = calloc((size_t)program->n_steps + 1, sizeof(int)),
-               .forward = calloc((size_t)g->n_nodes + 1, sizeof(bool))};
+    segments p = {.s = stages,
+                  .program = program,
+                  .boundaries = g->training ? &stages->train : &stages->eval,
+                  .need = calloc((size_t)g->n_values + 1, sizeof(int)),
+                  .due = calloc((size_t)g->n_values + 1, sizeof(int)),
+                  .segment = calloc((size_t)program->n_steps + 1, sizeof(int)),
+                  .forward = calloc((size_t)g->n_nodes + 1, sizeof(bool))};
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    if (p.need && p.due && p.part && p.forward) {
+    if (p.need && p.due && p.segment && p.forward) {
         find_forward(&p);
         find_due(&p);
-        st = find_parts(&p);
+        st = find_segments(&p);
         if (st == TUTTI_OK) st = sort_steps(&p, program);
     }
     free(p.need);
     free(p.due);
-    free(p.part);
+    free(p.segment);
     free(p.forward);
     return st;
 }
 
-static int part_of_step(const tti_program *program, int step) {
-    int part = 0;
-    while (part + 1 < program->n_parts && program->part_first[part + 1] <= step) part++;
-    return part;
+static int segment_of_step(const tti_program *program, int step) {
+    int segment = 0;
+    while (segment + 1 < program->n_segments && program->segment_first[segment + 1] <= step)
+        segment++;
+    return segment;
 }
 
-tutti_status tti_plan_check_parts(const tti_plan *plan) {
+tutti_status tti_plan_check_segments(const tti_plan *plan) {
     const tti_program *program = &plan->shard;
     const tutti_graph *g = program->graph;
     for (int i = 0; plan->stages && i < g->n_outputs; i++) {
@@ -140,7 +142,8 @@ tutti_status tti_plan_check_parts(const tti_plan *plan) {
         if (slot < 0) continue;
         int made = 0;
         while (made < program->n_steps && program->steps[made] != out->value->node) made++;
-        if (part_of_step(program, made) == part_of_step(program, plan->slots[slot].ready_after))
+        if (segment_of_step(program, made) ==
+            segment_of_step(program, plan->slots[slot].ready_after))
             continue;
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "plan: the gradient of '%s' is read by another chunk of the same stage; "
