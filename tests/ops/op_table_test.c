@@ -374,23 +374,39 @@ static double weight_of(int k, size_t e) {
     return 2 * (double)tti_philox_unit(tti_philox_draw(23, (uint64_t)k, e).v[0]) - 1;
 }
 
-static double projection(const t_reference *r, const tti_node *node) {
+/* weights: weight_of each element of the outputs that take a gradient, in order; owned by the
+ * caller. */
+static double *make_weights(const tti_node *node) {
+    size_t n_all = 0, at = 0;
+    for (int k = 0; k < node->op->n_out; k++) n_all += (size_t)tti_value_n_elems(node->out[k]);
+    double *weights = calloc(n_all + 1, sizeof *weights);
+    assert_non_null(weights);
+    for (int k = 0; k < node->op->n_out; k++)
+        for (size_t e = 0; takes_gradient(node, k) && e < (size_t)tti_value_n_elems(node->out[k]);
+             e++)
+            weights[at++] = weight_of(k, e);
+    return weights;
+}
+
+static double projection(const t_reference *r, const tti_node *node, const double *weights) {
     double sum = 0;
     for (int k = 0; k < node->op->n_out; k++) {
         size_t n = (size_t)tti_value_n_elems(node->out[k]);
         if (!takes_gradient(node, k)) continue;
-        for (size_t e = 0; e < n; e++) sum += weight_of(k, e) * t_reference_of(r, node->out[k])[e];
+        const double *out = t_reference_of(r, node->out[k]);
+        for (size_t e = 0; e < n; e++) sum += *weights++ * out[e];
     }
     return sum;
 }
 
 /* d projection / d element e of input i, by central differences. */
-static double difference(const t_reference *r, const tti_node *node, int i, size_t e) {
+static double difference(const t_reference *r, const tti_node *node, const double *weights, int i,
+                         size_t e) {
     double *x = t_reference_of(r, node->in[i]), old = x[e], h = 1e-5 * fmax(1, fabs(old)), p[2];
     for (int side = 0; side < 2; side++) {
         x[e] = old + (side ? h : -h);
         t_reference_run((t_reference *)(uintptr_t)r, &run0);
-        p[side] = projection(r, node);
+        p[side] = projection(r, node, weights);
     }
     x[e] = old;
     return (p[1] - p[0]) / (2 * h);
@@ -461,14 +477,16 @@ static void check_gradient(const sample_case *c) {
     bool any = false;
     for (int k = 0; k < c->op->n_out; k++) any |= takes_gradient(node, k);
     fill_inputs(r, node, c->sample);
+    double *weights = make_weights(node);
     for (int i = 0; i < node->n_in; i++) {
         size_t n = (size_t)tti_value_n_elems(node->in[i]);
         expected[i] = calloc(n + 1, sizeof(double));
         for (size_t e = 0; is_float(node->in[i]->type.dtype) && e < n; e++)
-            expected[i][e] = difference(r, node, i, e);
+            expected[i][e] = difference(r, node, weights, i, e);
     }
     for (int only = -1; any && only < node->n_in; only++) compare_gradient(c, only, expected);
     for (int i = 0; i < node->n_in; i++) free(expected[i]);
+    free(weights);
     t_reference_destroy(r);
     tutti_graph_destroy(g);
 }
