@@ -125,6 +125,8 @@ def test_ctrl_c():
                                  "width": 16},
                        "data": {"format": "text", "dir": "text.txt", "context": 16},
                        "train": {"steps": 1, "batch": 8}}, workers=1)
+    # A shell starts what runs in the background with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for call in (lambda: tutti.generate(run, "the", 1 << 40),
                  lambda: tutti.predict(run, "text.txt")):
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
