@@ -9,7 +9,8 @@
 char tti_process_state(int pid);
 char tti_thread_state(int pid, int tid); /* the same of one of its threads */
 
-/* Bytes that the process has read and written so far; 0: not known. */
+/* Bytes that the process has read and written so far, of this process without those of the calling
+ * thread; 0: not known. */
 uint64_t tti_process_io(int pid);
 
 #endif /* TTI_BASE_PROCESS_H */

@@ -146,6 +146,27 @@ T_CASE(slow_ranks_are_not_accused) {
     tti_flight_close(m);
 }
 
+/* The rank is a thread of the process that watches, whose looks read files of /proc. */
+T_CASE(a_thread_hangs_in_a_phase) {
+    T_UNUSED;
+    hang_reports t = {0};
+    tti_watch *w;
+    tti_flight_memory *m = ranks();
+    T_OK(tti_watch_create(
+        &(tti_watch_desc){.memory = m, .min_ms = MIN_MS, .report = note, .user = &t}, &w));
+    tti_flight_phase(tti_flight_of(m, 2), "evaluating");
+    begin(tti_flight_of(m, 2), TTI_LANE_COMPUTE, "run", false);
+    for (int i = 0; i < 1000 && t.n == 0; i++) {
+        for (int r = 0; r < 2; r++) tti_flight_commit(tti_flight_of(m, r), 8 + (uint64_t)i, 1);
+        look_for(w, 20);
+    }
+    T_EQ(t.n, 1);
+    assert_non_null(strstr(t.last, "is slow: no progress for"));
+    assert_non_null(strstr(t.last, "while evaluating, step 7, run"));
+    tti_watch_destroy(w);
+    tti_flight_close(m);
+}
+
 /* It waits for a place as long as the run lasts; the clock jumps to when a phase counts as slow. */
 T_CASE(a_spare_is_not_slow) {
     T_UNUSED;
@@ -253,6 +274,7 @@ int main(void) {
         cmocka_unit_test(all_wait_and_the_last_to_begin_is_named),
         cmocka_unit_test(a_layer_that_waits_for_others_is_no_culprit),
         cmocka_unit_test(slow_ranks_are_not_accused),
+        cmocka_unit_test(a_thread_hangs_in_a_phase),
         cmocka_unit_test(a_spare_is_not_slow),
         cmocka_unit_test(waits_beside_a_spare_or_a_dead_rank),
         cmocka_unit_test(another_process_is_shown)};
