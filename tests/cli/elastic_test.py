@@ -240,6 +240,19 @@ def test_too_few_end_and_resume():
     assert ended.code == 0 and hash_of(ended.out + ended.err) == expected, ended
 
 
+def test_resumed_as_it_was():
+    """The job of the run folder has the number of replicas at the start, which is no limit."""
+    expected = undisturbed()
+    run = Run("stored", "parallel.min_workers=2", "parallel.max_workers=6")
+    run.wait_for(50)
+    runs.tutti("scale", "stored", "3").expect(0)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end()[0] == 143, run.text()
+    assert steps_of("stored")[-1] < N_STEPS
+    ended = runs.tutti("train", "--resume", "stored")
+    assert ended.code == 0 and hash_of(ended.out + ended.err) == expected, ended
+
+
 def test_a_spare_without_state():
     """The only member dies: the spare has no state, so the run starts again from a checkpoint."""
     expected = undisturbed()

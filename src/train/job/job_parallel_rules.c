@@ -328,9 +328,7 @@ static void find_unverifiable(const tti_job_config *c, char why[TTI_WHY]) {
 
 static void find_fixed_weights(const tti_job_config *c, char why[TTI_WHY]) {
     if (c->parallel.min_workers == 0) return;
-    if (c->parallel.data > 0)
-        say_elastic_needs("a free number of replicas: give parallel.data=auto", why);
-    else if (tti_load_weights_kind_of(c) == TTI_LOAD_WEIGHTS_GIVEN)
+    if (tti_load_weights_kind_of(c) == TTI_LOAD_WEIGHTS_GIVEN)
         say_elastic_needs(
             "weights for any number of workers: give parallel.load_weights=measured "
             "or parallel.load_weights=equal",
@@ -564,7 +562,7 @@ static const tti_job_rule rules[] = {
     {{"parallel.min_workers", "parallel.tensor", "parallel.pipeline", "parallel.sync",
       "parallel.staleness", "parallel.backup_workers", "parallel.compress", "parallel.workers"},
      find_rigid_workers},
-    {{"parallel.min_workers", "parallel.data", "parallel.load_weights"}, find_fixed_weights},
+    {{"parallel.min_workers", "parallel.load_weights"}, find_fixed_weights},
     {{"parallel.max_workers", "parallel.spares", "parallel.hostfile", "parallel.min_workers",
       "parallel.workers", "parallel.shards", "train.batch"},
      find_odd_limits},
