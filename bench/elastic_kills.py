@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """elastic_kills.py [--kills N] [--per-run K] [--seed S] [--tutti PROGRAM] [--limit-s S]
-                    [--for SECONDS --every SECONDS] [KEY=VALUE ...]
+                    [--for SECONDS --every SECONDS [--turns N]] [KEY=VALUE ...]
 
 Kills random workers of runs with 4 worker processes (lenet, batch 128, 8 shards), N times, K kills
 per run, and starts each again at once (tutti scale).  Prints how long the next committed step took
@@ -8,9 +8,10 @@ after a kill, as metrics.jsonl shows it, and whether every run recorded each ste
 final hash of an undisturbed run.  Exit code 1: one did not, or 99 % of the steps took longer than
 --limit-s.
 
-With --for, two runs train side by side for so long: one is left alone, of the other a random worker
-is killed --every so often and started again by run.restarts.  Prints the goodput: committed steps
-of the second relative to those of the first."""
+With --for, two runs train for so long: one is left alone, of the other a random worker is killed
+--every so often and started again by run.restarts.  Prints the goodput: committed steps of the
+second relative to those of the first.  The runs train side by side and share the cores, so a pause
+of one makes the other faster; with --turns N each trains alone, N times, in turns."""
 
 import argparse
 import os
@@ -26,25 +27,28 @@ import time
 N_WORKERS = 4
 
 
-def arguments(folder, options, *more):
+def arguments(folder, options, *more, n_workers=N_WORKERS):
     return ["train", "model.name=lenet", "data.format=digits", "data.n_train=3840",
             "data.n_test=200", "train.batch=128", "train.seed=1", "parallel.shards=8",
             "parallel.place=processes", "run.log_every=1", "run.checkpoint_every=-1",
-            "run.dir=" + folder, *options, *more, "-n", str(N_WORKERS)]
+            "run.dir=" + folder, *options, *more, "-n", str(n_workers)]
 
 
-def steps(folder):
-    """The recorded steps, in order."""
+def steps(folder, n_last_bytes=0):
+    """The recorded steps, in order; with n_last_bytes those at the end of the file."""
     try:
-        with open(os.path.join(folder, "metrics.jsonl"), errors="replace") as file:
-            found = re.findall(r'"event":"step","time":[^,]+,"step":(\d+)', file.read())
+        with open(os.path.join(folder, "metrics.jsonl"), "rb") as file:
+            if n_last_bytes:
+                file.seek(max(os.fstat(file.fileno()).st_size - n_last_bytes, 0))
+            text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return []
-    return [int(step) for step in found]
+    return [int(step) for step in
+            re.findall(r'"event":"step","time":[^,]+,"step":(\d+),', text)]
 
 
 def last_step(folder):
-    return (steps(folder) or [0])[-1]
+    return (steps(folder, 4096) or steps(folder) or [0])[-1]
 
 
 def hash_of(text):
@@ -53,11 +57,12 @@ def hash_of(text):
 
 
 class Run:
-    def __init__(self, program, folder, options, *more):
+    def __init__(self, program, folder, options, *more, n_workers=N_WORKERS):
         self.program, self.folder = program, folder
         self.out = open(folder + ".out", "w+")
-        self.process = subprocess.Popen([program, *arguments(folder, options, *more)],
-                                        stdout=self.out, stderr=self.out, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [program, *arguments(folder, options, *more, n_workers=n_workers)], stdout=self.out,
+            stderr=self.out, stdin=subprocess.DEVNULL)
 
     def is_over(self):
         return self.process.poll() is not None
@@ -130,27 +135,54 @@ def kill_often(program, root, args, draw):
     return failed > 0 or expected is None or (args.limit_s > 0 and p99 > args.limit_s)
 
 
-def compare_goodput(program, root, args, draw):
+def train_for(program, root, args, draw, names, seconds):
+    """Trains runs side by side.  Returns the steps that each committed, and the number of kills."""
     endless = ["train.epochs=1000000", "run.progress=false"]
-    pair = [Run(program, os.path.join(root, name), args.options, *endless, *more)
-            for name, more in (("alone", []),
-                               ("killed", ["parallel.min_workers=2", "run.restarts=1000000"]))]
-    while any(last_step(run.folder) < 3 and not run.is_over() for run in pair):
+    more = {"alone": [], "killed": ["parallel.min_workers=2", "run.restarts=1000000"]}
+    runs = [Run(program, os.path.join(root, name), args.options, *endless, *more[name])
+            for name in names]
+    while any(last_step(run.folder) < 3 and not run.is_over() for run in runs):
         time.sleep(0.01)
-    first = [last_step(run.folder) for run in pair]
-    start, n_kills = time.monotonic(), 0
-    while time.monotonic() - start < args.duration:
-        time.sleep(min(args.every, max(args.duration - (time.monotonic() - start), 0)))
-        if time.monotonic() - start < args.duration:
-            n_kills += pair[1].kill_one(draw) is not None
-    done = [last_step(run.folder) - n for run, n in zip(pair, first)]
-    codes = []
-    for run in pair:
+    first, start, n_kills = [last_step(run.folder) for run in runs], time.monotonic(), 0
+    next_kill = args.every / 2 if "killed" in names else seconds
+    while time.monotonic() - start < seconds:
+        time.sleep(max(min(next_kill, seconds) - (time.monotonic() - start), 0))
+        if next_kill < seconds:
+            n_kills += runs[names.index("killed")].kill_one(draw) is not None
+            next_kill += args.every
+    done = [last_step(run.folder) - n for run, n in zip(runs, first)]
+    for run in runs:
         run.process.send_signal(signal.SIGTERM)
-        codes.append(run.end()[0])
-    print("%d kills in %.0f s: %d steps, %d in the undisturbed run beside it; goodput %.1f %%" %
-          (n_kills, args.duration, done[1], done[0], 100 * done[1] / max(done[0], 1)))
-    return codes != [143, 143]
+        code, text = run.end()
+        if code != 143:
+            print("code %d" % code, text[-1500:], sep="\n")
+            raise SystemExit(1)
+        shutil.rmtree(run.folder)
+    return done, n_kills
+
+
+def compare_goodput(program, root, args, draw):
+    """Prints the goodput of each pair of runs and of all together."""
+    alone = killed = n_kills = 0
+    for turn in range(max(args.turns, 1)):
+        if args.turns:
+            done = {}
+            for name in ("alone", "killed") if turn % 2 == 0 else ("killed", "alone"):
+                (done[name],), n = train_for(program, root, args, draw, [name],
+                                             args.duration / args.turns)
+                n_kills += n
+        else:
+            found, n_kills = train_for(program, root, args, draw, ["alone", "killed"],
+                                       args.duration)
+            done = dict(zip(("alone", "killed"), found))
+        alone, killed = alone + done["alone"], killed + done["killed"]
+        if args.turns:
+            print("turn %d: %.1f %%" % (turn + 1, 100 * done["killed"] / max(done["alone"], 1)),
+                  flush=True)
+    print("%d kills in %.0f s: %d steps, %d in the undisturbed run%s; goodput %.1f %%" %
+          (n_kills, args.duration, killed, alone, "" if args.turns else " beside it",
+           100 * killed / max(alone, 1)))
+    return False
 
 
 def main():
@@ -162,6 +194,7 @@ def main():
     parser.add_argument("--limit-s", type=float, default=0)
     parser.add_argument("--for", dest="duration", type=float, default=0)
     parser.add_argument("--every", type=float, default=15)
+    parser.add_argument("--turns", type=int, default=0)
     parser.add_argument("options", nargs="*")
     args = parser.parse_args()
     root = tempfile.mkdtemp(prefix="elastic-kills-")

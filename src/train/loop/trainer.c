@@ -142,6 +142,15 @@ static tutti_status make_run_dir(trainer *t) {
 
 /* ---- one rank ---- */
 
+/* 0: workers record nothing, to measure what the recorder costs (bench/elastic_cost.py). */
+#ifndef TUTTI_FLIGHT
+#define TUTTI_FLIGHT 1
+#endif
+
+static tti_flight *flight_of(const trainer *t, int slot) {
+    return TUTTI_FLIGHT ? tti_flight_of(t->flight, slot) : NULL;
+}
+
 /* Workers of other processes: from here on they may continue without the others. */
 static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
                                tutti_comm *progress, tti_server *server, int rank) {
@@ -152,7 +161,7 @@ static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_c
                                 .comm = comm,
                                 .progress = progress,
                                 .server = server,
-                                .flight = tti_flight_of(t->flight, t->carry ? t->slot : rank),
+                                .flight = flight_of(t, t->carry ? t->slot : rank),
                                 .carry = t->carry,
                                 .shared_params = t->shared_params,
                                 .rank = rank,
@@ -285,7 +294,7 @@ static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_
 
 /* A worker that has joined no group waits for a place as long as the run lasts. */
 static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti_epoch *epoch) {
-    tti_flight *flight = tti_flight_of(t->flight, t->slot);
+    tti_flight *flight = flight_of(t, t->slot);
     int wait_ms = (int)tti_job_config_of(t->job)->parallel.phase_timeout_ms;
     if (!tti_worker_joins() || carry->at.has) return tti_worker_next_epoch(wait_ms, epoch);
     tti_flight_enter(flight, TTI_FLIGHT_SPARE);
