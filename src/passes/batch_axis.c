@@ -58,10 +58,20 @@ static bool put_between(const tutti_shape *to, int64_t before, int64_t n, int64_
     return false;
 }
 
+/* Without elements nothing is mixed: samples stay along a dimension that both shapes have. */
+static bool by_empty_view(const tti_node *node, tutti_batch *out) {
+    const tutti_shape *from = &node->in[0]->type.shape, *to = &node->out[0]->type.shape;
+    const tutti_batch *in = batch_of(node->in[0]);
+    for (int d = 0; d < from->n_dims && d < to->n_dims; d++)
+        if (in->inner[d] != 0 && from->dim[d] == to->dim[d]) put(out, d, in->n, in->inner[d]);
+    return true;
+}
+
 static bool by_view(const tti_node *node, tutti_batch *out) {
     const tutti_shape *from = &node->in[0]->type.shape;
     const tutti_batch *in = batch_of(node->in[0]);
     int64_t before = 1, after = tutti_shape_n_elems(from);
+    if (after == 0) return by_empty_view(node, out);
     if (tti_shape_equal(from, &node->out[0]->type.shape)) return by_elements(node, out);
     for (int d = 0; d < from->n_dims && from->dim[d] > 0; before *= from->dim[d++]) {
         after /= from->dim[d];

@@ -195,6 +195,14 @@ def functions():
     mixed = b.node("Add", mixed, b.node("Cast", last, to=1))
     total = b.node("ReduceLogSum", b.node("Exp", x), ints(1), keepdims=1)
     x = b.node("Add", mixed, total)
+    windows = b.node("AveragePool", image, kernel_shape=[3, 2], strides=[2, 2], pads=[0, 0, 1, 1])
+    windows = b.node("Add", windows, b.node(
+        "AveragePool", image, kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER"))
+    rows = b.node("ReduceProd", windows, ints(1), keepdims=0)
+    lengths = b.node("Expand", ints(4), b.node("Slice", b.node("Shape", "x"), ints(0), ints(1)))
+    turned = b.node("ReverseSequence", rows, lengths, time_axis=1, batch_axis=0)
+    turned = b.node("MatMul", b.node("Reshape", turned, ints(-1, 16)), b.weight(16, 6))
+    x = b.node("Add", x, b.node("Mul", turned, b.node("ReduceProd", inner, ints(1), keepdims=1)))
     b.node("MatMul", x, b.weight(6, 5))
     b.nodes[-1].output[0] = "y"
     graph = helper.make_graph(

@@ -51,6 +51,16 @@ T_CASE(merged_dimensions_are_followed) {
     tutti_graph_destroy(g);
 }
 
+T_CASE(samples_without_elements_are_followed) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *none = tutti_slice(g, sequences(g), 1, 0, 0);
+    T_EQ(tutti_batch_axis(g, none), 0);
+    T_EQ(tutti_batch_axis(g, tutti_reshape(g, none, &TUTTI_SHAPE(N, 0))), 0);
+    T_EQ(tutti_batch_axis(g, tutti_reshape(g, none, &TUTTI_SHAPE(N * D, 0))), -1);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(samples_may_lie_along_two_dimensions) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(true);
@@ -87,6 +97,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_move_with_their_dimension),
         cmocka_unit_test(merged_dimensions_are_followed),
+        cmocka_unit_test(samples_without_elements_are_followed),
         cmocka_unit_test(samples_may_lie_along_two_dimensions),
         cmocka_unit_test(what_mixes_samples_is_named),
     };

@@ -85,7 +85,9 @@ typedef struct tti_onnx {
 tutti_status tti_onnx_damaged(const tti_onnx *m, const char *what, const char *why);
 tutti_status tti_onnx_no_memory(const tti_onnx *m);
 
-/* A text of the file, in the arena: UTF-8 without control characters. */
+/* UTF-8 without control characters. */
+bool tti_onnx_is_text(const tti_pb *bytes);
+/* A text of the file, in the arena; damaged if it is none. */
 tutti_status tti_onnx_text(const tti_onnx *m, const tti_pb *bytes, const char *what,
                            const char **out);
 

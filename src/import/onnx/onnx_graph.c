@@ -246,6 +246,16 @@ static tutti_status add_numbers(tti_onnx *m, const char *what, const tti_pb_fiel
     return tti_onnx_damaged(m, what, "a list of numbers in an attribute");
 }
 
+/* Attributes of other tools' operators may be bytes, which only matter if an operator reads them.
+ */
+static tutti_status read_text_arg(const tti_onnx *m, const char *what, const tti_pb *bytes,
+                                  tti_arg *out) {
+    *out = (tti_arg){.kind = TTI_ARG_OTHER, .text = "bytes"};
+    if (!tti_onnx_is_text(bytes)) return TUTTI_OK;
+    out->kind = TTI_ARG_TEXT;
+    return tti_onnx_text(m, bytes, what, &out->text);
+}
+
 static tutti_status read_attribute(tti_onnx *m, const char *what, tti_pb message, attribute *out) {
     enum { UNKNOWN, FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS };
     uint64_t type = UNKNOWN;
@@ -264,15 +274,14 @@ static tutti_status read_attribute(tti_onnx *m, const char *what, tti_pb message
         if (f.number == 3 && f.wire == TTI_PB_VARINT)
             scalar = (tti_arg){.kind = TTI_ARG_INT, .i = (int64_t)f.value};
         if (f.number == 4 && is_bytes) {
-            scalar.kind = TTI_ARG_TEXT;
-            TTI_TRY(tti_onnx_text(m, &f.bytes, what, &scalar.text));
+            TTI_TRY(read_text_arg(m, what, &f.bytes, &scalar));
         }
         if (f.number == 5 && is_bytes) out->tensor = f.bytes, out->has_tensor = true;
         if (f.number == 6 && is_bytes) out->graph = f.bytes, out->has_graph = true;
         if (f.number == 7 || f.number == 8) TTI_TRY(add_numbers(m, what, &f, &list, &cap));
         if (f.number == 9 && is_bytes) {
-            tti_arg item = {.kind = TTI_ARG_TEXT};
-            TTI_TRY(tti_onnx_text(m, &f.bytes, what, &item.text));
+            tti_arg item;
+            TTI_TRY(read_text_arg(m, what, &f.bytes, &item));
             if (!add_item(m, &list, &cap, item)) return tti_onnx_no_memory(m);
         }
         if (f.number == 20 && f.wire == TTI_PB_VARINT) type = f.value;

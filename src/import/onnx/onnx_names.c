@@ -72,13 +72,19 @@ tutti_status tti_onnx_no_memory(const tti_onnx *m) {
     return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", m->path);
 }
 
-tutti_status tti_onnx_text(const tti_onnx *m, const tti_pb *bytes, const char *what,
-                           const char **out) {
+bool tti_onnx_is_text(const tti_pb *bytes) {
     size_t n = tti_pb_n_bytes(bytes);
     const char *text = (const char *)bytes->at;
     bool good = n <= TTI_ONNX_MAX_TEXT && (n == 0 || tti_utf8_check(text, n) == n);
     for (size_t i = 0; good && i < n; i++) good = (unsigned char)text[i] >= 32 && text[i] != 127;
-    if (!good) return tti_onnx_damaged(m, what, "a name is no text");
+    return good;
+}
+
+tutti_status tti_onnx_text(const tti_onnx *m, const tti_pb *bytes, const char *what,
+                           const char **out) {
+    size_t n = tti_pb_n_bytes(bytes);
+    const char *text = (const char *)bytes->at;
+    if (!tti_onnx_is_text(bytes)) return tti_onnx_damaged(m, what, "a name is no text");
     char *copy = tti_arena_alloc(m->arena, n + 1);
     if (!copy) return tti_onnx_no_memory(m);
     if (n > 0) memcpy(copy, text, n);

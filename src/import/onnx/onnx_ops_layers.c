@@ -211,25 +211,61 @@ static void max_pool(tti_building *b, const tti_call *c) {
                  6, c->out, 1);
 }
 
+/* Along one dimension: the elements of each window by the inner ones among them, those that are not
+ * padding. */
+static bool window_ratios(tti_building *b, const window *w, int d, int64_t n_inner, int64_t n_out,
+                          tti_operand *out) {
+    tutti_shape s = {.n_dims = 2 + w->n};
+    tti_host made;
+    int64_t begin = w->begin[d], end = begin + n_inner, size = end + w->end[d];
+    for (int k = 0; k < s.n_dims; k++) s.dim[k] = k == 2 + d ? n_out : 1;
+    if (!tti_host_new(b, TTI_ELEM_F32, &s, &made)) return false;
+    for (int64_t i = 0; i < n_out; i++) {
+        int64_t first = i * w->stride[d], last = TTI_MIN(first + w->kernel[d], size);
+        int64_t inner = TTI_MIN(last, end) - TTI_MAX(first, begin);
+        made.data[i] = (double)(last - first) / (double)TTI_MAX(inner, 1);
+    }
+    tti_set_host(out, &made);
+    return true;
+}
+
+/* A mean over windows of x, which pad_apart padded, as one over the inner elements alone. */
+static void leave_out_border(tti_building *b, const window *w, const tutti_shape *inner,
+                             tti_operand *y) {
+    tutti_shape s = tti_shape_of(y);
+    for (int d = 0; d < w->n && tti_good(b); d++) {
+        tti_operand ratios = {0}, product = {0};
+        if (w->begin[d] == 0 && w->end[d] == 0) continue;
+        if (!window_ratios(b, w, d, inner->dim[2 + d], s.dim[2 + d], &ratios)) return;
+        tti_call_row(b, "aten.mul.Tensor",
+                     (tti_arg[]){tti_operand_arg(y), tti_operand_arg(&ratios)}, 2,
+                     (tti_operand *[]){&product}, 1);
+        *y = product;
+    }
+}
+
 /* X auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides */
 static void average_pool(tti_building *b, const tti_call *c) {
     static const window_args at = {1, 5, 7, 4, 6};
     window w = {0};
-    tti_operand x;
+    tti_operand x, y = {0};
+    tutti_shape inner = tti_shape_of(tti_operand_at(b, c, 0));
     if (!read_window(b, c, &at, &w)) return;
     for (int d = 0; d < w.n; d++)
         if (w.dilation[d] != 1) tti_refuse(b, "dilations other than 1");
-    if (!is_even(&w) && !tti_bool_at(b, c, 3))
-        tti_refuse(b, "pads that differ at both ends are supported with count_include_pad=1 only");
-    pad_apart(b, c, &w, &x);
+    bool leaves_out = !is_even(&w) && !tti_bool_at(b, c, 3);
+    window apart = w;
+    pad_apart(b, c, &apart, &x);
     if (!tti_good(b)) return;
     static const char *const rows[] = {"aten.avg_pool1d.default", "aten.avg_pool2d.default",
                                        "aten.avg_pool3d.default"};
     tti_call_row(b, rows[w.n - 1],
                  (tti_arg[]){tti_operand_arg(&x), tti_ints_arg(b, w.kernel, w.n),
-                             tti_ints_arg(b, w.stride, w.n), tti_ints_arg(b, w.begin, w.n),
+                             tti_ints_arg(b, w.stride, w.n), tti_ints_arg(b, apart.begin, w.n),
                              *c->arg[2], *c->arg[3]},
-                 6, c->out, 1);
+                 6, (tti_operand *[]){&y}, 1);
+    if (leaves_out) leave_out_border(b, &w, &inner, &y);
+    if (tti_good(b)) tti_set(c->out[0], &y);
 }
 
 /* All but the first two dimensions, kept as 1. */

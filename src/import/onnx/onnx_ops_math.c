@@ -275,14 +275,21 @@ static void reduce_squares(tti_building *b, const tti_call *c) {
     reduce_between(b, c, "aten.square.default", NULL);
 }
 
+/* The result of a row of two or three arguments, in *x. */
+static void call_three(tti_building *b, const char *target, tti_arg second, tti_arg third,
+                       tti_operand *x) {
+    tti_operand made = {0};
+    if (!tti_good(b)) return;
+    int n_args = third.kind == TTI_ARG_NONE ? 2 : 3;
+    tti_call_row(b, target, (tti_arg[]){tti_operand_arg(x), second, third}, n_args,
+                 (tti_operand *[]){&made}, 1);
+    *x = made;
+}
+
 /* The product of all elements of a constant: sizes of shapes. */
-static void reduce_prod(tti_building *b, const tti_call *c) {
+static void product_of_sizes(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tti_host made;
-    int n_axes = 0;
-    if (tti_has(c, 1)) tti_list_at(b, c, 1, &n_axes);
-    if (x->kind != TTI_OPERAND_HOST || (n_axes > 0 && n_axes != tti_shape_of(x).n_dims))
-        tti_refuse(b, "only the product of all elements of a constant is supported");
     tutti_shape shape = {.n_dims = tti_bool_at(b, c, 2) ? tti_shape_of(x).n_dims : 0};
     for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = 1;
     if (!tti_good(b) || !tti_host_new(b, tti_elem_of(x), &shape, &made)) return;
@@ -291,6 +298,23 @@ static void reduce_prod(tti_building *b, const tti_call *c) {
     for (int64_t i = 0; i < n; i++)
         made.data[0] = tti_round(made.elem, made.data[0] * tti_host_at(&x->host, i));
     tti_set_host(c->out[0], &made);
+}
+
+/* One dimension after the other, which are dropped at the end. */
+static void reduce_prod(tti_building *b, const tti_call *c) {
+    tti_operand now = *tti_operand_at(b, c, 0);
+    int n_dims = tti_shape_of(&now).n_dims, n_axes = 0;
+    tti_arg dims;
+    if (tti_has(c, 1)) tti_list_at(b, c, 1, &n_axes);
+    bool keep = tti_bool_at(b, c, 2), any = tti_good(b) && read_axes(b, c, &dims);
+    if (any && now.kind == TTI_OPERAND_HOST && (n_axes == 0 || n_axes == n_dims)) {
+        product_of_sizes(b, c);
+        return;
+    }
+    for (int i = 0; any && i < dims.n; i++)
+        call_three(b, "aten.prod.dim_int", dims.items[i], tti_bool_arg(true), &now);
+    if (any && !keep) call_three(b, "aten.squeeze.dims", dims, (tti_arg){0}, &now);
+    if (tti_good(b)) tti_set(c->out[0], &now);
 }
 
 /* x axis exclusive reverse */

@@ -182,6 +182,21 @@ static void slice_one(tti_building *b, tti_operand *x, int dim, int64_t range[2]
     *x = part;
 }
 
+/* input sequence_lens batch_axis time_axis: with lengths that are the whole axis, as exporters
+ * write a flip. */
+static void reverse_sequence(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *n = tti_operand_at(b, c, 1);
+    int axis = tti_dim_at(b, c, 3, tti_shape_of(x).n_dims);
+    double length = -1;
+    if (!tti_good(b)) return;
+    bool uniform = n->kind == TTI_OPERAND_HOST && tti_host_uniform(&n->host, &length);
+    if (!uniform || length != (double)tti_shape_of(x).dim[axis])
+        tti_refuse(b, "lengths other than that of the whole axis are not supported");
+    if (tti_good(b))
+        tti_call_row(b, "aten.flip.default", (tti_arg[]){*c->arg[0], tti_int_arg(axis)}, 2, c->out,
+                     1);
+}
+
 /* data starts ends axes steps */
 static void slice(tti_building *b, const tti_call *c) {
     tti_operand now = *tti_operand_at(b, c, 0);
@@ -383,6 +398,7 @@ const tti_operator tti_operators_onnx_shape[] = {
     OWN("Expand", "input shape", expand),
     OWN("Tile", "input repeats", tile),
     OWN("Slice", "data starts ends axes=None steps=None", slice),
+    OWN("ReverseSequence", "input sequence_lens batch_axis=1 time_axis=0", reverse_sequence),
     OWN("Split", "input split=None axis=0 num_outputs=None", split),
     OWN("Concat", "*inputs axis", concat),
     OWN("SplitToSequence", "input split=None axis=0 keepdims=1", split_to_sequence),
