@@ -9,7 +9,8 @@ torchvision and transformers, and the Python package of a build (build/python); 
 that are not installed (timm) are absent.
 
 A line for each model and form: ok with the largest relative deviations of outputs and gradients
-from PyTorch's f32, beside those of PyTorch's f32 from f64; refused with the message; or WRONG.
+from PyTorch's f32, beside those of PyTorch's f32 from f64; refused with the message; noisy if
+PyTorch's f32 and f64 differ too much to say; or WRONG.
 Behind a batch norm of few elements rounding moves some across the kink of a ReLU, which changes
 gradients by more than the limit on either side: --smooth has SiLU in place of ReLU and ReLU6.
 """
@@ -30,6 +31,7 @@ warnings.filterwarnings("ignore")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUTPUT_LIMIT, GRADIENT_LIMIT = 1e-5, 1e-4
+NOISE = 0.05  # where PyTorch's f32 is that far from f64, the comparison says nothing
 
 
 def flat_tensors(value):
@@ -42,7 +44,7 @@ def without_dropout(model):
     for module in model.modules():
         if "Dropout" in type(module).__name__ and hasattr(module, "p"):
             module.p = 0.0
-        for name in ("dropout", "dropout_p", "attention_dropout", "dropout_prob"):
+        for name in ("dropout", "dropout_p", "attention_dropout", "dropout_prob", "drop_prob"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
         if type(module).__name__ == "StochasticDepth":
@@ -338,6 +340,11 @@ def run_case(name, form, package, folder, is_smooth):
         own, theirs, errors = compare(got, made["f32"], made["f64"],
                                       made["names"] if form == "pt2" else None)
         mode += "" if is_dynamic else " (static)"
+        if not errors and max(theirs.values()) > NOISE:
+            texts.append("%s: PyTorch's f32 deviates from f64 by %.0e" % (mode, max(
+                theirs.values())))
+            verdict = "noisy" if verdict == "ok" else verdict
+            continue
         if errors:
             texts.append("%s: %d: %s" % (mode, len(errors), "; ".join(errors[:3])))
             verdict = "WRONG"

@@ -705,11 +705,14 @@ _odd()
 # ---- further groups ----
 
 def _more():
+    import import_zoo_families
     import import_zoo_more
-    for group, cases in import_zoo_more.GROUPS.items():
-        GROUPS[group] = list(cases)
-        for name, build in cases.items():
-            add(name, build)
+    import import_zoo_recent
+    for groups in (import_zoo_more.GROUPS, import_zoo_families.GROUPS, import_zoo_recent.GROUPS):
+        for group, cases in groups.items():
+            GROUPS[group] = list(cases)
+            for name, build in cases.items():
+                add(name, build)
 
 
 _more()
