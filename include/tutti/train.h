@@ -110,6 +110,8 @@ typedef struct tutti_train_desc {
 } tutti_train_desc;
 
 typedef struct tutti_train_result {
+    /* As given: a relative path is that from the current folder at the time of the call.  The run
+     * continues to write there if the program changes its current folder. */
     char run_dir[512];
     int n_workers, n_shards;
     int64_t n_steps; /* finished, including those before a resume                     */

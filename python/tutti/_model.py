@@ -341,6 +341,8 @@ class Model:
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         packed, exported = state.pop("_packed"), state.pop("_exported")
+        _check_names(packed)
+        _check_names(exported)
         self.__dict__.update(state)
         if exported:
             self._files = _Folder()
@@ -381,6 +383,17 @@ def _read_files(root: str, name: str) -> Dict[str, bytes]:
         with open(path, "rb") as file:
             found[os.path.relpath(path, root)] = file.read()
     return found
+
+
+def _check_names(files: Any) -> None:
+    """The files of a pickle, which anyone may have made: their names must be below the folder."""
+    items = files.items() if isinstance(files, dict) else [(None, b"")]
+    for name, data in items:
+        parts = name.split("/") if isinstance(name, str) else [""]
+        if any(part in ("", ".", "..") or "\0" in part for part in parts) or \
+                not isinstance(data, bytes):
+            raise Error("E_DATA", "pickle of a tutti.Model: it has a file %s, which cannot be one of a "
+                        "model" % shown(name), 3)
 
 
 def _write_files(root: str, files: Mapping[str, bytes]) -> None:
@@ -530,7 +543,8 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
              in a tuple or dict, as which the loss receives them and fit takes y
 
     The first dimension of inputs and targets is the batch.  model.to_torch(module) brings the
-    trained weights back.
+    trained weights back.  Parameters without requires_grad are frozen: their patterns are
+    optimizer.freeze of the model, unless overrides have it.
     """
     import torch
 
@@ -574,6 +588,13 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
                       "dimension; give the loss as a lambda with target=, or as \"cross-entropy\" for "
                       "the last" % ",".join(map(str, shape)))
     made = Model(path, overrides)
+    frozen = _frozen_patterns(module)
+    if frozen and "optimizer.freeze" not in made.job:
+        if len(frozen) > 16:
+            raise Error("E_UNSUPPORTED", "module: the parameters without requires_grad need %d patterns "
+                        "of optimizer.freeze, at most 16 are possible; give patterns of your own in "
+                        "overrides" % len(frozen))
+        made.job["optimizer.freeze"] = frozen
     made._files, made._names = files, tuple(n for n in inputs if n not in targets)
     made._targets = tuple(targets) if isinstance(target, (tuple, list)) else ()
     is_torch = name == "cross-entropy" and name is not loss
@@ -599,6 +620,20 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
             if torch.is_tensor(target) else \
             (label, "int32") if name == "cross-entropy" else (shape, "float32")
     return made
+
+
+def _frozen_patterns(module: Any, prefix: str = "") -> List[str]:
+    """Patterns of optimizer.freeze for the parameters without requires_grad: "head.*" for a part all of
+    whose parameters are frozen."""
+    found = [prefix + name for name, p in module.named_parameters(recurse=False)
+             if not p.requires_grad]
+    for name, part in module.named_children():
+        grads = [p.requires_grad for p in part.parameters()]
+        if grads and not any(grads):
+            found.append("%s%s.*" % (prefix, name))
+        elif not all(grads):
+            found += _frozen_patterns(part, "%s%s." % (prefix, name))
+    return found
 
 
 def _named_targets(target: Any) -> Dict[str, Any]:

@@ -26,6 +26,14 @@ def checked_lr(lr: Any) -> float:
     return found
 
 
+def current_folder() -> str:
+    """The current folder; "" if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 def checked_workers(workers: Any) -> Union[int, str]:
     """A number of workers of the caller, or "auto"."""
     if isinstance(workers, str) and workers == "auto":
@@ -283,6 +291,7 @@ class _Training:
         self.failure: Optional[BaseException] = None
         self.asked = False  # whether this object has sent itself a signal to stop
         self.result: Any = None  # of C
+        self.folder = current_folder()
         # Asynchronous parameter servers have no step that all workers end together.
         self.controls = job.get("parallel.staleness") == job.get("parallel.backup_workers") == "0"
         self.steppers = {method: [one for one in callbacks if isinstance(one, Callback) and
@@ -324,8 +333,10 @@ class _Training:
     def find_folder(self) -> None:
         """Takes the folder of the run from C, as soon as it is there."""
         folder = self.result.run_dir.decode("utf-8", "surrogateescape")
-        if self.target._dir is None and folder and os.path.isdir(folder):
-            self.target._dir = os.path.abspath(folder)
+        for base in (self.folder, os.curdir) if folder and self.target._dir is None else ():
+            path = os.path.abspath(os.path.join(base, folder))  # the program may have gone elsewhere
+            if self.target._dir is None and os.path.isdir(path):
+                self.target._dir = path
 
     def after_step(self, method: Optional[str], source: Any, control: Any) -> None:
         """Called by C on the thread of rank 0 after a step or epoch, or (None) because the run was
@@ -451,6 +462,9 @@ def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any,
             if given is not None:
                 set_samples(made, split, as_samples(given, ("data", "validation")[split]))
         made.check()
+        folder = made.get("run.dir") or "auto"
+        if folder != "auto" and resume is None:  # the thread of the run may begin later
+            made.set({"run.dir": os.path.join(current_folder(), folder)}, "run.dir")
         for what, given in (("callbacks", called), ("data", made.keep)):
             if given and made.get("parallel.place") == "processes":
                 raise Error("E_UNSUPPORTED", "%s: the workers of this job are processes "

@@ -400,6 +400,7 @@ static void keep_grad_scale(tutti_session *s) {
 
 static tutti_status prepare_call(tutti_session *s, const tutti_tensor *inputs, int n_inputs,
                                  tti_step_call *call) {
+    TTI_TRY(tti_blueprint_check_trains(s->b));
     call->from_data = !inputs && n_inputs == 0;
     if (call->from_data && s->loss)
         return tti_fail(TUTTI_E_UNSUPPORTED, "session: desc.loss needs inputs; NULL was passed");

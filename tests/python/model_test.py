@@ -252,6 +252,36 @@ def test_files_and_pickle():
     runs.tutti("eval", "kept").expect(3)  # its arrays were temporary
 
 
+def test_crafted_pickles():
+    """Files of a pickle do not leave the folder that is made for them."""
+    model = trained(epochs=1)
+    state = model.__getstate__()
+    for name in ("../out", "a/../../out", "/tmp/out", "", ".", "a//b", "a/", "a\0b", 7, None):
+        for group in ("_packed", "_exported"):
+            crafted = tutti.Model.__new__(tutti.Model)
+            files = dict(state[group], **{"job.yaml": b""})
+            files[name] = b"x"
+            before = sorted(os.listdir(os.path.dirname(model.run.dir)))
+            raises(tutti.Error, lambda: crafted.__setstate__(dict(state, **{group: files})), "pickle")
+            expect("nothing was written", sorted(os.listdir(os.path.dirname(model.run.dir))), before)
+    for files in ([("a", b"b")], {"a": "text"}, None):
+        crafted = tutti.Model.__new__(tutti.Model)
+        raises(tutti.Error, lambda: crafted.__setstate__(dict(state, _packed=files)), "pickle")
+
+
+def test_frozen_parameters():
+    x, y = samples()
+    model = tutti.Model("mlp", {"model.hidden": [8], "optimizer.freeze": ["fc1.*"]})
+    model.fit(x, y, epochs=1)
+    raises(tutti.Error, lambda: tutti.Model("mlp", {"optimizer.freeze": ["*"]}).fit(x, y, epochs=1),
+           "optimizer.freeze", "every parameter", "nothing to train")
+    with tutti.session({"model.name": "mlp", "optimizer.freeze": ["*"]}, n_classes=3,
+                       inputs={"x": x.shape[1:], "y": ((), "int32")}) as s:
+        expect("forward", s.forward(x=x[:4]).shape, (4, 3))
+        raises(tutti.Error, lambda: s.step(x=x[:4], y=y[:4], lr=0.1), "optimizer.freeze")
+        raises(tutti.Error, lambda: s.compute_gradients(x=x[:4], y=y[:4]), "optimizer.freeze")
+
+
 def test_weight_files():
     for content in (b"", b"\xff" * 100, b"\2\0\0\0\0\0\0\0[]",
                     b'\x44\0\0\0\0\0\0\0{"a":{"dtype":"F32","shape":[1000],'

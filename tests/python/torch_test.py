@@ -474,5 +474,36 @@ def test_what_is_refused():
     raises(tutti.Error, lambda: model.to_torch("net"), "module")
 
 
+def test_parameters_without_requires_grad():
+    """They are frozen; PyTorch's users expect it."""
+    torch.manual_seed(0)
+    body = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 5))
+    module = torch.nn.Sequential(body, torch.nn.Linear(5, 3))
+    x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+    for frozen in (["0.0.weight", "0.0.bias"], ["0.0.weight"], [n for n, _ in body.named_parameters()]):
+        names = [n if n.startswith("0.0.") or n.startswith("0.2.") else "0." + n for n in frozen]
+        for name, p in module.named_parameters():
+            p.requires_grad = name not in names
+        for loss, more in ((torch.nn.functional.cross_entropy, {}),
+                           (lambda out, t: torch.nn.functional.cross_entropy(out, t),
+                            {"target": y[:8]})):
+            before = {n: v.clone() for n, v in module.state_dict().items()}
+            model = tutti.from_torch(module, x[:8], loss=loss, **more)
+            model.fit(x, y, epochs=2)
+            model.to_torch(module)
+            for name, value in module.state_dict().items():
+                if bool((value == before[name]).all()) != (name in names):
+                    raise AssertionError("%s with %s frozen" % (name, names))
+    before = {n: v.clone() for n, v in module.state_dict().items()}
+    tutti.from_torch(module, x[:8], overrides={"optimizer.freeze": ["1.*"]}).fit(x, y, epochs=2) \
+        .to_torch(module)
+    same = [bool((before[n] == v).all()) for n, v in module.state_dict().items()]
+    if same != [False] * 4 + [True] * 2:
+        raise AssertionError("overrides do not win: %s" % same)
+    for p in module.parameters():
+        p.requires_grad = False
+    raises(tutti.Error, lambda: tutti.from_torch(module, x[:8]).fit(x, y, epochs=1), "every parameter")
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

@@ -491,5 +491,38 @@ def test_interrupted_at_a_boundary():
     raises(KeyboardInterrupt, lambda: signal.raise_signal(signal.SIGINT))
 
 
+def test_the_current_folder_may_change():
+    """A relative run.dir is that of the folder in which the run was started."""
+    home = os.getcwd()
+    os.mkdir("other")
+
+    def leave(run, info):
+        os.chdir("other" if info.step == 1 else home)
+
+    class Leaves(tutti.Callback):
+        on_each_step = staticmethod(leave)
+
+    class Goes(tutti.Callback):
+        on_each_step = staticmethod(lambda run, info: os.chdir(os.path.join(home, "other")))
+
+    small = dict(SMALL, **{"train.eval_every": 5, "run.checkpoint_every": 7})
+    for callback in (Leaves(), Goes()):
+        for n, folder in enumerate(("auto", "mine-%s" % type(callback).__name__)):
+            run = tutti.train(None, dict(small, **{"run.dir": folder}), callbacks=[callback])
+            os.chdir(home)
+            expect("folder", os.path.dirname(run.dir),
+                   os.path.join(home, "runs") if n == 0 else home)
+            expect("records", len(run.history["loss"]), 40)
+            resumed = tutti.train(None, {"train.steps": 45}, resume=run, callbacks=[callback])
+            os.chdir(home)
+            expect("resumed", resumed.result.n_steps, 45)
+    expect("the other folder", os.listdir("other"), [])
+    run = tutti.start(None, dict(small, **{"run.dir": "started"}))
+    os.chdir("other")
+    run.wait()
+    os.chdir(home)
+    expect("started", run.dir, os.path.join(home, "started"))
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

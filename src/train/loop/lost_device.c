@@ -39,7 +39,8 @@ static void append_checkpoint(tti_str *text, int64_t newest, int64_t saving) {
     }
 }
 
-void tti_lost_device_advise(const char *run_dir, bool exact, int64_t saving, tutti_status status) {
+void tti_lost_device_advise(const char *run_dir, const char *given_dir, bool exact, int64_t saving,
+                            tutti_status status) {
     tti_str text = {0};
     if (status != TUTTI_E_DEVICE) return;
     tti_str_printf(&text, "%s.  ", tutti_last_error());
@@ -47,7 +48,7 @@ void tti_lost_device_advise(const char *run_dir, bool exact, int64_t saving, tut
     tti_str_printf(&text,
                    ": tutti train --resume %.300s%s.  If the device fails again, name others in "
                    "parallel.devices; see nvidia-smi and the kernel's log (Xid) for the cause",
-                   run_dir, exact ? " gives the same bits" : "");
+                   given_dir, exact ? " gives the same bits" : "");
     tti_fail(status, "%s", tti_str_text(&text));
     tti_str_free(&text);
 }

@@ -11,6 +11,7 @@
  * continue; otherwise does nothing. exact: a resumed run gives the same bits, which fast mode may
  * not: checkpoints have no residuals of compressed gradients. saving: the step of a checkpoint that
  * another worker may still be writing; -1: none. */
-void tti_lost_device_advise(const char *run_dir, bool exact, int64_t saving, tutti_status status);
+void tti_lost_device_advise(const char *run_dir, const char *given_dir, bool exact, int64_t saving,
+                            tutti_status status);
 
 #endif /* TTI_TRAIN_LOST_DEVICE_H */

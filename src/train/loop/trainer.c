@@ -51,11 +51,12 @@ typedef struct trainer {
     int64_t start_ns;
     tutti_worker_place place;
     bool on_devices;
-    bool is_worker;                   /* started by a supervisor: this process is one rank */
-    bool made_dir;                    /* the run folder is new */
-    int lock;                         /* of the run folder; -1: none */
-    bool continues;                   /* resumes from the last checkpoint of the folder */
-    char *yaml;                       /* the resolved job */
+    bool is_worker; /* started by a supervisor: this process is one rank */
+    bool made_dir;  /* the run folder is new */
+    char dir[512];  /* its full path: the program may change its current folder during the run */
+    int lock;       /* of the run folder; -1: none */
+    bool continues; /* resumes from the last checkpoint of the folder */
+    char *yaml;     /* the resolved job */
     tti_model_copy *model_copy;       /* of model.file, on its way to the run folder */
     tti_job_server server;            /* of a job with a parameter server */
     tti_shared_params *shared_params; /* shared by worker threads; NULL: each worker has its own */
@@ -83,7 +84,7 @@ static void run_name(const tutti_job *job, char *out, size_t n_bytes) {
 
 static tutti_status write_job(const trainer *t) {
     char path[700];
-    snprintf(path, sizeof path, "%s/job.yaml", t->result->run_dir);
+    snprintf(path, sizeof path, "%s/job.yaml", t->dir);
     return tti_atomic_file_save(path, t->yaml, strlen(t->yaml));
 }
 
@@ -120,6 +121,16 @@ static tutti_status find_or_make_dir(trainer *t, bool *is_new) {
     return tti_run_dir_create(tti_job_config_of(t->job)->run.dir, name, dir, n_bytes);
 }
 
+/* Messages have the path as given.  A path that is too long stays relative. */
+static void find_full_dir(trainer *t) {
+    char here[sizeof t->dir] = "";
+    const char *dir = t->result->run_dir;
+    bool joins = dir[0] != '/' && getcwd(here, sizeof here) &&
+                 strlen(here) + 1 + strlen(dir) < sizeof t->dir;
+    snprintf(t->dir, sizeof t->dir, "%s", joins ? here : dir);
+    if (joins) strcat(strcat(t->dir, "/"), dir);
+}
+
 /* Locks the folder: no other process may train in it meanwhile.  The process that starts workers
  * holds the lock for them.  Nothing is written to or removed from a folder before it is locked. */
 static tutti_status make_own_dir(trainer *t) {
@@ -130,14 +141,16 @@ static tutti_status make_own_dir(trainer *t) {
     if (!is_new) return TUTTI_OK;
     if (tti_run_dir_exists(dir)) return tti_run_dir_refuse(dir); /* of a run that has just ended */
     t->made_dir = true;
+    find_full_dir(t);
     return write_job(t);
 }
 
 /* With ranks of another launcher, rank 0 makes the folder for all. */
 static tutti_status make_run_dir(trainer *t) {
-    if (!t->comm) return make_own_dir(t);
-    tutti_status st = t->place.rank == 0 ? make_own_dir(t) : TUTTI_OK;
-    return tti_agree_on_dir(t->comm, st, t->result->run_dir, sizeof t->result->run_dir);
+    tutti_status st = !t->comm || t->place.rank == 0 ? make_own_dir(t) : TUTTI_OK;
+    if (t->comm) st = tti_agree_on_dir(t->comm, st, t->result->run_dir, sizeof t->result->run_dir);
+    find_full_dir(t);
+    return st;
 }
 
 /* ---- one rank ---- */
@@ -170,7 +183,8 @@ static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_c
                                 .local_n_devices = t->n_devices,
                                 .local_n_cores = t->n_cores,
                                 .by_launcher = t->comm != NULL,
-                                .run_dir = t->result->run_dir,
+                                .run_dir = t->dir,
+                                .given_dir = t->result->run_dir,
                                 .job_yaml = t->yaml,
                                 .model_copy = t->model_copy,
                                 .resume = t->continues,
@@ -337,8 +351,8 @@ static tutti_status supervise(trainer *t) {
     snprintf(run_dir, sizeof run_dir, "run.dir=%s", t->result->run_dir);
     snprintf(shards, sizeof shards, "parallel.shards=%d",
              (int)tti_job_config_of(t->job)->parallel.shards);
-    snprintf(log_dir, sizeof log_dir, "%s/log", t->result->run_dir);
-    snprintf(error_file, sizeof error_file, "%s/error.json", t->result->run_dir);
+    snprintf(log_dir, sizeof log_dir, "%s/log", t->dir);
+    snprintf(error_file, sizeof error_file, "%s/error.json", t->dir);
     tutti_launch_result ended;
     TTI_TRY(tutti_launch(
         &(tutti_launch_desc){.n_workers = (int)tti_job_config_of(t->job)->parallel.workers,
@@ -355,7 +369,7 @@ static tutti_status supervise(trainer *t) {
                              .spares = (int)tti_job_config_of(t->job)->parallel.spares,
                              .on_restart = warn,
                              .on_leave = warn,
-                             .run_dir = t->result->run_dir,
+                             .run_dir = t->dir,
                              .on_hang = warn,
                              .slow_phase_ms = slow_phase_ms(t),
                              .user = t},
@@ -364,8 +378,9 @@ static tutti_status supervise(trainer *t) {
     if (ended.exit_code == 130) t->result->stop_signal = SIGINT;
     if (ended.exit_code == 143) t->result->stop_signal = SIGTERM;
     if (ended.exit_code == 0 || t->result->stop_signal) return TUTTI_OK;
-    if (!tti_run_dir_exists(t->result->run_dir)) return tti_fail(TUTTI_E_PEER, "%s", ended.text);
-    return tti_fail(TUTTI_E_PEER, "%s; its last output is in %s", ended.text, log_dir);
+    if (!tti_run_dir_exists(t->dir)) return tti_fail(TUTTI_E_PEER, "%s", ended.text);
+    return tti_fail(TUTTI_E_PEER, "%s; its last output is in %s/log", ended.text,
+                    t->result->run_dir);
 }
 
 static tutti_status run_here(const trainer *t, const tti_blueprint *b) {
@@ -399,7 +414,7 @@ static tutti_status run_watched(trainer *t, const tti_blueprint *b) {
 /* The report page only shows the run; a failure to write it is not a failure of the run. */
 static void write_report(const trainer *t, const tti_blueprint *b) {
     if (t->desc->trial_ms > 0 || (t->is_worker && t->place.rank != 0)) return;
-    const char *run_dir = t->result->run_dir;
+    const char *run_dir = t->dir;
     bool hurry = t->result->stop_signal != 0;
     tutti_status st =
         hurry ? tti_report_when_stopped(run_dir) : tti_report_at_end(t->job, b, run_dir);
@@ -421,7 +436,7 @@ static tutti_status make_blueprint(const trainer *t, const tti_blueprint **out) 
 /* Rank 0 stores the data specification in the run folder before the first step.  A resumed run
  * compares its data with the stored one. */
 static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
-    const char *dir = t->result->run_dir;
+    const char *dir = t->dir;
     char path[700];
     tti_data_spec *was;
     if (t->is_worker && t->place.rank != 0) return TUTTI_OK;
@@ -443,7 +458,7 @@ static tutti_status check_memory(const trainer *t, const tti_blueprint *b) {
 
 static tutti_status print_job(trainer *t, const tti_blueprint *b) {
     char *yaml;
-    TTI_TRY(tti_job_print_resolved(t->job, b, b ? t->result->run_dir : NULL, &yaml));
+    TTI_TRY(tti_job_print_resolved(t->job, b, b ? t->dir : NULL, &yaml));
     free(t->yaml);
     t->yaml = yaml;
     return TUTTI_OK;
@@ -456,7 +471,7 @@ static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
     TTI_TRY(print_job(t, b));
     if (t->continues || t->place.rank != 0 || tti_worker_joins()) return TUTTI_OK;
     char note[512];
-    TTI_TRY(tti_model_file_keep(t->job, t->result->run_dir, note, sizeof note, &t->model_copy));
+    TTI_TRY(tti_model_file_keep(t->job, t->dir, note, sizeof note, &t->model_copy));
     if (note[0]) warn(t, note);
     return write_job(t);
 }
@@ -472,6 +487,7 @@ static tutti_status train_here(trainer *t) {
     tti_comm_declare(t->comm, "loading the data");
     (void)TTI_FAULT_AT("train.load", t->place.rank, -1);
     tutti_status st = make_blueprint(t, &b);
+    if (st == TUTTI_OK) st = tti_blueprint_check_trains(b);
     if (st == TUTTI_OK) st = check_memory(t, b);
     if (st == TUTTI_OK) st = keep_data_spec(t, b);
     if (st == TUTTI_OK) st = keep_job(t, b);
@@ -548,11 +564,11 @@ static tutti_status open_flight(trainer *t) {
     TTI_TRY(tti_flight_create(most, &t->flight));
     if (c->parallel.min_workers > 0)
         tti_flight_set_range(t->flight, (int)c->parallel.min_workers, most);
-    return t->place.rank == 0 ? tti_live_write(t->result->run_dir, t->flight) : TUTTI_OK;
+    return t->place.rank == 0 ? tti_live_write(t->dir, t->flight) : TUTTI_OK;
 }
 
 static void close_flight(trainer *t) {
-    if (t->flight && t->lock >= 0) tti_live_remove(t->result->run_dir);
+    if (t->flight && t->lock >= 0) tti_live_remove(t->dir);
     tti_flight_close(t->flight);
 }
 
@@ -694,7 +710,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     if (st != TUTTI_OK && t.comm) tti_comm_abort(t.comm, tutti_last_error());
     tutti_comm_destroy(t.comm);
     close_flight(&t); /* its file is in the folder */
-    if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(result->run_dir);
+    if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(t.dir);
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
     if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;
     tti_run_dir_unlock(t.lock);

@@ -269,7 +269,8 @@ static tutti_status prepare(worker_loop *s) {
      * no run folder. */
     bool again = d->resume || (d->carry && d->carry->has_changed);
     if (!again) TTI_TRY(resume(s));
-    TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
+    TTI_TRY(
+        tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->given_dir, d->rank == 0));
     if (again) TTI_TRY(resume(s));
     if (again) TTI_TRY(rewind_records(s));
     s->has_state = true;
@@ -742,7 +743,7 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     if (st != TUTTI_OK && s.phases.gave_up) result->exit_code = 128 + tti_stop_signal();
     if (st != TUTTI_OK && !goes_on) {
         tti_worker_report_failure((uint64_t)s.at_step, tutti_last_error());
-        tti_lost_device_advise(desc->run_dir, tti_job_is_exact(s.c),
+        tti_lost_device_advise(desc->run_dir, desc->given_dir, tti_job_is_exact(s.c),
                                desc->rank == 0 ? -1 : s.saved_step, st);
         tti_reporter_failed(&s.reporter, s.state.step, st);
     }

@@ -28,7 +28,8 @@ typedef struct tti_worker_loop_desc {
     int local_n_cores;   /* cores that they share; 0: unknown */
     bool by_launcher; /* started by another launcher: workers are processes, whatever parallel.place
                          says */
-    const char *run_dir;
+    const char *run_dir;        /* full path */
+    const char *given_dir;      /* the same as the caller gave it, for texts */
     const char *job_yaml;       /* the resolved job, kept in checkpoints */
     tti_model_copy *model_copy; /* checkpoints wait for it; NULL: there is none */
     bool resume;                /* continue from the newest valid checkpoint of run_dir */

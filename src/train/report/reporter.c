@@ -20,10 +20,12 @@ void tti_reporter_init(tti_reporter *r, int64_t call_ns) {
 }
 
 tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
-                               const tti_blueprint *b, const char *run_dir, bool active) {
+                               const tti_blueprint *b, const char *run_dir, const char *given_dir,
+                               bool active) {
     r->train = train;
     r->b = b;
     r->run_dir = run_dir;
+    r->given_dir = given_dir;
     tti_step_metrics_init(&r->own, b->plan);
     if (!active) return TUTTI_OK;
     TTI_TRY(tti_metrics_open(&r->metrics, run_dir));
@@ -52,7 +54,7 @@ tutti_status tti_reporter_go_on(tti_reporter *r, tutti_status st) {
     if (st != TUTTI_E_IO) return st;
     if (r->n_lost++ > 0) return TUTTI_OK;
     char text[1024];
-    snprintf(text, sizeof text, "%s/%s; training continues without these records", r->run_dir,
+    snprintf(text, sizeof text, "%s/%s; training continues without these records", r->given_dir,
              tutti_last_error());
     tti_reporter_emit(r, &(tutti_event){.kind = TUTTI_EVENT_WARNING, .text = text});
     return TUTTI_OK;
@@ -451,13 +453,13 @@ tutti_status tti_reporter_check_folder(const tti_reporter *r) {
     return tti_fail(TUTTI_E_CHECKPOINT,
                     "the run folder %s was removed, moved or replaced; the run ends, because it "
                     "can no longer be saved",
-                    r->run_dir);
+                    r->given_dir);
 }
 
 tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step) {
     if (!r->active) return TUTTI_OK;
     char path[700];
-    snprintf(path, sizeof path, "%s/checkpoints/step-%09lld", r->run_dir, (long long)step);
+    snprintf(path, sizeof path, "%s/checkpoints/step-%09lld", r->given_dir, (long long)step);
     tutti_event e = tti_reporter_event(r, TUTTI_EVENT_CHECKPOINT, step);
     e.text = path;
     tti_reporter_emit(r, &e);

@@ -20,8 +20,9 @@ typedef struct tti_reporter {
     bool active;
     const tutti_train_desc *train;
     const tti_blueprint *b;
-    const char *run_dir;
-    tti_step_metrics own; /* of the last reported step */
+    const char *run_dir;   /* full path */
+    const char *given_dir; /* the same as the caller gave it, for texts */
+    tti_step_metrics own;  /* of the last reported step */
     tti_metrics metrics;
     tti_tfevents tfevents;
     int64_t call_ns;       /* time of the call of tutti_train */
@@ -66,7 +67,8 @@ typedef struct tti_reporter {
 void tti_reporter_init(tti_reporter *r, int64_t call_ns);
 
 tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
-                               const tti_blueprint *b, const char *run_dir, bool active);
+                               const tti_blueprint *b, const char *run_dir, const char *given_dir,
+                               bool active);
 void tti_reporter_close(tti_reporter *r);
 
 /* Discards the records and TensorBoard values of steps after `step`, which a resumed run repeats.

@@ -247,6 +247,21 @@ static tutti_status check_groups(const tti_blueprint *b) {
     return st;
 }
 
+tutti_status tti_blueprint_check_trains(const tti_blueprint *b) {
+    int n = 0;
+    for (int i = 0; i < b->plan->n_slots; i++) {
+        if (b->plan->slots[i].buffer) continue;
+        if (!b->plan->slots[i].rule.frozen) return TUTTI_OK;
+        n++;
+    }
+    return n > 0 ? tti_fail(TUTTI_E_CONFIG,
+                            "optimizer.freeze: every parameter of the model is frozen (%d), so "
+                            "there is nothing to train; optimizer.groups with lr=0 freezes too",
+                            n)
+                 : tti_fail(TUTTI_E_CONFIG,
+                            "model: it has no parameters, so there is nothing to train");
+}
+
 /* Builds the graphs for training and evaluation; both or none. */
 static tutti_status build_graphs(const tutti_job *job, const tti_blueprint *b, tti_plan_desc *out) {
     tutti_graph *train, *eval;

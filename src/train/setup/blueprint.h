@@ -53,6 +53,9 @@ typedef struct tti_blueprint {
 /* The job must be resolved (tti_job_resolve).  On success *out is owned by the caller. */
 tutti_status tti_blueprint_create(const tutti_job *job, const tti_blueprint **out);
 
+/* TUTTI_E_CONFIG: no parameter of the model is trained: there is none, or all are frozen. */
+tutti_status tti_blueprint_check_trains(const tti_blueprint *b);
+
 /* Makes the blueprint of a process that is one worker, local_rank of its machine: plans only its
  * part of a divided model, and in mixed runs only for its place. link: carries gradient sums, the
  * same for all workers; NULL: all are on this machine. */

@@ -14,7 +14,7 @@ static const char none[] =
 /* The failure's text after the advice. */
 static const char *advise(int64_t saving) {
     (void)tti_fail(TUTTI_E_DEVICE, "it burns");
-    tti_lost_device_advise("run", true, saving, TUTTI_E_DEVICE);
+    tti_lost_device_advise("run", "run", true, saving, TUTTI_E_DEVICE);
     const char *text = tutti_last_error();
     assert_non_null(strstr(text, "it burns.  The"));
     return text;
@@ -43,7 +43,7 @@ T_CASE(which_checkpoint_is_good) {
     has(advise(8), "step 8 was still being written: the run continues from it", true);
     has(advise(8), "else from that of step 4: tutti train --resume run", true);
     (void)tti_fail(TUTTI_E_DATA, "no samples");
-    tti_lost_device_advise("run", true, 8, TUTTI_E_DATA);
+    tti_lost_device_advise("run", "run", true, 8, TUTTI_E_DATA);
     assert_string_equal(tutti_last_error(), "no samples");
 }
 
@@ -51,7 +51,7 @@ T_CASE(the_same_bits_are_promised_in_exact_mode_alone) {
     T_UNUSED;
     has(advise(-1), "--resume run gives the same bits.  If", true);
     (void)tti_fail(TUTTI_E_DEVICE, "it burns");
-    tti_lost_device_advise("run", false, -1, TUTTI_E_DEVICE);
+    tti_lost_device_advise("run", "run", false, -1, TUTTI_E_DEVICE);
     has(tutti_last_error(), "--resume run.  If", true);
 }
 

@@ -37,7 +37,7 @@ static void begin(worker *w, const char *assignment) {
                                           .seed = (uint64_t)w->b->config.train.seed},
                          &w->exec));
     tti_reporter_init(&w->reporter, tti_now_ns());
-    T_OK(tti_reporter_open(&w->reporter, &w->train, w->b, ".", true));
+    T_OK(tti_reporter_open(&w->reporter, &w->train, w->b, ".", ".", true));
 }
 
 static void end(worker *w) {

@@ -4,6 +4,7 @@
 #include "tutti/train.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/affinity.h"
@@ -42,6 +43,32 @@ T_CASE(a_model_of_ones_own) {
     assert_true(r.first_step_s > 0 && r.wall_s >= r.first_step_s);
     T_EQ(access("run/checkpoints/step-000000010/manifest.json", F_OK), 0);
     T_EQ(access("run/job.yaml", F_OK), 0);
+}
+
+static void go_elsewhere(void *user, const tutti_train_progress *p, tutti_train_control *control) {
+    (void)user, (void)control;
+    if (p->step == 2) T_EQ(chdir("elsewhere"), 0);
+}
+
+T_CASE(the_program_may_change_its_folder) {
+    static const char *const folders[] = {"run.dir=mine", "run.dir=auto"};
+    static const int64_t n_hidden = 12;
+    const tutti_train_desc desc = {.on_step = go_elsewhere};
+    T_UNUSED;
+    T_EQ(mkdir("elsewhere", 0777), 0);
+    for (size_t i = 0; i < TTI_COUNT(folders); i++) {
+        char path[600];
+        tutti_train_result r;
+        tutti_job *job = SMALL_JOB(folders[i], "parallel.workers=2", "run.checkpoint_every=4");
+        tutti_job_set_model(job, my_model, &n_hidden);
+        T_OK(tutti_train(job, &desc, &r));
+        T_EQ(chdir(".."), 0);
+        tutti_job_destroy(job);
+        assert_true(r.run_dir[0] != '/');
+        snprintf(path, sizeof path, "%s/checkpoints/step-000000010/manifest.json", r.run_dir);
+        T_EQ(access(path, F_OK), 0);
+    }
+    T_EQ(rmdir("elsewhere"), 0); /* nothing was written there */
 }
 
 T_CASE(the_same_bits_from_any_number_of_workers) {
@@ -183,6 +210,7 @@ T_CASE(a_signal_stops_at_a_step) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(a_model_of_ones_own),
+                                       IN_FOLDER(the_program_may_change_its_folder),
                                        IN_FOLDER(the_same_bits_from_any_number_of_workers),
                                        IN_FOLDER(resumed_with_another_number),
                                        IN_FOLDER(success_leaves_no_error),

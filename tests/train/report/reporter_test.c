@@ -35,7 +35,7 @@ static void begin(fixture *f, const char *assignment, bool active) {
     T_OK(tti_job_resolve(f->job, 2));
     T_OK(tti_blueprint_create(f->job, &f->b));
     tti_reporter_init(&f->r, tti_now_ns());
-    T_OK(tti_reporter_open(&f->r, &f->train, f->b, ".", active));
+    T_OK(tti_reporter_open(&f->r, &f->train, f->b, ".", ".", active));
 }
 
 static void end(fixture *f) {
