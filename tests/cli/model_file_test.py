@@ -14,7 +14,7 @@ import runs
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
 NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", "zoo", "frozen",
-         "norms", "choices", "places", "composed", "parts", "functions")
+         "norms", "choices", "places", "composed", "parts", "functions", "signs")
 
 
 def flat(values):

@@ -296,6 +296,46 @@ def external(location, **more):
         field(13, field(1, k) + field(2, v)) for k, v in entries.items()) + field(14, 1))
 
 
+def test_extremes_of_no_elements_and_the_sign_of_nan():
+    """The end of the type's range, as ONNX has it; a branch that is not taken may have any
+    operator.  The sign of NaN is NaN, of constants and of inputs."""
+    take = [inner("then_branch", node("Relu", ["x"], ["t"]), [], ["t"]),
+            inner("else_branch", node("Odd", ["x"], ["e"]), [], ["e"])]
+    leave = [inner("then_branch", node("Odd", ["x"], ["t"]), [], ["t"]),
+             inner("else_branch", node("Relu", ["x"], ["e"]), [], ["e"])]
+    flat = node("Flatten", ["r"], ["f"]) + node("MatMul", ["f", "w"], ["y"]) + W + IO
+    axes = tensor("axes", [1], struct.pack("<q", 0), 7)
+    for op, branches in (("ReduceMax", leave), ("ReduceMin", take)):
+        with open("empty.onnx", "wb") as file:
+            file.write(model(node(op, ["none", "axes"], ["c"], number("keepdims", 0)) +
+                             node("If", ["c"], ["r"], *branches) + tensor("none", [0], b"", 9) +
+                             axes + flat, 20))
+        said = runs.tutti("inspect", "empty.onnx").expect(0, "parameters: 1").out
+        assert "not trainable" not in said, said
+    nan = tensor("nan", [], struct.pack("<f", float("nan")))
+    with open("nan.onnx", "wb") as file:
+        file.write(model(node("Sign", ["nan"], ["s"]) + node("IsNaN", ["s"], ["c"]) + nan +
+                         node("If", ["c"], ["r"], *take) + flat))
+    said = runs.tutti("inspect", "nan.onnx").expect(0).out
+    assert "not trainable" not in said, said
+    # Log of a negative number is NaN: the model counts the NaN among the signs of its inputs.
+    with open("signs.onnx", "wb") as file:
+        file.write(model(
+            node("Log", ["x"], ["l"]) + node("Sign", ["l"], ["s"]) + node("IsNaN", ["s"], ["b"]) +
+            node("Cast", ["b"], ["r"], number("to", 1)) + flat))
+    rows = [[[[2.0 if (i + n) % (n + 2) else -1.0 for i in range(7)]] * 6] * 3 for n in range(4)]
+    os.makedirs("data-signs", exist_ok=True)
+    for split in ("train", "test"):
+        save_npy("data-signs/x_%s.npy" % split, rows)
+        save_npy("data-signs/y_%s.npy" % split, [[0.0] * 5] * 4)
+    runs.tutti("train", "model.file=signs.onnx", "data.format=npy", "data.dir=data-signs",
+               "data.fields=all", "data.label=y", "train.loss=mae", "train.batch=4",
+               "train.steps=1", "parallel.shards=1", "optimizer.lr=1e-30", "run.log_every=1",
+               "schedule.warmup_steps=0", "run.dir=signs").expect(0)
+    lost = sum(v < 0 for row in rows for plane in row for line in plane for v in line)
+    near([e["loss"] for e in events("signs", "step")], [0.1 * lost / 4], 1e-5)
+
+
 def test_damaged_files_are_refused():
     base = onnx_job("cnn-train", "run.dir=none")[1:]
 

@@ -430,6 +430,19 @@ class Functions(nn.Module):
         return self.o(z.mean(1) * 0.3 / (1 + level[:, None]))
 
 
+class Signs(nn.Module):
+    """Signs of NaN, which are 0: of an input's function and of a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.o = nn.Linear(6, 5)
+        self.register_buffer("lost", torch.tensor([float("nan"), -2.0, 0.0, 3.0, 1.0, -1.0]))
+
+    def forward(self, x):
+        y = torch.sign(torch.log(x)) + torch.sgn(torch.sqrt(x)) + torch.sign(self.lost)
+        return self.o(y + torch.sign(torch.full((6,), float("nan"))))
+
+
 MODELS = {
     "cnn": (Cnn, lambda: torch.randn(N_ROWS, 3, 6, 7), lambda: torch.randint(0, 5, (N_ROWS,))),
     "tokens": (Tokens, lambda: torch.randint(0, 12, (N_ROWS, 6)),
@@ -452,6 +465,7 @@ MODELS = {
     "parts": (Parts, lambda: torch.randn(N_ROWS, 3, 8, 8), lambda: torch.randint(0, 5, (N_ROWS,))),
     "functions": (Functions, lambda: torch.randn(N_ROWS, 4, 6),
                   lambda: torch.randint(0, 5, (N_ROWS,))),
+    "signs": (Signs, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 

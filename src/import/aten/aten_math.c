@@ -125,7 +125,12 @@ static double f_silu(double x) { return x * f_sigmoid(x); }
 static double f_rsqrt(double x) { return 1 / sqrt(x); }
 static double f_reciprocal(double x) { return 1 / x; }
 static double f_square(double x) { return x * x; }
-static double f_sign(double x) { return isnan(x) ? x : (double)((x > 0) - (x < 0)); }
+static double f_sign(double x) { return (double)((x > 0) - (x < 0)); }
+
+/* PyTorch's sign of NaN is 0. */
+static tutti_value *sign_of(tutti_graph *g, tutti_value *x) {
+    return tutti_keep(g, tutti_sign(g, x), tutti_equal(g, x, x));
+}
 
 /* ---- activations with numbers ---- */
 
@@ -596,7 +601,7 @@ const tti_operator tti_operators_math[] = {
     SAME("abs", fabs, tutti_abs),
     SAME("relu", f_relu, tutti_relu),
     SAME("square", f_square, tutti_square),
-    SAME("sign", f_sign, tutti_sign),
+    SAME("sign", f_sign, sign_of),
     MAP("sin", sin, tutti_sin),
     MAP("cos", cos, tutti_cos),
     MAP("tan", tan, tan_of),
@@ -610,7 +615,7 @@ const tti_operator tti_operators_math[] = {
     SAME("round", f_round, tutti_round),
     SAME("ceil", ceil, ceil_of),
     SAME("trunc", trunc, trunc_of),
-    SAME("sgn", f_sign, tutti_sign),
+    SAME("sgn", f_sign, sign_of),
     {.target = "aten.floor.default",
      .signature = "self",
      .build = floor_of,

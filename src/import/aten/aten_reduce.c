@@ -35,6 +35,22 @@ typedef struct reducing {
     tti_elem elem;
 } reducing;
 
+/* What no elements give: of extremes the end of the type's range (ONNX; PyTorch refuses). */
+static double start_of(const reducing *r) {
+    static const struct {
+        double low, high;
+    } ends[] = {
+        [TTI_ELEM_BOOL] = {0, 1},
+        [TTI_ELEM_U8] = {0, UINT8_MAX},
+        [TTI_ELEM_I8] = {INT8_MIN, INT8_MAX},
+        [TTI_ELEM_I16] = {INT16_MIN, INT16_MAX},
+        [TTI_ELEM_I32] = {INT32_MIN, INT32_MAX},
+        [TTI_ELEM_I64] = {-0x1p63, 0x1p63},
+    };
+    if (!isinf(r->start) || tti_elem_is_float(r->elem)) return r->start;
+    return r->start < 0 ? ends[r->elem].low : ends[r->elem].high;
+}
+
 static void fold_reduce(tti_building *b, const tti_host *x, const reducing *r, tti_operand *out) {
     tutti_shape kept = x->shape, shape = {0};
     tti_host made, at;
@@ -44,7 +60,7 @@ static void fold_reduce(tti_building *b, const tti_host *x, const reducing *r, t
     }
     if (!tti_host_new(b, r->elem, &kept, &made)) return;
     int64_t n_out = tti_host_n(&made), n = tti_host_n(x);
-    for (int64_t i = 0; i < n_out; i++) made.data[i] = r->start;
+    for (int64_t i = 0; i < n_out; i++) made.data[i] = start_of(r);
     if (!tti_host_expand(b, &made, &x->shape, &at)) return;
     for (int64_t i = 0; i < n; i++) {
         int64_t place = tti_host_place(&at, i);

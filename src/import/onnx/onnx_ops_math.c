@@ -352,6 +352,19 @@ static void erfc_of(tti_building *b, const tti_call *c) {
                      2, c->out, 1);
 }
 
+/* PyTorch's sign of NaN is 0, that of ONNX is NaN. */
+static void sign_of(tti_building *b, const tti_call *c) {
+    tti_operand sign = {0}, lost = {0};
+    tti_call_row(b, "aten.sign.default", (tti_arg[]){*c->arg[0]}, 1, (tti_operand *[]){&sign}, 1);
+    if (tti_good(b))
+        tti_call_row(b, "aten.isnan.default", (tti_arg[]){*c->arg[0]}, 1, (tti_operand *[]){&lost},
+                     1);
+    if (tti_good(b))
+        tti_call_row(b, "aten.where.self",
+                     (tti_arg[]){tti_operand_arg(&lost), *c->arg[0], tti_operand_arg(&sign)}, 3,
+                     c->out, 1);
+}
+
 /* *inputs equation */
 static void einsum(tti_building *b, const tti_call *c) {
     tti_call_row(b, "aten.einsum.default", (tti_arg[]){*c->arg[1], *c->arg[0]}, 2, c->out, 1);
@@ -388,7 +401,7 @@ const tti_operator tti_operators_onnx_math[] = {
     ONE("Relu", "relu"),
     ONE("Round", "round"),
     ONE("Sigmoid", "sigmoid"),
-    ONE("Sign", "sign"),
+    OWN("Sign", "input", sign_of),
     ONE("Sin", "sin"),
     ONE("Softplus", "softplus"),
     ONE("Sqrt", "sqrt"),
