@@ -89,6 +89,8 @@ TUTTI_API void tutti_set_loss(tutti_graph *g, tutti_loss loss);
  *
  *   mae rmse r2     predicted and target of one shape; [N,T]: mean over the columns
  *
+ *   perplexity      e to the mean cross entropy, without weights and smoothing
+ *
  * Targets of classes equal to desc->ignore do not count, as in losses.  Sums are added over the
  * shards in their order, so the results do not depend on the number of workers. */
 
@@ -105,11 +107,12 @@ TUTTI_API void tutti_add_metric(tutti_graph *g, const char *name, tutti_value *s
                                 tutti_value *count);
 
 /* The part of a sample that has this name: a field, or "x", or "y" for the labels; NULL, with a
- * failure noted, if samples have no such part. */
+ * failure noted, if samples have no such part.  Labels that data.mixup has mixed cannot be read. */
 TUTTI_API tutti_value *tutti_find_field(tutti_graph *g, const char *name);
 
-/* i32 [N], -1 for rows of the batch that are padding and must not count; NULL outside of
- * training and evaluation by a job. */
+/* i32 [N], -1 for rows of the batch that are padding and must not count.  A sample with several
+ * labels, such as a text, counts unless all of them are -1.  NULL outside of training and
+ * evaluation by a job. */
 TUTTI_API tutti_value *tutti_find_present(tutti_graph *g);
 
 TUTTI_EXTERN_C_END

@@ -50,6 +50,8 @@ const tutti_value *tti_skip_views(const tutti_value *value) {
 void tti_graph_set_stage(tutti_graph *g, int stage) { g->stage = stage; }
 void tti_graph_set_n_sampled(tutti_graph *g, int n) { g->n_sampled = n; }
 void tti_graph_set_joins_samples(tutti_graph *g, bool joins) { g->joins_samples = joins; }
+void tti_graph_set_mixes_labels(tutti_graph *g, bool mixes) { g->mixes_labels = mixes; }
+bool tti_graph_mixes_labels(const tutti_graph *g) { return g->mixes_labels; }
 bool tti_graph_joins_samples(const tutti_graph *g) { return g->joins_samples; }
 bool tti_graph_is_training(const tutti_graph *g) { return g->training; }
 int tti_graph_n_shards(const tutti_graph *g) { return TTI_MAX(g->n_shards, 1); }

@@ -67,6 +67,7 @@ struct tutti_graph {
     bool sync_batch_norm;  /* statistics of batch norms are joined over all shards */
     int n_shards;          /* of the batch; below 2: one */
     bool joins_samples;    /* the loss is the shard's as a whole: the model may join its samples */
+    bool mixes_labels;     /* the target has the labels of two samples: models cannot read it */
     tutti_status failed;   /* sticky: the first failure of a builder call */
     char *failed_text;     /* in the arena */
 };
@@ -102,6 +103,10 @@ void tti_graph_set_stage(tutti_graph *g, int stage);
 
 /* The loss is the shard's as a whole: the model may join its samples. */
 void tti_graph_set_joins_samples(tutti_graph *g, bool joins);
+
+/* The target has the labels of two samples by data.mixup: a model cannot read them. */
+void tti_graph_set_mixes_labels(tutti_graph *g, bool mixes);
+bool tti_graph_mixes_labels(const tutti_graph *g);
 
 /* tutti_find_batch has found where samples lie for the first n nodes. */
 void tti_graph_set_n_sampled(tutti_graph *g, int n);

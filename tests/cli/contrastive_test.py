@@ -118,6 +118,38 @@ def test_a_plugin_has_a_contrastive_loss():
         runs.same_story(told, "plugin-" + workers)
 
 
+NAMED_LOSS = """
+#include <tutti/tutti.h>
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params);
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params) {
+    const tutti_loss_desc desc = {%s};
+    tutti_value *a = tutti_slice(g, x, 1, 0, 3); /* the layer is only there to be trained */
+    (void)params;
+    a = tutti_add(g, a, tutti_affine(g, tutti_linear(g, x, 3, "a"), 0, 0));
+    tutti_set_loss(g, tutti_loss_named(g, "%s", a, tutti_find_field(g, "other"),
+                                       tutti_find_present(g), &desc));
+    return a;
+}
+"""
+
+
+def test_losses_of_a_plugin_are_pytorchs():
+    """Embeddings as they are in the data, whatever the number of shards."""
+    descs = {"infonce": ".temperature = 0.5", "sigmoid": ".temperature = 0.25, .logit_bias = -3"}
+    for name, desc in descs.items():
+        with open(name + ".c", "w") as file:
+            file.write(NAMED_LOSS % (desc, name))
+        plugin.build(name + ".c", name + ".so")
+        for shards in ("1", "4"):
+            run = "named-%s-%s" % (name, shards)
+            args = [a for a in job("infonce", run, "parallel.shards=" + shards)
+                    if not a.startswith(("model.file", "train.loss"))]
+            runs.tutti(*args, "model.plugin=./%s.so" % name, "data.fields=all").expect(0)
+            near(steps(run), [golden()["named"][name]] * 4, name)
+
+
 def test_what_cannot_compare_all_samples_is_refused():
     for more, key in ((["parallel.pipeline=2", "-n", "2"], "parallel.pipeline"),
                       (["parallel.tensor=2", "-n", "2"], "parallel.tensor"),

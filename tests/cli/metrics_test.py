@@ -145,6 +145,94 @@ def test_a_plugin_has_metrics():
     assert abs(last["metrics"]["squares"] - last["loss"]) < 1e-9 * last["loss"], last
 
 
+# The logits, and the values, are the four numbers of x; the layer is only there to be trained.
+NAMED_METRICS = """
+#include <tutti/tutti.h>
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params);
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params) {
+    static const char *const of_classes[] = {"accuracy", "top2", "top3", "class_accuracy", "miou",
+                                             "perplexity"};
+    static const char *const of_values[] = {"mae", "rmse", "r2"};
+    tutti_value *y = tutti_add(g, x, tutti_affine(g, tutti_linear(g, x, 4, "body"), 0, 0));
+    tutti_value *label = tutti_find_field(g, "label"), *goal = tutti_find_field(g, "goal");
+    tutti_value *present = tutti_find_present(g);
+    (void)params;
+    tutti_set_loss(g, tutti_loss_named(g, "cross_entropy", y, label, present, NULL));
+    for (int i = 0; i < 6; i++)
+        tutti_add_metric_named(g, of_classes[i], y, label, present, NULL);
+    for (int i = 0; i < 3; i++) tutti_add_metric_named(g, of_values[i], y, goal, present, NULL);
+    tutti_add_metric_named(g, "auc", y, tutti_find_field(g, "question"), present, NULL);
+    return y;
+}
+"""
+
+
+def test_a_plugin_has_the_figures_of_scikit_learn():
+    """All metrics by name, of 23 samples in batches of 8."""
+    with open("named_metrics.c", "w") as file:
+        file.write(NAMED_METRICS)
+    plugin.build("named_metrics.c", "named_metrics.so")
+    named = golden()["named"]
+    fields.save("data-named", fields.both({"x": golden()["inputs"]["flat"], **named["y"]}))
+    args = [a for a in job("values", "named")
+            if not a.startswith(("model.file", "train.loss", "data.label", "data.dir", "run.dir"))]
+    for workers in ("1", "2"):
+        run = "named-" + workers
+        runs.tutti(*args, "model.plugin=./named_metrics.so", "data.dir=data-named",
+                   "run.dir=" + run, "-n", workers).expect(0)
+        near(evaluation(run)["metrics"], named["metrics"], "named")
+
+
+# Counts the samples that are there; of a batch with padding fewer than it has rows.
+COUNTED_SAMPLES = """
+#include <tutti/tutti.h>
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params);
+
+tutti_value *tutti_build_model(tutti_graph *g, tutti_value *x, const void *params) {
+    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_value *there = tutti_cast(g, tutti_find_present(g), TUTTI_F32);
+    (void)params;
+    there = tutti_minimum(g, tutti_abs(g, tutti_affine(g, there, 1, 1)), one);
+    tutti_add_metric(g, "samples", tutti_sum(g, there, NULL), one);
+    tutti_shape shape = tutti_value_type(x).shape;
+    tutti_embedding_desc desc = {.n_rows = 50, .n_out = 50};
+    if (tutti_value_type(x).dtype == TUTTI_I32) return tutti_embedding(g, x, &desc, "body");
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(shape.dim[0], -1));
+    return tutti_linear(g, x, 10, "body");
+}
+"""
+
+
+def test_samples_are_present_whatever_their_labels():
+    """Mixed samples have three labels each, texts one for each token."""
+    with open("counted_samples.c", "w") as file:
+        file.write(COUNTED_SAMPLES)
+    plugin.build("counted_samples.c", "counted_samples.so")
+    kinds = {"plain": ["data.n_train=20", "data.n_test=20"],
+             "mixed": ["data.n_train=20", "data.n_test=20", "data.mixup=0.4"],
+             "tokens": ["data.format=random_tokens", "data.vocabulary=50", "data.context=6",
+                        "data.n_train=20", "data.n_test=20", "run.text_samples=0"]}
+    for kind, more in kinds.items():
+        for workers in ("1", "2"):
+            run = "%s-%s" % (kind, workers)
+            runs.tutti("train", "model.plugin=./counted_samples.so", *more, "train.batch=16",
+                       "train.epochs=1", "parallel.shards=2", "run.log_every=1",
+                       "run.dir=" + run, "-n", workers).expect(0)
+            counts = [metrics["samples"] for _, metrics in steps(run)]
+            # a metric is sum / count: 16 samples, then 4, in two shards that count 1 each
+            assert counts == [8, 2], (run, counts)
+    with open("own_metric.c", "w") as file:
+        file.write(OWN_METRIC)
+    plugin.build("own_metric.c", "own_metric.so")
+    result = runs.tutti("train", "model.plugin=./own_metric.so", "data.n_train=20",
+                        "data.n_test=20", "train.batch=16", "train.steps=1", "parallel.shards=2",
+                        "data.mixup=0.4", "run.dir=refused")
+    assert result.code == 2 and "data.mixup: the model reads the labels y" in result.err, result.err
+
+
 # The metrics: the mean of x, made before any layer; the mean square of the first layer; the spread
 # of a shard's outputs, which joins its samples; and the loss.
 STEP_METRICS = """

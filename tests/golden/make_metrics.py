@@ -85,6 +85,27 @@ CASES = {
 }
 
 
+# The metrics that a model of one's own adds by name: predicted is the input, four logits or values.
+NAMED = {
+    "label": lambda o, y: {
+        "accuracy": sk.accuracy_score(y, o.argmax(1)),
+        "top3": sk.top_k_accuracy_score(y, o, k=3, labels=range(4)), **of_classes(o, y)},
+    "question": lambda o, y: {"auc": sk.roc_auc_score(y, o, average="macro")},
+    "goal": of_values,
+}
+
+
+def named(x):
+    g = torch.Generator().manual_seed(13)
+    y = {"label": torch.randint(0, 4, (N,), generator=g),
+         "question": (torch.randn(N, 4, generator=g) > 0).float(),
+         "goal": torch.randn(N, 4, generator=g)}
+    figures = [NAMED[k](x.double().numpy(), v.double().numpy() if k == "goal" else v.numpy())
+               for k, v in y.items()]
+    return {"y": {k: v.tolist() for k, v in y.items()},
+            "metrics": {k: float(v) for each in figures for k, v in each.items()}}
+
+
 def target(kind):
     g = torch.Generator().manual_seed(9)
     value = torch.randn(N, 3, generator=g)
@@ -98,7 +119,8 @@ def target(kind):
 def main():
     g = torch.Generator().manual_seed(5)
     flat, maps = torch.randn(N, 4, generator=g), torch.randn(N, 2, 4, 4, generator=g)
-    golden = {"inputs": {"flat": flat.tolist(), "maps": maps.tolist()}, "cases": {}}
+    golden = {"inputs": {"flat": flat.tolist(), "maps": maps.tolist()}, "cases": {},
+              "named": named(flat)}
     batch = torch.export.Dim("batch", min=1, max=4096)
     program = torch.export.export(interface("counted"), (flat, target("two")), strict=False,
                                   dynamic_shapes={"x": {0: batch}, "y": {0: batch}})

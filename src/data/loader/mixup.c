@@ -68,7 +68,7 @@ void tti_mixup_apply(const tti_mixup *m) {
     for (int64_t i = 0; i < m->n_rows; i++) {
         int32_t *y = m->y + i * TTI_MIXUP_LABELS;
         y[1] = y[0];
-        y[2] = y[0] < 0 ? 0 : TTI_MIXUP_ONE;
+        y[2] = y[0] < 0 ? y[0] : TTI_MIXUP_ONE;
     }
     if (m->n_rows < 2) return;
     uint64_t n = (uint64_t)m->n_rows, seed = tti_mix64(m->seed, tti_hash_name("mixup.pairs"));

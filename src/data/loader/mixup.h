@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Labels of a row: its own, the other's, and w in parts of TTI_MIXUP_ONE, which is exact in f32. */
+/* Labels of a row: its own, the other's, and w in parts of TTI_MIXUP_ONE, which is exact in f32.
+ * A row that is missing has -1 in all three. */
 enum { TTI_MIXUP_LABELS = 3, TTI_MIXUP_ONE = 1 << 24 };
 
 /* One shard to be mixed in place. */

@@ -574,18 +574,27 @@ static tutti_value *of_curve(const loss_args *a) {
     return tutti_concat(g, (tutti_value *[]){x, t}, 2, 1);
 }
 
+/* The sum and the count of the plain cross entropy: [2]. */
+static tutti_value *perplexity_of(const loss_args *a) {
+    const tutti_loss_desc plain = {.ignores = a->desc->ignores, .ignore = a->desc->ignore};
+    tutti_loss loss =
+        tutti_loss_named(a->g, "cross_entropy", a->predicted, a->target, a->present, &plain);
+    return pair(a->g, loss.sum, loss.count);
+}
+
 static tutti_value *metric_of(const loss_args *a) {
     static const char *const values[] = {"mae", "rmse", "r2"};
     for (size_t i = 0; i < TTI_COUNT(values); i++)
         if (strcmp(a->name, values[i]) == 0) return of_values(a);
     if (strcmp(a->name, "auc") == 0) return of_curve(a);
+    if (strcmp(a->name, "perplexity") == 0) return perplexity_of(a);
     if (strcmp(a->name, "accuracy") == 0 && are_questions(a)) return answers(a);
     if (strcmp(a->name, "accuracy") == 0 || strcmp(a->name, "class_accuracy") == 0 ||
         strcmp(a->name, "miou") == 0 || top_of(a->name) > 0)
         return of_classes(a, a->name);
     return refuse(a,
                   "there is no metric of this name: accuracy, topK, class_accuracy, miou, auc, "
-                  "mae, rmse, r2")
+                  "mae, rmse, r2, perplexity")
         .sum;
 }
 
@@ -666,6 +675,10 @@ tutti_value *tutti_find_field(tutti_graph *g, const char *name) {
     const tti_node *x = tti_graph_find_source(g, "x"); /* there are no fields */
     if (x && strcmp(name, "x") == 0) node = x;
     if (x && strcmp(name, "y") == 0) node = tti_graph_find_source(g, "target");
+    if (node && strcmp(node->name, "target") == 0 && tti_graph_mixes_labels(g))
+        return tutti_graph_refuse(g,
+                                  "data.mixup: the model reads the labels y, but a mixed sample "
+                                  "has those of two samples; give data.mixup=0");
     if (node) return node->out[0];
     snprintf(text, sizeof text, "samples have no field '%s'", name);
     return tutti_graph_refuse(g, text);
@@ -673,5 +686,12 @@ tutti_value *tutti_find_field(tutti_graph *g, const char *name) {
 
 tutti_value *tutti_find_present(tutti_graph *g) {
     const tti_node *node = g ? tti_graph_find_source(g, "target") : NULL;
-    return node && node->out[0]->type.shape.n_dims == 1 ? node->out[0] : NULL;
+    if (!node) return NULL;
+    tutti_value *target = node->out[0];
+    tutti_axes rest = {0};
+    for (int d = 1; d < target->type.shape.n_dims; d++) rest.axis[rest.n++] = d;
+    if (rest.n == 0) return target;
+    tutti_value *zero = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0);
+    tutti_value *largest = tutti_max(g, tutti_cast(g, target, TUTTI_F32), &rest);
+    return tutti_cast(g, tutti_minimum(g, largest, zero), TUTTI_I32);
 }

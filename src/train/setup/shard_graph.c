@@ -144,6 +144,7 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
     tutti_shape y_shape = with_rows(d, &info->y.shape);
     bool is_value = info->is_value; /* then each output is a separate target */
     bool is_mixed = tti_graph_is_training(g) && d->config->data.mixup > 0;
+    if (y_shape.n_dims > 1) scored->present = NULL; /* each label says whether it is missing */
     int axis = is_value ? -1 : tti_loss_class_axis(&logits->type.shape, &y_shape);
     if (axis >= 0 && logits->type.shape.dim[axis] == info->n_classes)
         logits = tti_classes_last(g, logits, axis);
@@ -563,6 +564,7 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
         tutti_input(g, "target", TUTTI_I32,
                     is_mixed ? &TUTTI_SHAPE(d->rows, TTI_MIXUP_LABELS) : &y_shape);
     }
+    tti_graph_set_mixes_labels(g, is_mixed);
     tti_graph_set_joins_samples(g, d->import && (has_fields || tti_import_n_inputs(d->import) > 1));
     TTI_TRY(tti_model_build(d->job, d->import, d->params, g, x, &out));
     TTI_TRY(tutti_graph_check(g));
