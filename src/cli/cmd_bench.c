@@ -238,7 +238,7 @@ static int run_processes(options *o) {
     pid_t pids[64];
     int n = 0;
     if (!make_token(o)) {
-        fprintf(stderr, "tutti bench comm: no random numbers: %s\n", strerror(errno));
+        fprintf(stderr, "tutti bench comm: cannot get random numbers: %s\n", strerror(errno));
         return 1;
     }
     if (tutti_comm_group_create(o->desc.n_ranks, &group) != TUTTI_OK) {

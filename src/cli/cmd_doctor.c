@@ -11,8 +11,8 @@
 static const char usage[] =
     "usage: tutti doctor [--quick]\n\nPrints the cores and memory of this host, the kernels in "
     "use, the modules that were loaded\nor why they were not, the devices with driver, libraries "
-    "and free memory, and the measured\nrates of a matrix product and a copy (takes a few seconds; "
-    "--quick leaves it out).  With several\ndevices it also times all-reduce by size and "
+    "and free memory, and the measured\nrates of a matrix product and a copy (a few seconds; "
+    "--quick skips it).  With several\ndevices it also times all-reduce by size and "
     "algorithm, and stores the table in\n$TUTTI_CACHE.\n";
 
 int tutti_cmd_doctor(int argc, char **argv) {

@@ -8,9 +8,11 @@
 
 static const char usage[] =
     "usage: tutti eval RUN [key=value ...] [--json]\n\nEvaluates the newest valid checkpoint of "
-    "run folder RUN on the test split of its job.\nPrints loss and accuracy, precision, recall and "
-    "F1 of each class, the most frequent\nconfusions, for text the perplexity, for a "
-    "regression rmse, mae and r2, and the metrics of train.metrics.\ndata.dir=FILE evaluates other "
+    "run folder RUN on the test split of its job.\nPrints the loss and the metrics of "
+    "train.metrics.  For classes: accuracy, precision, recall\n"
+    "and F1 of each class, and the most frequent confusions.  For text: perplexity.  For a\n"
+    "regression: rmse, mae and r2.\n"
+    "data.dir=FILE evaluates other "
     "data: its test split if a name "
     "such as val/ or test.csv\nmarks one, else all of it.\n\n  key=value   overrides a key of "
     "RUN/job.yaml, such as data.dir=new.csv\n  --json      one JSON object, with the whole "

@@ -9,7 +9,8 @@
 static const char usage[] =
     "usage: tutti generate RUN [--prompt TEXT] [options] [key=value ...]\n\nContinues TEXT with "
     "the newest valid checkpoint of the language model in run folder RUN, and\nprints the text as "
-    "it is generated.\n\n  --prompt TEXT       text to continue; default: the start of a text\n  "
+    "it is generated.\n\n  --prompt TEXT       text to continue; default: none, the model starts a "
+    "new text\n  "
     "--max-tokens N      default 200; generation ends earlier at an end-of-text token\n  "
     "--temperature T     default 1; lower values are more deterministic, 0 is greedy\n  --top-k K  "
     "         sample from the K most likely tokens; default 0: all\n  --top-p P           sample "

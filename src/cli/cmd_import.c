@@ -15,8 +15,8 @@ static const char usage[] =
     "model.file accepts FILE as well.\n\n"
     "  FILE        a model of PyTorch (.pt2) or ONNX (.onnx)\n"
     "  --out DIR   a new or empty folder\n\n"
-    "  --operators lists the operators that a model may have.\n\n"
-    "`tutti train JOB model.file=DIR` trains it, `tutti inspect DIR` lists what it holds.\n\n"
+    "  --operators lists the operators that can be imported.\n\n"
+    "`tutti train JOB model.file=DIR` trains it, `tutti inspect DIR` prints its contents.\n\n"
     "Exit code: 0; 1 cannot write; 2 wrong usage, or an operator that is not supported; 4 FILE is\n"
     "missing or damaged.\n";
 

@@ -12,8 +12,9 @@ int tutti_cmd_list(int argc, char **argv) {
     char *text;
     if (argc > 1) {
         bool help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
-        fprintf(help ? stdout : stderr, "usage: tutti %s\n\nPrints the table of %s.\n", argv[0],
-                argv[0]);
+        fprintf(help ? stdout : stderr,
+                "usage: tutti %s\n\nLists the %s of this build, with a description of each.\n",
+                argv[0], argv[0]);
         return help ? 0 : 2;
     }
     tutti_status st = tutti_catalog(argv[0], &text);

@@ -19,11 +19,13 @@ static const char usage[] =
     "job's own shard program\non every core for at most --seconds (8) and leaves no run "
     "folder.\n\n  --memory SIZE    memory limit, such as 80GB: of all workers of a host, or of "
     "each GPU\n  --out FILE       write the job with the best layout\n  --device h200    plan for "
-    "H200 GPUs, from stored figures, even on a machine without one (their\n                   "
-    "number: -n, or a list in parallel.devices)\n  --device cpu     plan for one core per worker\n "
+    "H200 GPUs, from stored figures, even on a machine without one; set\n"
+    "                   their number with -n or parallel.devices\n"
+    "  --device cpu     plan for one core per worker\n "
     " --check RUN      compare the prediction for a finished run with its measured time\n          "
     "         and memory\n  --allow-plugin   let --check load the code that model.plugin of RUN "
-    "names\n\nThe number of shards is part of the mathematics: set parallel.shards to keep it.\n";
+    "names\n\nThe number of shards changes the results of training: set parallel.shards to keep it "
+    "fixed.\n";
 
 typedef struct plan_options {
     tutti_plan_desc desc;

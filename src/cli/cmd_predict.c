@@ -10,9 +10,9 @@
 #include "tutti/eval.h"
 
 static const char usage[] =
-    "usage: tutti predict RUN FILE|FOLDER... [--out DIR] [key=value ...]\n\nPrints one JSON object "
-    "per sample and line, with the newest valid checkpoint of run folder\nRUN. The training data "
-    "is not needed.  Accepted files depend on the training data:\n\n"
+    "usage: tutti predict RUN FILE|FOLDER... [--out DIR] [key=value ...]\n\nPredicts with the "
+    "newest valid checkpoint of run folder RUN and prints one line of JSON per\n"
+    "sample.  The training data is not needed.  Accepted files depend on the training data:\n\n"
     "  images    JPEG, PNG, IDX (plain or gzipped): class, probability, the five most likely "
     "classes\n"
     "  masks     the same files: the number of pixels of each class; --out DIR writes the mask of\n"
@@ -21,13 +21,15 @@ static const char usage[] =
     "            with the shape and type of the training data\n"
     "  fields    .npz files with the arrays that the outputs need\n"
     "  tables    .csv, .csv.gz; columns are matched by name and labels are not needed: class, the\n"
-    "            value of a regression, or the probability of each label of 0 and 1\n"
+    "            value of a regression, or the probability of each 0/1 label\n"
     "  text      .txt, or .bin files of tokens, for a language model: loss and perplexity of each\n"
     "            window of its context, and the most likely next tokens\n\n"
     "A model file with several outputs gives all of them under \"outputs\", by their names.\n"
-    "A folder stands for all such files in it and below, sorted by name.  Files that cannot be\n"
-    "read and samples with an output that is not finite are reported on standard error; the\n"
-    "others continue.\n\n"
+    "A folder means all such files in it and in its subfolders, sorted by name.  Files that "
+    "cannot\n"
+    "be read and samples with an output that is not finite are reported on standard error and\n"
+    "skipped.\n"
+    "\n"
     "Exit code: 0; 1 a mask cannot be written; 2 wrong usage or no run; 3 a file cannot be read;\n"
     "4 no valid checkpoint; 7 an output that is not finite.\n";
 

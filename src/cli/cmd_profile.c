@@ -12,15 +12,17 @@ static const char usage[] =
     "usage: tutti profile [JOB.yaml] [key=value ...] [-n WORKERS] [--trace FILE] [--table FILE]\n  "
     "                   [--steps N] [--rank N] [--all]\n\nTrains a few steps with the job's "
     "parallel layout and times every part of them without\nadding waits: on a GPU with timestamps "
-    "in the captured graph, on the host on the first\ncompute thread. Prints time, TFLOP/s and "
-    "GB/s of each kind of operation, its fraction of the\nstep, and what a kernel at the measured "
-    "ceilings would save.  With several workers also the\ncommunication (tensor parallel "
-    "collectives, stages, gradients, parameters), and how much of\nit overlaps with compute.  "
-    "Leaves no run folder.\n\n  -n WORKERS     number of workers; default: one replica of the "
+    "in the captured graph, on the host on the first\ncompute thread.  Prints time, TFLOP/s and "
+    "GB/s of each kind of operation, its fraction of the\nstep, and the time that a kernel at this "
+    "machine's measured peak would save.  With several\n"
+    "workers also the communication (tensor parallel collectives, stages, gradients, parameters),\n"
+    "and how much of it overlaps with compute.  Leaves no run folder.\n\n  -n WORKERS     number "
+    "of workers; default: one replica of the "
     "model\n  --trace FILE   a trace for https://ui.perfetto.dev or chrome://tracing: a process "
     "per worker,\n                 with a row for its kernels, for each kind of traffic and for "
     "waits of the host\n  --table FILE   also write the table to FILE\n  --steps N      time N "
-    "steps (3); the table is of the fastest\n  --rank N       print the table of worker N (0)\n  "
+    "steps (3); the table shows the fastest one\n  --rank N       print the table of worker N "
+    "(0)\n  "
     "--all          all rows instead of the 25 slowest\n";
 
 /* Reads a number from low to high; if text is NULL the value stays. */

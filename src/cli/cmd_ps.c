@@ -10,16 +10,19 @@
 static const char ps_usage[] =
     "usage: tutti ps RUN\n"
     "\n"
-    "Lists the ranks of the run that trains in folder RUN on this host: process, committed steps,\n"
-    "the phase or operation of each rank, and the time since that began or the last one ended.\n"
+    "Lists the ranks of the job that runs in folder RUN on this host.  Prints for each rank the\n"
+    "process, the committed steps, the phase or operation, and how long ago that began, or how "
+    "long\n"
+    "ago the last one ended.\n"
     "\n"
     "Exit code: 0; 2 no process of this host trains in RUN.\n";
 
 static const char stacks_usage[] =
     "usage: tutti stacks RUN\n"
     "\n"
-    "Prints the native stacks of the threads of each rank of the run that trains in folder RUN on\n"
-    "this host: its own, the communication thread and the compute threads.  Each thread is\n"
+    "Prints the native stacks of the threads of each rank of the job that runs in folder RUN on\n"
+    "this host: the rank's main thread, the communication thread and the compute threads.  Each "
+    "thread is\n"
     "interrupted for less than a millisecond.\n"
     "\n"
     "Exit code: 0; 2 no process of this host trains in RUN.\n";

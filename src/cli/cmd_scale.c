@@ -12,13 +12,13 @@ enum { WAIT_MS = 60000 };
 static const char usage[] =
     "usage: tutti scale RUN N\n"
     "\n"
-    "Changes the number of workers of the elastic run that trains in folder RUN on this host to "
-    "N,\n"
-    "from parallel.min_workers to parallel.max_workers, and waits until N workers train.  The "
-    "newest\n"
-    "workers leave first; new ones get their state from the others.  The result stays the same.\n"
+    "Changes the number of workers of an elastic run on this host to N and waits until N workers\n"
+    "train.  RUN is its run folder; N is between parallel.min_workers and parallel.max_workers.\n"
+    "The newest workers leave first; new workers get their state from the others.  The result of\n"
+    "the training does not change.\n"
     "\n"
-    "Exit code: 0; 2 no such run or number; 6 there are not N workers after a minute.\n";
+    "Exit code: 0; 2 no such run, or N is out of range; 6 N workers were not reached in a "
+    "minute.\n";
 
 int tutti_cmd_scale(int argc, char **argv) {
     char *end = NULL;

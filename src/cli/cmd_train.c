@@ -69,7 +69,8 @@ static void print_result(const tutti_train_result *r) {
 /* A worker thread does not end, so the process must. */
 static void end_stuck_run(void *user, tutti_status status, const char *text) {
     (void)user;
-    fprintf(stderr, "\ntutti: error: %s; the program ends without it\n", text);
+    fprintf(stderr, "\ntutti: error: %s; a worker thread does not return, so the program exits\n",
+            text);
     _exit(tutti_status_exit_code(status));
 }
 

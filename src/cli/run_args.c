@@ -73,7 +73,8 @@ static int sort_out(int argc, char **argv, const run_flag *flags, run_args *args
         else
             code = take_plain(args, argv[0], argv[i], !plain && is_assignment(argv[i]));
     }
-    if (code == 0 && !args->run_dir) code = fail_usage(argv[0], "no run folder after", argv[0]);
+    if (code == 0 && !args->run_dir)
+        code = fail_usage(argv[0], "expected a run folder after", argv[0]);
     return code;
 }
 

@@ -25,7 +25,7 @@ def test_the_figures_of_training():
 
 def test_wrong_usage():
     runs.tutti(*runs.small("run")).expect(0)
-    runs.tutti("eval").expect(2, "no run folder")
+    runs.tutti("eval").expect(2, "expected a run folder")
     runs.tutti("eval", "--help").expect(0, "usage: tutti eval RUN")
     runs.tutti("eval", "nowhere").expect(2, "nowhere/job.yaml")
     runs.tutti("eval", "run", "--jsn").expect(2, "unknown option '--jsn'")

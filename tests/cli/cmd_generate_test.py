@@ -49,7 +49,7 @@ def test_bad_input():
     runs.tutti("generate", "run", "--top-p", "2").expect(2, "--top-p")
     runs.tutti("generate", "run", "--seed", "x").expect(2, "not a number")
     runs.tutti("generate", "run", "--max-tokens").expect(2, "no value")
-    runs.tutti("generate").expect(2, "no run folder")
+    runs.tutti("generate").expect(2, "expected a run folder")
 
 
 if __name__ == "__main__":

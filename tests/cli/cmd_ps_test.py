@@ -1,4 +1,4 @@
-"""cmd_ps_test.py - tutti ps and tutti stacks show the ranks of a run that trains, as threads and as
+"""cmd_ps_test.py - tutti ps and tutti stacks show the ranks of a running job, as threads and as
 processes, and refuse a folder in which nothing trains, also after the run was killed."""
 
 import os

@@ -60,7 +60,7 @@ def test_a_run_does_not_wait_for_mistakes():
 
 def test_no_run():
     runs.tutti("report", "nowhere").expect(2, "nowhere")
-    runs.tutti("report").expect(2, "no run folder")
+    runs.tutti("report").expect(2, "expected a run folder")
     os.mkdir("half")
     with open("half/job.yaml", "w") as file:
         file.write("train:\n  seed: 1\n")
