@@ -1,5 +1,5 @@
-"""device_layouts_slow_test.py - every kind of loss of a device in every layout, of which
-device_layouts_test.py has some."""
+"""device_layouts_slow_test.py - every kind of loss of a device in every layout, and every order of
+what is put into queues, of which device_layouts_test.py has some."""
 
 import sys
 
@@ -10,6 +10,23 @@ import runs
 def test_every_loss():
     device_layouts_test.check_losses(
         {name: device_layouts_test.LOSSES for name in device_layouts_test.LAYOUTS})
+
+
+def all_late(kind, test):
+    device_layouts_test.LATE[kind] = range(4)
+    test()
+
+
+def test_every_order_in_layers():
+    all_late("pieces", device_layouts_test.test_pieces_between_devices)
+
+
+def test_every_order_of_norms():
+    all_late("norms", device_layouts_test.test_norms_between_exchanges)
+
+
+def test_every_order_of_stages():
+    all_late("stages", device_layouts_test.test_stages_between_devices)
 
 
 if __name__ == "__main__":

@@ -141,8 +141,10 @@ static void fill_slot(const tti_slot *slot, float *w) {
     uint64_t key = tti_mix64(GOLDEN_SEED, tti_hash_name(name));
     double bound = 0.1, middle = !matrix && scale ? 1 : 0;
     if (matrix) bound = sqrt(3.0 / ((double)slot->n_elems / (double)shape->dim[0]));
+    tti_philox draw = {{0}};
     for (size_t i = 0; i < (size_t)slot->n_elems; i++) {
-        double u = tti_philox_unit(tti_philox_draw(key, 0, i / 4).v[i % 4]);
+        if (i % 4 == 0) draw = tti_philox_draw(key, 0, i / 4);
+        double u = tti_philox_unit(draw.v[i % 4]);
         w[i] = (float)(middle + bound * (2 * u - 1));
     }
 }
