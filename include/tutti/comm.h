@@ -42,7 +42,8 @@ typedef enum tutti_comm_alg {
  * before the ranks start; threads share the object, processes inherit its descriptor. */
 TUTTI_EXTERN_C_BEGIN
 
-/* Creates a group for n_ranks ranks of this host.  On success *out is owned by the caller. */
+/* Creates a group for n_ranks ranks of this host, 1 .. 4096.  On success *out is owned by the
+ * caller. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_group_create(int n_ranks, tutti_comm_group **out);
 
 /* The descriptor that child processes inherit (close-on-exec is set: dup2 it in the child). */
@@ -66,7 +67,7 @@ typedef struct tutti_comm_desc {
     const char *transport;   /* "shm", "tcp", "mpi-openmpi", "mpi-mpich"; NULL: shm, the default */
     tutti_comm_group *group; /* shm only; borrowed, outlives the tutti_comm; NULL: n_ranks is 1 */
     int rank;                /* 0 .. n_ranks-1, unique in the group      */
-    int n_ranks;             /* 1 .. 64                                  */
+    int n_ranks;             /* 1 .. 4096 on one host (group), 1 .. 64 over several */
     int timeout_ms;          /* longest wait for a peer, in ms; 0: 60000 */
     int phase_timeout_ms;    /* longest wait for a peer that has not joined yet, or that has
                                 declared a long phase such as saving; 0: timeout_ms */

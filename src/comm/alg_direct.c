@@ -34,7 +34,7 @@ static void sum_range(const tti_work *work, const places *at, size_t first, size
 /* Pointer tables and the summing scratch, laid one after the other in the comm's scratch. */
 static tutti_status places_init(const tti_work *work, places *at, size_t extra_bytes,
                                 void **sum_scratch, unsigned char **extra) {
-    size_t n_tables = (size_t)work->order->n_terms + TTI_MAX_RANKS;
+    size_t n_tables = (size_t)work->order->n_terms + (size_t)tutti_comm_n_ranks(work->comm);
     size_t table_bytes = (n_tables * sizeof(void *) + 63) & ~(size_t)63;
     unsigned char *memory =
         tti_comm_scratch(work->comm, table_bytes + tti_sum_scratch_bytes() + extra_bytes);

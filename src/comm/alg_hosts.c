@@ -56,7 +56,7 @@ static void find_leaves(const levels *l, bool *starts, int *n_outer) {
     tti_sum_leaves leaves = {.starts = starts, .n_outer = n_outer};
     for (int t = 0; t < order->n_terms; t++) {
         const tti_term *term = &order->terms[t];
-        tti_sum_leaves_add(&leaves, t, l->comm->host_of[term->rank], term->n_adds);
+        tti_sum_leaves_add(&leaves, t, tti_comm_host_of(l->comm, term->rank), term->n_adds);
     }
 }
 
@@ -66,7 +66,7 @@ static void list_leaves(levels *l, const bool *starts, const int *n_outer) {
         l->inner[t] = order->terms[t];
         l->inner[t].n_adds -= n_outer[t];
         if (starts[t]) {
-            int host = l->comm->host_of[order->terms[t].rank];
+            int host = tti_comm_host_of(l->comm, order->terms[t].rank);
             l->outer[l->n_leaves] = (tti_term){.rank = host, .partial = l->leaves_of[host]++};
             l->leaves[l->n_leaves++] = (leaf){t, 0, host};
         }
@@ -107,9 +107,9 @@ static tutti_status levels_create(const tti_work *work, levels *l) {
 
 int tti_agent(const tutti_comm *comm, int host, int owner) {
     int ranks[TTI_MAX_RANKS], n = 0;
-    if (comm->host_of[owner] == host) return owner;
+    if (tti_comm_host_of(comm, owner) == host) return owner;
     for (int r = 0; r < comm->n_ranks; r++)
-        if (comm->host_of[r] == host) ranks[n++] = r;
+        if (tti_comm_host_of(comm, r) == host) ranks[n++] = r;
     return ranks[owner % n];
 }
 
@@ -132,8 +132,8 @@ static size_t leaves_bytes(const levels *l, int host, int owner) {
 }
 
 static bool acts_for(const levels *l, int owner) {
-    int host = l->comm->host_of[l->comm->rank];
-    return owner != l->comm->rank && l->comm->host_of[owner] != host &&
+    int host = tti_comm_host_of(l->comm, l->comm->rank);
+    return owner != l->comm->rank && tti_comm_host_of(l->comm, owner) != host &&
            tti_agent(l->comm, host, owner) == l->comm->rank;
 }
 
@@ -160,7 +160,7 @@ static void sum_leaf_block(const levels *l, const leaf *of, size_t first, size_t
 
 /* The leaves of this host over the part of owner, one after the other. */
 static void sum_leaves(const levels *l, int owner, unsigned char *dst) {
-    int host = l->comm->host_of[l->comm->rank];
+    int host = tti_comm_host_of(l->comm, l->comm->rank);
     size_t first = part_first(l, owner), n_part = part_elems(l, owner);
     for (int k = 0; k < l->n_leaves; k++) {
         if (l->leaves[k].host != host) continue;
@@ -178,7 +178,7 @@ static void distribute(const levels *l, size_t first, size_t n) {
     const char *src = (const char *)l->work->dst + first * l->elem;
     for (int i = 1; i < comm->n_ranks; i++) {
         int rank = (comm->rank + i) % comm->n_ranks;
-        if (comm->host_of[rank] != comm->host_of[comm->rank]) continue;
+        if (tti_comm_host_of(comm, rank) != tti_comm_host_of(comm, comm->rank)) continue;
         char *dst = comm->transport->view(comm->state, rank,
                                           tti_sum_order_n_partials(l->work->order, rank));
         memcpy(dst + first * l->elem, src, n * l->elem);
@@ -205,7 +205,7 @@ static void sum_hosts(const levels *l, unsigned char *const *at) {
 /* Sends leaves from agents to owners. at[host]: the leaves of this rank's part. */
 static tutti_status gather_leaves(const levels *l, unsigned char **at) {
     tutti_comm *comm = l->comm;
-    int here = comm->host_of[comm->rank], n = 0;
+    int here = tti_comm_host_of(comm, comm->rank), n = 0;
     unsigned char *staging = l->staging;
     tti_message *messages = tti_message_list_room(&comm->messages, comm->n_ranks + comm->n_hosts);
     if (!messages) return TUTTI_E_NOMEM;
@@ -236,7 +236,7 @@ static tutti_status gather_results(const levels *l) {
     if (!messages) return TUTTI_E_NOMEM;
     char *dst = l->work->dst;
     for (int h = 0; h < comm->n_hosts; h++)
-        if (h != comm->host_of[comm->rank])
+        if (h != tti_comm_host_of(comm, comm->rank))
             messages[n++] = (tti_message){.peer = tti_agent(comm, h, comm->rank),
                                           .out = dst + part_first(l, comm->rank) * l->elem,
                                           .n_bytes = part_elems(l, comm->rank) * l->elem};
@@ -269,7 +269,7 @@ static size_t block_elems(const levels *l) {
 /* Tables, summing scratch and the most that a block may stage. */
 static tutti_status alloc_scratch(levels *l) {
     tutti_comm *comm = l->comm;
-    int here = comm->host_of[comm->rank];
+    int here = tti_comm_host_of(comm, comm->rank);
     size_t n_terms = (size_t)l->work->order->n_terms, n_staged = (size_t)l->n_leaves;
     for (int p = 0; p < comm->n_ranks; p++)
         if (acts_for(l, p)) n_staged += (size_t)l->leaves_of[here];

@@ -19,11 +19,11 @@ struct tutti_comm {
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
     tutti_status broken; /* first failure that may have parted the ranks              */
     char broken_text[512];
-    int number_of[TTI_MAX_RANKS]; /* rank numbers for messages: those of the communicator that this
-                                     one was split from */
-    int host_of[TTI_MAX_RANKS];   /* all 0 on one host                                     */
+    int *number_of; /* [n_ranks] owned, rank numbers for messages: those of the communicator that
+                       this one was split from; NULL: its own */
+    int *host_of;   /* [n_ranks] owned; NULL: all on host 0 */
     int n_hosts;
-    tti_sum_order by_rank;  /* one term per rank                                         */
+    tti_sum_order by_rank;  /* one term per rank; zero: not needed yet                   */
     tti_sum_order by_shard; /* of the last reduce_shards; n_shards 0: none yet           */
     tti_shard_map assigned; /* that it is for                                            */
     unsigned char *scratch; /* grown on demand, 64-byte aligned                          */
@@ -88,6 +88,11 @@ tutti_status tti_inline_reduce(const tti_work *work);
 /* dst[0 .. n_elems) of this rank = op over ranks of src[rank*n_elems ..). */
 tutti_status tti_direct_reduce_scatter(const tti_work *work);
 
+/* ---- comm.c ---- */
+
+/* Fills host_of and n_hosts of a comm that has joined its transport. */
+tutti_status tti_comm_find_hosts(tutti_comm *comm);
+
 /* ---- work.c ---- */
 
 /* Elements from .. of part i of n_parts of n_elems; a multiple of 64, the last part may be
@@ -99,6 +104,10 @@ size_t tti_part_first(size_t n_elems, int i, int n_parts);
 void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes);
 
 /* ---- call.c ---- */
+
+/* The host of a rank; its number in messages. */
+int tti_comm_host_of(const tutti_comm *comm, int rank);
+int tti_comm_number_of(const tutti_comm *comm, int rank);
 
 /* The buffer of a rank that the agreement made visible; the payload that it sent along. */
 void *tti_comm_view(const tutti_comm *comm, int rank, int buf);

@@ -101,10 +101,22 @@ tutti_status tti_call_mismatch(int rank, const tti_call *call, int other, const 
                     tti_call_text(call, a, sizeof a), other, tti_call_text(theirs, b, sizeof b));
 }
 
+int tti_comm_host_of(const tutti_comm *comm, int rank) {
+    return comm->host_of ? comm->host_of[rank] : 0;
+}
+
+int tti_comm_number_of(const tutti_comm *comm, int rank) {
+    return comm->number_of ? comm->number_of[rank] : rank;
+}
+
 /* Counts the bytes of an agreement: a record with its payload to each rank. */
 static void count_agreement(tutti_comm *comm, size_t n_inline) {
+    if (comm->n_hosts == 1) {
+        comm->moved.inside += (size_t)(comm->n_ranks - 1) * (sizeof(tti_call) + n_inline);
+        return;
+    }
     for (int r = 0; r < comm->n_ranks; r++) {
-        if (comm->host_of[r] != comm->host_of[comm->rank])
+        if (tti_comm_host_of(comm, r) != tti_comm_host_of(comm, comm->rank))
             comm->moved.between +=
                 TTI_MAX((size_t)TTI_CALL_BYTES, sizeof(tti_call) + 2 * sizeof(uint32_t) + n_inline);
         else if (r != comm->rank)
@@ -113,16 +125,14 @@ static void count_agreement(tutti_comm *comm, size_t n_inline) {
 }
 
 tutti_status tti_call_begin(tutti_comm *comm, const tti_offer *offer, bool *direct) {
-    tti_call calls[TTI_MAX_RANKS];
-    bool unused;
+    tti_agreement agreement;
     count_agreement(comm, offer->inline_bytes);
     comm->transport->note_call(comm->state, &offer->call);
     tti_flight_in_call(comm->flight, true);
-    TTI_TRY(comm->transport->agree(comm->state, offer, calls, direct ? direct : &unused));
-    for (int r = 1; r < comm->n_ranks; r++)
-        if (memcmp(&calls[r], &calls[0], sizeof calls[0]) != 0)
-            return tti_call_mismatch(r, &calls[r], 0, &calls[0]);
-    return TUTTI_OK;
+    TTI_TRY(comm->transport->agree(comm->state, offer, &agreement));
+    if (direct) *direct = agreement.direct;
+    if (agreement.odd_rank < 0) return TUTTI_OK;
+    return tti_call_mismatch(agreement.odd_rank, &agreement.odd, 0, &agreement.first);
 }
 
 tutti_status tti_call_end(tutti_comm *comm, tutti_status status) {
@@ -175,22 +185,26 @@ void tti_comm_describe_late(tutti_comm *comm, tti_str *out) {
 void tti_comm_get_place(const tutti_comm *comm, tti_comm_place *out) {
     *out = (tti_comm_place){.transport = comm->transport->name,
                             .n_hosts = comm->n_hosts,
-                            .host = comm->host_of[comm->rank]};
-    for (int r = 0; r < comm->n_ranks; r++) {
-        if (comm->host_of[r] != comm->host_of[comm->rank]) continue;
+                            .host = tti_comm_host_of(comm, comm->rank)};
+    if (comm->n_hosts == 1) {
+        out->local_rank = comm->rank;
+        out->local_n_ranks = comm->n_ranks;
+    }
+    for (int r = 0; comm->n_hosts > 1 && r < comm->n_ranks; r++) {
+        if (tti_comm_host_of(comm, r) != tti_comm_host_of(comm, comm->rank)) continue;
         out->local_rank += r < comm->rank;
         out->local_n_ranks++;
     }
 }
 
 void tti_comm_get_hosts(const tutti_comm *comm, int *host_of) {
-    memcpy(host_of, comm->host_of, (size_t)comm->n_ranks * sizeof *host_of);
+    for (int r = 0; r < comm->n_ranks; r++) host_of[r] = tti_comm_host_of(comm, r);
 }
 
 void tti_comm_abort(tutti_comm *comm, const char *text) {
     char kept[8192];
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
-    (void)tti_fail(TUTTI_E_PEER, "rank %d failed: %s", comm->number_of[comm->rank], text);
+    (void)tti_fail(TUTTI_E_PEER, "rank %d failed: %s", tti_comm_number_of(comm, comm->rank), text);
     comm->transport->fail(comm->state, TUTTI_E_PEER);
     (void)tti_fail(TUTTI_E_PEER, "%s", kept);
 }
@@ -221,8 +235,11 @@ tti_message *tti_comm_messages(tutti_comm *comm, int n) {
 }
 
 tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n) {
-    for (int i = 0; i < n; i++) {
-        bool is_far = comm->host_of[messages[i].peer] != comm->host_of[comm->rank];
+    for (int i = 0; i < n && comm->n_hosts == 1; i++)
+        if (messages[i].out) comm->moved.inside += messages[i].n_bytes;
+    for (int i = 0; i < n && comm->n_hosts > 1; i++) {
+        bool is_far =
+            tti_comm_host_of(comm, messages[i].peer) != tti_comm_host_of(comm, comm->rank);
         if (messages[i].out && is_far) comm->moved.between += messages[i].n_bytes;
         if (messages[i].out && !is_far) comm->moved.inside += messages[i].n_bytes;
     }

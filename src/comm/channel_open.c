@@ -48,7 +48,7 @@ typedef struct opening {
 static int number_of(const opening *o, int rank) { return o->comm->number_of[rank]; }
 
 static bool is_near(const opening *o, int rank) {
-    return o->comm->host_of[rank] == o->comm->host_of[o->root];
+    return tti_comm_host_of(o->comm, rank) == tti_comm_host_of(o->comm, o->root);
 }
 
 /* ---- the root ---- */

@@ -45,9 +45,10 @@ static tutti_status find_transport(const tutti_comm_desc *desc, const tti_transp
 
 static tutti_status check_desc(const tutti_comm_desc *desc) {
     if (!desc) return tti_fail(TUTTI_E_INVALID, "comm_create: desc is NULL");
-    if (desc->n_ranks < 1 || desc->n_ranks > TTI_MAX_RANKS)
-        return tti_fail(TUTTI_E_INVALID, "comm_create: n_ranks must be in 1 .. %d, got %d",
-                        TTI_MAX_RANKS, desc->n_ranks);
+    int most = desc->group ? TTI_MAX_HOST_RANKS : TTI_MAX_RANKS;
+    if (desc->n_ranks < 1 || desc->n_ranks > most)
+        return tti_fail(TUTTI_E_INVALID, "comm_create: n_ranks must be in 1 .. %d%s, got %d", most,
+                        desc->group ? "" : " without a group of one host", desc->n_ranks);
     if (desc->rank < 0 || desc->rank >= desc->n_ranks)
         return tti_fail(TUTTI_E_INVALID, "comm_create: rank must be in 0 .. %d, got %d",
                         desc->n_ranks - 1, desc->rank);
@@ -67,10 +68,20 @@ static tutti_status join(tutti_comm *comm, tutti_comm_desc *desc) {
         desc->group = comm->own_group;
     }
     TTI_TRY(find_transport(desc, &comm->transport));
-    TTI_TRY(tti_sum_order_ranks(comm->n_ranks, &comm->by_rank));
+    if (comm->transport->hosts && comm->n_ranks > TTI_MAX_RANKS)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "comm_create: transport \"%s\" connects at most %d ranks, not %d",
+                        comm->transport->name, TTI_MAX_RANKS, comm->n_ranks);
     TTI_TRY(comm->transport->join(desc, &comm->state));
+    return tti_comm_find_hosts(comm);
+}
+
+tutti_status tti_comm_find_hosts(tutti_comm *comm) {
     comm->n_hosts = 1;
-    if (comm->transport->hosts) comm->n_hosts = comm->transport->hosts(comm->state, comm->host_of);
+    if (!comm->transport->hosts) return TUTTI_OK;
+    comm->host_of = calloc((size_t)comm->n_ranks, sizeof *comm->host_of);
+    if (!comm->host_of) return tti_fail(TUTTI_E_NOMEM, "comm_create: %d ranks", comm->n_ranks);
+    comm->n_hosts = comm->transport->hosts(comm->state, comm->host_of);
     return TUTTI_OK;
 }
 
@@ -87,7 +98,6 @@ tutti_status tutti_comm_create(const tutti_comm_desc *desc, tutti_comm **out) {
     comm->n_ranks = full.n_ranks;
     comm->timeout_ms = full.timeout_ms;
     comm->phase_timeout_ms = full.phase_timeout_ms;
-    for (int r = 0; r < comm->n_ranks; r++) comm->number_of[r] = r;
     tutti_status st = join(comm, &full);
     if (st != TUTTI_OK) {
         tutti_comm_destroy(comm);
@@ -104,6 +114,8 @@ void tutti_comm_destroy(tutti_comm *comm) {
     tti_sum_order_free(&comm->by_shard);
     tutti_comm_group_destroy(comm->own_group);
     free(comm->scratch);
+    free(comm->number_of);
+    free(comm->host_of);
     tti_message_list_free(&comm->messages);
     free(comm);
 }
@@ -113,7 +125,7 @@ void tti_comm_keep_group(tutti_comm *comm, tutti_comm_group *group) { comm->own_
 tutti_status tutti_comm_alloc(tutti_comm *comm, size_t n_bytes, void **out) {
     TTI_TRY(tti_check_comm("comm_alloc", comm));
     if (!out) return tti_fail(TUTTI_E_INVALID, "comm_alloc: out is NULL");
-    if (n_bytes > PTRDIFF_MAX / TTI_MAX_RANKS / 2)
+    if (n_bytes > PTRDIFF_MAX / (size_t)TTI_MAX(comm->n_ranks, TTI_MAX_RANKS) / 2)
         return tti_fail(TUTTI_E_INVALID, "comm_alloc: %zu bytes are too many", n_bytes);
     tti_offer offer = {.call = {.kind = TTI_CALL_ALLOC, .n_elems = n_bytes}};
     tutti_status st = tti_call_begin(comm, &offer, NULL);
@@ -134,6 +146,29 @@ static tutti_status check_reduction(const char *who, const tutti_comm *comm, con
     return TUTTI_OK;
 }
 
+/* Sums inside the agreement, along the tree by which the ranks of a large group agree. */
+static tutti_status reduce_by_agreement(tti_work *work, tti_offer *offer) {
+    tutti_comm *comm = work->comm;
+    tutti_dtype wide = tti_wide_dtype(work->dtype);
+    double term[TTI_INLINE_BYTES / sizeof(double)];
+    tti_widen(work->dtype, work->bufs[0], term, work->n_elems);
+    offer->inline_data = term;
+    offer->inline_bytes = work->n_elems * tutti_dtype_bytes(wide);
+    offer->n_sum = work->n_elems;
+    offer->wide = wide;
+    offer->sum_op = work->op;
+    TTI_TRY(tti_call_begin(comm, offer, NULL));
+    if (work->n_elems)
+        tti_narrow(work->dtype, comm->transport->sum(comm->state), work->dst, work->n_elems);
+    return TUTTI_OK;
+}
+
+static bool sums_in_agreement(const tti_work *work) {
+    const tutti_comm *comm = work->comm;
+    if (!comm->transport->sums || !comm->transport->sums(comm->state)) return false;
+    return work->n_elems * tutti_dtype_bytes(tti_wide_dtype(work->dtype)) <= TTI_INLINE_BYTES;
+}
+
 /* Chooses by size, from measurements: docs/algorithms.md. */
 static tutti_status run_reduce(const tti_work *work, tutti_comm_alg alg) {
     if (alg == TUTTI_ALG_RING) return tti_ring_reduce(work);
@@ -151,6 +186,8 @@ static tutti_status all_reduce(tti_work *work, tutti_comm_alg alg) {
     size_t n_bytes = work->n_elems * tutti_dtype_bytes(work->dtype);
     bool is_inline =
         n_bytes <= TTI_INLINE_BYTES && (alg == TUTTI_ALG_AUTO || alg == TUTTI_ALG_DIRECT);
+    if (is_inline && sums_in_agreement(work)) return reduce_by_agreement(work, &offer);
+    TTI_TRY(tti_sum_order_ranks_once(comm->n_ranks, &comm->by_rank));
     if (is_inline) {
         offer.inline_data = work->bufs[0];
         offer.inline_bytes = n_bytes;
@@ -194,6 +231,7 @@ static tutti_status reduce_scatter(tti_work *work) {
         .bufs = {work->bufs[0]},
         .n_bufs = 1,
         .buf_bytes = work->n_elems * (size_t)work->comm->n_ranks * tutti_dtype_bytes(work->dtype)};
+    TTI_TRY(tti_sum_order_ranks_once(work->comm->n_ranks, &work->comm->by_rank));
     TTI_TRY(tti_call_begin(work->comm, &offer, &work->direct));
     return work->n_elems == 0 ? TUTTI_OK : tti_direct_reduce_scatter(work);
 }

@@ -29,29 +29,34 @@ void tti_progress_describe(const tti_progress *p, tti_str *out) {
     if (p->phase[0]) tti_str_printf(out, " (step %llu, %s)", (unsigned long long)p->step, p->phase);
 }
 
+bool tti_progress_is_busier(const tti_progress *page, const tti_progress *than) {
+    bool is_busy = !page->left && (!page->joined || page->since_ns);
+    return is_busy && (!than || page->since_ns < than->since_ns);
+}
+
 bool tti_progress_find_busy(const tti_progress *pages, const int *shown, int n, tti_str *what) {
     int found = -1;
-    for (int r = 0; r < n; r++) {
-        const tti_progress *p = &pages[r];
-        bool is_busy = !p->left && (!p->joined || p->since_ns);
-        if (is_busy && (found < 0 || p->since_ns < pages[found].since_ns)) found = r;
-    }
+    for (int r = 0; r < n; r++)
+        if (tti_progress_is_busier(&pages[r], found < 0 ? NULL : &pages[found])) found = r;
     if (found < 0) return false;
     if (what) tti_str_printf(what, "rank %d ", shown[found]);
     if (what) tti_progress_describe(&pages[found], what);
     return true;
 }
 
+void tti_culprit_look(tti_culprit *search, int rank, const tti_progress *p) {
+    bool waits = p->in_call || p->in_subgroup > 0;
+    search->any_waits |= p->joined && !p->left && (waits || p->n_calls == 0);
+    int more = suspicion(p) - search->suspicion;
+    if (more < 0 || (more == 0 && (search->found < 0 || p->entered_ns <= search->entered_ns)))
+        return;
+    *search = (tti_culprit){search->any_waits, rank, suspicion(p), p->entered_ns};
+}
+
+int tti_culprit_found(const tti_culprit *search) { return search->any_waits ? search->found : -1; }
+
 int tti_progress_find_culprit(const tti_progress *pages, int n) {
-    int found = -1;
-    bool any_waits = false;
-    for (int r = 0; r < n; r++) {
-        const tti_progress *p = &pages[r];
-        bool waits = p->in_call || p->in_subgroup > 0;
-        any_waits |= p->joined && !p->left && (waits || p->n_calls == 0);
-        int more = suspicion(p) - (found < 0 ? 0 : suspicion(&pages[found]));
-        if (more > 0 || (more == 0 && found >= 0 && p->entered_ns > pages[found].entered_ns))
-            found = r;
-    }
-    return any_waits ? found : -1;
+    tti_culprit search = {.found = -1};
+    for (int r = 0; r < n; r++) tti_culprit_look(&search, r, &pages[r]);
+    return tti_culprit_found(&search);
 }

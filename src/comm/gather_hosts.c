@@ -24,7 +24,7 @@ static int list_takers(const tutti_comm *comm, int host, int *taker, int *slot) 
     for (int p = 0; p < comm->n_ranks; p++) {
         taker[p] = tti_agent(comm, host, p);
         slot[p] = 0;
-        if (comm->host_of[p] == host) continue;
+        if (tti_comm_host_of(comm, p) == host) continue;
         slot[p] = n_taken[taker[p]]++;
         most = TTI_MAX(most, n_taken[taker[p]]);
     }
@@ -36,7 +36,7 @@ static stages plan(tutti_comm *comm, const tti_parts_desc *desc) {
     int most = 1;
     for (int h = 0; h < comm->n_hosts; h++)
         most = TTI_MAX(most, list_takers(comm, h, s.taker, s.slot));
-    (void)list_takers(comm, comm->host_of[comm->rank], s.taker, s.slot);
+    (void)list_takers(comm, tti_comm_host_of(comm, comm->rank), s.taker, s.slot);
     s.block_bytes = (TTI_STAGE_BYTES / (size_t)most) & ~(size_t)63;
     return s;
 }
@@ -59,7 +59,7 @@ static range range_of(const stages *s, size_t group, int rank, size_t first) {
 /* My block to the agents of the other hosts; those that I take for mine. */
 static tutti_status cross(const stages *s, size_t group, size_t first) {
     tutti_comm *comm = s->comm;
-    int here = comm->host_of[comm->rank], n = 0;
+    int here = tti_comm_host_of(comm, comm->rank), n = 0;
     range mine = range_of(s, group, comm->rank, first);
     tti_message *messages = tti_message_list_room(&comm->messages, comm->n_hosts + comm->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
@@ -69,7 +69,7 @@ static tutti_status cross(const stages *s, size_t group, size_t first) {
                                           .out = (const char *)s->desc->src + mine.from,
                                           .n_bytes = mine.n_bytes};
     for (int p = 0; p < comm->n_ranks; p++)
-        if (comm->host_of[p] != here && s->taker[p] == comm->rank)
+        if (tti_comm_host_of(comm, p) != here && s->taker[p] == comm->rank)
             messages[n++] =
                 (tti_message){.peer = p,
                               .in = (char *)comm->stage + (size_t)s->slot[p] * s->block_bytes,
@@ -83,7 +83,7 @@ static void take(const stages *s, size_t group, size_t first) {
     for (int i = 1; i < comm->n_ranks; i++) {
         int p = (comm->rank + i) % comm->n_ranks;
         range part = range_of(s, group, p, first);
-        bool is_here = comm->host_of[p] == comm->host_of[comm->rank];
+        bool is_here = tti_comm_host_of(comm, p) == tti_comm_host_of(comm, comm->rank);
         const char *src = comm->transport->view(comm->state, s->taker[p], is_here ? 0 : 1);
         src += is_here ? part.from : (size_t)s->slot[p] * s->block_bytes;
         if (part.n_bytes) memcpy((char *)s->desc->dst + part.at, src, part.n_bytes);

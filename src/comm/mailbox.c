@@ -24,11 +24,11 @@ struct tti_mailbox {
     tutti_comm *comm;
     tti_slot *slots;
     int n_slots;
-    void *own;                /* of the communicator */
-    size_t own_bytes, n_own;  /* with copies; of own */
-    char *copies;             /* of slots of other hosts that this rank fills */
-    tti_proxy *proxy;         /* NULL: on one host */
-    int shown[TTI_MAX_RANKS]; /* what texts call rank i */
+    void *own;               /* of the communicator */
+    size_t own_bytes, n_own; /* with copies; of own */
+    char *copies;            /* of slots of other hosts that this rank fills */
+    tti_proxy *proxy;        /* NULL: on one host */
+    int *shown;              /* [n_ranks] what texts call rank i; NULL: i */
 };
 
 size_t tti_mailbox_room(size_t n_bytes) {
@@ -38,7 +38,9 @@ size_t tti_mailbox_room(size_t n_bytes) {
 /* Bytes that each rank needs, and where its slots lie in them. */
 static tutti_status lay_out(tti_mailbox *box, const tti_mailbox_slot *slots, size_t *offset,
                             size_t *most) {
-    size_t used[TTI_MAX_RANKS] = {0};
+    size_t *used = calloc((size_t)box->comm->n_ranks, sizeof *used);
+    if (!used) return tti_fail(TUTTI_E_NOMEM, "mailbox: %d ranks", box->comm->n_ranks);
+    tutti_status st = TUTTI_OK;
     *most = 0;
     for (int i = 0; i < box->n_slots; i++) {
         TTI_ASSERT(slots[i].to >= 0 && slots[i].to < box->comm->n_ranks);
@@ -48,16 +50,19 @@ static tutti_status lay_out(tti_mailbox *box, const tti_mailbox_slot *slots, siz
         offset[i] = used[slots[i].to];
         if (slots[i].n_bytes > PTRDIFF_MAX / 4 ||
             __builtin_add_overflow(offset[i], tti_mailbox_room(slots[i].n_bytes),
-                                   &used[slots[i].to]))
-            return tti_fail(TUTTI_E_INVALID, "mailbox: %zu bytes are too many", slots[i].n_bytes);
+                                   &used[slots[i].to])) {
+            st = tti_fail(TUTTI_E_INVALID, "mailbox: %zu bytes are too many", slots[i].n_bytes);
+            break;
+        }
         *most = TTI_MAX(*most, used[slots[i].to]);
     }
     box->own_bytes = used[box->comm->rank];
-    return TUTTI_OK;
+    free(used);
+    return st;
 }
 
 static bool is_far(const tti_mailbox *box, int rank) {
-    return box->comm->host_of[rank] != box->comm->host_of[box->comm->rank];
+    return tti_comm_host_of(box->comm, rank) != tti_comm_host_of(box->comm, box->comm->rank);
 }
 
 /* Empty copies of the slots of other hosts that this rank fills. */
@@ -122,7 +127,6 @@ tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mailbox_slot *slots,
     tti_mailbox *box = calloc(1, sizeof *box);
     size_t *offset = calloc((size_t)n_slots + 1, sizeof *offset);
     if (box) *box = (tti_mailbox){.comm = comm, .n_slots = n_slots};
-    for (int r = 0; box && r < TTI_MAX_RANKS; r++) box->shown[r] = r;
     if (box) box->slots = calloc((size_t)n_slots + 1, sizeof *box->slots);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory");
     if (box && offset && box->slots) st = build(box, slots, offset);
@@ -139,12 +143,19 @@ void tti_mailbox_destroy(tti_mailbox *box) {
     if (!box) return;
     tti_proxy_destroy(box->proxy);
     free(box->copies);
+    free(box->shown);
     free(box->slots);
     free(box);
 }
 
 void tti_mailbox_show_as(tti_mailbox *box, const int *shown) {
-    memcpy(box->shown, shown, (size_t)box->comm->n_ranks * sizeof *shown);
+    size_t n_bytes = (size_t)box->comm->n_ranks * sizeof *shown;
+    if (!box->shown) box->shown = malloc(n_bytes);
+    if (box->shown) memcpy(box->shown, shown, n_bytes);
+}
+
+static int shown_as(const tti_mailbox *box, int rank) {
+    return box->shown ? box->shown[rank] : rank;
 }
 
 size_t tti_mailbox_bytes(const tti_mailbox *box) { return box->own_bytes; }
@@ -178,10 +189,10 @@ static tutti_status fail_timeout(const tti_mailbox *box, int index, bool fills,
     tti_str what = {0};
     int peer = fills ? slot->from : slot->to,
         culprit = tti_comm_find_culprit(box->comm, peer, &what);
-    tutti_status st =
-        tti_fail(TUTTI_E_TIMEOUT, "mailbox: rank %d waited %s for rank %d to %s slot %d%s",
-                 box->shown[box->comm->rank], tti_wait_clock_text(clock, waited), box->shown[peer],
-                 fills ? "fill" : "empty", index, tti_wait_clock_reason(clock));
+    tutti_status st = tti_fail(
+        TUTTI_E_TIMEOUT, "mailbox: rank %d waited %s for rank %d to %s slot %d%s",
+        shown_as(box, box->comm->rank), tti_wait_clock_text(clock, waited), shown_as(box, peer),
+        fills ? "fill" : "empty", index, tti_wait_clock_reason(clock));
     if (what.n_bytes > 0)
         st = tti_fail(st, "%s; rank %d %s", tutti_last_error(), culprit, tti_str_text(&what));
     tti_str_free(&what);

@@ -64,6 +64,16 @@ TUTTI_NODISCARD tutti_status tti_comm_end_phase(tutti_comm *comm);
  * one whose call began last; -1 if no rank is in a call. */
 int tti_progress_find_culprit(const tti_progress *pages, int n);
 
+/* The same, page by page: {.found = -1}, then a look at each rank in order, then found. */
+typedef struct tti_culprit {
+    bool any_waits;
+    int found, suspicion;
+    uint64_t entered_ns;
+} tti_culprit;
+
+void tti_culprit_look(tti_culprit *search, int rank, const tti_progress *page);
+int tti_culprit_found(const tti_culprit *search);
+
 /* Appends to out what the rank does: "has been saving a checkpoint for 2031 ms (step 40, compute)".
  */
 void tti_progress_describe(const tti_progress *page, tti_str *out);
@@ -71,6 +81,10 @@ void tti_progress_describe(const tti_progress *page, tti_str *out);
 /* Whether a rank in pages [n] is in a long phase or has not joined; appends to what (NULL: nothing)
  * the one that has been for the longest time, shown [n]: what texts call the ranks. */
 bool tti_progress_find_busy(const tti_progress *pages, const int *shown, int n, tti_str *what);
+
+/* Whether a rank is in a long phase, or has not joined, and has been so for longer than another one
+ * that is; than NULL: than none. */
+bool tti_progress_is_busier(const tti_progress *page, const tti_progress *than);
 
 /* TUTTI_OK, or why the group cannot go on: its first failure, or a rank that left.  Takes part in
  * no call, so that a rank that waits for something else can look. */

@@ -246,7 +246,8 @@ static void *proxy_main(void *arg) {
 
 static tutti_status make_peers(tti_proxy *c, const tutti_comm *comm) {
     for (int r = 0; r < comm->n_ranks; r++) {
-        c->peer_of[r] = comm->host_of[r] == comm->host_of[comm->rank] ? -1 : c->n_peers;
+        c->peer_of[r] =
+            tti_comm_host_of(comm, r) == tti_comm_host_of(comm, comm->rank) ? -1 : c->n_peers;
         c->n_peers += c->peer_of[r] >= 0;
     }
     c->peers = calloc((size_t)c->n_peers + 1, sizeof *c->peers);

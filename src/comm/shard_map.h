@@ -9,7 +9,9 @@
 
 #include "tutti/status.h"
 
-enum { TTI_MAX_RANKS = 64 };
+/* TTI_MAX_RANKS: of a communicator over several hosts, and of a job.  TTI_MAX_HOST_RANKS: of a
+ * communicator over the shared memory of one host. */
+enum { TTI_MAX_RANKS = 64, TTI_MAX_HOST_RANKS = 4096 };
 
 typedef struct tti_shard_map {
     int n_ranks;

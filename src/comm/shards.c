@@ -53,6 +53,9 @@ static tutti_status shard_map_of(const tutti_comm *comm, const tti_reduce_desc *
 static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *desc,
                                tti_shard_map *shard_map) {
     if (!desc) return tti_fail(TUTTI_E_INVALID, "reduce_shards: desc is NULL");
+    if (comm->n_ranks > TTI_MAX_RANKS)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "reduce_shards: at most %d ranks, got %d",
+                        TTI_MAX_RANKS, comm->n_ranks);
     int v = desc->n_shards;
     if (v < comm->n_ranks || v > TTI_MAX_SHARDS || (v & (v - 1)) != 0)
         return tti_fail(TUTTI_E_INVALID,

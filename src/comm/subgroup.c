@@ -23,11 +23,13 @@ static int find_members(const tutti_comm *comm, const int32_t *colors, int *memb
 static tutti_status join_subgroup(tutti_comm *comm, const int *members, int n, int index,
                                   tutti_comm **out) {
     tutti_comm *subgroup = calloc(1, sizeof *subgroup);
+    int *number_of = calloc((size_t)n, sizeof *number_of);
     const tti_transport *on = NULL;
     void *state = NULL;
     /* Every rank takes part in this, so that all hear of a subgroup that could not be made. */
     tutti_status st = comm->transport->split(comm->state, members, n, index, &on, &state);
-    if (st == TUTTI_OK && !subgroup) st = tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
+    if (st == TUTTI_OK && (!subgroup || !number_of))
+        st = tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
     if (st == TUTTI_OK && n > 1) {
         *subgroup = (tutti_comm){.transport = on,
                                  .state = state,
@@ -35,10 +37,9 @@ static tutti_status join_subgroup(tutti_comm *comm, const int *members, int n, i
                                  .n_ranks = n,
                                  .timeout_ms = comm->timeout_ms,
                                  .phase_timeout_ms = comm->phase_timeout_ms,
-                                 .n_hosts = 1};
-        for (int i = 0; i < n; i++) subgroup->number_of[i] = comm->number_of[members[i]];
-        if (on->hosts) subgroup->n_hosts = on->hosts(state, subgroup->host_of);
-        st = tti_sum_order_ranks(n, &subgroup->by_rank);
+                                 .number_of = number_of};
+        for (int i = 0; i < n; i++) number_of[i] = tti_comm_number_of(comm, members[i]);
+        st = tti_comm_find_hosts(subgroup);
     }
     if (st == TUTTI_OK && n > 1) {
         *out = subgroup;
@@ -46,15 +47,25 @@ static tutti_status join_subgroup(tutti_comm *comm, const int *members, int n, i
     }
     if (state) on->leave(state);
     free(subgroup);
+    free(number_of);
     return st;
 }
 
 tutti_status tti_comm_split(tutti_comm *comm, int color, tutti_comm **out) {
-    int32_t mine = color, colors[TTI_MAX_RANKS];
-    int members[TTI_MAX_RANKS], index = 0;
+    int32_t mine = color;
+    int index = 0;
     *out = NULL;
     TTI_TRY(tti_check_comm("comm_split", comm));
-    TTI_TRY(tutti_comm_all_gather(comm, &mine, colors, 1, TUTTI_I32));
-    int n = find_members(comm, colors, members, &index);
-    return tti_call_end(comm, join_subgroup(comm, members, n, index, out));
+    size_t n_ranks = (size_t)comm->n_ranks;
+    int32_t *colors = calloc(2 * n_ranks, sizeof *colors);
+    if (!colors)
+        return tti_call_end(comm, tti_fail(TUTTI_E_NOMEM, "comm_split: %zu ranks", n_ranks));
+    int *members = (int *)colors + n_ranks;
+    tutti_status st = tutti_comm_all_gather(comm, &mine, colors, 1, TUTTI_I32);
+    if (st == TUTTI_OK) {
+        int n = find_members(comm, colors, members, &index);
+        st = tti_call_end(comm, join_subgroup(comm, members, n, index, out));
+    }
+    free(colors);
+    return st;
 }

@@ -55,6 +55,10 @@ tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out) {
     return TUTTI_OK;
 }
 
+tutti_status tti_sum_order_ranks_once(int n_ranks, tti_sum_order *order) {
+    return order->terms ? TUTTI_OK : tti_sum_order_ranks(n_ranks, order);
+}
+
 tutti_status tti_sum_order_shards(const tti_shard_map *shard_map, tti_sum_order *out) {
     tti_partial partials[TTI_MAX_PARTIALS];
     int n_terms = 0, n_ranks = shard_map->n_ranks;

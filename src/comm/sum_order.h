@@ -26,6 +26,9 @@ typedef struct tti_sum_order {
 /* One term per rank. */
 TUTTI_NODISCARD tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out);
 
+/* The same for an order that is zero, or was made by an earlier call and stays. */
+TUTTI_NODISCARD tutti_status tti_sum_order_ranks_once(int n_ranks, tti_sum_order *order);
+
 /* The canonical partial sums of each rank's shards. */
 TUTTI_NODISCARD tutti_status tti_sum_order_shards(const tti_shard_map *shard_map,
                                                   tti_sum_order *out);

@@ -62,7 +62,19 @@ typedef struct tti_offer {
     int n_bufs;
     size_t buf_bytes;  /* of each */
     size_t last_bytes; /* of the last one, where that is another size; else 0 */
+    /* If the transport sums (below) and n_sum > 0: inline_data is n_sum elements of the dtype wide,
+     * which are combined by sum_op over all ranks in the order of tti_sum_order_ranks. */
+    size_t n_sum;
+    tutti_dtype wide;
+    tutti_reduce_op sum_op;
 } tti_offer;
+
+/* The outcome of an agreement, the same on every rank. */
+typedef struct tti_agreement {
+    bool direct;         /* view works for every buffer of every rank */
+    int odd_rank;        /* the lowest rank whose call differs from that of rank 0; -1: none */
+    tti_call first, odd; /* of rank 0 and of odd_rank; set if there is one */
+} tti_agreement;
 
 /* One send (out) or one receive (in) of an exchange.  Messages between two ranks match in order;
  * both sides state the same n_bytes.  n_bytes 0: nothing is sent. */
@@ -96,15 +108,19 @@ struct tti_transport {
     void (*leave)(void *state); /* takes NULL */
     /* Symmetric memory, zeroed; every rank is here with the same n_bytes (checked before). */
     tutti_status (*alloc)(void *state, size_t n_bytes, void **out);
-    /* calls: [n_ranks], written on success.  *direct: whether view works for every buffer of every
-     * rank, the same answer on every rank. */
-    tutti_status (*agree)(void *state, const tti_offer *mine, tti_call *calls, bool *direct);
+    /* Waits for all ranks and compares their calls; *out is written on success.  A call that
+     * differs is no failure of the agreement. */
+    tutti_status (*agree)(void *state, const tti_offer *mine, tti_agreement *out);
     tutti_status (*barrier)(void *state);
     tutti_status (*exchange)(void *state, tti_message *messages, int n_messages);
     /* Buffer buf of rank, as offered in the last agree; writable.  Only if *direct was true. */
     void *(*view)(void *state, int rank, int buf);
     /* The payload of rank in the last agree. */
     const void *(*payload)(void *state, int rank);
+    /* Whether agree serves offers of a sum, the same answer on every rank; NULL: no. */
+    bool (*sums)(void *state);
+    /* The sum of the last agree, in its wide dtype. */
+    const void *(*sum)(void *state);
     /* Marks the group as failed with this cause, unless it has one, and wakes everybody.  The
      * text is tutti_last_error() of the calling thread. */
     void (*fail)(void *state, tutti_status status);

@@ -66,7 +66,7 @@ T_CASE(bad_descs) {
     T_FAILS(tutti_bench_comm(NULL, NULL, NULL), TUTTI_E_INVALID, "desc is NULL");
     tutti_bench_comm_desc desc = {.min_bytes = 8, .max_bytes = 4};
     T_FAILS(tutti_bench_comm(&desc, NULL, NULL), TUTTI_E_INVALID, "min <= max, got 8 and 4");
-    desc = (tutti_bench_comm_desc){.n_ranks = 100};
+    desc = (tutti_bench_comm_desc){.n_ranks = 4097};
     T_FAILS(tutti_bench_comm(&desc, NULL, NULL), TUTTI_E_INVALID, "n_ranks");
     desc = (tutti_bench_comm_desc){.n_ranks = -1};
     T_FAILS(tutti_bench_comm(&desc, NULL, NULL), TUTTI_E_INVALID, "n_ranks -1");

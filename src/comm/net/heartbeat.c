@@ -262,12 +262,11 @@ static tutti_status start(net_heartbeat *h, uint32_t serial) {
 
 /* The pages lie in memory of the host's first rank, which the other ranks of the host map. */
 static tutti_status share_pages(net_state *s) {
-    tti_call calls[TTI_MAX_RANKS];
+    tti_agreement agreement;
     void *own;
-    bool direct;
     TTI_TRY(tti_transport_shm.alloc(s->local, (size_t)s->n_ranks * sizeof(net_page), &own));
     tti_offer offer = {.bufs = {own}, .n_bufs = 1, .buf_bytes = sizeof(net_page)};
-    TTI_TRY(tti_transport_shm.agree(s->local, &offer, calls, &direct));
+    TTI_TRY(tti_transport_shm.agree(s->local, &offer, &agreement));
     s->pages = tti_transport_shm.view(s->local, 0, 0);
     return s->pages ? TUTTI_OK
                     : tti_fail(TUTTI_E_INTERNAL, "comm_create: a host's ranks share no memory");

@@ -50,12 +50,32 @@ static tutti_status check_records(const net_state *s, bool *rest) {
     return TUTTI_OK;
 }
 
-static tutti_status net_agree(void *state, const tti_offer *mine, tti_call *calls, bool *direct) {
+/* The call of a rank; local: the agreement of this host.  Of its ranks behind the odd one the calls
+ * are not known, and not needed: the comparison, in the order of ranks, ends before them. */
+static const tti_call *call_of(const net_state *s, const tti_agreement *local, int rank) {
+    if (is_remote(s, rank)) return &record_of(s, rank)->call;
+    return s->index_of[rank] == local->odd_rank ? &local->odd : &local->first;
+}
+
+static void compare_calls(const net_state *s, const tti_agreement *local, tti_agreement *out) {
+    out->odd_rank = -1;
+    out->first = *call_of(s, local, 0);
+    for (int r = 1; r < s->n_ranks && out->odd_rank < 0; r++) {
+        const tti_call *call = call_of(s, local, r);
+        if (memcmp(call, &out->first, sizeof *call) == 0) continue;
+        out->odd_rank = r;
+        out->odd = *call;
+    }
+}
+
+static tutti_status net_agree(void *state, const tti_offer *mine, tti_agreement *out) {
     net_state *s = state;
-    tti_call local[TTI_MAX_RANKS];
+    tti_agreement local;
     bool rest;
     TTI_TRY(tti_net_check_lost(s));
-    TTI_TRY(tti_transport_shm.agree(s->local, mine, local, &s->near));
+    TTI_TRY(tti_transport_shm.agree(s->local, mine, &local));
+    if (local.odd_rank < 0) local.first = mine->call;
+    s->near = local.direct;
     s->n_agreed++;
     if (s->n_hosts > 1) {
         net_record *record = &s->mine[s->n_agreed % 2];
@@ -67,11 +87,10 @@ static tutti_status net_agree(void *state, const tti_offer *mine, tti_call *call
         TTI_TRY(check_records(s, &rest));
         if (rest) TTI_TRY(swap_records(s, NET_RECORD_BYTES, true));
     }
-    for (int r = 0; r < s->n_ranks; r++) {
-        calls[r] = is_remote(s, r) ? record_of(s, r)->call : local[s->index_of[r]];
+    compare_calls(s, &local, out);
+    for (int r = 0; r < s->n_ranks; r++)
         if (is_remote(s, r) && !record_of(s, r)->near) s->near = false;
-    }
-    *direct = s->near && s->n_hosts == 1;
+    out->direct = s->near && s->n_hosts == 1;
     return TUTTI_OK;
 }
 

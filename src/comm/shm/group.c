@@ -14,34 +14,44 @@
 
 #include "comm/shm/shm.h"
 
-enum { MAX_SLOT_BYTES = 16384, BOUNCE_BYTES = 28 * 1024, VERSION = 4 };
+enum { MAX_SLOT_BYTES = 16384, BOUNCE_BYTES = 28 * 1024, VERSION = 5 };
 static const uint64_t magic = 0x31697474755421ULL;
 
 static size_t round_up(size_t n_bytes, size_t unit) { return (n_bytes + unit - 1) / unit * unit; }
 
-/* A power of two, so that all slots of a rank, two per peer, fit in 2 * BOUNCE_BYTES. */
+/* With several ranks to a channel, a rank's own number counts like any other. */
+int tti_shm_n_channels(int n_ranks) {
+    return n_ranks <= SHM_N_CHANNELS ? n_ranks - 1 : SHM_N_CHANNELS;
+}
+
+/* Multiplying spreads peers whose distances are powers of two, as those of trees are. */
+int tti_shm_channel_of(const shm_header *header, int from, int to) {
+    if (header->n_ranks <= SHM_N_CHANNELS) return to < from ? to : to - 1;
+    return (int)((((uint32_t)to - (uint32_t)from) * 2654435769u) >> 26);
+}
+
+/* A power of two, so that all slots of a rank, two per channel, fit in 2 * BOUNCE_BYTES. */
 static size_t slot_bytes(int n_ranks) {
     size_t n = MAX_SLOT_BYTES;
-    while (n * (size_t)(n_ranks - 1) > BOUNCE_BYTES) n /= 2;
+    while (n * (size_t)tti_shm_n_channels(n_ranks) > BOUNCE_BYTES) n /= 2;
     return n;
 }
 
 static size_t area_bytes(int n_ranks) {
-    size_t n_peers = (size_t)n_ranks - 1;
-    return round_up(sizeof(shm_rank) + (size_t)n_ranks * sizeof(shm_channel) +
-                        n_peers * SHM_N_SLOTS * slot_bytes(n_ranks),
-                    SHM_PAGE_BYTES);
+    size_t n_channels = (size_t)tti_shm_n_channels(n_ranks);
+    return round_up(
+        sizeof(shm_rank) + n_channels * (sizeof(shm_channel) + SHM_N_SLOTS * slot_bytes(n_ranks)),
+        SHM_PAGE_BYTES);
 }
 
 static size_t heap_offset(int n_ranks) {
     return SHM_HEADER_BYTES + (size_t)n_ranks * area_bytes(n_ranks);
 }
 
-unsigned char *tti_shm_bounce(const shm_header *header, int from, int to, uint64_t piece) {
+unsigned char *tti_shm_bounce(const shm_header *header, int from, int channel, uint64_t piece) {
     const shm_rank *r = shm_rank_of(header, from);
-    size_t peer = (size_t)(to < from ? to : to - 1);
-    return (unsigned char *)(uintptr_t)&r->channels[header->n_ranks] +
-           (peer * SHM_N_SLOTS + piece % SHM_N_SLOTS) * header->slot_bytes;
+    return (unsigned char *)(uintptr_t)&r->channels[tti_shm_n_channels((int)header->n_ranks)] +
+           ((uint64_t)channel * SHM_N_SLOTS + piece % SHM_N_SLOTS) * header->slot_bytes;
 }
 
 /* An empty object around fd; fd is closed with it. */
@@ -89,9 +99,9 @@ static tutti_status group_init(tutti_comm_group *g, int n_ranks) {
 tutti_status tutti_comm_group_create(int n_ranks, tutti_comm_group **out) {
     if (!out) return tti_fail(TUTTI_E_INVALID, "comm_group_create: out is NULL");
     *out = NULL;
-    if (n_ranks < 1 || n_ranks > TTI_MAX_RANKS)
+    if (n_ranks < 1 || n_ranks > TTI_MAX_HOST_RANKS)
         return tti_fail(TUTTI_E_INVALID, "comm_group_create: n_ranks must be in 1 .. %d, got %d",
-                        TTI_MAX_RANKS, n_ranks);
+                        TTI_MAX_HOST_RANKS, n_ranks);
     int fd = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return tti_fail(TUTTI_E_IO, "comm_group_create: no memfd: %s", strerror(errno));
     tutti_comm_group *g = NULL;
@@ -117,7 +127,7 @@ static tutti_status check_header(const tutti_comm_group *g, uint64_t file_bytes)
     if (h->magic != magic || h->version != VERSION)
         return tti_fail(TUTTI_E_INVALID,
                         "comm_group_open: descriptor %d is no group of this version", g->fd);
-    if (h->n_ranks < 1 || h->n_ranks > TTI_MAX_RANKS || h->area_bytes != area_bytes(n) ||
+    if (h->n_ranks < 1 || h->n_ranks > TTI_MAX_HOST_RANKS || h->area_bytes != area_bytes(n) ||
         h->slot_bytes != slot_bytes(n) || h->heap_offset != heap_offset(n) ||
         file_bytes < h->heap_offset)
         return tti_fail(TUTTI_E_INVALID,

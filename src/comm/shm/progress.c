@@ -87,15 +87,14 @@ void tti_shm_declare(void *state, const char *activity) {
         snprintf(text, sizeof text, "%s", activity);
         put_words(p->activity, text, TTI_COUNT(p->activity));
     }
-    put(&p->busy_ns, activity ? (uint64_t)tti_now_ns() : 0);
+    uint64_t now = activity ? (uint64_t)tti_now_ns() : 0,
+             before = atomic_exchange(&p->busy_ns, now);
+    if (!before != !now) atomic_fetch_add(&s->header->n_busy, now ? 1 : UINT32_MAX);
 }
 
 bool tti_shm_is_busy(const shm_header *header) {
-    for (int r = 0; r < (int)header->n_ranks; r++) {
-        const shm_rank *rank = shm_rank_of(header, r);
-        if (get(&rank->progress.busy_ns) != 0 || atomic_load(&rank->joined) == 0) return true;
-    }
-    return atomic_load(&header->remote_busy) != 0;
+    return atomic_load(&header->n_busy) != 0 || atomic_load(&header->n_joined) < header->n_ranks ||
+           atomic_load(&header->remote_busy) != 0;
 }
 
 void tti_shm_set_remote_busy(void *state, bool is_busy) {
@@ -152,17 +151,22 @@ bool tti_shm_get_progress(const void *state, int rank, tti_progress *out) {
 }
 
 static bool find_busy(const tutti_comm_group *group, const int *shown, tti_str *what) {
-    tti_progress pages[TTI_MAX_RANKS] = {0};
-    int n = (int)group->header->n_ranks;
-    for (int r = 0; r < n; r++)
-        if (tti_comm_group_progress(group, r, &pages[r]) != TUTTI_OK) pages[r].left = true;
-    return tti_progress_find_busy(pages, shown, n, what);
+    tti_progress page = {0}, longest = {0};
+    int found = -1;
+    for (int r = 0; r < (int)group->header->n_ranks; r++) {
+        if (tti_comm_group_progress(group, r, &page) != TUTTI_OK) continue;
+        if (!tti_progress_is_busier(&page, found < 0 ? NULL : &longest)) continue;
+        longest = page;
+        found = r;
+    }
+    if (found < 0) return false;
+    tti_str_printf(what, "rank %d ", shown ? shown[found] : found);
+    tti_progress_describe(&longest, what);
+    return true;
 }
 
 bool tti_comm_group_find_busy(const tutti_comm_group *group, tti_str *what) {
-    int shown[TTI_MAX_RANKS];
-    for (int r = 0; r < TTI_MAX_RANKS; r++) shown[r] = r;
-    return what ? find_busy(group, shown, what) : tti_shm_is_busy(group->header);
+    return what ? find_busy(group, NULL, what) : tti_shm_is_busy(group->header);
 }
 
 bool tti_shm_find_busy(void *state, tti_str *what) {

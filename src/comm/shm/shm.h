@@ -1,14 +1,17 @@
 /* shm.h - the layout of a group's shared memory, and the parts of this transport.
  *
  *   offset 0                 header: magic, sizes, the first failure, how many ranks sleep
- *   HEADER_BYTES             area of rank 0: flags, progress page, two agreement records,
- *   + area_bytes             area of rank 1  a channel and two bounce slots to each peer
+ *   HEADER_BYTES             area of rank 0: flags, progress page, two agreement records, and
+ *   + area_bytes             area of rank 1  channels to peers, each with two bounce slots
  *   ...
  *   heap                     allocation 0: part of rank 0, part of rank 1, ...; allocation 1; ...
  *
  * One memfd, sparse: an untouched page takes no memory.  A rank writes its own area only, with
  * three exceptions: any rank may ring its bell, a receiver writes `taken` of the sender's channel,
- * and any rank may set the first failure. */
+ * and any rank may set the first failure.
+ *
+ * The size of an area does not grow with the group: from SHM_N_CHANNELS ranks on, peers share
+ * channels (exchange.c).  A group of more ranks than SHM_MAX_FLAT agrees along a tree (tree.c). */
 #ifndef TTI_COMM_SHM_H
 #define TTI_COMM_SHM_H
 
@@ -24,8 +27,10 @@ enum {
     SHM_HEADER_BYTES = 4096,
     SHM_PAGE_BYTES = 4096,
     SHM_N_SLOTS = 2,
-    SHM_NOBODY = -1, /* sleeping_on: not asleep */
-    SHM_ANYBODY = -2 /* sleeping_on: any rank's news */
+    SHM_N_CHANNELS = 64, /* of a rank, at most */
+    SHM_MAX_FLAT = 64,   /* ranks of a group in which each looks at each other */
+    SHM_NOBODY = -1,     /* sleeping_on: not asleep */
+    SHM_ANYBODY = -2     /* sleeping_on: any rank's news */
 };
 
 /* The first failure of the group.  state: 0 none, 1 being written, 2 written. */
@@ -42,6 +47,11 @@ typedef struct shm_header {
     uint64_t area_bytes, slot_bytes, heap_offset;
     shm_cause cause;
     _Atomic uint32_t remote_busy; /* a rank of another host is in a long phase */
+    /* Sums over ranks, so that no rank has to look at all others. */
+    _Atomic uint32_t n_joined, n_left, n_busy; /* n_busy: in a long phase */
+    _Atomic uint64_t process;                  /* pid and group object of the first to join */
+    _Atomic uint32_t several_processes;
+    _Atomic uint64_t cores[16]; /* union of the affinity masks */
     alignas(64) _Atomic uint32_t n_sleepers;
 } shm_header;
 
@@ -59,9 +69,12 @@ typedef struct shm_progress {
 
 typedef struct shm_record {
     tti_call call;
+    int32_t odd_rank; /* of this subtree the lowest whose call differs from this one; -1: none */
+    uint32_t is_seen; /* all buffers of this subtree can be viewed */
     uint32_t n_bufs;
     uint64_t bufs[TTI_MAX_BUFS]; /* address in one process, else offset in the memfd; 0: hidden */
     alignas(64) unsigned char payload[TTI_INLINE_BYTES];
+    unsigned char sum[TTI_INLINE_BYTES]; /* of this subtree; untouched without sums */
 } shm_record;
 
 /* A piece of a message: in the bounce slot, or where the sender has it. */
@@ -72,7 +85,7 @@ typedef struct shm_slot {
 } shm_slot;
 
 typedef struct shm_channel {
-    alignas(64) _Atomic uint64_t posted; /* pieces, by the sender */
+    alignas(64) _Atomic uint64_t posted; /* by the sender: receiver << 48 | pieces */
     shm_slot slots[SHM_N_SLOTS];
     alignas(64) _Atomic uint64_t taken; /* pieces, by the receiver */
 } shm_channel;
@@ -81,15 +94,15 @@ typedef struct shm_rank {
     alignas(64) _Atomic uint64_t arrived; /* agreements and barriers reached */
     alignas(64) _Atomic uint32_t bell;    /* futex: rung when news for this rank are there */
     _Atomic int32_t sleeping_on;
+    alignas(64) _Atomic uint64_t gathered; /* agreements that the subtree has reached */
+    _Atomic uint64_t released;             /* agreements that are over */
     alignas(64) _Atomic uint32_t joined;
     _Atomic uint32_t left;
     _Atomic int32_t pid;
     _Atomic int32_t rank_in_root; /* of the group that this one was split from, else its own rank */
-    _Atomic uint64_t process;     /* pid and group object: equal for threads that share one */
-    _Atomic uint64_t cores[16];   /* affinity mask */
     alignas(64) shm_progress progress;
     alignas(64) shm_record records[2];  /* by parity of the agreement */
-    alignas(64) shm_channel channels[]; /* [n_ranks], by receiver; then the bounce slots */
+    alignas(64) shm_channel channels[]; /* tti_shm_n_channels; then the bounce slots */
 } shm_rank;
 
 typedef struct shm_segment {
@@ -118,7 +131,8 @@ typedef struct shm_state {
     shm_header *header;
     shm_rank *me;
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
-    int shown[TTI_MAX_RANKS]; /* what texts call rank i */
+    int *shown;     /* [n_ranks] owned, what texts call rank i; NULL: i */
+    uint64_t *busy; /* owned, two bits per rank for tti_shm_exchange; NULL: up to 64 ranks */
     int n_spins;
     tti_shm_remote remote;
     bool one_process, in_call;
@@ -133,8 +147,25 @@ static inline shm_rank *shm_rank_of(const shm_header *header, int rank) {
                         (size_t)rank * (size_t)header->area_bytes);
 }
 
-/* The bounce slot of a piece from one rank to another. */
-unsigned char *tti_shm_bounce(const shm_header *header, int from, int to, uint64_t piece);
+static inline int tti_shm_shown(const shm_state *s, int rank) {
+    return s->shown ? s->shown[rank] : rank;
+}
+
+/* A group this large agrees along a tree. */
+static inline bool tti_shm_is_large(const shm_state *s) { return s->n_ranks > SHM_MAX_FLAT; }
+
+/* Channels of each rank, and which of them a rank uses to send to another. */
+int tti_shm_n_channels(int n_ranks);
+int tti_shm_channel_of(const shm_header *header, int from, int to);
+
+/* The bounce slot of a piece in a channel of a rank. */
+unsigned char *tti_shm_bounce(const shm_header *header, int from, int channel, uint64_t piece);
+
+/* ---- tree.c ---- */
+
+/* tti_transport.barrier and agree of a large group. */
+tutti_status tti_shm_tree_barrier(shm_state *s);
+tutti_status tti_shm_tree_agree(shm_state *s, const tti_offer *mine, tti_agreement *out);
 
 /* ---- wait.c: waits that always end ---- */
 
@@ -190,6 +221,11 @@ tutti_status tti_shm_split(void *state, const int *members, int n_members, int i
 tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *shown,
                                 const shm_state *parent, void **state);
 tutti_status tti_shm_barrier(void *state);
+
+/* The record of rank in the last agreement. */
+static inline shm_record *tti_shm_record_of(const shm_state *s, int rank) {
+    return &shm_rank_of(s->header, rank)->records[s->n_agreed % 2];
+}
 
 /* How a peer can find n_bytes at memory of this rank; 0: not at all. */
 uint64_t tti_shm_address(const shm_state *s, const void *memory, size_t n_bytes);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -42,7 +43,7 @@ static tutti_status find(const shm_state *s, int first, tutti_comm_group **out) 
     memcpy(&at, record->payload, sizeof at);
     if (at.object == 0)
         return tti_fail(TUTTI_E_PEER, "comm_split: rank %d could not make a group",
-                        s->shown[first]);
+                        tti_shm_shown(s, first));
     if (!s->one_process) return tti_shm_open_group(at.pid, at.fd, out);
     *out = (void *)(uintptr_t)at.object; /* NOLINT: an object of this process */
     return TUTTI_OK;
@@ -50,35 +51,38 @@ static tutti_status find(const shm_state *s, int first, tutti_comm_group **out) 
 
 static tutti_status join_subgroup(const shm_state *s, tutti_comm_group *group, const int *members,
                                   int index, void **subgroup) {
-    int shown[TTI_MAX_RANKS], n = tutti_comm_group_n_ranks(group);
-    for (int i = 0; i < n; i++) shown[i] = s->shown[members[i]];
+    int n = tutti_comm_group_n_ranks(group);
+    int *shown = calloc((size_t)n, sizeof *shown);
+    if (!shown) return tti_fail(TUTTI_E_NOMEM, "comm_split: no memory for %d ranks", n);
+    for (int i = 0; i < n; i++) shown[i] = tti_shm_shown(s, members[i]);
     tutti_comm_desc desc = {.group = group,
                             .rank = index,
                             .n_ranks = n,
                             .timeout_ms = s->timeout_ms,
                             .phase_timeout_ms = s->phase_timeout_ms};
-    TTI_TRY(tti_shm_join_below(&desc, shown, s, subgroup));
-    ((shm_state *)*subgroup)->own_group = group;
-    return TUTTI_OK;
+    tutti_status st = tti_shm_join_below(&desc, shown, s, subgroup);
+    if (st == TUTTI_OK) ((shm_state *)*subgroup)->own_group = group;
+    free(shown);
+    return st;
 }
 
 tutti_status tti_shm_split(void *state, const int *members, int n_members, int index,
                            const tti_transport **on, void **subgroup) {
     shm_state *s = state;
-    tti_call calls[TTI_MAX_RANKS];
+    tti_agreement agreement;
     tutti_comm_group *group = NULL;
     place mine = {0};
-    bool direct, is_first = n_members > 1 && index == 0;
+    bool is_first = n_members > 1 && index == 0;
     *on = &tti_transport_shm;
     *subgroup = NULL;
     tutti_status st = is_first ? make(s, n_members, &mine, &group) : TUTTI_OK;
     tti_offer offer = {
         .call = {.kind = TTI_CALL_SPLIT}, .inline_data = &mine, .inline_bytes = sizeof mine};
-    tutti_status agreed = tti_transport_shm.agree(state, &offer, calls, &direct);
-    for (int r = 0; agreed == TUTTI_OK && r < s->n_ranks; r++)
-        if (calls[r].kind != TTI_CALL_SPLIT)
-            agreed = tti_fail(TUTTI_E_MISMATCH, "rank %d called another function than comm_split",
-                              s->shown[r]);
+    tutti_status agreed = tti_transport_shm.agree(state, &offer, &agreement);
+    if (agreed == TUTTI_OK && agreement.odd_rank >= 0)
+        agreed = tti_fail(
+            TUTTI_E_MISMATCH, "rank %d called another function than comm_split",
+            tti_shm_shown(s, agreement.first.kind != TTI_CALL_SPLIT ? 0 : agreement.odd_rank));
     if (st == TUTTI_OK) st = agreed;
     if (st == TUTTI_OK && n_members > 1 && !is_first) st = find(s, members[0], &group);
     if (st == TUTTI_OK && n_members > 1) st = join_subgroup(s, group, members, index, subgroup);

@@ -33,6 +33,7 @@ static bool has_arrived(const shm_state *s, const void *arg) {
 
 tutti_status tti_shm_barrier(void *state) {
     shm_state *s = state;
+    if (tti_shm_is_large(s)) return tti_shm_tree_barrier(s);
     s->n_arrived++;
     atomic_store(&s->me->arrived, s->n_arrived);
     tti_shm_ring(s->header, s->rank, -1);
@@ -44,34 +45,28 @@ tutti_status tti_shm_barrier(void *state) {
     return TUTTI_OK;
 }
 
-/* Publishes this process and its cores. */
+/* Publishes this process, and adds it and its cores to those of the group. */
 static void introduce(shm_state *s) {
     cpu_set_t cores;
     CPU_ZERO(&cores);
-    uint64_t words[16] = {0};
+    uint64_t words[16] = {0}, none = 0;
     if (sched_getaffinity(0, sizeof cores, &cores) == 0)
         for (int c = 0; c < 1024; c++)
             if (CPU_ISSET((size_t)c, &cores)) words[c / 64] |= UINT64_C(1) << (c % 64);
-    for (int i = 0; i < 16; i++) atomic_store(&s->me->cores[i], words[i]);
-    atomic_store(&s->me->process, s->group->token ^ ((uint64_t)getpid() << 32));
+    for (int i = 0; i < 16; i++) atomic_fetch_or(&s->header->cores[i], words[i]);
+    uint64_t process = s->group->token ^ ((uint64_t)getpid() << 32);
+    if (!atomic_compare_exchange_strong(&s->header->process, &none, process) && none != process)
+        atomic_store(&s->header->several_processes, 1);
     atomic_store(&s->me->pid, (int32_t)getpid());
 }
 
 /* Derives from all introductions whether addresses are shared, and whether each rank can have a
  * core of its own, so that spinning takes no time from the others. */
 static void get_acquainted(shm_state *s) {
-    uint64_t process = atomic_load(&s->me->process);
     int n_cores = 0;
-    s->one_process = true;
-    for (int r = 0; r < s->n_ranks; r++)
-        if (atomic_load(&shm_rank_of(s->header, r)->process) != process) s->one_process = false;
-    for (int i = 0; i < 16; i++) {
-        uint64_t word = 0;
-        for (int r = 0; r < s->n_ranks; r++)
-            word |= atomic_load(&shm_rank_of(s->header, r)->cores[i]);
-        n_cores += __builtin_popcountll(word);
-    }
-    s->n_spins = n_cores >= s->n_ranks ? SPINS : SPINS_CROWDED;
+    s->one_process = atomic_load(&s->header->several_processes) == 0;
+    for (int i = 0; i < 16; i++) n_cores += __builtin_popcountll(atomic_load(&s->header->cores[i]));
+    s->n_spins = n_cores >= s->n_ranks ? SPINS : tti_shm_is_large(s) ? 0 : SPINS_CROWDED;
 }
 
 static void shm_fail(void *state, tutti_status status) {
@@ -82,10 +77,24 @@ static void shm_leave(void *state) {
     shm_state *s = state;
     if (!s) return;
     atomic_store(&s->me->left, 1);
+    atomic_fetch_add(&s->header->n_left, 1);
     tti_shm_ring(s->header, s->rank, -1);
     tutti_comm_group_destroy(s->own_group);
     free(s->segments);
+    free(s->shown);
+    free(s->busy);
     free(s);
+}
+
+/* Memory that grows with the group, where it needs some. */
+static tutti_status alloc_by_rank(shm_state *s, const int *shown) {
+    size_t n = (size_t)s->n_ranks, n_words = (n + 63) / 64;
+    if (shown) s->shown = malloc(n * sizeof *shown);
+    if (n_words > 1) s->busy = calloc(2 * n_words, sizeof *s->busy);
+    if ((shown && !s->shown) || (n_words > 1 && !s->busy))
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
+    if (shown) memcpy(s->shown, shown, n * sizeof *shown);
+    return TUTTI_OK;
 }
 
 tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *shown,
@@ -106,15 +115,20 @@ tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *shown,
                      .phase_timeout_ms = TTI_MAX(desc->phase_timeout_ms, desc->timeout_ms),
                      .n_spins = SPINS_CROWDED,
                      .heap_end = header->heap_offset};
-    for (int r = 0; r < s->n_ranks; r++) s->shown[r] = shown ? shown[r] : r;
-    if (atomic_exchange(&s->me->joined, 1) != 0) {
+    tutti_status st = alloc_by_rank(s, shown);
+    if (st == TUTTI_OK && atomic_exchange(&s->me->joined, 1) != 0)
+        st = tti_fail(TUTTI_E_INVALID, "comm_create: rank %d has already joined this group",
+                      desc->rank);
+    if (st != TUTTI_OK) {
+        free(s->shown);
+        free(s->busy);
         free(s);
-        return tti_fail(TUTTI_E_INVALID, "comm_create: rank %d has already joined this group",
-                        desc->rank);
+        return st;
     }
+    atomic_fetch_add(&header->n_joined, 1);
     atomic_store(&s->me->rank_in_root, tti_shm_root(s)->rank);
     introduce(s);
-    tutti_status st = tti_shm_check_cause(s);
+    st = tti_shm_check_cause(s);
     if (st == TUTTI_OK) st = tti_shm_barrier(s);
     if (st != TUTTI_OK) {
         shm_fail(s, st);
@@ -145,46 +159,57 @@ static tutti_status shm_join(const tutti_comm_desc *desc, void **state) {
     return tti_shm_join_as(desc, NULL, state);
 }
 
-static shm_record *record_of(const shm_state *s, int rank) {
-    return &shm_rank_of(s->header, rank)->records[s->n_agreed % 2];
-}
-
 /* Bytes of buffer i of an offer, which has the same size on every rank. */
 static size_t buf_bytes(const tti_offer *offer, int i) {
     return offer->last_bytes && i == offer->n_bufs - 1 ? offer->last_bytes : offer->buf_bytes;
 }
 
-static tutti_status shm_agree(void *state, const tti_offer *mine, tti_call *calls, bool *direct) {
+/* Each rank looks at the records of all. */
+static tutti_status flat_agree(shm_state *s, const tti_offer *mine, tti_agreement *out) {
+    const shm_record *first = tti_shm_record_of(s, 0);
+    *out = (tti_agreement){.direct = true, .odd_rank = -1};
+    TTI_TRY(tti_shm_barrier(s));
+    for (int r = 0; r < s->n_ranks; r++) {
+        const shm_record *other = tti_shm_record_of(s, r);
+        if (out->odd_rank < 0 && memcmp(&other->call, &first->call, sizeof first->call) != 0) {
+            out->odd_rank = r;
+            out->first = first->call;
+            out->odd = other->call;
+        }
+        for (uint32_t i = 0; i < TTI_MIN(other->n_bufs, (uint32_t)TTI_MAX_BUFS); i++)
+            out->direct = out->direct &&
+                          tti_shm_locate(s, r, other->bufs[i],
+                                         s->one_process ? 0 : buf_bytes(mine, (int)i)) &&
+                          other->bufs[i] != 0;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status shm_agree(void *state, const tti_offer *mine, tti_agreement *out) {
     shm_state *s = state;
     TTI_TRY(tti_shm_check_cause(s));
     s->n_agreed++;
-    shm_record *record = record_of(s, s->rank);
+    shm_record *record = tti_shm_record_of(s, s->rank);
     record->call = mine->call;
     record->n_bufs = (uint32_t)mine->n_bufs;
     for (int i = 0; i < mine->n_bufs; i++)
         record->bufs[i] = tti_shm_address(s, mine->bufs[i], buf_bytes(mine, i));
     if (mine->inline_bytes) memcpy(record->payload, mine->inline_data, mine->inline_bytes);
-    TTI_TRY(tti_shm_barrier(s));
-    bool all = true;
-    for (int r = 0; r < s->n_ranks; r++) {
-        const shm_record *other = record_of(s, r);
-        calls[r] = other->call;
-        for (uint32_t i = 0; i < TTI_MIN(other->n_bufs, (uint32_t)TTI_MAX_BUFS); i++)
-            all = all &&
-                  tti_shm_locate(s, r, other->bufs[i],
-                                 s->one_process ? 0 : buf_bytes(mine, (int)i)) &&
-                  other->bufs[i] != 0;
-    }
-    *direct = all;
-    return TUTTI_OK;
+    return tti_shm_is_large(s) ? tti_shm_tree_agree(s, mine, out) : flat_agree(s, mine, out);
 }
+
+static bool shm_sums(void *state) { return tti_shm_is_large(state); }
+
+static const void *shm_sum(void *state) { return tti_shm_record_of(state, 0)->sum; }
 
 static void *shm_view(void *state, int rank, int buf) {
     const shm_state *s = state;
-    return tti_shm_locate(s, rank, record_of(s, rank)->bufs[buf], 0);
+    return tti_shm_locate(s, rank, tti_shm_record_of(s, rank)->bufs[buf], 0);
 }
 
-static const void *shm_payload(void *state, int rank) { return record_of(state, rank)->payload; }
+static const void *shm_payload(void *state, int rank) {
+    return tti_shm_record_of(state, rank)->payload;
+}
 
 /* Takes the memory now, so that a lack of it is an error here and not a signal later.  The kernel
  * would try in earnest to find any amount, so what cannot fit is refused before. */
@@ -228,10 +253,12 @@ static tutti_status shm_alloc(void *state, size_t n_bytes, void **out) {
 static tutti_status shm_check(void *state) {
     shm_state *s = state;
     TTI_TRY(tti_shm_check_cause(s));
+    /* Only in a subgroup ranks look after each other's processes. */
+    if (!s->parent && atomic_load(&s->header->n_left) == 0) return TUTTI_OK;
     for (int r = 0; r < (int)s->header->n_ranks; r++) {
         if (atomic_load(&shm_rank_of(s->header, r)->left))
             return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
-                            s->shown[s->rank], s->shown[r]);
+                            tti_shm_shown(s, s->rank), tti_shm_shown(s, r));
         TTI_TRY(tti_shm_check_alive(s, r));
     }
     return TUTTI_OK;
@@ -243,8 +270,8 @@ void tti_shm_report_stopped(void *state, const char *host, tti_str *out) {
         int pid = atomic_load(&shm_rank_of(s->header, r)->pid);
         char now = (char)(pid > 0 ? tti_process_state(pid) : 0);
         if (now != 'T' && now != 't') continue;
-        tti_str_printf(out, ", rank %d (pid %d%s%s), which a signal has stopped", s->shown[r], pid,
-                       host ? " on " : "", host ? host : "");
+        tti_str_printf(out, ", rank %d (pid %d%s%s), which a signal has stopped",
+                       tti_shm_shown(s, r), pid, host ? " on " : "", host ? host : "");
     }
 }
 
@@ -268,6 +295,8 @@ const tti_transport tti_transport_shm = {
     .exchange = tti_shm_exchange,
     .view = shm_view,
     .payload = shm_payload,
+    .sums = shm_sums,
+    .sum = shm_sum,
     .fail = shm_fail,
     .check = shm_check,
     .heard = tti_shm_reported,

@@ -26,7 +26,8 @@
 #define PAUSE() (void)0
 #endif
 
-enum { SLICE_MS = 100 /* of sleep */, SPINS_PER_YIELD = 48 };
+/* Slices of sleep: many ranks that look every 100 ms would keep the cores busy by that alone. */
+enum { SLICE_MS = 100, SLICE_OF_LARGE_MS = 500, SPINS_PER_YIELD = 48 };
 
 static void futex_sleep(_Atomic uint32_t *word, uint32_t value, int64_t n_ns) {
     struct timespec t = {.tv_sec = n_ns / 1000000000, .tv_nsec = n_ns % 1000000000};
@@ -40,8 +41,8 @@ static void ring_bell(shm_rank *r) {
 
 void tti_shm_ring(shm_header *header, int from, int to) {
     if (atomic_load(&header->n_sleepers) == 0) return;
-    for (int r = 0; r < (int)header->n_ranks; r++) {
-        if (to >= 0 && r != to) continue;
+    int last = to >= 0 ? to : (int)header->n_ranks - 1;
+    for (int r = TTI_MAX(to, 0); r <= last; r++) {
         shm_rank *rank = shm_rank_of(header, r);
         int on = atomic_load(&rank->sleeping_on);
         if (on == from || on == SHM_ANYBODY) ring_bell(rank);
@@ -94,7 +95,7 @@ tutti_status tti_shm_reported(void *state) {
 tutti_status tti_shm_check_alive(const shm_state *s, int rank) {
     int pid = atomic_load(&shm_rank_of(s->header, rank)->pid);
     if (!s->parent || pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH) return TUTTI_OK;
-    return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d) died", s->shown[rank], pid);
+    return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d) died", tti_shm_shown(s, rank), pid);
 }
 
 bool tti_shm_has_busy(const shm_state *s) {
@@ -112,15 +113,19 @@ tti_delay tti_shm_delay(void *state) {
 /* The rank that a wait is for may itself wait for another one: that one is named. */
 int tti_shm_find_culprit(void *state, int blame, tti_str *what) {
     const shm_state *s = state;
-    tti_progress pages[TTI_MAX_RANKS] = {0};
+    tti_progress page = {0};
     int found = s->remote.find_culprit ? s->remote.find_culprit(s->remote.arg, what) : -1;
     if (found >= 0) return found;
-    for (int r = 0; r < s->n_ranks; r++)
-        if (!tti_shm_get_progress(s, r, &pages[r])) pages[r].left = true;
-    found = tti_progress_find_culprit(pages, s->n_ranks);
+    tti_culprit search = {.found = -1};
+    for (int r = 0; r < s->n_ranks; r++) {
+        if (!tti_shm_get_progress(s, r, &page)) page = (tti_progress){.left = true};
+        tti_culprit_look(&search, r, &page);
+    }
+    found = tti_culprit_found(&search);
     if (found < 0 || found == s->rank) found = blame;
-    tti_progress_describe(&pages[found], what);
-    return s->shown[found];
+    if (!tti_shm_get_progress(s, found, &page)) page = (tti_progress){.left = true};
+    tti_progress_describe(&page, what);
+    return tti_shm_shown(s, found);
 }
 
 static tutti_status fail_timeout(shm_state *s, int blame, const tti_wait_clock *clock) {
@@ -130,8 +135,8 @@ static tutti_status fail_timeout(shm_state *s, int blame, const tti_wait_clock *
     bool joining = s->call.kind == TTI_CALL_NONE;
     tutti_status st = tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d, which %s%s",
                                joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
-                               s->shown[s->rank], tti_wait_clock_text(clock, waited), culprit,
-                               tti_str_text(&what), tti_wait_clock_reason(clock));
+                               tti_shm_shown(s, s->rank), tti_wait_clock_text(clock, waited),
+                               culprit, tti_str_text(&what), tti_wait_clock_reason(clock));
     tti_str_free(&what);
     return st;
 }
@@ -145,7 +150,7 @@ static tutti_status check_deadlock(shm_state *s, const shm_wait *wait) {
         wait->ready(s, wait->arg) || tti_comm_group_progress(s->group, wait->blame, &p) != TUTTI_OK)
         return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH, "rank %d called %s where rank %d called %s",
-                    s->shown[wait->blame], p.call, s->shown[s->rank],
+                    tti_shm_shown(s, wait->blame), p.call, tti_shm_shown(s, s->rank),
                     tti_call_text(&s->call, call, sizeof call));
 }
 
@@ -158,8 +163,8 @@ static bool is_over(shm_state *s, const shm_wait *wait, tti_wait_clock *clock, t
     if (atomic_load(&shm_rank_of(s->header, wait->blame)->left) && !wait->ready(s, wait->arg)) {
         char call[128];
         *st = tti_fail(TUTTI_E_PEER, "%s: rank %d waits for rank %d, which left the group",
-                       tti_call_text(&s->call, call, sizeof call), s->shown[s->rank],
-                       s->shown[wait->blame]);
+                       tti_call_text(&s->call, call, sizeof call), tti_shm_shown(s, s->rank),
+                       tti_shm_shown(s, wait->blame));
         return true;
     }
     if ((*st = tti_shm_check_alive(s, wait->blame)) != TUTTI_OK && !wait->ready(s, wait->arg))
@@ -172,7 +177,8 @@ static bool is_over(shm_state *s, const shm_wait *wait, tti_wait_clock *clock, t
 
 static tutti_status sleep_for(shm_state *s, const shm_wait *wait) {
     tti_wait_clock clock = tti_wait_clock_begin(s->timeout_ms, s->phase_timeout_ms);
-    int slice_ms = TTI_MAX(1, TTI_MIN(s->timeout_ms, SLICE_MS));
+    int slice_ms =
+        TTI_MAX(1, TTI_MIN(s->timeout_ms, tti_shm_is_large(s) ? SLICE_OF_LARGE_MS : SLICE_MS));
     tutti_status st;
     atomic_store(&s->me->sleeping_on, wait->on);
     atomic_fetch_add(&s->header->n_sleepers, 1);

@@ -1,0 +1,130 @@
+/* Agreements along a tree: groups of more ranks than look at each other. */
+#include "base/error.h"
+#include "comm/many_ranks.h"
+#include "comm/subgroup.h"
+
+T_CASE(ranks_as_threads) {
+    T_UNUSED;
+    many_threads(65);
+    many_threads(256);
+}
+
+T_CASE(ranks_as_processes) {
+    T_UNUSED;
+    many_processes(66);
+}
+
+typedef struct sum_case {
+    tutti_dtype dtype;
+    tutti_reduce_op op;
+} sum_case;
+
+/* The same terms summed in the agreement, and by the tree algorithm through messages. */
+static const char *sums_alike(tutti_comm *comm, void *arg) {
+    const sum_case *c = arg;
+    enum { N = 100 };
+    float term[N];
+    unsigned char src[N * 8], a[N * 8] = {0}, b[N * 8] = {0};
+    for (int i = 0; i < N; i++) term[i] = many_term(tutti_comm_rank(comm), i);
+    for (int i = 0; i < N && c->dtype == TUTTI_F64; i++) ((double *)(void *)src)[i] = term[i];
+    if (c->dtype == TUTTI_F32) memcpy(src, term, sizeof term);
+    if (c->dtype == TUTTI_BF16 || c->dtype == TUTTI_F16) tti_narrow(c->dtype, term, src, N);
+    COMM_OK(tutti_comm_all_reduce(comm, src, a, N, c->dtype, c->op, TUTTI_ALG_AUTO));
+    COMM_OK(tutti_comm_all_reduce(comm, src, b, N, c->dtype, c->op, TUTTI_ALG_TREE));
+    COMM_TRUE(memcmp(a, b, sizeof a) == 0);
+    return NULL;
+}
+
+T_CASE(sums_of_the_agreement_have_the_bits_of_the_tree) {
+    T_UNUSED;
+    static sum_case cases[] = {{TUTTI_F32, TUTTI_SUM},
+                               {TUTTI_F64, TUTTI_SUM},
+                               {TUTTI_BF16, TUTTI_SUM},
+                               {TUTTI_F16, TUTTI_SUM},
+                               {TUTTI_F32, TUTTI_MAX}};
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) comm_run(67 + (int)i, sums_alike, &cases[i]);
+}
+
+/* Every rank names the lowest rank that called something else than rank 0. */
+static const char *two_differ(tutti_comm *comm, void *arg) {
+    int rank = tutti_comm_rank(comm), odd = *(const int *)arg;
+    double x[3] = {0};
+    char want[128];
+    size_t n = rank == odd ? 2 : rank == 69 ? 1 : 3;
+    snprintf(want, sizeof want,
+             "rank %d called all_reduce(n_elems=2, f64, sum, auto) where rank 0 called "
+             "all_reduce(n_elems=3, f64, sum, auto)",
+             odd);
+    COMM_FAILS(tutti_comm_all_reduce(comm, x, x, n, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO),
+               TUTTI_E_MISMATCH, want);
+    return NULL;
+}
+
+T_CASE(a_mismatch_names_the_lowest_rank) {
+    T_UNUSED;
+    static int odds[] = {1, 31, 64, 68};
+    for (size_t i = 0; i < TTI_COUNT(odds); i++) comm_run(70, two_differ, &odds[i]);
+}
+
+/* Large buffers are read in place; subgroups of a large group are small or large. */
+static const char *gathers_and_splits(tutti_comm *comm, void *arg) {
+    (void)arg;
+    enum { N = 1500 };
+    int rank = tutti_comm_rank(comm), n = tutti_comm_n_ranks(comm);
+    int32_t mine = rank * 3;
+    int32_t *all = calloc((size_t)n, sizeof *all), sum = 0, *large = calloc(N, sizeof *large);
+    COMM_TRUE(all && large);
+    COMM_OK(tutti_comm_all_gather(comm, &mine, all, 1, TUTTI_I32));
+    for (int r = 0; r < n; r++) COMM_TRUE(all[r] == r * 3);
+    for (int i = 0; i < N; i++) large[i] = rank + i;
+    COMM_OK(tutti_comm_all_reduce(comm, large, large, N, TUTTI_I32, TUTTI_SUM, TUTTI_ALG_DIRECT));
+    for (int i = 0; i < N; i++) COMM_TRUE(large[i] == n * (n - 1) / 2 + n * i);
+    tutti_comm *part;
+    COMM_OK(tti_comm_split(comm, rank % 10 == 0, &part));
+    mine = 1;
+    COMM_OK(tutti_comm_all_reduce(part, &mine, &sum, 1, TUTTI_I32, TUTTI_SUM, TUTTI_ALG_AUTO));
+    COMM_TRUE(sum == tutti_comm_n_ranks(part) && sum == (rank % 10 == 0 ? 10 : 90));
+    tutti_comm_destroy(part);
+    free(all);
+    free(large);
+    return NULL;
+}
+
+T_CASE(a_large_group_gathers_and_splits) {
+    T_UNUSED;
+    comm_run(100, gathers_and_splits, NULL);
+}
+
+/* More peers than a rank has channels, in memory that the peers cannot see. */
+static const char *sends_to_all(tutti_comm *comm, void *arg) {
+    (void)arg;
+    enum { N = 300 };
+    int rank = tutti_comm_rank(comm), n = tutti_comm_n_ranks(comm);
+    int32_t *out = calloc((size_t)n * N, sizeof *out), *in = calloc((size_t)n * N, sizeof *in);
+    COMM_TRUE(out && in);
+    for (int p = 0; p < n; p++)
+        for (int i = 0; i < N; i++) out[p * N + i] = rank * n + p + i;
+    COMM_OK(tutti_comm_all_to_all(comm, out, in, N, TUTTI_I32));
+    for (int p = 0; p < n; p++)
+        for (int i = 0; i < N; i++) COMM_TRUE(in[p * N + i] == p * n + rank + i);
+    free(out);
+    free(in);
+    return NULL;
+}
+
+T_CASE(peers_share_channels) {
+    T_UNUSED;
+    comm_run_with(80, true, 60000, sends_to_all, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_as_processes), /* first: it forks */
+        cmocka_unit_test(ranks_as_threads),
+        cmocka_unit_test(sums_of_the_agreement_have_the_bits_of_the_tree),
+        cmocka_unit_test(a_mismatch_names_the_lowest_rank),
+        cmocka_unit_test(a_large_group_gathers_and_splits),
+        cmocka_unit_test(peers_share_channels),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
