@@ -45,7 +45,7 @@ typedef struct opening {
 } opening;
 
 /* The number of a rank in messages. */
-static int number_of(const opening *o, int rank) { return o->comm->number_of[rank]; }
+static int number_of(const opening *o, int rank) { return tti_comm_number_of(o->comm, rank); }
 
 static bool is_near(const opening *o, int rank) {
     return tti_comm_host_of(o->comm, rank) == tti_comm_host_of(o->comm, o->root);
@@ -357,6 +357,9 @@ static tutti_status open_all(opening *o, const size_t *area_bytes, int n_areas,
 
 tutti_status tti_channels_open(tutti_comm *comm, int root, const size_t *area_bytes, int n_areas,
                                tti_channel **channels) {
+    if (comm->n_ranks > TTI_MAX_RANKS)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "channel: connects at most %d ranks, not %d",
+                        TTI_MAX_RANKS, comm->n_ranks);
     opening o = {.comm = comm, .root = root, .near_fd = -1, .far_fd = -1};
     o.desc = (tti_link_desc){.rank = comm->rank,
                              .n_ranks = comm->n_ranks,

@@ -1,5 +1,6 @@
 /* Agreements along a tree: groups of more ranks than look at each other. */
 #include "base/error.h"
+#include "comm/channel.h"
 #include "comm/many_ranks.h"
 #include "comm/subgroup.h"
 
@@ -95,6 +96,35 @@ T_CASE(a_large_group_gathers_and_splits) {
     comm_run(100, gathers_and_splits, NULL);
 }
 
+/* What a large group cannot do says so, before anything is sent. */
+static const char *refusals(tutti_comm *comm, void *arg) {
+    (void)arg;
+    float x = 1;
+    size_t area = 64;
+    tti_channel *channels[1];
+    tti_partial partial = {0, tutti_comm_rank(comm), &x};
+    tti_reduce_desc desc = {.partials = &partial,
+                            .n_partials = 1,
+                            .n_shards = 128,
+                            .dst = &x,
+                            .n_elems = 1,
+                            .dtype = TUTTI_F32};
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_UNSUPPORTED,
+               "at most 64 ranks, got 128");
+    COMM_FAILS(tti_channels_open(comm, 0, &area, 1, channels), TUTTI_E_UNSUPPORTED,
+               "at most 64 ranks, not 128");
+    return NULL;
+}
+
+T_CASE(a_large_group_refuses_what_it_cannot_do) {
+    T_UNUSED;
+    comm_run(128, refusals, NULL);
+    tutti_comm *comm;
+    tutti_comm_desc desc = {.transport = "tcp", .n_ranks = 65, .address = "unix:tree-test"};
+    T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_INVALID,
+            "1 .. 64 without a group of one host, got 65");
+}
+
 /* More peers than a rank has channels, in memory that the peers cannot see. */
 static const char *sends_to_all(tutti_comm *comm, void *arg) {
     (void)arg;
@@ -124,6 +154,7 @@ int main(void) {
         cmocka_unit_test(sums_of_the_agreement_have_the_bits_of_the_tree),
         cmocka_unit_test(a_mismatch_names_the_lowest_rank),
         cmocka_unit_test(a_large_group_gathers_and_splits),
+        cmocka_unit_test(a_large_group_refuses_what_it_cannot_do),
         cmocka_unit_test(peers_share_channels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
