@@ -96,7 +96,7 @@ T_CASE(a_large_group_gathers_and_splits) {
     comm_run(100, gathers_and_splits, NULL);
 }
 
-/* What a large group cannot do says so, before anything is sent. */
+/* A large group refuses a sum over shards, and channels, before it sends anything. */
 static const char *refusals(tutti_comm *comm, void *arg) {
     (void)arg;
     float x = 1;
