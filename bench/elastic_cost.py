@@ -7,10 +7,11 @@ built without the recorder:
     ninja -C build-without tutti
 
 Runs of two worker processes take turns, N times (10), each for about S seconds (5): the program
-without the recorder, with it, and as an elastic run.  A run's figure is the mean time of a step over
-the faster three quarters of 20 parts of the run.  Prints the median over the turns of the differences between two runs
-of the same turn, in us and per cent of a step.  JOBs: small (steps of some 0.1 ms), large (10 ms
-and more).  The noise is that of the last line: two runs of the same program and job."""
+without the recorder, with it, and as an elastic run.  A run's figure is the mean time of a step
+over the faster three quarters of 20 parts of the run.  Prints the median over the turns of the
+differences between two runs of the same turn, in us and per cent of a step.  JOBs: small (steps of
+some 0.1 ms), large (10 ms and more).  The noise is that of the last line: two runs of the same
+program and job."""
 
 import argparse
 import json

@@ -79,8 +79,10 @@ def judge(runs, run, parts):
     """Seconds without progress that the report tells, 0: it tells none; raises AssertionError."""
     run.wait_for(run.reports, "report")
     found = run.reports()
+    no_stack = "ready, but it gets no core" in found[0]  # as a loaded machine has it
     for part in parts:
-        assert part in found[0], "%s: no '%s' in\n%s" % (run.name, part, found[0])
+        missing = part not in found[0] and not (no_stack and part == parts[-1])
+        assert not missing, "%s: no '%s' in\n%s" % (run.name, part, found[0])
     assert len(found) == 1, "\n".join(found)
     stalled = re.search(r"no progress for ([0-9.]+) s", found[0])
     return float(stalled.group(1)) if stalled else 0

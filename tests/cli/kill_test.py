@@ -213,14 +213,18 @@ def test_no_orphans_of_a_killed_supervisor():
 
 
 def kill_supervisors(n_kills):
-    """At any moment from the start on: no worker is left."""
+    """At any moment from the start on, also while workers leave and join: no worker is left."""
     longest_s = 0
     for i in range(n_kills):
         shutil.rmtree("run", ignore_errors=True)
-        elastic = ["parallel.min_workers=1", "parallel.spares=1", "parallel.zero=1"] * (i % 2)
+        elastic = (["parallel.min_workers=1", "parallel.spares=1", "parallel.zero=1",
+                    "run.restarts=9"] if i % 3 else [])
         process = runs.start(*runs.small("run", PLACE, "-n", "3", "train.steps=1000000",
                                          "run.checkpoint_every=-1", *elastic))
         time.sleep(random.random() * 0.4)
+        if i % 3 == 2:
+            runs.kill_child(process, random.randrange(3))
+            time.sleep(random.random() * 0.2)
         process.kill()
         start_s = time.monotonic()
         runs.finish(process)
