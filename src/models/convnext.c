@@ -3,7 +3,7 @@
  *
  * Names and initial values are torchvision's.  Weights of timm, of Hugging Face's
  * ConvNextForImageClassification and of the authors are found by the lists below.  The part of a
- * block behind the depthwise convolution computes on [N,H,W,C]. */
+ * block after the depthwise convolution computes on [N,H,W,C]. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -106,7 +106,7 @@ static grid grid_of(const swin *m, const tutti_value *x, int64_t heads, bool shi
 
 /* ---- windows ---- */
 
-/* Moves what is at `start` along axis to the front; the rest follows behind the end. */
+/* Moves what is at `start` along axis to the front; the rest follows at the end. */
 static tutti_value *roll(const swin *m, tutti_value *x, int axis, int64_t start) {
     if (start == 0 || !x) return x;
     int64_t n = tutti_value_type(x).shape.dim[axis];

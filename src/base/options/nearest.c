@@ -34,7 +34,7 @@ int tti_edit_distance(const char *a, const char *b) {
     return rows[n % 3][m];
 }
 
-/* Whether text is word with '_' and more before or behind it. */
+/* Whether text is word with '_' and more before or after it. */
 static bool extends(const char *text, const char *word) {
     size_t n = strlen(text), m = strlen(word);
     if (m < 2 || n <= m + 1) return false;

@@ -1,7 +1,7 @@
 /* step_passes.c - one pass for each concern of a step, in the order of the instructions that they
  * emit.
  *
- * The shards' instructions and what the communication thread does beside them follow from the
+ * The shards' instructions and what the communication thread does in the meantime follow from the
  * description that the first passes fill in (program/step_program.c); the later passes append the
  * rest of the step to the worker's own queue. */
 #include "exec/host/step_passes.h"
@@ -38,7 +38,7 @@ static void append(building *g, tti_instr in) {
     g->tail[g->d.n_tail++] = in;
 }
 
-/* ---- shards, and what is communicated beside them ---- */
+/* ---- shards, and the communication that overlaps them ---- */
 
 static void shards_pass(building *g) {
     const tti_step_basis *b = g->b;

@@ -137,7 +137,7 @@ typedef enum tti_reduction {
     TTI_REDUCE_NOTHING,    /* evaluation; one worker; a server adds the gradients */
     TTI_REDUCE_WHOLE,      /* all elements at once, after the compute threads */
     TTI_REDUCE_BUCKETS,    /* bucket by bucket, after the compute threads */
-    TTI_REDUCE_OVERLAPPED, /* bucket by bucket, beside the last micro-batch group */
+    TTI_REDUCE_OVERLAPPED, /* bucket by bucket, overlapped with the last micro-batch group */
 } tti_reduction;
 
 typedef struct tti_step_program_desc {

@@ -33,7 +33,7 @@ uint64_t tti_archive_size(const tti_archive *archive, int i);
 int tti_archive_find(const tti_archive *archive, const char *name);
 int tti_archive_find_ending(const tti_archive *archive, const char *end);
 
-/* All of an entry, with a NUL behind it, freed with free(), and its checksum compared.  More than
+/* All of an entry, with a NUL after it, freed with free(), and its checksum compared.  More than
  * max_bytes: TUTTI_E_UNSUPPORTED. */
 tutti_status tti_archive_read(const tti_archive *archive, int i, uint64_t max_bytes, char **out,
                               size_t *n_bytes);

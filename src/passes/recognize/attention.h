@@ -11,7 +11,7 @@ typedef struct tti_attention_operand {
     double scale;
     bool swapped;
     int64_t times; /* each head of base stands for so many */
-    /* A factor, part of scale, lies behind views of base: it makes `behind` of `instead`. */
+    /* A factor, part of scale, follows views of base: it makes `behind` of `instead`. */
     const tutti_value *behind, *instead;
 } tti_attention_operand;
 

@@ -79,7 +79,7 @@ static tti_attention_operand strip(tti_match *m, tutti_value *value) {
         if (!tti_match_take(m, o.base->node)) break;
         o.base = x;
     }
-    tutti_value *x = o.base; /* a factor behind views */
+    tutti_value *x = o.base; /* a factor after views */
     double a, b;
     while (read_once(m, x) && (tti_is_op(x->node, "transpose") || tti_is_plain_reshape(x->node)))
         x = x->node->in[0];
@@ -135,7 +135,7 @@ static const char *read_shapes(const tti_match *m, tti_attention *a) {
     return fits ? NULL : "heads of queries, keys and values do not fit";
 }
 
-/* The softmax whose weights p are, behind one dropout; NULL: there is none over the last axis. */
+/* The softmax whose weights p are, after one dropout; NULL: there is none over the last axis. */
 static const tti_node *find_softmax(tti_match *m, const tutti_value *p, tti_attention *a) {
     while ((p->node->op->traits & TTI_RANDOM) || tti_keeps_matrices(p->node)) {
         if (p->node->op->traits & TTI_RANDOM) {
@@ -184,7 +184,7 @@ bool tti_attention_read(tti_match *m, tti_attention *a) {
 
 /* ---- building ---- */
 
-/* base in the new graph, without the factor behind its views. */
+/* base in the new graph, without the factor after its views. */
 static tutti_value *operand(tti_rewrite *rw, const tti_attention_operand *o,
                             const tutti_value *value) {
     if (!o->behind) return tti_mapped(rw, value);

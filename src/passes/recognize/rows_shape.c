@@ -204,7 +204,7 @@ static tutti_value *build_permute_of_slice(tti_rewrite *rw, const tti_match *m) 
 }
 
 /* The dimension of the reshape's input that begins with dimension axis of its output and consists
- * of it and whole dimensions behind it, of *step elements together; -1: none. */
+ * of it and whole dimensions after it, of *step elements together; -1: none. */
 static int dim_split_at(const tti_node *reshape, int axis, int64_t *step) {
     const tutti_shape *from = &reshape->in[0]->type.shape, *to = &reshape->out[0]->type.shape;
     int64_t before = 1, behind = 1;

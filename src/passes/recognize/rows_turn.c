@@ -3,7 +3,7 @@
  *
  * A chain of reshapes and transpositions is one order of the factors of its input's dimensions: at
  * most one transposition, and none where that order is the input's own.  A transposition in front
- * of a linear layer moves behind it where it meets its inverse on every path: models with positions
+ * of a linear layer moves after it where it meets its inverse on every path: models with positions
  * first, as nn.MultiheadAttention has them inside, become models with the batch first. */
 #include <string.h>
 
@@ -26,7 +26,7 @@ typedef struct factors {
     int n;
 } factors;
 
-/* Splits the factor at place i of the order into `outer` and the rest behind it. */
+/* Splits the factor at place i of the order into `outer` and the rest after it. */
 static bool split_factor(factors *f, int i, int64_t outer) {
     int at = f->order[i];
     if (f->n == MAX_FACTORS) return false;
@@ -219,7 +219,7 @@ static bool passes_rows(const tti_node *user, const tutti_value *value, const tt
     return is_unary(user) || (tti_is_op(user, "slice") && tti_attr_int(user, "axis") >= n_leading);
 }
 
-/* Whether each reader of value, behind such steps, turns back. */
+/* Whether each reader of value, after such steps, turns back. */
 static bool all_turn_back(const tti_scene *s, const tutti_value *value, const tti_node *turn,
                           int depth) {
     if (s->is_output[value->id] || depth == MAX_PATH) return false;
@@ -233,7 +233,7 @@ static bool all_turn_back(const tti_scene *s, const tutti_value *value, const tt
     return n > 0;
 }
 
-/* The transposition before a node, behind a reshape that joins its rows or none; NULL: none. */
+/* The transposition before a node, after a reshape that joins its rows or none; NULL: none. */
 static const tti_node *turn_before(const tti_node *node) {
     const tutti_value *x = node->in[0];
     if (is_reshape(x->node)) {
@@ -268,7 +268,7 @@ static tutti_value *build_turned_result(tti_rewrite *rw, const tti_match *m) {
 /* A shifted window of Swin, and its way back, are two rolls of two parts each and a transposition;
  * merging patches are twelve slices and a join.  One gather of rows does the same, and so does its
  * gradient.  A row is a whole last dimension of the source; the steps keep rows whole, so that the
- * row of the source behind each row of the result can be followed step by step. */
+ * row of the source for each row of the result can be followed step by step. */
 typedef struct order {
     tutti_value *source;
     int64_t width, n_samples, n_rows; /* rows of a sample */

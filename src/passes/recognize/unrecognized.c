@@ -56,7 +56,7 @@ static const char *gelu(tti_scene *s, const tti_node *node, double *n_elems) {
     return "its constants are others";
 }
 
-/* The value that x is a part of, behind views; NULL: of none. */
+/* The value of which x is a slice, maybe through views; NULL: none. */
 static const tutti_value *part_of(const tutti_value *x) {
     while (tti_is_op(x->node, "transpose") || tti_is_op(x->node, "reshape")) x = x->node->in[0];
     return tti_is_op(x->node, "slice") ? x->node->in[0] : NULL;

@@ -218,8 +218,8 @@ static void adaptive_max_1(const shape_2d *s, const float *x, size_t step, range
     *place = (int32_t)at;
 }
 
-/* The same of whole rows of a plane, which lie one behind the other: first what it is, then where
- * it is. */
+/* The same of whole rows of a plane, which follow each other in memory: first what it is, then
+ * where it is. */
 static void adaptive_max_rows(const float *x, size_t first, size_t end, float *y, int32_t *place) {
     float best = tti_max_n(x + first, end - first, x[first]);
     size_t at = first;

@@ -158,7 +158,7 @@ static void attend_tile(const tti_kargs *a, const tti_sdpa *v, const forward *f,
         float *w = f->weights + i * at->wide, largest = -__builtin_inff();
         score_row(a, v, at, at->t + i, w, NULL);
         if (at->wide > 0) largest = largest_of(w, at->wide);
-        if (largest == -__builtin_inff()) largest = 0.0f; /* no key, or NaN behind them all */
+        if (largest == -__builtin_inff()) largest = 0.0f; /* no key, or NaN after all of them */
         exponentials(w, at->wide, largest);
         sum[i] = at->wide > 0 ? tti_sum_n(w, at->wide) : 0.0f;
         lse[i] = sum[i] == 0.0f ? 0.0f : largest + tti_vlog(sum[i]);

@@ -37,7 +37,7 @@ cudaError_t tti_launch_sdpa_grad(const tti_cuda_sdpa *a, cudaStream_t stream);
 /* The same on tensor cores: f16 and bf16, widths of multiples of 8 up to 128; a gradient of the
  * bias only where the bias has all queries and keys. */
 bool tti_sdpa_mma_can(const tti_cuda_sdpa *a);
-/* Bytes of a->mean: the sums of dy y, and behind them those of the bias. */
+/* Bytes of a->mean: the sums of dy y, and after them those of the bias. */
 size_t tti_sdpa_mma_scratch(const tti_cuda_sdpa *a);
 cudaError_t tti_launch_sdpa_mma(const tti_cuda_sdpa *a, cudaStream_t stream);
 cudaError_t tti_launch_sdpa_mma_grad(const tti_cuda_sdpa *a, cudaStream_t stream);

@@ -1,5 +1,5 @@
 /* conv_point.h - launchers of 1x1 convolutions on Hopper's tensor cores that end with the sums of
- * the batch norm behind them (conv_point.cu). */
+ * the batch norm after them (conv_point.cu). */
 #ifndef TTI_CUDA_CONV_POINT_H
 #define TTI_CUDA_CONV_POINT_H
 

@@ -31,7 +31,7 @@ bool tti_cuda_wgmma_describe_pull(const tti_node *node, int64_t part_rows,
  * be measured. */
 double tti_cuda_wgmma_us(const tti_cuda_wgmma_desc *desc);
 
-/* joins_exact_gelu of the backend: true if this product and an exact gelu behind it, or its
+/* joins_exact_gelu of the backend: true if this product and an exact gelu after it, or its
  * gradient, are one kernel here. */
 bool tti_cuda_wgmma_joins(const tti_node *product);
 

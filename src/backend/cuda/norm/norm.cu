@@ -37,7 +37,7 @@ struct place {
     unsigned first, step, n_chunks;
 };
 
-/* Chunk k of this thread lies k * step behind its first: addresses are one base and constants. */
+/* Chunk k of this thread lies k * step after its first: addresses are one base and constants. */
 __device__ __forceinline__ bool has_chunk(place at, int k) {
     return at.first + k * at.step < at.n_chunks;
 }
