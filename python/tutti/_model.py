@@ -68,6 +68,7 @@ class Model:
         self._targets: Tuple[str, ...] = ()  # of several targets that fit takes as a tuple
         self._as_fields = False  # samples are fields, which are not standardized
         self._class_axis = -1  # of the output
+        self.feature_names: Optional[List[str]] = None  # columns of the data frame of fit
         self._files: Optional[_Folder] = None  # of an exported model
         self._folder: Optional[_Folder] = None  # of the run, if the caller named none
         self._session: Optional[Session] = None
@@ -102,6 +103,7 @@ class Model:
         values.update(flatten(layout(overrides, None, devices), "overrides"))
         if values.get("train.loss") in FIELD_LOSSES + PAIR_LOSSES:
             self._as_fields = True
+        columns = _column_names(x)
         arrays = self._samples(x, y, values.get("train.loss"))
         if self._as_fields and "y" in arrays and not self._targets and "train.loss" in values and \
                 values["train.loss"] not in PAIR_LOSSES:
@@ -120,6 +122,7 @@ class Model:
         if validation is not None:
             if not isinstance(validation, (tuple, list)) or len(validation) != 2:
                 raise invalid("validation: want a pair (x, y), got %s" % type(validation).__name__)
+            _check_columns(columns, validation[0], "validation")
             held_out = self._samples(validation[0], validation[1],
                                      values.get("train.loss"))
         elif "data.val_fraction" not in values:
@@ -134,7 +137,8 @@ class Model:
             folder = _Folder()
             values["run.dir"] = os.path.join(folder.path, "run")
         else:
-            values["run.dir"] = os.fsdecode(encode_path(run_dir, "run_dir"))
+            values["run.dir"] = os.path.abspath(os.fsdecode(
+                encode_path(run_dir, "run_dir")))
         try:
             run = train(None, values, workers=workers, callbacks=callbacks, progress=progress,
                         data=arrays, validation=held_out)
@@ -142,11 +146,13 @@ class Model:
             if not _checkpoints(values["run.dir"]):
                 raise
             self._set_run(Run(os.path.abspath(values["run.dir"])), folder)
+            self.feature_names = columns
             if isinstance(e, KeyboardInterrupt):
                 raise KeyboardInterrupt("fit was stopped; the model has the weights of its last "
                                         "step, and a further fit continues with them") from None
             raise
         self._set_run(run, folder)
+        self.feature_names = columns
         return self
 
     def _set_run(self, run: Run, folder: Optional[_Folder]) -> None:
@@ -188,6 +194,7 @@ class Model:
     def predict(self, x: Arrays) -> Any:
         """The outputs for rows of x: logits of classes, or values in the unit of the target.  A model
         file with several outputs gives a dict of arrays by their names."""
+        _check_columns(self.feature_names, x, "x")
         arrays = named_arrays(x, None, self._names)
         if self._has_several_outputs(arrays):
             from ._infer import predict
@@ -235,6 +242,7 @@ class Model:
         from ._infer import evaluate
 
         run = self._trained("evaluate")
+        _check_columns(self.feature_names, x, "x")
         return evaluate(run, data=self._samples(x, y, self._loss()))
 
     def _open_session(self, what: str) -> Session:
@@ -357,6 +365,26 @@ class Model:
     def __repr__(self) -> str:
         name = self.job.get("model.file", self.job.get("model.name"))
         return "<tutti.Model %s, %s>" % (name, "trained" if self.run else "not trained")
+
+
+def _column_names(x: Any) -> Optional[List[str]]:
+    """The names of the columns of a data frame; None: x has none."""
+    columns = getattr(x, "columns", None) if hasattr(x, "dtypes") else None
+    names = None if columns is None else list(columns)
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def _check_columns(wanted: Optional[List[str]], x: Any, what: str) -> None:
+    """A data frame must have the columns of the one of fit, in the same order."""
+    found = _column_names(x)
+    if wanted is None or found is None or found == wanted:
+        return
+    missing = [name for name in wanted if name not in found]
+    more = [name for name in found if name not in wanted]
+    text = "it lacks %s" % shown(missing[0]) if missing else \
+        "fit did not have %s" % shown(more[0]) if more else \
+        "they have another order; use x[model.feature_names]"
+    raise invalid("%s: the columns of the data frame are not those of fit: %s" % (what, text))
 
 
 def _checkpoints(run_dir: str) -> List[str]:

