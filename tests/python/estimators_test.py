@@ -89,5 +89,26 @@ def test_what_is_refused():
     raises(ValueError, lambda: tutti.Classifier().fit(x, ["one"] * len(x)), "class")
 
 
+def test_data_frames():
+    """Names of columns are checked as scikit-learn does."""
+    try:
+        import pandas as pd
+    except ImportError:
+        return
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    labels = pd.Series(np.where(x[:, 0] > 0, "yes", "no"))
+    for one, y in ((tutti.Classifier(hidden=[8], epochs=2), labels),
+                   (tutti.Regressor(hidden=[8], epochs=2), frame["a"] * 2)):
+        one.fit(frame, y)
+        plain = type(one)(hidden=[8], epochs=2).fit(x, y.to_numpy())
+        if list(one.feature_names_in_) != ["a", "b", "c"]:
+            raise AssertionError("names: %s" % one.feature_names_in_)
+        if list(one.predict(frame)) != list(plain.predict(x)):
+            raise AssertionError("a frame does not train as its array")
+        for bad in (frame[["b", "a", "c"]], frame[["a", "b"]]):
+            raises(ValueError, lambda: one.predict(bad), "feature names")
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])
