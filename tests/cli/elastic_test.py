@@ -56,6 +56,14 @@ class Run:
                 return False
         runs.wait_until(sent, what="rank %d" % rank)
 
+    def scale(self, n_workers):
+        """Ranks leave one after the other, so the right number may be there for a moment before the
+        change: the record of its start is what counts."""
+        runs.tutti("scale", self.folder, str(n_workers)).expect(0)
+        runs.wait_until(lambda: [r["workers"] for r in runs.records(self.folder)
+                                 if r["event"] == "start"][-1] == n_workers or
+                        self.process.poll() is not None, what="%d workers" % n_workers)
+
     def end(self):
         code = self.process.wait(runs.HANGS_S)
         return code, self.text()
@@ -221,8 +229,8 @@ def test_threads():
         run = Run("threads%d" % zero, "parallel.place=threads", "parallel.min_workers=1",
                   "parallel.max_workers=6", "parallel.zero=%d" % zero)
         run.wait_for(20)
-        runs.tutti("scale", run.folder, "2").expect(0)
-        runs.tutti("scale", run.folder, "6").expect(0)
+        run.scale(2)
+        run.scale(6)
         run.process.send_signal(signal.SIGUSR2)
         check(run, expected, 0)
         sizes = [r["workers"] for r in runs.records(run.folder) if r["event"] == "start"]

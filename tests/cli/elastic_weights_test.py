@@ -58,8 +58,8 @@ def test_processes():
 def test_threads():
     expected = elastic_test.undisturbed()
     run = start("threads", "parallel.place=threads")
-    runs.tutti("scale", run.folder, "2").expect(0)
-    runs.tutti("scale", run.folder, "4").expect(0)
+    run.scale(2)
+    run.scale(4)
     elastic_test.check(run, expected, 0)
     check_maps(run, [4, 2, 4])
 
