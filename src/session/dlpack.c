@@ -178,10 +178,7 @@ static tutti_status alloc_worker(tti_session_worker *w, void *arg) {
 
 static tutti_status find_worker(const tutti_session *s, int32_t device,
                                 const tti_session_worker **out) {
-    *out = NULL;
-    for (int i = 0; i < s->n_workers && device > 0; i++) {
-        if (tti_worker_device(&s->workers[i]) == device - 1) *out = &s->workers[i];
-    }
+    *out = device > 0 ? tti_session_worker_on(s, device - 1) : NULL;
     if (device == 0 || *out) return TUTTI_OK;
     return tti_fail(TUTTI_E_INVALID,
                     "session: device is %d; 0 stands for the host and k for CUDA device k - 1, on "

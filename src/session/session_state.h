@@ -148,7 +148,7 @@ struct tutti_session {
     tti_tickets tickets;
 };
 
-/* ---- session.c ---- */
+/* ---- session_tickets.c: public calls ---- */
 
 /* Begins a public call: TUTTI_E_INVALID for NULL, a closed session, or a call from a callback; the
  * failure of a worker; the failure of an asynchronous step, once.  No step is in flight then.
@@ -161,17 +161,17 @@ tutti_status tti_session_leave(tutti_session *session, tutti_status st);
 /* After a fork: the threads of the workers are not in this process. */
 bool tti_session_is_inherited(const tutti_session *session);
 
-/* Where a worker computes: its backend, and the number of its device or TTI_ON_HOST. */
+/* Where a worker computes: its backend, and the number of its device or TTI_ON_HOST; and the first
+ * worker there, NULL: none. */
 const tti_backend *tti_worker_backend(const tti_session_worker *worker);
 int tti_worker_device(const tti_session_worker *worker);
+tti_session_worker *tti_session_worker_on(const tutti_session *session, int device);
 
 /* Parameters that the caller may have changed in place are those of all workers from now on. */
 tutti_status tti_session_accept_views(tutti_session *session);
 
 /* The devices on which its workers compute; NULL: the host. */
 const tti_device_ops *tti_session_device_ops(const tutti_session *session);
-
-/* ---- session_async.c ---- */
 
 /* Waits for the steps in flight.  The failure of an asynchronous step that no call has returned. */
 tutti_status tti_session_settle(tutti_session *session, const char *who);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "session/session_tickets.h"
 #include "session/step_call.h"
 #include "train/job/lr_schedule.h"
 #include "train/loop/averaging.h"
@@ -387,11 +388,6 @@ static tutti_status judge(tutti_session *s, tutti_status st) {
         overflow = tti_loss_scale_answers(&s->run.loss_scale, skipped);
     if (st == TUTTI_OK || overflow) return TUTTI_OK;
     return skipped && strcmp(s->b->config.train.on_nan, "skip") == 0 ? TUTTI_OK : st;
-}
-
-double tti_step_grad_scale(const tutti_session *s, const tti_step_result *r) {
-    double scale = s->is_scaled ? s->run.loss_scale.scale : 1;
-    return r->count > 0 ? 1 / (r->count * scale) : 0;
 }
 
 static void keep_grad_scale(tutti_session *s) {

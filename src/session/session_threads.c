@@ -1,11 +1,9 @@
-/* session_threads.c - the begin and the end of a call on a session, and the threads of its workers:
- * each waits for a function, runs it, and reports.
+/* session_threads.c - the threads of a session's workers: each waits for a function, runs it, and
+ * reports.
  *
  * A failure that other workers may wait for ends the group, so that none waits forever. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/thread.h"
 #include "comm/transport.h"
@@ -116,44 +114,6 @@ tutti_status tti_session_try(tutti_session *s, tti_session_fn fn, void *arg) {
     return call_all(s, fn, arg, true);
 }
 
-/* ---- calls ---- */
-
-bool tti_session_is_inherited(const tutti_session *s) { return s->owner != getpid(); }
-
-tutti_status tti_session_enter_async(tutti_session *s, const char *who) {
-    if (!s) return tti_fail(TUTTI_E_INVALID, "%s: session is NULL", who);
-    if (tti_session_is_inherited(s))
-        return tti_fail(TUTTI_E_INVALID,
-                        "%s: the session belongs to the process that this one was forked from; "
-                        "create one after fork",
-                        who);
-    if (pthread_mutex_lock(&s->mutex) == EDEADLK)
-        return tti_fail(TUTTI_E_INVALID, "%s: called from a callback of the same session", who);
-    tutti_status st = TUTTI_OK;
-    if (!s->is_open)
-        st = tti_fail(TUTTI_E_INVALID, "%s: the session is closed", who);
-    else if (s->failed != TUTTI_OK)
-        st = tti_fail(s->failed, "%s: the session has failed before: %s", who, s->failure);
-    s->has_flat = s->gives_flat;
-    s->gives_flat = false;
-    if (st == TUTTI_OK) st = tti_session_accept_views(s);
-    if (st != TUTTI_OK) pthread_mutex_unlock(&s->mutex);
-    return st;
-}
-
-tutti_status tti_session_enter(tutti_session *s, const char *who) {
-    TTI_TRY(tti_session_enter_async(s, who));
-    tutti_status st = tti_session_settle(s, who);
-    if (st != TUTTI_OK) pthread_mutex_unlock(&s->mutex);
-    return st;
-}
-
-tutti_status tti_session_leave(tutti_session *s, tutti_status st) {
-    if (st == TUTTI_OK) tti_clear_error();
-    pthread_mutex_unlock(&s->mutex);
-    return st;
-}
-
 /* ---- where workers compute ---- */
 
 const tti_backend *tti_worker_backend(const tti_session_worker *w) {
@@ -163,6 +123,12 @@ const tti_backend *tti_worker_backend(const tti_session_worker *w) {
 int tti_worker_device(const tti_session_worker *w) {
     bool on_host = !tti_worker_backend(w)->device;
     return on_host ? TTI_ON_HOST : tti_devices_place(tti_blueprint_devices(w->b), w->local_rank);
+}
+
+tti_session_worker *tti_session_worker_on(const tutti_session *s, int device) {
+    for (int i = 0; i < s->n_workers; i++)
+        if (tti_worker_device(&s->workers[i]) == device) return &s->workers[i];
+    return NULL;
 }
 
 const tti_device_ops *tti_session_device_ops(const tutti_session *s) {

@@ -34,9 +34,6 @@ tutti_status tti_step_run(tutti_session *session, tti_step_call *call);
 tutti_status tti_step_describe(tti_session_worker *worker, tti_step_call *call,
                                tti_output_copy *copies, tti_step_desc *desc);
 
-/* 1 / (rows x loss scale) of a result. */
-double tti_step_grad_scale(const tutti_session *session, const tti_step_result *result);
-
 /* Facts of a step for its result. */
 typedef struct tti_step_facts {
     int64_t step, n_rows;
