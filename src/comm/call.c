@@ -209,6 +209,10 @@ void tti_comm_abort(tutti_comm *comm, const char *text) {
     (void)tti_fail(TUTTI_E_PEER, "%s", kept);
 }
 
+void tti_comm_break(tutti_comm *comm) {
+    if (comm->transport->break_off) comm->transport->break_off(comm->state);
+}
+
 tti_comm_bytes tti_comm_get_bytes(const tutti_comm *comm) { return comm->moved; }
 
 void tti_count_inside(tutti_comm *comm, size_t n_bytes) { comm->moved.inside += n_bytes; }

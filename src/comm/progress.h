@@ -122,6 +122,10 @@ tti_comm_bytes tti_comm_get_bytes(const tutti_comm *comm);
  * TUTTI_E_PEER and this text. tutti_last_error() of the calling thread stays as it is. */
 void tti_comm_abort(tutti_comm *comm, const char *text);
 
+/* Over hosts: this rank takes part no longer; its current call, or the next one, ends with
+ * TUTTI_E_PEER.  Any thread. */
+void tti_comm_break(tutti_comm *comm);
+
 /* Gives comm the group that it joined: both go when it is destroyed. */
 void tti_comm_keep_group(tutti_comm *comm, tutti_comm_group *group);
 

@@ -167,6 +167,9 @@ struct tti_transport {
      * sleeps for some milliseconds, or until wake_fd is readable.  Unfinished messages stay in
      * place until a later round has finished them.  No other call is allowed meanwhile. */
     tutti_status (*stream)(void *state, tti_message *messages, int n_messages, int wake_fd);
+    /* For a transport over hosts, else NULL.  Ends the waits of this rank, and of the ranks of its
+     * host, with TUTTI_E_PEER.  Any thread. */
+    void (*break_off)(void *state);
 };
 
 extern const tti_transport tti_transport_shm;

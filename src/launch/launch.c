@@ -20,6 +20,7 @@
 #include "comm/progress.h"
 #include "launch/cause.h"
 #include "launch/host_file.h"
+#include "launch/hosts.h"
 #include "launch/live.h"
 #include "launch/rendezvous.h"
 #include "launch/supervised.h"
@@ -36,13 +37,32 @@ typedef struct start {
     tti_flight_memory *flight;
     tti_watch *watch;
     int comm_fd; /* of the current group, under a number that stays */
-    tti_host_file hosts;
+    tti_host_file slots;
     int mirror_fd;    /* memory for the workers of an elastic run, empty at first */
     bool has_changed; /* a group after the first */
+    tti_hosts *hosts; /* the run has workers on other hosts; NULL: no */
+    int alive_fd;     /* then the epoch is over once this is closed; -1: it is */
 } start;
 
+static void end_host_epoch(start *s) {
+    if (s->alive_fd >= 0) close(s->alive_fd);
+    s->alive_fd = -1;
+}
+
+/* Workers of several hosts have no group that the supervisor makes: they see a pipe hang up. */
+static int begin_host_epoch(start *s) {
+    int ends[2];
+    end_host_epoch(s);
+    if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+    s->alive_fd = ends[1];
+    int fd = dup3(ends[0], s->comm_fd, O_CLOEXEC);
+    close(ends[0]);
+    return fd;
+}
+
 static void break_group(void *user, int rank, const char *text) {
-    const start *s = user;
+    start *s = user;
+    end_host_epoch(s);
     if (s->group) tutti_comm_group_abort(s->group, rank, text);
 }
 
@@ -51,6 +71,7 @@ static int new_group(void *user, int n_ranks) {
     tutti_comm_group_destroy(s->group);
     s->group = NULL;
     s->has_changed = true;
+    if (s->hosts) return begin_host_epoch(s);
     if (tutti_comm_group_create(n_ranks, &s->group) != TUTTI_OK) return -1;
     return dup3(tutti_comm_group_fd(s->group), s->comm_fd, O_CLOEXEC);
 }
@@ -92,7 +113,7 @@ static tutti_status open_watch(start *s) {
     int most = TTI_MAX(desc->n_workers, desc->max_workers);
     bool is_elastic = desc->min_workers > 0;
     TTI_TRY(tti_flight_create(is_elastic ? most + desc->spares : desc->n_workers, &s->flight));
-    if (is_elastic) tti_flight_set_range(s->flight, desc->min_workers, most);
+    if (is_elastic && !s->hosts) tti_flight_set_range(s->flight, desc->min_workers, most);
     if (is_elastic) s->mirror_fd = memfd_create("tutti-mirror", MFD_CLOEXEC);
     if (s->desc->run_dir) TTI_TRY(tti_live_write(s->desc->run_dir, s->flight));
     return tti_watch_create(&(tti_watch_desc){.memory = s->flight,
@@ -106,7 +127,7 @@ static int wanted(void *user) {
     start *s = user;
     int most = TTI_MAX(s->desc->n_workers, s->desc->max_workers);
     char text[800];
-    int n = tti_host_file_workers(&s->hosts, s->desc->min_workers, most, text, sizeof text);
+    int n = tti_host_file_workers(&s->slots, s->desc->min_workers, most, text, sizeof text);
     if (text[0]) tell_leave(s, text);
     return n > 0 ? n : tti_flight_take_wanted(s->flight);
 }
@@ -115,15 +136,21 @@ static void close_start(start *s) {
     if (s->desc->run_dir) tti_live_remove(s->desc->run_dir);
     tti_watch_destroy(s->watch);
     tti_flight_close(s->flight);
+    end_host_epoch(s);
     if (s->comm_fd >= 0) close(s->comm_fd);
     if (s->mirror_fd >= 0) close(s->mirror_fd);
     tutti_comm_group_destroy(s->group);
 }
 
 /* Starts all workers once and waits until all have ended. */
-static tutti_status run_once(const tutti_launch_desc *desc, int restart,
+static tutti_status run_once(const tutti_launch_desc *desc, tti_hosts *hosts, int restart,
                              tti_supervisor_report *out) {
-    start s = {.desc = desc, .comm_fd = -1, .mirror_fd = -1, .hosts.path = desc->host_file};
+    start s = {.desc = desc,
+               .comm_fd = -1,
+               .mirror_fd = -1,
+               .alive_fd = -1,
+               .hosts = hosts,
+               .slots.path = desc->host_file};
     TTI_TRY(tutti_comm_group_create(desc->n_workers, &s.group));
     tutti_status st = open_watch(&s);
     if (st != TUTTI_OK) {
@@ -156,6 +183,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                                .on_leave = tell_leave,
                                .on_look = look,
                                .look_ms = TTI_WATCH_EVERY_MS,
+                               .hosts = hosts,
                                .user = &s};
     st = tti_supervisor_run(&run, out);
     close_start(&s);
@@ -230,23 +258,25 @@ static bool is_in_vain(tti_supervisor_report *report, attempts *a) {
     return true;
 }
 
-static tutti_status run_with_restarts(const tutti_launch_desc *desc, tti_supervisor_report *report,
-                                      int *n_restarts) {
+static tutti_status run_with_restarts(const tutti_launch_desc *desc, tti_hosts *hosts,
+                                      tti_supervisor_report *report, int *n_restarts) {
     attempts a = {0};
     for (*n_restarts = 0;; ++*n_restarts) {
-        TTI_TRY(run_once(desc, *n_restarts, report));
+        TTI_TRY(run_once(desc, hosts, *n_restarts, report));
+        if (hosts) return TUTTI_OK; /* hosts are not restarted together */
         if (!may_restart(report)) return TUTTI_OK;
         if (is_in_vain(report, &a) || *n_restarts >= desc->max_restarts) return TUTTI_OK;
         back_off(desc, *n_restarts, report->text);
     }
 }
 
-tutti_status tutti_launch(const tutti_launch_desc *desc, tutti_launch_result *out) {
+tutti_status tti_launch_on_hosts(const tutti_launch_desc *desc, tti_hosts *hosts,
+                                 tutti_launch_result *out) {
     if (desc->n_workers < 1 || desc->n_workers > 4096)
         return tti_fail(TUTTI_E_INVALID, "launch: %d workers: expected 1 to 4096", desc->n_workers);
     tti_supervisor_report report;
     tutti_launch_result result = {.rank = -1};
-    TTI_TRY(run_with_restarts(desc, &report, &result.n_restarts));
+    TTI_TRY(run_with_restarts(desc, hosts, &report, &result.n_restarts));
     give_result(&report, &result);
     /* Logs how the workers ended, even if a full disk keeps the file from being written. */
     if (desc->error_file && report.noticed_ns != 0 &&
@@ -256,6 +286,10 @@ tutti_status tutti_launch(const tutti_launch_desc *desc, tutti_launch_result *ou
     }
     *out = result;
     return TUTTI_OK;
+}
+
+tutti_status tutti_launch(const tutti_launch_desc *desc, tutti_launch_result *out) {
+    return tti_launch_on_hosts(desc, NULL, out);
 }
 
 /* A descriptor is believed only if the launcher is ours and it is open. */

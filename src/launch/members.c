@@ -15,8 +15,8 @@ enum {
     CHANGE_MS = 60000 /* for all members to leave a broken group; then the late ones are killed */
 };
 
-static bool send_epoch(const tti_supervised *w, int rank, int n_ranks, int fd) {
-    tti_epoch_message m = {TTI_CONTROL_EPOCH, rank, n_ranks};
+static bool send_epoch(const tti_supervised *w, tti_epoch_message m, int fd) {
+    m.magic = TTI_CONTROL_EPOCH;
     alignas(struct cmsghdr) char room[CMSG_SPACE(sizeof fd)] = {0};
     struct iovec part = {&m, sizeof m};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
@@ -34,25 +34,24 @@ static bool send_epoch(const tti_supervised *w, int rank, int n_ranks, int fd) {
 
 void tti_members_dismiss(tti_supervisor *s) {
     for (int r = 0; r < s->n_slots; r++)
-        if (s->workers[r].alive && s->workers[r].is_ready) send_epoch(&s->workers[r], 0, 0, -1);
+        if (s->workers[r].alive && s->workers[r].is_ready)
+            send_epoch(&s->workers[r], (tti_epoch_message){0}, -1);
 }
 
-/* Breaks the group, so that its members leave it. */
-static void begin_change(tti_supervisor *s, int rank, const char *text) {
+void tti_members_begin_change(tti_supervisor *s, int rank, const char *text) {
     if (s->changes) return;
     s->changes = true;
     s->changes_ns = tti_now_ns();
     if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, text);
 }
 
-static int n_members(const tti_supervisor *s) {
+int tti_members_count(const tti_supervisor *s) {
     int n = 0;
     for (int r = 0; r < s->n_slots; r++) n += s->workers[r].alive && !s->workers[r].joins;
     return n;
 }
 
-/* Workers that are loaded and wait for a place. */
-static int n_spares(const tti_supervisor *s) {
+int tti_members_spares(const tti_supervisor *s) {
     int n = 0;
     for (int r = 0; r < s->n_slots; r++)
         n += s->workers[r].alive && s->workers[r].joins && s->workers[r].is_ready;
@@ -74,9 +73,11 @@ static int n_started(const tti_supervisor *s) {
 bool tti_members_may_lose(const tti_supervisor *s, int rank) {
     const tti_supervised *w = &s->workers[rank];
     bool is_spare = w->alive && w->joins && w->is_ready;
-    int n_stay = n_members(s) - (w->alive && !w->joins);
-    int n_left = n_stay + n_spares(s) - is_spare;
-    if (n_stay == 0 && !w->joins) return false; /* no spare has the state of the run */
+    int n_stay = tti_members_count(s) - (w->alive && !w->joins);
+    int n_elsewhere = tti_host_members_elsewhere(s);
+    int n_left = n_stay + n_elsewhere + tti_members_spares(s) - is_spare;
+    if (n_stay + n_elsewhere == 0 && !w->joins) return false; /* no spare has the run's state */
+    if (s->desc->hosts && s->host.epoch == 0) return false;   /* nor has any worker yet */
     return s->desc->min_workers > 0 && n_left >= s->desc->min_workers &&
            s->failed_ns == INT64_MAX && !s->kill_sent && s->stop_ns == INT64_MAX;
 }
@@ -102,26 +103,26 @@ void tti_members_lose(tti_supervisor *s, int rank, const siginfo_t *info) {
     if (w->is_dropped) snprintf(end.text, sizeof end.text, "rank %d leaves", rank);
     if (w->is_excluded)
         snprintf(end.text, sizeof end.text, "rank %d is excluded: %s", rank, w->reported.words);
-    int n = TTI_MIN(n_members(s) + n_spares(s), s->n_target);
+    int n = TTI_MIN(tti_members_count(s) + tti_members_spares(s), s->n_target);
     bool waits = n < s->n_target && w->respawn_ns < INT64_MAX;
+    n += tti_host_members_elsewhere(s);
     snprintf(text, sizeof text, "%s; the run goes on with %d worker%s%s", end.text, n,
              n == 1 ? "" : "s", waits ? " until another one has joined" : "");
     if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
-    if (was_member) begin_change(s, rank, end.text);
+    if (was_member) tti_members_begin_change(s, rank, end.text);
 }
 
 bool tti_members_are_final(const tti_supervisor *s) {
     return s->is_done || s->failed_ns != INT64_MAX || s->kill_sent || s->stop_ns != INT64_MAX ||
-           n_members(s) == 0;
+           (tti_members_count(s) == 0 && !s->desc->hosts);
 }
 
-/* Spares take places that are free; true if one did. */
-static bool admit(tti_supervisor *s) {
+bool tti_members_admit(tti_supervisor *s, int n_most) {
     bool any = false;
-    int n = n_members(s);
+    int n = tti_members_count(s);
     for (int r = 0; r < s->n_slots && !tti_members_are_final(s); r++) {
         tti_supervised *w = &s->workers[r];
-        if (!w->alive || !w->joins || !w->is_ready || w->is_dropped || n >= s->n_target) continue;
+        if (!w->alive || !w->joins || !w->is_ready || w->is_dropped || n >= n_most) continue;
         w->joins = false;
         w->seniority = ++s->n_joined;
         any = true;
@@ -142,31 +143,43 @@ static int next_senior(const tti_supervisor *s) {
 }
 
 /* A worker that died meanwhile does not hear of the epoch, and its end begins the next change. */
-static void start_epoch(tti_supervisor *s) {
-    int n = n_members(s), fd = s->desc->new_group(s->desc->user, n);
+void tti_members_start_epoch(tti_supervisor *s, const tti_epoch_message *epoch) {
+    tti_epoch_message m = *epoch;
+    int n = tti_members_count(s), fd = s->desc->new_group(s->desc->user, n);
     s->changes = false;
-    for (int rank = 0, r; (r = next_senior(s)) >= 0; rank++) {
-        send_epoch(&s->workers[r], rank, fd < 0 ? 0 : n, fd);
+    if (fd < 0) m.n_ranks = 0;
+    for (int r; (r = next_senior(s)) >= 0; m.rank++, m.local_rank++) {
+        send_epoch(&s->workers[r], m, fd);
         s->workers[r].is_ready = false;
     }
 }
 
-/* Starts the next epoch once all members have left the group, with those that join. */
-void tti_members_change(tti_supervisor *s) {
-    int n_missing = 0, n_ready = 0;
-    if (s->desc->min_workers == 0 || s->failed_ns != INT64_MAX) return;
-    if (admit(s)) begin_change(s, -1, "the membership changes: a worker joins");
+bool tti_members_have_left(tti_supervisor *s) {
+    int n_missing = 0;
     bool is_late = tti_now_ns() - s->changes_ns > CHANGE_MS * TTI_NS_PER_MS;
     for (int r = 0; r < s->n_slots; r++) {
         tti_supervised *w = &s->workers[r];
         if (!w->alive) continue;
         if (w->joins && tti_members_are_final(s)) tti_supervisor_signal(w, SIGKILL);
         if (w->joins) continue;
-        n_ready += w->is_ready;
         n_missing += !w->is_ready;
         if (!w->is_ready && s->changes && is_late) tti_supervisor_signal(w, SIGKILL);
     }
-    if (s->changes && n_missing == 0 && n_ready > 0) start_epoch(s);
+    return n_missing == 0;
+}
+
+void tti_members_change(tti_supervisor *s) {
+    if (s->desc->min_workers == 0) return;
+    if (s->desc->hosts) {
+        tti_host_members_change(s);
+        return;
+    }
+    if (s->failed_ns != INT64_MAX) return;
+    if (tti_members_admit(s, s->n_target))
+        tti_members_begin_change(s, -1, "the membership changes: a worker joins");
+    int n = tti_members_count(s);
+    if (tti_members_have_left(s) && s->changes && n > 0)
+        tti_members_start_epoch(s, &(tti_epoch_message){.n_ranks = n, .n_local = n});
 }
 
 /* The member that joined last, or any worker that joins; -1: there is none. */
@@ -194,7 +207,7 @@ void tti_members_scale(tti_supervisor *s) {
     int n = desc->wanted ? desc->wanted(desc->user) : 0, n_stay = 0;
     if (n == 0 && s->n_more != 0) n = s->n_target + s->n_more;
     s->n_more = 0;
-    if (tti_members_are_final(s) || n == 0 || desc->min_workers == 0) return;
+    if (tti_members_are_final(s) || n == 0 || desc->min_workers == 0 || desc->hosts) return;
     s->n_target = n = TTI_MIN(TTI_MAX(n, desc->min_workers), s->n_slots - desc->n_spares);
     for (int r = 0; r < s->n_slots; r++)
         n_stay += s->workers[r].alive && !s->workers[r].joins && !s->workers[r].is_dropped;

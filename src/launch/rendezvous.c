@@ -226,6 +226,18 @@ tutti_status tti_rendezvous_choose(const tti_worker_env *env, tti_getenv_fn get,
     return connect_at_address(&variables, env, out);
 }
 
+tutti_status tti_rendezvous_of_hosts(char *host, size_t n_bytes, int *port,
+                                     char token[TTI_TOKEN_BYTES]) {
+    const tti_environment env = {0};
+    const tti_worker_env worker = {.launcher = "environment", .text = "TUTTI_NODES is set"};
+    tti_rendezvous found = {.transport = "tcp"};
+    TTI_TRY(find_place(&env, &worker, host, n_bytes, port));
+    TTI_TRY(find_token(&env, &found));
+    if (!found.token[0]) return fail_no_token(host, *port);
+    memcpy(token, found.token, TTI_TOKEN_BYTES);
+    return TUTTI_OK;
+}
+
 tutti_status tti_rendezvous_join(int timeout_ms, int phase_timeout_ms, tutti_comm **out) {
     tti_worker_env env;
     tti_rendezvous rendezvous;

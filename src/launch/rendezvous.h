@@ -28,6 +28,11 @@ typedef struct tti_rendezvous {
 TUTTI_NODISCARD tutti_status tti_rendezvous_choose(const tti_worker_env *env, tti_getenv_fn get,
                                                    void *user, tti_rendezvous *out);
 
+/* Where supervisors of several hosts connect, from MASTER_ADDR, MASTER_PORT and the token; errors
+ * as above. host: n_bytes. */
+TUTTI_NODISCARD tutti_status tti_rendezvous_of_hosts(char *host, size_t n_bytes, int *port,
+                                                     char token[TTI_TOKEN_BYTES]);
+
 /* Joins this process's rank: tti_worker_env_detect, tti_rendezvous_choose, tutti_comm_create. */
 TUTTI_NODISCARD tutti_status tti_rendezvous_join(int timeout_ms, int phase_timeout_ms,
                                                  tutti_comm **out);

@@ -15,6 +15,7 @@
 #include "base/affinity.h"
 #include "base/arena.h"
 #include "base/error.h"
+#include "launch/hosts.h"
 
 enum { N_OWN_VARIABLES = 8 };
 
@@ -44,8 +45,11 @@ static tutti_status make_environment(const tti_spawn_desc *desc, environment *en
     if (!env->list) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
     memcpy(env->list, environ, n * sizeof *env->list);
     env->n = n;
-    set_number(env, "RANK", desc->rank);
-    set_number(env, "WORLD_SIZE", desc->n_ranks);
+    const tti_host_place *place = desc->place;
+    int n_all = place ? 0 : desc->n_ranks;
+    for (int i = 0; place && i < place->n_nodes; i++) n_all += place->n_workers[i];
+    set_number(env, "RANK", desc->rank + (place ? place->first_rank : 0));
+    set_number(env, "WORLD_SIZE", n_all);
     set_number(env, "LOCAL_RANK", desc->rank);
     set_number(env, "LOCAL_WORLD_SIZE", desc->n_ranks);
     set_number(env, "TUTTI_SUPERVISOR_PID", (int)getpid());

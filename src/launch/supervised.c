@@ -143,7 +143,15 @@ static tutti_status receive_epoch(int fd, tti_epoch *out) {
     bool ok = n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_EPOCH && group_fd >= 0 &&
               m.rank >= 0 && m.rank < m.n_ranks;
     if (ok) {
-        *out = (tti_epoch){m.rank, m.n_ranks, group_fd};
+        *out = (tti_epoch){.rank = m.rank,
+                           .n_ranks = m.n_ranks,
+                           .group_fd = group_fd,
+                           .local_rank = m.local_rank,
+                           .n_local = m.n_local,
+                           .number = m.number};
+        memcpy(out->address, m.address, sizeof out->address);
+        memcpy(out->job, m.job, sizeof out->job);
+        memcpy(out->token, m.token, sizeof out->token);
         return TUTTI_OK;
     }
     if (group_fd >= 0) close(group_fd);

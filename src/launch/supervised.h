@@ -29,14 +29,21 @@ typedef struct tti_control_message {
 
 /* The supervisor's answer to TTI_CONTROL_READY, with the descriptor of the group (SCM_RIGHTS). */
 typedef struct tti_epoch_message {
-    uint64_t magic;        /* TTI_CONTROL_EPOCH */
-    int32_t rank, n_ranks; /* n_ranks 0: the run ends, and there is no descriptor */
+    uint64_t magic;              /* TTI_CONTROL_EPOCH */
+    int32_t rank, n_ranks;       /* n_ranks 0: the run ends, and there is no descriptor */
+    int32_t local_rank, n_local; /* among the members of this host */
+    uint64_t number;             /* on several hosts: of the epoch, 1 for the first .. */
+    char address[320], job[128], token[256]; /* .. and for tutti_comm_desc; else "" */
 } tti_epoch_message;
 
 /* A worker's place among the members of an epoch, the time between two changes of membership. */
 typedef struct tti_epoch {
     int rank, n_ranks;
-    int group_fd; /* for tutti_comm_group_open, which takes it over */
+    int group_fd; /* for tutti_comm_group_open, which takes it over; on several hosts the epoch is
+                     over when it hangs up, and the caller closes it */
+    int local_rank, n_local;
+    uint64_t number; /* on several hosts, as in the message: .. */
+    char address[320], job[128], token[256];
 } tti_epoch;
 
 /* Ties this process to its supervisor: when that dies, this is killed.  Once, from the main thread,

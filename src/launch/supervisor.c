@@ -26,6 +26,7 @@
 #include "base/patience.h"
 #include "base/process.h"
 #include "launch/cause.h"
+#include "launch/hosts.h"
 #include "launch/own_signals.h"
 #include "launch/relay.h"
 #include "launch/supervisor_state.h"
@@ -40,7 +41,8 @@ enum {
     DRAIN_MS = 2000,
     DEFAULT_GIVE_UP_MS = 10000,
     DEFAULT_STOPPED_MS = 500, /* a worker that stays stopped for longer does not resume by itself */
-    STOP_LOOK_MS = 50
+    STOP_LOOK_MS = 50,
+    MAX_HOST_FDS = TTI_MAX_HOSTS + 9
 };
 
 /* ---- signals to workers ---- */
@@ -133,6 +135,16 @@ static void note_cause(tti_supervisor *s, int rank, const siginfo_t *info, tti_s
     tti_members_dismiss(s);
     s->failed_ns = report->noticed_ns = tti_now_ns();
     if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, report->text);
+}
+
+void tti_supervisor_fail(tti_supervisor *s, const char *text) {
+    if (s->failed_ns != INT64_MAX) return;
+    s->severity = TTI_VICTIM;
+    s->report.exit_code = tutti_status_exit_code(TUTTI_E_PEER);
+    snprintf(s->report.text, sizeof s->report.text, "%s", text);
+    tti_members_dismiss(s);
+    s->failed_ns = s->report.noticed_ns = tti_now_ns();
+    if (s->desc->on_failure) s->desc->on_failure(s->desc->user, -1, text);
 }
 
 /* The other workers continue without this one; its failure is reported once. */
@@ -328,6 +340,7 @@ tutti_status tti_supervisor_start(tti_supervisor *s, int rank, bool joins) {
     for (int i = 0; i < desc->n_fds; i++) fds[i + 1] = desc->fds[i];
     tti_spawn_desc spawn = {.argv = desc->argv,
                             .n_ranks = desc->n_workers,
+                            .place = desc->hosts ? tti_hosts_place(desc->hosts) : NULL,
                             .restart = desc->restart,
                             .joins = joins ? rank + 1 : 0,
                             .fds = fds,
@@ -343,6 +356,8 @@ static tutti_status start_workers(tti_supervisor *s, const sigset_t *worker_mask
     int n = desc->n_workers, n_spares = desc->min_workers > 0 ? desc->n_spares : 0;
     tutti_status st = TUTTI_OK;
     s->worker_mask = worker_mask;
+    s->changes = desc->hosts != NULL; /* the first epoch begins when all hosts are ready */
+    s->changes_ns = INT64_MAX;
     for (int r = 0; r < n + n_spares && st == TUTTI_OK; r++) {
         s->workers[r].joins = r >= n;
         st = tti_supervisor_start(s, r, r >= n);
@@ -412,6 +427,7 @@ static bool wait_for_event(tti_supervisor *s) {
         if (s->workers[r].control >= 0)
             s->fds[n++] = (struct pollfd){.fd = s->workers[r].control, .events = POLLIN};
     n += tti_relay_poll_fds(s->relay, s->fds + n);
+    if (s->desc->hosts) n += tti_hosts_poll_fds(s->desc->hosts, s->fds + n);
     int n_ready = poll(s->fds, (nfds_t)n, tti_ms_until(next_deadline_ns(s)));
     bool ended = n_ready == 0;
     for (int i = 1; i <= n_pidfds && n_ready > 0; i++) ended |= s->fds[i].revents != 0;
@@ -435,7 +451,7 @@ static void call_look(tti_supervisor *s) {
 }
 
 static void run_to_the_end(tti_supervisor *s) {
-    while (s->n_alive > 0) {
+    while (s->n_alive > 0 || tti_host_members_wait(s)) {
         bool look = wait_for_event(s);
         look |= read_signals(s);
         read_controls(s);
@@ -450,6 +466,7 @@ static void run_to_the_end(tti_supervisor *s) {
         wind_down(s);
         give_up(s);
     }
+    tti_host_members_end(s);
     read_controls(s);
     tti_relay_finish(s->relay, DRAIN_MS);
 }
@@ -489,7 +506,7 @@ static tutti_status supervise(tti_supervisor *s, const sigset_t *blocked,
     tti_relay_desc relay = {s->n_slots, {desc->out_fd, desc->err_fd}, desc->log_dir};
     tutti_status st = TUTTI_OK;
     s->workers = calloc(n, sizeof *s->workers);
-    s->fds = calloc(4 * n + 3, sizeof *s->fds);
+    s->fds = calloc(4 * n + 3 + MAX_HOST_FDS, sizeof *s->fds);
     if (!s->workers || !s->fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
     for (size_t r = 0; r < n; r++)
         s->workers[r] = (tti_supervised){.pidfd = -1, .control = -1, .respawn_ns = INT64_MAX};

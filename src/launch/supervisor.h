@@ -79,6 +79,7 @@ typedef struct tti_supervisor_desc {
     void (*on_look)(void *user);
     int look_ms;
     void *user;
+    struct tti_hosts *hosts; /* the run has workers on other hosts; with min_workers.  NULL: no */
 } tti_supervisor_desc;
 
 /* A worker's report of its failure (tti_worker_report_failure). */

@@ -8,6 +8,7 @@
 
 #include "base/patience.h"
 #include "launch/cause.h"
+#include "launch/hosts.h"
 #include "launch/relay.h"
 #include "launch/supervisor.h"
 
@@ -29,6 +30,18 @@ typedef struct tti_supervised {
     uint64_t seniority; /* lower: has been a member for longer */
     int64_t respawn_ns; /* time of the next start; INT64_MAX: none */
 } tti_supervised;
+
+/* The epochs of a run on several hosts, as this host knows them. */
+typedef struct tti_host_epochs {
+    uint64_t epoch;        /* the current one; 0: the first has not begun */
+    int64_t begun_ns;      /* when it began */
+    int n_short;           /* epochs one after the other that ended soon, with no worker lost */
+    int n_ranks;           /* of the current epoch */
+    int64_t suspended_ns;  /* since when this host waits for others; 0: it does not */
+    tti_host_message said; /* the last STATUS */
+    bool has_left;         /* this host has no worker, and the others go on */
+    bool has_ended;        /* the others know that the run of this host has ended */
+} tti_host_epochs;
 
 typedef struct tti_supervisor {
     const tti_supervisor_desc *desc;
@@ -66,11 +79,14 @@ typedef struct tti_supervisor {
     int64_t oom_kills[2]; /* of this machine one to two OOM_EVERY_MS ago, and since then */
     int64_t oom_ns;       /* when the latter was read */
     int64_t looked_ns;    /* when on_look was called */
+    tti_host_epochs host; /* of a run on several hosts */
 } tti_supervisor;
 
 /* Sends sig to the process group of a worker that lives. */
 void tti_supervisor_signal(const tti_supervised *w, int sig);
 void tti_supervisor_close(int *fd);
+/* The run fails with exit code 5 and this text, although no worker failed. */
+void tti_supervisor_fail(tti_supervisor *s, const char *text);
 /* Starts the worker of a slot, which joins others that train. */
 TUTTI_NODISCARD tutti_status tti_supervisor_start(tti_supervisor *s, int rank, bool joins);
 
@@ -86,9 +102,31 @@ void tti_members_scale(tti_supervisor *s);
 void tti_members_respawn(tti_supervisor *s);
 /* Starts the next epoch once all members have left the group, with those that join. */
 void tti_members_change(tti_supervisor *s);
+/* Breaks the group, so that its members leave it. */
+void tti_members_begin_change(tti_supervisor *s, int rank, const char *text);
+/* Whether every member has left its group; kills late ones. */
+bool tti_members_have_left(tti_supervisor *s);
+/* Spares take free places until there are n_most members; true if one did. */
+bool tti_members_admit(tti_supervisor *s, int n_most);
+/* Gives each member its rank, from that of epoch on. */
+void tti_members_start_epoch(tti_supervisor *s, const tti_epoch_message *epoch);
+int tti_members_count(const tti_supervisor *s);
+/* Workers that are loaded and wait for a place. */
+int tti_members_spares(const tti_supervisor *s);
 /* True if no worker joins any more: the run ends. */
 bool tti_members_are_final(const tti_supervisor *s);
 /* Tells the workers that wait for an epoch that the run ends. */
 void tti_members_dismiss(tti_supervisor *s);
+
+/* ---- host_members.c: for runs on several hosts ---- */
+
+/* tti_members_change */
+void tti_host_members_change(tti_supervisor *s);
+/* Members on other hosts, as far as they are known; 0: there are no other hosts. */
+int tti_host_members_elsewhere(const tti_supervisor *s);
+/* Whether a host without workers waits for one that is started again. */
+bool tti_host_members_wait(const tti_supervisor *s);
+/* Tells the other hosts how the run of this one ended. */
+void tti_host_members_end(tti_supervisor *s);
 
 #endif /* TTI_LAUNCH_SUPERVISOR_STATE_H */

@@ -164,4 +164,7 @@ tutti_status tti_net_connect_locally(net_state *s, bool *apart);
 tutti_status tti_net_watch(net_state *s);
 void tti_net_unwatch(net_state *s);
 
+/* tti_transport.break_off */
+void tti_net_break(void *state);
+
 #endif /* TTI_COMM_NET_H */

@@ -233,12 +233,12 @@ static void net_set_timeout(void *state, int timeout_ms) {
         .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                       \
         .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
         .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
-        .check = net_check, .heard = net_heard, .describe_late = net_describe_late,               \
-        .delay = tti_net_delay, .set_timeout = net_set_timeout, .note_call = net_note_call,       \
-        .note_step = net_note_step, .declare = net_declare, .note_wait = net_note_wait,           \
-        .find_culprit = tti_net_find_culprit, .find_busy = tti_net_find_busy, .hosts = net_hosts, \
-        .near = net_near, .near_barrier = net_near_barrier, .split = tti_net_split,               \
-        .stream = tti_net_stream                                                                  \
+        .break_off = tti_net_break, .check = net_check, .heard = net_heard,                       \
+        .describe_late = net_describe_late, .delay = tti_net_delay,                               \
+        .set_timeout = net_set_timeout, .note_call = net_note_call, .note_step = net_note_step,   \
+        .declare = net_declare, .note_wait = net_note_wait, .find_culprit = tti_net_find_culprit, \
+        .find_busy = tti_net_find_busy, .hosts = net_hosts, .near = net_near,                     \
+        .near_barrier = net_near_barrier, .split = tti_net_split, .stream = tti_net_stream        \
     }
 
 const tti_transport tti_transport_tcp = NET_TRANSPORT(

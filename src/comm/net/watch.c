@@ -63,6 +63,11 @@ static bool note_loss(net_state *s, int rank, const char *how) {
     return true;
 }
 
+void tti_net_break(void *state) {
+    net_state *s = state;
+    (void)note_loss(s, s->rank, "left this group: the membership changes");
+}
+
 /* In the circle of ranks, starting after this one.  Processes that cannot be waited for are still
  * checked for stops. */
 static int find_others(net_state *s, watched *others) {

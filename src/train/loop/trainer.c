@@ -24,6 +24,7 @@
 #include "launch/supervised.h"
 #include "launch/watch.h"
 #include "train/loop/async.h"
+#include "train/loop/host_epoch.h"
 #include "train/loop/mirror.h"
 #include "train/loop/resume.h"
 #include "train/loop/thread_epochs.h"
@@ -34,6 +35,7 @@
 #include "train/report/report.h"
 #include "train/setup/agreement.h"
 #include "train/setup/command.h"
+#include "train/setup/host_group.h"
 #include "train/setup/init_config.h"
 #include "train/setup/kernels.h"
 #include "train/setup/memory_check.h"
@@ -66,7 +68,9 @@ typedef struct trainer {
     int n_cores;               /* cores usable by this process, before its threads are pinned */
     tti_flight_memory *flight; /* the recorder of all ranks */
     tti_carry *carry;          /* in a worker of an elastic run; else NULL */
-    int slot;                  /* rank of this process when it was started */
+    int slot;                  /* rank of this process on its host when it was started */
+    tti_host_place hosts;      /* of an elastic run on several hosts */
+    tti_hosts *links;          /* of its supervisor to the others; NULL: none */
 } trainer;
 
 /* ---- the run folder ---- */
@@ -143,6 +147,28 @@ static tutti_status make_own_dir(trainer *t) {
     t->made_dir = true;
     find_full_dir(t);
     return write_job(t);
+}
+
+/* Host 0 makes the folder for all hosts. */
+static tutti_status make_dir_of_hosts(trainer *t) {
+    const tti_job_config *c = tti_job_config_of(t->job);
+    char *dir = t->result->run_dir;
+    bool is_first = t->hosts.node == 0;
+    if (is_first) TTI_TRY(make_own_dir(t));
+    if (is_first) find_full_dir(t);
+    char *yaml = tutti_job_print(t->job, false); /* with paths as given */
+    if (!yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = tti_host_group_open(&t->hosts, c, yaml, dir, &t->links);
+    free(yaml);
+    if (st != TUTTI_OK) return st;
+    if (is_first) return TUTTI_OK;
+    snprintf(dir, sizeof t->result->run_dir, "%s", tti_hosts_run_dir(t->links));
+    find_full_dir(t);
+    if (access(dir, F_OK) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "run.dir: there is no folder '%s' on this host: give a path of storage that "
+                    "all hosts share",
+                    dir);
 }
 
 /* With ranks of another launcher, rank 0 makes the folder for all. */
@@ -295,11 +321,26 @@ static tutti_status run_as_worker(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
+static tutti_status run_host_epoch(trainer *t, const tti_blueprint *b, const tti_epoch *epoch) {
+    tti_host_epoch joined;
+    t->carry->has_changed = epoch->number > 1;
+    TTI_TRY(tti_host_epoch_join(epoch, tti_job_config_of(t->job), &joined));
+    t->comm = joined.comm;
+    t->core_rank = epoch->local_rank;
+    t->core_n_ranks = epoch->n_local;
+    tutti_status st = run_rank(t, b, NULL, epoch->rank);
+    if (st != TUTTI_OK) tti_comm_abort(joined.comm, tutti_last_error());
+    t->comm = NULL;
+    tti_host_epoch_leave(&joined);
+    return st;
+}
+
 /* One epoch of an elastic run: the members and the group stay the same. */
 static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_epoch *epoch) {
     tutti_comm_group *group;
     const tti_blueprint b = tti_carry_blueprint(whole, epoch->n_ranks);
     t->place.rank = epoch->rank;
+    if (t->hosts.n_nodes > 0) return run_host_epoch(t, &b, epoch);
     TTI_TRY(tutti_comm_group_open(epoch->group_fd, &group));
     tutti_status st = run_rank(t, &b, group, epoch->rank);
     tutti_comm_group_destroy(group);
@@ -321,17 +362,19 @@ static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti
 static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     tti_carry carry = {
         .has_changed = tti_worker_joins(), .slot = t->slot, .has_parts = tti_worker_has_parts(b)};
-    tti_epoch epoch = {t->place.rank, b->n_workers, t->place.comm_fd};
+    tti_epoch epoch = {
+        .rank = t->place.rank, .n_ranks = b->n_workers, .group_fd = t->place.comm_fd};
+    bool waits = carry.has_changed || t->hosts.n_nodes > 0; /* for the first epoch too */
     tutti_status st = TUTTI_OK;
     if (carry.has_parts && b->config.parallel.mirror)
         TTI_TRY(tti_mirror_open(tti_worker_fd("TUTTI_MIRROR_FD"), b->plan, b->config.train.ema > 0,
                                 &carry.mirror));
     t->carry = &carry;
     do {
-        if (carry.has_changed) st = wait_for_place(t, &carry, &epoch);
+        if (waits) st = wait_for_place(t, &carry, &epoch);
         if (st != TUTTI_OK) break;
         st = run_epoch(t, b, &epoch);
-        carry.has_changed = true;
+        carry.has_changed = waits = true;
     } while (st == TUTTI_E_PEER);
     tti_mirror_close(carry.mirror);
     tti_carry_free(&carry);
@@ -351,11 +394,16 @@ static tutti_status supervise(trainer *t) {
     snprintf(run_dir, sizeof run_dir, "run.dir=%s", t->result->run_dir);
     snprintf(shards, sizeof shards, "parallel.shards=%d",
              (int)tti_job_config_of(t->job)->parallel.shards);
-    snprintf(log_dir, sizeof log_dir, "%s/log", t->dir);
-    snprintf(error_file, sizeof error_file, "%s/error.json", t->dir);
+    char host[16] = "";
+    bool is_other = t->hosts.n_nodes > 0 && t->hosts.node > 0;
+    int n_here = t->hosts.n_nodes > 0 ? t->hosts.n_workers[t->hosts.node]
+                                      : (int)tti_job_config_of(t->job)->parallel.workers;
+    if (is_other) snprintf(host, sizeof host, "-host-%d", t->hosts.node);
+    snprintf(log_dir, sizeof log_dir, "%s/log%s", t->dir, host);
+    snprintf(error_file, sizeof error_file, "%s/error%s.json", t->dir, host);
     tutti_launch_result ended;
-    TTI_TRY(tutti_launch(
-        &(tutti_launch_desc){.n_workers = (int)tti_job_config_of(t->job)->parallel.workers,
+    TTI_TRY(tti_launch_on_hosts(
+        &(tutti_launch_desc){.n_workers = n_here,
                              .argv = argv,
                              .grace_ms = t->on_devices ? DEVICE_GRACE_MS : 0,
                              .log_dir = log_dir,
@@ -369,11 +417,11 @@ static tutti_status supervise(trainer *t) {
                              .spares = (int)tti_job_config_of(t->job)->parallel.spares,
                              .on_restart = warn,
                              .on_leave = warn,
-                             .run_dir = t->dir,
+                             .run_dir = is_other ? NULL : t->dir,
                              .on_hang = warn,
                              .slow_phase_ms = slow_phase_ms(t),
                              .user = t},
-        &ended));
+        t->links, &ended));
     t->result->exit_code = ended.exit_code;
     if (ended.exit_code == 130) t->result->stop_signal = SIGINT;
     if (ended.exit_code == 143) t->result->stop_signal = SIGTERM;
@@ -451,7 +499,9 @@ static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
 /* Checks memory before any worker allocates; workers of other processes wait for this one. */
 static tutti_status check_memory(const trainer *t, const tti_blueprint *b) {
     tti_memory_room room;
-    int n_here = t->comm ? t->core_n_ranks : b->n_workers;
+    int n_here = t->comm                ? t->core_n_ranks
+                 : t->hosts.n_nodes > 0 ? t->hosts.n_workers[t->hosts.node]
+                                        : b->n_workers;
     tti_memory_find_room("", &room);
     return tti_memory_check(b, t->is_worker ? t->place.rank : -1, n_here, &room);
 }
@@ -624,6 +674,14 @@ static tutti_status look_for_own_run(trainer *t) {
  * instead of the number in its folder. */
 static tutti_status take_workers_of_launcher(const trainer *t) {
     char text[24];
+    int n_all = 0;
+    for (int i = 0; i < t->hosts.n_nodes; i++) n_all += t->hosts.n_workers[i];
+    if (n_all > 0) {
+        snprintf(text, sizeof text, "%d", n_all);
+        if (tti_job_config_of(t->job)->parallel.workers <= 0)
+            tti_options_put(tti_job_options(t->job), "parallel.workers", text, "TUTTI_NODES");
+        return TUTTI_OK;
+    }
     if (t->place.n_ranks > TTI_MAX_WORKERS)
         return tti_fail(TUTTI_E_CONFIG, "train: a job has at most %d workers, and this is %s",
                         TTI_MAX_WORKERS, t->place.text);
@@ -643,12 +701,14 @@ static tutti_status take_init_config(const trainer *t) {
 
 /* The workers of an elastic run are started and replaced by this process, and compute on CPUs. */
 static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devices *devices) {
-    if (tti_job_config_of(t->job)->parallel.min_workers == 0) return TUTTI_OK;
+    bool on_hosts = t->hosts.n_nodes > 0;
+    if (tti_job_config_of(t->job)->parallel.min_workers == 0 && !on_hosts) return TUTTI_OK;
     if (foreign)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.min_workers: an elastic run starts its workers itself (tutti "
                         "train -n N), and another launcher started this one: %s",
                         t->place.text);
+    if (on_hosts) TTI_TRY(tti_host_group_check(&t->hosts, tti_job_config_of(t->job)));
     if (devices->n == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
                     "parallel.min_workers: the workers of an elastic run "
@@ -658,7 +718,8 @@ static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devi
 static tutti_status prepare(trainer *t) {
     TTI_TRY(tutti_worker_detect(&t->place));
     bool foreign = t->place.n_ranks > 1 && t->place.comm_fd < 0;
-    if (foreign) TTI_TRY(take_workers_of_launcher(t));
+    TTI_TRY(tti_host_place_find(NULL, NULL, &t->hosts));
+    if (foreign || t->hosts.n_nodes > 0) TTI_TRY(take_workers_of_launcher(t));
     tti_devices devices;
     TTI_TRY(tti_devices_resolve(t->job, &devices));
     t->on_devices = devices.n > 0;
@@ -671,7 +732,7 @@ static tutti_status prepare(trainer *t) {
     bool alone_too = c->run.restarts > 0 || c->parallel.min_workers > 0;
     t->is_worker = t->place.n_ranks > 1 || (alone_too && t->place.comm_fd >= 0);
     t->continues = t->desc->resume || tti_worker_restarted();
-    t->slot = tti_worker_slot(t->place.rank);
+    t->slot = tti_worker_slot(t->place.rank - t->hosts.first_rank);
     TTI_TRY(tti_worker_init());
     if (t->is_worker && tti_job_config_of(t->job)->parallel.workers != t->place.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",
@@ -690,6 +751,7 @@ static tutti_status prepare(trainer *t) {
     TTI_TRY(tti_devices_check_sharing(c, &devices, n_here, t->n_devices));
     if (foreign && !t->desc->resume) TTI_TRY(look_for_own_run(t));
     TTI_TRY(choose_kernels(t, &devices));
+    if (t->hosts.n_nodes > 0 && !t->is_worker) return make_dir_of_hosts(t);
     return make_run_dir(t);
 }
 
@@ -713,6 +775,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(t.dir);
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
     if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;
+    tti_hosts_close(t.links);
     tti_run_dir_unlock(t.lock);
     free(t.yaml);
     return st;

@@ -210,6 +210,13 @@ tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks, bool 
 
 /* Without a communicator, each worker of this machine has the values of this process, except for
  * its device. */
+void tti_kernels_text(char *out, size_t n_bytes) {
+    tti_kernel_record here = {0};
+    record_host(&here);
+    snprintf(out, n_bytes, "%s (%s;%s)", tti_cpu_level_name((tti_cpu_level)here.level),
+             here.libraries, here.extensions);
+}
+
 static tutti_status gather(const tti_kernel_query *q, const tti_kernel_record *mine, int n_ranks,
                            tti_kernel_record *all) {
     if (q->comm) return tutti_comm_all_gather(q->comm, mine, all, sizeof *mine, TUTTI_U8);

@@ -1,0 +1,56 @@
+/* host_group.c - refuses what an elastic run on several hosts does not support, and connects the
+ * supervisors. */
+#include "train/setup/host_group.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "launch/rendezvous.h"
+#include "train/setup/kernels.h"
+#include "train/setup/worker_exec.h"
+
+/* What the job asks for and several hosts do not support; NULL: nothing. */
+static const char *find_unsupported(const tti_job_config *c) {
+    if (strcmp(c->parallel.place, "processes") != 0) return "parallel.place=threads";
+    if (c->parallel.zero > 0) return "parallel.zero, whose mirror is in the memory of one host";
+    if (tti_job_has_server(c)) return "a parameter server";
+    if (c->parallel.max_workers > c->parallel.workers) return "parallel.max_workers";
+    if (c->parallel.spares > 0) return "parallel.spares";
+    if (*c->parallel.hostfile) return "parallel.hostfile";
+    return NULL;
+}
+
+tutti_status tti_host_group_check(const tti_host_place *place, const tti_job_config *c) {
+    int n = 0;
+    for (int i = 0; i < place->n_nodes; i++) n += place->n_workers[i];
+    const char *what = find_unsupported(c);
+    if (c->parallel.min_workers == 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.min_workers: TUTTI_NODES starts an elastic run "
+                        "on several hosts: give the fewest workers that go on");
+    if (c->parallel.workers != n)
+        return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but TUTTI_NODES has %d workers",
+                        (long long)c->parallel.workers, n);
+    if (what)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "TUTTI_NODES: elastic runs on several hosts do not "
+                        "support %s",
+                        what);
+    return TUTTI_OK;
+}
+
+tutti_status tti_host_group_open(const tti_host_place *place, const tti_job_config *c,
+                                 const char *yaml, const char *run_dir, tti_hosts **out) {
+    char host[256], token[TTI_TOKEN_BYTES], machine[256];
+    int port;
+    TTI_TRY(tti_rendezvous_of_hosts(host, sizeof host, &port, token));
+    tti_kernels_text(machine, sizeof machine);
+    return tti_hosts_open(&(tti_hosts_desc){.place = *place,
+                                            .host = host,
+                                            .port = port,
+                                            .token = token,
+                                            .job = yaml,
+                                            .machine = machine,
+                                            .run_dir = run_dir},
+                          (int)c->parallel.timeout_ms, out);
+}

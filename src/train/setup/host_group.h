@@ -1,0 +1,18 @@
+/* host_group.h - an elastic run on several hosts: what it needs, and the supervisor's part. */
+#ifndef TTI_TRAIN_HOST_GROUP_H
+#define TTI_TRAIN_HOST_GROUP_H
+
+#include "launch/hosts.h"
+#include "train/job/job.h"
+
+/* TUTTI_E_CONFIG, TUTTI_E_UNSUPPORTED: the job cannot be an elastic run on these hosts. */
+TUTTI_NODISCARD tutti_status tti_host_group_check(const tti_host_place *place,
+                                                  const tti_job_config *c);
+
+/* Connects this host's supervisor to the others.  yaml: the job, which all must have; run_dir: of
+ * host 0.  On success *out is owned by the caller. */
+TUTTI_NODISCARD tutti_status tti_host_group_open(const tti_host_place *place,
+                                                 const tti_job_config *c, const char *yaml,
+                                                 const char *run_dir, tti_hosts **out);
+
+#endif /* TTI_TRAIN_HOST_GROUP_H */
