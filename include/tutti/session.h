@@ -210,8 +210,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_forward(tutti_session *sess
  *           order of tutti_train: shuffled, and continued after tutti_session_load
  *   lr      0 .. 1000, or TUTTI_LR_OF_JOB
  *   result  may be NULL
- * TUTTI_E_CONFIG: no parameter is trained, because all are frozen (optimizer.freeze) or there is
- * none; so in the other calls that train. */
+ * TUTTI_E_CONFIG: no parameter is trained, because all are frozen (optimizer.freeze with other
+ * patterns than "*") or there is none; so in the other calls that train. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_step(tutti_session *session,
                                                           const tutti_tensor *inputs, int n_inputs,
                                                           double lr, tutti_session_result *result);

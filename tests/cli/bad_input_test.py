@@ -358,7 +358,7 @@ def test_no_room_for_an_order():
     """An asynchronous run goes on without it, and who would repeat it hears why not."""
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (130000, 130000))
     arguments = ["train.steps=9000", "model.hidden=[]", "run.log_every=1000", "train.eval_every=0",
                  "run.checkpoint_every=-1", "optimizer.name=sgd", "optimizer.momentum=0",
                  "parallel.mode=fast", "parallel.sync=parameter-server", "parallel.staleness=2"]

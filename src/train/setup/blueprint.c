@@ -248,7 +248,10 @@ static tutti_status check_groups(const tti_blueprint *b) {
 }
 
 tutti_status tti_blueprint_check_trains(const tti_blueprint *b) {
+    const tti_text_list *freeze = &b->config.optimizer.freeze;
     int n = 0;
+    for (int i = 0; i < freeze->n; i++)
+        if (strcmp(freeze->v[i], "*") == 0) return TUTTI_OK; /* nobody writes this by mistake */
     for (int i = 0; i < b->plan->n_slots; i++) {
         if (b->plan->slots[i].buffer) continue;
         if (!b->plan->slots[i].rule.frozen) return TUTTI_OK;
@@ -256,7 +259,8 @@ tutti_status tti_blueprint_check_trains(const tti_blueprint *b) {
     }
     return n > 0 ? tti_fail(TUTTI_E_CONFIG,
                             "optimizer.freeze: every parameter of the model is frozen (%d), so "
-                            "there is nothing to train; optimizer.groups with lr=0 freezes too",
+                            "there is nothing to train (optimizer.groups with lr=0 freezes too); "
+                            "optimizer.freeze=* runs the steps without any update",
                             n)
                  : tti_fail(TUTTI_E_CONFIG,
                             "model: it has no parameters, so there is nothing to train");

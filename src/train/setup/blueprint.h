@@ -53,7 +53,8 @@ typedef struct tti_blueprint {
 /* The job must be resolved (tti_job_resolve).  On success *out is owned by the caller. */
 tutti_status tti_blueprint_create(const tutti_job *job, const tti_blueprint **out);
 
-/* TUTTI_E_CONFIG: no parameter of the model is trained: there is none, or all are frozen. */
+/* TUTTI_E_CONFIG: no parameter of the model is trained: there is none, or all are frozen by other
+ * patterns than "*". */
 tutti_status tti_blueprint_check_trains(const tti_blueprint *b);
 
 /* Makes the blueprint of a process that is one worker, local_rank of its machine: plans only its
