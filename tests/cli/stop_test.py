@@ -84,8 +84,8 @@ def second_ctrl_c(place):
     runs.wait_until(lambda: not is_pending(process.pid, signal.SIGINT), what="the first one")
     if process.poll() is not None:
         raise AssertionError("the first one ended it")
-    # One that comes very soon after the first counts as the same; a third one while the program ends
-    # may find the handlers of its caller.
+    # One that comes very soon after the first counts as the same; a third one while the program
+    # ends may find the handlers of its caller.
     for wait_s in [0.2] + [5] * 20:
         try:
             process.wait(wait_s)
