@@ -2,7 +2,7 @@
  *
  * Host 0 alone begins an epoch: every epoch has its number and its rendezvous, which only host 0
  * gives out.  So no two groups of workers ever commit steps, however the network is divided.  The
- * other hosts report the state of their workers and do as they are told; a host that does not hear
+ * other hosts report the state of their workers and do as it decides; a host that does not hear
  * from host 0 breaks its group and waits.
  *
  * When hosts are lost, host 0 goes on only with a majority: the members that it reaches must be

@@ -93,7 +93,7 @@ tutti_status tti_host_place_find(tti_getenv_fn get, void *user, tti_host_place *
 
 /* ---- proof ---- */
 
-/* Of a message with the nonce of the side that checks it. */
+/* The code that proves a message: it includes the nonce of the side that checks it. */
 static void sign(const tti_hosts *h, const unsigned char nonce[32], const tti_host_message *m,
                  unsigned char mac[32]) {
     struct {

@@ -85,7 +85,7 @@ typedef enum tti_host_loss {
     TTI_HOST_SILENT /* its workers may live */
 } tti_host_loss;
 
-/* What this host knows of another one.  Of the hosts other than 0, only host 0 is known. */
+/* The state of another host as far as this one knows it.  Hosts other than 0 know only host 0. */
 typedef struct tti_host {
     tti_host_link link;
     tti_host_message status; /* the last STATUS, PULSE or EPOCH; kind 0: none on this connection */

@@ -251,7 +251,7 @@ tutti_status tti_blueprint_check_trains(const tti_blueprint *b) {
     const tti_text_list *freeze = &b->config.optimizer.freeze;
     int n = 0;
     for (int i = 0; i < freeze->n; i++)
-        if (strcmp(freeze->v[i], "*") == 0) return TUTTI_OK; /* nobody writes this by mistake */
+        if (strcmp(freeze->v[i], "*") == 0) return TUTTI_OK; /* "*" is intended */
     for (int i = 0; i < b->plan->n_slots; i++) {
         if (b->plan->slots[i].buffer) continue;
         if (!b->plan->slots[i].rule.frozen) return TUTTI_OK;
