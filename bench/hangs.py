@@ -104,9 +104,9 @@ def one_round(hang_test, wanted, draw, tally):
                 at_work.append((name, kind[3:], start(hang_test, name, *kind[:3])))
         for name, expected, run in at_work:
             try:
-                told = (judge(hang_test.runs, run, *expected) if name in hangs else
-                        judge_end(hang_test.runs, run, *expected))
-                tally[name].append(told)
+                after_s = (judge(hang_test.runs, run, *expected) if name in hangs else
+                           judge_end(hang_test.runs, run, *expected))
+                tally[name].append(after_s)
             except AssertionError as error:
                 tally[name].append(None)
                 print("%s: %s" % (name, error), flush=True)
@@ -149,12 +149,12 @@ def main():
         os.chdir("/")
         shutil.rmtree(root, ignore_errors=True)
     n_right = n_all = 0
-    for name, told in tally.items():
-        right = [t for t in told if t is not None]
+    for name, reports in tally.items():
+        right = [t for t in reports if t is not None]
         n_right += len(right)
-        n_all += len(told)
+        n_all += len(reports)
         after = [t for t in right if t > 0]
-        print("%-12s %4d of %4d right%s" % (name, len(right), len(told),
+        print("%-12s %4d of %4d right%s" % (name, len(right), len(reports),
                                            ", after at most %.1f s" % max(after) if after else ""))
     print("%d rounds: %d of %d right, %.2f %%" % (n_rounds, n_right, n_all,
                                                   100 * n_right / max(n_all, 1)))

@@ -173,7 +173,7 @@ class Session:
         self._handle = handle
         self._owner: Any = _Owner(handle, self._pid)
         self._grad_scale = 1.0
-        # Losses that nobody has read yet, by the tickets of C, which keeps so many results.
+        # Unread losses by their tickets; the C library keeps the last _n_kept results.
         self._unread: "weakref.WeakValueDictionary[int, StepLoss]" = weakref.WeakValueDictionary()
         self._n_kept = int(_c.TUTTI_SESSION_N_RESULTS)
         self._settled = 0

@@ -15,7 +15,7 @@
 
 enum { MANY_STEPS = 10, MANY_ELEMS = 7, MANY_STACK_BYTES = 512 << 10 };
 
-/* What a run measured, in memory that all ranks share.  Times are CLOCK_MONOTONIC. */
+/* Times of a run, in memory that all ranks share.  The clock is CLOCK_MONOTONIC. */
 typedef struct many_times {
     _Atomic int64_t begun_ns, started_ns, stepped_ns, died_ns, heard_ns; /* of the last rank */
     _Atomic int n_failed, n_ready;

@@ -194,7 +194,7 @@ static void another_job_is_refused(void **state) {
     tti_hosts_close(first);
 }
 
-/* What a host that was let in sends can end its own connection only. */
+/* A host that was let in can end only its own connection by its messages. */
 static void senseless_messages_end_the_connection(void **state) {
     (void)state;
     tti_hosts *first = NULL;

@@ -50,7 +50,7 @@ static tutti_status check_records(const net_state *s, bool *rest) {
     return TUTTI_OK;
 }
 
-/* The call of a rank; local: the agreement of this host.  Of its ranks behind the odd one the calls
+/* The call of a rank; local: the agreement of this host.  The calls of its ranks after the odd one
  * are not known, and not needed: the comparison, in the order of ranks, ends before them. */
 static const tti_call *call_of(const net_state *s, const tti_agreement *local, int rank) {
     if (is_remote(s, rank)) return &record_of(s, rank)->call;

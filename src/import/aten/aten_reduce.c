@@ -35,7 +35,7 @@ typedef struct reducing {
     tti_elem elem;
 } reducing;
 
-/* What no elements give: of extremes the end of the type's range (ONNX; PyTorch refuses). */
+/* The result for no elements; an extreme is the end of the type's range (ONNX; PyTorch refuses). */
 static double start_of(const reducing *r) {
     static const struct {
         double low, high;

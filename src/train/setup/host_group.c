@@ -9,7 +9,7 @@
 #include "train/setup/kernels.h"
 #include "train/setup/worker_exec.h"
 
-/* What the job asks for and several hosts do not support; NULL: nothing. */
+/* The first key of the job that several hosts do not support; NULL: none. */
 static const char *find_unsupported(const tti_job_config *c) {
     if (strcmp(c->parallel.place, "processes") != 0) return "parallel.place=threads";
     if (c->parallel.zero > 0) return "parallel.zero, whose mirror is in the memory of one host";

@@ -142,7 +142,7 @@ T_CASE(one_bucket_is_all_of_it) {
     tti_plan_destroy(plan);
 }
 
-/* Of a stage: what a segment reads comes in that segment, and goes with it. */
+/* Buckets that a segment of a stage reads are loaded in that segment, and released with it. */
 static void check_segments(const tti_program *program, const tti_bucket_memory *w) {
     for (int i = 0; i < w->n_live; i++)
         for (int p = 1; p < program->n_segments; p++) {
