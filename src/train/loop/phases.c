@@ -79,7 +79,7 @@ tutti_status tti_phases_next_batch(tti_phases *p, tti_loader *loader, tti_batch 
         p->desc->flight, TTI_LANE_MAIN,
         &(tti_flight_op){.name = "load batch", .step = (uint64_t)p->step, .waits_for_loads = true});
     if (!p->is_declared) (void)TTI_FAULT_AT("train.data", p->desc->rank, p->step);
-    tutti_status st = tti_loader_next(loader, batch);
+    tutti_status st = loader ? tti_loader_next(loader, batch) : TUTTI_OK;
     tti_flight_end(p->desc->flight, TTI_LANE_MAIN);
     if (p->waited_ms == 0) return st;
     if (st != TUTTI_E_TIMEOUT && !p->is_declared) tti_comm_declare(p->desc->progress, NULL);

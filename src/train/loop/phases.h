@@ -38,7 +38,8 @@ TUTTI_NODISCARD tutti_status tti_phases_end(tti_phases *phases);
  * rank, file and time, and ends the wait shortly after a stop was requested. */
 bool tti_phases_wait(void *phases, const char *what, int64_t waited_ms);
 
-/* Calls tti_loader_next, which the flight recorder shows; the text of a timeout names the rank. */
+/* Calls tti_loader_next, which the flight recorder shows; the text of a timeout names the rank.
+ * loader: NULL if the samples are on the device; *batch is then left as it is. */
 TUTTI_NODISCARD tutti_status tti_phases_next_batch(tti_phases *phases, tti_loader *loader,
                                                    tti_batch *batch);
 

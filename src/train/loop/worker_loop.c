@@ -466,9 +466,8 @@ static bool may_go_ahead(const worker_loop *s) {
 
 static tutti_status next_batch(worker_loop *s, tti_batch *batch) {
     s->phases.step = s->n_begun;
-    if (!s->index) return tti_phases_next_batch(&s->phases, s->loader, batch);
-    tti_resident_batch(&s->order, s->n_begun, batch, s->index);
-    return TUTTI_OK;
+    if (s->index) tti_resident_batch(&s->order, s->n_begun, batch, s->index);
+    return tti_phases_next_batch(&s->phases, s->loader, batch);
 }
 
 static tutti_status begin_step(worker_loop *s) {

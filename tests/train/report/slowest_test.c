@@ -140,11 +140,13 @@ T_CASE(devices) {
     T_UNUSED;
     static const char *const says[] = {"devices=2,peers=1", "devices=2"};
     for (int i = 0; i < 2; i++) {
-        char dir[2][32];
-        for (int k = 0; k < 2; k++) snprintf(dir[k], sizeof dir[k], "run.dir=device-%d-%d", i, k);
+        char dir[3][32];
+        for (int k = 0; k < 3; k++) snprintf(dir[k], sizeof dir[k], "run.dir=device-%d-%d", i, k);
         T_EQ(setenv("TUTTI_TEST_DEVICE", says[i], 1), 0);
         SLOW_WORKER(1, "data", "train.data:delay_ms=50@2+,rank=1", dir[0], "optimizer.name=sgd",
                     "parallel.devices=0,1", "data.resident=no");
+        SLOW_WORKER(0, "data", "train.data:delay_ms=50@2+,rank=0", dir[2], "optimizer.name=sgd",
+                    "parallel.devices=0,1", "data.resident=yes", "parallel.ahead=2");
         SLOW_WORKER(0, "copy", "device.feed:delay_ms=50@2+,rank=0", dir[1], "optimizer.name=sgd",
                     "parallel.devices=0,1", "data.resident=no");
     }
