@@ -4,9 +4,12 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "cli/cmd.h"
 
@@ -132,6 +135,30 @@ static int unknown(const char *typed) {
     return EXIT_USAGE;
 }
 
+/* Commands that train or start workers: a signal that stops them is in their exit code. */
+static bool has_stop_codes(const char *name) {
+    static const char *const names[] = {"demo", "train", "profile", "launch", "bench"};
+    bool has = false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) has |= strcmp(names[i], name) == 0;
+    return has;
+}
+
+static void exit_now(int number) { _exit(128 + (number == SIGINT ? SIGINT : SIGTERM)); }
+
+/* The library takes these signals while it trains and then restores the caller's handlers.  With
+ * these handlers a Ctrl-C before or after that time has the documented exit code too.  A supervisor
+ * must see that the signal ended its worker: such a worker may not be connected to others yet, and
+ * they must not wait for it. */
+static void exit_on_signals(void) {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction old, action = {.sa_handler = exit_now};
+    sigemptyset(&action.sa_mask);
+    if (getenv("TUTTI_SUPERVISOR_PID")) return;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+            sigaction(signals[i], &action, NULL);
+}
+
 static void on_file_limit(int number) { (void)number; }
 
 static void prepare_process(void) {
@@ -174,8 +201,10 @@ int main(int argc, char **argv) {
         return results_have_arrived(name, 0);
     }
     if (strcmp(name, "--version") == 0) return results_have_arrived(name, version(0, NULL));
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (strcmp(commands[i].name, name) == 0)
-            return results_have_arrived(name, commands[i].run(argc - 1, argv + 1));
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) != 0) continue;
+        if (has_stop_codes(name)) exit_on_signals();
+        return results_have_arrived(name, commands[i].run(argc - 1, argv + 1));
+    }
     return unknown(name);
 }

@@ -765,6 +765,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
                  .result = result,
                  .lock = -1,
                  .start_ns = tti_now_ns()};
+    (void)TTI_FAULT("train.begin");
     tutti_status st = prepare(&t);
     if (st == TUTTI_OK) st = open_flight(&t);
     if (st == TUTTI_OK) st = supervises(&t) ? supervise(&t) : train_here(&t);
@@ -778,5 +779,6 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     tti_hosts_close(t.links);
     tti_run_dir_unlock(t.lock);
     free(t.yaml);
+    (void)TTI_FAULT(t.is_worker ? "train.worker_ended" : "train.ended");
     return st;
 }
