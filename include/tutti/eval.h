@@ -106,15 +106,17 @@ typedef struct tutti_output_value {
     const float *data; /* row-major */
 } tutti_output_value;
 
-/* The prediction for one sample, or the reason why a file has none. */
+/* The prediction for one sample, the reason why there is none, or a warning about a file. */
 typedef struct tutti_prediction {
     const char *file;
     int64_t index, n_in_file; /* number of this sample (or window of a text) in the file, and how
-                                 many the file has */
+                                 many the file has; n_in_file is 0 if error or notice is about the
+                                 whole file */
     const char *error;  /* NULL, or why there is no prediction: the file cannot be read, or the
                            output is not finite.  Then no field below is set */
-    const char *notice; /* warnings about this sample, such as values filled in or unknown
-                           categories; NULL: none */
+    const char *notice; /* NULL, or a warning about the file, such as missing cells that are filled
+                           in or unknown categories.  Then no other field but file is set; the
+                           predictions follow in calls of their own */
     bool is_value;      /* regression: n_values values, each in the unit of its target */
     int64_t n_values;
     const double *values;

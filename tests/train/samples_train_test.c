@@ -286,6 +286,41 @@ T_CASE(samples_are_predicted_and_evaluated) {
     tutti_job_destroy(job);
 }
 
+/* The error is all that such a prediction has. */
+static int see_overflow(void *user, const tutti_prediction *p) {
+    int *n = user;
+    T_EQ(p->index, *n);
+    T_EQ(p->error != NULL, p->index == 1);
+    T_EQ(p->n_outputs, p->error ? 0 : 3);
+    if (p->error) {
+        assert_non_null(strstr(p->error, "samples: sample 1: the model's output is not finite"));
+        T_EQ(p->n_top + p->n_values + p->n_named, 0);
+        assert_null(p->outputs);
+        assert_null(p->probabilities);
+    }
+    return (*n)++, 0;
+}
+
+T_CASE(samples_that_overflow_are_reported) {
+    bool gives_values = false;
+    int n = 0;
+    T_UNUSED;
+    fill();
+    tutti_samples s = samples_of(&gives_values, false);
+    tutti_job *job = job_of(false, "run.dir=run");
+    tutti_job_set(job, "model.hidden=[99, 99]", "test");
+    T_OK(tutti_job_set_samples(job, TUTTI_TRAIN, &s));
+    trained(job);
+    for (int k = 0; k < X; k++) x[1][k] = k % 2 ? 3e38f : -3e38f;
+    s.n_samples = 3;
+    T_OK(tutti_job_create(&job));
+    T_OK(tutti_job_load_run(job, "run"));
+    T_FAILS(tutti_predict_samples(job, "run", &s, see_overflow, &n), TUTTI_E_NUMERICS,
+            "not finite for 1 samples");
+    T_EQ(n, 3);
+    tutti_job_destroy(job);
+}
+
 /* Outputs are standardized: values have the mean and the deviation of the training rows. */
 static int see_values(void *user, const tutti_prediction *p) {
     double *error = user;
@@ -449,6 +484,7 @@ int main(void) {
         IN_FOLDER(runs_on_samples_are_resumed),
         IN_FOLDER(bad_samples_are_named),
         IN_FOLDER(samples_are_predicted_and_evaluated),
+        IN_FOLDER(samples_that_overflow_are_reported),
         IN_FOLDER(values_are_predicted_in_their_unit),
         IN_FOLDER(callbacks_stop_save_and_set_the_rate),
         IN_FOLDER(rare_requests_are_answered_between_steps),

@@ -41,14 +41,15 @@ static bool take_top(tti_predicting *r, const float *logits, int64_t n, tutti_pr
 }
 
 /* name: of the output; NULL: the first one. */
-static tutti_status report_not_finite(tti_predicting *r, const char *name, tutti_prediction *out) {
+static tutti_status report_not_finite(tti_predicting *r, const char *name,
+                                      const tutti_prediction *out) {
     char text[1024];
     snprintf(text, sizeof text, "%s: sample %lld: the model's output %s%s%sis not finite",
              out->file, (long long)out->index, name ? "'" : "", name ? name : "", name ? "' " : "");
-    out->error = text;
-    out->n_named = 0;
     r->n_not_finite++;
-    return tti_predict_report(r, out);
+    return tti_predict_report(
+        r, &(tutti_prediction){
+               .file = out->file, .index = out->index, .n_in_file = out->n_in_file, .error = text});
 }
 
 /* -log of the probability of a token. */
@@ -124,18 +125,14 @@ static tutti_status report_outputs(tti_predicting *r, const tti_predict_sample *
     out->is_labels = r->gives_labels;
     out->is_value = !r->gives_classes && !r->gives_labels && r->side == 0;
     out->n_values = out->is_value ? r->n_outputs : 0;
-    out->values = r->values;
+    out->values = out->is_value ? r->values : NULL;
     for (int64_t k = 0; k < r->n_outputs; k++) {
         r->values[k] = (double)output[k];
         finite = finite && isfinite(r->values[k]);
     }
     if (r->gives_labels) take_labels(r, output, out);
     if (r->gives_classes) finite = take_top(r, output, r->n_outputs, out);
-    char error[1024];
-    if (finite && r->side > 0 && tti_predict_take_mask(r, w, output, out) != TUTTI_OK) {
-        snprintf(error, sizeof error, "%s", tutti_last_error());
-        out->error = error;
-    }
+    if (finite && r->side > 0) TTI_TRY(tti_predict_take_mask(r, w, output, out));
     return finite ? tti_predict_report(r, out) : report_not_finite(r, NULL, out);
 }
 
