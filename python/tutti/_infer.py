@@ -149,8 +149,11 @@ def predict(run: RunLike, data: Any, overrides: Optional[Mapping[str, Any]] = No
                  a folder means all such files in it and below.  Or samples in memory: an array, a
                  dict of arrays by the names of fields, or tutti.Samples
     skip_errors  return samples that cannot be read as predictions with an error, instead of raising
+
+    Cells of a table that are filled in, and categories that training did not have, are a UserWarning.
     """
     import ctypes
+    import warnings
 
     from . import _c
 
@@ -165,6 +168,7 @@ def predict(run: RunLike, data: Any, overrides: Optional[Mapping[str, Any]] = No
         samples = data if isinstance(data, Samples) else named_arrays(data)
         given = c_samples(samples, held)
     found: List[Prediction] = []
+    notices: List[str] = []
     failure: List[BaseException] = []
 
     def take(_: Any, source: Any) -> int:
@@ -172,6 +176,8 @@ def predict(run: RunLike, data: Any, overrides: Optional[Mapping[str, Any]] = No
         try:
             if source.contents.notice is None:
                 found.append(Prediction(source.contents))
+            else:
+                notices.append(_text(source.contents.notice) or "")
         except BaseException as e:
             failure.append(e)
         return bool(failure) or ctrl_c.is_asked
@@ -189,11 +195,14 @@ def predict(run: RunLike, data: Any, overrides: Optional[Mapping[str, Any]] = No
             if failure:
                 raise failure[0]
             reasons = [p.error for p in found if p.error is not None]
-            if not reasons:
+            if not reasons or e.status not in ("E_DATA", "E_NUMERICS"):
                 raise failure_of(held, e) from None
             if not skip_errors:
                 raise Error(e.status, "%s: %s" % (e.message, "; ".join(reasons[:5])),
                             e.exit_code) from None
+        finally:
+            for notice in notices:
+                warnings.warn(notice, stacklevel=2)
     return found
 
 

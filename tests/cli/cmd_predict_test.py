@@ -5,6 +5,7 @@ import json
 import os
 import struct
 import sys
+import zipfile
 import zlib
 
 import runs
@@ -115,6 +116,35 @@ def test_folders():
     assert "1 of 3 files cannot be predicted" in ended.err, ended.err
     os.makedirs("nothing")
     runs.tutti("predict", "run", "nothing").expect(3, "nothing: the folder has no file")
+    ended = runs.tutti("predict", "run", "nothing", "files/z.idx").expect(
+        3, "nothing: the folder has no file", "1 of 2 files cannot be predicted")
+    assert len(lines(ended)) == 1  # the others go on
+
+
+def write_npy(path, rows):
+    head = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }" % (len(rows),
+                                                                              len(rows[0]))
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode())
+        for row in rows:
+            file.write(struct.pack("<%df" % len(row), *row))
+
+
+def test_endings_in_any_case():
+    write_npy("x_train.npy", [[i % 7, i % 5, i % 3] for i in range(60)])
+    with open("y_train.npy", "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", 118))
+        file.write(b"{'descr': '<i4', 'fortran_order': False, 'shape': (60,), }".ljust(117) + b"\n")
+        file.write(struct.pack("<60i", *[i % 2 for i in range(60)]))
+    runs.tutti(*runs.small("run", "data.format=npy", "data.dir=.", "data.n_train=0",
+                           "data.n_test=0", "train.batch=16")).expect(0)
+    write_npy("new.npy", [[1, 2, 3], [4, 5, 6]])
+    with zipfile.ZipFile("NEW.NPZ", "w") as archive:
+        archive.write("new.npy", "x.npy")
+    first, second = (lines(runs.tutti("predict", "run", name).expect(0))
+                     for name in ("new.npy", "NEW.NPZ"))
+    assert [p["top5"] for p in first] == [p["top5"] for p in second], (first, second)
 
 
 if __name__ == "__main__":

@@ -103,10 +103,9 @@ static tutti_status find_member(const char *file, const char **out) {
 }
 
 tutti_status tti_predict_array(tti_predicting *r, const char *file) {
-    size_t n = strlen(file);
     const char *member = NULL;
     tti_npy_array a;
-    if (n > 4 && strcmp(file + n - 4, ".npz") == 0) TTI_TRY(find_member(file, &member));
+    if (tti_predict_ends_in(file, ".npz")) TTI_TRY(find_member(file, &member));
     TTI_TRY(tti_npy_open(file, member, r->b->config.data.max_unpacked_mb << 20, &a));
     tutti_status st = add_rows(r, file, &a);
     tti_npy_close(&a);
@@ -176,8 +175,7 @@ static tutti_status add_windows(tti_predicting *r, const char *file, const int32
 }
 
 tutti_status tti_predict_text(tti_predicting *r, const char *file) {
-    size_t n_name = strlen(file);
-    bool is_bin = n_name > 4 && strcmp(file + n_name - 4, ".bin") == 0;
+    bool is_bin = tti_predict_ends_in(file, ".bin");
     int32_t *tokens = NULL;
     int64_t n = 0;
     TTI_TRY(is_bin ? read_tokens(file, &tokens, &n) : read_text(r, file, &tokens, &n));

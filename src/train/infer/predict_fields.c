@@ -57,8 +57,7 @@ static tutti_status open_arrays(const tti_predicting *r, const char *file, tti_n
                                 int64_t *n) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
     int64_t max_unpacked = r->b->config.data.max_unpacked_mb << 20;
-    size_t n_name = strlen(file);
-    bool is_archive = n_name > 4 && strcmp(file + n_name - 4, ".npz") == 0, found = false;
+    bool is_archive = tti_predict_ends_in(file, ".npz"), found = false;
     int n_needed = 0;
     for (int i = 0; i < info->n_fields; i++) n_needed += r->needs[i];
     for (int i = 0; i < info->n_fields; i++) {

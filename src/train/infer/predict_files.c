@@ -58,6 +58,11 @@ static bool ends_so(const char *name, const char *endings) {
     return false;
 }
 
+bool tti_predict_ends_in(const char *file, const char *ending) {
+    size_t n = strlen(file), n_ending = strlen(ending);
+    return n > n_ending && strcasecmp(file + n - n_ending, ending) == 0;
+}
+
 /* Chooses by the name; otherwise, except in a folder, by the model's training data.  NULL: none. */
 static const kind *find_kind(const tti_predicting *r, const char *file, bool in_folder) {
     const kind *other = NULL;
@@ -69,17 +74,20 @@ static const kind *find_kind(const tti_predicting *r, const char *file, bool in_
     return in_folder ? NULL : other;
 }
 
-/* Reports a bad file after the results of earlier files.  Continues with other files only if the
- * error is in the file itself. */
-static tutti_status add_file(tti_predicting *r, const char *file, const kind *how) {
+/* Reports a bad file or folder, named by the last error, after the results of earlier files. */
+static tutti_status report_bad(tti_predicting *r, const char *file) {
     char text[1024];
-    tutti_status st = how->add(r, file);
-    r->n_files++;
-    if (st != TUTTI_E_DATA && st != TUTTI_E_IO) return st;
     snprintf(text, sizeof text, "%s", tutti_last_error());
     TTI_TRY(tti_predict_flush(r));
     r->n_bad++;
     return tti_predict_report(r, &(tutti_prediction){.file = file, .error = text});
+}
+
+/* Continues with other files only if the error is in the file itself. */
+static tutti_status add_file(tti_predicting *r, const char *file, const kind *how) {
+    tutti_status st = how->add(r, file);
+    r->n_files++;
+    return st == TUTTI_E_DATA || st == TUTTI_E_IO ? report_bad(r, file) : st;
 }
 
 static tutti_status add_path(tti_predicting *r, const char *path, int depth);
@@ -89,7 +97,11 @@ static int is_shown(const struct dirent *entry) { return entry->d_name[0] != '.'
 static tutti_status add_folder(tti_predicting *r, const char *dir, int depth) {
     struct dirent **list = NULL;
     int n = depth < MAX_DEPTH ? scandir(dir, &list, is_shown, alphasort) : -1;
-    if (n < 0) return tti_fail(TUTTI_E_DATA, "%s: the folder cannot be read", dir);
+    if (n < 0) {
+        (void)tti_fail(TUTTI_E_DATA, "%s: the folder cannot be read", dir);
+        r->n_files++;
+        return report_bad(r, dir);
+    }
     size_t n_dir = strlen(dir);
     tutti_status st = TUTTI_OK;
     for (int i = 0; i < n; i++) {
@@ -199,9 +211,11 @@ static tutti_status predict_all(tti_predicting *r, const char *const *files, int
     for (int i = 0; i < n_files; i++) {
         int64_t n_before = r->n_files;
         TTI_TRY(add_path(r, files[i], 0));
-        if (r->n_files == n_before)
-            return tti_fail(TUTTI_E_DATA, "%s: the folder has no file that the model can read",
-                            files[i]);
+        if (r->n_files > n_before) continue;
+        (void)tti_fail(TUTTI_E_DATA, "%s: the folder has no file that the model can read",
+                       files[i]);
+        r->n_files++;
+        TTI_TRY(report_bad(r, files[i]));
     }
     TTI_TRY(tti_predict_flush(r));
     if (r->n_bad > 0)

@@ -66,6 +66,9 @@ typedef struct tti_predicting {
 /* Gives a prediction to the caller's function.  TUTTI_E_INTERRUPTED if it ends the call. */
 tutti_status tti_predict_report(const tti_predicting *r, const tutti_prediction *prediction);
 
+/* Whether the name of a file has the ending, such as ".npz", in any case. */
+bool tti_predict_ends_in(const char *file, const char *ending);
+
 /* The stored sample in r->chain[0] is complete. */
 tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample);
 
