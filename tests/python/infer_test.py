@@ -54,12 +54,12 @@ def test_tables():
     expect("after a bad folder", [p.error is None for p in mixed], [False] + [True] * 20)
     with open("gaps.csv", "w") as file:
         file.write("a,b\n,0.5\n0.25,0.5\n")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         expect("rows with gaps", len(tutti.predict(run, "gaps.csv")), 2)
-    if len(told) != 1 or "gaps.csv" not in str(told[0].message) or \
-            told[0].filename != os.path.abspath(__file__):
-        raise AssertionError([str(w) for w in told])
+    if len(caught) != 1 or "gaps.csv" not in str(caught[0].message) or \
+            caught[0].filename != os.path.abspath(__file__):
+        raise AssertionError([str(w) for w in caught])
     expect("outputs", (len(found[0].outputs), round(sum(found[0].probabilities), 6)), (2, 1.0))
     for data in (3, None, []):
         raises(tutti.Error, lambda: tutti.predict(run, data))

@@ -31,7 +31,7 @@ static double target_of(const table_row *r, int k) {
     return k == 0 ? 1000.5 + 300 * r->a - 20 * r->b : 8 * r->a + 3 * r->colour + 0.25;
 }
 
-/* What the last n columns of the training files are: a class, values, or labels of 0 and 1. */
+/* The last n columns of the training files hold a class, values, or labels of 0 and 1. */
 typedef struct target_kind {
     const char *kind;
     int n;

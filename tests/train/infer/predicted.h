@@ -99,7 +99,7 @@ static inline void t_check_classes(const tutti_prediction *p, const double *logi
     }
 }
 
-/* What tutti_predict reports. */
+/* The predictions of one call. */
 typedef struct t_predicted {
     void (*check)(const tutti_prediction *p); /* of each sample */
     int n, n_notices;                         /* samples; notices */
