@@ -11,6 +11,7 @@ static const struct {
 } limits[] = {
     {"aten.avg_pool2d.default", "without divisor_override"},
     {"aten.avg_pool3d.default", "without divisor_override"},
+    {"aten.batch_norm.default", "without running statistics: weights, but not samples"},
     {"aten.cross_entropy_loss.default", "targets are classes of several samples"},
     {"aten.embedding.default", "scale_grad_by_freq and sparse are False"},
     {"aten.gru.input", "an initial state is zeros, or of the samples"},

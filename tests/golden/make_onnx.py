@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes onnx/*.onnx: models of make_pt2.py, with the weights of pt2/NAME.pt2, as
-PyTorch's exporters
-write them, so that pt2.json holds their losses too; layers.onnx, operators of other exporters, with
-onnxruntime's results in onnx.json; and the seed of the fuzz target of the reader.
+"""make_onnx.py [NAME]...: writes onnx/*.onnx: models of make_pt2.py (all, or those named), with the
+weights of pt2/NAME.pt2, as PyTorch's exporters write them, so that pt2.json holds their losses too;
+layers.onnx, operators of other exporters, with onnxruntime's results in onnx.json; and the seed of
+the fuzz target of the reader.
 
 Needs PyTorch, onnx and onnxruntime; the tests need only the files.  Names of source files and types
 of values in between are left out, which makes the files much smaller.
@@ -10,6 +10,7 @@ of values in between are left out, which makes the files much smaller.
 
 import json
 import os
+import sys
 import warnings
 
 import numpy as np
@@ -25,7 +26,8 @@ KEPT = ("pkg.torch.onnx.name_scopes", "pkg.torch.onnx.fx_node")
 BATCH = torch.export.Dim("batch", min=1, max=4096)
 # train and eval: the newer exporter, as it is and optimized; script: the older one.
 FORMS = {"cnn": ("train", "script", "eval"), "tokens": ("train", "eval"), "encoder": ("script",),
-         "zoo": ("script",), "frozen": ("train", "script"), "norms": ("train", "script")}
+         "zoo": ("script",), "frozen": ("train", "script"), "norms": ("train", "script"),
+         "standardized": ("train", "script")}
 
 
 def save(model, path, **more):
@@ -247,10 +249,11 @@ def write_layers():
 def main():
     warnings.filterwarnings("ignore")
     os.makedirs(os.path.join(HERE, "onnx"), exist_ok=True)
-    for name, forms in FORMS.items():
-        for form in forms:
+    for name in sys.argv[1:] or FORMS:
+        for form in FORMS[name]:
             export(name, form)
-    write_layers()
+    if not sys.argv[1:]:
+        write_layers()
 
 
 if __name__ == "__main__":

@@ -139,6 +139,25 @@ class Norms(nn.Module):
                 flat.var(1, keepdim=True))
 
 
+class Standardized(nn.Module):
+    """Weights that a batch norm without running statistics standardizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.c, self.d = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 6, 2, bias=False)
+        self.gain, self.w, self.o = nn.Parameter(torch.rand(4) + 0.5), nn.Linear(6, 4), nn.Linear(
+            4, 5)
+
+    def forward(self, x):
+        rows = self.c.weight.reshape(1, 4, -1)
+        w = F.batch_norm(rows, None, None, weight=self.gain, training=True, momentum=0.0, eps=1e-6)
+        x = torch.tanh(F.conv2d(x, w.reshape_as(self.c.weight), self.c.bias))
+        w = F.batch_norm(self.d.weight, None, None, bias=self.gain, training=True)
+        x = torch.tanh(F.conv2d(x, w)).mean((2, 3))
+        w = F.batch_norm(self.w.weight.t(), None, None, training=True, momentum=0.0).t()
+        return self.o(F.linear(x, w, self.w.bias))
+
+
 class Choices(nn.Module):
     """Masks and comparisons of data, powers, bounds, padding, resizing, rounded-up windows."""
 
@@ -450,6 +469,8 @@ MODELS = {
     "encoder": (Encoder, lambda: torch.randn(N_ROWS, 4, 8), lambda: torch.randint(0, 5, (N_ROWS,))),
     "frozen": (Frozen, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "norms": (Norms, lambda: torch.randn(N_ROWS, 3, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "standardized": (Standardized, lambda: torch.randn(N_ROWS, 3, 5, 6),
+                     lambda: torch.randint(0, 5, (N_ROWS,))),
     "choices": (Choices, lambda: torch.randn(N_ROWS, 3, 5, 6),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
     "places": (Places, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),

@@ -520,15 +520,45 @@ static tutti_value *samples_merged(tti_building *b, tutti_value *y, const merged
     return tutti_reshape(g, tutti_permute(g, y, perm, 5), &m->shape);
 }
 
+/* A batch norm of values that no sample changes, as of standardized weights: it has the same
+ * statistics in training and evaluation, and each channel is the group of a group norm. */
+static tutti_value *norm_of_weights(tti_building *b, const tti_call *c, double eps) {
+    tutti_graph *g = b->graph;
+    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
+    tutti_shape s = tutti_value_type(x).shape, turned = s;
+    int perm[TUTTI_MAX_DIMS];
+    if (tti_good(b) && s.n_dims < 2) tti_refuse(b, "a tensor of %d dimensions", s.n_dims);
+    if (!tti_good(b)) return NULL;
+    for (int d = 0; d < s.n_dims; d++) perm[d] = d < 2 ? 1 - d : d;
+    turned.dim[0] = s.dim[1];
+    turned.dim[1] = s.dim[0];
+    if (s.dim[0] > 1) x = tutti_permute(g, x, perm, s.n_dims);
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(1, s.dim[1], -1));
+    x = tutti_group_norm_of(g, x, s.dim[1], weight, bias, eps);
+    x = tutti_reshape(g, x, s.dim[0] > 1 ? &turned : &s);
+    return s.dim[0] > 1 ? tutti_permute(g, x, perm, s.n_dims) : x;
+}
+
 /* In a training graph the batch's statistics count, however the model was exported; only a layer
  * that was frozen beside others keeps its own. */
 static void normalize_batch(tti_building *b, const tti_call *c, bool trains, double momentum,
                             double eps) {
     tutti_batch_norm_tensors t = {.eps = eps};
-    if (!tti_has(c, 3) || !tti_has(c, 4)) {
+    const bool tracks = tti_has(c, 3) && tti_has(c, 4);
+    if (!tti_of_batch(tti_operand_at(b, c, 0)) && (trains || !tracks)) {
+        set_result(b, c, norm_of_weights(b, c, eps));
+        return;
+    }
+    if (!tracks) {
         tti_refuse(b,
                    "a batch norm without running statistics (track_running_stats=False) is not "
-                   "supported");
+                   "supported: in evaluation a row's result would depend on the other rows");
+        return;
+    }
+    bool computed = tti_operand_at(b, c, 3)->kind == TTI_OPERAND_GRAPH ||
+                    tti_operand_at(b, c, 4)->kind == TTI_OPERAND_GRAPH;
+    if (!trains && computed) { /* statistics that the model computes: nothing moves them */
+        set_result(b, c, frozen_norm(b, c, float_at(b, c, 0), eps));
         return;
     }
     if (!(momentum > 0 && momentum <= 1)) tti_refuse(b, "momentum %g", momentum);
