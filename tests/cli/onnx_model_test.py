@@ -12,7 +12,8 @@ import runs
 from model_file_test import GOLDEN, events, golden, job, near, save_npy
 
 MODELS = ("cnn-train", "cnn-script", "tokens-train", "encoder-script", "zoo-script",
-          "frozen-train", "frozen-script", "norms-train", "norms-script")
+          "frozen-train", "frozen-script", "norms-train", "norms-script",
+          "standardized-train", "standardized-script")
 
 
 def path_of(model):
@@ -360,6 +361,13 @@ def test_damaged_files_are_refused():
     refused(4, b"\x08" + b"\x80" * 10 + b"\x01", "damaged or truncated")
     refused(4, model(BODY)[:-20] + b"\x3a" + b"\xff" * 8 + b"\x7f", "damaged or truncated")
     refused(4, field(1, 8), "it has no graph")
+    sizes = tensor("sizes", [2], struct.pack("<2q", 1024, 1024), 7)  # 2**30 products
+    refused(2, model(node("ConstantOfShape", ["sizes"], ["zeros"]) + sizes +
+                     node("MatMul", ["zeros", "zeros"], ["much"], name="long") +
+                     node("ReduceSum", ["much"], ["s"], number("keepdims", 0)) +
+                     node("Flatten", ["x"], ["f"]) + node("MatMul", ["f", "w"], ["g"]) +
+                     node("Add", ["g", "s"], ["y"]) + W + IO),
+            "onnx.MatMul of 'long'", "steps to compute")
     refused(2, model(BODY, 12), "opset 12 is not supported, only 13 to 24")
     refused(2, model(BODY, 25), "opset 25 is not supported")
     refused(4, model(node("Relu", ["gone"], ["y"]) + IO), "'a node' (Relu)",

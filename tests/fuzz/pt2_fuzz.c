@@ -11,11 +11,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 enum { MAX_INPUTS = 8 };
 #define MAX_ELEMS ((int64_t)1 << 16)
+#define MAX_INPUT_ELEMS ((int64_t)1 << 10) /* larger inputs allow more computing of constants */
 
-static bool is_small(const tti_import_shape *shape) {
+static bool is_small(const tti_import_shape *shape, int64_t most) {
     int64_t n = 1;
     for (int d = 0; d < shape->n_dims; d++)
-        if (shape->dim[d] > MAX_ELEMS || (n *= shape->dim[d] < 1 ? 1 : shape->dim[d]) > MAX_ELEMS)
+        if (shape->dim[d] > most || (n *= shape->dim[d] < 1 ? 1 : shape->dim[d]) > most)
             return false;
     return true;
 }
@@ -24,7 +25,7 @@ static void load_tensors(const tti_program_file *p) {
     for (int i = 0; i < p->main.n_inputs; i++) {
         const tti_input_spec *spec = &p->inputs[i];
         if (spec->kind == TTI_SPEC_INPUT || spec->kind == TTI_SPEC_NOTHING) continue;
-        if (!is_small(&spec->shape)) continue;
+        if (!is_small(&spec->shape, MAX_ELEMS)) continue;
         double *x = malloc(((size_t)tti_import_n_elems(&spec->shape) + 1) * sizeof *x);
         TTI_ASSERT(x);
         (void)!tti_program_load(p, spec, x);
@@ -41,8 +42,9 @@ static void build(const tti_program_file *p) {
     bool small = g && outputs;
     for (int i = 0; small && i < p->main.n_inputs; i++) {
         const tti_input_spec *spec = &p->inputs[i];
-        small = is_small(&spec->shape) && n < MAX_INPUTS;
-        if (spec->kind != TTI_SPEC_INPUT || !small) continue;
+        bool is_input = spec->kind == TTI_SPEC_INPUT;
+        small = is_small(&spec->shape, is_input ? MAX_INPUT_ELEMS : MAX_ELEMS) && n < MAX_INPUTS;
+        if (!is_input || !small) continue;
         tutti_shape shape = {.n_dims = spec->shape.n_dims};
         for (int d = 0; d < shape.n_dims; d++)
             shape.dim[d] = spec->shape.symbol[d] ? 2 : spec->shape.dim[d];

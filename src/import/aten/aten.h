@@ -29,8 +29,8 @@ void tti_fold_numbers(tti_building *b, const tti_call *c);
 /* floor(x / y), and x minus y times it, as Python's // and %. */
 double tti_floor_quotient(double x, double y);
 double tti_floor_remainder(double x, double y);
-/* Element i of x, of which view has the elements unless x is a number. */
-double tti_element(const tti_operand *x, const tti_host *view, int64_t i);
+/* The elements of x, of which view has them unless x is a number. */
+tti_host_walk tti_elements(const tti_operand *x, const tti_host *view);
 /* 1 where x is not 0, else 0; dimensions of equal elements may be 1. */
 tutti_value *tti_truth(tti_building *b, const tti_operand *x);
 

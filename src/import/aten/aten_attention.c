@@ -75,7 +75,7 @@ static void matmul(tti_building *b, const tti_call *c) {
 static void fold_matmul(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), lead, shape;
-    tti_host made, p, q;
+    tti_host made, p, q, u, v;
     if (sx.n_dims < 2 || sy.n_dims < 2) tti_refuse(b, "of constant vectors");
     if (!tti_good(b) || !lead_shape(b, &sx, &sy, &lead)) return;
     int64_t m = sx.dim[sx.n_dims - 2], k = sx.dim[sx.n_dims - 1], n = sy.dim[sy.n_dims - 1];
@@ -89,16 +89,15 @@ static void fold_matmul(tti_building *b, const tti_call *c) {
     wide_y.dim[wide_y.n_dims++] = k, wide_y.dim[wide_y.n_dims++] = n;
     if (!tti_host_expand(b, &x->host, &wide_x, &p) || !tti_host_expand(b, &y->host, &wide_y, &q))
         return;
+    if (!tti_host_copy(b, &p, &u) || !tti_host_copy(b, &q, &v)) return;
     int64_t n_lead = tutti_shape_n_elems(&lead);
-    if (n_lead * m * n > 0 && k > ((int64_t)1 << 32) / (n_lead * m * n))
-        tti_refuse(b, "a product of constants is too large");
+    if (tti_good(b)) tti_add_work(b, (double)n_lead * (double)m * (double)n * (double)k);
     for (int64_t l = 0; l < n_lead && tti_good(b); l++)
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++) {
                 double sum = 0;
                 for (int64_t e = 0; e < k; e++)
-                    sum +=
-                        tti_host_at(&p, (l * m + i) * k + e) * tti_host_at(&q, (l * k + e) * n + j);
+                    sum += u.data[(l * m + i) * k + e] * v.data[(l * k + e) * n + j];
                 made.data[(l * m + i) * n + j] = tti_round(made.elem, sum);
             }
     tti_set_host(c->out[0], &made);
@@ -134,12 +133,13 @@ static bool hides_by(const tti_host *m, const mask_kind *kind) {
 }
 
 /* The kind of a constant mask [..,T,S]. */
-static mask_kind judge_mask(const tti_host *mask) {
+static mask_kind judge_mask(tti_building *b, const tti_host *mask) {
     tti_host once = *mask; /* of equal ones in front */
     int last = once.shape.n_dims - 1;
     int64_t s = once.shape.dim[last], t = once.shape.dim[last - 1], window = 0;
     for (int d = 0; d < last - 1; d++)
         if (once.stride[d] == 0 && once.shape.dim[d] > 1) once.shape.dim[d] = 1;
+    if (!tti_add_work(b, (double)tti_host_n(&once))) return (mask_kind){0};
     if (s == t) /* the last row sees as many keys as a window has */
         for (int64_t j = 0; j < s && tti_host_n(&once) > 0; j++)
             window += is_open(once.elem, tti_host_at(&once, (t - 1) * s + j));
@@ -177,6 +177,7 @@ static tutti_value *mask_value(tti_building *b, const tti_operand *mask, int64_t
     tutti_shape shape = tti_shape_of(mask);
     bool merged = mask->kind == TTI_OPERAND_HOST && shape.n_dims == 4 && shape.dim[0] == n_rows &&
                   n_rows > tti_batch_rows(b) && n_rows % tti_batch_rows(b) == 0;
+    if (merged && !tti_add_work(b, (double)tti_host_n(&mask->host))) return NULL;
     int64_t n = merged ? tti_host_n(&mask->host) : 0, n_part = merged ? n / tti_batch_rows(b) : 0;
     for (int64_t i = n_part; i < n && merged; i++)
         merged = tti_host_at(&mask->host, i) == tti_host_at(&mask->host, i - n_part);
@@ -271,7 +272,7 @@ static void sdpa(tti_building *b, const tti_call *c) {
     mask_kind kind = {.added = mask != NULL, .causal = causal};
     if (mask && tti_good(b) && tti_shape_of(mask).n_dims < 2)
         tti_refuse(b, "a mask of one dimension");
-    if (mask && mask->kind == TTI_OPERAND_HOST && tti_good(b)) kind = judge_mask(&mask->host);
+    if (mask && mask->kind == TTI_OPERAND_HOST && tti_good(b)) kind = judge_mask(b, &mask->host);
     if (mask && causal) tti_refuse(b, "attn_mask and is_causal together");
     if (!tti_good(b)) return;
     bool packs = !kind.added && kind.window == 0 && a.s == a.t && a.e == a.d && a.scale > 0;

@@ -157,9 +157,11 @@ static void choose(tti_building *b, const tti_operand *m, const tti_operand *x,
     if (!tti_host_new_like(b, tti_promote(x, y), (tti_host *[]){&r, &p, &q}, 3, &made, &whole))
         return;
     int64_t n = tti_host_n(&made);
-    for (int64_t i = 0; i < n; i++)
-        made.data[i] = tti_round(
-            made.elem, tti_host_at(&r, i) != 0 ? tti_element(x, &p, i) : tti_element(y, &q, i));
+    tti_host_walk wm = tti_host_begin(&r), wx = tti_elements(x, &p), wy = tti_elements(y, &q);
+    for (int64_t i = 0; i < n; i++) {
+        double u = tti_host_next(&wx), v = tti_host_next(&wy);
+        made.data[i] = tti_round(made.elem, tti_host_next(&wm) != 0 ? u : v);
+    }
     tti_set_host(out, &whole);
 }
 
@@ -202,8 +204,11 @@ static void fold_masked_fill(tti_building *b, const tti_call *c) {
         return;
     if (!tti_host_new_like(b, x->host.elem, (tti_host *[]){&p, &q}, 2, &made, &whole)) return;
     int64_t n = tti_host_n(&made);
-    for (int64_t i = 0; i < n; i++)
-        made.data[i] = tti_host_at(&q, i) != 0 ? tti_round(made.elem, value) : tti_host_at(&p, i);
+    tti_host_walk wx = tti_host_begin(&p), wm = tti_host_begin(&q);
+    for (int64_t i = 0; i < n; i++) {
+        double e = tti_host_next(&wx);
+        made.data[i] = tti_host_next(&wm) != 0 ? tti_round(made.elem, value) : e;
+    }
     tti_set_host(c->out[0], &whole);
 }
 

@@ -21,7 +21,8 @@ static void fold_map(tti_building *b, const tti_operand *x, tti_elem elem, doubl
     tti_host made, whole, from = x->host;
     if (!tti_host_new_like(b, elem, (tti_host *[]){&from}, 1, &made, &whole)) return;
     int64_t n = tti_host_n(&made);
-    for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, f(tti_host_at(&from, i)));
+    tti_host_walk w = tti_host_begin(&from);
+    for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, f(tti_host_next(&w)));
     tti_set_host(out, &whole);
 }
 
@@ -227,8 +228,9 @@ static void clamp_to(tti_building *b, const tti_call *c, int lo, int hi) {
         tti_host made;
         int64_t n = tti_host_n(&x->host);
         if (!tti_host_new(b, elem, &x->host.shape, &made)) return;
+        tti_host_walk w = tti_host_begin(&x->host);
         for (int64_t i = 0; i < n; i++) {
-            double e = tti_host_at(&x->host, i);
+            double e = tti_host_next(&w);
             made.data[i] = isnan(e) ? e : tti_round(elem, fmin(fmax(e, least), most));
         }
         tti_set_host(c->out[0], &made);
@@ -247,8 +249,9 @@ static void clamp_max(tti_building *b, const tti_call *c) { clamp_to(b, c, -1, 1
 
 /* ---- two inputs ---- */
 
-double tti_element(const tti_operand *x, const tti_host *view, int64_t i) {
-    return x->kind == TTI_OPERAND_NUMBER ? x->number : tti_host_at(view, i);
+tti_host_walk tti_elements(const tti_operand *x, const tti_host *view) {
+    if (x->kind != TTI_OPERAND_NUMBER) return tti_host_begin(view);
+    return (tti_host_walk){.data = &x->number}; /* of no dimensions: the same each time */
 }
 
 static double f_add(double x, double y) { return x + y; }
@@ -294,8 +297,11 @@ void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, 
     if (y->kind == TTI_OPERAND_HOST && !tti_host_expand(b, &y->host, &shape, &q)) return;
     if (!tti_host_new_like(b, elem, (tti_host *[]){&p, &q}, 2, &made, &whole)) return;
     int64_t n = tti_host_n(&made);
-    for (int64_t i = 0; i < n; i++)
-        made.data[i] = tti_round(elem, f(tti_element(x, &p, i), tti_element(y, &q, i)));
+    tti_host_walk wx = tti_elements(x, &p), wy = tti_elements(y, &q);
+    for (int64_t i = 0; i < n; i++) {
+        double e = tti_host_next(&wx);
+        made.data[i] = tti_round(elem, f(e, tti_host_next(&wy)));
+    }
     tti_set_host(out, &whole);
 }
 
@@ -528,7 +534,8 @@ static void convert(tti_building *b, const tti_operand *x, tti_elem elem, tti_op
         }
         if (!tti_host_new_like(b, elem, (tti_host *[]){&old}, 1, &made, &whole)) return;
         int64_t n = tti_host_n(&made);
-        for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, tti_host_at(&old, i));
+        tti_host_walk w = tti_host_begin(&old);
+        for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, tti_host_next(&w));
         tti_set_host(out, &whole);
         return;
     }

@@ -62,9 +62,11 @@ static void fold_reduce(tti_building *b, const tti_host *x, const reducing *r, t
     int64_t n_out = tti_host_n(&made), n = tti_host_n(x);
     for (int64_t i = 0; i < n_out; i++) made.data[i] = start_of(r);
     if (!tti_host_expand(b, &made, &x->shape, &at)) return;
+    if (!tti_add_work(b, (double)n)) return;
+    tti_host_walk to = tti_host_begin(&at), from = tti_host_begin(x);
     for (int64_t i = 0; i < n; i++) {
-        int64_t place = tti_host_place(&at, i);
-        made.data[place] = r->join(made.data[place], tti_host_at(x, i));
+        int64_t place = tti_host_next_place(&to);
+        made.data[place] = r->join(made.data[place], tti_host_next(&from));
     }
     double share = n_out > 0 ? (double)n / (double)n_out : 1;
     for (int64_t i = 0; i < n_out; i++)

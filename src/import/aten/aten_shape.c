@@ -536,7 +536,9 @@ static void join_host(tti_building *b, tti_operand *const *parts, int n, int dim
         const tti_host *part = &parts[i]->host;
         at.shape = part->shape;
         int64_t n_part = tti_host_n(part);
-        for (int64_t k = 0; k < n_part; k++) at.data[tti_host_place(&at, k)] = tti_host_at(part, k);
+        tti_host_walk to = tti_host_begin(&at), from = tti_host_begin(part);
+        for (int64_t k = 0; k < n_part; k++)
+            made.data[tti_host_next_place(&to)] = tti_host_next(&from);
         at.offset += part->shape.dim[dim] * at.stride[dim];
     }
     tti_set_host(out, &made);

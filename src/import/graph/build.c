@@ -4,6 +4,7 @@
  * first argument replaces that value for later calls, and makes other views of the same memory
  * unusable.  Host tensors are real views, so that writes go through to what they look at. */
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,9 +97,9 @@ static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
         tti_host copy; /* source may look at the same memory */
         self->host.use->written = true;
         if (!tti_host_copy(b, &source, &copy)) return;
+        tti_host_walk to = tti_host_begin(&self->host);
         for (int64_t i = 0; i < n; i++)
-            self->host.data[tti_host_place(&self->host, i)] =
-                tti_round(self->host.elem, copy.data[i]);
+            self->host.data[tti_host_next_place(&to)] = tti_round(self->host.elem, copy.data[i]);
         *made = *self;
         return;
     }
@@ -429,6 +430,7 @@ static void add_host(tti_building *b, int i, tti_operand *out) {
     const tti_input_spec *spec = &b->program->inputs[i];
     tutti_shape shape = shape_of_spec(spec);
     tti_host host;
+    b->max_work += 65 * (double)tti_import_n_elems(&spec->shape); /* a table of 64 operators */
     if (!tti_host_new(b, spec->elem, &shape, &host)) return;
     tutti_status st = tti_program_load(b->program, spec, host.data);
     if (st != TUTTI_OK) b->st = st;
@@ -588,6 +590,20 @@ static void take_outputs(tti_building *b, tutti_value **outputs) {
     tti_check_graph(b);
 }
 
+/* Masks have as many elements as there are pairs of positions in a sample, and go through some
+ * operators in every layer. */
+static double limit_of_work(const tti_building *b) {
+    const tti_program_file *p = b->program;
+    double n_pairs = 0;
+    for (int i = 0, k = 0; i < p->main.n_inputs; i++) {
+        if (p->inputs[i].kind != TTI_SPEC_INPUT) continue;
+        tutti_shape shape = tutti_value_type(b->inputs[k++]).shape;
+        double n = (double)tutti_shape_n_elems(&shape);
+        n_pairs += n * n / (double)TTI_MAX(b->batch, 1);
+    }
+    return 0x1p26 + fmin(256 * n_pairs, 0x1p32);
+}
+
 tutti_status tti_program_build(const tti_program_file *p, tti_find_operator *find, tutti_graph *g,
                                tutti_value *const *inputs, tutti_value *present,
                                tti_import_labels *labels, tutti_value **outputs) {
@@ -603,6 +619,7 @@ tutti_status tti_program_build(const tti_program_file *p, tti_find_operator *fin
     b.any_trains = any_says_training(&p->main);
     b.batch =
         tutti_value_type(inputs[0]).shape.n_dims ? tutti_value_type(inputs[0]).shape.dim[0] : 1;
+    b.max_work = limit_of_work(&b);
     b.values = calloc((size_t)p->main.n_values + 1, sizeof *b.values);
     b.params = calloc((size_t)p->main.n_inputs + 1, sizeof *b.params);
     tti_operand *values = b.values;

@@ -112,6 +112,7 @@ typedef struct tti_building {
     int n_groups, cap_groups;
     int n_layers;             /* numbers layers that need a name */
     size_t n_room_bytes;      /* of tti_room so far */
+    double work, max_work;    /* of tti_add_work so far, and its limit */
     bool keeps_repeats;       /* a host tensor is written to: each element has its own memory */
     int n_unrolled;           /* nodes of the iterations of loops so far */
     tti_import_labels labels; /* of the first loss that has noted its labels */
@@ -219,6 +220,9 @@ void tti_no_memory(tti_building *b);
 void *tti_room(
     tti_building *b,
     size_t n_bytes); /* zeroed, of the arena; NULL when out of memory, which is recorded */
+/* Counts n steps of computing constants.  False: the file asks for more than a model of its size
+ * needs, which is recorded. */
+bool tti_add_work(tti_building *b, double n);
 bool tti_good(const tti_building *b);
 /* Keeps the graph's error, if it has one, with the name of the current call. */
 void tti_check_graph(tti_building *b);
@@ -313,6 +317,15 @@ tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x);
 int64_t tti_host_n(const tti_host *x);
 int64_t tti_host_place(const tti_host *x, int64_t flat);
 double tti_host_at(const tti_host *x, int64_t flat);
+/* The elements one after the other, much faster than tti_host_at. */
+typedef struct tti_host_walk {
+    const double *data;
+    int64_t place, stride[TUTTI_MAX_DIMS], dim[TUTTI_MAX_DIMS], index[TUTTI_MAX_DIMS];
+    int n_dims;
+} tti_host_walk;
+tti_host_walk tti_host_begin(const tti_host *x);
+int64_t tti_host_next_place(tti_host_walk *w);
+double tti_host_next(tti_host_walk *w);
 /* A new tensor of zeros; false when it is too large, which is recorded. */
 bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_host *out);
 /* A new tensor for elements that are computed one by one from those of parts, which have its shape;

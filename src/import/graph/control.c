@@ -87,20 +87,22 @@ static bool set_scalar(tti_building *b, tti_elem elem, double x, tti_operand *ou
 
 /* ---- If ---- */
 
-static bool same_host(const tti_host *x, const tti_host *y) {
+static bool same_host(tti_building *b, const tti_host *x, const tti_host *y) {
     bool same = x->elem == y->elem && x->shape.n_dims == y->shape.n_dims;
     for (int d = 0; d < x->shape.n_dims && same; d++) same = x->shape.dim[d] == y->shape.dim[d];
     int64_t n = same ? tti_host_n(x) : 0;
+    same = same && tti_add_work(b, (double)n);
+    tti_host_walk wx = tti_host_begin(x), wy = tti_host_begin(y);
     for (int64_t i = 0; i < n && same; i++) {
-        double u = tti_host_at(x, i), v = tti_host_at(y, i);
+        double u = tti_host_next(&wx), v = tti_host_next(&wy);
         same = memcmp(&u, &v, sizeof u) == 0;
     }
     return same;
 }
 
-static bool same_operand(const tti_operand *x, const tti_operand *y) {
+static bool same_operand(tti_building *b, const tti_operand *x, const tti_operand *y) {
     if (x->kind != y->kind || x->spec != y->spec) return false;
-    if (x->kind == TTI_OPERAND_HOST) return same_host(&x->host, &y->host);
+    if (x->kind == TTI_OPERAND_HOST) return same_host(b, &x->host, &y->host);
     if (x->kind == TTI_OPERAND_GRAPH) return x->value == y->value && x->elem == y->elem;
     return x->kind == TTI_OPERAND_NUMBER && x->elem == y->elem &&
            memcmp(&x->number, &y->number, sizeof x->number) == 0;
@@ -150,7 +152,8 @@ static bool same_result(tti_building *b, const inner *x, const inner *y) {
     int *twin = tti_room(b, ((size_t)u->n_values + 1) * sizeof *twin);
     for (int i = 0; twin && i < x->n_captured && same; i++)
         for (int k = 0; k < y->n_captured && twin[u->inputs[i]] == 0; k++)
-            if (same_operand(&x->inputs[i], &y->inputs[k])) twin[u->inputs[i]] = v->inputs[k] + 1;
+            if (same_operand(b, &x->inputs[i], &y->inputs[k]))
+                twin[u->inputs[i]] = v->inputs[k] + 1;
     for (int i = 0; twin && i < u->n_calls && same; i++)
         same = same_call(&u->calls[i], &v->calls[i], twin);
     for (int i = 0; twin && i < u->n_outputs && same; i++)

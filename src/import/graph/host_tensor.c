@@ -23,6 +23,28 @@ int64_t tti_host_place(const tti_host *x, int64_t flat) {
 
 double tti_host_at(const tti_host *x, int64_t flat) { return x->data[tti_host_place(x, flat)]; }
 
+tti_host_walk tti_host_begin(const tti_host *x) {
+    tti_host_walk w = {.data = x->data, .place = x->offset, .n_dims = x->shape.n_dims};
+    for (int d = 0; d < w.n_dims; d++) {
+        w.dim[d] = x->shape.dim[d];
+        w.stride[d] = x->stride[d];
+    }
+    return w;
+}
+
+int64_t tti_host_next_place(tti_host_walk *w) {
+    int64_t place = w->place;
+    for (int d = w->n_dims - 1; d >= 0; d--) {
+        w->place += w->stride[d];
+        if (++w->index[d] < w->dim[d]) break;
+        w->place -= w->stride[d] * w->dim[d];
+        w->index[d] = 0;
+    }
+    return place;
+}
+
+double tti_host_next(tti_host_walk *w) { return w->data[tti_host_next_place(w)]; }
+
 bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_host *out) {
     int64_t n = 1;
     *out = (tti_host){.elem = elem, .shape = *shape};
@@ -33,6 +55,7 @@ bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_
             return false;
         }
     }
+    if (!tti_add_work(b, (double)n)) return false;
     out->data = tti_room(b, ((size_t)n + 1) * sizeof(double));
     out->use = tti_room(b, sizeof *out->use);
     return out->data && out->use;
@@ -56,7 +79,8 @@ bool tti_host_new_like(tti_building *b, tti_elem elem, tti_host *const *parts, i
 bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out) {
     int64_t n = tti_host_n(x);
     if (!tti_host_new(b, x->elem, &x->shape, out)) return false;
-    for (int64_t i = 0; i < n; i++) out->data[i] = tti_host_at(x, i);
+    tti_host_walk from = tti_host_begin(x);
+    for (int64_t i = 0; i < n; i++) out->data[i] = tti_host_next(&from);
     return true;
 }
 
@@ -150,9 +174,10 @@ bool tti_host_uniform(const tti_host *x, double *value) {
         if (once.stride[d] == 0 && once.shape.dim[d] > 1) once.shape.dim[d] = 1;
     int64_t n = tti_host_n(&once);
     if (n == 0) return false;
-    *value = tti_host_at(&once, 0);
+    tti_host_walk w = tti_host_begin(&once);
+    *value = tti_host_next(&w);
     for (int64_t i = 1; i < n; i++)
-        if (tti_f64_to_bits(tti_host_at(&once, i)) != tti_f64_to_bits(*value)) return false;
+        if (tti_f64_to_bits(tti_host_next(&w)) != tti_f64_to_bits(*value)) return false;
     return true;
 }
 
@@ -161,8 +186,9 @@ bool tti_host_repeats(const tti_host *x, int d) {
     first.shape.dim[d] = 1;
     int64_t n = tti_host_n(&first), step = x->stride[d];
     if (x->shape.dim[d] < 2) return false;
+    tti_host_walk w = tti_host_begin(&first);
     for (int64_t i = 0; step != 0 && i < n; i++) {
-        int64_t place = tti_host_place(&first, i);
+        int64_t place = tti_host_next_place(&w);
         for (int64_t k = 1; k < x->shape.dim[d]; k++) {
             double p = x->data[place], q = x->data[place + k * step];
             if (p != q && !(p != p && q != q)) return false;

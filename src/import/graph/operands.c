@@ -52,6 +52,16 @@ void *tti_room(tti_building *b, size_t n_bytes) {
     return room;
 }
 
+bool tti_add_work(tti_building *b, double n) {
+    b->work += n;
+    if (b->work > b->max_work)
+        tti_refuse(b,
+                   "its constants take more than %.0f steps to compute, which is more than a model "
+                   "with inputs and tensors of such sizes needs",
+                   b->max_work);
+    return tti_good(b);
+}
+
 void tti_check_graph(tti_building *b) {
     char place[512];
     if (!tti_good(b)) return;
@@ -269,16 +279,22 @@ tutti_value *tti_as_float(tti_building *b, tutti_value *x) {
 
 static tutti_value *constant_of(tti_building *b, const tti_host *x, tutti_dtype dtype) {
     double value;
+    double n_own = 1; /* elements in memory */
+    for (int d = 0; d < x->shape.n_dims; d++)
+        if (x->stride[d] != 0) n_own *= (double)x->shape.dim[d];
+    if (!tti_add_work(b, n_own)) return NULL;
     if (tti_host_uniform(x, &value)) return tutti_constant(b->graph, dtype, &x->shape, value);
     size_t n = (size_t)tti_host_n(x);
+    if (!tti_add_work(b, (double)n)) return NULL;
     float *floats = tti_arena_alloc(&b->arena, (n + 1) * sizeof *floats);
     if (!floats) {
         tti_no_memory(b);
         return NULL;
     }
+    tti_host_walk w = tti_host_begin(x);
     int32_t *ints = (int32_t *)(void *)floats; /* as large */
     for (size_t i = 0; i < n; i++) {
-        double e = tti_host_at(x, (int64_t)i);
+        double e = tti_host_next(&w);
         if (dtype == TUTTI_F32)
             floats[i] = (float)e;
         else
