@@ -66,6 +66,11 @@ bool tti_exec_has_ema(const tti_exec *exec);
  * two steps. */
 void tti_exec_copy_own(const tti_exec *exec, int k, float *whole);
 
+/* The ranges of the flat arrays that rank of n_ranks workers owns if they divide them as this
+ * executor's workers do, in ascending order.  On success *ranges is freed by the caller. */
+tutti_status tti_exec_find_partition(const tti_exec *exec, int rank, int n_ranks,
+                                     tti_range **ranges, int *n);
+
 /* State of one slot of the plan, whole, wherever its parts are: elements first .. of array k.
  * After tti_exec_pull.  Rank 0 fetches any number of times and then ends the others'
  * tti_exec_serve, which answers; data are valid until the next call.  Overwrites the gradients of

@@ -47,7 +47,7 @@ tti_blueprint tti_carry_blueprint(const tti_blueprint *whole, int n_workers) {
 }
 
 /* Steps first, then what follows a step: its evaluation, then its checkpoint. */
-static int64_t rank_of(const tti_carry_position *at) {
+int64_t tti_carry_order(const tti_carry_position *at) {
     int64_t step = at->state.step;
     if (!at->has) return -1;
     return 4 * step + (at->eval_step == step) + 2 * (at->saved_step == step);
@@ -74,7 +74,7 @@ static tutti_status send_state(tti_carry *carry, tutti_comm *comm, tti_exec *exe
 
 tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                              const tti_plan *plan, bool *any) {
-    int64_t mine = rank_of(&carry->at), all[TTI_MAX_WORKERS];
+    int64_t mine = tti_carry_order(&carry->at), all[TTI_MAX_WORKERS];
     int n = comm ? tutti_comm_n_ranks(comm) : 1, source = 0;
     bool differ = false;
     _Static_assert(sizeof(tti_carry_position) % sizeof(int64_t) == 0, "sent as words");

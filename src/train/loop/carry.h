@@ -21,15 +21,19 @@ typedef struct tti_carry_position {
 } tti_carry_position;
 
 typedef struct tti_mirror tti_mirror;
+typedef struct tti_neighbors tti_neighbors;
 
 typedef struct tti_carry {
-    bool is_on;         /* the run is elastic */
-    bool has_changed;   /* this is not the first epoch of the run */
-    int slot;           /* rank of this worker when it was started */
-    int64_t recorded;   /* the last step that this worker has recorded; 0: none */
-    double group_s;     /* speed of this worker, as in tti_throughput; 0: not measured */
-    bool has_parts;     /* each worker has a partition, which is not carried .. */
-    tti_mirror *mirror; /* .. but taken from here; NULL: from the last checkpoint; owned */
+    bool is_on;               /* the run is elastic */
+    bool has_changed;         /* this is not the first epoch of the run */
+    int slot;                 /* rank of this worker when it was started */
+    int64_t recorded;         /* the last step that this worker has recorded; 0: none */
+    double group_s;           /* speed of this worker, as in tti_throughput; 0: not measured */
+    bool has_parts;           /* each worker has a partition, which is not carried .. */
+    tti_mirror *mirror;       /* .. but taken from here; NULL: from the last checkpoint; owned */
+    uint64_t epoch;           /* on several hosts: its number; else 0 */
+    int host_first;           /* first rank of this host */
+    tti_neighbors *neighbors; /* on several hosts: for the mirror of another one; owned */
     tti_carry_position at;
     float **arrays; /* [n_arrays] of [n_flat] each: parameters, state, averages; owned */
     int n_arrays;
@@ -44,6 +48,9 @@ TUTTI_NODISCARD tutti_status tti_carry_keep(tti_carry *carry, tti_exec *exec, co
  * Collective. */
 TUTTI_NODISCARD tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                                              const tti_plan *plan, bool *any);
+
+/* Of two positions of a run, the further one has the larger number; -1: it has none. */
+int64_t tti_carry_order(const tti_carry_position *at);
 
 /* The same plan and data for another number of workers. */
 tti_blueprint tti_carry_blueprint(const tti_blueprint *whole, int n_workers);

@@ -12,13 +12,14 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "train/loop/neighbors.h"
 #include "train/setup/memory_check.h"
 
-enum { N_VERSIONS = 2, HEADER_BYTES = 8192 };
+enum { N_VERSIONS = TTI_MIRROR_VERSIONS, HEADER_BYTES = 8192 };
 
 /* A rank has written its partition; step1 is the step plus one, or 0 while it writes and before. */
 typedef struct stamp {
-    _Atomic int64_t step1, n_ranks;
+    _Atomic int64_t step1, n_ranks, epoch;
 } stamp;
 
 /* The position is written beside the valid one. */
@@ -72,7 +73,7 @@ static version *version_of(const tti_mirror *mirror, int64_t step) {
     return &mirror->header->versions[step % N_VERSIONS];
 }
 
-static float *array_of(const tti_mirror *mirror, int64_t step, int i) {
+float *tti_mirror_array(const tti_mirror *mirror, int64_t step, int i) {
     size_t before = (size_t)(step % N_VERSIONS) * (size_t)mirror->n_arrays + (size_t)i;
     return (float *)((char *)mirror->header + HEADER_BYTES) + before * mirror->n_flat;
 }
@@ -90,20 +91,61 @@ static void set_position(version *v, const tti_carry_position *position) {
     atomic_store(&v->valid, other);
 }
 
-tutti_status tti_mirror_put(tti_mirror *mirror, tutti_comm *comm, tti_exec *exec,
+tti_mirror_stamp tti_mirror_get_stamp(const tti_mirror *mirror, int i, int rank) {
+    const stamp *at = &mirror->header->versions[i].stamps[rank];
+    int64_t step1 = atomic_load(&at->step1);
+    return (tti_mirror_stamp){step1, atomic_load(&at->n_ranks), atomic_load(&at->epoch)};
+}
+
+void tti_mirror_begin(tti_mirror *mirror, int64_t step, int rank) {
+    atomic_store(&version_of(mirror, step)->stamps[rank].step1, 0);
+}
+
+void tti_mirror_end(tti_mirror *mirror, int rank, const tti_mirror_stamp *now) {
+    stamp *at = &version_of(mirror, now->step1 - 1)->stamps[rank];
+    atomic_store(&at->n_ranks, now->n_ranks);
+    atomic_store(&at->epoch, now->epoch);
+    atomic_store(&at->step1, now->step1);
+}
+
+tti_carry_position tti_mirror_get_position(const tti_mirror *mirror, int64_t step) {
+    const version *v = version_of(mirror, step);
+    const tti_carry_position at = v->positions[atomic_load(&v->valid)];
+    return at.state.step == step ? at : (tti_carry_position){0};
+}
+
+int tti_mirror_n_arrays(const tti_mirror *mirror) { return mirror->n_arrays; }
+
+tutti_status tti_mirror_enter(tti_carry *carry, tutti_comm *comm, tti_exec *exec) {
+    tti_neighbors_destroy(carry->neighbors);
+    carry->neighbors = NULL;
+    if (carry->epoch == 0) return TUTTI_OK;
+    return tti_neighbors_create(carry->host_first, comm, exec, carry->mirror, &carry->neighbors);
+}
+
+/* Stamps of a former epoch must not complete a version that this one is about to overwrite. */
+static void forget_former(version *v, uint64_t epoch) {
+    for (int r = 0; r < TTI_MAX_WORKERS; r++)
+        if (atomic_load(&v->stamps[r].epoch) != (int64_t)epoch)
+            atomic_store(&v->stamps[r].step1, 0);
+}
+
+tutti_status tti_mirror_put(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                             const tti_carry_position *position) {
+    tti_mirror *mirror = carry->mirror;
     int64_t step = position->state.step;
     int rank = tutti_comm_rank(comm);
-    version *v = version_of(mirror, step);
-    stamp *own = &v->stamps[rank];
-    atomic_store(&own->step1, 0);
+    const tti_mirror_stamp now = {step + 1, tutti_comm_n_ranks(comm), (int64_t)carry->epoch};
+    tti_mirror_begin(mirror, step, rank);
     for (int i = 0; i < mirror->n_arrays; i++)
-        tti_exec_copy_own(exec, key_of(exec, mirror, i), array_of(mirror, step, i));
+        tti_exec_copy_own(exec, key_of(exec, mirror, i), tti_mirror_array(mirror, step, i));
     (void)TTI_FAULT_AT("mirror.put", rank, step);
-    if (rank == 0) set_position(v, position);
-    atomic_store(&own->n_ranks, tutti_comm_n_ranks(comm));
-    atomic_store(&own->step1, step + 1);
-    return tutti_comm_barrier(comm);
+    if (rank == carry->host_first) set_position(version_of(mirror, step), position);
+    tti_mirror_end(mirror, rank, &now);
+    TTI_TRY(tti_neighbors_put(carry->neighbors, comm, &now));
+    TTI_TRY(tutti_comm_barrier(comm));
+    if (rank == carry->host_first) forget_former(version_of(mirror, step + 1), carry->epoch);
+    return TUTTI_OK;
 }
 
 void tti_mirror_note(tti_mirror *mirror, const tti_carry_position *position) {
@@ -111,35 +153,50 @@ void tti_mirror_note(tti_mirror *mirror, const tti_carry_position *position) {
 }
 
 /* The step of a version that all ranks of one epoch have written; -1: there is none. */
-static int64_t complete_step(const version *v) {
-    int64_t step1 = atomic_load(&v->stamps[0].step1), n = atomic_load(&v->stamps[0].n_ranks);
-    for (int64_t r = 0; r < n; r++)
-        if (atomic_load(&v->stamps[r].step1) != step1 || atomic_load(&v->stamps[r].n_ranks) != n)
-            return -1;
-    return step1 - 1;
+static int64_t complete_step(const tti_mirror *mirror, int i) {
+    const tti_mirror_stamp first = tti_mirror_get_stamp(mirror, i, 0);
+    for (int r = 0; r < (int)first.n_ranks; r++) {
+        const tti_mirror_stamp at = tti_mirror_get_stamp(mirror, i, r);
+        if (memcmp(&at, &first, sizeof at) != 0) return -1;
+    }
+    return first.step1 - 1;
 }
 
-/* Stamps of an earlier epoch of membership must not complete the version that this one writes. */
 static void forget(version *v) {
     for (int r = 0; r < TTI_MAX_WORKERS; r++) atomic_store(&v->stamps[r].step1, 0);
 }
 
-tutti_status tti_mirror_load(tti_mirror *mirror, tutti_comm *comm, tti_exec *exec,
+/* Fills the mirror of this host from those of others first.  -1: no step is complete. */
+static tutti_status find_step(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
+                              int64_t *step, tti_carry_position *position) {
+    const tti_mirror *mirror = carry->mirror;
+    bool is_first = tutti_comm_rank(comm) == carry->host_first;
+    *step = -1;
+    if (carry->epoch > 0) {
+        TTI_TRY(tti_neighbors_collect(carry, comm, exec, step, position));
+        if (*step >= 0 && is_first) set_position(version_of(mirror, *step), position);
+        return TUTTI_OK;
+    }
+    for (int i = 0; i < N_VERSIONS; i++) *step = TTI_MAX(*step, complete_step(mirror, i));
+    if (*step >= 0) *position = tti_mirror_get_position(mirror, *step);
+    return TUTTI_OK;
+}
+
+tutti_status tti_mirror_load(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                              tti_carry_position *position, bool *any) {
-    int64_t step = -1;
-    for (int i = 0; i < N_VERSIONS; i++)
-        step = TTI_MAX(step, complete_step(&mirror->header->versions[i]));
+    const tti_mirror *mirror = carry->mirror;
+    int64_t step;
+    TTI_TRY(find_step(carry, comm, exec, &step, position));
     *any = step >= 0;
     if (*any) {
-        const version *v = version_of(mirror, step);
-        *position = v->positions[atomic_load(&v->valid)];
         position->state.shard_map = NULL; /* an address in another process */
         for (int i = 0; i < mirror->n_arrays; i++)
             tti_exec_store(exec, key_of(exec, mirror, i), 0, mirror->n_flat,
-                           array_of(mirror, step, i));
+                           tti_mirror_array(mirror, step, i));
         TTI_TRY(tti_exec_push(exec));
     }
     TTI_TRY(tutti_comm_barrier(comm)); /* all have looked */
-    if (tutti_comm_rank(comm) == 0 && *any) forget(version_of(mirror, step + 1));
+    if (tutti_comm_rank(comm) == carry->host_first)
+        for (int64_t i = step + 1; i < step + (*any ? 2 : 3); i++) forget(version_of(mirror, i));
     return tutti_comm_barrier(comm);
 }

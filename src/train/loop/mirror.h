@@ -5,7 +5,10 @@
  * step every worker copies its own partition to its place in the mirror; a step is committed once
  * all have.  Steps alternate between two versions, so one of them is always complete.  Arrays are
  * whole here: a later epoch with another number of workers takes its partitions from the same
- * memory. */
+ * memory.
+ *
+ * On several hosts each has its own mirror, with the partitions of its workers and copies of those
+ * of a neighbor (neighbors.h). */
 #ifndef TTI_TRAIN_MIRROR_H
 #define TTI_TRAIN_MIRROR_H
 
@@ -19,17 +22,43 @@ TUTTI_NODISCARD tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool 
                                              tti_mirror **out);
 void tti_mirror_close(tti_mirror *mirror); /* takes NULL */
 
-/* After a step: copies this worker's partition.  position counts on rank 0.  Collective: afterwards
- * the step is safe. */
-TUTTI_NODISCARD tutti_status tti_mirror_put(tti_mirror *mirror, tutti_comm *comm, tti_exec *exec,
-                                            const tti_carry_position *position);
+/* Once per epoch of membership, before the other calls: finds the neighbors of this host.
+ * Collective. */
+TUTTI_NODISCARD tutti_status tti_mirror_enter(tti_carry *carry, tutti_comm *comm, tti_exec *exec);
+
+/* After a step: copies this worker's partition.  position counts on the first rank of a host.
+ * Collective: afterwards the step is safe. */
+TUTTI_NODISCARD tutti_status tti_mirror_put(const tti_carry *carry, tutti_comm *comm,
+                                            tti_exec *exec, const tti_carry_position *position);
 
 /* On rank 0, after an evaluation or a checkpoint: replaces the position of the last step. */
 void tti_mirror_note(tti_mirror *mirror, const tti_carry_position *position);
 
 /* Stores the newest complete step in exec and *position.  *any false: there is none.  Collective,
  * once all members of the former epoch have left it. */
-TUTTI_NODISCARD tutti_status tti_mirror_load(tti_mirror *mirror, tutti_comm *comm, tti_exec *exec,
-                                             tti_carry_position *position, bool *any);
+TUTTI_NODISCARD tutti_status tti_mirror_load(const tti_carry *carry, tutti_comm *comm,
+                                             tti_exec *exec, tti_carry_position *position,
+                                             bool *any);
+
+/* ---- for neighbors.c ---- */
+
+enum { TTI_MIRROR_VERSIONS = 2 };
+
+/* Rank r of n_ranks of an epoch has written its partition for step1 - 1; step1 0: it has not. */
+typedef struct tti_mirror_stamp {
+    int64_t step1, n_ranks, epoch;
+} tti_mirror_stamp;
+
+tti_mirror_stamp tti_mirror_get_stamp(const tti_mirror *mirror, int version, int rank);
+/* Before the partition of a rank is written for a step, and after. */
+void tti_mirror_begin(tti_mirror *mirror, int64_t step, int rank);
+void tti_mirror_end(tti_mirror *mirror, int rank, const tti_mirror_stamp *stamp);
+
+/* The position of a step; at.has 0: there is none. */
+tti_carry_position tti_mirror_get_position(const tti_mirror *mirror, int64_t step);
+
+/* Arrays of n_flat elements each. */
+int tti_mirror_n_arrays(const tti_mirror *mirror);
+float *tti_mirror_array(const tti_mirror *mirror, int64_t step, int i);
 
 #endif /* TTI_TRAIN_MIRROR_H */

@@ -26,6 +26,7 @@
 #include "train/loop/async.h"
 #include "train/loop/host_epoch.h"
 #include "train/loop/mirror.h"
+#include "train/loop/neighbors.h"
 #include "train/loop/resume.h"
 #include "train/loop/thread_epochs.h"
 #include "train/loop/worker_loop.h"
@@ -324,6 +325,8 @@ static tutti_status run_as_worker(const trainer *t, const tti_blueprint *b) {
 static tutti_status run_host_epoch(trainer *t, const tti_blueprint *b, const tti_epoch *epoch) {
     tti_host_epoch joined;
     t->carry->has_changed = epoch->number > 1;
+    t->carry->epoch = epoch->number;
+    t->carry->host_first = epoch->rank - epoch->local_rank;
     TTI_TRY(tti_host_epoch_join(epoch, tti_job_config_of(t->job), &joined));
     t->comm = joined.comm;
     t->core_rank = epoch->local_rank;
@@ -347,11 +350,13 @@ static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_
     return st;
 }
 
-/* A worker that has joined no group waits for a place as long as the run lasts. */
+/* A worker that has joined no group waits for a place as long as the run lasts; on several hosts
+ * the supervisor decides for how long any worker waits. */
 static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti_epoch *epoch) {
     tti_flight *flight = flight_of(t, t->slot);
     int wait_ms = (int)tti_job_config_of(t->job)->parallel.phase_timeout_ms;
-    if (!tti_worker_joins() || carry->at.has) return tti_worker_next_epoch(wait_ms, epoch);
+    bool may_be_spare = (tti_worker_joins() && !carry->at.has) || t->hosts.n_nodes > 0;
+    if (!may_be_spare) return tti_worker_next_epoch(wait_ms, epoch);
     tti_flight_enter(flight, TTI_FLIGHT_SPARE);
     tutti_status st = tti_worker_next_epoch(-1, epoch);
     tti_flight_leave(flight);
@@ -376,6 +381,7 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
         st = run_epoch(t, b, &epoch);
         carry.has_changed = waits = true;
     } while (st == TUTTI_E_PEER);
+    tti_neighbors_destroy(carry.neighbors);
     tti_mirror_close(carry.mirror);
     tti_carry_free(&carry);
     t->carry = NULL;

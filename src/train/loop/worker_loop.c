@@ -160,8 +160,7 @@ static tutti_status take_parts(worker_loop *s, bool *any) {
     tti_carry *carry = s->desc->carry;
     *any = false;
     carry->at = (tti_carry_position){0};
-    if (carry->mirror)
-        TTI_TRY(tti_mirror_load(carry->mirror, s->desc->comm, s->exec, &carry->at, any));
+    if (carry->mirror) TTI_TRY(tti_mirror_load(carry, s->desc->comm, s->exec, &carry->at, any));
     return TUTTI_OK;
 }
 
@@ -264,6 +263,7 @@ static tutti_status prepare(worker_loop *s) {
     worker.shard_map = s->reporter.shard_map = s->balance.shard_map;
     s->reporter.throughputs = &s->balance.throughputs;
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
+    if (d->carry && d->carry->mirror) TTI_TRY(tti_mirror_enter(d->carry, d->comm, s->exec));
     TTI_TRY(tti_report_places(&s->reporter, d));
     /* Loads model.init before the first record is written, so that a run that cannot begin leaves
      * no run folder. */
@@ -556,7 +556,7 @@ static tutti_status note_commit(const worker_loop *s, const step_at_work *at) {
     carry->at.step_ns = tti_now_ns() - at->start_ns;
     if (!carry->mirror) return TUTTI_OK;
     const tti_carry_position position = position_of(s);
-    return tti_mirror_put(carry->mirror, s->desc->comm, s->exec, &position);
+    return tti_mirror_put(carry, s->desc->comm, s->exec, &position);
 }
 
 static void note_position(const worker_loop *s) {

@@ -83,7 +83,7 @@ size_t tti_mirror_bytes(const tti_plan *plan, bool has_ema) {
     return N_VERSIONS * n_arrays * plan->n_flat * sizeof(float);
 }
 
-/* A worker's part of the mirror of an elastic run. */
+/* A worker's part of its host's mirror, which is whole on each host, in an elastic run. */
 static uint64_t mirrored(const tti_blueprint *b, int n_workers) {
     const tti_job_config *c = &b->config;
     bool has = c->parallel.min_workers > 0 && tti_worker_has_parts(b) && c->parallel.mirror;
@@ -109,7 +109,7 @@ static tutti_status add_worker(const tti_blueprint *all, int rank, int local_ran
     }
     if (scratch) TTI_TRY(tti_exec_scratch_plan(&desc, data, n_data, &n_scratch));
     out->params += m.params + m.ema + m.gathered + m.mailbox;
-    out->states += m.states + mirrored(b, n_data);
+    out->states += m.states + mirrored(b, TTI_MAX(TTI_MIN(n_local, n_data), 1));
     out->grads += m.grads;
     out->activations += m.arena;
     out->scratch += m.program_values + n_scratch;

@@ -140,7 +140,7 @@ bool tti_worker_has_parts(const tti_blueprint *b) {
 
 void tti_worker_serve_in_ranks(const tti_blueprint *b, tti_exec_desc *desc) {
     desc->zero = 1;
-    desc->n_owners = (int)TTI_MIN(b->config.parallel.servers, b->mesh.data);
+    desc->n_owners = (int)b->config.parallel.servers; /* as far as there are as many workers */
 }
 
 int tti_worker_n_range_servers(const tti_blueprint *b) {

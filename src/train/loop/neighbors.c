@@ -1,0 +1,273 @@
+/* neighbors.c - who sends a partition to whom, and which host has which partitions.
+ *
+ * Sending blocks, so all ranks go through one list of transfers in the same order.  Transfers from
+ * every other host come first, so that hosts do not wait for each other in a chain. */
+#include "train/loop/neighbors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "train/loop/carry.h"
+
+/* The partition of a rank, in all arrays. */
+typedef struct partition {
+    tti_range *ranges;
+    int n_ranges;
+    size_t n_elems; /* of all arrays together */
+} partition;
+
+typedef struct transfer {
+    int from, to;
+    partition part;
+} transfer;
+
+struct tti_neighbors {
+    tti_mirror *mirror;
+    transfer
+        list[TTI_MAX_WORKERS + 1]; /* those of this rank: one to another, and any from others */
+    int n;
+    float *buffer; /* for the largest of them */
+};
+
+/* ---- partitions ---- */
+
+static tutti_status find_partition(const tti_exec *exec, const tti_mirror *mirror, int rank,
+                                   int n_ranks, partition *out) {
+    *out = (partition){0};
+    TTI_TRY(tti_exec_find_partition(exec, rank, n_ranks, &out->ranges, &out->n_ranges));
+    for (int i = 0; i < out->n_ranges; i++)
+        out->n_elems += out->ranges[i].last - out->ranges[i].first;
+    out->n_elems *= (size_t)tti_mirror_n_arrays(mirror);
+    return TUTTI_OK;
+}
+
+/* From the mirror to packed, or back. */
+static void copy_partition(const tti_mirror *mirror, int64_t step, const partition *part,
+                           float *packed, bool to_mirror) {
+    for (int i = 0; i < tti_mirror_n_arrays(mirror); i++) {
+        float *array = tti_mirror_array(mirror, step, i);
+        for (int k = 0; k < part->n_ranges; k++) {
+            float *at = array + part->ranges[k].first;
+            size_t n = part->ranges[k].last - part->ranges[k].first;
+            memcpy(to_mirror ? at : packed, to_mirror ? packed : at, n * sizeof *at);
+            packed += n;
+        }
+    }
+}
+
+static tutti_status make_buffer(size_t n_elems, float **out) {
+    *out = malloc(n_elems * sizeof **out + 64);
+    return *out ? TUTTI_OK
+                : tti_fail(TUTTI_E_NOMEM, "train: no memory to copy the partition of a worker");
+}
+
+/* ---- transfers ---- */
+
+/* The hosts of an epoch, by their first ranks. */
+typedef struct host_list {
+    int n_ranks, n_hosts;
+    int host_of[TTI_MAX_WORKERS];
+    int first[TTI_MAX_WORKERS + 1]; /* of each host, and n_ranks */
+} host_list;
+
+static tutti_status list_hosts(int host_first, tutti_comm *comm, host_list *out) {
+    int64_t mine = host_first, all[TTI_MAX_WORKERS];
+    *out = (host_list){.n_ranks = tutti_comm_n_ranks(comm)};
+    TTI_TRY(tutti_comm_all_gather(comm, &mine, all, 1, TUTTI_I64));
+    for (int r = 0; r < out->n_ranks; r++) {
+        if (all[r] == r) out->first[out->n_hosts++] = r;
+        out->host_of[r] = out->n_hosts - 1;
+    }
+    out->first[out->n_hosts] = out->n_ranks;
+    return TUTTI_OK;
+}
+
+static int receiver_of(const host_list *hosts, int rank) {
+    int host = hosts->host_of[rank], next = (host + 1) % hosts->n_hosts;
+    int n_next = hosts->first[next + 1] - hosts->first[next];
+    return hosts->first[next] + (rank - hosts->first[host]) % n_next;
+}
+
+/* Hosts that send at the same time: 0, 2, 4 .., then 1, 3, 5 ..; the last of an odd number would
+ * send to the first while that one sends. */
+static int turn_of(const host_list *hosts, int rank) {
+    int host = hosts->host_of[rank];
+    return host == hosts->n_hosts - 1 && hosts->n_hosts % 2 ? 2 : host % 2;
+}
+
+static tutti_status add_transfers(tti_neighbors *n, const host_list *hosts, const tti_exec *exec,
+                                  int rank) {
+    size_t n_most = 0;
+    for (int turn = 0; turn < 3; turn++)
+        for (int from = 0; from < hosts->n_ranks; from++) {
+            int to = receiver_of(hosts, from);
+            if (turn_of(hosts, from) != turn || (from != rank && to != rank)) continue;
+            transfer *t = &n->list[n->n++];
+            *t = (transfer){.from = from, .to = to};
+            TTI_TRY(find_partition(exec, n->mirror, from, hosts->n_ranks, &t->part));
+            n_most = TTI_MAX(n_most, t->part.n_elems);
+        }
+    return make_buffer(n_most, &n->buffer);
+}
+
+tutti_status tti_neighbors_create(int host_first, tutti_comm *comm, tti_exec *exec,
+                                  tti_mirror *mirror, tti_neighbors **out) {
+    host_list hosts;
+    *out = NULL;
+    TTI_TRY(list_hosts(host_first, comm, &hosts));
+    if (hosts.n_hosts < 2) return TUTTI_OK;
+    tti_neighbors *n = calloc(1, sizeof *n);
+    if (!n) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    n->mirror = mirror;
+    tutti_status st = add_transfers(n, &hosts, exec, tutti_comm_rank(comm));
+    if (st == TUTTI_OK)
+        *out = n;
+    else
+        tti_neighbors_destroy(n);
+    return st;
+}
+
+void tti_neighbors_destroy(tti_neighbors *n) {
+    if (!n) return;
+    for (int i = 0; i < n->n; i++) free(n->list[i].part.ranges);
+    free(n->buffer);
+    free(n);
+}
+
+tutti_status tti_neighbors_put(tti_neighbors *n, tutti_comm *comm, const tti_mirror_stamp *now) {
+    int64_t step = now->step1 - 1;
+    for (int i = 0; n && i < n->n; i++) {
+        const transfer *t = &n->list[i];
+        if (t->from == tutti_comm_rank(comm)) {
+            copy_partition(n->mirror, step, &t->part, n->buffer, false);
+            TTI_TRY(tutti_comm_send(comm, n->buffer, t->part.n_elems, TUTTI_F32, t->to));
+            continue;
+        }
+        tti_mirror_begin(n->mirror, step, t->from);
+        TTI_TRY(tutti_comm_recv(comm, n->buffer, t->part.n_elems, TUTTI_F32, t->from));
+        copy_partition(n->mirror, step, &t->part, n->buffer, true);
+        tti_mirror_end(n->mirror, t->from, now);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- after a change ---- */
+
+/* The stamps in the mirror of a rank's host. */
+typedef struct stamps {
+    tti_mirror_stamp of[TTI_MIRROR_VERSIONS][TTI_MAX_WORKERS];
+} stamps;
+
+static bool is_same(const tti_mirror_stamp *a, const tti_mirror_stamp *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* The first of n ranks whose host has the partition of old rank r; -1: none. */
+static int find_source(const stamps *all, int n, const tti_mirror_stamp *wanted, int r) {
+    int64_t version = (wanted->step1 - 1) % TTI_MIRROR_VERSIONS;
+    for (int q = 0; q < n; q++)
+        if (is_same(&all[q].of[version][r], wanted)) return q;
+    return -1;
+}
+
+static bool is_complete(const stamps *all, int n, const tti_mirror_stamp *wanted) {
+    for (int r = 0; r < (int)wanted->n_ranks; r++)
+        if (find_source(all, n, wanted, r) < 0) return false;
+    return wanted->step1 > 0;
+}
+
+static bool is_newer(const tti_mirror_stamp *a, const tti_mirror_stamp *b) {
+    return a->epoch != b->epoch ? a->epoch > b->epoch : a->step1 > b->step1;
+}
+
+/* The newest complete one; step1 0: there is none. */
+static tti_mirror_stamp choose(const stamps *all, int n) {
+    tti_mirror_stamp best = {0};
+    for (int q = 0; q < n; q++)
+        for (int i = 0; i < TTI_MIRROR_VERSIONS; i++) {
+            const tti_mirror_stamp *at = &all[q].of[i][0];
+            if (is_complete(all, n, at) && is_newer(at, &best)) best = *at;
+        }
+    return best;
+}
+
+static tutti_status gather_stamps(const tti_mirror *mirror, tutti_comm *comm, stamps *all) {
+    stamps mine;
+    for (int i = 0; i < TTI_MIRROR_VERSIONS; i++)
+        for (int r = 0; r < TTI_MAX_WORKERS; r++)
+            mine.of[i][r] = tti_mirror_get_stamp(mirror, i, r);
+    return tutti_comm_all_gather(comm, &mine, all, sizeof mine / sizeof(int64_t), TUTTI_I64);
+}
+
+/* From the host that knows most of what followed the step. */
+static tutti_status share_position(const tti_mirror *mirror, tutti_comm *comm, int64_t step,
+                                   tti_carry_position *position) {
+    *position = tti_mirror_get_position(mirror, step);
+    int64_t mine = tti_carry_order(position), all[TTI_MAX_WORKERS];
+    int source = 0;
+    TTI_TRY(tutti_comm_all_gather(comm, &mine, all, 1, TUTTI_I64));
+    for (int r = 1; r < tutti_comm_n_ranks(comm); r++)
+        if (all[r] > all[source]) source = r;
+    return tutti_comm_broadcast(comm, position, sizeof *position / sizeof(int64_t), TUTTI_I64,
+                                source);
+}
+
+/* One partition from the host that has it to those that do not. */
+static tutti_status share_partition(const tti_carry *carry, tutti_comm *comm, const partition *part,
+                                    int source, const tti_mirror_stamp *wanted, const stamps *all,
+                                    int r) {
+    int64_t step = wanted->step1 - 1;
+    int rank = tutti_comm_rank(comm), version = (int)(step % TTI_MIRROR_VERSIONS);
+    bool has = is_same(&all[rank].of[version][r], wanted);
+    float *buffer;
+    TTI_TRY(make_buffer(part->n_elems, &buffer));
+    if (rank == source) copy_partition(carry->mirror, step, part, buffer, false);
+    tutti_status st = tutti_comm_broadcast(comm, buffer, part->n_elems, TUTTI_F32, source);
+    if (st == TUTTI_OK && !has && rank == carry->host_first) {
+        tti_mirror_begin(carry->mirror, step, r);
+        copy_partition(carry->mirror, step, part, buffer, true);
+        tti_mirror_end(carry->mirror, r, wanted);
+    }
+    free(buffer);
+    return st;
+}
+
+static bool all_have(const stamps *all, int n, const tti_mirror_stamp *wanted, int r) {
+    int64_t version = (wanted->step1 - 1) % TTI_MIRROR_VERSIONS;
+    for (int q = 0; q < n; q++)
+        if (!is_same(&all[q].of[version][r], wanted)) return false;
+    return true;
+}
+
+static tutti_status share_partitions(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
+                                     const tti_mirror_stamp *wanted, const stamps *all) {
+    int n = tutti_comm_n_ranks(comm);
+    for (int r = 0; r < (int)wanted->n_ranks; r++) {
+        partition part;
+        if (all_have(all, n, wanted, r)) continue;
+        TTI_TRY(find_partition(exec, carry->mirror, r, (int)wanted->n_ranks, &part));
+        tutti_status st =
+            share_partition(carry, comm, &part, find_source(all, n, wanted, r), wanted, all, r);
+        free(part.ranges);
+        TTI_TRY(st);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_neighbors_collect(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
+                                   int64_t *step, tti_carry_position *position) {
+    int n = tutti_comm_n_ranks(comm);
+    stamps *all = calloc((size_t)n, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = gather_stamps(carry->mirror, comm, all);
+    const tti_mirror_stamp wanted = choose(all, n);
+    *step = wanted.step1 - 1;
+    if (st == TUTTI_OK && *step >= 0) {
+        st = share_partitions(carry, comm, exec, &wanted, all);
+        if (st == TUTTI_OK) st = share_position(carry->mirror, comm, *step, position);
+        if (st == TUTTI_OK) st = tutti_comm_barrier(comm); /* all mirrors are complete */
+    }
+    free(all);
+    return st;
+}
