@@ -21,7 +21,7 @@
 #include "base/error.h"
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
     MAX_RANKS = 4096,
     HEADER_BYTES = 4096,
     NO_LAYER = -1,
@@ -71,7 +71,7 @@ typedef struct header {
     uint64_t magic;
     uint32_t version, n_ranks;
     uint64_t rank_bytes;
-    _Atomic int32_t least, most, wanted; /* workers */
+    _Atomic int32_t least, most, wanted, members, n_here; /* workers */
 } header;
 
 struct tti_flight_memory {
@@ -177,6 +177,12 @@ void tti_flight_set_range(tti_flight_memory *m, int least, int most) {
     atomic_store(&m->header->most, most);
 }
 
+void tti_flight_set_members(tti_flight_memory *m, int n_here, int n_members) {
+    atomic_store(&m->header->members, 0);
+    atomic_store(&m->header->n_here, n_here);
+    atomic_store(&m->header->members, n_members);
+}
+
 void tti_flight_want(tti_flight_memory *m, int n_workers) {
     atomic_store(&m->header->wanted, n_workers);
 }
@@ -185,7 +191,8 @@ int tti_flight_take_wanted(tti_flight_memory *m) { return atomic_exchange(&m->he
 
 tti_flight_workers tti_flight_get_workers(const tti_flight_memory *m) {
     return (tti_flight_workers){atomic_load(&m->header->least), atomic_load(&m->header->most),
-                                atomic_load(&m->header->wanted)};
+                                atomic_load(&m->header->wanted), atomic_load(&m->header->members),
+                                atomic_load(&m->header->n_here)};
 }
 
 /* The rank that writes the stacks of this process. */
@@ -238,8 +245,8 @@ void tti_flight_enter(tti_flight *f, const char *phase) {
     atomic_store(&f->n_layers, 0);
     atomic_store(&f->n_calls, 0);
     atomic_store(&f->stack.serves, 0);
+    tti_flight_phase(f, phase); /* no reader finds the process without its phase */
     atomic_store(&f->pid, (int32_t)getpid());
-    tti_flight_phase(f, phase);
 }
 
 void tti_flight_leave(tti_flight *f) {

@@ -58,12 +58,14 @@ int tti_flight_n_ranks(const tti_flight_memory *memory);
 tti_flight *tti_flight_of(tti_flight_memory *memory, int rank);
 
 /* How many workers an elastic run may have, set by its supervisor, and how many a user asks for;
- * 0: not set. */
+ * 0: not set.  members: in the current group, of which n_here record in this memory; 0: the group
+ * changes. */
 typedef struct tti_flight_workers {
-    int least, most, wanted;
+    int least, most, wanted, members, n_here;
 } tti_flight_workers;
 
 void tti_flight_set_range(tti_flight_memory *memory, int least, int most);
+void tti_flight_set_members(tti_flight_memory *memory, int n_here, int n_members);
 void tti_flight_want(tti_flight_memory *memory, int n_workers);
 /* Returns the last number asked for, and forgets it. */
 int tti_flight_take_wanted(tti_flight_memory *memory);

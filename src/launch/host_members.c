@@ -28,12 +28,6 @@ static void report(const tti_supervisor *s, const char *text) {
 static int n_nodes(const tti_supervisor *s) { return tti_hosts_place(s->desc->hosts)->n_nodes; }
 static int own_node(const tti_supervisor *s) { return tti_hosts_place(s->desc->hosts)->node; }
 
-/* Workers that are loaded and find a free place. */
-static int n_joining(const tti_supervisor *s) {
-    int n_free = s->n_target - tti_members_count(s);
-    return tti_members_are_final(s) ? 0 : TTI_MAX(TTI_MIN(tti_members_spares(s), n_free), 0);
-}
-
 static int n_ready(const tti_supervisor *s) {
     int n = 0;
     for (int r = 0; r < s->n_slots; r++)
@@ -65,7 +59,99 @@ bool tti_host_members_wait(const tti_supervisor *s) {
     if (!s->desc->hosts || tti_members_are_final(s)) return false;
     for (int r = 0; r < s->n_slots; r++)
         if (s->workers[r].respawn_ns < INT64_MAX) return true;
-    return false;
+    bool is_empty = own_node(s) > 0 && s->n_target == 0; /* because a user asks for fewer workers */
+    return is_empty && !tti_hosts_get(s->desc->hosts, 0)->has_left;
+}
+
+/* ---- how many workers each host has ---- */
+
+void tti_host_members_begin(tti_supervisor *s) {
+    if (!s->desc->hosts) return;
+    const tti_host_place *place = tti_hosts_place(s->desc->hosts);
+    memcpy(s->host.targets, place->n_workers, sizeof s->host.targets);
+}
+
+static int n_targets(const tti_supervisor *s) {
+    int n = 0;
+    for (int k = 0; k < n_nodes(s); k++) n += s->host.targets[k];
+    return n;
+}
+
+/* Divides n workers among the hosts that are there, in the proportion of TUTTI_NODES.  Host 0 has
+ * at least one, and no other has more. */
+static void divide(tti_supervisor *s, int n) {
+    const int *weights = tti_hosts_place(s->desc->hosts)->n_workers;
+    int *to = s->host.targets;
+    memset(s->host.targets, 0, sizeof s->host.targets);
+    for (int best; n > 0; n--, to[best]++) {
+        best = -1;
+        for (int k = 0; k < n_nodes(s); k++) {
+            const tti_host *host = tti_hosts_get(s->desc->hosts, k);
+            bool is_there = k == 0 || s->host.epoch == 0 || (host->link.is_open && !host->has_left);
+            bool is_full = to[k] >= TTI_MAX(weights[k], s->desc->max_workers);
+            if (!is_there || is_full || (k > 0 && to[k] >= to[0])) continue;
+            if (best < 0 || to[k] * weights[best] < to[best] * weights[k]) best = k;
+        }
+        if (best < 0) return;
+    }
+}
+
+int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
+    const tti_host *first = tti_hosts_get(s->desc->hosts, 0);
+    if (own_node(s) > 0) {
+        bool is_told = first->link.is_open && first->status.kind;
+        return is_told ? first->status.n_target : s->n_target;
+    }
+    int most = s->desc->max_workers;
+    for (int k = 0, n = 0; k < n_nodes(s); k++) {
+        n += tti_hosts_place(s->desc->hosts)->n_workers[k];
+        most = TTI_MAX(most, n);
+    }
+    if (n_asked == 0 && n_more != 0) n_asked = n_targets(s) + n_more;
+    if (n_asked != 0) divide(s, TTI_MIN(TTI_MAX(n_asked, s->desc->min_workers), most));
+    return s->host.targets[0];
+}
+
+/* The members of the next epoch. */
+typedef struct places {
+    int n_here[TTI_MAX_HOSTS];
+    int n_all;
+    bool any_joins; /* some are not in the current epoch */
+} places;
+
+/* Members that stay, and workers that wait for a place, of a host that answers. */
+static void count_host(const tti_supervisor *s, int node, int *n_stay, int *n_wait) {
+    const tti_host *host = tti_hosts_get(s->desc->hosts, node);
+    bool is_in_epoch =
+        node == 0 ? s->host.epoch > 0 : host->granted == s->host.epoch && s->host.epoch > 0;
+    int n = node == 0 ? tti_members_count(s) : host->status.n_members;
+    *n_stay = *n_wait = 0;
+    if (node > 0 && (!is_fresh(host) || host->has_left)) return;
+    *n_stay = is_in_epoch ? n : 0;
+    *n_wait = (node == 0 ? tti_members_spares(s) : host->status.n_spares) + n - *n_stay;
+}
+
+/* Members stay.  Those that wait take free places: first as many as their host shall have, then
+ * places of hosts that have too few. */
+static places find_places(const tti_supervisor *s) {
+    places p = {0};
+    int n_wait[TTI_MAX_HOSTS], n_free = n_targets(s);
+    for (int k = 0; k < n_nodes(s); k++) {
+        count_host(s, k, &p.n_here[k], &n_wait[k]);
+        p.n_all += p.n_here[k];
+    }
+    n_free -= p.n_all;
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < n_nodes(s); k++) {
+            int n = pass == 0 ? TTI_MIN(s->host.targets[k] - p.n_here[k], n_wait[k]) : n_wait[k];
+            n = TTI_MAX(TTI_MIN(n, n_free), 0);
+            p.any_joins |= n > 0;
+            p.n_here[k] += n;
+            p.n_all += n;
+            n_wait[k] -= n;
+            n_free -= n;
+        }
+    return p;
 }
 
 /* A rank that lost its connection to another one has left the group without being asked. */
@@ -100,6 +186,7 @@ static void resume(tti_supervisor *s) {
 static void start(tti_supervisor *s, uint64_t epoch, int first, int n_here, int n_ranks,
                   const char *address) {
     tti_epoch_message m = {.rank = first, .n_ranks = n_ranks, .n_local = n_here, .number = epoch};
+    tti_members_retire(s, n_here);
     tti_members_admit(s, n_here);
     snprintf(m.address, sizeof m.address, "%.*s", (int)sizeof m.address - 1, address);
     tti_hosts_job(s->desc->hosts, epoch, m.job);
@@ -123,12 +210,10 @@ static void note_host_loss(tti_supervisor *s, int node, tti_host *host) {
     tti_members_begin_change(s, -1, text);
 }
 
-/* A host that is not in the current epoch but has workers, or one that leaves it. */
-static void note_wishes(tti_supervisor *s, const tti_host *host) {
-    const tti_host_message *m = &host->status;
+/* The workers of the host leave the current epoch. */
+static void note_leave(tti_supervisor *s, const tti_host *host) {
     if (!is_fresh(host) || host->has_left || s->host.epoch == 0) return;
-    bool is_new = host->granted != s->host.epoch && m->n_members + m->n_joining > 0;
-    if (is_new || m->changes || m->n_joining > 0)
+    if (host->status.changes && host->granted == s->host.epoch)
         tti_members_begin_change(s, -1, "the membership changes on another host");
 }
 
@@ -137,27 +222,33 @@ static void send_pulses(tti_supervisor *s) {
     for (int k = 1; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(s->desc->hosts, k);
         bool changes = s->changes && host->granted == s->host.epoch;
-        if (!tti_hosts_is_due(host) && changes == host->said_changes) continue;
+        bool is_same = changes == host->said_changes && s->host.targets[k] == host->said_target;
+        if (!tti_hosts_is_due(host) && is_same) continue;
         tti_host_message m = {.kind = TTI_HOST_PULSE,
                               .epoch = s->host.epoch,
                               .changes = changes,
+                              .n_target = s->host.targets[k],
                               .n_elsewhere = n_all - host->status.n_members};
         host->said_changes = changes;
+        host->said_target = s->host.targets[k];
         tti_hosts_send(s->desc->hosts, host, &m);
     }
 }
 
-/* Members of the current epoch that host 0 reaches, those that may live elsewhere, and the members
- * of the next epoch. */
+/* Members of the current epoch that host 0 reaches, those that may live elsewhere, and the next
+ * epoch. */
 typedef struct census {
-    int n_reached, n_unknown, n_next;
+    int n_reached, n_unknown;
+    places next;
     bool is_complete; /* every host is connected */
     bool is_ready;    /* each connected host waits for the next epoch */
 } census;
 
 static census count(const tti_supervisor *s) {
-    census c = {.n_reached = tti_members_count(s), .is_complete = true, .is_ready = true};
-    c.n_next = c.n_reached + n_joining(s);
+    census c = {.n_reached = tti_members_count(s),
+                .next = find_places(s),
+                .is_complete = true,
+                .is_ready = true};
     for (int k = 1; k < n_nodes(s); k++) {
         const tti_host *host = tti_hosts_get(s->desc->hosts, k);
         const tti_host_message *m = &host->status;
@@ -172,7 +263,6 @@ static census count(const tti_supervisor *s) {
         }
         if (m->n_ready != m->n_members) c.is_ready = false;
         if (m->epoch == s->host.epoch) c.n_reached += m->n_members;
-        c.n_next += m->n_members + m->n_joining;
     }
     return c;
 }
@@ -187,9 +277,9 @@ static bool must_wait(const tti_supervisor *s, const census *c, char *why, size_
                  "this host reaches %d workers of the last epoch, and %d may be alive on hosts "
                  "that do not answer: that is no majority",
                  c->n_reached, c->n_unknown);
-    else if (c->n_next < s->desc->min_workers)
+    else if (c->next.n_all < s->desc->min_workers)
         snprintf(why, n_bytes, "this host reaches %d workers, parallel.min_workers is %d",
-                 c->n_next, s->desc->min_workers);
+                 c->next.n_all, s->desc->min_workers);
     else
         return false;
     return true;
@@ -208,25 +298,23 @@ static bool is_in_vain(tti_supervisor *s, int n_ranks) {
     return true;
 }
 
-static void grant(tti_supervisor *s, int n_ranks) {
+static void grant(tti_supervisor *s, const places *next) {
     tti_hosts *hosts = s->desc->hosts;
     uint64_t epoch = s->host.epoch + 1;
-    int n_own = tti_members_count(s) + n_joining(s), first = n_own, home = n_own > 0 ? 0 : -1;
+    int first = next->n_here[0], home = 0, n_ranks = next->n_all;
     char address[TTI_HOST_TEXT_BYTES];
-    for (int k = 1; k < n_nodes(s) && home < 0; k++) {
-        const tti_host *host = tti_hosts_get(hosts, k);
-        if (is_fresh(host) && host->status.n_members + host->status.n_joining > 0) home = k;
-    }
+    while (next->n_here[home] == 0) home++;
     tti_hosts_address(hosts, home, address, sizeof address);
     for (int k = 1; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(hosts, k);
         bool takes_part = is_fresh(host) && !host->has_left;
-        int n = takes_part ? host->status.n_members + host->status.n_joining : 0;
+        int n = next->n_here[k];
         tti_host_message m = {.kind = TTI_HOST_EPOCH,
                               .epoch = epoch,
                               .first_rank = first,
                               .n_here = n,
                               .n_ranks = n_ranks,
+                              .n_target = s->host.targets[k],
                               .n_elsewhere = n_ranks - n};
         memcpy(m.text, address, sizeof m.text);
         host->n_unknown = 0;
@@ -235,9 +323,10 @@ static void grant(tti_supervisor *s, int n_ranks) {
         if (!takes_part) continue;
         host->granted = epoch;
         host->said_changes = false;
+        host->said_target = s->host.targets[k];
         tti_hosts_send(hosts, host, &m);
     }
-    start(s, epoch, 0, n_own, n_ranks, address);
+    start(s, epoch, 0, next->n_here[0], n_ranks, address);
 }
 
 static void lead(tti_supervisor *s) {
@@ -255,13 +344,13 @@ static void lead(tti_supervisor *s) {
             tti_members_begin_change(s, -1, host->text);
         }
         if (host->loss) note_host_loss(s, k, host);
-        note_wishes(s, host);
+        note_leave(s, host);
     }
     if (s->n_alive == 0 && !tti_host_members_wait(s)) {
         tti_supervisor_fail(s, "host 0 has no worker left");
         return;
     }
-    if (n_joining(s) > 0 && s->host.epoch > 0)
+    if (s->host.epoch > 0 && find_places(s).any_joins)
         tti_members_begin_change(s, -1, "the membership changes: a worker joins");
     send_pulses(s);
     if (!tti_members_have_left(s) || !s->changes) return;
@@ -270,9 +359,9 @@ static void lead(tti_supervisor *s) {
         suspend(s, why);
         return;
     }
-    if (!c.is_ready || c.n_next == 0 || is_in_vain(s, c.n_next)) return;
+    if (!c.is_ready || c.next.n_all == 0 || is_in_vain(s, c.next.n_all)) return;
     resume(s);
-    grant(s, c.n_next);
+    grant(s, &c.next);
 }
 
 /* ---- the other hosts ---- */
@@ -283,7 +372,7 @@ static void send_status(tti_supervisor *s, tti_host *first) {
                           .epoch = s->host.epoch,
                           .n_members = tti_members_count(s),
                           .n_ready = n_ready(s),
-                          .n_joining = n_joining(s),
+                          .n_spares = tti_members_are_final(s) ? 0 : tti_members_spares(s),
                           .changes = s->changes && s->host.epoch > 0,
                           .is_done = s->is_done || s->stop_ns != INT64_MAX};
     tti_host_message said = s->host.said;
@@ -326,7 +415,7 @@ static void follow(tti_supervisor *s) {
     bool have_left = tti_members_have_left(s);
     if (have_left && s->changes && next->epoch > s->host.epoch)
         start(s, next->epoch, next->first_rank, next->n_here, next->n_ranks, next->text);
-    if (n_ready(s) + n_joining(s) == 0 && s->n_alive == 0 && !tti_host_members_wait(s)) {
+    if (s->n_alive == 0 && !tti_host_members_wait(s)) {
         s->host.has_left = true;
         tti_supervisor_fail(s, "no worker of this host is left; the other hosts go on");
     }

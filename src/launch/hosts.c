@@ -153,9 +153,9 @@ static int receive(tti_host_link *link) {
     tti_host_message *m = &link->in;
     m->text[sizeof m->text - 1] = m->machine[sizeof m->machine - 1] = '\0';
     bool is_sane = m->magic == magic && m->n_members >= 0 && m->n_members <= 64 &&
-                   m->n_ready >= 0 && m->n_joining >= 0 && m->n_joining <= 64 && m->n_here >= 0 &&
-                   m->n_here <= 64 && m->n_ranks >= 0 && m->n_ranks <= 64 && m->first_rank >= 0 &&
-                   m->first_rank <= 64;
+                   m->n_ready >= 0 && m->n_spares >= 0 && m->n_spares <= 64 && m->n_target >= 0 &&
+                   m->n_target <= 64 && m->n_here >= 0 && m->n_here <= 64 && m->n_ranks >= 0 &&
+                   m->n_ranks <= 64 && m->first_rank >= 0 && m->first_rank <= 64;
     return is_sane ? 1 : -1;
 }
 

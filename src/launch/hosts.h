@@ -52,14 +52,14 @@ typedef struct tti_host_message {
     uint32_t kind; /* tti_host_kind */
     int32_t node;
     uint64_t epoch; /* STATUS: the epoch of the workers; PULSE: the current one; EPOCH: the next */
-    int32_t n_members, n_ready, n_joining; /* STATUS */
-    int32_t changes;                       /* STATUS: the workers leave their group; PULSE: all
-                                              workers leave the group of this epoch */
-    int32_t is_done;                       /* STATUS: workers have ended with success; END: only
-                                              this host leaves, and the others may go on */
-    int32_t first_rank, n_here, n_ranks;   /* EPOCH */
-    int32_t n_elsewhere;                   /* PULSE: members on hosts other than the receiver */
-    int32_t unused;
+    int32_t n_members, n_ready, n_spares; /* STATUS */
+    int32_t changes;                      /* STATUS: the workers leave their group; PULSE: all
+                                             workers leave the group of this epoch */
+    int32_t is_done;                      /* STATUS: workers have ended with success; END: only
+                                             this host leaves, and the others may go on */
+    int32_t first_rank, n_here, n_ranks;  /* EPOCH */
+    int32_t n_elsewhere;                  /* PULSE: members on hosts other than the receiver */
+    int32_t n_target;                     /* PULSE, EPOCH: workers that the receiver shall have */
     unsigned char nonce[32], mac[32], job[32], run[32];
     char machine[256];              /* HELLO: kernels and libraries */
     char text[TTI_HOST_TEXT_BYTES]; /* EPOCH: where rank 0 listens */
@@ -96,7 +96,8 @@ typedef struct tti_host {
     char text[TTI_HOST_TEXT_BYTES];
     uint64_t granted;  /* of host 0: the epoch that was sent on this connection; 0: none */
     int n_granted;     /* members of the current epoch on that host */
-    bool said_changes; /* in the last PULSE to it */
+    bool said_changes; /* in the last PULSE to it, .. */
+    int said_target;   /* .. and how many workers it shall have */
     int n_unknown;     /* of them, those that may live although their host does not answer */
 } tti_host;
 

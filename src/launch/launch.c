@@ -62,12 +62,14 @@ static int begin_host_epoch(start *s) {
 
 static void break_group(void *user, int rank, const char *text) {
     start *s = user;
+    tti_flight_set_members(s->flight, 0, 0);
     end_host_epoch(s);
     if (s->group) tutti_comm_group_abort(s->group, rank, text);
 }
 
-static int new_group(void *user, int n_ranks) {
+static int new_group(void *user, int n_here, int n_ranks) {
     start *s = user;
+    tti_flight_set_members(s->flight, n_here, n_ranks);
     tutti_comm_group_destroy(s->group);
     s->group = NULL;
     s->has_changed = true;
@@ -105,6 +107,15 @@ static void look(void *user) {
     tti_watch_look(s->watch);
 }
 
+/* How many workers a user may ask for, on all hosts together. */
+static void set_range(start *s, int most) {
+    int n = s->hosts ? 0 : s->desc->n_workers;
+    for (int k = 0; s->hosts && k < tti_hosts_place(s->hosts)->n_nodes; k++)
+        n += tti_hosts_place(s->hosts)->n_workers[k];
+    tti_flight_set_range(s->flight, s->desc->min_workers, TTI_MAX(most, n));
+    if (!s->hosts) tti_flight_set_members(s->flight, n, n);
+}
+
 /* The flight recorder of all ranks, where tutti ps finds it, and its watcher. */
 static tutti_status open_watch(start *s) {
     s->comm_fd = fcntl(tutti_comm_group_fd(s->group), F_DUPFD_CLOEXEC, 0);
@@ -113,7 +124,7 @@ static tutti_status open_watch(start *s) {
     int most = TTI_MAX(desc->n_workers, desc->max_workers);
     bool is_elastic = desc->min_workers > 0;
     TTI_TRY(tti_flight_create(is_elastic ? most + desc->spares : desc->n_workers, &s->flight));
-    if (is_elastic && !s->hosts) tti_flight_set_range(s->flight, desc->min_workers, most);
+    if (is_elastic) set_range(s, most);
     if (is_elastic) s->mirror_fd = memfd_create("tutti-mirror", MFD_CLOEXEC);
     if (s->desc->run_dir) TTI_TRY(tti_live_write(s->desc->run_dir, s->flight));
     return tti_watch_create(&(tti_watch_desc){.memory = s->flight,

@@ -175,16 +175,18 @@ tutti_status tutti_run_stacks(const char *run_dir, char **out) {
     return describe_ranks(run_dir, "", add_stacks, out);
 }
 
-/* As many ranks as asked for are running. */
+/* As many workers as asked for are in the current group, and those of this host compute. */
 static bool has_workers(tti_flight_memory *memory, int n) {
+    tti_flight_workers now = tti_flight_get_workers(memory);
     int n_now = 0;
+    if (now.members != n || now.wanted != 0) return false;
     for (int r = 0; r < tti_flight_n_ranks(memory); r++) {
         tti_flight_state state;
         tti_flight_read(tti_flight_of(memory, r), &state);
         char process = state.pid ? tti_process_state(state.pid) : 0;
         n_now += process != 0 && process != 'Z' && !state.phase[0];
     }
-    return n_now == n;
+    return n_now == now.n_here;
 }
 
 static tutti_status scale(tti_flight_memory *memory, const char *run_dir, int n_workers,

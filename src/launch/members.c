@@ -54,7 +54,8 @@ int tti_members_count(const tti_supervisor *s) {
 int tti_members_spares(const tti_supervisor *s) {
     int n = 0;
     for (int r = 0; r < s->n_slots; r++)
-        n += s->workers[r].alive && s->workers[r].joins && s->workers[r].is_ready;
+        n += s->workers[r].alive && s->workers[r].joins && s->workers[r].is_ready &&
+             !s->workers[r].is_dropped;
     return n;
 }
 
@@ -117,6 +118,22 @@ bool tti_members_are_final(const tti_supervisor *s) {
            (tti_members_count(s) == 0 && !s->desc->hosts);
 }
 
+/* The member that joined last, or any worker that joins; -1: there is none. */
+static int next_junior(const tti_supervisor *s, bool joins) {
+    int found = -1;
+    for (int r = 0; r < s->n_slots; r++) {
+        const tti_supervised *w = &s->workers[r];
+        bool is_newer = found < 0 || w->seniority > s->workers[found].seniority;
+        if (w->alive && !w->is_dropped && w->joins == joins && is_newer) found = r;
+    }
+    return found;
+}
+
+void tti_members_retire(tti_supervisor *s, int n_most) {
+    for (int r; tti_members_count(s) > n_most && (r = next_junior(s, false)) >= 0;)
+        s->workers[r].joins = true;
+}
+
 bool tti_members_admit(tti_supervisor *s, int n_most) {
     bool any = false;
     int n = tti_members_count(s);
@@ -145,7 +162,7 @@ static int next_senior(const tti_supervisor *s) {
 /* A worker that died meanwhile does not hear of the epoch, and its end begins the next change. */
 void tti_members_start_epoch(tti_supervisor *s, const tti_epoch_message *epoch) {
     tti_epoch_message m = *epoch;
-    int n = tti_members_count(s), fd = s->desc->new_group(s->desc->user, n);
+    int n = tti_members_count(s), fd = s->desc->new_group(s->desc->user, n, m.n_ranks);
     s->changes = false;
     if (fd < 0) m.n_ranks = 0;
     for (int r; (r = next_senior(s)) >= 0; m.rank++, m.local_rank++) {
@@ -182,17 +199,6 @@ void tti_members_change(tti_supervisor *s) {
         tti_members_start_epoch(s, &(tti_epoch_message){.n_ranks = n, .n_local = n});
 }
 
-/* The member that joined last, or any worker that joins; -1: there is none. */
-static int next_junior(const tti_supervisor *s, bool joins) {
-    int found = -1;
-    for (int r = 0; r < s->n_slots; r++) {
-        const tti_supervised *w = &s->workers[r];
-        bool is_newer = found < 0 || w->seniority > s->workers[found].seniority;
-        if (w->alive && !w->is_dropped && w->joins == joins && is_newer) found = r;
-    }
-    return found;
-}
-
 static bool drop(tti_supervisor *s, bool joins) {
     int r = next_junior(s, joins);
     if (r < 0) return false;
@@ -202,13 +208,10 @@ static bool drop(tti_supervisor *s, bool joins) {
 }
 
 /* Spares are started in addition. */
-void tti_members_scale(tti_supervisor *s) {
+static void set_target(tti_supervisor *s, int n) {
     const tti_supervisor_desc *desc = s->desc;
-    int n = desc->wanted ? desc->wanted(desc->user) : 0, n_stay = 0;
-    if (n == 0 && s->n_more != 0) n = s->n_target + s->n_more;
-    s->n_more = 0;
-    if (tti_members_are_final(s) || n == 0 || desc->min_workers == 0 || desc->hosts) return;
-    s->n_target = n = TTI_MIN(TTI_MAX(n, desc->min_workers), s->n_slots - desc->n_spares);
+    int n_stay = 0;
+    s->n_target = n;
     for (int r = 0; r < s->n_slots; r++)
         n_stay += s->workers[r].alive && !s->workers[r].joins && !s->workers[r].is_dropped;
     while (n_stay > n && drop(s, false)) n_stay--;
@@ -218,6 +221,21 @@ void tti_members_scale(tti_supervisor *s) {
         bool may_start = !w->alive && !w->is_excluded && w->respawn_ns == INT64_MAX;
         if (may_start) w->respawn_ns = tti_now_ns();
     }
+}
+
+void tti_members_scale(tti_supervisor *s) {
+    const tti_supervisor_desc *desc = s->desc;
+    int n = desc->wanted ? desc->wanted(desc->user) : 0, n_more = s->n_more;
+    s->n_more = 0;
+    if (tti_members_are_final(s) || desc->min_workers == 0) return;
+    if (desc->hosts) {
+        n = tti_host_members_scale(s, n, n_more);
+        if (n != s->n_target) set_target(s, n);
+        return;
+    }
+    if (n == 0 && n_more != 0) n = s->n_target + n_more;
+    if (n == 0) return;
+    set_target(s, TTI_MIN(TTI_MAX(n, desc->min_workers), s->n_slots - desc->n_spares));
 }
 
 /* Starts workers again whose pause is over.  One that cannot be started is given up. */

@@ -358,6 +358,7 @@ static tutti_status start_workers(tti_supervisor *s, const sigset_t *worker_mask
     s->worker_mask = worker_mask;
     s->changes = desc->hosts != NULL; /* the first epoch begins when all hosts are ready */
     s->changes_ns = INT64_MAX;
+    tti_host_members_begin(s);
     for (int r = 0; r < n + n_spares && st == TUTTI_OK; r++) {
         s->workers[r].joins = r >= n;
         st = tti_supervisor_start(s, r, r >= n);

@@ -74,7 +74,7 @@ typedef struct tti_supervisor_desc {
     void (*on_leave)(void *user, const char *text);
     /* Makes the group of an epoch of n_ranks ranks in place of the former one; its descriptor,
      * which stays the callee's, or -1 with the text set.  With min_workers. */
-    int (*new_group)(void *user, int n_ranks);
+    int (*new_group)(void *user, int n_here, int n_ranks);
     /* Called at least every look_ms.  May be NULL. */
     void (*on_look)(void *user);
     int look_ms;

@@ -39,8 +39,9 @@ typedef struct tti_host_epochs {
     int n_ranks;           /* of the current epoch */
     int64_t suspended_ns;  /* since when this host waits for others; 0: it does not */
     tti_host_message said; /* the last STATUS */
-    bool has_left;         /* this host has no worker, and the others go on */
-    bool has_ended;        /* the others know that the run of this host has ended */
+    int targets[TTI_MAX_HOSTS]; /* of host 0: how many workers each host shall have */
+    bool has_left;              /* this host has no worker, and the others go on */
+    bool has_ended;             /* the others know that the run of this host has ended */
 } tti_host_epochs;
 
 typedef struct tti_supervisor {
@@ -108,6 +109,8 @@ void tti_members_begin_change(tti_supervisor *s, int rank, const char *text);
 bool tti_members_have_left(tti_supervisor *s);
 /* Spares take free places until there are n_most members; true if one did. */
 bool tti_members_admit(tti_supervisor *s, int n_most);
+/* The newest members become spares until there are n_most; all wait for an epoch. */
+void tti_members_retire(tti_supervisor *s, int n_most);
 /* Gives each member its rank, from that of epoch on. */
 void tti_members_start_epoch(tti_supervisor *s, const tti_epoch_message *epoch);
 int tti_members_count(const tti_supervisor *s);
@@ -120,6 +123,11 @@ void tti_members_dismiss(tti_supervisor *s);
 
 /* ---- host_members.c: for runs on several hosts ---- */
 
+/* Before the first worker is started: each host gets the workers that TUTTI_NODES says. */
+void tti_host_members_begin(tti_supervisor *s);
+/* How many workers this host shall have.  On host 0: if a user asks for n_asked on all hosts, or
+ * for n_more than so far; 0: for neither. */
+int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more);
 /* tti_members_change */
 void tti_host_members_change(tti_supervisor *s);
 /* Members on other hosts, as far as they are known; 0: there are no other hosts. */

@@ -1,6 +1,6 @@
-"""elastic_hosts_test.py - an elastic run with a supervisor on each of two hosts: workers and hosts
-are killed, the network between them is cut and comes back.  The bits are those of an undisturbed
-run, and without a majority no host commits a step."""
+"""elastic_hosts_test.py - an elastic run with a supervisor on each of 2 to 4 hosts: workers and
+hosts are killed and join again, the network between them is cut and comes back.  The bits are those
+of an undisturbed run, and without a majority no host commits a step."""
 
 import os
 import signal
@@ -23,17 +23,41 @@ class Hosts:
     def __init__(self, folder, nodes, *options, address="127.0.0.1", before=lambda node: [],
                  own=lambda node: [], delay_ms=5):
         self.folder = folder
-        self.processes = []
-        port = str(runs.port())
-        for node in range(len(nodes.split(","))):
-            env = hosts_test.environment(
-                TUTTI_NODES=nodes, TUTTI_NODE_RANK=str(node), MASTER_ADDR=address,
-                MASTER_PORT=port, TUTTI_TOKEN=TOKEN,
-                TUTTI_FAULT="train.data:delay_ms=%d" % delay_ms)
-            with open("%s-%d.out" % (folder, node), "w") as out:
-                self.processes.append(subprocess.Popen(
-                    [*before(node), PROGRAM, *runs.small(folder, *LONG, *options), *own(node)],
-                    stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env))
+        self.options = options
+        self.before, self.own = before, own
+        self.more = dict(TUTTI_NODES=nodes, MASTER_ADDR=address, MASTER_PORT=str(runs.port()),
+                         TUTTI_TOKEN=TOKEN, TUTTI_FAULT="train.data:delay_ms=%d" % delay_ms)
+        self.processes = [self.start(node) for node in range(len(nodes.split(",")))]
+
+    def start(self, node):
+        env = hosts_test.environment(**self.more, TUTTI_NODE_RANK=str(node))
+        with open("%s-%d.out" % (self.folder, node), "a") as out:
+            return subprocess.Popen(
+                [*self.before(node), PROGRAM, *runs.small(self.folder, *LONG, *self.options),
+                 *self.own(node)], stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)
+
+    def kill(self, node):
+        """The supervisor, and its workers with it."""
+        self.processes[node].kill()
+        self.processes[node].wait()
+
+    def join(self, node):
+        """The same command once more, for a host that was lost."""
+        self.processes[node] = self.start(node)
+
+    def texts(self):
+        return "".join(self.text(node) for node in range(len(self.processes)))
+
+    def starts(self):
+        """Number of workers and step of each group."""
+        return [(r["workers"], r["step"]) for r in runs.records(self.folder)
+                if r["event"] == "start"]
+
+    def wait_for_workers(self, n):
+        runs.wait_until(lambda: os.path.exists(os.path.join(self.folder, "metrics.jsonl")) and
+                        self.starts()[-1][0] == n or self.processes[0].poll() is not None,
+                        what="%d workers" % n)
+        assert self.processes[0].poll() is None, self.texts()
 
     def text(self, node):
         with open("%s-%d.out" % (self.folder, node), errors="replace") as file:
@@ -43,14 +67,14 @@ class Hosts:
         return (steps_of(self.folder) or [0])[-1]
 
     def wait_for(self, step):
-        runs.wait_until(lambda: self.step() >= step or
-                        any(p.poll() is not None for p in self.processes), what="step %d" % step)
-        assert self.step() >= step, self.text(0) + self.text(1)
+        runs.wait_until(lambda: self.step() >= step or self.processes[0].poll() is not None,
+                        what="step %d" % step)
+        assert self.step() >= step, self.texts()
 
     def wait_for_text(self, node, text):
         runs.wait_until(lambda: text in self.text(node) or
                         self.processes[node].poll() is not None, what=text)
-        assert text in self.text(node), self.text(0) + self.text(1)
+        assert text in self.text(node), self.texts()
 
     def kill_worker(self, node, index):
         runs.kill_child(self.processes[node], index)
@@ -58,12 +82,12 @@ class Hosts:
     def end(self):
         return [p.wait(runs.HANGS_S) for p in self.processes]
 
-    def check(self, expected):
+    def check(self, expected, whole="whole"):
         """All steps are recorded once, with the losses of an undisturbed run."""
-        assert hash_of(self.text(0) + self.text(1)) == expected, self.text(0) + self.text(1)
+        assert hash_of(self.texts()) == expected, self.texts()
         assert steps_of(self.folder) == list(range(1, N_STEPS + 1)), steps_of(self.folder)
         losses = [[(r["step"], r["loss"]) for r in runs.records(run) if r["event"] == "step"]
-                  for run in (self.folder, "whole")]
+                  for run in (self.folder, whole)]
         assert losses[0] == losses[1]
 
 
@@ -74,7 +98,7 @@ def test_killed_workers():
     run.kill_worker(1, 0)  # it is started again
     run.wait_for(100)
     run.kill_worker(0, 0)
-    assert run.end() == [0, 0], run.text(0) + run.text(1)
+    assert run.end() == [0, 0], run.texts()
     run.check(expected)
 
 
@@ -93,15 +117,110 @@ def test_killed_hosts():
     assert "host 0: it has ended" in run.text(1)
 
 
+def test_hosts_leave_and_join():
+    """Of four hosts, one ends, another one too, and both join again by the same command."""
+    expected = undisturbed()
+    run = Hosts("joined", "2,1,1,1", "parallel.min_workers=2")
+    run.wait_for(20)
+    run.kill(3)
+    run.wait_for_text(0, "host 3 has ended")
+    run.wait_for_workers(4)
+    run.kill(1)
+    run.wait_for_workers(3)
+    run.join(1)
+    run.wait_for_workers(4)
+    run.join(3)
+    run.wait_for_workers(5)
+    run.wait_for(run.step() + 10)
+    assert run.end() == [0, 0, 0, 0], run.texts()
+    run.check(expected)
+
+
+ADAM = ["optimizer.name=adam", "parallel.min_workers=1"]
+
+
+def undisturbed_adam():
+    ended = runs.tutti(*runs.small("adam", *LONG, "optimizer.name=adam", "-n", "1"))
+    ended.expect(0)
+    return hash_of(ended.out + ended.err)
+
+
+def check_parts(folder, expected, *options):
+    """A host is lost with its partitions: those of the others and copies of its own are left.  A
+    new one joins and gets all, and then another host is lost."""
+    run = Hosts(folder, "2,2,1", *ADAM, *options)
+    run.wait_for(30)
+    run.kill(1)
+    run.wait_for_workers(3)
+    run.join(1)
+    run.wait_for_workers(5)
+    run.wait_for(run.step() + 5)
+    run.kill(2)
+    run.wait_for_workers(4)
+    run.join(2)
+    run.wait_for_workers(5)
+    run.wait_for(run.step() + 5)
+    run.kill(1)
+    run.wait_for_workers(3)
+    assert run.end() == [0, -signal.SIGKILL, 0], run.texts()
+    run.check(expected, "adam")
+    steps = [step for _, step in run.starts()]
+    assert steps == sorted(steps) and 0 < steps[1], steps  # none began at a checkpoint
+    saved = [step for step in steps if step in (90, 180, 270)]
+    assert len(saved) < 2, steps
+
+
+def test_partitions_of_a_lost_host():
+    expected = undisturbed_adam()
+    for zero in 1, 2, 3:
+        check_parts("zero%d" % zero, expected, "parallel.zero=%d" % zero)
+    check_parts("servers", expected, "parallel.sync=parameter-server", "parallel.servers=4")
+
+
+def test_two_lost_hosts_are_read_from_disk():
+    """Host 2 has the only copies of the partitions of host 1: when both are lost at once, the
+    checkpoint of step 90 is all there is.  So it is without a mirror."""
+    expected = undisturbed_adam()
+    for folder, options in ("both", []), ("disk", ["parallel.mirror=false"]):
+        run = Hosts(folder, "2,1,1,1", *ADAM, "parallel.zero=1", *options)
+        run.wait_for(110)
+        for node in 1, 2:
+            run.processes[node].send_signal(signal.SIGKILL)
+        run.wait_for_workers(3)
+        assert run.end() == [0, -signal.SIGKILL, -signal.SIGKILL, 0], run.texts()
+        run.check(expected, "adam")
+        steps = [step for _, step in run.starts()]
+        assert 90 in steps[1:] or 180 in steps[1:], steps
+
+
+def test_spares_and_scale():
+    expected = undisturbed()
+    run = Hosts("spared", "1,1", "parallel.min_workers=2", "parallel.spares=1")
+    run.wait_for(20)
+    run.kill(1)
+    run.wait_for_text(0, "host 1 has ended")
+    assert run.end() == [0, -signal.SIGKILL], run.texts()
+    assert [n for n, _ in run.starts()] == [2, 2], run.starts()  # with the spare of host 0
+    run.check(expected)
+    run = Hosts("scaled", "2,2", "parallel.min_workers=1", "parallel.max_workers=6", delay_ms=25)
+    run.wait_for(20)
+    for n in 2, 6, 1, 4:
+        runs.tutti("scale", run.folder, str(n)).expect(0)
+        assert run.starts()[-1][0] == n, (n, run.starts())
+    runs.tutti("scale", run.folder, "7").expect(2, "this run may have 1")
+    assert run.end() == [0, 0], run.texts()
+    run.check(expected)
+
+
 def test_refused():
     for nodes, options, code, words in [
             ("1,2", ["parallel.min_workers=1"], 2, "no other host may have more workers"),
             ("2,x", ["parallel.min_workers=1"], 2, "expected the number of workers of each host"),
             ("2,1", [], 2, "give the fewest workers that go on"),
-            ("2,1", ["parallel.min_workers=1", "parallel.zero=1"], 2, "parallel.zero"),
-            ("2,1", ["parallel.min_workers=1", "parallel.spares=1"], 2, "parallel.spares")]:
+            ("2,1", ["parallel.min_workers=1", "parallel.hostfile=hosts"], 2,
+             "parallel.hostfile")]:
         run = Hosts("refused", nodes, *options)
-        assert run.end() == [code, code], run.text(0) + run.text(1)
+        assert run.end() == [code, code], run.texts()
         for node in 0, 1:
             assert words in run.text(node), run.text(node)
     run = Hosts("other", "1,1", "parallel.min_workers=1",
@@ -116,8 +235,37 @@ def inside(network):
     return lambda node: ["ip", "netns", "exec", network.hosts[node]]
 
 
-def set_link(network, state):
-    network.ip("link", "set", network.hosts[1] + "v", state)
+def set_link(network, state, node=1):
+    network.ip("link", "set", network.hosts[node] + "v", state)
+
+
+def test_cut_link_of_four_hosts():
+    """The partitions of the host that cannot be reached are on its neighbor.  It comes back, and
+    then two others cannot be reached, so that no majority is left until they are back."""
+    network = hosts_test.network_or_none(4)
+    if not network:
+        return
+    expected = undisturbed_adam()
+    with network:
+        run = Hosts("four", "1,1,1,1", *ADAM, "parallel.zero=1", address=network.subnet + "1",
+                    before=inside(network), delay_ms=20)
+        run.wait_for(20)
+        set_link(network, "down", 3)
+        run.wait_for_workers(3)
+        run.wait_for(run.step() + 10)
+        set_link(network, "up", 3)
+        run.wait_for_workers(4)
+        run.wait_for(run.step() + 5)
+        for node in 1, 2:
+            set_link(network, "down", node)
+        run.wait_for_text(0, "that is no majority")
+        step = run.step()
+        time.sleep(0.5)  # if steps were committed, some would be by now
+        assert run.step() == step
+        for node in 1, 2:
+            set_link(network, "up", node)
+        assert run.end() == [0, 0, 0, 0], run.texts()
+        run.check(expected, "adam")
 
 
 def test_cut_link():
@@ -137,7 +285,7 @@ def test_cut_link():
         larger.wait_for(larger.step() + 20)
         set_link(network, "up")
         larger.wait_for_text(1, "the hosts are connected again")
-        assert larger.end() == [0, 0], larger.text(0) + larger.text(1)
+        assert larger.end() == [0, 0], larger.texts()
         larger.check(expected)
         equal = Hosts("equal", "2,2", "parallel.min_workers=1", **where)
         equal.wait_for(30)
@@ -148,12 +296,12 @@ def test_cut_link():
         time.sleep(0.5)  # if steps were committed, some would be by now
         assert equal.step() == step
         set_link(network, "up")
-        assert equal.end() == [0, 0], equal.text(0) + equal.text(1)
+        assert equal.end() == [0, 0], equal.texts()
         equal.check(expected)
         few = Hosts("few", "2,1", "parallel.min_workers=3", "parallel.timeout_ms=4000", **where)
         few.wait_for(30)
         set_link(network, "down")
-        assert few.end() == [5, 5], few.text(0) + few.text(1)
+        assert few.end() == [5, 5], few.texts()
         assert "parallel.min_workers is 3" in few.text(0), few.text(0)
         set_link(network, "up")
 

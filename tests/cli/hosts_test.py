@@ -390,11 +390,11 @@ def test_a_rank_killed_under_mpirun():
 
 
 class Network:
-    """Two network namespaces with a bridge between them; nothing of it is left."""
+    """Network namespaces with a bridge between them; nothing of it is left."""
 
-    def __init__(self):
+    def __init__(self, n_hosts=2):
         self.mark = "t%d" % (os.getpid() % 100000)
-        self.hosts = [self.mark + "a", self.mark + "b"]
+        self.hosts = [self.mark + letter for letter in "abcdefgh"[:n_hosts]]
         self.subnet = "10.%d.%d." % (64 + os.getpid() // 256 % 64, os.getpid() % 256)
 
     def ip(self, *words):
@@ -427,11 +427,11 @@ class Network:
             shutil.rmtree("/tmp/" + host, ignore_errors=True)
 
 
-def network_or_none():
-    network = Network()
+def network_or_none(n_hosts=2):
+    network = Network(n_hosts)
     try:
         with network:
-            return Network()
+            return Network(n_hosts)
     except (OSError, subprocess.CalledProcessError):
         network.__exit__()
         print("no network namespaces here")

@@ -694,7 +694,7 @@ static const tti_option rows[] = {
      .example = "8"},
     {KEY(parallel.spares, INT, "0"), RANGE(0, TTI_MAX_WORKERS), .also = "spare_workers|standby",
      .help = "Elastic run: additional processes that have loaded the data and wait to take the "
-             "place of a lost worker",
+             "place of a lost worker, on each host",
      .example = "1"},
     {KEY(parallel.hostfile, TEXT, "\"\""), .also = "host_file|machinefile|discovery_file",
      .help = "Elastic run: a file with lines HOST slots=N; whenever it changes, the slots of this "
@@ -703,8 +703,9 @@ static const tti_option rows[] = {
     {KEY(parallel.mirror, BOOL, "true"), .also = "in_memory_checkpoint|memory_checkpoint",
      .help = "Elastic run with parallel.zero or a parameter server: keep parameters and optimizer "
              "state of the last two "
-             "steps in shared memory, so that the partition of a lost worker is not lost; false: "
-             "continue from the last checkpoint"},
+             "steps in shared memory, on several hosts also in that of a neighbor, so that the "
+             "partition of a lost worker or host is not lost; false: continue from the last "
+             "checkpoint"},
     {KEY(parallel.verify_every, INT, "0"), RANGE(0, 1000000000),
      .also = "sdc|sdc_check|verify|silent_data_corruption",
      .help = "Every so many steps one worker computes a shard of another worker again and compares "

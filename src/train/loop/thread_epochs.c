@@ -73,6 +73,7 @@ static tutti_status run_epoch(epochs *all) {
     all->b = tti_carry_blueprint(all->desc->blueprint, all->n);
     TTI_TRY(tutti_comm_group_create(all->n, &group));
     set_group(all, group);
+    tti_flight_set_members(all->desc->flight, all->n, all->n);
     tutti_status st = tti_worker_threads_run(
         &(tti_worker_threads_desc){.who = "train",
                                    .n = all->n,
@@ -80,6 +81,7 @@ static tutti_status run_epoch(epochs *all) {
                                    .run = run_thread,
                                    .user = all,
                                    .grace_ms = all->b.config.parallel.timeout_ms});
+    tti_flight_set_members(all->desc->flight, 0, 0);
     set_group(all, NULL);
     tutti_comm_group_destroy(group);
     return st;

@@ -725,7 +725,7 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     s.is_scaled = tti_blueprint_target(s.b).loss_scale;
     tti_reporter_init(&s.reporter, desc->start_ns);
     tti_phases_init(&s.phases, desc);
-    tti_flight_enter(desc->flight, NULL);
+    tti_flight_enter(desc->flight, "loading the model");
     tti_comm_record(desc->comm, desc->flight);
     tti_flight_serve_stacks(desc->flight);
     tti_phases_begin(&s.phases, "loading the model");

@@ -12,10 +12,6 @@
 /* The first key of the job that several hosts do not support; NULL: none. */
 static const char *find_unsupported(const tti_job_config *c) {
     if (strcmp(c->parallel.place, "processes") != 0) return "parallel.place=threads";
-    if (c->parallel.zero > 0) return "parallel.zero, whose mirror is in the memory of one host";
-    if (tti_job_has_server(c)) return "a parameter server";
-    if (c->parallel.max_workers > c->parallel.workers) return "parallel.max_workers";
-    if (c->parallel.spares > 0) return "parallel.spares";
     if (*c->parallel.hostfile) return "parallel.hostfile";
     return NULL;
 }
