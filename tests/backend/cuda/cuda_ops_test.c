@@ -378,8 +378,32 @@ static const op_case large[] = {
      {.in = "bf16[64,49,64] bf16[64,49,64] bf16[64,49,64] bf16[16,2,49,49]",
       .attrs = "heads=2 with=1 bias_period=16"}},
     {"sdpa",
+     {.in = "bf16[8,70,64] bf16[8,70,64] bf16[8,70,64] bf16[4,2,70,70]",
+      .attrs = "heads=2 with=1 bias_period=4"}},
+    {"sdpa",
      {.in = "bf16[3,70,256] bf16[3,140,256] bf16[3,140,192] bf16[3,2,70,1] i32[3,70] i32[3,140]",
       .attrs = "heads=2 with=3 softcap=1.5 p=0.3 key=9",
+      .int_hi = 2}},
+    /* sdpa_short.cu: both widths, one head and several for each block, and edges */
+    {"sdpa",
+     {.in = "bf16[2000,49,96] bf16[2000,49,96] bf16[2000,49,96] bf16[1,3,49,49]",
+      .attrs = "heads=3 with=1"}},
+    {"sdpa", {.in = "f16[3,64,48] f16[3,33,48] f16[3,33,48]", .attrs = "heads=2 window=20"}},
+    {"sdpa",
+     {.in = "bf16[5,17,192] bf16[5,17,192] bf16[5,17,144] bf16[5,1,17,17] i32[5,17] i32[5,17]",
+      .attrs = "heads=3 causal=1 with=3",
+      .int_hi = 2}},
+    {"sdpa_grad",
+     {.in = "f16[3,64,48] f16[3,33,48] f16[3,33,48] f16[3,64,48] f32[3,2,64] f16[3,64,48]",
+      .attrs = "heads=2 window=20"}},
+    {"sdpa_grad",
+     {.in = "bf16[3000,9,96] bf16[3000,12,96] bf16[3000,12,96] bf16[3000,9,96] f32[3000,3,9] "
+            "bf16[3000,9,96]",
+      .attrs = "heads=3"}},
+    {"sdpa_grad",
+     {.in = "bf16[5,17,192] bf16[5,17,192] bf16[5,17,144] bf16[5,1,17,17] i32[5,17] i32[5,17] "
+            "bf16[5,17,144] f32[5,3,17] bf16[5,17,144]",
+      .attrs = "heads=3 causal=1 with=3 grad_bias=1",
       .int_hi = 2}},
     {"sdpa_grad",
      {.in = "bf16[2,130,96] bf16[2,150,96] bf16[2,150,96] bf16[2,130,96] f32[2,3,130] "
@@ -397,6 +421,14 @@ static const op_case large[] = {
      {.in = "bf16[64,49,64] bf16[64,49,64] bf16[64,49,64] bf16[16,2,49,49] bf16[64,49,64] "
             "f32[64,2,49] bf16[64,49,64]",
       .attrs = "heads=2 with=1 grad_bias=1 bias_period=16"}},
+    {"sdpa_grad", /* in tiles of more than 64 queries and keys too */
+     {.in = "bf16[300,70,64] bf16[300,70,64] bf16[300,70,64] bf16[1,2,70,70] bf16[300,70,64] "
+            "f32[300,2,70] bf16[300,70,64]",
+      .attrs = "heads=2 with=1 grad_bias=1"}},
+    {"sdpa_grad",
+     {.in = "bf16[8,70,64] bf16[8,70,64] bf16[8,70,64] bf16[4,2,70,70] bf16[8,70,64] "
+            "f32[8,2,70] bf16[8,70,64]",
+      .attrs = "heads=2 with=1 grad_bias=1 bias_period=4"}},
     {"sdpa_grad",
      {.in = "bf16[3,70,256] bf16[3,140,256] bf16[3,140,192] bf16[3,2,70,140] i32[3,70] "
             "i32[3,140] bf16[3,70,192] f32[3,2,70] bf16[3,70,192]",

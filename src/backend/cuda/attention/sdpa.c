@@ -1,5 +1,5 @@
-/* sdpa.c - the rows of the kernel table for attention with separate inputs: sdpa_mma.cu does the
- * work for 16-bit values, sdpa.cu for all others. */
+/* sdpa.c - the rows of the kernel table for attention with separate inputs: sdpa_short.cu computes
+ * short windows of 16-bit values, sdpa_mma.cu other 16-bit values, sdpa.cu all others. */
 #include "backend/cuda/attention/sdpa.h"
 
 #include "backend/cuda/runtime/cuda.h"
@@ -25,6 +25,12 @@ static bool can_run_mma(const tti_node *node) {
     if (!tti_cuda_all_plain(node) || !tti_cuda_is_float(node->in[0])) return false;
     tti_cuda_sdpa a = sizes_of(node);
     return tti_sdpa_mma_can(&a);
+}
+
+static bool can_run_short(const tti_node *node) {
+    if (!can_run_mma(node)) return false;
+    tti_cuda_sdpa a = sizes_of(node);
+    return tti_sdpa_short_can(&a);
 }
 
 static tti_cuda_sdpa arrays_of(const tti_kargs *args) {
@@ -73,6 +79,16 @@ static tutti_status sdpa_mma_grad_run(void *state, const tti_kargs *args) {
     return run(args, tti_launch_sdpa_mma_grad);
 }
 
+static tutti_status sdpa_short_run(void *state, const tti_kargs *args) {
+    (void)state;
+    return run(args, tti_launch_sdpa_short);
+}
+
+static tutti_status sdpa_short_grad_run(void *state, const tti_kargs *args) {
+    (void)state;
+    return run(args, tti_launch_sdpa_short_grad);
+}
+
 static size_t grad_scratch(const tti_node *node, const void *state) {
     (void)state;
     tti_sdpa v = tti_sdpa_of(node);
@@ -85,7 +101,19 @@ static size_t mma_grad_scratch(const tti_node *node, const void *state) {
     return tti_sdpa_mma_scratch(&a);
 }
 
+static size_t short_grad_scratch(const tti_node *node, const void *state) {
+    (void)state;
+    tti_cuda_sdpa a = sizes_of(node);
+    return tti_sdpa_short_scratch(&a);
+}
+
 const tti_kernel tti_cuda_sdpa_kernels[] = {
+    {.op = "sdpa", .name = "short", .can_run = can_run_short, .run = sdpa_short_run},
+    {.op = "sdpa_grad",
+     .name = "short",
+     .can_run = can_run_short,
+     .scratch_bytes = short_grad_scratch,
+     .run = sdpa_short_grad_run},
     {.op = "sdpa", .name = "mma", .can_run = can_run_mma, .run = sdpa_mma_run},
     {.op = "sdpa_grad",
      .name = "mma",

@@ -1,5 +1,5 @@
-/* sdpa.h - launchers of sdpa.cu and sdpa_mma.cu: attention with separate queries, keys and values.
- */
+/* sdpa.h - launchers of sdpa.cu, sdpa_mma.cu and sdpa_short.cu: attention with separate queries,
+ * keys and values. */
 #ifndef TTI_CUDA_SDPA_H
 #define TTI_CUDA_SDPA_H
 
@@ -41,6 +41,14 @@ bool tti_sdpa_mma_can(const tti_cuda_sdpa *a);
 size_t tti_sdpa_mma_scratch(const tti_cuda_sdpa *a);
 cudaError_t tti_launch_sdpa_mma(const tti_cuda_sdpa *a, cudaStream_t stream);
 cudaError_t tti_launch_sdpa_mma_grad(const tti_cuda_sdpa *a, cudaStream_t stream);
+
+/* Of these, at most 64 queries and keys of widths up to 64, as many heads of keys as of queries,
+ * without cap and dropout. */
+bool tti_sdpa_short_can(const tti_cuda_sdpa *a);
+/* Bytes of a->mean: the sums of the bias. */
+size_t tti_sdpa_short_scratch(const tti_cuda_sdpa *a);
+cudaError_t tti_launch_sdpa_short(const tti_cuda_sdpa *a, cudaStream_t stream);
+cudaError_t tti_launch_sdpa_short_grad(const tti_cuda_sdpa *a, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

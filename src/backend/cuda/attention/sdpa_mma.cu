@@ -5,9 +5,7 @@
  * segments and dropout.  The gradient of a bias that repeats over samples or heads is the sum over
  * them: a block adds up a tile of it over some samples and heads, and a second kernel adds what the
  * blocks have, in a fixed order. */
-#include "backend/cuda/attention/attention_tiles.cuh"
-#include "backend/cuda/attention/sdpa.h"
-#include "base/philox.h"
+#include "backend/cuda/attention/sdpa_score.cuh"
 
 namespace {
 
@@ -19,103 +17,10 @@ enum {
 };
 #define LN2 0.6931471805599453f
 
-/* One head of one sample: its first rows, and elements from one row to the next. */
-template <class T>
-struct head {
-    const T *q, *k, *v, *dy, *bias;
-    const int32_t *query_segments, *key_segments;
-    int64_t q_step, k_step, v_step, y_step, y_at, lse_at;
-    uint64_t weight0; /* number of weight (0, 0) */
-    int64_t b;
-};
-
-template <class T>
-__device__ __forceinline__ head<T> head_of(const tti_cuda_sdpa &a, int64_t b, int h) {
-    const tti_sdpa &v = a.sizes;
-    int64_t n_t = (int64_t)v.n_t, n_s = (int64_t)v.n_s, kv = h / (int)(v.heads / v.kv_heads);
-    head<T> o;
-    o.b = b;
-    o.q_step = (int64_t)(v.heads * v.dim), o.y_step = (int64_t)(v.heads * v.v_dim);
-    o.k_step = (int64_t)(v.kv_heads * v.dim), o.v_step = (int64_t)(v.kv_heads * v.v_dim);
-    o.q = (const T *)a.q + b * n_t * o.q_step + h * (int64_t)v.dim;
-    o.k = (const T *)a.k + b * n_s * o.k_step + kv * (int64_t)v.dim;
-    o.v = (const T *)a.v + b * n_s * o.v_step + kv * (int64_t)v.v_dim;
-    o.y_at = b * n_t * o.y_step + h * (int64_t)v.v_dim;
-    o.dy = (const T *)a.dy + o.y_at;
-    o.lse_at = (b * (int64_t)v.heads + h) * n_t;
-    o.bias = a.bias ? (const T *)a.bias + tti_sdpa_bias_at(&v, (size_t)b, (size_t)h, 0) : NULL;
-    o.query_segments = a.query_segments ? a.query_segments + b * n_t : NULL;
-    o.key_segments = a.key_segments ? a.key_segments + b * n_s : NULL;
-    o.weight0 = tti_sdpa_weight(&v, (size_t)h, 0);
-    return o;
-}
-
-/* The parameters that all scores of a block have in common. */
-struct rule {
-    int n_t, n_s, window;
-    bool causal;
-    float scale, scale2, softcap, factor; /* scale2: in base 2; factor: of weights that are kept */
-    float p;
-    uint64_t key, step, sample0;
-    int64_t bias_t, bias_s;
-};
-
-__device__ __forceinline__ rule rule_of(const tti_cuda_sdpa &a) {
-    const tti_sdpa &v = a.sizes;
-    rule r;
-    r.n_t = (int)v.n_t, r.n_s = (int)v.n_s, r.window = (int)v.window, r.causal = v.causal;
-    r.scale = (float)v.scale, r.scale2 = (float)v.scale * TTI_LOG2E, r.softcap = (float)v.softcap;
-    r.p = (float)v.p, r.factor = (float)(1 / (1 - v.p));
-    r.key = r.step = r.sample0 = 0;
-    if (v.p > 0) r.key = tti_mix64(a.run->seed, v.key), r.step = a.run->step;
-    if (v.p > 0) r.sample0 = a.run->sample0;
-    r.bias_t = (int64_t)v.bias_step[2], r.bias_s = (int64_t)v.bias_step[3];
-    return r;
-}
-
-/* Keys that the queries q0 .. q0+n-1 may see: *first .. *end-1. */
-__device__ __forceinline__ void key_range(const rule &r, int q0, int n, int *first, int *end) {
-    int last = q0 + n < r.n_t ? q0 + n : r.n_t;
-    *first = r.window > 0 && q0 + 1 > r.window ? q0 + 1 - r.window : 0;
-    *end = r.n_s;
-    if (r.causal && last < *end) *end = last;
-    if (r.window > 0 && last - 1 + r.window < *end) *end = last - 1 + r.window;
-}
-
-/* Queries that may see the keys k0 .. k0+n-1. */
-__device__ __forceinline__ void query_range(const rule &r, int k0, int n, int *first, int *end) {
-    int last = k0 + n < r.n_s ? k0 + n : r.n_s;
-    *first = r.causal ? k0 : r.window > 0 && k0 + 1 > r.window ? k0 + 1 - r.window : 0;
-    *end = r.n_t;
-    if (r.window > 0 && last - 1 + r.window < *end) *end = last - 1 + r.window;
-}
-
-template <class T>
-__device__ __forceinline__ bool sees(const rule &r, const head<T> &o, int query, int key) {
-    bool seen = query < r.n_t && key < r.n_s && (!r.causal || key <= query);
-    if (r.window > 0) seen = seen && key > query - r.window && key < query + r.window;
-    return seen && (!o.query_segments || o.query_segments[query] == o.key_segments[key]);
-}
-
-/* The score in base 2 of a query and a key that it sees; *slope: by the product, without the scale.
- */
-template <class T>
-__device__ __forceinline__ float score(const rule &r, const head<T> &o, int query, int key,
-                                       float product, float *slope) {
-    float s = product * r.scale2;
-    *slope = 1;
-    if (r.softcap > 0) {
-        float turned = tanhf(product * r.scale / r.softcap);
-        s = r.softcap * turned * TTI_LOG2E;
-        *slope = 1 - turned * turned;
-    }
-    if (o.bias) s += tti_to_f32(o.bias[query * r.bias_t + key * r.bias_s]) * TTI_LOG2E;
-    return s;
-}
-
 /* Dropout's factor of a weight: 0 if it is dropped. */
 template <class T>
-__device__ __forceinline__ float kept(const rule &r, const head<T> &o, int query, int key) {
+__device__ __forceinline__ float kept(const tti_sdpa_rule &r, const tti_sdpa_head<T> &o, int query,
+                                      int key) {
     uint64_t e = o.weight0 + (uint64_t)query * r.n_s + key, sample = r.sample0 + o.b;
     tti_philox x = tti_philox_draw(r.key, r.step, (sample << SAMPLE_BITS) + e / 4);
     return tti_philox_unit(x.v[e % 4]) >= r.p ? r.factor : 0.0f;
@@ -155,12 +60,12 @@ __global__ void __launch_bounds__(THREADS, 2)
     T *sq = (T *)memory, *sk = sq + SIZE, *sv = sk + 2 * SIZE;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4;
     int dim = (int)a.sizes.dim, v_dim = (int)a.sizes.v_dim;
-    rule r = rule_of(a);
+    tti_sdpa_rule r = tti_sdpa_rule_of(a);
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
         tti_tile_task t = tti_tile_task_of(at, n_tiles, (int)a.sizes.heads);
-        head<T> o = head_of<T>(a, t.b, t.h);
+        tti_sdpa_head<T> o = tti_sdpa_head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * OWN, row = q0 + warp * 16 + g, first, end;
-        key_range(r, q0, OWN, &first, &end);
+        tti_sdpa_key_range(r, q0, OWN, &first, &end);
         float s[N][4], out[DP / 8][4], m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0}, slope;
         tti_clear_rows(out);
         first = first / OWN * OWN;
@@ -184,8 +89,8 @@ __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     int query = row + i / 2 * 8, key = k0 + n * 8 + 2 * t4 + i % 2;
-                    bool seen = sees(r, o, query, key);
-                    s[n][i] = seen ? score(r, o, query, key, s[n][i], &slope) : -INFINITY;
+                    bool seen = tti_sdpa_sees(r, o, query, key);
+                    s[n][i] = seen ? tti_sdpa_score(r, o, query, key, s[n][i], &slope) : -INFINITY;
                 }
             softmax_step(s, m, l, out);
             if (r.p > 0) {
@@ -234,14 +139,15 @@ __global__ void __launch_bounds__(THREADS) mean_kernel(tti_cuda_sdpa a, int64_t 
 /* Turns the products s and dp of a query and a key: s = the weight times dropout's factor, dp = the
  * gradient of the score, *slope as above. */
 template <class T>
-__device__ __forceinline__ void weigh(const rule &r, const head<T> &o, int query, int key,
-                                      float lse2, float mean, float &s, float &dp, float *slope) {
+__device__ __forceinline__ void weigh(const tti_sdpa_rule &r, const tti_sdpa_head<T> &o, int query,
+                                      int key, float lse2, float mean, float &s, float &dp,
+                                      float *slope) {
     *slope = 1;
-    if (!sees(r, o, query, key)) {
+    if (!tti_sdpa_sees(r, o, query, key)) {
         s = dp = 0;
         return;
     }
-    float own = tti_exp2(score(r, o, query, key, s, slope) - lse2), m = 1;
+    float own = tti_exp2(tti_sdpa_score(r, o, query, key, s, slope) - lse2), m = 1;
     if (r.p > 0) m = kept(r, o, query, key);
     s = own * m, dp = own * (m * dp - mean);
 }
@@ -262,13 +168,13 @@ __global__ void __launch_bounds__(THREADS, 2)
     T *sq = (T *)memory, *sdy = sq + OWN * STEP, *sk = sdy + OWN * STEP, *sv = sk + 2 * M * STEP;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4;
     int dim = (int)a.sizes.dim, v_dim = (int)a.sizes.v_dim;
-    rule r = rule_of(a);
+    tti_sdpa_rule r = tti_sdpa_rule_of(a);
     float factor[2] = {r.scale, r.scale};
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
         tti_tile_task t = tti_tile_task_of(at, n_tiles, (int)a.sizes.heads);
-        head<T> o = head_of<T>(a, t.b, t.h);
+        tti_sdpa_head<T> o = tti_sdpa_head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * OWN, row = q0 + warp * 16 + g, first, end;
-        key_range(r, q0, OWN, &first, &end);
+        tti_sdpa_key_range(r, q0, OWN, &first, &end);
         float s[N][4], dp[N][4], out[DP / 8][4], lse2[2], mean[2], slope;
         tti_clear_rows(out);
         for (int i = 0; i < 2; i++) row_values(a, o.lse_at, row + 8 * i, &lse2[i], &mean[i]);
@@ -309,16 +215,16 @@ __global__ void __launch_bounds__(THREADS, 2)
 
 /* The tiles of one query head into dk and dv of the block's keys, whose rows are in sk and sv. */
 template <class T, int DP>
-__device__ __forceinline__ void walk_queries(const tti_cuda_sdpa &a, const rule &r,
-                                             const head<T> &o, int k0, const T *sk, const T *sv,
-                                             T *sq, float (&dk)[DP / 8][4],
+__device__ __forceinline__ void walk_queries(const tti_cuda_sdpa &a, const tti_sdpa_rule &r,
+                                             const tti_sdpa_head<T> &o, int k0, const T *sk,
+                                             const T *sv, T *sq, float (&dk)[DP / 8][4],
                                              float (&dv)[DP / 8][4]) {
     const int M = tti_other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
     T *sdy = sq + 2 * M * STEP;
     float *lse2 = (float *)(sdy + 2 * M * STEP), *mean = lse2 + 2 * M, s[N][4], dp[N][4], slope;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4;
     int dim = (int)a.sizes.dim, v_dim = (int)a.sizes.v_dim, first, end;
-    query_range(r, k0, OWN, &first, &end);
+    tti_sdpa_query_range(r, k0, OWN, &first, &end);
     first = first / M * M;
     for (int q0 = first - M, turn = 1; q0 < end; q0 += M, turn ^= 1) {
         int next = (turn ^ 1) * M, ahead = q0 + M;
@@ -357,11 +263,11 @@ __global__ void __launch_bounds__(THREADS, 2)
     T *sk = (T *)memory, *sv = sk + OWN * STEP, *sq = sv + OWN * STEP;
     int warp = threadIdx.x / 32, group = (int)(a.sizes.heads / a.sizes.kv_heads);
     int dim = (int)a.sizes.dim, v_dim = (int)a.sizes.v_dim;
-    rule r = rule_of(a);
+    tti_sdpa_rule r = tti_sdpa_rule_of(a);
     float one[2] = {1, 1}, factor[2] = {r.scale, r.scale};
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
         tti_tile_task t = tti_tile_task_of(at, n_tiles, (int)a.sizes.kv_heads);
-        head<T> o = head_of<T>(a, t.b, t.h * group);
+        tti_sdpa_head<T> o = tti_sdpa_head_of<T>(a, t.b, t.h * group);
         int k0 = t.tile * OWN;
         float dk[DP / 8][4], dv[DP / 8][4];
         tti_clear_rows(dk), tti_clear_rows(dv);
@@ -370,7 +276,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         tti_fetch_tile<T, DP>(sv, o.v, o.v_step, k0, r.n_s, OWN, v_dim);
         tti_copy_commit();
         for (int h = 0; h < group; h++) {
-            head<T> own = head_of<T>(a, t.b, t.h * group + h);
+            tti_sdpa_head<T> own = tti_sdpa_head_of<T>(a, t.b, t.h * group + h);
             walk_queries<T, DP>(a, r, own, k0, sk, sv, sq, dk, dv);
             __syncthreads();
         }
@@ -383,48 +289,15 @@ __global__ void __launch_bounds__(THREADS, 2)
 
 /* ---- gradient of the bias ---- */
 
-/* The bias has n_groups parts [T,S], each added to n_members samples and heads; a block adds a tile
- * of one part over the members of one of n_chunks chunks. */
-struct bias_work {
-    int64_t n_groups, n_members, n_chunks, n_tasks;
-    int q_tiles, k_tiles;
-};
-
-bias_work bias_work_of(const tti_cuda_sdpa *a) {
-    const tti_sdpa *v = &a->sizes;
-    bias_work w = {};
-    if (a->n_dbias == 0) return w;
-    w.n_groups = (int64_t)(a->dbias[0] * a->dbias[1]);
-    w.n_members = (int64_t)(v->n_batch * v->heads) / w.n_groups;
-    w.q_tiles = (int)((v->n_t + OWN - 1) / OWN), w.k_tiles = (int)((v->n_s + OWN - 1) / OWN);
-    int64_t tiles = w.n_groups * w.q_tiles * w.k_tiles;
-    w.n_chunks = (FULL_GPU + tiles - 1) / tiles;
-    if (w.n_chunks > w.n_members) w.n_chunks = w.n_members;
-    w.n_tasks = tiles * w.n_chunks;
-    return w;
-}
-
-/* Sample and head of member i of a part: its rows repeat over the samples. */
-__device__ __forceinline__ tti_tile_task member_of(const tti_cuda_sdpa &a, int64_t group,
-                                                   int64_t i) {
-    int64_t own_b = (int64_t)a.dbias[0], own_h = (int64_t)a.dbias[1];
-    int64_t each_h = (int64_t)a.sizes.heads / own_h;
-    tti_tile_task t;
-    t.tile = 0;
-    t.b = group / own_h + i / each_h * own_b;
-    t.h = (int)(group % own_h + i % each_h);
-    return t;
-}
-
 template <class T, int DP>
 __global__ void __launch_bounds__(THREADS, 2)
-    grad_bias_kernel(tti_cuda_sdpa a, bias_work w, float *sums) {
+    grad_bias_kernel(tti_cuda_sdpa a, tti_sdpa_bias_work w, float *sums) {
     extern __shared__ __align__(16) unsigned char memory[];
     const int N = OWN / 8, STEP = tti_tile<DP>::STEP, SIZE = OWN * STEP;
     T *sq = (T *)memory, *sdy = sq + SIZE, *sk = sdy + SIZE, *sv = sk + SIZE;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4;
     int dim = (int)a.sizes.dim, v_dim = (int)a.sizes.v_dim;
-    rule r = rule_of(a);
+    tti_sdpa_rule r = tti_sdpa_rule_of(a);
     for (int64_t at = blockIdx.x; at < w.n_tasks; at += gridDim.x) {
         int64_t left = at;
         int k0 = (int)(left % w.k_tiles) * OWN, q0 = (int)(left / w.k_tiles % w.q_tiles) * OWN;
@@ -436,8 +309,8 @@ __global__ void __launch_bounds__(THREADS, 2)
         float s[N][4], dp[N][4], sum[N][4], lse2[2], mean[2], slope;
         tti_clear_rows(sum);
         for (; i < last; i++) {
-            tti_tile_task t = member_of(a, group, i);
-            head<T> o = head_of<T>(a, t.b, t.h);
+            tti_tile_task t = tti_sdpa_member_of(w, (int)a.sizes.heads, group, i);
+            tti_sdpa_head<T> o = tti_sdpa_head_of<T>(a, t.b, t.h);
             __syncthreads();
             tti_fetch_tile<T, DP>(sq, o.q, o.q_step, q0, r.n_t, OWN, dim);
             tti_fetch_tile<T, DP>(sdy, o.dy, o.y_step, q0, r.n_t, OWN, v_dim);
@@ -467,24 +340,13 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-template <class T>
-__global__ void __launch_bounds__(THREADS)
-    add_chunks_kernel(const float *sums, int64_t n_chunks, int64_t n, T *to) {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n) return;
-    float sum = 0;
-    for (int64_t c = 0; c < n_chunks; c++) sum += sums[c * n + i];
-    to[i] = tti_from_f32<T>(sum);
-}
-
 /* ---- launchers ---- */
-
-int64_t tiles_of(size_t n) { return (int64_t)((n + OWN - 1) / OWN); }
 
 template <class T, int DP>
 cudaError_t forward(const tti_cuda_sdpa *a, cudaStream_t stream) {
     const tti_sdpa *v = &a->sizes;
-    int bytes = 5 * OWN * tti_tile<DP>::STEP * (int)sizeof(T), tiles = (int)tiles_of(v->n_t);
+    int bytes = 5 * OWN * tti_tile<DP>::STEP * (int)sizeof(T),
+        tiles = (int)tti_sdpa_tiles_of(v->n_t);
     int64_t n = (int64_t)(v->n_batch * v->heads) * tiles;
     cudaError_t error = tti_allow_shared(forward_kernel<T, DP>, bytes);
     if (error != cudaSuccess || n == 0) return error;
@@ -492,24 +354,21 @@ cudaError_t forward(const tti_cuda_sdpa *a, cudaStream_t stream) {
     return cudaGetLastError();
 }
 
-/* Where the sums of bias_work lie in the scratch memory. */
+/* Where the sums of tti_sdpa_bias_work lie in the scratch memory. */
 size_t sums_at(const tti_sdpa *v) {
     return (v->n_batch * v->heads * v->n_t * sizeof(float) + 255) / 256 * 256;
 }
 
 template <class T, int DP>
 cudaError_t grad_bias(const tti_cuda_sdpa *a, cudaStream_t stream) {
-    bias_work w = bias_work_of(a);
+    tti_sdpa_bias_work w = tti_sdpa_bias_work_of(a, FULL_GPU);
     float *sums = (float *)((char *)a->mean + sums_at(&a->sizes));
     int bytes = 4 * OWN * tti_tile<DP>::STEP * (int)sizeof(T);
     cudaError_t error = tti_allow_shared(grad_bias_kernel<T, DP>, bytes);
     if (error != cudaSuccess) return error;
-    int64_t n = (int64_t)a->n_dbias;
     if (w.n_tasks > 0)
         grad_bias_kernel<T, DP><<<tti_tile_grid(w.n_tasks), THREADS, bytes, stream>>>(*a, w, sums);
-    add_chunks_kernel<T><<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, stream>>>(
-        sums, w.n_chunks, n, (T *)a->dbias_out);
-    return cudaGetLastError();
+    return tti_sdpa_add_chunks<T>(a, &w, sums, stream);
 }
 
 template <class T, int DP>
@@ -518,7 +377,7 @@ cudaError_t backward(const tti_cuda_sdpa *a, cudaStream_t stream) {
     const int M = tti_other_rows<DP>::N;
     int bytes = (2 * OWN + 4 * M) * tti_tile<DP>::STEP * (int)sizeof(T);
     int more = bytes + 4 * M * (int)sizeof(float);
-    int q_tiles = (int)tiles_of(v->n_t), k_tiles = (int)tiles_of(v->n_s);
+    int q_tiles = (int)tti_sdpa_tiles_of(v->n_t), k_tiles = (int)tti_sdpa_tiles_of(v->n_s);
     int64_t rows = (int64_t)(v->n_batch * v->heads * v->n_t);
     int64_t n_q = (int64_t)(v->n_batch * v->heads) * q_tiles;
     int64_t n_kv = (int64_t)(v->n_batch * v->kv_heads) * k_tiles;
@@ -562,7 +421,7 @@ extern "C" bool tti_sdpa_mma_can(const tti_cuda_sdpa *a) {
 }
 
 extern "C" size_t tti_sdpa_mma_scratch(const tti_cuda_sdpa *a) {
-    bias_work w = bias_work_of(a);
+    tti_sdpa_bias_work w = tti_sdpa_bias_work_of(a, FULL_GPU);
     return sums_at(&a->sizes) + (size_t)w.n_chunks * a->n_dbias * sizeof(float);
 }
 
