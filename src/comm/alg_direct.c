@@ -1,10 +1,10 @@
-/* alg_direct.c - each rank reduces one part of the vector over all ranks, in canonical order.
+/* alg_direct.c - each rank reduces one partition of the vector over all ranks, in canonical order.
  *
- * If peers' memory is visible, the owner of a part reads every term of it in place and writes the
- * result into every rank's dst: nothing is staged, each byte crosses once, and no rank waits
- * between the two halves.  This is safe in place, because no other rank reads the owner's part.
- * Without a view, parts are exchanged, reduced, and exchanged back, block by block.  If only the
- * ranks of one host see each other, alg_hosts.c uses two levels. */
+ * If peers' memory is visible, the owner of a partition reads every term of it in place and writes
+ * the result into every rank's dst: nothing is staged, each byte crosses once, and no rank waits
+ * between the two halves.  This is safe in place, because no other rank reads the owner's
+ * partition.  Without a view, partitions are exchanged, reduced, and exchanged back, block by
+ * block. If only the ranks of one host see each other, alg_hosts.c uses two levels. */
 #include <string.h>
 
 #include "comm/algorithm.h"
@@ -47,23 +47,25 @@ static tutti_status places_init(const tti_work *work, places *at, size_t extra_b
 }
 
 /* One block of a sum: elements [first, last) of the vector, which the ranks divide among
- * themselves; or, if each rank has its part of the vector, [first, last) of every part. */
+ * themselves; or, if each rank has its partition of the vector, [first, last) of every partition.
+ */
 typedef struct block {
     const tti_work *work;
     size_t first, last;
 } block;
 
 static size_t block_first(const block *b, int rank) {
-    const size_t *part = b->work->bounds ? b->work->bounds + rank : NULL;
-    if (part) return part[0] + TTI_MIN(b->first, part[1] - part[0]);
-    return b->first + tti_part_first(b->last - b->first, rank, tutti_comm_n_ranks(b->work->comm));
+    const size_t *partition = b->work->bounds ? b->work->bounds + rank : NULL;
+    if (partition) return partition[0] + TTI_MIN(b->first, partition[1] - partition[0]);
+    return b->first +
+           tti_partition_first(b->last - b->first, rank, tutti_comm_n_ranks(b->work->comm));
 }
 
 static size_t block_last(const block *b, int rank) {
-    const size_t *part = b->work->bounds ? b->work->bounds + rank : NULL;
-    if (part) return part[0] + TTI_MIN(b->last, part[1] - part[0]);
+    const size_t *partition = b->work->bounds ? b->work->bounds + rank : NULL;
+    if (partition) return partition[0] + TTI_MIN(b->last, partition[1] - partition[0]);
     return b->first +
-           tti_part_first(b->last - b->first, rank + 1, tutti_comm_n_ranks(b->work->comm));
+           tti_partition_first(b->last - b->first, rank + 1, tutti_comm_n_ranks(b->work->comm));
 }
 
 static tutti_status reduce_viewed(const tti_work *work) {
@@ -86,7 +88,8 @@ static tutti_status reduce_viewed(const tti_work *work) {
     return tti_comm_barrier(comm);
 }
 
-/* Sends the parts of my terms to their owners and receives the terms of my part into staging. */
+/* Sends the partitions of my terms to their owners and receives the terms of my partition into
+ * staging. */
 static tutti_status exchange_terms(const tti_work *work, const block *b, places *at,
                                    unsigned char *staging) {
     tutti_comm *comm = work->comm;
@@ -117,7 +120,7 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
     return tti_comm_exchange(comm, messages, n);
 }
 
-/* Sends my part of dst to everybody and receives theirs. */
+/* Sends my partition of dst to everybody and receives theirs. */
 static tutti_status exchange_results(const tti_work *work, const block *b) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
@@ -138,7 +141,7 @@ static tutti_status exchange_results(const tti_work *work, const block *b) {
     return tti_comm_exchange(comm, messages, n);
 }
 
-/* Elements of the vector, or of the longest part of it. */
+/* Elements of the vector, or of the longest partition of it. */
 static size_t extent(const tti_work *work) {
     size_t n = work->bounds ? 0 : work->n_elems;
     for (int r = 0; work->bounds && r < tutti_comm_n_ranks(work->comm); r++)
@@ -152,14 +155,14 @@ static tutti_status reduce_exchanged(const tti_work *work) {
     size_t elem = tutti_dtype_bytes(work->dtype), n_block = EXCHANGE_BLOCK_BYTES / elem;
     size_t n_ranks = (size_t)tutti_comm_n_ranks(comm), n_all = extent(work);
     if (work->bounds) n_block /= n_ranks;
-    size_t n_part = TTI_MIN(n_block, n_all);
-    if (!work->bounds) n_part = n_part / n_ranks + 64;
+    size_t n_partition = TTI_MIN(n_block, n_all);
+    if (!work->bounds) n_partition = n_partition / n_ranks + 64;
     for (size_t i = 0; i < n_all; i += n_block) {
         block b = {work, i, i + TTI_MIN(n_block, n_all - i)};
         places at = {.n_dsts = 1};
         void *scratch;
         unsigned char *staging;
-        TTI_TRY(places_init(work, &at, n_part * elem * (size_t)work->order->n_terms, &scratch,
+        TTI_TRY(places_init(work, &at, n_partition * elem * (size_t)work->order->n_terms, &scratch,
                             &staging));
         TTI_TRY(exchange_terms(work, &b, &at, staging));
         size_t mine = block_first(&b, rank);
@@ -189,7 +192,8 @@ tutti_status tti_inline_reduce(const tti_work *work) {
     return TUTTI_OK;
 }
 
-/* Exchanges the terms of this rank's part, block by block; work->n_elems is that of one part. */
+/* Exchanges the terms of this rank's partition, block by block; work->n_elems is that of one
+ * partition. */
 static tutti_status scatter_exchanged(const tti_work *work) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
@@ -205,10 +209,10 @@ static tutti_status scatter_exchanged(const tti_work *work) {
         TTI_TRY(places_init(work, &at, n_bytes * (size_t)n_ranks, &scratch, &staging));
         int n = 0;
         for (int p = 0; p < n_ranks; p++) {
-            char *part = (char *)work->bufs[0] + ((size_t)p * work->n_elems + i) * elem;
-            at.srcs[p] = p == rank ? (void *)part : staging + (size_t)p * n_bytes;
+            char *partition = (char *)work->bufs[0] + ((size_t)p * work->n_elems + i) * elem;
+            at.srcs[p] = p == rank ? (void *)partition : staging + (size_t)p * n_bytes;
             if (p == rank) continue;
-            messages[n++] = (tti_message){.peer = p, .out = part, .n_bytes = n_bytes};
+            messages[n++] = (tti_message){.peer = p, .out = partition, .n_bytes = n_bytes};
             messages[n++] =
                 (tti_message){.peer = p, .in = staging + (size_t)p * n_bytes, .n_bytes = n_bytes};
         }

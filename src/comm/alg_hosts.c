@@ -5,10 +5,11 @@
  * so the bits are those of the direct algorithm, and only leaves cross between hosts: one for a
  * host with 2^k equal shares, a few otherwise, however many ranks the host has.
  *
- * Each rank owns a part of the vector.  On every other host one rank, its agent for the part, adds
- * the leaves and sends them; the owner adds all leaves and sends the result back; owner and agents
- * write it into the dst of every rank of their host.  A part of a host's memory is thus read and
- * written by one rank only, which makes it safe in place.  A reduce-scatter omits the way back. */
+ * Each rank owns a partition of the vector.  On every other host one rank, its agent for the
+ * partition, adds the leaves and sends them; the owner adds all leaves and sends the result back;
+ * owner and agents write it into the dst of every rank of their host.  A partition of a host's
+ * memory is thus read and written by one rank only, which makes it safe in place.  A reduce-scatter
+ * omits the way back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,7 @@ typedef struct levels {
     void *sum_scratch;      /* of tti_sum_block  */
     unsigned char *widened; /* TTI_SUM_BLOCK elements of each term; only of f16 and bf16 */
     unsigned char *staging; /* leaves to send, leaves that arrive, leaves of this host */
-    size_t first, n_elems;  /* the block: of the vector, or of each part where ranks have parts */
+    size_t first, n_elems;  /* the block: of the vector, or of each partition */
 } levels;
 
 bool tti_has_levels(const tutti_comm *comm) {
@@ -103,7 +104,7 @@ static tutti_status levels_create(const tti_work *work, levels *l) {
     return tti_fail(TUTTI_E_NOMEM, "comm: no memory for a sum of %zu terms", n);
 }
 
-/* ---- assignment of parts to ranks ---- */
+/* ---- assignment of partitions to ranks ---- */
 
 int tti_agent(const tutti_comm *comm, int host, int owner) {
     int ranks[TTI_MAX_RANKS], n = 0;
@@ -113,22 +114,23 @@ int tti_agent(const tutti_comm *comm, int host, int owner) {
     return ranks[owner % n];
 }
 
-/* The first element of a rank's part of the block, and its length. */
-static size_t part_first(const levels *l, int rank) {
-    const size_t *part = l->work->bounds ? l->work->bounds + rank : NULL;
-    if (part) return part[0] + TTI_MIN(l->first, part[1] - part[0]);
-    return l->first + tti_part_first(l->n_elems, rank, l->comm->n_ranks);
+/* The first element of a rank's partition of the block, and its length. */
+static size_t partition_first(const levels *l, int rank) {
+    const size_t *partition = l->work->bounds ? l->work->bounds + rank : NULL;
+    if (partition) return partition[0] + TTI_MIN(l->first, partition[1] - partition[0]);
+    return l->first + tti_partition_first(l->n_elems, rank, l->comm->n_ranks);
 }
 
-static size_t part_elems(const levels *l, int rank) {
-    const size_t *part = l->work->bounds ? l->work->bounds + rank : NULL;
-    if (!part) return part_first(l, rank + 1) - part_first(l, rank);
-    return part[0] + TTI_MIN(l->first + l->n_elems, part[1] - part[0]) - part_first(l, rank);
+static size_t partition_elems(const levels *l, int rank) {
+    const size_t *partition = l->work->bounds ? l->work->bounds + rank : NULL;
+    if (!partition) return partition_first(l, rank + 1) - partition_first(l, rank);
+    return partition[0] + TTI_MIN(l->first + l->n_elems, partition[1] - partition[0]) -
+           partition_first(l, rank);
 }
 
-/* Bytes of the leaves of a host over the part of a rank. */
+/* Bytes of the leaves of a host over the partition of a rank. */
 static size_t leaves_bytes(const levels *l, int host, int owner) {
-    return (size_t)l->leaves_of[host] * part_elems(l, owner) * l->wide_elem;
+    return (size_t)l->leaves_of[host] * partition_elems(l, owner) * l->wide_elem;
 }
 
 static bool acts_for(const levels *l, int owner) {
@@ -158,17 +160,17 @@ static void sum_leaf_block(const levels *l, const leaf *of, size_t first, size_t
     memcpy(dst, sum, n * l->wide_elem);
 }
 
-/* The leaves of this host over the part of owner, one after the other. */
+/* The leaves of this host over the partition of owner, one after the other. */
 static void sum_leaves(const levels *l, int owner, unsigned char *dst) {
     int host = tti_comm_host_of(l->comm, l->comm->rank);
-    size_t first = part_first(l, owner), n_part = part_elems(l, owner);
+    size_t first = partition_first(l, owner), n_partition = partition_elems(l, owner);
     for (int k = 0; k < l->n_leaves; k++) {
         if (l->leaves[k].host != host) continue;
-        for (size_t i = 0; i < n_part; i += TTI_SUM_BLOCK) {
-            size_t n = TTI_MIN(n_part - i, (size_t)TTI_SUM_BLOCK);
+        for (size_t i = 0; i < n_partition; i += TTI_SUM_BLOCK) {
+            size_t n = TTI_MIN(n_partition - i, (size_t)TTI_SUM_BLOCK);
             sum_leaf_block(l, &l->leaves[k], first + i, n, dst + i * l->wide_elem);
         }
-        dst += n_part * l->wide_elem;
+        dst += n_partition * l->wide_elem;
     }
 }
 
@@ -186,14 +188,16 @@ static void distribute(const levels *l, size_t first, size_t n) {
     }
 }
 
-/* All leaves of my part, at(host), into my dst. */
+/* All leaves of my partition, at(host), into my dst. */
 static void sum_hosts(const levels *l, unsigned char *const *at) {
-    size_t first = part_first(l, l->comm->rank), n_part = part_elems(l, l->comm->rank);
+    size_t first = partition_first(l, l->comm->rank),
+           n_partition = partition_elems(l, l->comm->rank);
     tti_sum_order order = {.terms = l->outer, .n_terms = l->n_leaves};
     for (int k = 0; k < l->n_leaves; k++)
-        l->srcs[k] = at[l->outer[k].rank] + (size_t)l->outer[k].partial * n_part * l->wide_elem;
-    for (size_t i = 0; i < n_part; i += TTI_SUM_BLOCK) {
-        size_t n = TTI_MIN(n_part - i, (size_t)TTI_SUM_BLOCK);
+        l->srcs[k] =
+            at[l->outer[k].rank] + (size_t)l->outer[k].partial * n_partition * l->wide_elem;
+    for (size_t i = 0; i < n_partition; i += TTI_SUM_BLOCK) {
+        size_t n = TTI_MIN(n_partition - i, (size_t)TTI_SUM_BLOCK);
         const void *sum = tti_sum_block(&order, l->srcs, i * l->wide_elem, l->wide, l->work->op, n,
                                         l->sum_scratch);
         tti_narrow(l->work->dtype, sum, (char *)l->work->dst + (first + i) * l->elem, n);
@@ -202,7 +206,7 @@ static void sum_hosts(const levels *l, unsigned char *const *at) {
 
 /* ---- the block ---- */
 
-/* Sends leaves from agents to owners. at[host]: the leaves of this rank's part. */
+/* Sends leaves from agents to owners. at[host]: the leaves of this rank's partition. */
 static tutti_status gather_leaves(const levels *l, unsigned char **at) {
     tutti_comm *comm = l->comm;
     int here = tti_comm_host_of(comm, comm->rank), n = 0;
@@ -238,21 +242,21 @@ static tutti_status gather_results(const levels *l) {
     for (int h = 0; h < comm->n_hosts; h++)
         if (h != tti_comm_host_of(comm, comm->rank))
             messages[n++] = (tti_message){.peer = tti_agent(comm, h, comm->rank),
-                                          .out = dst + part_first(l, comm->rank) * l->elem,
-                                          .n_bytes = part_elems(l, comm->rank) * l->elem};
+                                          .out = dst + partition_first(l, comm->rank) * l->elem,
+                                          .n_bytes = partition_elems(l, comm->rank) * l->elem};
     for (int p = 0; p < comm->n_ranks; p++)
         if (acts_for(l, p))
             messages[n++] = (tti_message){.peer = p,
-                                          .in = dst + part_first(l, p) * l->elem,
-                                          .n_bytes = part_elems(l, p) * l->elem};
+                                          .in = dst + partition_first(l, p) * l->elem,
+                                          .n_bytes = partition_elems(l, p) * l->elem};
     TTI_TRY(tti_comm_exchange(comm, messages, n));
-    distribute(l, part_first(l, comm->rank), part_elems(l, comm->rank));
+    distribute(l, partition_first(l, comm->rank), partition_elems(l, comm->rank));
     for (int p = 0; p < comm->n_ranks; p++)
-        if (acts_for(l, p)) distribute(l, part_first(l, p), part_elems(l, p));
+        if (acts_for(l, p)) distribute(l, partition_first(l, p), partition_elems(l, p));
     return TUTTI_OK;
 }
 
-/* Elements of the vector, or of the longest part of it. */
+/* Elements of the vector, or of the longest partition of it. */
 static size_t extent(const tti_work *work) {
     size_t n = work->bounds ? 0 : work->n_elems;
     for (int r = 0; work->bounds && r < work->comm->n_ranks; r++)
@@ -260,7 +264,7 @@ static size_t extent(const tti_work *work) {
     return n;
 }
 
-/* Elements of a block: of the vector, or of each part. */
+/* Elements of a block: of the vector, or of each partition. */
 static size_t block_elems(const levels *l) {
     size_t n = HOSTS_BLOCK_BYTES / l->elem;
     return l->work->bounds ? n / (size_t)l->comm->n_ranks : n;
@@ -273,13 +277,13 @@ static tutti_status alloc_scratch(levels *l) {
     size_t n_terms = (size_t)l->work->order->n_terms, n_staged = (size_t)l->n_leaves;
     for (int p = 0; p < comm->n_ranks; p++)
         if (acts_for(l, p)) n_staged += (size_t)l->leaves_of[here];
-    size_t n_part = TTI_MIN(block_elems(l), extent(l->work));
-    if (!l->work->bounds) n_part /= (size_t)comm->n_ranks;
+    size_t n_partition = TTI_MIN(block_elems(l), extent(l->work));
+    if (!l->work->bounds) n_partition /= (size_t)comm->n_ranks;
     size_t table_bytes = (n_terms * sizeof(void *) + 63) & ~(size_t)63;
     size_t wide_bytes = l->wide == l->work->dtype ? 0 : n_terms * TTI_SUM_BLOCK * l->wide_elem;
     unsigned char *memory =
         tti_comm_scratch(comm, table_bytes + tti_sum_scratch_bytes() + wide_bytes +
-                                   n_staged * (n_part + 128) * l->wide_elem);
+                                   n_staged * (n_partition + 128) * l->wide_elem);
     if (!memory) return TUTTI_E_NOMEM;
     l->srcs = (const void **)(void *)memory;
     l->sum_scratch = memory + table_bytes;

@@ -1,36 +1,37 @@
 /* alg_ring.c - all-reduce around a ring: W-1 steps of adding, W-1 steps of forwarding.
  *
  * Each rank communicates with two neighbours only.  The additions start at another rank for each
- * part of the vector, so the bits depend on the number of ranks and on the division: not for exact
- * mode. f16 and bf16 are sent as f32 until the sum is complete. */
+ * partition of the vector, so the bits depend on the number of ranks and on the division: not for
+ * exact mode.  f16 and bf16 are sent as f32 until the sum is complete. */
 #include "comm/algorithm.h"
 
 enum { RING_BLOCK_BYTES = 1 << 20 };
 
-/* One block of the vector, divided into n_ranks parts. */
+/* One block of the vector, divided into n_ranks partitions. */
 typedef struct ring {
     const tti_work *work;
     size_t first, n_elems;
     tutti_dtype wide;
     size_t elem, wide_elem;
     char *sums;           /* the block in the wide dtype: dst itself where dtype is wide */
-    unsigned char *inbox; /* one part, wide */
-    unsigned char *term;  /* one part of src, wide; unused where dtype is wide */
+    unsigned char *inbox; /* one partition, wide */
+    unsigned char *term;  /* one partition of src, wide; unused where dtype is wide */
 } ring;
 
-static size_t part_first(const ring *r, int part) {
-    return tti_part_first(r->n_elems, part, tutti_comm_n_ranks(r->work->comm));
+static size_t partition_first(const ring *r, int partition) {
+    return tti_partition_first(r->n_elems, partition, tutti_comm_n_ranks(r->work->comm));
 }
 
-static size_t part_elems(const ring *r, int part) {
-    return part_first(r, part + 1) - part_first(r, part);
+static size_t partition_elems(const ring *r, int partition) {
+    return partition_first(r, partition + 1) - partition_first(r, partition);
 }
 
 /* Part of src in the wide dtype. */
-static const void *wide_term(const ring *r, int part) {
-    const char *src = (const char *)r->work->bufs[0] + (r->first + part_first(r, part)) * r->elem;
+static const void *wide_term(const ring *r, int partition) {
+    const char *src =
+        (const char *)r->work->bufs[0] + (r->first + partition_first(r, partition)) * r->elem;
     if (r->wide == r->work->dtype) return src;
-    tti_widen(r->work->dtype, src, r->term, part_elems(r, part));
+    tti_widen(r->work->dtype, src, r->term, partition_elems(r, partition));
     return r->term;
 }
 
@@ -45,17 +46,17 @@ static tutti_status pass(const ring *r, const void *out, size_t n_out, void *in,
     return tti_comm_exchange(comm, messages, 2);
 }
 
-/* After step s, part rank-s-1 holds the terms of s+2 ranks. */
+/* After step s, partition rank-s-1 holds the terms of s+2 ranks. */
 static tutti_status add_around(const ring *r) {
     int n = tutti_comm_n_ranks(r->work->comm), rank = tutti_comm_rank(r->work->comm);
     for (int s = 0; s < n - 1; s++) {
         int give = (rank - s + 2 * n) % n, take = (rank - s - 1 + 2 * n) % n;
         const void *out =
-            s == 0 ? wide_term(r, give) : r->sums + part_first(r, give) * r->wide_elem;
-        TTI_TRY(pass(r, out, part_elems(r, give) * r->wide_elem, r->inbox,
-                     part_elems(r, take) * r->wide_elem));
-        tti_combine(r->wide, r->work->op, r->sums + part_first(r, take) * r->wide_elem, r->inbox,
-                    wide_term(r, take), part_elems(r, take));
+            s == 0 ? wide_term(r, give) : r->sums + partition_first(r, give) * r->wide_elem;
+        TTI_TRY(pass(r, out, partition_elems(r, give) * r->wide_elem, r->inbox,
+                     partition_elems(r, take) * r->wide_elem));
+        tti_combine(r->wide, r->work->op, r->sums + partition_first(r, take) * r->wide_elem,
+                    r->inbox, wide_term(r, take), partition_elems(r, take));
     }
     return TUTTI_OK;
 }
@@ -64,12 +65,13 @@ static tutti_status gather_around(const ring *r) {
     int n = tutti_comm_n_ranks(r->work->comm), rank = tutti_comm_rank(r->work->comm),
         own = (rank + 1) % n;
     char *dst = (char *)r->work->dst + r->first * r->elem;
-    tti_narrow(r->work->dtype, r->sums + part_first(r, own) * r->wide_elem,
-               dst + part_first(r, own) * r->elem, part_elems(r, own));
+    tti_narrow(r->work->dtype, r->sums + partition_first(r, own) * r->wide_elem,
+               dst + partition_first(r, own) * r->elem, partition_elems(r, own));
     for (int s = 0; s < n - 1; s++) {
         int give = (rank + 1 - s + n) % n, take = (rank - s + n) % n;
-        TTI_TRY(pass(r, dst + part_first(r, give) * r->elem, part_elems(r, give) * r->elem,
-                     dst + part_first(r, take) * r->elem, part_elems(r, take) * r->elem));
+        TTI_TRY(pass(r, dst + partition_first(r, give) * r->elem,
+                     partition_elems(r, give) * r->elem, dst + partition_first(r, take) * r->elem,
+                     partition_elems(r, take) * r->elem));
     }
     return TUTTI_OK;
 }

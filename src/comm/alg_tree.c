@@ -182,17 +182,17 @@ static tutti_status run_round(const tree *t, int round) {
     return TUTTI_OK;
 }
 
-/* The part of an owner's range that rank needs, in elements of the block. */
+/* The elements of an owner's range that rank needs, in elements of the block. */
 static owner wanted(const tree *t, const owner *o, int rank) {
-    const size_t *part = t->work->bounds ? t->work->bounds + rank : NULL;
+    const size_t *partition = t->work->bounds ? t->work->bounds + rank : NULL;
     owner want = *o;
-    if (!part) return want;
-    want.lo = TTI_MAX(o->lo, TTI_MAX(part[0], t->first) - t->first);
-    want.hi = TTI_MAX(want.lo, TTI_MIN(o->hi, TTI_MAX(part[1], t->first) - t->first));
+    if (!partition) return want;
+    want.lo = TTI_MAX(o->lo, TTI_MAX(partition[0], t->first) - t->first);
+    want.hi = TTI_MAX(want.lo, TTI_MIN(o->hi, TTI_MAX(partition[1], t->first) - t->first));
     return want;
 }
 
-/* Owners write their ranges into dst and send each rank the part that it needs. */
+/* Owners write their ranges into dst and send each rank the elements that it needs. */
 static tutti_status gather(const tree *t) {
     tutti_comm *comm = t->work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "comm/local_sum.h"
-#include "comm/parts.h"
+#include "comm/partitions.h"
 #include "comm/progress.h"
 #include "comm/transport.h"
 
@@ -46,7 +46,7 @@ typedef struct tti_work {
     tutti_reduce_op op;
     bool direct; /* view(rank, partial) works, and view(rank, n_partials of that rank) is its dst */
     bool keeps_terms;     /* the terms must not be changed (but where dst is one) */
-    const size_t *bounds; /* [n_ranks + 1]: the part of dst that each rank gets; NULL: all of it */
+    const size_t *bounds; /* [n_ranks + 1]: the partition of dst for each rank; NULL: all of it */
 } tti_work;
 
 /* The algorithms of all_reduce and reduce_shards. */
@@ -57,12 +57,13 @@ tutti_status tti_ring_reduce(const tti_work *work); /* one term per rank only */
 /* Inside each host first, then between hosts: the same order, so the same bits as direct. */
 tutti_status tti_hosts_reduce(const tti_work *work);
 
-/* Distributes every rank's parts to all ranks (parts.h): inside each host by direct reads, and once
- * to each other host, where one rank receives them for all.  Call after an agreement in which
- * buffer 0 was src and buffer 1 the stage, and near.  Own parts are not written. */
-tutti_status tti_hosts_gather(tutti_comm *comm, const tti_parts_desc *desc);
+/* Distributes every rank's partitions to all ranks (partitions.h): inside each host by direct
+ * reads, and once to each other host, where one rank receives them for all.  Call after an
+ * agreement in which buffer 0 was src and buffer 1 the stage, and near.  Own partitions are not
+ * written. */
+tutti_status tti_hosts_gather(tutti_comm *comm, const tti_partitions_desc *desc);
 
-/* The rank of host that stands for it in the part of rank owner; on the owner's host the owner. */
+/* The agent of a host for the partition of rank owner; on the owner's host the owner. */
 int tti_agent(const tutti_comm *comm, int host, int owner);
 
 /* Whether ranks share hosts, but not all one: then sums and gathers can go in two levels. */
@@ -95,9 +96,9 @@ tutti_status tti_comm_find_hosts(tutti_comm *comm);
 
 /* ---- work.c ---- */
 
-/* Elements from .. of part i of n_parts of n_elems; a multiple of 64, the last part may be
- * shorter or empty.  Part n_parts starts at n_elems. */
-size_t tti_part_first(size_t n_elems, int i, int n_parts);
+/* Elements from .. of partition i of n_partitions of n_elems; a multiple of 64, the last partition
+ * may be shorter or empty.  Partition n_partitions starts at n_elems. */
+size_t tti_partition_first(size_t n_elems, int i, int n_partitions);
 
 /* Scratch memory of at least n_bytes; the same memory at every call.  NULL when out of memory,
  * with the text set. */

@@ -12,7 +12,7 @@
 
 static const char *const kind_texts[TTI_N_CALLS] = {
     "nothing",    "comm_alloc", "barrier",    "all_reduce",    "reduce_scatter",
-    "all_gather", "broadcast",  "all_to_all", "reduce_shards", "gather_parts",
+    "all_gather", "broadcast",  "all_to_all", "reduce_shards", "gather_partitions",
     "send",       "recv",       "comm_split", "mailbox",
 };
 static const char *const op_texts[TUTTI_N_REDUCE_OPS] = {"sum", "min", "max"};
@@ -40,8 +40,8 @@ static void call_rest(const tti_call *call, char *buf, size_t n_bytes) {
                 snprintf(buf + n, n_bytes - (size_t)n, ", shard_map=%08x",
                          (unsigned)call->shard_map);
             break;
-        case TTI_CALL_GATHER_PARTS:
-            snprintf(buf, n_bytes, ", parts=%08x", (unsigned)call->op);
+        case TTI_CALL_GATHER_PARTITIONS:
+            snprintf(buf, n_bytes, ", partitions=%08x", (unsigned)call->op);
             break;
         case TTI_CALL_SEND:
         case TTI_CALL_RECV:

@@ -1,24 +1,24 @@
 /* gather_hosts.c - an all-gather in two levels, inside hosts and between them.
  *
- * On every other host one rank, the owner's agent, receives a part for all ranks of its host: into
- * the stage, memory that the host shares, from which each rank copies what it needs.  So a part
- * crosses to a host once, however many ranks it has.  Parts of ranks of the same host are read in
- * place. */
+ * On every other host one rank, the owner's agent, receives a partition for all ranks of its host:
+ * into the stage, memory that the host shares, from which each rank copies what it needs.  So a
+ * partition crosses to a host once, however many ranks it has.  Partitions of ranks of the same
+ * host are read in place. */
 #include <string.h>
 
 #include "comm/algorithm.h"
 
-/* The stage of this rank's host: which rank receives each rank's part, and its offset. */
+/* The stage of this rank's host: which rank receives each rank's partition, and its offset. */
 typedef struct stages {
     tutti_comm *comm;
-    const tti_parts_desc *desc;
-    size_t elem, block_bytes; /* of a part at a time, the same on every host */
+    const tti_partitions_desc *desc;
+    size_t elem, block_bytes; /* of a partition at a time, the same on every host */
     int taker[TTI_MAX_RANKS];
     int slot[TTI_MAX_RANKS];
 } stages;
 
-/* Fills the rank that receives each part on a host; returns the largest number of parts of one
- * rank. */
+/* Fills the rank that receives each partition on a host; returns the largest number of partitions
+ * of one rank. */
 static int list_takers(const tutti_comm *comm, int host, int *taker, int *slot) {
     int n_taken[TTI_MAX_RANKS] = {0}, most = 0;
     for (int p = 0; p < comm->n_ranks; p++) {
@@ -31,7 +31,7 @@ static int list_takers(const tutti_comm *comm, int host, int *taker, int *slot) 
     return most;
 }
 
-static stages plan(tutti_comm *comm, const tti_parts_desc *desc) {
+static stages plan(tutti_comm *comm, const tti_partitions_desc *desc) {
     stages s = {.comm = comm, .desc = desc, .elem = tutti_dtype_bytes(desc->dtype)};
     int most = 1;
     for (int h = 0; h < comm->n_hosts; h++)
@@ -41,7 +41,8 @@ static stages plan(tutti_comm *comm, const tti_parts_desc *desc) {
     return s;
 }
 
-/* A block of the part of a rank: where it lies in its src and in everybody's dst, and its bytes. */
+/* A block of the partition of a rank: where it lies in its src and in everybody's dst, and its
+ * bytes. */
 typedef struct range {
     size_t from, at, n_bytes;
 } range;
@@ -82,12 +83,12 @@ static void take(const stages *s, size_t group, size_t first) {
     tutti_comm *comm = s->comm;
     for (int i = 1; i < comm->n_ranks; i++) {
         int p = (comm->rank + i) % comm->n_ranks;
-        range part = range_of(s, group, p, first);
+        range partition = range_of(s, group, p, first);
         bool is_here = tti_comm_host_of(comm, p) == tti_comm_host_of(comm, comm->rank);
         const char *src = comm->transport->view(comm->state, s->taker[p], is_here ? 0 : 1);
-        src += is_here ? part.from : (size_t)s->slot[p] * s->block_bytes;
-        if (part.n_bytes) memcpy((char *)s->desc->dst + part.at, src, part.n_bytes);
-        if (s->taker[p] != comm->rank) tti_count_inside(comm, part.n_bytes);
+        src += is_here ? partition.from : (size_t)s->slot[p] * s->block_bytes;
+        if (partition.n_bytes) memcpy((char *)s->desc->dst + partition.at, src, partition.n_bytes);
+        if (s->taker[p] != comm->rank) tti_count_inside(comm, partition.n_bytes);
     }
 }
 
@@ -98,7 +99,7 @@ static size_t longest(const stages *s, size_t group) {
     return n * s->elem;
 }
 
-tutti_status tti_hosts_gather(tutti_comm *comm, const tti_parts_desc *desc) {
+tutti_status tti_hosts_gather(tutti_comm *comm, const tti_partitions_desc *desc) {
     stages s = plan(comm, desc);
     for (size_t g = 0; g < desc->n_groups; g++) {
         size_t n_bytes = longest(&s, g);

@@ -42,22 +42,22 @@ static void offer_with_stage(const move *m, tti_offer *offer, void *src) {
 static tutti_status gather_in_levels(const move *m) {
     size_t bounds[TTI_MAX_RANKS + 1], from[TTI_MAX_RANKS] = {0};
     for (int r = 0; r <= tutti_comm_n_ranks(m->comm); r++) bounds[r] = (size_t)r * m->n_bytes;
-    const tti_parts_desc parts = {.src = m->src,
-                                  .dst = m->dst,
-                                  .bounds = bounds,
-                                  .n_groups = 1,
-                                  .from = from,
-                                  .dtype = TUTTI_U8};
-    return tti_hosts_gather(m->comm, &parts);
+    const tti_partitions_desc partitions = {.src = m->src,
+                                            .dst = m->dst,
+                                            .bounds = bounds,
+                                            .n_groups = 1,
+                                            .from = from,
+                                            .dtype = TUTTI_U8};
+    return tti_hosts_gather(m->comm, &partitions);
 }
 
-/* A gather in which only the root has a part. */
+/* A gather in which only the root has a partition. */
 static tutti_status broadcast_in_levels(const move *m, int root) {
     size_t bounds[TTI_MAX_RANKS + 1] = {0};
     for (int r = root + 1; r <= tutti_comm_n_ranks(m->comm); r++) bounds[r] = m->n_bytes;
-    const tti_parts_desc parts = {
+    const tti_partitions_desc partitions = {
         .src = m->dst, .dst = m->dst, .bounds = bounds, .n_groups = 1, .dtype = TUTTI_U8};
-    return tti_hosts_gather(m->comm, &parts);
+    return tti_hosts_gather(m->comm, &partitions);
 }
 
 static tutti_status all_gather(move *m, tti_offer *offer) {

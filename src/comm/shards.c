@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "comm/call.h"
-#include "comm/parts.h"
+#include "comm/partitions.h"
 
 static tutti_status check_partials(const tutti_comm *comm, const tti_reduce_desc *desc,
                                    const tti_shard_map *shard_map) {
@@ -35,7 +35,7 @@ static tutti_status check_whole(const tutti_comm *comm, const tti_reduce_desc *d
     if (!desc->bounds) return TUTTI_OK;
     TTI_TRY(tti_check_bounds("reduce_shards", comm, desc->bounds, 1, desc->n_elems));
     if (desc->bounds[0] == 0 && desc->bounds[comm->n_ranks] == desc->n_elems) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INVALID, "reduce_shards: parts from %zu to %zu, want 0 to %zu",
+    return tti_fail(TUTTI_E_INVALID, "reduce_shards: partitions from %zu to %zu, want 0 to %zu",
                     desc->bounds[0], desc->bounds[comm->n_ranks], desc->n_elems);
 }
 

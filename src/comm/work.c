@@ -1,13 +1,14 @@
-/* work.c - shared code of the algorithms: parts of a vector, scratch memory, room for messages. */
+/* work.c - shared code of the algorithms: partitions of a vector, scratch memory, room for
+ * messages. */
 #include <stdlib.h>
 
 #include "comm/algorithm.h"
 
-size_t tti_part_first(size_t n_elems, int i, int n_parts) {
-    size_t n = (size_t)n_parts, k = (size_t)i;
+size_t tti_partition_first(size_t n_elems, int i, int n_partitions) {
+    size_t n = (size_t)n_partitions, k = (size_t)i;
     size_t first = n_elems / n * k + n_elems % n * k / n;
     first = (first + 63) & ~(size_t)63;
-    return i == n_parts || first > n_elems ? n_elems : first;
+    return i == n_partitions || first > n_elems ? n_elems : first;
 }
 
 void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes) {

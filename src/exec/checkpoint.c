@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/parts.h"
+#include "comm/partitions.h"
 #include "comm/transport.h"
 #include "exec/device/device.h"
 #include "exec/exec.h"
@@ -162,9 +162,10 @@ static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
         slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
     arrays->has_whole_ema = false;
     tti_zero_place_own(setup, state_array(x, want->k), (tti_range){want->first, last}, to);
-    return tti_comm_gather_parts(
+    return tti_comm_gather_partitions(
         setup->desc.comm,
-        &(tti_parts_desc){.src = to, .dst = to, .bounds = slot, .n_groups = 1, .dtype = TUTTI_F32});
+        &(tti_partitions_desc){
+            .src = to, .dst = to, .bounds = slot, .n_groups = 1, .dtype = TUTTI_F32});
 }
 
 static tutti_status broadcast_request(const tti_setup *setup, request *want) {

@@ -2,7 +2,7 @@
  * however ranks lie on hosts and whatever the numbers are. */
 #include "base/dtype.h"
 #include "base/error.h"
-#include "comm/parts.h"
+#include "comm/partitions.h"
 #include "comm/ranks.h"
 #include "comm/transport.h"
 
@@ -159,11 +159,11 @@ static const char *wire_rank(tutti_comm *comm, void *arg) {
                                                             .bounds = bounds}));
     if ((failure = moved_since(comm, &before, want->n_remote, &inside, &between))) return failure;
     if (between != want->scatter_between) return comm_text("scatter: %llu", (long long)between);
-    const tti_parts_desc parts = {
+    const tti_partitions_desc parts = {
         .src = memory, .dst = memory, .bounds = bounds, .n_groups = 1, .dtype = TUTTI_F32};
-    COMM_OK(tti_comm_gather_parts(comm, &parts)); /* takes the stage, the first time */
+    COMM_OK(tti_comm_gather_partitions(comm, &parts)); /* takes the stage, the first time */
     before = tti_comm_get_bytes(comm);
-    COMM_OK(tti_comm_gather_parts(comm, &parts));
+    COMM_OK(tti_comm_gather_partitions(comm, &parts));
     if ((failure = moved_since(comm, &before, want->n_remote, &inside, &between))) return failure;
     if (between != want->gather_between) return comm_text("gather: %llu", (long long)between);
     if (want->gather_inside && inside / 1000 != want->gather_inside / 1000)

@@ -1,4 +1,5 @@
-/* work_test.c - what every algorithm works with: parts that cover a vector, and memory that stays.
+/* work_test.c - what every algorithm works with: partitions that cover a vector, and memory that
+ * stays.
  */
 #include <stdlib.h>
 
@@ -9,14 +10,14 @@ T_CASE(parts_cover_a_vector) {
     T_UNUSED;
     static const size_t sizes[] = {0, 1, 63, 64, 65, 1000, 4096, 100003};
     for (size_t s = 0; s < TTI_COUNT(sizes); s++)
-        for (int n_parts = 1; n_parts <= 9; n_parts++) {
-            T_EQ(tti_part_first(sizes[s], 0, n_parts), 0);
-            T_EQ(tti_part_first(sizes[s], n_parts, n_parts), sizes[s]);
-            for (int i = 0; i < n_parts; i++) {
-                size_t first = tti_part_first(sizes[s], i, n_parts);
-                size_t next = tti_part_first(sizes[s], i + 1, n_parts);
+        for (int n_partitions = 1; n_partitions <= 9; n_partitions++) {
+            T_EQ(tti_partition_first(sizes[s], 0, n_partitions), 0);
+            T_EQ(tti_partition_first(sizes[s], n_partitions, n_partitions), sizes[s]);
+            for (int i = 0; i < n_partitions; i++) {
+                size_t first = tti_partition_first(sizes[s], i, n_partitions);
+                size_t next = tti_partition_first(sizes[s], i + 1, n_partitions);
                 assert_true(first % 64 == 0 || first == sizes[s]);
-                assert_true(first <= next && next - first <= sizes[s] / (size_t)n_parts + 64);
+                assert_true(first <= next && next - first <= sizes[s] / (size_t)n_partitions + 64);
             }
         }
 }

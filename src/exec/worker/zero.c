@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "comm/parts.h"
+#include "comm/partitions.h"
 #include "comm/transport.h"
 #include "exec/worker/worker.h"
 
@@ -141,13 +141,13 @@ tutti_status tti_sharded_gather(tti_exec *x, int index, size_t offset, bool aver
         return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot fetch", setup->rank);
     tti_zero_bounds(setup, bucket->first, bounds);
     memcpy(dst + (own.first - bucket->first), src + own.state, own.n_elems * sizeof *src);
-    const tti_parts_desc desc = {.src = src,
-                                 .dst = dst,
-                                 .bounds = bounds,
-                                 .n_groups = 1,
-                                 .from = setup->share.from + index * setup->n_ranks,
-                                 .dtype = TUTTI_F32};
-    TTI_TRY(tti_comm_gather_parts(setup->desc.comm, &desc));
+    const tti_partitions_desc desc = {.src = src,
+                                      .dst = dst,
+                                      .bounds = bounds,
+                                      .n_groups = 1,
+                                      .from = setup->share.from + index * setup->n_ranks,
+                                      .dtype = TUTTI_F32};
+    TTI_TRY(tti_comm_gather_partitions(setup->desc.comm, &desc));
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_GATHER), -1, start, tti_now_ns());
     return TUTTI_OK;
 }
@@ -220,12 +220,12 @@ tutti_status tti_sharded_gather_slot(tti_exec *x, const float *array, size_t fir
         if (part[r + 1] > part[r]) from[r] = at[r] + (first + part[r] - bounds[r]);
     size_t n_own = part[setup->rank + 1] - part[setup->rank];
     memcpy(to + part[setup->rank], array + from[setup->rank], n_own * sizeof *to);
-    return tti_comm_gather_parts(setup->desc.comm, &(tti_parts_desc){.src = array,
-                                                                     .dst = to,
-                                                                     .bounds = part,
-                                                                     .n_groups = 1,
-                                                                     .from = from,
-                                                                     .dtype = TUTTI_F32});
+    return tti_comm_gather_partitions(setup->desc.comm, &(tti_partitions_desc){.src = array,
+                                                                               .dst = to,
+                                                                               .bounds = part,
+                                                                               .n_groups = 1,
+                                                                               .from = from,
+                                                                               .dtype = TUTTI_F32});
 }
 
 /* ---- partitions of optimizer state: reduces, updates and gathers them ----
@@ -250,12 +250,12 @@ void tti_zero_bounds(const tti_setup *setup, size_t first, size_t *bounds) {
 }
 
 tutti_status tti_zero_gather(const tti_setup *setup, const float *src, float *dst) {
-    return tti_comm_gather_parts(setup->desc.comm,
-                                 &(tti_parts_desc){.src = src,
-                                                   .dst = dst,
-                                                   .bounds = setup->share.bounds,
-                                                   .n_groups = (size_t)setup->desc.plan->n_buckets,
-                                                   .dtype = TUTTI_F32});
+    return tti_comm_gather_partitions(
+        setup->desc.comm, &(tti_partitions_desc){.src = src,
+                                                 .dst = dst,
+                                                 .bounds = setup->share.bounds,
+                                                 .n_groups = (size_t)setup->desc.plan->n_buckets,
+                                                 .dtype = TUTTI_F32});
 }
 
 float *tti_zero_averages(tti_exec *x) {
@@ -287,13 +287,13 @@ tutti_status tti_zero_gather_ema(tti_exec *x) {
             memcpy(sharded->averages + own.first, tti_exec_array(x, TTI_STATE_EMA) + own.state,
                    own.n_elems * sizeof(float));
         }
-        return tti_comm_gather_parts(setup->desc.comm,
-                                     &(tti_parts_desc){.src = tti_exec_array(x, TTI_STATE_EMA),
-                                                       .dst = sharded->averages,
-                                                       .bounds = setup->share.bounds,
-                                                       .n_groups = (size_t)plan->n_buckets,
-                                                       .from = setup->share.from,
-                                                       .dtype = TUTTI_F32});
+        return tti_comm_gather_partitions(
+            setup->desc.comm, &(tti_partitions_desc){.src = tti_exec_array(x, TTI_STATE_EMA),
+                                                     .dst = sharded->averages,
+                                                     .bounds = setup->share.bounds,
+                                                     .n_groups = (size_t)plan->n_buckets,
+                                                     .from = setup->share.from,
+                                                     .dtype = TUTTI_F32});
     }
     tti_zero_place_own(setup, tti_exec_array(x, TTI_STATE_EMA),
                        (tti_range){0, setup->desc.plan->n_flat}, whole);
@@ -377,12 +377,12 @@ static tutti_status gather_params(tti_exec *x) {
     for (int b = 0; b < plan->n_buckets; b++) {
         const tti_bucket *bucket = &plan->buckets[b];
         size_t n = (size_t)setup->share.n_ranks + 1;
-        TTI_TRY(tti_comm_gather_parts(
-            setup->desc.comm, &(tti_parts_desc){.src = from,
-                                                .dst = params,
-                                                .bounds = setup->share.bounds + (size_t)b * n,
-                                                .n_groups = 1,
-                                                .dtype = TUTTI_F32}));
+        TTI_TRY(tti_comm_gather_partitions(
+            setup->desc.comm, &(tti_partitions_desc){.src = from,
+                                                     .dst = params,
+                                                     .bounds = setup->share.bounds + (size_t)b * n,
+                                                     .n_groups = 1,
+                                                     .dtype = TUTTI_F32}));
         TTI_TRY(tti_update_report(update, bucket->first, bucket->first + bucket->n_elems));
     }
     return TUTTI_OK;

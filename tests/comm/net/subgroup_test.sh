@@ -8,4 +8,4 @@ run() {
 
 run mesh_test a,a,b,b,c,a
 run mailbox_test a,b,b,c,a
-run parts_test a,a,b,b,b,c,a
+run partitions_test a,a,b,b,b,c,a

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "comm/parts.h"
+#include "comm/partitions.h"
 #include "comm/transport.h"
 #include "exec/device/state/device_state.h"
 #include "exec/worker/worker.h"

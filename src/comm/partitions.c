@@ -1,8 +1,8 @@
-/* parts.c - an all-gather of partitions of different lengths.
+/* partitions.c - an all-gather of partitions of different lengths.
  *
  * If peers' memory is visible, each rank reads what it lacks and a barrier ends the call; otherwise
- * the transport exchanges one message for each part and peer. */
-#include "comm/parts.h"
+ * the transport exchanges one message for each partition and peer. */
+#include "comm/partitions.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -31,19 +31,20 @@ int32_t tti_bounds_digest(const size_t *bounds, size_t n) {
     return (int32_t)(digest ? digest : 1);
 }
 
-/* The offset of a part, and its bytes. */
+/* The offset of a partition, and its bytes. */
 typedef struct place {
     size_t at, n_bytes;
 } place;
 
-static place place_of(const tutti_comm *comm, const tti_parts_desc *desc, size_t group, int rank) {
+static place place_of(const tutti_comm *comm, const tti_partitions_desc *desc, size_t group,
+                      int rank) {
     const size_t *bound = desc->bounds + group * ((size_t)tutti_comm_n_ranks(comm) + 1) + rank;
     size_t elem = tutti_dtype_bytes(desc->dtype);
     return (place){bound[0] * elem, (bound[1] - bound[0]) * elem};
 }
 
-/* The offset of a part in the memory of its rank, in bytes. */
-static size_t source_of(const tutti_comm *comm, const tti_parts_desc *desc, size_t group,
+/* The offset of a partition in the memory of its rank, in bytes. */
+static size_t source_of(const tutti_comm *comm, const tti_partitions_desc *desc, size_t group,
                         int rank) {
     if (!desc->from) return place_of(comm, desc, group, rank).at;
     return desc->from[group * (size_t)tutti_comm_n_ranks(comm) + (size_t)rank] *
@@ -56,7 +57,7 @@ static int nth_peer(const tutti_comm *comm, int i) {
     return (tutti_comm_rank(comm) + i) % tutti_comm_n_ranks(comm);
 }
 
-static tutti_status read_parts(tutti_comm *comm, const tti_parts_desc *desc) {
+static tutti_status read_partitions(tutti_comm *comm, const tti_partitions_desc *desc) {
     for (int i = 1; i < tutti_comm_n_ranks(comm); i++) {
         const char *theirs = tti_comm_view(comm, nth_peer(comm, i), 0);
         for (size_t g = 0; g < desc->n_groups; g++) {
@@ -69,7 +70,8 @@ static tutti_status read_parts(tutti_comm *comm, const tti_parts_desc *desc) {
     return tti_comm_barrier(comm);
 }
 
-static tutti_status exchange_parts(tutti_comm *comm, const tti_parts_desc *desc, size_t group) {
+static tutti_status exchange_partitions(tutti_comm *comm, const tti_partitions_desc *desc,
+                                        size_t group) {
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     tti_message *messages = tti_comm_messages(comm, 2 * n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
@@ -86,15 +88,15 @@ static tutti_status exchange_parts(tutti_comm *comm, const tti_parts_desc *desc,
     return tti_comm_exchange(comm, messages, n);
 }
 
-/* The end of the last part. */
-static size_t extent(const tutti_comm *comm, const tti_parts_desc *desc) {
+/* The end of the last partition. */
+static size_t extent(const tutti_comm *comm, const tti_partitions_desc *desc) {
     size_t n = 0, n_row = (size_t)tutti_comm_n_ranks(comm) + 1;
     for (size_t g = 0; g < desc->n_groups; g++) n = TTI_MAX(n, desc->bounds[g * n_row + n_row - 1]);
     return n;
 }
 
 /* Bytes of src that ranks first .. last need. */
-static size_t source_bytes(const tutti_comm *comm, const tti_parts_desc *desc, int first,
+static size_t source_bytes(const tutti_comm *comm, const tti_partitions_desc *desc, int first,
                            int last) {
     size_t n = 0;
     for (size_t g = 0; g < desc->n_groups; g++)
@@ -104,19 +106,20 @@ static size_t source_bytes(const tutti_comm *comm, const tti_parts_desc *desc, i
 }
 
 /* Sources have a size, too. */
-static tutti_status check_from(const tutti_comm *comm, const tti_parts_desc *desc, size_t n_elems) {
+static tutti_status check_from(const tutti_comm *comm, const tti_partitions_desc *desc,
+                               size_t n_elems) {
     size_t n = desc->n_groups * (size_t)tutti_comm_n_ranks(comm);
     for (size_t i = 0; desc->from && i < n; i++)
         if (desc->from[i] > PTRDIFF_MAX / tutti_dtype_bytes(desc->dtype) - n_elems)
-            return tti_fail(TUTTI_E_INVALID, "gather_parts: a part begins at element %zu",
+            return tti_fail(TUTTI_E_INVALID, "gather_partitions: a partition begins at element %zu",
                             desc->from[i]);
     return TUTTI_OK;
 }
 
-static tutti_status gather(tutti_comm *comm, const tti_parts_desc *desc, size_t n_elems) {
+static tutti_status gather(tutti_comm *comm, const tti_partitions_desc *desc, size_t n_elems) {
     int n_ranks = tutti_comm_n_ranks(comm);
     size_t n_bounds = desc->n_groups * ((size_t)n_ranks + 1);
-    tti_offer offer = {.call = {.kind = TTI_CALL_GATHER_PARTS,
+    tti_offer offer = {.call = {.kind = TTI_CALL_GATHER_PARTITIONS,
                                 .dtype = desc->dtype,
                                 .op = tti_bounds_digest(desc->bounds, n_bounds),
                                 .n_elems = n_elems},
@@ -126,23 +129,23 @@ static tutti_status gather(tutti_comm *comm, const tti_parts_desc *desc, size_t 
     bool direct;
     tti_offer_stage(comm, &offer);
     TTI_TRY(tti_call_begin(comm, &offer, &direct));
-    if (direct) return read_parts(comm, desc);
+    if (direct) return read_partitions(comm, desc);
     if (tti_hosts_near(comm)) return tti_hosts_gather(comm, desc);
-    for (size_t g = 0; g < desc->n_groups; g++) TTI_TRY(exchange_parts(comm, desc, g));
+    for (size_t g = 0; g < desc->n_groups; g++) TTI_TRY(exchange_partitions(comm, desc, g));
     return TUTTI_OK;
 }
 
-tutti_status tti_comm_gather_parts(tutti_comm *comm, const tti_parts_desc *desc) {
-    TTI_TRY(tti_check_comm("gather_parts", comm));
+tutti_status tti_comm_gather_partitions(tutti_comm *comm, const tti_partitions_desc *desc) {
+    TTI_TRY(tti_check_comm("gather_partitions", comm));
     int rank = tutti_comm_rank(comm);
-    if (!desc->bounds) return tti_fail(TUTTI_E_INVALID, "gather_parts: bounds is NULL");
+    if (!desc->bounds) return tti_fail(TUTTI_E_INVALID, "gather_partitions: bounds is NULL");
     size_t n_elems = extent(comm, desc);
-    TTI_TRY(tti_check_elems("gather_parts", n_elems, 1, desc->dtype));
-    TTI_TRY(tti_check_bounds("gather_parts", comm, desc->bounds, desc->n_groups, n_elems));
+    TTI_TRY(tti_check_elems("gather_partitions", n_elems, 1, desc->dtype));
+    TTI_TRY(tti_check_bounds("gather_partitions", comm, desc->bounds, desc->n_groups, n_elems));
     TTI_TRY(check_from(comm, desc, n_elems));
     size_t n_bytes = n_elems * tutti_dtype_bytes(desc->dtype);
     size_t src_bytes = source_bytes(comm, desc, rank, rank);
-    TTI_TRY(tti_check_buffers("gather_parts", desc->src, src_bytes, desc->dst, n_bytes));
+    TTI_TRY(tti_check_buffers("gather_partitions", desc->src, src_bytes, desc->dst, n_bytes));
     TTI_TRY(tti_comm_stage(comm));
     return tti_call_end(comm, gather(comm, desc, n_elems));
 }

@@ -1,5 +1,6 @@
-/* parts_test.c - parts of different lengths come to every rank, and nothing else changes. */
-#include "comm/parts.h"
+/* partitions_test.c - partitions of different lengths reach every rank, and nothing else changes.
+ */
+#include "comm/partitions.h"
 
 #include "comm/ranks.h"
 
@@ -7,7 +8,7 @@ enum { N = 3000, N_GROUPS = 3, MAX_RANKS = 8 };
 
 typedef struct job {
     bool registered, in_place;
-    size_t scale; /* of the lengths: 1 short, more for long parts */
+    size_t scale; /* of the lengths: 1 short, more for long partitions */
 } job;
 
 /* Three groups with a gap between them; in each another rank has nothing. */
@@ -55,9 +56,9 @@ static const char *gather_rank(tutti_comm *comm, void *arg) {
         dst[i] = -1;
         src[i] = owner_of(bounds, n_ranks, i) == rank ? (float)(i + 1) : -1;
     }
-    COMM_OK(tti_comm_gather_parts(
+    COMM_OK(tti_comm_gather_partitions(
         comm,
-        &(tti_parts_desc){
+        &(tti_partitions_desc){
             .src = src, .dst = dst, .bounds = bounds, .n_groups = N_GROUPS, .dtype = TUTTI_F32}));
     const char *failure = check(j, rank, n_ranks, bounds, dst);
     if (dst != src) free(dst);
@@ -65,7 +66,7 @@ static const char *gather_rank(tutti_comm *comm, void *arg) {
     return failure;
 }
 
-/* Own parts one behind the other, a little apart. */
+/* Own partitions follow each other with small gaps. */
 static const char *compact_rank(tutti_comm *comm, void *arg) {
     const job *j = arg;
     enum { GAP = 3 };
@@ -92,12 +93,12 @@ static const char *compact_rank(tutti_comm *comm, void *arg) {
         for (size_t i = bound[0]; i < bound[1]; i++)
             src[from[g * n_ranks + rank] + (i - bound[0])] = (float)(i + 1);
     }
-    COMM_OK(tti_comm_gather_parts(comm, &(tti_parts_desc){.src = src,
-                                                          .dst = dst,
-                                                          .bounds = bounds,
-                                                          .n_groups = N_GROUPS,
-                                                          .from = from,
-                                                          .dtype = TUTTI_F32}));
+    COMM_OK(tti_comm_gather_partitions(comm, &(tti_partitions_desc){.src = src,
+                                                                    .dst = dst,
+                                                                    .bounds = bounds,
+                                                                    .n_groups = N_GROUPS,
+                                                                    .from = from,
+                                                                    .dtype = TUTTI_F32}));
     const char *failure = check(j, rank, n_ranks, bounds, dst);
     free(dst);
     if (!j->registered) free(memory);
@@ -126,22 +127,23 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     (void)arg;
     float x[8] = {0};
     size_t bounds[3] = {0, 4, 8};
-    tti_parts_desc desc = {.src = x, .dst = x, .n_groups = 1, .dtype = TUTTI_F32};
-    COMM_FAILS(tti_comm_gather_parts(comm, &desc), TUTTI_E_INVALID, "bounds is NULL");
+    tti_partitions_desc desc = {.src = x, .dst = x, .n_groups = 1, .dtype = TUTTI_F32};
+    COMM_FAILS(tti_comm_gather_partitions(comm, &desc), TUTTI_E_INVALID, "bounds is NULL");
     desc.bounds = bounds;
     desc.dst = x + 1;
-    COMM_FAILS(tti_comm_gather_parts(comm, &desc), TUTTI_E_INVALID, "overlap");
+    COMM_FAILS(tti_comm_gather_partitions(comm, &desc), TUTTI_E_INVALID, "overlap");
     desc.dst = x;
     bounds[1] = 9;
-    COMM_FAILS(tti_comm_gather_parts(comm, &desc), TUTTI_E_INVALID, "bound 1 of group 0 is 9");
+    COMM_FAILS(tti_comm_gather_partitions(comm, &desc), TUTTI_E_INVALID, "bound 1 of group 0 is 9");
     bounds[1] = 4;
     size_t from[2] = {0, SIZE_MAX / 8};
     desc.from = from;
-    COMM_FAILS(tti_comm_gather_parts(comm, &desc), TUTTI_E_INVALID, "a part begins at element");
+    COMM_FAILS(tti_comm_gather_partitions(comm, &desc), TUTTI_E_INVALID,
+               "a partition begins at element");
     desc.from = NULL;
     bounds[1] = (size_t)(3 + tutti_comm_rank(comm));
-    COMM_FAILS(tti_comm_gather_parts(comm, &desc), TUTTI_E_MISMATCH,
-               "rank 1 called gather_parts(n_elems=8, f32, parts=");
+    COMM_FAILS(tti_comm_gather_partitions(comm, &desc), TUTTI_E_MISMATCH,
+               "rank 1 called gather_partitions(n_elems=8, f32, partitions=");
     return NULL;
 }
 
