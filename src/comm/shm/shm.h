@@ -186,6 +186,17 @@ typedef struct shm_wait {
 /* Until ready; else the group's failure, a rank that left, or the timeout. */
 tutti_status tti_shm_wait_for(shm_state *s, const shm_wait *wait);
 
+/* The argument of a `ready`: whether a rank has reached agreement or barrier `count`. */
+typedef struct shm_arrival {
+    int rank;
+    uint64_t count;
+} shm_arrival;
+
+/* Waits until rank has reached the current agreement or barrier of s, by has_reached. */
+tutti_status tti_shm_wait_for_arrival(shm_state *s,
+                                      bool (*has_reached)(const shm_state *s, const void *arrival),
+                                      int rank);
+
 /* Wakes rank `to` if it waits for rank `from`; to -1: all ranks that do.  The caller must have
  * stored the new state with sequential consistency before. */
 void tti_shm_ring(shm_header *header, int from, int to);

@@ -21,13 +21,8 @@ static const char *shm_refusal(const tutti_comm_desc *desc) {
     return desc->group ? NULL : "no group was given (tutti_comm_group_create)";
 }
 
-typedef struct arrival {
-    int rank;
-    uint64_t count;
-} arrival;
-
 static bool has_arrived(const shm_state *s, const void *arg) {
-    const arrival *a = arg;
+    const shm_arrival *a = arg;
     return atomic_load(&shm_rank_of(s->header, a->rank)->arrived) >= a->count;
 }
 
@@ -37,11 +32,8 @@ tutti_status tti_shm_barrier(void *state) {
     s->n_arrived++;
     atomic_store(&s->me->arrived, s->n_arrived);
     tti_shm_ring(s->header, s->rank, -1);
-    for (int i = 1; i < s->n_ranks; i++) {
-        arrival a = {(s->rank + i) % s->n_ranks, s->n_arrived};
-        shm_wait wait = {has_arrived, &a, a.rank, a.rank};
-        if (!has_arrived(s, &a)) TTI_TRY(tti_shm_wait_for(s, &wait));
-    }
+    for (int i = 1; i < s->n_ranks; i++)
+        TTI_TRY(tti_shm_wait_for_arrival(s, has_arrived, (s->rank + i) % s->n_ranks));
     return TUTTI_OK;
 }
 

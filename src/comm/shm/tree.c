@@ -10,18 +10,13 @@
 #include "comm/local_sum.h"
 #include "comm/shm/shm.h"
 
-typedef struct arrival {
-    int rank;
-    uint64_t count;
-} arrival;
-
 static bool has_gathered(const shm_state *s, const void *arg) {
-    const arrival *a = arg;
+    const shm_arrival *a = arg;
     return atomic_load(&shm_rank_of(s->header, a->rank)->gathered) >= a->count;
 }
 
 static bool has_released(const shm_state *s, const void *arg) {
-    const arrival *a = arg;
+    const shm_arrival *a = arg;
     return atomic_load(&shm_rank_of(s->header, a->rank)->released) >= a->count;
 }
 
@@ -51,10 +46,8 @@ static tutti_status gather(shm_state *s, const tti_offer *mine) {
     atomic_store(&s->me->arrived, s->n_arrived);
     int end = end_of_children(s);
     for (int step = 1; step < end; step *= 2) {
-        arrival a = {s->rank + step, s->n_arrived};
-        shm_wait wait = {has_gathered, &a, a.rank, a.rank};
-        if (!has_gathered(s, &a)) TTI_TRY(tti_shm_wait_for(s, &wait));
-        if (mine) merge(s, mine, a.rank);
+        TTI_TRY(tti_shm_wait_for_arrival(s, has_gathered, s->rank + step));
+        if (mine) merge(s, mine, s->rank + step);
     }
     if (s->rank == 0) return TUTTI_OK;
     atomic_store(&s->me->gathered, s->n_arrived);
@@ -64,11 +57,7 @@ static tutti_status gather(shm_state *s, const tti_offer *mine) {
 
 /* The largest subtree first, which takes the longest. */
 static tutti_status release(shm_state *s) {
-    if (s->rank > 0) {
-        arrival a = {parent_of(s->rank), s->n_arrived};
-        shm_wait wait = {has_released, &a, a.rank, a.rank};
-        if (!has_released(s, &a)) TTI_TRY(tti_shm_wait_for(s, &wait));
-    }
+    if (s->rank > 0) TTI_TRY(tti_shm_wait_for_arrival(s, has_released, parent_of(s->rank)));
     atomic_store(&s->me->released, s->n_arrived);
     for (int step = end_of_children(s) / 2; step > 0; step /= 2)
         tti_shm_ring(s->header, s->rank, s->rank + step);

@@ -202,3 +202,11 @@ tutti_status tti_shm_wait_for(shm_state *s, const shm_wait *wait) {
     }
     return sleep_for(s, wait);
 }
+
+tutti_status tti_shm_wait_for_arrival(shm_state *s,
+                                      bool (*has_reached)(const shm_state *s, const void *arrival),
+                                      int rank) {
+    shm_arrival arrival = {rank, s->n_arrived};
+    shm_wait wait = {has_reached, &arrival, rank, rank};
+    return has_reached(s, &arrival) ? TUTTI_OK : tti_shm_wait_for(s, &wait);
+}
