@@ -24,8 +24,8 @@ TUTTI_NODISCARD tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail
                                                 int n_slots, tti_mailbox **out);
 void tti_mailbox_destroy(tti_mailbox *box);
 
-/* Sets the numbers of the ranks of comm in messages, [n_ranks]: for a part, their ranks in the
- * whole.  Without memory for them, messages keep the numbers of comm. */
+/* Sets the numbers of the ranks of comm in messages, [n_ranks]: for a subgroup, their
+ * ranks in the whole group.  Without memory for them, messages keep the numbers of comm. */
 void tti_mailbox_show_as(tti_mailbox *box, const int *shown);
 
 /* Bytes of this rank's own slots, and of its copies of slots of other hosts. */

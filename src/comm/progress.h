@@ -132,8 +132,8 @@ void tti_comm_keep_group(tutti_comm *comm, tutti_comm_group *group);
 /* The longest wait for a peer, as given to tutti_comm_create. */
 int tti_comm_timeout_ms(const tutti_comm *comm);
 
-/* Another one from now on, also for groups that are split from it: a part whose waits others wait
- * for ends them before those do.  The same on all ranks. */
+/* Sets another timeout, also for groups that are split from comm later: a subgroup whose waits
+ * delay other ranks must time out before those ranks do.  The same on all ranks. */
 void tti_comm_set_timeout(tutti_comm *comm, int timeout_ms);
 
 /* Reads the page of a rank of the group, from any process and at any time.

@@ -40,7 +40,7 @@ typedef struct peer {
 
 struct tti_proxy {
     const tti_transport *transport;
-    void *state; /* of a part with all ranks */
+    void *state; /* of a subgroup with all ranks */
     const tti_slot *slots;
     int n_slots, rank, timeout_ms;
     peer *peers; /* [n_peers]: ranks of other hosts */

@@ -205,7 +205,7 @@ void tti_shm_set_remote_busy(void *state, bool is_busy);
  * such rank. */
 bool tti_shm_get_progress(const void *state, int rank, tti_progress *out);
 
-/* TUTTI_OK, or the first failure of the group of state, or of one that it is a part of. */
+/* TUTTI_OK, or the first failure of the group of state, or of one that it was split from. */
 tutti_status tti_shm_cause(void *state);
 /* The failure that a rank or its launcher has reported, excluding ranks that were found dead
  * (tti_shm_lose). */

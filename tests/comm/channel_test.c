@@ -101,15 +101,15 @@ T_CASE(who_goes_before_is_missed) {
     comm_run(3, one_leaves, NULL);
 }
 
-/* Ranks 1 and 3 of 4 are 0 and 1 of a part, and called as before. */
+/* Ranks 1 and 3 of 4 are 0 and 1 of a subgroup, and called as before. */
 static const char *talk_in_part(tutti_comm *comm, void *arg) {
     int rank = tutti_comm_rank(comm), byte;
     size_t n_bytes = sizeof byte;
     tti_channel *channels[64];
-    tutti_comm *part;
+    tutti_comm *subgroup;
     (void)arg;
-    COMM_OK(tti_comm_split(comm, rank % 2, &part));
-    COMM_OK(tti_channels_open(part, 0, areas, 1, channels));
+    COMM_OK(tti_comm_split(comm, rank % 2, &subgroup));
+    COMM_OK(tti_channels_open(subgroup, 0, areas, 1, channels));
     if (rank == 3) tti_channel_end(channels[0]);
     if (rank == 1)
         COMM_FAILS(tti_channel_recv(channels[1], &byte, &n_bytes, 0, 20000), TUTTI_E_PEER,
@@ -119,7 +119,7 @@ static const char *talk_in_part(tutti_comm *comm, void *arg) {
         COMM_FAILS(tti_channel_recv(channels[0], &byte, &n_bytes, 0, 20000), TUTTI_E_PEER,
                    "rank 1 has left");
     for (int r = 0; r < 2; r++) tti_channel_close(channels[r]);
-    tutti_comm_destroy(part);
+    tutti_comm_destroy(subgroup);
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* mesh_test.c - parts of a group: who is in them, that they work at once, and how they fail. */
+/* mesh_test.c - subgroups of a group: who is in them, that they work at once, and how they fail. */
 #include "comm/mesh.h"
 
 #include "base/clock.h"
@@ -22,12 +22,13 @@ T_CASE(places_and_ranks) {
     assert_false(tti_mesh_shape(2, 1 << 30, 4, &size));
 }
 
-/* The sum of the ranks of a part, told to each; alone: its own. */
-static const char *sum_ranks(tutti_comm *part, int rank, double *sum) {
+/* The sum of the ranks of a subgroup, told to each; alone: its own. */
+static const char *sum_ranks(tutti_comm *subgroup, int rank, double *sum) {
     double mine = rank;
     *sum = mine;
-    if (part)
-        COMM_OK(tutti_comm_all_reduce(part, &mine, sum, 1, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
+    if (subgroup)
+        COMM_OK(
+            tutti_comm_all_reduce(subgroup, &mine, sum, 1, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
     return NULL;
 }
 
@@ -45,17 +46,17 @@ static double want_sum(const tti_mesh_at *size, const tti_mesh_at *at, bool data
     return sum;
 }
 
-/* Large ones too, in memory of the part, which peers look into. */
-static const char *sum_many(tutti_comm *part, int index) {
+/* Large ones too, in memory of the subgroup, which peers look into. */
+static const char *sum_many(tutti_comm *subgroup, int index) {
     enum { N = 100000 };
     void *memory;
-    if (!part) return NULL;
-    int n = tutti_comm_n_ranks(part);
-    COMM_TRUE(tutti_comm_rank(part) == index);
-    COMM_OK(tutti_comm_alloc(part, N * sizeof(float), &memory));
+    if (!subgroup) return NULL;
+    int n = tutti_comm_n_ranks(subgroup);
+    COMM_TRUE(tutti_comm_rank(subgroup) == index);
+    COMM_OK(tutti_comm_alloc(subgroup, N * sizeof(float), &memory));
     float *x = memory;
     for (int i = 0; i < N; i++) x[i] = (float)(index * 10 + i % 7);
-    COMM_OK(tutti_comm_all_reduce(part, x, x, N, TUTTI_F32, TUTTI_SUM, TUTTI_ALG_AUTO));
+    COMM_OK(tutti_comm_all_reduce(subgroup, x, x, N, TUTTI_F32, TUTTI_SUM, TUTTI_ALG_AUTO));
     for (int i = 0; i < N; i++) COMM_TRUE(x[i] == (float)(10 * n * (n - 1) / 2 + n * (i % 7)));
     return NULL;
 }
@@ -68,7 +69,7 @@ static const char *axes_rank(tutti_comm *comm, void *arg) {
     COMM_OK(tti_mesh_init(comm, size, &m));
     COMM_TRUE(tti_mesh_rank(&m.size, &m.at) == rank);
     const struct {
-        tutti_comm *part;
+        tutti_comm *subgroup;
         bool data, stage, tensor;
         int index;
     } axes[] = {{m.data, true, false, false, m.at.data},
@@ -77,12 +78,12 @@ static const char *axes_rank(tutti_comm *comm, void *arg) {
                 {m.model, false, true, true, tti_mesh_model_rank(size, &m.at)}};
     for (int round = 0; round < 3; round++)
         for (int i = 0; i < 4; i++) {
-            const char *failure = sum_ranks(axes[i].part, rank, &sum);
+            const char *failure = sum_ranks(axes[i].subgroup, rank, &sum);
             if (failure) return failure;
             COMM_TRUE(sum == want_sum(size, &m.at, axes[i].data, axes[i].stage, axes[i].tensor));
         }
     for (int i = 0; i < 4; i++) {
-        const char *failure = sum_many(axes[i].part, axes[i].index);
+        const char *failure = sum_many(axes[i].subgroup, axes[i].index);
         if (failure) return failure;
     }
     tti_mesh_fini(&m);
@@ -99,28 +100,28 @@ T_CASE(every_axis_sums) {
                           &sizes[i]);
 }
 
-/* Rank 0 fails the whole group, once all have their parts, while others wait in parts that it is
- * not in. */
+/* Rank 0 fails the whole group, once all have their subgroups, while others wait in subgroups that
+ * it is not in. */
 static const char *whole_fails_rank(tutti_comm *comm, void *arg) {
     _Atomic int *n_divided = arg;
-    tutti_comm *part;
+    tutti_comm *subgroup;
     int rank = tutti_comm_rank(comm);
-    COMM_OK(tti_comm_split(comm, rank < 2, &part));
+    COMM_OK(tti_comm_split(comm, rank < 2, &subgroup));
     (*n_divided)++;
     if (rank == 0) {
         while (*n_divided < tutti_comm_n_ranks(comm)) tti_sleep_ms(1);
         tti_comm_abort(comm, "the disk is full");
     } else if (rank > 2) {
-        COMM_FAILS(tutti_comm_barrier(part), TUTTI_E_PEER, "the disk is full");
-        COMM_FAILS(tti_comm_check(part), TUTTI_E_PEER, "the disk is full");
+        COMM_FAILS(tutti_comm_barrier(subgroup), TUTTI_E_PEER, "the disk is full");
+        COMM_FAILS(tti_comm_check(subgroup), TUTTI_E_PEER, "the disk is full");
     } else {
         COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_PEER, "the disk is full");
     }
-    /* On its way to another host it may be behind what the part has said. */
+    /* On its way to another host it may be behind what the subgroup has said. */
     for (int i = 0; i < 2000 && tti_comm_heard(comm) == TUTTI_OK; i++) tti_sleep_ms(5);
     COMM_FAILS(tti_comm_heard(comm), TUTTI_E_PEER, "the disk is full");
-    COMM_FAILS(tti_comm_heard(part), TUTTI_E_PEER, "the disk is full");
-    tutti_comm_destroy(part);
+    COMM_FAILS(tti_comm_heard(subgroup), TUTTI_E_PEER, "the disk is full");
+    tutti_comm_destroy(subgroup);
     return NULL;
 }
 
@@ -132,38 +133,39 @@ T_CASE(a_failure_of_the_whole_reaches_the_parts) {
     }
 }
 
-/* A part breaks alone, and its texts name the ranks of the whole. */
+/* A subgroup breaks alone, and its texts name the ranks of the whole. */
 static const char *part_fails_rank(tutti_comm *comm, void *arg) {
-    tutti_comm *part;
+    tutti_comm *subgroup;
     _Atomic int *n_gave_up = arg;
     int rank = tutti_comm_rank(comm);
-    COMM_OK(tti_comm_split(comm, rank % 2, &part));
+    COMM_OK(tti_comm_split(comm, rank % 2, &subgroup));
     if (rank == 1) {
-        tti_comm_set_timeout(part, 200);
-        tutti_status st = tutti_comm_barrier(part);
+        tti_comm_set_timeout(subgroup, 200);
+        tutti_status st = tutti_comm_barrier(subgroup);
         (*n_gave_up)++;
         COMM_TRUE(comm_waited_ms() >= 200);
         COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 1 waited ");
         COMM_FAILS(st, TUTTI_E_TIMEOUT, "ms (parallel.timeout_ms=200) for rank 3");
     }
-    if (rank % 2 == 0) COMM_OK(tutti_comm_barrier(part));
+    if (rank % 2 == 0) COMM_OK(tutti_comm_barrier(subgroup));
     while (*n_gave_up < 1) tti_sleep_ms(1);
     COMM_OK(tutti_comm_barrier(comm));
-    tutti_comm_destroy(part);
+    tutti_comm_destroy(subgroup);
     return NULL;
 }
 
-/* A part that is given less time has it from then on, and so have its parts; the whole has not. */
+/* A subgroup that is given less time has it from then on, and so have its subgroups; the whole has
+ * not. */
 static const char *part_waits_less_rank(tutti_comm *comm, void *arg) {
-    tutti_comm *part, *below;
+    tutti_comm *subgroup, *below;
     _Atomic int *n_gave_up = arg;
     tutti_status st = TUTTI_OK;
     int rank = tutti_comm_rank(comm);
-    COMM_OK(tti_comm_split(comm, rank % 2, &part));
-    tti_comm_set_timeout(part, 200);
-    COMM_OK(tti_comm_split(part, 0, &below));
+    COMM_OK(tti_comm_split(comm, rank % 2, &subgroup));
+    tti_comm_set_timeout(subgroup, 200);
+    COMM_OK(tti_comm_split(subgroup, 0, &below));
     COMM_TRUE(tti_comm_timeout_ms(below) == 200 && tti_comm_timeout_ms(comm) > 200);
-    if (rank < 2) st = tutti_comm_barrier(rank == 1 ? below : part);
+    if (rank < 2) st = tutti_comm_barrier(rank == 1 ? below : subgroup);
     if (rank < 2) (*n_gave_up)++;
     if (rank < 2) COMM_TRUE(comm_waited_ms() >= 200);
     if (rank == 1) COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 1 waited ");
@@ -173,17 +175,17 @@ static const char *part_waits_less_rank(tutti_comm *comm, void *arg) {
     while (*n_gave_up < 2) tti_sleep_ms(1);
     COMM_OK(tutti_comm_barrier(comm));
     tutti_comm_destroy(below);
-    tutti_comm_destroy(part);
+    tutti_comm_destroy(subgroup);
     return NULL;
 }
 
 static const char *odd_call_rank(tutti_comm *comm, void *arg) {
-    tutti_comm *part;
+    tutti_comm *subgroup;
     (void)arg;
     if (tutti_comm_rank(comm) == 1)
         COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_MISMATCH, "rank 1 called barrier()");
     else
-        COMM_FAILS(tti_comm_split(comm, 0, &part), TUTTI_E_MISMATCH, "rank 1 called barrier()");
+        COMM_FAILS(tti_comm_split(comm, 0, &subgroup), TUTTI_E_MISMATCH, "rank 1 called barrier()");
     return NULL;
 }
 

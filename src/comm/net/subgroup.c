@@ -10,7 +10,7 @@
 
 /* Fills the members, their hosts and their numbers in messages. */
 static void take_members(const net_state *whole, const int *members, net_state *subgroup) {
-    int number[TTI_MAX_RANKS]; /* index in the part of each host of the whole; -1: none yet */
+    int number[TTI_MAX_RANKS]; /* index among the ranks of each host; -1: none yet */
     for (int h = 0; h < TTI_MAX_RANKS; h++) number[h] = -1;
     for (int i = 0; i < subgroup->n_ranks; i++) {
         int host = whole->host_of[members[i]];
@@ -71,7 +71,7 @@ static tutti_status connect_hosts(const net_state *whole, const int *members, ne
     return TUTTI_OK;
 }
 
-/* near: the part of this host's group; NULL: there is no other member here. */
+/* near: the subgroup inside this host; NULL: there is no other member here. */
 static tutti_status join_subgroup(const net_state *whole, const int *members, int n, int index,
                                   void *near, void **subgroup) {
     net_state *s = NULL;

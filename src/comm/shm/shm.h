@@ -120,13 +120,13 @@ struct tutti_comm_group {
     shm_segment *segments;
     int n_segments;
     _Atomic int n_owners; /* number of owners that will destroy it: 1, or more if ranks of a process
-                             share a part */
+                             share a subgroup */
 };
 
 /* A rank's side.  Used by one thread at a time. */
 typedef struct shm_state {
     tutti_comm_group *group;
-    tutti_comm_group *own_group;    /* of a part of another group, destroyed with it; else NULL */
+    tutti_comm_group *own_group;    /* of a subgroup, destroyed with this state; else NULL */
     const struct shm_state *parent; /* whose failure is this one's too; NULL: none */
     shm_header *header;
     shm_rank *me;
@@ -207,11 +207,12 @@ void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text
 /* The same of a rank that was seen to be gone. */
 void tti_shm_set_loss(shm_header *header, const char *text);
 
-/* TUTTI_OK, or the first failure with its text: of the group, then of those it is a part of. */
+/* TUTTI_OK, or the first failure with its text: of the group, then of those it was split from. */
 tutti_status tti_shm_check_cause(const shm_state *s);
 
-/* For a part of a group: TUTTI_OK, or a failure if the process of rank has ended without a message.
- * For the whole group its launcher detects this, but a part may continue without the other ranks.
+/* For a subgroup: TUTTI_OK, or a failure if the process of rank has ended without a message.
+ * For the whole group its launcher detects this, but a subgroup may continue without the other
+ * ranks.
  */
 tutti_status tti_shm_check_alive(const shm_state *s, int rank);
 
@@ -224,7 +225,7 @@ tutti_status tti_shm_group_map(tutti_comm_group *group, uint64_t offset, size_t 
 /* ---- subgroup.c ---- */
 
 tutti_status tti_shm_split(void *state, const int *members, int n_members, int index,
-                           const tti_transport **on, void **part);
+                           const tti_transport **on, void **subgroup);
 
 /* ---- transport.c ---- */
 

@@ -1,5 +1,5 @@
 /* heartbeat_test.c - ranks learn what ranks of other hosts do: they wait for a declared phase with
- * its own limit, in the whole and in parts of it, and name it after a timeout. */
+ * its own limit, in the whole and in subgroups of it, and name it after a timeout. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -74,24 +74,24 @@ static const char *wait_in_whole(tutti_comm *comm, void *arg) {
 
 /* Ranks 0 and 1, of both hosts; the others have nothing to do with it. */
 static const char *wait_in_part(tutti_comm *comm, void *arg) {
-    tutti_comm *part;
+    tutti_comm *subgroup;
     (void)arg;
-    COMM_OK(tti_comm_split(comm, tutti_comm_rank(comm) / 2, &part));
-    const char *failure = save_slowly(comm, part);
-    tutti_comm_destroy(part);
+    COMM_OK(tti_comm_split(comm, tutti_comm_rank(comm) / 2, &subgroup));
+    const char *failure = save_slowly(comm, subgroup);
+    tutti_comm_destroy(subgroup);
     return failure;
 }
 
-/* Rank 1 waits for a message of rank 0, in a part that is like the whole. */
+/* Rank 1 waits for a message of rank 0, in a subgroup that is like the whole. */
 static const char *wait_for_message(tutti_comm *comm, void *arg) {
     const tti_mailbox_slot slot = {.to = 1, .from = 0, .n_bytes = 8};
     const void *data;
     uint64_t value = 17;
-    tutti_comm *part;
+    tutti_comm *subgroup;
     tti_mailbox *box;
     (void)arg;
-    COMM_OK(tti_comm_split(comm, 0, &part));
-    COMM_OK(tti_mailbox_create(part, &slot, 1, &box));
+    COMM_OK(tti_comm_split(comm, 0, &subgroup));
+    COMM_OK(tti_mailbox_create(subgroup, &slot, 1, &box));
     if (tutti_comm_rank(comm) == 0) {
         tti_comm_declare(comm, "evaluating");
         be_busy(4 * TIMEOUT_MS);
@@ -102,7 +102,7 @@ static const char *wait_for_message(tutti_comm *comm, void *arg) {
     tti_comm_set_timeout(comm, 60000);
     COMM_OK(tutti_comm_barrier(comm)); /* none leaves before */
     tti_mailbox_destroy(box);
-    tutti_comm_destroy(part);
+    tutti_comm_destroy(subgroup);
     return NULL;
 }
 

@@ -138,11 +138,11 @@ T_CASE(a_rank_that_is_stopped_after_another_has_died) {
     kill(f.pids[1], SIGKILL);
     wait_for_loss(&f, 10000);
     T_FAILS(tti_net_check_lost(&f.s), TUTTI_E_PEER, "on here) died");
-    shm_state whole = {.header = f.s.group->header}, part = {.header = whole.header};
-    part.parent = &whole;
-    while (tti_shm_cause(&part) == TUTTI_OK) usleep(1000);
-    T_FAILS(tti_shm_cause(&part), TUTTI_E_PEER, "on here) died");
-    T_OK(tti_shm_reported(&part)); /* by no rank */
+    shm_state whole = {.header = f.s.group->header}, subgroup = {.header = whole.header};
+    subgroup.parent = &whole;
+    while (tti_shm_cause(&subgroup) == TUTTI_OK) usleep(1000);
+    T_FAILS(tti_shm_cause(&subgroup), TUTTI_E_PEER, "on here) died");
+    T_OK(tti_shm_reported(&subgroup)); /* by no rank */
     kill(f.pids[2], SIGSTOP);
     T_EQ(wait_for_end(&f, 2, 10000), SIGKILL);
     end(&f);

@@ -164,7 +164,8 @@ static void expect_peer_lost(pid_t pid) {
     T_EQ(WEXITSTATUS(status), CHILD_PEER_LOST);
 }
 
-/* Nobody says so: who waits in a part for one that was killed finds it out, others go on. */
+/* Nobody says so: a rank that waits in a subgroup for one that was killed notices it, others
+ * continue. */
 T_CASE(a_part_hears_of_a_killed_process_by_itself) {
     T_UNUSED;
     pid_t pids[4];

@@ -80,12 +80,12 @@ static const char *gathers_and_splits(tutti_comm *comm, void *arg) {
     for (int i = 0; i < N; i++) large[i] = rank + i;
     COMM_OK(tutti_comm_all_reduce(comm, large, large, N, TUTTI_I32, TUTTI_SUM, TUTTI_ALG_DIRECT));
     for (int i = 0; i < N; i++) COMM_TRUE(large[i] == n * (n - 1) / 2 + n * i);
-    tutti_comm *part;
-    COMM_OK(tti_comm_split(comm, rank % 10 == 0, &part));
+    tutti_comm *subgroup;
+    COMM_OK(tti_comm_split(comm, rank % 10 == 0, &subgroup));
     mine = 1;
-    COMM_OK(tutti_comm_all_reduce(part, &mine, &sum, 1, TUTTI_I32, TUTTI_SUM, TUTTI_ALG_AUTO));
-    COMM_TRUE(sum == tutti_comm_n_ranks(part) && sum == (rank % 10 == 0 ? 10 : 90));
-    tutti_comm_destroy(part);
+    COMM_OK(tutti_comm_all_reduce(subgroup, &mine, &sum, 1, TUTTI_I32, TUTTI_SUM, TUTTI_ALG_AUTO));
+    COMM_TRUE(sum == tutti_comm_n_ranks(subgroup) && sum == (rank % 10 == 0 ? 10 : 90));
+    tutti_comm_destroy(subgroup);
     free(all);
     free(large);
     return NULL;
