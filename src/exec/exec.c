@@ -707,6 +707,6 @@ tutti_status tti_exec_profile_end(tti_exec *x, tti_timeline *out) {
     return st;
 }
 
-void tti_exec_profile_wait(tti_exec *x, tti_part part, int64_t start_ns, int64_t end_ns) {
-    tti_profile_add(x, TTI_ROW_HOST, part, -1, start_ns, end_ns);
+void tti_exec_profile_wait(tti_exec *x, tti_span_id id, int64_t start_ns, int64_t end_ns) {
+    tti_profile_add(x, TTI_ROW_HOST, id, -1, start_ns, end_ns);
 }

@@ -172,7 +172,7 @@ tutti_status tti_exec_profile_begin(tti_exec *exec, int n_steps);
 tutti_status tti_exec_profile_end(tti_exec *exec, tti_timeline *out);
 
 /* Something that the worker's thread did besides: waiting for samples. */
-void tti_exec_profile_wait(tti_exec *exec, tti_part part, int64_t start_ns, int64_t end_ns);
+void tti_exec_profile_wait(tti_exec *exec, tti_span_id id, int64_t start_ns, int64_t end_ns);
 
 /* The hash of this worker's parameters as they are in memory now: own_hash of the last step.  Fails
  * only where a device does. */

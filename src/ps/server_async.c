@@ -159,7 +159,7 @@ static tutti_status receive_params(tti_exec *x, int64_t version, bool with_ema) 
 
 tutti_status tti_server_lease(tti_exec *x, tti_lease *lease) {
     const tti_span leased = {
-        .part = tti_instr_part(TTI_PULL_PARAMS), .shard = -1, .row = TTI_ROW_COMM};
+        .id = tti_instr_span(TTI_PULL_PARAMS), .shard = -1, .row = TTI_ROW_COMM};
     int64_t start_ns = tti_now_ns();
     tti_server *s = tti_exec_server(x);
     bool stops = false;

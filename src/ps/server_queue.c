@@ -352,14 +352,13 @@ tutti_status tti_server_push_step(tti_exec *x, const tti_step_desc *desc, double
     tutti_status st = arrive(s, x, desc, inv_count, result);
     pthread_mutex_unlock(&s->mutex);
     TTI_TRY(st);
-    tti_profile_rest(x, tti_instr_part(TTI_REPORT), begin);
+    tti_profile_rest(x, tti_instr_span(TTI_REPORT), begin);
     tti_server_profile(x, "sum and update", begin, tti_now_ns(), s->step.arrival.result.update_ns);
     return TUTTI_OK;
 }
 
 tutti_status tti_server_pull_step(tti_exec *x) {
-    const tti_span copy = {
-        .part = tti_instr_part(TTI_PULL_PARAMS), .shard = -1, .row = TTI_ROW_COMM};
+    const tti_span copy = {.id = tti_instr_span(TTI_PULL_PARAMS), .shard = -1, .row = TTI_ROW_COMM};
     int64_t start = tti_now_ns();
     TTI_TRY(copy_to_worker(x));
     int64_t copied = tti_now_ns();

@@ -78,7 +78,7 @@ def test_joined_statistics():
 
 
 def test_pieces_and_stages():
-    """Exchanges and messages have rows of their own, parts lie over their kernels; on the host
+    """Exchanges and messages have rows of their own, segments lie over their kernels; on the host
     nothing hides what a lane does itself."""
     out, traffic, rows = profile(4, "parallel.tensor=2", "parallel.pipeline=2",
                                  "parallel.place=processes")
@@ -93,12 +93,12 @@ def test_pieces_and_stages():
     if sorted(worked) != [("0", "0", "0"), ("1", "0", "1"), ("2", "1", "0"), ("3", "1", "1")]:
         raise AssertionError(out)
     for each in rows:
-        parts, lane = each["parts of the stage"], each["host: first compute thread"]
-        n = count(parts, "forward") # of both steps; as many shards at a time as there are lanes
-        if n not in (2, 4, 8) or count(parts, "backward") != n:
-            raise AssertionError("parts: %s" % parts)
-        if not all(lies_in(s, parts) for s in lane if "layer" in s["args"]):
-            raise AssertionError("kernels outside of parts")
+        segments, lane = each["segments of the stage"], each["host: first compute thread"]
+        n = count(segments, "forward") # of both steps; one span for each shard of a micro-batch group
+        if n not in (2, 4, 8) or count(segments, "backward") != n:
+            raise AssertionError("segments: %s" % segments)
+        if not all(lies_in(s, segments) for s in lane if "layer" in s["args"]):
+            raise AssertionError("kernels outside of segments")
         if not exchanges_of(each) or not count(lane, "waiting for another stage"):
             raise AssertionError("a worker has no wait time")
 

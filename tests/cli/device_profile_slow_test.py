@@ -24,8 +24,8 @@ def test_stages_of_processes():
     if "stages waited for each other" not in out or traffic["values between stages"][0] < 1:
         raise AssertionError(out)
     for each in rows:
-        if count(each["parts of the stage"], "forward") != 8:
-            raise AssertionError("parts: %s" % each["parts of the stage"])
+        if count(each["segments of the stage"], "forward") != 8:
+            raise AssertionError("segments: %s" % each["segments of the stage"])
 
 
 def test_server():

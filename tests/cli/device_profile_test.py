@@ -31,12 +31,12 @@ def test_stages():
     if "stages waited for each other" not in out or traffic["values between stages"][0] < 1:
         raise AssertionError(out)
     for each in rows:
-        parts, kernels = each["parts of the stage"], each["device: kernels"]
-        if count(parts, "forward") != 8 or count(parts, "backward") != 8:
-            raise AssertionError("parts: %s" % parts)
+        segments, kernels = each["segments of the stage"], each["device: kernels"]
+        if count(segments, "forward") != 8 or count(segments, "backward") != 8:
+            raise AssertionError("segments: %s" % segments)
         nodes = [s for s in kernels if "layer" in s["args"]]
-        if not nodes or not all(lies_in(s, parts) for s in nodes):
-            raise AssertionError("kernels outside of parts")
+        if not nodes or not all(lies_in(s, segments) for s in nodes):
+            raise AssertionError("kernels outside of segments")
         if count(kernels, "waiting for another stage") != 16:
             raise AssertionError("not before each part")
         if count(each["values to other stages"], "send to another stage") != 8:

@@ -37,13 +37,13 @@ def test_stages():
         if traffic["values between stages"][0] < 1:
             raise AssertionError(str(traffic))
         for each in rows:
-            parts = each["parts of the stage"]
-            n = count(parts, "forward") # as many shards at a time as there are lanes
-            if n not in (2, 4, 8) or count(parts, "backward") != n:
-                raise AssertionError("parts: %s" % parts)
+            segments = each["segments of the stage"]
+            n = count(segments, "forward") # one span for each shard of a micro-batch group
+            if n not in (2, 4, 8) or count(segments, "backward") != n:
+                raise AssertionError("segments: %s" % segments)
             nodes = [s for s in each["host: first compute thread"] if "layer" in s["args"]]
-            if not nodes or not all(lies_in(s, parts) for s in nodes):
-                raise AssertionError("kernels outside of parts")
+            if not nodes or not all(lies_in(s, segments) for s in nodes):
+                raise AssertionError("kernels outside of segments")
             if count(each["host: first compute thread"], "waiting for another stage") < n:
                 raise AssertionError("a stage reads nothing")
             if count(each["values to other stages"], "send to another stage") < n:
@@ -64,7 +64,7 @@ def test_hybrid():
         raise AssertionError(sorted(traffic))
     for each in rows:
         if not set(each) >= {"exchanges inside layers", "values to other stages",
-                             "parts of the stage", "host: sums between workers"}:
+                             "segments of the stage", "host: sums between workers"}:
             raise AssertionError(list(each))
 
 

@@ -99,7 +99,7 @@ tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_st
         tti_exec_set_sums(x, result);
         device->last_end_ns = tti_now_ns();
         result->comm_ns = device->last_end_ns - start;
-        tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_AVERAGE), -1, start, tti_now_ns());
+        tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_AVERAGE), -1, start, tti_now_ns());
     }
     result->own_hash = result->params_hash = tally->last_hash;
     result->sent_bytes = tti_exec_sent_bytes(x);
@@ -157,7 +157,7 @@ tutti_status tti_device_server_bring(tti_device_server *s) {
         TTI_TRY(s->ops->queues.copy(TTI_QUEUE_COMPUTE, s->partials[i],
                                     tti_exec_buffer(x, setup->acc.partial_buffer[i]),
                                     flat_bytes(s)));
-    return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1);
+    return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_span_grads("gradients to the host"), -1);
 }
 
 /* The gradient is on the host: adds the sums of the shards, and returns the total. */

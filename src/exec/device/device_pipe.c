@@ -200,7 +200,7 @@ static tutti_status copy_out(pipe_step *s, const segment *p) {
                                  tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (!any) return TUTTI_OK;
-    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_COMM, tti_instr_part(TTI_SEND), -1));
+    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_COMM, tti_instr_span(TTI_SEND), -1));
     TTI_TRY(ops->queues.record_host_event(TTI_QUEUE_COMM, TTI_EVENT_PIPE_OUT + turn));
     s->unsent = *p;
     return TUTTI_OK;
@@ -264,7 +264,7 @@ static tutti_status receive_all(const pipe_step *s, const segment *p) {
             s->room->in[i].reader[p->action.shard_group % side->in[i].depth] = p->number;
     }
     if (!any) return TUTTI_OK;
-    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_COPY, tti_instr_part(TTI_RECV), -1));
+    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_COPY, tti_instr_span(TTI_RECV), -1));
     TTI_TRY(ops->queues.record_host_event(TTI_QUEUE_COPY, TTI_EVENT_PIPE_IN));
     return ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY);
 }
@@ -357,7 +357,7 @@ static tutti_status compute(const pipe_step *s, const segment *p) {
     bool forward = p->action.segment < pipe->stages->n_chunks;
     TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from));
     TTI_TRY(
-        tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"), shard));
+        tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_wait("waiting for another stage"), shard));
     int first = (int)p->steps.first, last = (int)p->steps.last;
     segment_at_work at = {s, p->action.shard_group, p->instance,
                           tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
@@ -370,8 +370,8 @@ static tutti_status compute(const pipe_step *s, const segment *p) {
     TTI_TRY(fetches_by_segment(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded)
                                   : TUTTI_OK);
     TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from + 1));
-    tti_profile_between(x, TTI_ROW_PARTS, tti_part_other(forward ? "forward" : "backward"), shard,
-                        from);
+    tti_profile_between(x, TTI_ROW_SEGMENTS, tti_span_other(forward ? "forward" : "backward"),
+                        shard, from);
     return TUTTI_OK;
 }
 
@@ -438,7 +438,7 @@ static tutti_status run_between(const pipe_step *s, const segment *p) {
             tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (any) {
-        TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES, tti_instr_part(TTI_SEND), -1));
+        TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES, tti_instr_span(TTI_SEND), -1));
         TTI_TRY(tti_device_p2p_record(s->pipe->p2p, sent));
     }
     for (int i = 0; i < side->n_in; i++)
@@ -612,15 +612,15 @@ static tutti_status sum_tied_host_staged(tti_device_pipe *pipe) {
                              : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu pinned floats", n));
     }
     for (int i = 0; i < stages->n_tied; i++) TTI_TRY(sum_host_staged(pipe, &stages->tied[i]));
-    tti_profile_add(pipe->x, TTI_ROW_COMM, tti_instr_part(TTI_SUM_TIED), -1, start, tti_now_ns());
+    tti_profile_add(pipe->x, TTI_ROW_COMM, tti_instr_span(TTI_SUM_TIED), -1, start, tti_now_ns());
     return TUTTI_OK;
 }
 
 tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
     tti_exec *x = pipe->x;
     if (tti_pipe_of(x)->stages->n_tied == 0) return TUTTI_OK;
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_MERGE), -1));
     TTI_TRY(tti_device_of(pipe->x)->between ? tti_device_p2p_sum_tied(pipe->p2p)
                                             : sum_tied_host_staged(pipe));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_SUM_TIED), -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_SUM_TIED), -1);
 }

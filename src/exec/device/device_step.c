@@ -30,7 +30,7 @@ typedef struct join_at {
 static tutti_status join(tti_exec *x, const join_at *at) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
-    tti_part part = tti_part_node(TTI_SPAN_SUMS, at->node, "join");
+    tti_span_id id = tti_span_node(TTI_SPAN_SUMS, at->node, "join");
     const tti_join_size size = tti_join_size_of(at->node);
     size_t n = size.n_part, first = (size_t)setup->first_shard;
     int n_local = tti_device_n_local(setup);
@@ -43,7 +43,7 @@ static tutti_status join(tti_exec *x, const join_at *at) {
     bool done = false; /* in one kernel, if devices read each other's memory */
     if (d->reduce && n == size.n_out)
         TTI_TRY(tti_device_reduce_join(d->reduce, at->node, in, out, &done));
-    if (done) return tti_profile_upto(x, TTI_ROW_COMPUTE, part, -1);
+    if (done) return tti_profile_upto(x, TTI_ROW_COMPUTE, id, -1);
     for (size_t s = 0; s < (size_t)n_local; s++)
         TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sync_parts + (first + s) * n, in[s],
                                     n * sizeof(float)));
@@ -55,7 +55,7 @@ static tutti_status join(tti_exec *x, const join_at *at) {
         TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, out[s],
                                     d->sync_joined + size.stride * (first + s),
                                     size.n_out * sizeof(float)));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, part, -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, id, -1);
 }
 
 tutti_status tti_device_join_shards(tti_exec *x, int i) {
@@ -71,9 +71,10 @@ void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, i
     bool stood = node->op->traits & TTI_COLLECTIVE;
     if (stood && tti_device_tp_group(tti_tp_of(x)))
         return; /* the code that waits for it records it */
-    tti_part part = stood ? tti_part_wait("waiting for an exchange")
-                          : tti_part_node(TTI_SPAN_WORK, node, tti_instance_kernel(instance, step));
-    tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, part, shard);
+    tti_span_id id = stood
+                         ? tti_span_wait("waiting for an exchange")
+                         : tti_span_node(TTI_SPAN_WORK, node, tti_instance_kernel(instance, step));
+    tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, id, shard);
     (void)st;
 }
 
@@ -214,7 +215,7 @@ static tutti_status run_shard_groups(tti_exec *x, const tti_device_set *set) {
         }
         if (overlapped && w == setup->acc.n_shard_groups - 1) return device->overlap_status;
         tti_exec_merge(x, shard_group, 0, setup->desc.plan->n_flat);
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1));
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_MERGE), -1));
     }
     add_partial_sums(x);
     return TUTTI_OK;
@@ -318,12 +319,12 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
     /* The loader may use the memory again once this returns; the device still computes the step
      * before meanwhile. */
     TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COPY, TTI_EVENT_INPUTS));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("samples to the device"), -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_span_other("samples to the device"), -1));
     /* Bytes are converted to floats in the copy queue, while the previous step computes. */
     for (int s = 0; takes_bytes(d, bytes.step) && s < tti_device_n_local(setup); s++)
         TTI_TRY(tti_bytes_unpack(&bytes, &d->bytes, s, set->shards[s].target, set->shards[s].x));
     if (takes_bytes(d, desc))
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("bytes to floats"), -1));
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_span_other("bytes to floats"), -1));
     TTI_TRY(d->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
     return d->ops->queues.await_host_event(TTI_EVENT_INPUTS);
 }
@@ -342,7 +343,7 @@ static tutti_status put_begin(const tti_setup *setup, tti_exec_device *d,
 tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set) {
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(put_begin(tti_setup_of(x), tti_device_of(x), set));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("begin"), -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_work("begin"), -1);
 }
 
 tutti_status tti_device_bring_gradients(tti_exec *x) {
@@ -350,7 +351,7 @@ tutti_status tti_device_bring_gradients(tti_exec *x) {
     tti_queue sums = d->reduce ? TTI_QUEUE_COMM : TTI_QUEUE_COMPUTE;
     TTI_TRY(tti_offload_bring(tti_offload_of(x), tti_setup_of(x)->desc.plan->n_buckets, sums));
     TTI_TRY(d->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for gradients at the host"),
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_wait("waiting for gradients at the host"),
                             -1);
 }
 
@@ -359,7 +360,8 @@ static tutti_status run_update(tti_exec *x) {
     if (tti_offload_of(x)) return tti_device_bring_gradients(x);
     TTI_TRY(tti_device_update_run(d->update));
     bool sums_too = tti_device_update_sums(d->update);
-    tti_part made = sums_too ? tti_part_sums("sums and update") : tti_instr_part(TTI_UPDATE_BLOCKS);
+    tti_span_id made =
+        sums_too ? tti_span_sums("sums and update") : tti_instr_span(TTI_UPDATE_BLOCKS);
     return tti_profile_upto(x, TTI_ROW_COMPUTE, made, -1);
 }
 
@@ -367,7 +369,7 @@ tutti_status tti_device_update_and_report(tti_exec *x, const tti_device_set *set
     tti_exec_device *d = tti_device_of(x);
     TTI_TRY(run_update(x));
     TTI_TRY(d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("report to the host"), -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_work("report to the host"), -1);
 }
 
 tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bool overlapped) {
@@ -388,7 +390,7 @@ tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bo
         /* Hashes parameters that no other worker has, before they are updated again. */
         TTI_TRY(tti_device_update_complete(tti_device_of(x)->update, 0,
                                            tti_setup_of(x)->desc.plan->n_updates));
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_HASH), -1));
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_HASH), -1));
     }
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
@@ -405,7 +407,7 @@ tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bo
                                     .n_ranks = 1}));
     }
     if (d->axis) TTI_TRY(tti_device_axis_sums(d->axis, d->sums));
-    if (d->axis) TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_REPORT), -1));
+    if (d->axis) TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_REPORT), -1));
     return TUTTI_OK;
 }
 

@@ -150,10 +150,10 @@ static tutti_status report(main_queue *m, const tti_instr *in) {
     int64_t now = tti_now_ns();
     if (!m->eval) {
         if (setup->n_ranks > 1)
-            tti_profile_add(x, TTI_ROW_HOST, tti_part_wait("waiting for sums"), -1, m->reported_ns,
+            tti_profile_add(x, TTI_ROW_HOST, tti_span_wait("waiting for sums"), -1, m->reported_ns,
                             now);
         if (setup->n_ranks > 1 || setup->divided)
-            tti_profile_rest(x, tti_part_wait("waiting for sums"), now);
+            tti_profile_rest(x, tti_span_wait("waiting for sums"), now);
         else
             tti_profile_mark(x, now);
         m->reported_ns = now;
@@ -214,7 +214,7 @@ static tutti_status gather(main_queue *m, const tti_instr *in) {
 
 static tutti_status average(main_queue *m, const tti_instr *in) {
     tti_exec *x = m->x;
-    const tti_span move = {.part = tti_instr_part(TTI_AVERAGE), .shard = -1, .row = TTI_ROW_COMM};
+    const tti_span move = {.id = tti_instr_span(TTI_AVERAGE), .shard = -1, .row = TTI_ROW_COMM};
     int64_t start = tti_now_ns();
     tti_exec_note(tti_setup_of(x), m->desc, "average");
     /* values [n_flat], parameters or state, become the mean of all workers', added in the same
@@ -237,7 +237,7 @@ static tutti_status average(main_queue *m, const tti_instr *in) {
 static tutti_status hash(main_queue *m, const tti_instr *in) {
     if (in->whole) {
         tti_exec_set_hash(m->x, tti_exec_flat_hash(m->x));
-        tti_profile_rest(m->x, tti_instr_part(TTI_HASH), tti_now_ns());
+        tti_profile_rest(m->x, tti_instr_span(TTI_HASH), tti_now_ns());
     } else {
         tti_exec_hash_gathered(m->x);
     }
@@ -262,8 +262,8 @@ static tutti_status sum_hashes(main_queue *m, const tti_instr *in) {
         return tti_divided_hash(tti_setup_of(x)->divided, &m->result->params_hash);
     TTI_TRY(sum_block_hashes(x));
     int64_t end = tti_now_ns();
-    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_SUM_HASHES), -1, start, end);
-    tti_profile_rest(x, tti_part_wait("waiting for all updates"), end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_SUM_HASHES), -1, start, end);
+    tti_profile_rest(x, tti_span_wait("waiting for all updates"), end);
     return keep_hash(m);
 }
 
@@ -450,7 +450,7 @@ static void await(walker *f, int step) {
     int64_t now = tti_now_ns();
     tti_exec_compute_thread_waited(f->r->x, now - start);
     if (f->timed && now - f->last_ns > SHORT_NS)
-        tti_profile_add(f->r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters or places"),
+        tti_profile_add(f->r->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for parameters or places"),
                         f->shard, f->last_ns, now);
     f->last_ns = now;
 }
@@ -469,13 +469,13 @@ static void after_step(int step, void *user) {
         bool exchanges = node->op->traits & TTI_COLLECTIVE;
         tti_span_kind kind = exchanges ? TTI_SPAN_LAYERS : TTI_SPAN_WORK;
         const tti_span what = {
-            .part = tti_part_node(kind, node, tti_instance_kernel(f->instance, step)),
+            .id = tti_span_node(kind, node, tti_instance_kernel(f->instance, step)),
             .shard = f->shard,
             .row = TTI_ROW_TP};
         if (exchanges)
             tti_profile_stall(f->r->x, &what, "waiting for an exchange", f->last_ns, now);
         else
-            tti_profile_add(f->r->x, TTI_ROW_COMPUTE, what.part, f->shard, f->last_ns, now);
+            tti_profile_add(f->r->x, TTI_ROW_COMPUTE, what.id, f->shard, f->last_ns, now);
         f->last_ns = tti_now_ns();
     }
     tti_compute_thread_cursor_signal(&f->cursor, step + 1);
@@ -529,8 +529,9 @@ static tutti_status run_steps(walker *f) {
     TTI_TRY(check_comm(f)); /* before others wait for what could not be made: they hear why */
     if (r->program->side && f->index == 0) tti_pipe_of(x)->busy_ns += end - start;
     if (r->program->side && f->timed)
-        tti_profile_add(x, TTI_ROW_PARTS, tti_part_other(is_backward(f) ? "backward" : "forward"),
-                        f->shard, start, end);
+        tti_profile_add(x, TTI_ROW_SEGMENTS,
+                        tti_span_other(is_backward(f) ? "backward" : "forward"), f->shard, start,
+                        end);
     if (in->last < r->program->program->n_steps) return TUTTI_OK;
     tti_exec_keep_sums(x, f->instance, f->shard, r->eval ? TTI_LOSS_SUMS : tti_n_sums(setup));
     tti_exec_copy_outputs(r->desc, f->instance, f->shard - setup->first_shard);
@@ -578,7 +579,7 @@ static void run_together(tti_exec *x, const tti_instr *in, int index) {
         int64_t start = tti_now_ns();
         tti_exec_merge(x, in->merges, in->range.first + mine.first, in->range.first + mine.last);
         if (index == 0 && tti_profile_of(x))
-            tti_profile_add(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1, start, tti_now_ns());
+            tti_profile_add(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_MERGE), -1, start, tti_now_ns());
     } else if (index == 0) {
         begin_record(x, TTI_LANE_COMPUTE, in, tti_tally_of(x)->begun.step);
         tutti_status st = communicate(in, x);

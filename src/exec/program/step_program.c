@@ -434,8 +434,8 @@ static const instr_name names[TTI_N_INSTR_KINDS] = {
     [TTI_SUM_HASHES] = {"all_reduce", "all_reduce of hashes", TTI_SPAN_SUMS},
 };
 
-tti_part tti_instr_part(tti_instr_kind kind) {
-    return (tti_part){.name = names[kind].in_profile, .kind = names[kind].kind};
+tti_span_id tti_instr_span(tti_instr_kind kind) {
+    return (tti_span_id){.name = names[kind].in_profile, .kind = names[kind].kind};
 }
 
 const char *tti_instr_name(tti_instr_kind kind) { return names[kind].name; }

@@ -173,9 +173,9 @@ void tti_step_program_destroy(tti_step_program *program); /* takes NULL */
 /* Reductions run even if the worker failed to compute: the other workers wait for them. */
 bool tti_is_reduction(tti_instr_kind kind);
 
-/* The part of a profile that an instruction is: its name and what it moves, and the kind of work.
- * The steps of a RUN are parts of their own. */
-tti_part tti_instr_part(tti_instr_kind kind);
+/* The span of an instruction in a profile: its name and what it moves, and the kind of work.  The
+ * steps of a RUN have spans of their own. */
+tti_span_id tti_instr_span(tti_instr_kind kind);
 
 /* The name of an instruction in a list, as the flight recorder shows it. */
 const char *tti_instr_name(tti_instr_kind kind);

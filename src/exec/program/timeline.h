@@ -1,4 +1,4 @@
-/* timeline.h - the records of a profile: parts of steps, each of one kind, and when they ran. */
+/* timeline.h - the records of a profile: spans of steps, each of one kind, and when they ran. */
 #ifndef TTI_EXEC_TIMELINE_H
 #define TTI_EXEC_TIMELINE_H
 
@@ -12,8 +12,8 @@ typedef enum tti_row {
     TTI_ROW_COMM,    /* gradients, sums and parameters between workers */
     TTI_ROW_TP,      /* exchanges inside layers */
     TTI_ROW_STAGES,  /* values to other stages of a pipeline */
-    TTI_ROW_PARTS,   /* pipeline: which part of which shard TTI_ROW_COMPUTE runs */
-    TTI_ROW_SERVER,  /* the parameter server's work for this worker */
+    TTI_ROW_SEGMENTS, /* pipeline: the segment and shard that TTI_ROW_COMPUTE runs */
+    TTI_ROW_SERVER,   /* the parameter server's work for this worker */
     TTI_N_ROWS
 } tti_row;
 
@@ -30,54 +30,55 @@ typedef enum tti_span_kind {
     TTI_N_SPAN_KINDS
 } tti_span_kind;
 
-/* A part of a step: a node, or work outside of all nodes. */
-typedef struct tti_part {
+/* The work of a span: a node, or work outside of all nodes. */
+typedef struct tti_span_id {
     const char *name; /* of the kernel, or of the work outside of nodes; static */
     tti_span_kind kind;
     const tti_node *node; /* of the shard program; NULL: none, name says what */
-} tti_part;
+} tti_span_id;
 
-/* Parts that are no node, by what their time goes into. */
-static inline tti_part tti_part_work(const char *name) {
-    return (tti_part){.name = name, .kind = TTI_SPAN_WORK};
+/* Work outside of all nodes, by its kind. */
+static inline tti_span_id tti_span_work(const char *name) {
+    return (tti_span_id){.name = name, .kind = TTI_SPAN_WORK};
 }
 
-static inline tti_part tti_part_wait(const char *name) {
-    return (tti_part){.name = name, .kind = TTI_SPAN_WAIT};
+static inline tti_span_id tti_span_wait(const char *name) {
+    return (tti_span_id){.name = name, .kind = TTI_SPAN_WAIT};
 }
 
-static inline tti_part tti_part_layers(const char *name) {
-    return (tti_part){.name = name, .kind = TTI_SPAN_LAYERS};
+static inline tti_span_id tti_span_layers(const char *name) {
+    return (tti_span_id){.name = name, .kind = TTI_SPAN_LAYERS};
 }
 
-static inline tti_part tti_part_stages(const char *name) {
-    return (tti_part){.name = name, .kind = TTI_SPAN_STAGES};
+static inline tti_span_id tti_span_stages(const char *name) {
+    return (tti_span_id){.name = name, .kind = TTI_SPAN_STAGES};
 }
 
-static inline tti_part tti_part_grads(const char *name) {
-    return (tti_part){.name = name, .kind = TTI_SPAN_GRADS};
+static inline tti_span_id tti_span_grads(const char *name) {
+    return (tti_span_id){.name = name, .kind = TTI_SPAN_GRADS};
 }
 
-static inline tti_part tti_part_params(const char *name) {
-    return (tti_part){.name = name, .kind = TTI_SPAN_PARAMS};
+static inline tti_span_id tti_span_params(const char *name) {
+    return (tti_span_id){.name = name, .kind = TTI_SPAN_PARAMS};
 }
 
-static inline tti_part tti_part_sums(const char *name) {
-    return (tti_part){.name = name, .kind = TTI_SPAN_SUMS};
+static inline tti_span_id tti_span_sums(const char *name) {
+    return (tti_span_id){.name = name, .kind = TTI_SPAN_SUMS};
 }
 
-static inline tti_part tti_part_other(const char *name) {
-    return (tti_part){.name = name, .kind = TTI_SPAN_OTHER};
+static inline tti_span_id tti_span_other(const char *name) {
+    return (tti_span_id){.name = name, .kind = TTI_SPAN_OTHER};
 }
 
 /* A node, by this kernel. */
-static inline tti_part tti_part_node(tti_span_kind kind, const tti_node *node, const char *kernel) {
-    return (tti_part){.name = kernel, .kind = kind, .node = node};
+static inline tti_span_id tti_span_node(tti_span_kind kind, const tti_node *node,
+                                        const char *kernel) {
+    return (tti_span_id){.name = kernel, .kind = kind, .node = node};
 }
 
-/* When a part ran, and in which row. */
+/* When the work ran, and in which row. */
 typedef struct tti_span {
-    tti_part part;
+    tti_span_id id;
     int shard; /* global number; -1: of all */
     tti_row row;
     int step; /* of the window, from 0; of TTI_ROW_HOST not to be relied on */

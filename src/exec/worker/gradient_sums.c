@@ -107,7 +107,7 @@ tutti_status tti_exec_reduce(tti_exec *x, const tti_instr *in) {
         return TUTTI_OK;
     }
     TTI_TRY(reduce(x, in));
-    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(in->kind), -1, start, tti_now_ns());
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(in->kind), -1, start, tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -150,10 +150,10 @@ void tti_exec_fini_sync(tti_setup *setup, tti_joins *joins) {
 /* If another thread joins, the compute threads record their own waits. */
 static void record_join(tti_exec *x, const tti_node *node, int64_t start, int64_t arrived) {
     const tti_span join = {
-        .part = tti_part_node(TTI_SPAN_SUMS, node, "join"), .shard = -1, .row = TTI_ROW_COMM};
+        .id = tti_span_node(TTI_SPAN_SUMS, node, "join"), .shard = -1, .row = TTI_ROW_COMM};
     int64_t end = tti_now_ns();
     if (tti_sharded_of(x)) {
-        tti_profile_add(x, join.row, join.part, join.shard, start, end);
+        tti_profile_add(x, join.row, join.id, join.shard, start, end);
         return;
     }
     tti_exec_waited(x, arrived - start);

@@ -283,7 +283,7 @@ tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_segment *segment) {
         TTI_TRY(
             tti_mailbox_wait(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), end, segment), &data));
         if (segment->timed)
-            tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"),
+            tti_profile_add(x, TTI_ROW_COMPUTE, tti_span_wait("waiting for another stage"),
                             segment->shard, start, tti_now_ns());
         tti_instance_set_input(segment->instance, end->input, data);
     }
@@ -298,7 +298,7 @@ tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_segment *segment) {
     for (int i = 0; i < side->n_out; i++)
         if (side->out[i].segment == segment->action.segment) {
             const tti_span what = {
-                .part = tti_instr_part(TTI_SEND), .shard = segment->shard, .row = TTI_ROW_STAGES};
+                .id = tti_instr_span(TTI_SEND), .shard = segment->shard, .row = TTI_ROW_STAGES};
             int64_t start = tti_now_ns();
             TTI_TRY(tti_mailbox_put(tti_pipe_of(x)->box,
                                     slot_of(tti_setup_of(x), &side->out[i], segment),
@@ -431,6 +431,6 @@ tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads) {
         const tti_slot *slot = tti_pipe_tied_slot(tti_setup_of(x)->desc.plan, &stages->tied[i]);
         if (slot) TTI_TRY(tti_pipe_sum_shared(pipe, &stages->tied[i], slot, grads + slot->first));
     }
-    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_SUM_TIED), -1, start, tti_now_ns());
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_SUM_TIED), -1, start, tti_now_ns());
     return TUTTI_OK;
 }

@@ -48,10 +48,10 @@ static void add(tti_profile *p, const entry *e) {
 
 static tti_queue queue_of(tti_row row) {
     static const tti_queue queues[TTI_N_ROWS] = {
-        [TTI_ROW_HOST] = TTI_QUEUE_COMPUTE,  [TTI_ROW_COMPUTE] = TTI_QUEUE_COMPUTE,
-        [TTI_ROW_COPY] = TTI_QUEUE_COPY,     [TTI_ROW_COMM] = TTI_QUEUE_COMM,
-        [TTI_ROW_TP] = TTI_QUEUE_PEER,       [TTI_ROW_STAGES] = TTI_QUEUE_PEER,
-        [TTI_ROW_PARTS] = TTI_QUEUE_COMPUTE, [TTI_ROW_SERVER] = TTI_QUEUE_COMPUTE};
+        [TTI_ROW_HOST] = TTI_QUEUE_COMPUTE,     [TTI_ROW_COMPUTE] = TTI_QUEUE_COMPUTE,
+        [TTI_ROW_COPY] = TTI_QUEUE_COPY,        [TTI_ROW_COMM] = TTI_QUEUE_COMM,
+        [TTI_ROW_TP] = TTI_QUEUE_PEER,          [TTI_ROW_STAGES] = TTI_QUEUE_PEER,
+        [TTI_ROW_SEGMENTS] = TTI_QUEUE_COMPUTE, [TTI_ROW_SERVER] = TTI_QUEUE_COMPUTE};
     return queues[row];
 }
 
@@ -62,14 +62,13 @@ tutti_status tti_profile_from(tti_exec *x, tti_row row) {
     return x->setup.desc.backend->device->queues.record_timestamp(queue_of(row), p->last[row]);
 }
 
-tutti_status tti_profile_upto(tti_exec *x, tti_row row, tti_part part, int shard) {
+tutti_status tti_profile_upto(tti_exec *x, tti_row row, tti_span_id id, int shard) {
     tti_profile *p = x->profile;
     if (!p) return TUTTI_OK;
     int from = p->last[row];
     TTI_TRY(tti_profile_from(x, row));
     add(p,
-        &(entry){
-            .span = {.part = part, .shard = shard, .row = row}, .from = from, .to = p->last[row]});
+        &(entry){.span = {.id = id, .shard = shard, .row = row}, .from = from, .to = p->last[row]});
     return TUTTI_OK;
 }
 
@@ -80,10 +79,10 @@ int tti_profile_take(tti_exec *x, int n) {
     return p->n_timestamps - n;
 }
 
-void tti_profile_between(tti_exec *x, tti_row row, tti_part part, int shard, int from) {
+void tti_profile_between(tti_exec *x, tti_row row, tti_span_id id, int shard, int from) {
     if (!x->profile) return;
     add(x->profile,
-        &(entry){.span = {.part = part, .shard = shard, .row = row}, .from = from, .to = from + 1});
+        &(entry){.span = {.id = id, .shard = shard, .row = row}, .from = from, .to = from + 1});
 }
 
 void tti_profile_next_step(tti_exec *x) {
@@ -133,11 +132,11 @@ bool tti_profile_records(tti_exec *x) {
 
 /* ---- the host ---- */
 
-void tti_profile_add(tti_exec *x, tti_row row, tti_part part, int shard, int64_t start_ns,
+void tti_profile_add(tti_exec *x, tti_row row, tti_span_id id, int shard, int64_t start_ns,
                      int64_t end_ns) {
     tti_profile *p = x->profile;
     if (!p) return;
-    add(p, &(entry){.span = {.part = part,
+    add(p, &(entry){.span = {.id = id,
                              .shard = shard,
                              .row = row,
                              .start_us = (double)(start_ns - p->zero_ns) * 1e-3,
@@ -146,19 +145,19 @@ void tti_profile_add(tti_exec *x, tti_row row, tti_part part, int shard, int64_t
 
 void tti_profile_stall(tti_exec *x, const tti_span *what, const char *waiting, int64_t start_ns,
                        int64_t end_ns) {
-    tti_profile_add(x, what->row, what->part, what->shard, start_ns, end_ns);
-    tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait(waiting), what->shard, start_ns, end_ns);
+    tti_profile_add(x, what->row, what->id, what->shard, start_ns, end_ns);
+    tti_profile_add(x, TTI_ROW_COMPUTE, tti_span_wait(waiting), what->shard, start_ns, end_ns);
 }
 
 void tti_profile_mark(tti_exec *x, int64_t now_ns) {
     if (x->profile) x->profile->mark_ns = now_ns;
 }
 
-void tti_profile_rest(tti_exec *x, tti_part part, int64_t now_ns) {
+void tti_profile_rest(tti_exec *x, tti_span_id id, int64_t now_ns) {
     tti_profile *p = x->profile;
     if (!p) return;
     if (p->mark_ns > 0 && now_ns > p->mark_ns)
-        tti_profile_add(x, TTI_ROW_COMPUTE, part, -1, p->mark_ns, now_ns);
+        tti_profile_add(x, TTI_ROW_COMPUTE, id, -1, p->mark_ns, now_ns);
     p->mark_ns = now_ns;
 }
 

@@ -26,7 +26,7 @@ tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
                              &tally->sums[tally->n_sums - 1]));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
-    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_REPORT), -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_REPORT), -1, start, end);
     return TUTTI_OK;
 }
 

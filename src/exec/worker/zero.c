@@ -148,7 +148,7 @@ tutti_status tti_sharded_gather(tti_exec *x, int index, size_t offset, bool aver
                                       .from = setup->share.from + index * setup->n_ranks,
                                       .dtype = TUTTI_F32};
     TTI_TRY(tti_comm_gather_partitions(setup->desc.comm, &desc));
-    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_GATHER), -1, start, tti_now_ns());
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_GATHER), -1, start, tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -361,7 +361,7 @@ tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_
     }
     tutti_status st = tti_update_run(update, &tally->last_hash);
     if (st != TUTTI_OK) return tti_exec_compute_thread_failed(x, 0, st);
-    tti_profile_rest(x, tti_instr_part(TTI_UPDATE_BLOCKS), tti_now_ns());
+    tti_profile_rest(x, tti_instr_span(TTI_UPDATE_BLOCKS), tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -393,14 +393,14 @@ tutti_status tti_exec_gather_params(tti_exec *x) {
     TTI_TRY(gather_params(x));
     int64_t end = tti_now_ns();
     tti_tally_of(x)->gather_ns = end - start;
-    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_GATHER), -1, start, end);
-    tti_profile_rest(x, tti_part_wait("waiting for parameters"), end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_GATHER), -1, start, end);
+    tti_profile_rest(x, tti_span_wait("waiting for parameters"), end);
     return TUTTI_OK;
 }
 
 void tti_exec_hash_gathered(tti_exec *x) {
     tti_exec_set_hash(x, tti_update_hash_others(tti_update_of(x)));
-    tti_profile_rest(x, tti_instr_part(TTI_HASH), tti_now_ns());
+    tti_profile_rest(x, tti_instr_span(TTI_HASH), tti_now_ns());
 }
 
 tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_count,

@@ -15,7 +15,7 @@ enum { MOST_TEXT = 1 << 30, MOST_SPANS = 1 << 24 };
 /* ---- one worker ---- */
 
 typedef struct key {
-    tti_part part;
+    tti_span_id id;
     tti_row row;
     int what; /* -1: the place is free */
 } key;
@@ -28,14 +28,13 @@ typedef struct maker {
 } maker;
 
 static size_t place_of(const maker *m, const tti_span *span) {
-    const tti_part *part = &span->part;
-    uintptr_t mix = (uintptr_t)part->node * 31 + (uintptr_t)part->name * 17 + (uintptr_t)span->row;
+    const tti_span_id *id = &span->id;
+    uintptr_t mix = (uintptr_t)id->node * 31 + (uintptr_t)id->name * 17 + (uintptr_t)span->row;
     size_t at = (size_t)(mix ^ mix >> 12) & (m->n_keys - 1);
     for (; m->keys[at].what >= 0; at = (at + 1) & (m->n_keys - 1)) {
         const key *k = &m->keys[at];
-        bool same_part =
-            k->part.node == part->node && k->part.name == part->name && k->part.kind == part->kind;
-        if (same_part && k->row == span->row) break;
+        bool same_id = k->id.node == id->node && k->id.name == id->name && k->id.kind == id->kind;
+        if (same_id && k->row == span->row) break;
     }
     return at;
 }
@@ -47,16 +46,16 @@ static int32_t put_text(maker *m, const char *text) {
 }
 
 /* "linear bf16[65536,768] bf16[2304,768]" */
-static int32_t put_label(maker *m, const tti_part *part) {
+static int32_t put_label(maker *m, const tti_span_id *id) {
     tti_str label = {0};
-    if (part->node) {
-        tti_str_add(&label, part->node->op->name);
-        for (int i = 0; i < part->node->n_in && i < 3; i++) {
+    if (id->node) {
+        tti_str_add(&label, id->node->op->name);
+        for (int i = 0; i < id->node->n_in && i < 3; i++) {
             tti_str_add(&label, " ");
-            tti_type_print(&label, &part->node->in[i]->type);
+            tti_type_print(&label, &id->node->in[i]->type);
         }
     } else {
-        tti_str_printf(&label, "(%s)", part->name);
+        tti_str_printf(&label, "(%s)", id->name);
     }
     int32_t at = put_text(m, tti_str_text(&label));
     m->text.failed = m->text.failed || label.failed;
@@ -75,15 +74,15 @@ static tti_cost cost_of(const tti_node *node) {
     return cost;
 }
 
-static void put_what(maker *m, const tti_part *part, tti_row row) {
-    tti_cost cost = cost_of(part->node);
+static void put_what(maker *m, const tti_span_id *id, tti_row row) {
+    tti_cost cost = cost_of(id->node);
     m->out->labels[m->out->head.n_labels++] =
-        (tti_span_label){.name = put_text(m, part->node ? part->node->op->name : part->name),
-                         .layer = part->node ? put_text(m, part->node->name) : TTI_SPANS_NOTHING,
-                         .kernel = put_text(m, part->node ? part->name : ""),
-                         .label = put_label(m, part),
+        (tti_span_label){.name = put_text(m, id->node ? id->node->op->name : id->name),
+                         .layer = id->node ? put_text(m, id->node->name) : TTI_SPANS_NOTHING,
+                         .kernel = put_text(m, id->node ? id->name : ""),
+                         .label = put_label(m, id),
                          .row = (int32_t)row,
-                         .kind = (int32_t)part->kind,
+                         .kind = (int32_t)id->kind,
                          .flops = cost.flops,
                          .bytes = cost.bytes};
 }
@@ -91,8 +90,8 @@ static void put_what(maker *m, const tti_part *part, tti_row row) {
 static void put_span(maker *m, const tti_span *span) {
     key *k = &m->keys[place_of(m, span)];
     if (k->what < 0) {
-        *k = (key){span->part, span->row, (int)m->out->head.n_labels};
-        put_what(m, &span->part, span->row);
+        *k = (key){span->id, span->row, (int)m->out->head.n_labels};
+        put_what(m, &span->id, span->row);
     }
     m->out->spans[m->out->head.n_spans++] = (tti_profile_span){.what = k->what,
                                                                .shard = span->shard,

@@ -9,7 +9,7 @@ static const char sum[] = "sum of gradients", wait[] = "waiting for sums";
 /* n spans of two names in turn, one microsecond each; of as many steps as half of them. */
 static tti_timeline timeline_of(int n, tti_span *spans) {
     for (int i = 0; i < n; i++)
-        spans[i] = (tti_span){.part = i % 2 ? tti_part_wait(wait) : tti_part_grads(sum),
+        spans[i] = (tti_span){.id = i % 2 ? tti_span_wait(wait) : tti_span_grads(sum),
                               .shard = i,
                               .row = i % 2 ? TTI_ROW_COMPUTE : TTI_ROW_COMM,
                               .step = i / 2,
@@ -49,15 +49,15 @@ T_CASE(names_stand_once) {
 /* One name in every kind: each is a what of its own, and the kind goes with it. */
 T_CASE(kinds) {
     T_UNUSED;
-    const tti_part parts[] = {
-        [TTI_SPAN_WORK] = tti_part_work(sum),     [TTI_SPAN_WAIT] = tti_part_wait(sum),
-        [TTI_SPAN_LAYERS] = tti_part_layers(sum), [TTI_SPAN_STAGES] = tti_part_stages(sum),
-        [TTI_SPAN_GRADS] = tti_part_grads(sum),   [TTI_SPAN_PARAMS] = tti_part_params(sum),
-        [TTI_SPAN_SUMS] = tti_part_sums(sum),     [TTI_SPAN_OTHER] = tti_part_other(sum)};
-    T_EQ(TTI_COUNT(parts), TTI_N_SPAN_KINDS);
+    const tti_span_id ids[] = {
+        [TTI_SPAN_WORK] = tti_span_work(sum),     [TTI_SPAN_WAIT] = tti_span_wait(sum),
+        [TTI_SPAN_LAYERS] = tti_span_layers(sum), [TTI_SPAN_STAGES] = tti_span_stages(sum),
+        [TTI_SPAN_GRADS] = tti_span_grads(sum),   [TTI_SPAN_PARAMS] = tti_span_params(sum),
+        [TTI_SPAN_SUMS] = tti_span_sums(sum),     [TTI_SPAN_OTHER] = tti_span_other(sum)};
+    T_EQ(TTI_COUNT(ids), TTI_N_SPAN_KINDS);
     tti_span spans[TTI_N_SPAN_KINDS];
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
-        spans[k] = (tti_span){.part = parts[k], .shard = -1, .row = TTI_ROW_COMM};
+        spans[k] = (tti_span){.id = ids[k], .shard = -1, .row = TTI_ROW_COMM};
     const tti_timeline timeline = {.spans = spans, .n = TTI_N_SPAN_KINDS};
     tti_worker_spans told = {0};
     T_OK(tti_spans_make(&timeline, &told));
@@ -71,7 +71,7 @@ T_CASE(kinds) {
 T_CASE(nodes) {
     T_UNUSED;
     const tti_node node = {.op = &(tti_op){.name = "op"}, .name = "layer"};
-    tti_span span = {.part = tti_part_node(TTI_SPAN_LAYERS, &node, "waiting"), .row = TTI_ROW_TP};
+    tti_span span = {.id = tti_span_node(TTI_SPAN_LAYERS, &node, "waiting"), .row = TTI_ROW_TP};
     tti_worker_spans told = {0};
     T_OK(tti_spans_make(&(tti_timeline){.spans = &span, .n = 1}, &told));
     const tti_span_label *what = &told.labels[0];

@@ -234,7 +234,7 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
         partials[i].data = b->partials[i];
     }
     TTI_TRY(bring_all(b));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_grads("gradients to the host"), -1));
     TTI_TRY(b->ops->queues.await_host_event(TTI_EVENT_COMPUTED));
     int64_t made = tti_now_ns();
     TTI_TRY(b->ops->queues.sync());
@@ -243,12 +243,12 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     TTI_TRY(sum_partials(b, partials, n_partials, b->partials[0]));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
-    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_REDUCE), -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_REDUCE), -1, start, end);
     if (tti_pipe_of(x)) TTI_TRY(tti_pipe_sum_tied(x, b->partials[0]));
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     if (tti_offload_of(x)) return TUTTI_OK;
     TTI_TRY(put_grads(b));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the device"), -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_grads("gradients to the device"), -1);
 }
 
 int64_t tti_device_host_staged_computed(const tti_device_host_staged *b) { return b->computed_ns; }
@@ -266,7 +266,7 @@ tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const 
                                                    "loss_sum")) /* else another stage's */
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, all + first, sums + first,
                                     (last - first) * sizeof *sums));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the host"), -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_sums("sums to the host"), -1));
     return b->ops->queues.sync();
 }
 
@@ -275,7 +275,7 @@ tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *b, double *
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, tti_exec_sums(x),
                                 tti_n_shard_sums(tti_setup_of(x)) * sizeof *sums));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the device"), -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_sums("sums to the device"), -1);
 }
 
 tutti_status tti_device_host_staged_sums(tti_device_host_staged *b, double *sums, bool vote) {
@@ -302,7 +302,7 @@ tutti_status tti_device_host_staged_parts(tti_device_host_staged *b, float *part
                                   TUTTI_SUM, TUTTI_ALG_AUTO));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
-    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_JOIN), -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_JOIN), -1, start, end);
     TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, parts, joins->parts, n_all * sizeof *parts));
     return b->ops->queues.sync(); /* the host's copy is used again by the next join */
 }

@@ -423,7 +423,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
             setup->desc.backend->accumulate(
                 tti_exec_grads_at(r->x, setup->acc.partial_buffer[0], b->first),
                 tti_exec_grads_at(r->x, setup->acc.partial_buffer[i], b->first), b->n_elems);
-        TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_instr_part(TTI_MERGE), -1));
+        TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_instr_span(TTI_MERGE), -1));
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
     bool is_last =
@@ -436,7 +436,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
     TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->overlapped && !r->after_shards && !is_last));
     tti_instr_kind kind =
         tti_exec_divides(tti_setup_of(r->x)) ? TTI_REDUCE_SCATTER : TTI_ALL_REDUCE;
-    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_part(kind), -1));
+    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_span(kind), -1));
     if (alone) return tti_device_reduce_rest(r);
     return tti_sharded_of(r->x) ? tti_device_reduce_record(r, &r->events[r->next_bucket - 1])
                                 : TUTTI_OK;
@@ -511,9 +511,9 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     tti_device_step_sums step_sums = step_sums_of(setup, args, report, sums);
     TTI_TRY(r->ops->collectives.report_sums(&step_sums));
     TTI_TRY(all_gather_words(r, sums, n_words, 0, n_words));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_part(TTI_REPORT), -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_REPORT), -1));
     TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1));
+    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for sums"), -1));
     return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
@@ -584,7 +584,7 @@ tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int sourc
     if (r->overlapped && r->has_gathered) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)bucket, source, dst, overlapped));
-    return tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_GATHER), -1);
+    return tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_GATHER), -1);
 }
 
 tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool overlapped) {
@@ -592,7 +592,7 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool overlapped) {
     int place;
     TTI_TRY(tti_device_reduce_record(r, &place));
     TTI_TRY(r->ops->queues.wait_event(TTI_QUEUE_COMPUTE, place));
-    return tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters"), -1);
+    return tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for parameters"), -1);
 }
 
 /* Behind what report_sums spreads. */

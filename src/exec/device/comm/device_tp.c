@@ -324,11 +324,11 @@ tutti_status tti_device_tp_wait(tti_device_tp *e) {
     if (!e || !e->pending) return TUTTI_OK;
     e->pending = e->pulled = false;
     TTI_TRY(e->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
-    return tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for an exchange"), -1);
+    return tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for an exchange"), -1);
 }
 
-static tti_part between_devices(const tti_node *node) {
-    return tti_part_node(TTI_SPAN_LAYERS, node, "exchange between devices");
+static tti_span_id between_devices(const tti_node *node) {
+    return tti_span_node(TTI_SPAN_LAYERS, node, "exchange between devices");
 }
 
 /* All workers are idle before a kernel starts that waits for the others. */
@@ -348,13 +348,14 @@ static tutti_status end_alone(tti_device_tp *e) {
     return e->ops->queues.sync();
 }
 
-static tutti_status enqueue_exchange(tti_device_tp *e, const tti_tp_collective *tp, tti_part part) {
+static tutti_status enqueue_exchange(tti_device_tp *e, const tti_tp_collective *tp,
+                                     tti_span_id id) {
     bool alone = e->alone;
     TTI_TRY(put_alone(e));
     TTI_TRY(e->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(e->x, TTI_ROW_TP));
     TTI_TRY(e->ops->collectives.tp_collective(e->group, tp, e->overlapped && !alone));
-    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TP, part, -1));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TP, id, -1));
     e->pending = true;
     e->pulled = false;
     return end_alone(e);
@@ -367,8 +368,8 @@ static tutti_status bring_rows(tti_device_tp *e, const tti_device_norm *norm) {
     TTI_TRY(e->ops->fusions.bring(e->group, norm));
     e->pending = true;
     e->pulled = false;
-    tti_part part = tti_part_node(TTI_SPAN_LAYERS, norm->node, "rows between devices");
-    return tti_profile_upto(e->x, TTI_ROW_TP, part, -1);
+    tti_span_id id = tti_span_node(TTI_SPAN_LAYERS, norm->node, "rows between devices");
+    return tti_profile_upto(e->x, TTI_ROW_TP, id, -1);
 }
 
 static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool overlapped) {
@@ -383,7 +384,7 @@ static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool o
     TTI_TRY((norm->part ? ops->fusions.norm_grad : ops->fusions.norm)(e->group, norm));
     if (timestamp > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, timestamp + 1));
     tti_profile_between(e->x, TTI_ROW_TP, between_devices(norm->node), -1, timestamp);
-    tti_part wait = tti_part_wait("waiting for an exchange");
+    tti_span_id wait = tti_span_wait("waiting for an exchange");
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
     TTI_TRY(end_alone(e));
     return norm->kept ? bring_rows(e, norm) : TUTTI_OK;
@@ -416,7 +417,7 @@ tutti_status tti_device_tp_sum(tti_device_tp *e, double *terms, size_t n) {
                                   .n_rows = 1,
                                   .part_bytes = n * sizeof *terms};
     alone(e);
-    TTI_TRY(enqueue_exchange(e, &tp, tti_part_sums("exchange between devices")));
+    TTI_TRY(enqueue_exchange(e, &tp, tti_span_sums("exchange between devices")));
     return tti_device_tp_wait(e);
 }
 
@@ -440,14 +441,14 @@ static tutti_status run_exchange(void *state, const tti_kargs *a) {
         if (sums && n_in == 0) return TUTTI_OK;
         TTI_TRY(e->ops->queues.copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
         TTI_TRY(e->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_TP));
-        TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_layers("values to the host"), -1));
+        TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_span_layers("values to the host"), -1));
         TTI_TRY(await_host(e));
         int64_t start = tti_now_ns();
         TTI_TRY(exchange_on_host(e, a, n_in));
         int64_t end = tti_now_ns();
         tti_exec_waited(e->x, end - start);
-        tti_part part = tti_part_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
-        tti_profile_add(e->x, TTI_ROW_TP, part, -1, start, end);
+        tti_span_id id = tti_span_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
+        tti_profile_add(e->x, TTI_ROW_TP, id, -1, start, end);
         return e->ops->queues.copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
     }
     tti_tp_collective tp = {.kind = a->node->op->collective,

@@ -277,7 +277,7 @@ static tutti_status fetch_all(tti_device_parts *p) {
  * step. */
 static tutti_status complete(const tti_device_parts *p, int first, int n) {
     TTI_TRY(tti_device_update_complete(*p->update, first, n));
-    return tti_profile_upto(p->x, TTI_ROW_COMPUTE, tti_instr_part(TTI_HASH), -1);
+    return tti_profile_upto(p->x, TTI_ROW_COMPUTE, tti_instr_span(TTI_HASH), -1);
 }
 
 tutti_status tti_device_parts_begin(tti_device_parts *p, bool overlapped) {
@@ -397,13 +397,13 @@ static tutti_status gather_on_host(tti_device_sharded *l, const float *from) {
     for (int i = 0; tti_share_next(&setup->share, setup->desc.plan, &i, &run);)
         TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMPUTE, l->whole + run.first, from + run.state,
                                     run.n_elems * sizeof *from));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("own parameters to the host"), -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_work("own parameters to the host"), -1));
     TTI_TRY(l->ops->queues.sync());
     int64_t start = tti_now_ns();
     TTI_TRY(tti_zero_gather(setup, l->whole, l->whole));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
-    tti_profile_add(x, TTI_ROW_COMM, tti_instr_part(TTI_ALL_GATHER), -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_GATHER), -1, start, end);
     return tti_profile_from(x, TTI_ROW_COMPUTE);
 }
 
@@ -413,7 +413,7 @@ static tutti_status fetch_from_host(tti_device_sharded *l, int i, float *dst) {
     TTI_TRY(tti_profile_from(l->x, TTI_ROW_COMM));
     TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMM, dst, l->whole + bucket->first,
                                 bucket->n_elems * sizeof *dst));
-    TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMM, tti_part_params("parameters to the device"), -1));
+    TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMM, tti_span_params("parameters to the device"), -1));
     l->events[i] = l->next_event++ % TTI_SUM_EVENTS;
     return l->ops->queues.record_event(TTI_QUEUE_COMM, l->events[i]);
 }
@@ -443,7 +443,7 @@ static tutti_status await_place(tti_device_sharded *l, const tti_live_range *liv
             newest = TTI_MAX(newest, w->live[i].bucket);
     if (newest < 0) return TUTTI_OK;
     TTI_TRY(tti_device_reduce_wait_for(l->reduce, newest));
-    return tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1);
+    return tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for sums"), -1);
 }
 
 static tutti_status prepare_for_step(tti_device_sharded *l, int step) {
@@ -465,7 +465,7 @@ static tutti_status prepare_for_step(tti_device_sharded *l, int step) {
             waits = true;
         }
         if (waits)
-            TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters"),
+            TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for parameters"),
                                      -1));
     }
     for (int i = 0; l->is_last && l->overlapped && i < grads->n_live; i++)
