@@ -95,10 +95,10 @@ enum { TTI_MAX_SOURCES = 2 };
 
 /* An array with this rank's partitions of all groups.  Rank r's partition of group i begins at
  * element places[i * n_ranks + r] of its array; places NULL: at its bound. */
-typedef struct tti_device_parts_of {
+typedef struct tti_device_partitions {
     float *data; /* device */
     const size_t *places;
-} tti_device_parts_of;
+} tti_device_partitions;
 
 /* The workers of a job, each with its own device.  Pointers are borrowed until disconnect. */
 typedef struct tti_device_peers {
@@ -120,8 +120,9 @@ typedef struct tti_device_peers {
     /* [n_groups][n_partials]: where a group begins in a partial sum of this rank; NULL: at its
      * first element, on all ranks. */
     const size_t *at;
-    tti_device_parts_of sums; /* destination of reduce_scatter; data NULL: the first partial sum */
-    const tti_device_parts_of *sources; /* [n_sources]: arrays that all_gather reads */
+    tti_device_partitions
+        sums; /* destination of reduce_scatter; data NULL: the first partial sum */
+    const tti_device_partitions *sources; /* [n_sources]: arrays that all_gather reads */
     int n_sources;
     /* For tensor-parallel collectives: the first partial sum is their memory, two halves of this
      * many bytes, a multiple of 256.  connect fails with TUTTI_E_UNSUPPORTED if the devices cannot

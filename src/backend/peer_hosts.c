@@ -1,8 +1,9 @@
 /* peer_hosts.c - divides the order of a sum into leaves of hosts, and lists the actions of each
  * rank.
  *
- * The staging memory of a rank has one area for each part of which it is an agent, with room for
- * the leaves of its host, followed by one with room for all leaves over its own part, host by host.
+ * The staging memory of a rank has one area for each partition of which it is an agent, with room
+ * for the leaves of its host, followed by one with room for all leaves over its own partition, host
+ * by host.
  */
 #include "backend/peer_hosts.h"
 
@@ -78,12 +79,12 @@ static size_t n_acted(const tti_peer_hosts *h, int agent, int n_owners) {
 
 /* ---- places in staging ---- */
 
-/* Offset of this host's leaves over the part of an owner for which this rank is the agent. */
+/* Offset of this host's leaves over the partition of an owner for which this rank is the agent. */
 static size_t acted_at(const tti_peer_hosts *h, int owner) {
     return n_acted(h, h->rank, owner) * (size_t)h->leaves_of[h->here] * h->longest;
 }
 
-/* Offset of a host's leaves over the own part. */
+/* Offset of a host's leaves over the own partition. */
 static size_t own_at(const tti_peer_hosts *h, int host) {
     size_t n = n_acted(h, h->rank, h->n_ranks) * (size_t)h->leaves_of[h->here];
     for (int i = 0; i < host; i++) n += (size_t)h->leaves_of[i];
@@ -96,31 +97,32 @@ size_t tti_peer_leaf_at(const tti_peer_hosts *h, int k, size_t n_elems) {
     return own_at(h, h->leaves[k].host) + (size_t)h->leaves[k].index * n_elems;
 }
 
-/* A host has terms, so it has a leaf, and for each part that came back there is room. */
+/* A host has terms, so it has a leaf, and for each partition that came back there is room. */
 size_t tti_peer_return_at(const tti_peer_hosts *h, int owner) {
     return n_acted(h, tti_peer_agent(h, h->here, owner), owner) * h->longest;
 }
 
 /* ---- lists ---- */
 
-int tti_peer_hosts_runs(const tti_peer_hosts *h, const tti_chunk *parts, tti_peer_run *runs) {
+int tti_peer_hosts_runs(const tti_peer_hosts *h, const tti_chunk *partitions, tti_peer_run *runs) {
     int n = 0;
     for (int o = 0; o < h->n_ranks; o++) {
-        TTI_ASSERT(parts[o].n_elems <= h->longest);
-        if (parts[o].n_elems == 0) continue;
-        if (o == h->rank) runs[n++] = (tti_peer_run){parts[o], own_at(h, h->here)};
-        if (acts_for(h, h->rank, o)) runs[n++] = (tti_peer_run){parts[o], acted_at(h, o)};
+        TTI_ASSERT(partitions[o].n_elems <= h->longest);
+        if (partitions[o].n_elems == 0) continue;
+        if (o == h->rank) runs[n++] = (tti_peer_run){partitions[o], own_at(h, h->here)};
+        if (acts_for(h, h->rank, o)) runs[n++] = (tti_peer_run){partitions[o], acted_at(h, o)};
     }
     return n;
 }
 
-int tti_peer_hosts_leaves(const tti_peer_hosts *h, const tti_chunk *parts, tti_peer_message *list) {
-    size_t n_mine = parts[h->rank].n_elems;
+int tti_peer_hosts_leaves(const tti_peer_hosts *h, const tti_chunk *partitions,
+                          tti_peer_message *list) {
+    size_t n_mine = partitions[h->rank].n_elems;
     int n = 0;
     for (int o = 0; o < h->n_ranks; o++)
-        if (acts_for(h, h->rank, o) && parts[o].n_elems > 0)
+        if (acts_for(h, h->rank, o) && partitions[o].n_elems > 0)
             list[n++] = (tti_peer_message){o, o, true, acted_at(h, o),
-                                           (size_t)h->leaves_of[h->here] * parts[o].n_elems};
+                                           (size_t)h->leaves_of[h->here] * partitions[o].n_elems};
     for (int i = 0; i < h->n_hosts && n_mine > 0; i++)
         if (i != h->here)
             list[n++] = (tti_peer_message){tti_peer_agent(h, i, h->rank), h->rank, false,
@@ -128,15 +130,16 @@ int tti_peer_hosts_leaves(const tti_peer_hosts *h, const tti_chunk *parts, tti_p
     return n;
 }
 
-int tti_peer_hosts_returns(const tti_peer_hosts *h, const tti_chunk *parts,
+int tti_peer_hosts_returns(const tti_peer_hosts *h, const tti_chunk *partitions,
                            tti_peer_message *list) {
-    size_t n_mine = parts[h->rank].n_elems;
+    size_t n_mine = partitions[h->rank].n_elems;
     int n = 0;
     for (int i = 0; i < h->n_hosts && n_mine > 0; i++)
         if (i != h->here)
             list[n++] = (tti_peer_message){tti_peer_agent(h, i, h->rank), h->rank, true, 0, n_mine};
     for (int o = 0; o < h->n_ranks; o++)
-        if (acts_for(h, h->rank, o) && parts[o].n_elems > 0)
-            list[n++] = (tti_peer_message){o, o, false, tti_peer_return_at(h, o), parts[o].n_elems};
+        if (acts_for(h, h->rank, o) && partitions[o].n_elems > 0)
+            list[n++] =
+                (tti_peer_message){o, o, false, tti_peer_return_at(h, o), partitions[o].n_elems};
     return n;
 }

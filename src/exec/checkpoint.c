@@ -1,5 +1,5 @@
 /* checkpoint.c - reads and writes parameters, states and averages, wherever they are: on a device,
- * in parts on several workers, at a parameter server. */
+ * partitioned over several workers, at a parameter server. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,13 +32,13 @@ float *tti_exec_params(tti_exec *x) {
 }
 
 float *tti_exec_state(tti_exec *x, int k) {
-    if (tti_exec_has_parts(tti_setup_of(x))) return NULL;
+    if (tti_exec_has_partitions(tti_setup_of(x))) return NULL;
     return tti_device_of(tti_exec_state_owner(x)) ? tti_exec_device_mirror(tti_device_of(x), k)
                                                   : tti_exec_array(tti_exec_state_owner(x), k);
 }
 
 float *tti_exec_ema(tti_exec *x) {
-    if (tti_exec_has_parts(tti_setup_of(x))) return NULL;
+    if (tti_exec_has_partitions(tti_setup_of(x))) return NULL;
     return tti_device_of(tti_exec_state_owner(x))
                ? tti_exec_device_mirror(tti_device_of(x), TTI_STATE_EMA)
                : tti_exec_array(tti_exec_state_owner(x), TTI_STATE_EMA);
@@ -90,7 +90,7 @@ static float *state_array(const tti_exec *x, int64_t k) {
     return device ? tti_exec_device_mirror(device, k) : tti_exec_array(x, k);
 }
 
-/* Into the buffer of the summed gradients, of a worker that has parts of them. */
+/* Into the buffer of the summed gradients, of a worker that has partitions of them. */
 tutti_status tti_exec_gather_averages(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
@@ -114,7 +114,7 @@ static float *gradients_of(tti_exec *x) {
     return device ? tti_exec_device_gradients(device) : tti_exec_grads(x);
 }
 
-/* ---- slot by slot, where a data group has parts ---- */
+/* ---- slot by slot, where a data group has partitions ---- */
 
 /* The first worker's request to the others of its data group. */
 typedef struct request {
@@ -148,7 +148,7 @@ static tutti_status gather_gradients_of_slot(tti_exec *x, const request *want) {
     return st;
 }
 
-/* A slot lies in one bucket: its bounds, cut to the slot, are the parts to gather. */
+/* A slot lies in one bucket: its bounds, cut to the slot, are the partitions to gather. */
 static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_sharded *sharded = tti_sharded_of(x);
@@ -172,7 +172,7 @@ static tutti_status broadcast_request(const tti_setup *setup, request *want) {
     return tutti_comm_broadcast(setup->desc.comm, want, sizeof *want, TUTTI_U8, 0);
 }
 
-/* NULL: it is in parts. */
+/* NULL: it is partitioned. */
 static float *whole_array(tti_exec *x, int k) {
     if (k == TTI_STATE_PARAMS) return tti_exec_params(x);
     if (k == TTI_STATE_GRADS) return tti_sharded_of(x) ? NULL : gradients_of(x);
@@ -201,7 +201,7 @@ tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, co
 static tutti_status serve_data_group(tti_exec *x) {
     float *whole;
     x = with_state(x);
-    if (!tti_exec_has_parts(tti_setup_of(x))) return TUTTI_OK;
+    if (!tti_exec_has_partitions(tti_setup_of(x))) return TUTTI_OK;
     TTI_TRY(staging_of(x, &whole));
     TTI_TRY(tti_exec_pull(x));
     for (;;) {
@@ -213,7 +213,8 @@ static tutti_status serve_data_group(tti_exec *x) {
 }
 
 static tutti_status end_data_group(const tti_setup *setup) {
-    return tti_exec_has_parts(setup) ? broadcast_request(setup, &(request){.k = END}) : TUTTI_OK;
+    return tti_exec_has_partitions(setup) ? broadcast_request(setup, &(request){.k = END})
+                                          : TUTTI_OK;
 }
 
 tutti_status tti_exec_whole_gradients(tti_exec *x, float **grads) {

@@ -45,7 +45,7 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
             desc.bucket_memory = &x->sharded->eval;
         else if (tti_exec_state_owner(x)->arrays->ema)
             desc.params =
-                (tti_exec_has_parts(&x->setup) || (x->device && tti_exec_state_owner(x) != x))
+                (tti_exec_has_partitions(&x->setup) || (x->device && tti_exec_state_owner(x) != x))
                     ? tti_zero_averages(x)
                     : tti_exec_state_owner(x)->arrays->ema;
         TTI_TRY(tti_instance_create(&desc, &compute_thread->eval));
@@ -114,11 +114,11 @@ static tutti_status alloc_buffers(tti_exec *x) {
 static size_t state_bytes(const tti_exec *x) { return x->setup.share.n_elems * sizeof(float); }
 
 static size_t param_bytes(const tti_exec *x) {
-    bool in_parts = tti_exec_has_sharded_params(x) || tti_exec_has_range(&x->setup);
-    return (in_parts ? x->setup.share.n_elems : x->setup.desc.plan->n_flat) * sizeof(float);
+    bool is_partitioned = tti_exec_has_sharded_params(x) || tti_exec_has_range(&x->setup);
+    return (is_partitioned ? x->setup.share.n_elems : x->setup.desc.plan->n_flat) * sizeof(float);
 }
 
-/* Parameters or averages: memory that other workers read where they are in parts there. */
+/* Parameters or averages: memory that other workers read if they are partitioned. */
 static tutti_status alloc_shared(tti_exec *x, bool is_shared, size_t n_bytes, float **out) {
     void *memory = NULL;
     size_t most = tti_exec_has_sharded_params(x) ? x->setup.share.n_most * sizeof(float) : n_bytes;
@@ -685,7 +685,7 @@ tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_resu
     tti_offload *offload = tti_offload_of(x);
     tti_exec_note(setup, desc, "evaluate");
     if (!tti_device_of(x)) return tti_host_run(x, desc, TTI_FORM_EVAL, result);
-    if (arrays->ema && tti_exec_has_parts(setup) && !tti_exec_has_sharded_params(x))
+    if (arrays->ema && tti_exec_has_partitions(setup) && !tti_exec_has_sharded_params(x))
         TTI_TRY(tti_exec_gather_averages(x));
     if (setup->desc.server) TTI_TRY(tti_calls_of(setup->desc.server)->pull_averages(x));
     if (offload) TTI_TRY(tti_offload_put_averages(offload));

@@ -19,21 +19,21 @@ typedef struct block {
 } block;
 
 /* Only own parameters are sharded. */
-static bool is_in_parts(const tti_setup *setup, const tti_exec *x) {
+static bool is_partitioned(const tti_setup *setup, const tti_exec *x) {
     return tti_exec_has_sharded_params(x) || tti_exec_has_range(setup);
 }
 
 static int n_blocks(const tti_setup *setup, const tti_exec *x) {
-    return is_in_parts(setup, x) ? setup->share.n_blocks : setup->desc.plan->n_updates;
+    return is_partitioned(setup, x) ? setup->share.n_blocks : setup->desc.plan->n_updates;
 }
 
 static block block_at(const tti_setup *setup, const tti_exec *x, int i) {
     const tti_plan *plan = setup->desc.plan;
-    bool in_parts = is_in_parts(setup, x);
-    const tti_update_step *step = &plan->updates[in_parts ? setup->share.blocks[i].update : i];
+    bool has_blocks = is_partitioned(setup, x);
+    const tti_update_step *step = &plan->updates[has_blocks ? setup->share.blocks[i].update : i];
     const tti_slot *slot = &plan->slots[step->slot];
     size_t first = step->first - slot->first;
-    size_t at = in_parts ? setup->share.blocks[i].state : step->first;
+    size_t at = has_blocks ? setup->share.blocks[i].state : step->first;
     return (block){slot->param, first, first + step->n_elems, at};
 }
 
@@ -48,8 +48,8 @@ static void draw_compute_thread(int compute_thread, void *arg) {
     const drawing *d = arg;
     const tti_exec *x = d->x;
     const tti_setup *setup = tti_setup_of(x);
-    bool by_all =
-        setup->desc.shared_params && !is_in_parts(setup, x); /* workers: each has its own blocks */
+    bool by_all = setup->desc.shared_params &&
+                  !is_partitioned(setup, x); /* workers: each has its own blocks */
     for (int i = compute_thread; i < n_blocks(setup, x); i += d->n_threads) {
         if (by_all && !setup->share.is_own[i]) continue;
         block b = block_at(setup, x, i);
@@ -79,7 +79,7 @@ static tutti_status draw_here(tti_exec *x) {
     TTI_TRY(tti_compute_threads_create(d.n_threads, NULL, NULL, &compute_threads));
     tti_compute_threads_run(compute_threads, draw_compute_thread, &d);
     tti_compute_threads_destroy(compute_threads);
-    if (tti_exec_array(x, TTI_STATE_EMA) && is_in_parts(setup, x))
+    if (tti_exec_array(x, TTI_STATE_EMA) && is_partitioned(setup, x))
         memcpy(tti_exec_array(x, TTI_STATE_EMA), tti_exec_array(x, TTI_STATE_PARAMS),
                setup->share.n_elems * sizeof *tti_exec_array(x, TTI_STATE_EMA));
     else if (tti_exec_array(x, TTI_STATE_EMA) && setup->desc.shared_params)

@@ -187,7 +187,7 @@ tutti_status tti_exec_scratch_plan(const tti_exec_desc *desc, int rank, int n_ra
 /* ---- whether a worker fits into the memory of its device, before it takes any ---- */
 
 /* Workers that update separately, or next to workers on the host, have everything. */
-static bool may_have_parts(const tti_setup *setup) {
+static bool may_have_partitions(const tti_setup *setup) {
     const tti_exec_desc *d = &setup->desc;
     return setup->n_ranks > 1 && !d->server && !d->local && !d->mixed &&
            setup->desc.backend->device->update.complete;
@@ -195,13 +195,13 @@ static bool may_have_parts(const tti_setup *setup) {
 
 /* The memory with sharded gradients, and with sharded parameters too. */
 static tutti_status find_parts(const tti_setup *setup, tti_exec_desc desc, tti_device_need *need) {
-    bool may = may_have_parts(setup) && !desc.offload && desc.compression == TTI_COMPRESS_NONE;
+    bool may = may_have_partitions(setup) && !desc.offload && desc.compression == TTI_COMPRESS_NONE;
     for (int level = TTI_MAX(2, desc.zero + 1); may && level <= 3; level++) {
         tti_exec_memory m;
         desc.zero = level;
         TTI_TRY(tti_exec_memory_plan(&desc, setup->rank, setup->n_ranks, &m));
-        need->in_parts[level - 2].params = m.params + m.gathered;
-        need->in_parts[level - 2].grads = m.grads;
+        need->partitioned[level - 2].params = m.params + m.gathered;
+        need->partitioned[level - 2].grads = m.grads;
     }
     return TUTTI_OK;
 }
@@ -237,7 +237,7 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
         .n_arenas = setup->n_in_flight,
         .n_shards = setup->desc.n_shards,
         .most_shards = TTI_MAX_SHARDS,
-        .n_ranks = may_have_parts(setup) ? setup->n_ranks : 1,
+        .n_ranks = may_have_partitions(setup) ? setup->n_ranks : 1,
         .rows = tti_inputs_most_rows(&plan->shard)};
     setup->desc.backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
     TTI_TRY(find_parts(setup, desc, &need));

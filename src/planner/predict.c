@@ -254,8 +254,8 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
     double crowd = served ? fmax(1, (double)n_updates / c->n_cores) : w->crowd;
     double once = shard_group->update_s > 0 ? shard_group->update_s : tti_update_cost_s(c, plan);
     double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_compute_threads) * crowd;
-    bool in_parts = l->zero > 0 || (!served && tti_workers_share(b));
-    int n_parts = in_ranks ? TTI_MIN(n_servers, l->data) : in_parts ? l->data : 1;
+    bool is_partitioned = l->zero > 0 || (!served && tti_workers_share(b));
+    int n_parts = in_ranks ? TTI_MIN(n_servers, l->data) : is_partitioned ? l->data : 1;
     p->update_s = x->step.n_updates * whole * x->n_flat / (double)plan->n_flat / n_parts;
 }
 

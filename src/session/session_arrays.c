@@ -143,8 +143,8 @@ static tutti_status from_device_worker(tti_session_worker *w, void *arg) {
 /* ---- calls ---- */
 
 static tutti_status read_to_host(tutti_session *s, tutti_array_kind kind, array_call *call) {
-    bool in_parts = s->b->config.parallel.zero > 0 && kind != TUTTI_GRADIENT;
-    if (in_parts) s->has_gradients = false; /* state is gathered in their memory */
+    bool is_partitioned = s->b->config.parallel.zero > 0 && kind != TUTTI_GRADIENT;
+    if (is_partitioned) s->has_gradients = false; /* state is gathered in their memory */
     TTI_TRY(tti_session_run(s, read_worker, call));
     for (size_t i = 0; kind == TUTTI_GRADIENT && i < call->slot->n_elems; i++)
         call->read[i] = (float)((double)call->read[i] * s->grad_scale);

@@ -62,7 +62,7 @@ T_CASE(leaves_are_the_largest_trees_of_a_host) {
 
 typedef struct job {
     int n_ranks, hosts[MAX];
-    size_t n_elems[MAX]; /* of parts */
+    size_t n_elems[MAX]; /* of partitions */
 } job;
 
 static const job jobs[] = {
@@ -73,24 +73,25 @@ static const job jobs[] = {
     {16, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0}, {40, 40, 40}},
 };
 
-static void parts_of(const job *j, tti_chunk *parts) {
+static void partitions_of(const job *j, tti_chunk *partitions) {
     size_t at = 12;
     for (int r = 0; r < j->n_ranks; r++, at += j->n_elems[r - 1])
-        parts[r] = (tti_chunk){at, j->n_elems[r]};
+        partitions[r] = (tti_chunk){at, j->n_elems[r]};
 }
 
-/* Each message has one at the other end, as long and of the same part; there is one in a direction.
+/* Each message has one at the other end, as long and of the same partition; there is one in a
+ * direction.
  */
-static void match(const job *j, int (*list)(const tti_peer_hosts *h, const tti_chunk *parts,
+static void match(const job *j, int (*list)(const tti_peer_hosts *h, const tti_chunk *partitions,
                                             tti_peer_message *messages)) {
     tti_peer_message said[MAX][TTI_HOSTS_MESSAGES];
-    tti_chunk parts[MAX];
+    tti_chunk partitions[MAX];
     tti_peer_hosts h;
     int n[MAX];
-    parts_of(j, parts);
+    partitions_of(j, partitions);
     for (int r = 0; r < j->n_ranks; r++) {
         T_EQ(make(r, j->n_ranks, j->hosts, &h), true);
-        n[r] = list(&h, parts, said[r]);
+        n[r] = list(&h, partitions, said[r]);
         assert_true(n[r] <= TTI_HOSTS_MESSAGES);
     }
     for (int r = 0; r < j->n_ranks; r++)
@@ -129,14 +130,15 @@ static void take(char *staging, size_t n_staging, size_t at, size_t n_elems) {
 }
 
 /* The chunks that the rank adds, and those that it receives. */
-static void take_leaves(const tti_peer_hosts *h, const tti_chunk *parts, char *staging) {
+static void take_leaves(const tti_peer_hosts *h, const tti_chunk *partitions, char *staging) {
     tti_peer_run runs[MAX];
     tti_peer_message list[TTI_HOSTS_MESSAGES];
-    size_t n_staging = tti_peer_hosts_staging(h), n_mine = parts[h->rank].n_elems, n_own = 0;
-    int n_runs = tti_peer_hosts_runs(h, parts, runs);
+    size_t n_staging = tti_peer_hosts_staging(h), n_mine = partitions[h->rank].n_elems, n_own = 0;
+    int n_runs = tti_peer_hosts_runs(h, partitions, runs);
     for (int i = 0; i < n_runs; i++)
-        take(staging, n_staging, runs[i].at, runs[i].part.n_elems * (size_t)h->leaves_of[h->here]);
-    for (int i = 0, n = tti_peer_hosts_leaves(h, parts, list); i < n; i++)
+        take(staging, n_staging, runs[i].at,
+             runs[i].partition.n_elems * (size_t)h->leaves_of[h->here]);
+    for (int i = 0, n = tti_peer_hosts_leaves(h, partitions, list); i < n; i++)
         if (!list[i].sends) take(staging, n_staging, list[i].at, list[i].n_elems);
     for (int k = 0; k < h->n_leaves && n_mine > 0; k++) { /* the sum reads what is there */
         size_t at = tti_peer_leaf_at(h, k, n_mine);
@@ -145,9 +147,9 @@ static void take_leaves(const tti_peer_hosts *h, const tti_chunk *parts, char *s
     T_EQ(n_own, n_mine * (size_t)h->n_leaves);
 }
 
-static void take_returns(const tti_peer_hosts *h, const tti_chunk *parts, char *staging) {
+static void take_returns(const tti_peer_hosts *h, const tti_chunk *partitions, char *staging) {
     tti_peer_message list[TTI_HOSTS_MESSAGES];
-    for (int i = 0, n = tti_peer_hosts_returns(h, parts, list); i < n; i++) {
+    for (int i = 0, n = tti_peer_hosts_returns(h, partitions, list); i < n; i++) {
         if (list[i].sends) continue;
         T_EQ(list[i].at, tti_peer_return_at(h, list[i].owner));
         T_EQ(tti_peer_agent(h, h->here, list[i].owner), h->rank);
@@ -160,34 +162,34 @@ T_CASE(nothing_lies_on_something_else) {
     static char staging[64 * MAX * LONGEST];
     for (size_t i = 0; i < TTI_COUNT(jobs); i++)
         for (int r = 0; r < jobs[i].n_ranks; r++) {
-            tti_chunk parts[MAX];
+            tti_chunk partitions[MAX];
             tti_peer_hosts h;
-            parts_of(&jobs[i], parts);
+            partitions_of(&jobs[i], partitions);
             T_EQ(make(r, jobs[i].n_ranks, jobs[i].hosts, &h), true);
             assert_true(tti_peer_hosts_staging(&h) <= sizeof staging);
             memset(staging, 0, sizeof staging);
-            take_leaves(&h, parts, staging);
+            take_leaves(&h, partitions, staging);
             memset(staging, 0, sizeof staging);
-            take_returns(&h, parts, staging);
+            take_returns(&h, partitions, staging);
         }
 }
 
-/* Each host has one rank for every part, the owner on its own host; equal hosts divide the work
- * evenly. */
+/* Each host has one rank for every partition, the owner on its own host; equal hosts divide the
+ * work evenly. */
 T_CASE(agents_are_of_their_host) {
     T_UNUSED;
     static const int hosts[] = {0, 0, 1, 1, 2, 2};
     tti_peer_hosts h;
-    int n_parts[6] = {0};
+    int n_partitions[6] = {0};
     T_EQ(make(0, 6, hosts, &h), true);
     for (int owner = 0; owner < 6; owner++)
         for (int host = 0; host < 3; host++) {
             int agent = tti_peer_agent(&h, host, owner);
             T_EQ(hosts[agent], host);
             if (hosts[owner] == host) T_EQ(agent, owner);
-            n_parts[agent]++;
+            n_partitions[agent]++;
         }
-    for (int r = 0; r < 6; r++) T_EQ(n_parts[r], 3);
+    for (int r = 0; r < 6; r++) T_EQ(n_partitions[r], 3);
     T_EQ(tti_peer_near_index(&h, 3), 1);
 }
 

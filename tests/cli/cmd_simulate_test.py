@@ -89,7 +89,7 @@ def expect_bytes(got, whole, share):
 
 def test_parts():
     """The bytes of plain sums, also with 3, where the parameters of this small model stay gathered
-    until the backward pass; updates in parts."""
+    until the backward pass; partitioned updates."""
     write("wide.yaml", WIDE)
     plain, whole = four()
     for zero, share in (("1", 1), ("2", 1), ("3", 1)):

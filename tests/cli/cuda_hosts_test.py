@@ -85,7 +85,7 @@ def test_bits_of_one_gpu():
 
 
 def test_other_ways():
-    """A state in parts, bf16 that travels, a sum in any order, shares, a server, stages."""
+    """A partitioned state, bf16 that travels, a sum in any order, shares, a server, stages."""
     job = gpus.LENET
     gpus.train("one", job, "-n", "1")
     for wish in ("parallel.zero=1", "parallel.load_weights=3,1", "parallel.sync=parameter-server"):
@@ -99,7 +99,7 @@ def test_other_ways():
 
 
 def test_parts_inside_hosts():
-    """A state in parts, and parameters too, with sums of each host before they leave it."""
+    """A partitioned state, and parameters too, with sums of each host before they leave it."""
     gpus.train("one", gpus.LENET, "-n", "1")
     for hosts in divisions()[1:]:
         for wish in ("zero=1", "zero=3"):

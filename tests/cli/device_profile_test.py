@@ -46,7 +46,7 @@ def test_stages():
 
 
 def test_parts_by_way_of_the_host():
-    """Parameters of others come to the host once a step where these are in parts, and not where
+    """Parameters of others come to the host once a step where these are partitioned, and not where
     averages alone are fetched.  A row has spans by the clock of the device and by that of the host,
     which go together however long a thread is held up between looks at the two."""
     for zero, n in ((2, 0), (3, 1)):

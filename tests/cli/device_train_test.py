@@ -135,7 +135,7 @@ def test_devices_of_another_launcher():
 
 def test_queues():
     """A queue that does something sooner or later than another does not matter; nor do sums of
-    devices that reach each other, with the state whole or in parts."""
+    devices that reach each other, with the state whole or partitioned."""
     few = ["train.steps=6", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.2"]
     train("host", *few, "-n", "1", devices="cpu").expect(0)
     shown = runs.story("host")
@@ -151,7 +151,7 @@ def test_queues():
 
 def test_hosts():
     """Devices of several hosts add inside each host first: the bits of the host, with the state
-    whole or in parts."""
+    whole or partitioned."""
     few = ["train.steps=5", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.2"]
     train("host", *few, "-n", "1", devices="cpu").expect(0)
     shown = runs.story("host")
@@ -316,7 +316,7 @@ def test_too_little_memory():
 
 
 def test_parts_that_would_fit():
-    """Of several workers, of a stage too: as little in parts as does, and then it does.  Not of
+    """Of several workers, of a stage too: as little is partitioned as suffices, and then it does.  Not of
     workers that make their own updates, which have none."""
     wide = ["model.name=mlp", "train.steps=2", "run.checkpoint_every=-1"]
     job = wide + ["model.hidden=[%s]" % ",".join(["400"] * 12), "-n", "4",

@@ -73,7 +73,7 @@ def expected():
 
 
 def test_parts_over_hosts():
-    """Gradients and parameters in parts, which come bucket by bucket from other hosts too."""
+    """Partitioned gradients and parameters, which come bucket by bucket from other hosts too."""
     more = ["model.hidden=[60, 50]", "parallel.bucket_mb=0.002", "train.ema=0.9"]
     runs.tutti(*runs.small("one", "parallel.workers=1", *more)).expect(0)
     for zero, hosts in ((2, "a,a,b"), (3, "a,b,b"), (3, "a,b,c")):

@@ -69,7 +69,7 @@ def test_hybrid():
 
 
 def test_parts():
-    """State, gradients and parameters in parts: what comes and goes, and waits for it."""
+    """Partitioned state, gradients and parameters: what comes and goes, and waits for it."""
     for zero in ("1", "2", "3"):
         place = [PROCESSES] if zero == "3" else []
         _, traffic, rows = profile(2, "-n", "2", "parallel.zero=" + zero, *place)

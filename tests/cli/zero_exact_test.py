@@ -1,4 +1,4 @@
-"""zero_exact_test.py - state of the optimizer in parts on all workers: one story with the run
+"""zero_exact_test.py - the optimizer state partitioned over all workers: one story with the run
 where each has all of it, for any number of workers, in both places, with every optimizer;
 checkpoints that go from one to the other, byte for byte the same; and the memory promised."""
 
@@ -58,7 +58,7 @@ def grid(model, cells):
 
 def some_cells(place):
     """Every number of workers, the first one in this place and then in turn; gradients and
-    parameters in parts: some of them.  All of it: zero_exact_slow_test."""
+    partitioned parameters: some of them.  All of it: zero_exact_slow_test."""
     cells = [(n, PLACES[(place + i) % 2], 1) for i, n in enumerate(WORKERS)]
     more = list(itertools.product(WORKERS[1:], PLACES, (2, 3)))
     return cells + random.sample(more, 3)
@@ -201,7 +201,7 @@ def test_memory_is_what_was_said():
     for run in ("one", "parts"):
         runs.same_checkpoint("whole", run)
     reported = runs.tutti("inspect", *FEW, *arguments, "parallel.workers=4",
-                      "parallel.zero=1").expect(0, "in parts on 4 workers").out
+                      "parallel.zero=1").expect(0, "partitioned over 4 workers").out
     mib = re.search(r"optimizer state +([0-9.]+) MiB", reported)
     if abs(float(mib.group(1)) * 1048576 / parts["bytes_states"] - 1) > 0.001:
         raise AssertionError("inspect says %s MiB, the run %d" % (mib.group(1),

@@ -9,7 +9,7 @@ typedef struct job {
     tutti_dtype dtype;
     tutti_comm_alg alg;
     bool registered, in_place;
-    bool in_parts;                  /* each rank gets one, of uneven length */
+    bool is_partitioned;            /* each rank gets one, of uneven length */
     const tti_shard_map *shard_map; /* NULL: equal runs */
 } job;
 
@@ -52,10 +52,10 @@ static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_pa
     fill_partials(j, partials, n_partials);
     fill_bounds(j, tutti_comm_n_ranks(comm), bounds);
     tti_reduce_desc desc = {partials,    n_partials,  dst,    j->n_elems,
-                            j->dtype,    j->n_shards, j->alg, j->in_parts ? bounds : NULL,
+                            j->dtype,    j->n_shards, j->alg, j->is_partitioned ? bounds : NULL,
                             j->shard_map};
     COMM_OK(tti_comm_reduce_shards(comm, &desc));
-    if (j->in_parts) first = bounds[rank], last = bounds[rank + 1];
+    if (j->is_partitioned) first = bounds[rank], last = bounds[rank + 1];
     for (size_t i = first; i < last; i++) {
         double want = tree_sum(i, 0, j->n_shards, j->dtype);
         double got = tti_load_elem(j->dtype, dst, i);
@@ -211,7 +211,7 @@ T_CASE(many_blocks) {
         job j = {4,        300001, TUTTI_F32, bits & 1 ? TUTTI_ALG_TREE : TUTTI_ALG_DIRECT,
                  bits & 2, true,   false,     NULL};
         comm_run_with(3, true, 0, job_rank, &j);
-        j.in_parts = true;
+        j.is_partitioned = true;
         comm_run_with(3, true, 0, job_rank, &j);
     }
 }

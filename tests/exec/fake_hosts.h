@@ -75,15 +75,15 @@ static inline tutti_status fake_send(const tti_device_peers *p, const fake_post 
 
 /* Leaves between the stagings. */
 static inline tutti_status fake_send_leaves(const tti_device_peers *p, const fake_hosts *h,
-                                            const tti_chunk *parts) {
+                                            const tti_chunk *partitions) {
     fake_post post = {.n = 0};
     float *in[TTI_HOSTS_MESSAGES] = {NULL}, *mine = h->staging[p->rank];
-    post.n = tti_peer_hosts_leaves(&h->of, parts, post.list);
+    post.n = tti_peer_hosts_leaves(&h->of, partitions, post.list);
     for (int i = 0; i < post.n; i++) post.out[i] = in[i] = mine + post.list[i].at;
     return fake_send(p, &post, in);
 }
 
-/* A sum of leaves over the own part: element i of it. */
+/* A sum of leaves over the own partition: element i of it. */
 static inline float fake_over_leaves(const fake_hosts *h, size_t n_elems, size_t i) {
     float stack[32];
     int n = 0;

@@ -75,7 +75,7 @@ static inline tutti_status fake_connect(const tti_device_peers *peers, void **ou
     return fake_places(g);
 }
 
-static inline void fake_part(void *group) {
+static inline void fake_disconnect(void *group) {
     fake_group *g = group;
     if (g) fake_hosts_destroy(g->hosts);
     free(g);
@@ -137,42 +137,43 @@ static inline float fake_leaf(const fake_group *g, int which, const tti_leaf *le
     return n == 1 ? stack[0] : NAN;
 }
 
-/* The own part of a sum, to to: inside the hosts, then between them.  Elements of a group count
- * from begin on. */
+/* The own partition of a sum, to to: inside the hosts, then between them.  Elements of a group
+ * count from begin on. */
 static inline tutti_status fake_sum_own(fake_group *g, int which, size_t begin,
-                                        const tti_chunk *parts, float *to) {
+                                        const tti_chunk *partitions, float *to) {
     const fake_hosts *h = g->hosts;
     tti_peer_run runs[TTI_HOSTS_RANKS];
-    int n_runs = tti_peer_hosts_runs(&h->of, parts, runs);
+    int n_runs = tti_peer_hosts_runs(&h->of, partitions, runs);
     TTI_TRY(fake_barrier(g));
     for (int i = 0; i < n_runs; i++)
         for (int k = 0; k < h->of.n_leaves; k++) {
             const tti_leaf *leaf = &h->of.leaves[k];
-            size_t n = runs[i].part.n_elems, at = runs[i].at + (size_t)leaf->index * n;
+            size_t n = runs[i].partition.n_elems, at = runs[i].at + (size_t)leaf->index * n;
             for (size_t e = 0; leaf->host == h->of.here && e < n; e++)
                 h->staging[g->peers.rank][at + e] =
-                    fake_leaf(g, which, leaf, runs[i].part.first - begin + e);
+                    fake_leaf(g, which, leaf, runs[i].partition.first - begin + e);
         }
-    TTI_TRY(fake_send_leaves(&g->peers, h, parts));
-    size_t n_mine = parts[g->peers.rank].n_elems;
+    TTI_TRY(fake_send_leaves(&g->peers, h, partitions));
+    size_t n_mine = partitions[g->peers.rank].n_elems;
     for (size_t e = 0; e < n_mine; e++) to[e] = fake_over_leaves(h, n_mine, e);
     return fake_barrier(g);
 }
 
-/* Whole parts to the agents of their owners, who put them where the sum is to be. */
-static inline tutti_status fake_sum_hosts(fake_group *g, const tti_chunk *parts) {
+/* Whole partitions to the agents of their owners, who put them where the sum is to be. */
+static inline tutti_status fake_sum_hosts(fake_group *g, const tti_chunk *partitions) {
     const fake_hosts *h = g->hosts;
     float *mine = g->partials[g->peers.rank][0], *in[TTI_HOSTS_MESSAGES] = {NULL};
     fake_post post = {.n = 0};
-    post.n = tti_peer_hosts_returns(&h->of, parts, post.list);
-    TTI_TRY(fake_sum_own(g, -1, 0, parts, mine + parts[g->peers.rank].first));
-    for (int i = 0; i < post.n; i++) post.out[i] = in[i] = mine + parts[post.list[i].owner].first;
+    post.n = tti_peer_hosts_returns(&h->of, partitions, post.list);
+    TTI_TRY(fake_sum_own(g, -1, 0, partitions, mine + partitions[g->peers.rank].first));
+    for (int i = 0; i < post.n; i++)
+        post.out[i] = in[i] = mine + partitions[post.list[i].owner].first;
     TTI_TRY(fake_send(&g->peers, &post, in));
     for (int o = 0; o < g->peers.n_ranks; o++) {
         int holder = tti_peer_agent(&h->of, h->of.here, o);
         if (g->peers.hosts[holder] != h->of.here) abort();
-        memmove(mine + parts[o].first, g->partials[holder][0] + parts[o].first,
-                parts[o].n_elems * sizeof *mine);
+        memmove(mine + partitions[o].first, g->partials[holder][0] + partitions[o].first,
+                partitions[o].n_elems * sizeof *mine);
     }
     return fake_barrier(g);
 }
@@ -182,12 +183,13 @@ static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, b
     (void)overlapped;
     if (first % 4 || n_elems % 4 || n_elems > g->peers.n_most)
         return tti_fail(TUTTI_E_INTERNAL, "elements %zu and %zu more", first, n_elems);
-    tti_chunk c = tti_chunk_of(n_elems, g->peers.rank, g->peers.n_ranks), parts[FAKE_MAX_RANKS];
+    tti_chunk c = tti_chunk_of(n_elems, g->peers.rank, g->peers.n_ranks),
+              partitions[FAKE_MAX_RANKS];
     for (int r = 0; r < g->peers.n_ranks; r++) {
-        parts[r] = tti_chunk_of(n_elems, r, g->peers.n_ranks);
-        parts[r].first += first;
+        partitions[r] = tti_chunk_of(n_elems, r, g->peers.n_ranks);
+        partitions[r].first += first;
     }
-    if (g->hosts) return fake_sum_hosts(g, parts);
+    if (g->hosts) return fake_sum_hosts(g, partitions);
     TTI_TRY(fake_barrier(g));
     for (size_t i = 0; i < c.n_elems; i += FAKE_BLOCK) {
         size_t at = first + c.first + i, n = TTI_MIN(c.n_elems - i, FAKE_BLOCK);
@@ -199,36 +201,38 @@ static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, b
     return fake_barrier(g);
 }
 
-static inline tutti_status fake_sum_parts(void *group, size_t which, bool overlapped) {
+static inline tutti_status fake_sum_partitions(void *group, size_t which, bool overlapped) {
     fake_group *g = group;
-    const size_t *part = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1) + g->peers.rank;
+    const size_t *partition =
+        g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1) + g->peers.rank;
     (void)overlapped;
-    if (which >= g->peers.n_groups || part[0] % 4 || part[1] % 4)
-        return tti_fail(TUTTI_E_INTERNAL, "part %zu from %zu to %zu", which, part[0], part[1]);
+    if (which >= g->peers.n_groups || partition[0] % 4 || partition[1] % 4)
+        return tti_fail(TUTTI_E_INTERNAL, "partition %zu from %zu to %zu", which, partition[0],
+                        partition[1]);
     const size_t *first = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1);
-    const tti_device_parts_of *sums = &g->peers.sums;
+    const tti_device_partitions *sums = &g->peers.sums;
     size_t rank = (size_t)g->peers.rank, place = which * (size_t)g->peers.n_ranks + rank;
-    float *to = g->partials[rank][0] + g->at[rank][which][0] + (part[0] - *first);
-    if (sums->data) to = sums->data + (sums->places ? sums->places[place] : part[0]);
-    tti_chunk parts[FAKE_MAX_RANKS];
+    float *to = g->partials[rank][0] + g->at[rank][which][0] + (partition[0] - *first);
+    if (sums->data) to = sums->data + (sums->places ? sums->places[place] : partition[0]);
+    tti_chunk partitions[FAKE_MAX_RANKS];
     for (int r = 0; r < g->peers.n_ranks; r++)
-        parts[r] = (tti_chunk){first[r], first[r + 1] - first[r]};
-    if (g->hosts) return fake_sum_own(g, (int)which, *first, parts, to);
+        partitions[r] = (tti_chunk){first[r], first[r + 1] - first[r]};
+    if (g->hosts) return fake_sum_own(g, (int)which, *first, partitions, to);
     TTI_TRY(fake_barrier(g));
-    for (size_t i = part[0]; i < part[1]; i += FAKE_BLOCK)
-        fake_sum_block(g, (int)which, i - *first, TTI_MIN(part[1] - i, FAKE_BLOCK),
-                       to + (i - part[0]));
+    for (size_t i = partition[0]; i < partition[1]; i += FAKE_BLOCK)
+        fake_sum_block(g, (int)which, i - *first, TTI_MIN(partition[1] - i, FAKE_BLOCK),
+                       to + (i - partition[0]));
     return fake_barrier(g);
 }
 
 /* Parts of a source [n_ranks], to one of each other host and from there to all. */
 static inline tutti_status fake_fetch_hosts(fake_group *g, int source, const size_t *place,
-                                            const tti_chunk *parts, float *dst) {
+                                            const tti_chunk *partitions, float *dst) {
     const fake_hosts *h = g->hosts;
     int me = g->peers.rank;
     float *in[TTI_HOSTS_MESSAGES] = {NULL};
     fake_post post = {.n = 0};
-    post.n = tti_peer_hosts_returns(&h->of, parts, post.list);
+    post.n = tti_peer_hosts_returns(&h->of, partitions, post.list);
     for (int i = 0; i < post.n; i++) {
         post.out[i] = g->sources[me][source] + place[me];
         in[i] = h->staging[me] + post.list[i].at;
@@ -239,7 +243,8 @@ static inline tutti_status fake_fetch_hosts(fake_group *g, int source, const siz
         int holder = tti_peer_agent(&h->of, h->of.here, o);
         const float *from = near ? g->sources[o][source] + place[o]
                                  : h->staging[holder] + tti_peer_return_at(&h->of, o);
-        memmove(dst + (parts[o].first - parts[0].first), from, parts[o].n_elems * sizeof *dst);
+        memmove(dst + (partitions[o].first - partitions[0].first), from,
+                partitions[o].n_elems * sizeof *dst);
     }
     return fake_barrier(g);
 }
@@ -248,19 +253,20 @@ static inline tutti_status fake_fetch(void *group, size_t which, int source, flo
                                       bool overlapped) {
     fake_group *g = group;
     size_t n = (size_t)g->peers.n_ranks;
-    const size_t *part = g->peers.bounds + which * (n + 1);
+    const size_t *partition = g->peers.bounds + which * (n + 1);
     (void)overlapped;
     if (which >= g->peers.n_groups || source >= g->peers.n_sources)
         return tti_fail(TUTTI_E_INTERNAL, "group %zu from source %d", which, source);
     const size_t *places = g->peers.sources[source].places;
-    const size_t *place = places ? places + which * n : part;
-    tti_chunk parts[FAKE_MAX_RANKS];
-    for (size_t r = 0; r < n; r++) parts[r] = (tti_chunk){part[r], part[r + 1] - part[r]};
-    if (g->hosts) return fake_fetch_hosts(g, source, place, parts, dst);
+    const size_t *place = places ? places + which * n : partition;
+    tti_chunk partitions[FAKE_MAX_RANKS];
+    for (size_t r = 0; r < n; r++)
+        partitions[r] = (tti_chunk){partition[r], partition[r + 1] - partition[r]};
+    if (g->hosts) return fake_fetch_hosts(g, source, place, partitions, dst);
     TTI_TRY(fake_barrier(g));
     for (size_t r = 0; r < n; r++)
-        memmove(dst + (part[r] - part[0]), g->sources[r][source] + place[r],
-                (part[r + 1] - part[r]) * sizeof *dst);
+        memmove(dst + (partition[r] - partition[0]), g->sources[r][source] + place[r],
+                (partition[r + 1] - partition[r]) * sizeof *dst);
     return fake_barrier(g);
 }
 

@@ -1,5 +1,5 @@
 /* hybrid_test.c - ways along the data axis beside workers that divide the model: batch norm joined
- * over all shards, gradients and parameters in parts, what is compressed, own updates. */
+ * over all shards, partitioned gradients and parameters, what is compressed, own updates. */
 #include "base/fault.h"
 #include "exec/grid_workers.h"
 
@@ -236,7 +236,8 @@ T_CASE(tensor_shards_compress_alike) {
     }
 }
 
-/* Rounded to 16 bits, or chosen: who has the state in parts gets the bits of whoever has all. */
+/* Rounded to 16 bits, or chosen: a worker with partitioned state gets the bits of one with all of
+ * it. */
 T_CASE(parts_of_what_is_compressed) {
     T_UNUSED;
     static const tti_mesh_at sizes[] = {{3, 1, 1}, {2, 1, 2}, {2, 2, 1}};

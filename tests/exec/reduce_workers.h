@@ -270,7 +270,7 @@ static inline const char *reduce_check_parts(reduce_rank *r) {
     for (size_t i = 0; i < n_bytes / sizeof *host; i++)
         host[i] = i >= first && i < last ? -(float)i : 777; /* others' places hold anything */
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, parts, host, n_bytes));
-    COMM_OK(tti_device_reduce_parts(r->reduce, parts, N));
+    COMM_OK(tti_device_reduce_joins(r->reduce, parts, N));
     COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, host, parts, n_bytes));
     COMM_OK(r->ops->queues.sync());
     for (size_t i = 0; i < n_bytes / sizeof *host; i++) {

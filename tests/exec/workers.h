@@ -117,7 +117,8 @@ static inline tutti_status workers_fetch(const workers *c, tti_exec *exec, int k
     return TUTTI_OK;
 }
 
-/* The parameters and the first array of state, whole; where one is in parts only rank 0 gets it. */
+/* The parameters and the first array of state, whole; if one is partitioned, only rank 0 gets it.
+ */
 static inline const char *workers_keep(workers *c, tti_exec *exec, int rank) {
     bool has_params = tti_exec_params(exec), has_state = tti_exec_state(exec, 0);
     if (rank == 0 || has_params)

@@ -63,7 +63,7 @@ static tutti_status connect_devices(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     if (setup->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
     if (setup->divided) {
-        /* Steps of a model in parts need the host for nothing where all that they add is added
+        /* Steps of a divided model need the host for nothing where all that they add is added
          * between devices. */
         tti_str sums = {0};
         bool direct = is_direct(x);
@@ -113,9 +113,9 @@ static float **mirror_of(tti_exec_device *device, int64_t k) {
 static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
-    tti_device_parts *parts = device->parts;
-    if (parts && push) tti_device_parts_written(parts, true);
-    if (parts && !push) TTI_TRY(tti_device_parts_settle(parts));
+    tti_device_param_gather *gather = device->param_gather;
+    if (gather && push) tti_device_param_gather_written(gather, true);
+    if (gather && !push) TTI_TRY(tti_device_param_gather_settle(gather));
     const tti_device_ops *ops = setup->desc.backend->device;
     for (int k = first; k < last; k++) {
         float *array = tti_exec_array(x, k), **mirror = mirror_of(device, k);
@@ -191,7 +191,7 @@ static tutti_status put_own_hash(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_exec_device *d = tti_device_of(x);
     tti_step_report report = {0};
-    if (!d->parts || !d->mirrors[0]) return TUTTI_OK;
+    if (!d->param_gather || !d->mirrors[0]) return TUTTI_OK;
     for (int i = 0; i < setup->share.n_blocks; i++) {
         const tti_update_step *step = &setup->desc.plan->updates[setup->share.blocks[i].update];
         report.params_hash += tti_hash_block(&tti_backend_cpu, step, d->mirrors[0] + step->first);
@@ -282,8 +282,8 @@ tutti_status tti_exec_device_own_hash(tti_exec *x, uint64_t *hash) {
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
     tti_exec_device *device = tti_device_of(x);
     /* Completes the parameters as of the last step.  Collective over the data group. */
-    tti_device_parts *parts = tti_device_of(x)->parts;
-    TTI_TRY(parts ? tti_device_failure(x, tti_device_parts_settle(parts)) : TUTTI_OK);
+    tti_device_param_gather *gather = tti_device_of(x)->param_gather;
+    TTI_TRY(gather ? tti_device_failure(x, tti_device_param_gather_settle(gather)) : TUTTI_OK);
     if (!tti_offload_of(x))
         return tti_device_failure(x, tti_device_update_hash(device->update, hash));
     TTI_TRY(tti_exec_device_pull_params(x));
@@ -335,8 +335,8 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
         return tti_offload_attach(offload, d->host_staged,
                                   &(tti_offload_report){d->report, d->sums, d->n_reported});
     if (tti_sharded_of(x)) TTI_TRY(tti_device_sharded_create(x, d->reduce, &d->sharded));
-    if (d->reduce && tti_exec_has_parts(setup) && !tti_exec_has_sharded_params(x))
-        TTI_TRY(tti_device_parts_create(x, d->reduce, &d->update, &d->parts));
+    if (d->reduce && tti_exec_has_partitions(setup) && !tti_exec_has_sharded_params(x))
+        TTI_TRY(tti_device_param_gather_create(x, d->reduce, &d->update, &d->param_gather));
     return tti_device_update_create(x,
                                     &(tti_device_update_desc){.args = d->args,
                                                               .sums = d->sums,
@@ -417,7 +417,7 @@ tutti_status tti_exec_device_wait_for_copies(tti_exec *x) {
 /* Others are waited for between a worker's shards and its update, and nowhere else. */
 static bool waits_at_end(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    return !tti_sharded_of(x) && !tti_offload_of(x) && !tti_exec_has_parts(setup) &&
+    return !tti_sharded_of(x) && !tti_offload_of(x) && !tti_exec_has_partitions(setup) &&
            setup->syncs.n == 0;
 }
 
@@ -580,7 +580,7 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     tti_device_set *set;
     TTI_TRY(tti_device_prepare_step(x, desc, &set));
     int64_t inputs_ns = tti_now_ns();
-    if (d->parts) tti_device_parts_written(d->parts, false);
+    if (d->param_gather) tti_device_param_gather_written(d->param_gather, false);
     d->has_just_ended = false;
     if (tti_device_is_chained(x, set)) {
         TTI_TRY(tti_device_chain_step(x, which));
@@ -653,7 +653,7 @@ void tti_exec_device_release(tti_exec *x) {
     /* The captured graphs first: NCCL parts only once nothing can call it again. */
     tti_device_release_shards(x);
     d->ops->queues.release_captured_graph(d->eval_captured_graph);
-    tti_device_parts_destroy(d->parts);
+    tti_device_param_gather_destroy(d->param_gather);
     tti_device_sharded_destroy(d->sharded);
     tti_device_reduce_destroy(d->reduce);
     tti_device_update_destroy(d->update);

@@ -324,7 +324,7 @@ tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
                                      "");
         return tti_exec_bad_gradient(set->desc.step, "");
     }
-    if (device->reduce && tti_exec_has_parts(setup))
+    if (device->reduce && tti_exec_has_partitions(setup))
         report.params_hash = reported_hash(setup, x, set);
     if (!device->reduce && tti_exec_has_sharded_params(x)) {
         TTI_TRY(tti_sharded_exchange_hash(x, report.params_hash));

@@ -15,7 +15,7 @@ static tti_device_set *set_of(tti_exec_device *d) {
  * This half may be repeated, so the report is put back as it was. */
 static tutti_status copy_report(const tti_exec_device *d, tti_step_report *kept, bool back) {
     void *dst = back ? d->report : kept, *src = back ? kept : d->report;
-    if (!d->parts) return TUTTI_OK;
+    if (!d->param_gather) return TUTTI_OK;
     TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, dst, src, sizeof *kept));
     return d->ops->queues.sync();
 }
@@ -119,7 +119,7 @@ static tutti_status apply_gradients(tti_exec *x, tti_device_set *set, tti_step_r
         TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->args, set->args_host, sizeof *d->args));
         TTI_TRY(tti_device_update_and_report(x, set));
     }
-    if (d->parts) tti_device_parts_written(d->parts, false);
+    if (d->param_gather) tti_device_param_gather_written(d->param_gather, false);
     int which = (int)(d->n_begun % (uint64_t)d->n_sets);
     TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which));
     set->at_work = true;

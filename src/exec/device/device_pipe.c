@@ -332,8 +332,8 @@ static void after_step(int step, void *user) {
         else if (d->overlap_status == TUTTI_OK)
             d->overlap_status = tti_device_host_staged_after(d->host_staged, step);
     }
-    if (at->shard_group == 0 && at->s->desc->parts)
-        tti_device_parts_before(at->s->desc->parts, step + 1);
+    if (at->shard_group == 0 && at->s->desc->param_gather)
+        tti_device_param_gather_before(at->s->desc->param_gather, step + 1);
     if (fetches_by_segment(at->s) && step + 1 < at->last)
         tti_device_sharded_before(tti_device_of(x)->sharded, step + 1);
 }
@@ -361,10 +361,10 @@ static tutti_status compute(const pipe_step *s, const segment *p) {
     int first = (int)p->steps.first, last = (int)p->steps.last;
     segment_at_work at = {s, p->action.shard_group, p->instance,
                           tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
-    bool fetches = at.shard_group == 0 && s->desc->parts;
+    bool fetches = at.shard_group == 0 && s->desc->param_gather;
     bool looks =
         tti_profile_of(x) || fetches || overlaps_sums(s, at.shard_group) || fetches_by_segment(s);
-    if (fetches) tti_device_parts_before(s->desc->parts, first);
+    if (fetches) tti_device_param_gather_before(s->desc->param_gather, first);
     TTI_TRY(tti_instance_run_range(p->instance, &s->desc->runs[local], first, last,
                                    looks ? after_step : NULL, &at));
     TTI_TRY(fetches_by_segment(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded)

@@ -47,8 +47,8 @@ static tutti_status join(tti_exec *x, const join_at *at) {
     for (size_t s = 0; s < (size_t)n_local; s++)
         TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sync_parts + (first + s) * n, in[s],
                                     n * sizeof(float)));
-    if (d->reduce) TTI_TRY(tti_device_reduce_parts(d->reduce, d->sync_parts, n));
-    if (d->host_staged) TTI_TRY(tti_device_host_staged_parts(d->host_staged, d->sync_parts, n));
+    if (d->reduce) TTI_TRY(tti_device_reduce_joins(d->reduce, d->sync_parts, n));
+    if (d->host_staged) TTI_TRY(tti_device_host_staged_joins(d->host_staged, d->sync_parts, n));
     TTI_TRY(d->ops->step.join(at->node->op->name, d->sync_parts, (size_t)setup->desc.n_shards, n,
                               d->sync_joined));
     for (size_t s = 0; s < (size_t)n_local; s++)
@@ -139,13 +139,13 @@ static void after_step(int step, void *user) {
         device->overlap_status = collect(x, at->instance, at->shard, false);
     if (sums_overlapped(x, at->shard) && device->overlap_status == TUTTI_OK)
         device->overlap_status = sum_overlapped(x, step);
-    if (at->is_first) tti_device_parts_before(device->parts, step + 1);
+    if (at->is_first) tti_device_param_gather_before(device->param_gather, step + 1);
     if (at->sharded) tti_device_sharded_before(at->sharded, step + 1);
 }
 
 static bool waits_for_parts(const tti_setup *setup, const tti_exec_device *device, int shard) {
-    const tti_device_parts *parts = device->parts;
-    return parts && shard == setup->first_shard && tti_device_parts_are_due(parts);
+    const tti_device_param_gather *gather = device->param_gather;
+    return gather && shard == setup->first_shard && tti_device_param_gather_is_due(gather);
 }
 
 /* Steps first .. last-1, for every shard of a micro-batch group. */
@@ -164,7 +164,7 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
         shard_at_work at = {x, instance, shard, waits_for_parts(setup, device, shard), sharded};
         bool overlapped = sums_overlapped(x, shard) || tti_offload_streams(tti_offload_of(x));
         bool looks = tti_profile_of(x) || overlapped || at.is_first || at.sharded;
-        if (at.is_first) tti_device_parts_before(device->parts, first);
+        if (at.is_first) tti_device_param_gather_before(device->param_gather, first);
         if (at.sharded) tti_device_sharded_begin(at.sharded, shard == setup->last_shard - 1);
         if (at.sharded) tti_device_sharded_before(at.sharded, first);
         TTI_TRY(tti_instance_run_range(instance, &device->runs[s], first, last,
@@ -229,7 +229,7 @@ static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) 
                                        .loss_scale = &d->args->loss_scale,
                                        .sums = d->sums,
                                        .reduce = eval ? NULL : d->reduce,
-                                       .parts = eval ? NULL : d->parts,
+                                       .param_gather = eval ? NULL : d->param_gather,
                                        .number = set->desc.step,
                                        .desc = &set->desc,
                                        .eval = eval};
@@ -381,10 +381,10 @@ tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bo
     if (offload) tti_offload_begin(offload);
     d->overlap_status = TUTTI_OK;
     TTI_TRY(tti_device_put_begin(x, set));
-    if (d->parts) TTI_TRY(tti_device_parts_begin(d->parts, overlapped));
+    if (d->param_gather) TTI_TRY(tti_device_param_gather_begin(d->param_gather, overlapped));
     if (d->sharded) TTI_TRY(tti_device_sharded_step(d->sharded, overlapped));
     TTI_TRY(tti_device_run_shards(x, set));
-    if (d->parts) TTI_TRY(tti_device_parts_finish(d->parts));
+    if (d->param_gather) TTI_TRY(tti_device_param_gather_finish(d->param_gather));
     if (d->sharded) TTI_TRY(tti_device_sharded_finish(d->sharded));
     if (tti_exec_has_sharded_params(x)) {
         /* Hashes parameters that no other worker has, before they are updated again. */
@@ -473,7 +473,7 @@ tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,
     TTI_ASSERT(d->n_begun == d->n_ended);
     set->desc = *desc;
     TTI_TRY(tti_device_feed(x, set, desc));
-    if (d->parts) TTI_TRY(tti_device_parts_settle(d->parts));
+    if (d->param_gather) TTI_TRY(tti_device_param_gather_settle(d->param_gather));
     TTI_TRY(run_eval(x, set));
     TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_clear_sums(x) + first, d->sums + first,
                                 (size_t)tti_device_n_local(setup) * n * sizeof(double)));

@@ -60,8 +60,7 @@ typedef struct tti_device_pipe_step {
     double *sums; /* [V][tti_n_sums] */
     tti_device_reduce
         *reduce; /* of gradients, during the last micro-batch group; NULL: later, or never */
-    tti_device_parts
-        *parts; /* of parameters, during the first micro-batch group; NULL: they are complete */
+    tti_device_param_gather *param_gather; /* in the first micro-batch group; NULL: none */
     uint64_t number;
     const tti_step_desc *desc; /* whose outputs are wanted */
     bool eval;

@@ -26,8 +26,8 @@ static bool is_local(const tti_exec_desc *desc, int n_ranks) { return desc->loca
 
 static bool has_sharded_params(const tti_step_basis *b) { return b->sharded && b->sharded->params; }
 
-/* The update and its state are in parts on the workers, which do not share memory. */
-static bool has_parts(const tti_step_basis *b) { return b->divides && !b->desc->shares; }
+/* The update and its state are partitioned over workers that do not share memory. */
+static bool has_partitions(const tti_step_basis *b) { return b->divides && !b->desc->shares; }
 
 static tti_range all_of(const building *g) { return (tti_range){0, g->plan->n_flat}; }
 
@@ -73,7 +73,7 @@ static tti_reduce_method method_of(const building *g) {
         return TTI_REDUCE_COMPRESS;
     if (g->b->n_ranks > 1 && desc->wire != TUTTI_F32) return TTI_REDUCE_ROUNDED;
     /* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
-    return has_parts(g->b) ? TTI_REDUCE_TREE : TTI_REDUCE_ANY;
+    return has_partitions(g->b) ? TTI_REDUCE_TREE : TTI_REDUCE_ANY;
 }
 
 static tti_instr_kind reduction_kind(const void *user, size_t first, size_t n_elems) {
@@ -100,10 +100,10 @@ static void reduction_pass(building *g) {
 
 /* ---- the rest of the step ---- */
 
-/* Evaluation with averaged parameters that are in parts. */
+/* Evaluation with averaged parameters that are partitioned. */
 static void averages_pass(building *g) {
-    bool is_in_parts = has_parts(g->b) && !has_sharded_params(g->b);
-    if (g->trains || g->b->desc->ema <= 0 || !is_in_parts) return;
+    bool is_partitioned = has_partitions(g->b) && !has_sharded_params(g->b);
+    if (g->trains || g->b->desc->ema <= 0 || !is_partitioned) return;
     g->head[g->d.n_head++] = (tti_instr){.kind = TTI_ALL_GATHER,
                                          .queue = TTI_ON_MAIN,
                                          .axis = TTI_AXIS_DATA,

@@ -57,7 +57,7 @@ typedef struct tti_exec_desc {
     int64_t compress_after;      /* steps before are sent whole */
     bool local; /* fast mode on the host: each worker updates its own parameters (host.h) */
     int64_t local_after; /* number of first steps with an all-reduce */
-    int zero;            /* in parts on the workers: 1: state; 2: gradients; 3: parameters */
+    int zero;            /* partitioned over the workers: 1: state; 2: gradients; 3: parameters */
     int n_owners; /* with zero 1: the first so many workers have the parts, as servers; 0: all */
     bool shares;  /* workers are threads that have parameters and state in common */
     tti_shared_params *shared_params; /* then: borrowed, the same for all of them (worker.h) */

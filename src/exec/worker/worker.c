@@ -149,7 +149,7 @@ int tti_exec_n_partials(const tti_setup *setup) {
 
 bool tti_exec_divides(const tti_setup *setup) { return setup->share.n_ranks > 1; }
 
-bool tti_exec_has_parts(const tti_setup *setup) {
+bool tti_exec_has_partitions(const tti_setup *setup) {
     return tti_exec_divides(setup) && !setup->desc.shared_params;
 }
 
@@ -274,9 +274,9 @@ double tti_exec_reduce_bytes(const tti_setup *setup, size_t n_bytes) {
     return 2.0 * (double)n_bytes * (setup->n_ranks - 1) / setup->n_ranks;
 }
 
-void tti_exec_count_partials(tti_exec *x, size_t n_elems, bool in_parts) {
+void tti_exec_count_partials(tti_exec *x, size_t n_elems, bool is_partitioned) {
     const tti_setup *setup = tti_setup_of(x);
-    double n_vectors = setup->acc.n_partials + (in_parts ? 0 : 1);
+    double n_vectors = setup->acc.n_partials + (is_partitioned ? 0 : 1);
     tti_exec_count_sent(x, n_vectors * tti_exec_reduce_bytes(setup, n_elems * sizeof(float)) / 2);
 }
 

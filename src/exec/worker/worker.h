@@ -208,8 +208,8 @@ tutti_status tti_exec_reduce(tti_exec *exec, const tti_instr *reduction);
 double tti_exec_reduce_bytes(const tti_setup *setup, size_t n_bytes);
 
 /* Counts the bytes of a sum along the tree: every partial sum goes to the owners of its partitions,
- * and the sums come back unless each worker needs only its own (in_parts). */
-void tti_exec_count_partials(tti_exec *exec, size_t n_elems, bool in_parts);
+ * and the sums come back unless each worker needs only its own (is_partitioned). */
+void tti_exec_count_partials(tti_exec *exec, size_t n_elems, bool is_partitioned);
 
 /* The sum of all workers, into sum [n_elems], as it travels in desc.wire: wire [n_elems] is memory
  * that the others read. */

@@ -308,7 +308,7 @@ static tti_update_arrays update_arrays(tti_exec *x) {
     tti_arrays *arrays = tti_arrays_of(x);
     const tti_sharded *sharded = tti_sharded_of(x);
     bool has_own_grads = sharded && sharded->own_grads, is_range = tti_exec_has_range(setup);
-    bool sends = tti_exec_has_parts(setup) && !sharded;
+    bool sends = tti_exec_has_partitions(setup) && !sharded;
     return (tti_update_arrays){.params = tti_exec_array(x, TTI_STATE_PARAMS),
                                .grads = has_own_grads ? sharded->own_grads : tti_exec_grads(x),
                                .own_params = is_range || tti_exec_has_sharded_params(x),
@@ -407,7 +407,7 @@ tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_c
                             tti_step_result *result) {
     tti_tally *tally = tti_tally_of(x);
     TTI_TRY(tti_exec_update(x, desc, inv_count, result));
-    if (tti_exec_has_parts(tti_setup_of(x))) {
+    if (tti_exec_has_partitions(tti_setup_of(x))) {
         TTI_TRY(tti_exec_gather_params(x));
         tti_exec_hash_gathered(x);
     }

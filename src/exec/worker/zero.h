@@ -1,8 +1,8 @@
 /* zero.h - workers that each have partitions: of the optimizer state (ZeRO-1), also of gradients
  * (ZeRO-2), also of parameters (ZeRO-3).
  *
- * With ZeRO-2 a bucket of gradients has memory until it is reduced to the owners of its parts; with
- * ZeRO-3 a bucket of parameters while steps use it.  bucket_memory.h assigns the memory;
+ * With ZeRO-2 a bucket of gradients has memory until it is reduced to the owners of its partitions;
+ * with ZeRO-3 a bucket of parameters while steps use it.  bucket_memory.h assigns the memory;
  * instructions of the step program (step_program.h) move the values.  Gradients of all shards but a
  * worker's last ones are accumulated in whole buffers: the tree over all shards adds a worker's own
  * before those of others. */
@@ -43,7 +43,7 @@ tutti_status tti_sharded_buffers(tti_exec *x, tti_sharded *sharded, int n_buffer
 /* *sharded is then NULL, as it may be before. */
 void tti_sharded_fini(const tti_setup *setup, tti_sharded **sharded);
 
-/* True if parameters are in parts. */
+/* True if parameters are partitioned. */
 bool tti_exec_has_sharded_params(const tti_exec *x);
 
 /* Plans grads, and if sharded->params also train and eval.  Freed by fini, also after a failure. */
@@ -96,9 +96,9 @@ tutti_status tti_sharded_gather_slot(tti_exec *x, const float *array, size_t fir
  * parameters; here they are gathered, and so are sums over blocks, and state if all of it is
  * needed.  Peers read the buffer of the summed gradients, which is free after the update. */
 
-/* True if each worker updates a part, and if it has the state of that part only. */
+/* True if each worker updates a partition, and if it has the state of that partition only. */
 bool tti_exec_divides(const tti_setup *setup);
-bool tti_exec_has_parts(const tti_setup *setup);
+bool tti_exec_has_partitions(const tti_setup *setup);
 
 /* The server's own where it has a range of the keys: its arrays begin with that. */
 bool tti_exec_has_range(const tti_setup *setup);

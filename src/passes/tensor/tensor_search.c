@@ -199,13 +199,13 @@ static double input_cost(const search *s, const tti_node *node, int i, const tti
     const tutti_value *value = node->in[i];
     tti_cut_code need = strategy->in[i], have = *lies & CODE;
     double move = tti_tensor_move_cost((double)tti_value_n_bytes(value), s->n);
-    bool divided = false, in_parts = tti_code_is_split(have) && tti_cut_of(have).groups == 1;
+    bool divided = false, is_partitioned = tti_code_is_split(have) && tti_cut_of(have).groups == 1;
     for (int k = 0; k < node->op->n_out; k++)
         divided = divided || strategy->out[k] != TTI_CODE_WHOLE;
     if (need != TTI_CODE_WHOLE || !divided || !s->wanted[value->id])
         return convert(s, value, need, lies);
     if (*lies & HAS_COPY) return 0;
-    if (in_parts && !(*lies & HAS_WHOLE)) {
+    if (is_partitioned && !(*lies & HAS_WHOLE)) {
         *lies |= HAS_COPY;
         return 2 * move;
     }

@@ -29,7 +29,7 @@ typedef struct tti_carry {
     int slot;                 /* rank of this worker when it was started */
     int64_t recorded;         /* the last step that this worker has recorded; 0: none */
     double group_s;           /* speed of this worker, as in tti_throughput; 0: not measured */
-    bool has_parts;           /* each worker has a partition, which is not carried .. */
+    bool has_partitions;      /* each worker has a partition, which is not carried .. */
     tti_mirror *mirror;       /* .. but taken from here; NULL: from the last checkpoint; owned */
     uint64_t epoch;           /* on several hosts: its number; else 0 */
     int host_first;           /* first rank of this host */

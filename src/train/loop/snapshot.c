@@ -19,7 +19,7 @@ typedef struct tensors {
     size_t n_params, n_states;
 } tensors;
 
-/* The location of a tensor in the executor, which may store it in parts. */
+/* The location of a tensor in the executor, which may store it partitioned. */
 typedef struct place {
     const tti_slot *slot; /* slot in the plan of the whole model */
     int k;

@@ -109,14 +109,14 @@ static bool change(epochs *all, tutti_status st) {
 
 static tutti_status open_mirror(epochs *all) {
     const tti_blueprint *b = all->desc->blueprint;
-    if (tti_worker_has_parts(b) && b->config.parallel.mirror) {
+    if (tti_worker_has_partitions(b) && b->config.parallel.mirror) {
         int fd = memfd_create("tutti-mirror", MFD_CLOEXEC);
         tutti_status st = tti_mirror_open(fd, b->plan, b->config.train.ema > 0, &all->mirror);
         if (fd >= 0) close(fd);
         TTI_TRY(st);
     }
     for (int r = 0; r < TTI_MAX_WORKERS; r++) {
-        all->carries[r].has_parts = tti_worker_has_parts(b);
+        all->carries[r].has_partitions = tti_worker_has_partitions(b);
         all->carries[r].mirror = all->mirror;
     }
     return TUTTI_OK;

@@ -365,13 +365,14 @@ static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti
 
 /* After a loss every member leaves the group, and the supervisor makes the next one. */
 static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
-    tti_carry carry = {
-        .has_changed = tti_worker_joins(), .slot = t->slot, .has_parts = tti_worker_has_parts(b)};
+    tti_carry carry = {.has_changed = tti_worker_joins(),
+                       .slot = t->slot,
+                       .has_partitions = tti_worker_has_partitions(b)};
     tti_epoch epoch = {
         .rank = t->place.rank, .n_ranks = b->n_workers, .group_fd = t->place.comm_fd};
     bool waits = carry.has_changed || t->hosts.n_nodes > 0; /* for the first epoch too */
     tutti_status st = TUTTI_OK;
-    if (carry.has_parts && b->config.parallel.mirror)
+    if (carry.has_partitions && b->config.parallel.mirror)
         TTI_TRY(tti_mirror_open(tti_worker_fd("TUTTI_MIRROR_FD"), b->plan, b->config.train.ema > 0,
                                 &carry.mirror));
     t->carry = &carry;

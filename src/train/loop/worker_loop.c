@@ -169,7 +169,7 @@ static tutti_status take_over(worker_loop *s, bool *any) {
     tti_carry *carry = s->desc->carry;
     *any = false;
     if (!carry || !carry->has_changed) return TUTTI_OK;
-    if (carry->has_parts)
+    if (carry->has_partitions)
         TTI_TRY(take_parts(s, any));
     else
         TTI_TRY(tti_carry_share(carry, s->desc->comm, s->exec, s->b->plan, any));
@@ -201,7 +201,7 @@ static tutti_status keep_state(const worker_loop *s) {
     carry->has_changed = true;
     if (!s->has_state) return TUTTI_OK;
     carry->at = position_of(s);
-    return carry->has_parts ? TUTTI_OK : tti_carry_keep(carry, s->exec, s->b->plan);
+    return carry->has_partitions ? TUTTI_OK : tti_carry_keep(carry, s->exec, s->b->plan);
 }
 
 /* Whether the records of the last committed step are written again: the worker that was rank 0 may

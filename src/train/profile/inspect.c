@@ -68,7 +68,7 @@ static void print_part(tti_str *out, const tti_exec_desc *desc, int n_workers, c
         tti_str_printf(out, "  of %.3f, on the first %d of %d workers (parallel.servers)",
                        mib(whole), desc->n_owners, n_workers);
     else if (desc->zero && n_workers > 1)
-        tti_str_printf(out, "  of %.3f, in parts on %d workers (parallel.zero=%d)", mib(whole),
+        tti_str_printf(out, "  of %.3f, partitioned over %d workers (parallel.zero=%d)", mib(whole),
                        n_workers, desc->zero);
     tti_str_add(out, "\n");
 }

@@ -86,7 +86,7 @@ size_t tti_mirror_bytes(const tti_plan *plan, bool has_ema) {
 /* A worker's part of its host's mirror, which is whole on each host, in an elastic run. */
 static uint64_t mirrored(const tti_blueprint *b, int n_workers) {
     const tti_job_config *c = &b->config;
-    bool has = c->parallel.min_workers > 0 && tti_worker_has_parts(b) && c->parallel.mirror;
+    bool has = c->parallel.min_workers > 0 && tti_worker_has_partitions(b) && c->parallel.mirror;
     return has ? tti_mirror_bytes(b->plan, c->train.ema > 0) / (uint64_t)n_workers : 0;
 }
 

@@ -134,7 +134,7 @@ bool tti_worker_serves_in_ranks(const tti_blueprint *b) {
     return tti_job_has_server(&b->config) && workers_wait(b) && (processes || b->n_parts > 0);
 }
 
-bool tti_worker_has_parts(const tti_blueprint *b) {
+bool tti_worker_has_partitions(const tti_blueprint *b) {
     return b->config.parallel.zero > 0 || tti_worker_serves_in_ranks(b);
 }
 

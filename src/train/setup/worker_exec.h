@@ -46,7 +46,7 @@ tutti_status tti_worker_shared_params_create(const tti_blueprint *blueprint,
  * becomes that of such a worker. */
 bool tti_worker_serves_in_ranks(const tti_blueprint *blueprint);
 /* True if each worker has a partition of the optimizer state: ZeRO, or such servers. */
-bool tti_worker_has_parts(const tti_blueprint *blueprint);
+bool tti_worker_has_partitions(const tti_blueprint *blueprint);
 void tti_worker_serve_in_ranks(const tti_blueprint *blueprint, tti_exec_desc *desc);
 
 /* Returns the number of range servers of asynchronous worker processes: the first workers, each

@@ -86,12 +86,12 @@ static tutti_status peers_sum(void *group, size_t first, size_t n_elems, bool ov
         .run = run_sum, .queue = TTI_QUEUE_COMM, .state = group, .first = first, .n = n_elems});
 }
 
-static void run_sum_parts(command *c) { note(fake_sum_parts(c->state, c->n, false)); }
+static void run_sum_partitions(command *c) { note(fake_sum_partitions(c->state, c->n, false)); }
 
 static tutti_status peers_sum_parts(void *group, size_t which, bool overlapped) {
     (void)overlapped;
     return put(
-        &(command){.run = run_sum_parts, .queue = TTI_QUEUE_COMM, .state = group, .n = which});
+        &(command){.run = run_sum_partitions, .queue = TTI_QUEUE_COMM, .state = group, .n = which});
 }
 
 /* Another bit in the last element of the part of rank 0, where there is one. */
@@ -281,8 +281,8 @@ static void run_take(command *c) { fake_fetch_message(c->state, c->message.slot,
 static void run_leave(command *c) { fake_leave_message(c->state, c->message.slot); }
 
 static bool meets_all(const command *c) {
-    void (*const those[])(command *) = {run_sum,      run_sum_parts,  run_fetch,
-                                        run_join_all, run_all_gather, run_tp};
+    void (*const those[])(command *) = {run_sum,      run_sum_partitions, run_fetch,
+                                        run_join_all, run_all_gather,     run_tp};
     for (size_t i = 0; i < TTI_COUNT(those); i++)
         if (c->run == those[i]) return true;
     return false;
@@ -323,10 +323,10 @@ static tutti_status peers_await(void *group, int number) {
     return fake_failure(group);
 }
 
-static void peers_part(void *group) {
+static void peers_disconnect(void *group) {
     if (group) advance_all();
     if (group) fake_close_box(group);
-    fake_part(group);
+    fake_disconnect(group);
 }
 
 /* ---- links ---- */

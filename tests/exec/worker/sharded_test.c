@@ -1,5 +1,6 @@
-/* sharded_test.c - gradients and parameters in parts: the bits of a run where each worker has all
- * of them, for any number of workers and compute threads; and the memory that this was about. */
+/* sharded_test.c - partitioned gradients and parameters: the bits of a run where each worker has
+ * all of them, for any number of workers and compute threads; and the memory that this was about.
+ */
 #include "exec/worker/zero.h"
 
 #include "base/fault.h"

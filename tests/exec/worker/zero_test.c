@@ -1,5 +1,5 @@
-/* zero_test.c - state in parts: the bits, the averages and the state of a run where each worker has
- * all of it, for any number of workers. */
+/* zero_test.c - partitioned state: the bits, the averages and the state of a run where each worker
+ * has all of it, for any number of workers. */
 #include "exec/worker/zero.h"
 
 #include "exec/workers.h"

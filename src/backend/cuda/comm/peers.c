@@ -19,23 +19,24 @@ enum {
 
 typedef tti_peers_group group;
 
-/* ---- parts and sums over peers' memory ---- */
+/* ---- partitions and sums over peers' memory ---- */
 
-tti_chunk tti_peers_part_of(const group *g, size_t which, int rank) {
+tti_chunk tti_peers_partition_of(const group *g, size_t which, int rank) {
     const size_t *bound = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1) + rank;
     return (tti_chunk){bound[0], bound[1] - bound[0]};
 }
 
-size_t tti_peers_longest_part(const group *g, size_t which) {
+size_t tti_peers_longest_partition(const group *g, size_t which) {
     size_t n = 0;
     for (int r = 0; r < g->peers.n_ranks; r++)
-        n = TTI_MAX(n, tti_peers_part_of(g, which, r).n_elems);
+        n = TTI_MAX(n, tti_peers_partition_of(g, which, r).n_elems);
     return n;
 }
 
 size_t tti_peers_longest(const group *g) {
     size_t n = tti_chunk_of(g->peers.n_most, 0, g->peers.n_ranks).n_elems;
-    for (size_t i = 0; i < g->peers.n_groups; i++) n = TTI_MAX(n, tti_peers_longest_part(g, i));
+    for (size_t i = 0; i < g->peers.n_groups; i++)
+        n = TTI_MAX(n, tti_peers_longest_partition(g, i));
     return n;
 }
 
@@ -63,12 +64,12 @@ cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool overlapp
 ptrdiff_t tti_peers_shift_of(const group *g, int64_t which, int rank, int partial) {
     if (which == TTI_PEERS_WHOLE) return 0;
     size_t row = (size_t)rank * g->peers.n_groups + (size_t)which;
-    size_t first = tti_peers_part_of(g, (size_t)which, 0).first;
+    size_t first = tti_peers_partition_of(g, (size_t)which, 0).first;
     return (ptrdiff_t)g->at[row * TTI_PEERS_PARTIALS + (size_t)partial] - (ptrdiff_t)first;
 }
 
 float *tti_peers_sum_of(const group *g, int64_t which, tti_chunk mine) {
-    const tti_device_parts_of *sums = &g->peers.sums;
+    const tti_device_partitions *sums = &g->peers.sums;
     int me = g->peers.rank;
     if (which == TTI_PEERS_WHOLE || !sums->data)
         return g->partials[0] + ((ptrdiff_t)mine.first + tti_peers_shift_of(g, which, me, 0));
@@ -76,7 +77,8 @@ float *tti_peers_sum_of(const group *g, int64_t which, tti_chunk mine) {
     return sums->data + sums->places[(size_t)which * (size_t)g->peers.n_ranks + (size_t)me];
 }
 
-/* Lists this rank's parts of the chunks [n_ranks] that others sum, and others' parts of its own. */
+/* Lists this rank's partitions of the chunks [n_ranks] that others sum, and others' partitions of
+ * its own. */
 static int list_chunks(const group *g, int64_t which, const tti_chunk *chunks,
                        tti_nccl_message *list) {
     const tti_device_peers *p = &g->peers;
@@ -184,28 +186,30 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
     return sum_by_moving(g, first, n_elems, chunks, stream);
 }
 
-tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool overlapped) {
+tutti_status tti_cuda_peers_sum_partitions(void *state, size_t which, bool overlapped) {
     group *g = state;
     cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_COMM);
-    tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
+    tti_chunk partitions[TTI_PEERS_MAX] = {{0, 0}};
     TTI_ASSERT(which < g->peers.n_groups);
-    for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = tti_peers_part_of(g, which, r);
-    if (g->by_hosts) return tti_peers_hosts_sum_own(g, (int64_t)which, parts, overlapped, stream);
-    if (!g->direct) return sum_chunk(g, (int64_t)which, parts, stream);
-    tti_chunk mine = parts[g->peers.rank];
+    for (int r = 0; r < g->peers.n_ranks; r++) partitions[r] = tti_peers_partition_of(g, which, r);
+    if (g->by_hosts)
+        return tti_peers_hosts_sum_own(g, (int64_t)which, partitions, overlapped, stream);
+    if (!g->direct) return sum_chunk(g, (int64_t)which, partitions, stream);
+    tti_chunk mine = partitions[g->peers.rank];
     tti_peers_view view = g->view;
     for (int t = 0; t < view.terms.n; t++)
         view.terms.data[t] +=
             tti_peers_shift_of(g, (int64_t)which, g->terms[t].rank, g->terms[t].partial);
     view.sum[g->peers.rank] = tti_peers_sum_of(g, (int64_t)which, mine) - (ptrdiff_t)mine.first;
-    TTI_CUDA(tti_launch_peers_sum_part(&view, mine.first, mine.first + mine.n_elems,
-                                       tti_peers_longest_part(g, which), overlapped, stream));
+    TTI_CUDA(tti_launch_peers_sum_partition(&view, mine.first, mine.first + mine.n_elems,
+                                            tti_peers_longest_partition(g, which), overlapped,
+                                            stream));
     return TUTTI_OK;
 }
 
 size_t tti_peers_place_of(const group *g, size_t which, int source, int rank) {
     const size_t *places = g->peers.sources[source].places;
-    if (!places) return tti_peers_part_of(g, which, rank).first;
+    if (!places) return tti_peers_partition_of(g, which, rank).first;
     return places[which * (size_t)g->peers.n_ranks + (size_t)rank];
 }
 
@@ -217,46 +221,48 @@ static const float *source_of(const group *g, size_t which, int source, int rank
     return from ? from + tti_peers_place_of(g, which, source, rank) : NULL;
 }
 
-static void find_parts(const group *g, size_t which, int source, float *dst,
-                       tti_peers_parts *parts) {
-    size_t first = tti_peers_part_of(g, which, 0).first;
+static void find_partitions(const group *g, size_t which, int source, float *dst,
+                            tti_peers_partitions *partitions) {
+    size_t first = tti_peers_partition_of(g, which, 0).first;
     for (int r = 0; r < g->peers.n_ranks; r++) {
-        tti_chunk c = tti_peers_part_of(g, which, r);
-        parts->part[r].from = source_of(g, which, source, r);
-        parts->part[r].to = dst + (c.first - first);
-        parts->part[r].n_elems = c.n_elems;
+        tti_chunk c = tti_peers_partition_of(g, which, r);
+        partitions->partition[r].from = source_of(g, which, source, r);
+        partitions->partition[r].to = dst + (c.first - first);
+        partitions->partition[r].n_elems = c.n_elems;
     }
-    int me = g->peers.rank; /* its own part may lie there already */
-    parts->n = g->peers.n_ranks;
-    parts->first = (me + 1) % parts->n;
-    if (parts->part[me].from == parts->part[me].to) parts->part[me].n_elems = 0;
+    int me = g->peers.rank; /* its own partition may lie there already */
+    partitions->n = g->peers.n_ranks;
+    partitions->first = (me + 1) % partitions->n;
+    if (partitions->partition[me].from == partitions->partition[me].to)
+        partitions->partition[me].n_elems = 0;
 }
 
-/* The own part, which the library does not move. */
-static tutti_status keep_part(const group *g, const tti_peers_parts *parts, cudaStream_t stream) {
-    size_t n_bytes = parts->part[g->peers.rank].n_elems * sizeof(float);
+/* The own partition, which the library does not move. */
+static tutti_status keep_partition(const group *g, const tti_peers_partitions *partitions,
+                                   cudaStream_t stream) {
+    size_t n_bytes = partitions->partition[g->peers.rank].n_elems * sizeof(float);
     if (n_bytes == 0) return TUTTI_OK;
-    return tti_cuda_check(
-        cudaMemcpyAsync(parts->part[g->peers.rank].to, parts->part[g->peers.rank].from, n_bytes,
-                        cudaMemcpyDefault, stream),
-        "cudaMemcpyAsync");
+    return tti_cuda_check(cudaMemcpyAsync(partitions->partition[g->peers.rank].to,
+                                          partitions->partition[g->peers.rank].from, n_bytes,
+                                          cudaMemcpyDefault, stream),
+                          "cudaMemcpyAsync");
 }
 
-/* This rank's part goes to all, and theirs come. */
-static int list_parts(const group *g, size_t which, const tti_peers_parts *parts,
-                      tti_nccl_message *list) {
-    const float *mine = parts->part[g->peers.rank].from;
-    size_t n_mine = tti_peers_part_of(g, which, g->peers.rank).n_elems;
+/* This rank's partition goes to all, and theirs come. */
+static int list_partitions(const group *g, size_t which, const tti_peers_partitions *partitions,
+                           tti_nccl_message *list) {
+    const float *mine = partitions->partition[g->peers.rank].from;
+    size_t n_mine = tti_peers_partition_of(g, which, g->peers.rank).n_elems;
     int n_messages = 0;
     for (int r = 0; r < g->peers.n_ranks; r++) {
-        size_t n = parts->part[r].n_elems;
+        size_t n = partitions->partition[r].n_elems;
         if (r == g->peers.rank) continue;
         if (n_mine > 0)
             list[n_messages++] =
                 (tti_nccl_message){.peer = r, .out = mine, .n_bytes = n_mine * sizeof *mine};
         if (n > 0)
-            list[n_messages++] =
-                (tti_nccl_message){.peer = r, .in = parts->part[r].to, .n_bytes = n * sizeof *mine};
+            list[n_messages++] = (tti_nccl_message){
+                .peer = r, .in = partitions->partition[r].to, .n_bytes = n * sizeof *mine};
     }
     return n_messages;
 }
@@ -266,17 +272,17 @@ tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *
     group *g = state;
     cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_COMM);
     tti_nccl_message list[MAX_MESSAGES];
-    tti_peers_parts parts = {0};
+    tti_peers_partitions partitions = {0};
     TTI_ASSERT(which < g->peers.n_groups && source < g->peers.n_sources);
     if (g->by_hosts) return tti_peers_hosts_fetch(g, which, source, dst, overlapped, stream);
-    find_parts(g, which, source, dst, &parts);
+    find_partitions(g, which, source, dst, &partitions);
     if (g->direct)
         return tti_cuda_check(
-            tti_launch_peers_fetch(&g->view, &parts, tti_peers_longest_part(g, which), overlapped,
-                                   stream),
+            tti_launch_peers_fetch(&g->view, &partitions, tti_peers_longest_partition(g, which),
+                                   overlapped, stream),
             "peers_fetch");
-    TTI_TRY(keep_part(g, &parts, stream));
-    return tti_nccl_exchange(g->nccl, list, list_parts(g, which, &parts, list), stream);
+    TTI_TRY(keep_partition(g, &partitions, stream));
+    return tti_nccl_exchange(g->nccl, list, list_partitions(g, which, &partitions, list), stream);
 }
 
 /* ---- small vectors ---- */

@@ -64,10 +64,10 @@ __global__ void __launch_bounds__(SUM_THREADS)
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
     tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 1);
-    for (int p = 0; p < l.n_parts; p++)
+    for (int p = 0; p < l.n_partitions; p++)
         for (int k = 0; k < l.n_leaves; k++) {
-            size_t first = l.part[p].first / 4, n = l.part[p].n_elems / 4;
-            float4 *to = (float4 *)l.part[p].to + k * n;
+            size_t first = l.partition[p].first / 4, n = l.partition[p].n_elems / 4;
+            float4 *to = (float4 *)l.partition[p].to + k * n;
             sum_units<N>(v.terms, l.first[k], l.first[k] + l.n_terms[k], first, first + n,
                          [&](size_t unit, float4 sum) { to[unit - first] = sum; });
         }
@@ -136,17 +136,17 @@ __device__ __forceinline__ void fetch_units(const float *src, float *dst, size_t
     for (; i < n; i += step) ((float4 *)dst)[i] = tti_load_unit(src, i);
 }
 
-/* Barriers before, when all ranks have written their parts, and after, when no rank reads them any
- * more. */
+/* Barriers before, when all ranks have written their partitions, and after, when no rank reads them
+ * any more. */
 __global__ void __launch_bounds__(SUM_THREADS)
     peers_fetch_kernel(const __grid_constant__ tti_peers_view v,
-                       const __grid_constant__ tti_peers_parts p) {
+                       const __grid_constant__ tti_peers_partitions p) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
     tti_peers_barrier_timed(v, TTI_CHANNEL_SUM, epoch + 1);
     for (int i = 0; i < p.n; i++) {
         int from = p.first + i < p.n ? p.first + i : p.first + i - p.n;
-        fetch_units(p.part[from].from, p.part[from].to, p.part[from].n_elems / 4);
+        fetch_units(p.partition[from].from, p.partition[from].to, p.partition[from].n_elems / 4);
     }
     tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(GATHER_THREADS)
     if (threadIdx.x == 0) *counter = epoch + 1;
 }
 
-/* The part that a block joins: elements first .. of the values, and of moments channels first ..
+/* The range that a block joins: elements first .. of the values, and of moments channels first ..
  * with the count before them, so that it is a shorter value of the same form. */
 struct joined_run {
     size_t first, n_elems, n_channels, c; /* c: channels of the whole; n_channels: of the run */
@@ -298,11 +298,11 @@ extern "C" cudaError_t tti_launch_peers_load(void) {
     return tti_first_error(error, load_16bit_kernels<tti_bf16>(), load_16bit_kernels<tti_f16>());
 }
 
-/* The same grid on every rank, whatever the length of its own part. */
-static cudaError_t launch_sum(const tti_peers_view &v, tti_chunk part, size_t longest, int n_to,
-                              bool overlapped, cudaStream_t stream) {
+/* The same grid on every rank, whatever the length of its own partition. */
+static cudaError_t launch_sum(const tti_peers_view &v, tti_chunk partition, size_t longest,
+                              int n_to, bool overlapped, cudaStream_t stream) {
     unsigned grid = sum_blocks(tti_chunk{0, longest}, overlapped);
-    size_t begin = part.first / 4, end = begin + part.n_elems / 4;
+    size_t begin = partition.first / 4, end = begin + partition.n_elems / 4;
     switch (v.terms.balanced) {
         case 2:
             peers_sum_kernel<2><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
@@ -328,9 +328,9 @@ extern "C" cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t f
     return launch_sum(*view, mine, longest.n_elems, view->n_ranks, overlapped, stream);
 }
 
-extern "C" cudaError_t tti_launch_peers_sum_part(const tti_peers_view *view, size_t first,
-                                                 size_t last, size_t longest, bool overlapped,
-                                                 cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_peers_sum_partition(const tti_peers_view *view, size_t first,
+                                                      size_t last, size_t longest, bool overlapped,
+                                                      cudaStream_t stream) {
     if (longest == 0) return cudaSuccess;
     return launch_sum(*view, tti_chunk{first, last - first}, longest, 1, overlapped, stream);
 }
@@ -360,11 +360,12 @@ extern "C" cudaError_t tti_launch_peers_leaves(const tti_peers_view *view,
 }
 
 extern "C" cudaError_t tti_launch_peers_fetch(const tti_peers_view *view,
-                                              const tti_peers_parts *parts, size_t longest,
-                                              bool overlapped, cudaStream_t stream) {
+                                              const tti_peers_partitions *partitions,
+                                              size_t longest, bool overlapped,
+                                              cudaStream_t stream) {
     if (longest == 0) return cudaSuccess;
     unsigned grid = sum_blocks(tti_chunk{0, longest}, overlapped);
-    peers_fetch_kernel<<<grid, SUM_THREADS, 0, stream>>>(*view, *parts);
+    peers_fetch_kernel<<<grid, SUM_THREADS, 0, stream>>>(*view, *partitions);
     return cudaGetLastError();
 }
 

@@ -93,33 +93,34 @@ cudaError_t tti_launch_round(tutti_dtype dtype, const float *src, void *dst, siz
 cudaError_t tti_launch_unround(tutti_dtype dtype, const void *src, float *dst, size_t n_elems,
                                cudaStream_t stream);
 /* The same of elements first .. last-1 for this rank alone; no rank has more than longest. */
-cudaError_t tti_launch_peers_sum_part(const tti_peers_view *view, size_t first, size_t last,
-                                      size_t longest, bool overlapped, cudaStream_t stream);
+cudaError_t tti_launch_peers_sum_partition(const tti_peers_view *view, size_t first, size_t last,
+                                           size_t longest, bool overlapped, cudaStream_t stream);
 
-/* The parts that a rank fetches from the others: n_elems from their memory to its own, multiples of
- * 4. */
-typedef struct tti_peers_parts {
+/* The partitions that a rank fetches from the others: n_elems from their memory to its own,
+ * multiples of 4. */
+typedef struct tti_peers_partitions {
     struct {
         const float *from;
         float *to;
         size_t n_elems;
-    } part[TTI_PEERS_MAX]; /* n_elems 0: nothing */
-    int n, first;          /* that part comes first, and those before it last */
-} tti_peers_parts;
+    } partition[TTI_PEERS_MAX]; /* n_elems 0: nothing */
+    int n, first;               /* that partition comes first, and those before it last */
+} tti_peers_partitions;
 
-/* longest: elements of the longest part of all ranks, the same on all of them. */
-cudaError_t tti_launch_peers_fetch(const tti_peers_view *view, const tti_peers_parts *parts,
-                                   size_t longest, bool overlapped, cudaStream_t stream);
+/* longest: elements of the longest partition of all ranks, the same on all of them. */
+cudaError_t tti_launch_peers_fetch(const tti_peers_view *view,
+                                   const tti_peers_partitions *partitions, size_t longest,
+                                   bool overlapped, cudaStream_t stream);
 
-/* The sums that a rank computes from the terms of its host: over each of its parts the sum of each
- * leaf, a run of the view's terms, to part.to and following, one leaf after the other; multiples of
- * 4. */
+/* The sums that a rank computes from the terms of its host: over each of its partitions the sum of
+ * each leaf, a run of the view's terms, to partition.to and following, one leaf after the other;
+ * multiples of 4. */
 typedef struct tti_peers_leaves {
     struct {
         size_t first, n_elems; /* of the terms' data */
         float *to;
-    } part[TTI_PEERS_MAX];
-    int n_parts;
+    } partition[TTI_PEERS_MAX];
+    int n_partitions;
     uint8_t first[TTI_PEERS_TERMS], n_terms[TTI_PEERS_TERMS]; /* of leaves */
     int n_leaves;
     int balanced; /* all leaves are complete trees of so many terms, 1, 2, 4 or 8; 0: any */

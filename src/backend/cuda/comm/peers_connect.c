@@ -286,10 +286,10 @@ static size_t n_foreign_terms(const group *g) {
 }
 
 static tutti_status make_chunks(group *g) {
-    bool in_parts = g->peers.n_groups > 0;
+    bool is_partitioned = g->peers.n_groups > 0;
     g->chunk = tti_peers_longest(g);
     g->chunks_bytes =
-        g->peers.fast && !in_parts ? 0 : n_foreign_terms(g) * g->chunk * sizeof(float);
+        g->peers.fast && !is_partitioned ? 0 : n_foreign_terms(g) * g->chunk * sizeof(float);
     g->chunks = tti_cuda_alloc(g->chunks_bytes);
     return g->chunks ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->chunks_bytes);
 }
@@ -333,9 +333,9 @@ static tutti_status prepare_hosts(group *g) {
 
 static tutti_status run_hosts_trial(group *g, size_t n, float *host, bool *good) {
     cudaStream_t stream = tti_cuda_stream();
-    tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
-    for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = tti_chunk_of(n, r, g->peers.n_ranks);
-    TTI_TRY(tti_peers_hosts_sum(g, parts, false, stream));
+    tti_chunk partitions[TTI_PEERS_MAX] = {{0, 0}};
+    for (int r = 0; r < g->peers.n_ranks; r++) partitions[r] = tti_chunk_of(n, r, g->peers.n_ranks);
+    TTI_TRY(tti_peers_hosts_sum(g, partitions, false, stream));
     TTI_TRY(tti_cuda_record_host_event(TTI_QUEUE_COMPUTE, TRIAL_EVENT));
     TTI_TRY(tti_cuda_peers_await(g, TRIAL_EVENT));
     TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, host, g->partials[0], n * sizeof *host));
@@ -471,7 +471,7 @@ static tutti_status gather_places(group *g) {
         size_t which = i / TTI_PEERS_PARTIALS, k = i % TTI_PEERS_PARTIALS;
         bool is_given = p->at && k < (size_t)p->n_partials;
         mine[i] = is_given ? p->at[which * (size_t)p->n_partials + k]
-                           : tti_peers_part_of(g, which, 0).first;
+                           : tti_peers_partition_of(g, which, 0).first;
     }
     if (mine && g->at) st = all_gather(g, mine, g->at, n * sizeof *mine);
     free(mine);

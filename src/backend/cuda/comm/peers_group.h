@@ -61,11 +61,11 @@ typedef struct tti_peers_group {
 tutti_status tti_peers_check(void *group);
 void tti_peers_end(void *group);
 
-/* The part of a rank of group which, and the length of the longest. */
-tti_chunk tti_peers_part_of(const tti_peers_group *g, size_t which, int rank);
-size_t tti_peers_longest_part(const tti_peers_group *g, size_t which);
+/* The partition of a rank of group which, and the length of the longest. */
+tti_chunk tti_peers_partition_of(const tti_peers_group *g, size_t which, int rank);
+size_t tti_peers_longest_partition(const tti_peers_group *g, size_t which);
 
-/* The length of the longest part over all groups and sums of the whole. */
+/* The length of the longest partition over all groups and sums of the whole. */
 size_t tti_peers_longest(const tti_peers_group *g);
 
 /* 2, 4 or 8: as many terms as the complete tree has leaves, added the way a complete tree is; 0. */
@@ -76,17 +76,17 @@ int tti_peers_balanced(const uint8_t *n_adds, int n);
 enum { TTI_PEERS_WHOLE = -1 };
 ptrdiff_t tti_peers_shift_of(const tti_peers_group *g, int64_t which, int rank, int partial);
 
-/* The destination of the sum of this rank's part. */
+/* The destination of the sum of this rank's partition. */
 float *tti_peers_sum_of(const tti_peers_group *g, int64_t which, tti_chunk mine);
 
-/* Where a rank's part of a group begins in its source. */
+/* Where a rank's partition of a group begins in its source. */
 size_t tti_peers_place_of(const tti_peers_group *g, size_t which, int source, int rank);
 
-/* Inside hosts first (peers_hosts.c): this rank's part of a sum, to where it wants it; all of
- * parts [n_ranks], on all ranks; and the parts of a group to dst. */
-tutti_status tti_peers_hosts_sum_own(tti_peers_group *g, int64_t which, const tti_chunk *parts,
+/* Inside hosts first (peers_hosts.c): this rank's partition of a sum, to where it wants it; all of
+ * partitions [n_ranks], on all ranks; and the partitions of a group to dst. */
+tutti_status tti_peers_hosts_sum_own(tti_peers_group *g, int64_t which, const tti_chunk *partitions,
                                      bool overlapped, cudaStream_t stream);
-tutti_status tti_peers_hosts_sum(tti_peers_group *g, const tti_chunk *parts, bool overlapped,
+tutti_status tti_peers_hosts_sum(tti_peers_group *g, const tti_chunk *partitions, bool overlapped,
                                  cudaStream_t stream);
 tutti_status tti_peers_hosts_fetch(tti_peers_group *g, size_t which, int source, float *dst,
                                    bool overlapped, cudaStream_t stream);

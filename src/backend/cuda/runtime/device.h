@@ -62,7 +62,7 @@ void tti_cuda_peers_disconnect(void *group);
 void tti_cuda_peers_describe(const void *group, tti_str *str);
 bool tti_cuda_peers_are_linked(const void *group);
 tutti_status tti_cuda_peers_sum(void *group, size_t first, size_t n_elems, bool overlapped);
-tutti_status tti_cuda_peers_sum_parts(void *group, size_t which, bool overlapped);
+tutti_status tti_cuda_peers_sum_partitions(void *group, size_t which, bool overlapped);
 tutti_status tti_cuda_peers_fetch(void *group, size_t which, int source, float *dst,
                                   bool overlapped);
 tutti_status tti_cuda_peers_all_gather(void *group, void *words, size_t n_words, size_t first,

@@ -28,7 +28,7 @@ static bool is_one_host(const tti_setup *setup) {
 static bool asks(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     bool plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_sharded_of(x) &&
-                 !tti_exec_has_parts(setup) && !tti_device_tp_group(tti_tp_of(x));
+                 !tti_exec_has_partitions(setup) && !tti_device_tp_group(tti_tp_of(x));
     return plain && setup->desc.backend->device->collectives.mixes_algorithms &&
            setup->desc.alg == TUTTI_ALG_AUTO && setup->n_ranks > 1 &&
            setup->n_ranks <= TTI_SUM_DEVICES && is_one_host(setup);

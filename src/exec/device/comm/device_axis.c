@@ -21,7 +21,8 @@ size_t tti_device_n_shared_sums(const tti_setup *setup) {
 }
 
 int tti_device_n_reported(const tti_setup *setup) {
-    return (int)tti_device_n_shared_sums(setup) + (tti_exec_has_parts(setup) ? setup->n_ranks : 0);
+    return (int)tti_device_n_shared_sums(setup) +
+           (tti_exec_has_partitions(setup) ? setup->n_ranks : 0);
 }
 
 uint64_t tti_device_reported_hash(const tti_setup *setup, const double *reported) {
@@ -74,8 +75,9 @@ static bool joins_on_host(const tti_setup *setup) {
 }
 
 bool tti_device_host_staged_alone(const tti_setup *setup) {
-    bool in_parts = setup->desc.zero > 1 && setup->n_ranks > 1;
-    return tti_device_ends_on_host(setup) || (setup->divided && (in_parts || joins_on_host(setup)));
+    bool is_partitioned = setup->desc.zero > 1 && setup->n_ranks > 1;
+    return tti_device_ends_on_host(setup) ||
+           (setup->divided && (is_partitioned || joins_on_host(setup)));
 }
 
 tutti_status tti_device_agree(const tti_setup *setup, bool *yes) {

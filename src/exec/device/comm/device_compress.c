@@ -14,7 +14,7 @@ struct tti_device_compress {
     float *residual, *message, *own, *scratch;
     tti_topk_pair *pairs, *all_pairs; /* own; of all, of a bucket */
     size_t *bounds, *at;              /* of the pairs, as peers_fetch wants them, in elements */
-    tti_device_parts_of source;       /* own pairs, likewise */
+    tti_device_partitions source;     /* own pairs, likewise */
 };
 
 /* ---- which workers compress, and the memory for it ---- */
@@ -71,7 +71,7 @@ size_t tti_device_compress_bytes(const tti_exec_desc *desc, int n_ranks) {
 static tutti_status connect_compressed(tti_device_compress *c, const tti_device_peers *others,
                                        void *with) {
     tti_device_peers peers = *others;
-    c->source = (tti_device_parts_of){(float *)(void *)c->pairs, c->at};
+    c->source = (tti_device_partitions){(float *)(void *)c->pairs, c->at};
     int n_buckets = tti_setup_of(c->x)->desc.plan->n_buckets;
     peers.partials = &c->message;
     peers.n_flat = c->places.message[2 * n_buckets];

@@ -152,7 +152,7 @@ static tutti_status sum_partials(const tti_device_host_staged *b, const tti_part
     const tti_setup *setup = tti_setup_of(x);
     size_t n = setup->desc.plan->n_flat;
     if (setup->desc.fast || setup->desc.local) return sum_buckets(b, sum);
-    if (tti_exec_has_parts(setup)) return sum_parts(x, partials, n_partials, sum);
+    if (tti_exec_has_partitions(setup)) return sum_parts(x, partials, n_partials, sum);
     tti_exec_count_partials(x, n, false);
     return tti_comm_reduce_shards(setup->desc.comm,
                                   &(tti_reduce_desc){.partials = partials,
@@ -286,7 +286,7 @@ tutti_status tti_device_host_staged_sums(tti_device_host_staged *b, double *sums
 }
 
 /* Each rank's parts in their own slots, zero elsewhere. */
-tutti_status tti_device_host_staged_parts(tti_device_host_staged *b, float *parts, size_t n) {
+tutti_status tti_device_host_staged_joins(tti_device_host_staged *b, float *parts, size_t n) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
     tti_joins *joins = tti_joins_of(x);
@@ -316,7 +316,7 @@ tutti_status tti_device_host_staged_words(tti_device_host_staged *b, void *words
     TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, partials, words, n_bytes));
     TTI_TRY(b->ops->queues.sync());
     int64_t start = tti_now_ns();
-    if (tti_exec_has_parts(setup))
+    if (tti_exec_has_partitions(setup))
         TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, partials, partials, n_sums, TUTTI_F64,
                                       TUTTI_SUM, TUTTI_ALG_AUTO)); /* of each but one term is 0 */
     if (setup->divided)

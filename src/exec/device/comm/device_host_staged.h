@@ -44,7 +44,7 @@ tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *host_stag
 tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *host_staged, double *sums);
 
 /* Values [V][n] of the device, of which this worker has those of its shards. */
-tutti_status tti_device_host_staged_parts(tti_device_host_staged *host_staged, float *parts,
+tutti_status tti_device_host_staged_joins(tti_device_host_staged *host_staged, float *parts,
                                           size_t n);
 
 /* If workers have partitions of the state or parts of the model: completes n 32-bit words, which

@@ -29,8 +29,8 @@ struct tti_device_reduce {
     int next_bucket;
     bool after_shards; /* recorded sums begin when all gradients are there */
     bool compresses;   /* since a step */
-    bool overlapped, has_summed, has_gathered;    /* in this step */
-    tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
+    bool overlapped, has_summed, has_gathered;      /* in this step */
+    tti_device_partitions sources[TTI_MAX_SOURCES]; /* what others fetch */
     size_t
         *at; /* [n_buckets][n_partials]: where buckets are in partials; NULL: as in flat arrays */
     int *events;         /* [n_buckets]: where their sums are in the queue */
@@ -78,7 +78,7 @@ static size_t longest_bucket(const tti_plan *plan) {
 /* 32-bit words of the longest small vector. */
 static size_t most_words(const tti_setup *setup, const tti_joins *joins) {
     size_t n = 2 * (size_t)tti_device_n_reported(setup);
-    if (tti_exec_has_parts(setup))
+    if (tti_exec_has_partitions(setup))
         n = TTI_MAX(n, 4 * (size_t)setup->desc.plan->n_updates); /* 2 doubles */
     return TTI_MAX(n, (size_t)setup->desc.n_shards * joins->most.n_part);
 }
@@ -128,10 +128,10 @@ static size_t n_shared_elems(const tti_setup *setup, const tti_exec *x) {
 }
 
 /* Sums of own parts go to where their places are not taken again. */
-static tti_device_parts_of sums_of(const tti_setup *setup, const tti_exec *x) {
+static tti_device_partitions sums_of(const tti_setup *setup, const tti_exec *x) {
     const tti_sharded *sharded = tti_sharded_of(x);
-    if (!sharded) return (tti_device_parts_of){0};
-    return (tti_device_parts_of){.data = sharded->own_grads, .places = setup->share.from};
+    if (!sharded) return (tti_device_partitions){0};
+    return (tti_device_partitions){.data = sharded->own_grads, .places = setup->share.from};
 }
 
 /* Parameters, and averages where they are fetched, too. */
@@ -139,12 +139,12 @@ static int find_sources(tti_device_reduce *r) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     bool averages = tti_sharded_of(x) && tti_exec_array(x, TTI_STATE_EMA);
-    r->sources[TTI_FROM_PARAMS] =
-        (tti_device_parts_of){.data = tti_exec_array(x, TTI_STATE_PARAMS),
-                              .places = tti_exec_has_sharded_params(x) ? setup->share.from : NULL};
-    r->sources[TTI_FROM_AVERAGES] = (tti_device_parts_of){.data = tti_exec_array(x, TTI_STATE_EMA),
-                                                          .places = setup->share.from};
-    if (!tti_exec_has_parts(setup) || tti_offload_of(x)) return 0;
+    r->sources[TTI_FROM_PARAMS] = (tti_device_partitions){
+        .data = tti_exec_array(x, TTI_STATE_PARAMS),
+        .places = tti_exec_has_sharded_params(x) ? setup->share.from : NULL};
+    r->sources[TTI_FROM_AVERAGES] = (tti_device_partitions){
+        .data = tti_exec_array(x, TTI_STATE_EMA), .places = setup->share.from};
+    if (!tti_exec_has_partitions(setup) || tti_offload_of(x)) return 0;
     return averages ? 2 : 1;
 }
 
@@ -167,7 +167,7 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     int n_partials = n_partials_of(setup);
-    bool in_parts = tti_exec_has_parts(setup);
+    bool is_partitioned = tti_exec_has_partitions(setup);
     size_t n_buckets = (size_t)setup->desc.plan->n_buckets;
     for (int i = 0; i < n_partials; i++)
         partials[i] = tti_exec_buffer(x, setup->acc.partial_buffer[i]);
@@ -185,8 +185,8 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .n_flat = n_shared_elems(setup, x),
                               .n_most = longest_bucket(setup->desc.plan),
                               .n_words = most_words(setup, tti_joins_of(x)),
-                              .bounds = in_parts ? setup->share.bounds : NULL,
-                              .n_groups = in_parts ? n_buckets : 0,
+                              .bounds = is_partitioned ? setup->share.bounds : NULL,
+                              .n_groups = is_partitioned ? n_buckets : 0,
                               .sources = r->sources,
                               .n_sources = find_sources(r),
                               .at = r->at,
@@ -235,10 +235,10 @@ static tutti_status connect_library(tti_device_reduce *r, const tti_device_term 
     return TUTTI_OK;
 }
 
-bool tti_device_sums_after(const tti_plan *plan, const tti_weights *weights, bool in_parts) {
+bool tti_device_sums_after(const tti_plan *plan, const tti_weights *weights, bool is_partitioned) {
     static const double MOSTLY = 2.0 / 3;
     const tti_program *shard = &plan->shard;
-    if (in_parts) return true;
+    if (is_partitioned) return true;
     return weights && tti_share_of_operations(weights, shard->steps, shard->n_steps, true) > MOSTLY;
 }
 
@@ -248,7 +248,7 @@ static tutti_status choose_overlap(tti_device_reduce *r) {
     bool is_plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_sharded_of(x);
     if (!is_plain || !r->ops->collectives.are_linked) return TUTTI_OK;
     if (!tti_device_sums_after(setup->desc.plan, setup->desc.backend->weights,
-                               tti_exec_has_parts(setup)))
+                               tti_exec_has_partitions(setup)))
         return TUTTI_OK; /* on all ranks: links need not be asked for */
     r->after_shards = r->ops->collectives.are_linked(r->group);
     return tti_device_agree(setup, &r->after_shards);
@@ -394,9 +394,9 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool overlapped) {
     const tti_bucket *b = &tti_setup_of(r->x)->desc.plan->buckets[i];
     bool whole = tti_pipe_has_tied(tti_setup_of(r->x)->desc.plan, b->first,
                                    b->n_elems); /* other stages add to it */
-    if (tti_exec_has_parts(tti_setup_of(r->x)) && !whole && is_rounded(tti_setup_of(r->x)))
+    if (tti_exec_has_partitions(tti_setup_of(r->x)) && !whole && is_rounded(tti_setup_of(r->x)))
         return sum_rounded(r, i, overlapped);
-    if (tti_exec_has_parts(tti_setup_of(r->x)) && !whole)
+    if (tti_exec_has_partitions(tti_setup_of(r->x)) && !whole)
         return r->ops->collectives.reduce_scatter(r->group, (size_t)i, overlapped);
     if (r->compresses) {
         /* A library may connect for the second message, too: see sum_next. */
@@ -523,7 +523,7 @@ static bool has_one_sum(const tti_device_reduce *r) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     bool is_plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !setup->desc.server;
-    return is_plain && !tti_sharded_of(x) && !tti_exec_has_parts(setup) && !r->library &&
+    return is_plain && !tti_sharded_of(x) && !tti_exec_has_partitions(setup) && !r->library &&
            !r->compress;
 }
 
@@ -560,7 +560,7 @@ tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
         done);
 }
 
-tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t n) {
+tutti_status tti_device_reduce_joins(tti_device_reduce *r, float *parts, size_t n) {
     const tti_setup *setup = tti_setup_of(r->x);
     size_t first = (size_t)setup->first_shard * n, last = (size_t)setup->last_shard * n;
     if (!r->overlapped) TTI_TRY(tti_device_reduce_sync_and_barrier(r));

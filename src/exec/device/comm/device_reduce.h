@@ -73,7 +73,7 @@ typedef struct tti_device_reduce tti_device_reduce;
  * overlaps with products costs about twice its time, since their tiles wait for its
  * multiprocessors.  Overlapped with kernels that wait for memory it costs almost nothing; but
  * reduce-scatters, which move half the bytes, are not worth even that. */
-bool tti_device_sums_after(const tti_plan *plan, const tti_weights *weights, bool in_parts);
+bool tti_device_sums_after(const tti_plan *plan, const tti_weights *weights, bool is_partitioned);
 
 /* The arrays that other workers may fetch. */
 enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
@@ -123,12 +123,12 @@ void tti_device_reduce_turn(tti_device_reduce *reduce);
 tutti_status tti_device_reduce_waited(const tti_device_reduce *reduce, int64_t *t_ns);
 
 /* A TTI_SYNC op over the shards of all workers in one kernel; in and out [shards of this
- * worker]. *done false: not possible, use tti_device_reduce_parts. */
+ * worker]. *done false: not possible, use tti_device_reduce_joins. */
 tutti_status tti_device_reduce_join(tti_device_reduce *reduce, const tti_node *node,
                                     const float *const *in, float *const *out, bool *done);
 
 /* Gathers the values [V][n] of a TTI_SYNC op; this worker provides those of its shards. */
-tutti_status tti_device_reduce_parts(tti_device_reduce *reduce, float *parts, size_t n);
+tutti_status tti_device_reduce_joins(tti_device_reduce *reduce, float *parts, size_t n);
 
 /* If workers have partitions of the state: completes n 32-bit words, 0 for other workers' blocks.
  * A worker waits for it in a step that is not captured. */

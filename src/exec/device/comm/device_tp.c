@@ -252,7 +252,7 @@ static tutti_status try_devices(tti_device_tp *e, const room *r) {
         return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->tp_half_bytes);
     const tti_mesh *mesh = tti_setup_of(e->x)->desc.mesh;
     float *partials[] = {e->staging};
-    const tti_device_parts_of arena = {.data = e->arena};
+    const tti_device_partitions arena = {.data = e->arena};
     const tti_device_peers peers = {.partials = partials,
                                     .n_partials = 1,
                                     .n_flat = 2 * e->tp_half_bytes / sizeof(float),

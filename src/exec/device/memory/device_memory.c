@@ -177,7 +177,7 @@ static bool split(const tti_device_need *n, int level, tti_device_need *out) {
     *out = *n;
     out->state = n->flat / (size_t)TTI_MAX(n->n_ranks, 1);
     if (level == 1) return n->state == n->flat && out->state < n->flat;
-    out->params = n->in_parts[level - 2].params, out->grads = n->in_parts[level - 2].grads;
+    out->params = n->partitioned[level - 2].params, out->grads = n->partitioned[level - 2].grads;
     return out->grads > 0;
 }
 

@@ -78,7 +78,7 @@ typedef struct tti_device_need {
     /* The sizes with parallel.zero=2 and 3; grads 0: already so, or impossible. */
     struct {
         size_t params, grads;
-    } in_parts[2];
+    } partitioned[2];
     int n_states, n_emas, n_grads, n_arenas;
     int n_shards, most_shards, n_ranks;
     bool offloads; /* the host may have the state instead */
@@ -87,8 +87,8 @@ typedef struct tti_device_need {
 
 size_t tti_device_need_bytes(const tti_device_need *need);
 
-/* TUTTI_E_NOMEM with the numbers where n_free bytes do not do: what in parts, or on the host,
- * would, how many shards, or that no number of them does. */
+/* TUTTI_E_NOMEM with the numbers where n_free bytes do not suffice: which arrays to partition, or
+ * to keep on the host, would, how many shards, or that no number of them does. */
 tutti_status tti_device_need_check(const tti_device_need *need, size_t n_free);
 
 #endif /* TTI_EXEC_DEVICE_MEMORY_H */

@@ -48,7 +48,7 @@ static tti_update_block block_of(const tti_plan *plan, const tti_update_step *st
 
 static tutti_status all_gather_words(void *user, void *words, size_t n_words) {
     const tti_device_update *u = user;
-    if (u->desc.reduce && tti_exec_has_parts(tti_setup_of(u->x)))
+    if (u->desc.reduce && tti_exec_has_partitions(tti_setup_of(u->x)))
         TTI_TRY(tti_device_reduce_words(u->desc.reduce, words, n_words));
     if (u->desc.axis) return tti_device_axis_partials(u->desc.axis, words, n_words);
     if (u->desc.reduce) return TUTTI_OK;
@@ -67,7 +67,7 @@ static tutti_status create_backend_update(tti_device_update *u, const tti_update
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
     const tti_plan *plan = setup->desc.plan;
-    if (tti_exec_has_parts(setup) && !u->ops->update.complete)
+    if (tti_exec_has_partitions(setup) && !u->ops->update.complete)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: this device has all of the optimizer's state or none");
     /* Sums over blocks are not all of this worker. */
@@ -93,7 +93,7 @@ static tutti_status create_backend_update(tti_device_update *u, const tti_update
                            .l1 = setup->desc.l1,
                            .ema_decay = setup->desc.ema,
                            .watch_gradients = setup->desc.watch_gradients,
-                           .complete_words = (tti_exec_has_parts(setup) || setup->divided)
+                           .complete_words = (tti_exec_has_partitions(setup) || setup->divided)
                                                  ? all_gather_words
                                                  : NULL,
                            .user = u},
@@ -154,7 +154,7 @@ tutti_status tti_device_update_run(tti_device_update *u) {
     if (tti_device_update_sums(u))
         return tti_device_reduce_update(d->reduce, d->args, d->report, d->reported);
     TTI_TRY(u->ops->update.run(u->update));
-    if (!tti_exec_has_parts(tti_setup_of(u->x))) return TUTTI_OK;
+    if (!tti_exec_has_partitions(tti_setup_of(u->x))) return TUTTI_OK;
     if (u->desc.reduce)
         return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.reported);
     if (tti_exec_has_sharded_params(u->x)) return TUTTI_OK;
@@ -183,7 +183,7 @@ typedef struct turn {
     int first_block, n_blocks;
 } turn;
 
-struct tti_device_parts {
+struct tti_device_param_gather {
     tti_exec *x;
     tti_device_reduce *reduce;
     tti_device_update *const *update;
@@ -216,15 +216,16 @@ static int by_step(const void *a, const void *b) {
     return (x->bucket > y->bucket) - (x->bucket < y->bucket);
 }
 
-tutti_status tti_device_parts_create(tti_exec *x, tti_device_reduce *reduce,
-                                     tti_device_update *const *update, tti_device_parts **out) {
-    tti_device_parts *p = calloc(1, sizeof *p);
+tutti_status tti_device_param_gather_create(tti_exec *x, tti_device_reduce *reduce,
+                                            tti_device_update *const *update,
+                                            tti_device_param_gather **out) {
+    tti_device_param_gather *p = calloc(1, sizeof *p);
     *out = p;
     if (!p) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    *p = (tti_device_parts){.x = x,
-                            .reduce = reduce,
-                            .update = update,
-                            .n_turns = tti_setup_of(x)->desc.plan->n_buckets};
+    *p = (tti_device_param_gather){.x = x,
+                                   .reduce = reduce,
+                                   .update = update,
+                                   .n_turns = tti_setup_of(x)->desc.plan->n_buckets};
     p->turns = calloc((size_t)p->n_turns + 1, sizeof *p->turns);
     if (!p->turns) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     /* Parameters that only evaluation reads come last, with those read after the first gradients
@@ -253,7 +254,7 @@ tutti_status tti_device_parts_create(tti_exec *x, tti_device_reduce *reduce,
     return TUTTI_OK;
 }
 
-void tti_device_parts_destroy(tti_device_parts *p) {
+void tti_device_param_gather_destroy(tti_device_param_gather *p) {
     if (!p) return;
     free(p->turns);
     free(p);
@@ -261,13 +262,13 @@ void tti_device_parts_destroy(tti_device_parts *p) {
 
 /* ---- a step ---- */
 
-static tutti_status fetch_bucket(const tti_device_parts *p, int bucket, bool overlapped) {
+static tutti_status fetch_bucket(const tti_device_param_gather *p, int bucket, bool overlapped) {
     float *dst = tti_exec_array(p->x, TTI_STATE_PARAMS) +
                  tti_setup_of(p->x)->desc.plan->buckets[bucket].first;
     return tti_device_reduce_fetch(p->reduce, bucket, TTI_FROM_PARAMS, dst, overlapped);
 }
 
-static tutti_status fetch_all(tti_device_parts *p) {
+static tutti_status fetch_all(tti_device_param_gather *p) {
     TTI_TRY(tti_device_reduce_sync_and_barrier(p->reduce));
     for (int i = 0; i < p->n_turns; i++) TTI_TRY(fetch_bucket(p, p->turns[i].bucket, false));
     return tti_device_reduce_fetched(p->reduce, false);
@@ -275,12 +276,12 @@ static tutti_status fetch_all(tti_device_parts *p) {
 
 /* Adds the received parameters, which are read in 16 bits from here on, to the hash of the previous
  * step. */
-static tutti_status complete(const tti_device_parts *p, int first, int n) {
+static tutti_status complete(const tti_device_param_gather *p, int first, int n) {
     TTI_TRY(tti_device_update_complete(*p->update, first, n));
     return tti_profile_upto(p->x, TTI_ROW_COMPUTE, tti_instr_span(TTI_HASH), -1);
 }
 
-tutti_status tti_device_parts_begin(tti_device_parts *p, bool overlapped) {
+tutti_status tti_device_param_gather_begin(tti_device_param_gather *p, bool overlapped) {
     p->status = TUTTI_OK;
     p->next = overlapped ? 0 : p->n_turns;
     if (overlapped) return tti_device_reduce_fetch_begin(p->reduce);
@@ -288,14 +289,14 @@ tutti_status tti_device_parts_begin(tti_device_parts *p, bool overlapped) {
     return complete(p, 0, tti_setup_of(p->x)->desc.plan->n_updates);
 }
 
-bool tti_device_parts_are_due(const tti_device_parts *p) {
+bool tti_device_param_gather_is_due(const tti_device_param_gather *p) {
     return p->status == TUTTI_OK && p->next < p->n_turns;
 }
 
 /* No kernels overlap with the first bucket, which uses all multiprocessors. */
-static tutti_status fetch_buckets_upto(tti_device_parts *p, int step) {
+static tutti_status fetch_buckets_upto(tti_device_param_gather *p, int step) {
     int first = p->next;
-    bool is_asked = tti_device_parts_are_due(p) && p->turns[first].step <= step;
+    bool is_asked = tti_device_param_gather_is_due(p) && p->turns[first].step <= step;
     if (!is_asked) return TUTTI_OK;
     for (; p->next < p->n_turns && p->turns[p->next].step <= step; p->next++)
         TTI_TRY(fetch_bucket(p, p->turns[p->next].bucket, p->next > 0));
@@ -305,25 +306,27 @@ static tutti_status fetch_buckets_upto(tti_device_parts *p, int step) {
     return TUTTI_OK;
 }
 
-void tti_device_parts_before(tti_device_parts *p, int step) {
+void tti_device_param_gather_before(tti_device_param_gather *p, int step) {
     if (p->status == TUTTI_OK) p->status = fetch_buckets_upto(p, step);
 }
 
-tutti_status tti_device_parts_finish(tti_device_parts *p) {
+tutti_status tti_device_param_gather_finish(tti_device_param_gather *p) {
     TTI_TRY(p->status);
     return fetch_buckets_upto(p, INT_MAX);
 }
 
 /* ---- between steps ---- */
 
-tutti_status tti_device_parts_settle(tti_device_parts *p) {
+tutti_status tti_device_param_gather_settle(tti_device_param_gather *p) {
     if (!p->is_stale) return TUTTI_OK;
     TTI_TRY(fetch_all(p));
     p->is_stale = false;
     return TUTTI_OK;
 }
 
-void tti_device_parts_written(tti_device_parts *p, bool whole) { p->is_stale = !whole; }
+void tti_device_param_gather_written(tti_device_param_gather *p, bool whole) {
+    p->is_stale = !whole;
+}
 
 /* ---- ZeRO-2 and ZeRO-3 on devices: gathers before reads, waits before writes ----
  *

@@ -51,32 +51,33 @@ tutti_status tti_device_update_hash(tti_device_update *update, uint64_t *hash);
  * arrived, the hash of the previous step is completed, so a wrong copy is detected one step later,
  * as usual.  Code that reads parameters between steps must settle them first. */
 
-typedef struct tti_device_parts tti_device_parts;
+typedef struct tti_device_param_gather tti_device_param_gather;
 
 /* On success *out is owned by the caller and borrows the rest; update may be made later. */
-tutti_status tti_device_parts_create(tti_exec *x, tti_device_reduce *reduce,
-                                     tti_device_update *const *update, tti_device_parts **out);
-void tti_device_parts_destroy(tti_device_parts *parts); /* takes NULL */
+tutti_status tti_device_param_gather_create(tti_exec *x, tti_device_reduce *reduce,
+                                            tti_device_update *const *update,
+                                            tti_device_param_gather **out);
+void tti_device_param_gather_destroy(tti_device_param_gather *gather); /* takes NULL */
 
 /* A step of the worker, launched in queues. overlapped: captured; else all are fetched now, and all
  * workers wait for them. */
-tutti_status tti_device_parts_begin(tti_device_parts *parts, bool overlapped);
+tutti_status tti_device_param_gather_begin(tti_device_param_gather *gather, bool overlapped);
 
 /* True while the first shard must report its steps. */
-bool tti_device_parts_are_due(const tti_device_parts *parts);
+bool tti_device_param_gather_is_due(const tti_device_param_gather *gather);
 
 /* The first shard reaches a step of the shard program.  A failure is returned by finish. */
-void tti_device_parts_before(tti_device_parts *parts, int step);
+void tti_device_param_gather_before(tti_device_param_gather *gather, int step);
 
 /* Fetches everything that no step of the program has needed.  Call before the sums of the step are
  * reported. */
-tutti_status tti_device_parts_finish(tti_device_parts *parts);
+tutti_status tti_device_param_gather_finish(tti_device_param_gather *gather);
 
 /* Parameters are whole after it; all workers do it, with all steps done.  Waits. */
-tutti_status tti_device_parts_settle(tti_device_parts *parts);
+tutti_status tti_device_param_gather_settle(tti_device_param_gather *gather);
 
 /* Parameters are written: whole, the same by all workers, or by a step, recorded or not. */
-void tti_device_parts_written(tti_device_parts *parts, bool whole);
+void tti_device_param_gather_written(tti_device_param_gather *gather, bool whole);
 
 /* ---- ZeRO-2 and ZeRO-3 on a device: sharded gradients, and sharded parameters too ----
  *
@@ -109,8 +110,8 @@ tutti_status tti_device_sharded_finish(tti_device_sharded *sharded);
  * starts with this step. */
 void tti_device_sharded_begin_segment(tti_device_sharded *sharded, bool eval, int first);
 
-/* A batch of an evaluation, where parameters are in parts; a shard of it; and the moves of workers
- * with more of them. */
+/* A batch of an evaluation, where parameters are partitioned; a shard of it; and the moves of
+ * workers with more of them. */
 tutti_status tti_device_sharded_eval_begin(tti_device_sharded *sharded);
 tutti_status tti_device_sharded_eval(tti_device_sharded *sharded, tti_instance *instance,
                                      const tti_run *run);

@@ -163,7 +163,7 @@ static tti_range part_of(const tti_setup *setup, int bucket) {
     const tti_bucket *b = &setup->desc.plan->buckets[bucket];
     const size_t *bounds =
         setup->share.bounds + (size_t)bucket * (size_t)(setup->share.n_ranks + 1);
-    if (!tti_exec_has_parts(setup)) return (tti_range){b->first, b->first + b->n_elems};
+    if (!tti_exec_has_partitions(setup)) return (tti_range){b->first, b->first + b->n_elems};
     return (tti_range){bounds[setup->rank], bounds[setup->rank + 1]};
 }
 
@@ -304,10 +304,10 @@ tutti_status tti_offload_put_averages(tti_offload *o) {
     tti_exec *h = o->host;
     const tti_setup *setup = tti_setup_of(h);
     if (!tti_exec_array(h, TTI_STATE_EMA) || o->has_averages) return TUTTI_OK;
-    if (tti_exec_has_parts(setup)) TTI_TRY(tti_zero_gather_ema(h));
+    if (tti_exec_has_partitions(setup)) TTI_TRY(tti_zero_gather_ema(h));
     TTI_TRY(copy_to_device(
         o, tti_exec_grads(o->x),
-        tti_exec_has_parts(setup) ? tti_zero_averages(h) : tti_exec_array(h, TTI_STATE_EMA)));
+        tti_exec_has_partitions(setup) ? tti_zero_averages(h) : tti_exec_array(h, TTI_STATE_EMA)));
     o->has_averages = true;
     return TUTTI_OK;
 }

@@ -22,7 +22,7 @@ tutti_status tti_device_failure_context(const tti_device_work *work, const tti_d
 typedef struct tti_device_axis tti_device_axis;
 typedef struct tti_device_host_staged tti_device_host_staged;
 typedef struct tti_device_p2p tti_device_p2p;
-typedef struct tti_device_parts tti_device_parts;
+typedef struct tti_device_param_gather tti_device_param_gather;
 typedef struct tti_device_pipe tti_device_pipe;
 typedef struct tti_device_reduce tti_device_reduce;
 typedef struct tti_device_server tti_device_server;
@@ -71,8 +71,9 @@ struct tti_exec_device {
     tti_step_report *report;
     float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
     tti_device_update *update;
-    tti_device_reduce *reduce;   /* between several workers one of the two, alone none */
-    tti_device_parts *parts;     /* with reduce, of others; NULL: there are none */
+    tti_device_reduce *reduce; /* between several workers one of the two, alone none */
+    tti_device_param_gather
+        *param_gather;           /* with reduce, of the parameters of other workers; NULL: none */
     tti_device_sharded *sharded; /* of gradients, too; NULL: they are whole */
     tti_device_host_staged *host_staged;
     tti_device_axis

@@ -73,7 +73,7 @@ static const tti_device_ops ops = {.count = two_devices,
                                    .queues.replay = replay,
                                    .queues.release_captured_graph = release_captured_graph,
                                    .collectives.connect = meet_one_way,
-                                   .collectives.disconnect = fake_part,
+                                   .collectives.disconnect = fake_disconnect,
                                    .collectives.describe = fake_describe,
                                    .collectives.all_reduce = sum,
                                    .link = link_of};

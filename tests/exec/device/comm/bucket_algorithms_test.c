@@ -28,7 +28,7 @@ static tutti_status connect_algorithms(const tti_device_peers *peers, void **gro
 
 static void ways_part(void *group) {
     n_parted += group != NULL;
-    fake_part(group);
+    fake_disconnect(group);
 }
 
 static void ways_describe(const void *group, tti_str *str) {
@@ -211,7 +211,7 @@ T_CASE(ways_that_are_not_there) {
     no_peers = false;
 }
 
-/* Sums in parts are not what was measured. */
+/* Partitioned sums are not what was measured. */
 T_CASE(parts_have_their_own_way) {
     T_UNUSED;
     tti_exec *x = tti_exec_alloc();

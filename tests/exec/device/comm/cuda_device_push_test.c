@@ -186,7 +186,7 @@ static const char *meet(side *s) {
     s->inbox = cuda->alloc(s->inbox_bytes);
     s->staging = cuda->alloc(2 * TP);
     COMM_TRUE(s->inbox && s->staging);
-    const tti_device_parts_of source = {.data = (float *)(void *)s->inbox};
+    const tti_device_partitions source = {.data = (float *)(void *)s->inbox};
     COMM_OK(s->ops->collectives.connect(&(tti_device_peers){.rank = s->rank,
                                                             .n_ranks = 2,
                                                             .timeout_ms = 20000,

@@ -58,7 +58,7 @@ static const char *check_parts(reduce_rank *r, tti_device_host_staged *host_stag
                        ? (float)(i + 1)
                        : 777;
     }
-    COMM_OK(tti_device_host_staged_parts(host_staged, parts, N));
+    COMM_OK(tti_device_host_staged_joins(host_staged, parts, N));
     for (int i = 0; i < r->c->n_shards * N; i++) COMM_TRUE(parts[i] == (float)(i + 1));
     return NULL;
 }

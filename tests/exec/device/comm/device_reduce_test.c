@@ -74,11 +74,11 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .queues.record_host_event = fake_note,
                                         .queues.sync = noted_sync,
                                         .collectives.connect = connect_on_hosts,
-                                        .collectives.disconnect = fake_part,
+                                        .collectives.disconnect = fake_disconnect,
                                         .collectives.describe = fake_describe,
                                         .collectives.are_linked = are_linked,
                                         .collectives.all_reduce = fake_sum,
-                                        .collectives.reduce_scatter = fake_sum_parts,
+                                        .collectives.reduce_scatter = fake_sum_partitions,
                                         .collectives.all_gather = noted_fetch,
                                         .collectives.join = noted_join,
                                         .collectives.await = noted_await,
@@ -223,7 +223,7 @@ T_CASE(any_runs_on_hosts_have_the_bits_of_the_tree) {
 }
 
 /* As often as there are leaves, whatever number of devices a host has; and the sum comes back to
- * each other host once.  In parts that is when it is fetched. */
+ * each other host once.  With partitions that is when it is fetched. */
 T_CASE(hosts_send_each_other_a_sum_and_not_the_terms_of_their_devices) {
     T_UNUSED;
     enum { N = 16 + 160 + 48 };

@@ -25,7 +25,7 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .queues.order = fake_order,
                                         .queues.sync = fake_sync,
                                         .collectives.connect = fake_connect,
-                                        .collectives.disconnect = fake_part,
+                                        .collectives.disconnect = fake_disconnect,
                                         .collectives.tp_collective = tp,
                                         .step.fold = fold,
                                         .step.unfold = unfold};

@@ -55,8 +55,8 @@ T_CASE(state_in_parts) {
             "samples 10.0 MiB.  parallel.shards=8");
 }
 
-/* The least in parts that does: 150 MiB less with the state, 70 more with gradients, 60 more with
- * parameters. */
+/* The least that must be partitioned: 150 MiB less with the state, 70 more with gradients, 60 more
+ * with parameters. */
 T_CASE(as_little_in_parts_as_does) {
     T_UNUSED;
     static const struct {
@@ -69,8 +69,10 @@ T_CASE(as_little_in_parts_as_does) {
         {1129, "samples 10.0 MiB.  parallel.shards=8"}};
     tti_device_need of_four = need;
     of_four.n_ranks = 4;
-    of_four.in_parts[0].params = 100 * (size_t)MIB, of_four.in_parts[0].grads = 30 * (size_t)MIB;
-    of_four.in_parts[1].params = 40 * (size_t)MIB, of_four.in_parts[1].grads = 30 * (size_t)MIB;
+    of_four.partitioned[0].params = 100 * (size_t)MIB,
+    of_four.partitioned[0].grads = 30 * (size_t)MIB;
+    of_four.partitioned[1].params = 40 * (size_t)MIB,
+    of_four.partitioned[1].grads = 30 * (size_t)MIB;
     for (size_t i = 0; i < TTI_COUNT(rows); i++)
         T_FAILS(tti_device_need_check(&of_four, rows[i].n_mib * MIB), TUTTI_E_NOMEM, rows[i].told);
 }
