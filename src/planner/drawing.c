@@ -26,7 +26,7 @@ bool tti_drawing_is_apart(const tti_drawing *d) {
 }
 
 bool tti_drawing_keeps_parts(const tti_drawing *d) {
-    return tti_drawing_is_apart(d) && d->b->n_parts > 0;
+    return tti_drawing_is_apart(d) && d->b->n_model_ranks > 0;
 }
 
 /* Workers that divide a batch. */

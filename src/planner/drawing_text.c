@@ -34,7 +34,7 @@ static tutti_status print_ranges(const tti_drawing *d) {
 
 static void print_kept_parts(const tti_drawing *d) {
     size_t longest = 0;
-    for (int i = 0; i < d->b->n_parts; i++)
+    for (int i = 0; i < d->b->n_model_ranks; i++)
         longest = TTI_MAX(longest, tti_blueprint_plan(d->b, i)->n_flat);
     tti_str_printf(d->out,
                    "\nparameters and state of each part are kept once, beside the worker of the "

@@ -71,7 +71,7 @@ static const tti_blueprint *find_blueprint(const planner *p, int i) {
 }
 
 static bool are_alike(const tti_blueprint *a, const tti_blueprint *b) {
-    for (int i = 0; i < TTI_MAX(1, a->n_parts); i++) {
+    for (int i = 0; i < TTI_MAX(1, a->n_model_ranks); i++) {
         const tti_program *x = &tti_blueprint_plan(a, i)->shard,
                           *y = &tti_blueprint_plan(b, i)->shard;
         if (x->n_steps != y->n_steps || x->arena_bytes != y->arena_bytes) return false;

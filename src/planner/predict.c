@@ -250,7 +250,8 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
     bool served = tti_job_has_server(&b->config) && !in_ranks;
     int n_servers = (int)b->config.parallel.servers,
         n_compute_threads = served ? n_servers : w->n_compute_threads;
-    int n_updates = n_compute_threads * (b->n_parts > 0 ? b->n_parts : 1); /* threads, at a time */
+    int n_updates =
+        n_compute_threads * (b->n_model_ranks > 0 ? b->n_model_ranks : 1); /* threads, at a time */
     double crowd = served ? fmax(1, (double)n_updates / c->n_cores) : w->crowd;
     double once = shard_group->update_s > 0 ? shard_group->update_s : tti_update_cost_s(c, plan);
     double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_compute_threads) * crowd;
@@ -310,9 +311,9 @@ static double longest_slot(const tti_plan *plan) {
  * evaluation; worker 0 assembles checkpoints from the parts. */
 static double bytes_of_division(const tti_blueprint *b, double batches) {
     double longest = 0;
-    for (int i = 0; i < b->n_parts; i++)
+    for (int i = 0; i < b->n_model_ranks; i++)
         longest = fmax(longest, longest_slot(tti_blueprint_plan(b, i)));
-    return longest + 2 * batches * TTI_MAX(b->n_parts - 1, 0);
+    return longest + 2 * batches * TTI_MAX(b->n_model_ranks - 1, 0);
 }
 
 /* Arrays of a channel that have as many elements as keys: parameters, gradient and averages; of a
@@ -328,7 +329,7 @@ static void add_channels_of_parts(tti_prediction *p, const tti_blueprint *b) {
     bool processes = strcmp(b->config.parallel.place, "processes") == 0;
     double most = 0, arrays = arrays_of_channel(&b->config);
     int n_far = b->mesh.data - 1;
-    for (int i = 0; i < b->n_parts; i++) {
+    for (int i = 0; i < b->n_model_ranks; i++) {
         double of = arrays * (double)(tti_blueprint_plan(b, i)->n_flat * sizeof(float));
         int n_own = i > 0;
         most = fmax(most, of * (n_far + n_own));
@@ -402,8 +403,8 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         if (!c->is_device) bytes += (double)m.mailbox;
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;
-        if (apart && b->n_parts > 0) give_to_state_owner(&m, &h, at.data == 0);
-        if (apart && b->n_parts == 0) give_to_server(&m, &h);
+        if (apart && b->n_model_ranks > 0) give_to_state_owner(&m, &h, at.data == 0);
+        if (apart && b->n_model_ranks == 0) give_to_server(&m, &h);
         if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
         p->host_bytes += c->is_device
                              ? copies_of_device(b, c, &desc, &m, at.data == 0)
@@ -414,7 +415,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
             tti_scratch_beyond(c, b, at.stage, in_flight(desc.plan, &m), w->n_compute_threads);
         if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
     }
-    if (apart && b->n_parts > 0)
+    if (apart && b->n_model_ranks > 0)
         add_channels_of_parts(p, b);
     else
         add_channels(p, b, w->n_workers);

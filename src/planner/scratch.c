@@ -46,7 +46,7 @@ static bool has_run(const tti_blueprint *b, const tti_calibration *c) {
     bool is_measured;
     tti_calibrated_shard_group(c, b->rows_per_shard, b->config.train.recompute,
                                tti_program_cost_s(c, &b->plan->shard), &is_measured);
-    return is_measured && b->n_parts == 0;
+    return is_measured && b->n_model_ranks == 0;
 }
 
 static tutti_status ask(const tti_blueprint *b, const tti_plan *plan, tti_calibration *c) {
@@ -82,7 +82,7 @@ tutti_status tti_scratch_ask(const tti_blueprint *b, tti_calibration *c, double 
                              double *spent_s) {
     bool on_device = b->devices.backend->device != NULL;
     *spent_s = 0;
-    if (left_s <= 0 || has_run(b, c) || (!on_device && b->n_parts == 0)) return TUTTI_OK;
+    if (left_s <= 0 || has_run(b, c) || (!on_device && b->n_model_ranks == 0)) return TUTTI_OK;
     int64_t start = tti_now_ns();
     tutti_status st = on_device ? ask_on_device(b, c) : ask_on_host(b, c);
     *spent_s = (double)(tti_now_ns() - start) * 1e-9;
@@ -139,7 +139,7 @@ double tti_scratch_beyond(const tti_calibration *c, const tti_blueprint *b, int 
                           int n_in_flight, int n_compute_threads) {
     const tti_scratch *whole = find(c, b->plan);
     const tti_scratch *part = find(c, tti_blueprint_plan(b, stage * b->mesh.tensor));
-    if (c->is_device || b->n_parts == 0 || !whole || !part) return 0;
+    if (c->is_device || b->n_model_ranks == 0 || !whole || !part) return 0;
     return part->bytes * n_in_flight - whole->bytes * n_compute_threads;
 }
 

@@ -115,7 +115,7 @@ static tutti_status time_thread(tti_simulation *s, const tti_calibration *c) {
     const tti_plan *plan = s->b->plan;
     tti_simulated_solo *w = &s->solo;
     double flat = (double)plan->n_flat;
-    for (int i = 0; i < s->b->n_parts; i++)
+    for (int i = 0; i < s->b->n_model_ranks; i++)
         flat = fmax(flat, (double)tti_blueprint_plan(s->b, i)->n_flat);
     if (c->is_device) TTI_TRY(tti_calibration_of("cpu", 1, &host));
     bool is_measured =

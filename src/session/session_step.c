@@ -22,7 +22,7 @@ typedef struct group_rows {
 
 /* Replicas of the model divide the batch; workers that divide the model have the same rows. */
 static tutti_status add_rows(tti_session_worker *w, group_rows *rows) {
-    tutti_comm *data = w->b->n_parts > 0 ? w->mesh.data : w->comm;
+    tutti_comm *data = w->b->n_model_ranks > 0 ? w->mesh.data : w->comm;
     rows->global = rows->mine;
     if (!data || tutti_comm_n_ranks(data) == 1) return TUTTI_OK;
     return tutti_comm_all_reduce(data, &rows->mine, &rows->global, 1, TUTTI_I64, TUTTI_SUM,
@@ -75,7 +75,7 @@ static tutti_status agree_on_rows(tutti_session *s, tti_feed *f) {
 /* Whether this worker's program computes the output, and no other worker gives the same rows. */
 static bool gives_output(const tti_session_worker *w, const tti_session_output *out,
                          bool training) {
-    if (w->b->n_parts == 0) return true;
+    if (w->b->n_model_ranks == 0) return true;
     int place = tti_mesh_model_rank(&w->mesh.size, &w->mesh.at);
     const tti_plan *plan = tti_blueprint_plan(w->b, place);
     const tutti_graph *g = training ? plan->shard.graph : plan->eval.graph;
@@ -621,7 +621,7 @@ static tutti_status flat_worker(tti_session_worker *w, void *arg) {
 
 static tutti_status check_flat(const tutti_session *s) {
     const tti_job_config *c = &s->b->config;
-    if (c->parallel.zero == 0 && s->b->n_parts == 0) return TUTTI_OK;
+    if (c->parallel.zero == 0 && s->b->n_model_ranks == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
                     "tutti_session_flat: with parallel.%s no worker has all parameters; use "
                     "tutti_session_apply",

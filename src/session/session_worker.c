@@ -20,7 +20,7 @@ static tutti_status connect_workers(tti_session_worker *w) {
 
 static tutti_status create_exec(tti_session_worker *w) {
     tutti_session *s = w->session;
-    bool divided = w->b->n_parts > 0;
+    bool divided = w->b->n_model_ranks > 0;
     if (divided) TTI_TRY(tti_mesh_init(w->comm, &w->b->mesh, &w->mesh));
     w->server = s->server.server;
     const tti_worker_desc desc = {

@@ -24,7 +24,7 @@ static void header_of(const tti_blueprint *b, char out[MAX_LINE]) {
     int n = snprintf(out, MAX_LINE,
                      "tutti arrivals 1 workers %d batch %" PRId64 " seed %" PRId64 " shards %d",
                      b->mesh.data, b->config.train.batch, b->config.train.seed, b->n_shards);
-    if (b->n_parts > 0) /* a worker is a replica of the model */
+    if (b->n_model_ranks > 0) /* a worker is a replica of the model */
         n += snprintf(out + n, (size_t)(MAX_LINE - n), " pipeline %d tensor %d", b->mesh.stage,
                       b->mesh.tensor);
     if (is_scaled(b)) snprintf(out + n, (size_t)(MAX_LINE - n), " scaled");

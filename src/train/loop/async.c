@@ -29,7 +29,7 @@ static tti_phase_watch watch(const tti_blueprint *b, tutti_comm *comm) {
 static tutti_status create(const tti_blueprint *b, bool spans, tti_job_server *out) {
     int64_t n;
     *out = (tti_job_server){0};
-    if (!tti_job_has_server(&b->config) || b->n_parts > 0) return TUTTI_OK;
+    if (!tti_job_has_server(&b->config) || b->n_model_ranks > 0) return TUTTI_OK;
     TTI_TRY(read_replay(b, out, &n));
     tutti_status st = tti_worker_server_create(b, spans, out->replay, n, &out->server);
     if (st != TUTTI_OK) tti_job_server_destroy(out);
@@ -41,7 +41,7 @@ tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out) 
 }
 
 bool tti_job_server_is_joined(const tti_blueprint *b, bool by_processes) {
-    return tti_worker_n_range_servers(b) > 0 && (by_processes || b->n_parts > 0);
+    return tti_worker_n_range_servers(b) > 0 && (by_processes || b->n_model_ranks > 0);
 }
 
 /* Rank 0, which orders the updates, reads the arrivals to replay. */
@@ -59,7 +59,7 @@ static tutti_status join_divided(const tti_blueprint *b, tutti_comm *comm, tti_j
 
 tutti_status tti_job_server_join(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out) {
     *out = (tti_job_server){0};
-    if (b->n_parts > 0) return join_divided(b, comm, out);
+    if (b->n_model_ranks > 0) return join_divided(b, comm, out);
     if (!comm) return tti_job_server_create(b, out);
     if (tutti_comm_rank(comm) != 0) {
         tti_server_desc desc = tti_worker_server_desc(b, true, NULL, 0);

@@ -148,7 +148,7 @@ static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, t
 }
 
 tutti_status tti_snapshot_hash(const tti_blueprint *b, tti_exec *exec, uint64_t *hash) {
-    if (b->n_parts == 0) return tti_exec_params_hash(exec, hash);
+    if (b->n_model_ranks == 0) return tti_exec_params_hash(exec, hash);
     *hash = 0;
     for (int i = 0; i < b->plan->n_slots; i++) {
         const tti_slot *slot = &b->plan->slots[i];
@@ -291,7 +291,7 @@ static tutti_status check_hashes(const tti_blueprint *b, tti_exec *exec, const t
         return tti_fail(TUTTI_E_CHECKPOINT,
                         "%s: the parameter hash is %016" PRIx64 ", its manifest says %016" PRIx64,
                         tti_ckpt_dir(ckpt), user->hash_there, said);
-    if (b->n_parts == 0)
+    if (b->n_model_ranks == 0)
         TTI_TRY(tti_exec_params_hash(exec,
                                      &found)); /* with parts, no single worker has all parameters */
     if (found == user->hash_here) return TUTTI_OK;

@@ -224,7 +224,7 @@ static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_c
 static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
                                int rank) {
     tti_job_server server;
-    bool divided = b->n_parts > 0;
+    bool divided = b->n_model_ranks > 0;
     tutti_status st = tti_job_server_join(b, comm, &server);
     int n_needed = divided ? tti_mesh_n_model(&b->mesh) : tti_worker_n_range_servers(b);
     if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(n_needed);

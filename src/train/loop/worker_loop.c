@@ -248,7 +248,7 @@ static tutti_status resume(worker_loop *s) {
 
 static tutti_status prepare(worker_loop *s) {
     const tti_worker_loop_desc *d = s->desc;
-    bool divided = s->b->n_parts > 0;
+    bool divided = s->b->n_model_ranks > 0;
     if (divided) TTI_TRY(tti_mesh_init(d->comm, &s->b->mesh, &s->mesh));
     tti_worker_desc worker = {.comm = is_async(s) ? NULL : d->comm,
                               .mesh = divided ? &s->mesh : NULL,

@@ -116,7 +116,7 @@ static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
         b->n_workers, b->mesh.data, b->mesh.stage, b->mesh.tensor);
     size_t gathered = 0, kept = 0;
     bool apart = has_server_apart(b);
-    for (int i = 0; i < b->n_parts; i++) {
+    for (int i = 0; i < b->n_model_ranks; i++) {
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, i);
         tti_exec_desc desc;
         tti_exec_memory m;
@@ -152,7 +152,7 @@ static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
 static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     tti_exec_desc desc;
     tti_exec_memory m;
-    if (b->n_parts > 0) return print_parts(out, b);
+    if (b->n_model_ranks > 0) return print_parts(out, b);
     TTI_TRY(plan_worker(b, -1, &desc, &m));
     if (has_server_apart(b)) return print_server(out, b, &desc);
     size_t flat = b->plan->n_flat * sizeof(float), n_states = (size_t)b->plan->n_states;
@@ -315,7 +315,7 @@ static tutti_status choose_part(const tti_blueprint *b, const char *worker, int 
     if (end == worker || *end || rank < 0 || rank >= b->n_workers)
         return tti_fail(TUTTI_E_CONFIG, "inspect: worker '%.40s': there are 0 to %d", worker,
                         b->n_workers - 1);
-    if (b->n_parts > 0) *part = (int)(rank % b->n_parts);
+    if (b->n_model_ranks > 0) *part = (int)(rank % b->n_model_ranks);
     return TUTTI_OK;
 }
 

@@ -33,7 +33,7 @@ typedef struct worker {
 
 static tutti_status open_exec(worker *w) {
     const tti_profile_worker_desc *d = w->desc;
-    bool divided = d->b->n_parts > 0;
+    bool divided = d->b->n_model_ranks > 0;
     bool has_server = tti_job_has_server(&w->b->config);
     w->is_async = d->server && tti_server_is_async(d->server);
     if (divided) TTI_TRY(tti_mesh_init(d->comm, &d->b->mesh, &w->mesh));

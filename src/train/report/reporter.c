@@ -426,7 +426,7 @@ tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left) {
     char text[640];
     if (!r->active) return TUTTI_OK;
     snprintf(text, sizeof text, "%s %d left after %lld updates; the others continue: %s",
-             r->b->n_parts > 0 ? "replica" : "worker", left->worker, (long long)left->step,
+             r->b->n_model_ranks > 0 ? "replica" : "worker", left->worker, (long long)left->step,
              left->why);
     TTI_TRY(tti_reporter_warn(r, text));
     tti_json *j = &r->metrics.json;

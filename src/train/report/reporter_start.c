@@ -15,7 +15,7 @@ static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) 
     const tti_blueprint *b = r->b;
     const tti_mesh_at *m = &b->mesh;
     int n = snprintf(out, n_bytes, "%s", r->by_launcher ? "processes" : b->config.parallel.place);
-    if (b->n_parts > 0)
+    if (b->n_model_ranks > 0)
         snprintf(out + n, n_bytes - (size_t)n, ", data %d x pipeline %d x tensor %d", m->data,
                  m->stage, m->tensor);
     return out;
@@ -23,7 +23,7 @@ static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) 
 
 /* Reports the division of the model into stages, and the expected bubble. */
 static tutti_status report_pipeline(tti_reporter *r) {
-    const tti_stages *s = r->b->n_parts > 0 ? tti_blueprint_plan(r->b, 0)->stages : NULL;
+    const tti_stages *s = r->b->n_model_ranks > 0 ? tti_blueprint_plan(r->b, 0)->stages : NULL;
     if (!s || r->expected_bubble <= 0) return TUTTI_OK;
     int n_chunks = tti_stages_n_all_chunks(s), n_shards = r->b->n_shards / r->b->mesh.data;
     if (r->shard_map)
@@ -162,7 +162,7 @@ static void print_range(const tti_reporter *r, tti_str *out) {
     const tti_job_config *c = &r->b->config;
     int n = r->b->n_shards;
     if (!tti_job_is_exact(c)) return;
-    const char *what = r->b->n_parts > 0 ? "copies of the model" : "workers";
+    const char *what = r->b->n_model_ranks > 0 ? "copies of the model" : "workers";
     if (n == 1)
         tti_str_printf(out, ", no identical result with more %s", what);
     else
@@ -185,8 +185,8 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_json_int(j, "step", step);
     tti_json_int(j, "n_steps", r->b->n_steps);
     tti_json_int(j, "workers", r->b->n_workers);
-    if (r->b->n_parts > 0) tti_json_int(j, "pipeline", r->b->mesh.stage);
-    if (r->b->n_parts > 0) tti_json_int(j, "tensor", r->b->mesh.tensor);
+    if (r->b->n_model_ranks > 0) tti_json_int(j, "pipeline", r->b->mesh.stage);
+    if (r->b->n_model_ranks > 0) tti_json_int(j, "tensor", r->b->mesh.tensor);
     if (r->b->config.parallel.zero > 0) tti_json_int(j, "zero", r->b->config.parallel.zero);
     tti_json_int(j, "shards", r->b->n_shards);
     tti_json_int(j, "params", (int64_t)r->b->plan->n_params);

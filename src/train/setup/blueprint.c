@@ -352,19 +352,19 @@ static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
 }
 
 /* only: the position in a model group whose plan is needed; -1: all. */
-static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only) {
+static tutti_status make_model_plans(const tutti_job *job, tti_blueprint *b, int only) {
     int n = tti_mesh_n_model(&b->mesh);
     if (n == 1 || b->gives_logits) return TUTTI_OK;
-    b->parts = calloc((size_t)n, sizeof(tti_plan *));
-    if (!b->parts) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    b->n_parts = n;
+    b->plans = calloc((size_t)n, sizeof(tti_plan *));
+    if (!b->plans) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    b->n_model_ranks = n;
     for (int i = 0; i < n; i++) {
         if (only >= 0 && i != only) continue;
         tti_target target = tti_blueprint_target_at(b, i);
-        tti_plan *part;
-        TTI_TRY(get_plan(job, b, &target, &part));
-        if (b->mesh.tensor == 1) tti_plan_hash_as(part, b->plan);
-        b->parts[i] = part;
+        tti_plan *plan;
+        TTI_TRY(get_plan(job, b, &target, &plan));
+        if (b->mesh.tensor == 1) tti_plan_hash_as(plan, b->plan);
+        b->plans[i] = plan;
     }
     return TUTTI_OK;
 }
@@ -395,7 +395,7 @@ static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank)
     b->plan = whole;
     TTI_TRY(check_groups(b));
     TTI_TRY(check_uneven(job, b));
-    return make_parts(job, b, rank < 0 ? -1 : rank % tti_mesh_n_model(&b->mesh));
+    return make_model_plans(job, b, rank < 0 ? -1 : rank % tti_mesh_n_model(&b->mesh));
 }
 
 const tti_job_config *tti_blueprint_config(const tti_blueprint *b) { return &b->config; }
@@ -403,9 +403,9 @@ const tti_backend *tti_blueprint_backend(const tti_blueprint *b) { return b->dev
 const tti_devices *tti_blueprint_devices(const tti_blueprint *b) { return &b->devices; }
 
 const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
-    if (b->n_parts == 0) return b->plan;
-    TTI_ASSERT(model_rank < b->n_parts && b->parts[model_rank]);
-    return b->parts[model_rank];
+    if (b->n_model_ranks == 0) return b->plan;
+    TTI_ASSERT(model_rank < b->n_model_ranks && b->plans[model_rank]);
+    return b->plans[model_rank];
 }
 
 /* Requested contents of a blueprint, besides its job. */
@@ -586,8 +586,8 @@ void tti_blueprint_destroy(const tti_blueprint *made) {
     if (!b) return;
     tti_blueprint_destroy(b->on_host);
     if (!b->cache) tti_plan_destroy(b->plan);
-    for (int i = 0; i < b->n_parts && !b->cache; i++) tti_plan_destroy(b->parts[i]);
-    free(b->parts);
+    for (int i = 0; i < b->n_model_ranks && !b->cache; i++) tti_plan_destroy(b->plans[i]);
+    free(b->plans);
     if (!b->borrows_data && b->test != b->train) tutti_dataset_destroy(b->test);
     if (!b->borrows_data) tutti_dataset_destroy(b->train);
     if (!b->borrows_import) tti_import_close(b->import);

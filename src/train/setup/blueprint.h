@@ -25,12 +25,11 @@ typedef struct tti_blueprint {
      * borrows the data sets.  NULL: not a mixed run. */
     const struct tti_blueprint *on_host;
     tutti_dataset *train, *test;
-    tti_bucket_link link; /* the link that carries gradient sums */
-    const tti_plan *plan; /* plan of the whole model */
-    tti_mesh_at mesh;     /* sizes of the axes data, pipeline and tensor */
-    const tti_plan *
-        *parts; /* [n_parts] plans by position in a model group; NULL: belongs to another process */
-    int n_parts; /* 0: every worker has the whole model */
+    tti_bucket_link link;   /* the link that carries gradient sums */
+    const tti_plan *plan;   /* plan of the whole model */
+    tti_mesh_at mesh;       /* sizes of the axes data, pipeline and tensor */
+    const tti_plan **plans; /* [n_model_ranks] by rank in a model group; NULL: of another process */
+    int n_model_ranks;      /* 0: every worker has the whole model */
     tutti_model_params model_params;
     tti_import *import; /* model of model.file; NULL: the job has none */
     bool borrows_import;

@@ -73,7 +73,7 @@ static bool describe(const tti_blueprint *all, int rank, int local_rank, int n_l
     tti_worker_cores(*b, local_rank, n_local, &share);
     desc->n_compute_threads = share.n_threads;
     *at = tti_mesh_at_rank(&(*b)->mesh, rank);
-    if ((*b)->n_parts > 0) desc->plan = (*b)->parts[tti_mesh_model_rank(&(*b)->mesh, at)];
+    if ((*b)->n_model_ranks > 0) desc->plan = (*b)->plans[tti_mesh_model_rank(&(*b)->mesh, at)];
     return desc->plan != NULL;
 }
 

@@ -20,7 +20,7 @@ bool tti_workers_share(const tti_blueprint *b) {
     bool by_threads = strcmp(c->parallel.place, "threads") == 0 && !b->devices.backend->device &&
                       !b->devices.mixed;
     bool whole =
-        c->parallel.zero == 0 && b->n_parts == 0 && strcmp(c->parallel.compress, "none") == 0;
+        c->parallel.zero == 0 && b->n_model_ranks == 0 && strcmp(c->parallel.compress, "none") == 0;
     return b->n_workers > 1 && by_threads && whole && c->parallel.min_workers == 0 &&
            strcmp(c->parallel.copies, "one") == 0 && strcmp(c->parallel.sync, "all-reduce") == 0;
 }
@@ -131,7 +131,7 @@ static bool workers_wait(const tti_blueprint *b) {
 
 bool tti_worker_serves_in_ranks(const tti_blueprint *b) {
     bool processes = strcmp(b->config.parallel.place, "processes") == 0;
-    return tti_job_has_server(&b->config) && workers_wait(b) && (processes || b->n_parts > 0);
+    return tti_job_has_server(&b->config) && workers_wait(b) && (processes || b->n_model_ranks > 0);
 }
 
 bool tti_worker_has_partitions(const tti_blueprint *b) {
@@ -157,7 +157,7 @@ tti_server_desc tti_worker_server_desc(const tti_blueprint *b, bool spans,
         .exec = tti_worker_exec_desc(b),
         .n_workers = b->mesh.data,
         .staleness = c->parallel.staleness,
-        .n_ranges = spans && b->n_parts == 0 ? tti_worker_n_range_servers(b) : 0,
+        .n_ranges = spans && b->n_model_ranks == 0 ? tti_worker_n_range_servers(b) : 0,
         .n_backup = (int)c->parallel.backup_workers,
         .timeout_ms = (int)c->parallel.timeout_ms,
         .replay = replay,

@@ -51,8 +51,8 @@ T_CASE(plans_are_as_without_a_cache) {
     for (size_t i = 0; i < TTI_COUNT(layouts); i++) {
         const tti_blueprint *own = make(&layouts[i], NULL), *lent = make(&layouts[i], cache);
         expect_same(own->plan, lent->plan);
-        T_EQ(own->n_parts, lent->n_parts);
-        for (int k = 0; k < own->n_parts; k++) expect_same(own->parts[k], lent->parts[k]);
+        T_EQ(own->n_model_ranks, lent->n_model_ranks);
+        for (int k = 0; k < own->n_model_ranks; k++) expect_same(own->plans[k], lent->plans[k]);
         tti_blueprint_destroy(own);
         tti_blueprint_destroy(lent);
     }
@@ -71,11 +71,11 @@ T_CASE(what_is_alike_is_one) {
     const tti_blueprint *a = make(&whole, cache), *b = make(&whole, cache),
                         *c = make(&pieces, cache);
     assert_ptr_equal(a->plan, b->plan);
-    T_EQ(c->n_parts, 4);
-    assert_ptr_equal(c->parts[0], c->parts[1]);
-    assert_ptr_equal(c->parts[2], c->parts[3]);
-    assert_ptr_not_equal(c->parts[0], c->parts[2]);
-    assert_ptr_not_equal(c->parts[0], c->plan);
+    T_EQ(c->n_model_ranks, 4);
+    assert_ptr_equal(c->plans[0], c->plans[1]);
+    assert_ptr_equal(c->plans[2], c->plans[3]);
+    assert_ptr_not_equal(c->plans[0], c->plans[2]);
+    assert_ptr_not_equal(c->plans[0], c->plan);
     tti_blueprint_destroy(a);
     tti_blueprint_destroy(b);
     tti_blueprint_destroy(c);
