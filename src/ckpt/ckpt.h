@@ -25,7 +25,7 @@
 
 #include "ckpt/safetensors.h"
 
-typedef enum tti_ckpt_part { TTI_CKPT_MODEL, TTI_CKPT_OPTIMIZER, TTI_CKPT_N_PARTS } tti_ckpt_part;
+typedef enum tti_ckpt_file { TTI_CKPT_MODEL, TTI_CKPT_OPTIMIZER, TTI_CKPT_N_FILES } tti_ckpt_file;
 
 /* The metadata of a checkpoint.  Texts are borrowed: by save from the caller, after open from the
  * tti_ckpt. */
@@ -89,19 +89,20 @@ const char *tti_ckpt_dir(const tti_ckpt *ckpt);
 const tti_ckpt_meta *tti_ckpt_get_meta(const tti_ckpt *ckpt);
 const char *tti_ckpt_get_text(const tti_ckpt *ckpt, const char *key); /* NULL: none */
 
-/* The tensors of a part in the order of the file.  entry->crc is the manifest's. */
-size_t tti_ckpt_n_tensors(const tti_ckpt *ckpt, tti_ckpt_part part);
-const tti_safetensors_entry *tti_ckpt_tensor_at(const tti_ckpt *ckpt, tti_ckpt_part part, size_t i);
+/* The tensors of one of its files, in file order.  entry->crc is the manifest's. */
+size_t tti_ckpt_n_tensors(const tti_ckpt *ckpt, tti_ckpt_file which);
+const tti_safetensors_entry *tti_ckpt_tensor_at(const tti_ckpt *ckpt, tti_ckpt_file which,
+                                                size_t i);
 
-/* Fills tensors from a part.  Names, dtypes and shapes must be exactly those of the checkpoint;
+/* Fills tensors from a file.  Names, dtypes and shapes must be exactly those of the checkpoint;
  * otherwise the error names up to 10 tensors that are missing, unexpected or of another type, and
  * no memory has been changed.  Checksums are compared again; if one differs, the contents of the
  * tensors are undefined. */
-TUTTI_NODISCARD tutti_status tti_ckpt_read(const tti_ckpt *ckpt, tti_ckpt_part part,
+TUTTI_NODISCARD tutti_status tti_ckpt_read(const tti_ckpt *ckpt, tti_ckpt_file which,
                                            const tti_ckpt_tensor *tensors, size_t n_tensors);
 
 /* The same for tensors that are handed over by access->put, one after the other. */
-TUTTI_NODISCARD tutti_status tti_ckpt_read_by(const tti_ckpt *ckpt, tti_ckpt_part part,
+TUTTI_NODISCARD tutti_status tti_ckpt_read_by(const tti_ckpt *ckpt, tti_ckpt_file which,
                                               const tti_ckpt_tensor *tensors, size_t n_tensors,
                                               const tti_ckpt_access *access);
 

@@ -32,14 +32,14 @@ static tutti_status describe_file(const char *path, tti_str *out) {
     return st;
 }
 
-static void add_part(const tti_ckpt *ckpt, tti_ckpt_part part, tti_str *out) {
-    size_t n = tti_ckpt_n_tensors(ckpt, part);
+static void add_file(const tti_ckpt *ckpt, tti_ckpt_file which, tti_str *out) {
+    size_t n = tti_ckpt_n_tensors(ckpt, which);
     uint64_t n_bytes = 0;
-    for (size_t i = 0; i < n; i++) n_bytes += tti_ckpt_tensor_at(ckpt, part, i)->n_bytes;
-    tti_str_printf(out, "%s: %zu tensors, %" PRIu64 " bytes\n", tti_ckpt_file_name(part), n,
+    for (size_t i = 0; i < n; i++) n_bytes += tti_ckpt_tensor_at(ckpt, which, i)->n_bytes;
+    tti_str_printf(out, "%s: %zu tensors, %" PRIu64 " bytes\n", tti_ckpt_file_name(which), n,
                    n_bytes);
     for (size_t i = 0; i < n; i++) {
-        const tti_safetensors_entry *entry = tti_ckpt_tensor_at(ckpt, part, i);
+        const tti_safetensors_entry *entry = tti_ckpt_tensor_at(ckpt, which, i);
         add_entry(out, entry, entry->crc);
     }
 }
@@ -54,7 +54,7 @@ static void add_ckpt(const tti_ckpt *ckpt, tti_str *out) {
     tti_str_printf(out, "params_hash %016" PRIx64 ", job %016" PRIx64 "\n", meta->params_hash,
                    meta->job_digest);
     if (meta->backend[0]) tti_str_printf(out, "backend: %s\n", meta->backend);
-    for (int p = 0; p < TTI_CKPT_N_PARTS; p++) add_part(ckpt, (tti_ckpt_part)p, out);
+    for (int p = 0; p < TTI_CKPT_N_FILES; p++) add_file(ckpt, (tti_ckpt_file)p, out);
 }
 
 static tutti_status describe_dir(const char *path, tti_str *out) {

@@ -17,7 +17,7 @@ struct tti_ckpt {
     tti_arena arena;
     const char *dir;
     tti_manifest manifest;
-    tti_safetensors *files[TTI_CKPT_N_PARTS];
+    tti_safetensors *files[TTI_CKPT_N_FILES];
 };
 
 /* Reading trouble of any kind is, for a caller, a bad checkpoint. */
@@ -105,13 +105,13 @@ static bool same_type(const tutti_type *a, const tutti_type *b) {
     return same;
 }
 
-static tutti_status open_part(tti_ckpt *ckpt, tti_ckpt_part part) {
-    const tti_manifest_file *expected = &ckpt->manifest.files[part];
-    const char *path = tti_ckpt_path(&ckpt->arena, ckpt->dir, tti_ckpt_file_name(part));
+static tutti_status open_file(tti_ckpt *ckpt, tti_ckpt_file which) {
+    const tti_manifest_file *expected = &ckpt->manifest.files[which];
+    const char *path = tti_ckpt_path(&ckpt->arena, ckpt->dir, tti_ckpt_file_name(which));
     if (!path) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", ckpt->dir);
     TTI_TRY(check_head(path, expected));
-    TTI_TRY(tti_safetensors_open(path, &ckpt->files[part]));
-    tti_safetensors *file = ckpt->files[part];
+    TTI_TRY(tti_safetensors_open(path, &ckpt->files[which]));
+    tti_safetensors *file = ckpt->files[which];
     bool same = file->n_bytes == expected->n_bytes && file->n_entries == expected->n_entries &&
                 file->n_header_bytes == expected->n_header_bytes;
     for (size_t i = 0; same && i < file->n_entries; i++) {
@@ -138,9 +138,9 @@ static tutti_status read_tensor(const tti_safetensors *file, const tti_safetenso
     return st;
 }
 
-static tutti_status verify_part(const tti_ckpt *ckpt, tti_ckpt_part part) {
-    const tti_manifest_file *expected = &ckpt->manifest.files[part];
-    const tti_safetensors *file = ckpt->files[part];
+static tutti_status verify_file(const tti_ckpt *ckpt, tti_ckpt_file which) {
+    const tti_manifest_file *expected = &ckpt->manifest.files[which];
+    const tti_safetensors *file = ckpt->files[which];
     uint32_t crc = file->header_crc;
     for (size_t i = 0; i < file->n_entries; i++) {
         TTI_TRY(read_tensor(file, &file->entries[i], NULL));
@@ -150,11 +150,11 @@ static tutti_status verify_part(const tti_ckpt *ckpt, tti_ckpt_part part) {
                                 : fail_crc(file->path, "the whole file", crc, expected->crc);
 }
 
-static tutti_status open_parts(tti_ckpt *ckpt, bool verify) {
+static tutti_status open_files(tti_ckpt *ckpt, bool verify) {
     TTI_TRY(load_manifest(ckpt));
-    for (int p = 0; p < TTI_CKPT_N_PARTS; p++) TTI_TRY(open_part(ckpt, (tti_ckpt_part)p));
-    for (int p = 0; verify && p < TTI_CKPT_N_PARTS; p++)
-        TTI_TRY(verify_part(ckpt, (tti_ckpt_part)p));
+    for (int p = 0; p < TTI_CKPT_N_FILES; p++) TTI_TRY(open_file(ckpt, (tti_ckpt_file)p));
+    for (int p = 0; verify && p < TTI_CKPT_N_FILES; p++)
+        TTI_TRY(verify_file(ckpt, (tti_ckpt_file)p));
     return TUTTI_OK;
 }
 
@@ -164,7 +164,7 @@ tutti_status tti_ckpt_open_dir(const char *dir, bool verify, tti_ckpt **out) {
     if (!ckpt) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", dir);
     ckpt->dir = tti_arena_strdup(&ckpt->arena, dir);
     tutti_status st =
-        ckpt->dir ? open_parts(ckpt, verify) : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", dir);
+        ckpt->dir ? open_files(ckpt, verify) : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", dir);
     if (st != TUTTI_OK) {
         tti_ckpt_close(ckpt);
         return as_checkpoint(st);
@@ -175,7 +175,7 @@ tutti_status tti_ckpt_open_dir(const char *dir, bool verify, tti_ckpt **out) {
 
 void tti_ckpt_close(tti_ckpt *ckpt) {
     if (!ckpt) return;
-    for (int p = 0; p < TTI_CKPT_N_PARTS; p++) tti_safetensors_close(ckpt->files[p]);
+    for (int p = 0; p < TTI_CKPT_N_FILES; p++) tti_safetensors_close(ckpt->files[p]);
     tti_manifest_free(&ckpt->manifest);
     tti_arena_free(&ckpt->arena);
     free(ckpt);
@@ -191,14 +191,14 @@ const char *tti_ckpt_get_text(const tti_ckpt *ckpt, const char *key) {
     return NULL;
 }
 
-size_t tti_ckpt_n_tensors(const tti_ckpt *ckpt, tti_ckpt_part part) {
-    return ckpt->files[part]->n_entries;
+size_t tti_ckpt_n_tensors(const tti_ckpt *ckpt, tti_ckpt_file which) {
+    return ckpt->files[which]->n_entries;
 }
 
-const tti_safetensors_entry *tti_ckpt_tensor_at(const tti_ckpt *ckpt, tti_ckpt_part part,
+const tti_safetensors_entry *tti_ckpt_tensor_at(const tti_ckpt *ckpt, tti_ckpt_file which,
                                                 size_t i) {
-    TTI_ASSERT(i < ckpt->files[part]->n_entries);
-    return &ckpt->files[part]->entries[i];
+    TTI_ASSERT(i < ckpt->files[which]->n_entries);
+    return &ckpt->files[which]->entries[i];
 }
 
 /* ---- matching the caller's tensors with those of a file, both sorted by name ---- */
@@ -293,16 +293,16 @@ static tutti_status read_matched(const tti_safetensors *file, matching *m,
                     m->n_differences, tti_str_text(&m->text));
 }
 
-tutti_status tti_ckpt_read(const tti_ckpt *ckpt, tti_ckpt_part part, const tti_ckpt_tensor *tensors,
-                           size_t n_tensors) {
-    return tti_ckpt_read_by(ckpt, part, tensors, n_tensors, NULL);
+tutti_status tti_ckpt_read(const tti_ckpt *ckpt, tti_ckpt_file which,
+                           const tti_ckpt_tensor *tensors, size_t n_tensors) {
+    return tti_ckpt_read_by(ckpt, which, tensors, n_tensors, NULL);
 }
 
-tutti_status tti_ckpt_read_by(const tti_ckpt *ckpt, tti_ckpt_part part,
+tutti_status tti_ckpt_read_by(const tti_ckpt *ckpt, tti_ckpt_file which,
                               const tti_ckpt_tensor *tensors, size_t n_tensors,
                               const tti_ckpt_access *access) {
     matching m;
-    const tti_safetensors *file = ckpt->files[part];
+    const tti_safetensors *file = ckpt->files[which];
     tutti_status st = matching_init(&m, file, tensors, n_tensors);
     if (st == TUTTI_OK) st = read_matched(file, &m, access);
     matching_fini(&m);

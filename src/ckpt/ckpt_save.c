@@ -88,10 +88,10 @@ static void describe_file(const tti_safetensors *file, tti_manifest_file *out) {
                                .entries = file->entries};
 }
 
-static tutti_status write_part(const saving *s, tti_ckpt_part part, tti_safetensors **out) {
-    bool model = part == TTI_CKPT_MODEL;
+static tutti_status write_file(const saving *s, tti_ckpt_file which, tti_safetensors **out) {
+    bool model = which == TTI_CKPT_MODEL;
     tti_arena arena = {0};
-    const char *path = tti_ckpt_path(&arena, s->temporary, tti_ckpt_file_name(part));
+    const char *path = tti_ckpt_path(&arena, s->temporary, tti_ckpt_file_name(which));
     tutti_status st;
     if (!path)
         st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", s->temporary);
@@ -122,15 +122,15 @@ static tutti_status write_all(const saving *s) {
         return fail_errno(s->temporary, "cannot make the folder");
     tti_manifest manifest = {.meta = s->desc->meta, .n_texts = s->desc->n_texts};
     manifest.texts = (tti_ckpt_text *)(uintptr_t)s->desc->texts; /* printed only */
-    tti_safetensors *files[TTI_CKPT_N_PARTS] = {NULL};
+    tti_safetensors *files[TTI_CKPT_N_FILES] = {NULL};
     tutti_status st = TUTTI_OK;
-    for (int p = 0; p < TTI_CKPT_N_PARTS; p++) {
-        TTI_TRY_GOTO(write_part(s, (tti_ckpt_part)p, &files[p]), cleanup);
+    for (int p = 0; p < TTI_CKPT_N_FILES; p++) {
+        TTI_TRY_GOTO(write_file(s, (tti_ckpt_file)p, &files[p]), cleanup);
         describe_file(files[p], &manifest.files[p]);
     }
     TTI_TRY_GOTO(write_manifest(s, &manifest), cleanup);
 cleanup:
-    for (int p = 0; p < TTI_CKPT_N_PARTS; p++) tti_safetensors_close(files[p]);
+    for (int p = 0; p < TTI_CKPT_N_FILES; p++) tti_safetensors_close(files[p]);
     return st;
 }
 
@@ -154,8 +154,8 @@ static tutti_status verify(const char *dir) {
 }
 
 static tutti_status verify_new(const saving *s) {
-    for (int p = 0; p < TTI_CKPT_N_PARTS; p++)
-        drop_cache(s->temporary, tti_ckpt_file_name((tti_ckpt_part)p));
+    for (int p = 0; p < TTI_CKPT_N_FILES; p++)
+        drop_cache(s->temporary, tti_ckpt_file_name((tti_ckpt_file)p));
     drop_cache(s->temporary, TTI_MANIFEST_NAME);
     tutti_status st =
         TTI_FAULT("ckpt.verify") ? fail_errno(s->temporary, "read back") : verify(s->temporary);

@@ -1,6 +1,6 @@
 /* manifest.c - prints and reads manifest.json.
  *
- * File names in the manifest are not trusted: there is one object for each part, and paths are
+ * File names in the manifest are not trusted: there is one object for each file, and paths are
  * built from constants. ckpt_load.c checks whether the manifest matches the files. */
 #include "ckpt/manifest.h"
 
@@ -18,8 +18,8 @@
 
 #define CRC_KEY "manifest_crc32c"
 
-const char *tti_ckpt_file_name(tti_ckpt_part part) {
-    return part == TTI_CKPT_MODEL ? "model.safetensors" : "optimizer.safetensors";
+const char *tti_ckpt_file_name(tti_ckpt_file which) {
+    return which == TTI_CKPT_MODEL ? "model.safetensors" : "optimizer.safetensors";
 }
 
 /* ---- printing ---- */
@@ -42,8 +42,8 @@ static void add_entry(tti_json *j, const tti_safetensors_entry *entry) {
     tti_json_end(j);
 }
 
-static void add_file(tti_json *j, tti_ckpt_part part, const tti_manifest_file *file) {
-    tti_json_object(j, tti_ckpt_file_name(part));
+static void add_file(tti_json *j, tti_ckpt_file which, const tti_manifest_file *file) {
+    tti_json_object(j, tti_ckpt_file_name(which));
     tti_json_int(j, "bytes", (int64_t)file->n_bytes);
     add_crc(j, "crc32c", file->crc);
     tti_json_int(j, "header_bytes", (int64_t)file->n_header_bytes);
@@ -76,7 +76,7 @@ tutti_status tti_manifest_print(const tti_manifest *m, tti_str *out) {
     for (size_t i = 0; i < m->n_texts; i++) tti_json_text(&j, m->texts[i].key, m->texts[i].text);
     tti_json_end(&j);
     tti_json_object(&j, "files");
-    for (int p = 0; p < TTI_CKPT_N_PARTS; p++) add_file(&j, (tti_ckpt_part)p, &m->files[p]);
+    for (int p = 0; p < TTI_CKPT_N_FILES; p++) add_file(&j, (tti_ckpt_file)p, &m->files[p]);
     tti_json_end(&j);
     tti_json_end(&j);
     tti_str_add(&body, "\n");
@@ -122,9 +122,9 @@ static tutti_status read_sizes(const char *what, const json_t *json, tti_manifes
     return read_crc(what, json, "header_crc32c", &out->header_crc);
 }
 
-static tutti_status read_file(const json_t *files, tti_ckpt_part part, tti_manifest *m) {
-    const char *name = tti_ckpt_file_name(part);
-    tti_manifest_file *file = &m->files[part];
+static tutti_status read_file(const json_t *files, tti_ckpt_file which, tti_manifest *m) {
+    const char *name = tti_ckpt_file_name(which);
+    tti_manifest_file *file = &m->files[which];
     json_t *json, *tensors;
     TTI_TRY(tti_json_member("files", files, name, JSON_OBJECT, &json));
     TTI_TRY(read_sizes(name, json, file));
@@ -184,7 +184,7 @@ static tutti_status read_all(const json_t *root, tti_manifest *m) {
     TTI_TRY(read_meta(root, m));
     TTI_TRY(read_texts(root, m));
     TTI_TRY(tti_json_member("manifest", root, "files", JSON_OBJECT, &files));
-    for (int p = 0; p < TTI_CKPT_N_PARTS; p++) TTI_TRY(read_file(files, (tti_ckpt_part)p, m));
+    for (int p = 0; p < TTI_CKPT_N_FILES; p++) TTI_TRY(read_file(files, (tti_ckpt_file)p, m));
     return TUTTI_OK;
 }
 

@@ -27,11 +27,11 @@ typedef struct tti_manifest {
     tti_ckpt_meta meta;
     tti_ckpt_text *texts;
     size_t n_texts;
-    tti_manifest_file files[TTI_CKPT_N_PARTS];
+    tti_manifest_file files[TTI_CKPT_N_FILES];
 } tti_manifest;
 
 /* "model.safetensors", "optimizer.safetensors" */
-const char *tti_ckpt_file_name(tti_ckpt_part part);
+const char *tti_ckpt_file_name(tti_ckpt_file which);
 
 /* Prints the whole file, including the first line with the checksum (base/json_crc.h). */
 tutti_status tti_manifest_print(const tti_manifest *manifest, tti_str *out);

@@ -266,17 +266,17 @@ T_CASE(free_choices_are_free) {
 /* Saves the checkpoint of this folder again, one step on, with another meta. */
 static void forge(const char *backend, uint64_t hash_change) {
     tti_ckpt *ckpt;
-    tti_ckpt_tensor tensors[TTI_CKPT_N_PARTS][16];
-    size_t n[TTI_CKPT_N_PARTS];
+    tti_ckpt_tensor tensors[TTI_CKPT_N_FILES][16];
+    size_t n[TTI_CKPT_N_FILES];
     T_OK(tti_ckpt_open(".", NULL, NULL, &ckpt));
-    for (int p = 0; p < TTI_CKPT_N_PARTS; p++) {
-        n[p] = tti_ckpt_n_tensors(ckpt, (tti_ckpt_part)p);
+    for (int p = 0; p < TTI_CKPT_N_FILES; p++) {
+        n[p] = tti_ckpt_n_tensors(ckpt, (tti_ckpt_file)p);
         for (size_t i = 0; i < n[p]; i++) {
-            const tti_safetensors_entry *e = tti_ckpt_tensor_at(ckpt, (tti_ckpt_part)p, i);
+            const tti_safetensors_entry *e = tti_ckpt_tensor_at(ckpt, (tti_ckpt_file)p, i);
             size_t n_bytes = (size_t)tutti_shape_n_elems(&e->type.shape) * sizeof(float);
             tensors[p][i] = (tti_ckpt_tensor){e->name, e->type, malloc(n_bytes)};
         }
-        T_OK(tti_ckpt_read(ckpt, (tti_ckpt_part)p, tensors[p], n[p]));
+        T_OK(tti_ckpt_read(ckpt, (tti_ckpt_file)p, tensors[p], n[p]));
     }
     tti_ckpt_text text = {"identity", tti_ckpt_get_text(ckpt, "identity")};
     tti_ckpt_save_desc desc = {
@@ -285,7 +285,7 @@ static void forge(const char *backend, uint64_t hash_change) {
     desc.meta.params_hash += hash_change;
     if (backend) desc.meta.backend = backend;
     T_OK(tti_ckpt_save(&desc));
-    for (int p = 0; p < TTI_CKPT_N_PARTS; p++)
+    for (int p = 0; p < TTI_CKPT_N_FILES; p++)
         for (size_t i = 0; i < n[p]; i++) free((void *)(uintptr_t)tensors[p][i].data);
     tti_ckpt_close(ckpt);
 }
