@@ -44,7 +44,7 @@ tutti_status tti_server_held(tti_server *s, tti_held held[TTI_MAX_RANKS], int *n
     tti_request r = {.kind = TTI_TRAFFIC, .bytes = bytes};
     TTI_TRY(put_and_wait(s, &r));
     const tti_replica_group *t = s->replica_group;
-    *n = t ? t->n_parts : tti_server_n_ranges(&s->desc);
+    *n = t ? t->n_model_ranks : tti_server_n_ranges(&s->desc);
     for (int i = 0; i < *n; i++) {
         size_t first = i > 0 ? held[i - 1].keys.last : 0; /* parts are concatenated */
         held[i].keys = t ? (tti_range){first, first + t->n_keys[i]} : tti_server_range(&s->desc, i);
@@ -238,7 +238,8 @@ static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *
 static tutti_status open_part_control(tti_server *s, tti_channel **control) {
     tti_replica_group *t = s->replica_group;
     tti_channel *channels[TTI_MAX_RANKS];
-    size_t none[] = {sizeof(double), sizeof(float)}; /* parts connect_parts and fetch otherwise */
+    size_t none[] = {sizeof(double),
+                     sizeof(float)}; /* parts connect_model_ranks and fetch otherwise */
     const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
     TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->state_owners));
     tti_comm_set_timeout(t->state_owners,
@@ -247,10 +248,10 @@ static tutti_status open_part_control(tti_server *s, tti_channel **control) {
     s->desc.exec.mesh = &t->updates;
     TTI_TRY(open_within(t->mesh.model, s->desc.timeout_ms, none, TTI_COUNT(none), channels));
     *control = channels[0];
-    if (t->part > 0) return TUTTI_OK;
-    s->ranges = tti_ranges_create(&s->desc, t->n_parts, channels);
+    if (t->model_rank > 0) return TUTTI_OK;
+    s->ranges = tti_ranges_create(&s->desc, t->n_model_ranks, channels);
     if (s->ranges) return TUTTI_OK;
-    for (int r = 1; r < t->n_parts; r++) tti_channel_close(channels[r]);
+    for (int r = 1; r < t->n_model_ranks; r++) tti_channel_close(channels[r]);
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
@@ -272,19 +273,19 @@ static tutti_status be_queue(tti_server *s, tti_channel **channels) {
 }
 
 static tutti_status be_follower(tti_server *s, tti_channel *state_owner) {
-    s->keys = tti_keys_create_for_part(&s->desc, s->replica_group->part, state_owner);
+    s->keys = tti_keys_create_for_model_rank(&s->desc, s->replica_group->model_rank, state_owner);
     if (s->keys) return TUTTI_OK;
     tti_channel_close(state_owner);
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-static tutti_status connect_parts(tti_server *s, tutti_comm *comm, const tti_mesh_at *size) {
+static tutti_status connect_model_ranks(tti_server *s, tutti_comm *comm, const tti_mesh_at *size) {
     tti_replica_group *t = s->replica_group;
     tti_channel *channels[TTI_MAX_RANKS], *control = NULL;
     uint64_t mine = s->desc.exec.plan->n_flat;
     TTI_TRY(tti_mesh_init(comm, size, &t->mesh));
-    t->part = tti_mesh_model_rank(size, &t->mesh.at);
-    t->n_parts = tti_mesh_n_model(size);
+    t->model_rank = tti_mesh_model_rank(size, &t->mesh.at);
+    t->n_model_ranks = tti_mesh_n_model(size);
     TTI_TRY(tutti_comm_all_gather(t->mesh.model, &mine, t->n_keys, 1, TUTTI_I64));
     if (t->mesh.at.data == 0) TTI_TRY(open_part_control(s, &control));
     tutti_status st = open_part_data(s, channels);
@@ -292,7 +293,7 @@ static tutti_status connect_parts(tti_server *s, tutti_comm *comm, const tti_mes
         /* Sets the role of this worker: the queue, a client that sends requests, an owner of a
          * part, or a follower. */
         bool keeps = s->replica_group->mesh.at.data == 0;
-        if (s->replica_group->part == 0)
+        if (s->replica_group->model_rank == 0)
             return keeps ? be_queue(s, channels) : tti_client_begin(s, channels[0]);
         if (!keeps) return be_follower(s, channels[0]);
         TTI_TRY(tti_range_server_create(&s->desc, tti_server_kind(s), 0, control, channels,
@@ -318,7 +319,7 @@ tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *
         s->desc.answer_ms = s->desc.timeout_ms - ahead_ms / 2;
         s->desc.timeout_ms -= ahead_ms;
     }
-    st = s && s->replica_group ? connect_parts(s, comm, size)
+    st = s && s->replica_group ? connect_model_ranks(s, comm, size)
                                : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     if (st == TUTTI_OK) {
         *out = s;

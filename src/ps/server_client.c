@@ -314,8 +314,8 @@ tutti_status tti_client_begin(tti_server *s, tti_channel *channel) {
 
 struct tti_keys {
     const tti_server_desc *desc;
-    int first, n; /* ranges first .. n-1; range 0, where it is not one, is the queue's affair */
-    int part;     /* of a model; 0: ranges are of all of it */
+    int first, n;   /* ranges first .. n-1; range 0, where it is not one, is the queue's affair */
+    int model_rank; /* of the owner; 0: ranges are of all of it */
     tti_channel *range_server[TTI_MAX_RANKS]; /* [n]; NULL: the first, or of this process */
 };
 
@@ -327,9 +327,11 @@ tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *chann
     return k;
 }
 
-tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_channel *channel) {
+tti_keys *tti_keys_create_for_model_rank(const tti_server_desc *desc, int model_rank,
+                                         tti_channel *channel) {
     tti_keys *k = calloc(1, sizeof *k);
-    if (k) *k = (tti_keys){.desc = desc, .n = 1, .part = part, .range_server = {channel}};
+    if (k)
+        *k = (tti_keys){.desc = desc, .n = 1, .model_rank = model_rank, .range_server = {channel}};
     return k;
 }
 
@@ -345,9 +347,9 @@ static tutti_status fail_range(tti_server *s, int r) {
     const tti_keys *k = s->keys;
     char text[512], why[400];
     snprintf(why, sizeof why, "%s", tutti_last_error());
-    if (k->part > 0)
-        snprintf(text, sizeof text, "parameter server: rank %d, which holds its part: %s", k->part,
-                 why);
+    if (k->model_rank > 0)
+        snprintf(text, sizeof text, "parameter server: rank %d, which holds its part: %s",
+                 k->model_rank, why);
     else
         snprintf(text, sizeof text, "parameter server: rank %d, which holds range %d of %d: %s", r,
                  r, k->n, why);

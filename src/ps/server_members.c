@@ -11,7 +11,7 @@
 
 bool tti_server_speaks(const tti_server *s) {
     const tti_replica_group *t = s->replica_group;
-    return !t || t->part == 0;
+    return !t || t->model_rank == 0;
 }
 
 tutti_status tti_replica_group_ask_stop(tti_replica_group *t, bool *stops) {
@@ -76,7 +76,7 @@ bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why) {
     if (t->stays) return false;
     for (int i = 0; i < n; i++) tti_comm_abort(comms[i], why);
     t->has_disconnected = true;
-    t->has_left = t->part > 0 || send_farewell(s, st, why);
+    t->has_left = t->model_rank > 0 || send_farewell(s, st, why);
     return t->has_left;
 }
 

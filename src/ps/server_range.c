@@ -439,7 +439,7 @@ struct tti_ranges {
     char why[768];                            /* it is lost */
     tti_channel *range_server[TTI_MAX_RANKS]; /* [n], none for the first */
     int *first_update;                        /* [n + 1]: blocks of range r are first .. next-1 */
-    bool are_parts;                           /* not ranges of one plan: each has its own plan */
+    bool by_model_rank;                       /* not ranges of one plan: each has its own plan */
 };
 
 /* ---- create and close ---- */
@@ -453,9 +453,9 @@ tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *c
         return NULL;
     }
     *g = (tti_ranges){.desc = desc, .n = n, .first_update = first_update};
-    g->are_parts = n != tti_server_n_ranges(desc);
+    g->by_model_rank = n != tti_server_n_ranges(desc);
     for (int r = 1; r < n; r++) g->range_server[r] = channels[r];
-    if (!g->are_parts) {
+    if (!g->by_model_rank) {
         const tti_plan *plan = g->desc->exec.plan;
         int at = 0;
         for (int r = 0; r < g->n; r++) {
@@ -503,7 +503,7 @@ static tutti_status lose(tti_ranges *g, int r) {
     snprintf(text, sizeof text, "%s", tutti_last_error());
     tutti_status st = tti_fail(
         TUTTI_E_PEER, "parameter server: rank %d, which holds %s %d of %d, does not go on: %s", r,
-        g->are_parts ? "part" : "range", r, g->n, text);
+        g->by_model_rank ? "part" : "range", r, g->n, text);
     note_loss(g);
     return st;
 }
@@ -522,7 +522,7 @@ static tutti_status order_all(tti_ranges *g, const tti_wire_message *m) {
 /* A message of that kind, or what its sender failed of. */
 static tutti_status receive_answer(tti_ranges *g, int r, int64_t kind, unsigned may_carry,
                                    tti_wire_message *m) {
-    int timeout_ms = g->are_parts ? g->desc->timeout_ms : tti_wire_patience_ms(g->desc);
+    int timeout_ms = g->by_model_rank ? g->desc->timeout_ms : tti_wire_patience_ms(g->desc);
     tutti_status st = tti_wire_recv(g->range_server[r], m, may_carry, timeout_ms, &g->desc->watch);
     if (st == TUTTI_OK && m->kind != kind && m->kind != TTI_WIRE_FAIL)
         st = tti_fail(TUTTI_E_MISMATCH, "an answer to another question");
@@ -551,7 +551,7 @@ tutti_status tti_ranges_update(tti_ranges *g, const tti_request *r, uint64_t wor
 
 static uint64_t hash_of_all(const tti_ranges *g, const uint64_t *hashes) {
     uint64_t sum = 0;
-    if (g->are_parts) return tti_divided_join_hashes(&g->desc->exec.mesh->size, hashes, g->n);
+    if (g->by_model_rank) return tti_divided_join_hashes(&g->desc->exec.mesh->size, hashes, g->n);
     for (int r = 0; r < g->n; r++) sum += hashes[r];
     return sum;
 }
@@ -608,7 +608,7 @@ static tutti_status ask(tti_ranges *g, int r, tti_wire_message *m) {
 
 tutti_status tti_ranges_fetch(tti_ranges *g, int k, tti_range keys, float *to) {
     TTI_TRY(fail_if_lost(g));
-    for (int r = 1; r < g->n && !g->are_parts; r++) {
+    for (int r = 1; r < g->n && !g->by_model_rank; r++) {
         tti_range theirs = tti_server_range(g->desc, r);
         size_t first = TTI_MAX(keys.first, theirs.first), last = TTI_MIN(keys.last, theirs.last);
         for (size_t n; first < last; first += n) {

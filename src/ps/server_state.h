@@ -358,9 +358,10 @@ void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
  * NULL: out of memory. */
 tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels);
 
-/* For a part of a divided model, whose one owner is the worker `part` of the first replica; channel
+/* For a part of a divided model, whose one owner is worker model_rank of the first replica; channel
  * NULL: it is this process. */
-tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_channel *channel);
+tti_keys *tti_keys_create_for_model_rank(const tti_server_desc *desc, int model_rank,
+                                         tti_channel *channel);
 void tti_keys_close(tti_keys *keys); /* takes NULL */
 
 /* The sum of n_partials [n_flat] to the range servers: of other ranges than 0, or of the part. */
@@ -388,8 +389,8 @@ tutti_status tti_keys_pull(tti_server *s, tti_exec *x, int64_t version, float *p
  * worker with a whole model, in every function. */
 struct tti_replica_group {
     tti_mesh mesh;
-    int part, n_parts;
-    uint64_t n_keys[TTI_MAX_RANKS]; /* [n_parts] */
+    int model_rank, n_model_ranks;
+    uint64_t n_keys[TTI_MAX_RANKS]; /* [n_model_ranks] */
     tutti_comm *state_owners;       /* in replica 0: of the threads that update; NULL: in others */
     tti_mesh updates;               /* theirs, of one replica */
     bool wants_stop;
