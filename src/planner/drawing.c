@@ -21,12 +21,12 @@ bool tti_drawing_has_processes(const tti_drawing *d) {
     return strcmp(d->b->config.parallel.place, "processes") == 0;
 }
 
-bool tti_drawing_is_apart(const tti_drawing *d) {
+bool tti_drawing_has_server(const tti_drawing *d) {
     return tti_job_has_server(&d->b->config) && !tti_worker_serves_in_ranks(d->b);
 }
 
-bool tti_drawing_keeps_parts(const tti_drawing *d) {
-    return tti_drawing_is_apart(d) && d->b->n_model_ranks > 0;
+bool tti_drawing_has_state_owners(const tti_drawing *d) {
+    return tti_drawing_has_server(d) && d->b->n_model_ranks > 0;
 }
 
 /* Workers that divide a batch. */
@@ -87,7 +87,7 @@ static tti_shard_map shard_map_of(const tti_drawing *d, int n) {
 }
 
 bool tti_drawing_has_no_state(const tti_drawing *d, const tti_holding *h) {
-    return tti_drawing_is_apart(d) && !(tti_drawing_keeps_parts(d) && h->at.data == 0);
+    return tti_drawing_has_server(d) && !(tti_drawing_has_state_owners(d) && h->at.data == 0);
 }
 
 tutti_status tti_drawing_hold(const tti_drawing *d, int rank, tti_holding *h) {
@@ -205,7 +205,7 @@ static tutti_status list_steps_of(const tti_drawing *d, int rank) {
                                                    .rank = n == 1 ? 0 : at.data,
                                                    .n_ranks = n,
                                                    .is_divided = tti_mesh_n_model(&d->b->mesh) > 1,
-                                                   .has_server = tti_drawing_is_apart(d),
+                                                   .has_server = tti_drawing_has_server(d),
                                                    .is_async = tti_job_is_async(&d->b->config)},
                                   &lists));
     tti_step_lists_print(lists, d->out);

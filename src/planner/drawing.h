@@ -42,10 +42,10 @@ void tti_drawing_place(const tti_drawing *d, int rank);
 
 /* Whether a server stores parameters and state separately from the workers. (Among workers that
  * wait for each other the first may shard the state.) */
-bool tti_drawing_is_apart(const tti_drawing *d);
+bool tti_drawing_has_server(const tti_drawing *d);
 
 /* If so: each part of a divided model is stored by the worker of the first replica that has it. */
-bool tti_drawing_keeps_parts(const tti_drawing *d);
+bool tti_drawing_has_state_owners(const tti_drawing *d);
 bool tti_drawing_has_no_state(const tti_drawing *d, const tti_holding *h);
 
 /* Otherwise the server has ranges of the parameters, in processes or in threads. */

@@ -189,7 +189,7 @@ static tutti_status draw_boxes(const tti_drawing *d) {
         int column = tti_mesh_model_rank(&d->b->mesh, &h.at);
         box(d, column_x(column), row_y(d, r / n_columns), &h, r);
     }
-    if (tti_drawing_is_apart(d) && !tti_drawing_keeps_parts(d)) return draw_server(d);
+    if (tti_drawing_has_server(d) && !tti_drawing_has_state_owners(d)) return draw_server(d);
     sum_lines(d, n_columns, n_rows);
     for (int row = 0; row < n_rows; row++) {
         model_lines(d, n_columns, row);
@@ -204,9 +204,9 @@ static void print_key(const tti_drawing *d, tti_str *out) {
     const tti_stages *stages = tti_blueprint_plan(d->b, 0)->stages;
     double joined;
     tti_str_add(out, "red: ");
-    if (tti_drawing_is_apart(d))
+    if (tti_drawing_has_server(d))
         tti_str_printf(out, "gradients to the %s, and parameters back",
-                       tti_drawing_keeps_parts(d) ? "first row" : "server");
+                       tti_drawing_has_state_owners(d) ? "first row" : "server");
     else if (tti_job_has_server(&d->b->config))
         tti_str_printf(out, "sums to the first %lld of the workers, and parameters back",
                        (long long)c->parallel.servers);
@@ -216,7 +216,7 @@ static void print_key(const tti_drawing *d, tti_str *out) {
     else
         tti_str_printf(out, "sums of gradients%s%s", tti_drawing_is_compressed(d) ? " by " : "",
                        tti_drawing_is_compressed(d) ? c->parallel.compress : "");
-    if (d->scheme.zero > 0) tti_str_add(out, " to the owners of parts, and parameters back");
+    if (d->scheme.zero > 0) tti_str_add(out, " to the owners of partitions, and parameters back");
     if (d->exec.shares) tti_str_add(out, ", for the copy that all threads share");
     if (d->scheme.data > 1 && tti_drawing_joins(d, tti_blueprint_plan(d->b, 0), &joined) > 0)
         tti_str_add(out, ", and values joined inside a step");
@@ -241,7 +241,7 @@ static tutti_status draw_schedule(const tti_drawing *d, int y, int width) {
 tutti_status tti_draw_picture(const tti_drawing *d) {
     bool staged = d->scheme.pipeline > 1;
     int width = column_x(tti_mesh_n_model(&d->b->mesh)) - COLUMN_GAP + GAP;
-    bool beside = tti_drawing_is_apart(d) && !tti_drawing_keeps_parts(d);
+    bool beside = tti_drawing_has_server(d) && !tti_drawing_has_state_owners(d);
     int n_rows = beside ? TTI_MAX(d->n_workers, tti_drawing_n_ranges(d)) : d->scheme.data;
     int height =
         row_y(d, n_rows) + (staged ? 2 * ROW_GAP + d->scheme.pipeline * TTI_STRIP_HEIGHT : 0);

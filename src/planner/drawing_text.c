@@ -32,15 +32,16 @@ static tutti_status print_ranges(const tti_drawing *d) {
     return TUTTI_OK;
 }
 
-static void print_kept_parts(const tti_drawing *d) {
+static void print_state_owners(const tti_drawing *d) {
     size_t longest = 0;
     for (int i = 0; i < d->b->n_model_ranks; i++)
         longest = TTI_MAX(longest, tti_blueprint_plan(d->b, i)->n_flat);
-    tti_str_printf(d->out,
-                   "\nparameters and state of each part are kept once, beside the worker of the "
-                   "first copy that has it; the other %d\nsend their gradients there and get "
-                   "parameters: %.3f MiB each way for the largest part\n",
-                   d->scheme.data - 1, tti_mib(longest * sizeof(float)));
+    tti_str_printf(
+        d->out,
+        "\nparameters and state of each part of the model are stored once, by the worker of "
+        "the first replica that has the part;\nthe other %d replicas push gradients to it and pull "
+        "parameters: %.3f MiB each way for the largest part\n",
+        d->scheme.data - 1, tti_mib(longest * sizeof(float)));
 }
 
 static void print_worker(const tti_drawing *d, int rank, const tti_holding *h) {
@@ -172,9 +173,11 @@ static tutti_status print_axes(const tti_drawing *d) {
     if (d->scheme.pipeline > 1) TTI_TRY(print_messages(d));
     if (d->scheme.tensor > 1) print_exchanges(d);
     if (d->scheme.zero)
-        tti_str_printf(
-            d->out, "\nzero %d: sums go to the owners of parts, parameters come back%s\n",
-            d->scheme.zero, d->scheme.zero == 3 ? ", for each forward and backward part" : "");
+        tti_str_printf(d->out,
+                       "\nzero %d: gradients are reduced to the owners of partitions, parameters "
+                       "are gathered%s\n",
+                       d->scheme.zero,
+                       d->scheme.zero == 3 ? ", for each forward and backward pass" : "");
     return TUTTI_OK;
 }
 
@@ -193,9 +196,9 @@ tutti_status tti_draw_text(const tti_drawing *d) {
                        "each one's to update\n",
                        d->n_workers);
     print_joins(d);
-    if (tti_drawing_is_apart(d) && !tti_drawing_keeps_parts(d)) return print_ranges(d);
-    if (tti_drawing_keeps_parts(d)) print_kept_parts(d);
-    for (int stage = 0; stage < d->scheme.pipeline && !tti_drawing_is_apart(d); stage++)
+    if (tti_drawing_has_server(d) && !tti_drawing_has_state_owners(d)) return print_ranges(d);
+    if (tti_drawing_has_state_owners(d)) print_state_owners(d);
+    for (int stage = 0; stage < d->scheme.pipeline && !tti_drawing_has_server(d); stage++)
         print_sums(d, stage);
     return print_axes(d);
 }

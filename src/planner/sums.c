@@ -100,10 +100,11 @@ void tti_sums_text(const tti_sums *sums, const tti_sums_extent *extent, tti_str 
             "one of them sends, as much comes to it\n",
             (long long)sums->n_servers, sums->n_servers > 1 ? "s" : "");
     if (sums->zero > 0)
-        tti_str_printf(out,
-                       "zero %d: gradients to the owners of parts, parameters back, %.3g time%s "
-                       "a step\n",
-                       sums->zero, extent->gathered, extent->gathered > 1 ? "s" : "");
+        tti_str_printf(
+            out,
+            "zero %d: gradients to the owners of partitions, parameters back, %.3g time%s "
+            "a step\n",
+            sums->zero, extent->gathered, extent->gathered > 1 ? "s" : "");
     else if (extent->averaged_bytes > 0)
         tti_str_printf(
             out, "local SGD: a mean of %.1f MiB every %g steps; the table shows the mean step\n",

@@ -6,7 +6,8 @@
 #include "planner/network.h"
 
 typedef struct tti_sums {
-    int zero;          /* 1 .. 3: gradients go to the owners of parts, parameters come back */
+    int zero; /* 1 .. 3: gradients are reduced to the owners of partitions, parameters are gathered
+               */
     int64_t n_servers; /* gradients go to so many workers, parameters come back; 0: to all */
     double of_sum;     /* of the bytes of a bucket, those that are summed */
     double of_pairs;   /* likewise, what each worker sends to each of the others */

@@ -238,8 +238,8 @@ static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *
 static tutti_status open_part_control(tti_server *s, tti_channel **control) {
     tti_replica_group *t = s->replica_group;
     tti_channel *channels[TTI_MAX_RANKS];
-    size_t none[] = {sizeof(double),
-                     sizeof(float)}; /* parts connect_model_ranks and fetch otherwise */
+    /* Model ranks connect and fetch through other channels. */
+    size_t none[] = {sizeof(double), sizeof(float)};
     const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
     TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->state_owners));
     tti_comm_set_timeout(t->state_owners,

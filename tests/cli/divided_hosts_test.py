@@ -52,7 +52,7 @@ def test_servers_over_hosts():
         same(name, "far-" + name, ended)
 
 
-def test_a_keeper_says_nothing():
+def test_a_silent_state_owner():
     """Worker 1 keeps stage 1: who waits for it names it, and nobody is named for having waited.
     It is alone on its host, where another rank would see that it is stopped."""
     keys = ["parallel.pipeline=2", "parallel.sync=parameter-server", "parallel.mode=fast",

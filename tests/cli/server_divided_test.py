@@ -58,7 +58,7 @@ def test_it_goes_on_in_other_ways():
 
 
 def test_a_loss_scale_for_each_copy():
-    """The keepers of all parts leave out the same updates."""
+    """The owners of all parts leave out the same updates."""
     f16 = [*ASYNC, "train.precision=f16", "train.steps=20"]
     train("f16", "lenet", (2, 2, 1), *f16)
     train("f16-again", "lenet", (2, 2, 1), *f16, PROCESSES, "parallel.replay=f16")
@@ -222,7 +222,7 @@ def test_who_has_state_is_said():
     runs.tutti(*few).expect(0, table)
     runs.tutti(*few, "--layout").expect(0, "sums go to the first 1 of the workers")
     runs.tutti(*few, *ASYNC).expect(0, "of each part are stored once, in the process of the first")
-    shown = runs.tutti(*few, *ASYNC, "--layout").expect(0, "of each part are kept once").out
+    shown = runs.tutti(*few, *ASYNC, "--layout").expect(0, "of each part of the model are stored once").out
     state = [line.split("state ")[1].split()[0] for line in shown.splitlines() if "state " in line
              and line.startswith("worker")]
     expect(len(state) == 4 and state[2:] == ["0.00"] * 2 and "0.00" not in state[:2], shown)
@@ -234,7 +234,7 @@ def test_who_has_state_is_said():
 
 
 def test_memory_is_predicted():
-    """Each part is kept once, and what goes between a keeper and the workers lies somewhere."""
+    """Each part of the model is stored once; the messages between its owner and the workers need memory."""
     if runs.sanitized():  # which takes memory of its own
         return
     runs.tutti("train", "run.dir=run", *layouts.FEW, *ASYNC, *layouts.keys_of((2, 2, 1)),

@@ -76,7 +76,7 @@ def test_servers_among_processes():
 
 
 def test_servers_of_compressed_gradients():
-    """Synchronous ones are owners of parts: the same less travels, to the same bits."""
+    """Synchronous servers own partitions: the same compressed gradients travel, to the same bits."""
     for way in ("bf16", "topk", "powersgd"):
         fast = ["parallel.mode=fast", "parallel.compress=" + way, "parallel.place=processes"]
         train_small(way, "-n", "3", *fast)

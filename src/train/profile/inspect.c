@@ -31,7 +31,7 @@ static void print_steps(tti_str *out, const tti_program *program, const tti_inst
 }
 
 /* Whether parameters and state are stored separately from the workers. */
-static bool has_server_apart(const tti_blueprint *b) {
+static bool has_separate_server(const tti_blueprint *b) {
     return tti_job_has_server(&b->config) && !tti_worker_serves_in_ranks(b);
 }
 
@@ -115,7 +115,7 @@ static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
         "  tp  tensors  parameters       state   gradients activations         sum\n",
         b->n_workers, b->mesh.data, b->mesh.stage, b->mesh.tensor);
     size_t gathered = 0, kept = 0;
-    bool apart = has_server_apart(b);
+    bool apart = has_separate_server(b);
     for (int i = 0; i < b->n_model_ranks; i++) {
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, i);
         tti_exec_desc desc;
@@ -154,7 +154,7 @@ static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     tti_exec_memory m;
     if (b->n_model_ranks > 0) return print_parts(out, b);
     TTI_TRY(plan_worker(b, -1, &desc, &m));
-    if (has_server_apart(b)) return print_server(out, b, &desc);
+    if (has_separate_server(b)) return print_server(out, b, &desc);
     size_t flat = b->plan->n_flat * sizeof(float), n_states = (size_t)b->plan->n_states;
     if (desc.zero > 2) print_part(out, &desc, b->n_workers, "a worker's params", m.params, flat);
     if (desc.offload)
