@@ -9,7 +9,7 @@
 
 #include "t.h"
 
-/* The letter behind the name in parentheses, which may hold any character: "7 (a) b) S 1 ...". */
+/* The letter after the name in parentheses, which may hold any character: "7 (a) b) S 1 ...". */
 static bool is_asleep(long tid) {
     char path[64], text[256] = "";
     snprintf(path, sizeof path, "/proc/self/task/%ld/stat", tid);

@@ -39,7 +39,7 @@ cores=$(nproc)
 expect 0 "bucket 0" job.yaml -n 2 --layout
 gpt="model.name=gpt2 model.layers=2 model.heads=2 model.width=32 data.context=16"
 gpt="$gpt data.format=random_tokens data.vocabulary=64"
-expect 0 " (add)" job.yaml -n 2 $gpt --layout # behind a step without a name
+expect 0 " (add)" job.yaml -n 2 $gpt --layout # after a step without a name
 expect 0 "" job.yaml -n 2 --svg layout.svg
 grep -q "<text[^>]*>worker 1</text>" layout.svg || fail "layout.svg lacks worker 1"
 python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' layout.svg || fail "layout.svg"

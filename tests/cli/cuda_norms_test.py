@@ -8,8 +8,8 @@ from gpus import GPT, train, way_of_sums
 
 
 def test_norms_between_exchanges():
-    """Made with the exchanges before and behind them: the bits of the steps one by one, on one GPU
-    through the host.  With many rows also while the products in front and behind run."""
+    """Made with the exchanges before and after them: the bits of the steps one by one, on one GPU
+    through the host.  With many rows also while the products before and after run."""
     job = GPT + ["train.precision=bf16", "train.low_precision_residual=true", "model.dropout=0",
                  "parallel.tensor=2", "parallel.shards=1"]
     for width, context in ((128, 64), (1152, 64), (1152, 512)):

@@ -101,7 +101,7 @@ def test_gradients_that_share_readers():
 
 
 def test_norms_between_exchanges():
-    """Made with the exchanges before and behind them: the bits of their steps one by one, by way of
+    """Made with the exchanges before and after them: the bits of their steps one by one, by way of
     the host, whenever what is put into queues is done."""
     text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_precision_residual=true"]
     train("host", "gpu", (1, 1, 2), *text, says="fuses=1").expect(0)

@@ -259,7 +259,7 @@ def alive(mark):
 
 def end_all(folder):
     """Kills what a test that failed has left at work in its folder: it would take its cores from
-    all tests behind it, and write where the folder is taken away."""
+    all tests after it, and write where the folder is taken away."""
     for pid in os.listdir("/proc"):
         try:
             if (os.readlink("/proc/%s/cwd" % pid) + "/").startswith(folder + "/"):

@@ -151,7 +151,7 @@ static inline void many_end(const many *m, const char *kind, size_t n_bytes) {
     if (n_failed) fail_msg("%d ranks failed; %s", n_failed, failure);
 }
 
-/* The number in kB behind a key of a file of /proc. */
+/* The number in kB after a key of a file of /proc. */
 static inline size_t many_proc_bytes(const char *path, const char *key) {
     char line[256];
     size_t kb = 0;

@@ -76,7 +76,7 @@ static inline tti_share reduce_share(const reduce_workers *c, int n_ranks) {
     return share;
 }
 
-/* Parts lie one behind the other, in arrays longer than they are. */
+/* Parts lie one after the other, in arrays longer than they are. */
 static inline const char *reduce_sharded(reduce_rank *r) {
     tti_exec *x = r->x;
     size_t n_ranks = (size_t)x->setup.n_ranks, n_bytes = r->c->plan.n_flat * sizeof(float);

@@ -1,5 +1,5 @@
 /* tar_index_fuzz.c - tar archives from anywhere, as they are and with the checksums of their
- * headers put right, so that changes reach what is behind them.  Accepted members lie inside the
+ * headers put right, so that changes reach what is after them.  Accepted members lie inside the
  * archive. */
 #include <stdlib.h>
 #include <string.h>

@@ -16,7 +16,7 @@ T_CASE(types_read_back) {
     }
 }
 
-T_CASE(parsing_stops_behind_the_type) {
+T_CASE(parsing_stops_after_the_type) {
     T_UNUSED;
     const char *at = "i32[4,5], f32[]";
     tutti_type type;
@@ -90,7 +90,7 @@ T_CASE(values_have_sizes) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types_read_back),       cmocka_unit_test(parsing_stops_behind_the_type),
+        cmocka_unit_test(types_read_back),       cmocka_unit_test(parsing_stops_after_the_type),
         cmocka_unit_test(bad_types_are_refused), cmocka_unit_test(shapes_have_limits),
         cmocka_unit_test(shapes_are_compared),   cmocka_unit_test(values_have_sizes),
     };

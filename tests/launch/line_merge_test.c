@@ -76,7 +76,7 @@ T_CASE(a_common_line_after_own_lines) {
     }
     finish("[rank 0] i am 0\n[rank 1] i am 1\n[rank 2] i am 2\n[rank 0-2] same\n");
     start(3);
-    feed(0, "same\nmore\n", 0); /* cannot move behind "more" */
+    feed(0, "same\nmore\n", 0); /* cannot move after "more" */
     feed(1, "own\nsame\n", 0);
     finish("[rank 0] same\n[rank 0] more\n[rank 1] own\n[rank 1] same\n");
 }

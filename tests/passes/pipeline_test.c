@@ -27,7 +27,7 @@ T_CASE(it_stops_where_it_is_told_to) {
     }
 }
 
-/* In runs of some passes each, with the verifier behind all of them too. */
+/* In runs of some passes each, with the verifier after all of them too. */
 T_CASE(it_goes_on_where_it_stopped) {
     T_UNUSED;
     tutti_graph *whole = net_lenet(true), *g = net_lenet(true);

@@ -20,7 +20,7 @@ T_CASE(networks_may_be_cut) {
     }
 }
 
-/* As many shards as samples: the batch of one row stays apart from the axis behind it, in the
+/* As many shards as samples: the batch of one row stays apart from the axis after it, in the
  * gradients too. */
 T_CASE(one_sequence_per_shard) {
     T_UNUSED;

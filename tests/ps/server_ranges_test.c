@@ -89,7 +89,7 @@ static const char *keep(spread *s, tti_exec *exec, int rank) {
     return workers_keep(&s->workers, exec, rank);
 }
 
-/* The odd one has channels, but no server and nothing behind them. */
+/* The odd one has channels, but no server and nothing after them. */
 static const char *be_odd(spread *s, tutti_comm *comm) {
     tti_channel *all[N_RANKS + 1][TTI_MAX_RANKS] = {{NULL}};
     tti_server_desc d = desc_of(s);

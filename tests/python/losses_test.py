@@ -126,14 +126,14 @@ def test_bad_steps():
                 if devices == "cpu":
                     raises(tutti.Error, lambda: s.step(x=bad, y=y, lr=0.1), "step 2", "finite")
                 else:
-                    loss, behind = s.step(x=bad, y=y, lr=0.1), s.step(x=x, y=y, lr=0.1)
+                    loss, after = s.step(x=bad, y=y, lr=0.1), s.step(x=x, y=y, lr=0.1)
                     if call == "step":
                         raises(tutti.Error, lambda: s.step(x=x, y=y, lr=0.1), "earlier", "step 2")
                     elif call == "hash":
                         raises(tutti.Error, lambda: s.params_hash, "earlier", "step 2", "finite")
                     for _ in range(2):
                         raises(tutti.Error, lambda: float(loss), "step 2", "finite")
-                        raises(tutti.Error, lambda: behind.accuracy, "step 3 is left out")
+                        raises(tutti.Error, lambda: after.accuracy, "step 3 is left out")
                 expect("step number", s.step_number, 1)
                 expect("nothing changed", s.params_hash, other.params_hash)
                 expect("it goes on", s.step(x=x, y=y, lr=0.1), other.step(x=x, y=y, lr=0.1))

@@ -164,7 +164,7 @@ static uint64_t hash_now(tutti_session *s) {
     return hash;
 }
 
-/* Two good steps, a bad one, and those that are in flight behind it until a call tells. */
+/* Two good steps, a bad one, and those that are in flight after it until a call tells. */
 static int64_t queue_bad_step(tutti_session *s, bool *told) {
     int64_t ticket = 0;
     float good = case_x[5];
@@ -208,7 +208,7 @@ static void survive_bad_step(const layout *l, int how) {
     tutti_job_destroy(job);
 }
 
-T_CASE(a_bad_step_takes_those_behind_it_along) {
+T_CASE(a_bad_step_takes_those_after_it_along) {
     T_UNUSED;
     for (size_t i = 0; i < TTI_COUNT(layouts); i++)
         for (int how = 0; how < 3; how++) survive_bad_step(use(i), how);
@@ -249,7 +249,7 @@ T_CASE(a_lost_device_ends_the_session) {
 int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(asynchronous_steps_have_the_bits_of_train),
                                        IN_FOLDER(a_step_waits_as_often_as_in_train),
-                                       cmocka_unit_test(a_bad_step_takes_those_behind_it_along),
+                                       cmocka_unit_test(a_bad_step_takes_those_after_it_along),
                                        cmocka_unit_test(sessions_close_with_steps_in_flight),
                                        cmocka_unit_test(a_lost_device_ends_the_session)};
     make_case_batch();

@@ -9,7 +9,7 @@
 enum { FIRST = 3, LAST = 20, TRIES = 3 };
 
 typedef struct run {
-    size_t n_now[2], n_peak[2], n_free[2]; /* behind step FIRST, and behind LAST */
+    size_t n_now[2], n_peak[2], n_free[2]; /* after step FIRST, and after LAST */
     int n_reported;
 } run;
 

@@ -50,7 +50,7 @@ static tutti_value *product(tti_building *b, const tti_operand *x, const tti_ope
     return tti_product(b, with_lead(b, p, &lead), with_lead(b, q, &lead));
 }
 
-/* numpy's product: a vector is a row in front, a column behind. */
+/* numpy's product: a vector is a row as the first operand, a column as the second. */
 static void matmul(tti_building *b, const tti_call *c) {
     tti_operand x = *tti_operand_at(b, c, 0), y = *tti_operand_at(b, c, 1);
     tutti_shape sx = tti_shape_of(&x), sy = tti_shape_of(&y);

@@ -139,7 +139,7 @@ static int64_t size_of(reading *r, const tti_arg *args, int n) {
     return tti_good(r->b) ? shape.dim[d] : 1;
 }
 
-/* The index behind a value: [k]; 0 if there is none. */
+/* The index after a value: [k]; 0 if there is none. */
 static int index_at(reading *r) {
     if (!take(r, '[')) return 0;
     int k = (int)strtol(r->at, NULL, 10);

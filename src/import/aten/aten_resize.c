@@ -114,8 +114,8 @@ static tutti_value *resize_axis(tti_building *b, tutti_value *x, int dim, const 
     return tti_weigh_along(b, x, dim, matrix, m->n_out);
 }
 
-/* input output_size [align_corners] scales...: of n dimensions behind the channels.  list: argument
- * with all scales, -1: each has an argument of its own from `scales` on. */
+/* input output_size [align_corners] scales...: of the n dimensions after the channels.  list:
+ * argument with all scales, -1: each has an argument of its own from `scales` on. */
 static void interpolate(tti_building *b, const tti_call *c, axis_map kind, int n, int scales,
                         bool is_list) {
     tutti_shape shape = tti_shape_of(tti_operand_at(b, c, 0));

@@ -15,8 +15,8 @@
 
 /* ---- calls ---- */
 
-/* A part was written: the whole is made again of what lies in front, the part, and what lies
- * behind, and so is what the whole is a part of. */
+/* After a write to a slice: concatenates the elements before it, the slice, and the elements after
+ * it into a new value of the whole; likewise for every enclosing slice. */
 static void write_whole(tti_building *b, const tti_operand *part) {
     while (tti_good(b) && part->base > 0) {
         tti_operand *whole = &b->values[part->base - 1];
@@ -32,10 +32,10 @@ static void write_whole(tti_building *b, const tti_operand *part) {
             new = tutti_reshape(b->graph, new, &wide);
         }
         int64_t len = new ? tutti_value_type(new).shape.dim[dim] : 0;
-        int64_t end = part->part_start + len, behind = shape.dim[dim] - end;
+        int64_t end = part->part_start + len, after = shape.dim[dim] - end;
         if (part->part_start > 0) parts[n++] = tutti_slice(b->graph, old, dim, 0, part->part_start);
         parts[n++] = tti_as_float(b, new);
-        if (behind > 0) parts[n++] = tutti_slice(b->graph, old, dim, end, behind);
+        if (after > 0) parts[n++] = tutti_slice(b->graph, old, dim, end, after);
         tti_operand made = *whole;
         made.value = n > 1 ? tutti_concat(b->graph, parts, n, dim) : parts[0];
         made.of_input = any;
@@ -240,7 +240,7 @@ static void stop_gradient(tti_building *b, tti_operand *x) {
         x->value = tutti_stop_gradient(b->graph, x->value);
 }
 
-/* A graph that only says how its calls are run: its arguments are the call's behind it. */
+/* A graph that only wraps calls: its arguments are the arguments of the call after the graph. */
 static void run_wrapped(tti_building *b, const tti_op_call *call) {
     const tti_block *inner = NULL;
     int at = 0;

@@ -2,7 +2,7 @@
  *
  * A graph of Tutti has neither branches nor loops.  So a condition and a number of iterations must
  * depend on neither inputs nor parameters; all others are refused.  The inputs of a block are those
- * that the operator gives it and then the values that stand behind it in the call (onnx_inner.c).
+ * that the operator gives it and then the values that follow it in the call (onnx_inner.c).
  */
 #include <stdlib.h>
 #include <string.h>

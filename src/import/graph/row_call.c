@@ -99,7 +99,7 @@ void tti_fill_args(tti_building *b, const tti_operator *row, const tti_op_call *
     int n_found = 0;
     const char *p = row->signature;
     word w;
-    bool by_name = false; /* behind *name */
+    bool by_name = false; /* after *name */
     for (int k = 0; next_word(&p, &w); k++) {
         const tti_arg *given =
             w.rest ? rest_of(b, call, &n_found) : find_arg(call, &w, by_name ? -1 : k);

@@ -372,7 +372,8 @@ static tutti_status input_arg(tti_onnx *m, const node *n, const tti_pb *bytes, t
     return TUTTI_OK;
 }
 
-/* A graph, and behind it what it uses of the graph around it.  *args [at] has room for *most. */
+/* A graph, followed by the values that it uses of the enclosing graph.  *args [at] has room for
+ * *most. */
 static tutti_status add_inner(tti_onnx *m, const node *n, const attribute *a, tti_named_arg **args,
                               int *at, int *most) {
     const int *captured;
@@ -521,7 +522,7 @@ static tutti_status add_call(tti_onnx *m, const node *n, const outer_call *outer
 
 /* ---- functions ---- */
 
-/* Defaults of a function's attributes behind those that the call gives. */
+/* Defaults of a function's attributes, after those that the call gives. */
 static tutti_status add_defaults(tti_onnx *m, const node *n, tti_pb body, tti_op_call *call) {
     tti_pb_field f;
     bool more;

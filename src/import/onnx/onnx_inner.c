@@ -1,7 +1,7 @@
 /* onnx_inner.c - graphs inside nodes: the branches of If, the bodies of Loop and Scan.
  *
- * Such a graph may use the values of the graphs around it.  Its block has them as inputs behind its
- * own ones, and the call as arguments behind the block, so that a block needs nothing else. */
+ * Such a graph may use the values of the graphs around it.  Its block has them as inputs after its
+ * own inputs, and the call as arguments after the block, so a block is self-contained. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -176,7 +176,7 @@ static void gather_elements(tti_building *b, const tti_call *c) {
 /* Indices of constants [..,K]: dimension 0 .. K - 1 of x by each, the rest as it is. */
 typedef struct places {
     int k;             /* dimensions that are indexed */
-    int64_t n, inner;  /* indices, elements behind each */
+    int64_t n, inner;  /* indices, elements after each */
     tutti_shape shape; /* of the indices without the last dimension */
 } places;
 

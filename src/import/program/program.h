@@ -59,7 +59,7 @@ typedef struct tti_named_arg {
     tti_arg arg;
 } tti_named_arg;
 
-/* Name of the argument behind a block that holds values of the enclosing block: its last inputs. */
+/* Name of the argument after a block that holds values of the enclosing block: its last inputs. */
 #define TTI_CAPTURED "captured"
 
 typedef struct tti_op_call {

@@ -21,7 +21,7 @@ static tti_attr_arg dims_of(const char *key, const tutti_value *value) {
 static const tti_attr_spec reshape_attrs[] = {
     {"dims", TTI_ATTR_INTS, 0, "the new shape"},
     {"one_row", TTI_ATTR_INT, 0,
-     "1: dimension 0, of size 1, is the batch and not the axis behind; -1: that of x is not"},
+     "1: dimension 0, of size 1, is the batch and not the axis after it; -1: that of x is not"},
     {0}};
 
 static tutti_status reshape_infer(const tti_node *node, tutti_type *out) {

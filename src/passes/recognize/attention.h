@@ -11,8 +11,8 @@ typedef struct tti_attention_operand {
     double scale;
     bool swapped;
     int64_t times; /* each head of base stands for so many */
-    /* A factor, part of scale, follows views of base: it makes `behind` of `instead`. */
-    const tutti_value *behind, *instead;
+    /* A factor, part of scale, follows views of base: it turns `instead` into `scaled`. */
+    const tutti_value *scaled, *instead;
 } tti_attention_operand;
 
 enum { TTI_MAX_BIASES = 4 };

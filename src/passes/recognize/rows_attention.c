@@ -84,7 +84,7 @@ static tti_attention_operand strip(tti_match *m, tutti_value *value) {
     while (read_once(m, x) && (tti_is_op(x->node, "transpose") || tti_is_plain_reshape(x->node)))
         x = x->node->in[0];
     tutti_value *inside = read_once(m, x) ? tti_linear_step(m->scene, x, &a, &b) : NULL;
-    if (x != o.base && inside && b == 0) o.scale *= a, o.behind = x, o.instead = inside;
+    if (x != o.base && inside && b == 0) o.scale *= a, o.scaled = x, o.instead = inside;
     return o;
 }
 
@@ -187,8 +187,8 @@ bool tti_attention_read(tti_match *m, tti_attention *a) {
 /* base in the new graph, without the factor after its views. */
 static tutti_value *operand(tti_rewrite *rw, const tti_attention_operand *o,
                             const tutti_value *value) {
-    if (!o->behind) return tti_mapped(rw, value);
-    if (value == o->behind) return tti_mapped(rw, o->instead);
+    if (!o->scaled) return tti_mapped(rw, value);
+    if (value == o->scaled) return tti_mapped(rw, o->instead);
     tutti_value *x = operand(rw, o, value->node->in[0]);
     if (tti_is_plain_reshape(value->node)) return tti_new_reshape(rw, x, &value->type.shape);
     const tti_attr *order = tti_attr_get(value->node, "perm");

@@ -207,16 +207,16 @@ static tutti_value *build_permute_of_slice(tti_rewrite *rw, const tti_match *m) 
  * of it and whole dimensions after it, of *step elements together; -1: none. */
 static int dim_split_at(const tti_node *reshape, int axis, int64_t *step) {
     const tutti_shape *from = &reshape->in[0]->type.shape, *to = &reshape->out[0]->type.shape;
-    int64_t before = 1, behind = 1;
+    int64_t before = 1, after = 1;
     int d = 0, e = axis + 1;
     for (int i = 0; i < axis; i++) before *= to->dim[i];
     for (; d < from->n_dims && before > 1 && before % from->dim[d] == 0; d++)
         before /= from->dim[d];
     while (d < from->n_dims && from->dim[d] == 1 && to->dim[axis] != 1) d++;
     if (before != 1 || d == from->n_dims) return -1;
-    while (e < to->n_dims && to->dim[axis] * behind < from->dim[d]) behind *= to->dim[e++];
-    *step = behind;
-    return to->dim[axis] * behind == from->dim[d] ? d : -1;
+    while (e < to->n_dims && to->dim[axis] * after < from->dim[d]) after *= to->dim[e++];
+    *step = after;
+    return to->dim[axis] * after == from->dim[d] ? d : -1;
 }
 
 /* The batch keeps its dimension: a slice of the others alone is moved. */

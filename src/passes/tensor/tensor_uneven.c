@@ -92,7 +92,7 @@ static int64_t channels_of(const tti_node *node, const tutti_value *value) {
 /* Unnamed layers use the name of their weights, or of a preceding layer. */
 static void name_layer(const tti_node *node, tti_str *out) {
     const tti_node *before = node->in[divided_input(node)]->node;
-    const char *how = before->op->traits & TTI_PARAM ? "of" : "behind";
+    const char *how = before->op->traits & TTI_PARAM ? "of" : "after";
     while (!*before->name && before->n_in > 0) before = before->in[0]->node;
     tti_str_printf(out, "%s ", node->op->name);
     if (*node->name)

@@ -119,7 +119,7 @@ static device_value to_device(const void *from, size_t n_bytes) {
     return v;
 }
 
-/* Back to the host; false when the guard behind it was written to. */
+/* Back to the host; false when the guard after it was written to. */
 static bool from_device(device_value v, void *to) {
     unsigned char guard[GUARD_BYTES];
     if (to) T_OK(ops->queues.copy(TTI_QUEUE_COMPUTE, to, v.memory, v.n_bytes));

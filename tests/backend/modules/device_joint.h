@@ -1,5 +1,5 @@
 /* device_joint.h - the sum between devices and the update in one, as a command of device_module.c,
- * which includes this behind both. */
+ * which includes this after both. */
 #ifndef TTI_TESTS_DEVICE_JOINT_H
 #define TTI_TESTS_DEVICE_JOINT_H
 
@@ -13,7 +13,7 @@ static tutti_status peers_can_update(const void *group, const void *state, bool 
     return TUTTI_OK;
 }
 
-/* Nobody may read partial sums behind it. */
+/* Nobody may read partial sums after it. */
 static void spoil_pieces(const fake_group *g) {
     for (int k = 0; k < g->peers.n_partials; k++)
         for (size_t i = 0; i < g->peers.n_flat; i++) g->partials[g->peers.rank][k][i] = NAN;

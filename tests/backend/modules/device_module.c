@@ -30,7 +30,7 @@
  *   fuses=1  plans are made as for kernels that do much at once
  *   weighs=1 stages of a model are cut as for a GPU
  *   slow=D   device D takes delay=N ms longer for each shard
- *   pause=N  the first timestamp 0 of a device takes N ms more, half of them behind it
+ *   pause=N  the first timestamp 0 of a device takes N ms more, half of them after it
  *   clock=1  timestamps are by a clock that sums alone move on: peers take 1 us and 1 us for each
  * KB, a library in fast mode 11 us and half of that, else 100 us more library=N version of that
  * library Matrix products of a size that only a GPU would be given are left out. */

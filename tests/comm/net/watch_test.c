@@ -129,7 +129,7 @@ T_CASE(a_rank_that_is_stopped) {
     end(&f);
 }
 
-/* The one behind it in the circle is looked at then. */
+/* The one after it in the circle is looked at then. */
 T_CASE(a_rank_that_is_stopped_after_another_has_died) {
     T_UNUSED;
     family f;

@@ -161,11 +161,11 @@ T_CASE(who_waits_is_heard) {
     end(&g);
 }
 
-/* A socket that is nearly full takes a part of it: what follows comes behind the rest. */
+/* A socket that is nearly full takes a part of it: what follows comes after the rest. */
 T_CASE(half_a_word_is_ended_first) {
     T_UNUSED;
     static const uint32_t alive[4] = {0x4d465454, 4};
-    char bytes[64] = "behind it", got[64] = "";
+    char bytes[64] = "after it", got[64] = "";
     tti_message out = {.peer = 0, .out = bytes, .n_bytes = sizeof bytes},
                 in = {.peer = 1, .in = got, .n_bytes = sizeof got};
     group g;
@@ -190,7 +190,7 @@ T_CASE(half_a_word_is_ended_first) {
 
 /* ---- ahead of receives ---- */
 
-/* Rank 1 has sent a message that is not asked for; what is behind it is looked at after a while. */
+/* Rank 1 has sent a message that is not asked for; the data after it is read after a while. */
 static void be_early(group *g) {
     static char bytes[100];
     tti_message out = {.peer = 0, .out = bytes, .n_bytes = sizeof bytes};
@@ -205,7 +205,7 @@ static void let_time_pass(group *g) {
 }
 
 /* Rank 0 waits for rank 2, of whose loss it is rank 1 that knows. */
-T_CASE(a_failure_behind_a_message_is_heard) {
+T_CASE(a_failure_after_a_message_is_heard) {
     T_UNUSED;
     group g;
     begin(&g);
@@ -220,7 +220,7 @@ T_CASE(a_failure_behind_a_message_is_heard) {
 }
 
 /* The same where this rank learns by sending that rank 1 has hung up. */
-T_CASE(a_failure_behind_a_message_is_the_reason) {
+T_CASE(a_failure_after_a_message_is_the_reason) {
     T_UNUSED;
     char byte = 0;
     tti_message out = {.peer = 1, .out = &byte, .n_bytes = 1};
@@ -235,7 +235,7 @@ T_CASE(a_failure_behind_a_message_is_the_reason) {
 
 /* A rank that is done may leave while its last message is queued; inside a message it has failed.
  */
-T_CASE(a_stream_that_ends_behind_a_message) {
+T_CASE(a_stream_that_ends_after_a_message) {
     T_UNUSED;
     static const uint32_t data[4] = {0x4d465454, 1, 1000, 0};
     for (size_t n_cut = 0; n_cut <= sizeof data; n_cut += sizeof data / 2) {
@@ -258,7 +258,7 @@ T_CASE(a_stream_that_ends_behind_a_message) {
     }
 }
 
-T_CASE(what_is_no_frame_behind_a_message) {
+T_CASE(what_is_no_frame_after_a_message) {
     T_UNUSED;
     static const uint32_t frames[][4] = {{0x4d465454, 5, 0, 0}, {1, 1, 0, 0}};
     static const uint32_t endless[4] = {0x4d465454, 1, UINT32_MAX - 15, UINT32_MAX};
@@ -281,7 +281,7 @@ T_CASE(what_is_no_frame_behind_a_message) {
 }
 
 /* Messages that were read ahead, in whatever pieces, come as they were sent; and a rank whose
- * socket is full gets them all out, so that it can say something behind them. */
+ * socket is full gets them all out, so that it can say something after them. */
 T_CASE(what_was_read_ahead_is_taken_later) {
     T_UNUSED;
     enum { N_MESSAGES = 40, LONGEST = 60000 };
@@ -400,10 +400,10 @@ int main(void) {
         cmocka_unit_test(a_rank_that_failed_accuses_nobody),
         cmocka_unit_test(who_waits_is_heard),
         cmocka_unit_test(half_a_word_is_ended_first),
-        cmocka_unit_test(a_failure_behind_a_message_is_heard),
-        cmocka_unit_test(a_failure_behind_a_message_is_the_reason),
-        cmocka_unit_test(a_stream_that_ends_behind_a_message),
-        cmocka_unit_test(what_is_no_frame_behind_a_message),
+        cmocka_unit_test(a_failure_after_a_message_is_heard),
+        cmocka_unit_test(a_failure_after_a_message_is_the_reason),
+        cmocka_unit_test(a_stream_that_ends_after_a_message),
+        cmocka_unit_test(what_is_no_frame_after_a_message),
         cmocka_unit_test(what_was_read_ahead_is_taken_later),
         cmocka_unit_test(words_in_a_full_socket_break_no_message),
         cmocka_unit_test(what_is_no_frame),

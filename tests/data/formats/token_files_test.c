@@ -239,7 +239,7 @@ static void check_masked(const tutti_dataset *ds, int64_t n_wanted, int32_t mask
     assert_in_range(n_masked, n_chosen / 2, n_chosen);
 }
 
-/* A window needs no token behind it; a mask token of its own is one more class, in both splits. */
+/* A window needs no token after it; a mask token of its own is one more class, in both splits. */
 T_CASE(masked_windows) {
     T_UNUSED;
     const char *dir = t_make_dir();

@@ -1,4 +1,4 @@
-/* joint_sums_test.c - sums of short gradients over a tensor axis lie side by side behind everything
+/* joint_sums_test.c - sums of short gradients over a tensor axis lie side by side after everything
  * else, their terms where the sums go, so that one exchange makes them all. */
 #include "exec/program/collective.h"
 

@@ -29,7 +29,7 @@ static void add_slot(paper *p, size_t n_elems) {
     plan->n_flat += (n_elems + 15) & ~(size_t)15;
 }
 
-/* Slots of 1 .. most elements; a bucket ends behind about every third one. */
+/* Slots of 1 .. most elements; a bucket ends after about every third one. */
 static paper *draw_plan(uint64_t seed, size_t most) {
     paper *p = calloc(1, sizeof *p);
     p->plan.slots = p->slots;

@@ -25,8 +25,8 @@ static int n_pooled(int64_t kernel, int64_t n_channels, tutti_dtype dtype) {
     int n = net_count_ops(g, "bn_apply_pool");
     T_EQ(net_count_ops(g, "bn_apply") + n, 1);
     T_EQ(net_count_ops(g, "max_pool2d") + n, 1);
-    const char *const behind[] = {"relu_grad", "max_pool2d_grad", "bn_grad_sums", "bn_grad_apply"};
-    for (int i = 0; n > 0 && i < 4; i++) T_EQ(net_count_ops(g, behind[i]), 0);
+    const char *const after[] = {"relu_grad", "max_pool2d_grad", "bn_grad_sums", "bn_grad_apply"};
+    for (int i = 0; n > 0 && i < 4; i++) T_EQ(net_count_ops(g, after[i]), 0);
     T_EQ(net_count_ops(g, "bn_pool_grad_sums"), n);
     T_EQ(net_count_ops(g, "bn_pool_grad_apply"), n);
     net_expect_equal(plain, g);

@@ -1,4 +1,4 @@
-/* fuse_bn_test.c - what the gradients of batch norms behind a relu read, and that the results stay.
+/* fuse_bn_test.c - what the gradients of batch norms after a relu read, and that the results stay.
  */
 #include "passes/nets.h"
 
@@ -222,7 +222,7 @@ T_CASE(thin_gradients_are_summed_as_they_are_made) {
         T_OK(tti_pipeline_run(&plain, &net_plain, "split"));
         T_OK(tti_pipeline_run(&g, &fused, "fuse"));
         T_EQ(net_count_ops(g, "conv2d_grad_sums"), 2);
-        T_EQ(net_count_ops(g, "bn_grad_sums"), 1); /* bn's: behind a join, or a 3x3 */
+        T_EQ(net_count_ops(g, "bn_grad_sums"), 1); /* bn's: after a join, or a 3x3 */
         net_expect_equal(plain, g);
         const tti_node *node = gradient(g, "conv2d_grad_sums", "conv1.1");
         const tti_node *dx = gradient(g, "bn_grad_apply", "bn1.0");

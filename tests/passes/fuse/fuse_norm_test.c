@@ -35,7 +35,7 @@ T_CASE(norms_take_the_additions_beside_them) {
     tutti_graph *before = after_fuse(stream(), &plain), *g = after_fuse(stream(), &joint);
     T_EQ(net_count_ops(before, "layer_norm"), 3);
     T_EQ(net_count_ops(before, "layer_norm_grad_x"), 3);
-    T_EQ(net_count_ops(g, "layer_norm"), 1); /* the first, behind an addition of another shape */
+    T_EQ(net_count_ops(g, "layer_norm"), 1); /* the first, after an addition of another shape */
     T_EQ(net_count_ops(g, "add_layer_norm"), 2);
     T_EQ(net_find(g, "add_layer_norm", "ln1")->n_in, 3); /* no bias */
     T_EQ(net_find(g, "add_layer_norm", "ln2")->n_in, 4);

@@ -1,4 +1,4 @@
-/* fuse_pool_test.c - which convolutions take the pooling behind them, in which layout, and that the
+/* fuse_pool_test.c - which convolutions take the pooling after them, in which layout, and that the
  * results stay. */
 #include "passes/nets.h"
 

@@ -1,4 +1,4 @@
-/* sink_mask_test.c - which masks go behind the gradient of a max pooling, and the same results. */
+/* sink_mask_test.c - which masks go after the gradient of a max pooling, and the same results. */
 #include "passes/nets.h"
 
 /* A relu in front of a pooling whose windows overlap; after_relu: another node reads the relu's
@@ -26,7 +26,7 @@ static int n_masked_poolings(const tutti_graph *g) {
     return n;
 }
 
-T_CASE(a_mask_goes_behind_the_pooling) {
+T_CASE(a_mask_goes_after_the_pooling) {
     T_UNUSED;
     for (int64_t stride = 1; stride <= 3; stride++) {
         tutti_graph *plain = pooled(stride, false), *g = pooled(stride, false);
@@ -56,7 +56,7 @@ T_CASE(a_gradient_with_other_parts_keeps_its_mask) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_mask_goes_behind_the_pooling),
+        cmocka_unit_test(a_mask_goes_after_the_pooling),
         cmocka_unit_test(a_gradient_with_other_parts_keeps_its_mask)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

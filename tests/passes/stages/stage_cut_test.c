@@ -4,7 +4,7 @@
 #include "ops/weight.h"
 #include "passes/nets.h"
 
-/* Layers of one size, and behind each something wide that has no parameters. */
+/* Layers of one size, and after each something wide that has no parameters. */
 static tutti_graph *tower(bool training) {
     tutti_graph *g = tutti_graph_create(training);
     tutti_value *x = net_x(g);
@@ -158,7 +158,7 @@ T_CASE(a_model_of_few_layers_has_few_stages) {
 }
 
 /* Blocks of two layers over many positions.  In tensor shards the second layer of a block adds its
- * bias behind an exchange of terms; evaluation, which has no gradients to exchange, gathers the few
+ * bias after an exchange of terms; evaluation, which has no gradients to exchange, gathers the few
  * weights instead and adds it in the layer. */
 static tutti_graph *blocks(bool training) {
     enum { POSITIONS = 64, WIDTH = 32 };

@@ -74,7 +74,7 @@ static tutti_graph *gpt(bool training) {
     return finish_tokens(g, tutti_matmul_with(g, x, wte, false, true), 0.1);
 }
 
-/* A block as BERT's: a layer each for queries, keys and values, lengths, norms behind sums. */
+/* A block as BERT's: a layer each for queries, keys and values, lengths, norms after sums. */
 static tutti_graph *bert(bool training) {
     tutti_graph *g = tutti_graph_create(training);
     tutti_value *x =

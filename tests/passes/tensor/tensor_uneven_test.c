@@ -101,7 +101,7 @@ T_CASE(heads_and_tables) {
     T_UNUSED;
     tutti_graph *g = block(6, 0);
     expect(g, 2, 0, "");
-    expect(g, 4, 1, "attention behind 'qkv' with 6 heads");
+    expect(g, 4, 1, "attention after 'qkv' with 6 heads");
     expect(g, 7, 3, "linear 'qkv' with 72 features from 24"); /* the table by its words */
     expect(g, 9, 3, "embedding of 'table' with 35 x 24 weights");
     expect_numbers(g, true, "2, 3, 6");

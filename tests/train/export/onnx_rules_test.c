@@ -5,7 +5,7 @@
 #include "t.h"
 #include "train/export/onnx_emit.h"
 
-/* The ONNX ops that a node becomes, in order, each with " " behind it; of these ones. */
+/* The ONNX ops that a node becomes, in order, each with " " after it; of these ones. */
 static void told(const tti_onnx_emit *e, tti_str *out) {
     static const char *const ops[] = {"BatchNormalization", "Add", "Relu", "Gemm", "Conv"};
     const char *text = e->file.nodes.text, *end = text + e->file.nodes.n_bytes;

@@ -108,7 +108,7 @@ T_CASE(desc_of_a_job) {
     for (size_t i = 0; i < TTI_COUNT(assignments); i++) tutti_job_set(job, assignments[i], "test");
     T_OK(tti_job_resolve(job, 1));
     tti_lr_desc d = tti_lr_desc_of(&job->config, 100, 7);
-    T_NEAR(tti_lr(&d, 0), 0.25 * 0.2 * 0.5, 1e-15); /* the curve begins behind a drop */
+    T_NEAR(tti_lr(&d, 0), 0.25 * 0.2 * 0.5, 1e-15); /* the curve begins after a drop */
     T_NEAR(tti_lr(&d, 2), 0.1, 1e-15);
     T_NEAR(tti_lr(&d, 5), 0.05, 1e-15);
     T_EQ(d.n_steps, 100);

@@ -112,7 +112,7 @@ T_CASE(continued_from_a_checkpoint) {
 }
 
 /* Killed while a buffer of lines was on its way: the last one ends anywhere. */
-T_CASE(continued_behind_a_torn_line) {
+T_CASE(continued_after_a_torn_line) {
     T_UNUSED;
     const tti_blueprint *b = new_blueprint();
     for (int n_cut = 1; n_cut < 70; n_cut++) {
@@ -217,7 +217,7 @@ int main(void) {
         IN_FOLDER(written_and_read),
         IN_FOLDER(with_loss_scales),
         IN_FOLDER(continued_from_a_checkpoint),
-        IN_FOLDER(continued_behind_a_torn_line),
+        IN_FOLDER(continued_after_a_torn_line),
         IN_FOLDER(what_is_no_such_file),
         IN_FOLDER(other_stops),
         IN_FOLDER(nowhere_to_write),

@@ -55,9 +55,9 @@ T_CASE(the_same_bits_are_promised_in_exact_mode_alone) {
     has(tutti_last_error(), "--resume run.  If", true);
 }
 
-/* Worker 1 loses its device in the step behind the checkpoint, which worker 0 takes long to write:
+/* Worker 1 loses its device in the step after the checkpoint, which worker 0 takes long to write:
  * on a machine that is not very busy there is none when it looks. */
-T_CASE(lost_behind_a_checkpoint_on_its_way) {
+T_CASE(lost_after_a_checkpoint_on_its_way) {
     T_UNUSED;
     int64_t *steps;
     size_t n_steps;
@@ -82,6 +82,6 @@ T_CASE(lost_behind_a_checkpoint_on_its_way) {
 int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(which_checkpoint_is_good),
                                        IN_FOLDER(the_same_bits_are_promised_in_exact_mode_alone),
-                                       IN_FOLDER(lost_behind_a_checkpoint_on_its_way)};
+                                       IN_FOLDER(lost_after_a_checkpoint_on_its_way)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* profile_overlap_test.c - what lies behind computing, of spans that are made up here. */
+/* profile_overlap_test.c - what is hidden by computing, of spans that are made up here. */
 #include "train/profile/profile_overlap.h"
 
 #include "t.h"

@@ -3,7 +3,7 @@
 
 #include "t.h"
 
-T_CASE(one_behind_the_other) {
+T_CASE(one_after_the_other) {
     T_UNUSED;
     char *argv[TTI_MAX_ARGV], *given[] = {"tutti", "train", NULL}, *more[] = {"run.dir=a", NULL};
     T_OK(tti_command_make("train", given, more, argv));
@@ -36,7 +36,7 @@ T_CASE(too_many_words) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_behind_the_other),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_after_the_other),
                                        cmocka_unit_test(no_command),
                                        cmocka_unit_test(too_many_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,7 @@ T_CASE(equal_machines_are_left_alone) {
         "no other shard map would make a step 10 % shorter");
 }
 
-/* The number behind the key and the bracket, as number i of the list. */
+/* The number after the key and the bracket, as number i of the list. */
 static double number(const char *record, const char *key, int i) {
     const char *at = strstr(record, key);
     assert_non_null(at);

@@ -61,12 +61,12 @@ static runs runs_of(const tti_node *node, const tutti_value *value) {
     bool last = s->n_dims == 4 && value->layout == TTI_CHANNELS_LAST_BYTES;
     runs r = {1, elem_bytes(value), 0};
     if (axis < 0) axis += s->n_dims;
-    bool behind = false;
+    bool after = false;
     for (int i = 0; i < s->n_dims; i++) {
         int d = last ? last_order[i] : i;
         if (d == axis)
-            behind = true, r.axis = (size_t)s->dim[d];
-        else if (behind)
+            after = true, r.axis = (size_t)s->dim[d];
+        else if (after)
             r.inner *= (size_t)s->dim[d];
         else
             r.n_outer *= (size_t)s->dim[d];

@@ -14,7 +14,7 @@
 #include "t.h"
 
 static const tti_device_ops *ops;
-static bool plain_pooled; /* what is behind a pooling lies in plain bytes */
+static bool plain_pooled; /* what is after a pooling lies in plain bytes */
 
 typedef struct conv_case {
     const char *op, *in, *attrs, *kernel;

@@ -67,7 +67,7 @@ static size_t walk_plainly(const tutti_value *const *v, int n_operands, offsets 
     return n;
 }
 
-/* Types of operands, "L" behind one for N,H,W,C; and the loops that are left. */
+/* Types of operands, "L" after one for N,H,W,C; and the loops that are left. */
 typedef struct row {
     const char *types[MAX_OPERANDS];
     int n_dims;

@@ -282,7 +282,7 @@ T_CASE(buckets_beside_the_shards_give_the_same) {
 }
 
 /* Parts over fast links: no sum begins before all gradients are there. */
-static const char *behind(tutti_comm *comm, void *arg) {
+static const char *sum_after_shards(tutti_comm *comm, void *arg) {
     reduce_rank r = {.c = arg};
     const char *failure = reduce_make(&r, comm);
     if (failure) return failure;
@@ -294,7 +294,7 @@ static const char *behind(tutti_comm *comm, void *arg) {
     return overlapped(comm, arg);
 }
 
-T_CASE(parts_over_links_are_summed_behind_the_shards) {
+T_CASE(partitions_over_links_are_summed_after_the_shards) {
     T_UNUSED;
     for (int bits = 0; bits < 4; bits++)
         for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
@@ -307,13 +307,13 @@ T_CASE(parts_over_links_are_summed_behind_the_shards) {
                                 .n_elems = {16, 160, 48}};
             linked = bits & 2;
             reduce_plan(&c);
-            comm_run(n_ranks, behind, &c);
+            comm_run(n_ranks, sum_after_shards, &c);
         }
     linked = false;
 }
 
-/* Whole sums come behind large products, and beside what waits for memory. */
-T_CASE(whole_sums_come_behind_products) {
+/* Whole sums come after large products, and beside what waits for memory. */
+T_CASE(whole_sums_come_after_products) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(false);
     tutti_value *a = tutti_input(g, "a", TUTTI_BF16, &TUTTI_SHAPE(4096, 4096));
@@ -504,8 +504,8 @@ int main(void) {
         cmocka_unit_test(hosts_send_each_other_a_sum_and_not_the_terms_of_their_devices),
         cmocka_unit_test(hosts_are_those_of_the_communicator),
         cmocka_unit_test(buckets_beside_the_shards_give_the_same),
-        cmocka_unit_test(parts_over_links_are_summed_behind_the_shards),
-        cmocka_unit_test(whole_sums_come_behind_products),
+        cmocka_unit_test(partitions_over_links_are_summed_after_the_shards),
+        cmocka_unit_test(whole_sums_come_after_products),
         cmocka_unit_test(captured_graphs_that_differ_wait_for_one_thing_at_a_time),
         cmocka_unit_test(waits_end_with_a_lost_peer),
         cmocka_unit_test(a_worker_that_is_lost_elsewhere_is_heard_of),
