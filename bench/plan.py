@@ -104,7 +104,7 @@ def keys_of(model, row, n):
 
 
 def records_of(arguments):
-    """What a training told, in a folder of its own."""
+    """The metrics of a training run, in its own folder."""
     with tempfile.TemporaryDirectory() as folder:
         run = os.path.join(folder, "run")
         tutti("train", *arguments, "run.dir=" + run)
@@ -115,11 +115,11 @@ def records_of(arguments):
 def measure(model, job, row, n, gpu):
     """Milliseconds of a step, and the peak of memory in MB."""
     keys = keys_of(model, row, n)
-    told = json.loads(tutti("bench", "train", *job, *keys))
+    reported = json.loads(tutti("bench", "train", *job, *keys))
     if gpu:
-        return told["ms"], told["peak_device_gb"] * 1e3
+        return reported["ms"], reported["peak_device_gb"] * 1e3
     ended = [r for r in records_of(job + keys) if "peak_rss" in r][-1]  # evaluates, too
-    return told["ms"], ended["peak_rss"] / 1e6
+    return reported["ms"], ended["peak_rss"] / 1e6
 
 
 def predict(job, n, device, wanted, seconds):
@@ -128,9 +128,9 @@ def predict(job, n, device, wanted, seconds):
     if all(w["recompute"] == "none" for w in wanted):
         job = job + ["train.recompute=none"]
     try:
-        told = tutti("plan", *job, "-n", str(n), "--json", "--device", device, "--seconds",
+        reported = tutti("plan", *job, "-n", str(n), "--json", "--device", device, "--seconds",
                      str(seconds))
-        rows = {key(r): r for r in json.loads(told)["layouts"]}
+        rows = {key(r): r for r in json.loads(reported)["layouts"]}
     except (RuntimeError, subprocess.TimeoutExpired) as why:
         print("  plan --device %s: %s" % (device, why))
     missing = [w for w in wanted if key(w) not in rows]
@@ -158,9 +158,9 @@ def compare(name, model, n, gpu, devices, a):
                        "parallel.devices=" + ("gpu" if gpu else "cpu"), "parallel.uneven=whole"]
     wanted, found = layouts_of(gpu, n), []
     print("%s, %d worker%s" % (name, n, "" if n == 1 else "s"))
-    told = {device: predict(job, n, device, wanted, a.seconds) for device in devices}
+    reported = {device: predict(job, n, device, wanted, a.seconds) for device in devices}
     for row in wanted:
-        if not any(key(row) in rows for rows in told.values()):
+        if not any(key(row) in rows for rows in reported.values()):
             continue
         if time.monotonic() - BEGAN > a.limit:
             print("  %-36s no time left" % name_of(row))
@@ -172,12 +172,12 @@ def compare(name, model, n, gpu, devices, a):
             continue
         line = "  %-36s %8.2f ms %8.0f MB" % (name_of(row), ms, mb)
         for device in devices:
-            r = told[device].get(key(row))
+            r = reported[device].get(key(row))
             if not r:
                 continue
-            bytes_told = r["first_bytes" if gpu else "host_bytes"]
+            bytes_reported = r["first_bytes" if gpu else "host_bytes"]
             r = dict(r, device=device, ms=ms, time_error=r["step_s"] * 1e3 / ms - 1,
-                     memory_error=bytes_told / 1e6 / max(mb, 0.1) - 1)
+                     memory_error=bytes_reported / 1e6 / max(mb, 0.1) - 1)
             found.append(r)
             line += "  %s %8.2f (%+5.1f %%) %+5.1f %%" % (
                 device, r["step_s"] * 1e3, 100 * r["time_error"], 100 * r["memory_error"])

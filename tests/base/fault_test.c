@@ -1,4 +1,4 @@
-/* fault_test.c - what TUTTI_FAULT understands, and that the points act as told. */
+/* fault_test.c - the syntax of TUTTI_FAULT, and that each fault point acts on it. */
 #include "base/fault.h"
 
 #include <errno.h>

@@ -186,9 +186,9 @@ def test_no_device():
         if "devices: cpu" not in file.read():
             raise AssertionError("job.yaml does not say where it was computed")
     if os.path.exists(runs.CUDA_MODULE) and not has_driver():
-        told = runs.tutti(*runs.small("gpu", "parallel.devices=gpu"),
+        received = runs.tutti(*runs.small("gpu", "parallel.devices=gpu"),
                           program=runs.program_with(runs.CUDA_MODULE))
-        told.expect(CONFIG, "no NVIDIA driver here (libcuda.so.1)")
+        received.expect(CONFIG, "no NVIDIA driver here (libcuda.so.1)")
 
 
 def has_driver():
@@ -325,7 +325,7 @@ def test_a_folder_that_disappears_ends_the_run():
     for place in ("threads", "processes"):
         process = runs.start(*runs.small(place, "train.steps=1000000", "-n", "2",
                                          "run.checkpoint_every=-1", "parallel.place=" + place))
-        runs.wait_until(lambda: runs.steps_told(place) > 5)
+        runs.wait_until(lambda: runs.steps_received(place) > 5)
         os.rename(place, place + "-moved")
         runs.finish(process).expect(CHECKPOINT, "the run folder %s was removed, moved" % place)
 

@@ -109,13 +109,13 @@ def test_a_plugin_has_a_contrastive_loss():
     with open("own_contrast.c", "w") as file:
         file.write(OWN_LOSS)
     plugin.build("own_contrast.c", "own_contrast.so")
-    told = None
+    reported = None
     for workers in ("1", "2"):
         args = [a for a in job("infonce", "plugin-" + workers, "-n", workers)
                 if not a.startswith(("model.file", "train.loss"))]
         runs.tutti(*args, "model.plugin=./own_contrast.so", "data.fields=all").expect(0)
-        told = told or runs.story("plugin-1")
-        runs.same_story(told, "plugin-" + workers)
+        reported = reported or runs.story("plugin-1")
+        runs.same_story(reported, "plugin-" + workers)
 
 
 NAMED_LOSS = """

@@ -128,7 +128,7 @@ def lose(hosts, lost, sign, algorithm):
             if process.poll() is not None:
                 raise AssertionError("%s: rank %d ended before step 50 with code %d: %s" %
                                      (run, rank, process.returncode, report_of(rank)[-600:]))
-        return runs.steps_told(run) > 50
+        return runs.steps_reported(run) > 50
 
     try:
         runs.wait_until(is_training, what="step 50 of " + run)

@@ -50,7 +50,7 @@ def test_lost_workers():
                                       ("again", signal.SIGKILL, "starting again", 1)):
         process = runs.start("train", *job, "run.dir=" + run, "parallel.devices=gpu", "-n", "2",
                              "--restarts", str(restarts))
-        runs.wait_until(lambda: runs.steps_told(run) > 700, what="step 700 of " + run)
+        runs.wait_until(lambda: runs.steps_reported(run) > 700, what="step 700 of " + run)
         pid, start = runs.children(process.pid)[1], time.monotonic()
         os.kill(pid, sign)
         ended = runs.finish(process, 60)

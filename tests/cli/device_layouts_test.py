@@ -295,7 +295,7 @@ def test_a_signal_stops_all():
         process = runs.start("train", "run.dir=" + run, "parallel.devices=gpu", *LENET,
                              "train.steps=100000", "data.n_train=32", "parallel.timeout_ms=20000",
                              "train.eval_every=0", *layouts.keys_of((1, 1, 2)))
-        runs.wait_until(lambda: runs.steps_told(run) > i or process.poll() is not None,
+        runs.wait_until(lambda: runs.steps_reported(run) > i or process.poll() is not None,
                         what="a step")
         process.send_signal(signal.SIGTERM)
         runs.finish(process).expect(143)

@@ -20,8 +20,8 @@ def begin(name, place, n_steps):
 
 def end(process, code):
     ended = runs.finish(process, timeout_s=1800).expect(code)
-    told = ended.out + ended.err
-    assert "no progress" not in told and "is slow" not in told, told
+    seen = ended.out + ended.err
+    assert "no progress" not in seen and "is slow" not in seen, seen
 
 
 def test_no_false_alarm():
@@ -35,7 +35,7 @@ def test_no_false_alarm_at_load_8():
         for place in "processes", "threads":
             name = "load-" + place
             process = begin(name, place, 100000000)
-            runs.wait_until(lambda n=name: runs.steps_told(n) > 0, what="steps")
+            runs.wait_until(lambda n=name: runs.steps_seen(n) > 0, what="steps")
             begin_s = time.monotonic()
             runs.wait_until(lambda p=process, s=begin_s: p.poll() is not None or
                             time.monotonic() - s > LOADED_S, what="the end of the load")

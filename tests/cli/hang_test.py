@@ -153,7 +153,7 @@ def test_a_thread_that_gets_no_core():
               "run.checkpoint_every=-1", "train.eval_every=0", program=runs.PROGRAM)
     helper = None
     try:
-        run.wait_for(lambda: runs.steps_told("starved") > 20, "steps")
+        run.wait_for(lambda: runs.steps_reported("starved") > 20, "steps")
         shown = subprocess.run([runs.PROGRAM, "stacks", "starved"], capture_output=True, text=True)
         threads = re.findall(r"  thread (\d+) \(.*\)\n((?:    .*\n)+)", shown.stdout)
         tid = next(int(tid) for tid, stack in threads

@@ -179,12 +179,12 @@ def results(cases):
 def processor():
     """What oneDNN chooses the blocks of its kernels by, and with them the order of their sums."""
     with open("/proc/cpuinfo") as file:
-        told = dict(line.split(":", 1) for line in file if ":" in line)
-    told = {key.strip(): value.strip() for key, value in told.items()}
+        reported = dict(line.split(":", 1) for line in file if ":" in line)
+    reported = {key.strip(): value.strip() for key, value in reported.items()}
     caches = [open(path).read().strip() for path in
               sorted(glob.glob("/sys/devices/system/cpu/cpu0/cache/index*/size"))]
-    return " ".join([told.get("vendor_id", "?"), told.get("cpu family", "?"),
-                     told.get("model", "?"), *caches])
+    return " ".join([reported.get("vendor_id", "?"), reported.get("cpu family", "?"),
+                     reported.get("model", "?"), *caches])
 
 
 def section():

@@ -60,7 +60,7 @@ def kill_a_worker(n_steps, restarts):
                          *layouts.keys_of((1, 2, 2)), "parallel.place=processes",
                          "run.checkpoint_every=20", "train.steps=%d" % n_steps,
                          "run.restarts=%d" % restarts)
-    runs.wait_until(lambda: runs.steps_told(run) > 30 or process.poll() is not None, what="a step")
+    runs.wait_until(lambda: runs.steps_reported(run) > 30 or process.poll() is not None, what="a step")
     runs.kill_child(process, 3)
     begin = time.monotonic()
     return runs.finish(process), time.monotonic() - begin
@@ -109,7 +109,7 @@ LARGE = ["model.name=gpt2", "model.size=355M", "data.format=random_tokens", "dat
 MIB = 2 ** 20
 
 
-def parts_told(*arguments):
+def parts_reported(*arguments):
     """(parameters, state) in MiB of every part, as inspect says, and of the whole."""
     shown = runs.tutti("inspect", *arguments).expect(0).out
     whole = float(re.search(r"^parameters +([0-9.]+) MiB", shown, re.M).group(1))
@@ -131,14 +131,14 @@ def test_memory_is_what_was_said():
     and with parts of everything, P (1 + S) of its own layers in a stage.  The parameters of all
     stages are those of the model and the table of tokens once more, which the head is too."""
     for way in ("parallel.tensor=4", "parallel.zero=3"):
-        pieces, whole = parts_told(*LARGE, way)
+        pieces, whole = parts_reported(*LARGE, way)
         if len(pieces) != (1 if "zero" in way else 4):
             raise AssertionError(pieces)
         for parameters, state in pieces:
             if not 0.95 < 4 * parameters / whole < 1.05 or not 0.95 < 2 * state / whole < 1.05:
                 raise AssertionError("%g and %g MiB of %g on 4 workers" % (parameters, state,
                                                                            whole))
-    stages, whole = parts_told(*LARGE, "parallel.pipeline=4")
+    stages, whole = parts_reported(*LARGE, "parallel.pipeline=4")
     for worker, (parameters, state) in enumerate(stages):
         want = bytes_of_stage(worker) / MIB
         if abs(parameters / want - 1) > 0.05 or abs(state / (2 * want) - 1) > 0.05:
@@ -155,7 +155,7 @@ def test_memory_is_what_is_taken():
                          "data.context=16", "data.vocabulary=512", "data.n_train=16",
                          "data.n_test=8"]
     for way in ("parallel.tensor=4", "parallel.pipeline=4", "parallel.zero=3"):
-        said = parts_told(*small, way)[0][0]
+        said = parts_reported(*small, way)[0][0]
         run = way.replace("parallel.", "")
         runs.tutti("train", "run.dir=" + run, *layouts.FEW, *small, way,
                    "train.steps=1").expect(0)

@@ -123,7 +123,7 @@ def on_devices(run, *arguments, says="", devices="gpu"):
                       env=dict(os.environ, TUTTI_TEST_DEVICE=says))
 
 
-def told_shares(run):
+def reported_shares(run):
     shown = [r for r in runs.records(run) if r["event"] == "shard_map"]
     return shown[0] if shown else None
 
@@ -145,13 +145,13 @@ def test_devices():
         on_devices(run, "-n", "2", "parallel.mode=fast", *keys,
                    says="kind=1,slow=1,delay=15").expect(0)
     for run in ("slow", "served", "kinds", "kinds-served"):
-        shown = told_shares(run)
+        shown = reported_shares(run)
         if not shown["measured"] or shown["group_s"][1] < 0.015:
             raise AssertionError(shown)
-    if told_shares("alike"):
+    if reported_shares("alike"):
         raise AssertionError("devices of one kind were measured unasked")
-    if told_shares("given")["shards"] != [6, 2]:
-        raise AssertionError(told_shares("given"))
+    if reported_shares("given")["shards"] != [6, 2]:
+        raise AssertionError(reported_shares("given"))
 
 
 if __name__ == "__main__":

@@ -48,11 +48,11 @@ def test_figures_are_those_of_scikit_learn():
     for case, of in golden()["cases"].items():
         runs.tutti(*job(case, case)).expect(0)
         near(evaluation(case)["metrics"], of["metrics"], case)
-        told = shown(case)
-        assert told["metrics"] == evaluation(case)["metrics"], (case, told)
-        for name, each in told["metrics_each"].items():
+        reported = shown(case)
+        assert reported["metrics"] == evaluation(case)["metrics"], (case, reported)
+        for name, each in reported["metrics_each"].items():
             known = [x for x in each if x is not None]
-            assert abs(sum(known) / len(known) - told["metrics"][name]) < 1e-12, told
+            assert abs(sum(known) / len(known) - reported["metrics"][name]) < 1e-12, reported
         text = runs.tutti("eval", case).expect(0).out
         for name in of["metrics"]:
             assert "\n" + name in text, text
@@ -112,9 +112,9 @@ def test_built_in_models():
                         "run.dir=more").expect(0, "class_accuracy", "perplexity")
     last = evaluation("more")
     assert last["metrics"]["top1"] == last["accuracy"], (last, result.err)
-    told = shown("more")
-    recalls = [c["recall"] for c in told["classes"] if c["samples"] > 0]
-    assert abs(sum(recalls) / len(recalls) - told["metrics"]["class_accuracy"]) < 1e-12
+    reported = shown("more")
+    recalls = [c["recall"] for c in reported["classes"] if c["samples"] > 0]
+    assert abs(sum(recalls) / len(recalls) - reported["metrics"]["class_accuracy"]) < 1e-12
 
 
 OWN_METRIC = """

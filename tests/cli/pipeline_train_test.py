@@ -71,7 +71,7 @@ def test_tied_head_has_the_bits_of_one_worker():
         runs.same_checkpoint("tied-one", "tied-" + name)
 
 
-def test_what_stages_wait_is_told():
+def test_what_stages_wait_is_reported():
     ended = train("shown", 2, *LENET, "parallel.pipeline=2", "parallel.pipeline_chunks=2")
     ended.expect(0, "pipeline: stages waited", "expected")
     shown = record("shown", "pipeline")

@@ -113,13 +113,13 @@ def n_devices():
 def need_gpus(n_wanted):
     """Ends the script where there are fewer: with 77, or with 1 if the program fails to use the
     CUDA module of the build for another reason than a missing GPU."""
-    told = doctor()
-    n_found = count_devices(told)
+    seen = doctor()
+    n_found = count_devices(seen)
     if n_found >= n_wanted:
         return
     if n_found == 0 and os.path.exists(CUDA_MODULE):
-        if "NVIDIA driver" not in told and "no device can be used" not in told:
-            sys.exit("the CUDA module of this build is not used: " + told)
+        if "NVIDIA driver" not in seen and "no device can be used" not in seen:
+            sys.exit("the CUDA module of this build is not used: " + seen)
     print("skipped: %d GPUs, %d are needed" % (n_found, n_wanted))
     sys.exit(77)
 
@@ -178,7 +178,7 @@ def records(run):
             return [json.loads(line) for line in text.splitlines()]
 
 
-def steps_told(run):
+def steps_seen(run):
     """Step records in metrics.jsonl, 0 before there is one."""
     try:
         with open(os.path.join(run, "metrics.jsonl")) as file:

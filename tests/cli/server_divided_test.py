@@ -209,7 +209,7 @@ def test_a_wish_to_end():
     """Of any worker comes to all."""
     process = runs.start("train", "run.dir=run", *layouts.FEW, *layouts.models()["lenet"], *ASYNC,
                          *layouts.keys_of((2, 1, 2)), "train.steps=1000000")
-    runs.wait_until(lambda: runs.steps_told("run") > 5 or process.poll() is not None)
+    runs.wait_until(lambda: runs.steps_reported("run") > 5 or process.poll() is not None)
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143, "continue with: tutti train --resume run")
     expect(runs.checkpoints("run"), "no checkpoint")

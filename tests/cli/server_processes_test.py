@@ -201,8 +201,8 @@ def test_between_networks():
 
 
 def wait_for_updates(run, n_more):
-    n = runs.steps_told(run) + n_more
-    runs.wait_until(lambda: runs.steps_told(run) >= n, what="updates")
+    n = runs.steps_reported(run) + n_more
+    runs.wait_until(lambda: runs.steps_reported(run) >= n, what="updates")
 
 
 def left(run):

@@ -227,7 +227,7 @@ def test_stopped_and_continued():
     arguments = models()["lenet"] + ["train.steps=1000000", "data.n_train=320", "train.batch=8",
                                      "run.checkpoint_every=0", "run.log_every=1"]
     process = runs.start("train", "run.dir=run", *FEW, "-n", "3", *ASYNC, *arguments)
-    runs.wait_until(lambda: runs.steps_told("run") > 50)
+    runs.wait_until(lambda: runs.steps_seen("run") > 50)
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143, "continue with: tutti train --resume run")
     done = runs.checkpoints("run")[-1]
@@ -244,7 +244,7 @@ def test_stopped_and_continued():
     expect(the_hash("again") == the_hash("run"), "a run in two parts does not come again")
 
 
-def test_memory_is_told_before():
+def test_memory_is_reported_before():
     reported = runs.tutti("inspect", "model.name=mlp", "model.hidden=[1000]", "parallel.workers=4",
                       "optimizer.name=adam", "parallel.devices=cpu", *SERVER).expect(0).out
     peak, state = re.search(r"the server, peak +([0-9.]+) MiB  of parameters, ([0-9.]+) of state",

@@ -17,7 +17,7 @@ LONG = ["train.steps=1000000", "run.checkpoint_every=-1", "run.log_every=1"]
 def running(*arguments, run="run", **options):
     """A run that is in the middle of its steps."""
     process = runs.start(*runs.small(run, *LONG, *arguments), **options)
-    runs.wait_until(lambda: runs.steps_told(run) > 5, what="the first steps")
+    runs.wait_until(lambda: runs.steps_reported(run) > 5, what="the first steps")
     return process
 
 
@@ -59,7 +59,7 @@ def test_a_terminal_that_closes():
     stop("threads", signal.SIGHUP, 143)
 
 
-def test_many_ctrl_c_are_told_from_sigterm():
+def test_many_ctrl_c_are_distinguished_from_sigterm():
     """Whichever worker hears first, the exit code is that of the signal."""
     for i in range(10):
         process = running("-n", "4", "parallel.place=processes", run="run%d" % i)
@@ -145,7 +145,7 @@ def test_signals_do_not_touch_the_computation():
                          "run.checkpoint_every=-1", "run.log_every=1", "parallel.shards=2",
                          "-n", "2", "run.dir=run", "parallel.place=processes",
                          env={**os.environ, "TUTTI_KERNELS": "avx2"})
-    runs.wait_until(lambda: runs.steps_told("run") > 2, what="the first steps")
+    runs.wait_until(lambda: runs.steps_reported("run") > 2, what="the first steps")
     with open("/proc/%d/task/%d/children" % (process.pid, process.pid)) as file:
         workers = [int(pid) for pid in file.read().split()]
     for _ in range(400):
@@ -197,7 +197,7 @@ def test_nohup_is_respected():
             process = runs.start(*runs.small(run, "train.steps=400", "run.checkpoint_every=-1"),
                                  "-n", "2", "parallel.place=" + place,
                                  preexec_fn=lambda: signal.signal(sig, signal.SIG_IGN))
-            runs.wait_until(lambda: runs.steps_told(run) > 5, what="the first steps")
+            runs.wait_until(lambda: runs.steps_reported(run) > 5, what="the first steps")
             os.killpg(process.pid, sig)
             runs.finish(process).expect(0)
 

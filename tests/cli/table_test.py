@@ -192,13 +192,13 @@ def test_several_values():
         assert len(hashes) == 1 and ended.out.startswith("nrmse 0."), ended.out
         last = [r for r in runs.records("run") if r["event"] == "eval"][-1]
         assert "nrmse" in last and "accuracy" not in last, last
-        told = evaluated("run")
-        for mine, theirs in zip([last] + last["values"], [told] + told["values"]):
+        seen = evaluated("run")
+        for mine, theirs in zip([last] + last["values"], [seen] + seen["values"]):
             for key in ("rmse", "mae", "r2"):  # of validation as of `tutti eval`
                 assert math.isclose(mine[key], theirs[key], rel_tol=1e-5), (key, mine, theirs)
         assert [v.get("name") for v in last["values"]] == (
             ["large", "small"] if name == "tables" else [None, None]), last
-        assert told["targets"] == 80 and math.isclose(told["loss"], last["loss"], rel_tol=1e-6)
+        assert seen["targets"] == 80 and math.isclose(seen["loss"], last["loss"], rel_tol=1e-6)
         with open("run/data.json") as file:
             target = json.load(file)["target"]
         shutil.rmtree(name + "-old", ignore_errors=True)
@@ -210,12 +210,12 @@ def test_several_values():
             said = [list(p.values()) for p in said]
         loss = sum(abs(s[k] - w[k]) / target["std"][k]
                    for s, w in zip(said, wanted) for k in (0, 1)) / 80
-        assert math.isclose(told["loss"], loss, rel_tol=1e-3)  # as torch's l1_loss
+        assert math.isclose(seen["loss"], loss, rel_tol=1e-3)  # as torch's l1_loss
         each = [figures([s[k] for s in said], [w[k] for w in wanted]) for k in (0, 1)]
         for i, key in enumerate(("rmse", "mae", "r2")):
             for k in (0, 1):
-                assert math.isclose(told["values"][k][key], each[k][i], rel_tol=1e-3), (key, k)
-            assert math.isclose(told[key], (each[0][i] + each[1][i]) / 2, rel_tol=1e-3), key
+                assert math.isclose(seen["values"][k][key], each[k][i], rel_tol=1e-3), (key, k)
+            assert math.isclose(seen[key], (each[0][i] + each[1][i]) / 2, rel_tol=1e-3), key
         assert each[0][2] > 0.9 and each[1][2] > 0.9
         with open("run/report.html") as file:
             page = file.read()
@@ -234,10 +234,10 @@ def test_values_in_arrays():
              "train.epochs=2", "run.dir=one-run")
     ended = runs.tutti(*train, "train.loss=mse").expect(0)
     assert ended.out.startswith("rmse ") and "r2 undefined" in ended.out, ended.out
-    told = evaluated("one-run")  # of one row
-    assert told["r2"] is None and told["samples"] == 1
+    seen = evaluated("one-run")  # of one row
+    assert seen["r2"] is None and seen["samples"] == 1
     said = lines(runs.tutti("predict", "one-run", "one/x_test.npy").expect(0))[0]["value"]
-    assert math.isclose(told["rmse"], abs(said - linear(1, 2)[1][0][0]), rel_tol=1e-3)
+    assert math.isclose(seen["rmse"], abs(said - linear(1, 2)[1][0][0]), rel_tol=1e-3)
     with open("one-run/report.html") as file:
         page = file.read()
     for part in ("test rmse", "test r2", "undefined", "RMSE"):
@@ -265,13 +265,13 @@ def test_other_data_is_evaluated_whole():
                           (("data.dir=other rows.csv", "data.n_test=5"), 5, "the first 5 samples"),
                           (("data.dir=other rows.csv", "data.val_fraction=0.2", "data.n_test=0"), 8,
                            "other rows.csv: its test split")):
-        told = evaluated("own", *more)
-        assert told["samples"] == n and part in told["data"], (more, told)
+        seen = evaluated("own", *more)
+        assert seen["samples"] == n and part in seen["data"], (more, seen)
     runs.tutti("eval", "own", "data.dir=other rows.csv").expect(
         0, "data        other rows.csv: all of it")
     os.rename("own.csv", "elsewhere/own.csv")  # the same data at another place
-    told = evaluated("own", "data.dir=elsewhere/own.csv")
-    assert told["samples"] == 8 and "its test split" in told["data"], told
+    seen = evaluated("own", "data.dir=elsewhere/own.csv")
+    assert seen["samples"] == 8 and "its test split" in seen["data"], seen
 
 
 def test_columns_as_keys_and_values():

@@ -42,11 +42,11 @@ def late_run(run, fault, *more):
             {"TUTTI_FAULT": fault % LATE_MS})
 
 
-def check_culprit(told, rank, limit, text):
+def check_culprit(reported, rank, limit, text):
     """The line names the limit, a time that is no shorter, the rank and what it did."""
-    found = re.search(r"waited (\d+) ms \(parallel\.%s\) for rank %d" % (limit, rank), told)
-    if not found or int(found.group(1)) < int(limit.split("=")[1]) or text not in told:
-        raise AssertionError("no culprit: " + told)
+    found = re.search(r"waited (\d+) ms \(parallel\.%s\) for rank %d" % (limit, rank), reported)
+    if not found or int(found.group(1)) < int(limit.split("=")[1]) or text not in reported:
+        raise AssertionError("no culprit: " + reported)
 
 
 class Processes:
@@ -112,11 +112,11 @@ def test_long_phases():
         ended = processes.finish()
         for one in ended if isinstance(ended, list) else [ended]:
             one.expect(0)
-    told = served.finish().expect(6).err.strip().splitlines()[-1]
+    reported = served.finish().expect(6).err.strip().splitlines()[-1]
     said = (r"worker 1 waited \d+ ms for worker 0 \(the limit is %d ms, by parallel\."
             r"phase_timeout_ms\); rank 0 has been saving a checkpoint for " % PHASE_MS)
-    if not re.search(said, told):
-        raise AssertionError("no culprit: " + told)
+    if not re.search(said, reported):
+        raise AssertionError("no culprit: " + reported)
     for name, processes in near.items():
         ended = processes.finish().expect(6)
         check_culprit(ended.err.strip().splitlines()[-1], *LATE[name][1:])
@@ -134,7 +134,7 @@ def test_a_stopped_rank_lives_until_other_hosts_know_of_it():
     """Its neighbor, which sees at once that it is stopped, computes and cannot say so: it must not
     end the stopped rank before, or the other host would only see a connection that ends."""
     faults = "exec.compute:stop@rank=2,step=3;exec.compute:delay_ms=1800@rank=3,step=3"
-    ranks = hosts.Ranks(4, [*hosts.long_run(), "parallel.timeout_ms=20000"], out="told",
+    ranks = hosts.Ranks(4, [*hosts.long_run(), "parallel.timeout_ms=20000"], out="reported",
                         TUTTI_FAULT=faults, TUTTI_TEST_HOSTS="a,a,b,b",
                         MASTER_PORT=str(hosts.PORT + 10))
     try:
@@ -155,17 +155,17 @@ def test_a_thread_that_does_not_end():
                      "parallel.phase_timeout_ms=%d" % PHASE_MS, "-n", "2")
     stuck = dict(os.environ, TUTTI_FAULT="ckpt.rename:delay_ms=600000@1")
     ended = runs.tutti(*run, env=stuck).expect(6)
-    told = ended.err.strip().splitlines()[-1]
-    check_culprit(told, 0, "phase_timeout_ms=%d" % PHASE_MS, "has been saving a checkpoint for")
+    reported = ended.err.strip().splitlines()[-1]
+    check_culprit(reported, 0, "phase_timeout_ms=%d" % PHASE_MS, "has been saving a checkpoint for")
     said = "1 worker has not ended %d ms after worker 1 failed" % TIMEOUT_MS
-    if said not in told:
-        raise AssertionError(told)
+    if said not in reported:
+        raise AssertionError(reported)
 
 
 def wait_for_steps(ranks, run, n_more):
     """The run goes on by so many steps."""
-    n = runs.steps_told(run) + n_more
-    runs.wait_until(lambda: runs.steps_told(run) >= n or
+    n = runs.steps_reported(run) + n_more
+    runs.wait_until(lambda: runs.steps_reported(run) >= n or
                     any(p.poll() is not None for p in ranks.processes), what="steps")
     if any(p.poll() is not None for p in ranks.processes):
         raise AssertionError("\n".join(rank.out for rank in ranks.finish()))

@@ -237,7 +237,7 @@ static int wait_through_an_outage(void) {
     char bytes[TTI_CHANNEL_BYTES];
     size_t n = sizeof bytes;
     tti_channel *c;
-    long long told_ms;
+    long long reported_ms;
     if (unshare(CLONE_NEWNET) != 0 || !set_loopback(true)) return FORKED_SKIPPED;
     int fd = connect_over_loopback();
     if (fd < 0 || tti_channel_over(fd, 7, TIMEOUT_MS, areas, 0, &c) != TUTTI_OK) return 1;
@@ -245,16 +245,17 @@ static int wait_through_an_outage(void) {
     int64_t start_ns = tti_now_ns();
     if (tti_channel_recv(c, bytes, &n, 0, WAIT_MS) != TUTTI_E_PEER) return 3;
     long long waited_ms = (tti_now_ns() - start_ns) / TTI_NS_PER_MS;
-    const char *told = strstr(tutti_last_error(), "; waited ");
+    const char *reported = strstr(tutti_last_error(), "; waited ");
     if (!strstr(tutti_last_error(), "rank 7 cannot be reached any more (Connection timed out)"))
         return 4;
-    if (!told || sscanf(told, "; waited %lld ms (parallel.timeout_ms=200)", &told_ms) != 1)
+    if (!reported ||
+        sscanf(reported, "; waited %lld ms (parallel.timeout_ms=200)", &reported_ms) != 1)
         return 5;
-    if (told_ms < TIMEOUT_MS || told_ms > waited_ms || waited_ms >= WAIT_MS) return 6;
+    if (reported_ms < TIMEOUT_MS || reported_ms > waited_ms || waited_ms >= WAIT_MS) return 6;
     return 0;
 }
 
-T_CASE(the_time_of_an_outage_is_told) {
+T_CASE(the_time_of_an_outage_is_reported) {
     T_UNUSED;
     t_forked(wait_through_an_outage);
 }
@@ -268,7 +269,7 @@ int main(void) {
         cmocka_unit_test(what_is_no_message),
         cmocka_unit_test(ends),
         cmocka_unit_test(nobody_takes_it),
-        cmocka_unit_test(the_time_of_an_outage_is_told),
+        cmocka_unit_test(the_time_of_an_outage_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

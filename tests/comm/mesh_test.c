@@ -22,7 +22,7 @@ T_CASE(places_and_ranks) {
     assert_false(tti_mesh_shape(2, 1 << 30, 4, &size));
 }
 
-/* The sum of the ranks of a subgroup, told to each; alone: its own. */
+/* Each rank gets the sum of the ranks of its subgroup; a rank alone gets its own number. */
 static const char *sum_ranks(tutti_comm *subgroup, int rank, double *sum) {
     double mine = rank;
     *sum = mine;

@@ -1,7 +1,7 @@
 /* exec_test.c - a worker as it is made: its shards, its memory. */
 #include "exec/workers.h"
 
-T_CASE(memory_is_told) {
+T_CASE(memory_is_reported) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_lenet, &net_fast, 1 << 20);
     size_t flat = plan->n_flat * sizeof(float);
@@ -90,7 +90,7 @@ T_CASE(a_graph_needs_its_inputs) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_told),
+        cmocka_unit_test(memory_is_reported),
         cmocka_unit_test(shards_are_assigned),
         cmocka_unit_test(shards_must_be_a_power_of_two_and_enough),
         cmocka_unit_test(a_graph_needs_its_inputs),

@@ -115,7 +115,7 @@ T_CASE(a_compute_thread_that_fails_keeps_no_exchange_waiting) {
 
 /* A stage that could not fetch sends no values made of anything else: the other stages of its copy
  * hear why. */
-T_CASE(a_fetch_that_fails_is_told_to_other_stages) {
+T_CASE(a_fetch_that_fails_is_reported_to_other_stages) {
     T_UNUSED;
     for (int i = 0; i < 2; i++) {
         grid g = {.size = {2, 2, 1}, .may_fail = true};
@@ -304,7 +304,7 @@ int main(void) {
         cmocka_unit_test(a_stage_that_fails_keeps_nobody_waiting),
         cmocka_unit_test(a_copy_that_fails_keeps_no_other_waiting),
         cmocka_unit_test(a_compute_thread_that_fails_keeps_no_exchange_waiting),
-        cmocka_unit_test(a_fetch_that_fails_is_told_to_other_stages),
+        cmocka_unit_test(a_fetch_that_fails_is_reported_to_other_stages),
         cmocka_unit_test(gradients_and_parameters_in_parts),
         cmocka_unit_test(joined_stages_begin_with_a_fetch),
         cmocka_unit_test(stages_fetch_for_each_part),

@@ -243,7 +243,7 @@ typedef struct p2p_loss {
     pthread_barrier_t end; /* of all three: until then others may look at what one has */
 } p2p_loss;
 
-/* Rank 0 is lost; rank 1 waits for a value of it, rank 2 to put another one, and both are told. */
+/* Rank 0 is lost; rank 1 waits for a value from it and rank 2 sends it one; both calls fail. */
 static inline const char *p2p_lose_one(tutti_comm *comm, void *arg) {
     p2p_loss *loss = arg;
     p2p_rank r;

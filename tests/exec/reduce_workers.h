@@ -244,14 +244,15 @@ static inline const char *reduce_check(reduce_rank *r) {
     return NULL;
 }
 
-static inline const char *reduce_check_told(reduce_rank *r) {
+static inline const char *reduce_check_reported(reduce_rank *r) {
     int n = tti_device_n_reported(&r->x->setup), n_sums = r->c->n_shards * TTI_LOSS_SUMS;
-    double told[REDUCE_MAX_SHARDS * TTI_LOSS_SUMS + 4 * REDUCE_MAX_RANKS];
-    COMM_OK(r->ops->queues.copy(TTI_QUEUE_COMPUTE, told, r->sums, (size_t)n * sizeof *told));
+    double reported[REDUCE_MAX_SHARDS * TTI_LOSS_SUMS + 4 * REDUCE_MAX_RANKS];
+    COMM_OK(
+        r->ops->queues.copy(TTI_QUEUE_COMPUTE, reported, r->sums, (size_t)n * sizeof *reported));
     COMM_OK(r->ops->queues.sync());
-    COMM_OK(tti_device_store_reported(r->x, told, 3));
+    COMM_OK(tti_device_store_reported(r->x, reported, 3));
     uint64_t hash = (uint64_t)r->x->setup.n_ranks * 0x123456789ABCDEF0u;
-    COMM_TRUE(!r->c->parts || tti_device_reported_hash(&r->x->setup, told) == hash);
+    COMM_TRUE(!r->c->parts || tti_device_reported_hash(&r->x->setup, reported) == hash);
     for (int i = 0; i < n_sums; i++) COMM_TRUE(r->x->tally->sums[i] == i + 0.5);
     for (int i = 0; i < r->x->setup.n_ranks; i++) {
         COMM_TRUE(r->x->tally->sums[n_sums + 2 * i] == 0x12345678u);
@@ -295,7 +296,7 @@ static inline const char *reduce_recorded(reduce_rank *r) {
         COMM_OK(r->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, 0));
         COMM_OK(tti_device_reduce_await(r->reduce, 0));
         if (!failure) failure = reduce_check(r);
-        if (!failure) failure = reduce_check_told(r);
+        if (!failure) failure = reduce_check_reported(r);
     }
     r->ops->queues.release_captured_graph(captured_graph);
     return failure;
@@ -335,7 +336,7 @@ static inline const char *reduce_rank_main(tutti_comm *comm, void *arg) {
     if (!failure) failure = reduce_say(&r, 0x123456789ABCDEF0u);
     if (!failure) failure = reduce_shards(&r, false);
     if (!failure) failure = reduce_check(&r);
-    if (!failure) failure = reduce_check_told(&r);
+    if (!failure) failure = reduce_check_reported(&r);
     if (!failure) failure = reduce_check_parts(&r);
     if (!failure && r.c->record) failure = reduce_recorded(&r);
     if (!failure) COMM_OK(tutti_comm_barrier(comm)); /* nobody parts while others still read */

@@ -177,7 +177,7 @@ T_CASE(any_order_of_sums_is_near) {
     workers_fini(&alone);
 }
 
-/* What is told before there is a worker is what it then has. */
+/* The prediction before a worker exists is what the worker then has. */
 static const char *check_memory(workers *c, tti_exec *exec, int rank) {
     tti_exec_desc desc = c->exec;
     tti_exec_memory use = tti_exec_memory_use(exec), plan;

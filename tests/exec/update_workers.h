@@ -247,7 +247,7 @@ static inline const char *update_feed(update_rank *r, update_side *s, int step) 
     return NULL;
 }
 
-static inline tti_device_step_sums update_told(const update_rank *r, const update_side *s) {
+static inline tti_device_step_sums update_reported(const update_rank *r, const update_side *s) {
     return (tti_device_step_sums){.sums = s->sums,
                                   .args = r->args,
                                   .report = s->report,
@@ -265,11 +265,11 @@ static inline tutti_status update_put(update_rank *r, int side, bool alone) {
     const tti_device_ops *ops = r->ops;
     update_side *s = &r->sides[side];
     size_t n_words = 2 * (size_t)r->n_reported;
-    tti_device_step_sums told = update_told(r, s);
-    if (side == 1) return ops->fusions.update(r->group, s->update, &told);
+    tti_device_step_sums reported = update_reported(r, s);
+    if (side == 1) return ops->fusions.update(r->group, s->update, &reported);
     TTI_TRY(ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(ops->collectives.all_reduce(r->group, 0, r->n_flat, false));
-    TTI_TRY(ops->collectives.report_sums(&told));
+    TTI_TRY(ops->collectives.report_sums(&reported));
     TTI_TRY(ops->collectives.all_gather_words(r->group, s->sums, n_words, 0, n_words));
     TTI_TRY(ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     if (alone) TTI_TRY(ops->queues.sync());

@@ -131,9 +131,9 @@ def losses(x, y):
         return float((np.log(np.exp(logits - top[:, None]).sum(1)) + top -
                       logits[np.arange(N), y]).mean())
 
-    told = []
+    reported = []
     for _ in range(3):
-        told.append(loss())
+        reported.append(loss())
         steps = []
         for v in values:
             grad = np.zeros_like(v)
@@ -145,7 +145,7 @@ def losses(x, y):
             steps.append(LR * grad)
         for v, step in zip(values, steps):
             v -= step
-    return told
+    return reported
 
 
 def main():

@@ -32,13 +32,13 @@ def batch(name):
 
 def tell(name, x, y, losses, eval_loss):
     path = os.path.join(HERE, "frameworks.json")
-    told = {}
+    reported = {}
     if os.path.exists(path):
         with open(path) as file:
-            told = json.load(file)
-    told[name] = {"x": x.tolist(), "y": y.tolist(), "losses": losses, "eval_loss": eval_loss}
+            reported = json.load(file)
+    reported[name] = {"x": x.tolist(), "y": y.tolist(), "losses": losses, "eval_loss": eval_loss}
     with open(path, "w") as file:
-        json.dump(dict(sorted(told.items())), file)
+        json.dump(dict(sorted(reported.items())), file)
 
 
 def save(model, name):

@@ -1,5 +1,5 @@
-/* launch_test.c - the public call: the workers meet in a communicator, and when one goes the others
- * are told, the last collective is named, and a restart continues or gives up. */
+/* launch_test.c - the public call: the workers join a communicator; if one ends, the others
+ * fail, the last collective is named, and a restart continues or gives up. */
 #include "tutti/launch.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ static tutti_status run_worker(int n_steps, int sig) {
     return st;
 }
 
-/* Fails in the first two starts, having committed a step each time if told so. */
+/* Fails in the first two starts, having committed a step each time if the argument says so. */
 static int run_flapping(const char *commits) {
     int restart = atoi(getenv("TUTTI_RESTART_COUNT"));
     if (strcmp(commits, "commits") == 0) tti_worker_report_step((uint64_t)restart + 1);
@@ -48,17 +48,17 @@ static int run_flapping(const char *commits) {
  * letter each, or nothing. */
 typedef struct ending {
     int code;
-    const char *told;
+    const char *seen;
 } ending;
 
 /* Commits a step in every start; the fourth comes to its end. */
-static int run_told(const ending *of) {
+static int run_seen(const ending *of) {
     int restart = atoi(getenv("TUTTI_RESTART_COUNT"));
     tti_worker_report_step((uint64_t)restart + 1);
     if (restart >= 3) return 0;
     if (of[restart].code == '-') raise(SIGKILL);
-    if (of[restart].told)
-        tti_worker_report_failure((uint64_t)of[restart].told[0], of[restart].told + 1);
+    if (of[restart].seen)
+        tti_worker_report_failure((uint64_t)of[restart].seen[0], of[restart].seen + 1);
     return of[restart].code;
 }
 
@@ -92,7 +92,7 @@ static int run_asking(void) {
 static int worker_main(char **argv) {
     if (strcmp(argv[0], "ask") == 0) return run_asking();
     if (strcmp(argv[0], "flap") == 0) return run_flapping(argv[1]);
-    if (strcmp(argv[0], "told") == 0) return run_told(endings[atoi(argv[1])].of);
+    if (strcmp(argv[0], "seen") == 0) return run_seen(endings[atoi(argv[1])].of);
     tutti_status st = run_worker(atoi(argv[1]), strcmp(argv[0], "stop") == 0 ? SIGSTOP : SIGKILL);
     if (st != TUTTI_OK) fprintf(stderr, "%s\n", tutti_last_error());
     return tutti_status_exit_code(st);
@@ -170,7 +170,7 @@ static void expect_in_stderr(const char *part) {
     if (!strstr(text, part)) fail_msg("no '%s' in '%s'", part, text);
 }
 
-T_CASE(a_death_is_told_to_the_others) {
+T_CASE(a_death_is_reported_to_the_others) {
     T_UNUSED;
     char dir[] = "/tmp/tutti_launch_XXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
@@ -192,7 +192,7 @@ T_CASE(a_death_is_told_to_the_others) {
     rmdir(dir);
 }
 
-T_CASE(the_cause_is_told_without_its_file) {
+T_CASE(the_cause_is_reported_without_its_file) {
     T_UNUSED;
     tutti_launch_desc desc = {.n_workers = 3, .error_file = "/nowhere/error.json"};
     tutti_launch_result result = launch(&desc, "sum", "10");
@@ -202,7 +202,7 @@ T_CASE(the_cause_is_told_without_its_file) {
     assert_non_null(strstr(result.text, "; /nowhere/error.json"));
 }
 
-T_CASE(a_stopped_rank_is_told_to_the_others) {
+T_CASE(a_stopped_rank_is_reported_to_the_others) {
     T_UNUSED;
     tutti_launch_result result = launch(&(tutti_launch_desc){.n_workers = 3}, "stop", "3");
     T_EQ(result.exit_code, 5);
@@ -266,7 +266,7 @@ T_CASE(what_comes_again_is_not_tried_a_third_time) {
         char which[8];
         snprintf(which, sizeof which, "%zu", i);
         tutti_launch_desc desc = {.n_workers = 2, .grace_ms = 100, .max_restarts = 50};
-        tutti_launch_result result = launch(&desc, "told", which);
+        tutti_launch_result result = launch(&desc, "seen", which);
         if (result.exit_code != endings[i].exit_code || result.n_restarts != endings[i].n_restarts)
             fail_msg("case %zu: %d after %d restarts: %s", i, result.exit_code, result.n_restarts,
                      result.text);
@@ -325,9 +325,9 @@ int main(int argc, char **argv) {
         CASE(a_process_that_nobody_started_is_one_rank),
         CASE(ranks_of_others_are_met),
         CASE(workers_meet),
-        CASE(a_death_is_told_to_the_others),
-        CASE(the_cause_is_told_without_its_file),
-        CASE(a_stopped_rank_is_told_to_the_others),
+        CASE(a_death_is_reported_to_the_others),
+        CASE(the_cause_is_reported_without_its_file),
+        CASE(a_stopped_rank_is_reported_to_the_others),
         CASE(restarts_with_progress),
         CASE(restarts_run_out),
         CASE(who_was_asked_to_stop_does_not_start_again),

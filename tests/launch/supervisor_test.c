@@ -46,11 +46,11 @@ static void say_ready(void) {
 static void go_on(int sig) { (void)sig; }
 
 /* Prints after a signal of the test, and reports that it has; without TEST_FD it prints at once. */
-static int print_when_told(int rank) {
-    sigset_t told, before;
-    sigemptyset(&told);
-    sigaddset(&told, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &told, &before);
+static int print_when_received(int rank) {
+    sigset_t received, before;
+    sigemptyset(&received);
+    sigaddset(&received, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &received, &before);
     signal(SIGUSR1, go_on);
     say_ready();
     if (getenv("TEST_FD")) sigsuspend(&before);
@@ -110,7 +110,7 @@ static int worker_main(int rank, char **argv) {
         if (rank == 1) raise(SIGSTOP);
         return rank == 1 || argv[1] ? 0 : sleep_long();
     }
-    if (strcmp(mode, "print") == 0) return print_when_told(rank);
+    if (strcmp(mode, "print") == 0) return print_when_received(rank);
     if (strcmp(mode, "flood") == 0) {
         for (int i = 0; i < 20000; i++) printf("line %d of some length\n", i);
         return 0;
@@ -458,16 +458,16 @@ T_CASE(who_is_not_needed_may_be_stopped) {
     static const char *const why[] = {"was killed by signal 9", "was stopped (signal 19)"};
     for (int i = 0; i < 4; i++) {
         char *argv[MAX_ARGS];
-        words told = {0};
+        words received = {0};
         tti_supervisor_desc desc = with_args(argv, 3, 0, ARGS("spare", "2", i % 2 ? "stop" : NULL));
-        desc.on_leave = note_words, desc.user = &told;
+        desc.on_leave = note_words, desc.user = &received;
         tti_supervisor_report report; /* word and end may come when it has begun to look */
         T_OK(tti_fault_set(i < 2 ? "supervisor.look:delay_ms=200@1,rank=2" : NULL));
         T_OK(tti_supervisor_run(&desc, &report));
         T_EQ(report.exit_code, 0), T_EQ(report.rank, -1);
-        T_EQ(told.n, 1);
-        assert_ptr_equal(strstr(told.last, "rank 2 (pid "), told.last);
-        assert_non_null(strstr(told.last, why[i % 2]));
+        T_EQ(received.n, 1);
+        assert_ptr_equal(strstr(received.last, "rank 2 (pid "), received.last);
+        assert_non_null(strstr(received.last, why[i % 2]));
     }
     tti_supervisor_report report = run(3, 0, ARGS("spare", "3", "stop"));
     T_EQ(report.exit_code, 5);
@@ -571,7 +571,7 @@ static void start_killer(killer *k) {
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/* Without being told, a supervisor would look once a second: half a second in the median. */
+/* Without the signal, a supervisor would look once a second: half a second in the median. */
 T_CASE(kills_are_noticed_at_once) {
     T_UNUSED;
     double noticed_ms[N_KILLS], later_ms[N_KILLS], gone_ms[N_KILLS];

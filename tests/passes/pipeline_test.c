@@ -15,7 +15,7 @@ T_CASE(passes_stand_in_their_order) {
 }
 
 /* The graph after each pass: only passes up to it have run. */
-T_CASE(it_stops_where_it_is_told_to) {
+T_CASE(it_stops_where_it_should) {
     T_UNUSED;
     for (int i = 0; tti_pass_at(i); i++) {
         tutti_graph *g = net_lenet(true);
@@ -144,7 +144,7 @@ T_CASE(rewritten_graphs_read_back) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_stand_in_their_order),
-        cmocka_unit_test(it_stops_where_it_is_told_to),
+        cmocka_unit_test(it_stops_where_it_should),
         cmocka_unit_test(it_goes_on_where_it_stopped),
         cmocka_unit_test(an_unknown_pass_is_an_error),
         cmocka_unit_test(a_failed_graph_is_not_worked_on),

@@ -14,12 +14,12 @@ static tti_network network_of(const char *yaml) {
 static tti_network wide(void) { return network_of("host: {size: 64, gb_s: 1e6, latency_us: 0}"); }
 
 static tti_server_sim sim(tti_server_sim_desc desc) {
-    tti_server_sim told;
+    tti_server_sim reported;
     if (desc.speeds.n == 0) T_OK(tti_speeds_parse(NULL, &desc.speeds));
     if (desc.apart == 0) desc.apart = 1;
     if (desc.n_servers == 0) desc.n_servers = 1;
-    T_OK(tti_server_sim_run(&desc, &told));
-    return told;
+    T_OK(tti_server_sim_run(&desc, &reported));
+    return reported;
 }
 
 static void near(double a, double b, double within) { T_NEAR(a / b, 1, within); }
@@ -179,9 +179,9 @@ T_CASE(speeds) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         T_FAILS(tti_speeds_parse(bad[i], &s), TUTTI_E_CONFIG, "numbers");
     tti_network n = wide();
-    tti_server_sim told;
+    tti_server_sim reported;
     tti_server_sim_desc desc = {.network = &n, .n_workers = TTI_MAX_PLAYED + 1};
-    T_FAILS(tti_server_sim_run(&desc, &told), TUTTI_E_CONFIG, "one by one");
+    T_FAILS(tti_server_sim_run(&desc, &reported), TUTTI_E_CONFIG, "one by one");
 }
 
 int main(void) {

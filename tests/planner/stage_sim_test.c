@@ -22,7 +22,7 @@ static tti_stage_sim sim(const double cost[STAGES], int n_shard_groups, double l
     tti_stage_boundary of[2 * STAGES];
     tti_stages s = chain(of);
     double slot_s[2 * STAGES];
-    tti_stage_sim told;
+    tti_stage_sim seen;
     for (int i = 0; i < STAGES; i++) {
         slot_s[i] = cost[i] / 3;
         slot_s[2 * STAGES - 1 - i] = cost[i] * 2 / 3;
@@ -33,18 +33,18 @@ static tti_stage_sim sim(const double cost[STAGES], int n_shard_groups, double l
                                                  .slot_s = slot_s,
                                                  .latency_s = latency_s,
                                                  .message_s_of_byte = s_of_byte},
-                           &told));
-    return told;
+                           &seen));
+    return seen;
 }
 
 T_CASE(equal_stages) {
     T_UNUSED;
     static const double one[STAGES] = {1, 1, 1, 1};
     for (int m = 1; m <= 16; m *= 2) {
-        tti_stage_sim told = sim(one, m, 0, 0);
-        T_NEAR(told.step_s, m + STAGES - 1, 1e-9);
-        T_NEAR(told.bubble, (double)(STAGES - 1) / (m + STAGES - 1), 1e-9);
-        T_NEAR(told.busy_s[2], m, 1e-9);
+        tti_stage_sim seen = sim(one, m, 0, 0);
+        T_NEAR(seen.step_s, m + STAGES - 1, 1e-9);
+        T_NEAR(seen.bubble, (double)(STAGES - 1) / (m + STAGES - 1), 1e-9);
+        T_NEAR(seen.busy_s[2], m, 1e-9);
     }
 }
 
@@ -53,11 +53,11 @@ T_CASE(as_the_executor_says) {
     T_UNUSED;
     static const double cost[STAGES] = {1, 3, 0.5, 2};
     double bubble;
-    tti_stage_sim told = sim(cost, 8, 0, 0);
+    tti_stage_sim seen = sim(cost, 8, 0, 0);
     T_OK(tti_pipe_bubble(
         &(tti_pipe_shape){.n_stages = STAGES, .n_chunks = 1, .n_shard_groups = 8, .training = true},
         cost, &bubble));
-    T_NEAR(told.bubble, bubble, 1e-9);
+    T_NEAR(seen.bubble, bubble, 1e-9);
 }
 
 /* A micro-batch group alone waits for every message: there and back, of both of its shards. */
@@ -128,7 +128,7 @@ T_CASE(segments) {
     static const double slot_s[2 * STAGES] = {1, 2, 1, 1, 2, 2, 3, 2};
     tti_stage_boundary of[2 * STAGES];
     tti_stages s = chain(of);
-    tti_stage_sim told;
+    tti_stage_sim seen;
     heard h = {0};
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
                                                  .n_shard_groups = 6,
@@ -136,11 +136,11 @@ T_CASE(segments) {
                                                  .slot_s = slot_s,
                                                  .on_segment = hear,
                                                  .user = &h},
-                           &told));
+                           &seen));
     for (int i = 0; i < STAGES; i++) {
         T_EQ(h.n[i], 12);
-        T_NEAR(h.end_s[i], told.end_s[i], 0);
-        T_NEAR(h.busy_s[i], told.busy_s[i], 0);
+        T_NEAR(h.end_s[i], seen.end_s[i], 0);
+        T_NEAR(h.busy_s[i], seen.busy_s[i], 0);
     }
 }
 

@@ -66,7 +66,7 @@ static const char *keep_array(tti_exec *exec, const tti_plan *whole, int k, floa
     return NULL;
 }
 
-/* Rank 0 has the whole, and what is told. */
+/* Rank 0 has the whole model and the report. */
 static const char *keep(replica_group *t, tti_exec *exec, int rank) {
     uint64_t hash;
     COMM_OK(tti_exec_whole_hash(exec, &hash));

@@ -21,7 +21,7 @@ typedef struct spread {
     const char *(*odd)(tti_channel *first); /* what the odd rank does; NULL: there is none */
     int odd_rank;
     bool fails;   /* each worker, at once */
-    sem_t *ended; /* told by each that comes to its end */
+    sem_t *ended; /* posted by each server at its end */
     bool leaves;  /* worker leaver leaves, and its process goes on */
     int leaver;
     const char *(*also)(struct spread *s, tti_exec *exec); /* after the batches */

@@ -427,7 +427,7 @@ def test_what_is_refused():
 
 
 def test_calls_from_several_threads():
-    """One of the runs trains, the others are told so; none waits and nothing breaks."""
+    """One of the runs trains, the others fail with a message; none waits and nothing breaks."""
     ended = []
 
     def train(number):

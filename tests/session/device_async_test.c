@@ -165,7 +165,7 @@ static uint64_t hash_now(tutti_session *s) {
 }
 
 /* Two good steps, a bad one, and those that are in flight after it until a call tells. */
-static int64_t queue_bad_step(tutti_session *s, bool *told) {
+static int64_t queue_bad_step(tutti_session *s, bool *reported) {
     int64_t ticket = 0;
     float good = case_x[5];
     for (int i = 0; i < 2; i++) T_OK(tutti_session_step_async(s, case_batch, 2, 0.1, &ticket));
@@ -173,9 +173,9 @@ static int64_t queue_bad_step(tutti_session *s, bool *told) {
     case_x[5] = NAN;
     tutti_status st = tutti_session_step_async(s, case_batch, 2, 0.1, &ticket);
     case_x[5] = good;
-    *told = st != TUTTI_OK; /* in layouts that wait */
-    if (*told) T_EQ(st, TUTTI_E_NUMERICS);
-    if (!*told) T_OK(tutti_session_step_async(s, case_batch, 2, 0.1, &ticket));
+    *reported = st != TUTTI_OK; /* in layouts that wait */
+    if (*reported) T_EQ(st, TUTTI_E_NUMERICS);
+    if (!*reported) T_OK(tutti_session_step_async(s, case_batch, 2, 0.1, &ticket));
     return ticket;
 }
 
@@ -183,18 +183,18 @@ static void survive_bad_step(const layout *l, int how) {
     tutti_job *job = JOB(DEVICES, l->workers, l->more);
     tutti_session *s = open_case(job, NULL), *other = open_case(job, NULL);
     tutti_session_result r;
-    bool told;
+    bool reported;
     for (int i = 0; i < 2; i++) T_OK(tutti_session_step(other, case_batch, 2, 0.1, NULL));
-    int64_t ticket = queue_bad_step(s, &told);
-    if (!told && how == 0) /* the next step tells, and is not made */
+    int64_t ticket = queue_bad_step(s, &reported);
+    if (!reported && how == 0) /* the next step tells, and is not made */
         T_FAILS(tutti_session_step_async(s, case_batch, 2, 0.1, &ticket), TUTTI_E_NUMERICS,
                 "an earlier step failed");
-    if (!told && how == 1) { /* or any other call */
+    if (!reported && how == 1) { /* or any other call */
         uint64_t hash;
         T_FAILS(tutti_session_hash(s, &hash), TUTTI_E_NUMERICS, "tutti_session_hash: an earlier");
     }
-    if (!told) T_FAILS(tutti_session_wait(s, 3, &r), TUTTI_E_NUMERICS, "step 3");
-    if (!told) T_FAILS(tutti_session_wait(s, 4, &r), TUTTI_E_NUMERICS, "step 4 is left out");
+    if (!reported) T_FAILS(tutti_session_wait(s, 3, &r), TUTTI_E_NUMERICS, "step 3");
+    if (!reported) T_FAILS(tutti_session_wait(s, 4, &r), TUTTI_E_NUMERICS, "step 4 is left out");
     T_OK(tutti_session_wait(s, 2, &r));
     T_EQ(hash_now(s), hash_now(other));
     T_OK(tutti_session_step_async(s, case_batch, 2, 0.1, &ticket));

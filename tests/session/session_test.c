@@ -608,7 +608,8 @@ T_CASE(many_cycles_leave_nothing) {
     free(b);
 }
 
-/* The child has none of the workers' threads: it is told so, and waits for nothing. */
+/* The child has none of the workers' threads: its calls fail with a message, and wait for nothing.
+ */
 T_CASE(sessions_are_not_inherited) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.workers=2");

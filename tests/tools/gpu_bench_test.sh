@@ -39,7 +39,7 @@ program "$tmp/llmc" '[ "$(head -c 12 "$2" | od -An -t d4 | xargs)" = "20240520 1
 bench 0 'gpt2 +llm.c +4711 /s' LLMC="$tmp/llmc"
 program "$tmp/cuda_wrong_test" 'echo 1.0 is not 2.0' 'exit 3'
 bench 1 'cuda_wrong_test failed with 3'
-case $out in *"1.0 is not 2.0"*) ;; *) fail "what is wrong is not told: $out" ;; esac
+case $out in *"1.0 is not 2.0"*) ;; *) fail "what is wrong is not reported: $out" ;; esac
 case $out in *" /s "*) fail "figures of what computes wrongly: $out" ;; esac
 bench 0 'gpt2 +tutti fast +7168 /s' CHECKS=no
 program "$tmp/tutti" 'echo cuda: not loaded'

@@ -451,7 +451,7 @@ class InstallDeps(unittest.TestCase):
                               env=dict(PATH=bin_folder, **environment), capture_output=True,
                               text=True, stdin=subprocess.DEVNULL)
 
-    def test_cuda_is_told_and_never_installed(self):
+    def test_cuda_is_reported_and_never_installed(self):
         nvcc = 'echo "Cuda compilation tools, release 13.1, V13.1.80"'
         run = self.run_with({"nvcc": nvcc, "apt-get": "exit 9"}, group="cuda",
                             TUTTI_CUDA_DEFAULT="/nowhere", TUTTI_NVIDIA_DEVICE="/nowhere")

@@ -1,4 +1,4 @@
-# warnings_test.sh - a warning stops the build where TUTTI_WERROR is ON, and is only told where not.
+# warnings_test.sh - a warning stops the build if TUTTI_WERROR is ON, and is only printed otherwise.
 set -u
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -23,6 +23,6 @@ build() {
 }
 
 build || fail "a warning stopped the build of a user"
-grep -q 'unused.*warning\|warning.*unused' "$tmp/log" || fail "the warning was not told"
+grep -q 'unused.*warning\|warning.*unused' "$tmp/log" || fail "the warning was not reported"
 ! build -DTUTTI_WERROR=ON || fail "a warning did not stop the build of a developer"
 grep -q 'unused' "$tmp/log" || fail "something else stopped it"

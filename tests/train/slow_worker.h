@@ -19,7 +19,7 @@ typedef struct slow_worker {
     int n_reported; /* events that name anybody */
 } slow_worker;
 
-/* The run has told what was asked: it stops, as for a user. */
+/* The run has reported what the test needs: it stops, as for a user. */
 static inline void slow_worker_look(void *user, const tutti_event *e) {
     slow_worker *w = user;
     if (e->kind != TUTTI_EVENT_STEP || !e->slowest_why) return;

@@ -29,8 +29,9 @@ static inline tutti_job *small_job(const char *const *more) {
 
 /* Whether runs of several tests may lie in memory; many containers have little there. */
 static inline bool has_room_in_memory(void) {
-    struct statvfs told;
-    return statvfs("/dev/shm", &told) == 0 && (double)told.f_bavail * (double)told.f_frsize > 1e9;
+    struct statvfs reported;
+    return statvfs("/dev/shm", &reported) == 0 &&
+           (double)reported.f_bavail * (double)reported.f_frsize > 1e9;
 }
 
 /* A new folder, which becomes the current one; left there for remove_folder.  In memory where that

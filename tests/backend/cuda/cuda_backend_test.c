@@ -7,23 +7,23 @@
 #include "t.h"
 
 static tti_backend_module open_module;
-static char told[512];
-static tutti_status told_status;
+static char reported[512];
+static tutti_status reported_status;
 
 static void note(tutti_status code, const char *text) {
-    told_status = code;
-    snprintf(told, sizeof told, "%s", text);
+    reported_status = code;
+    snprintf(reported, sizeof reported, "%s", text);
 }
 
 static const tti_backend *ask(int abi, const char *version) {
-    told[0] = '\0';
+    reported[0] = '\0';
     return open_module(&(tti_module_host){abi, version, note});
 }
 
 static void expect_refusal(int abi, const char *version, const char *part) {
     assert_null(ask(abi, version));
-    T_EQ(told_status, TUTTI_E_UNSUPPORTED);
-    if (!strstr(told, part)) fail_msg("'%s' lacks '%s'", told, part);
+    T_EQ(reported_status, TUTTI_E_UNSUPPORTED);
+    if (!strstr(reported, part)) fail_msg("'%s' lacks '%s'", reported, part);
 }
 
 T_CASE(programs_of_other_versions) {
@@ -49,10 +49,10 @@ T_CASE(this_machine) {
         assert_true(backend->device->count() > 0);
         return;
     }
-    T_EQ(told_status, TUTTI_E_UNSUPPORTED);
-    bool no_driver = strstr(told, "no NVIDIA driver here (libcuda.so.1)") != NULL;
-    bool no_device = strstr(told, "cuda: no device can be used: ") != NULL;
-    if (!no_driver && !no_device) fail_msg("'%s'", told);
+    T_EQ(reported_status, TUTTI_E_UNSUPPORTED);
+    bool no_driver = strstr(reported, "no NVIDIA driver here (libcuda.so.1)") != NULL;
+    bool no_device = strstr(reported, "cuda: no device can be used: ") != NULL;
+    if (!no_driver && !no_device) fail_msg("'%s'", reported);
 }
 
 /* Takes any file with the entry point. */

@@ -14,9 +14,9 @@ def expect(version, arguments, code, *parts):
     environment = dict(os.environ, LD_LIBRARY_PATH=DRIVER, TUTTI_TEST_DRIVER=version)
     ended = subprocess.run([PROGRAM, *arguments], env=environment, capture_output=True, text=True,
                            timeout=60)
-    told = ended.stdout + ended.stderr
-    if ended.returncode != code or any(part not in told for part in parts):
-        sys.exit("driver %s: exit code %d, no %s in\n%s" % (version, ended.returncode, parts, told))
+    reported = ended.stdout + ended.stderr
+    if ended.returncode != code or any(part not in reported for part in parts):
+        sys.exit("driver %s: exit code %d, no %s in\n%s" % (version, ended.returncode, parts, reported))
 
 
 if __name__ == "__main__":

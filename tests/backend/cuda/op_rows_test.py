@@ -32,8 +32,8 @@ def rows(folder):
 def main():
     source = os.environ.get("TUTTI_SOURCE", ".")
     program = os.environ.get("TUTTI_PROGRAM", "build/tutti")
-    told = subprocess.run([program, "ops"], capture_output=True, text=True, check=True).stdout
-    ops = [line.split()[0] for line in told.splitlines() if line and line[0] != " "]
+    reported = subprocess.run([program, "ops"], capture_output=True, text=True, check=True).stdout
+    ops = [line.split()[0] for line in reported.splitlines() if line and line[0] != " "]
     assert len(ops) > 150, ops
     found = rows(os.path.join(source, "src/backend/cuda"))
     missing = [op for op in ops if op not in found and op not in NONE]

@@ -169,10 +169,10 @@ static tutti_status peers_join(void *group, const tti_device_join *join, bool *d
     return *done ? put(&c) : TUTTI_OK;
 }
 
-static void run_told(command *c) { note(fake_report_sums(&c->step_sums)); }
+static void run_reported(command *c) { note(fake_report_sums(&c->step_sums)); }
 
 static tutti_status report_sums(const tti_device_step_sums *step_sums) {
-    return put(&(command){.run = run_told, .step_sums = *step_sums});
+    return put(&(command){.run = run_reported, .step_sums = *step_sums});
 }
 
 static void run_tp(command *c) { note(fake_tp(c->state, &c->tp)); }

@@ -4,16 +4,16 @@
 set -u
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_plm_rsh_agent=false # where ssh is not installed; all ranks are on this host
-told=$(mktemp -d)
-trap 'rm -rf "$told"' EXIT
-cp "$TUTTI_BUILD/tests/shards_test" "$TUTTI_BUILD/tests/move_test" "$told"
+reported=$(mktemp -d)
+trap 'rm -rf "$reported"' EXIT
+cp "$TUTTI_BUILD/tests/shards_test" "$TUTTI_BUILD/tests/move_test" "$reported"
 found=0
 for mpi in openmpi mpich; do
     [ -e "$TUTTI_BUILD/tutti-mpi-$mpi.so" ] && command -v mpirun.$mpi > /dev/null || continue
     divisions="2:a 2:a,b 4:a,a,b 4:a,b,c,d"
     [ $found = 0 ] || divisions="2:a,b 4:a,a,b"
     found=1
-    cp "$TUTTI_BUILD/tutti-mpi-$mpi.so" "$told" # where the tests find it, beside themselves
+    cp "$TUTTI_BUILD/tutti-mpi-$mpi.so" "$reported" # where the tests find it, beside themselves
     many=
     [ $mpi = mpich ] || many=--oversubscribe
     for division in $divisions; do
@@ -21,13 +21,13 @@ for mpi in openmpi mpich; do
         # Both at once: most of the time is mpirun's.  Each has a TMPDIR of its own: Open MPI
         # removes its user's folder when a job ends, also while another creates files there.
         for test in shards_test move_test; do
-            mkdir -p "$told/$test.tmp"
-            TMPDIR=$told/$test.tmp TUTTI_TEST_TRANSPORT=mpi-$mpi TUTTI_TEST_HOSTS=$hosts \
-                mpirun.$mpi $many -n "$n" "$told/$test" > "$told/$test.out" 2>&1 &
+            mkdir -p "$reported/$test.tmp"
+            TMPDIR=$reported/$test.tmp TUTTI_TEST_TRANSPORT=mpi-$mpi TUTTI_TEST_HOSTS=$hosts \
+                mpirun.$mpi $many -n "$n" "$reported/$test" > "$reported/$test.out" 2>&1 &
         done
         wait
         for test in shards_test move_test; do
-            out=$(cat "$told/$test.out")
+            out=$(cat "$reported/$test.out")
             # A case that breaks the group on purpose leaves MPI unfinished: what counts is
             # that all ranks passed all cases, and that there were some of n ranks.
             passed=$(echo "$out" | grep -c 'PASSED')

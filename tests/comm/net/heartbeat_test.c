@@ -121,10 +121,11 @@ static const char *time_out(tutti_comm *whole, tutti_comm *comm, const char *tex
     if (tutti_comm_rank(whole) != 0) {
         tutti_status st = tutti_comm_barrier(comm);
         bool is_named = strstr(tutti_last_error(), text) != NULL;
-        bool is_told = strstr(tutti_last_error(), "ms (parallel.phase_timeout_ms=1200) for rank 0");
+        bool is_reported =
+            strstr(tutti_last_error(), "ms (parallel.phase_timeout_ms=1200) for rank 0");
         pthread_barrier_wait(&given_up);
         COMM_TRUE(st == TUTTI_E_TIMEOUT);
-        if (!is_named || !is_told) return comm_text("no '%s' in %s", text, tutti_last_error());
+        if (!is_named || !is_reported) return comm_text("no '%s' in %s", text, tutti_last_error());
         return NULL;
     }
     tti_comm_declare(whole, "saving a checkpoint");

@@ -191,7 +191,7 @@ T_CASE(a_part_hears_of_a_killed_process_by_itself) {
     tutti_comm_group_destroy(group);
 }
 
-T_CASE(who_is_stopped_is_told) {
+T_CASE(who_is_stopped_is_reported) {
     T_UNUSED;
     tutti_comm_group *group;
     tutti_comm *comm;
@@ -387,7 +387,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(processes_sum),
         cmocka_unit_test(killed_process_frees_the_others),
         cmocka_unit_test(a_part_hears_of_a_killed_process_by_itself),
-        cmocka_unit_test(who_is_stopped_is_told),
+        cmocka_unit_test(who_is_stopped_is_reported),
         cmocka_unit_test(missing_rank_is_named),
         cmocka_unit_test(rank_that_never_joins_is_named),
         cmocka_unit_test(rank_that_left_is_named_at_once),

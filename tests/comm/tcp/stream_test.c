@@ -59,7 +59,7 @@ static tutti_status wait_for_rank_1(group *g) {
 }
 
 /* Rank 1 broke off in the middle of a message, since rank 2 had failed. */
-T_CASE(the_first_cause_is_told) {
+T_CASE(the_first_cause_is_seen) {
     T_UNUSED;
     group g;
     begin(&g);
@@ -393,7 +393,7 @@ T_CASE(what_is_no_frame) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_cause_is_told),
+        cmocka_unit_test(the_first_cause_is_seen),
         cmocka_unit_test(a_rank_that_is_cut_off_has_not_died),
         cmocka_unit_test(all_who_went_without_a_word_are_named),
         cmocka_unit_test(a_batch_that_failed_is_not_looked_at),

@@ -78,7 +78,7 @@ T_CASE(ink_is_where_it_belongs) {
 }
 
 /* Nearest mean picture: far above chance, far below certain. */
-T_CASE(classes_can_be_told_apart) {
+T_CASE(classes_can_be_distinguished) {
     T_UNUSED;
     static double mean[10][TTI_DIGIT_PIXELS];
     uint8_t pixel[TTI_DIGIT_PIXELS];
@@ -121,7 +121,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_frozen),         cmocka_unit_test(labels_are_balanced),
         cmocka_unit_test(labels_are_shuffled),     cmocka_unit_test(all_differ),
-        cmocka_unit_test(ink_is_where_it_belongs), cmocka_unit_test(classes_can_be_told_apart),
+        cmocka_unit_test(ink_is_where_it_belongs), cmocka_unit_test(classes_can_be_distinguished),
         cmocka_unit_test(glyphs_are_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

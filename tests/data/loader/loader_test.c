@@ -202,7 +202,7 @@ T_CASE(sought_anywhere) {
     tti_loader_destroy(loader);
 }
 
-T_CASE(ends_where_told) {
+T_CASE(ends_where_reported) {
     T_UNUSED;
     counting how;
     tutti_dataset ds = make_dataset(90, &how);
@@ -696,7 +696,7 @@ int main(void) {
         cmocka_unit_test(any_workers_any_threads),
         cmocka_unit_test(starts_anywhere),
         cmocka_unit_test(sought_anywhere),
-        cmocka_unit_test(ends_where_told),
+        cmocka_unit_test(ends_where_reported),
         cmocka_unit_test(prefetch_is_bounded_and_used),
         cmocka_unit_test(held_batch_is_stable),
         cmocka_unit_test(errors_arrive_in_order),

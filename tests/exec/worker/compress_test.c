@@ -200,7 +200,7 @@ T_CASE(vectors_travel_whole) {
     }
 }
 
-T_CASE(memory_is_told_before) {
+T_CASE(memory_is_reported_before) {
     T_UNUSED;
     workers c = new_workers(2, TTI_COMPRESS_TOPK);
     c.plan = net_plan(c.net, c.target, c.bucket_bytes);
@@ -221,6 +221,6 @@ int main(void) {
                                        cmocka_unit_test(everybody_has_the_same_and_less_is_sent),
                                        cmocka_unit_test(alone_nothing_travels),
                                        cmocka_unit_test(vectors_travel_whole),
-                                       cmocka_unit_test(memory_is_told_before)};
+                                       cmocka_unit_test(memory_is_reported_before)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

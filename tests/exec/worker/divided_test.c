@@ -142,18 +142,18 @@ T_CASE(tensor_shards_begin_as_the_whole) {
     free_grid(&alone);
 }
 
-static float told(int k, const tti_slot *slot, size_t i) {
+static float reported(int k, const tti_slot *slot, size_t i) {
     return (float)(slot->first + i) + 0.25f * (float)k;
 }
 
-/* All workers are told the whole, as from a checkpoint; the first gets it back. */
+/* All workers load the whole state, as from a checkpoint; the first worker reads it back. */
 static const char *store_and_fetch(grid *g, tti_exec *exec, const tti_mesh *mesh) {
     float data[512];
     for (int k = TTI_STATE_PARAMS; k < g->whole->n_states; k++)
         for (int s = 0; s < g->whole->n_slots; s++) {
             const tti_slot *slot = &g->whole->slots[s];
             COMM_TRUE(slot->n_elems <= TTI_COUNT(data));
-            for (size_t i = 0; i < slot->n_elems; i++) data[i] = told(k, slot, i);
+            for (size_t i = 0; i < slot->n_elems; i++) data[i] = reported(k, slot, i);
             COMM_OK(tti_exec_store_whole(exec, k, slot->param, data));
         }
     COMM_OK(tti_exec_check_params(exec, 0));
@@ -163,7 +163,7 @@ static const char *store_and_fetch(grid *g, tti_exec *exec, const tti_mesh *mesh
             const tti_slot *slot = &g->whole->slots[s];
             const float *got;
             COMM_OK(tti_exec_fetch_whole(exec, k, slot->param, &got));
-            for (size_t i = 0; i < slot->n_elems; i++) COMM_TRUE(got[i] == told(k, slot, i));
+            for (size_t i = 0; i < slot->n_elems; i++) COMM_TRUE(got[i] == reported(k, slot, i));
         }
     return NULL;
 }

@@ -255,9 +255,9 @@ static double least_bubble(pipeline *p) {
     return least;
 }
 
-/* One shard: no two stages compute at once, however busy the machine is.  With more, how near the
- * books a run comes is told: a machine that does other things makes of delays what it likes. */
-T_CASE(stages_wait_as_long_as_the_books_say) {
+/* One shard: no two stages compute at once, however busy the machine is.  With more, the test only
+ * prints how near a run comes to the model: a loaded machine delays threads arbitrarily. */
+T_CASE(stages_wait_as_long_as_predicted) {
     T_UNUSED;
     double want = 3.0 / (8 + 3);
     pipeline one = {.net = blocks, .size = {.stage = 4}, .n_steps = 3, .n_shards = 1};
@@ -336,7 +336,7 @@ static tutti_graph *smooth(bool training) {
 }
 
 /* All stages of the copy look, and are ready for the next step. */
-T_CASE(a_nan_is_told_with_its_layer) {
+T_CASE(a_nan_is_reported_with_its_layer) {
     T_UNUSED;
     for (int n_chunks = 1; n_chunks <= 2; n_chunks++) {
         pipeline p = {.net = smooth,
@@ -377,11 +377,11 @@ int main(void) {
         cmocka_unit_test(stages_have_the_bits_of_one_worker),
         cmocka_unit_test(shared_parameters_stay_the_same_on_their_stages),
         cmocka_unit_test(memory_is_as_it_was_planned),
-        cmocka_unit_test(stages_wait_as_long_as_the_books_say),
+        cmocka_unit_test(stages_wait_as_long_as_predicted),
         cmocka_unit_test(alike_stages_wait_as_the_formula_says),
         cmocka_unit_test(all_stages_are_clipped_alike),
         cmocka_unit_test(values_of_16_bits_cross_as_they_are),
-        cmocka_unit_test(a_nan_is_told_with_its_layer),
+        cmocka_unit_test(a_nan_is_reported_with_its_layer),
         cmocka_unit_test(a_stage_that_fails_ends_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

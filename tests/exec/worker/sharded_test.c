@@ -119,7 +119,7 @@ T_CASE(evaluation_with_averages_and_without) {
     }
 }
 
-static float told(int k, size_t i) { return (float)(i % 100000) + 0.25f * (float)k; }
+static float reported(int k, size_t i) { return (float)(i % 100000) + 0.25f * (float)k; }
 
 /* Numbers between those of parameters and averages mean nothing. */
 static bool is_kept(int k) { return k == TTI_STATE_PARAMS || k >= TTI_STATE_EMA; }
@@ -128,7 +128,7 @@ static bool is_kept(int k) { return k == TTI_STATE_PARAMS || k >= TTI_STATE_EMA;
 static const char *store_and_fetch(workers *c, tti_exec *exec, int rank) {
     float *data = malloc(c->plan->n_flat * sizeof *data);
     for (int k = TTI_STATE_PARAMS; k < c->plan->n_states; k++) {
-        for (size_t i = 0; i < c->plan->n_flat; i++) data[i] = told(k, i);
+        for (size_t i = 0; i < c->plan->n_flat; i++) data[i] = reported(k, i);
         for (int s = 0; s < c->plan->n_slots && is_kept(k); s++) {
             const tti_slot *slot = &c->plan->slots[s];
             tti_exec_store(exec, k, slot->first, slot->n_elems, data + slot->first);
@@ -147,7 +147,7 @@ static const char *store_and_fetch(workers *c, tti_exec *exec, int rank) {
             const float *got;
             COMM_OK(tti_exec_fetch(exec, k, slot->first, slot->n_elems, &got));
             for (size_t i = 0; i < slot->n_elems; i++)
-                COMM_TRUE(got[i] == told(k, slot->first + i));
+                COMM_TRUE(got[i] == reported(k, slot->first + i));
         }
     COMM_OK(tti_exec_serve_end(exec));
     return NULL;

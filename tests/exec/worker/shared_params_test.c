@@ -78,7 +78,7 @@ T_CASE(any_order_of_sums_is_near) {
     workers_fini(&c);
 }
 
-static float told(int k, size_t i) { return (float)(i % 100000) + 0.25f * (float)k; }
+static float reported(int k, size_t i) { return (float)(i % 100000) + 0.25f * (float)k; }
 
 /* As a checkpoint is read: every worker reads everything, and after the push all have it. */
 static const char *fill_and_look(workers *c, tti_exec *exec, int rank) {
@@ -87,7 +87,7 @@ static const char *fill_and_look(workers *c, tti_exec *exec, int rank) {
     (void)rank;
     COMM_OK(tti_exec_pull(exec));
     for (int k = TTI_STATE_PARAMS; k < c->plan->n_states; k++) {
-        for (size_t i = 0; i < n; i++) data[i] = told(k, i);
+        for (size_t i = 0; i < n; i++) data[i] = reported(k, i);
         for (int s = 0; s < c->plan->n_slots; s++) {
             const tti_slot *slot = &c->plan->slots[s];
             COMM_OK(tti_exec_store_whole(exec, k, slot->param, data + slot->first));
@@ -101,7 +101,7 @@ static const char *fill_and_look(workers *c, tti_exec *exec, int rank) {
             const float *got;
             COMM_OK(tti_exec_fetch_whole(exec, k, slot->param, &got));
             for (size_t i = 0; i < slot->n_elems; i++)
-                COMM_TRUE(got[i] == told(k, slot->first + i));
+                COMM_TRUE(got[i] == reported(k, slot->first + i));
         }
     return NULL;
 }

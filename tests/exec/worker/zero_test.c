@@ -70,13 +70,13 @@ T_CASE(averages_are_evaluated) {
     workers_fini(&plain);
 }
 
-static float told(int k, size_t i) { return (float)(i % 100000) + 0.25f * (float)k; }
+static float reported(int k, size_t i) { return (float)(i % 100000) + 0.25f * (float)k; }
 
 /* What is stored comes back, whole, and nothing of it is another's. */
 static const char *store_and_fetch(workers *c, tti_exec *exec, int rank) {
     float *data = malloc(c->plan->n_flat * sizeof *data);
     for (int k = TTI_STATE_EMA; k < c->plan->n_states; k++) {
-        for (size_t i = 0; i < c->plan->n_flat; i++) data[i] = told(k, i);
+        for (size_t i = 0; i < c->plan->n_flat; i++) data[i] = reported(k, i);
         for (int s = 0; s < c->plan->n_slots; s++) {
             const tti_slot *slot = &c->plan->slots[s];
             tti_exec_store(exec, k, slot->first, slot->n_elems, data + slot->first);
@@ -93,7 +93,7 @@ static const char *store_and_fetch(workers *c, tti_exec *exec, int rank) {
             const float *got;
             COMM_OK(tti_exec_fetch(exec, k, slot->first, slot->n_elems, &got));
             for (size_t i = 0; i < slot->n_elems; i++)
-                COMM_TRUE(got[i] == told(k, slot->first + i));
+                COMM_TRUE(got[i] == reported(k, slot->first + i));
         }
     COMM_OK(tti_exec_serve_end(exec));
     return NULL;

@@ -84,7 +84,7 @@ T_CASE(a_label_that_is_far_below_loses_so_much) {
     T_NEAR(far.correct, 0, 0);
 }
 
-T_CASE(what_is_broken_is_told) {
+T_CASE(what_is_broken_is_reported) {
     T_UNUSED;
     const double above[] = {0, INFINITY, 1, 2}, none[] = {0, NAN, 1, 2};
     const double below[] = {0, -INFINITY, 0, 0};
@@ -122,7 +122,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loss_and_gradient_are_those_of_logits),
         cmocka_unit_test(a_label_that_is_far_below_loses_so_much),
-        cmocka_unit_test(what_is_broken_is_told),
+        cmocka_unit_test(what_is_broken_is_reported),
         cmocka_unit_test(a_label_without_weight_has_an_infinite_loss_and_a_finite_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,19 +5,19 @@
 
 static void expect(tutti_graph *g, int n, int n_uneven, const char *text) {
     const tti_node *first;
-    tti_str told = {0};
+    tti_str reported = {0};
     T_EQ(tti_tensor_uneven(g, n, &first), n_uneven);
     assert_true((first != NULL) == (n_uneven > 0));
-    if (first) tti_tensor_layer_text(first, &told);
-    assert_string_equal(tti_str_text(&told), text);
-    tti_str_free(&told);
+    if (first) tti_tensor_layer_text(first, &reported);
+    assert_string_equal(tti_str_text(&reported), text);
+    tti_str_free(&reported);
 }
 
 static void expect_numbers(tutti_graph *g, bool even, const char *text) {
-    tti_str told = {0};
-    T_OK(tti_tensor_numbers(g, even, &told));
-    assert_string_equal(tti_str_text(&told), text);
-    tti_str_free(&told);
+    tti_str reported = {0};
+    T_OK(tti_tensor_numbers(g, even, &reported));
+    assert_string_equal(tti_str_text(&reported), text);
+    tti_str_free(&reported);
 }
 
 /* 6 inputs, 10 hidden, NET_CLASSES 5: rows do where columns do not. */

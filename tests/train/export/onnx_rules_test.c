@@ -6,7 +6,7 @@
 #include "train/export/onnx_emit.h"
 
 /* The ONNX ops that a node becomes, in order, each with " " after it; of these ones. */
-static void told(const tti_onnx_emit *e, tti_str *out) {
+static void reported(const tti_onnx_emit *e, tti_str *out) {
     static const char *const ops[] = {"BatchNormalization", "Add", "Relu", "Gemm", "Conv"};
     const char *text = e->file.nodes.text, *end = text + e->file.nodes.n_bytes;
     for (const char *at = text; at < end; at++)
@@ -39,7 +39,7 @@ static void expect(const char *op, const char *types, int act, const char *want)
     tti_str got = {0};
     T_OK(tti_onnx_find(op)(&e, node, &out));
     assert_non_null(out);
-    told(&e, &got);
+    reported(&e, &got);
     assert_string_equal(tti_str_text(&got), want);
     tti_str_free(&got);
     tti_onnx_free(&e.file);

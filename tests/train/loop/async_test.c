@@ -131,13 +131,13 @@ T_CASE(a_slow_copy) {
 }
 
 /* A run's reports of workers that left. */
-typedef struct told {
+typedef struct seen {
     int n_warnings;
     char warning[512];
-} told;
+} seen;
 
 static void hear(void *user, const tutti_event *event) {
-    told *t = user;
+    seen *t = user;
     if (event->kind != TUTTI_EVENT_WARNING || strstr(event->text, " share ")) return;
     t->n_warnings++;
     snprintf(t->warning, sizeof t->warning, "%s", event->text);
@@ -145,8 +145,8 @@ static void hear(void *user, const tutti_event *event) {
 
 /* 3 workers under these faults, or copies of a model in `pieces` (NULL: whole). */
 static tutti_status train_divided(const char *faults, const char *way, const char *pieces,
-                                  tutti_train_result *r, told *t) {
-    *t = (told){0};
+                                  tutti_train_result *r, seen *t) {
+    *t = (seen){0};
     tutti_job *job = SMALL_JOB("parallel.workers=3", "parallel.devices=cpu", "train.steps=60",
                                "parallel.sync=parameter-server", "parallel.mode=fast",
                                "parallel.staleness=unbounded");
@@ -164,7 +164,7 @@ static tutti_status train_divided(const char *faults, const char *way, const cha
 }
 
 static tutti_status train_with(const char *faults, const char *way, tutti_train_result *r,
-                               told *t) {
+                               seen *t) {
     return train_divided(faults, way, NULL, r, t);
 }
 
@@ -174,7 +174,7 @@ static const char *const asynchronous[] = {"parallel.staleness=unbounded", "para
 T_CASE(a_worker_that_is_needed_fails) {
     T_UNUSED;
     tutti_train_result r;
-    told t;
+    seen t;
     tutti_status st = train_with("exec.compute:fail@rank=2,5", "parallel.staleness=0", &r, &t);
     T_EQ(st, TUTTI_E_INTERNAL);
     assert_non_null(strstr(tutti_last_error(), "worker 2 cannot compute"));
@@ -187,7 +187,7 @@ T_CASE(a_worker_leaves) {
     for (size_t i = 0; i < TTI_COUNT(asynchronous); i++)
         for (int w = 0; w < 3; w++) {
             tutti_train_result r;
-            told t;
+            seen t;
             char faults[96], text[64];
             snprintf(faults, sizeof faults, "exec.compute:delay_ms=4;exec.compute:fail@rank=%d,1",
                      w);
@@ -207,7 +207,7 @@ T_CASE(a_copy_leaves_as_a_whole) {
     static const char *const ways[] = {"parallel.staleness=unbounded", "parallel.staleness=1",
                                        "parallel.backup_workers=1"};
     tutti_train_result r;
-    told t;
+    seen t;
     for (size_t i = 0; i < TTI_COUNT(pieces); i++)
         for (size_t k = 0; k < TTI_COUNT(ways); k++) {
             T_OK(train_divided("exec.compute:delay_ms=2;exec.compute:fail@rank=2,3", ways[k],
@@ -227,7 +227,7 @@ T_CASE(a_copy_leaves_as_a_whole) {
 T_CASE(a_run_that_one_left_comes_again) {
     T_UNUSED;
     tutti_train_result first, again;
-    told t;
+    seen t;
     T_OK(train_with("exec.compute:delay_ms=4;exec.compute:fail@rank=1,2", "run.dir=left", &first,
                     &t));
     T_EQ(t.n_warnings, 1);
@@ -240,7 +240,7 @@ T_CASE(a_run_that_one_left_comes_again) {
 T_CASE(all_but_one_leave) {
     T_UNUSED;
     tutti_train_result r;
-    told t;
+    seen t;
     for (size_t i = 0; i < TTI_COUNT(asynchronous); i++) {
         T_OK(train_with("exec.compute:delay_ms=2;exec.compute:fail@3;exec.compute:fail@58",
                         asynchronous[i], &r, &t));
@@ -256,7 +256,7 @@ T_CASE(all_but_one_leave) {
 T_CASE(a_batch_that_two_cannot_compute) {
     T_UNUSED;
     tutti_train_result r;
-    told t;
+    seen t;
     for (size_t i = 0; i < TTI_COUNT(asynchronous); i++) {
         tutti_status st = train_with("exec.compute:fail@step=20", asynchronous[i], &r, &t);
         T_EQ(st, TUTTI_E_INTERNAL);
@@ -295,7 +295,7 @@ T_CASE(backup_workers) {
 T_CASE(late_ones_are_counted) {
     T_UNUSED;
     tutti_train_result r;
-    told t;
+    seen t;
     T_OK(train_with("exec.compute:delay_ms=2;exec.compute:delay_ms=20@rank=1",
                     "parallel.backup_workers=1", &r, &t));
     T_EQ(r.n_steps, 60);
@@ -307,7 +307,7 @@ T_CASE(late_ones_are_counted) {
 T_CASE(a_backup_worker_leaves) {
     T_UNUSED;
     tutti_train_result r;
-    told t;
+    seen t;
     T_OK(train_with("exec.compute:delay_ms=4;exec.compute:fail@rank=0,4",
                     "parallel.backup_workers=1", &r,
                     &t)); /* no worker has computed all steps before */

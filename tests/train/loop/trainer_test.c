@@ -171,7 +171,7 @@ T_CASE(what_cannot_start_leaves_nothing) {
     refuse("parallel.place=processes", "parallel.workers=2", NULL, TUTTI_E_INVALID, "worker_argv");
 }
 
-T_CASE(a_failure_of_all_workers_is_told_once) {
+T_CASE(a_failure_of_all_workers_is_reported_once) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("optimizer.name=sgd", "optimizer.lr=1000", "train.steps=100",
                                "optimizer.momentum=0.99", "parallel.workers=3", "run.dir=run",
@@ -216,7 +216,7 @@ int main(void) {
                                        IN_FOLDER(success_leaves_no_error),
                                        IN_FOLDER(events),
                                        IN_FOLDER(what_cannot_start_leaves_nothing),
-                                       IN_FOLDER(a_failure_of_all_workers_is_told_once),
+                                       IN_FOLDER(a_failure_of_all_workers_is_reported_once),
                                        IN_FOLDER(a_signal_stops_at_a_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

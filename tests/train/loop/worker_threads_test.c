@@ -33,7 +33,7 @@ T_CASE(all_run) {
     }
 }
 
-T_CASE(the_cause_is_told) {
+T_CASE(the_cause_is_seen) {
     T_UNUSED;
     story hearsay = {.ends = {TUTTI_E_PEER, TUTTI_E_PEER, TUTTI_E_DATA, TUTTI_E_PEER}};
     T_FAILS(run(&hearsay, 4), TUTTI_E_DATA, "rank 2 said so");
@@ -47,7 +47,7 @@ T_CASE(the_cause_is_told) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_run),
-        cmocka_unit_test(the_cause_is_told),
+        cmocka_unit_test(the_cause_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

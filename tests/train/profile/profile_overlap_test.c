@@ -16,12 +16,12 @@ static const tti_span_label *labels(void) {
 static void measure(const tti_profile_span *spans, int64_t n, tti_traffic_time *times) {
     tti_span_label copies[TTI_N_SPAN_KINDS];
     memcpy(copies, labels(), sizeof copies);
-    const tti_worker_spans told = {
+    const tti_worker_spans reported = {
         .head = {.n_labels = TTI_N_SPAN_KINDS, .n_spans = n, .n_text = 5},
         .labels = copies,
         .spans = (tti_profile_span *)(uintptr_t)spans,
         .text = (char *)(uintptr_t)text};
-    T_OK(tti_traffic_times(&told, times));
+    T_OK(tti_traffic_times(&reported, times));
 }
 
 /* Kernels 0-10 and 12-20, a wait 10-12: of an exchange 8-14 four of six are hidden. */

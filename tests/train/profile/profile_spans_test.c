@@ -22,28 +22,28 @@ T_CASE(names_stand_once) {
     T_UNUSED;
     tti_span spans[200];
     tti_timeline timeline = timeline_of(200, spans);
-    tti_worker_spans told = {.head = {.bubble = 0.5}};
-    T_OK(tti_spans_make(&timeline, &told));
-    T_EQ(told.head.n_labels, 2);
-    T_EQ(told.head.n_spans, 200);
-    T_EQ(told.head.zero_ns, 7);
-    T_EQ(tti_spans_n_steps(&told), 100);
-    T_NEAR(told.head.bubble, 0.5, 0);
+    tti_worker_spans reported = {.head = {.bubble = 0.5}};
+    T_OK(tti_spans_make(&timeline, &reported));
+    T_EQ(reported.head.n_labels, 2);
+    T_EQ(reported.head.n_spans, 200);
+    T_EQ(reported.head.zero_ns, 7);
+    T_EQ(tti_spans_n_steps(&reported), 100);
+    T_NEAR(reported.head.bubble, 0.5, 0);
     for (int i = 0; i < 200; i++) {
-        const tti_span_label *w = tti_span_label_of(&told, &told.spans[i]);
-        assert_string_equal(tti_spans_text(&told, w->name), i % 2 ? wait : sum);
-        assert_string_equal(tti_spans_text(&told, w->kernel), "");
-        assert_string_equal(tti_spans_text(&told, w->label),
+        const tti_span_label *w = tti_span_label_of(&reported, &reported.spans[i]);
+        assert_string_equal(tti_spans_text(&reported, w->name), i % 2 ? wait : sum);
+        assert_string_equal(tti_spans_text(&reported, w->kernel), "");
+        assert_string_equal(tti_spans_text(&reported, w->label),
                             i % 2 ? "(waiting for sums)" : "(sum of gradients)");
         T_EQ(w->layer, TTI_SPANS_NOTHING);
         T_EQ(w->kind, i % 2 ? TTI_SPAN_WAIT : TTI_SPAN_GRADS);
-        T_EQ(told.spans[i].shard, i);
+        T_EQ(reported.spans[i].shard, i);
     }
-    tti_spans_free(&told);
+    tti_spans_free(&reported);
     timeline.n = 0;
-    T_OK(tti_spans_make(&timeline, &told));
-    T_EQ(tti_spans_n_steps(&told), 0);
-    tti_spans_free(&told);
+    T_OK(tti_spans_make(&timeline, &reported));
+    T_EQ(tti_spans_n_steps(&reported), 0);
+    tti_spans_free(&reported);
 }
 
 /* One name in every kind: each is a what of its own, and the kind goes with it. */
@@ -59,12 +59,12 @@ T_CASE(kinds) {
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
         spans[k] = (tti_span){.id = ids[k], .shard = -1, .row = TTI_ROW_COMM};
     const tti_timeline timeline = {.spans = spans, .n = TTI_N_SPAN_KINDS};
-    tti_worker_spans told = {0};
-    T_OK(tti_spans_make(&timeline, &told));
-    T_EQ(told.head.n_labels, TTI_N_SPAN_KINDS);
+    tti_worker_spans reported = {0};
+    T_OK(tti_spans_make(&timeline, &reported));
+    T_EQ(reported.head.n_labels, TTI_N_SPAN_KINDS);
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
-        T_EQ(tti_span_label_of(&told, &told.spans[k])->kind, k);
-    tti_spans_free(&told);
+        T_EQ(tti_span_label_of(&reported, &reported.spans[k])->kind, k);
+    tti_spans_free(&reported);
 }
 
 /* The kind is what the node is at, and its name that of the kernel. */
@@ -72,14 +72,14 @@ T_CASE(nodes) {
     T_UNUSED;
     const tti_node node = {.op = &(tti_op){.name = "op"}, .name = "layer"};
     tti_span span = {.id = tti_span_node(TTI_SPAN_LAYERS, &node, "waiting"), .row = TTI_ROW_TP};
-    tti_worker_spans told = {0};
-    T_OK(tti_spans_make(&(tti_timeline){.spans = &span, .n = 1}, &told));
-    const tti_span_label *what = &told.labels[0];
+    tti_worker_spans reported = {0};
+    T_OK(tti_spans_make(&(tti_timeline){.spans = &span, .n = 1}, &reported));
+    const tti_span_label *what = &reported.labels[0];
     T_EQ(what->kind, TTI_SPAN_LAYERS);
-    assert_string_equal(tti_spans_text(&told, what->name), "op");
-    assert_string_equal(tti_spans_text(&told, what->layer), "layer");
-    assert_string_equal(tti_spans_text(&told, what->kernel), "waiting");
-    tti_spans_free(&told);
+    assert_string_equal(tti_spans_text(&reported, what->name), "op");
+    assert_string_equal(tti_spans_text(&reported, what->layer), "layer");
+    assert_string_equal(tti_spans_text(&reported, what->kernel), "waiting");
+    tti_spans_free(&reported);
 }
 
 enum { N_RANKS = 3 };

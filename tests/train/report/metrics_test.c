@@ -114,7 +114,7 @@ T_CASE(lines_of_many_writers_stay_whole) {
     T_EQ(n, 800);
 }
 
-T_CASE(failures_are_told) {
+T_CASE(failures_are_reported) {
     T_UNUSED;
     tti_metrics m;
     T_FAILS(tti_metrics_open(&m, "nowhere"), TUTTI_E_IO, "nowhere/metrics.jsonl: No such file");
@@ -136,6 +136,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_record_is_a_line), IN_FOLDER(a_second_part_goes_on),
         IN_FOLDER(a_resumed_run_repeats_no_step), IN_FOLDER(lines_of_many_writers_stay_whole),
-        IN_FOLDER(failures_are_told)};
+        IN_FOLDER(failures_are_reported)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,21 +115,22 @@ T_CASE(figures_of_a_step) {
 T_CASE(the_slowest) {
     T_UNUSED;
     fixture f;
-    tti_slowest_finding told = {0};
+    tti_slowest_finding reported = {0};
     begin(&f, "run.log_every=1", true);
-    f.r.slowest = &told;
+    f.r.slowest = &reported;
     step(&f, 1, 100);
     const tutti_event *e = &f.h.last[TUTTI_EVENT_STEP];
     assert_true(!e->slowest_why && e->slowest_rank == 0 && e->slowest_late_share == 0);
     assert_null(strstr(metrics_text(), "slowest"));
-    told = (tti_slowest_finding){.known = true, .rank = 3, .why = "data", .late_share = 0.125};
+    reported = (tti_slowest_finding){.known = true, .rank = 3, .why = "data", .late_share = 0.125};
     step(&f, 2, 100);
     assert_string_equal(e->slowest_why, "data");
     assert_true(e->slowest_rank == 3 && e->slowest_late_share == 0.125);
     static const char named[] =
         "\"slowest_rank\":3,\"slowest_why\":\"data\",\"slowest_late_share\":0.125";
     assert_non_null(strstr(metrics_text(), named));
-    told = (tti_slowest_finding){.known = true, .rank = 2, .why = "none", .late_share = 0.03125};
+    reported =
+        (tti_slowest_finding){.known = true, .rank = 2, .why = "none", .late_share = 0.03125};
     step(&f, 3, 100);
     assert_true(!e->slowest_why && e->slowest_late_share == 0.03125);
     static const char even[] =

@@ -42,11 +42,11 @@ T_CASE(who_and_why) {
     T_UNUSED;
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
         const judged *c = &cases[i];
-        tti_slowest_finding told = tti_slowest_of(c->spent, c->n_ranks);
-        assert_true(told.known);
-        T_EQ(told.rank, c->rank);
-        assert_string_equal(told.why, c->why);
-        assert_true(fabs(told.late_share - c->late_share) < 1e-12);
+        tti_slowest_finding reported = tti_slowest_of(c->spent, c->n_ranks);
+        assert_true(reported.known);
+        T_EQ(reported.rank, c->rank);
+        assert_string_equal(reported.why, c->why);
+        assert_true(fabs(reported.late_share - c->late_share) < 1e-12);
     }
     assert_false(tti_slowest_of(cases[0].spent, 1).known);
 }
@@ -101,7 +101,7 @@ T_CASE(sums_of_all_ranks) {
         for (size_t i = 0; i < TTI_COUNT(step_ns); i++) comm_run(n, gather, &step_ns[i]);
 }
 
-T_CASE(alone_and_asynchronous_nothing_is_told) {
+T_CASE(alone_and_asynchronous_nothing_is_reported) {
     T_UNUSED;
     tti_slowest s;
     tti_exec_spent at;
@@ -203,7 +203,7 @@ int main(int argc, char **argv) {
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_and_why),
                                        cmocka_unit_test(sums_of_all_ranks),
-                                       cmocka_unit_test(alone_and_asynchronous_nothing_is_told),
+                                       cmocka_unit_test(alone_and_asynchronous_nothing_is_reported),
                                        IN_FOLDER(threads),
                                        IN_FOLDER(other_ways_to_wait),
                                        IN_FOLDER(devices),

@@ -17,11 +17,11 @@ static tti_kernel_record record(int level, const char *libraries, const char *ex
 
 typedef struct outcome {
     int level;
-    char told[1024];
+    char seen[1024];
 } outcome;
 
 static tutti_status decide(const tti_kernel_record *all, int n, bool exact, outcome *out) {
-    return tti_kernels_decide(all, n, exact, &out->level, out->told, sizeof out->told);
+    return tti_kernels_decide(all, n, exact, &out->level, out->seen, sizeof out->seen);
 }
 
 T_CASE(alike_nothing_is_said) {
@@ -32,7 +32,7 @@ T_CASE(alike_nothing_is_said) {
     for (int exact = 0; exact < 2; exact++) {
         T_OK(decide(all, 3, exact, &out));
         T_EQ(out.level, -1);
-        T_EQ(out.told[0], '\0');
+        T_EQ(out.seen[0], '\0');
     }
 }
 
@@ -44,12 +44,12 @@ T_CASE(exact_mode_takes_the_least_that_all_have) {
                                 record(TTI_CPU_AVX512, "oneDNN 2.6.3", " vnni")};
     T_OK(decide(all, 3, true, &out));
     T_EQ(out.level, TTI_CPU_AVX2);
-    assert_non_null(strstr(out.told, "all ranks compute with avx2 kernels"));
-    assert_non_null(strstr(out.told, "rank 1 on node-1 has avx2"));
-    assert_non_null(strstr(out.told, "rank 0 on node-3 amx"));
+    assert_non_null(strstr(out.seen, "all ranks compute with avx2 kernels"));
+    assert_non_null(strstr(out.seen, "rank 1 on node-1 has avx2"));
+    assert_non_null(strstr(out.seen, "rank 0 on node-3 amx"));
     T_OK(decide(all, 3, false, &out));
     T_EQ(out.level, -1);
-    assert_non_null(strstr(out.told, "ranks compute with different kernels"));
+    assert_non_null(strstr(out.seen, "ranks compute with different kernels"));
 }
 
 /* The same level, but oneDNN could use more on one of them: it is set, so that it does not. */
@@ -60,7 +60,7 @@ T_CASE(extensions_count) {
                                 record(TTI_CPU_AVX512, "oneDNN 2.6.3", " vnni")};
     T_OK(decide(all, 2, true, &out));
     T_EQ(out.level, TTI_CPU_AVX512);
-    assert_non_null(strstr(out.told, "vnni"));
+    assert_non_null(strstr(out.seen, "vnni"));
 }
 
 T_CASE(other_libraries_are_refused) {
@@ -71,7 +71,7 @@ T_CASE(other_libraries_are_refused) {
     T_FAILS(decide(all, 2, true, &out), TUTTI_E_CONFIG, "oneDNN 3.1.0");
     T_FAILS(decide(all, 2, true, &out), TUTTI_E_CONFIG, "parallel.mode=fast");
     T_OK(decide(all, 2, false, &out));
-    assert_non_null(strstr(out.told, "oneDNN 3.1.0"));
+    assert_non_null(strstr(out.seen, "oneDNN 3.1.0"));
 }
 
 T_CASE(a_run_goes_on_with_less) {
@@ -82,7 +82,7 @@ T_CASE(a_run_goes_on_with_less) {
     all[0].wanted = TTI_CPU_AVX512;
     T_OK(decide(all, 2, true, &out));
     T_EQ(out.level, TTI_CPU_AVX512);
-    assert_non_null(strstr(out.told, "continues with avx512 kernels"));
+    assert_non_null(strstr(out.seen, "continues with avx512 kernels"));
     all[1].level = TTI_CPU_AVX2; /* an unavailable level is reported when the checkpoint is read */
     T_OK(decide(all, 2, true, &out));
     T_EQ(out.level, TTI_CPU_AVX2);
@@ -91,7 +91,7 @@ T_CASE(a_run_goes_on_with_less) {
     T_EQ(out.level, -1);
 }
 
-T_CASE(other_caches_are_told) {
+T_CASE(other_caches_are_seen) {
     T_UNUSED;
     outcome out;
     tti_kernel_record all[2] = {record(TTI_CPU_AVX2, "oneDNN 2.6.3", ""),
@@ -99,7 +99,7 @@ T_CASE(other_caches_are_told) {
     snprintf(all[1].caches, sizeof all[1].caches, "48 KiB, 2048 KiB");
     T_OK(decide(all, 2, true, &out));
     T_EQ(out.level, -1);
-    assert_non_null(strstr(out.told, "48 KiB, 2048 KiB"));
+    assert_non_null(strstr(out.seen, "48 KiB, 2048 KiB"));
 }
 
 static tti_kernel_record on_device(const char *host, const char *device, const char *stack) {
@@ -117,20 +117,20 @@ T_CASE(devices_of_other_kinds_are_refused) {
                                 on_device("a", "H200", "cuDNN 9.8.0"),
                                 on_device("b", "H200", "cuDNN 9.8.0")};
     T_OK(decide(all, 3, true, &out));
-    T_EQ(out.told[0], '\0');
+    T_EQ(out.seen[0], '\0');
     all[2] = on_device("b", "A100", "cuDNN 9.8.0");
     T_FAILS(decide(all, 3, true, &out), TUTTI_E_CONFIG,
             "rank 2 on b has A100, rank 0 on a H200; leave out the other kind");
     T_OK(decide(all, 3, false, &out));
     T_EQ(out.level, -1);
-    assert_string_equal(out.told,
+    assert_string_equal(out.seen,
                         "ranks compute on different devices: rank 2 on b has A100, rank "
                         "0 on a H200");
     all[2] = on_device("b", "H200", "cuDNN 9.1.0");
     T_FAILS(decide(all, 3, true, &out), TUTTI_E_CONFIG,
             "rank 2 on b has cuDNN 9.1.0, rank 0 on a cuDNN 9.8.0; install the same driver");
     T_OK(decide(all, 3, false, &out));
-    assert_non_null(strstr(out.told, "cuDNN 9.1.0"));
+    assert_non_null(strstr(out.seen, "cuDNN 9.1.0"));
 }
 
 /* A worker on the host has no device to compare, and its processor is compared with theirs. */
@@ -140,13 +140,13 @@ T_CASE(devices_beside_the_host) {
     tti_kernel_record all[3] = {on_device("a", "", ""), on_device("a", "H200", "cuDNN 9.8.0"),
                                 on_device("b", "H200", "cuDNN 9.8.0")};
     T_OK(decide(all, 3, false, &out));
-    T_EQ(out.told[0], '\0');
+    T_EQ(out.seen[0], '\0');
     all[2].level = TTI_CPU_AVX2;
     T_OK(decide(all, 3, false, &out));
-    assert_non_null(strstr(out.told, "ranks compute with different kernels"));
+    assert_non_null(strstr(out.seen, "ranks compute with different kernels"));
     all[2] = on_device("b", "A100", "cuDNN 9.8.0");
     T_OK(decide(all, 3, false, &out));
-    assert_non_null(strstr(out.told, "rank 2 on b has A100, rank 1 on a H200"));
+    assert_non_null(strstr(out.seen, "rank 2 on b has A100, rank 1 on a H200"));
 }
 
 T_CASE(damaged_records) {
@@ -167,12 +167,12 @@ T_CASE(damaged_records) {
 }
 
 static const char *agree(tutti_comm *comm, void *arg) {
-    char told[1024];
+    char seen[1024];
     (void)arg;
     tti_devices host = {.backend = &tti_backend_cpu};
     tti_kernel_query query = {.comm = comm, .devices = &host, .exact = true};
-    COMM_OK(tti_agree_on_kernels(&query, told, sizeof told));
-    COMM_TRUE(told[0] == '\0');
+    COMM_OK(tti_agree_on_kernels(&query, seen, sizeof seen));
+    COMM_TRUE(seen[0] == '\0');
     return NULL;
 }
 
@@ -188,7 +188,7 @@ int main(void) {
         cmocka_unit_test(extensions_count),
         cmocka_unit_test(other_libraries_are_refused),
         cmocka_unit_test(a_run_goes_on_with_less),
-        cmocka_unit_test(other_caches_are_told),
+        cmocka_unit_test(other_caches_are_seen),
         cmocka_unit_test(devices_of_other_kinds_are_refused),
         cmocka_unit_test(devices_beside_the_host),
         cmocka_unit_test(damaged_records),

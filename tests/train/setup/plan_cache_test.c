@@ -82,7 +82,7 @@ T_CASE(what_is_alike_is_one) {
     tti_plan_cache_destroy(cache);
 }
 
-T_CASE(a_failure_is_told_again) {
+T_CASE(a_failure_is_reported_again) {
     T_UNUSED;
     tti_plan_cache *cache;
     tti_plan *plan = NULL;
@@ -108,7 +108,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_as_without_a_cache),
         cmocka_unit_test(what_is_alike_is_one),
-        cmocka_unit_test(a_failure_is_told_again),
+        cmocka_unit_test(a_failure_is_reported_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,11 +13,11 @@
 static void expect_shard_map(const tti_throughput *throughputs, int n, const int *n_of,
                              const char *text) {
     tti_shard_map shard_map;
-    tti_str told = {0};
-    tti_throughput_shard_map(throughputs, n, 8, &shard_map, &told);
+    tti_str seen = {0};
+    tti_throughput_shard_map(throughputs, n, 8, &shard_map, &seen);
     for (int r = 0; r < n; r++) T_EQ(tti_shard_map_n_of(&shard_map, r), n_of[r]);
-    assert_string_equal(tti_str_text(&told), text);
-    tti_str_free(&told);
+    assert_string_equal(tti_str_text(&seen), text);
+    tti_str_free(&seen);
 }
 
 T_CASE(shares_by_throughput) {
@@ -76,7 +76,7 @@ static tutti_train_result train(const char *run_dir, const char *a, const char *
 }
 
 /* The reported shares follow from the reported throughputs; n workers. */
-static void expect_told(const char *run, int n) {
+static void expect_seen(const char *run, int n) {
     tti_throughput throughputs[TTI_MAX_WORKERS];
     tti_shard_map shard_map;
     tti_str text = {0};
@@ -111,23 +111,23 @@ T_CASE(a_slow_worker_gives_shards_away) {
     T_OK(tti_fault_set("exec.shard:delay_ms=20@rank=1"));
     tutti_train_result equal =
         train("run.dir=equal", "parallel.workers=2", "train.seed=1", "parallel.load_weights=equal");
-    tutti_train_result told = train("run.dir=told", "parallel.workers=2", "train.seed=1",
+    tutti_train_result seen = train("run.dir=seen", "parallel.workers=2", "train.seed=1",
                                     "parallel.load_weights=measured");
     tutti_train_result served =
         train("run.dir=served", "parallel.workers=2", "parallel.sync=parameter-server",
               "parallel.load_weights=measured");
     T_OK(tti_fault_set(NULL));
     assert_true(equal.params_hash == alone.params_hash && equal.loss == alone.loss);
-    assert_true(told.params_hash == alone.params_hash && told.loss == alone.loss);
+    assert_true(seen.params_hash == alone.params_hash && seen.loss == alone.loss);
     assert_true(served.params_hash == alone.params_hash && served.loss == alone.loss);
-    expect_told("told", 2);
-    expect_told("served", 2);
-    char *record = find_record("told", "shard_map");
+    expect_seen("seen", 2);
+    expect_seen("served", 2);
+    char *record = find_record("seen", "shard_map");
     assert_true(number(record, "\"group_s\"", 1) >= 0.02);
     print_message(
         "rank 1 sleeps 20 ms for each shard: %.0f samples/s with equal shares, %.0f with "
         "%.0f and %.0f of 8, %.0f with a parameter server\n",
-        samples_per_s("equal"), samples_per_s("told"), number(record, "\"shards\"", 0),
+        samples_per_s("equal"), samples_per_s("seen"), number(record, "\"shards\"", 0),
         number(record, "\"shards\"", 1), samples_per_s("served"));
     free(record);
 }
@@ -148,7 +148,7 @@ T_CASE(several_workers_in_parts) {
         T_OK(tutti_train(job, NULL, &result));
         tutti_job_destroy(job);
         assert_true(result.params_hash == alone.params_hash && result.loss == alone.loss);
-        expect_told(dir + strlen("run.dir="), 3);
+        expect_seen(dir + strlen("run.dir="), 3);
     }
     T_OK(tti_fault_set(NULL));
 }
@@ -156,14 +156,14 @@ T_CASE(several_workers_in_parts) {
 T_CASE(who_cannot_be_measured_changes_nothing) {
     T_UNUSED;
     T_OK(tti_fault_set("exec.compute:fail@1,rank=1"));
-    tutti_train_result told = train("run.dir=told", "parallel.workers=2", "train.seed=1",
+    tutti_train_result seen = train("run.dir=seen", "parallel.workers=2", "train.seed=1",
                                     "parallel.load_weights=measured");
     T_EQ(tti_fault_n_fired(), 1);
     T_OK(tti_fault_set(NULL));
     tutti_train_result alone =
         train("run.dir=alone", "parallel.workers=1", "train.seed=1", "parallel.load_weights=auto");
-    assert_true(told.params_hash == alone.params_hash);
-    char *record = find_record("told", "shard_map");
+    assert_true(seen.params_hash == alone.params_hash);
+    char *record = find_record("seen", "shard_map");
     assert_non_null(strstr(record, "\"shards\":[4,4]"));
     assert_non_null(strstr(record,
                            "rank 1 could not be measured, so shards are distributed evenly: exec: "

@@ -171,7 +171,7 @@ T_CASE(logits_are_turned) {
 }
 
 /* One class has an infinite logit in every row: no row that counts has a gradient. */
-static void expect_told(const head_case *c) {
+static void expect_reported(const head_case *c) {
     bench b;
     bench_open(&b, c);
     for (int64_t r = 0; r < c->n_rows; r++)
@@ -210,18 +210,18 @@ static void expect_infinite_loss(const head_case *c) {
     bench_close(&b);
 }
 
-T_CASE(an_infinite_logit_is_told) {
+T_CASE(an_infinite_logit_is_reported) {
     T_UNUSED;
     expect_infinite_loss(&by_tiles);
     expect_infinite_loss(&by_library);
-    expect_told(&by_tiles);
-    expect_told(&by_library);
+    expect_reported(&by_tiles);
+    expect_reported(&by_library);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_product_raises_e),
                                        cmocka_unit_test(logits_are_turned),
-                                       cmocka_unit_test(an_infinite_logit_is_told)};
+                                       cmocka_unit_test(an_infinite_logit_is_reported)};
     int code = find_gpus(1);
     if (code) return code;
     ops = cuda->device;

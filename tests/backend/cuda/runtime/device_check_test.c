@@ -38,7 +38,8 @@ T_CASE(devices) {
             "with -DTUTTI_CUDA_ARCHS=89-real");
     T_FAILS(tti_cuda_fits_device("B200", 10, 0, cudaErrorInvalidDeviceFunction),
             TUTTI_E_UNSUPPORTED, "-DTUTTI_CUDA_ARCHS=100-real");
-    T_OK(tti_cuda_fits_device("H200", 9, 0, cudaErrorECCUncorrectable)); /* told where it is used */
+    T_OK(tti_cuda_fits_device("H200", 9, 0,
+                              cudaErrorECCUncorrectable)); /* reported when it is used */
 }
 
 int main(void) {

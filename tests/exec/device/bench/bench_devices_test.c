@@ -110,7 +110,7 @@ T_CASE(every_way_and_size_has_a_row) {
     }
 }
 
-T_CASE(a_wrong_sum_is_told) {
+T_CASE(a_wrong_sum_is_reported) {
     T_UNUSED;
     rows r = {0};
     sums_wrong = has_peers = true;
@@ -144,7 +144,7 @@ T_CASE(devices_that_do_not_add_are_refused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_and_size_has_a_row),
-        cmocka_unit_test(a_wrong_sum_is_told),
+        cmocka_unit_test(a_wrong_sum_is_reported),
         cmocka_unit_test(bad_wishes_are_refused),
         cmocka_unit_test(devices_that_do_not_add_are_refused),
     };

@@ -21,13 +21,13 @@ T_CASE(every_value_comes) {
         }
 }
 
-T_CASE(who_waits_alone_is_told) {
+T_CASE(who_waits_alone_is_reported) {
     T_UNUSED;
     p2p_workers c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}, .timeout_ms = 1000};
     comm_run(2, p2p_wait_alone, &c);
 }
 
-T_CASE(who_waits_for_a_lost_one_is_told) {
+T_CASE(who_waits_for_a_lost_one_is_reported) {
     T_UNUSED;
     const p2p_workers c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}};
     if (n_devices > 2) p2p_lose(&c);
@@ -101,8 +101,8 @@ int main(void) {
     if (code) return code;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_value_comes),
-        cmocka_unit_test(who_waits_alone_is_told),
-        cmocka_unit_test(who_waits_for_a_lost_one_is_told),
+        cmocka_unit_test(who_waits_alone_is_reported),
+        cmocka_unit_test(who_waits_for_a_lost_one_is_reported),
         cmocka_unit_test(values_take_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,7 +65,7 @@ static const char *wait_alone(tutti_comm *comm, void *arg) {
     return NULL;
 }
 
-T_CASE(who_waits_alone_is_told) {
+T_CASE(who_waits_alone_is_reported) {
     T_UNUSED;
     comm_run(2, wait_alone, NULL);
 }
@@ -151,7 +151,7 @@ int main(void) {
         cmocka_unit_test(small_values_have_the_bits_of_the_host),
         cmocka_unit_test(large_values_have_the_bits_of_the_host),
         cmocka_unit_test(lists_are_added_in_their_order),
-        cmocka_unit_test(who_waits_alone_is_told),
+        cmocka_unit_test(who_waits_alone_is_reported),
         cmocka_unit_test(exchanges_take_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

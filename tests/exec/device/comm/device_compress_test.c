@@ -56,7 +56,7 @@ T_CASE(devices_compress_whole_models_and_states) {
     tti_plan_destroy(plan);
 }
 
-T_CASE(memory_is_told_before) {
+T_CASE(memory_is_reported_before) {
     T_UNUSED;
     const tti_backend backend = {.device = &able};
     tti_plan *plan = net_plan(net_wide, &net_fast, 1 << 16);
@@ -79,6 +79,6 @@ T_CASE(memory_is_told_before) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(devices_compress_whole_models_and_states),
-                                       cmocka_unit_test(memory_is_told_before)};
+                                       cmocka_unit_test(memory_is_reported_before)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ T_CASE(every_value_comes) {
     }
 }
 
-T_CASE(who_waits_alone_is_told) {
+T_CASE(who_waits_alone_is_reported) {
     T_UNUSED;
     static const char *const says[] = {"peers=1", "peers=1,late=1"};
     for (int late = 0; late < 2; late++) {
@@ -37,7 +37,7 @@ T_CASE(who_waits_alone_is_told) {
     }
 }
 
-T_CASE(who_waits_for_a_lost_one_is_told) {
+T_CASE(who_waits_for_a_lost_one_is_reported) {
     T_UNUSED;
     static const char *const says[] = {"peers=1,devices=3", "peers=1,devices=3,late=1"};
     for (int late = 0; late < 2; late++) {
@@ -49,8 +49,8 @@ T_CASE(who_waits_for_a_lost_one_is_told) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_value_comes),
-        cmocka_unit_test(who_waits_alone_is_told),
-        cmocka_unit_test(who_waits_for_a_lost_one_is_told),
+        cmocka_unit_test(who_waits_alone_is_reported),
+        cmocka_unit_test(who_waits_for_a_lost_one_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

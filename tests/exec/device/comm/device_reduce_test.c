@@ -12,8 +12,8 @@
 
 /* ---- devices that are the host ---- */
 
-/* Of a rank: which queue was told last to wait for another one; what it was when a join and a fetch
- * were put; and that a peer is lost, for which a device would wait as long as it takes. */
+/* Of a rank: which queue was ordered last to wait for another one; what it was when a join and a
+ * fetch were put; and that a peer is lost, for which a device would wait as long as it takes. */
 static _Thread_local tti_queue waiting, joined_in, fetched_in;
 static _Thread_local bool is_lost;
 
@@ -261,7 +261,7 @@ static const char *overlapped(tutti_comm *comm, void *arg) {
     if (!failure) failure = reduce_say(&r, 0x123456789ABCDEF0u);
     if (!failure) failure = reduce_shards(&r, true);
     if (!failure) failure = reduce_check(&r);
-    if (!failure) failure = reduce_check_told(&r);
+    if (!failure) failure = reduce_check_reported(&r);
     reduce_free(&r);
     return failure;
 }

@@ -61,7 +61,7 @@ T_CASE(as_little_in_parts_as_does) {
     T_UNUSED;
     static const struct {
         size_t n_mib;
-        const char *told;
+        const char *reported;
     } rows[] = {
         {1260, "parallel.zero=1 would need about 1.23 GiB.  parallel.shards"},
         {1259, "samples 10.0 MiB.  parallel.zero=2 would need about 1.16 GiB.  parallel.sh"},
@@ -74,7 +74,8 @@ T_CASE(as_little_in_parts_as_does) {
     of_four.partitioned[1].params = 40 * (size_t)MIB,
     of_four.partitioned[1].grads = 30 * (size_t)MIB;
     for (size_t i = 0; i < TTI_COUNT(rows); i++)
-        T_FAILS(tti_device_need_check(&of_four, rows[i].n_mib * MIB), TUTTI_E_NOMEM, rows[i].told);
+        T_FAILS(tti_device_need_check(&of_four, rows[i].n_mib * MIB), TUTTI_E_NOMEM,
+                rows[i].reported);
 }
 
 /* 30 MiB of parameters and 40 of gradients instead of 100 each; a buffer more is a whole one. */

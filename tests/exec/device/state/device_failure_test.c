@@ -1,4 +1,4 @@
-/* device_failure_test.c - what is told of a device that failed, by how many steps were at work, and
+/* device_failure_test.c - the report of a failed device, by the number of steps in flight, and
  * what is not its doing. */
 #include "exec/device/state/device_state.h"
 
