@@ -184,7 +184,7 @@ typedef struct tti_device_norm {
     size_t n_blocks, n_rows, width; /* width a multiple of 8, at most 2048 */
     bool pushed;  /* push computed the product before the norm: the other rank's terms .. */
     size_t inbox; /* .. are at this offset of the own first source, [n_blocks][n_rows][width] */
-    bool kept;    /* if pushed: bring sends the rows to the other rank .. */
+    bool kept;    /* if pushed: gather_rows sends the rows to the other rank .. */
     bool pulled;  /* .. and pull computes the next product */
 } tti_device_norm;
 
@@ -436,10 +436,10 @@ typedef struct tti_device_fusion_ops {
     /* In TTI_QUEUE_PEER, ordered after a norm with kept: sends the norm's rows to the other
      * rank. Ends when the other rank's rows have arrived or, if the norm is pulled, when the
      * own rows have been sent.  NULL: kept is not supported. */
-    tutti_status (*bring)(void *group, const tti_device_norm *norm);
+    tutti_status (*gather_rows)(void *group, const tti_device_norm *norm);
     /* Whether pull supports this product, as can_push. */
     bool (*can_pull)(const tti_node *product, size_t n_rows);
-    /* In the compute queue, after bring: the product of the norm's rows.  Starts with the own
+    /* In the compute queue, after gather_rows: the product of the norm's rows.  Starts with the own
      * rows and waits in the kernel for the other rank's rows. */
     tutti_status (*pull)(void *group, const tti_device_push *pull);
 } tti_device_fusion_ops;

@@ -165,9 +165,9 @@ tutti_status tti_exec_broadcast_params(tti_exec *exec);
 tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
 /* Between the two calls n_steps steps are begun and ended as in training, after at least one, and
- * their parts timed; nothing waits that does not wait in training.  Devices play captured graphs of
- * their own meanwhile, with timestamps in them; on the host it is the first compute thread that is
- * looked at. Collective. */
+ * their parts timed; nothing waits that does not wait in training.  Devices replay captured graphs
+ * of their own meanwhile, with timestamps in them; on the host it is the first compute thread that
+ * is looked at. Collective. */
 tutti_status tti_exec_profile_begin(tti_exec *exec, int n_steps);
 tutti_status tti_exec_profile_end(tti_exec *exec, tti_timeline *out);
 

@@ -60,7 +60,8 @@ def kill_a_worker(n_steps, restarts):
                          *layouts.keys_of((1, 2, 2)), "parallel.place=processes",
                          "run.checkpoint_every=20", "train.steps=%d" % n_steps,
                          "run.restarts=%d" % restarts)
-    runs.wait_until(lambda: runs.steps_reported(run) > 30 or process.poll() is not None, what="a step")
+    runs.wait_until(lambda: runs.steps_reported(run) > 30 or process.poll() is not None,
+                    what="a step")
     runs.kill_child(process, 3)
     begin = time.monotonic()
     return runs.finish(process), time.monotonic() - begin

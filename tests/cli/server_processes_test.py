@@ -46,7 +46,7 @@ def again(recorded, run):
 
 
 def test_the_same_as_threads():
-    """Evaluations and checkpoints in between bring all together."""
+    """Evaluations and checkpoints between updates synchronize all workers."""
     for place, other in ((PROCESSES, "parallel.place=threads"),
                          ("parallel.place=threads", PROCESSES)):
         run = place[-7:]

@@ -21,10 +21,10 @@ typedef struct fake_group {
     float *partials[FAKE_MAX_RANKS][TTI_MAX_PARTIALS];
     float *sources[FAKE_MAX_RANKS][TTI_MAX_SOURCES];
     size_t at[FAKE_MAX_RANKS][FAKE_MAX_GROUPS]
-             [TTI_MAX_PARTIALS]; /* where groups are in partial sums */
-    fake_hosts *hosts;           /* NULL: all memory is in reach */
-    uint64_t n_collectives;      /* fake_tp.h */
-    tti_device_norm brought;     /* whose rows were last sent to the other of two */
+             [TTI_MAX_PARTIALS];  /* where groups are in partial sums */
+    fake_hosts *hosts;            /* NULL: all memory is in reach */
+    uint64_t n_collectives;       /* fake_tp.h */
+    tti_device_norm rows_arrived; /* whose rows were last sent to the other of two */
     uint64_t brought_hash;
     struct fake_box *box; /* fake_p2p.h */
     bool has_failed;      /* of what waits in it */

@@ -191,7 +191,7 @@ static tutti_graph *net_smooth(bool training) {
 }
 
 /* A NaN in a sample of shard 5, then a good step. */
-static const char *meet_nan(workers *c, tti_exec *exec, int rank) {
+static const char *compute_nan(workers *c, tti_exec *exec, int rank) {
     workers_batch *batch = workers_batch_new();
     workers_fill(batch, 0);
     batch->x[5][8] = NAN;
@@ -215,14 +215,14 @@ static const char *meet_nan(workers *c, tti_exec *exec, int rank) {
 T_CASE(a_nan_names_step_and_layer_and_leaves_the_parameters) {
     T_UNUSED;
     workers first = new_workers(net_smooth, 1, 1);
-    first.fn = meet_nan;
+    first.fn = compute_nan;
     first.n_steps = 1;
     workers_run(&first);
     static const int counts[] = {1, 2, 3, 8};
     for (size_t i = 0; i < TTI_COUNT(counts); i++) {
         workers c = new_workers(net_smooth, counts[i], 2);
         c.bucket_bytes = i % 2 ? 1 : 0;
-        c.fn = meet_nan;
+        c.fn = compute_nan;
         c.n_steps = 1;
         workers_run(&c);
         workers_expect_same(&c, &first);

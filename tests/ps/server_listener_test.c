@@ -26,7 +26,7 @@ typedef struct apart {
 static bool is_odd(const apart *a, int rank) { return a->odd && rank == a->workers.n_ranks - 1; }
 
 /* Sums of numbers of all, and the largest. */
-static const char *meet(apart *a, tti_exec *exec, int rank) {
+static const char *synchronize(apart *a, tti_exec *exec, int rank) {
     double sums[3] = {rank == 1 ? 0.25 : 0, rank + 1, 1};
     int64_t largest = rank == 1 ? INT64_MAX : rank - 100;
     tti_members members;
@@ -62,7 +62,7 @@ static const char *work(apart *a, tti_exec *exec, tti_server *server, int rank) 
     COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     COMM_OK(tti_server_pull(exec, &n_updates));
     COMM_TRUE(n_updates == BATCHES);
-    const char *failure = meet(a, exec, rank);
+    const char *failure = synchronize(a, exec, rank);
     return failure ? failure : workers_keep(&a->workers, exec, rank);
 }
 
@@ -110,7 +110,7 @@ static const char *rank_apart(tutti_comm *comm, void *arg) {
 }
 
 /* replay: arrivals of another run, NULL: none. */
-static void play_apart(apart *a, int n_ranks, const tti_arrival *replay) {
+static void run_apart(apart *a, int n_ranks, const tti_arrival *replay) {
     a->workers = new_workers("adamw", n_ranks);
     a->workers.exec.clip_norm = 1;
     a->workers.exec.ema = 0.9;
@@ -152,9 +152,9 @@ T_CASE(what_was_recorded_is_repeated) {
     for (int w = 2; w <= 4; w++) {
         apart first = {0}, again = {0};
         T_OK(tti_fault_set("exec.compute:delay_ms=3@rank=1"));
-        play_apart(&first, w, NULL);
+        run_apart(&first, w, NULL);
         T_OK(tti_fault_set("exec.compute:delay_ms=2@rank=0"));
-        play_apart(&again, w, first.arrivals);
+        run_apart(&again, w, first.arrivals);
         T_OK(tti_fault_set(NULL));
         expect_whole(&first);
         expect_same(&again, &first);
@@ -172,7 +172,7 @@ T_CASE(what_was_recorded_is_repeated) {
 T_CASE(staleness_is_bounded) {
     T_UNUSED;
     apart a = {.staleness = 1};
-    play_apart(&a, 3, NULL);
+    run_apart(&a, 3, NULL);
     expect_whole(&a);
     for (int i = 0; i < BATCHES; i++) {
         int64_t lacks = a.arrivals[i].step - 1 - a.arrivals[i].version;
@@ -252,7 +252,7 @@ T_CASE(the_others_go_on) {
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
         apart a = {.odd = cases[i].odd};
         tti_leave left;
-        play_apart(&a, 3, NULL);
+        run_apart(&a, 3, NULL);
         expect_whole(&a);
         assert_true(a.members.all == 3 && a.sums[2] == 2);
         assert_true(tti_server_next_leave(a.server, &left));
@@ -275,7 +275,7 @@ T_CASE(an_order_that_is_repeated_needs_all) {
     a.text = "worker 2 has left, and an order that is repeated needs all";
     for (int i = 0; i < BATCHES; i++)
         in_turn[i] = (tti_arrival){.step = i + 1, .batch = i, .version = i, .worker = i % 3};
-    play_apart(&a, 3, in_turn);
+    run_apart(&a, 3, in_turn);
     T_EQ(a.n_arrivals, 2);
     end(&a);
 }
@@ -293,7 +293,7 @@ static const char *fails_for_all(apart *a, tti_channel *c) {
 T_CASE(a_failure_that_is_everybodys) {
     T_UNUSED;
     apart a = {.odd = fails_for_all, .fails = true, .text = "the data are of another world"};
-    play_apart(&a, 3, NULL);
+    run_apart(&a, 3, NULL);
     end(&a);
 }
 

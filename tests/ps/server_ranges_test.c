@@ -153,7 +153,7 @@ static const char *rank_of_spread(tutti_comm *comm, void *arg) {
 }
 
 /* replay: arrivals, NULL: as they come. */
-static void play_spread(spread *s, const tti_arrival *replay) {
+static void run_spread(spread *s, const tti_arrival *replay) {
     s->workers = new_workers(s->optimizer ? s->optimizer : "adamw", N_RANKS);
     s->workers.exec.clip_norm = 1;
     s->workers.exec.ema = 0.9;
@@ -210,12 +210,12 @@ T_CASE(bits_do_not_know_who_holds_what) {
     fill_order(order);
     for (size_t i = 0; i < TTI_COUNT(optimizers); i++) {
         spread one = {.optimizer = optimizers[i], .n_ranges = 1};
-        play_spread(&one, order);
+        run_spread(&one, order);
         expect_whole(&one);
         assert_true(one.arrivals[BATCHES - 1].result.grad_norm > 0);
         for (int n = 2; n <= N_RANKS; n++) {
             spread more = {.optimizer = optimizers[i], .n_ranges = n};
-            play_spread(&more, order);
+            run_spread(&more, order);
             expect_same(&more, &one);
             end(&more);
         }
@@ -226,9 +226,9 @@ T_CASE(bits_do_not_know_who_holds_what) {
 T_CASE(what_was_recorded_is_repeated) {
     T_UNUSED;
     spread first = {.n_ranges = 2}, again = {.n_ranges = 3};
-    play_spread(&first, NULL);
+    run_spread(&first, NULL);
     expect_whole(&first);
-    play_spread(&again, first.arrivals);
+    run_spread(&again, first.arrivals);
     expect_same(&again, &first);
     end(&first);
     end(&again);
@@ -239,12 +239,12 @@ T_CASE(between_hosts) {
     tti_arrival order[BATCHES];
     fill_order(order);
     spread here = {.n_ranges = 1}, far = {.n_ranges = 3}, mixed = {.n_ranges = 2};
-    play_spread(&here, order);
+    run_spread(&here, order);
     setenv("TUTTI_TEST_TRANSPORT", "tcp", 1);
     setenv("TUTTI_TEST_HOSTS", "a,b,c", 1);
-    play_spread(&far, order);
+    run_spread(&far, order);
     setenv("TUTTI_TEST_HOSTS", "a,b,b", 1);
-    play_spread(&mixed, order);
+    run_spread(&mixed, order);
     unsetenv("TUTTI_TEST_HOSTS");
     unsetenv("TUTTI_TEST_TRANSPORT");
     expect_same(&far, &here);
@@ -281,7 +281,7 @@ T_CASE(steps_without_the_slowest) {
     T_UNUSED;
     for (int n = 2; n <= N_RANKS; n++) {
         spread s = {.n_ranges = n, .n_backup = 1};
-        play_spread(&s, NULL);
+        run_spread(&s, NULL);
         T_EQ(s.n_arrivals, BATCHES);
         for (int r = 1; r < N_RANKS; r++)
             assert_memory_equal(s.workers.params[r], s.workers.params[0],
@@ -300,7 +300,7 @@ T_CASE(each_range_server_has_its_part_of_the_bytes) {
     fill_order(order);
     for (int n = 1; n <= N_RANKS; n++) {
         spread s = {.n_ranges = n};
-        play_spread(&s, order);
+        run_spread(&s, order);
         T_EQ(s.n_held, n);
         for (int r = 0; r < n; r++) {
             tti_range keys = tti_share_range(s.workers.plan, r, n);
@@ -346,7 +346,7 @@ static const char *store_and_look(spread *s, tti_exec *exec) {
 T_CASE(every_range_server_takes_its_part_of_a_checkpoint) {
     T_UNUSED;
     spread s = {.n_ranges = 3, .also = store_and_look};
-    play_spread(&s, NULL);
+    run_spread(&s, NULL);
     for (int i = 0; i < s.workers.plan->n_slots; i++) {
         const tti_slot *slot = &s.workers.plan->slots[i];
         if (!slot->buffer)
@@ -382,7 +382,7 @@ T_CASE(the_others_go_on_without_a_worker) {
     const char *(*const odd[])(tti_channel *) = {takes_and_goes, goes_at_once};
     for (size_t i = 0; i < TTI_COUNT(odd); i++) {
         spread s = {.n_ranges = 2, .odd = odd[i], .odd_rank = 2};
-        play_spread(&s, NULL);
+        run_spread(&s, NULL);
         expect_whole(&s);
         assert_memory_equal(s.workers.params[1], s.workers.params[0],
                             s.workers.plan->n_flat * sizeof(float));
@@ -395,10 +395,10 @@ T_CASE(a_range_server_goes_on_without_its_worker) {
     T_UNUSED;
     for (int w = 0; w < N_RANKS; w++) {
         spread s = {.n_ranges = 2, .leaves = true, .leaver = w}, again = {.n_ranges = 3};
-        play_spread(&s, NULL);
+        run_spread(&s, NULL);
         expect_whole(&s);
         for (int i = 0; i < BATCHES; i++) assert_true(s.arrivals[i].worker != w);
-        play_spread(&again, s.arrivals);
+        run_spread(&again, s.arrivals);
         expect_same(&again, &s);
         end(&s);
         end(&again);
@@ -408,11 +408,11 @@ T_CASE(a_range_server_goes_on_without_its_worker) {
 T_CASE(a_range_server_that_goes_ends_all) {
     T_UNUSED;
     spread s = {.n_ranges = 2, .odd = goes_at_once, .odd_rank = 1, .text = "rank 1"};
-    play_spread(&s, NULL);
+    run_spread(&s, NULL);
     end(&s);
     spread with_batch = {.n_ranges = 3, .odd = takes_and_goes, .odd_rank = 2};
     with_batch.text = "rank 2";
-    play_spread(&with_batch, NULL);
+    run_spread(&with_batch, NULL);
     end(&with_batch);
 }
 
@@ -433,7 +433,7 @@ T_CASE(who_fails_does_not_wait_for_the_first_for_ever) {
     T_UNUSED;
     spread s = {.n_ranges = 3, .odd = says_nothing, .fails = true, .ended = &others_ended};
     assert_int_equal(sem_init(&others_ended, 0, 0), 0);
-    play_spread(&s, NULL);
+    run_spread(&s, NULL);
     tti_server_destroy(s.server);
     sem_destroy(&others_ended);
     end(&s);

@@ -63,7 +63,7 @@ T_CASE(any_shard_map_is_the_all_reduce) {
 
 /* ---- asynchronous ---- */
 
-static const char *play_rank(tutti_comm *comm, void *arg) {
+static const char *run_rank(tutti_comm *comm, void *arg) {
     served *s = arg;
     int64_t n_updates;
     int rank = comm ? tutti_comm_rank(comm) : 0;
@@ -86,8 +86,8 @@ static const char *play_rank(tutti_comm *comm, void *arg) {
 }
 
 /* A run of W workers; replay: of another one. */
-static void play_all(served *s, int n_ranks, int n_servers, int64_t staleness,
-                     const served *replay) {
+static void run_all(served *s, int n_ranks, int n_servers, int64_t staleness,
+                    const served *replay) {
     *s = (served){.workers = new_workers("adamw", n_ranks)};
     s->workers.exec.clip_norm = 1;
     tti_server_desc d = server_desc(&s->workers, n_servers, staleness);
@@ -95,8 +95,8 @@ static void play_all(served *s, int n_ranks, int n_servers, int64_t staleness,
     d.n_replay = replay ? replay->n_arrivals : 0;
     T_OK(tti_server_create(&d, &s->server));
     if (n_ranks > 1)
-        comm_run(n_ranks, play_rank, s);
-    else if (play_rank(NULL, s))
+        comm_run(n_ranks, run_rank, s);
+    else if (run_rank(NULL, s))
         fail_msg("alone: %s", tutti_last_error());
     while (tti_server_next(s->server, &s->arrivals[s->n_arrivals])) {
         const tti_arrival *a = &s->arrivals[s->n_arrivals++];
@@ -126,10 +126,10 @@ static void expect_same_params(const served *a, const served *b) {
 T_CASE(one_worker_waits_for_nobody_and_lacks_nothing) {
     T_UNUSED;
     served alone, again;
-    play_all(&alone, 1, 1, TTI_UNBOUNDED, NULL);
+    run_all(&alone, 1, 1, TTI_UNBOUNDED, NULL);
     T_EQ(alone.stale_max, 0);
     for (int i = 0; i < BATCHES; i++) T_EQ(alone.arrivals[i].batch, i);
-    play_all(&again, 1, 3, 1, NULL);
+    run_all(&again, 1, 3, 1, NULL);
     expect_same_params(&again, &alone);
     workers_fini(&alone.workers);
     workers_fini(&again.workers);
@@ -137,14 +137,13 @@ T_CASE(one_worker_waits_for_nobody_and_lacks_nothing) {
 
 /* Runs a step with a first batch, that of `which`, so late that the others make at least n updates
  * before it.  A busy machine needs longer for these. */
-static void play_overtaken(served *s, int n_ranks, int64_t staleness, const char *which,
-                           int64_t n) {
+static void run_overtaken(served *s, int n_ranks, int64_t staleness, const char *which, int64_t n) {
     for (int late_ms = 100; late_ms <= 1600; late_ms *= 4) {
         char faults[96];
         snprintf(faults, sizeof faults,
                  "exec.compute:delay_ms=%d@%s;exec.compute:delay_ms=3@rank=1", late_ms, which);
         T_OK(tti_fault_set(faults));
-        play_all(s, n_ranks, 1, staleness, NULL);
+        run_all(s, n_ranks, 1, staleness, NULL);
         T_OK(tti_fault_set(NULL));
         if (s->stale_max >= n) return;
         workers_fini(&s->workers);
@@ -157,9 +156,9 @@ T_CASE(what_was_recorded_is_repeated) {
     for (int w = 2; w <= 5; w++) {
         served first, again;
         /* Who begins first is overtaken, and later rank 1. */
-        play_overtaken(&first, w, TTI_UNBOUNDED, "1", 1);
+        run_overtaken(&first, w, TTI_UNBOUNDED, "1", 1);
         T_OK(tti_fault_set("exec.compute:delay_ms=2@rank=0")); /* now another one is slow */
-        play_all(&again, w, 1 + w % 3, TTI_UNBOUNDED, &first);
+        run_all(&again, w, 1 + w % 3, TTI_UNBOUNDED, &first);
         T_OK(tti_fault_set(NULL));
         for (int i = 0; i < BATCHES; i++) {
             const tti_arrival *a = &first.arrivals[i], *b = &again.arrivals[i];
@@ -178,9 +177,9 @@ T_CASE(staleness_is_bounded) {
     T_UNUSED;
     enum { W = 3 };
     served free_run, bounded;
-    play_overtaken(&free_run, W, TTI_UNBOUNDED, "rank=0,1", 3 * (W - 1) + 1);
+    run_overtaken(&free_run, W, TTI_UNBOUNDED, "rank=0,1", 3 * (W - 1) + 1);
     for (int64_t s = 1; s <= 2; s++) {
-        play_overtaken(&bounded, W, s, "rank=0,1", 1);
+        run_overtaken(&bounded, W, s, "rank=0,1", 1);
         assert_in_range(bounded.stale_max, 1, (s + 1) * (W - 1));
         workers_fini(&bounded.workers);
     }

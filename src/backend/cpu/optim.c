@@ -43,13 +43,13 @@ static void adam_loop(adam_step s, float *w, float *m, float *v, const float *gr
 }
 
 /* Makes out k the same bytes as in k where the plan did not. */
-static void bring(const tti_kargs *a, int k) {
+static void copy_input_to_output(const tti_kargs *a, int k) {
     if (a->out[k] != a->in[k])
         memcpy(a->out[k], a->in[k], tti_n_elems(a->node->out[k]) * sizeof(float));
 }
 
 static tutti_status adam_any(const tti_kargs *a, bool decoupled) {
-    for (int k = 0; k < 3; k++) bring(a, k);
+    for (int k = 0; k < 3; k++) copy_input_to_output(a, k);
     adam_loop(read_adam(a->node, a->in[4], decoupled), a->out[0], a->out[1], a->out[2], a->in[3],
               tti_n_elems(a->node->out[0]));
     return TUTTI_OK;
@@ -92,7 +92,7 @@ static tutti_status sgd_run(void *state, const tti_kargs *a) {
     sgd_step s = {hyper[1] * hyper[2], (float)tti_attr_float(a->node, "decay"),
                   (float)tti_attr_float(a->node, "momentum"), hyper[0]};
     (void)state;
-    for (int k = 0; k < 2; k++) bring(a, k);
+    for (int k = 0; k < 2; k++) copy_input_to_output(a, k);
     (tti_attr_int(a->node, "nesterov") ? nesterov_loop : sgd_loop)(
         s, a->out[0], a->out[1], a->in[2], tti_n_elems(a->node->out[0]));
     return TUTTI_OK;
@@ -126,7 +126,7 @@ static tutti_status rmsprop_run(void *state, const tti_kargs *a) {
                   .momentum = (float)tti_attr_float(a->node, "momentum"),
                   .rate = hyper[0]};
     (void)state;
-    for (int k = 0; k < 3; k++) bring(a, k);
+    for (int k = 0; k < 3; k++) copy_input_to_output(a, k);
     rmsprop_loop(s, a->out[0], a->out[1], a->out[2], a->in[3], tti_n_elems(a->node->out[0]));
     return TUTTI_OK;
 }
@@ -148,7 +148,7 @@ static tutti_status adagrad_run(void *state, const tti_kargs *a) {
                   .eps = (float)tti_attr_float(a->node, "eps"),
                   .rate = hyper[0] / (1.0f + (hyper[3] - 1.0f) * lr_decay)};
     (void)state;
-    for (int k = 0; k < 2; k++) bring(a, k);
+    for (int k = 0; k < 2; k++) copy_input_to_output(a, k);
     adagrad_loop(s, a->out[0], a->out[1], a->in[2], tti_n_elems(a->node->out[0]));
     return TUTTI_OK;
 }
@@ -180,7 +180,7 @@ static tutti_status lion_run(void *state, const tti_kargs *a) {
                    .rest2 = (float)(1.0 - beta2),
                    .rate = hyper[0]};
     (void)state;
-    for (int k = 0; k < 2; k++) bring(a, k);
+    for (int k = 0; k < 2; k++) copy_input_to_output(a, k);
     lion_loop(s, a->out[0], a->out[1], a->in[2], tti_n_elems(a->node->out[0]));
     return TUTTI_OK;
 }
@@ -204,7 +204,7 @@ static tutti_status lars_run(void *state, const tti_kargs *a) {
         local = (float)tti_attr_float(a->node, "trust") * norms[0] /
                 (norms[1] + s.decay * norms[0] + eps);
     (void)state;
-    for (int k = 0; k < 2; k++) bring(a, k);
+    for (int k = 0; k < 2; k++) copy_input_to_output(a, k);
     lars_loop(s, local, a->out[0], a->out[1], a->in[2], tti_n_elems(a->node->out[0]));
     return TUTTI_OK;
 }
@@ -251,7 +251,7 @@ static tutti_status lamb_run(void *state, const tti_kargs *a) {
     adam_step s = read_lamb(a->node, hyper);
     s.shrink = hyper[0] * (norms[0] > 0 && norms[1] > 0 ? norms[0] / norms[1] : 1.0f);
     (void)state;
-    for (int k = 0; k < 3; k++) bring(a, k);
+    for (int k = 0; k < 3; k++) copy_input_to_output(a, k);
     lamb_loop(s, a->out[0], a->out[1], a->out[2], a->in[3], tti_n_elems(a->node->out[0]));
     return TUTTI_OK;
 }
@@ -268,7 +268,7 @@ static tutti_status buffer_update_run(void *state, const tti_kargs *a) {
     const float *hyper = a->in[2];
     float momentum = (float)tti_attr_float(a->node, "momentum");
     (void)state;
-    bring(a, 0);
+    copy_input_to_output(a, 0);
     mean_loop(1 - momentum, momentum * hyper[6], a->out[0], a->in[1], tti_n_elems(a->node->out[0]));
     return TUTTI_OK;
 }
@@ -276,7 +276,7 @@ static tutti_status buffer_update_run(void *state, const tti_kargs *a) {
 static tutti_status ema_run(void *state, const tti_kargs *a) {
     double decay = tti_attr_float(a->node, "decay");
     (void)state;
-    bring(a, 0);
+    copy_input_to_output(a, 0);
     mean_loop((float)decay, (float)(1.0 - decay), a->out[0], a->in[1],
               tti_n_elems(a->node->out[0]));
     return TUTTI_OK;

@@ -461,7 +461,7 @@ static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     if (is_timed_alone) tti_profile_next_step(x);
     if (d->loads || is_timed_alone) return tti_device_whole_step(x, set, false);
     if (d->next_timed < d->n_timed) return d->ops->queues.replay(d->timed[d->next_timed++]);
-    return tti_device_play(x, set);
+    return tti_device_replay(x, set);
 }
 
 tutti_status tti_device_sum_through_host(tti_exec *x, tti_device_set *set) {

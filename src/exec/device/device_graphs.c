@@ -85,7 +85,7 @@ static tutti_status record_all(tti_exec *x, bool gathers) {
 
 static bool waits_for_peers(const tti_exec_device *d) { return d->reduce || d->axis; }
 
-tutti_status tti_device_play(tti_exec *x, tti_device_set *set) {
+tutti_status tti_device_replay(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = tti_device_of(x);
     if (!set->captured_graph)
         TTI_TRY(waits_for_peers(d) ? record_all(x, set->gathers)
@@ -93,13 +93,13 @@ tutti_status tti_device_play(tti_exec *x, tti_device_set *set) {
     return d->ops->queues.replay(set->captured_graph);
 }
 
-static tutti_status play_marked(tti_exec *x, int which) {
+static tutti_status replay_marked(tti_exec *x, int which) {
     tti_exec_device *device = tti_device_of(x);
-    TTI_TRY(tti_device_play(x, &device->sets[which]));
+    TTI_TRY(tti_device_replay(x, &device->sets[which]));
     return device->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which);
 }
 
-static tutti_status play_chain(tti_exec *x, int first) {
+static tutti_status replay_chain(tti_exec *x, int first) {
     tti_exec_device *d = tti_device_of(x);
     d->n_waiting = 0;
     if (!d->chains[first])
@@ -108,18 +108,18 @@ static tutti_status play_chain(tti_exec *x, int first) {
 }
 
 /* One by one, if a launch has fewer steps. */
-static tutti_status play_waiting(tti_exec *x) {
+static tutti_status replay_waiting(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     for (; d->n_waiting > 0; d->n_waiting--) {
         uint64_t step = d->n_begun - (uint64_t)d->n_waiting;
-        TTI_TRY(play_marked(x, (int)(step % (uint64_t)d->n_sets)));
+        TTI_TRY(replay_marked(x, (int)(step % (uint64_t)d->n_sets)));
     }
     return TUTTI_OK;
 }
 
 tutti_status tti_device_release_graphs(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
-    TTI_TRY(play_waiting(x));
+    TTI_TRY(replay_waiting(x));
     TTI_TRY(tti_device_reduce_rest(d->reduce));
     for (int i = 0; i < TTI_MAX_AHEAD; i++) {
         d->ops->queues.release_captured_graph(d->sets[i].captured_graph);
@@ -132,8 +132,8 @@ tutti_status tti_device_release_graphs(tti_exec *x) {
 tutti_status tti_device_chain_step(tti_exec *x, int which) {
     tti_exec_device *d = tti_device_of(x);
     int first = (which + d->n_sets - d->n_waiting) % d->n_sets;
-    if (!begins_chain(d, first)) return play_marked(x, which);
-    return ++d->n_waiting < d->n_chained ? TUTTI_OK : play_chain(x, first);
+    if (!begins_chain(d, first)) return replay_marked(x, which);
+    return ++d->n_waiting < d->n_chained ? TUTTI_OK : replay_chain(x, first);
 }
 
 tutti_status tti_device_chain_before_end(tti_exec *x) {
@@ -141,7 +141,7 @@ tutti_status tti_device_chain_before_end(tti_exec *x) {
     bool others_may_come = !d->has_just_ended;
     d->has_just_ended = true;
     uint64_t n_given = d->n_begun - d->n_ended - (uint64_t)d->n_waiting;
-    return others_may_come && n_given > 0 ? TUTTI_OK : play_waiting(x);
+    return others_may_come && n_given > 0 ? TUTTI_OK : replay_waiting(x);
 }
 
 /* ---- graphs with timestamps, for a profile ---- */

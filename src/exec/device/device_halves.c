@@ -26,7 +26,7 @@ static tutti_status launch_gradients(tti_exec *x, tti_device_set *set) {
     bool between = d->pipe && tti_device_pipe_is_loaded(d->pipe, false);
     TTI_TRY(d->host_staged ? tti_device_sum_through_host(x, set)
                            : tti_device_sum_gradients(x, set, between));
-    if (tti_offload_of(x) && !d->host_staged) TTI_TRY(tti_device_bring_gradients(x));
+    if (tti_offload_of(x) && !d->host_staged) TTI_TRY(tti_device_copy_gradients_to_host(x));
     TTI_TRY(d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report));
     TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which));
     return tti_device_await_event(x, which);

@@ -346,7 +346,7 @@ tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set) {
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_work("begin"), -1);
 }
 
-tutti_status tti_device_bring_gradients(tti_exec *x) {
+tutti_status tti_device_copy_gradients_to_host(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     tti_queue sums = d->reduce ? TTI_QUEUE_COMM : TTI_QUEUE_COMPUTE;
     TTI_TRY(tti_offload_bring(tti_offload_of(x), tti_setup_of(x)->desc.plan->n_buckets, sums));
@@ -357,7 +357,7 @@ tutti_status tti_device_bring_gradients(tti_exec *x) {
 
 static tutti_status run_update(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
-    if (tti_offload_of(x)) return tti_device_bring_gradients(x);
+    if (tti_offload_of(x)) return tti_device_copy_gradients_to_host(x);
     TTI_TRY(tti_device_update_run(d->update));
     bool sums_too = tti_device_update_sums(d->update);
     tti_span_id made =

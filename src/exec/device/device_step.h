@@ -33,7 +33,7 @@ typedef struct tti_device_server tti_device_server;
 tutti_status tti_device_server_create(tti_exec *x, tti_device_server **out);
 void tti_device_server_destroy(tti_device_server *server); /* takes NULL */
 
-/* Puts it into the compute queue to bring the gradients to the host. */
+/* Enqueues the copy of the gradients to the host in the compute queue. */
 tutti_status tti_device_server_bring(tti_device_server *server);
 
 /* The end of a step that was begun for its gradient alone: that lies on the host, and its sums are
@@ -114,7 +114,7 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
 /* device.c: launches a step up to the sums of gradients between devices through the host. */
 tutti_status tti_device_sum_through_host(tti_exec *x, tti_device_set *set);
 /* All gradients to the host, which makes the update. */
-tutti_status tti_device_bring_gradients(tti_exec *x);
+tutti_status tti_device_copy_gradients_to_host(tti_exec *x);
 
 /* Launches a step up to the sums of its gradients; overlapped: other devices are read while shards
  * compute. */
@@ -132,7 +132,7 @@ tutti_status tti_device_end_capture(tti_exec_device *device, tutti_status st,
 
 /* device_graphs.c: a captured graph of a step with these inputs, nothing runs; and the set's own
  * one into the queue, made if it is not there. */
-tutti_status tti_device_play(tti_exec *x, tti_device_set *set);
+tutti_status tti_device_replay(tti_exec *x, tti_device_set *set);
 
 /* device_graphs.c: later steps differ from the captured ones, which are all complete on return.
  * Collective. */

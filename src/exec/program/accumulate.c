@@ -7,15 +7,15 @@
 #include "base/error.h"
 #include "ops/loss/losses.h"
 
-typedef struct player {
+typedef struct simulation {
     tti_accumulation *acc;
     tti_partial stack[TTI_MAX_PARTIALS];
     int buffer[TTI_MAX_PARTIALS]; /* of the partials on the stack */
     int depth;
     bool *busy; /* [n shards]: buffers in use */
-} player;
+} simulation;
 
-static int alloc_buffer(player *p) {
+static int alloc_buffer(simulation *p) {
     int b = 0;
     while (p->busy[b]) b++;
     p->busy[b] = true;
@@ -24,7 +24,7 @@ static int alloc_buffer(player *p) {
 }
 
 /* The two topmost partials are the halves of one subtree. */
-static bool are_siblings(const player *p) {
+static bool are_siblings(const simulation *p) {
     if (p->depth < 2) return false;
     const tti_partial *left = &p->stack[p->depth - 2], *right = &p->stack[p->depth - 1];
     return left->level == right->level && left->index % 2 == 0 && right->index == left->index + 1;
@@ -36,7 +36,7 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
                n_compute_threads <= TTI_MAX_COMPUTE_THREADS);
     *acc = (tti_accumulation){0};
     size_t n_shards = (size_t)(last - first);
-    player p = {.acc = acc, .busy = calloc(n_shards + 1, sizeof(bool))};
+    simulation p = {.acc = acc, .busy = calloc(n_shards + 1, sizeof(bool))};
     acc->shard_groups = calloc(n_shards + 1, sizeof *acc->shard_groups);
     acc->merges = calloc(n_shards + 1, sizeof *acc->merges);
     if (!p.busy || !acc->shard_groups || !acc->merges) {

@@ -57,9 +57,9 @@ static inline const tti_tp_calls *tti_tp_calls_of(const tti_device_tp *tp) {
 /* The role of a program's step in a norm between collectives. */
 typedef struct tti_joint_step {
     tti_norm_exchange norm; /* that begins here; n_steps 0: none does */
-    int to;                 /* of a product that brings one its terms: the norm's step; else 0 */
-    int from;               /* of that norm: the product's step */
-    bool pulls;             /* of a norm: rows may arrive after the next step has begun */
+    int to;     /* of a product that pushes its terms to a norm: the step of the norm; else 0 */
+    int from;   /* of that norm: the product's step */
+    bool pulls; /* of a norm: rows may arrive after the next step has begun */
 } tti_joint_step;
 
 /* waits [n_steps]: before step s the collectives of earlier steps must be complete, because it

@@ -461,13 +461,13 @@ static bool is_joint(const tti_instance *it, int s, int last) {
     return n > 0 && s + n <= last && tti_tp_calls_of(it->desc.tp)->group(it->desc.tp);
 }
 
-/* The norm for which product s brings the terms, 0: it does not. */
+/* The norm to which product s pushes its terms; 0: none. */
 static int pushes_to(const tti_instance *it, int s, int last) {
     int to = it->joints ? it->joints[s].to : 0;
     return to > 0 && is_joint(it, to, last) ? to : 0;
 }
 
-/* Whether a product of a range that begins at first has brought the norm at step s its terms. */
+/* Whether a product of a range that begins at first has pushed its terms to the norm at step s. */
 static bool is_pushed(const tti_instance *it, int s, int first) {
     int product = it->joints[s].from;
     return product >= first && it->joints[product].to == s;

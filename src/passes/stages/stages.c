@@ -364,7 +364,7 @@ static tutti_status cross(builder *k, const tutti_value *value) {
 }
 
 /* An input of the whole graph, or what another rank makes. */
-static void bring(builder *k, const tutti_value *value) {
+static void map_input(builder *k, const tutti_value *value) {
     char name[32];
     if (tti_mapped(&k->rw, value)) return;
     if (k->sched_slot[value->node->id] == ANYWHERE) {
@@ -394,7 +394,7 @@ static tutti_status keep_node(builder *k, const tti_node *node) {
     int sched_slot = k->sched_slot[node->id];
     if (sched_slot == ANYWHERE) return TUTTI_OK;
     if (tti_sched_slot_stage(k->s, sched_slot) == k->s->stage) {
-        for (int i = 0; i < node->n_in; i++) bring(k, node->in[i]);
+        for (int i = 0; i < node->n_in; i++) map_input(k, node->in[i]);
         if (is_further_copy(tti_old_graph(&k->rw), node))
             keep_source(k, node);
         else
@@ -414,7 +414,7 @@ static void keep_outputs(builder *k) {
         int at = k->sched_slot[old->node->id]; /* an input that is an output too: the last rank's */
         int stage = at == ANYWHERE ? k->s->n_stages - 1 : tti_sched_slot_stage(k->s, at);
         if (stage != k->s->stage) continue;
-        bring(k, old);
+        map_input(k, old);
         char own[TTI_MAX_NAME + 32];
         bool of_source = strncmp(name, "grad.", 5) == 0 || strncmp(name, "stat.", 5) == 0;
         int n = of_source ? 5 + (int)own_name(g, name + 5) : (int)strlen(name);

@@ -16,7 +16,8 @@ def expect(version, arguments, code, *parts):
                            timeout=60)
     reported = ended.stdout + ended.stderr
     if ended.returncode != code or any(part not in reported for part in parts):
-        sys.exit("driver %s: exit code %d, no %s in\n%s" % (version, ended.returncode, parts, reported))
+        sys.exit("driver %s: exit code %d, no %s in\n%s" %
+                 (version, ended.returncode, parts, reported))
 
 
 if __name__ == "__main__":

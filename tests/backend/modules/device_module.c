@@ -212,7 +212,7 @@ static tutti_status record_end(void **out) {
 }
 
 /* A command that concerns all queues. */
-static void meet_queues(const command *c) {
+static void synchronize_queues(const command *c) {
     command wait = *c;
     if (c->kind == MARK) {
         current->marks[c->n].queue = c->queue;
@@ -235,7 +235,7 @@ static tutti_status put_between(const command *c) {
     if (current->records)
         append(current->records, c);
     else
-        meet_queues(c);
+        synchronize_queues(c);
     return TUTTI_OK;
 }
 
@@ -246,7 +246,7 @@ static tutti_status replay(void *state) {
     for (size_t i = 0; i < r->n; i++) {
         command c = r->commands[i];
         if (!c.run)
-            meet_queues(&c);
+            synchronize_queues(&c);
         else if (current->late)
             put_later(&c);
         else
@@ -369,7 +369,7 @@ static tutti_status follow(tti_queue after, int place) {
 static tutti_status mark(tti_queue queue, int number) {
     const command c = {.queue = queue, .kind = MARK, .n = (size_t)number};
     if (current->records) return put_between(&c);
-    meet_queues(&c);
+    synchronize_queues(&c);
     return TUTTI_OK; /* as on a device, which has not come so far yet */
 }
 
@@ -675,7 +675,7 @@ static const tti_device_ops ops = {
     .fusions.norm_grad = peers_norm,
     .fusions.can_push = can_push,
     .fusions.push = peers_push,
-    .fusions.bring = peers_bring,
+    .fusions.gather_rows = peers_gather_rows,
     .fusions.can_pull = can_pull,
     .fusions.pull = peers_pull,
     .fusions.least_norm_grad = 8,

@@ -190,7 +190,7 @@ static tutti_status peers_norm(void *group, const tti_device_norm *norm) {
 
 /* The hash of this rank's rows of the norm that was pulled last. */
 static uint64_t hash_rows(const fake_group *g) {
-    const tti_device_norm *n = &g->brought;
+    const tti_device_norm *n = &g->rows_arrived;
     size_t row_bytes = n->width * tutti_dtype_bytes(n->node->in[0]->type.dtype);
     const unsigned char *whole = (const unsigned char *)g->sources[g->peers.rank][0] + n->whole;
     uint64_t hash = 0;
@@ -203,7 +203,7 @@ static uint64_t hash_rows(const fake_group *g) {
 
 static void run_bring(command *c) {
     fake_group *g = c->state;
-    g->brought = c->norm;
+    g->rows_arrived = c->norm;
     g->brought_hash = hash_rows(g);
     note(fake_bring(c->state, &c->norm));
 }
@@ -215,7 +215,7 @@ static void run_sent(command *c) {
         note(tti_fail(TUTTI_E_INTERNAL, "rows were written over that had not left"));
 }
 
-static tutti_status peers_bring(void *group, const tti_device_norm *norm) {
+static tutti_status peers_gather_rows(void *group, const tti_device_norm *norm) {
     return put(
         &(command){.run = run_bring, .queue = TTI_QUEUE_PEER, .state = group, .norm = *norm});
 }
@@ -280,7 +280,7 @@ static void run_put(command *c) { fake_put_message(c->state, &c->message, comput
 static void run_take(command *c) { fake_fetch_message(c->state, c->message.slot, tp_goes_on); }
 static void run_leave(command *c) { fake_leave_message(c->state, c->message.slot); }
 
-static bool meets_all(const command *c) {
+static bool reaches_all(const command *c) {
     void (*const those[])(command *) = {run_sum,      run_sum_partitions, run_fetch,
                                         run_join_all, run_all_gather,     run_tp};
     for (size_t i = 0; i < TTI_COUNT(those); i++)
@@ -292,7 +292,7 @@ static bool can_go_on(const command *c) {
     if (!c->run) return current->queues[c->before].n_done >= c->n;
     if (c->run == run_put) return fake_slot_is(c->state, c->message.slot, false);
     if (c->run == run_take) return fake_slot_is(c->state, c->message.slot, true);
-    return !meets_all(c);
+    return !reaches_all(c);
 }
 
 static tutti_status peers_put(void *group, const tti_device_message *message, bool overlapped) {

@@ -114,7 +114,7 @@ static tutti_graph *net_cliff(bool training) {
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc2"));
 }
 
-static const char *meet_cliff(workers *c, tti_exec *exec, int rank) {
+static const char *compute_cliff(workers *c, tti_exec *exec, int rank) {
     workers_batch *batch = workers_batch_new();
     workers_fill(batch, 0);
     size_t n_bytes = c->plan->n_flat * sizeof(float);
@@ -138,7 +138,7 @@ T_CASE(a_gradient_that_is_not_finite_leaves_the_parameters) {
             workers c = new_workers(net_cliff, n_ranks);
             c.exec.watch_gradients = !clip;
             c.exec.clip_norm = clip;
-            c.fn = meet_cliff;
+            c.fn = compute_cliff;
             workers_run(&c);
             workers_fini(&c);
         }

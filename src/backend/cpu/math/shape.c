@@ -76,7 +76,7 @@ static void copy_row(size_t width, char *to, size_t to_step, const char *from, s
 
 /* Moves the loop that is contiguous in the source (operand 1) next to the last; false if that is
  * the last one already, or none. */
-static bool bring_source_loop(tti_nd *nd) {
+static bool move_source_loop_inward(tti_nd *nd) {
     int last = nd->n_dims - 1, found = -1;
     for (int d = 0; d < last; d++)
         if (nd->stride[1][d] == 1) found = d;
@@ -93,7 +93,7 @@ static bool bring_source_loop(tti_nd *nd) {
 
 /* Copies the elements of the nest {to, from}; width bytes each. */
 static void copy_nd(tti_nd nd, size_t width, char *to, const char *from) {
-    int n_inner = bring_source_loop(&nd) ? 2 : 1, last = nd.n_dims - 1;
+    int n_inner = move_source_loop_inward(&nd) ? 2 : 1, last = nd.n_dims - 1;
     size_t n_outer = tti_nd_n_outer(&nd, n_inner);
     tti_nd_at at = {0};
     for (size_t o = 0; o < n_outer; o++, tti_nd_next(&nd, n_inner, &at)) {

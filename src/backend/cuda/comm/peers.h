@@ -48,7 +48,7 @@ typedef struct tti_peers_arena {
                     [4];                             /* numbers, halves followed by epochs */
     uint64_t tp_flags[TTI_TP_BLOCKS][TTI_PEERS_MAX]; /* as flags, of tp.cu */
     uint64_t tp_epochs[TTI_TP_BLOCKS];
-    uint64_t brought; /* barriers of the other of two when its rows had come, copied there */
+    uint64_t rows_arrived; /* barriers of the other of two when its rows had come, copied there */
     tti_peers_p2p p2p;
     uint64_t waited_ns[TTI_N_CHANNELS]; /* its own, so far: of the first block, for the others */
 } tti_peers_arena;

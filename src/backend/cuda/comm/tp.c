@@ -71,7 +71,7 @@ tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm) 
  * waits.  Neither waits for the other device.  A kernel that waits for the other's rows must not
  * come after the next norm, which increments the count: so there is none if only a product waits
  * for them. */
-tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm) {
+tutti_status tti_cuda_peers_gather_rows(void *group, const tti_device_norm *norm) {
     size_t n_half, n_bytes = norm->n_rows * norm->width * sizeof(uint16_t);
     const tti_peers_view *view = tti_cuda_tp_view(group, &n_half);
     int rank = view->rank, other = 1 - rank;
@@ -80,10 +80,10 @@ tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm) {
     TTI_CUDA(cudaMemcpy2DAsync(tti_cuda_tp_source(group, other) + at, 2 * n_bytes,
                                tti_cuda_tp_source(group, rank) + at, 2 * n_bytes, n_bytes,
                                norm->n_blocks, cudaMemcpyDeviceToDevice, stream));
-    TTI_CUDA(cudaMemcpyAsync(&view->arena[other]->brought, &view->arena[rank]->tp_epochs[0],
+    TTI_CUDA(cudaMemcpyAsync(&view->arena[other]->rows_arrived, &view->arena[rank]->tp_epochs[0],
                              sizeof(uint64_t), cudaMemcpyDeviceToDevice, stream));
     if (norm->pulled) return TUTTI_OK;
-    return tti_cuda_check(tti_launch_tp_brought(view, stream), "peers_bring");
+    return tti_cuda_check(tti_launch_tp_rows_arrived(view, stream), "peers_gather_rows");
 }
 
 /* ---- products whose rows go to two devices ---- */
@@ -128,7 +128,7 @@ tutti_status tti_cuda_peers_pull(void *group, const tti_device_push *pull) {
     tti_cuda_wgmma_desc desc = product_of(view, pull, tti_cuda_wgmma_describe_pull);
     desc.bias = args->node->n_in == 3 ? args->in[2] : NULL;
     if (desc.kind == TTI_WGMMA_GELU) desc.aux = args->out[1];
-    desc.brought = &view->arena[view->rank]->brought;
+    desc.rows_arrived = &view->arena[view->rank]->rows_arrived;
     desc.wanted = &view->arena[view->rank]->tp_epochs[0];
     desc.state = view->state, desc.timeout_ns = view->timeout_ns;
     return tti_cuda_check(tti_cuda_wgmma(&desc, tti_cuda_stream()), "peers_pull");

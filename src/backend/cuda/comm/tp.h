@@ -29,7 +29,7 @@ typedef struct tti_tp_norm {
                                           the other's [n_blocks][n_rows][width] */
     void *whole[TTI_NORM_RANKS];       /* likewise, what each gets */
     size_t n_blocks, n_rows, width;
-    bool pushed; /* the other's terms have been brought here */
+    bool pushed; /* the terms of the other rank are here */
     bool kept;   /* rows do not go to the other */
     /* forward alone: */
     const void *bias, *x;
@@ -49,8 +49,8 @@ cudaError_t tti_launch_tp_norm_grad(const tti_peers_view *view, const tti_tp_nor
                                     const tti_cuda_norm_grad *grad, cudaStream_t stream);
 cudaError_t tti_launch_tp_norm_grad_load(void);
 
-/* Waits until the other rank has ended as many exchanges and said so in brought. */
-cudaError_t tti_launch_tp_brought(const tti_peers_view *view, cudaStream_t stream);
+/* Waits until the other rank has ended as many exchanges and said so in rows_arrived. */
+cudaError_t tti_launch_tp_rows_arrived(const tti_peers_view *view, cudaStream_t stream);
 
 /* peers.c: the first source of a rank of such a group, as it is seen here. */
 char *tti_cuda_tp_source(const void *group, int rank);

@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(WARP)
     for (uint32_t n = 1; threadIdx.x == 0; n++) {
         asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
                      : "=l"(seen)
-                     : "l"(&mine->brought)
+                     : "l"(&mine->rows_arrived)
                      : "memory");
         if (seen >= wanted) break;
         if (n % TTI_PEERS_PATIENCE == 0 && tti_is_hopeless(v, start)) break;
@@ -213,7 +213,7 @@ extern "C" cudaError_t tti_launch_tp_norm(const tti_peers_view *view, const tti_
     return cudaErrorInvalidValue;
 }
 
-extern "C" cudaError_t tti_launch_tp_brought(const tti_peers_view *view, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_tp_rows_arrived(const tti_peers_view *view, cudaStream_t stream) {
     tp_brought_kernel<<<1, WARP, 0, stream>>>(*view);
     return cudaGetLastError();
 }

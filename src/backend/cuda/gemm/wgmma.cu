@@ -57,7 +57,7 @@ typedef struct wgmma_job {
     const float *base;
     const int32_t *labels;
     float *row_sums, *row_bests, *own;
-    const uint64_t *brought, *wanted;
+    const uint64_t *rows_arrived, *wanted;
     volatile uint32_t *state;
     uint64_t timeout_ns;
 } wgmma_job;
@@ -106,7 +106,7 @@ struct tile_rows {
 /* Whether rows of the other rank come meanwhile, which then are the last. */
 template <int KIND>
 __device__ __forceinline__ bool is_pulled(const wgmma_job &job) {
-    return (KIND == TTI_WGMMA_BIAS || KIND == TTI_WGMMA_GELU) && job.brought;
+    return (KIND == TTI_WGMMA_BIAS || KIND == TTI_WGMMA_GELU) && job.rows_arrived;
 }
 
 /* Until they are there. */
@@ -115,7 +115,7 @@ __device__ __forceinline__ void await_rows(const wgmma_job &job) {
     for (uint32_t n = 1;; n++) {
         asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
                      : "=l"(seen)
-                     : "l"(job.brought)
+                     : "l"(job.rows_arrived)
                      : "memory");
         if (seen >= wanted) break;
         if (n % 1024 != 0) continue;
@@ -657,7 +657,7 @@ __global__ void __launch_bounds__(SUM_LANES *SUM_ROWS)
 /* Strips of equal width with at most STRIP_BYTES of b.  If rows move concurrently, or belong to two
  * ranks, there is one: rows must then end in order. */
 static int strip_of(const tti_cuda_wgmma_desc &g, int n_cols) {
-    bool rows_first = g.brought || is_push(g.kind);
+    bool rows_first = g.rows_arrived || is_push(g.kind);
     int64_t n_strips = rows_first ? 1 : (g.n * g.k * 2 + STRIP_BYTES - 1) / STRIP_BYTES;
     return (int)((n_cols + n_strips - 1) / n_strips);
 }
@@ -666,7 +666,7 @@ static wgmma_job job_of(const tti_cuda_wgmma_desc &g, int cols) {
     wgmma_job job = {g.bias, g.summed ? g.partials : nullptr, (int)g.m, (int)g.n};
     job.rank = g.rank;
     job.part = (int)(g.part_rows / (CLUSTER * ROWS));
-    job.brought = g.brought, job.wanted = g.wanted;
+    job.rows_arrived = g.rows_arrived, job.wanted = g.wanted;
     job.state = g.state, job.timeout_ns = g.timeout_ns;
     job.most = g.most, job.base = g.base, job.labels = g.labels;
     job.row_sums = g.row_sums, job.row_bests = g.row_bests, job.own = g.own;
@@ -755,7 +755,7 @@ static cudaError_t launch_exps(const tti_cuda_wgmma_desc &g, cudaStream_t stream
 
 template <class T>
 static cudaError_t launch_kind(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
-    if ((is_push(g.kind) || g.brought) &&
+    if ((is_push(g.kind) || g.rows_arrived) &&
         (g.part_rows <= 0 || g.part_rows % TTI_WGMMA_UNIT != 0 || g.m % (2 * g.part_rows) != 0))
         return cudaErrorInvalidValue;
     if (g.kind == TTI_WGMMA_PUSH) return launch<T, TTI_WGMMA_PUSH, false>(g, stream);

@@ -43,10 +43,10 @@ typedef struct tti_cuda_wgmma_desc {
     const float *base;
     const int32_t *labels; /* [m] */
     float *row_sums, *row_bests, *own;
-    /* BIAS, GELU: rows of the other rank have arrived when *brought, which its device writes, has
-     * reached *wanted; waiting ends if *state is not 0, and sets it to 1 when the time is over.
+    /* BIAS, GELU: rows of the other rank have arrived when *rows_arrived, which its device writes,
+     * has reached *wanted; waiting ends if *state is not 0, and sets it to 1 when the time is over.
      * The own rows come first.  NULL: all rows are present. */
-    const uint64_t *brought, *wanted;
+    const uint64_t *rows_arrived, *wanted;
     uint32_t *state;
     uint64_t timeout_ns;
 } tti_cuda_wgmma_desc;

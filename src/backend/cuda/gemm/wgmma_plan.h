@@ -23,7 +23,7 @@ bool tti_cuda_wgmma_describe_push(const tti_node *node, int64_t part_rows,
                                   tti_cuda_wgmma_desc *out);
 
 /* The same of a linear layer, perhaps with gelu, whose rows of the other rank come while it has
- * begun with the own ones; without brought and what belongs to it. */
+ * begun with the own ones; without rows_arrived and what belongs to it. */
 bool tti_cuda_wgmma_describe_pull(const tti_node *node, int64_t part_rows,
                                   tti_cuda_wgmma_desc *out);
 

@@ -61,7 +61,7 @@ static bool can_run(const tti_node *node) {
 }
 
 /* Makes out k the same bytes as in k where the plan did not. */
-static tutti_status bring(const tti_kargs *a, int k) {
+static tutti_status copy_input_to_output(const tti_kargs *a, int k) {
     size_t n_bytes = tti_value_n_bytes(a->node->out[k]);
     if (a->out[k] == a->in[k] || n_bytes == 0) return TUTTI_OK;
     return tti_cuda_check(
@@ -76,7 +76,8 @@ static tutti_status optimizer_run(void *state, const tti_kargs *a) {
     (void)state;
     TTI_TRY(tti_cuda_rule(a->node, &t.rule));
     bool only_direction = !(a->node->op->traits & TTI_UPDATE);
-    for (int k = 0; k <= t.rule.n_states && !only_direction; k++) TTI_TRY(bring(a, k));
+    for (int k = 0; k <= t.rule.n_states && !only_direction; k++)
+        TTI_TRY(copy_input_to_output(a, k));
     void *const *from = only_direction ? a->in : a->out;
     t.w = from[0];
     for (int k = 0; k < t.rule.n_states; k++) t.states[k] = from[k + 1];
@@ -89,7 +90,7 @@ static tutti_status optimizer_run(void *state, const tti_kargs *a) {
 
 static tutti_status buffer_run(void *state, const tti_kargs *a) {
     (void)state;
-    TTI_TRY(bring(a, 0));
+    TTI_TRY(copy_input_to_output(a, 0));
     return tti_cuda_check(
         tti_launch_buffer_update(a->out[0], a->in[1], a->in[2],
                                  (float)tti_attr_float(a->node, "momentum"),
@@ -99,7 +100,7 @@ static tutti_status buffer_run(void *state, const tti_kargs *a) {
 
 static tutti_status average_run(void *state, const tti_kargs *a) {
     (void)state;
-    TTI_TRY(bring(a, 0));
+    TTI_TRY(copy_input_to_output(a, 0));
     return tti_cuda_check(
         tti_launch_average(a->out[0], a->in[1], tti_attr_float(a->node, "decay"),
                            (size_t)tti_value_n_elems(a->node->out[0]), tti_cuda_stream()),

@@ -75,7 +75,7 @@ tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm);
 bool tti_cuda_can_push(const tti_node *product, size_t n_rows);
 bool tti_cuda_can_pull(const tti_node *product, size_t n_rows);
 tutti_status tti_cuda_peers_pull(void *group, const tti_device_push *pull);
-tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm);
+tutti_status tti_cuda_peers_gather_rows(void *group, const tti_device_norm *norm);
 tutti_status tti_cuda_peers_push(void *group, const tti_device_push *push);
 tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums);
 tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_lists *lists,

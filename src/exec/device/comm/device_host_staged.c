@@ -16,7 +16,7 @@ struct tti_device_host_staged {
     int n_partials;
     uint16_t *wire;      /* [n_flat] of it too: sums as they travel; NULL: as they are */
     int n_pinned;        /* of the partials, the first ones */
-    int next_bucket;     /* of gradients that are not whole, to be brought */
+    int next_bucket;     /* next bucket of sharded gradients to copy */
     int64_t computed_ns; /* when the gradients of the newest step were here */
     int64_t summed_ns;   /* and the sums of all workers */
 };
@@ -198,7 +198,7 @@ tutti_status tti_device_host_staged_after(tti_device_host_staged *b, int step) {
     return TUTTI_OK;
 }
 
-static tutti_status bring_all(tti_device_host_staged *b) {
+static tutti_status copy_all_to_host(tti_device_host_staged *b) {
     const tti_plan *plan = tti_setup_of(b->x)->desc.plan;
     if (!tti_sharded_of(b->x)) return copy_to_host(b, 0, plan->n_flat);
     TTI_TRY(tti_device_host_staged_after(b, plan->shard.n_steps));
@@ -233,7 +233,7 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
         partials[i] = setup->acc.partials[i];
         partials[i].data = b->partials[i];
     }
-    TTI_TRY(bring_all(b));
+    TTI_TRY(copy_all_to_host(b));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_grads("gradients to the host"), -1));
     TTI_TRY(b->ops->queues.await_host_event(TTI_EVENT_COMPUTED));
     int64_t made = tti_now_ns();
@@ -256,7 +256,7 @@ int64_t tti_device_host_staged_summed(const tti_device_host_staged *b) { return 
 
 float *tti_device_host_staged_sum(const tti_device_host_staged *b) { return b->partials[0]; }
 
-tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *b, const double *sums) {
+tutti_status tti_device_host_staged_copy_sums(tti_device_host_staged *b, const double *sums) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
     size_t n = (size_t)tti_n_sums(setup), first = (size_t)setup->first_shard * n,
@@ -279,7 +279,7 @@ tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *b, double *
 }
 
 tutti_status tti_device_host_staged_sums(tti_device_host_staged *b, double *sums, bool vote) {
-    TTI_TRY(tti_device_host_staged_bring_sums(b, sums));
+    TTI_TRY(tti_device_host_staged_copy_sums(b, sums));
     TTI_TRY(tti_exec_exchange_sums(b->x, vote));
     b->summed_ns = tti_now_ns();
     return tti_device_host_staged_put_sums(b, sums);

@@ -39,8 +39,8 @@ tutti_status tti_device_host_staged_sums(tti_device_host_staged *host_staged, do
 
 /* The two halves: x->sums become those of this worker's shards, the rest 0; and the device receives
  * those of all shards. */
-tutti_status tti_device_host_staged_bring_sums(tti_device_host_staged *host_staged,
-                                               const double *sums);
+tutti_status tti_device_host_staged_copy_sums(tti_device_host_staged *host_staged,
+                                              const double *sums);
 tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *host_staged, double *sums);
 
 /* Values [V][n] of the device, of which this worker has those of its shards. */

@@ -362,10 +362,10 @@ static tutti_status enqueue_exchange(tti_device_tp *e, const tti_tp_collective *
 }
 
 /* Beside what computes next. */
-static tutti_status bring_rows(tti_device_tp *e, const tti_device_norm *norm) {
+static tutti_status gather_rows(tti_device_tp *e, const tti_device_norm *norm) {
     TTI_TRY(e->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(e->x, TTI_ROW_TP));
-    TTI_TRY(e->ops->fusions.bring(e->group, norm));
+    TTI_TRY(e->ops->fusions.gather_rows(e->group, norm));
     e->pending = true;
     e->pulled = false;
     tti_span_id id = tti_span_node(TTI_SPAN_LAYERS, norm->node, "rows between devices");
@@ -373,7 +373,7 @@ static tutti_status bring_rows(tti_device_tp *e, const tti_device_norm *norm) {
 }
 
 static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool overlapped) {
-    norm->kept = overlapped && e->overlapped && norm->pushed && e->ops->fusions.bring;
+    norm->kept = overlapped && e->overlapped && norm->pushed && e->ops->fusions.gather_rows;
     /* In the compute queue, where each kernel waits for the previous one only: waiting for two
      * queues takes longer. */
     const tti_device_ops *ops = e->ops;
@@ -387,7 +387,7 @@ static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool o
     tti_span_id wait = tti_span_wait("waiting for an exchange");
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
     TTI_TRY(end_alone(e));
-    return norm->kept ? bring_rows(e, norm) : TUTTI_OK;
+    return norm->kept ? gather_rows(e, norm) : TUTTI_OK;
 }
 
 /* The other worker has read what was sent before: its rows have arrived, which it sends afterwards.

@@ -502,15 +502,17 @@ void tti_device_sharded_begin_segment(tti_device_sharded *l, bool eval, int firs
     while (l->next < l->params->n_live && l->params->live[l->next].first < first) l->next++;
 }
 
-/* The host has everything for each worker separately. */
-static int n_to_play(const tti_device_sharded *l, int n_idle) { return l->reduce ? n_idle : 0; }
+/* The host gathers for each worker separately, so it has no idle gathers. */
+static int n_idle_gathers(const tti_device_sharded *l, int n_idle) {
+    return l->reduce ? n_idle : 0;
+}
 
 tutti_status tti_device_sharded_step(tti_device_sharded *l, bool overlapped) {
     l->step_overlapped = overlapped;
     l->status = tti_sharded_of(l->x)->params
                     ? gather_on_host(l, tti_exec_array(l->x, TTI_STATE_PARAMS))
                     : TUTTI_OK;
-    for (int i = n_to_play(l, tti_sharded_idle_shard_groups(l->x)); i > 0; i--) {
+    for (int i = n_idle_gathers(l, tti_sharded_idle_shard_groups(l->x)); i > 0; i--) {
         tti_device_sharded_begin(l, false);
         move_without_shard(l, tti_setup_of(l->x)->desc.plan->shard.n_steps);
     }
@@ -558,7 +560,7 @@ static int n_idle_evaluations(const tti_setup *setup) {
 }
 
 tutti_status tti_device_sharded_eval_rest(tti_device_sharded *l) {
-    for (int i = n_to_play(l, n_idle_evaluations(tti_setup_of(l->x))); i > 0; i--) {
+    for (int i = n_idle_gathers(l, n_idle_evaluations(tti_setup_of(l->x))); i > 0; i--) {
         begin_eval(l);
         move_without_shard(l, tti_setup_of(l->x)->desc.plan->eval.n_steps);
         TTI_TRY(l->status);

@@ -22,7 +22,7 @@ struct tti_offload {
     bool has_pinned_params;           /* of the host */
     tti_step_report *report;          /* pinned */
     tti_offload_report device_report; /* of the device */
-    int next_bucket;                  /* to be brought */
+    int next_bucket;                  /* the next bucket to copy */
     bool has_averages;
     int *due; /* [n_buckets]: of a worker that streams (accumulate.h); NULL: it does not */
     int sums_due;

@@ -11,7 +11,7 @@ static bool has_peers, sums_wrong;
 
 static int two_devices(void) { return 2; }
 
-static tutti_status meet_one_way(const tti_device_peers *peers, void **out) {
+static tutti_status connect_one_way(const tti_device_peers *peers, void **out) {
     if (peers->algorithm == TTI_DEVICE_PEERS && !has_peers)
         return tti_fail(TUTTI_E_UNSUPPORTED, "no memory of peers");
     return fake_connect(peers, out);
@@ -72,7 +72,7 @@ static const tti_device_ops ops = {.count = two_devices,
                                    .queues.capture_end = record_end,
                                    .queues.replay = replay,
                                    .queues.release_captured_graph = release_captured_graph,
-                                   .collectives.connect = meet_one_way,
+                                   .collectives.connect = connect_one_way,
                                    .collectives.disconnect = fake_disconnect,
                                    .collectives.describe = fake_describe,
                                    .collectives.all_reduce = sum,

@@ -179,7 +179,7 @@ static const char *one_product(side *s, const product *p, int *n_made) {
     return NULL;
 }
 
-static const char *meet(side *s) {
+static const char *connect_group(side *s) {
     tti_device_term terms[2];
     COMM_OK(workers_terms(2, terms));
     s->inbox_bytes = (size_t)M / 2 * 3200 * sizeof(uint16_t);
@@ -212,7 +212,7 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     side s = {.ops = cuda->device, .comm = comm, .rank = tutti_comm_rank(comm)};
     int *n_made = arg, n = 0;
     COMM_OK(s.ops->open(&(tti_device_desc){.index = s.rank, .exact = true}));
-    const char *failure = meet(&s);
+    const char *failure = connect_group(&s);
     for (size_t i = 0; i < TTI_COUNT(products) && !failure; i++)
         failure = one_product(&s, &products[i], &n);
     if (failure) return failure;

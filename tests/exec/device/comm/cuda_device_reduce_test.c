@@ -274,7 +274,8 @@ static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *
 }
 
 /* The device of this rank, whose one partial sum has most elements, and the others. */
-static const char *meet(tutti_comm *comm, const timed *t, size_t most, float **out, void **group) {
+static const char *connect_group(tutti_comm *comm, const timed *t, size_t most, float **out,
+                                 void **group) {
     const tti_device_ops *ops = cuda->device;
     int rank = tutti_comm_rank(comm), w = tutti_comm_n_ranks(comm);
     tti_device_term terms[REDUCE_MAX_RANKS];
@@ -322,7 +323,7 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
     size_t most = timed_elems[TTI_COUNT(timed_elems) - 1];
     float *partial;
     void *group;
-    const char *failure = meet(comm, t, most, &partial, &group);
+    const char *failure = connect_group(comm, t, most, &partial, &group);
     for (size_t i = 0; i < TTI_COUNT(timed_elems) && !failure; i++) {
         double us = 0;
         failure = time_size(ops, comm, group, timed_elems[i], t->overlapped, &us);
@@ -344,7 +345,7 @@ static const char *come_late(tutti_comm *comm, void *arg) {
     int64_t before, after;
     float *partial;
     void *group;
-    const char *failure = meet(comm, &way, 1024, &partial, &group);
+    const char *failure = connect_group(comm, &way, 1024, &partial, &group);
     if (failure) return failure;
     for (int round = 0; round < 2; round++) {
         COMM_OK(ops->collectives.get_waited_ns(group, &before));

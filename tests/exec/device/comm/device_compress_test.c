@@ -15,14 +15,15 @@ static tutti_status create_topk(const tti_topk_desc *desc, void **topk) {
     return TUTTI_OK;
 }
 
-static tutti_status meet(const tti_device_peers *peers, void **group) {
+static tutti_status connect_group(const tti_device_peers *peers, void **group) {
     (void)peers, (void)group;
     return TUTTI_OK;
 }
 
-static const tti_device_ops able = {
-    .collectives.connect = meet, .powersgd.create = create_powersgd, .topk.create = create_topk};
-static const tti_device_ops without = {.collectives.connect = meet};
+static const tti_device_ops able = {.collectives.connect = connect_group,
+                                    .powersgd.create = create_powersgd,
+                                    .topk.create = create_topk};
+static const tti_device_ops without = {.collectives.connect = connect_group};
 
 T_CASE(devices_compress_whole_models_and_states) {
     T_UNUSED;
