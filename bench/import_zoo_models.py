@@ -276,7 +276,7 @@ text("modernbert", "ModernBert", "ForMaskedLM", field=True, mask=True, local_att
 text("roberta", "Roberta", "ForMaskedLM", field=True, **BERT)
 
 
-def pictures(kind, head="ForImageClassification", size=32, batch=3, channels=3, pick=("logits",),
+def images(kind, head="ForImageClassification", size=32, batch=3, channels=3, pick=("logits",),
              names=("pixel_values",), **more):
     import torch
     import transformers
@@ -289,21 +289,21 @@ VIT = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attent
            image_size=32, patch_size=8)
 
 
-def picture(name, kind, *args, field=False, **more):
-    add(name, functools.partial(pictures, kind, *args, **more), field)
+def image(name, kind, *args, field=False, **more):
+    add(name, functools.partial(images, kind, *args, **more), field)
 
 
-picture("hf_convnext", "ConvNext", field=True, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1],
+image("hf_convnext", "ConvNext", field=True, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1],
         size=64)
-picture("hf_resnet", "ResNet", field=True, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
+image("hf_resnet", "ResNet", field=True, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
         embedding_size=8, size=64)
-picture("hf_vit", "ViT", field=True, **VIT)
-picture("dinov2", "Dinov2", field=True, hidden_size=32, num_hidden_layers=2,
+image("hf_vit", "ViT", field=True, **VIT)
+image("dinov2", "Dinov2", field=True, hidden_size=32, num_hidden_layers=2,
         num_attention_heads=4, image_size=32, patch_size=8)
-picture("segformer", "Segformer", "ForSemanticSegmentation", field=True, size=64, batch=2,
+image("segformer", "Segformer", "ForSemanticSegmentation", field=True, size=64, batch=2,
         num_encoder_blocks=4, depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32],
         num_attention_heads=[1, 2, 4, 8], decoder_hidden_size=16)
-picture("hf_swin", "Swin", field=True, image_size=32, patch_size=2, embed_dim=16, depths=[2, 2],
+image("hf_swin", "Swin", field=True, image_size=32, patch_size=2, embed_dim=16, depths=[2, 2],
         num_heads=[2, 4], window_size=4)
 
 
@@ -466,40 +466,40 @@ add("mt5", lambda: seq2seq("MT5", d_model=32, d_kv=8, d_ff=48, num_layers=2, num
 add("longt5", lambda: seq2seq("LongT5", d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
                               local_radius=3))
 
-picture("beit", "Beit", use_relative_position_bias=True, **VIT)
-picture("data2vec_vision", "Data2VecVision", **VIT)
-picture("deit", "DeiT", **VIT)
-picture("convnextv2", "ConvNextV2", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1], size=64)
-picture("regnet", "RegNet", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1], embedding_size=8,
+image("beit", "Beit", use_relative_position_bias=True, **VIT)
+image("data2vec_vision", "Data2VecVision", **VIT)
+image("deit", "DeiT", **VIT)
+image("convnextv2", "ConvNextV2", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1], size=64)
+image("regnet", "RegNet", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1], embedding_size=8,
         groups_width=4, size=64)
-picture("mobilevit", "MobileViT", image_size=64, size=64, hidden_sizes=[16, 24, 32],
+image("mobilevit", "MobileViT", image_size=64, size=64, hidden_sizes=[16, 24, 32],
         num_attention_heads=2, neck_hidden_sizes=[8, 8, 16, 16, 24, 24, 32])
-picture("mobilevitv2", "MobileViTV2", image_size=64, size=64)
-picture("poolformer", "PoolFormer", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1], size=64)
-picture("swinv2", "Swinv2", image_size=32, patch_size=2, embed_dim=16, depths=[2, 2],
+image("mobilevitv2", "MobileViTV2", image_size=64, size=64)
+image("poolformer", "PoolFormer", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1], size=64)
+image("swinv2", "Swinv2", image_size=32, patch_size=2, embed_dim=16, depths=[2, 2],
         num_heads=[2, 4], window_size=4)
-picture("pvt", "Pvt", size=64, image_size=64, depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32],
+image("pvt", "Pvt", size=64, image_size=64, depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32],
         num_attention_heads=[1, 2, 4, 8])
-picture("pvt_v2", "PvtV2", size=64, image_size=64, depths=[1, 1, 1, 1],
+image("pvt_v2", "PvtV2", size=64, image_size=64, depths=[1, 1, 1, 1],
         hidden_sizes=[8, 16, 24, 32], num_attention_heads=[1, 2, 4, 8])
-picture("cvt", "Cvt", size=64, embed_dim=[8, 16, 24], depth=[1, 1, 2], num_heads=[1, 2, 3])
-picture("focalnet", "FocalNet", size=32, image_size=32, embed_dim=16, depths=[1, 1],
+image("cvt", "Cvt", size=64, embed_dim=[8, 16, 24], depth=[1, 1, 2], num_heads=[1, 2, 3])
+image("focalnet", "FocalNet", size=32, image_size=32, embed_dim=16, depths=[1, 1],
         focal_levels=[1, 1], focal_windows=[3, 3], hidden_sizes=[16, 32])
-picture("efficientnet_hf", "EfficientNet", size=64, width_coefficient=0.25,
+image("efficientnet_hf", "EfficientNet", size=64, width_coefficient=0.25,
         depth_coefficient=0.5)
-picture("mobilenet_v1", "MobileNetV1", size=64, depth_multiplier=0.25)
-picture("bit", "Bit", size=64, hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1],
+image("mobilenet_v1", "MobileNetV1", size=64, depth_multiplier=0.25)
+image("bit", "Bit", size=64, hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1],
         embedding_size=16, num_groups=4)
-picture("dinat_free_hiera", "Hiera", size=32, image_size=[32, 32], patch_size=[3, 3],
+image("dinat_free_hiera", "Hiera", size=32, image_size=[32, 32], patch_size=[3, 3],
         patch_stride=[4, 4], patch_padding=[1, 1], embed_dim=16, depths=[1, 1],
         num_heads=[1, 2], query_stride=[2, 2], num_query_pool=1, masked_unit_size=[4, 4])
-picture("swiftformer", "SwiftFormer", size=64, image_size=64, embed_dims=[8, 16, 24, 32],
+image("swiftformer", "SwiftFormer", size=64, image_size=64, embed_dims=[8, 16, 24, 32],
         depths=[1, 1, 1, 1])
-picture("vit_msn", "ViTMSN", **VIT)
-picture("dinov2_reg", "Dinov2WithRegisters", hidden_size=32, num_hidden_layers=2,
+image("vit_msn", "ViTMSN", **VIT)
+image("dinov2_reg", "Dinov2WithRegisters", hidden_size=32, num_hidden_layers=2,
         num_attention_heads=4, image_size=32, patch_size=8)
-picture("ijepa", "IJepa", **VIT)
-picture("upernet_free_dpt", "DPT", "ForDepthEstimation", pick=("predicted_depth",),
+image("ijepa", "IJepa", **VIT)
+image("upernet_free_dpt", "DPT", "ForDepthEstimation", pick=("predicted_depth",),
         backbone_out_indices=[0, 1, 1, 1], neck_hidden_sizes=[8, 8, 8, 8], fusion_hidden_size=8,
         is_hybrid=False, reassemble_factors=[4, 2, 1, 0.5], **VIT)
 

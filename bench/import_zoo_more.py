@@ -9,7 +9,7 @@ import functools
 import torch
 import torch.nn.functional as F
 from import_zoo_models import (BERT, LLAMA, SEQ, SMALL_TEXT, VIT, config_of, detr_config, language,
-                               pictures, seq2seq, timm_model, towers, waves, wrap)
+                               images, seq2seq, timm_model, towers, waves, wrap)
 from torch import nn
 
 GROUPS = {}
@@ -169,26 +169,26 @@ def layoutlm():
 
 # ---- vision and two towers ----
 
-def picture(name, kind, *args, **more):
-    add("vision", name, functools.partial(pictures, kind, *args, **more))
+def image(name, kind, *args, **more):
+    add("vision", name, functools.partial(images, kind, *args, **more))
 
 
-picture("dinov3_vit", "DINOv3ViT", "Model", pick=("last_hidden_state",), **VIT)
-picture("dinov3_convnext", "DINOv3ConvNext", "Model", pick=("pooler_output",), size=64,
+image("dinov3_vit", "DINOv3ViT", "Model", pick=("last_hidden_state",), **VIT)
+image("dinov3_convnext", "DINOv3ConvNext", "Model", pick=("pooler_output",), size=64,
         hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1])
-picture("hf_hgnet", "HGNetV2", size=64)
-picture("textnet", "TextNet", size=64)
-picture("vit_hybrid_free_glpn", "GLPN", "ForDepthEstimation", pick=("predicted_depth",), size=64,
+image("hf_hgnet", "HGNetV2", size=64)
+image("textnet", "TextNet", size=64)
+image("vit_hybrid_free_glpn", "GLPN", "ForDepthEstimation", pick=("predicted_depth",), size=64,
         depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32], decoder_hidden_size=8,
         num_attention_heads=[1, 2, 4, 8])
-picture("swin2sr", "Swin2SR", "ForImageSuperResolution", pick=("reconstruction",), size=32,
+image("swin2sr", "Swin2SR", "ForImageSuperResolution", pick=("reconstruction",), size=32,
         image_size=32, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=4)
-picture("vit_det", "VitDet", "Model", pick=("last_hidden_state",), window_size=2,
+image("vit_det", "VitDet", "Model", pick=("last_hidden_state",), window_size=2,
         window_block_indices=[0], **VIT)
-picture("superpoint_free_levit", "Levit", size=64, image_size=64, hidden_sizes=[16, 24, 32],
+image("superpoint_free_levit", "Levit", size=64, image_size=64, hidden_sizes=[16, 24, 32],
         num_attention_heads=[2, 3, 4], depths=[1, 1, 1], key_dim=[8, 8, 8])
-picture("mlcd", "MLCDVision", "Model", pick=("pooler_output",), **VIT)
-picture("seggpt_free_pixio", "Pixio", "Model", pick=("last_hidden_state",), **VIT)
+image("mlcd", "MLCDVision", "Model", pick=("pooler_output",), **VIT)
+image("seggpt_free_pixio", "Pixio", "Model", pick=("last_hidden_state",), **VIT)
 
 
 @case("vision")

@@ -4,7 +4,7 @@ import functools
 
 import torch
 from import_zoo_models import (BERT, LLAMA, SEQ, SMALL_TEXT, VIT, config_of, detr_config, language,
-                               pictures, seq2seq, towers, waves, wrap)
+                               images, seq2seq, towers, waves, wrap)
 
 GROUPS = {"recent": {}}
 
@@ -22,8 +22,8 @@ def text(name, kind, *args, **more):
     add(name, functools.partial(language, kind, *args, **more))
 
 
-def picture(name, kind, *args, **more):
-    add(name, functools.partial(pictures, kind, *args, **more))
+def image(name, kind, *args, **more):
+    add(name, functools.partial(images, kind, *args, **more))
 
 
 IDS = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -185,30 +185,30 @@ def t5gemma():
 
 # ---- vision and two towers ----
 
-picture("donut_swin", "DonutSwin", "Model", pick=("last_hidden_state",), image_size=32,
+image("donut_swin", "DonutSwin", "Model", pick=("last_hidden_state",), image_size=32,
         patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4)
-picture("mobilenet_v2", "MobileNetV2", size=64, depth_multiplier=0.25)
-picture("siglip_vision", "SiglipVision", "Model", pick=("pooler_output",), **VIT)
-picture("clip_vision", "CLIPVision", "Model", pick=("pooler_output",), **VIT)
-picture("internvl_vision", "InternVLVision", "Model", pick=("last_hidden_state",),
+image("mobilenet_v2", "MobileNetV2", size=64, depth_multiplier=0.25)
+image("siglip_vision", "SiglipVision", "Model", pick=("pooler_output",), **VIT)
+image("clip_vision", "CLIPVision", "Model", pick=("pooler_output",), **VIT)
+image("internvl_vision", "InternVLVision", "Model", pick=("last_hidden_state",),
         **dict(VIT, image_size=[32, 32], patch_size=[8, 8]))
-picture("sam_hq", "SamHQVision", "Model", pick=("last_hidden_state",), output_channels=8, size=64,
+image("sam_hq", "SamHQVision", "Model", pick=("last_hidden_state",), output_channels=8, size=64,
         image_size=64, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         mlp_dim=48, window_size=3, global_attn_indexes=[1])
-picture("sam2_hiera", "Sam2HieraDet", "Model", pick=("last_hidden_state",), size=64,
+image("sam2_hiera", "Sam2HieraDet", "Model", pick=("last_hidden_state",), size=64,
         image_size=[64, 64], hidden_size=16, num_attention_heads=1, blocks_per_stage=[1, 1, 1, 1],
         embed_dim_per_stage=[16, 32, 64, 128], num_attention_heads_per_stage=[1, 2, 4, 8],
         global_attention_blocks=[2], window_positional_embedding_background_size=[4, 4])
-picture("vjepa2_free_radio", "Radio", "Model", **VIT)
-picture("segformer_classes", "Segformer", size=64, num_encoder_blocks=4, depths=[1, 1, 1, 1],
+image("vjepa2_free_radio", "Radio", "Model", **VIT)
+image("segformer_classes", "Segformer", size=64, num_encoder_blocks=4, depths=[1, 1, 1, 1],
         hidden_sizes=[8, 16, 24, 32], num_attention_heads=[1, 2, 4, 8], decoder_hidden_size=16)
-picture("beit_pixels", "Beit", "ForSemanticSegmentation", use_auxiliary_head=False,
+image("beit_pixels", "Beit", "ForSemanticSegmentation", use_auxiliary_head=False,
         out_indices=[1, 1, 2, 2], pool_scales=[1, 2], **dict(VIT, hidden_size=32))
-picture("depth_anything", "DepthAnything", "ForDepthEstimation", pick=("predicted_depth",), size=28)
-picture("mobilevit_pixels", "MobileViT", "ForSemanticSegmentation", image_size=64, size=64,
+image("depth_anything", "DepthAnything", "ForDepthEstimation", pick=("predicted_depth",), size=28)
+image("mobilevit_pixels", "MobileViT", "ForSemanticSegmentation", image_size=64, size=64,
         hidden_sizes=[16, 24, 32], num_attention_heads=2, aspp_out_channels=16,
         neck_hidden_sizes=[8, 8, 16, 16, 24, 24, 32], atrous_rates=[2, 4, 6])
-picture("zoe_free_superpoint", "SuperPoint", "ForKeypointDetection", size=64)
+image("zoe_free_superpoint", "SuperPoint", "ForKeypointDetection", size=64)
 for _name, _kind in (("table_transformer", "TableTransformer"), ("dab_detr", "DabDetr")):
     def _detector(kind=_kind):
         import transformers

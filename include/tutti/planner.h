@@ -62,8 +62,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_simulate_job(tutti_job *job,
                                                           char **text);
 
 /* Draws what each worker of the job holds (shards, parameters, optimizer state), what it sends and
- * when; as SVG if picture.  Free *text with free(). */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text);
+ * when; as SVG if svg.  Free *text with free(). */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_draw_layout(tutti_job *job, bool svg, char **text);
 
 /* Prints the instructions that one worker on the host executes in each kind of step: number, queue,
  * instruction with its range, and what it waits for.  worker: its number, as text.  Free *text with

@@ -29,7 +29,7 @@ static const char usage[] =
     "                 state, gradient sums or parameter averages, server ranges, pipeline "
     "schedule\n"
     "                 with --worker N: the instructions that this worker executes in a step\n"
-    "  --svg FILE     the layout as a picture\n"
+    "  --svg FILE     the layout as an SVG image\n"
     "\n"
     "For a run, a checkpoint or a safetensors file: prints its contents and verifies every\n"
     "checksum.  For an exported model (.pt2, .onnx): its inputs, parameters and operators.\n";
@@ -73,7 +73,7 @@ static int print_checkpoint(const char *path) {
     return 0;
 }
 
-/* Which description of the job to print, and the file for a picture; NULL: print it. */
+/* Which description of the job to print, and the file for SVG; NULL: print it. */
 typedef struct requested {
     bool layout;
     const char *svg_path;
@@ -109,7 +109,7 @@ static int refuse_checkpoint(const char *path) {
 
 static int refuse_part(const char *option) {
     fprintf(stderr, "tutti inspect: %s cannot be combined with a %s; leave out %s\n", option,
-            strcmp(option, "--after") == 0 ? "layout" : "picture of all workers", option);
+            strcmp(option, "--after") == 0 ? "layout" : "SVG image of all workers", option);
     return 2;
 }
 

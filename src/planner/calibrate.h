@@ -74,7 +74,7 @@ double tti_steps_cost_s(const tti_calibration *c, const tti_program *program, in
 /* The same for all steps. */
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
 
-/* A convolution of pictures on a device that has no kernel for so few channels. */
+/* A convolution of images on a device that has no kernel for so few channels. */
 bool tti_is_padded(const tti_calibration *c, const tti_node *node);
 
 /* Estimated seconds of an update on a device, or by all cores of a host together: parameters,

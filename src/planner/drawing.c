@@ -1,5 +1,5 @@
 /* drawing.c - tutti_draw_layout: which worker stores what, and what is sent when; drawing_text.c
- * and drawing_picture.c print it. */
+ * and drawing_svg.c print it. */
 #include "planner/drawing.h"
 
 #include <limits.h>
@@ -223,7 +223,7 @@ static tutti_status list_steps(const tti_drawing *d, const char *worker) {
 }
 
 /* worker NULL: the layout of all workers. */
-static tutti_status describe(tutti_job *job, bool picture, const char *worker, char **text) {
+static tutti_status describe(tutti_job *job, bool svg, const char *worker, char **text) {
     const tti_blueprint *b;
     tti_str out = {0};
     *text = NULL;
@@ -237,7 +237,7 @@ static tutti_status describe(tutti_job *job, bool picture, const char *worker, c
     if (worker)
         st = list_steps(&d, worker);
     else
-        st = picture ? tti_draw_picture(&d) : tti_draw_text(&d);
+        st = svg ? tti_draw_svg(&d) : tti_draw_text(&d);
     tti_blueprint_destroy(b);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
     if (st == TUTTI_OK)
@@ -247,8 +247,8 @@ static tutti_status describe(tutti_job *job, bool picture, const char *worker, c
     return st;
 }
 
-tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text) {
-    return describe(job, picture, NULL, text);
+tutti_status tutti_draw_layout(tutti_job *job, bool svg, char **text) {
+    return describe(job, svg, NULL, text);
 }
 
 tutti_status tutti_list_steps(tutti_job *job, const char *worker, char **text) {

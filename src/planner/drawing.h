@@ -70,9 +70,9 @@ int tti_drawing_joins(const tti_drawing *d, const tti_plan *plan, double *bytes)
 /* The order of the shards on the first worker, on this machine. */
 tti_schedule_drawing tti_drawing_schedule(const tti_drawing *d);
 
-/* ---- drawing_text.c, drawing_picture.c ---- */
+/* ---- drawing_text.c, drawing_svg.c ---- */
 
 tutti_status tti_draw_text(const tti_drawing *d);
-tutti_status tti_draw_picture(const tti_drawing *d);
+tutti_status tti_draw_svg(const tti_drawing *d);
 
 #endif /* TTI_PLANNER_DRAWING_H */

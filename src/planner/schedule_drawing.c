@@ -89,8 +89,8 @@ static void draw_segment(void *user, const tti_stage_segment *segment) {
                        y + 12, a->shard_group);
 }
 
-tutti_status tti_schedule_picture(const tti_schedule_drawing *d, int x, int y, int width,
-                                  tti_str *out) {
+tutti_status tti_schedule_svg(const tti_schedule_drawing *d, int x, int y, int width,
+                              tti_str *out) {
     strips s = {.d = d, .x = x, .y = y, .out = out};
     double units[TTI_MAX_SCHED_SLOTS];
     tti_stage_sim_desc sim = {.stages = d->stages,

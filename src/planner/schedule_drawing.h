@@ -5,7 +5,7 @@
 #include "base/str.h"
 #include "exec/program/exec_program.h"
 
-/* Height of a strip of the picture, pixels. */
+/* Height of a strip of the drawing, pixels. */
 enum { TTI_STRIP_HEIGHT = 20 };
 
 typedef struct tti_schedule_drawing {
@@ -22,7 +22,7 @@ tutti_status tti_schedule_print(const tti_schedule_drawing *schedule, tti_str *o
 
 /* An SVG strip for each stage from (x, y) down, with a whole step as its width: a backward segment
  * is drawn twice as long as a forward one, messages take no time. */
-tutti_status tti_schedule_picture(const tti_schedule_drawing *schedule, int x, int y, int width,
-                                  tti_str *out);
+tutti_status tti_schedule_svg(const tti_schedule_drawing *schedule, int x, int y, int width,
+                              tti_str *out);
 
 #endif /* TTI_PLANNER_SCHEDULE_DRAWING_H */

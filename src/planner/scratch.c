@@ -110,7 +110,7 @@ static double squares_of(const tti_node *node) {
     return 2 * n * (double)dim[1] * (double)dim[1];
 }
 
-static double pictures_of(const tti_node *node) {
+static double images_of(const tti_node *node) {
     const tutti_shape *x = &node->in[0]->type.shape; /* [N,C,H,W] */
     double bytes = (double)tutti_shape_n_elems(x) / (double)x->dim[1] * CHANNELS;
     return bytes * (double)tutti_dtype_bytes(node->in[0]->type.dtype);
@@ -130,7 +130,7 @@ static double on_paper(const tti_calibration *c, const tti_program *program) {
         const char *op = node->op->name;
         if (strncmp(op, "attention_grad", 14) == 0) most = fmax(most, squares_of(node));
         if (strcmp(op, "cross_entropy_head") == 0) most = fmax(most, rows_of_head(node));
-        if (tti_is_padded(c, node)) most = fmax(most, pictures_of(node));
+        if (tti_is_padded(c, node)) most = fmax(most, images_of(node));
     }
     return most;
 }

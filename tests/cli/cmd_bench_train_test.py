@@ -20,7 +20,7 @@ def test_one_line():
     if not all(figures[key] > 0 for key in ("per_s", "ms", "first_step_s", "peak_rss_mb")):
         raise AssertionError(ended.out)
     if "tokens_per_s" in figures:
-        raise AssertionError("pictures: " + ended.out)
+        raise AssertionError("images: " + ended.out)
     if os.path.exists("runs"):
         raise AssertionError("left: %s" % os.listdir("runs"))
 

@@ -268,9 +268,9 @@ def compare_with_onnxruntime(run, keys):
     export(run, "onnx", run + ".onnx").expect(0)
     onnx.checker.check_model(run + ".onnx", full_check=True)
     pixels = numpy.random.default_rng(1).integers(0, 256, (5, 28, 28), dtype=numpy.uint8)
-    with open("pictures", "wb") as file:
+    with open("images", "wb") as file:
         file.write(struct.pack(">4BIII", 0, 0, 8, 3, 5, 28, 28) + pixels.tobytes())
-    lines = runs.tutti("predict", run, "pictures").expect(0).out.splitlines()
+    lines = runs.tutti("predict", run, "images").expect(0).out.splitlines()
     session = onnxruntime.InferenceSession(run + ".onnx")
     logits = session.run(None, {"x": pixels[:, None]})[0]  # raw: the graph normalizes
     p = numpy.exp(logits) / numpy.exp(logits).sum(1, keepdims=True)
@@ -281,7 +281,7 @@ def compare_with_onnxruntime(run, keys):
 
 
 def test_onnx_computes_the_same():
-    """Where onnxruntime is installed: probabilities of pictures as `tutti predict` gives them."""
+    """Where onnxruntime is installed: probabilities of images as `tutti predict` gives them."""
     try:
         import onnxruntime  # noqa: F401
     except ImportError:

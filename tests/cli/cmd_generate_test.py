@@ -41,8 +41,8 @@ def test_a_recurrent_model():
 
 
 def test_bad_input():
-    runs.tutti(*runs.small("pictures")).expect(0)
-    runs.tutti("generate", "pictures").expect(2, "is not a causal language model")
+    runs.tutti(*runs.small("images")).expect(0)
+    runs.tutti("generate", "images").expect(2, "is not a causal language model")
     train("gpt2", "train.steps=2")
     ended = runs.tutti("generate", "run", "--prompt", "A").expect(3, "not in the vocabulary")
     assert ended.out == ""

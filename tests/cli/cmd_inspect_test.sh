@@ -69,7 +69,7 @@ expect_not() {
     expect 0 "" "$@"
     case $out in *"$absent"*) fail "$*: '$absent' in: $out" ;; esac
 }
-# drawn PART ARGUMENT...: the picture is XML and has the part.
+# drawn PART ARGUMENT...: the SVG is XML and has the part.
 drawn() {
     shown=$1
     shift

@@ -1,4 +1,4 @@
-"""cmd_predict_test.py - `tutti predict`: pictures of IDX and PNG files, in order; bad files."""
+"""cmd_predict_test.py - `tutti predict`: images of IDX and PNG files, in order; bad files."""
 
 import gzip
 import json
@@ -11,7 +11,7 @@ import zlib
 import runs
 
 
-def pictures(n, side=28):
+def images(n, side=28):
     """Noise with a bright bar that moves, so that predictions differ."""
     rows = []
     for i in range(n):
@@ -22,7 +22,7 @@ def pictures(n, side=28):
 
 def write_idx(path, n, opener=open, side=28):
     with opener(path, "wb") as file:
-        file.write(struct.pack(">BBBBIII", 0, 0, 8, 3, n, side, side) + pictures(n, side))
+        file.write(struct.pack(">BBBBIII", 0, 0, 8, 3, n, side, side) + images(n, side))
 
 
 def write_png(path, pixels, side=28):
@@ -40,7 +40,7 @@ def lines(ended):
     return [json.loads(line) for line in ended.out.splitlines()]
 
 
-def test_pictures():
+def test_images():
     runs.tutti(*runs.small("run")).expect(0)
     write_idx("plain.idx", 70)
     write_idx("packed.idx.gz", 70, gzip.open)
@@ -53,7 +53,7 @@ def test_pictures():
         assert len(p) == 5 and p == sorted(p, reverse=True) and 0 < sum(p) <= 1 + 1e-9
         assert len({t["class"] for t in a["top5"]}) == 5
     assert len({p["probability"] for p in said}) > 30
-    write_png("third.png", pictures(3)[2 * 784:])
+    write_png("third.png", images(3)[2 * 784:])
     one = runs.tutti("predict", "run", "third.png")
     if one.code != 0 and "PNG" in one.err:
         return  # built without libpng

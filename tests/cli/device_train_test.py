@@ -35,15 +35,15 @@ def test_same_bits():
         start = [r for r in runs.records(run) if r["event"] == "start"][0]
         if "devices for tests" not in start["backend"]:
             raise AssertionError(start["backend"])
-    pictures = ["model.name=lenet", "data.format=random_images", "data.image_size=28",
+    images = ["model.name=lenet", "data.format=random_images", "data.image_size=28",
                 "data.n_train=96", "data.n_test=8", "train.batch=20", "train.steps=10"]
-    train("host_pictures", *pictures, "-n", "1", devices="cpu").expect(0)
-    train("pictures", *pictures, "data.resident=no", "-n", "2").expect(0)
-    runs.same_story(runs.story("host_pictures"), "pictures")
+    train("host_images", *images, "-n", "1", devices="cpu").expect(0)
+    train("images", *images, "data.resident=no", "-n", "2").expect(0)
+    runs.same_story(runs.story("host_images"), "images")
     unseen = ["train.eval_every=0", "run.checkpoint_every=-1"]  # without evaluations or checkpoints
-    train("host_unseen", *pictures, *unseen, "-n", "1", devices="cpu").expect(0)
+    train("host_unseen", *images, *unseen, "-n", "1", devices="cpu").expect(0)
     for run, place in (("unseen", ["parallel.ahead=8"]), ("unseen_fed", ["data.resident=no"])):
-        train(run, *pictures, *unseen, *place, "-n", "1").expect(0)
+        train(run, *images, *unseen, *place, "-n", "1").expect(0)
         runs.same_story(runs.story("host_unseen"), run)
 
 

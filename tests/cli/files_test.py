@@ -123,7 +123,7 @@ def test_split_names():
     info(*images("set")).expect(DATA, "'Testing' is for testing by its name")
 
 
-def test_large_pictures():
+def test_large_images():
     classes("set/train"), classes("set/val")
     write("set/train/a/big.png", png(40, 50))
     info(*images("set", "data.max_pixels=1999")).expect(0)
@@ -134,7 +134,7 @@ def test_large_pictures():
     train(*images("set", "data.max_pixels=2000")).expect(0)
 
 
-def test_truncated_pictures_fail_in_every_epoch():
+def test_truncated_images_fail_in_every_epoch():
     """Random crops see the upper rows only; the end is missing."""
     classes("set/train"), classes("set/val")
     whole = png(64)
@@ -145,7 +145,7 @@ def test_truncated_pictures_fail_in_every_epoch():
 
 
 def test_orientation():
-    """A tall picture that EXIF turns is a wide one: the packed pixels are those of the wide one."""
+    """A tall image that EXIF turns is a wide one: the packed pixels are those of the wide one."""
     noise = [[(x * 31 + y * 7) % 256 for x in range(12)] for y in range(20)]
 
     def image(rows, extra=b""):
@@ -168,7 +168,7 @@ def test_orientation():
         raise AssertionError("orientation")
 
 
-def test_packed_pictures_keep_the_names_of_their_classes():
+def test_packed_images_keep_the_names_of_their_classes():
     """Also once the packed files are gone; without the specification classes are numbers."""
     classes("set", ("ape", "big cat"))
     packed = ["data.format=packed", "data.dir=packed", "data.image_size=8"]

@@ -188,7 +188,7 @@ def test_a_damaged_sample_comes_again():
             os.makedirs("data/%s/%s" % (split, kind))
             for i in range(n):
                 cmd_predict_test.write_png("data/%s/%s/%d.png" % (split, kind, i),
-                                           cmd_predict_test.pictures(1))
+                                           cmd_predict_test.images(1))
     arguments = ["train", "model.name=mlp", "model.hidden=[4]", "data.format=images",
                  "data.dir=data", "data.image_size=28", "train.batch=4",
                  "parallel.shards=4", "run.checkpoint_every=1"]

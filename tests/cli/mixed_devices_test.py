@@ -140,7 +140,7 @@ def test_views():
     with open("layout.svg") as file:
         text = file.read()
     if "worker 0  on device 0<" not in text or "worker 1  on the host<" not in text:
-        raise AssertionError("the picture does not tell who is where")
+        raise AssertionError("the SVG does not show the place of each worker")
     run_tutti("inspect", *JOB, "parallel.devices=cpu,0").expect(
         0, "at the host ", "(some workers are on the host)")
     run_tutti("plan", *JOB, "parallel.devices=0,cpu", "--seconds", "0.2").expect(

@@ -87,7 +87,7 @@ def test_what_stages_wait_is_reported():
     ended.expect(0, "2 shards for so many stages, which will wait for each other")
 
 
-def test_the_picture_holds_the_whole_step():
+def test_the_drawing_holds_the_whole_step():
     """Every part of every wave, however many, inside the picture's width.  On two cores a wave is
     one shard."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])

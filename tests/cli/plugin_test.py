@@ -96,9 +96,9 @@ def test_a_run_folder_must_be_trusted():
     build(os.path.join(EXAMPLE, "my_model.c"), "my_model.so")
     small = SMALL + ["run.dir=run", "train.steps=2"]
     runs.tutti("train", os.path.join(EXAMPLE, "plugin.yaml"), *small).expect(0)
-    runs.write_idx("pictures", size=28)
-    picture = "pictures/t10k-images-idx3-ubyte"
-    commands = [["eval", "run"], ["predict", "run", picture], ["report", "run"],
+    runs.write_idx("images", size=28)
+    image = "images/t10k-images-idx3-ubyte"
+    commands = [["eval", "run"], ["predict", "run", image], ["report", "run"],
                 ["export", "run", "--format", "safetensors", "--out", "exported"],
                 ["train", "--resume", "run", "train.steps=4"], ["plan", "--check", "run"],
                 ["train", "run/job.yaml", "run.dir=other"]]

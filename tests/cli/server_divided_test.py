@@ -228,9 +228,9 @@ def test_who_has_state_is_said():
     expect(len(state) == 4 and state[2:] == ["0.00"] * 2 and "0.00" not in state[:2], shown)
     runs.tutti(*few, *ASYNC, "--layout", "--svg", "x.svg").expect(0)
     with open("x.svg") as file:
-        picture = file.read()
-    expect(picture.count("state: at the server") == 2 and "gradients to the first row" in picture,
-           picture)
+        drawing = file.read()
+    expect(drawing.count("state: at the server") == 2 and "gradients to the first row" in drawing,
+           drawing)
 
 
 def test_memory_is_predicted():

@@ -1,4 +1,4 @@
-/* image_files.h - small pictures for tests: drawn, and written as JPEG and PNG by the libraries. */
+/* image_files.h - small images for tests: drawn, and written as JPEG and PNG by the libraries. */
 #ifndef TTI_TESTS_IMAGE_FILES_H
 #define TTI_TESTS_IMAGE_FILES_H
 
@@ -12,13 +12,13 @@
 #include "data/idx_files.h"
 #include "data/image/image.h"
 
-/* The picture that tests/golden/make_images.py draws too. */
+/* The image that tests/golden/make_images.py draws too. */
 static inline uint8_t t_pixel(int y, int x, int c) {
     return (uint8_t)(x * 37 + y * 101 + c * 59 + x * y % 97 * 3 + (x / 5 + y / 7) % 2 * 90);
 }
 
 /* [h,w,3], and TTI_IMAGE_PAD_BYTES that may be read; freed by the caller. */
-static inline uint8_t *t_picture(int h, int w) {
+static inline uint8_t *t_image(int h, int w) {
     uint8_t *rgb = calloc(1, (size_t)h * (size_t)w * 3 + TTI_IMAGE_PAD_BYTES), *at = rgb;
     assert_non_null(rgb);
     for (int y = 0; y < h; y++)
@@ -33,7 +33,7 @@ static inline uint64_t t_hash(const void *bytes, size_t n_bytes) {
     return h;
 }
 
-/* A smooth picture, as photographs are; the phase makes others. */
+/* A smooth image, as photographs are; the phase makes others. */
 static inline uint8_t t_smooth(int y, int x, int c, int phase) {
     return (uint8_t)(128 + 60 * sin(0.05 * x + phase + c) + 60 * cos(0.07 * y - phase + 2 * c));
 }

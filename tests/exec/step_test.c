@@ -122,7 +122,7 @@ T_CASE(rounded_gradients_are_close) {
 }
 
 /* Pictures so bright that the gradient is far above the largest number of f16. */
-static const char *bright_pictures_fail(workers *c, tti_exec *exec, int rank) {
+static const char *bright_images_fail(workers *c, tti_exec *exec, int rank) {
     workers_batch *batch = workers_batch_new();
     uint64_t before, after;
     workers_fill(batch, 0);
@@ -142,7 +142,7 @@ T_CASE(gradients_above_f16_leave_the_parameters_alone) {
     c.exec.fast = true;
     c.exec.wire = TUTTI_F16;
     c.exec.clip_norm = 0; /* which looks at the gradient in any case */
-    c.fn = bright_pictures_fail;
+    c.fn = bright_images_fail;
     workers_run(&c);
     workers_fini(&c);
 }

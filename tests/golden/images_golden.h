@@ -12,7 +12,7 @@ typedef struct t_resize {
     uint64_t hash;
 } t_resize;
 
-/* colour_jitter=0.4 of a picture of side 24, seed 5. */
+/* colour_jitter=0.4 of an image of side 24, seed 5. */
 typedef struct t_jitter {
     uint64_t epoch, index, hash;
 } t_jitter;
@@ -25,14 +25,14 @@ typedef struct t_random_box {
     tti_box box;
 } t_random_box;
 
-/* An encoded picture and its pixels, upright RGB. */
-typedef struct t_picture_file {
+/* An encoded image and its pixels, upright RGB. */
+typedef struct t_image_file {
     const char *name;
     int h, w;
     uint64_t hash;
     size_t n_bytes;
     const char *bytes;
-} t_picture_file;
+} t_image_file;
 
 static const t_resize t_resizes[] = {
     {43, 61, {0, 0, 43, 61}, 43, 61, 0x745ab4824158e336u},
@@ -83,7 +83,7 @@ static const t_random_box t_random_boxes[] = {
     {4000, 6000, 0.25, 8, 77, {73, 1170, 3926, 4321}},
 };
 
-static const t_picture_file t_picture_files[] = {
+static const t_image_file t_image_files[] = {
     {"baseline", 11, 14, 0xa5449f0f545a33edu, 506,
      "\xff\xd8\xff\xe0\x00\x10\x4a\x46\x49\x46\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00\xff\xdb\x00"
      "\x43\x00\x03\x02\x02\x03\x02\x02\x03\x03\x03\x03\x04\x03\x03\x04\x05\x08\x05\x05\x04\x04\x05"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_images.py: prints tests/golden/images_golden.h: what PIL makes of small pictures.
+"""make_images.py: prints tests/golden/images_golden.h: what PIL makes of small images.
 
 Usage: python3 tests/golden/make_images.py > tests/golden/images_golden.h  (Pillow 9.4)
 
@@ -20,7 +20,7 @@ def pixel(y, x, c):
     return (x * 37 + y * 101 + c * 59 + (x * y) % 97 * 3 + (x // 5 + y // 7) % 2 * 90) & 255
 
 
-def picture(h, w):
+def draw_image(h, w):
     return Image.frombytes("RGB", (w, h), bytes(pixel(y, x, c) for y in range(h) for x in range(w)
                                                 for c in range(3)))
 
@@ -82,7 +82,7 @@ def resizes():
             (1, 1, (0, 0, 1, 1), 5, 3), (128, 128, (1, 2, 100, 90), 99, 33),
             (37, 500, (0, 0, 37, 500), 1, 1), (64, 64, (0, 0, 64, 64), 32, 64)]:
         y, x, bh, bw = box
-        out = picture(h, w).crop((x, y, x + bw, y + bh)).resize((ow, oh), Image.BILINEAR)
+        out = draw_image(h, w).crop((x, y, x + bw, y + bh)).resize((ow, oh), Image.BILINEAR)
         print("    {%d, %d, {%d, %d, %d, %d}, %d, %d, 0x%016xu},"
               % (h, w, y, x, bh, bw, oh, ow, fnv(out.tobytes())))
     print("};\n")
@@ -94,7 +94,7 @@ def jitters(size=24, strength=0.4, seed=5):
     kinds = [ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color]
     for epoch, index in [(0, 0), (0, 1), (1, 0), (2, 7), (3, 1000000), (4, 3), (5, 4), (6, 6)]:
         d = philox(mix(seed, fnv(b"colour_jitter")), epoch, index)
-        image = picture(size, size)
+        image = draw_image(size, size)
         for kind in orders[d[3] * 6 >> 32]:
             image = kinds[kind](image).enhance(1 - strength + 2 * strength * unit(d[kind]))
         print("    {%d, %d, 0x%016xu}," % (epoch, index, fnv(image.tobytes())))
@@ -119,7 +119,7 @@ def files():
         return out.getvalue()
 
     exif = Image.Exif()
-    base, cases = picture(11, 14), []
+    base, cases = draw_image(11, 14), []
     cases.append(("baseline", save(base, format="JPEG", quality=90)))
     cases.append(("progressive", save(base, format="JPEG", quality=80, progressive=True,
                                       subsampling=0)))
@@ -137,7 +137,7 @@ def files():
     rgba.putalpha(base.convert("L"))
     cases.append(("png alpha", save(rgba, format="PNG")))
     cases.append(("png grey alpha", save(rgba.convert("LA"), format="PNG")))
-    print("static const t_picture_file t_picture_files[] = {")
+    print("static const t_image_file t_image_files[] = {")
     for name, data in cases:
         shown = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
         text = "".join("\\x%02x" % byte for byte in data)
@@ -162,7 +162,7 @@ typedef struct t_resize {
     uint64_t hash;
 } t_resize;
 
-/* colour_jitter=0.4 of a picture of side 24, seed 5. */
+/* colour_jitter=0.4 of an image of side 24, seed 5. */
 typedef struct t_jitter {
     uint64_t epoch, index, hash;
 } t_jitter;
@@ -175,14 +175,14 @@ typedef struct t_random_box {
     tti_box box;
 } t_random_box;
 
-/* An encoded picture and its pixels, upright RGB. */
-typedef struct t_picture_file {
+/* An encoded image and its pixels, upright RGB. */
+typedef struct t_image_file {
     const char *name;
     int h, w;
     uint64_t hash;
     size_t n_bytes;
     const char *bytes;
-} t_picture_file;
+} t_image_file;
 """)
     resizes()
     jitters()

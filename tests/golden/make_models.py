@@ -8,7 +8,7 @@ Weights and data come from Philox as in make_golden.py, so a C test makes the sa
   weights   key mix64(SEED, hash(name)); in double, rounded to float, with u = unit(bits):
             two dimensions or more: sqrt(3 / (elements of a row)) * (2u - 1)
             one, *.weight: 1 + 0.1 (2u - 1); other vectors: 0.1 (2u - 1)
-  pictures  key mix64(7, hash("golden.x")), counter step % 2; 2u - 1
+  images  key mix64(7, hash("golden.x")), counter step % 2; 2u - 1
   tokens    key mix64(7, hash("golden.tokens")), counter step % 2; bits % vocabulary
   labels    key mix64(7, hash("golden.labels")), counter step % 2; bits % classes
 bert: sample b has T - b % 5 tokens, 1 + bits % (vocabulary - 1); then padding, token 0, label -1.
@@ -81,7 +81,7 @@ def attention(qkv, heads, causal, lengths):
     return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, -1)
 
 
-# ---- resnet18 with the first layer for small pictures ----
+# ---- resnet18 with the first layer for small images ----
 
 def resnet(p, x):
     def conv_norm(x, n_out, kernel, stride, conv, norm):
@@ -103,24 +103,24 @@ def resnet(p, x):
     return p.linear(x.mean((2, 3)), 10, "fc")
 
 
-def pictures_of(side, step, dtype):
+def images_of(side, step, dtype):
     bits = philox(mix64(DATA_SEED, hash_name("golden.x")), step % 2, BATCH * 3 * side * side)
     x = torch.tensor((2.0 * unit(bits) - 1.0).astype(np.float32)).to(dtype)
     return x.reshape(BATCH, 3, side, side)
 
 
-def pictures(step, dtype, side=16):
+def images(step, dtype, side=16):
     labels = torch.tensor(integers("golden.labels", step, BATCH, 10))
-    return pictures_of(side, step, dtype), labels
+    return images_of(side, step, dtype), labels
 
 
-def large_pictures(step, dtype):
-    return pictures(step, dtype, side=32)
+def large_images(step, dtype):
+    return images(step, dtype, side=32)
 
 
 def masks(step, dtype):
     labels = torch.tensor(integers("golden.labels", step, BATCH * 16 * 16, 10))
-    return pictures_of(16, step, dtype), labels
+    return images_of(16, step, dtype), labels
 
 
 # ---- torchvision's modules, with parameters by their names ----
@@ -246,11 +246,11 @@ SMALL = dict(lr=2e-5, momentum=0.9, weight_decay=5e-4)
 SGD = dict(lr=0.3, momentum=0.9, weight_decay=5e-4)
 ADAMW = dict(lr=1e-3, weight_decay=0.01)
 IMAGES = dict(lr=0.05, momentum=0.9, weight_decay=0.0)
-CASES = [("resnet18", resnet, pictures, "sgd", SMALL), ("gpt2", gpt2, tokens, "adamw", ADAMW),
+CASES = [("resnet18", resnet, images, "sgd", SMALL), ("gpt2", gpt2, tokens, "adamw", ADAMW),
          ("bert", bert, padded_tokens, "adamw", ADAMW), ("lstm", lstm, tokens, "sgd", SGD),
-         ("vit", of_module(vit), large_pictures, "sgd", IMAGES),
-         ("convnext", of_module(convnext), large_pictures, "sgd", IMAGES),
-         ("swin", of_module(swin), large_pictures, "sgd", IMAGES),
+         ("vit", of_module(vit), large_images, "sgd", IMAGES),
+         ("convnext", of_module(convnext), large_images, "sgd", IMAGES),
+         ("swin", of_module(swin), large_images, "sgd", IMAGES),
          ("unet", unet, masks, "sgd", IMAGES)]
 
 

@@ -19,7 +19,7 @@ from make_models import BATCH, draw, integers
 WIDTH, CLASSES, SIDE = 0.25, 10, 32
 
 
-def pictures(step, dtype):
+def images(step, dtype):
     bits = philox(mix64(DATA_SEED, hash_name("golden.x")), step % 2, BATCH * 3 * SIDE * SIDE)
     x = torch.tensor((2.0 * unit(bits) - 1.0).astype("float32")).to(dtype)
     y = torch.tensor(integers("golden.labels", step, BATCH, CLASSES))
@@ -83,13 +83,13 @@ def run(name, dtype):
               dict(params=[v for v in params if v.dim() == 1], weight_decay=0.0)]
     optimizer, losses = torch.optim.SGD(groups, lr=RATES[name], momentum=MOMENTUM), []
     for step in range(STEPS):
-        x, y = pictures(step, dtype)
+        x, y = images(step, dtype)
         loss = F.cross_entropy(net(x), y)
         losses.append(loss.item())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-    x, y = pictures(0, dtype)
+    x, y = images(0, dtype)
     losses.append(F.cross_entropy(net.eval()(x), y).item())
     return losses, sum(v.numel() for v in params)
 

@@ -37,10 +37,10 @@ T_CASE(a_model_may_refuse) {
     T_UNUSED;
     tutti_graph *g = tti_graph_new(true, NULL);
     tutti_value *x = toy_feed(g, "x", 2, 3);
-    assert_null(tutti_graph_refuse(g, "net: the picture is 1% too dark"));
+    assert_null(tutti_graph_refuse(g, "net: the image is 1% too dark"));
     assert_null(tutti_graph_refuse(g, "net: and more"));
     assert_null(toy_add(g, "halves", "fine", 1, &x));
-    expect_failure(g, TUTTI_E_INVALID, "net: the picture is 1% too dark");
+    expect_failure(g, TUTTI_E_INVALID, "net: the image is 1% too dark");
 }
 
 T_CASE(arity_is_checked) {

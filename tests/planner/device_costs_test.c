@@ -122,7 +122,7 @@ T_CASE(memory) {
     T_UNUSED;
     made whole = make("parallel.shards=4", "data.resident=no"),
          sharded = make("parallel.tensor=2", "parallel.shards=4");
-    const double rows = 8, shard = rows * (784 + 1) * 4; /* pictures and labels */
+    const double rows = 8, shard = rows * (784 + 1) * 4; /* images and labels */
     T_NEAR(tti_device_extra_bytes(whole.b->plan, 2), 2 * 2 * shard + own_bytes(whole.b->plan), 0);
     assert_true(tti_device_resident_bytes(whole.b) == 0);
     const tti_plan *plan = tti_blueprint_plan(sharded.b, 0);
@@ -258,7 +258,7 @@ static int count_padded(const tti_calibration *c, const tti_program *program) {
 
 /* 64 results of three channels have a kernel of their own; 32, as of half the layer, are made as 64
  * of 64 channels, which are scratch too. */
-T_CASE(pictures_of_few_channels) {
+T_CASE(images_of_few_channels) {
     T_UNUSED;
     made m = make_of(SMALL_JOB("model.name=resnet18", "data.format=random_images",
                                "data.image_size=32", "train.batch=4", "train.precision=bf16",
@@ -334,7 +334,7 @@ int main(void) {
         cmocka_unit_test(attention_is_slower),
         cmocka_unit_test(scratch_of_stages),
         cmocka_unit_test(workers_that_share_a_device),
-        cmocka_unit_test(pictures_of_few_channels),
+        cmocka_unit_test(images_of_few_channels),
         cmocka_unit_test(stages_are_queued),
         cmocka_unit_test(squares_of_attention),
         cmocka_unit_test(rows_of_a_head_without_logits),

@@ -161,7 +161,7 @@ static tutti_status take_split_folder(const char *dir, const char *name, tti_spl
 }
 
 /* Whether a folder holds images, like the folder of a class. */
-static tutti_status holds_pictures(const char *dir, const char *name, bool *out) {
+static tutti_status holds_images(const char *dir, const char *name, bool *out) {
     char path[TTI_WALK_PATH];
     tti_names list;
     int64_t n_ignored = 0;
@@ -182,7 +182,7 @@ static tutti_status check_division(const tutti_dataset_desc *desc, const tti_nam
         const char *name = tti_name_at(list, i);
         bool images = false;
         if (tti_split_of_word(name, strlen(name)) != TTI_SPLIT_NONE) continue;
-        TTI_TRY(holds_pictures(dir, name, &images));
+        TTI_TRY(holds_images(dir, name, &images));
         if (images)
             return tti_fail(TUTTI_E_DATA,
                             "%s: '%s' divides the set, and '%s' next to it has images of a class; "

@@ -54,7 +54,7 @@ bool tti_is_image_name(const char *name) {
 }
 
 /* An image that cannot be read: to leave it out without a word would be a smaller data set. */
-static bool is_foreign_picture(const char *name) {
+static bool is_foreign_image(const char *name) {
     static const char *const endings[] = {".webp", ".gif", ".bmp",  ".tif", ".tiff", ".heic",
                                           ".heif", ".jp2", ".avif", ".ppm", ".pgm",  ".jxl"};
     return has_ending(name, endings, TTI_COUNT(endings));
@@ -174,7 +174,7 @@ static tutti_status pass_over(tti_image_walk *w, const char *path, kind k) {
     if (!w->skip_bad && k == KIND_BROKEN_LINK) return fail_broken_link(path);
     if (!w->skip_bad && k == KIND_OTHER && tti_is_image_name(path))
         return tti_fail(TUTTI_E_DATA, "%s: is not a regular file", path);
-    if (!w->skip_bad && k == KIND_FILE && is_foreign_picture(path))
+    if (!w->skip_bad && k == KIND_FILE && is_foreign_image(path))
         return tti_fail(TUTTI_E_DATA,
                         "%s: only JPEG and PNG can be read; convert it, or leave such files out "
                         "with data.on_error=skip",

@@ -41,14 +41,14 @@ typedef struct packed {
     tti_data_spec *of_files; /* owned; NULL: data.json is missing */
 } packed;
 
-static size_t picture_bytes(const trailer *t) { return (size_t)t->side * t->side * 3; }
+static size_t image_bytes(const trailer *t) { return (size_t)t->side * t->side * 3; }
 
 /* Including label and checksum. */
-static size_t record_bytes(const trailer *t) { return picture_bytes(t) + 8; }
+static size_t record_bytes(const trailer *t) { return image_bytes(t) + 8; }
 
 /* The number is in it, so that a record in another's place is found too. */
 static uint32_t record_crc(const trailer *t, int64_t index, const uint8_t *record) {
-    return tti_crc32c(tti_crc32c(0, &index, sizeof index), record, picture_bytes(t) + 4);
+    return tti_crc32c(tti_crc32c(0, &index, sizeof index), record, image_bytes(t) + 4);
 }
 
 static uint32_t trailer_crc(const trailer *t) { return tti_crc32c(0, t, TRAILER - sizeof t->crc); }
@@ -216,9 +216,9 @@ static tutti_status write_records(const tutti_dataset *ds, tti_atomic_file *file
         st = tti_dataset_read(ds, &(tti_sample_key){.index = (uint64_t)i}, &ws, record, &y,
                               &skipped);
         if (st != TUTTI_OK || skipped) continue;
-        memcpy(record + picture_bytes(about), &y, 4);
+        memcpy(record + image_bytes(about), &y, 4);
         uint32_t crc = record_crc(about, about->n_samples, record);
-        memcpy(record + picture_bytes(about) + 4, &crc, 4);
+        memcpy(record + image_bytes(about) + 4, &crc, 4);
         st = tti_atomic_file_write(file, record, record_bytes(about));
         about->n_samples++;
     }

@@ -39,7 +39,7 @@ typedef struct extra {
 typedef struct group {
     char key[MAX_NAME + 1]; /* "": none open */
     tti_tar_sample sample;
-    bool has_picture, has_label;
+    bool has_image, has_label;
 } group;
 
 typedef struct parser {
@@ -243,11 +243,11 @@ static tutti_status reserve(tti_tar_index *index) {
 static tutti_status close_group(parser *p) {
     group *g = &p->group;
     if (!g->key[0]) return TUTTI_OK;
-    if (g->has_picture != g->has_label)
+    if (g->has_image != g->has_label)
         return fail_at(p, p->at, g->key,
                        g->has_label ? "the previous sample has no image (jpg, jpeg, png)"
                                     : "the previous sample has no label (cls)");
-    if (g->has_picture) {
+    if (g->has_image) {
         TTI_TRY(reserve(p->index));
         g->sample.shard = p->shard;
         g->sample.key = tti_hash_name(g->key);
@@ -272,11 +272,11 @@ static tutti_status take_label(parser *p, const member *m) {
     return TUTTI_OK;
 }
 
-static tutti_status take_picture(parser *p, const member *m) {
-    if (p->group.has_picture) return fail_at(p, m->header, m->name, "a second image of one sample");
+static tutti_status take_image(parser *p, const member *m) {
+    if (p->group.has_image) return fail_at(p, m->header, m->name, "a second image of one sample");
     if (m->n_bytes == 0 || m->n_bytes > MAX_PICTURE)
         return fail_at(p, m->header, m->name, "an image that is empty or too large");
-    p->group.has_picture = true;
+    p->group.has_image = true;
     p->group.sample.offset = m->offset;
     p->group.sample.n_bytes = (uint32_t)m->n_bytes;
     return TUTTI_OK;
@@ -314,7 +314,7 @@ static tutti_status take_file(parser *p, const member *m) {
     if (strcasecmp(kind, "cls") == 0) return take_label(p, m);
     bool image = strcasecmp(kind, "jpg") == 0 || strcasecmp(kind, "jpeg") == 0 ||
                  strcasecmp(kind, "png") == 0;
-    return image ? take_picture(p, m) : TUTTI_OK;
+    return image ? take_image(p, m) : TUTTI_OK;
 }
 
 static tutti_status take_member(parser *p, const member *m) {

@@ -16,7 +16,7 @@ static const tti_attr_spec attrs[] = {{"eps", TTI_ATTR_FLOAT, 1e-5, "added to th
 
 static int64_t n_windows(int64_t n_places) { return (n_places - 1) / STEP + 1; }
 
-static tutti_status need_pictures(const tti_node *node, int i) {
+static tutti_status need_images(const tti_node *node, int i) {
     const int64_t *x = tti_in_shape(node, i)->dim;
     TTI_TRY(tti_need_n_dims(node, i, 4));
     if (x[2] >= 1 && x[3] >= 1) return TUTTI_OK;
@@ -27,7 +27,7 @@ static tutti_status need_pictures(const tti_node *node, int i) {
 static tutti_status bn_apply_pool_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(tti_need_eps(node));
     TTI_TRY(need_planes(node));
-    TTI_TRY(need_pictures(node, 0));
+    TTI_TRY(need_images(node, 0));
     const int64_t *x = tti_in_shape(node, 0)->dim;
     TTI_TRY(need_vector(node, 1, 2 * x[1] + 1));
     for (int i = 2; i < 4; i++) TTI_TRY(need_vector(node, i, x[1]));
@@ -45,7 +45,7 @@ static tutti_status check_grad(const tti_node *node, int rows) {
     TTI_TRY(tti_need_dtype(node, 1, TUTTI_U8));
     TTI_TRY(tti_need_same_shape(node, 0, 1));
     TTI_TRY(tti_need_dtype(node, 2, node->in[0]->type.dtype));
-    TTI_TRY(need_pictures(node, 2));
+    TTI_TRY(need_images(node, 2));
     const int64_t *x = tti_in_shape(node, 2)->dim;
     const tutti_shape want = TUTTI_SHAPE(x[0], x[1], n_windows(x[2]), n_windows(x[3]));
     if (!tti_shape_equal(tti_in_shape(node, 0), &want))

@@ -15,7 +15,7 @@ typedef struct search {
     tti_mistakes *m;
 } search;
 
-bool tti_shows_pictures(const tti_blueprint *b) {
+bool tti_shows_images(const tti_blueprint *b) {
     const tutti_dataset_info *info = tutti_dataset_get_info(b->test);
     const tutti_shape *x = &info->x.shape;
     return info->x.dtype == TUTTI_F32 && info->y.shape.n_dims == 0 && x->n_dims == 3 &&

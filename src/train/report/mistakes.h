@@ -22,7 +22,7 @@ typedef struct tti_mistakes {
 } tti_mistakes;
 
 /* True if samples are images that can be shown. */
-bool tti_shows_pictures(const tti_blueprint *b);
+bool tti_shows_images(const tti_blueprint *b);
 
 /* Searches the test split for at most time_ms.  Free the result with tti_mistakes_free. */
 tutti_status tti_mistakes_find(tti_predictor *p, int time_ms, tti_mistakes *out);

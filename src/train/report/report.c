@@ -395,7 +395,7 @@ static tutti_status write_with(const tutti_job *job, tti_predictor *p, int time_
     const tti_blueprint *b = tti_predictor_blueprint(p);
     tti_mistakes mistakes = {0};
     tti_text_samples texts = {0};
-    bool images = tti_shows_pictures(b);
+    bool images = tti_shows_images(b);
     if (images) TTI_TRY(tti_mistakes_find(p, time_ms, &mistakes));
     tti_text_samples_make(job, p, (int)b->config.run.text_samples, time_ms, &texts);
     tutti_status st = tti_report_write(
@@ -413,13 +413,13 @@ static tutti_status write_without(const tti_blueprint *b, const char *run_dir) {
         snprintf(texts.note, sizeof texts.note,
                  "No texts, because the model is large; run 'tutti report RUN'.");
     return tti_report_write(
-        run_dir, &(tti_report_extras){.texts = &texts, .no_mistakes = tti_shows_pictures(b)});
+        run_dir, &(tti_report_extras){.texts = &texts, .no_mistakes = tti_shows_images(b)});
 }
 
 tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, const char *run_dir) {
     tti_predictor *predictor;
     bool has_texts = tti_writes_text(b) && b->config.run.text_samples > 0;
-    if (!has_texts && !tti_shows_pictures(b)) return tti_report_write(run_dir, NULL);
+    if (!has_texts && !tti_shows_images(b)) return tti_report_write(run_dir, NULL);
     if (b->plan->n_params > END_MAX_PARAMS || tti_program_flops(&b->plan->eval) > end_max_flops)
         return write_without(b, run_dir);
     if (tti_predictor_open_like(job, b, run_dir, &predictor) != TUTTI_OK)

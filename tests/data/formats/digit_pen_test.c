@@ -1,4 +1,4 @@
-/* digit_pen_test.c - drawn digits: frozen bits, balanced labels, and pictures that look like some.
+/* digit_pen_test.c - drawn digits: frozen bits, balanced labels, and images that look like some.
  */
 #include "data/formats/digit_pen.h"
 
@@ -56,7 +56,7 @@ T_CASE(all_differ) {
     assert_memory_equal(a, b, sizeof a);
 }
 
-/* The middle of a picture has ink, its border hardly any, and neither is all of it. */
+/* The middle of an image has ink, its border hardly any, and neither is all of it. */
 T_CASE(ink_is_where_it_belongs) {
     T_UNUSED;
     double border = 0, inside = 0;
@@ -77,7 +77,7 @@ T_CASE(ink_is_where_it_belongs) {
     assert_true(inside / (24 * 24 * 1000.0) > 25);
 }
 
-/* Nearest mean picture: far above chance, far below certain. */
+/* Nearest mean image: far above chance, far below certain. */
 T_CASE(classes_can_be_distinguished) {
     T_UNUSED;
     static double mean[10][TTI_DIGIT_PIXELS];

@@ -54,7 +54,7 @@ static const char *read_all(int rank, int n_ranks, void *arg) {
         bool skipped;
         if (tti_dataset_read(ds, &key, &ws, got, &y, &skipped) != TUTTI_OK)
             return tutti_last_error();
-        if (memcmp(expected, got, sizeof got) != 0) return "another picture";
+        if (memcmp(expected, got, sizeof got) != 0) return "another image";
     }
     return NULL;
 }

@@ -1,5 +1,5 @@
 /* image_folder_test.c - folders of classes: numbering, splits, damaged files and policies; and what
- * every format of pictures shares (image_set.c): the same batches for any workers and threads. */
+ * every format of images shares (image_set.c): the same batches for any workers and threads. */
 #include <sys/stat.h>
 
 #include "base/error.h"
@@ -27,7 +27,7 @@ static void add_png(const char *below, int h, int w) {
     t_write(below_root(below), bytes, n);
 }
 
-/* cat: 3 pictures, one of them deep; dog: 2; train and val. */
+/* cat: 3 images, one of them deep; dog: 2; train and val. */
 static void make_train_and_val(void) {
     make_folder("train"), make_folder("val");
     make_folder("train/dog"), make_folder("train/cat"), make_folder("train/cat/deep");
@@ -341,14 +341,14 @@ T_CASE(doubtful_folders) {
             "'Train' divides the set, and 'owl' next to it has images of a class");
 }
 
-/* ---- damaged pictures ---- */
+/* ---- damaged images ---- */
 
 static void make_damaged(void) {
     make_train_and_val();
     t_write(below_root("train/cat/c.jpg"), "\xFF\xD8\xFF\xE0 no more", 12);
 }
 
-/* A disk that fails ends the run, also where damaged pictures are left out. */
+/* A disk that fails ends the run, also where damaged images are left out. */
 T_CASE(a_file_that_cannot_be_read) {
     T_UNUSED;
     make_train_and_val();
@@ -367,7 +367,7 @@ T_CASE(a_file_that_cannot_be_read) {
     tutti_dataset_destroy(ds);
 }
 
-T_CASE(stop_at_a_damaged_picture) {
+T_CASE(stop_at_a_damaged_image) {
     T_UNUSED;
     make_damaged();
     tutti_dataset *ds;
@@ -380,7 +380,7 @@ T_CASE(stop_at_a_damaged_picture) {
     tutti_dataset_destroy(ds);
 }
 
-T_CASE(skip_a_damaged_picture) {
+T_CASE(skip_a_damaged_image) {
     T_UNUSED;
     make_damaged();
     tutti_dataset *ds;
@@ -469,8 +469,8 @@ int main(void) {
         IN_FOLDER(folders_that_divide_the_set),
         IN_FOLDER(doubtful_folders),
         IN_FOLDER(a_file_that_cannot_be_read),
-        IN_FOLDER(stop_at_a_damaged_picture),
-        IN_FOLDER(skip_a_damaged_picture),
+        IN_FOLDER(stop_at_a_damaged_image),
+        IN_FOLDER(skip_a_damaged_image),
         IN_FOLDER(same_for_workers_and_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

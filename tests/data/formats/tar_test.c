@@ -1,4 +1,4 @@
-/* tar_test.c - shards as a data set: the same samples as from a folder, splits, bad pictures; and
+/* tar_test.c - shards as a data set: the same samples as from a folder, splits, bad images; and
  * packing (packed.c): what was packed reads back to the same pixels. */
 #include <sys/stat.h>
 
@@ -138,7 +138,7 @@ T_CASE(names_with_braces_decide_the_split_too) {
     T_EQ(n, 9);
 }
 
-T_CASE(bad_archives_and_pictures) {
+T_CASE(bad_archives_and_images) {
     T_UNUSED;
     char pattern[512];
     static float x[ELEMS];
@@ -292,7 +292,7 @@ int main(void) {
         IN_FOLDER(by_names_and_by_hash),
         IN_FOLDER(same_as_from_a_folder),
         IN_FOLDER(names_with_braces_decide_the_split_too),
-        IN_FOLDER(bad_archives_and_pictures),
+        IN_FOLDER(bad_archives_and_images),
         IN_FOLDER(packed_as_unpacked),
         IN_FOLDER(bad_packed_files),
         IN_FOLDER(every_bit_of_a_packed_file),

@@ -1,4 +1,4 @@
-/* image_decode_test.c - pictures of every kind decode to PIL's pixels; rows that are skipped change
+/* image_decode_test.c - images of every kind decode to PIL's pixels; rows that are skipped change
  * nothing; damaged and hostile files give a message. */
 #include "data/image/image.h"
 
@@ -27,8 +27,8 @@ static tti_image decode(const void *bytes, size_t n_bytes) {
 
 T_CASE(as_pil) {
     T_UNUSED;
-    for (size_t i = 0; i < TTI_COUNT(t_picture_files); i++) {
-        const t_picture_file *f = &t_picture_files[i];
+    for (size_t i = 0; i < TTI_COUNT(t_image_files); i++) {
+        const t_image_file *f = &t_image_files[i];
         tti_image image = decode(f->bytes, f->n_bytes);
         T_EQ(image.h, f->h);
         T_EQ(image.w, f->w);
@@ -39,7 +39,7 @@ T_CASE(as_pil) {
 
 T_CASE(interlaced_and_deep_png) {
     T_UNUSED;
-    uint8_t file[20000], *rgb = t_picture(21, 33);
+    uint8_t file[20000], *rgb = t_image(21, 33);
     for (int kind = 0; kind < 4; kind++) {
         size_t n = t_png(21, 33, kind & 1, kind & 2, file, sizeof file);
         tti_image image = decode(file, n);
@@ -133,11 +133,11 @@ T_CASE(bad_files) {
     T_FAILS(try("\x89PNG\r\n\x1A\n", 8), TUTTI_E_DATA, "dir/x.jpg: damaged PNG: truncated");
 }
 
-/* Every length that is cut off fails and is not taken for a whole picture. */
+/* Every length that is cut off fails and is not taken for a whole image. */
 T_CASE(truncated_files) {
     T_UNUSED;
-    for (size_t i = 0; i < TTI_COUNT(t_picture_files); i++) {
-        const t_picture_file *f = &t_picture_files[i];
+    for (size_t i = 0; i < TTI_COUNT(t_image_files); i++) {
+        const t_image_file *f = &t_image_files[i];
         bool is_png = f->bytes[0] == '\x89';
         for (size_t n = 0; n + (is_png ? 1 : 3) < f->n_bytes; n += 7) {
             uint8_t *copy = malloc(n + 1); /* so that a sanitizer sees reads past the end */
@@ -151,8 +151,8 @@ T_CASE(truncated_files) {
 /* A changed byte may give other pixels or an error, but nothing else. */
 T_CASE(damaged_files) {
     T_UNUSED;
-    for (size_t i = 0; i < TTI_COUNT(t_picture_files); i++) {
-        const t_picture_file *f = &t_picture_files[i];
+    for (size_t i = 0; i < TTI_COUNT(t_image_files); i++) {
+        const t_image_file *f = &t_image_files[i];
         uint8_t *copy = malloc(f->n_bytes);
         for (size_t at = 0; at < f->n_bytes; at += 3) {
             memcpy(copy, f->bytes, f->n_bytes);
@@ -166,7 +166,7 @@ T_CASE(damaged_files) {
 
 T_CASE(bombs) {
     T_UNUSED;
-    const t_picture_file *jpeg = &t_picture_files[0];
+    const t_image_file *jpeg = &t_image_files[0];
     uint8_t *copy = malloc(jpeg->n_bytes);
     memcpy(copy, jpeg->bytes, jpeg->n_bytes);
     for (size_t i = 2; i + 9 < jpeg->n_bytes; i++)
@@ -177,9 +177,9 @@ T_CASE(bombs) {
 
 T_CASE(orientation_of_damaged_exif) {
     T_UNUSED;
-    const t_picture_file *f = NULL;
-    for (size_t i = 0; i < TTI_COUNT(t_picture_files); i++)
-        if (strcmp(t_picture_files[i].name, "turned 6") == 0) f = &t_picture_files[i];
+    const t_image_file *f = NULL;
+    for (size_t i = 0; i < TTI_COUNT(t_image_files); i++)
+        if (strcmp(t_image_files[i].name, "turned 6") == 0) f = &t_image_files[i];
     assert_non_null(f);
     T_EQ(tti_jpeg_orientation((const uint8_t *)f->bytes, f->n_bytes), 6);
     for (size_t n = 0; n < 120; n++) {

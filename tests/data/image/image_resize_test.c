@@ -15,7 +15,7 @@ T_CASE(as_pil) {
     tti_workspace ws = {0};
     for (size_t i = 0; i < TTI_COUNT(t_resizes); i++) {
         const t_resize *r = &t_resizes[i];
-        uint8_t *rgb = t_picture(r->h, r->w), *out = malloc((size_t)(r->to_h * r->to_w * 3));
+        uint8_t *rgb = t_image(r->h, r->w), *out = malloc((size_t)(r->to_h * r->to_w * 3));
         tti_image image = {r->h, r->w, rgb};
         tti_resize how = {r->box, r->to_h, r->to_w, {0, 0, r->to_h, r->to_w}, false};
         T_OK(tti_image_resize_with(&tti_passes_plain, &image, &how, &ws, out));
@@ -30,7 +30,7 @@ T_CASE(as_pil) {
 /* Vectors give the bytes of plain C, for sizes of all kinds. */
 static void check_as_plain(const tti_passes *vector, const t_size *size, bool flip, bool white) {
     tti_workspace ws = {0};
-    uint8_t *rgb = t_picture(size->h, size->w);
+    uint8_t *rgb = t_image(size->h, size->w);
     size_t n_bytes = (size_t)(size->to_h * size->to_w * 3);
     uint8_t *a = malloc(n_bytes), *b = malloc(n_bytes);
     if (white) memset(rgb, 255, (size_t)(size->h * size->w * 3));
@@ -68,7 +68,7 @@ T_CASE(window_and_flip) {
     T_UNUSED;
     enum { H = 57, W = 83 };
     tti_workspace ws = {0};
-    uint8_t *rgb = t_picture(H, W), all[40 * 30 * 3], part[11 * 13 * 3];
+    uint8_t *rgb = t_image(H, W), all[40 * 30 * 3], part[11 * 13 * 3];
     tti_image image = {H, W, rgb};
     tti_resize how = {{1, 2, 50, 70}, 40, 30, {0, 0, 40, 30}, false};
     T_OK(tti_image_resize(&image, &how, &ws, all));

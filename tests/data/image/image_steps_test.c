@@ -13,7 +13,7 @@ static const double zeros[3] = {0, 0, 0}, ones[3] = {1, 1, 1};
 
 T_CASE(jitter_as_pil) {
     T_UNUSED;
-    uint8_t *rgb = t_picture(S, S), out[S * S * 3];
+    uint8_t *rgb = t_image(S, S), out[S * S * 3];
     tti_transform *step;
     T_OK(tti_colour_jitter_create(S, 0.4, &step));
     for (size_t i = 0; i < TTI_COUNT(t_jitters); i++) {
@@ -29,7 +29,7 @@ T_CASE(jitter_as_pil) {
 /* Every shift of -2 .. 2 comes, and what comes in from outside is black. */
 T_CASE(pad_crop_shifts) {
     T_UNUSED;
-    uint8_t *rgb = t_picture(S, S), out[S * S * 3];
+    uint8_t *rgb = t_image(S, S), out[S * S * 3];
     bool seen[5][5] = {{false}};
     int n_seen = 0;
     tti_transform *step;
@@ -58,7 +58,7 @@ T_CASE(pad_crop_shifts) {
     free(rgb);
 }
 
-/* More padding than picture. */
+/* More padding than image. */
 T_CASE(pad_crop_may_lose_everything) {
     T_UNUSED;
     uint8_t in[3 * 3 * 3], out[3 * 3 * 3];
@@ -78,7 +78,7 @@ T_CASE(pad_crop_may_lose_everything) {
 
 T_CASE(to_float_is_planes) {
     T_UNUSED;
-    uint8_t *rgb = t_picture(S, S);
+    uint8_t *rgb = t_image(S, S);
     static float x[3 * S * S];
     const double mean[3] = {0.485, 0.456, 0.406}, std[3] = {0.229, 0.224, 0.225};
     tti_transform *step;

@@ -536,20 +536,20 @@ T_CASE(mixed_by_any_workers_any_threads) {
 enum { SIDE = 4, BYTES = SIDE * SIDE * 3 };
 
 /* Sample 5 cannot be read. */
-static tutti_status pictures_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
+static tutti_status images_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
     (void)source;
-    if (index == 5) return tti_fail(TUTTI_E_DATA, "a rotten picture");
+    if (index == 5) return tti_fail(TUTTI_E_DATA, "a rotten image");
     for (int i = 0; i < BYTES; i++) ((uint8_t *)x)[i] = (uint8_t)(index * 37 + i * 11);
     *y = (int32_t)(index % 7);
     return TUTTI_OK;
 }
 
-static tutti_dataset make_pictures(int64_t cutout, tti_skip_list *skips) {
+static tutti_dataset make_images(int64_t cutout, tti_skip_list *skips) {
     static const double mean[3] = {0.4, 0.5, 0.6}, std[3] = {0.2, 0.3, 0.4};
     tutti_dataset ds = {
         .source = {.info = {21, 7, {TUTTI_F32, {3, {3, SIDE, SIDE}}}, {TUTTI_I32, {0}}},
                    .stored = {TUTTI_U8, {3, {SIDE, SIDE, 3}}},
-                   .read = pictures_read},
+                   .read = images_read},
         .skips = skips};
     T_OK(tti_pad_crop_create(SIDE, 1, &ds.source.decode.step[0]));
     T_OK(tti_to_float_create(SIDE, mean, std, cutout, &ds.source.decode.step[1]));
@@ -571,7 +571,7 @@ T_CASE(bytes_and_their_table_make_the_floats) {
     T_UNUSED;
     tti_skip_list *skips;
     T_OK(tti_skip_list_create(21, &skips));
-    tutti_dataset ds = make_pictures(0, skips);
+    tutti_dataset ds = make_images(0, skips);
     tti_loader_desc d = {.dataset = &ds, .batch = 10, .n_shards = 4, .last_shard = 4, .seed = 3};
     tti_loader *bytes, *floats;
     T_OK(tti_loader_create(&d, &floats));
@@ -606,7 +606,7 @@ T_CASE(bytes_and_their_table_make_the_floats) {
 
 T_CASE(floats_where_bytes_do_not_tell_all) {
     T_UNUSED;
-    tutti_dataset ds = make_pictures(2, NULL); /* squares of zeros are cut out */
+    tutti_dataset ds = make_images(2, NULL); /* squares of zeros are cut out */
     tti_loader_desc d = {.dataset = &ds, .batch = 3, .n_shards = 1, .last_shard = 1, .bytes = true};
     tti_loader *loader;
     T_OK(tti_loader_create(&d, &loader));
@@ -614,7 +614,7 @@ T_CASE(floats_where_bytes_do_not_tell_all) {
     T_EQ(tti_loader_x_type(loader)->dtype, TUTTI_F32);
     tti_loader_destroy(loader);
     tti_chain_destroy(&ds.source.decode);
-    ds = make_pictures(0, NULL);
+    ds = make_images(0, NULL);
     d.mixup = 0.4;
     T_OK(tti_loader_create(&d, &loader));
     assert_null(tti_loader_pixels(loader));

@@ -46,7 +46,7 @@ static void expect_same(const tutti_dataset *ds, tti_loader_desc desc) {
     free(x);
 }
 
-T_CASE(grey_pictures) {
+T_CASE(grey_images) {
     T_UNUSED;
     tutti_dataset *ds;
     T_OK(tutti_dataset_open(
@@ -80,7 +80,7 @@ static tutti_dataset colours(int64_t cutout) {
     return ds;
 }
 
-T_CASE(pictures_with_colours_become_planes) {
+T_CASE(images_with_colours_become_planes) {
     T_UNUSED;
     tutti_dataset ds = colours(0);
     expect_same(&ds, (tti_loader_desc){.batch = 6, .n_shards = 2, .last_shard = 2, .seed = 1});
@@ -119,8 +119,8 @@ T_CASE(what_is_random_stays_on_the_host) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(grey_pictures),
-                                       cmocka_unit_test(pictures_with_colours_become_planes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(grey_images),
+                                       cmocka_unit_test(images_with_colours_become_planes),
                                        cmocka_unit_test(the_first_broken_sample_is_named),
                                        cmocka_unit_test(what_is_random_stays_on_the_host)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,15 +4,15 @@
 #include "train/small_job.h"
 #include "tutti/ops.h"
 
-static const tutti_dataset_info pictures = {.n_classes = 10,
-                                            .x = {TUTTI_F32, {.n_dims = 3, .dim = {3, 32, 32}}}};
+static const tutti_dataset_info images = {.n_classes = 10,
+                                          .x = {TUTTI_F32, {.n_dims = 3, .dim = {3, 32, 32}}}};
 static const tutti_dataset_info texts = {.n_classes = 65,
                                          .x = {TUTTI_I32, {.n_dims = 1, .dim = {48}}}};
 
 T_CASE(defaults) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("model.hidden=[8, 4]");
-    tutti_model_params p = tti_model_params_of(&job->config, &pictures);
+    tutti_model_params p = tti_model_params_of(&job->config, &images);
     T_EQ(p.n_classes, 10);
     T_EQ(p.n_hidden, 2);
     T_EQ(p.hidden[1], 4);
@@ -130,7 +130,7 @@ T_CASE(the_caller_is_first) {
     T_UNUSED;
     int user = 5;
     tutti_job *job = SMALL_JOB("model.plugin=./no_such.so");
-    tutti_model_params p = tti_model_params_of(&job->config, &pictures);
+    tutti_model_params p = tti_model_params_of(&job->config, &images);
     tutti_graph *g = tutti_graph_create(true);
     tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 3, 32, 32));
     tti_model_outputs out;

@@ -6,7 +6,7 @@
 #include "tutti/eval.h"
 #include "tutti/train.h"
 
-T_CASE(of_a_run_with_pictures) {
+T_CASE(of_a_run_with_images) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=2");
     tutti_train_result r;
@@ -143,7 +143,7 @@ T_CASE(mistakes_in_order) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(of_a_run_with_pictures),  IN_FOLDER(of_what_is_left),
+        IN_FOLDER(of_a_run_with_images),    IN_FOLDER(of_what_is_left),
         IN_FOLDER(of_hostile_texts),        IN_FOLDER(mistakes_in_order),
         IN_FOLDER(times_of_all_ranks),      IN_FOLDER(of_more_steps_than_are_drawn),
         IN_FOLDER(of_a_run_that_is_stopped)};

@@ -75,7 +75,7 @@ static tutti_status read_and_note(const tti_source *source, int64_t index, void 
     return TUTTI_OK;
 }
 
-/* Loading many pictures beside a GPU wants as many cores as threads; the caller is bound to one. */
+/* Loading many images beside a GPU wants as many cores as threads; the caller is bound to one. */
 T_CASE(threads_have_all_cores_of_the_worker) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.devices=cpu");

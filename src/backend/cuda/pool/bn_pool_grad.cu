@@ -35,7 +35,7 @@ __device__ __forceinline__ int real_samples(const int32_t *rows, int n) {
 
 /* ---- whole vectors ---- */
 
-/* Four elements of 8 channels, which of them are inside the picture, and the windows that see them:
+/* Four elements of 8 channels, which of them are inside the image, and the windows that see them:
  * (h2, w2), (h2, w2 + 1), (h2 + 1, w2), (h2 + 1, w2 + 1). */
 template <class T>
 struct square {

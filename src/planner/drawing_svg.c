@@ -1,4 +1,4 @@
-/* drawing_picture.c - draws the layout of a job's workers as SVG: a box for each worker, a row for
+/* drawing_svg.c - draws the layout of a job's workers as SVG: a box for each worker, a row for
  * each replica, lines for communication, strips for the pipeline schedule. */
 #include <string.h>
 
@@ -235,10 +235,10 @@ static tutti_status draw_schedule(const tti_drawing *d, int y, int width) {
                    GAP, y + 12, tti_schedule_rule(&schedule), schedule.n_compute_threads,
                    schedule.n_compute_threads == 1 ? "" : "s", schedule.stages->n_chunks,
                    schedule.stages->n_chunks == 1 ? "" : "s");
-    return tti_schedule_picture(&schedule, GAP, y + ROW_GAP, width - 2 * GAP, d->out);
+    return tti_schedule_svg(&schedule, GAP, y + ROW_GAP, width - 2 * GAP, d->out);
 }
 
-tutti_status tti_draw_picture(const tti_drawing *d) {
+tutti_status tti_draw_svg(const tti_drawing *d) {
     bool staged = d->scheme.pipeline > 1;
     int width = column_x(tti_mesh_n_model(&d->b->mesh)) - COLUMN_GAP + GAP;
     bool beside = tti_drawing_has_server(d) && !tti_drawing_has_state_owners(d);
