@@ -145,7 +145,7 @@ typedef struct tutti_parameter {
     int64_t first;  /* its first element in the flat arrays */
     bool is_buffer; /* not trained, such as a running mean */
     bool decays;    /* weight decay applies */
-    bool is_frozen; /* optimizer.freeze */
+    bool is_frozen; /* by optimizer.freeze, or as no gradient of the loss reaches it */
 } tutti_parameter;
 
 /* The learning rate of the job's schedule at the session's step.  Without the data of the job there

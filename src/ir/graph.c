@@ -119,6 +119,12 @@ const tti_attr *tti_attr_get(const tti_node *node, const char *name) {
     return &node->attrs[i];
 }
 
+void tti_attr_set_int(tti_node *node, const char *name, int64_t value) {
+    int i = find_attr(node->op, name);
+    TTI_ASSERT(i >= 0);
+    node->attrs[i].i = value;
+}
+
 int64_t tti_attr_int(const tti_node *node, const char *name) { return tti_attr_get(node, name)->i; }
 
 double tti_attr_float(const tti_node *node, const char *name) {

@@ -136,6 +136,7 @@ tti_node *tti_graph_find_source(const tutti_graph *g, const char *name);
 int64_t tti_attr_int(const tti_node *node, const char *name);
 double tti_attr_float(const tti_node *node, const char *name);
 const tti_attr *tti_attr_get(const tti_node *node, const char *name);
+void tti_attr_set_int(tti_node *node, const char *name, int64_t value);
 bool tti_attr_has(const tti_node *node, const char *name);
 int tti_n_attrs(const tti_op *op);
 

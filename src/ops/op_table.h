@@ -23,6 +23,10 @@ void tti_emit_n(tutti_graph *g, const char *op, const char *name, tutti_value *c
 tutti_value *tti_input_field(tutti_graph *g, const char *name, const tutti_type *type,
                              size_t offset);
 
+/* Attribute "reach" of a parameter: how it depends on the loss, as tti_mark_unreached finds it.
+ * Without a gradient it stays as it is; with one of zeros it is updated: weight decay applies. */
+enum { TTI_GRAD_REACHES, TTI_GRAD_IS_MISSING, TTI_GRAD_IS_ZERO };
+
 /* The matrix [M,N] of which value[N,M] is the transposition, by its node; NULL: it is none. */
 tutti_value *tti_turned_matrix(const tutti_value *value);
 

@@ -156,6 +156,11 @@ tutti_status tti_grad_none(tutti_graph *g, const tti_node *node, tutti_value *co
     return tutti_graph_check(g);
 }
 
+tutti_status tti_grad_zero(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                           const bool *need, tutti_value **dx) {
+    return tti_grad_none(g, node, dy, need, dx);
+}
+
 tutti_value *tti_grad_sum_to(tutti_graph *g, const tti_node *node, tutti_value *value,
                              const tutti_value *like) {
     if (!value || tti_shape_equal(&value->type.shape, &like->type.shape)) return value;

@@ -59,8 +59,13 @@ tti_attr_arg tti_same_attr(const tti_node *node, const char *name);
 /* value summed to the shape of like, which was repeated to value's shape; value if equal. */
 tutti_value *tti_grad_sum_to(tutti_graph *g, const tti_node *node, tutti_value *value,
                              const tutti_value *like);
-/* The gradient of piecewise constant functions: no input gets one. */
+/* No input gets a gradient: comparisons, and what stops gradients.  As in PyTorch, a parameter with
+ * no other way to the loss stays as it is. */
 tutti_status tti_grad_none(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                           const bool *need, tutti_value **dx);
+/* The gradient of piecewise constant functions is 0, and is left out of sums.  As in PyTorch, a
+ * parameter with no other way to the loss has a gradient of zeros: weight decay applies. */
+tutti_status tti_grad_zero(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                            const bool *need, tutti_value **dx);
 /* Adds one node with node's name: op(in...) -> first output. */
 tutti_value *tti_grad_emit(tutti_graph *g, const tti_node *node, const char *op,

@@ -29,6 +29,7 @@ static const tti_attr_spec param_attrs[] = {
     {"b", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
     {"fan_in", TTI_ATTR_INT, 0, "0: from the shape"},
     {"decay", TTI_ATTR_INT, 0, "1: weight decay applies"},
+    {"reach", TTI_ATTR_INT, TTI_GRAD_REACHES, "1: no gradient reaches it; 2: its gradient is 0"},
     SHARD_ATTRS,
     {0},
 };
@@ -95,6 +96,9 @@ static tutti_status param_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(check_init(node));
     if (decay != 0 && decay != 1)
         return tti_node_fail(node, "decay must be 0 or 1, is %lld", (long long)decay);
+    int64_t reach = tti_attr_int(node, "reach");
+    if (reach < TTI_GRAD_REACHES || reach > TTI_GRAD_IS_ZERO)
+        return tti_node_fail(node, "reach must be 0, 1 or 2, is %lld", (long long)reach);
     out[0] = (tutti_type){TUTTI_F32, tti_get_shape(node, "dims")};
     return tti_tensor_shard_check(node, &out[0].shape);
 }

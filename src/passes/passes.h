@@ -112,9 +112,14 @@ tutti_status tti_pass_products(tutti_graph **g, const tti_target *target);
 tutti_status tti_pass_precision(tutti_graph **g, const tti_target *target);
 
 /* Appends the gradient of output "loss_sum" with respect to every parameter, as outputs
- * "grad.NAME".  Does nothing on a graph that is not for training.  The gradients are
- * multiplied by the input "loss_scale" where the graph has one. */
+ * "grad.NAME": zeros where tti_mark_unreached has found none.  Does nothing on a graph that is not
+ * for training.  The gradients are multiplied by the input "loss_scale" where the graph has one. */
 tutti_status tti_pass_autodiff(tutti_graph **g, const tti_target *target);
+
+/* For the training graph of an imported model, with its loss: sets the attribute "reach" of the
+ * parameters that no gradient reaches, such as a bias that only decides which experts are taken, or
+ * only one of zeros.  Autodiff refuses such a parameter without the attribute.  TUTTI_E_NOMEM. */
+tutti_status tti_mark_unreached(tutti_graph *g);
 
 /* Checks that the graph may be cut along the batch: every op has a shard rule for it, gradients and
  * sums come out as terms of a sum.  The interface (tti_split_placements) carries any mesh axis. */

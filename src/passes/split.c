@@ -80,6 +80,12 @@ static tti_placement data_axis(const tti_node *source, const void *user) {
     return (tti_placement){type->dtype == TUTTI_I32 ? TTI_PARTIAL : TTI_WHOLE, 0};
 }
 
+/* Zeros that autodiff has made of a parameter: they are a sum over any number of samples. */
+static bool is_zero(const tutti_value *value) {
+    const tti_node *node = value->node;
+    return strcmp(node->op->name, "less") == 0 && node->in[0] == node->in[1];
+}
+
 static tutti_status check_outputs(const tutti_graph *g, const tti_placement *placed) {
     for (int i = 0; i < g->n_outputs; i++) {
         const char *name = g->outputs[i].name;
@@ -87,7 +93,7 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
         bool is_sum = strncmp(name, "grad.", 5) == 0 || strncmp(name, "stat.", 5) == 0 ||
                       g->outputs[i].value->type.shape.n_dims == 0;
         char text[TTI_NODE_TEXT];
-        if (is_sum && kind != TTI_PARTIAL)
+        if (is_sum && kind != TTI_PARTIAL && !is_zero(g->outputs[i].value))
             return tti_fail(TUTTI_E_INVALID,
                             "split: output '%s' is not a sum over samples, so it cannot be added "
                             "over the workers; it is computed by %s",

@@ -100,6 +100,44 @@ def test_one_hash_for_all_workers():
         assert len(hashes) == 1, (name, hashes)
 
 
+KEPT = ("bias", "limit", "target.bias", "target.weight")
+
+
+def test_parameters_that_no_gradient_reaches_stay():
+    """As in PyTorch: no decay, no state; one with a gradient of zeros decays.  They are named once,
+    saved and exported, and all layouts agree."""
+    args = job("routed", "run.dir=once", "optimizer.name=adamw", "optimizer.weight_decay=0.5",
+               data="routed")
+    result = runs.tutti("train", *args)
+    assert result.code == 0, result.err
+    g = golden("routed")
+    error = max(abs(x - y) for x, y in zip(g["losses_decayed"], g["losses_decayed_f32"]))
+    near([e["loss"] for e in events("once", "step")], g["losses_decayed"], max(2e-6, 10 * error))
+    said = [e["text"] for e in events("once", "warning") if "no gradient" in e["text"]]
+    assert len(said) == 1 and "reaches 4 parameters" in said[0], said
+    assert all(name in said[0] for name in KEPT) and "level" not in said[0], said
+    after = exported("once", "state-dict", "after")
+    assert set(after) == set(g["names"]), set(after)
+    start = job("routed", "run.dir=start", "train.steps=1", "optimizer.lr=1e-30", data="routed")
+    assert runs.tutti("train", *start).code == 0
+    before = exported("start", "state-dict", "before")
+    assert {name for name in before if before[name] == after[name]} == set(KEPT), after
+    hashes = set()
+    for i, more in enumerate(([], ["-n", "2", "parallel.zero=3"], ["-n", "2", "parallel.zero=1"],
+                              ["-n", "2", "parallel.pipeline=2"],
+                              ["-n", "4", "parallel.place=processes"],
+                              ["-n", "2", "parallel.sync=parameter-server"])):
+        run = "layout-%d" % i
+        base = job("routed", "parallel.shards=4", "train.steps=3", "optimizer.name=adamw",
+                   "optimizer.weight_decay=0.5", "train.clip_norm=0.1", data="layouts", rows=2)
+        result = runs.tutti("train", *base, "run.dir=" + run, *more)
+        assert result.code == 0, (more, result.err)
+        hashes.add(events(run, "end")[0]["params_hash"])
+        state = exported(run, "state-dict", run + "-state")
+        assert all(state[name] == before[name] for name in KEPT), more
+    assert len(hashes) == 1, hashes
+
+
 def test_a_run_needs_the_file_no_longer():
     name = "tokens"
     args = job(name, "run.dir=run")

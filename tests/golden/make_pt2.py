@@ -4,8 +4,9 @@ results, and the seed of the fuzz target of the reader; only those that are name
 
 Needs PyTorch 2.8 or newer (the files here are of 2.15); the tests need only the files.  For each
 model: a batch, the losses of five SGD steps (lr 0.05) in f64 and f32, the loss and the first logits
-in evaluation before training.  Archives are written anew without example inputs, stack traces and
-the types of values inside the graph, which makes them much smaller; all entries stay uncompressed.
+in evaluation before training; of "routed" also the losses of AdamW with weight decay 0.5.  Archives
+are written anew without example inputs, stack traces and the types of values inside the graph,
+which makes them much smaller; all entries stay uncompressed.
 """
 
 import copy
@@ -462,6 +463,34 @@ class Signs(nn.Module):
         return self.o(y + torch.sign(torch.full((6,), float("nan"))))
 
 
+class Routed(nn.Module):
+    """Parameters without a gradient: a bias that only chooses experts, a layer behind no_grad, one
+    that only decides a condition, and one behind a step function, whose gradient is zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.gate = nn.Linear(8, 4, bias=False)
+        self.bias = nn.Parameter(torch.tensor([0.3, -0.2, 0.1, 0.0]))
+        self.experts = nn.Parameter(torch.randn(4, 8, 8) * 0.4)
+        self.target = nn.Linear(8, 8)
+        self.limit = nn.Parameter(torch.full((8,), 0.2))
+        self.level = nn.Parameter(torch.full((8,), 0.31))
+        self.o = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        scores = torch.sigmoid(self.gate(x))
+        _, places = torch.topk(scores + self.bias, 2, dim=-1)
+        weights = scores.gather(-1, places)
+        weights = torch.zeros_like(scores).scatter(-1, places, weights / weights.sum(-1, True))
+        y = torch.einsum("nte,ntd,edf->ntf", weights, x, self.experts)
+        with torch.no_grad():
+            target = self.target(x)
+        y = torch.where(y > self.limit, y, target * y) + torch.round(self.level * 100) / 100
+        return self.o(y.mean(1) + self.first.weight.detach().mean(0))
+
+
 MODELS = {
     "cnn": (Cnn, lambda: torch.randn(N_ROWS, 3, 6, 7), lambda: torch.randint(0, 5, (N_ROWS,))),
     "tokens": (Tokens, lambda: torch.randint(0, 12, (N_ROWS, 6)),
@@ -487,6 +516,8 @@ MODELS = {
     "functions": (Functions, lambda: torch.randn(N_ROWS, 4, 6),
                   lambda: torch.randint(0, 5, (N_ROWS,))),
     "signs": (Signs, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "routed": (Routed, lambda: torch.randn(N_ROWS, 5, 8),
+               lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 
@@ -495,10 +526,12 @@ def loss_of(logits, y):
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
 
 
-def train(model, x, y, dtype):
+def train(model, x, y, dtype, decay=0):
+    """The losses of five steps: of SGD, or of AdamW with a weight decay."""
     model = copy.deepcopy(model).to(dtype).train()
     x = x.to(dtype) if x.is_floating_point() else x
-    step = torch.optim.SGD(model.parameters(), lr=0.05)
+    step = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=decay) if decay else \
+        torch.optim.SGD(model.parameters(), lr=0.05)
     losses = []
     for _ in range(5):
         step.zero_grad()
@@ -561,6 +594,9 @@ def main():
                          "eval_loss": loss_of(logits, y).item(),
                          "logits": logits.reshape(-1, logits.shape[-1])[0].tolist(),
                          "names": sorted(model.state_dict())}
+        if name == "routed":
+            results[name]["losses_decayed"] = train(model, x, y, torch.float64, 0.5)
+            results[name]["losses_decayed_f32"] = train(model, x, y, torch.float32, 0.5)
     if not sys.argv[1:]:
         rows = torch.export.Dim("batch", min=1, max=9)
         program = torch.export.export(Seed(), (torch.ones(2, 2),), strict=False,

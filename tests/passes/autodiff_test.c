@@ -133,9 +133,49 @@ T_CASE(what_cannot_be_learnt_is_refused) {
     expect_refused(g, TUTTI_E_UNSUPPORTED, "autodiff: tanh 'bent' has no gradient");
 }
 
+static const tti_node *find_param(const tutti_graph *g, const char *name) {
+    const tti_node *node = tti_graph_find_source(g, name);
+    assert_non_null(node);
+    return node;
+}
+
+T_CASE(parameters_that_no_gradient_reaches_have_zeros) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    const tutti_shape shape = TUTTI_SHAPE(2);
+    tutti_value *y = tutti_linear(g, net_x(g), 2, "fc");
+    tutti_value *limit = tutti_param(g, "limit", &shape, NULL, true);
+    tutti_value *level = tutti_param(g, "level", &shape, NULL, true);
+    tutti_value *cut = tutti_param(g, "cut", &shape, NULL, true);
+    tutti_param(g, "spare", &shape, NULL, true);
+    y = tutti_mul(g, y, tutti_less(g, y, tutti_stop_gradient(g, limit)));
+    y = tutti_mul(g, y, tutti_stop_gradient(g, cut));
+    y = tutti_add(g, y, tutti_floor(g, level));
+    tutti_output(g, "loss_sum", tutti_sum(g, y, NULL));
+    T_OK(tti_mark_unreached(g));
+    T_EQ(tti_attr_int(find_param(g, "fc.weight"), "reach"), TTI_GRAD_REACHES);
+    T_EQ(tti_attr_int(find_param(g, "limit"), "reach"), TTI_GRAD_IS_MISSING);
+    T_EQ(tti_attr_int(find_param(g, "cut"), "reach"), TTI_GRAD_IS_MISSING);
+    T_EQ(tti_attr_int(find_param(g, "spare"), "reach"), TTI_GRAD_IS_MISSING);
+    T_EQ(tti_attr_int(find_param(g, "level"), "reach"), TTI_GRAD_IS_ZERO);
+    T_OK(tti_pass_autodiff(&g, &net_plain));
+    T_OK(tti_pass_split(&g, &net_plain));
+    T_OK(tti_graph_verify(g));
+    assert_non_null(tti_graph_output(g, "grad.fc.weight"));
+    static const char *const names[] = {"grad.limit", "grad.cut", "grad.spare", "grad.level"};
+    for (size_t i = 0; i < TTI_COUNT(names); i++) {
+        const tutti_value *grad = tti_graph_output(g, names[i]);
+        assert_non_null(grad);
+        assert_true(grad->node->in[0] == grad->node->in[1]); /* nothing is less than itself */
+        assert_string_equal(grad->node->op->name, "less");
+    }
+    tutti_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_those_of_finite_differences),
+        cmocka_unit_test(parameters_that_no_gradient_reaches_have_zeros),
         cmocka_unit_test(every_gradient_is_a_value_of_its_own),
         cmocka_unit_test(a_gradient_of_ones_is_made_by_a_node),
         cmocka_unit_test(what_needs_no_gradient_gets_none),

@@ -338,12 +338,6 @@ static tutti_status stop_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-static tutti_status stop_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
-                              const bool *need, tutti_value **dx) {
-    (void)node, (void)dy, (void)need, (void)dx;
-    return tutti_graph_check(g);
-}
-
 /* ---- builders ---- */
 
 /* One dimension may be -1: it is computed from the others. */
@@ -648,7 +642,7 @@ const tti_op tti_ops_shape[] = {
      .cost = tti_cost_free,
      .traits = TTI_VIEW | TTI_TURNS,
      .infer = stop_infer,
-     .grad = stop_grad,
+     .grad = tti_grad_none,
      .shard = tti_shard_linear,
      .reference = copy_reference,
      .samples = stop_samples},

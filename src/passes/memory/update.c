@@ -97,6 +97,8 @@ static tutti_status add_slot(tti_plan *plan, const tti_plan_desc *desc, int inde
     tti_slot *slot = &plan->slots[index];
     slot->rule = (tti_slot_rule){.lr_factor = 1, .decay = slot->decay ? desc->weight_decay : 0};
     if (desc->rule && !slot->buffer) desc->rule(slot->param->name, desc->rule_user, &slot->rule);
+    if (!slot->buffer && tti_attr_int(slot->param, "reach") == TTI_GRAD_IS_MISSING)
+        slot->rule.frozen = true;
     for (size_t done = 0; done < slot->n_elems; done += TTI_UPDATE_BLOCK) {
         tti_update_step *step = &plan->updates[plan->n_updates++];
         *step =

@@ -149,7 +149,7 @@ static void copy_node(marker *m, const tti_node *node) {
 }
 
 /* A buffer without readers belongs to the maker of its statistic; a parameter without readers goes
- * last, where autodiff refuses it; an input, such as the loss scale, is for autodiff. */
+ * last; an input, such as the loss scale, is for autodiff. */
 static void copy_idle_sources(marker *m) {
     const tutti_graph *g = tti_old_graph(&m->rw);
     for (int i = 0; i < g->n_nodes; i++) {
@@ -232,6 +232,15 @@ static tutti_status note_tied(const tutti_graph *g, tti_stages *s, const tti_nod
     }
     s->tied[i].stages |= UINT64_C(1) << (copy->stage % s->n_stages);
     return TUTTI_OK;
+}
+
+bool tti_stages_is_tied(const tti_stages *s, const char *name) {
+    for (int i = 0; i < s->n_tied; i++) {
+        size_t n = strlen(s->tied[i].name);
+        if (strncmp(name, s->tied[i].name, n) == 0 && (name[n] == '\0' || name[n] == '@'))
+            return true;
+    }
+    return false;
 }
 
 static bool is_further_copy(const tutti_graph *g, const tti_node *node) {

@@ -64,6 +64,9 @@ struct tti_stages {
 /* Frees the results of the passes. */
 void tti_stages_fini(tti_stages *stages);
 
+/* Whether several ranks have the parameter: its own name, or the one of a further rank's copy. */
+bool tti_stages_is_tied(const tti_stages *stages, const char *name);
+
 int tti_stages_n_all_chunks(const tti_stages *stages);
 
 /* The rank that computes in a slot of the schedule, and the segment of its program that it

@@ -108,6 +108,14 @@ static tutti_status report_whole_layers(tti_reporter *r) {
     return st;
 }
 
+static tutti_status report_unreached(tti_reporter *r) {
+    tti_str text = {0};
+    tti_blueprint_unreached_text(r->b, &text);
+    tutti_status st = text.n_bytes > 0 ? tti_reporter_warn(r, tti_str_text(&text)) : TUTTI_OK;
+    tti_str_free(&text);
+    return st;
+}
+
 /* Reports what the data sets filled in or left out. */
 static tutti_status report_notices(tti_reporter *r, const tutti_dataset *ds) {
     char line[1024];
@@ -222,6 +230,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     TTI_TRY(tti_metrics_end(&r->metrics));
     TTI_TRY(report_pipeline(r));
     TTI_TRY(report_whole_layers(r));
+    TTI_TRY(report_unreached(r));
     TTI_TRY(report_shard_map(r, step));
     TTI_TRY(warn_lost_offload(r));
     TTI_TRY(report_notices(r, r->b->train));

@@ -12,6 +12,7 @@
 #include "data/loader/loader.h"
 #include "data/loader/mixup.h"
 #include "data/loader/sampler.h"
+#include "ops/op_table.h"
 #include "train/job/job_data.h"
 #include "train/job/load_weights.h"
 #include "train/job/numerics.h"
@@ -247,16 +248,46 @@ static tutti_status check_groups(const tti_blueprint *b) {
     return st;
 }
 
+static bool is_unreached(const tti_slot *slot) {
+    return !slot->buffer && tti_attr_int(slot->param, "reach") == TTI_GRAD_IS_MISSING;
+}
+
+void tti_blueprint_unreached_text(const tti_blueprint *b, tti_str *out) {
+    enum { MAX_NAMED = 8 };
+    tti_str names = {0};
+    int n = 0;
+    for (int i = 0; i < b->plan->n_slots; i++) {
+        const tti_slot *slot = &b->plan->slots[i];
+        if (!is_unreached(slot) || tti_param_group_of(&b->config, slot->param->name).frozen)
+            continue;
+        if (n++ < MAX_NAMED) tti_str_printf(&names, "%s%s", n > 1 ? ", " : "", slot->param->name);
+    }
+    if (n > MAX_NAMED) tti_str_printf(&names, " and %d more", n - MAX_NAMED);
+    if (n > 0)
+        tti_str_printf(
+            out,
+            "no gradient of the loss reaches %d parameter%s, which stay%s as in PyTorch: "
+            "%s",
+            n, n == 1 ? "" : "s", n == 1 ? "s as it is" : " as they are", tti_str_text(&names));
+    tti_str_free(&names);
+}
+
 tutti_status tti_blueprint_check_trains(const tti_blueprint *b) {
     const tti_text_list *freeze = &b->config.optimizer.freeze;
-    int n = 0;
+    int n = 0, n_unreached = 0;
     for (int i = 0; i < freeze->n; i++)
         if (strcmp(freeze->v[i], "*") == 0) return TUTTI_OK; /* "*" is intended */
     for (int i = 0; i < b->plan->n_slots; i++) {
         if (b->plan->slots[i].buffer) continue;
         if (!b->plan->slots[i].rule.frozen) return TUTTI_OK;
+        n_unreached += is_unreached(&b->plan->slots[i]);
         n++;
     }
+    if (n > 0 && n_unreached == n)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.file: no gradient of the loss reaches any of the %d parameters, so "
+                        "there is nothing to train",
+                        n);
     return n > 0 ? tti_fail(TUTTI_E_CONFIG,
                             "optimizer.freeze: every parameter of the model is frozen (%d), so "
                             "there is nothing to train (optimizer.groups with lr=0 freezes too); "

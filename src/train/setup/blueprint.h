@@ -53,8 +53,12 @@ typedef struct tti_blueprint {
 tutti_status tti_blueprint_create(const tutti_job *job, const tti_blueprint **out);
 
 /* TUTTI_E_CONFIG: no parameter of the model is trained: there is none, or all are frozen by other
- * patterns than "*". */
+ * patterns than "*", or no gradient reaches any. */
 tutti_status tti_blueprint_check_trains(const tti_blueprint *b);
+
+/* Appends one line that names the parameters of an imported model that no gradient of the loss
+ * reaches and that optimizer.freeze does not name; nothing if there are none. */
+void tti_blueprint_unreached_text(const tti_blueprint *b, tti_str *out);
 
 /* Makes the blueprint of a process that is one worker, local_rank of its machine: plans only its
  * part of a divided model, and in mixed runs only for its place. link: carries gradient sums, the

@@ -14,6 +14,7 @@
 #include "ir/graph.h"
 #include "ops/loss/losses.h"
 #include "ops/op_table.h"
+#include "passes/passes.h"
 #include "train/job/job_data.h"
 #include "train/job/objective.h"
 #include "train/model/model_file.h"
@@ -578,5 +579,6 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     if (tti_graph_is_training(g) && tti_shard_graph_named(g, 0))
         names = false; /* it is one of these */
     if (names && result && !tti_graph_output(g, "logits")) tutti_output(g, "logits", result);
-    return d->has_host_loss ? add_host_loss(d, g) : tutti_graph_check(g);
+    if (d->has_host_loss) TTI_TRY(add_host_loss(d, g));
+    return d->import && tti_graph_is_training(g) ? tti_mark_unreached(g) : tutti_graph_check(g);
 }
