@@ -275,6 +275,8 @@ typedef struct row {
     bool own_waited; /* reports itself how long it has waited */
 } row;
 
+/* One row for each kind. */
+/* clang-format off */
 static const row rows[TTI_N_INSTR_KINDS] = {
     [TTI_ALL_GATHER] = {gather, true, false},
     [TTI_MERGE] = {reduce, true, true},
@@ -291,6 +293,7 @@ static const row rows[TTI_N_INSTR_KINDS] = {
     [TTI_HASH] = {hash, false, true},
     [TTI_SUM_HASHES] = {sum_hashes, true, false},
 };
+/* clang-format on */
 
 static tutti_status run_next(main_queue *m) {
     const tti_instr *in = &m->program->instrs[m->next++];

@@ -173,10 +173,23 @@ static void model_hash_pass(building *g) {
     append(g, (tti_instr){.kind = TTI_SUM_HASHES, .axis = TTI_AXIS_MODEL});
 }
 
+/* One row for each pass. */
+/* clang-format off */
 static void (*const passes[])(building *) = {
-    shards_pass, pipeline_pass, sharded_pass, reduction_pass, averages_pass, stages_pass,
-    report_pass, server_pass,   update_pass,  partition_pass, mean_pass,     model_hash_pass,
+    shards_pass,
+    pipeline_pass,
+    sharded_pass,
+    reduction_pass,
+    averages_pass,
+    stages_pass,
+    report_pass,
+    server_pass,
+    update_pass,
+    partition_pass,
+    mean_pass,
+    model_hash_pass,
 };
+/* clang-format on */
 
 /* ---- lists ---- */
 
