@@ -234,23 +234,6 @@ static tutti_status average(main_queue *m, const tti_instr *in) {
     return TUTTI_OK;
 }
 
-/* Ranks 2k and 2k+1 exchange gradients; the lower rank sends first. */
-static tutti_status average_pair(main_queue *m, const tti_instr *in) {
-    tutti_comm *comm = tti_setup_of(m->x)->desc.comm;
-    int rank = tti_setup_of(m->x)->rank, peer = rank ^ 1;
-    size_t n = in->range.last - in->range.first;
-    float *own = tti_exec_grads(m->x) + in->range.first, *other = malloc(n * sizeof *other);
-    if (!other) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    tti_exec_count_sent(m->x, (double)(n * sizeof *own));
-    tutti_status st = TUTTI_OK;
-    for (int turn = 0; turn < 2 && st == TUTTI_OK; turn++)
-        st = turn == (rank > peer) ? tutti_comm_send(comm, own, n, TUTTI_F32, peer)
-                                   : tutti_comm_recv(comm, other, n, TUTTI_F32, peer);
-    for (size_t i = 0; i < n && st == TUTTI_OK; i++) own[i] = (own[i] + other[i]) / 2;
-    free(other);
-    return st;
-}
-
 static tutti_status hash(main_queue *m, const tti_instr *in) {
     if (in->whole) {
         tti_exec_set_hash(m->x, tti_exec_flat_hash(m->x));
@@ -307,7 +290,6 @@ static const row rows[TTI_N_INSTR_KINDS] = {
     [TTI_PUSH_GRADS] = {push, true, false},
     [TTI_PULL_PARAMS] = {pull, true, false},
     [TTI_AVERAGE] = {average, true, false},
-    [TTI_AVERAGE_PAIR] = {average_pair, true, false},
     [TTI_HASH] = {hash, false, true},
     [TTI_SUM_HASHES] = {sum_hashes, true, false},
 };

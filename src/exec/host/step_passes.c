@@ -119,13 +119,6 @@ static void stages_pass(building *g) {
         append(g, (tti_instr){.kind = TTI_SUM_TIED, .axis = TTI_AXIS_PIPELINE});
 }
 
-/* Each worker updates its own parameters with the mean of two gradients. */
-static void pairs_pass(building *g) {
-    if (!g->b->desc->pairs || !g->trains || g->b->n_ranks == 1) return;
-    g->is_alone = true;
-    append(g, (tti_instr){.kind = TTI_AVERAGE_PAIR, .axis = TTI_AXIS_DATA, .range = all_of(g)});
-}
-
 static void report_pass(building *g) {
     unsigned report = TTI_REPORT_VOTES;
     if (g->trains) report = TTI_REPORT_LOSSES;
@@ -189,7 +182,6 @@ static void (*const passes[])(building *) = {
     reduction_pass,
     averages_pass,
     stages_pass,
-    pairs_pass,
     report_pass,
     server_pass,
     update_pass,

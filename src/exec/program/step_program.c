@@ -430,7 +430,6 @@ static const instr_name names[TTI_N_INSTR_KINDS] = {
     [TTI_PUSH_GRADS] = {"push", "push of gradients", TTI_SPAN_GRADS},
     [TTI_PULL_PARAMS] = {"pull", "pull of parameters", TTI_SPAN_PARAMS},
     [TTI_AVERAGE] = {"all_reduce", "all_reduce of parameters", TTI_SPAN_PARAMS},
-    [TTI_AVERAGE_PAIR] = {"sendrecv", "sendrecv of gradients", TTI_SPAN_GRADS},
     [TTI_HASH] = {"hash", "hash of parameters", TTI_SPAN_WORK},
     [TTI_SUM_HASHES] = {"all_reduce", "all_reduce of hashes", TTI_SPAN_SUMS},
 };

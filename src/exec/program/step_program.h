@@ -47,7 +47,6 @@ typedef enum tti_instr_kind {
     TTI_AVERAGE,        /* an array becomes its mean over the workers */
     TTI_HASH,           /* of parameters that came from other workers, or of all */
     TTI_SUM_HASHES,     /* hashes of parts become one of all parts */
-    TTI_AVERAGE_PAIR,   /* the worker's gradients become their mean over the worker and its pair */
     TTI_N_INSTR_KINDS
 } tti_instr_kind;
 

@@ -56,7 +56,6 @@ typedef struct tti_exec_desc {
     int low_rank;                /* >= 1: columns of the low-rank matrices of PowerSGD */
     int64_t compress_after;      /* steps before are sent whole */
     bool local; /* fast mode on the host: each worker updates its own parameters (host.h) */
-    bool pairs; /* the same with gradients averaged in pairs; the number of ranks is even */
     int64_t local_after; /* number of first steps with an all-reduce */
     int zero;            /* partitioned over the workers: 1: state; 2: gradients; 3: parameters */
     int n_owners; /* with zero 1: the first so many workers have the parts, as servers; 0: all */
