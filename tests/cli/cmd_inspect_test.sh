@@ -137,7 +137,7 @@ drawn ">at the host 0.15 MiB<" job.yaml -n 2 optimizer.name=sgd parallel.devices
     parallel.offload=optimizer
 TUTTI_PROGRAM=$host_program
 expect 2 "leave out --after" job.yaml --layout --after fuse
-expect 0 "main   update          own blocks of" job.yaml -n 2 --layout --worker 1
+expect 0 "main     update          own blocks of" job.yaml -n 2 --layout --worker 1
 expect 0 "between two averages" job.yaml -n 2 parallel.mode=fast parallel.sync=local \
     --layout --worker 1
 expect 0 "all_gather      parameters, bucket 0" job.yaml -n 2 parallel.zero=3 --layout --worker 0

@@ -39,15 +39,15 @@ def test_trace():
     runs.tutti("profile", *JOB, "-n", "2", "--steps", "3", "--trace", "trace.json").expect(0)
     for rank in (0, 1):
         rows = spans_of("trace.json", rank)
-        lane, sums = rows["host: first compute thread"], rows["host: sums between workers"]
+        thread, sums = rows["host: first compute thread"], rows["host: sums between workers"]
         reported = [count(rows["host: waits"], "waiting for samples"),
-                count(rows["host: waits"], "waiting for sums"), count(lane, "linear"),
-                count(lane, "update"), count(sums, "report")]
+                count(rows["host: waits"], "waiting for sums"), count(thread, "linear"),
+                count(thread, "update"), count(sums, "report")]
         if reported != [3, 3, 6, 3, 3] or count(sums, "reduce_scatter of gradients") < 3:
             raise AssertionError("rank %d: %s" % (rank, reported))
-        if {span["args"]["shard"] for span in lane if span["name"] == "linear"} != {rank}:
+        if {span["args"]["shard"] for span in thread if span["name"] == "linear"} != {rank}:
             raise AssertionError("rank %d has shards of others" % rank)
-        if {span["args"]["step"] for span in lane} != {0, 1, 2}:
+        if {span["args"]["step"] for span in thread} != {0, 1, 2}:
             raise AssertionError("rank %d: not all steps" % rank)
     if spans_of("trace.json", 2):
         raise AssertionError("a third rank")
@@ -79,7 +79,7 @@ def test_joined_statistics():
 
 def test_pieces_and_stages():
     """Exchanges and messages have rows of their own, segments lie over their kernels; on the host
-    nothing hides what a lane does itself."""
+    nothing hides what a thread does itself."""
     out, traffic, rows = profile(4, "parallel.tensor=2", "parallel.pipeline=2",
                                  "parallel.place=processes")
     spans, ms, hidden = traffic["exchanges inside layers"]
@@ -93,13 +93,13 @@ def test_pieces_and_stages():
     if sorted(worked) != [("0", "0", "0"), ("1", "0", "1"), ("2", "1", "0"), ("3", "1", "1")]:
         raise AssertionError(out)
     for each in rows:
-        segments, lane = each["segments of the stage"], each["host: first compute thread"]
+        segments, thread = each["segments of the stage"], each["host: first compute thread"]
         n = count(segments, "forward") # of both steps; one span for each shard of a micro-batch group
         if n not in (2, 4, 8) or count(segments, "backward") != n:
             raise AssertionError("segments: %s" % segments)
-        if not all(lies_in(s, segments) for s in lane if "layer" in s["args"]):
+        if not all(lies_in(s, segments) for s in thread if "layer" in s["args"]):
             raise AssertionError("kernels outside of segments")
-        if not exchanges_of(each) or not count(lane, "waiting for another stage"):
+        if not exchanges_of(each) or not count(thread, "waiting for another stage"):
             raise AssertionError("a worker has no wait time")
 
 

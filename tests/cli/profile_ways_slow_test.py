@@ -87,11 +87,11 @@ def test_server():
     """The step of a server: its sum and update, and its parameters, while the workers wait."""
     _, traffic, rows = profile(2, "-n", "2", "parallel.sync=parameter-server")
     for each in rows:
-        lane = each["host: first compute thread"]
+        thread = each["host: first compute thread"]
         reported = [count(each["server: for this worker"], "sum and update"),
-                count(lane, "waiting for the server"), count(lane, "waiting for parameters"),
+                count(thread, "waiting for the server"), count(thread, "waiting for parameters"),
                 count(each["host: sums between workers"], "pull of parameters"),
-                count(lane, "update")]
+                count(thread, "update")]
         if reported != [2, 2, 2, 2, 0]:
             raise AssertionError("reported %s" % reported)
     if "gradients" in traffic or traffic["parameters"][0] != 1:
@@ -109,12 +109,12 @@ def test_server_that_does_not_wait():
         n = int(more[1])
         ended = runs.tutti("profile", *GPT2, *free, *more, "--steps", "3", "--trace",
                            "trace.json").expect(0, "between %d workers" % n)
-        lanes = [spans_of("trace.json", rank).get("host: first compute thread", [])
+        threads = [spans_of("trace.json", rank).get("host: first compute thread", [])
                  for rank in range(n)]
-        n_updates = sum(count(lane, "waiting for the server") for lane in lanes)
+        n_updates = sum(count(thread, "waiting for the server") for thread in threads)
         if n_updates < 6 or ("backup" not in more[2] and n_updates != 6):
             raise AssertionError("%d gradients: %s" % (n_updates, ended.out))
-        if sum(count(lane, "waiting for parameters") for lane in lanes) < n_updates:
+        if sum(count(thread, "waiting for parameters") for thread in threads) < n_updates:
             raise AssertionError("not as many parameters as gradients")
     runs.tutti("profile", *GPT2, *free, "-n", "2", "parallel.staleness=1",
                "parallel.replay=none").expect(2, "leave out parallel.replay")

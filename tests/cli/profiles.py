@@ -70,12 +70,12 @@ def lies_in(span, spans):
 
 
 def exchanges_of(rows):
-    """Of a worker on the host; meanwhile its lane waits for them."""
+    """Of a worker on the host; meanwhile its thread waits for them."""
     spans = rows["exchanges inside layers"]
     waits = [s for s in rows["host: first compute thread"]
              if s["name"] == "waiting for an exchange"]
     if not all("layer" in s["args"] for s in spans):
         raise AssertionError("exchanges of no layer")
     if not all(lies_in(s, waits) for s in spans):
-        raise AssertionError("the lane computes in an exchange")
+        raise AssertionError("the thread computes in an exchange")
     return spans

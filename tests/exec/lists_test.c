@@ -60,14 +60,14 @@ static const char *expect_list(const tti_exec *x, tti_step_form form, const char
 }
 
 static const char zero_1[] =
-    "   #  queue  instruction                                                       waits for\n"
-    "   0  lanes  run             shards 2..3, steps 0..9\n"
-    "   1  lanes  merge           [0, 128), up to shard 3                           0\n"
-    "   2  main   reduce_scatter  bucket 0, [0, 128), data axis, tree               1\n"
-    "   3  main   report          sums, votes, hashes, all axes                     2\n"
-    "   4  main   update          own blocks of [0, 128)                            3\n"
-    "   5  main   all_gather      parameters, [0, 128), data axis                   4\n"
-    "   6  main   hash            parameters of other workers                       5\n";
+    "   #  queue    instruction                                                       waits for\n"
+    "   0  compute  run             shards 2..3, steps 0..9\n"
+    "   1  compute  merge           [0, 128), up to shard 3                           0\n"
+    "   2  main     reduce_scatter  bucket 0, [0, 128), data axis, tree               1\n"
+    "   3  main     report          sums, votes, hashes, all axes                     2\n"
+    "   4  main     update          own blocks of [0, 128)                            3\n"
+    "   5  main     all_gather      parameters, [0, 128), data axis                   4\n"
+    "   6  main     hash            parameters of other workers                       5\n";
 
 static const char *print_zero(workers *c, tti_exec *x, int rank) {
     (void)c;

@@ -195,8 +195,8 @@ static inline void workers_expect_same(const workers *c, const workers *first) {
                         a->correct == b->correct && a->grad_norm == b->grad_norm &&
                         a->params_hash == b->params_hash;
             if (!same)
-                fail_msg("W %d, lanes %d: rank %d, step %d differs: loss %.17g, %.17g", c->n_ranks,
-                         c->n_compute_threads, r, s, a->loss_sum, b->loss_sum);
+                fail_msg("W %d, compute threads %d: rank %d, step %d differs: loss %.17g, %.17g",
+                         c->n_ranks, c->n_compute_threads, r, s, a->loss_sum, b->loss_sum);
         }
         if (c->params[r]) assert_memory_equal(c->params[r], first->params[0], n_bytes);
         if (c->states[r]) assert_memory_equal(c->states[r], first->states[0], n_bytes);

@@ -405,7 +405,7 @@ int tti_step_program_compute_thread(const tti_step_program *p, int shard_group,
 
 /* ---- the list as a table: what an instruction does ---- */
 
-static const char *const queue_names[] = {"main", "lanes", "comm"};
+static const char *const queue_names[] = {"main", "compute", "comm"};
 
 /* In a list, and in a profile. */
 typedef struct instr_name {
@@ -562,14 +562,14 @@ static void print_waits(const tti_step_program *p, int i, tti_str *out) {
 }
 
 void tti_step_program_print(const tti_step_program *p, tti_str *out) {
-    tti_str_printf(out, "%4s  %-5s  %-14s  %-48s  %s\n", "#", "queue", "instruction", "",
+    tti_str_printf(out, "%4s  %-7s  %-14s  %-48s  %s\n", "#", "queue", "instruction", "",
                    "waits for");
     for (int i = 0; i < p->n_instrs; i++) {
         const tti_instr *in = &p->instrs[i];
         tti_str operands = {0}, waits = {0};
         print_operands(in, &operands);
         print_waits(p, i, &waits);
-        tti_str_printf(out, "%4d  %-5s  %-14s  %-48s", i, queue_names[in->queue],
+        tti_str_printf(out, "%4d  %-7s  %-14s  %-48s", i, queue_names[in->queue],
                        names[in->kind].name, tti_str_text(&operands));
         if (waits.n_bytes > 0) tti_str_printf(out, "  %s", tti_str_text(&waits));
         while (out->n_bytes > 0 && out->text[out->n_bytes - 1] == ' ')
