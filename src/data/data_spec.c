@@ -255,7 +255,8 @@ static tutti_status read_pixels(const char *what, const json_t *root, tti_data_s
     TTI_TRY(read_numbers(what, pixels, "std", spec->pixels.std, &n_std));
     TTI_TRY(tti_json_read_text(what, pixels, "fit", &fit));
     if (n_mean != n_std || (n_mean != 1 && n_mean != 3))
-        return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"pixels\": want 1 or 3 of mean and std", what);
+        return tti_fail(TUTTI_E_CHECKPOINT,
+                        "%s: \"pixels\": expected 1 or 3 numbers in mean and std", what);
     spec->pixels.n_channels = (int)n_mean;
     for (int i = 0; i < TTI_N_FITS; i++)
         if (strcmp(fit, fit_names[i]) == 0) {

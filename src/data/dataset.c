@@ -31,7 +31,7 @@ tutti_status tti_source_set_pixels(const tutti_dataset_desc *desc, const tti_pix
                         desc->format, pixels->n_channels == 3 ? "colour images" : "grey pixels",
                         known->n_channels == 3   ? "colour images"
                         : known->n_channels == 1 ? "grey pixels"
-                                                 : "samples that are no pixels");
+                                                 : "samples that are not pixels");
     return tti_fail(
         TUTTI_E_INVALID,
         "%s: the model was trained with a mean of %g and a std of %g, but %g and %g are requested; "

@@ -48,7 +48,7 @@ const tti_model_size *tti_model_find_size(tutti_graph *g, const char *model,
 bool tti_model_check_heads(tutti_graph *g, const char *model, const tti_model_size *size) {
     char why[WHY];
     if (size->width % size->n_heads == 0) return true;
-    snprintf(why, WHY, "%s: model.width, %" PRId64 ", is no multiple of model.heads, %" PRId64,
+    snprintf(why, WHY, "%s: model.width, %" PRId64 ", is not a multiple of model.heads, %" PRId64,
              model, size->width, size->n_heads);
     (void)tutti_graph_refuse(g, why);
     return false;

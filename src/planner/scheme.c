@@ -82,7 +82,7 @@ tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device) {
     if (on_device && strcmp(tti_job_config_of(job)->parallel.offload, "none") != 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.offload=%s: the update is made by the host of the GPUs, and "
-                        "--device describes GPUs alone; leave one of the two out, or measure on a "
+                        "--device describes only GPUs; leave one of the two out, or measure on a "
                         "machine that has both",
                         tti_job_config_of(job)->parallel.offload);
     TTI_TRY(tti_devices_check(tti_job_config_of(job)));

@@ -192,8 +192,8 @@ static bool makes_sense(const tti_wire_message *m) {
 tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes) {
     if (n_bytes < (size_t)HEAD_BYTES || m->kind <= TTI_WIRE_NONE || m->kind >= TTI_N_WIRE_KINDS ||
         n_bytes != tti_wire_bytes(m) || !makes_sense(m))
-        return tti_fail(TUTTI_E_MISMATCH, "parameter server: %zu bytes that are no message of it",
-                        n_bytes);
+        return tti_fail(TUTTI_E_MISMATCH,
+                        "parameter server: %zu bytes that are not one of its messages", n_bytes);
     if (m->kind == TTI_WIRE_LEAVE || m->kind == TTI_WIRE_WHY || m->kind == TTI_WIRE_FAIL)
         m->more.text[TTI_WIRE_TEXT - 1] = '\0';
     return TUTTI_OK;

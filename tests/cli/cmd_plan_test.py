@@ -89,7 +89,7 @@ def test_stages_in_pieces():
 
 def test_what_the_job_says_stays():
     if len(plan("-n", "2", "--device", "h200", "parallel.shards=auto")["layouts"]) < 8:
-        raise AssertionError("auto is no number of shards")
+        raise AssertionError("auto is not a number of shards")
     rows = plan("-n", "2", "--device", "h200", "parallel.shards=4",
                 "train.recompute=light")["layouts"]
     if {(r["shards"], r["recompute"]) for r in rows} != {(4, "light")}:
@@ -351,7 +351,7 @@ def test_bad_input():
     runs.tutti("plan", "--check", "run", "--memory", "1GB").expect(2, "leave out '--memory'")
     runs.tutti("plan", *JOB, "--memory").expect(2, "--memory, or no value after it")
     runs.tutti("plan", *JOB, "--device", "h200", "parallel.offload=optimizer").expect(
-        2, "parallel.offload=optimizer", "describes GPUs alone")
+        2, "parallel.offload=optimizer", "describes only GPUs")
     runs.tutti("plan", *JOB, "--device", "abacus").expect(2, "h200")
     runs.tutti("plan", *JOB, "-n", "7", "train.batch=1").expect(2, "no layout of 7", "batch")
     runs.tutti("plan", "--check", "nothing").expect(2, "nothing")

@@ -232,7 +232,7 @@ def test_bad_input():
     runs.tutti("simulate", *JOB, "-n", "0").expect(2, "-n")
     runs.tutti("simulate", *JOB, "--step-ms", "-3").expect(2, "--step-ms")
     runs.tutti("simulate", *JOB, "--device", "h200", "parallel.offload=optimizer").expect(
-        2, "parallel.offload=optimizer", "describes GPUs alone")
+        2, "parallel.offload=optimizer", "describes only GPUs")
 
 
 if __name__ == "__main__":

@@ -283,7 +283,7 @@ def test_labels_of_a_model_with_a_loss():
             save(run + "-data", arrays)
             result = train(*job("masked", "run.dir=" + run, data=run + "-data"), code=3)
             assert "y_%s.npy: label %d of row 1 is out of range, 0 .. 2" % (split, wrong) \
-                in result.err and "leaves out -100 alone" in result.err, result.err
+                in result.err and "ignores only label -100" in result.err, result.err
     rest = {k: v[:1] + v[2:] for k, v in inputs.items()}
     save("left-out", both({**inputs, "y": [inputs["y"][0], -100, *inputs["y"][2:]]}))
     save("rest", both(rest))
@@ -321,7 +321,7 @@ def test_keys_without_effect_are_refused():
     save("plain", both({"x": g["inputs"]["linear"], "y": g["cases"]["ignore"]["y"]}))
     for more, text in ((["train.loss=bce"], "needs samples with fields"),
                        (["train.pos_weight=2"], "is for train.loss=bce"),
-                       (["train.ignore_index=x"], "is no label"),
+                       (["train.ignore_index=x"], "is not a label"),
                        (["data.fields=all", "train.class_weights=1, 2"], "a weight for each class"),
                        (["data.fields=all", "train.loss=kl"], "probabilities of the same shape")):
         result = train(*job("linear", "run.dir=refused", *more, data="plain"), code=2)
@@ -680,7 +680,7 @@ def test_bad_arrays_are_named():
     cases = (({"x": nan, "y": good["y"]}, "x.npy: row 5 has a value that is not finite", 3),
              ({"x": good["x"][:7], "y": good["y"]}, "each row is a sample", 3),
              ({"x": good["x"], "z": good["y"]}, "no field 'y' for the input 'y'", 2),
-             ({"x": [[1] * 4] * 8, "y": [[2 ** 40, 1]] * 8}, "is no i32", 3))
+             ({"x": [[1] * 4] * 8, "y": [[2 ** 40, 1]] * 8}, "does not fit in i32", 3))
     for i, (arrays, text, code) in enumerate(cases):
         save("bad-%d" % i, arrays)
         result = train(*job("regression", "run.dir=bad", data="bad-%d" % i), code=code)

@@ -65,7 +65,7 @@ def test_gzip_members():
     if "samples   72" not in ended.out or "samples   8" not in ended.out:
         raise AssertionError(ended.out)
     write("t.csv.gz", parts + b"more")
-    info("data.format=csv", "data.dir=t.csv.gz").expect(DATA, "t.csv.gz", "no gzip member")
+    info("data.format=csv", "data.dir=t.csv.gz").expect(DATA, "t.csv.gz", "not a gzip member")
     write("t.csv.gz", parts[:-3])
     info("data.format=csv", "data.dir=t.csv.gz").expect(DATA, "t.csv.gz", "truncated")
 

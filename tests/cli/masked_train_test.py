@@ -58,7 +58,7 @@ def test_a_mask_token_of_the_vocabulary():
     few = SMALL + ["train.steps=2", "data.dir=words.txt"]
     runs.tutti("train", EXAMPLE, "run.dir=run", *few, "data.mask_token=0").expect(0)
     runs.tutti("train", EXAMPLE, *few, "data.mask_token=%d" % n_letters).expect(
-        2, "data.mask_token %d is outside of the vocabulary, 0 .. %d; auto adds one" % (
+        2, "data.mask_token %d is outside the vocabulary, 0 .. %d; auto adds one" % (
             n_letters, n_letters - 1))
 
 

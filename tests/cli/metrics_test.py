@@ -331,8 +331,8 @@ def test_what_cannot_be_measured_is_refused():
             ("classes", ["train.metrics=auc"], "auc is for two classes"),
             ("classes", ["train.metrics=rmse"], "both must have one shape"),
             ("values", ["train.metrics=perplexity"], "perplexity needs train.loss=cross-entropy"),
-            ("counted", ["model.metrics=hits=9"], "'hits=9' is no NAME=OUTPUT"),
-            ("counted", ["model.metrics=hits"], "'hits' is no NAME=OUTPUT"),
+            ("counted", ["model.metrics=hits=9"], "'hits=9' is not NAME=OUTPUT"),
+            ("counted", ["model.metrics=hits"], "'hits' is not NAME=OUTPUT"),
             ("classes", ["parallel.sync=parameter-server", "parallel.staleness=2",
                          "parallel.mode=fast", "-n", "2"], "evaluate batches of their own")):
         runs.tutti(*job(case, "refused", *more)).expect(2, text)

@@ -432,7 +432,7 @@ def test_damaged_files_are_refused():
         file.write(b"1234")
     refused(4, model(BODY.replace(W, external("short"))), "shorter than the model says")
     refused(4, model(BODY.replace(W, external("short", length="9"))), "its data has 9 bytes")
-    refused(4, model(BODY.replace(W, external("short", offset="x"))), "an offset is no number")
+    refused(4, model(BODY.replace(W, external("short", offset="x"))), "an offset is not a number")
     os.makedirs("elsewhere", exist_ok=True)
     with open("elsewhere/data", "wb") as file:
         file.write(bytes(2520))

@@ -203,7 +203,7 @@ T_CASE(impossible_contents) {
          "does not fit"},
         {"{\"version\":1,\"format\":\"images\"," TYPES(
              "[8,8,3]") ",\"pixels\":{\"mean\":[0,0],\"std\":[1,1],\"fit\":\"fill\"}}",
-         "want 1 or 3"},
+         "expected 1 or 3"},
     };
     for (size_t i = 0; i < TTI_COUNT(bad); i++) {
         tti_data_spec *spec;

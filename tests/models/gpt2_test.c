@@ -162,7 +162,7 @@ T_CASE(what_does_not_fit_is_refused) {
     model_expect_refusal("gpt2", &params, TUTTI_I32, &TUTTI_SHAPE(2, 8, 1), "needs tokens");
     params.n_heads = 7;
     model_expect_refusal("gpt2", &params, TUTTI_I32, &TUTTI_SHAPE(2, 8),
-                         "model.width, 768, is no multiple of model.heads, 7");
+                         "model.width, 768, is not a multiple of model.heads, 7");
     params.size = "125M";
     model_expect_refusal("gpt2", &params, TUTTI_I32, &TUTTI_SHAPE(2, 8),
                          "no size is called '125M', there are 124M 355M 774M 1558M");

@@ -91,7 +91,7 @@ T_CASE(what_does_not_fit_is_refused) {
     T_UNUSED;
     tutti_shape images = TUTTI_SHAPE(2, 3, 32, 32);
     tutti_model_params params = {.n_classes = 10, .n_heads = 5};
-    model_expect_refusal("swin", &params, TUTTI_F32, &images, "no multiple of model.heads, 5");
+    model_expect_refusal("swin", &params, TUTTI_F32, &images, "not a multiple of model.heads, 5");
     params = (tutti_model_params){.n_classes = 10, .window = 65};
     model_expect_refusal("swin", &params, TUTTI_F32, &images, "at most 64");
     params = (tutti_model_params){.n_classes = 10};

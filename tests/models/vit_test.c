@@ -87,7 +87,7 @@ T_CASE(what_does_not_fit_is_refused) {
     model_expect_refusal("vit", &params, TUTTI_F32, &TUTTI_SHAPE(2, 12), "needs images");
     params.n_heads = 5;
     model_expect_refusal("vit", &params, TUTTI_F32, &TUTTI_SHAPE(2, 3, 32, 32),
-                         "768, is no multiple of model.heads, 5");
+                         "768, is not a multiple of model.heads, 5");
     params = (tutti_model_params){.n_classes = 10, .size = "huge"};
     model_expect_refusal("vit", &params, TUTTI_F32, &TUTTI_SHAPE(2, 3, 32, 32),
                          "there are base tiny small large");

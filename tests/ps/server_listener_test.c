@@ -247,7 +247,7 @@ T_CASE(the_others_go_on) {
         const char *why;
     } cases[] = {{takes_and_goes, true, "rank 2 has left"},
                  {goes_at_once, false, "rank 2 has left"},
-                 {says_nonsense, true, "77 bytes that are no message"},
+                 {says_nonsense, true, "77 bytes that are not one of its messages"},
                  {says_too_much, true, "sent an invalid message"}};
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
         apart a = {.odd = cases[i].odd};

@@ -13,8 +13,8 @@ T_CASE(whole_messages) {
         tti_wire_message m = message(kind);
         size_t n = tti_wire_bytes(&m);
         T_OK(tti_wire_check(&m, n));
-        T_FAILS(tti_wire_check(&m, n - 1), TUTTI_E_MISMATCH, "no message");
-        T_FAILS(tti_wire_check(&m, n + 1), TUTTI_E_MISMATCH, "no message");
+        T_FAILS(tti_wire_check(&m, n - 1), TUTTI_E_MISMATCH, "not one of its messages");
+        T_FAILS(tti_wire_check(&m, n + 1), TUTTI_E_MISMATCH, "not one of its messages");
         T_FAILS(tti_wire_check(&m, 0), TUTTI_E_MISMATCH, "0 bytes");
     }
     tti_wire_message m = message(TTI_WIRE_COMBINE);
@@ -24,7 +24,7 @@ T_CASE(whole_messages) {
 }
 
 static void refuse(tti_wire_message *m) {
-    T_FAILS(tti_wire_check(m, tti_wire_bytes(m)), TUTTI_E_MISMATCH, "no message");
+    T_FAILS(tti_wire_check(m, tti_wire_bytes(m)), TUTTI_E_MISMATCH, "not one of its messages");
 }
 
 T_CASE(what_cannot_be) {

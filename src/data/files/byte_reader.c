@@ -201,7 +201,7 @@ static tutti_status next_member(tti_reader *r) {
     if (!at_end && !another)
         return tti_fail(TUTTI_E_DATA,
                         "%s: byte %llu: trailing bytes after the gzip data that are "
-                        "no gzip member",
+                        "not a gzip member",
                         r->path, (unsigned long long)(r->raw - r->z.avail_in));
     r->ended = at_end;
     return another && inflateReset(&r->z) != Z_OK

@@ -62,7 +62,7 @@ static tutti_status read_directory(archive *a) {
         return damaged(a->path, "it is of the 64-bit kind; save the arrays as .npy");
     if (u16(end + 4) != 0 || u16(end + 8) != u16(end + 10)) return damaged(a->path, "it is split");
     if (a->n_directory > MAX_DIRECTORY || offset > a->n_file || a->n_directory > a->n_file - offset)
-        return damaged(a->path, "its directory lies outside of the file");
+        return damaged(a->path, "its directory lies outside the file");
     a->directory = malloc(a->n_directory + 1u);
     if (!a->directory) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", a->path);
     return tti_pread_all(a->fd, a->path, a->directory, a->n_directory, offset);
@@ -119,13 +119,13 @@ static tutti_status locate(const archive *a, const uint8_t *entry, tti_file_part
     if (method == STORED && u32(entry + 20) != u32(entry + 24))
         return damaged(a->path, "a member's sizes contradict each other");
     if (a->n_file < LOCAL_BYTES || offset > a->n_file - LOCAL_BYTES)
-        return damaged(a->path, "a member lies outside of the file");
+        return damaged(a->path, "a member lies outside the file");
     TTI_TRY(tti_pread_all(a->fd, a->path, local, LOCAL_BYTES, offset));
     TTI_TRY(compare_headers(a, entry, local, (uint64_t)offset + LOCAL_BYTES));
     uint64_t at = (uint64_t)offset + LOCAL_BYTES + u16(local + 26) + u16(local + 28);
     uint64_t n_bytes = u32(entry + 20);
     if (at > a->n_file || n_bytes > a->n_file - at)
-        return damaged(a->path, "a member lies outside of the file");
+        return damaged(a->path, "a member lies outside the file");
     *out = (tti_file_part){at, n_bytes, method == DEFLATED, u32(entry + 16)};
     return TUTTI_OK;
 }
@@ -166,7 +166,7 @@ static tutti_status compare_entry(void *user, const char *stored, size_t n,
     bool same_length = n == strlen(s->name);
     bool exact = same_length && memcmp(stored, s->name, n) == 0;
     bool alike = same_length && strncasecmp(stored, s->name, n) == 0;
-    if (exact && s->found) return damaged(s->a->path, "two members have one name");
+    if (exact && s->found) return damaged(s->a->path, "two members have the same name");
     if (exact) s->exact = *part;
     if (alike) s->similar = *part;
     s->found |= exact;

@@ -53,10 +53,11 @@ static tutti_status add_sample(folder *f, const char *path, int32_t label) {
 static tutti_status list_classes(const char *path, tti_names *out, int64_t *n_ignored) {
     TTI_TRY(tti_list_folders(path, out, n_ignored));
     if (out->n > 0 && out->n <= MAX_CLASSES) return TUTTI_OK;
-    tutti_status st = tti_fail(TUTTI_E_DATA,
-                               "%s: %lld folders; the format images wants a folder per class, with "
-                               "JPEG and PNG files in it, here or in train/ and val/",
-                               path, (long long)out->n);
+    tutti_status st =
+        tti_fail(TUTTI_E_DATA,
+                 "%s: %lld folders; the format images needs one folder per class, with "
+                 "JPEG and PNG files in it, here or in train/ and val/",
+                 path, (long long)out->n);
     tti_names_free(out);
     return st;
 }
@@ -240,7 +241,7 @@ static tutti_status find_samples(const tutti_dataset_desc *desc, folder *f) {
         walk_classes(f, has_test || desc->takes_all ? NULL : desc, own_folder || desc->spec),
         cleanup);
     if (f->n_samples == 0)
-        st = tti_fail(TUTTI_E_DATA, "%s: no image falls to the %s split", f->root,
+        st = tti_fail(TUTTI_E_DATA, "%s: there is no image of the %s split", f->root,
                       desc->split == TUTTI_TEST ? "test" : "training");
 cleanup:
     free(d);

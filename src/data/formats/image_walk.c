@@ -73,7 +73,7 @@ static tutti_status find_kind(const char *path, struct stat *info, kind *out) {
     int error = errno;
     *out = KIND_BROKEN_LINK;
     if (error == ENOENT || error == ELOOP) return TUTTI_OK;
-    return tti_fail(TUTTI_E_IO, "%s: cannot look: %s", path, strerror(error));
+    return tti_fail(TUTTI_E_IO, "%s: cannot be examined: %s", path, strerror(error));
 }
 
 static int by_text(const void *a, const void *b, void *text) {
@@ -224,6 +224,6 @@ tutti_status tti_walk_images(tti_image_walk *walk, const char *below) {
     TTI_TRY(tti_walk_join(path, walk->root, below));
     TTI_TRY(find_kind(path, &info, &k));
     if (k == KIND_BROKEN_LINK) return fail_broken_link(path);
-    if (k != KIND_FOLDER) return tti_fail(TUTTI_E_DATA, "%s: is no folder", path);
+    if (k != KIND_FOLDER) return tti_fail(TUTTI_E_DATA, "%s: is not a folder", path);
     return walk_folder(&w, below, 0, &info);
 }

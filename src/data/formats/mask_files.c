@@ -56,8 +56,8 @@ bool tti_are_images_and_masks(const tti_names *folders) {
 static tutti_status take_name(const char *dir, const char *name, char to[TTI_WALK_PATH]) {
     if (!*to) return tti_walk_join(to, "", name);
     return tti_fail(TUTTI_E_DATA,
-                    "%s: the folders '%s' and '%s' are for the same; keep one of them", dir, to,
-                    name);
+                    "%s: the folders '%s' and '%s' have the same purpose; keep one of them", dir,
+                    to, name);
 }
 
 static tutti_status find_folders(const char *dir, found_folders *out) {
@@ -98,7 +98,7 @@ static tutti_status choose_split(const tutti_dataset_desc *desc, const char *dir
 
 static tutti_status fail_on_pair(const char *dir, const found_folders *f) {
     return tti_fail(TUTTI_E_DATA,
-                    "%s: %s; the format masks wants folders images/ and masks/ with files of the "
+                    "%s: %s; the format masks needs folders images/ and masks/ with files of the "
                     "same names, here or in train/ and val/",
                     dir,
                     *f->images  ? "there is no folder of masks"
@@ -170,7 +170,7 @@ static tutti_status list_images(const tutti_dataset_desc *desc, const char *root
     if (out->n > 1) qsort_r(out->at, (size_t)out->n, sizeof *out->at, by_stem, out->text.text);
     for (int64_t i = 1; i < out->n; i++)
         if (compare_stems(tti_name_at(out, i - 1), tti_name_at(out, i)) == 0)
-            return tti_fail(TUTTI_E_DATA, "%s: %s and %s differ in their endings alone", root,
+            return tti_fail(TUTTI_E_DATA, "%s: %s and %s differ only in their extension", root,
                             tti_name_at(out, i - 1), tti_name_at(out, i));
     return TUTTI_OK;
 }
@@ -207,7 +207,7 @@ static tutti_status join_lists(const tutti_dataset_desc *desc, bool hashes, cons
         out->n++;
     }
     if (out->n > 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA, "%s: no image falls to the %s split", out->image_root,
+    return tti_fail(TUTTI_E_DATA, "%s: there is no image of the %s split", out->image_root,
                     desc->split == TUTTI_TEST ? "test" : "training");
 }
 

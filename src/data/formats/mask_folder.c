@@ -208,7 +208,7 @@ static tutti_status learn_classes(const tutti_dataset_desc *desc, masks *m,
     m->is_two_level = st == TUTTI_OK && is_auto && n_others == 0 && seen[255];
     m->n_classes = m->is_two_level ? 2 : most + 1;
     if (m->is_two_level)
-        tti_str_add(notices, "masks have the values 0 and 255 alone: 255 is class 1\n");
+        tti_str_add(notices, "masks have only the values 0 and 255: 255 is class 1\n");
     free(seen);
     if (st != TUTTI_OK || m->n_classes > 0) return st;
     return tti_fail(TUTTI_E_DATA, "%s: no mask has a pixel that counts", files->mask_root);
@@ -259,9 +259,10 @@ static tutti_status read_ignored(const tutti_dataset_desc *desc, int64_t *out) {
     if (!*text || strcmp(text, "none") == 0) return TUTTI_OK;
     if (tti_parse_int(text, out) == TTI_NUMBER_OK && *out >= 0 && *out < MAX_CLASSES)
         return TUTTI_OK;
-    return tti_fail(TUTTI_E_INVALID,
-                    "train.ignore_index: want a value of masks, 0 .. %d, none or auto, got '%s'",
-                    MAX_CLASSES - 1, text);
+    return tti_fail(
+        TUTTI_E_INVALID,
+        "train.ignore_index: expected a value of masks, 0 .. %d, none or auto, got '%s'",
+        MAX_CLASSES - 1, text);
 }
 
 static tutti_status make_fields(const tutti_dataset_desc *desc, tti_source *source) {

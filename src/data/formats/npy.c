@@ -412,7 +412,7 @@ static tutti_status take_target(const npy_state *s, const target_sums *sums, siz
     return tti_fail(TUTTI_E_DATA, "%s: target %zu has %s", s->y.name, k,
                     sums->least == sums->most
                         ? "only one value in the training rows, so there is nothing to learn"
-                        : "numbers that are too large or too near each other");
+                        : "numbers that are too large or too close together");
 }
 
 static tutti_status measure_targets(const tutti_dataset_desc *desc, const npy_state *s,

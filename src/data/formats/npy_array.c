@@ -71,7 +71,7 @@ static tutti_status read_shape(const char *header, tti_npy_array *a) {
         a->shape.dim[a->shape.n_dims++] = n;
         for (at = end; *at == ',' || *at == ' ';) at++;
     }
-    return a->shape.n_dims > 0 ? TUTTI_OK : bad(a, "a single number is no array of rows");
+    return a->shape.n_dims > 0 ? TUTTI_OK : bad(a, "a single number is not an array of rows");
 }
 
 static tutti_status count_bytes(tti_npy_array *a, uint64_t *out) {
@@ -320,8 +320,9 @@ tutti_status tti_npy_read_i32(const tti_npy_array *a, int64_t row, int32_t *out)
         for (size_t i = 0; i < n; i++) {
             int64_t x = load_int(buffer + i * width, a->kind, a->width);
             if (x < INT32_MIN || x > INT32_MAX)
-                return tti_fail(TUTTI_E_DATA, "%s: element %zu of row %lld, %lld, is no i32",
-                                a->name, done + i, (long long)row, (long long)x);
+                return tti_fail(TUTTI_E_DATA,
+                                "%s: element %zu of row %lld, %lld, does not fit in i32", a->name,
+                                done + i, (long long)row, (long long)x);
             out[done + i] = (int32_t)x;
         }
     }

@@ -160,7 +160,7 @@ static tutti_status read_labels(const tti_npy_array *a, const tti_expected_label
         if (range->has_ignored && out[i] == range->ignored) continue;
         char advice[96] = "train.ignore_index names a label that does not count";
         if (range->is_of_model)
-            snprintf(advice, sizeof advice, "the model's own loss leaves out %lld alone",
+            snprintf(advice, sizeof advice, "the model's own loss ignores only label %lld",
                      (long long)range->ignored);
         return tti_fail(TUTTI_E_DATA,
                         "%s: label %d of row %lld is out of range, 0 .. %lld, the classes of the "

@@ -149,7 +149,7 @@ static tutti_status read_member(parser *p, const uint8_t block[BLOCK], member *m
     if (!checksum_holds(block))
         return fail_at(p, m->header, "", "the checksum of the header is wrong: damaged or no tar");
     if (!read_number(block + 124, 12, &m->n_bytes))
-        return fail_at(p, m->header, m->name, "the size is no number");
+        return fail_at(p, m->header, m->name, "the size is not a number");
     bool is_extra = m->type == 'x' || m->type == 'L' || m->type == 'g';
     if (!is_extra && p->extra.name[0]) memcpy(m->name, p->extra.name, sizeof m->name);
     if (!is_extra && p->extra.has_size) m->n_bytes = p->extra.n_bytes;
@@ -265,7 +265,8 @@ static tutti_status take_label(parser *p, const member *m) {
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' ')) n--;
     bool good = m->n_bytes < MAX_LABEL_BYTES && take_decimal(text, n, &label);
     if (!good || label > INT32_MAX)
-        return fail_at(p, m->header, m->name, "the label is no whole number from 0 to 2147483647");
+        return fail_at(p, m->header, m->name,
+                       "the label is not a whole number from 0 to 2147483647");
     if (p->group.has_label) return fail_at(p, m->header, m->name, "a second label of one sample");
     p->group.has_label = true;
     p->group.sample.label = (int32_t)label;

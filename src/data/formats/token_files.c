@@ -73,10 +73,11 @@ static tutti_status look_at(const char *path, uint64_t n_file, tti_token_part *p
         return tti_fail(TUTTI_E_DATA,
                         "%s: is gzipped, and tokens are read in any order; please gunzip it", path);
     if (n_file % 2 != 0)
-        return tti_fail(TUTTI_E_DATA,
-                        "%s: %llu bytes are no row of 2-byte tokens (nanoGPT), and llm.c's header "
-                        "is not there",
-                        path, (unsigned long long)n_file);
+        return tti_fail(
+            TUTTI_E_DATA,
+            "%s: %llu bytes are not a whole number of 2-byte tokens (nanoGPT), and llm.c's header "
+            "is not there",
+            path, (unsigned long long)n_file);
     part->width = 2;
     part->offset = 0;
     part->n_tokens = (int64_t)(n_file / 2);

@@ -78,9 +78,8 @@ static tutti_status check_tokens(const tti_token_stream *stream, const tti_token
     if (most < end) return TUTTI_OK;
     size_t i = 0;
     while ((uint32_t)token[i] < end) i++;
-    return tti_fail(TUTTI_E_DATA,
-                    "%s: token %u at place %lld is outside of the vocabulary, 0 .. %u", part->path,
-                    (uint32_t)token[i], (long long)(at + (int64_t)i), end - 1);
+    return tti_fail(TUTTI_E_DATA, "%s: token %u at place %lld is outside the vocabulary, 0 .. %u",
+                    part->path, (uint32_t)token[i], (long long)(at + (int64_t)i), end - 1);
 }
 
 /* n tokens from place at of a part. */
@@ -188,7 +187,7 @@ static tutti_status set_masking(const tutti_dataset_desc *desc, const char *name
     if (desc->mask_prob == 0) return TUTTI_OK;
     if (n >= INT32_MAX || desc->mask_token >= n)
         return tti_fail(TUTTI_E_INVALID,
-                        "%s: data.mask_token %lld is outside of the vocabulary, 0 .. %lld; auto "
+                        "%s: data.mask_token %lld is outside the vocabulary, 0 .. %lld; auto "
                         "adds one for it",
                         name, (long long)desc->mask_token, (long long)(n - 1));
     source->masking = (tti_masking){desc->mask_prob, (int32_t)token, (int32_t)n};

@@ -68,7 +68,7 @@ static tutti_status take_word(const char *part, size_t n_bytes, tti_augment *out
     double value = w->usual;
     bool good = !equals || read_number(equals + 1, n_bytes - n_name - 1, &value);
     if (!good || value < w->min || value > w->max || (w->is_int && value != rint(value)))
-        return tti_fail(TUTTI_E_INVALID, "data.augment: '%.*s': want a%s number from %g to %g",
+        return tti_fail(TUTTI_E_INVALID, "data.augment: '%.*s': expected a%s number from %g to %g",
                         (int)n_bytes, part, w->is_int ? " whole" : "", w->min, w->max);
     if (w->is_int)
         *(int64_t *)(void *)((char *)out + w->offset) = (int64_t)value;
@@ -127,9 +127,10 @@ tutti_status tti_channels_parse(const char *text, const char *key, const double 
         good = good && read_number(part, n_bytes, &value[i]);
     }
     if (!good || *rest)
-        return tti_fail(TUTTI_E_INVALID,
-                        "%s: want three numbers, such as 0.485, 0.456, 0.406, or auto; got '%s'",
-                        key, text);
+        return tti_fail(
+            TUTTI_E_INVALID,
+            "%s: expected three numbers, such as 0.485, 0.456, 0.406, or auto; got '%s'", key,
+            text);
     memcpy(out, value, sizeof value);
     return TUTTI_OK;
 }

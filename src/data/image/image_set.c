@@ -64,7 +64,7 @@ tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_
     tti_image_set set = {.fit = usual->fit, .max_pixels = desc->max_pixels};
     set.size = desc->image_size > 0 ? desc->image_size : usual->size;
     if (desc->image_size < 0 || set.size > TTI_MAX_IMAGE_SIZE)
-        return tti_fail(TUTTI_E_INVALID, "data.image_size: want 1 .. %d, got %lld",
+        return tti_fail(TUTTI_E_INVALID, "data.image_size: expected 1 .. %d, got %lld",
                         TTI_MAX_IMAGE_SIZE, (long long)desc->image_size);
     TTI_TRY(tti_augment_parse(desc->augment, &usual->augment, &set.augment));
     if (desc->split != TUTTI_TRAIN) set.augment = (tti_augment){0};

@@ -332,7 +332,7 @@ static tutti_status add_label(learner *l, const char *name) {
     tti_clip(clipped, name);
     if (column < 0)
         return tti_fail(TUTTI_E_DATA,
-                        "%s: data.label: no column is called '%s', and it is no number below %d",
+                        "%s: data.label: no column is called '%s', and it is not a number below %d",
                         l->csv->name, clipped, t->n_columns);
     if (t->column[column].kind == TTI_COLUMN_LABEL)
         return tti_fail(TUTTI_E_INVALID, "data.label: column '%s' is named twice", clipped);
@@ -483,7 +483,7 @@ static tutti_status check_classes(const learner *l, int64_t n_classes, int64_t n
     if (!values && n_classes <= TTI_MAX_TABLE_CLASSES) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
                     "%s: the label column has %" PRId64 " different %s in %" PRId64
-                    " training rows, which are no classes%s",
+                    " training rows, which are not classes%s",
                     l->csv->name, n_classes, numbers ? "numbers" : "texts", n,
                     numbers ? "; to predict the number give train.loss=mse data.target=value"
                             : "; data.label names another column");

@@ -486,9 +486,9 @@ static tutti_status read_any(const char *path, const char *dir, tutti_tokenizer 
     else if (is_text(name, "chars"))
         st = read_chars(path, root, t);
     else
-        st = tti_fail(TUTTI_E_DATA,
-                      "%s: is no tokenizer: neither \"model\" nor a known \"tokenizer\" is there",
-                      path);
+        st = tti_fail(
+            TUTTI_E_DATA,
+            "%s: is not a tokenizer: neither \"model\" nor a known \"tokenizer\" is there", path);
     json_decref(root);
     return st;
 }

@@ -88,7 +88,7 @@ static void fold_index(tti_building *b, const tti_call *c) {
             if (!indexed) where = at[k++];
             if (indexed && where < 0) where += from.dim[d];
             if (where < 0 || where >= from.dim[d]) {
-                tti_refuse(b, "an index is outside of the tensor");
+                tti_refuse(b, "an index is outside the tensor");
                 return;
             }
             source += where * x->host.stride[d];
@@ -117,7 +117,7 @@ static void fold_gather(tti_building *b, const tti_call *c) {
         int64_t left = i, source = x->host.offset;
         double where = tti_host_at(&index->host, i);
         if (!(where >= 0 && where < (double)from.dim[dim])) {
-            tti_refuse(b, "an index is outside of the tensor");
+            tti_refuse(b, "an index is outside the tensor");
             return;
         }
         for (int d = shape.n_dims - 1; d >= 0; d--) {
@@ -144,7 +144,7 @@ static tutti_value *places_of(tti_building *b, const tti_operand *ids, int64_t n
         for (int64_t i = 0; i < n_ids && tti_good(b); i++) {
             if (own.data[i] < 0) own.data[i] += (double)n;
             if (own.data[i] < 0 || own.data[i] >= (double)n)
-                tti_refuse(b, "an index is outside of the tensor");
+                tti_refuse(b, "an index is outside the tensor");
         }
         tti_operand index = {.kind = TTI_OPERAND_HOST, .host = own};
         if (!of_batch) return tti_as_index(b, &index);
@@ -256,7 +256,7 @@ static void pick_joined(tti_building *b, const tti_call *c, const tti_operand *x
         for (int64_t i = 0; i < n && tti_good(b); i++) {
             double at = tti_host_at(&ids.at[k], i);
             if (at < 0) at += (double)dim;
-            if (!(at >= 0 && at < (double)dim)) tti_refuse(b, "an index is outside of the tensor");
+            if (!(at >= 0 && at < (double)dim)) tti_refuse(b, "an index is outside the tensor");
             flat.data[i] = flat.data[i] * (double)dim + at;
         }
     }

@@ -454,7 +454,7 @@ static tutti_value *moving_buffer(tti_building *b, const tti_call *c, int k, dou
     if (!tti_good(b)) return NULL;
     const tti_input_spec *spec = x->spec > 0 ? &b->program->inputs[x->spec - 1] : NULL;
     if (!spec || spec->kind != TTI_SPEC_BUFFER) {
-        tti_refuse(b, "running statistics that are no buffers are not supported");
+        tti_refuse(b, "running statistics that are not buffers are not supported");
         return NULL;
     }
     if (b->params[x->spec - 1]) {

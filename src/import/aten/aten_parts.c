@@ -191,7 +191,7 @@ static void select_scatter(tti_building *b, const tti_call *c) {
     int dim = tti_dim_at(b, c, 2, tti_shape_of(x).n_dims);
     int64_t n = tti_shape_of(x).dim[dim], index = tti_int_at(b, c, 3);
     if (index < 0) index += n;
-    if (index < 0 || index >= n) tti_refuse(b, "the index is outside of the tensor");
+    if (index < 0 || index >= n) tti_refuse(b, "the index is outside the tensor");
     tti_operand *wide = op(b, "aten.unsqueeze.default", ARGS(of(source), num(dim)));
     if (tti_good(b)) put_part(b, c, x, wide, dim, index);
 }

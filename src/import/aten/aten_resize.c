@@ -294,7 +294,7 @@ static int read_pads(tti_building *b, const tti_call *c, int64_t list[2 * TUTTI_
     for (int i = 0; i < n && tti_good(b); i++) {
         if (pads->items[i].kind != TTI_ARG_INT || pads->items[i].i > 1 << 24 ||
             pads->items[i].i < -(1 << 24))
-            tti_refuse(b, "pad is no list of numbers");
+            tti_refuse(b, "pad is not a list of numbers");
         list[i] = pads->items[i].i;
     }
     return tti_good(b) ? n / 2 : 0;

@@ -284,7 +284,8 @@ static void permute(tti_building *b, const tti_call *c) {
         perm[i] = tti_wrap_dim(b, list[i], n_dims);
         seen |= 1u << perm[i];
     }
-    if (n != n_dims || seen != (1u << n_dims) - 1) tti_refuse(b, "dims is no order of %d", n_dims);
+    if (n != n_dims || seen != (1u << n_dims) - 1)
+        tti_refuse(b, "dims is not a permutation of %d dimensions", n_dims);
     tti_do_permute(b, x, perm, c->out[0]);
 }
 
@@ -423,8 +424,7 @@ static void narrow(tti_building *b, const tti_call *c) {
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
     int64_t n = tti_shape_of(x).dim[dim], start = tti_int_at(b, c, 2), len = tti_int_at(b, c, 3);
     if (start < 0) start += n;
-    if (start < 0 || len < 0 || start > n || len > n - start)
-        tti_refuse(b, "outside of the tensor");
+    if (start < 0 || len < 0 || start > n || len > n - start) tti_refuse(b, "outside the tensor");
     tti_do_slice(b, x, dim, start, len, 1, c->out[0]);
     if (tti_good(b)) note_part(c, dim, start, false);
 }
@@ -436,7 +436,7 @@ static void select_at(tti_building *b, const tti_operand *x, int dim, int64_t in
     tutti_shape from = tti_shape_of(x), to = {0};
     if (index < 0) index += from.dim[dim];
     if (from.n_dims < 1 || index < 0 || index >= from.dim[dim])
-        tti_refuse(b, "index %lld is outside of the tensor", (long long)index);
+        tti_refuse(b, "index %lld is outside the tensor", (long long)index);
     if (x->kind == TTI_OPERAND_GRAPH && tti_good(b)) {
         set_view(b, out, tutti_select(b->graph, tti_value_of(b, x), dim, index), x);
         return;

@@ -101,7 +101,7 @@ static void refuse_missing(tti_building *b, int number) {
                 tti_refuse(b, "its result %d is not supported", k);
                 return;
             }
-    tti_refuse(b, "'%s' is no tensor that can be used", b->block->names[number]);
+    tti_refuse(b, "'%s' is not a tensor that can be used", b->block->names[number]);
 }
 
 const tti_operand *tti_operand_named(const tti_building *b, const tti_arg *arg) {
@@ -122,7 +122,7 @@ tti_operand *tti_operand_of(tti_building *b, const tti_arg *arg) {
         return x;
     }
     if (arg->kind != TTI_ARG_INT && arg->kind != TTI_ARG_FLOAT && arg->kind != TTI_ARG_BOOL) {
-        tti_refuse(b, "an argument is no tensor");
+        tti_refuse(b, "an argument is not a tensor");
         return &b->nothing;
     }
     tti_operand *x = tti_arena_alloc(&b->arena, sizeof *x);
@@ -156,7 +156,7 @@ static double number_of(tti_building *b, const tti_arg *arg) {
                    arg->kind == TTI_ARG_VALUE ? b->block->names[arg->value] : "an argument");
         return 0;
     }
-    tti_refuse(b, "an argument is no number");
+    tti_refuse(b, "an argument is not a number");
     return 0;
 }
 
@@ -180,7 +180,7 @@ bool tti_bool_at(tti_building *b, const tti_call *c, int k) {
 const char *tti_text_at(tti_building *b, const tti_call *c, int k) {
     const tti_arg *arg = tti_arg_at(c, k);
     if (arg->kind == TTI_ARG_TEXT) return arg->text;
-    tti_refuse(b, "an argument is no text");
+    tti_refuse(b, "an argument is not text");
     return "";
 }
 

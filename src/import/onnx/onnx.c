@@ -161,7 +161,7 @@ static tutti_status add_input(tti_onnx *m, tti_pb message) {
     if (!v.name[0]) return tti_onnx_damaged(m, "the graph", "an input has no name");
     if (tti_onnx_names_find(&m->block->values, v.name) >= 0) return TUTTI_OK;
     if (!v.has_type || v.elem == TTI_ELEM_NONE)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "%s: input '%s' is no tensor", m->path, v.name);
+        return tti_fail(TUTTI_E_UNSUPPORTED, "%s: input '%s' is not a tensor", m->path, v.name);
     tti_input_spec spec = {
         .kind = TTI_SPEC_INPUT, .name = v.name, .elem = v.elem, .shape = v.shape, .entry = -1};
     TTI_TRY(tti_onnx_add_spec(m, &spec, &value));

@@ -84,7 +84,7 @@ tutti_status tti_onnx_text(const tti_onnx *m, const tti_pb *bytes, const char *w
                            const char **out) {
     size_t n = tti_pb_n_bytes(bytes);
     const char *text = (const char *)bytes->at;
-    if (!tti_onnx_is_text(bytes)) return tti_onnx_damaged(m, what, "a name is no text");
+    if (!tti_onnx_is_text(bytes)) return tti_onnx_damaged(m, what, "a name is not text");
     char *copy = tti_arena_alloc(m->arena, n + 1);
     if (!copy) return tti_onnx_no_memory(m);
     if (n > 0) memcpy(copy, text, n);

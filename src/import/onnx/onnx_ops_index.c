@@ -60,7 +60,7 @@ static bool wrap_index(tti_building *b, const tti_operand *index, int64_t n, tti
     for (int64_t i = 0; i < n_index && tti_good(b); i++) {
         if (made.data[i] < 0) made.data[i] += (double)n;
         if (!(made.data[i] >= 0 && made.data[i] < (double)n))
-            tti_refuse(b, "an index is outside of the tensor");
+            tti_refuse(b, "an index is outside the tensor");
     }
     tti_set_host(out, &made);
     out->of_shape = index->of_shape;
@@ -238,7 +238,7 @@ static void gather_nd(tti_building *b, const tti_call *c) {
     if (!tti_good(b) || !tti_host_new(b, tti_elem_of(x), &shape, &made)) return;
     for (int64_t i = 0; i < p.n && tti_good(b); i++) {
         int64_t from = place_of(&s, &index->host, &p, i);
-        if (from < 0) tti_refuse(b, "an index is outside of the tensor");
+        if (from < 0) tti_refuse(b, "an index is outside the tensor");
         for (int64_t e = 0; from >= 0 && e < p.inner; e++)
             made.data[i * p.inner + e] = tti_host_at(&x->host, from + e);
     }
@@ -260,7 +260,7 @@ static void scatter_nd(tti_building *b, const tti_call *c) {
     if (!tti_good(b) || !tti_host_copy(b, &x->host, &made)) return;
     for (int64_t i = 0; i < p.n && tti_good(b); i++) {
         int64_t to = place_of(&s, &index->host, &p, i);
-        if (to < 0) tti_refuse(b, "an index is outside of the tensor");
+        if (to < 0) tti_refuse(b, "an index is outside the tensor");
         for (int64_t e = 0; to >= 0 && e < p.inner; e++)
             made.data[to + e] = tti_host_at(&news->host, i * p.inner + e);
     }
@@ -271,7 +271,7 @@ static void scatter_nd(tti_building *b, const tti_call *c) {
 static void top_k(tti_building *b, const tti_call *c) {
     int n;
     const int64_t *k = tti_list_at(b, c, 1, &n);
-    if (tti_good(b) && n != 1) tti_refuse(b, "K is no number");
+    if (tti_good(b) && n != 1) tti_refuse(b, "K is not a number");
     if (tti_good(b))
         tti_call_row(b, "aten.topk.default",
                      (tti_arg[]){*c->arg[0], tti_int_arg(k[0]), *c->arg[2],

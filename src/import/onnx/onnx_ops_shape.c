@@ -84,7 +84,7 @@ static void transpose(tti_building *b, const tti_call *c) {
         perm[d] = list ? tti_wrap_dim(b, list[d], n_dims) : n_dims - 1 - d;
         seen |= 1u << perm[d];
     }
-    if (tti_good(b) && seen != (1u << n_dims) - 1) tti_refuse(b, "perm is no order");
+    if (tti_good(b) && seen != (1u << n_dims) - 1) tti_refuse(b, "perm is not a permutation");
     tti_do_permute(b, x, perm, c->out[0]);
     bool is_matrix = tti_good(b) && n_dims == 2 && perm[0] == 1 && x->kind == TTI_OPERAND_GRAPH;
     if (is_matrix && c->out[0] && !x->of_input && x->rows == 0) c->out[0]->turned = x->value;
@@ -279,7 +279,7 @@ static void split_to_sequence(tti_building *b, const tti_call *c) {
 
 static const tti_operand *sequence_at(tti_building *b, const tti_call *c, int k) {
     const tti_operand *list = tti_operand_at(b, c, k);
-    if (list->kind != TTI_OPERAND_LIST) tti_refuse(b, "an input is no sequence");
+    if (list->kind != TTI_OPERAND_LIST) tti_refuse(b, "an input is not a sequence");
     return tti_good(b) ? list : NULL;
 }
 

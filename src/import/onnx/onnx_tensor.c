@@ -104,7 +104,7 @@ static tutti_status read_external(const tti_onnx *m, tti_pb entry, raw_tensor *t
     if (strcmp(key, "location") == 0) t->location = value;
     if (strcmp(key, "offset") == 0) good = read_number(value, &t->offset);
     if (strcmp(key, "length") == 0) good = t->has_length = read_number(value, &t->length);
-    return good ? TUTTI_OK : tti_onnx_damaged(m, "external data", "an offset is no number");
+    return good ? TUTTI_OK : tti_onnx_damaged(m, "external data", "an offset is not a number");
 }
 
 /* float_data, int32_data, int64_data, double_data, uint64_data. */

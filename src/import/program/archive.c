@@ -165,7 +165,7 @@ static tutti_status read_entry(tti_archive *a, const uint8_t *p, uint64_t left, 
     if (u16(p + 8) & 1) return unsupported(a, name, "is encrypted");
     if (u16(p + 10) != 0 || n_packed != n_bytes) return unsupported(a, name, "is compressed");
     if (header > a->n_file || n_bytes > a->n_file - header)
-        return damaged(a, "an entry lies outside of the file");
+        return damaged(a, "an entry lies outside the file");
     return TUTTI_OK;
 }
 
@@ -184,7 +184,7 @@ static tutti_status read_entries(tti_archive *a, const directory *d, const uint8
     qsort(a->entries, (size_t)a->n_entries, sizeof *a->entries, by_name);
     for (int i = 1; i < a->n_entries; i++)
         if (strcmp(a->entries[i - 1].name, a->entries[i].name) == 0)
-            return damaged(a, "two entries have one name");
+            return damaged(a, "two entries have the same name");
     return TUTTI_OK;
 }
 
@@ -194,7 +194,7 @@ static tutti_status read_directory(tti_archive *a) {
     if (d.n_bytes > MAX_DIRECTORY || d.n_entries > MAX_ENTRIES ||
         d.n_entries > d.n_bytes / ENTRY_BYTES || d.offset > a->n_file ||
         d.n_bytes > a->n_file - d.offset)
-        return damaged(a, "its directory lies outside of the file");
+        return damaged(a, "its directory lies outside the file");
     uint8_t *bytes = malloc(d.n_bytes + 1);
     a->entries = calloc(d.n_entries + 1, sizeof *a->entries);
     tutti_status st = TUTTI_OK;
@@ -312,7 +312,7 @@ tutti_status tti_archive_read(const tti_archive *a, int i, uint64_t max_bytes, c
                         (unsigned long long)max_bytes);
     TTI_TRY(locate(a, e, &at));
     if (at > a->n_file || e->n_bytes > a->n_file - at)
-        return damaged(a, "an entry lies outside of the file");
+        return damaged(a, "an entry lies outside the file");
     char *bytes = malloc(e->n_bytes + 1);
     if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", a->path);
     tutti_status st = read_at(a, bytes, e->n_bytes, at);

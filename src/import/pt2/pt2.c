@@ -42,7 +42,7 @@ static tutti_status read_size(const char *what, tti_arena *arena, const json_t *
         return TUTTI_OK;
     }
     if (!symbol || !json_is_string(expr))
-        return tti_fail(TUTTI_E_CHECKPOINT, "%s: a size of a tensor is no number", what);
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: a size of a tensor is not a number", what);
     *out = -1;
     *symbol = symbol_of(arena, json_string_value(expr));
     if (*symbol) return TUTTI_OK;
@@ -134,12 +134,12 @@ static tutti_status read_weight(tti_program_file *p, const char *folder, const j
     TTI_TRY(tti_pt2_read_meta(what, &p->arena, meta, &read));
     if (json_is_true(json_object_get(line, "use_pickle")))
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "%s: it is stored by pickle, which may run code and is not read; it is no "
-                        "plain tensor of the CPU",
+                        "%s: it is stored by pickle, which may run code and is not read; it is not "
+                        "a plain CPU tensor",
                         what);
     for (int d = 0; d < read.shape.n_dims; d++)
         if (read.shape.symbol[d])
-            return tti_fail(TUTTI_E_CHECKPOINT, "%s: its shape is no list of numbers", what);
+            return tti_fail(TUTTI_E_CHECKPOINT, "%s: its shape is not a list of numbers", what);
     snprintf(entry, sizeof entry, "%.400s%.190s", folder, path);
     spec->elem = read.elem;
     spec->shape = read.shape;
@@ -265,8 +265,8 @@ static tutti_status read_input_spec(tti_program_file *p, const json_t *object, i
     for (size_t k = 0; k < TTI_COUNT(kinds); k++) {
         if (strcmp(key, kinds[k].key) != 0) continue;
         if (p->main.inputs[i] < 0)
-            return tti_fail(TUTTI_E_CHECKPOINT, "%s: input %d of the graph is no tensor", p->path,
-                            i);
+            return tti_fail(TUTTI_E_CHECKPOINT, "%s: input %d of the graph is not a tensor",
+                            p->path, i);
         spec->kind = kinds[k].kind;
         spec->persistent = json_is_true(json_object_get(value, "persistent"));
         TTI_TRY(tti_json_read_text(p->path, value, kinds[k].name, &name));

@@ -83,7 +83,7 @@ tutti_status tti_pt2_union(const char *what, const json_t *object, const char **
                            json_t **value) {
     void *it = json_is_object(object) ? json_object_iter((json_t *)(uintptr_t)object) : NULL;
     if (!it || json_object_size(object) != 1)
-        return tti_fail(TUTTI_E_CHECKPOINT, "%s: an object of one member is expected", what);
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: expected an object with one member", what);
     *key = json_object_iter_key(it);
     *value = json_object_iter_value(it);
     return TUTTI_OK;

@@ -180,7 +180,7 @@ tutti_status tti_objective_check(const tti_job_config *c, bool has_fields) {
     if (has_ignored(c) && !is_of_classes(c))
         return lost_key("train.ignore_index", "cross-entropy, focal or dice", c);
     if (has_ignored(c) && (labs(strtol(tti_ignored_label(c), &end, 10)) > 1 << 24 || *end))
-        return tti_fail(TUTTI_E_CONFIG, "train.ignore_index: '%s' is no label",
+        return tti_fail(TUTTI_E_CONFIG, "train.ignore_index: '%s' is not a label",
                         c->train.ignore_index);
     if (c->data.mixup > 0 && tti_loss_is_named(c))
         return tti_fail(TUTTI_E_CONFIG,

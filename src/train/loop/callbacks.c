@@ -10,9 +10,10 @@ bool tti_callbacks_follow_steps(const tutti_train_desc *train) {
 
 tutti_status tti_callbacks_check(const tutti_train_desc *train, bool is_async) {
     if (!is_async || !(tti_callbacks_follow_steps(train) || train->on_request)) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "train: asynchronous workers end no step together, so on_step, on_epoch and "
-                    "on_request cannot be called; give parallel.staleness=0");
+    return tti_fail(
+        TUTTI_E_UNSUPPORTED,
+        "train: asynchronous workers do not end a step together, so on_step, on_epoch and "
+        "on_request cannot be called; give parallel.staleness=0");
 }
 
 bool tti_callbacks_requested(const tutti_train_desc *train) {

@@ -56,7 +56,7 @@ static tutti_status start_watch(tti_host_epoch *e) {
     if (e->stop_fd < 0) return tti_fail(TUTTI_E_IO, "train: eventfd: %s", strerror(errno));
     int error = tti_thread_start(&e->watcher, NULL, watch, e);
     e->is_watched = error == 0;
-    if (error) return tti_fail(TUTTI_E_NOMEM, "train: no thread: %s", strerror(error));
+    if (error) return tti_fail(TUTTI_E_NOMEM, "train: cannot start a thread: %s", strerror(error));
     return TUTTI_OK;
 }
 

@@ -43,7 +43,7 @@ tutti_value *tutti_model_from_graph(tutti_graph *g, tutti_value *x, const void *
     if (!x) return NULL;
     if (!graphs || !graphs->train)
         return tutti_graph_refuse(g,
-                                  "tutti_model_from_graph: user is no tutti_model_graphs with a "
+                                  "tutti_model_from_graph: user is not a tutti_model_graphs with a "
                                   "graph for training");
     bool training = tutti_graph_is_training(g);
     const tutti_graph *from = training || !graphs->eval ? graphs->train : graphs->eval;

@@ -203,7 +203,7 @@ tutti_status tti_model_file_check_loss(const tutti_job *job) {
 
 static tutti_status bad_metric(int n_outputs, const char *text, size_t n) {
     return tti_fail(TUTTI_E_CONFIG,
-                    "model.metrics: '%.*s' is no NAME=OUTPUT or NAME=SUM/COUNT with names of "
+                    "model.metrics: '%.*s' is not NAME=OUTPUT or NAME=SUM/COUNT with names of "
                     "outputs of the model, or their numbers from 0 to %d",
                     (int)TTI_MIN(n, (size_t)64), text, n_outputs - 1);
 }

@@ -112,7 +112,7 @@ T_CASE(gzip_members) {
         T_OK(read_memory(packed, n + 1024, first + 500));
         T_FAILS(read_memory(packed, n, first), TUTTI_E_DATA, "mem: trailing bytes after the data");
         packed[n + 1023] = 'x';
-        T_FAILS(read_memory(packed, n + 1024, first + 500), TUTTI_E_DATA, "no gzip member");
+        T_FAILS(read_memory(packed, n + 1024, first + 500), TUTTI_E_DATA, "not a gzip member");
         for (size_t cut = n - 530; cut < n; cut++)
             if (cut != n_first && cut != n_first + 23) /* between members: a shorter file */
                 T_FAILS(read_memory(packed, cut, first + 500), TUTTI_E_DATA, "mem: ");

@@ -156,7 +156,7 @@ T_CASE(bad_folders) {
     T_UNUSED;
     tutti_dataset *ds;
     tutti_dataset_desc desc = describe(TUTTI_TRAIN);
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "wants a folder per class");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "needs one folder per class");
     desc.dir = "/nonexistent";
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "/nonexistent: cannot open the folder");
     desc.dir = "";
@@ -179,7 +179,7 @@ T_CASE(bad_folders) {
     desc.augment = "spin";
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "unknown step 'spin'");
     desc.augment = "none", desc.image_size = 5000;
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "data.image_size: want 1 .. 4096");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "data.image_size: expected 1 .. 4096");
     desc.image_size = 24, desc.channel_std = "1,0,1";
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "std > 0");
 }

@@ -187,7 +187,7 @@ T_CASE(refused_numbers) {
     for (size_t i = 0; i < TTI_COUNT(labels); i++) {
         add("x.cls", labels[i]);
         t_tar_end(&tar);
-        refuse("the label is no whole number from 0 to 2147483647");
+        refuse("the label is not a whole number from 0 to 2147483647");
     }
 }
 

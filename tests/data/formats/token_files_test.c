@@ -116,7 +116,8 @@ T_CASE(bad_files) {
     t_put(dir, "a.bin", bytes, n);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "4294967295 tokens");
     t_put(dir, "a.bin", bytes, 7);
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "7 bytes are no row of 2-byte tokens");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "7 bytes are not a whole number of 2-byte tokens");
     t_put(dir, "a.bin", bytes, 0);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "has 0 tokens");
     put(dir, "a.bin", 0, 0, 0, 20);
@@ -137,13 +138,13 @@ T_CASE(tokens_outside_of_the_vocabulary) {
     tutti_dataset_desc desc = {.format = "tokens", .dir = dir, .context = 10, .n_classes = 112};
     tutti_dataset *ds;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
-            "a.bin: token 148 at place 4 is outside of the vocabulary, 0 .. 111");
+            "a.bin: token 148 at place 4 is outside the vocabulary, 0 .. 111");
     t_put_text(dir, "tokenizer.json", "{\"tokenizer\":\"bytes\"}");
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
             "a vocabulary of 112 is too small for the tokenizer's 256 tokens");
     desc.n_classes = 0;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
-            "a.bin: token 259 at place 7 is outside of the vocabulary, 0 .. 255");
+            "a.bin: token 259 at place 7 is outside the vocabulary, 0 .. 255");
     desc.n_classes = 500;
     ds = open_set(&desc);
     T_EQ(tutti_dataset_get_info(ds)->n_classes, 500);
@@ -265,7 +266,7 @@ T_CASE(masked_windows) {
     tutti_dataset_destroy(ds);
     desc.mask_token = 600;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID,
-            "data.mask_token 600 is outside of the vocabulary, 0 .. 599");
+            "data.mask_token 600 is outside the vocabulary, 0 .. 599");
     desc.context = 501;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "a sample needs data.context = 501");
     desc.mask_prob = 1.5;

@@ -49,9 +49,11 @@ T_CASE(bad_words) {
     tti_augment a = {.pad = 77};
     T_FAILS(tti_augment_parse("flip,rotate", &usual, &a), TUTTI_E_INVALID,
             "unknown step 'rotate' (known: random_resized_crop, flip");
-    T_FAILS(tti_augment_parse("flip=2", &usual, &a), TUTTI_E_INVALID, "'flip=2': want a number");
+    T_FAILS(tti_augment_parse("flip=2", &usual, &a), TUTTI_E_INVALID,
+            "'flip=2': expected a number");
     T_FAILS(tti_augment_parse("flip=", &usual, &a), TUTTI_E_INVALID, "from 0 to 1");
-    T_FAILS(tti_augment_parse("cutout=1.5", &usual, &a), TUTTI_E_INVALID, "want a whole number");
+    T_FAILS(tti_augment_parse("cutout=1.5", &usual, &a), TUTTI_E_INVALID,
+            "expected a whole number");
     T_FAILS(tti_augment_parse("cutout=nan", &usual, &a), TUTTI_E_INVALID, "cutout=nan");
     T_FAILS(tti_augment_parse("pad_crop, random_resized_crop", &usual, &a), TUTTI_E_INVALID,
             "exclude each other");
@@ -70,7 +72,7 @@ T_CASE(channels) {
     const char *const bad[] = {"", "1", "1,2", "1,2,3,4", "1,,3", "1,x,3", "0.1 0.2 0.3"};
     for (size_t i = 0; i < TTI_COUNT(bad); i++)
         T_FAILS(tti_channels_parse(bad[i], "data.channel_std", imagenet, x), TUTTI_E_INVALID,
-                "data.channel_std: want three numbers");
+                "data.channel_std: expected three numbers");
 }
 
 T_CASE(boxes_as_torchvision) {

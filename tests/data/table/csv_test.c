@@ -566,7 +566,7 @@ T_CASE(a_stored_specification_reads_other_rows) {
          "column 'member' of the training rows is missing"},
         {"1,2,3\n4,5,6\n", "no column has a name of the training table"},
         {"y,colour,since,age,member\ncow,red,2024-01-01,20,yes\n",
-         "test.csv:2: column 'y': 'cow' is no class of the training rows"},
+         "test.csv:2: column 'y': 'cow' is not a class of the training rows"},
         {"y,colour,since,age,member\ncat,red,2024-01-01,old,yes\n",
          "test.csv:2: column 'age': 'old' is not a finite number"},
     };
@@ -648,7 +648,7 @@ T_CASE(two_files) {
             "no column has a name of the training table");
     t_put_text(dir, "test.csv", "x,const,y\n1,2,5\n");
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
-            "test.csv:2: column 'y': '5' is no class of the training rows");
+            "test.csv:2: column 'y': '5' is not a class of the training rows");
     put_rows(dir, "test2.csv", 5, 3);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "2 files for a split");
     desc.split = TUTTI_TRAIN;

@@ -136,8 +136,8 @@ typedef struct bad_file {
 
 static const bad_file bad_files[] = {
     {"", TUTTI_E_DATA, "not valid JSON"},
-    {"{\"a\":1}", TUTTI_E_DATA, "is no tokenizer"},
-    {"{\"tokenizer\":\"words\"}", TUTTI_E_DATA, "is no tokenizer"},
+    {"{\"a\":1}", TUTTI_E_DATA, "is not a tokenizer"},
+    {"{\"tokenizer\":\"words\"}", TUTTI_E_DATA, "is not a tokenizer"},
     {"{\"tokenizer\":\"chars\"}", TUTTI_E_DATA, "\"characters\" must be a list"},
     {"{\"tokenizer\":\"chars\",\"characters\":[]}", TUTTI_E_DATA, "must be a list"},
     {"{\"tokenizer\":\"chars\",\"characters\":[5,5]}", TUTTI_E_DATA, "item 1 is not"},

@@ -145,7 +145,7 @@ T_CASE(names_and_methods_are_checked) {
     tti_archive *a;
     add(&z, "x", "1", 0), add(&z, "x", "2", 0);
     finish(&z);
-    T_FAILS(open_zip(&z, &a), TUTTI_E_CHECKPOINT, "two entries have one name");
+    T_FAILS(open_zip(&z, &a), TUTTI_E_CHECKPOINT, "two entries have the same name");
 }
 
 T_CASE(files_are_opened_by_path) {
