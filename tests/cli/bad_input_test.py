@@ -325,7 +325,7 @@ def test_a_folder_that_disappears_ends_the_run():
     for place in ("threads", "processes"):
         process = runs.start(*runs.small(place, "train.steps=1000000", "-n", "2",
                                          "run.checkpoint_every=-1", "parallel.place=" + place))
-        runs.wait_until(lambda: runs.steps_received(place) > 5)
+        runs.wait_until(lambda: runs.steps_reported(place) > 5)
         os.rename(place, place + "-moved")
         runs.finish(process).expect(CHECKPOINT, "the run folder %s was removed, moved" % place)
 

@@ -94,7 +94,7 @@ def test_pieces_and_stages():
         raise AssertionError(out)
     for each in rows:
         segments, thread = each["segments of the stage"], each["host: first compute thread"]
-        n = count(segments, "forward") # of both steps; one span for each shard of a micro-batch group
+        n = count(segments, "forward") # one span for each shard of a micro-batch group
         if n not in (2, 4, 8) or count(segments, "backward") != n:
             raise AssertionError("segments: %s" % segments)
         if not all(lies_in(s, segments) for s in thread if "layer" in s["args"]):

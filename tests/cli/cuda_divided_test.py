@@ -99,7 +99,7 @@ def test_joined_norms_beside_parts():
 
 
 def test_parts_by_way_of_the_host():
-    """Partitioned gradients and parameters beside pieces of layers, in stages, and where two workers
+    """Partitioned gradients and parameters with tensor shards, in stages, and where two workers
     share a GPU."""
     for name, layout, devices, zeros in (("pieces", (2, 1, 2), "gpu", (1, 2, 3)),
                                          ("stages", (2, 2, 1), "gpu", (2, 3)),

@@ -162,7 +162,8 @@ def test_trace_of_parts():
         return
     for key, row, kind in (("parallel.tensor=2", "exchanges inside layers",
                             "exchanges inside layers"),
-                           ("parallel.pipeline=2", "segments of the stage", "values between stages"),
+                           ("parallel.pipeline=2", "segments of the stage",
+                            "values between stages"),
                            ("parallel.zero=3", "sums between workers", "parameters")):
         out = runs.tutti("profile", *GPT, key, "-n", "2", "parallel.devices=gpu", "--steps", "2",
                          "--trace", "parts.json").expect(0, "between 2 workers").out

@@ -316,7 +316,7 @@ def test_too_little_memory():
 
 
 def test_parts_that_would_fit():
-    """Of several workers, of a stage too: as little is partitioned as suffices, and then it does.  Not of
+    """With several workers and stages: partitions as little as suffices, and then it does.  Not of
     workers that make their own updates, which have none."""
     wide = ["model.name=mlp", "train.steps=2", "run.checkpoint_every=-1"]
     job = wide + ["model.hidden=[%s]" % ",".join(["400"] * 12), "-n", "4",

@@ -59,7 +59,7 @@ def test_a_silent_state_owner():
             "parallel.staleness=unbounded", "parallel.timeout_ms=2400", "train.steps=1000000",
             "train.eval_every=0"]  # before one copies wait for each other, and so name each other
     ranks = hosts.Ranks(4, runs.small("stopped", *MORE, *keys), TUTTI_TEST_HOSTS="a,b,c,c")
-    runs.wait_until(lambda: runs.steps_seen("stopped") > 20, what="steps")
+    runs.wait_until(lambda: runs.steps_reported("stopped") > 20, what="steps")
     stopped, *others = [ranks.processes[r] for r in (1, 0, 2, 3)]
     stopped.send_signal(signal.SIGSTOP)
     try:
@@ -121,7 +121,7 @@ def test_a_killed_stage_ends_them_all():
     ranks = hosts.Ranks(4, runs.small("long", "train.steps=100000000", "parallel.pipeline=2",
                                       "model.hidden=[64, 48, 32]"),
                         TUTTI_TEST_HOSTS="a,b,c,a")
-    runs.wait_until(lambda: runs.steps_seen("long") > 0, what="a step")
+    runs.wait_until(lambda: runs.steps_reported("long") > 0, what="a step")
     os.kill(ranks.processes[1].pid, signal.SIGKILL)
     ended = ranks.finish()
     for rank in (0, 2, 3):
@@ -136,12 +136,12 @@ def test_a_copy_leaves_when_one_of_its_host_is_killed():
             "parallel.staleness=unbounded", "train.steps=1000000", "train.eval_every=0"]
     for run, killed, other in (("speaker", 2, 3), ("other", 3, 2)):
         ranks = hosts.Ranks(4, runs.small(run, *MORE, *keys), TUTTI_TEST_HOSTS="a,a,b,b")
-        runs.wait_until(lambda: runs.steps_seen(run) > 20, what="steps")
+        runs.wait_until(lambda: runs.steps_reported(run) > 20, what="steps")
         ranks.processes[killed].kill()
         if ranks.processes[other].wait(runs.HANGS_S) != 0:
             raise AssertionError("the other one of the copy failed")
-        n_steps = runs.steps_seen(run)
-        runs.wait_until(lambda: runs.steps_seen(run) > n_steps + 20, what="more steps")
+        n_steps = runs.steps_reported(run)
+        runs.wait_until(lambda: runs.steps_reported(run) > n_steps + 20, what="more steps")
         runs.wait_until(lambda: [r["worker"] for r in runs.records(run)
                                  if r["event"] == "left"] == [1], what="word of the copy")
         for rank in (0, 1):

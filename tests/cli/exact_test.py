@@ -39,15 +39,17 @@ def resume(run, n_workers, place):
 
 def disturb(end, arguments, run, n_steps):
     """Starts a run and stops or kills it at an arbitrary time; True if it had not ended."""
-    reported = runs.steps_seen(run)
+    reported = runs.steps_reported(run)
     process = runs.start(*arguments)
     if end == "stopped":
         at = random.randint(1, n_steps - 1)
-        runs.wait_until(lambda: runs.steps_seen(run) >= at + reported or process.poll() is not None)
+        runs.wait_until(lambda: process.poll() is not None or
+                        runs.steps_reported(run) >= at + reported)
         process.send_signal(signal.SIGTERM)
     else:  # before the first step, too
         at = random.randint(0, n_steps - 1)
-        runs.wait_until(lambda: runs.steps_seen(run) >= at + reported or process.poll() is not None)
+        runs.wait_until(lambda: process.poll() is not None or
+                        runs.steps_reported(run) >= at + reported)
         process.kill()
     code = runs.finish(process).code
     # Behind its last step a run takes no more signals as a wish to stop: one ends it at once.

@@ -35,7 +35,7 @@ def test_no_false_alarm_at_load_8():
         for place in "processes", "threads":
             name = "load-" + place
             process = begin(name, place, 100000000)
-            runs.wait_until(lambda n=name: runs.steps_seen(n) > 0, what="steps")
+            runs.wait_until(lambda n=name: runs.steps_reported(n) > 0, what="steps")
             begin_s = time.monotonic()
             runs.wait_until(lambda p=process, s=begin_s: p.poll() is not None or
                             time.monotonic() - s > LOADED_S, what="the end of the load")

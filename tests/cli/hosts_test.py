@@ -241,7 +241,7 @@ def test_as_many_workers_as_the_launcher_has():
 
 def kill_one(pids, wait):
     """Kills the second process; wait() must come back soon, with nothing left."""
-    runs.wait_until(lambda: runs.steps_seen("long") > 10, what="more steps")
+    runs.wait_until(lambda: runs.steps_reported("long") > 10, what="more steps")
     start = time.monotonic()
     os.kill(pids[1], signal.SIGKILL)
     ended = wait()
@@ -260,7 +260,7 @@ def long_run():
 def test_a_killed_rank_is_named_on_its_host_and_on_others():
     for hosts in ("a", "a,b,a", "a,a,b"):
         ranks = Ranks(3, long_run(), TUTTI_TEST_HOSTS=hosts)
-        runs.wait_until(lambda: runs.steps_seen("long") > 0, what="a step")
+        runs.wait_until(lambda: runs.steps_reported("long") > 0, what="a step")
         ended = kill_one([p.pid for p in ranks.processes], ranks.finish)
         for rank in (0, 2):
             ended[rank].expect(5, "rank 1")
@@ -278,7 +278,7 @@ def expect_lost(ended, stopped, text):
 
 def expect_stop_noticed(ranks, stopped):
     """No launcher tells the others of it, and they do not wait for the time limit."""
-    runs.wait_until(lambda: runs.steps_seen("long") > 0, what="a step")
+    runs.wait_until(lambda: runs.steps_reported("long") > 0, what="a step")
     start = time.monotonic()
     pid = ranks.processes[stopped].pid
     os.kill(pid, signal.SIGSTOP)
@@ -379,7 +379,7 @@ def test_mpirun_of_jobs_of_one_rank():
 def test_a_rank_killed_under_mpirun():
     for name, start in mpis():
         process = mpirun(start, 3, long_run())
-        runs.wait_until(lambda: runs.steps_seen("long") > 0, what="a step")
+        runs.wait_until(lambda: runs.steps_reported("long") > 0, what="a step")
         pids = [pid for pid in runs.alive("train") if pid != process.pid and
                 os.readlink("/proc/%d/exe" % pid) == os.path.realpath(runs.PROGRAM)]
         ended = kill_one(sorted(pids), lambda: reported(process))

@@ -30,8 +30,9 @@ def kill_a_worker(run, arguments, n_workers):
     process = runs.start(*arguments)
     runs.wait_until(lambda: len(runs.children(process.pid)) == n_workers or
                     process.poll() is not None, what="all workers")
-    at = runs.steps_seen(run) + random.randint(0, 40)  # of the 40 steps of a small run
-    runs.wait_until(lambda: runs.steps_seen(run) >= at or process.poll() is not None, what="a step")
+    at = runs.steps_reported(run) + random.randint(0, 40)  # of the 40 steps of a small run
+    runs.wait_until(lambda: runs.steps_reported(run) >= at or process.poll() is not None,
+                    what="a step")
     pids = runs.children(process.pid)
     rank = random.randrange(n_workers)
     if len(pids) < n_workers:
@@ -90,7 +91,7 @@ def kill_while_saving(n_kills):
         process = runs.start(*runs.small("run", "run.checkpoint_every=1", "-n",
                                          random.choice("12")))
         at = random.randint(1, 39)
-        runs.wait_until(lambda: runs.steps_seen("run") >= at or process.poll() is not None,
+        runs.wait_until(lambda: runs.steps_reported("run") >= at or process.poll() is not None,
                         what="a step")
         process.kill()
         runs.finish(process)
@@ -126,7 +127,7 @@ def kill_twice(run, n_workers, n_steps):
         def fresh():
             return set(runs.children(process.pid)) - gone
         runs.wait_until(lambda: process.poll() is not None or
-                        runs.steps_seen(run) > reported and len(fresh()) == n_workers,
+                        runs.steps_reported(run) > reported and len(fresh()) == n_workers,
                         what="step %d" % reported)
         for pid in list(fresh())[:1]:
             gone.add(pid)
@@ -150,7 +151,7 @@ def test_restarts():
                                "train.steps=%d" % n_steps)).expect(0)
         runs.same_story(runs.story(whole), run)
     process = runs.start(*runs.small("no", PLACE, "-n", "2", "train.steps=1000000"))
-    runs.wait_until(lambda: runs.steps_seen("no") > 3, what="the first steps")
+    runs.wait_until(lambda: runs.steps_reported("no") > 3, what="the first steps")
     os.kill(runs.children(process.pid)[0], signal.SIGKILL)
     runs.finish(process).expect(5, "was killed by signal 9")
 
@@ -204,7 +205,7 @@ def test_a_damaged_sample_comes_again():
 def test_no_orphans_of_a_killed_supervisor():
     process = runs.start(*runs.small("run", PLACE, "-n", "3", "train.steps=1000000",
                                      "run.checkpoint_every=-1"))
-    runs.wait_until(lambda: runs.steps_seen("run") > 3, what="the first steps")
+    runs.wait_until(lambda: runs.steps_reported("run") > 3, what="the first steps")
     if len(runs.alive("run.dir=run")) != 4:
         raise AssertionError("not a supervisor and 3 workers")
     process.kill()
@@ -240,7 +241,7 @@ def test_killed_supervisors():
 def test_a_stopped_worker_is_a_lost_one():
     process = runs.start(*runs.small("run", PLACE, "-n", "3", "train.steps=1000000",
                                      "run.checkpoint_every=-1"))
-    runs.wait_until(lambda: runs.steps_seen("run") > 3, what="the first steps")
+    runs.wait_until(lambda: runs.steps_reported("run") > 3, what="the first steps")
     os.kill(runs.children(process.pid)[1], signal.SIGSTOP)
     runs.finish(process).expect(5, "rank 1 (pid ", "was stopped (signal 19)")
     if runs.alive("run.dir=run"):

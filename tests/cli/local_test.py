@@ -64,7 +64,7 @@ def test_stopped_and_continued():
     runs.same_checkpoint("whole", "half")
     process = runs.start("train", "run.dir=run", *LOCAL, *DIGITS, "-n", "3", "train.steps=100000",
                          "parallel.average_every=7")
-    runs.wait_until(lambda: runs.steps_seen("run") > 5)
+    runs.wait_until(lambda: runs.steps_reported("run") > 5)
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143, "continue with: tutti train --resume run")
     done = runs.checkpoints("run")[-1]

@@ -20,7 +20,7 @@ ONE_STEP = ["train.steps=1", "optimizer.name=sgd", "optimizer.momentum=0", "opti
 def stop_and_continue(run, n_workers, arguments, after):
     """A run by 1 worker that is stopped after so many steps and continued by n_workers."""
     process = runs.start(*runs.small(run, "-n", "1", *arguments))
-    runs.wait_until(lambda: runs.steps_seen(run) >= after or process.poll() is not None)
+    runs.wait_until(lambda: runs.steps_reported(run) >= after or process.poll() is not None)
     process.send_signal(signal.SIGTERM)
     if runs.finish(process).code == 143:
         runs.tutti("train", "--resume", run, "-n", str(n_workers)).expect(0)

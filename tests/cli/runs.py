@@ -178,7 +178,7 @@ def records(run):
             return [json.loads(line) for line in text.splitlines()]
 
 
-def steps_seen(run):
+def steps_reported(run):
     """Step records in metrics.jsonl, 0 before there is one."""
     try:
         with open(os.path.join(run, "metrics.jsonl")) as file:
@@ -338,7 +338,7 @@ def main(module):
     for name, function in list(vars(module).items()):
         if not name.startswith("test_") or (wanted and name not in wanted):
             continue
-        begin = time.monotonic()
+        begin, used = time.monotonic(), sum(os.times()[:4])
         with tempfile.TemporaryDirectory(prefix="tutti-", dir=parent) as folder:
             os.chdir(folder)
             try:
@@ -351,5 +351,6 @@ def main(module):
             finally:
                 os.chdir("/")
                 end_all(os.path.realpath(folder))
-        print("%-44s %6.2f s  %s" % (name, time.monotonic() - begin, text), flush=True)
+        print("%-44s %6.2f s, %6.2f s of CPU  %s" % (
+            name, time.monotonic() - begin, sum(os.times()[:4]) - used, text), flush=True)
     sys.exit(1 if failed else 0)

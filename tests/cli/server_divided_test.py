@@ -222,7 +222,8 @@ def test_who_has_state_is_said():
     runs.tutti(*few).expect(0, table)
     runs.tutti(*few, "--layout").expect(0, "sums go to the first 1 of the workers")
     runs.tutti(*few, *ASYNC).expect(0, "of each part are stored once, in the process of the first")
-    shown = runs.tutti(*few, *ASYNC, "--layout").expect(0, "of each part of the model are stored once").out
+    shown = runs.tutti(*few, *ASYNC, "--layout").expect(
+        0, "of each part of the model are stored once").out
     state = [line.split("state ")[1].split()[0] for line in shown.splitlines() if "state " in line
              and line.startswith("worker")]
     expect(len(state) == 4 and state[2:] == ["0.00"] * 2 and "0.00" not in state[:2], shown)
@@ -234,7 +235,7 @@ def test_who_has_state_is_said():
 
 
 def test_memory_is_predicted():
-    """Each part of the model is stored once; the messages between its owner and the workers need memory."""
+    """Each part of the model is stored once; messages between its owner and workers need memory."""
     if runs.sanitized():  # which takes memory of its own
         return
     runs.tutti("train", "run.dir=run", *layouts.FEW, *ASYNC, *layouts.keys_of((2, 2, 1)),

@@ -76,7 +76,7 @@ def test_servers_among_processes():
 
 
 def test_servers_of_compressed_gradients():
-    """Synchronous servers own partitions: the same compressed gradients travel, to the same bits."""
+    """Synchronous servers own partitions: the same gradients are sent, with the same bits."""
     for way in ("bf16", "topk", "powersgd"):
         fast = ["parallel.mode=fast", "parallel.compress=" + way, "parallel.place=processes"]
         train_small(way, "-n", "3", *fast)
@@ -227,7 +227,7 @@ def test_stopped_and_continued():
     arguments = models()["lenet"] + ["train.steps=1000000", "data.n_train=320", "train.batch=8",
                                      "run.checkpoint_every=0", "run.log_every=1"]
     process = runs.start("train", "run.dir=run", *FEW, "-n", "3", *ASYNC, *arguments)
-    runs.wait_until(lambda: runs.steps_seen("run") > 50)
+    runs.wait_until(lambda: runs.steps_reported("run") > 50)
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143, "continue with: tutti train --resume run")
     done = runs.checkpoints("run")[-1]

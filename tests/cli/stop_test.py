@@ -127,7 +127,7 @@ def test_ctrl_c_around_the_run():
             process.send_signal(signal.SIGCONT)
             runs.finish(process).expect(code)
             process = pause_at("train.ended", place)
-            runs.wait_until(lambda: runs.steps_told("run") > 5, what="the first steps")
+            runs.wait_until(lambda: runs.steps_reported("run") > 5, what="the first steps")
             process.send_signal(sig)
             runs.wait_until(lambda: state_of(process.pid) == "T", what="the end")
             process.send_signal(sig)
