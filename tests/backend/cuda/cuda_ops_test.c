@@ -566,6 +566,12 @@ static const op_case tiled[] = {
      {.in = "bf16[100,128,192] bf16[100,128,64] f32[100,1,128] bf16[100,128,64]",
       .attrs = "heads=1 scale=0.3",
       .lo = -2}},
+    {"attention_grad", /* several query heads for a key head */
+     {.in = "bf16[14,256,768] bf16[14,256,512] f32[14,8,256] bf16[14,256,512]",
+      .attrs = "heads=8 kv_heads=2 causal=1"}},
+    {"attention_grad",
+     {.in = "bf16[33,128,384] bf16[33,128,256] f32[33,4,128] bf16[33,128,256]",
+      .attrs = "heads=4 kv_heads=1"}},
     {"attention_grad_sums", /* of terms that do not cancel */
      {.in = "bf16[22,256,2304] bf16[22,256,768] f32[22,12,256] bf16[22,256,768]",
       .attrs = "heads=12 causal=1",

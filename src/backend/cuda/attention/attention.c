@@ -457,6 +457,10 @@ static bool wgmma_can_run(const tti_node *node) {
     return node->n_in == 4 && tti_cuda_attention_grad_can(node->in[0]->type.dtype, &v) &&
            tti_cuda_wgmma_here();
 }
+static bool wgmma_sums_can_run(const tti_node *node) {
+    tti_cuda_heads v = heads_of(node);
+    return v.heads == v.kv_heads && wgmma_can_run(node);
+}
 
 static tutti_status prepare_dnn(const tti_node *node, void **state) {
     return prepare(node, false, true, state);
@@ -477,7 +481,7 @@ const tti_kernel tti_cuda_attention_kernels[] = {
     {"attention_grad", "wgmma", wgmma_can_run, NULL, wgmma_bytes, run_wgmma, NULL},
     {"attention_grad", "cudnn", dnn_can_run, prepare_grad_dnn, scratch_bytes, run_attention, free},
     {"attention_grad", "flash", NULL, prepare_grad_own, scratch_bytes, run_attention, free},
-    {"attention_grad_sums", "wgmma", wgmma_can_run, NULL, wgmma_sums_bytes, run_wgmma, NULL},
+    {"attention_grad_sums", "wgmma", wgmma_sums_can_run, NULL, wgmma_sums_bytes, run_wgmma, NULL},
     {"attention_grad_sums", "cudnn", dnn_can_run, prepare_grad_dnn, sums_bytes, run_sums, free},
     {"attention_grad_sums", "flash", NULL, prepare_grad_own, sums_bytes, run_sums, free},
     {"attention_cached", "own", NULL, NULL, NULL, run_cached, NULL},

@@ -9,7 +9,9 @@
  *
  * dQ is summed in f32 over the blocks of keys, in memory that belongs to the block and stays in the
  * L2 cache, each element by one thread in the order of keys: always the same bits.  So are the sums
- * of dqkv's columns, a bias' gradient, if requested: each warp writes those of its rows. */
+ * of dqkv's columns, a bias' gradient, if requested: each warp writes those of its rows.  Where
+ * several query heads read one key head, each writes its own dK and dV in f32, and a second kernel
+ * adds these in the order of heads. */
 #include "backend/cuda/attention/attention_grad.h"
 
 #include "backend/cuda/gemm/tensor_map.cuh"
@@ -35,9 +37,12 @@ struct grad_job {
     const tti_bf16 *y, *dy;
     const float *lse;
     tti_bf16 *dqkv;
-    float4 *sums;   /* of dQ: [blocks of the grid][n_blocks][TEAMS][8][TEAM] */
-    float *columns; /* [samples][TEAMS * 4 warps][3 heads DIM]: of dqkv's columns; NULL: none */
+    float4 *sums;    /* of dQ: [blocks of the grid][n_blocks][TEAMS][8][TEAM] */
+    float *columns;  /* [samples][TEAMS * 4 warps][3 heads DIM]: of dqkv's columns; NULL: none */
+    float *of_heads; /* [dK, dV][rows][heads DIM], where several query heads read a key head */
+    int64_t n_rows;  /* of all samples */
     int n_t, heads, n_tasks, n_blocks; /* n_tasks: heads of all samples; n_blocks: of queries */
+    int kv_heads, group;               /* query heads of each key head */
     float scale;
 };
 
@@ -134,6 +139,13 @@ __device__ __forceinline__ place place_of_task(const grad_job &job, int task) {
     return p;
 }
 
+/* The first column of a head's keys (part 1) or values (2) in qkv. */
+template <bool GROUPED>
+__device__ __forceinline__ int column_of_part(const grad_job &job, const place &p, int part) {
+    if (!GROUPED) return p.col + part * job.heads * DIM;
+    return (job.heads + (part - 1) * job.kv_heads + p.col / DIM / job.group) * DIM;
+}
+
 __device__ __forceinline__ int first_query_block(bool causal, int key_block) {
     return causal ? key_block : 0;
 }
@@ -191,19 +203,19 @@ __device__ __forceinline__ void fill_ahead(grad_shared &s, const grad_job &job, 
 
 /* ---- the loader: one thread ---- */
 
-template <bool CAUSAL>
+template <bool CAUSAL, bool GROUPED>
 __device__ __forceinline__ void load_tiles(grad_shared &s, const CUtensorMap *qkv,
                                            const CUtensorMap *dy, const grad_job &job) {
     uint32_t turn = 0, kv = 0;
-    int width = job.heads * DIM;
     for (int task = blockIdx.x; task < job.n_tasks; task += gridDim.x) {
         place p = place_of_task(job, task);
+        int k = column_of_part<GROUPED>(job, p, 1), v = column_of_part<GROUPED>(job, p, 2);
         for (int j = 0; j < job.n_blocks; j++, kv++) {
             uint64_t *both = &s.kv_full[kv % STAGES];
             barrier_wait(&s.kv_empty[kv % STAGES], kv / STAGES % 2 ^ 1);
             barrier_expect(both, 2 * TILE_BYTES);
-            copy_in(s.k[kv % STAGES], qkv, p.col + width, p.row + j * BLOCK, both, L2_SHORT);
-            copy_in(s.v[kv % STAGES], qkv, p.col + 2 * width, p.row + j * BLOCK, both, L2_SHORT);
+            copy_in(s.k[kv % STAGES], qkv, k, p.row + j * BLOCK, both, L2_SHORT);
+            copy_in(s.v[kv % STAGES], qkv, v, p.row + j * BLOCK, both, L2_SHORT);
             for (int i = first_query_block(CAUSAL, j); i < job.n_blocks; i++, turn++) {
                 uint32_t stage = turn % STAGES;
                 barrier_wait(&s.empty[stage], turn / STAGES % 2 ^ 1);
@@ -291,14 +303,32 @@ __device__ __forceinline__ void add_columns(const float (&sum)[32], float factor
                      : "memory");
 }
 
+/* The same in f32. */
+__device__ __forceinline__ void store_rows_f32(const float (&sum)[32], float factor,
+                                               const worker &w, float *to, int64_t step) {
+    to += (w.warp * 16 + w.lane / 4) * step + w.lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            *reinterpret_cast<float2 *>(to + h * 8 * step + i * 8) =
+                make_float2(sum[i * 4 + h * 2] * factor, sum[i * 4 + h * 2 + 1] * factor);
+}
+
 /* 64 rows of dqkv from this team's first of a block on, part 0: dQ, 1: dK, 2: dV. */
+template <bool GROUPED>
 __device__ __forceinline__ void store_part(const grad_job &job, int task, int part, int block,
                                            const float (&sum)[32], float factor, const worker &w) {
     place p = place_of_task(job, task);
-    int width = job.heads * DIM, step = 3 * width;
+    int width = job.heads * DIM, step = GROUPED ? width + 2 * job.kv_heads * DIM : 3 * width;
     int64_t row = p.row + block * BLOCK + w.team * 64;
+    if (GROUPED && part > 0) {
+        float *to = job.of_heads + ((part - 1) * job.n_rows + row) * width + p.col;
+        store_rows_f32(sum, factor, w, to, width);
+        return;
+    }
     store_rows(sum, factor, w, job.dqkv + row * step + (p.col + part * width), step);
-    if (!job.columns) return;
+    if (GROUPED || !job.columns) return;
     int at = (p.row / job.n_t * TEAMS + w.team) * (TEAM / 32) + w.warp;
     add_columns(sum, factor, block == 0, w,
                 job.columns + (int64_t)at * step + (p.col + part * width));
@@ -306,7 +336,7 @@ __device__ __forceinline__ void store_part(const grad_job &job, int task, int pa
 
 /* dq of a step joins the sum of the blocks of keys before; the last one stores it.  Sums are
  * to stay in the L2 cache, before queries and dy, which are only read. */
-template <bool CAUSAL>
+template <bool CAUSAL, bool GROUPED>
 __device__ __forceinline__ void add_dq(const grad_job &job, const step_of_walk &at, const worker &w,
                                        float (&dq)[32]) {
     float4 *sums =
@@ -325,7 +355,7 @@ __device__ __forceinline__ void add_dq(const grad_job &job, const step_of_walk &
                     : "memory");
                 dq[r * 4] += x, dq[r * 4 + 1] += y, dq[r * 4 + 2] += z, dq[r * 4 + 3] += t;
             }
-        store_part(job, at.task, 0, at.i, dq, job.scale, w);
+        store_part<GROUPED>(job, at.task, 0, at.i, dq, job.scale, w);
     } else if (at.j == 0) {
 #pragma unroll
         for (int r = 0; r < 8; r++)
@@ -448,7 +478,7 @@ __device__ __forceinline__ void begin_dq(grad_shared &s, const worker &w, const 
 
 /* A block of keys against all blocks of queries that see it.  While one team processes its
  * registers the tensor cores serve the other. */
-template <bool CAUSAL>
+template <bool CAUSAL, bool GROUPED>
 __device__ __forceinline__ void walk_queries(grad_shared &s, const worker &w, const grad_job &job,
                                              const row_values &rows, step_of_walk at, turns &t,
                                              float (&dk)[32], float (&dv)[32]) {
@@ -475,12 +505,12 @@ __device__ __forceinline__ void walk_queries(grad_shared &s, const worker &w, co
         product_done(dv);
         product_done(dq);
         give_back(&s.empty[stage], w.lane);
-        add_dq<CAUSAL>(job, at, w, dq);
+        add_dq<CAUSAL, GROUPED>(job, at, w, dq);
     }
     give_back(&s.kv_empty[t.kv % STAGES], w.lane);
 }
 
-template <bool CAUSAL>
+template <bool CAUSAL, bool GROUPED>
 __device__ __forceinline__ void work(grad_shared &s, const worker &w, const grad_job &job) {
     turns t = {0, 0};
     step_of_walk at = {(int)blockIdx.x, 0, 0};
@@ -493,9 +523,9 @@ __device__ __forceinline__ void work(grad_shared &s, const worker &w, const grad
 #pragma unroll
             for (int i = 0; i < 32; i++) dk[i] = dv[i] = 0;
             barrier_wait(&s.kv_full[t.kv % STAGES], t.kv / STAGES % 2);
-            walk_queries<CAUSAL>(s, w, job, s.rows[n % 2], at, t, dk, dv);
-            store_part(job, at.task, 1, at.j, dk, job.scale, w);
-            store_part(job, at.task, 2, at.j, dv, 1, w);
+            walk_queries<CAUSAL, GROUPED>(s, w, job, s.rows[n % 2], at, t, dk, dv);
+            store_part<GROUPED>(job, at.task, 1, at.j, dk, job.scale, w);
+            store_part<GROUPED>(job, at.task, 2, at.j, dv, 1, w);
         }
         give_back(&s.rows_empty[n % 2], w.lane);
     }
@@ -517,7 +547,7 @@ __device__ __forceinline__ void open_barriers(grad_shared &s) {
 
 #endif
 
-template <bool CAUSAL>
+template <bool CAUSAL, bool GROUPED>
 __global__ void __launch_bounds__(THREADS, 1)
     grad_kernel(const __grid_constant__ CUtensorMap qkv, const __grid_constant__ CUtensorMap dy,
                 const __grid_constant__ grad_job job) {
@@ -529,15 +559,35 @@ __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     if (threadIdx.x < TEAM) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)LOADER_REGISTERS));
-        if (threadIdx.x == 0) load_tiles<CAUSAL>(s, &qkv, &dy, job);
+        if (threadIdx.x == 0) load_tiles<CAUSAL, GROUPED>(s, &qkv, &dy, job);
         if (threadIdx.x >= 32) fill_ahead(s, job, threadIdx.x / 32);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)WORKER_REGISTERS));
         int thread = threadIdx.x % TEAM;
         worker w = {(int)threadIdx.x / TEAM - 1, thread, thread / 32, thread % 32};
-        work<CAUSAL>(s, w, job);
+        work<CAUSAL, GROUPED>(s, w, job);
     }
 #endif
+}
+
+/* dK and dV of the key heads: the sums of those of their query heads, four elements a thread. */
+__global__ void __launch_bounds__(256) add_heads_kernel(const grad_job job, int64_t n) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int each = job.kv_heads * DIM / 4, at = (int)(i % each), head = at / (DIM / 4);
+    int64_t row = i / each % job.n_rows, part = i / each / job.n_rows;
+    const float4 *from = (const float4 *)job.of_heads +
+                         (part * job.n_rows + row) * (job.heads * DIM / 4) +
+                         head * job.group * (DIM / 4) + at % (DIM / 4);
+    float4 sum = from[0];
+    for (int g = 1; g < job.group; g++) {
+        float4 next = from[g * (DIM / 4)];
+        sum.x += next.x, sum.y += next.y, sum.z += next.z, sum.w += next.w;
+    }
+    int64_t step = (job.heads + 2 * job.kv_heads) * DIM;
+    tti_bf16 *to = job.dqkv + row * step + (job.heads + part * job.kv_heads) * DIM + at * 4;
+    *reinterpret_cast<uint2 *>(to) =
+        make_uint2(tti_pack(sum.x, sum.y, tti_bf16()), tti_pack(sum.z, sum.w, tti_bf16()));
 }
 
 /* ---- the host's side ---- */
@@ -554,28 +604,48 @@ static cudaError_t count_blocks(const tti_cuda_heads *heads, int *n) {
     return error;
 }
 
-template <bool CAUSAL>
+/* Bytes of the sums of dQ. */
+static size_t bytes_of_sums(const tti_cuda_heads *heads) {
+    int n_grid = 0;
+    count_blocks(heads, &n_grid);
+    return (size_t)n_grid * (size_t)heads->n_t * DIM * sizeof(float);
+}
+
+template <bool CAUSAL, bool GROUPED>
 static cudaError_t launch(const tti_cuda_attention *a, void *scratch, cudaStream_t stream) {
     const tti_cuda_heads *v = &a->heads;
     int64_t n_rows = v->n_batch * v->n_t, width = (int64_t)v->heads * DIM;
+    int64_t kv_width = (int64_t)v->kv_heads * DIM;
     int n_grid = 0;
     grad_job job = {};
     job.y = (const tti_bf16 *)a->y, job.dy = (const tti_bf16 *)a->dy, job.lse = a->lse;
     job.dqkv = (tti_bf16 *)a->dqkv, job.sums = (float4 *)scratch, job.scale = v->scale;
     job.columns = a->columns;
+    job.of_heads = (float *)((char *)scratch + bytes_of_sums(v));
+    job.n_rows = n_rows, job.kv_heads = v->kv_heads, job.group = v->heads / v->kv_heads;
     job.n_t = (int)v->n_t, job.heads = v->heads, job.n_tasks = (int)count_tasks(v);
     job.n_blocks = job.n_t / BLOCK;
     CUtensorMap qkv, dy;
-    if (!tti_make_map(&qkv, TUTTI_BF16, a->qkv, n_rows, 3 * width, BLOCK) ||
+    if (!tti_make_map(&qkv, TUTTI_BF16, a->qkv, n_rows, width + 2 * kv_width, BLOCK) ||
         !tti_make_map(&dy, TUTTI_BF16, a->dy, n_rows, width, BLOCK))
         return cudaErrorInvalidValue;
-    auto *kernel = grad_kernel<CAUSAL>;
+    auto *kernel = grad_kernel<CAUSAL, GROUPED>;
     cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              (int)sizeof(grad_shared));
     if (error == cudaSuccess) error = count_blocks(v, &n_grid);
     if (error != cudaSuccess) return error;
     kernel<<<n_grid, THREADS, sizeof(grad_shared), stream>>>(qkv, dy, job);
+    error = cudaGetLastError();
+    if (error != cudaSuccess || !GROUPED) return error;
+    int64_t n = 2 * n_rows * kv_width / 4;
+    add_heads_kernel<<<(unsigned)((n + 255) / 256), 256, 0, stream>>>(job, n);
     return cudaGetLastError();
+}
+
+template <bool CAUSAL>
+static cudaError_t launch_of(const tti_cuda_attention *a, void *scratch, cudaStream_t stream) {
+    return a->heads.heads == a->heads.kv_heads ? launch<CAUSAL, false>(a, scratch, stream)
+                                               : launch<CAUSAL, true>(a, scratch, stream);
 }
 
 }  // namespace
@@ -584,8 +654,8 @@ static cudaError_t launch(const tti_cuda_attention *a, void *scratch, cudaStream
 extern "C" bool tti_cuda_attention_grad_can(tutti_dtype dtype, const tti_cuda_heads *heads) {
     const int64_t n_sms = 132;
     int64_t n = count_tasks(heads), rounds = (n + n_sms - 1) / n_sms;
-    bool fits = dtype == TUTTI_BF16 && heads->dim == DIM && heads->kv_heads == heads->heads &&
-                heads->n_t > 0 && heads->n_t % BLOCK == 0 && heads->n_t <= MAX_T;
+    bool fits = dtype == TUTTI_BF16 && heads->dim == DIM && heads->n_t > 0 &&
+                heads->n_t % BLOCK == 0 && heads->n_t <= MAX_T;
     return fits && heads->n_batch * heads->n_t < INT32_MAX / 2 && heads->heads < 1 << 16 &&
            4 * n >= 3 * rounds * n_sms;
 }
@@ -595,12 +665,13 @@ extern "C" int64_t tti_cuda_attention_grad_parts(const tti_cuda_heads *heads) {
 }
 
 extern "C" size_t tti_cuda_attention_grad_bytes(const tti_cuda_heads *heads) {
-    int n_grid = 0;
-    count_blocks(heads, &n_grid);
-    return (size_t)n_grid * (size_t)heads->n_t * DIM * sizeof(float);
+    size_t n_rows = (size_t)(heads->n_batch * heads->n_t), width = (size_t)heads->heads * DIM;
+    bool grouped = heads->kv_heads != heads->heads;
+    return bytes_of_sums(heads) + (grouped ? 2 * n_rows * width * sizeof(float) : 0);
 }
 
 extern "C" cudaError_t tti_cuda_attention_grad(const tti_cuda_attention *a, void *scratch,
                                                cudaStream_t stream) {
-    return a->heads.causal ? launch<true>(a, scratch, stream) : launch<false>(a, scratch, stream);
+    return a->heads.causal ? launch_of<true>(a, scratch, stream)
+                           : launch_of<false>(a, scratch, stream);
 }
