@@ -13,15 +13,15 @@
 enum { MAX_OPERATORS = 1024, MAX_TARGET = 128 };
 
 static const tti_operator *const families[] = {
-    tti_operators_math,           tti_operators_reduce,     tti_operators_shape,
-    tti_operators_layers,         tti_operators_attention,  tti_operators_host,
-    tti_operators_logic,          tti_operators_loss,       tti_operators_onnx_math,
-    tti_operators_onnx_shape,     tti_operators_onnx_index, tti_operators_onnx_layers,
-    tti_operators_onnx_recurrent, tti_operators_random,     tti_operators_index,
-    tti_operators_resize,         tti_operators_order,      tti_operators_volume,
-    tti_operators_einsum,         tti_operators_composed,   tti_operators_names,
-    tti_operators_parts,          tti_operators_divide,     tti_operators_functions,
-    tti_operators_onnx_functions, tti_operators_onnx_resize};
+    tti_operators_math,           tti_operators_reduce,      tti_operators_shape,
+    tti_operators_layers,         tti_operators_attention,   tti_operators_host,
+    tti_operators_logic,          tti_operators_loss,        tti_operators_onnx_math,
+    tti_operators_onnx_shape,     tti_operators_onnx_index,  tti_operators_onnx_layers,
+    tti_operators_onnx_recurrent, tti_operators_random,      tti_operators_index,
+    tti_operators_resize,         tti_operators_order,       tti_operators_volume,
+    tti_operators_einsum,         tti_operators_composed,    tti_operators_names,
+    tti_operators_parts,          tti_operators_divide,      tti_operators_functions,
+    tti_operators_onnx_functions, tti_operators_onnx_resize, tti_operators_complex};
 
 static const tti_operator *by_target[MAX_OPERATORS];
 static size_t n_operators;

@@ -72,7 +72,9 @@ static void add_table(tti_str *out, const char *title, const char *text, bool of
     tti_str_printf(out, "\n## %s\n\n%s\n\n| operator | arguments | limits |\n|---|---|---|\n",
                    title, text);
     for (int i = 0; tti_operator_name_at(i); i++)
-        if (is_onnx(tti_operator_name_at(i)) == of_onnx) add_row(out, tti_operator_name_at(i));
+        if (is_onnx(tti_operator_name_at(i)) == of_onnx &&
+            strncmp(tti_operator_name_at(i), "complex.", 8) != 0)
+            add_row(out, tti_operator_name_at(i));
 }
 
 void tti_operators_page(tti_str *out) {

@@ -14,7 +14,8 @@ import runs
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
 NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", "zoo", "frozen",
-         "norms", "standardized", "choices", "places", "composed", "parts", "functions", "signs")
+         "norms", "standardized", "choices", "places", "composed", "parts", "functions", "signs",
+         "phases", "routed")
 
 
 def flat(values):
@@ -283,6 +284,15 @@ def test_graphs_that_are_not_supported():
                        {"name": "other", "arg": {"as_tensor": {"name": name}}, "kind": 1}]})
         graph["tensor_values"]["written"] = graph["tensor_values"][name]
     refused(own_statistics, 2, "the model itself changes its buffer 'stem.", "running_mean'")
+
+    def of_complex(model):
+        node = next(n for n in model["graph_module"]["graph"]["nodes"]
+                    if "view_as_real" in n["target"])
+        node["target"] = "torch.ops.aten.relu.default"
+    rewritten("phases", "changed.pt2", of_complex)
+    result = runs.tutti("train", *job("phases", "model.file=changed.pt2", "run.dir=none"))
+    assert result.code == 2 and "aten.relu.default" in result.err and \
+        "of complex numbers it is not supported" in result.err, result.err
 
     def no_object(model):
         model["graph_module"]["graph"]["nodes"] = 7

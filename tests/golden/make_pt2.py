@@ -463,6 +463,33 @@ class Signs(nn.Module):
         return self.o(y + torch.sign(torch.full((6,), float("nan"))))
 
 
+class Phases(nn.Module):
+    """Complex numbers: rotary positions, products of two that depend on inputs, views; and bits of
+    an integer and a boolean."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.size = nn.Parameter(torch.rand(4) + 0.5)
+        self.angle = nn.Parameter(torch.randn(4))
+        self.o = nn.Linear(16, 5)
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1])[:, None] * torch.tensor([1.0, 0.5, 0.1, 0.01])
+        turn = torch.polar(torch.ones_like(places), places) * 1.5
+        q = torch.view_as_complex(self.q(x).reshape(*x.shape[:-1], -1, 2))
+        k = torch.view_as_complex(self.k(x).reshape(*x.shape[:-1], -1, 2)) * turn[None, :, :]
+        q = q * turn.view(1, 5, 4)
+        y = torch.view_as_real(q * k * torch.polar(self.size, self.angle)).flatten(2)
+        z = torch.view_as_real((q[..., 1:3] * self.size[1:3]).unsqueeze(-1).to(torch.complex64))
+        later = torch.arange(x.shape[1]) % 3
+        chosen = x[:, :, 0] > 0
+        bits = (later & chosen) + 2 * (later | chosen) + 4 * ((x[:, :, 1] * 3).int() ^ chosen)
+        y = y * (1 + 0.1 * bits.float()).unsqueeze(-1)
+        y = torch.cat([y, z.flatten(2), x[:, :, :4]], -1)
+        return self.o(torch.tanh(y).mean(1))
+
+
 class Routed(nn.Module):
     """Parameters without a gradient: a bias that only chooses experts, a layer behind no_grad, one
     that only decides a condition, and one behind a step function, whose gradient is zeros."""
@@ -516,6 +543,8 @@ MODELS = {
     "functions": (Functions, lambda: torch.randn(N_ROWS, 4, 6),
                   lambda: torch.randint(0, 5, (N_ROWS,))),
     "signs": (Signs, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "phases": (Phases, lambda: torch.randn(N_ROWS, 5, 8),
+               lambda: torch.randint(0, 5, (N_ROWS,))),
     "routed": (Routed, lambda: torch.randn(N_ROWS, 5, 8),
                lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),

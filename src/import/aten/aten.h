@@ -5,12 +5,12 @@
 #include "import/graph/building.h"
 
 /* Rows by family, each ended by one without a target. */
-extern const tti_operator tti_operators_attention[], tti_operators_composed[],
-    tti_operators_divide[], tti_operators_einsum[], tti_operators_functions[], tti_operators_host[],
-    tti_operators_index[], tti_operators_layers[], tti_operators_logic[], tti_operators_loss[],
-    tti_operators_math[], tti_operators_names[], tti_operators_order[], tti_operators_parts[],
-    tti_operators_random[], tti_operators_reduce[], tti_operators_resize[], tti_operators_shape[],
-    tti_operators_volume[];
+extern const tti_operator tti_operators_attention[], tti_operators_complex[],
+    tti_operators_composed[], tti_operators_divide[], tti_operators_einsum[],
+    tti_operators_functions[], tti_operators_host[], tti_operators_index[], tti_operators_layers[],
+    tti_operators_logic[], tti_operators_loss[], tti_operators_math[], tti_operators_names[],
+    tti_operators_order[], tti_operators_parts[], tti_operators_random[], tti_operators_reduce[],
+    tti_operators_resize[], tti_operators_shape[], tti_operators_volume[];
 
 /* Builds a row whose formula is in as (aten_formula.c). */
 void tti_build_formula(tti_building *b, const tti_call *c);

@@ -132,6 +132,17 @@ static bool same_args(const tti_arg *x, const tti_arg *y) {
     return x->kind == y->kind && x->kind == TTI_ARG_NONE;
 }
 
+static void refuse_argument(tti_building *b, const tti_arg *x) {
+    if (x->kind == TTI_ARG_TEXT)
+        tti_refuse(b, "with the argument '%s' it is not supported", x->text);
+    else if (x->kind == TTI_ARG_BOOL)
+        tti_refuse(b, "with an argument %s it is not supported", x->i ? "True" : "False");
+    else if (is_number(x))
+        tti_refuse(b, "with an argument %g it is not supported", number_in(x));
+    else
+        tti_refuse(b, "with such an argument it is not supported");
+}
+
 static int64_t size_of(reading *r, const tti_arg *args, int n) {
     tutti_shape shape = tti_shape_of(tti_operand_of(r->b, &args[0]));
     if (n < 2) return shape.n_dims;
@@ -163,8 +174,7 @@ static tti_arg call_at(reading *r, name f) {
     if (is_name(f, "size")) return tti_int_arg(size_of(r, args, n));
     if (is_name(f, "rank")) return tti_int_arg(size_of(r, args, 1));
     if (!is_name(f, "only")) return call_of(r, f, args, n, k);
-    if (!same_args(&args[0], &args[1]))
-        tti_refuse(r->b, "with such an argument it is not supported");
+    if (!same_args(&args[0], &args[1])) refuse_argument(r->b, &args[0]);
     return args[0];
 }
 

@@ -69,13 +69,33 @@ static void join_truths(tti_building *b, const tti_call *c) {
     tti_set_pair(b, c->out[0], tti_row_of(b)->b2(tti_graph_of(b), p, q), TTI_ELEM_BOOL, x, y);
 }
 
-/* For booleans only: bitwise operators on integers that depend on inputs are not supported. */
+/* An integer and a boolean: the boolean and the integer's last bit, which is its remainder. */
+static void join_last_bit(tti_building *b, const tti_call *c, const tti_operand *x,
+                          const tti_operand *truth) {
+    tutti_graph *g = tti_graph_of(b);
+    tutti_value *whole = tti_compact_value(b, x), *q = tti_truth(b, truth);
+    tutti_value *halves = tutti_floor(g, tutti_affine(g, whole, 0.5, 0));
+    tutti_value *last = tutti_sub(g, whole, tutti_affine(g, halves, 2, 0));
+    double (*f)(double, double) = tti_row_of(b)->f2;
+    tutti_value *value = tutti_mul(g, last, q);
+    if (f == f_or) value = tutti_add(g, whole, tutti_mul(g, q, not_of(g, last)));
+    if (f == f_xor) value = tutti_add(g, whole, tutti_mul(g, q, tutti_affine(g, last, -2, 1)));
+    tti_set_pair(b, c->out[0], value, tti_elem_of(x), x, truth);
+}
+
+/* Bits of two integers that depend on inputs are not supported. */
 static void join_bits(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
-    if (tti_elem_of(x) != TTI_ELEM_BOOL || tti_elem_of(y) != TTI_ELEM_BOOL)
+    bool truths[2] = {tti_elem_of(x) == TTI_ELEM_BOOL, tti_elem_of(y) == TTI_ELEM_BOOL};
+    if (tti_elem_is_float(tti_elem_of(x)) || tti_elem_is_float(tti_elem_of(y)))
+        tti_refuse(b, "bits of floating numbers do not exist");
+    else if (truths[0] && truths[1])
+        join_truths(b, c);
+    else if (truths[0] || truths[1])
+        join_last_bit(b, c, truths[0] ? y : x, truths[0] ? x : y);
+    else
         tti_refuse(b, "bits of integers that depend on inputs are not supported");
-    join_truths(b, c);
 }
 
 static void fold_bits(tti_building *b, const tti_call *c) {

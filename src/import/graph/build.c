@@ -582,7 +582,10 @@ static void take_outputs(tti_building *b, tutti_value **outputs) {
         if (kind != TTI_RESULT_OUTPUT && kind != TTI_RESULT_LOSS) continue;
         outputs[n] = NULL;
         tti_operand result;
-        if (p->main.outputs[i].kind == TTI_ARG_VALUE &&
+        const tti_operand *x = tti_operand_named(b, &p->main.outputs[i]);
+        if (x && x->is_complex)
+            tti_refuse(b, "result %d of the model is complex; return torch.view_as_real of it", n);
+        if (tti_good(b) && p->main.outputs[i].kind == TTI_ARG_VALUE &&
             tti_sort_out(b, tti_operand_of(b, &p->main.outputs[i]), &result))
             outputs[n] = tti_as_float(b, tti_value_of(b, &result));
         n++;

@@ -69,6 +69,7 @@ typedef struct tti_operand {
     int n_items;
     int group, stamp; /* values that share memory in PyTorch, and writes to it when this was made */
     bool is_softmax;  /* value is what a softmax computed */
+    bool is_complex;  /* value has pairs of real numbers, in one more dimension, the last */
     bool is_noise;    /* uniform random numbers in 0 .. 1, plus noise_shift */
     double noise_shift;
     int base;           /* number + 1 of the value of whose memory this is a view; 0: none */

@@ -162,8 +162,34 @@ static void apply_plain_row(tti_building *b, const tti_operator *row, const tti_
     if (tti_good(b)) apply(b, c);
 }
 
+static bool is_complex(const tti_building *b, const tti_arg *arg) {
+    const tti_operand *x = tti_operand_named(b, arg);
+    if (x) return x->is_complex;
+    for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++)
+        if (is_complex(b, &arg->items[i])) return true;
+    return false;
+}
+
+/* The row of the same operator on complex numbers (aten_complex.c) if an argument is complex. */
+static const tti_operator *row_of_numbers(tti_building *b, const tti_operator *row,
+                                          const tti_call *c) {
+    char target[128];
+    bool any = strncmp(row->target, "complex.", 8) == 0, in_place;
+    if (any) return row;
+    for (int k = 0; k < c->n_args && !any; k++) any = is_complex(b, c->arg[k]);
+    if (!any) return row;
+    const char *name = strchr(row->target, '.');
+    snprintf(target, sizeof target, "complex%s", name ? name : "");
+    const tti_operator *found = b->find(target, &in_place);
+    if (!found) tti_refuse(b, "of complex numbers it is not supported");
+    TTI_ASSERT(!found || strcmp(found->signature, row->signature) == 0);
+    return found;
+}
+
 bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c) {
     const tti_operator *outer = b->row;
+    row = row_of_numbers(b, row, c);
+    if (!row) return false;
     b->row = row;
     if (tti_any_order(b, c))
         tti_apply_ordered_row(b, row, c);

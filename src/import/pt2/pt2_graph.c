@@ -205,6 +205,10 @@ static tutti_status read_none(scope *s, const json_t *item, tti_arg *out) {
 static tutti_status read_dtype(scope *s, const json_t *item, tti_arg *out) {
     tti_elem elem;
     if (!json_is_integer(item)) return wrong(s, "as_scalar_type");
+    if (json_integer_value(item) == 10 || json_integer_value(item) == 11) {
+        *out = (tti_arg){.kind = TTI_ARG_OTHER, .text = "complex type"};
+        return TUTTI_OK;
+    }
     TTI_TRY(tti_pt2_elem(s->what, json_integer_value(item), &elem));
     *out = (tti_arg){.kind = TTI_ARG_DTYPE, .i = elem};
     return TUTTI_OK;
