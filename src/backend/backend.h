@@ -76,6 +76,9 @@ typedef struct tti_update_desc {
      * device: sums of squares as doubles, one or two per block, 0 for blocks of other workers. */
     tutti_status (*complete_words)(void *user, void *words, size_t n_words);
     void *user;
+    /* If this word is not 0 after the sums of a step, the step is bad (TTI_BAD_PEER): see
+     * tti_device_collective_ops.failure.  NULL: not read. */
+    const uint32_t *failure;
 } tti_update_desc;
 
 /* One term of a sum between devices; comm/sum_order.h defines the order of a list of terms. */
@@ -103,6 +106,7 @@ typedef struct tti_device_partitions {
 /* The workers of a job, each with its own device.  Pointers are borrowed until disconnect. */
 typedef struct tti_device_peers {
     int rank, n_ranks, timeout_ms;
+    int grace_ms; /* how long pending work may go on once check fails; 0: the backend's default */
     const int *hosts;             /* [n_ranks]: host of each rank, 0, 1, ...; NULL: one host */
     int shown;                    /* this rank among all workers of the job, for messages */
     const tti_device_term *terms; /* [n_terms]: the terms of a sum, in order */
@@ -394,8 +398,12 @@ typedef struct tti_device_collective_ops {
      * the order of the group's terms; f16 and bf16 are added as f32 and rounded at the end.
      * overlapped: as for all_reduce. */
     tutti_status (*tp_collective)(void *group, const tti_tp_collective *tp, bool overlapped);
-    /* As await_host_event, but fails if a peer is lost or late. */
+    /* As await_host_event, but fails if a peer is lost or late.  Work that waits for the peer is
+     * then ended; its results are not valid, and the device can still be used. */
     tutti_status (*await)(void *group, int event);
+    /* A word that the device can read: not 0 from before the first invalid result of a group that
+     * has failed.  Valid until disconnect. */
+    const uint32_t *(*failure)(const void *group);
     /* Optional: nanoseconds that kernels of TTI_QUEUE_COMPUTE have waited for other devices so
      * far; approximate while steps are in flight, below 0 if unknown.  Waits for one copy. */
     tutti_status (*get_waited_ns)(void *group, int64_t *t_ns);

@@ -97,7 +97,8 @@ typedef struct tti_topk_pair {
     float value;
 } tti_topk_pair;
 
-enum { TTI_BAD_LOSS = 1, TTI_BAD_GRADIENT = 2 };
+/* TTI_BAD_PEER: a peer was lost, so the sums of the step are not valid. */
+enum { TTI_BAD_LOSS = 1, TTI_BAD_GRADIENT = 2, TTI_BAD_PEER = 4 };
 
 typedef enum tti_block_kind {
     TTI_BLOCK_TRAINED,

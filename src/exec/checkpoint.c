@@ -273,9 +273,25 @@ void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const floa
     tti_arrays_of(x)->has_whole_ema = false;
 }
 
-void tti_exec_copy_own(const tti_exec *x, int k, float *whole) {
+const tti_device_ops *tti_exec_state_device(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    const float *from = tti_exec_array(x, k);
+    bool has =
+        tti_device_of(x) && !tti_offload_of(x) && !setup->desc.server && !tti_exec_has_parts(setup);
+    return has ? setup->desc.backend->device : NULL;
+}
+
+tutti_status tti_exec_copy_out(tti_exec *x, int k, float *to) {
+    return tti_exec_device_copy_flat(x, k, to, true);
+}
+
+tutti_status tti_exec_copy_in(tti_exec *x, int k, const float *from) {
+    return tti_exec_device_copy_flat(x, k, (float *)(uintptr_t)from, false);
+}
+
+void tti_exec_copy_own(tti_exec *x, int k, float *whole) {
+    x = with_state(x);
+    const tti_setup *setup = tti_setup_of(x);
+    const float *from = state_array(x, k);
     bool is_whole = k == TTI_STATE_PARAMS && !tti_exec_has_sharded_params(x);
     tti_share_run run;
     for (int at = 0; tti_share_next(&setup->share, setup->desc.plan, &at, &run);)

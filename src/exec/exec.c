@@ -620,6 +620,11 @@ tutti_status tti_exec_end(tti_exec *x, tti_step_result *result) {
     return tti_exec_name_difference(x, tti_host_run(x, &tally->begun, form, result));
 }
 
+tutti_status tti_exec_salvage(tti_exec *x, tti_step_result *result, bool *ended) {
+    *ended = false;
+    return tti_device_of(x) ? tti_exec_device_salvage(x, result, ended) : TUTTI_OK;
+}
+
 tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     *result = (tti_step_result){0};
     TTI_TRY(tti_exec_begin(x, desc));

@@ -62,9 +62,17 @@ float *tti_exec_ema(tti_exec *exec); /* NULL: there are no averages */
 
 bool tti_exec_has_ema(const tti_exec *exec);
 
-/* Copies this worker's elements of array k to their places in whole [n_flat].  On the host, between
- * two steps. */
-void tti_exec_copy_own(const tti_exec *exec, int k, float *whole);
+/* The functions of the device that has the whole arrays of parameters and state in its memory;
+ * NULL: they are on the host, or in partitions.  Then array k (TTI_STATE_PARAMS, TTI_STATE_EMA or a
+ * state) can be copied to other memory of the device, n_flat elements, and back; both wait.
+ * tti_exec_push follows after the last one that is put back. */
+const tti_device_ops *tti_exec_state_device(const tti_exec *exec);
+TUTTI_NODISCARD tutti_status tti_exec_copy_out(tti_exec *exec, int k, float *to);
+TUTTI_NODISCARD tutti_status tti_exec_copy_in(tti_exec *exec, int k, const float *from);
+
+/* Copies this worker's elements of array k to their places in whole [n_flat], between two steps; of
+ * a device after tti_exec_pull. */
+void tti_exec_copy_own(tti_exec *exec, int k, float *whole);
 
 /* The ranges of the flat arrays that rank of n_ranks workers owns if they divide them as this
  * executor's workers do, in ascending order.  On success *ranges is freed by the caller. */
@@ -119,6 +127,12 @@ tutti_status tti_exec_step(tti_exec *exec, const tti_step_desc *desc, tti_step_r
  * step, except for indices. */
 tutti_status tti_exec_begin(tti_exec *exec, const tti_step_desc *desc);
 tutti_status tti_exec_end(tti_exec *exec, tti_step_result *result);
+/* With desc.elastic, after a call has failed with TUTTI_E_PEER: waits until the device is idle, and
+ * ends the begun step if the device has completed it: *ended true, and the result and the status
+ * are those of tti_exec_end.  Otherwise that step has changed nothing.  Afterwards only the calls
+ * that read the state, and tti_exec_destroy, are allowed. */
+tutti_status tti_exec_salvage(tti_exec *exec, tti_step_result *result, bool *ended);
+
 /* Steps that may be at work together: 1, on a device that works alone 2, or more over kept samples.
  */
 int tti_exec_depth(const tti_exec *exec);

@@ -147,6 +147,7 @@ static const tti_device_ops device_ops = {
     .step.unfold = tti_cuda_unfold,
     .update.is_overlapped = true,
     .collectives.await = tti_cuda_peers_await,
+    .collectives.failure = tti_cuda_peers_failure,
     .collectives.get_waited_ns = tti_cuda_peers_waited,
     .link = tti_cuda_link,
     .memory.get_usage = tti_cuda_memory,

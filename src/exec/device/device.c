@@ -150,6 +150,15 @@ tutti_status tti_exec_device_copy_range(tti_exec *x, int64_t k, tti_range range,
     return tti_device_failure(x, ops->queues.sync());
 }
 
+tutti_status tti_exec_device_copy_flat(tti_exec *x, int64_t k, void *other, bool out) {
+    const tti_device_ops *ops = tti_setup_of(x)->desc.backend->device;
+    float *array = tti_exec_array(x, k);
+    void *to = out ? other : array, *from = out ? array : other;
+    tutti_status st = ops->queues.copy(TTI_QUEUE_COMPUTE, to, from, flat_bytes(tti_setup_of(x)));
+    if (st == TUTTI_OK) st = ops->queues.sync();
+    return tti_device_failure(x, st);
+}
+
 tutti_status tti_exec_device_pull_range(tti_exec *x, int64_t k, tti_range range) {
     return tti_device_failure(x, copy_range(x, k, range, NULL));
 }
@@ -550,6 +559,7 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     set->desc = *desc;
     if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(setup, desc);
     TTI_TRY(tti_device_feed(x, set, &set->desc));
+    if (setup->desc.elastic) tti_device_expect_report(set);
     /* Makes 16-bit copies of parameters that were not written by the update. */
     if (tti_arrays_of(x)->low_copies && !d->has_low_copies) {
         d->has_low_copies = true;
@@ -632,23 +642,32 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
 
 /* ---- the end ---- */
 
-/* Waits until the device does nothing.  The message of the failure that led here stays. */
-static void drain(tti_exec_device *d) {
+/* Waits until the device does nothing, and ends what waits for a lost peer.  The message of the
+ * failure that led here stays. */
+static tutti_status drain(tti_exec_device *d) {
     char kept[2048];
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     tutti_status st = d->reduce ? tti_device_reduce_settle(d->reduce) : TUTTI_OK;
     tutti_status synced = d->ops->queues.sync();
-    if (st == TUTTI_OK) st = synced;
-    if (st == TUTTI_OK) return;
+    if (synced != TUTTI_OK && synced != TUTTI_E_PEER) st = synced;
+    if (st == TUTTI_OK) return TUTTI_OK;
     tti_clear_error();
-    if (kept[0]) (void)tti_fail(st, "%s", kept);
+    return kept[0] ? tti_fail(st, "%s", kept) : st;
+}
+
+tutti_status tti_exec_device_salvage(tti_exec *x, tti_step_result *result, bool *ended) {
+    tti_exec_device *d = tti_device_of(x);
+    TTI_ASSERT(tti_setup_of(x)->desc.elastic);
+    tutti_status st = drain(d);
+    if (st != TUTTI_OK && st != TUTTI_E_PEER) return tti_device_failure(x, st);
+    return d->reduce ? tti_device_end_interrupted(x, result, ended) : TUTTI_OK;
 }
 
 void tti_exec_device_release(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     const tti_backend *backend = tti_setup_of(x)->desc.backend;
     if (!d || !d->ops) return;
-    drain(d);
+    (void)drain(d);
     tti_exec_device_profile_end(d);
     /* The captured graphs first: NCCL parts only once nothing can call it again. */
     tti_device_release_shards(x);

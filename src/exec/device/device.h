@@ -38,6 +38,7 @@ int tti_exec_device_steps_per_launch(const tti_exec_device *device);
 const char *tti_exec_device_way(const tti_exec_device *device);
 tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
+tutti_status tti_exec_device_salvage(tti_exec *x, tti_step_result *result, bool *ended);
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
 /* tti_exec_compute_gradients and tti_exec_apply_gradients (device_step.c), which wait for the
@@ -81,6 +82,8 @@ tutti_status tti_exec_device_copy_range(tti_exec *x, int64_t k, tti_range range,
  * the buffer of the summed gradients. */
 tutti_status tti_exec_device_staging(tti_exec *x, float **staging);
 tutti_status tti_exec_device_put_staging(tti_exec *x);
+/* Flat array k, whole, to or from other memory of the device; waits. */
+tutti_status tti_exec_device_copy_flat(tti_exec *x, int64_t k, void *other, bool out);
 /* The copy on the host of flat array k (timeline.h). */
 float *tti_exec_device_mirror(tti_exec_device *device, int64_t k);
 

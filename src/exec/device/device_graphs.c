@@ -279,17 +279,14 @@ static uint64_t reported_hash(const tti_setup *setup, const tti_exec *x,
     return hash;
 }
 
-tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
+/* The step of this set is done. */
+static tutti_status end_step_of(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
     tti_offload *offload = tti_offload_of(x);
     tti_pipe *pipe = tti_pipe_of(x);
-    const tti_device_set *set;
     tti_step_report report;
-    *result = (tti_step_result){0};
-    if (tti_offload_streams(offload))
-        TTI_TRY(tti_offload_stream(offload, &device->sets[tti_device_next_to_end(device)].desc));
-    TTI_TRY(tti_device_await(x, &set));
+    device->n_reported_steps++;
     if (setup->n_ranks == 1 && !setup->divided) tti_exec_set_votes(x, set->desc.vote ? 1 : 0);
     TTI_TRY(tti_device_read_sums(x, set));
     tti_exec_set_sums(x, result);
@@ -334,4 +331,31 @@ tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
     tti_exec_report_hash(x, result);
     if (tti_local_is_on(x)) return tti_device_local_end(x, &set->desc, result);
     return tti_divided_hash(setup->divided, &result->params_hash);
+}
+
+tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result) {
+    tti_exec_device *device = tti_device_of(x);
+    tti_offload *offload = tti_offload_of(x);
+    const tti_device_set *set;
+    *result = (tti_step_result){0};
+    if (tti_offload_streams(offload))
+        TTI_TRY(tti_offload_stream(offload, &device->sets[tti_device_next_to_end(device)].desc));
+    TTI_TRY(tti_device_await(x, &set));
+    return end_step_of(x, set, result);
+}
+
+void tti_device_expect_report(tti_device_set *set) {
+    const tti_step_report none = {.bad = TTI_BAD_PEER};
+    memcpy(set->host_report, &none, sizeof none);
+}
+
+tutti_status tti_device_end_interrupted(tti_exec *x, tti_step_result *result, bool *ended) {
+    const tti_exec_device *d = tti_device_of(x);
+    const tti_device_set *set = &d->sets[d->n_reported_steps % (uint64_t)d->n_sets];
+    tti_step_report report;
+    *result = (tti_step_result){0};
+    if (d->n_reported_steps == d->n_begun || tti_offload_of(x)) return TUTTI_OK;
+    memcpy(&report, set->host_report, sizeof report);
+    *ended = !(report.bad & TTI_BAD_PEER);
+    return *ended ? end_step_of(x, set, result) : TUTTI_OK;
 }

@@ -163,8 +163,13 @@ tutti_status tti_device_copy_outputs(tti_exec *x, const tti_step_desc *desc,
 /* device_step.c: tti_exec_device_eval. */
 tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
-/* device_step.c: tti_exec_device_end, of a worker whose device makes the update. */
+/* device_graphs.c: tti_exec_device_end, of a worker whose device makes the update. */
 tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result);
+/* Before a step is launched: its report does not say yet that the step is completed. */
+void tti_device_expect_report(tti_device_set *set);
+/* The same for a step that a lost peer has interrupted, with an idle device: *ended false if it was
+ * not completed. */
+tutti_status tti_device_end_interrupted(tti_exec *x, tti_step_result *result, bool *ended);
 
 /* device_graphs.c: waits for the host event of an input set, or for the failure of a worker. */
 tutti_status tti_device_await_event(tti_exec *x, int which);

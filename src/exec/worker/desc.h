@@ -72,8 +72,10 @@ typedef struct tti_exec_desc {
     bool reference;       /* plain-C kernels */
     bool watch_gradients; /* look for NaN in gradients, not only in the loss */
     bool offload;         /* of devices: the host has the optimizer's state (offload.h) */
-    bool mixed; /* fast mode: of the ranks of comm some compute on devices, with offload, and some
-                   on the host; plans have one digest (tti_plan_digest) */
+    bool mixed;   /* fast mode: of the ranks of comm some compute on devices, with offload, and some
+                     on the host; plans have one digest (tti_plan_digest) */
+    bool elastic; /* if a peer is lost, parameters and state stay those of a completed step, and can
+                     be taken from the worker (tti_exec_salvage) */
     tti_flight *flight; /* borrowed; the recorder of this worker; NULL: nothing is recorded */
     uint64_t seed;
     double clip_norm;    /* of the mean gradient; 0: off */

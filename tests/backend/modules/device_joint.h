@@ -19,6 +19,8 @@ static void spoil_pieces(const fake_group *g) {
         for (size_t i = 0; i < g->peers.n_flat; i++) g->partials[g->peers.rank][k][i] = NAN;
 }
 
+static bool is_broken(void) { return current->lost || current->failure; }
+
 static void run_joint(command *c) {
     fake_group *g = c->state;
     update *u = c->dst;
@@ -28,12 +30,12 @@ static void run_joint(command *c) {
     if (!sum) abort();
     note(fake_report_sums(&c->step_sums));
     note(fake_all_gather(g, c->step_sums.sums, n_words, 0, n_words));
-    for (size_t i = 0; i < n && !current->lost; i += FAKE_BLOCK)
+    for (size_t i = 0; i < n && !is_broken(); i += FAKE_BLOCK)
         fake_sum_block(g, -1, i, TTI_MIN(n - i, FAKE_BLOCK), sum + i);
     note(fake_barrier(g));
     spoil_pieces(g);
     u->desc.grads = sum;
-    if (!current->lost) run_update(&(command){.state = u});
+    if (!is_broken()) run_update(&(command){.state = u});
     u->desc.grads = partials;
     free(sum);
 }

@@ -7,6 +7,7 @@
  *   on=D     only device D does (default: all)
  *   spins=N  a kernel computes for a minute in step N, on device D if there is an on=D
  *   once=1   only the first process that comes there, which leaves the file "lost" here
+ *   alone=1  a device cannot be opened by two processes at once; files "device-D" are its locks
  *   old=D    device D is of a kind that is not supported
  *   plain=1  timestamps cannot be recorded
  *   free=N   bytes of free memory (default: 1 GiB)
@@ -39,6 +40,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -87,9 +89,10 @@ typedef struct captured_graph {
 } captured_graph;
 
 typedef struct device {
-    int index;
+    int index, lock;
     bool lost;
-    char heard[512]; /* of a peer that is lost, for which this one has stopped; "": it failed */
+    char heard[512];         /* of a peer that is lost */
+    uint32_t failure;        /* not 0: sums are not valid, because a peer is lost */
     captured_graph *records; /* NULL: what is put is done at once, or later */
     int64_t late;
     captured_graph queues[TTI_N_QUEUES]; /* late */
@@ -121,7 +124,6 @@ static int64_t option(const char *name, int64_t fallback) {
 
 static tutti_status check(void) {
     if (!current->lost) return TUTTI_OK;
-    if (current->heard[0]) return tti_fail(TUTTI_E_PEER, "%s", current->heard);
     return tti_fail(TUTTI_E_DEVICE,
                     "cuda: an illegal memory access was encountered (cudaErrorIllegalAddress)");
 }
@@ -273,8 +275,21 @@ static void kind(int index, tti_str *str) {
     tti_str_add(str, option("kind=", -1) == index ? "old test device" : "test device");
 }
 
+/* The lock ends with the process. */
+static tutti_status lock_device(int index, int *lock) {
+    char name[32];
+    *lock = -1;
+    if (option("alone=", 0) == 0) return TUTTI_OK;
+    snprintf(name, sizeof name, "device-%d", index);
+    *lock = open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INTERNAL, "test device %d is used by another process", index);
+}
+
 static tutti_status open_device(const tti_device_desc *desc) {
+    int lock;
     TTI_ASSERT(!current);
+    TTI_TRY(lock_device(desc->index, &lock));
     if (option("old=", -1) == desc->index)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "cuda: test device %d is too old: leave it out of "
@@ -284,6 +299,7 @@ static tutti_status open_device(const tti_device_desc *desc) {
     if (current) current->timestamps = calloc(MAX_TIMESTAMPS, sizeof *current->timestamps);
     if (!current || !current->timestamps) return tti_fail(TUTTI_E_NOMEM, "test device: no memory");
     current->index = desc->index;
+    current->lock = lock;
     current->late = option("late=", 0);
     return TUTTI_OK;
 }
@@ -301,6 +317,7 @@ static void close_device(void) {
     write_counts();
     for (int q = 0; q < TTI_N_QUEUES; q++) free(current->queues[q].commands);
     free(current->timestamps);
+    if (current->lock >= 0) close(current->lock);
     free(current);
     current = NULL;
 }
@@ -693,6 +710,7 @@ static const tti_device_ops ops = {
     .update.is_overlapped = true,
     .collectives.get_waited_ns = peers_waited,
     .collectives.await = peers_await,
+    .collectives.failure = peers_failure,
     .link = read_link,
     .memory.get_usage = memory,
 };

@@ -11,12 +11,22 @@
 #include "exec/fake_peers.h"
 #include "exec/fake_tp.h"
 
-/* A device that cannot go on says so to the host: that it found an error, or that a peer is lost,
- * which is that one's failure. */
+/* A device that finds an error is lost.  If a peer is lost it goes on, with sums that are not
+ * valid, and says so to the host. */
 static void note(tutti_status status) {
-    if (status == TUTTI_E_PEER && !current->lost)
+    if (status == TUTTI_OK) return;
+    if (status != TUTTI_E_PEER) {
+        current->lost = true;
+        return;
+    }
+    if (!current->failure)
         snprintf(current->heard, sizeof current->heard, "%s", tutti_last_error());
-    if (status != TUTTI_OK) current->lost = true;
+    current->failure = 1;
+}
+
+static const uint32_t *peers_failure(const void *group) {
+    (void)group;
+    return &current->failure;
 }
 
 /* No two may share a device, and all must be of one process. */
@@ -320,6 +330,7 @@ static tutti_status peers_waited(void *group, int64_t *t_ns) {
 
 static tutti_status peers_await(void *group, int number) {
     TTI_TRY(await(number));
+    if (current->failure) return tti_fail(TUTTI_E_PEER, "%s", current->heard);
     return fake_failure(group);
 }
 

@@ -108,8 +108,9 @@ static void run_update(command *c) {
         loss += u->desc.sums[u->desc.n_sums * s], n += u->desc.sums[u->desc.n_sums * s + 1];
     uint64_t reported_ns = u->desc.report->reported_ns;
     uint32_t kept = u->desc.args->keep_bad ? u->desc.report->bad : 0;
+    uint32_t peer = u->desc.failure && *u->desc.failure ? TTI_BAD_PEER : 0u;
     *u->desc.report =
-        (tti_step_report){.bad = kept | (isfinite(loss) ? 0u : TTI_BAD_LOSS),
+        (tti_step_report){.bad = kept | (isfinite(loss) ? 0u : TTI_BAD_LOSS) | peer,
                           .waited_ns = reported_ns ? (uint64_t)tti_now_ns() - reported_ns : 0};
     double inv_count = (n > 0 ? 1 / n : 0) / (double)u->desc.args->loss_scale;
     float scale = (float)inv_count * clip_of(u, inv_count);

@@ -22,7 +22,7 @@
 
 /* As in nccl.h of NCCL 2; results are of ncclResult_t. */
 typedef struct ncclComm *ncclComm_t;
-enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 };
+enum { NCCL_SUCCESS = 0, NCCL_REMOTE_ERROR = 6, NCCL_IN_PROGRESS = 7 };
 enum { NCCL_UINT8 = 1, NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_BFLOAT16 = 9, NCCL_SUM = 0 };
 
 typedef struct library {
@@ -74,7 +74,7 @@ enum { END_S = 10 };
 
 /* NCCL finds the links of the host and loads its kernels before it connects, which takes seconds
  * where other programs do the same. */
-enum { CONNECT_MS = 60000 };
+enum { CONNECT_MS = 60000, LOOK_MS = 5 /* for a rank that is lost meanwhile */ };
 
 /* ---- the library, one for the process ---- */
 
@@ -216,14 +216,14 @@ static void *connect_ranks(void *arg) {
     return NULL;
 }
 
-static tutti_status start(const tti_nccl_id *id, int rank, int n_ranks, connection **out) {
+static tutti_status start(const tti_nccl_desc *desc, connection **out) {
     pthread_t thread;
     pthread_condattr_t attr;
     connection *m = calloc(1, sizeof *m);
     if (!m) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
-    m->id = *id;
-    m->rank = rank;
-    m->n_ranks = n_ranks;
+    m->id = *desc->id;
+    m->rank = desc->rank;
+    m->n_ranks = desc->n_ranks;
     m->device = tti_cuda_index();
     pthread_mutex_init(&m->mutex, NULL);
     pthread_condattr_init(&attr);
@@ -239,39 +239,57 @@ static tutti_status start(const tti_nccl_id *id, int rank, int n_ranks, connecti
     return TUTTI_OK;
 }
 
-/* False: the time was over, and the connection's own thread forgets it. */
-static bool wait_for(connection *m, int timeout_ms) {
+/* Up to ms; true if the ranks are connected, or it failed. */
+static bool wait_a_moment(connection *m, int ms) {
     struct timespec end;
     clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += timeout_ms / 1000;
-    end.tv_nsec += timeout_ms % 1000 * 1000000L;
+    end.tv_nsec += ms * 1000000L;
     end.tv_sec += end.tv_nsec / 1000000000L;
     end.tv_nsec %= 1000000000L;
-    int error = 0;
     pthread_mutex_lock(&m->mutex);
-    while (!m->over && error == 0) error = pthread_cond_timedwait(&m->changed, &m->mutex, &end);
+    if (!m->over) pthread_cond_timedwait(&m->changed, &m->mutex, &end);
     bool over = m->over;
-    m->given_up = !over;
-    if (!over) abandon_thread();
     pthread_mutex_unlock(&m->mutex);
     return over;
 }
 
-tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int timeout_ms,
-                             tti_nccl **out) {
+/* True: the connection's own thread forgets it, unless it ends right now. */
+static bool give_up(connection *m) {
+    pthread_mutex_lock(&m->mutex);
+    m->given_up = !m->over;
+    if (m->given_up) abandon_thread();
+    bool given_up = m->given_up;
+    pthread_mutex_unlock(&m->mutex);
+    return given_up;
+}
+
+/* After a failure the caller has no connection any more. */
+static tutti_status wait_for(connection *m, const tti_nccl_desc *desc) {
+    int64_t limit_ms = TTI_MAX(desc->timeout_ms, (int)CONNECT_MS), start_ns = tti_now_ns();
+    tutti_status st = TUTTI_OK;
+    if (TTI_FAULT("nccl.connect")) limit_ms = 0;
+    while (!wait_a_moment(m, limit_ms ? LOOK_MS : 0)) {
+        int64_t waited_ms = (tti_now_ns() - start_ns) / TTI_NS_PER_MS;
+        st = desc->check ? desc->check(desc->user) : TUTTI_OK;
+        if (st == TUTTI_OK && waited_ms >= limit_ms)
+            st = tti_fail(TUTTI_E_TIMEOUT,
+                          "cuda: NCCL did not connect the ranks in %lld ms (the larger of %d and "
+                          "parallel.timeout_ms=%d); NCCL_DEBUG=INFO shows its attempts",
+                          (long long)waited_ms, CONNECT_MS, desc->timeout_ms);
+        if (st != TUTTI_OK) break;
+    }
+    if (st == TUTTI_OK || give_up(m)) return st;
+    tti_clear_error(); /* it has connected after all */
+    return TUTTI_OK;
+}
+
+tutti_status tti_nccl_create(const tti_nccl_desc *desc, tti_nccl **out) {
     connection *m = NULL;
     *out = NULL;
-    TTI_TRY(start(id, rank, n_ranks, &m));
-    int limit_ms = timeout_ms > CONNECT_MS ? timeout_ms : CONNECT_MS;
-    if (TTI_FAULT("nccl.connect")) limit_ms = 0;
-    int64_t start_ns = tti_now_ns();
-    if (!wait_for(m, limit_ms))
-        return tti_fail(TUTTI_E_TIMEOUT,
-                        "cuda: NCCL did not connect the ranks in %lld ms (the larger of %d and "
-                        "parallel.timeout_ms=%d); NCCL_DEBUG=INFO shows its attempts",
-                        (long long)((tti_now_ns() - start_ns) / TTI_NS_PER_MS), CONNECT_MS,
-                        timeout_ms);
-    tti_nccl made = {.comm = m->comm, .rank = rank, .n_ranks = n_ranks, .device = m->device};
+    TTI_TRY(start(desc, &m));
+    TTI_TRY(wait_for(m, desc));
+    tti_nccl made = {
+        .comm = m->comm, .rank = desc->rank, .n_ranks = desc->n_ranks, .device = m->device};
     cudaError_t error = m->error;
     int result = m->result;
     forget(m);
@@ -333,6 +351,8 @@ tutti_status tti_nccl_check(tti_nccl *it) {
     int error = NCCL_SUCCESS;
     if (!it->comm) return tti_fail(TUTTI_E_PEER, "cuda: NCCL was ended after a failure");
     TTI_TRY(check(nccl.ncclCommGetAsyncError(it->comm, &error), "ncclCommGetAsyncError"));
+    if (error == NCCL_REMOTE_ERROR)
+        return tti_fail(TUTTI_E_PEER, "cuda: NCCL lost the connection to another rank");
     return check(error, "NCCL");
 }
 

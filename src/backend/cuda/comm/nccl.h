@@ -30,11 +30,17 @@ bool tti_nccl_load(tti_str *why);
 
 tutti_status tti_nccl_make_id(tti_nccl_id *id);
 
+typedef struct tti_nccl_desc {
+    const tti_nccl_id *id; /* of all ranks */
+    int rank, n_ranks, timeout_ms;
+    tutti_status (*check)(void *user); /* fails if a rank is lost; called while this one waits */
+    void *user;
+} tti_nccl_desc;
+
 /* Connects the other ranks and runs every call once, on the device of the calling thread.
- * TUTTI_E_TIMEOUT after timeout_ms, or after a minute where that is longer.  On success *out is
- * owned by the caller. */
-tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int timeout_ms,
-                             tti_nccl **out);
+ * TUTTI_E_TIMEOUT after timeout_ms, or after a minute where that is longer; or the failure of
+ * check.  On success *out is owned by the caller. */
+tutti_status tti_nccl_create(const tti_nccl_desc *desc, tti_nccl **out);
 void tti_nccl_destroy(tti_nccl *nccl); /* takes NULL */
 
 /* Ends pending work soon; afterwards only destroy is allowed, once no captured graph has its calls.

@@ -393,6 +393,10 @@ static tutti_status fail_late(group *g, int64_t waited_ns) {
         g->peers.tp_half_bytes > 0 || g->peers.n_slots > 0 ? "values" : "gradients");
 }
 
+const uint32_t *tti_cuda_peers_failure(const void *state) {
+    return ((const group *)state)->view.state;
+}
+
 typedef struct peers_wait {
     group *g;
     int64_t start_ns, lost_ns; /* lost_ns 0: no peer is lost */
@@ -411,7 +415,7 @@ static tutti_status look_around(void *user, int64_t now) {
     }
     if (st == TUTTI_OK) return TUTTI_OK;
     if (w->lost_ns == 0) w->lost_ns = now;
-    if (now - w->lost_ns < TTI_CUDA_GRACE_NS) return TUTTI_OK;
+    if (now - w->lost_ns < g->watcher.grace_ns) return TUTTI_OK;
     tti_peers_end(g);
     return st;
 }

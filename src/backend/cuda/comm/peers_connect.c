@@ -43,6 +43,10 @@ static tutti_status agree(const group *g, bool mine, bool *all) {
     return TUTTI_OK;
 }
 
+/* Ranks that go on after a loss look for it whenever they wait for their device; others wait so
+ * only for NCCL, whose kernels know no time limit. */
+static bool watches_always(const group *g) { return g->peers.grace_ms > 0; }
+
 /* ---- memory of the others ---- */
 
 static void *shared_memory(const group *g, int i) {
@@ -204,7 +208,8 @@ static tutti_status run_trial(group *g, size_t n, float *host, uint32_t *words, 
     TTI_CUDA(tti_launch_peers_all_gather(&g->view, g->words, n_ranks, me, me + 1, stream));
     TTI_CUDA(cudaMemcpyAsync(host, g->partials[0], n * sizeof *host, cudaMemcpyDefault, stream));
     TTI_CUDA(cudaMemcpyAsync(words, g->words, n_ranks * sizeof *words, cudaMemcpyDefault, stream));
-    TTI_CUDA(cudaStreamSynchronize(stream));
+    TTI_TRY(tti_cuda_record_host_event(TTI_QUEUE_COMPUTE, TRIAL_EVENT));
+    TTI_TRY(tti_cuda_await(TRIAL_EVENT));
     *good = *g->view.state == 0;
     for (size_t i = 0; i < n; i++) *good = *good && host[i] == trial_sum(g, i);
     for (size_t r = 0; r < n_ranks; r++) *good = *good && words[r] == 1000u + r;
@@ -307,10 +312,14 @@ static tutti_status connect_nccl(group *g) {
         return st;
     }
     TTI_TRY(make_chunks(g));
-    TTI_TRY(tti_nccl_create(&g->all[0].id, g->peers.rank, g->peers.n_ranks, g->peers.timeout_ms,
-                            &g->nccl));
-    g->watcher = (tti_cuda_watcher){.check = tti_peers_check, .end = tti_peers_end, .user = g};
-    tti_cuda_add_watcher(&g->watcher);
+    const tti_nccl_desc desc = {.id = &g->all[0].id,
+                                .rank = g->peers.rank,
+                                .n_ranks = g->peers.n_ranks,
+                                .timeout_ms = g->peers.timeout_ms,
+                                .check = g->peers.check,
+                                .user = g->peers.user};
+    TTI_TRY(tti_nccl_create(&desc, &g->nccl));
+    if (!watches_always(g)) tti_cuda_add_watcher(&g->watcher);
     return TUTTI_OK;
 }
 
@@ -436,6 +445,11 @@ static tutti_status check_size(const tti_device_peers *p) {
 
 static tutti_status prepare(group *g) {
     const tti_device_peers *p = &g->peers;
+    int64_t grace_ms = p->grace_ms > 0 ? p->grace_ms : TTI_CUDA_GRACE_MS;
+    g->watcher = (tti_cuda_watcher){.check = tti_peers_check,
+                                    .end = tti_peers_end,
+                                    .user = g,
+                                    .grace_ns = grace_ms * TTI_NS_PER_MS};
     g->words_bytes = TTI_MAX((size_t)p->n_ranks * p->n_words, (size_t)TTI_PEERS_MAX) * 4;
     g->all = calloc((size_t)p->n_ranks, sizeof *g->all);
     g->arena = tti_cuda_alloc(ARENA_BYTES);
@@ -456,6 +470,7 @@ static tutti_status prepare(group *g) {
     memcpy(g->terms, p->terms, (size_t)p->n_terms * sizeof *g->terms);
     memcpy(g->partials, p->partials, (size_t)p->n_partials * sizeof *g->partials);
     order_terms(g);
+    if (watches_always(g)) tti_cuda_add_watcher(&g->watcher);
     return prepare_hosts(g);
 }
 

@@ -126,6 +126,7 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
                                 .args = desc->args,
                                 .sums = desc->sums,
                                 .report = desc->report,
+                                .failure = desc->failure,
                                 .clip_norm = desc->clip_norm,
                                 .clip_value = (float)desc->clip_value,
                                 .l1 = (float)desc->l1,

@@ -18,6 +18,8 @@ __global__ void hyper_kernel(tti_update_view u) {
     tti_wait_for_before();
     tti_step_report r;
     *u.hyper = tti_make_hyper(u, u.sums, &r);
+    /* One thread decides for all blocks of the update, after all sums. */
+    if (u.failure && *(volatile const uint32_t *)u.failure) r.bad |= TTI_BAD_PEER;
     uint64_t reported_ns = u.report->reported_ns;
     r.waited_ns = reported_ns ? tti_now_ns() - reported_ns : 0;
     *u.report = r;

@@ -45,7 +45,7 @@ typedef struct tti_update_item {
     uint32_t first, last;
 } tti_update_item;
 
-/* Every pointer is device memory. */
+/* Every pointer but failure is device memory. */
 typedef struct tti_update_view {
     tti_rule rule;
     const tti_update_block *blocks; /* [n_blocks] */
@@ -57,6 +57,7 @@ typedef struct tti_update_view {
     const tti_step_args *args;
     const double *sums; /* [n_shards][n_sums] */
     tti_step_report *report;
+    const uint32_t *failure; /* memory of the host, as in tti_update_desc; NULL: not read */
     tti_hyper *hyper;
     double *partials;      /* [n_blocks][2] */
     float *norms;          /* [n_slots][2] */

@@ -17,9 +17,8 @@
 
 #include "backend/backend.h"
 
-/* The device that the calling thread opened. */
-/* Time in which pending work may end after a peer is lost. */
-enum { TTI_CUDA_GRACE_NS = 2000000000 };
+/* Time in which pending work may end after a peer is lost, unless the peers say otherwise. */
+enum { TTI_CUDA_GRACE_MS = 2000 };
 
 /* A kernel of a library may wait forever for a rank that is gone.  While this thread waits for its
  * device, it calls check of every watcher; once a failure has lasted for a while, it calls end of
@@ -29,8 +28,10 @@ typedef struct tti_cuda_watcher {
     tutti_status (*check)(void *user);
     void (*end)(void *user);
     void *user;
+    int64_t grace_ns; /* how long a failure must have lasted */
 } tti_cuda_watcher;
 
+/* The device that the calling thread opened. */
 typedef struct tti_cuda {
     tti_device_desc desc;
     cudaStream_t streams[TTI_N_QUEUES];

@@ -273,8 +273,12 @@ void tti_cuda_remove_watcher(tti_cuda_watcher *watcher) {
     if (*at) *at = watcher->next;
 }
 
-static tutti_status check_watchers(void) {
-    for (tti_cuda_watcher *w = current->watchers; w; w = w->next) TTI_TRY(w->check(w->user));
+/* grace_ns: of the watcher that failed. */
+static tutti_status check_watchers(int64_t *grace_ns) {
+    for (tti_cuda_watcher *w = current->watchers; w; w = w->next) {
+        *grace_ns = w->grace_ns;
+        TTI_TRY(w->check(w->user));
+    }
     return TUTTI_OK;
 }
 
@@ -298,10 +302,11 @@ tutti_status tti_cuda_poll(cudaEvent_t event, tti_cuda_look_fn *look, void *user
 /* A failure of a peer counts once it has lasted: what is pending may end without it. */
 static tutti_status look_at_watchers(void *user, int64_t now) {
     int64_t *lost_ns = user;
-    tutti_status st = check_watchers();
+    int64_t grace_ns;
+    tutti_status st = check_watchers(&grace_ns);
     if (st == TUTTI_OK) return TUTTI_OK;
     if (*lost_ns == 0) *lost_ns = now;
-    if (now - *lost_ns < TTI_CUDA_GRACE_NS) return TUTTI_OK;
+    if (now - *lost_ns < grace_ns) return TUTTI_OK;
     for (tti_cuda_watcher *w = current->watchers; w; w = w->next) w->end(w->user);
     return st;
 }

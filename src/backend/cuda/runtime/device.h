@@ -81,6 +81,7 @@ tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, 
 tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_lists *lists,
                              const double *sums);
 tutti_status tti_cuda_peers_await(void *group, int event);
+const uint32_t *tti_cuda_peers_failure(const void *group);
 tutti_status tti_cuda_peers_waited(void *group, int64_t *t_ns);
 /* powersgd.c: PowerSGD. */
 tutti_status tti_cuda_powersgd_create(const tti_powersgd_desc *desc, void **powersgd);

@@ -16,6 +16,10 @@
 #include "exec/worker/worker.h"
 #include "ops/weight.h"
 
+/* In an elastic run the others wait for the end of the step, which seldom completes; a worker that
+ * does not complete it gets the state from one that does. */
+enum { ELASTIC_GRACE_MS = 20 };
+
 struct tti_device_reduce {
     tti_exec *x;
     const tti_device_ops *ops;
@@ -171,12 +175,14 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
     size_t n_buckets = (size_t)setup->desc.plan->n_buckets;
     for (int i = 0; i < n_partials; i++)
         partials[i] = tti_exec_buffer(x, setup->acc.partial_buffer[i]);
+    const int grace_ms = setup->desc.elastic ? ELASTIC_GRACE_MS : 0;
     const tutti_comm *all = setup->desc.mesh ? setup->desc.mesh->world : setup->desc.comm;
     tti_comm_get_hosts(setup->desc.comm, r->hosts);
     return (tti_device_peers){.rank = setup->rank,
                               .n_ranks = setup->n_ranks,
                               .hosts = r->hosts,
                               .timeout_ms = tti_comm_timeout_ms(setup->desc.comm),
+                              .grace_ms = grace_ms,
                               .shown = tutti_comm_rank(all),
                               .terms = terms,
                               .n_terms = n_terms,
@@ -332,6 +338,10 @@ tutti_status tti_device_reduce_settle(tti_device_reduce *r) {
 
 void tti_device_reduce_destroy(tti_device_reduce *r) {
     if (r) release(r);
+}
+
+const uint32_t *tti_device_reduce_failure(const tti_device_reduce *r) {
+    return r->ops->collectives.failure(r->group);
 }
 
 /* If the compute queue waits for the communication queue, the sums there wait for other workers. */
@@ -530,6 +540,8 @@ static bool has_one_sum(const tti_device_reduce *r) {
 tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *transport) {
     bool can = false;
     if (!r->ops->fusions.can_update || !has_one_sum(r)) return TUTTI_OK;
+    /* A lost peer would interrupt this update half way. */
+    if (tti_setup_of(r->x)->desc.elastic) return TUTTI_OK;
     TTI_TRY(r->ops->fusions.can_update(r->group, update, &can));
     TTI_TRY(tti_device_agree(tti_setup_of(r->x), &can));
     if (!can) return TUTTI_OK;

@@ -84,6 +84,9 @@ enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
 tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *transport);
 void tti_device_reduce_destroy(tti_device_reduce *reduce); /* takes NULL */
 
+/* As tti_device_collective_ops.failure. */
+const uint32_t *tti_device_reduce_failure(const tti_device_reduce *reduce);
+
 /* Begins a step. overlapped: buckets are summed while shards compute, which capturing requires. */
 void tti_device_reduce_begin(tti_device_reduce *reduce, bool overlapped);
 

@@ -96,7 +96,10 @@ static tutti_status create_backend_update(tti_device_update *u, const tti_update
                            .complete_words = (tti_exec_has_partitions(setup) || setup->divided)
                                                  ? all_gather_words
                                                  : NULL,
-                           .user = u},
+                           .user = u,
+                           .failure = setup->desc.elastic && u->desc.reduce
+                                          ? tti_device_reduce_failure(u->desc.reduce)
+                                          : NULL},
         &u->update);
 }
 

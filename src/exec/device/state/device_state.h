@@ -95,6 +95,7 @@ struct tti_exec_device {
     size_t x_bytes, target_bytes, report_bytes;
     int n_reported; /* number of reported sums of a step */
     uint64_t n_begun, n_ended;
+    uint64_t n_reported_steps;   /* of those begun: the host has their reports */
     int n_chained;               /* steps per launch; below 2: one */
     int n_waiting;               /* of those begun, the last ones: for the next launch */
     bool has_just_ended;         /* a step, and none was begun since */
