@@ -31,6 +31,10 @@ tti_severity tti_cause_severity(const siginfo_t *info) {
     }
 }
 
+bool tti_cause_is_device(const siginfo_t *info) {
+    return is_exit(info) && info->si_status == tutti_status_exit_code(TUTTI_E_DEVICE);
+}
+
 void tti_cause_fill(const siginfo_t *info, int rank, tti_supervisor_report *report) {
     int n = info->si_status;
     report->rank = rank;

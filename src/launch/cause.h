@@ -21,6 +21,9 @@ typedef enum tti_severity {
 /* The severity of a waitid record. */
 tti_severity tti_cause_severity(const siginfo_t *info);
 
+/* Whether the worker ended because its device failed. */
+bool tti_cause_is_device(const siginfo_t *info);
+
 /* Fills rank, pid, worker_code, worker_signal, exit_code and text of a report from a record. */
 void tti_cause_fill(const siginfo_t *info, int rank, tti_supervisor_report *report);
 

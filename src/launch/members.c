@@ -101,6 +101,7 @@ void tti_members_lose(tti_supervisor *s, int rank, const siginfo_t *info) {
     tti_cause_fill(info, rank, &end);
     plan_respawn(s, w);
     w->joins = w->is_ready = false;
+    w->place = -1;
     if (w->is_dropped) snprintf(end.text, sizeof end.text, "rank %d leaves", rank);
     if (w->is_excluded)
         snprintf(end.text, sizeof end.text, "rank %d is excluded: %s", rank, w->reported.words);
@@ -159,6 +160,14 @@ static int next_senior(const tti_supervisor *s) {
     return found;
 }
 
+/* The first place that no member has. */
+static int free_place(const tti_supervisor *s) {
+    int place = 0;
+    for (int r = 0; r < s->n_slots; r++)
+        if (s->workers[r].alive && s->workers[r].place == place) place++, r = -1;
+    return place;
+}
+
 /* A worker that died meanwhile does not hear of the epoch, and its end begins the next change. */
 void tti_members_start_epoch(tti_supervisor *s, const tti_epoch_message *epoch) {
     tti_epoch_message m = *epoch;
@@ -166,6 +175,8 @@ void tti_members_start_epoch(tti_supervisor *s, const tti_epoch_message *epoch) 
     s->changes = false;
     if (fd < 0) m.n_ranks = 0;
     for (int r; (r = next_senior(s)) >= 0; m.rank++, m.local_rank++) {
+        if (s->workers[r].place < 0) s->workers[r].place = free_place(s);
+        m.place = s->workers[r].place;
         send_epoch(&s->workers[r], m, fd);
         s->workers[r].is_ready = false;
     }

@@ -148,6 +148,7 @@ static tutti_status receive_epoch(int fd, tti_epoch *out) {
                            .group_fd = group_fd,
                            .local_rank = m.local_rank,
                            .n_local = m.n_local,
+                           .place = m.place,
                            .number = m.number};
         memcpy(out->address, m.address, sizeof out->address);
         memcpy(out->job, m.job, sizeof out->job);

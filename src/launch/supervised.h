@@ -32,6 +32,7 @@ typedef struct tti_epoch_message {
     uint64_t magic;              /* TTI_CONTROL_EPOCH */
     int32_t rank, n_ranks;       /* n_ranks 0: the run ends, and there is no descriptor */
     int32_t local_rank, n_local; /* among the members of this host */
+    int32_t place, reserved;     /* place: selects the device, and stays the same for a member */
     uint64_t number;             /* on several hosts: of the epoch, 1 for the first .. */
     char address[320], job[128], token[256]; /* .. and for tutti_comm_desc; else "" */
 } tti_epoch_message;
@@ -42,6 +43,7 @@ typedef struct tti_epoch {
     int group_fd; /* for tutti_comm_group_open, which takes it over; on several hosts the epoch is
                      over when it hangs up, and the caller closes it */
     int local_rank, n_local;
+    int place;       /* selects the device; the same in all epochs of a worker */
     uint64_t number; /* on several hosts, as in the message: .. */
     char address[320], job[128], token[256];
 } tti_epoch;

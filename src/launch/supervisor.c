@@ -188,7 +188,8 @@ static void note_end(tti_supervisor *s, int rank, const siginfo_t *info) {
         return;
     }
     /* A worker that fails before it is a member harms no other. */
-    bool is_lost = severity == TTI_KILLED || (severity >= TTI_VICTIM && s->workers[rank].joins);
+    bool is_lost = severity == TTI_KILLED || tti_cause_is_device(info) ||
+                   (severity >= TTI_VICTIM && s->workers[rank].joins);
     if (is_lost && tti_members_may_lose(s, rank)) {
         read_control(s, &s->workers[rank]); /* it may say why */
         tti_members_lose(s, rank, info);
@@ -363,6 +364,7 @@ static tutti_status start_workers(tti_supervisor *s, const sigset_t *worker_mask
         s->workers[r].joins = r >= n;
         st = tti_supervisor_start(s, r, r >= n);
         s->workers[r].seniority = s->n_joined = (uint64_t)r;
+        if (r < n) s->workers[r].place = r;
     }
     return st;
 }
@@ -510,7 +512,8 @@ static tutti_status supervise(tti_supervisor *s, const sigset_t *blocked,
     s->fds = calloc(4 * n + 3 + MAX_HOST_FDS, sizeof *s->fds);
     if (!s->workers || !s->fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
     for (size_t r = 0; r < n; r++)
-        s->workers[r] = (tti_supervised){.pidfd = -1, .control = -1, .respawn_ns = INT64_MAX};
+        s->workers[r] =
+            (tti_supervised){.pidfd = -1, .control = -1, .place = -1, .respawn_ns = INT64_MAX};
     s->signal_fd = signalfd(-1, blocked, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0) return tti_fail(TUTTI_E_IO, "launch: signalfd: %s", strerror(errno));
     TTI_TRY(tti_relay_create(&relay, &s->relay));

@@ -27,6 +27,7 @@ typedef struct tti_supervised {
     bool joins;         /* is no member yet */
     bool is_dropped;    /* the user asks for fewer workers */
     bool is_excluded;   /* it computes wrongly, as reported says, and is not started again */
+    int place;          /* of a member: selects its device, as long as it lives; -1: none yet */
     uint64_t seniority; /* lower: has been a member for longer */
     int64_t respawn_ns; /* time of the next start; INT64_MAX: none */
 } tti_supervised;
