@@ -265,7 +265,8 @@ static void init_rig(rig *r, const tti_blueprint *b, int i, int n, const tti_cal
                      double slice_s) {
     tti_core_share share;
     *r = (rig){.b = *b, .slice_s = slice_s};
-    r->worker = (tti_worker_desc){.rank = i, .local_rank = i, .local_n_ranks = n};
+    r->worker =
+        (tti_worker_desc){.rank = i, .local_rank = i, .device_place = i, .local_n_ranks = n};
     r->b.config.parallel.zero = 0;
     tti_worker_cores(b, i, n, &share);
     r->b.n_shards = is_device(r) ? 1 : power_of_two_upto(n > 1 ? share.n_threads : c->n_cores);

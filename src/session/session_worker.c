@@ -28,6 +28,7 @@ static tutti_status create_exec(tti_session_worker *w) {
         .mesh = divided ? &w->mesh : NULL,
         .rank = w->rank,
         .local_rank = w->local_rank,
+        .device_place = w->local_rank,
         .local_n_ranks = s->comm ? s->core_n_ranks : s->n_workers,
         .serves_in_ranks = !w->server && tti_job_has_server(&w->b->config),
         .server = w->server,

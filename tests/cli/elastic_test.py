@@ -293,11 +293,8 @@ def test_refused():
         assert ended.code == 2 and words in ended.err, ended
 
 
-def test_devices_and_other_launchers_are_refused():
+def test_other_launchers_are_refused():
     job = runs.small("refused", "parallel.min_workers=1", "parallel.place=processes", "-n", "2")
-    two = dict(os.environ, TUTTI_TEST_DEVICE="devices=2")
-    runs.tutti(*job, "parallel.devices=gpu", program=runs.program_with("device"),
-               env=two).expect(2, "parallel.devices=cpu")
     ranks = dict(os.environ, RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2",
                  MASTER_ADDR="localhost", MASTER_PORT="29999")
     runs.tutti(*job, env=ranks).expect(2, "another launcher started this one")

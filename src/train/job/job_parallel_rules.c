@@ -249,23 +249,19 @@ static void say_elastic_needs(const char *what, char why[TTI_WHY]) {
     snprintf(why, TTI_WHY, "an elastic run needs %s", what);
 }
 
-static bool is_on_cpu(const tti_job_config *c) {
-    return is(c->parallel.devices, "cpu") || is(c->parallel.devices, "auto");
-}
-
 static void find_rigid_threads(const tti_job_config *c, char why[TTI_WHY]) {
     if (c->parallel.min_workers == 0 || is(c->parallel.place, "processes")) return;
     if (c->parallel.spares > 0)
         say_elastic_needs("processes for its spares: give parallel.place=processes", why);
     else if (tti_job_has_server(c))
         say_elastic_needs("processes for its servers: give parallel.place=processes", why);
-    else if (!is_on_cpu(c))
-        say_elastic_needs("threads on the CPU: give parallel.devices=cpu", why);
 }
 
 static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
     if (c->parallel.min_workers == 0) return;
-    if (c->parallel.tensor > 1 || c->parallel.pipeline > 1)
+    if (tti_devices_mixed_from(c->parallel.devices) > 0)
+        say_elastic_needs("workers of one kind: give parallel.devices=gpu or cpu", why);
+    else if (c->parallel.tensor > 1 || c->parallel.pipeline > 1)
         say_elastic_needs("whole replicas: give parallel.tensor=1 and parallel.pipeline=1", why);
     else if (is(c->parallel.sync, "local"))
         say_elastic_needs("synchronous workers: give parallel.sync=all-reduce", why);
@@ -556,11 +552,11 @@ static const tti_job_rule rules[] = {
      find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
-    {{"parallel.min_workers", "parallel.place", "parallel.spares", "parallel.devices",
-      "parallel.sync"},
+    {{"parallel.min_workers", "parallel.place", "parallel.spares", "parallel.sync"},
      find_rigid_threads},
-    {{"parallel.min_workers", "parallel.tensor", "parallel.pipeline", "parallel.sync",
-      "parallel.staleness", "parallel.backup_workers", "parallel.compress", "parallel.workers"},
+    {{"parallel.min_workers", "parallel.devices", "parallel.tensor", "parallel.pipeline",
+      "parallel.sync", "parallel.staleness", "parallel.backup_workers", "parallel.compress",
+      "parallel.workers"},
      find_rigid_workers},
     {{"parallel.min_workers", "parallel.load_weights"}, find_fixed_weights},
     {{"parallel.max_workers", "parallel.spares", "parallel.hostfile", "parallel.min_workers",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fault.h"
 
 /* Parameters, then state, then averages; NULL after the last. */
 static float *array_of(tti_exec *exec, const tti_plan *plan, int i) {
@@ -13,19 +14,53 @@ static float *array_of(tti_exec *exec, const tti_plan *plan, int i) {
     return i == plan->n_states + 1 && tti_exec_has_ema(exec) ? tti_exec_ema(exec) : NULL;
 }
 
+static int key_of(const tti_plan *plan, int i) {
+    if (i == 0) return TTI_STATE_PARAMS;
+    return i <= plan->n_states ? i - 1 : TTI_STATE_EMA;
+}
+
 void tti_carry_free(tti_carry *carry) {
-    for (int i = 0; i < carry->n_arrays; i++) free(carry->arrays[i]);
+    for (int i = 0; i < carry->n_arrays; i++)
+        if (carry->device)
+            carry->device->memory.release_lasting(carry->arrays[i]);
+        else
+            free(carry->arrays[i]);
     free(carry->arrays);
     carry->arrays = NULL;
+    carry->device = NULL;
     carry->n_arrays = 0;
+}
+
+/* *kept false: the device has no room for it. */
+static tutti_status keep_on_device(tti_carry *carry, tti_exec *exec, const tti_plan *plan,
+                                   bool *kept) {
+    int n = 1 + plan->n_states + tti_exec_has_ema(exec);
+    size_t n_bytes = plan->n_flat * sizeof(float);
+    carry->arrays = calloc((size_t)n, sizeof *carry->arrays);
+    if (!carry->arrays) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    for (; carry->n_arrays < n; carry->n_arrays++) {
+        float *copy =
+            TTI_FAULT("carry.device") ? NULL : carry->device->memory.alloc_lasting(n_bytes);
+        if (!copy) break;
+        carry->arrays[carry->n_arrays] = copy;
+        TTI_TRY(tti_exec_copy_out(exec, key_of(plan, carry->n_arrays), copy));
+    }
+    *kept = carry->n_arrays == n;
+    if (!*kept) tti_clear_error();
+    if (!*kept) tti_carry_free(carry);
+    return TUTTI_OK;
 }
 
 tutti_status tti_carry_keep(tti_carry *carry, tti_exec *exec, const tti_plan *plan) {
     int n = 0;
+    bool kept = false;
     tti_carry_free(carry);
+    carry->n_flat = plan->n_flat;
+    carry->device = tti_exec_state_device(exec);
+    if (carry->device) TTI_TRY(keep_on_device(carry, exec, plan, &kept));
+    if (kept) return TUTTI_OK;
     TTI_TRY(tti_exec_pull(exec));
     while (array_of(exec, plan, n)) n++;
-    carry->n_flat = plan->n_flat;
     carry->arrays = calloc((size_t)n + 1, sizeof *carry->arrays);
     for (; carry->arrays && carry->n_arrays < n; carry->n_arrays++) {
         float *copy = malloc(plan->n_flat * sizeof *copy + 1);
@@ -53,15 +88,24 @@ int64_t tti_carry_order(const tti_carry_position *at) {
     return 4 * step + (at->eval_step == step) + 2 * (at->saved_step == step);
 }
 
-static void put_arrays(const tti_carry *carry, tti_exec *exec, const tti_plan *plan) {
+/* Into the executor, on whose device the arrays may be. */
+static tutti_status put_arrays(const tti_carry *carry, tti_exec *exec, const tti_plan *plan) {
+    if (carry->device) {
+        for (int i = 0; i < carry->n_arrays; i++)
+            TTI_TRY(tti_exec_copy_in(exec, key_of(plan, i), carry->arrays[i]));
+        return TUTTI_OK;
+    }
+    if (carry->n_arrays > 0) TTI_TRY(tti_exec_pull(exec)); /* makes the copies on the host */
     for (int i = 0; i < carry->n_arrays; i++)
         memcpy(array_of(exec, plan, i), carry->arrays[i], carry->n_flat * sizeof(float));
+    return carry->n_arrays > 0 ? tti_exec_push(exec) : TUTTI_OK;
 }
 
 /* From the worker that is furthest to all. */
 static tutti_status send_state(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                                const tti_plan *plan, int source) {
     float *array;
+    TTI_TRY(tti_exec_pull(exec));
     for (int i = 0; (array = array_of(exec, plan, i)); i++)
         TTI_TRY(tutti_comm_broadcast(comm, array, plan->n_flat, TUTTI_F32, source));
     tti_carry_position at = carry->at;
@@ -86,7 +130,7 @@ tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
     }
     *any = all[source] >= 0;
     if (!*any) return TUTTI_OK;
-    put_arrays(carry, exec, plan);
+    TTI_TRY(put_arrays(carry, exec, plan));
     if (differ) TTI_TRY(send_state(carry, comm, exec, plan, source));
     tti_carry_free(carry); /* after a failure the arrays are still those of carry->at */
     return tti_exec_push(exec);

@@ -37,6 +37,7 @@ typedef struct tti_carry {
     tti_carry_position at;
     float **arrays; /* [n_arrays] of [n_flat] each: parameters, state, averages; owned */
     int n_arrays;
+    const tti_device_ops *device; /* the arrays are memory of a device; NULL: of the host */
     size_t n_flat;
 } tti_carry;
 

@@ -28,7 +28,8 @@ tutti_status tti_samples_keep(const tti_blueprint *b, tti_exec *exec, const tti_
                                           .n = set.n,
                                           .n_elems = set.n_elems,
                                           .n_channels = set.table.n_channels};
-    if (st == TUTTI_OK) st = tti_exec_keep(exec, &samples, (int)c->parallel.ahead, &kept);
+    int ahead = c->parallel.min_workers > 0 ? 1 : (int)c->parallel.ahead;
+    if (st == TUTTI_OK) st = tti_exec_keep(exec, &samples, ahead, &kept);
     tti_resident_free(&set);
     TTI_TRY(st);
     if (!kept && must)

@@ -137,6 +137,7 @@ tutti_status tti_mirror_put(const tti_carry *carry, tutti_comm *comm, tti_exec *
     int rank = tutti_comm_rank(comm);
     const tti_mirror_stamp now = {step + 1, tutti_comm_n_ranks(comm), (int64_t)carry->epoch};
     tti_mirror_begin(mirror, step, rank);
+    TTI_TRY(tti_exec_pull(exec));
     for (int i = 0; i < mirror->n_arrays; i++)
         tti_exec_copy_own(exec, key_of(exec, mirror, i), tti_mirror_array(mirror, step, i));
     (void)TTI_FAULT_AT("mirror.put", rank, step);
@@ -190,6 +191,7 @@ tutti_status tti_mirror_load(const tti_carry *carry, tutti_comm *comm, tti_exec 
     *any = step >= 0;
     if (*any) {
         position->state.shard_map = NULL; /* an address in another process */
+        TTI_TRY(tti_exec_pull(exec));     /* makes the copies on the host */
         for (int i = 0; i < mirror->n_arrays; i++)
             tti_exec_store(exec, key_of(exec, mirror, i), 0, mirror->n_flat,
                            tti_mirror_array(mirror, step, i));

@@ -77,7 +77,7 @@ const char *tti_reductions_text(const tti_worker_loop_desc *desc, const tti_exec
 tutti_status tti_report_places(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
     const tti_blueprint *b = desc->blueprint;
     bool is_alone = !desc->comm || tutti_comm_n_ranks(desc->comm) == 1;
-    int32_t mine = tti_devices_place(&b->places, desc->local_rank);
+    int32_t mine = tti_devices_place(&b->places, desc->device_place);
     reporter->place[0] = mine;
     if (!b->places.mixed || is_alone) return TUTTI_OK;
     return tutti_comm_all_gather(desc->comm, &mine, reporter->place, 1, TUTTI_I32);

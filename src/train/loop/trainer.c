@@ -70,6 +70,8 @@ typedef struct trainer {
     tti_flight_memory *flight; /* the recorder of all ranks */
     tti_carry *carry;          /* in a worker of an elastic run; else NULL */
     int slot;                  /* rank of this process on its host when it was started */
+    int device_place;          /* of a worker of an elastic run, which selects its device */
+    tutti_comm_group *group;   /* of its epoch, on one host */
     tti_host_place hosts;      /* of an elastic run on several hosts */
     tti_hosts *links;          /* of its supervisor to the others; NULL: none */
 } trainer;
@@ -202,10 +204,12 @@ static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_c
                                 .progress = progress,
                                 .server = server,
                                 .flight = flight_of(t, t->carry ? t->slot : rank),
+                                .group = t->group,
                                 .carry = t->carry,
                                 .shared_params = t->shared_params,
                                 .rank = rank,
                                 .local_rank = local_rank,
+                                .device_place = t->carry ? t->device_place : local_rank,
                                 .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
                                 .local_n_devices = t->n_devices,
                                 .local_n_cores = t->n_cores,
@@ -307,7 +311,8 @@ static tutti_status run_thread_epoch(void *user, const tti_blueprint *b, tutti_c
                                      int rank, tti_carry *carry) {
     trainer own = *(const trainer *)user;
     own.carry = carry;
-    own.slot = rank;
+    own.slot = own.device_place = rank;
+    own.group = group;
     return run_rank(&own, b, group, rank);
 }
 
@@ -343,9 +348,12 @@ static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_
     tutti_comm_group *group;
     const tti_blueprint b = tti_carry_blueprint(whole, epoch->n_ranks);
     t->place.rank = epoch->rank;
+    t->device_place = epoch->place;
     if (t->hosts.n_nodes > 0) return run_host_epoch(t, &b, epoch);
     TTI_TRY(tutti_comm_group_open(epoch->group_fd, &group));
+    t->group = group;
     tutti_status st = run_rank(t, &b, group, epoch->rank);
+    t->group = NULL;
     tutti_comm_group_destroy(group);
     return st;
 }
@@ -368,8 +376,10 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     tti_carry carry = {.has_changed = tti_worker_joins(),
                        .slot = t->slot,
                        .has_partitions = tti_worker_has_partitions(b)};
-    tti_epoch epoch = {
-        .rank = t->place.rank, .n_ranks = b->n_workers, .group_fd = t->place.comm_fd};
+    tti_epoch epoch = {.rank = t->place.rank,
+                       .n_ranks = b->n_workers,
+                       .place = t->place.rank,
+                       .group_fd = t->place.comm_fd};
     bool waits = carry.has_changed || t->hosts.n_nodes > 0; /* for the first epoch too */
     tutti_status st = TUTTI_OK;
     if (carry.has_partitions && b->config.parallel.mirror)
@@ -706,7 +716,7 @@ static tutti_status take_init_config(const trainer *t) {
     return t->desc->resume && is_gone ? TUTTI_OK : tti_init_config_apply(t->job);
 }
 
-/* The workers of an elastic run are started and replaced by this process, and compute on CPUs. */
+/* The workers of an elastic run are started and replaced by this process. */
 static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devices *devices) {
     bool on_hosts = t->hosts.n_nodes > 0;
     if (tti_job_config_of(t->job)->parallel.min_workers == 0 && !on_hosts) return TUTTI_OK;
@@ -715,11 +725,12 @@ static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devi
                         "parallel.min_workers: an elastic run starts its workers itself (tutti "
                         "train -n N), and another launcher started this one: %s",
                         t->place.text);
-    if (on_hosts) TTI_TRY(tti_host_group_check(&t->hosts, tti_job_config_of(t->job)));
+    if (!on_hosts) return TUTTI_OK;
+    TTI_TRY(tti_host_group_check(&t->hosts, tti_job_config_of(t->job)));
     if (devices->n == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "parallel.min_workers: the workers of an elastic run "
-                    "compute on CPUs; give parallel.devices=cpu");
+                    "parallel.min_workers: the workers of an elastic run on several hosts compute "
+                    "on CPUs; give parallel.devices=cpu");
 }
 
 static tutti_status prepare(trainer *t) {

@@ -22,6 +22,7 @@
 #include "train/loop/callbacks.h"
 #include "train/loop/corruption.h"
 #include "train/loop/evaluation.h"
+#include "train/loop/idle_devices.h"
 #include "train/loop/kept_samples.h"
 #include "train/loop/lost_device.h"
 #include "train/loop/mirror.h"
@@ -196,12 +197,12 @@ static tti_carry_position position_of(const worker_loop *s) {
     return at;
 }
 
-static tutti_status keep_state(const worker_loop *s) {
+static void note_result(const worker_loop *s, const step_at_work *at) {
     tti_carry *carry = s->desc->carry;
-    carry->has_changed = true;
-    if (!s->has_state) return TUTTI_OK;
-    carry->at = position_of(s);
-    return carry->has_partitions ? TUTTI_OK : tti_carry_keep(carry, s->exec, s->b->plan);
+    carry->at.last = s->last;
+    carry->at.lr = at->lr;
+    carry->at.n_rows = at->batch.n_rows_global;
+    carry->at.step_ns = tti_now_ns() - at->start_ns;
 }
 
 /* Whether the records of the last committed step are written again: the worker that was rank 0 may
@@ -254,6 +255,7 @@ static tutti_status prepare(worker_loop *s) {
                               .mesh = divided ? &s->mesh : NULL,
                               .rank = d->rank,
                               .local_rank = d->local_rank,
+                              .device_place = d->device_place,
                               .local_n_ranks = d->local_n_ranks,
                               .serves_in_ranks = !d->server && tti_job_has_server(s->c),
                               .server = d->server,
@@ -458,6 +460,7 @@ static bool is_looked_at(const worker_loop *s, int64_t n_steps) {
 static bool may_go_ahead(const worker_loop *s) {
     int64_t n = s->n_begun - s->state.step;
     if (n == 0) return true;
+    if (s->desc->carry) return false; /* the host knows which step is the last completed one */
     bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal &&
                 !s->is_asked && !tti_callbacks_follow_steps(s->desc->train);
     return n < tti_exec_depth(s->exec) && free && !is_looked_at(s, s->n_begun) &&
@@ -550,10 +553,7 @@ static tutti_status write_metrics(worker_loop *s, const step_at_work *at) {
 
 static tutti_status note_commit(const worker_loop *s, const step_at_work *at) {
     tti_carry *carry = s->desc->carry;
-    carry->at.last = s->last;
-    carry->at.lr = at->lr;
-    carry->at.n_rows = at->batch.n_rows_global;
-    carry->at.step_ns = tti_now_ns() - at->start_ns;
+    note_result(s, at);
     if (!carry->mirror) return TUTTI_OK;
     const tti_carry_position position = position_of(s);
     return tti_mirror_put(carry, s->desc->comm, s->exec, &position);
@@ -716,6 +716,31 @@ static tutti_status finish(worker_loop *s, tutti_train_result *result) {
     return tti_reporter_end(&s->reporter, s->state.step, hash, s->stop_signal, result);
 }
 
+/* A device may have completed the step whose end the host did not see. */
+static tutti_status salvage_step(worker_loop *s) {
+    bool ended;
+    tti_step_result result;
+    tutti_status st = tti_exec_salvage(s->exec, &result, &ended);
+    if (!ended || s->desc->carry->has_partitions) return st; /* the mirror has the partitions */
+    s->last = result;
+    TTI_TRY(judge(s, st));
+    note_result(s, &s->at_work[s->state.step % TTI_MAX_AHEAD]);
+    s->state.step++;
+    return TUTTI_OK;
+}
+
+static tutti_status keep_state(worker_loop *s) {
+    tti_carry *carry = s->desc->carry;
+    carry->has_changed = true;
+    if (!s->has_state) return TUTTI_OK;
+    TTI_TRY(salvage_step(s));
+    carry->at = position_of(s);
+    if (!carry->has_partitions) TTI_TRY(tti_carry_keep(carry, s->exec, s->b->plan));
+    if (s->b->devices.n > 0 && s->desc->group)
+        tti_idle_devices_wait(s->desc->group, s->desc->comm, s->state.step);
+    return TUTTI_OK;
+}
+
 tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_result *result) {
     worker_loop s = {.desc = desc,
                      .b = desc->blueprint,
@@ -742,8 +767,9 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     if (st != TUTTI_OK && s.phases.gave_up) result->exit_code = 128 + tti_stop_signal();
     if (st != TUTTI_OK && !goes_on) {
         tti_worker_report_failure((uint64_t)s.at_step, tutti_last_error());
-        tti_lost_device_advise(desc->run_dir, desc->given_dir, tti_job_is_exact(s.c),
-                               desc->rank == 0 ? -1 : s.saved_step, st);
+        if (!desc->carry) /* else the others go on */
+            tti_lost_device_advise(desc->run_dir, desc->given_dir, tti_job_is_exact(s.c),
+                                   desc->rank == 0 ? -1 : s.saved_step, st);
         tti_reporter_failed(&s.reporter, s.state.step, st);
     }
     if (s.loader && s.exec) tti_feeding_unpin(s.loader, s.exec);

@@ -41,6 +41,7 @@ static tutti_status open_exec(worker *w) {
                                   .mesh = divided ? &w->mesh : NULL,
                                   .rank = d->rank,
                                   .local_rank = d->rank,
+                                  .device_place = d->rank,
                                   .local_n_ranks = d->b->n_workers,
                                   .serves_in_ranks = !d->server && has_server,
                                   .server = d->server,

@@ -99,6 +99,7 @@ static tutti_status measure(const tti_blueprint *b, const tti_worker_desc *worke
     trial t = {.b = *b,
                .worker = {.rank = worker->rank,
                           .local_rank = worker->local_rank,
+                          .device_place = worker->device_place,
                           .local_n_ranks = worker->local_n_ranks}};
     t.most_ns = TTI_MIN(b->config.parallel.timeout_ms / 8, 2000) * TTI_NS_PER_MS;
     out->n_compute_threads = n_compute_threads_of(b, worker);

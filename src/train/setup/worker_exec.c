@@ -43,6 +43,7 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
             b->devices.n > 0 && (b->devices.mixed || strcmp(c->parallel.offload, "optimizer") == 0),
         .mixed = b->devices.mixed,
         .shares = tti_workers_share(b),
+        .elastic = c->parallel.min_workers > 0,
         .fast = strcmp(c->parallel.mode, "fast") == 0,
         .wire = wire_dtype(c->parallel.compress),
         .compression = compression_of(c->parallel.compress),
@@ -89,7 +90,7 @@ void tti_worker_cores(const tti_blueprint *b, int local_rank, int local_n_ranks,
 tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_desc *worker,
                                     tti_exec **out) {
     const tti_devices *devices = &b->devices;
-    int place = tti_devices_place(devices, worker->local_rank);
+    int place = tti_devices_place(devices, worker->device_place);
     tti_core_share share;
     tti_worker_cores(b, worker->local_rank, worker->local_n_ranks, &share);
     tti_exec_desc desc = tti_worker_exec_desc(b);

@@ -12,7 +12,8 @@ typedef struct tti_worker_desc {
     const tti_mesh *mesh; /* borrowed; NULL: the worker has the whole model; else comm is ignored */
     const tti_shard_map *shard_map; /* the shard map; NULL: that of blueprint */
     int rank; /* rank among all workers; with a server its number, or that of its replica */
-    int local_rank, local_n_ranks; /* on this host: selects its cores or its device */
+    int local_rank, local_n_ranks; /* on this host: selects its cores */
+    int device_place;              /* selects its device: local_rank, except in elastic runs */
     bool serves_in_ranks; /* parameter server without threads: the first workers are the servers */
     tti_server *server;   /* borrowed; NULL: the worker makes the update itself */
     tti_flight *flight;   /* borrowed; NULL: nothing is recorded */

@@ -1,0 +1,34 @@
+/* idle_devices.c - members say in their progress pages that they are idle: calls of a broken group
+ * would fail. */
+#include "train/loop/idle_devices.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/process.h"
+#include "comm/progress.h"
+
+enum { MOST_MS = 10000 };
+
+static const char idle[] = "device idle";
+
+/* A dead process that its parent has not yet waited for uses no device. */
+static bool is_dead(int pid) {
+    char state = (char)tti_process_state(pid);
+    return state == 0 || state == 'Z' || state == 'X';
+}
+
+static bool is_idle(const tutti_comm_group *group, int rank) {
+    tti_progress page;
+    if (tti_comm_group_progress(group, rank, &page) != TUTTI_OK) return true;
+    return !page.joined || page.left || strcmp(page.phase, idle) == 0 || is_dead(page.pid);
+}
+
+void tti_idle_devices_wait(const tutti_comm_group *group, tutti_comm *comm, int64_t step) {
+    int64_t end_ns = tti_now_ns() + MOST_MS * TTI_NS_PER_MS;
+    tti_comm_note(comm, (uint64_t)step, idle);
+    for (int r = 0; r < tutti_comm_n_ranks(comm); r++)
+        while (!is_idle(group, r) && tti_now_ns() < end_ns) tti_sleep_ms(1);
+    tti_clear_error();
+}

@@ -1,0 +1,143 @@
+"""device_elastic_test.py - elastic runs on devices, on a machine without any (device_module.c): a
+worker is killed or stopped, its device fails, a spare takes its place, the number of workers
+changes; the others go on from the memory of their devices, and the bits are those of an undisturbed
+run.  No two processes may have the same device at once."""
+
+import os
+import signal
+import sys
+
+import elastic_test
+import runs
+
+JOB = ["parallel.devices=gpu", "train.precision=f32", "optimizer.name=sgd"]
+MODULE = os.path.join(runs.BUILD, "tests/modules/device")
+
+
+def environment(says, faults="train.data:delay_ms=3"):
+    return dict(os.environ, TUTTI_FAULT=faults, TUTTI_MODULE_PATH=MODULE, TUTTI_TEST_DEVICE=says)
+
+
+def start(folder, *options, says="devices=4,alone=1", faults="train.data:delay_ms=3"):
+    return elastic_test.Run(folder, *JOB, *options, env=environment(says, faults))
+
+
+def undisturbed(*options):
+    """On the host, where the bits are the same."""
+    ended = runs.tutti(*runs.small("whole", *elastic_test.LONG, "optimizer.name=sgd", "-n", "1",
+                                   *options))
+    ended.expect(0)
+    return elastic_test.hash_of(ended.out + ended.err)
+
+
+def test_killed_and_stopped():
+    """A worker that is started again gets the device that the lost one had."""
+    expected = undisturbed()
+    run = start("shrinks", "parallel.min_workers=2")
+    run.wait_for(30)
+    run.signal(2)
+    run.wait_for(120)
+    run.signal(0)
+    elastic_test.check(run, expected, 2)
+    run = start("grows", "parallel.min_workers=1", "run.restarts=2")
+    run.wait_for(30)
+    run.signal(0)
+    run.wait_for(100)
+    run.signal(3, signal.SIGSTOP)
+    elastic_test.check(run, expected, 2)
+
+
+def test_in_a_call_of_the_device():
+    """Killed while it gives work to the device; and with a device that has no room to keep the
+    state of the last step, which then goes through the host."""
+    expected = undisturbed()
+    for name, more in (("feeds", ""), ("full", ";carry.device:fail")):
+        run = start(name, "parallel.min_workers=2",
+                    faults="device.feed:kill@rank=3,step=40;device.feed:kill@rank=2,step=90" + more)
+        elastic_test.check(run, expected, 2)
+
+
+def test_device_that_fails():
+    """It ends its worker alone; another process uses the device again."""
+    expected = undisturbed()
+    run = start("fails", "parallel.min_workers=2", "run.restarts=1",
+                says="devices=4,alone=1,lost=60,on=2,once=1")
+    elastic_test.check(run, expected, 1)
+    assert "exited with code 10; the run goes on with 3 workers" in run.text(), run.text()
+    run = start("broken", "parallel.min_workers=4", says="devices=4,lost=60,on=2")
+    code, text = run.end()
+    assert code == 10, text
+
+
+def test_partitions():
+    expected = undisturbed()
+    for zero in 1, 2, 3:
+        run = start("zero%d" % zero, "parallel.min_workers=1", "parallel.zero=%d" % zero)
+        run.wait_for(50)
+        run.signal(0)
+        run.wait_for(90)
+        run.signal(2)
+        elastic_test.check(run, expected, 2)
+
+
+def test_servers():
+    expected = undisturbed()
+    run = start("servers", "parallel.min_workers=1", "parallel.sync=parameter-server",
+                "parallel.servers=2")
+    run.wait_for(50)
+    run.signal(0)
+    elastic_test.check(run, expected, 1)
+
+
+def test_scaled():
+    longer = "train.steps=800"
+    expected = undisturbed(longer)
+    run = start("scaled", longer, "parallel.min_workers=2")
+    run.wait_for(30)
+    for n_workers in 2, 4:
+        run.scale(n_workers)
+    code, text = run.end()
+    assert code == 0 and elastic_test.hash_of(text) == expected, text
+    assert elastic_test.steps_of("scaled") == list(range(1, 801)), elastic_test.steps_of("scaled")
+
+
+def test_spare():
+    """It takes the device of the lost worker too, or that of its own."""
+    expected = undisturbed()
+    for n_devices in 4, 5:
+        name = "spare%d" % n_devices
+        run = start(name, "parallel.min_workers=4", "parallel.spares=1", "run.restarts=2",
+                    says="devices=%d,alone=1" % n_devices)
+        runs.wait_until(lambda: "waiting as a spare" in runs.tutti("ps", name).out, what="a spare")
+        run.wait_for(30)
+        run.signal(1)
+        elastic_test.check(run, expected, 1)
+        assert "the run goes on with 4 workers\n" in run.text(), run.text()
+
+
+def test_threads():
+    """Devices that reach each other, at once or late, or that do not; replicas and partitions."""
+    expected = undisturbed()
+    for says, zero in (("", 0), ("peers=1", 0), ("peers=1,late=1", 0), ("peers=1,late=3", 0),
+                       ("peers=1", 1), ("peers=1", 3)):
+        name = "threads-%s-%d" % (says, zero)
+        run = start(name, "parallel.place=threads", "parallel.min_workers=1",
+                    "parallel.zero=%d" % zero, says="devices=4," + says)
+        run.wait_for(20)
+        run.scale(2)
+        run.scale(4)
+        run.process.send_signal(signal.SIGUSR2)
+        elastic_test.check(run, expected, 0)
+        sizes = [r["workers"] for r in runs.records(run.folder) if r["event"] == "start"]
+        assert sizes[:3] == [4, 2, 4], sizes
+
+
+def test_refused():
+    job = runs.small("refused", "parallel.min_workers=1", "parallel.place=processes", "-n", "2",
+                     *JOB, "parallel.mode=fast")
+    runs.tutti(*job, "parallel.devices=0,cpu", env=environment("")).expect(
+        2, "parallel.devices=gpu or cpu")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
