@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """elastic_kills.py [--kills N] [--per-run K] [--seed S] [--tutti PROGRAM] [--limit-s S]
+                    [--devices N [--job gpt2|lenet]] [--spare]
                     [--for SECONDS --every SECONDS [--turns N]] [KEY=VALUE ...]
 
 Kills random workers of runs with 4 worker processes (lenet, batch 128, 8 shards), N times, K kills
@@ -7,6 +8,14 @@ per run, and starts each again at once (tutti scale).  Prints how long the next 
 after a kill, as metrics.jsonl shows it, and whether every run recorded each step once and has the
 final hash of an undisturbed run.  Exit code 1: one did not, or 99 % of the steps took longer than
 --limit-s.
+
+With --devices, N workers train GPT-2 124M (batch 32, 8 shards) on N GPUs: with 4 GPUs
+
+    bench/elastic_kills.py --devices 4 --kills 20 --limit-s 1             # survivors go on
+    bench/elastic_kills.py --devices 4 --kills 20 --limit-s 0.5 --spare   # a spare takes the place
+
+With --spare, a spare takes the place of each killed worker, which is started again as the next spare.
+A kill waits until all workers, and the spare, are there again.
 
 With --for, two runs train for so long: one is left alone, of the other a random worker is killed
 --every so often and started again by run.restarts.  Prints the goodput: committed steps of the
@@ -25,13 +34,25 @@ import tempfile
 import time
 
 N_WORKERS = 4
+JOBS = {"lenet": ["model.name=lenet", "data.format=digits", "data.n_train=3840", "data.n_test=200",
+                  "train.batch=128"],
+        "gpt2": ["model.name=gpt2", "model.size=124M", "model.context=1024",
+                 "data.format=random_tokens", "data.context=1024", "data.vocabulary=50304",
+                 "data.n_train=4096", "data.n_test=8", "train.batch=32", "train.clip_norm=1",
+                 "train.eval_every=0", "optimizer.name=adamw", "optimizer.weight_decay=0.1",
+                 "run.text_samples=0"]}
+
+
+def options_of(args):
+    """The job, and where it trains."""
+    job = args.job or ("gpt2" if args.devices else "lenet")
+    return JOBS[job] + (["parallel.devices=gpu"] if args.devices else []) + args.options
 
 
 def arguments(folder, options, *more, n_workers=N_WORKERS):
-    return ["train", "model.name=lenet", "data.format=digits", "data.n_train=3840",
-            "data.n_test=200", "train.batch=128", "train.seed=1", "parallel.shards=8",
-            "parallel.place=processes", "run.log_every=1", "run.checkpoint_every=-1",
-            "run.dir=" + folder, *options, *more, "-n", str(n_workers)]
+    return ["train", "train.seed=1", "parallel.shards=8", "parallel.place=processes",
+            "run.log_every=1", "run.checkpoint_every=-1", "run.dir=" + folder, *options, *more,
+            "-n", str(n_workers)]
 
 
 def steps(folder, n_last_bytes=0):
@@ -74,6 +95,13 @@ class Run:
                  if "ended" not in line and "not running" not in line and "spare" not in line]
         return [int(line.split()[1]) for line in lines]
 
+    def has_spare(self):
+        shown = subprocess.run([self.program, "ps", self.folder], capture_output=True, text=True)
+        return "waiting as a spare" in shown.stdout
+
+    def is_whole(self, args):
+        return len(self.workers()) == args.workers and (not args.spare or self.has_spare())
+
     def kill_one(self, draw):
         """Seconds to the next committed step; None: there was no worker to kill."""
         victims = self.workers()
@@ -97,25 +125,42 @@ class Run:
         return code, text
 
 
+def restore(run, args):
+    """Until all workers are there again."""
+    if not args.spare:
+        subprocess.run([run.program, "scale", run.folder, str(args.workers)], capture_output=True)
+    while (args.spare or args.devices) and not run.is_whole(args) and not run.is_over():
+        time.sleep(0.02)
+
+
 def kill_often(program, root, args, draw):
-    n_steps = args.per_run * 25
-    length = ["train.epochs=1000", "train.steps=%d" % n_steps]
-    whole = subprocess.run([program, *arguments(os.path.join(root, "whole"), args.options,
-                                                *length)], capture_output=True, text=True)
+    n_steps = args.per_run * (args.steps_per_kill or (250 if args.devices else 25))
+    options, length = options_of(args), ["train.epochs=1000000", "train.steps=%d" % n_steps]
+    elastic = ["parallel.min_workers=%d" % args.workers, "parallel.spares=1",
+               "run.restarts=1000000"] if args.spare else ["parallel.min_workers=2"]
+    whole = subprocess.run([program, *arguments(os.path.join(root, "whole"), options, *length,
+                                                n_workers=args.workers)],
+                           capture_output=True, text=True)
     expected, times, failed, n_runs = hash_of(whole.stdout + whole.stderr), [], 0, 0
-    print("undisturbed:", expected)
-    while len(times) < args.kills and failed < 10:
+    print("undisturbed:", expected or whole.stderr[-1500:], flush=True)
+    while expected and len(times) < args.kills and failed < args.most_failures:
         n_runs += 1
-        run = Run(program, os.path.join(root, "run%d" % n_runs), args.options,
-                  "parallel.min_workers=2", *length)
+        run = Run(program, os.path.join(root, "run%d" % n_runs), options, *elastic, *length,
+                  n_workers=args.workers)
         while last_step(run.folder) < 3 and not run.is_over():
             time.sleep(0.002)
         for _ in range(args.per_run):
+            if args.devices or args.spare:
+                restore(run, args)
             time.sleep(draw.random() * 0.2)
             took = run.kill_one(draw) if not run.is_over() and len(times) < args.kills else None
-            if took is not None:
-                times.append(took)
-                subprocess.run([program, "scale", run.folder, str(N_WORKERS)], capture_output=True)
+            if took is None:
+                continue
+            times.append(took)
+            if args.devices:
+                print("  after kill %d: %.3f s" % (len(times), took), flush=True)
+            if not (args.devices or args.spare):
+                restore(run, args)
         code, text = run.end()
         good = code == 0 and hash_of(text) == expected
         if not good or steps(run.folder) != list(range(1, n_steps + 1)):
@@ -127,6 +172,8 @@ def kill_often(program, root, args, draw):
             print("run %d: code %d, hash %s" % (n_runs, code, hash_of(text)), text[-1500:],
                   sep="\n")
         shutil.rmtree(run.folder, ignore_errors=True)
+    if not times:
+        return True
     times.sort()
     p99 = times[min(len(times) * 99 // 100, len(times) - 1)]
     print("%d kills in %d runs, %d runs failed; next step after median %.3f s, p90 %.3f s, "
@@ -139,8 +186,8 @@ def train_for(program, root, args, draw, names, seconds):
     """Trains runs side by side.  Returns the steps that each committed, and the number of kills."""
     endless = ["train.epochs=1000000", "run.progress=false"]
     more = {"alone": [], "killed": ["parallel.min_workers=2", "run.restarts=1000000"]}
-    runs = [Run(program, os.path.join(root, name), args.options, *endless, *more[name])
-            for name in names]
+    runs = [Run(program, os.path.join(root, name), options_of(args), *endless, *more[name],
+                n_workers=args.workers) for name in names]
     while any(last_step(run.folder) < 3 and not run.is_over() for run in runs):
         time.sleep(0.01)
     first, start, n_kills = [last_step(run.folder) for run in runs], time.monotonic(), 0
@@ -195,8 +242,14 @@ def main():
     parser.add_argument("--for", dest="duration", type=float, default=0)
     parser.add_argument("--every", type=float, default=15)
     parser.add_argument("--turns", type=int, default=0)
+    parser.add_argument("--devices", type=int, default=0)
+    parser.add_argument("--job", choices=sorted(JOBS))
+    parser.add_argument("--spare", action="store_true")
+    parser.add_argument("--steps-per-kill", type=int, default=0)
+    parser.add_argument("--most-failures", type=int, default=10)
     parser.add_argument("options", nargs="*")
     args = parser.parse_args()
+    args.workers = args.devices or N_WORKERS
     root = tempfile.mkdtemp(prefix="elastic-kills-")
     measure = compare_goodput if args.duration > 0 else kill_often
     failed = measure(os.path.abspath(args.tutti), root, args, random.Random(args.seed))

@@ -392,7 +392,7 @@ static void lose_device(void) {
 }
 
 tutti_status tti_cuda_replay(void *captured_graph) {
-    if (TTI_FAULT("cuda.replay")) lose_device();
+    if (TTI_FAULT_AT("cuda.replay", current->desc.index, -1)) lose_device();
     return tti_cuda_check(cudaGraphLaunch(captured_graph, current->streams[TTI_QUEUE_COMPUTE]),
                           "cudaGraphLaunch");
 }
