@@ -275,8 +275,8 @@ void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const floa
 
 const tti_device_ops *tti_exec_state_device(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
-    bool has =
-        tti_device_of(x) && !tti_offload_of(x) && !setup->desc.server && !tti_exec_has_parts(setup);
+    bool has = tti_device_of(x) && !tti_offload_of(x) && !setup->desc.server &&
+               !tti_exec_has_partitions(setup);
     return has ? setup->desc.backend->device : NULL;
 }
 

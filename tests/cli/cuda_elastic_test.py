@@ -1,6 +1,6 @@
-"""cuda_elastic_test.py - elastic runs on 2 or more GPUs: a worker is killed or stopped, its GPU fails,
-a spare takes its place, the number of workers changes, over peers' memory and by NCCL; the bits are
-those of one GPU.  Exit code 77 without two GPUs."""
+"""cuda_elastic_test.py - elastic runs on 2 or more GPUs: a worker is killed or stopped, its GPU
+fails, a spare takes its place, the number of workers changes, over peers' memory and by NCCL; the
+bits are those of one GPU.  Exit code 77 without two GPUs."""
 
 import json
 import os

@@ -725,12 +725,11 @@ static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devi
                         "parallel.min_workers: an elastic run starts its workers itself (tutti "
                         "train -n N), and another launcher started this one: %s",
                         t->place.text);
-    if (!on_hosts) return TUTTI_OK;
-    TTI_TRY(tti_host_group_check(&t->hosts, tti_job_config_of(t->job)));
-    if (devices->n == 0) return TUTTI_OK;
+    if (on_hosts) TTI_TRY(tti_host_group_check(&t->hosts, tti_job_config_of(t->job)));
+    if (!on_hosts || devices->n == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "parallel.min_workers: the workers of an elastic run on several hosts compute "
-                    "on CPUs; give parallel.devices=cpu");
+                    "parallel.min_workers: elastic runs on several hosts use "
+                    "CPUs; give parallel.devices=cpu");
 }
 
 static tutti_status prepare(trainer *t) {
