@@ -728,8 +728,7 @@ static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devi
     if (on_hosts) TTI_TRY(tti_host_group_check(&t->hosts, tti_job_config_of(t->job)));
     if (!on_hosts || devices->n == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "parallel.min_workers: elastic runs on several hosts use "
-                    "CPUs; give parallel.devices=cpu");
+                    "parallel.min_workers: several hosts need parallel.devices=cpu");
 }
 
 static tutti_status prepare(trainer *t) {
