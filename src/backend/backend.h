@@ -138,7 +138,8 @@ typedef struct tti_device_peers {
     void *with; /* another group of this device, which disconnects later; the two fail together, and
                    every wait checks both.  NULL: none */
     bool fast;  /* allows any order of additions */
-    /* With fast: bf16 or f16; terms and sums are rounded to it before they are sent. */
+    /* f32; with fast bf16 or f16: terms and sums are rounded to it before they are sent; without
+     * fast bf16: terms, and each sum of two, are rounded, so that all that is sent has 16 bits. */
     tutti_dtype wire;
     tti_device_algorithm algorithm;
     void *user;
@@ -531,6 +532,9 @@ typedef struct tti_backend {
     double (*sum_squares)(const float *x, size_t n_elems);
     /* dst[i] += src[i]. */
     void (*accumulate)(float *dst, const float *src, size_t n_elems);
+    /* The same of values that are rounded to bf16, nearest even, and whose sum is rounded again;
+     * src NULL: only rounds dst.  NaN stays NaN. */
+    void (*accumulate_rounded)(float *dst, const float *src, size_t n_elems);
     /* Has kernels for elementwise chains of 16-bit values, and for the ops of fuse_norm.c and
      * fuse_linear.c. */
     bool fuses_training;

@@ -21,11 +21,11 @@ typedef struct places {
 /* Sums elements first .. last-1 of the terms and stores them in every dst. */
 static void sum_range(const tti_work *work, const places *at, size_t first, size_t last,
                       void *scratch) {
-    size_t elem = tutti_dtype_bytes(work->dtype);
+    size_t elem = tutti_dtype_bytes(work->dtypes.term);
     for (size_t i = first; i < last; i += TTI_SUM_BLOCK) {
         size_t n = TTI_MIN(last - i, (size_t)TTI_SUM_BLOCK);
         const void *sum =
-            tti_sum_block(work->order, at->srcs, i * elem, work->dtype, work->op, n, scratch);
+            tti_sum_block(work->order, at->srcs, i * elem, work->dtypes, work->op, n, scratch);
         for (int d = 0; d < at->n_dsts; d++)
             if (at->dsts[d] + i * elem != sum) memcpy(at->dsts[d] + i * elem, sum, n * elem);
     }
@@ -83,7 +83,8 @@ static tutti_status reduce_viewed(const tti_work *work) {
     block whole = {work, 0, work->n_elems};
     size_t first = block_first(&whole, rank), last = block_last(&whole, rank);
     int n_others = work->order->n_terms - work->n_partials + at.n_dsts - 1;
-    tti_count_inside(comm, (last - first) * tutti_dtype_bytes(work->dtype) * (size_t)n_others);
+    tti_count_inside(comm,
+                     (last - first) * tutti_dtype_bytes(work->dtypes.term) * (size_t)n_others);
     sum_range(work, &at, first, last, scratch);
     return tti_comm_barrier(comm);
 }
@@ -94,7 +95,7 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
                                    unsigned char *staging) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
-    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, rank);
+    size_t elem = tutti_dtype_bytes(work->dtypes.term), mine = block_first(b, rank);
     size_t n_mine = block_last(b, rank) - mine;
     int n = 0, n_max = work->order->n_terms + work->n_partials * n_ranks;
     tti_message *messages = tti_comm_messages(comm, n_max);
@@ -124,7 +125,7 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
 static tutti_status exchange_results(const tti_work *work, const block *b) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
-    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, rank);
+    size_t elem = tutti_dtype_bytes(work->dtypes.term), mine = block_first(b, rank);
     tti_message *messages = tti_comm_messages(comm, 2 * n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
@@ -152,7 +153,7 @@ static size_t extent(const tti_work *work) {
 static tutti_status reduce_exchanged(const tti_work *work) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm);
-    size_t elem = tutti_dtype_bytes(work->dtype), n_block = EXCHANGE_BLOCK_BYTES / elem;
+    size_t elem = tutti_dtype_bytes(work->dtypes.term), n_block = EXCHANGE_BLOCK_BYTES / elem;
     size_t n_ranks = (size_t)tutti_comm_n_ranks(comm), n_all = extent(work);
     if (work->bounds) n_block /= n_ranks;
     size_t n_partition = TTI_MIN(n_block, n_all);
@@ -180,7 +181,7 @@ tutti_status tti_direct_reduce(const tti_work *work) {
 
 tutti_status tti_inline_reduce(const tti_work *work) {
     tutti_comm *comm = work->comm;
-    size_t n_bytes = work->n_elems * tutti_dtype_bytes(work->dtype);
+    size_t n_bytes = work->n_elems * tutti_dtype_bytes(work->dtypes.term);
     places at = {.n_dsts = 1};
     void *scratch;
     TTI_TRY(places_init(work, &at, 0, &scratch, NULL));
@@ -197,7 +198,7 @@ tutti_status tti_inline_reduce(const tti_work *work) {
 static tutti_status scatter_exchanged(const tti_work *work) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
-    size_t elem = tutti_dtype_bytes(work->dtype);
+    size_t elem = tutti_dtype_bytes(work->dtypes.term);
     size_t n_block = EXCHANGE_BLOCK_BYTES / elem / (size_t)n_ranks;
     tti_message *messages = tti_comm_messages(comm, 2 * n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
@@ -227,7 +228,7 @@ tutti_status tti_direct_reduce_scatter(const tti_work *work) {
     tutti_comm *comm = work->comm;
     int n_ranks = tutti_comm_n_ranks(comm);
     if (!work->direct) return scatter_exchanged(work);
-    size_t elem = tutti_dtype_bytes(work->dtype);
+    size_t elem = tutti_dtype_bytes(work->dtypes.term);
     places at = {.n_dsts = 1};
     void *scratch;
     TTI_TRY(places_init(work, &at, 0, &scratch, NULL));

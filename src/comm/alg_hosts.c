@@ -84,8 +84,8 @@ static void levels_destroy(levels *l) {
 
 static tutti_status levels_create(const tti_work *work, levels *l) {
     size_t n = (size_t)work->order->n_terms;
-    *l = (levels){.work = work, .comm = work->comm, .wide = tti_wide_dtype(work->dtype)};
-    l->elem = tutti_dtype_bytes(work->dtype);
+    *l = (levels){.work = work, .comm = work->comm, .wide = work->dtypes.sum};
+    l->elem = tutti_dtype_bytes(work->dtypes.term);
     l->wide_elem = tutti_dtype_bytes(l->wide);
     l->inner = calloc(n, sizeof *l->inner);
     l->outer = calloc(n, sizeof *l->outer);
@@ -141,6 +141,9 @@ static bool acts_for(const levels *l, int owner) {
 
 /* ---- sums ---- */
 
+/* Leaves and their sums have the dtype of partial sums. */
+static tti_sum_dtypes carried(const levels *l) { return (tti_sum_dtypes){l->wide, l->wide}; }
+
 /* Elements first .. first+n-1 of a leaf, n <= TTI_SUM_BLOCK, in the wide dtype, into dst. */
 static void sum_leaf_block(const levels *l, const leaf *of, size_t first, size_t n,
                            unsigned char *dst) {
@@ -151,12 +154,12 @@ static void sum_leaf_block(const levels *l, const leaf *of, size_t first, size_t
         const char *src = l->comm->transport->view(l->comm->state, term->rank, term->partial);
         if (term->rank != l->comm->rank) tti_count_inside(l->comm, n * l->elem);
         l->srcs[t] = src + first * l->elem;
-        if (l->wide == w->dtype) continue;
+        if (l->wide == w->dtypes.term) continue;
         unsigned char *wide = l->widened + (size_t)t * TTI_SUM_BLOCK * l->wide_elem;
-        tti_widen(w->dtype, l->srcs[t], wide, n);
+        tti_widen(w->dtypes.term, l->srcs[t], wide, n);
         l->srcs[t] = wide;
     }
-    const void *sum = tti_sum_block(&order, l->srcs, 0, l->wide, w->op, n, l->sum_scratch);
+    const void *sum = tti_sum_block(&order, l->srcs, 0, carried(l), w->op, n, l->sum_scratch);
     memcpy(dst, sum, n * l->wide_elem);
 }
 
@@ -198,9 +201,9 @@ static void sum_hosts(const levels *l, unsigned char *const *at) {
             at[l->outer[k].rank] + (size_t)l->outer[k].partial * n_partition * l->wide_elem;
     for (size_t i = 0; i < n_partition; i += TTI_SUM_BLOCK) {
         size_t n = TTI_MIN(n_partition - i, (size_t)TTI_SUM_BLOCK);
-        const void *sum = tti_sum_block(&order, l->srcs, i * l->wide_elem, l->wide, l->work->op, n,
-                                        l->sum_scratch);
-        tti_narrow(l->work->dtype, sum, (char *)l->work->dst + (first + i) * l->elem, n);
+        const void *sum = tti_sum_block(&order, l->srcs, i * l->wide_elem, carried(l), l->work->op,
+                                        n, l->sum_scratch);
+        tti_sum_result(l->work->dtypes, sum, (char *)l->work->dst + (first + i) * l->elem, n);
     }
 }
 
@@ -280,7 +283,8 @@ static tutti_status alloc_scratch(levels *l) {
     size_t n_partition = TTI_MIN(block_elems(l), extent(l->work));
     if (!l->work->bounds) n_partition /= (size_t)comm->n_ranks;
     size_t table_bytes = (n_terms * sizeof(void *) + 63) & ~(size_t)63;
-    size_t wide_bytes = l->wide == l->work->dtype ? 0 : n_terms * TTI_SUM_BLOCK * l->wide_elem;
+    size_t wide_bytes =
+        l->wide == l->work->dtypes.term ? 0 : n_terms * TTI_SUM_BLOCK * l->wide_elem;
     unsigned char *memory =
         tti_comm_scratch(comm, table_bytes + tti_sum_scratch_bytes() + wide_bytes +
                                    n_staged * (n_partition + 128) * l->wide_elem);

@@ -30,8 +30,8 @@ static size_t partition_elems(const ring *r, int partition) {
 static const void *wide_term(const ring *r, int partition) {
     const char *src =
         (const char *)r->work->bufs[0] + (r->first + partition_first(r, partition)) * r->elem;
-    if (r->wide == r->work->dtype) return src;
-    tti_widen(r->work->dtype, src, r->term, partition_elems(r, partition));
+    if (r->wide == r->work->dtypes.term) return src;
+    tti_widen(r->work->dtypes.term, src, r->term, partition_elems(r, partition));
     return r->term;
 }
 
@@ -65,7 +65,7 @@ static tutti_status gather_around(const ring *r) {
     int n = tutti_comm_n_ranks(r->work->comm), rank = tutti_comm_rank(r->work->comm),
         own = (rank + 1) % n;
     char *dst = (char *)r->work->dst + r->first * r->elem;
-    tti_narrow(r->work->dtype, r->sums + partition_first(r, own) * r->wide_elem,
+    tti_narrow(r->work->dtypes.term, r->sums + partition_first(r, own) * r->wide_elem,
                dst + partition_first(r, own) * r->elem, partition_elems(r, own));
     for (int s = 0; s < n - 1; s++) {
         int give = (rank + 1 - s + n) % n, take = (rank - s + n) % n;
@@ -79,8 +79,8 @@ static tutti_status gather_around(const ring *r) {
 tutti_status tti_ring_reduce(const tti_work *work) {
     tutti_comm *comm = work->comm;
     int n_ranks = tutti_comm_n_ranks(comm);
-    ring r = {.work = work, .wide = tti_wide_dtype(work->dtype)};
-    r.elem = tutti_dtype_bytes(work->dtype);
+    ring r = {.work = work, .wide = work->dtypes.sum};
+    r.elem = tutti_dtype_bytes(work->dtypes.term);
     r.wide_elem = tutti_dtype_bytes(r.wide);
     if (n_ranks == 1) return tti_direct_reduce(work);
     size_t n_block = RING_BLOCK_BYTES / r.wide_elem;
@@ -91,8 +91,8 @@ tutti_status tti_ring_reduce(const tti_work *work) {
     r.term = scratch + part_bytes;
     for (r.first = 0; r.first < work->n_elems; r.first += n_block) {
         r.n_elems = TTI_MIN(n_block, work->n_elems - r.first);
-        r.sums = r.wide == work->dtype ? (char *)work->dst + r.first * r.elem
-                                       : (char *)scratch + 2 * part_bytes;
+        r.sums = r.wide == work->dtypes.term ? (char *)work->dst + r.first * r.elem
+                                             : (char *)scratch + 2 * part_bytes;
         TTI_TRY(add_around(&r));
         TTI_TRY(gather_around(&r));
     }

@@ -4,7 +4,7 @@
  * same distribution halve every range between them (recursive halving).  If they differ, at the
  * right edge of the tree, the right one adds its ranges to the owners of the left.  The additions
  * are exactly those of tti_sum_order, left operand first, so the bits are those of the direct
- * algorithm.  Partial sums of f16 and bf16 are sent as f32. */
+ * algorithm.  Partial sums of f16 and bf16 are sent as f32, unless each of them is rounded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,7 +211,7 @@ static tutti_status gather(const tree *t) {
         }
         const char *sum = t->sums[o->partial] + o->lo * t->wide_elem;
         if (sum != dst + o->lo * t->elem)
-            tti_narrow(t->work->dtype, sum, dst + o->lo * t->elem, o->hi - o->lo);
+            tti_sum_result(t->work->dtypes, sum, dst + o->lo * t->elem, o->hi - o->lo);
         for (int k = 1; k < n_ranks; k++) {
             int peer = (rank + k) % n_ranks;
             owner want = wanted(t, o, peer);
@@ -228,9 +228,9 @@ static void load_block(tree *t) {
     const tti_work *w = t->work;
     for (int k = 0; k < w->n_partials; k++) {
         const char *term = (const char *)w->bufs[k] + t->first * t->elem;
-        if (t->wide != w->dtype) {
+        if (t->wide != w->dtypes.term) {
             t->sums[k] = (char *)t->blocks + (size_t)k * TREE_BLOCK_ELEMS * t->wide_elem;
-            tti_widen(w->dtype, term, t->sums[k], t->n_elems);
+            tti_widen(w->dtypes.term, term, t->sums[k], t->n_elems);
         } else if (w->keeps_terms) { /* one partial sum: dst is as good a place */
             t->sums[k] = (char *)w->dst + t->first * t->elem;
             if (t->sums[k] != term) memcpy(t->sums[k], term, t->n_elems * t->elem);
@@ -253,12 +253,12 @@ static tutti_status run_blocks(tree *t) {
 }
 
 tutti_status tti_tree_reduce(const tti_work *work) {
-    tree t = {.work = work, .wide = tti_wide_dtype(work->dtype)};
-    t.elem = tutti_dtype_bytes(work->dtype);
+    tree t = {.work = work, .wide = work->dtypes.sum};
+    t.elem = tutti_dtype_bytes(work->dtypes.term);
     t.wide_elem = tutti_dtype_bytes(t.wide);
     size_t n_bytes = TTI_MIN(work->n_elems, (size_t)TREE_BLOCK_ELEMS) * t.wide_elem;
     size_t n_blocks = (size_t)work->n_partials;
-    size_t n_own = t.wide != work->dtype ? n_blocks * TREE_BLOCK_ELEMS * t.wide_elem : 0;
+    size_t n_own = t.wide != work->dtypes.term ? n_blocks * TREE_BLOCK_ELEMS * t.wide_elem : 0;
     t.inbox = tti_comm_scratch(work->comm, n_own + n_blocks * n_bytes);
     if (!t.inbox) return TUTTI_E_NOMEM;
     t.blocks = t.inbox + n_blocks * n_bytes;

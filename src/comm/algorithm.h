@@ -42,7 +42,7 @@ typedef struct tti_work {
     int n_partials;
     void *dst;
     size_t n_elems;
-    tutti_dtype dtype;
+    tti_sum_dtypes dtypes; /* of the terms and the result, and of partial sums */
     tutti_reduce_op op;
     bool direct; /* view(rank, partial) works, and view(rank, n_partials of that rank) is its dst */
     bool keeps_terms;     /* the terms must not be changed (but where dst is one) */

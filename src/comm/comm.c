@@ -140,7 +140,7 @@ tutti_status tutti_comm_barrier(tutti_comm *comm) {
 }
 
 static tutti_status check_reduction(const char *who, const tutti_comm *comm, const tti_work *w) {
-    TTI_TRY(tti_check_elems(who, w->n_elems, comm->n_ranks, w->dtype));
+    TTI_TRY(tti_check_elems(who, w->n_elems, comm->n_ranks, w->dtypes.term));
     if ((unsigned)w->op >= TUTTI_N_REDUCE_OPS)
         return tti_fail(TUTTI_E_INVALID, "%s: no operation %d", who, (int)w->op);
     return TUTTI_OK;
@@ -149,9 +149,9 @@ static tutti_status check_reduction(const char *who, const tutti_comm *comm, con
 /* Sums inside the agreement, along the tree by which the ranks of a large group agree. */
 static tutti_status reduce_by_agreement(tti_work *work, tti_offer *offer) {
     tutti_comm *comm = work->comm;
-    tutti_dtype wide = tti_wide_dtype(work->dtype);
+    tutti_dtype wide = work->dtypes.sum;
     double term[TTI_INLINE_BYTES / sizeof(double)];
-    tti_widen(work->dtype, work->bufs[0], term, work->n_elems);
+    tti_widen(work->dtypes.term, work->bufs[0], term, work->n_elems);
     offer->inline_data = term;
     offer->inline_bytes = work->n_elems * tutti_dtype_bytes(wide);
     offer->n_sum = work->n_elems;
@@ -159,14 +159,14 @@ static tutti_status reduce_by_agreement(tti_work *work, tti_offer *offer) {
     offer->sum_op = work->op;
     TTI_TRY(tti_call_begin(comm, offer, NULL));
     if (work->n_elems)
-        tti_narrow(work->dtype, comm->transport->sum(comm->state), work->dst, work->n_elems);
+        tti_narrow(work->dtypes.term, comm->transport->sum(comm->state), work->dst, work->n_elems);
     return TUTTI_OK;
 }
 
 static bool sums_in_agreement(const tti_work *work) {
     const tutti_comm *comm = work->comm;
     if (!comm->transport->sums || !comm->transport->sums(comm->state)) return false;
-    return work->n_elems * tutti_dtype_bytes(tti_wide_dtype(work->dtype)) <= TTI_INLINE_BYTES;
+    return work->n_elems * tutti_dtype_bytes(work->dtypes.sum) <= TTI_INLINE_BYTES;
 }
 
 /* Chooses by size, from measurements: docs/algorithms.md. */
@@ -179,11 +179,11 @@ static tutti_status run_reduce(const tti_work *work, tutti_comm_alg alg) {
 static tutti_status all_reduce(tti_work *work, tutti_comm_alg alg) {
     tutti_comm *comm = work->comm;
     tti_offer offer = {.call = {.kind = TTI_CALL_ALL_REDUCE,
-                                .dtype = work->dtype,
+                                .dtype = work->dtypes.term,
                                 .op = work->op,
                                 .alg = alg,
                                 .n_elems = work->n_elems}};
-    size_t n_bytes = work->n_elems * tutti_dtype_bytes(work->dtype);
+    size_t n_bytes = work->n_elems * tutti_dtype_bytes(work->dtypes.term);
     bool is_inline =
         n_bytes <= TTI_INLINE_BYTES && (alg == TUTTI_ALG_AUTO || alg == TUTTI_ALG_DIRECT);
     if (is_inline && sums_in_agreement(work)) return reduce_by_agreement(work, &offer);
@@ -211,7 +211,7 @@ tutti_status tutti_comm_all_reduce(tutti_comm *comm, const void *src, void *dst,
                      .n_partials = 1,
                      .dst = dst,
                      .n_elems = n_elems,
-                     .dtype = dtype,
+                     .dtypes = tti_sum_dtypes_of(dtype),
                      .op = op,
                      .keeps_terms = true};
     TTI_TRY(check_reduction("all_reduce", comm, &work));
@@ -223,14 +223,14 @@ tutti_status tutti_comm_all_reduce(tutti_comm *comm, const void *src, void *dst,
 }
 
 static tutti_status reduce_scatter(tti_work *work) {
-    tti_offer offer = {
-        .call = {.kind = TTI_CALL_REDUCE_SCATTER,
-                 .dtype = work->dtype,
-                 .op = work->op,
-                 .n_elems = work->n_elems},
-        .bufs = {work->bufs[0]},
-        .n_bufs = 1,
-        .buf_bytes = work->n_elems * (size_t)work->comm->n_ranks * tutti_dtype_bytes(work->dtype)};
+    tti_offer offer = {.call = {.kind = TTI_CALL_REDUCE_SCATTER,
+                                .dtype = work->dtypes.term,
+                                .op = work->op,
+                                .n_elems = work->n_elems},
+                       .bufs = {work->bufs[0]},
+                       .n_bufs = 1,
+                       .buf_bytes = work->n_elems * (size_t)work->comm->n_ranks *
+                                    tutti_dtype_bytes(work->dtypes.term)};
     TTI_TRY(tti_sum_order_ranks_once(work->comm->n_ranks, &work->comm->by_rank));
     TTI_TRY(tti_call_begin(work->comm, &offer, &work->direct));
     return work->n_elems == 0 ? TUTTI_OK : tti_direct_reduce_scatter(work);
@@ -245,7 +245,7 @@ tutti_status tutti_comm_reduce_scatter(tutti_comm *comm, const void *src, void *
                      .n_partials = 1,
                      .dst = dst,
                      .n_elems = n_elems,
-                     .dtype = dtype,
+                     .dtypes = tti_sum_dtypes_of(dtype),
                      .op = op};
     TTI_TRY(check_reduction("reduce_scatter", comm, &work));
     size_t n_bytes = n_elems * tutti_dtype_bytes(dtype);

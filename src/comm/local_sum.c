@@ -26,6 +26,28 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+INLINE float float_of_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+INLINE uint32_t bits_of_float(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* To bf16, nearest even; NaN stays NaN, and infinities stay infinite. */
+INLINE uint16_t f32_to_bf16(float x) {
+    uint32_t bits = bits_of_float(x);
+    uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+    uint32_t nan = (bits >> 16) | 0x40u;
+    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded);
+}
+
+INLINE float bf16_to_f32(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
+
 typedef void (*combine_fn)(void *dst, const void *a, const void *b, size_t n_elems);
 typedef void (*convert_fn)(const void *src, void *dst, size_t n_elems);
 
@@ -63,6 +85,13 @@ COMBINE(sum_u8, uint8_t, ADD_INT)
 COMBINE(min_u8, uint8_t, MIN_OF)
 COMBINE(max_u8, uint8_t, MAX_OF)
 
+/* Sums of two values of bf16, which are rounded: in 16 bits, and as values of f32. */
+#define ADD_BF16(T, x, y) f32_to_bf16(bf16_to_f32(x) + bf16_to_f32(y))
+#define ADD_ROUNDED(T, x, y) bf16_to_f32(f32_to_bf16((x) + (y)))
+
+COMBINE(sum_bf16, uint16_t, ADD_BF16)
+COMBINE(sum_rounded, float, ADD_ROUNDED)
+
 #define ROW(type)                                                                       \
     {                                                                                   \
         {sum_##type##_base, sum_##type##_wide}, {min_##type##_base, min_##type##_wide}, \
@@ -70,7 +99,7 @@ COMBINE(max_u8, uint8_t, MAX_OF)
     }
 static const combine_fn combines[TUTTI_N_DTYPES][TUTTI_N_REDUCE_OPS][2] = {
     [TUTTI_F32] = ROW(f32), [TUTTI_F64] = ROW(f64), [TUTTI_I32] = ROW(i32),
-    [TUTTI_I64] = ROW(i64), [TUTTI_U8] = ROW(u8),
+    [TUTTI_I64] = ROW(i64), [TUTTI_U8] = ROW(u8),   [TUTTI_BF16] = {{sum_bf16_base, sum_bf16_wide}},
 };
 
 /* 1 if the CPU has AVX2. */
@@ -80,18 +109,6 @@ static int variant(void) {
 #else
     return 0;
 #endif
-}
-
-INLINE float float_of_bits(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-INLINE uint32_t bits_of_float(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
 }
 
 /* Branch-free, and through normal numbers only, so that flush-to-zero modes change nothing. */
@@ -113,15 +130,6 @@ INLINE uint16_t f32_to_f16(float x) {
     h = a >= 0x477FF000u ? 0x7C00u : h;                                   /* 65520 */
     h = a > 0x7F800000u ? 0x7E00u : h;
     return (uint16_t)(h | sign);
-}
-
-INLINE float bf16_to_f32(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
-
-INLINE uint16_t f32_to_bf16(float x) {
-    uint32_t bits = bits_of_float(x);
-    uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    uint32_t nan = (bits >> 16) | 0x40u;
-    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded);
 }
 
 #define CONVERT(name, FROM, TO)                                                           \
@@ -171,22 +179,56 @@ void tti_narrow(tutti_dtype dtype, const void *src, void *dst, size_t n_elems) {
         memmove(dst, src, n_elems * tutti_dtype_bytes(dtype));
 }
 
+/* A block is converted outside, so that what it overwrites has been read. */
+void tti_narrow_in_place(tutti_dtype dtype, float *x, size_t n_elems) {
+    uint16_t block[TTI_SUM_BLOCK];
+    for (size_t i = 0; i < n_elems; i += TTI_SUM_BLOCK) {
+        size_t n = TTI_MIN(n_elems - i, (size_t)TTI_SUM_BLOCK);
+        tti_narrow(dtype, x + i, block, n);
+        memcpy((uint16_t *)(void *)x + i, block, n * sizeof *block);
+    }
+}
+
+void tti_widen_in_place(tutti_dtype dtype, float *x, size_t first, size_t last) {
+    uint16_t block[TTI_SUM_BLOCK];
+    for (size_t end = last, n; end > first; end -= n) {
+        n = TTI_MIN(end - first, (size_t)TTI_SUM_BLOCK);
+        memcpy(block, (uint16_t *)(void *)x + (end - n), n * sizeof *block);
+        tti_widen(dtype, block, x + (end - n), n);
+    }
+}
+
 enum { STACK_BLOCK_BYTES = TTI_SUM_BLOCK * 8 };
 
 size_t tti_sum_scratch_bytes(void) { return (size_t)(TTI_SUM_DEPTH + 1) * STACK_BLOCK_BYTES; }
 
+tti_sum_dtypes tti_sum_dtypes_of(tutti_dtype dtype) {
+    return (tti_sum_dtypes){dtype, tti_wide_dtype(dtype)};
+}
+
+void tti_sum_result(tti_sum_dtypes dtypes, const void *sum, void *dst, size_t n_elems) {
+    if (dtypes.sum == dtypes.term)
+        memmove(dst, sum, n_elems * tutti_dtype_bytes(dtypes.term));
+    else
+        tti_narrow(dtypes.term, sum, dst, n_elems);
+}
+
 const void *tti_sum_block(const tti_sum_order *order, const void *const *srcs, size_t offset_bytes,
-                          tutti_dtype dtype, tutti_reduce_op op, size_t n_elems, void *scratch) {
-    tutti_dtype wide = tti_wide_dtype(dtype);
-    combine_fn combine = combines[wide][op][variant()];
+                          tti_sum_dtypes dtypes, tutti_reduce_op op, size_t n_elems,
+                          void *scratch) {
+    static const combine_fn rounded[2] = {sum_rounded_base, sum_rounded_wide};
+    bool widens = dtypes.term != TUTTI_F32 && dtypes.term != dtypes.sum;
+    bool rounds = dtypes.term == TUTTI_F32 && dtypes.sum == TUTTI_BF16;
+    combine_fn combine = rounds ? rounded[variant()] : combines[dtypes.sum][op][variant()];
     unsigned char *blocks = scratch;
     const void *stack[TTI_SUM_DEPTH];
     int n = 0;
+    TTI_ASSERT(combine != NULL);
     if (order->n_terms == 1) return (const char *)srcs[0] + offset_bytes;
     for (int t = 0; t < order->n_terms; t++) {
         stack[n] = (const char *)srcs[t] + offset_bytes;
-        if (wide != dtype) {
-            tti_widen(dtype, stack[n], blocks + n * STACK_BLOCK_BYTES, n_elems);
+        if (widens) {
+            tti_widen(dtypes.term, stack[n], blocks + n * STACK_BLOCK_BYTES, n_elems);
             stack[n] = blocks + n * STACK_BLOCK_BYTES;
         }
         n++;
@@ -196,8 +238,8 @@ const void *tti_sum_block(const tti_sum_order *order, const void *const *srcs, s
             stack[n - 2] = sum;
         }
     }
-    if (wide == dtype) return stack[0];
+    if (!widens) return stack[0];
     void *result = blocks + TTI_SUM_DEPTH * STACK_BLOCK_BYTES;
-    tti_narrow(dtype, stack[0], result, n_elems);
+    tti_narrow(dtypes.term, stack[0], result, n_elems);
     return result;
 }

@@ -1,7 +1,10 @@
 /* local_sum.h - the arithmetic of reductions: combines two arrays, or many in tree order.
  *
  * f16 and bf16 are added as f32, the other types as themselves ("wide" dtype); integers wrap.  MIN
- * and MAX give NaN if either is NaN. The bits do not depend on the instruction set. */
+ * and MAX give NaN if either is NaN. The bits do not depend on the instruction set.
+ *
+ * Sums of gradients may also be rounded to bf16 after each addition, so that every partial sum has
+ * 16 bits: each term and each sum is bf16, and each addition is made in f32. */
 #ifndef TTI_COMM_LOCAL_SUM_H
 #define TTI_COMM_LOCAL_SUM_H
 
@@ -13,7 +16,7 @@ enum { TTI_SUM_BLOCK = 1024 }; /* elements that tti_sum_block takes at most */
 /* f32 for f16 and bf16, dtype itself otherwise. */
 tutti_dtype tti_wide_dtype(tutti_dtype dtype);
 
-/* dst[i] = a[i] op b[i] in a wide dtype; dst may be a or b. */
+/* dst[i] = a[i] op b[i] in a wide dtype, or the rounded sum in bf16; dst may be a or b. */
 void tti_combine(tutti_dtype wide, tutti_reduce_op op, void *dst, const void *a, const void *b,
                  size_t n_elems);
 
@@ -21,12 +24,32 @@ void tti_combine(tutti_dtype wide, tutti_reduce_op op, void *dst, const void *a,
 void tti_widen(tutti_dtype dtype, const void *src, void *dst, size_t n_elems);
 void tti_narrow(tutti_dtype dtype, const void *src, void *dst, size_t n_elems);
 
+/* The same conversions where the 16-bit values lie at the beginning of the f32 array's memory:
+ * n_elems values at x become n_elems 16-bit values at x; 16-bit values first .. last-1 at x become
+ * the f32 elements first .. last-1 of x, and the 16-bit values before first stay. */
+void tti_narrow_in_place(tutti_dtype dtype, float *x, size_t n_elems);
+void tti_widen_in_place(tutti_dtype dtype, float *x, size_t first, size_t last);
+
 /* Scratch that tti_sum_block needs: a stack of blocks and one for the result. */
 size_t tti_sum_scratch_bytes(void);
 
+/* The dtypes of a sum: of its terms and result, and of what additions give.  sum: wide_dtype(term),
+ * or bf16 to round each partial sum; then the op is SUM, and term bf16, or f32 with values that fit
+ * bf16. */
+typedef struct tti_sum_dtypes {
+    tutti_dtype term, sum;
+} tti_sum_dtypes;
+
+/* Terms of dtype, added in its wide dtype. */
+tti_sum_dtypes tti_sum_dtypes_of(tutti_dtype dtype);
+
+/* A sum in dtypes.sum to dst in dtypes.term. */
+void tti_sum_result(tti_sum_dtypes dtypes, const void *sum, void *dst, size_t n_elems);
+
 /* The terms of order, whose n_elems <= TTI_SUM_BLOCK elements start at srcs[i] + offset_bytes,
- * added in order.  Returns the result in dtype: in scratch, or the term itself if it is alone. */
+ * added in order.  Returns the result in dtypes.term: in scratch, or the term itself if it is
+ * alone. */
 const void *tti_sum_block(const tti_sum_order *order, const void *const *srcs, size_t offset_bytes,
-                          tutti_dtype dtype, tutti_reduce_op op, size_t n_elems, void *scratch);
+                          tti_sum_dtypes dtypes, tutti_reduce_op op, size_t n_elems, void *scratch);
 
 #endif /* TTI_COMM_LOCAL_SUM_H */

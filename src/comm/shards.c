@@ -69,6 +69,8 @@ static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *de
     if ((unsigned)desc->alg >= TUTTI_N_ALGS)
         return tti_fail(TUTTI_E_INVALID, "reduce_shards: no algorithm %d", (int)desc->alg);
     TTI_TRY(tti_check_elems("reduce_shards", desc->n_elems, 1, desc->dtype));
+    if (desc->rounds && desc->dtype != TUTTI_BF16)
+        return tti_fail(TUTTI_E_INVALID, "reduce_shards: only partial sums of bf16 are rounded");
     if (!desc->dst && desc->n_elems > 0)
         return tti_fail(TUTTI_E_INVALID, "reduce_shards: dst is NULL");
     TTI_TRY(check_whole(comm, desc));
@@ -104,10 +106,11 @@ static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
                      .n_partials = desc->n_partials,
                      .dst = desc->dst,
                      .n_elems = desc->n_elems,
-                     .dtype = desc->dtype,
+                     .dtypes = tti_sum_dtypes_of(desc->dtype),
                      .op = TUTTI_SUM,
                      .bounds = desc->bounds};
     size_t n_bounds = (size_t)comm->n_ranks + 1;
+    if (desc->rounds) work.dtypes.sum = TUTTI_BF16;
     tti_offer offer = {
         .call = {.kind = TTI_CALL_REDUCE_SHARDS,
                  .dtype = desc->dtype,

@@ -4,7 +4,8 @@
  * (shard_map.h) and has already added it into canonical partial sums: complete subtrees of the
  * binary tree over 0
  * .. V-1.  The ranks finish the sum in the order of that tree, so its bits depend neither on the
- * number of ranks nor on the runs. */
+ * number of ranks nor on the runs.  Of f16 and bf16 that needs desc.rounds, and partial sums that
+ * their ranks have rounded after each addition. */
 #ifndef TTI_COMM_SHARDS_H
 #define TTI_COMM_SHARDS_H
 
@@ -37,6 +38,8 @@ typedef struct tti_reduce_desc {
                              bounds[r] .. bounds[r+1]-1 alone, and the others of its dst are
                              undefined; NULL: every rank gets all                         */
     const tti_shard_map *shard_map; /* the shard map, the same on every rank; NULL: equal runs */
+    bool rounds; /* of bf16: each partial sum is rounded to bf16 as it is made, so that
+                    the bits do not depend on the number of ranks; false: once      */
 } tti_reduce_desc;
 
 /* dst[i] = sum over all V shards, in tree order, the same bits for every W, on every rank, with

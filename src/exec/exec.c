@@ -295,10 +295,11 @@ static tutti_status build_worker(tti_exec *x) {
         TTI_TRY(tti_pipe_agree_compute_threads(&x->setup));
     }
     TTI_TRY(count_in_flight(x));
-    TTI_TRY(tti_accumulation_init(
-        &x->setup.acc, x->setup.first_shard, x->setup.last_shard,
+    TTI_TRY(tti_exec_plan_merges(
+        &x->setup.desc, x->setup.first_shard, x->setup.last_shard,
         has_pipe ? tti_pipe_width(plan->stages, x->setup.desc.n_compute_threads, n_local)
-                 : x->setup.n_in_flight));
+                 : x->setup.n_in_flight,
+        &x->setup.acc));
     if (has_pipe) TTI_TRY(tti_pipe_create(&x->setup, &x->pipe));
     TTI_TRY(tti_exec_init_share(&x->setup.desc, x->setup.rank, x->setup.n_ranks, &x->setup.share));
     if (x->device) {
@@ -422,8 +423,8 @@ tutti_status tti_exec_rebalance(tti_exec *x, const tti_shard_map *shard_map) {
         tti_exec_n_compute_threads(&x->setup.desc, x->setup.last_shard - x->setup.first_shard);
     x->arrays->has_whole_ema = false; /* it was in a buffer of gradients */
     TTI_TRY(count_in_flight(x));
-    TTI_TRY(tti_accumulation_init(&x->setup.acc, x->setup.first_shard, x->setup.last_shard,
-                                  x->setup.n_in_flight));
+    TTI_TRY(tti_exec_plan_merges(&x->setup.desc, x->setup.first_shard, x->setup.last_shard,
+                                 x->setup.n_in_flight, &x->setup.acc));
     x->threads->thread = calloc((size_t)x->setup.n_in_flight, sizeof *x->threads->thread);
     if (!x->threads->thread) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     TTI_TRY(agree_buffers(x, &n_buffers));

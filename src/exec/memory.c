@@ -63,8 +63,8 @@ tutti_status tti_planned_accumulation(const tti_exec_desc *desc, int rank, int n
     if (desc->plan->stages)
         width = tti_pipe_width(desc->plan->stages, tti_exec_n_compute_threads(desc, last - first),
                                last - first);
-    return tti_accumulation_init(acc, first, last,
-                                 TTI_MAX(1, TTI_MIN(width, TTI_MAX_COMPUTE_THREADS)));
+    return tti_exec_plan_merges(desc, first, last,
+                                TTI_MAX(1, TTI_MIN(width, TTI_MAX_COMPUTE_THREADS)), acc);
 }
 
 /* A buffer that is whole for one worker is so for all of them. */

@@ -65,7 +65,14 @@ tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_resident_range *
 /* ---- sums ---- */
 
 bool tti_drawing_is_compressed(const tti_drawing *d) {
-    return d->scheme.data > 1 && strcmp(d->b->config.parallel.compress, "none") != 0;
+    const tti_job_config *c = &d->b->config;
+    return d->scheme.data > 1 &&
+           (strcmp(c->parallel.compress, "none") != 0 || tti_job_wire(c) != TUTTI_F32);
+}
+
+const char *tti_drawing_compression(const tti_drawing *d) {
+    const tti_job_config *c = &d->b->config;
+    return tti_job_wire(c) == TUTTI_BF16 ? "bf16" : c->parallel.compress;
 }
 
 size_t tti_drawing_message_bytes(const tti_drawing *d, const tti_plan *plan, size_t first,
@@ -74,7 +81,7 @@ size_t tti_drawing_message_bytes(const tti_drawing *d, const tti_plan *plan, siz
     desc.plan = plan;
     if (tti_compress_wanted(&desc, d->scheme.data))
         return tti_compress_message_bytes(&desc, first, n_elems);
-    return n_elems * (desc.fast ? tutti_dtype_bytes(desc.wire) : sizeof(float));
+    return n_elems * tti_exec_wire_bytes(&desc);
 }
 
 /* ---- a worker ---- */

@@ -54,6 +54,7 @@ int tti_drawing_n_ranges(const tti_drawing *d);
 tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_resident_range *out);
 
 bool tti_drawing_is_compressed(const tti_drawing *d);
+const char *tti_drawing_compression(const tti_drawing *d); /* by what, then */
 
 /* Bytes of a worker's gradient of this many elements as it is sent. */
 size_t tti_drawing_message_bytes(const tti_drawing *d, const tti_plan *plan, size_t first,

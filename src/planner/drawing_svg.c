@@ -215,7 +215,7 @@ static void print_key(const tti_drawing *d, tti_str *out) {
                        (long long)c->parallel.average_every);
     else
         tti_str_printf(out, "sums of gradients%s%s", tti_drawing_is_compressed(d) ? " by " : "",
-                       tti_drawing_is_compressed(d) ? c->parallel.compress : "");
+                       tti_drawing_is_compressed(d) ? tti_drawing_compression(d) : "");
     if (d->scheme.zero > 0) tti_str_add(out, " to the owners of partitions, and parameters back");
     if (d->exec.shares) tti_str_add(out, ", for the copy that all threads share");
     if (d->scheme.data > 1 && tti_drawing_joins(d, tti_blueprint_plan(d->b, 0), &joined) > 0)

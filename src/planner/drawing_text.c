@@ -98,9 +98,8 @@ static void print_buckets(const tti_drawing *d, const tti_plan *plan) {
         all += n_bytes;
     }
     if (tti_drawing_is_compressed(d))
-        tti_str_printf(d->out, "  compressed by %s: %.3f MiB of %.3f\n",
-                       d->b->config.parallel.compress, tti_mib(all),
-                       tti_mib(plan->n_flat * sizeof(float)));
+        tti_str_printf(d->out, "  compressed by %s: %.3f MiB of %.3f\n", tti_drawing_compression(d),
+                       tti_mib(all), tti_mib(plan->n_flat * sizeof(float)));
     if (tti_drawing_is_compressed(d) && d->exec.compress_after > 0)
         tti_str_printf(d->out, "  the gradients of the first %lld steps are sent whole\n",
                        (long long)d->exec.compress_after);

@@ -319,7 +319,7 @@ static double bytes_of_division(const tti_blueprint *b, double batches) {
 /* Arrays of a channel that have as many elements as keys: parameters, gradient and averages; of a
  * gradient in 16 bits half a one, and one where it is widened. */
 static double arrays_of_channel(const tti_job_config *c) {
-    bool rounds = strcmp(c->parallel.compress, "none") != 0;
+    bool rounds = tti_job_wire(c) != TUTTI_F32;
     return 2 + (c->train.ema > 0) + (rounds ? 0.5 : 0);
 }
 

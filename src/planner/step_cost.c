@@ -68,8 +68,7 @@ static double reduced_bytes(const tti_step_worker *w, const tti_instr *in) {
         return tti_compress_sent(&desc, w->n_ranks) * (double)(in->range.last - in->range.first) /
                (double)desc.plan->n_flat;
     if (in->kind == TTI_REDUCE_SCATTER || in->kind == TTI_PUSH_GRADS) whole /= 2;
-    bool rounds = desc.fast && desc.wire != TUTTI_F32;
-    return rounds ? whole / 2 : whole;
+    return whole * (double)tti_exec_wire_bytes(&desc) / sizeof(float);
 }
 
 static double run_share(const tti_calibration *c, const tti_program *program, const tti_instr *in) {
@@ -96,7 +95,8 @@ static void add_instr(const tti_step_worker *w, const tti_calibration *c,
         case TTI_ADD_PARTIALS:
         case TTI_REDUCE_SCATTER:
         case TTI_ALL_REDUCE:
-            if (in->method != TTI_REDUCE_TREE) cost->merged += share * n * (list->n_partials - 1);
+            if (in->method != TTI_REDUCE_TREE && in->method != TTI_REDUCE_TREE_ROUNDED)
+                cost->merged += share * n * (list->n_partials - 1);
             if (in->kind == TTI_ADD_PARTIALS) return;
             cost->n_reductions += share;
             cost->reduced_bytes += share * reduced_bytes(w, in);

@@ -14,7 +14,7 @@
 /* Average traffic of compressed buckets; vectors are sent whole. */
 static void find_compressed(const tti_exec_desc *desc, double n_flat_bytes, tti_sums *out) {
     double pairs, summed;
-    if (desc->fast && desc->wire != TUTTI_F32) out->of_sum = 0.5;
+    out->of_sum = (double)tti_exec_wire_bytes(desc) / sizeof(float);
     if (!tti_compress_wanted(desc, 2) || n_flat_bytes <= 0) return;
     tti_compress_kinds(desc, &pairs, &summed);
     out->of_sum = summed / n_flat_bytes;

@@ -71,6 +71,21 @@ void tti_server_round(tti_exec *x, float *const *partials, int *n_partials) {
     *n_partials = 1;
 }
 
+static void round_partials_compute_thread(int compute_thread, void *arg) {
+    tti_exec *x = arg;
+    const tti_setup *setup = tti_setup_of(x);
+    tti_range mine = tti_compute_thread_range(setup->desc.plan->n_flat, 16, compute_thread,
+                                              setup->desc.n_compute_threads);
+    for (int i = 0; i < setup->acc.n_partials && mine.first < mine.last; i++)
+        tti_backend_cpu.accumulate_rounded(tti_exec_partial(x, i) + mine.first, NULL,
+                                           mine.last - mine.first);
+}
+
+void tti_server_round_partials(tti_exec *x) {
+    if (tti_exec_rounds_partials(&tti_setup_of(x)->desc))
+        tti_exec_run_threads(x, round_partials_compute_thread, x);
+}
+
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n) {
     copying c = {x, dst, &from, 1, {0, n}, TUTTI_F32, true};
     tti_exec_run_threads(x, copy_compute_thread, &c);

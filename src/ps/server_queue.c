@@ -32,6 +32,8 @@ static void pull_compute_thread(int compute_thread, void *arg) {
 static void sum_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
     const void *terms[TTI_MAX_RANKS * TTI_MAX_PARTIALS];
+    const tti_sum_dtypes dtypes = {
+        TUTTI_F32, tti_exec_rounds_partials(&s->desc.exec) ? TUTTI_BF16 : TUTTI_F32};
     float *dst = s->worker[0].partials[0];
     tti_range mine =
         tti_compute_thread_range(tti_setup_of(s->x)->desc.plan->n_flat, 16, compute_thread,
@@ -40,8 +42,8 @@ static void sum_compute_thread(int compute_thread, void *arg) {
         terms[t] = s->worker[s->order.terms[t].rank].partials[s->order.terms[t].partial];
     for (size_t i = mine.first; i < mine.last; i += TTI_SUM_BLOCK) {
         size_t n = TTI_MIN(mine.last - i, (size_t)TTI_SUM_BLOCK);
-        const void *sum = tti_sum_block(&s->order, terms, i * sizeof(float), TUTTI_F32, TUTTI_SUM,
-                                        n, s->scratch[compute_thread]);
+        const void *sum = tti_sum_block(&s->order, terms, i * sizeof(float), dtypes, TUTTI_SUM, n,
+                                        s->scratch[compute_thread]);
         if (sum != dst + i) memcpy(dst + i, sum, n * sizeof *dst);
     }
 }
@@ -348,6 +350,7 @@ tutti_status tti_server_push_step(tti_exec *x, const tti_step_desc *desc, double
                                   tti_step_result *result) {
     tti_server *s = tti_setup_of(x)->desc.server;
     int64_t begin = tti_now_ns();
+    tti_server_round_partials(x);
     pthread_mutex_lock(&s->mutex);
     tutti_status st = arrive(s, x, desc, inv_count, result);
     pthread_mutex_unlock(&s->mutex);

@@ -351,6 +351,9 @@ bool tti_client_close(tti_server *s);
 /* By all compute threads: if gradients are sent in 16 bits, replaces the partial sums by their
  * rounded sum; and copies n elements. */
 void tti_server_round(tti_exec *x, float *const *partials, int *n_partials);
+/* By all compute threads: rounds each partial sum of a synchronous worker, where they are rounded.
+ */
+void tti_server_round_partials(tti_exec *x);
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
 
 /* A worker's connections to range servers; without keys all return TUTTI_OK.  channels [n_ranges]:

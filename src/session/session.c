@@ -47,7 +47,7 @@ static tutti_status check_layout(const tutti_session *s) {
     if (s->loss && keeps_rest && c->parallel.workers > 1)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "parallel.compress=%s cannot be used with desc.loss; give "
-                        "parallel.compress=none, bf16 or f16",
+                        "parallel.compress=none or f16",
                         c->parallel.compress);
     return TUTTI_OK;
 }

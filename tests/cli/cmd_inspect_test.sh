@@ -91,6 +91,9 @@ for type in f16 bf16; do
     drawn "red: sums of gradients by $type<" job.yaml $packed=$type
     drawn '>0.02<' job.yaml $packed=$type
 done
+# 16-bit partial sums of exact mode
+expect 0 "compressed by bf16: 0.024 MiB of 0.049" job.yaml -n 2 parallel.wire=bf16 --layout
+expect 0 "data axis, tree, 16 bits" job.yaml -n 2 parallel.wire=bf16 --layout --worker 0
 # 126 of the 12,544 weights of fc1 and 2 of the 160 of out as pairs, 26 elements of bias
 expect 0 "bucket 0      0.001 MiB" job.yaml $packed=topk parallel.topk=0.01 --layout
 # of rank 2: 2 (784 + 16) and 2 (16 + 10) elements, 26 of bias

@@ -105,7 +105,9 @@ def test_less_on_the_wire():
     """Half the bytes, a hundredth twice (index and value) to each other, a mean now and then."""
     write("wide.yaml", WIDE)
     plain, whole = four()
-    reported, sent = four("parallel.mode=fast", "parallel.compress=bf16")
+    for less in (["parallel.wire=bf16"], ["parallel.mode=fast", "parallel.compress=f16"]):
+        expect_bytes(four(*less)[1], whole, 0.5)
+    reported, sent = four("parallel.mode=fast", "parallel.wire=bf16")
     expect_bytes(sent, whole, 0.5)
     if not reported["exposed_s"] < plain["exposed_s"]:
         raise AssertionError("%s %s" % (reported, plain))
@@ -144,7 +146,7 @@ def test_servers_that_all_wait_for():
     runs.tutti("simulate", *JOB, *SERVER, "-n", "4", "--device", "cpu").expect(
         0, "1 synchronous server")
     # Half of the gradients, and parameters come back as they are.
-    less = served(4, "parallel.compress=bf16", "parallel.place=processes")[-1]
+    less = served(4, "parallel.wire=bf16", "parallel.place=processes")[-1]
     if abs(less["sums_s"] / one["sums_s"] - 0.75) > 0.01:
         raise AssertionError("%s %s" % (less, one))
 

@@ -247,9 +247,10 @@ def expected_of(name, outcomes):
     if name in table:
         return with_unrecorded(table[name], outcomes)
     how = ("record it with a program whose results are known to be right, by "
-           "python3 tests/cli/layout_hashes.py " + runs.BUILD)
+           "python3 tests/cli/%s.py %s" % (os.path.basename(TABLE)[:-len(".txt")], runs.BUILD))
     if "no oneDNN" in name:
-        raise AssertionError("tests/golden/layout_hashes.txt has no section [%s]: %s" % (name, how))
+        raise AssertionError("tests/golden/%s has no section [%s]: %s" % (os.path.basename(TABLE),
+                                                                        name, how))
     print("no section [%s]: layouts are compared with each other alone; %s" % (name, how))
     rows = {}
     for (model, layout, *_), outcome in outcomes.items():

@@ -277,7 +277,7 @@ def test_refusals():
            "parallel.workers=2", "parallel.servers=3")
     refuse(2, "give parallel.zero=0", *SERVER, "parallel.zero=1")
     refuse(2, "share memory with a synchronous server", *SERVER, "parallel.mode=fast",
-           "parallel.compress=bf16")
+           "parallel.compress=f16")
     refuse(2, "keeps a residual of every gradient", *ASYNC, "parallel.compress=topk")
     refuse(2, "repeats the order of an asynchronous run", "parallel.replay=somewhere")
     refuse(2, "it is the folder of an asynchronous run", *ASYNC, "parallel.replay=nowhere")

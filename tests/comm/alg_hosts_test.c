@@ -159,6 +159,17 @@ static const char *wire_rank(tutti_comm *comm, void *arg) {
                                                             .bounds = bounds}));
     if ((failure = moved_since(comm, &before, want->n_remote, &inside, &between))) return failure;
     if (between != want->scatter_between) return comm_text("scatter: %llu", (long long)between);
+    before = tti_comm_get_bytes(comm); /* partial sums of 16 bits are half as long everywhere */
+    COMM_OK(tti_comm_reduce_shards(comm, &(tti_reduce_desc){.partials = &partial,
+                                                            .n_partials = 1,
+                                                            .dst = memory,
+                                                            .n_elems = N_WIRE,
+                                                            .dtype = TUTTI_BF16,
+                                                            .rounds = true,
+                                                            .n_shards = n,
+                                                            .bounds = bounds}));
+    if ((failure = moved_since(comm, &before, want->n_remote, &inside, &between))) return failure;
+    if (between != want->scatter_between / 2) return comm_text("bf16: %llu", (long long)between);
     const tti_partitions_desc parts = {
         .src = memory, .dst = memory, .bounds = bounds, .n_groups = 1, .dtype = TUTTI_F32};
     COMM_OK(tti_comm_gather_partitions(comm, &parts)); /* takes the stage, the first time */

@@ -59,9 +59,10 @@ T_CASE(terms_are_added_in_tree_order) {
     tti_sum_order order;
     void *scratch = malloc(tti_sum_scratch_bytes());
     T_OK(tti_sum_order_ranks(4, &order));
-    const float *sum = tti_sum_block(&order, srcs, 0, TUTTI_F32, TUTTI_SUM, 3, scratch);
+    const float *sum =
+        tti_sum_block(&order, srcs, 0, tti_sum_dtypes_of(TUTTI_F32), TUTTI_SUM, 3, scratch);
     assert_true(sum[0] == 0 && sum[1] == 10 && sum[2] == 14);
-    sum = tti_sum_block(&order, srcs, 4, TUTTI_F32, TUTTI_MAX, 2, scratch);
+    sum = tti_sum_block(&order, srcs, 4, tti_sum_dtypes_of(TUTTI_F32), TUTTI_MAX, 2, scratch);
     assert_true(sum[0] == 4 && sum[1] == 5);
     tti_sum_order_free(&order);
     T_OK(tti_sum_order_ranks(5, &order));
@@ -88,10 +89,80 @@ T_CASE(halves_accumulate_in_f32) {
     tti_sum_order order;
     void *scratch = malloc(tti_sum_scratch_bytes());
     T_OK(tti_sum_order_ranks(4, &order));
-    const uint16_t *sum = tti_sum_block(&order, srcs, 0, TUTTI_BF16, TUTTI_SUM, 1, scratch);
+    const uint16_t *sum =
+        tti_sum_block(&order, srcs, 0, tti_sum_dtypes_of(TUTTI_BF16), TUTTI_SUM, 1, scratch);
     T_EQ(*sum, tti_f32_to_bf16(260));
     tti_sum_order_free(&order);
     free(scratch);
+}
+
+/* The same terms, each sum of two rounded: 256 + 1 is 256, and 1 + 2 is 3; in both storages. */
+T_CASE(partial_sums_are_rounded) {
+    T_UNUSED;
+    const float values[4] = {256, 1, 1, 2};
+    uint16_t terms[4];
+    const void *srcs[4], *wide[4];
+    for (int i = 0; i < 4; i++) {
+        terms[i] = tti_f32_to_bf16(values[i]);
+        srcs[i] = &terms[i];
+        wide[i] = &values[i];
+    }
+    tti_sum_order order;
+    void *scratch = malloc(tti_sum_scratch_bytes());
+    T_OK(tti_sum_order_ranks(4, &order));
+    const tti_sum_dtypes half = {TUTTI_BF16, TUTTI_BF16}, whole = {TUTTI_F32, TUTTI_BF16};
+    const uint16_t *sum = tti_sum_block(&order, srcs, 0, half, TUTTI_SUM, 1, scratch);
+    T_EQ(*sum, tti_f32_to_bf16(260)); /* 259 lies between 258 and 260: to even */
+    const float *same = tti_sum_block(&order, wide, 0, whole, TUTTI_SUM, 1, scratch);
+    assert_true(*same == 260);
+    tti_sum_order_free(&order);
+    free(scratch);
+}
+
+/* Nearest even; NaN stays NaN, also one whose payload would be rounded to infinity; what is too
+ * large becomes infinite. */
+T_CASE(rounded_sums_keep_nan_and_infinity) {
+    T_UNUSED;
+    enum { N = 37 };
+    const uint32_t thin_nan = 0x7F800001u, full_nan = 0xFFFFFFFFu;
+    float x[N], back[N];
+    uint16_t a[N], b[N];
+    for (int i = 0; i < N; i++) x[i] = (float)i * 1.00390625f;
+    memcpy(&x[3], &thin_nan, sizeof x[3]);
+    memcpy(&x[20], &full_nan, sizeof x[20]);
+    x[4] = INFINITY, x[5] = -INFINITY, x[6] = 3.4e38f, x[7] = 0x1.01p0f, x[8] = 0x1.03p0f;
+    memcpy(back, x, sizeof x);
+    tti_narrow(TUTTI_BF16, x, a, N);
+    tti_narrow_in_place(TUTTI_BF16, back, N);
+    assert_memory_equal(a, back, sizeof a);
+    for (int i = 0; i < N; i++) T_EQ(a[i], tti_f32_to_bf16(x[i]));
+    tti_widen_in_place(TUTTI_BF16, back, 0, N);
+    assert_true(isnan(back[3]) && isnan(back[20]) && back[4] == INFINITY && back[5] == -INFINITY);
+    assert_true(back[6] == INFINITY && back[7] == 1 && back[8] == 0x1.04p0f);
+    for (int i = 0; i < N; i++) b[i] = tti_f32_to_bf16(1);
+    b[4] = tti_f32_to_bf16(-INFINITY);
+    tti_combine(TUTTI_BF16, TUTTI_SUM, b, a, b, N);
+    for (int i = 0; i < N; i++) {
+        float sum = tti_bf16_to_f32(a[i]) + (i == 4 ? -INFINITY : 1);
+        if (isnan(sum))
+            assert_true(isnan(tti_bf16_to_f32(b[i])));
+        else
+            T_EQ(b[i], tti_f32_to_bf16(sum));
+    }
+}
+
+/* Longer than a block, and from an element on that is not the first. */
+T_CASE(conversion_in_place_reads_before_it_writes) {
+    T_UNUSED;
+    enum { N = 5 * TTI_SUM_BLOCK + 13, FIRST = 700 };
+    float *x = malloc(N * sizeof *x);
+    for (int i = 0; i < N; i++) x[i] = (float)(i % 251) - 100;
+    tti_narrow_in_place(TUTTI_BF16, x, N);
+    tti_widen_in_place(TUTTI_BF16, x, FIRST, N);
+    for (int i = FIRST; i < N; i++) assert_true(x[i] == (float)(i % 251) - 100);
+    tti_widen_in_place(TUTTI_BF16, x, 0, FIRST);
+    for (int i = 0; i < N; i++) assert_true(x[i] == (float)(i % 251) - 100);
+    free(x);
 }
 
 T_CASE(nan_and_wrapping) {
@@ -127,6 +198,9 @@ int main(void) {
         cmocka_unit_test(floats_round_as_in_base),
         cmocka_unit_test(terms_are_added_in_tree_order),
         cmocka_unit_test(halves_accumulate_in_f32),
+        cmocka_unit_test(partial_sums_are_rounded),
+        cmocka_unit_test(rounded_sums_keep_nan_and_infinity),
+        cmocka_unit_test(conversion_in_place_reads_before_it_writes),
         cmocka_unit_test(nan_and_wrapping),
         cmocka_unit_test(dst_may_be_an_operand),
     };

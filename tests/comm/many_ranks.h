@@ -126,7 +126,8 @@ static inline void many_begin(int n_ranks, many *m, float *want) {
         srcs[r] = terms + r * MANY_ELEMS;
         for (int i = 0; i < MANY_ELEMS; i++) terms[r * MANY_ELEMS + i] = many_term(r, i);
     }
-    const void *sum = tti_sum_block(&order, srcs, 0, TUTTI_F32, TUTTI_SUM, MANY_ELEMS, scratch);
+    const void *sum = tti_sum_block(&order, srcs, 0, tti_sum_dtypes_of(TUTTI_F32), TUTTI_SUM,
+                                    MANY_ELEMS, scratch);
     memcpy(want, sum, MANY_ELEMS * sizeof *want);
     free(scratch);
     free(srcs);

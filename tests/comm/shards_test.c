@@ -21,10 +21,15 @@ static float noise(uint64_t i, int shard) {
     return ((float)(x & 0xFFFFFF) / 8388608.0f - 1.0f) * (1.0f + (float)(x >> 57));
 }
 
+/* Every partial sum of bf16 is rounded. */
+static double as_sent(float x, tutti_dtype dtype) {
+    return dtype == TUTTI_BF16 ? tti_bf16_to_f32(tti_f32_to_bf16(x)) : x;
+}
+
 static double tree_sum(uint64_t i, int lo, int hi, tutti_dtype dtype) {
-    if (hi - lo == 1) return noise(i, lo);
+    if (hi - lo == 1) return as_sent(noise(i, lo), dtype);
     double a = tree_sum(i, lo, (lo + hi) / 2, dtype), b = tree_sum(i, (lo + hi) / 2, hi, dtype);
-    return dtype == TUTTI_F64 ? a + b : (double)((float)a + (float)b);
+    return dtype == TUTTI_F64 ? a + b : as_sent((float)a + (float)b, dtype);
 }
 
 /* Adds the terms of a worker's shards into canonical partial sums. */
@@ -51,9 +56,11 @@ static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_pa
     memset(dst, 0x5a, j->n_elems * tutti_dtype_bytes(j->dtype)); /* nothing of an earlier job */
     fill_partials(j, partials, n_partials);
     fill_bounds(j, tutti_comm_n_ranks(comm), bounds);
-    tti_reduce_desc desc = {partials,    n_partials,  dst,    j->n_elems,
-                            j->dtype,    j->n_shards, j->alg, j->is_partitioned ? bounds : NULL,
-                            j->shard_map};
+    tti_reduce_desc desc = {partials,     n_partials,
+                            dst,          j->n_elems,
+                            j->dtype,     j->n_shards,
+                            j->alg,       j->is_partitioned ? bounds : NULL,
+                            j->shard_map, j->dtype == TUTTI_BF16};
     COMM_OK(tti_comm_reduce_shards(comm, &desc));
     if (j->is_partitioned) first = bounds[rank], last = bounds[rank + 1];
     for (size_t i = first; i < last; i++) {
@@ -98,7 +105,7 @@ static const int shard_counts[] = {1, 2, 4, 8, 16, 64};
 
 typedef struct job_list {
     int n;
-    job jobs[6 * 3 * 4];
+    job jobs[6 * 3 * 4 * 2];
 } job_list;
 
 /* One after another on one group: what a call leaves there must not reach the next. */
@@ -115,10 +122,16 @@ T_CASE(every_division_gives_the_bits_of_the_tree) {
     for (int w = 1; w <= 8; w++) {
         job_list list = {0};
         for (int v = 0; v < 6; v++)
-            for (int i = 0; i < 3 * 4 && w <= shard_counts[v]; i++) {
-                int a = i / 4, bits = i % 4;
-                list.jobs[list.n++] = (job){shard_counts[v], a == 0 ? 37 : 523, TUTTI_F32, algs[a],
-                                            bits & 1,        bits & 2,          false,     NULL};
+            for (int i = 0; i < 3 * 8 && w <= shard_counts[v]; i++) {
+                int a = i / 8, bits = i % 8;
+                list.jobs[list.n++] = (job){shard_counts[v],
+                                            a == 0 ? 37 : 523,
+                                            bits & 4 ? TUTTI_BF16 : TUTTI_F32,
+                                            algs[a],
+                                            bits & 1,
+                                            bits & 2,
+                                            false,
+                                            NULL};
             }
         comm_run_with(w, true, 0, list_rank, &list);
     }
@@ -137,11 +150,11 @@ T_CASE(any_runs_give_the_bits_of_the_tree) {
     for (size_t d = 0; d < TTI_COUNT(shard_maps); d++) {
         const tti_shard_map *shard_map = &shard_maps[d];
         job_list list = {0};
-        for (int i = 0; i < 3 * 8; i++) {
-            int a = i / 8, bits = i % 8;
+        for (int i = 0; i < 3 * 16; i++) {
+            int a = i / 16, bits = i % 16;
             list.jobs[list.n++] = (job){tti_shard_map_n_shards(shard_map),
                                         a == 0 ? 37 : 523,
-                                        TUTTI_F32,
+                                        bits & 8 ? TUTTI_BF16 : TUTTI_F32,
                                         algs[a],
                                         bits & 1,
                                         bits & 2,
@@ -213,6 +226,8 @@ T_CASE(many_blocks) {
         comm_run_with(3, true, 0, job_rank, &j);
         j.is_partitioned = true;
         comm_run_with(3, true, 0, job_rank, &j);
+        j.dtype = TUTTI_BF16;
+        comm_run_with(3, true, 0, job_rank, &j);
     }
 }
 
@@ -261,10 +276,13 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     (void)arg;
     float x[4] = {1, 2, 3, 4};
     tti_partial partial = {1, tutti_comm_rank(comm), x};
-    tti_reduce_desc desc = {&partial, 1, x, 4, TUTTI_F32, 4, TUTTI_ALG_RING, NULL, NULL};
+    tti_reduce_desc desc = {&partial, 1, x, 4, TUTTI_F32, 4, TUTTI_ALG_RING, NULL, NULL, false};
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID,
                "order that depends on the number of workers");
     desc.alg = TUTTI_ALG_AUTO;
+    desc.rounds = true;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "only partial sums of bf16");
+    desc.rounds = false;
     desc.n_shards = 3;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "power of two in 2");
     desc.n_shards = 1;

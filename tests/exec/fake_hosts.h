@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "backend/peer_hosts.h"
+#include "base/dtype.h"
 
 /* Elements that all ranks have sent to other hosts. */
 static _Atomic size_t fake_n_crossed;
@@ -83,13 +84,21 @@ static inline tutti_status fake_send_leaves(const tti_device_peers *p, const fak
     return fake_send(p, &post, in);
 }
 
+/* A sum of two as it travels in exact mode; in fast mode only the last one is rounded. */
+static inline float fake_partial(const tti_device_peers *p, float a, float b) {
+    bool rounds = !p->fast && p->wire == TUTTI_BF16;
+    return rounds ? tti_bf16_to_f32(tti_f32_to_bf16(a + b)) : a + b;
+}
+
 /* A sum of leaves over the own partition: element i of it. */
-static inline float fake_over_leaves(const fake_hosts *h, size_t n_elems, size_t i) {
+static inline float fake_over_leaves(const tti_device_peers *p, const fake_hosts *h, size_t n_elems,
+                                     size_t i) {
     float stack[32];
     int n = 0;
     for (int k = 0; k < h->of.n_leaves; k++) {
         stack[n++] = h->staging[h->of.rank][tti_peer_leaf_at(&h->of, k, n_elems) + i];
-        for (int a = h->of.leaves[k].n_adds; a > 0; a--, n--) stack[n - 2] += stack[n - 1];
+        for (int a = h->of.leaves[k].n_adds; a > 0; a--, n--)
+            stack[n - 2] = fake_partial(p, stack[n - 2], stack[n - 1]);
     }
     return n == 1 ? stack[0] : NAN;
 }

@@ -94,15 +94,15 @@ static inline float fake_term(const fake_group *g, int which, int t, size_t i) {
     return g->partials[rank][partial][(which < 0 ? 0 : g->at[rank][which][partial]) + i];
 }
 
-/* As it travels in fast mode. */
+/* As it travels. */
 static inline float fake_rounded(const fake_group *g, float value) {
-    if (!g->peers.fast || g->peers.wire == TUTTI_F32) return value;
+    if (g->peers.wire == TUTTI_F32) return value;
     if (g->peers.wire == TUTTI_BF16) return tti_bf16_to_f32(tti_f32_to_bf16(value));
     return tti_f16_to_f32(tti_f32_to_f16(value));
 }
 
 static inline void fake_copy_rounded(const fake_group *g, const float *term, size_t n, float *to) {
-    bool rounds = g->peers.fast && g->peers.wire != TUTTI_F32;
+    bool rounds = g->peers.wire != TUTTI_F32;
     if (!rounds) memcpy(to, term, n * sizeof *to);
     for (size_t e = 0; rounds && e < n; e++) to[e] = fake_rounded(g, term[e]);
 }
@@ -119,7 +119,9 @@ static inline void fake_sum_block(const fake_group *g, int which, size_t first, 
         size_t at = which < 0 ? 0 : g->at[rank][which][partial];
         fake_copy_rounded(g, g->partials[rank][partial] + at + first, n, stack[depth++]);
         for (int k = 0; k < g->terms[t].n_adds; k++, depth--)
-            for (size_t e = 0; e < n; e++) stack[depth - 2][e] += stack[depth - 1][e];
+            for (size_t e = 0; e < n; e++)
+                stack[depth - 2][e] =
+                    fake_partial(&g->peers, stack[depth - 2][e], stack[depth - 1][e]);
     }
     if (depth == 1) fake_copy_rounded(g, stack[0], n, to);
     for (size_t e = 0; depth != 1 && e < n; e++) to[e] = NAN;
@@ -131,8 +133,9 @@ static inline float fake_leaf(const fake_group *g, int which, const tti_leaf *le
     int n = 0;
     for (int t = leaf->first; t < leaf->first + leaf->n_terms; t++) {
         if (g->peers.hosts[g->terms[t].rank] != g->hosts->of.here) abort();
-        stack[n++] = fake_term(g, which, t, i);
-        for (int k = 0; k < g->hosts->of.n_adds[t]; k++, n--) stack[n - 2] += stack[n - 1];
+        stack[n++] = fake_rounded(g, fake_term(g, which, t, i));
+        for (int k = 0; k < g->hosts->of.n_adds[t]; k++, n--)
+            stack[n - 2] = fake_partial(&g->peers, stack[n - 2], stack[n - 1]);
     }
     return n == 1 ? stack[0] : NAN;
 }
@@ -155,7 +158,7 @@ static inline tutti_status fake_sum_own(fake_group *g, int which, size_t begin,
         }
     TTI_TRY(fake_send_leaves(&g->peers, h, partitions));
     size_t n_mine = partitions[g->peers.rank].n_elems;
-    for (size_t e = 0; e < n_mine; e++) to[e] = fake_over_leaves(h, n_mine, e);
+    for (size_t e = 0; e < n_mine; e++) to[e] = fake_over_leaves(&g->peers, h, n_mine, e);
     return fake_barrier(g);
 }
 

@@ -80,8 +80,8 @@ static inline void tp_sum(const tp_case *t, void *const *given, int n_ranks, siz
     size_t elem = tutti_dtype_bytes(t->dtype);
     tti_sum_order order;
     T_OK(tti_sum_order_ranks(n_ranks, &order));
-    const void *sum = tti_sum_block(&order, (const void *const *)given, first * elem, t->dtype,
-                                    TUTTI_SUM, n, scratch);
+    const void *sum = tti_sum_block(&order, (const void *const *)given, first * elem,
+                                    tti_sum_dtypes_of(t->dtype), TUTTI_SUM, n, scratch);
     memcpy(out, sum, n * elem);
     tti_sum_order_free(&order);
 }

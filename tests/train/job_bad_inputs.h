@@ -261,7 +261,10 @@ static const bad_input bad_files[] = {
     {"parallel: {shards: 256}", "j:1:20" E "parallel.shards: a batch of 128 is smaller"},
     {"train: {batch: 4}\nparallel: {workers: 5}",
      "j:1:16" E "train.batch: a batch of 4 is too small for 5 workers"},
-    {"parallel: {compress: bf16}", "parallel.compress: bf16 changes each worker's sum"},
+    {"parallel: {compress: f16}", "give parallel.mode=fast, or parallel.wire=bf16"},
+    {"parallel: {compress: bf16, wire: f32}", "the former name of bf16 here"},
+    {"parallel: {mode: fast, compress: f16, wire: bf16}", "gives the gradients another form"},
+    {"parallel: {wire: f16}", "parallel.wire: expected one of auto, f32, bf16"},
     {"parallel: {compress: topk, mode: fast, zero: 2}", "topk keeps a residual of"},
     {"parallel: {staleness: 4}", "parallel.staleness: is for a parameter server"},
     {"parallel: {servers: 2}", "parallel.servers: is for a parameter server"},
@@ -298,6 +301,7 @@ static const bad_input bad_files[] = {
     {"parallel: {sync: local, mode: fast, zero: 1}",
      "each worker of local SGD has its own optimizer state"},
     {"parallel: {sync: local, mode: fast, compress: bf16}", "sends parameters, not gradients"},
+    {"parallel: {sync: local, mode: fast, wire: bf16}", "sends parameters, not gradients"},
     {"parallel: {sync: local, mode: fast}\ntrain: {on_nan: skip}",
      "which local SGD workers cannot"},
     {"parallel: {sync: local, mode: fast}\ntrain: {precision: f16}",
@@ -439,7 +443,7 @@ static const bad_input bad_assignments[] = {
     {"parallel={devices: 'cpu,1', mode: fast, sync: parameter-server}",
      "excludes parallel.sync; give parallel.sync=all-reduce"},
     {"parallel={devices: '0,cpu', mode: fast, compress: powersgd}",
-     "give parallel.compress=none, bf16 or f16"},
+     "give parallel.compress=none or f16"},
     {"parallel={devices: '0,cpu', mode: fast, tensor: 2}", "excludes a divided model"},
 };
 

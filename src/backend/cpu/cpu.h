@@ -15,6 +15,7 @@ typedef struct tti_cpu_isa {
     uint64_t (*hash_params)(const float *w, size_t n_elems, uint64_t first_index);
     double (*sum_squares)(const float *x, size_t n_elems);            /* as in tti_backend */
     void (*accumulate)(float *dst, const float *src, size_t n_elems); /* as in tti_backend */
+    void (*accumulate_rounded)(float *dst, const float *src, size_t n_elems);
     /* y[j] = sum over rows of x[n_rows][n_cols], rows in order. */
     void (*sum_columns)(const float *x, size_t n_rows, size_t n_cols, float *y);
     /* x = max(x, 0) in place; NaN stays NaN. */

@@ -118,6 +118,10 @@ static void accumulate(float *dst, const float *src, size_t n_elems) {
     tti_cpu_isa_at(0)->accumulate(dst, src, n_elems);
 }
 
+static void accumulate_rounded(float *dst, const float *src, size_t n_elems) {
+    tti_cpu_isa_at(0)->accumulate_rounded(dst, src, n_elems);
+}
+
 const tti_backend tti_backend_cpu = {
     .name = "cpu",
     .select = select_kernel,
@@ -129,5 +133,6 @@ const tti_backend tti_backend_cpu = {
     .hash = tti_cpu_hash_params,
     .sum_squares = sum_squares,
     .accumulate = accumulate,
+    .accumulate_rounded = accumulate_rounded,
     .describe = describe,
 };

@@ -66,6 +66,15 @@ static void accumulate(float *dst, const float *src, size_t n) {
     for (size_t i = 0; i < n; i++) dst[i] += src[i];
 }
 
+static inline float rounded(float x) { return tti_bf16_to_f32(tti_f32_to_bf16(x)); }
+
+static void accumulate_rounded(float *dst, const float *src, size_t n) {
+    for (size_t i = 0; !src && i < n; i++) dst[i] = rounded(dst[i]);
+    if (!src) return;
+    TTI_IVDEP
+    for (size_t i = 0; i < n; i++) dst[i] = rounded(rounded(dst[i]) + rounded(src[i]));
+}
+
 static void relu(float *x, size_t n) {
     TTI_IVDEP
     for (size_t i = 0; i < n; i++) x[i] = x[i] <= 0.0f ? 0.0f : x[i];
@@ -100,6 +109,7 @@ const tti_cpu_isa TTI_VARIANT(tti_cpu_isa) = {
     .hash_params = hash_params,
     .sum_squares = sum_squares,
     .accumulate = accumulate,
+    .accumulate_rounded = accumulate_rounded,
     .sum_columns = tti_sum_columns,
     .relu = relu,
     .widen = widen,

@@ -165,6 +165,7 @@ const tti_backend tti_backend_cuda = {
     .release = tti_cuda_release,
     .thread_init = thread_init,
     .accumulate = tti_cuda_accumulate,
+    .accumulate_rounded = tti_cuda_accumulate_rounded,
     .fuses_training = true,
     .joins_exact_gelu = tti_cuda_wgmma_joins,
     .joins_gradient = tti_cuda_point_joins,

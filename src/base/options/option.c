@@ -208,6 +208,17 @@ static void warn_if_former(const loader *l, size_t i, const char *key, const tti
     state->warned = true;
 }
 
+static void warn_if_old_choice(const loader *l, size_t i, const tti_yaml *value) {
+    const tti_option *row = &l->o->table->rows[i];
+    const char *text = (const char *)l->o->config + row->offset;
+    tti_place place = place_of(l, value);
+    if (!row->old_choice || strcmp(text, row->old_choice) != 0) return;
+    if (l->o->warnings.n_bytes > 0) tti_str_add(&l->o->warnings, "\n");
+    tti_place_print(&place, &l->o->warnings);
+    tti_str_printf(&l->o->warnings, "%s=%s is deprecated; give %s", row->key, row->old_choice,
+                   row->instead);
+}
+
 /* key: the name of row i that stands in the source. */
 static void take_value(const loader *l, size_t i, const char *key, const tti_yaml *name,
                        const tti_yaml *value) {
@@ -225,6 +236,7 @@ static void take_value(const loader *l, size_t i, const char *key, const tti_yam
     if (tti_option_read(row, value, o->config, &why, &culprit)) {
         o->state[i].place = place_of(l, value);
         o->state[i].is_own = false;
+        warn_if_old_choice(l, i, value);
     } else {
         tti_place place = place_of(l, culprit);
         o->state[i].bad = true;

@@ -56,14 +56,16 @@ typedef struct tti_option {
     const char *value; /* the default, written as in an assignment */
     double min, max;   /* numbers and elements of lists; TEXT, TEXT_LIST: min is the fewest bytes */
     const char *word;  /* INT, SIZE, FLOAT: words for -1, -2, ..., such as "auto|none"; or NULL */
-    const char *choices; /* CHOICE: "sgd|adam|adamw" */
-    const char *former;  /* deprecated name of the key, accepted with a warning; or NULL */
-    const char *also;    /* other names that people try, "learning_rate|step_size": for hints */
-    const char *meant;   /* CHOICE: words of others for choices, "fp16=f16|half=f16", for hints */
-    const char *alias;   /* CHOICE: words that are accepted for choices, "l1=mae" */
-    bool joins;       /* TEXT: also a list, [a, b] for "a, b", or keys and values, {a: b, c: d} for
-                         "a: b, c: d"; names with a comma only in the text itself */
-    const char *help; /* one sentence without a full stop */
+    const char *choices;    /* CHOICE: "sgd|adam|adamw" */
+    const char *former;     /* deprecated name of the key, accepted with a warning; or NULL */
+    const char *old_choice; /* CHOICE: deprecated value, accepted with a warning; or NULL */
+    const char *instead;    /* the assignment that replaces it: "parallel.wire=bf16" */
+    const char *also;       /* other names that people try, "learning_rate|step_size": for hints */
+    const char *meant; /* CHOICE: words of others for choices, "fp16=f16|half=f16", for hints */
+    const char *alias; /* CHOICE: words that are accepted for choices, "l1=mae" */
+    bool joins;        /* TEXT: also a list, [a, b] for "a, b", or keys and values, {a: b, c: d} for
+                          "a: b, c: d"; names with a comma only in the text itself */
+    const char *help;  /* one sentence without a full stop */
     const char *example; /* a value worth showing; or NULL */
 } tti_option;
 

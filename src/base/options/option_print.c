@@ -249,6 +249,8 @@ static void add_reference_row(const tti_option *row, tti_str *out) {
     tti_str_add(out, row->help);
     if (row->example) tti_str_printf(out, ", for example `%s`", row->example);
     if (row->former) tti_str_printf(out, " (deprecated name: `%s`)", row->former);
+    if (row->old_choice)
+        tti_str_printf(out, " (deprecated: `%s`, give `%s`)", row->old_choice, row->instead);
     tti_str_add(out, " |\n");
 }
 

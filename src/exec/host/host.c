@@ -79,18 +79,22 @@ static tutti_status communicate(const tti_instr *in, void *user) {
 
 /* ---- the flight recorder ---- */
 
+static size_t n_bytes_of(const tti_setup *setup, const tti_instr *in) {
+    bool reduces = in->kind == TTI_REDUCE_SCATTER || in->kind == TTI_ALL_REDUCE;
+    size_t each = reduces ? tti_exec_wire_bytes(&setup->desc) : sizeof(float);
+    return in->kind == TTI_RUN ? 0 : (in->range.last - in->range.first) * each;
+}
+
 static void begin_record(const tti_exec *x, int lane, const tti_instr *in, uint64_t step) {
     const tti_setup *setup = tti_setup_of(x);
     if (!setup->desc.flight) return;
     bool is_comm = in->axis != TTI_AXIS_NONE && in->kind != TTI_UPDATE_BLOCKS;
-    tti_flight_begin(
-        setup->desc.flight, lane,
-        &(tti_flight_op){
-            .name = tti_instr_name(in->kind),
-            .step = step,
-            .n_bytes = in->kind == TTI_RUN ? 0 : (in->range.last - in->range.first) * sizeof(float),
-            .n_peers = is_comm ? setup->n_ranks - 1 : 0,
-            .waits_for_peers = is_comm && setup->n_ranks > 1});
+    tti_flight_begin(setup->desc.flight, lane,
+                     &(tti_flight_op){.name = tti_instr_name(in->kind),
+                                      .step = step,
+                                      .n_bytes = n_bytes_of(setup, in),
+                                      .n_peers = is_comm ? setup->n_ranks - 1 : 0,
+                                      .waits_for_peers = is_comm && setup->n_ranks > 1});
 }
 
 static void end_record(const tti_exec *x, int lane) {

@@ -68,7 +68,8 @@ static void sharded_pass(building *g) {
 
 static tti_reduce_method method_of(const building *g) {
     const tti_exec_desc *desc = g->b->desc;
-    if (!desc->fast) return TTI_REDUCE_TREE;
+    if (!desc->fast)
+        return tti_exec_rounds_partials(desc) ? TTI_REDUCE_TREE_ROUNDED : TTI_REDUCE_TREE;
     if (g->form == TTI_FORM_STEP && tti_compress_wanted(desc, g->b->n_ranks))
         return TTI_REDUCE_COMPRESS;
     if (g->b->n_ranks > 1 && desc->wire != TUTTI_F32) return TTI_REDUCE_ROUNDED;

@@ -74,6 +74,12 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
     return TUTTI_OK;
 }
 
+void tti_accumulation_round_alone(tti_accumulation *acc) {
+    TTI_ASSERT(acc->n_shard_groups == 1 && acc->n_partials == 1 && acc->n_merges == 0);
+    acc->merges[acc->n_merges++] = (tti_merge){.dst = acc->partial_buffer[0], .src = -1};
+    acc->shard_groups[0].n_merges = 1;
+}
+
 void tti_accumulation_fini(tti_accumulation *acc) {
     free(acc->shard_groups);
     free(acc->merges);

@@ -13,7 +13,8 @@
 
 enum { TTI_MAX_COMPUTE_THREADS = 256 };
 
-/* buffer dst += buffer src; src is free afterwards. */
+/* buffer dst += buffer src; src is free afterwards.  src -1: dst is only rounded, where partial
+ * sums are. */
 typedef struct tti_merge {
     int dst, src;
 } tti_merge;
@@ -37,6 +38,10 @@ typedef struct tti_accumulation {
 
 tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
                                    int n_compute_threads);
+
+/* Adds the rounding of the only shard of a job, which no merge rounds and nothing sends. */
+void tti_accumulation_round_alone(tti_accumulation *acc);
+
 void tti_accumulation_fini(tti_accumulation *acc);
 
 /* ---- the step of the shard program, of a worker's last shard, after which a bucket is due ----

@@ -442,7 +442,8 @@ const char *tti_instr_name(tti_instr_kind kind) { return names[kind].name; }
 
 static const char *const axis_texts[] = {"", ", data axis", ", pipeline axis", ", model axes",
                                          ", all axes"};
-static const char *const method_texts[] = {", tree", "", ", 16 bits", ", compressed"};
+static const char *const method_texts[] = {", tree", ", tree, 16 bits", "", ", 16 bits",
+                                           ", compressed"};
 
 static void print_shards(const tti_instr *in, tti_str *out) {
     if (in->n_shards == 0) tti_str_add(out, "no shard");

@@ -75,10 +75,11 @@ typedef enum tti_mesh_axis {
 
 /* How gradients are added between workers. */
 typedef enum tti_reduce_method {
-    TTI_REDUCE_TREE,     /* along the tree over all shards: exact mode */
-    TTI_REDUCE_ANY,      /* in any order, by the job's algorithm */
-    TTI_REDUCE_ROUNDED,  /* rounded to 16 bits on the way */
-    TTI_REDUCE_COMPRESS, /* as top-k pairs or PowerSGD's matrices */
+    TTI_REDUCE_TREE,         /* along the tree over all shards: exact mode */
+    TTI_REDUCE_TREE_ROUNDED, /* the same, each partial sum rounded to 16 bits */
+    TTI_REDUCE_ANY,          /* in any order, by the job's algorithm */
+    TTI_REDUCE_ROUNDED,      /* rounded to 16 bits on the way */
+    TTI_REDUCE_COMPRESS,     /* as top-k pairs or PowerSGD's matrices */
 } tti_reduce_method;
 
 /* Flags: what REPORT does in addition to adding losses and counts. */

@@ -50,7 +50,8 @@ typedef struct tti_exec_desc {
     const int *cores;      /* [n_compute_threads]; copied; NULL: not pinned */
     tutti_comm_alg alg;    /* of the reduction */
     bool fast;             /* any order of sums; false: exact mode */
-    tutti_dtype wire;      /* fast mode: bf16, f16: gradients are rounded before they travel */
+    tutti_dtype wire;      /* bf16; in fast mode also f16: gradients are rounded before they travel,
+                              in exact mode each partial sum; f32: they are not */
     tti_compression compression; /* fast mode, several workers on the host; wire is f32 then */
     double topk;                 /* 0 .. 1: share of a matrix that is sent */
     int low_rank;                /* >= 1: columns of the low-rank matrices of PowerSGD */

@@ -12,6 +12,22 @@ static tutti_comm_alg alg_of_tree(const tti_setup *setup) {
     return setup->desc.fast && setup->desc.alg == TUTTI_ALG_RING ? TUTTI_ALG_AUTO : setup->desc.alg;
 }
 
+/* Rounded partial sums travel in their own memory: as 16-bit values at its beginning. */
+tutti_status tti_exec_reduce_partials(const tti_setup *setup, const tti_reduce_desc *desc) {
+    tti_reduce_desc rounded = *desc;
+    if (!tti_exec_rounds_partials(&setup->desc))
+        return tti_comm_reduce_shards(setup->desc.comm, desc);
+    TTI_ASSERT(desc->dst == desc->partials[0].data);
+    rounded.dtype = TUTTI_BF16;
+    rounded.rounds = true;
+    for (int i = 0; i < desc->n_partials; i++)
+        tti_narrow_in_place(TUTTI_BF16, desc->partials[i].data, desc->n_elems);
+    TTI_TRY(tti_comm_reduce_shards(setup->desc.comm, &rounded));
+    tti_widen_in_place(TUTTI_BF16, desc->dst, desc->bounds ? desc->bounds[setup->rank] : 0,
+                       desc->bounds ? desc->bounds[setup->rank + 1] : desc->n_elems);
+    return TUTTI_OK;
+}
+
 /* Half the bytes: rounded to the wire's dtype, added in f32, and the sum rounded once more. */
 tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, size_t n_elems) {
     const tti_setup *setup = tti_setup_of(x);
@@ -68,7 +84,7 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
     tti_arrays *arrays = tti_arrays_of(x);
     size_t first = in->range.first, n = in->range.last - first;
     bool scatter = in->kind == TTI_REDUCE_SCATTER;
-    if (in->method == TTI_REDUCE_TREE) {
+    if (in->method == TTI_REDUCE_TREE || in->method == TTI_REDUCE_TREE_ROUNDED) {
         /* Alone the merges have left one partial sum: the whole tree. */
         size_t bounds[TTI_MAX_RANKS + 1];
         if (scatter) tti_zero_bounds(setup, first, bounds);
@@ -78,16 +94,16 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
             partials[i].data = tti_exec_grads_at(x, setup->acc.partial_buffer[i], first);
         }
         tti_exec_count_partials(x, n, scatter);
-        return tti_comm_reduce_shards(setup->desc.comm,
-                                      &(tti_reduce_desc){.partials = partials,
-                                                         .n_partials = setup->acc.n_partials,
-                                                         .dst = partials[0].data,
-                                                         .n_elems = n,
-                                                         .dtype = TUTTI_F32,
-                                                         .n_shards = setup->desc.n_shards,
-                                                         .alg = alg_of_tree(setup),
-                                                         .bounds = scatter ? bounds : NULL,
-                                                         .shard_map = &setup->shard_map});
+        return tti_exec_reduce_partials(setup,
+                                        &(tti_reduce_desc){.partials = partials,
+                                                           .n_partials = setup->acc.n_partials,
+                                                           .dst = partials[0].data,
+                                                           .n_elems = n,
+                                                           .dtype = TUTTI_F32,
+                                                           .n_shards = setup->desc.n_shards,
+                                                           .alg = alg_of_tree(setup),
+                                                           .bounds = scatter ? bounds : NULL,
+                                                           .shard_map = &setup->shard_map});
     }
     float *sum = add_partials(setup, x, first, n);
     if (in->method == TTI_REDUCE_COMPRESS) return tti_compress_reduce(x, sum, first, n);

@@ -255,13 +255,34 @@ void tti_exec_merge(tti_exec *x, const tti_shard_group *shard_group, size_t firs
     if (first >= last) return;
     for (int i = 0; i < shard_group->n_merges; i++) {
         const tti_merge *m = &setup->acc.merges[shard_group->first_merge + i];
-        setup->desc.backend->accumulate(tti_exec_grads_at(x, m->dst, first),
-                                        tti_exec_grads_at(x, m->src, first), last - first);
+        float *dst = tti_exec_grads_at(x, m->dst, first);
+        const float *src = m->src < 0 ? NULL : tti_exec_grads_at(x, m->src, first);
+        if (tti_exec_rounds_partials(&setup->desc))
+            setup->desc.backend->accumulate_rounded(dst, src, last - first);
+        else
+            setup->desc.backend->accumulate(dst, src, last - first);
     }
 }
 
 float *tti_exec_grads(tti_exec *x) {
     return tti_exec_buffer(x, tti_setup_of(x)->acc.partial_buffer[0]);
+}
+
+bool tti_exec_rounds_partials(const tti_exec_desc *desc) {
+    return !desc->fast && desc->wire == TUTTI_BF16;
+}
+
+size_t tti_exec_wire_bytes(const tti_exec_desc *desc) {
+    return desc->fast || tti_exec_rounds_partials(desc) ? tutti_dtype_bytes(desc->wire)
+                                                        : sizeof(float);
+}
+
+tutti_status tti_exec_plan_merges(const tti_exec_desc *desc, int first, int last, int width,
+                                  tti_accumulation *acc) {
+    TTI_TRY(tti_accumulation_init(acc, first, last, width));
+    if (desc->n_shards == 1 && last > first && tti_exec_rounds_partials(desc))
+        tti_accumulation_round_alone(acc);
+    return TUTTI_OK;
 }
 
 bool tti_exec_has_wire(const tti_exec *x) {
@@ -277,7 +298,9 @@ double tti_exec_reduce_bytes(const tti_setup *setup, size_t n_bytes) {
 void tti_exec_count_partials(tti_exec *x, size_t n_elems, bool is_partitioned) {
     const tti_setup *setup = tti_setup_of(x);
     double n_vectors = setup->acc.n_partials + (is_partitioned ? 0 : 1);
-    tti_exec_count_sent(x, n_vectors * tti_exec_reduce_bytes(setup, n_elems * sizeof(float)) / 2);
+    size_t each = tti_exec_rounds_partials(&setup->desc) ? sizeof(uint16_t) : sizeof(float);
+    size_t n_bytes = n_elems * each;
+    tti_exec_count_sent(x, n_vectors * tti_exec_reduce_bytes(setup, n_bytes) / 2);
 }
 
 uint64_t tti_exec_flat_hash(const tti_exec *x) {

@@ -211,6 +211,21 @@ double tti_exec_reduce_bytes(const tti_setup *setup, size_t n_bytes);
  * and the sums come back unless each worker needs only its own (is_partitioned). */
 void tti_exec_count_partials(tti_exec *exec, size_t n_elems, bool is_partitioned);
 
+/* Whether partial sums are rounded to bf16 as they are made: in exact mode with desc.wire bf16. */
+bool tti_exec_rounds_partials(const tti_exec_desc *desc);
+
+/* Bytes of an element of a gradient, or of a partial sum, as it travels. */
+size_t tti_exec_wire_bytes(const tti_exec_desc *desc);
+
+/* tti_accumulation_init for shards first .. last-1 of desc, of which width are computed at a time.
+ */
+tutti_status tti_exec_plan_merges(const tti_exec_desc *desc, int first, int last, int width,
+                                  tti_accumulation *acc);
+
+/* tti_comm_reduce_shards of this worker's f32 partial sums, whose first one is also dst; they
+ * travel as tti_exec_rounds_partials says. */
+tutti_status tti_exec_reduce_partials(const tti_setup *setup, const tti_reduce_desc *desc);
+
 /* The sum of all workers, into sum [n_elems], as it travels in desc.wire: wire [n_elems] is memory
  * that the others read. */
 tutti_status tti_exec_reduce_rounded(tti_exec *exec, float *sum, uint16_t *wire, size_t n_elems);
@@ -221,7 +236,8 @@ float *tti_exec_grads(tti_exec *exec);
 /* The hash of whole parameters on the host, by the blocks of the update, as it hashes them. */
 uint64_t tti_exec_flat_hash(const tti_exec *exec);
 
-/* Gradients are rounded on the host before they travel (desc.wire). */
+/* Fast mode: gradients are rounded on the host before they travel (desc.wire), in memory of their
+ * own. */
 bool tti_exec_has_wire(const tti_exec *exec);
 
 /* The inputs of a program for one shard; its first n_sums sums to their place, unless another stage

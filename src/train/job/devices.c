@@ -272,6 +272,8 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     TTI_TRY(check_workers(&job->config, out));
     resolve_shares(job, out);
     const char *precision = job->config.train.precision;
+    if (strcmp(job->config.parallel.wire, "auto") == 0 && tti_job_wire(&job->config) == TUTTI_F32)
+        tti_options_put(&job->options, "parallel.wire", "f32", "auto");
     if (out->n == 0 && strcmp(precision, "tf32") == 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.precision=tf32 needs a GPU, and this job computes on the host; give "

@@ -152,7 +152,8 @@ typedef struct tti_job_config {
         bool sync_batch_norm;            /* statistics of batch norm over the global batch */
         char algorithm[TTI_TEXT_MAX];    /* auto | ring | tree | direct */
         double bucket_mb;                /* MiB of gradients per bucket; -1: auto */
-        char compress[TTI_TEXT_MAX];     /* none | bf16 | f16 | topk | powersgd */
+        char wire[TTI_TEXT_MAX];         /* auto | f32 | bf16: gradients as they travel */
+        char compress[TTI_TEXT_MAX];     /* none | bf16 (deprecated) | f16 | topk | powersgd */
         double topk;                     /* topk: fraction of each gradient matrix that is sent */
         int64_t rank;                    /* powersgd: rank of the approximation */
         int64_t compress_after;          /* number of first steps without compression */
@@ -243,6 +244,10 @@ bool tti_job_is_local(const tti_job_config *config);
 
 /* Whether the bits must not depend on the number of workers (parallel.mode=exact). */
 bool tti_job_is_exact(const tti_job_config *config);
+
+/* The dtype of gradients that travel between workers, by parallel.wire and parallel.compress: f32,
+ * bf16, or in fast mode f16. */
+tutti_dtype tti_job_wire(const tti_job_config *config);
 
 /* The built-in model of the job; NULL: the model is that of model.plugin or model.file, or the name
  * is unknown.  Ignores a model that the caller has set. */

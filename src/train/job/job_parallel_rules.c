@@ -183,21 +183,45 @@ static void find_ring_in_exact(const tti_job_config *c, char why[TTI_WHY]) {
              "not allow; give direct, tree or auto, or parallel.mode=fast");
 }
 
+/* parallel.compress without bf16, which is the former name of parallel.wire=bf16. */
+static bool compresses(const tti_job_config *c) {
+    return !is(c->parallel.compress, "none") && !is(c->parallel.compress, "bf16");
+}
+
+tutti_dtype tti_job_wire(const tti_job_config *c) {
+    if (is(c->parallel.wire, "bf16") || is(c->parallel.compress, "bf16")) return TUTTI_BF16;
+    return is(c->parallel.compress, "f16") ? TUTTI_F16 : TUTTI_F32;
+}
+
+static void find_two_wires(const tti_job_config *c, char why[TTI_WHY]) {
+    if (is(c->parallel.compress, "bf16") && is(c->parallel.wire, "f32"))
+        snprintf(why, TTI_WHY,
+                 "is f32, but parallel.compress=bf16 is the former name of bf16 here; "
+                 "leave one of them out");
+    else if (is(c->parallel.wire, "bf16") && compresses(c))
+        snprintf(why, TTI_WHY,
+                 "%s gives the gradients another form; give parallel.wire=auto, or "
+                 "parallel.compress=none",
+                 c->parallel.compress);
+}
+
 static bool has_residuals(const tti_job_config *c) {
     return is(c->parallel.compress, "topk") || is(c->parallel.compress, "powersgd");
 }
 
 static void find_lost_compression(const tti_job_config *c, char why[TTI_WHY]) {
-    if (is(c->parallel.compress, "none")) return;
+    if (!compresses(c)) return;
     if (is(c->parallel.mode, "exact"))
         snprintf(why, TTI_WHY,
                  "%s changes each worker's sum, so the result depends on the number of workers; "
-                 "give parallel.mode=fast",
-                 c->parallel.compress);
+                 "give parallel.mode=fast%s",
+                 c->parallel.compress,
+                 is(c->parallel.compress, "f16") ? ", or parallel.wire=bf16" : "");
     else if (c->parallel.zero > 1 && has_residuals(c))
         snprintf(why, TTI_WHY,
                  "%s keeps a residual of the whole gradient on every worker, but with "
-                 "parallel.zero=%d a worker has only its partition; give bf16, or zero=1",
+                 "parallel.zero=%d a worker has only its partition; give parallel.wire=bf16, or "
+                 "zero=1",
                  c->parallel.compress, (int)c->parallel.zero);
 }
 
@@ -224,7 +248,7 @@ static void find_lost_residuals(const tti_job_config *c, char why[TTI_WHY]) {
     if (is(c->train.on_nan, "skip"))
         snprintf(why, TTI_WHY,
                  "a skipped step would lose the residuals of %s; give train.on_nan=stop, or "
-                 "parallel.compress=bf16",
+                 "parallel.wire=bf16",
                  c->parallel.compress);
     else if (is(c->train.precision, "f16"))
         snprintf(why, TTI_WHY,
@@ -268,7 +292,7 @@ static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
     else if (tti_job_has_server(c) && is_loose(c))
         say_elastic_needs(
             "synchronous workers: give parallel.staleness=0 and parallel.backup_workers=0", why);
-    else if (!is(c->parallel.compress, "none"))
+    else if (compresses(c))
         say_elastic_needs("whole gradients: give parallel.compress=none", why);
     else if (c->parallel.workers > 0 && c->parallel.min_workers > c->parallel.workers)
         snprintf(why, TTI_WHY, "is more than parallel.workers=%" PRId64, c->parallel.workers);
@@ -409,11 +433,10 @@ static void find_server_with_parts(const tti_job_config *c, char why[TTI_WHY]) {
     else if (is_loose(c) && has_residuals(c))
         snprintf(why, TTI_WHY,
                  "%s keeps a residual of every gradient, which would be stale when it is sent and "
-                 "lost at each checkpoint and evaluation; give bf16 or f16, or "
+                 "lost at each checkpoint and evaluation; give parallel.wire=bf16 or f16, or "
                  "parallel.staleness=0 without backup workers",
                  c->parallel.compress);
-    else if (!is_loose(c) && !is_divided(c) && is(c->parallel.place, "threads") &&
-             !is(c->parallel.compress, "none"))
+    else if (!is_loose(c) && !is_divided(c) && is(c->parallel.place, "threads") && compresses(c))
         snprintf(why, TTI_WHY,
                  "worker threads share memory with a synchronous server, so nothing is sent; give "
                  "none, or parallel.place=processes");
@@ -454,7 +477,7 @@ static void find_local_with_parts(const tti_job_config *c, char why[TTI_WHY]) {
     if (c->parallel.zero > 0)
         snprintf(why, TTI_WHY,
                  "each worker of local SGD has its own optimizer state; give parallel.zero=0");
-    else if (!is(c->parallel.compress, "none"))
+    else if (tti_job_wire(c) != TUTTI_F32 || compresses(c))
         snprintf(why, TTI_WHY, "local SGD sends parameters, not gradients; give none");
 }
 
@@ -512,7 +535,7 @@ static void find_mixture_in_parts(const tti_job_config *c, char why[TTI_WHY]) {
     else if (c->parallel.zero > 0)
         what = "parallel.zero", instead = "parallel.zero=0";
     else if (is(c->parallel.compress, "topk") || is(c->parallel.compress, "powersgd"))
-        what = "parallel.compress", instead = "parallel.compress=none, bf16 or f16";
+        what = "parallel.compress", instead = "parallel.compress=none or f16";
     else if (is_divided(c))
         what = "a divided model", instead = "parallel.tensor=1 parallel.pipeline=1";
     if (!what) return;
@@ -567,6 +590,7 @@ static const tti_job_rule rules[] = {
       "parallel.sync_batch_norm"},
      find_unverifiable},
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
+    {{"parallel.wire", "parallel.compress"}, find_two_wires},
     {{"parallel.compress_after", "parallel.compress"}, find_lost_start},
     {{"parallel.compress", "train.on_nan", "train.precision"}, find_lost_residuals},
     {{"parallel.staleness", "parallel.sync"}, find_lost_staleness},
@@ -590,7 +614,8 @@ static const tti_job_rule rules[] = {
     {{"parallel.average", "parallel.sync"}, find_lost_averaging},
     {{"parallel.average_after", "parallel.sync"}, find_late_averaging},
     {{"parallel.sync", "parallel.mode"}, find_local_in_exact},
-    {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_local_with_parts},
+    {{"parallel.sync", "parallel.zero", "parallel.wire", "parallel.compress"},
+     find_local_with_parts},
     {{"parallel.sync", "train.on_nan", "train.precision", "parallel.sync_batch_norm"},
      find_local_skips},
     {{"parallel.replay", "parallel.sync", "parallel.staleness"}, find_lost_replay},

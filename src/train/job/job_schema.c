@@ -590,9 +590,16 @@ static const tti_option rows[] = {
      .help =
          "Size of a gradient bucket in MiB; by_link, auto: from the link and the size of the model "
          "(docs/parallelism.md)"},
+    {KEY(parallel.wire, CHOICE, "auto"), .choices = "auto|f32|bf16",
+     .also = "wire_dtype|reduce_dtype|comm_dtype|grad_reduce_dtype|grad_dtype|bf16_gradients",
+     .help =
+         "Dtype of gradients between workers.  bf16: half the bytes; sums are made in f32, and in "
+         "exact mode every partial sum is rounded, also inside a worker, so that the result "
+         "does not depend on the number of workers; auto: f32"},
     {KEY(parallel.compress, CHOICE, "none"), .choices = "none|bf16|f16|topk|powersgd",
-     .also = "compression|grad_compression|reduce_dtype|comm_dtype|comm_hook",
-     .help = "Fast mode: compression of gradients between workers.  bf16, f16: rounded to 16 bits, "
+     .old_choice = "bf16", .instead = "parallel.wire=bf16",
+     .also = "compression|grad_compression|comm_hook",
+     .help = "Fast mode: compression of gradients between workers.  f16: rounded to 16 bits, "
              "summed in f32, rounded again; topk: the largest elements of each matrix; powersgd: a "
              "low-rank approximation of each matrix; what is not sent is added to the next step's "
              "gradient"},

@@ -505,8 +505,8 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->bubble = r->bubble / (double)TTI_MAX(r->compute_ns, 1);
     result->bubble_expected = r->expected_bubble;
     result->n_dropped = r->n_dropped;
-    bool is_less =
-        strcmp(r->b->config.parallel.compress, "none") != 0 || tti_job_is_local(&r->b->config);
+    bool is_less = strcmp(r->b->config.parallel.compress, "none") != 0 ||
+                   tti_job_wire(&r->b->config) != TUTTI_F32 || tti_job_is_local(&r->b->config);
     result->sent_bytes = is_less ? r->sent_bytes : 0;
 }
 

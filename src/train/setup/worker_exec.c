@@ -5,11 +5,6 @@
 
 #include "train/job/optimizer.h"
 
-static tutti_dtype wire_dtype(const char *compress) {
-    if (strcmp(compress, "bf16") == 0) return TUTTI_BF16;
-    return strcmp(compress, "f16") == 0 ? TUTTI_F16 : TUTTI_F32;
-}
-
 static tti_compression compression_of(const char *compress) {
     if (strcmp(compress, "topk") == 0) return TTI_COMPRESS_TOPK;
     return strcmp(compress, "powersgd") == 0 ? TTI_COMPRESS_POWERSGD : TTI_COMPRESS_NONE;
@@ -19,8 +14,9 @@ bool tti_workers_share(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     bool by_threads = strcmp(c->parallel.place, "threads") == 0 && !b->devices.backend->device &&
                       !b->devices.mixed;
-    bool whole =
-        c->parallel.zero == 0 && b->n_model_ranks == 0 && strcmp(c->parallel.compress, "none") == 0;
+    bool rounds_sums = !tti_job_is_exact(c) && tti_job_wire(c) != TUTTI_F32;
+    bool compresses = compression_of(c->parallel.compress) != TTI_COMPRESS_NONE;
+    bool whole = c->parallel.zero == 0 && b->n_model_ranks == 0 && !rounds_sums && !compresses;
     return b->n_workers > 1 && by_threads && whole && c->parallel.min_workers == 0 &&
            strcmp(c->parallel.copies, "one") == 0 && strcmp(c->parallel.sync, "all-reduce") == 0;
 }
@@ -45,7 +41,7 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
         .shares = tti_workers_share(b),
         .elastic = c->parallel.min_workers > 0,
         .fast = strcmp(c->parallel.mode, "fast") == 0,
-        .wire = wire_dtype(c->parallel.compress),
+        .wire = tti_job_wire(c),
         .compression = compression_of(c->parallel.compress),
         .topk = c->parallel.topk,
         .low_rank = (int)c->parallel.rank,

@@ -1,8 +1,10 @@
 /* isa_test.c - the parameter hash (definition, what it must notice), sums of squares and
  * accumulation, the same in every instruction set. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/dtype.h"
 #include "base/philox.h"
 #include "t.h"
 
@@ -108,6 +110,30 @@ T_CASE(accumulate_adds_elementwise) {
     }
 }
 
+/* With every set: operands and sum to nearest even, NaN stays NaN; without src only dst. */
+T_CASE(accumulate_rounds_to_bf16) {
+    T_UNUSED;
+    const uint32_t thin_nan = 0x7F800001u;
+    float a[N], b[N], first[N];
+    const tti_cpu_isa *isa;
+    fill(b, N);
+    fill(first, N);
+    memcpy(&first[1], &thin_nan, sizeof first[1]);
+    first[2] = INFINITY, first[3] = 3.4e38f, first[4] = 1 + 0x1p-8f;
+    for (int k = 0; (isa = tti_cpu_isa_at(k)) != NULL; k++)
+        for (int adds = 0; adds < 2; adds++) {
+            memcpy(a, first, sizeof a);
+            isa->accumulate_rounded(a, adds ? b : NULL, N - 1);
+            for (size_t i = 0; i + 1 < N; i++) {
+                float x = tti_bf16_to_f32(tti_f32_to_bf16(first[i])),
+                      y = tti_bf16_to_f32(tti_f32_to_bf16(b[i]));
+                float want = adds ? tti_bf16_to_f32(tti_f32_to_bf16(x + y)) : x;
+                assert_true(isnan(want) ? isnan(a[i]) : a[i] == want);
+            }
+            assert_true(a[N - 1] == first[N - 1] && isnan(a[1]) && a[2] == INFINITY);
+        }
+}
+
 T_CASE(the_backend_hashes_with_the_best_set) {
     T_UNUSED;
     float w[N];
@@ -125,6 +151,7 @@ int main(void) {
         cmocka_unit_test(any_exchange_of_unequal_elements_changes_it),
         cmocka_unit_test(sums_of_squares_are_exact_to_double_and_the_same_everywhere),
         cmocka_unit_test(accumulate_adds_elementwise),
+        cmocka_unit_test(accumulate_rounds_to_bf16),
         cmocka_unit_test(the_backend_hashes_with_the_best_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

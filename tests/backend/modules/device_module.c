@@ -557,6 +557,16 @@ static void accumulate(float *dst, const float *src, size_t n_elems) {
         tti_clear_error();
 }
 
+static void run_accumulate_rounded(command *c) {
+    tti_backend_cpu.accumulate_rounded(c->dst, c->src, c->n);
+}
+
+static void accumulate_rounded(float *dst, const float *src, size_t n_elems) {
+    if (put(&(command){.run = run_accumulate_rounded, .dst = dst, .src = src, .n = n_elems}) !=
+        TUTTI_OK)
+        tti_clear_error();
+}
+
 #include "device_topk.h"
 #include "device_update.h"
 
@@ -726,6 +736,7 @@ static tti_backend backend = {
     .release = give_back,
     .thread_init = thread_init,
     .accumulate = accumulate,
+    .accumulate_rounded = accumulate_rounded,
     .describe = describe_all,
 };
 

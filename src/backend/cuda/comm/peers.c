@@ -46,36 +46,75 @@ int tti_peers_balanced(const uint8_t *n_adds, int n) {
     return n == 2 || n == 4 || n == 8 ? n : 0;
 }
 
-/* The partial sums take part as they are, or rounded. */
-cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool overlapped,
-                                 cudaStream_t stream) {
-    if (!g->rounded) return tti_launch_peers_sum(&g->view, first, n, overlapped, stream);
-    tutti_dtype wire = g->peers.wire;
-    float *sum = g->partials[0] + first;
-    cudaError_t error = tti_launch_round(wire, sum, g->rounded + first, n, stream);
-    if (error == cudaSuccess)
-        error = tti_launch_peers_sum_16bit(wire, &g->view, first, n, overlapped, stream);
-    return error == cudaSuccess ? tti_launch_unround(wire, g->rounded + first, sum, n, stream)
-                                : error;
-}
+/* ---- what is sent ---- */
 
-/* ---- sums ---- */
-
-ptrdiff_t tti_peers_shift_of(const group *g, int64_t which, int rank, int partial) {
+/* How much later an element of a group lies in a partial sum than in the flat range. */
+static ptrdiff_t elems_later(const group *g, int64_t which, int rank, int partial) {
     if (which == TTI_PEERS_WHOLE) return 0;
     size_t row = (size_t)rank * g->peers.n_groups + (size_t)which;
     size_t first = tti_peers_partition_of(g, (size_t)which, 0).first;
     return (ptrdiff_t)g->at[row * TTI_PEERS_PARTIALS + (size_t)partial] - (ptrdiff_t)first;
 }
 
-float *tti_peers_sum_of(const group *g, int64_t which, tti_chunk mine) {
+/* Elements to floats as they are sent. */
+static size_t sent_floats(const group *g, size_t n_elems) {
+    TTI_ASSERT(!g->is_paired || n_elems % UNIT == 0);
+    return g->is_paired ? n_elems / 2 : n_elems;
+}
+
+static tti_chunk sent_chunk(const group *g, tti_chunk elems) {
+    return (tti_chunk){sent_floats(g, elems.first), sent_floats(g, elems.n_elems)};
+}
+
+ptrdiff_t tti_peers_shift_of(const group *g, int64_t which, int rank, int partial) {
+    ptrdiff_t later = elems_later(g, which, rank, partial);
+    TTI_ASSERT(!g->is_paired || later % UNIT == 0);
+    return g->is_paired ? later / 2 : later;
+}
+
+/* Where the sum of this rank's partition goes as f32. */
+static float *wanted_at(const group *g, int64_t which, tti_chunk mine) {
     const tti_device_partitions *sums = &g->peers.sums;
     int me = g->peers.rank;
     if (which == TTI_PEERS_WHOLE || !sums->data)
-        return g->partials[0] + ((ptrdiff_t)mine.first + tti_peers_shift_of(g, which, me, 0));
+        return g->partials[0] + ((ptrdiff_t)mine.first + elems_later(g, which, me, 0));
     if (!sums->places) return sums->data + mine.first;
     return sums->data + sums->places[(size_t)which * (size_t)g->peers.n_ranks + (size_t)me];
 }
+
+float *tti_peers_sum_of(const group *g, int64_t which, tti_chunk mine) {
+    if (!g->is_paired) return wanted_at(g, which, mine);
+    return g->sent[0] + ((ptrdiff_t)mine.first + tti_peers_shift_of(g, which, g->peers.rank, 0));
+}
+
+/* Exact mode: rounds elements first .. of every partial sum before it is sent. */
+static cudaError_t round_partials(const group *g, int64_t which, size_t first, size_t n,
+                                  cudaStream_t stream) {
+    cudaError_t error = cudaSuccess;
+    for (int k = 0; error == cudaSuccess && k < g->peers.n_partials; k++) {
+        ptrdiff_t at = (ptrdiff_t)first + elems_later(g, which, g->peers.rank, k);
+        error = tti_launch_round(g->peers.wire, g->partials[k] + at, g->rounded[k] + at, n, stream);
+    }
+    return error;
+}
+
+/* The partial sums take partition as they are, or rounded. */
+cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool overlapped,
+                                 cudaStream_t stream) {
+    tutti_dtype wire = g->peers.wire;
+    cudaError_t error;
+    if (!g->rounded[0]) return tti_launch_peers_sum(&g->view, first, n, overlapped, stream);
+    error = round_partials(g, TTI_PEERS_WHOLE, first, n, stream);
+    if (error == cudaSuccess)
+        error = g->is_paired
+                    ? tti_launch_peers_sum(&g->view, sent_floats(g, first), sent_floats(g, n),
+                                           overlapped, stream)
+                    : tti_launch_peers_sum_16bit(wire, &g->view, first, n, overlapped, stream);
+    if (error != cudaSuccess) return error;
+    return tti_launch_unround(wire, g->rounded[0] + first, g->partials[0] + first, n, stream);
+}
+
+/* ---- sums ---- */
 
 /* Lists this rank's partitions of the chunks [n_ranks] that others sum, and others' partitions of
  * its own. */
@@ -89,8 +128,7 @@ static int list_chunks(const group *g, int64_t which, const tti_chunk *chunks,
         for (int k = 0; r != p->rank && c.n_elems > 0 && k < p->n_partials; k++)
             list[n_messages++] = (tti_nccl_message){
                 .peer = r,
-                .out = g->partials[k] +
-                       ((ptrdiff_t)c.first + tti_peers_shift_of(g, which, p->rank, k)),
+                .out = g->sent[k] + ((ptrdiff_t)c.first + tti_peers_shift_of(g, which, p->rank, k)),
                 .n_bytes = c.n_elems * sizeof(float)};
     }
     for (int t = 0; mine > 0 && t < p->n_terms; t++)
@@ -109,9 +147,8 @@ static int list_sums(const group *g, const tti_chunk *chunks, float *dst, tti_nc
         tti_chunk c = chunks[r];
         if (r == p->rank) continue;
         if (mine.n_elems > 0)
-            list[n_messages++] = (tti_nccl_message){.peer = r,
-                                                    .out = g->partials[0] + mine.first,
-                                                    .n_bytes = mine.n_elems * sizeof(float)};
+            list[n_messages++] = (tti_nccl_message){
+                .peer = r, .out = g->sent[0] + mine.first, .n_bytes = mine.n_elems * sizeof(float)};
         if (c.n_elems > 0)
             list[n_messages++] = (tti_nccl_message){
                 .peer = r, .in = dst + c.first, .n_bytes = c.n_elems * sizeof(float)};
@@ -130,7 +167,7 @@ static tutti_status sum_chunk(group *g, int64_t which, const tti_chunk *chunks,
         int rank = g->terms[t].rank, partial = g->terms[t].partial;
         ptrdiff_t at = (ptrdiff_t)mine.first + tti_peers_shift_of(g, which, rank, partial);
         terms.data[t] =
-            rank == g->peers.rank ? g->partials[partial] + at : g->chunks + g->chunk * slot++;
+            rank == g->peers.rank ? g->sent[partial] + at : g->chunks + g->chunk * slot++;
     }
     TTI_TRY(tti_nccl_exchange(g->nccl, list, list_chunks(g, which, chunks, list), stream));
     return tti_cuda_check(
@@ -150,7 +187,7 @@ static tutti_status sum_by_moving(group *g, size_t first, size_t n, const tti_ch
     tti_nccl_message list[MAX_MESSAGES];
     tti_chunk mine = chunks[g->peers.rank];
     TTI_TRY(sum_chunk(g, TTI_PEERS_WHOLE, chunks, stream));
-    float *sum = g->partials[0];
+    float *sum = g->sent[0];
     if (n % (4 * (size_t)g->peers.n_ranks) == 0)
         return tti_nccl_gather(g->nccl, sum + mine.first, sum + first, mine.n_elems * sizeof *sum,
                                stream);
@@ -160,11 +197,28 @@ static tutti_status sum_by_moving(group *g, size_t first, size_t n, const tti_ch
 static tutti_status sum_rounded_by_library(group *g, size_t first, size_t n, cudaStream_t stream) {
     tutti_dtype wire = g->peers.wire;
     float *sum = g->partials[0] + first;
-    uint16_t *rounded = g->rounded + first;
+    uint16_t *rounded = g->rounded[0] + first;
     TTI_CUDA(tti_launch_round(wire, sum, rounded, n, stream));
     TTI_TRY(tti_nccl_sum(g->nccl, wire, rounded, n, stream));
     TTI_CUDA(tti_launch_unround(wire, rounded, sum, n, stream));
     return TUTTI_OK;
+}
+
+/* Exact mode: the whole sum to f32, after it has come rounded. */
+static tutti_status unround_sum(const group *g, size_t first, size_t n, cudaStream_t stream) {
+    if (!g->is_paired) return TUTTI_OK;
+    return tti_cuda_check(
+        tti_launch_unround(g->peers.wire, g->rounded[0] + first, g->partials[0] + first, n, stream),
+        "unround");
+}
+
+tutti_status tti_peers_sum_by_hosts(group *g, size_t first, size_t n_elems, bool overlapped,
+                                    cudaStream_t stream) {
+    tti_chunk chunks[TTI_PEERS_MAX] = {{0, 0}};
+    if (g->is_paired) TTI_CUDA(round_partials(g, TTI_PEERS_WHOLE, first, n_elems, stream));
+    chunks_of(g, sent_floats(g, first), sent_floats(g, n_elems), chunks);
+    TTI_TRY(tti_peers_hosts_sum(g, chunks, overlapped, stream));
+    return unround_sum(g, first, n_elems, stream);
 }
 
 tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool overlapped) {
@@ -172,38 +226,55 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
     cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_COMM);
     TTI_ASSERT(first % 4 == 0 && n_elems % 4 == 0 && n_elems <= g->peers.n_most);
     if (n_elems == 0) return TUTTI_OK;
-    TTI_ASSERT(!g->rounded || (first % UNIT == 0 && n_elems % UNIT == 0));
+    TTI_ASSERT(!g->rounded[0] || (first % UNIT == 0 && n_elems % UNIT == 0));
     if (g->direct) {
         TTI_CUDA(tti_peers_sum_direct(g, first, n_elems, overlapped, stream));
         return TUTTI_OK;
     }
-    if (g->rounded) return sum_rounded_by_library(g, first, n_elems, stream);
+    if (g->peers.fast && g->rounded[0]) return sum_rounded_by_library(g, first, n_elems, stream);
     if (g->peers.fast)
         return tti_nccl_sum(g->nccl, TUTTI_F32, g->partials[0] + first, n_elems, stream);
+    if (g->by_hosts) return tti_peers_sum_by_hosts(g, first, n_elems, overlapped, stream);
     tti_chunk chunks[TTI_PEERS_MAX] = {{0, 0}};
-    chunks_of(g, first, n_elems, chunks);
-    if (g->by_hosts) return tti_peers_hosts_sum(g, chunks, overlapped, stream);
-    return sum_by_moving(g, first, n_elems, chunks, stream);
+    size_t begin = sent_floats(g, first), n = sent_floats(g, n_elems);
+    if (g->is_paired) TTI_CUDA(round_partials(g, TTI_PEERS_WHOLE, first, n_elems, stream));
+    chunks_of(g, begin, n, chunks);
+    TTI_TRY(sum_by_moving(g, begin, n, chunks, stream));
+    return unround_sum(g, first, n_elems, stream);
+}
+
+/* This rank's partition of a group; partitions [n_ranks] in floats as they are sent. */
+static tutti_status sum_partitions(group *g, int64_t which, const tti_chunk *partitions,
+                                   bool overlapped, cudaStream_t stream) {
+    if (g->by_hosts) return tti_peers_hosts_sum_own(g, which, partitions, overlapped, stream);
+    if (!g->direct) return sum_chunk(g, which, partitions, stream);
+    tti_chunk mine = partitions[g->peers.rank];
+    tti_peers_view view = g->view;
+    for (int t = 0; t < view.terms.n; t++)
+        view.terms.data[t] += tti_peers_shift_of(g, which, g->terms[t].rank, g->terms[t].partial);
+    view.sum[g->peers.rank] = tti_peers_sum_of(g, which, mine) - (ptrdiff_t)mine.first;
+    size_t longest = sent_floats(g, tti_peers_longest_partition(g, (size_t)which));
+    TTI_CUDA(tti_launch_peers_sum_partition(&view, mine.first, mine.first + mine.n_elems, longest,
+                                            overlapped, stream));
+    return TUTTI_OK;
 }
 
 tutti_status tti_cuda_peers_sum_partitions(void *state, size_t which, bool overlapped) {
     group *g = state;
     cudaStream_t stream = tti_cuda_stream_of(TTI_QUEUE_COMM);
     tti_chunk partitions[TTI_PEERS_MAX] = {{0, 0}};
-    TTI_ASSERT(which < g->peers.n_groups);
-    for (int r = 0; r < g->peers.n_ranks; r++) partitions[r] = tti_peers_partition_of(g, which, r);
-    if (g->by_hosts)
-        return tti_peers_hosts_sum_own(g, (int64_t)which, partitions, overlapped, stream);
-    if (!g->direct) return sum_chunk(g, (int64_t)which, partitions, stream);
-    tti_chunk mine = partitions[g->peers.rank];
-    tti_peers_view view = g->view;
-    for (int t = 0; t < view.terms.n; t++)
-        view.terms.data[t] +=
-            tti_peers_shift_of(g, (int64_t)which, g->terms[t].rank, g->terms[t].partial);
-    view.sum[g->peers.rank] = tti_peers_sum_of(g, (int64_t)which, mine) - (ptrdiff_t)mine.first;
-    TTI_CUDA(tti_launch_peers_sum_partition(&view, mine.first, mine.first + mine.n_elems,
-                                            tti_peers_longest_partition(g, which), overlapped,
-                                            stream));
+    TTI_ASSERT(which < g->peers.n_groups && (!g->peers.fast || !g->rounded[0]));
+    for (int r = 0; r < g->peers.n_ranks; r++)
+        partitions[r] = sent_chunk(g, tti_peers_partition_of(g, which, r));
+    if (!g->is_paired) return sum_partitions(g, (int64_t)which, partitions, overlapped, stream);
+    int me = g->peers.rank;
+    tti_chunk mine = tti_peers_partition_of(g, which, me);
+    tti_chunk last = tti_peers_partition_of(g, which, g->peers.n_ranks - 1);
+    size_t first = tti_peers_partition_of(g, which, 0).first;
+    TTI_CUDA(round_partials(g, (int64_t)which, first, last.first + last.n_elems - first, stream));
+    TTI_TRY(sum_partitions(g, (int64_t)which, partitions, overlapped, stream));
+    TTI_CUDA(tti_launch_unround(g->peers.wire, tti_peers_sum_of(g, (int64_t)which, partitions[me]),
+                                wanted_at(g, (int64_t)which, mine), mine.n_elems, stream));
     return TUTTI_OK;
 }
 

@@ -15,38 +15,38 @@
 enum { SUM_THREADS = 512, GATHER_THREADS = 256, OVERLAPPED_BLOCKS = 16 };
 
 /* put(unit, sum) for the units first .. last-1 of a grid, over the terms begin .. end-1.  N: so
- * many in a complete tree; 0: any list of terms. */
-template <int N, class Put>
+ * many in a complete tree; 0: any list of terms.  R: as tti_add has it. */
+template <int N, bool R, class Put>
 __device__ __forceinline__ void sum_units(const tti_peers_terms &t, int begin, int end,
                                           size_t first, size_t last, const Put &put) {
     constexpr int U = N == 0 ? 1 : N <= 2 ? 4 : N == 4 ? 2 : 1;
     size_t step = (size_t)gridDim.x * blockDim.x;
     size_t i = first + (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if constexpr (N == 0) {
-        for (; i < last; i += step) put(i, tti_add_any(t, begin, end, i));
+        for (; i < last; i += step) put(i, tti_add_any<R>(t, begin, end, i));
     } else {
         float4 sum[U], one[1];
         for (; i + (U - 1) * step < last; i += U * step) {
-            tti_add_terms<N, U>(t, begin, i, step, sum);
+            tti_add_terms<N, U, R>(t, begin, i, step, sum);
 #pragma unroll
             for (int u = 0; u < U; u++) put(i + u * step, sum[u]);
         }
         for (; i < last; i += step) {
-            tti_add_terms<N, 1>(t, begin, i, step, one);
+            tti_add_terms<N, 1, R>(t, begin, i, step, one);
             put(i, one[0]);
         }
     }
 }
 
 /* n_to: ranks that get the sum, this one first. */
-template <int N>
+template <int N, bool R>
 __global__ void __launch_bounds__(SUM_THREADS)
     peers_sum_kernel(const __grid_constant__ tti_peers_view v, size_t first, size_t last,
                      int n_to) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
     tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 1);
-    sum_units<N>(v.terms, 0, v.terms.n, first, last, [&](size_t unit, float4 sum) {
+    sum_units<N, R>(v.terms, 0, v.terms.n, first, last, [&](size_t unit, float4 sum) {
         for (int r = 0; r < n_to; r++) {
             int to = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
             ((float4 *)v.sum[to])[unit] = sum;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
 }
 
 /* Barriers before, when all terms are complete, and after, when no rank reads them any more. */
-template <int N>
+template <int N, bool R>
 __global__ void __launch_bounds__(SUM_THREADS)
     peers_leaves_kernel(const __grid_constant__ tti_peers_view v,
                         const __grid_constant__ tti_peers_leaves l) {
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(SUM_THREADS)
         for (int k = 0; k < l.n_leaves; k++) {
             size_t first = l.partition[p].first / 4, n = l.partition[p].n_elems / 4;
             float4 *to = (float4 *)l.partition[p].to + k * n;
-            sum_units<N>(v.terms, l.first[k], l.first[k] + l.n_terms[k], first, first + n,
-                         [&](size_t unit, float4 sum) { to[unit - first] = sum; });
+            sum_units<N, R>(v.terms, l.first[k], l.first[k] + l.n_terms[k], first, first + n,
+                            [&](size_t unit, float4 sum) { to[unit - first] = sum; });
         }
     tti_peers_barrier(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
@@ -162,11 +162,11 @@ __global__ void convert_kernel(const T *__restrict__ src, U *__restrict__ dst, s
     }
 }
 
-template <int N>
+template <int N, bool R>
 __global__ void __launch_bounds__(SUM_THREADS)
     terms_sum_kernel(const __grid_constant__ tti_peers_terms t, float *dst, size_t n_units) {
-    sum_units<N>(t, 0, t.n, 0, n_units,
-                 [&](size_t unit, float4 sum) { ((float4 *)dst)[unit] = sum; });
+    sum_units<N, R>(t, 0, t.n, 0, n_units,
+                    [&](size_t unit, float4 sum) { ((float4 *)dst)[unit] = sum; });
 }
 
 /* Two buffers alternate: a rank that is one barrier ahead writes into the other one, and no rank
@@ -288,14 +288,40 @@ static cudaError_t load_16bit_kernels() {
                             convert_kernel<float, T>, convert_kernel<T, float>);
 }
 
+template <bool R>
+static cudaError_t load_tree_kernels() {
+    return tti_load_kernels(peers_sum_kernel<0, R>, peers_sum_kernel<2, R>, peers_sum_kernel<4, R>,
+                            peers_sum_kernel<8, R>, terms_sum_kernel<0, R>, terms_sum_kernel<2, R>,
+                            terms_sum_kernel<4, R>, terms_sum_kernel<8, R>,
+                            peers_leaves_kernel<0, R>, peers_leaves_kernel<1, R>,
+                            peers_leaves_kernel<2, R>, peers_leaves_kernel<4, R>,
+                            peers_leaves_kernel<8, R>);
+}
+
 extern "C" cudaError_t tti_launch_peers_load(void) {
-    cudaError_t error = tti_load_kernels(
-        peers_sum_kernel<0>, peers_sum_kernel<2>, peers_sum_kernel<4>, peers_sum_kernel<8>,
-        terms_sum_kernel<0>, terms_sum_kernel<2>, terms_sum_kernel<4>, terms_sum_kernel<8>,
-        peers_leaves_kernel<0>, peers_leaves_kernel<1>, peers_leaves_kernel<2>,
-        peers_leaves_kernel<4>, peers_leaves_kernel<8>, peers_all_gather_kernel, peers_fetch_kernel,
-        peers_join_kernel, report_sums_kernel, words_keep_kernel, words_or_kernel);
+    cudaError_t error =
+        tti_load_kernels(peers_all_gather_kernel, peers_fetch_kernel, peers_join_kernel,
+                         report_sums_kernel, words_keep_kernel, words_or_kernel);
+    error = tti_first_error(error, load_tree_kernels<false>(), load_tree_kernels<true>());
     return tti_first_error(error, load_16bit_kernels<tti_bf16>(), load_16bit_kernels<tti_f16>());
+}
+
+template <bool R>
+static void sum_on(const tti_peers_view &v, size_t begin, size_t end, int n_to, unsigned grid,
+                   cudaStream_t stream) {
+    switch (v.terms.balanced) {
+        case 2:
+            peers_sum_kernel<2, R><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
+            break;
+        case 4:
+            peers_sum_kernel<4, R><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
+            break;
+        case 8:
+            peers_sum_kernel<8, R><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
+            break;
+        default:
+            peers_sum_kernel<0, R><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
+    }
 }
 
 /* The same grid on every rank, whatever the length of its own partition. */
@@ -303,19 +329,10 @@ static cudaError_t launch_sum(const tti_peers_view &v, tti_chunk partition, size
                               int n_to, bool overlapped, cudaStream_t stream) {
     unsigned grid = sum_blocks(tti_chunk{0, longest}, overlapped);
     size_t begin = partition.first / 4, end = begin + partition.n_elems / 4;
-    switch (v.terms.balanced) {
-        case 2:
-            peers_sum_kernel<2><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
-            break;
-        case 4:
-            peers_sum_kernel<4><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
-            break;
-        case 8:
-            peers_sum_kernel<8><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
-            break;
-        default:
-            peers_sum_kernel<0><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
-    }
+    if (v.terms.rounds)
+        sum_on<true>(v, begin, end, n_to, grid, stream);
+    else
+        sum_on<false>(v, begin, end, n_to, grid, stream);
     return cudaGetLastError();
 }
 
@@ -335,27 +352,36 @@ extern "C" cudaError_t tti_launch_peers_sum_partition(const tti_peers_view *view
     return launch_sum(*view, tti_chunk{first, last - first}, longest, 1, overlapped, stream);
 }
 
+template <bool R>
+static void leaves_on(const tti_peers_view &v, const tti_peers_leaves &l, unsigned grid,
+                      cudaStream_t stream) {
+    switch (l.balanced) {
+        case 1:
+            peers_leaves_kernel<1, R><<<grid, SUM_THREADS, 0, stream>>>(v, l);
+            break;
+        case 2:
+            peers_leaves_kernel<2, R><<<grid, SUM_THREADS, 0, stream>>>(v, l);
+            break;
+        case 4:
+            peers_leaves_kernel<4, R><<<grid, SUM_THREADS, 0, stream>>>(v, l);
+            break;
+        case 8:
+            peers_leaves_kernel<8, R><<<grid, SUM_THREADS, 0, stream>>>(v, l);
+            break;
+        default:
+            peers_leaves_kernel<0, R><<<grid, SUM_THREADS, 0, stream>>>(v, l);
+    }
+}
+
 extern "C" cudaError_t tti_launch_peers_leaves(const tti_peers_view *view,
                                                const tti_peers_leaves *leaves, size_t n_elems,
                                                bool overlapped, cudaStream_t stream) {
     if (n_elems == 0) return cudaSuccess;
     unsigned grid = sum_blocks(tti_chunk{0, n_elems}, overlapped);
-    switch (leaves->balanced) {
-        case 1:
-            peers_leaves_kernel<1><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
-            break;
-        case 2:
-            peers_leaves_kernel<2><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
-            break;
-        case 4:
-            peers_leaves_kernel<4><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
-            break;
-        case 8:
-            peers_leaves_kernel<8><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
-            break;
-        default:
-            peers_leaves_kernel<0><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
-    }
+    if (view->terms.rounds)
+        leaves_on<true>(*view, *leaves, grid, stream);
+    else
+        leaves_on<false>(*view, *leaves, grid, stream);
     return cudaGetLastError();
 }
 
@@ -461,23 +487,32 @@ extern "C" cudaError_t tti_launch_peers_join(const tti_peers_view *view, const t
     return cudaGetLastError();
 }
 
+template <bool R>
+static void terms_on(const tti_peers_terms &t, float *dst, size_t n_units, unsigned grid,
+                     cudaStream_t stream) {
+    switch (t.balanced) {
+        case 2:
+            terms_sum_kernel<2, R><<<grid, SUM_THREADS, 0, stream>>>(t, dst, n_units);
+            break;
+        case 4:
+            terms_sum_kernel<4, R><<<grid, SUM_THREADS, 0, stream>>>(t, dst, n_units);
+            break;
+        case 8:
+            terms_sum_kernel<8, R><<<grid, SUM_THREADS, 0, stream>>>(t, dst, n_units);
+            break;
+        default:
+            terms_sum_kernel<0, R><<<grid, SUM_THREADS, 0, stream>>>(t, dst, n_units);
+    }
+}
+
 extern "C" cudaError_t tti_launch_terms_sum(const tti_peers_terms *terms, float *dst, size_t n,
                                             cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
     unsigned grid = blocks_for(n / 4, SUM_THREADS, 1024);
-    switch (terms->balanced) {
-        case 2:
-            terms_sum_kernel<2><<<grid, SUM_THREADS, 0, stream>>>(*terms, dst, n / 4);
-            break;
-        case 4:
-            terms_sum_kernel<4><<<grid, SUM_THREADS, 0, stream>>>(*terms, dst, n / 4);
-            break;
-        case 8:
-            terms_sum_kernel<8><<<grid, SUM_THREADS, 0, stream>>>(*terms, dst, n / 4);
-            break;
-        default:
-            terms_sum_kernel<0><<<grid, SUM_THREADS, 0, stream>>>(*terms, dst, n / 4);
-    }
+    if (terms->rounds)
+        terms_on<true>(*terms, dst, n / 4, grid, stream);
+    else
+        terms_on<false>(*terms, dst, n / 4, grid, stream);
     return cudaGetLastError();
 }
 

@@ -59,6 +59,7 @@ typedef struct tti_peers_terms {
     uint8_t n_adds[TTI_PEERS_TERMS];
     int n;
     int balanced; /* 2, 4 or 8: as many terms in a complete tree; 0: read it as a stack machine */
+    bool rounds;  /* each float stands for two values of bf16, and each sum of two is rounded */
 } tti_peers_terms;
 
 typedef struct tti_peers_view {
@@ -77,7 +78,8 @@ enum { TTI_PEERS_LATE = 1, TTI_PEERS_ENDED = 2 };
  * see. */
 cudaError_t tti_launch_peers_load(void);
 
-/* sum[r][first + i] of every rank r = the sum over the terms; first and n_elems multiples of 4.
+/* sum[r][first + i] of every rank r = the sum over the terms; first and n_elems multiples of 4, and
+ * where the terms are rounded in floats of two values each, as in all calls with these terms.
  * overlapped: on few multiprocessors, while other kernels run. */
 cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t first, size_t n_elems,
                                  bool overlapped, cudaStream_t stream);

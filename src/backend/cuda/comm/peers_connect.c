@@ -54,7 +54,7 @@ static void *shared_memory(const group *g, int i) {
     if (i == 0) return g->arena;
     if (source == g->peers.n_sources) return g->staging;
     if (source >= 0) return g->peers.sources[source].data;
-    return g->rounded ? (void *)g->rounded : (void *)g->partials[i - 1];
+    return g->sent[i - 1];
 }
 
 /* Two processes that live at the same time differ in it. */
@@ -154,6 +154,7 @@ static bool open_near(group *g) {
                                .state = g->view.state,
                                .timeout_ns = g->view.timeout_ns};
     g->near.terms.n = h->n_terms;
+    g->near.terms.rounds = g->is_paired;
     for (int t = 0; t < h->n_terms; t++) g->near.terms.n_adds[t] = (uint8_t)h->n_adds[t];
     for (int i = 0; i < h->n_near; i++) {
         int rank = h->near[i];
@@ -172,6 +173,7 @@ static bool open_near(group *g) {
 static void order_terms(group *g) {
     tti_peers_terms *t = &g->view.terms;
     t->n = g->peers.n_terms;
+    t->rounds = g->is_paired;
     for (int i = 0; i < t->n; i++) t->n_adds[i] = (uint8_t)g->terms[i].n_adds;
     t->balanced = tti_peers_balanced(t->n_adds, t->n);
 }
@@ -182,17 +184,24 @@ static float trial_value(int rank, int partial, size_t i) {
     return (float)((rank * 7 + partial * 3 + (int)(i % 97)) % 13);
 }
 
+/* Smaller ones where each of many sums is rounded to bf16, which has the whole numbers up to 256.
+ */
+static float trial_term(const group *g, int rank, int partial, size_t i) {
+    float value = trial_value(rank, partial, i);
+    return g->is_paired ? (float)((int)value % 4) : value;
+}
+
 static float trial_sum(const group *g, size_t i) {
     float sum = 0;
     for (int t = 0; t < g->peers.n_terms; t++)
-        sum += trial_value(g->terms[t].rank, g->terms[t].partial, i);
+        sum += trial_term(g, g->terms[t].rank, g->terms[t].partial, i);
     return sum;
 }
 
 /* Small whole numbers, so that neither order nor rounding matters; and one word from every rank. */
 static tutti_status put_trial(group *g, size_t n, float *host, uint32_t *words) {
     for (int p = 0; p < g->peers.n_partials; p++) {
-        for (size_t i = 0; i < n; i++) host[i] = trial_value(g->peers.rank, p, i);
+        for (size_t i = 0; i < n; i++) host[i] = trial_term(g, g->peers.rank, p, i);
         TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, g->partials[p], host, n * sizeof *host));
         TTI_TRY(tti_cuda_sync());
     }
@@ -329,7 +338,7 @@ static tutti_status connect_nccl(group *g) {
  * itself. */
 static tutti_status prepare_hosts(group *g) {
     const tti_device_peers *p = &g->peers;
-    bool moves = !p->fast || (p->n_groups > 0 && !g->rounded);
+    bool moves = !p->fast || (p->n_groups > 0 && !g->rounded[0]);
     if (p->algorithm == TTI_DEVICE_LIBRARY || p->tp_half_bytes > 0 || !moves) return TUTTI_OK;
     g->hosts = calloc(1, sizeof *g->hosts);
     if (!g->hosts) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
@@ -342,9 +351,7 @@ static tutti_status prepare_hosts(group *g) {
 
 static tutti_status run_hosts_trial(group *g, size_t n, float *host, bool *good) {
     cudaStream_t stream = tti_cuda_stream();
-    tti_chunk partitions[TTI_PEERS_MAX] = {{0, 0}};
-    for (int r = 0; r < g->peers.n_ranks; r++) partitions[r] = tti_chunk_of(n, r, g->peers.n_ranks);
-    TTI_TRY(tti_peers_hosts_sum(g, partitions, false, stream));
+    TTI_TRY(tti_peers_sum_by_hosts(g, 0, n, false, stream));
     TTI_TRY(tti_cuda_record_host_event(TTI_QUEUE_COMPUTE, TRIAL_EVENT));
     TTI_TRY(tti_cuda_peers_await(g, TRIAL_EVENT));
     TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, host, g->partials[0], n * sizeof *host));
@@ -443,6 +450,32 @@ static tutti_status check_size(const tti_device_peers *p) {
                     n_most, TTI_PEERS_PARTIALS);
 }
 
+/* Elements of a partial sum: where groups have places of their own, up to the end of the last. */
+static size_t partial_elems(const tti_device_peers *p, int partial) {
+    size_t n = p->n_flat, n_bounds = (size_t)p->n_ranks + 1;
+    for (size_t i = 0; p->at && i < p->n_groups; i++) {
+        const size_t *bound = p->bounds + i * n_bounds;
+        size_t at = p->at[i * (size_t)p->n_partials + (size_t)partial];
+        n = TTI_MAX(n, at + (bound[p->n_ranks] - bound[0]));
+    }
+    return n;
+}
+
+/* The partial sums, or memory for their rounded copies. */
+static tutti_status prepare_sent(group *g) {
+    const tti_device_peers *p = &g->peers;
+    g->is_paired = !p->fast && p->wire == TUTTI_BF16;
+    for (int k = 0; k < p->n_partials; k++) {
+        g->sent[k] = g->partials[k];
+        if (p->wire == TUTTI_F32) continue;
+        g->rounded_bytes[k] = partial_elems(p, k) * sizeof *g->rounded[k];
+        g->rounded[k] = tti_cuda_alloc(g->rounded_bytes[k]);
+        if (!g->rounded[k]) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->rounded_bytes[k]);
+        g->sent[k] = (float *)(void *)g->rounded[k];
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status prepare(group *g) {
     const tti_device_peers *p = &g->peers;
     int64_t grace_ms = p->grace_ms > 0 ? p->grace_ms : TTI_CUDA_GRACE_MS;
@@ -457,11 +490,6 @@ static tutti_status prepare(group *g) {
     g->with = p->with;
     g->waited = tti_cuda_alloc_host(sizeof g->arena->waited_ns);
     g->view.state = g->with ? g->with->view.state : tti_cuda_alloc_host(sizeof *g->view.state);
-    if (p->fast && p->wire != TUTTI_F32) {
-        g->rounded_bytes = p->n_flat * sizeof *g->rounded;
-        g->rounded = tti_cuda_alloc(g->rounded_bytes);
-        if (!g->rounded) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->rounded_bytes);
-    }
     if (!g->all || !g->arena || !g->words || !g->waited || !g->view.state)
         return tti_fail(TUTTI_E_NOMEM, "cuda: no memory to connect the other devices");
     g->view.rank = p->rank;
@@ -469,6 +497,7 @@ static tutti_status prepare(group *g) {
     g->view.timeout_ns = (uint64_t)p->timeout_ms * 1000000u;
     memcpy(g->terms, p->terms, (size_t)p->n_terms * sizeof *g->terms);
     memcpy(g->partials, p->partials, (size_t)p->n_partials * sizeof *g->partials);
+    TTI_TRY(prepare_sent(g));
     order_terms(g);
     if (watches_always(g)) tti_cuda_add_watcher(&g->watcher);
     return prepare_hosts(g);
@@ -542,7 +571,8 @@ void tti_cuda_peers_disconnect(void *state) {
     tti_cuda_release(g->arena, ARENA_BYTES);
     tti_cuda_release(g->words, g->words_bytes);
     tti_cuda_release(g->chunks, g->chunks_bytes);
-    tti_cuda_release(g->rounded, g->rounded_bytes);
+    for (int k = 0; k < TTI_PEERS_PARTIALS; k++)
+        tti_cuda_release(g->rounded[k], g->rounded_bytes[k]);
     tti_cuda_release(g->staging, g->staging_bytes);
     tti_cuda_release_host(g->waited);
     if (!g->with) tti_cuda_release_host(g->view.state);

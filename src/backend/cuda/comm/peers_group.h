@@ -30,8 +30,13 @@ typedef struct tti_peers_group {
     struct tti_peers_group *with; /* has the state that both look at; NULL: this one has */
     tti_device_term terms[TTI_PEERS_TERMS];
     float *partials[TTI_PEERS_PARTIALS];
-    uint16_t
-        *rounded; /* device [n_flat]: what travels where it is rounded; NULL: the partial sums do */
+    /* Device, one for each partial sum, as long as it: what travels where it is rounded; NULL: the
+     * partial sums do. */
+    uint16_t *rounded[TTI_PEERS_PARTIALS];
+    /* What the others read, and what receives a sum: the partial sums or their rounded copies.
+     * Where the sums of exact mode are rounded a float of these stands for two elements. */
+    float *sent[TTI_PEERS_PARTIALS];
+    bool is_paired;
     tti_peers_view view;
     float *sources[TTI_PEERS_MAX][TTI_MAX_SOURCES]; /* of all ranks, as they are seen here */
     tti_peers_hello *all;                           /* [n_ranks] */
@@ -53,7 +58,7 @@ typedef struct tti_peers_group {
     uint32_t *words;
     uint64_t *waited; /* pinned [TTI_N_CHANNELS]: of the arena, to be read by the host */
     size_t *at; /* [n_ranks][n_groups][TTI_PEERS_PARTIALS]: where groups begin in partial sums */
-    size_t chunks_bytes, words_bytes, rounded_bytes, staging_bytes;
+    size_t chunks_bytes, words_bytes, staging_bytes, rounded_bytes[TTI_PEERS_PARTIALS];
 } tti_peers_group;
 
 /* Functions of a watcher: whether all ranks are there; ends what waits on the device for one that
@@ -71,16 +76,20 @@ size_t tti_peers_longest(const tti_peers_group *g);
 /* 2, 4 or 8: as many terms as the complete tree has leaves, added the way a complete tree is; 0. */
 int tti_peers_balanced(const uint8_t *n_adds, int n);
 
-/* How much later an element of a group lies in a partial sum than in the flat range; WHOLE: no
- * group. */
+/* How many floats later a group begins in what is sent of a partial sum than in the flat range;
+ * WHOLE: no group. */
 enum { TTI_PEERS_WHOLE = -1 };
 ptrdiff_t tti_peers_shift_of(const tti_peers_group *g, int64_t which, int rank, int partial);
 
-/* The destination of the sum of this rank's partition. */
+/* The destination of the sum of this rank's partition, in floats as they are sent. */
 float *tti_peers_sum_of(const tti_peers_group *g, int64_t which, tti_chunk mine);
 
 /* Where a rank's partition of a group begins in its source. */
 size_t tti_peers_place_of(const tti_peers_group *g, size_t which, int source, int rank);
+
+/* All of a sum inside hosts first, as tti_cuda_peers_sum makes it. */
+tutti_status tti_peers_sum_by_hosts(tti_peers_group *g, size_t first, size_t n_elems,
+                                    bool overlapped, cudaStream_t stream);
 
 /* Inside hosts first (peers_hosts.c): this rank's partition of a sum, to where it wants it; all of
  * partitions [n_ranks], on all ranks; and the partitions of a group to dst. */

@@ -86,7 +86,7 @@ static tutti_status move_leaves(const group *g, const tti_chunk *partitions, cud
 /* All leaves over the own partition. */
 static tutti_status add_hosts(const group *g, float *sum, size_t n, cudaStream_t stream) {
     const tti_peer_hosts *h = g->hosts;
-    tti_peers_terms terms = {.n = h->n_leaves};
+    tti_peers_terms terms = {.n = h->n_leaves, .rounds = g->is_paired};
     for (int k = 0; k < h->n_leaves; k++) {
         terms.data[k] = g->staging + tti_peer_leaf_at(h, k, n);
         terms.n_adds[k] = (uint8_t)h->leaves[k].n_adds;
@@ -119,7 +119,7 @@ tutti_status tti_peers_hosts_sum(group *g, const tti_chunk *partitions, bool ove
     const tti_peer_hosts *h = g->hosts;
     tti_peer_message list[TTI_HOSTS_MESSAGES];
     tti_peers_partitions fetched = {0};
-    float *sum = g->partials[0], *places[TTI_PEERS_MAX];
+    float *sum = g->sent[0], *places[TTI_PEERS_MAX];
     int n = tti_peer_hosts_returns(h, partitions, list);
     TTI_TRY(tti_peers_hosts_sum_own(g, TTI_PEERS_WHOLE, partitions, overlapped, stream));
     for (int o = 0; o < h->n_ranks; o++) {

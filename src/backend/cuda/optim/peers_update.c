@@ -18,7 +18,7 @@ static size_t bytes_of_others(const tti_peers_group *g) {
 /* The reduction uses only the others' memory, and the update no norm. */
 static bool fits(const tti_peers_group *g, const tti_update_view *u) {
     size_t n_reported = (size_t)u->n_sums * (size_t)u->n_shards + 3 * (size_t)g->peers.n_ranks;
-    return g->direct && !g->rounded && g->peers.n_groups == 0 && u->grads == g->partials[0] &&
+    return g->direct && !g->rounded[0] && g->peers.n_groups == 0 && u->grads == g->partials[0] &&
            u->n_items > 0 && n_reported <= TTI_PEERS_NUMBERS && bytes_of_others(g) <= MOST_BYTES &&
            tti_peers_can_update(&u->rule);
 }

@@ -88,7 +88,7 @@ __device__ __forceinline__ float4 sum_terms(const tti_peers_terms &t, size_t uni
     if (t.balanced == 2) return sum_of<2>(t, unit);
     if (t.balanced == 4) return sum_of<4>(t, unit);
     if (t.balanced == 8) return sum_of<8>(t, unit);
-    return tti_add_any(t, 0, t.n, unit);
+    return tti_add_any<>(t, 0, t.n, unit);
 }
 
 /* Four elements at i of a block. */

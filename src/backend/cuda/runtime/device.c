@@ -445,3 +445,8 @@ void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems) {
     cudaError_t error = tti_launch_accumulate(dst, src, n_elems, tti_cuda_stream());
     if (current->refused == cudaSuccess) current->refused = error;
 }
+
+void tti_cuda_accumulate_rounded(float *dst, const float *src, size_t n_elems) {
+    cudaError_t error = tti_launch_accumulate_rounded(dst, src, n_elems, tti_cuda_stream());
+    if (current->refused == cudaSuccess) current->refused = error;
+}

@@ -55,6 +55,7 @@ tutti_status tti_cuda_report(const tti_step_report *report, const double *sums, 
                              void *host_report);
 tutti_status tti_cuda_collect(const tti_collected *collected, double *sums);
 void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems);
+void tti_cuda_accumulate_rounded(float *dst, const float *src, size_t n_elems);
 
 /* peers.c: the devices of a job. */
 tutti_status tti_cuda_peers_connect(const tti_device_peers *peers, void **group);

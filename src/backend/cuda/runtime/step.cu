@@ -141,6 +141,41 @@ __global__ void __launch_bounds__(256) accumulate_kernel(float *dst, const float
         dst[rest + threadIdx.x] += src[rest + threadIdx.x];
 }
 
+__device__ __forceinline__ float round_bf16(float x) {
+    return tti_to_f32(tti_from_f32<tti_bf16>(x));
+}
+
+__device__ __forceinline__ float add_rounded(float a, float b) {
+    return round_bf16(round_bf16(a) + round_bf16(b));
+}
+
+/* ADDS false: dst is only rounded, and src is not read. */
+template <bool ADDS>
+__global__ void __launch_bounds__(256)
+    accumulate_rounded_kernel(float *dst, const float *src, size_t n) {
+    size_t stride = (size_t)gridDim.x * blockDim.x * 4;
+    size_t first = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    for (size_t i = first; i + 4 <= n; i += stride) {
+        float a[4], b[4];
+        tti_load<float, 4>(dst + i, a);
+        if constexpr (ADDS) tti_load<float, 4>(src + i, b);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if constexpr (ADDS)
+                a[k] = add_rounded(a[k], b[k]);
+            else
+                a[k] = round_bf16(a[k]);
+        }
+        tti_store<float, 4>(dst + i, a);
+    }
+    size_t last = (n & ~(size_t)3) + threadIdx.x;
+    if (blockIdx.x != 0 || last >= n) return;
+    if constexpr (ADDS)
+        dst[last] = add_rounded(dst[last], src[last]);
+    else
+        dst[last] = round_bf16(dst[last]);
+}
+
 extern "C" cudaError_t tti_launch_begin_step(const tti_step_args *args, const tti_run *fixed,
                                              tti_run *runs, int n_runs, cudaStream_t stream) {
     if (n_runs) begin_kernel<<<(n_runs + 255) / 256, 256, 0, stream>>>(args, fixed, runs, n_runs);
@@ -197,8 +232,20 @@ extern "C" cudaError_t tti_launch_accumulate(float *dst, const float *src, size_
     return cudaGetLastError();
 }
 
+extern "C" cudaError_t tti_launch_accumulate_rounded(float *dst, const float *src, size_t n,
+                                                     cudaStream_t stream) {
+    size_t n_blocks = (n / 4 + 255) / 256;
+    if (n_blocks > 132 * 16) n_blocks = 132 * 16;
+    unsigned grid = (unsigned)(n_blocks ? n_blocks : 1);
+    if (n && src) accumulate_rounded_kernel<true><<<grid, 256, 0, stream>>>(dst, src, n);
+    if (n && !src) accumulate_rounded_kernel<false><<<grid, 256, 0, stream>>>(dst, src, n);
+    return cudaGetLastError();
+}
+
 extern "C" cudaError_t tti_launch_step_load(void) {
-    cudaError_t error = tti_load_kernels(begin_kernel, nothing_kernel, accumulate_kernel);
+    cudaError_t error =
+        tti_load_kernels(begin_kernel, nothing_kernel, accumulate_kernel,
+                         accumulate_rounded_kernel<true>, accumulate_rounded_kernel<false>);
     cudaGetLastError(); /* clears the error, which belongs to no later launch */
     return error;
 }

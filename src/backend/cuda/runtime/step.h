@@ -35,6 +35,10 @@ cudaError_t tti_launch_nothing(cudaStream_t stream);
 cudaError_t tti_launch_accumulate(float *dst, const float *src, size_t n_elems,
                                   cudaStream_t stream);
 
+/* The same of values rounded to bf16, and the sum rounded again; src NULL: dst is rounded. */
+cudaError_t tti_launch_accumulate_rounded(float *dst, const float *src, size_t n_elems,
+                                          cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif

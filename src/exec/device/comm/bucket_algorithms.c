@@ -36,8 +36,7 @@ static bool asks(const tti_exec *x) {
 
 /* Bytes of a bucket that travel. */
 static int64_t bytes_of(const tti_setup *setup, int bucket) {
-    tutti_dtype wire = setup->desc.fast ? setup->desc.wire : TUTTI_F32;
-    return (int64_t)(setup->desc.plan->buckets[bucket].n_elems * tutti_dtype_bytes(wire));
+    return (int64_t)(setup->desc.plan->buckets[bucket].n_elems * tti_exec_wire_bytes(&setup->desc));
 }
 
 static tutti_status choose(const tti_setup *setup, tti_bucket_algorithms *algorithms) {

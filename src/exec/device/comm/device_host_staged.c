@@ -119,7 +119,7 @@ static tutti_status sum_parts(tti_exec *x, const tti_partial *partials, int n_pa
                                       .alg = setup->desc.alg,
                                       .bounds = whole ? NULL : bounds,
                                       .shard_map = &setup->shard_map};
-        TTI_TRY(tti_comm_reduce_shards(setup->desc.comm, &desc));
+        TTI_TRY(tti_exec_reduce_partials(setup, &desc));
     }
     return TUTTI_OK;
 }
@@ -154,15 +154,14 @@ static tutti_status sum_partials(const tti_device_host_staged *b, const tti_part
     if (setup->desc.fast || setup->desc.local) return sum_buckets(b, sum);
     if (tti_exec_has_partitions(setup)) return sum_parts(x, partials, n_partials, sum);
     tti_exec_count_partials(x, n, false);
-    return tti_comm_reduce_shards(setup->desc.comm,
-                                  &(tti_reduce_desc){.partials = partials,
-                                                     .n_partials = n_partials,
-                                                     .dst = sum,
-                                                     .n_elems = n,
-                                                     .dtype = TUTTI_F32,
-                                                     .n_shards = setup->desc.n_shards,
-                                                     .alg = setup->desc.alg,
-                                                     .shard_map = &setup->shard_map});
+    return tti_exec_reduce_partials(setup, &(tti_reduce_desc){.partials = partials,
+                                                              .n_partials = n_partials,
+                                                              .dst = sum,
+                                                              .n_elems = n,
+                                                              .dtype = TUTTI_F32,
+                                                              .n_shards = setup->desc.n_shards,
+                                                              .alg = setup->desc.alg,
+                                                              .shard_map = &setup->shard_map});
 }
 
 /* ---- gradients on the device ---- */

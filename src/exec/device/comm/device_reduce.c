@@ -118,8 +118,14 @@ static tutti_status find_places(tti_device_reduce *r) {
     return TUTTI_OK;
 }
 
+/* Fast mode: the sum of a worker's own shards travels rounded. */
 static bool is_rounded(const tti_setup *setup) {
     return setup->desc.fast && setup->desc.wire != TUTTI_F32;
+}
+
+static tutti_dtype wire_of(const tti_setup *setup) {
+    bool rounds = is_rounded(setup) || tti_exec_rounds_partials(&setup->desc);
+    return rounds ? setup->desc.wire : TUTTI_F32;
 }
 
 /* Elements that every partial sum has; a rounded one, which is the only one, has all. */
@@ -199,7 +205,7 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .sums = sums_of(setup, x),
                               .with = how->with,
                               .fast = setup->desc.fast,
-                              .wire = is_rounded(setup) ? setup->desc.wire : TUTTI_F32,
+                              .wire = wire_of(setup),
                               .algorithm = how->algorithm,
                               .user = x,
                               .all_gather = all_gather,
