@@ -50,6 +50,31 @@ def test_ways_of_sums():
         runs.same_story(runs.story("lenet"), "three")
 
 
+def test_rounded_partial_sums():
+    """parallel.wire=bf16 in exact mode: the same bits on 1, 2 and 4 GPUs, by every way of sums, in
+    partitions, and near the host, whose products are added in another order."""
+    wire = "parallel.wire=bf16"
+    for name, job in (("lenet", LENET), ("gpt", GPT)):
+        train("r_" + name, job, wire, "-n", "1")
+        train("f_" + name, job, "-n", "1")
+        if runs.story("r_" + name) == runs.story("f_" + name):
+            raise AssertionError("nothing is rounded")
+        train("h_" + name, job, wire, "-n", "2", devices="cpu")
+        near("h_" + name, "r_" + name, 0.05)
+        train("s_" + name, job, wire, "-n", "2", devices="0")  # through the host
+        runs.same_story(runs.story("r_" + name), "s_" + name)
+        for n in (2, 4):
+            if runs.n_devices() < n:
+                continue
+            for i, more in enumerate((["parallel.algorithm=direct"], ["parallel.algorithm=tree"],
+                                      ["parallel.place=processes"], ["parallel.zero=1"],
+                                      ["parallel.zero=2"], ["parallel.zero=3"],
+                                      ["parallel.sync=parameter-server"])):
+                run = "r_%s%d_%d" % (name, n, i)
+                train(run, job, wire, "-n", str(n), *more)
+                runs.same_story(runs.story("r_" + name), run)
+
+
 def test_compressed_between_devices():
     """Where GPUs reach each other they compress in the recorded step, in threads and processes, by
     their memory and by NCCL: near the host, since products are added in another order.  Training

@@ -44,4 +44,12 @@ static inline void fake_accumulate(float *dst, const float *src, size_t n_elems)
     for (size_t i = 0; i < n_elems; i++) dst[i] += src[i];
 }
 
+static inline void fake_accumulate_rounded(float *dst, const float *src, size_t n_elems) {
+    for (size_t i = 0; i < n_elems; i++) {
+        float a = tti_bf16_to_f32(tti_f32_to_bf16(dst[i]));
+        float sum = src ? a + tti_bf16_to_f32(tti_f32_to_bf16(src[i])) : a;
+        dst[i] = tti_bf16_to_f32(tti_f32_to_bf16(sum));
+    }
+}
+
 #endif /* TTI_TESTS_EXEC_FAKE_DEVICE_H */

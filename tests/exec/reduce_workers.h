@@ -3,6 +3,7 @@
 #ifndef TTI_TESTS_EXEC_REDUCE_WORKERS_H
 #define TTI_TESTS_EXEC_REDUCE_WORKERS_H
 
+#include "base/dtype.h"
 #include "base/philox.h"
 #include "comm/ranks.h"
 #include "exec/device/comm/device_axis.h"
@@ -20,7 +21,7 @@ typedef struct reduce_workers {
     bool fast, record;
     bool parts;       /* each rank gets one of every bucket, and what the others have by a gather */
     bool sharded;     /* parts: and it keeps nothing else, in places of its own */
-    tutti_dtype wire; /* of sums in fast mode */
+    tutti_dtype wire; /* of sums in fast mode; bf16 without it: of every partial sum */
     tutti_comm_alg alg;
     size_t n_elems[REDUCE_BUCKETS]; /* multiples of 16 */
     tti_plan plan;
@@ -34,9 +35,15 @@ static inline float reduce_value(int shard, size_t i) {
     return ldexpf(unit, (int)(draw.v[1] % 20) - 10);
 }
 
-static inline float reduce_tree(int first, int n, size_t i) {
-    if (n == 1) return reduce_value(first, i);
-    return reduce_tree(first, n / 2, i) + reduce_tree(first + n / 2, n / 2, i);
+static inline float reduce_as_sent(const reduce_workers *c, float x) {
+    bool rounds = !c->fast && c->wire == TUTTI_BF16;
+    return rounds ? tti_bf16_to_f32(tti_f32_to_bf16(x)) : x;
+}
+
+static inline float reduce_tree(const reduce_workers *c, int first, int n, size_t i) {
+    if (n == 1) return reduce_as_sent(c, reduce_value(first, i));
+    return reduce_as_sent(
+        c, reduce_tree(c, first, n / 2, i) + reduce_tree(c, first + n / 2, n / 2, i));
 }
 
 typedef struct reduce_rank {
@@ -127,8 +134,8 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     x->setup.last_shard = x->setup.shard_map.first[rank + 1];
     x->tally->n_sums = (size_t)c->n_shards * TTI_LOSS_SUMS + 2 * (size_t)n_ranks + 1;
     x->tally->sums = calloc(x->tally->n_sums, sizeof *x->tally->sums);
-    COMM_OK(tti_accumulation_init(&x->setup.acc, x->setup.first_shard, x->setup.last_shard,
-                                  c->n_compute_threads));
+    COMM_OK(tti_exec_plan_merges(&x->setup.desc, x->setup.first_shard, x->setup.last_shard,
+                                 c->n_compute_threads, &x->setup.acc));
     x->arrays->buffers = calloc((size_t)x->setup.acc.n_buffers, sizeof *x->arrays->buffers);
     for (int b = 0; b < x->setup.acc.n_buffers; b++)
         x->arrays->buffers[b] = c->backend->alloc(n_bytes);
@@ -236,7 +243,7 @@ static inline const char *reduce_check(reduce_rank *r) {
     size_t n = r->c->plan.n_flat;
     COMM_OK(reduce_download(r));
     for (size_t i = 0; i < n; i++) {
-        float want = reduce_tree(0, r->c->n_shards, i);
+        float want = reduce_tree(r->c, 0, r->c->n_shards, i);
         if (!(fabsf(r->host[i] - want) <= reduce_slack(r->c, r->x->setup.n_ranks, i)))
             return comm_text("rank %d: element %zu of %zu is %.9g, want %.9g", r->x->setup.rank, i,
                              n, (double)r->host[i], (double)want);

@@ -49,6 +49,8 @@ static const tti_option rows[] = {
      .value = "red",
      .choices = "red|green|blue",
      .alias = "lime=green",
+     .old_choice = "blue",
+     .instead = "b.name=sky",
      .help = "Kind"},
     {.key = "b.list",
      .type = TTI_OPTION_INT_LIST,
@@ -272,6 +274,20 @@ T_CASE(get) {
     expect_problems(&f, "");
 }
 
+/* A deprecated value is accepted, and is reported with what to give in its place. */
+T_CASE(old_choice) {
+    T_UNUSED;
+    fixture f;
+    begin(&f);
+    load(&f, "b:\n  kind: green\n");
+    assert_string_equal(tti_str_text(&f.o.warnings), "");
+    load(&f, "b:\n  kind: blue\n");
+    assert_string_equal(f.config.kind, "blue");
+    assert_string_equal(tti_str_text(&f.o.warnings),
+                        "job.yaml:2:9: b.kind=blue is deprecated; give b.name=sky");
+    expect_problems(&f, "");
+}
+
 /* A deprecated name gives the key its value, and is reported once. */
 T_CASE(former_name) {
     T_UNUSED;
@@ -336,6 +352,7 @@ int main(void) {
         cmocka_unit_test(problems_of_the_program),
         cmocka_unit_test(thousands_of_problems),
         cmocka_unit_test(get),
+        cmocka_unit_test(old_choice),
         cmocka_unit_test(former_name),
         cmocka_unit_test(keep_and_restore),
     };

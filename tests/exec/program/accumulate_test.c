@@ -104,11 +104,25 @@ T_CASE(a_whole_tree_ends_in_one_piece) {
     tti_accumulation_fini(&acc); /* twice is fine */
 }
 
+/* The gradient of a job's only shard is rounded, although nothing is added to it. */
+T_CASE(a_single_shard_can_be_rounded) {
+    T_UNUSED;
+    tti_accumulation acc;
+    T_OK(tti_accumulation_init(&acc, 0, 1, 1));
+    T_EQ(acc.shard_groups[0].n_merges, 0);
+    tti_accumulation_round_alone(&acc);
+    T_EQ(acc.shard_groups[0].n_merges, 1);
+    T_EQ(acc.merges[acc.shard_groups[0].first_merge].dst, acc.partial_buffer[0]);
+    T_EQ(acc.merges[acc.shard_groups[0].first_merge].src, -1);
+    tti_accumulation_fini(&acc);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_run_with_any_number_of_compute_threads),
         cmocka_unit_test(long_runs),
         cmocka_unit_test(a_whole_tree_ends_in_one_piece),
+        cmocka_unit_test(a_single_shard_can_be_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,6 +100,7 @@ T_CASE(hosts_add_inside_before_they_move) {
                             .n_shards = i % 2 ? 64 : 8,
                             .n_compute_threads = 1,
                             .record = true,
+                            .wire = i % 3 == 1 ? TUTTI_BF16 : TUTTI_F32,
                             .parts = i >= 4,
                             .sharded = i >= 8,
                             .alg = TUTTI_ALG_TREE,
@@ -123,6 +124,30 @@ T_CASE(rounded_sums_are_near) {
                                 .record = true,
                                 .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_RING,
                                 .n_elems = {16, 2000 * 16, 48}};
+            reduce_run(&c, w);
+        }
+}
+
+/* Exact mode with partial sums of bf16: the bits of the tree whose sums are rounded one by one, by
+ * each way, also in parts and where a worker has several partial sums. */
+T_CASE(rounded_partial_sums_have_the_bits_of_the_tree) {
+    T_UNUSED;
+    static const tti_shard_map uneven = {.n_ranks = 2, .first = {0, 5, 8}};
+    for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++)
+        for (int i = 0; i < 12; i++) {
+            reduce_workers c = {.backend = cuda,
+                                .device = {.exact = true},
+                                .n_shards = i % 2 ? 64 : 8,
+                                .n_compute_threads = 1,
+                                .record = true,
+                                .wire = TUTTI_BF16,
+                                .parts = i % 6 >= 2,
+                                .sharded = i % 6 >= 4,
+                                .alg = i < 6 ? TUTTI_ALG_DIRECT : TUTTI_ALG_TREE,
+                                .n_elems = {16, (i % 3 ? 9000 : 70000) * 16, 48}};
+            reduce_run(&c, w);
+            if (w > 2 || i % 2) continue;
+            c.shard_map = &uneven;
             reduce_run(&c, w);
         }
 }
@@ -396,6 +421,7 @@ int main(void) {
         cmocka_unit_test(parts_of_sums_and_their_gather),
         cmocka_unit_test(hosts_add_inside_before_they_move),
         cmocka_unit_test(rounded_sums_are_near),
+        cmocka_unit_test(rounded_partial_sums_have_the_bits_of_the_tree),
         cmocka_unit_test(sums_in_the_update_come_to_the_same),
         cmocka_unit_test(uneven_runs_are_summed_in_the_update),
         cmocka_unit_test(what_is_not_summed_in_the_update),

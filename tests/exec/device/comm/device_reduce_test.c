@@ -89,7 +89,8 @@ static const tti_backend fake = {.name = "fake",
                                  .device = &fake_ops,
                                  .alloc = fake_alloc,
                                  .release = fake_release,
-                                 .accumulate = fake_accumulate};
+                                 .accumulate = fake_accumulate,
+                                 .accumulate_rounded = fake_accumulate_rounded};
 
 /* ---- cases ---- */
 
@@ -121,6 +122,8 @@ T_CASE(any_number_of_ranks_has_the_bits_of_the_tree) {
                                     .n_compute_threads = n_compute_threads,
                                     .n_elems = {16, 160, 48}};
                 reduce_run(&c, n_ranks);
+                c.wire = TUTTI_BF16;
+                reduce_run(&c, n_ranks);
             }
 }
 
@@ -139,6 +142,8 @@ T_CASE(any_runs_have_the_bits_of_the_tree) {
                                 .fast = bits & 1,
                                 .parts = bits & 2,
                                 .n_elems = {16, 160, 48}};
+            reduce_run(&c, shard_maps[d].n_ranks);
+            c.wire = TUTTI_BF16;
             reduce_run(&c, shard_maps[d].n_ranks);
         }
 }
@@ -168,6 +173,8 @@ T_CASE(parts_of_sums_and_their_gather) {
                                 .parts = true,
                                 .sharded = bits & 2,
                                 .n_elems = {16, 160, 48}};
+            reduce_run(&c, n_ranks);
+            if (!c.fast) c.wire = TUTTI_BF16;
             reduce_run(&c, n_ranks);
         }
 }
@@ -203,8 +210,9 @@ static void run_layout(const layout *l, reduce_workers c) {
 T_CASE(any_hosts_have_the_bits_of_the_tree) {
     T_UNUSED;
     for (size_t i = 0; i < TTI_COUNT(layouts); i++)
-        for (int bits = 0; bits < 16; bits++)
-            run_layout(&layouts[i], (reduce_workers){.n_shards = bits & 8 ? 64 : 8,
+        for (int bits = 0; bits < 32; bits++)
+            run_layout(&layouts[i], (reduce_workers){.wire = bits & 17 ? TUTTI_F32 : TUTTI_BF16,
+                                                     .n_shards = bits & 8 ? 64 : 8,
                                                      .n_compute_threads = bits & 8 ? 3 : 1,
                                                      .fast = bits & 1,
                                                      .parts = bits & 6,
