@@ -36,7 +36,7 @@ def test_same_bits():
         if "devices for tests" not in start["backend"]:
             raise AssertionError(start["backend"])
     images = ["model.name=lenet", "data.format=random_images", "data.image_size=28",
-                "data.n_train=96", "data.n_test=8", "train.batch=20", "train.steps=10"]
+              "data.n_train=96", "data.n_test=8", "train.batch=20", "train.steps=10"]
     train("host_images", *images, "-n", "1", devices="cpu").expect(0)
     train("images", *images, "data.resident=no", "-n", "2").expect(0)
     runs.same_story(runs.story("host_images"), "images")

@@ -6,6 +6,8 @@ import sys
 import layouts
 import runs
 
+layouts.FEW[layouts.FEW.index("train.steps=%d" % layouts.N_STEPS)] = "train.steps=20"
+
 
 def test_lenet():
     layouts.grid("lenet", layouts.all_layouts(8, most_stages=4))  # it has 4 places
