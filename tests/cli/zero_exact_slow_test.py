@@ -1,4 +1,5 @@
-"""zero_exact_slow_test.py - all of the grid of zero_exact_test.py: parts, workers and places."""
+"""zero_exact_slow_test.py - all of the grid of zero_exact_test.py: ZeRO levels,
+workers and places; and every optimizer at every level."""
 
 import itertools
 import sys
@@ -22,6 +23,10 @@ def test_resnet():
 
 def test_gpt_with_dropout():
     whole_grid("gpt2")
+
+
+def test_every_optimizer():
+    zero_exact_test.optimizers(lambda i: (1, 2, 3))
 
 
 if __name__ == "__main__":
