@@ -151,8 +151,21 @@ def deviation(got, want):
     return float(numpy.abs(got - want).max() / max(numpy.abs(want).max(), 1e-6))
 
 
+def restore_buffers(model, path):
+    """Tracing in training mode moves running statistics, and the file has them as they are then."""
+    import onnx
+    buffers, file = dict(model.named_buffers()), onnx.load(path)
+    for tensor in file.graph.initializer:
+        if tensor.name in buffers:
+            values = buffers[tensor.name].numpy()
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    onnx.save(file, path)
+
+
 def export(model, inputs, path, form, training):
     """Writes the file: with a dynamic batch if PyTorch can.  Whether it is dynamic."""
+    import copy
+
     import torch
     model.train(training)
     batch = torch.export.Dim("batch", min=1, max=4096)
@@ -165,11 +178,13 @@ def export(model, inputs, path, form, training):
                 names = list(inputs)
                 with torch.no_grad():
                     torch.onnx.export(
-                        model, tuple(inputs.values()), path, dynamo=False, input_names=names,
+                        copy.deepcopy(model), tuple(inputs.values()), path, dynamo=False,
+                        input_names=names,
                         opset_version=18, do_constant_folding=not training,
                         training=torch.onnx.TrainingMode.TRAINING if training
                         else torch.onnx.TrainingMode.EVAL,
                         dynamic_axes={k: {0: "batch"} for k in names} if dynamic else None)
+                restore_buffers(model, path)
                 return bool(dynamic)
             program = torch.export.export(model, (), kwargs=inputs, strict=False,
                                           dynamic_shapes=dynamic)
