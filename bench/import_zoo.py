@@ -189,7 +189,8 @@ def export(model, inputs, path, form, training):
             program = torch.export.export(model, (), kwargs=inputs, strict=False,
                                           dynamic_shapes=dynamic)
             if form == "dynamo":
-                torch.onnx.export(program, path, dynamo=True, optimize=not training, verbose=False)
+                torch.onnx.export(program, (), path, dynamo=True, optimize=not training,
+                                  verbose=False)
             else:
                 torch.export.save(program, path)
             return bool(dynamic)

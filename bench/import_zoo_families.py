@@ -116,7 +116,7 @@ def block(name, of="resnet10t", size=64, **more):
 
 for _name in ("se", "ese", "eca", "ecam", "ceca", "ge", "gc", "gca", "cbam", "lcbam", "sk", "splat",
               "nl", "bat"):
-    block(_name, block_args={"attn_layer": _name})
+    block(_name, size=256 if _name == "bat" else 64, block_args={"attn_layer": _name})
 for _name in ("mish", "hard_mish", "hard_swish", "hard_sigmoid", "prelu", "gelu_tanh", "quick_gelu",
               "celu", "selu", "elu", "leaky_relu", "relu6", "tanh", "sigmoid", "silu", "gelu"):
     block(_name, act_layer=_name)
