@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """import_zoo.py [NAME]... [--form pt2|dynamo|script]... [--list] [--field] [--group NAME]...
-              [--package FOLDER]
+              [--package FOLDER] [--smooth] [--nudge N]
 
 Exports small models of many architectures with torch.export, in training and in evaluation mode,
 imports them, and compares outputs, gradients and buffers with PyTorch's.  --field: only the 56
@@ -13,6 +13,8 @@ from PyTorch's f32, beside those of PyTorch's f32 from f64; refused with the mes
 PyTorch's f32 and f64 differ too much to say; or WRONG.
 Behind a batch norm of few elements rounding moves some across the kink of a ReLU, which changes
 gradients by more than the limit on either side: --smooth has SiLU in place of ReLU and ReLU6.
+--nudge N asks the same of any model: PyTorch computes it N times in f64 with other parameters, each
+moved by about a millionth of itself, and what that changes is no error of Tutti's.
 """
 
 import argparse
@@ -95,6 +97,19 @@ def join_outputs(model, inputs):
 # Modules that compute something else in training than their layers say.
 BY_MODE = ("odd_buffer_update", "odd_spectral_norm", "odd_instance_stats", "googlenet",
            "inception_v3", "phimoe", "groupvit")
+
+
+def nudged(model, draw):
+    """A copy with each parameter moved by about a millionth of itself."""
+    import copy
+
+    import torch
+    model = copy.deepcopy(model)
+    draw = torch.Generator().manual_seed(draw)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1 + 1e-6 * torch.randn(p.shape, generator=draw))
+    return model
 
 
 def reference(model, inputs, double):
@@ -245,14 +260,16 @@ def imported(tutti, path, made, training=True):
     return {"train": list(seen.values()), "eval": evaluated, "grads": grads, "buffers": buffers}
 
 
-def compare(got, f32, f64, names):
-    """The largest deviations from PyTorch's f32, those of PyTorch's f32 from f64, and errors."""
+def compare(got, f32, f64, names, moved):
+    """The largest deviations from PyTorch's f32, those of PyTorch's f32 from f64, errors.  moved:
+    results of nudged parameters."""
     errors, own, theirs = [], {"out": 0.0, "grad": 0.0}, {"out": 0.0, "grad": 0.0}
 
-    def check(kind, limit, what, x, y, z):
+    def check(kind, limit, what, x, y, z, others):
         d = min(deviation(x, y), deviation(x, z))
         t = deviation(y, z)
         own[kind], theirs[kind] = max(own[kind], d), max(theirs[kind], t)
+        t = max([t] + [deviation(other, z) for other in others])
         if not d <= max(limit, 10 * t):
             errors.append("%s deviates by %.1e (PyTorch's f32: %.1e)" % (what, d, t))
 
@@ -263,7 +280,8 @@ def compare(got, f32, f64, names):
             errors.append("%d outputs instead of %d" % (len(got[kind]), len(f32[kind])))
             continue
         for i, (x, y, z) in enumerate(zip(got[kind], f32[kind], f64[kind])):
-            check("out", OUTPUT_LIMIT, "%s output %d" % (kind, i), x, y, z)
+            check("out", OUTPUT_LIMIT, "%s output %d" % (kind, i), x, y, z,
+                  [m[kind][i] for m in moved])
     if "grads" not in got:
         return own, theirs, errors
     scale = max([abs(g).max() for g in f32["grads"].values() if g is not None and g.size] or [0])
@@ -280,15 +298,16 @@ def compare(got, f32, f64, names):
             if abs(x).max() > 0:
                 errors.append("%s has a gradient" % name)
         elif max(abs(y).max(), abs(z).max(), abs(x).max()) > 1e-6 * scale:
-            check("grad", GRADIENT_LIMIT, "gradient of " + name, x, y, z)
+            check("grad", GRADIENT_LIMIT, "gradient of " + name, x, y, z,
+                  [m["grads"][name] for m in moved])
     for name, x in got["buffers"].items():
         if name in f32["buffers"] and f32["buffers"][name].shape == x.shape:
             check("out", OUTPUT_LIMIT, "buffer " + name, x, f32["buffers"][name],
-                  f64["buffers"][name])
+                  f64["buffers"][name], [m["buffers"][name] for m in moved])
     return own, theirs, errors
 
 
-def make_case(name, form, folder, is_smooth):
+def make_case(name, form, folder, is_smooth, n_nudges):
     """What PyTorch says of one model, and its files in the folder: made once."""
     path = os.path.join(folder, "%s-%s.pickle" % (name, form))
     if os.path.exists(path):
@@ -313,6 +332,7 @@ def make_case(name, form, folder, is_smooth):
         made["f64"] = reference(model, inputs, True)
     except (RuntimeError, TypeError):
         made["f64"] = made["f32"]  # a module that computes with f32 by itself
+    made["nudged"] = [reference(nudged(model, i), inputs, True) for i in range(n_nudges)]
     names = {}
     for n, p in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(p), []).append(n)
@@ -330,9 +350,9 @@ def make_case(name, form, folder, is_smooth):
     return made
 
 
-def run_case(name, form, package, folder, is_smooth):
+def run_case(name, form, package, folder, is_smooth, n_nudges):
     """(verdict, text) of one model."""
-    made = make_case(name, form, folder, is_smooth)
+    made = make_case(name, form, folder, is_smooth, n_nudges)
     if "absent" in made:
         return "absent", made["absent"]
     sys.path.insert(0, package)
@@ -354,7 +374,7 @@ def run_case(name, form, package, folder, is_smooth):
         if mode == "train" and name in BY_MODE:
             got.pop("eval")
         own, theirs, errors = compare(got, made["f32"], made["f64"],
-                                      made["names"] if form == "pt2" else None)
+                                      made["names"] if form == "pt2" else None, made["nudged"])
         mode += "" if is_dynamic else " (static)"
         if not errors and max(theirs.values()) > NOISE:
             texts.append("%s: PyTorch's f32 deviates from f64 by %.0e" % (mode, max(
@@ -370,7 +390,7 @@ def run_case(name, form, package, folder, is_smooth):
     return verdict, "  ".join(texts)
 
 
-def forked(name, form, package, folder, loud, seconds, is_smooth=False):
+def forked(name, form, package, folder, loud, seconds, is_smooth=False, n_nudges=0):
     """The same in a process of its own, so that a crash or too much memory ends one model."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -384,7 +404,7 @@ def forked(name, form, package, folder, loud, seconds, is_smooth=False):
             os.dup2(quiet, 2)
         signal.alarm(seconds)
         try:
-            result = run_case(name, form, package, folder, is_smooth)
+            result = run_case(name, form, package, folder, is_smooth, n_nudges)
         except BaseException as e:
             traceback.print_exc()
             result = ("BROKEN", "%s: %s" % (type(e).__name__, str(e)[:200]))
@@ -410,6 +430,8 @@ def main():
                         "import_zoo_more.py: timm, text, vision, audio, forecast, recommend, graph")
     parser.add_argument("--keep", help="a folder that keeps exported models and PyTorch's results")
     parser.add_argument("--smooth", action="store_true", help="SiLU in place of ReLU")
+    parser.add_argument("--nudge", type=int, default=0, metavar="N", help="compares with PyTorch's "
+                        "results of N sets of parameters that are a millionth away")
     parser.add_argument("--loud", action="store_true", help="shows what PyTorch and Tutti print")
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--package", default=os.path.join(HERE, "..", "build", "python"))
@@ -443,7 +465,7 @@ def run_all(args, names, folder):
         for name in names:
             began = time.time()
             verdict, text = forked(name, form, args.package, folder, args.loud,
-                                   args.seconds, args.smooth)
+                                   args.seconds, args.smooth, args.nudge)
             counts.setdefault(form, {}).setdefault(verdict, []).append(name)
             print("%-10s %-6s %-22s %s  [%.0f s]" % (verdict, form, name, text,
                                                     time.time() - began), flush=True)
