@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """import_zoo.py [NAME]... [--form pt2|dynamo|script]... [--list] [--field] [--group NAME]...
-              [--package FOLDER] [--smooth] [--nudge N]
+              [--package FOLDER] [--smooth] [--nudge N] [--train-only]
 
 Exports small models of many architectures with torch.export, in training and in evaluation mode,
 imports them, and compares outputs, gradients and buffers with PyTorch's.  --field: only the 56
@@ -307,7 +307,7 @@ def compare(got, f32, f64, names, moved):
     return own, theirs, errors
 
 
-def make_case(name, form, folder, is_smooth, n_nudges):
+def make_case(name, form, folder, options):
     """What PyTorch says of one model, and its files in the folder: made once."""
     path = os.path.join(folder, "%s-%s.pickle" % (name, form))
     if os.path.exists(path):
@@ -322,7 +322,7 @@ def make_case(name, form, folder, is_smooth, n_nudges):
     except Exception as e:
         return {"absent": str(e).strip().splitlines()[0][:200] if str(e) else repr(e)}
     without_dropout(model)
-    if is_smooth:
+    if options.smooth:
         smooth(model)
     disturb(model)
     join_outputs(model.eval(), inputs)
@@ -332,12 +332,12 @@ def make_case(name, form, folder, is_smooth, n_nudges):
         made["f64"] = reference(model, inputs, True)
     except (RuntimeError, TypeError):
         made["f64"] = made["f32"]  # a module that computes with f32 by itself
-    made["nudged"] = [reference(nudged(model, i), inputs, True) for i in range(n_nudges)]
+    made["nudged"] = [reference(nudged(model, i), inputs, True) for i in range(options.nudge)]
     names = {}
     for n, p in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(p), []).append(n)
     made["names"] = {group[0]: group for group in names.values()}
-    for training in (True, False):
+    for training in (True,) if options.train_only else (True, False):
         mode = "train" if training else "eval"
         file_ = os.path.join(folder, "%s-%s-%s.%s" % (name, form, mode,
                                                      "pt2" if form == "pt2" else "onnx"))
@@ -350,9 +350,9 @@ def make_case(name, form, folder, is_smooth, n_nudges):
     return made
 
 
-def run_case(name, form, package, folder, is_smooth, n_nudges):
+def run_case(name, form, package, folder, options):
     """(verdict, text) of one model."""
-    made = make_case(name, form, folder, is_smooth, n_nudges)
+    made = make_case(name, form, folder, options)
     if "absent" in made:
         return "absent", made["absent"]
     sys.path.insert(0, package)
@@ -390,7 +390,7 @@ def run_case(name, form, package, folder, is_smooth, n_nudges):
     return verdict, "  ".join(texts)
 
 
-def forked(name, form, package, folder, loud, seconds, is_smooth=False, n_nudges=0):
+def forked(name, form, package, folder, loud, seconds, options):
     """The same in a process of its own, so that a crash or too much memory ends one model."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -404,7 +404,7 @@ def forked(name, form, package, folder, loud, seconds, is_smooth=False, n_nudges
             os.dup2(quiet, 2)
         signal.alarm(seconds)
         try:
-            result = run_case(name, form, package, folder, is_smooth, n_nudges)
+            result = run_case(name, form, package, folder, options)
         except BaseException as e:
             traceback.print_exc()
             result = ("BROKEN", "%s: %s" % (type(e).__name__, str(e)[:200]))
@@ -430,6 +430,7 @@ def main():
                         "import_zoo_more.py: timm, text, vision, audio, forecast, recommend, graph")
     parser.add_argument("--keep", help="a folder that keeps exported models and PyTorch's results")
     parser.add_argument("--smooth", action="store_true", help="SiLU in place of ReLU")
+    parser.add_argument("--train-only", action="store_true", help="exports no evaluation mode")
     parser.add_argument("--nudge", type=int, default=0, metavar="N", help="compares with PyTorch's "
                         "results of N sets of parameters that are a millionth away")
     parser.add_argument("--loud", action="store_true", help="shows what PyTorch and Tutti print")
@@ -465,7 +466,7 @@ def run_all(args, names, folder):
         for name in names:
             began = time.time()
             verdict, text = forked(name, form, args.package, folder, args.loud,
-                                   args.seconds, args.smooth, args.nudge)
+                                   args.seconds, args)
             counts.setdefault(form, {}).setdefault(verdict, []).append(name)
             print("%-10s %-6s %-22s %s  [%.0f s]" % (verdict, form, name, text,
                                                     time.time() - began), flush=True)

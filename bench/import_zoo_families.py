@@ -75,7 +75,7 @@ for _name, _size, _more in (
         ("maxvit_tiny_tf_224", 64, SIZED), ("coatnet_rmlp_nano_rw_224", 64, SIZED),
         ("coatnext_nano_rw_224", 64, SIZED), ("coatnet_nano_cc_224", 64, SIZED),
         ("coatnet_bn_0_rw_224", 64, SIZED), ("maxxvitv2_nano_rw_256", 64, SIZED),
-        ("maxvit_tiny_pm_256", 64, SIZED), ("nest_tiny_jx", 64, {**SIZED, "depths": [1, 1, 1]}),
+        ("maxvit_tiny_pm_256", 64, SIZED), ("nest_tiny_jx", 64, SIZED),
         ("naflexvit_base_patch16_map", 64, {"depth": 2}),
         ("naflexvit_base_patch16_par_gap", 64, {"depth": 2}),
         ("naflexvit_base_patch16_parfac_gap", 64, {"depth": 2}),
