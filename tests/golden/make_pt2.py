@@ -229,6 +229,29 @@ class Heads(nn.Module):
         return self.o(z.transpose(1, 2).flatten(2).mean(1))
 
 
+class Windows(nn.Module):
+    """Attention within windows: queries, keys and values of five dimensions, and masks for them."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(6, 8), nn.Linear(6, 4), nn.Linear(6, 8)
+        self.bias, self.o = nn.Parameter(torch.randn(2, 1, 3, 3) * 0.5), nn.Linear(8, 5)
+        here = torch.arange(3)
+        self.register_buffer("near", (here[:, None] - here).abs() < 2, persistent=False)
+        self.register_buffer("open", torch.arange(18).reshape(2, 3, 3) % 4 != 1, persistent=False)
+
+    def forward(self, x):
+        q, k, v = (m(x).reshape(-1, 2, 3, n, 4).permute(0, 3, 1, 2, 4)
+                   for m, n in ((self.q, 2), (self.k, 1), (self.v, 2)))  # [N,heads,windows,3,4]
+        f = F.scaled_dot_product_attention
+        y = f(q, v, v) + f(q, v, q, attn_mask=self.bias) + f(q, q, v, attn_mask=self.open)
+        seen = (x[:, :, 0] > -1.5).reshape(-1, 1, 2, 1, 3)
+        y = y + f(q, q, v, attn_mask=seen) + f(q, q, v, attn_mask=self.near, scale=0.7)
+        q, k = q.transpose(1, 2), k.transpose(1, 2)
+        z = f(q, k, k, is_causal=True, enable_gqa=True).transpose(1, 2)
+        return self.o((y + z).transpose(1, 3).flatten(3).mean((1, 2)))
+
+
 class Volume(nn.Module):
     """Convolutions, norms and pooling over three dimensions; windows with a dilation."""
 
@@ -527,6 +550,8 @@ MODELS = {
     "norms": (Norms, lambda: torch.randn(N_ROWS, 3, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "standardized": (Standardized, lambda: torch.randn(N_ROWS, 3, 5, 6),
                      lambda: torch.randint(0, 5, (N_ROWS,))),
+    "windows": (Windows, lambda: torch.randn(N_ROWS, 6, 6),
+                lambda: torch.randint(0, 5, (N_ROWS,))),
     "choices": (Choices, lambda: torch.randn(N_ROWS, 3, 5, 6),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
     "places": (Places, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),

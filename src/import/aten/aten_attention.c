@@ -234,21 +234,43 @@ static tutti_value *attend_apart(tutti_graph *g, const heads *a, mask_kind kind,
     return tutti_permute(g, y, (int[]){0, 2, 1, 3}, 4);
 }
 
-/* A mask with four dimensions: those in front are 1. */
-static tutti_value *with_four(tutti_graph *g, tutti_value *mask) {
-    tutti_shape own = tutti_value_type(mask).shape, to = {.n_dims = 4};
-    if (!mask || own.n_dims >= 4) return mask;
-    for (int d = 0; d < 4; d++) to.dim[d] = d < 4 - own.n_dims ? 1 : own.dim[d - (4 - own.n_dims)];
-    return tutti_reshape(g, mask, &to);
+/* [B,T,D] has one head; of [B,..,H,T,D] all dimensions between B and T are heads. */
+static tutti_shape with_heads(const tutti_shape *s) {
+    int last = s->n_dims - 1;
+    tutti_shape to = TUTTI_SHAPE(s->dim[0], 1, s->dim[last - 1], s->dim[last]);
+    for (int d = 1; d < last - 1; d++) to.dim[1] *= s->dim[d];
+    return to;
 }
 
-static tutti_value *head_value(tti_building *b, const tti_operand *x) {
+/* A mask that is added to scores of queries of the shape q, with four dimensions: those in front
+ * are 1. */
+static tutti_value *with_four(tti_building *b, tutti_value *mask, const tutti_shape *q) {
+    tutti_shape own = tutti_value_type(mask).shape, to = {.n_dims = TTI_MAX(q->n_dims, 4)};
+    int ahead = to.n_dims - own.n_dims, n_one = 0;
+    if (tti_good(b) && ahead < 0) tti_refuse(b, "a mask of %d dimensions", own.n_dims);
+    if (!tti_good(b)) return NULL;
+    for (int d = 0; d < to.n_dims; d++) to.dim[d] = d < ahead ? 1 : own.dim[d - ahead];
+    for (int d = 1; d < to.n_dims - 2; d++) n_one += to.dim[d] == 1;
+    if (ahead > 0) mask = tutti_reshape(tti_graph_of(b), mask, &to);
+    if (n_one > 0 && n_one < to.n_dims - 3) {
+        for (int d = 1; d < to.n_dims - 2; d++) to.dim[d] = q->dim[d];
+        mask = tutti_broadcast_to(tti_graph_of(b), mask, &to);
+    }
+    tutti_shape four = with_heads(&to);
+    return to.n_dims > 4 ? tutti_reshape(tti_graph_of(b), mask, &four) : mask;
+}
+
+static tutti_value *head_value(tti_building *b, const tti_operand *x, const tutti_shape *q) {
     tutti_shape s = tti_shape_of(x);
+    bool fits = s.n_dims == q->n_dims;
+    for (int d = 1; d < s.n_dims - 3 && fits; d++) fits = s.dim[d] == q->dim[d];
     tutti_value *value = tti_as_float(b, tti_batch_value(b, x));
-    if (s.n_dims == 3)
-        return tutti_reshape(tti_graph_of(b), value, &TUTTI_SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
-    if (s.n_dims != 4) tti_refuse(b, "queries, keys and values of %d dimensions", s.n_dims);
-    return value;
+    if (s.n_dims < 3) tti_refuse(b, "queries, keys and values of %d dimensions", s.n_dims);
+    if (!fits) tti_refuse(b, "the shapes of queries, keys and values do not fit");
+    if (!tti_good(b) || s.n_dims == 4) return value;
+    s.dim[0] = tutti_value_type(value).shape.dim[0];
+    tutti_shape four = with_heads(&s);
+    return tutti_reshape(tti_graph_of(b), value, &four);
 }
 
 /* query key value attn_mask dropout_p is_causal scale enable_gqa */
@@ -256,9 +278,10 @@ static void sdpa(tti_building *b, const tti_call *c) {
     const tti_operand *q = tti_operand_at(b, c, 0);
     double p = tti_number_at(b, c, 4);
     bool causal = tti_bool_at(b, c, 5), has_mask = tti_has(c, 3);
-    heads a = {.q = head_value(b, q),
-               .k = head_value(b, tti_operand_at(b, c, 1)),
-               .v = head_value(b, tti_operand_at(b, c, 2))};
+    tutti_shape shape = tti_shape_of(q);
+    heads a = {.q = head_value(b, q, &shape),
+               .k = head_value(b, tti_operand_at(b, c, 1), &shape),
+               .v = head_value(b, tti_operand_at(b, c, 2), &shape)};
     if (!tti_good(b)) return;
     tutti_shape sq = tutti_value_type(a.q).shape, sk = tutti_value_type(a.k).shape;
     tutti_shape sv = tutti_value_type(a.v).shape;
@@ -284,13 +307,15 @@ static void sdpa(tti_building *b, const tti_call *c) {
         tutti_value *bias = NULL;
         if (kind.added) {
             additive_mask(b, mask, &added);
-            bias = with_four(tti_graph_of(b),
-                             tti_as_float(b, mask_value(b, &added, a.b, &a.bias_period)));
+            int64_t n_rows = shape.n_dims > 4 ? 0 : a.b; /* 0: rows of masks are not windows */
+            bias = tti_as_float(b, mask_value(b, &added, n_rows, &a.bias_period));
+            bias = with_four(b, bias, &shape);
         }
         y = attend_apart(tti_graph_of(b), &a, kind, bias, p, p > 0 ? tti_layer_name_of(b) : NULL);
     }
-    if (tti_shape_of(q).n_dims == 3)
-        y = tutti_reshape(tti_graph_of(b), y, &TUTTI_SHAPE(a.b, a.t, a.e));
+    shape.dim[0] = a.b;
+    shape.dim[shape.n_dims - 1] = a.e;
+    if (shape.n_dims != 4) y = tutti_reshape(tti_graph_of(b), y, &shape);
     tti_set_value(b, c->out[0], y, TTI_ELEM_F32, true);
 }
 
