@@ -683,7 +683,7 @@ for _name, _size, _more in (
         ("vovnet39a", 64, {}), ("tresnet_free_selecsls42b", 64, {}), ("mobilenetv4_conv_small",
                                                                       64, {}),
         ("visformer_tiny", 224, {}), ("twins_pcpvt_small", 64, {}), ("gcresnet33ts", 64, {}),
-        ("lambda_resnet26rpt_256", 64, {}), ("halonet26t", 64, {}), ("botnet26t_256", 64,
+        ("lambda_resnet26rpt_256", 64, {}), ("halonet26t", 256, {}), ("botnet26t_256", 64,
                                                                      {"img_size": 64}),
         ("beit_base_patch16_224", 32, {"img_size": 32, "depth": 2, "embed_dim": 48,
                                        "num_heads": 4})):
