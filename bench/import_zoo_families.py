@@ -115,13 +115,13 @@ def block(name, of="resnet10t", size=64, **more):
     add("blocks", "block_" + name, functools.partial(timm_model, of, size, **more))
 
 
-for _name in ("se", "ese", "eca", "ecam", "ceca", "ge", "gc", "gca", "cbam", "lcbam", "sk", "splat",
+for _name in ("se", "ese", "eca", "ecam", "ceca", "gc", "gca", "cbam", "lcbam", "sk", "splat",
               "nl", "bat"):
-    block(_name, size=256 if _name == "bat" else 64, block_args={"attn_layer": _name})
+    block(_name, size=224 if _name == "bat" else 64, block_args={"attn_layer": _name})
 for _name in ("mish", "hard_mish", "hard_swish", "hard_sigmoid", "prelu", "gelu_tanh", "quick_gelu",
               "celu", "selu", "elu", "leaky_relu", "relu6", "tanh", "sigmoid", "silu", "gelu"):
     block(_name, act_layer=_name)
-for _name in ("groupnorm1", "layernorm2d", "rmsnorm2d", "frozenbatchnorm2d"):
+for _name in ("groupnorm1", "layernorm2d", "rmsnorm2d"):
     block(_name, norm_layer=_name)
 for _name in ("avgmax", "catavgmax", "max", "fast", "fastavg", "fastmax", "fastavgmax",
               "fastcatavgmax"):
@@ -129,8 +129,7 @@ for _name in ("avgmax", "catavgmax", "max", "fast", "fastavg", "fastmax", "fasta
 for _name in ("blur", "blurpc", "avg"):
     block("aa_" + _name, aa_layer=_name)
 for _name in ("evonormb0", "evonormb1", "evonormb2", "evonorms0", "evonorms0a", "evonorms1",
-              "evonorms2", "filterresponsenormact2d", "filterresponsenormtlu2d", "inplaceabn",
-              "groupnormact", "layernormact2d"):
+              "evonorms2", "filterresponsenormact2d", "filterresponsenormtlu2d"):
     block(_name, "test_byobnet", norm_layer=_name)
 for _name in ("avg", "max", "map", "token", "avgmax"):
     block("vit_pool_" + _name, "test_vit", img_size=64, global_pool=_name)
