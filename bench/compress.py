@@ -31,7 +31,7 @@ def local(every, *more):
 
 ROWS = {
     "none": [],
-    "bf16": ["parallel.compress=bf16"],
+    "bf16": ["parallel.wire=bf16"],
     "f16": ["parallel.compress=f16"],
     "powersgd-2": powersgd(2),
     "powersgd-4": powersgd(4),

@@ -32,7 +32,7 @@ def keys_of(data, stages, pieces):
 
 def test_rounded_parts():
     """Of sums in 16 bits owners use their part.  Kernels of fast mode may give other bits."""
-    job = LENET + [FAST, "-n", "2", "parallel.compress=bf16", "parallel.bucket_mb=0.05"]
+    job = LENET + [FAST, "-n", "2", "parallel.wire=bf16", "parallel.bucket_mb=0.05"]
     for shards in (4, 2):
         whole = "whole_%d" % shards
         train(whole, job, "parallel.shards=%d" % shards)

@@ -91,7 +91,11 @@ def test_other_ways():
     for wish in ("parallel.zero=1", "parallel.load_weights=3,1", "parallel.sync=parameter-server"):
         finish(start("ab", *job, "run.dir=" + wish, wish), (0,))
         runs.same_story(runs.story("one"), wish)
-    for wish in ("parallel.algorithm=ring", "parallel.compress=bf16", "parallel.sync=local",
+    wire = "parallel.wire=bf16"
+    gpus.train("rounded", job, wire, "-n", "1")
+    finish(start("ab", *job, "run.dir=rounded2", wire), (0,))
+    runs.same_story(runs.story("rounded"), "rounded2")
+    for wish in ("parallel.algorithm=ring", "parallel.wire=bf16", "parallel.sync=local",
                  "parallel.pipeline=2"):
         mode = [] if "pipeline" in wish else ["parallel.mode=fast"]
         finish(start("ab", *job, "run.dir=" + wish, wish, *mode), (0,))

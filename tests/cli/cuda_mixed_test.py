@@ -34,7 +34,7 @@ def test_places_and_precisions():
             ("three", "0,cpu", ["-n", "3", "parallel.load_weights=2,1,1"], 2e-3),
             ("adamw", "0,cpu", [GIVEN, "optimizer.name=adamw", "train.ema=0.9",
                                 "train.clip_norm=1"], None),
-            ("wire", "0,cpu", [GIVEN, "parallel.compress=bf16"], 0.05)):
+            ("wire", "0,cpu", [GIVEN, "parallel.wire=bf16"], 0.05)):
         gpus.train(run, [*gpus.LENET, *FAST], *keys, devices=devices)
         if tolerance:
             gpus.near(run, "host", tolerance)

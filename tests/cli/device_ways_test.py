@@ -146,7 +146,7 @@ def test_goes_on_in_other_ways():
 FAST = ["parallel.mode=fast", "optimizer.name=sgd"]
 LOCAL = FAST + ["parallel.sync=local"]
 BY_HOST = {
-    "rounded": FAST + ["parallel.compress=bf16", "parallel.bucket_mb=0.01"],
+    "rounded": FAST + ["parallel.wire=bf16", "parallel.bucket_mb=0.01"],
     "topk": FAST + ["parallel.compress=topk", "parallel.topk=0.05"],
     "powersgd": FAST + ["parallel.compress=powersgd", "parallel.compress_after=7"],
     "local": LOCAL + ["parallel.average_every=3"],

@@ -106,7 +106,7 @@ def test_compressed():
     """Rounded sums of which everybody uses its part, in places of their own too: the bits of
     whole ones."""
     for shards, zeros in ((2, (1, random.choice((2, 3)))), (4, (random.choice((2, 3)),))):
-        job = MLP + ["parallel.mode=fast", "parallel.compress=bf16", "parallel.shards=%d" % shards]
+        job = MLP + ["parallel.mode=fast", "parallel.wire=bf16", "parallel.shards=%d" % shards]
         whole = "rounded-%d" % shards
         train(whole, "-n", "2", *job).expect(0)
         for zero in zeros:

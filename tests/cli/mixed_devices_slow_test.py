@@ -13,7 +13,7 @@ def test_precisions():
     train("host", "cpu", "-n", "1").expect(0)
     train("host16", "cpu", "-n", "1", "train.precision=bf16").expect(0)
     for run, keys, like, tolerance in (
-            ("wire", ["parallel.compress=bf16"], "host", 1e-3),
+            ("wire", ["parallel.wire=bf16"], "host", 1e-3),
             ("tf32", ["train.precision=tf32"], "host", 1e-5),
             ("bf16", ["train.precision=bf16"], "host16", 1e-3)):
         train(run, "0,cpu", "parallel.load_weights=3,1", *keys).expect(0)

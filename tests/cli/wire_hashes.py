@@ -1,10 +1,10 @@
-"""wire_hashes.py - checks and records tests/golden/wire_hashes.txt: as layout_hashes.py, of runs with
-parallel.wire=bf16.  wire_hashes_test.py and wire_hashes_slow_test.py check it.
+"""wire_hashes.py - checks and records tests/golden/wire_hashes.txt, as layout_hashes.py does its
+table, of runs with parallel.wire=bf16.  wire_hashes_test.py and wire_hashes_slow_test.py check it.
 
     python3 tests/cli/wire_hashes.py [BUILD]
 
-The table has sections of machines as layout_hashes.txt has.  A dash, or no section: the layouts of a
-group are compared with each other alone.
+The table has sections of machines as layout_hashes.txt has.  A dash, or no section: the layouts
+of a group are compared with each other alone.
 """
 
 import os
@@ -22,7 +22,7 @@ from layout_hashes import REPLICAS, divided
 WIRE = ["parallel.wire=bf16"]
 SERVER = "parallel.sync=parameter-server"
 
-# The results of a group are the same to the bit: every partial sum is rounded, whoever makes it.
+# Layouts of a group have the same results to the bit: each worker rounds every partial sum.
 GROUPS = {
     "whole": {
         "one": ["parallel.workers=1"],

@@ -124,11 +124,11 @@ T_CASE(partial_sums_are_rounded) {
 T_CASE(rounded_sums_keep_nan_and_infinity) {
     T_UNUSED;
     enum { N = 37 };
-    const uint32_t thin_nan = 0x7F800001u, full_nan = 0xFFFFFFFFu;
+    const uint32_t small_nan = 0x7F800001u, full_nan = 0xFFFFFFFFu;
     float x[N], back[N];
     uint16_t a[N], b[N];
     for (int i = 0; i < N; i++) x[i] = (float)i * 1.00390625f;
-    memcpy(&x[3], &thin_nan, sizeof x[3]);
+    memcpy(&x[3], &small_nan, sizeof x[3]);
     memcpy(&x[20], &full_nan, sizeof x[20]);
     x[4] = INFINITY, x[5] = -INFINITY, x[6] = 3.4e38f, x[7] = 0x1.01p0f, x[8] = 0x1.03p0f;
     memcpy(back, x, sizeof x);

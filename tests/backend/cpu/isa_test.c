@@ -113,12 +113,12 @@ T_CASE(accumulate_adds_elementwise) {
 /* With every set: operands and sum to nearest even, NaN stays NaN; without src only dst. */
 T_CASE(accumulate_rounds_to_bf16) {
     T_UNUSED;
-    const uint32_t thin_nan = 0x7F800001u;
+    const uint32_t small_nan = 0x7F800001u;
     float a[N], b[N], first[N];
     const tti_cpu_isa *isa;
     fill(b, N);
     fill(first, N);
-    memcpy(&first[1], &thin_nan, sizeof first[1]);
+    memcpy(&first[1], &small_nan, sizeof first[1]);
     first[2] = INFINITY, first[3] = 3.4e38f, first[4] = 1 + 0x1p-8f;
     for (int k = 0; (isa = tti_cpu_isa_at(k)) != NULL; k++)
         for (int adds = 0; adds < 2; adds++) {

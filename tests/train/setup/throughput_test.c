@@ -253,7 +253,7 @@ T_CASE(rebalanced_beside_a_device) {
         tutti_job *job =
             SMALL_JOB(dir, "parallel.devices=0,cpu", "parallel.workers=2", "parallel.mode=fast",
                       "parallel.load_weights=measured", "parallel.shards=8", "model.dropout=0.2",
-                      "train.steps=80", i ? "parallel.compress=none" : "parallel.compress=bf16");
+                      "train.steps=80", i ? "parallel.wire=f32" : "parallel.wire=bf16");
         T_OK(tti_fault_set(slow[i])); /* looks a million times slower */
         T_OK(tutti_train(job, NULL, &result));
         T_OK(tti_fault_set(NULL));
