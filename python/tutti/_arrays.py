@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ._errors import Error, invalid
+from ._errors import Error, invalid, shown
 from ._history import numpy
 
 # numpy's name: the C dtype that has the same bytes.
@@ -27,6 +27,8 @@ def to_numpy(value: Any, name: str) -> Any:
         raise invalid("%s: sparse matrices are not supported; use %s.toarray()" % (name, name))
     if hasattr(value, "untyped_storage") and hasattr(value, "detach"):
         value = _from_torch(value, name)
+    if hasattr(value, "dtypes") and hasattr(value, "iloc"):
+        return _from_frame(value, name)
     kind, index = dlpack_device(value, name)
     if kind not in (None, 1, 3):  # host memory, pinned or not
         raise invalid("%s: its memory is on another device (DLPack device type %d, number %d); "
@@ -40,6 +42,32 @@ def to_numpy(value: Any, name: str) -> Any:
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as e:
         raise invalid("%s: cannot be read as an array: %s" % (name, e)) from None
+
+
+def _from_frame(value: Any, name: str) -> Any:
+    """A data frame, or one of its columns, of pandas: numbers of any types, those with missing values
+    included as long as none is missing."""
+    np = numpy()
+    is_column = not hasattr(value, "columns")
+    columns = [value] if is_column else [value.iloc[:, i] for i in range(len(value.columns))]
+    made = []
+    for column in columns:
+        what = name if is_column else "%s: column %s" % (name, shown(column.name))
+        kind = getattr(column.dtype, "kind", "O")
+        if kind not in "biuf":
+            raise invalid("%s: want numbers, got %s; give a number for each category, such as "
+                          "pandas.get_dummies makes, or train on a CSV file (data.format=csv)" %
+                          (what, column.dtype))
+        if hasattr(column.dtype, "numpy_dtype"):  # a type with missing values
+            if column.isna().any():
+                raise invalid("%s: a value is missing" % what)
+            column = column.to_numpy(dtype=column.dtype.numpy_dtype)
+        made.append(np.asarray(column))
+    if is_column:
+        return made[0]
+    if len({array.dtype for array in made}) == 1 or not made:
+        return np.asarray(value) if not made else np.stack(made, axis=1)
+    return np.stack([array.astype(np.result_type(*made)) for array in made], axis=1)
 
 
 def dlpack_device(value: Any, name: str) -> Tuple[Any, int]:
@@ -86,12 +114,22 @@ def _contiguous(value: Any, name: str) -> Any:
         array = array.astype(WIDER[kind])
     elif kind not in DTYPES:
         if kind != "uint64":
-            raise invalid("%s: want numbers, got an array of dtype %s" % (name, array.dtype))
+            raise invalid("%s: want numbers, got %s%s" % (name, _kind_of(value, array), (
+                "; for labels that are texts use tutti.Classifier, or number them: "
+                "np.unique(y, return_inverse=True)[1]") if array.dtype.kind in "US" else ""))
         if array.size and array.max() > np.iinfo(np.int64).max:
             raise invalid("%s: a value of uint64 is beyond 64 bits with a sign" % name)
         array = array.astype(np.int64)
     return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)) \
         .reshape(array.shape)
+
+
+def _kind_of(value: Any, array: Any) -> str:
+    """What is no array of numbers, for messages: an object of a class, or an array of a type."""
+    if array.dtype.name == "object" and array.ndim == 0:
+        return "a %s; give arrays, or tutti.Samples for samples that a function makes" % \
+            type(value).__name__
+    return "an array of dtype %s" % array.dtype
 
 
 def converted(value: Any, name: str, dtype: str) -> Any:

@@ -175,7 +175,22 @@ def as_callbacks(given: Any) -> List[Any]:
         if isinstance(one, type) or not (isinstance(one, Callback) or callable(one)):
             raise invalid("callbacks: want tutti.Callback objects or functions of an event, got %s" %
                           shown(one))
+        _check_methods(one)
     return list(given)
+
+
+# Beginnings of the names that other libraries give to methods of callbacks.
+_MOMENTS = re.compile(r"on_(train|fit|epoch|batch|step|validation|val|test|eval|predict|save|"
+                      r"checkpoint|before|after|begin|start|end|log|warn)")
+
+
+def _check_methods(one: Any) -> None:
+    """A method such as on_epoch_end, which Callback does not have, would never be called."""
+    known = [name for name in vars(Callback) if name.startswith("on_")]
+    for name in dir(type(one)) if isinstance(one, Callback) else ():
+        if _MOMENTS.match(name) and name not in known:
+            raise invalid("callbacks: %s.%s is never called: tutti.Callback has %s" %
+                          (type(one).__name__, name, ", ".join(known)))
 
 
 class EarlyStopping(Callback):
@@ -202,9 +217,12 @@ class EarlyStopping(Callback):
         name = monitor if isinstance(monitor, str) else ""
         is_larger = name in self.LARGER or re.match(r"top\d+$", name) is not None
         if not name or not (mode or is_larger or name in self.SMALLER):
+            known = self.SMALLER + self.LARGER
+            meant = re.sub(r"^(val|test|eval)_", "", name)
             raise invalid('monitor: want one of %s, or with mode="min" or "max" a metric of the '
-                          "model's own, got %s" %
-                          (", ".join(self.SMALLER + self.LARGER), shown(monitor)))
+                          "model's own, got %s%s" % (
+                              ", ".join(known), shown(monitor), '; evaluations are of the test split: '
+                              'use "%s"' % meant if meant != name and meant in known else ""))
         self.monitor, self.patience = name, whole(patience, "patience", 1)
         self.min_delta = real(min_delta, "min_delta")
         if self.min_delta < 0:

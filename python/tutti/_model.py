@@ -11,7 +11,7 @@ from ._history import numpy
 from ._jobs import flatten
 from ._library import encode, encode_path
 from ._runs import Run, checked_lr, train
-from ._samples import named_arrays
+from ._samples import check_rows, named_arrays
 from ._session import HostLoss, Session, layout
 
 Arrays = Union[Any, Mapping[str, Any]]
@@ -70,6 +70,7 @@ class Model:
         self._class_axis = -1  # of the output
         self.feature_names: Optional[List[str]] = None  # columns of the data frame of fit
         self._files: Optional[_Folder] = None  # of an exported model
+        self._row_kinds: Dict[str, Any] = {}  # shape and type of a row of its inputs
         self._folder: Optional[_Folder] = None  # of the run, if the caller named none
         self._session: Optional[Session] = None
         self._is_several: Optional[bool] = None  # whether the model has several outputs
@@ -108,6 +109,10 @@ class Model:
         if self._as_fields and "y" in arrays and not self._targets and "train.loss" in values and \
                 values["train.loss"] not in PAIR_LOSSES:
             values.setdefault("data.label", "y")
+        if "model.name" in self.job and not self._as_fields and \
+                values.get("train.loss") in ("mse",) + VALUE_LOSSES:
+            values.setdefault("data.target", "value")  # whole numbers too
+        check_rows(arrays, self._row_kinds)
         if self._files and not self._as_fields and "y" in arrays and arrays["y"].ndim > 1 and \
                 arrays["y"].dtype.kind == "f":
             raise invalid("y: a distribution over the classes needs a batch of such targets in "
@@ -196,6 +201,7 @@ class Model:
         file with several outputs gives a dict of arrays by their names."""
         _check_columns(self.feature_names, x, "x")
         arrays = named_arrays(x, None, self._names)
+        check_rows(arrays, self._row_kinds)
         if self._has_several_outputs(arrays):
             from ._infer import predict
 
@@ -351,6 +357,7 @@ class Model:
         packed, exported = state.pop("_packed"), state.pop("_exported")
         _check_names(packed)
         _check_names(exported)
+        self._row_kinds = {}
         self.__dict__.update(state)
         if exported:
             self._files = _Folder()
@@ -584,8 +591,9 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
             raise invalid("example: want a tensor or a tuple of tensors whose first dimension is the "
                           "batch, got %s" % type(value).__name__)
     name, keys = (loss, {}) if isinstance(loss, str) else _known_loss(loss)
-    if name is None and not callable(loss):
-        raise invalid("loss: want the name of a loss or a function, got %s" % shown(loss))
+    if name is None and (not callable(loss) or isinstance(loss, type)):
+        raise invalid("loss: want the name of a loss, a function or an object, got %s%s" % (
+            shown(loss), "; use %s()" % loss.__name__ if isinstance(loss, type) else ""))
     inputs = dict(zip(_input_names(module, len(given)), given))
     if name == "cross-entropy" and name is not loss and torch.is_tensor(target) and \
             target.is_floating_point():
@@ -607,7 +615,9 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
         path = os.path.join(files.path, type(module).__name__ + ".pt2")
         shape = _export(exported, inputs, path)
     except Exception as e:
-        raise Error("E_UNSUPPORTED", "module: torch.export failed: %s" % e) from e
+        hint = "example: its first dimension must be the batch, of at least two rows, which the module " \
+            "treats alike; torch.export says: " if "(batch)" in str(e) else ""
+        raise Error("E_UNSUPPORTED", "module: torch.export failed: %s%s" % (hint, e)) from e
     finally:
         module.train(was_training)
     if name == "cross-entropy" and name is not loss and len(shape) in (2, 4) and \
@@ -624,6 +634,7 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
                         "overrides" % len(frozen))
         made.job["optimizer.freeze"] = frozen
     made._files, made._names = files, tuple(n for n in inputs if n not in targets)
+    made._row_kinds = {n: (tuple(v.shape[1:]), _field_dtype(v)) for n, v in inputs.items()}
     made._targets = tuple(targets) if isinstance(target, (tuple, list)) else ()
     is_torch = name == "cross-entropy" and name is not loss
     as_classes = name == "cross-entropy" and len(given) == 1 and len(shape) == 1 and \
@@ -642,6 +653,7 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
         made.n_classes = shape[0]
         made.job.setdefault("data.classes", made.n_classes)
         made._names, made.inputs = ("x",), {"x": next(iter(made.inputs.values())), "y": ((), "int32")}
+        made._row_kinds = {"x": made.inputs["x"]}
     elif name is not None and name not in PAIR_LOSSES:
         label = shape[1:] if made._class_axis == 1 else shape[:-1]
         made.inputs["y"] = (tuple(target.shape[1:]), _field_dtype(target)) \

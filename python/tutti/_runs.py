@@ -7,7 +7,7 @@ import threading
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Union
 
 from ._errors import Error, invalid, real, shown, whole
-from ._events import Callback, Event, Progress, StepInfo, as_callbacks, default_progress
+from ._events import Callback, EarlyStopping, Event, Progress, StepInfo, as_callbacks, default_progress
 from ._history import History
 from ._jobs import Job, JobLike
 from ._library import c, encode, encode_path, program_path
@@ -462,6 +462,11 @@ def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any,
             if given is not None:
                 set_samples(made, split, as_samples(given, ("data", "validation")[split]))
         made.check()
+        if made.get("train.eval_every") == "0" and \
+                any(isinstance(one, EarlyStopping) for one in called):
+            raise invalid("callbacks: tutti.EarlyStopping follows the evaluations, and this run has none "
+                          "before its end (train.eval_every=0): give fit validation=(x, y), or "
+                          '{"data.val_fraction": 0.1}')
         folder = made.get("run.dir") or "auto"
         if folder != "auto" and resume is None:  # the thread of the run may begin later
             made.set({"run.dir": os.path.join(current_folder(), folder)}, "run.dir")

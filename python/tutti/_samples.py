@@ -1,5 +1,6 @@
 """Samples in the memory of the program, as arrays or by a function."""
 
+import math
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ._arrays import DTYPES, contiguous, converted, rows
@@ -44,9 +45,29 @@ def named_arrays(x: Any, y: Any = None, names: Tuple[str, ...] = (),
     for name, array in found.items():
         if array.ndim > MOST_DIMS:
             raise invalid("%s: has %d dimensions, at most %d" % (name, array.ndim, MOST_DIMS))
-        if array.dtype.kind == "f" and not numpy().isfinite(array).all():
-            raise invalid("%s: a value is not finite (nan or infinity)" % name)
+        if array.dtype.kind == "f":
+            finite = numpy().isfinite(array)
+            if not finite.all():
+                row = int(finite.reshape(len(array), -1).all(axis=1).argmin())
+                raise invalid("%s: a value of row %d is not finite (nan or infinity)" % (name, row))
     return found
+
+
+def check_rows(arrays: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """Refuses arrays whose rows do not have the shape of an exported input; kinds: name -> (shape,
+    "float32" or "int32")."""
+    for name, (shape, dtype) in kinds.items():
+        array = arrays.get(name)
+        if array is None or (array.dtype.name == "uint8" and len(shape) > 1):  # pixels
+            continue
+        if array.shape[1:] != shape:
+            hint = "; use %s.reshape(%s)" % (name, ", ".join(map(str, (-1,) + shape))) \
+                if array.size == array.shape[0] * math.prod(shape) else ""
+            raise invalid("%s: the module takes rows of shape %s, got %s%s" %
+                          (name, list(shape), list(array.shape[1:]), hint))
+        if dtype == "float32" and array.dtype.name in ("int32", "int64"):
+            raise invalid("%s: the module takes floats, got %s; use %s.astype('float32')" %
+                          (name, array.dtype, name))
 
 
 class Samples:

@@ -233,6 +233,11 @@ class Session:
 
     # ---- steps ----
 
+    def _refuse_unnamed(self, what: str, unnamed: Tuple[Any, ...]) -> None:
+        if unnamed:
+            raise invalid("%s: give each array by the name of its input: %s(%s)" %
+                          (what, what, ", ".join("%s=..." % name for name in self._inputs)))
+
     def _tensors(self, arrays: Mapping[str, Any], allow_none: bool = False) -> Tuple[Any, list]:
         """The arguments as C tensors, and the objects that hold their memory."""
         from . import _c
@@ -240,7 +245,7 @@ class Session:
         held, made = [], (_c.tutti_tensor * len(arrays))()
         for i, (name, value) in enumerate(arrays.items()):
             if name not in self._inputs:
-                raise invalid("%s: the model has no such input: %s" %
+                raise invalid("%s: the model has no such input; its inputs are %s" %
                               (name, ", ".join(self._inputs)))
             made[i], holder = tensor(value, name)
             held.append(holder)
@@ -268,7 +273,7 @@ class Session:
                 raise self._failure
             raise
 
-    def step(self, lr: Optional[float] = None, **inputs: Any) -> StepLoss:
+    def step(self, *unnamed: Any, lr: Optional[float] = None, **inputs: Any) -> StepLoss:
         """One step of training: forward, backward, sum over the workers, update.  Returns the mean
         loss (a StepLoss), a number that waits for the step when it is read.
 
@@ -286,6 +291,7 @@ class Session:
         import ctypes
 
         ticket = ctypes.c_int64()
+        self._refuse_unnamed("step", unnamed)
         made, _held = self._tensors(inputs)
         with self._use() as handle:
             self._run(c.tutti_session_step_async, handle, made if inputs else None, len(made),
@@ -317,8 +323,9 @@ class Session:
                 self._unread.pop(number, None)
                 loss._settle()
 
-    def compute_gradients(self, **inputs: Any) -> StepResult:
+    def compute_gradients(self, *unnamed: Any, **inputs: Any) -> StepResult:
         """The first half of a step: the mean gradients are in `gradients`; nothing is updated."""
+        self._refuse_unnamed("compute_gradients", unnamed)
         result = self._call(c.tutti_session_gradients, inputs)
         self._grad_scale = result.grad_scale
         return result
@@ -389,18 +396,24 @@ class Session:
         return {name: flat[self._places[name]:self._places[name] + int(np.prod(shape))]
                 .reshape(shape) for name, shape in self._shapes.items()}
 
-    def forward(self, **inputs: Any) -> Any:
+    def forward(self, *unnamed: Any, **inputs: Any) -> Any:
         """The output of the model in evaluation for any number of rows: an array, or a dict of
         arrays if the model has several outputs."""
+        from . import _c
+
+        self._refuse_unnamed("forward", unnamed)
         made, held = self._tensors(inputs)
         if not inputs:
             raise invalid("forward: want an array for each input: %s" % ", ".join(self._inputs))
-        n = {}
+        n, floats = {}, (_c.TUTTI_F32, _c.TUTTI_F64, _c.TUTTI_F16)
         for i, name in enumerate(inputs):
             shape, wanted = shape_of(made[i].type), self._inputs[name][1]
             if len(shape) < 1:
                 raise invalid("%s: a single number has no rows" % name)
-            if shape == (0,) + shape[1:] and shape[1:] != wanted:
+            if shape == wanted and shape[1:] != wanted:
+                raise invalid("%s: want rows of shape %s, got one without the dimension of rows; use "
+                              "%s[None]" % (name, list(wanted), name))
+            if shape[1:] != wanted and (shape[0] == 0 or made[i].type.dtype in floats):
                 raise invalid("%s: want rows of shape %s, got %s" %
                               (name, list(wanted), list(shape[1:])))
             n[name] = shape[0]

@@ -119,6 +119,14 @@ def test_samples_by_a_function():
               for i, data in enumerate(((x, y), {"x": x, "y": y}, given))}
     expect("hashes", len(hashes), 1)
 
+    # A run does not keep the arrays.
+    run = tutti.train(job, {"run.dir": "first", "train.epochs": 1}, data=(x, y), workers=1)
+    raises(tutti.Error, lambda: tutti.train(resume=run, overrides={"train.epochs": 2}),
+           "memory of the program", "data=(x, y)")
+    raises(tutti.Error, run.evaluate, "memory of the program")
+    more = tutti.train(resume=run, overrides={"train.epochs": 2}, data=(x, y))
+    expect("steps of the resumed run", more.result.n_steps, 12)
+
     def fail(i):
         return {"x": x[i], "y": y[i] if i != 77 else 1 / 0}
 
@@ -159,6 +167,23 @@ def test_values():
     expect("two values", (found.shape, bool(np.abs(found - both).mean() < 2)), ((200, 2), True))
     errors = model.evaluate(x, both).targets
     expect("targets", [sorted(errors[i]) for i in (0, 1)], [["mae", "r2", "rmse"]] * 2)
+
+
+def test_values_that_are_whole_numbers():
+    """A loss of values makes a regression of any numbers."""
+    x, _ = samples()
+    y = np.rint(100 + 30 * x[:, 0]).astype(int)
+    for loss in ("mse", "mae"):
+        model = tutti.Model("mlp", dict(MLP, **{"train.loss": loss}))
+        model.fit(x, y, batch=32, epochs=40, progress=False)
+        found = model.predict(x)
+        expect("shape", found.shape, (200, 1))
+        error = np.sqrt(np.mean((found[:, 0] - y) ** 2))
+        if error > 15:
+            raise AssertionError("%s: an error of %g" % (loss, error))
+    classes = tutti.Model("mlp", dict(MLP, **{"train.loss": "mse", "data.target": "class"}))
+    classes.fit(x, y % 3, epochs=1, progress=False)
+    expect("classes, if asked for", classes.predict(x).shape, (200, 3))
 
 
 def test_evaluation_of_arrays():
@@ -233,7 +258,8 @@ def test_several_questions():
     one = tutti.Model("mlp", dict(MLP, **{"train.loss": "bce"})).fit(
         x, y[:, 0], batch=32, epochs=3, progress=False, workers=1)
     expect("one question", one.predict_proba(x).shape, (200, 1))
-    raises(tutti.Error, lambda: trained(callbacks=[tutti.EarlyStopping("auc")]), "auc", "accuracy")
+    raises(tutti.Error, lambda: trained(callbacks=[tutti.EarlyStopping("auc")],
+                                       validation=samples(40, seed=2)), "auc", "accuracy")
 
 
 def test_files_and_pickle():
@@ -306,7 +332,16 @@ def test_data_frames():
                      lambda: same.evaluate(bad, labels),
                      lambda: same.fit(frame, labels, epochs=1, validation=(bad, labels))):
             raises(tutti.Error, call, "columns", part)
-    raises(tutti.Error, lambda: tutti.Model("mlp").fit(frame.assign(s="x"), labels), "x", "numbers")
+    for bad, parts in ((frame.assign(s="x"), ("'s'", "numbers", "get_dummies")),
+                       (frame.assign(n=pd.array([None] * len(x), dtype="Int64")),
+                        ("'n'", "missing"))):
+        raises(tutti.Error, lambda: tutti.Model("mlp").fit(bad, labels), "x", *parts)
+    mixed = frame.assign(flag=x[:, 0] > 0, n=pd.array(y, dtype="Int64"))  # as of get_dummies
+    wide = np.column_stack([x, x[:, 0] > 0, y])
+    job = {"model.hidden": [8]}
+    expect("a frame of several types",
+           tutti.Model("mlp", job).fit(mixed, labels, epochs=2).predict(mixed).tolist(),
+           tutti.Model("mlp", job).fit(wide, y, epochs=2).predict(wide).tolist())
     again = pickle.loads(pickle.dumps(same))
     raises(tutti.Error, lambda: again.predict(frame[names[::-1]]), "order")
 
@@ -343,7 +378,11 @@ def test_what_is_refused():
     hole = x.copy()
     hole[3, 2] = np.nan
     for parts, call in ((("x", "y", "rows"), lambda: model.fit(x, y[:3])),
-                        (("x", "finite"), lambda: model.fit(hole, y)),
+                        (("x", "row 3", "finite"), lambda: model.fit(hole, y)),
+                        (("x", "floats", "astype"), lambda: model.fit(abs(x).astype(int), y)),
+                        (("y", "Classifier"), lambda: model.fit(x, y.astype(str))),
+                        (("x", "a range_iterator", "tutti.Samples"),
+                         lambda: model.fit(iter(range(9)), y)),
                         (("x", "no rows"), lambda: model.fit(x[:0], y[:0])),
                         (("x", "dtype"), lambda: model.fit(np.array([["a"]]), y[:1])),
                         (("y", "floats"), lambda: model.fit(x, y + 0.5)),
@@ -384,7 +423,8 @@ def test_what_is_refused():
         raises(tutti.Error, call, *parts)
     model.fit(x, y, epochs=1, progress=False, workers=1)
     raises(tutti.Error, lambda: model.save(""), "path", "empty")
-    raises(tutti.Error, lambda: model.predict(x[:, :2]), "x")
+    raises(tutti.Error, lambda: model.predict(x[:, :2]), "x", "rows of shape [5], got [2]")
+    raises(tutti.Error, lambda: model.predict(x[0]), "x", "x[None]")
     raises(tutti.Error, lambda: model.predict({"z": x}), "z")
 
 

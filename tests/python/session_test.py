@@ -358,7 +358,7 @@ def test_bad_arrays():
         for arrays, parts in (
                 ({"x": x[:, :3], "y": y}, ("x", "[32,5]")),
                 ({"x": x}, ("y",)),
-                ({"x": x, "y": y, "z": y}, ("z", "no such input")),
+                ({"x": x, "y": y, "z": y}, ("z", "no such input", "inputs are x, y")),
                 ({"x": x, "y": y[:5]}, ("y",)),
                 ({"x": np.concatenate([x, x]), "y": np.concatenate([y, y])}, ("x", "32")),
                 ({"x": x.astype(complex), "y": y}, ("x", "complex")),
@@ -378,6 +378,10 @@ def test_bad_arrays():
                 raises(tutti.Error, lambda: s.step(**arrays), *parts)
             except AssertionError as e:
                 raise AssertionError("%s: %s" % (arrays, e)) from e
+        for call in (s.step, s.compute_gradients, s.forward):
+            raises(tutti.Error, lambda: call(x), call.__name__, "(x=..., y=...)")
+        raises(tutti.Error, lambda: s.forward(x=x[:, :3]), "x", "rows of shape [5], got [3]")
+        raises(tutti.Error, lambda: s.forward(x=x[0]), "x", "x[None]")
         raises(tutti.Error, lambda: s.forward(x=3), "x", "single number")
         raises(tutti.Error, lambda: s.forward(x=[]), "x", "[5]")
         raises(tutti.Error, lambda: s.views(x), "flat")

@@ -464,7 +464,18 @@ def test_what_is_refused():
                         (("example", "inputs"), lambda: tutti.from_torch(Net(), (example,) * 3)),
                         (("module", "torch.export"), lambda: tutti.from_torch(Two(), example)),
                         (("target",), lambda: tutti.from_torch(Net(), example, loss=max)),
+                        (("loss", "MSELoss()"),
+                         lambda: tutti.from_torch(Net(), example, loss=torch.nn.MSELoss)),
+                        (("example", "batch"),
+                         lambda: tutti.from_torch(torch.nn.Linear(5, 3), example[0])),
                         (("loss",), lambda: tutti.from_torch(Net(), example, loss=3))):
+        raises(tutti.Error, call, *parts)
+    one = tutti.from_torch(torch.nn.Sequential(torch.nn.Linear(5, 1), torch.nn.Sigmoid()), example,
+                           loss=torch.nn.BCELoss())
+    for parts, call in ((("y", "reshape(-1, 1)"), lambda: one.fit(x, y > 0)),
+                        (("input", "[5], got [4]"), lambda: one.fit(x[:, :4], y[:, None] > 0)),
+                        (("input", "floats", "astype"),
+                         lambda: one.fit(abs(x).astype(int), y[:, None] > 0))):
         raises(tutti.Error, call, *parts)
     model = tutti.from_torch(Net(), example)
     raises(tutti.Error, lambda: model.to_torch(Net()), "fit")

@@ -372,6 +372,11 @@ def test_what_is_refused():
     nested, endless = {}, []
     nested["a"] = nested
     endless.append(endless)
+
+    class Misnamed(tutti.Callback):
+        def on_epoch_end(self, run, event):
+            pass
+
     for parts, call in (
             (("overrides", "optimizer.lrr", "optimizer.lr"),
              lambda: tutti.train(None, {"optimizer.lrr": 1})),
@@ -393,7 +398,11 @@ def test_what_is_refused():
             (("callbacks",), lambda: tutti.train(callbacks=tutti.EarlyStopping)),
             (("progress",), lambda: tutti.train(progress="loud")),
             (("resume",), lambda: tutti.train(resume="nowhere")),
-            (("monitor", "mode"), lambda: tutti.EarlyStopping("val_loss")),
+            (("monitor", "mode", 'use "loss"'), lambda: tutti.EarlyStopping("val_loss")),
+            (("callbacks", "Misnamed.on_epoch_end", "on_epoch"),
+             lambda: tutti.train(None, small(), callbacks=[Misnamed()])),
+            (("callbacks", "EarlyStopping", "train.eval_every"), lambda: tutti.train(
+                None, small(train__eval_every=0), callbacks=[tutti.EarlyStopping()])),
             (("monitor",), lambda: tutti.EarlyStopping(3)),
             (("monitor", "val_loss", "accuracy"), lambda: tutti.train(
                 None, small(), callbacks=[tutti.EarlyStopping("val_loss", mode="min")])),

@@ -271,7 +271,7 @@ static tutti_status count_tokens(const tutti_dataset_desc *desc, tti_source *sou
     TTI_TRY(range_of(&s->x, &range));
     if (range.least < 0)
         return tti_fail(TUTTI_E_DATA,
-                        "%s: %lld of row %lld is not a token: tokens are 0 or more; save other "
+                        "%s: %lld of row %lld is not a token: tokens are 0 or more; give other "
                         "numbers as floats, such as x.astype('float32')",
                         s->x.name, (long long)range.least, (long long)range.least_at);
     int64_t most = desc->spec ? desc->spec->n_tokens : 0;
@@ -289,7 +289,7 @@ static tutti_status check_arrays(const npy_state *s, bool values) {
         return tti_fail(
             TUTTI_E_DATA,
             "%s: labels are floats; to predict values give train.loss=mse (or mae, "
-            "huber, smooth_l1); for classes save whole numbers, such as y.astype('int64')",
+            "huber, smooth_l1); for classes give whole numbers, such as y.astype('int64')",
             s->y.name);
     if (s->x.shape.dim[0] != s->y.shape.dim[0])
         return tti_fail(TUTTI_E_DATA, "%s: %lld labels for the %lld samples of %s", s->y.name,

@@ -276,7 +276,10 @@ static tutti_status bad_label(const encoder *e, int64_t i, int column, const cha
                           ? "' is not a finite number, or farther than 500 standard deviations "
                             "from the mean"
                       : t->labels == TTI_LABEL_YES_NO ? "' is not 0 or 1 (or true, false, yes, no)"
-                                                      : "' is not a class of the training rows";
+                      : t->labels == TTI_LABEL_NUMBER
+                          ? "' is not a class of the training rows; to predict numbers give "
+                            "train.loss=mse data.target=value"
+                          : "' is not a class of the training rows";
     bool is_there = !tti_value_is_missing(label);
     return tti_fail(TUTTI_E_DATA,
                     "%s:%" PRId64 ": %s: %s%s%s (data.on_error=skip leaves such rows out)",

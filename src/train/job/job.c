@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "base/yaml.h"
 #include "data/samples.h"
+#include "train/job/job_data.h"
 #include "train/job/job_rules.h"
 #include "train/job/load_weights.h"
 #include "train/job/lr_schedule.h"
@@ -190,7 +191,7 @@ tutti_status tutti_job_set_samples(tutti_job *job, tutti_data_split split,
         return tti_fail(TUTTI_E_INVALID, "%s: split %d does not exist", origin, (int)split);
     TTI_TRY(take_samples(job, split, samples));
     tti_options_put(&job->options, "data.format", "npy", origin);
-    tti_options_put(&job->options, "data.dir", "the memory of the program", origin);
+    tti_options_put(&job->options, "data.dir", TTI_MEMORY_DIR, origin);
     bool is_open = strcmp(job->config.data.fields, "auto") == 0;
     if (is_open && are_fields(samples))
         tti_options_put(&job->options, "data.fields", "all", origin);

@@ -26,6 +26,19 @@ const char *tti_job_tokenizer(const tti_job_config *c) {
     return strcmp(c->data.tokenizer, "none") == 0 ? NULL : c->data.tokenizer;
 }
 
+/* Run folders have an absolute path there. */
+tutti_status tti_job_check_samples(const tti_job_config *c) {
+    static const char suffix[] = "/" TTI_MEMORY_DIR;
+    size_t n = strlen(c->data.dir), n_suffix = sizeof suffix - 1;
+    bool is_memory = strcmp(c->data.dir, TTI_MEMORY_DIR) == 0 ||
+                     (n >= n_suffix && strcmp(c->data.dir + n - n_suffix, suffix) == 0);
+    if (!is_memory || c->data.samples[TUTTI_TRAIN] || c->data.samples[TUTTI_TEST]) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "data.dir: the samples of this run were in the memory of the program that "
+                    "trained it; give them again (in Python data=(x, y), in C "
+                    "tutti_job_set_samples), or give files as data.format and data.dir");
+}
+
 tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_split split,
                                         const tti_data_spec *spec) {
     int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;

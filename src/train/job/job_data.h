@@ -6,6 +6,12 @@
 #include "train/job/job.h"
 #include "tutti/data.h"
 
+/* data.dir of a job whose samples are in memory (tutti_job_set_samples). */
+#define TTI_MEMORY_DIR "the memory of the program"
+
+/* TUTTI_E_DATA: the samples of a run were in the memory of another program. */
+tutti_status tti_job_check_samples(const tti_job_config *config);
+
 /* Returns the tokenizer for a data set description, from data.tokenizer; NULL: none is named. */
 const char *tti_job_tokenizer(const tti_job_config *config);
 

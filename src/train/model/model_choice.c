@@ -161,11 +161,14 @@ static tutti_status check_input(const tti_job_config *c, const tutti_model *mode
     char text[64];
     if (model->input == TUTTI_MODEL_TOKENS) return TUTTI_OK;
     if (type.dtype == TUTTI_F32 && (!images || type.shape.n_dims == 4)) return TUTTI_OK;
+    bool are_numbers = type.dtype == TUTTI_I32 && !images && strcmp(c->data.format, "npy") == 0;
     return tti_fail(TUTTI_E_CONFIG,
-                    "model.name: %s needs %s, but samples of data.format=%s are %s; give another "
-                    "model or other data",
+                    "model.name: %s needs %s, but samples of data.format=%s are %s; give %s",
                     c->model.name, images ? "images, f32[N,C,H,W]" : "floats", c->data.format,
-                    tti_type_text(&type, text, sizeof text));
+                    tti_type_text(&type, text, sizeof text),
+                    are_numbers ? "numbers as floats, such as x.astype('float32'), or a model of "
+                                  "tokens"
+                                : "another model or other data");
 }
 
 static tutti_status check_multiplier(const tti_job_config *c, const tutti_model *model) {

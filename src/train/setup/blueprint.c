@@ -27,6 +27,7 @@
 static tutti_status open_split(const tti_job_config *c, tutti_data_split split,
                                const tti_data_spec *spec, tutti_dataset **out) {
     tutti_dataset_desc desc = tti_job_dataset_desc(c, split, spec);
+    TTI_TRY(tti_job_check_samples(c));
     return tutti_dataset_open(&desc, out);
 }
 
@@ -48,6 +49,7 @@ static tutti_status open_for_use(tti_blueprint *b, const tti_data_spec *spec, bo
     b->test = b->train;
     if (!reads_test) return TUTTI_OK;
     b->test = NULL;
+    TTI_TRY(tti_job_check_samples(&b->config));
     bool is_gone = !b->config.data.samples[TUTTI_TEST] && dir[0] && !strpbrk(dir, "*?[{") &&
                    stat(dir, &info) != 0;
     tutti_dataset_desc desc = tti_job_dataset_desc(&b->config, TUTTI_TEST, spec);

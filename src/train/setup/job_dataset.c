@@ -19,6 +19,7 @@ static tutti_status open_dataset(tutti_job *job, tutti_data_split split, tutti_d
     TTI_TRY(tutti_job_check(job));
     tutti_dataset *train;
     tti_job_config c = *tti_job_config_of(job);
+    TTI_TRY(tti_job_check_samples(&c));
     TTI_TRY(settle_fields(job, &c));
     tutti_dataset_desc desc = tti_job_dataset_desc(&c, TUTTI_TRAIN, NULL);
     TTI_TRY(tutti_dataset_open(&desc, &train));
