@@ -403,7 +403,8 @@ void tti_flight_read(const tti_flight *f, tti_flight_state *out) {
                               .phase_ns = atomic_load(&f->phase_ns),
                               .steps = atomic_load(&f->steps),
                               .median_ns = median_step_ns(f),
-                              .progress = progress_of(f)};
+                              .progress = progress_of(f),
+                              .n_calls = atomic_load(&f->n_calls)};
     if (out->phase_ns) get_text(f->phase, TTI_COUNT(f->phase), out->phase);
     if (tti_flight_last(f, &last, 1) == 1) out->last_ns = TTI_MAX(last.start_ns, last.end_ns);
 }

@@ -126,6 +126,7 @@ typedef struct tti_flight_state {
     int64_t median_ns;                 /* of the last steps; 0: none was measured */
     uint64_t progress;                 /* changes with every operation, layer, phase and step */
     int64_t last_ns; /* when the last operation began or ended; 0: there was none */
+    int n_calls;     /* of its threads that wait for other ranks now, as tti_flight_in_call says */
 } tti_flight_state;
 
 void tti_flight_read(const tti_flight *f, tti_flight_state *out);

@@ -99,8 +99,8 @@ static void divide(tti_supervisor *s, int n) {
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
     const tti_host *first = tti_hosts_get(s->desc->hosts, 0);
     if (own_node(s) > 0) {
-        bool is_told = first->link.is_open && first->status.kind;
-        return is_told ? first->status.n_target : s->n_target;
+        bool knows = first->link.is_open && first->status.kind;
+        return knows ? first->status.n_target : s->n_target;
     }
     int most = s->desc->max_workers;
     for (int k = 0, n = 0; k < n_nodes(s); k++) {

@@ -301,8 +301,20 @@ typedef struct finding {
     int stuck;                 /* a rank that does not wait and is past its limit; -1: none */
     int last_to_wait;          /* of those that wait for peers and are past their limit; -1: none */
     int64_t stuck_ns, wait_ns; /* since when */
+    bool is_in_call;           /* last_to_wait waits in a call */
     bool any_works;            /* a rank does not wait for peers, or has begun to a moment ago */
 } finding;
+
+/* A rank that waits, for its device, but is in no call is more likely to hang than one in a
+ * collective, which waits for it. */
+static void add_waiting(int rank, bool is_in_call, int64_t since_ns, finding *out) {
+    bool is_first = out->last_to_wait < 0;
+    bool is_later = is_in_call == out->is_in_call && since_ns > out->wait_ns;
+    if (!is_first && !is_later && (is_in_call || !out->is_in_call)) return;
+    out->last_to_wait = rank;
+    out->wait_ns = since_ns;
+    out->is_in_call = is_in_call;
+}
 
 static void add_rank(const tti_watch *w, int rank, bool is_stalled, finding *out) {
     const tti_flight *f = tti_flight_of(w->desc.memory, rank);
@@ -316,10 +328,7 @@ static void add_rank(const tti_watch *w, int rank, bool is_stalled, finding *out
         out->stuck = rank;
         out->stuck_ns = since_ns;
     }
-    if (is_stalled && waits && (out->last_to_wait < 0 || since_ns > out->wait_ns)) {
-        out->last_to_wait = rank;
-        out->wait_ns = since_ns;
-    }
+    if (is_stalled && waits) add_waiting(rank, state.n_calls > 0, since_ns, out);
 }
 
 /* Ranks that wait stall as well, perhaps a moment before the one that they wait for.  They are

