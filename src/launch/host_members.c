@@ -1,15 +1,22 @@
 /* host_members.c - who is a member of an elastic run on several hosts.
  *
- * Host 0 alone begins an epoch: every epoch has its number and its rendezvous, which only host 0
- * gives out.  So no two groups of workers ever commit steps, however the network is divided.  The
- * other hosts report the state of their workers and do as it decides; a host that does not hear
- * from host 0 breaks its group and waits.
+ * One host leads, at first host 0.  It alone begins an epoch: every epoch has its number and its
+ * rendezvous, which only the leader gives out.  The other hosts report the state of their workers
+ * and do as it decides; a host that does not hear from its leader breaks its group, and looks for
+ * another one or leads those that accept it.
  *
- * When hosts are lost, host 0 goes on only with a majority: the members that it reaches must be
- * more than those that may live on hosts that do not answer.  A host whose supervisor closed its
- * connection has ended, and its workers with it, so these do not count.  Without a majority, or
- * with fewer than min_workers, host 0 waits as well.  The members keep their state meanwhile, and
- * go on from the last committed step when the connection is back. */
+ * When hosts are lost, the leader goes on only with a majority: the members of the last epoch that
+ * it reaches must be more than those that may live on hosts that do not answer.  The last epoch is
+ * the latest of those that the connected hosts know.  A host whose supervisor closed its connection
+ * has ended, and its workers with it, so these do not count.  Without a majority, or with fewer
+ * than min_workers, all wait.  The members keep their state meanwhile, and go on from the last
+ * committed step when the connection is back.
+ *
+ * Two groups never both commit.  All members of an epoch that stay are members of the next one, and
+ * an epoch commits nothing before all of its members have joined it.  A host joins an epoch of the
+ * leader that it is connected to, which knows the last epoch of the host, and it has one leader at
+ * a time.  So two epochs after the same one, each with a majority of it, have a common host, and
+ * the leader of the second one knows of the first. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +34,12 @@ static void report(const tti_supervisor *s, const char *text) {
 
 static int n_nodes(const tti_supervisor *s) { return tti_hosts_place(s->desc->hosts)->n_nodes; }
 static int own_node(const tti_supervisor *s) { return tti_hosts_place(s->desc->hosts)->node; }
+static bool leads(const tti_supervisor *s) {
+    return tti_hosts_leader(s->desc->hosts) == own_node(s);
+}
+static tti_host *leader_of(const tti_supervisor *s) {
+    return tti_hosts_get(s->desc->hosts, tti_hosts_leader(s->desc->hosts));
+}
 
 static int n_ready(const tti_supervisor *s) {
     int n = 0;
@@ -44,11 +57,11 @@ static bool is_fresh(const tti_host *host) {
 int tti_host_members_elsewhere(const tti_supervisor *s) {
     int n = 0;
     if (!s->desc->hosts) return 0;
-    if (own_node(s) > 0) {
-        const tti_host *first = tti_hosts_get(s->desc->hosts, 0);
+    if (!leads(s)) {
+        const tti_host *first = leader_of(s);
         return first->link.is_open ? first->status.n_elsewhere : 0;
     }
-    for (int k = 1; k < n_nodes(s); k++) {
+    for (int k = 0; k < n_nodes(s); k++) {
         const tti_host *host = tti_hosts_get(s->desc->hosts, k);
         if (host->link.is_open && !host->has_left) n += host->status.n_members;
     }
@@ -59,8 +72,8 @@ bool tti_host_members_wait(const tti_supervisor *s) {
     if (!s->desc->hosts || tti_members_are_final(s)) return false;
     for (int r = 0; r < s->n_slots; r++)
         if (s->workers[r].respawn_ns < INT64_MAX) return true;
-    bool is_empty = own_node(s) > 0 && s->n_target == 0; /* because a user asks for fewer workers */
-    return is_empty && !tti_hosts_get(s->desc->hosts, 0)->has_left;
+    bool is_empty = !leads(s) && s->n_target == 0; /* because a user asks for fewer workers */
+    return is_empty && !leader_of(s)->has_left;
 }
 
 /* ---- how many workers each host has ---- */
@@ -77,19 +90,20 @@ static int n_targets(const tti_supervisor *s) {
     return n;
 }
 
-/* Divides n workers among the hosts that are there, in the proportion of TUTTI_NODES.  Host 0 has
- * at least one, and no other has more. */
+/* Divides n workers among the hosts that are there, in the proportion of TUTTI_NODES.  This one,
+ * which leads, has at least one. */
 static void divide(tti_supervisor *s, int n) {
     const int *weights = tti_hosts_place(s->desc->hosts)->n_workers;
-    int *to = s->host.targets;
+    int *to = s->host.targets, own = own_node(s);
     memset(s->host.targets, 0, sizeof s->host.targets);
     for (int best; n > 0; n--, to[best]++) {
         best = -1;
         for (int k = 0; k < n_nodes(s); k++) {
             const tti_host *host = tti_hosts_get(s->desc->hosts, k);
-            bool is_there = k == 0 || s->host.epoch == 0 || (host->link.is_open && !host->has_left);
+            bool is_there =
+                k == own || s->host.epoch == 0 || (host->link.is_open && !host->has_left);
             bool is_full = to[k] >= TTI_MAX(weights[k], s->desc->max_workers);
-            if (!is_there || is_full || (k > 0 && to[k] >= to[0])) continue;
+            if (!is_there || is_full || (k != own && to[own] == 0)) continue;
             if (best < 0 || to[k] * weights[best] < to[best] * weights[k]) best = k;
         }
         if (best < 0) return;
@@ -97,10 +111,10 @@ static void divide(tti_supervisor *s, int n) {
 }
 
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
-    const tti_host *first = tti_hosts_get(s->desc->hosts, 0);
-    if (own_node(s) > 0) {
-        bool knows = first->link.is_open && first->status.kind;
-        return knows ? first->status.n_target : s->n_target;
+    const tti_host_message *m = &leader_of(s)->status;
+    if (!leads(s)) {
+        for (int k = 0; k < n_nodes(s) && m->kind; k++) s->host.targets[k] = m->targets[k];
+        return s->host.targets[own_node(s)];
     }
     int most = s->desc->max_workers;
     for (int k = 0, n = 0; k < n_nodes(s); k++) {
@@ -109,7 +123,7 @@ int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
     }
     if (n_asked == 0 && n_more != 0) n_asked = n_targets(s) + n_more;
     if (n_asked != 0) divide(s, TTI_MIN(TTI_MAX(n_asked, s->desc->min_workers), most));
-    return s->host.targets[0];
+    return s->host.targets[own_node(s)];
 }
 
 /* The members of the next epoch. */
@@ -119,16 +133,29 @@ typedef struct places {
     bool any_joins; /* some are not in the current epoch */
 } places;
 
+/* The latest epoch that a connected host knows, and how many members it has on each host. */
+static uint64_t last_epoch(const tti_supervisor *s, uint8_t members[TTI_MAX_HOSTS]) {
+    uint64_t epoch = s->host.epoch;
+    if (members) memcpy(members, s->host.members, TTI_MAX_HOSTS);
+    for (int k = 0; k < n_nodes(s); k++) {
+        const tti_host *host = tti_hosts_get(s->desc->hosts, k);
+        if (k == own_node(s) || !is_fresh(host) || host->status.epoch <= epoch) continue;
+        epoch = host->status.epoch;
+        if (members) memcpy(members, host->status.members, TTI_MAX_HOSTS);
+    }
+    return epoch;
+}
+
 /* Members that stay, and workers that wait for a place, of a host that answers. */
 static void count_host(const tti_supervisor *s, int node, int *n_stay, int *n_wait) {
     const tti_host *host = tti_hosts_get(s->desc->hosts, node);
-    bool is_in_epoch =
-        node == 0 ? s->host.epoch > 0 : host->granted == s->host.epoch && s->host.epoch > 0;
-    int n = node == 0 ? tti_members_count(s) : host->status.n_members;
+    bool is_own = node == own_node(s);
+    uint64_t epoch = is_own ? s->host.epoch : host->status.epoch;
+    int n = is_own ? tti_members_count(s) : host->status.n_members;
     *n_stay = *n_wait = 0;
-    if (node > 0 && (!is_fresh(host) || host->has_left)) return;
-    *n_stay = is_in_epoch ? n : 0;
-    *n_wait = (node == 0 ? tti_members_spares(s) : host->status.n_spares) + n - *n_stay;
+    if (!is_own && (!is_fresh(host) || host->has_left)) return;
+    *n_stay = epoch > 0 && epoch == last_epoch(s, NULL) ? n : 0;
+    *n_wait = (is_own ? tti_members_spares(s) : host->status.n_spares) + n - *n_stay;
 }
 
 /* Members stay.  Those that wait take free places: first as many as their host shall have, then
@@ -172,7 +199,9 @@ static void suspend(tti_supervisor *s, const char *why) {
                  why, wait_ms);
         report(s, text);
     } else if (now_ns() - s->host.suspended_ns > wait_ms * TTI_NS_PER_MS) {
-        snprintf(text, sizeof text, "%s, for %d ms (parallel.timeout_ms)", why, wait_ms);
+        const char *refusal = tti_hosts_refusal(s->desc->hosts);
+        snprintf(text, sizeof text, "%s, for %d ms (parallel.timeout_ms)%s%.250s", why, wait_ms,
+                 refusal[0] ? "; " : "", refusal);
         tti_supervisor_fail(s, text);
     }
 }
@@ -183,20 +212,26 @@ static void resume(tti_supervisor *s) {
 }
 
 /* The next epoch for the workers of this host, whose first rank is first. */
-static void start(tti_supervisor *s, uint64_t epoch, int first, int n_here, int n_ranks,
-                  const char *address) {
-    tti_epoch_message m = {.rank = first, .n_ranks = n_ranks, .n_local = n_here, .number = epoch};
+static void start(tti_supervisor *s, const tti_host_message *next) {
+    int n_here = next->n_here;
+    tti_epoch_message m = {.rank = next->first_rank,
+                           .n_ranks = next->n_ranks,
+                           .n_local = n_here,
+                           .number = next->epoch};
     tti_members_retire(s, n_here);
     tti_members_admit(s, n_here);
-    snprintf(m.address, sizeof m.address, "%.*s", (int)sizeof m.address - 1, address);
-    tti_hosts_job(s->desc->hosts, epoch, m.job);
+    snprintf(m.address, sizeof m.address, "%.*s", (int)sizeof m.address - 1, next->text);
+    tti_hosts_job(s->desc->hosts, next->epoch, m.job);
     snprintf(m.token, sizeof m.token, "%s", tti_hosts_token(s->desc->hosts));
-    s->host.epoch = epoch;
+    s->host.epoch = next->epoch;
     s->host.begun_ns = now_ns();
+    memcpy(s->host.members, next->members, sizeof s->host.members);
+    for (int k = 0; k < n_nodes(s); k++) /* it lives again */
+        if (next->members[k] > 0) tti_hosts_get(s->desc->hosts, k)->is_dead = false;
     tti_members_start_epoch(s, &m);
 }
 
-/* ---- host 0 ---- */
+/* ---- the leader ---- */
 
 static void note_host_loss(tti_supervisor *s, int node, tti_host *host) {
     char text[300];
@@ -204,8 +239,6 @@ static void note_host_loss(tti_supervisor *s, int node, tti_host *host) {
     host->loss = TTI_HOST_NOT_LOST;
     if (host->has_left) return;
     snprintf(text, sizeof text, is_silent ? "host %d does not answer" : "host %d has ended", node);
-    host->n_unknown = is_silent && !host->has_left ? host->n_granted : 0;
-    host->n_granted = 0;
     report(s, text);
     tti_members_begin_change(s, -1, text);
 }
@@ -217,20 +250,25 @@ static void note_leave(tti_supervisor *s, const tti_host *host) {
         tti_members_begin_change(s, -1, "the membership changes on another host");
 }
 
+static void put_targets(const tti_supervisor *s, tti_host_message *m) {
+    for (int k = 0; k < n_nodes(s); k++) m->targets[k] = (uint8_t)s->host.targets[k];
+}
+
 static void send_pulses(tti_supervisor *s) {
     int n_all = tti_members_count(s) + tti_host_members_elsewhere(s);
-    for (int k = 1; k < n_nodes(s); k++) {
+    for (int k = 0; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(s->desc->hosts, k);
+        if (!host->link.is_open) continue;
         bool changes = s->changes && host->granted == s->host.epoch;
         bool is_same = changes == host->said_changes && s->host.targets[k] == host->said_target;
         if (!tti_hosts_is_due(host) && is_same) continue;
         tti_host_message m = {.kind = TTI_HOST_PULSE,
                               .epoch = s->host.epoch,
                               .changes = changes,
-                              .n_target = s->host.targets[k],
                               .n_elsewhere = n_all - host->status.n_members};
         host->said_changes = changes;
         host->said_target = s->host.targets[k];
+        put_targets(s, &m);
         tti_hosts_send(s->desc->hosts, host, &m);
     }
 }
@@ -238,6 +276,7 @@ static void send_pulses(tti_supervisor *s) {
 /* Members of the current epoch that host 0 reaches, those that may live elsewhere, and the next
  * epoch. */
 typedef struct census {
+    uint64_t epoch; /* the last one */
     int n_reached, n_unknown;
     places next;
     bool is_complete; /* every host is connected */
@@ -245,16 +284,20 @@ typedef struct census {
 } census;
 
 static census count(const tti_supervisor *s) {
-    census c = {.n_reached = tti_members_count(s),
+    uint8_t members[TTI_MAX_HOSTS];
+    uint64_t epoch = last_epoch(s, members);
+    census c = {.epoch = epoch,
+                .n_reached = s->host.epoch == epoch ? tti_members_count(s) : 0,
                 .next = find_places(s),
                 .is_complete = true,
                 .is_ready = true};
-    for (int k = 1; k < n_nodes(s); k++) {
+    for (int k = 0; k < n_nodes(s); k++) {
         const tti_host *host = tti_hosts_get(s->desc->hosts, k);
         const tti_host_message *m = &host->status;
+        if (k == own_node(s)) continue;
         if (!host->link.is_open || host->has_left) {
             c.is_complete = false;
-            c.n_unknown += host->n_unknown;
+            if (!host->is_dead && !host->has_left) c.n_unknown += members[k];
             continue;
         }
         if (!is_fresh(host)) {
@@ -262,7 +305,7 @@ static census count(const tti_supervisor *s) {
             continue;
         }
         if (m->n_ready != m->n_members) c.is_ready = false;
-        if (m->epoch == s->host.epoch) c.n_reached += m->n_members;
+        if (m->epoch == epoch) c.n_reached += m->n_members;
     }
     return c;
 }
@@ -298,56 +341,61 @@ static bool is_in_vain(tti_supervisor *s, int n_ranks) {
     return true;
 }
 
-static void grant(tti_supervisor *s, const places *next) {
+static void grant(tti_supervisor *s, const census *c) {
     tti_hosts *hosts = s->desc->hosts;
-    uint64_t epoch = s->host.epoch + 1;
-    int first = next->n_here[0], home = 0, n_ranks = next->n_all;
-    char address[TTI_HOST_TEXT_BYTES];
-    while (next->n_here[home] == 0) home++;
-    tti_hosts_address(hosts, home, address, sizeof address);
-    for (int k = 1; k < n_nodes(s); k++) {
+    const places *next = &c->next;
+    int own = own_node(s), home = own;
+    tti_host_message m = {.kind = TTI_HOST_EPOCH, .epoch = c->epoch + 1, .n_ranks = next->n_all};
+    for (int k = 0; next->n_here[home] == 0; k++) home = k;
+    tti_hosts_address(hosts, home, m.text, sizeof m.text);
+    for (int k = 0; k < n_nodes(s); k++) m.members[k] = (uint8_t)next->n_here[k];
+    put_targets(s, &m);
+    if (s->desc->on_lead) s->desc->on_lead(s->desc->user);
+    m.n_here = next->n_here[own];
+    tti_host_message mine = m;
+    m.first_rank = m.n_here;
+    for (int k = 0; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(hosts, k);
-        bool takes_part = is_fresh(host) && !host->has_left;
-        int n = next->n_here[k];
-        tti_host_message m = {.kind = TTI_HOST_EPOCH,
-                              .epoch = epoch,
-                              .first_rank = first,
-                              .n_here = n,
-                              .n_ranks = n_ranks,
-                              .n_target = s->host.targets[k],
-                              .n_elsewhere = n_ranks - n};
-        memcpy(m.text, address, sizeof m.text);
-        host->n_unknown = 0;
-        host->n_granted = n;
-        first += n;
-        if (!takes_part) continue;
-        host->granted = epoch;
+        if (k == own || !is_fresh(host) || host->has_left) continue;
+        m.n_here = next->n_here[k];
+        m.n_elsewhere = next->n_all - m.n_here;
+        host->granted = m.epoch;
         host->said_changes = false;
         host->said_target = s->host.targets[k];
         tti_hosts_send(hosts, host, &m);
+        m.first_rank += m.n_here;
     }
-    start(s, epoch, 0, next->n_here[0], n_ranks, address);
+    start(s, &mine);
 }
 
-static void lead(tti_supervisor *s) {
+/* Losses and wishes of the other hosts; false: the run has failed. */
+static bool look_at_hosts(tti_supervisor *s) {
     char why[300];
-    for (int k = 1; k < n_nodes(s); k++) {
+    for (int k = 0; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(s->desc->hosts, k);
+        if (k == own_node(s)) continue;
         if (host->has_ended) {
             snprintf(why, sizeof why, "host %d: %.250s", k, host->text);
             tti_supervisor_fail(s, why);
-            return;
+            return false;
         }
-        if (host->has_left && host->n_granted > 0 && host->text[0]) {
-            host->n_granted = 0; /* its last worker was lost */
+        if (host->has_left && !host->is_dead && host->text[0]) {
+            host->is_dead = true; /* its last worker was lost */
             report(s, host->text);
             tti_members_begin_change(s, -1, host->text);
         }
         if (host->loss) note_host_loss(s, k, host);
         note_leave(s, host);
     }
+    return true;
+}
+
+static void lead(tti_supervisor *s) {
+    char why[300];
+    if (!look_at_hosts(s)) return;
     if (s->n_alive == 0 && !tti_host_members_wait(s)) {
-        tti_supervisor_fail(s, "host 0 has no worker left");
+        s->host.has_left = s->host.epoch > 0;
+        tti_supervisor_fail(s, "no worker of this host is left; the other hosts go on");
         return;
     }
     if (s->host.epoch > 0 && find_places(s).any_joins)
@@ -355,13 +403,15 @@ static void lead(tti_supervisor *s) {
     send_pulses(s);
     if (!tti_members_have_left(s) || !s->changes) return;
     census c = count(s);
-    if (must_wait(s, &c, why, sizeof why)) {
+    bool waits = must_wait(s, &c, why, sizeof why);
+    tti_hosts_seek(s->desc->hosts, waits && s->host.epoch > 0, s->host.epoch);
+    if (waits) {
         suspend(s, why);
         return;
     }
     if (!c.is_ready || c.next.n_all == 0 || is_in_vain(s, c.next.n_all)) return;
     resume(s);
-    grant(s, &c.next);
+    grant(s, &c);
 }
 
 /* ---- the other hosts ---- */
@@ -375,46 +425,63 @@ static void send_status(tti_supervisor *s, tti_host *first) {
                           .n_spares = tti_members_are_final(s) ? 0 : tti_members_spares(s),
                           .changes = s->changes && s->host.epoch > 0,
                           .is_done = s->is_done || s->stop_ns != INT64_MAX};
+    memcpy(m.members, s->host.members, sizeof m.members);
     tti_host_message said = s->host.said;
     said.magic = 0;
+    memset(said.peers, 0, sizeof said.peers);
     if (memcmp(&said, &m, sizeof m) == 0 && !tti_hosts_is_due(first)) return;
     tti_hosts_send(s->desc->hosts, first, &m);
     s->host.said = m;
 }
 
-static void wait_for_first(tti_supervisor *s, const tti_host *first) {
-    char text[TTI_HOST_TEXT_BYTES + 100];
-    const char *refusal = tti_hosts_refusal(s->desc->hosts);
-    if (first->link.is_open) {
-        resume(s);
-        return;
-    }
-    tti_members_begin_change(s, -1, "host 0 does not answer");
-    snprintf(text, sizeof text, "host %d hears nothing from host 0, which decides who is a member",
-             own_node(s));
-    if (refusal[0])
-        tti_supervisor_fail(s, refusal);
+/* This host looks for another leader, or leads those that have lost theirs as well. */
+static void lose_leader(tti_supervisor *s, tti_host *leader, const char *text) {
+    report(s, text);
+    leader->is_dead |= leader->has_left;
+    leader->loss = TTI_HOST_NOT_LOST;
+    tti_members_begin_change(s, -1, text);
+    tti_hosts_lead(s->desc->hosts);
+    tti_hosts_seek(s->desc->hosts, true, s->host.epoch);
+}
+
+/* Why this host has no leader any more; false: it has one. */
+static bool has_lost_leader(tti_supervisor *s, const tti_host *leader, char *text, size_t n_bytes) {
+    int node = tti_hosts_leader(s->desc->hosts);
+    if (leader->has_left && leader->text[0])
+        snprintf(text, n_bytes, "%s", leader->text);
+    else if (leader->link.is_open)
+        return false;
+    else if (leader->loss == TTI_HOST_ENDED)
+        snprintf(text, n_bytes, "host %d has ended", node);
     else
-        suspend(s, text);
+        snprintf(text, n_bytes, "host %d hears nothing from host %d, which decides who is a member",
+                 own_node(s), node);
+    return true;
 }
 
 static void follow(tti_supervisor *s) {
     char text[TTI_HOST_TEXT_BYTES + 100];
-    tti_host *first = tti_hosts_get(s->desc->hosts, 0);
-    if (first->has_ended || (first->loss == TTI_HOST_ENDED && !first->has_left)) {
-        snprintf(text, sizeof text, "host 0: %s", first->has_ended ? first->text : "it has ended");
+    tti_host *first = leader_of(s);
+    int node = tti_hosts_leader(s->desc->hosts);
+    bool is_early = s->host.epoch == 0; /* no worker has the state of the run */
+    if (first->has_ended || (is_early && first->loss == TTI_HOST_ENDED && !first->has_left)) {
+        snprintf(text, sizeof text, "host %d: %s", node,
+                 first->has_ended ? first->text : "it has ended");
         tti_supervisor_fail(s, text);
         return;
     }
-    first->loss = TTI_HOST_NOT_LOST;
-    if (first->has_left) return; /* its workers are done, and those of this host soon are */
-    wait_for_first(s, first);
+    if (first->has_left && !first->text[0])
+        return; /* its workers are done, and so are these soon */
+    if (has_lost_leader(s, first, text, sizeof text)) {
+        lose_leader(s, first, text);
+        return;
+    }
+    resume(s);
     const tti_host_message *m = &first->status, *next = &first->epoch;
     if (m->changes && m->epoch == s->host.epoch && s->host.epoch > 0)
-        tti_members_begin_change(s, -1, "host 0 changes the membership");
+        tti_members_begin_change(s, -1, "the membership changes on another host");
     bool have_left = tti_members_have_left(s);
-    if (have_left && s->changes && next->epoch > s->host.epoch)
-        start(s, next->epoch, next->first_rank, next->n_here, next->n_ranks, next->text);
+    if (have_left && s->changes && next->epoch > s->host.epoch) start(s, next);
     if (s->n_alive == 0 && !tti_host_members_wait(s)) {
         s->host.has_left = true;
         tti_supervisor_fail(s, "no worker of this host is left; the other hosts go on");
@@ -429,7 +496,7 @@ void tti_host_members_end(tti_supervisor *s) {
     if (!s->desc->hosts || s->host.has_ended) return;
     s->host.has_ended = true;
     bool has_failed = s->failed_ns != INT64_MAX;
-    bool is_last = has_failed && own_node(s) > 0 && s->host.has_left;
+    bool is_last = has_failed && s->host.has_left;
     m.is_done = !has_failed || is_last;
     if (is_last)
         snprintf(m.text, sizeof m.text, "host %d has no worker left", own_node(s));
@@ -448,13 +515,12 @@ void tti_host_members_change(tti_supervisor *s) {
             tti_supervisor_fail(s,
                                 "the run ends before the workers of this host are in a group "
                                 "again");
-        if (s->failed_ns == INT64_MAX && own_node(s) == 0) send_pulses(s);
-        if (s->failed_ns == INT64_MAX && own_node(s) > 0)
-            send_status(s, tti_hosts_get(s->desc->hosts, 0));
+        if (s->failed_ns == INT64_MAX && leads(s)) send_pulses(s);
+        if (s->failed_ns == INT64_MAX && !leads(s)) send_status(s, leader_of(s));
         return;
     }
     note_own_leave(s);
-    if (own_node(s) == 0)
+    if (leads(s))
         lead(s);
     else
         follow(s);

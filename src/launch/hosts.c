@@ -24,7 +24,8 @@
 enum {
     N_PENDING = 8, /* connections that have not proved anything yet */
     RETRY_MS = 300,
-    RANK_PORTS = 16
+    RANK_PORTS = 16, /* those of the hosts that may lead follow */
+    N_PARKED = 64
 };
 
 static const uint64_t magic = 0x3174736f48747554ULL;
@@ -36,13 +37,21 @@ struct tti_hosts {
     unsigned char job[32], run[32];
     char machine[256];
     bool has_run;
-    tcp_place at;
-    int listener;                     /* of host 0; else -1 */
-    tti_host_link pending[N_PENDING]; /* of host 0 */
+    tcp_place at;   /* of MASTER_ADDR */
+    char own[64];   /* address of this host */
+    int listener;   /* -1: none */
+    int own_port;   /* of the listener; 0: none */
+    int leader;     /* node; the own one: this host leads, or has lost its leader */
+    bool seeks;     /* it would follow another one */
+    uint64_t epoch; /* of its workers */
+    tti_host_link pending[N_PENDING];
     tti_host hosts[TTI_MAX_HOSTS];
+    char peers[TTI_MAX_HOSTS][TTI_HOST_PEER_BYTES];
+    tti_host_link probes[TTI_MAX_HOSTS]; /* to hosts that may lead */
+    int64_t tried_ns[TTI_MAX_HOSTS];     /* when the last probe was begun */
+    int parked[N_PARKED], n_parked;      /* descriptors of connections that were given up */
     int wait_ms;
-    int64_t tried_ns;                  /* when the last connection was begun */
-    char refusal[TTI_HOST_TEXT_BYTES]; /* by host 0; "": none */
+    char refusal[TTI_HOST_TEXT_BYTES]; /* by another host; "": none */
 };
 
 /* ---- environment ---- */
@@ -120,9 +129,30 @@ static void drop(tti_host_link *link) {
     *link = (tti_host_link){.fd = -1};
 }
 
-static void lose(tti_host *host, tti_host_loss loss) {
+static bool send_on(tti_hosts *h, tti_host_link *link, tti_host_message *m) {
+    m->magic = magic;
+    m->node = h->place.node;
+    link->said_ns = tti_now_ns();
+    return send(link->fd, m, sizeof *m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof *m;
+}
+
+/* The other side must not take the end of this connection for the end of this process: it hears of
+ * it, and if no message gets through, the descriptor stays open. */
+static void give_up(tti_hosts *h, tti_host_link *link) {
+    tti_host_message m = {.kind = TTI_HOST_LOST};
+    if (link->fd < 0) return;
+    (void)send_on(h, link, &m);
+    int *place = &h->parked[h->n_parked++ % N_PARKED];
+    if (*place >= 0) close(*place);
+    *place = link->fd;
+    *link = (tti_host_link){.fd = -1};
+}
+
+static void lose(tti_hosts *h, tti_host *host, tti_host_loss loss) {
     bool was_open = host->link.is_open;
+    if (loss == TTI_HOST_SILENT) give_up(h, &host->link);
     drop(&host->link);
+    host->is_dead |= was_open && loss == TTI_HOST_ENDED;
     host->status = host->epoch = (tti_host_message){0};
     host->granted = 0;
     if (was_open) host->loss = loss;
@@ -130,13 +160,6 @@ static void lose(tti_host *host, tti_host_loss loss) {
 
 static void begin(tti_host_link *link, int fd) {
     *link = (tti_host_link){.fd = fd, .patience = tti_patience_begin(tti_now_ns())};
-}
-
-static bool send_on(tti_hosts *h, tti_host_link *link, tti_host_message *m) {
-    m->magic = magic;
-    m->node = h->place.node;
-    link->said_ns = tti_now_ns();
-    return send(link->fd, m, sizeof *m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof *m;
 }
 
 /* 1: a whole message is in link->in; 0: not yet; -1: the connection has ended. */
@@ -153,9 +176,13 @@ static int receive(tti_host_link *link) {
     tti_host_message *m = &link->in;
     m->text[sizeof m->text - 1] = m->machine[sizeof m->machine - 1] = '\0';
     bool is_sane = m->magic == magic && m->n_members >= 0 && m->n_members <= 64 &&
-                   m->n_ready >= 0 && m->n_spares >= 0 && m->n_spares <= 64 && m->n_target >= 0 &&
-                   m->n_target <= 64 && m->n_here >= 0 && m->n_here <= 64 && m->n_ranks >= 0 &&
-                   m->n_ranks <= 64 && m->first_rank >= 0 && m->first_rank <= 64;
+                   m->n_ready >= 0 && m->n_spares >= 0 && m->n_spares <= 64 && m->n_here >= 0 &&
+                   m->n_here <= 64 && m->n_ranks >= 0 && m->n_ranks <= 64 && m->first_rank >= 0 &&
+                   m->first_rank <= 64;
+    for (int k = 0; k < TTI_MAX_HOSTS; k++) {
+        m->peers[k][TTI_HOST_PEER_BYTES - 1] = '\0';
+        is_sane &= m->members[k] <= 64 && m->targets[k] <= 64;
+    }
     return is_sane ? 1 : -1;
 }
 
@@ -173,11 +200,17 @@ static tti_host_loss loss_of(const tti_host_link *link) {
 }
 
 /* Handles every message of an open connection. */
-static void read_host(tti_host *host) {
+static void read_host(tti_hosts *h, tti_host *host) {
     int got = 0;
     errno = 0;
     while (host->link.fd >= 0 && (got = receive(&host->link)) == 1) {
         const tti_host_message *m = &host->link.in;
+        bool leads = m->kind == TTI_HOST_PULSE || m->kind == TTI_HOST_EPOCH;
+        if (leads && h->leader != h->place.node) memcpy(h->peers, m->peers, sizeof h->peers);
+        if (m->kind == TTI_HOST_LOST) {
+            lose(h, host, TTI_HOST_SILENT);
+            return;
+        }
         if (m->kind == TTI_HOST_END) {
             host->has_left = m->is_done != 0;
             host->has_ended = !host->has_left;
@@ -189,13 +222,14 @@ static void read_host(tti_host *host) {
         }
     }
     if (host->link.fd < 0) return;
+    /* A message that was cut off is not the last of a process that ended. */
     if (got < 0)
-        lose(host, loss_of(&host->link));
+        lose(h, host, host->link.n_in > 0 ? TTI_HOST_SILENT : loss_of(&host->link));
     else if (is_silent(&host->link))
-        lose(host, TTI_HOST_SILENT);
+        lose(h, host, TTI_HOST_SILENT);
 }
 
-/* ---- host 0 ---- */
+/* ---- the side that accepts ---- */
 
 static const char *peer_text(int fd, char *out, size_t n_bytes) {
     struct sockaddr_storage at;
@@ -207,7 +241,8 @@ static const char *peer_text(int fd, char *out, size_t n_bytes) {
 }
 
 static void accept_one(tti_hosts *h) {
-    int i = 0, fd = accept4(h->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int i = 0,
+        fd = h->listener < 0 ? -1 : accept4(h->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
     while (i < N_PENDING && h->pending[i].fd >= 0) i++;
     tti_host_message m = {.kind = TTI_HOST_CHALLENGE};
@@ -226,22 +261,39 @@ static void accept_one(tti_hosts *h) {
 /* Why a host that knows the token may not take part; false: it may. */
 static bool refuse(const tti_hosts *h, const tti_host_message *hello, char *out, size_t n_bytes) {
     static const unsigned char none[32];
-    if (hello->node < 1 || hello->node >= h->place.n_nodes)
-        snprintf(out, n_bytes, "there is no host %d in TUTTI_NODES of host 0", hello->node);
+    if (hello->node < 0 || hello->node >= h->place.n_nodes || hello->node == h->place.node)
+        snprintf(out, n_bytes, "there is no host %d in TUTTI_NODES of host %d", hello->node,
+                 h->place.node);
     else if (memcmp(hello->job, h->job, sizeof h->job) != 0)
-        snprintf(out, n_bytes, "host %d has another job, TUTTI_NODES or version than host 0",
-                 hello->node);
+        snprintf(out, n_bytes, "host %d has another job, TUTTI_NODES or version than host %d",
+                 hello->node, h->place.node);
     else if (strcmp(hello->machine, h->machine) != 0)
         snprintf(out, n_bytes,
-                 "host %d computes with %.150s, host 0 with %.150s: the same bits need the same "
+                 "host %d computes with %.150s, host %d with %.150s: the same bits need the same "
                  "kernels; set TUTTI_KERNELS on all hosts to a level that each has",
-                 hello->node, hello->machine, h->machine);
+                 hello->node, hello->machine, h->place.node, h->machine);
     else if (memcmp(hello->run, none, 32) != 0 && memcmp(hello->run, h->run, 32) != 0)
-        snprintf(out, n_bytes, "host 0 has started another run since host %d was connected",
-                 hello->node);
+        snprintf(out, n_bytes, "host %d has started another run since host %d was connected",
+                 h->place.node, hello->node);
     else
         return false;
     return true;
+}
+
+/* Of hosts that have lost their leader the one with the latest epoch leads, of several the one with
+ * the smallest number. */
+static bool may_lead(const tti_hosts *h, const tti_host_message *hello) {
+    if (h->leader != h->place.node) return false;
+    if (!h->seeks || hello->epoch < h->epoch) return true;
+    return hello->epoch == h->epoch && h->place.node < hello->node;
+}
+
+static void note_peer(tti_hosts *h, int node, const char *address, int port) {
+    char *to = h->peers[node];
+    to[0] = '\0';
+    if (port > 0)
+        snprintf(to, TTI_HOST_PEER_BYTES, strchr(address, ':') ? "[%.50s]:%d" : "%.50s:%d", address,
+                 port);
 }
 
 static void admit(tti_hosts *h, tti_host_link *link) {
@@ -254,27 +306,31 @@ static void admit(tti_hosts *h, tti_host_link *link) {
     bool is_refused = refuse(h, &hello, m.text, sizeof m.text);
     if (is_refused)
         m.kind = TTI_HOST_REFUSAL;
+    else if (!may_lead(h, &hello))
+        m.kind = TTI_HOST_BUSY;
     else
         snprintf(m.text, sizeof m.text, "%s", h->run_dir);
     memcpy(m.run, h->run, sizeof m.run);
     m.magic = magic;
     m.node = h->place.node;
     sign(h, hello.nonce, &m, m.mac);
-    if (!send_on(h, link, &m) || is_refused) {
+    if (!send_on(h, link, &m) || m.kind != TTI_HOST_WELCOME) {
         drop(link);
         return;
     }
     tti_host *host = &h->hosts[hello.node];
     tti_host_link fresh = *link;
     *link = (tti_host_link){.fd = -1};
-    lose(host, TTI_HOST_SILENT); /* a former connection that has not been given up yet */
+    lose(h, host, TTI_HOST_SILENT); /* a former connection that has not been given up yet */
     fresh.is_open = true;
     fresh.node = hello.node;
     host->link = fresh;
-    host->has_left = host->has_ended = false;
+    host->has_left = host->has_ended = host->is_dead = false;
+    host->text[0] = '\0';
+    note_peer(h, hello.node, fresh.peer, hello.port);
 }
 
-static void lead_connections(tti_hosts *h) {
+static void accept_connections(tti_hosts *h) {
     accept_one(h);
     for (int i = 0; i < N_PENDING; i++) {
         tti_host_link *link = &h->pending[i];
@@ -285,27 +341,44 @@ static void lead_connections(tti_hosts *h) {
         else if (got < 0 || is_silent(link))
             drop(link);
     }
-    for (int n = 1; n < h->place.n_nodes; n++) read_host(&h->hosts[n]);
 }
 
-/* ---- the other hosts ---- */
+/* ---- the side that connects ---- */
 
-static void connect_again(tti_hosts *h) {
+/* Where a host listens; before the first connection only host 0 is known. */
+static bool find_peer(const tti_hosts *h, int node, tcp_place *at) {
+    tcp_address address;
+    int n = 0;
+    if (!h->has_run) *at = h->at;
+    if (!h->has_run || !h->peers[node][0]) return !h->has_run && node == 0;
+    tutti_status st = tti_tcp_parse(h->peers[node], &address);
+    if (st == TUTTI_OK) st = tti_tcp_resolve(&address, address.first, at, 1, &n);
+    if (st != TUTTI_OK) tti_clear_error();
+    return st == TUTTI_OK && n == 1;
+}
+
+static void begin_probe(tti_hosts *h, int node) {
     int64_t now_ns = tti_now_ns();
-    if (now_ns - h->tried_ns < RETRY_MS * TTI_NS_PER_MS || h->refusal[0]) return;
-    h->tried_ns = now_ns;
-    int fd = socket(h->at.at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    tcp_place at;
+    bool is_refused = !h->has_run && h->refusal[0];
+    if (now_ns - h->tried_ns[node] < RETRY_MS * TTI_NS_PER_MS || is_refused) return;
+    h->tried_ns[node] = now_ns;
+    if (!find_peer(h, node, &at)) return;
+    int fd = socket(at.at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return;
-    tti_host_link *link = &h->hosts[0].link;
+    tti_host_link *link = &h->probes[node];
     begin(link, fd);
     link->is_connecting = true;
-    peer_text(fd, link->peer, sizeof link->peer);
-    int rc = connect(fd, (const struct sockaddr *)&h->at.at, h->at.n_bytes);
+    int rc = connect(fd, (const struct sockaddr *)&at.at, at.n_bytes);
     if (rc != 0 && errno != EINPROGRESS) drop(link);
 }
 
 static void say_hello(tti_hosts *h, tti_host_link *link) {
-    tti_host_message m = {.kind = TTI_HOST_HELLO, .magic = magic, .node = h->place.node};
+    tti_host_message m = {.kind = TTI_HOST_HELLO,
+                          .magic = magic,
+                          .node = h->place.node,
+                          .epoch = h->epoch,
+                          .port = h->own_port};
     unsigned char theirs[32];
     memcpy(theirs, link->in.nonce, sizeof theirs);
     memcpy(m.job, h->job, sizeof m.job);
@@ -317,16 +390,46 @@ static void say_hello(tti_hosts *h, tti_host_link *link) {
     if (!ok || !send_on(h, link, &m)) drop(link);
 }
 
-static void take_welcome(tti_hosts *h, tti_host *host) {
-    const tti_host_message *m = &host->link.in;
-    bool is_refused = m->kind == TTI_HOST_REFUSAL;
-    if ((m->kind != TTI_HOST_WELCOME && !is_refused) || !is_proved(h, &host->link)) {
-        drop(&host->link);
+static void give_up_probes(tti_hosts *h) {
+    for (int k = 0; k < TTI_MAX_HOSTS; k++) give_up(h, &h->probes[k]);
+}
+
+/* Gives up all other connections first. */
+static void follow(tti_hosts *h, int node, tti_host_link *link) {
+    tti_host_link fresh = *link;
+    *link = (tti_host_link){.fd = -1};
+    give_up_probes(h);
+    for (int k = 0; k < h->place.n_nodes; k++) {
+        lose(h, &h->hosts[k], TTI_HOST_SILENT);
+        h->hosts[k].loss = TTI_HOST_NOT_LOST;
+    }
+    tti_host *host = &h->hosts[node];
+    host->link = fresh;
+    host->link.is_open = true;
+    host->link.node = node;
+    host->has_left = host->has_ended = host->is_dead = false;
+    host->text[0] = '\0';
+    h->leader = node;
+    h->seeks = false;
+}
+
+static void take_welcome(tti_hosts *h, int node) {
+    tti_host_link *link = &h->probes[node];
+    const tti_host_message *m = &link->in;
+    bool is_refused = m->kind == TTI_HOST_REFUSAL, is_welcome = m->kind == TTI_HOST_WELCOME;
+    bool is_right = !h->has_run || m->node == node;
+    bool is_host = m->node >= 0 && m->node < h->place.n_nodes && m->node != h->place.node;
+    if ((!is_welcome && !is_refused) || !is_proved(h, link)) {
+        drop(link);
+        return;
+    }
+    if (is_welcome && (!is_right || !is_host)) {
+        give_up(h, link);
         return;
     }
     if (is_refused) {
         memcpy(h->refusal, m->text, sizeof h->refusal);
-        drop(&host->link);
+        drop(link);
         return;
     }
     if (!h->has_run) {
@@ -334,36 +437,49 @@ static void take_welcome(tti_hosts *h, tti_host *host) {
         memcpy(h->run_dir, m->text, sizeof h->run_dir);
         h->has_run = true;
     }
-    host->link.is_open = true;
+    follow(h, m->node, link);
 }
 
-static void follow_connection(tti_hosts *h) {
-    tti_host *host = &h->hosts[0];
-    tti_host_link *link = &host->link;
-    if (link->fd < 0) connect_again(h);
+static void move_probe(tti_hosts *h, int node) {
+    tti_host_link *link = &h->probes[node];
+    if (link->fd < 0) begin_probe(h, node);
     if (link->fd >= 0 && link->is_connecting) {
         struct pollfd p = {.fd = link->fd, .events = POLLOUT};
         if (poll(&p, 1, 0) == 1) link->is_connecting = false;
     }
     if (link->fd < 0) return;
-    if (link->is_open) {
-        read_host(host);
-        return;
-    }
     int got = link->is_connecting ? 0 : receive(link);
-    if (got < 0 || is_silent(link))
+    if (got < 0)
         drop(link);
+    else if (is_silent(link))
+        give_up(h, link);
     else if (got == 1 && link->in.kind == TTI_HOST_CHALLENGE)
         say_hello(h, link);
     else if (got == 1)
-        take_welcome(h, host);
+        take_welcome(h, node);
 }
 
+/* ---- both ---- */
+
 void tti_hosts_move(tti_hosts *h) {
-    if (h->place.node == 0)
-        lead_connections(h);
-    else
-        follow_connection(h);
+    accept_connections(h);
+    for (int k = 0; k < h->place.n_nodes; k++) read_host(h, &h->hosts[k]);
+    for (int k = 0; k < h->place.n_nodes && (h->seeks || !h->has_run); k++)
+        if (k != h->place.node) move_probe(h, k);
+}
+
+int tti_hosts_leader(const tti_hosts *h) { return h->leader; }
+
+void tti_hosts_lead(tti_hosts *h) {
+    h->leader = h->place.node;
+    h->seeks = true;
+    note_peer(h, h->place.node, h->own, h->own_port);
+}
+
+void tti_hosts_seek(tti_hosts *h, bool seeks, uint64_t epoch) {
+    if (h->seeks && !seeks) give_up_probes(h);
+    h->seeks = seeks;
+    h->epoch = epoch;
 }
 
 int tti_hosts_poll_fds(const tti_hosts *h, struct pollfd *fds) {
@@ -372,8 +488,8 @@ int tti_hosts_poll_fds(const tti_hosts *h, struct pollfd *fds) {
     for (int i = 0; i < N_PENDING; i++)
         if (h->pending[i].fd >= 0)
             fds[n++] = (struct pollfd){.fd = h->pending[i].fd, .events = POLLIN};
-    for (int i = 0; i < h->place.n_nodes; i++) {
-        const tti_host_link *link = &h->hosts[i].link;
+    for (int i = 0; i < 2 * h->place.n_nodes; i++) {
+        const tti_host_link *link = i % 2 ? &h->probes[i / 2] : &h->hosts[i / 2].link;
         short events = link->is_connecting ? POLLOUT : POLLIN;
         if (link->fd >= 0) fds[n++] = (struct pollfd){.fd = link->fd, .events = events};
     }
@@ -381,7 +497,8 @@ int tti_hosts_poll_fds(const tti_hosts *h, struct pollfd *fds) {
 }
 
 void tti_hosts_send(tti_hosts *h, tti_host *to, tti_host_message *m) {
-    if (to->link.is_open && !send_on(h, &to->link, m)) lose(to, TTI_HOST_SILENT);
+    memcpy(m->peers, h->peers, sizeof m->peers);
+    if (to->link.is_open && !send_on(h, &to->link, m)) lose(h, to, TTI_HOST_SILENT);
 }
 
 bool tti_hosts_is_due(const tti_host *to) {
@@ -404,8 +521,35 @@ static tutti_status find_address(tti_hosts *h, int64_t deadline_ns) {
     return st;
 }
 
+static void find_own(tti_hosts *h, const struct sockaddr *at, socklen_t n_bytes) {
+    if (getnameinfo(at, n_bytes, h->own, sizeof h->own, NULL, 0, NI_NUMERICHOST) != 0)
+        h->own[0] = '\0';
+}
+
+/* A host that may lead later listens at the address that reaches host 0.  Without a free port it
+ * only follows. */
+static void listen_for_others(tti_hosts *h) {
+    const tti_host_link *link = &h->hosts[h->leader].link;
+    tcp_place at = h->at;
+    tcp_address address;
+    char text[TTI_HOST_PEER_BYTES + 16];
+    int n = 0, port = h->port + RANK_PORTS + h->place.node;
+    struct sockaddr_storage own;
+    socklen_t n_bytes = sizeof own;
+    if (getsockname(link->fd, (struct sockaddr *)&own, &n_bytes) != 0) return;
+    find_own(h, (struct sockaddr *)&own, n_bytes);
+    snprintf(text, sizeof text, strchr(h->own, ':') ? "[%s]:%d" : "%s:%d", h->own, port);
+    if (tti_tcp_parse(text, &address) == TUTTI_OK &&
+        tti_tcp_resolve(&address, port, &at, 1, &n) == TUTTI_OK && n == 1)
+        h->listener = tti_tcp_listen(&at);
+    if (h->listener < 0) tti_clear_error();
+}
+
 static tutti_status listen_here(tti_hosts *h) {
     h->listener = tti_tcp_listen(&h->at);
+    h->own_port = h->port;
+    find_own(h, (const struct sockaddr *)&h->at.at, h->at.n_bytes);
+    note_peer(h, h->place.node, h->own, h->own_port);
     if (h->listener < 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "launch: host 0 cannot listen at MASTER_ADDR=%s, MASTER_PORT=%d: %s",
@@ -415,8 +559,9 @@ static tutti_status listen_here(tti_hosts *h) {
 }
 
 static tutti_status connect_first(tti_hosts *h, int64_t deadline_ns, int timeout_ms) {
-    while (!h->hosts[0].link.is_open) {
-        struct pollfd fds[TTI_MAX_HOSTS + N_PENDING + 1];
+    h->own_port = h->port + RANK_PORTS + h->place.node;
+    while (!h->has_run) {
+        struct pollfd fds[2 * TTI_MAX_HOSTS + N_PENDING + 1];
         int n = tti_hosts_poll_fds(h, fds);
         (void)poll(fds, (nfds_t)n, TCP_RETRY_MS);
         tti_hosts_move(h);
@@ -427,6 +572,7 @@ static tutti_status connect_first(tti_hosts *h, int64_t deadline_ns, int timeout
                             "%s:%d: it was not started, cannot be reached, or has another token",
                             h->place.node, timeout_ms, h->host, h->port);
     }
+    listen_for_others(h);
     return TUTTI_OK;
 }
 
@@ -451,7 +597,8 @@ tutti_status tti_hosts_open(const tti_hosts_desc *desc, int timeout_ms, tti_host
     h->listener = -1;
     h->wait_ms = timeout_ms;
     for (int i = 0; i < N_PENDING; i++) h->pending[i].fd = -1;
-    for (int i = 0; i < TTI_MAX_HOSTS; i++) h->hosts[i].link.fd = -1;
+    for (int i = 0; i < TTI_MAX_HOSTS; i++) h->hosts[i].link.fd = h->probes[i].fd = -1;
+    for (int i = 0; i < N_PARKED; i++) h->parked[i] = -1;
     snprintf(h->host, sizeof h->host, "%s", desc->host);
     snprintf(h->token, sizeof h->token, "%s", desc->token);
     snprintf(h->machine, sizeof h->machine, "%s", desc->machine);
@@ -473,6 +620,9 @@ void tti_hosts_close(tti_hosts *h) {
     if (h->listener >= 0) close(h->listener);
     for (int i = 0; i < N_PENDING; i++) drop(&h->pending[i]);
     for (int i = 0; i < TTI_MAX_HOSTS; i++) drop(&h->hosts[i].link);
+    for (int i = 0; i < TTI_MAX_HOSTS; i++) drop(&h->probes[i]);
+    for (int i = 0; i < N_PARKED; i++)
+        if (h->parked[i] >= 0) close(h->parked[i]);
     free(h);
 }
 
@@ -484,12 +634,13 @@ int tti_hosts_wait_ms(const tti_hosts *h) { return h->wait_ms; }
 const char *tti_hosts_refusal(const tti_hosts *h) { return h->refusal; }
 
 void tti_hosts_address(const tti_hosts *h, int node, char *out, size_t n_bytes) {
-    const char *host = node == h->place.node ? h->host : h->hosts[node].link.peer;
+    bool is_own = node == h->place.node;
+    const char *host = is_own && node == 0 ? h->host : is_own ? h->own : h->hosts[node].link.peer;
     snprintf(out, n_bytes, strchr(host, ':') ? "[%s]:%d-%d" : "%s:%d-%d", host, h->port + 1,
              h->port + RANK_PORTS);
 }
 
 void tti_hosts_job(const tti_hosts *h, uint64_t epoch, char out[128]) {
     for (int i = 0; i < 32; i++) snprintf(out + 2 * i, 3, "%02x", h->run[i]);
-    snprintf(out + 64, 64, "/%llu", (unsigned long long)epoch);
+    snprintf(out + 64, 64, "/%llu/%d", (unsigned long long)epoch, h->leader);
 }

@@ -1,8 +1,14 @@
 /* hosts.h - the connections between the supervisors of one elastic run on several hosts.
  *
- * Host 0 listens at MASTER_ADDR:MASTER_PORT, and each other host keeps one connection to it. Both
- * sides prove that they know the token of the job.  Later messages are neither encrypted nor
- * signed.  Which workers are members is decided by host 0 alone (host_members.c).
+ * One host leads, at first host 0, which listens at MASTER_ADDR:MASTER_PORT; each other host keeps
+ * one connection to it.  A host that has lost its leader looks for another one among the hosts that
+ * it knows, and accepts hosts that look for one.  Both sides prove that they know the token of the
+ * job.  Later messages are neither encrypted nor signed.  Which workers are members is decided by
+ * the leader alone (host_members.c).
+ *
+ * A host has one leader at a time: it follows another one only after it has given up the connection
+ * to the former.  A connection that is given up while its host lives is not closed, so that the end
+ * of a connection means the end of a process.
  *
  * Threads: used by the supervisor's thread only. */
 #ifndef TTI_LAUNCH_HOSTS_H
@@ -20,6 +26,7 @@
 enum {
     TTI_MAX_HOSTS = 16,
     TTI_HOST_TEXT_BYTES = 512,
+    TTI_HOST_PEER_BYTES = 64,
     TTI_HOST_LOST_MS = 2000, /* without a message, a host is lost */
     TTI_HOST_SAY_MS = 200    /* from message to message */
 };
@@ -36,13 +43,15 @@ TUTTI_NODISCARD tutti_status tti_host_place_find(tti_getenv_fn get, void *user,
                                                  tti_host_place *out);
 
 typedef enum tti_host_kind {
-    TTI_HOST_CHALLENGE, /* by host 0, when a connection is accepted */
-    TTI_HOST_HELLO,     /* the answer: node, job, machine */
-    TTI_HOST_WELCOME,   /* by host 0: run, and the run folder as text */
-    TTI_HOST_REFUSAL,   /* by host 0, instead: why, as text */
-    TTI_HOST_STATUS,    /* to host 0: the state of the workers of a host */
-    TTI_HOST_PULSE,     /* by host 0, when there is nothing else */
-    TTI_HOST_EPOCH,     /* by host 0: the next epoch begins */
+    TTI_HOST_CHALLENGE, /* by the host that accepts a connection */
+    TTI_HOST_HELLO,     /* the answer: node, job, machine, epoch, port */
+    TTI_HOST_WELCOME,   /* by the leader: run, and the run folder as text */
+    TTI_HOST_REFUSAL,   /* instead: why, as text */
+    TTI_HOST_BUSY,      /* instead: it does not lead */
+    TTI_HOST_STATUS,    /* to the leader: the state of the workers of a host */
+    TTI_HOST_PULSE,     /* by the leader, when there is nothing else */
+    TTI_HOST_EPOCH,     /* by the leader: the next epoch begins */
+    TTI_HOST_LOST,      /* either way: this connection is given up */
     TTI_HOST_END        /* either way: the run has failed, or this host leaves; why, as text */
 } tti_host_kind;
 
@@ -59,10 +68,14 @@ typedef struct tti_host_message {
                                              this host leaves, and the others may go on */
     int32_t first_rank, n_here, n_ranks;  /* EPOCH */
     int32_t n_elsewhere;                  /* PULSE: members on hosts other than the receiver */
-    int32_t n_target;                     /* PULSE, EPOCH: workers that the receiver shall have */
+    int32_t port;                         /* HELLO: where this host listens; 0: it does not */
     unsigned char nonce[32], mac[32], job[32], run[32];
     char machine[256];              /* HELLO: kernels and libraries */
     char text[TTI_HOST_TEXT_BYTES]; /* EPOCH: where rank 0 listens */
+    uint8_t members[TTI_MAX_HOSTS]; /* EPOCH, STATUS: of the epoch, on each host */
+    uint8_t targets[TTI_MAX_HOSTS]; /* PULSE, EPOCH: workers that each host shall have */
+    /* PULSE, EPOCH: where hosts listen, "ADDRESS:PORT"; "": unknown. */
+    char peers[TTI_MAX_HOSTS][TTI_HOST_PEER_BYTES];
 } tti_host_message;
 
 /* One connection. */
@@ -85,7 +98,8 @@ typedef enum tti_host_loss {
     TTI_HOST_SILENT /* its workers may live */
 } tti_host_loss;
 
-/* The state of another host as far as this one knows it.  Hosts other than 0 know only host 0. */
+/* The state of another host as far as this one knows it.  A host that does not lead knows only its
+ * leader. */
 typedef struct tti_host {
     tti_host_link link;
     tti_host_message status; /* the last STATUS, PULSE or EPOCH; kind 0: none on this connection */
@@ -94,11 +108,10 @@ typedef struct tti_host {
     bool has_left;           /* it said so, or its workers are done */
     bool has_ended;          /* it said that the run has failed, with the text: */
     char text[TTI_HOST_TEXT_BYTES];
-    uint64_t granted;  /* of host 0: the epoch that was sent on this connection; 0: none */
-    int n_granted;     /* members of the current epoch on that host */
+    bool is_dead;      /* it has ended, and its workers with it */
+    uint64_t granted;  /* by this leader: the epoch that was sent on this connection; 0: none */
     bool said_changes; /* in the last PULSE to it, .. */
     int said_target;   /* .. and how many workers it shall have */
-    int n_unknown;     /* of them, those that may live although their host does not answer */
 } tti_host;
 
 typedef struct tti_hosts tti_hosts;
@@ -125,14 +138,22 @@ const tti_host_place *tti_hosts_place(const tti_hosts *hosts);
 const char *tti_hosts_run_dir(const tti_hosts *hosts);
 const char *tti_hosts_token(const tti_hosts *hosts);
 
-/* Another host: of host 0 any node above 0; of the others node 0. */
+/* Another host: on the leader any; on others the leader. */
 tti_host *tti_hosts_get(tti_hosts *hosts, int node);
 
 /* How long the workers of a host wait for hosts that do not answer, before the run fails. */
 int tti_hosts_wait_ms(const tti_hosts *hosts);
 
-/* Why host 0 does not let this host in again; "": it has not refused it. */
+/* Why another host does not let this host in; "": none has refused it. */
 const char *tti_hosts_refusal(const tti_hosts *hosts);
+
+/* The host that leads this one; its own node: it leads, or has lost its leader. */
+int tti_hosts_leader(const tti_hosts *hosts);
+/* Once the leader is lost: this host leads those that accept it. */
+void tti_hosts_lead(tti_hosts *hosts);
+/* Whether this host would follow another one that leads, or that has lost its leader as well and
+ * has a later epoch, or the same one and a smaller number. */
+void tti_hosts_seek(tti_hosts *hosts, bool seeks, uint64_t epoch);
 
 /* Where rank 0 of an epoch listens if it is on that node: "HOST:FIRST-LAST". */
 void tti_hosts_address(const tti_hosts *hosts, int node, char *out, size_t n_bytes);
@@ -145,7 +166,7 @@ void tti_hosts_send(tti_hosts *hosts, tti_host *to, tti_host_message *m);
 /* Whether a message to this host is due, so that it does not miss this one. */
 bool tti_hosts_is_due(const tti_host *to);
 
-/* The descriptors to wait for; at most TTI_MAX_HOSTS + 9.  Returns their number. */
+/* The descriptors to wait for; at most 2 * TTI_MAX_HOSTS + 9.  Returns their number. */
 int tti_hosts_poll_fds(const tti_hosts *hosts, struct pollfd *fds);
 /* tutti_launch for the workers of this host, which begin and end with those of the other hosts.
  * desc->n_workers are those of this host, and min_workers those of all.  hosts NULL: this host is

@@ -40,6 +40,7 @@ typedef struct start {
     tti_host_file slots;
     int mirror_fd;    /* memory for the workers of an elastic run, empty at first */
     bool has_changed; /* a group after the first */
+    bool is_live;     /* RUN/live names this process */
     tti_hosts *hosts; /* the run has workers on other hosts; NULL: no */
     int alive_fd;     /* then the epoch is over once this is closed; -1: it is */
 } start;
@@ -107,6 +108,18 @@ static void look(void *user) {
     tti_watch_look(s->watch);
 }
 
+static tutti_status write_live(start *s) {
+    if (!s->desc->run_dir || s->is_live) return TUTTI_OK;
+    s->is_live = true;
+    return tti_live_write(s->desc->run_dir, s->flight);
+}
+
+/* From now on tutti ps and tutti scale find the run on this host. */
+static void take_lead(void *user) {
+    start *s = user;
+    if (write_live(s) != TUTTI_OK) tell_leave(s, tutti_last_error());
+}
+
 /* How many workers a user may ask for, on all hosts together. */
 static void set_range(start *s, int most) {
     int n = s->hosts ? 0 : s->desc->n_workers;
@@ -126,7 +139,8 @@ static tutti_status open_watch(start *s) {
     TTI_TRY(tti_flight_create(is_elastic ? most + desc->spares : desc->n_workers, &s->flight));
     if (is_elastic) set_range(s, most);
     if (is_elastic) s->mirror_fd = memfd_create("tutti-mirror", MFD_CLOEXEC);
-    if (s->desc->run_dir) TTI_TRY(tti_live_write(s->desc->run_dir, s->flight));
+    if (!s->hosts || tti_hosts_leader(s->hosts) == tti_hosts_place(s->hosts)->node)
+        TTI_TRY(write_live(s));
     return tti_watch_create(&(tti_watch_desc){.memory = s->flight,
                                               .phase_ms = s->desc->slow_phase_ms,
                                               .report = report_hang,
@@ -144,7 +158,8 @@ static int wanted(void *user) {
 }
 
 static void close_start(start *s) {
-    if (s->desc->run_dir) tti_live_remove(s->desc->run_dir);
+    bool leads = !s->hosts || tti_hosts_leader(s->hosts) == tti_hosts_place(s->hosts)->node;
+    if (s->is_live && leads) tti_live_remove(s->desc->run_dir);
     tti_watch_destroy(s->watch);
     tti_flight_close(s->flight);
     end_host_epoch(s);
@@ -189,6 +204,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, tti_hosts *hosts, in
                                .n_respawns = desc->max_restarts,
                                .wanted = wanted,
                                .new_group = new_group,
+                               .on_lead = take_lead,
                                .on_failure = break_group,
                                .describe = describe_rank,
                                .on_leave = tell_leave,

@@ -42,7 +42,7 @@ enum {
     DEFAULT_GIVE_UP_MS = 10000,
     DEFAULT_STOPPED_MS = 500, /* a worker that stays stopped for longer does not resume by itself */
     STOP_LOOK_MS = 50,
-    MAX_HOST_FDS = TTI_MAX_HOSTS + 9
+    MAX_HOST_FDS = 2 * TTI_MAX_HOSTS + 9
 };
 
 /* ---- signals to workers ---- */

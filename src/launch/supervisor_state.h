@@ -40,9 +40,10 @@ typedef struct tti_host_epochs {
     int n_ranks;           /* of the current epoch */
     int64_t suspended_ns;  /* since when this host waits for others; 0: it does not */
     tti_host_message said; /* the last STATUS */
-    int targets[TTI_MAX_HOSTS]; /* of host 0: how many workers each host shall have */
-    bool has_left;              /* this host has no worker, and the others go on */
-    bool has_ended;             /* the others know that the run of this host has ended */
+    int targets[TTI_MAX_HOSTS];     /* how many workers each host shall have */
+    uint8_t members[TTI_MAX_HOSTS]; /* of the current epoch */
+    bool has_left;                  /* this host has no worker, and the others go on */
+    bool has_ended;                 /* the others know that the run of this host has ended */
 } tti_host_epochs;
 
 typedef struct tti_supervisor {

@@ -23,6 +23,7 @@ class Hosts:
     def __init__(self, folder, nodes, *options, address="127.0.0.1", before=lambda node: [],
                  own=lambda node: [], delay_ms=5):
         self.folder = folder
+        self.first = 0  # a host that lives until the end
         self.options = options
         self.before, self.own = before, own
         self.more = dict(TUTTI_NODES=nodes, MASTER_ADDR=address, MASTER_PORT=str(runs.port()),
@@ -41,8 +42,11 @@ class Hosts:
         self.processes[node].kill()
         self.processes[node].wait()
 
-    def join(self, node):
+    def join(self, node, leader=0):
         """The same command once more, for a host that was lost."""
+        if leader > 0:
+            port = int(self.more["MASTER_PORT"]) + 16 + leader
+            self.more["MASTER_PORT"] = str(port)
         self.processes[node] = self.start(node)
 
     def texts(self):
@@ -55,9 +59,9 @@ class Hosts:
 
     def wait_for_workers(self, n):
         runs.wait_until(lambda: os.path.exists(os.path.join(self.folder, "metrics.jsonl")) and
-                        self.starts()[-1][0] == n or self.processes[0].poll() is not None,
+                        self.starts()[-1][0] == n or self.processes[self.first].poll() is not None,
                         what="%d workers" % n)
-        assert self.processes[0].poll() is None, self.texts()
+        assert self.processes[self.first].poll() is None, self.texts()
 
     def text(self, node):
         with open("%s-%d.out" % (self.folder, node), errors="replace") as file:
@@ -67,7 +71,7 @@ class Hosts:
         return (steps_of(self.folder) or [0])[-1]
 
     def wait_for(self, step):
-        runs.wait_until(lambda: self.step() >= step or self.processes[0].poll() is not None,
+        runs.wait_until(lambda: self.step() >= step or self.processes[self.first].poll() is not None,
                         what="step %d" % step)
         assert self.step() >= step, self.texts()
 
@@ -113,8 +117,9 @@ def test_killed_hosts():
     run = Hosts("leaderless", "2,2", "parallel.min_workers=1")
     run.wait_for(30)
     run.processes[0].kill()
-    assert run.end() == [-signal.SIGKILL, 5], run.text(1)
-    assert "host 0: it has ended" in run.text(1)
+    assert run.end() == [-signal.SIGKILL, 0], run.text(1)
+    assert "host 0 has ended" in run.text(1)
+    run.check(expected)
 
 
 def test_hosts_leave_and_join():
@@ -175,6 +180,30 @@ def test_partitions_of_a_lost_host():
     for zero in 1, 2, 3:
         check_parts("zero%d" % zero, expected, "parallel.zero=%d" % zero)
     check_parts("servers", expected, "parallel.sync=parameter-server", "parallel.servers=4")
+
+
+def test_lost_leaders():
+    """Host 0 ends, then host 1 that leads after it; host 1 joins again, at the address of host 2.
+    The last worker of host 2 is lost, and host 1 leads once more."""
+    expected = undisturbed_adam()
+    run = Hosts("led", "1,1,1,1", *ADAM, "parallel.zero=1", delay_ms=20)
+    run.wait_for(20)
+    run.first = 3
+    run.kill(0)
+    run.wait_for_workers(3)
+    run.wait_for(run.step() + 5)
+    run.kill(1)
+    run.wait_for_workers(2)
+    run.wait_for(run.step() + 5)
+    run.join(1, leader=2)
+    run.wait_for_workers(3)
+    run.wait_for(run.step() + 5)
+    run.kill_worker(2, 0)
+    run.wait_for_workers(2)
+    assert run.end() == [-signal.SIGKILL, 0, 5, 0], run.texts()
+    run.check(expected, "adam")
+    steps = [step for _, step in run.starts()]
+    assert steps == sorted(steps) and 0 < steps[1], steps
 
 
 def test_two_lost_hosts_are_read_from_disk():
@@ -267,6 +296,18 @@ def test_cut_link_of_four_hosts():
         assert run.step() == step
         for node in 1, 2:
             set_link(network, "up", node)
+        assert run.end() == [0, 0, 0, 0], run.texts()
+        run.check(expected, "adam")
+        run = Hosts("cut", "1,1,1,1", *ADAM, "parallel.zero=1", address=network.subnet + "1",
+                    before=inside(network), delay_ms=20)
+        run.wait_for(20)
+        run.first = 3
+        set_link(network, "down", 0)  # another host leads
+        run.wait_for_text(0, "that is no majority")
+        run.wait_for_workers(3)
+        run.wait_for(run.step() + 10)
+        set_link(network, "up", 0)
+        run.wait_for_workers(4)
         assert run.end() == [0, 0, 0, 0], run.texts()
         run.check(expected, "adam")
 

@@ -223,6 +223,71 @@ static void senseless_messages_end_the_connection(void **state) {
     tti_hosts_close(first);
 }
 
+/* All work until a host follows the leader. */
+static void move_until(tti_hosts **all, int n, int node, int leader) {
+    while (tti_hosts_leader(all[node]) != leader ||
+           !tti_hosts_get(all[leader], node)->link.is_open) {
+        for (int i = 0; i < n; i++)
+            if (all[i]) tti_hosts_move(all[i]);
+        usleep(1000);
+    }
+}
+
+/* Host 0 ends.  Of the others the one with the later epoch leads, and of equal ones the one with
+ * the smaller number; a host that leads an epoch follows none. */
+static void another_host_leads(void **state) {
+    (void)state;
+    tti_hosts *all[4] = {NULL};
+    int port = free_port();
+    tti_hosts_desc desc = desc_of(0, port);
+    desc.place.n_nodes = 4;
+    desc.place.n_workers[2] = desc.place.n_workers[3] = 1;
+    T_OK(tti_hosts_open(&desc, TIMEOUT_MS, &all[0]));
+    for (int k = 1; k < 4; k++) {
+        follower f = {.desc = desc};
+        f.desc.place.node = k;
+        f.desc.run_dir = NULL;
+        let_in(all[0], &f);
+        T_OK(f.status);
+        all[k] = f.hosts;
+        T_EQ(tti_hosts_leader(all[k]), 0);
+    }
+    for (int k = 1; k < 4; k++) { /* each learns where the others listen */
+        tti_host_message m = {.kind = TTI_HOST_PULSE, .epoch = 1};
+        tti_hosts_send(all[0], tti_hosts_get(all[0], k), &m);
+        while (tti_hosts_get(all[k], 0)->status.epoch != 1) tti_hosts_move(all[k]);
+    }
+    tti_hosts_close(all[0]);
+    all[0] = NULL;
+    for (int k = 1; k < 4; k++) {
+        while (tti_hosts_get(all[k], 0)->loss == TTI_HOST_NOT_LOST) tti_hosts_move(all[k]);
+        T_EQ(tti_hosts_get(all[k], 0)->loss, TTI_HOST_ENDED);
+        assert_true(tti_hosts_get(all[k], 0)->is_dead);
+        tti_hosts_lead(all[k]);
+        tti_hosts_seek(all[k], true, k == 2 ? 8 : 7);
+    }
+    move_until(all, 4, 1, 2);
+    move_until(all, 4, 3, 2);
+    tti_hosts_seek(all[2], false, 9); /* it begins an epoch */
+    /* Host 1 is stopped for so long that it is given up: it has not ended, as host 2 knows. */
+    while (tti_hosts_get(all[2], 1)->link.is_open) {
+        tti_hosts_move(all[2]);
+        tti_host_message m = {.kind = TTI_HOST_STATUS};
+        tti_hosts_send(all[3], tti_hosts_get(all[3], 2), &m);
+        usleep(20000);
+    }
+    T_EQ(tti_hosts_get(all[2], 1)->loss, TTI_HOST_SILENT);
+    assert_false(tti_hosts_get(all[2], 1)->is_dead);
+    while (tti_hosts_get(all[1], 2)->link.is_open) tti_hosts_move(all[1]);
+    T_EQ(tti_hosts_get(all[1], 2)->loss, TTI_HOST_SILENT);
+    assert_false(tti_hosts_get(all[1], 2)->is_dead);
+    tti_hosts_lead(all[1]);
+    tti_hosts_seek(all[1], true, 8);
+    move_until(all, 4, 1, 2);
+    assert_true(tti_hosts_get(all[2], 3)->link.is_open);
+    for (int k = 1; k < 4; k++) tti_hosts_close(all[k]);
+}
+
 static void a_long_folder_is_refused(void **state) {
     (void)state;
     char folder[TTI_HOST_TEXT_BYTES + 1];
@@ -241,6 +306,7 @@ int main(void) {
                                        cmocka_unit_test(strangers_stay_outside),
                                        cmocka_unit_test(another_job_is_refused),
                                        cmocka_unit_test(senseless_messages_end_the_connection),
+                                       cmocka_unit_test(another_host_leads),
                                        cmocka_unit_test(a_long_folder_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

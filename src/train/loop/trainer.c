@@ -434,7 +434,7 @@ static tutti_status supervise(trainer *t) {
                              .spares = (int)tti_job_config_of(t->job)->parallel.spares,
                              .on_restart = warn,
                              .on_leave = warn,
-                             .run_dir = is_other ? NULL : t->dir,
+                             .run_dir = t->dir,
                              .on_hang = warn,
                              .slow_phase_ms = slow_phase_ms(t),
                              .user = t},
