@@ -71,8 +71,8 @@ class Hosts:
         return (steps_of(self.folder) or [0])[-1]
 
     def wait_for(self, step):
-        runs.wait_until(lambda: self.step() >= step or self.processes[self.first].poll() is not None,
-                        what="step %d" % step)
+        runs.wait_until(lambda: self.step() >= step or
+                        self.processes[self.first].poll() is not None, what="step %d" % step)
         assert self.step() >= step, self.texts()
 
     def wait_for_text(self, node, text):
