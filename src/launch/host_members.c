@@ -390,6 +390,14 @@ static bool look_at_hosts(tti_supervisor *s) {
     return true;
 }
 
+/* Hosts that have just lost their leader do not find each other at the same moment.  One that is
+ * left out may have the only copy of a partition. */
+static bool is_gathering(const tti_supervisor *s, const census *c) {
+    int64_t since_ns = now_ns() - s->host.leaderless_ns;
+    bool is_new = s->host.leaderless_ns && since_ns < TTI_HOST_LOST_MS * TTI_NS_PER_MS;
+    return is_new && c->n_unknown > 0;
+}
+
 static void lead(tti_supervisor *s) {
     char why[300];
     if (!look_at_hosts(s)) return;
@@ -404,7 +412,9 @@ static void lead(tti_supervisor *s) {
     if (!tti_members_have_left(s) || !s->changes) return;
     census c = count(s);
     bool waits = must_wait(s, &c, why, sizeof why);
-    tti_hosts_seek(s->desc->hosts, waits && s->host.epoch > 0, s->host.epoch);
+    bool is_early = is_gathering(s, &c);
+    tti_hosts_seek(s->desc->hosts, (waits || is_early) && s->host.epoch > 0, s->host.epoch);
+    if (is_early) return;
     if (waits) {
         suspend(s, why);
         return;
@@ -440,6 +450,7 @@ static void lose_leader(tti_supervisor *s, tti_host *leader, const char *text) {
     leader->is_dead |= leader->has_left;
     leader->loss = TTI_HOST_NOT_LOST;
     tti_members_begin_change(s, -1, text);
+    s->host.leaderless_ns = now_ns();
     tti_hosts_lead(s->desc->hosts);
     tti_hosts_seek(s->desc->hosts, true, s->host.epoch);
 }

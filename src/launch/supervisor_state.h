@@ -38,6 +38,7 @@ typedef struct tti_host_epochs {
     int64_t begun_ns;      /* when it began */
     int n_short;           /* epochs one after the other that ended soon, with no worker lost */
     int n_ranks;           /* of the current epoch */
+    int64_t leaderless_ns; /* when this host lost its leader; 0: never */
     int64_t suspended_ns;  /* since when this host waits for others; 0: it does not */
     tti_host_message said; /* the last STATUS */
     int targets[TTI_MAX_HOSTS];     /* how many workers each host shall have */

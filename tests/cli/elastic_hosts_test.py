@@ -10,7 +10,7 @@ import time
 
 import hosts_test
 import runs
-from elastic_test import N_STEPS, hash_of, steps_of, undisturbed
+from elastic_test import hash_of, steps_of, undisturbed
 
 PROGRAM = os.path.join(runs.BUILD, "tests", "tutti_faults")
 LONG = ["train.steps=300", "run.checkpoint_every=90", "parallel.place=processes", "train.ema=0.9"]
@@ -89,7 +89,7 @@ class Hosts:
     def check(self, expected, whole="whole"):
         """All steps are recorded once, with the losses of an undisturbed run."""
         assert hash_of(self.texts()) == expected, self.texts()
-        assert steps_of(self.folder) == list(range(1, N_STEPS + 1)), steps_of(self.folder)
+        assert steps_of(self.folder) == steps_of(whole), steps_of(self.folder)
         losses = [[(r["step"], r["loss"]) for r in runs.records(run) if r["event"] == "step"]
                   for run in (self.folder, whole)]
         assert losses[0] == losses[1]
@@ -141,87 +141,6 @@ def test_hosts_leave_and_join():
     run.check(expected)
 
 
-ADAM = ["optimizer.name=adam", "parallel.min_workers=1"]
-
-
-def undisturbed_adam():
-    ended = runs.tutti(*runs.small("adam", *LONG, "optimizer.name=adam", "-n", "1"))
-    ended.expect(0)
-    return hash_of(ended.out + ended.err)
-
-
-def check_parts(folder, expected, *options):
-    """A host is lost with its partitions: those of the others and copies of its own are left.  A
-    new one joins and gets all, and then another host is lost."""
-    run = Hosts(folder, "2,2,1", *ADAM, *options)
-    run.wait_for(30)
-    run.kill(1)
-    run.wait_for_workers(3)
-    run.join(1)
-    run.wait_for_workers(5)
-    run.wait_for(run.step() + 5)
-    run.kill(2)
-    run.wait_for_workers(4)
-    run.join(2)
-    run.wait_for_workers(5)
-    run.wait_for(run.step() + 5)
-    run.kill(1)
-    run.wait_for_workers(3)
-    assert run.end() == [0, -signal.SIGKILL, 0], run.texts()
-    run.check(expected, "adam")
-    steps = [step for _, step in run.starts()]
-    assert steps == sorted(steps) and 0 < steps[1], steps  # none began at a checkpoint
-    saved = [step for step in steps if step in (90, 180, 270)]
-    assert len(saved) < 2, steps
-
-
-def test_partitions_of_a_lost_host():
-    expected = undisturbed_adam()
-    for zero in 1, 2, 3:
-        check_parts("zero%d" % zero, expected, "parallel.zero=%d" % zero)
-    check_parts("servers", expected, "parallel.sync=parameter-server", "parallel.servers=4")
-
-
-def test_lost_leaders():
-    """Host 0 ends, then host 1 that leads after it; host 1 joins again, at the address of host 2.
-    The last worker of host 2 is lost, and host 1 leads once more."""
-    expected = undisturbed_adam()
-    run = Hosts("led", "1,1,1,1", *ADAM, "parallel.zero=1", delay_ms=20)
-    run.wait_for(20)
-    run.first = 3
-    run.kill(0)
-    run.wait_for_workers(3)
-    run.wait_for(run.step() + 5)
-    run.kill(1)
-    run.wait_for_workers(2)
-    run.wait_for(run.step() + 5)
-    run.join(1, leader=2)
-    run.wait_for_workers(3)
-    run.wait_for(run.step() + 5)
-    run.kill_worker(2, 0)
-    run.wait_for_workers(2)
-    assert run.end() == [-signal.SIGKILL, 0, 5, 0], run.texts()
-    run.check(expected, "adam")
-    steps = [step for _, step in run.starts()]
-    assert steps == sorted(steps) and 0 < steps[1], steps
-
-
-def test_two_lost_hosts_are_read_from_disk():
-    """Host 2 has the only copies of the partitions of host 1: when both are lost at once, the
-    checkpoint of step 90 is all there is.  So it is without a mirror."""
-    expected = undisturbed_adam()
-    for folder, options in ("both", []), ("disk", ["parallel.mirror=false"]):
-        run = Hosts(folder, "2,1,1,1", *ADAM, "parallel.zero=1", *options)
-        run.wait_for(110)
-        for node in 1, 2:
-            run.processes[node].send_signal(signal.SIGKILL)
-        run.wait_for_workers(3)
-        assert run.end() == [0, -signal.SIGKILL, -signal.SIGKILL, 0], run.texts()
-        run.check(expected, "adam")
-        steps = [step for _, step in run.starts()]
-        assert 90 in steps[1:] or 180 in steps[1:], steps
-
-
 def test_spares_and_scale():
     expected = undisturbed()
     run = Hosts("spared", "1,1", "parallel.min_workers=2", "parallel.spares=1")
@@ -269,47 +188,6 @@ def inside(network):
 
 def set_link(network, state, node=1):
     network.ip("link", "set", network.hosts[node] + "v", state)
-
-
-def test_cut_link_of_four_hosts():
-    """The partitions of the host that cannot be reached are on its neighbor.  It comes back, and
-    then two others cannot be reached, so that no majority is left until they are back."""
-    network = hosts_test.network_or_none(4)
-    if not network:
-        return
-    expected = undisturbed_adam()
-    with network:
-        run = Hosts("four", "1,1,1,1", *ADAM, "parallel.zero=1", address=network.subnet + "1",
-                    before=inside(network), delay_ms=20)
-        run.wait_for(20)
-        set_link(network, "down", 3)
-        run.wait_for_workers(3)
-        run.wait_for(run.step() + 10)
-        set_link(network, "up", 3)
-        run.wait_for_workers(4)
-        run.wait_for(run.step() + 5)
-        for node in 1, 2:
-            set_link(network, "down", node)
-        run.wait_for_text(0, "that is no majority")
-        step = run.step()
-        time.sleep(0.5)  # if steps were committed, some would be by now
-        assert run.step() == step
-        for node in 1, 2:
-            set_link(network, "up", node)
-        assert run.end() == [0, 0, 0, 0], run.texts()
-        run.check(expected, "adam")
-        run = Hosts("cut", "1,1,1,1", *ADAM, "parallel.zero=1", address=network.subnet + "1",
-                    before=inside(network), delay_ms=20)
-        run.wait_for(20)
-        run.first = 3
-        set_link(network, "down", 0)  # another host leads
-        run.wait_for_text(0, "that is no majority")
-        run.wait_for_workers(3)
-        run.wait_for(run.step() + 10)
-        set_link(network, "up", 0)
-        run.wait_for_workers(4)
-        assert run.end() == [0, 0, 0, 0], run.texts()
-        run.check(expected, "adam")
 
 
 def test_cut_link():
