@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/backend.h"
+#include "base/dtype.h"
 
 static inline tutti_status fake_open(const tti_device_desc *desc) {
     (void)desc;

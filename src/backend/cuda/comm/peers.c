@@ -98,7 +98,7 @@ static cudaError_t round_partials(const group *g, int64_t which, size_t first, s
     return error;
 }
 
-/* The partial sums take partition as they are, or rounded. */
+/* The partial sums take part as they are, or rounded. */
 cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool overlapped,
                                  cudaStream_t stream) {
     tutti_dtype wire = g->peers.wire;
