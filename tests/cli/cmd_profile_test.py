@@ -82,7 +82,7 @@ def test_pieces_and_stages():
     nothing hides what a thread does itself."""
     out, traffic, rows = profile(4, "parallel.tensor=2", "parallel.pipeline=2",
                                  "parallel.place=processes")
-    spans, ms, hidden = traffic["exchanges inside layers"]
+    spans, ms, hidden = traffic["TP collectives"]
     if spans < 4 or hidden > 0.02 * ms or traffic["values between stages"][0] < 1:
         raise AssertionError(str(traffic))
     if not re.search(r"stages waited for each other [\d.]+ % of the time, [\d.]+ % expected", out):

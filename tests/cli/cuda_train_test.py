@@ -160,8 +160,8 @@ def test_trace_of_parts():
     and parameters are in queues beside the kernels, and no more of them is hidden than there is."""
     if runs.n_devices() < 2:
         return
-    for key, row, kind in (("parallel.tensor=2", "exchanges inside layers",
-                            "exchanges inside layers"),
+    for key, row, kind in (("parallel.tensor=2", "TP collectives",
+                            "TP collectives"),
                            ("parallel.pipeline=2", "segments of the stage",
                             "values between stages"),
                            ("parallel.zero=3", "sums between workers", "parameters")):

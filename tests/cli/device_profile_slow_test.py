@@ -13,9 +13,9 @@ PROCESSES = "parallel.place=processes"
 def test_host_staged():
     """Kernels stand still while the host exchanges."""
     host_staged, traffic, rows = profile_devices(2, "parallel.tensor=2", PROCESSES, says="")
-    if "(waiting for an exchange)" not in host_staged or "(values to the host)" not in host_staged:
+    if "(waiting for a collective)" not in host_staged or "(values to the host)" not in host_staged:
         raise AssertionError(host_staged)
-    if traffic["exchanges inside layers"][0] < 8:
+    if traffic["TP collectives"][0] < 8:
         raise AssertionError(str(traffic))
 
 

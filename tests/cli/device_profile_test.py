@@ -12,11 +12,11 @@ from profiles import count, lies_in, profile_devices
 def test_pieces_of_layers():
     """Exchanges are made in a queue of their own, in the recorded step."""
     _, traffic, rows = profile_devices(2, "parallel.tensor=2")
-    spans, ms, hidden = traffic["exchanges inside layers"]
+    spans, ms, hidden = traffic["TP collectives"]
     if spans < 8 or hidden > ms:
         raise AssertionError(str(traffic))
     for each in rows:
-        collectives = [s for s in each["exchanges inside layers"] if "layer" in s["args"]]
+        collectives = [s for s in each["TP collectives"] if "layer" in s["args"]]
         kernels = each["device: kernels"]
         if len(collectives) != 2 * spans or count(kernels, "update") != 2:
             raise AssertionError("%d exchanges, %s" % (len(collectives), spans))

@@ -15,7 +15,7 @@ def test_pieces_of_layers():
     """Exchanges have a row of their own; on the host nothing hides them."""
     for place in ("parallel.place=threads", PROCESSES):
         _, traffic, rows = profile(2, "parallel.tensor=2", place)
-        spans, ms, hidden = traffic["exchanges inside layers"]
+        spans, ms, hidden = traffic["TP collectives"]
         if spans < 8 or hidden > 0.02 * ms or "gradients" in traffic:
             raise AssertionError(str(traffic))
         for each in rows:
@@ -59,11 +59,11 @@ def test_hybrid():
     """All axes at once: a process for each of eight workers, each with the rows of what it does."""
     _, traffic, rows = profile(8, "parallel.data=2", "parallel.tensor=2", "parallel.pipeline=2",
                                "parallel.zero=1", PROCESSES)
-    if set(traffic) != {"exchanges inside layers", "values between stages", "gradients",
+    if set(traffic) != {"TP collectives", "values between stages", "gradients",
                         "parameters", "sums and joins of a step"}:
         raise AssertionError(sorted(traffic))
     for each in rows:
-        if not set(each) >= {"exchanges inside layers", "values to other stages",
+        if not set(each) >= {"TP collectives", "values to other stages",
                              "segments of the stage", "host: sums between workers"}:
             raise AssertionError(list(each))
 

@@ -71,9 +71,9 @@ def lies_in(span, spans):
 
 def exchanges_of(rows):
     """Of a worker on the host; meanwhile its thread waits for them."""
-    spans = rows["exchanges inside layers"]
+    spans = rows["TP collectives"]
     waits = [s for s in rows["host: first compute thread"]
-             if s["name"] == "waiting for an exchange"]
+             if s["name"] == "waiting for a collective"]
     if not all("layer" in s["args"] for s in spans):
         raise AssertionError("exchanges of no layer")
     if not all(lies_in(s, waits) for s in spans):

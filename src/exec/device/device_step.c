@@ -72,7 +72,7 @@ void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, i
     if (stood && tti_device_tp_group(tti_tp_of(x)))
         return; /* the code that waits for it records it */
     tti_span_id id = stood
-                         ? tti_span_wait("waiting for an exchange")
+                         ? tti_span_wait("waiting for a collective")
                          : tti_span_node(TTI_SPAN_WORK, node, tti_instance_kernel(instance, step));
     tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, id, shard);
     (void)st;

@@ -480,7 +480,7 @@ static void after_step(int step, void *user) {
             .shard = f->shard,
             .row = TTI_ROW_TP};
         if (exchanges)
-            tti_profile_stall(f->r->x, &what, "waiting for an exchange", f->last_ns, now);
+            tti_profile_stall(f->r->x, &what, "waiting for a collective", f->last_ns, now);
         else
             tti_profile_add(f->r->x, TTI_ROW_COMPUTE, what.id, f->shard, f->last_ns, now);
         f->last_ns = tti_now_ns();

@@ -10,7 +10,7 @@ typedef enum tti_row {
     TTI_ROW_COMPUTE, /* the queue of the kernels; on the host the first compute thread: waits too */
     TTI_ROW_COPY,    /* to the device, of samples and of values of other stages */
     TTI_ROW_COMM,    /* gradients, sums and parameters between workers */
-    TTI_ROW_TP,      /* exchanges inside layers */
+    TTI_ROW_TP,      /* TP collectives, inside layers */
     TTI_ROW_STAGES,  /* values to other stages of a pipeline */
     TTI_ROW_SEGMENTS, /* pipeline: the segment and shard that TTI_ROW_COMPUTE runs */
     TTI_ROW_SERVER,   /* the parameter server's work for this worker */

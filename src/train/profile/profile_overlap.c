@@ -70,7 +70,7 @@ tutti_status tti_traffic_times(const tti_worker_spans *t, tti_traffic_time *time
 
 const char *tti_traffic_name(tti_span_kind kind) {
     static const char *const names[TTI_N_SPAN_KINDS] = {
-        [TTI_SPAN_LAYERS] = "exchanges inside layers",
+        [TTI_SPAN_LAYERS] = "TP collectives",
         [TTI_SPAN_STAGES] = "values between stages",
         [TTI_SPAN_GRADS] = "gradients",
         [TTI_SPAN_PARAMS] = "parameters",

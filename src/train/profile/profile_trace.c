@@ -46,10 +46,10 @@ static void print_worker(const tti_profiled *p, int rank, tti_str *out) {
 static void add_names(tti_json *j, const tti_profiled *p, int rank) {
     static const char *const rows[2][TTI_N_ROWS] = {
         {"host: waits", "host: first compute thread", "host: copies", "host: sums between workers",
-         "exchanges inside layers", "values to other stages", "segments of the stage",
+         "TP collectives", "values to other stages", "segments of the stage",
          "server: for this worker"},
         {"host: waits, what it puts into queues", "device: kernels", "device: copies of samples",
-         "sums between workers", "exchanges inside layers", "values to other stages",
+         "sums between workers", "TP collectives", "values to other stages",
          "segments of the stage", "server: for this worker"}};
     const tti_worker_spans *t = &p->ranks[rank];
     bool on_device = tti_devices_place(p->devices, rank) != TTI_ON_HOST, has[TTI_N_ROWS] = {0};

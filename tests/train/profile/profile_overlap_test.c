@@ -67,7 +67,7 @@ T_CASE(nothing_is_nothing) {
 
 T_CASE(kinds_have_names) {
     T_UNUSED;
-    assert_string_equal(tti_traffic_name(TTI_SPAN_LAYERS), "exchanges inside layers");
+    assert_string_equal(tti_traffic_name(TTI_SPAN_LAYERS), "TP collectives");
     assert_null(tti_traffic_name(TTI_SPAN_WORK));
     assert_null(tti_traffic_name(TTI_SPAN_WAIT));
     assert_null(tti_traffic_name(TTI_SPAN_OTHER));

@@ -324,11 +324,11 @@ tutti_status tti_device_tp_wait(tti_device_tp *e) {
     if (!e || !e->pending) return TUTTI_OK;
     e->pending = e->pulled = false;
     TTI_TRY(e->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
-    return tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for an exchange"), -1);
+    return tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for a collective"), -1);
 }
 
 static tti_span_id between_devices(const tti_node *node) {
-    return tti_span_node(TTI_SPAN_LAYERS, node, "exchange between devices");
+    return tti_span_node(TTI_SPAN_LAYERS, node, "collective between devices");
 }
 
 /* All workers are idle before a kernel starts that waits for the others. */
@@ -384,7 +384,7 @@ static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool o
     TTI_TRY((norm->part ? ops->fusions.norm_grad : ops->fusions.norm)(e->group, norm));
     if (timestamp > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, timestamp + 1));
     tti_profile_between(e->x, TTI_ROW_TP, between_devices(norm->node), -1, timestamp);
-    tti_span_id wait = tti_span_wait("waiting for an exchange");
+    tti_span_id wait = tti_span_wait("waiting for a collective");
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
     TTI_TRY(end_alone(e));
     return norm->kept ? gather_rows(e, norm) : TUTTI_OK;
@@ -417,7 +417,7 @@ tutti_status tti_device_tp_sum(tti_device_tp *e, double *terms, size_t n) {
                                   .n_rows = 1,
                                   .part_bytes = n * sizeof *terms};
     alone(e);
-    TTI_TRY(enqueue_exchange(e, &tp, tti_span_sums("exchange between devices")));
+    TTI_TRY(enqueue_exchange(e, &tp, tti_span_sums("collective between devices")));
     return tti_device_tp_wait(e);
 }
 
@@ -447,7 +447,7 @@ static tutti_status run_exchange(void *state, const tti_kargs *a) {
         TTI_TRY(exchange_on_host(e, a, n_in));
         int64_t end = tti_now_ns();
         tti_exec_waited(e->x, end - start);
-        tti_span_id id = tti_span_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
+        tti_span_id id = tti_span_node(TTI_SPAN_LAYERS, a->node, "collective through the host");
         tti_profile_add(e->x, TTI_ROW_TP, id, -1, start, end);
         return e->ops->queues.copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
     }
