@@ -125,34 +125,36 @@ void tti_cores_divide(const tti_cores *all, int n_usable, int r, int n_workers,
 
 /* Behind the cores of the first r workers: one each, and of the rest as many as their weights say.
  */
-static int end_by_weight(const int *weights, int n_cores, int r, int n_workers) {
+static int end_by_weight(tti_core_weight_fn weight, const void *user, int n_cores, int r,
+                         int n_workers) {
     int64_t before = 0, total = 0;
     for (int i = 0; i < n_workers; i++) {
-        before += i < r ? weights[i] : 0;
-        total += weights[i];
+        before += i < r ? weight(user, i) : 0;
+        total += weight(user, i);
     }
     return r + (int)((n_cores - n_workers) * before / total);
 }
 
-void tti_cores_divide_by(const tti_cores *all, int n_usable, const int *weights, int r,
-                         int n_workers, tti_core_share *out) {
+void tti_cores_divide_by(const tti_cores *all, int n_usable, tti_core_weight_fn weight,
+                         const void *user, int r, int n_workers, tti_core_share *out) {
     int n = TTI_MIN(n_usable, all->n);
     if (n < n_workers) {
         tti_cores_divide(all, n_usable, r, n_workers, out);
         return;
     }
-    int first = end_by_weight(weights, n, r, n_workers);
-    int last = end_by_weight(weights, n, r + 1, n_workers);
+    int first = end_by_weight(weight, user, n, r, n_workers);
+    int last = end_by_weight(weight, user, n, r + 1, n_workers);
     *out = (tti_core_share){.n_threads = last - first, .pinned = n == all->n, .cores = *all};
     if (!out->pinned) return;
     out->cores.n = last - first;
     memmove(out->cores.id, all->id + first, (size_t)(last - first) * sizeof all->id[0]);
 }
 
-void tti_cores_share_by(const int *weights, int r, int n_workers, tti_core_share *out) {
+void tti_cores_share_by(tti_core_weight_fn weight, const void *user, int r, int n_workers,
+                        tti_core_share *out) {
     tti_cores all;
     tti_cores_allowed(&all);
-    tti_cores_divide_by(&all, usable_of(&all), weights, r, n_workers, out);
+    tti_cores_divide_by(&all, usable_of(&all), weight, user, r, n_workers, out);
 }
 
 void tti_cores_share(int r, int n_workers, tti_core_share *out) {

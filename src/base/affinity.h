@@ -39,11 +39,15 @@ int tti_cores_usable(void);
 void tti_cores_divide(const tti_cores *all, int n_usable, int r, int n_workers,
                       tti_core_share *out);
 
-/* The same with unequal parts: one core for each worker, and the rest in proportion to weights
- * [n_workers], each > 0. */
-void tti_cores_divide_by(const tti_cores *all, int n_usable, const int *weights, int r,
-                         int n_workers, tti_core_share *out);
-void tti_cores_share_by(const int *weights, int r, int n_workers, tti_core_share *out);
+/* The weight of a worker, > 0. */
+typedef int (*tti_core_weight_fn)(const void *user, int worker);
+
+/* The same with unequal parts: one core for each worker, and the rest in proportion to their
+ * weights. */
+void tti_cores_divide_by(const tti_cores *all, int n_usable, tti_core_weight_fn weight,
+                         const void *user, int r, int n_workers, tti_core_share *out);
+void tti_cores_share_by(tti_core_weight_fn weight, const void *user, int r, int n_workers,
+                        tti_core_share *out);
 
 /* tti_cores_divide of this process's own cores. */
 void tti_cores_share(int r, int n_workers, tti_core_share *out);

@@ -30,7 +30,7 @@ typedef struct levels {
     tti_term *outer; /* the leaves; the additions between leaves        */
     leaf *leaves;
     int n_leaves;
-    int leaves_of[TTI_MAX_RANKS]; /* by host */
+    int leaves_of[TTI_MAX_NET_RANKS]; /* by host */
     tutti_dtype wide;
     size_t elem, wide_elem;
     /* Scratch memory of the comm: */
@@ -107,7 +107,7 @@ static tutti_status levels_create(const tti_work *work, levels *l) {
 /* ---- assignment of partitions to ranks ---- */
 
 int tti_agent(const tutti_comm *comm, int host, int owner) {
-    int ranks[TTI_MAX_RANKS], n = 0;
+    int ranks[TTI_MAX_NET_RANKS], n = 0;
     if (tti_comm_host_of(comm, owner) == host) return owner;
     for (int r = 0; r < comm->n_ranks; r++)
         if (tti_comm_host_of(comm, r) == host) ranks[n++] = r;
@@ -297,7 +297,7 @@ static tutti_status alloc_scratch(levels *l) {
 }
 
 static tutti_status run_blocks(levels *l) {
-    unsigned char *at[TTI_MAX_RANKS];
+    unsigned char *at[TTI_MAX_NET_RANKS];
     size_t n_block = block_elems(l), n_all = extent(l->work);
     for (l->first = 0; l->first < n_all; l->first += n_block) {
         l->n_elems = TTI_MIN(n_block, n_all - l->first);

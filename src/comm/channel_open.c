@@ -40,7 +40,7 @@ typedef struct opening {
     invitation invite;
     tti_link_desc desc;
     int near_fd, far_fd; /* listeners; -1: none */
-    int fds[TTI_MAX_RANKS];
+    int fds[TTI_MAX_NET_RANKS];
     int64_t deadline_ns;
 } opening;
 
@@ -166,8 +166,8 @@ static tutti_status invite(opening *o) {
 }
 
 static tutti_status admit(opening *o, bool near) {
-    bool wanted[TTI_MAX_RANKS] = {false};
-    tcp_place places[TTI_MAX_RANKS];
+    bool wanted[TTI_MAX_NET_RANKS] = {false};
+    tcp_place places[TTI_MAX_NET_RANKS];
     int n = 0;
     for (int r = 0; r < o->comm->n_ranks; r++)
         n += wanted[r] = r != o->root && is_near(o, r) == near;
@@ -357,18 +357,18 @@ static tutti_status open_all(opening *o, const size_t *area_bytes, int n_areas,
 
 tutti_status tti_channels_open(tutti_comm *comm, int root, const size_t *area_bytes, int n_areas,
                                tti_channel **channels) {
-    if (comm->n_ranks > TTI_MAX_RANKS)
+    if (comm->n_ranks > TTI_MAX_NET_RANKS)
         return tti_fail(TUTTI_E_UNSUPPORTED, "channel: connects at most %d ranks, not %d",
-                        TTI_MAX_RANKS, comm->n_ranks);
+                        TTI_MAX_NET_RANKS, comm->n_ranks);
     opening o = {.comm = comm, .root = root, .near_fd = -1, .far_fd = -1};
     o.desc = (tti_link_desc){.rank = comm->rank,
                              .n_ranks = comm->n_ranks,
                              .timeout_ms = comm->timeout_ms,
                              .job = "channels"};
-    for (int r = 0; r < TTI_MAX_RANKS; r++) o.fds[r] = -1;
+    for (int r = 0; r < TTI_MAX_NET_RANKS; r++) o.fds[r] = -1;
     for (int r = 0; r < comm->n_ranks; r++) channels[r] = NULL;
     tutti_status st = open_all(&o, area_bytes, n_areas, channels);
-    close_rest(&o, TTI_MAX_RANKS);
+    close_rest(&o, TTI_MAX_NET_RANKS);
     if (st == TUTTI_OK) return st;
     tti_comm_abort(comm, tutti_last_error()); /* the others wait for this one */
     for (int r = 0; r < comm->n_ranks; r++) {

@@ -45,7 +45,7 @@ static tutti_status find_transport(const tutti_comm_desc *desc, const tti_transp
 
 static tutti_status check_desc(const tutti_comm_desc *desc) {
     if (!desc) return tti_fail(TUTTI_E_INVALID, "comm_create: desc is NULL");
-    int most = desc->group ? TTI_MAX_HOST_RANKS : TTI_MAX_RANKS;
+    int most = desc->group ? TTI_MAX_HOST_RANKS : TTI_MAX_NET_RANKS;
     if (desc->n_ranks < 1 || desc->n_ranks > most)
         return tti_fail(TUTTI_E_INVALID, "comm_create: n_ranks must be in 1 .. %d%s, got %d", most,
                         desc->group ? "" : " without a group of one host", desc->n_ranks);
@@ -68,10 +68,10 @@ static tutti_status join(tutti_comm *comm, tutti_comm_desc *desc) {
         desc->group = comm->own_group;
     }
     TTI_TRY(find_transport(desc, &comm->transport));
-    if (comm->transport->hosts && comm->n_ranks > TTI_MAX_RANKS)
+    if (comm->transport->hosts && comm->n_ranks > TTI_MAX_NET_RANKS)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "comm_create: transport \"%s\" connects at most %d ranks, not %d",
-                        comm->transport->name, TTI_MAX_RANKS, comm->n_ranks);
+                        comm->transport->name, TTI_MAX_NET_RANKS, comm->n_ranks);
     TTI_TRY(comm->transport->join(desc, &comm->state));
     return tti_comm_find_hosts(comm);
 }
@@ -112,6 +112,7 @@ void tutti_comm_destroy(tutti_comm *comm) {
     if (comm->state) comm->transport->leave(comm->state);
     tti_sum_order_free(&comm->by_rank);
     tti_sum_order_free(&comm->by_shard);
+    tti_shard_map_free(&comm->assigned);
     tutti_comm_group_destroy(comm->own_group);
     free(comm->scratch);
     free(comm->number_of);
@@ -125,7 +126,7 @@ void tti_comm_keep_group(tutti_comm *comm, tutti_comm_group *group) { comm->own_
 tutti_status tutti_comm_alloc(tutti_comm *comm, size_t n_bytes, void **out) {
     TTI_TRY(tti_check_comm("comm_alloc", comm));
     if (!out) return tti_fail(TUTTI_E_INVALID, "comm_alloc: out is NULL");
-    if (n_bytes > PTRDIFF_MAX / (size_t)TTI_MAX(comm->n_ranks, TTI_MAX_RANKS) / 2)
+    if (n_bytes > PTRDIFF_MAX / (size_t)TTI_MAX(comm->n_ranks, TTI_MAX_NET_RANKS) / 2)
         return tti_fail(TUTTI_E_INVALID, "comm_alloc: %zu bytes are too many", n_bytes);
     tti_offer offer = {.call = {.kind = TTI_CALL_ALLOC, .n_elems = n_bytes}};
     tutti_status st = tti_call_begin(comm, &offer, NULL);

@@ -13,14 +13,14 @@ typedef struct stages {
     tutti_comm *comm;
     const tti_partitions_desc *desc;
     size_t elem, block_bytes; /* of a partition at a time, the same on every host */
-    int taker[TTI_MAX_RANKS];
-    int slot[TTI_MAX_RANKS];
+    int taker[TTI_MAX_NET_RANKS];
+    int slot[TTI_MAX_NET_RANKS];
 } stages;
 
 /* Fills the rank that receives each partition on a host; returns the largest number of partitions
  * of one rank. */
 static int list_takers(const tutti_comm *comm, int host, int *taker, int *slot) {
-    int n_taken[TTI_MAX_RANKS] = {0}, most = 0;
+    int n_taken[TTI_MAX_NET_RANKS] = {0}, most = 0;
     for (int p = 0; p < comm->n_ranks; p++) {
         taker[p] = tti_agent(comm, host, p);
         slot[p] = 0;

@@ -2,6 +2,7 @@
  *
  * If peers' memory is visible, each rank reads what it needs and a barrier ends the call; small
  * payloads travel in the agreement itself; otherwise the transport exchanges messages. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/call.h"
@@ -40,24 +41,31 @@ static void offer_with_stage(const move *m, tti_offer *offer, void *src) {
 }
 
 static tutti_status gather_in_levels(const move *m) {
-    size_t bounds[TTI_MAX_RANKS + 1], from[TTI_MAX_RANKS] = {0};
-    for (int r = 0; r <= tutti_comm_n_ranks(m->comm); r++) bounds[r] = (size_t)r * m->n_bytes;
+    size_t n = (size_t)tutti_comm_n_ranks(m->comm);
+    size_t *bounds = calloc(2 * n + 1, sizeof *bounds), *from = bounds + n + 1;
+    if (!bounds) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for bounds of %zu ranks", n);
+    for (size_t r = 0; r <= n; r++) bounds[r] = r * m->n_bytes;
     const tti_partitions_desc partitions = {.src = m->src,
                                             .dst = m->dst,
                                             .bounds = bounds,
                                             .n_groups = 1,
                                             .from = from,
                                             .dtype = TUTTI_U8};
-    return tti_hosts_gather(m->comm, &partitions);
+    tutti_status st = tti_hosts_gather(m->comm, &partitions);
+    free(bounds);
+    return st;
 }
 
 /* A gather in which only the root has a partition. */
 static tutti_status broadcast_in_levels(const move *m, int root) {
-    size_t bounds[TTI_MAX_RANKS + 1] = {0};
+    size_t n = (size_t)tutti_comm_n_ranks(m->comm), *bounds = calloc(n + 1, sizeof *bounds);
+    if (!bounds) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for bounds of %zu ranks", n);
     for (int r = root + 1; r <= tutti_comm_n_ranks(m->comm); r++) bounds[r] = m->n_bytes;
     const tti_partitions_desc partitions = {
         .src = m->dst, .dst = m->dst, .bounds = bounds, .n_groups = 1, .dtype = TUTTI_U8};
-    return tti_hosts_gather(m->comm, &partitions);
+    tutti_status st = tti_hosts_gather(m->comm, &partitions);
+    free(bounds);
+    return st;
 }
 
 static tutti_status all_gather(move *m, tti_offer *offer) {
@@ -101,6 +109,17 @@ tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src, void *dst,
     if (m.n_bytes > TTI_INLINE_BYTES) TTI_TRY(tti_comm_stage(comm));
     tti_offer offer = {.call = {.kind = TTI_CALL_ALL_GATHER, .dtype = dtype, .n_elems = n_elems}};
     return tti_call_end(comm, all_gather(&m, &offer));
+}
+
+tutti_status tti_comm_gather_words(tutti_comm *comm, uint64_t mine, uint64_t **all) {
+    size_t n = (size_t)tutti_comm_n_ranks(comm);
+    *all = calloc(n, sizeof **all);
+    if (!*all) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for numbers of %zu ranks", n);
+    tutti_status st = tutti_comm_all_gather(comm, &mine, *all, 1, TUTTI_I64);
+    if (st == TUTTI_OK) return TUTTI_OK;
+    free(*all);
+    *all = NULL;
+    return st;
 }
 
 /* Without a view the root sends to each rank in turn. */

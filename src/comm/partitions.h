@@ -24,6 +24,10 @@ typedef struct tti_partitions_desc {
 TUTTI_NODISCARD tutti_status tti_comm_gather_partitions(tutti_comm *comm,
                                                         const tti_partitions_desc *desc);
 
+/* Gathers one number of each rank into *all [n_ranks], which the caller frees.  A collective:
+ * errors as in tutti/comm.h; *all is NULL then. */
+TUTTI_NODISCARD tutti_status tti_comm_gather_words(tutti_comm *comm, uint64_t mine, uint64_t **all);
+
 /* TUTTI_E_INVALID unless every row rises and stays within n_elems. */
 TUTTI_NODISCARD tutti_status tti_check_bounds(const char *who, const tutti_comm *comm,
                                               const size_t *bounds, size_t n_groups,

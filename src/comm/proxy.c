@@ -45,9 +45,9 @@ struct tti_proxy {
     int n_slots, rank, timeout_ms;
     peer *peers; /* [n_peers]: ranks of other hosts */
     int n_peers;
-    int peer_of[TTI_MAX_RANKS]; /* -1: of this host */
-    tti_message *messages;      /* [n_peers][PER_PEER] */
-    int wake_fd;                /* -1: none */
+    int peer_of[TTI_MAX_NET_RANKS]; /* -1: of this host */
+    tti_message *messages;          /* [n_peers][PER_PEER] */
+    int wake_fd;                    /* -1: none */
     pthread_t thread;
     bool is_running;
     _Atomic int delay_kind, delay_ms; /* of ranks that the thread hears of */
@@ -278,7 +278,7 @@ static tutti_status start(tti_proxy *c) {
 }
 
 static tutti_status build(tti_proxy *c, tutti_comm *comm) {
-    int everybody[TTI_MAX_RANKS];
+    int everybody[TTI_MAX_NET_RANKS];
     for (int r = 0; r < comm->n_ranks; r++) everybody[r] = r;
     TTI_TRY(make_peers(c, comm));
     TTI_TRY(comm->transport->split(comm->state, everybody, comm->n_ranks, comm->rank, &c->transport,

@@ -9,13 +9,16 @@
 
 #include "tutti/status.h"
 
-/* TTI_MAX_RANKS: of a communicator over several hosts, and of a job.  TTI_MAX_HOST_RANKS: of a
- * communicator over the shared memory of one host. */
-enum { TTI_MAX_RANKS = 64, TTI_MAX_HOST_RANKS = 4096 };
+/* TTI_MAX_NET_RANKS: of a communicator over several hosts.  TTI_MAX_HOST_RANKS: of a communicator
+ * over the shared memory of one host. */
+enum { TTI_MAX_NET_RANKS = 64, TTI_MAX_HOST_RANKS = 4096 };
 
+/* A copy of the struct borrows the array of the original.  Equal runs and those of
+ * tti_shard_map_subtrees are computed and own no memory. */
 typedef struct tti_shard_map {
-    int n_ranks;
-    int first[TTI_MAX_RANKS + 1]; /* rank r has shards first[r] .. first[r+1]-1; the first is 0 */
+    int n_ranks, n_shards;
+    int *first; /* [n_ranks + 1], rank r has shards first[r] .. first[r+1]-1; NULL: computed */
+    bool is_subtrees; /* computed runs: those of tti_shard_map_subtrees, not equal ones */
 } tti_shard_map;
 
 /* How fast a rank computes shards. */
@@ -27,6 +30,12 @@ typedef struct tti_throughput {
 /* First shard of rank r: floor(r*V/W).  The runs differ by at most one shard. */
 int tti_shard_first(int rank, int n_ranks, int n_shards);
 
+/* The first shard of rank, 0 <= rank <= n_ranks; that of n_ranks is V. */
+int tti_shard_map_first(const tti_shard_map *shard_map, int rank);
+
+/* The rank that has a shard. */
+int tti_shard_map_owner(const tti_shard_map *shard_map, int shard);
+
 /* V of a shard map, and how many of them rank has. */
 int tti_shard_map_n_shards(const tti_shard_map *shard_map);
 int tti_shard_map_n_of(const tti_shard_map *shard_map, int rank);
@@ -35,7 +44,21 @@ bool tti_shard_map_same(const tti_shard_map *a, const tti_shard_map *b);
 /* All ranks have the same number of shards, so that all do the same. */
 bool tti_shard_map_is_even(const tti_shard_map *shard_map);
 
-/* The runs of tti_shard_first.  1 <= n_ranks <= n_shards, n_ranks <= TTI_MAX_RANKS. */
+/* Every rank has one subtree, all of the same size, so that its sums are like those of any other.
+ */
+bool tti_shard_map_is_uniform(const tti_shard_map *shard_map);
+
+/* The longest run. */
+int tti_shard_map_most(const tti_shard_map *shard_map);
+
+/* A copy with an array of its own; frees what *to had, which must be zero or a shard map that owns
+ * its array.  Errors: TUTTI_E_NOMEM, *to unchanged. */
+TUTTI_NODISCARD tutti_status tti_shard_map_copy(const tti_shard_map *from, tti_shard_map *to);
+
+/* Frees the array of a shard map that owns one, and sets all to zero. */
+void tti_shard_map_free(tti_shard_map *shard_map);
+
+/* The runs of tti_shard_first.  1 <= n_ranks <= n_shards. */
 void tti_shard_map_equally(int n_ranks, int n_shards, tti_shard_map *out);
 
 /* Runs that are one subtree each, so that the tree over their shards adds ranks as
@@ -43,13 +66,16 @@ void tti_shard_map_equally(int n_ranks, int n_shards, tti_shard_map *out);
 void tti_shard_map_subtrees(int n_ranks, tti_shard_map *out);
 
 /* Runs in proportion to weights (> 0, [n_ranks]): the largest of shards / weight is as small as it
- * can be.  Equal weights give runs of equal length. */
-void tti_shard_map_by_weight(const double *weights, int n_ranks, int n_shards, tti_shard_map *out);
+ * can be.  Equal weights give runs of equal length.  The caller frees out.  TUTTI_E_NOMEM. */
+TUTTI_NODISCARD tutti_status tti_shard_map_by_weight(const double *weights, int n_ranks,
+                                                     int n_shards, tti_shard_map *out);
 
 /* Runs with which the slowest rank has done its micro-batch groups as early as can be; shards that
- * make no difference to that go where they are done first.  Depends on the throughputs alone. */
-void tti_shard_map_by_throughput(const tti_throughput *throughputs, int n_ranks, int n_shards,
-                                 tti_shard_map *out);
+ * make no difference to that go where they are done first.  Depends on the throughputs alone.  The
+ * caller frees out.  TUTTI_E_NOMEM. */
+TUTTI_NODISCARD tutti_status tti_shard_map_by_throughput(const tti_throughput *throughputs,
+                                                         int n_ranks, int n_shards,
+                                                         tti_shard_map *out);
 
 /* Seconds until the slowest rank has done its micro-batch groups. */
 double tti_shard_map_seconds(const tti_shard_map *shard_map, const tti_throughput *throughputs);

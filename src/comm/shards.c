@@ -12,7 +12,8 @@
 static tutti_status check_partials(const tutti_comm *comm, const tti_reduce_desc *desc,
                                    const tti_shard_map *shard_map) {
     tti_partial want[TTI_MAX_PARTIALS];
-    int first = shard_map->first[comm->rank], last = shard_map->first[comm->rank + 1];
+    int first = tti_shard_map_first(shard_map, comm->rank);
+    int last = tti_shard_map_first(shard_map, comm->rank + 1);
     int n = tti_shard_partials(first, last, want);
     if (desc->n_partials != n || !desc->partials)
         return tti_fail(TUTTI_E_INVALID,
@@ -39,7 +40,7 @@ static tutti_status check_whole(const tutti_comm *comm, const tti_reduce_desc *d
                     desc->bounds[0], desc->bounds[comm->n_ranks], desc->n_elems);
 }
 
-/* The shard map of desc, or equal runs. */
+/* The shard map of desc, whose array it borrows, or equal runs. */
 static tutti_status shard_map_of(const tutti_comm *comm, const tti_reduce_desc *desc,
                                  tti_shard_map *shard_map) {
     if (!desc->shard_map) {
@@ -53,9 +54,6 @@ static tutti_status shard_map_of(const tutti_comm *comm, const tti_reduce_desc *
 static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *desc,
                                tti_shard_map *shard_map) {
     if (!desc) return tti_fail(TUTTI_E_INVALID, "reduce_shards: desc is NULL");
-    if (comm->n_ranks > TTI_MAX_RANKS)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "reduce_shards: at most %d ranks, got %d",
-                        TTI_MAX_RANKS, comm->n_ranks);
     int v = desc->n_shards;
     if (v < comm->n_ranks || v > TTI_MAX_SHARDS || (v & (v - 1)) != 0)
         return tti_fail(TUTTI_E_INVALID,
@@ -84,9 +82,13 @@ static tutti_status order_of(tutti_comm *comm, const tti_shard_map *shard_map) {
         return TUTTI_OK;
     tti_sum_order order;
     TTI_TRY(tti_sum_order_shards(shard_map, &order));
+    tutti_status st = tti_shard_map_copy(shard_map, &comm->assigned);
+    if (st != TUTTI_OK) {
+        tti_sum_order_free(&order);
+        return st;
+    }
     tti_sum_order_free(&comm->by_shard);
     comm->by_shard = order;
-    comm->assigned = *shard_map;
     return TUTTI_OK;
 }
 

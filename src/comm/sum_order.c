@@ -63,12 +63,14 @@ tutti_status tti_sum_order_shards(const tti_shard_map *shard_map, tti_sum_order 
     tti_partial partials[TTI_MAX_PARTIALS];
     int n_terms = 0, n_ranks = shard_map->n_ranks;
     for (int r = 0; r < n_ranks; r++)
-        n_terms += tti_shard_partials(shard_map->first[r], shard_map->first[r + 1], partials);
+        n_terms += tti_shard_partials(tti_shard_map_first(shard_map, r),
+                                      tti_shard_map_first(shard_map, r + 1), partials);
     tti_term *terms = calloc((size_t)n_terms, sizeof *terms);
     if (!terms) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d terms", n_terms);
     counter c = {.n = 0};
     for (int r = 0, t = 0; r < n_ranks; r++) {
-        int n = tti_shard_partials(shard_map->first[r], shard_map->first[r + 1], partials);
+        int n = tti_shard_partials(tti_shard_map_first(shard_map, r),
+                                   tti_shard_map_first(shard_map, r + 1), partials);
         for (int k = 0; k < n; k++)
             terms[t++] = (tti_term){r, k, counter_push(&c, partials[k].level, partials[k].index)};
     }

@@ -157,15 +157,19 @@ static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     if (sharded)
         return tti_sharded_gather_slot(x, state_array(x, want->k), want->first, want->n_elems);
     const size_t *bounds = tti_share_bounds(&setup->share, setup->desc.plan, want->first);
-    size_t slot[TTI_MAX_RANKS + 1], last = want->first + want->n_elems;
+    size_t last = want->first + want->n_elems;
+    size_t *slot = calloc((size_t)setup->n_ranks + 1, sizeof *slot);
+    if (!slot) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int r = 0; r <= setup->n_ranks; r++)
         slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
     arrays->has_whole_ema = false;
     tti_zero_place_own(setup, state_array(x, want->k), (tti_range){want->first, last}, to);
-    return tti_comm_gather_partitions(
+    tutti_status st = tti_comm_gather_partitions(
         setup->desc.comm,
         &(tti_partitions_desc){
             .src = to, .dst = to, .bounds = slot, .n_groups = 1, .dtype = TUTTI_F32});
+    free(slot);
+    return st;
 }
 
 static tutti_status broadcast_request(const tti_setup *setup, request *want) {

@@ -349,12 +349,11 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     if (!x) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     x->setup.desc = *desc;
     x->setup.desc.shard_map = NULL;
-    x->setup.shard_map = shard_map;
     x->setup.rank = desc->comm ? tutti_comm_rank(desc->comm) : 0;
     x->setup.n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1;
     if (!desc->serves) {
-        x->setup.first_shard = shard_map.first[x->setup.rank];
-        x->setup.last_shard = shard_map.first[x->setup.rank + 1];
+        x->setup.first_shard = tti_shard_map_first(&shard_map, x->setup.rank);
+        x->setup.last_shard = tti_shard_map_first(&shard_map, x->setup.rank + 1);
         if (desc->server)
             tti_calls_of(desc->server)
                 ->shards(desc->server, desc->server_worker, desc->n_shards, &x->setup.first_shard,
@@ -373,7 +372,8 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     x->setup.n_threads = desc->n_compute_threads;
     x->setup.desc.n_compute_threads = tti_exec_n_compute_threads(
         desc, desc->serves ? desc->n_compute_threads : x->setup.last_shard - x->setup.first_shard);
-    tutti_status st = build_worker(x);
+    tutti_status st = tti_shard_map_copy(&shard_map, &x->setup.shard_map);
+    if (st == TUTTI_OK) st = build_worker(x);
     if (st != TUTTI_OK) {
         tti_exec_destroy(x);
         return st;
@@ -415,9 +415,9 @@ tutti_status tti_exec_rebalance(tti_exec *x, const tti_shard_map *shard_map) {
     TTI_TRY(tti_shard_map_check(shard_map, x->setup.n_ranks, x->setup.desc.n_shards));
     if (x->device) TTI_TRY(tti_exec_device_release_idle(x));
     release_compute_threads(x);
-    x->setup.shard_map = *shard_map;
-    x->setup.first_shard = shard_map->first[x->setup.rank];
-    x->setup.last_shard = shard_map->first[x->setup.rank + 1];
+    TTI_TRY(tti_shard_map_copy(shard_map, &x->setup.shard_map));
+    x->setup.first_shard = tti_shard_map_first(shard_map, x->setup.rank);
+    x->setup.last_shard = tti_shard_map_first(shard_map, x->setup.rank + 1);
     x->setup.desc.n_compute_threads = x->setup.n_threads;
     x->setup.desc.n_compute_threads =
         tti_exec_n_compute_threads(&x->setup.desc, x->setup.last_shard - x->setup.first_shard);
@@ -465,6 +465,7 @@ static void destroy(tti_exec *x) {
     tti_divided_destroy(x->setup.divided);
     tti_compute_thread_comms_destroy(x->threads->comms, x->threads->n_comms);
     free(x->setup.cores);
+    tti_shard_map_free(&x->setup.shard_map);
     free(x->arrays->buffers);
     free(x->tally->sums);
     tti_update_destroy(x->update);

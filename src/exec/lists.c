@@ -49,7 +49,8 @@ static tutti_status plan_worker(const tti_list_desc *d, tti_step_lists *p) {
         /* Micro-batch groups without a shard, so that all workers gather parameters equally often
          * (ZeRO-3). */
         int most = p->acc.n_shard_groups;
-        for (int r = 0; p->sharded.params && r < d->n_ranks; r++) {
+        int n_kinds = tti_shard_map_is_uniform(&map) ? 1 : d->n_ranks;
+        for (int r = 0; p->sharded.params && r < n_kinds; r++) {
             tti_accumulation theirs;
             TTI_TRY(tti_planned_accumulation(d->exec, r, d->n_ranks, &theirs));
             most = TTI_MAX(most, theirs.n_shard_groups);

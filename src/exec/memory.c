@@ -34,7 +34,8 @@ tutti_status tti_planned_shard_groups(const tti_exec_desc *desc, int n_local, in
     *n = tti_shard_groups_of(n_local, tti_exec_n_compute_threads(desc, n_local));
     if (desc->zero < 3 || desc->backend->device) return TUTTI_OK;
     TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
-    for (int r = 0; r < n_ranks; r++) {
+    int n_kinds = tti_shard_map_is_uniform(&shard_map) ? 1 : n_ranks;
+    for (int r = 0; r < n_kinds; r++) {
         int theirs = tti_shard_map_n_of(&shard_map, r);
         *n = TTI_MAX(*n, tti_shard_groups_of(theirs, tti_exec_n_compute_threads(desc, theirs)));
     }
@@ -58,7 +59,8 @@ tutti_status tti_planned_accumulation(const tti_exec_desc *desc, int rank, int n
                                       tti_accumulation *acc) {
     tti_shard_map shard_map;
     TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
-    int first = shard_map.first[rank], last = shard_map.first[rank + 1], width;
+    int first = tti_shard_map_first(&shard_map, rank), width;
+    int last = tti_shard_map_first(&shard_map, rank + 1);
     TTI_TRY(count_in_flight(desc, last - first, n_ranks, &width));
     if (desc->plan->stages)
         width = tti_pipe_width(desc->plan->stages, tti_exec_n_compute_threads(desc, last - first),
@@ -69,13 +71,16 @@ tutti_status tti_planned_accumulation(const tti_exec_desc *desc, int rank, int n
 
 /* A buffer that is whole for one worker is so for all of them. */
 static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_sharded *sharded) {
+    tti_shard_map shard_map;
+    TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
+    int n_kinds = tti_shard_map_is_uniform(&shard_map) ? 1 : n_ranks;
     size_t n = (size_t)desc->n_shards + 1;
     bool *theirs = calloc(n, sizeof *theirs);
     sharded->is_short = calloc(n, sizeof *sharded->is_short);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (theirs && sharded->is_short) st = TUTTI_OK;
     for (size_t b = 0; st == TUTTI_OK && b < n; b++) sharded->is_short[b] = true;
-    for (int r = 0; st == TUTTI_OK && r < n_ranks; r++) {
+    for (int r = 0; st == TUTTI_OK && r < n_kinds; r++) {
         tti_accumulation acc;
         st = tti_planned_accumulation(desc, r, n_ranks, &acc);
         if (st != TUTTI_OK) break;

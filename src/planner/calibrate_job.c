@@ -26,13 +26,15 @@ static const double WARM_S = 0.8;
 /* Cost of an empty program, so that scaling by costs stays finite. */
 static const double MIN_COST_S = 1e-12;
 
+enum { MOST_AT_ONCE = 64 }; /* shards */
+
 typedef struct rig {
     tti_blueprint b; /* with as many shards as run at once; its pointers are borrowed */
     tti_worker_desc worker;
     tti_exec *exec;
     tti_loader *loader;
     tti_batch batch; /* the newest */
-    tti_shard_data shards[TTI_MAX_WORKERS];
+    tti_shard_data shards[MOST_AT_ONCE];
     tti_group_cost shard_group;
     double spent_s, slice_s;
     int64_t n_begun, n_loaded;
@@ -239,7 +241,7 @@ static void keep_slowest(const rig *rigs, int n, tti_calibration *c, tti_calibra
 
 static int power_of_two_upto(int n) {
     int power = 1;
-    while (power * 2 <= n && power * 2 <= TTI_MAX_WORKERS) power *= 2;
+    while (power * 2 <= n && power * 2 <= MOST_AT_ONCE) power *= 2;
     return power;
 }
 

@@ -86,7 +86,7 @@ size_t tti_drawing_message_bytes(const tti_drawing *d, const tti_plan *plan, siz
 
 /* ---- a worker ---- */
 
-/* The shard map of a batch for n workers. */
+/* The shard map of a batch for n workers; borrows the array of the blueprint. */
 static tti_shard_map shard_map_of(const tti_drawing *d, int n) {
     tti_shard_map shard_map;
     tti_shard_map_equally(n, d->b->n_shards, &shard_map);
@@ -107,7 +107,8 @@ tutti_status tti_drawing_hold(const tti_drawing *d, int rank, tti_holding *h) {
     int n = n_of_batch(d), at = n == 1 ? 0 : h->at.data; /* alone: all shards of its batches */
     tti_shard_map shard_map = shard_map_of(d, n);
     desc.shard_map = &shard_map;
-    h->first_shard = shard_map.first[at], h->last_shard = shard_map.first[at + 1];
+    h->first_shard = tti_shard_map_first(&shard_map, at);
+    h->last_shard = tti_shard_map_first(&shard_map, at + 1);
     h->first = h->plan->n_slots ? h->plan->slots[h->plan->n_slots - 1].param->name : "";
     h->last = h->plan->n_slots ? h->plan->slots[0].param->name : "";
     TTI_TRY(tti_exec_memory_plan(&desc, at, n, &h->bytes));

@@ -65,17 +65,19 @@ static int n_compute_threads_of(const member *w, int n_shards) {
     return tti_exec_n_compute_threads(&desc, n_shards);
 }
 
-static void shard_map(const tti_blueprint *b, const tti_scheme *l,
-                      const tti_throughput *throughputs, tti_shard_map *out) {
+static tutti_status shard_map(const tti_blueprint *b, const tti_scheme *l,
+                              const tti_throughput *throughputs, tti_shard_map *out) {
     tti_str text = {0};
     int n_shards = (int)l->shards;
+    bool is_given;
     tti_load_weights_kind kind = tti_load_weights_kind_of(&b->config);
-    if (tti_load_weights_given(&b->config, b->n_workers, n_shards, out)) return;
-    if (kind == TTI_LOAD_WEIGHTS_EQUAL)
-        tti_shard_map_equally(b->n_workers, n_shards, out);
-    else
-        tti_throughput_shard_map(throughputs, b->n_workers, n_shards, out, &text);
+    TTI_TRY(tti_load_weights_given(&b->config, b->n_workers, n_shards, &is_given, out));
+    if (is_given) return TUTTI_OK;
+    tti_shard_map_equally(b->n_workers, n_shards, out);
+    if (kind == TTI_LOAD_WEIGHTS_EQUAL) return TUTTI_OK;
+    tutti_status st = tti_throughput_shard_map(throughputs, b->n_workers, n_shards, out, &text);
     tti_str_free(&text);
+    return st;
 }
 
 /* ---- a step ---- */
@@ -139,18 +141,27 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
 
 tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *l, const tti_mixture *m,
                                  tti_prediction *out) {
-    member workers[TTI_MAX_WORKERS];
-    tti_throughput throughputs[TTI_MAX_WORKERS];
-    tti_shard_map d;
+    size_t n = (size_t)b->n_workers;
+    member *workers = calloc(n, sizeof *workers);
+    tti_throughput *throughputs = calloc(n, sizeof *throughputs);
+    tti_shard_map d = {0};
+    tutti_status st = TUTTI_OK;
     *out = (tti_prediction){.layout = *l, .is_measured = true};
-    for (int r = 0; r < b->n_workers; r++) {
+    if (!workers || !throughputs) st = tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int r = 0; st == TUTTI_OK && r < b->n_workers; r++) {
         bool is_measured;
         workers[r] = member_of(b, m, l, r, &is_measured);
         out->is_measured = out->is_measured && is_measured;
         throughputs[r] = (tti_throughput){fmax(workers[r].shard_group.s, 1e-9),
                                           n_compute_threads_of(&workers[r], b->n_shards)};
     }
-    shard_map(b, l, throughputs, &d);
-    predict_times(b, m, workers, &d, throughputs, out);
-    return predict_memory(b, m, workers, &d, out);
+    if (st == TUTTI_OK) st = shard_map(b, l, throughputs, &d);
+    if (st == TUTTI_OK) {
+        predict_times(b, m, workers, &d, throughputs, out);
+        st = predict_memory(b, m, workers, &d, out);
+    }
+    tti_shard_map_free(&d);
+    free(workers);
+    free(throughputs);
+    return st;
 }

@@ -25,7 +25,7 @@ static const double VARIATION = 0.05; /* of the time for a gradient, either way 
 tutti_status tti_speeds_parse(const char *text, tti_speeds *out) {
     *out = (tti_speeds){1, {1}};
     if (!text) return TUTTI_OK;
-    for (out->n = 0; out->n < TTI_MAX_WORKERS; text++) {
+    for (out->n = 0; out->n < TTI_MAX_SPEEDS; text++) {
         char number[TTI_NUMBER_TEXT];
         size_t n = strcspn(text, ",");
         double *speed = &out->of[out->n++];
@@ -41,7 +41,7 @@ tutti_status tti_speeds_parse(const char *text, tti_speeds *out) {
         TUTTI_E_CONFIG,
         "simulate: speeds are at most %d numbers from 0.001 to 1000 with commas between "
         "them, such as 1,1,1,0.2",
-        TTI_MAX_WORKERS);
+        TTI_MAX_SPEEDS);
 }
 
 static double speed_of(const tti_speeds *s, int64_t i) { return s->of[i % s->n]; }

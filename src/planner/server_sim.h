@@ -15,10 +15,12 @@
 
 enum { TTI_MAX_PLAYED = 1 << 12 }; /* most workers whose events are simulated */
 
+enum { TTI_MAX_SPEEDS = 64 };
+
 /* Relative speeds of workers: worker i has of[i % n]. */
 typedef struct tti_speeds {
     int n;
-    double of[TTI_MAX_WORKERS]; /* [n] > 0 */
+    double of[TTI_MAX_SPEEDS]; /* [n] > 0 */
 } tti_speeds;
 
 /* Parses "1,1,0.2"; NULL: all have speed 1.  TUTTI_E_CONFIG: not a list of numbers above 0. */

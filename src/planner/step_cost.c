@@ -24,8 +24,7 @@ tutti_status tti_step_worker_lists(const tti_step_worker *w, tti_step_lists **ou
     tti_shard_map map;
     int rank = 0;
     tti_shard_map_equally(w->n_ranks, w->n_shards, &map);
-    for (int r = 1; r < w->n_ranks; r++)
-        if (tti_shard_map_n_of(&map, r) > tti_shard_map_n_of(&map, rank)) rank = r;
+    while (tti_shard_map_n_of(&map, rank) < tti_shard_map_most(&map)) rank++;
     bool has_server = tti_job_has_server(&w->b->config) && !tti_worker_serves_in_ranks(w->b);
     return tti_step_lists_create(&(tti_list_desc){.exec = &desc,
                                                   .rank = rank,

@@ -39,8 +39,8 @@ void tti_server_store(tti_exec *x, int k, tti_range keys, const float *data) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-tutti_status tti_server_held(tti_server *s, tti_held held[TTI_MAX_RANKS], int *n) {
-    int64_t bytes[TTI_MAX_RANKS];
+tutti_status tti_server_held(tti_server *s, tti_held held[TTI_MAX_SERVED], int *n) {
+    int64_t bytes[TTI_MAX_SERVED];
     tti_request r = {.kind = TTI_TRAFFIC, .bytes = bytes};
     TTI_TRY(put_and_wait(s, &r));
     const tti_replica_group *t = s->replica_group;
@@ -88,7 +88,7 @@ static tti_server *new_server(const tti_server_desc *desc) {
 
 tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out) {
     *out = NULL;
-    if (desc->n_workers < 1 || desc->n_workers > TTI_MAX_RANKS)
+    if (desc->n_workers < 1 || desc->n_workers > TTI_MAX_SERVED)
         return tti_fail(TUTTI_E_INVALID, "parameter server: %d workers", desc->n_workers);
     tti_server *s = new_server(desc);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -117,6 +117,7 @@ void tti_server_destroy(tti_server *s) {
     tti_replica_group_destroy(s->replica_group);
     for (int i = 0; i < TTI_MAX_COMPUTE_THREADS; i++) free(s->scratch[i]);
     tti_sum_order_free(&s->order);
+    tti_shard_map_free(&s->shard_map);
     pthread_cond_destroy(&s->work);
     pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->mutex);
@@ -142,7 +143,7 @@ void tti_server_abort(tti_server *s, tutti_status status, const char *text) {
 
 /* Connections between the first process and each other one: orders, and returned values. */
 static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **control) {
-    tti_channel *channels[TTI_MAX_RANKS];
+    tti_channel *channels[TTI_MAX_SERVED];
     const tti_server_desc *d = &s->desc;
     int rank = tutti_comm_rank(comm);
     size_t areas[] = {2 * (size_t)d->exec.plan->n_updates * sizeof(double),
@@ -160,13 +161,13 @@ static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **
 }
 
 static tutti_status open_ranges(tti_server *s, tutti_comm *comm) {
-    tti_channel *to[TTI_MAX_RANKS] = {NULL}, *from[TTI_MAX_RANKS] = {NULL}, *control = NULL;
+    tti_channel *to[TTI_MAX_SERVED] = {NULL}, *from[TTI_MAX_SERVED] = {NULL}, *control = NULL;
     int rank = tutti_comm_rank(comm);
     if (tti_server_n_ranges(&s->desc) == 1) return TUTTI_OK;
     tutti_status st = open_control(s, comm, &control);
     /* From each worker to each range server. */
     for (int r = 1; st == TUTTI_OK && r < s->desc.n_ranges; r++) {
-        tti_channel *channels[TTI_MAX_RANKS];
+        tti_channel *channels[TTI_MAX_SERVED];
         size_t areas[TTI_N_KEY_AREAS];
         tti_server_area_bytes(&s->desc, r, areas);
         TTI_TRY_GOTO(tti_channels_open(comm, r, areas, TTI_N_KEY_AREAS, channels), cleanup);
@@ -182,7 +183,7 @@ static tutti_status open_ranges(tti_server *s, tutti_comm *comm) {
         return tti_range_server_create(&s->desc, tti_server_kind(s), rank, control, from,
                                        &s->range_server);
 cleanup:
-    for (int r = 0; r < TTI_MAX_RANKS; r++) {
+    for (int r = 0; r < TTI_MAX_SERVED; r++) {
         tti_channel_close(to[r]);
         tti_channel_close(from[r]);
     }
@@ -191,7 +192,7 @@ cleanup:
 }
 
 tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
-    tti_channel *channels[TTI_MAX_RANKS];
+    tti_channel *channels[TTI_MAX_SERVED];
     size_t areas[TTI_N_KEY_AREAS];
     tti_server_area_bytes(&s->desc, 0, areas);
     TTI_ASSERT(!s->listener && tti_server_is_async(s));
@@ -201,7 +202,7 @@ tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
 }
 
 tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out) {
-    tti_channel *channels[TTI_MAX_RANKS];
+    tti_channel *channels[TTI_MAX_SERVED];
     size_t areas[TTI_N_KEY_AREAS];
     tti_server_area_bytes(desc, 0, areas);
     *out = NULL;
@@ -237,7 +238,7 @@ static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *
 /* From the queue to the owner of each other part; in the first replica. */
 static tutti_status open_part_control(tti_server *s, tti_channel **control) {
     tti_replica_group *t = s->replica_group;
-    tti_channel *channels[TTI_MAX_RANKS];
+    tti_channel *channels[TTI_MAX_SERVED];
     /* Model ranks connect and fetch through other channels. */
     size_t none[] = {sizeof(double), sizeof(float)};
     const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
@@ -281,7 +282,7 @@ static tutti_status be_follower(tti_server *s, tti_channel *state_owner) {
 
 static tutti_status connect_model_ranks(tti_server *s, tutti_comm *comm, const tti_mesh_at *size) {
     tti_replica_group *t = s->replica_group;
-    tti_channel *channels[TTI_MAX_RANKS], *control = NULL;
+    tti_channel *channels[TTI_MAX_SERVED], *control = NULL;
     uint64_t mine = s->desc.exec.plan->n_flat;
     TTI_TRY(tti_mesh_init(comm, size, &t->mesh));
     t->model_rank = tti_mesh_model_rank(size, &t->mesh.at);

@@ -32,7 +32,8 @@
 #include "exec/exec.h"
 #include "exec/program/exec_program.h"
 
-enum { TTI_UNBOUNDED = -1, TTI_STALENESS_BINS = 257 };
+/* TTI_MAX_SERVED: workers of a server, which are bits of a word in its messages. */
+enum { TTI_UNBOUNDED = -1, TTI_STALENESS_BINS = 257, TTI_MAX_SERVED = 64 };
 
 /* An update of an asynchronous run: whose gradient, of which batch, of which parameters. */
 typedef struct tti_arrival {
@@ -231,7 +232,7 @@ typedef struct tti_held {
 } tti_held;
 
 /* On worker 0: the processes that own ranges, [*n], one or more. */
-tutti_status tti_server_held(tti_server *server, tti_held held[TTI_MAX_RANKS], int *n);
+tutti_status tti_server_held(tti_server *server, tti_held held[TTI_MAX_SERVED], int *n);
 
 typedef enum tti_combine_op { TTI_COMBINE_SUM, TTI_COMBINE_MAX, TTI_N_COMBINE_OPS } tti_combine_op;
 enum { TTI_COMBINE_VALUES = 512 };

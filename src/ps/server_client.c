@@ -331,7 +331,7 @@ struct tti_keys {
     const tti_server_desc *desc;
     int first, n;   /* ranges first .. n-1; range 0, where it is not one, is the queue's affair */
     int model_rank; /* of the owner; 0: ranges are of all of it */
-    tti_channel *range_server[TTI_MAX_RANKS]; /* [n]; NULL: the first, or of this process */
+    tti_channel *range_server[TTI_MAX_SERVED]; /* [n]; NULL: the first, or of this process */
 };
 
 tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels) {

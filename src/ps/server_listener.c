@@ -24,7 +24,7 @@ typedef struct attendant {
 } attendant;
 
 struct tti_listener {
-    attendant attendants[TTI_MAX_RANKS]; /* [n], that of worker 0 is not used */
+    attendant attendants[TTI_MAX_SERVED]; /* [n], that of worker 0 is not used */
     int n;
     atomic_bool is_closing;
 };

@@ -132,7 +132,7 @@ static tutti_status join_round(tti_server *s, int w, tti_combine_op op, int64_t 
     int64_t n_before = h->n_rounds;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     bool has_begun = false;
-    for (int i = 0; i < TTI_MAX_RANKS; i++) has_begun = has_begun || h->has_arrived[i];
+    for (int i = 0; i < TTI_MAX_SERVED; i++) has_begun = has_begun || h->has_arrived[i];
     if (!has_begun) {
         h->op = op;
         h->n_values = n;

@@ -31,7 +31,7 @@ static void pull_compute_thread(int compute_thread, void *arg) {
 /* A server thread's range of all partials, added along the tree. */
 static void sum_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
-    const void *terms[TTI_MAX_RANKS * TTI_MAX_PARTIALS];
+    const void *terms[TTI_MAX_SERVED * TTI_MAX_PARTIALS];
     const tti_sum_dtypes dtypes = {
         TUTTI_F32, tti_exec_rounds_partials(&s->desc.exec) ? TUTTI_BF16 : TUTTI_F32};
     float *dst = s->worker[0].partials[0];
@@ -288,7 +288,7 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
         TTI_TRY(tti_sum_order_shards(&setup->shard_map, &order));
         tti_sum_order_free(&s->order);
         s->order = order;
-        s->shard_map = setup->shard_map;
+        TTI_TRY(tti_shard_map_copy(&setup->shard_map, &s->shard_map));
     }
     for (int i = 0; i < setup->acc.n_partials; i++)
         s->worker[w].partials[i] = tti_exec_partial(x, i);

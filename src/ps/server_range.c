@@ -38,8 +38,8 @@ struct tti_range_server {
     size_t n_keys;
     tti_channel *control;
     tti_exec *x;
-    seat seats[TTI_MAX_RANKS]; /* [n_workers] */
-    float *memory;             /* of the seat of this process */
+    seat seats[TTI_MAX_SERVED]; /* [n_workers] */
+    float *memory;              /* of the seat of this process */
     pthread_t thread;
     bool has_thread;
     atomic_bool is_closing;
@@ -73,7 +73,7 @@ static void count(tti_range_server *h, const seat *s, size_t n_arrays, tutti_dty
 /* The gradients of an update, in the order of the workers. */
 typedef struct terms {
     tti_range_server *h;
-    seat *of[TTI_MAX_RANKS];
+    seat *of[TTI_MAX_SERVED];
     int n;
 } terms;
 
@@ -436,10 +436,10 @@ struct tti_ranges {
     const tti_server_desc *desc;
     int n;
     bool is_lost;
-    char why[768];                            /* it is lost */
-    tti_channel *range_server[TTI_MAX_RANKS]; /* [n], none for the first */
-    int *first_update;                        /* [n + 1]: blocks of range r are first .. next-1 */
-    bool by_model_rank;                       /* not ranges of one plan: each has its own plan */
+    char why[768];                             /* it is lost */
+    tti_channel *range_server[TTI_MAX_SERVED]; /* [n], none for the first */
+    int *first_update;                         /* [n + 1]: blocks of range r are first .. next-1 */
+    bool by_model_rank;                        /* not ranges of one plan: each has its own plan */
 };
 
 /* ---- create and close ---- */
@@ -557,7 +557,7 @@ static uint64_t hash_of_all(const tti_ranges *g, const uint64_t *hashes) {
 }
 
 tutti_status tti_ranges_end_update(tti_ranges *g, uint64_t *hash) {
-    uint64_t hashes[TTI_MAX_RANKS] = {*hash};
+    uint64_t hashes[TTI_MAX_SERVED] = {*hash};
     tutti_status st = TUTTI_OK;
     if (!g) return st;
     for (int r = 1; r < g->n && !g->is_lost; r++) {

@@ -181,7 +181,7 @@ static bool makes_sense(const tti_wire_message *m) {
         case TTI_WIRE_COMBINE:
             return has_count(m);
         case TTI_WIRE_COPY:
-            return m->number[0] >= 0 && m->number[0] < TTI_MAX_RANKS;
+            return m->number[0] >= 0 && m->number[0] < TTI_MAX_SERVED;
         case TTI_WIRE_FETCH:
             return m->number[1] >= 0 && m->number[2] >= 0;
         default:

@@ -81,13 +81,13 @@ typedef struct tti_served {
     bool has_left, is_dead;
     bool was_left_out; /* with backup workers: the last step that it had a part of */
     int64_t n_dropped;
-    int n_begun[TTI_MAX_RANKS]; /* steps that the others have begun since it took its batch */
+    int n_begun[TTI_MAX_SERVED]; /* steps that the others have begun since it took its batch */
 } tti_served;
 
 /* Values of all live workers, combined when the last one has arrived. */
 typedef struct tti_barrier {
     int64_t *values; /* [n_workers][TTI_COMBINE_VALUES], of those that have arrived; owned */
-    bool has_arrived[TTI_MAX_RANKS];
+    bool has_arrived[TTI_MAX_SERVED];
     int n_values;
     tti_combine_op op;
     int64_t n_rounds;
@@ -123,15 +123,15 @@ struct tti_server {
     char error[1024];
     tutti_status
         cause; /* TUTTI_E_PEER, or the failure of a worker in a process that does not report it */
-    tti_served worker[TTI_MAX_RANKS];
+    tti_served worker[TTI_MAX_SERVED];
     tti_request step; /* synchronous */
     int n_arrived;
     uint64_t n_steps;     /* that were served */
     tti_step_result sums; /* with backup workers: of the partials that came */
     int64_t n_rows;       /* likewise */
-    tti_leave left[TTI_MAX_RANKS];
+    tti_leave left[TTI_MAX_SERVED];
     int n_left, n_left_reported;
-    int64_t returned[TTI_MAX_RANKS]; /* batches to be leased again */
+    int64_t returned[TTI_MAX_SERVED]; /* batches to be leased again */
     int n_returned;
     int64_t first, last;           /* batches of this stretch */
     int64_t opened;                /* last as it was opened: a stop may have lowered it */
@@ -393,9 +393,9 @@ tutti_status tti_keys_pull(tti_server *s, tti_exec *x, int64_t version, float *p
 struct tti_replica_group {
     tti_mesh mesh;
     int model_rank, n_model_ranks;
-    uint64_t n_keys[TTI_MAX_RANKS]; /* [n_model_ranks] */
-    tutti_comm *state_owners;       /* in replica 0: of the threads that update; NULL: in others */
-    tti_mesh updates;               /* theirs, of one replica */
+    uint64_t n_keys[TTI_MAX_SERVED]; /* [n_model_ranks] */
+    tutti_comm *state_owners;        /* in replica 0: of the threads that update; NULL: in others */
+    tti_mesh updates;                /* theirs, of one replica */
     bool wants_stop;
     bool has_disconnected, has_left; /* separated from the others of the replica; left with them */
     bool stays;                      /* its failure ends the run */

@@ -55,6 +55,8 @@ T_CASE(a_time_limit_switches_pinning_off) {
     T_EQ(share.cores.n, 64);
 }
 
+static int listed_weight(const void *user, int worker) { return ((const int *)user)[worker]; }
+
 /* Each core is one worker's, and none is left. */
 T_CASE(parts_by_weight) {
     T_UNUSED;
@@ -72,7 +74,8 @@ T_CASE(parts_by_weight) {
         for (int c = 0; c < all.n; c++) all.id[c] = 2 * c;
         for (int r = 0; r < rows[i].n_workers; r++) {
             tti_core_share share;
-            tti_cores_divide_by(&all, all.n, rows[i].weights, r, rows[i].n_workers, &share);
+            tti_cores_divide_by(&all, all.n, listed_weight, rows[i].weights, r, rows[i].n_workers,
+                                &share);
             assert_true(share.pinned);
             T_EQ(share.n_threads, rows[i].parts[r]);
             T_EQ(share.cores.n, rows[i].parts[r]);
@@ -82,10 +85,10 @@ T_CASE(parts_by_weight) {
     }
     tti_core_share share;
     tti_cores few = {.n = 8, .id = {0, 1, 2, 3, 4, 5, 6, 7}};
-    tti_cores_divide_by(&few, 4, (int[]){1, 3}, 1, 2, &share); /* a limit of time */
+    tti_cores_divide_by(&few, 4, listed_weight, (int[]){1, 3}, 1, 2, &share); /* a limit of time */
     assert_false(share.pinned);
     T_EQ(share.n_threads, 3);
-    tti_cores_divide_by(&few, 8, (int[]){1, 3, 1, 1, 1, 1, 1, 1, 1}, 1, 9, &share);
+    tti_cores_divide_by(&few, 8, listed_weight, (int[]){1, 3, 1, 1, 1, 1, 1, 1, 1}, 1, 9, &share);
     assert_false(share.pinned);
     T_EQ(share.n_threads, 1);
 }

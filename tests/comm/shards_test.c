@@ -83,8 +83,9 @@ static const char *job_rank(tutti_comm *comm, void *arg) {
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     tti_shard_map equal;
     tti_shard_map_equally(n_ranks, j->n_shards, &equal);
-    const int *first = (j->shard_map ? j->shard_map : &equal)->first + rank;
-    int n = tti_shard_partials(first[0], first[1], partials);
+    const tti_shard_map *map = j->shard_map ? j->shard_map : &equal;
+    int n = tti_shard_partials(tti_shard_map_first(map, rank), tti_shard_map_first(map, rank + 1),
+                               partials);
     COMM_TRUE(n < N_BUFFERS);
     for (int k = 0; k < N_BUFFERS; k++) {
         if (j->registered)
@@ -141,10 +142,13 @@ T_CASE(every_division_gives_the_bits_of_the_tree) {
  * remembered. */
 T_CASE(any_runs_give_the_bits_of_the_tree) {
     T_UNUSED;
-    static const tti_shard_map shard_maps[] = {
-        {.n_ranks = 2, .first = {0, 3, 4}},       {.n_ranks = 2, .first = {0, 1, 16}},
-        {.n_ranks = 3, .first = {0, 13, 14, 16}}, {.n_ranks = 4, .first = {0, 5, 6, 7, 8}},
-        {.n_ranks = 4, .first = {0, 1, 2, 3, 8}}, {.n_ranks = 5, .first = {0, 1, 31, 33, 34, 64}},
+    const tti_shard_map shard_maps[] = {
+        {.n_ranks = 2, .n_shards = 4, .first = (int[]){0, 3, 4}},
+        {.n_ranks = 2, .n_shards = 16, .first = (int[]){0, 1, 16}},
+        {.n_ranks = 3, .n_shards = 16, .first = (int[]){0, 13, 14, 16}},
+        {.n_ranks = 4, .n_shards = 8, .first = (int[]){0, 5, 6, 7, 8}},
+        {.n_ranks = 4, .n_shards = 8, .first = (int[]){0, 1, 2, 3, 8}},
+        {.n_ranks = 5, .n_shards = 64, .first = (int[]){0, 1, 31, 33, 34, 64}},
     };
     const tutti_comm_alg algs[] = {TUTTI_ALG_AUTO, TUTTI_ALG_DIRECT, TUTTI_ALG_TREE};
     for (size_t d = 0; d < TTI_COUNT(shard_maps); d++) {
@@ -167,9 +171,9 @@ T_CASE(any_runs_give_the_bits_of_the_tree) {
 
 /* One communicator, one number of shards, several shard maps in turn. */
 static const char *rebalanced_rank(tutti_comm *comm, void *arg) {
-    static const tti_shard_map shard_maps[] = {{.n_ranks = 2, .first = {0, 3, 4}},
-                                               {.n_ranks = 2, .first = {0, 2, 4}},
-                                               {.n_ranks = 2, .first = {0, 1, 4}}};
+    const tti_shard_map shard_maps[] = {{.n_ranks = 2, .n_shards = 4, .first = (int[]){0, 3, 4}},
+                                        {.n_ranks = 2, .n_shards = 4, .first = (int[]){0, 2, 4}},
+                                        {.n_ranks = 2, .n_shards = 4, .first = (int[]){0, 1, 4}}};
     (void)arg;
     for (int i = 0; i < 6; i++) {
         job j = {4,     37 + 1000 * (size_t)(i / 3), TUTTI_F32, TUTTI_ALG_AUTO, false, false,
@@ -186,8 +190,8 @@ T_CASE(shards_can_be_rebalanced) {
 }
 
 static const char *other_shard_map_rank(tutti_comm *comm, void *arg) {
-    static const tti_shard_map shard_maps[] = {{.n_ranks = 2, .first = {0, 1, 4}},
-                                               {.n_ranks = 2, .first = {0, 3, 4}}};
+    const tti_shard_map shard_maps[] = {{.n_ranks = 2, .n_shards = 4, .first = (int[]){0, 1, 4}},
+                                        {.n_ranks = 2, .n_shards = 4, .first = (int[]){0, 3, 4}}};
     (void)arg;
     int rank = tutti_comm_rank(comm);
     float x[1] = {1};
@@ -299,7 +303,7 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     bounds[1] = bounds[2] = 3;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "from 0 to 3, want 0 to 4");
     desc.bounds = NULL;
-    const tti_shard_map shard_map = {.n_ranks = 3, .first = {0, 1, 2, 4}};
+    const tti_shard_map shard_map = {.n_ranks = 3, .n_shards = 4, .first = (int[]){0, 1, 2, 4}};
     desc.shard_map = &shard_map;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "shard map has 3 ranks");
     desc.shard_map = NULL;

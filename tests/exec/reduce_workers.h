@@ -130,8 +130,8 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     x->tally->has_hash = true;
     tti_shard_map_equally(n_ranks, c->n_shards, &x->setup.shard_map);
     if (c->shard_map) x->setup.shard_map = *c->shard_map;
-    x->setup.first_shard = x->setup.shard_map.first[rank];
-    x->setup.last_shard = x->setup.shard_map.first[rank + 1];
+    x->setup.first_shard = tti_shard_map_first(&x->setup.shard_map, rank);
+    x->setup.last_shard = tti_shard_map_first(&x->setup.shard_map, rank + 1);
     x->tally->n_sums = (size_t)c->n_shards * TTI_LOSS_SUMS + 2 * (size_t)n_ranks + 1;
     x->tally->sums = calloc(x->tally->n_sums, sizeof *x->tally->sums);
     COMM_OK(tti_exec_plan_merges(&x->setup.desc, x->setup.first_shard, x->setup.last_shard,

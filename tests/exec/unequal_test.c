@@ -5,9 +5,12 @@
 #include "exec/workers.h"
 
 static const tti_shard_map shard_maps[] = {
-    {.n_ranks = 2, .first = {0, 7, 8}},       {.n_ranks = 2, .first = {0, 2, 8}},
-    {.n_ranks = 3, .first = {0, 1, 6, 8}},    {.n_ranks = 4, .first = {0, 5, 6, 7, 8}},
-    {.n_ranks = 4, .first = {0, 1, 2, 3, 8}}, {.n_ranks = 5, .first = {0, 1, 4, 5, 7, 8}},
+    {.n_ranks = 2, .n_shards = 8, .first = (int[]){0, 7, 8}},
+    {.n_ranks = 2, .n_shards = 8, .first = (int[]){0, 2, 8}},
+    {.n_ranks = 3, .n_shards = 8, .first = (int[]){0, 1, 6, 8}},
+    {.n_ranks = 4, .n_shards = 8, .first = (int[]){0, 5, 6, 7, 8}},
+    {.n_ranks = 4, .n_shards = 8, .first = (int[]){0, 1, 2, 3, 8}},
+    {.n_ranks = 5, .n_shards = 8, .first = (int[]){0, 1, 4, 5, 7, 8}},
 };
 
 static tutti_graph *net_joined(bool training) {
@@ -38,8 +41,8 @@ static workers new_workers(net_fn net, const tti_shard_map *shard_map, int n_com
 }
 
 static const char *check_runs(workers *c, tti_exec *exec, int rank) {
-    COMM_TRUE(tti_exec_first_shard(exec) == c->exec.shard_map->first[rank]);
-    COMM_TRUE(tti_exec_last_shard(exec) == c->exec.shard_map->first[rank + 1]);
+    COMM_TRUE(tti_exec_first_shard(exec) == tti_shard_map_first(c->exec.shard_map, rank));
+    COMM_TRUE(tti_exec_last_shard(exec) == tti_shard_map_first(c->exec.shard_map, rank + 1));
     return workers_train(c, exec, rank);
 }
 
@@ -120,7 +123,7 @@ T_CASE(rebalanced_while_it_trains) {
 static int given_core;
 
 static const char *check_cores(workers *c, tti_exec *exec, int rank) {
-    static const tti_shard_map equal = {.n_ranks = 2, .first = {0, 4, 8}};
+    const tti_shard_map equal = {.n_ranks = 2, .n_shards = 8, .first = (int[]){0, 4, 8}};
     tti_cores now;
     int wanted = given_core;
     const char *failure = workers_train(c, exec, rank);

@@ -253,8 +253,8 @@ static inline tti_device_step_sums update_reported(const update_rank *r, const u
                                   .report = s->report,
                                   .n_sums = TTI_LOSS_SUMS,
                                   .n_shards = r->n_shards,
-                                  .first_shard = r->c->shard_map.first[r->rank],
-                                  .last_shard = r->c->shard_map.first[r->rank + 1],
+                                  .first_shard = tti_shard_map_first(&r->c->shard_map, r->rank),
+                                  .last_shard = tti_shard_map_first(&r->c->shard_map, r->rank + 1),
                                   .rank = r->rank,
                                   .n_ranks = r->n_ranks};
 }

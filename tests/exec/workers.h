@@ -239,12 +239,13 @@ static inline const char *workers_train_rebalanced(workers *c, tti_exec *exec, i
     for (int step = 0; step < c->n_steps; step++) {
         tti_shard_map shard_map;
         const double weights[2][4] = {{1, 9, 1, 1}, {9, 1, 2, 1}};
-        tti_shard_map_by_weight(weights[step % 2], c->n_ranks, WORKERS_SHARDS, &shard_map);
+        COMM_OK(tti_shard_map_by_weight(weights[step % 2], c->n_ranks, WORKERS_SHARDS, &shard_map));
         if (step > 0 && c->n_ranks > 1) {
             COMM_OK(tti_exec_rebalance(exec, &shard_map));
-            COMM_TRUE(tti_exec_first_shard(exec) == shard_map.first[rank]);
-            COMM_TRUE(tti_exec_last_shard(exec) == shard_map.first[rank + 1]);
+            COMM_TRUE(tti_exec_first_shard(exec) == tti_shard_map_first(&shard_map, rank));
+            COMM_TRUE(tti_exec_last_shard(exec) == tti_shard_map_first(&shard_map, rank + 1));
         }
+        tti_shard_map_free(&shard_map);
         workers_fill(batch, step);
         tti_step_desc desc = workers_step(batch, exec, step);
         COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][step]));

@@ -28,7 +28,7 @@ static void read_texts(const uint8_t *data, size_t size) {
 }
 
 static void judge_hello(const uint8_t *data, size_t size) {
-    static const bool wanted[TTI_MAX_RANKS] = {true, true, true, true};
+    static const bool wanted[TTI_MAX_NET_RANKS] = {true, true, true, true};
     tti_link_desc desc = {.rank = 0, .n_ranks = 4, .token = "nobody knows this", .job = "j"};
     tcp_challenge challenge;
     tcp_hello hello;

@@ -25,7 +25,7 @@ typedef struct replica_group {
     tti_plan *plans[GRID_MOST];
     tti_arrival arrivals[MAX_UPDATES];
     int n_arrivals, n_held;
-    tti_held held[TTI_MAX_RANKS];
+    tti_held held[TTI_MAX_SERVED];
     float *params, *state; /* of the whole, in the places of its plan */
     uint64_t hash;
 } replica_group;

@@ -28,7 +28,7 @@ typedef struct spread {
     const char *text; /* all hear it instead of coming to the end */
     tti_arrival arrivals[MAX_UPDATES];
     int n_arrivals, n_held;
-    tti_held held[TTI_MAX_RANKS];
+    tti_held held[TTI_MAX_SERVED];
     float *ema[N_RANKS];
 } spread;
 
@@ -91,7 +91,7 @@ static const char *keep(spread *s, tti_exec *exec, int rank) {
 
 /* The odd one has channels, but no server and nothing after them. */
 static const char *be_odd(spread *s, tutti_comm *comm) {
-    tti_channel *all[N_RANKS + 1][TTI_MAX_RANKS] = {{NULL}};
+    tti_channel *all[N_RANKS + 1][TTI_MAX_SERVED] = {{NULL}};
     tti_server_desc d = desc_of(s);
     size_t sizes[TTI_N_KEY_AREAS];
     size_t control[] = {2 * (size_t)d.exec.plan->n_updates * sizeof(double),

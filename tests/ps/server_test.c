@@ -39,8 +39,9 @@ T_CASE(synchronous_is_the_all_reduce) {
 
 T_CASE(any_shard_map_is_the_all_reduce) {
     T_UNUSED;
-    static const tti_shard_map shard_maps[] = {
-        {2, {0, 7, 8}}, {3, {0, 1, 6, 8}}, {4, {0, 5, 6, 7, 8}}};
+    const tti_shard_map shard_maps[] = {{2, 8, (int[]){0, 7, 8}, false},
+                                        {3, 8, (int[]){0, 1, 6, 8}, false},
+                                        {4, 8, (int[]){0, 5, 6, 7, 8}, false}};
     for (size_t d = 0; d < TTI_COUNT(shard_maps); d++) {
         for (int anew = 0; anew < 2; anew++) {
             workers whole = new_workers("adamw", 4),

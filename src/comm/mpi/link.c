@@ -34,7 +34,7 @@ typedef struct mpi_state {
     int rank, n_ranks;
     uint32_t
         id; /* of the subgroup, 0: the whole; it makes the tags, so that subgroups do not mix */
-    int world_of[TTI_MAX_RANKS]; /* each rank's in comm, which texts call it by */
+    int world_of[TTI_MAX_NET_RANKS]; /* each rank's in comm, which texts call it by */
     tti_message *batch;
     MPI_Request *requests; /* of chunks of messages, as long as they are under way */
     int *owners;           /* the message of each */
@@ -44,7 +44,7 @@ typedef struct mpi_state {
     int64_t sleep_ns; /* grows while nothing comes */
     MPI_Request hears;
     cry heard, said;
-    MPI_Request says[TTI_MAX_RANKS];
+    MPI_Request says[TTI_MAX_NET_RANKS];
     int n_says;
     tutti_status cause;
 } mpi_state;

@@ -29,15 +29,15 @@ enum {
 /* The pages of a host's ranks.  Clocks of hosts differ, so times travel as ages. */
 typedef struct report {
     uint64_t is_last;
-    tti_progress pages[TTI_MAX_RANKS];
+    tti_progress pages[TTI_MAX_NET_RANKS];
 } report;
 
 /* The first rank of another host. */
 typedef struct peer {
     int host, n_ranks;
-    int ranks[TTI_MAX_RANKS]; /* of that host, by their numbers in the whole */
-    int64_t heard_ns;         /* when its newest report came, 0: none has */
-    bool has_ended;           /* it has sent its last report */
+    int ranks[TTI_MAX_NET_RANKS]; /* of that host, by their numbers in the whole */
+    int64_t heard_ns;             /* when its newest report came, 0: none has */
+    bool has_ended;               /* it has sent its last report */
     report in, out;
 } peer;
 
@@ -234,8 +234,8 @@ void tti_net_pace_heartbeat(net_state *s) {
 
 static tutti_status start(net_heartbeat *h, uint32_t serial) {
     net_state *s = h->s;
-    int members[TTI_MAX_RANKS], shown[TTI_MAX_RANKS];
-    bool with[TTI_MAX_RANKS];
+    int members[TTI_MAX_NET_RANKS], shown[TTI_MAX_NET_RANKS];
+    bool with[TTI_MAX_NET_RANKS];
     size_t n_others = (size_t)s->n_hosts - 1;
     h->peers = calloc(n_others, sizeof *h->peers);
     h->messages = calloc(2 * n_others, sizeof *h->messages);

@@ -92,7 +92,7 @@ static tutti_status pass(net_state *s, bool to_first, local_peer *items) {
 
 /* Everybody learns of everybody whether it has its group. */
 static tutti_status send_all(net_state *s, bool ok, bool *apart) {
-    uint64_t mine = ok, theirs[TTI_MAX_RANKS];
+    uint64_t mine = ok, theirs[TTI_MAX_NET_RANKS];
     tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
@@ -107,7 +107,7 @@ static tutti_status send_all(net_state *s, bool ok, bool *apart) {
 }
 
 tutti_status tti_net_connect_locally(net_state *s, bool *apart) {
-    local_peer items[TTI_MAX_RANKS] = {0};
+    local_peer items[TTI_MAX_NET_RANKS] = {0};
     int me = s->index_of[s->rank];
     bool ok = true;
     if (me == 0) {

@@ -44,7 +44,7 @@ static tutti_status say_hello(net_state *s) {
 
 /* Makes the groups of the hosts; if one cannot be made, its ranks become separate hosts. */
 static tutti_status form_hosts(net_state *s) {
-    bool apart[TTI_MAX_RANKS] = {false};
+    bool apart[TTI_MAX_NET_RANKS] = {false};
     tti_net_divide(s, apart);
     TTI_TRY(tti_net_connect_locally(s, apart));
     tti_net_divide(s, apart);

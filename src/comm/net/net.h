@@ -58,14 +58,15 @@ typedef struct net_state {
     const tti_link *link;
     void *wire;
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
-    int shown[TTI_MAX_RANKS]; /* what texts call each rank: of a subgroup, its rank in the whole */
-    bool is_subgroup;         /* of another state, whose failure is this one's too */
-    uint32_t n_splits;        /* subgroups that were made of this one */
-    net_hello *peers;         /* [n_ranks] */
-    int host_of[TTI_MAX_RANKS]; /* 0, 1, ... by first rank */
+    int shown[TTI_MAX_NET_RANKS]; /* what texts call each rank: of a subgroup, its rank in the whole
+                                   */
+    bool is_subgroup;             /* of another state, whose failure is this one's too */
+    uint32_t n_splits;            /* subgroups that were made of this one */
+    net_hello *peers;             /* [n_ranks] */
+    int host_of[TTI_MAX_NET_RANKS]; /* 0, 1, ... by first rank */
     int n_hosts;
-    int index_of[TTI_MAX_RANKS]; /* in the group of this host; -1: of another host */
-    int rank_of[TTI_MAX_RANKS];  /* the reverse */
+    int index_of[TTI_MAX_NET_RANKS]; /* in the group of this host; -1: of another host */
+    int rank_of[TTI_MAX_NET_RANKS];  /* the reverse */
     int n_local;
     tutti_comm_group *group; /* of this host; NULL where local owns it */
     void *local;             /* its state in the shared-memory transport */

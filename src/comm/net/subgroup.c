@@ -10,8 +10,8 @@
 
 /* Fills the members, their hosts and their numbers in messages. */
 static void take_members(const net_state *whole, const int *members, net_state *subgroup) {
-    int number[TTI_MAX_RANKS]; /* index among the ranks of each host; -1: none yet */
-    for (int h = 0; h < TTI_MAX_RANKS; h++) number[h] = -1;
+    int number[TTI_MAX_NET_RANKS]; /* index among the ranks of each host; -1: none yet */
+    for (int h = 0; h < TTI_MAX_NET_RANKS; h++) number[h] = -1;
     for (int i = 0; i < subgroup->n_ranks; i++) {
         int host = whole->host_of[members[i]];
         if (number[host] < 0) number[host] = subgroup->n_hosts++;
@@ -56,7 +56,7 @@ static tutti_status join_alone(const net_state *whole, net_state *s) {
 }
 
 static tutti_status connect_hosts(const net_state *whole, const int *members, net_state *s) {
-    bool with[TTI_MAX_RANKS];
+    bool with[TTI_MAX_NET_RANKS];
     for (int i = 0; i < s->n_ranks; i++) with[i] = s->host_of[i] != s->host_of[s->rank];
     tti_link_subgroup subgroup = {.members = members,
                                   .shown = s->shown,
@@ -94,7 +94,7 @@ static tutti_status join_subgroup(const net_state *whole, const int *members, in
 tutti_status tti_net_split(void *state, const int *members, int n_members, int index,
                            const tti_transport **on, void **subgroup) {
     net_state *s = state;
-    int local[TTI_MAX_RANKS], n_local = 0, at = 0;
+    int local[TTI_MAX_NET_RANKS], n_local = 0, at = 0;
     void *near = NULL;
     *subgroup = NULL;
     s->n_splits++;

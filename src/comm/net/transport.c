@@ -108,7 +108,7 @@ static void *net_view(void *state, int rank, int buf) {
 /* After the barrier of its host a rank speaks for all of it. */
 static tutti_status net_barrier(void *state) {
     net_state *s = state;
-    uint64_t mine = s->n_agreed, theirs[TTI_MAX_RANKS];
+    uint64_t mine = s->n_agreed, theirs[TTI_MAX_NET_RANKS];
     TTI_TRY(tti_transport_shm.barrier(s->local));
     if (s->n_hosts == 1) return TUTTI_OK;
     tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
@@ -167,7 +167,7 @@ static tutti_status net_heard(void *state) {
 
 static void net_describe_late(void *state, tti_str *out) {
     net_state *s = state;
-    int64_t quiet_ns[TTI_MAX_RANKS] = {0};
+    int64_t quiet_ns[TTI_MAX_NET_RANKS] = {0};
     int ms = s->timeout_ms / 2;
     tti_shm_report_stopped(s->local, s->peers[s->rank].host, out);
     if (s->n_hosts > 1 && s->link->quiet) s->link->quiet(s->wire, ms * TTI_NS_PER_MS, quiet_ns);

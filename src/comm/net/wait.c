@@ -30,7 +30,7 @@ static void get_pages(const net_state *s, tti_progress *pages) {
 /* Returns the rank that the others wait for, blame if the pages do not tell, and appends what it
  * does, as far as that is known. */
 static int find_culprit(const net_state *s, int blame, tti_str *what) {
-    tti_progress pages[TTI_MAX_RANKS] = {0};
+    tti_progress pages[TTI_MAX_NET_RANKS] = {0};
     if (!s->pages || !s->local) return blame;
     get_pages(s, pages);
     int found = tti_progress_find_culprit(pages, s->n_ranks);
@@ -51,7 +51,7 @@ static int find_culprit_of_all(void *arg, tti_str *what) {
  * another one is busy. */
 bool tti_net_find_busy(void *state, tti_str *what) {
     const net_state *s = state;
-    tti_progress pages[TTI_MAX_RANKS] = {0};
+    tti_progress pages[TTI_MAX_NET_RANKS] = {0};
     if (!what || !s->pages) return tti_transport_shm.find_busy(s->local, what);
     get_pages(s, pages);
     return tti_progress_find_busy(pages, s->shown, s->n_ranks, what);

@@ -119,8 +119,8 @@ static void note_death(net_state *s, watched *w) {
 /* Ends with the communicator. */
 static void *watch(void *arg) {
     net_state *s = arg;
-    watched others[TTI_MAX_RANKS];
-    struct pollfd polls[TTI_MAX_RANKS + 1];
+    watched others[TTI_MAX_NET_RANKS];
+    struct pollfd polls[TTI_MAX_NET_RANKS + 1];
     int n = find_others(s, others);
     stop_look next;
     look_at_next(others, n, &next);

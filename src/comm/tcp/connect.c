@@ -21,7 +21,7 @@ enum { READ_MS = 3000, SLICE_MS = 1000 };
 typedef struct table {
     uint32_t status, unused;
     char text[TTI_CRY_BYTES];
-    tcp_place places[TTI_MAX_RANKS];
+    tcp_place places[TTI_MAX_NET_RANKS];
 } table;
 
 typedef struct rendezvous {
@@ -32,7 +32,7 @@ typedef struct rendezvous {
     const tcp_subgroup *subgroup; /* NULL: the whole group */
     int listener;                 /* -1: none */
     int port;                     /* of the listener of a rank but 0 */
-    int fds[TTI_MAX_RANKS];
+    int fds[TTI_MAX_NET_RANKS];
     table table;
 } rendezvous;
 
@@ -284,7 +284,7 @@ static tutti_status call_at(rendezvous *m, int to) {
 /* ---- the two sides ---- */
 
 static tutti_status gather(rendezvous *m) {
-    bool wanted[TTI_MAX_RANKS] = {false};
+    bool wanted[TTI_MAX_NET_RANKS] = {false};
     for (int r = 1; r < m->desc->n_ranks; r++) wanted[r] = true;
     TTI_TRY(listen_at_address(m));
     tutti_status st = tti_tcp_admit(m->desc, m->listener, wanted, m->fds, m->table.places,
@@ -328,8 +328,8 @@ static tutti_status read_table(rendezvous *m) {
 
 /* Ranks 1 .. n-1 among each other. */
 static tutti_status mesh(rendezvous *m) {
-    bool wanted[TTI_MAX_RANKS] = {false};
-    tcp_place places[TTI_MAX_RANKS];
+    bool wanted[TTI_MAX_NET_RANKS] = {false};
+    tcp_place places[TTI_MAX_NET_RANKS];
     char where[64];
     for (int r = 1; r < m->desc->n_ranks; r++) {
         tcp_place *place = &m->table.places[r];
@@ -358,7 +358,7 @@ static void begin(tcp_state *s, rendezvous *m) {
                       .desc = &s->desc,
                       .deadline_ns = tti_now_ns() + s->desc.timeout_ms * TTI_NS_PER_MS,
                       .listener = -1};
-    for (int r = 0; r < TTI_MAX_RANKS; r++) m->fds[r] = -1;
+    for (int r = 0; r < TTI_MAX_NET_RANKS; r++) m->fds[r] = -1;
 }
 
 /* A wait may meet a phase and an outage.  The waits end by themselves, and say why: the kernel must
@@ -392,7 +392,7 @@ tutti_status tti_tcp_connect_ranks(tcp_state *s) {
 
 /* Waits in slices, and checks the whole between them, which may fail meanwhile. */
 static tutti_status admit_above(rendezvous *m, bool *wanted) {
-    tcp_place places[TTI_MAX_RANKS];
+    tcp_place places[TTI_MAX_NET_RANKS];
     for (;;) {
         int64_t slice_ns = tti_now_ns() + SLICE_MS * TTI_NS_PER_MS;
         bool is_last = slice_ns >= m->deadline_ns;
@@ -404,7 +404,7 @@ static tutti_status admit_above(rendezvous *m, bool *wanted) {
 }
 
 static tutti_status connect_subgroup(rendezvous *m) {
-    bool wanted[TTI_MAX_RANKS] = {false};
+    bool wanted[TTI_MAX_NET_RANKS] = {false};
     for (int r = 0; r < m->desc->n_ranks; r++) {
         if (!m->subgroup->with[r]) continue;
         if (r < m->desc->rank) TTI_TRY(call_at(m, r));

@@ -138,8 +138,8 @@ static short events_of(const tcp_state *s, int rank) {
 
 static void tcp_pause(void *state, int64_t n_ns, int wake_fd) {
     tcp_state *s = state;
-    struct pollfd polls[TTI_MAX_RANKS + 1];
-    int ranks[TTI_MAX_RANKS], n = 0;
+    struct pollfd polls[TTI_MAX_NET_RANKS + 1];
+    int ranks[TTI_MAX_NET_RANKS], n = 0;
     for (int r = 0; r < s->desc.n_ranks; r++) {
         short events = s->peers[r].fd < 0 ? 0 : events_of(s, r);
         if (!events) continue;

@@ -60,7 +60,7 @@ static tutti_status check_place(const tcp_state *whole, int rank, tcp_place *pla
 
 static tutti_status send_places(const tti_link_subgroup *desc, tcp_subgroup *subgroup,
                                 const tcp_place *mine) {
-    tti_message messages[TTI_MAX_RANKS];
+    tti_message messages[TTI_MAX_NET_RANKS];
     int n = 0;
     for (int i = 0; i < desc->n_members; i++) {
         if (!desc->with[i]) continue;

@@ -106,11 +106,11 @@ typedef struct tcp_state {
     tti_link_desc desc;
     int resolve_ms; /* interval for resolving an unknown name again */
     int slack_ms;   /* additional time after the timeout, in which rank 0 names the missing ranks */
-    char where[300];          /* the address, for texts */
-    int shown[TTI_MAX_RANKS]; /* what texts call each rank */
-    char *token;              /* owned: ranks of a subgroup prove it again; NULL: none */
-    char job[128];            /* distinguishes subgroups */
-    tcp_peer *peers;          /* [n_ranks] */
+    char where[300];              /* the address, for texts */
+    int shown[TTI_MAX_NET_RANKS]; /* what texts call each rank */
+    char *token;                  /* owned: ranks of a subgroup prove it again; NULL: none */
+    char job[128];                /* distinguishes subgroups */
+    tcp_peer *peers;              /* [n_ranks] */
     tti_message *batch;
     int n_batch;
     int64_t said_ns;      /* when this rank has said last that it lives; 0: never */
@@ -129,9 +129,9 @@ tutti_status tti_tcp_connect_ranks(tcp_state *s);
 /* The data that the ranks of a subgroup exchange before they connect. */
 typedef struct tcp_subgroup {
     tcp_state *whole;
-    const bool *with;                /* [n_ranks] */
-    tcp_place places[TTI_MAX_RANKS]; /* where those below this one listen */
-    int listener;                    /* of this one, for those above; -1: none come */
+    const bool *with;                    /* [n_ranks] */
+    tcp_place places[TTI_MAX_NET_RANKS]; /* where those below this one listen */
+    int listener;                        /* of this one, for those above; -1: none come */
 } tcp_subgroup;
 
 /* The same among the ranks of a subgroup. */

@@ -74,16 +74,22 @@ tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, i
     *share = (tti_share){.n_ranks = n_ranks};
     size_t n = (size_t)plan->n_updates + 1;
     share->bounds = calloc((size_t)plan->n_buckets * (size_t)(n_ranks + 1) + 1, sizeof(size_t));
+    share->in_bucket = calloc((size_t)plan->n_buckets * (size_t)(n_ranks + 1) + 1, sizeof(size_t));
     share->from = calloc((size_t)plan->n_buckets * (size_t)n_ranks + 1, sizeof(size_t));
     share->blocks = calloc(n, sizeof *share->blocks);
     share->is_own = calloc(n, sizeof *share->is_own);
-    if (!share->bounds || !share->from || !share->blocks || !share->is_own)
+    if (!share->bounds || !share->in_bucket || !share->from || !share->blocks || !share->is_own)
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     cutter c = {.plan = plan, .n_ranks = share->n_ranks, .n_owners = n_owners};
     c.given = calloc((size_t)share->n_ranks, sizeof *c.given);
     if (!c.given) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int b = 0; b < plan->n_buckets; b++)
-        cut(&c, &plan->buckets[b], share->bounds + (size_t)b * (size_t)(share->n_ranks + 1));
+    for (int b = 0; b < plan->n_buckets; b++) {
+        size_t row = (size_t)b * (size_t)(share->n_ranks + 1);
+        cut(&c, &plan->buckets[b], share->bounds + row);
+        for (int r = 0; r <= n_ranks; r++)
+            share->in_bucket[row + (size_t)r] =
+                share->bounds[row + (size_t)r] - plan->buckets[b].first;
+    }
     free(c.given);
     find_places(plan, share);
     /* State lies in the order of the blocks, each at a multiple of 16 elements as its slot is. */
@@ -139,6 +145,7 @@ tutti_status tti_share_init_range(const tti_plan *plan, int r, int n, tti_share 
 
 void tti_share_fini(tti_share *share) {
     free(share->bounds);
+    free(share->in_bucket);
     free(share->from);
     free(share->blocks);
     free(share->is_own);

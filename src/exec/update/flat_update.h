@@ -23,9 +23,10 @@ typedef struct tti_own_block {
 } tti_own_block;
 
 typedef struct tti_share {
-    int n_ranks;    /* that have parts; 1: every worker has all of it */
-    size_t *bounds; /* [n_buckets][n_ranks + 1]: rank r has elements bounds[r] .. bounds[r+1]-1
-                       of the flat arrays */
+    int n_ranks;       /* that have parts; 1: every worker has all of it */
+    size_t *bounds;    /* [n_buckets][n_ranks + 1]: rank r has elements bounds[r] .. bounds[r+1]-1
+                          of the flat arrays */
+    size_t *in_bucket; /* the same as bounds, from the start of each bucket */
     size_t *from; /* [n_buckets][n_ranks]: where the part of a rank begins in its arrays of state */
     size_t n_most;         /* elements of such an array of the rank that has most */
     tti_own_block *blocks; /* [n_blocks], in the order of the plan */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/philox.h"
+#include "comm/partitions.h"
 #include "comm/transport.h"
 #include "exec/worker/worker.h"
 #include "ops/tensor_shard.h"
@@ -210,10 +211,11 @@ uint64_t tti_divided_join_hashes(const tti_mesh_at *size, const uint64_t *hashes
 }
 
 tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash) {
-    uint64_t all[TTI_MAX_RANKS];
+    uint64_t *all;
     if (!d) return TUTTI_OK;
-    TTI_TRY(tutti_comm_all_gather(d->mesh->model, hash, all, 1, TUTTI_I64));
+    TTI_TRY(tti_comm_gather_words(d->mesh->model, *hash, &all));
     *hash = tti_divided_join_hashes(&d->mesh->size, all, d->n_ranks);
+    free(all);
     return TUTTI_OK;
 }
 

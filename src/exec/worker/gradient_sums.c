@@ -44,13 +44,12 @@ tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, si
 static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, size_t n_elems) {
     const tti_setup *setup = tti_setup_of(x);
     uint16_t *wire = tti_arrays_of(x)->wire + first;
-    size_t bounds[TTI_MAX_RANKS + 1];
+    const size_t *bounds = tti_zero_bounds(setup, first);
     tti_shard_map shard_map;
     tti_partial partials[TTI_MAX_PARTIALS];
-    tti_zero_bounds(setup, first, bounds);
     tti_shard_map_subtrees(setup->n_ranks, &shard_map);
-    int n = tti_shard_partials(shard_map.first[setup->rank], shard_map.first[setup->rank + 1],
-                               partials);
+    int n = tti_shard_partials(tti_shard_map_first(&shard_map, setup->rank),
+                               tti_shard_map_first(&shard_map, setup->rank + 1), partials);
     partials[0].data = wire;
     tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, n_elems * sizeof *wire) / 2);
     tti_narrow(setup->desc.wire, sum, wire, n_elems);
@@ -86,24 +85,22 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
     bool scatter = in->kind == TTI_REDUCE_SCATTER;
     if (in->method == TTI_REDUCE_TREE || in->method == TTI_REDUCE_TREE_ROUNDED) {
         /* Alone the merges have left one partial sum: the whole tree. */
-        size_t bounds[TTI_MAX_RANKS + 1];
-        if (scatter) tti_zero_bounds(setup, first, bounds);
         tti_partial partials[TTI_MAX_PARTIALS];
         for (int i = 0; i < setup->acc.n_partials; i++) {
             partials[i] = setup->acc.partials[i];
             partials[i].data = tti_exec_grads_at(x, setup->acc.partial_buffer[i], first);
         }
         tti_exec_count_partials(x, n, scatter);
-        return tti_exec_reduce_partials(setup,
-                                        &(tti_reduce_desc){.partials = partials,
-                                                           .n_partials = setup->acc.n_partials,
-                                                           .dst = partials[0].data,
-                                                           .n_elems = n,
-                                                           .dtype = TUTTI_F32,
-                                                           .n_shards = setup->desc.n_shards,
-                                                           .alg = alg_of_tree(setup),
-                                                           .bounds = scatter ? bounds : NULL,
-                                                           .shard_map = &setup->shard_map});
+        return tti_exec_reduce_partials(
+            setup, &(tti_reduce_desc){.partials = partials,
+                                      .n_partials = setup->acc.n_partials,
+                                      .dst = partials[0].data,
+                                      .n_elems = n,
+                                      .dtype = TUTTI_F32,
+                                      .n_shards = setup->desc.n_shards,
+                                      .alg = alg_of_tree(setup),
+                                      .bounds = scatter ? tti_zero_bounds(setup, first) : NULL,
+                                      .shard_map = &setup->shard_map});
     }
     float *sum = add_partials(setup, x, first, n);
     if (in->method == TTI_REDUCE_COMPRESS) return tti_compress_reduce(x, sum, first, n);

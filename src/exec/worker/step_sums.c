@@ -2,9 +2,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "comm/partitions.h"
 #include "comm/transport.h"
 #include "exec/worker/worker.h"
 
@@ -151,11 +153,12 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
 static tutti_status broadcast_first(const tti_setup *setup, int64_t key,
                                     char layer[TTI_LAYER_TEXT]) {
     tutti_comm *comm = setup->desc.mesh->model;
-    int64_t keys[TTI_MAX_RANKS];
+    uint64_t *keys; /* >= 0 */
     int first = 0;
-    TTI_TRY(tutti_comm_all_gather(comm, &key, keys, 1, TUTTI_I64));
+    TTI_TRY(tti_comm_gather_words(comm, (uint64_t)key, &keys));
     for (int r = 1; r < tutti_comm_n_ranks(comm); r++)
         if (keys[r] < keys[first]) first = r;
+    free(keys);
     return tutti_comm_broadcast(comm, layer, TTI_LAYER_TEXT, TUTTI_U8, first);
 }
 
@@ -186,8 +189,7 @@ void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
 tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, int shard) {
     const tti_setup *setup = tti_setup_of(x);
     char layer[TTI_LAYER_TEXT] = "";
-    int owner = 0;
-    while (setup->shard_map.first[owner + 1] <= shard) owner++;
+    int owner = tti_shard_map_owner(&setup->shard_map, shard);
     /* No worker has all parameters. */
     if (tti_exec_has_sharded_params(x)) return tti_exec_bad_loss(x, desc->step, shard, "");
     if (owner == setup->rank && setup->divided)

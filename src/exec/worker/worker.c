@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "comm/partitions.h"
 #include "comm/progress.h"
 #include "comm/transport.h"
 #include "exec/worker/worker_state.h"
@@ -337,20 +338,20 @@ static bool compares(const tti_setup *setup) {
 }
 
 tutti_status tti_mixed_check(const tti_setup *setup) {
-    int64_t all[TTI_MAX_RANKS];
+    uint64_t *all;
+    int odd = 1;
     if (!compares(setup)) return TUTTI_OK;
-    int64_t mine = (int64_t)tti_plan_digest(setup->desc.plan);
     if (setup->desc.mixed) TTI_TRY(check_desc(&setup->desc));
-    TTI_TRY(tutti_comm_all_gather(setup->desc.comm, &mine, all, 1, TUTTI_I64));
-    for (int r = 1; r < setup->n_ranks; r++)
-        if (all[r] != all[0])
-            return tti_fail(TUTTI_E_MISMATCH,
-                            "exec: rank %d has another plan than rank 0: parameters lie in other "
-                            "places, or other values are joined inside a step; %s",
-                            r,
-                            setup->desc.mixed ? "give parallel.devices=cpu, or GPUs alone"
-                                              : "start the run again");
-    return TUTTI_OK;
+    TTI_TRY(tti_comm_gather_words(setup->desc.comm, tti_plan_digest(setup->desc.plan), &all));
+    while (odd < setup->n_ranks && all[odd] == all[0]) odd++;
+    free(all);
+    if (odd >= setup->n_ranks) return TUTTI_OK;
+    return tti_fail(
+        TUTTI_E_MISMATCH,
+        "exec: rank %d has another plan than rank 0: parameters lie in other places, or "
+        "other values are joined inside a step; %s",
+        odd,
+        setup->desc.mixed ? "give parallel.devices=cpu, or GPUs alone" : "start the run again");
 }
 
 /* ---- the memory that workers of one process share ---- */

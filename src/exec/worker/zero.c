@@ -38,7 +38,8 @@ tutti_status tti_sharded_init(tti_exec *x, tti_sharded **out) {
     tti_sharded *sharded = *out = calloc(1, sizeof *sharded);
     if (!sharded) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     sharded->params = setup->desc.zero > 2;
-    sharded->hashes = calloc(1, sizeof *sharded->hashes);
+    sharded->hashes =
+        calloc(1, sizeof *sharded->hashes + (size_t)setup->n_ranks * sizeof(uint64_t));
     if (!sharded->hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     TTI_TRY(tti_sharded_plan_memory(setup->desc.plan, sharded));
     int32_t n = setup->acc.n_shard_groups, n_max = n;
@@ -135,11 +136,10 @@ tutti_status tti_sharded_gather(tti_exec *x, int index, size_t offset, bool aver
     const float *src = tti_exec_array(x, averages ? TTI_STATE_EMA : TTI_STATE_PARAMS);
     tti_share_run own = own_part(setup, index);
     float *dst = tti_sharded_of(x)->gathered + offset;
-    size_t bounds[TTI_MAX_RANKS + 1];
+    const size_t *bounds = tti_zero_bounds(setup, bucket->first);
     int64_t start = tti_now_ns();
     if (TTI_FAULT_AT("sharded.fetch", setup->rank, -1))
         return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot fetch", setup->rank);
-    tti_zero_bounds(setup, bucket->first, bounds);
     memcpy(dst + (own.first - bucket->first), src + own.state, own.n_elems * sizeof *src);
     const tti_partitions_desc desc = {.src = src,
                                       .dst = dst,
@@ -212,7 +212,9 @@ tutti_status tti_sharded_gather_slot(tti_exec *x, const float *array, size_t fir
     int bucket = tti_plan_find_bucket(setup->desc.plan, first);
     const size_t *bounds = tti_share_bounds(&setup->share, setup->desc.plan, first);
     const size_t *at = setup->share.from + bucket * setup->n_ranks;
-    size_t part[TTI_MAX_RANKS + 1], from[TTI_MAX_RANKS] = {0};
+    size_t n = (size_t)setup->n_ranks, *part = calloc(2 * n + 1, sizeof *part);
+    if (!part) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    size_t *from = part + n + 1;
     float *to = tti_sharded_of(x)->staging;
     for (int r = 0; r <= setup->n_ranks; r++)
         part[r] = TTI_MIN(TTI_MAX(bounds[r], first), first + n_elems) - first;
@@ -220,12 +222,11 @@ tutti_status tti_sharded_gather_slot(tti_exec *x, const float *array, size_t fir
         if (part[r + 1] > part[r]) from[r] = at[r] + (first + part[r] - bounds[r]);
     size_t n_own = part[setup->rank + 1] - part[setup->rank];
     memcpy(to + part[setup->rank], array + from[setup->rank], n_own * sizeof *to);
-    return tti_comm_gather_partitions(setup->desc.comm, &(tti_partitions_desc){.src = array,
-                                                                               .dst = to,
-                                                                               .bounds = part,
-                                                                               .n_groups = 1,
-                                                                               .from = from,
-                                                                               .dtype = TUTTI_F32});
+    const tti_partitions_desc desc = {
+        .src = array, .dst = to, .bounds = part, .n_groups = 1, .from = from, .dtype = TUTTI_F32};
+    tutti_status st = tti_comm_gather_partitions(setup->desc.comm, &desc);
+    free(part);
+    return st;
 }
 
 /* ---- partitions of optimizer state: reduces, updates and gathers them ----
@@ -244,9 +245,9 @@ tutti_status tti_zero_join(const tti_setup *setup, double *values, size_t n_each
                                  TUTTI_ALG_AUTO);
 }
 
-void tti_zero_bounds(const tti_setup *setup, size_t first, size_t *bounds) {
-    const size_t *flat = tti_share_bounds(&setup->share, setup->desc.plan, first);
-    for (int r = 0; r <= setup->n_ranks; r++) bounds[r] = flat[r] - first;
+const size_t *tti_zero_bounds(const tti_setup *setup, size_t first) {
+    size_t bucket = (size_t)tti_plan_find_bucket(setup->desc.plan, first);
+    return setup->share.in_bucket + bucket * ((size_t)setup->share.n_ranks + 1);
 }
 
 tutti_status tti_zero_gather(const tti_setup *setup, const float *src, float *dst) {

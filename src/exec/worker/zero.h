@@ -15,8 +15,8 @@
 
 /* Hashes of partitioned parameters after the last update. */
 typedef struct tti_param_hashes {
-    uint64_t own, all;               /* of the blocks of this worker, and of all blocks */
-    uint64_t by_rank[TTI_MAX_RANKS]; /* of the blocks of each worker */
+    uint64_t own, all;  /* of the blocks of this worker, and of all blocks */
+    uint64_t by_rank[]; /* [n_ranks]: of the blocks of each worker */
 } tti_param_hashes;
 
 /* Where the partitions of a worker lie.  Made with the worker; the contents of the arrays and the
@@ -108,9 +108,9 @@ bool tti_exec_has_range(const tti_setup *setup);
  * calls here. */
 tutti_status tti_zero_join(const tti_setup *setup, double *values, size_t n_each);
 
-/* Fills bounds [n_ranks + 1] with the partition that each worker receives of the bucket at element
- * first, relative to the start of the bucket. */
-void tti_zero_bounds(const tti_setup *setup, size_t first, size_t *bounds);
+/* Bounds [n_ranks + 1] of the partition that each worker receives of the bucket at element first,
+ * from the start of the bucket. */
+const size_t *tti_zero_bounds(const tti_setup *setup, size_t first);
 
 /* Gathers every worker's partition of all buckets in host memory; src may be dst. */
 tutti_status tti_zero_gather(const tti_setup *setup, const float *src, float *dst);

@@ -159,18 +159,21 @@ tutti_status tti_predict_flush(tti_predicting *r) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
     int64_t n_logits = info->is_value ? n_classes : tutti_shape_n_elems(&info->y.shape) * n_classes;
     if (r->n_outputs > 0) n_logits = r->n_outputs;
-    tti_shard_data shards[TTI_MAX_WORKERS];
-    tti_predicted out[TTI_MAX_WORKERS];
     int n_shards = (int)((r->n_waiting + b - 1) / b);
     if (n_shards == 0) return TUTTI_OK;
-    for (int s = 0; s < n_shards; s++)
+    tti_shard_data *shards = calloc((size_t)n_shards, sizeof *shards);
+    tti_predicted *out = calloc((size_t)n_shards, sizeof *out);
+    tutti_status st = shards && out ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+    for (int s = 0; st == TUTTI_OK && s < n_shards; s++)
         shards[s] = (tti_shard_data){(char *)r->x + (size_t)(s * b) * r->row_bytes, r->y,
                                      (int32_t)TTI_MIN(b, r->n_waiting - s * b)};
-    TTI_TRY(tti_predictor_run(r->p, shards, n_shards, out));
-    for (int64_t row = 0; row < r->n_waiting; row++)
-        TTI_TRY(report(r, row, &out[row / b], row % b, out[row / b].logits + row % b * n_logits));
-    r->n_waiting = 0;
-    return TUTTI_OK;
+    if (st == TUTTI_OK) st = tti_predictor_run(r->p, shards, n_shards, out);
+    for (int64_t row = 0; st == TUTTI_OK && row < r->n_waiting; row++)
+        st = report(r, row, &out[row / b], row % b, out[row / b].logits + row % b * n_logits);
+    if (st == TUTTI_OK) r->n_waiting = 0;
+    free(shards);
+    free(out);
+    return st;
 }
 
 tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample) {

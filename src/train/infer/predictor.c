@@ -165,9 +165,8 @@ static tutti_status make_compute_threads(tti_predictor *p, const tti_blueprint_u
     p->joins = compares(p, use);
     p->n_in_flight = p->joins ? p->b->n_shards : p->n_compute_threads;
     p->compute_thread = calloc((size_t)p->n_in_flight, sizeof *p->compute_thread);
-    if (!p->compute_thread || p->n_in_flight > TTI_MAX_WORKERS)
-        return tti_fail(TUTTI_E_NOMEM, "predictor: %d shards at a time, at most %d are possible",
-                        p->n_in_flight, TTI_MAX_WORKERS);
+    if (!p->compute_thread)
+        return tti_fail(TUTTI_E_NOMEM, "predictor: %d shards at a time", p->n_in_flight);
     const int *cores = share.pinned ? share.cores.id : NULL;
     TTI_TRY(tti_compute_threads_create(p->n_compute_threads, cores, tti_backend_cpu.thread_init,
                                        &p->compute_threads));
@@ -445,16 +444,20 @@ static tutti_status load_test(const tti_blueprint *b, tti_loader **out) {
 static tutti_status run_batch(tti_predictor *p, const tti_batch *batch, tti_predicted_fn take,
                               void *user) {
     int64_t index = batch->step * p->b->config.train.batch;
-    for (int first = 0; first < batch->n_shards; first += p->n_in_flight) {
-        tti_shard_data shards[TTI_MAX_WORKERS];
-        tti_predicted out[TTI_MAX_WORKERS];
+    tti_shard_data *shards = calloc((size_t)p->n_in_flight, sizeof *shards);
+    tti_predicted *out = calloc((size_t)p->n_in_flight, sizeof *out);
+    tutti_status st =
+        shards && out ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "predictor: out of memory");
+    for (int first = 0; st == TUTTI_OK && first < batch->n_shards; first += p->n_in_flight) {
         int n = TTI_MIN(p->n_in_flight, batch->n_shards - first);
         for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i, 0);
-        TTI_TRY(tti_predictor_run(p, shards, n, out));
-        for (int i = 0; i < n; i++)
+        st = tti_predictor_run(p, shards, n, out);
+        for (int i = 0; st == TUTTI_OK && i < n; i++)
             take(user, &shards[i], &out[i], index + (first + i) * batch->rows_per_shard);
     }
-    return TUTTI_OK;
+    free(shards);
+    free(out);
+    return st;
 }
 
 tutti_status tti_predictor_run_test(tti_predictor *p, int64_t until_ns, tti_predicted_fn take,

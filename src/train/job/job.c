@@ -243,6 +243,7 @@ int64_t tti_job_given_workers(const tti_job_config *c) {
     if (c->parallel.data > 0) return c->parallel.data * workers_of_model(c);
     bool is_given = !tti_load_weights_parse(c->parallel.load_weights, &weights) &&
                     weights.kind == TTI_LOAD_WEIGHTS_GIVEN;
+    tti_load_weights_free(&weights);
     return is_given ? weights.n * workers_of_model(c) : 0;
 }
 
@@ -260,13 +261,17 @@ static bool is_on_host(const tti_job_config *c) {
     return strcmp(c->parallel.devices, "cpu") == 0 || strcmp(c->parallel.devices, "auto") == 0;
 }
 
+/* auto never chooses more workers or shards for cores: results follow the number of shards, and
+ * must not change with each larger machine. */
+enum { MOST_AUTO = 64 };
+
 /* One worker per core, or fewer for a batch that is too small to give each one a shard.  If the
  * model is divided, as many replicas as cores allow, at least one.
  */
 static void resolve_workers(tutti_job *job, int n_cores) {
     const tti_job_config *c = &job->config;
     if (c->parallel.workers != -1 || take_given_workers(job)) return;
-    int64_t each = workers_of_model(c), workers = TTI_MIN(TTI_MAX(n_cores, 1), TTI_MAX_WORKERS);
+    int64_t each = workers_of_model(c), workers = TTI_MIN(TTI_MAX(n_cores, 1), MOST_AUTO);
     workers = TTI_MAX(workers / each, 1);
     if (c->parallel.shards > 0) workers = TTI_MIN(workers, c->parallel.shards);
     while (workers > 1 && shards_for(workers) > c->train.batch) workers--;
@@ -284,7 +289,7 @@ static void resolve_workers(tutti_job *job, int n_cores) {
 static int64_t shards_for_copies(const tti_job_config *c, int n_cores) {
     int64_t most = TTI_MAX(c->parallel.workers, c->parallel.max_workers);
     int64_t each = workers_of_model(c), copies = TTI_MAX(most / each, 1);
-    int64_t cores = is_on_host(c) ? TTI_MIN(n_cores, TTI_MAX_WORKERS) / each : 0;
+    int64_t cores = is_on_host(c) ? TTI_MIN(n_cores, MOST_AUTO) / each : 0;
     int64_t least = shards_for(copies), shards = shards_for(TTI_MAX(copies, cores));
     while (shards > least && shards > c->train.batch) shards /= 2;
     return shards;

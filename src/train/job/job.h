@@ -13,7 +13,7 @@ enum {
     TTI_NO_LOSS_SCALE = -3  /* "none" for train.loss_scale */
 };
 
-enum { TTI_MAX_WORKERS = 64 }; /* limit of a communicator of one host */
+enum { TTI_MAX_WORKERS = 65536 }; /* that a job can name; run_limits.h has those of a run */
 
 /* Text fields are NUL-terminated.  -1, -2, ... stand for the words of the schema, -1 for "auto". */
 typedef struct tti_job_config {

@@ -37,8 +37,11 @@ static int64_t workers_of_batch(const tti_job_config *c) {
     int64_t workers = c->parallel.workers, each = workers_of_model(c);
     tti_load_weights weights;
     if (workers <= 0 && c->parallel.data > 0) return c->parallel.data;
-    if (workers <= 0)
-        return tti_load_weights_parse(c->parallel.load_weights, &weights) ? 0 : weights.n;
+    if (workers <= 0) {
+        bool is_bad = tti_load_weights_parse(c->parallel.load_weights, &weights) != NULL;
+        tti_load_weights_free(&weights);
+        return is_bad ? 0 : weights.n;
+    }
     return workers % each == 0 ? workers / each : 0;
 }
 
@@ -110,6 +113,7 @@ static void find_odd_load_weights(const tti_job_config *c, char why[TTI_WHY]) {
     tti_load_weights weights;
     const char *wrong = tti_load_weights_parse(c->parallel.load_weights, &weights);
     int64_t workers = workers_of_batch(c);
+    tti_load_weights_free(&weights);
     if (wrong)
         snprintf(why, TTI_WHY, "%s", wrong);
     else if (weights.kind == TTI_LOAD_WEIGHTS_GIVEN && workers > 0 && weights.n != workers)

@@ -551,7 +551,7 @@ static const tti_option rows[] = {
      .meant = "ddp=processes|fork=processes|spawn=processes|multiprocessing=processes|dp=threads|"
               "data_parallel=threads|fsdp=processes",
      .help = "Run workers as threads of one process, or as processes"},
-    {KEY(parallel.shards, INT, "auto"), RANGE(1, 4096), .word = "auto",
+    {KEY(parallel.shards, INT, "auto"), RANGE(1, TTI_MAX_WORKERS), .word = "auto",
      .also = "v|n_shards|virtual_shards|num_shards|gradient_accumulation|gradient_accumulation_"
              "steps|accumulate_grad_batches|accumulation_steps|accum|num_microbatches",
      .help = "Number of equal parts of the batch (micro-batches), a power of two; the result "
@@ -629,7 +629,7 @@ static const tti_option rows[] = {
      .also = "average_momentum|average_state",
      .help = "local: what is averaged: parameters, or all: the optimizer state as well (otherwise "
              "it is averaged only for checkpoints and evaluations)"},
-    {KEY(parallel.servers, INT, "1"), RANGE(1, 64),
+    {KEY(parallel.servers, INT, "1"), RANGE(1, TTI_MAX_WORKERS),
      .also = "n_servers|num_servers|num_ps|ps_num|n_ps",
      .help = "parameter-server: number of server threads, each with a range of the parameters.  "
              "With workers as processes, the first ones are the servers; with a divided model, "
@@ -641,7 +641,7 @@ static const tti_option rows[] = {
              "every worker trains on its own batches, and while one computes a gradient at most "
              "this many other steps may start; unbounded: no limit.  Needs parallel.mode=fast",
      .example = "4"},
-    {KEY(parallel.backup_workers, INT, "0"), RANGE(0, 63),
+    {KEY(parallel.backup_workers, INT, "0"), RANGE(0, TTI_MAX_WORKERS - 1),
      .also = "n_backup|backup|drop_slowest|stragglers",
      .help = "parameter-server, synchronous: apply a step when gradients of all but this many "
              "workers have arrived; late gradients are dropped.  Needs parallel.mode=fast",

@@ -185,18 +185,21 @@ static tutti_status check_stretch(const reading *r, int64_t first, int64_t last,
 
 /* A worker takes a batch only after its previous gradient was applied. */
 static tutti_status check_turns(const reading *r) {
-    int64_t given[TTI_MAX_WORKERS] = {0};
-    for (int64_t i = 0; i < r->b->n_steps; i++) {
+    int64_t *given = calloc((size_t)r->b->n_workers, sizeof *given);
+    tutti_status st = TUTTI_OK;
+    if (!given) return tti_fail(TUTTI_E_NOMEM, "parallel.replay: out of memory");
+    for (int64_t i = 0; st == TUTTI_OK && i < r->b->n_steps; i++) {
         const tti_arrival *a = &r->a[i];
         if (a->version < given[a->worker])
-            return tti_fail(TUTTI_E_CONFIG,
-                            "parallel.replay: %s: update %" PRId64
-                            " of worker %d is of version "
-                            "%" PRId64 ", from before its update %" PRId64,
-                            r->path, a->step, a->worker, a->version, given[a->worker]);
+            st = tti_fail(TUTTI_E_CONFIG,
+                          "parallel.replay: %s: update %" PRId64
+                          " of worker %d is of version "
+                          "%" PRId64 ", from before its update %" PRId64,
+                          r->path, a->step, a->worker, a->version, given[a->worker]);
         given[a->worker] = a->step;
     }
-    return TUTTI_OK;
+    free(given);
+    return st;
 }
 
 static tutti_status check_stretches(const reading *r,

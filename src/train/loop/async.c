@@ -247,7 +247,7 @@ static tutti_status look_on(const tti_async_desc *d, int64_t *requested) {
 /* Reports the range and the traffic of each server. */
 static tutti_status tell_range_servers(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
-    tti_held held[TTI_MAX_RANKS];
+    tti_held held[TTI_MAX_SERVED];
     int n;
     if (!tti_server_has_processes(server)) return TUTTI_OK;
     TTI_TRY(tti_server_held(server, held, &n));
@@ -257,12 +257,16 @@ static tutti_status tell_range_servers(const tti_async_desc *d, int64_t step) {
 /* Reports counters other than steps. */
 static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
-    int64_t bins[TTI_STALENESS_BINS], dropped[TTI_MAX_WORKERS];
+    int64_t bins[TTI_STALENESS_BINS];
     if (!d->reporter->active) return TUTTI_OK;
     TTI_TRY(tell_range_servers(d, step));
     if (d->b->config.parallel.backup_workers > 0) {
+        int64_t *dropped = calloc((size_t)d->b->n_workers, sizeof *dropped);
+        if (!dropped) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
         tti_server_dropped(server, dropped);
-        return tti_reporter_dropped(d->reporter, step, dropped);
+        tutti_status st = tti_reporter_dropped(d->reporter, step, dropped);
+        free(dropped);
+        return st;
     }
     tti_server_staleness(server, bins);
     return tti_reporter_staleness(d->reporter, step, bins, *d->n_left_out);

@@ -5,6 +5,7 @@
  * as their median until they have seen it compute. */
 #include "train/loop/balance.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fault.h"
@@ -27,11 +28,20 @@ tutti_status tti_balance_init(tti_balance *s, const tti_blueprint *b, const tti_
     if (carry && carry->has_changed)
         TTI_TRY(tti_throughput_share(b, worker, carry->group_s, &s->throughputs));
     if (s->throughputs.n == 0) {
+        tti_throughputs_free(&s->throughputs);
         TTI_TRY(tti_throughput_measure(b, worker, &s->throughputs));
         keep_speed(s, &s->throughputs);
     }
     s->shard_map = &s->throughputs.shard_map;
-    return TUTTI_OK;
+    s->computed_s = calloc((size_t)s->throughputs.n + 1, sizeof *s->computed_s);
+    return s->computed_s ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+}
+
+void tti_balance_fini(tti_balance *s) {
+    tti_throughputs_free(&s->throughputs);
+    free(s->computed_s);
+    s->computed_s = NULL;
+    s->shard_map = NULL;
 }
 
 void tti_balance_begin(tti_balance *s, int64_t step) { s->checked_step = step; }
@@ -43,22 +53,28 @@ static bool can_follow(const tti_balance *s, const tti_exec *exec) {
            !s->b->config.parallel.sync_batch_norm && !s->b->compares_samples;
 }
 
-bool tti_balance_follow(tti_balance *s, const tti_exec *exec, const tti_times *times,
-                        int64_t step) {
-    tti_throughputs now;
+tutti_status tti_balance_follow(tti_balance *s, const tti_exec *exec, const tti_times *times,
+                                int64_t step, bool *has_changed) {
+    tti_throughputs now = {0};
     int64_t n_steps = step - s->checked_step;
-    if (!can_follow(s, exec)) return false;
+    *has_changed = false;
+    if (!can_follow(s, exec)) return TUTTI_OK;
     for (int r = 0; r < s->throughputs.n; r++) {
         double longer = TTI_FAULT_AT("throughput.drift", r, step) ? 1e6 : 1;
         s->computed_s[r] += times->all[r][TTI_TIME_COMPUTE] * longer;
     }
-    if (n_steps < s->look_after) return false;
-    bool has_drifted = tti_throughput_drifted(&s->throughputs, s->computed_s, n_steps, &now);
-    keep_speed(s, &now);
-    memset(s->computed_s, 0, sizeof s->computed_s);
+    if (n_steps < s->look_after) return TUTTI_OK;
+    tutti_status st =
+        tti_throughput_drifted(&s->throughputs, s->computed_s, n_steps, &now, has_changed);
+    if (st == TUTTI_OK) keep_speed(s, &now);
+    memset(s->computed_s, 0, (size_t)s->throughputs.n * sizeof *s->computed_s);
     s->checked_step = step;
-    if (!has_drifted) return false;
-    s->throughputs = now;
-    s->look_after *= 2;
-    return true;
+    if (st == TUTTI_OK && *has_changed) {
+        tti_throughputs before = s->throughputs;
+        s->throughputs = now;
+        now = before;
+        s->look_after *= 2;
+    }
+    tti_throughputs_free(&now);
+    return st;
 }

@@ -14,22 +14,25 @@ typedef struct tti_balance {
     int rank;                       /* of this worker */
     const tti_shard_map *shard_map; /* NULL: equal runs */
     tti_throughputs throughputs;    /* of parallel.load_weights=measured; n 0: not measured */
-    double computed_s[TTI_MAX_WORKERS]; /* of each worker since the last check */
-    int64_t checked_step, look_after;   /* step of that check, and steps until the next one */
+    double *computed_s;             /* [throughputs.n] owned: of each worker since the last check */
+    int64_t checked_step, look_after; /* step of that check, and steps until the next one */
 } tti_balance;
 
 /* Sets the first shard map: from the weights of the job, or from the speeds that workers of an
  * elastic run know from earlier epochs, or from a trial.  worker->comm NULL: one worker.
- * Collective.  *out must stay where it is. */
+ * Collective.  *out must stay where it is; the caller calls fini, also after a failure. */
 TUTTI_NODISCARD tutti_status tti_balance_init(tti_balance *out, const tti_blueprint *b,
                                               const tti_worker_desc *worker, tti_carry *carry);
+
+void tti_balance_fini(tti_balance *balance);
 
 /* The run continues from this step. */
 void tti_balance_begin(tti_balance *balance, int64_t step);
 
-/* Called after times were gathered, so that all workers decide from the same values.  True: the
- * shard map has changed, and the caller passes it to tti_exec_rebalance. */
-bool tti_balance_follow(tti_balance *balance, const tti_exec *exec, const tti_times *times,
-                        int64_t step);
+/* Called after times were gathered, so that all workers decide from the same values.  *has_changed:
+ * the caller passes the new shard map to tti_exec_rebalance. */
+TUTTI_NODISCARD tutti_status tti_balance_follow(tti_balance *balance, const tti_exec *exec,
+                                                const tti_times *times, int64_t step,
+                                                bool *has_changed);
 
 #endif /* TTI_TRAIN_BALANCE_H */

@@ -118,20 +118,23 @@ static tutti_status send_state(tti_carry *carry, tutti_comm *comm, tti_exec *exe
 
 tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                              const tti_plan *plan, bool *any) {
-    int64_t mine = tti_carry_order(&carry->at), all[TTI_MAX_WORKERS];
-    int n = comm ? tutti_comm_n_ranks(comm) : 1, source = 0;
-    bool differ = false;
+    int64_t mine = tti_carry_order(&carry->at), furthest = mine, least = mine;
+    int source = comm ? tutti_comm_n_ranks(comm) : 0;
     _Static_assert(sizeof(tti_carry_position) % sizeof(int64_t) == 0, "sent as words");
-    all[0] = mine;
-    if (comm) TTI_TRY(tutti_comm_all_gather(comm, &mine, all, 1, TUTTI_I64));
-    for (int r = 1; r < n; r++) {
-        differ |= all[r] != all[0];
-        if (all[r] > all[source]) source = r;
+    if (comm) {
+        int64_t ends[] = {mine, -mine}, first;
+        TTI_TRY(tutti_comm_all_reduce(comm, ends, ends, 2, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO));
+        furthest = ends[0];
+        least = -ends[1];
+        first = mine == furthest ? tutti_comm_rank(comm) : source;
+        TTI_TRY(
+            tutti_comm_all_reduce(comm, &first, &first, 1, TUTTI_I64, TUTTI_MIN, TUTTI_ALG_AUTO));
+        source = (int)first;
     }
-    *any = all[source] >= 0;
+    *any = furthest >= 0;
     if (!*any) return TUTTI_OK;
     TTI_TRY(put_arrays(carry, exec, plan));
-    if (differ) TTI_TRY(send_state(carry, comm, exec, plan, source));
+    if (furthest != least) TTI_TRY(send_state(carry, comm, exec, plan, source));
     tti_carry_free(carry); /* after a failure the arrays are still those of carry->at */
     return tti_exec_push(exec);
 }

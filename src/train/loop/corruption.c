@@ -39,15 +39,17 @@ static tutti_status broadcast(const check *c, uint64_t *values, size_t n, int so
 /* Shards and checkers take turns. */
 static tutti_status choose(check *c) {
     const tti_worker_loop_desc *d = c->v->phases->desc;
-    int64_t every = d->blueprint->config.parallel.verify_every, all[TTI_MAX_WORKERS] = {1};
+    int64_t every = d->blueprint->config.parallel.verify_every;
     int64_t number = (int64_t)c->desc->step / every, n_shards = d->blueprint->n_shards;
     c->n_ranks = d->comm ? tutti_comm_n_ranks(d->comm) : 1;
     c->shard = (int)(number % n_shards);
     int64_t has =
         c->shard >= tti_exec_first_shard(c->v->exec) && c->shard < tti_exec_last_shard(c->v->exec);
-    if (!is_alone(c)) TTI_TRY(tutti_comm_all_gather(d->comm, &has, all, 1, TUTTI_I64));
-    while (c->owner < c->n_ranks - 1 && !all[c->owner]) c->owner++;
     if (is_alone(c)) return TUTTI_OK;
+    int64_t owner = has ? tutti_comm_rank(d->comm) : c->n_ranks - 1;
+    TTI_TRY(
+        tutti_comm_all_reduce(d->comm, &owner, &owner, 1, TUTTI_I64, TUTTI_MIN, TUTTI_ALG_AUTO));
+    c->owner = (int)owner;
     c->checker = (int)((c->owner + 1 + number / n_shards % (c->n_ranks - 1)) % c->n_ranks);
     return TUTTI_OK;
 }
@@ -89,17 +91,17 @@ static tutti_status compare(const check *c, int *layer) {
     return TUTTI_OK;
 }
 
-/* The value that most votes have; false: two values have as many. */
-static bool find_majority(const uint64_t *votes, int n, uint64_t *out) {
+static int by_value(const void *a, const void *b) {
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* The value that most votes have; false: two values have as many.  Sorts the votes. */
+static bool find_majority(uint64_t *votes, int n, uint64_t *out) {
     int most = 0, second = 0;
-    for (int i = 0; i < n; i++) {
-        int count = 0;
-        bool is_first = true;
-        for (int k = 0; k < n; k++) {
-            count += votes[k] == votes[i];
-            is_first &= k >= i || votes[k] != votes[i];
-        }
-        if (!is_first) continue;
+    qsort(votes, (size_t)n, sizeof *votes, by_value);
+    for (int i = 0, count; i < n; i += count) {
+        for (count = 1; i + count < n && votes[i + count] == votes[i]; count++) continue;
         if (count > most) {
             second = most;
             most = count;
@@ -114,19 +116,26 @@ static bool find_majority(const uint64_t *votes, int n, uint64_t *out) {
 /* Votes: what each worker computes now, and what owner and checker had before.  *culprit -1: it
  * could be either. */
 static tutti_status vote(const check *c, int layer, int *culprit) {
-    uint64_t votes[TTI_MAX_WORKERS + 2], mine, checked = c->again[layer], right;
-    TTI_TRY(broadcast(c, &checked, 1, c->checker));
-    TTI_TRY(recompute(c, c->again));
+    uint64_t mine, checked = c->again[layer], right = 0;
+    uint64_t *votes = calloc((size_t)c->n_ranks + 2, sizeof *votes);
+    tutti_status st = TUTTI_OK;
+    if (!votes) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    TTI_TRY_GOTO(broadcast(c, &checked, 1, c->checker), cleanup);
+    TTI_TRY_GOTO(recompute(c, c->again), cleanup);
     mine = votes[0] = c->again[layer];
     if (!is_alone(c))
-        TTI_TRY(tutti_comm_all_gather(c->v->phases->desc->comm, &mine, votes, 1, TUTTI_I64));
+        TTI_TRY_GOTO(tutti_comm_all_gather(c->v->phases->desc->comm, &mine, votes, 1, TUTTI_I64),
+                     cleanup);
     votes[c->n_ranks] = c->own[layer];
     votes[c->n_ranks + 1] = checked;
-    bool owner_is_wrong = find_majority(votes, c->n_ranks + 2, &right) && c->own[layer] != right;
-    bool checker_is_wrong = find_majority(votes, c->n_ranks + 2, &right) && checked != right;
+    bool known = find_majority(votes, c->n_ranks + 2, &right);
+    bool owner_is_wrong = known && c->own[layer] != right;
+    bool checker_is_wrong = known && checked != right;
     *culprit = owner_is_wrong == checker_is_wrong ? -1 : owner_is_wrong ? c->owner : c->checker;
     if (c->owner == c->checker) *culprit = c->owner;
-    return TUTTI_OK;
+cleanup:
+    free(votes);
+    return st;
 }
 
 static bool may_exclude(const check *c) {

@@ -1,5 +1,5 @@
-/* mirror.c - the layout of the memory: a header with the stamps and the position of each version,
- * then the arrays of both. */
+/* mirror.c - the layout of the memory: a header with the position of each version, the stamps of
+ * both, then the arrays of both. */
 #include "train/loop/mirror.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "train/loop/neighbors.h"
 #include "train/setup/memory_check.h"
 
-enum { N_VERSIONS = TTI_MIRROR_VERSIONS, HEADER_BYTES = 8192 };
+enum { N_VERSIONS = TTI_MIRROR_VERSIONS, HEADER_BYTES = 8192, PAGE_BYTES = 4096 };
 
 /* A rank has written its partition; step1 is the step plus one, or 0 while it writes and before. */
 typedef struct stamp {
@@ -24,7 +24,6 @@ typedef struct stamp {
 
 /* The position is written beside the valid one. */
 typedef struct version {
-    stamp stamps[TTI_MAX_WORKERS];
     _Atomic uint32_t valid;
     tti_carry_position positions[2];
 } version;
@@ -35,14 +34,17 @@ typedef struct header {
 
 struct tti_mirror {
     header *header;
-    size_t n_bytes, n_flat;
-    int n_arrays;
+    size_t n_bytes, n_flat, arrays_at;
+    int n_arrays, most;
 };
 
-_Static_assert(sizeof(header) <= HEADER_BYTES, "the arrays begin after the header");
+_Static_assert(sizeof(header) <= HEADER_BYTES, "the stamps begin after the header");
 
-tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool has_ema, tti_mirror **out) {
-    size_t n_bytes = HEADER_BYTES + tti_mirror_bytes(plan, has_ema);
+tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool has_ema, int most,
+                             tti_mirror **out) {
+    size_t stamp_bytes = N_VERSIONS * (size_t)most * sizeof(stamp);
+    size_t arrays_at = HEADER_BYTES + (stamp_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    size_t n_bytes = arrays_at + tti_mirror_bytes(plan, has_ema);
     struct stat info;
     void *at = MAP_FAILED;
     *out = NULL;
@@ -56,7 +58,12 @@ tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool has_ema, tti_mir
                         n_bytes, strerror(errno));
     *out = malloc(sizeof **out);
     if (*out) {
-        **out = (tti_mirror){at, n_bytes, plan->n_flat, 1 + plan->n_states + has_ema};
+        **out = (tti_mirror){.header = at,
+                             .n_bytes = n_bytes,
+                             .n_flat = plan->n_flat,
+                             .arrays_at = arrays_at,
+                             .n_arrays = 1 + plan->n_states + has_ema,
+                             .most = most};
         return TUTTI_OK;
     }
     munmap(at, n_bytes);
@@ -73,9 +80,15 @@ static version *version_of(const tti_mirror *mirror, int64_t step) {
     return &mirror->header->versions[step % N_VERSIONS];
 }
 
+/* [most] */
+static stamp *stamps_of(const tti_mirror *mirror, int64_t step) {
+    stamp *all = (stamp *)(void *)((char *)mirror->header + HEADER_BYTES);
+    return all + (step % N_VERSIONS) * mirror->most;
+}
+
 float *tti_mirror_array(const tti_mirror *mirror, int64_t step, int i) {
     size_t before = (size_t)(step % N_VERSIONS) * (size_t)mirror->n_arrays + (size_t)i;
-    return (float *)((char *)mirror->header + HEADER_BYTES) + before * mirror->n_flat;
+    return (float *)((char *)mirror->header + mirror->arrays_at) + before * mirror->n_flat;
 }
 
 /* Parameters, then state, then averages. */
@@ -92,17 +105,18 @@ static void set_position(version *v, const tti_carry_position *position) {
 }
 
 tti_mirror_stamp tti_mirror_get_stamp(const tti_mirror *mirror, int i, int rank) {
-    const stamp *at = &mirror->header->versions[i].stamps[rank];
+    if (rank >= mirror->most) return (tti_mirror_stamp){0};
+    const stamp *at = &stamps_of(mirror, i)[rank];
     int64_t step1 = atomic_load(&at->step1);
     return (tti_mirror_stamp){step1, atomic_load(&at->n_ranks), atomic_load(&at->epoch)};
 }
 
 void tti_mirror_begin(tti_mirror *mirror, int64_t step, int rank) {
-    atomic_store(&version_of(mirror, step)->stamps[rank].step1, 0);
+    atomic_store(&stamps_of(mirror, step)[rank].step1, 0);
 }
 
 void tti_mirror_end(tti_mirror *mirror, int rank, const tti_mirror_stamp *now) {
-    stamp *at = &version_of(mirror, now->step1 - 1)->stamps[rank];
+    stamp *at = &stamps_of(mirror, now->step1 - 1)[rank];
     atomic_store(&at->n_ranks, now->n_ranks);
     atomic_store(&at->epoch, now->epoch);
     atomic_store(&at->step1, now->step1);
@@ -124,10 +138,10 @@ tutti_status tti_mirror_enter(tti_carry *carry, tutti_comm *comm, tti_exec *exec
 }
 
 /* Stamps of a former epoch must not complete a version that this one is about to overwrite. */
-static void forget_former(version *v, uint64_t epoch) {
-    for (int r = 0; r < TTI_MAX_WORKERS; r++)
-        if (atomic_load(&v->stamps[r].epoch) != (int64_t)epoch)
-            atomic_store(&v->stamps[r].step1, 0);
+static void forget_former(const tti_mirror *mirror, int64_t step, uint64_t epoch) {
+    stamp *stamps = stamps_of(mirror, step);
+    for (int r = 0; r < mirror->most; r++)
+        if (atomic_load(&stamps[r].epoch) != (int64_t)epoch) atomic_store(&stamps[r].step1, 0);
 }
 
 tutti_status tti_mirror_put(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
@@ -145,7 +159,7 @@ tutti_status tti_mirror_put(const tti_carry *carry, tutti_comm *comm, tti_exec *
     tti_mirror_end(mirror, rank, &now);
     TTI_TRY(tti_neighbors_put(carry->neighbors, comm, &now));
     TTI_TRY(tutti_comm_barrier(comm));
-    if (rank == carry->host_first) forget_former(version_of(mirror, step + 1), carry->epoch);
+    if (rank == carry->host_first) forget_former(mirror, step + 1, carry->epoch);
     return TUTTI_OK;
 }
 
@@ -163,8 +177,9 @@ static int64_t complete_step(const tti_mirror *mirror, int i) {
     return first.step1 - 1;
 }
 
-static void forget(version *v) {
-    for (int r = 0; r < TTI_MAX_WORKERS; r++) atomic_store(&v->stamps[r].step1, 0);
+static void forget(const tti_mirror *mirror, int64_t step) {
+    stamp *stamps = stamps_of(mirror, step);
+    for (int r = 0; r < mirror->most; r++) atomic_store(&stamps[r].step1, 0);
 }
 
 /* Fills the mirror of this host from those of others first.  -1: no step is complete. */
@@ -199,6 +214,6 @@ tutti_status tti_mirror_load(const tti_carry *carry, tutti_comm *comm, tti_exec 
     }
     TTI_TRY(tutti_comm_barrier(comm)); /* all have looked */
     if (tutti_comm_rank(comm) == carry->host_first)
-        for (int64_t i = step + 1; i < step + (*any ? 2 : 3); i++) forget(version_of(mirror, i));
+        for (int64_t i = step + 1; i < step + (*any ? 2 : 3); i++) forget(mirror, i);
     return tutti_comm_barrier(comm);
 }

@@ -16,9 +16,10 @@
 #include "train/loop/carry.h"
 #include "tutti/comm.h"
 
-/* Maps memory of fd, which the supervisor made, for the arrays of plan; fd stays the caller's.  On
- * success *out is owned by the caller.  TUTTI_E_NOMEM: it cannot be as large. */
-TUTTI_NODISCARD tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool has_ema,
+/* Maps memory of fd, which the supervisor made, for the arrays of plan and at most `most` workers
+ * at a time, the same number in every epoch; fd stays the caller's.  On success *out is owned by
+ * the caller.  TUTTI_E_NOMEM: it cannot be as large. */
+TUTTI_NODISCARD tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool has_ema, int most,
                                              tti_mirror **out);
 void tti_mirror_close(tti_mirror *mirror); /* takes NULL */
 

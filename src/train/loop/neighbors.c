@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "comm/shard_map.h"
 #include "train/loop/carry.h"
 
 /* The partition of a rank, in all arrays. */
@@ -25,7 +26,7 @@ typedef struct transfer {
 struct tti_neighbors {
     tti_mirror *mirror;
     transfer
-        list[TTI_MAX_WORKERS + 1]; /* those of this rank: one to another, and any from others */
+        list[TTI_MAX_NET_RANKS + 1]; /* those of this rank: one to another, and any from others */
     int n;
     float *buffer; /* for the largest of them */
 };
@@ -67,12 +68,12 @@ static tutti_status make_buffer(size_t n_elems, float **out) {
 /* The hosts of an epoch, by their first ranks. */
 typedef struct host_list {
     int n_ranks, n_hosts;
-    int host_of[TTI_MAX_WORKERS];
-    int first[TTI_MAX_WORKERS + 1]; /* of each host, and n_ranks */
+    int host_of[TTI_MAX_NET_RANKS];
+    int first[TTI_MAX_NET_RANKS + 1]; /* of each host, and n_ranks */
 } host_list;
 
 static tutti_status list_hosts(int host_first, tutti_comm *comm, host_list *out) {
-    int64_t mine = host_first, all[TTI_MAX_WORKERS];
+    int64_t mine = host_first, all[TTI_MAX_NET_RANKS];
     *out = (host_list){.n_ranks = tutti_comm_n_ranks(comm)};
     TTI_TRY(tutti_comm_all_gather(comm, &mine, all, 1, TUTTI_I64));
     for (int r = 0; r < out->n_ranks; r++) {
@@ -156,7 +157,7 @@ tutti_status tti_neighbors_put(tti_neighbors *n, tutti_comm *comm, const tti_mir
 
 /* The stamps in the mirror of a rank's host. */
 typedef struct stamps {
-    tti_mirror_stamp of[TTI_MIRROR_VERSIONS][TTI_MAX_WORKERS];
+    tti_mirror_stamp of[TTI_MIRROR_VERSIONS][TTI_MAX_NET_RANKS];
 } stamps;
 
 static bool is_same(const tti_mirror_stamp *a, const tti_mirror_stamp *b) {
@@ -195,7 +196,7 @@ static tti_mirror_stamp choose(const stamps *all, int n) {
 static tutti_status gather_stamps(const tti_mirror *mirror, tutti_comm *comm, stamps *all) {
     stamps mine;
     for (int i = 0; i < TTI_MIRROR_VERSIONS; i++)
-        for (int r = 0; r < TTI_MAX_WORKERS; r++)
+        for (int r = 0; r < TTI_MAX_NET_RANKS; r++)
             mine.of[i][r] = tti_mirror_get_stamp(mirror, i, r);
     return tutti_comm_all_gather(comm, &mine, all, sizeof mine / sizeof(int64_t), TUTTI_I64);
 }
@@ -204,7 +205,7 @@ static tutti_status gather_stamps(const tti_mirror *mirror, tutti_comm *comm, st
 static tutti_status share_position(const tti_mirror *mirror, tutti_comm *comm, int64_t step,
                                    tti_carry_position *position) {
     *position = tti_mirror_get_position(mirror, step);
-    int64_t mine = tti_carry_order(position), all[TTI_MAX_WORKERS];
+    int64_t mine = tti_carry_order(position), all[TTI_MAX_NET_RANKS];
     int source = 0;
     TTI_TRY(tutti_comm_all_gather(comm, &mine, all, 1, TUTTI_I64));
     for (int r = 1; r < tutti_comm_n_ranks(comm); r++)

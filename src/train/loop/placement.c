@@ -76,10 +76,14 @@ const char *tti_reductions_text(const tti_worker_loop_desc *desc, const tti_exec
 /* Reports where each worker computes, including workers of other machines. */
 tutti_status tti_report_places(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
     const tti_blueprint *b = desc->blueprint;
-    bool is_alone = !desc->comm || tutti_comm_n_ranks(desc->comm) == 1;
     int32_t mine = tti_devices_place(&b->places, desc->device_place);
+    if (!b->places.mixed) return TUTTI_OK;
+    int n = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1;
+    free(reporter->place);
+    reporter->place = calloc((size_t)TTI_MAX(n, b->n_workers), sizeof *reporter->place);
+    if (!reporter->place) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     reporter->place[0] = mine;
-    if (!b->places.mixed || is_alone) return TUTTI_OK;
+    if (n == 1) return TUTTI_OK;
     return tutti_comm_all_gather(desc->comm, &mine, reporter->place, 1, TUTTI_I32);
 }
 

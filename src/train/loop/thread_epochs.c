@@ -20,8 +20,8 @@ enum { LOOK_MS = 20 };
 
 typedef struct epochs {
     const tti_thread_epochs_desc *desc;
-    tti_blueprint b; /* for n workers */
-    tti_carry carries[TTI_MAX_WORKERS];
+    tti_blueprint b;    /* for n workers */
+    tti_carry *carries; /* [most] */
     tti_mirror *mirror;
     int n, least, most;
     tti_host_file hosts;
@@ -95,7 +95,7 @@ static bool change(epochs *all, tutti_status st) {
     pthread_mutex_unlock(&all->mutex);
     if (!changes) return false;
     tti_clear_error();
-    for (int r = 0; r < TTI_MAX_WORKERS; r++) {
+    for (int r = 0; r < all->most; r++) {
         tti_carry *carry = &all->carries[r];
         carry->has_changed = true;
         if (r < all->n) continue;
@@ -111,11 +111,12 @@ static tutti_status open_mirror(epochs *all) {
     const tti_blueprint *b = all->desc->blueprint;
     if (tti_worker_has_partitions(b) && b->config.parallel.mirror) {
         int fd = memfd_create("tutti-mirror", MFD_CLOEXEC);
-        tutti_status st = tti_mirror_open(fd, b->plan, b->config.train.ema > 0, &all->mirror);
+        tutti_status st =
+            tti_mirror_open(fd, b->plan, b->config.train.ema > 0, b->n_shards, &all->mirror);
         if (fd >= 0) close(fd);
         TTI_TRY(st);
     }
-    for (int r = 0; r < TTI_MAX_WORKERS; r++) {
+    for (int r = 0; r < all->most; r++) {
         all->carries[r].has_partitions = tti_worker_has_partitions(b);
         all->carries[r].mirror = all->mirror;
     }
@@ -146,15 +147,21 @@ tutti_status tti_thread_epochs_run(const tti_thread_epochs_desc *desc) {
     all->desc = desc;
     all->n = all->wanted = desc->blueprint->n_workers;
     all->least = may.least;
-    all->most = may.most;
+    all->most = TTI_MAX(may.most, all->n);
+    all->carries = calloc((size_t)all->most, sizeof *all->carries);
+    if (!all->carries) {
+        free(all);
+        return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    }
     if (*c->parallel.hostfile) all->hosts.path = c->parallel.hostfile;
     pthread_mutex_init(&all->mutex, NULL);
     tti_signals_count(&taken);
     tutti_status st = run_epochs(all);
     tti_signals_uncount(&taken);
-    for (int r = 0; r < TTI_MAX_WORKERS; r++) tti_carry_free(&all->carries[r]);
+    for (int r = 0; r < all->most; r++) tti_carry_free(&all->carries[r]);
     tti_mirror_close(all->mirror);
     pthread_mutex_destroy(&all->mutex);
+    free(all->carries);
     free(all);
     return st;
 }

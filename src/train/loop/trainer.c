@@ -42,6 +42,7 @@
 #include "train/setup/memory_check.h"
 #include "train/setup/resolved.h"
 #include "train/setup/run_dir.h"
+#include "train/setup/run_limits.h"
 #include "train/setup/worker_exec.h"
 #include "tutti/launch.h"
 
@@ -384,7 +385,7 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     tutti_status st = TUTTI_OK;
     if (carry.has_partitions && b->config.parallel.mirror)
         TTI_TRY(tti_mirror_open(tti_worker_fd("TUTTI_MIRROR_FD"), b->plan, b->config.train.ema > 0,
-                                &carry.mirror));
+                                b->n_shards, &carry.mirror));
     t->carry = &carry;
     do {
         if (waits) st = wait_for_place(t, &carry, &epoch);
@@ -699,9 +700,7 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
             tti_options_put(tti_job_options(t->job), "parallel.workers", text, "TUTTI_NODES");
         return TUTTI_OK;
     }
-    if (t->place.n_ranks > TTI_MAX_WORKERS)
-        return tti_fail(TUTTI_E_CONFIG, "train: a job has at most %d workers, and this is %s",
-                        TTI_MAX_WORKERS, t->place.text);
+    TTI_TRY(tti_run_limits_check_launcher(t->place.n_ranks, t->place.text));
     if (tti_job_config_of(t->job)->parallel.workers > 0 && !t->desc->resume) return TUTTI_OK;
     snprintf(text, sizeof text, "%d", t->place.n_ranks);
     tti_options_put(tti_job_options(t->job), "parallel.workers", text, "the launcher");
@@ -743,8 +742,13 @@ static tutti_status prepare(trainer *t) {
     TTI_TRY(tti_job_resolve(t->job, foreign     ? t->place.n_ranks
                                     : devices.n ? devices.n
                                                 : tti_cores_usable()));
-    TTI_TRY(check_elastic(t, foreign, &devices));
     const tti_job_config *c = tti_job_config_of(t->job);
+    TTI_TRY(tti_run_limits_check(c));
+    if (t->hosts.n_nodes > 0)
+        TTI_TRY(tti_run_limits_check_launcher(
+            (int)(TTI_MAX(c->parallel.workers, c->parallel.max_workers) + c->parallel.spares),
+            "a run with TUTTI_NODES"));
+    TTI_TRY(check_elastic(t, foreign, &devices));
     bool alone_too = c->run.restarts > 0 || c->parallel.min_workers > 0;
     t->is_worker = t->place.n_ranks > 1 || (alone_too && t->place.comm_fd >= 0);
     t->continues = t->desc->resume || tti_worker_restarted();

@@ -280,11 +280,12 @@ static tutti_status prepare(worker_loop *s) {
     TTI_TRY(tti_verify_init(&s->verify, &s->phases, s->exec, &s->order));
     if (s->c->parallel.staleness != 0 && s->desc->server && d->rank == 0)
         TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
-    tti_times_init(&s->times, d->comm, s->state.step);
-    if (is_async(s) && tti_server_has_processes(d->server)) {
+    bool by_server = is_async(s) && tti_server_has_processes(d->server);
+    int n_timed = by_server ? s->b->n_workers : d->comm ? tutti_comm_n_ranks(d->comm) : 1;
+    TTI_TRY(tti_times_init(&s->times, d->comm, n_timed, s->state.step));
+    if (by_server) {
         s->times.exec = s->exec;
         s->times.rank = d->rank;
-        s->times.n_ranks = s->b->n_workers;
     }
     tti_slowest_init(&s->slowest, is_async(s) ? NULL : d->comm, s->exec, s->state.step);
     s->reporter.slowest = &s->slowest.finding;
@@ -517,7 +518,8 @@ static tutti_status rebalance(worker_loop *s) {
 }
 
 static tutti_status follow_throughput(worker_loop *s) {
-    bool changes = tti_balance_follow(&s->balance, s->exec, &s->times, s->state.step);
+    bool changes;
+    TTI_TRY(tti_balance_follow(&s->balance, s->exec, &s->times, s->state.step, &changes));
     return changes ? rebalance(s) : TUTTI_OK;
 }
 
@@ -775,6 +777,8 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     if (s.loader && s.exec) tti_feeding_unpin(s.loader, s.exec);
     tti_loader_destroy(s.loader);
     tti_exec_destroy(s.exec);
+    tti_balance_fini(&s.balance);
+    tti_times_fini(&s.times);
     tti_mesh_fini(&s.mesh);
     tti_reporter_close(&s.reporter);
     tti_arrivals_close(s.arrivals);

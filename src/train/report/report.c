@@ -259,13 +259,14 @@ static void add_times_of_ranks(page *p) {
                                         "waiting for workers", "waiting for data", "other"};
     static const int colours[] = {0, 2, 3, 5, 1, 4};
     const tti_history *h = &p->h;
-    double seconds[TTI_MAX_WORKERS * N_SHARES] = {0};
     int n_ranks = 0;
+    for (int i = 0; i < h->n_times; i++) n_ranks = TTI_MAX(n_ranks, h->times[i].rank + 1);
+    double *seconds = calloc((size_t)n_ranks * N_SHARES + 1, sizeof *seconds);
+    if (!seconds) return; /* the page is complete without this chart */
     for (int i = 0, n; i < h->n_times; i += n) {
         for (n = 1; i + n < h->n_times && h->times[i + n].rank == n;) n++;
         double comm = shortest_comm(&h->times[i], n);
         for (int r = 0; r < n; r++) add_time_point(&seconds[r * N_SHARES], &h->times[i + r], comm);
-        n_ranks = TTI_MAX(n_ranks, n);
     }
     tti_chart_stacks(&p->out, &(tti_stacks){.title = "Time of every rank",
                                             .row = "rank",
@@ -274,6 +275,7 @@ static void add_times_of_ranks(page *p) {
                                             .n_parts = N_SHARES,
                                             .n_rows = n_ranks,
                                             .seconds = seconds});
+    free(seconds);
 }
 
 static void add_memory(page *p) {

@@ -37,6 +37,8 @@ tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
 void tti_reporter_close(tti_reporter *r) {
     tti_metrics_close(&r->metrics);
     tti_tfevents_close(&r->tfevents);
+    free(r->place);
+    r->place = NULL;
 }
 
 void tti_reporter_emit(const tti_reporter *r, const tutti_event *event) {

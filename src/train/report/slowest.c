@@ -4,6 +4,7 @@
  */
 #include "train/report/slowest.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -18,7 +19,6 @@ enum { MOST_STEPS = 1 << 20, GROWTH = 4 };
 
 void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t first_step) {
     int n_ranks = comm ? tutti_comm_n_ranks(comm) : 1;
-    TTI_ASSERT(n_ranks <= TTI_MAX_WORKERS);
     *s = (tti_slowest){.comm = n_ranks > 1 ? comm : NULL,
                        .exec = exec,
                        .n_ranks = n_ranks,
@@ -59,48 +59,56 @@ static double of_rank(const double part[TTI_N_SPENT_PARTS], int which) {
            part[TTI_SPENT_OTHER];
 }
 
+static int by_value(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* sorted: [n_ranks], overwritten. */
 static double median_of_others(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, int rank,
-                               int which) {
-    double sorted[TTI_MAX_WORKERS];
+                               int which, double *sorted) {
     int n = 0;
-    for (int r = 0; r < n_ranks; r++) {
-        if (r == rank) continue;
-        double value = of_rank(spent[r], which);
-        int i = n++;
-        for (; i > 0 && sorted[i - 1] > value; i--) sorted[i] = sorted[i - 1];
-        sorted[i] = value;
-    }
+    for (int r = 0; r < n_ranks; r++)
+        if (r != rank) sorted[n++] = of_rank(spent[r], which);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
 /* The part in which a rank exceeds the median of the others most. */
-static const char *why_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, int rank) {
+static const char *why_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, int rank,
+                          double *sorted) {
     static const char *const names[] = {"data", "copy", "compute", "other"};
     int most = 0;
     double more[TTI_SPENT_WAIT];
     for (int p = 0; p < TTI_SPENT_WAIT; p++) {
-        more[p] = spent[rank][p] - median_of_others(spent, n_ranks, rank, p);
+        more[p] = spent[rank][p] - median_of_others(spent, n_ranks, rank, p, sorted);
         if (more[p] > more[most]) most = p;
     }
     return names[most];
 }
 
-tti_slowest_finding tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks) {
+tutti_status tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks,
+                            tti_slowest_finding *out) {
     enum { BUSY = TTI_SPENT_WAIT };
     int rank = 0;
     double total = 0;
-    if (n_ranks < 2) return (tti_slowest_finding){0};
+    *out = (tti_slowest_finding){0};
+    if (n_ranks < 2) return TUTTI_OK;
+    double *sorted = calloc((size_t)n_ranks, sizeof *sorted);
+    if (!sorted) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     for (int r = 0; r < n_ranks; r++) {
         if (of_rank(spent[r], BUSY) > of_rank(spent[rank], BUSY)) rank = r;
         total += of_rank(spent[r], BUSY) + spent[r][TTI_SPENT_WAIT];
     }
-    double late = of_rank(spent[rank], BUSY) - median_of_others(spent, n_ranks, rank, BUSY);
+    double late = of_rank(spent[rank], BUSY) - median_of_others(spent, n_ranks, rank, BUSY, sorted);
     double share = total > 0 ? TTI_MAX(late, 0) / (total / n_ranks) : 0;
-    return (tti_slowest_finding){
+    *out = (tti_slowest_finding){
         .known = true,
         .rank = rank,
-        .why = share >= TTI_LATE_SHARE ? why_of(spent, n_ranks, rank) : "none",
+        .why = share >= TTI_LATE_SHARE ? why_of(spent, n_ranks, rank, sorted) : "none",
         .late_share = TTI_MIN(share, 1)};
+    free(sorted);
+    return TUTTI_OK;
 }
 
 /* ---- gathering ---- */
@@ -144,34 +152,46 @@ enum { SENT = TTI_N_SPENT_PARTS + 1 };
 
 static tutti_status exchange(tti_slowest *s, const tti_exec_spent *now,
                              double (*all)[TTI_N_SPENT_PARTS], bool *known) {
-    double mine[SENT] = {0}, sent[TTI_MAX_WORKERS][SENT];
+    double mine[SENT] = {0}, (*sent)[SENT] = calloc((size_t)s->n_ranks, sizeof *sent);
+    if (!sent) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     separate(s, now, mine);
     mine[TTI_N_SPENT_PARTS] = now->known;
-    TTI_TRY(tutti_comm_all_gather(s->comm, mine, sent, SENT, TUTTI_F64));
+    tutti_status st = tutti_comm_all_gather(s->comm, mine, sent, SENT, TUTTI_F64);
     *known = true;
-    for (int r = 0; r < s->n_ranks; r++) {
+    for (int r = 0; st == TUTTI_OK && r < s->n_ranks; r++) {
         memcpy(all[r], sent[r], sizeof all[r]);
         *known = *known && sent[r][TTI_N_SPENT_PARTS] != 0;
     }
+    free(sent);
+    return st;
+}
+
+static tutti_status judge(tti_slowest *s, const tti_exec_spent *now,
+                          double (*all)[TTI_N_SPENT_PARTS], double *took_s) {
+    bool known;
+    TTI_TRY(exchange(s, now, all, &known));
+    *took_s = longest(all, s->n_ranks);
+    if (!known)
+        s->finding = (tti_slowest_finding){0};
+    else if (*took_s >= least_s)
+        return tti_slowest_of(all, s->n_ranks, &s->finding);
     return TUTTI_OK;
 }
 
 tutti_status tti_slowest_gather(tti_slowest *s, int64_t step) {
-    double all[TTI_MAX_WORKERS][TTI_N_SPENT_PARTS];
     tti_exec_spent now;
-    bool known;
+    double took = 0;
     TTI_TRY(tti_exec_get_spent(s->exec, &now));
     if (!s->has_begun) {
         s->has_begun = true;
         begin_anew(s, &now, step);
         return TUTTI_OK;
     }
-    TTI_TRY(exchange(s, &now, all, &known));
-    double took = longest(all, s->n_ranks);
-    if (!known)
-        s->finding = (tti_slowest_finding){0};
-    else if (took >= least_s)
-        s->finding = tti_slowest_of(all, s->n_ranks);
+    double(*all)[TTI_N_SPENT_PARTS] = calloc((size_t)s->n_ranks, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = judge(s, &now, all, &took);
+    free(all);
+    if (st != TUTTI_OK) return st;
     s->every = steps_of_window(s, took);
     begin_anew(s, &now, step);
     return TUTTI_OK;

@@ -41,8 +41,9 @@ typedef struct tti_slowest {
     tti_slowest_finding finding;
 } tti_slowest;
 
-/* Judges the times of n_ranks workers, in seconds; no communication. */
-tti_slowest_finding tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks);
+/* Judges the times of n_ranks workers, in seconds; no communication.  TUTTI_E_NOMEM. */
+TUTTI_NODISCARD tutti_status tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks,
+                                            tti_slowest_finding *out);
 
 /* comm: of all workers of a job whose workers wait for each other, else NULL. */
 void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t first_step);

@@ -4,6 +4,7 @@
  * cost almost nothing, so it becomes rare in long runs. */
 #include "train/report/times.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -11,10 +12,15 @@
 
 enum { PER_DOUBLING = 16 };
 
-void tti_times_init(tti_times *t, tutti_comm *comm, int64_t first_step) {
-    *t = (tti_times){
-        .comm = comm, .n_ranks = comm ? tutti_comm_n_ranks(comm) : 1, .first_step = first_step};
-    TTI_ASSERT(t->n_ranks <= TTI_MAX_WORKERS);
+tutti_status tti_times_init(tti_times *t, tutti_comm *comm, int n_ranks, int64_t first_step) {
+    *t = (tti_times){.comm = comm, .n_ranks = n_ranks, .first_step = first_step};
+    t->all = calloc((size_t)n_ranks, sizeof *t->all);
+    return t->all ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+}
+
+void tti_times_fini(tti_times *t) {
+    free(t->all);
+    t->all = NULL;
 }
 
 void tti_times_add(tti_times *t, const tti_step_result *result, int64_t wait_ns, int64_t spent_ns) {
@@ -32,8 +38,8 @@ bool tti_times_is_due(const tti_times *t, int64_t step) {
 /* With separate step counts per worker, gathers at the server. */
 static tutti_status gather_at_server(tti_times *t) {
     tti_members members;
-    _Static_assert(sizeof t->all <= TTI_COMBINE_VALUES * sizeof(double), "values of one call");
-    memset(t->all, 0, sizeof t->all);
+    TTI_ASSERT(t->n_ranks * TTI_N_TIME_PARTS <= TTI_COMBINE_VALUES);
+    memset(t->all, 0, (size_t)t->n_ranks * sizeof *t->all);
     memcpy(t->all[t->rank], t->own, sizeof t->own);
     return tti_server_combine(t->exec, TTI_COMBINE_SUM, t->all, t->n_ranks * TTI_N_TIME_PARTS,
                               &members);

@@ -22,13 +22,16 @@ typedef struct tti_times {
     tutti_comm *comm; /* borrowed; NULL: a single worker, or exec is set */
     tti_exec *exec;   /* borrowed: a worker process without comm gathers through its server */
     int rank, n_ranks;
-    int64_t first_step;                            /* steps done before this part of the run */
-    double own[TTI_N_TIME_PARTS];                  /* seconds since the last gathering */
-    double all[TTI_MAX_WORKERS][TTI_N_TIME_PARTS]; /* [n_ranks], of the last gathering */
+    int64_t first_step;              /* steps done before this part of the run */
+    double own[TTI_N_TIME_PARTS];    /* seconds since the last gathering */
+    double (*all)[TTI_N_TIME_PARTS]; /* [n_ranks] owned, of the last gathering */
 } tti_times;
 
-/* first_step: steps that earlier parts of the run have done, the same on all workers. */
-void tti_times_init(tti_times *t, tutti_comm *comm, int64_t first_step);
+/* first_step: steps that earlier parts of the run have done, the same on all workers.  The caller
+ * calls fini, also after a failure. */
+TUTTI_NODISCARD tutti_status tti_times_init(tti_times *t, tutti_comm *comm, int n_ranks,
+                                            int64_t first_step);
+void tti_times_fini(tti_times *t);
 
 /* Adds the times of a step; spent_ns: the whole step, wait_ns: waiting for its batch. */
 void tti_times_add(tti_times *t, const tti_step_result *result, int64_t wait_ns, int64_t spent_ns);

@@ -66,14 +66,14 @@ static int64_t most_tokens(const tti_blueprint *b) {
                    tutti_dataset_get_info(b->test)->n_tokens);
 }
 
-static void count_steps(tti_blueprint *b) {
+static tutti_status count_steps(tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     b->n_workers = (int)c->parallel.workers;
     bool fits =
         tti_mesh_shape(b->n_workers, (int)c->parallel.pipeline, (int)c->parallel.tensor, &b->mesh);
     TTI_ASSERT(fits); /* job_conflicts.c */
     b->n_shards = (int)c->parallel.shards;
-    b->has_shard_map = tti_load_weights_given(c, b->mesh.data, b->n_shards, &b->shard_map);
+    TTI_TRY(tti_load_weights_given(c, b->mesh.data, b->n_shards, &b->has_shard_map, &b->shard_map));
     b->rows_per_shard = tti_rows_per_shard(c->train.batch, b->n_shards);
     int64_t n_samples = tutti_dataset_get_info(b->train)->n_samples;
     b->steps_per_epoch = tti_steps_per_epoch(n_samples, c->train.batch);
@@ -82,6 +82,7 @@ static void count_steps(tti_blueprint *b) {
     int64_t by_epochs = c->train.epochs * b->steps_per_epoch;
     b->schedule_steps = c->schedule.steps > 0 ? c->schedule.steps : by_epochs;
     b->n_steps = c->train.steps > 0 ? c->train.steps : by_epochs;
+    return TUTTI_OK;
 }
 
 /* Checks train.loss and data.target against the data. */
@@ -486,7 +487,7 @@ static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint
     tti_model_file_fields(b->import, &b->config);
     if (!w->like)
         TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test, w->is_other_data) : open_data(b));
-    count_steps(b);
+    TTI_TRY(count_steps(b));
     if (w->one_row) b->rows_per_shard = 1;
     if (!b->gives_logits && !b->has_host_loss) TTI_TRY(check_target(b));
     TTI_TRY(check_mixup(b));
@@ -621,6 +622,7 @@ void tti_blueprint_destroy(const tti_blueprint *made) {
     if (!b->cache) tti_plan_destroy(b->plan);
     for (int i = 0; i < b->n_model_ranks && !b->cache; i++) tti_plan_destroy(b->plans[i]);
     free(b->plans);
+    tti_shard_map_free(&b->shard_map);
     if (!b->borrows_data && b->test != b->train) tutti_dataset_destroy(b->test);
     if (!b->borrows_data) tutti_dataset_destroy(b->train);
     if (!b->borrows_import) tti_import_close(b->import);

@@ -115,31 +115,48 @@ static tutti_status measure(const tti_blueprint *b, const tti_worker_desc *worke
 
 static double per_shard(const tti_throughput *p) { return p->group_s / p->n_compute_threads; }
 
-void tti_throughput_shard_map(const tti_throughput *throughputs, int n, int n_shards,
-                              tti_shard_map *shard_map, tti_str *text) {
+void tti_throughputs_free(tti_throughputs *throughputs) {
+    free(throughputs->of);
+    tti_shard_map_free(&throughputs->shard_map);
+    throughputs->of = NULL;
+    throughputs->n = 0;
+}
+
+tutti_status tti_throughput_shard_map(const tti_throughput *throughputs, int n, int n_shards,
+                                      tti_shard_map *shard_map, tti_str *text) {
     tti_shard_map equal;
     int fast = 0, slow = 0;
     tti_shard_map_equally(n, n_shards, &equal);
-    tti_shard_map_by_throughput(throughputs, n, n_shards, shard_map);
+    TTI_TRY(tti_shard_map_by_throughput(throughputs, n, n_shards, shard_map));
     for (int r = 1; r < n; r++) {
         if (per_shard(&throughputs[r]) < per_shard(&throughputs[fast])) fast = r;
         if (per_shard(&throughputs[r]) > per_shard(&throughputs[slow])) slow = r;
     }
     bool is_worth = tti_shard_map_seconds(&equal, throughputs) >
                     WORTH * tti_shard_map_seconds(shard_map, throughputs);
-    if (!is_worth) *shard_map = equal;
+    if (!is_worth) {
+        tti_shard_map_free(shard_map);
+        *shard_map = equal;
+    }
     tti_str_printf(text, "rank %d takes %.1f times as long as rank %d for a shard: ", slow,
                    per_shard(&throughputs[slow]) / per_shard(&throughputs[fast]), fast);
     tti_load_weights_print(shard_map, text);
     tti_str_printf(text, " of %d shards%s", n_shards,
                    is_worth ? "" : ", because no other shard map would make a step 10 % shorter");
+    return TUTTI_OK;
 }
 
-bool tti_throughput_drifted(const tti_throughputs *before, const double *compute_s, int64_t n_steps,
-                            tti_throughputs *now) {
+static tutti_status alloc_throughputs(int n, tti_throughputs *out) {
+    *out = (tti_throughputs){.of = calloc((size_t)n, sizeof *out->of)};
+    return out->of ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+}
+
+tutti_status tti_throughput_drifted(const tti_throughputs *before, const double *compute_s,
+                                    int64_t n_steps, tti_throughputs *now, bool *has_drifted) {
     tti_str text = {0};
     int n = before->n, n_shards = tti_shard_map_n_shards(&before->shard_map);
-    *now = (tti_throughputs){.n = n};
+    TTI_TRY(alloc_throughputs(n, now));
+    now->n = n;
     for (int r = 0; r < n; r++) {
         int n_compute_threads = before->of[r].n_compute_threads,
             n_own = tti_shard_map_n_of(&before->shard_map, r);
@@ -148,11 +165,13 @@ bool tti_throughput_drifted(const tti_throughputs *before, const double *compute
             (tti_throughput){compute_s[r] / ((double)n_steps * n_shard_groups), n_compute_threads};
         if (!(now->of[r].group_s > SHORTEST_S)) now->of[r].group_s = SHORTEST_S;
     }
-    tti_throughput_shard_map(now->of, n, n_shards, &now->shard_map, &text);
+    tutti_status st = tti_throughput_shard_map(now->of, n, n_shards, &now->shard_map, &text);
     snprintf(now->text, sizeof now->text, "speeds have changed: %s", tti_str_text(&text));
     tti_str_free(&text);
+    if (st != TUTTI_OK) return st;
     double as_it_is = tti_shard_map_seconds(&before->shard_map, now->of);
-    return as_it_is > WORTH_NOW * tti_shard_map_seconds(&now->shard_map, now->of);
+    *has_drifted = as_it_is > WORTH_NOW * tti_shard_map_seconds(&now->shard_map, now->of);
+    return TUTTI_OK;
 }
 
 /* A worker's message to the others; why "": it was measured. */
@@ -161,7 +180,8 @@ typedef struct word {
     char why[WHY_BYTES];
 } word;
 
-static void conclude(const word *words, int n, int n_shards, tti_throughputs *out) {
+static tutti_status conclude(const word *words, int n, int n_shards, tti_throughputs *out) {
+    TTI_TRY(alloc_throughputs(n, out));
     for (int r = 0; r < n; r++) {
         out->of[r] = words[r].throughput;
         if (!words[r].why[0]) continue;
@@ -170,13 +190,14 @@ static void conclude(const word *words, int n, int n_shards, tti_throughputs *ou
                  "parallel.load_weights=measured: rank %d could not be measured, so shards are "
                  "distributed evenly: %.*s",
                  r, WHY_BYTES - 1, words[r].why);
-        return;
+        return TUTTI_OK;
     }
     tti_str text = {0};
     out->n = n;
-    tti_throughput_shard_map(out->of, n, n_shards, &out->shard_map, &text);
+    tutti_status st = tti_throughput_shard_map(out->of, n, n_shards, &out->shard_map, &text);
     snprintf(out->text, sizeof out->text, "%s", tti_str_text(&text));
     tti_str_free(&text);
+    return st;
 }
 
 /* Checks values of other processes, because shards are divided by them. */
@@ -206,7 +227,7 @@ tutti_status tti_throughput_measure(const tti_blueprint *b, const tti_worker_des
     }
     if (st == TUTTI_OK) st = tutti_comm_all_gather(worker->comm, &mine, all, sizeof mine, TUTTI_U8);
     if (st == TUTTI_OK) st = check_words(all, n);
-    if (st == TUTTI_OK) conclude(all, n, b->n_shards, out);
+    if (st == TUTTI_OK) st = conclude(all, n, b->n_shards, out);
     free(all);
     return st;
 }
@@ -219,13 +240,16 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* The median of the speeds that are known; 0: none is. */
-static double median_group_s(const word *words, int n) {
-    double known[TTI_MAX_RANKS];
+static tutti_status median_group_s(const word *words, int n, double *median) {
+    double *known = calloc((size_t)n, sizeof *known);
     size_t n_known = 0;
+    if (!known) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     for (int r = 0; r < n; r++)
         if (words[r].throughput.group_s > 0) known[n_known++] = words[r].throughput.group_s;
     qsort(known, n_known, sizeof *known, by_size);
-    return n_known > 0 ? known[(n_known - 1) / 2] : 0;
+    *median = n_known > 0 ? known[(n_known - 1) / 2] : 0;
+    free(known);
+    return TUTTI_OK;
 }
 
 tutti_status tti_throughput_share(const tti_blueprint *b, const tti_worker_desc *worker,
@@ -236,11 +260,12 @@ tutti_status tti_throughput_share(const tti_blueprint *b, const tti_worker_desc 
          *all = calloc((size_t)n, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     tutti_status st = tutti_comm_all_gather(worker->comm, &mine, all, sizeof mine, TUTTI_U8);
-    double median = st == TUTTI_OK ? median_group_s(all, n) : 0;
+    double median = 0;
+    if (st == TUTTI_OK) st = median_group_s(all, n, &median);
     for (int r = 0; r < n && median > 0; r++)
         if (!(all[r].throughput.group_s > 0)) all[r].throughput.group_s = median;
     if (st == TUTTI_OK && median > 0) st = check_words(all, n);
-    if (st == TUTTI_OK && median > 0) conclude(all, n, b->n_shards, out);
+    if (st == TUTTI_OK && median > 0) st = conclude(all, n, b->n_shards, out);
     free(all);
     return st;
 }

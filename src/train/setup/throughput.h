@@ -6,37 +6,41 @@
 #include "train/setup/worker_exec.h"
 
 typedef struct tti_throughputs {
-    int n;                            /* 0: nothing was measured */
-    tti_throughput of[TTI_MAX_RANKS]; /* [n], the same on every worker */
-    tti_shard_map shard_map;          /* derived from them */
-    char text[TTI_TEXT_MAX];          /* description for the user */
+    int n;                   /* 0: nothing was measured */
+    tti_throughput *of;      /* [n] owned, the same on every worker */
+    tti_shard_map shard_map; /* derived from them, owned */
+    char text[TTI_TEXT_MAX]; /* description for the user */
 } tti_throughputs;
+
+void tti_throughputs_free(tti_throughputs *throughputs);
 
 /* Every worker times the job's own shard program on a few shards, all at the same time, and
  * receives the times of all.  Temporary parameters are used, so the run is not affected.  If a
  * worker cannot be measured, the runs are equal and text says why.  Collective over worker->comm,
- * with at least two ranks.
+ * with at least two ranks.  The caller frees *out, also after a failure.
  */
 tutti_status tti_throughput_measure(const tti_blueprint *blueprint, const tti_worker_desc *worker,
                                     tti_throughputs *out);
 
 /* Derives the shard map from speeds that workers know from earlier steps: group_s is this worker's,
  * or 0 if it has none, and is then taken to be the median of the others.  out->n is 0 if no worker
- * has one.  Collective over worker->comm. */
+ * has one.  Collective over worker->comm.  The caller frees *out, also after a failure. */
 TUTTI_NODISCARD tutti_status tti_throughput_share(const tti_blueprint *blueprint,
                                                   const tti_worker_desc *worker, double group_s,
                                                   tti_throughputs *out);
 
-/* Updates the throughputs `before` from the seconds that each worker computed in n_steps steps.
- * True if another shard map would now shorten a step by a quarter; then *now is set as by
- * tti_throughput_measure. */
-bool tti_throughput_drifted(const tti_throughputs *before, const double *compute_s, int64_t n_steps,
-                            tti_throughputs *now);
+/* Updates the throughputs `before` from the seconds that each worker computed in n_steps steps, and
+ * sets *now as tti_throughput_measure does.  *has_drifted: another shard map would now shorten a
+ * step by a quarter.  The caller frees *now, also after a failure. */
+TUTTI_NODISCARD tutti_status tti_throughput_drifted(const tti_throughputs *before,
+                                                    const double *compute_s, int64_t n_steps,
+                                                    tti_throughputs *now, bool *has_drifted);
 
 /* Derives the shard map for throughputs [n], which is equal unless another one shortens a step by a
- * tenth, and describes it.
+ * tenth, and describes it.  The caller frees *shard_map.
  */
-void tti_throughput_shard_map(const tti_throughput *throughputs, int n, int n_shards,
-                              tti_shard_map *shard_map, tti_str *text);
+TUTTI_NODISCARD tutti_status tti_throughput_shard_map(const tti_throughput *throughputs, int n,
+                                                      int n_shards, tti_shard_map *shard_map,
+                                                      tti_str *text);
 
 #endif /* TTI_TRAIN_THROUGHPUT_H */

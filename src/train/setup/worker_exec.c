@@ -70,15 +70,16 @@ tti_device_desc tti_worker_device_desc(const tti_blueprint *b, int index) {
 /* Relative share of a core for a worker on a device, and for one on the host. */
 enum { WEIGHT_OF_DEVICE = 1, WEIGHT_OF_HOST = 4 };
 
+static int weight_of(const void *user, int local_rank) {
+    const tti_blueprint *b = user;
+    bool on_host = tti_devices_place(&b->places, local_rank) == TTI_ON_HOST;
+    return on_host ? WEIGHT_OF_HOST : WEIGHT_OF_DEVICE;
+}
+
 void tti_worker_cores(const tti_blueprint *b, int local_rank, int local_n_ranks,
                       tti_core_share *out) {
-    int weights[TTI_MAX_WORKERS];
-    TTI_ASSERT(local_n_ranks <= TTI_MAX_WORKERS);
-    for (int r = 0; r < local_n_ranks; r++)
-        weights[r] =
-            tti_devices_place(&b->places, r) == TTI_ON_HOST ? WEIGHT_OF_HOST : WEIGHT_OF_DEVICE;
     if (b->places.mixed)
-        tti_cores_share_by(weights, local_rank, local_n_ranks, out);
+        tti_cores_share_by(weight_of, b, local_rank, local_n_ranks, out);
     else
         tti_cores_share(local_rank, local_n_ranks, out);
 }

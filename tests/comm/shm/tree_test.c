@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "comm/channel.h"
 #include "comm/many_ranks.h"
+#include "comm/shards.h"
 #include "comm/subgroup.h"
 
 T_CASE(ranks_as_threads) {
@@ -99,18 +100,8 @@ T_CASE(a_large_group_gathers_and_splits) {
 /* A large group refuses a sum over shards, and channels, before it sends anything. */
 static const char *refusals(tutti_comm *comm, void *arg) {
     (void)arg;
-    float x = 1;
     size_t area = 64;
     tti_channel *channels[1];
-    tti_partial partial = {0, tutti_comm_rank(comm), &x};
-    tti_reduce_desc desc = {.partials = &partial,
-                            .n_partials = 1,
-                            .n_shards = 128,
-                            .dst = &x,
-                            .n_elems = 1,
-                            .dtype = TUTTI_F32};
-    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_UNSUPPORTED,
-               "at most 64 ranks, got 128");
     COMM_FAILS(tti_channels_open(comm, 0, &area, 1, channels), TUTTI_E_UNSUPPORTED,
                "at most 64 ranks, not 128");
     return NULL;
@@ -123,6 +114,65 @@ T_CASE(a_large_group_refuses_what_it_cannot_do) {
     tutti_comm_desc desc = {.transport = "tcp", .n_ranks = 65, .address = "unix:tree-test"};
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_INVALID,
             "1 .. 64 without a group of one host, got 65");
+}
+
+/* Element i of a shard's gradient; sums of these depend on the order. */
+static float shard_term(int shard, int i) {
+    return (float)(((unsigned)shard * 2654435761u + (unsigned)i * 40503u) % 100003u) * 1e-3f -
+           50.0f;
+}
+
+static float shard_sum(int first, int n, int i) {
+    if (n == 1) return shard_term(first, i);
+    return shard_sum(first, n / 2, i) + shard_sum(first + n / 2, n / 2, i);
+}
+
+enum { SHARDS = 256, FEW_ELEMS = 3, LONG_ELEMS = 5000 };
+
+/* The bits of the tree over the shards, whether the sum travels in the agreement or not, and with
+ * every algorithm. */
+static const char *sums_over_shards(tutti_comm *comm, void *arg) {
+    static const tutti_comm_alg algs[] = {TUTTI_ALG_AUTO, TUTTI_ALG_TREE};
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    int first = tti_shard_first(rank, n_ranks, SHARDS);
+    int last = tti_shard_first(rank + 1, n_ranks, SHARDS);
+    tti_partial partials[TTI_MAX_PARTIALS];
+    int n_partials = tti_shard_partials(first, last, partials);
+    const float *want = arg; /* [LONG_ELEMS] */
+    float *memory = calloc((size_t)(n_partials + 1) * LONG_ELEMS, sizeof *memory);
+    float *dst = memory + (size_t)n_partials * LONG_ELEMS;
+    const char *failure = NULL;
+    for (size_t k = 0; !failure && k < 2 * TTI_COUNT(algs); k++) {
+        size_t n_elems = k % 2 ? LONG_ELEMS : FEW_ELEMS;
+        for (int p = 0; p < n_partials; p++) {
+            int level = partials[p].level;
+            partials[p].data = memory + (size_t)p * LONG_ELEMS;
+            for (size_t i = 0; i < n_elems; i++)
+                ((float *)partials[p].data)[i] =
+                    shard_sum(partials[p].index << level, 1 << level, (int)i);
+        }
+        const tti_reduce_desc desc = {.partials = partials,
+                                      .n_partials = n_partials,
+                                      .n_shards = SHARDS,
+                                      .dst = dst,
+                                      .n_elems = n_elems,
+                                      .dtype = TUTTI_F32,
+                                      .alg = algs[k / 2]};
+        if (tti_comm_reduce_shards(comm, &desc) != TUTTI_OK)
+            failure = comm_text("%s", tutti_last_error());
+        else if (memcmp(dst, want, n_elems * sizeof *want) != 0)
+            failure = comm_text("rank %d has other bits", rank);
+    }
+    free(memory);
+    return failure;
+}
+
+T_CASE(a_large_group_sums_over_shards) {
+    T_UNUSED;
+    static float want[LONG_ELEMS];
+    for (int i = 0; i < LONG_ELEMS; i++) want[i] = shard_sum(0, SHARDS, i);
+    comm_run(65, sums_over_shards, want);
+    comm_run(128, sums_over_shards, want);
 }
 
 /* More peers than a rank has channels, in memory that the peers cannot see. */
@@ -155,6 +205,7 @@ int main(void) {
         cmocka_unit_test(a_mismatch_names_the_lowest_rank),
         cmocka_unit_test(a_large_group_gathers_and_splits),
         cmocka_unit_test(a_large_group_refuses_what_it_cannot_do),
+        cmocka_unit_test(a_large_group_sums_over_shards),
         cmocka_unit_test(peers_share_channels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,6 +24,7 @@ T_CASE(words_and_weights) {
         assert_int_equal(weights.kind, rows[i].kind);
         T_EQ(weights.n, rows[i].n);
         for (int w = 0; w < weights.n; w++) T_NEAR(weights.weight[w], rows[i].weight[w], 0);
+        tti_load_weights_free(&weights);
     }
 }
 
@@ -36,11 +37,13 @@ T_CASE(what_is_neither) {
     tti_load_weights weights;
     for (size_t i = 0; i < TTI_COUNT(rows); i++)
         if (!tti_load_weights_parse(rows[i], &weights)) fail_msg("'%s' was taken", rows[i]);
-    char many[2 * TTI_MAX_WORKERS + 4] = "1";
-    for (int i = 1; i < TTI_MAX_WORKERS; i++) strcat(many, ",1");
+    static char many[2 * TTI_MAX_WORKERS + 4];
+    for (int i = 0; i < TTI_MAX_WORKERS; i++) memcpy(many + 2 * i, "1,", 3);
+    many[2 * TTI_MAX_WORKERS - 1] = '\0';
     assert_null(tti_load_weights_parse(many, &weights));
     T_EQ(weights.n, TTI_MAX_WORKERS);
-    strcat(many, ",1");
+    tti_load_weights_free(&weights);
+    memcpy(many + 2 * TTI_MAX_WORKERS - 1, ",1", 3);
     assert_non_null(
         strstr(tti_load_weights_parse(many, &weights), "more weights than there can be"));
 }
@@ -97,26 +100,33 @@ T_CASE(weights_say_how_many_workers) {
     tutti_job_destroy(job);
     refuse("parallel.load_weights=2,1,1", AUTO, "parallel.data=2", "3 weights for 2 workers");
     refuse("parallel.load_weights=5,1,1,1,1", AUTO, "train.seed=2", "5 workers for 4 shards");
-    refuse("parallel.load_weights=3,1,1", AUTO, "parallel.tensor=32", "at most 64 are possible");
+    refuse("parallel.load_weights=3,1,1", AUTO, "parallel.tensor=32768",
+           "at most 65536 are possible");
 }
 
 T_CASE(runs_that_a_job_gives) {
     T_UNUSED;
     tti_shard_map shard_map;
+    bool given;
     tti_str text = {0};
     tutti_job *job = SMALL_JOB("parallel.load_weights=3,1", "parallel.workers=2");
-    assert_true(tti_load_weights_given(&job->config, 2, 8, &shard_map));
+    T_OK(tti_load_weights_given(&job->config, 2, 8, &given, &shard_map));
+    assert_true(given);
     tti_load_weights_print(&shard_map, &text);
+    tti_shard_map_free(&shard_map);
     assert_string_equal(tti_str_text(&text), "6 and 2");
-    assert_false(tti_load_weights_given(&job->config, 3, 8, &shard_map));
+    T_OK(tti_load_weights_given(&job->config, 3, 8, &given, &shard_map));
+    assert_false(given);
     tutti_job_destroy(job);
     job = SMALL_JOB("parallel.load_weights=measured", "parallel.workers=2");
-    assert_false(tti_load_weights_given(&job->config, 2, 8, &shard_map));
+    T_OK(tti_load_weights_given(&job->config, 2, 8, &given, &shard_map));
+    assert_false(given);
     assert_int_equal(tti_load_weights_kind_of(&job->config), TTI_LOAD_WEIGHTS_MEASURED);
     tutti_job_destroy(job);
     tti_str_clear(&text);
-    tti_shard_map_by_weight((double[]){5, 1, 1, 1}, 4, 8, &shard_map);
+    T_OK(tti_shard_map_by_weight((double[]){5, 1, 1, 1}, 4, 8, &shard_map));
     tti_load_weights_print(&shard_map, &text);
+    tti_shard_map_free(&shard_map);
     assert_string_equal(tti_str_text(&text), "5, 1, 1 and 1");
     tti_str_free(&text);
 }

@@ -12,7 +12,7 @@ T_CASE(often_at_first_and_then_rarely) {
     tti_times t;
     int n = 0, most = 0;
     int64_t last = 100;
-    tti_times_init(&t, NULL, 100);
+    T_OK(tti_times_init(&t, NULL, 1, 100));
     assert_false(tti_times_is_due(&t, 100));
     for (int64_t step = 101; step <= 100 + 1000000; step++) {
         if (!tti_times_is_due(&t, step)) continue;
@@ -23,13 +23,14 @@ T_CASE(often_at_first_and_then_rarely) {
     assert_true(tti_times_is_due(&t, 101) && tti_times_is_due(&t, 116));
     assert_true(n > 200 && n < 400); /* 16 for each doubling of a million */
     T_EQ(most, 1);                   /* never a longer way than a sixteenth of what was gone */
+    tti_times_fini(&t);
 }
 
 T_CASE(alone) {
     T_UNUSED;
     tti_times t;
     tti_step_result r = result_of(2000, 300, 40);
-    tti_times_init(&t, NULL, 0);
+    T_OK(tti_times_init(&t, NULL, 1, 0));
     tti_times_add(&t, &r, 50000, 900000);
     tti_times_add(&t, &r, 50000, 900000);
     T_OK(tti_times_gather(&t));
@@ -41,13 +42,14 @@ T_CASE(alone) {
     T_NEAR(t.all[0][TTI_TIME_SPENT] * 1e9, 1800000, 1e-9);
     T_OK(tti_times_gather(&t));
     for (int part = 0; part < TTI_N_TIME_PARTS; part++) assert_true(t.all[0][part] == 0);
+    tti_times_fini(&t);
 }
 
 static const char *gather(tutti_comm *comm, void *arg) {
     (void)arg;
     tti_times t;
     int rank = tutti_comm_rank(comm);
-    tti_times_init(&t, comm, 0);
+    COMM_OK(tti_times_init(&t, comm, tutti_comm_n_ranks(comm), 0));
     for (int round = 1; round <= 3; round++) {
         tti_step_result r = result_of(1000 * round, 100 * (rank + 1), 10);
         tti_times_add(&t, &r, 7 * rank, 5000);
@@ -58,6 +60,7 @@ static const char *gather(tutti_comm *comm, void *arg) {
             COMM_TRUE(fabs(t.all[i][TTI_TIME_DATA] * 1e9 - 7 * i) < 1e-6);
         }
     }
+    tti_times_fini(&t);
     return NULL;
 }
 

@@ -14,8 +14,9 @@ static void expect_shard_map(const tti_throughput *throughputs, int n, const int
                              const char *text) {
     tti_shard_map shard_map;
     tti_str seen = {0};
-    tti_throughput_shard_map(throughputs, n, 8, &shard_map, &seen);
+    T_OK(tti_throughput_shard_map(throughputs, n, 8, &shard_map, &seen));
     for (int r = 0; r < n; r++) T_EQ(tti_shard_map_n_of(&shard_map, r), n_of[r]);
+    tti_shard_map_free(&shard_map);
     assert_string_equal(tti_str_text(&seen), text);
     tti_str_free(&seen);
 }
@@ -77,7 +78,7 @@ static tutti_train_result train(const char *run_dir, const char *a, const char *
 
 /* The reported shares follow from the reported throughputs; n workers. */
 static void expect_seen(const char *run, int n) {
-    tti_throughput throughputs[TTI_MAX_WORKERS];
+    tti_throughput throughputs[8];
     tti_shard_map shard_map;
     tti_str text = {0};
     char *record = find_record(run, "shard_map");
@@ -86,9 +87,10 @@ static void expect_seen(const char *run, int n) {
         throughputs[r].n_compute_threads = (int)number(record, "\"compute_threads\"", r);
         assert_true(throughputs[r].group_s > 0 && throughputs[r].n_compute_threads >= 1);
     }
-    tti_throughput_shard_map(throughputs, n, 8, &shard_map, &text);
+    T_OK(tti_throughput_shard_map(throughputs, n, 8, &shard_map, &text));
     for (int r = 0; r < n; r++)
         T_EQ((int)number(record, "\"shards\"", r), tti_shard_map_n_of(&shard_map, r));
+    tti_shard_map_free(&shard_map);
     assert_non_null(strstr(record, tti_str_text(&text)));
     tti_str_free(&text);
     free(record);
@@ -171,24 +173,39 @@ T_CASE(who_cannot_be_measured_changes_nothing) {
     free(record);
 }
 
+/* compute_s of 10 steps of two workers; *now is freed by the caller. */
+static bool has_drifted(const tti_throughputs *before, double first_s, double second_s,
+                        tti_throughputs *now) {
+    bool drifted;
+    T_OK(tti_throughput_drifted(before, (double[]){first_s, second_s}, 10, now, &drifted));
+    return drifted;
+}
+
+static bool stays(const tti_throughputs *before, double first_s, double second_s) {
+    tti_throughputs now;
+    bool drifted = has_drifted(before, first_s, second_s, &now);
+    tti_throughputs_free(&now);
+    return !drifted;
+}
+
 T_CASE(speeds_that_have_changed) {
     T_UNUSED;
-    tti_throughputs before = {.n = 2, .of = {{0.01, 1}, {0.01, 1}}}, now;
+    tti_throughputs before = {.n = 2, .of = (tti_throughput[]){{0.01, 1}, {0.01, 1}}}, now, again;
     tti_shard_map_equally(2, 8, &before.shard_map);
-    assert_false(tti_throughput_drifted(&before, (double[]){0.4, 0.41}, 10, &now));
-    assert_false(
-        tti_throughput_drifted(&before, (double[]){0.4, 0.55}, 10, &now)); /* not worth it */
-    assert_true(tti_throughput_drifted(&before, (double[]){0.4, 1.2}, 10, &now));
+    assert_true(stays(&before, 0.4, 0.41));
+    assert_true(stays(&before, 0.4, 0.55)); /* not worth it */
+    assert_true(has_drifted(&before, 0.4, 1.2, &now));
     T_NEAR(now.of[0].group_s, 0.01, 1e-12);
     T_NEAR(now.of[1].group_s, 0.03, 1e-12);
     T_EQ(tti_shard_map_n_of(&now.shard_map, 0), 6);
     assert_string_equal(now.text,
                         "speeds have changed: rank 1 takes 3.0 times as long as rank 0 "
                         "for a shard: 6 and 2 of 8 shards");
-    before = now; /* and back again */
-    assert_false(tti_throughput_drifted(&before, (double[]){0.6, 0.6}, 10, &now));
-    assert_true(tti_throughput_drifted(&before, (double[]){0.6, 0.2}, 10, &now));
-    T_EQ(tti_shard_map_n_of(&now.shard_map, 0), 4);
+    assert_true(stays(&now, 0.6, 0.6)); /* and back again */
+    assert_true(has_drifted(&now, 0.6, 0.2, &again));
+    T_EQ(tti_shard_map_n_of(&again.shard_map, 0), 4);
+    tti_throughputs_free(&now);
+    tti_throughputs_free(&again);
 }
 
 /* The last of a run's records of shares. */

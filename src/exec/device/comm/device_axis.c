@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "comm/partitions.h"
 #include "comm/progress.h"
 #include "exec/device/comm/device_reduce.h"
 #include "exec/device/comm/device_tp.h"
@@ -95,17 +96,22 @@ void tti_device_terms(const tti_sum_order *order, tti_device_term *terms) {
                                      order->terms[t].n_adds};
 }
 
+static int by_value(const void *a, const void *b) {
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
 tutti_status tti_device_have_own(const tti_setup *setup, bool *own) {
     tti_comm_place place;
     tutti_comm *world = setup->desc.mesh->world;
     int n = tutti_comm_n_ranks(world);
     tti_comm_get_place(world, &place);
-    int32_t mine[2] = {place.host, setup->desc.device.index}, all[TTI_MAX_RANKS][2];
-    TTI_TRY(tutti_comm_all_gather(world, mine, all, 2, TUTTI_I32));
+    uint64_t *all, mine = (uint64_t)(uint32_t)place.host << 32 | (uint32_t)setup->desc.device.index;
+    TTI_TRY(tti_comm_gather_words(world, mine, &all));
+    qsort(all, (size_t)n, sizeof *all, by_value);
     *own = true;
-    for (int a = 0; a < n; a++)
-        for (int b = 0; b < a; b++)
-            *own = *own && (all[a][0] != all[b][0] || all[a][1] != all[b][1]);
+    for (int r = 1; r < n; r++) *own = *own && all[r] != all[r - 1];
+    free(all);
     return TUTTI_OK;
 }
 

@@ -99,7 +99,6 @@ void tti_device_host_staged_destroy(tti_device_host_staged *b) {
 static tutti_status sum_parts(tti_exec *x, const tti_partial *partials, int n_partials,
                               float *sum) {
     const tti_setup *setup = tti_setup_of(x);
-    size_t bounds[TTI_MAX_RANKS + 1];
     for (int b = 0; b < setup->desc.plan->n_buckets; b++) {
         const tti_bucket *bucket = &setup->desc.plan->buckets[b];
         tti_partial part[TTI_MAX_PARTIALS];
@@ -108,17 +107,17 @@ static tutti_status sum_parts(tti_exec *x, const tti_partial *partials, int n_pa
             part[i].data = (float *)partials[i].data + bucket->first;
         }
         bool whole = tti_pipe_has_tied(setup->desc.plan, bucket->first, bucket->n_elems);
-        tti_zero_bounds(setup, bucket->first, bounds);
         tti_exec_count_partials(x, bucket->n_elems, !whole);
-        const tti_reduce_desc desc = {.partials = part,
-                                      .n_partials = n_partials,
-                                      .dst = sum + bucket->first,
-                                      .n_elems = bucket->n_elems,
-                                      .dtype = TUTTI_F32,
-                                      .n_shards = setup->desc.n_shards,
-                                      .alg = setup->desc.alg,
-                                      .bounds = whole ? NULL : bounds,
-                                      .shard_map = &setup->shard_map};
+        const tti_reduce_desc desc = {
+            .partials = part,
+            .n_partials = n_partials,
+            .dst = sum + bucket->first,
+            .n_elems = bucket->n_elems,
+            .dtype = TUTTI_F32,
+            .n_shards = setup->desc.n_shards,
+            .alg = setup->desc.alg,
+            .bounds = whole ? NULL : tti_zero_bounds(setup, bucket->first),
+            .shard_map = &setup->shard_map};
         TTI_TRY(tti_exec_reduce_partials(setup, &desc));
     }
     return TUTTI_OK;

@@ -29,7 +29,8 @@ struct tti_device_reduce {
     tti_device_compress *compress; /* the compressed message that is summed instead of gradients;
                                       NULL: gradients are */
     tti_bucket_algorithms algorithms;
-    int hosts[TTI_MAX_RANKS]; /* of each rank */
+    int *hosts;        /* [n_ranks]: of each rank */
+    int *shard_bounds; /* [n_ranks + 1]: of the last join: first shard of each rank */
     int next_bucket;
     bool after_shards; /* recorded sums begin when all gradients are there */
     bool compresses;   /* since a step */
@@ -303,9 +304,19 @@ static void release(tti_device_reduce *r) {
     r->ops->collectives.disconnect(r->library);
     r->ops->collectives.disconnect(r->group);
     tti_bucket_algorithms_forget(&r->algorithms);
+    free(r->hosts);
+    free(r->shard_bounds);
     free(r->at);
     free(r->events);
     free(r);
+}
+
+static tutti_status alloc_by_rank(tti_device_reduce *r, const tti_setup *setup) {
+    size_t n = (size_t)setup->n_ranks;
+    r->hosts = calloc(n, sizeof *r->hosts);
+    r->shard_bounds = calloc(n + 1, sizeof *r->shard_bounds);
+    if (!r->hosts || !r->shard_bounds) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    return TUTTI_OK;
 }
 
 tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *transport) {
@@ -322,7 +333,8 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     tti_device_reduce *r = calloc(1, sizeof *r);
     if (!r) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *r = (tti_device_reduce){.x = x, .ops = ops};
-    tutti_status st = make_terms(setup, &terms, &n_terms);
+    tutti_status st = alloc_by_rank(r, setup);
+    if (st == TUTTI_OK) st = make_terms(setup, &terms, &n_terms);
     if (st == TUTTI_OK) st = connect_all(r, terms, n_terms, transport);
     free(terms);
     if (st == TUTTI_OK) {
@@ -568,13 +580,16 @@ tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
     *done = false;
     if (!r->ops->collectives.join || !r->overlapped) return TUTTI_OK;
     TTI_TRY(begin_gather(r));
+    const tti_setup *setup = tti_setup_of(r->x);
+    for (int i = 0; i <= setup->n_ranks; i++)
+        r->shard_bounds[i] = tti_shard_map_first(&setup->shard_map, i);
     return r->ops->collectives.join(
         r->group,
         &(tti_device_join){.op = node->op->name,
                            .in = in,
                            .out = out,
                            .n_elems = (size_t)tti_value_n_elems(node->out[0]),
-                           .bounds = tti_setup_of(r->x)->shard_map.first},
+                           .bounds = r->shard_bounds},
         done);
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "comm/partitions.h"
 #include "exec/device/comm/device_axis.h"
 #include "exec/device/comm/device_p2p.h"
 #include "exec/device/state/device_state.h"
@@ -199,12 +200,13 @@ static tutti_status alloc_arena(tti_device_tp *e) {
     const tti_setup *setup = tti_setup_of(e->x);
     int n_ranks = tutti_comm_n_ranks(e->comm);
     const tti_program *shard = &setup->desc.plan->shard, *eval = &setup->desc.plan->eval;
-    uint64_t mine = digest_norms(e->ops, shard, 0), all[TTI_MAX_RANKS];
+    uint64_t mine = digest_norms(e->ops, shard, 0), *all;
     if (mine) mine = mix(digest_norms(e->ops, eval, mine), setup->arena_bytes) | 1;
     if (setup->n_in_flight != 1 || !e->ops->fusions.norm || n_ranks != 2) mine = 0;
-    TTI_TRY(tutti_comm_all_gather(e->comm, &mine, all, sizeof mine, TUTTI_U8));
+    TTI_TRY(tti_comm_gather_words(e->comm, mine, &all));
     e->joins = mine != 0;
     for (int r = 0; r < n_ranks; r++) e->joins = e->joins && all[r] == mine;
+    free(all);
     size_t n_inbox = TTI_MAX(inbox_bytes(e->ops, shard), inbox_bytes(e->ops, eval));
     e->inbox = (setup->arena_bytes + TP_ALIGN - 1) / TP_ALIGN * TP_ALIGN;
     e->arena_bytes = e->inbox + n_inbox + 64;

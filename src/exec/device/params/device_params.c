@@ -556,10 +556,7 @@ tutti_status tti_device_sharded_eval(tti_device_sharded *l, tti_instance *instan
 
 /* Shards are evaluated one after the other, even if those of a step are joined. */
 static int n_idle_evaluations(const tti_setup *setup) {
-    int most = 0;
-    for (int r = 0; r < setup->n_ranks; r++)
-        most = TTI_MAX(most, tti_shard_map_n_of(&setup->shard_map, r));
-    return most - (setup->last_shard - setup->first_shard);
+    return tti_shard_map_most(&setup->shard_map) - (setup->last_shard - setup->first_shard);
 }
 
 tutti_status tti_device_sharded_eval_rest(tti_device_sharded *l) {

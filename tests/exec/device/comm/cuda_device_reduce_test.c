@@ -183,7 +183,7 @@ T_CASE(uneven_runs_are_summed_in_the_update) {
     T_UNUSED;
     update_workers c = {.backend = cuda,
                         .optimizer = "adam",
-                        .shard_map = {.n_ranks = 2, .first = {0, 11, 16}},
+                        .shard_map = {.n_ranks = 2, .n_shards = 16, .first = (int[]){0, 11, 16}},
                         .n_slots = 12,
                         .n_elems = {5, 20000, 300, 64, 10000, 48, 1, 300}};
     if (updates()) update_run_workers(&c, 2, 16);

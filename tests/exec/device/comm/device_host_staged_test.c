@@ -123,7 +123,8 @@ T_CASE(the_host_adds_along_the_tree) {
                                 .n_elems = {16, 160, 48}};
             reduce_plan(&c);
             comm_run(n_ranks, rank_main, &c);
-            const tti_shard_map shard_map = {.n_ranks = n_ranks, .first = {0, 1, 4, 5, 6, 8}};
+            const tti_shard_map shard_map = {
+                .n_ranks = n_ranks, .n_shards = 8, .first = (int[]){0, 1, 4, 5, 6, 8}};
             tti_shard_map uneven = shard_map;
             uneven.first[n_ranks] = 8;
             c.shard_map = &uneven;

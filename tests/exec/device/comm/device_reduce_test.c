@@ -129,9 +129,10 @@ T_CASE(any_number_of_ranks_has_the_bits_of_the_tree) {
 
 T_CASE(any_runs_have_the_bits_of_the_tree) {
     T_UNUSED;
-    static const tti_shard_map shard_maps[] = {{.n_ranks = 2, .first = {0, 3, 4}},
-                                               {.n_ranks = 4, .first = {0, 5, 6, 7, 8}},
-                                               {.n_ranks = 3, .first = {0, 1, 14, 16}}};
+    const tti_shard_map shard_maps[] = {
+        {.n_ranks = 2, .n_shards = 4, .first = (int[]){0, 3, 4}},
+        {.n_ranks = 4, .n_shards = 8, .first = (int[]){0, 5, 6, 7, 8}},
+        {.n_ranks = 3, .n_shards = 16, .first = (int[]){0, 1, 14, 16}}};
     for (size_t d = 0; d < TTI_COUNT(shard_maps); d++)
         for (int bits = 0; bits < 4; bits++) {
             reduce_workers c = {.backend = &fake,
@@ -221,7 +222,7 @@ T_CASE(any_hosts_have_the_bits_of_the_tree) {
 
 T_CASE(any_runs_on_hosts_have_the_bits_of_the_tree) {
     T_UNUSED;
-    static const tti_shard_map shard_map = {.n_ranks = 4, .first = {0, 5, 6, 7, 8}};
+    const tti_shard_map shard_map = {.n_ranks = 4, .n_shards = 8, .first = (int[]){0, 5, 6, 7, 8}};
     for (size_t i = 0; i < TTI_COUNT(layouts); i++)
         for (int parts = 0; parts < 2 && layouts[i].n_ranks == 4; parts++)
             run_layout(&layouts[i], (reduce_workers){.n_shards = 8,
@@ -365,7 +366,7 @@ static const char *one_after_the_other(tutti_comm *comm, void *arg) {
 
 T_CASE(captured_graphs_that_differ_wait_for_one_thing_at_a_time) {
     T_UNUSED;
-    static const tti_shard_map shard_map = {.n_ranks = 2, .first = {0, 3, 4}};
+    const tti_shard_map shard_map = {.n_ranks = 2, .n_shards = 4, .first = (int[]){0, 3, 4}};
     for (int differ = 0; differ < 2; differ++) {
         reduce_workers c = {.backend = &fake,
                             .alg = TUTTI_ALG_DIRECT,
@@ -489,7 +490,7 @@ T_CASE(sums_in_the_update_come_to_the_same) {
 T_CASE(uneven_runs_are_summed_in_the_update) {
     T_UNUSED;
     update_workers c = workers_of_updates("peers=1,joint=1");
-    c.shard_map = (tti_shard_map){.n_ranks = 2, .first = {0, 11, 16}};
+    c.shard_map = (tti_shard_map){.n_ranks = 2, .n_shards = 16, .first = (int[]){0, 11, 16}};
     update_run_workers(&c, 2, 16);
 }
 
