@@ -238,7 +238,15 @@ static tutti_status draw_schedule(const tti_drawing *d, int y, int width) {
     return tti_schedule_svg(&schedule, GAP, y + ROW_GAP, width - 2 * GAP, d->out);
 }
 
+enum { MOST_BOXES = 4096 };
+
 tutti_status tti_draw_svg(const tti_drawing *d) {
+    if (d->n_workers > MOST_BOXES)
+        return tti_fail(
+            TUTTI_E_UNSUPPORTED,
+            "inspect: an SVG has at most %d workers, and the job has %d; the text of "
+            "--layout describes more",
+            MOST_BOXES, d->n_workers);
     bool staged = d->scheme.pipeline > 1;
     int width = column_x(tti_mesh_n_model(&d->b->mesh)) - COLUMN_GAP + GAP;
     bool beside = tti_drawing_has_server(d) && !tti_drawing_has_state_owners(d);

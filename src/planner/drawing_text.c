@@ -180,15 +180,31 @@ static tutti_status print_axes(const tti_drawing *d) {
     return TUTTI_OK;
 }
 
-tutti_status tti_draw_text(const tti_drawing *d) {
-    tti_holding h = {0};
-    tti_scheme_text(&d->scheme, d->out);
-    tti_str_printf(d->out, ": %d workers, batch %lld, %lld samples in a shard\n\n", d->n_workers,
-                   (long long)d->b->config.train.batch, (long long)d->b->rows_per_shard);
-    for (int r = 0; r < d->n_workers; r++) {
+/* Of more workers only the first and the last ones have a line each. */
+enum { MOST_LINES = 4096, END_LINES = 16 };
+
+static tutti_status print_workers(const tti_drawing *d, int first, int last) {
+    for (int r = first; r < last; r++) {
+        tti_holding h = {0};
         TTI_TRY(tti_drawing_hold(d, r, &h));
         print_worker(d, r, &h);
     }
+    return TUTTI_OK;
+}
+
+static tutti_status print_all_workers(const tti_drawing *d) {
+    int n = d->n_workers;
+    if (n <= MOST_LINES) return print_workers(d, 0, n);
+    TTI_TRY(print_workers(d, 0, END_LINES));
+    tti_str_printf(d->out, "workers %d to %d: left out\n", END_LINES, n - END_LINES - 1);
+    return print_workers(d, n - END_LINES, n);
+}
+
+tutti_status tti_draw_text(const tti_drawing *d) {
+    tti_scheme_text(&d->scheme, d->out);
+    tti_str_printf(d->out, ": %d workers, batch %lld, %lld samples in a shard\n\n", d->n_workers,
+                   (long long)d->b->config.train.batch, (long long)d->b->rows_per_shard);
+    TTI_TRY(print_all_workers(d));
     if (d->exec.shares)
         tti_str_printf(d->out,
                        "the %d threads have one copy of parameters and state: so much of it is "

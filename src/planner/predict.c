@@ -344,17 +344,18 @@ static void add_channels_of_parts(tti_prediction *p, const tti_blueprint *b) {
 static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_workers) {
     bool processes = strcmp(b->config.parallel.place, "processes") == 0;
     int n_range_servers = processes ? tti_worker_n_range_servers(b) : 0;
-    double of[TTI_MAX_WORKERS] = {0}, all = 0, most = 0;
+    double first = 0, all = 0, widest = 0;
     if (n_range_servers == 0 || n_workers < 2) return;
     for (int r = 0; r < n_range_servers; r++) {
         tti_range keys = tti_share_range(b->plan, r, n_range_servers);
-        of[r] = (double)((keys.last - keys.first) * sizeof(float));
-        of[r] *= arrays_of_channel(&b->config);
-        all += of[r];
+        double bytes = (double)((keys.last - keys.first) * sizeof(float));
+        bytes *= arrays_of_channel(&b->config);
+        if (r == 0) first = bytes;
+        if (r < n_workers) widest = fmax(widest, bytes);
+        all += bytes;
     }
-    for (int w = 0; w < n_workers; w++) most = fmax(most, all + (n_workers - 2) * of[w]);
-    p->worker_bytes += most;
-    p->first_bytes += all + (n_workers - 2) * of[0];
+    p->worker_bytes += all + (n_workers - 2) * widest;
+    p->first_bytes += all + (n_workers - 2) * first;
     p->host_bytes += all * (n_workers - 1);
 }
 
@@ -378,44 +379,89 @@ static int in_flight(const tti_plan *plan, const tti_exec_memory *m) {
     return each > 0 ? (int)(m->arena / each) : 0;
 }
 
+/* What the memory of a worker follows from. */
+typedef struct memory_case {
+    const tti_blueprint *b;
+    const tti_group_cost *shard_group;
+    const tti_calibration *c;
+    const worker *w;
+    tti_exec_desc desc;
+    double dearest; /* cost of the dearest shard program */
+    double kept;    /* bytes of samples that stay on a device */
+    int n_data;
+    bool loose, apart; /* asynchronous: whole batches each; with a server for the state */
+} memory_case;
+
+/* Adds the memory of the worker at a place, which stands for n_alike of them. */
+static tutti_status add_worker(const memory_case *k, const tti_mesh_at *at, double n_alike, home *h,
+                               tti_prediction *p) {
+    tti_exec_memory m;
+    const tti_blueprint *b = k->b;
+    tti_exec_desc desc = k->desc;
+    bool is_device = k->c->is_device, is_first = at->data == 0;
+    desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, at));
+    TTI_TRY(tti_exec_memory_plan(&desc, k->loose ? 0 : at->data, k->loose ? 1 : k->n_data, &m));
+    double extra = is_device ? tti_device_extra_bytes(desc.plan, k->w->n_own) + k->kept : 0;
+    double scratch = tti_scratch_bytes(k->c, desc.plan, k->shard_group, k->dearest);
+    double bytes =
+        tti_bytes_of_arrays(&m) + extra + scratch * tti_device_in_flight(desc.plan, k->w->n_own);
+    if (!is_device) bytes += (double)m.mailbox;
+    p->worker_bytes = fmax(p->worker_bytes, bytes);
+    if (is_first && at->stage == 0 && at->tensor == 0) p->first_bytes = bytes;
+    if (k->apart && b->n_model_ranks > 0) give_to_state_owner(&m, h, is_first);
+    if (k->apart && b->n_model_ranks == 0) give_to_server(&m, h);
+    if (desc.shares) give_to_all(&m, h, (size_t)k->w->n_workers);
+    double host = is_device
+                      ? copies_of_device(b, k->c, &desc, &m, is_first)
+                      : tti_resident_in_pages(&m, desc.plan) +
+                            tti_used_in_pages(&m, desc.plan, k->loose || k->w->n_workers == 1);
+    host +=
+        (double)(m.offloaded + m.mailbox) + k->shard_group->hidden_bytes * k->w->n_compute_threads +
+        tti_scratch_beyond(k->c, b, at->stage, in_flight(desc.plan, &m), k->w->n_compute_threads);
+    if (desc.zero > 2) host += longest_slot(b->plan); /* state, for a checkpoint */
+    p->host_bytes += host * n_alike;
+    return TUTTI_OK;
+}
+
+/* Replicas that are looked at one by one.  Of more, the first one is, and others at equal distances
+ * stand for those between. */
+enum { MOST_REPLICAS = 64 };
+
+static tutti_status add_workers(const memory_case *k, home *h, tti_prediction *p) {
+    int n = k->n_data, n_model = tti_mesh_n_model(&k->b->mesh);
+    int n_looked = TTI_MIN(n, MOST_REPLICAS);
+    for (int i = 0; i < n_looked; i++) {
+        int data = i < 2 ? i : 1 + (int)((int64_t)(i - 1) * (n - 1) / (n_looked - 1));
+        int next = i == 0 ? 1 : 1 + (int)((int64_t)i * (n - 1) / (n_looked - 1));
+        for (int model = 0; model < n_model; model++) {
+            tti_mesh_at at = tti_mesh_at_rank(&k->b->mesh, data * n_model + model);
+            TTI_TRY(add_worker(k, &at, next - data, h, p));
+        }
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const parts *x,
                                    const tti_group_cost *shard_group, const tti_calibration *c,
                                    const worker *w) {
-    tti_exec_desc desc = tti_worker_exec_desc(b);
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     home h = {0};
-    bool loose = tti_job_is_async(&b->config); /* whole batches each */
     bool in_ranks = tti_worker_serves_in_ranks(b);
-    bool apart = tti_job_has_server(&b->config) && !in_ranks;
-    if (in_ranks) tti_worker_serve_in_ranks(b, &desc);
-    desc.n_compute_threads = at_least_one(c->n_cores / w->n_workers);
-    double kept = tti_device_resident_bytes(b);
+    memory_case k = {.b = b,
+                     .shard_group = shard_group,
+                     .c = c,
+                     .w = w,
+                     .desc = tti_worker_exec_desc(b),
+                     .dearest = x->most,
+                     .kept = tti_device_resident_bytes(b),
+                     .n_data = p->layout.data,
+                     .loose = tti_job_is_async(&b->config),
+                     .apart = tti_job_has_server(&b->config) && !in_ranks};
+    if (in_ranks) tti_worker_serve_in_ranks(b, &k.desc);
+    k.desc.n_compute_threads = at_least_one(c->n_cores / w->n_workers);
     p->worker_bytes = p->host_bytes = 0;
-    for (int r = 0; r < w->n_workers; r++) {
-        tti_exec_memory m;
-        tti_mesh_at at = tti_mesh_at_rank(&b->mesh, r);
-        desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
-        TTI_TRY(tti_exec_memory_plan(&desc, loose ? 0 : at.data, loose ? 1 : p->layout.data, &m));
-        double extra = c->is_device ? tti_device_extra_bytes(desc.plan, w->n_own) + kept : 0;
-        double scratch = tti_scratch_bytes(c, desc.plan, shard_group, x->most);
-        double bytes =
-            tti_bytes_of_arrays(&m) + extra + scratch * tti_device_in_flight(desc.plan, w->n_own);
-        if (!c->is_device) bytes += (double)m.mailbox;
-        p->worker_bytes = fmax(p->worker_bytes, bytes);
-        if (r == 0) p->first_bytes = bytes;
-        if (apart && b->n_model_ranks > 0) give_to_state_owner(&m, &h, at.data == 0);
-        if (apart && b->n_model_ranks == 0) give_to_server(&m, &h);
-        if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
-        p->host_bytes += c->is_device
-                             ? copies_of_device(b, c, &desc, &m, at.data == 0)
-                             : tti_resident_in_pages(&m, desc.plan) +
-                                   tti_used_in_pages(&m, desc.plan, loose || w->n_workers == 1);
-        p->host_bytes +=
-            (double)(m.offloaded + m.mailbox) + shard_group->hidden_bytes * w->n_compute_threads +
-            tti_scratch_beyond(c, b, at.stage, in_flight(desc.plan, &m), w->n_compute_threads);
-        if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
-    }
-    if (apart && b->n_model_ranks > 0)
+    TTI_TRY(add_workers(&k, &h, p));
+    if (k.apart && b->n_model_ranks > 0)
         add_channels_of_parts(p, b);
     else
         add_channels(p, b, w->n_workers);

@@ -199,13 +199,15 @@ static tutti_status add_chunks(tti_schemes *all, const requested *w, tti_scheme 
 static tutti_status add_all(tti_schemes *all, const requested *w) {
     int n = w->n_workers, most_tensor = has_key(w->job, "parallel.tensor") ? n : 1,
         most_pipeline = has_key(w->job, "parallel.pipeline") ? n : 1;
-    for (int tensor = 1; tensor <= most_tensor; tensor++)
-        for (int pipeline = 1; pipeline <= most_pipeline; pipeline++)
-            if (n % (tensor * pipeline) == 0)
+    for (int tensor = 1; tensor <= most_tensor; tensor++) {
+        int rest = n / tensor; /* data x pipeline */
+        for (int pipeline = 1; n % tensor == 0 && pipeline <= TTI_MIN(rest, most_pipeline);
+             pipeline++)
+            if (rest % pipeline == 0)
                 TTI_TRY(add_chunks(
                     all, w,
-                    (tti_scheme){
-                        .data = n / (tensor * pipeline), .tensor = tensor, .pipeline = pipeline}));
+                    (tti_scheme){.data = rest / pipeline, .tensor = tensor, .pipeline = pipeline}));
+    }
     return TUTTI_OK;
 }
 
