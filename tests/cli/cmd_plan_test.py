@@ -345,7 +345,8 @@ def test_bad_input():
     runs.tutti("plan", *JOB, "--seconds", "1x").expect(2, "--seconds")
     runs.tutti("plan", "--check", "run", "more").expect(2, "more")
     runs.tutti("plan", "--check", "run", "-n", "2").expect(2, "leave out '-n'")
-    for n, why in (("0", "'0'"), ("-3", "'-3'"), ("2x", "'2x'"), ("65537", "of 1 to 65536 workers")):
+    for n, why in (("0", "'0'"), ("-3", "'-3'"), ("2x", "'2x'"),
+                   ("65537", "of 1 to 65536 workers")):
         runs.tutti("plan", *JOB, "-n", n, "--device", "cpu").expect(2, why)
     runs.tutti("plan", "--check", "run", "--out", "best.yaml").expect(2, "leave out '--out'")
     runs.tutti("plan", "--check", "run", "--memory", "1GB").expect(2, "leave out '--memory'")

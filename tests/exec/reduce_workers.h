@@ -90,7 +90,7 @@ static inline const char *reduce_sharded(reduce_rank *r) {
     x->sharded = &r->sharded;
     r->sharded = (tti_sharded){.params = true, .grads.n_elems = r->c->plan.n_flat};
     r->sharded.is_short = calloc((size_t)x->setup.acc.n_buffers + 1, sizeof *r->sharded.is_short);
-    r->sharded.hashes = calloc(1, sizeof *r->sharded.hashes);
+    r->sharded.hashes = calloc(1, sizeof *r->sharded.hashes + (size_t)n_ranks * sizeof(uint64_t));
     r->sharded.own_grads = r->c->backend->alloc(n_bytes);
     r->sharded.gathered = r->c->backend->alloc(n_bytes);
     x->setup.share.from = calloc(REDUCE_BUCKETS * n_ranks, sizeof *x->setup.share.from);
