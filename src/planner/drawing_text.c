@@ -180,7 +180,7 @@ static tutti_status print_axes(const tti_drawing *d) {
     return TUTTI_OK;
 }
 
-/* Of more workers only the first and the last ones have a line each. */
+/* With more workers only the first and the last ones have a line each. */
 enum { MOST_LINES = 4096, END_LINES = 16 };
 
 static tutti_status print_workers(const tti_drawing *d, int first, int last) {

@@ -379,7 +379,7 @@ static int in_flight(const tti_plan *plan, const tti_exec_memory *m) {
     return each > 0 ? (int)(m->arena / each) : 0;
 }
 
-/* What the memory of a worker follows from. */
+/* The inputs of the memory of a worker. */
 typedef struct memory_case {
     const tti_blueprint *b;
     const tti_group_cost *shard_group;
@@ -423,8 +423,8 @@ static tutti_status add_worker(const memory_case *k, const tti_mesh_at *at, doub
     return TUTTI_OK;
 }
 
-/* Replicas that are looked at one by one.  Of more, the first one is, and others at equal distances
- * stand for those between. */
+/* Replicas whose memory is computed one by one.  With more replicas, the first one is, and others at
+ * equal distances stand for those between. */
 enum { MOST_REPLICAS = 64 };
 
 static tutti_status add_workers(const memory_case *k, home *h, tti_prediction *p) {
