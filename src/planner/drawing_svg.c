@@ -242,11 +242,10 @@ enum { MOST_BOXES = 4096 };
 
 tutti_status tti_draw_svg(const tti_drawing *d) {
     if (d->n_workers > MOST_BOXES)
-        return tti_fail(
-            TUTTI_E_UNSUPPORTED,
-            "inspect: an SVG has at most %d workers, and the job has %d; the text of "
-            "--layout describes more",
-            MOST_BOXES, d->n_workers);
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "inspect: an SVG has at most %d workers, and the job has %d; the text of "
+                        "--layout describes more",
+                        MOST_BOXES, d->n_workers);
     bool staged = d->scheme.pipeline > 1;
     int width = column_x(tti_mesh_n_model(&d->b->mesh)) - COLUMN_GAP + GAP;
     bool beside = tti_drawing_has_server(d) && !tti_drawing_has_state_owners(d);

@@ -423,8 +423,8 @@ static tutti_status add_worker(const memory_case *k, const tti_mesh_at *at, doub
     return TUTTI_OK;
 }
 
-/* Replicas whose memory is computed one by one.  With more replicas, the first one is, and others at
- * equal distances stand for those between. */
+/* Replicas whose memory is computed one by one.  With more replicas, the first one is, and others
+ * at equal distances stand for those between. */
 enum { MOST_REPLICAS = 64 };
 
 static tutti_status add_workers(const memory_case *k, home *h, tti_prediction *p) {
