@@ -132,7 +132,7 @@ T_CASE(rounded_sums_are_near) {
  * each way, also in parts and where a worker has several partial sums. */
 T_CASE(rounded_partial_sums_have_the_bits_of_the_tree) {
     T_UNUSED;
-    static const tti_shard_map uneven = {.n_ranks = 2, .first = {0, 5, 8}};
+    const tti_shard_map uneven = {.n_ranks = 2, .n_shards = 8, .first = (int[]){0, 5, 8}};
     for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++)
         for (int i = 0; i < 12; i++) {
             reduce_workers c = {.backend = cuda,
