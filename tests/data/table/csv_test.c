@@ -648,7 +648,8 @@ T_CASE(two_files) {
             "no column has a name of the training table");
     t_put_text(dir, "test.csv", "x,const,y\n1,2,5\n");
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
-            "test.csv:2: column 'y': '5' is not a class of the training rows");
+            "test.csv:2: column 'y': '5' is not a class of the training rows; to predict "
+            "numbers give train.loss=mse data.target=value");
     put_rows(dir, "test2.csv", 5, 3);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "2 files for a split");
     desc.split = TUTTI_TRAIN;
