@@ -288,6 +288,12 @@ tutti_status tti_exec_copy_out(tti_exec *x, int k, float *to) {
     return tti_exec_device_copy_flat(x, k, to, true);
 }
 
+tutti_status tti_exec_broadcast_array(tti_exec *x, int k, int source, bool *done) {
+    *done = false;
+    if (!tti_exec_state_device(x)) return TUTTI_OK;
+    return tti_exec_device_broadcast(x, k, source, done);
+}
+
 tutti_status tti_exec_copy_in(tti_exec *x, int k, const float *from) {
     return tti_exec_device_copy_flat(x, k, (float *)(uintptr_t)from, false);
 }

@@ -70,6 +70,11 @@ const tti_device_ops *tti_exec_state_device(const tti_exec *exec);
 TUTTI_NODISCARD tutti_status tti_exec_copy_out(tti_exec *exec, int k, float *to);
 TUTTI_NODISCARD tutti_status tti_exec_copy_in(tti_exec *exec, int k, const float *from);
 
+/* Array k of rank source becomes that of all workers, from device to device; waits.  *done false,
+ * on all of them: their devices are not connected.  Collective; with desc.elastic. */
+TUTTI_NODISCARD tutti_status tti_exec_broadcast_array(tti_exec *exec, int k, int source,
+                                                      bool *done);
+
 /* Copies this worker's elements of array k to their places in whole [n_flat], between two steps; of
  * a device after tti_exec_pull. */
 void tti_exec_copy_own(tti_exec *exec, int k, float *whole);

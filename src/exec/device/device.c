@@ -159,6 +159,19 @@ tutti_status tti_exec_device_copy_flat(tti_exec *x, int64_t k, void *other, bool
     return tti_device_failure(x, st);
 }
 
+tutti_status tti_exec_device_broadcast(tti_exec *x, int64_t k, int source, bool *done) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_device_reduce *reduce = tti_device_of(x)->reduce;
+    float **mirror = mirror_of(tti_device_of(x), k);
+    *done = reduce != NULL;
+    if (!reduce) return TUTTI_OK;
+    free(*mirror); /* a push must not bring the former state back */
+    *mirror = NULL;
+    return tti_device_failure(
+        x, tti_device_reduce_broadcast(reduce, tti_exec_array(x, k), setup->desc.plan->n_flat,
+                                       setup->rank == source));
+}
+
 tutti_status tti_exec_device_pull_range(tti_exec *x, int64_t k, tti_range range) {
     return tti_device_failure(x, copy_range(x, k, range, NULL));
 }

@@ -84,6 +84,8 @@ tutti_status tti_exec_device_staging(tti_exec *x, float **staging);
 tutti_status tti_exec_device_put_staging(tti_exec *x);
 /* Flat array k, whole, to or from other memory of the device; waits. */
 tutti_status tti_exec_device_copy_flat(tti_exec *x, int64_t k, void *other, bool out);
+/* tti_exec_broadcast_array of a device that has the whole array. */
+tutti_status tti_exec_device_broadcast(tti_exec *x, int64_t k, int source, bool *done);
 /* The copy on the host of flat array k (timeline.h). */
 float *tti_exec_device_mirror(tti_exec_device *device, int64_t k);
 

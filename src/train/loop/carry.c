@@ -101,13 +101,25 @@ static tutti_status put_arrays(const tti_carry *carry, tti_exec *exec, const tti
     return carry->n_arrays > 0 ? tti_exec_push(exec) : TUTTI_OK;
 }
 
-/* From the worker that is furthest to all. */
-static tutti_status send_state(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
-                               const tti_plan *plan, int source) {
+/* From device to device, or through the host. */
+static tutti_status send_arrays(tutti_comm *comm, tti_exec *exec, const tti_plan *plan,
+                                int source) {
     float *array;
+    int n = 1 + plan->n_states + tti_exec_has_ema(exec);
+    bool done = true;
+    for (int i = 0; i < n && done; i++)
+        TTI_TRY(tti_exec_broadcast_array(exec, key_of(plan, i), source, &done));
+    if (done) return TUTTI_OK;
     TTI_TRY(tti_exec_pull(exec));
     for (int i = 0; (array = array_of(exec, plan, i)); i++)
         TTI_TRY(tutti_comm_broadcast(comm, array, plan->n_flat, TUTTI_F32, source));
+    return TUTTI_OK;
+}
+
+/* From the worker that is furthest to all. */
+static tutti_status send_state(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
+                               const tti_plan *plan, int source) {
+    TTI_TRY(send_arrays(comm, exec, plan, source));
     tti_carry_position at = carry->at;
     size_t n_words = sizeof at / sizeof(int64_t);
     TTI_TRY(tutti_comm_broadcast(comm, &at, n_words, TUTTI_I64, source));

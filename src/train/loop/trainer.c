@@ -377,16 +377,15 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     tti_carry carry = {.has_changed = tti_worker_joins(),
                        .slot = t->slot,
                        .has_partitions = tti_worker_has_partitions(b)};
-    tti_epoch epoch = {.rank = t->place.rank,
-                       .n_ranks = b->n_workers,
-                       .place = t->place.rank,
-                       .group_fd = t->place.comm_fd};
+    int rank = t->place.rank, fd = t->place.comm_fd;
+    tti_epoch epoch = {.rank = rank, .n_ranks = b->n_workers, .place = rank, .group_fd = fd};
     bool waits = carry.has_changed || t->hosts.n_nodes > 0; /* for the first epoch too */
     tutti_status st = TUTTI_OK;
     if (carry.has_partitions && b->config.parallel.mirror)
         TTI_TRY(tti_mirror_open(tti_worker_fd("TUTTI_MIRROR_FD"), b->plan, b->config.train.ema > 0,
                                 b->n_shards, &carry.mirror));
     t->carry = &carry;
+    if (carry.has_changed) tti_worker_warm_devices(b, b->config.parallel.spares > 0 ? -1 : t->slot);
     do {
         if (waits) st = wait_for_place(t, &carry, &epoch);
         if (st != TUTTI_OK) break;

@@ -20,6 +20,10 @@
  * does not complete it gets the state from one that does. */
 enum { ELASTIC_GRACE_MS = 20 };
 
+/* Words of one gather when a worker gets the state of another: large enough that waits do not
+ * count, small enough for the library's copy of those of all ranks. */
+enum { BROADCAST_WORDS = 1 << 20 };
+
 struct tti_device_reduce {
     tti_exec *x;
     const tti_device_ops *ops;
@@ -85,6 +89,7 @@ static size_t most_words(const tti_setup *setup, const tti_joins *joins) {
     size_t n = 2 * (size_t)tti_device_n_reported(setup);
     if (tti_exec_has_partitions(setup))
         n = TTI_MAX(n, 4 * (size_t)setup->desc.plan->n_updates); /* 2 doubles */
+    if (setup->desc.elastic) n = TTI_MAX(n, (size_t)BROADCAST_WORDS);
     return TTI_MAX(n, (size_t)setup->desc.n_shards * joins->most.n_part);
 }
 
@@ -626,6 +631,18 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool overlapped) {
     TTI_TRY(tti_device_reduce_record(r, &place));
     TTI_TRY(r->ops->queues.wait_event(TTI_QUEUE_COMPUTE, place));
     return tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for parameters"), -1);
+}
+
+/* A gather in which the other workers have no words. */
+tutti_status tti_device_reduce_broadcast(tti_device_reduce *r, float *array, size_t n_elems,
+                                         bool is_source) {
+    TTI_TRY(tti_device_reduce_sync_and_barrier(r));
+    for (size_t at = 0; at < n_elems; at += BROADCAST_WORDS) {
+        size_t n = TTI_MIN(n_elems - at, (size_t)BROADCAST_WORDS);
+        TTI_TRY(
+            r->ops->collectives.all_gather_words(r->group, array + at, n, 0, is_source ? n : 0));
+    }
+    return tti_device_reduce_rest(r);
 }
 
 /* Behind what report_sums spreads. */
