@@ -282,7 +282,12 @@ static tutti_status lock_device(int index, int *lock) {
     if (option("alone=", 0) == 0) return TUTTI_OK;
     snprintf(name, sizeof name, "device-%d", index);
     *lock = open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0) return TUTTI_OK;
+    /* A worker that waits for a place opens devices for a moment. */
+    for (int i = 0; *lock >= 0 && i < 200; i++) {
+        if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return TUTTI_OK;
+        tti_sleep_ms(5);
+    }
+    if (*lock >= 0) close(*lock);
     return tti_fail(TUTTI_E_INTERNAL, "test device %d is used by another process", index);
 }
 
