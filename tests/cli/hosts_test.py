@@ -130,6 +130,9 @@ def test_servers_and_fewer_bytes_on_hosts():
     """What the workers of one host come to, as threads or processes."""
     fast = ["parallel.mode=fast"]
     ways = {"server": ["parallel.sync=parameter-server", "parallel.servers=2"],
+            "wire": ["parallel.wire=bf16"],
+            "wire-tree": ["parallel.wire=bf16", "parallel.algorithm=tree"],
+            "wire-zero": ["parallel.wire=bf16", "parallel.zero=2"],
             "topk": fast + ["parallel.compress=topk", "parallel.topk=0.05"],
             "powersgd": fast + ["parallel.compress=powersgd"],
             "local": fast + ["parallel.sync=local", "parallel.average_every=3"]}
