@@ -11,7 +11,9 @@ PROGRAM = os.path.abspath(os.environ.get("TUTTI_PROGRAM", "build/tutti"))
 
 
 def expect(version, arguments, code, *parts):
-    environment = dict(os.environ, LD_LIBRARY_PATH=DRIVER, TUTTI_TEST_DRIVER=version)
+    folders = [DRIVER, *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
+    environment = dict(os.environ, LD_LIBRARY_PATH=":".join(filter(None, folders)),
+                       TUTTI_TEST_DRIVER=version)
     ended = subprocess.run([PROGRAM, *arguments], env=environment, capture_output=True, text=True,
                            timeout=60)
     reported = ended.stdout + ended.stderr
