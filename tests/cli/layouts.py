@@ -105,8 +105,8 @@ def tensors(path):
 
 
 def same_tensors(expected, run, tolerance=1e-2):
-    """Names, order and shapes are the same; values within what up to 20 steps make of rounding, against
-    the largest of the tensor."""
+    """Names, order and shapes are the same; values within what up to 20 steps make of rounding,
+    against the largest of the tensor."""
     for part in ("model", "optimizer"):
         want = tensors(os.path.join(runs.newest_checkpoint(expected), part + ".safetensors"))
         got = tensors(os.path.join(runs.newest_checkpoint(run), part + ".safetensors"))

@@ -743,10 +743,6 @@ static tutti_status prepare(trainer *t) {
                                                 : tti_cores_usable()));
     const tti_job_config *c = tti_job_config_of(t->job);
     TTI_TRY(tti_run_limits_check(c));
-    if (t->hosts.n_nodes > 0)
-        TTI_TRY(tti_run_limits_check_launcher(
-            (int)(TTI_MAX(c->parallel.workers, c->parallel.max_workers) + c->parallel.spares),
-            "a run with TUTTI_NODES"));
     TTI_TRY(check_elastic(t, foreign, &devices));
     bool alone_too = c->run.restarts > 0 || c->parallel.min_workers > 0;
     t->is_worker = t->place.n_ranks > 1 || (alone_too && t->place.comm_fd >= 0);

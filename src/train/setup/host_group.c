@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "launch/rendezvous.h"
 #include "train/setup/kernels.h"
+#include "train/setup/run_limits.h"
 #include "train/setup/worker_exec.h"
 
 /* The first key of the job that several hosts do not support; NULL: none. */
@@ -32,7 +33,8 @@ tutti_status tti_host_group_check(const tti_host_place *place, const tti_job_con
                         "TUTTI_NODES: elastic runs on several hosts do not "
                         "support %s",
                         what);
-    return TUTTI_OK;
+    int64_t most = TTI_MAX(c->parallel.workers, c->parallel.max_workers) + c->parallel.spares;
+    return tti_run_limits_check_launcher((int)most, "a run with TUTTI_NODES");
 }
 
 tutti_status tti_host_group_open(const tti_host_place *place, const tti_job_config *c,
