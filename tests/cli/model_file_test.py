@@ -101,6 +101,27 @@ def test_one_hash_for_all_workers():
         assert len(hashes) == 1, (name, hashes)
 
 
+def test_devices_start_with_the_parameters_of_the_file():
+    """With averages, and where the state is whole on a device, partitioned or on the host."""
+    program, runs.PROGRAM = runs.PROGRAM, runs.program_with("device")
+    try:
+        base = job("encoder", "parallel.shards=4", "train.steps=2", "train.ema=0.9",
+                   "train.precision=f32", rows=2)
+        hashes = set()
+        for i, more in enumerate((["parallel.devices=cpu"], ["parallel.devices=gpu"],
+                                  ["parallel.devices=gpu", "-n", "2"],
+                                  ["parallel.devices=gpu", "-n", "2", "parallel.zero=1"],
+                                  ["parallel.devices=gpu", "parallel.offload=optimizer"])):
+            result = runs.tutti("train", *base, "run.dir=%d" % i, *more,
+                                env=dict(os.environ, TUTTI_TEST_DEVICE="peers=1,devices=2"))
+            assert result.code == 0, result.err
+            end = events("%d" % i, "end")[0]
+            hashes.add((end["params_hash"], end["loss"]))  # the loss is that of the averages
+        assert len(hashes) == 1, hashes
+    finally:
+        runs.PROGRAM = program
+
+
 KEPT = ("bias", "limit", "target.bias", "target.weight")
 
 

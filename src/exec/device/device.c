@@ -129,16 +129,20 @@ static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     return ops->queues.sync();
 }
 
+/* data: copied to the device, and to the host's copy if there is one already; NULL: from the device
+ * to the host's copy. */
 static tutti_status copy_range(tti_exec *x, int64_t k, tti_range range, const float *data) {
     const tti_device_ops *ops = tti_setup_of(x)->desc.backend->device;
     float **mirror = mirror_of(tti_device_of(x), k);
     float *array = tti_exec_array(x, k) + range.first;
     size_t n_bytes = (range.last - range.first) * sizeof *array;
-    TTI_TRY(alloc_on_host(mirror, flat_bytes(tti_setup_of(x))));
-    float *on_host = *mirror + range.first;
-    if (data) memcpy(on_host, data, n_bytes);
-    TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, data ? array : on_host, data ? on_host : array,
-                             n_bytes));
+    if (!data) TTI_TRY(alloc_on_host(mirror, flat_bytes(tti_setup_of(x))));
+    float *on_host = *mirror ? *mirror + range.first : NULL;
+    if (data && on_host) memcpy(on_host, data, n_bytes);
+    if (data)
+        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, array, data, n_bytes));
+    else
+        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, on_host, array, n_bytes));
     return ops->queues.sync();
 }
 

@@ -171,11 +171,25 @@ static tutti_status read_weight(const loading *l, int i, float *raw, float *dst)
     return TUTTI_OK;
 }
 
+/* A device that has all parameters gets each value by itself.  Elsewhere values go to the host's
+ * copy of the whole state, which is brought here first and sent to the device last. */
+static tutti_status begin_stores(tti_exec *exec) {
+    return tti_exec_writes_to_device(exec, TTI_STATE_PARAMS) ? TUTTI_OK : tti_exec_pull(exec);
+}
+static tutti_status end_stores(tti_exec *exec) {
+    return tti_exec_writes_to_device(exec, TTI_STATE_PARAMS) ? TUTTI_OK : tti_exec_push(exec);
+}
+
+static tutti_status store_array(tti_exec *exec, int k, const tti_slot *slot, const float *value) {
+    return tti_exec_writes_to_device(exec, TTI_STATE_PARAMS)
+               ? tti_exec_write_array(exec, k, slot->param, value)
+               : tti_exec_store_whole(exec, k, slot->param, value);
+}
+
 /* Sets the value and the average of a parameter. */
-static tutti_status store(tti_exec *exec, const tti_slot *slot, float *value) {
-    TTI_TRY(tti_exec_store_whole(exec, TTI_STATE_PARAMS, slot->param, value));
-    if (!tti_exec_has_ema(exec)) return TUTTI_OK;
-    return tti_exec_store_whole(exec, TTI_STATE_EMA, slot->param, value);
+static tutti_status store(tti_exec *exec, const tti_slot *slot, const float *value) {
+    TTI_TRY(store_array(exec, TTI_STATE_PARAMS, slot, value));
+    return tti_exec_has_ema(exec) ? store_array(exec, TTI_STATE_EMA, slot, value) : TUTTI_OK;
 }
 
 static tutti_status read_slot(const loading *l, tti_exec *exec, int i) {
@@ -196,9 +210,9 @@ static tutti_status load(loading *l, tti_exec *exec, const char *path) {
     l->used = calloc(tti_weights_n(l->weights) + 1, sizeof *l->used);
     if (!l->parts || !l->used) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
     TTI_TRY(compare(l, path));
-    TTI_TRY(tti_exec_pull(exec));
+    TTI_TRY(begin_stores(exec));
     for (int i = 0; i < n_slots; i++) TTI_TRY(read_slot(l, exec, i));
-    return tti_exec_push(exec);
+    return end_stores(exec);
 }
 
 tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const char *path) {
@@ -214,21 +228,25 @@ tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const c
     return st;
 }
 
-static tutti_status load_slot(const tti_blueprint *b, tti_exec *exec, const tti_slot *slot) {
-    float *value = malloc(slot->n_elems * sizeof *value + 1);
-    if (!value) return tti_fail(TUTTI_E_NOMEM, "model.file: out of memory");
-    tutti_status st = tti_import_load(b->import, slot->param->name, (int64_t)slot->n_elems, value);
-    if (st == TUTTI_OK) st = store(exec, slot, value);
-    free(value);
-    return st;
+static tutti_status load_slots(const tti_blueprint *b, tti_exec *exec, float *value) {
+    for (int i = 0; i < b->plan->n_slots; i++) {
+        const tti_slot *slot = &b->plan->slots[i];
+        TTI_TRY(tti_import_load(b->import, slot->param->name, (int64_t)slot->n_elems, value));
+        TTI_TRY(store(exec, slot, value));
+    }
+    return TUTTI_OK;
 }
 
 tutti_status tti_imported_load(const tti_blueprint *b, tti_exec *exec) {
-    tutti_status st = tti_exec_pull(exec);
-    for (int i = 0; st == TUTTI_OK && i < b->plan->n_slots; i++)
-        st = load_slot(b, exec, &b->plan->slots[i]);
+    size_t most = 0;
+    for (int i = 0; i < b->plan->n_slots; i++) most = TTI_MAX(most, b->plan->slots[i].n_elems);
+    float *value = malloc(most * sizeof *value + 1);
+    tutti_status st = value ? begin_stores(exec) : tti_fail(TUTTI_E_NOMEM, "out of memory");
+    if (st == TUTTI_OK) st = load_slots(b, exec, value);
+    if (st == TUTTI_OK) st = end_stores(exec);
     if (st != TUTTI_OK) tti_fail_context("model.file: ");
-    return st == TUTTI_OK ? tti_exec_push(exec) : st;
+    free(value);
+    return st;
 }
 
 tutti_status tti_first_weights_load(const tti_blueprint *b, tti_exec *exec) {
