@@ -172,10 +172,12 @@ static int find_source(const stamps *all, int n, const tti_mirror_stamp *wanted,
     return -1;
 }
 
+/* A stamp whose partition was being written has step1 0, and still its epoch and ranks. */
 static bool is_complete(const stamps *all, int n, const tti_mirror_stamp *wanted) {
+    if (wanted->step1 <= 0 || wanted->n_ranks > TTI_MAX_NET_RANKS) return false;
     for (int r = 0; r < (int)wanted->n_ranks; r++)
         if (find_source(all, n, wanted, r) < 0) return false;
-    return wanted->step1 > 0;
+    return true;
 }
 
 static bool is_newer(const tti_mirror_stamp *a, const tti_mirror_stamp *b) {
