@@ -481,8 +481,10 @@ static void follow(tti_supervisor *s) {
         tti_supervisor_fail(s, text);
         return;
     }
-    if (first->has_left && !first->text[0])
-        return; /* its workers are done, and so are these soon */
+    if (first->has_left && !first->text[0]) {
+        s->is_done = true; /* its workers are done, and so are these soon; those that join end */
+        return;
+    }
     if (has_lost_leader(s, first, text, sizeof text)) {
         lose_leader(s, first, text);
         return;
