@@ -4,7 +4,7 @@
  * (shard_map.h) and has already added it into canonical partial sums: complete subtrees of the
  * binary tree over 0
  * .. V-1.  The ranks finish the sum in the order of that tree, so its bits depend neither on the
- * number of ranks nor on the runs.  Of f16 and bf16 that needs desc.rounds, and partial sums that
+ * number of ranks nor on the runs.  For f16 and bf16 that needs desc.rounds, and partial sums that
  * their ranks have rounded after each addition. */
 #ifndef TTI_COMM_SHARDS_H
 #define TTI_COMM_SHARDS_H

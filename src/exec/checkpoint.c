@@ -486,7 +486,7 @@ tutti_status tti_exec_copy_array(tti_exec *x, int k, const tti_node *param, void
     return *done ? tti_exec_device_copy_range(x, k, range_of(x, param), to) : TUTTI_OK;
 }
 
-bool tti_exec_writes_to_device(const tti_exec *x, int k) { return is_on_device(x, k); }
+bool tti_exec_writes_to_device(const tti_exec *x) { return is_on_device(x, TTI_STATE_PARAMS); }
 
 tutti_status tti_exec_write_array(tti_exec *x, int k, const tti_node *param, const float *data) {
     if (is_on_device(x, k)) return tti_exec_device_put_range(x, k, range_of(x, param), data);

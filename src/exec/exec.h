@@ -118,8 +118,8 @@ bool tti_exec_takes_bytes(const tti_exec *exec);
  * copied. */
 tutti_status tti_exec_pull_array(tti_exec *exec, int k, const tti_node *param);
 tutti_status tti_exec_write_array(tti_exec *exec, int k, const tti_node *param, const float *data);
-/* Whether a device has the whole array, so that one tti_exec_write_array after another is cheap. */
-bool tti_exec_writes_to_device(const tti_exec *exec, int k);
+/* Whether a device has all parameters whole: then many calls of tti_exec_write_array are cheap. */
+bool tti_exec_writes_to_device(const tti_exec *exec);
 /* To memory of any device; *done false: this worker's device does not have the whole array. */
 tutti_status tti_exec_copy_array(tti_exec *exec, int k, const tti_node *param, void *to,
                                  bool *done);

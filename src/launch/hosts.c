@@ -280,8 +280,8 @@ static bool refuse(const tti_hosts *h, const tti_host_message *hello, char *out,
     return true;
 }
 
-/* Of hosts that have lost their leader the one with the latest epoch leads, of several the one with
- * the smallest number. */
+/* Among hosts that have lost their leader, the one with the latest epoch leads; among several of
+ * these, the one with the smallest number. */
 static bool may_lead(const tti_hosts *h, const tti_host_message *hello) {
     if (h->leader != h->place.node) return false;
     if (!h->seeks || hello->epoch < h->epoch) return true;

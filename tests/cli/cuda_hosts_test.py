@@ -88,28 +88,29 @@ def test_other_ways():
     """A partitioned state, bf16 that travels, a sum in any order, shares, a server, stages."""
     job = gpus.LENET
     gpus.train("one", job, "-n", "1")
-    for wish in ("parallel.zero=1", "parallel.load_weights=3,1", "parallel.sync=parameter-server"):
-        finish(start("ab", *job, "run.dir=" + wish, wish), (0,))
-        runs.same_story(runs.story("one"), wish)
+    for option in ("parallel.zero=1", "parallel.load_weights=3,1",
+                   "parallel.sync=parameter-server"):
+        finish(start("ab", *job, "run.dir=" + option, option), (0,))
+        runs.same_story(runs.story("one"), option)
     wire = "parallel.wire=bf16"
     gpus.train("rounded", job, wire, "-n", "1")
     finish(start("ab", *job, "run.dir=rounded2", wire), (0,))
     runs.same_story(runs.story("rounded"), "rounded2")
-    for wish in ("parallel.algorithm=ring", "parallel.wire=bf16", "parallel.sync=local",
-                 "parallel.pipeline=2"):
-        mode = [] if "pipeline" in wish else ["parallel.mode=fast"]
-        finish(start("ab", *job, "run.dir=" + wish, wish, *mode), (0,))
-        gpus.falls(wish, gpus.losses("one")[0])
+    for option in ("parallel.algorithm=ring", "parallel.wire=bf16", "parallel.sync=local",
+                   "parallel.pipeline=2"):
+        mode = [] if "pipeline" in option else ["parallel.mode=fast"]
+        finish(start("ab", *job, "run.dir=" + option, option, *mode), (0,))
+        gpus.falls(option, gpus.losses("one")[0])
 
 
 def test_parts_inside_hosts():
     """A partitioned state, and parameters too, with sums of each host before they leave it."""
     gpus.train("one", gpus.LENET, "-n", "1")
     for hosts in divisions()[1:]:
-        for wish in ("zero=1", "zero=3"):
-            run = hosts + "-" + wish
+        for option in ("zero=1", "zero=3"):
+            run = hosts + "-" + option
             finish(start(hosts, *gpus.LENET, "run.dir=" + run, "parallel.algorithm=tree",
-                         "parallel." + wish), (0,))
+                         "parallel." + option), (0,))
             runs.same_story(runs.story("one"), run)
             if not gpus.way_of_sums(run).startswith(INSIDE):
                 raise AssertionError("%s: %s" % (run, gpus.way_of_sums(run)))

@@ -233,8 +233,8 @@ static void move_until(tti_hosts **all, int n, int node, int leader) {
     }
 }
 
-/* Host 0 ends.  Of the others the one with the later epoch leads, and of equal ones the one with
- * the smaller number; a host that leads an epoch follows none. */
+/* Host 0 ends.  Among the others, the one with the later epoch leads, and of two with the same
+ * epoch the one with the smaller number; a host that leads an epoch follows none. */
 static void another_host_leads(void **state) {
     (void)state;
     tti_hosts *all[4] = {NULL};

@@ -124,7 +124,7 @@ static void made_of_parts(tti_building *b, const tti_call *c) {
         .target = "complex." op, .signature = args, .build = fn, .fold = fn, .view = view_, \
         .as = "aten." other                                                                 \
     }
-/* Of pairs; which factors are complex. */
+/* which: the factors that are complex, as pairs. */
 #define FORMULA(which, args, text)                                                         \
     {                                                                                      \
         .target = "complex.product." which, .signature = args, .build = tti_build_formula, \

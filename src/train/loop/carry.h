@@ -50,7 +50,7 @@ TUTTI_NODISCARD tutti_status tti_carry_keep(tti_carry *carry, tti_exec *exec, co
 TUTTI_NODISCARD tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                                              const tti_plan *plan, bool *any);
 
-/* Of two positions of a run, the further one has the larger number; -1: it has none. */
+/* The further of two positions of a run has the larger number; -1: it has none. */
 int64_t tti_carry_order(const tti_carry_position *at);
 
 /* The same plan and data for another number of workers. */

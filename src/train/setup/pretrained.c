@@ -174,16 +174,15 @@ static tutti_status read_weight(const loading *l, int i, float *raw, float *dst)
 /* A device that has all parameters gets each value by itself.  Elsewhere values go to the host's
  * copy of the whole state, which is brought here first and sent to the device last. */
 static tutti_status begin_stores(tti_exec *exec) {
-    return tti_exec_writes_to_device(exec, TTI_STATE_PARAMS) ? TUTTI_OK : tti_exec_pull(exec);
+    return tti_exec_writes_to_device(exec) ? TUTTI_OK : tti_exec_pull(exec);
 }
 static tutti_status end_stores(tti_exec *exec) {
-    return tti_exec_writes_to_device(exec, TTI_STATE_PARAMS) ? TUTTI_OK : tti_exec_push(exec);
+    return tti_exec_writes_to_device(exec) ? TUTTI_OK : tti_exec_push(exec);
 }
 
 static tutti_status store_array(tti_exec *exec, int k, const tti_slot *slot, const float *value) {
-    return tti_exec_writes_to_device(exec, TTI_STATE_PARAMS)
-               ? tti_exec_write_array(exec, k, slot->param, value)
-               : tti_exec_store_whole(exec, k, slot->param, value);
+    return tti_exec_writes_to_device(exec) ? tti_exec_write_array(exec, k, slot->param, value)
+                                           : tti_exec_store_whole(exec, k, slot->param, value);
 }
 
 /* Sets the value and the average of a parameter. */

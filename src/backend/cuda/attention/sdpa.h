@@ -42,8 +42,8 @@ size_t tti_sdpa_mma_scratch(const tti_cuda_sdpa *a);
 cudaError_t tti_launch_sdpa_mma(const tti_cuda_sdpa *a, cudaStream_t stream);
 cudaError_t tti_launch_sdpa_mma_grad(const tti_cuda_sdpa *a, cudaStream_t stream);
 
-/* Of these, at most 64 queries and keys of widths up to 64, as many heads of keys as of queries,
- * without cap and dropout. */
+/* The same for at most 64 queries and keys of widths up to 64, with as many heads of keys as of
+ * queries, without cap and dropout. */
 bool tti_sdpa_short_can(const tti_cuda_sdpa *a);
 /* Bytes of a->mean: the sums of the bias. */
 size_t tti_sdpa_short_scratch(const tti_cuda_sdpa *a);

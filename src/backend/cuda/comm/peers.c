@@ -204,7 +204,7 @@ static tutti_status sum_rounded_by_library(group *g, size_t first, size_t n, cud
     return TUTTI_OK;
 }
 
-/* Exact mode: the whole sum to f32, after it has come rounded. */
+/* Exact mode: the whole sum to f32, after it has arrived rounded. */
 static tutti_status unround_sum(const group *g, size_t first, size_t n, cudaStream_t stream) {
     if (!g->is_paired) return TUTTI_OK;
     return tti_cuda_check(

@@ -33,7 +33,7 @@ typedef struct tti_peers_group {
     /* Device, one for each partial sum, as long as it: what travels where it is rounded; NULL: the
      * partial sums do. */
     uint16_t *rounded[TTI_PEERS_PARTIALS];
-    /* What the others read, and what receives a sum: the partial sums or their rounded copies.
+    /* Memory that the others read, and that receives a sum: partial sums or their rounded copies.
      * Where the sums of exact mode are rounded a float of these stands for two elements. */
     float *sent[TTI_PEERS_PARTIALS];
     bool is_paired;

@@ -12,8 +12,8 @@
 
 /* ---- devices that are the host ---- */
 
-/* Of a rank: which queue was ordered last to wait for another one; what it was when a join and a
- * fetch were put; and that a peer is lost, for which a device would wait as long as it takes. */
+/* For a rank: the queue that was ordered last to wait for another one, also at the time of a join
+ * and of a fetch; and whether a peer is lost, for which a device would wait without end. */
 static _Thread_local tti_queue waiting, joined_in, fetched_in;
 static _Thread_local bool is_lost;
 
