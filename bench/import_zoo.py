@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """import_zoo.py [NAME]... [--form pt2|dynamo|script]... [--list] [--field] [--group NAME]...
-              [--package FOLDER] [--smooth] [--nudge N] [--train-only]
+              [--package FOLDER] [--smooth] [--nudge N] [--round N] [--train-only]
 
 Exports small models of many architectures with torch.export, in training and in evaluation mode,
 imports them, and compares outputs, gradients and buffers with PyTorch's.  --field: only the 56
@@ -15,6 +15,9 @@ Behind a batch norm of few elements rounding moves some across the kink of a ReL
 gradients by more than the limit on either side: --smooth has SiLU in place of ReLU and ReLU6.
 --nudge N asks the same of any model: PyTorch computes it N times in f64 with other parameters, each
 moved by about a millionth of itself, and what that changes is no error of Tutti's.
+--round N: PyTorch computes it N times in f64 with the result of each layer, and the gradient of
+that, moved by random numbers of the size of a rounding of f32 (2^-24).  Another program whose f32 is
+right may deviate as far.
 """
 
 import argparse
@@ -109,6 +112,34 @@ def nudged(model, draw):
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(1 + 1e-6 * torch.randn(p.shape, generator=draw))
+    return model
+
+
+def rounded(model, draw):
+    """A copy of which each layer rounds its result, and the gradient of that, about as f32 does."""
+    import copy
+
+    import torch
+    draw = torch.Generator().manual_seed(draw)
+
+    class Rounding(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return x * (1 + 2.0 ** -24 * torch.randn(x.shape, generator=draw, dtype=x.dtype))
+
+        @staticmethod
+        def backward(_, dy):
+            return dy * (1 + 2.0 ** -24 * torch.randn(dy.shape, generator=draw, dtype=dy.dtype))
+
+    def hook(_, __, output):
+        if isinstance(output, torch.Tensor) and output.dtype == torch.float64:
+            return Rounding.apply(output)
+        return None
+
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        if not list(module.children()):
+            module.register_forward_hook(hook)
     return model
 
 
@@ -333,6 +364,7 @@ def make_case(name, form, folder, options):
     except (RuntimeError, TypeError):
         made["f64"] = made["f32"]  # a module that computes with f32 by itself
     made["nudged"] = [reference(nudged(model, i), inputs, True) for i in range(options.nudge)]
+    made["nudged"] += [reference(rounded(model, i), inputs, True) for i in range(options.round)]
     names = {}
     for n, p in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(p), []).append(n)
@@ -433,6 +465,8 @@ def main():
     parser.add_argument("--train-only", action="store_true", help="exports no evaluation mode")
     parser.add_argument("--nudge", type=int, default=0, metavar="N", help="compares with PyTorch's "
                         "results of N sets of parameters that are a millionth away")
+    parser.add_argument("--round", type=int, default=0, metavar="N", help="compares with PyTorch's "
+                        "f64 results of N times with random errors of f32's size in each layer")
     parser.add_argument("--loud", action="store_true", help="shows what PyTorch and Tutti print")
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--package", default=os.path.join(HERE, "..", "build", "python"))

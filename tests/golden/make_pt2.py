@@ -541,6 +541,45 @@ class Routed(nn.Module):
         return self.o(y.mean(1) + self.first.weight.detach().mean(0))
 
 
+class Columns(nn.Module):
+    """Samples along dimension 1: constants and parameters that are repeated for them, in products,
+    sums and joined with values of samples; constants put to places."""
+
+    def __init__(self):
+        super().__init__()
+        self.r, self.m = nn.Parameter(torch.randn(8, 2, 4) * 0.4), nn.Parameter(
+            torch.randn(8, 8) * 0.3)
+        self.query, self.shift = nn.Parameter(torch.randn(5, 1, 8) * 0.5), nn.Parameter(
+            torch.randn(8))
+        self.w, self.o = nn.Linear(8, 8), nn.Linear(8, 5)
+        self.register_buffer("ids", torch.tensor([[0, 2, 2, 4]]))
+        self.register_buffer("terms", torch.tensor([[3.0, 1.0, -1.0, 2.0]]))
+
+    def places(self, n):
+        flat = (torch.arange(n)[:, None] * 5 + self.ids).reshape(-1)
+        terms = self.terms.expand(n, -1)
+        least = terms.new_zeros(n * 5).scatter_reduce(0, flat, terms.reshape(-1), "amin",
+                                                  include_self=False).view(n, 5)
+        most, ids = terms.new_zeros(n, 5), self.ids.expand(n, -1)
+        most = most.scatter_reduce(1, ids, terms, "mean").scatter_reduce(1, ids, terms, "amax")
+        return least + most.scatter(1, ids[:, :1], 0.5).scatter_add(1, ids, terms)
+
+    def forward(self, x):
+        x = x.transpose(0, 1)
+        n = x.shape[1]
+        place = torch.sin(torch.arange(5.0)[:, None, None] * torch.arange(1, 9) * 0.3)
+        place = place.to(x.dtype).expand(-1, n, -1)
+        k = torch.einsum("ibh,hnd->ibnd", place, self.r)
+        q = self.w(x).unflatten(-1, (2, 4))
+        scores = torch.einsum("ibnd,jbnd->bnij", q, k).softmax(-1)
+        y = torch.einsum("bnij,jbnd->ibnd", scores, q).flatten(2)
+        y = y + place @ self.m + F.linear(place, self.m, self.shift)
+        y = y + torch.tanh(torch.cos(place).permute(2, 1, 0).unsqueeze(0).squeeze(0).permute(
+            2, 1, 0) * self.shift) + self.query.expand_as(x)
+        z = torch.cat([self.query.repeat(1, n, 1), place, x], 0)
+        return self.o(torch.tanh(y).mean(0) + torch.tanh(z).mean(0)) + 0.1 * self.places(n)
+
+
 MODELS = {
     "cnn": (Cnn, lambda: torch.randn(N_ROWS, 3, 6, 7), lambda: torch.randint(0, 5, (N_ROWS,))),
     "tokens": (Tokens, lambda: torch.randint(0, 12, (N_ROWS, 6)),
@@ -572,6 +611,8 @@ MODELS = {
                lambda: torch.randint(0, 5, (N_ROWS,))),
     "routed": (Routed, lambda: torch.randn(N_ROWS, 5, 8),
                lambda: torch.randint(0, 5, (N_ROWS,))),
+    "columns": (Columns, lambda: torch.randn(N_ROWS, 5, 8),
+                lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 

@@ -10,7 +10,7 @@ extern const tti_operator tti_operators_attention[], tti_operators_complex[],
     tti_operators_functions[], tti_operators_host[], tti_operators_index[], tti_operators_layers[],
     tti_operators_logic[], tti_operators_loss[], tti_operators_math[], tti_operators_names[],
     tti_operators_order[], tti_operators_parts[], tti_operators_random[], tti_operators_reduce[],
-    tti_operators_resize[], tti_operators_shape[], tti_operators_volume[];
+    tti_operators_repeat[], tti_operators_resize[], tti_operators_shape[], tti_operators_volume[];
 
 /* Builds a row whose formula is in as (aten_formula.c). */
 void tti_build_formula(tti_building *b, const tti_call *c);
@@ -40,6 +40,11 @@ tutti_value *tti_product(tti_building *b, tutti_value *p, tutti_value *q);
 bool tti_index_ordered(tti_building *b, const tti_call *c);
 bool tti_argsort_ordered(tti_building *b, const tti_call *c);
 bool tti_cumsum_ordered(tti_building *b, const tti_call *c);
+
+/* Elements put to places of a constant (aten_scatter.c). */
+void tti_fold_scatter(tti_building *b, const tti_call *c);
+void tti_fold_scatter_add(tti_building *b, const tti_call *c);
+void tti_fold_scatter_reduce(tti_building *b, const tti_call *c);
 
 /* One dimension of a max pooling. */
 typedef struct tti_dilated_window {

@@ -25,10 +25,34 @@ static tutti_value *with_lead(tti_building *b, tutti_value *value, const tutti_s
     return same ? value : tutti_broadcast_to(tti_graph_of(b), value, &to);
 }
 
-/* p[..,M,K] q[..,K,N], without the rows that are padding where K is of samples. */
+/* The dimension of x that is the batch, if it lies between the first and the last; else 0. */
+static int batch_inside(tti_building *b, const tutti_value *x) {
+    const tutti_batch at = tti_batch_of(b, x);
+    int n_dims = tutti_value_type(x).shape.n_dims, found = 0;
+    for (int d = 1; d < n_dims - 1; d++)
+        if (at.inner[d] == 1 && tutti_value_type(x).shape.dim[d] == tti_batch_rows(b)) found = d;
+    return found;
+}
+
+/* x with dimension from at place to. */
+static tutti_value *move_dim(tti_building *b, tutti_value *x, int from, int to) {
+    int perm[TUTTI_MAX_DIMS], n_dims = tutti_value_type(x).shape.n_dims;
+    for (int d = 0, k = 0; d < n_dims; d++) {
+        if (k == from) k++;
+        perm[d] = d == to ? from : k++;
+    }
+    return tutti_permute(tti_graph_of(b), x, perm, n_dims);
+}
+
+/* p[..,M,K] q[..,K,N], without the rows that are padding where K is of samples.  The gradient of
+ * one matrix for all rows joins the rows, which leaves them divisible where the samples come first.
+ */
 tutti_value *tti_product(tti_building *b, tutti_value *p, tutti_value *q) {
     int np = tutti_value_type(p).shape.n_dims, nq = tutti_value_type(q).shape.n_dims;
     if (!tti_good(b) || np < 2 || nq < 2) return tutti_matmul(tti_graph_of(b), p, q);
+    int batch = np > 2 && nq == 2 ? batch_inside(b, p) : 0;
+    if (batch > 0)
+        return move_dim(b, tutti_matmul(tti_graph_of(b), move_dim(b, p, batch, 0), q), 0, batch);
     if (tti_sample_dims(b, p, 1u << (np - 1)) != 0)
         p = tti_present_in(b, p, 1u << (np - 1));
     else
@@ -52,13 +76,21 @@ static tutti_value *product(tti_building *b, const tti_operand *x, const tti_ope
 
 /* numpy's product: a vector is a row as the first operand, a column as the second. */
 static void matmul(tti_building *b, const tti_call *c) {
-    tti_operand x = *tti_operand_at(b, c, 0), y = *tti_operand_at(b, c, 1);
+    tti_operand x = tti_spread(b, tti_operand_at(b, c, 0));
+    tti_operand y = tti_spread(b, tti_operand_at(b, c, 1));
     tutti_shape sx = tti_shape_of(&x), sy = tti_shape_of(&y);
     bool row = sx.n_dims == 1, column = sy.n_dims == 1;
     if (sx.n_dims < 1 || sy.n_dims < 1) tti_refuse(b, "of a scalar");
     if (row) tti_do_reshape(b, &x, &TUTTI_SHAPE(1, sx.dim[0]), &x);
     if (column) tti_do_reshape(b, &y, &TUTTI_SHAPE(sy.dim[0], 1), &y);
     if (!tti_good(b)) return;
+    if (x.folded && sy.n_dims == 2 && !tti_of_batch(&y) && x.kind == TTI_OPERAND_GRAPH &&
+        batch_inside(b, x.value) > 0) { /* the rows of samples stay apart */
+        tutti_value *rows = tti_row_wise_value(b, &x);
+        rows = tti_product(b, rows, tti_as_float(b, tti_value_of(b, &y)));
+        tti_set_row_wise(b, c->out[0], rows, &x);
+        return;
+    }
     tutti_value *value = product(b, &x, &y);
     if (!tti_good(b)) return;
     tutti_shape made = tutti_value_type(value).shape, to = {0};

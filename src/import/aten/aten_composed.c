@@ -156,9 +156,12 @@ const tti_operator tti_operators_composed[] = {
     TTI_FORMULA("diag_embed.default", "self offset=0 dim1=-2 dim2=-1",
                 "_ = only(offset, 0); _ = only(dim1, -2); _ = only(dim2, -1);"
                 "where.self(gt.Scalar(eye(size(self, -1)), 0), unsqueeze(self, -1), 0)"),
-    TTI_FORMULA("scatter_reduce.two", "self dim index src reduce include_self=True",
-                "_ = only(reduce, 'sum'); _ = only(include_self, True);"
-                "scatter_add(self, dim, index, src)"),
+    {.target = "aten.scatter_reduce.two",
+     .signature = "self dim index src reduce include_self=True",
+     .build = tti_build_formula,
+     .fold = tti_fold_scatter_reduce,
+     .as = "_ = only(reduce, 'sum'); _ = only(include_self, True);"
+           "scatter_add(self, dim, index, src)"},
 
     /* layers */
     TTI_FORMULA("adaptive_max_pool1d.default", "self output_size",

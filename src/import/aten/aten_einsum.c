@@ -283,6 +283,36 @@ static void multiply(tti_building *b, factor *x, factor *y, const bool *needed) 
     x->t = t;
 }
 
+/* Of a constant that repeats for the samples, one element along that letter, if each factor of
+ * samples has the letter too.  The letter, which the result must repeat; -1: none.  so_far: that of
+ * other factors. */
+static int take_sample(tti_building *b, factor *f, const factor *all, int n, const term *out,
+                       int so_far) {
+    if (f->x.kind != TTI_OPERAND_HOST || f->x.host.batch_dim == 0) return so_far;
+    int dim = f->x.host.batch_dim, letter = f->t.letter[dim];
+    bool fits = place_of(out, letter) >= 0 && (so_far < 0 || so_far == letter), any = false;
+    for (int i = 0; i < n; i++) {
+        any |= all[i].x.kind == TTI_OPERAND_GRAPH;
+        fits &= !tti_of_batch(&all[i].x) || place_of(&all[i].t, letter) >= 0;
+    }
+    tti_operand one = {0};
+    if (!fits || !any || !tti_good(b)) return so_far;
+    tti_do_slice(b, &f->x, dim, 0, 1, 1, &one);
+    f->x = one;
+    return letter;
+}
+
+/* The result of constants that repeat for the samples, where no factor had more than one element
+ * of that letter. */
+static void repeat_sample(tti_building *b, factor *f, int letter) {
+    int dim = place_of(&f->t, letter);
+    tti_operand made = {0};
+    if (!tti_good(b) || dim < 0 || tti_of_batch(&f->x) || tti_shape_of(&f->x).dim[dim] != 1) return;
+    tutti_value *value = tti_as_float(b, tti_value_of(b, &f->x));
+    tti_set_value(b, &made, tti_repeat_along(b, value, dim), tti_elem_of(&f->x), true);
+    f->x = made;
+}
+
 /* equation tensors */
 static void einsum(tti_building *b, const tti_call *c) {
     factor f[MOST] = {{{0}, {{0}, 0}}};
@@ -295,6 +325,9 @@ static void einsum(tti_building *b, const tti_call *c) {
     if (tti_good(b) && !read_equation(equation, f, list->n, &out))
         tti_refuse(b, "the equation '%.100s' does not fit its operands", equation);
     for (int i = 0; tti_good(b) && i < list->n; i++) take_diagonal(b, &f[i]);
+    int repeated = -1;
+    for (int i = 0; tti_good(b) && i < list->n; i++)
+        repeated = take_sample(b, &f[i], f, list->n, &out, repeated);
     for (int i = 0; tti_good(b) && i < list->n; i++) {
         bool later[ALL] = {false}, needed[ALL];
         for (int k = 0; k < out.n; k++) later[out.letter[k]] = true;
@@ -307,6 +340,7 @@ static void einsum(tti_building *b, const tti_call *c) {
     }
     if (tti_good(b) && f[0].t.n != out.n) tti_refuse(b, "the equation does not fit its operands");
     if (tti_good(b)) arrange(b, &f[0], out.letter);
+    if (repeated >= 0) repeat_sample(b, &f[0], repeated);
     if (tti_good(b)) tti_set(c->out[0], &f[0].x);
 }
 

@@ -305,6 +305,13 @@ void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, 
     tti_set_host(out, &whole);
 }
 
+/* The dimension of a result of that shape along which a constant repeats for the samples; 0: none.
+ */
+static int batch_dim_in(const tti_operand *x, const tutti_shape *shape) {
+    if (x->kind != TTI_OPERAND_HOST || x->host.batch_dim == 0) return 0;
+    return x->host.batch_dim + shape->n_dims - x->host.shape.n_dims;
+}
+
 /* Whether the result of two operands is of the batch, of equal rows, or neither. */
 void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
                   const tti_operand *x, const tti_operand *y) {
@@ -314,11 +321,16 @@ void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_ele
     if (!tti_good(b) || !tti_host_broadcast(b, &sx, &sy, &shape)) return;
     /* Dimensions that both gave as 1 are repeated only where the result must have them. */
     tutti_shape want = shape;
-    if (rows > 0) want.dim[0] = 1;
     tutti_type type = tutti_value_type(value);
+    int batch_dim =
+        of_input || rows > 0 ? 0 : TTI_MAX(batch_dim_in(x, &shape), batch_dim_in(y, &shape));
+    int own = batch_dim - (shape.n_dims - type.shape.n_dims); /* in value */
+    if (batch_dim > 0 && own >= 0 && type.shape.dim[own] != 1) batch_dim = 0;
+    if (rows > 0 || batch_dim > 0) want.dim[batch_dim] = 1;
     if (type.shape.n_dims != want.n_dims || memcmp(type.shape.dim, want.dim, sizeof want.dim) != 0)
         value = tutti_broadcast_to(tti_graph_of(b), value, &want);
-    tti_set_value(b, out, value, elem, of_input);
+    if (batch_dim > 0) value = tti_repeat_along(b, value, batch_dim);
+    tti_set_value(b, out, value, elem, of_input || batch_dim > 0);
     if (out && tti_good(b)) out->rows = rows;
 }
 

@@ -1,4 +1,5 @@
-/* aten_shape.c - operators that move elements: views, parts, joining.  Both kinds of operands. */
+/* aten_shape.c - operators that move elements: views, parts, joining.  Both kinds of operands.
+ * aten_repeat.c has those that repeat elements. */
 #include <string.h>
 
 #include "base/error.h"
@@ -44,6 +45,21 @@ static bool resolve(tti_building *b, const tutti_shape *from, tutti_shape *to) {
     return tti_good(b);
 }
 
+/* Notes where the batch is, that repeats along dimension d now; -1: nowhere. */
+static void set_batch_dim(tti_host *x, int d) {
+    x->of_batch = x->of_batch || d == 0;
+    x->batch_dim = d > 0 ? d : 0;
+}
+
+/* The dimension of to that is dimension d of from; -1: none is. */
+static int place_after(const tutti_shape *from, const tutti_shape *to, int d) {
+    int64_t ahead = 1, n = 1;
+    for (int i = 0; i < d; i++) ahead *= from->dim[i];
+    for (int i = 0; i < to->n_dims; n *= to->dim[i++])
+        if (n == ahead && to->dim[i] == from->dim[d] && from->dim[d] > 1) return i;
+    return -1;
+}
+
 static void host_reshape(tti_building *b, const tti_host *x, const tutti_shape *to,
                          tti_operand *out) {
     tti_host made;
@@ -55,6 +71,7 @@ static void host_reshape(tti_building *b, const tti_host *x, const tutti_shape *
     }
     int64_t n = 1;
     made.of_batch = x->of_batch && to->n_dims > 0 && to->dim[0] % b->batch == 0;
+    set_batch_dim(&made, x->batch_dim > 0 ? place_after(&x->shape, to, x->batch_dim) : -1);
     made.shape = *to;
     for (int d = to->n_dims - 1; d >= 0; d--) made.stride[d] = n, n *= to->dim[d];
     tti_set_host(out, &made);
@@ -109,11 +126,16 @@ void tti_do_permute(tti_building *b, const tti_operand *x, const int *perm, tti_
     if (!tti_good(b)) return;
     if (x->kind == TTI_OPERAND_HOST) {
         tti_host made = x->host;
+        int batch = x->host.batch_dim, place = -1; /* where it repeats for the samples */
+        bool repeats = batch > 0 || (made.of_batch && perm[0] != 0 && from.dim[0] == b->batch &&
+                                     tti_host_repeats(&x->host, 0));
         made.of_batch = made.of_batch && perm[0] == 0;
         for (int d = 0; d < from.n_dims; d++) {
             made.shape.dim[d] = from.dim[perm[d]];
             made.stride[d] = x->host.stride[perm[d]];
+            if (repeats && perm[d] == batch) place = d;
         }
+        set_batch_dim(&made, place);
         set_host_view(out, &made);
         return;
     }
@@ -130,6 +152,7 @@ void tti_do_slice(tti_building *b, const tti_operand *x, int dim, int64_t start,
         made.stride[dim] *= step;
         made.shape.dim[dim] = len;
         made.of_batch = made.of_batch && dim > 0;
+        if (made.batch_dim == dim) made.batch_dim = 0;
         set_host_view(out, &made);
         return;
     }
@@ -343,51 +366,6 @@ static void swap_last(tti_building *b, const tti_call *c) {
         swap_dims(b, x, n - 2, n - 1, c->out[0]);
 }
 
-/* ---- repeating ---- */
-
-/* x repeated to shape; of_batch: its dimension 0 is the batch's, which x does not have yet. */
-static void expand_to(tti_building *b, const tti_operand *x, tutti_shape shape, bool of_batch,
-                      tti_operand *out) {
-    tutti_shape from = tti_shape_of(x);
-    tti_host made;
-    if (x->kind == TTI_OPERAND_HOST) {
-        if (!tti_host_expand(b, &x->host, &shape, &made)) return;
-        made.of_batch = of_batch;
-        tti_set_host(out, &made);
-        return;
-    }
-    if (x->rows > 0 && shape.n_dims == from.n_dims && shape.dim[0] == x->rows) of_batch = true;
-    int64_t rows = of_batch && !x->of_input ? shape.dim[0] : 0;
-    tutti_value *value = x->rows > 0 && rows > 0 ? x->value : tti_value_of(b, x);
-    if (rows > 0) shape.dim[0] = 1;
-    tutti_shape now = tutti_value_type(value).shape;
-    if (now.n_dims != shape.n_dims || memcmp(now.dim, shape.dim, sizeof now.dim) != 0)
-        value = tutti_broadcast_to(b->graph, tti_as_float(b, value), &shape);
-    tti_set_value(b, out, value, x->elem, x->of_input);
-    if (out && tti_good(b)) out->rows = rows;
-}
-
-static void expand(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    tutti_shape from = tti_shape_of(x), to = shape_at(b, c, 1);
-    int ahead = to.n_dims - from.n_dims;
-    if (ahead < 0) tti_refuse(b, "fewer dimensions than the tensor has");
-    if (!tti_good(b)) return;
-    for (int d = 0; d < to.n_dims; d++)
-        if (to.dim[d] == -1) to.dim[d] = d < ahead ? 1 : from.dim[d - ahead];
-    bool of_batch =
-        tti_is_batch_item(b, c, 1, 0) && to.dim[0] == b->batch && (ahead > 0 || from.dim[0] == 1);
-    expand_to(b, x, to, of_batch, c->out[0]);
-}
-
-static void expand_as(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0), *like = tti_operand_at(b, c, 1);
-    tutti_shape to = tti_shape_of(like), from = tti_shape_of(x);
-    bool of_batch = (like->of_input || like->rows > 0) && to.n_dims > 0 &&
-                    (to.n_dims > from.n_dims || from.dim[0] == 1);
-    expand_to(b, x, to, of_batch, c->out[0]);
-}
-
 /* ---- parts ---- */
 
 /* Notes which part of argument 0 the result is, so that a write to it reaches the whole. */
@@ -448,6 +426,7 @@ static void select_at(tti_building *b, const tti_operand *x, int dim, int64_t in
     tti_host made = part.host; /* stays a view, whatever its strides */
     made.shape = to;
     made.of_batch = made.of_batch && dim > 0;
+    if (made.batch_dim > 0) set_batch_dim(&made, made.batch_dim - (dim < made.batch_dim));
     for (int d = dim; d < to.n_dims; d++) made.stride[d] = part.host.stride[d + 1];
     tti_set_host(out, &made);
 }
@@ -676,44 +655,6 @@ static void roll(tti_building *b, const tti_call *c) {
         tti_set(c->out[0], &now);
 }
 
-/* repeat: a tensor several times along each dimension, as concatenations. */
-static void repeat(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    tutti_shape times = shape_at(b, c, 1), from = tti_shape_of(x), to;
-    int ahead = times.n_dims - from.n_dims;
-    if (ahead < 0) tti_refuse(b, "fewer dimensions than the tensor has");
-    if (!tti_good(b)) return;
-    /* [.., n, ..] as [.., 1, n, ..] expanded to [.., times, n, ..] and joined. */
-    tti_operand now = {0}, next = {0};
-    to = (tutti_shape){.n_dims = times.n_dims};
-    for (int d = 0; d < times.n_dims; d++) to.dim[d] = d < ahead ? 1 : from.dim[d - ahead];
-    tti_do_reshape(b, x, &to, &now);
-    for (int d = 0; d < times.n_dims && tti_good(b); d++) {
-        if (times.dim[d] == 1) continue;
-        bool of_batch = d == 0 && tti_is_batch_item(b, c, 1, 0) && to.dim[0] == 1;
-        if (to.dim[d] == 1) {
-            to.dim[d] = times.dim[d];
-            expand_to(b, &now, to, of_batch, &next);
-        } else {
-            tutti_shape wide = {.n_dims = to.n_dims + 1};
-            if (wide.n_dims > TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
-            if (!tti_good(b)) return;
-            for (int k = 0, w = 0; k < to.n_dims; k++) {
-                if (k == d) wide.dim[w++] = 1;
-                wide.dim[w++] = to.dim[k];
-            }
-            tti_operand one = {0}, many = {0};
-            tti_do_reshape(b, &now, &wide, &one);
-            wide.dim[d] = times.dim[d];
-            if (tti_good(b)) expand_to(b, &one, wide, false, &many);
-            to.dim[d] *= times.dim[d];
-            if (tti_good(b)) tti_do_reshape(b, &many, &to, &next);
-        }
-        now = next;
-    }
-    tti_set(c->out[0], &now);
-}
-
 static void flip(tti_building *b, const tti_call *c) {
     tti_operand now = *tti_operand_at(b, c, 0);
     int64_t dims[TUTTI_MAX_DIMS];
@@ -765,8 +706,6 @@ const tti_operator tti_operators_shape[] = {
     VIEW("t.default", "self", t),
     VIEW("numpy_T.default", "self", reverse),
     VIEW("mT.default", "self", swap_last),
-    VIEW("expand.default", "self size implicit!", expand),
-    VIEW("expand_as.default", "self other", expand_as),
     VIEW("alias.default", "self", same),
     VIEW("contiguous.default", "self memory_format!", same),
     VIEW("detach.default", "self", detach),
@@ -788,7 +727,6 @@ const tti_operator tti_operators_shape[] = {
     MOVE("broadcast_tensors.default", "tensors", broadcast_tensors),
     MOVE("stack.default", "tensors dim=0", stack),
     MOVE("roll.default", "self shifts dims=[]", roll),
-    MOVE("repeat.default", "self repeats", repeat),
     MOVE("flip.default", "self dims", flip),
     {0},
 };

@@ -29,6 +29,7 @@ typedef struct tti_host {
     tutti_shape shape;
     int64_t stride[TUTTI_MAX_DIMS], offset;
     bool of_batch; /* dimension 0 is the batch, alone or merged with others */
+    int batch_dim; /* > 0: this dimension is the batch, and the elements repeat along it */
     tti_host_use *use;
 } tti_host;
 
@@ -309,8 +310,12 @@ tutti_value *tti_per_present(tti_building *b, tutti_value *sum, const tutti_valu
 /* x with low (-INFINITY, or a number below all others) for padding along dims. */
 tutti_value *tti_or_low(tti_building *b, tutti_value *x, unsigned dims, double low);
 
-/* x [1,..] repeated to the rows of the batch, as a value of which each row is a sample's. */
+/* x [1,..] repeated to the rows of the batch, as a value of which each row is a sample's; the same
+ * of x [..,1,..] along dim. */
 tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x);
+tutti_value *tti_repeat_along(tti_building *b, tutti_value *x, int dim);
+/* x, and of a host tensor with a batch_dim a value of the graph that differs between samples. */
+tti_operand tti_spread(tti_building *b, const tti_operand *x);
 
 /* ---- host_tensor.c ---- */
 

@@ -64,6 +64,10 @@ bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_
 bool tti_host_new_like(tti_building *b, tti_elem elem, tti_host *const *parts, int n_parts,
                        tti_host *out, tti_host *whole) {
     tutti_shape full = parts[0]->shape, shape = full;
+    int batch_dim = 0;
+    for (int i = 0; i < n_parts; i++) batch_dim = TTI_MAX(batch_dim, parts[i]->batch_dim);
+    for (int i = 0; i < n_parts && batch_dim > 0; i++)
+        if (parts[i]->stride[batch_dim] != 0) batch_dim = 0;
     for (int d = 0; d < shape.n_dims && !b->keeps_repeats; d++) {
         bool repeats = shape.dim[d] > 1;
         for (int i = 0; i < n_parts; i++) repeats = repeats && parts[i]->stride[d] == 0;
@@ -73,7 +77,9 @@ bool tti_host_new_like(tti_building *b, tti_elem elem, tti_host *const *parts, i
     for (int i = 0; i < n_parts; i++) parts[i]->shape = shape;
     *whole = *out;
     bool same = memcmp(full.dim, shape.dim, sizeof full.dim) == 0;
-    return same || tti_host_expand(b, out, &full, whole);
+    if (!same && !tti_host_expand(b, out, &full, whole)) return false;
+    whole->batch_dim = batch_dim;
+    return true;
 }
 
 bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out) {
@@ -109,6 +115,7 @@ bool tti_host_expand(tti_building *b, const tti_host *x, const tutti_shape *shap
     int64_t n = 1;
     tti_host made = *x;
     made.shape = *shape;
+    if (made.batch_dim > 0) made.batch_dim += ahead;
     bool fits = ahead >= 0;
     for (int d = 0; d < shape->n_dims && fits; d++) {
         int64_t own = d < ahead ? 1 : x->shape.dim[d - ahead];

@@ -332,6 +332,32 @@ tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x) {
     return is_float ? rows : tutti_cast(g, rows, TUTTI_I32);
 }
 
+tutti_value *tti_repeat_along(tti_building *b, tutti_value *x, int dim) {
+    tutti_shape shape = x ? tutti_value_type(x).shape : (tutti_shape){0}, to = shape;
+    int perm[TUTTI_MAX_DIMS];
+    if (!x || dim == 0) return tti_repeat_rows(b, x);
+    for (int d = 0; d < shape.n_dims; d++) {
+        perm[d] = d < dim ? d + 1 : d == dim ? 0 : d;
+        if (d <= dim) to.dim[d] = d == 0 ? 1 : shape.dim[d - 1];
+    }
+    x = tti_repeat_rows(b, tutti_reshape(b->graph, x, &to));
+    return tutti_permute(b->graph, x, perm, shape.n_dims);
+}
+
+/* A constant that repeats along its batch_dim, as a value of which each row is a sample's. */
+static tutti_value *spread_constant(tti_building *b, const tti_host *x) {
+    tti_host one = *x;
+    one.shape.dim[x->batch_dim] = 1;
+    return tti_repeat_along(b, constant_of(b, &one, TUTTI_F32), x->batch_dim);
+}
+
+tti_operand tti_spread(tti_building *b, const tti_operand *x) {
+    tti_operand out = *x;
+    if (x->kind == TTI_OPERAND_HOST && x->host.batch_dim > 0 && tti_good(b))
+        tti_set_value(b, &out, spread_constant(b, &x->host), tti_elem_of(x), true);
+    return out;
+}
+
 tutti_value *tti_value_of(tti_building *b, const tti_operand *x) {
     if (!tti_good(b)) return NULL;
     if (x->kind == TTI_OPERAND_NUMBER && x->live) return x->live;
@@ -345,6 +371,8 @@ tutti_value *tti_value_of(tti_building *b, const tti_operand *x) {
 tutti_value *tti_batch_value(tti_building *b, const tti_operand *x) {
     tutti_shape shape = tti_shape_of(x);
     bool is_whole = x->kind == TTI_OPERAND_HOST || (!x->of_input && x->rows == 0);
+    if (x->kind == TTI_OPERAND_HOST && x->host.batch_dim > 0)
+        return tti_good(b) ? spread_constant(b, &x->host) : NULL;
     if (!is_whole || shape.n_dims < 1 || shape.dim[0] != b->batch) return tti_value_of(b, x);
     tti_operand one = *x;
     bool repeats = b->batch == 1;
