@@ -299,9 +299,10 @@ static bool is_held(const tti_flight *f, int pid) {
 /* The state of the ranks of a run at one check. */
 typedef struct finding {
     int stuck;                 /* a rank that does not wait and is past its limit; -1: none */
-    int last_to_wait;          /* of those that wait for peers and are past their limit; -1: none */
+    int last_to_wait;          /* of those that wait for peers; -1: none */
     int64_t stuck_ns, wait_ns; /* since when */
     bool is_in_call;           /* last_to_wait waits in a call */
+    bool is_wait_stalled;      /* a rank that waits for peers is past its limit */
     bool any_works;            /* a rank does not wait for peers, or has begun to a moment ago */
 } finding;
 
@@ -328,11 +329,12 @@ static void add_rank(const tti_watch *w, int rank, bool is_stalled, finding *out
         out->stuck = rank;
         out->stuck_ns = since_ns;
     }
-    if (is_stalled && waits) add_waiting(rank, state.n_calls > 0, since_ns, out);
+    if (waits) add_waiting(rank, state.n_calls > 0, since_ns, out);
+    out->is_wait_stalled |= is_stalled && waits;
 }
 
-/* Ranks that wait stall as well, perhaps a moment before the one that they wait for.  They are
- * reported only if all wait. */
+/* Ranks that wait stall as well, before the one that they wait for.  They are reported only if all
+ * wait, and then the last to begin, which may not be past its own limit yet. */
 void tti_watch_look(tti_watch *w) {
     int64_t counted_ns = tti_patience_look(&w->patience, tti_now_ns());
     finding found = {.stuck = -1, .last_to_wait = -1};
@@ -346,7 +348,7 @@ void tti_watch_look(tti_watch *w) {
     if (is_known) return;
     if (found.stuck >= 0)
         report_hang(w, found.stuck);
-    else if (found.last_to_wait >= 0 && !found.any_works)
+    else if (found.is_wait_stalled && !found.any_works)
         report_hang(w, found.last_to_wait);
 }
 

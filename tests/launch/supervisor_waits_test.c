@@ -50,10 +50,8 @@ static tti_supervisor_report run(char *mode, int give_up_ms) {
 T_CASE(what_sigkill_does_not_end_is_left) {
     T_UNUSED;
     T_OK(tti_fault_set("supervisor.unkillable:fail@rank=1"));
-    int64_t start_ns = tti_now_ns();
     tti_supervisor_report report = run("fail", 150);
     T_OK(tti_fault_set(NULL));
-    assert_true(tti_now_ns() - start_ns < 5000 * TTI_NS_PER_MS);
     T_EQ(report.exit_code, 4);
     T_EQ(report.n_left, 1);
     assert_non_null(strstr(report.text, "; rank 1 (pid "));

@@ -1,5 +1,6 @@
 /* watch_test.c - ranks that hang in an operation, in no operation, or in a wait: the culprit is
- * named with layer and stack, those that wait for it are not, and slow ranks are not accused. */
+ * named with layer and stack, those that wait for it are not, and slow ranks are not accused.  The
+ * tests move the clock themselves, so a busy machine does not change what is reported. */
 #include "launch/watch.h"
 
 #include <pthread.h>
@@ -16,7 +17,7 @@
 #include "t.h"
 #include "tutti/launch.h"
 
-enum { N = 3, MIN_MS = 120 };
+enum { N = 3, MIN_MS = 120, LONG_MS = 20000, PHASE_MS = 1000000 };
 
 typedef struct hang_reports {
     int n;
@@ -44,11 +45,19 @@ static tti_flight_memory *ranks(void) {
     return m;
 }
 
+/* The clock moves by t_ms, with a look every 20 ms. */
 static void look_for(tti_watch *w, int t_ms) {
     for (int i = 0; i * 20 < t_ms; i++) {
         tti_watch_look(w);
-        tti_sleep_ms(20);
+        tti_clock_advance_ms(20);
     }
+}
+
+/* A look counts little of a time in which the ranks had no core, so the number of looks that it
+ * takes depends on the machine. */
+static void look_until_reported(tti_watch *w, const hang_reports *t) {
+    for (int i = 0; i < 10000 && t->n == 0; i++) look_for(w, 20);
+    T_EQ(t->n, 1);
 }
 
 static void check(tti_flight_memory *m, const char *culprit, const char *what) {
@@ -56,13 +65,14 @@ static void check(tti_flight_memory *m, const char *culprit, const char *what) {
     tti_watch *w;
     T_OK(tti_watch_create(
         &(tti_watch_desc){.memory = m, .min_ms = MIN_MS, .report = note, .user = &t}, &w));
+    look_until_reported(w, &t);
     look_for(w, 3 * MIN_MS);
     T_EQ(t.n, 1); /* once, and only the culprit */
     if (!strstr(t.last, culprit) || !strstr(t.last, what))
         fail_msg("'%s' lacks '%s' or '%s'", t.last, culprit, what);
     for (int r = 0; r < N; r++) tti_flight_commit(tti_flight_of(m, r), 8, 1);
-    look_for(w, 40);
-    assert_non_null(strstr(t.last, "makes progress again"));
+    tti_watch_look(w);
+    if (!strstr(t.last, "makes progress again")) fail_msg("%s", t.last);
     tti_watch_destroy(w);
     tti_flight_close(m);
 }
@@ -100,9 +110,28 @@ T_CASE(all_wait_and_the_last_to_begin_is_named) {
     tti_flight_memory *m = ranks();
     begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
     begin(tti_flight_of(m, 2), TTI_LANE_COMM, "all_reduce", true);
-    tti_sleep_ms(2);
+    tti_clock_advance_ms(2);
     begin(tti_flight_of(m, 1), TTI_LANE_COMM, "recv", true);
     check(m, "rank 1 (pid", "recv");
+}
+
+/* The others reach their limit first. */
+T_CASE(the_last_to_begin_is_named_before_it_is_past_its_limit) {
+    T_UNUSED;
+    hang_reports t = {0};
+    tti_watch *w;
+    tti_flight_memory *m = ranks();
+    T_OK(tti_watch_create(
+        &(tti_watch_desc){.memory = m, .min_ms = LONG_MS, .report = note, .user = &t}, &w));
+    begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
+    begin(tti_flight_of(m, 2), TTI_LANE_COMM, "all_reduce", true);
+    look_for(w, LONG_MS / 4);
+    T_EQ(t.n, 0);
+    begin(tti_flight_of(m, 1), TTI_LANE_COMM, "recv", true);
+    look_until_reported(w, &t);
+    if (!strstr(t.last, "rank 1 (pid")) fail_msg("%s", t.last);
+    tti_watch_destroy(w);
+    tti_flight_close(m);
 }
 
 /* Rank 1 waits for its device, as ranks with several do in each step, and in no call.  The others
@@ -113,7 +142,7 @@ T_CASE(a_device_hangs_and_the_rank_in_no_call_is_named) {
     begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
     tti_flight_in_call(tti_flight_of(m, 0), true);
     begin(tti_flight_of(m, 1), TTI_LANE_COMPUTE, "wait for device", true);
-    tti_sleep_ms(2);
+    tti_clock_advance_ms(2);
     begin(tti_flight_of(m, 2), TTI_LANE_COMM, "all_reduce", true);
     tti_flight_in_call(tti_flight_of(m, 2), true);
     check(m, "rank 1 (pid", "wait for device");
@@ -138,8 +167,8 @@ T_CASE(slow_ranks_are_not_accused) {
     tti_flight_memory *m = ranks();
     T_OK(tti_watch_create(&(tti_watch_desc){.memory = m,
                                             .min_ms = MIN_MS,
-                                            .first_ms = 100000,
-                                            .phase_ms = 400,
+                                            .first_ms = PHASE_MS,
+                                            .phase_ms = PHASE_MS,
                                             .report = note,
                                             .user = &t},
                           &w));
@@ -152,6 +181,7 @@ T_CASE(slow_ranks_are_not_accused) {
     T_EQ(t.n, 0);
     for (uint64_t i = 0; i < 16; i++) /* 5 median steps are longer than the shortest hang */
         tti_flight_commit(tti_flight_of(m, 1), i, 10000 * TTI_NS_PER_MS);
+    tti_clock_advance_ms(PHASE_MS); /* of which a look counts a moment, but for a phase all */
     look_for(w, 2 * MIN_MS);
     T_EQ(t.n, 1); /* the phase has passed its own limit, and is only called slow */
     assert_non_null(strstr(t.last, "rank 0 (pid"));
@@ -218,10 +248,9 @@ T_CASE(waits_beside_a_spare_or_a_dead_rank) {
         T_OK(tti_watch_create(
             &(tti_watch_desc){.memory = m, .min_ms = MIN_MS, .report = note, .user = &t}, &w));
         begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
-        tti_sleep_ms(2);
+        tti_clock_advance_ms(2);
         begin(tti_flight_of(m, 1), TTI_LANE_COMM, "recv", true);
-        look_for(w, 3 * MIN_MS);
-        T_EQ(t.n, 1);
+        look_until_reported(w, &t);
         assert_non_null(strstr(t.last, "rank 1 (pid"));
         tti_watch_destroy(w);
         tti_flight_close(m);
@@ -240,30 +269,43 @@ static void *hang(void *arg) {
     return NULL;
 }
 
-static int train(void *folder) {
+typedef struct trainer {
+    const char *folder;
+    int ready; /* written to once the process can be found */
+    int end;   /* read until its other end is closed */
+} trainer;
+
+static int train(const trainer *t) {
     tti_flight_memory *m;
     pthread_t thread;
+    char byte = 0;
     if (tti_flight_create(1, &m) != TUTTI_OK) return 1;
     tti_flight *f = tti_flight_of(m, 0);
     tti_flight_enter(f, NULL);
     tti_flight_serve_stacks(f);
     pthread_create(&thread, NULL, hang, f);
     while (!tti_flight_layer_place(f, TTI_LANE_COMPUTE)) tti_sleep_ms(1);
-    if (tti_live_write(folder, m) != TUTTI_OK) return 2;
-    tti_sleep_ms(20000);
-    return 3;
+    if (tti_live_write(t->folder, m) != TUTTI_OK) return 2;
+    if (write(t->ready, &byte, 1) != 1) return 3;
+    return read(t->end, &byte, 1) == 0 ? 0 : 4;
 }
 
 T_CASE(another_process_is_shown) {
     T_UNUSED;
-    char folder[] = "/tmp/watch_test_XXXXXX", live[64], *text = NULL;
+    char folder[] = "/tmp/watch_test_XXXXXX", *text = NULL, byte;
+    int ready[2], end[2];
     assert_non_null(mkdtemp(folder));
-    snprintf(live, sizeof live, "%s/" TTI_LIVE_FILE, folder);
+    T_EQ(pipe(ready), 0);
+    T_EQ(pipe(end), 0);
     T_FAILS(tutti_run_ps(folder, &text), TUTTI_E_CONFIG, "no process of this host trains");
     fflush(NULL);
     pid_t pid = fork();
-    if (pid == 0) _exit(train(folder));
-    for (int i = 0; i < 5000 && access(live, F_OK) != 0; i++) tti_sleep_ms(1);
+    if (pid == 0) {
+        close(end[1]);
+        _exit(train(&(trainer){.folder = folder, .ready = ready[1], .end = end[0]}));
+    }
+    close(ready[1]);
+    T_EQ(read(ready[0], &byte, 1), 1);
     T_OK(tutti_run_ps(folder, &text));
     char shown[32];
     snprintf(shown, sizeof shown, "%7d", (int)pid);
@@ -271,8 +313,15 @@ T_CASE(another_process_is_shown) {
     assert_non_null(strstr(text, "step 7, run"));
     free(text);
     T_OK(tutti_run_stacks(folder, &text));
+    for (int i = 0; i < 20 && !strstr(text, "hang_here"); i++) { /* it got no core */
+        free(text);
+        T_OK(tutti_run_stacks(folder, &text));
+    }
     if (!strstr(text, "hang_here")) fail_msg("no stack: %s", text);
     free(text);
+    close(ready[0]);
+    close(end[0]);
+    close(end[1]);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     T_FAILS(tutti_run_stacks(folder, &text), TUTTI_E_CONFIG, "no process of this host trains");
@@ -286,6 +335,7 @@ int main(void) {
         cmocka_unit_test(a_data_source_hangs),
         cmocka_unit_test(a_rank_hangs_in_no_operation),
         cmocka_unit_test(all_wait_and_the_last_to_begin_is_named),
+        cmocka_unit_test(the_last_to_begin_is_named_before_it_is_past_its_limit),
         cmocka_unit_test(a_device_hangs_and_the_rank_in_no_call_is_named),
         cmocka_unit_test(a_layer_that_waits_for_others_is_no_culprit),
         cmocka_unit_test(slow_ranks_are_not_accused),
