@@ -13,7 +13,7 @@ enum { N_RANKS = 3 };
 
 /* Workers of which the first n_ranges each serve a range; rank 0 also keeps the order of batches.
  */
-typedef struct spread {
+typedef struct range_servers {
     workers workers;
     const char *optimizer;
     int n_ranges, n_backup;
@@ -24,15 +24,15 @@ typedef struct spread {
     sem_t *ended; /* posted by each server at its end */
     bool leaves;  /* worker leaver leaves, and its process goes on */
     int leaver;
-    const char *(*also)(struct spread *s, tti_exec *exec); /* after the batches */
+    const char *(*also)(struct range_servers *s, tti_exec *exec); /* after the batches */
     const char *text; /* all hear it instead of coming to the end */
     tti_arrival arrivals[MAX_UPDATES];
     int n_arrivals, n_held;
     tti_held held[TTI_MAX_SERVED];
     float *ema[N_RANKS];
-} spread;
+} range_servers;
 
-static tti_server_desc desc_of(const spread *s) {
+static tti_server_desc desc_of(const range_servers *s) {
     tti_server_desc d = server_desc(&s->workers, 1, s->n_backup ? 0 : TTI_UNBOUNDED);
     d.n_ranges = s->n_ranges;
     d.n_backup = s->n_backup;
@@ -56,7 +56,7 @@ static tutti_status look_on(tti_exec *exec) {
     return TUTTI_OK;
 }
 
-static tutti_status make_batches(const spread *s, tti_exec *exec, tti_server *server) {
+static tutti_status make_batches(const range_servers *s, tti_exec *exec, tti_server *server) {
     tti_members members;
     bool leaves = s->leaves && tti_setup_of(exec)->desc.server_worker == s->leaver;
     tti_server_rate(server, rate, NULL);
@@ -71,7 +71,7 @@ static tutti_status make_batches(const spread *s, tti_exec *exec, tti_server *se
     return st;
 }
 
-static const char *keep(spread *s, tti_exec *exec, int rank) {
+static const char *keep(range_servers *s, tti_exec *exec, int rank) {
     tti_members members;
     int64_t n_updates;
     size_t n_bytes = s->workers.plan->n_flat * sizeof(float);
@@ -90,7 +90,7 @@ static const char *keep(spread *s, tti_exec *exec, int rank) {
 }
 
 /* The odd one has channels, but no server and nothing after them. */
-static const char *be_odd(spread *s, tutti_comm *comm) {
+static const char *be_odd(range_servers *s, tutti_comm *comm) {
     tti_channel *all[N_RANKS + 1][TTI_MAX_SERVED] = {{NULL}};
     tti_server_desc d = desc_of(s);
     size_t sizes[TTI_N_KEY_AREAS];
@@ -109,7 +109,7 @@ static const char *be_odd(spread *s, tutti_comm *comm) {
     return failure;
 }
 
-static const char *work(spread *s, tti_exec *exec, tti_server *server, int rank) {
+static const char *work(range_servers *s, tti_exec *exec, tti_server *server, int rank) {
     if (s->fails) {
         tti_server_abort(server, TUTTI_E_IO, "it has no data");
         return NULL;
@@ -124,8 +124,8 @@ static const char *work(spread *s, tti_exec *exec, tti_server *server, int rank)
     return NULL;
 }
 
-static const char *rank_of_spread(tutti_comm *comm, void *arg) {
-    spread *s = arg;
+static const char *serve_and_train(tutti_comm *comm, void *arg) {
+    range_servers *s = arg;
     int rank = tutti_comm_rank(comm);
     tti_server_desc d = desc_of(s);
     tti_server *server = s->server;
@@ -153,7 +153,7 @@ static const char *rank_of_spread(tutti_comm *comm, void *arg) {
 }
 
 /* replay: arrivals, NULL: as they come. */
-static void run_spread(spread *s, const tti_arrival *replay) {
+static void run_range_servers(range_servers *s, const tti_arrival *replay) {
     s->workers = new_workers(s->optimizer ? s->optimizer : "adamw", N_RANKS);
     s->workers.exec.clip_norm = 1;
     s->workers.exec.ema = 0.9;
@@ -161,15 +161,15 @@ static void run_spread(spread *s, const tti_arrival *replay) {
     d.replay = replay;
     d.n_replay = replay ? BATCHES : 0;
     T_OK(tti_server_create(&d, &s->server));
-    comm_run(N_RANKS, rank_of_spread, s);
+    comm_run(N_RANKS, serve_and_train, s);
 }
 
-static void end(spread *s) {
+static void end(range_servers *s) {
     for (int r = 0; r < N_RANKS; r++) free(s->ema[r]);
     workers_fini(&s->workers);
 }
 
-static void expect_whole(const spread *s) {
+static void expect_whole(const range_servers *s) {
     bool seen[BATCHES] = {false};
     T_EQ(s->n_arrivals, BATCHES);
     for (int i = 0; i < BATCHES; i++) {
@@ -179,7 +179,7 @@ static void expect_whole(const spread *s) {
     }
 }
 
-static void expect_same(const spread *a, const spread *b) {
+static void expect_same(const range_servers *a, const range_servers *b) {
     size_t n_bytes = a->workers.plan->n_flat * sizeof(float);
     for (int r = 0; r < N_RANKS; r++) {
         assert_memory_equal(a->workers.params[r], b->workers.params[0], n_bytes);
@@ -209,13 +209,13 @@ T_CASE(bits_do_not_know_who_holds_what) {
     tti_arrival order[BATCHES];
     fill_order(order);
     for (size_t i = 0; i < TTI_COUNT(optimizers); i++) {
-        spread one = {.optimizer = optimizers[i], .n_ranges = 1};
-        run_spread(&one, order);
+        range_servers one = {.optimizer = optimizers[i], .n_ranges = 1};
+        run_range_servers(&one, order);
         expect_whole(&one);
         assert_true(one.arrivals[BATCHES - 1].result.grad_norm > 0);
         for (int n = 2; n <= N_RANKS; n++) {
-            spread more = {.optimizer = optimizers[i], .n_ranges = n};
-            run_spread(&more, order);
+            range_servers more = {.optimizer = optimizers[i], .n_ranges = n};
+            run_range_servers(&more, order);
             expect_same(&more, &one);
             end(&more);
         }
@@ -225,10 +225,10 @@ T_CASE(bits_do_not_know_who_holds_what) {
 
 T_CASE(what_was_recorded_is_repeated) {
     T_UNUSED;
-    spread first = {.n_ranges = 2}, again = {.n_ranges = 3};
-    run_spread(&first, NULL);
+    range_servers first = {.n_ranges = 2}, again = {.n_ranges = 3};
+    run_range_servers(&first, NULL);
     expect_whole(&first);
-    run_spread(&again, first.arrivals);
+    run_range_servers(&again, first.arrivals);
     expect_same(&again, &first);
     end(&first);
     end(&again);
@@ -238,13 +238,13 @@ T_CASE(between_hosts) {
     T_UNUSED;
     tti_arrival order[BATCHES];
     fill_order(order);
-    spread here = {.n_ranges = 1}, far = {.n_ranges = 3}, mixed = {.n_ranges = 2};
-    run_spread(&here, order);
+    range_servers here = {.n_ranges = 1}, far = {.n_ranges = 3}, mixed = {.n_ranges = 2};
+    run_range_servers(&here, order);
     setenv("TUTTI_TEST_TRANSPORT", "tcp", 1);
     setenv("TUTTI_TEST_HOSTS", "a,b,c", 1);
-    run_spread(&far, order);
+    run_range_servers(&far, order);
     setenv("TUTTI_TEST_HOSTS", "a,b,b", 1);
-    run_spread(&mixed, order);
+    run_range_servers(&mixed, order);
     unsetenv("TUTTI_TEST_HOSTS");
     unsetenv("TUTTI_TEST_TRANSPORT");
     expect_same(&far, &here);
@@ -280,8 +280,8 @@ T_CASE(a_range_may_be_empty) {
 T_CASE(steps_without_the_slowest) {
     T_UNUSED;
     for (int n = 2; n <= N_RANKS; n++) {
-        spread s = {.n_ranges = n, .n_backup = 1};
-        run_spread(&s, NULL);
+        range_servers s = {.n_ranges = n, .n_backup = 1};
+        run_range_servers(&s, NULL);
         T_EQ(s.n_arrivals, BATCHES);
         for (int r = 1; r < N_RANKS; r++)
             assert_memory_equal(s.workers.params[r], s.workers.params[0],
@@ -299,8 +299,8 @@ T_CASE(each_range_server_has_its_part_of_the_bytes) {
     tti_arrival order[BATCHES];
     fill_order(order);
     for (int n = 1; n <= N_RANKS; n++) {
-        spread s = {.n_ranges = n};
-        run_spread(&s, order);
+        range_servers s = {.n_ranges = n};
+        run_range_servers(&s, order);
         T_EQ(s.n_held, n);
         for (int r = 0; r < n; r++) {
             tti_range keys = tti_share_range(s.workers.plan, r, n);
@@ -317,7 +317,7 @@ T_CASE(each_range_server_has_its_part_of_the_bytes) {
 
 /* ---- what is stored comes back ---- */
 
-static const char *store_and_look(spread *s, tti_exec *exec) {
+static const char *store_and_look(range_servers *s, tti_exec *exec) {
     const tti_plan *plan = s->workers.plan;
     tti_members members;
     int64_t n_updates;
@@ -345,8 +345,8 @@ static const char *store_and_look(spread *s, tti_exec *exec) {
 
 T_CASE(every_range_server_takes_its_part_of_a_checkpoint) {
     T_UNUSED;
-    spread s = {.n_ranges = 3, .also = store_and_look};
-    run_spread(&s, NULL);
+    range_servers s = {.n_ranges = 3, .also = store_and_look};
+    run_range_servers(&s, NULL);
     for (int i = 0; i < s.workers.plan->n_slots; i++) {
         const tti_slot *slot = &s.workers.plan->slots[i];
         if (!slot->buffer)
@@ -381,8 +381,8 @@ T_CASE(the_others_go_on_without_a_worker) {
     T_UNUSED;
     const char *(*const odd[])(tti_channel *) = {takes_and_goes, goes_at_once};
     for (size_t i = 0; i < TTI_COUNT(odd); i++) {
-        spread s = {.n_ranges = 2, .odd = odd[i], .odd_rank = 2};
-        run_spread(&s, NULL);
+        range_servers s = {.n_ranges = 2, .odd = odd[i], .odd_rank = 2};
+        run_range_servers(&s, NULL);
         expect_whole(&s);
         assert_memory_equal(s.workers.params[1], s.workers.params[0],
                             s.workers.plan->n_flat * sizeof(float));
@@ -394,11 +394,11 @@ T_CASE(the_others_go_on_without_a_worker) {
 T_CASE(a_range_server_goes_on_without_its_worker) {
     T_UNUSED;
     for (int w = 0; w < N_RANKS; w++) {
-        spread s = {.n_ranges = 2, .leaves = true, .leaver = w}, again = {.n_ranges = 3};
-        run_spread(&s, NULL);
+        range_servers s = {.n_ranges = 2, .leaves = true, .leaver = w}, again = {.n_ranges = 3};
+        run_range_servers(&s, NULL);
         expect_whole(&s);
         for (int i = 0; i < BATCHES; i++) assert_true(s.arrivals[i].worker != w);
-        run_spread(&again, s.arrivals);
+        run_range_servers(&again, s.arrivals);
         expect_same(&again, &s);
         end(&s);
         end(&again);
@@ -407,12 +407,12 @@ T_CASE(a_range_server_goes_on_without_its_worker) {
 
 T_CASE(a_range_server_that_goes_ends_all) {
     T_UNUSED;
-    spread s = {.n_ranges = 2, .odd = goes_at_once, .odd_rank = 1, .text = "rank 1"};
-    run_spread(&s, NULL);
+    range_servers s = {.n_ranges = 2, .odd = goes_at_once, .odd_rank = 1, .text = "rank 1"};
+    run_range_servers(&s, NULL);
     end(&s);
-    spread with_batch = {.n_ranges = 3, .odd = takes_and_goes, .odd_rank = 2};
+    range_servers with_batch = {.n_ranges = 3, .odd = takes_and_goes, .odd_rank = 2};
     with_batch.text = "rank 2";
-    run_spread(&with_batch, NULL);
+    run_range_servers(&with_batch, NULL);
     end(&with_batch);
 }
 
@@ -431,9 +431,9 @@ static const char *says_nothing(tti_channel *first) {
 /* Nothing moves there, but its connections are open: those who failed end all the same. */
 T_CASE(who_fails_does_not_wait_for_the_first_for_ever) {
     T_UNUSED;
-    spread s = {.n_ranges = 3, .odd = says_nothing, .fails = true, .ended = &others_ended};
+    range_servers s = {.n_ranges = 3, .odd = says_nothing, .fails = true, .ended = &others_ended};
     assert_int_equal(sem_init(&others_ended, 0, 0), 0);
-    run_spread(&s, NULL);
+    run_range_servers(&s, NULL);
     tti_server_destroy(s.server);
     sem_destroy(&others_ended);
     end(&s);
