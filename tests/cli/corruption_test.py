@@ -30,7 +30,8 @@ def test_models():
     for name in ("lenet",), ("vit", "model.layers=1", "model.width=32", "model.heads=2",
                              "model.patch=7"):
         job = ["train", "model.name=" + name[0], *name[1:], "train.steps=2", "train.batch=8",
-               "parallel.shards=4", "train.eval_every=0", "data.n_train=64", "-n", "2"]
+               "parallel.shards=4", "train.eval_every=0", "data.n_train=64",
+               "data.n_test=16", "-n", "2"]
         plain = hash_of(runs.tutti(*job, "run.dir=plain-" + name[0]))
         assert hash_of(runs.tutti(*job, EACH, "run.dir=" + name[0])) == plain, name
 

@@ -24,10 +24,7 @@ def start(folder, *options, says="devices=4,alone=1", faults="train.data:delay_m
 
 def undisturbed(*options):
     """On the host, where the bits are the same."""
-    ended = runs.tutti(*runs.small("whole", *elastic_test.LONG, "optimizer.name=sgd", "-n", "1",
-                                   *options))
-    ended.expect(0)
-    return elastic_test.hash_of(ended.out + ended.err)
+    return elastic_test.undisturbed("optimizer.name=sgd", *options)
 
 
 def test_killed_and_stopped():

@@ -282,7 +282,7 @@ def check_losses(kinds):
 def test_a_device_that_is_lost():
     """It is named, the others end too, and the last checkpoint leads to the same bits.  Every kind
     of loss in either layout: device_layouts_slow_test.py."""
-    check_losses({"stages": ["apart", "late"], "pieces": ["lost", "peer"]})
+    check_losses({"stages": ["late"], "pieces": ["apart", "peer"]})
     train("both-lost", "gpu", (2, 2, 1), *LENET, says="peers=1,devices=4,lost=6,on=2").expect(10)
     runs.tutti("train", "--resume", "both-lost").expect(0)
     runs.same_story(runs.story("stages"), "both-lost")

@@ -295,7 +295,7 @@ def check_memory(*names):
 
 def test_memory_that_is_predicted():
     """The others: device_train_slow_test.py."""
-    check_memory("ema", "stages")
+    check_memory("stages")
 
 
 def test_too_little_memory():

@@ -54,8 +54,7 @@ class Hosts:
 
     def starts(self):
         """Number of workers and step of each group."""
-        return [(r["workers"], r["step"]) for r in runs.records(self.folder)
-                if r["event"] == "start"]
+        return [(r["workers"], r["step"]) for r in runs.records(self.folder, "start")]
 
     def wait_for_workers(self, n):
         runs.wait_until(lambda: os.path.exists(os.path.join(self.folder, "metrics.jsonl")) and
@@ -68,7 +67,7 @@ class Hosts:
             return file.read()
 
     def step(self):
-        return (steps_of(self.folder) or [0])[-1]
+        return runs.last_step(self.folder)
 
     def wait_for(self, step):
         runs.wait_until(lambda: self.step() >= step or
@@ -90,7 +89,7 @@ class Hosts:
         """All steps are recorded once, with the losses of an undisturbed run."""
         assert hash_of(self.texts()) == expected, self.texts()
         assert steps_of(self.folder) == steps_of(whole), steps_of(self.folder)
-        losses = [[(r["step"], r["loss"]) for r in runs.records(run) if r["event"] == "step"]
+        losses = [[(r["step"], r["loss"]) for r in runs.records(run, "step")]
                   for run in (self.folder, whole)]
         assert losses[0] == losses[1]
 

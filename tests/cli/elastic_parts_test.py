@@ -15,9 +15,7 @@ FAULTS = os.path.join(runs.BUILD, "tests/tutti_faults")
 
 def undisturbed():
     """Without ZeRO, from one worker."""
-    ended = runs.tutti(*runs.small("whole", *elastic_test.LONG, "optimizer.name=adam", "-n", "1"))
-    ended.expect(0)
-    return elastic_test.hash_of(ended.out + ended.err)
+    return elastic_test.undisturbed("optimizer.name=adam")
 
 
 def test_partitions_come_from_memory():

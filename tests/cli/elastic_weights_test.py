@@ -8,10 +8,11 @@ import sys
 import elastic_test
 import runs
 
-MEASURED = ["parallel.load_weights=measured", "parallel.min_workers=2"]
-# Rank 1 computes 15 ms longer for each shard, once it has computed 150 of them: it is as fast as
+STEPS = ["train.steps=160", "run.checkpoint_every=50"]
+MEASURED = ["parallel.load_weights=measured", "parallel.min_workers=2", *STEPS]
+# Rank 1 computes 15 ms longer for each shard, once it has computed 60 of them: it is as fast as
 # the others in the trial at the start.
-BECOMES_SLOW = "exec.shard:spin_ms=15@rank=1,150+"
+BECOMES_SLOW = "exec.shard:spin_ms=15@rank=1,60+"
 
 
 def maps(folder):
@@ -47,7 +48,7 @@ def check_maps(run, sizes):
 
 def test_processes():
     """Rank 3 is lost, and another worker of unknown speed joins."""
-    expected = elastic_test.undisturbed()
+    expected = elastic_test.undisturbed(*STEPS)
     for name, mode in (("replicas", []), ("zero", ["parallel.zero=1"]),
                        ("servers", ["parallel.sync=parameter-server", "parallel.servers=2"])):
         run = start(name, "run.restarts=1", *mode)
@@ -57,7 +58,7 @@ def test_processes():
 
 
 def test_threads():
-    expected = elastic_test.undisturbed()
+    expected = elastic_test.undisturbed(*STEPS)
     run = start("threads", "parallel.place=threads")
     run.scale(2)
     run.scale(4)
@@ -66,7 +67,7 @@ def test_threads():
 
 
 def test_lost_while_shards_are_rebalanced():
-    expected = elastic_test.undisturbed()
+    expected = elastic_test.undisturbed(*STEPS)
     fault = "throughput.drift:fail@rank=1;train.rebalance:kill@rank=2"
     run = elastic_test.Run("lost", *MEASURED, env=dict(os.environ, TUTTI_FAULT=fault))
     elastic_test.check(run, expected, 1)

@@ -97,12 +97,14 @@ def check(name):
     assert "other values" not in resumed.err, resumed.err
 
 
-def add_tests():
-    for name in CASES:
-        globals()["test_" + name.replace("-", "_")] = lambda name=name: check(name)
+SLOW = {"cifar10-resnet", "images-vgg"}  # of many parameters: job_file_slow_test.py
 
 
-add_tests()
+def tests_of(names):
+    return {"test_" + name.replace("-", "_"): lambda name=name: check(name) for name in names}
+
+
+globals().update(tests_of(name for name in CASES if name not in SLOW))
 
 
 def test_processes():

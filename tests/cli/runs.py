@@ -9,8 +9,10 @@ import functools
 import json
 import os
 import random
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -167,24 +169,57 @@ def small(run, *arguments):
     return ["train", *SMALL, "run.dir=" + run, *arguments]
 
 
-def records(run):
-    """metrics.jsonl; a last line may be cut only if the machine itself had died, so never here.  Of
-    a run that is at work it may be on its way: who reads beside who writes may see half of it."""
+def records(run, event=None):
+    """metrics.jsonl, or its records of one event; a last line may be cut only if the machine itself
+    had died, so never here.  Of a run that is at work it may be on its way: who reads beside who
+    writes may see half of it."""
+    begins = '{"event":"%s"' % event if event else ""
     end = time.monotonic() + HANGS_S
     while True:
         with open(os.path.join(run, "metrics.jsonl")) as file:
             text = file.read()
         if not text or text.endswith("\n") or time.monotonic() > end:
-            return [json.loads(line) for line in text.splitlines()]
+            return [json.loads(line) for line in text.splitlines() if line.startswith(begins)]
 
 
 def steps_reported(run):
     """Step records in metrics.jsonl, 0 before there is one."""
     try:
-        with open(os.path.join(run, "metrics.jsonl")) as file:
-            return file.read().count('"event":"step"')
+        with open(os.path.join(run, "metrics.jsonl"), "rb") as file:
+            return file.read().count(b'"event":"step"')
     except OSError:
         return 0
+
+
+def last_step(run):
+    """The number of the last step record, 0 before there is one.  It is at the end of the file, all
+    of which would be much to read for a test that asks until the step is there."""
+    try:
+        with open(os.path.join(run, "metrics.jsonl"), "rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - 4096, 0))
+            text = file.read()
+    except OSError:
+        return 0
+    return int(([b"0"] + re.findall(rb'"event":"step","time":[^,]+,"step":(\d+),', text))[-1])
+
+
+@functools.lru_cache(maxsize=None)
+def trained_once(*arguments):
+    """The folder that has the run "run", trained once with these arguments for all tests of a
+    script, and what the program printed."""
+    folder = tempfile.mkdtemp(prefix="tutti-once-", dir=folder_in_memory())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    ended = tutti(*small("run", *arguments), cwd=folder).expect(0)
+    return folder, ended.out + ended.err
+
+
+def train_once(run, *arguments):
+    """A small run that is the same for all tests of a script: the folder run is a link to it.
+    Returns what the program printed."""
+    folder, text = trained_once(*arguments)
+    if not os.path.islink(run):
+        os.symlink(os.path.join(folder, "run"), run)
+    return text
 
 
 def story(run):
@@ -217,11 +252,13 @@ def same_story(expected, run):
 
 
 def wait_until(condition, timeout_s=HANGS_S, what="what was waited for"):
-    end = time.monotonic() + timeout_s
+    """Asks less often the longer it takes: the programs that it waits for need the cores."""
+    end, pause_s = time.monotonic() + timeout_s, 0.001
     while not condition():
         if time.monotonic() > end:
             raise AssertionError("%s did not come in %g s" % (what, timeout_s))
-        time.sleep(0.001)
+        time.sleep(pause_s)
+        pause_s = min(1.1 * pause_s, 0.01)
 
 
 def kill(pid):
@@ -325,9 +362,25 @@ def folder_in_memory():
     return "/dev/shm" if good and room > ROOM and "TMPDIR" not in os.environ else None
 
 
+N_PORTS = 64
+
+
+@functools.lru_cache(maxsize=None)
 def port():
-    """Of this process, below those that systems give to connections."""
-    return 20000 + os.getpid() % 12000
+    """The first of N_PORTS that are for this script alone, below those that systems give to
+    connections.  A socket that nothing connects to has their name until the script ends."""
+    n_blocks = 12000 // N_PORTS
+    for i in range(n_blocks):
+        block = (os.getpid() + i) % n_blocks
+        mark = socket.socket(socket.AF_UNIX)
+        try:
+            mark.bind("\0tutti-test-ports-%d" % block)
+        except OSError:  # another script has these
+            mark.close()
+            continue
+        atexit.register(mark.close)
+        return 20000 + N_PORTS * block
+    raise AssertionError("other tests have all ports")
 
 
 def main(module):

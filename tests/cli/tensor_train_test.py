@@ -61,12 +61,14 @@ def cell(model, arguments, n, tensor, place):
     return run
 
 
+CELLS = {"lenet": (4, 4, "threads"), "gpt2": (4, 2, "processes"), "bert": (2, 2, "threads")}
+
+
 def test_losses():
+    """With all layouts: tensor_slow_test.py."""
     for model, arguments in models().items():
         train(model, "-n", "1", *arguments)
-        cell(model, arguments, 2, 2, "threads")
-        cell(model, arguments, 4, 4, "threads")
-        cell(model, arguments, 4, 2, "processes")
+        cell(model, arguments, *CELLS[model])
 
 
 def test_checkpoints_are_of_the_whole():

@@ -114,7 +114,7 @@ def optimizers(levels_of):
     for i, name in enumerate(OPTIMIZERS):
         arguments = ["optimizer.name=" + name, "optimizer.weight_decay=0.01", "train.clip_norm=2",
                      "train.clip_value=0.5", "optimizer.l1=0.0001", "train.ema=0.9",
-                     "model.hidden=[300, 300]", "train.steps=6", "run.checkpoint_every=-1"]
+                     "model.hidden=[100, 100]", "train.steps=6", "run.checkpoint_every=-1"]
         runs.tutti(*runs.small(name, "-n", "1", *arguments)).expect(0)
         run = "%s-zero" % name
         for zero in levels_of(i):
