@@ -141,6 +141,11 @@ typedef struct tutti_train_result {
     double sent_bytes; /* bytes that one worker sent in this call, with compression or local SGD;
                           else 0 */
     int exit_code;     /* the exit code that a program should use                       */
+    /* The slowest of several synchronous workers over this call, as in tutti_event.  slowest_why is
+     * NULL if unknown, or if no worker is late by 1 % of a step. */
+    int slowest_rank;
+    double slowest_late_share;
+    const char *slowest_why; /* static */
 } tutti_train_result;
 
 TUTTI_EXTERN_C_BEGIN

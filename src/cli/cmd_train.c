@@ -63,6 +63,9 @@ static void print_result(const tutti_train_result *r) {
         printf("device memory at most %.4g GB on rank 0, %.4g to %.4g on all ranks\n",
                (double)r->peak_device_bytes * 1e-9, (double)r->least_device_bytes * 1e-9,
                (double)r->most_device_bytes * 1e-9);
+    if (r->slowest_why)
+        printf("slowest worker: rank %d (%s); the others waited %.1f %% of the time for it\n",
+               r->slowest_rank, r->slowest_why, 100 * r->slowest_late_share);
     printf("run %s\n", r->run_dir);
 }
 

@@ -23,8 +23,10 @@ RECORDS = {
 }
 
 
-# Fields of step records that appear once enough time was measured, and then all of them.
+# Fields of the records of steps and of the end that appear once enough time was measured, and then
+# all of them; and from which share of a step a cause is named.
 SLOWEST = {"slowest_rank", "slowest_why", "slowest_late_share"}
+LATE = {"step": 0.05, "end": 0.01}
 
 
 def check_slowest(r):
@@ -33,7 +35,8 @@ def check_slowest(r):
     rank, why, share = (r.pop("slowest_" + key) for key in ("rank", "why", "late_share"))
     if rank not in (0, 1) or not 0 <= share <= 1:
         raise AssertionError("the slowest is rank %s, by %s" % (rank, share))
-    if why not in ("data", "copy", "compute", "other") if share >= 0.05 else why != "none":
+    is_late = share >= LATE[r["event"]]
+    if why not in ("data", "copy", "compute", "other") if is_late else why != "none":
         raise AssertionError("late by %s because of %s" % (share, why))
 
 

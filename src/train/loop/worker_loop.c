@@ -289,6 +289,7 @@ static tutti_status prepare(worker_loop *s) {
     }
     tti_slowest_init(&s->slowest, is_async(s) ? NULL : d->comm, s->exec, s->state.step);
     s->reporter.slowest = &s->slowest.finding;
+    s->reporter.slowest_overall = &s->slowest.overall;
     tti_balance_begin(&s->balance, s->state.step);
     s->reporter.by_launcher = d->by_launcher;
     s->reporter.sums = tti_reductions_text(d, s->exec);
@@ -778,6 +779,7 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     tti_loader_destroy(s.loader);
     tti_exec_destroy(s.exec);
     tti_balance_fini(&s.balance);
+    tti_slowest_fini(&s.slowest);
     tti_times_fini(&s.times);
     tti_mesh_fini(&s.mesh);
     tti_reporter_close(&s.reporter);

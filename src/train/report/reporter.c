@@ -224,6 +224,14 @@ static void write_stages(tti_reporter *r, double bubble) {
     tti_json_end(j);
 }
 
+/* found: NULL, or the slowest worker if it is known. */
+static void write_slowest(tti_json *j, const tti_slowest_finding *found) {
+    if (!found || !found->known) return;
+    tti_json_int(j, "slowest_rank", found->rank);
+    tti_json_text(j, "slowest_why", found->why);
+    tti_json_double(j, "slowest_late_share", found->late_share);
+}
+
 /* shares: computing and updating, and of computing what stages wait for each other. */
 static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_step_result *result,
                                const double shares[3]) {
@@ -245,11 +253,7 @@ static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_
     tti_json_double(j, "compute_share", shares[0]);
     tti_json_double(j, "update_share", shares[1]);
     if (r->expected_bubble > 0) write_stages(r, shares[2]);
-    if (r->slowest && r->slowest->known) {
-        tti_json_int(j, "slowest_rank", r->slowest->rank);
-        tti_json_text(j, "slowest_why", r->slowest->why);
-        tti_json_double(j, "slowest_late_share", r->slowest->late_share);
-    }
+    write_slowest(j, r->slowest);
     tti_json_hex64(j, "params_hash", result->params_hash);
     return end_record(r);
 }
@@ -510,6 +514,11 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     bool is_less = strcmp(r->b->config.parallel.compress, "none") != 0 ||
                    tti_job_wire(&r->b->config) != TUTTI_F32 || tti_job_is_local(&r->b->config);
     result->sent_bytes = is_less ? r->sent_bytes : 0;
+    const tti_slowest_finding *found = r->slowest_overall;
+    if (!found || !found->known || found->late_share < TTI_LATE_OVERALL) return;
+    result->slowest_rank = found->rank;
+    result->slowest_late_share = found->late_share;
+    result->slowest_why = found->why;
 }
 
 static tutti_status warn_lost_records(tti_reporter *r) {
@@ -563,6 +572,7 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     tti_json_double(j, "samples_per_s", result->samples_per_s);
     tti_json_double(j, "wall_s", result->wall_s);
     tti_json_double(j, "first_step_s", result->first_step_s);
+    write_slowest(j, r->slowest_overall);
     tti_json_int(j, "peak_rss", (int64_t)result->peak_host_bytes);
     if (result->peak_device_bytes > 0)
         tti_json_int(j, "peak_device_bytes", (int64_t)result->peak_device_bytes);

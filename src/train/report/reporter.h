@@ -57,7 +57,8 @@ typedef struct tti_reporter {
     const tti_throughputs
         *throughputs; /* measured throughputs behind the shard map; n 0: the map is from the job */
     const tti_slowest_finding
-        *slowest;     /* the last finding about the slowest worker; NULL: not measured */
+        *slowest; /* the last finding about the slowest worker; NULL: not measured */
+    const tti_slowest_finding *slowest_overall; /* of the whole run; NULL: not measured */
     int32_t *place;   /* [n_workers] owned: place of each, if some are on devices (devices.h) */
     bool by_launcher; /* started by another launcher: workers are processes */
     const char *sums; /* how gradients are reduced between workers; NULL, "": not reported */

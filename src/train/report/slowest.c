@@ -26,6 +26,11 @@ void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t 
                        .every = 1};
 }
 
+void tti_slowest_fini(tti_slowest *s) {
+    free(s->total);
+    s->total = NULL;
+}
+
 void tti_slowest_add(tti_slowest *s, int64_t data_ns, int64_t exec_ns, int64_t spent_ns) {
     s->own[TTI_SPENT_DATA] += (double)data_ns;
     s->own[TTI_SPENT_COMPUTE] += (double)exec_ns;
@@ -88,7 +93,7 @@ static const char *why_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks,
 }
 
 tutti_status tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks,
-                            tti_slowest_finding *out) {
+                            double least_share, tti_slowest_finding *out) {
     enum { BUSY = TTI_SPENT_WAIT };
     int rank = 0;
     double total = 0;
@@ -105,7 +110,7 @@ tutti_status tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_rank
     *out = (tti_slowest_finding){
         .known = true,
         .rank = rank,
-        .why = share >= TTI_LATE_SHARE ? why_of(spent, n_ranks, rank, sorted) : "none",
+        .why = share >= least_share ? why_of(spent, n_ranks, rank, sorted) : "none",
         .late_share = TTI_MIN(share, 1)};
     free(sorted);
     return TUTTI_OK;
@@ -166,16 +171,25 @@ static tutti_status exchange(tti_slowest *s, const tti_exec_spent *now,
     return st;
 }
 
+/* Noise of single windows is gone from their sum. */
+static tutti_status judge_overall(tti_slowest *s, const double (*spent)[TTI_N_SPENT_PARTS]) {
+    if (!s->total) s->total = calloc((size_t)s->n_ranks, sizeof *s->total);
+    if (!s->total) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    for (int r = 0; r < s->n_ranks; r++)
+        for (int p = 0; p < TTI_N_SPENT_PARTS; p++) s->total[r][p] += spent[r][p];
+    return tti_slowest_of((const double(*)[TTI_N_SPENT_PARTS])s->total, s->n_ranks,
+                          TTI_LATE_OVERALL, &s->overall);
+}
+
 static tutti_status judge(tti_slowest *s, const tti_exec_spent *now,
                           double (*all)[TTI_N_SPENT_PARTS], double *took_s) {
     bool known;
     TTI_TRY(exchange(s, now, all, &known));
     *took_s = longest(all, s->n_ranks);
-    if (!known)
-        s->finding = (tti_slowest_finding){0};
-    else if (*took_s >= least_s)
-        return tti_slowest_of(all, s->n_ranks, &s->finding);
-    return TUTTI_OK;
+    if (!known) s->finding = (tti_slowest_finding){0};
+    if (!known || *took_s < least_s) return TUTTI_OK;
+    TTI_TRY(judge_overall(s, all));
+    return tti_slowest_of(all, s->n_ranks, TTI_LATE_SHARE, &s->finding);
 }
 
 tutti_status tti_slowest_gather(tti_slowest *s, int64_t step) {

@@ -18,8 +18,10 @@ typedef enum tti_spent_part {
     TTI_N_SPENT_PARTS
 } tti_spent_part;
 
-/* A worker that is later than this fraction of a step is reported. */
+/* A worker that is later than this fraction of a step is reported: during the run, where a window
+ * may be odd, and at its end. */
 static const double TTI_LATE_SHARE = 0.05;
+static const double TTI_LATE_OVERALL = 0.01;
 
 /* The finding.  Zero: none yet, or unknown. */
 typedef struct tti_slowest_finding {
@@ -38,15 +40,19 @@ typedef struct tti_slowest {
     double own[TTI_N_SPENT_PARTS]; /* ns since the last gathering; of TTI_SPENT_COMPUTE with what
                                     * is copied and waited for in steps */
     tti_exec_spent before;         /* state of exec when own began */
-    tti_slowest_finding finding;
+    tti_slowest_finding finding;   /* of the last window */
+    double (*total)[TTI_N_SPENT_PARTS]; /* [n_ranks] seconds in all windows; owned; NULL: none */
+    tti_slowest_finding overall;        /* of all windows; why "none" below TTI_LATE_OVERALL */
 } tti_slowest;
 
-/* Judges the times of n_ranks workers, in seconds; no communication.  TUTTI_E_NOMEM. */
+/* Judges the times of n_ranks workers, in seconds; no communication.  A worker that is late by less
+ * than least_share of a step has no cause.  TUTTI_E_NOMEM. */
 TUTTI_NODISCARD tutti_status tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks,
-                                            tti_slowest_finding *out);
+                                            double least_share, tti_slowest_finding *out);
 
 /* comm: of all workers of a job whose workers wait for each other, else NULL. */
 void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t first_step);
+void tti_slowest_fini(tti_slowest *s); /* also of one that is zero */
 
 /* Adds the times of a step in ns: waiting for a batch, in the executor, and in total. */
 void tti_slowest_add(tti_slowest *s, int64_t data_ns, int64_t exec_ns, int64_t spent_ns);

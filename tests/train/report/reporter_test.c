@@ -139,6 +139,38 @@ T_CASE(the_slowest) {
     end(&f);
 }
 
+/* Of the whole run, in its last record and its result; hardly late: only in the record. */
+T_CASE(the_slowest_of_the_run) {
+    T_UNUSED;
+    static const struct {
+        tti_slowest_finding found;
+        const char *record;
+    } cases[] = {
+        {{.known = true, .rank = 1, .why = "compute", .late_share = 0.03125},
+         "\"slowest_rank\":1,\"slowest_why\":\"compute\",\"slowest_late_share\":0.03125"},
+        {{.known = true, .rank = 1, .why = "none", .late_share = 0.0078125},
+         "\"slowest_rank\":1,\"slowest_why\":\"none\",\"slowest_late_share\":0.0078125"},
+        {{.known = false}, NULL},
+    };
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) {
+        fixture f;
+        tutti_train_result result = {0};
+        begin(&f, "run.log_every=1", true);
+        f.r.slowest_overall = &cases[i].found;
+        step(&f, 1, 100);
+        T_OK(tti_reporter_end(&f.r, 1, 0, 0, &result));
+        bool is_late = i == 0;
+        assert_true((result.slowest_why != NULL) == is_late);
+        assert_true(result.slowest_rank == is_late);
+        assert_true(result.slowest_late_share == (is_late ? 0.03125 : 0));
+        const char *named = strstr(metrics_text(), "slowest_rank");
+        assert_true((named != NULL) == (cases[i].record != NULL));
+        if (cases[i].record) assert_non_null(strstr(metrics_text(), cases[i].record));
+        end(&f);
+        T_EQ(remove("metrics.jsonl"), 0);
+    }
+}
+
 /* Without run.log_every: the first step, the last one, and about two per second between. */
 T_CASE(windows_of_half_a_second) {
     T_UNUSED;
@@ -244,10 +276,13 @@ T_CASE(other_ranks_are_silent) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(figures_of_a_step),        IN_FOLDER(the_slowest),
-        IN_FOLDER(windows_of_half_a_second), IN_FOLDER(every_third_step_and_the_last),
-        IN_FOLDER(pauses_do_not_count),      IN_FOLDER(a_stopped_run_and_a_failed_one),
-        IN_FOLDER(other_ranks_are_silent)};
+    const struct CMUnitTest tests[] = {IN_FOLDER(figures_of_a_step),
+                                       IN_FOLDER(the_slowest),
+                                       IN_FOLDER(the_slowest_of_the_run),
+                                       IN_FOLDER(windows_of_half_a_second),
+                                       IN_FOLDER(every_third_step_and_the_last),
+                                       IN_FOLDER(pauses_do_not_count),
+                                       IN_FOLDER(a_stopped_run_and_a_failed_one),
+                                       IN_FOLDER(other_ranks_are_silent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

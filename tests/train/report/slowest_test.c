@@ -43,15 +43,27 @@ T_CASE(who_and_why) {
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
         const judged *c = &cases[i];
         tti_slowest_finding reported;
-        T_OK(tti_slowest_of(c->spent, c->n_ranks, &reported));
+        T_OK(tti_slowest_of(c->spent, c->n_ranks, TTI_LATE_SHARE, &reported));
         assert_true(reported.known);
         T_EQ(reported.rank, c->rank);
         assert_string_equal(reported.why, c->why);
         assert_true(fabs(reported.late_share - c->late_share) < 1e-12);
     }
     tti_slowest_finding alone;
-    T_OK(tti_slowest_of(cases[0].spent, 1, &alone));
+    T_OK(tti_slowest_of(cases[0].spent, 1, TTI_LATE_SHARE, &alone));
     assert_false(alone.known);
+}
+
+/* Cards of one kind differ by so much: too little for a window, enough for a run. */
+T_CASE(what_is_late_by_two_percent_is_named_at_the_end) {
+    T_UNUSED;
+    const double spent[2][TTI_N_SPENT_PARTS] = {{0, 0, 0.98, 0, 0.02}, {0, 0, 1, 0, 0}};
+    tti_slowest_finding window, run;
+    T_OK(tti_slowest_of(spent, 2, TTI_LATE_SHARE, &window));
+    T_OK(tti_slowest_of(spent, 2, TTI_LATE_OVERALL, &run));
+    assert_string_equal(window.why, "none");
+    assert_string_equal(run.why, "compute");
+    assert_true(run.rank == 1 && fabs(run.late_share - 0.02) < 1e-12);
 }
 
 /* ---- when it is gathered, and what of ---- */
@@ -93,6 +105,9 @@ static const char *gather(tutti_comm *comm, void *arg) {
     COMM_TRUE(s.finding.known);
     COMM_TRUE(s.every == each); /* once it is known how long steps take */
     COMM_TRUE(n_gathered <= (last_step - 100) / each + 8);
+    COMM_TRUE(s.overall.known && s.overall.rank == n - 1 && strcmp(s.overall.why, "data") == 0);
+    COMM_TRUE(fabs(s.overall.late_share - 0.5) < 1e-9);
+    tti_slowest_fini(&s);
     tti_exec_free(x);
     return NULL;
 }
@@ -115,7 +130,8 @@ T_CASE(alone_and_asynchronous_nothing_is_reported) {
     }
     T_OK(tti_slowest_pause(&s, &at));
     T_OK(tti_slowest_go_on(&s, &at));
-    assert_false(s.finding.known);
+    assert_false(s.finding.known || s.overall.known);
+    tti_slowest_fini(&s);
 }
 
 /* ---- runs ---- */
@@ -204,14 +220,16 @@ T_CASE(processes) {
 int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "worker") == 0) return be_worker(argv + 2);
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(who_and_why),
-                                       cmocka_unit_test(sums_of_all_ranks),
-                                       cmocka_unit_test(alone_and_asynchronous_nothing_is_reported),
-                                       IN_FOLDER(threads),
-                                       IN_FOLDER(other_ways_to_wait),
-                                       IN_FOLDER(devices),
-                                       IN_FOLDER(devices_by_a_library),
-                                       IN_FOLDER(a_device_that_computes_slowly),
-                                       IN_FOLDER(processes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_and_why),
+        cmocka_unit_test(what_is_late_by_two_percent_is_named_at_the_end),
+        cmocka_unit_test(sums_of_all_ranks),
+        cmocka_unit_test(alone_and_asynchronous_nothing_is_reported),
+        IN_FOLDER(threads),
+        IN_FOLDER(other_ways_to_wait),
+        IN_FOLDER(devices),
+        IN_FOLDER(devices_by_a_library),
+        IN_FOLDER(a_device_that_computes_slowly),
+        IN_FOLDER(processes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
