@@ -1,0 +1,18 @@
+/* crc32.h - the checksum of zip archives: CRC-32 (IEEE 802.3), as in zlib. */
+#ifndef TTI_BASE_CRC32_H
+#define TTI_BASE_CRC32_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The checksum of some bytes followed by the n_bytes at data; crc is that of the bytes before, 0 at
+ * the start.  data needs no alignment.  Any thread. */
+uint32_t tti_crc32(uint32_t crc, const void *data, size_t n_bytes);
+
+/* The checksum of A followed by B, from those of A and of the n_bytes of B. */
+uint32_t tti_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t n_bytes_b);
+
+/* The same as tti_crc32 on every CPU: what runs where there is no instruction for it. */
+uint32_t tti_crc32_portable(uint32_t crc, const void *data, size_t n_bytes);
+
+#endif /* TTI_BASE_CRC32_H */

@@ -1,0 +1,43 @@
+/* read_ahead.h - threads read a list of items, while the calling thread uses them in order. */
+#ifndef TTI_BASE_READ_AHEAD_H
+#define TTI_BASE_READ_AHEAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/affinity.h"
+
+/* Elements of an item that is part of a tensor: a multiple of the blocks in which they are updated
+ * and hashed. */
+enum { TTI_PART_ELEMS = 1 << 19 };
+
+/* Takes elements first .. first + n_elems - 1 of a tensor; first is a multiple of TTI_PART_ELEMS.
+ * The calling thread, tensor by tensor and in the order of the elements. */
+typedef tutti_status (*tti_take_part_fn)(void *user, int tensor, size_t first, size_t n_elems,
+                                         const float *data);
+
+/* The threads that read, and the memory that they read into. */
+typedef struct tti_readers {
+    int n_threads;   /* 0: the calling thread reads */
+    tti_cores cores; /* of the threads; n 0: those of the calling thread */
+    /* Of the calling thread.  NULL: malloc and free. */
+    void *(*alloc)(size_t n_bytes);
+    void (*release)(void *memory);
+} tti_readers;
+
+typedef struct tti_read_ahead_desc {
+    const tti_readers *readers; /* NULL: the calling thread reads */
+    int64_t n_items;
+    size_t item_bytes; /* memory of an item, aligned to 64 bytes; two for each thread exist */
+    /* Reads an item.  Any thread, in any order. */
+    tutti_status (*read)(void *user, int64_t item, void *memory);
+    /* Uses an item that has been read.  The calling thread, in the order of the items. */
+    tutti_status (*use)(void *user, int64_t item, void *memory);
+    void *user;
+} tti_read_ahead_desc;
+
+/* Reads and uses all items.  The first failure in the order of the items ends it and is returned,
+ * with its text; earlier items have been used.  TUTTI_E_NOMEM. */
+TUTTI_NODISCARD tutti_status tti_read_ahead(const tti_read_ahead_desc *desc);
+
+#endif /* TTI_BASE_READ_AHEAD_H */
