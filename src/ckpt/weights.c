@@ -241,25 +241,91 @@ static bool is_float(tutti_dtype dtype) {
     return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
 }
 
-tutti_status tti_weights_read(const tti_weights *w, size_t i, float *dst) {
-    TTI_ASSERT(i < w->n);
-    const tti_safetensors *file = w->files[w->places[i].file];
-    const tti_safetensors_entry *entry = w->places[i].entry;
-    tutti_dtype dtype = entry->type.dtype;
-    uint32_t crc;
-    if (dtype == TUTTI_F32) return tti_safetensors_read(file, entry, dst, &crc);
-    if (!is_float(dtype))
+/* Elements first .. first + n_elems - 1 of a tensor; any thread. */
+static tutti_status read_elems(const tti_weights *w, const place *at, size_t first, size_t n_elems,
+                               float *dst) {
+    const tti_safetensors *file = w->files[at->file];
+    tutti_dtype dtype = at->entry->type.dtype;
+    if (at->entry->foreign || !is_float(dtype))
         return tti_fail(TUTTI_E_CHECKPOINT,
                         "%s: tensor '%s' has the dtype %s; weights are read from F32, F64, F16 and "
                         "BF16",
-                        file->path, entry->name,
-                        entry->foreign ? entry->foreign : tti_safetensors_dtype(dtype));
-    void *raw = malloc((size_t)entry->n_bytes + 1);
+                        file->path, at->entry->name,
+                        at->entry->foreign ? at->entry->foreign : tti_safetensors_dtype(dtype));
+    size_t n_bytes = n_elems * tutti_dtype_bytes(dtype);
+    uint64_t begin = at->entry->offset + first * tutti_dtype_bytes(dtype);
+    if (dtype == TUTTI_F32) return tti_ckpt_pread(file->path, file->fd, dst, n_bytes, begin);
+    void *raw = malloc(n_bytes + 1);
     if (!raw) return out_of_memory(file->path);
-    tutti_status st = tti_safetensors_read(file, entry, raw, &crc);
-    size_t n = st == TUTTI_OK ? (size_t)entry->n_bytes / tutti_dtype_bytes(dtype) : 0;
-    for (size_t k = 0; k < n; k++) dst[k] = (float)tti_load_elem(dtype, raw, k);
+    tutti_status st = tti_ckpt_pread(file->path, file->fd, raw, n_bytes, begin);
+    for (size_t k = 0; st == TUTTI_OK && k < n_elems; k++)
+        dst[k] = (float)tti_load_elem(dtype, raw, k);
     free(raw);
+    return st;
+}
+
+tutti_status tti_weights_read(const tti_weights *w, size_t i, float *dst) {
+    TTI_ASSERT(i < w->n);
+    size_t n_elems = (size_t)tutti_shape_n_elems(&w->places[i].entry->type.shape);
+    return read_elems(w, &w->places[i], 0, n_elems, dst);
+}
+
+/* ---- many tensors ---- */
+
+typedef struct part {
+    const place *at;
+    int tensor;
+    size_t first, n_elems;
+} part;
+
+typedef struct reading {
+    const tti_weights *weights;
+    part *parts;
+    tti_take_part_fn take;
+    void *user;
+} reading;
+
+/* parts: NULL, or where they go; returns their number. */
+static int64_t cut(const tti_weights *w, const size_t *at, int n, part *parts) {
+    int64_t n_parts = 0;
+    for (int t = 0; t < n; t++) {
+        const place *from = &w->places[at[t]];
+        size_t n_elems = (size_t)tutti_shape_n_elems(&from->entry->type.shape);
+        for (size_t first = 0; first < n_elems; first += TTI_PART_ELEMS, n_parts++)
+            if (parts)
+                parts[n_parts] =
+                    (part){from, t, first, TTI_MIN(n_elems - first, (size_t)TTI_PART_ELEMS)};
+    }
+    return n_parts;
+}
+
+static tutti_status read_part(void *user, int64_t item, void *memory) {
+    const reading *r = user;
+    const part *p = &r->parts[item];
+    return read_elems(r->weights, p->at, p->first, p->n_elems, memory);
+}
+
+static tutti_status take_part(void *user, int64_t item, void *memory) {
+    const reading *r = user;
+    const part *p = &r->parts[item];
+    return r->take(r->user, p->tensor, p->first, p->n_elems, memory);
+}
+
+tutti_status tti_weights_read_parts(const tti_weights *w, const size_t *at, int n,
+                                    const tti_readers *readers, tti_take_part_fn take, void *user) {
+    reading r = {.weights = w, .take = take, .user = user};
+    int64_t n_parts = cut(w, at, n, NULL);
+    r.parts = malloc((size_t)(n_parts + 1) * sizeof *r.parts);
+    if (!r.parts) return out_of_memory(w->dir);
+    cut(w, at, n, r.parts);
+    tutti_status st =
+        tti_read_ahead(&(tti_read_ahead_desc){.readers = readers,
+                                              .n_items = n_parts,
+                                              .item_bytes = TTI_PART_ELEMS * sizeof(float),
+                                              .read = read_part,
+                                              .use = take_part,
+                                              .user = &r});
+    free(r.parts);
     return st;
 }
 

@@ -14,6 +14,7 @@
 #ifndef TTI_CKPT_WEIGHTS_H
 #define TTI_CKPT_WEIGHTS_H
 
+#include "base/files/read_ahead.h"
 #include "base/json_read.h"
 #include "ckpt/safetensors.h"
 
@@ -37,6 +38,12 @@ int64_t tti_weights_find(const tti_weights *weights, const char *name);
 
 /* The elements of tensor i, of any floating dtype, as f32 [n_elems]. */
 TUTTI_NODISCARD tutti_status tti_weights_read(const tti_weights *weights, size_t i, float *dst);
+
+/* The same for n tensors, at [n], whose elements go to take in parts; tensor is a number in at.
+ * readers NULL: the calling thread reads. */
+TUTTI_NODISCARD tutti_status tti_weights_read_parts(const tti_weights *weights, const size_t *at,
+                                                    int n, const tti_readers *readers,
+                                                    tti_take_part_fn take, void *user);
 
 /* The folder's config.json, owned by the caller (json_decref); NULL if there is none. */
 TUTTI_NODISCARD tutti_status tti_weights_config(const tti_weights *weights, json_t **root);

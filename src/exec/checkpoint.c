@@ -495,6 +495,22 @@ tutti_status tti_exec_write_array(tti_exec *x, int k, const tti_node *param, con
     return tti_exec_push(x);
 }
 
+bool tti_exec_takes_parts(const tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    return !setup->divided && !setup->desc.server;
+}
+
+tutti_status tti_exec_store_part(tti_exec *x, int k, const tti_node *param, size_t first,
+                                 size_t n_elems, const float *data) {
+    tti_range whole = range_of(x, param);
+    size_t at = whole.first + first;
+    TTI_ASSERT(tti_exec_takes_parts(x) && first + n_elems <= whole.last - whole.first);
+    if (is_on_device(x, k))
+        return tti_exec_device_put_range(x, k, (tti_range){at, at + n_elems}, data);
+    tti_exec_store(x, k, at, n_elems, data);
+    return TUTTI_OK;
+}
+
 tutti_status tti_exec_serve(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_divided *d = setup->divided;

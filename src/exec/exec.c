@@ -498,6 +498,18 @@ void tti_exec_cores(const tti_exec *x, tti_cores *out) {
     for (int i = 0; i < out->n; i++) out->id[i] = x->setup.cores[i];
 }
 
+enum { MAX_READERS = 16 }; /* more do not read faster */
+
+void tti_exec_readers(const tti_exec *x, tti_readers *out) {
+    bool pinned = tti_exec_writes_to_device(x);
+    int n = TTI_MIN(x->setup.n_threads, MAX_READERS);
+    *out = (tti_readers){.n_threads = n > 1 || pinned ? n : 0};
+    tti_exec_cores(x, &out->cores);
+    if (!pinned) return;
+    out->alloc = x->setup.desc.backend->device->memory.alloc_host;
+    out->release = x->setup.desc.backend->device->memory.release_host;
+}
+
 static size_t grad_bytes(const tti_exec *x) {
     if (x->sharded)
         return tti_sharded_grads(x->sharded, &x->setup.acc, &x->setup.share, x->setup.desc.plan) *

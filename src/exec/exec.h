@@ -8,6 +8,7 @@
 #ifndef TTI_EXEC_EXEC_H
 #define TTI_EXEC_EXEC_H
 
+#include "base/files/read_ahead.h"
 #include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
 
@@ -42,6 +43,10 @@ tutti_status tti_exec_rebalance(tti_exec *exec, const tti_shard_map *shard_map);
 tutti_status tti_exec_pull(tti_exec *exec);
 tutti_status tti_exec_pull_params(tti_exec *exec); /* alone */
 tutti_status tti_exec_push(tti_exec *exec);
+
+/* Threads that read files for tti_exec_store_part, on the worker's cores; their memory is the
+ * device's pinned memory where parts go to the device. */
+void tti_exec_readers(const tti_exec *exec, tti_readers *out);
 
 /* Pins host memory of batches, so that copies to a device overlap with computation, until it is
  * unpinned, before it is freed.  Optional: everything works without it. */
@@ -118,8 +123,15 @@ bool tti_exec_takes_bytes(const tti_exec *exec);
  * copied. */
 tutti_status tti_exec_pull_array(tti_exec *exec, int k, const tti_node *param);
 tutti_status tti_exec_write_array(tti_exec *exec, int k, const tti_node *param, const float *data);
-/* Whether a device has all parameters whole: then many calls of tti_exec_write_array are cheap. */
+/* Whether a device has all parameters whole: then many calls of tti_exec_write_array or
+ * tti_exec_store_part are cheap. */
 bool tti_exec_writes_to_device(const tti_exec *exec);
+/* Elements first .. first + n_elems - 1 of an array of a parameter: to the device if
+ * tti_exec_writes_to_device, else as tti_exec_store, in whole update blocks of the parameter.
+ * tti_exec_takes_parts false: this worker wants arrays whole. */
+bool tti_exec_takes_parts(const tti_exec *exec);
+tutti_status tti_exec_store_part(tti_exec *exec, int k, const tti_node *param, size_t first,
+                                 size_t n_elems, const float *data);
 /* To memory of any device; *done false: this worker's device does not have the whole array. */
 tutti_status tti_exec_copy_array(tti_exec *exec, int k, const tti_node *param, void *to,
                                  bool *done);

@@ -13,6 +13,7 @@
 #include "import/folder/folder.h"
 #include "import/onnx/onnx.h"
 #include "import/operators.h"
+#include "import/program/program_parts.h"
 #include "import/pt2/pt2.h"
 
 enum { MAX_OUTPUT_NAME = 200 };
@@ -253,7 +254,7 @@ static int find_tensor(const tti_program_file *p, const char *name) {
 static tutti_status load(const tti_program_file *p, const tti_input_spec *spec, tutti_dtype dtype,
                          void *dst) {
     size_t n = (size_t)tti_import_n_elems(&spec->shape);
-    if (dtype == TUTTI_F32 && spec->elem == TTI_ELEM_F32) return tti_program_copy(p, spec, dst);
+    if (dtype == TUTTI_F32) return tti_program_load_f32(p, spec, dst);
     double *wide = malloc((n + 1) * sizeof *wide);
     if (!wide) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
     tutti_status st = tti_program_load(p, spec, wide);
@@ -262,13 +263,26 @@ static tutti_status load(const tti_program_file *p, const tti_input_spec *spec, 
     return st;
 }
 
-tutti_status tti_import_load(const tti_import *m, const char *name, int64_t n_elems, float *dst) {
-    const tti_program_file *p = m->program;
-    int at = find_tensor(p, name);
-    if (at < 0 || tti_import_n_elems(&p->inputs[at].shape) != n_elems)
+static tutti_status find_spec(const tti_program_file *p, const tti_import_wanted *wanted,
+                              const tti_input_spec **out) {
+    int at = find_tensor(p, wanted->name);
+    if (at < 0 || tti_import_n_elems(&p->inputs[at].shape) != wanted->n_elems)
         return tti_fail(TUTTI_E_INTERNAL, "%s: there is no tensor '%s' of %" PRId64 " elements",
-                        p->path, name, n_elems);
-    return load(p, &p->inputs[at], TUTTI_F32, dst);
+                        p->path, wanted->name, wanted->n_elems);
+    *out = &p->inputs[at];
+    return TUTTI_OK;
+}
+
+tutti_status tti_import_load(const tti_import *m, const tti_import_wanted *wanted, int n,
+                             const tti_readers *readers, tti_take_part_fn take, void *user) {
+    const tti_program_file *p = m->program;
+    const tti_input_spec **specs = malloc(((size_t)n + 1) * sizeof *specs);
+    if (!specs) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; st == TUTTI_OK && i < n; i++) st = find_spec(p, &wanted[i], &specs[i]);
+    if (st == TUTTI_OK) st = tti_program_read_parts(p, specs, n, readers, take, user);
+    free(specs);
+    return st;
 }
 
 /* ---- state_dict ---- */

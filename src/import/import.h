@@ -2,6 +2,7 @@
 #ifndef TTI_IMPORT_IMPORT_H
 #define TTI_IMPORT_IMPORT_H
 
+#include "base/files/read_ahead.h"
 #include "base/str.h"
 #include "import/program/labels.h"
 #include "tutti/graph.h"
@@ -70,10 +71,17 @@ tti_import_tensor tti_import_state_at(const tti_import *import, int i);
 /* Its elements as stored in the file: dst [n_elems] of that type. */
 tutti_status tti_import_read_state(const tti_import *import, int i, void *dst);
 
-/* The elements of a parameter or buffer of the graph, by name: dst [n_elems].  TUTTI_E_INTERNAL for
- * a name that the model does not have. */
-tutti_status tti_import_load(const tti_import *import, const char *name, int64_t n_elems,
-                             float *dst);
+/* A parameter or buffer of the graph, by name. */
+typedef struct tti_import_wanted {
+    const char *name;
+    int64_t n_elems;
+} tti_import_wanted;
+
+/* Reads n tensors and passes their elements to take, which gets their number in wanted.  readers
+ * NULL: the calling thread reads.  TUTTI_E_CHECKPOINT: the file is damaged; TUTTI_E_INTERNAL: a
+ * name that the model does not have; whatever take returns. */
+tutti_status tti_import_load(const tti_import *import, const tti_import_wanted *wanted, int n,
+                             const tti_readers *readers, tti_take_part_fn take, void *user);
 
 /* Operators that are supported, in alphabetic order: i = 0, 1, ... until NULL. */
 const char *tti_operator_name_at(int i);

@@ -83,6 +83,13 @@ static tti_target cpu_target(void) {
 
 /* ---- running ---- */
 
+static tutti_status copy_part(void *user, int tensor, size_t first, size_t n_elems,
+                              const float *data) {
+    (void)tensor;
+    memcpy((float *)user + first, data, n_elems * sizeof *data);
+    return TUTTI_OK;
+}
+
 static tutti_status fill_source(run *r, const tti_node *node) {
     void *memory = r->memory[node->out[0]->id];
     tutti_type type = node->out[0]->type;
@@ -100,7 +107,8 @@ static tutti_status fill_source(run *r, const tti_node *node) {
         return TUTTI_OK;
     }
     if (node->op->traits & (TTI_PARAM | TTI_BUFFER))
-        return tti_import_load(r->model, node->name, (int64_t)n, memory);
+        return tti_import_load(r->model, &(tti_import_wanted){node->name, (int64_t)n}, 1, NULL,
+                               copy_part, memory);
     if (strcmp(node->name, "rows") == 0) {
         *(int32_t *)memory = (int32_t)r->in->entries[0].type.shape.dim[0];
         return TUTTI_OK;

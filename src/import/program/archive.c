@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
+#include "base/crc32.h"
 #include "base/error.h"
 
 enum {
@@ -286,8 +286,9 @@ int tti_archive_find_ending(const tti_archive *a, const char *end) {
     return found;
 }
 
-/* Where the bytes of an entry begin; its own header must agree with the directory. */
-static tutti_status locate(const tti_archive *a, const entry *e, uint64_t *out) {
+/* The entry's own header must agree with the directory. */
+tutti_status tti_archive_locate(const tti_archive *a, int i, uint64_t *begin) {
+    const entry *e = &a->entries[i];
     uint8_t local[LOCAL_BYTES] = {0};
     TTI_TRY(read_at(a, local, sizeof local, e->header));
     size_t n_name = strlen(e->name);
@@ -297,28 +298,39 @@ static tutti_status locate(const tti_archive *a, const entry *e, uint64_t *out) 
     TTI_TRY(read_at(a, name, n_name, e->header + LOCAL_BYTES));
     if (memcmp(name, e->name, n_name) != 0)
         return damaged(a, "an entry's header differs from the directory");
-    *out = e->header + LOCAL_BYTES + n_name + u16(local + 28);
+    uint64_t at = e->header + LOCAL_BYTES + n_name + u16(local + 28);
+    if (at > a->n_file || e->n_bytes > a->n_file - at)
+        return damaged(a, "an entry lies outside the file");
+    *begin = at;
     return TUTTI_OK;
+}
+
+tutti_status tti_archive_read_part(const tti_archive *a, uint64_t begin, uint64_t first,
+                                   size_t n_bytes, void *dst) {
+    return read_at(a, dst, n_bytes, begin + first);
+}
+
+tutti_status tti_archive_compare(const tti_archive *a, int i, uint32_t crc) {
+    const entry *e = &a->entries[i];
+    if (crc == e->crc) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: entry '%s' is damaged: its checksum differs", a->path,
+                    e->name);
 }
 
 tutti_status tti_archive_read(const tti_archive *a, int i, uint64_t max_bytes, char **out,
                               size_t *n_bytes) {
     const entry *e = &a->entries[i];
-    uint64_t at = 0;
+    uint64_t begin = 0;
     *out = NULL;
     if (e->n_bytes > max_bytes)
         return tti_fail(TUTTI_E_UNSUPPORTED, "%s: entry '%s' has %llu bytes, at most %llu are read",
                         a->path, e->name, (unsigned long long)e->n_bytes,
                         (unsigned long long)max_bytes);
-    TTI_TRY(locate(a, e, &at));
-    if (at > a->n_file || e->n_bytes > a->n_file - at)
-        return damaged(a, "an entry lies outside the file");
+    TTI_TRY(tti_archive_locate(a, i, &begin));
     char *bytes = malloc(e->n_bytes + 1);
     if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", a->path);
-    tutti_status st = read_at(a, bytes, e->n_bytes, at);
-    if (st == TUTTI_OK && crc32_z(0, (const Bytef *)bytes, e->n_bytes) != e->crc)
-        st = tti_fail(TUTTI_E_CHECKPOINT, "%s: entry '%s' is damaged: its checksum differs",
-                      a->path, e->name);
+    tutti_status st = read_at(a, bytes, e->n_bytes, begin);
+    if (st == TUTTI_OK) st = tti_archive_compare(a, i, tti_crc32(0, bytes, e->n_bytes));
     if (st != TUTTI_OK) {
         free(bytes);
         return st;

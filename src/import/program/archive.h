@@ -38,4 +38,12 @@ int tti_archive_find_ending(const tti_archive *archive, const char *end);
 tutti_status tti_archive_read(const tti_archive *archive, int i, uint64_t max_bytes, char **out,
                               size_t *n_bytes);
 
+/* An entry in parts, for several threads: where its bytes begin in the file, and n_bytes of them
+ * from first on.  tti_archive_compare fails if crc, that of all of its bytes, is not the stored
+ * one. */
+tutti_status tti_archive_locate(const tti_archive *archive, int i, uint64_t *begin);
+tutti_status tti_archive_read_part(const tti_archive *archive, uint64_t begin, uint64_t first,
+                                   size_t n_bytes, void *dst);
+tutti_status tti_archive_compare(const tti_archive *archive, int i, uint32_t crc);
+
 #endif /* TTI_IMPORT_ARCHIVE_H */

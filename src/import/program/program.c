@@ -73,29 +73,36 @@ bool tti_is_same_tensor(const tti_input_spec *x, const tti_input_spec *y) {
            memcmp(x->stride, y->stride, sizeof x->stride) == 0;
 }
 
-/* Part of a file beside the model. */
-static tutti_status read_part(const tti_program_file *p, const tti_input_spec *spec, size_t n_bytes,
-                              char **out) {
-    char *bytes = malloc(n_bytes + 1);
-    *out = bytes;
-    if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
-    for (size_t done = 0; done < n_bytes;) {
-        ssize_t n =
-            pread(p->files[spec->entry], bytes + done, n_bytes - done, (off_t)(spec->at + done));
+tutti_status tti_program_read_bytes(const tti_program_file *p, const tti_input_spec *spec,
+                                    size_t first, size_t n_bytes, void *dst) {
+    if (spec->bytes) memcpy(dst, spec->bytes + first, n_bytes);
+    for (size_t done = 0; done < n_bytes && !spec->bytes;) {
+        ssize_t n = pread(p->files[spec->entry], (char *)dst + done, n_bytes - done,
+                          (off_t)(spec->at + first + done));
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            free(bytes);
-            *out = NULL;
+        if (n <= 0)
             return tti_fail(TUTTI_E_CHECKPOINT, "%s: tensor '%s': cannot read its data file: %s",
                             p->path, spec->name, n < 0 ? strerror(errno) : "it became shorter");
-        }
         done += (size_t)n;
     }
     return TUTTI_OK;
 }
 
-/* Whether the elements lie one after the other in row-major order. */
-static bool is_dense(const tti_input_spec *spec) {
+/* All bytes of a tensor in a file beside the model. */
+static tutti_status read_whole(const tti_program_file *p, const tti_input_spec *spec,
+                               size_t n_bytes, char **out) {
+    char *bytes = malloc(n_bytes + 1);
+    *out = NULL;
+    if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
+    tutti_status st = tti_program_read_bytes(p, spec, 0, n_bytes, bytes);
+    if (st == TUTTI_OK)
+        *out = bytes;
+    else
+        free(bytes);
+    return st;
+}
+
+bool tti_program_is_dense(const tti_input_spec *spec) {
     int64_t n = 1;
     for (int d = spec->shape.n_dims - 1; d >= 0; d--) {
         if (spec->shape.dim[d] != 1 && spec->stride[d] != n) return false;
@@ -112,9 +119,9 @@ tutti_status tti_program_copy(const tti_program_file *p, const tti_input_spec *s
     if (!spec->bytes && p->archive)
         TTI_TRY(tti_archive_read(p->archive, spec->entry, TTI_MAX_TENSOR_BYTES, &owned, &n_bytes));
     else if (!spec->bytes)
-        TTI_TRY(read_part(p, spec, n_bytes, &owned));
+        TTI_TRY(read_whole(p, spec, n_bytes, &owned));
     const char *bytes = owned ? owned : (const char *)spec->bytes;
-    bool dense = is_dense(spec);
+    bool dense = tti_program_is_dense(spec);
     if (dense) memcpy(out, bytes + (size_t)spec->offset * size, (size_t)n * size);
     for (int64_t i = 0; i < n && !dense; i++) {
         int64_t place = spec->offset;
@@ -125,6 +132,23 @@ tutti_status tti_program_copy(const tti_program_file *p, const tti_input_spec *s
     }
     free(owned);
     return TUTTI_OK;
+}
+
+void tti_program_convert(tti_elem elem, const char *bytes, size_t n_elems, float *out) {
+    for (size_t i = 0; i < n_elems; i++)
+        tti_store_elem(TUTTI_F32, out, i, load_elem(elem, bytes, i));
+}
+
+tutti_status tti_program_load_f32(const tti_program_file *p, const tti_input_spec *spec,
+                                  float *out) {
+    size_t n = (size_t)tti_import_n_elems(&spec->shape);
+    if (spec->elem == TTI_ELEM_F32) return tti_program_copy(p, spec, (char *)out);
+    char *bytes = malloc(n * (size_t)tti_elem_bytes(spec->elem) + 1);
+    if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path);
+    tutti_status st = tti_program_copy(p, spec, bytes);
+    if (st == TUTTI_OK) tti_program_convert(spec->elem, bytes, n, out);
+    free(bytes);
+    return st;
 }
 
 tutti_status tti_program_load(const tti_program_file *p, const tti_input_spec *spec, double *out) {

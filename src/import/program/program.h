@@ -159,6 +159,21 @@ tutti_status tti_program_load(const tti_program_file *program, const tti_input_s
 tutti_status tti_program_copy(const tti_program_file *program, const tti_input_spec *spec,
                               char *out);
 
+/* As f32: out [n_elems]. */
+tutti_status tti_program_load_f32(const tti_program_file *program, const tti_input_spec *spec,
+                                  float *out);
+
+/* Stored elements as f32. */
+void tti_program_convert(tti_elem elem, const char *bytes, size_t n_elems, float *out);
+
+/* Whether the elements lie one after the other in row-major order. */
+bool tti_program_is_dense(const tti_input_spec *spec);
+
+/* n_bytes from byte first of a tensor on, which is in memory or in a file beside the model.  Any
+ * number of threads. */
+tutti_status tti_program_read_bytes(const tti_program_file *program, const tti_input_spec *spec,
+                                    size_t first, size_t n_bytes, void *dst);
+
 /* Whether calls of the target run a block that is one of their arguments. */
 bool tti_runs_block(const char *target);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "train/job/param_groups.h"
+#include "train/setup/part_store.h"
 #include "train/setup/weight_names.h"
 
 enum { MAX_LISTED = 10 };
@@ -22,7 +23,9 @@ typedef struct loading {
     bool transposed;         /* the file's matrices are [in,out] */
     tti_str problems;
     int n_problems;
-    const char *head; /* a parameter that differs in the number of classes only; NULL: none */
+    const char *head;       /* a parameter that differs in the number of classes only; NULL: none */
+    struct source *sources; /* of the tensors that are read in parts */
+    tti_part_store store;
 } loading;
 
 static bool is_excepted(const tti_blueprint *b, const char *name) {
@@ -155,63 +158,89 @@ static tutti_status compare(loading *l, const char *path) {
 
 /* ---- reading ---- */
 
-/* raw: memory for the parameter in the layout of the file; dst: in the layout of the model. */
-static tutti_status read_weight(const loading *l, int i, float *raw, float *dst) {
+/* A tensor of the files that is a slot, or the elements of one from first on. */
+typedef struct source {
+    const tti_slot *slot;
+    size_t first;
+} source;
+
+static size_t elems_of(const tti_weights *weights, size_t at) {
+    return (size_t)tutti_shape_n_elems(&tti_weights_at(weights, at)->type.shape);
+}
+
+static bool turns(const loading *l, const tti_slot *slot) {
+    return l->transposed && may_turn(l, slot->param);
+}
+
+static tutti_status take_part(void *user, int tensor, size_t first, size_t n_elems,
+                              const float *data) {
+    loading *l = user;
+    const source *from = &l->sources[tensor];
+    return tti_part_store_add(&l->store, TTI_STATE_PARAMS, from->slot, from->first + first, n_elems,
+                              data);
+}
+
+/* The tensors that have the layout of the model. */
+static tutti_status read_plain(loading *l) {
+    size_t n = 0, n_most = 0;
+    tti_readers readers;
+    for (int i = 0; i < l->b->plan->n_slots; i++) n_most += (size_t)l->parts[i].n;
+    size_t *at = calloc(n_most + 1, sizeof *at);
+    l->sources = calloc(n_most + 1, sizeof *l->sources);
+    if (!at || !l->sources) {
+        free(at);
+        return tti_fail(TUTTI_E_NOMEM, "out of memory");
+    }
+    for (int i = 0; i < l->b->plan->n_slots; i++) {
+        const tti_slot *slot = &l->b->plan->slots[i];
+        size_t first = 0;
+        for (int k = 0; k < l->parts[i].n && !turns(l, slot); k++, n++) {
+            at[n] = l->parts[i].at[k];
+            l->sources[n] = (source){slot, first};
+            first += elems_of(l->weights, at[n]);
+        }
+    }
+    tti_exec_readers(l->store.exec, &readers);
+    tutti_status st = tti_weights_read_parts(l->weights, at, (int)n, &readers, take_part, l);
+    free(at);
+    return st;
+}
+
+static tutti_status read_turned(loading *l, int i) {
     const tti_slot *slot = &l->b->plan->slots[i];
     const int64_t *dim = slot->param->out[0]->type.shape.dim;
-    bool turns = l->transposed && may_turn(l, slot->param);
-    float *to = turns ? raw : dst;
-    for (int k = 0; k < l->parts[i].n; k++) {
-        size_t at = l->parts[i].at[k];
-        TTI_TRY(tti_weights_read(l->weights, at, to));
-        to += tutti_shape_n_elems(&tti_weights_at(l->weights, at)->type.shape);
-    }
-    if (!turns) return TUTTI_OK;
-    tti_weight_transpose(raw, dim[1], dim[0], dst);
-    return TUTTI_OK;
-}
-
-/* A device that has all parameters gets each value by itself.  Elsewhere values go to the host's
- * copy of the whole state, which is brought here first and sent to the device last. */
-static tutti_status begin_stores(tti_exec *exec) {
-    return tti_exec_writes_to_device(exec) ? TUTTI_OK : tti_exec_pull(exec);
-}
-static tutti_status end_stores(tti_exec *exec) {
-    return tti_exec_writes_to_device(exec) ? TUTTI_OK : tti_exec_push(exec);
-}
-
-static tutti_status store_array(tti_exec *exec, int k, const tti_slot *slot, const float *value) {
-    return tti_exec_writes_to_device(exec) ? tti_exec_write_array(exec, k, slot->param, value)
-                                           : tti_exec_store_whole(exec, k, slot->param, value);
-}
-
-/* Sets the value and the average of a parameter. */
-static tutti_status store(tti_exec *exec, const tti_slot *slot, const float *value) {
-    TTI_TRY(store_array(exec, TTI_STATE_PARAMS, slot, value));
-    return tti_exec_has_ema(exec) ? store_array(exec, TTI_STATE_EMA, slot, value) : TUTTI_OK;
-}
-
-static tutti_status read_slot(const loading *l, tti_exec *exec, int i) {
-    const tti_slot *slot = &l->b->plan->slots[i];
-    if (l->parts[i].n == 0) return TUTTI_OK;
     float *raw = malloc(2 * slot->n_elems * sizeof *raw + 1);
-    if (!raw) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
-    float *dst = raw + slot->n_elems;
-    tutti_status st = read_weight(l, i, raw, dst);
-    if (st == TUTTI_OK) st = store(exec, slot, dst);
+    if (!raw) return tti_fail(TUTTI_E_NOMEM, "out of memory");
+    float *to = raw, *turned_to = raw + slot->n_elems;
+    tutti_status st = TUTTI_OK;
+    for (int k = 0; st == TUTTI_OK && k < l->parts[i].n; k++) {
+        st = tti_weights_read(l->weights, l->parts[i].at[k], to);
+        to += elems_of(l->weights, l->parts[i].at[k]);
+    }
+    if (st == TUTTI_OK) {
+        tti_weight_transpose(raw, dim[1], dim[0], turned_to);
+        st = tti_part_store_add(&l->store, TTI_STATE_PARAMS, slot, 0, slot->n_elems, turned_to);
+    }
     free(raw);
     return st;
 }
 
+static tutti_status read_all(loading *l) {
+    TTI_TRY(read_plain(l));
+    for (int i = 0; i < l->b->plan->n_slots; i++)
+        if (l->parts[i].n > 0 && turns(l, &l->b->plan->slots[i])) TTI_TRY(read_turned(l, i));
+    return tti_part_store_end(&l->store);
+}
+
 static tutti_status load(loading *l, tti_exec *exec, const char *path) {
-    int n_slots = l->b->plan->n_slots;
-    l->parts = calloc((size_t)n_slots + 1, sizeof *l->parts);
+    l->parts = calloc((size_t)l->b->plan->n_slots + 1, sizeof *l->parts);
     l->used = calloc(tti_weights_n(l->weights) + 1, sizeof *l->used);
-    if (!l->parts || !l->used) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
+    if (!l->parts || !l->used) return tti_fail(TUTTI_E_NOMEM, "out of memory");
     TTI_TRY(compare(l, path));
-    TTI_TRY(begin_stores(exec));
-    for (int i = 0; i < n_slots; i++) TTI_TRY(read_slot(l, exec, i));
-    return end_stores(exec);
+    tutti_status st = tti_part_store_begin(exec, true, &l->store);
+    if (st == TUTTI_OK) st = read_all(l);
+    tti_part_store_fini(&l->store);
+    return st;
 }
 
 tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const char *path) {
@@ -222,29 +251,47 @@ tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const c
     if (st != TUTTI_OK) tti_fail_context("model.init: ");
     tti_weights_close(weights);
     tti_str_free(&l.problems);
+    free(l.sources);
     free(l.parts);
     free(l.used);
     return st;
 }
 
-static tutti_status load_slots(const tti_blueprint *b, tti_exec *exec, float *value) {
-    for (int i = 0; i < b->plan->n_slots; i++) {
-        const tti_slot *slot = &b->plan->slots[i];
-        TTI_TRY(tti_import_load(b->import, slot->param->name, (int64_t)slot->n_elems, value));
-        TTI_TRY(store(exec, slot, value));
-    }
-    return TUTTI_OK;
+/* ---- model.file ---- */
+
+typedef struct importing {
+    const tti_plan *plan;
+    tti_part_store store;
+} importing;
+
+/* Tensors are the slots of the plan. */
+static tutti_status take_imported(void *user, int tensor, size_t first, size_t n_elems,
+                                  const float *data) {
+    importing *m = user;
+    return tti_part_store_add(&m->store, TTI_STATE_PARAMS, &m->plan->slots[tensor], first, n_elems,
+                              data);
+}
+
+static tutti_status read_imported(const tti_import *import, importing *m) {
+    int n = m->plan->n_slots;
+    tti_readers readers;
+    tti_import_wanted *wanted = malloc(((size_t)n + 1) * sizeof *wanted);
+    if (!wanted) return tti_fail(TUTTI_E_NOMEM, "out of memory");
+    for (int i = 0; i < n; i++)
+        wanted[i] =
+            (tti_import_wanted){m->plan->slots[i].param->name, (int64_t)m->plan->slots[i].n_elems};
+    tti_exec_readers(m->store.exec, &readers);
+    tutti_status st = tti_import_load(import, wanted, n, &readers, take_imported, m);
+    free(wanted);
+    return st == TUTTI_OK ? tti_part_store_end(&m->store) : st;
 }
 
 tutti_status tti_imported_load(const tti_blueprint *b, tti_exec *exec) {
-    size_t most = 0;
-    for (int i = 0; i < b->plan->n_slots; i++) most = TTI_MAX(most, b->plan->slots[i].n_elems);
-    float *value = malloc(most * sizeof *value + 1);
-    tutti_status st = value ? begin_stores(exec) : tti_fail(TUTTI_E_NOMEM, "out of memory");
-    if (st == TUTTI_OK) st = load_slots(b, exec, value);
-    if (st == TUTTI_OK) st = end_stores(exec);
+    importing m = {.plan = b->plan};
+    tutti_status st = tti_part_store_begin(exec, true, &m.store);
+    if (st == TUTTI_OK) st = read_imported(b->import, &m);
+    tti_part_store_fini(&m.store);
     if (st != TUTTI_OK) tti_fail_context("model.file: ");
-    free(value);
     return st;
 }
 

@@ -2,8 +2,8 @@
 #include "import/program/archive.h"
 
 #include <stdlib.h>
-#include <zlib.h>
 
+#include "base/crc32.h"
 #include "t.h"
 
 enum { ROOM = 4096 };
@@ -31,7 +31,7 @@ static void put_common(uint8_t *to, size_t *n, const char *name, const char *dat
                        unsigned method) {
     uint64_t size = strlen(data);
     put(to, n, 20, 2), put(to, n, 0, 2), put(to, n, method, 2), put(to, n, 0, 4);
-    put(to, n, crc32_z(0, (const Bytef *)data, size), 4), put(to, n, size, 4), put(to, n, size, 4);
+    put(to, n, tti_crc32(0, data, size), 4), put(to, n, size, 4), put(to, n, size, 4);
     put(to, n, strlen(name), 2), put(to, n, 0, 2);
 }
 
