@@ -76,6 +76,12 @@ TUTTI_NODISCARD tutti_status tti_ckpt_open(const char *run_dir, tti_ckpt_warn_fn
  * headers are checked, which is quick. */
 TUTTI_NODISCARD tutti_status tti_ckpt_open_dir(const char *dir, bool verify, tti_ckpt **out);
 
+/* Both with verification, for which these threads read. */
+TUTTI_NODISCARD tutti_status tti_ckpt_open_by(const char *run_dir, const tti_readers *readers,
+                                              tti_ckpt_warn_fn warn, void *user, tti_ckpt **out);
+TUTTI_NODISCARD tutti_status tti_ckpt_open_dir_by(const char *dir, const tti_readers *readers,
+                                                  tti_ckpt **out);
+
 /* Opens the newest generation whose manifest and headers can be read, without verifying its
  * tensors: enough to read the metadata.  TUTTI_E_CHECKPOINT if there is none. */
 TUTTI_NODISCARD tutti_status tti_ckpt_open_newest(const char *run_dir, tti_ckpt **out);
@@ -101,7 +107,8 @@ const tti_safetensors_entry *tti_ckpt_tensor_at(const tti_ckpt *ckpt, tti_ckpt_f
 TUTTI_NODISCARD tutti_status tti_ckpt_read(const tti_ckpt *ckpt, tti_ckpt_file which,
                                            const tti_ckpt_tensor *tensors, size_t n_tensors);
 
-/* The same for tensors that are handed over by access->put, one after the other. */
+/* The same for tensors that are handed over by access->put, part after part, which access->readers
+ * read.  The last part of a tensor is handed over once its checksum is right. */
 TUTTI_NODISCARD tutti_status tti_ckpt_read_by(const tti_ckpt *ckpt, tti_ckpt_file which,
                                               const tti_ckpt_tensor *tensors, size_t n_tensors,
                                               const tti_ckpt_access *access);

@@ -32,14 +32,15 @@ static void pass_over(tti_ckpt_warn_fn warn, void *user, tti_str *newest) {
 }
 
 static tutti_status open_newest(const char *run_dir, const tti_generation *list, size_t n,
-                                tti_ckpt_warn_fn warn, void *user, tti_ckpt **out) {
+                                const tti_readers *readers, tti_ckpt_warn_fn warn, void *user,
+                                tti_ckpt **out) {
     tti_str newest = {0};
     tti_arena arena = {0};
     tutti_status st = TUTTI_E_CHECKPOINT;
     for (size_t i = 0; i < n; i++) {
         const char *dir =
             tti_arena_printf(&arena, "%s/" TTI_CKPT_FOLDER "/%s", run_dir, list[i].name);
-        st = dir ? tti_ckpt_open_dir(dir, true, out)
+        st = dir ? tti_ckpt_open_dir_by(dir, readers, out)
                  : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", run_dir);
         if (st != TUTTI_E_CHECKPOINT) break;
         pass_over(warn, user, &newest);
@@ -53,13 +54,18 @@ static tutti_status open_newest(const char *run_dir, const tti_generation *list,
 }
 
 tutti_status tti_ckpt_open(const char *run_dir, tti_ckpt_warn_fn warn, void *user, tti_ckpt **out) {
+    return tti_ckpt_open_by(run_dir, NULL, warn, user, out);
+}
+
+tutti_status tti_ckpt_open_by(const char *run_dir, const tti_readers *readers,
+                              tti_ckpt_warn_fn warn, void *user, tti_ckpt **out) {
     *out = NULL;
     tti_generation *list;
     size_t n;
     TTI_TRY(tti_ckpt_scan(run_dir, &list, &n));
     if (n == 0)
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: no checkpoint in " TTI_CKPT_FOLDER "/", run_dir);
-    tutti_status st = open_newest(run_dir, list, n, warn, user, out);
+    tutti_status st = open_newest(run_dir, list, n, readers, warn, user, out);
     free(list);
     return st;
 }

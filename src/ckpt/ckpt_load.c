@@ -123,11 +123,8 @@ static tutti_status open_file(tti_ckpt *ckpt, tti_ckpt_file which) {
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: its tensors are not those of the manifest", path);
 }
 
-/* Reads one tensor, into dst or just to look at it, and compares its checksum. */
-static tutti_status read_tensor(const tti_safetensors *file, const tti_safetensors_entry *entry,
-                                void *dst) {
-    uint32_t crc;
-    TTI_TRY(tti_safetensors_read(file, entry, dst, &crc));
+static tutti_status compare_crc(const tti_safetensors *file, const tti_safetensors_entry *entry,
+                                uint32_t crc) {
     if (crc == entry->crc) return TUTTI_OK;
     tti_str place = {0};
     tti_str_printf(&place, "tensor '%s' at bytes %llu .. %llu", entry->name,
@@ -138,39 +135,134 @@ static tutti_status read_tensor(const tti_safetensors *file, const tti_safetenso
     return st;
 }
 
-static tutti_status verify_file(const tti_ckpt *ckpt, tti_ckpt_file which) {
+/* Reads one tensor and compares its checksum. */
+static tutti_status read_tensor(const tti_safetensors *file, const tti_safetensors_entry *entry,
+                                void *dst) {
+    uint32_t crc;
+    TTI_TRY(tti_safetensors_read(file, entry, dst, &crc));
+    return compare_crc(file, entry, crc);
+}
+
+/* ---- many tensors, in parts that several threads read ---- */
+
+typedef struct part {
+    size_t entry; /* number among those that are read */
+    uint64_t first;
+    size_t n_bytes;
+    uint32_t crc;
+} part;
+
+typedef struct reading {
+    const tti_safetensors *file;
+    const tti_safetensors_entry *const *entries; /* [n_entries] */
+    size_t n_entries;
+    part *parts;
+    uint32_t crc;                    /* of the parts of a tensor so far */
+    const tti_ckpt_access *access;   /* NULL: tensors are only verified */
+    const tti_ckpt_tensor **tensors; /* [n_entries] */
+} reading;
+
+/* parts: NULL, or where they go; returns their number.  An empty tensor has one. */
+static int64_t cut(const reading *r, part *parts) {
+    int64_t n = 0;
+    for (size_t i = 0; i < r->n_entries; i++) {
+        uint64_t n_bytes = r->entries[i]->n_bytes, first = 0;
+        do {
+            size_t n_here = (size_t)TTI_MIN(n_bytes - first, (uint64_t)TTI_CKPT_PART_BYTES);
+            if (parts) parts[n] = (part){i, first, n_here, 0};
+            first += n_here;
+            n++;
+        } while (first < n_bytes);
+    }
+    return n;
+}
+
+static tutti_status read_part(void *user, int64_t item, void *memory) {
+    const reading *r = user;
+    part *p = &r->parts[item];
+    uint64_t begin = r->entries[p->entry]->offset + p->first;
+    TTI_TRY(tti_ckpt_pread(r->file->path, r->file->fd, memory, p->n_bytes, begin));
+    p->crc = tti_crc32c(0, memory, p->n_bytes);
+    return TUTTI_OK;
+}
+
+static tutti_status take_part(void *user, int64_t item, void *memory) {
+    reading *r = user;
+    const part *p = &r->parts[item];
+    const tti_safetensors_entry *entry = r->entries[p->entry];
+    r->crc = p->first == 0 ? p->crc : tti_crc32c_join(r->crc, p->crc, p->n_bytes);
+    if (p->first + p->n_bytes == entry->n_bytes) TTI_TRY(compare_crc(r->file, entry, r->crc));
+    if (!r->access) return TUTTI_OK;
+    return r->access->put(r->access->user, r->tensors[p->entry], p->first, p->n_bytes, memory);
+}
+
+static tutti_status read_parts(reading *r, const tti_readers *readers) {
+    int64_t n_parts = cut(r, NULL);
+    r->parts = malloc((size_t)(n_parts + 1) * sizeof *r->parts);
+    if (!r->parts) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", r->file->path);
+    cut(r, r->parts);
+    tutti_status st = tti_read_ahead(&(tti_read_ahead_desc){.readers = readers,
+                                                            .n_items = n_parts,
+                                                            .item_bytes = TTI_CKPT_PART_BYTES,
+                                                            .read = read_part,
+                                                            .use = take_part,
+                                                            .user = r});
+    free(r->parts);
+    return st;
+}
+
+static tutti_status verify_tensors(const tti_safetensors *file, const tti_readers *readers) {
+    const tti_safetensors_entry **entries = malloc((file->n_entries + 1) * sizeof *entries);
+    if (!entries) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", file->path);
+    for (size_t i = 0; i < file->n_entries; i++) entries[i] = &file->entries[i];
+    reading r = {.file = file, .entries = entries, .n_entries = file->n_entries};
+    tutti_status st = read_parts(&r, readers);
+    free(entries);
+    return st;
+}
+
+static tutti_status verify_file(const tti_ckpt *ckpt, tti_ckpt_file which,
+                                const tti_readers *readers) {
     const tti_manifest_file *expected = &ckpt->manifest.files[which];
     const tti_safetensors *file = ckpt->files[which];
     uint32_t crc = file->header_crc;
-    for (size_t i = 0; i < file->n_entries; i++) {
-        TTI_TRY(read_tensor(file, &file->entries[i], NULL));
+    TTI_TRY(verify_tensors(file, readers));
+    for (size_t i = 0; i < file->n_entries; i++)
         crc = tti_crc32c_join(crc, file->entries[i].crc, file->entries[i].n_bytes);
-    }
     return crc == expected->crc ? TUTTI_OK
                                 : fail_crc(file->path, "the whole file", crc, expected->crc);
 }
 
-static tutti_status open_files(tti_ckpt *ckpt, bool verify) {
+static tutti_status open_files(tti_ckpt *ckpt, bool verify, const tti_readers *readers) {
     TTI_TRY(load_manifest(ckpt));
     for (int p = 0; p < TTI_CKPT_N_FILES; p++) TTI_TRY(open_file(ckpt, (tti_ckpt_file)p));
     for (int p = 0; verify && p < TTI_CKPT_N_FILES; p++)
-        TTI_TRY(verify_file(ckpt, (tti_ckpt_file)p));
+        TTI_TRY(verify_file(ckpt, (tti_ckpt_file)p, readers));
     return TUTTI_OK;
 }
 
-tutti_status tti_ckpt_open_dir(const char *dir, bool verify, tti_ckpt **out) {
+static tutti_status open_dir(const char *dir, bool verify, const tti_readers *readers,
+                             tti_ckpt **out) {
     *out = NULL;
     tti_ckpt *ckpt = calloc(1, sizeof *ckpt);
     if (!ckpt) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", dir);
     ckpt->dir = tti_arena_strdup(&ckpt->arena, dir);
-    tutti_status st =
-        ckpt->dir ? open_files(ckpt, verify) : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", dir);
+    tutti_status st = ckpt->dir ? open_files(ckpt, verify, readers)
+                                : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", dir);
     if (st != TUTTI_OK) {
         tti_ckpt_close(ckpt);
         return as_checkpoint(st);
     }
     *out = ckpt;
     return TUTTI_OK;
+}
+
+tutti_status tti_ckpt_open_dir(const char *dir, bool verify, tti_ckpt **out) {
+    return open_dir(dir, verify, NULL, out);
+}
+
+tutti_status tti_ckpt_open_dir_by(const char *dir, const tti_readers *readers, tti_ckpt **out) {
+    return open_dir(dir, true, readers, out);
 }
 
 void tti_ckpt_close(tti_ckpt *ckpt) {
@@ -269,25 +361,24 @@ static void compare_sorted(matching *m) {
     }
 }
 
-static tutti_status hand_over(const tti_safetensors *file, const tti_safetensors_entry *entry,
-                              const tti_ckpt_tensor *tensor, const tti_ckpt_access *access) {
-    if (!access) return read_tensor(file, entry, tensor->data);
-    void *bytes = malloc((size_t)entry->n_bytes + 1);
-    if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", file->path);
-    tutti_status st = read_tensor(file, entry, bytes);
-    if (st == TUTTI_OK) st = access->put(access->user, tensor, bytes);
-    free(bytes);
-    return st;
+/* Both lists are the same, one by one. */
+static tutti_status read_same(const tti_safetensors *file, const matching *m,
+                              const tti_ckpt_access *access) {
+    reading r = {.file = file,
+                 .entries = m->found,
+                 .n_entries = m->n_found,
+                 .access = access,
+                 .tensors = m->wanted};
+    if (access) return read_parts(&r, access->readers);
+    for (size_t i = 0; i < m->n_found; i++)
+        TTI_TRY(read_tensor(file, m->found[i], m->wanted[i]->data));
+    return TUTTI_OK;
 }
 
 static tutti_status read_matched(const tti_safetensors *file, matching *m,
                                  const tti_ckpt_access *access) {
     compare_sorted(m);
-    if (m->n_differences == 0) { /* so both lists are the same, one by one */
-        for (size_t i = 0; i < m->n_found; i++)
-            TTI_TRY(hand_over(file, m->found[i], m->wanted[i], access));
-        return TUTTI_OK;
-    }
+    if (m->n_differences == 0) return read_same(file, m, access);
     if (m->n_differences > 10) tti_str_add(&m->text, "\n  ...");
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: is of another model: %zu tensors differ%s", file->path,
                     m->n_differences, tti_str_text(&m->text));

@@ -22,6 +22,7 @@
 #define TTI_CKPT_SAFETENSORS_H
 
 #include "base/arena.h"
+#include "base/files/read_ahead.h"
 #include "base/str.h"
 #include "tutti/types.h"
 
@@ -39,10 +40,15 @@ typedef struct tti_ckpt_tensor {
 typedef struct tti_ckpt_access {
     /* All bytes of a tensor, valid until the next call. */
     tutti_status (*get)(void *user, const tti_ckpt_tensor *tensor, const void **bytes);
-    /* Takes all bytes of a tensor. */
-    tutti_status (*put)(void *user, const tti_ckpt_tensor *tensor, const void *bytes);
+    /* Takes n_bytes of a tensor from byte first on, a multiple of TTI_CKPT_PART_BYTES; the parts
+     * come in order. */
+    tutti_status (*put)(void *user, const tti_ckpt_tensor *tensor, uint64_t first, size_t n_bytes,
+                        const void *bytes);
     void *user;
+    const tti_readers *readers; /* threads that read for put; NULL: the calling one */
 } tti_ckpt_access;
+
+#define TTI_CKPT_PART_BYTES ((size_t)TTI_PART_ELEMS * sizeof(float))
 
 /* A tensor of a file. */
 typedef struct tti_safetensors_entry {

@@ -90,11 +90,14 @@ static tutti_status get_bytes(void *user, const tti_ckpt_tensor *tensor, const v
     return TUTTI_OK;
 }
 
-static tutti_status put_bytes(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
+static tutti_status put_bytes(void *user, const tti_ckpt_tensor *tensor, uint64_t first,
+                              size_t n_bytes, const void *bytes) {
     elsewhere *e = user;
-    bool first = strcmp(tensor->data, "first") == 0;
+    bool is_first = strcmp(tensor->data, "first") == 0;
     if (e->n_left-- == 0) return tti_fail(TUTTI_E_PEER, "nobody wants it");
-    memcpy(place_of(e, tensor), bytes, first ? sizeof e->state->exp_avg : sizeof e->state->counter);
+    T_EQ(first, 0);
+    T_EQ(n_bytes, is_first ? sizeof e->state->exp_avg : sizeof e->state->counter);
+    memcpy(place_of(e, tensor), bytes, n_bytes);
     return TUTTI_OK;
 }
 
@@ -124,6 +127,42 @@ T_CASE(tensors_that_lie_elsewhere) {
     T_FAILS(tti_ckpt_read_by(ckpt, TTI_CKPT_OPTIMIZER, s.optimizer, 2, &access), TUTTI_E_PEER,
             "nobody wants it");
     tti_ckpt_close(ckpt);
+}
+
+/* A tensor of several parts, each of which comes in its turn. */
+static tutti_status put_part(void *user, const tti_ckpt_tensor *tensor, uint64_t first,
+                             size_t n_bytes, const void *bytes) {
+    uint64_t *n_done = user;
+    T_EQ(first, *n_done);
+    assert_memory_equal((const char *)tensor->data + first, bytes, n_bytes);
+    *n_done += n_bytes;
+    return TUTTI_OK;
+}
+
+T_CASE(large_tensors_come_in_parts) {
+    T_UNUSED;
+    enum { N = 2 * TTI_PART_ELEMS + 1000 };
+    small_state s;
+    state_init(&s, 11);
+    float *large = malloc(N * sizeof *large);
+    assert_non_null(large);
+    for (int i = 0; i < N; i++) large[i] = (float)i;
+    tti_ckpt_tensor tensor = {"large", {TUTTI_F32, {.n_dims = 1, .dim = {N}}}, large};
+    tti_ckpt_save_desc desc = state_desc(&s);
+    desc.optimizer = &tensor;
+    desc.n_optimizer = 1;
+    T_OK(tti_ckpt_save(&desc));
+    for (int n_threads = 0; n_threads <= 3; n_threads++) {
+        uint64_t n_done = 0;
+        tti_ckpt *ckpt;
+        const tti_readers readers = {.n_threads = n_threads};
+        const tti_ckpt_access access = {.put = put_part, .user = &n_done, .readers = &readers};
+        T_OK(tti_ckpt_open_by(run_dir, &readers, NULL, NULL, &ckpt));
+        T_OK(tti_ckpt_read_by(ckpt, TTI_CKPT_OPTIMIZER, &tensor, 1, &access));
+        T_EQ(n_done, N * sizeof *large);
+        tti_ckpt_close(ckpt);
+    }
+    free(large);
 }
 
 T_CASE(keeps_two_generations) {
@@ -377,6 +416,7 @@ int main(void) {
         CASE(round_trip),
         CASE(nothing_to_save_is_a_checkpoint_too),
         CASE(tensors_that_lie_elsewhere),
+        CASE(large_tensors_come_in_parts),
         CASE(keeps_two_generations),
         CASE(a_damaged_generation_does_not_count),
         CASE(the_same_step_again),

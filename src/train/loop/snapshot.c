@@ -12,6 +12,7 @@
 #include "ckpt/ckpt.h"
 #include "train/job/load_weights.h"
 #include "train/job/optimizer.h"
+#include "train/setup/part_store.h"
 
 typedef struct tensors {
     tti_arena arena;
@@ -28,6 +29,7 @@ typedef struct place {
 /* The user pointer of tti_ckpt_access. */
 typedef struct accessor {
     tti_exec *exec;
+    tti_part_store store; /* of what is read */
     const tti_plan *plan;
     const char *order; /* order of the parameters in the checkpoint that is read */
     size_t *there; /* [n_slots]: locations in the program that wrote it; NULL: nothing was read */
@@ -100,9 +102,12 @@ static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **
                     a->step, tensor->name);
 }
 
-static tutti_status put(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
+/* Parts begin at blocks. */
+static tutti_status put(void *user, const tti_ckpt_tensor *tensor, uint64_t first_byte,
+                        size_t n_bytes, const void *bytes) {
     accessor *a = user;
     const place *at = tensor->data;
+    size_t first = (size_t)(first_byte / sizeof(float)), n = n_bytes / sizeof(float);
     if (!a->there) { /* all tensors must be those of the plan, otherwise some would not be restored
                       */
         a->there = calloc((size_t)a->plan->n_slots + 1, sizeof *a->there);
@@ -111,10 +116,11 @@ static tutti_status put(void *user, const tti_ckpt_tensor *tensor, const void *b
     }
     if (at->k == TTI_STATE_PARAMS) {
         size_t there = a->there[at->slot - a->plan->slots];
-        a->hash_there += hash_param(bytes, at->slot->n_elems, there);
-        a->hash_here += hash_param(bytes, at->slot->n_elems, at->slot->first);
+        uint64_t hash = hash_param(bytes, n, at->slot->first + first);
+        a->hash_here += hash;
+        a->hash_there += there == at->slot->first ? hash : hash_param(bytes, n, there + first);
     }
-    return tti_exec_store_whole(a->exec, at->k, at->slot->param, bytes);
+    return tti_part_store_add(&a->store, at->k, at->slot, first, n, bytes);
 }
 
 /* k: number of a state array; state NULL: the parameter itself. */
@@ -272,13 +278,16 @@ static void warn(void *user, const char *text) {
 static tutti_status read_tensors(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt,
                                  accessor *user) {
     tensors t = {0};
-    const tti_ckpt_access access = {.put = put, .user = user};
-    tutti_status st = tti_exec_pull(exec);
+    tti_readers readers;
+    const tti_ckpt_access access = {.put = put, .user = user, .readers = &readers};
+    tti_exec_readers(exec, &readers);
+    tutti_status st = tti_part_store_begin(exec, false, &user->store);
     if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
     if (st == TUTTI_OK) st = tti_ckpt_read_by(ckpt, TTI_CKPT_MODEL, t.params, t.n_params, &access);
     if (st == TUTTI_OK)
         st = tti_ckpt_read_by(ckpt, TTI_CKPT_OPTIMIZER, t.states, t.n_states, &access);
-    if (st == TUTTI_OK) st = tti_exec_push(exec);
+    if (st == TUTTI_OK) st = tti_part_store_end(&user->store);
+    tti_part_store_fini(&user->store);
     tti_arena_free(&t.arena);
     return st;
 }
@@ -334,7 +343,9 @@ static tutti_status read_state(const tti_ckpt *ckpt, tti_run_state *state) {
 tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                tti_reporter *reporter, tti_run_state *state) {
     tti_ckpt *ckpt;
-    TTI_TRY(tti_ckpt_open(run_dir, warn, reporter, &ckpt));
+    tti_readers readers;
+    tti_exec_readers(exec, &readers);
+    TTI_TRY(tti_ckpt_open_by(run_dir, &readers, warn, reporter, &ckpt));
     tutti_status st = check_identity(b, ckpt);
     if (st == TUTTI_OK) st = check_backend(b, ckpt, reporter);
     if (st == TUTTI_OK) st = read_all(b, exec, ckpt);
@@ -346,7 +357,9 @@ tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const cha
 tutti_status tti_snapshot_restore(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                   tti_run_state *state) {
     tti_ckpt *ckpt;
-    TTI_TRY(tti_ckpt_open(run_dir, NULL, NULL, &ckpt));
+    tti_readers readers;
+    tti_exec_readers(exec, &readers);
+    TTI_TRY(tti_ckpt_open_by(run_dir, &readers, NULL, NULL, &ckpt));
     tutti_status st = read_all(b, exec, ckpt);
     if (st == TUTTI_OK) st = read_state(ckpt, state);
     tti_ckpt_close(ckpt);
