@@ -4,6 +4,7 @@
  * absent: its contents are made again and overwritten.  A failed write does not fail the run. */
 #include "base/files/cache.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/files/atomic_file.h"
-#include "base/str.h"
 
 enum { MAX_PATH = 1024, MAX_BYTES = 256 << 20 };
 
@@ -139,4 +140,60 @@ bool tti_cache_write(const char *name, const char *key, const void *data, size_t
     if (!saved) tti_clear_error();
     tti_str_free(&file);
     return saved;
+}
+
+/* ---- locks ---- */
+
+static const char lock_end[] = ".lock";
+
+/* Locks one byte: a lock belongs to the open file, so threads exclude each other too, and it ends
+ * with a process that is killed. */
+int tti_cache_lock(const char *name, uint64_t what, int timeout_ms) {
+    char file[128], path[MAX_PATH + 128];
+    struct flock byte = {.l_type = F_WRLCK,
+                         .l_whence = SEEK_SET,
+                         .l_start = (off_t)(what >> 2), /* a position in a file is signed */
+                         .l_len = 1};
+    int64_t end_ns = tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
+    if (snprintf(file, sizeof file, "%s%s", name, lock_end) >= (int)sizeof file) return -1;
+    if (!path_of(file, path, sizeof path)) return -1;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    while (fd >= 0 && fcntl(fd, F_OFD_SETLK, &byte) != 0) {
+        bool is_held = errno == EAGAIN || errno == EACCES || errno == EINTR;
+        if (is_held && tti_now_ns() < end_ns) {
+            tti_sleep_ms(1);
+            continue;
+        }
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+void tti_cache_unlock(int lock) {
+    if (lock >= 0) close(lock);
+}
+
+/* ---- damaged files ---- */
+
+static bool is_lock(const char *name) {
+    size_t n = strlen(name), n_end = sizeof lock_end - 1;
+    return n > n_end && strcmp(name + n - n_end, lock_end) == 0;
+}
+
+int tti_cache_find_damaged(tti_str *names) {
+    enum { MAX_LISTED = 10 };
+    char *data;
+    size_t n_bytes;
+    int n = 0;
+    DIR *dir = *tti_cache_dir() ? opendir(tti_cache_dir()) : NULL;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        const char *name = entry->d_name;
+        if (entry->d_type == DT_DIR || is_lock(name) || strstr(name, ".tmp")) continue;
+        if (tti_cache_find(name, "", &data, &n_bytes) == TTI_CACHE_DAMAGED && n++ < MAX_LISTED)
+            tti_str_printf(names, "%s%s", n > 1 ? ", " : "", name);
+        free(data);
+    }
+    if (dir) closedir(dir);
+    return n;
 }

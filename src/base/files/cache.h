@@ -6,6 +6,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
 
 typedef enum tti_cache_found {
     TTI_CACHE_GOOD,
@@ -28,5 +31,16 @@ char *tti_cache_read(const char *name, const char *key, size_t *n_bytes);
 /* Replaces the file atomically.  False: it could not be written; this is no failure, and no error
  * is set. */
 bool tti_cache_write(const char *name, const char *key, const void *data, size_t n_bytes);
+
+/* Makes sure that one worker of the host at a time measures or compiles one thing, whether workers
+ * are threads or processes: lock, look in the cache again, and only then measure.  name: of the
+ * thing, as a file of the cache; what distinguishes things of one file.  Waits up to timeout_ms for
+ * another worker's unlock or end.  -1: no lock, and the caller measures for itself. */
+int tti_cache_lock(const char *name, uint64_t what, int timeout_ms);
+void tti_cache_unlock(int lock); /* takes -1 */
+
+/* Appends the names of files in the cache that are damaged, separated by ", ", at most 10; returns
+ * their number. */
+int tti_cache_find_damaged(tti_str *names);
 
 #endif /* TTI_BASE_CACHE_H */

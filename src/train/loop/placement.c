@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/files/cache.h"
 #include "data/loader/resident.h"
 #include "train/loop/averaging.h"
 
@@ -30,7 +31,27 @@ static tutti_status warn_sharing(tti_reporter *reporter, const tti_worker_loop_d
     return tti_reporter_warn(reporter, text);
 }
 
-tutti_status tti_warn_of_placement(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
+void tti_find_damaged_cache(const tti_worker_loop_desc *desc, char names[TTI_DAMAGED_TEXT]) {
+    tti_str list = {0};
+    names[0] = '\0';
+    if (desc->rank != 0 || desc->blueprint->places.n == 0) return;
+    if (tti_cache_find_damaged(&list) > 0)
+        snprintf(names, TTI_DAMAGED_TEXT, "%s", tti_str_text(&list));
+    tti_str_free(&list);
+}
+
+static tutti_status warn_of_cache(tti_reporter *reporter, const char *damaged) {
+    char text[TTI_DAMAGED_TEXT + 1200];
+    if (!damaged[0]) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "files in %s are damaged and are not used: %s; what they had is measured again",
+             tti_cache_dir(), damaged);
+    return tti_reporter_warn(reporter, text);
+}
+
+tutti_status tti_warn_of_placement(tti_reporter *reporter, const tti_worker_loop_desc *desc,
+                                   const char *damaged) {
+    TTI_TRY(warn_of_cache(reporter, damaged));
     TTI_TRY(warn_of_few_cores(reporter, desc));
     return warn_sharing(reporter, desc);
 }

@@ -6,8 +6,16 @@
 #include "train/loop/worker_loop.h"
 #include "train/report/reporter.h"
 
+enum { TTI_DAMAGED_TEXT = 512 };
+
+/* Names files of the cache of measurements that are damaged, "": none, before a device is opened,
+ * which measures again and replaces them. */
+void tti_find_damaged_cache(const tti_worker_loop_desc *desc, char names[TTI_DAMAGED_TEXT]);
+
+/* damaged: of tti_find_damaged_cache. */
 TUTTI_NODISCARD tutti_status tti_warn_of_placement(tti_reporter *reporter,
-                                                   const tti_worker_loop_desc *desc);
+                                                   const tti_worker_loop_desc *desc,
+                                                   const char *damaged);
 
 /* The largest device memory of a step, which replicas need alike, on rank 0.  Collective. */
 TUTTI_NODISCARD tutti_status tti_report_memory(const tti_worker_loop_desc *desc, tti_exec *exec,

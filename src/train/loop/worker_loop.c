@@ -250,6 +250,8 @@ static tutti_status resume(worker_loop *s) {
 static tutti_status prepare(worker_loop *s) {
     const tti_worker_loop_desc *d = s->desc;
     bool divided = s->b->n_model_ranks > 0;
+    char damaged[TTI_DAMAGED_TEXT];
+    tti_find_damaged_cache(d, damaged);
     if (divided) TTI_TRY(tti_mesh_init(d->comm, &s->b->mesh, &s->mesh));
     tti_worker_desc worker = {.comm = is_async(s) ? NULL : d->comm,
                               .mesh = divided ? &s->mesh : NULL,
@@ -301,7 +303,7 @@ static tutti_status prepare(worker_loop *s) {
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
     if (misses_record(s)) TTI_TRY(record_last_step(s));
     bool goes_on = d->carry && d->carry->has_changed;
-    return goes_on ? TUTTI_OK : tti_warn_of_placement(&s->reporter, d);
+    return goes_on ? TUTTI_OK : tti_warn_of_placement(&s->reporter, d, damaged);
 }
 
 /* ---- evaluation ---- */

@@ -1,4 +1,6 @@
 /* cache_test.c - what was tuned once: read back whole, or not at all.  No device is needed. */
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -169,10 +171,70 @@ T_CASE(where_it_is) {
     T_EQ(judge("/proc/no/cache", NULL, NULL, ""), 0);
 }
 
+static void *take_lock(void *arg) {
+    int *waited = arg, lock = tti_cache_lock("a", 8, 10000);
+    *waited = lock >= 0;
+    tti_cache_unlock(lock);
+    return NULL;
+}
+
+T_CASE(one_worker_at_a_time_has_a_lock) {
+    T_UNUSED;
+    pthread_t thread;
+    int has = 0, lock = tti_cache_lock("a", 8, 0);
+    assert_true(lock >= 0);
+    T_EQ(tti_cache_lock("a", 8, 5), -1); /* held */
+    int other = tti_cache_lock("a", 16, 0), file = tti_cache_lock("b", 8, 0);
+    assert_true(other >= 0 && file >= 0); /* of other things */
+    T_EQ(pthread_create(&thread, NULL, take_lock, &has), 0);
+    pid_t child = fork();
+    if (child == 0) _exit(tti_cache_lock("a", 8, 5) == -1 ? 0 : 1);
+    int status = -1;
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+    tti_cache_unlock(lock);
+    pthread_join(thread, NULL);
+    T_EQ(has, 1);
+    tti_cache_unlock(other);
+    tti_cache_unlock(file);
+    tti_cache_unlock(-1);
+}
+
+T_CASE(a_killed_worker_leaves_no_lock) {
+    T_UNUSED;
+    pid_t child = fork();
+    if (child == 0) {
+        if (tti_cache_lock("killed", 4, 0) < 0) _exit(1);
+        raise(SIGKILL);
+    }
+    int status = 0;
+    T_EQ(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    int lock = tti_cache_lock("killed", 4, 10000);
+    assert_true(lock >= 0);
+    tti_cache_unlock(lock);
+}
+
+T_CASE(damaged_files_are_named) {
+    T_UNUSED;
+    tti_str names = {0};
+    T_EQ(tti_cache_find_damaged(&names), 0); /* neither locks nor files of another key */
+    tti_cache_write("cut", "key", "data", 4);
+    put_bytes("cut", "tutti-cache", 11);
+    T_EQ(tti_cache_find_damaged(&names), 1);
+    assert_string_equal(tti_str_text(&names), "cut");
+    tti_cache_write("cut", "key", "data", 4);
+    T_EQ(tti_cache_find_damaged(&names), 0);
+    tti_str_free(&names);
+}
+
 int main(void) {
     /* where_it_is comes first: its children must not know the folder yet. */
     const struct CMUnitTest tests[] = {cmocka_unit_test(where_it_is),
                                        cmocka_unit_test(what_was_written_is_read),
+                                       cmocka_unit_test(one_worker_at_a_time_has_a_lock),
+                                       cmocka_unit_test(a_killed_worker_leaves_no_lock),
+                                       cmocka_unit_test(damaged_files_are_named),
                                        cmocka_unit_test(another_key_is_another_file),
                                        cmocka_unit_test(damaged_files),
                                        cmocka_unit_test(why_a_file_is_not_good),

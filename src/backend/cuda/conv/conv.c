@@ -397,8 +397,9 @@ static bool totals_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan, 
     return win;
 }
 
-/* As totals_win, remembered on disk. */
+/* As totals_win, remembered on disk: one worker of the host measures. */
 static bool known_to_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan) {
+    enum { TIMEOUT_MS = 60000 };
     tti_dnn_graph *g = malloc(sizeof *g);
     tti_str key = {0};
     char name[40];
@@ -413,10 +414,13 @@ static bool known_to_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan
     free(g);
     if (!key.failed) {
         snprintf(name, sizeof name, "conv-%016llx", (unsigned long long)tti_hash_name(key.text));
-        char *step_sums = tti_cache_read(name, key.text, &n);
-        win = step_sums && n > 0 ? step_sums[0] == 'y' : totals_win(s, node, plan, &measured);
+        char *answer = tti_cache_read(name, key.text, &n);
+        int lock = answer ? -1 : tti_cache_lock("conv", tti_hash_name(key.text), TIMEOUT_MS);
+        if (lock >= 0) answer = tti_cache_read(name, key.text, &n); /* of another worker */
+        win = answer && n > 0 ? answer[0] == 'y' : totals_win(s, node, plan, &measured);
         if (measured) tti_cache_write(name, key.text, win ? "y" : "n", 1);
-        free(step_sums);
+        tti_cache_unlock(lock);
+        free(answer);
     }
     tti_str_free(&key);
     return win;

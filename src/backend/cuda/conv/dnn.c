@@ -16,6 +16,7 @@
 #include "backend/cuda/conv/dnn_lib.h"
 #include "backend/cuda/runtime/timing.h"
 #include "base/files/cache.h"
+#include "base/philox.h"
 #include "base/thread.h"
 
 enum { MAX_CONFIGS = 48, MAX_NOTES = 32, N_WARM = 2, N_TIMED = 5 };
@@ -485,10 +486,13 @@ static bool is_wanted(const dnn_device *d, const char *key) {
     return wanted != NULL;
 }
 
+static bool is_timed(const tti_dnn_choice *choice) {
+    return choice->n_timed > 1 && !choice->deterministic;
+}
+
 /* Takes the plan if it is compiled later. */
 static bool want_plan(dnn_device *d, const tti_dnn_choice *choice, tti_dnn_plan *plan) {
-    bool is_timed = choice->n_timed > 1 && !choice->deterministic;
-    if (is_timed || is_wanted(d, plan->key)) return false;
+    if (is_timed(choice) || is_wanted(d, plan->key)) return false;
     wanted_plan *wanted = calloc(1, sizeof *wanted);
     if (!wanted) return false;
     *wanted = (wanted_plan){.next = d->wanted, .choice = *choice, .plan = plan};
@@ -528,6 +532,19 @@ void tti_cuda_dnn_collect_end(void) {
     tti_clear_error();
 }
 
+/* One worker of the host chooses a plan by its time; the others wait and read it. */
+static tutti_status choose_once(dnn_device *d, const tti_dnn_choice *choice, tti_dnn_plan *plan) {
+    enum { TIMEOUT_MS = 60000 };
+    int lock = is_timed(choice) ? tti_cache_lock("dnn", tti_hash_name(plan->key), TIMEOUT_MS) : -1;
+    tutti_status st = TUTTI_OK;
+    if (lock < 0 || !load_plan(d, choice, plan)) {
+        st = choose(d, choice, plan);
+        if (st == TUTTI_OK) save_plan(d, plan);
+    }
+    tti_cache_unlock(lock);
+    return st;
+}
+
 tutti_status tti_dnn_plan_get(const tti_dnn_graph *graph, const tti_dnn_choice *choice,
                               tti_dnn_plan **out) {
     dnn_device *d;
@@ -551,12 +568,11 @@ tutti_status tti_dnn_plan_get(const tti_dnn_graph *graph, const tti_dnn_choice *
             if (!want_plan(d, choice, plan)) plan_destroy(d->lib, plan);
             return tti_fail(TUTTI_E_UNSUPPORTED, "cuDNN: compiled later");
         }
-        tutti_status st = choose(d, choice, plan);
+        tutti_status st = choose_once(d, choice, plan);
         if (st != TUTTI_OK) {
             plan_destroy(d->lib, plan);
             return st;
         }
-        save_plan(d, plan);
     }
     plan->next = d->plans, d->plans = plan;
     *out = plan;

@@ -8,10 +8,11 @@
  *
  * Large products are timed on the device: cublasLt's first algorithm is often 5 % slower than the
  * best of the others, and large products run at the power limit, where the fastest one cold need
- * not be the fastest.  The choice is kept for the process and, as its 64 bytes, on disk.  Exact
- * mode always uses the first one: a choice by the clock, or by a file, would let the bits of two
- * machines differ.  Algorithms that add parts of k in the output are never allowed; those that add
- * them from the workspace do so in a fixed order. */
+ * not be the fastest.  The choice is kept for the process and, as its 64 bytes, on disk: one worker
+ * of a host times a product, the others wait for its choice.  Exact mode always uses the first one:
+ * a choice by the clock, or by a file, would let the bits of two machines differ.  Algorithms that
+ * add parts of k in the output are never allowed; those that add them from the workspace do so in a
+ * fixed order. */
 #include "backend/cuda/gemm/blas.h"
 
 #include <cublasLt.h>
@@ -26,6 +27,7 @@
 #include "backend/cuda/runtime/library.h"
 #include "backend/cuda/runtime/timing.h"
 #include "base/files/cache.h"
+#include "base/philox.h"
 
 #define FUNCTIONS(X)                        \
     X(cublasLtCreate)                       \
@@ -140,7 +142,7 @@ void tti_cuda_blas_release(void *blas) {
     if (blas) lt.cublasLtDestroy(blas);
 }
 
-/* ---- choices: one list for the process, and its file ---- */
+/* ---- choices: one list for the process, and a file for each kind of device and library ---- */
 
 typedef struct choice {
     tti_blas_problem problem;
@@ -149,14 +151,16 @@ typedef struct choice {
 } choice;
 
 static struct {
-    pthread_mutex_t lock; /* held while timing, so that workers wait for the first one's answer */
-    bool loaded;
-    char key[256];
+    pthread_mutex_t lock;   /* of the list */
+    pthread_mutex_t timing; /* held while timing where the cache has no locks */
+    bool has_key;
+    char key[256], file[40];
     choice *all; /* [n], grows */
     size_t n, capacity;
-} choices = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} choices = {.lock = PTHREAD_MUTEX_INITIALIZER, .timing = PTHREAD_MUTEX_INITIALIZER};
 
-static const char choices_file[] = "cublaslt-choices";
+/* A worker that another one waits for times for some seconds. */
+enum { LOCK_TIMEOUT_MS = 60000 };
 
 static bool grow(size_t n) {
     if (n <= choices.capacity) return true;
@@ -168,36 +172,46 @@ static bool grow(size_t n) {
     return true;
 }
 
-static void load_choices(void) {
-    int driver = 0;
-    size_t n_bytes = 0;
-    cudaDriverGetVersion(&driver);
-    snprintf(choices.key, sizeof choices.key, "3 %zu %d %zu %s", sizeof(choice), driver,
-             lt.cublasLtGetVersion(), tti_cuda_device()->name);
-    char *data = tti_cache_read(choices_file, choices.key, &n_bytes);
-    if (data && n_bytes % sizeof(choice) == 0 && grow(n_bytes / sizeof(choice))) {
-        if (n_bytes) memcpy(choices.all, data, n_bytes);
-        choices.n = n_bytes / sizeof(choice);
-    }
-    free(data);
-    choices.loaded = true;
-}
-
-/* With the lock held. */
-static const choice *find_choice(const tti_blas_problem *problem) {
-    if (!choices.loaded) load_choices();
+/* With the lock held, as the functions below. */
+static choice *find_choice(const tti_blas_problem *problem) {
     for (size_t i = 0; i < choices.n; i++)
         if (memcmp(&choices.all[i].problem, problem, sizeof *problem) == 0) return &choices.all[i];
     return NULL;
 }
 
-/* With the lock held.  A second choice for a problem replaces the first. */
+static void make_key(void) {
+    int driver = 0;
+    if (choices.has_key) return;
+    cudaDriverGetVersion(&driver);
+    snprintf(choices.key, sizeof choices.key, "3 %zu %d %zu %s", sizeof(choice), driver,
+             lt.cublasLtGetVersion(), tti_cuda_device()->name);
+    snprintf(choices.file, sizeof choices.file, "cublaslt-%016llx",
+             (unsigned long long)tti_hash_name(choices.key));
+    choices.has_key = true;
+}
+
+/* Adds what the file has; other workers of this host write it too. */
+static void load_choices(void) {
+    size_t n_bytes = 0;
+    char *data = tti_cache_read(choices.file, choices.key, &n_bytes);
+    size_t n = data && n_bytes % sizeof(choice) == 0 ? n_bytes / sizeof(choice) : 0;
+    for (size_t i = 0; i < n && grow(choices.n + 1); i++) {
+        choice read;
+        memcpy(&read, data + i * sizeof read, sizeof read);
+        if (!find_choice(&read.problem)) choices.all[choices.n++] = read;
+    }
+    free(data);
+}
+
+/* A second choice for a problem replaces the first. */
 static void keep_choice(const choice *chosen) {
-    choice *old = (choice *)find_choice(&chosen->problem);
-    if (!old && !grow(choices.n + 1)) return;
-    if (!old) old = &choices.all[choices.n++];
-    *old = *chosen;
-    tti_cache_write(choices_file, choices.key, choices.all, choices.n * sizeof(choice));
+    int lock = tti_cache_lock(choices.file, 0, LOCK_TIMEOUT_MS);
+    load_choices();
+    choice *old = find_choice(&chosen->problem);
+    if (!old && grow(choices.n + 1)) old = &choices.all[choices.n++];
+    if (old) *old = *chosen;
+    tti_cache_write(choices.file, choices.key, choices.all, choices.n * sizeof(choice));
+    tti_cache_unlock(lock);
 }
 
 /* ---- plans ---- */
@@ -513,40 +527,69 @@ static bool take_known(cublasLtHandle_t handle, tti_blas_plan *plan) {
 
 /* Usually there is one kind of device; others in the same process do not use the file. */
 static bool same_device(void) {
-    if (!choices.loaded) load_choices();
     const char *name = tti_cuda_device()->name;
     size_t n = strlen(choices.key), n_name = strlen(name);
     return n > n_name && strcmp(choices.key + n - n_name, name) == 0 &&
            choices.key[n - n_name - 1] == ' ';
 }
 
-static void take_timed(cublasLtHandle_t handle, tti_blas_plan *plan, const candidates *found) {
-    double us;
-    const cublasLtMatmulHeuristicResult_t *best = &found->all[fastest(handle, plan, found, &us)];
-    take(plan, best, us);
-    choice chosen = {.problem = plan->problem, .algo = best->algo, .us = us};
-    if (us > 0 && same_device()) keep_choice(&chosen);
+/* *shared: whether choices for this device are shared. */
+static bool look_up(cublasLtHandle_t handle, tti_blas_plan *plan, bool reload, bool *shared) {
+    pthread_mutex_lock(&choices.lock);
+    make_key();
+    *shared = same_device();
+    if (*shared && reload) load_choices();
+    bool known = *shared && take_known(handle, plan);
+    pthread_mutex_unlock(&choices.lock);
+    return known;
+}
+
+/* Asks and times.  *found: whether there is an algorithm. */
+static tutti_status choose_anew(cublasLtHandle_t handle, tti_blas_plan *plan, bool timed,
+                                bool shared, bool *found) {
+    candidates *all = malloc(sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "matrix product: out of memory for its candidates");
+    tutti_status st = ask(handle, plan, all);
+    *found = st == TUTTI_OK && all->n > 0;
+    double us = 0;
+    if (*found) take(plan, &all->all[timed ? fastest(handle, plan, all, &us) : 0], 0);
+    plan->us = us;
+    choice chosen = {.problem = plan->problem, .algo = plan->algo, .us = us};
+    free(all);
+    if (!shared || us <= 0) return st;
+    pthread_mutex_lock(&choices.lock);
+    keep_choice(&chosen);
+    pthread_mutex_unlock(&choices.lock);
+    return st;
+}
+
+static uint64_t hash_problem(const tti_blas_problem *problem) {
+    uint64_t hash = 14695981039346656037u;
+    const unsigned char *bytes = (const unsigned char *)problem;
+    for (size_t i = 0; i < sizeof *problem; i++) hash = (hash ^ bytes[i]) * 1099511628211u;
+    return hash | 4; /* 0 is the lock of the file */
+}
+
+/* The first worker of the host that wants a product times it; the others wait for its choice. */
+static tutti_status choose_timed(cublasLtHandle_t handle, tti_blas_plan *plan, bool *found) {
+    bool shared;
+    *found = true;
+    if (look_up(handle, plan, false, &shared)) return TUTTI_OK;
+    int lock =
+        shared ? tti_cache_lock(choices.file, hash_problem(&plan->problem), LOCK_TIMEOUT_MS) : -1;
+    if (lock < 0) pthread_mutex_lock(&choices.timing);
+    tutti_status st = TUTTI_OK;
+    if (!look_up(handle, plan, true, &shared)) st = choose_anew(handle, plan, true, shared, found);
+    if (lock < 0) pthread_mutex_unlock(&choices.timing);
+    tti_cache_unlock(lock);
+    return st;
 }
 
 /* *found: whether there is an algorithm. */
 static tutti_status choose(cublasLtHandle_t handle, tti_blas_plan *plan, bool *found) {
     bool timed = !plan->problem.exact && flops_of(&plan->problem) >= large_flops;
-    candidates *all = malloc(sizeof *all);
-    if (!all) return tti_fail(TUTTI_E_NOMEM, "matrix product: out of memory for its candidates");
-    *found = true;
-    if (timed) pthread_mutex_lock(&choices.lock);
-    tutti_status st = TUTTI_OK;
-    if (!timed || !same_device() || !take_known(handle, plan)) {
-        st = ask(handle, plan, all);
-        *found = st == TUTTI_OK && all->n > 0;
-        if (*found && timed)
-            take_timed(handle, plan, all);
-        else if (*found)
-            take(plan, &all->all[0], 0);
-    }
-    if (timed) pthread_mutex_unlock(&choices.lock);
-    free(all);
-    return st;
+    return timed ? choose_timed(handle, plan, found)
+                 : choose_anew(handle, plan, false, false, found);
 }
 
 /* cublasLt counts rows and columns in 32 bits, batches in 16, and wants room for 8 in a row of aux.

@@ -171,6 +171,13 @@ static struct {
 
 static const char timings_file[] = "wgmma-times";
 
+static double find_timing(const tti_cuda_wgmma_desc *desc) {
+    for (size_t i = 0; i < timings.n; i++)
+        if (memcmp(&timings.all[i].desc, desc, sizeof *desc) == 0) return timings.all[i].us;
+    return -1;
+}
+
+/* Adds what the file has; other workers of this host write it too. */
 static void load_timings(void) {
     int driver = 0;
     size_t n_bytes = 0;
@@ -178,9 +185,11 @@ static void load_timings(void) {
     snprintf(timings.key, sizeof timings.key, "1 %zu %d %s %s", sizeof(timing), driver,
              TUTTI_VERSION, tti_cuda_device()->name);
     char *data = tti_cache_read(timings_file, timings.key, &n_bytes);
-    if (data && n_bytes % sizeof(timing) == 0 && n_bytes <= sizeof timings.all) {
-        if (n_bytes) memcpy(timings.all, data, n_bytes);
-        timings.n = n_bytes / sizeof(timing);
+    size_t n = data && n_bytes % sizeof(timing) == 0 ? n_bytes / sizeof(timing) : 0;
+    for (size_t i = 0; i < n && timings.n < TTI_COUNT(timings.all); i++) {
+        timing read;
+        memcpy(&read, data + i * sizeof read, sizeof read);
+        if (find_timing(&read.desc) < 0 && read.us > 0) timings.all[timings.n++] = read;
     }
     free(data);
     timings.loaded = true;
@@ -233,16 +242,25 @@ static double measure(const tti_cuda_wgmma_desc *desc) {
     return TTI_MAX(us, 0);
 }
 
-double tti_cuda_wgmma_us(const tti_cuda_wgmma_desc *desc) {
-    double us = -1;
-    pthread_mutex_lock(&timings.lock);
-    if (!timings.loaded) load_timings();
-    for (size_t i = 0; i < timings.n && us < 0; i++)
-        if (memcmp(&timings.all[i].desc, desc, sizeof *desc) == 0) us = timings.all[i].us;
+/* With the lock held.  One worker of the host measures, the others wait for its result. */
+static double measure_once(const tti_cuda_wgmma_desc *desc) {
+    enum { TIMEOUT_MS = 60000 };
+    int lock = tti_cache_lock(timings_file, 0, TIMEOUT_MS);
+    load_timings();
+    double us = find_timing(desc);
     if (us < 0) {
         us = measure(desc);
         if (us > 0) keep_timing(desc, us);
     }
+    tti_cache_unlock(lock);
+    return us;
+}
+
+double tti_cuda_wgmma_us(const tti_cuda_wgmma_desc *desc) {
+    pthread_mutex_lock(&timings.lock);
+    if (!timings.loaded) load_timings();
+    double us = find_timing(desc);
+    if (us < 0) us = measure_once(desc);
     pthread_mutex_unlock(&timings.lock);
     return us;
 }
