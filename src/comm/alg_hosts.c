@@ -30,11 +30,12 @@ typedef struct levels {
     tti_term *outer; /* the leaves; the additions between leaves        */
     leaf *leaves;
     int n_leaves;
-    int leaves_of[TTI_MAX_NET_RANKS]; /* by host */
+    int *leaves_of; /* [n_hosts], owned */
     tutti_dtype wide;
     size_t elem, wide_elem;
     /* Scratch memory of the comm: */
     const void **srcs;      /* of a sum, by term */
+    unsigned char **at;     /* [n_hosts]: the leaves of this rank's partition */
     void *sum_scratch;      /* of tti_sum_block  */
     unsigned char *widened; /* TTI_SUM_BLOCK elements of each term; only of f16 and bf16 */
     unsigned char *staging; /* leaves to send, leaves that arrive, leaves of this host */
@@ -80,6 +81,7 @@ static void levels_destroy(levels *l) {
     free(l->inner);
     free(l->outer);
     free(l->leaves);
+    free(l->leaves_of);
 }
 
 static tutti_status levels_create(const tti_work *work, levels *l) {
@@ -90,9 +92,10 @@ static tutti_status levels_create(const tti_work *work, levels *l) {
     l->inner = calloc(n, sizeof *l->inner);
     l->outer = calloc(n, sizeof *l->outer);
     l->leaves = calloc(n, sizeof *l->leaves);
+    l->leaves_of = calloc((size_t)work->comm->n_hosts, sizeof *l->leaves_of);
     bool *starts = calloc(n, sizeof *starts);
     int *n_outer = calloc(n, sizeof *n_outer);
-    bool ok = l->inner && l->outer && l->leaves && starts && n_outer;
+    bool ok = l->inner && l->outer && l->leaves && l->leaves_of && starts && n_outer;
     if (ok) {
         find_leaves(l, starts, n_outer);
         list_leaves(l, starts, n_outer);
@@ -107,11 +110,9 @@ static tutti_status levels_create(const tti_work *work, levels *l) {
 /* ---- assignment of partitions to ranks ---- */
 
 int tti_agent(const tutti_comm *comm, int host, int owner) {
-    int ranks[TTI_MAX_NET_RANKS], n = 0;
     if (tti_comm_host_of(comm, owner) == host) return owner;
-    for (int r = 0; r < comm->n_ranks; r++)
-        if (tti_comm_host_of(comm, r) == host) ranks[n++] = r;
-    return ranks[owner % n];
+    int first = comm->host_first[host], n = comm->host_first[host + 1] - first;
+    return comm->by_host[first + owner % n];
 }
 
 /* The first element of a rank's partition of the block, and its length. */
@@ -282,7 +283,7 @@ static tutti_status alloc_scratch(levels *l) {
         if (acts_for(l, p)) n_staged += (size_t)l->leaves_of[here];
     size_t n_partition = TTI_MIN(block_elems(l), extent(l->work));
     if (!l->work->bounds) n_partition /= (size_t)comm->n_ranks;
-    size_t table_bytes = (n_terms * sizeof(void *) + 63) & ~(size_t)63;
+    size_t table_bytes = ((n_terms + (size_t)comm->n_hosts) * sizeof(void *) + 63) & ~(size_t)63;
     size_t wide_bytes =
         l->wide == l->work->dtypes.term ? 0 : n_terms * TTI_SUM_BLOCK * l->wide_elem;
     unsigned char *memory =
@@ -290,6 +291,7 @@ static tutti_status alloc_scratch(levels *l) {
                                    n_staged * (n_partition + 128) * l->wide_elem);
     if (!memory) return TUTTI_E_NOMEM;
     l->srcs = (const void **)(void *)memory;
+    l->at = (unsigned char **)(void *)memory + n_terms;
     l->sum_scratch = memory + table_bytes;
     l->widened = memory + table_bytes + tti_sum_scratch_bytes();
     l->staging = l->widened + wide_bytes;
@@ -297,7 +299,7 @@ static tutti_status alloc_scratch(levels *l) {
 }
 
 static tutti_status run_blocks(levels *l) {
-    unsigned char *at[TTI_MAX_NET_RANKS];
+    unsigned char **at = l->at;
     size_t n_block = block_elems(l), n_all = extent(l->work);
     for (l->first = 0; l->first < n_all; l->first += n_block) {
         l->n_elems = TTI_MIN(n_block, n_all - l->first);

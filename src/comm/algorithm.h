@@ -19,9 +19,11 @@ struct tutti_comm {
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
     tutti_status broken; /* first failure that may have parted the ranks              */
     char broken_text[512];
-    int *number_of; /* [n_ranks] owned, rank numbers for messages: those of the communicator that
-                       this one was split from; NULL: its own */
-    int *host_of;   /* [n_ranks] owned; NULL: all on host 0 */
+    int *number_of;  /* [n_ranks] owned, rank numbers for messages: those of the communicator that
+                        this one was split from; NULL: its own */
+    int *host_of;    /* [n_ranks] owned; NULL: all on host 0 */
+    int *by_host;    /* [n_ranks] owned: the ranks of host 0, rising, then those of host 1, ... */
+    int *host_first; /* [n_hosts + 1] owned: where those of each host begin */
     int n_hosts;
     tti_sum_order by_rank;  /* one term per rank; zero: not needed yet                   */
     tti_sum_order by_shard; /* of the last reduce_shards; n_shards 0: none yet           */
@@ -109,6 +111,10 @@ void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes);
 /* The host of a rank; its number in messages. */
 int tti_comm_host_of(const tutti_comm *comm, int rank);
 int tti_comm_number_of(const tutti_comm *comm, int rank);
+
+/* Whether each rank should have few partners, and the most that is a payload (transport.h). */
+bool tti_comm_is_sparse(const tutti_comm *comm);
+size_t tti_comm_inline_bytes(const tutti_comm *comm);
 
 /* The buffer of a rank that the agreement made visible; the payload that it sent along. */
 void *tti_comm_view(const tutti_comm *comm, int rank, int buf);

@@ -109,8 +109,22 @@ int tti_comm_number_of(const tutti_comm *comm, int rank) {
     return comm->number_of ? comm->number_of[rank] : rank;
 }
 
-/* Counts the bytes of an agreement: a record with its payload to each rank. */
+bool tti_comm_is_sparse(const tutti_comm *comm) {
+    return comm->transport->is_sparse && comm->transport->is_sparse(comm->state);
+}
+
+size_t tti_comm_inline_bytes(const tutti_comm *comm) {
+    return comm->transport->inline_bytes ? comm->transport->inline_bytes(comm->state)
+                                         : (size_t)TTI_INLINE_BYTES;
+}
+
+/* Counts the bytes of an agreement: a record with its payload to each rank.  In a sparse group
+ * only the payload is counted, once: the first ranks of hosts send the rest. */
 static void count_agreement(tutti_comm *comm, size_t n_inline) {
+    if (tti_comm_is_sparse(comm)) {
+        comm->moved.inside += n_inline;
+        return;
+    }
     if (comm->n_hosts == 1) {
         comm->moved.inside += (size_t)(comm->n_ranks - 1) * (sizeof(tti_call) + n_inline);
         return;

@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -40,7 +41,9 @@ typedef struct opening {
     invitation invite;
     tti_link_desc desc;
     int near_fd, far_fd; /* listeners; -1: none */
-    int fds[TTI_MAX_NET_RANKS];
+    int *fds;            /* [n_ranks], owned */
+    bool *wanted;        /* [n_ranks], owned */
+    tcp_place *places;   /* [n_ranks], owned: not used */
     int64_t deadline_ns;
 } opening;
 
@@ -132,6 +135,11 @@ static bool find_interface(const tutti_comm *comm, int rank, tcp_place *out) {
     if (comm->transport != &tti_transport_tcp) return false;
     const net_state *net = comm->state;
     const tcp_state *tcp = net->wire;
+    if (tcp->port) {
+        int own = tcp->port_ranks ? tcp->port_ranks[comm->rank] : comm->rank;
+        return tti_tcp_place_of_spot(&tti_tcp_port_spots(tcp->port)[own], out) == TUTTI_OK &&
+               out->at.ss_family != AF_UNIX;
+    }
     *out = (tcp_place){.n_bytes = sizeof out->at};
     return getsockname(tcp->peers[rank].fd, (struct sockaddr *)&out->at, &out->n_bytes) == 0 &&
            out->at.ss_family != AF_UNIX;
@@ -166,13 +174,11 @@ static tutti_status invite(opening *o) {
 }
 
 static tutti_status admit(opening *o, bool near) {
-    bool wanted[TTI_MAX_NET_RANKS] = {false};
-    tcp_place places[TTI_MAX_NET_RANKS];
     int n = 0;
     for (int r = 0; r < o->comm->n_ranks; r++)
-        n += wanted[r] = r != o->root && is_near(o, r) == near;
+        n += o->wanted[r] = r != o->root && is_near(o, r) == near;
     if (n == 0) return TUTTI_OK;
-    return tti_tcp_admit(&o->desc, near ? o->near_fd : o->far_fd, wanted, o->fds, places,
+    return tti_tcp_admit(&o->desc, near ? o->near_fd : o->far_fd, o->wanted, o->fds, o->places,
                          near ? "unix:" : "a port of its host", o->deadline_ns);
 }
 
@@ -244,17 +250,8 @@ static tutti_status check_invitation(opening *o) {
 static tutti_status introduce(const opening *o, int fd) {
     int64_t deadline_ns = TTI_MIN(o->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
     tcp_challenge challenge;
-    tcp_hello hello;
-    tcp_answer answer;
-    if (!tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns))
-        return tti_fail(TUTTI_E_IO, "the process that listens there sends nothing (%s)",
-                        strerror(errno));
-    TTI_TRY(tti_tcp_check_challenge(&challenge));
-    tti_tcp_hello(&o->desc, o->root, 0, &challenge, &hello);
-    if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
-        !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))
-        return tti_fail(TUTTI_E_IO, "the connection broke (%s)", strerror(errno));
-    return tti_tcp_check_answer(&o->desc, &hello, &answer);
+    TTI_TRY(tti_tcp_hear_challenge(fd, deadline_ns, &challenge));
+    return tti_tcp_prove(&o->desc, fd, o->root, 0, &challenge, deadline_ns);
 }
 
 static tutti_status call_at(const opening *o, const tcp_place *place, int *out) {
@@ -335,11 +332,25 @@ static tutti_status take_channel(opening *o, const size_t *area_bytes, int n_are
 
 /* ---- both ---- */
 
-static void close_rest(opening *o, int n) {
-    for (int r = 0; r < n; r++)
+static void close_rest(opening *o) {
+    for (int r = 0; o->fds && r < o->comm->n_ranks; r++)
         if (o->fds[r] >= 0) close(o->fds[r]);
+    free(o->fds);
+    free(o->wanted);
+    free(o->places);
     if (o->near_fd >= 0) close(o->near_fd);
     if (o->far_fd >= 0) close(o->far_fd);
+}
+
+static tutti_status alloc_opening(opening *o) {
+    size_t n = (size_t)o->comm->n_ranks;
+    o->fds = malloc(n * sizeof *o->fds);
+    o->wanted = calloc(n, sizeof *o->wanted);
+    o->places = calloc(n, sizeof *o->places);
+    for (size_t r = 0; o->fds && r < n; r++) o->fds[r] = -1;
+    return o->fds && o->wanted && o->places
+               ? TUTTI_OK
+               : tti_fail(TUTTI_E_NOMEM, "channel: no memory for %zu ranks", n);
 }
 
 static tutti_status open_all(opening *o, const size_t *area_bytes, int n_areas,
@@ -357,18 +368,15 @@ static tutti_status open_all(opening *o, const size_t *area_bytes, int n_areas,
 
 tutti_status tti_channels_open(tutti_comm *comm, int root, const size_t *area_bytes, int n_areas,
                                tti_channel **channels) {
-    if (comm->n_ranks > TTI_MAX_NET_RANKS)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "channel: connects at most %d ranks, not %d",
-                        TTI_MAX_NET_RANKS, comm->n_ranks);
     opening o = {.comm = comm, .root = root, .near_fd = -1, .far_fd = -1};
     o.desc = (tti_link_desc){.rank = comm->rank,
                              .n_ranks = comm->n_ranks,
                              .timeout_ms = comm->timeout_ms,
                              .job = "channels"};
-    for (int r = 0; r < TTI_MAX_NET_RANKS; r++) o.fds[r] = -1;
     for (int r = 0; r < comm->n_ranks; r++) channels[r] = NULL;
-    tutti_status st = open_all(&o, area_bytes, n_areas, channels);
-    close_rest(&o, TTI_MAX_NET_RANKS);
+    tutti_status st = alloc_opening(&o);
+    if (st == TUTTI_OK) st = open_all(&o, area_bytes, n_areas, channels);
+    close_rest(&o);
     if (st == TUTTI_OK) return st;
     tti_comm_abort(comm, tutti_last_error()); /* the others wait for this one */
     for (int r = 0; r < comm->n_ranks; r++) {

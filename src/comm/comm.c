@@ -45,7 +45,7 @@ static tutti_status find_transport(const tutti_comm_desc *desc, const tti_transp
 
 static tutti_status check_desc(const tutti_comm_desc *desc) {
     if (!desc) return tti_fail(TUTTI_E_INVALID, "comm_create: desc is NULL");
-    int most = desc->group ? TTI_MAX_HOST_RANKS : TTI_MAX_NET_RANKS;
+    int most = desc->group ? TTI_MAX_HOST_RANKS : TTI_MAX_RANKS;
     if (desc->n_ranks < 1 || desc->n_ranks > most)
         return tti_fail(TUTTI_E_INVALID, "comm_create: n_ranks must be in 1 .. %d%s, got %d", most,
                         desc->group ? "" : " without a group of one host", desc->n_ranks);
@@ -68,10 +68,6 @@ static tutti_status join(tutti_comm *comm, tutti_comm_desc *desc) {
         desc->group = comm->own_group;
     }
     TTI_TRY(find_transport(desc, &comm->transport));
-    if (comm->transport->hosts && comm->n_ranks > TTI_MAX_NET_RANKS)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "comm_create: transport \"%s\" connects at most %d ranks, not %d",
-                        comm->transport->name, TTI_MAX_NET_RANKS, comm->n_ranks);
     TTI_TRY(comm->transport->join(desc, &comm->state));
     return tti_comm_find_hosts(comm);
 }
@@ -82,6 +78,15 @@ tutti_status tti_comm_find_hosts(tutti_comm *comm) {
     comm->host_of = calloc((size_t)comm->n_ranks, sizeof *comm->host_of);
     if (!comm->host_of) return tti_fail(TUTTI_E_NOMEM, "comm_create: %d ranks", comm->n_ranks);
     comm->n_hosts = comm->transport->hosts(comm->state, comm->host_of);
+    comm->by_host = calloc((size_t)comm->n_ranks, sizeof *comm->by_host);
+    comm->host_first = calloc((size_t)comm->n_hosts + 2, sizeof *comm->host_first);
+    if (!comm->by_host || !comm->host_first)
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: %d ranks", comm->n_ranks);
+    /* Counted two places ahead, so that each number becomes the start of its host at last. */
+    for (int r = 0; r < comm->n_ranks; r++) comm->host_first[comm->host_of[r] + 2]++;
+    for (int h = 1; h < comm->n_hosts; h++) comm->host_first[h + 1] += comm->host_first[h];
+    for (int r = 0; r < comm->n_ranks; r++)
+        comm->by_host[comm->host_first[comm->host_of[r] + 1]++] = r;
     return TUTTI_OK;
 }
 
@@ -117,6 +122,8 @@ void tutti_comm_destroy(tutti_comm *comm) {
     free(comm->scratch);
     free(comm->number_of);
     free(comm->host_of);
+    free(comm->by_host);
+    free(comm->host_first);
     tti_message_list_free(&comm->messages);
     free(comm);
 }
@@ -126,7 +133,7 @@ void tti_comm_keep_group(tutti_comm *comm, tutti_comm_group *group) { comm->own_
 tutti_status tutti_comm_alloc(tutti_comm *comm, size_t n_bytes, void **out) {
     TTI_TRY(tti_check_comm("comm_alloc", comm));
     if (!out) return tti_fail(TUTTI_E_INVALID, "comm_alloc: out is NULL");
-    if (n_bytes > PTRDIFF_MAX / (size_t)TTI_MAX(comm->n_ranks, TTI_MAX_NET_RANKS) / 2)
+    if (n_bytes > PTRDIFF_MAX / (size_t)TTI_MAX(comm->n_ranks, (int)TTI_MAX_HOST_RANKS) / 2)
         return tti_fail(TUTTI_E_INVALID, "comm_alloc: %zu bytes are too many", n_bytes);
     tti_offer offer = {.call = {.kind = TTI_CALL_ALLOC, .n_elems = n_bytes}};
     tutti_status st = tti_call_begin(comm, &offer, NULL);
@@ -185,8 +192,8 @@ static tutti_status all_reduce(tti_work *work, tutti_comm_alg alg) {
                                 .alg = alg,
                                 .n_elems = work->n_elems}};
     size_t n_bytes = work->n_elems * tutti_dtype_bytes(work->dtypes.term);
-    bool is_inline =
-        n_bytes <= TTI_INLINE_BYTES && (alg == TUTTI_ALG_AUTO || alg == TUTTI_ALG_DIRECT);
+    bool is_inline = n_bytes <= tti_comm_inline_bytes(comm) &&
+                     (alg == TUTTI_ALG_AUTO || alg == TUTTI_ALG_DIRECT);
     if (is_inline && sums_in_agreement(work)) return reduce_by_agreement(work, &offer);
     TTI_TRY(tti_sum_order_ranks_once(comm->n_ranks, &comm->by_rank));
     if (is_inline) {

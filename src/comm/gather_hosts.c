@@ -13,14 +13,17 @@ typedef struct stages {
     tutti_comm *comm;
     const tti_partitions_desc *desc;
     size_t elem, block_bytes; /* of a partition at a time, the same on every host */
-    int taker[TTI_MAX_NET_RANKS];
-    int slot[TTI_MAX_NET_RANKS];
+    int *taker;               /* [n_ranks] */
+    int *slot;                /* [n_ranks] */
+    int *n_taken;             /* [n_ranks]: scratch */
 } stages;
 
 /* Fills the rank that receives each partition on a host; returns the largest number of partitions
  * of one rank. */
-static int list_takers(const tutti_comm *comm, int host, int *taker, int *slot) {
-    int n_taken[TTI_MAX_NET_RANKS] = {0}, most = 0;
+static int list_takers(const stages *s, int host) {
+    const tutti_comm *comm = s->comm;
+    int *taker = s->taker, *slot = s->slot, *n_taken = s->n_taken, most = 0;
+    memset(n_taken, 0, (size_t)comm->n_ranks * sizeof *n_taken);
     for (int p = 0; p < comm->n_ranks; p++) {
         taker[p] = tti_agent(comm, host, p);
         slot[p] = 0;
@@ -31,14 +34,18 @@ static int list_takers(const tutti_comm *comm, int host, int *taker, int *slot) 
     return most;
 }
 
-static stages plan(tutti_comm *comm, const tti_partitions_desc *desc) {
-    stages s = {.comm = comm, .desc = desc, .elem = tutti_dtype_bytes(desc->dtype)};
+static tutti_status plan(tutti_comm *comm, const tti_partitions_desc *desc, stages *s) {
+    size_t n = (size_t)comm->n_ranks;
+    *s = (stages){.comm = comm, .desc = desc, .elem = tutti_dtype_bytes(desc->dtype)};
+    s->taker = (int *)tti_comm_scratch(comm, 3 * n * sizeof *s->taker);
+    if (!s->taker) return TUTTI_E_NOMEM;
+    s->slot = s->taker + n;
+    s->n_taken = s->taker + 2 * n;
     int most = 1;
-    for (int h = 0; h < comm->n_hosts; h++)
-        most = TTI_MAX(most, list_takers(comm, h, s.taker, s.slot));
-    (void)list_takers(comm, tti_comm_host_of(comm, comm->rank), s.taker, s.slot);
-    s.block_bytes = (TTI_STAGE_BYTES / (size_t)most) & ~(size_t)63;
-    return s;
+    for (int h = 0; h < comm->n_hosts; h++) most = TTI_MAX(most, list_takers(s, h));
+    (void)list_takers(s, tti_comm_host_of(comm, comm->rank));
+    s->block_bytes = TTI_MAX((TTI_STAGE_BYTES / (size_t)most) & ~(size_t)63, (size_t)64);
+    return TUTTI_OK;
 }
 
 /* A block of the partition of a rank: where it lies in its src and in everybody's dst, and its
@@ -100,7 +107,8 @@ static size_t longest(const stages *s, size_t group) {
 }
 
 tutti_status tti_hosts_gather(tutti_comm *comm, const tti_partitions_desc *desc) {
-    stages s = plan(comm, desc);
+    stages s;
+    TTI_TRY(plan(comm, desc, &s));
     for (size_t g = 0; g < desc->n_groups; g++) {
         size_t n_bytes = longest(&s, g);
         for (size_t first = 0; first < n_bytes; first += s.block_bytes) {

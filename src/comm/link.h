@@ -1,15 +1,26 @@
 /* link.h - the interface between the multi-host transport (net/) and the layer that moves its
  * bytes.
  *
- * A link connects every rank of a job with every other rank and moves messages whose length both
- * sides know.  It knows nothing of collectives. tcp/ is built in; MPI is a module (mpi/), one file
- * per implementation, because their binary interfaces differ.  No call blocks longer than it
- * states; the caller measures the time.  Used by one thread at a time. */
+ * A link connects every rank of a job with every other rank, or lets them connect when they have a
+ * message (tti_link_is_sparse), and moves messages whose length both sides know.  It knows nothing
+ * of collectives. tcp/ is built in; MPI is a module (mpi/), one file per implementation, because
+ * their binary interfaces differ.  No call blocks longer than it states; the caller measures the
+ * time.  Used by one thread at a time. */
 #ifndef TTI_COMM_LINK_H
 #define TTI_COMM_LINK_H
 
+#include "base/fault.h"
 #include "base/str.h"
 #include "comm/transport.h"
+
+/* In a sparse link pairs of ranks connect with their first message, and what all ranks must learn
+ * goes along a tree in which rank r is below rank (r - 1) / TTI_FAN_OUT. */
+enum { TTI_FULL_RANKS = 64, TTI_FAN_OUT = 8 };
+
+/* Whether a link, or a group over hosts, of so many ranks is sparse: the same on every rank. */
+static inline bool tti_link_is_sparse(int n_ranks) {
+    return n_ranks > TTI_FULL_RANKS || TTI_FAULT("link.sparse");
+}
 
 typedef struct tti_link_desc {
     int rank, n_ranks, timeout_ms;
@@ -28,10 +39,14 @@ typedef struct tti_link_subgroup {
     uint32_t serial; /* 1, 2, ...: which division of the whole, the same number on all ranks */
 } tti_link_subgroup;
 
+/* Writes where a rank runs, "pid 71 on node3", by the number that texts call it. */
+typedef void (*tti_rank_place)(const void *arg, int shown, char *text, size_t n_bytes);
+
 typedef struct tti_link {
     const char *name; /* "tcp", "mpi-openmpi", "mpi-mpich" */
     const char *doc;  /* one line */
-    /* Connects all ranks within timeout_ms.  TUTTI_E_TIMEOUT names the missing ranks. */
+    /* Waits at most timeout_ms until all ranks are there.  TUTTI_E_TIMEOUT names the missing ranks.
+     */
     tutti_status (*open)(const tti_link_desc *desc, void **state);
     /* Takes NULL.  in_order: the ranks have nothing more to say to each other. */
     void (*close)(void *state, bool in_order);
@@ -60,6 +75,9 @@ typedef struct tti_link {
     /* Called by all members: makes their own link, which must be closed before the whole and is
      * used by one thread at a time, possibly another one than the whole's. */
     tutti_status (*split)(void *state, const tti_link_subgroup *subgroup, void **out);
+    /* From now on texts about lost ranks say where they ran; subgroups that are split from this
+     * link too.  NULL: texts do without. */
+    void (*set_places)(void *state, tti_rank_place place, const void *arg);
     /* A send that was begun cannot be given up (MPI): the rank that closes in order first receives
      * all that its peers have sent. */
     bool receives_to_end;
@@ -69,7 +87,7 @@ extern const tti_link tti_link_tcp;
 
 /* ---- links in modules ---- */
 
-enum { TTI_LINK_ABI = 6, TTI_CRY_BYTES = 1024 };
+enum { TTI_LINK_ABI = 7, TTI_CRY_BYTES = 1024 };
 
 typedef struct tti_link_host {
     int abi;             /* TTI_LINK_ABI */

@@ -68,10 +68,29 @@ static tutti_status broadcast_in_levels(const move *m, int root) {
     return st;
 }
 
+/* Along a ring, where each rank has two partners: in each round it passes on what it got last. */
+static tutti_status gather_in_ring(const move *m) {
+    tutti_comm *comm = m->comm;
+    int n = tutti_comm_n_ranks(comm), rank = tutti_comm_rank(comm);
+    for (int i = 0; i < n - 1; i++) {
+        size_t out = (size_t)((rank - i + n) % n), in = (size_t)((rank - i - 1 + n) % n);
+        tti_message messages[2] = {
+            {.peer = (rank + 1) % n, .out = m->dst + out * m->n_bytes, .n_bytes = m->n_bytes},
+            {.peer = (rank - 1 + n) % n, .in = m->dst + in * m->n_bytes, .n_bytes = m->n_bytes}};
+        TTI_TRY(tti_comm_exchange(comm, messages, 2));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status gather_unseen(const move *m) {
+    if (tti_hosts_near(m->comm)) return gather_in_levels(m);
+    return tti_comm_is_sparse(m->comm) ? gather_in_ring(m) : exchange_all(m, 0);
+}
+
 static tutti_status all_gather(move *m, tti_offer *offer) {
     tutti_comm *comm = m->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
-    bool is_inline = m->n_bytes <= TTI_INLINE_BYTES;
+    bool is_inline = m->n_bytes <= tti_comm_inline_bytes(comm);
     if (is_inline) {
         offer->inline_data = m->src;
         offer->inline_bytes = m->n_bytes;
@@ -82,8 +101,7 @@ static tutti_status all_gather(move *m, tti_offer *offer) {
     if (m->n_bytes == 0) return TUTTI_OK;
     char *own = m->dst + (size_t)rank * m->n_bytes;
     if (own != m->src) memcpy(own, m->src, m->n_bytes); /* in place peers may be reading it */
-    if (!is_inline && !m->direct)
-        return tti_hosts_near(m->comm) ? gather_in_levels(m) : exchange_all(m, 0);
+    if (!is_inline && !m->direct) return gather_unseen(m);
     if (!is_inline) tti_count_inside(comm, m->n_bytes * (size_t)(n_ranks - 1));
     for (int i = 1; i < n_ranks; i++) {
         int p = (rank + i) % n_ranks;
@@ -106,7 +124,7 @@ tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src, void *dst,
         TTI_TRY(tti_check_buffers("all_gather", src, m.n_bytes, dst, m.n_bytes * (size_t)n_ranks));
     if (src == dst && rank != 0 && m.n_bytes)
         return tti_fail(TUTTI_E_INVALID, "all_gather: src in place is dst + rank*n_elems, not dst");
-    if (m.n_bytes > TTI_INLINE_BYTES) TTI_TRY(tti_comm_stage(comm));
+    if (m.n_bytes > tti_comm_inline_bytes(comm)) TTI_TRY(tti_comm_stage(comm));
     tti_offer offer = {.call = {.kind = TTI_CALL_ALL_GATHER, .dtype = dtype, .n_elems = n_elems}};
     return tti_call_end(comm, all_gather(&m, &offer));
 }
@@ -137,10 +155,32 @@ static tutti_status broadcast_exchanged(const move *m, int root) {
     return tti_comm_exchange(comm, messages, n);
 }
 
+/* Down a binomial tree with the root on top: a rank has few partners. */
+static tutti_status broadcast_in_tree(const move *m, int root) {
+    tutti_comm *comm = m->comm;
+    int n = tutti_comm_n_ranks(comm), at = (tutti_comm_rank(comm) - root + n) % n, bit = 1;
+    while (bit < n && !(at & bit)) bit *= 2;
+    if (at > 0) {
+        tti_message in = {.peer = (at - bit + root) % n, .in = m->dst, .n_bytes = m->n_bytes};
+        TTI_TRY(tti_comm_exchange(comm, &in, 1));
+    }
+    for (bit /= 2; bit > 0; bit /= 2) {
+        if (at + bit >= n) continue;
+        tti_message out = {.peer = (at + bit + root) % n, .out = m->dst, .n_bytes = m->n_bytes};
+        TTI_TRY(tti_comm_exchange(comm, &out, 1));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status broadcast_unseen(const move *m, int root) {
+    if (tti_hosts_near(m->comm)) return broadcast_in_levels(m, root);
+    return tti_comm_is_sparse(m->comm) ? broadcast_in_tree(m, root) : broadcast_exchanged(m, root);
+}
+
 static tutti_status broadcast(move *m, tti_offer *offer, int root) {
     tutti_comm *comm = m->comm;
     int rank = tutti_comm_rank(comm);
-    bool is_inline = m->n_bytes <= TTI_INLINE_BYTES;
+    bool is_inline = m->n_bytes <= tti_comm_inline_bytes(comm);
     if (is_inline && rank == root) {
         offer->inline_data = m->dst;
         offer->inline_bytes = m->n_bytes;
@@ -149,9 +189,7 @@ static tutti_status broadcast(move *m, tti_offer *offer, int root) {
     }
     TTI_TRY(tti_call_begin(comm, offer, &m->direct));
     if (m->n_bytes == 0) return TUTTI_OK;
-    if (!is_inline && !m->direct)
-        return tti_hosts_near(m->comm) ? broadcast_in_levels(m, root)
-                                       : broadcast_exchanged(m, root);
+    if (!is_inline && !m->direct) return broadcast_unseen(m, root);
     if (rank != root && !is_inline) tti_count_inside(comm, m->n_bytes);
     if (rank != root)
         memcpy(m->dst, is_inline ? tti_comm_payload(comm, root) : tti_comm_view(comm, root, 0),
@@ -169,7 +207,7 @@ tutti_status tutti_comm_broadcast(tutti_comm *comm, void *buf, size_t n_elems, t
                         root);
     if (!buf && n_elems) return tti_fail(TUTTI_E_INVALID, "broadcast: buf is NULL");
     move m = {.comm = comm, .dst = buf, .n_bytes = n_elems * tutti_dtype_bytes(dtype)};
-    if (m.n_bytes > TTI_INLINE_BYTES) TTI_TRY(tti_comm_stage(comm));
+    if (m.n_bytes > tti_comm_inline_bytes(comm)) TTI_TRY(tti_comm_stage(comm));
     tti_offer offer = {
         .call = {.kind = TTI_CALL_BROADCAST, .dtype = dtype, .peer = root, .n_elems = n_elems}};
     return tti_call_end(comm, broadcast(&m, &offer, root));

@@ -43,11 +43,11 @@ struct tti_proxy {
     void *state; /* of a subgroup with all ranks */
     const tti_slot *slots;
     int n_slots, rank, timeout_ms;
-    peer *peers; /* [n_peers]: ranks of other hosts */
+    peer *peers; /* [n_peers]: ranks of other hosts with slots from or to this one */
     int n_peers;
-    int peer_of[TTI_MAX_NET_RANKS]; /* -1: of this host */
-    tti_message *messages;          /* [n_peers][PER_PEER] */
-    int wake_fd;                    /* -1: none */
+    int *peer_of;          /* [n_ranks], owned; -1: of this host, or has no slot here */
+    tti_message *messages; /* [n_peers][PER_PEER] */
+    int wake_fd;           /* -1: none */
     pthread_t thread;
     bool is_running;
     _Atomic int delay_kind, delay_ms; /* of ranks that the thread hears of */
@@ -245,10 +245,15 @@ static void *proxy_main(void *arg) {
 /* ---- begin and end ---- */
 
 static tutti_status make_peers(tti_proxy *c, const tutti_comm *comm) {
+    c->peer_of = calloc((size_t)comm->n_ranks, sizeof *c->peer_of);
+    if (!c->peer_of) return tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory");
+    for (int i = 0; i < c->n_slots; i++) {
+        int other = c->slots[i].from == c->rank ? c->slots[i].to : c->slots[i].from;
+        if (c->slots[i].from == c->rank || c->slots[i].to == c->rank) c->peer_of[other] = 1;
+    }
     for (int r = 0; r < comm->n_ranks; r++) {
-        c->peer_of[r] =
-            tti_comm_host_of(comm, r) == tti_comm_host_of(comm, comm->rank) ? -1 : c->n_peers;
-        c->n_peers += c->peer_of[r] >= 0;
+        bool is_far = tti_comm_host_of(comm, r) != tti_comm_host_of(comm, comm->rank);
+        c->peer_of[r] = is_far && c->peer_of[r] ? c->n_peers++ : -1;
     }
     c->peers = calloc((size_t)c->n_peers + 1, sizeof *c->peers);
     c->messages = calloc((size_t)c->n_peers * PER_PEER + 1, sizeof *c->messages);
@@ -278,11 +283,15 @@ static tutti_status start(tti_proxy *c) {
 }
 
 static tutti_status build(tti_proxy *c, tutti_comm *comm) {
-    int everybody[TTI_MAX_NET_RANKS];
+    int *everybody = calloc((size_t)comm->n_ranks, sizeof *everybody);
+    if (!everybody) return tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory");
     for (int r = 0; r < comm->n_ranks; r++) everybody[r] = r;
-    TTI_TRY(make_peers(c, comm));
-    TTI_TRY(comm->transport->split(comm->state, everybody, comm->n_ranks, comm->rank, &c->transport,
-                                   &c->state));
+    tutti_status st = make_peers(c, comm);
+    if (st == TUTTI_OK)
+        st = comm->transport->split(comm->state, everybody, comm->n_ranks, comm->rank,
+                                    &c->transport, &c->state);
+    free(everybody);
+    TTI_TRY(st);
     TTI_ASSERT(c->transport->stream != NULL);
     return start(c);
 }
@@ -322,6 +331,7 @@ void tti_proxy_destroy(tti_proxy *c) {
     for (int i = 0; c->peers && i < c->n_peers; i++) free(c->peers[i].queue);
     pthread_mutex_destroy(&c->lock);
     free(c->peers);
+    free(c->peer_of);
     free(c->messages);
     free(c);
 }

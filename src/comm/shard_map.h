@@ -9,9 +9,9 @@
 
 #include "tutti/status.h"
 
-/* TTI_MAX_NET_RANKS: of a communicator over several hosts.  TTI_MAX_HOST_RANKS: of a communicator
+/* TTI_MAX_RANKS: of a communicator over several hosts.  TTI_MAX_HOST_RANKS: of a communicator
  * over the shared memory of one host. */
-enum { TTI_MAX_NET_RANKS = 64, TTI_MAX_HOST_RANKS = 4096 };
+enum { TTI_MAX_RANKS = 65536, TTI_MAX_HOST_RANKS = 4096 };
 
 /* A copy of the struct borrows the array of the original.  Equal runs and those of
  * tti_shard_map_subtrees are computed and own no memory. */

@@ -94,10 +94,10 @@ static tutti_status order_of(tutti_comm *comm, const tti_shard_map *shard_map) {
 
 /* Small sums travel in the agreement itself: whether that is so must not depend on the rank. */
 static bool fits_inline(const tutti_comm *comm, const tti_reduce_desc *desc, size_t n_bytes) {
-    if (desc->alg == TUTTI_ALG_TREE || n_bytes > TTI_INLINE_BYTES) return false;
+    size_t most = tti_comm_inline_bytes(comm);
+    if (desc->alg == TUTTI_ALG_TREE || n_bytes > most) return false;
     for (int r = 0; r < comm->n_ranks; r++)
-        if ((size_t)tti_sum_order_n_partials(&comm->by_shard, r) * n_bytes > TTI_INLINE_BYTES)
-            return false;
+        if ((size_t)tti_sum_order_n_partials(&comm->by_shard, r) * n_bytes > most) return false;
     return true;
 }
 

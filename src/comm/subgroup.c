@@ -46,6 +46,11 @@ static tutti_status join_subgroup(tutti_comm *comm, const int *members, int n, i
         return TUTTI_OK;
     }
     if (state) on->leave(state);
+    if (subgroup) {
+        free(subgroup->host_of);
+        free(subgroup->by_host);
+        free(subgroup->host_first);
+    }
     free(subgroup);
     free(number_of);
     return st;

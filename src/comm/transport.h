@@ -106,7 +106,8 @@ struct tti_transport {
     const char *(*refusal)(const tutti_comm_desc *desc);
     tutti_status (*join)(const tutti_comm_desc *desc, void **state);
     void (*leave)(void *state); /* takes NULL */
-    /* Symmetric memory, zeroed; every rank is here with the same n_bytes (checked before). */
+    /* Symmetric memory, zeroed; every rank is here with the same n_bytes (checked before).  In
+     * shared memory the ranks' parts, in whole pages of 4096 bytes, follow each other. */
     tutti_status (*alloc)(void *state, size_t n_bytes, void **out);
     /* Waits for all ranks and compares their calls; *out is written on success.  A call that
      * differs is no failure of the agreement. */
@@ -156,6 +157,11 @@ struct tti_transport {
      * host; the same answer on every rank. */
     bool (*near)(void *state);
     tutti_status (*near_barrier)(void *state); /* of this host's ranks */
+    /* For a transport over hosts, else NULL.  Whether ranks connect with their first message, so
+     * that an algorithm in which each has few partners is better; the same answer on every rank. */
+    bool (*is_sparse)(void *state);
+    /* The most that agree takes as a payload; NULL: TTI_INLINE_BYTES.  The same on every rank. */
+    size_t (*inline_bytes)(void *state);
     /* Called by every rank: joins the n_members ranks of this ascending list, in which this one has
      * the given index; *subgroup is a state of the transport *on, NULL if the rank is alone.  The
      * subgroup fails when the whole does, and must be left before it.  Its messages use the rank

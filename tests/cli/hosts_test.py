@@ -237,8 +237,8 @@ def test_as_many_workers_as_the_launcher_has():
             (3, runs.small("run", "parallel.tensor=2"), ["3 is not a multiple of 2"]),
             (3, runs.small("run", "-n", "2"), ["parallel.workers is 2", "rank 0 of 3"]),
             (8, runs.small("run", "parallel.data=2"), ["but parallel.workers is 8"]),
-            (65, runs.small("run"), ["at most 64 workers", "rank 0 of 65"]),
-            (65, ["train", "--resume", "old"], ["at most 64 workers"])):
+            (65537, runs.small("run"), ["at most 65536 workers", "rank 0 of 65537"]),
+            (65537, ["train", "--resume", "old"], ["at most 65536 workers"])):
         Ranks(1, arguments, WORLD_SIZE=str(n_ranks)).finish()[0].expect(2, *parts)
 
 

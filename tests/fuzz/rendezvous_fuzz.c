@@ -28,7 +28,7 @@ static void read_texts(const uint8_t *data, size_t size) {
 }
 
 static void judge_hello(const uint8_t *data, size_t size) {
-    static const bool wanted[TTI_MAX_NET_RANKS] = {true, true, true, true};
+    static const bool wanted[4] = {true, true, true, true};
     tti_link_desc desc = {.rank = 0, .n_ranks = 4, .token = "nobody knows this", .job = "j"};
     tcp_challenge challenge;
     tcp_hello hello;
@@ -52,7 +52,8 @@ static void read_stream(const uint8_t *data, size_t size) {
     TTI_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
     tcp_peer *peers = calloc(2, sizeof *peers);
     TTI_ASSERT(peers != NULL);
-    tcp_state s = {.desc = {.rank = 0, .n_ranks = 2}, .peers = peers};
+    int shown[2] = {0, 1};
+    tcp_state s = {.desc = {.rank = 0, .n_ranks = 2}, .peers = peers, .shown = shown};
     peers[0].fd = -1;
     peers[1].fd = pair[0];
     (void)send(pair[1], data, TTI_MIN(size, (size_t)60000), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -66,6 +67,7 @@ static void read_stream(const uint8_t *data, size_t size) {
     TTI_ASSERT(st != TUTTI_OK || messages[1].done == messages[1].n_bytes);
     for (int tries = 0; tries < 10; tries++) (void)tti_tcp_listen_aside(&s, 1);
     close(pair[0]);
+    tti_tcp_drop_bytes(&peers[1]);
     free(peers);
 }
 

@@ -34,7 +34,7 @@ typedef struct mpi_state {
     int rank, n_ranks;
     uint32_t
         id; /* of the subgroup, 0: the whole; it makes the tags, so that subgroups do not mix */
-    int world_of[TTI_MAX_NET_RANKS]; /* each rank's in comm, which texts call it by */
+    int *world_of; /* [n_ranks], owned: each rank's in comm, which texts call it by */
     tti_message *batch;
     MPI_Request *requests; /* of chunks of messages, as long as they are under way */
     int *owners;           /* the message of each */
@@ -44,7 +44,7 @@ typedef struct mpi_state {
     int64_t sleep_ns; /* grows while nothing comes */
     MPI_Request hears;
     cry heard, said;
-    MPI_Request says[TTI_MAX_NET_RANKS];
+    MPI_Request *says; /* [n_ranks], owned */
     int n_says;
     tutti_status cause;
 } mpi_state;
@@ -181,11 +181,35 @@ static tutti_status listen_for_cry(mpi_state *s) {
     return error == MPI_SUCCESS ? TUTTI_OK : fail_mpi("MPI_Irecv", error);
 }
 
+static void free_state(mpi_state *s) {
+    free(s->world_of);
+    free(s->says);
+    free(s);
+}
+
+/* A state without requests; NULL with the text set. */
+static mpi_state *new_state(MPI_Comm comm, int rank, int n_ranks) {
+    size_t n = (size_t)n_ranks;
+    mpi_state *s = calloc(1, sizeof *s);
+    int *world_of = calloc(n, sizeof *world_of);
+    MPI_Request *says = calloc(n, sizeof *says);
+    if (!s || !world_of || !says) {
+        free(s);
+        free(world_of);
+        free(says);
+        (void)tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
+        return NULL;
+    }
+    *s = (mpi_state){
+        .comm = comm, .rank = rank, .n_ranks = n_ranks, .world_of = world_of, .says = says};
+    return s;
+}
+
 /* Begins to listen, and hands s over or frees it. */
 static tutti_status hand_over(mpi_state *s, void **state) {
     tutti_status st = listen_for_cry(s);
     if (st != TUTTI_OK) {
-        free(s);
+        free_state(s);
         return st;
     }
     *state = s;
@@ -196,11 +220,8 @@ static tutti_status mpi_open(const tti_link_desc *desc, void **state) {
     MPI_Comm comm = MPI_COMM_NULL;
     TTI_TRY(begin_in_time(desc->timeout_ms, &comm));
     TTI_TRY(check_place(desc, comm));
-    mpi_state *s = calloc(1, sizeof *s);
-    if (!s) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *s);
-    s->comm = comm;
-    s->rank = desc->rank;
-    s->n_ranks = desc->n_ranks;
+    mpi_state *s = new_state(comm, desc->rank, desc->n_ranks);
+    if (!s) return TUTTI_E_NOMEM;
     for (int r = 0; r < desc->n_ranks; r++) s->world_of[r] = r;
     return hand_over(s, state);
 }
@@ -226,11 +247,8 @@ static tutti_status mpi_split(void *state, const tti_link_subgroup *subgroup, vo
             TUTTI_E_UNSUPPORTED,
             "comm_split: MPI has no tags for subgroup %u of group %u: at most %d of each",
             subgroup->serial, whole->id, SUBGROUPS_OF_ONE - 1);
-    mpi_state *s = calloc(1, sizeof *s);
-    if (!s) return tti_fail(TUTTI_E_NOMEM, "comm_split: %zu bytes", sizeof *s);
-    s->comm = whole->comm;
-    s->rank = subgroup->index;
-    s->n_ranks = subgroup->n_members;
+    mpi_state *s = new_state(whole->comm, subgroup->index, subgroup->n_members);
+    if (!s) return TUTTI_E_NOMEM;
     s->id = id;
     for (int i = 0; i < s->n_ranks; i++) s->world_of[i] = whole->world_of[subgroup->members[i]];
     return hand_over(s, out);
@@ -274,7 +292,7 @@ static void mpi_close(void *state, bool in_order) {
     free(s->owners);
     free(s->done);
     free(s->statuses);
-    free(s);
+    free_state(s);
 }
 
 /* ---- messages ---- */

@@ -4,7 +4,11 @@
  * to the first ranks of the other hosts, several times per timeout, and stores the pages that it
  * receives in memory that all ranks of its host can read.  It has a link of its own, because a rank
  * that saves, or waits in a subgroup, cannot serve the link of the whole.  If the link fails only
- * the heartbeat ends: the ranks notice the failure themselves. */
+ * the heartbeat ends: the ranks notice the failure themselves.
+ *
+ * In a sparse group it speaks with the hosts above and below its own in a tree of hosts: up go the
+ * pages of a subtree, down those of all other ranks.  There it also passes failures on, because the
+ * ranks of a host that hears of one may compute for long before they look at their links. */
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -26,19 +30,21 @@ enum {
     FLUSH_MS = 500 /* at the end, for the last report to be sent */
 };
 
-/* The pages of a host's ranks.  Clocks of hosts differ, so times travel as ages. */
+/* The pages of ranks.  Clocks of hosts differ, so times travel as ages. */
 typedef struct report {
     uint64_t is_last;
-    tti_progress pages[TTI_MAX_NET_RANKS];
+    tti_progress pages[];
 } report;
 
 /* The first rank of another host. */
 typedef struct peer {
-    int host, n_ranks;
-    int ranks[TTI_MAX_NET_RANKS]; /* of that host, by their numbers in the whole */
-    int64_t heard_ns;             /* when its newest report came, 0: none has */
-    bool has_ended;               /* it has sent its last report */
-    report in, out;
+    int host;
+    int n_in, n_out;  /* ranks of which it reports, and of which it hears */
+    int *in_ranks;    /* [n_in]: their numbers in the whole */
+    int *out_ranks;   /* [n_out] */
+    int64_t heard_ns; /* when its newest report came, 0: none has */
+    bool has_ended;   /* it has sent its last report */
+    report *in, *out;
 } peer;
 
 typedef enum stop_kind { KEEP_ON, STOP_IN_ORDER, STOP_AT_ONCE } stop_kind;
@@ -52,6 +58,8 @@ struct net_heartbeat {
     tti_message *messages; /* [n_peers][2]: in, out */
     int wake_fd;           /* an eventfd: stop or period_ms has changed */
     _Atomic int stop;      /* a stop_kind */
+    int *shown;            /* [n_hosts]: what texts call the first rank of a host */
+    bool *with;            /* [n_hosts]: whether it is a peer */
     pthread_t thread;
     bool is_running;
 };
@@ -105,34 +113,38 @@ static void terminate_texts(tti_progress *p) {
 }
 
 static void store_report(net_heartbeat *h, peer *from) {
-    from->has_ended = from->in.is_last != 0;
+    from->has_ended = from->in->is_last != 0;
     from->heard_ns = tti_now_ns();
-    for (int i = 0; i < from->n_ranks; i++) {
-        tti_progress *p = &from->in.pages[i];
+    for (int i = 0; i < from->n_in; i++) {
+        tti_progress *p = &from->in->pages[i];
         terminate_texts(p);
         convert_times(p);
         if (from->has_ended) p->since_ns = 0;
-        put_page(&h->s->pages[from->ranks[i]], p);
+        put_page(&h->s->pages[from->in_ranks[i]], p);
     }
 }
 
 static void begin_receive(net_heartbeat *h, int i) {
     peer *p = &h->peers[i];
     h->messages[2 * i] = (tti_message){
-        .peer = p->host, .in = &p->in, .n_bytes = p->has_ended ? 0 : report_bytes(p->n_ranks)};
+        .peer = p->host, .in = p->in, .n_bytes = p->has_ended ? 0 : report_bytes(p->n_in)};
 }
 
 static void begin_send(net_heartbeat *h, int i, bool is_last) {
     peer *p = &h->peers[i];
     const net_state *s = h->s;
-    p->out.is_last = is_last;
-    for (int k = 0; k < s->n_local; k++) {
-        if (tti_comm_group_progress(s->group, k, &p->out.pages[k]) != TUTTI_OK)
-            p->out.pages[k] = (tti_progress){0};
-        convert_times(&p->out.pages[k]);
+    p->out->is_last = is_last;
+    for (int k = 0; k < p->n_out; k++) {
+        tti_progress *page = &p->out->pages[k];
+        int rank = p->out_ranks[k], index = s->index_of[rank];
+        if (index < 0)
+            (void)tti_net_get_page(s, rank, page);
+        else if (tti_comm_group_progress(s->group, index, page) != TUTTI_OK)
+            *page = (tti_progress){0};
+        convert_times(page);
     }
     h->messages[2 * i + 1] =
-        (tti_message){.peer = p->host, .out = &p->out, .n_bytes = report_bytes(s->n_local)};
+        (tti_message){.peer = p->host, .out = p->out, .n_bytes = report_bytes(p->n_out)};
 }
 
 static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
@@ -142,7 +154,7 @@ static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
 static bool is_finished(const net_heartbeat *h) {
     for (int i = 0; i < h->n_peers; i++) {
         const peer *p = &h->peers[i];
-        if (!p->out.is_last || !is_done(&h->messages[2 * i + 1])) return false;
+        if (!p->out->is_last || !is_done(&h->messages[2 * i + 1])) return false;
         if (h->s->link->receives_to_end && !p->has_ended) return false;
     }
     return true;
@@ -153,8 +165,8 @@ static bool is_any_busy(const net_heartbeat *h) {
     for (int i = 0; i < h->n_peers; i++) {
         const peer *p = &h->peers[i];
         if (p->heard_ns == 0 || tti_now_ns() - p->heard_ns > stale_ns) continue;
-        for (int k = 0; k < p->n_ranks; k++)
-            if (p->in.pages[k].since_ns) return true;
+        for (int k = 0; k < p->n_in; k++)
+            if (p->in->pages[k].since_ns) return true;
     }
     return false;
 }
@@ -174,7 +186,7 @@ static tutti_status beat(net_heartbeat *h, bool is_last) {
             store_report(h, p);
             begin_receive(h, i);
         }
-        if (is_done(&h->messages[2 * i + 1]) && !p->out.is_last) begin_send(h, i, is_last);
+        if (is_done(&h->messages[2 * i + 1]) && !p->out->is_last) begin_send(h, i, is_last);
     }
     TTI_TRY(move(h));
     tti_shm_set_remote_busy(h->s->local, is_any_busy(h));
@@ -192,12 +204,32 @@ static void sleep_until_woken(const net_heartbeat *h) {
     if (poll(&p, 1, h->period_ms) > 0 && read(h->wake_fd, &n, sizeof n) < 0) return;
 }
 
+/* A failure of this host to the hosts of the tree. */
+static tutti_status report_failure(net_heartbeat *h) {
+    tutti_status st = tti_shm_cause(h->s->local);
+    if (st != TUTTI_OK) h->s->link->cry(h->wire, st, tutti_last_error());
+    return st;
+}
+
+/* A failure that another host has reported, or the loss of a rank there, to the ranks of this host,
+ * which pass it on.  A rank that has left in order is no failure. */
+static void break_host(const net_heartbeat *h) {
+    const net_state *s = h->s;
+    tutti_status st = s->link->heard(h->wire);
+    if (st != TUTTI_OK)
+        tti_transport_shm.fail(s->local, st);
+    else if (s->link->check(h->wire, false) != TUTTI_OK)
+        tti_shm_lose(s->group, tutti_last_error());
+}
+
 static void *run_heartbeat(void *arg) {
     net_heartbeat *h = arg;
     tutti_status st;
     for (st = beat(h, false); st == TUTTI_OK && h->stop == KEEP_ON;) {
         sleep_until_woken(h);
         st = beat(h, h->stop != KEEP_ON);
+        if (st != TUTTI_OK && h->stop == KEEP_ON && h->s->is_sparse) break_host(h);
+        if (st == TUTTI_OK && h->s->is_sparse) st = report_failure(h);
     }
     int flush_ms = h->s->link->receives_to_end ? h->s->timeout_ms : FLUSH_MS;
     int64_t end_ns = tti_now_ns() + flush_ms * TTI_NS_PER_MS;
@@ -211,19 +243,53 @@ static void *run_heartbeat(void *arg) {
 
 /* ---- begin and end ---- */
 
-/* members, shown, with: the first ranks of all hosts, by host. */
-static void find_peers(net_heartbeat *h, int *members, int *shown, bool *with) {
-    const net_state *s = h->s;
-    for (int r = s->n_ranks - 1; r >= 0; r--) members[s->host_of[r]] = r;
-    for (int host = 0; host < s->n_hosts; host++) {
-        shown[host] = s->shown[members[host]];
-        with[host] = host != s->host_of[s->rank];
-        if (!with[host]) continue;
-        peer *p = &h->peers[h->n_peers++];
-        p->host = host;
-        for (int r = 0; r < s->n_ranks; r++)
-            if (s->host_of[r] == host) p->ranks[p->n_ranks++] = r;
+static int host_above(int host) { return (host - 1) / TTI_FAN_OUT; }
+
+/* Whether host lies in the subtree of top. */
+static bool is_below(int host, int top) {
+    while (host > top) host = host_above(host);
+    return host == top;
+}
+
+/* What a report is about: the ranks of a host, or in a sparse group those of the hosts in the
+ * subtree of a host, or (but) all others. */
+static tutti_status make_report(const net_state *s, int host, bool but, report **out, int **ranks,
+                                int *n) {
+    *ranks = calloc((size_t)s->n_ranks, sizeof **ranks);
+    if (!*ranks) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    for (int r = 0; r < s->n_ranks; r++) {
+        bool is_there = s->is_sparse ? is_below(s->host_of[r], host) : s->host_of[r] == host;
+        if (is_there != but) (*ranks)[(*n)++] = r;
     }
+    *out = calloc(1, report_bytes(*n));
+    return *out ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+}
+
+static tutti_status add_peer(net_heartbeat *h, int host) {
+    const net_state *s = h->s;
+    int own = s->host_of[s->rank];
+    peer *p = &h->peers[h->n_peers++];
+    p->host = host;
+    bool is_above = s->is_sparse && host < own, is_below = s->is_sparse && host > own;
+    /* Between two hosts of the tree: up goes the lower one's subtree, down all others. */
+    TTI_TRY(make_report(s, is_above ? own : host, is_above, &p->in, &p->in_ranks, &p->n_in));
+    return make_report(s, is_below ? host : own, is_below, &p->out, &p->out_ranks, &p->n_out);
+}
+
+static bool is_peer(const net_state *s, int host) {
+    int own = s->host_of[s->rank];
+    if (!s->is_sparse) return host != own;
+    return (host > 0 && host_above(host) == own) || (own > 0 && host_above(own) == host);
+}
+
+static tutti_status find_peers(net_heartbeat *h) {
+    const net_state *s = h->s;
+    for (int host = 0; host < s->n_hosts; host++) {
+        h->shown[host] = s->shown[s->first_of[host]];
+        h->with[host] = is_peer(s, host);
+        if (h->with[host]) TTI_TRY(add_peer(h, host));
+    }
+    return TUTTI_OK;
 }
 
 void tti_net_pace_heartbeat(net_state *s) {
@@ -234,16 +300,17 @@ void tti_net_pace_heartbeat(net_state *s) {
 
 static tutti_status start(net_heartbeat *h, uint32_t serial) {
     net_state *s = h->s;
-    int members[TTI_MAX_NET_RANKS], shown[TTI_MAX_NET_RANKS];
-    bool with[TTI_MAX_NET_RANKS];
-    size_t n_others = (size_t)s->n_hosts - 1;
+    size_t n = (size_t)s->n_hosts, n_others = n - 1;
     h->peers = calloc(n_others, sizeof *h->peers);
     h->messages = calloc(2 * n_others, sizeof *h->messages);
-    if (!h->peers || !h->messages) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
-    find_peers(h, members, shown, with);
-    tti_link_subgroup subgroup = {.members = members,
-                                  .shown = shown,
-                                  .with = with,
+    h->shown = calloc(n, sizeof *h->shown);
+    h->with = calloc(n, sizeof *h->with);
+    if (!h->peers || !h->messages || !h->shown || !h->with)
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    TTI_TRY(find_peers(h));
+    tti_link_subgroup subgroup = {.members = s->first_of,
+                                  .shown = h->shown,
+                                  .with = h->with,
                                   .n_members = s->n_hosts,
                                   .index = s->host_of[s->rank],
                                   .timeout_ms = s->timeout_ms,
@@ -260,16 +327,11 @@ static tutti_status start(net_heartbeat *h, uint32_t serial) {
                       : tti_fail(TUTTI_E_NOMEM, "comm_create: no thread: %s", strerror(error));
 }
 
-/* The pages lie in memory of the host's first rank, which the other ranks of the host map. */
 static tutti_status share_pages(net_state *s) {
-    tti_agreement agreement;
-    void *own;
-    TTI_TRY(tti_transport_shm.alloc(s->local, (size_t)s->n_ranks * sizeof(net_page), &own));
-    tti_offer offer = {.bufs = {own}, .n_bufs = 1, .buf_bytes = sizeof(net_page)};
-    TTI_TRY(tti_transport_shm.agree(s->local, &offer, &agreement));
-    s->pages = tti_transport_shm.view(s->local, 0, 0);
-    return s->pages ? TUTTI_OK
-                    : tti_fail(TUTTI_E_INTERNAL, "comm_create: a host's ranks share no memory");
+    void *memory = NULL;
+    TTI_TRY(tti_net_share(s, (size_t)s->n_ranks * sizeof(net_page), &memory));
+    s->pages = memory;
+    return TUTTI_OK;
 }
 
 tutti_status tti_net_start_heartbeat(net_state *s) {
@@ -293,11 +355,21 @@ void tti_net_stop_heartbeat(net_state *s) {
         pthread_join(h->thread, NULL);
     }
     bool in_order = !s->cried && h->is_running && is_finished(h);
+    /* In a sparse group the hosts of the tree hear why before the link ends. */
+    if (s->cried && s->is_sparse && h->wire) s->link->cry(h->wire, s->said_status, s->said);
     s->link->close(h->wire, in_order);
     if (h->wake_fd >= 0) close(h->wake_fd);
     s->heartbeat = NULL;
     if (!in_order && s->link->receives_to_end) return; /* MPI may still use the memory */
+    for (int i = 0; i < h->n_peers; i++) {
+        free(h->peers[i].in_ranks);
+        free(h->peers[i].out_ranks);
+        free(h->peers[i].in);
+        free(h->peers[i].out);
+    }
     free(h->peers);
     free(h->messages);
+    free(h->shown);
+    free(h->with);
     free(h);
 }

@@ -55,10 +55,12 @@ void tti_net_introduce(int rank, net_hello *hello) {
 void tti_net_divide(net_state *s, const bool *apart) {
     s->n_hosts = s->n_local = 0;
     for (int r = 0; r < s->n_ranks; r++) {
-        int first = r;
-        for (int q = 0; q < r && first == r && !apart[r]; q++)
-            if (!apart[q] && s->peers[q].host_id == s->peers[r].host_id) first = q;
-        s->host_of[r] = first == r ? s->n_hosts++ : s->host_of[first];
+        int host = apart[r] ? s->n_hosts : 0;
+        while (host < s->n_hosts && (apart[s->first_of[host]] ||
+                                     s->peers[s->first_of[host]].host_id != s->peers[r].host_id))
+            host++;
+        if (host == s->n_hosts) s->first_of[s->n_hosts++] = r;
+        s->host_of[r] = host;
     }
     for (int r = 0; r < s->n_ranks; r++) {
         bool is_here = s->host_of[r] == s->host_of[s->rank];
@@ -90,24 +92,18 @@ static tutti_status pass(net_state *s, bool to_first, local_peer *items) {
     return tti_net_move(s, messages, n);
 }
 
-/* Everybody learns of everybody whether it has its group. */
-static tutti_status send_all(net_state *s, bool ok, bool *apart) {
-    uint64_t mine = ok, theirs[TTI_MAX_NET_RANKS];
-    tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
-    if (!messages) return TUTTI_E_NOMEM;
-    int n = 0;
-    for (int i = 1; i < s->n_ranks; i++) {
-        int peer = (s->rank + i) % s->n_ranks;
-        messages[n++] = (tti_message){.peer = peer, .out = &mine, .n_bytes = sizeof mine};
-        messages[n++] = (tti_message){.peer = peer, .in = &theirs[peer], .n_bytes = sizeof mine};
-    }
-    TTI_TRY(tti_net_move(s, messages, n));
-    for (int r = 0; r < s->n_ranks; r++) apart[r] = r == s->rank ? !ok : !theirs[r];
-    return TUTTI_OK;
+/* Every rank learns of each host whether its ranks have their group. */
+static tutti_status share_success(net_state *s, bool ok, bool *apart) {
+    unsigned char mine = ok, *all = calloc((size_t)s->n_ranks, 1);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_ranks);
+    tutti_status st = tti_net_gather(s, &mine, sizeof mine, all);
+    for (int r = 0; r < s->n_ranks; r++) apart[r] = !all[r];
+    free(all);
+    return st;
 }
 
-tutti_status tti_net_connect_locally(net_state *s, bool *apart) {
-    local_peer items[TTI_MAX_NET_RANKS] = {0};
+/* items: [n_local] */
+static tutti_status connect_locally(net_state *s, local_peer *items, bool *out) {
     int me = s->index_of[s->rank];
     bool ok = true;
     if (me == 0) {
@@ -129,5 +125,15 @@ tutti_status tti_net_connect_locally(net_state *s, bool *apart) {
         tutti_comm_group_destroy(s->group);
         s->group = NULL;
     }
-    return send_all(s, ok, apart);
+    *out = ok;
+    return TUTTI_OK;
+}
+
+tutti_status tti_net_connect_locally(net_state *s, bool *apart) {
+    local_peer *items = calloc((size_t)s->n_local, sizeof *items);
+    bool ok = false;
+    if (!items) return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_local);
+    tutti_status st = connect_locally(s, items, &ok);
+    free(items);
+    return st == TUTTI_OK ? share_success(s, ok, apart) : st;
 }

@@ -8,46 +8,51 @@
 
 #include "comm/net/net.h"
 
-tutti_status tti_net_check_hello(net_state *s, int rank) {
-    net_hello *theirs = &s->peers[rank], *mine = &s->peers[s->rank];
+tutti_status tti_net_check_hello(const net_hello *mine, int my_rank, net_hello *theirs, int rank) {
     theirs->host[sizeof theirs->host - 1] = theirs->version[sizeof theirs->version - 1] = '\0';
     if (theirs->magic != mine->magic)
         return tti_fail(TUTTI_E_CONFIG,
                         "comm_create: rank %d is another program than rank %d, or of another byte "
                         "order",
-                        rank, s->rank);
+                        rank, my_rank);
     if (theirs->wire != mine->wire || strcmp(theirs->version, mine->version) != 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "comm_create: rank %d on %s is of tutti %s (wire %u), rank %d on %s of %s "
                         "(wire %u): install the same version on every host",
-                        rank, theirs->host, theirs->version, theirs->wire, s->rank, mine->host,
+                        rank, theirs->host, theirs->version, theirs->wire, my_rank, mine->host,
                         mine->version, mine->wire);
     return TUTTI_OK;
 }
 
+static void tell_place(const void *arg, int rank, char *text, size_t n_bytes) {
+    const net_peer *peer = &((const net_state *)arg)->peers[rank];
+    snprintf(text, n_bytes, "pid %d on %s", (int)peer->pid, peer->host);
+}
+
 static tutti_status say_hello(net_state *s) {
-    tti_net_introduce(s->rank, &s->peers[s->rank]);
-    tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
-    if (!messages) return TUTTI_E_NOMEM;
-    int n = 0;
-    for (int i = 1; i < s->n_ranks; i++) {
-        int peer = (s->rank + i) % s->n_ranks;
-        messages[n++] =
-            (tti_message){.peer = peer, .out = &s->peers[s->rank], .n_bytes = sizeof(net_hello)};
-        messages[n++] =
-            (tti_message){.peer = peer, .in = &s->peers[peer], .n_bytes = sizeof(net_hello)};
+    net_hello mine, *all = calloc((size_t)s->n_ranks, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_ranks);
+    tti_net_introduce(s->rank, &mine);
+    tutti_status st = tti_net_gather(s, &mine, sizeof mine, all);
+    for (int r = 0; r < s->n_ranks && st == TUTTI_OK; r++) {
+        st = tti_net_check_hello(&mine, s->rank, &all[r], r);
+        s->peers[r] = (net_peer){.pid = all[r].pid, .host_id = all[r].host_id};
+        memcpy(s->peers[r].host, all[r].host, sizeof s->peers[r].host);
     }
-    TTI_TRY(tti_net_move(s, messages, n));
-    for (int r = 0; r < s->n_ranks; r++) TTI_TRY(tti_net_check_hello(s, r));
-    return TUTTI_OK;
+    free(all);
+    if (st == TUTTI_OK && s->link->set_places) s->link->set_places(s->wire, tell_place, s);
+    return st;
 }
 
 /* Makes the groups of the hosts; if one cannot be made, its ranks become separate hosts. */
 static tutti_status form_hosts(net_state *s) {
-    bool apart[TTI_MAX_NET_RANKS] = {false};
+    bool *apart = calloc((size_t)s->n_ranks, sizeof *apart);
+    if (!apart) return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_ranks);
     tti_net_divide(s, apart);
-    TTI_TRY(tti_net_connect_locally(s, apart));
-    tti_net_divide(s, apart);
+    tutti_status st = tti_net_connect_locally(s, apart);
+    if (st == TUTTI_OK) tti_net_divide(s, apart);
+    free(apart);
+    TTI_TRY(st);
     if (!s->group) TTI_TRY(tutti_comm_group_create(1, &s->group));
     tutti_comm_desc local = {.group = s->group,
                              .rank = s->index_of[s->rank],
@@ -56,8 +61,25 @@ static tutti_status form_hosts(net_state *s) {
                              .phase_timeout_ms = s->phase_timeout_ms};
     TTI_TRY(tti_shm_join_as(&local, s->rank_of, &s->local));
     tti_net_listen(s);
+    TTI_TRY(tti_net_plant_tree(s));
     TTI_TRY(tti_net_start_heartbeat(s));
     return tti_net_watch(s);
+}
+
+tutti_status tti_net_alloc(net_state *s) {
+    size_t n = (size_t)s->n_ranks;
+    s->is_sparse = tti_link_is_sparse(s->n_ranks);
+    s->numbers = calloc(5 * n, sizeof *s->numbers);
+    s->peers = calloc(n, sizeof *s->peers);
+    if (!s->is_sparse) s->records = calloc(2 * n, sizeof *s->records);
+    if (!s->numbers || !s->peers || (!s->is_sparse && !s->records))
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
+    s->shown = s->numbers;
+    s->host_of = s->numbers + n;
+    s->first_of = s->numbers + 2 * n;
+    s->index_of = s->numbers + 3 * n;
+    s->rank_of = s->numbers + 4 * n;
+    return TUTTI_OK;
 }
 
 static tutti_status join(net_state *s, const tutti_comm_desc *desc) {
@@ -68,9 +90,8 @@ static tutti_status join(net_state *s, const tutti_comm_desc *desc) {
                           .address = desc->address,
                           .token = desc->token,
                           .job = desc->job};
-    s->peers = calloc((size_t)desc->n_ranks, sizeof *s->peers);
-    s->records = calloc(2 * (size_t)desc->n_ranks, sizeof *s->records);
-    if (!s->peers || !s->records) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    TTI_TRY(tti_net_alloc(s));
+    for (int r = 0; r < s->n_ranks; r++) s->shown[r] = r;
     TTI_TRY(tti_link_find(desc->transport, &s->link));
     TTI_TRY(s->link->open(&link, &s->wire));
     TTI_TRY(say_hello(s));
@@ -86,7 +107,6 @@ tutti_status tti_net_join(const tutti_comm_desc *desc, void **state) {
     s->phase_timeout_ms = desc->phase_timeout_ms;
     s->stop_fd = -1;
     s->lost = -1;
-    for (int r = 0; r < s->n_ranks; r++) s->shown[r] = r;
     tutti_status st = join(s, desc);
     if (st != TUTTI_OK) {
         tti_net_fail(s, st);
@@ -101,14 +121,16 @@ void tti_net_fail(void *state, tutti_status status) {
     net_state *s = state;
     if (s->cried) return;
     s->cried = true;
+    s->said_status = status;
     snprintf(s->said, sizeof s->said, "%s", tutti_last_error());
     /* Report to other hosts first: ranks of this host may leave as soon as they see the failure. */
     if (s->wire) s->link->cry(s->wire, status, s->said);
     if (s->local) tti_transport_shm.fail(s->local, status);
 }
 
-/* A subgroup that was in no call when the whole failed passes that on before it goes.  The text of
- * the calling thread stays as it is. */
+/* A subgroup that was in no call when the whole failed passes that on before it goes, as does a
+ * sparse group whose failure another rank of this host has heard of.  The text of the calling
+ * thread stays as it is. */
 static void pass_failure_on(net_state *s) {
     char kept[8192];
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
@@ -121,14 +143,16 @@ static void pass_failure_on(net_state *s) {
 void tti_net_leave(void *state) {
     net_state *s = state;
     if (!s) return;
-    if (s->is_subgroup && s->local && !s->cried) pass_failure_on(s);
+    if ((s->is_subgroup || s->is_sparse) && s->local && !s->cried) pass_failure_on(s);
     tti_net_unwatch(s);
     tti_net_stop_heartbeat(s);
     tti_transport_shm.leave(s->local);
     if (s->link) s->link->close(s->wire, !s->cried);
     tutti_comm_group_destroy(s->group);
     tti_message_list_free(&s->messages);
+    tti_net_fell_tree(s);
     free(s->records);
     free(s->peers);
+    free(s->numbers);
     free(s);
 }

@@ -3,10 +3,15 @@
  * Ranks that can share memory form a "host": a group of the shared-memory transport, which agrees,
  * waits and shows buffers there.  Between hosts every rank communicates with every rank of another
  * host through the link.  Failures are the same for both: a rank that fails reports it to the group
- * of its host and, by the link, to all other ranks. */
+ * of its host and, by the link, to all other ranks.
+ *
+ * In a sparse group (tti_link_is_sparse) only the first ranks of hosts agree, along a tree of the
+ * hosts (tree.c).  Failures go along that tree too: each rank that hears of one reports it to the
+ * group of its host and to the ranks to which it is connected. */
 #ifndef TTI_COMM_NET_H
 #define TTI_COMM_NET_H
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -51,33 +56,52 @@ typedef struct net_page {
     _Atomic uint64_t version, words[NET_PAGE_WORDS];
 } net_page;
 
+/* Another process of this host, that the watcher looks after. */
+typedef struct net_watched {
+    int rank, fd; /* fd: a pidfd, -1: there is none */
+    bool is_gone;
+} net_watched;
+
 typedef struct net_heartbeat net_heartbeat;
+typedef struct net_tree net_tree;
+
+/* What a rank knows of another one. */
+typedef struct net_peer {
+    int32_t pid;
+    uint64_t host_id;          /* equal: may share memory */
+    char host[NET_NAME_BYTES]; /* for people */
+} net_peer;
 
 /* A rank's side.  Used by one thread at a time, but for the watcher's four fields. */
 typedef struct net_state {
     const tti_link *link;
     void *wire;
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
-    int shown[TTI_MAX_NET_RANKS]; /* what texts call each rank: of a subgroup, its rank in the whole
-                                   */
-    bool is_subgroup;             /* of another state, whose failure is this one's too */
-    uint32_t n_splits;            /* subgroups that were made of this one */
-    net_hello *peers;             /* [n_ranks] */
-    int host_of[TTI_MAX_NET_RANKS]; /* 0, 1, ... by first rank */
+    int *numbers; /* [5][n_ranks], owned: the memory of the five arrays below */
+    int *shown;   /* [n_ranks]: what texts call each rank: of a subgroup, its rank in the whole */
+    bool is_subgroup;  /* of another state, whose failure is this one's too */
+    uint32_t n_splits; /* subgroups that were made of this one */
+    net_peer *peers;   /* [n_ranks] */
+    int *host_of;      /* [n_ranks]: 0, 1, ... by first rank */
+    int *first_of;     /* [n_hosts]: the first rank of each host */
     int n_hosts;
-    int index_of[TTI_MAX_NET_RANKS]; /* in the group of this host; -1: of another host */
-    int rank_of[TTI_MAX_NET_RANKS];  /* the reverse */
+    int *index_of; /* [n_ranks]: in the group of this host; -1: of another host */
+    int *rank_of;  /* [n_local]: the reverse */
     int n_local;
     tutti_comm_group *group; /* of this host; NULL where local owns it */
     void *local;             /* its state in the shared-memory transport */
     uint64_t n_agreed;
-    net_record *records; /* [2][n_ranks], by parity of the agreement; of other hosts' ranks */
+    net_record *records; /* [2][n_ranks], by parity of the agreement; of other hosts' ranks; NULL:
+                            the group is sparse */
+    bool is_sparse;
+    net_tree *tree; /* of a sparse group over several hosts */
     net_record mine[2];
     bool near;
     _Atomic bool cried; /* this rank has reported a failure to the others */
     tti_message_list messages;
     tti_call call;            /* the current one, for texts */
     char said[TTI_CRY_BYTES]; /* the failure, once there is one; else "" */
+    tutti_status said_status;
 
     net_page *pages; /* [ranks of the whole], shared by the ranks of this host; the entries of
                         ranks of other hosts are used.  NULL: there is one host */
@@ -87,6 +111,8 @@ typedef struct net_state {
     int stop_fd;          /* -1: no watcher */
     _Atomic int lost;     /* rank that died or was stopped, -1: none */
     const char *how_lost; /* "died"; written before lost is */
+    net_watched *watched; /* [n_local], owned, of the watcher; NULL: none */
+    struct pollfd *watched_polls; /* [n_local], likewise */
 } net_state;
 
 /* ---- wait.c ---- */
@@ -126,7 +152,30 @@ void tti_net_pace_heartbeat(net_state *s);
  * yet. */
 bool tti_net_get_page(const net_state *s, int rank, tti_progress *out);
 
+/* ---- tree.c: a sparse group ---- */
+
+/* Collective over the ranks of the host, after its group was joined. */
+tutti_status tti_net_plant_tree(net_state *s);
+void tti_net_fell_tree(net_state *s);
+
+/* Agreement and barrier of all ranks, and the payload of one. */
+tutti_status tti_net_tree_agree(net_state *s, const tti_offer *mine, tti_agreement *out);
+tutti_status tti_net_tree_barrier(net_state *s);
+const void *tti_net_tree_payload(const net_state *s, int rank);
+size_t tti_net_tree_inline_bytes(const net_state *s);
+
+/* Memory of n_bytes, zero at first, that all ranks of this host see; collective over them. */
+tutti_status tti_net_share(net_state *s, size_t n_bytes, void **out);
+
+/* ---- gather.c ---- */
+
+/* Every rank gets n_bytes at mine of each rank: all [n_ranks][n_bytes].  Before hosts are known. */
+tutti_status tti_net_gather(net_state *s, const void *mine, size_t n_bytes, void *all);
+
 /* ---- join.c ---- */
+
+/* The arrays of a state with n_ranks. */
+tutti_status tti_net_alloc(net_state *s);
 
 tutti_status tti_net_join(const tutti_comm_desc *desc, void **state);
 void tti_net_leave(void *state);
@@ -149,7 +198,7 @@ void tti_net_introduce(int rank, net_hello *hello);
 
 /* TUTTI_E_MISMATCH: the hello of that rank is of another program or version than this rank's own.
  * Terminates texts that came over a network. */
-tutti_status tti_net_check_hello(net_state *s, int rank);
+tutti_status tti_net_check_hello(const net_hello *mine, int my_rank, net_hello *theirs, int rank);
 
 /* Assigns ranks to hosts from all hellos; apart: ranks that share memory with no other rank. */
 void tti_net_divide(net_state *s, const bool *apart);

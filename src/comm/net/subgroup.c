@@ -10,13 +10,12 @@
 
 /* Fills the members, their hosts and their numbers in messages. */
 static void take_members(const net_state *whole, const int *members, net_state *subgroup) {
-    int number[TTI_MAX_NET_RANKS]; /* index among the ranks of each host; -1: none yet */
-    for (int h = 0; h < TTI_MAX_NET_RANKS; h++) number[h] = -1;
     for (int i = 0; i < subgroup->n_ranks; i++) {
-        int host = whole->host_of[members[i]];
-        if (number[host] < 0) number[host] = subgroup->n_hosts++;
+        int host = whole->host_of[members[i]], h = 0;
+        while (h < subgroup->n_hosts && whole->host_of[members[subgroup->first_of[h]]] != host) h++;
+        if (h == subgroup->n_hosts) subgroup->first_of[subgroup->n_hosts++] = i;
         bool is_here = host == whole->host_of[whole->rank];
-        subgroup->host_of[i] = number[host];
+        subgroup->host_of[i] = h;
         subgroup->index_of[i] = is_here ? subgroup->n_local : -1;
         if (is_here) subgroup->rank_of[subgroup->n_local++] = i;
         subgroup->peers[i] = whole->peers[members[i]];
@@ -37,10 +36,8 @@ static tutti_status make(const net_state *whole, const int *members, int n, int 
                      .pages = whole->pages,
                      .stop_fd = -1,
                      .lost = -1};
-    s->peers = calloc((size_t)n, sizeof *s->peers);
-    s->records = calloc(2 * (size_t)n, sizeof *s->records);
     *out = s;
-    if (!s->peers || !s->records) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
+    TTI_TRY(tti_net_alloc(s));
     take_members(whole, members, s);
     return TUTTI_OK;
 }
@@ -56,7 +53,8 @@ static tutti_status join_alone(const net_state *whole, net_state *s) {
 }
 
 static tutti_status connect_hosts(const net_state *whole, const int *members, net_state *s) {
-    bool with[TTI_MAX_NET_RANKS];
+    bool *with = calloc((size_t)s->n_ranks, sizeof *with);
+    if (!with) return tti_fail(TUTTI_E_NOMEM, "comm_split: no memory for %d ranks", s->n_ranks);
     for (int i = 0; i < s->n_ranks; i++) with[i] = s->host_of[i] != s->host_of[s->rank];
     tti_link_subgroup subgroup = {.members = members,
                                   .shown = s->shown,
@@ -66,9 +64,11 @@ static tutti_status connect_hosts(const net_state *whole, const int *members, ne
                                   .timeout_ms = s->timeout_ms,
                                   .phase_timeout_ms = s->phase_timeout_ms,
                                   .serial = whole->n_splits};
-    TTI_TRY(whole->link->split(whole->wire, &subgroup, &s->wire));
+    tutti_status st = whole->link->split(whole->wire, &subgroup, &s->wire);
+    free(with);
+    TTI_TRY(st);
     tti_net_listen(s);
-    return TUTTI_OK;
+    return tti_net_plant_tree(s);
 }
 
 /* near: the subgroup inside this host; NULL: there is no other member here. */
@@ -94,16 +94,19 @@ static tutti_status join_subgroup(const net_state *whole, const int *members, in
 tutti_status tti_net_split(void *state, const int *members, int n_members, int index,
                            const tti_transport **on, void **subgroup) {
     net_state *s = state;
-    int local[TTI_MAX_NET_RANKS], n_local = 0, at = 0;
+    int *local = calloc((size_t)s->n_local, sizeof *local), n_local = 0, at = 0;
     void *near = NULL;
     *subgroup = NULL;
+    if (!local) return tti_fail(TUTTI_E_NOMEM, "comm_split: no memory for %d ranks", s->n_local);
     s->n_splits++;
     for (int i = 0; i < n_members; i++) {
         if (s->index_of[members[i]] < 0) continue;
         if (i == index) at = n_local;
         local[n_local++] = s->index_of[members[i]];
     }
-    TTI_TRY(tti_transport_shm.split(s->local, local, n_local, at, on, &near));
+    tutti_status st = tti_transport_shm.split(s->local, local, n_local, at, on, &near);
+    free(local);
+    TTI_TRY(st);
     if (n_local == n_members) {
         *subgroup = near;
         return TUTTI_OK;

@@ -73,6 +73,7 @@ static tutti_status net_agree(void *state, const tti_offer *mine, tti_agreement 
     tti_agreement local;
     bool rest;
     TTI_TRY(tti_net_check_lost(s));
+    if (s->tree) return tti_net_tree_agree(s, mine, out);
     TTI_TRY(tti_transport_shm.agree(s->local, mine, &local));
     if (local.odd_rank < 0) local.first = mine->call;
     s->near = local.direct;
@@ -96,6 +97,7 @@ static tutti_status net_agree(void *state, const tti_offer *mine, tti_agreement 
 
 static const void *net_payload(void *state, int rank) {
     const net_state *s = state;
+    if (s->tree) return tti_net_tree_payload(s, rank);
     if (is_remote(s, rank)) return record_of(s, rank)->payload;
     return tti_transport_shm.payload(s->local, s->index_of[rank]);
 }
@@ -108,7 +110,8 @@ static void *net_view(void *state, int rank, int buf) {
 /* After the barrier of its host a rank speaks for all of it. */
 static tutti_status net_barrier(void *state) {
     net_state *s = state;
-    uint64_t mine = s->n_agreed, theirs[TTI_MAX_NET_RANKS];
+    uint64_t mine = s->n_agreed, theirs[TTI_FULL_RANKS];
+    if (s->tree) return tti_net_tree_barrier(s);
     TTI_TRY(tti_transport_shm.barrier(s->local));
     if (s->n_hosts == 1) return TUTTI_OK;
     tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
@@ -167,15 +170,17 @@ static tutti_status net_heard(void *state) {
 
 static void net_describe_late(void *state, tti_str *out) {
     net_state *s = state;
-    int64_t quiet_ns[TTI_MAX_NET_RANKS] = {0};
+    int64_t *quiet_ns = calloc((size_t)s->n_ranks, sizeof *quiet_ns);
     int ms = s->timeout_ms / 2;
     tti_shm_report_stopped(s->local, s->peers[s->rank].host, out);
+    if (!quiet_ns) return;
     if (s->n_hosts > 1 && s->link->quiet) s->link->quiet(s->wire, ms * TTI_NS_PER_MS, quiet_ns);
     for (int r = 0; r < s->n_ranks; r++)
         if (quiet_ns[r] > 0 && s->host_of[r] != s->host_of[s->rank])
             tti_str_printf(out, ", rank %d (pid %d on %s), which has sent nothing for %lld ms",
                            s->shown[r], s->peers[r].pid, s->peers[r].host,
                            (long long)(quiet_ns[r] / TTI_NS_PER_MS));
+    free(quiet_ns);
 }
 
 static void net_note_call(void *state, const tti_call *call) {
@@ -201,6 +206,13 @@ static int net_hosts(void *state, int *host_of) {
     const net_state *s = state;
     memcpy(host_of, s->host_of, (size_t)s->n_ranks * sizeof *host_of);
     return s->n_hosts;
+}
+
+static bool net_is_sparse(void *state) { return ((const net_state *)state)->tree != NULL; }
+
+static size_t net_inline_bytes(void *state) {
+    const net_state *s = state;
+    return s->tree ? tti_net_tree_inline_bytes(s) : TTI_INLINE_BYTES;
 }
 
 static bool net_near(void *state) { return ((const net_state *)state)->near; }
@@ -238,6 +250,7 @@ static void net_set_timeout(void *state, int timeout_ms) {
         .set_timeout = net_set_timeout, .note_call = net_note_call, .note_step = net_note_step,   \
         .declare = net_declare, .note_wait = net_note_wait, .find_culprit = tti_net_find_culprit, \
         .find_busy = tti_net_find_busy, .hosts = net_hosts, .near = net_near,                     \
+        .is_sparse = net_is_sparse, .inline_bytes = net_inline_bytes,                             \
         .near_barrier = net_near_barrier, .split = tti_net_split, .stream = tti_net_stream        \
     }
 

@@ -4,6 +4,7 @@
  * link sleep in slices and checks the reports of its host's watcher between them. */
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "comm/net/net.h"
 
@@ -30,16 +31,18 @@ static void get_pages(const net_state *s, tti_progress *pages) {
 /* Returns the rank that the others wait for, blame if the pages do not tell, and appends what it
  * does, as far as that is known. */
 static int find_culprit(const net_state *s, int blame, tti_str *what) {
-    tti_progress pages[TTI_MAX_NET_RANKS] = {0};
-    if (!s->pages || !s->local) return blame;
+    tti_progress *pages = s->pages && s->local ? calloc((size_t)s->n_ranks, sizeof *pages) : NULL;
+    if (!pages) return blame;
     get_pages(s, pages);
     int found = tti_progress_find_culprit(pages, s->n_ranks);
     if (found < 0 || found == s->rank || !pages[found].joined) found = blame;
-    if (found < 0 || !pages[found].joined) return found;
-    if (s->index_of[found] < 0 && s->is_subgroup && pages[found].in_subgroup)
-        tti_str_add(what, "is in a call of a subgroup");
-    else
-        tti_progress_describe(&pages[found], what);
+    if (found >= 0 && pages[found].joined) {
+        if (s->index_of[found] < 0 && s->is_subgroup && pages[found].in_subgroup)
+            tti_str_add(what, "is in a call of a subgroup");
+        else
+            tti_progress_describe(&pages[found], what);
+    }
+    free(pages);
     return found;
 }
 
@@ -51,10 +54,12 @@ static int find_culprit_of_all(void *arg, tti_str *what) {
  * another one is busy. */
 bool tti_net_find_busy(void *state, tti_str *what) {
     const net_state *s = state;
-    tti_progress pages[TTI_MAX_NET_RANKS] = {0};
-    if (!what || !s->pages) return tti_transport_shm.find_busy(s->local, what);
+    tti_progress *pages = what && s->pages ? calloc((size_t)s->n_ranks, sizeof *pages) : NULL;
+    if (!pages) return tti_transport_shm.find_busy(s->local, what);
     get_pages(s, pages);
-    return tti_progress_find_busy(pages, s->shown, s->n_ranks, what);
+    bool is_busy = tti_progress_find_busy(pages, s->shown, s->n_ranks, what);
+    free(pages);
+    return is_busy;
 }
 
 int tti_net_find_culprit(void *state, int blame, tti_str *what) {
@@ -70,7 +75,7 @@ static tutti_status fail_timeout(const net_state *s, int blame, const tti_wait_c
     tti_str what = {0};
     /* In an outage the pages are old. */
     int culprit = is_out ? blame : find_culprit(s, blame, &what);
-    const net_hello *peer = &s->peers[culprit];
+    const net_peer *peer = &s->peers[culprit];
     tutti_status st =
         tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d (pid %d on %s)%s%s%s",
                  joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
@@ -82,10 +87,10 @@ static tutti_status fail_timeout(const net_state *s, int blame, const tti_wait_c
 }
 
 /* Checks the ranks of this host and, for a subgroup, those of the whole, whose host learns of
- * failures first. */
+ * failures first.  In a sparse group a rank of this host may be the only one that hears of one. */
 static tutti_status check_host(const net_state *s) {
     TTI_TRY(tti_net_check_lost(s));
-    return s->is_subgroup ? tti_shm_cause(s->local) : TUTTI_OK;
+    return s->local && (s->is_subgroup || s->is_sparse) ? tti_shm_cause(s->local) : TUTTI_OK;
 }
 
 static tutti_status listen_to_link(void *arg) {

@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -33,15 +34,9 @@ enum {
     UNHEARD_MS = 8000  /* and if none has by then, none listens to the group */
 };
 
-/* One other process of this host. */
-typedef struct watched {
-    int rank, fd; /* fd: a pidfd, -1: there is none */
-    bool is_gone;
-} watched;
-
 /* The observation of the next process. */
 typedef struct stop_look {
-    watched *at;      /* NULL: no process is left */
+    net_watched *at;  /* NULL: no process is left */
     int64_t last_ns;  /* when it was looked at */
     int64_t since_ns; /* since when it has been seen stopped, INT64_MAX: it runs */
     bool is_reported;
@@ -70,7 +65,7 @@ void tti_net_break(void *state) {
 
 /* In the circle of ranks, starting after this one.  Processes that cannot be waited for are still
  * checked for stops. */
-static int find_others(net_state *s, watched *others) {
+static int find_others(net_state *s, net_watched *others) {
     int n = 0;
     for (int i = 1; i < s->n_local; i++) {
         int rank = s->rank_of[(s->index_of[s->rank] + i) % s->n_local], pid = s->peers[rank].pid;
@@ -78,12 +73,12 @@ static int find_others(net_state *s, watched *others) {
         int fd = (int)syscall(SYS_pidfd_open, pid, 0);
         bool is_gone = fd < 0 && errno == ESRCH;
         if (is_gone) note_loss(s, rank, "died"); /* it had connected before */
-        others[n++] = (watched){rank, fd, is_gone};
+        others[n++] = (net_watched){rank, fd, is_gone};
     }
     return n;
 }
 
-static void look_at_next(watched *others, int n, stop_look *look) {
+static void look_at_next(net_watched *others, int n, stop_look *look) {
     *look = (stop_look){.last_ns = tti_now_ns(), .since_ns = INT64_MAX};
     for (int i = n - 1; i >= 0; i--)
         if (!others[i].is_gone) look->at = &others[i];
@@ -109,7 +104,7 @@ static void look(net_state *s, stop_look *l) {
         syscall(SYS_pidfd_send_signal, l->at->fd, SIGKILL, NULL, 0);
 }
 
-static void note_death(net_state *s, watched *w) {
+static void note_death(net_state *s, net_watched *w) {
     note_loss(s, w->rank, "died");
     close(w->fd);
     w->fd = -1;
@@ -119,8 +114,8 @@ static void note_death(net_state *s, watched *w) {
 /* Ends with the communicator. */
 static void *watch(void *arg) {
     net_state *s = arg;
-    watched others[TTI_MAX_NET_RANKS];
-    struct pollfd polls[TTI_MAX_NET_RANKS + 1];
+    net_watched *others = s->watched;
+    struct pollfd *polls = s->watched_polls;
     int n = find_others(s, others);
     stop_look next;
     look_at_next(others, n, &next);
@@ -142,6 +137,10 @@ static void *watch(void *arg) {
 
 tutti_status tti_net_watch(net_state *s) {
     if (s->n_local < 2) return TUTTI_OK;
+    s->watched = calloc((size_t)s->n_local, sizeof *s->watched);
+    s->watched_polls = calloc((size_t)s->n_local, sizeof *s->watched_polls);
+    if (!s->watched || !s->watched_polls)
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_local);
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (s->stop_fd < 0) return tti_fail(TUTTI_E_IO, "comm_create: eventfd: %s", strerror(errno));
     int error = tti_thread_start(&s->watcher, NULL, watch, s);
@@ -153,9 +152,14 @@ tutti_status tti_net_watch(net_state *s) {
 
 void tti_net_unwatch(net_state *s) {
     uint64_t one = 1;
-    if (s->stop_fd < 0) return;
-    while (write(s->stop_fd, &one, sizeof one) < 0 && errno == EINTR) continue;
-    pthread_join(s->watcher, NULL);
-    close(s->stop_fd);
+    if (s->stop_fd >= 0) {
+        while (write(s->stop_fd, &one, sizeof one) < 0 && errno == EINTR) continue;
+        pthread_join(s->watcher, NULL);
+        close(s->stop_fd);
+    }
     s->stop_fd = -1;
+    free(s->watched);
+    free(s->watched_polls);
+    s->watched = NULL;
+    s->watched_polls = NULL;
 }

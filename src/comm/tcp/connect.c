@@ -1,28 +1,32 @@
-/* connect.c - connects every rank to every other.
+/* connect.c - connects every rank to every other, or ranks of a sparse link along a tree.
  *
  * All ranks connect to rank 0, each with its own listener on the interface that it used.  Rank 0
  * sends all addresses to all ranks; then each rank connects to the lower ranks and accepts the
  * higher ones.  Listeners are closed afterwards.  Ranks of a subgroup know the addresses already,
- * so they do only the last step. */
-#include <arpa/inet.h>
+ * so they do only the last step.
+ *
+ * In a sparse link rank 0 tells each rank only the address of the rank above it in the tree, and
+ * closes the connection.  The table of all addresses then goes down the tree, and listeners become
+ * ports (port.c). */
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
 enum { MAX_PORTS = 64, MAX_PLACES = 8 };
-enum { READ_MS = 3000, SLICE_MS = 1000 };
+enum { READ_MS = 3000, SLICE_MS = 1000, SPARE_FILES = 512 };
 
-/* Rank 0's final message to all ranks: the addresses of the others, or the reason for a failure. */
-typedef struct table {
+/* Rank 0's final message to all ranks, or the reason for a failure.  The addresses of all ranks
+ * follow it, or in a sparse link that of the rank above. */
+typedef struct verdict {
     uint32_t status, unused;
     char text[TTI_CRY_BYTES];
-    tcp_place places[TTI_MAX_NET_RANKS];
-} table;
+} verdict;
 
 typedef struct rendezvous {
     tcp_state *s;
@@ -32,8 +36,11 @@ typedef struct rendezvous {
     const tcp_subgroup *subgroup; /* NULL: the whole group */
     int listener;                 /* -1: none */
     int port;                     /* of the listener of a rank but 0 */
-    int fds[TTI_MAX_NET_RANKS];
-    table table;
+    bool is_sparse;
+    int *fds;          /* [n_ranks], owned */
+    tcp_place *places; /* [n_ranks], owned */
+    bool *wanted;      /* [n_ranks], owned */
+    verdict verdict;
 } rendezvous;
 
 /* ---- the listener ---- */
@@ -131,41 +138,43 @@ static tutti_status listen_by_name(rendezvous *m) {
 /* For the other ranks: any port on the address that they used to connect to rank 0. */
 static tutti_status listen_for_others(rendezvous *m, int fd) {
     tcp_place place = {.n_bytes = sizeof place.at};
-    struct sockaddr_in six_or_four;
-    if (m->address.is_unix) return listen_by_name(m);
+    if (m->address.is_unix && !m->is_sparse) return listen_by_name(m);
     if (getsockname(fd, (struct sockaddr *)&place.at, &place.n_bytes) != 0)
         return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
-    tti_tcp_set_port(&place, 0);
-    m->listener = tti_tcp_listen(&place);
-    if (m->listener < 0) return fail_own_listener(m, errno);
-    place.n_bytes = sizeof place.at;
-    if (getsockname(m->listener, (struct sockaddr *)&place.at, &place.n_bytes) != 0)
-        return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
-    memcpy(&six_or_four, &place.at, sizeof six_or_four);
-    m->port = ntohs(six_or_four.sin_port);
-    return TUTTI_OK;
+    m->listener = tti_tcp_listen_any(&place, &m->port);
+    return m->listener < 0 ? fail_own_listener(m, errno) : TUTTI_OK;
 }
 
 /* ---- calling ---- */
+
+tutti_status tti_tcp_hear_challenge(int fd, int64_t deadline_ns, tcp_challenge *out) {
+    if (!tti_tcp_read(fd, out, sizeof *out, deadline_ns))
+        return tti_fail(errno == ETIMEDOUT ? TUTTI_E_TIMEOUT : TUTTI_E_IO,
+                        "the process that listens there sends nothing (%s)", strerror(errno));
+    return tti_tcp_check_challenge(out);
+}
+
+tutti_status tti_tcp_prove(const tti_link_desc *desc, int fd, int to, int port,
+                           const tcp_challenge *challenge, int64_t deadline_ns) {
+    tcp_hello hello;
+    tcp_answer answer;
+    tti_tcp_hello(desc, to, port, challenge, &hello);
+    if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
+        !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))
+        return tti_fail(errno == ETIMEDOUT ? TUTTI_E_TIMEOUT : TUTTI_E_IO,
+                        "the connection broke (%s)", strerror(errno));
+    return tti_tcp_check_answer(desc, &hello, &answer);
+}
 
 /* The handshake on a new connection to rank `to`. */
 static tutti_status introduce(rendezvous *m, int fd, int to) {
     int64_t deadline_ns = TTI_MIN(m->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
     tcp_challenge challenge;
-    tcp_hello hello;
-    tcp_answer answer;
     if (m->address.is_unix && !tti_tcp_same_user(fd))
         return tti_fail(TUTTI_E_MISMATCH, "a process of another user listens there");
-    if (!tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns))
-        return tti_fail(TUTTI_E_IO, "the process that listens there sends nothing (%s)",
-                        strerror(errno));
-    TTI_TRY(tti_tcp_check_challenge(&challenge));
+    TTI_TRY(tti_tcp_hear_challenge(fd, deadline_ns, &challenge));
     if (m->listener < 0 && !m->subgroup) TTI_TRY(listen_for_others(m, fd));
-    tti_tcp_hello(m->desc, to, m->port, &challenge, &hello);
-    if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
-        !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))
-        return tti_fail(TUTTI_E_IO, "the connection broke (%s)", strerror(errno));
-    return tti_tcp_check_answer(m->desc, &hello, &answer);
+    return tti_tcp_prove(m->desc, fd, to, m->port, &challenge, deadline_ns);
 }
 
 /* One attempt at one address: the text describes a failure. */
@@ -199,7 +208,8 @@ typedef struct callee {
 } callee;
 
 static void note_failure(const rendezvous *m, callee *c, tutti_status st, const tcp_place *place) {
-    if (st == TUTTI_E_IO && c->status != TUTTI_OK) return; /* an answer says more than none */
+    bool is_silent = st == TUTTI_E_IO || st == TUTTI_E_TIMEOUT;
+    if (is_silent && c->status != TUTTI_OK) return; /* an answer says more than none */
     c->status = st;
     snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
     if (m->address.is_unix && !m->subgroup)
@@ -277,23 +287,39 @@ static tutti_status call_first(rendezvous *m) {
 
 static tutti_status call_at(rendezvous *m, int to) {
     if (m->address.is_unix && !m->subgroup) return call_by_name(m, to);
-    callee c = {.to = to, .n_places = 1, .one_port = true, .places = {m->table.places[to]}};
+    callee c = {.to = to, .n_places = 1, .one_port = true, .places = {m->places[to]}};
     return call_rank(m, &c);
 }
 
 /* ---- the two sides ---- */
 
+static bool send_table(const rendezvous *m, int rank, int64_t deadline_ns) {
+    return tti_tcp_write(m->fds[rank], &m->verdict, sizeof m->verdict, deadline_ns) &&
+           tti_tcp_write(m->fds[rank], m->places, (size_t)m->desc->n_ranks * sizeof *m->places,
+                         deadline_ns);
+}
+
+static int rank_above(int rank) { return (rank - 1) / TTI_FAN_OUT; }
+
+static bool send_rank_above(const rendezvous *m, int rank, int64_t deadline_ns) {
+    tcp_spot spot;
+    tti_tcp_spot_of(&m->places[rank_above(rank)], &spot);
+    return tti_tcp_write(m->fds[rank], &m->verdict, sizeof m->verdict, deadline_ns) &&
+           tti_tcp_write(m->fds[rank], &spot, sizeof spot, deadline_ns);
+}
+
+/* Rank 0 lets all ranks in, and tells them so. */
 static tutti_status gather(rendezvous *m) {
-    bool wanted[TTI_MAX_NET_RANKS] = {false};
-    for (int r = 1; r < m->desc->n_ranks; r++) wanted[r] = true;
+    for (int r = 1; r < m->desc->n_ranks; r++) m->wanted[r] = true;
     TTI_TRY(listen_at_address(m));
-    tutti_status st = tti_tcp_admit(m->desc, m->listener, wanted, m->fds, m->table.places,
-                                    m->s->where, m->deadline_ns);
-    m->table.status = (uint32_t)st;
-    if (st != TUTTI_OK) snprintf(m->table.text, sizeof m->table.text, "%s", tutti_last_error());
+    tutti_status st = tti_tcp_admit(m->desc, m->listener, m->wanted, m->fds, m->places, m->s->where,
+                                    m->deadline_ns);
+    m->verdict.status = (uint32_t)st;
+    if (st != TUTTI_OK) snprintf(m->verdict.text, sizeof m->verdict.text, "%s", tutti_last_error());
     int64_t deadline_ns = tti_now_ns() + m->s->slack_ms * TTI_NS_PER_MS;
     for (int r = 1; r < m->desc->n_ranks; r++) {
-        if (m->fds[r] < 0 || tti_tcp_write(m->fds[r], &m->table, sizeof m->table, deadline_ns))
+        if (m->fds[r] < 0 ||
+            (m->is_sparse ? send_rank_above(m, r, deadline_ns) : send_table(m, r, deadline_ns)))
             continue;
         if (st == TUTTI_OK)
             st = tti_fail(TUTTI_E_PEER, "comm_create: rank %d left before the others had connected",
@@ -302,13 +328,15 @@ static tutti_status gather(rendezvous *m) {
     return st == TUTTI_OK ? st : tti_fail(st, "%s", tutti_last_error());
 }
 
-static tutti_status read_table(rendezvous *m) {
+/* Reads rank 0's verdict, and the n_bytes that follow it. */
+static tutti_status read_verdict(rendezvous *m, void *more, size_t n_bytes) {
     /* Counts from now: rank 0 began to wait before it admitted this rank, and reports the missing
      * ranks. */
     int64_t begin_ns = tti_now_ns(), t_ms = (int64_t)m->desc->timeout_ms + m->s->slack_ms,
             deadline_ns = begin_ns + t_ms * TTI_NS_PER_MS;
     char waited[TTI_WAIT_TEXT_BYTES];
-    bool ok = tti_tcp_read(m->fds[0], &m->table, sizeof m->table, deadline_ns);
+    bool ok = tti_tcp_read(m->fds[0], &m->verdict, sizeof m->verdict, deadline_ns) &&
+              tti_tcp_read(m->fds[0], more, n_bytes, deadline_ns);
     if (!ok && errno == ETIMEDOUT)
         return tti_fail(TUTTI_E_TIMEOUT,
                         "comm_create: rank 0 at %s let rank %d in, but did not report for %s that "
@@ -319,46 +347,55 @@ static tutti_status read_table(rendezvous *m) {
         return tti_fail(TUTTI_E_PEER,
                         "comm_create: rank 0 at %s left before all ranks had connected (%s)",
                         m->address.text, strerror(errno));
-    m->table.text[sizeof m->table.text - 1] = '\0';
-    if (m->table.status == TUTTI_OK) return TUTTI_OK;
+    m->verdict.text[sizeof m->verdict.text - 1] = '\0';
+    if (m->verdict.status == TUTTI_OK) return TUTTI_OK;
     return tti_fail(
-        m->table.status < TUTTI_N_STATUS ? (tutti_status)m->table.status : TUTTI_E_INTERNAL, "%s",
-        m->table.text);
+        m->verdict.status < TUTTI_N_STATUS ? (tutti_status)m->verdict.status : TUTTI_E_INTERNAL,
+        "%s", m->verdict.text);
 }
 
 /* Ranks 1 .. n-1 among each other. */
 static tutti_status mesh(rendezvous *m) {
-    bool wanted[TTI_MAX_NET_RANKS] = {false};
-    tcp_place places[TTI_MAX_NET_RANKS];
     char where[64];
     for (int r = 1; r < m->desc->n_ranks; r++) {
-        tcp_place *place = &m->table.places[r];
+        tcp_place *place = &m->places[r];
         if (place->n_bytes > sizeof place->at)
             return tti_fail(TUTTI_E_INTERNAL, "comm_create: a damaged place of rank %d", r);
-        wanted[r] = r > m->desc->rank;
+        m->wanted[r] = r > m->desc->rank;
     }
     for (int r = 1; r < m->desc->rank; r++) TTI_TRY(call_at(m, r));
     if (m->address.is_unix)
         snprintf(where, sizeof where, "a name of its own");
     else
         snprintf(where, sizeof where, "its own port %d", m->port);
-    return tti_tcp_admit(m->desc, m->listener, wanted, m->fds, places, where, m->deadline_ns);
+    return tti_tcp_admit(m->desc, m->listener, m->wanted, m->fds, m->places, where, m->deadline_ns);
 }
 
 static tutti_status connect_all(rendezvous *m) {
     if (m->desc->rank == 0) return gather(m);
     TTI_TRY(call_first(m));
-    TTI_TRY(read_table(m));
+    TTI_TRY(read_verdict(m, m->places, (size_t)m->desc->n_ranks * sizeof *m->places));
     m->deadline_ns = tti_now_ns() + m->desc->timeout_ms * TTI_NS_PER_MS;
     return mesh(m);
 }
 
-static void begin(tcp_state *s, rendezvous *m) {
+static tutti_status begin(tcp_state *s, rendezvous *m) {
+    size_t n = (size_t)s->desc.n_ranks;
     *m = (rendezvous){.s = s,
                       .desc = &s->desc,
                       .deadline_ns = tti_now_ns() + s->desc.timeout_ms * TTI_NS_PER_MS,
                       .listener = -1};
-    for (int r = 0; r < TTI_MAX_NET_RANKS; r++) m->fds[r] = -1;
+    m->fds = malloc(n * sizeof *m->fds);
+    m->places = calloc(n, sizeof *m->places);
+    m->wanted = calloc(n, sizeof *m->wanted);
+    if (m->fds && m->places && m->wanted) {
+        for (size_t r = 0; r < n; r++) m->fds[r] = -1;
+        return TUTTI_OK;
+    }
+    free(m->fds);
+    free(m->places);
+    free(m->wanted);
+    return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
 }
 
 /* A wait may meet a phase and an outage.  The waits end by themselves, and say why: the kernel must
@@ -367,36 +404,155 @@ static int64_t longest_wait_ms(const tti_link_desc *desc) {
     return (int64_t)desc->phase_timeout_ms + INT64_C(3) * desc->timeout_ms;
 }
 
+void tti_tcp_adopt(tcp_state *s, int rank, int fd) {
+    s->peers[rank].fd = fd;
+    s->peers[rank].heard_ns = tti_now_ns();
+    tti_tcp_tune(fd, s->desc.timeout_ms);
+    tti_tcp_give_up_after(fd, longest_wait_ms(&s->desc));
+}
+
 /* The connections are the state's now, however it went. */
-static tutti_status end(tcp_state *s, const rendezvous *m, tutti_status st) {
+static tutti_status end(tcp_state *s, rendezvous *m, tutti_status st) {
     if (m->listener >= 0) close(m->listener);
     for (int r = 0; r < s->desc.n_ranks; r++) {
-        s->peers[r].fd = m->fds[r];
-        s->peers[r].heard_ns = tti_now_ns();
-        if (m->fds[r] < 0) continue;
-        tti_tcp_tune(m->fds[r], s->desc.timeout_ms);
-        tti_tcp_give_up_after(m->fds[r], longest_wait_ms(&s->desc));
-        if (st != TUTTI_OK) (void)tti_tcp_say_cry(s, r, st, tutti_last_error());
+        if (m->fds[r] >= 0) tti_tcp_adopt(s, r, m->fds[r]);
+        if (st != TUTTI_OK && s->peers[r].fd >= 0)
+            (void)tti_tcp_say_cry(s, r, st, tutti_last_error());
     }
+    free(m->fds);
+    free(m->places);
+    free(m->wanted);
     return st;
+}
+
+/* ---- a sparse link ---- */
+
+/* Rank 0 has a connection to each rank for a moment, and others have one to each of their host. */
+static void raise_file_limit(int n_ranks) {
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)n_ranks + SPARE_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = TTI_MIN(limit.rlim_max, wanted);
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* what does not suffice is reported by accept */
+}
+
+static tutti_status fail_getsockname(void) {
+    return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
+}
+
+/* Of rank 0 only the number of its port: each rank knows the address by which it reached rank 0. */
+static tutti_status open_first_port(rendezvous *m) {
+    tcp_place here = {.n_bytes = sizeof here.at};
+    if (getsockname(m->listener, (struct sockaddr *)&here.at, &here.n_bytes) != 0)
+        return fail_getsockname();
+    int listener = tti_tcp_listen_any(&here, &m->port);
+    if (listener < 0) return fail_own_listener(m, errno);
+    TTI_TRY(tti_tcp_port_open(m->desc, listener, &m->s->port));
+    tcp_spot *spots = tti_tcp_port_spots(m->s->port);
+    tti_tcp_spot_of(&here, &spots[0]);
+    spots[0].port = (uint32_t)m->port;
+    for (int r = 1; r < m->desc->n_ranks; r++) tti_tcp_spot_of(&m->places[r], &spots[r]);
+    return TUTTI_OK;
+}
+
+static tutti_status open_own_port(rendezvous *m) {
+    int listener = m->listener;
+    m->listener = -1;
+    return tti_tcp_port_open(m->desc, listener, &m->s->port);
+}
+
+/* Until the rank is connected, in either direction. */
+static tutti_status await_rank(rendezvous *m, int rank) {
+    char waited[TTI_WAIT_TEXT_BYTES];
+    for (;;) {
+        TTI_TRY(tti_tcp_reach(m->s, rank));
+        if (m->s->peers[rank].fd >= 0) return TUTTI_OK;
+        if (tti_now_ns() >= m->deadline_ns) break;
+        tti_sleep_ms(1);
+    }
+    return tti_fail(TUTTI_E_TIMEOUT, "comm_create: rank %d waited %s for rank %d to connect",
+                    m->desc->rank, tti_tcp_met_text(m->desc, m->deadline_ns, waited), rank);
+}
+
+/* Passes the table on to the ranks below. */
+static tutti_status pass_table_on(rendezvous *m) {
+    int first = TTI_FAN_OUT * m->desc->rank + 1;
+    const tcp_spot *spots = tti_tcp_port_spots(m->s->port);
+    for (int r = first; r < TTI_MIN(first + TTI_FAN_OUT, m->desc->n_ranks); r++) {
+        TTI_TRY(await_rank(m, r));
+        if (!tti_tcp_write(m->s->peers[r].fd, spots, (size_t)m->desc->n_ranks * sizeof *spots,
+                           m->deadline_ns))
+            return tti_fail(TUTTI_E_PEER, "comm_create: rank %d left before all had connected", r);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status read_table_from(rendezvous *m, int above) {
+    tcp_spot *spots = tti_tcp_port_spots(m->s->port);
+    if (tti_tcp_read(m->s->peers[above].fd, spots, (size_t)m->desc->n_ranks * sizeof *spots,
+                     m->deadline_ns))
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_PEER, "comm_create: rank %d left before all ranks had connected (%s)",
+                    above, strerror(errno));
+}
+
+static tutti_status connect_first_sparsely(rendezvous *m) {
+    TTI_TRY(gather(m));
+    TTI_TRY(open_first_port(m));
+    for (int r = 1; r < m->desc->n_ranks; r++) {
+        if (rank_above(r) == 0)
+            tti_tcp_adopt(m->s, r, m->fds[r]);
+        else
+            close(m->fds[r]);
+        m->fds[r] = -1;
+    }
+    return pass_table_on(m);
+}
+
+static tutti_status connect_sparsely(rendezvous *m) {
+    raise_file_limit(m->desc->n_ranks);
+    if (m->desc->rank == 0) return connect_first_sparsely(m);
+    int above = rank_above(m->desc->rank);
+    tcp_place first = {.n_bytes = sizeof first.at};
+    tcp_spot spot_above, spot_first;
+    TTI_TRY(call_first(m));
+    TTI_TRY(read_verdict(m, &spot_above, sizeof spot_above));
+    m->deadline_ns = tti_now_ns() + m->desc->timeout_ms * TTI_NS_PER_MS;
+    if (getpeername(m->fds[0], (struct sockaddr *)&first.at, &first.n_bytes) != 0)
+        return fail_getsockname();
+    TTI_TRY(open_own_port(m));
+    if (above == 0)
+        tti_tcp_adopt(m->s, 0, m->fds[0]);
+    else
+        close(m->fds[0]);
+    m->fds[0] = -1;
+    tcp_spot *spots = tti_tcp_port_spots(m->s->port);
+    spots[above] = spot_above;
+    TTI_TRY(await_rank(m, above));
+    TTI_TRY(read_table_from(m, above));
+    tti_tcp_spot_of(&first, &spot_first);
+    spot_first.port = spots[0].port;
+    spots[0] = spot_first;
+    return pass_table_on(m);
 }
 
 tutti_status tti_tcp_connect_ranks(tcp_state *s) {
     rendezvous m;
-    begin(s, &m);
-    TTI_TRY(tti_tcp_parse(s->desc.address, &m.address));
-    return end(s, &m, connect_all(&m));
+    TTI_TRY(begin(s, &m));
+    m.is_sparse = tti_link_is_sparse(s->desc.n_ranks);
+    tutti_status st = tti_tcp_parse(s->desc.address, &m.address);
+    if (st == TUTTI_OK) st = m.is_sparse ? connect_sparsely(&m) : connect_all(&m);
+    return end(s, &m, st);
 }
 
 /* ---- a subgroup ---- */
 
 /* Waits in slices, and checks the whole between them, which may fail meanwhile. */
-static tutti_status admit_above(rendezvous *m, bool *wanted) {
-    tcp_place places[TTI_MAX_NET_RANKS];
+static tutti_status admit_above(rendezvous *m) {
     for (;;) {
         int64_t slice_ns = tti_now_ns() + SLICE_MS * TTI_NS_PER_MS;
         bool is_last = slice_ns >= m->deadline_ns;
-        tutti_status st = tti_tcp_admit(m->desc, m->listener, wanted, m->fds, places,
+        tutti_status st = tti_tcp_admit(m->desc, m->listener, m->wanted, m->fds, m->places,
                                         "a port of its own", TTI_MIN(slice_ns, m->deadline_ns));
         if (st != TUTTI_E_TIMEOUT || is_last) return st;
         TTI_TRY(tti_tcp_check(m->subgroup->whole, true));
@@ -404,22 +560,25 @@ static tutti_status admit_above(rendezvous *m, bool *wanted) {
 }
 
 static tutti_status connect_subgroup(rendezvous *m) {
-    bool wanted[TTI_MAX_NET_RANKS] = {false};
     for (int r = 0; r < m->desc->n_ranks; r++) {
         if (!m->subgroup->with[r]) continue;
         if (r < m->desc->rank) TTI_TRY(call_at(m, r));
-        wanted[r] = r > m->desc->rank;
+        m->wanted[r] = r > m->desc->rank;
     }
-    return m->listener < 0 ? TUTTI_OK : admit_above(m, wanted);
+    return m->listener < 0 ? TUTTI_OK : admit_above(m);
 }
 
 tutti_status tti_tcp_connect_subgroup(tcp_state *s, const tcp_subgroup *subgroup) {
     rendezvous m;
-    begin(s, &m);
+    tutti_status st = begin(s, &m);
+    if (st != TUTTI_OK) {
+        if (subgroup->listener >= 0) close(subgroup->listener);
+        return st;
+    }
     m.subgroup = subgroup;
     m.listener = subgroup->listener;
     for (int r = 0; r < s->desc.n_ranks; r++) {
-        m.table.places[r] = subgroup->places[r];
+        m.places[r] = subgroup->places[r];
         if (subgroup->with[r] && r < s->desc.rank)
             m.address.is_unix = subgroup->places[r].at.ss_family == AF_UNIX;
     }

@@ -90,6 +90,7 @@ static tutti_status refuse(const tti_link_desc *desc, const bool *wanted,
         return TUTTI_E_CONFIG;
     }
     *proven = true;
+    if (!wanted && hello->rank >= 0 && hello->rank < hello->n_ranks) return TUTTI_OK;
     hello->job[sizeof hello->job - 1] = '\0';
     if (strncmp(hello->job, job, sizeof hello->job - 1) != 0) {
         snprintf(text, n_bytes, "it is of job '%.80s', not '%.80s'", hello->job, job);
@@ -101,7 +102,7 @@ static tutti_status refuse(const tti_link_desc *desc, const bool *wanted,
                  hello->rank, hello->n_ranks, hello->to, desc->rank, desc->n_ranks);
         return TUTTI_E_MISMATCH;
     }
-    if (wanted[hello->rank]) return TUTTI_OK;
+    if (wanted && wanted[hello->rank]) return TUTTI_OK;
     snprintf(text, n_bytes, "there is a rank %d already, or it must not connect here", hello->rank);
     return TUTTI_E_MISMATCH;
 }

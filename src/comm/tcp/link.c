@@ -13,23 +13,38 @@
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-enum { LINGER_MS = 1000, MOVE_SLICE_MS = 20, OUTAGE_LOOK_MS = 100 };
+/* REACH_MS: how often a rank looks for a connection that another one makes */
+enum { LINGER_MS = 1000, MOVE_SLICE_MS = 20, OUTAGE_LOOK_MS = 100, REACH_MS = 1 };
+
+/* Everything but connections. */
+static void free_state(tcp_state *s) {
+    if (s->token) explicit_bzero(s->token, strlen(s->token));
+    free(s->token);
+    free(s->peers);
+    free(s->polls);
+    free(s->polled);
+    free(s->shown);
+    free(s->port_ranks);
+    free(s);
+}
 
 tutti_status tti_tcp_new(const tti_link_desc *desc, tcp_state **out) {
+    size_t n = (size_t)desc->n_ranks;
     tcp_state *s = calloc(1, sizeof *s);
-    tcp_peer *peers = calloc((size_t)desc->n_ranks, sizeof *peers);
-    char *token = desc->token ? strdup(desc->token) : NULL;
-    if (!s || !peers || (desc->token && !token)) {
-        free(s);
-        free(peers);
-        free(token);
-        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    tcp_peer *peers = s->peers = calloc(n, sizeof *peers);
+    s->polls = calloc(n + 1, sizeof *s->polls);
+    s->polled = calloc(n + 1, sizeof *s->polled);
+    s->shown = calloc(n, sizeof *s->shown);
+    s->token = desc->token ? strdup(desc->token) : NULL;
+    if (!peers || !s->polls || !s->polled || !s->shown || (desc->token && !s->token)) {
+        free_state(s);
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
     }
     s->desc = *desc;
     s->resolve_ms = TCP_RESOLVE_MS;
     s->slack_ms = TCP_SLACK_MS;
-    s->peers = peers;
-    s->desc.token = s->token = token;
+    s->desc.token = s->token;
     snprintf(s->job, sizeof s->job, "%s", desc->job ? desc->job : "");
     for (int r = 0; r < desc->n_ranks; r++) {
         peers[r].fd = -1;
@@ -47,7 +62,8 @@ static tutti_status tcp_open(const tti_link_desc *desc, void **state) {
         tti_tcp_close(s, false);
         return st;
     }
-    s->desc.address = s->desc.job = NULL; /* the caller's */
+    s->desc.address = NULL; /* the caller's */
+    s->desc.job = s->job;   /* ranks of a sparse link say it again */
     *state = s;
     return TUTTI_OK;
 }
@@ -80,12 +96,10 @@ void tti_tcp_close(void *state, bool in_order) {
         if (s->peers[r].fd < 0) continue;
         linger(s->peers[r].fd, deadline_ns);
         close(s->peers[r].fd);
-        tti_tcp_drop_ahead(&s->peers[r]);
+        tti_tcp_drop_bytes(&s->peers[r]);
     }
-    if (s->token) explicit_bzero(s->token, strlen(s->token));
-    free(s->token);
-    free(s->peers);
-    free(s);
+    tti_tcp_port_close(s->port);
+    free_state(s);
 }
 
 static tutti_status check_cause(const tcp_state *s) {
@@ -95,16 +109,18 @@ static tutti_status check_cause(const tcp_state *s) {
 /* Messages of one direction and peer go in order. */
 static tutti_status tcp_test(void *state, int *blame) {
     tcp_state *s = state;
-    uint64_t busy_out = 0, busy_in = 0;
     *blame = -1;
     TTI_TRY(check_cause(s));
+    uint32_t pass = ++s->n_passes;
     for (int i = 0; i < s->n_batch; i++) {
         tti_message *m = &s->batch[i];
-        uint64_t bit = UINT64_C(1) << m->peer, *busy = m->out ? &busy_out : &busy_in;
-        if (m->done == m->n_bytes || (*busy & bit)) continue;
-        TTI_TRY(m->out ? tti_tcp_push(s, m) : tti_tcp_pull(s, m));
+        tcp_peer *p = &s->peers[m->peer];
+        uint32_t *busy = m->out ? &p->busy_out : &p->busy_in;
+        if (m->done == m->n_bytes || *busy == pass) continue;
+        if (p->fd < 0) TTI_TRY(tti_tcp_reach(s, m->peer));
+        if (p->fd >= 0) TTI_TRY(m->out ? tti_tcp_push(s, m) : tti_tcp_pull(s, m));
         if (m->done == m->n_bytes) continue;
-        *busy |= bit;
+        *busy = pass;
         if (*blame < 0) *blame = m->peer;
     }
     if (*blame < 0) s->n_batch = 0;
@@ -119,41 +135,48 @@ static tutti_status tcp_post(void *state, tti_message *messages, int n) {
     return tcp_test(s, &blame);
 }
 
-/* Whether an unfinished message of the batch goes to, or comes from, rank. */
-static bool waits_for(const tcp_state *s, int rank, bool out) {
+/* Marks the peers to which unfinished messages of the batch go, or from which they come, with the
+ * number of a pass; whether some of them are not connected yet. */
+static bool mark_waits(tcp_state *s, uint32_t pass) {
+    bool is_reaching = false;
     for (int i = 0; i < s->n_batch; i++) {
         const tti_message *m = &s->batch[i];
-        if (m->peer == rank && m->done < m->n_bytes && (m->out != NULL) == out) return true;
+        tcp_peer *p = &s->peers[m->peer];
+        if (m->done == m->n_bytes) continue;
+        *(m->out ? &p->busy_out : &p->busy_in) = pass;
+        is_reaching = is_reaching || p->fd < 0;
     }
-    return false;
+    return is_reaching;
 }
 
 /* The poll events for a peer's socket: only those that a caller would handle. */
-static short events_of(const tcp_state *s, int rank) {
-    const tcp_peer *p = &s->peers[rank];
-    short events = waits_for(s, rank, true) ? POLLOUT : 0;
-    if (!p->gone && (!p->has_header || waits_for(s, rank, false))) events |= POLLIN;
+static short events_of(const tcp_peer *p, uint32_t pass) {
+    short events = p->busy_out == pass ? POLLOUT : 0;
+    if (!p->gone && (!p->has_header || p->busy_in == pass)) events |= POLLIN;
     return events;
 }
 
 static void tcp_pause(void *state, int64_t n_ns, int wake_fd) {
     tcp_state *s = state;
-    struct pollfd polls[TTI_MAX_NET_RANKS + 1];
-    int ranks[TTI_MAX_NET_RANKS], n = 0;
+    uint32_t pass = ++s->n_passes;
+    int n = 0, most_ms = (int)TTI_MAX(n_ns / TTI_NS_PER_MS, 1);
+    if (mark_waits(s, pass)) most_ms = TTI_MIN(most_ms, REACH_MS);
     for (int r = 0; r < s->desc.n_ranks; r++) {
-        short events = s->peers[r].fd < 0 ? 0 : events_of(s, r);
+        const tcp_peer *p = &s->peers[r];
+        short events = p->fd < 0 ? 0 : events_of(p, pass);
         if (!events) continue;
-        polls[n] = (struct pollfd){.fd = s->peers[r].fd, .events = events};
-        ranks[n++] = r;
+        s->polls[n] = (struct pollfd){.fd = p->fd, .events = events};
+        s->polled[n++] = r;
     }
     tti_tcp_say_alive(s);
-    polls[n] = (struct pollfd){.fd = wake_fd, .events = POLLIN}; /* poll passes over -1 */
-    if (poll(polls, (nfds_t)n + 1, (int)TTI_MAX(n_ns / TTI_NS_PER_MS, 1)) <= 0) return;
+    s->polls[n] = (struct pollfd){.fd = wake_fd, .events = POLLIN}; /* poll passes over -1 */
+    if (poll(s->polls, (nfds_t)n + 1, most_ms) <= 0) return;
     for (int i = 0; i < n; i++) {
-        if (!(polls[i].revents & (POLLIN | POLLHUP | POLLERR)) || waits_for(s, ranks[i], false))
+        int rank = s->polled[i];
+        if (!(s->polls[i].revents & (POLLIN | POLLHUP | POLLERR)) || s->peers[rank].busy_in == pass)
             continue;
         /* A failure report is kept for the next test; so is the end of a stream. */
-        (void)tti_tcp_listen_aside(s, ranks[i]);
+        (void)tti_tcp_listen_aside(s, rank);
     }
 }
 
@@ -164,6 +187,8 @@ static void tcp_cry(void *state, tutti_status status, const char *text) {
         snprintf(s->reported_text, sizeof s->reported_text, "%s", text);
     }
     for (int r = 0; r < s->desc.n_ranks; r++) {
+        int fd = s->port && s->peers[r].fd < 0 ? tti_tcp_port_take(s->port, &s->desc, r) : -1;
+        if (fd >= 0) tti_tcp_adopt(s, r, fd); /* it waits for this rank's first message */
         if (s->peers[r].fd < 0) continue;
         (void)tti_tcp_say_cry(s, r, status, text);
         shutdown(s->peers[r].fd, SHUT_WR); /* where it could not be said, the end says it */
@@ -220,6 +245,12 @@ static int tcp_outage(void *state) {
     return now < s->out_until_ns ? s->out_ms : 0;
 }
 
+static void tcp_set_places(void *state, tti_rank_place place, const void *arg) {
+    tcp_state *s = state;
+    s->place = place;
+    s->place_arg = arg;
+}
+
 tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n) {
     tti_wait_clock clock = tti_wait_clock_begin(s->desc.timeout_ms, s->desc.phase_timeout_ms);
     char waited[TTI_WAIT_TEXT_BYTES];
@@ -241,7 +272,7 @@ tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n) {
 
 const tti_link tti_link_tcp = {
     .name = "tcp",
-    .doc = "sockets between all ranks, connected at an address",
+    .doc = "sockets between ranks, connected at an address",
     .open = tcp_open,
     .close = tti_tcp_close,
     .post = tcp_post,
@@ -253,4 +284,5 @@ const tti_link tti_link_tcp = {
     .quiet = tcp_quiet,
     .outage = tcp_outage,
     .split = tti_tcp_split,
+    .set_places = tcp_set_places,
 };

@@ -1,10 +1,12 @@
 /* listener.c - the accepting side: several callers at a time are authenticated, strangers are
  * rejected.
  *
- * A caller has three seconds to identify itself, and at most 64 are served at a time: the next one
- * replaces the one that has been silent longest.  So port scanners cannot keep a rank waiting. */
+ * A caller has three seconds to identify itself, and at most 64, or as many as there are ranks, are
+ * served at a time: the next one replaces the one that has been silent longest.  So port scanners
+ * cannot keep a rank waiting. */
 #include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,8 @@
 #include "base/str.h"
 #include "comm/tcp/tcp.h"
 
-enum { MAX_CALLERS = 64, PATIENCE_MS = 3000 };
+/* LOOK_MS: how often deadlines are looked at */
+enum { LEAST_CALLERS = 64, PATIENCE_MS = 3000, LOOK_MS = 100 };
 
 typedef struct caller {
     int fd;
@@ -31,9 +34,13 @@ typedef struct acceptor {
     bool *wanted;
     int *fds;
     tcp_place *places;
-    caller callers[MAX_CALLERS];
-    int n_callers, n_refused;
+    caller *callers;     /* [most] */
+    struct pollfd *news; /* [most + 2] */
+    int most, n_callers, n_refused;
     char refused[400]; /* the last one that was, and why */
+    /* Of a port: receives all callers, in place of the arrays. */
+    void (*take)(void *arg, const tcp_hello *hello, int fd);
+    void *arg;
 } acceptor;
 
 static void note_refusal(acceptor *d, const caller *c, const char *why) {
@@ -53,14 +60,15 @@ static void make_room(acceptor *d) {
     int oldest = 0;
     for (int i = 1; i < d->n_callers; i++)
         if (d->callers[i].deadline_ns < d->callers[oldest].deadline_ns) oldest = i;
-    if (d->n_callers == MAX_CALLERS) send_away(d, oldest, "it did not identify itself");
+    if (d->n_callers == d->most) send_away(d, oldest, "it did not identify itself");
 }
 
-static void greet(acceptor *d) {
+/* Lets the next caller in; false: none waits. */
+static bool greet(acceptor *d) {
     tcp_place from = {.n_bytes = sizeof from.at};
     int fd = accept4(d->listener, (struct sockaddr *)&from.at, &from.n_bytes,
                      SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) return;
+    if (fd < 0) return false;
     make_room(d);
     caller *c = &d->callers[d->n_callers];
     *c =
@@ -70,9 +78,10 @@ static void greet(acceptor *d) {
     if (stranger) note_refusal(d, c, "a process of another user");
     if (stranger || !tti_tcp_write(fd, &c->challenge, sizeof c->challenge, tti_now_ns())) {
         close(fd);
-        return;
+        return true;
     }
     d->n_callers++;
+    return true;
 }
 
 /* The listening address of an authenticated rank: the address it connected from, and its own port.
@@ -80,6 +89,9 @@ static void greet(acceptor *d) {
 static tcp_place place_of(const caller *c) {
     tcp_place place = c->from;
     tti_tcp_set_port(&place, c->hello.port);
+    if (place.at.ss_family == AF_UNIX && c->hello.port > 0) /* the number of its name */
+        (void)tti_tcp_place_of_spot(&(tcp_spot){.family = AF_UNIX, .port = (uint32_t)c->hello.port},
+                                    &place);
     return place;
 }
 
@@ -94,6 +106,10 @@ static void decide(acceptor *d, caller *c) {
         return;
     }
     int rank = c->hello.rank;
+    if (d->take) {
+        d->take(d->arg, &c->hello, c->fd);
+        return;
+    }
     d->wanted[rank] = false;
     d->fds[rank] = c->fd;
     d->places[rank] = place_of(c);
@@ -140,13 +156,21 @@ const char *tti_tcp_met_text(const tti_link_desc *desc, int64_t deadline_ns, cha
     return tti_waited_text(desc->timeout_ms * TTI_NS_PER_MS - left_ns, desc->timeout_ms, text);
 }
 
-/* Sleeps until a caller connects or sends more; at most a tenth of a second, for the deadlines. */
-static void wait_for_news(const acceptor *d, int64_t deadline_ns) {
-    struct pollfd p[MAX_CALLERS + 1];
+/* Sleeps until a caller connects or sends more, or wake_fd (-1: none) can be read. */
+static void wait_for_news(const acceptor *d, int wake_fd, int most_ms) {
+    struct pollfd *p = d->news;
     p[0] = (struct pollfd){.fd = d->listener, .events = POLLIN};
+    p[1] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
     for (int i = 0; i < d->n_callers; i++)
-        p[i + 1] = (struct pollfd){.fd = d->callers[i].fd, .events = POLLIN};
-    poll(p, (nfds_t)d->n_callers + 1, TTI_MIN(100, tti_ms_until(deadline_ns)));
+        p[i + 2] = (struct pollfd){.fd = d->callers[i].fd, .events = POLLIN};
+    poll(p, (nfds_t)d->n_callers + 2, most_ms);
+}
+
+/* Lets callers in, and gets further with those that are there. */
+static void serve_callers(acceptor *d) {
+    for (int i = 0; i < LEAST_CALLERS && greet(d); i++) continue;
+    for (int i = d->n_callers - 1; i >= 0; i--)
+        if (hear(d, &d->callers[i])) d->callers[i] = d->callers[--d->n_callers];
 }
 
 static tutti_status fail_missing(const acceptor *d, const char *where, int64_t deadline_ns) {
@@ -167,25 +191,46 @@ static tutti_status fail_missing(const acceptor *d, const char *where, int64_t d
     return st;
 }
 
+static tutti_status begin_accepting(acceptor *d) {
+    d->most = TTI_MAX((int)LEAST_CALLERS, d->desc->n_ranks);
+    d->callers = calloc((size_t)d->most, sizeof *d->callers);
+    d->news = calloc((size_t)d->most + 2, sizeof *d->news);
+    return d->callers && d->news
+               ? TUTTI_OK
+               : tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d callers", d->most);
+}
+
+static void end_accepting(acceptor *d) {
+    for (int i = 0; i < d->n_callers; i++) close(d->callers[i].fd);
+    free(d->callers);
+    free(d->news);
+}
+
 tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted, int *fds,
                            tcp_place *places, const char *where, int64_t deadline_ns) {
-    acceptor *d = calloc(1, sizeof *d);
-    tutti_status st = TUTTI_OK;
-    if (!d) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *d);
-    *d = (acceptor){
+    acceptor d = {
         .desc = desc, .listener = listener, .wanted = wanted, .fds = fds, .places = places};
-    while (st == TUTTI_OK && count_wanted(d) > 0) {
+    tutti_status st = begin_accepting(&d);
+    while (st == TUTTI_OK && count_wanted(&d) > 0) {
         if (tti_now_ns() >= deadline_ns) {
-            st = fail_missing(d, where, deadline_ns);
+            st = fail_missing(&d, where, deadline_ns);
             break;
         }
-        wait_for_news(d, deadline_ns);
-        greet(d);
-        for (int i = d->n_callers - 1; i >= 0; i--)
-            if (hear(d, &d->callers[i])) d->callers[i] = d->callers[--d->n_callers];
-        st = look_after_ranks(d);
+        wait_for_news(&d, -1, TTI_MIN(LOOK_MS, tti_ms_until(deadline_ns)));
+        serve_callers(&d);
+        st = look_after_ranks(&d);
     }
-    for (int i = 0; i < d->n_callers; i++) close(d->callers[i].fd);
-    free(d);
+    end_accepting(&d);
     return st;
+}
+
+void tti_tcp_attend(const tti_link_desc *desc, int listener, int wake_fd, const _Atomic bool *stop,
+                    void (*take)(void *arg, const tcp_hello *hello, int fd), void *arg) {
+    acceptor d = {.desc = desc, .listener = listener, .take = take, .arg = arg};
+    bool ok = begin_accepting(&d) == TUTTI_OK; /* else callers find that the rank does not answer */
+    while (ok && !atomic_load(stop)) {
+        wait_for_news(&d, wake_fd, d.n_callers > 0 ? LOOK_MS : -1);
+        serve_callers(&d);
+    }
+    end_accepting(&d);
 }

@@ -36,7 +36,8 @@ int tti_tcp_listen(const tcp_place *place) {
     if (fd < 0) return -1;
     if (place->at.ss_family != AF_UNIX) /* a port of a job that has just ended can be had again */
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, (const struct sockaddr *)&place->at, place->n_bytes) != 0 || listen(fd, 128) != 0)
+    if (bind(fd, (const struct sockaddr *)&place->at, place->n_bytes) != 0 ||
+        listen(fd, SOMAXCONN) != 0)
         return fail_close(fd);
     return fd;
 }

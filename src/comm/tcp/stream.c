@@ -46,9 +46,15 @@ static void note_gone(tcp_peer *p, int error) {
 
 static size_t n_ahead(const tcp_peer *p) { return p->ahead.last - p->ahead.first; }
 
-void tti_tcp_drop_ahead(tcp_peer *p) {
+static void drop_ahead(tcp_peer *p) {
     free(p->ahead.bytes);
     p->ahead = (tcp_ahead){0};
+}
+
+void tti_tcp_drop_bytes(tcp_peer *p) {
+    drop_ahead(p);
+    free(p->in);
+    p->in = NULL;
 }
 
 static ssize_t receive(tcp_peer *p, void *bytes, size_t n_bytes) {
@@ -64,7 +70,7 @@ static ssize_t read_stream(tcp_peer *p, void *bytes, size_t n_bytes) {
     if (n > 0) {
         memcpy(bytes, a->bytes + a->first, n);
         a->first += n;
-        if (a->first == a->last && !a->ended) tti_tcp_drop_ahead(p);
+        if (a->first == a->last && !a->ended) drop_ahead(p);
         return (ssize_t)n;
     }
     if (!a->ended) return receive(p, bytes, n_bytes);
@@ -81,6 +87,11 @@ static void fill(tcp_peer *p) {
         p->in_first = 0;
     }
     if (p->gone || p->in_last == TCP_IN_BYTES) return;
+    if (!p->in) p->in = malloc(TCP_IN_BYTES);
+    if (!p->in) {
+        note_gone(p, ENOMEM);
+        return;
+    }
     ssize_t n = read_stream(p, p->in + p->in_last, TCP_IN_BYTES - p->in_last);
     if (n > 0)
         p->in_last += (size_t)n;
@@ -218,12 +229,22 @@ static bool is_silent(const tcp_peer *p) {
     return p->cut || (p->gone && !p->bye && (!p->has_header || p->in_first == p->in_last));
 }
 
+/* " (rank 3: pid 71 on node3)", "" if that is not known. */
+static const char *place_of(const tcp_state *s, int rank, char *text, size_t n_bytes) {
+    char place[256];
+    text[0] = '\0';
+    if (!s->place) return text;
+    s->place(s->place_arg, s->shown[rank], place, sizeof place);
+    snprintf(text, n_bytes, " (rank %d: %s)", s->shown[rank], place);
+    return text;
+}
+
 /* A rank that fails in the middle of a message cannot say why.  A failure that it received was sent
  * to this rank too, and a peer that it lost is lost here as well. */
 tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
     /* This rank ended its connections itself when it reported its failure; no rank died. */
     if (s->reported != TUTTI_OK) return tti_fail(s->reported, "%s", s->reported_text);
-    char also[256] = "";
+    char also[256] = "", where[320];
     size_t n = 0;
     for (int r = 0; r < s->desc.n_ranks && !s->peers[rank].bye; r++) {
         if (r == rank) continue;
@@ -236,12 +257,14 @@ tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
                         s->shown[s->desc.rank], s->shown[rank]);
     int error = s->peers[rank].error ? s->peers[rank].error : s->peers[rank].ahead.error;
     if (tti_tcp_is_cut_off(error))
-        return tti_fail(TUTTI_E_PEER, "comm: rank %d%s cannot be reached any more: %s",
-                        s->shown[rank], also, strerror(error));
+        return tti_fail(TUTTI_E_PEER, "comm: rank %d%s cannot be reached any more: %s%s",
+                        s->shown[rank], also, strerror(error),
+                        place_of(s, rank, where, sizeof where));
     return tti_fail(TUTTI_E_PEER,
                     "comm: rank %d%s died, or failed in the middle of a message: %s ended without "
-                    "an error report",
-                    s->shown[rank], also, n ? "their connections" : "its connection");
+                    "an error report%s",
+                    s->shown[rank], also, n ? "their connections" : "its connection",
+                    place_of(s, rank, where, sizeof where));
 }
 
 static tutti_status fail_size(const tcp_state *s, const tti_message *m) {

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -60,7 +61,8 @@ static tutti_status check_place(const tcp_state *whole, int rank, tcp_place *pla
 
 static tutti_status send_places(const tti_link_subgroup *desc, tcp_subgroup *subgroup,
                                 const tcp_place *mine) {
-    tti_message messages[TTI_MAX_NET_RANKS];
+    tti_message *messages = calloc((size_t)desc->n_members, sizeof *messages);
+    if (!messages) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
     int n = 0;
     for (int i = 0; i < desc->n_members; i++) {
         if (!desc->with[i]) continue;
@@ -70,7 +72,9 @@ static tutti_status send_places(const tti_link_subgroup *desc, tcp_subgroup *sub
                                       .in = is_above ? NULL : &subgroup->places[i],
                                       .n_bytes = sizeof *mine};
     }
-    TTI_TRY(tti_tcp_move(subgroup->whole, messages, n));
+    tutti_status st = tti_tcp_move(subgroup->whole, messages, n);
+    free(messages);
+    TTI_TRY(st);
     for (int i = 0; i < desc->index; i++)
         if (desc->with[i])
             TTI_TRY(check_place(subgroup->whole, desc->members[i], &subgroup->places[i]));
@@ -80,11 +84,28 @@ static tutti_status send_places(const tti_link_subgroup *desc, tcp_subgroup *sub
 static tutti_status connect_members(tcp_state *whole, const tti_link_subgroup *desc, tcp_state *s) {
     tcp_subgroup subgroup = {.whole = whole, .with = desc->with, .listener = -1};
     tcp_place mine = {0};
+    subgroup.places = calloc((size_t)desc->n_members, sizeof *subgroup.places);
+    if (!subgroup.places) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
     tutti_status st = listen_for_subgroup(desc, &subgroup, &mine);
     if (st == TUTTI_OK) st = send_places(desc, &subgroup, &mine);
-    if (st == TUTTI_OK) return tti_tcp_connect_subgroup(s, &subgroup);
-    if (subgroup.listener >= 0) close(subgroup.listener);
+    if (st == TUTTI_OK)
+        st = tti_tcp_connect_subgroup(s, &subgroup);
+    else if (subgroup.listener >= 0)
+        close(subgroup.listener);
+    free(subgroup.places);
     return st;
+}
+
+/* Members of a sparse link connect when they have messages, through the ports of the whole. */
+static tutti_status share_port(const tcp_state *whole, const tti_link_subgroup *desc,
+                               tcp_state *s) {
+    s->port_ranks = calloc((size_t)desc->n_members, sizeof *s->port_ranks);
+    if (!s->port_ranks) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
+    for (int i = 0; i < desc->n_members; i++)
+        s->port_ranks[i] =
+            whole->port_ranks ? whole->port_ranks[desc->members[i]] : desc->members[i];
+    s->port = tti_tcp_port_share(whole->port);
+    return TUTTI_OK;
 }
 
 tutti_status tti_tcp_split(void *state, const tti_link_subgroup *desc, void **out) {
@@ -103,8 +124,10 @@ tutti_status tti_tcp_split(void *state, const tti_link_subgroup *desc, void **ou
                           .job = job};
     TTI_TRY(tti_tcp_new(&link, &s));
     s->desc.job = s->job;
+    s->place = whole->place;
+    s->place_arg = whole->place_arg;
     memcpy(s->shown, desc->shown, (size_t)desc->n_members * sizeof *s->shown);
-    tutti_status st = connect_members(whole, desc, s);
+    tutti_status st = whole->port ? share_port(whole, desc, s) : connect_members(whole, desc, s);
     if (st != TUTTI_OK) {
         tti_tcp_close(s, false);
         return st;

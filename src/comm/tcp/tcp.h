@@ -1,12 +1,16 @@
 /* tcp.h - the link over sockets: addresses, authentication, streams of frames.
  *
  * Rank 0 listens at the address of the job until every rank has connected, then no rank listens any
- * more: each pair of ranks has one connection.  Each side of a connection proves that it knows the
- * token of the job (HMAC-SHA256 over fresh nonces of both).  At a "unix:" address, where a token is
- * optional, both sides also check that the other is a process of the same user.  Later traffic is
- * neither encrypted nor signed. */
+ * more: each pair of ranks has one connection.  A link of more than TTI_FULL_RANKS ranks is sparse:
+ * each rank keeps a port, where a thread of its own authenticates callers (port.c), and a pair of
+ * ranks connects when it has its first message (reach.c).  Each side of a connection proves that it
+ * knows the token of the job (HMAC-SHA256 over fresh nonces of both).  At a "unix:" address, where
+ * a token is optional, both sides also check that the other is a process of the same user.  Later
+ * traffic is neither encrypted nor signed. */
 #ifndef TTI_COMM_TCP_H
 #define TTI_COMM_TCP_H
+
+#include <poll.h>
 
 #include "base/error.h"
 #include "comm/link.h"
@@ -50,8 +54,8 @@ void tti_tcp_hello(const tti_link_desc *desc, int to, int port, const tcp_challe
                    tcp_hello *out);
 
 /* The answer to a hello; the status is TUTTI_OK or the reason for refusing it. wanted: [n_ranks],
- * ranks that may still connect.  A hello without the token gets an answer without a MAC, which
- * reveals nothing about the token. */
+ * ranks that may still connect; NULL: any rank of any job that knows the token, as at a port.  A
+ * hello without the token gets an answer without a MAC, which reveals nothing about the token. */
 void tti_tcp_judge(const tti_link_desc *desc, const bool *wanted, const tcp_challenge *challenge,
                    const tcp_hello *hello, tcp_answer *out);
 
@@ -69,6 +73,11 @@ tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *he
 tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted, int *fds,
                            tcp_place *places, const char *where, int64_t deadline_ns);
 
+/* As tti_tcp_admit for a port: authenticates callers of the listener until *stop, which is looked
+ * at when wake_fd can be read, and gives each to take, which owns its descriptor. */
+void tti_tcp_attend(const tti_link_desc *desc, int listener, int wake_fd, const _Atomic bool *stop,
+                    void (*take)(void *arg, const tcp_hello *hello, int fd), void *arg);
+
 /* For messages: how long the ranks have waited for each other, if that began timeout_ms before the
  * deadline. text: [TTI_WAIT_TEXT_BYTES] */
 const char *tti_tcp_met_text(const tti_link_desc *desc, int64_t deadline_ns, char *text);
@@ -85,8 +94,8 @@ typedef struct tcp_ahead {
 
 /* The connection to a rank. */
 typedef struct tcp_peer {
-    int fd; /* -1: none, or closed */
-    unsigned char in[TCP_IN_BYTES];
+    int fd;                   /* -1: none, or closed */
+    unsigned char *in;        /* [TCP_IN_BYTES], owned; NULL: nothing was read yet */
     size_t in_first, in_last; /* bytes that were read and not yet consumed */
     size_t out_header;        /* bytes of the current message's header that were sent; 0: between */
     size_t out_alive;         /* bytes of an "I live" that went in part; 0: none did */
@@ -100,21 +109,33 @@ typedef struct tcp_peer {
     bool bye;                 /* it said that it leaves */
     bool gone;                /* and its stream has ended */
     int error;                /* with which; 0: in order */
+    uint32_t busy_out, busy_in; /* the pass of tcp_test in which a message of it is not done */
+    int64_t refused_ns;         /* sparse: since when it has refused calls; 0: it has not */
+    int64_t retry_ns;           /* sparse: it is not called again before that time */
 } tcp_peer;
+
+typedef struct tcp_port tcp_port;
 
 typedef struct tcp_state {
     tti_link_desc desc;
     int resolve_ms; /* interval for resolving an unknown name again */
     int slack_ms;   /* additional time after the timeout, in which rank 0 names the missing ranks */
-    char where[300];              /* the address, for texts */
-    int shown[TTI_MAX_NET_RANKS]; /* what texts call each rank */
-    char *token;                  /* owned: ranks of a subgroup prove it again; NULL: none */
-    char job[128];                /* distinguishes subgroups */
-    tcp_peer *peers;              /* [n_ranks] */
+    char where[300];      /* the address, for texts */
+    int *shown;           /* [n_ranks], owned: what texts call each rank */
+    char *token;          /* owned: ranks of a subgroup prove it again; NULL: none */
+    char job[128];        /* distinguishes subgroups */
+    tti_rank_place place; /* NULL: not known yet */
+    const void *place_arg;
+    tcp_peer *peers;      /* [n_ranks] */
+    struct pollfd *polls; /* [n_ranks + 1] and their ranks, owned */
+    int *polled;
+    uint32_t n_passes; /* of tcp_test */
     tti_message *batch;
     int n_batch;
-    int64_t said_ns;      /* when this rank has said last that it lives; 0: never */
-    int64_t looked_ns;    /* when it has looked last for an outage; 0: never */
+    tcp_port *port;    /* of a sparse link, shared with its subgroups; NULL: all are connected */
+    int *port_ranks;   /* [n_ranks], owned: their ranks in the link of the port; NULL: the same */
+    int64_t said_ns;   /* when this rank has said last that it lives; 0: never */
+    int64_t looked_ns; /* when it has looked last for an outage; 0: never */
     int64_t out_until_ns; /* an outage, or its end, is that fresh; 0: there was none */
     int out_ms;           /* of tti_tcp_outage_ms then */
     tutti_status cause;   /* failure that another rank reported */
@@ -123,19 +144,64 @@ typedef struct tcp_state {
     char reported_text[TTI_CRY_BYTES];
 } tcp_state;
 
-/* Fills the peers' descriptors. */
+/* Fills the peers' descriptors; of a sparse link those of the tree of ranks. */
 tutti_status tti_tcp_connect_ranks(tcp_state *s);
+
+/* The parts of a handshake on a new connection to rank `to`, for the side that called.  port: where
+ * this rank listens, 0: nowhere. */
+tutti_status tti_tcp_hear_challenge(int fd, int64_t deadline_ns, tcp_challenge *out);
+tutti_status tti_tcp_prove(const tti_link_desc *desc, int fd, int to, int port,
+                           const tcp_challenge *challenge, int64_t deadline_ns);
+
+/* Makes fd the connection to a rank, which outlasts outages up to the limits of the link. */
+void tti_tcp_adopt(tcp_state *s, int rank, int fd);
 
 /* The data that the ranks of a subgroup exchange before they connect. */
 typedef struct tcp_subgroup {
     tcp_state *whole;
-    const bool *with;                    /* [n_ranks] */
-    tcp_place places[TTI_MAX_NET_RANKS]; /* where those below this one listen */
-    int listener;                        /* of this one, for those above; -1: none come */
+    const bool *with;  /* [n_ranks] */
+    tcp_place *places; /* [n_ranks]: where those below this one listen */
+    int listener;      /* of this one, for those above; -1: none come */
 } tcp_subgroup;
 
 /* The same among the ranks of a subgroup. */
 tutti_status tti_tcp_connect_subgroup(tcp_state *s, const tcp_subgroup *subgroup);
+
+/* ---- port.c ---- */
+
+/* Where a rank of a sparse link listens; all bytes 0: unknown.  port: of "unix:", the number of its
+ * name, which the kernel chose. */
+typedef struct tcp_spot {
+    uint16_t family, unused;
+    uint32_t port, scope;
+    unsigned char address[16];
+} tcp_spot;
+
+void tti_tcp_spot_of(const tcp_place *place, tcp_spot *out);
+/* TUTTI_E_MISMATCH: it is no spot. */
+tutti_status tti_tcp_place_of_spot(const tcp_spot *spot, tcp_place *out);
+
+/* Listens on any port of a place, or at a name that the kernel chooses; *port: its number.  -1 with
+ * errno. */
+int tti_tcp_listen_any(const tcp_place *place, int *port);
+
+/* Starts the thread of a port.  Takes ownership of the listener, also on failure, and copies what
+ * it needs of desc.  spots: [n_ranks], zero at first, to be filled by the caller. */
+tutti_status tti_tcp_port_open(const tti_link_desc *desc, int listener, tcp_port **out);
+tcp_spot *tti_tcp_port_spots(tcp_port *port);
+/* One more owner; one less, and the last one ends the port.  NULL is a no-op. */
+tcp_port *tti_tcp_port_share(tcp_port *port);
+void tti_tcp_port_close(tcp_port *port);
+
+/* The connection that a rank of the link of desc has made to this one, which the caller owns; -1:
+ * none yet. */
+int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int rank);
+
+/* ---- reach.c ---- */
+
+/* Gets further with the connection to a rank of a sparse link, without waiting for its calls:
+ * TUTTI_OK with or without one; TUTTI_E_PEER: it has ended. */
+tutti_status tti_tcp_reach(tcp_state *s, int rank);
 
 /* ---- subgroup.c ---- */
 
@@ -163,8 +229,8 @@ tutti_status tti_tcp_pull(tcp_state *s, tti_message *m);
  * sent after a message that has no receive. */
 tutti_status tti_tcp_listen_aside(tcp_state *s, int rank);
 
-/* Discards the bytes read ahead. */
-void tti_tcp_drop_ahead(tcp_peer *p);
+/* Frees the bytes that were read and not consumed. */
+void tti_tcp_drop_bytes(tcp_peer *p);
 
 /* The failure of a rank that has gone: what another says of it, else how it went. */
 tutti_status tti_tcp_fail_gone(tcp_state *s, int rank);

@@ -104,6 +104,8 @@ static void set_position(version *v, const tti_carry_position *position) {
     atomic_store(&v->valid, other);
 }
 
+int tti_mirror_n_slots(const tti_mirror *mirror) { return mirror->most; }
+
 tti_mirror_stamp tti_mirror_get_stamp(const tti_mirror *mirror, int i, int rank) {
     if (rank >= mirror->most) return (tti_mirror_stamp){0};
     const stamp *at = &stamps_of(mirror, i)[rank];

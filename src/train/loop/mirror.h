@@ -50,6 +50,8 @@ typedef struct tti_mirror_stamp {
     int64_t step1, n_ranks, epoch;
 } tti_mirror_stamp;
 
+/* Ranks of which a version has stamps, at most. */
+int tti_mirror_n_slots(const tti_mirror *mirror);
 tti_mirror_stamp tti_mirror_get_stamp(const tti_mirror *mirror, int version, int rank);
 /* Before the partition of a rank is written for a step, and after. */
 void tti_mirror_begin(tti_mirror *mirror, int64_t step, int rank);

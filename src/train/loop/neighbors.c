@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "comm/shard_map.h"
+#include "comm/partitions.h"
 #include "train/loop/carry.h"
 
 /* The partition of a rank, in all arrays. */
@@ -25,8 +25,7 @@ typedef struct transfer {
 
 struct tti_neighbors {
     tti_mirror *mirror;
-    transfer
-        list[TTI_MAX_NET_RANKS + 1]; /* those of this rank: one to another, and any from others */
+    transfer *list; /* [n], owned: those of this rank, one to another, and any from others */
     int n;
     float *buffer; /* for the largest of them */
 };
@@ -68,18 +67,29 @@ static tutti_status make_buffer(size_t n_elems, float **out) {
 /* The hosts of an epoch, by their first ranks. */
 typedef struct host_list {
     int n_ranks, n_hosts;
-    int host_of[TTI_MAX_NET_RANKS];
-    int first[TTI_MAX_NET_RANKS + 1]; /* of each host, and n_ranks */
+    int *host_of; /* [n_ranks], owned */
+    int *first;   /* [n_hosts + 1], owned: of each host, and n_ranks */
 } host_list;
 
+static void list_hosts_free(host_list *hosts) {
+    free(hosts->host_of);
+    free(hosts->first);
+}
+
 static tutti_status list_hosts(int host_first, tutti_comm *comm, host_list *out) {
-    int64_t mine = host_first, all[TTI_MAX_NET_RANKS];
-    *out = (host_list){.n_ranks = tutti_comm_n_ranks(comm)};
-    TTI_TRY(tutti_comm_all_gather(comm, &mine, all, 1, TUTTI_I64));
-    for (int r = 0; r < out->n_ranks; r++) {
-        if (all[r] == r) out->first[out->n_hosts++] = r;
+    uint64_t *all;
+    size_t n = (size_t)tutti_comm_n_ranks(comm);
+    *out = (host_list){.n_ranks = (int)n};
+    TTI_TRY(tti_comm_gather_words(comm, (uint64_t)host_first, &all));
+    out->host_of = calloc(n, sizeof *out->host_of);
+    out->first = calloc(n + 1, sizeof *out->first);
+    bool ok = out->host_of && out->first;
+    for (int r = 0; ok && r < out->n_ranks; r++) {
+        if (all[r] == (uint64_t)r) out->first[out->n_hosts++] = r;
         out->host_of[r] = out->n_hosts - 1;
     }
+    free(all);
+    if (!ok) return tti_fail(TUTTI_E_NOMEM, "train: no memory for hosts of %zu workers", n);
     out->first[out->n_hosts] = out->n_ranks;
     return TUTTI_OK;
 }
@@ -100,6 +110,8 @@ static int turn_of(const host_list *hosts, int rank) {
 static tutti_status add_transfers(tti_neighbors *n, const host_list *hosts, const tti_exec *exec,
                                   int rank) {
     size_t n_most = 0;
+    n->list = calloc((size_t)hosts->n_ranks + 1, sizeof *n->list);
+    if (!n->list) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     for (int turn = 0; turn < 3; turn++)
         for (int from = 0; from < hosts->n_ranks; from++) {
             int to = receiver_of(hosts, from);
@@ -115,13 +127,18 @@ static tutti_status add_transfers(tti_neighbors *n, const host_list *hosts, cons
 tutti_status tti_neighbors_create(int host_first, tutti_comm *comm, tti_exec *exec,
                                   tti_mirror *mirror, tti_neighbors **out) {
     host_list hosts;
+    tti_neighbors *n = NULL;
     *out = NULL;
-    TTI_TRY(list_hosts(host_first, comm, &hosts));
-    if (hosts.n_hosts < 2) return TUTTI_OK;
-    tti_neighbors *n = calloc(1, sizeof *n);
-    if (!n) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    n->mirror = mirror;
-    tutti_status st = add_transfers(n, &hosts, exec, tutti_comm_rank(comm));
+    tutti_status st = list_hosts(host_first, comm, &hosts);
+    if (st == TUTTI_OK && hosts.n_hosts > 1) {
+        n = calloc(1, sizeof *n);
+        st = n ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    }
+    if (n) {
+        n->mirror = mirror;
+        st = add_transfers(n, &hosts, exec, tutti_comm_rank(comm));
+    }
+    list_hosts_free(&hosts);
     if (st == TUTTI_OK)
         *out = n;
     else
@@ -132,6 +149,7 @@ tutti_status tti_neighbors_create(int host_first, tutti_comm *comm, tti_exec *ex
 void tti_neighbors_destroy(tti_neighbors *n) {
     if (!n) return;
     for (int i = 0; i < n->n; i++) free(n->list[i].part.ranges);
+    free(n->list);
     free(n->buffer);
     free(n);
 }
@@ -155,28 +173,35 @@ tutti_status tti_neighbors_put(tti_neighbors *n, tutti_comm *comm, const tti_mir
 
 /* ---- after a change ---- */
 
-/* The stamps in the mirror of a rank's host. */
+/* The stamps in the mirrors of the hosts of all ranks. */
 typedef struct stamps {
-    tti_mirror_stamp of[TTI_MIRROR_VERSIONS][TTI_MAX_NET_RANKS];
+    int n_ranks;
+    int n_slots;          /* of a version: as many as the largest mirror has */
+    tti_mirror_stamp *of; /* [n_ranks][TTI_MIRROR_VERSIONS][n_slots], owned */
 } stamps;
+
+static const tti_mirror_stamp *stamp_of(const stamps *all, int rank, int64_t version, int slot) {
+    size_t row = (size_t)rank * TTI_MIRROR_VERSIONS + (size_t)version;
+    return &all->of[row * (size_t)all->n_slots + (size_t)slot];
+}
 
 static bool is_same(const tti_mirror_stamp *a, const tti_mirror_stamp *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* The first of n ranks whose host has the partition of old rank r; -1: none. */
-static int find_source(const stamps *all, int n, const tti_mirror_stamp *wanted, int r) {
+/* The first rank whose host has the partition of old rank r; -1: none. */
+static int find_source(const stamps *all, const tti_mirror_stamp *wanted, int r) {
     int64_t version = (wanted->step1 - 1) % TTI_MIRROR_VERSIONS;
-    for (int q = 0; q < n; q++)
-        if (is_same(&all[q].of[version][r], wanted)) return q;
+    for (int q = 0; q < all->n_ranks; q++)
+        if (is_same(stamp_of(all, q, version, r), wanted)) return q;
     return -1;
 }
 
 /* A stamp whose partition was being written has step1 0, and still its epoch and ranks. */
-static bool is_complete(const stamps *all, int n, const tti_mirror_stamp *wanted) {
-    if (wanted->step1 <= 0 || wanted->n_ranks > TTI_MAX_NET_RANKS) return false;
+static bool is_complete(const stamps *all, const tti_mirror_stamp *wanted) {
+    if (wanted->step1 <= 0 || wanted->n_ranks > all->n_slots) return false;
     for (int r = 0; r < (int)wanted->n_ranks; r++)
-        if (find_source(all, n, wanted, r) < 0) return false;
+        if (find_source(all, wanted, r) < 0) return false;
     return true;
 }
 
@@ -185,33 +210,42 @@ static bool is_newer(const tti_mirror_stamp *a, const tti_mirror_stamp *b) {
 }
 
 /* The newest complete one; step1 0: there is none. */
-static tti_mirror_stamp choose(const stamps *all, int n) {
+static tti_mirror_stamp choose(const stamps *all) {
     tti_mirror_stamp best = {0};
-    for (int q = 0; q < n; q++)
+    for (int q = 0; q < all->n_ranks; q++)
         for (int i = 0; i < TTI_MIRROR_VERSIONS; i++) {
-            const tti_mirror_stamp *at = &all[q].of[i][0];
-            if (is_complete(all, n, at) && is_newer(at, &best)) best = *at;
+            const tti_mirror_stamp *at = stamp_of(all, q, i, 0);
+            if (is_newer(at, &best) && is_complete(all, at)) best = *at;
         }
     return best;
 }
 
 static tutti_status gather_stamps(const tti_mirror *mirror, tutti_comm *comm, stamps *all) {
-    stamps mine;
+    int32_t n_slots = tti_mirror_n_slots(mirror);
+    TTI_TRY(
+        tutti_comm_all_reduce(comm, &n_slots, &n_slots, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
+    size_t n_mine = (size_t)TTI_MIRROR_VERSIONS * (size_t)n_slots;
+    *all = (stamps){.n_ranks = tutti_comm_n_ranks(comm), .n_slots = n_slots};
+    all->of = calloc((size_t)all->n_ranks * n_mine, sizeof *all->of);
+    if (!all->of) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tti_mirror_stamp *mine = all->of + (size_t)tutti_comm_rank(comm) * n_mine;
     for (int i = 0; i < TTI_MIRROR_VERSIONS; i++)
-        for (int r = 0; r < TTI_MAX_NET_RANKS; r++)
-            mine.of[i][r] = tti_mirror_get_stamp(mirror, i, r);
-    return tutti_comm_all_gather(comm, &mine, all, sizeof mine / sizeof(int64_t), TUTTI_I64);
+        for (int r = 0; r < n_slots; r++)
+            mine[i * n_slots + r] = tti_mirror_get_stamp(mirror, i, r);
+    return tutti_comm_all_gather(comm, mine, all->of, n_mine * sizeof *mine / sizeof(int64_t),
+                                 TUTTI_I64);
 }
 
 /* From the host that knows most of what followed the step. */
 static tutti_status share_position(const tti_mirror *mirror, tutti_comm *comm, int64_t step,
                                    tti_carry_position *position) {
     *position = tti_mirror_get_position(mirror, step);
-    int64_t mine = tti_carry_order(position), all[TTI_MAX_NET_RANKS];
+    uint64_t *all;
     int source = 0;
-    TTI_TRY(tutti_comm_all_gather(comm, &mine, all, 1, TUTTI_I64));
+    TTI_TRY(tti_comm_gather_words(comm, (uint64_t)tti_carry_order(position), &all));
     for (int r = 1; r < tutti_comm_n_ranks(comm); r++)
-        if (all[r] > all[source]) source = r;
+        if ((int64_t)all[r] > (int64_t)all[source]) source = r;
+    free(all);
     return tutti_comm_broadcast(comm, position, sizeof *position / sizeof(int64_t), TUTTI_I64,
                                 source);
 }
@@ -222,7 +256,7 @@ static tutti_status share_partition(const tti_carry *carry, tutti_comm *comm, co
                                     int r) {
     int64_t step = wanted->step1 - 1;
     int rank = tutti_comm_rank(comm), version = (int)(step % TTI_MIRROR_VERSIONS);
-    bool has = is_same(&all[rank].of[version][r], wanted);
+    bool has = is_same(stamp_of(all, rank, version, r), wanted);
     float *buffer;
     TTI_TRY(make_buffer(part->n_elems, &buffer));
     if (rank == source) copy_partition(carry->mirror, step, part, buffer, false);
@@ -236,22 +270,21 @@ static tutti_status share_partition(const tti_carry *carry, tutti_comm *comm, co
     return st;
 }
 
-static bool all_have(const stamps *all, int n, const tti_mirror_stamp *wanted, int r) {
+static bool all_have(const stamps *all, const tti_mirror_stamp *wanted, int r) {
     int64_t version = (wanted->step1 - 1) % TTI_MIRROR_VERSIONS;
-    for (int q = 0; q < n; q++)
-        if (!is_same(&all[q].of[version][r], wanted)) return false;
+    for (int q = 0; q < all->n_ranks; q++)
+        if (!is_same(stamp_of(all, q, version, r), wanted)) return false;
     return true;
 }
 
 static tutti_status share_partitions(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                                      const tti_mirror_stamp *wanted, const stamps *all) {
-    int n = tutti_comm_n_ranks(comm);
     for (int r = 0; r < (int)wanted->n_ranks; r++) {
         partition part;
-        if (all_have(all, n, wanted, r)) continue;
+        if (all_have(all, wanted, r)) continue;
         TTI_TRY(find_partition(exec, carry->mirror, r, (int)wanted->n_ranks, &part));
         tutti_status st =
-            share_partition(carry, comm, &part, find_source(all, n, wanted, r), wanted, all, r);
+            share_partition(carry, comm, &part, find_source(all, wanted, r), wanted, all, r);
         free(part.ranges);
         TTI_TRY(st);
     }
@@ -260,17 +293,15 @@ static tutti_status share_partitions(const tti_carry *carry, tutti_comm *comm, t
 
 tutti_status tti_neighbors_collect(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                                    int64_t *step, tti_carry_position *position) {
-    int n = tutti_comm_n_ranks(comm);
-    stamps *all = calloc((size_t)n, sizeof *all);
-    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    tutti_status st = gather_stamps(carry->mirror, comm, all);
-    const tti_mirror_stamp wanted = choose(all, n);
+    stamps all = {0};
+    tutti_status st = gather_stamps(carry->mirror, comm, &all);
+    const tti_mirror_stamp wanted = st == TUTTI_OK ? choose(&all) : (tti_mirror_stamp){0};
     *step = wanted.step1 - 1;
     if (st == TUTTI_OK && *step >= 0) {
-        st = share_partitions(carry, comm, exec, &wanted, all);
+        st = share_partitions(carry, comm, exec, &wanted, &all);
         if (st == TUTTI_OK) st = share_position(carry->mirror, comm, *step, position);
         if (st == TUTTI_OK) st = tutti_comm_barrier(comm); /* all mirrors are complete */
     }
-    free(all);
+    free(all.of);
     return st;
 }

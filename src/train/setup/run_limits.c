@@ -31,9 +31,8 @@ tutti_status tti_run_limits_check(const tti_job_config *c) {
 }
 
 tutti_status tti_run_limits_check_launcher(int n_ranks, const char *place) {
-    if (n_ranks <= TTI_MAX_NET_RANKS) return TUTTI_OK;
+    if (n_ranks <= TTI_MAX_RANKS) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
-                    "train: sockets and MPI connect at most %d workers of a job, and this is %s; "
-                    "one host runs up to %d with tutti train -n N",
-                    TTI_MAX_NET_RANKS, place, TTI_MAX_HOST_RANKS);
+                    "train: sockets and MPI connect at most %d workers of a job, and this is %s",
+                    TTI_MAX_RANKS, place);
 }

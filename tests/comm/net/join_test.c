@@ -5,11 +5,10 @@
 /* Rank 1's hello, as it is but for what change does to it. */
 static tutti_status connect_two(void (*change)(net_hello *)) {
     net_hello peers[2];
-    net_state s = {.rank = 0, .n_ranks = 2, .peers = peers};
     tti_net_introduce(0, &peers[0]);
     tti_net_introduce(1, &peers[1]);
     change(&peers[1]);
-    return tti_net_check_hello(&s, 1);
+    return tti_net_check_hello(&peers[0], 0, &peers[1], 1);
 }
 
 static void leave(net_hello *hello) { (void)hello; }

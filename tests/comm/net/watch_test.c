@@ -13,9 +13,11 @@
 
 enum { N_CHILDREN = 2, PAUSE_MS = 200 };
 
+static int numbers[1 + N_CHILDREN] = {0, 1, 2};
+
 /* Rank 0 is this process, the others are children. */
 typedef struct family {
-    net_hello peers[1 + N_CHILDREN];
+    net_peer peers[1 + N_CHILDREN];
     pid_t pids[1 + N_CHILDREN];
     net_state s;
 } family;
@@ -30,16 +32,16 @@ static pid_t start_child(void) {
 static void begin(family *f, int n_ranks) {
     *f = (family){.s = {.n_ranks = n_ranks,
                         .n_local = n_ranks,
-                        .index_of = {0, 1, 2},
-                        .rank_of = {0, 1, 2},
-                        .shown = {0, 1, 2},
+                        .index_of = numbers,
+                        .rank_of = numbers,
+                        .shown = numbers,
                         .stop_fd = -1,
                         .lost = -1}};
     f->s.peers = f->peers;
     f->peers[0].pid = (int32_t)getpid();
     for (int r = 1; r < n_ranks; r++) {
         f->pids[r] = start_child();
-        f->peers[r] = (net_hello){.pid = (int32_t)f->pids[r], .host = "here"};
+        f->peers[r] = (net_peer){.pid = (int32_t)f->pids[r], .host = "here"};
     }
     T_OK(tutti_comm_group_create(n_ranks, &f->s.group));
 }

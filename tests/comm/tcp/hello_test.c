@@ -2,7 +2,7 @@
 #include "comm/tcp/tcp.h"
 #include "t.h"
 
-static const bool all_wanted[TTI_MAX_NET_RANKS] = {true, true, true, true};
+static const bool all_wanted[4] = {true, true, true, true};
 
 static tti_link_desc desc_of(int rank, const char *token) {
     return (tti_link_desc){
@@ -31,7 +31,7 @@ T_CASE(those_who_belong_together) {
 
 T_CASE(those_who_do_not) {
     T_UNUSED;
-    bool nobody[TTI_MAX_NET_RANKS] = {false};
+    bool nobody[4] = {false};
     tti_link_desc one = desc_of(1, "a secret"), two = desc_of(2, "another secret");
     T_FAILS(connect_two(&one, &two, all_wanted), TUTTI_E_CONFIG,
             "the token of rank 1 is not that of");

@@ -11,6 +11,8 @@
 
 enum { N_RANKS = 3 };
 
+static int shown[N_RANKS] = {0, 1, 2};
+
 /* Rank 0, and what each other rank has of its connection to it. */
 typedef struct group {
     tcp_state here, there[N_RANKS];
@@ -22,7 +24,7 @@ static void begin(group *g) {
     g->here.peers = calloc(N_RANKS, sizeof *g->here.peers);
     assert_non_null(g->here.peers);
     g->here.peers[0].fd = -1;
-    for (int r = 0; r < N_RANKS; r++) g->here.shown[r] = r;
+    g->here.shown = shown;
     for (int r = 1; r < N_RANKS; r++) {
         int pair[2];
         T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
@@ -31,7 +33,7 @@ static void begin(group *g) {
         g->there[r].peers = calloc(N_RANKS, sizeof *g->there[r].peers);
         assert_non_null(g->there[r].peers);
         for (int k = 0; k < N_RANKS; k++) g->there[r].peers[k].fd = k == 0 ? pair[1] : -1;
-        memcpy(g->there[r].shown, g->here.shown, sizeof g->here.shown);
+        g->there[r].shown = shown;
     }
 }
 
@@ -44,7 +46,8 @@ static void end(group *g) {
     for (int r = 1; r < N_RANKS; r++) {
         hang_up(g, r);
         close(g->here.peers[r].fd);
-        tti_tcp_drop_ahead(&g->here.peers[r]);
+        tti_tcp_drop_bytes(&g->here.peers[r]);
+        tti_tcp_drop_bytes(&g->there[r].peers[0]);
         free(g->there[r].peers);
     }
     free(g->here.peers);

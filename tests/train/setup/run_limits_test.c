@@ -37,9 +37,9 @@ T_CASE(workers_of_a_server) {
 
 T_CASE(ranks_of_a_launcher) {
     T_UNUSED;
-    T_OK(tti_run_limits_check_launcher(TTI_MAX_NET_RANKS, "rank 0 of 64"));
-    T_FAILS(tti_run_limits_check_launcher(TTI_MAX_NET_RANKS + 1, "rank 0 of 65"), TUTTI_E_CONFIG,
-            "at most 64 workers of a job, and this is rank 0 of 65");
+    T_OK(tti_run_limits_check_launcher(TTI_MAX_RANKS, "rank 0 of 65536"));
+    T_FAILS(tti_run_limits_check_launcher(TTI_MAX_RANKS + 1, "rank 0 of 65537"), TUTTI_E_CONFIG,
+            "at most 65536 workers of a job, and this is rank 0 of 65537");
 }
 
 int main(void) {

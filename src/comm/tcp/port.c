@@ -1,0 +1,209 @@
+/* port.c - where a rank of a sparse link listens as long as the link lives.
+ *
+ * A thread of its own authenticates callers, so a caller never waits for the rank's own work.  The
+ * connections wait here until the rank takes them, for the whole or for the subgroup that the
+ * caller has named.  The port also has the table of the ports of all ranks. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "comm/tcp/tcp.h"
+
+/* A caller that was let in. */
+typedef struct arrival {
+    struct arrival *next;
+    int fd, rank, to, n_ranks;
+    char job[sizeof((tcp_hello *)0)->job];
+} arrival;
+
+struct tcp_port {
+    tti_link_desc desc; /* rank, n_ranks, token, job */
+    char *token;        /* owned; NULL: none */
+    int listener, wake_fd;
+    tcp_spot *spots; /* [n_ranks] */
+    pthread_t thread;
+    bool is_running;
+    _Atomic bool stop;
+    _Atomic int n_owners, n_arrivals;
+    pthread_mutex_t lock; /* over arrivals */
+    arrival *arrivals;
+};
+
+/* ---- spots ---- */
+
+/* The names that the kernel chooses: a zero byte and five hexadecimal digits. */
+enum { NAME_DIGITS = 5 };
+
+void tti_tcp_spot_of(const tcp_place *place, tcp_spot *out) {
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+    struct sockaddr_un un;
+    *out = (tcp_spot){.family = place->at.ss_family};
+    memcpy(&four, &place->at, sizeof four);
+    memcpy(&six, &place->at, sizeof six);
+    memcpy(&un, &place->at, sizeof un);
+    if (out->family == AF_INET) {
+        out->port = ntohs(four.sin_port);
+        memcpy(out->address, &four.sin_addr, sizeof four.sin_addr);
+    } else if (out->family == AF_INET6) {
+        out->port = ntohs(six.sin6_port);
+        out->scope = six.sin6_scope_id;
+        memcpy(out->address, &six.sin6_addr, sizeof six.sin6_addr);
+    } else {
+        char digits[NAME_DIGITS + 1] = "";
+        memcpy(digits, un.sun_path + 1, NAME_DIGITS);
+        out->port = (uint32_t)strtoul(digits, NULL, 16);
+    }
+}
+
+tutti_status tti_tcp_place_of_spot(const tcp_spot *spot, tcp_place *out) {
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)spot->port)};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6,
+                               .sin6_port = htons((uint16_t)spot->port),
+                               .sin6_scope_id = spot->scope};
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    char digits[16];
+    *out = (tcp_place){0};
+    memcpy(&four.sin_addr, spot->address, sizeof four.sin_addr);
+    memcpy(&six.sin6_addr, spot->address, sizeof six.sin6_addr);
+    snprintf(digits, sizeof digits, "%05x", (unsigned)spot->port & 0xfffff);
+    memcpy(un.sun_path + 1, digits, NAME_DIGITS);
+    const void *from = spot->family == AF_INET ? (void *)&four : (void *)&six;
+    out->n_bytes = spot->family == AF_INET ? sizeof four : sizeof six;
+    if (spot->family == AF_UNIX) {
+        from = &un;
+        out->n_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + NAME_DIGITS);
+    } else if (spot->family != AF_INET && spot->family != AF_INET6) {
+        return tti_fail(TUTTI_E_MISMATCH, "comm_create: a damaged address of a rank");
+    }
+    memcpy(&out->at, from, out->n_bytes);
+    return TUTTI_OK;
+}
+
+int tti_tcp_listen_any(const tcp_place *place, int *port) {
+    tcp_place at = *place, got = {.n_bytes = sizeof got.at};
+    tcp_spot spot;
+    if (at.at.ss_family == AF_UNIX) at.n_bytes = sizeof at.at.ss_family;
+    tti_tcp_set_port(&at, 0);
+    int fd = tti_tcp_listen(&at);
+    if (fd < 0) return -1;
+    if (getsockname(fd, (struct sockaddr *)&got.at, &got.n_bytes) != 0) {
+        close(fd);
+        return -1;
+    }
+    tti_tcp_spot_of(&got, &spot);
+    *port = (int)spot.port;
+    return fd;
+}
+
+/* ---- callers ---- */
+
+static void keep_caller(void *arg, const tcp_hello *hello, int fd) {
+    tcp_port *port = arg;
+    arrival *a = calloc(1, sizeof *a);
+    if (!a) {
+        close(fd); /* its caller tries again */
+        return;
+    }
+    *a = (arrival){.fd = fd, .rank = hello->rank, .to = hello->to, .n_ranks = hello->n_ranks};
+    snprintf(a->job, sizeof a->job, "%.*s", (int)sizeof a->job - 1, hello->job);
+    pthread_mutex_lock(&port->lock);
+    arrival **end = &port->arrivals;
+    while (*end) end = &(*end)->next;
+    *end = a;
+    pthread_mutex_unlock(&port->lock);
+    atomic_fetch_add(&port->n_arrivals, 1);
+}
+
+int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int rank) {
+    int fd = -1;
+    if (atomic_load(&port->n_arrivals) == 0) return -1;
+    pthread_mutex_lock(&port->lock);
+    for (arrival **at = &port->arrivals; *at && fd < 0; at = &(*at)->next) {
+        arrival *a = *at;
+        if (a->rank != rank || a->to != desc->rank || a->n_ranks != desc->n_ranks ||
+            strncmp(a->job, desc->job ? desc->job : "", sizeof a->job - 1) != 0)
+            continue;
+        fd = a->fd;
+        *at = a->next;
+        free(a);
+        break;
+    }
+    pthread_mutex_unlock(&port->lock);
+    if (fd >= 0) atomic_fetch_sub(&port->n_arrivals, 1);
+    return fd;
+}
+
+static void *attend(void *arg) {
+    tcp_port *port = arg;
+    tti_tcp_attend(&port->desc, port->listener, port->wake_fd, &port->stop, keep_caller, port);
+    return NULL;
+}
+
+/* ---- begin and end ---- */
+
+tcp_spot *tti_tcp_port_spots(tcp_port *port) { return port->spots; }
+
+tcp_port *tti_tcp_port_share(tcp_port *port) {
+    if (port) atomic_fetch_add(&port->n_owners, 1);
+    return port;
+}
+
+static void destroy(tcp_port *port) {
+    uint64_t one = 1;
+    atomic_store(&port->stop, true);
+    if (port->is_running) {
+        ssize_t n = write(port->wake_fd, &one, sizeof one);
+        TTI_ASSERT(n == (ssize_t)sizeof one);
+        pthread_join(port->thread, NULL);
+    }
+    for (arrival *a = port->arrivals, *next; a; a = next) {
+        next = a->next;
+        close(a->fd);
+        free(a);
+    }
+    close(port->listener);
+    if (port->wake_fd >= 0) close(port->wake_fd);
+    pthread_mutex_destroy(&port->lock);
+    if (port->token) explicit_bzero(port->token, strlen(port->token));
+    free(port->token);
+    free(port->spots);
+    free(port);
+}
+
+void tti_tcp_port_close(tcp_port *port) {
+    if (port && atomic_fetch_sub(&port->n_owners, 1) == 1) destroy(port);
+}
+
+tutti_status tti_tcp_port_open(const tti_link_desc *desc, int listener, tcp_port **out) {
+    *out = NULL;
+    tcp_port *port = calloc(1, sizeof *port);
+    if (!port) {
+        close(listener);
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    }
+    port->desc = (tti_link_desc){.rank = desc->rank, .n_ranks = desc->n_ranks};
+    port->listener = listener;
+    port->n_owners = 1;
+    port->wake_fd = eventfd(0, EFD_CLOEXEC);
+    pthread_mutex_init(&port->lock, NULL);
+    port->desc.token = port->token = desc->token ? strdup(desc->token) : NULL;
+    port->spots = calloc((size_t)desc->n_ranks, sizeof *port->spots);
+    if (port->wake_fd >= 0 && port->spots && (port->token || !desc->token))
+        port->is_running = tti_thread_start(&port->thread, NULL, attend, port) == 0;
+    if (!port->is_running) {
+        destroy(port);
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: no thread for callers");
+    }
+    *out = port;
+    return TUTTI_OK;
+}
