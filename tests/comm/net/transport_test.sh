@@ -11,12 +11,12 @@ run() {
 run comm_test a,a,b,b
 run move_test a,b,a,b,a
 run shards_test a,a,a,b,c,c,d
-run comm_test a,a,b,b link.sparse:fail
 run move_test a,b,a,b,a link.sparse:fail
-run shards_test a,a,a,b,c,c,d link.sparse:fail
 [ "${1:-}" = all ] || exit 0
 run move_test a,a,a,b,c,c,d
 run shards_test a,b,a,b,a
 run shards_test a,b,c,d,e,f,g,h
 run partitions_test a,a,b,b link.sparse:fail
 run mailbox_test a,b,a,b,c link.sparse:fail
+run comm_test a,a,b,b link.sparse:fail
+run shards_test a,a,a,b,c,c,d link.sparse:fail
