@@ -61,7 +61,7 @@ static tutti_status read_counts(const char *text, tti_host_place *out) {
     for (out->n_nodes = 0; out->n_nodes < TTI_MAX_HOSTS;) {
         char *end;
         long n = strtol(p, &end, 10);
-        if (end == p || n < 1 || n > 64) break;
+        if (end == p || n < 1 || n > TTI_MAX_HOST_MEMBERS) break;
         out->n_workers[out->n_nodes++] = (int)n;
         if (!*end && out->n_nodes >= 2) return TUTTI_OK;
         if (*end != ',') break;
@@ -175,13 +175,14 @@ static int receive(tti_host_link *link) {
     link->n_in = 0;
     tti_host_message *m = &link->in;
     m->text[sizeof m->text - 1] = m->machine[sizeof m->machine - 1] = '\0';
-    bool is_sane = m->magic == magic && m->n_members >= 0 && m->n_members <= 64 &&
-                   m->n_ready >= 0 && m->n_spares >= 0 && m->n_spares <= 64 && m->n_here >= 0 &&
-                   m->n_here <= 64 && m->n_ranks >= 0 && m->n_ranks <= 64 && m->first_rank >= 0 &&
-                   m->first_rank <= 64;
+    bool is_sane = m->magic == magic && m->n_members >= 0 && m->n_members <= TTI_MAX_HOST_MEMBERS &&
+                   m->n_ready >= 0 && m->n_spares >= 0 && m->n_spares <= TTI_MAX_HOST_MEMBERS &&
+                   m->n_here >= 0 && m->n_here <= TTI_MAX_HOST_MEMBERS && m->n_ranks >= 0 &&
+                   m->n_ranks <= TTI_MAX_HOST_MEMBERS && m->first_rank >= 0 &&
+                   m->first_rank <= TTI_MAX_HOST_MEMBERS;
     for (int k = 0; k < TTI_MAX_HOSTS; k++) {
         m->peers[k][TTI_HOST_PEER_BYTES - 1] = '\0';
-        is_sane &= m->members[k] <= 64 && m->targets[k] <= 64;
+        is_sane &= m->members[k] <= TTI_MAX_HOST_MEMBERS && m->targets[k] <= TTI_MAX_HOST_MEMBERS;
     }
     return is_sane ? 1 : -1;
 }

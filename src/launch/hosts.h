@@ -27,8 +27,9 @@ enum {
     TTI_MAX_HOSTS = 16,
     TTI_HOST_TEXT_BYTES = 512,
     TTI_HOST_PEER_BYTES = 64,
-    TTI_HOST_LOST_MS = 2000, /* without a message, a host is lost */
-    TTI_HOST_SAY_MS = 200    /* from message to message */
+    TTI_MAX_HOST_MEMBERS = 64, /* workers of an elastic run on several hosts, with spares */
+    TTI_HOST_LOST_MS = 2000,   /* without a message, a host is lost */
+    TTI_HOST_SAY_MS = 200      /* from message to message */
 };
 
 /* The hosts of a run, from TUTTI_NODES and TUTTI_NODE_RANK. */

@@ -39,17 +39,26 @@ void tti_server_store(tti_exec *x, int k, tti_range keys, const float *data) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-tutti_status tti_server_held(tti_server *s, tti_held held[TTI_MAX_SERVED], int *n) {
-    int64_t bytes[TTI_MAX_SERVED];
-    tti_request r = {.kind = TTI_TRAFFIC, .bytes = bytes};
-    TTI_TRY(put_and_wait(s, &r));
+tutti_status tti_server_held(tti_server *s, tti_held **out, int *n) {
     const tti_replica_group *t = s->replica_group;
     *n = t ? t->n_model_ranks : tti_server_n_ranges(&s->desc);
+    int64_t *bytes = calloc((size_t)*n, sizeof *bytes);
+    tti_held *held = *out = calloc((size_t)*n, sizeof *held);
+    tti_request r = {.kind = TTI_TRAFFIC, .bytes = bytes};
+    tutti_status st = bytes && held ? put_and_wait(s, &r)
+                                    : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    if (st != TUTTI_OK) {
+        free(bytes);
+        free(held);
+        *out = NULL;
+        return st;
+    }
     for (int i = 0; i < *n; i++) {
         size_t first = i > 0 ? held[i - 1].keys.last : 0; /* parts are concatenated */
         held[i].keys = t ? (tti_range){first, first + t->n_keys[i]} : tti_server_range(&s->desc, i);
         held[i].n_bytes = bytes[i];
     }
+    free(bytes);
     return TUTTI_OK;
 }
 
@@ -73,10 +82,40 @@ static const tti_server_calls calls = {
     .pull_averages = tti_server_pull_averages,
 };
 
+static void free_arrays(tti_server *s) {
+    free(s->worker);
+    free(s->n_begun);
+    free(s->left);
+    free(s->returned);
+    free(s->barrier.has_arrived);
+    free(s->terms);
+}
+
+/* What there is for each worker; false: no memory. */
+static bool alloc_arrays(tti_server *s, const tti_server_desc *desc) {
+    size_t n = (size_t)desc->n_workers;
+    bool counts = desc->staleness > 0;
+    s->worker = calloc(n, sizeof *s->worker);
+    s->left = calloc(n, sizeof *s->left);
+    s->returned = calloc(n, sizeof *s->returned);
+    s->barrier.has_arrived = calloc(n, sizeof *s->barrier.has_arrived);
+    if (counts) s->n_begun = calloc(n * n, sizeof *s->n_begun);
+    if (!s->worker || !s->left || !s->returned || !s->barrier.has_arrived ||
+        (counts && !s->n_begun))
+        return false;
+    for (size_t w = 0; w < n && counts; w++) s->worker[w].n_begun = s->n_begun + w * n;
+    return true;
+}
+
 /* Without threads and memory of parameters; NULL: out of memory. */
 static tti_server *new_server(const tti_server_desc *desc) {
     tti_server *s = calloc(1, sizeof *s);
     if (!s) return NULL;
+    if (!alloc_arrays(s, desc)) {
+        free_arrays(s);
+        free(s);
+        return NULL;
+    }
     s->calls = &calls;
     s->desc = *desc;
     s->n_own = tti_server_range(desc, 0).last;
@@ -88,7 +127,7 @@ static tti_server *new_server(const tti_server_desc *desc) {
 
 tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out) {
     *out = NULL;
-    if (desc->n_workers < 1 || desc->n_workers > TTI_MAX_SERVED)
+    if (desc->n_workers < 1 || desc->n_workers > (int)TTI_MAX_SERVED)
         return tti_fail(TUTTI_E_INVALID, "parameter server: %d workers", desc->n_workers);
     tti_server *s = new_server(desc);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -124,6 +163,7 @@ void tti_server_destroy(tti_server *s) {
     free(s->n_to_pull);
     free(s->barrier.values);
     free(s->log);
+    free_arrays(s);
     free(s);
 }
 
@@ -141,9 +181,16 @@ void tti_server_abort(tti_server *s, tutti_status status, const char *text) {
 
 /* ---- connections between processes ---- */
 
+/* Room for a channel to each rank; NULL with the text set. */
+static tti_channel **new_channels(const tutti_comm *comm) {
+    tti_channel **channels = calloc((size_t)tutti_comm_n_ranks(comm), sizeof(tti_channel *));
+    if (!channels) (void)tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    return channels;
+}
+
 /* Connections between the first process and each other one: orders, and returned values. */
-static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **control) {
-    tti_channel *channels[TTI_MAX_SERVED];
+static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **channels,
+                                 tti_channel **control) {
     const tti_server_desc *d = &s->desc;
     int rank = tutti_comm_rank(comm);
     size_t areas[] = {2 * (size_t)d->exec.plan->n_updates * sizeof(double),
@@ -160,14 +207,14 @@ static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-static tutti_status open_ranges(tti_server *s, tutti_comm *comm) {
-    tti_channel *to[TTI_MAX_SERVED] = {NULL}, *from[TTI_MAX_SERVED] = {NULL}, *control = NULL;
+/* channels, to and from: [n_workers], the last two NULL at first. */
+static tutti_status open_range_channels(tti_server *s, tutti_comm *comm, tti_channel **channels,
+                                        tti_channel **to, tti_channel **from) {
+    tti_channel *control = NULL;
     int rank = tutti_comm_rank(comm);
-    if (tti_server_n_ranges(&s->desc) == 1) return TUTTI_OK;
-    tutti_status st = open_control(s, comm, &control);
+    tutti_status st = open_control(s, comm, channels, &control);
     /* From each worker to each range server. */
     for (int r = 1; st == TUTTI_OK && r < s->desc.n_ranges; r++) {
-        tti_channel *channels[TTI_MAX_SERVED];
         size_t areas[TTI_N_KEY_AREAS];
         tti_server_area_bytes(&s->desc, r, areas);
         TTI_TRY_GOTO(tti_channels_open(comm, r, areas, TTI_N_KEY_AREAS, channels), cleanup);
@@ -183,7 +230,7 @@ static tutti_status open_ranges(tti_server *s, tutti_comm *comm) {
         return tti_range_server_create(&s->desc, tti_server_kind(s), rank, control, from,
                                        &s->range_server);
 cleanup:
-    for (int r = 0; r < TTI_MAX_SERVED; r++) {
+    for (int r = 0; r < s->desc.n_workers; r++) {
         tti_channel_close(to[r]);
         tti_channel_close(from[r]);
     }
@@ -191,25 +238,43 @@ cleanup:
     return st;
 }
 
+static tutti_status open_ranges(tti_server *s, tutti_comm *comm) {
+    if (tti_server_n_ranges(&s->desc) == 1) return TUTTI_OK;
+    tti_channel **channels = new_channels(comm), **to = new_channels(comm),
+                **from = new_channels(comm);
+    tutti_status st =
+        channels && to && from ? open_range_channels(s, comm, channels, to, from) : TUTTI_E_NOMEM;
+    free(channels);
+    free(to);
+    free(from);
+    return st;
+}
+
 tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
-    tti_channel *channels[TTI_MAX_SERVED];
+    tti_channel **channels = new_channels(comm);
     size_t areas[TTI_N_KEY_AREAS];
+    if (!channels) return TUTTI_E_NOMEM;
     tti_server_area_bytes(&s->desc, 0, areas);
     TTI_ASSERT(!s->listener && tti_server_is_async(s));
-    TTI_TRY(tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels));
-    TTI_TRY(tti_listener_open(s, channels));
-    return open_ranges(s, comm);
+    tutti_status st = tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels);
+    if (st == TUTTI_OK) st = tti_listener_open(s, channels);
+    free(channels);
+    return st == TUTTI_OK ? open_ranges(s, comm) : st;
 }
 
 tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out) {
-    tti_channel *channels[TTI_MAX_SERVED];
     size_t areas[TTI_N_KEY_AREAS];
     tti_server_area_bytes(desc, 0, areas);
     *out = NULL;
-    tti_server *s = new_server(desc);
-    if (!s) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    tti_channel **channels = new_channels(comm);
+    tti_server *s = channels ? new_server(desc) : NULL;
+    if (!s) {
+        free(channels);
+        return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    }
     tutti_status st = tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels);
     if (st == TUTTI_OK) st = tti_client_begin(s, channels[0]);
+    free(channels);
     if (st == TUTTI_OK) st = open_ranges(s, comm);
     if (st == TUTTI_OK)
         *out = s;
@@ -236,9 +301,9 @@ static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *
 }
 
 /* From the queue to the owner of each other part; in the first replica. */
-static tutti_status open_part_control(tti_server *s, tti_channel **control) {
+static tutti_status open_part_control(tti_server *s, tti_channel **channels,
+                                      tti_channel **control) {
     tti_replica_group *t = s->replica_group;
-    tti_channel *channels[TTI_MAX_SERVED];
     /* Model ranks connect and fetch through other channels. */
     size_t none[] = {sizeof(double), sizeof(float)};
     const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
@@ -280,15 +345,19 @@ static tutti_status be_follower(tti_server *s, tti_channel *state_owner) {
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-static tutti_status connect_model_ranks(tti_server *s, tutti_comm *comm, const tti_mesh_at *size) {
+/* channels: [n_ranks] */
+static tutti_status connect_with_channels(tti_server *s, tutti_comm *comm, const tti_mesh_at *size,
+                                          tti_channel **channels) {
     tti_replica_group *t = s->replica_group;
-    tti_channel *channels[TTI_MAX_SERVED], *control = NULL;
+    tti_channel *control = NULL;
     uint64_t mine = s->desc.exec.plan->n_flat;
     TTI_TRY(tti_mesh_init(comm, size, &t->mesh));
     t->model_rank = tti_mesh_model_rank(size, &t->mesh.at);
     t->n_model_ranks = tti_mesh_n_model(size);
+    t->n_keys = calloc((size_t)t->n_model_ranks, sizeof *t->n_keys);
+    if (!t->n_keys) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     TTI_TRY(tutti_comm_all_gather(t->mesh.model, &mine, t->n_keys, 1, TUTTI_I64));
-    if (t->mesh.at.data == 0) TTI_TRY(open_part_control(s, &control));
+    if (t->mesh.at.data == 0) TTI_TRY(open_part_control(s, channels, &control));
     tutti_status st = open_part_data(s, channels);
     if (st == TUTTI_OK) {
         /* Sets the role of this worker: the queue, a client that sends requests, an owner of a
@@ -302,6 +371,14 @@ static tutti_status connect_model_ranks(tti_server *s, tutti_comm *comm, const t
         return be_follower(s, NULL);
     }
     tti_channel_close(control);
+    return st;
+}
+
+static tutti_status connect_model_ranks(tti_server *s, tutti_comm *comm, const tti_mesh_at *size) {
+    tti_channel **channels = new_channels(comm);
+    if (!channels) return TUTTI_E_NOMEM;
+    tutti_status st = connect_with_channels(s, comm, size, channels);
+    free(channels);
     return st;
 }
 

@@ -31,9 +31,9 @@
 #include "comm/progress.h"
 #include "exec/exec.h"
 #include "exec/program/exec_program.h"
+#include "ps/worker_set.h"
 
-/* TTI_MAX_SERVED: workers of a server, which are bits of a word in its messages. */
-enum { TTI_UNBOUNDED = -1, TTI_STALENESS_BINS = 257, TTI_MAX_SERVED = 64 };
+enum { TTI_UNBOUNDED = -1, TTI_STALENESS_BINS = 257 };
 
 /* An update of an asynchronous run: whose gradient, of which batch, of which parameters. */
 typedef struct tti_arrival {
@@ -231,16 +231,15 @@ typedef struct tti_held {
     int64_t n_bytes;
 } tti_held;
 
-/* On worker 0: the processes that own ranges, [*n], one or more. */
-tutti_status tti_server_held(tti_server *server, tti_held held[TTI_MAX_SERVED], int *n);
+/* On worker 0: the processes that own ranges, [*n], one or more; *held is freed by the caller. */
+tutti_status tti_server_held(tti_server *server, tti_held **held, int *n);
 
 typedef enum tti_combine_op { TTI_COMBINE_SUM, TTI_COMBINE_MAX, TTI_N_COMBINE_OPS } tti_combine_op;
 enum { TTI_COMBINE_VALUES = 512 };
 
-/* The workers that took part in a synchronization, as bits of their numbers; able: those that have
- * not left. */
+/* The workers that took part in a synchronization; able: those that have not left. */
 typedef struct tti_members {
-    uint64_t all, able;
+    tti_worker_set all, able;
 } tti_members;
 
 /* Comes together with all workers that are there: values [n] become their sums (of f64, in the

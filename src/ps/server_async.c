@@ -73,7 +73,7 @@ static bool may_begin(const tti_server *s, int w, int64_t unused) {
     if (s->desc.replay) return s->n_updates == next_recorded(s, w)->version;
     bool has_more = s->n_returned > 0 || (!s->stopped && s->n_assigned < s->last);
     if (!has_more) return false;
-    for (int i = 0; i < s->desc.n_workers && s->desc.staleness != TTI_UNBOUNDED; i++)
+    for (int i = 0; i < s->desc.n_workers && s->n_begun; i++)
         if (i != w && s->worker[i].computes && s->worker[i].n_begun[w] >= s->desc.staleness)
             return false;
     return true;
@@ -110,8 +110,8 @@ static tutti_status lease_batch(tti_server *s, int w, float *params, tti_lease *
     me->computes = true;
     me->batch = lease->batch;
     me->version = lease->version;
-    memset(me->n_begun, 0, sizeof me->n_begun);
-    for (int i = 0; i < s->desc.n_workers; i++)
+    if (me->n_begun) memset(me->n_begun, 0, (size_t)s->desc.n_workers * sizeof *me->n_begun);
+    for (int i = 0; i < s->desc.n_workers && s->n_begun; i++)
         if (i != w && s->worker[i].computes) s->worker[i].n_begun[w]++;
     return pull(s, w, params, NULL);
 }

@@ -264,8 +264,7 @@ tutti_status tti_client_combine(tti_server *s, tti_combine_op op, int64_t *value
             TUTTI_E_MISMATCH,
             "parameter server: the reply has another number of values than the request");
     for (int i = 0; i < n; i++) values[i] = m.more.values[i];
-    memcpy(&members->all, &m.number[1], sizeof members->all);
-    memcpy(&members->able, &m.number[2], sizeof members->able);
+    tti_wire_get_members(&m, members);
     return TUTTI_OK;
 }
 
@@ -331,27 +330,42 @@ struct tti_keys {
     const tti_server_desc *desc;
     int first, n;   /* ranges first .. n-1; range 0, where it is not one, is the queue's affair */
     int model_rank; /* of the owner; 0: ranges are of all of it */
-    tti_channel *range_server[TTI_MAX_SERVED]; /* [n]; NULL: the first, or of this process */
+    tti_channel **range_server; /* [n], owned; NULL: the first, or of this process */
 };
 
-tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels) {
+/* NULL: out of memory. */
+static tti_keys *new_keys(const tti_server_desc *desc, int n) {
     tti_keys *k = calloc(1, sizeof *k);
+    tti_channel **range_server = calloc((size_t)n, sizeof(tti_channel *));
+    if (!k || !range_server) {
+        free(k);
+        free(range_server);
+        return NULL;
+    }
+    *k = (tti_keys){.desc = desc, .n = n, .range_server = range_server};
+    return k;
+}
+
+tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels) {
+    tti_keys *k = new_keys(desc, tti_server_n_ranges(desc));
     if (!k) return NULL;
-    *k = (tti_keys){.desc = desc, .first = 1, .n = tti_server_n_ranges(desc)};
+    k->first = 1;
     for (int r = 0; r < k->n; r++) k->range_server[r] = channels[r];
     return k;
 }
 
 tti_keys *tti_keys_create_for_model_rank(const tti_server_desc *desc, int model_rank,
                                          tti_channel *channel) {
-    tti_keys *k = calloc(1, sizeof *k);
-    if (k)
-        *k = (tti_keys){.desc = desc, .n = 1, .model_rank = model_rank, .range_server = {channel}};
+    tti_keys *k = new_keys(desc, 1);
+    if (!k) return NULL;
+    k->model_rank = model_rank;
+    k->range_server[0] = channel;
     return k;
 }
 
 void tti_keys_close(tti_keys *k) {
     for (int r = 0; k && r < k->n; r++) tti_channel_close(k->range_server[r]);
+    if (k) free(k->range_server);
     free(k);
 }
 

@@ -24,7 +24,7 @@ typedef struct attendant {
 } attendant;
 
 struct tti_listener {
-    attendant attendants[TTI_MAX_SERVED]; /* [n], that of worker 0 is not used */
+    attendant *attendants; /* [n], owned; that of worker 0 is not used */
     int n;
     atomic_bool is_closing;
 };
@@ -121,8 +121,7 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
             tti_combine_op op = m->number[1] == TTI_COMBINE_SUM ? TTI_COMBINE_SUM : TTI_COMBINE_MAX;
             TTI_TRY(tti_server_combine_for(a->s, a->worker, op, m->more.values, (int)m->number[0],
                                            &members));
-            memcpy(&m->number[1], &members.all, sizeof members.all);
-            memcpy(&m->number[2], &members.able, sizeof members.able);
+            tti_wire_put_members(m, &members, a->s->desc.n_workers);
             return TUTTI_OK;
         }
         case TTI_WIRE_WHY:
@@ -207,13 +206,16 @@ tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels) {
     tti_listener *listener = calloc(1, sizeof *listener);
     tutti_status st = TUTTI_OK;
     s->barrier.values = calloc((size_t)s->desc.n_workers * TTI_COMBINE_VALUES, sizeof(int64_t));
-    if (!listener || !s->barrier.values) {
+    attendant *attendants = calloc((size_t)s->desc.n_workers, sizeof *attendants);
+    if (!listener || !attendants || !s->barrier.values) {
         for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
+        free(attendants);
         free(listener);
         return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     }
     s->listener = listener;
     listener->n = s->desc.n_workers;
+    listener->attendants = attendants;
     for (int w = 1; w < listener->n; w++)
         listener->attendants[w] = (attendant){
             .s = s, .worker = w, .channel = channels[w], .is_closing = &listener->is_closing};
@@ -231,5 +233,6 @@ void tti_listener_close(tti_listener *listener) {
         tti_channel_close(listener->attendants[w].channel);
         free(listener->attendants[w].widened);
     }
+    free(listener->attendants);
     free(listener);
 }

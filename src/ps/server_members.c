@@ -33,6 +33,7 @@ void tti_replica_group_destroy(tti_replica_group *t) {
     tti_mesh_fini(&t->updates);
     tutti_comm_destroy(t->state_owners);
     tti_mesh_fini(&t->mesh);
+    free(t->n_keys);
     free(t);
 }
 
@@ -94,9 +95,8 @@ static void end_round(tti_server *s) {
         if (!s->worker[w].is_dead && !h->has_arrived[w]) return;
     h->members = (tti_members){0};
     for (int w = 0; w < s->desc.n_workers; w++) {
-        uint64_t bit = UINT64_C(1) << w;
-        if (h->has_arrived[w]) h->members.all |= bit;
-        if (h->has_arrived[w] && !s->worker[w].has_left) h->members.able |= bit;
+        if (h->has_arrived[w]) tti_set_add(&h->members.all, w);
+        if (h->has_arrived[w] && !s->worker[w].has_left) tti_set_add(&h->members.able, w);
     }
     /* Combines the values in the order of the workers' numbers, so that the order of arrival does
      * not matter. */
@@ -116,7 +116,7 @@ static void end_round(tti_server *s) {
         }
         first = false;
     }
-    memset(h->has_arrived, 0, sizeof h->has_arrived);
+    memset(h->has_arrived, 0, (size_t)s->desc.n_workers * sizeof *h->has_arrived);
     h->n_rounds++;
     pthread_cond_broadcast(&s->news);
 }
@@ -132,7 +132,7 @@ static tutti_status join_round(tti_server *s, int w, tti_combine_op op, int64_t 
     int64_t n_before = h->n_rounds;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     bool has_begun = false;
-    for (int i = 0; i < TTI_MAX_SERVED; i++) has_begun = has_begun || h->has_arrived[i];
+    for (int i = 0; i < s->desc.n_workers; i++) has_begun = has_begun || h->has_arrived[i];
     if (!has_begun) {
         h->op = op;
         h->n_values = n;

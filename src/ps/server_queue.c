@@ -13,6 +13,8 @@
 #include "exec/worker/worker.h"
 #include "ps/server_state.h"
 
+_Static_assert((int)TTI_MAX_SERVER_THREADS == (int)TTI_MAX_COMPUTE_THREADS, "one for each");
+
 /* ---- requests ---- */
 
 static void pull_compute_thread(int compute_thread, void *arg) {
@@ -31,21 +33,28 @@ static void pull_compute_thread(int compute_thread, void *arg) {
 /* A server thread's range of all partials, added along the tree. */
 static void sum_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
-    const void *terms[TTI_MAX_SERVED * TTI_MAX_PARTIALS];
     const tti_sum_dtypes dtypes = {
         TUTTI_F32, tti_exec_rounds_partials(&s->desc.exec) ? TUTTI_BF16 : TUTTI_F32};
     float *dst = s->worker[0].partials[0];
     tti_range mine =
         tti_compute_thread_range(tti_setup_of(s->x)->desc.plan->n_flat, 16, compute_thread,
                                  tti_setup_of(s->x)->desc.n_compute_threads);
-    for (int t = 0; t < s->order.n_terms; t++)
-        terms[t] = s->worker[s->order.terms[t].rank].partials[s->order.terms[t].partial];
     for (size_t i = mine.first; i < mine.last; i += TTI_SUM_BLOCK) {
         size_t n = TTI_MIN(mine.last - i, (size_t)TTI_SUM_BLOCK);
-        const void *sum = tti_sum_block(&s->order, terms, i * sizeof(float), dtypes, TUTTI_SUM, n,
-                                        s->scratch[compute_thread]);
+        const void *sum = tti_sum_block(&s->order, s->terms, i * sizeof(float), dtypes, TUTTI_SUM,
+                                        n, s->scratch[compute_thread]);
         if (sum != dst + i) memcpy(dst + i, sum, n * sizeof *dst);
     }
+}
+
+/* The partials of a step in the order of their sum. */
+static tutti_status list_terms(tti_server *s) {
+    const void **terms = realloc(s->terms, (size_t)s->order.n_terms * sizeof(void *));
+    if (!terms) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    s->terms = terms;
+    for (int t = 0; t < s->order.n_terms; t++)
+        terms[t] = s->worker[s->order.terms[t].rank].partials[s->order.terms[t].partial];
+    return TUTTI_OK;
 }
 
 /* The first worker that has pushed its partial sums. */
@@ -71,26 +80,27 @@ static void add_compute_thread(int compute_thread, void *arg) {
     }
 }
 
-static uint64_t workers_of(const tti_server *s, const tti_request *r) {
-    uint64_t workers = 0;
-    if (r->kind == TTI_PUSH) return UINT64_C(1) << r->arrival.worker;
-    for (int w = 0; w < s->desc.n_workers; w++)
-        if (s->worker[w].n_partials > 0) workers |= UINT64_C(1) << w;
+static tti_worker_set workers_of(const tti_server *s, const tti_request *r) {
+    tti_worker_set workers = {0};
+    if (r->kind == TTI_PUSH) tti_set_add(&workers, r->arrival.worker);
+    for (int w = 0; w < s->desc.n_workers && r->kind != TTI_PUSH; w++)
+        if (s->worker[w].n_partials > 0) tti_set_add(&workers, w);
     return workers;
 }
 
-/* Arrays sent to or received from these workers, of which the first is in this process. */
-static void count_arrays(tti_server *s, uint64_t workers, size_t n_arrays, tutti_dtype of) {
-    size_t n_far = s->listener ? (size_t)__builtin_popcountll(workers & ~UINT64_C(1)) : 0;
+/* Arrays sent to or received from so many workers of other processes than the first. */
+static void count_arrays(tti_server *s, int n_workers, size_t n_arrays, tutti_dtype of) {
+    size_t n_far = s->listener ? (size_t)n_workers : 0;
     s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * tutti_dtype_bytes(of));
 }
 
 static tutti_status apply(tti_server *s, tti_request *r) {
     tti_exec *x = s->x;
-    uint64_t workers = workers_of(s, r);
+    tti_worker_set workers = workers_of(s, r);
     if (r->arrival.result.skipped) return TUTTI_OK; /* a loss was not finite */
-    TTI_TRY(tti_ranges_update(s->ranges, r, workers));
-    count_arrays(s, workers, 1, s->desc.exec.wire);
+    if (r->kind == TTI_STEP && s->desc.n_backup == 0) TTI_TRY(list_terms(s));
+    TTI_TRY(tti_ranges_update(s->ranges, r, &workers));
+    count_arrays(s, tti_set_count(&workers) - tti_set_has(&workers, 0), 1, s->desc.exec.wire);
     if (r->kind == TTI_STEP)
         tti_exec_run_threads(x, s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
     tti_exec_lend_grads(x, r->kind == TTI_STEP ? s->worker[first_of(s)].partials[0] : r->grads);
@@ -108,7 +118,7 @@ static tutti_status apply(tti_server *s, tti_request *r) {
 static tutti_status copy_params(tti_server *s, tti_request *r) {
     TTI_TRY(tti_ranges_copy(s->ranges, r));
     tti_exec_run_threads(s->x, pull_compute_thread, (void *[]){s, r});
-    count_arrays(s, UINT64_C(1) << r->worker, r->ema && tti_exec_array(s->x, TTI_STATE_EMA) ? 2 : 1,
+    count_arrays(s, r->worker > 0, r->ema && tti_exec_array(s->x, TTI_STATE_EMA) ? 2 : 1,
                  TUTTI_F32);
     return TUTTI_OK;
 }

@@ -38,8 +38,9 @@ struct tti_range_server {
     size_t n_keys;
     tti_channel *control;
     tti_exec *x;
-    seat seats[TTI_MAX_SERVED]; /* [n_workers] */
-    float *memory;              /* of the seat of this process */
+    seat *seats;      /* [n_workers], owned */
+    seat **of_update; /* [n_workers], owned: scratch */
+    float *memory;    /* of the seat of this process */
     pthread_t thread;
     bool has_thread;
     atomic_bool is_closing;
@@ -73,7 +74,7 @@ static void count(tti_range_server *h, const seat *s, size_t n_arrays, tutti_dty
 /* The gradients of an update, in the order of the workers. */
 typedef struct terms {
     tti_range_server *h;
-    seat *of[TTI_MAX_SERVED];
+    seat **of;
     int n;
 } terms;
 
@@ -93,20 +94,21 @@ static tutti_status apply_terms(tti_range_server *h, const tti_wire_message *m, 
     tti_step_desc step = {
         .step = u->step, .lr = u->lr, .loss_scale = u->loss_scale, .n_rows = m->number[1]};
     tti_step_result result = {0};
-    terms t = {.h = h};
-    uint64_t workers = (uint64_t)m->number[0];
+    terms t = {.h = h, .of = h->of_update};
+    tti_worker_set workers = {0};
+    memcpy(workers.words, u->workers, (size_t)m->number[2] * sizeof u->workers[0]);
     pthread_mutex_lock(&h->mutex);
     for (int w = 0; w < h->desc.n_workers; w++) {
         seat *s = &h->seats[w];
-        if (!(workers >> w & 1) || !s->has_pushed) continue;
+        if (!tti_set_has(&workers, w) || !s->has_pushed) continue;
         s->has_pushed = false;
         t.of[t.n++] = s;
     }
     pthread_mutex_unlock(&h->mutex);
-    if (t.n == 0 || t.n != __builtin_popcountll(workers)) {
+    if (t.n == 0 || t.n != tti_set_count(&workers)) {
         return tti_fail(TUTTI_E_MISMATCH,
                         "parameter server: a gradient of %d workers, %d have arrived",
-                        __builtin_popcountll(workers), t.n);
+                        tti_set_count(&workers), t.n);
     }
     for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
     tti_exec_run_threads(x, add_compute_thread, &t);
@@ -370,8 +372,13 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
                                      tti_channel *control, tti_channel *const *channels,
                                      tti_range_server **out) {
     tti_range_server *h = calloc(1, sizeof *h);
+    seat *seats = calloc((size_t)desc->n_workers, sizeof *seats);
+    seat **of_update = calloc((size_t)desc->n_workers, sizeof(seat *));
     *out = NULL;
-    if (!h) {
+    if (!h || !seats || !of_update) {
+        free(h);
+        free(seats);
+        free(of_update);
         for (int w = 0; w < desc->n_workers; w++) tti_channel_close(channels[w]);
         tti_channel_close(control);
         return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -381,7 +388,9 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
                             .kind = kind,
                             .rank = rank,
                             .n_keys = keys.last - keys.first,
-                            .control = control};
+                            .control = control,
+                            .seats = seats,
+                            .of_update = of_update};
     pthread_mutex_init(&h->mutex, NULL);
     tti_cond_init(&h->news);
     for (int w = 0; w < h->desc.n_workers; w++) {
@@ -424,6 +433,8 @@ void tti_range_server_close(tti_range_server *h, int timeout_ms) {
     pthread_cond_destroy(&h->news);
     pthread_mutex_destroy(&h->mutex);
     free(h->memory);
+    free(h->seats);
+    free(h->of_update);
     free(h);
 }
 
@@ -436,10 +447,11 @@ struct tti_ranges {
     const tti_server_desc *desc;
     int n;
     bool is_lost;
-    char why[768];                             /* it is lost */
-    tti_channel *range_server[TTI_MAX_SERVED]; /* [n], none for the first */
-    int *first_update;                         /* [n + 1]: blocks of range r are first .. next-1 */
-    bool by_model_rank;                        /* not ranges of one plan: each has its own plan */
+    char why[768];              /* it is lost */
+    tti_channel **range_server; /* [n], owned, none for the first */
+    uint64_t *hashes;           /* [n], owned: of an update */
+    int *first_update;          /* [n + 1]: blocks of range r are first .. next-1 */
+    bool by_model_rank;         /* not ranges of one plan: each has its own plan */
 };
 
 /* ---- create and close ---- */
@@ -447,12 +459,20 @@ struct tti_ranges {
 tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *const *channels) {
     tti_ranges *g = calloc(1, sizeof *g);
     int *first_update = calloc((size_t)n + 1, sizeof *first_update);
-    if (!g || !first_update) {
+    tti_channel **range_server = calloc((size_t)n, sizeof(tti_channel *));
+    uint64_t *hashes = calloc((size_t)n, sizeof *hashes);
+    if (!g || !first_update || !range_server || !hashes) {
         free(g);
         free(first_update);
+        free(range_server);
+        free(hashes);
         return NULL;
     }
-    *g = (tti_ranges){.desc = desc, .n = n, .first_update = first_update};
+    *g = (tti_ranges){.desc = desc,
+                      .n = n,
+                      .range_server = range_server,
+                      .hashes = hashes,
+                      .first_update = first_update};
     g->by_model_rank = n != tti_server_n_ranges(desc);
     for (int r = 1; r < n; r++) g->range_server[r] = channels[r];
     if (!g->by_model_rank) {
@@ -480,6 +500,8 @@ void tti_ranges_close(tti_ranges *g) {
     }
     if (st != TUTTI_OK) tti_fail(st, "%s", kept);
     free(g->first_update);
+    free(g->range_server);
+    free(g->hashes);
     free(g);
 }
 
@@ -538,14 +560,16 @@ tutti_status tti_ranges_copy(tti_ranges *g, const tti_request *r) {
     return order_all(g, &m);
 }
 
-tutti_status tti_ranges_update(tti_ranges *g, const tti_request *r, uint64_t workers) {
+tutti_status tti_ranges_update(tti_ranges *g, const tti_request *r, const tti_worker_set *workers) {
     if (!g) return TUTTI_OK;
+    int n_words = tti_set_n_words(g->desc->n_workers);
     tti_wire_message m = {.kind = TTI_WIRE_UPDATE,
-                          .number = {(int64_t)workers, r->step.n_rows},
+                          .number = {0, r->step.n_rows, n_words},
                           .more.update = {.step = r->step.step,
                                           .lr = r->step.lr,
                                           .loss_scale = r->step.loss_scale,
                                           .inv_count = r->inv_count}};
+    memcpy(m.more.update.workers, workers->words, (size_t)n_words * sizeof workers->words[0]);
     return order_all(g, &m);
 }
 
@@ -557,9 +581,11 @@ static uint64_t hash_of_all(const tti_ranges *g, const uint64_t *hashes) {
 }
 
 tutti_status tti_ranges_end_update(tti_ranges *g, uint64_t *hash) {
-    uint64_t hashes[TTI_MAX_SERVED] = {*hash};
     tutti_status st = TUTTI_OK;
     if (!g) return st;
+    uint64_t *hashes = g->hashes;
+    memset(hashes, 0, (size_t)g->n * sizeof *hashes);
+    hashes[0] = *hash;
     for (int r = 1; r < g->n && !g->is_lost; r++) {
         tti_wire_message m;
         tutti_status own = receive_answer(g, r, TTI_WIRE_UPDATE, 0, &m);

@@ -149,7 +149,29 @@ enum { HEAD_BYTES = offsetof(tti_wire_message, more), SLACK_MS = 10000 };
 _Static_assert(sizeof(tti_wire_message) <= (size_t)TTI_CHANNEL_BYTES, "a channel holds it");
 
 static bool has_count(const tti_wire_message *m) {
-    return m->number[0] >= 0 && m->number[0] <= TTI_COMBINE_VALUES;
+    return m->number[0] >= 0 && m->number[0] <= TTI_COMBINE_VALUES && m->number[2] >= 0 &&
+           m->number[2] <= TTI_SET_WORDS;
+}
+
+/* number[2]: words of each set, 0 in a request. */
+void tti_wire_put_members(tti_wire_message *m, const tti_members *members, int n_workers) {
+    int n_words = tti_set_n_words(n_workers);
+    int64_t *to = m->more.values + m->number[0];
+    m->number[2] = n_words;
+    memcpy(to, members->all.words, (size_t)n_words * sizeof *to);
+    memcpy(to + n_words, members->able.words, (size_t)n_words * sizeof *to);
+}
+
+void tti_wire_get_members(const tti_wire_message *m, tti_members *members) {
+    size_t n_words = (size_t)m->number[2];
+    const int64_t *from = m->more.values + m->number[0];
+    *members = (tti_members){0};
+    memcpy(members->all.words, from, n_words * sizeof *from);
+    memcpy(members->able.words, from + n_words, n_words * sizeof *from);
+}
+
+static bool has_words(const tti_wire_message *m) {
+    return m->number[2] >= 0 && m->number[2] <= TTI_SET_WORDS;
 }
 
 size_t tti_wire_bytes(const tti_wire_message *m) {
@@ -161,9 +183,11 @@ size_t tti_wire_bytes(const tti_wire_message *m) {
         case TTI_WIRE_FAIL:
             return HEAD_BYTES + sizeof m->more.text;
         case TTI_WIRE_UPDATE:
-            return HEAD_BYTES + sizeof m->more.update;
+            return HEAD_BYTES + offsetof(tti_wire_update, workers) +
+                   (has_words(m) ? (size_t)m->number[2] : 0) * sizeof(uint64_t);
         case TTI_WIRE_COMBINE:
-            return HEAD_BYTES + (has_count(m) ? (size_t)m->number[0] : 0) * sizeof(int64_t);
+            return HEAD_BYTES +
+                   (has_count(m) ? (size_t)(m->number[0] + 2 * m->number[2]) : 0) * sizeof(int64_t);
         default:
             return HEAD_BYTES;
     }
@@ -180,8 +204,10 @@ static bool makes_sense(const tti_wire_message *m) {
                    isfinite(a->loss_scale) && a->loss_scale >= 0;
         case TTI_WIRE_COMBINE:
             return has_count(m);
+        case TTI_WIRE_UPDATE: /* of an answer number[0] is a hash */
+            return m->number[2] >= 0 && m->number[2] <= TTI_SET_WORDS;
         case TTI_WIRE_COPY:
-            return m->number[0] >= 0 && m->number[0] < TTI_MAX_SERVED;
+            return m->number[0] >= 0 && m->number[0] < (int64_t)TTI_MAX_SERVED;
         case TTI_WIRE_FETCH:
             return m->number[1] >= 0 && m->number[2] >= 0;
         default:

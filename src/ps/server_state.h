@@ -81,13 +81,14 @@ typedef struct tti_served {
     bool has_left, is_dead;
     bool was_left_out; /* with backup workers: the last step that it had a part of */
     int64_t n_dropped;
-    int n_begun[TTI_MAX_SERVED]; /* steps that the others have begun since it took its batch */
+    int *n_begun; /* [n_workers]: steps that the others have begun since it took its batch; NULL:
+                     not counted */
 } tti_served;
 
 /* Values of all live workers, combined when the last one has arrived. */
 typedef struct tti_barrier {
-    int64_t *values; /* [n_workers][TTI_COMBINE_VALUES], of those that have arrived; owned */
-    bool has_arrived[TTI_MAX_SERVED];
+    int64_t *values;   /* [n_workers][TTI_COMBINE_VALUES], of those that have arrived; owned */
+    bool *has_arrived; /* [n_workers], owned */
     int n_values;
     tti_combine_op op;
     int64_t n_rounds;
@@ -111,6 +112,7 @@ struct tti_server {
     int64_t n_bytes;    /* between it and workers of other processes; of the server's thread */
     tti_shard_map shard_map; /* synchronous: the shard map of the last step */
     tti_sum_order order;     /* of the partials over the workers that follows from it */
+    const void **terms;      /* [order.n_terms], owned: the partials in that order */
     void *scratch[TTI_MAX_COMPUTE_THREADS];
     pthread_t thread;
     bool has_thread, is_up, stop;
@@ -123,15 +125,16 @@ struct tti_server {
     char error[1024];
     tutti_status
         cause; /* TUTTI_E_PEER, or the failure of a worker in a process that does not report it */
-    tti_served worker[TTI_MAX_SERVED];
-    tti_request step; /* synchronous */
+    tti_served *worker; /* [n_workers], owned */
+    int *n_begun;       /* [n_workers][n_workers], owned: of the workers; NULL: no limit */
+    tti_request step;   /* synchronous */
     int n_arrived;
     uint64_t n_steps;     /* that were served */
     tti_step_result sums; /* with backup workers: of the partials that came */
     int64_t n_rows;       /* likewise */
-    tti_leave left[TTI_MAX_SERVED];
+    tti_leave *left;      /* [n_workers], owned */
     int n_left, n_left_reported;
-    int64_t returned[TTI_MAX_SERVED]; /* batches to be leased again */
+    int64_t *returned; /* [n_workers], owned: batches to be leased again */
     int n_returned;
     int64_t first, last;           /* batches of this stretch */
     int64_t opened;                /* last as it was opened: a stop may have lowered it */
@@ -197,7 +200,7 @@ typedef enum tti_wire_kind {
     TTI_WIRE_PULL,     /* -> updates; parameters, averages */
     TTI_WIRE_LEAVE,    /* text: why -> whether it may */
     TTI_WIRE_WATCH,    /* updates -> updates, over */
-    TTI_WIRE_COMBINE,  /* n, op; values -> n, all, able; values */
+    TTI_WIRE_COMBINE,  /* n, op; values -> n, words of a set; values, all, able */
     TTI_WIRE_WHY,      /* text: a local failure -> FAIL, with the cause that ends the run */
     TTI_WIRE_FAIL,     /* status; text -> nothing; also as an answer to anything */
     TTI_WIRE_BYE,      /* -> nothing */
@@ -207,7 +210,7 @@ typedef enum tti_wire_kind {
     TTI_WIRE_KEYS, /* version -> version; parameters, averages */
     /* The thread that orders all to the range server of a range. */
     TTI_WIRE_COPY,   /* worker, version, whether averages -> nothing */
-    TTI_WIRE_UPDATE, /* workers, by bits, rows; update -> hash */
+    TTI_WIRE_UPDATE, /* number[1]: rows, [2]: words of a set; update, workers -> [0]: hash */
     TTI_WIRE_JOIN,   /* n_each; values, of the range -> of all ranges */
     TTI_WIRE_FETCH,  /* array, first, n -> bytes so far; values */
     TTI_N_WIRE_KINDS
@@ -222,6 +225,7 @@ enum { TTI_WIRE_JOINED = 0, TTI_WIRE_FETCHED = 1, TTI_FETCH_ELEMS = 1 << 18 };
 typedef struct tti_wire_update {
     uint64_t step;
     double lr, loss_scale, inv_count;
+    uint64_t workers[TTI_SET_WORDS]; /* only as many as the message says */
 } tti_wire_update;
 
 typedef struct tti_wire_message {
@@ -230,10 +234,14 @@ typedef struct tti_wire_message {
     union {
         tti_arrival arrival;
         tti_wire_update update;
-        int64_t values[TTI_COMBINE_VALUES];
+        int64_t values[TTI_COMBINE_VALUES + 2 * TTI_SET_WORDS]; /* then the words of two sets */
         char text[TTI_WIRE_TEXT];
     } more;
 } tti_wire_message;
+
+/* Puts the sets of a COMBINE answer after its values, and takes them out. */
+void tti_wire_put_members(tti_wire_message *m, const tti_members *members, int n_workers);
+void tti_wire_get_members(const tti_wire_message *m, tti_members *members);
 
 /* Bytes of a message to be sent, by its kind and contents. */
 size_t tti_wire_bytes(const tti_wire_message *m);
@@ -275,9 +283,10 @@ void tti_ranges_close(tti_ranges *ranges); /* range servers end with it; takes N
 /* The parameters as they are now go to worker r->worker. */
 tutti_status tti_ranges_copy(tti_ranges *ranges, const tti_request *r);
 
-/* Begins the update of r from the gradients in bits.  end waits until all range servers have made
- * it, whether or not this range's own part succeeded, and makes *hash that of all. */
-tutti_status tti_ranges_update(tti_ranges *ranges, const tti_request *r, uint64_t workers);
+/* Begins the update of r from the gradients of these workers.  end waits until all range servers
+ * have made it, whether or not this range's own part succeeded, and makes *hash that of all. */
+tutti_status tti_ranges_update(tti_ranges *ranges, const tti_request *r,
+                               const tti_worker_set *workers);
 tutti_status tti_ranges_end_update(tti_ranges *ranges, uint64_t *hash);
 
 /* Does what join of tti_exec_desc must do. */
@@ -393,9 +402,9 @@ tutti_status tti_keys_pull(tti_server *s, tti_exec *x, int64_t version, float *p
 struct tti_replica_group {
     tti_mesh mesh;
     int model_rank, n_model_ranks;
-    uint64_t n_keys[TTI_MAX_SERVED]; /* [n_model_ranks] */
-    tutti_comm *state_owners;        /* in replica 0: of the threads that update; NULL: in others */
-    tti_mesh updates;                /* theirs, of one replica */
+    uint64_t *n_keys;         /* [n_model_ranks], owned */
+    tutti_comm *state_owners; /* in replica 0: of the threads that update; NULL: in others */
+    tti_mesh updates;         /* theirs, of one replica */
     bool wants_stop;
     bool has_disconnected, has_left; /* separated from the others of the replica; left with them */
     bool stays;                      /* its failure ends the run */

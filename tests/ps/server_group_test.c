@@ -25,7 +25,7 @@ typedef struct replica_group {
     tti_plan *plans[GRID_MOST];
     tti_arrival arrivals[MAX_UPDATES];
     int n_arrivals, n_held;
-    tti_held held[TTI_MAX_SERVED];
+    tti_held *held;
     float *params, *state; /* of the whole, in the places of its plan */
     uint64_t hash;
 } replica_group;
@@ -77,7 +77,7 @@ static const char *keep(replica_group *t, tti_exec *exec, int rank) {
     t->hash = hash;
     while (tti_server_next(tti_setup_of(exec)->desc.server, &t->arrivals[t->n_arrivals]))
         t->n_arrivals++;
-    COMM_OK(tti_server_held(tti_setup_of(exec)->desc.server, t->held, &t->n_held));
+    COMM_OK(tti_server_held(tti_setup_of(exec)->desc.server, &t->held, &t->n_held));
     const char *failure = keep_array(exec, t->whole, TTI_STATE_PARAMS, t->params);
     if (!failure) failure = keep_array(exec, t->whole, 0, t->state);
     if (!failure) COMM_OK(tti_exec_serve_end(exec));
@@ -95,7 +95,8 @@ static tutti_status make_batches(const replica_group *t, tti_exec *exec, int ran
     TTI_TRY(tti_server_combine(exec, TTI_COMBINE_SUM, &one, 1, &members));
     int n_ranks = t->size.data * tti_mesh_n_model(&t->size);
     TTI_ASSERT(numbers[0] == n_ranks - 1 && numbers[1] == 0 && one == n_ranks);
-    TTI_ASSERT(members.all == (UINT64_C(1) << t->size.data) - 1);
+    TTI_ASSERT(tti_set_count_below(&members.all, t->size.data) == t->size.data);
+    TTI_ASSERT(tti_set_count(&members.all) == t->size.data);
     TTI_TRY(tti_server_open(server, 0, BATCHES));
     if (t->fails && rank == n_ranks - 1) return tti_fail(TUTTI_E_IO, "%s", failure_text);
     bool is_last = tti_setup_of(exec)->desc.server_worker == t->size.data - 1;
@@ -163,6 +164,7 @@ static void end(replica_group *t) {
     for (int i = 0; i < tti_mesh_n_model(&t->size); i++) tti_plan_destroy(t->plans[i]);
     free(t->params);
     free(t->state);
+    free(t->held);
 }
 
 static tti_plan *whole_plan(void) {

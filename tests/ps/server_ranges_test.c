@@ -28,7 +28,7 @@ typedef struct range_servers {
     const char *text; /* all hear it instead of coming to the end */
     tti_arrival arrivals[MAX_UPDATES];
     int n_arrivals, n_held;
-    tti_held held[TTI_MAX_SERVED];
+    tti_held *held;
     float *ema[N_RANKS];
 } range_servers;
 
@@ -81,7 +81,7 @@ static const char *keep(range_servers *s, tti_exec *exec, int rank) {
     s->ema[rank] = malloc(n_bytes);
     memcpy(s->ema[rank], tti_exec_ema(exec), n_bytes);
     COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members)); /* all have them */
-    if (rank == 0) COMM_OK(tti_server_held(tti_setup_of(exec)->desc.server, s->held, &s->n_held));
+    if (rank == 0) COMM_OK(tti_server_held(tti_setup_of(exec)->desc.server, &s->held, &s->n_held));
     if (s->also) {
         const char *failure = s->also(s, exec);
         if (failure) return failure;
@@ -91,7 +91,7 @@ static const char *keep(range_servers *s, tti_exec *exec, int rank) {
 
 /* The odd one has channels, but no server and nothing after them. */
 static const char *be_odd(range_servers *s, tutti_comm *comm) {
-    tti_channel *all[N_RANKS + 1][TTI_MAX_SERVED] = {{NULL}};
+    tti_channel *all[N_RANKS + 1][N_RANKS] = {{NULL}};
     tti_server_desc d = desc_of(s);
     size_t sizes[TTI_N_KEY_AREAS];
     size_t control[] = {2 * (size_t)d.exec.plan->n_updates * sizeof(double),
@@ -166,6 +166,7 @@ static void run_range_servers(range_servers *s, const tti_arrival *replay) {
 
 static void end(range_servers *s) {
     for (int r = 0; r < N_RANKS; r++) free(s->ema[r]);
+    free(s->held);
     workers_fini(&s->workers);
 }
 

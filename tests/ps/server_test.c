@@ -390,8 +390,8 @@ T_CASE(what_cannot_have_been_recorded) {
     }
     tti_server *server;
     tti_server_desc d = server_desc(&c, 1, 1);
-    d.n_workers = 65;
-    T_FAILS(tti_server_create(&d, &server), TUTTI_E_INVALID, "65 workers");
+    d.n_workers = TTI_MAX_SERVED + 1;
+    T_FAILS(tti_server_create(&d, &server), TUTTI_E_INVALID, "4097 workers");
     workers_fini(&c);
 }
 

@@ -23,6 +23,34 @@ T_CASE(whole_messages) {
     T_OK(tti_wire_check(&m, tti_wire_bytes(&m)));
 }
 
+/* Sets travel as the words that the workers need, after the values. */
+T_CASE(sets_of_workers) {
+    T_UNUSED;
+    tti_members sent = {0}, got;
+    tti_wire_message m = message(TTI_WIRE_COMBINE);
+    m.number[0] = 3;
+    m.more.values[2] = 77;
+    for (int w = 0; w < 130; w += 3) tti_set_add(&sent.all, w);
+    tti_set_add(&sent.able, 129);
+    tti_wire_put_members(&m, &sent, 130);
+    T_EQ(tti_wire_bytes(&m), (5 + 3 + 2 * 3) * sizeof(int64_t));
+    T_OK(tti_wire_check(&m, tti_wire_bytes(&m)));
+    tti_wire_get_members(&m, &got);
+    assert_memory_equal(&got, &sent, sizeof got);
+    T_EQ(m.more.values[2], 77);
+    T_EQ(tti_set_count(&got.all), 44);
+    T_EQ(tti_set_count_below(&got.all, 64), 22);
+    T_EQ(tti_set_count_below(&got.all, 129), 43);
+    assert_true(tti_set_is_within(&got.able, &got.all) && !tti_set_is_within(&got.all, &got.able));
+    m.number[2] = TTI_SET_WORDS + 1;
+    T_FAILS(tti_wire_check(&m, sizeof m), TUTTI_E_MISMATCH, "not one of its messages");
+    m = message(TTI_WIRE_UPDATE);
+    m.number[2] = 2;
+    T_OK(tti_wire_check(&m, tti_wire_bytes(&m)));
+    m.number[2] = -1;
+    T_FAILS(tti_wire_check(&m, tti_wire_bytes(&m)), TUTTI_E_MISMATCH, "not one of its messages");
+}
+
 static void refuse(tti_wire_message *m) {
     T_FAILS(tti_wire_check(m, tti_wire_bytes(m)), TUTTI_E_MISMATCH, "not one of its messages");
 }
@@ -54,7 +82,7 @@ T_CASE(what_cannot_be) {
     m.more.arrival.result.bubble = NAN;
     refuse(&m);
     m = message(TTI_WIRE_COPY);
-    m.number[0] = 64; /* workers are 0 .. 63 */
+    m.number[0] = TTI_MAX_SERVED; /* workers are 0 .. TTI_MAX_SERVED - 1 */
     refuse(&m);
     m.number[0] = -1;
     refuse(&m);
@@ -79,6 +107,7 @@ T_CASE(texts_end) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_messages),
+        cmocka_unit_test(sets_of_workers),
         cmocka_unit_test(what_cannot_be),
         cmocka_unit_test(texts_end),
     };

@@ -247,11 +247,13 @@ static tutti_status look_on(const tti_async_desc *d, int64_t *requested) {
 /* Reports the range and the traffic of each server. */
 static tutti_status tell_range_servers(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
-    tti_held held[TTI_MAX_SERVED];
+    tti_held *held;
     int n;
     if (!tti_server_has_processes(server)) return TUTTI_OK;
-    TTI_TRY(tti_server_held(server, held, &n));
-    return tti_reporter_range_servers(d->reporter, step, held, n);
+    TTI_TRY(tti_server_held(server, &held, &n));
+    tutti_status st = tti_reporter_range_servers(d->reporter, step, held, n);
+    free(held);
+    return st;
 }
 
 /* Reports counters other than steps. */
@@ -311,8 +313,8 @@ bool tti_async_leaves(tti_exec *exec, tutti_status st) {
 
 /* Sums f64 values over all workers. */
 static tutti_status sum_of_all(tti_exec *exec, tutti_comm *comm, double *all, size_t n,
-                               uint64_t *members) {
-    *members = ~UINT64_C(0);
+                               tti_worker_set *members) {
+    memset(members, 0xff, sizeof *members);
     if (!exec || !tti_server_has_processes(tti_exec_server(exec))) {
         if (!comm) return TUTTI_OK;
         return tutti_comm_all_reduce(comm, all, all, n, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO);
@@ -321,13 +323,14 @@ static tutti_status sum_of_all(tti_exec *exec, tutti_comm *comm, double *all, si
         tti_members there;
         int n_now = (int)TTI_MIN(n - at, (size_t)TTI_COMBINE_VALUES);
         TTI_TRY(tti_server_combine(exec, TTI_COMBINE_SUM, all + at, n_now, &there));
-        *members &= there.all;
+        tti_set_intersect(members, &there.all);
     }
     return TUTTI_OK;
 }
 
 tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_result *sums,
-                                int64_t n_batches, tti_step_result *total, uint64_t *members) {
+                                int64_t n_batches, tti_step_result *total,
+                                tti_worker_set *members) {
     size_t n = (size_t)n_batches * 3;
     double *all = calloc(n + 1, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
@@ -358,19 +361,18 @@ static bool exec_has_part(tti_exec *exec) {
 tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
     tti_server *server = tti_exec_server(exec);
     tti_members members;
-    unsigned worker = (unsigned)tti_exec_server_worker(exec);
+    int worker = tti_exec_server_worker(exec);
     if (!tti_server_has_processes(server)) {
         *out = (tti_async_seat){0};
         tti_server_place(exec, &out->index, &out->n_present);
         return TUTTI_OK;
     }
     TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
-    *out = (tti_async_seat){0, 1, members.all};
+    *out = (tti_async_seat){0, 1, true, members.all};
     if (exec_has_part(exec)) return TUTTI_OK;
-    uint64_t below = members.able & ((UINT64_C(1) << worker) - 1);
-    bool is_able = (members.able >> worker) & 1;
     out->able = members.able;
-    out->n_present = __builtin_popcountll(members.able);
-    out->index = is_able ? __builtin_popcountll(below) : -1;
+    out->n_present = tti_set_count(&members.able);
+    out->index =
+        tti_set_has(&members.able, worker) ? tti_set_count_below(&members.able, worker) : -1;
     return TUTTI_OK;
 }

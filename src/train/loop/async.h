@@ -76,7 +76,8 @@ tutti_status tti_async_connect(tti_exec *exec, tutti_comm *comm);
  * workers, its shards of all batches. */
 typedef struct tti_async_seat {
     int index, n_present;
-    uint64_t able; /* workers as processes: bits of the workers that take part; else 0 */
+    bool has_processes; /* workers are processes, of which these take part */
+    tti_worker_set able;
 } tti_async_seat;
 tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out);
 
@@ -86,6 +87,6 @@ tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out);
  * threads.
  */
 tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_result *sums,
-                                int64_t n_batches, tti_step_result *total, uint64_t *members);
+                                int64_t n_batches, tti_step_result *total, tti_worker_set *members);
 
 #endif /* TTI_TRAIN_ASYNC_H */

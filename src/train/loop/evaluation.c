@@ -141,13 +141,14 @@ cleanup:
 }
 
 /* Evaluates the shards of backup workers that have left; the others divide them. */
-static tutti_status eval_for_dead(tti_evaluation *e, uint64_t there, tti_step_result *sums) {
+static tutti_status eval_for_dead(tti_evaluation *e, const tti_worker_set *there,
+                                  tti_step_result *sums) {
     int n_own = tti_exec_last_shard(e->exec) - tti_exec_first_shard(e->exec), first, last;
-    int n_there = __builtin_popcountll(there);
-    uint64_t below = there & ((UINT64_C(1) << tti_exec_server_worker(e->exec)) - 1);
+    int n_there = tti_set_count(there);
+    int n_below = tti_set_count_below(there, tti_exec_server_worker(e->exec));
     for (int w = 0; w < e->b->mesh.data; w++) {
-        bool is_mine = w % n_there == __builtin_popcountll(below);
-        if ((there >> w) & 1 || !is_mine) continue;
+        bool is_mine = w % n_there == n_below;
+        if (tti_set_has(there, w) || !is_mine) continue;
         if (!tti_server_shards(e->server, w, e->b->n_shards, &first, &last)) return TUTTI_OK;
         for (; first < last; first += n_own)
             TTI_TRY(eval_run(e, first, TTI_MIN(last, first + n_own), sums));
@@ -159,7 +160,7 @@ static tutti_status eval_for_dead(tti_evaluation *e, uint64_t there, tti_step_re
 static tutti_status eval_own_batches(tti_evaluation *e, tti_loader *loader) {
     int64_t n = tti_loader_steps_per_epoch(loader);
     tti_async_seat seat;
-    uint64_t members = 0;
+    tti_worker_set members = {0};
     tti_step_result *sums = calloc((size_t)n + 1, sizeof *sums);
     if (!sums) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     tutti_status st;
@@ -171,10 +172,10 @@ static tutti_status eval_own_batches(tti_evaluation *e, tti_loader *loader) {
             tti_loader_seek(loader, 0, t);
             st = eval_batch(e, loader, &sums[t]);
         }
-        if (st == TUTTI_OK && seat.able) st = eval_for_dead(e, seat.able, sums);
+        if (st == TUTTI_OK && seat.has_processes) st = eval_for_dead(e, &seat.able, sums);
         if (st == TUTTI_OK)
             st = tti_async_add_sums(e->exec, e->comm, sums, n, &e->sums.all, &members);
-    } while (st == TUTTI_OK && (seat.able & ~members) != 0);
+    } while (st == TUTTI_OK && !tti_set_is_within(&seat.able, &members));
     free(sums);
     e->sums.n_rows = tutti_dataset_get_info(e->b->test)->n_samples;
     return st;

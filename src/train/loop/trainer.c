@@ -742,7 +742,7 @@ static tutti_status prepare(trainer *t) {
                                     : devices.n ? devices.n
                                                 : tti_cores_usable()));
     const tti_job_config *c = tti_job_config_of(t->job);
-    TTI_TRY(tti_run_limits_check(c));
+    TTI_TRY(tti_run_limits_check(c, !foreign));
     TTI_TRY(check_elastic(t, foreign, &devices));
     bool alone_too = c->run.restarts > 0 || c->parallel.min_workers > 0;
     t->is_worker = t->place.n_ranks > 1 || (alone_too && t->place.comm_fd >= 0);

@@ -38,11 +38,14 @@ bool tti_times_is_due(const tti_times *t, int64_t step) {
 /* With separate step counts per worker, gathers at the server. */
 static tutti_status gather_at_server(tti_times *t) {
     tti_members members;
-    TTI_ASSERT(t->n_ranks * TTI_N_TIME_PARTS <= TTI_COMBINE_VALUES);
+    double *all = &t->all[0][0];
+    int n_all = t->n_ranks * TTI_N_TIME_PARTS;
     memset(t->all, 0, (size_t)t->n_ranks * sizeof *t->all);
     memcpy(t->all[t->rank], t->own, sizeof t->own);
-    return tti_server_combine(t->exec, TTI_COMBINE_SUM, t->all, t->n_ranks * TTI_N_TIME_PARTS,
-                              &members);
+    for (int at = 0; at < n_all; at += TTI_COMBINE_VALUES)
+        TTI_TRY(tti_server_combine(t->exec, TTI_COMBINE_SUM, all + at,
+                                   TTI_MIN(n_all - at, (int)TTI_COMBINE_VALUES), &members));
+    return TUTTI_OK;
 }
 
 tutti_status tti_times_gather(tti_times *t) {

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "launch/rendezvous.h"
 #include "train/setup/kernels.h"
-#include "train/setup/run_limits.h"
 #include "train/setup/worker_exec.h"
 
 /* The first key of the job that several hosts do not support; NULL: none. */
@@ -34,7 +33,11 @@ tutti_status tti_host_group_check(const tti_host_place *place, const tti_job_con
                         "support %s",
                         what);
     int64_t most = TTI_MAX(c->parallel.workers, c->parallel.max_workers) + c->parallel.spares;
-    return tti_run_limits_check_launcher((int)most, "a run with TUTTI_NODES");
+    if (most <= TTI_MAX_HOST_MEMBERS) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "train: an elastic run on several hosts has at most %d workers and spares, and "
+                    "this one has %lld",
+                    TTI_MAX_HOST_MEMBERS, (long long)most);
 }
 
 tutti_status tti_host_group_open(const tti_host_place *place, const tti_job_config *c,

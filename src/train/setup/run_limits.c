@@ -5,28 +5,26 @@
 
 #include "base/error.h"
 #include "comm/shard_map.h"
-#include "ps/server.h"
+#include "ps/worker_set.h"
 
-tutti_status tti_run_limits_check(const tti_job_config *c) {
+tutti_status tti_run_limits_check(const tti_job_config *c, bool on_one_host) {
     int64_t workers = TTI_MAX(c->parallel.workers, c->parallel.max_workers) + c->parallel.spares;
-    int64_t served = c->parallel.workers / (c->parallel.tensor * c->parallel.pipeline);
-    if (workers > TTI_MAX_HOST_RANKS)
+    if (on_one_host && workers > TTI_MAX_HOST_RANKS)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.workers: one host runs at most %d workers, and the job has "
                         "%" PRId64 "; tutti plan and tutti inspect --layout answer for more",
                         TTI_MAX_HOST_RANKS, workers);
     if (!tti_job_has_server(c)) return TUTTI_OK;
-    if (served > TTI_MAX_SERVED)
+    if (workers > TTI_MAX_SERVED)
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.sync: a parameter server serves at most %d copies of the model, "
-                        "and the job has %" PRId64 "; give parallel.sync=all-reduce",
-                        TTI_MAX_SERVED, served);
-    if (c->parallel.workers > TTI_MAX_SERVED || c->parallel.servers > TTI_MAX_SERVED)
+                        "parallel.sync: a parameter server has at most %d workers, and the job has "
+                        "%" PRId64 "; give parallel.sync=all-reduce",
+                        TTI_MAX_SERVED, workers);
+    if (c->parallel.servers > TTI_MAX_SERVER_THREADS)
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.sync: a parameter server has at most %d workers and %d server "
-                        "threads, and the job has %" PRId64 " and %" PRId64
-                        "; give parallel.sync=all-reduce",
-                        TTI_MAX_SERVED, TTI_MAX_SERVED, c->parallel.workers, c->parallel.servers);
+                        "parallel.servers: a parameter server has at most %d threads or processes, "
+                        "and the job has %" PRId64,
+                        TTI_MAX_SERVER_THREADS, c->parallel.servers);
     return TUTTI_OK;
 }
 

@@ -6,8 +6,9 @@
 #include "train/job/job.h"
 
 /* TUTTI_E_CONFIG if the workers of a resolved job exceed what the processes and threads of one host
- * connect, or what a parameter server serves.  Call it before anything is started or written. */
-TUTTI_NODISCARD tutti_status tti_run_limits_check(const tti_job_config *config);
+ * connect (on_one_host), or what a parameter server serves.  Call it before anything is started or
+ * written. */
+TUTTI_NODISCARD tutti_status tti_run_limits_check(const tti_job_config *config, bool on_one_host);
 
 /* The same for the ranks of another launcher, whose hosts are connected by sockets or MPI; place
  * describes this rank for the message. */

@@ -34,9 +34,9 @@ T_CASE(sums_in_the_order_of_batches) {
                                {.loss_sum = 0.5, .count = 3},
                                {.loss_sum = 2, .count = 1, .correct = 1}};
     tti_step_result total = {0};
-    uint64_t members;
+    tti_worker_set members;
     T_OK(tti_async_add_sums(NULL, NULL, sums, 3, &total, &members));
-    T_EQ(members, UINT64_MAX);
+    T_EQ(tti_set_count(&members), TTI_MAX_SERVED);
     assert_true(total.loss_sum == 3.5 && total.count == 6 && total.correct == 2);
 }
 

@@ -16,23 +16,26 @@ static tti_job_config config_of(const char *a, const char *b) {
 T_CASE(workers_of_a_host) {
     T_UNUSED;
     tti_job_config c = config_of("parallel.workers=4096", "parallel.shards=4096");
-    T_OK(tti_run_limits_check(&c));
+    T_OK(tti_run_limits_check(&c, true));
     c.parallel.spares = 1;
-    T_FAILS(tti_run_limits_check(&c), TUTTI_E_CONFIG, "at most 4096 workers, and the job has 4097");
+    T_FAILS(tti_run_limits_check(&c, true), TUTTI_E_CONFIG,
+            "at most 4096 workers, and the job has 4097");
     c.parallel.spares = 0;
     c.parallel.workers = TTI_MAX_WORKERS;
-    T_FAILS(tti_run_limits_check(&c), TUTTI_E_CONFIG, "the job has 65536; tutti plan");
+    T_FAILS(tti_run_limits_check(&c, true), TUTTI_E_CONFIG, "the job has 65536; tutti plan");
 }
 
 T_CASE(workers_of_a_server) {
     T_UNUSED;
     tti_job_config c = config_of("parallel.sync=parameter-server", "parallel.workers=4");
     c.parallel.workers = TTI_MAX_SERVED;
-    T_OK(tti_run_limits_check(&c));
+    T_OK(tti_run_limits_check(&c, true));
     c.parallel.servers = TTI_MAX_SERVED + 1;
-    T_FAILS(tti_run_limits_check(&c), TUTTI_E_CONFIG, "64 server threads");
+    T_FAILS(tti_run_limits_check(&c, true), TUTTI_E_CONFIG,
+            "at most 256 threads or processes, and the job has 4097");
     c.parallel.workers = TTI_MAX_SERVED + 1;
-    T_FAILS(tti_run_limits_check(&c), TUTTI_E_CONFIG, "at most 64 copies of the model");
+    T_FAILS(tti_run_limits_check(&c, false), TUTTI_E_CONFIG,
+            "at most 4096 workers, and the job has 4097; give parallel.sync=all-reduce");
 }
 
 T_CASE(ranks_of_a_launcher) {
