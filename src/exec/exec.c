@@ -545,7 +545,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
         .ema = tti_exec_state_owner(x)->arrays->ema && !x->offload ? state_bytes(x) / n_sharing : 0,
         .offloaded = offloaded_bytes(x),
         .grads = grad_bytes(x) + (x->arrays->wire ? flat / 2 : 0) +
-                 (x->device     ? tti_exec_device_compress_bytes(x->device)
+                 (x->device     ? tti_exec_device_sent_bytes(x->device)
                   : x->compress ? tti_compress_bytes(&x->setup.desc, x->setup.n_ranks)
                                 : 0),
         .gathered = tti_sharded_gathered(x->sharded) * sizeof(float),

@@ -93,9 +93,11 @@ static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_shard
     return st;
 }
 
-/* Host memory for gradients in their sent form. */
-static size_t wire_bytes(const tti_exec_desc *desc, int n_ranks) {
-    bool rounds = desc->fast && n_ranks > 1 && desc->wire != TUTTI_F32 && !desc->backend->device;
+/* Memory for gradients in their sent form: of the host in fast mode, of a device in both. */
+static size_t wire_bytes(const tti_exec_desc *desc, int n_ranks, const tti_accumulation *acc,
+                         const tti_sharded *sharded) {
+    if (desc->backend->device) return tti_device_rounded_bytes(desc, n_ranks, acc, sharded);
+    bool rounds = desc->fast && n_ranks > 1 && desc->wire != TUTTI_F32;
     return rounds ? desc->plan->n_flat * sizeof(uint16_t) : 0;
 }
 
@@ -131,7 +133,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         .params = desc->n_ranges > 1 ? state : flat / n_sharing + tti_plan_low_copies_bytes(plan),
         .states = state * (size_t)plan->n_states / n_sharing,
         .ema = desc->ema > 0 ? state / n_sharing : 0,
-        .grads = flat * (size_t)acc.n_buffers + wire_bytes(desc, n_ranks) +
+        .grads = flat * (size_t)acc.n_buffers + wire_bytes(desc, n_ranks, &acc, NULL) +
                  (desc->backend->device ? tti_device_compress_bytes(desc, n_ranks)
                                         : tti_compress_bytes(desc, n_ranks)),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};
@@ -151,7 +153,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         if (st == TUTTI_OK) {
             if (!sharded.params && desc->ema > 0) sharded.n_averages = desc->plan->n_flat;
             out->grads = tti_sharded_grads(&sharded, &acc, &share, desc->plan) * sizeof(float) +
-                         wire_bytes(desc, n_ranks);
+                         wire_bytes(desc, n_ranks, &acc, &sharded);
             out->gathered = tti_sharded_gathered(&sharded) * sizeof(float);
             if (sharded.params) out->params = share.n_elems * sizeof(float);
         }
@@ -206,7 +208,8 @@ static tutti_status find_parts(const tti_setup *setup, tti_exec_desc desc, tti_d
         desc.zero = level;
         TTI_TRY(tti_exec_memory_plan(&desc, setup->rank, setup->n_ranks, &m));
         need->partitioned[level - 2].params = m.params + m.gathered;
-        need->partitioned[level - 2].grads = m.grads;
+        /* Those in 16 bits are shorter too, but the others count as residuals. */
+        need->partitioned[level - 2].grads = m.grads - TTI_MIN(need->residuals, m.grads - 1);
     }
     return TUTTI_OK;
 }
@@ -233,7 +236,8 @@ tutti_status tti_exec_check_memory(const tti_exec *x, size_t scratch) {
                   tti_device_p2p_bytes(x) + tti_device_tp_bytes(setup),
         .params = is_sharded ? sharded.params + sharded.gathered : 0,
         .grads = sharded.grads,
-        .residuals = tti_device_compress_bytes(&desc, setup->n_ranks),
+        .residuals = tti_device_compress_bytes(&desc, setup->n_ranks) +
+                     (is_sharded ? 0 : wire_bytes(&desc, setup->n_ranks, &setup->acc, NULL)),
         .scratch = scratch,
         .n_states = setup->desc.server || setup->desc.offload ? 0 : plan->n_states,
         .n_emas = !is_server_kept && !setup->desc.offload && setup->desc.ema > 0,

@@ -417,9 +417,10 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from,
     return TUTTI_OK;
 }
 
-size_t tti_exec_device_compress_bytes(const tti_exec_device *device) {
+size_t tti_exec_device_sent_bytes(const tti_exec_device *device) {
     const tti_device_reduce *reduce = device->reduce;
-    return reduce ? tti_device_reduce_compress_bytes(reduce) : 0;
+    if (!reduce) return 0;
+    return tti_device_reduce_compress_bytes(reduce) + tti_device_reduce_rounded_bytes(reduce);
 }
 
 const char *tti_exec_device_way(const tti_exec_device *device) {

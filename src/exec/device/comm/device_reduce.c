@@ -681,6 +681,30 @@ size_t tti_device_reduce_compress_bytes(const tti_device_reduce *r) {
                : 0;
 }
 
+/* Elements of a partial sum: all, or those of the buckets in use. */
+static size_t n_rounded_elems(const tti_exec_desc *desc, const tti_sharded *sharded, int buffer) {
+    return sharded && sharded->is_short[buffer] ? sharded->grads.n_elems : desc->plan->n_flat;
+}
+
+size_t tti_device_rounded_bytes(const tti_exec_desc *desc, int n_ranks, const tti_accumulation *acc,
+                                const tti_sharded *sharded) {
+    const tti_device_ops *ops = desc->backend->device;
+    bool by_host = desc->server || desc->local || desc->mixed;
+    size_t n = 0;
+    if (!ops || !ops->collectives.connect || n_ranks < 2 || by_host) return 0;
+    if (tti_exec_wire_bytes(desc) == sizeof(float)) return 0;
+    int n_partials = desc->fast ? 1 : acc->n_partials;
+    for (int k = 0; k < n_partials; k++)
+        n += n_rounded_elems(desc, sharded, acc->partial_buffer[k]);
+    return n * sizeof(uint16_t);
+}
+
+size_t tti_device_reduce_rounded_bytes(const tti_device_reduce *r) {
+    const tti_setup *setup = tti_setup_of(r->x);
+    return tti_device_rounded_bytes(&setup->desc, setup->n_ranks, &setup->acc,
+                                    tti_sharded_of(r->x));
+}
+
 double tti_device_reduce_sent(const tti_device_reduce *r, uint64_t step) {
     const tti_setup *setup = tti_setup_of(r->x);
     if (!r->compress) return 0;

@@ -118,6 +118,12 @@ tutti_status tti_device_reduce_update(tti_device_reduce *reduce, const tti_step_
 size_t tti_device_reduce_compress_bytes(const tti_device_reduce *reduce);
 double tti_device_reduce_sent(const tti_device_reduce *reduce, uint64_t step);
 
+/* Device memory for the 16-bit copies of partial sums that workers send (desc.wire), in bytes: of a
+ * connected worker; and before there is one.  sharded: NULL, or which of its buffers are short. */
+size_t tti_device_reduce_rounded_bytes(const tti_device_reduce *reduce);
+size_t tti_device_rounded_bytes(const tti_exec_desc *desc, int n_ranks, const tti_accumulation *acc,
+                                const tti_sharded *sharded);
+
 /* Whether compression starts with this step; captured graphs are then outdated. */
 bool tti_device_reduce_turns(const tti_device_reduce *reduce, uint64_t step);
 void tti_device_reduce_turn(tti_device_reduce *reduce);

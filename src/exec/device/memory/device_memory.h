@@ -72,7 +72,7 @@ typedef struct tti_device_need {
     size_t flat, low_copies, state;
     size_t arena;         /* of one shard, and its memory besides: constants, values for others */
     size_t inputs;        /* of all shards in both sets */
-    size_t residuals;     /* of gradients, with their messages */
+    size_t residuals;     /* of gradients, with their messages; and gradients in 16 bits */
     size_t scratch;       /* of kernels */
     size_t params, grads; /* bytes of the worker's shards of them; 0: they are whole */
     /* The sizes with parallel.zero=2 and 3; grads 0: already so, or impossible. */

@@ -57,6 +57,40 @@ T_CASE(devices_compress_whole_models_and_states) {
     tti_plan_destroy(plan);
 }
 
+/* Two bytes for each element of each partial sum that is sent in 16 bits, and nothing where nothing
+ * is: exact mode rounds to bf16 alone, fast mode sends one sum of a worker. */
+T_CASE(memory_of_rounded_partial_sums) {
+    T_UNUSED;
+    const tti_backend device = {.device = &able};
+    tti_plan *plan = net_plan(net_wide, &net_fast, 1 << 16);
+    const tti_exec_desc exact = {
+        .plan = plan, .backend = &device, .n_shards = 8, .wire = TUTTI_BF16};
+    const tti_shard_map uneven = {.n_ranks = 2, .n_shards = 8, .first = (int[]){0, 5, 8}};
+    tti_exec_desc f32 = exact, fast = exact, several = exact, local = exact, zero = exact;
+    tti_exec_memory rounded, f32_sums;
+    size_t each = plan->n_flat * sizeof(uint16_t);
+    f32.wire = TUTTI_F32, fast.fast = true, local.local = local.fast = true, zero.zero = 2;
+    several.shard_map = &uneven; /* 0 .. 3 and 4 */
+    const struct {
+        const tti_exec_desc *desc;
+        int n_ranks;
+        size_t n_bytes;
+    } cases[] = {{&exact, 2, each}, {&exact, 1, 0},          {&f32, 2, 0},
+                 {&fast, 2, each},  {&several, 2, 2 * each}, {&local, 2, 0}};
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) {
+        tti_exec_desc plain = *cases[i].desc;
+        plain.wire = TUTTI_F32;
+        T_OK(tti_exec_memory_plan(cases[i].desc, 0, cases[i].n_ranks, &rounded));
+        T_OK(tti_exec_memory_plan(&plain, 0, cases[i].n_ranks, &f32_sums));
+        T_EQ(rounded.grads - f32_sums.grads, cases[i].n_bytes);
+    }
+    T_OK(tti_exec_memory_plan(&zero, 0, 2, &rounded));
+    zero.wire = TUTTI_F32;
+    T_OK(tti_exec_memory_plan(&zero, 0, 2, &f32_sums));
+    assert_true(rounded.grads > f32_sums.grads && rounded.grads - f32_sums.grads <= 2 * each);
+    tti_plan_destroy(plan);
+}
+
 T_CASE(memory_is_reported_before) {
     T_UNUSED;
     const tti_backend backend = {.device = &able};
@@ -80,6 +114,7 @@ T_CASE(memory_is_reported_before) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(devices_compress_whole_models_and_states),
+                                       cmocka_unit_test(memory_of_rounded_partial_sums),
                                        cmocka_unit_test(memory_is_reported_before)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
