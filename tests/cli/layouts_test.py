@@ -177,8 +177,9 @@ def test_memory_is_predicted():
         runs.tutti("train", "run.dir=" + run, *layouts.FEW, *layouts.keys_of(layout),
                    "model.name=lenet", "data.n_train=1000", "data.n_test=250", "train.batch=128",
                    "optimizer.name=adamw", "parallel.shards=4", "train.steps=6",
-                   "train.eval_every=0").expect(0)
-        shown = runs.tutti("plan", "--check", run, "--seconds", "0.3").expect(0).out
+                   "train.eval_every=0", preexec_fn=runs.without_huge_pages).expect(0)
+        shown = runs.tutti("plan", "--check", run, "--seconds", "0.3",
+                           preexec_fn=runs.without_huge_pages).expect(0).out
         percent = float(re.search(r"peak memory, MiB .*?([-+][0-9.]+)%", shown).group(1))
         print("%s: peak memory predicted within %+.1f %%" % (run, percent))
         if abs(percent) > 8:

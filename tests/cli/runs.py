@@ -5,6 +5,7 @@ directory, runs them in order and fails if one raises.
 """
 
 import atexit
+import ctypes
 import functools
 import json
 import os
@@ -162,6 +163,13 @@ def finish(process, timeout_s=HANGS_S):
 
 def tutti(*arguments, timeout_s=HANGS_S, **options):
     return finish(start(*arguments, **options), timeout_s)
+
+
+def without_huge_pages():
+    """For preexec_fn of runs whose memory is measured: what is rounded up to huge pages depends on
+    how many the machine has left."""
+    PR_SET_THP_DISABLE = 41
+    ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def small(run, *arguments):
