@@ -3,7 +3,8 @@
 
 Converts Keras models to ONNX with tf2onnx, imports them, and compares outputs with TensorFlow's;
 of models without batch norm also the losses of four steps of SGD, which depend on all gradients.
-(LSTM of ONNX adds a bias to both products, LSTM of Keras one to their sum, so it has none here.)
+(LSTM of ONNX adds a bias to both products, LSTM of Keras one to their sum, so it has none here.
+tf2onnx writes zeros in its place, which would be trained: tensors of zeros are frozen.)
 It needs tensorflow and tf2onnx, and the Python package of a build (build/python).
 
 A line for each model: ok with the largest relative deviations of outputs and losses from
@@ -246,7 +247,12 @@ def imported(tutti, path, made):
         return losses[-1], {name: made["weights"].astype("float32")}
 
     import numpy
-    with tutti.session(job, inputs={"x": (x.shape[1:], str(x.dtype))}, workers=1, loss=loss) as s:
+    kinds = {"x": (x.shape[1:], str(x.dtype))}
+    with tutti.session(job, inputs=kinds, workers=1, loss=loss) as s:
+        zeros = [n for n in s.parameters if not numpy.any(s.parameters[n])]
+    if zeros:
+        job["optimizer.freeze"] = zeros
+    with tutti.session(job, inputs=kinds, workers=1, loss=loss) as s:
         out = s.forward(x=x)
         result = [next(iter(out.values())) if isinstance(out, dict) else out]
         if not made["norms"]:

@@ -292,14 +292,15 @@ def imported(tutti, path, made, training=True):
 
 
 def compare(got, f32, f64, names, moved):
-    """The largest deviations from PyTorch's f32, those of PyTorch's f32 from f64, errors.  moved:
-    results of nudged parameters."""
-    errors, own, theirs = [], {"out": 0.0, "grad": 0.0}, {"out": 0.0, "grad": 0.0}
+    """The largest deviations from PyTorch's f32, those of PyTorch's f32 from f64, errors, and the
+    largest deviations of moved from f64: results of nudged parameters or rounded layers."""
+    errors, own, theirs, far = [], *({"out": 0.0, "grad": 0.0} for _ in range(3))
 
     def check(kind, limit, what, x, y, z, others):
         d = min(deviation(x, y), deviation(x, z))
         t = deviation(y, z)
         own[kind], theirs[kind] = max(own[kind], d), max(theirs[kind], t)
+        far[kind] = max([far[kind]] + [deviation(other, z) for other in others])
         t = max([t] + [deviation(other, z) for other in others])
         if not d <= max(limit, 10 * t):
             errors.append("%s deviates by %.1e (PyTorch's f32: %.1e)" % (what, d, t))
@@ -314,7 +315,7 @@ def compare(got, f32, f64, names, moved):
             check("out", OUTPUT_LIMIT, "%s output %d" % (kind, i), x, y, z,
                   [m[kind][i] for m in moved])
     if "grads" not in got:
-        return own, theirs, errors
+        return own, theirs, errors, far
     scale = max([abs(g).max() for g in f32["grads"].values() if g is not None and g.size] or [0])
     for name, y in f32["grads"].items():
         found = [n for n in (names or {name: [name]}).get(name, [name]) if n in got["grads"]]
@@ -335,7 +336,7 @@ def compare(got, f32, f64, names, moved):
         if name in f32["buffers"] and f32["buffers"][name].shape == x.shape:
             check("out", OUTPUT_LIMIT, "buffer " + name, x, f32["buffers"][name],
                   f64["buffers"][name], [m["buffers"][name] for m in moved])
-    return own, theirs, errors
+    return own, theirs, errors, far
 
 
 def make_case(name, form, folder, options):
@@ -405,8 +406,8 @@ def run_case(name, form, package, folder, options):
             continue
         if mode == "train" and name in BY_MODE:
             got.pop("eval")
-        own, theirs, errors = compare(got, made["f32"], made["f64"],
-                                      made["names"] if form == "pt2" else None, made["nudged"])
+        own, theirs, errors, far = compare(got, made["f32"], made["f64"], made["names"] if form ==
+                                           "pt2" else None, made["nudged"])
         mode += "" if is_dynamic else " (static)"
         if not errors and max(theirs.values()) > NOISE:
             texts.append("%s: PyTorch's f32 deviates from f64 by %.0e" % (mode, max(
@@ -419,6 +420,8 @@ def run_case(name, form, package, folder, options):
         else:
             texts.append("%s out %.0e (%.0e) grad %.0e (%.0e)" %
                          (mode, own["out"], theirs["out"], own["grad"], theirs["grad"]))
+        if made["nudged"]:
+            texts.append("moved by out %.0e grad %.0e" % (far["out"], far["grad"]))
     return verdict, "  ".join(texts)
 
 
