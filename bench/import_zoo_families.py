@@ -83,7 +83,7 @@ for _name, _size, _more in (
         ("pit_s_distilled_224", 64, SIZED), ("rexnetr_100", 64, {}), ("selecsls60", 64, {}),
         ("skresnext50_32x4d", 64, {}), ("tnt_s_legacy_patch16_224", 224, {"depth": 2}),
         ("tresnet_v2_l", 64, {}), ("xception41p", 64, {}), ("poolformer_s12", 64,
-                                                           {"layers": [1, 1, 1, 1]}),
+                                                           {"depths": [1, 1, 1, 1]}),
         ("mvitv2_small_cls", 64, SIZED),
         ("pvt_v2_b2_li", 64, {"depths": [1, 1, 1, 1]}), ("davit_base_fl", 64,
                                                         {"depths": [1, 1, 1, 1]}),

@@ -541,6 +541,19 @@ class Routed(nn.Module):
         return self.o(y.mean(1) + self.first.weight.detach().mean(0))
 
 
+class Picked(nn.Module):
+    """The same elements of each sample, by the sample's number and places in two dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.o = nn.Linear(8, 8), nn.Linear(6, 5)
+
+    def forward(self, x):
+        rows = torch.arange(x.shape[0])[:, None, None]
+        x = torch.tanh(self.a(x))
+        return self.o(x[rows, torch.tensor([0, 3, 4])[:, None], torch.tensor([6, 1])].flatten(1))
+
+
 class Columns(nn.Module):
     """Samples along dimension 1: constants and parameters that are repeated for them, in products,
     sums and joined with values of samples; constants put to places."""
@@ -610,6 +623,8 @@ MODELS = {
     "phases": (Phases, lambda: torch.randn(N_ROWS, 5, 8),
                lambda: torch.randint(0, 5, (N_ROWS,))),
     "routed": (Routed, lambda: torch.randn(N_ROWS, 5, 8),
+               lambda: torch.randint(0, 5, (N_ROWS,))),
+    "picked": (Picked, lambda: torch.randn(N_ROWS, 5, 8),
                lambda: torch.randint(0, 5, (N_ROWS,))),
     "columns": (Columns, lambda: torch.randn(N_ROWS, 5, 8),
                 lambda: torch.randint(0, 5, (N_ROWS,))),

@@ -210,27 +210,37 @@ static int64_t place_of(const tutti_shape *s, const tti_host *index, const place
     return place * p->inner;
 }
 
+/* data indices: the indices of each dimension are a tensor of their own, as in x[i, j]. */
+static void gather_by_dims(tti_building *b, const tti_call *c, const tti_operand *index) {
+    tti_operand ids[TUTTI_MAX_DIMS] = {{0}};
+    tti_arg items[TUTTI_MAX_DIMS], list = {.kind = TTI_ARG_LIST, .items = items};
+    tutti_shape s = tti_shape_of(index), from = tti_shape_of(tti_operand_at(b, c, 0));
+    int64_t k = s.n_dims > 0 ? s.dim[s.n_dims - 1] : 0;
+    if (k < 1 || k > from.n_dims) tti_refuse(b, "the indices do not fit the tensor");
+    for (; tti_good(b) && list.n < k; list.n++) {
+        tti_operand *part = &ids[list.n];
+        tti_call_row(b, "aten.select.int",
+                     (tti_arg[]){tti_operand_arg(index), tti_int_arg(-1), tti_int_arg(list.n)}, 3,
+                     &part, 1);
+        items[list.n] = tti_operand_arg(part);
+    }
+    if (tti_good(b))
+        tti_call_row(b, "aten.index.Tensor", (tti_arg[]){*c->arg[0], list}, 2, c->out, 1);
+}
+
 /* data indices batch_dims */
 static void gather_nd(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *index = tti_operand_at(b, c, 1);
     places p;
     tti_host made;
     if (tti_int_at(b, c, 2) != 0) tti_refuse(b, "batch_dims other than 0 is not supported");
-    if (!tti_good(b) || !read_places(b, x, index, &p)) return;
-    tutti_shape s = tti_shape_of(x), shape = p.shape;
-    if (p.k == 1 && x->kind != TTI_OPERAND_HOST) { /* rows: as a gather along dimension 0 */
-        tti_operand rows = {0};
-        tti_do_reshape(b, index, &p.shape, &rows);
-        tti_call_row(
-            b, "aten.index.Tensor",
-            (tti_arg[]){
-                *c->arg[0],
-                {.kind = TTI_ARG_LIST, .items = (tti_arg[]){tti_operand_arg(&rows)}, .n = 1}},
-            2, c->out, 1);
+    if (!tti_good(b)) return;
+    if (x->kind != TTI_OPERAND_HOST) {
+        gather_by_dims(b, c, index);
         return;
     }
-    if (x->kind != TTI_OPERAND_HOST)
-        tti_refuse(b, "several indices of values that depend on inputs are not supported");
+    if (!read_places(b, x, index, &p)) return;
+    tutti_shape s = tti_shape_of(x), shape = p.shape;
     for (int d = p.k; d < s.n_dims && tti_good(b); d++) {
         if (shape.n_dims == TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
         if (tti_good(b)) shape.dim[shape.n_dims++] = s.dim[d];
