@@ -41,6 +41,9 @@ bool tti_index_ordered(tti_building *b, const tti_call *c);
 bool tti_argsort_ordered(tti_building *b, const tti_call *c);
 bool tti_cumsum_ordered(tti_building *b, const tti_call *c);
 
+/* The dimension of x that is the batch; -1: none is, or it is not known (aten_repeat.c). */
+int tti_batch_dim_of(tti_building *b, const tti_operand *x);
+
 /* Elements put to places of a constant (aten_scatter.c). */
 void tti_fold_scatter(tti_building *b, const tti_call *c);
 void tti_fold_scatter_add(tti_building *b, const tti_call *c);

@@ -55,6 +55,7 @@ static void new_full(tti_building *b, const tti_call *c) {
     tutti_shape shape = shape_at(b, c, 1);
     tti_elem elem = elem_at(b, c, 3, tti_elem_of(tti_operand_at(b, c, 0)));
     fill(b, &shape, elem, tti_number_at(b, c, 2), c->out[0]);
+    note_batch(b, c, 1);
 }
 
 static tti_elem elem_of_number(const tti_call *c, int k) {
@@ -67,13 +68,18 @@ static tti_elem elem_of_number(const tti_call *c, int k) {
 static void full(tti_building *b, const tti_call *c) {
     tutti_shape shape = shape_at(b, c, 0);
     fill(b, &shape, elem_at(b, c, 2, elem_of_number(c, 1)), tti_number_at(b, c, 1), c->out[0]);
+    note_batch(b, c, 0);
 }
 
 /* self dtype: the shape is known, whatever self depends on. */
 static void like(tti_building *b, const tti_call *c, int dtype, double value) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x);
+    int batch_dim = tti_batch_dim_of(b, x);
     fill(b, &shape, elem_at(b, c, dtype, tti_elem_of(x)), value, c->out[0]);
+    if (!tti_good(b) || !c->out[0] || batch_dim < 0) return;
+    c->out[0]->host.of_batch = batch_dim == 0;
+    c->out[0]->host.batch_dim = batch_dim;
 }
 static void zeros_like(tti_building *b, const tti_call *c) { like(b, c, 1, 0); }
 static void ones_like(tti_building *b, const tti_call *c) { like(b, c, 1, 1); }

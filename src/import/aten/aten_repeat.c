@@ -61,8 +61,7 @@ static void expand(tti_building *b, const tti_call *c) {
     expand_to(b, x, to, batch_dim, c->out[0]);
 }
 
-/* The dimension of x that is the batch; -1: none is, or it is not known. */
-static int batch_dim_of(tti_building *b, const tti_operand *x) {
+int tti_batch_dim_of(tti_building *b, const tti_operand *x) {
     tutti_shape shape = tti_shape_of(x);
     if (x->rows > 0) return 0;
     if (x->kind != TTI_OPERAND_GRAPH || !x->of_input || shape.n_dims < 1) return -1;
@@ -76,7 +75,7 @@ static int batch_dim_of(tti_building *b, const tti_operand *x) {
 static void expand_as(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *like = tti_operand_at(b, c, 1);
     tutti_shape to = tti_shape_of(like), from = tti_shape_of(x);
-    int batch_dim = batch_dim_of(b, like), own = batch_dim - (to.n_dims - from.n_dims);
+    int batch_dim = tti_batch_dim_of(b, like), own = batch_dim - (to.n_dims - from.n_dims);
     if (own >= 0 && from.dim[own] != 1) batch_dim = -1; /* x has the batch */
     expand_to(b, x, to, batch_dim, c->out[0]);
 }

@@ -347,6 +347,9 @@ tutti_value *tti_repeat_along(tti_building *b, tutti_value *x, int dim) {
 /* A constant that repeats along its batch_dim, as a value of which each row is a sample's. */
 static tutti_value *spread_constant(tti_building *b, const tti_host *x) {
     tti_host one = *x;
+    if (x->shape.dim[x->batch_dim] > 1 && !tti_host_repeats(x, x->batch_dim))
+        tti_refuse(b, "a constant differs between the samples of a batch; this is not supported");
+    if (!tti_good(b)) return NULL;
     one.shape.dim[x->batch_dim] = 1;
     return tti_repeat_along(b, constant_of(b, &one, TUTTI_F32), x->batch_dim);
 }

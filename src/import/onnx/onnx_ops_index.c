@@ -291,13 +291,17 @@ static void top_k(tti_building *b, const tti_call *c) {
 
 /* data indices updates axis reduction */
 static void scatter_elements(tti_building *b, const tti_call *c) {
+    static const char *const names[][2] = {
+        {"none", ""}, {"add", "sum"}, {"mul", "prod"}, {"max", "amax"}, {"min", "amin"}};
     const char *reduction = tti_text_at(b, c, 4);
-    bool adds = strcmp(reduction, "add") == 0;
-    if (!adds && strcmp(reduction, "none") != 0)
-        tti_refuse(b, "reduction='%s' is not supported", reduction);
+    size_t i = 0;
+    while (i < TTI_COUNT(names) && strcmp(reduction, names[i][0]) != 0) i++;
+    if (i == TTI_COUNT(names)) tti_refuse(b, "reduction='%s' is not supported", reduction);
     if (tti_good(b))
-        tti_call_row(b, adds ? "aten.scatter_add.default" : "aten.scatter.src",
-                     (tti_arg[]){*c->arg[0], *c->arg[3], *c->arg[1], *c->arg[2]}, 4, c->out, 1);
+        tti_call_row(b, i == 0 ? "aten.scatter.src" : "aten.scatter_reduce.two",
+                     (tti_arg[]){*c->arg[0], *c->arg[3], *c->arg[1], *c->arg[2],
+                                 tti_text_arg(i < TTI_COUNT(names) ? names[i][1] : "")},
+                     i == 0 ? 4 : 5, c->out, 1);
 }
 
 /* The result of a row of two arguments, in *x. */
