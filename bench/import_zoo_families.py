@@ -82,8 +82,7 @@ for _name, _size, _more in (
         ("naflexvit_base_patch16_parfac_gap", 64, {"depth": 2}),
         ("pit_s_distilled_224", 64, SIZED), ("rexnetr_100", 64, {}), ("selecsls60", 64, {}),
         ("skresnext50_32x4d", 64, {}), ("tnt_s_legacy_patch16_224", 224, {"depth": 2}),
-        ("tresnet_v2_l", 64, {}), ("xception41p", 64, {}), ("poolformer_s12", 64,
-                                                           {"depths": [1, 1, 1, 1]}),
+        ("tresnet_v2_l", 64, {}), ("xception41p", 64, {}), ("poolformer_s12", 64, {}),
         ("mvitv2_small_cls", 64, SIZED),
         ("pvt_v2_b2_li", 64, {"depths": [1, 1, 1, 1]}), ("davit_base_fl", 64,
                                                         {"depths": [1, 1, 1, 1]}),
@@ -126,10 +125,7 @@ for _name in ("groupnorm1", "layernorm2d", "rmsnorm2d"):
 for _name in ("avgmax", "catavgmax", "max", "fast", "fastavg", "fastmax", "fastavgmax",
               "fastcatavgmax"):
     block("pool_" + _name, global_pool=_name)
-for _name in ("blur", "blurpc", "avg"):
-    block("aa_" + _name, aa_layer=_name)
-for _name in ("evonormb0", "evonormb1", "evonormb2", "evonorms0", "evonorms0a", "evonorms1",
-              "evonorms2", "filterresponsenormact2d", "filterresponsenormtlu2d"):
+for _name in ("evonormb0", "evonormb1", "evonormb2", "frn", "frntlu"):
     block(_name, "test_byobnet", norm_layer=_name)
 for _name in ("avg", "max", "map", "token", "avgmax"):
     block("vit_pool_" + _name, "test_vit", img_size=64, global_pool=_name)

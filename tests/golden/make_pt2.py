@@ -555,7 +555,8 @@ class Taken(nn.Module):
         x = x[rows, torch.tensor([0, 3, 4])[:, None], torch.tensor([6, 1])].flatten(1)
         most = x.new_zeros(6).scatter_reduce(0, torch.tensor([1, 4, 4]),
                                              x.new_tensor([1.0, 3.0, 2.0]), "amax")
-        return self.o(x + most)
+        steps = torch.arange(6.0).floor_divide_(torch.tensor(2.0)).to(x.dtype)
+        return self.o(x + most + 0.1 * steps)
 
 
 class Columns(nn.Module):

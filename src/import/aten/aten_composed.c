@@ -233,6 +233,7 @@ const tti_operator tti_operators_names[] = {
     TTI_NAME("clip.default", "self min=None max=None", "clamp.default"),
     TTI_NAME("clip.Tensor", "self min=None max=None", "clamp.Tensor"),
     TTI_NAME("fix.default", "self", "trunc.default"),
+    TTI_NAME("floor_divide.Tensor", "self other", "floor_divide.default"), /* in place */
     TTI_NAME("greater.Tensor", "self other", "gt.Tensor"),
     TTI_NAME("greater.Scalar", "self other", "gt.Scalar"),
     TTI_NAME("greater_equal.Tensor", "self other", "ge.Tensor"),
