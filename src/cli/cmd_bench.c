@@ -16,6 +16,8 @@
 #include "tutti/bench.h"
 #include "tutti/launch.h"
 
+enum { MAX_RANKS = 4096 };
+
 static const char usage[] =
     "usage: tutti bench comm [options]\n"
     "\n"
@@ -23,8 +25,9 @@ static const char usage[] =
     "bandwidth and bus bandwidth as nccl-tests define them, and the time of a memcpy of the same\n"
     "bytes on all ranks.\n"
     "\n"
-    "  -n N               ranks; default: one per core; under a launcher (mpirun, torchrun, srun,\n"
-    "                     tutti launch): all ranks it has started, on any hosts\n"
+    "  -n N               ranks, up to 4096; default: one per core; under a launcher\n"
+    "                     (mpirun, torchrun, srun, tutti launch): all ranks it has started, on\n"
+    "                     any hosts\n"
     "  --place PLACE      threads (default) or processes\n"
     "  --algorithm ALG    auto (default), ring, tree, direct or all\n"
     "  --min BYTES        smallest vector, with K, M or G; default 4\n"
@@ -111,7 +114,7 @@ static int parse(int argc, char **argv, options *o) {
         bool good = true;
         switch (c) {
             case 'n':
-                good = read_count(optarg, 1, 64, &o->desc.n_ranks);
+                good = read_count(optarg, 1, MAX_RANKS, &o->desc.n_ranks);
                 break;
             case 'p':
                 good = parse_place(optarg, o);
@@ -129,7 +132,7 @@ static int parse(int argc, char **argv, options *o) {
                 good = read_count(optarg, 1, 60000, &o->desc.min_ms);
                 break;
             case 'H':
-                good = read_count(optarg, 1, 64, &o->n_hosts);
+                good = read_count(optarg, 1, MAX_RANKS, &o->n_hosts);
                 break;
             case 'P':
                 o->desc.plain = true;
@@ -188,7 +191,7 @@ static bool make_token(options *o) {
 
 /* Connects ranks of simulated hosts at a socket without a file. */
 static void divide_over_hosts(const options *o, tutti_comm_desc *desc, char address[64]) {
-    char names[64 * 4] = "";
+    static char names[MAX_RANKS * 5 + 1]; /* this process has one rank */
     for (int r = 0, at = 0; r < o->desc.n_ranks; r++)
         at += snprintf(names + at, sizeof names - (size_t)at, "%s%d", r ? "," : "",
                        r * o->n_hosts / o->desc.n_ranks);
@@ -235,14 +238,20 @@ static int wait_for_ranks(tutti_comm_group *group, const pid_t *pids, int n) {
 
 static int run_processes(options *o) {
     tutti_comm_group *group;
-    pid_t pids[64];
+    pid_t *pids = calloc((size_t)o->desc.n_ranks, sizeof *pids);
     int n = 0;
+    if (!pids) {
+        fprintf(stderr, "tutti bench comm: no memory for %d ranks\n", o->desc.n_ranks);
+        return 8;
+    }
     if (!make_token(o)) {
         fprintf(stderr, "tutti bench comm: cannot get random numbers: %s\n", strerror(errno));
+        free(pids);
         return 1;
     }
     if (tutti_comm_group_create(o->desc.n_ranks, &group) != TUTTI_OK) {
         fprintf(stderr, "tutti bench comm: %s\n", tutti_last_error());
+        free(pids);
         return 1;
     }
     for (; n < o->desc.n_ranks; n++) {
@@ -255,6 +264,7 @@ static int run_processes(options *o) {
     }
     int code = wait_for_ranks(group, pids, n);
     tutti_comm_group_destroy(group);
+    free(pids);
     return n < o->desc.n_ranks ? 1 : code;
 }
 

@@ -19,6 +19,7 @@ done
     >"$tmp/rows"
 grep -q "\"between_bytes\":$((2 * 4194304 + 8 * 1000))" "$tmp/rows" || { cat "$tmp/rows"; exit 1; }
 # As ranks of a launcher, ours or any: all of them together, and rank 0 prints.
+"$TUTTI_PROGRAM" bench comm -n 66 --hosts 3 --min 4K --max 4K --ms 1 --json | grep -q '"n_ranks":66'
 "$TUTTI_PROGRAM" launch -n 3 "$TUTTI_PROGRAM" bench comm --min 4K --max 4K --ms 1 --json \
     >"$tmp/rows"
 [ "$(wc -l <"$tmp/rows")" -eq 1 ] || { cat "$tmp/rows"; exit 1; }
@@ -41,7 +42,7 @@ code=0
 grep -q "tutti-cuda.so: not there" "$tmp/err" || { cat "$tmp/err"; exit 1; }
 "$TUTTI_PROGRAM" bench --help | grep -q "usage: tutti bench comm"
 
-for bad in "-n 0" "-n 65" "--place moon" "--algorithm star" "--min 0" "--max 4X" "extra" \
+for bad in "-n 0" "-n 4097" "--place moon" "--algorithm star" "--min 0" "--max 4X" "extra" \
     "--min 1M --max 4" "-n 2 --hosts 3" "--devices --plain" "--devices --algorithm tree" \
     "--devices --place processes" "--devices --hosts 2" "--devices --ms 5"; do
     code=0
@@ -52,7 +53,7 @@ for bad in "-n 0" "-n 65" "--place moon" "--algorithm star" "--min 0" "--max 4X"
 done
 
 # The option that is wrong is named.
-for bad in "-n 65" "--max 1MiB"; do
+for bad in "-n 4097" "--max 1MiB"; do
     # shellcheck disable=SC2086 # two words
     "$TUTTI_PROGRAM" bench comm $bad 2>"$tmp/err" && exit 1
     grep -q "comm: ${bad% *} cannot be '${bad#* }'" "$tmp/err" || { cat "$tmp/err"; exit 1; }

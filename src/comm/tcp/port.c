@@ -117,29 +117,36 @@ static void keep_caller(void *arg, const tcp_hello *hello, int fd) {
     *a = (arrival){.fd = fd, .rank = hello->rank, .to = hello->to, .n_ranks = hello->n_ranks};
     snprintf(a->job, sizeof a->job, "%.*s", (int)sizeof a->job - 1, hello->job);
     pthread_mutex_lock(&port->lock);
-    arrival **end = &port->arrivals;
-    while (*end) end = &(*end)->next;
-    *end = a;
+    a->next = port->arrivals; /* a rank that gave a call up and calls again is found first */
+    port->arrivals = a;
     pthread_mutex_unlock(&port->lock);
     atomic_fetch_add(&port->n_arrivals, 1);
+}
+
+static bool is_from(const arrival *a, const tti_link_desc *desc, int rank) {
+    return a->rank == rank && a->to == desc->rank && a->n_ranks == desc->n_ranks &&
+           strncmp(a->job, desc->job ? desc->job : "", sizeof a->job - 1) == 0;
 }
 
 int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int rank) {
     int fd = -1;
     if (atomic_load(&port->n_arrivals) == 0) return -1;
     pthread_mutex_lock(&port->lock);
-    for (arrival **at = &port->arrivals; *at && fd < 0; at = &(*at)->next) {
+    for (arrival **at = &port->arrivals; *at;) {
         arrival *a = *at;
-        if (a->rank != rank || a->to != desc->rank || a->n_ranks != desc->n_ranks ||
-            strncmp(a->job, desc->job ? desc->job : "", sizeof a->job - 1) != 0)
+        if (!is_from(a, desc, rank)) {
+            at = &a->next;
             continue;
-        fd = a->fd;
+        }
+        if (fd < 0)
+            fd = a->fd;
+        else
+            close(a->fd); /* of a call that was given up */
         *at = a->next;
         free(a);
-        break;
+        atomic_fetch_sub(&port->n_arrivals, 1);
     }
     pthread_mutex_unlock(&port->lock);
-    if (fd >= 0) atomic_fetch_sub(&port->n_arrivals, 1);
     return fd;
 }
 

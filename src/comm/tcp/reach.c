@@ -12,7 +12,8 @@
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-enum { CALL_MS = 1000, RETRY_MS = 5, REFUSED_MS = 1000 };
+/* ANSWER_MS: a port answers at once, but on a busy machine its thread may have to wait. */
+enum { CALL_MS = 1000, ANSWER_MS = 20000, RETRY_MS = 5, REFUSED_MS = 1000 };
 
 static int port_rank(const tcp_state *s, int rank) {
     return s->port_ranks ? s->port_ranks[rank] : rank;
@@ -29,6 +30,7 @@ static tutti_status call(tcp_state *s, int rank) {
     if (fd < 0)
         return tti_fail(errno == ETIMEDOUT || errno == EAGAIN ? TUTTI_E_TIMEOUT : TUTTI_E_IO, "%s",
                         strerror(errno));
+    deadline_ns = tti_now_ns() + ANSWER_MS * TTI_NS_PER_MS;
     tutti_status st = TUTTI_OK;
     if (spot->family == AF_UNIX && !tti_tcp_same_user(fd))
         st = tti_fail(TUTTI_E_MISMATCH, "a process of another user listens there");
