@@ -1,0 +1,146 @@
+/* port_test.c - who is found at a port: ranks by their numbers and jobs, the newest call of each;
+ * and addresses that go through tables. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/tcp/tcp.h"
+#include "t.h"
+
+enum { N_RANKS = 3, WAIT_MS = 10000 };
+
+static tti_link_desc desc_of(int rank, const char *token, const char *job) {
+    return (tti_link_desc){.rank = rank, .n_ranks = N_RANKS, .token = token, .job = job};
+}
+
+/* A port of rank 0, on 127.0.0.1; *place: where it is. */
+static tcp_port *open_port(tcp_place *place) {
+    tti_link_desc desc = desc_of(0, "a secret", "a job");
+    tcp_address any;
+    tcp_port *port;
+    int n, number;
+    T_OK(tti_tcp_parse("127.0.0.1:1", &any));
+    T_OK(tti_tcp_resolve(&any, 0, place, 1, &n));
+    int listener = tti_tcp_listen_any(place, &number);
+    assert_true(listener >= 0);
+    tti_tcp_set_port(place, number);
+    T_OK(tti_tcp_port_open(&desc, listener, &port));
+    return port;
+}
+
+/* The connection of a caller that was let in. */
+static int call(const tcp_place *place, const tti_link_desc *desc) {
+    int64_t deadline_ns = tti_now_ns() + WAIT_MS * TTI_NS_PER_MS;
+    tcp_challenge challenge;
+    int fd = tti_tcp_connect(place, deadline_ns);
+    assert_true(fd >= 0);
+    T_OK(tti_tcp_hear_challenge(fd, deadline_ns, &challenge));
+    T_OK(tti_tcp_prove(desc, fd, 0, 0, &challenge, deadline_ns));
+    return fd;
+}
+
+/* The caller hears that it was let in before its connection can be taken. */
+static int take(tcp_port *port, const tti_link_desc *own, int rank) {
+    int64_t deadline_ns = tti_now_ns() + WAIT_MS * TTI_NS_PER_MS;
+    int fd = -1;
+    while (fd < 0 && tti_now_ns() < deadline_ns) {
+        fd = tti_tcp_port_take(port, own, rank);
+        if (fd < 0) tti_sleep_ms(1);
+    }
+    return fd;
+}
+
+/* Whether what is written at one end arrives at the other. */
+static void expect_pair(int here, int there) {
+    char byte = 7, got = 0;
+    T_EQ(write(there, &byte, 1), 1);
+    assert_true(tti_tcp_read(here, &got, 1, tti_now_ns() + WAIT_MS * TTI_NS_PER_MS));
+    T_EQ(got, 7);
+    close(here);
+    close(there);
+}
+
+T_CASE(by_rank_and_job) {
+    T_UNUSED;
+    tcp_place place;
+    tcp_port *port = open_port(&place);
+    tti_link_desc own = desc_of(0, NULL, "a job"), part = desc_of(0, NULL, "a job/1");
+    tti_link_desc one = desc_of(1, "a secret", "a job"), two = desc_of(2, "a secret", "a job");
+    tti_link_desc other = desc_of(1, "a secret", "a job/1");
+    int fd_two = call(&place, &two), fd_other = call(&place, &other), fd_one = call(&place, &one);
+    expect_pair(take(port, &own, 1), fd_one);
+    T_EQ(tti_tcp_port_take(port, &own, 1), -1);
+    expect_pair(take(port, &part, 1), fd_other);
+    expect_pair(take(port, &own, 2), fd_two);
+    tti_tcp_port_close(port);
+}
+
+/* A rank that got no answer in time has closed its first call. */
+T_CASE(the_newest_call) {
+    T_UNUSED;
+    tcp_place place;
+    tcp_port *port = open_port(&place);
+    tti_link_desc own = desc_of(0, NULL, "a job"), one = desc_of(1, "a secret", "a job");
+    tti_link_desc two = desc_of(2, "a secret", "a job");
+    close(call(&place, &one));
+    int again = call(&place, &one), last = call(&place, &two);
+    expect_pair(take(port, &own, 2), last); /* then the earlier ones are there too */
+    expect_pair(take(port, &own, 1), again);
+    T_EQ(tti_tcp_port_take(port, &own, 1), -1);
+    tti_tcp_port_close(port);
+}
+
+T_CASE(strangers) {
+    T_UNUSED;
+    tcp_place place;
+    tcp_port *port = open_port(&place);
+    tti_link_desc own = desc_of(0, NULL, "a job"), one = desc_of(1, "another secret", "a job");
+    int64_t deadline_ns = tti_now_ns() + WAIT_MS * TTI_NS_PER_MS;
+    tcp_challenge challenge;
+    int fd = tti_tcp_connect(&place, deadline_ns);
+    T_OK(tti_tcp_hear_challenge(fd, deadline_ns, &challenge));
+    T_FAILS(tti_tcp_prove(&one, fd, 0, 0, &challenge, deadline_ns), TUTTI_E_CONFIG, "the token");
+    T_EQ(tti_tcp_port_take(port, &own, 1), -1);
+    close(fd);
+    tti_tcp_port_close(port);
+}
+
+T_CASE(addresses_in_tables) {
+    T_UNUSED;
+    static const char *const texts[] = {"10.1.2.3:4567", "[fe80::1:2]:80"};
+    for (size_t i = 0; i < TTI_COUNT(texts); i++) {
+        char text[128];
+        tcp_address address;
+        tcp_place place, back;
+        tcp_spot spot;
+        int n;
+        T_OK(tti_tcp_parse(texts[i], &address));
+        if (tti_tcp_resolve(&address, address.first, &place, 1, &n) != TUTTI_OK) continue;
+        tti_tcp_spot_of(&place, &spot);
+        T_OK(tti_tcp_place_of_spot(&spot, &back));
+        assert_string_equal(tti_tcp_place_text(&back, text, sizeof text), texts[i]);
+    }
+    tcp_place place = {.at.ss_family = AF_UNIX, .n_bytes = sizeof place.at.ss_family};
+    tcp_spot spot = {.family = AF_UNIX};
+    int number, listener = tti_tcp_listen_any(&place, &number);
+    assert_true(listener >= 0);
+    spot.port = (uint32_t)number;
+    T_OK(tti_tcp_place_of_spot(&spot, &place));
+    int fd = tti_tcp_connect(&place, tti_now_ns() + WAIT_MS * TTI_NS_PER_MS);
+    assert_true(fd >= 0);
+    close(fd);
+    close(listener);
+    spot.family = 77;
+    T_FAILS(tti_tcp_place_of_spot(&spot, &place), TUTTI_E_MISMATCH, "a damaged address");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_rank_and_job),
+        cmocka_unit_test(the_newest_call),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(addresses_in_tables),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
