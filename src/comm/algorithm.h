@@ -32,6 +32,7 @@ struct tutti_comm {
     size_t scratch_bytes;
     tti_message_list messages;
     void *stage; /* TTI_STAGE_BYTES that the ranks of its host see; NULL until tti_comm_stage */
+    tti_commons commons; /* where the transport has none */
     tti_comm_bytes moved;
     tti_flight *flight; /* borrowed; its rank is in a call; NULL: nothing is recorded */
 };
@@ -49,6 +50,8 @@ typedef struct tti_work {
     bool direct; /* view(rank, partial) works, and view(rank, n_partials of that rank) is its dst */
     bool keeps_terms;     /* the terms must not be changed (but where dst is one) */
     const size_t *bounds; /* [n_ranks + 1]: the partition of dst for each rank; NULL: all of it */
+    bool keeps_partials;  /* as in tti_reduce_desc; large groups alone */
+    const tti_shard_map *shard_map; /* whose partial sums the terms are; large groups alone */
 } tti_work;
 
 /* The algorithms of all_reduce and reduce_shards. */
@@ -85,6 +88,10 @@ enum { TTI_STAGE_BYTES = 4 << 20 };
  * other's buffers.  Call after the agreement; every rank gets the same answer. */
 bool tti_hosts_can(const tti_work *work);
 
+/* Between many ranks of one host whose buffers are visible: terms are the partial sums of
+ * work->shard_map, and no memory grows with the ranks. */
+tutti_status tti_large_reduce(const tti_work *work);
+
 /* Every term lies in the payloads of the last agree, partial sum after partial sum. */
 tutti_status tti_inline_reduce(const tti_work *work);
 
@@ -92,6 +99,10 @@ tutti_status tti_inline_reduce(const tti_work *work);
 tutti_status tti_direct_reduce_scatter(const tti_work *work);
 
 /* ---- comm.c ---- */
+
+/* One term of each rank, added inside the agreement of a large group if they fit; the call of offer
+ * is set.  *done false: they do not fit, and nothing has happened. */
+tutti_status tti_agreement_reduce(tti_work *work, tti_offer *offer, bool *done);
 
 /* Fills host_of and n_hosts of a comm that has joined its transport. */
 tutti_status tti_comm_find_hosts(tutti_comm *comm);
@@ -108,6 +119,9 @@ void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes);
 
 /* ---- call.c ---- */
 
+/* Whether the ranks are so many, and on one host, that no rank looks at all others. */
+bool tti_comm_is_large(const tutti_comm *comm);
+
 /* The host of a rank; its number in messages. */
 int tti_comm_host_of(const tutti_comm *comm, int rank);
 int tti_comm_number_of(const tutti_comm *comm, int rank);
@@ -119,6 +133,12 @@ size_t tti_comm_inline_bytes(const tutti_comm *comm);
 /* The buffer of a rank that the agreement made visible; the payload that it sent along. */
 void *tti_comm_view(const tutti_comm *comm, int rank, int buf);
 const void *tti_comm_payload(const tutti_comm *comm, int rank);
+
+/* The sum of the last agreement of a large group, or what rank 0 concluded in it. */
+const void *tti_comm_agreed_sum(const tutti_comm *comm);
+
+/* Where what the ranks of this process have in common is kept. */
+tti_commons *tti_comm_commons(tutti_comm *comm);
 
 tutti_status tti_comm_barrier(tutti_comm *comm);
 

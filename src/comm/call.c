@@ -13,7 +13,7 @@
 static const char *const kind_texts[TTI_N_CALLS] = {
     "nothing",    "comm_alloc", "barrier",    "all_reduce",    "reduce_scatter",
     "all_gather", "broadcast",  "all_to_all", "reduce_shards", "gather_partitions",
-    "send",       "recv",       "comm_split", "mailbox",
+    "send",       "recv",       "comm_split", "mailbox",       "conclude",
 };
 static const char *const op_texts[TUTTI_N_REDUCE_OPS] = {"sum", "min", "max"};
 static const char *const alg_texts[TUTTI_N_ALGS] = {"auto", "ring", "tree", "direct"};
@@ -59,7 +59,7 @@ const char *tti_call_text(const tti_call *call, char *buf, size_t n_bytes) {
     if (call->kind == TTI_CALL_NONE || call->kind == TTI_CALL_BARRIER ||
         call->kind == TTI_CALL_SPLIT)
         snprintf(buf, n_bytes, "%s()", kind);
-    else if (call->kind == TTI_CALL_ALLOC)
+    else if (call->kind == TTI_CALL_ALLOC || call->kind == TTI_CALL_CONCLUDE)
         snprintf(buf, n_bytes, "%s(n_bytes=%" PRIu64 ")", kind, call->n_elems);
     else
         snprintf(buf, n_bytes, "%s(n_elems=%" PRIu64 ", %s%s)", kind, call->n_elems,
@@ -99,6 +99,10 @@ tutti_status tti_call_mismatch(int rank, const tti_call *call, int other, const 
     char a[128], b[128];
     return tti_fail(TUTTI_E_MISMATCH, "rank %d called %s where rank %d called %s", rank,
                     tti_call_text(call, a, sizeof a), other, tti_call_text(theirs, b, sizeof b));
+}
+
+bool tti_comm_is_large(const tutti_comm *comm) {
+    return comm->transport->sums && comm->transport->sums(comm->state);
 }
 
 int tti_comm_host_of(const tutti_comm *comm, int rank) {
@@ -240,6 +244,15 @@ void *tti_comm_view(const tutti_comm *comm, int rank, int buf) {
 
 const void *tti_comm_payload(const tutti_comm *comm, int rank) {
     return comm->transport->payload(comm->state, rank);
+}
+
+const void *tti_comm_agreed_sum(const tutti_comm *comm) {
+    return comm->transport->sum(comm->state);
+}
+
+tti_commons *tti_comm_commons(tutti_comm *comm) {
+    const tti_transport *t = comm->transport;
+    return t->commons ? t->commons(comm->state) : &comm->commons;
 }
 
 tutti_status tti_comm_barrier(tutti_comm *comm) { return comm->transport->barrier(comm->state); }

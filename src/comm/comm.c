@@ -99,6 +99,7 @@ tutti_status tutti_comm_create(const tutti_comm_desc *desc, tutti_comm **out) {
     full.phase_timeout_ms = TTI_MAX(full.phase_timeout_ms, full.timeout_ms);
     tutti_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *comm);
+    tti_commons_init(&comm->commons);
     comm->rank = full.rank;
     comm->n_ranks = full.n_ranks;
     comm->timeout_ms = full.timeout_ms;
@@ -118,6 +119,7 @@ void tutti_comm_destroy(tutti_comm *comm) {
     tti_sum_order_free(&comm->by_rank);
     tti_sum_order_free(&comm->by_shard);
     tti_shard_map_free(&comm->assigned);
+    tti_commons_fini(&comm->commons);
     tutti_comm_group_destroy(comm->own_group);
     free(comm->scratch);
     free(comm->number_of);
@@ -154,12 +156,22 @@ static tutti_status check_reduction(const char *who, const tutti_comm *comm, con
     return TUTTI_OK;
 }
 
+static bool sums_in_agreement(const tti_work *work) {
+    return tti_comm_is_large(work->comm) &&
+           work->n_elems * tutti_dtype_bytes(work->dtypes.sum) <= TTI_INLINE_BYTES;
+}
+
 /* Sums inside the agreement, along the tree by which the ranks of a large group agree. */
-static tutti_status reduce_by_agreement(tti_work *work, tti_offer *offer) {
+tutti_status tti_agreement_reduce(tti_work *work, tti_offer *offer, bool *done) {
     tutti_comm *comm = work->comm;
     tutti_dtype wide = work->dtypes.sum;
     double term[TTI_INLINE_BYTES / sizeof(double)];
-    tti_widen(work->dtypes.term, work->bufs[0], term, work->n_elems);
+    *done = sums_in_agreement(work);
+    if (!*done) return TUTTI_OK;
+    if (wide == work->dtypes.term)
+        memcpy(term, work->bufs[0], work->n_elems * tutti_dtype_bytes(wide));
+    else
+        tti_widen(work->dtypes.term, work->bufs[0], term, work->n_elems);
     offer->inline_data = term;
     offer->inline_bytes = work->n_elems * tutti_dtype_bytes(wide);
     offer->n_sum = work->n_elems;
@@ -167,14 +179,8 @@ static tutti_status reduce_by_agreement(tti_work *work, tti_offer *offer) {
     offer->sum_op = work->op;
     TTI_TRY(tti_call_begin(comm, offer, NULL));
     if (work->n_elems)
-        tti_narrow(work->dtypes.term, comm->transport->sum(comm->state), work->dst, work->n_elems);
+        tti_sum_result(work->dtypes, comm->transport->sum(comm->state), work->dst, work->n_elems);
     return TUTTI_OK;
-}
-
-static bool sums_in_agreement(const tti_work *work) {
-    const tutti_comm *comm = work->comm;
-    if (!comm->transport->sums || !comm->transport->sums(comm->state)) return false;
-    return work->n_elems * tutti_dtype_bytes(work->dtypes.sum) <= TTI_INLINE_BYTES;
 }
 
 /* Chooses by size, from measurements: docs/algorithms.md. */
@@ -182,6 +188,16 @@ static tutti_status run_reduce(const tti_work *work, tutti_comm_alg alg) {
     if (alg == TUTTI_ALG_RING) return tti_ring_reduce(work);
     if (alg == TUTTI_ALG_TREE) return tti_tree_reduce(work);
     return tti_direct_reduce(work);
+}
+
+/* A tree over the ranks is one over their subtrees. */
+static tutti_status reduce_large(tti_work *work) {
+    tti_shard_map shard_map;
+    tti_shard_map_subtrees(work->comm->n_ranks, &shard_map);
+    work->shard_map = &shard_map;
+    tutti_status st = tti_large_reduce(work);
+    work->shard_map = NULL;
+    return st;
 }
 
 static tutti_status all_reduce(tti_work *work, tutti_comm_alg alg) {
@@ -194,8 +210,9 @@ static tutti_status all_reduce(tti_work *work, tutti_comm_alg alg) {
     size_t n_bytes = work->n_elems * tutti_dtype_bytes(work->dtypes.term);
     bool is_inline = n_bytes <= tti_comm_inline_bytes(comm) &&
                      (alg == TUTTI_ALG_AUTO || alg == TUTTI_ALG_DIRECT);
-    if (is_inline && sums_in_agreement(work)) return reduce_by_agreement(work, &offer);
-    TTI_TRY(tti_sum_order_ranks_once(comm->n_ranks, &comm->by_rank));
+    bool done = false;
+    if (is_inline) TTI_TRY(tti_agreement_reduce(work, &offer, &done));
+    if (done) return TUTTI_OK;
     if (is_inline) {
         offer.inline_data = work->bufs[0];
         offer.inline_bytes = n_bytes;
@@ -207,6 +224,9 @@ static tutti_status all_reduce(tti_work *work, tutti_comm_alg alg) {
     }
     TTI_TRY(tti_call_begin(comm, &offer, &work->direct));
     if (work->n_elems == 0) return TUTTI_OK;
+    if (!is_inline && work->direct && alg != TUTTI_ALG_RING && tti_comm_is_large(comm))
+        return reduce_large(work);
+    TTI_TRY(tti_sum_order_ranks_once(comm->n_ranks, &comm->by_rank));
     return is_inline ? tti_inline_reduce(work) : run_reduce(work, alg);
 }
 

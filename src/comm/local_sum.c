@@ -213,33 +213,48 @@ void tti_sum_result(tti_sum_dtypes dtypes, const void *sum, void *dst, size_t n_
         tti_narrow(dtypes.term, sum, dst, n_elems);
 }
 
+tti_adder tti_adder_begin(tti_sum_dtypes dtypes, tutti_reduce_op op, size_t n_elems,
+                          void *scratch) {
+    static const combine_fn rounded[2] = {sum_rounded_base, sum_rounded_wide};
+    bool rounds = dtypes.term == TUTTI_F32 && dtypes.sum == TUTTI_BF16;
+    tti_adder adder = {.dtypes = dtypes, .n_elems = n_elems, .blocks = scratch};
+    adder.combine = rounds ? rounded[variant()] : combines[dtypes.sum][op][variant()];
+    TTI_ASSERT(adder.combine != NULL);
+    return adder;
+}
+
+static bool widens(const tti_adder *a) {
+    return a->dtypes.term != TUTTI_F32 && a->dtypes.term != a->dtypes.sum;
+}
+
+void tti_adder_add(tti_adder *a, const void *term, int n_adds) {
+    a->stack[a->n] = term;
+    if (widens(a)) {
+        void *wide = a->blocks + a->n * STACK_BLOCK_BYTES;
+        tti_widen(a->dtypes.term, term, wide, a->n_elems);
+        a->stack[a->n] = wide;
+    }
+    a->n++;
+    for (; n_adds > 0; n_adds--, a->n--) {
+        void *sum = a->blocks + (a->n - 2) * STACK_BLOCK_BYTES;
+        a->combine(sum, a->stack[a->n - 2], a->stack[a->n - 1], a->n_elems);
+        a->stack[a->n - 2] = sum;
+    }
+}
+
+const void *tti_adder_end(tti_adder *a) {
+    if (!widens(a)) return a->stack[0];
+    void *result = a->blocks + TTI_SUM_DEPTH * STACK_BLOCK_BYTES;
+    tti_narrow(a->dtypes.term, a->stack[0], result, a->n_elems);
+    return result;
+}
+
 const void *tti_sum_block(const tti_sum_order *order, const void *const *srcs, size_t offset_bytes,
                           tti_sum_dtypes dtypes, tutti_reduce_op op, size_t n_elems,
                           void *scratch) {
-    static const combine_fn rounded[2] = {sum_rounded_base, sum_rounded_wide};
-    bool widens = dtypes.term != TUTTI_F32 && dtypes.term != dtypes.sum;
-    bool rounds = dtypes.term == TUTTI_F32 && dtypes.sum == TUTTI_BF16;
-    combine_fn combine = rounds ? rounded[variant()] : combines[dtypes.sum][op][variant()];
-    unsigned char *blocks = scratch;
-    const void *stack[TTI_SUM_DEPTH];
-    int n = 0;
-    TTI_ASSERT(combine != NULL);
     if (order->n_terms == 1) return (const char *)srcs[0] + offset_bytes;
-    for (int t = 0; t < order->n_terms; t++) {
-        stack[n] = (const char *)srcs[t] + offset_bytes;
-        if (widens) {
-            tti_widen(dtypes.term, stack[n], blocks + n * STACK_BLOCK_BYTES, n_elems);
-            stack[n] = blocks + n * STACK_BLOCK_BYTES;
-        }
-        n++;
-        for (int k = order->terms[t].n_adds; k > 0; k--, n--) {
-            void *sum = blocks + (n - 2) * STACK_BLOCK_BYTES;
-            combine(sum, stack[n - 2], stack[n - 1], n_elems);
-            stack[n - 2] = sum;
-        }
-    }
-    if (!widens) return stack[0];
-    void *result = blocks + TTI_SUM_DEPTH * STACK_BLOCK_BYTES;
-    tti_narrow(dtypes.term, stack[0], result, n_elems);
-    return result;
+    tti_adder adder = tti_adder_begin(dtypes, op, n_elems, scratch);
+    for (int t = 0; t < order->n_terms; t++)
+        tti_adder_add(&adder, (const char *)srcs[t] + offset_bytes, order->terms[t].n_adds);
+    return tti_adder_end(&adder);
 }

@@ -46,6 +46,25 @@ tti_sum_dtypes tti_sum_dtypes_of(tutti_dtype dtype);
 /* A sum in dtypes.sum to dst in dtypes.term. */
 void tti_sum_result(tti_sum_dtypes dtypes, const void *sum, void *dst, size_t n_elems);
 
+/* A sum whose terms are given one after the other, at most TTI_SUM_BLOCK elements of each. */
+typedef struct tti_adder {
+    tti_sum_dtypes dtypes;
+    void (*combine)(void *dst, const void *a, const void *b, size_t n_elems);
+    size_t n_elems;
+    unsigned char *blocks; /* scratch */
+    const void *stack[TTI_SUM_DEPTH];
+    int n;
+} tti_adder;
+
+/* scratch: tti_sum_scratch_bytes, used until the end. */
+tti_adder tti_adder_begin(tti_sum_dtypes dtypes, tutti_reduce_op op, size_t n_elems, void *scratch);
+
+/* The next term, which is read until the end, and the additions that follow it (sum_order.h). */
+void tti_adder_add(tti_adder *adder, const void *term, int n_adds);
+
+/* The result in dtypes.term: in scratch, or the term itself if it is alone. */
+const void *tti_adder_end(tti_adder *adder);
+
 /* The terms of order, whose n_elems <= TTI_SUM_BLOCK elements start at srcs[i] + offset_bytes,
  * added in order.  Returns the result in dtypes.term: in scratch, or the term itself if it is
  * alone. */

@@ -34,7 +34,8 @@ static tutti_status check_partials(const tutti_comm *comm, const tti_reduce_desc
 
 static tutti_status check_whole(const tutti_comm *comm, const tti_reduce_desc *desc) {
     if (!desc->bounds) return TUTTI_OK;
-    TTI_TRY(tti_check_bounds("reduce_shards", comm, desc->bounds, 1, desc->n_elems));
+    if (!desc->digest)
+        TTI_TRY(tti_check_bounds("reduce_shards", comm, desc->bounds, 1, desc->n_elems));
     if (desc->bounds[0] == 0 && desc->bounds[comm->n_ranks] == desc->n_elems) return TUTTI_OK;
     return tti_fail(TUTTI_E_INVALID, "reduce_shards: partitions from %zu to %zu, want 0 to %zu",
                     desc->bounds[0], desc->bounds[comm->n_ranks], desc->n_elems);
@@ -93,15 +94,30 @@ static tutti_status order_of(tutti_comm *comm, const tti_shard_map *shard_map) {
 }
 
 /* Small sums travel in the agreement itself: whether that is so must not depend on the rank. */
-static bool fits_inline(const tutti_comm *comm, const tti_reduce_desc *desc, size_t n_bytes) {
+static bool fits_inline(const tutti_comm *comm, const tti_reduce_desc *desc,
+                        const tti_shard_map *shard_map, size_t n_bytes) {
+    tti_partial partials[TTI_MAX_PARTIALS];
     size_t most = tti_comm_inline_bytes(comm);
     if (desc->alg == TUTTI_ALG_TREE || n_bytes > most) return false;
-    for (int r = 0; r < comm->n_ranks; r++)
-        if ((size_t)tti_sum_order_n_partials(&comm->by_shard, r) * n_bytes > most) return false;
+    for (int r = 0; r < shard_map->n_ranks; r++) {
+        int n = tti_shard_partials(tti_shard_map_first(shard_map, r),
+                                   tti_shard_map_first(shard_map, r + 1), partials);
+        if ((size_t)n * n_bytes > most) return false;
+    }
     return true;
 }
 
-static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
+/* Each rank has one term, a subtree as large as any other's: then the tree over the ranks is the
+ * upper part of the tree over the shards. */
+static tutti_status reduce_inside_agreement(tti_work *work, const tti_offer *offer,
+                                            const tti_shard_map *shard_map, bool *done) {
+    tti_offer own = *offer;
+    *done = false;
+    return tti_shard_map_is_uniform(shard_map) ? tti_agreement_reduce(work, &own, done) : TUTTI_OK;
+}
+
+static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc,
+                        const tti_shard_map *shard_map) {
     size_t n_bytes = desc->n_elems * tutti_dtype_bytes(desc->dtype);
     tti_work work = {.comm = comm,
                      .order = &comm->by_shard,
@@ -110,19 +126,28 @@ static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
                      .n_elems = desc->n_elems,
                      .dtypes = tti_sum_dtypes_of(desc->dtype),
                      .op = TUTTI_SUM,
-                     .bounds = desc->bounds};
+                     .bounds = desc->bounds,
+                     .keeps_partials = desc->bounds && desc->keeps_partials,
+                     .shard_map = shard_map};
     size_t n_bounds = (size_t)comm->n_ranks + 1;
+    bool is_large = tti_comm_is_large(comm), done = false;
+    int32_t digest = !desc->bounds  ? 0
+                     : desc->digest ? desc->digest
+                                    : tti_bounds_digest(desc->bounds, n_bounds);
     if (desc->rounds) work.dtypes.sum = TUTTI_BF16;
     tti_offer offer = {
         .call = {.kind = TTI_CALL_REDUCE_SHARDS,
                  .dtype = desc->dtype,
                  .alg = desc->alg,
-                 .op = desc->bounds ? tti_bounds_digest(desc->bounds, n_bounds) : 0,
+                 .op = digest,
                  .peer = desc->n_shards,
                  .shard_map = desc->shard_map ? tti_shard_map_digest(desc->shard_map) : 0,
                  .n_elems = desc->n_elems}};
     unsigned char payload[TTI_INLINE_BYTES];
-    bool is_inline = fits_inline(comm, desc, n_bytes);
+    bool is_inline = !is_large && fits_inline(comm, desc, shard_map, n_bytes);
+    work.bufs[0] = desc->partials[0].data;
+    if (is_large) TTI_TRY(reduce_inside_agreement(&work, &offer, shard_map, &done));
+    if (done) return TUTTI_OK;
     for (int k = 0; k < desc->n_partials; k++) {
         work.bufs[k] = offer.bufs[k] = desc->partials[k].data;
         if (is_inline && n_bytes)
@@ -138,6 +163,8 @@ static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
     }
     TTI_TRY(tti_call_begin(comm, &offer, &work.direct));
     if (desc->n_elems == 0) return TUTTI_OK;
+    if (is_large && work.direct) return tti_large_reduce(&work);
+    TTI_TRY(order_of(comm, shard_map));
     if (is_inline) return tti_inline_reduce(&work);
     return desc->alg == TUTTI_ALG_TREE ? tti_tree_reduce(&work) : tti_direct_reduce(&work);
 }
@@ -146,6 +173,5 @@ tutti_status tti_comm_reduce_shards(tutti_comm *comm, const tti_reduce_desc *des
     TTI_TRY(tti_check_comm("reduce_shards", comm));
     tti_shard_map shard_map;
     TTI_TRY(check_desc(comm, desc, &shard_map));
-    TTI_TRY(order_of(comm, &shard_map));
-    return tti_call_end(comm, run(comm, desc));
+    return tti_call_end(comm, run(comm, desc, &shard_map));
 }

@@ -38,8 +38,12 @@ typedef struct tti_reduce_desc {
                              bounds[r] .. bounds[r+1]-1 alone, and the others of its dst are
                              undefined; NULL: every rank gets all                         */
     const tti_shard_map *shard_map; /* the shard map, the same on every rank; NULL: equal runs */
-    bool rounds; /* of bf16: each partial sum is rounded to bf16 as it is made, so that
-                    the bits do not depend on the number of ranks; false: once      */
+    bool rounds;         /* of bf16: each partial sum is rounded to bf16 as it is made, so that
+                            the bits do not depend on the number of ranks; false: once      */
+    int32_t digest;      /* tti_bounds_digest of bounds that were checked; 0: not known  */
+    bool keeps_partials; /* with bounds: after the call the data of partial sums stay as they are,
+                            but for the own part of dst, until another collective has ended; then
+                            ranks need not wait until all have read them */
 } tti_reduce_desc;
 
 /* dst[i] = sum over all V shards, in tree order, the same bits for every W, on every rank, with

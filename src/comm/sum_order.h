@@ -17,6 +17,12 @@ typedef struct tti_term {
     int n_adds;  /* additions after pushing this term                       */
 } tti_term;
 
+/* Subtrees that are complete so far, from left to right. */
+typedef struct tti_subtrees {
+    int level[TTI_SUM_DEPTH], index[TTI_SUM_DEPTH];
+    int n;
+} tti_subtrees;
+
 typedef struct tti_sum_order {
     tti_term *terms; /* owned */
     int n_terms;
@@ -34,6 +40,20 @@ TUTTI_NODISCARD tutti_status tti_sum_order_shards(const tti_shard_map *shard_map
                                                   tti_sum_order *out);
 
 void tti_sum_order_free(tti_sum_order *order);
+
+/* The terms of tti_sum_order_shards one after the other, in memory that does not grow with the
+ * ranks. */
+typedef struct tti_sum_walk {
+    const tti_shard_map *shard_map; /* borrowed */
+    int rank, shard;                /* of the next term: its rank; its first shard */
+    int partial;                    /* of that rank */
+    tti_subtrees done;
+} tti_sum_walk;
+
+tti_sum_walk tti_sum_walk_begin(const tti_shard_map *shard_map);
+
+/* False: there are no more terms. */
+bool tti_sum_walk_next(tti_sum_walk *walk, tti_term *term);
 
 /* How many terms lie on rank. */
 int tti_sum_order_n_partials(const tti_sum_order *order, int rank);

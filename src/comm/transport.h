@@ -14,6 +14,7 @@
 #define TTI_COMM_TRANSPORT_H
 
 #include "base/str.h"
+#include "comm/common.h"
 #include "comm/progress.h"
 #include "comm/shards.h"
 #include "comm/wait_clock.h"
@@ -32,7 +33,8 @@ typedef enum tti_call_kind {
     TTI_CALL_SEND,
     TTI_CALL_RECV,
     TTI_CALL_SPLIT,
-    TTI_CALL_MAILBOX, /* n_elems: bytes */
+    TTI_CALL_MAILBOX,  /* n_elems: bytes */
+    TTI_CALL_CONCLUDE, /* likewise */
     TTI_N_CALLS
 } tti_call_kind;
 
@@ -67,6 +69,10 @@ typedef struct tti_offer {
     size_t n_sum;
     tutti_dtype wide;
     tutti_reduce_op sum_op;
+    /* If the transport sums and n_sum is 0: rank 0 calls it when it can read every payload, before
+     * any rank leaves the agreement.  The TTI_INLINE_BYTES at result are the sum then. */
+    void (*conclude)(void *user, void *result);
+    void *user;
 } tti_offer;
 
 /* The outcome of an agreement, the same on every rank. */
@@ -120,8 +126,10 @@ struct tti_transport {
     const void *(*payload)(void *state, int rank);
     /* Whether agree serves offers of a sum, the same answer on every rank; NULL: no. */
     bool (*sums)(void *state);
-    /* The sum of the last agree, in its wide dtype. */
+    /* The sum of the last agree, in its wide dtype, or what was concluded. */
     const void *(*sum)(void *state);
+    /* The objects that ranks of this process have in common; NULL: each rank has its own. */
+    tti_commons *(*commons)(void *state);
     /* Marks the group as failed with this cause, unless it has one, and wakes everybody.  The
      * text is tutti_last_error() of the calling thread. */
     void (*fail)(void *state, tutti_status status);

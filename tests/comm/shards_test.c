@@ -51,16 +51,23 @@ static void fill_bounds(const job *j, int n_ranks, size_t *bounds) {
 
 static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_partial *partials,
                                     int n_partials, void *dst) {
-    size_t bounds[9], first = 0, last = j->n_elems;
+    size_t bounds[129], first = 0, last = j->n_elems;
     int rank = tutti_comm_rank(comm);
     memset(dst, 0x5a, j->n_elems * tutti_dtype_bytes(j->dtype)); /* nothing of an earlier job */
     fill_partials(j, partials, n_partials);
     fill_bounds(j, tutti_comm_n_ranks(comm), bounds);
-    tti_reduce_desc desc = {partials,     n_partials,
-                            dst,          j->n_elems,
-                            j->dtype,     j->n_shards,
-                            j->alg,       j->is_partitioned ? bounds : NULL,
-                            j->shard_map, j->dtype == TUTTI_BF16};
+    tti_reduce_desc desc = {partials,
+                            n_partials,
+                            dst,
+                            j->n_elems,
+                            j->dtype,
+                            j->n_shards,
+                            j->alg,
+                            j->is_partitioned ? bounds : NULL,
+                            j->shard_map,
+                            j->dtype == TUTTI_BF16,
+                            0,
+                            false};
     COMM_OK(tti_comm_reduce_shards(comm, &desc));
     if (j->is_partitioned) first = bounds[rank], last = bounds[rank + 1];
     for (size_t i = first; i < last; i++) {
@@ -251,6 +258,21 @@ T_CASE(every_rank_gets_its_part) {
     }
 }
 
+/* So many ranks that none has lists of all: with one term each, with terms of different lengths, in
+ * the agreement and in ranges of their owners. */
+T_CASE(many_ranks_have_the_same_bits) {
+    T_UNUSED;
+    const job jobs[] = {{128, 1100, TUTTI_F32, TUTTI_ALG_AUTO, true, true, false, NULL},
+                        {128, 5, TUTTI_F32, TUTTI_ALG_AUTO, true, true, false, NULL},
+                        {128, 5, TUTTI_BF16, TUTTI_ALG_AUTO, true, true, false, NULL},
+                        {128, 1100, TUTTI_F32, TUTTI_ALG_TREE, true, true, true, NULL},
+                        {128, 1100, TUTTI_BF16, TUTTI_ALG_DIRECT, true, true, true, NULL}};
+    job_list list = {0};
+    for (size_t i = 0; i < TTI_COUNT(jobs); i++) list.jobs[list.n++] = jobs[i];
+    comm_run_with(66, false, 60000, list_rank, &list);
+    comm_run_with(128, false, 60000, list_rank, &list);
+}
+
 /* ---- the division ---- */
 
 T_CASE(partial_sums_cover_the_shards) {
@@ -280,7 +302,8 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     (void)arg;
     float x[4] = {1, 2, 3, 4};
     tti_partial partial = {1, tutti_comm_rank(comm), x};
-    tti_reduce_desc desc = {&partial, 1, x, 4, TUTTI_F32, 4, TUTTI_ALG_RING, NULL, NULL, false};
+    tti_reduce_desc desc = {&partial,       1,    x,    4,     TUTTI_F32, 4,
+                            TUTTI_ALG_RING, NULL, NULL, false, 0,         false};
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID,
                "order that depends on the number of workers");
     desc.alg = TUTTI_ALG_AUTO;
@@ -334,6 +357,7 @@ int main(void) {
         cmocka_unit_test(threads_that_see_all_memory),
         cmocka_unit_test(many_blocks),
         cmocka_unit_test(every_rank_gets_its_part),
+        cmocka_unit_test(many_ranks_have_the_same_bits),
         cmocka_unit_test(partial_sums_cover_the_shards),
         cmocka_unit_test(refusals_and_mismatch),
     };

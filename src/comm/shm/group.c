@@ -61,6 +61,7 @@ static tutti_status group_new(int fd, tutti_comm_group **out) {
     g->fd = fd;
     atomic_store(&g->n_owners, 1);
     pthread_mutex_init(&g->lock, NULL);
+    tti_commons_init(&g->commons);
     if (getrandom(&g->token, sizeof g->token, 0) != (ssize_t)sizeof g->token)
         g->token = (uint64_t)(uintptr_t)g;
     *out = g;
@@ -193,6 +194,7 @@ void tutti_comm_group_destroy(tutti_comm_group *group) {
     free(group->segments);
     if (group->header) munmap(group->header, group->n_bytes);
     if (group->fd >= 0) close(group->fd);
+    tti_commons_fini(&group->commons);
     pthread_mutex_destroy(&group->lock);
     free(group);
 }

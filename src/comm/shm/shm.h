@@ -74,7 +74,7 @@ typedef struct shm_record {
     uint32_t n_bufs;
     uint64_t bufs[TTI_MAX_BUFS]; /* address in one process, else offset in the memfd; 0: hidden */
     alignas(64) unsigned char payload[TTI_INLINE_BYTES];
-    unsigned char sum[TTI_INLINE_BYTES]; /* of this subtree; untouched without sums */
+    unsigned char sum[TTI_INLINE_BYTES]; /* of this subtree; or what rank 0 concluded */
 } shm_record;
 
 /* A piece of a message: in the bounce slot, or where the sender has it. */
@@ -119,6 +119,7 @@ struct tutti_comm_group {
     pthread_mutex_t lock; /* over segments */
     shm_segment *segments;
     int n_segments;
+    tti_commons commons;  /* of the ranks that have this object */
     _Atomic int n_owners; /* number of owners that will destroy it: 1, or more if ranks of a process
                              share a subgroup */
 };

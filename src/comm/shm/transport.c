@@ -194,6 +194,8 @@ static bool shm_sums(void *state) { return tti_shm_is_large(state); }
 
 static const void *shm_sum(void *state) { return tti_shm_record_of(state, 0)->sum; }
 
+static tti_commons *shm_commons(void *state) { return &((shm_state *)state)->group->commons; }
+
 static void *shm_view(void *state, int rank, int buf) {
     const shm_state *s = state;
     return tti_shm_locate(s, rank, tti_shm_record_of(s, rank)->bufs[buf], 0);
@@ -289,6 +291,7 @@ const tti_transport tti_transport_shm = {
     .payload = shm_payload,
     .sums = shm_sums,
     .sum = shm_sum,
+    .commons = shm_commons,
     .fail = shm_fail,
     .check = shm_check,
     .heard = tti_shm_reported,

@@ -76,6 +76,7 @@ tutti_status tti_shm_tree_agree(shm_state *s, const tti_offer *mine, tti_agreeme
     for (int i = 0; i < mine->n_bufs; i++) own->is_seen &= own->bufs[i] != 0;
     if (mine->n_sum) memcpy(own->sum, mine->inline_data, mine->inline_bytes);
     TTI_TRY(gather(s, mine));
+    if (mine->conclude && s->rank == 0 && own->odd_rank < 0) mine->conclude(mine->user, own->sum);
     TTI_TRY(release(s));
     const shm_record *root = tti_shm_record_of(s, 0);
     *out = (tti_agreement){.direct = root->is_seen, .odd_rank = root->odd_rank};
