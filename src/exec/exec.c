@@ -188,11 +188,9 @@ static tutti_status alloc_flat(tti_exec *x) {
                     : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes));
     }
     TTI_TRY(alloc_states(x));
-    x->tally->n_sums = tti_n_shard_sums(&x->setup) + 2 * (size_t)x->setup.n_ranks + 1;
-    x->tally->sums = calloc(x->tally->n_sums, sizeof *x->tally->sums);
+    TTI_TRY(tti_exec_alloc_sums(x));
     x->threads->thread = calloc((size_t)x->setup.n_in_flight, sizeof *x->threads->thread);
-    if (!x->tally->sums || !x->threads->thread)
-        return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    if (!x->threads->thread) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     return tti_exec_first_params(x);
 }
 
@@ -427,6 +425,7 @@ tutti_status tti_exec_rebalance(tti_exec *x, const tti_shard_map *shard_map) {
                                  x->setup.n_in_flight, &x->setup.acc));
     x->threads->thread = calloc((size_t)x->setup.n_in_flight, sizeof *x->threads->thread);
     if (!x->threads->thread) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    TTI_TRY(tti_exec_alloc_sums(x));
     TTI_TRY(agree_buffers(x, &n_buffers));
     TTI_TRY(grow_buffers(x, n_buffers));
     TTI_TRY(build_compute_threads(x));
@@ -468,6 +467,7 @@ static void destroy(tti_exec *x) {
     tti_shard_map_free(&x->setup.shard_map);
     free(x->arrays->buffers);
     free(x->tally->sums);
+    free(x->tally->totals);
     tti_update_destroy(x->update);
     tti_exec_free(x);
 }

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "comm/common.h"
 #include "exec/device/device.h"
 #include "exec/exec.h"
 #include "exec/program/exec_program.h"
@@ -101,10 +102,44 @@ static size_t wire_bytes(const tti_exec_desc *desc, int n_ranks, const tti_accum
     return rounds ? desc->plan->n_flat * sizeof(uint16_t) : 0;
 }
 
+/* The partitions of n_ranks workers. */
+typedef struct table_desc {
+    const tti_plan *plan;
+    int n_ranks, n_owners;
+} table_desc;
+
+static tutti_status make_table(const void *user, void **out) {
+    const table_desc *d = user;
+    tti_share_table *table;
+    TTI_TRY(tti_share_table_create(d->plan, d->n_ranks, d->n_owners, &table));
+    *out = table;
+    return TUTTI_OK;
+}
+
+static void release_table(void *table) { tti_share_table_destroy(table); }
+
+/* Workers of one process have one table of all partitions. */
+static tutti_status init_share(const tti_exec_desc *desc, int rank, int n_ranks, int n_owners,
+                               tti_share *share) {
+    const table_desc d = {desc->plan, n_ranks, n_owners};
+    const tti_common_desc common = {
+        .kind = "partitions",
+        .key = tti_plan_digest(desc->plan) ^ ((uint64_t)n_ranks << 32 | (uint32_t)n_owners),
+        .make = make_table,
+        .release = release_table,
+        .user = &d};
+    const void *table;
+    bool is_group = desc->comm && tutti_comm_n_ranks(desc->comm) == n_ranks;
+    if (!is_group) return tti_share_init_among(desc->plan, rank, n_ranks, n_owners, share);
+    *share = (tti_share){0};
+    TTI_TRY(tti_comm_common(desc->comm, &common, &table));
+    return tti_share_init_by(desc->plan, rank, table, share);
+}
+
 tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
                                  tti_share *share) {
     if (desc->shares) {
-        TTI_TRY(tti_share_init(desc->plan, rank, n_ranks, share));
+        TTI_TRY(init_share(desc, rank, n_ranks, n_ranks, share));
         tti_share_make_whole(desc->plan, share);
         return TUTTI_OK;
     }
@@ -112,7 +147,7 @@ tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_rank
         return tti_share_init_range(desc->plan, desc->range, desc->n_ranges, share);
     if (!desc->zero) return tti_share_init(desc->plan, 0, 1, share);
     int n_owners = desc->n_owners > 0 ? TTI_MIN(desc->n_owners, n_ranks) : n_ranks;
-    return tti_share_init_among(desc->plan, rank, n_ranks, n_owners, share);
+    return init_share(desc, rank, n_ranks, n_owners, share);
 }
 
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,

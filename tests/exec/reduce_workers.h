@@ -133,6 +133,7 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     x->setup.first_shard = tti_shard_map_first(&x->setup.shard_map, rank);
     x->setup.last_shard = tti_shard_map_first(&x->setup.shard_map, rank + 1);
     x->tally->n_sums = (size_t)c->n_shards * TTI_LOSS_SUMS + 2 * (size_t)n_ranks + 1;
+    x->tally->n_shards = c->n_shards;
     x->tally->sums = calloc(x->tally->n_sums, sizeof *x->tally->sums);
     COMM_OK(tti_exec_plan_merges(&x->setup.desc, x->setup.first_shard, x->setup.last_shard,
                                  c->n_compute_threads, &x->setup.acc));

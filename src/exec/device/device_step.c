@@ -479,7 +479,7 @@ tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,
                                 (size_t)tti_device_n_local(setup) * n * sizeof(double)));
     /* Parameters of other workers may have arrived meanwhile. */
     TTI_TRY(d->sharded ? tti_device_sharded_rest(d->sharded) : d->ops->queues.sync());
-    TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
+    TTI_TRY(tti_exec_exchange_sums(x, desc->vote, NULL));
     tti_exec_add_sums(x, result);
     return TUTTI_OK;
 }

@@ -141,7 +141,8 @@ static tutti_status add_sums(main_queue *m, const tti_instr *in) {
     double no_votes = 0;
     bool votes = in->report & TTI_REPORT_VOTES;
     m->result->partial = in->axis == TTI_AXIS_MODEL;
-    if (in->axis == TTI_AXIS_ALL) return tti_exec_exchange_sums(x, votes && m->desc->vote);
+    if (in->axis == TTI_AXIS_ALL)
+        return tti_exec_exchange_sums(x, votes && m->desc->vote, m->eval ? m->result : NULL);
     return tti_divided_sums(setup->divided, tti_tally_of(x)->sums, tti_n_shard_sums(setup),
                             &no_votes);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "comm/partitions.h"
 
 /* ---- partitions ----
  *
@@ -51,17 +52,63 @@ static void cut(cutter *c, const tti_bucket *bucket, size_t *bounds) {
 }
 
 /* Partitions are adjacent, since they and blocks have multiples of 16 elements. */
-static void find_places(const tti_plan *plan, tti_share *share) {
-    size_t n = (size_t)share->n_ranks;
-    for (int r = 0; r < share->n_ranks; r++) {
+static void find_places(const tti_plan *plan, tti_share_table *table) {
+    size_t n = (size_t)table->n_ranks;
+    for (int r = 0; r < table->n_ranks; r++) {
         size_t at = 0;
         for (size_t b = 0; b < (size_t)plan->n_buckets; b++) {
-            const size_t *bound = share->bounds + b * (n + 1) + r;
-            share->from[b * n + (size_t)r] = at;
+            const size_t *bound = table->bounds + b * (n + 1) + r;
+            table->from[b * n + (size_t)r] = at;
             at += bound[1] - bound[0];
         }
-        share->n_most = TTI_MAX(share->n_most, at);
+        table->n_most = TTI_MAX(table->n_most, at);
     }
+}
+
+static tutti_status fill_table(const tti_plan *plan, int n_owners, tti_share_table *table) {
+    size_t n_row = (size_t)table->n_ranks + 1, n_bounds = (size_t)plan->n_buckets * n_row + 1;
+    cutter c = {.plan = plan, .n_ranks = table->n_ranks, .n_owners = n_owners};
+    table->bounds = calloc(n_bounds, sizeof(size_t));
+    table->in_bucket = calloc(n_bounds, sizeof(size_t));
+    table->from = calloc(n_bounds, sizeof(size_t));
+    table->digests = calloc((size_t)plan->n_buckets + 1, sizeof *table->digests);
+    c.given = calloc(n_row, sizeof *c.given);
+    bool ok = table->bounds && table->in_bucket && table->from && table->digests && c.given;
+    for (int b = 0; ok && b < plan->n_buckets; b++) {
+        size_t *bounds = table->bounds + (size_t)b * n_row;
+        size_t *in_bucket = table->in_bucket + (size_t)b * n_row;
+        cut(&c, &plan->buckets[b], bounds);
+        for (size_t r = 0; r < n_row; r++) in_bucket[r] = bounds[r] - plan->buckets[b].first;
+        table->digests[b] = tti_bounds_digest(in_bucket, n_row);
+    }
+    free(c.given);
+    if (!ok) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    find_places(plan, table);
+    return TUTTI_OK;
+}
+
+tutti_status tti_share_table_create(const tti_plan *plan, int n_ranks, int n_owners,
+                                    tti_share_table **out) {
+    TTI_ASSERT(n_owners >= 1 && n_owners <= n_ranks);
+    tti_share_table *table = calloc(1, sizeof *table);
+    *out = NULL;
+    if (!table) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    table->n_ranks = n_ranks;
+    tutti_status st = fill_table(plan, n_owners, table);
+    if (st == TUTTI_OK)
+        *out = table;
+    else
+        tti_share_table_destroy(table);
+    return st;
+}
+
+void tti_share_table_destroy(tti_share_table *table) {
+    if (!table) return;
+    free(table->bounds);
+    free(table->in_bucket);
+    free(table->from);
+    free(table->digests);
+    free(table);
 }
 
 tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share) {
@@ -70,28 +117,26 @@ tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_sha
 
 tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, int n_owners,
                                   tti_share *share) {
-    TTI_ASSERT(n_owners >= 1 && n_owners <= n_ranks);
-    *share = (tti_share){.n_ranks = n_ranks};
+    tti_share_table *table;
+    *share = (tti_share){0};
+    TTI_TRY(tti_share_table_create(plan, n_ranks, n_owners, &table));
+    tutti_status st = tti_share_init_by(plan, rank, table, share);
+    share->own = table;
+    return st;
+}
+
+tutti_status tti_share_init_by(const tti_plan *plan, int rank, const tti_share_table *table,
+                               tti_share *share) {
+    *share = (tti_share){.n_ranks = table->n_ranks,
+                         .bounds = table->bounds,
+                         .in_bucket = table->in_bucket,
+                         .from = table->from,
+                         .digests = table->digests,
+                         .n_most = table->n_most};
     size_t n = (size_t)plan->n_updates + 1;
-    share->bounds = calloc((size_t)plan->n_buckets * (size_t)(n_ranks + 1) + 1, sizeof(size_t));
-    share->in_bucket = calloc((size_t)plan->n_buckets * (size_t)(n_ranks + 1) + 1, sizeof(size_t));
-    share->from = calloc((size_t)plan->n_buckets * (size_t)n_ranks + 1, sizeof(size_t));
     share->blocks = calloc(n, sizeof *share->blocks);
     share->is_own = calloc(n, sizeof *share->is_own);
-    if (!share->bounds || !share->in_bucket || !share->from || !share->blocks || !share->is_own)
-        return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    cutter c = {.plan = plan, .n_ranks = share->n_ranks, .n_owners = n_owners};
-    c.given = calloc((size_t)share->n_ranks, sizeof *c.given);
-    if (!c.given) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int b = 0; b < plan->n_buckets; b++) {
-        size_t row = (size_t)b * (size_t)(share->n_ranks + 1);
-        cut(&c, &plan->buckets[b], share->bounds + row);
-        for (int r = 0; r <= n_ranks; r++)
-            share->in_bucket[row + (size_t)r] =
-                share->bounds[row + (size_t)r] - plan->buckets[b].first;
-    }
-    free(c.given);
-    find_places(plan, share);
+    if (!share->blocks || !share->is_own) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     /* State lies in the order of the blocks, each at a multiple of 16 elements as its slot is. */
     for (int i = 0; i < plan->n_updates; i++) {
         const tti_update_step *step = &plan->updates[i];
@@ -144,9 +189,7 @@ tutti_status tti_share_init_range(const tti_plan *plan, int r, int n, tti_share 
 }
 
 void tti_share_fini(tti_share *share) {
-    free(share->bounds);
-    free(share->in_bucket);
-    free(share->from);
+    tti_share_table_destroy(share->own);
     free(share->blocks);
     free(share->is_own);
     *share = (tti_share){0};

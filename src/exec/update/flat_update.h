@@ -22,21 +22,38 @@ typedef struct tti_own_block {
     size_t state; /* where it begins in each array of state */
 } tti_own_block;
 
+/* The partitions of all ranks; the same for each of them. */
+typedef struct tti_share_table {
+    int n_ranks;
+    size_t *bounds, *in_bucket, *from, n_most; /* as in tti_share */
+    int32_t *digests;                          /* [n_buckets]: tti_bounds_digest of in_bucket */
+} tti_share_table;
+
+/* The first n_owners of n_ranks have the same of all elements, and the others nothing. */
+tutti_status tti_share_table_create(const tti_plan *plan, int n_ranks, int n_owners,
+                                    tti_share_table **out);
+void tti_share_table_destroy(tti_share_table *table); /* takes NULL */
+
 typedef struct tti_share {
     int n_ranks;       /* that have parts; 1: every worker has all of it */
     size_t *bounds;    /* [n_buckets][n_ranks + 1]: rank r has elements bounds[r] .. bounds[r+1]-1
                           of the flat arrays */
     size_t *in_bucket; /* the same as bounds, from the start of each bucket */
     size_t *from; /* [n_buckets][n_ranks]: where the part of a rank begins in its arrays of state */
-    size_t n_most;         /* elements of such an array of the rank that has most */
-    tti_own_block *blocks; /* [n_blocks], in the order of the plan */
+    const int32_t *digests; /* [n_buckets]: tti_bounds_digest of in_bucket */
+    tti_share_table *own;   /* has the four; NULL: they are borrowed */
+    size_t n_most;          /* elements of an array of state of the rank that has most */
+    tti_own_block *blocks;  /* [n_blocks], in the order of the plan */
     int n_blocks;
     bool *is_own;   /* [n_updates] */
     size_t n_elems; /* of each array of state; n_flat with one rank, in the same places */
 } tti_share;
 
-/* The part of rank where the first n_owners of n_ranks have the same of all elements, and the
- * others nothing; freed by fini, also after a failure. */
+/* The part of rank by a table, which it borrows; freed by fini, also after a failure. */
+tutti_status tti_share_init_by(const tti_plan *plan, int rank, const tti_share_table *table,
+                               tti_share *share);
+
+/* The same with a table of its own. */
 tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, int n_owners,
                                   tti_share *share);
 

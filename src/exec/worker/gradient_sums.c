@@ -61,6 +61,7 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, s
                                   .n_shards = tti_shard_map_n_shards(&shard_map),
                                   .alg = alg_of_tree(setup),
                                   .bounds = bounds,
+                                  .digest = tti_zero_digest(setup, first),
                                   .shard_map = &shard_map};
     TTI_TRY(tti_comm_reduce_shards(setup->desc.comm, &desc));
     size_t own = bounds[setup->rank];
@@ -90,6 +91,8 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
             partials[i] = setup->acc.partials[i];
             partials[i].data = tti_exec_grads_at(x, setup->acc.partial_buffer[i], first);
         }
+        /* The report of the step comes before buffers are used again. */
+        bool keeps = scatter && !tti_sharded_of(x) && !tti_exec_rounds_partials(&setup->desc);
         tti_exec_count_partials(x, n, scatter);
         return tti_exec_reduce_partials(
             setup, &(tti_reduce_desc){.partials = partials,
@@ -100,6 +103,8 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
                                       .n_shards = setup->desc.n_shards,
                                       .alg = alg_of_tree(setup),
                                       .bounds = scatter ? tti_zero_bounds(setup, first) : NULL,
+                                      .digest = scatter ? tti_zero_digest(setup, first) : 0,
+                                      .keeps_partials = keeps,
                                       .shard_map = &setup->shard_map});
     }
     float *sum = add_partials(setup, x, first, n);

@@ -6,37 +6,139 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/dtype.h"
+#include "comm/conclude.h"
 #include "comm/partitions.h"
 #include "comm/transport.h"
 #include "exec/worker/worker.h"
 
+/* ---- many workers of one host: rank 0 adds up ---- */
+
+enum { HASH_AT, VOTE_AT, SHARDS_AT }; /* of what a worker gives; then the sums of its shards */
+
+static size_t n_given(const tti_setup *setup) {
+    int most = tti_shard_map_most(&setup->shard_map);
+    return SHARDS_AT + (size_t)most * (size_t)tti_n_sums(setup);
+}
+
+/* The same answer on all workers. */
+static bool has_totals(const tti_setup *setup) {
+    return setup->n_ranks > 1 && !setup->divided && !setup->desc.backend->device &&
+           !setup->desc.mixed && tti_comm_concludes_alone(setup->desc.comm) &&
+           n_given(setup) * sizeof(double) <= TTI_CONCLUDE_BYTES;
+}
+
+tutti_status tti_exec_alloc_sums(tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    bool totals = has_totals(setup);
+    free(tally->sums);
+    free(tally->totals);
+    tally->totals = totals ? calloc(1, sizeof *tally->totals) : NULL;
+    tally->first_shard = totals ? setup->first_shard : 0;
+    tally->n_shards = totals ? setup->last_shard - setup->first_shard : setup->desc.n_shards;
+    tally->n_sums = totals ? n_given(setup) : tti_n_shard_sums(setup) + 2 * (size_t)setup->n_ranks;
+    tally->sums = calloc(++tally->n_sums, sizeof *tally->sums);
+    bool ok = tally->sums && (tally->totals || !totals);
+    return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+}
+
+typedef struct adding {
+    const tti_setup *setup;
+    tti_step_totals totals;
+} adding;
+
+static void add_worker(void *user, int rank, const void *theirs) {
+    adding *a = user;
+    tti_step_totals *t = &a->totals;
+    const double *given = theirs, *sums = given + SHARDS_AT;
+    int n = tti_n_sums(a->setup), first = tti_shard_map_first(&a->setup->shard_map, rank);
+    uint64_t hash = tti_f64_to_bits(given[HASH_AT]);
+    if (rank == 0) t->hash = hash;
+    if (hash != t->hash && t->odd_rank < 0) t->odd_rank = rank;
+    t->n_votes += given[VOTE_AT];
+    for (int s = 0; s < tti_shard_map_n_of(&a->setup->shard_map, rank); s++, sums += n) {
+        for (int i = 0; i < n; i++) t->sums[i] += sums[i];
+        if (t->bad_shard < 0 && !isfinite(sums[0])) t->bad_shard = first + s;
+    }
+}
+
+static void finish_totals(void *user, void *result) {
+    adding *a = user;
+    a->totals.is_set = true;
+    memcpy(result, &a->totals, sizeof a->totals);
+}
+
+static tutti_status find_totals(tti_exec *x, bool vote, const tti_step_result *before) {
+    const tti_setup *setup = tti_setup_of(x);
+    tti_tally *tally = tti_tally_of(x);
+    double given[TTI_CONCLUDE_BYTES / sizeof(double)] = {0};
+    adding a = {.setup = setup, .totals = {.bad_shard = -1, .odd_rank = -1}};
+    given[HASH_AT] = tti_f64_of_bits(tally->last_hash);
+    given[VOTE_AT] = vote ? 1 : 0;
+    memcpy(given + SHARDS_AT, tally->sums,
+           (size_t)tally->n_shards * (size_t)tti_n_sums(setup) * sizeof *given);
+    if (before) {
+        a.totals.sums[0] = before->loss_sum;
+        a.totals.sums[1] = before->count;
+        a.totals.sums[2] = before->correct;
+    }
+    _Static_assert(sizeof(tti_step_totals) <= TTI_CONCLUDE_BYTES, "what all workers get");
+    return tti_comm_conclude(setup->desc.comm,
+                             &(tti_conclusion){.mine = given,
+                                               .n_bytes = n_given(setup) * sizeof *given,
+                                               .result = tally->totals,
+                                               .n_result = sizeof *tally->totals,
+                                               .add = add_worker,
+                                               .finish = finish_totals,
+                                               .user = &a});
+}
+
+/* ---- the vector of all shards ---- */
+
 /* Sums and hashes of all workers in one small vector.  Every entry is set by one rank and zero on
  * the others (votes are small integers), so the order of the additions does not matter. */
-tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
+static tutti_status reduce_vector(tti_exec *x, bool vote) {
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
     double *hashes = tally->sums + tti_n_shard_sums(setup);
     hashes[2 * setup->rank] = (double)(uint32_t)(tally->last_hash >> 32);
     hashes[2 * setup->rank + 1] = (double)(uint32_t)tally->last_hash;
     tally->sums[tally->n_sums - 1] = vote ? 1 : 0;
-    if (setup->n_ranks == 1 && !setup->divided) return TUTTI_OK;
-    int64_t start = tti_now_ns();
     if (setup->n_ranks > 1)
         TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, tally->sums, tally->sums, tally->n_sums,
                                       TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
-    TTI_TRY(tti_divided_sums(setup->divided, tally->sums, tti_n_shard_sums(setup),
-                             &tally->sums[tally->n_sums - 1]));
+    return tti_divided_sums(setup->divided, tally->sums, tti_n_shard_sums(setup),
+                            &tally->sums[tally->n_sums - 1]);
+}
+
+tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote, const tti_step_result *before) {
+    const tti_setup *setup = tti_setup_of(x);
+    int64_t start = tti_now_ns();
+    TTI_TRY(tti_tally_of(x)->totals ? find_totals(x, vote, before) : reduce_vector(x, vote));
+    if (setup->n_ranks == 1 && !setup->divided) return TUTTI_OK;
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_REPORT), -1, start, end);
     return TUTTI_OK;
 }
 
+/* Without totals, as in a step of local SGD, sums are of the own shards where they have no others.
+ */
+static bool are_found(const tti_tally *tally) { return tally->totals && tally->totals->is_set; }
+
 void tti_exec_add_sums(const tti_exec *x, tti_step_result *result) {
     const tti_tally *tally = tti_tally_of(x);
-    result->n_votes = (int)tally->sums[tally->n_sums - 1];
     int n = tti_n_sums(tti_setup_of(x));
-    for (int s = 0; s < tti_setup_of(x)->desc.n_shards; s++) {
+    if (are_found(tally)) { /* with those before */
+        result->n_votes = (int)tally->totals->n_votes;
+        result->loss_sum = tally->totals->sums[0];
+        result->count = tally->totals->sums[1];
+        result->correct = tally->totals->sums[2];
+        return;
+    }
+    result->n_votes = (int)tally->sums[tally->n_sums - 1];
+    for (int s = 0; s < tally->n_shards; s++) {
         result->loss_sum += tally->sums[s * n];
         result->count += tally->sums[s * n + 1];
         result->correct += tally->sums[s * n + 2];
@@ -50,8 +152,9 @@ void tti_exec_set_sums(const tti_exec *x, tti_step_result *result) {
     tti_exec_add_sums(x, result);
     for (int i = TTI_LOSS_SUMS; i < n; i++) {
         double *sum = &result->metrics.of[i - TTI_LOSS_SUMS];
-        *sum = 0;
-        for (int s = 0; s < tti_setup_of(x)->desc.n_shards; s++) *sum += tally->sums[s * n + i];
+        *sum = are_found(tally) ? tally->totals->sums[i] : 0;
+        for (int s = 0; s < tally->n_shards && !are_found(tally); s++)
+            *sum += tally->sums[s * n + i];
     }
 }
 
@@ -66,13 +169,21 @@ tutti_status tti_exec_sum_hashes(const tti_setup *setup, uint64_t own, uint64_t 
     return TUTTI_OK;
 }
 
+/* The first rank whose hash is not that of rank 0; -1: none. */
+static int first_odd_rank(const tti_setup *setup, const tti_tally *tally) {
+    if (are_found(tally)) return tally->totals->odd_rank;
+    const double *hashes = tally->sums + tti_n_shard_sums(setup);
+    for (int r = 1; r < setup->n_ranks; r++)
+        if (hashes[2 * r] != hashes[0] || hashes[2 * r + 1] != hashes[1]) return r;
+    return -1;
+}
+
 tutti_status tti_exec_compare_hashes(tti_exec *x, uint64_t step) {
     const tti_setup *setup = tti_setup_of(x);
     tti_tally *tally = tti_tally_of(x);
-    const double *hashes = tally->sums + tti_n_shard_sums(setup);
     if (!tally->has_hash) return TUTTI_OK;
-    for (int r = 1; r < setup->n_ranks; r++) {
-        if (hashes[2 * r] == hashes[0] && hashes[2 * r + 1] == hashes[1]) continue;
+    int r = first_odd_rank(setup, tally);
+    if (r >= 0) {
         tally->has_differed = true;
         tally->differed_in = step;
         return tti_fail(TUTTI_E_MISMATCH,
@@ -94,8 +205,10 @@ bool tti_exec_hashes_differed(tti_exec *x, uint64_t *step) {
 }
 
 int tti_exec_first_bad_shard(const tti_exec *x) {
-    for (int s = 0; s < tti_setup_of(x)->desc.n_shards; s++)
-        if (!isfinite(tti_tally_of(x)->sums[s * tti_n_sums(tti_setup_of(x))])) return s;
+    const tti_tally *tally = tti_tally_of(x);
+    if (are_found(tally)) return tally->totals->bad_shard;
+    for (int s = 0; s < tally->n_shards; s++)
+        if (!isfinite(tally->sums[s * tti_n_sums(tti_setup_of(x))])) return tally->first_shard + s;
     return -1;
 }
 

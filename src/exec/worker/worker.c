@@ -115,6 +115,7 @@ void tti_exec_set_votes(tti_exec *x, double n) { x->tally->sums[x->tally->n_sums
 double *tti_exec_clear_sums(tti_exec *x) {
     tti_tally *tally = x->tally;
     memset(tally->sums, 0, tally->n_sums * sizeof *tally->sums);
+    if (tally->totals) tally->totals->is_set = false;
     return tally->sums;
 }
 
@@ -177,7 +178,7 @@ size_t tti_n_shard_sums(const tti_setup *setup) {
 }
 
 void tti_exec_keep_sums(tti_exec *x, tti_instance *instance, int shard, int n_sums) {
-    double *sums = x->tally->sums + shard * tti_n_sums(tti_setup_of(x));
+    double *sums = x->tally->sums + (shard - x->tally->first_shard) * tti_n_sums(tti_setup_of(x));
     for (int i = 0; i < n_sums; i++) {
         const float *sum = tti_instance_sum(instance, i);
         if (sum) sums[i] = *sum;

@@ -136,14 +136,27 @@ struct tti_thread_set {
     int n_comms;
 };
 
+/* What rank 0 alone makes of the sums of all shards where workers are so many that a vector of all
+ * shards in each of them would be too much. */
+typedef struct tti_step_totals {
+    double sums[TTI_LOSS_SUMS + 2 * TTI_MAX_OWN_METRICS]; /* in the order of the shards */
+    double n_votes;
+    uint64_t hash;           /* of rank 0 */
+    int bad_shard, odd_rank; /* the first with a loss that is not finite, with another hash; -1 */
+    bool is_set;             /* since the sums were cleared */
+} tti_step_totals;
+
 /* Where a worker is: the step at work, its sums, hashes and times. */
 struct tti_tally {
     tti_step_desc begun; /* the step that tti_exec_end runs, on the host */
     bool has_begun;
     float loss_scale;
-    double
-        *sums; /* [tti_n_shard_sums + 2 * n_ranks + 1]: sums of shards; halves of hashes; votes */
+    /* Sums of shards; halves of hashes of all ranks; votes: [tti_n_shard_sums + 2 * n_ranks + 1].
+     * Among many workers of one host (tti_step_totals) sums of own shards; votes. */
+    double *sums;
     size_t n_sums;
+    int first_shard, n_shards; /* those of sums */
+    tti_step_totals *totals;   /* NULL: sums are those of all shards */
     uint64_t last_hash;
     bool has_hash, has_differed;
     uint64_t differed_in;   /* step, whose hashes differed */
@@ -306,8 +319,12 @@ void tti_exec_fini_sync(tti_setup *setup, tti_joins *joins);
 /* gradient_sums.c: joins the values of a step between all shards of all workers. */
 tutti_status tti_exec_join(tti_exec *exec, int step, bool eval);
 
-/* Reduces sums, hash and votes over the workers. */
-tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote);
+/* Memory for the sums of a step, by the shard map; again after shards were redistributed. */
+tutti_status tti_exec_alloc_sums(tti_exec *exec);
+
+/* Reduces sums, hash and votes over the workers.  before: of an evaluation so far, to which
+ * tti_exec_add_sums then adds; NULL: a step. */
+tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote, const tti_step_result *before);
 /* The sums over all shards, added to those of an evaluation; and those of a step, with its metrics.
  */
 void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);

@@ -250,6 +250,10 @@ const size_t *tti_zero_bounds(const tti_setup *setup, size_t first) {
     return setup->share.in_bucket + bucket * ((size_t)setup->share.n_ranks + 1);
 }
 
+int32_t tti_zero_digest(const tti_setup *setup, size_t first) {
+    return setup->share.digests[tti_plan_find_bucket(setup->desc.plan, first)];
+}
+
 tutti_status tti_zero_gather(const tti_setup *setup, const float *src, float *dst) {
     return tti_comm_gather_partitions(
         setup->desc.comm, &(tti_partitions_desc){.src = src,

@@ -112,6 +112,9 @@ tutti_status tti_zero_join(const tti_setup *setup, double *values, size_t n_each
  * from the start of the bucket. */
 const size_t *tti_zero_bounds(const tti_setup *setup, size_t first);
 
+/* Their digest (tti_reduce_desc). */
+int32_t tti_zero_digest(const tti_setup *setup, size_t first);
+
 /* Gathers every worker's partition of all buckets in host memory; src may be dst. */
 tutti_status tti_zero_gather(const tti_setup *setup, const float *src, float *dst);
 
