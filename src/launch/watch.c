@@ -19,6 +19,18 @@
 /* MIN_MS: with the time of a look and of a stack, a hang is reported within 2 s. */
 enum { MIN_MS = 1800, FIRST_MS = 20000, PHASE_MS = 300000, MEDIANS = 5, STACK_MS = 150, SHOWN = 8 };
 
+/* So many ranks are looked at less often, and the delays of a rank are read when it has stalled for
+ * half of its limit. */
+enum { MANY_RANKS = 65, MANY_RANKS_EVERY_MS = 500 };
+
+/* A process at one look: ranks that are threads have the same one. */
+typedef struct process_seen {
+    int pid; /* 0: none yet */
+    char state;
+    bool has_io;
+    uint64_t io;
+} process_seen;
+
 typedef struct watched {
     uint64_t progress;
     int64_t stalled_ns; /* without progress, as far as the rank could have made any */
@@ -33,6 +45,7 @@ struct tti_watch {
     tti_patience patience;
     int n;
     watched *ranks; /* [n] */
+    process_seen seen;
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -189,15 +202,28 @@ static void report_slow(const tti_watch *w, int rank, const tti_flight_state *st
     w->desc.report(w->desc.user, text);
 }
 
+/* The process of a rank.  Its files in /proc take the longer to read the more threads it has. */
+static process_seen *see_process(tti_watch *w, int pid) {
+    if (w->seen.pid != pid) w->seen = (process_seen){.pid = pid, .state = tti_process_state(pid)};
+    return &w->seen;
+}
+
+static uint64_t io_of(tti_watch *w, int pid) {
+    process_seen *seen = see_process(w, pid);
+    if (!seen->has_io) seen->io = tti_process_io(pid);
+    seen->has_io = true;
+    return seen->io;
+}
+
 /* Counts the time for which an operation of a phase moves no bytes either. */
-static void look_at_phase(const tti_watch *w, int rank, const tti_flight_state *state,
+static void look_at_phase(tti_watch *w, int rank, const tti_flight_state *state,
                           int64_t counted_ns) {
     watched *at = &w->ranks[rank];
     tti_flight_view op;
     int tid;
     report_slow(w, rank, state);
     bool any = main_op(tti_flight_of(w->desc.memory, rank), &op, &tid) && !op.waits_for_peers;
-    uint64_t io = any ? tti_process_io(state->pid) : 0;
+    uint64_t io = any ? io_of(w, state->pid) : 0;
     bool moves = io != at->io;
     at->io = io;
     if (moves) at->longest_ns = TTI_MAX(at->longest_ns, at->stalled_ns);
@@ -252,8 +278,8 @@ static void begin_stall(watched *at, const tti_flight_state *state, int64_t coun
 
 static bool is_alive(char process) { return process != 0 && process != 'Z'; }
 
-static bool is_there(int pid) {
-    char process = pid ? tti_process_state(pid) : 0;
+static bool is_there(tti_watch *w, int pid) {
+    char process = pid ? see_process(w, pid)->state : (char)0;
     return is_alive(process) && process != 'T' && process != 't';
 }
 
@@ -262,8 +288,8 @@ static bool is_spare(const tti_flight_state *state) {
 }
 
 /* Neither a spare nor a process that has ended takes part in steps. */
-static bool takes_part(const tti_flight_state *state) {
-    return state->pid && !is_spare(state) && is_alive(tti_process_state(state->pid));
+static bool takes_part(tti_watch *w, const tti_flight_state *state) {
+    return state->pid && !is_spare(state) && is_alive(see_process(w, state->pid)->state);
 }
 
 /* True if the rank is stalled for longer than its limit. */
@@ -272,7 +298,7 @@ static bool look_at(tti_watch *w, int rank, int64_t counted_ns) {
     watched *at = &w->ranks[rank];
     tti_flight_state state;
     tti_flight_read(f, &state);
-    if (state.progress != at->progress || !is_there(state.pid) || is_spare(&state)) {
+    if (state.progress != at->progress || !is_there(w, state.pid) || is_spare(&state)) {
         if (state.progress != at->progress) report_progress(w, rank);
         begin_stall(at, &state, state.pid ? counted_ns : 0);
         return false;
@@ -281,7 +307,8 @@ static bool look_at(tti_watch *w, int rank, int64_t counted_ns) {
         look_at_phase(w, rank, &state, counted_ns);
         return false;
     }
-    int64_t delay_ns = rank_delay_ns(f, state.pid);
+    bool reads = w->n < MANY_RANKS || 2 * at->stalled_ns >= limit_ns(w, &state);
+    int64_t delay_ns = reads ? rank_delay_ns(f, state.pid) : 0;
     int64_t waited_ns = at->delay_ns ? delay_ns - at->delay_ns : 0;
     at->delay_ns = delay_ns;
     at->stalled_ns += TTI_MAX(counted_ns - TTI_MAX(waited_ns, 0), 0);
@@ -317,12 +344,12 @@ static void add_waiting(int rank, bool is_in_call, int64_t since_ns, finding *ou
     out->is_in_call = is_in_call;
 }
 
-static void add_rank(const tti_watch *w, int rank, bool is_stalled, finding *out) {
+static void add_rank(tti_watch *w, int rank, bool is_stalled, finding *out) {
     const tti_flight *f = tti_flight_of(w->desc.memory, rank);
     tti_flight_state state;
     int64_t since_ns;
     tti_flight_read(f, &state);
-    if (!takes_part(&state)) return;
+    if (!takes_part(w, &state)) return;
     bool waits = waits_for_peers(f, &since_ns) && !(is_stalled && is_held(f, state.pid));
     out->any_works |= !waits || 2 * w->ranks[rank].stalled_ns < w->desc.min_ms * TTI_NS_PER_MS;
     if (is_stalled && !waits && (out->stuck < 0 || since_ns < out->stuck_ns)) {
@@ -340,6 +367,7 @@ void tti_watch_look(tti_watch *w) {
     finding found = {.stuck = -1, .last_to_wait = -1};
     bool is_known = false;
     (void)TTI_FAULT("watch.look");
+    w->seen.pid = 0;
     for (int r = 0; r < w->n; r++) {
         bool is_stalled = look_at(w, r, counted_ns);
         add_rank(w, r, is_stalled, &found);
@@ -356,10 +384,10 @@ void tti_watch_look(tti_watch *w) {
 
 static void *run(void *arg) {
     tti_watch *w = arg;
+    int64_t every_ms = w->n < MANY_RANKS ? TTI_WATCH_EVERY_MS : MANY_RANKS_EVERY_MS;
     pthread_mutex_lock(&w->mutex);
     while (!w->stops) {
-        tti_cond_wait_until(&w->changed, &w->mutex,
-                            tti_now_ns() + TTI_WATCH_EVERY_MS * TTI_NS_PER_MS);
+        tti_cond_wait_until(&w->changed, &w->mutex, tti_now_ns() + every_ms * TTI_NS_PER_MS);
         if (!w->stops) tti_watch_look(w);
     }
     pthread_mutex_unlock(&w->mutex);
