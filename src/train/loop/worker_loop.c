@@ -284,7 +284,8 @@ static tutti_status prepare(worker_loop *s) {
         TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
     bool by_server = is_async(s) && tti_server_has_processes(d->server);
     int n_timed = by_server ? s->b->n_workers : d->comm ? tutti_comm_n_ranks(d->comm) : 1;
-    TTI_TRY(tti_times_init(&s->times, d->comm, n_timed, s->state.step));
+    bool for_all = s->balance.throughputs.n > 0; /* every worker follows their speed */
+    TTI_TRY(tti_times_init(&s->times, d->comm, n_timed, s->state.step, for_all));
     if (by_server) {
         s->times.exec = s->exec;
         s->times.rank = d->rank;

@@ -8,9 +8,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "comm/conclude.h"
 
 /* Gathering costs tens of microseconds, a ten thousandth of this interval. */
 static const double window_s = 0.5;
+enum { WINDOW_RANKS = 64 }; /* it costs more, the more workers there are */
 
 /* A smaller delay is mostly noise. */
 static const double least_s = 0.02;
@@ -147,7 +149,8 @@ static void begin_anew(tti_slowest *s, const tti_exec_spent *now, int64_t step) 
 
 /* The number of steps that fill a window. */
 static int64_t steps_of_window(const tti_slowest *s, double took_s) {
-    double n = took_s > 0 ? window_s / took_s * (double)s->n_adds : MOST_STEPS;
+    double window = window_s * TTI_MAX(1, (double)s->n_ranks / WINDOW_RANKS);
+    double n = took_s > 0 ? window / took_s * (double)s->n_adds : MOST_STEPS;
     int64_t most = TTI_MIN((int64_t)MOST_STEPS, GROWTH * s->every);
     return n < 1 ? 1 : n > (double)most ? most : (int64_t)n;
 }
@@ -155,20 +158,24 @@ static int64_t steps_of_window(const tti_slowest *s, double took_s) {
 /* One vector per worker: seconds, and 0 if waiting is unknown. */
 enum { SENT = TTI_N_SPENT_PARTS + 1 };
 
-static tutti_status exchange(tti_slowest *s, const tti_exec_spent *now,
-                             double (*all)[TTI_N_SPENT_PARTS], bool *known) {
-    double mine[SENT] = {0}, (*sent)[SENT] = calloc((size_t)s->n_ranks, sizeof *sent);
-    if (!sent) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    separate(s, now, mine);
-    mine[TTI_N_SPENT_PARTS] = now->known;
-    tutti_status st = tutti_comm_all_gather(s->comm, mine, sent, SENT, TUTTI_F64);
-    *known = true;
-    for (int r = 0; st == TUTTI_OK && r < s->n_ranks; r++) {
-        memcpy(all[r], sent[r], sizeof all[r]);
-        *known = *known && sent[r][TTI_N_SPENT_PARTS] != 0;
-    }
-    free(sent);
-    return st;
+/* All workers get this; the finding stays with those that judge. */
+typedef struct verdict {
+    tutti_status status;
+    double took_s;
+} verdict;
+
+typedef struct judging {
+    tti_slowest *of;
+    double (*all)[TTI_N_SPENT_PARTS]; /* [n_ranks] */
+    bool known;
+} judging;
+
+static void add_worker(void *user, int rank, const void *theirs) {
+    judging *j = user;
+    const double *sent = theirs;
+    if (rank == 0) j->known = true;
+    if (j->all) memcpy(j->all[rank], sent, sizeof j->all[rank]);
+    j->known = j->known && sent[TTI_N_SPENT_PARTS] != 0;
 }
 
 /* Noise of single windows is gone from their sum. */
@@ -181,15 +188,42 @@ static tutti_status judge_overall(tti_slowest *s, const double (*spent)[TTI_N_SP
                           TTI_LATE_OVERALL, &s->overall);
 }
 
-static tutti_status judge(tti_slowest *s, const tti_exec_spent *now,
-                          double (*all)[TTI_N_SPENT_PARTS], double *took_s) {
-    bool known;
-    TTI_TRY(exchange(s, now, all, &known));
-    *took_s = longest(all, s->n_ranks);
-    if (!known) s->finding = (tti_slowest_finding){0};
-    if (!known || *took_s < least_s) return TUTTI_OK;
-    TTI_TRY(judge_overall(s, all));
-    return tti_slowest_of(all, s->n_ranks, TTI_LATE_SHARE, &s->finding);
+static tutti_status judge_window(tti_slowest *s, const double (*spent)[TTI_N_SPENT_PARTS]) {
+    TTI_TRY(judge_overall(s, spent));
+    return tti_slowest_of(spent, s->n_ranks, TTI_LATE_SHARE, &s->finding);
+}
+
+static void finish(void *user, void *result) {
+    judging *j = user;
+    const double(*all)[TTI_N_SPENT_PARTS] = (const double(*)[TTI_N_SPENT_PARTS])j->all;
+    verdict v = {.status = TUTTI_E_NOMEM};
+    if (j->all) v = (verdict){TUTTI_OK, longest(all, j->of->n_ranks)};
+    if (j->all && !j->known)
+        j->of->finding = (tti_slowest_finding){0};
+    else if (j->all && v.took_s >= least_s)
+        v.status = judge_window(j->of, all);
+    memcpy(result, &v, sizeof v);
+}
+
+static tutti_status judge(tti_slowest *s, const tti_exec_spent *now, double *took_s) {
+    double mine[SENT] = {0};
+    judging j = {.of = s};
+    verdict v;
+    separate(s, now, mine);
+    mine[TTI_N_SPENT_PARTS] = now->known;
+    if (tutti_comm_rank(s->comm) == 0 || !tti_comm_concludes_alone(s->comm))
+        j.all = calloc((size_t)s->n_ranks, sizeof *j.all);
+    tutti_status st = tti_comm_conclude(s->comm, &(tti_conclusion){.mine = mine,
+                                                                   .n_bytes = sizeof mine,
+                                                                   .result = &v,
+                                                                   .n_result = sizeof v,
+                                                                   .add = add_worker,
+                                                                   .finish = finish,
+                                                                   .user = &j});
+    free(j.all);
+    TTI_TRY(st);
+    *took_s = v.took_s;
+    return v.status == TUTTI_OK ? TUTTI_OK : tti_fail(v.status, "train: out of memory");
 }
 
 tutti_status tti_slowest_gather(tti_slowest *s, int64_t step) {
@@ -201,11 +235,7 @@ tutti_status tti_slowest_gather(tti_slowest *s, int64_t step) {
         begin_anew(s, &now, step);
         return TUTTI_OK;
     }
-    double(*all)[TTI_N_SPENT_PARTS] = calloc((size_t)s->n_ranks, sizeof *all);
-    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    tutti_status st = judge(s, &now, all, &took);
-    free(all);
-    if (st != TUTTI_OK) return st;
+    TTI_TRY(judge(s, &now, &took));
     s->every = steps_of_window(s, took);
     begin_anew(s, &now, step);
     return TUTTI_OK;

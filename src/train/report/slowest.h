@@ -40,7 +40,8 @@ typedef struct tti_slowest {
     double own[TTI_N_SPENT_PARTS]; /* ns since the last gathering; of TTI_SPENT_COMPUTE with what
                                     * is copied and waited for in steps */
     tti_exec_spent before;         /* state of exec when own began */
-    tti_slowest_finding finding;   /* of the last window */
+    tti_slowest_finding finding;   /* of the last window; of many workers on one host rank 0 alone
+                                      has findings */
     double (*total)[TTI_N_SPENT_PARTS]; /* [n_ranks] seconds in all windows; owned; NULL: none */
     tti_slowest_finding overall;        /* of all windows; why "none" below TTI_LATE_OVERALL */
 } tti_slowest;

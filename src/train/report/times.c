@@ -8,12 +8,16 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "comm/conclude.h"
 #include "ps/server.h"
 
-enum { PER_DOUBLING = 16 };
+enum { PER_DOUBLING = 16, PER_DOUBLING_OF_MANY = 1 }; /* many: rank 0 has their times alone */
 
-tutti_status tti_times_init(tti_times *t, tutti_comm *comm, int n_ranks, int64_t first_step) {
+tutti_status tti_times_init(tti_times *t, tutti_comm *comm, int n_ranks, int64_t first_step,
+                            bool for_all) {
     *t = (tti_times){.comm = comm, .n_ranks = n_ranks, .first_step = first_step};
+    t->at_root = n_ranks > 1 && !for_all && comm && tti_comm_concludes_alone(comm);
+    if (t->at_root && tutti_comm_rank(comm) > 0) return TUTTI_OK;
     t->all = calloc((size_t)n_ranks, sizeof *t->all);
     return t->all ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
 }
@@ -31,7 +35,8 @@ void tti_times_add(tti_times *t, const tti_step_result *result, int64_t wait_ns,
 
 bool tti_times_is_due(const tti_times *t, int64_t step) {
     int64_t n = step - t->first_step, every = 1;
-    while (n / every >= 2 * PER_DOUBLING) every *= 2;
+    int per_doubling = t->at_root ? PER_DOUBLING_OF_MANY : PER_DOUBLING;
+    while (n / every >= 2 * per_doubling) every *= 2;
     return n > 0 && n % every == 0;
 }
 
@@ -48,8 +53,30 @@ static tutti_status gather_at_server(tti_times *t) {
     return TUTTI_OK;
 }
 
+static void add_times(void *user, int rank, const void *theirs) {
+    tti_times *t = user;
+    memcpy(t->all[rank], theirs, sizeof t->all[rank]);
+}
+
+static void finish_times(void *user, void *result) {
+    (void)user;
+    (void)result;
+}
+
+static tutti_status gather_at_root(tti_times *t) {
+    char nothing;
+    return tti_comm_conclude(t->comm, &(tti_conclusion){.mine = t->own,
+                                                        .n_bytes = sizeof t->own,
+                                                        .result = &nothing,
+                                                        .add = add_times,
+                                                        .finish = finish_times,
+                                                        .user = t});
+}
+
 tutti_status tti_times_gather(tti_times *t) {
-    if (t->exec)
+    if (t->at_root)
+        TTI_TRY(gather_at_root(t));
+    else if (t->exec)
         TTI_TRY(gather_at_server(t));
     else if (t->n_ranks == 1)
         memcpy(t->all[0], t->own, sizeof t->own);

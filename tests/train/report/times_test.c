@@ -12,7 +12,7 @@ T_CASE(often_at_first_and_then_rarely) {
     tti_times t;
     int n = 0, most = 0;
     int64_t last = 100;
-    T_OK(tti_times_init(&t, NULL, 1, 100));
+    T_OK(tti_times_init(&t, NULL, 1, 100, false));
     assert_false(tti_times_is_due(&t, 100));
     for (int64_t step = 101; step <= 100 + 1000000; step++) {
         if (!tti_times_is_due(&t, step)) continue;
@@ -30,7 +30,7 @@ T_CASE(alone) {
     T_UNUSED;
     tti_times t;
     tti_step_result r = result_of(2000, 300, 40);
-    T_OK(tti_times_init(&t, NULL, 1, 0));
+    T_OK(tti_times_init(&t, NULL, 1, 0, false));
     tti_times_add(&t, &r, 50000, 900000);
     tti_times_add(&t, &r, 50000, 900000);
     T_OK(tti_times_gather(&t));
@@ -49,7 +49,7 @@ static const char *gather(tutti_comm *comm, void *arg) {
     (void)arg;
     tti_times t;
     int rank = tutti_comm_rank(comm);
-    COMM_OK(tti_times_init(&t, comm, tutti_comm_n_ranks(comm), 0));
+    COMM_OK(tti_times_init(&t, comm, tutti_comm_n_ranks(comm), 0, false));
     for (int round = 1; round <= 3; round++) {
         tti_step_result r = result_of(1000 * round, 100 * (rank + 1), 10);
         tti_times_add(&t, &r, 7 * rank, 5000);
