@@ -561,6 +561,9 @@ typedef struct tti_backend {
 /* The CPU backend, always present. */
 extern const tti_backend tti_backend_cpu;
 
+/* The same without computation: every float of a node is 1, every integer 0.  Updates are made. */
+extern const tti_backend tti_backend_null;
+
 /* ---- modules: backends in shared objects, loaded on demand (module.c) ---- */
 
 /* The program's functions for a module. */

@@ -19,7 +19,7 @@ static const char usage[] =
     "job.yaml, metrics.jsonl and checkpoints.  Without a job file every key has its default.\n"
     "\n"
     "  -n N             parallel.workers=N\n"
-    "  --backend NAME   parallel.backend=NAME: auto, cpu or reference\n"
+    "  --backend NAME   parallel.backend=NAME: auto, cpu, reference or none\n"
     "  --resume RUN     continue the run in folder RUN, on any number of workers, bit for bit;\n"
     "                   its job.yaml is used if no job file is given\n"
     "  --allow-plugin   load the code that model.plugin of RUN/job.yaml names\n"

@@ -210,7 +210,7 @@ static const bad_input bad_files[] = {
     {"parallel: {mode: Exact}", "(did you mean \"exact\"?)"},
     {"parallel: {algorithm: rign}", "(did you mean \"ring\"?)"},
     {"parallel: {backend: cuda}",
-     "parallel.backend: expected one of auto, fastest, cpu, reference"},
+     "parallel.backend: expected one of auto, fastest, cpu, reference, none"},
     {"model: {hidden: [1, x]}", "j:1:21" E "model.hidden: expected a list"},
     {"model: {hidden: [0]}", "j:1:18" E "model.hidden: expected a list"},
     {"model: {hidden: [1, [2]]}", "j:1:21" E "model.hidden: expected a list"},

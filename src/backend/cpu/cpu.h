@@ -76,5 +76,6 @@ enum { TTI_MAX_BODY = 64 };
 /* Kernels for 16-bit floats that use the kernels for f32. */
 extern const tti_kernel tti_narrow_kernel;
 extern const tti_kernel tti_reference_kernel;
+extern const tti_kernel tti_null_kernel; /* null.c */
 
 #endif /* TTI_CPU_H */

@@ -59,6 +59,12 @@ static const tti_kernel *select_kernel(const tti_node *node, bool reference_only
     return NULL;
 }
 
+/* Updates are made, so that what depends on them, such as hashes, is as it is elsewhere. */
+static const tti_kernel *select_null(const tti_node *node, bool reference_only) {
+    if (node->op->traits & TTI_SOURCE) return NULL;
+    return node->op->traits & TTI_UPDATE ? select_kernel(node, reference_only) : &tti_null_kernel;
+}
+
 /* Both our kernels and oneDNN's are fastest with the channels innermost. */
 static bool prefers_channels_last(const tti_node *node) {
     return (node->op->traits & TTI_CHANNELS_LAST) != 0 && node->n_in > 0 &&
@@ -122,17 +128,17 @@ static void accumulate_rounded(float *dst, const float *src, size_t n_elems) {
     tti_cpu_isa_at(0)->accumulate_rounded(dst, src, n_elems);
 }
 
+static void describe_null(tti_str *str) { tti_str_add(str, "none: computes nothing"); }
+
+/* All but the names and the kernels. */
+#define OF_THE_HOST                                                                       \
+    .prefers_channels_last = prefers_channels_last, .joins_products = tti_amx_joins,      \
+    .alloc = alloc_memory, .release = release_memory, .thread_init = tti_cpu_thread_init, \
+    .hash = tti_cpu_hash_params, .sum_squares = sum_squares, .accumulate = accumulate,    \
+    .accumulate_rounded = accumulate_rounded
+
 const tti_backend tti_backend_cpu = {
-    .name = "cpu",
-    .select = select_kernel,
-    .prefers_channels_last = prefers_channels_last,
-    .joins_products = tti_amx_joins,
-    .alloc = alloc_memory,
-    .release = release_memory,
-    .thread_init = tti_cpu_thread_init,
-    .hash = tti_cpu_hash_params,
-    .sum_squares = sum_squares,
-    .accumulate = accumulate,
-    .accumulate_rounded = accumulate_rounded,
-    .describe = describe,
-};
+    .name = "cpu", .select = select_kernel, .describe = describe, OF_THE_HOST};
+
+const tti_backend tti_backend_null = {
+    .name = "null", .select = select_null, .describe = describe_null, OF_THE_HOST};

@@ -136,7 +136,7 @@ struct tti_thread_set {
     int n_comms;
 };
 
-/* What rank 0 alone makes of the sums of all shards where workers are so many that a vector of all
+/* Rank 0 alone makes these of the sums of all shards where workers are so many that a vector of all
  * shards in each of them would be too much. */
 typedef struct tti_step_totals {
     double sums[TTI_LOSS_SUMS + 2 * TTI_MAX_OWN_METRICS]; /* in the order of the shards */

@@ -171,7 +171,8 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
     bool host = tti_job_names_backend(config);
     const tti_backend *cuda;
-    *out = (tti_devices){.backend = &tti_backend_cpu};
+    bool is_null = strcmp(config->parallel.backend, "none") == 0;
+    *out = (tti_devices){.backend = is_null ? &tti_backend_null : &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;
     tti_devices found = *out;
     TTI_TRY(tti_devices_check(config));

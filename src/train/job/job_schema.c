@@ -726,11 +726,11 @@ static const tti_option rows[] = {
     {KEY(parallel.phase_timeout_ms, INT, "600000"), RANGE(1, 86400000),
      .help = "Longest wait for a worker that saves, evaluates, or loads data or the model, and for "
              "a batch of data"},
-    {KEY(parallel.backend, CHOICE, "auto"), .choices = "auto|fastest|cpu|reference",
+    {KEY(parallel.backend, CHOICE, "auto"), .choices = "auto|fastest|cpu|reference|none",
      .also = "device|accelerator",
      .help =
          "Kernels; fastest, auto: the fastest for parallel.devices; cpu: the fastest of the host; "
-         "reference: plain C"},
+         "reference: plain C; none: computes nothing, to measure what many workers cost besides"},
     {KEY(parallel.devices, TEXT, "auto"), AT_LEAST(1),
      .also = "gpu|gpus|cuda|cuda_visible_devices|device_ids|num_gpus|n_gpus|devices",
      .help = "Where to compute: cpu, gpu (all GPUs), or GPU numbers.  A list with cpu, such as "
