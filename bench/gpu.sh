@@ -5,7 +5,7 @@
 #        PYTHON names one that has torch; SECONDS_PEER limits a peer.
 #        LLMC names llm.c's train_gpt2cu (built with USE_CUDNN=1), if there is one: beside GPT-2.
 #
-# First it builds (make build) and runs the tests of kernels and exchanges on the GPU (those of
+# First it builds (make build) and runs the tests of kernels and collectives on the GPU (those of
 # make gpu-test that are C programs: a minute or two); a failure ends it.  TUTTI names a program
 # that is there: nothing is built, and tests run only if they lie beside it.
 # CHECKS=no leaves building and tests out.

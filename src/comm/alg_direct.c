@@ -9,7 +9,7 @@
 
 #include "comm/algorithm.h"
 
-enum { EXCHANGE_BLOCK_BYTES = 1 << 20 };
+enum { MESSAGE_BLOCK_BYTES = 1 << 20 };
 
 /* The addresses of the terms of a sum and of its result. */
 typedef struct places {
@@ -91,8 +91,8 @@ static tutti_status reduce_viewed(const tti_work *work) {
 
 /* Sends the partitions of my terms to their owners and receives the terms of my partition into
  * staging. */
-static tutti_status exchange_terms(const tti_work *work, const block *b, places *at,
-                                   unsigned char *staging) {
+static tutti_status send_recv_terms(const tti_work *work, const block *b, places *at,
+                                    unsigned char *staging) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     size_t elem = tutti_dtype_bytes(work->dtypes.term), mine = block_first(b, rank);
@@ -118,11 +118,11 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
             messages[n++] = (tti_message){
                 .peer = peer, .out = (char *)work->bufs[k] + from * elem, .n_bytes = n_bytes};
     }
-    return tti_comm_exchange(comm, messages, n);
+    return tti_comm_send_recv(comm, messages, n);
 }
 
 /* Sends my partition of dst to everybody and receives theirs. */
-static tutti_status exchange_results(const tti_work *work, const block *b) {
+static tutti_status send_recv_results(const tti_work *work, const block *b) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     size_t elem = tutti_dtype_bytes(work->dtypes.term), mine = block_first(b, rank);
@@ -139,7 +139,7 @@ static tutti_status exchange_results(const tti_work *work, const block *b) {
                                       .in = (char *)work->dst + from * elem,
                                       .n_bytes = (block_last(b, peer) - from) * elem};
     }
-    return tti_comm_exchange(comm, messages, n);
+    return tti_comm_send_recv(comm, messages, n);
 }
 
 /* Elements of the vector, or of the longest partition of it. */
@@ -150,10 +150,10 @@ static size_t extent(const tti_work *work) {
     return n;
 }
 
-static tutti_status reduce_exchanged(const tti_work *work) {
+static tutti_status reduce_by_messages(const tti_work *work) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm);
-    size_t elem = tutti_dtype_bytes(work->dtypes.term), n_block = EXCHANGE_BLOCK_BYTES / elem;
+    size_t elem = tutti_dtype_bytes(work->dtypes.term), n_block = MESSAGE_BLOCK_BYTES / elem;
     size_t n_ranks = (size_t)tutti_comm_n_ranks(comm), n_all = extent(work);
     if (work->bounds) n_block /= n_ranks;
     size_t n_partition = TTI_MIN(n_block, n_all);
@@ -165,18 +165,18 @@ static tutti_status reduce_exchanged(const tti_work *work) {
         unsigned char *staging;
         TTI_TRY(places_init(work, &at, n_partition * elem * (size_t)work->order->n_terms, &scratch,
                             &staging));
-        TTI_TRY(exchange_terms(work, &b, &at, staging));
+        TTI_TRY(send_recv_terms(work, &b, &at, staging));
         size_t mine = block_first(&b, rank);
         at.dsts[0] = (char *)work->dst + mine * elem;
         sum_range(work, &at, 0, block_last(&b, rank) - mine, scratch);
-        if (!work->bounds) TTI_TRY(exchange_results(work, &b));
+        if (!work->bounds) TTI_TRY(send_recv_results(work, &b));
     }
     return TUTTI_OK;
 }
 
 tutti_status tti_direct_reduce(const tti_work *work) {
     if (work->direct) return reduce_viewed(work);
-    return tti_hosts_can(work) ? tti_hosts_reduce(work) : reduce_exchanged(work);
+    return tti_hosts_can(work) ? tti_hosts_reduce(work) : reduce_by_messages(work);
 }
 
 tutti_status tti_inline_reduce(const tti_work *work) {
@@ -195,11 +195,11 @@ tutti_status tti_inline_reduce(const tti_work *work) {
 
 /* Exchanges the terms of this rank's partition, block by block; work->n_elems is that of one
  * partition. */
-static tutti_status scatter_exchanged(const tti_work *work) {
+static tutti_status scatter_by_messages(const tti_work *work) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     size_t elem = tutti_dtype_bytes(work->dtypes.term);
-    size_t n_block = EXCHANGE_BLOCK_BYTES / elem / (size_t)n_ranks;
+    size_t n_block = MESSAGE_BLOCK_BYTES / elem / (size_t)n_ranks;
     tti_message *messages = tti_comm_messages(comm, 2 * n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     for (size_t i = 0; i < work->n_elems; i += n_block) {
@@ -217,7 +217,7 @@ static tutti_status scatter_exchanged(const tti_work *work) {
             messages[n++] =
                 (tti_message){.peer = p, .in = staging + (size_t)p * n_bytes, .n_bytes = n_bytes};
         }
-        TTI_TRY(tti_comm_exchange(comm, messages, n));
+        TTI_TRY(tti_comm_send_recv(comm, messages, n));
         at.dsts[0] = (char *)work->dst + i * elem;
         sum_range(work, &at, 0, n_bytes / elem, scratch);
     }
@@ -227,7 +227,7 @@ static tutti_status scatter_exchanged(const tti_work *work) {
 tutti_status tti_direct_reduce_scatter(const tti_work *work) {
     tutti_comm *comm = work->comm;
     int n_ranks = tutti_comm_n_ranks(comm);
-    if (!work->direct) return scatter_exchanged(work);
+    if (!work->direct) return scatter_by_messages(work);
     size_t elem = tutti_dtype_bytes(work->dtypes.term);
     places at = {.n_dsts = 1};
     void *scratch;

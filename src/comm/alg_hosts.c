@@ -233,7 +233,7 @@ static tutti_status gather_leaves(const levels *l, unsigned char **at) {
             (tti_message){.peer = tti_agent(comm, h, comm->rank), .in = at[h], .n_bytes = n_bytes};
     }
     sum_leaves(l, comm->rank, at[here]);
-    return tti_comm_exchange(comm, messages, n);
+    return tti_comm_send_recv(comm, messages, n);
 }
 
 /* Results go from owners to agents, and from both to the ranks of their hosts. */
@@ -253,7 +253,7 @@ static tutti_status gather_results(const levels *l) {
             messages[n++] = (tti_message){.peer = p,
                                           .in = dst + partition_first(l, p) * l->elem,
                                           .n_bytes = partition_elems(l, p) * l->elem};
-    TTI_TRY(tti_comm_exchange(comm, messages, n));
+    TTI_TRY(tti_comm_send_recv(comm, messages, n));
     distribute(l, partition_first(l, comm->rank), partition_elems(l, comm->rank));
     for (int p = 0; p < comm->n_ranks; p++)
         if (acts_for(l, p)) distribute(l, partition_first(l, p), partition_elems(l, p));

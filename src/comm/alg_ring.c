@@ -43,7 +43,7 @@ static tutti_status pass(const ring *r, const void *out, size_t n_out, void *in,
         {.peer = (rank + 1) % n, .out = out, .n_bytes = n_out},
         {.peer = (rank + n - 1) % n, .in = in, .n_bytes = n_in},
     };
-    return tti_comm_exchange(comm, messages, 2);
+    return tti_comm_send_recv(comm, messages, 2);
 }
 
 /* After step s, partition rank-s-1 holds the terms of s+2 ranks. */

@@ -164,7 +164,7 @@ static tutti_status run_round(const tree *t, int round) {
             inbox += n_bytes;
         }
     }
-    TTI_TRY(tti_comm_exchange(comm, messages, n));
+    TTI_TRY(tti_comm_send_recv(comm, messages, n));
     inbox = t->inbox;
     for (int i = 0; i < t->plan.n_transfers; i++) {
         const transfer *x = &t->plan.transfers[i];
@@ -220,7 +220,7 @@ static tutti_status gather(const tree *t) {
                                           .n_bytes = (want.hi - want.lo) * t->elem};
         }
     }
-    return tti_comm_exchange(comm, messages, n);
+    return tti_comm_send_recv(comm, messages, n);
 }
 
 /* Points sums at the block of every partial sum: the terms themselves where they may be changed. */

@@ -148,8 +148,8 @@ void tti_comm_note_call(tutti_comm *comm, const tti_call *call);
 /* Room for n messages; NULL when out of memory, with the text set. */
 tti_message *tti_comm_messages(tutti_comm *comm, int n);
 
-/* Exchanges messages and counts those that go out. */
-tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n);
+/* Sends and receives messages, and counts the bytes sent. */
+tutti_status tti_comm_send_recv(tutti_comm *comm, tti_message *messages, int n);
 
 /* Counts bytes read out of, or written into, memory of other ranks of this host. */
 void tti_count_inside(tutti_comm *comm, size_t n_bytes);

@@ -265,7 +265,7 @@ tti_message *tti_comm_messages(tutti_comm *comm, int n) {
     return tti_message_list_room(&comm->messages, n);
 }
 
-tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n) {
+tutti_status tti_comm_send_recv(tutti_comm *comm, tti_message *messages, int n) {
     for (int i = 0; i < n && comm->n_hosts == 1; i++)
         if (messages[i].out) comm->moved.inside += messages[i].n_bytes;
     for (int i = 0; i < n && comm->n_hosts > 1; i++) {
@@ -274,7 +274,7 @@ tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n) {
         if (messages[i].out && is_far) comm->moved.between += messages[i].n_bytes;
         if (messages[i].out && !is_far) comm->moved.inside += messages[i].n_bytes;
     }
-    return comm->transport->exchange(comm->state, messages, n);
+    return comm->transport->send_recv(comm->state, messages, n);
 }
 
 int tti_comm_timeout_ms(const tutti_comm *comm) { return comm->timeout_ms; }

@@ -82,7 +82,7 @@ static tutti_status cross(const stages *s, size_t group, size_t first) {
                 (tti_message){.peer = p,
                               .in = (char *)comm->stage + (size_t)s->slot[p] * s->block_bytes,
                               .n_bytes = range_of(s, group, p, first).n_bytes};
-    return tti_comm_exchange(comm, messages, n);
+    return tti_comm_send_recv(comm, messages, n);
 }
 
 /* The blocks of all other ranks into my dst. */

@@ -1,7 +1,7 @@
 /* move.c - the calls that only move bytes: all_gather, broadcast, all_to_all, send, recv.
  *
  * If peers' memory is visible, each rank reads what it needs and a barrier ends the call; small
- * payloads travel in the agreement itself; otherwise the transport exchanges messages. */
+ * payloads travel in the agreement itself; otherwise the transport sends messages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ typedef struct move {
 } move;
 
 /* A table of at most two messages per peer. */
-static tutti_status exchange_all(const move *m, size_t out_stride) {
+static tutti_status send_recv_all(const move *m, size_t out_stride) {
     tutti_comm *comm = m->comm;
     int n_ranks = tutti_comm_n_ranks(comm);
     tti_message *messages = tti_comm_messages(comm, 2 * n_ranks);
@@ -29,7 +29,7 @@ static tutti_status exchange_all(const move *m, size_t out_stride) {
         messages[n++] = (tti_message){
             .peer = peer, .in = m->dst + (size_t)peer * m->n_bytes, .n_bytes = m->n_bytes};
     }
-    return tti_comm_exchange(comm, messages, n);
+    return tti_comm_send_recv(comm, messages, n);
 }
 
 /* The buffers that all_gather and broadcast offer: the source, and the stage if they can run in two
@@ -77,14 +77,14 @@ static tutti_status gather_in_ring(const move *m) {
         tti_message messages[2] = {
             {.peer = (rank + 1) % n, .out = m->dst + out * m->n_bytes, .n_bytes = m->n_bytes},
             {.peer = (rank - 1 + n) % n, .in = m->dst + in * m->n_bytes, .n_bytes = m->n_bytes}};
-        TTI_TRY(tti_comm_exchange(comm, messages, 2));
+        TTI_TRY(tti_comm_send_recv(comm, messages, 2));
     }
     return TUTTI_OK;
 }
 
 static tutti_status gather_unseen(const move *m) {
     if (tti_hosts_near(m->comm)) return gather_in_levels(m);
-    return tti_comm_is_sparse(m->comm) ? gather_in_ring(m) : exchange_all(m, 0);
+    return tti_comm_is_sparse(m->comm) ? gather_in_ring(m) : send_recv_all(m, 0);
 }
 
 static tutti_status all_gather(move *m, tti_offer *offer) {
@@ -141,7 +141,7 @@ tutti_status tti_comm_gather_words(tutti_comm *comm, uint64_t mine, uint64_t **a
 }
 
 /* Without a view the root sends to each rank in turn. */
-static tutti_status broadcast_exchanged(const move *m, int root) {
+static tutti_status broadcast_by_messages(const move *m, int root) {
     tutti_comm *comm = m->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     tti_message *messages = tti_comm_messages(comm, n_ranks);
@@ -152,7 +152,7 @@ static tutti_status broadcast_exchanged(const move *m, int root) {
     for (int p = 0; rank == root && p < n_ranks; p++)
         if (p != root)
             messages[n++] = (tti_message){.peer = p, .out = m->dst, .n_bytes = m->n_bytes};
-    return tti_comm_exchange(comm, messages, n);
+    return tti_comm_send_recv(comm, messages, n);
 }
 
 /* Down a binomial tree with the root on top: a rank has few partners. */
@@ -162,19 +162,20 @@ static tutti_status broadcast_in_tree(const move *m, int root) {
     while (bit < n && !(at & bit)) bit *= 2;
     if (at > 0) {
         tti_message in = {.peer = (at - bit + root) % n, .in = m->dst, .n_bytes = m->n_bytes};
-        TTI_TRY(tti_comm_exchange(comm, &in, 1));
+        TTI_TRY(tti_comm_send_recv(comm, &in, 1));
     }
     for (bit /= 2; bit > 0; bit /= 2) {
         if (at + bit >= n) continue;
         tti_message out = {.peer = (at + bit + root) % n, .out = m->dst, .n_bytes = m->n_bytes};
-        TTI_TRY(tti_comm_exchange(comm, &out, 1));
+        TTI_TRY(tti_comm_send_recv(comm, &out, 1));
     }
     return TUTTI_OK;
 }
 
 static tutti_status broadcast_unseen(const move *m, int root) {
     if (tti_hosts_near(m->comm)) return broadcast_in_levels(m, root);
-    return tti_comm_is_sparse(m->comm) ? broadcast_in_tree(m, root) : broadcast_exchanged(m, root);
+    return tti_comm_is_sparse(m->comm) ? broadcast_in_tree(m, root)
+                                       : broadcast_by_messages(m, root);
 }
 
 static tutti_status broadcast(move *m, tti_offer *offer, int root) {
@@ -222,7 +223,7 @@ static tutti_status all_to_all(move *m, tti_offer *offer) {
     if (m->n_bytes == 0) return TUTTI_OK;
     size_t mine = (size_t)rank * m->n_bytes;
     memcpy(m->dst + mine, m->src + mine, m->n_bytes);
-    if (!m->direct) return exchange_all(m, m->n_bytes);
+    if (!m->direct) return send_recv_all(m, m->n_bytes);
     tti_count_inside(comm, m->n_bytes * (size_t)(n_ranks - 1));
     for (int i = 1; i < n_ranks; i++) {
         int p = (rank + i) % n_ranks;
@@ -258,7 +259,7 @@ static tutti_status point_to_point(tutti_comm *comm, const tti_call *call, tti_m
                             {.peer = call->peer, .in = in, .n_bytes = sizeof in}};
     memcpy(out, call, sizeof *call);
     tti_comm_note_call(comm, call);
-    TTI_TRY(tti_comm_exchange(comm, calls, 2));
+    TTI_TRY(tti_comm_send_recv(comm, calls, 2));
     memcpy(&theirs, in, sizeof theirs);
     want.kind = call->kind == TTI_CALL_SEND ? TTI_CALL_RECV : TTI_CALL_SEND;
     want.peer = rank;
@@ -266,7 +267,7 @@ static tutti_status point_to_point(tutti_comm *comm, const tti_call *call, tti_m
         if (rank > call->peer) return tti_call_mismatch(rank, call, call->peer, &theirs);
         return tti_call_mismatch(call->peer, &theirs, rank, call);
     }
-    return tti_comm_exchange(comm, body, 1);
+    return tti_comm_send_recv(comm, body, 1);
 }
 
 static tutti_status check_peer(const char *who, const tutti_comm *comm, int peer) {

@@ -1,7 +1,7 @@
 /* partitions.c - an all-gather of partitions of different lengths.
  *
  * If peers' memory is visible, each rank reads what it lacks and a barrier ends the call; otherwise
- * the transport exchanges one message for each partition and peer. */
+ * the transport sends one message for each partition and peer. */
 #include "comm/partitions.h"
 
 #include <stdint.h>
@@ -70,8 +70,8 @@ static tutti_status read_partitions(tutti_comm *comm, const tti_partitions_desc 
     return tti_comm_barrier(comm);
 }
 
-static tutti_status exchange_partitions(tutti_comm *comm, const tti_partitions_desc *desc,
-                                        size_t group) {
+static tutti_status send_recv_partitions(tutti_comm *comm, const tti_partitions_desc *desc,
+                                         size_t group) {
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     tti_message *messages = tti_comm_messages(comm, 2 * n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
@@ -85,7 +85,7 @@ static tutti_status exchange_partitions(tutti_comm *comm, const tti_partitions_d
         messages[n++] = (tti_message){
             .peer = peer, .in = (char *)desc->dst + theirs.at, .n_bytes = theirs.n_bytes};
     }
-    return tti_comm_exchange(comm, messages, n);
+    return tti_comm_send_recv(comm, messages, n);
 }
 
 /* The end of the last partition. */
@@ -131,7 +131,7 @@ static tutti_status gather(tutti_comm *comm, const tti_partitions_desc *desc, si
     TTI_TRY(tti_call_begin(comm, &offer, &direct));
     if (direct) return read_partitions(comm, desc);
     if (tti_hosts_near(comm)) return tti_hosts_gather(comm, desc);
-    for (size_t g = 0; g < desc->n_groups; g++) TTI_TRY(exchange_partitions(comm, desc, g));
+    for (size_t g = 0; g < desc->n_groups; g++) TTI_TRY(send_recv_partitions(comm, desc, g));
     return TUTTI_OK;
 }
 

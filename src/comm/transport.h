@@ -3,7 +3,7 @@
  * A transport is a folder with one or more tti_transport records: shm/ for one host, net/ for
  * several.  It offers four services, and algorithms use nothing else:
  *   agree     a barrier that also shows every rank's call and a small payload to all;
- *   exchange  a list of sends and receives done together (NCCL group, MPI Isend/Irecv/Waitall);
+ *   send_recv a list of sends and receives done together (NCCL group, MPI Isend/Irecv/Waitall);
  *   barrier;
  *   view      a pointer directly into a peer's buffer, if the transport can give one.
  * A transport over hosts also says which ranks can view each other, for sums in two levels
@@ -82,7 +82,7 @@ typedef struct tti_agreement {
     tti_call first, odd; /* of rank 0 and of odd_rank; set if there is one */
 } tti_agreement;
 
-/* One send (out) or one receive (in) of an exchange.  Messages between two ranks match in order;
+/* One send (out) or one receive (in) of a send_recv.  Messages between two ranks match in order;
  * both sides state the same n_bytes.  n_bytes 0: nothing is sent. */
 typedef struct tti_message {
     int peer;
@@ -119,7 +119,7 @@ struct tti_transport {
      * differs is no failure of the agreement. */
     tutti_status (*agree)(void *state, const tti_offer *mine, tti_agreement *out);
     tutti_status (*barrier)(void *state);
-    tutti_status (*exchange)(void *state, tti_message *messages, int n_messages);
+    tutti_status (*send_recv)(void *state, tti_message *messages, int n_messages);
     /* Buffer buf of rank, as offered in the last agree; writable.  Only if *direct was true. */
     void *(*view)(void *state, int rank, int buf);
     /* The payload of rank in the last agree. */

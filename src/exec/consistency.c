@@ -28,7 +28,7 @@ static tutti_status hash_own(tti_exec *x, uint64_t *out) {
 tutti_status tti_sharded_rehash(tti_exec *x) {
     uint64_t own;
     TTI_TRY(hash_own(x, &own));
-    return tti_sharded_exchange_hash(x, own);
+    return tti_sharded_gather_hashes(x, own);
 }
 
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {

@@ -10,41 +10,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FAMILIES(X)    \
-    X(source)          \
-    X(elementwise)     \
-    X(activation)      \
-    X(binary)          \
-    X(matmul)          \
-    X(matmul_joint)    \
-    X(grouped)         \
-    X(conv)            \
-    X(pool)            \
-    X(conv_pool)       \
-    X(batch_norm)      \
-    X(batch_norm_grad) \
-    X(bn_pool)         \
-    X(norm)            \
-    X(norm_joint)      \
-    X(resample)        \
-    X(shape)           \
-    X(embed)           \
-    X(along)           \
-    X(rotary)          \
-    X(attention)       \
-    X(sdpa)            \
-    X(recurrent)       \
-    X(softmax)         \
-    X(loss)            \
-    X(head)            \
-    X(pair_loss)       \
-    X(gather_rows)     \
-    X(counts)          \
-    X(reduce)          \
-    X(random)          \
-    X(optim)           \
-    X(exchange)        \
-    X(vocabulary)      \
+#define FAMILIES(X)       \
+    X(source)             \
+    X(elementwise)        \
+    X(activation)         \
+    X(binary)             \
+    X(matmul)             \
+    X(matmul_joint)       \
+    X(grouped)            \
+    X(conv)               \
+    X(pool)               \
+    X(conv_pool)          \
+    X(batch_norm)         \
+    X(batch_norm_grad)    \
+    X(bn_pool)            \
+    X(norm)               \
+    X(norm_joint)         \
+    X(resample)           \
+    X(shape)              \
+    X(embed)              \
+    X(along)              \
+    X(rotary)             \
+    X(attention)          \
+    X(sdpa)               \
+    X(recurrent)          \
+    X(softmax)            \
+    X(loss)               \
+    X(head)               \
+    X(pair_loss)          \
+    X(gather_rows)        \
+    X(counts)             \
+    X(reduce)             \
+    X(random)             \
+    X(optim)              \
+    X(tensor_collectives) \
+    X(vocabulary)         \
     X(fused)
 
 #define DECLARE_FAMILY(name) extern const tti_op tti_ops_##name[];

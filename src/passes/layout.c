@@ -43,7 +43,7 @@ static tutti_value *in_layout(layout_pass *lp, const tutti_value *old, tti_layou
     return *turned;
 }
 
-/* An exchange follows its input: it knows where a dimension lies in it. */
+/* A collective keeps the layout of its input: it finds its dimension in that layout. */
 static bool follows_one(const layout_pass *lp, const tti_node *node) {
     if (!(node->op->traits & TTI_COLLECTIVE)) return false;
     const tutti_value *mapped = tti_mapped(&lp->rw, node->in[0]);

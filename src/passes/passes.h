@@ -98,8 +98,9 @@ tutti_status tti_pass_simplify(tutti_graph **g, const tti_target *target);
 tutti_status tti_pass_recognize(tutti_graph **g, const tti_target *target);
 
 /* The graph of worker target->tensor of n_tensor, which has shards of the parameters
- * (ops/tensor_shard.h) and exchanges values with the others (ops/exchange.c); results are as of the
- * whole, on each of them.  TUTTI_E_INVALID if hardly anything can be cut so.  Before autodiff. */
+ * (ops/tensor_shard.h) and exchanges values with the others (ops/tensor_collectives.c); results are
+ * as of the whole, on each of them.  TUTTI_E_INVALID if hardly anything can be cut so.  Before
+ * autodiff. */
 tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target);
 
 /* Linear layers of one input whose results are only joined: one layer over joined weights.  A bias

@@ -38,7 +38,7 @@ typedef struct tti_program {
     int n_steps;
     tti_buf *bufs;             /* [graph->n_values], owned */
     tti_neighbours neighbours; /* owned */
-    bool joins_norms;  /* norms between collectives are computed with them (norm_exchange.h) */
+    bool joins_norms;  /* norms between collectives are computed with them (collective_norm.h) */
     int joins_grads;   /* and gradients of norms of so many elements; 0: none */
     bool *is_low_copy; /* [n_nodes], owned: casts of parameters that the update makes; NULL: none */
     size_t arena_bytes, const_bytes, result_bytes;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "passes/rewrite.h"
-#include "passes/tensor/norm_exchange.h"
+#include "passes/tensor/collective_norm.h"
 
 enum { SHORT_BYTES = 64 << 10 };
 
@@ -86,26 +86,26 @@ static tutti_status put_short_sums_last(schedule *s) {
     return TUTTI_OK;
 }
 
-/* ---- exchanges ---- */
+/* ---- collectives ---- */
 
-typedef struct exchanges {
+typedef struct collectives {
     schedule *s;
-    bool *needed;  /* [n_nodes]: of the exchange at hand */
+    bool *needed;  /* [n_nodes]: of the collective at hand */
     bool *follows; /* [n_nodes]: depends on the previous collective, or makes a gradient */
     int joins_grads;
-} exchanges;
+} collectives;
 
 /* Marks unfinished nodes only. */
-static void mark_needed(exchanges *e, int exchange) {
-    for (int i = 0; i <= exchange; i++) e->needed[i] = i == exchange;
-    for (int i = exchange; i >= 0; i--) {
+static void mark_needed(collectives *e, int collective) {
+    for (int i = 0; i <= collective; i++) e->needed[i] = i == collective;
+    for (int i = collective; i >= 0; i--) {
         const tti_node *node = e->s->g->nodes[i];
         for (int k = 0; e->needed[i] && !e->s->done[i] && k < node->n_in; k++)
             e->needed[node->in[k]->node->id] = true;
     }
 }
 
-static void mark_follows(exchanges *e, int before, int last) {
+static void mark_follows(collectives *e, int before, int last) {
     for (int i = 0; i <= last; i++) {
         const tti_node *node = e->s->g->nodes[i];
         e->follows[i] = i == before || e->s->makes_gradient[i];
@@ -128,11 +128,11 @@ static double flops_of(const tti_node *node) {
 /* Places the nodes that overlap with a collective: half of the remaining work, or a fifth if that
  * would be more than half, because the next collective, which often has no independent nodes, needs
  * the rest. */
-static void put_overtaken(schedule *s, int exchange) {
+static void put_overtaken(schedule *s, int collective) {
     double all = 0, overlapped = 0;
-    for (int i = 0; i < exchange; i++)
+    for (int i = 0; i < collective; i++)
         if (!s->done[i]) all += flops_of(s->g->nodes[i]);
-    for (int i = 0; i < exchange && 2 * overlapped <= all; i++) {
+    for (int i = 0; i < collective && 2 * overlapped <= all; i++) {
         if (s->done[i]) continue;
         double flops = flops_of(s->g->nodes[i]);
         if (5 * overlapped >= all && 2 * (overlapped + flops) > all) break;
@@ -141,32 +141,32 @@ static void put_overtaken(schedule *s, int exchange) {
     }
 }
 
-/* The following nodes are computed with it and nothing else (norm_exchange.h). */
-static bool is_in_front_of_grads(const exchanges *e, int exchange) {
+/* The following nodes are computed with it and nothing else (collective_norm.h). */
+static bool is_in_front_of_grads(const collectives *e, int collective) {
     const tutti_graph *g = e->s->g;
-    const tti_node *node = g->nodes[exchange];
+    const tti_node *node = g->nodes[collective];
     if (node->op->collective != TTI_COLLECTIVE_SCATTER) return false;
-    for (int i = exchange + 1; i < g->n_nodes; i++)
+    for (int i = collective + 1; i < g->n_nodes; i++)
         if (tti_is_norm_grad(g->nodes[i], node->out[0], e->joins_grads)) return true;
     return false;
 }
 
 /* Places the nodes that it needs, first those that overlap with the previous collective; then
  * itself, and the nodes that overlap with it. */
-static void put_exchange(exchanges *e, int before, int exchange) {
+static void put_collective(collectives *e, int before, int collective) {
     schedule *s = e->s;
-    mark_needed(e, exchange);
-    mark_follows(e, before, exchange);
-    for (int i = 0; i < exchange; i++)
+    mark_needed(e, collective);
+    mark_follows(e, before, collective);
+    for (int i = 0; i < collective; i++)
         if (!s->done[i] && e->needed[i] && !e->follows[i]) put(s, i);
-    for (int i = 0; i < exchange; i++) {
+    for (int i = 0; i < collective; i++) {
         if (s->done[i] || !e->needed[i]) continue;
         for (int k = 0; k < i && s->makes_gradient[i]; k++) /* they keep their order */
             if (!s->done[k]) put(s, k);
         put(s, i);
     }
-    put(s, exchange);
-    if (!is_in_front_of_grads(e, exchange)) put_overtaken(s, exchange);
+    put(s, collective);
+    if (!is_in_front_of_grads(e, collective)) put_overtaken(s, collective);
 }
 
 static bool keeps_gradients(const schedule *s) {
@@ -179,8 +179,8 @@ static bool keeps_gradients(const schedule *s) {
     return true;
 }
 
-/* Exchanges of gradients have no readers that would wait. */
-static void run_exchanges(exchanges *e) {
+/* Collectives of gradients have no readers that would wait. */
+static void put_all_collectives(collectives *e) {
     schedule *s = e->s;
     int n = s->g->n_nodes, before = -1;
     for (int i = 0; i < n; i++) s->done[i] = false;
@@ -188,7 +188,7 @@ static void run_exchanges(exchanges *e) {
     for (int i = 0; i < n; i++) {
         if (s->done[i] || !(s->g->nodes[i]->op->traits & TTI_COLLECTIVE)) continue;
         if (s->makes_gradient[i]) continue;
-        put_exchange(e, before, i);
+        put_collective(e, before, i);
         before = i;
     }
     for (int i = 0; i < n; i++)
@@ -204,15 +204,15 @@ static void mark_memory(schedule *s) {
             s->makes_gradient[s->g->nodes[i]->in[0]->node->id] = true;
 }
 
-static tutti_status hide_exchanges(schedule *s, int joins_grads) {
+static tutti_status overlap_collectives(schedule *s, int joins_grads) {
     size_t n = (size_t)s->g->n_nodes;
-    exchanges e = {.s = s, .joins_grads = joins_grads};
+    collectives e = {.s = s, .joins_grads = joins_grads};
     e.needed = calloc(n + 1, sizeof *e.needed);
     e.follows = calloc(n + 1, sizeof *e.follows);
     bool ready = e.needed && e.follows;
     if (ready) {
         mark_memory(s);
-        run_exchanges(&e);
+        put_all_collectives(&e);
         TTI_ASSERT(keeps_gradients(s));
         renumber(s);
     }
@@ -234,7 +234,7 @@ tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target) {
         order_nodes(&s);
         if (target->n_tensor > 1 && target->n_stages <= 1) st = put_short_sums_last(&s);
         if (st == TUTTI_OK && target->collectives)
-            st = hide_exchanges(&s, target->joins_norms ? target->joins_grads : 0);
+            st = overlap_collectives(&s, target->joins_norms ? target->joins_grads : 0);
     } else
         st = tti_fail(TUTTI_E_NOMEM, "schedule: out of memory");
     free(s.n_missing);

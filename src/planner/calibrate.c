@@ -170,7 +170,7 @@ static const double ATTENTION = 0.57;
 static const double KERNEL_S = 6.5e-6, QUEUED_S = 2.5e-6;
 /* Channels that products of 16 bits take at a time. */
 enum { TILE = 64 };
-/* Exchanges and messages between devices: a launch more than large sums of gradients; exchanges
+/* Collectives and messages between devices: a launch more than large sums of gradients; collectives
  * have not all blocks and wait for the slower device, messages are not added to anything. */
 static const double LAUNCH_S = 3e-6, TP_SHARE = 0.62, MESSAGE_SHARE = 1.05;
 

@@ -130,7 +130,7 @@ static void print(const checked *c, tti_str *out) {
                    "  loading              %12.3f\n  stages that wait     %12.3f\n"
                    "  inside shards        %12.3f\n",
                    p->compute_s * 1e3, p->add_s * 1e3, p->reduce_s * 1e3, p->update_s * 1e3,
-                   p->load_s * 1e3, p->bubble_s * 1e3, p->exchange_s * 1e3);
+                   p->load_s * 1e3, p->bubble_s * 1e3, p->model_parallel_s * 1e3);
     if (has_host_peak(c)) print_memory("peak memory, MiB", p->host_bytes, h->peak_rss, out);
     if (h->peak_device > 0)
         print_memory("of worker 0's GPU, MiB", p->first_bytes, h->peak_device, out);

@@ -32,7 +32,7 @@ tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_prog
     if (!waits) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     tti_tp_waits(program, NULL, waits);
     for (int s = 0; s < program->n_steps; s++) {
-        double sent = tti_exchange_bytes(program->steps[s], n);
+        double sent = tti_collective_bytes(program->steps[s], n);
         if (waits[s]) compute = fmax(compute, tp);
         if (sent < 0) {
             double took = tti_steps_cost_s(c, program, s, s + 1) * second;
@@ -128,7 +128,7 @@ static double message_bytes(const tti_stages *s, int n_shard_groups) {
 }
 
 /* Two halves of the longest value. */
-static double exchange_bytes(const tti_program *program) {
+static double collective_bytes(const tti_program *program) {
     double most = 0;
     for (int i = 0; i < program->n_steps; i++) {
         const tti_node *node = program->steps[i];
@@ -142,7 +142,7 @@ static double exchange_bytes(const tti_program *program) {
 double tti_device_extra_bytes(const tti_plan *plan, int n_own) {
     const tti_program *p = &plan->shard;
     double shard = (double)(tti_inputs_sample_bytes(p) + tti_inputs_target_bytes(p));
-    double traded = fmax(exchange_bytes(p), exchange_bytes(&plan->eval));
+    double traded = fmax(collective_bytes(p), collective_bytes(&plan->eval));
     double own = (double)tti_plan_own_bytes(plan) * tti_device_in_flight(plan, n_own);
     return N_SETS * n_own * shard + own + message_bytes(plan->stages, n_own) + traded;
 }

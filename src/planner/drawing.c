@@ -137,11 +137,11 @@ tti_schedule_drawing tti_drawing_schedule(const tti_drawing *d) {
         desc.plan->stages, (n_own + n_compute_threads - 1) / n_compute_threads, n_compute_threads};
 }
 
-int tti_drawing_exchanges(const tti_drawing *d, const tti_plan *plan, double *bytes) {
+int tti_drawing_collectives(const tti_drawing *d, const tti_plan *plan, double *bytes) {
     int n = 0;
     *bytes = 0;
     for (int i = 0; i < plan->shard.n_steps; i++) {
-        double sent = tti_exchange_bytes(plan->shard.steps[i], d->scheme.tensor);
+        double sent = tti_collective_bytes(plan->shard.steps[i], d->scheme.tensor);
         if (sent < 0) continue;
         *bytes += sent;
         n++;

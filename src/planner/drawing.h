@@ -62,7 +62,7 @@ size_t tti_drawing_message_bytes(const tti_drawing *d, const tti_plan *plan, siz
 
 /* Bytes that a worker sends to the other tensor shards per shard; returns the number of
  * collectives. */
-int tti_drawing_exchanges(const tti_drawing *d, const tti_plan *plan, double *bytes);
+int tti_drawing_collectives(const tti_drawing *d, const tti_plan *plan, double *bytes);
 
 /* Values that the workers of one position join inside a step (batch norm), over all shards; returns
  * their number. */

@@ -174,7 +174,7 @@ static void model_lines(const tti_drawing *d, int n_columns, int row) {
                     tti_stage_bytes(plan->stages, stage + 1, stage);
             if (bytes > 0) line(d, x, y, COLUMN_GAP, 0, blue, bytes);
         } else {
-            tti_drawing_exchanges(d, tti_blueprint_plan(d->b, column), &bytes);
+            tti_drawing_collectives(d, tti_blueprint_plan(d->b, column), &bytes);
             line(d, x, y, COLUMN_GAP, 0, green, bytes);
         }
     }

@@ -145,12 +145,12 @@ static tutti_status print_messages(const tti_drawing *d) {
     return tti_schedule_print(&schedule, d->out);
 }
 
-static void print_exchanges(const tti_drawing *d) {
+static void print_collectives(const tti_drawing *d) {
     tti_str_printf(d->out, "\nbetween the %d tensor shards, inside each shard:\n",
                    d->scheme.tensor);
     for (int i = 0; i < d->scheme.pipeline; i++) {
         double bytes;
-        int n = tti_drawing_exchanges(d, tti_blueprint_plan(d->b, i * d->scheme.tensor), &bytes);
+        int n = tti_drawing_collectives(d, tti_blueprint_plan(d->b, i * d->scheme.tensor), &bytes);
         tti_str_printf(d->out, "  stage %d  %d sums, gathers and scatters, %.3f MiB sent by each\n",
                        i, n, bytes / 1048576.0);
     }
@@ -170,7 +170,7 @@ static void print_joins(const tti_drawing *d) {
 
 static tutti_status print_axes(const tti_drawing *d) {
     if (d->scheme.pipeline > 1) TTI_TRY(print_messages(d));
-    if (d->scheme.tensor > 1) print_exchanges(d);
+    if (d->scheme.tensor > 1) print_collectives(d);
     if (d->scheme.zero)
         tti_str_printf(d->out,
                        "\nzero %d: gradients are reduced to the owners of partitions, parameters "

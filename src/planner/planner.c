@@ -253,7 +253,7 @@ static void print_reason(const planner *p, const tti_prediction *x, tti_str *out
         double s;
     } parts[] = {{"computing", x->compute_s - best->compute_s},
                  {"stages that wait", x->bubble_s - best->bubble_s},
-                 {"sums and messages inside shards", x->exchange_s - best->exchange_s},
+                 {"sums and messages inside shards", x->model_parallel_s - best->model_parallel_s},
                  {"adding its own shards", x->add_s - best->add_s},
                  {"sums between workers", x->reduce_s - best->reduce_s},
                  {"the update", x->update_s - best->update_s},
@@ -344,7 +344,7 @@ static void put_row(tti_json *j, const planner *p, const tti_prediction *x) {
     tti_json_double(j, "compute_s", x->compute_s);
     tti_json_double(j, "bubble_s", x->bubble_s);
     tti_json_double(j, "bubble", x->bubble);
-    tti_json_double(j, "model_parallel_s", x->exchange_s);
+    tti_json_double(j, "model_parallel_s", x->model_parallel_s);
     tti_json_double(j, "add_s", x->add_s);
     tti_json_double(j, "reduce_s", x->reduce_s);
     tti_json_double(j, "update_s", x->update_s);

@@ -61,20 +61,20 @@ static worker slowest_worker(const tti_blueprint *b, const tti_scheme *l,
 /* The most that a worker of a replica needs, of each kind. */
 typedef struct parts {
     double n_flat;
-    double most;                       /* seconds of its shard program, by the costs */
-    double exchange_s, exchange_bytes; /* TP collectives, per shard */
+    double most;                               /* seconds of its shard program, by the costs */
+    double model_parallel_s, collective_bytes; /* TP collectives, per shard */
     double tied_bytes;
     tti_step_cost step; /* its list of instructions */
 } parts;
 
 /* Bytes of a tensor shard's collectives per shard.  On a host the sums are part of the program, one
  * after the other. */
-static double exchanged(const tti_program *program, const tti_calibration *c, int n,
-                        double *bytes) {
+static double collective_seconds(const tti_program *program, const tti_calibration *c, int n,
+                                 double *bytes) {
     double seconds = 0;
     *bytes = 0;
     for (int i = 0; i < program->n_steps; i++) {
-        double sent = tti_exchange_bytes(program->steps[i], n);
+        double sent = tti_collective_bytes(program->steps[i], n);
         if (sent < 0) continue;
         *bytes += sent;
         seconds += c->tp.latency_s + sent / c->tp.bytes_s;
@@ -91,10 +91,10 @@ static bool is_host_staged(const tti_blueprint *b, const tti_calibration *c) {
 }
 
 /* Devices overlap collectives with kernels. */
-static tutti_status exchange_s(const tti_blueprint *b, const tti_calibration *c,
-                               const tti_plan *plan, double second, double *s, double *bytes) {
+static tutti_status collectives_s(const tti_blueprint *b, const tti_calibration *c,
+                                  const tti_plan *plan, double second, double *s, double *bytes) {
     tti_overlap overlap;
-    *s = exchanged(&plan->shard, c, b->mesh.tensor, bytes);
+    *s = collective_seconds(&plan->shard, c, b->mesh.tensor, bytes);
     if (!c->is_device) return TUTTI_OK;
     if (is_host_staged(b, c)) {
         *s = *bytes * c->host_staged_s;
@@ -124,11 +124,11 @@ static tutti_status parts_of(const tti_blueprint *b, const tti_scheme *l, const 
     for (int i = 0; i < tti_mesh_n_model(&b->mesh); i++) {
         const tti_plan *plan = tti_blueprint_plan(b, i);
         double seconds, bytes;
-        TTI_TRY(exchange_s(b, c, plan, second, &seconds, &bytes));
+        TTI_TRY(collectives_s(b, c, plan, second, &seconds, &bytes));
         x->most = fmax(x->most, tti_program_cost_s(c, &plan->shard));
         x->n_flat = fmax(x->n_flat, (double)plan->n_flat);
-        x->exchange_s = fmax(x->exchange_s, seconds);
-        x->exchange_bytes = fmax(x->exchange_bytes, bytes);
+        x->model_parallel_s = fmax(x->model_parallel_s, seconds);
+        x->collective_bytes = fmax(x->collective_bytes, bytes);
         const tti_step_worker position = {.b = b,
                                           .position = i,
                                           .n_ranks = l->data,
@@ -173,7 +173,7 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
     p->compute_s = fmin(whole, most * w->crowd);
     p->bubble_s = whole - p->compute_s;
     p->bubble = silent.bubble;
-    p->exchange_s += with_messages.step_s - silent.step_s;
+    p->model_parallel_s += with_messages.step_s - silent.step_s;
     return TUTTI_OK;
 }
 
@@ -182,10 +182,10 @@ static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,
                                     const parts *x, const worker *w) {
     double second = shard_group->s / shard_group->cost_s;
     p->sent_bytes = 0;
-    p->exchange_s = x->exchange_s * w->n_own * w->crowd;
+    p->model_parallel_s = x->model_parallel_s * w->n_own * w->crowd;
     p->compute_s = x->most * second * x->step.n_runs * w->crowd;
     if (p->layout.pipeline > 1) TTI_TRY(predict_stages(p, b, c, second, w));
-    p->sent_bytes += x->exchange_bytes * w->n_own;
+    p->sent_bytes += x->collective_bytes * w->n_own;
     return TUTTI_OK;
 }
 
@@ -490,7 +490,7 @@ tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
     predict_sums(out, b, &x, c, &w);
     predict_update(out, b, &x, &shard_group, c, &w);
     predict_load(out, b, &shard_group, c);
-    out->step_s = out->compute_s + out->bubble_s + out->exchange_s + out->add_s + out->reduce_s +
-                  out->update_s + out->load_s;
+    out->step_s = out->compute_s + out->bubble_s + out->model_parallel_s + out->add_s +
+                  out->reduce_s + out->update_s + out->load_s;
     return predict_memory(out, b, &x, &shard_group, c, &w);
 }

@@ -9,7 +9,7 @@ typedef struct tti_prediction {
     tti_scheme layout;
     double step_s; /* the sum of the others */
     double compute_s, add_s, reduce_s, update_s, load_s;
-    double exchange_s; /* TP collectives inside shards, and messages between stages */
+    double model_parallel_s; /* TP collectives inside shards, and messages between stages */
     double bubble_s; /* of a pipeline: stages that wait for their first or after their last shard */
     double bubble;   /* the same as a share of the time of all stages, were messages for nothing */
     double worker_bytes; /* parameters, state, gradients, activations of one worker; of a device

@@ -63,7 +63,7 @@ double tti_speeds_sum(const tti_speeds *s, int64_t n) {
 
 /* ---- what happens when ---- */
 
-typedef enum event_kind { READY, COPIED, FETCHED, COMPUTED, ARRIVED, MOVED } event_kind;
+typedef enum event_kind { READY, COPIED, PULLED, COMPUTED, ARRIVED, MOVED } event_kind;
 
 typedef struct event {
     double
@@ -152,7 +152,7 @@ typedef struct sim {
     int *came, n_came; /* backup workers: whose gradients of this step are there, [n] */
     /* Since the simulation is looked at: */
     double from_s, computed_s;
-    int64_t n_given, n_dropped, n_applied;
+    int64_t n_pushed, n_dropped, n_applied;
     double stale_sum;
     int64_t stale[TTI_STALENESS_BINS], stale_most;
 } sim;
@@ -220,7 +220,7 @@ static void move(sim *p, const event *e) {
 /* Moves a range of the parameters between each server and w: to the worker, after its request; or
  * from it.  With ranges, the worker asks the first server for its turn before, or notifies it
  * afterwards. */
-static void exchange(sim *p, int w, double at, bool to_worker, event_kind then) {
+static void transfer(sim *p, int w, double at, bool to_worker, event_kind then) {
     worker *me = &p->workers[w];
     double range = p->d->n_bytes / (double)p->d->n_servers, own_s = 0;
     if (!to_worker) range *= p->d->of_grads;
@@ -306,7 +306,7 @@ static void begin(sim *p, int w, double at) {
     plan_event(p, serve(p, at, p->d->copy_s), w, COPIED);
 }
 
-static void fetch(sim *p, int w, double at) { exchange(p, w, at, true, FETCHED); }
+static void pull(sim *p, int w, double at) { transfer(p, w, at, true, PULLED); }
 
 /* Varies the durations: identical workers would run in lockstep, which real ones do not. */
 static double chance(const sim *p, int w) {
@@ -320,7 +320,7 @@ static void compute(sim *p, int w, double at) {
     plan_event(p, at + needs_s, w, COMPUTED);
 }
 
-static void give(sim *p, int w, double at) { exchange(p, w, at, false, ARRIVED); }
+static void push(sim *p, int w, double at) { transfer(p, w, at, false, ARRIVED); }
 
 /* The answer to w that its gradient is applied. */
 static void answer(sim *p, int w, double at) {
@@ -361,7 +361,7 @@ static void apply_step(sim *p, int w, double at) {
 
 static void arrive(sim *p, int w, double at) {
     leave_computing(p, w);
-    p->n_given++;
+    p->n_pushed++;
     if (p->d->n_backup > 0)
         apply_step(p, w, at);
     else
@@ -370,9 +370,9 @@ static void arrive(sim *p, int w, double at) {
 
 static double step(sim *p) {
     static void (*const fns[])(sim *, int, double) = {[READY] = begin,
-                                                      [COPIED] = fetch,
-                                                      [FETCHED] = compute,
-                                                      [COMPUTED] = give,
+                                                      [COPIED] = pull,
+                                                      [PULLED] = compute,
+                                                      [COMPUTED] = push,
                                                       [ARRIVED] = arrive};
     event e = take(&p->agenda);
     if (e.kind == MOVED)
@@ -388,7 +388,7 @@ static double step(sim *p) {
 static void look_from(sim *p, double at) {
     p->from_s = at;
     p->computed_s = p->stale_sum = 0;
-    p->n_given = p->n_dropped = p->n_applied = p->stale_most = 0;
+    p->n_pushed = p->n_dropped = p->n_applied = p->stale_most = 0;
     memset(p->stale, 0, sizeof p->stale);
     for (int64_t i = 0; i < 2 * p->d->n_servers; i++) {
         wind(&p->links[i], at);
@@ -405,14 +405,14 @@ static void count_bytes(const tti_server_sim_desc *d, double sent[TTI_N_LEVELS])
         sent[level_between(d, 0, w)] += w < d->n_servers ? (1 + d->of_grads) * range : range;
 }
 
-static void tell(const sim *p, double end_s, tti_server_sim *out) {
+static void write_result(const sim *p, double end_s, tti_server_sim *out) {
     const tti_server_sim_desc *d = p->d;
     double all_s = end_s - p->from_s, n = (double)d->n_workers,
-           n_given = (double)TTI_MAX(p->n_given, 1), n_applied = (double)TTI_MAX(p->n_applied, 1);
+           n_pushed = (double)TTI_MAX(p->n_pushed, 1), n_applied = (double)TTI_MAX(p->n_applied, 1);
     *out = (tti_server_sim){.stale_most = p->stale_most, .stale_mean = p->stale_sum / n_applied};
     out->step_s = all_s / n_applied * (d->n_backup > 0 ? 1 : n);
-    out->wait_s = fmax(0, (n * all_s - p->computed_s) / n_given);
-    out->dropped = (double)p->n_dropped / n_given;
+    out->wait_s = fmax(0, (n * all_s - p->computed_s) / n_pushed);
+    out->dropped = (double)p->n_dropped / n_pushed;
     for (int64_t r = 0; r < d->n_servers; r++) {
         double both_ways_s = fmax(p->links[2 * r].busy_s, p->links[2 * r + 1].busy_s);
         out->link_busy = fmax(out->link_busy, fmin(both_ways_s / all_s, 1));
@@ -430,7 +430,7 @@ static int64_t gradients_of(const tti_server_sim_desc *d, int n_rounds) {
 static double run_rounds(sim *p, int n_rounds) {
     int64_t n = gradients_of(p->d, n_rounds);
     double at = 0;
-    while (p->n_given < n && !p->failed) at = step(p);
+    while (p->n_pushed < n && !p->failed) at = step(p);
     return at;
 }
 
@@ -459,7 +459,7 @@ static tutti_status run_all(sim *p, tti_server_sim *out) {
     if (!p->failed) look_from(p, warm_s);
     double end_s = run_rounds(p, n_rounds);
     if (p->failed) return tti_fail(TUTTI_E_NOMEM, "simulate: out of memory");
-    tell(p, end_s, out);
+    write_result(p, end_s, out);
     return TUTTI_OK;
 }
 

@@ -152,7 +152,7 @@ static tutti_status time_worker(tti_simulation *s) {
     double scale = s->desc->step_ms > 0 ? s->desc->step_ms * 1e-3 / alone.step_s : 1;
     w->compute_s = (alone.step_s - alone.update_s) * scale;
     w->update_s = alone.update_s * scale;
-    w->exchange_s = alone.exchange_s * scale;
+    w->model_parallel_s = alone.model_parallel_s * scale;
     w->bubble = alone.bubble;
     w->forward_s = c.is_device ? w->compute_s / (double)n_shard_groups / 3 : 0;
     w->sent_bytes = alone.sent_bytes;

@@ -24,7 +24,7 @@ typedef struct tti_simulated_stage {
 
 /* The step of a single replica, without any other. */
 typedef struct tti_simulated_solo {
-    double compute_s, update_s, bubble, exchange_s, sent_bytes;
+    double compute_s, update_s, bubble, model_parallel_s, sent_bytes;
     tti_simulated_stage *stages; /* [n_stages], owned */
     int n_stages, n_workers;
     double forward_s;  /* of the first shards: what can hide parameters that come */

@@ -44,7 +44,7 @@ static void print_head(const tti_simulation *s, tti_str *out) {
                        "%d workers with one copy take %.3f ms\nbubble %.1f %% of the time of the "
                        "stages; %.3f ms of sums and messages inside shards, %.1f MiB by a worker\n",
                        s->solo.n_workers, s->points[0].step_s * 1e3, 100 * s->solo.bubble,
-                       s->solo.exchange_s * 1e3, s->solo.sent_bytes / 1048576.0);
+                       s->solo.model_parallel_s * 1e3, s->solo.sent_bytes / 1048576.0);
 }
 
 static void print_table(const tti_simulation *s, tti_str *out) {
@@ -148,7 +148,7 @@ static void print_json(const tti_simulation *s, tti_str *out) {
     tti_json j = tti_json_begin(out, 0);
     tti_json_object(&j, NULL);
     tti_json_double(&j, "bubble", s->solo.bubble);
-    tti_json_double(&j, "model_parallel_s", s->solo.exchange_s);
+    tti_json_double(&j, "model_parallel_s", s->solo.model_parallel_s);
     tti_json_int(&j, "buckets", count_buckets(s));
     tti_json_array(&j, "points");
     for (int i = 0; i < s->n_points; i++) put_point(&j, s, &s->points[i]);

@@ -53,7 +53,7 @@ static tti_calibration calibration(double flops, double tp_bytes_s) {
 static double all_exchanges_s(const tti_calibration *c, const tti_program *program) {
     double s = 0;
     for (int i = 0; i < program->n_steps; i++) {
-        double sent = tti_exchange_bytes(program->steps[i], 2);
+        double sent = tti_collective_bytes(program->steps[i], 2);
         if (sent >= 0) s += c->tp.latency_s + sent / c->tp.bytes_s;
     }
     return s;
@@ -163,7 +163,7 @@ T_CASE(steps_on_devices) {
     T_OK(tti_predict(m.b, &scheme, &c, &plain));
     double flat = (double)m.b->plan->n_flat;
     T_NEAR(plain.add_s / (flat * 12 / c.bytes), 1, 1e-9);
-    assert_true(plain.reduce_s > 2 * c.sum_latency_s && plain.exchange_s == 0);
+    assert_true(plain.reduce_s > 2 * c.sum_latency_s && plain.model_parallel_s == 0);
     c.sum_bytes_s /= 100;
     T_OK(tti_predict(m.b, &scheme, &c, &wide));
     assert_true(wide.reduce_s > plain.reduce_s);
@@ -188,7 +188,7 @@ T_CASE(stages_that_meet_or_not) {
     size_t flat = 0;
     for (int i = 0; i < 2; i++) flat = TTI_MAX(flat, tti_blueprint_plan(m.b, i)->n_flat);
     T_NEAR(host_staged.reduce_s / ((double)flat * sizeof(float) * c.host_staged_s), 1, 1e-9);
-    assert_true(direct.reduce_s > 0 && direct.bubble > 0 && direct.exchange_s > 0);
+    assert_true(direct.reduce_s > 0 && direct.bubble > 0 && direct.model_parallel_s > 0);
     unmake(&m);
 }
 

@@ -98,7 +98,7 @@ T_CASE(of_a_job) {
     tti_prediction p;
     T_OK(tti_predict(b, &scheme, &c, &p));
     assert_true(p.bubble > 0 && p.bubble < 1 && p.bubble_s > 0);
-    assert_true(p.exchange_s > 1e-5); /* a message at least is waited for */
+    assert_true(p.model_parallel_s > 1e-5); /* a message at least is waited for */
     double bytes = tti_stage_bytes(tti_blueprint_plan(b, 0)->stages, 0, 1);
     T_NEAR(bytes, 8 * 784 * sizeof(float), 0); /* one layer's values for the rows of a shard */
     T_NEAR(p.sent_bytes, 4 * bytes, 0);

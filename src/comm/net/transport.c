@@ -1,4 +1,4 @@
-/* transport.c - the transport over hosts: agreement, barrier, exchange, memory of the host.
+/* transport.c - the transport over hosts: agreement, barrier, messages, memory of the host.
  *
  * An agreement is first one inside each host, in its shared memory; then each rank sends its record
  * to every rank of the other hosts.  Records of other ranks are stored twice, by parity, so that a
@@ -127,7 +127,7 @@ static tutti_status net_barrier(void *state) {
 }
 
 /* The link moves its messages while those of the host are copied. */
-static tutti_status net_exchange(void *state, tti_message *messages, int n_messages) {
+static tutti_status net_send_recv(void *state, tti_message *messages, int n_messages) {
     net_state *s = state;
     tti_message *sorted = tti_message_list_room(&s->messages, n_messages);
     if (n_messages > 0 && !sorted) return TUTTI_E_NOMEM;
@@ -146,7 +146,7 @@ static tutti_status net_exchange(void *state, tti_message *messages, int n_messa
         remote[b] = swap;
     }
     if (n_remote) TTI_TRY(s->link->post(s->wire, remote, n_remote));
-    if (n_local) TTI_TRY(tti_transport_shm.exchange(s->local, sorted, n_local));
+    if (n_local) TTI_TRY(tti_transport_shm.send_recv(s->local, sorted, n_local));
     return n_remote ? tti_net_wait(s) : TUTTI_OK;
 }
 
@@ -244,8 +244,8 @@ static void net_set_timeout(void *state, int timeout_ms) {
     {                                                                                             \
         .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                       \
         .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
-        .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
-        .break_off = tti_net_break, .check = net_check, .heard = net_heard,                       \
+        .send_recv = net_send_recv, .view = net_view, .payload = net_payload,                     \
+        .fail = tti_net_fail, .break_off = tti_net_break, .check = net_check, .heard = net_heard, \
         .describe_late = net_describe_late, .delay = tti_net_delay,                               \
         .set_timeout = net_set_timeout, .note_call = net_note_call, .note_step = net_note_step,   \
         .declare = net_declare, .note_wait = net_note_wait, .find_culprit = tti_net_find_culprit, \

@@ -11,7 +11,7 @@
  * and any rank may set the first failure.
  *
  * The size of an area does not grow with the group: from SHM_N_CHANNELS ranks on, peers share
- * channels (exchange.c).  A group of more ranks than SHM_MAX_FLAT agrees along a tree (tree.c). */
+ * channels (send_recv.c).  A group of more ranks than SHM_MAX_FLAT agrees along a tree (tree.c). */
 #ifndef TTI_COMM_SHM_H
 #define TTI_COMM_SHM_H
 
@@ -133,7 +133,7 @@ typedef struct shm_state {
     shm_rank *me;
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
     int *shown;     /* [n_ranks] owned, what texts call rank i; NULL: i */
-    uint64_t *busy; /* owned, two bits per rank for tti_shm_exchange; NULL: up to 64 ranks */
+    uint64_t *busy; /* owned, two bits per rank for tti_shm_send_recv; NULL: up to 64 ranks */
     int n_spins;
     tti_shm_remote remote;
     bool one_process, in_call;
@@ -246,9 +246,9 @@ uint64_t tti_shm_address(const shm_state *s, const void *memory, size_t n_bytes)
 /* The reverse, for memory of rank; NULL if that is no memory of the rank. */
 void *tti_shm_locate(const shm_state *s, int rank, uint64_t address, size_t n_bytes);
 
-/* ---- exchange.c ---- */
+/* ---- send_recv.c ---- */
 
-tutti_status tti_shm_exchange(void *state, tti_message *messages, int n_messages);
+tutti_status tti_shm_send_recv(void *state, tti_message *messages, int n_messages);
 
 /* ---- progress.c ---- */
 

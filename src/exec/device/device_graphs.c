@@ -324,7 +324,7 @@ static tutti_status end_step_of(tti_exec *x, const tti_device_set *set, tti_step
     if (device->reduce && tti_exec_has_partitions(setup))
         report.params_hash = reported_hash(setup, x, set);
     if (!device->reduce && tti_exec_has_sharded_params(x)) {
-        TTI_TRY(tti_sharded_exchange_hash(x, report.params_hash));
+        TTI_TRY(tti_sharded_gather_hashes(x, report.params_hash));
         report.params_hash = tti_sharded_of(x)->hashes->all;
     }
     tti_exec_set_hash(x, report.params_hash);

@@ -94,7 +94,7 @@ tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_st
                     : TUTTI_OK);
         tti_exec_waited(x, tti_now_ns() - start);
         TTI_TRY(tti_device_update_hash(device->update, &tally->last_hash));
-        TTI_TRY(tti_exec_exchange_sums(x, desc->vote, NULL));
+        TTI_TRY(tti_exec_reduce_sums(x, desc->vote, NULL));
         TTI_TRY(tti_exec_compare_hashes(x, desc->step));
         tti_exec_set_sums(x, result);
         device->last_end_ns = tti_now_ns();
@@ -168,7 +168,7 @@ static tutti_status end_gradient(tti_exec *x, const tti_device_set **set, tti_st
     tti_device_note_done(x, *set, result);
     tti_exec_clear_sums(x);
     TTI_TRY(tti_device_read_sums(x, *set));
-    TTI_TRY(tti_exec_exchange_sums(x, (*set)->desc.vote, NULL));
+    TTI_TRY(tti_exec_reduce_sums(x, (*set)->desc.vote, NULL));
     TTI_TRY(tti_exec_compare_hashes(x, (*set)->desc.step));
     tti_exec_set_sums(x, result);
     if (pipe) TTI_TRY(tti_device_pipe_measure(tti_device_of(x)->pipe));

@@ -443,7 +443,7 @@ tutti_status tti_device_end_capture(tti_exec_device *device, tutti_status st,
     return ended;
 }
 
-/* Exchanges in it make a captured graph of it, from the second batch on, as of a step. */
+/* A program with collectives is captured as a graph, from the second batch on, like a step. */
 static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = tti_device_of(x);
     if (d->pipe) {
@@ -479,7 +479,7 @@ tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,
                                 (size_t)tti_device_n_local(setup) * n * sizeof(double)));
     /* Parameters of other workers may have arrived meanwhile. */
     TTI_TRY(d->sharded ? tti_device_sharded_rest(d->sharded) : d->ops->queues.sync());
-    TTI_TRY(tti_exec_exchange_sums(x, desc->vote, NULL));
+    TTI_TRY(tti_exec_reduce_sums(x, desc->vote, NULL));
     tti_exec_add_sums(x, result);
     return TUTTI_OK;
 }

@@ -142,7 +142,7 @@ static tutti_status add_sums(main_queue *m, const tti_instr *in) {
     bool votes = in->report & TTI_REPORT_VOTES;
     m->result->partial = in->axis == TTI_AXIS_MODEL;
     if (in->axis == TTI_AXIS_ALL)
-        return tti_exec_exchange_sums(x, votes && m->desc->vote, m->eval ? m->result : NULL);
+        return tti_exec_reduce_sums(x, votes && m->desc->vote, m->eval ? m->result : NULL);
     return tti_divided_sums(setup->divided, tti_tally_of(x)->sums, tti_n_shard_sums(setup),
                             &no_votes);
 }
@@ -255,7 +255,7 @@ static tutti_status sum_block_hashes(tti_exec *x) {
     tti_tally *tally = tti_tally_of(x);
     if (!tti_exec_has_sharded_params(x))
         return tti_exec_sum_hashes(tti_setup_of(x), tally->last_hash, &tally->last_hash);
-    TTI_TRY(tti_sharded_exchange_hash(x, tally->last_hash));
+    TTI_TRY(tti_sharded_gather_hashes(x, tally->last_hash));
     tti_exec_set_hash(x, tti_sharded_of(x)->hashes->all);
     return TUTTI_OK;
 }
@@ -474,13 +474,13 @@ static void after_step(int step, void *user) {
     if (f->timed) {
         int64_t now = tti_now_ns();
         const tti_node *node = f->r->program->program->steps[step];
-        bool exchanges = node->op->traits & TTI_COLLECTIVE;
-        tti_span_kind kind = exchanges ? TTI_SPAN_LAYERS : TTI_SPAN_WORK;
+        bool is_collective = node->op->traits & TTI_COLLECTIVE;
+        tti_span_kind kind = is_collective ? TTI_SPAN_LAYERS : TTI_SPAN_WORK;
         const tti_span what = {
             .id = tti_span_node(kind, node, tti_instance_kernel(f->instance, step)),
             .shard = f->shard,
             .row = TTI_ROW_TP};
-        if (exchanges)
+        if (is_collective)
             tti_profile_stall(f->r->x, &what, "waiting for a collective", f->last_ns, now);
         else
             tti_profile_add(f->r->x, TTI_ROW_COMPUTE, what.id, f->shard, f->last_ns, now);
@@ -533,7 +533,7 @@ static tutti_status run_steps(walker *f) {
     TTI_TRY(tti_instance_run_range(f->instance, &run, in->first, in->last,
                                    looks ? after_step : NULL, f));
     int64_t end = tti_now_ns();
-    tti_exec_compute_thread_waited(x, tti_instance_collect_exchanged(f->instance));
+    tti_exec_compute_thread_waited(x, tti_instance_take_collective_ns(f->instance));
     TTI_TRY(check_comm(f)); /* before others wait for what could not be made: they hear why */
     if (r->program->side && f->index == 0) tti_pipe_of(x)->busy_ns += end - start;
     if (r->program->side && f->timed)

@@ -67,12 +67,12 @@ static bool writes_over(const tti_program *program, const tti_node *step,
     return false;
 }
 
-/* The step cannot begin before the exchange has ended. */
-static bool collide(const tti_program *program, const tti_node *exchange, const tti_node *step) {
+/* The step cannot begin before the collective has ended. */
+static bool collide(const tti_program *program, const tti_node *collective, const tti_node *step) {
     for (int i = 0; i < step->n_in; i++)
-        if (overlap(program, step->in[i], exchange->out[0])) return true;
-    return writes_over(program, step, exchange->in[0]) ||
-           writes_over(program, step, exchange->out[0]);
+        if (overlap(program, step->in[i], collective->out[0])) return true;
+    return writes_over(program, step, collective->in[0]) ||
+           writes_over(program, step, collective->out[0]);
 }
 
 /* The first step from first on that writes over value; n_steps: none. */
@@ -106,7 +106,7 @@ void tti_tp_waits(const tti_program *program, const tti_joint_step *joints, bool
     }
     if (joints) {
         for (int s = 0; s < program->n_steps; s++) {
-            const tti_norm_exchange *norm = &joints[s].norm;
+            const tti_collective_norm *norm = &joints[s].norm;
             if (!joints[s].pulls) continue;
             int t = overwriter(program, norm->gather->out[0], s + norm->n_steps + 1);
             if (t < program->n_steps) waits[waiting_place(joints, t)] = true;
@@ -194,7 +194,7 @@ static tutti_status run_collective(void *state, const tti_kargs *a) {
         case TTI_COLLECTIVE_NONE:
             break;
     }
-    return tti_fail(TUTTI_E_INTERNAL, "exec: %s exchanges nothing", a->node->op->name);
+    return tti_fail(TUTTI_E_INTERNAL, "exec: %s is no collective", a->node->op->name);
 }
 
 /* ---- a communicator for each compute thread ---- */
@@ -229,7 +229,7 @@ void tti_compute_thread_comms_destroy(tutti_comm **comms, int n_compute_threads)
     free(comms);
 }
 
-double tti_exchange_bytes(const tti_node *node, int n) {
+double tti_collective_bytes(const tti_node *node, int n) {
     if (!(node->op->traits & TTI_COLLECTIVE)) return -1;
     double share = (double)(n - 1) / n, in = (double)tti_value_n_bytes(node->in[0]);
     if (node->op->collective == TTI_COLLECTIVE_SUM) return 2 * share * in;
@@ -250,4 +250,4 @@ tutti_status tti_collective_check(const tti_program *program, const tutti_comm *
 }
 
 const tti_kernel tti_collective_kernel = {
-    .op = "*", .name = "exchange", .scratch_bytes = scratch_bytes, .run = run_collective};
+    .op = "*", .name = "collective", .scratch_bytes = scratch_bytes, .run = run_collective};

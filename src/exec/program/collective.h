@@ -4,33 +4,33 @@
 
 #include "backend/backend.h"
 #include "passes/plan.h"
-#include "passes/tensor/norm_exchange.h"
+#include "passes/tensor/collective_norm.h"
 #include "tutti/comm.h"
 
 typedef struct tti_device_tp tti_device_tp;
 
 typedef struct tti_tp_calls {
-    /* The kernel of TTI_COLLECTIVE ops on a device.  Its state is the exchange, borrowed.  The same
+    /* The kernel of TTI_COLLECTIVE ops on a device.  Its state is borrowed.  The same
      * bits as exec/program/collective.h, which runs on the host. */
     const tti_kernel *kernel;
 
     /* The next collective does not overlap with kernels. */
     void (*alone)(tti_device_tp *tp);
 
-    /* Later computation waits for all exchanges so far. */
+    /* Later computation waits for all collectives so far. */
     tutti_status (*wait)(tti_device_tp *tp);
 
     /* Whether the steps of a norm between collectives can run as one; and runs them: later kernels
      * wait for it, or, if overlapped, for everything but the rows of the other worker, which arrive
      * before wait. */
     bool (*joins)(const tti_device_tp *tp, const tti_program *program,
-                  const tti_norm_exchange *joint);
+                  const tti_collective_norm *joint);
     tutti_status (*norm)(tti_device_tp *tp, tti_device_norm *norm, bool overlapped);
 
     /* The step of the program whose product sends the terms of the norm at step s, by push; -1:
      * there is none.  If norms are joined. */
     int (*product)(const tti_device_tp *tp, const tti_program *program, int s,
-                   const tti_norm_exchange *joint);
+                   const tti_collective_norm *joint);
 
     /* The offset in the arena of terms sent by others. */
     size_t (*inbox)(const tti_device_tp *tp);
@@ -40,14 +40,14 @@ typedef struct tti_tp_calls {
      * arrived; and marks it: after a norm that ran with overlapped set, and was pulled.  Steps that
      * overwrite the norm's result must wait: the own rows may still be being sent. */
     bool (*may_pull)(const tti_device_tp *tp, const tti_node *product,
-                     const tti_norm_exchange *joint);
+                     const tti_collective_norm *joint);
     tutti_status (*pull)(tti_device_tp *tp, const tti_device_push *pull);
 
-    /* The group of devices that exchange by themselves; NULL: they do through the host. */
+    /* The group of devices that run collectives themselves; NULL: the host runs them. */
     void *(*group)(const tti_device_tp *tp);
 } tti_tp_calls;
 
-/* An exchange begins with a pointer to its table. */
+/* The state of a device's collectives begins with a pointer to its table. */
 static inline const tti_tp_calls *tti_tp_calls_of(const tti_device_tp *tp) {
     return *(const tti_tp_calls *const *)(const void *)tp;
 }
@@ -56,7 +56,7 @@ static inline const tti_tp_calls *tti_tp_calls_of(const tti_device_tp *tp) {
 
 /* The role of a program's step in a norm between collectives. */
 typedef struct tti_joint_step {
-    tti_norm_exchange norm; /* that begins here; n_steps 0: none does */
+    tti_collective_norm norm; /* that begins here; n_steps 0: none does */
     int to;     /* of a product that pushes its terms to a norm: the step of the norm; else 0 */
     int from;   /* of that norm: the product's step */
     bool pulls; /* of a norm: rows may arrive after the next step has begun */
@@ -85,7 +85,7 @@ size_t tti_joint_bytes(const tti_program *program, int s);
  * be looked at. */
 extern const tti_kernel tti_collective_kernel;
 
-/* How the whole value of an exchange lies in memory: [n_rows][workers][part_bytes]; of a sum it is
+/* How the whole value of a collective lies in memory: [n_rows][workers][part_bytes]; of a sum it is
  * one part. */
 void tti_collective_rows(const tti_node *node, size_t *n_rows, size_t *part_bytes);
 
@@ -102,7 +102,7 @@ TUTTI_NODISCARD tutti_status tti_compute_thread_comms_create(tutti_comm *axis,
                                                              tutti_comm ***out);
 void tti_compute_thread_comms_destroy(tutti_comm **comms, int n_compute_threads);
 
-/* Bytes that a worker of n sends at a node that exchanges values; -1: it exchanges none. */
-double tti_exchange_bytes(const tti_node *node, int n);
+/* Bytes that a worker of n sends at a collective; -1: node is no collective. */
+double tti_collective_bytes(const tti_node *node, int n);
 
 #endif /* TTI_EXEC_COLLECTIVE_H */

@@ -195,11 +195,11 @@ struct tti_instance {
     bound_step *steps; /* [program->n_steps] */
     patch *patches;
     int n_patches;
-    tti_joint_step *joints; /* [program->n_steps]; NULL: there is no norm between exchanges */
+    tti_joint_step *joints; /* [program->n_steps]; NULL: no norm lies between collectives */
     bool *waits; /* [program->n_steps]: for overlapped collectives; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
-    int64_t exchanged_ns;         /* at exchanges of the host, since that was asked for */
+    int64_t collective_ns;        /* in collectives of the host, since the last call of take */
     _Atomic int32_t *layer_place; /* of the flight recorder; NULL: none */
     int first_layer;
 };
@@ -247,7 +247,7 @@ static tutti_status fail_alone(void *state, const tti_kargs *a) {
 
 /* For a device program that is only inspected. */
 static const tti_kernel kernel_of_nobody = {
-    .op = "*", .name = "exchange", .scratch_bytes = no_scratch, .run = fail_alone};
+    .op = "*", .name = "collective", .scratch_bytes = no_scratch, .run = fail_alone};
 
 static const tti_kernel *collective_kernel(const tti_instance *it) {
     if (!it->desc.backend->device) return &tti_collective_kernel;
@@ -295,9 +295,9 @@ static tutti_status build_instance(tti_instance *it) {
     it->results = it->desc.backend->alloc(program->result_bytes + 64);
     if (!it->steps || !it->patches || !it->consts || !it->results)
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    tti_norm_exchange joint;
+    tti_collective_norm joint;
     for (int s = 0; it->desc.tp && s < program->n_steps; s++) {
-        if (!tti_norm_exchange_at(program, s, &joint)) continue;
+        if (!tti_collective_norm_at(program, s, &joint)) continue;
         if (!tti_tp_calls_of(it->desc.tp)->joins(it->desc.tp, program, &joint)) continue;
         if (!it->joints) it->joints = calloc((size_t)program->n_steps + 1, sizeof *it->joints);
         if (!it->joints) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
@@ -404,9 +404,9 @@ static tutti_status run_step(bound_step *step, const tti_run *run) {
     return step->kernel->run(step->state, &step->args);
 }
 
-int64_t tti_instance_collect_exchanged(tti_instance *it) {
-    int64_t t_ns = it->exchanged_ns;
-    it->exchanged_ns = 0;
+int64_t tti_instance_take_collective_ns(tti_instance *it) {
+    int64_t t_ns = it->collective_ns;
+    it->collective_ns = 0;
     return t_ns;
 }
 
@@ -414,10 +414,10 @@ int64_t tti_instance_collect_exchanged(tti_instance *it) {
 static tutti_status run_named(tti_instance *it, bound_step *step, const tti_run *run) {
     const tti_device_ops *device = it->desc.backend->device;
     if (step->kernel == &tti_collective_kernel) {
-        /* An exchange of the host, which waits for others. */
+        /* A collective of the host, which waits for other workers. */
         int64_t start = tti_now_ns();
         tutti_status st = run_step(step, run);
-        it->exchanged_ns += tti_now_ns() - start;
+        it->collective_ns += tti_now_ns() - start;
         return st;
     }
     if (!device || !device->queues.range) return run_step(step, run);
@@ -428,7 +428,7 @@ static tutti_status run_named(tti_instance *it, bound_step *step, const tti_run 
     return st;
 }
 
-static tti_device_norm forward_of(const tti_norm_exchange *joint, const bound_step *first) {
+static tti_device_norm forward_of(const tti_collective_norm *joint, const bound_step *first) {
     const bound_step *norm = first + joint->n_steps - 2;
     return (tti_device_norm){.branch = joint->branch,
                              .bias = joint->bias ? first[1].in[1] : NULL,
@@ -440,7 +440,7 @@ static tti_device_norm forward_of(const tti_norm_exchange *joint, const bound_st
                              .rstd = norm->out[3]};
 }
 
-static tti_device_norm backward_of(const tti_norm_exchange *joint, const bound_step *first) {
+static tti_device_norm backward_of(const tti_collective_norm *joint, const bound_step *first) {
     const bound_step *grads = first + 1;
     return (tti_device_norm){.x = grads->in[1],
                              .residual = joint->norm->n_in > 5 ? grads->in[5] : NULL,
@@ -475,7 +475,7 @@ static bool is_pushed(const tti_instance *it, int s, int first) {
 
 /* Product s, of rows as the norm at step of has them. */
 static tti_device_push rows_of(tti_instance *it, int s, int of, const tti_run *run) {
-    const tti_norm_exchange *norm = &it->joints[of].norm;
+    const tti_collective_norm *norm = &it->joints[of].norm;
     bound_step *step = &it->steps[s];
     step->args.run = run;
     return (tti_device_push){.kernel = step->kernel,
@@ -499,7 +499,7 @@ static tutti_status run_pull(tti_instance *it, int s, int from, const tti_run *r
 
 /* Runs the steps from s on as one. kept: whether the next one may be pulled. */
 static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushed, bool *kept) {
-    const tti_norm_exchange *joint = &it->joints[s].norm;
+    const tti_collective_norm *joint = &it->joints[s].norm;
     int next = s + joint->n_steps;
     bool overlapped = next < last && (it->joints[s].pulls || !it->waits[next]);
     const tti_buf *bufs = it->desc.program->bufs;
@@ -537,11 +537,11 @@ tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int fi
         int n = joint ? it->joints[s].norm.n_steps : 1, to = pushes_to(it, s, last);
         if (from < 0) {
             /* Before a step: waits until collectives on its inputs and outputs are complete. */
-            bool is_exchange = (it->desc.program->steps[s]->op->traits & TTI_COLLECTIVE) != 0;
+            bool is_collective = (it->desc.program->steps[s]->op->traits & TTI_COLLECTIVE) != 0;
             if (it->waits) {
                 if (it->waits[s]) TTI_TRY(wait_for_all(it));
                 bool is_last = s + 1 == it->desc.program->n_steps;
-                if (is_exchange && (is_last || it->waits[s + 1]))
+                if (is_collective && (is_last || it->waits[s + 1]))
                     tti_tp_calls_of(it->desc.tp)->alone(it->desc.tp);
             }
         }

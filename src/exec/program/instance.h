@@ -120,8 +120,8 @@ tutti_status tti_instance_run_range(tti_instance *instance, const tti_run *run, 
  * nothing is stored. */
 void tti_instance_show_layers(tti_instance *instance, _Atomic int32_t *place, int first_layer);
 
-/* How long it was at exchanges of the host since the last call, in nanoseconds. */
-int64_t tti_instance_collect_exchanged(tti_instance *instance);
+/* Returns the time in collectives of the host since the last call, in nanoseconds. */
+int64_t tti_instance_take_collective_ns(tti_instance *instance);
 
 int tti_instance_n_steps(const tti_instance *instance);
 const tti_node *tti_instance_node(const tti_instance *instance, int step);

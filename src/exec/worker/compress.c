@@ -227,7 +227,7 @@ static tutti_status add_pairs(const work *w, int s, const pair *pairs) {
 }
 
 /* All workers' pairs, added in the order of the workers. */
-static tutti_status exchange_pairs(const work *w) {
+static tutti_status all_gather_pairs(const work *w) {
     tti_compress *c = w->c;
     size_t first = c->packings[w->begin].pair, n = c->packings[w->end].pair - first;
     if (n == 0) return TUTTI_OK;
@@ -318,7 +318,7 @@ tutti_status tti_compress_reduce(tti_exec *x, float *sum, size_t first, size_t n
     while (w.begin < plan->n_slots && plan->slots[w.begin].first < first) w.begin++;
     for (w.end = w.begin; w.end < plan->n_slots && plan->slots[w.end].first < first + n_elems;)
         w.end++;
-    TTI_TRY(exchange_pairs(&w));
+    TTI_TRY(all_gather_pairs(&w));
     const packing *begin = &w.c->packings[w.begin], *end = &w.c->packings[w.end];
     for (int s = w.begin; s < w.end; s++) fill_first(&w, s);
     TTI_TRY(all_reduce(&w, w.c->first + begin->first, end->first - begin->first));

@@ -112,7 +112,7 @@ static tutti_status reduce_vector(tti_exec *x, bool vote) {
                             &tally->sums[tally->n_sums - 1]);
 }
 
-tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote, const tti_step_result *before) {
+tutti_status tti_exec_reduce_sums(tti_exec *x, bool vote, const tti_step_result *before) {
     const tti_setup *setup = tti_setup_of(x);
     int64_t start = tti_now_ns();
     TTI_TRY(tti_tally_of(x)->totals ? find_totals(x, vote, before) : reduce_vector(x, vote));

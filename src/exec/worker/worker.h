@@ -275,7 +275,7 @@ int tti_n_sums(const tti_setup *setup);
 size_t tti_n_shard_sums(const tti_setup *setup);
 
 /* The sums of all shards [V][tti_n_sums], as they are, or set to 0; and the number of votes, of
- * this worker before tti_exec_exchange_sums and of all after it. */
+ * this worker before tti_exec_reduce_sums and of all after it. */
 double *tti_exec_sums(const tti_exec *exec);
 double *tti_exec_clear_sums(tti_exec *exec);
 void tti_exec_set_votes(tti_exec *exec, double n);
@@ -324,7 +324,7 @@ tutti_status tti_exec_alloc_sums(tti_exec *exec);
 
 /* Reduces sums, hash and votes over the workers.  before: of an evaluation so far, to which
  * tti_exec_add_sums then adds; NULL: a step. */
-tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote, const tti_step_result *before);
+tutti_status tti_exec_reduce_sums(tti_exec *exec, bool vote, const tti_step_result *before);
 /* The sums over all shards, added to those of an evaluation; and those of a step, with its metrics.
  */
 void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);

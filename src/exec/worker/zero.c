@@ -194,7 +194,7 @@ void tti_sharded_fini(const tti_setup *setup, tti_sharded **of_worker) {
 
 /* ---- hashes ---- */
 
-tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own) {
+tutti_status tti_sharded_gather_hashes(tti_exec *x, uint64_t own) {
     const tti_setup *setup = tti_setup_of(x);
     tti_param_hashes *hashes = tti_sharded_of(x)->hashes;
     hashes->own = own;

@@ -75,7 +75,7 @@ void tti_sharded_keep_sum(tti_exec *x, int bucket);
 int tti_sharded_idle_shard_groups(const tti_exec *x);
 
 /* The hash of all parameters, from the hashes of own blocks: stored in sharded->hashes. */
-tutti_status tti_sharded_exchange_hash(tti_exec *x, uint64_t own);
+tutti_status tti_sharded_gather_hashes(tti_exec *x, uint64_t own);
 
 /* The same from the parameters as they are in memory. */
 tutti_status tti_sharded_rehash(tti_exec *x);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "passes/tensor/norm_exchange.h"
+#include "passes/tensor/collective_norm.h"
 
 enum { ALIGN = 64 };
 
@@ -152,9 +152,9 @@ static void find_lives(memplan *m) {
 /* If several steps run as one, their inputs live until the last of them, and their outputs from the
  * first on. */
 static void extend_lives(memplan *m) {
-    tti_norm_exchange joint;
+    tti_collective_norm joint;
     for (int s = 0; s < m->program->n_steps; s++) {
-        if (!tti_norm_exchange_at(m->program, s, &joint)) continue;
+        if (!tti_collective_norm_at(m->program, s, &joint)) continue;
         int last = s + joint.n_steps - 1;
         for (int t = s; t <= last; t++) {
             const tti_node *node = m->program->steps[t];

@@ -2,12 +2,12 @@
  * values, and the collectives between them.
  *
  * Runs before autodiff.  A whole value has a whole gradient, a part has that part of it, a partial
- * sum has the gradient of the sum; the gradients of the collectives (ops/exchange.c) preserve this.
- * In one case there is communication only backward: a value that all workers have and whose readers
- * divide the work (tensor_copy).  Where parts along a sample's elements suffice, as for the norms,
- * dropouts and sums between two layers, values stay divided (Korthikanti et al. 2022): a
- * reduce-scatter gives each worker its part, an all-gather joins the parts.  Graphs of all workers
- * differ in attributes only. */
+ * sum has the gradient of the sum; the gradients of the collectives (ops/tensor_collectives.c)
+ * preserve this. In one case there is communication only backward: a value that all workers have
+ * and whose readers divide the work (tensor_copy).  Where parts along a sample's elements suffice,
+ * as for the norms, dropouts and sums between two layers, values stay divided (Korthikanti et al.
+ * 2022): a reduce-scatter gives each worker its part, an all-gather joins the parts.  Graphs of all
+ * workers differ in attributes only. */
 #include "passes/tensor/tensor.h"
 
 #include <stdlib.h>
@@ -25,9 +25,9 @@ typedef struct cutting {
     tutti_value **parts;           /* [n_values][TTI_N_CODES] */
 } cutting;
 
-/* ---- exchanges ---- */
+/* ---- collectives ---- */
 
-static tutti_value *exchange(cutting *c, const char *op, tutti_value *x, int dim) {
+static tutti_value *add_collective(cutting *c, const char *op, tutti_value *x, int dim) {
     tti_attr_arg attrs[] = {
         TTI_INT("n", c->axis.n), TTI_INT("index", c->axis.index), TTI_INT("dim", dim), {0}};
     if (dim < 0) attrs[2] = (tti_attr_arg){0};
@@ -41,9 +41,9 @@ static tutti_value *get_whole(cutting *c, const tutti_value *old) {
     if (have == TTI_CODE_WHOLE)
         *whole = own;
     else if (have == TTI_CODE_PARTIAL)
-        *whole = exchange(c, "tensor_all_reduce", own, -1);
+        *whole = add_collective(c, "tensor_all_reduce", own, -1);
     else
-        *whole = exchange(c, "tensor_all_gather", own, tti_cut_of(have).dim);
+        *whole = add_collective(c, "tensor_all_gather", own, tti_cut_of(have).dim);
     return *whole;
 }
 
@@ -64,8 +64,8 @@ static tutti_value *get_part(cutting *c, const tutti_value *old, tti_cut_code ne
     int dim = tti_cut_of(need).dim;
     bool from_terms = c->division->lie[old->id] == TTI_CODE_PARTIAL && !c->whole[old->id];
     if (*part) return *part;
-    *part = from_terms ? exchange(c, "tensor_reduce_scatter", tti_mapped(&c->rw, old), dim)
-                       : exchange(c, "tensor_slice", get_whole(c, old), dim);
+    *part = from_terms ? add_collective(c, "tensor_reduce_scatter", tti_mapped(&c->rw, old), dim)
+                       : add_collective(c, "tensor_slice", get_whole(c, old), dim);
     return *part;
 }
 
@@ -79,7 +79,7 @@ static tutti_value *get(cutting *c, const tutti_value *old, tti_cut_code need, b
     if (!*copied && tti_code_is_split(c->division->lie[old->id]) && !c->whole[old->id])
         *copied = gather_for_work(c, old);
     else if (!*copied)
-        *copied = exchange(c, "tensor_copy", get_whole(c, old), -1);
+        *copied = add_collective(c, "tensor_copy", get_whole(c, old), -1);
     return *copied;
 }
 
@@ -141,8 +141,8 @@ static tutti_value *emit_bias_after(cutting *c, const tti_node *node, const tti_
     int n_dims = node->out[0]->type.shape.n_dims, dim = tti_cut_of(strategy->out[0]).dim;
     bool whole = strategy->out[0] == TTI_CODE_WHOLE;
     emit_same(c, node, node->n_in - 1, in, terms);
-    sum = whole ? exchange(c, "tensor_all_reduce", terms[0], -1)
-                : exchange(c, "tensor_reduce_scatter", terms[0], dim);
+    sum = whole ? add_collective(c, "tensor_all_reduce", terms[0], -1)
+                : add_collective(c, "tensor_reduce_scatter", terms[0], dim);
     if (bias && (node->op->traits & TTI_CHANNELS_LAST) && n_dims > 2) {
         tutti_shape planes = {.n_dims = n_dims - 1, .dim = {bias->type.shape.dim[0]}};
         for (int d = 1; d < planes.n_dims; d++) planes.dim[d] = 1;

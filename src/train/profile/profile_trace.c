@@ -229,14 +229,14 @@ static void print_traffic(const char *name, const tti_traffic_time *t, int n_ste
                    us > 0 ? 100 * hidden / us : 0);
 }
 
-enum { MOST_EXCHANGES = 6, MOST_RANKS = 8 };
+enum { MOST_COLLECTIVES = 6, MOST_RANKS = 8 };
 
 /* The kinds of collectives of the selected rank, the slowest first; GB/s: bytes read and written on
  * its side. */
-static tutti_status print_exchanges(const tti_profiled *p, tti_str *out) {
+static tutti_status print_collectives(const tti_profiled *p, tti_str *out) {
     const tti_worker_spans *t = &p->ranks[p->shown];
     int n_rows = 0, n_steps = TTI_MAX(tti_spans_n_steps(t), 1);
-    int most = p->max_rows == INT_MAX ? INT_MAX : MOST_EXCHANGES; /* --all */
+    int most = p->max_rows == INT_MAX ? INT_MAX : MOST_COLLECTIVES; /* --all */
     row *rows = calloc((size_t)t->head.n_labels + 1, sizeof *rows);
     if (!rows) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     for (int64_t i = 0; i < t->head.n_spans; i++) {
@@ -302,7 +302,7 @@ static tutti_status print_between(const tti_profiled *p, tti_str *out) {
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++) {
         if (times[k].n_spans > 0)
             print_traffic(tti_traffic_name((tti_span_kind)k), &times[k], n_steps, out);
-        if (k == TTI_SPAN_LAYERS) TTI_TRY(print_exchanges(p, out));
+        if (k == TTI_SPAN_LAYERS) TTI_TRY(print_collectives(p, out));
     }
     for (int r = 0; r < p->n_ranks && (r < MOST_RANKS || p->max_rows == INT_MAX); r++)
         TTI_TRY(print_rank(p, r, out));

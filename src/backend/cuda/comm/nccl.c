@@ -371,8 +371,8 @@ tutti_status tti_nccl_gather(tti_nccl *it, const void *src, void *dst, size_t n_
                  "ncclAllGather");
 }
 
-tutti_status tti_nccl_exchange(tti_nccl *it, const tti_nccl_message *messages, int n_messages,
-                               cudaStream_t stream) {
+tutti_status tti_nccl_send_recv(tti_nccl *it, const tti_nccl_message *messages, int n_messages,
+                                cudaStream_t stream) {
     TTI_TRY(check(nccl.ncclGroupStart(), "ncclGroupStart"));
     int result = NCCL_SUCCESS;
     for (int i = 0; i < n_messages && result == NCCL_SUCCESS; i++) {

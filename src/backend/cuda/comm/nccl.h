@@ -59,8 +59,8 @@ tutti_status tti_nccl_gather(tti_nccl *nccl, const void *src, void *dst, size_t 
                              cudaStream_t stream);
 
 /* All messages together; those between two ranks match in order. */
-tutti_status tti_nccl_exchange(tti_nccl *nccl, const tti_nccl_message *messages, int n_messages,
-                               cudaStream_t stream);
+tutti_status tti_nccl_send_recv(tti_nccl *nccl, const tti_nccl_message *messages, int n_messages,
+                                cudaStream_t stream);
 
 /* "NCCL 2.28.9", or "no NCCL (why)". */
 void tti_nccl_describe(tti_str *str);

@@ -169,7 +169,7 @@ static tutti_status sum_chunk(group *g, int64_t which, const tti_chunk *chunks,
         terms.data[t] =
             rank == g->peers.rank ? g->sent[partial] + at : g->chunks + g->chunk * slot++;
     }
-    TTI_TRY(tti_nccl_exchange(g->nccl, list, list_chunks(g, which, chunks, list), stream));
+    TTI_TRY(tti_nccl_send_recv(g->nccl, list, list_chunks(g, which, chunks, list), stream));
     return tti_cuda_check(
         tti_launch_terms_sum(&terms, tti_peers_sum_of(g, which, mine), mine.n_elems, stream),
         "sum");
@@ -191,7 +191,7 @@ static tutti_status sum_by_moving(group *g, size_t first, size_t n, const tti_ch
     if (n % (4 * (size_t)g->peers.n_ranks) == 0)
         return tti_nccl_gather(g->nccl, sum + mine.first, sum + first, mine.n_elems * sizeof *sum,
                                stream);
-    return tti_nccl_exchange(g->nccl, list, list_sums(g, chunks, sum, list), stream);
+    return tti_nccl_send_recv(g->nccl, list, list_sums(g, chunks, sum, list), stream);
 }
 
 static tutti_status sum_rounded_by_library(group *g, size_t first, size_t n, cudaStream_t stream) {
@@ -353,7 +353,7 @@ tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *
                                    overlapped, stream),
             "peers_fetch");
     TTI_TRY(keep_partition(g, &partitions, stream));
-    return tti_nccl_exchange(g->nccl, list, list_partitions(g, which, &partitions, list), stream);
+    return tti_nccl_send_recv(g->nccl, list, list_partitions(g, which, &partitions, list), stream);
 }
 
 /* ---- small vectors ---- */
@@ -399,7 +399,7 @@ tutti_status tti_cuda_report_sums(const tti_device_step_sums *step_sums) {
     return tti_cuda_check(tti_launch_report_sums(step_sums, tti_cuda_stream()), "report_sums");
 }
 
-/* ---- exchanges ---- */
+/* ---- tensor parallel collectives ---- */
 
 const tti_peers_view *tti_cuda_tp_view(const void *state, size_t *n_bytes) {
     const group *g = state;

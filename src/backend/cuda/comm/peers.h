@@ -22,7 +22,7 @@ enum {
     TTI_PEERS_MAX = 16,
     TTI_PEERS_TERMS = 64,
     TTI_PEERS_BLOCKS = 128,   /* of a channel, at most */
-    TTI_TP_BLOCKS = 132,      /* of an exchange inside a step, at most */
+    TTI_TP_BLOCKS = 132,      /* of a collective inside a step, at most */
     TTI_PEERS_SEGMENT = 1024, /* words that a block gathers at once */
     TTI_PEERS_SLOTS = 2048,
     TTI_PEERS_NUMBERS = 256, /* most numbers that ranks exchange with an update */

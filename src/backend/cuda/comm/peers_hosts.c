@@ -68,7 +68,7 @@ static tutti_status move_partitions(const group *g, const tti_peer_message *list
                                          .out = list[i].sends ? outs : NULL,
                                          .in = list[i].sends ? NULL : ins[list[i].owner],
                                          .n_bytes = list[i].n_elems * sizeof(float)};
-    return tti_nccl_exchange(g->nccl, messages, n, stream);
+    return tti_nccl_send_recv(g->nccl, messages, n, stream);
 }
 
 static tutti_status move_leaves(const group *g, const tti_chunk *partitions, cudaStream_t stream) {
@@ -80,7 +80,7 @@ static tutti_status move_leaves(const group *g, const tti_chunk *partitions, cud
                                          .out = list[i].sends ? g->staging + list[i].at : NULL,
                                          .in = list[i].sends ? NULL : g->staging + list[i].at,
                                          .n_bytes = list[i].n_elems * sizeof(float)};
-    return tti_nccl_exchange(g->nccl, messages, n, stream);
+    return tti_nccl_send_recv(g->nccl, messages, n, stream);
 }
 
 /* All leaves over the own partition. */

@@ -26,7 +26,7 @@ __device__ __forceinline__ void tti_tp_barrier(const tti_peers_view &v, uint64_t
     __syncthreads();
 }
 
-/* Barriers before this exchange. */
+/* Barriers before this collective. */
 __device__ __forceinline__ uint64_t tti_tp_epoch(const tti_peers_view &v) {
     return v.arena[v.rank]->tp_epochs[blockIdx.x];
 }

@@ -23,7 +23,7 @@ cudaError_t tti_launch_tp(const tti_peers_view *view, const tti_tp_collective *t
 
 enum { TTI_NORM_RANKS = 2 };
 
-/* A norm between two exchanges, or its gradient, as tti_device_norm. */
+/* A norm between two collectives, or its gradient, as tti_device_norm. */
 typedef struct tti_tp_norm {
     const void *terms[TTI_NORM_RANKS]; /* of each rank: [n_blocks][n_ranks][n_rows][width]; pushed:
                                           the other's [n_blocks][n_rows][width] */
@@ -49,7 +49,7 @@ cudaError_t tti_launch_tp_norm_grad(const tti_peers_view *view, const tti_tp_nor
                                     const tti_cuda_norm_grad *grad, cudaStream_t stream);
 cudaError_t tti_launch_tp_norm_grad_load(void);
 
-/* Waits until the other rank has ended as many exchanges and said so in rows_arrived. */
+/* Waits until rows_arrived shows that the other rank has ended as many collectives. */
 cudaError_t tti_launch_tp_rows_arrived(const tti_peers_view *view, cudaStream_t stream);
 
 /* peers.c: the first source of a rank of such a group, as it is seen here. */

@@ -278,7 +278,7 @@ tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *b, double *
 
 tutti_status tti_device_host_staged_sums(tti_device_host_staged *b, double *sums, bool vote) {
     TTI_TRY(tti_device_host_staged_copy_sums(b, sums));
-    TTI_TRY(tti_exec_exchange_sums(b->x, vote, NULL));
+    TTI_TRY(tti_exec_reduce_sums(b->x, vote, NULL));
     b->summed_ns = tti_now_ns();
     return tti_device_host_staged_put_sums(b, sums);
 }

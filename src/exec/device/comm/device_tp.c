@@ -15,7 +15,7 @@
 #include "exec/device/state/device_state.h"
 #include "exec/program/exec_program.h"
 #include "exec/worker/worker.h"
-#include "passes/tensor/norm_exchange.h"
+#include "passes/tensor/collective_norm.h"
 
 enum { TP_ALIGN = 256 };
 
@@ -42,7 +42,7 @@ struct tti_device_tp {
     bool pulled; /* own rows are still being sent: a product waited only for those of others */
 };
 
-/* The most bytes that an exchange of a program takes, gives and needs. */
+/* The largest input, output and scratch of a program's collectives, in bytes. */
 typedef struct room {
     size_t in, out, scratch;
     bool any, adds_floats;
@@ -94,7 +94,8 @@ static tutti_status alloc_host(tti_device_tp *e) {
     e->out = e->ops->memory.alloc_host(TTI_MAX(r.out, (size_t)1));
     e->scratch = malloc(r.scratch + 1);
     if (e->in && e->out && e->scratch) return TUTTI_OK;
-    return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory for exchanges", r.in + r.out);
+    return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory for collectives",
+                    r.in + r.out);
 }
 
 /* Earlier kernels may wait for another stage. */
@@ -104,7 +105,7 @@ static tutti_status await_host(const tti_device_tp *e) {
     return e->ops->queues.await_host_event(TTI_EVENT_TP);
 }
 
-static tutti_status exchange_on_host(const tti_device_tp *e, const tti_kargs *a, size_t n_bytes) {
+static tutti_status run_on_host(const tti_device_tp *e, const tti_kargs *a, size_t n_bytes) {
     void *in = e->in, *out = e->out;
     const tti_kargs host = {
         .node = a->node, .in = &in, .out = &out, .scratch = e->scratch, .run = a->run};
@@ -124,7 +125,7 @@ static bool is_needed(const tti_setup *setup, const room *r) {
     return r->any || (mesh && mesh->tensor && mesh->size.stage > 1);
 }
 
-/* Whether steps can be recorded with exchanges of floats in them.  The same on all workers. */
+/* Whether a captured graph can hold collectives of floats.  The same on all workers. */
 static bool is_wanted(const tti_setup *setup) {
     const tti_device_ops *ops = setup->desc.backend->device;
     bool can = ops->collectives.connect && ops->collectives.tp_collective;
@@ -142,30 +143,30 @@ static size_t most_tp_bytes(const tti_setup *setup, const room *r) {
     return (n_bytes + TP_ALIGN - 1) / TP_ALIGN * TP_ALIGN;
 }
 
-/* ---- norms between exchanges ---- */
+/* ---- norms between collectives ---- */
 
 static uint64_t mix(uint64_t hash, uint64_t word) {
     return (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
 }
 
 /* Whether the arena contains everything of a norm that the others access. */
-static bool is_reached(const tti_program *program, const tti_norm_exchange *joint) {
+static bool is_reached(const tti_program *program, const tti_collective_norm *joint) {
     return program->bufs[joint->scatter->in[0]->id].space == TTI_SPACE_ARENA &&
            program->bufs[joint->gather->out[0]->id].space == TTI_SPACE_ARENA;
 }
 
 static int product_of(const tti_device_ops *ops, const tti_program *program, int s,
-                      const tti_norm_exchange *joint) {
-    int p = ops->fusions.can_push ? tti_norm_exchange_product(program, s) : -1;
+                      const tti_collective_norm *joint) {
+    int p = ops->fusions.can_push ? tti_collective_norm_product(program, s) : -1;
     return p >= 0 && ops->fusions.can_push(program->steps[p], (size_t)joint->n_rows) ? p : -1;
 }
 
 /* Bytes of the largest value that is sent to an inbox. */
 static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program) {
-    tti_norm_exchange joint;
+    tti_collective_norm joint;
     size_t most = 0;
     for (int s = 0; s < program->n_steps; s++) {
-        if (!tti_norm_exchange_at(program, s, &joint) || !is_reached(program, &joint)) continue;
+        if (!tti_collective_norm_at(program, s, &joint) || !is_reached(program, &joint)) continue;
         if (product_of(ops, program, s, &joint) < 0) continue;
         most = TTI_MAX(most, tti_value_n_bytes(joint.scatter->out[0]));
     }
@@ -185,9 +186,9 @@ size_t tti_device_tp_bytes(const tti_setup *setup) {
 
 /* A digest of the offsets that the others access; 0: there is no norm between collectives. */
 static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *program, uint64_t hash) {
-    tti_norm_exchange joint;
+    tti_collective_norm joint;
     for (int s = 0; s < program->n_steps; s++) {
-        if (!tti_norm_exchange_at(program, s, &joint) || !is_reached(program, &joint)) continue;
+        if (!tti_collective_norm_at(program, s, &joint) || !is_reached(program, &joint)) continue;
         hash = mix(hash, (uint64_t)(product_of(ops, program, s, &joint) + 1));
         hash = mix(mix(hash, (uint64_t)s), program->bufs[joint.scatter->in[0]->id].offset);
         hash = mix(hash, program->bufs[joint.gather->out[0]->id].offset) | 1;
@@ -218,12 +219,12 @@ static tutti_status alloc_arena(tti_device_tp *e) {
 void *tti_device_tp_arena(const tti_device_tp *e) { return e ? e->arena : NULL; }
 
 static bool joins(const tti_device_tp *e, const tti_program *program,
-                  const tti_norm_exchange *joint) {
+                  const tti_collective_norm *joint) {
     return e && e->group && e->joins && is_reached(program, joint);
 }
 
 static int product_before(const tti_device_tp *e, const tti_program *program, int s,
-                          const tti_norm_exchange *joint) {
+                          const tti_collective_norm *joint) {
     return product_of(e->ops, program, s, joint);
 }
 
@@ -350,8 +351,8 @@ static tutti_status end_alone(tti_device_tp *e) {
     return e->ops->queues.sync();
 }
 
-static tutti_status enqueue_exchange(tti_device_tp *e, const tti_tp_collective *tp,
-                                     tti_span_id id) {
+static tutti_status enqueue_collective(tti_device_tp *e, const tti_tp_collective *tp,
+                                       tti_span_id id) {
     bool alone = e->alone;
     TTI_TRY(put_alone(e));
     TTI_TRY(e->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
@@ -400,7 +401,7 @@ static tutti_status push(tti_device_tp *e, const tti_device_push *push) {
 }
 
 static bool may_pull(const tti_device_tp *e, const tti_node *product,
-                     const tti_norm_exchange *joint) {
+                     const tti_collective_norm *joint) {
     return e->ops->fusions.can_pull && product->in[0] == joint->gather->out[0] &&
            e->ops->fusions.can_pull(product, (size_t)joint->n_rows);
 }
@@ -419,7 +420,7 @@ tutti_status tti_device_tp_sum(tti_device_tp *e, double *terms, size_t n) {
                                   .n_rows = 1,
                                   .part_bytes = n * sizeof *terms};
     alone(e);
-    TTI_TRY(enqueue_exchange(e, &tp, tti_span_sums("collective between devices")));
+    TTI_TRY(enqueue_collective(e, &tp, tti_span_sums("collective between devices")));
     return tti_device_tp_wait(e);
 }
 
@@ -434,7 +435,7 @@ static size_t no_scratch(const tti_node *node, const void *state) {
     return 0;
 }
 
-static tutti_status run_exchange(void *state, const tti_kargs *a) {
+static tutti_status run_on_device_or_host(void *state, const tti_kargs *a) {
     tti_device_tp *e = state;
     if (!e->group) {
         bool sums = a->node->op->collective == TTI_COLLECTIVE_SUM;
@@ -446,7 +447,7 @@ static tutti_status run_exchange(void *state, const tti_kargs *a) {
         TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_span_layers("values to the host"), -1));
         TTI_TRY(await_host(e));
         int64_t start = tti_now_ns();
-        TTI_TRY(exchange_on_host(e, a, n_in));
+        TTI_TRY(run_on_host(e, a, n_in));
         int64_t end = tti_now_ns();
         tti_exec_waited(e->x, end - start);
         tti_span_id id = tti_span_node(TTI_SPAN_LAYERS, a->node, "collective through the host");
@@ -460,13 +461,13 @@ static tutti_status run_exchange(void *state, const tti_kargs *a) {
     tti_collective_rows(a->node, &tp.n_rows, &tp.part_bytes);
     if (tp.kind == TTI_COLLECTIVE_SUM) tp.part_bytes = sum_bytes(e, a->node);
     if (tp.part_bytes > 0 && tp.n_rows > 0)
-        return enqueue_exchange(e, &tp, between_devices(a->node));
+        return enqueue_collective(e, &tp, between_devices(a->node));
     e->alone = false;
     return TUTTI_OK;
 }
 
 static const tti_kernel kernel = {
-    .op = "*", .name = "exchange", .scratch_bytes = no_scratch, .run = run_exchange};
+    .op = "*", .name = "collective", .scratch_bytes = no_scratch, .run = run_on_device_or_host};
 
 static const tti_tp_calls calls = {
     .kernel = &kernel,

@@ -1,4 +1,4 @@
-/* exchange.c - messages between ranks through channels of two slots.
+/* send_recv.c - messages between ranks through channels of two slots.
  *
  * A short message, or one from memory that the peer cannot see, is copied through the bounce slots
  * piece by piece, copying in and out overlapped.  Otherwise the sender publishes the address of the
@@ -147,7 +147,7 @@ static tutti_status drain(shm_state *s, const batch *b) {
     return TUTTI_OK;
 }
 
-tutti_status tti_shm_exchange(void *state, tti_message *messages, int n_messages) {
+tutti_status tti_shm_send_recv(void *state, tti_message *messages, int n_messages) {
     shm_state *s = state;
     batch b = {messages, n_messages};
     for (;;) {

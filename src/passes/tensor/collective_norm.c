@@ -1,9 +1,9 @@
-/* norm_exchange.c - finds norms between two collectives of a tensor axis.
+/* collective_norm.c - finds norms between two collectives of a tensor axis.
  *
  * Values between the steps have only the next step as a reader, so code that computes all of them
  * at once need not store them.  It reads the inputs of the first step until the last output has
  * been made: memplan.c extends their lives accordingly. */
-#include "passes/tensor/norm_exchange.h"
+#include "passes/tensor/collective_norm.h"
 
 #include <string.h>
 
@@ -70,13 +70,13 @@ static bool gathers(const tti_node *node, const tutti_value *part) {
     return cuts_rows(node, "tensor_all_gather") && node->in[0] == part;
 }
 
-static bool is_grad_at(const tti_program *program, int s, tti_norm_exchange *out) {
+static bool is_grad_at(const tti_program *program, int s, tti_collective_norm *out) {
     tti_node *const *step = program->steps + s;
     if (!tti_is_norm_grad(step[1], step[0]->out[0], program->joins_grads)) return false;
     if (!is_read_alone(program->graph, step[0]->out[0], step[1])) return false;
     if (!gathers(step[2], step[1]->out[0])) return false;
     const tutti_shape *part = &step[0]->out[0]->type.shape;
-    *out = (tti_norm_exchange){.scatter = step[0], .norm = step[1], .gather = step[2]};
+    *out = (tti_collective_norm){.scatter = step[0], .norm = step[1], .gather = step[2]};
     out->is_grad = true;
     out->n_steps = 3;
     out->n_blocks = part->dim[0], out->n_rows = part->dim[1], out->width = part->dim[2];
@@ -97,7 +97,7 @@ static bool is_base_read_alone(const tutti_graph *g, const tutti_value *value,
     return true;
 }
 
-int tti_norm_exchange_product(const tti_program *program, int s) {
+int tti_collective_norm_product(const tti_program *program, int s) {
     const tti_node *scatter = program->steps[s];
     const tutti_value *base = tti_skip_views(scatter->in[0]);
     int p = s - 1;
@@ -108,14 +108,14 @@ int tti_norm_exchange_product(const tti_program *program, int s) {
     return is_base_read_alone(program->graph, base, scatter) ? p : -1;
 }
 
-bool tti_norm_exchange_at(const tti_program *program, int s, tti_norm_exchange *out) {
+bool tti_collective_norm_at(const tti_program *program, int s, tti_collective_norm *out) {
     const tutti_graph *g = program->graph;
     tti_node *const *step = program->steps + s;
     int left = program->n_steps - s, at = 1;
     if (!program->joins_norms || left < 3 || !cuts_rows(step[0], "tensor_reduce_scatter"))
         return false;
     if (is_grad_at(program, s, out)) return true;
-    tti_norm_exchange found = {.scatter = step[0]};
+    tti_collective_norm found = {.scatter = step[0]};
     const tutti_value *branch = step[0]->out[0];
     if (!is_low_row(branch)) return false;
     if (left > 3 && adds_bias(step[at], branch)) {

@@ -1,4 +1,4 @@
-/* exchange.c - the collectives of a tensor axis inside a step: sums, gathers, scatters.
+/* tensor_collectives.c - the collectives of a tensor axis inside a step: sums, gathers, scatters.
  *
  * Every worker runs its own graph over the same samples; a pass adds these ops where a value
  * changes from one placement to another (passes/tensor/tensor.c).  Their gradients are each other,
@@ -205,7 +205,7 @@ static const tti_sample rows_samples[] = {
 
 #define ONE_TO_ONE .n_in_min = 1, .n_in_max = 1, .n_out = 1, .cost = tti_cost_move
 
-const tti_op tti_ops_exchange[] = {
+const tti_op tti_ops_tensor_collectives[] = {
     {.name = "tensor_copy",
      .doc = "y = x on every worker; its gradient is the sum of the workers' dy",
      ONE_TO_ONE,

@@ -1,6 +1,6 @@
-/* norm_exchange_test.c - which steps are a norm between two exchanges, and that what others read
+/* collective_norm_test.c - which steps are a norm between two exchanges, and that what others read
  * and write meanwhile has places of its own. */
-#include "passes/tensor/norm_exchange.h"
+#include "passes/tensor/collective_norm.h"
 
 #include "passes/nets.h"
 
@@ -48,29 +48,29 @@ static tti_plan *plan_of(net_fn net, bool joins, int grads, tutti_dtype dtype, b
 }
 
 static int count(const tti_program *program, bool grads) {
-    tti_norm_exchange joint;
+    tti_collective_norm joint;
     int n = 0;
     for (int s = 0; s < program->n_steps; s++)
-        n += tti_norm_exchange_at(program, s, &joint) && joint.is_grad == grads;
+        n += tti_collective_norm_at(program, s, &joint) && joint.is_grad == grads;
     return n;
 }
 
 static int count_sums(const tti_program *program) {
-    tti_norm_exchange joint;
+    tti_collective_norm joint;
     int n = 0;
     for (int s = 0; s < program->n_steps; s++)
-        n += tti_norm_exchange_at(program, s, &joint) &&
+        n += tti_collective_norm_at(program, s, &joint) &&
              strcmp(joint.norm->op->name, "layer_norm_grads_sums") == 0;
     return n;
 }
 
 /* Products whose result only a collective reads. */
 static int count_products(const tti_program *program) {
-    tti_norm_exchange joint;
+    tti_collective_norm joint;
     int n = 0;
     for (int s = 0; s < program->n_steps; s++) {
-        if (!tti_norm_exchange_at(program, s, &joint)) continue;
-        int p = tti_norm_exchange_product(program, s);
+        if (!tti_collective_norm_at(program, s, &joint)) continue;
+        int p = tti_collective_norm_product(program, s);
         if (p < 0) continue;
         const char *op = program->steps[p]->op->name;
         assert_true(strcmp(op, "linear") == 0 || strcmp(op, "matmul") == 0);
@@ -90,8 +90,8 @@ static bool overlap(const tti_program *program, const tutti_value *a, const tutt
 
 /* All that is written from all that is read, and from each other. */
 static void check_apart(const tti_program *program, int s) {
-    tti_norm_exchange joint;
-    if (!tti_norm_exchange_at(program, s, &joint)) return;
+    tti_collective_norm joint;
+    if (!tti_collective_norm_at(program, s, &joint)) return;
     const tti_node *norm = joint.norm;
     const tutti_value *in[6] = {joint.scatter->in[0], norm->in[1 - joint.branch]}, *out[6];
     int n_in = 2, n_out = 0;
