@@ -35,14 +35,14 @@ typedef struct record {
     _Atomic uint64_t n_bytes, step;
     _Atomic uint64_t name[TTI_FLIGHT_NAME / 8];
     _Atomic int32_t layer;
-    _Atomic uint8_t lane, waits;
+    _Atomic uint8_t thread, waits;
     _Atomic uint16_t n_peers;
 } record;
 
-typedef struct lane_state {
+typedef struct thread_state {
     _Alignas(64) _Atomic uint64_t open; /* number of its operation; 0: none */
     _Atomic int32_t tid;
-} lane_state;
+} thread_state;
 
 /* One stack at a time: the reader clears n_frames, names the thread and sends it the signal. */
 typedef struct stack_place {
@@ -61,7 +61,7 @@ struct tti_flight {
     stack_place stack;
     _Alignas(64) _Atomic uint64_t n_ops, n_ended;
     _Atomic int32_t n_calls; /* that wait for other ranks now */
-    lane_state lanes[TTI_FLIGHT_LANES];
+    thread_state threads[TTI_FLIGHT_THREADS];
     _Alignas(64) record ring[TTI_FLIGHT_RECORDS];
     char layers[TTI_FLIGHT_LAYERS]
                [TTI_FLIGHT_LAYER_NAME]; /* sparse: untouched pages cost nothing */
@@ -236,11 +236,11 @@ static int own_tid(void) {
 
 void tti_flight_enter(tti_flight *f, const char *phase) {
     if (!f) return;
-    for (int i = 0; i < TTI_FLIGHT_LANES; i++) {
-        atomic_store(&f->lanes[i].open, 0);
-        atomic_store(&f->lanes[i].tid, 0);
+    for (int i = 0; i < TTI_FLIGHT_THREADS; i++) {
+        atomic_store(&f->threads[i].open, 0);
+        atomic_store(&f->threads[i].tid, 0);
     }
-    atomic_store(&f->lanes[TTI_LANE_MAIN].tid, own_tid());
+    atomic_store(&f->threads[TTI_THREAD_MAIN].tid, own_tid());
     for (int i = 0; i < TTI_FLIGHT_STEPS; i++) atomic_store(&f->step_ns[i], 0);
     atomic_store(&f->n_layers, 0);
     atomic_store(&f->n_calls, 0);
@@ -275,13 +275,15 @@ static void store(_Atomic int64_t *to, int64_t x) {
     atomic_store_explicit(to, x, memory_order_relaxed);
 }
 
-static int bounded(int lane) { return lane < TTI_FLIGHT_LANES ? lane : TTI_FLIGHT_LANES - 1; }
+static int bounded(int thread) {
+    return thread < TTI_FLIGHT_THREADS ? thread : TTI_FLIGHT_THREADS - 1;
+}
 
 enum { WAITS_FOR_PEERS = 1, WAITS_FOR_LOADS = 2, MAY_WAIT = 4 };
 
-void tti_flight_begin(tti_flight *f, int lane, const tti_flight_op *op) {
+void tti_flight_begin(tti_flight *f, int thread, const tti_flight_op *op) {
     if (!f) return;
-    lane = bounded(lane);
+    thread = bounded(thread);
     uint64_t seq = atomic_fetch_add_explicit(&f->n_ops, 1, memory_order_relaxed) + 1;
     record *r = &f->ring[seq % TTI_FLIGHT_RECORDS];
     atomic_store_explicit(&r->seq, 0, memory_order_relaxed);
@@ -292,33 +294,33 @@ void tti_flight_begin(tti_flight *f, int lane, const tti_flight_op *op) {
     atomic_store_explicit(&r->step, op->step, memory_order_relaxed);
     put_text(r->name, TTI_FLIGHT_NAME / 8, op->name);
     atomic_store_explicit(&r->layer, NO_LAYER, memory_order_relaxed);
-    atomic_store_explicit(&r->lane, (uint8_t)lane, memory_order_relaxed);
+    atomic_store_explicit(&r->thread, (uint8_t)thread, memory_order_relaxed);
     int waits = (op->waits_for_peers ? WAITS_FOR_PEERS : 0) |
                 (op->waits_for_loads ? WAITS_FOR_LOADS : 0) | (op->may_wait ? MAY_WAIT : 0);
     atomic_store_explicit(&r->waits, (uint8_t)waits, memory_order_relaxed);
     atomic_store_explicit(&r->n_peers, (uint16_t)op->n_peers, memory_order_relaxed);
     atomic_store_explicit(&r->seq, seq, memory_order_release);
-    atomic_store_explicit(&f->lanes[lane].tid, own_tid(), memory_order_relaxed);
-    atomic_store_explicit(&f->lanes[lane].open, seq, memory_order_release);
+    atomic_store_explicit(&f->threads[thread].tid, own_tid(), memory_order_relaxed);
+    atomic_store_explicit(&f->threads[thread].open, seq, memory_order_release);
 }
 
-/* The record of the lane's open operation; NULL: none, or the ring has passed it. */
-static record *open_record(tti_flight *f, int lane) {
-    uint64_t seq = atomic_load_explicit(&f->lanes[bounded(lane)].open, memory_order_acquire);
+/* The record of the thread's open operation; NULL: none, or the ring has passed it. */
+static record *open_record(tti_flight *f, int thread) {
+    uint64_t seq = atomic_load_explicit(&f->threads[bounded(thread)].open, memory_order_acquire);
     record *r = &f->ring[seq % TTI_FLIGHT_RECORDS];
     return seq && atomic_load_explicit(&r->seq, memory_order_acquire) == seq ? r : NULL;
 }
 
-void tti_flight_end(tti_flight *f, int lane) {
+void tti_flight_end(tti_flight *f, int thread) {
     if (!f) return;
-    record *r = open_record(f, lane);
+    record *r = open_record(f, thread);
     if (r) store(&r->end_ns, tti_now_ns());
-    atomic_store_explicit(&f->lanes[bounded(lane)].open, 0, memory_order_release);
+    atomic_store_explicit(&f->threads[bounded(thread)].open, 0, memory_order_release);
     atomic_fetch_add_explicit(&f->n_ended, 1, memory_order_relaxed);
 }
 
-_Atomic int32_t *tti_flight_layer_place(tti_flight *f, int lane) {
-    record *r = f ? open_record(f, lane) : NULL;
+_Atomic int32_t *tti_flight_layer_place(tti_flight *f, int thread) {
+    record *r = f ? open_record(f, thread) : NULL;
     return r ? &r->layer : NULL;
 }
 
@@ -366,7 +368,7 @@ static bool read_record(const tti_flight *f, uint64_t seq, tti_flight_view *out)
     *out = (tti_flight_view){.seq = seq,
                              .step = atomic_load(&r->step),
                              .n_bytes = atomic_load(&r->n_bytes),
-                             .lane = atomic_load(&r->lane),
+                             .thread = atomic_load(&r->thread),
                              .n_peers = atomic_load(&r->n_peers),
                              .waits_for_peers = waits & WAITS_FOR_PEERS,
                              .waits_for_loads = waits & WAITS_FOR_LOADS,
@@ -389,8 +391,8 @@ static uint64_t mix(uint64_t hash, uint64_t x) {
 static uint64_t progress_of(const tti_flight *f) {
     uint64_t hash = mix(atomic_load(&f->n_ops), atomic_load(&f->n_ended));
     hash = mix(mix(hash, atomic_load(&f->n_phases)), atomic_load(&f->steps));
-    for (int i = 0; i < TTI_FLIGHT_LANES; i++) {
-        uint64_t seq = atomic_load(&f->lanes[i].open);
+    for (int i = 0; i < TTI_FLIGHT_THREADS; i++) {
+        uint64_t seq = atomic_load(&f->threads[i].open);
         if (seq == 0) continue;
         hash = mix(hash, (uint64_t)atomic_load(&f->ring[seq % TTI_FLIGHT_RECORDS].layer));
     }
@@ -409,9 +411,9 @@ void tti_flight_read(const tti_flight *f, tti_flight_state *out) {
     if (tti_flight_last(f, &last, 1) == 1) out->last_ns = TTI_MAX(last.start_ns, last.end_ns);
 }
 
-bool tti_flight_open_op(const tti_flight *f, int lane, tti_flight_view *out, int *tid) {
-    *tid = atomic_load(&f->lanes[lane].tid);
-    return read_record(f, atomic_load(&f->lanes[lane].open), out);
+bool tti_flight_open_op(const tti_flight *f, int thread, tti_flight_view *out, int *tid) {
+    *tid = atomic_load(&f->threads[thread].tid);
+    return read_record(f, atomic_load(&f->threads[thread].open), out);
 }
 
 int tti_flight_last(const tti_flight *f, tti_flight_view *out, int n) {
@@ -451,8 +453,8 @@ void tti_flight_serve_stacks(tti_flight *f) {
 }
 
 static bool has_thread(const tti_flight *f, int tid) {
-    for (int i = 0; i < TTI_FLIGHT_LANES; i++)
-        if (atomic_load(&f->lanes[i].tid) == tid) return true;
+    for (int i = 0; i < TTI_FLIGHT_THREADS; i++)
+        if (atomic_load(&f->threads[i].tid) == tid) return true;
     return false;
 }
 

@@ -4,8 +4,8 @@
  * long phase it is in.  The memory is a memfd without a name: a supervisor or `tutti ps` maps it,
  * it survives the rank, and it disappears with the last process that has it.
  *
- * A rank has lanes, one per thread that works: each lane has at most one open operation.  All calls
- * of the writing side accept NULL and then do nothing.  A record costs about 50 ns; the layer of an
+ * Each thread of a rank has a number (TTI_THREAD_...) and at most one open operation.  All calls of
+ * the writing side accept NULL and then do nothing.  A record costs about 50 ns; the layer of an
  * operation is one store per kernel. */
 #ifndef TTI_BASE_FLIGHT_H
 #define TTI_BASE_FLIGHT_H
@@ -18,7 +18,7 @@
 
 enum {
     TTI_FLIGHT_RECORDS = 256,
-    TTI_FLIGHT_LANES =
+    TTI_FLIGHT_THREADS =
         80, /* the rank's own thread, the communication, compute and loader threads */
     TTI_FLIGHT_LAYERS = 4096, /* names that a rank can publish; later ones are not shown */
     TTI_FLIGHT_STEPS = 16,    /* durations of the last steps */
@@ -27,8 +27,14 @@ enum {
     TTI_FLIGHT_LAYER_NAME = 48
 };
 
-/* The last lanes are those of the loader's threads. */
-enum { TTI_LANE_MAIN, TTI_LANE_COMM, TTI_LANE_COMPUTE, TTI_LANE_LOAD = TTI_FLIGHT_LANES - 14 };
+/* Numbers of threads.  Compute threads count from TTI_THREAD_COMPUTE, the loader's threads from
+ * TTI_THREAD_LOAD. */
+enum {
+    TTI_THREAD_MAIN,
+    TTI_THREAD_COMM,
+    TTI_THREAD_COMPUTE,
+    TTI_THREAD_LOAD = TTI_FLIGHT_THREADS - 14
+};
 
 typedef struct tti_flight_memory tti_flight_memory;
 typedef struct tti_flight tti_flight; /* a rank's part of the memory */
@@ -76,7 +82,7 @@ tti_flight_workers tti_flight_get_workers(const tti_flight_memory *memory);
 /* The phase of a process that waits for a place among the ranks, for as long as it takes. */
 #define TTI_FLIGHT_SPARE "waiting as a spare"
 
-/* Begins the record of this process as the given rank, with empty lanes; the ring stays. */
+/* Begins the record of this process as the given rank, without open operations; the ring stays. */
 void tti_flight_enter(tti_flight *f, const char *phase);
 void tti_flight_leave(tti_flight *f);
 
@@ -85,13 +91,13 @@ void tti_flight_leave(tti_flight *f);
 void tti_flight_name_layer(tti_flight *f, int i, const char *op, const char *name,
                            bool waits_for_peers);
 
-/* Begins and ends an operation of the calling thread on its lane. */
-void tti_flight_begin(tti_flight *f, int lane, const tti_flight_op *op);
-void tti_flight_end(tti_flight *f, int lane);
+/* Begins and ends an operation of the calling thread, which is number thread of its rank. */
+void tti_flight_begin(tti_flight *f, int thread, const tti_flight_op *op);
+void tti_flight_end(tti_flight *f, int thread);
 
-/* Where the open operation of a lane stores its current layer with tti_flight_layer; NULL if f is
+/* Where the open operation of a thread stores its current layer with tti_flight_layer; NULL if f is
  * NULL or no operation is open. */
-_Atomic int32_t *tti_flight_layer_place(tti_flight *f, int lane);
+_Atomic int32_t *tti_flight_layer_place(tti_flight *f, int thread);
 
 static inline void tti_flight_layer(_Atomic int32_t *place, int layer) {
     atomic_store_explicit(place, layer, memory_order_relaxed);
@@ -113,7 +119,7 @@ typedef struct tti_flight_view {
     char name[TTI_FLIGHT_NAME];
     char layer[TTI_FLIGHT_LAYER_NAME]; /* "" : none */
     uint64_t step, n_bytes;
-    int lane, n_peers;
+    int thread, n_peers;
     bool waits_for_peers, waits_for_loads;
     int64_t start_ns, end_ns; /* CLOCK_MONOTONIC; end 0: it runs */
 } tti_flight_view;
@@ -131,8 +137,8 @@ typedef struct tti_flight_state {
 
 void tti_flight_read(const tti_flight *f, tti_flight_state *out);
 
-/* The open operation of a lane; false: there is none.  *tid: its thread. */
-bool tti_flight_open_op(const tti_flight *f, int lane, tti_flight_view *out, int *tid);
+/* The open operation of a thread; false: there is none.  *tid: its thread id. */
+bool tti_flight_open_op(const tti_flight *f, int thread, tti_flight_view *out, int *tid);
 
 /* Copies up to n of the last operations, oldest first; returns how many. */
 int tti_flight_last(const tti_flight *f, tti_flight_view *out, int n);

@@ -83,10 +83,10 @@ void tti_watch_destroy(tti_watch *w) {
 /* The oldest operation of the loader's threads. */
 static void find_load(const tti_flight *f, tti_flight_view *out, int *tid) {
     bool any = false;
-    for (int lane = TTI_LANE_LOAD; lane < TTI_FLIGHT_LANES; lane++) {
+    for (int thread = TTI_THREAD_LOAD; thread < TTI_FLIGHT_THREADS; thread++) {
         tti_flight_view op;
         int at;
-        if (!tti_flight_open_op(f, lane, &op, &at)) continue;
+        if (!tti_flight_open_op(f, thread, &op, &at)) continue;
         if (any && op.start_ns >= out->start_ns) continue;
         *out = op;
         *tid = at;
@@ -98,10 +98,10 @@ static void find_load(const tti_flight *f, tti_flight_view *out, int *tid) {
  * loader's threads count only while their rank waits for them. */
 static bool main_op(const tti_flight *f, tti_flight_view *out, int *tid) {
     bool any = false;
-    for (int lane = TTI_LANE_LOAD - 1; lane >= 0; lane--) {
+    for (int thread = TTI_THREAD_LOAD - 1; thread >= 0; thread--) {
         tti_flight_view op;
         int at;
-        if (!tti_flight_open_op(f, lane, &op, &at)) continue;
+        if (!tti_flight_open_op(f, thread, &op, &at)) continue;
         if (any && op.waits_for_peers && !out->waits_for_peers) continue;
         *out = op;
         *tid = at;
@@ -133,10 +133,11 @@ static int64_t thread_delay_ns(int pid, int tid) {
 
 static int64_t rank_delay_ns(const tti_flight *f, int pid) {
     int64_t sum = thread_delay_ns(pid, pid);
-    for (int lane = 0; lane < TTI_FLIGHT_LANES; lane++) {
+    for (int thread = 0; thread < TTI_FLIGHT_THREADS; thread++) {
         tti_flight_view op;
         int tid;
-        if (tti_flight_open_op(f, lane, &op, &tid) && tid != pid) sum += thread_delay_ns(pid, tid);
+        if (tti_flight_open_op(f, thread, &op, &tid) && tid != pid)
+            sum += thread_delay_ns(pid, tid);
     }
     return sum;
 }
@@ -246,7 +247,7 @@ static void report_hang(const tti_watch *w, int rank) {
     tti_str text = {0};
     int tid;
     tti_flight_read(f, &state);
-    if (!main_op(f, &op, &tid)) (void)tti_flight_open_op(f, TTI_LANE_MAIN, &op, &tid);
+    if (!main_op(f, &op, &tid)) (void)tti_flight_open_op(f, TTI_THREAD_MAIN, &op, &tid);
     tti_str_printf(&text, "rank %d (pid %d) has made no progress for %.1f s: ", rank, state.pid,
                    (double)w->ranks[rank].stalled_ns * 1e-9);
     tti_watch_describe(f, &text);

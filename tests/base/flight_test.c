@@ -33,31 +33,31 @@ T_CASE(records_and_lanes) {
     assert_string_equal(before.phase, "loading");
     tti_flight_phase(f, NULL);
     for (int i = 0; i < 300; i++) {
-        tti_flight_begin(f, TTI_LANE_COMM,
+        tti_flight_begin(f, TTI_THREAD_COMM,
                          &(tti_flight_op){.name = "all_reduce",
                                           .step = (uint64_t)i,
                                           .n_bytes = 8,
                                           .n_peers = 3,
                                           .waits_for_peers = true});
-        tti_flight_end(f, TTI_LANE_COMM);
+        tti_flight_end(f, TTI_THREAD_COMM);
     }
-    tti_flight_begin(f, TTI_LANE_COMPUTE, &(tti_flight_op){.name = "a name of many bytes"});
-    _Atomic int32_t *place = tti_flight_layer_place(f, TTI_LANE_COMPUTE);
+    tti_flight_begin(f, TTI_THREAD_COMPUTE, &(tti_flight_op){.name = "a name of many bytes"});
+    _Atomic int32_t *place = tti_flight_layer_place(f, TTI_THREAD_COMPUTE);
     tti_flight_read(seen, &before);
     tti_flight_layer(place, 3);
     tti_flight_read(seen, &now);
     assert_true(now.progress != before.progress);
     assert_string_equal(now.phase, "");
 
-    assert_true(tti_flight_open_op(seen, TTI_LANE_COMPUTE, &op, &tid));
+    assert_true(tti_flight_open_op(seen, TTI_THREAD_COMPUTE, &op, &tid));
     T_EQ(tid, gettid());
     assert_string_equal(op.name, "a name of many ");
     assert_string_equal(op.layer, "conv1 (conv2d)");
     assert_false(op.waits_for_peers);
     tti_flight_layer(place, 4);
-    assert_true(tti_flight_open_op(seen, TTI_LANE_COMPUTE, &op, &tid));
+    assert_true(tti_flight_open_op(seen, TTI_THREAD_COMPUTE, &op, &tid));
     assert_true(op.waits_for_peers);
-    assert_false(tti_flight_open_op(seen, TTI_LANE_COMM, &op, &tid));
+    assert_false(tti_flight_open_op(seen, TTI_THREAD_COMM, &op, &tid));
 
     T_EQ(tti_flight_last(seen, ops, TTI_FLIGHT_RECORDS), TTI_FLIGHT_RECORDS);
     T_EQ(ops[255].seq, 301);
@@ -78,8 +78,8 @@ T_CASE(records_and_lanes) {
 T_CASE(no_recorder_records_nothing) {
     T_UNUSED;
     tti_flight_enter(NULL, NULL);
-    tti_flight_begin(NULL, TTI_LANE_MAIN, &(tti_flight_op){.name = "run"});
-    tti_flight_end(NULL, TTI_LANE_MAIN);
+    tti_flight_begin(NULL, TTI_THREAD_MAIN, &(tti_flight_op){.name = "run"});
+    tti_flight_end(NULL, TTI_THREAD_MAIN);
     tti_flight_phase(NULL, "saving");
     tti_flight_commit(NULL, 1, 1);
     tti_flight_serve_stacks(NULL);

@@ -30,8 +30,9 @@ static void note(void *user, const char *text) {
     snprintf(t->last, sizeof t->last, "%s", text);
 }
 
-static void begin(tti_flight *f, int lane, const char *name, bool waits) {
-    tti_flight_begin(f, lane, &(tti_flight_op){.name = name, .step = 7, .waits_for_peers = waits});
+static void begin(tti_flight *f, int thread, const char *name, bool waits) {
+    tti_flight_begin(f, thread,
+                     &(tti_flight_op){.name = name, .step = 7, .waits_for_peers = waits});
 }
 
 /* Ranks that are past their first steps, of 1 ms each. */
@@ -81,37 +82,37 @@ T_CASE(a_kernel_hangs) {
     T_UNUSED;
     tti_flight_memory *m = ranks();
     tti_flight_name_layer(tti_flight_of(m, 1), 2, "conv2d", "conv2", false);
-    begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
-    begin(tti_flight_of(m, 1), TTI_LANE_COMPUTE, "run", false);
-    tti_flight_layer(tti_flight_layer_place(tti_flight_of(m, 1), TTI_LANE_COMPUTE), 2);
-    begin(tti_flight_of(m, 2), TTI_LANE_MAIN, "report", true);
+    begin(tti_flight_of(m, 0), TTI_THREAD_COMM, "all_reduce", true);
+    begin(tti_flight_of(m, 1), TTI_THREAD_COMPUTE, "run", false);
+    tti_flight_layer(tti_flight_layer_place(tti_flight_of(m, 1), TTI_THREAD_COMPUTE), 2);
+    begin(tti_flight_of(m, 2), TTI_THREAD_MAIN, "report", true);
     check(m, "rank 1 (pid", "step 7, run conv2 (conv2d)");
 }
 
 T_CASE(a_data_source_hangs) {
     T_UNUSED;
     tti_flight_memory *m = ranks();
-    begin(tti_flight_of(m, 2), TTI_LANE_MAIN, "load batch", false);
-    begin(tti_flight_of(m, 0), TTI_LANE_MAIN, "report", true);
-    begin(tti_flight_of(m, 1), TTI_LANE_MAIN, "report", true);
+    begin(tti_flight_of(m, 2), TTI_THREAD_MAIN, "load batch", false);
+    begin(tti_flight_of(m, 0), TTI_THREAD_MAIN, "report", true);
+    begin(tti_flight_of(m, 1), TTI_THREAD_MAIN, "report", true);
     check(m, "rank 2 (pid", "load batch");
 }
 
 T_CASE(a_rank_hangs_in_no_operation) {
     T_UNUSED;
     tti_flight_memory *m = ranks();
-    begin(tti_flight_of(m, 1), TTI_LANE_MAIN, "report", true);
-    begin(tti_flight_of(m, 2), TTI_LANE_MAIN, "report", true);
+    begin(tti_flight_of(m, 1), TTI_THREAD_MAIN, "report", true);
+    begin(tti_flight_of(m, 2), TTI_THREAD_MAIN, "report", true);
     check(m, "rank 0 (pid", "between operations");
 }
 
 T_CASE(all_wait_and_the_last_to_begin_is_named) {
     T_UNUSED;
     tti_flight_memory *m = ranks();
-    begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
-    begin(tti_flight_of(m, 2), TTI_LANE_COMM, "all_reduce", true);
+    begin(tti_flight_of(m, 0), TTI_THREAD_COMM, "all_reduce", true);
+    begin(tti_flight_of(m, 2), TTI_THREAD_COMM, "all_reduce", true);
     tti_clock_advance_ms(2);
-    begin(tti_flight_of(m, 1), TTI_LANE_COMM, "recv", true);
+    begin(tti_flight_of(m, 1), TTI_THREAD_COMM, "recv", true);
     check(m, "rank 1 (pid", "recv");
 }
 
@@ -123,11 +124,11 @@ T_CASE(the_last_to_begin_is_named_before_it_is_past_its_limit) {
     tti_flight_memory *m = ranks();
     T_OK(tti_watch_create(
         &(tti_watch_desc){.memory = m, .min_ms = LONG_MS, .report = note, .user = &t}, &w));
-    begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
-    begin(tti_flight_of(m, 2), TTI_LANE_COMM, "all_reduce", true);
+    begin(tti_flight_of(m, 0), TTI_THREAD_COMM, "all_reduce", true);
+    begin(tti_flight_of(m, 2), TTI_THREAD_COMM, "all_reduce", true);
     look_for(w, LONG_MS / 4);
     T_EQ(t.n, 0);
-    begin(tti_flight_of(m, 1), TTI_LANE_COMM, "recv", true);
+    begin(tti_flight_of(m, 1), TTI_THREAD_COMM, "recv", true);
     look_until_reported(w, &t);
     if (!strstr(t.last, "rank 1 (pid")) fail_msg("%s", t.last);
     tti_watch_destroy(w);
@@ -139,11 +140,11 @@ T_CASE(the_last_to_begin_is_named_before_it_is_past_its_limit) {
 T_CASE(a_device_hangs_and_the_rank_in_no_call_is_named) {
     T_UNUSED;
     tti_flight_memory *m = ranks();
-    begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
+    begin(tti_flight_of(m, 0), TTI_THREAD_COMM, "all_reduce", true);
     tti_flight_in_call(tti_flight_of(m, 0), true);
-    begin(tti_flight_of(m, 1), TTI_LANE_COMPUTE, "wait for device", true);
+    begin(tti_flight_of(m, 1), TTI_THREAD_COMPUTE, "wait for device", true);
     tti_clock_advance_ms(2);
-    begin(tti_flight_of(m, 2), TTI_LANE_COMM, "all_reduce", true);
+    begin(tti_flight_of(m, 2), TTI_THREAD_COMM, "all_reduce", true);
     tti_flight_in_call(tti_flight_of(m, 2), true);
     check(m, "rank 1 (pid", "wait for device");
 }
@@ -154,8 +155,8 @@ T_CASE(a_layer_that_waits_for_others_is_no_culprit) {
     for (int r = 0; r < N; r++) {
         tti_flight_name_layer(tti_flight_of(m, r), 0, "tp_sum", "", true);
         tti_flight_name_layer(tti_flight_of(m, r), 1, "linear", "fc", false);
-        begin(tti_flight_of(m, r), TTI_LANE_COMPUTE, "run", false);
-        tti_flight_layer(tti_flight_layer_place(tti_flight_of(m, r), TTI_LANE_COMPUTE), r == 2);
+        begin(tti_flight_of(m, r), TTI_THREAD_COMPUTE, "run", false);
+        tti_flight_layer(tti_flight_layer_place(tti_flight_of(m, r), TTI_THREAD_COMPUTE), r == 2);
     }
     check(m, "rank 2 (pid", "fc (linear)");
 }
@@ -175,7 +176,7 @@ T_CASE(slow_ranks_are_not_accused) {
     tti_flight_phase(tti_flight_of(m, 0), "saving a checkpoint"); /* a declared phase */
     tti_flight_enter(tti_flight_of(m, 2), NULL);                  /* before its first step */
     for (int i = 0; i < 15; i++) {                                /* steps of another layer each */
-        begin(tti_flight_of(m, 1), TTI_LANE_COMPUTE, "run", false);
+        begin(tti_flight_of(m, 1), TTI_THREAD_COMPUTE, "run", false);
         look_for(w, 20);
     }
     T_EQ(t.n, 0);
@@ -199,7 +200,7 @@ T_CASE(a_thread_hangs_in_a_phase) {
     T_OK(tti_watch_create(
         &(tti_watch_desc){.memory = m, .min_ms = MIN_MS, .report = note, .user = &t}, &w));
     tti_flight_phase(tti_flight_of(m, 2), "evaluating");
-    begin(tti_flight_of(m, 2), TTI_LANE_COMPUTE, "run", false);
+    begin(tti_flight_of(m, 2), TTI_THREAD_COMPUTE, "run", false);
     for (int i = 0; i < 1000 && t.n == 0; i++) {
         for (int r = 0; r < 2; r++) tti_flight_commit(tti_flight_of(m, r), 8 + (uint64_t)i, 1);
         look_for(w, 20);
@@ -247,9 +248,9 @@ T_CASE(waits_beside_a_spare_or_a_dead_rank) {
         if (pid > 0) T_EQ(waitpid(pid, NULL, 0), pid);
         T_OK(tti_watch_create(
             &(tti_watch_desc){.memory = m, .min_ms = MIN_MS, .report = note, .user = &t}, &w));
-        begin(tti_flight_of(m, 0), TTI_LANE_COMM, "all_reduce", true);
+        begin(tti_flight_of(m, 0), TTI_THREAD_COMM, "all_reduce", true);
         tti_clock_advance_ms(2);
-        begin(tti_flight_of(m, 1), TTI_LANE_COMM, "recv", true);
+        begin(tti_flight_of(m, 1), TTI_THREAD_COMM, "recv", true);
         look_until_reported(w, &t);
         assert_non_null(strstr(t.last, "rank 1 (pid"));
         tti_watch_destroy(w);
@@ -264,7 +265,7 @@ static void __attribute__((noinline)) hang_here(void) {
 }
 
 static void *hang(void *arg) {
-    begin(arg, TTI_LANE_COMPUTE, "run", false);
+    begin(arg, TTI_THREAD_COMPUTE, "run", false);
     hang_here();
     return NULL;
 }
@@ -284,7 +285,7 @@ static int train(const trainer *t) {
     tti_flight_enter(f, NULL);
     tti_flight_serve_stacks(f);
     pthread_create(&thread, NULL, hang, f);
-    while (!tti_flight_layer_place(f, TTI_LANE_COMPUTE)) tti_sleep_ms(1);
+    while (!tti_flight_layer_place(f, TTI_THREAD_COMPUTE)) tti_sleep_ms(1);
     if (tti_live_write(t->folder, m) != TUTTI_OK) return 2;
     if (write(t->ready, &byte, 1) != 1) return 3;
     return read(t->end, &byte, 1) == 0 ? 0 : 4;

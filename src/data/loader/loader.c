@@ -281,11 +281,12 @@ static void run_job(tti_loader *l, slot *s, scratch *mine) {
 
 /* The recorder may be gone when a read ends after the loader was destroyed. */
 static void run_recorded_job(tti_loader *l, slot *s, scratch *mine) {
-    int lane = TTI_LANE_LOAD + (int)(mine - l->scratches);
+    int thread = TTI_THREAD_LOAD + (int)(mine - l->scratches);
     uint64_t step = (uint64_t)(s->batch.epoch * l->steps_per_epoch + s->batch.step);
-    tti_flight_begin(l->desc.flight, lane, &(tti_flight_op){.name = "read samples", .step = step});
+    tti_flight_begin(l->desc.flight, thread,
+                     &(tti_flight_op){.name = "read samples", .step = step});
     run_job(l, s, mine);
-    if (!l->stop) tti_flight_end(l->desc.flight, lane);
+    if (!l->stop) tti_flight_end(l->desc.flight, thread);
 }
 
 static void *thread_main(void *arg) {

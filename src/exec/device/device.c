@@ -591,7 +591,7 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
  * device computes. */
 static void record(const tti_exec *x, const char *name, uint64_t step, bool waits) {
     const tti_setup *setup = tti_setup_of(x);
-    tti_flight_begin(setup->desc.flight, TTI_LANE_COMPUTE,
+    tti_flight_begin(setup->desc.flight, TTI_THREAD_COMPUTE,
                      &(tti_flight_op){.name = name,
                                       .step = step,
                                       .may_wait = !waits,
@@ -599,7 +599,7 @@ static void record(const tti_exec *x, const char *name, uint64_t step, bool wait
 }
 
 static void end_record(const tti_exec *x) {
-    tti_flight_end(tti_setup_of(x)->desc.flight, TTI_LANE_COMPUTE);
+    tti_flight_end(tti_setup_of(x)->desc.flight, TTI_THREAD_COMPUTE);
 }
 
 static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {

@@ -85,11 +85,11 @@ static size_t n_bytes_of(const tti_setup *setup, const tti_instr *in) {
     return in->kind == TTI_RUN ? 0 : (in->range.last - in->range.first) * each;
 }
 
-static void begin_record(const tti_exec *x, int lane, const tti_instr *in, uint64_t step) {
+static void begin_record(const tti_exec *x, int thread, const tti_instr *in, uint64_t step) {
     const tti_setup *setup = tti_setup_of(x);
     if (!setup->desc.flight) return;
     bool is_comm = in->axis != TTI_AXIS_NONE && in->kind != TTI_UPDATE_BLOCKS;
-    tti_flight_begin(setup->desc.flight, lane,
+    tti_flight_begin(setup->desc.flight, thread,
                      &(tti_flight_op){.name = tti_instr_name(in->kind),
                                       .step = step,
                                       .n_bytes = n_bytes_of(setup, in),
@@ -97,16 +97,16 @@ static void begin_record(const tti_exec *x, int lane, const tti_instr *in, uint6
                                       .waits_for_peers = is_comm && setup->n_ranks > 1});
 }
 
-static void end_record(const tti_exec *x, int lane) {
-    tti_flight_end(tti_setup_of(x)->desc.flight, lane);
+static void end_record(const tti_exec *x, int thread) {
+    tti_flight_end(tti_setup_of(x)->desc.flight, thread);
 }
 
 /* communicate, on the communication thread. */
 static tutti_status communicate_recorded(const tti_instr *in, void *user) {
     const tti_exec *x = user;
-    begin_record(x, TTI_LANE_COMM, in, tti_tally_of(x)->begun.step);
+    begin_record(x, TTI_THREAD_COMM, in, tti_tally_of(x)->begun.step);
     tutti_status st = communicate(in, user);
-    end_record(x, TTI_LANE_COMM);
+    end_record(x, TTI_THREAD_COMM);
     return st;
 }
 
@@ -304,9 +304,9 @@ static tutti_status run_next(main_queue *m) {
     const tti_instr *in = &m->program->instrs[m->next++];
     const row *r = &rows[in->kind];
     int64_t start = tti_now_ns();
-    begin_record(m->x, TTI_LANE_MAIN, in, m->desc->step);
+    begin_record(m->x, TTI_THREAD_MAIN, in, m->desc->step);
     tutti_status st = r->run(m, in);
-    end_record(m->x, TTI_LANE_MAIN);
+    end_record(m->x, TTI_THREAD_MAIN);
     TTI_TRY(st);
     int64_t spent = tti_now_ns() - start;
     *(r->is_comm ? &m->comm_ns : &m->update_ns) += spent;
@@ -439,7 +439,7 @@ enum { SHORT_NS = 1000 };
 static void show_layers(const walker *f) {
     const tti_setup *setup = tti_setup_of(f->r->x);
     tti_instance_show_layers(
-        f->instance, tti_flight_layer_place(setup->desc.flight, TTI_LANE_COMPUTE + f->index),
+        f->instance, tti_flight_layer_place(setup->desc.flight, TTI_THREAD_COMPUTE + f->index),
         f->r->eval ? setup->desc.plan->shard.n_steps : 0);
 }
 
@@ -449,11 +449,11 @@ static void await(walker *f, int step) {
     int64_t start = tti_now_ns();
     tti_flight *recorder = tti_setup_of(f->r->x)->desc.flight;
     tti_flight_begin(
-        recorder, TTI_LANE_COMPUTE + f->index,
+        recorder, TTI_THREAD_COMPUTE + f->index,
         &(tti_flight_op){
             .name = "wait for comm", .step = f->r->desc->step, .waits_for_peers = true});
     tti_compute_thread_cursor_wait(&f->cursor, step);
-    begin_record(f->r->x, TTI_LANE_COMPUTE + f->index, f->in, f->r->desc->step);
+    begin_record(f->r->x, TTI_THREAD_COMPUTE + f->index, f->in, f->r->desc->step);
     show_layers(f);
     int64_t now = tti_now_ns();
     tti_exec_compute_thread_waited(f->r->x, now - start);
@@ -569,9 +569,9 @@ static void run_shard(walker *f) {
     f->shard = f->in->shard + f->index;
     f->timed = tti_profile_of(x) && !f->r->eval && f->index == 0;
     f->hashed = !f->r->eval && f->shard == tti_host_of(x)->watched.shard;
-    begin_record(x, TTI_LANE_COMPUTE + f->index, f->in, f->r->desc->step);
+    begin_record(x, TTI_THREAD_COMPUTE + f->index, f->in, f->r->desc->step);
     tutti_status st = f->in->kind == TTI_RUN ? run_steps(f) : transfer(f);
-    end_record(x, TTI_LANE_COMPUTE + f->index);
+    end_record(x, TTI_THREAD_COMPUTE + f->index);
     if (st == TUTTI_OK) return;
     tti_exec_compute_thread_failed(x, compute_thread, st);
     if (f->r->program->side) tti_mailbox_fail(tti_pipe_of(x)->box, st);
@@ -589,9 +589,9 @@ static void run_together(tti_exec *x, const tti_instr *in, int index) {
         if (index == 0 && tti_profile_of(x))
             tti_profile_add(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_MERGE), -1, start, tti_now_ns());
     } else if (index == 0) {
-        begin_record(x, TTI_LANE_COMPUTE, in, tti_tally_of(x)->begun.step);
+        begin_record(x, TTI_THREAD_COMPUTE, in, tti_tally_of(x)->begun.step);
         tutti_status st = communicate(in, x);
-        end_record(x, TTI_LANE_COMPUTE);
+        end_record(x, TTI_THREAD_COMPUTE);
         if (st != TUTTI_OK) tti_exec_compute_thread_failed(x, 0, st);
     }
     tti_compute_threads_barrier(threads->pool);

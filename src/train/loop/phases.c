@@ -17,13 +17,13 @@ void tti_phases_init(tti_phases *p, const tti_worker_loop_desc *desc) {
 void tti_phases_wait_for_peers(const tti_phases *p, const char *what) {
     int n = p->desc->comm ? tutti_comm_n_ranks(p->desc->comm) : 1;
     tti_flight_begin(
-        p->desc->flight, TTI_LANE_MAIN,
+        p->desc->flight, TTI_THREAD_MAIN,
         &(tti_flight_op){
             .name = what, .step = (uint64_t)p->step, .n_peers = n - 1, .waits_for_peers = n > 1});
 }
 
 tutti_status tti_phases_end_wait(const tti_phases *p, tutti_status st) {
-    tti_flight_end(p->desc->flight, TTI_LANE_MAIN);
+    tti_flight_end(p->desc->flight, TTI_THREAD_MAIN);
     return st;
 }
 
@@ -76,11 +76,11 @@ bool tti_phases_wait(void *phases, const char *what, int64_t waited_ms) {
 
 tutti_status tti_phases_next_batch(tti_phases *p, tti_loader *loader, tti_batch *batch) {
     tti_flight_begin(
-        p->desc->flight, TTI_LANE_MAIN,
+        p->desc->flight, TTI_THREAD_MAIN,
         &(tti_flight_op){.name = "load batch", .step = (uint64_t)p->step, .waits_for_loads = true});
     if (!p->is_declared) (void)TTI_FAULT_AT("train.data", p->desc->rank, p->step);
     tutti_status st = loader ? tti_loader_next(loader, batch) : TUTTI_OK;
-    tti_flight_end(p->desc->flight, TTI_LANE_MAIN);
+    tti_flight_end(p->desc->flight, TTI_THREAD_MAIN);
     if (p->waited_ms == 0) return st;
     if (st != TUTTI_E_TIMEOUT && !p->is_declared) tti_comm_declare(p->desc->progress, NULL);
     p->waited_ms = 0;

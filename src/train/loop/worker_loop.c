@@ -384,11 +384,11 @@ static tutti_status save_now(worker_loop *s) {
     tti_phases_begin(&s->phases, "saving a checkpoint");
     s->state.shard_map = s->balance.shard_map;
     tutti_status st = tti_model_copy_wait(s->desc->model_copy);
-    tti_flight_begin(s->desc->flight, TTI_LANE_MAIN,
+    tti_flight_begin(s->desc->flight, TTI_THREAD_MAIN,
                      &(tti_flight_op){.name = "write files", .step = (uint64_t)s->state.step});
     if (st == TUTTI_OK)
         st = tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, &s->state);
-    tti_flight_end(s->desc->flight, TTI_LANE_MAIN);
+    tti_flight_end(s->desc->flight, TTI_THREAD_MAIN);
     st = end_serve(s, st);
     tti_reporter_pause(&s->reporter, tti_now_ns() - start);
     if (st == TUTTI_OK) {
@@ -549,11 +549,11 @@ static tutti_status begin_steps(worker_loop *s) {
 static tutti_status write_metrics(worker_loop *s, const step_at_work *at) {
     tti_flight *flight = s->desc->flight;
     tti_phases_note(&s->phases, s->state.step, "write metrics");
-    tti_flight_begin(flight, TTI_LANE_MAIN,
+    tti_flight_begin(flight, TTI_THREAD_MAIN,
                      &(tti_flight_op){.name = "write metrics", .step = (uint64_t)s->state.step});
     (void)TTI_FAULT_AT("train.metrics", s->desc->rank, s->state.step);
     tutti_status st = tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &at->batch);
-    tti_flight_end(flight, TTI_LANE_MAIN);
+    tti_flight_end(flight, TTI_THREAD_MAIN);
     return st;
 }
 
