@@ -77,8 +77,8 @@ bool tti_has_levels(const tutti_comm *comm);
 /* Allocates the stage if there is none yet; collective. */
 tutti_status tti_comm_stage(tutti_comm *comm);
 
-/* If ranks have levels, adds the stage to the buffers of an offer; after the agreement, tells
- * whether tti_hosts_gather can run. */
+/* If ranks have levels, adds the stage to the buffers of an offer; after the agreement,
+ * tti_hosts_near returns whether tti_hosts_gather can run. */
 void tti_offer_stage(const tutti_comm *comm, tti_offer *offer);
 bool tti_hosts_near(const tutti_comm *comm);
 

@@ -1,5 +1,5 @@
 /* culprit.c - finds the rank that the others wait for in the progress pages of all ranks, and
- * describes what it is doing.  A page is all that a dead or hanging rank still tells. */
+ * describes what it is doing.  A page is the only report of a dead or hanging rank. */
 #include "base/clock.h"
 #include "comm/progress.h"
 

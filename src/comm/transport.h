@@ -153,7 +153,7 @@ struct tti_transport {
     /* This rank begins, or ends, a wait outside of calls, as in a mailbox.  Any thread. */
     void (*note_wait)(void *state, bool waits);
     /* Returns the rank that all wait for, as texts call it, and appends what it does: blame (a rank
-     * of state) where the pages do not tell.  Any thread. */
+     * of state) where the pages do not show it.  Any thread. */
     int (*find_culprit)(void *state, int blame, tti_str *what);
     /* Whether a rank is in a long phase, or has not joined yet; appends to what (NULL: nothing)
      * which one, and its phase.  Any thread. */

@@ -79,7 +79,7 @@ static int new_group(void *user, int n_here, int n_ranks) {
     return dup3(tutti_comm_group_fd(s->group), s->comm_fd, O_CLOEXEC);
 }
 
-static void tell_leave(void *user, const char *text) {
+static void report_leave(void *user, const char *text) {
     const start *s = user;
     if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
 }
@@ -117,7 +117,7 @@ static tutti_status write_live(start *s) {
 /* From now on tutti ps and tutti scale find the run on this host. */
 static void take_lead(void *user) {
     start *s = user;
-    if (write_live(s) != TUTTI_OK) tell_leave(s, tutti_last_error());
+    if (write_live(s) != TUTTI_OK) report_leave(s, tutti_last_error());
 }
 
 /* How many workers a user may ask for, on all hosts together. */
@@ -153,7 +153,7 @@ static int wanted(void *user) {
     int most = TTI_MAX(s->desc->n_workers, s->desc->max_workers);
     char text[800];
     int n = tti_host_file_workers(&s->slots, s->desc->min_workers, most, text, sizeof text);
-    if (text[0]) tell_leave(s, text);
+    if (text[0]) report_leave(s, text);
     return n > 0 ? n : tti_flight_take_wanted(s->flight);
 }
 
@@ -207,7 +207,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, tti_hosts *hosts, in
                                .on_lead = take_lead,
                                .on_failure = break_group,
                                .describe = describe_rank,
-                               .on_leave = tell_leave,
+                               .on_leave = report_leave,
                                .on_look = look,
                                .look_ms = TTI_WATCH_EVERY_MS,
                                .hosts = hosts,

@@ -475,7 +475,7 @@ static void run_to_the_end(tti_supervisor *s) {
 }
 
 /* A worker that timed out is not the cause: its own message names the worker it waited for. */
-static void tell_whom_it_waited_for(tti_supervisor_report *report) {
+static void name_awaited_rank(tti_supervisor_report *report) {
     char rest[160] = "";
     if (report->worker_code != tutti_status_exit_code(TUTTI_E_TIMEOUT) || !report->reported.any)
         return;
@@ -487,7 +487,7 @@ static void tell_whom_it_waited_for(tti_supervisor_report *report) {
 
 static void finish_report(tti_supervisor *s) {
     if (s->report.rank >= 0) s->report.reported = s->workers[s->report.rank].reported;
-    tell_whom_it_waited_for(&s->report);
+    name_awaited_rank(&s->report);
     if (s->failed_ns == INT64_MAX) s->report.exit_code = s->stop_exit_code;
     /* No worker failed by itself: one that could not stop in an orderly way took the others with
      * it. */

@@ -64,9 +64,9 @@ static bool has_terminal(void) {
 static bool is_typed_command(void) { return getpgrp() != getsid(0) && has_terminal(); }
 
 /* Batch, interactive and external steps have ids near 2^32; they are shells, not tasks.  The shell
- * of "srun --pty bash" is not a task either.  Its job name does not tell, because tasks that srun
- * starts in a shell of salloc have the same one.  A typed command has a terminal, and so has the
- * first task of "srun --pty -n 4", which is not typed. */
+ * of "srun --pty bash" is not a task either.  The job name alone does not show this, because tasks
+ * that srun starts in a shell of salloc have the same one.  A typed command has a terminal, and so
+ * has the first task of "srun --pty -n 4", which is not typed. */
 static bool in_slurm_step(const tti_environment *env) {
     const char *step = tti_env_look(env, "SLURM_STEP_ID"),
                *job = tti_env_look(env, "SLURM_JOB_NAME");

@@ -64,7 +64,7 @@ typedef struct tti_calibration {
     tti_group_cost shard_groups[TTI_MAX_SHARD_GROUPS];
     tti_scratch scratch[TTI_MAX_SCRATCH];
     int n_shard_groups, n_scratch;
-    double paper_scratch; /* of a shard in flight, if no kernel can tell */
+    double paper_scratch; /* of a shard in flight, if no kernel reports it */
 } tti_calibration;
 
 /* Seconds that steps first .. last-1 of a program take, by the costs of their operations, each at

@@ -81,7 +81,7 @@ static tutti_status begin_step(rig *r) {
                           .shards = r->shards,
                           .shard_size = r->b.rows_per_shard,
                           .n_rows = r->batch.n_rows_global};
-    tti_feeding_tell(r->loader, &desc);
+    tti_feeding_describe(r->loader, &desc);
     return tti_exec_begin(r->exec, &desc);
 }
 

@@ -1,6 +1,7 @@
-/* scratch.c - the scratch memory of a program is that of its largest kernel, which costs do not
- * tell: half of the channels may need more, and half of the rows as much.  So the kernels are
- * asked, which prepares them; a run reuses what this finds. */
+/* scratch.c - the scratch memory of a program is that of its largest kernel.
+ *
+ * It does not follow from costs: half of the channels may need more, and half of the rows as much.
+ * So each kernel is prepared and asked; a run reuses the prepared kernels. */
 #include "planner/scratch.h"
 
 #include <math.h>

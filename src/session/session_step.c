@@ -272,7 +272,7 @@ static tutti_status take_batch(tti_session_worker *w, tti_step_desc *desc) {
     int first = tti_exec_first_shard(w->exec);
     for (int i = 0; i < batch.n_shards; i++) w->shards[i] = tti_shard_of(&batch, i, first);
     desc->n_rows = batch.n_rows_global;
-    tti_feeding_tell(w->loader, desc);
+    tti_feeding_describe(w->loader, desc);
     return TUTTI_OK;
 }
 

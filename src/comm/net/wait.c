@@ -28,7 +28,7 @@ static void get_pages(const net_state *s, tti_progress *pages) {
     }
 }
 
-/* Returns the rank that the others wait for, blame if the pages do not tell, and appends what it
+/* Returns the rank that the others wait for, blame if the pages do not show it, and appends what it
  * does, as far as that is known. */
 static int find_culprit(const net_state *s, int blame, tti_str *what) {
     tti_progress *pages = s->pages && s->local ? calloc((size_t)s->n_ranks, sizeof *pages) : NULL;

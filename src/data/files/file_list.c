@@ -22,7 +22,7 @@ enum { MAX_FILES = 1 << 16 };
 
 /* Returns where in a path the names that select a split begin: below the folder data.dir, or in a
  * pattern at the first part that varies ("{train,val}/a.txt" is selected by its folders). */
-static size_t telling_from(const char *dir) {
+static size_t names_offset(const char *dir) {
     struct stat info;
     if (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) return strlen(dir);
     size_t n = strcspn(dir, "*?[{");
@@ -162,7 +162,7 @@ static void keep(tti_file_list *list, size_t from, tti_split wanted) {
 
 tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *format,
                                   tti_file_list *list) {
-    size_t n[TTI_SPLIT_TEST + 1] = {0}, from = telling_from(desc->dir);
+    size_t n[TTI_SPLIT_TEST + 1] = {0}, from = names_offset(desc->dir);
     for (size_t i = 0; i < list->n; i++) n[tti_split_of_path(list->path[i] + from)]++;
     bool needs_train = !desc->spec || desc->split == TUTTI_TRAIN; /* a trained model does not */
     if (needs_train && n[TTI_SPLIT_TEST] > 0 && n[TTI_SPLIT_TRAIN] == 0 && n[TTI_SPLIT_NONE] == 0)
@@ -170,10 +170,10 @@ tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *fo
                         "%s: %s: every file is for testing by its name (%s); one with 'train' in "
                         "its name is missing",
                         desc->dir, format, list->path[0]);
-    bool names_tell = n[TTI_SPLIT_TEST] > 0;
-    list->both = !names_tell && !desc->takes_all;
+    bool has_test_names = n[TTI_SPLIT_TEST] > 0;
+    list->both = !has_test_names && !desc->takes_all;
     tti_split training = n[TTI_SPLIT_TRAIN] > 0 ? TTI_SPLIT_TRAIN : TTI_SPLIT_NONE;
-    bool is_test = names_tell && desc->split == TUTTI_TEST;
+    bool is_test = has_test_names && desc->split == TUTTI_TEST;
     keep(list, from, is_test ? TTI_SPLIT_TEST : training);
     return TUTTI_OK;
 }

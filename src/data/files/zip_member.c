@@ -202,7 +202,7 @@ typedef struct listing {
     void *user;
 } listing;
 
-static tutti_status tell_entry(void *user, const char *stored, size_t n,
+static tutti_status list_entry(void *user, const char *stored, size_t n,
                                const tti_file_part *part) {
     const listing *l = user;
     char name[MAX_NAME + 1];
@@ -218,7 +218,7 @@ tutti_status tti_zip_each(const char *path, tti_zip_member_fn fn, void *user) {
     listing l = {&a, fn, user};
     TTI_TRY(tti_open_regular(path, &a.fd, &a.n_file));
     tutti_status st = read_directory(&a);
-    if (st == TUTTI_OK) st = each_entry(&a, tell_entry, &l);
+    if (st == TUTTI_OK) st = each_entry(&a, list_entry, &l);
     free(a.directory);
     close(a.fd);
     return st;

@@ -49,8 +49,8 @@ static tutti_status read_one(const reading *r, int64_t i, tti_workspace *ws) {
                             &r->to->y[i], &skipped);
 }
 
-/* Later ones need not be read any more. */
-static void tell_failed(reading *r, long long i) {
+/* Keeps the lowest index that failed; samples after it need not be read. */
+static void record_failure(reading *r, long long i) {
     long long first = atomic_load(&r->failed);
     while (i < first && !atomic_compare_exchange_weak(&r->failed, &first, i)) continue;
 }
@@ -62,7 +62,7 @@ static void *read_blocks(void *arg) {
         long long i = atomic_fetch_add(&r->next, BLOCK), end = TTI_MIN(i + BLOCK, r->to->n);
         if (i >= atomic_load(&r->failed)) break;
         while (i < end && read_one(r, i, &ws) == TUTTI_OK) i++;
-        if (i < end) tell_failed(r, i);
+        if (i < end) record_failure(r, i);
     }
     tti_workspace_free(&ws);
     return NULL;

@@ -137,7 +137,7 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_lease *lease) {
                           .shard_size = d->b->rows_per_shard,
                           .n_rows = batch.n_rows_global,
                           .loss_scale = scale};
-    tti_feeding_tell(d->loader, &step);
+    tti_feeding_describe(d->loader, &step);
     tti_pushed_gradient pushed = {&step, batch.wait_ns, d->lr, d->user};
     TTI_TRY(tti_server_push_gradient(d->exec, &pushed, &arrival));
     int64_t spent = tti_now_ns() - start;
@@ -149,7 +149,7 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_lease *lease) {
 }
 
 /* Reports skipped updates of all workers; those that the loss scale caused are only counted. */
-static tutti_status tell_left_out(const tti_async_desc *d, const tti_arrival *a) {
+static tutti_status report_skipped(const tti_async_desc *d, const tti_arrival *a) {
     char text[160];
     const tti_loss_scale own = {.scale = a->loss_scale, .dynamic = d->scale && d->scale->dynamic};
     if (!a->result.skipped) return TUTTI_OK;
@@ -163,7 +163,7 @@ static tutti_status tell_left_out(const tti_async_desc *d, const tti_arrival *a)
 }
 
 /* Rank 0 reports the updates of all workers, with fractions of time averaged over workers. */
-static tutti_status tell(const tti_async_desc *d) {
+static tutti_status report_updates(const tti_async_desc *d) {
     tti_arrival a;
     tti_leave left;
     if (!d->reporter->active) return TUTTI_OK;
@@ -171,7 +171,7 @@ static tutti_status tell(const tti_async_desc *d) {
         tti_batch batch = {.n_rows_global = a.n_rows, .wait_ns = a.wait_ns / d->b->mesh.data};
         a.result.compute_ns /= d->b->mesh.data;
         TTI_TRY(tti_reporter_go_on(d->reporter, tti_arrivals_write(d->b, d->arrivals, &a)));
-        TTI_TRY(tell_left_out(d, &a));
+        TTI_TRY(report_skipped(d, &a));
         TTI_TRY(tti_reporter_step(d->reporter, a.step, a.lr, &a.result, &batch));
     }
     while (tti_server_next_leave(tti_exec_server(d->exec), &left))
@@ -196,7 +196,7 @@ tutti_status tti_async_connect(tti_exec *exec, tutti_comm *comm) {
 
 /* All workers get the current parameters and optimizer state, and continue with the lowest of their
  * loss scales, a power of two. */
-static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_t *requested) {
+static tutti_status synchronize(const tti_async_desc *d, int64_t *step, int64_t *requested) {
     uint64_t hash;
     TTI_TRY(max_of_all(d, requested, 1)); /* all pushed gradients are applied by then */
     TTI_TRY(tti_server_pull(d->exec, step));
@@ -227,25 +227,25 @@ static tutti_status take_batches(const tti_async_desc *d, int64_t *requested) {
         if (!lease.any) return TUTTI_OK;
         tutti_status st = one_batch(d, &lease);
         if (st != TUTTI_OK) TTI_TRY(leave(d, st));
-        TTI_TRY(tell(d));
+        TTI_TRY(report_updates(d));
     }
     return TUTTI_OK;
 }
 
 /* For a worker that has left: reports for the others if it is rank 0, then joins the
  * synchronization. */
-static tutti_status look_on(const tti_async_desc *d, int64_t *requested) {
+static tutti_status report_until_stop(const tti_async_desc *d, int64_t *requested) {
     int64_t n_updates = -1;
     for (bool over = false; !over;) {
         TTI_TRY(ask_to_stop(d, requested));
         TTI_TRY(tti_server_watch(d->exec, &n_updates, &over));
-        TTI_TRY(tell(d));
+        TTI_TRY(report_updates(d));
     }
     return TUTTI_OK;
 }
 
 /* Reports the range and the traffic of each server. */
-static tutti_status tell_range_servers(const tti_async_desc *d, int64_t step) {
+static tutti_status report_range_servers(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
     tti_held *held;
     int n;
@@ -257,11 +257,11 @@ static tutti_status tell_range_servers(const tti_async_desc *d, int64_t step) {
 }
 
 /* Reports counters other than steps. */
-static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
+static tutti_status report_counts(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
     int64_t bins[TTI_STALENESS_BINS];
     if (!d->reporter->active) return TUTTI_OK;
-    TTI_TRY(tell_range_servers(d, step));
+    TTI_TRY(report_range_servers(d, step));
     if (d->b->config.parallel.backup_workers > 0) {
         int64_t *dropped = calloc((size_t)d->b->n_workers, sizeof *dropped);
         if (!dropped) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
@@ -282,12 +282,12 @@ static tutti_status train_stretch(const tti_async_desc *d, int64_t *step, bool *
         tti_async_connect(d->exec, d->comm)); /* afterwards the server has the initial parameters */
     TTI_TRY(tti_server_open(server, *step, tti_async_next_stop(d->b, *step)));
     TTI_TRY(take_batches(d, &requested));
-    if (tti_server_has_left(d->exec)) TTI_TRY(look_on(d, &requested));
-    TTI_TRY(come_together(d, step, &requested));
+    if (tti_server_has_left(d->exec)) TTI_TRY(report_until_stop(d, &requested));
+    TTI_TRY(synchronize(d, step, &requested));
     *stopped = requested;
-    TTI_TRY(tell(d));
+    TTI_TRY(report_updates(d));
     TTI_TRY(tti_reporter_go_on(d->reporter, tti_arrivals_flush(d->arrivals)));
-    return tell_counts(d, *step);
+    return report_counts(d, *step);
 }
 
 tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
@@ -334,8 +334,8 @@ tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_resul
     size_t n = (size_t)n_batches * 3;
     double *all = calloc(n + 1, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    bool tells = !exec || tti_server_speaks(tti_exec_server(exec));
-    for (int64_t i = 0; i < n_batches && tells; i++) {
+    bool adds_sums = !exec || tti_server_speaks(tti_exec_server(exec));
+    for (int64_t i = 0; i < n_batches && adds_sums; i++) {
         all[3 * i] = sums[i].loss_sum;
         all[3 * i + 1] = sums[i].count;
         all[3 * i + 2] = sums[i].correct;

@@ -1,4 +1,5 @@
-/* callbacks.h - asks the callbacks of the program, and tells all workers what they want. */
+/* callbacks.h - calls the callbacks of the program on rank 0, and sends their requests to
+ * all workers. */
 #ifndef TTI_TRAIN_CALLBACKS_H
 #define TTI_TRAIN_CALLBACKS_H
 

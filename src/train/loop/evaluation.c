@@ -69,7 +69,7 @@ static tutti_status add_metrics(tti_evaluation *e) {
 static tutti_status eval_shards(tti_evaluation *e, tti_loader *loader, tti_step_result *sums) {
     tti_step_desc desc = {.step = e->step, .shards = e->shards, .shard_size = e->b->rows_per_shard};
     tti_output_copy copies[TTI_MAX_METRICS];
-    tti_feeding_tell(loader, &desc);
+    tti_feeding_describe(loader, &desc);
     request_outputs(e, copies, &desc);
     TTI_TRY(tti_exec_eval(e->exec, &desc, sums)); /* adds to sums */
     return add_metrics(e);

@@ -495,7 +495,7 @@ static tutti_status begin_step(worker_loop *s) {
                           .stop_on_bad = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0,
                           .vote = wants_stop(s) || tti_callbacks_requested(s->desc->train)};
     desc.average = tti_averaging_is_due(s->b, s->n_begun + 1, &desc.average_state);
-    tti_feeding_tell(s->loader, &desc);
+    tti_feeding_describe(s->loader, &desc);
     int64_t has_batch_ns = tti_now_ns();
     s->data_ns += has_batch_ns - at->start_ns;
     bool verifies = tti_verify_is_due(s->c, s->n_begun);

@@ -88,7 +88,7 @@ static tutti_status load(worker *w, tti_batch *batch, tti_step_desc *step) {
                             .shards = w->shards,
                             .shard_size = w->b->rows_per_shard,
                             .n_rows = batch->n_rows_global};
-    tti_feeding_tell(w->loader, step);
+    tti_feeding_describe(w->loader, step);
     return TUTTI_OK;
 }
 

@@ -180,7 +180,7 @@ static tutti_status save_trace(const profiler *p, const char *path) {
     return st;
 }
 
-static tutti_status tell(const profiler *p, char **text) {
+static tutti_status write_profile(const profiler *p, char **text) {
     tti_str out = {0};
     tutti_status st = tti_profile_table(&p->profile, &out);
     if (st == TUTTI_OK && p->desc->trace_path) st = save_trace(p, p->desc->trace_path);
@@ -250,7 +250,7 @@ static tutti_status profile_here(profiler *p, char **text) {
     if (p->profile.shown < 0 || p->profile.shown >= n)
         return tti_fail(TUTTI_E_CONFIG, "profile: there is no rank %d of %d", p->profile.shown, n);
     TTI_TRY(p->is_worker ? run_as_worker(p) : run_threads(p));
-    return p->is_worker && rank > 0 ? TUTTI_OK : tell(p, text);
+    return p->is_worker && rank > 0 ? TUTTI_OK : write_profile(p, text);
 }
 
 static void clean_up(profiler *p) {

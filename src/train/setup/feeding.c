@@ -40,7 +40,7 @@ tutti_status tti_feeding_load(const tutti_dataset *ds, int n_threads, const tti_
     return st;
 }
 
-void tti_feeding_tell(const tti_loader *loader, tti_step_desc *step) {
+void tti_feeding_describe(const tti_loader *loader, tti_step_desc *step) {
     const tti_pixel_table *pixels = loader ? tti_loader_pixels(loader) : NULL;
     if (!pixels) return;
     step->value = pixels->value;

@@ -66,7 +66,7 @@ static tutti_status run_step(trial *t, const tti_batch *batch, uint64_t step, do
                           .shards = t->shards,
                           .shard_size = t->b.rows_per_shard,
                           .n_rows = batch->n_rows_global};
-    tti_feeding_tell(t->loader, &desc);
+    tti_feeding_describe(t->loader, &desc);
     int64_t start = tti_now_ns();
     tutti_status st = tti_exec_step(t->exec, &desc, &result);
     int64_t took = tti_now_ns() - start;

@@ -57,7 +57,7 @@ T_CASE(kept_samples_have_rows_and_no_memory) {
 T_CASE(floats_need_no_table) {
     T_UNUSED;
     tti_step_desc step = {.n_channels = 7};
-    tti_feeding_tell(NULL, &step);
+    tti_feeding_describe(NULL, &step);
     assert_null(step.value);
     T_EQ(step.n_channels, 7);
 }

@@ -24,7 +24,7 @@ __device__ __forceinline__ bool wait_for(const tti_peers_view &v, const uint64_t
     }
 }
 
-__device__ __forceinline__ void tell(uint64_t *count, uint64_t value) {
+__device__ __forceinline__ void store_release(uint64_t *count, uint64_t value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(count), "l"(value) : "memory");
 }
 
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(THREADS)
     mine->arrived[slot] = 0;
     mine->sent[slot] = n_sent + 1;
     __threadfence_system();
-    tell(&v.arena[to]->p2p.filled[slot], n_sent + 1);
+    store_release(&v.arena[to]->p2p.filled[slot], n_sent + 1);
 }
 
 __global__ void take_kernel(const __grid_constant__ tti_peers_view v, int slot) {
@@ -82,7 +82,7 @@ __global__ void leave_kernel(const __grid_constant__ tti_peers_view v, int slot,
     uint64_t *taken = &v.arena[v.rank]->p2p.taken[slot], n = *taken + 1;
     if (*(volatile uint32_t *)v.state) return;
     *taken = n;
-    tell(&v.arena[from]->p2p.emptied[slot], n);
+    store_release(&v.arena[from]->p2p.emptied[slot], n);
 }
 
 /* ---- launchers ---- */

@@ -433,7 +433,7 @@ tutti_status tti_cuda_draw(const tti_draws *draws, int n, float *params) {
 tutti_status tti_cuda_report(const tti_step_report *report, const double *sums, int n_sums,
                              void *host_report) {
     return tti_cuda_check(tti_launch_report(report, sums, n_sums, host_report, tti_cuda_stream()),
-                          "tell");
+                          "report");
 }
 
 tutti_status tti_cuda_collect(const tti_collected *collected, double *sums) {
