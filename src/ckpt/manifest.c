@@ -171,7 +171,7 @@ static tutti_status read_texts(const json_t *root, tti_manifest *m) {
     m->texts = tti_arena_alloc(&m->arena, (json_object_size(texts) + 1) * sizeof *m->texts);
     if (!m->texts) return tti_fail(TUTTI_E_NOMEM, "out of memory");
     json_object_foreach(texts, key, value) {
-        if (!json_is_string(value)) return tti_fail(TUTTI_E_CHECKPOINT, "a text is not a text");
+        if (!json_is_string(value)) return tti_fail(TUTTI_E_CHECKPOINT, "a text is not a string");
         tti_ckpt_text *text = &m->texts[m->n_texts++];
         TTI_TRY(copy_text(&m->arena, key, &text->key));
         TTI_TRY(copy_text(&m->arena, json_string_value(value), &text->text));

@@ -214,7 +214,7 @@ static tutti_status check_length(const uint8_t *head, size_t n_bytes, uint64_t n
 static tutti_status parse(tti_safetensors *file, const uint8_t *head, size_t n_bytes) {
     uint64_t n_json = 0;
     TTI_TRY(check_length(head, n_bytes, file->n_bytes, &n_json));
-    if (n_json > n_bytes - 8) return tti_fail(TUTTI_E_INVALID, "half a header");
+    if (n_json > n_bytes - 8) return tti_fail(TUTTI_E_INVALID, "the header is truncated");
     const char *text = (const char *)head + 8;
     uint64_t end = n_json;
     while (end && text[end - 1] == ' ') end--;

@@ -8,24 +8,16 @@
 #include "tutti/launch.h"
 
 static const char ps_usage[] =
-    "usage: tutti ps RUN\n"
-    "\n"
-    "Lists the ranks of the job that runs in folder RUN on this host.  Prints for each rank the\n"
-    "process, the committed steps, the phase or operation, and how long ago that began, or how "
-    "long\n"
-    "ago the last one ended.\n"
-    "\n"
-    "Exit code: 0; 2 no process of this host trains in RUN.\n";
+    "usage: tutti ps RUN\n\nLists the ranks of the job that runs in folder RUN on this host.  "
+    "Prints a\nline for each rank: its process, the committed steps, its phase or operation, and "
+    "the time since\nthat began (between operations: since the last one ended).\n\nExit code: 0; 2 "
+    "no process of this host trains in RUN.\n";
 
 static const char stacks_usage[] =
-    "usage: tutti stacks RUN\n"
-    "\n"
-    "Prints the native stacks of the threads of each rank of the job that runs in folder RUN on\n"
-    "this host: the rank's main thread, the communication thread and the compute threads.  Each "
-    "thread is\n"
-    "interrupted for less than a millisecond.\n"
-    "\n"
-    "Exit code: 0; 2 no process of this host trains in RUN.\n";
+    "usage: tutti stacks RUN\n\nPrints the native stacks of the threads of each rank of the job "
+    "that runs in folder RUN on\nthis host: the main thread, the communication thread and the "
+    "compute threads.  Each\nthread is interrupted for less than a millisecond.\n\nExit code: 0; 2 "
+    "no process of this host trains in RUN.\n";
 
 static int show(int argc, char **argv, const char *usage,
                 tutti_status (*describe)(const char *, char **)) {

@@ -13,20 +13,18 @@ static const char usage[] =
     "FILE|h200|ethernet]\n                      [--device measured|cpu|h200] [--step-ms MS] "
     "[--speeds LIST] [--json]\n\nSimulates a step of the job on 1, 2, 4, ... WORKERS (64), each "
     "with the job's global batch:\nthe compute time of a worker, when each gradient bucket is "
-    "ready, "
-    "and how long its reduction\ntakes. Prints the scaling curve, the reductions and how much of "
-    "their time is not overlapped,\nand the bytes that a worker or server sends on each level of "
-    "the network.\n\nWith parallel.pipeline and parallel.tensor several workers form each replica, "
-    "and the\npipeline bubble is printed.  parallel.zero, parallel.wire, parallel.compress and "
-    "local SGD "
-    "change what is\nsent.  For asynchronous parameter servers and backup workers the simulation "
-    "prints "
-    "waits,\nthe load of the servers, and the staleness of gradients.\n\n  --device D       "
-    "compute time: measured (on this machine, in a few seconds), or stored figures\n               "
-    "    of an H200 or a core\n  --step-ms MS     use this compute time instead\n  --speeds LIST   "
-    " relative speeds of replicas: 1,1,1,0.2 makes every fourth five times slower\n  --network "
-    "FILE   a YAML file with the groups host, rack and spine, each with size, gb_s (1e9\n          "
-    "         bytes per second and worker) and latency_us\n";
+    "ready, and how long its reduction\ntakes. Prints the scaling curve, the reductions and how "
+    "much of their time is not overlapped,\nand the bytes that a worker or server sends on each "
+    "level of the network.\n\nWith parallel.pipeline and parallel.tensor several workers form each "
+    "replica, and the\npipeline bubble is printed.  parallel.zero, parallel.wire, "
+    "parallel.compress and local SGD\nchange the bytes that are sent.  For asynchronous parameter "
+    "servers and backup workers the\nsimulation prints waits, the load of the servers, and the "
+    "staleness of gradients.\n\n  --device D       compute time: measured (on this machine, in a "
+    "few seconds), or stored figures\n                   of an H200 or a core\n  --step-ms MS     "
+    "use this compute time instead\n  --speeds LIST    relative speeds of replicas: 1,1,1,0.2 "
+    "makes every fourth five times slower\n  --network FILE   a YAML file with the groups host, "
+    "rack and spine, each with size, gb_s (1e9\n                   bytes per second and worker) "
+    "and latency_us\n";
 
 static int read_options(int *argc, char **argv, tutti_simulate_desc *desc) {
     const char *n = parse_option(argc, argv, "-n"), *ms = parse_option(argc, argv, "--step-ms");

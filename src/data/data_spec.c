@@ -184,7 +184,7 @@ static tutti_status read_fields(const char *what, const json_t *root, tti_data_s
     TTI_TRY(tti_json_member(what, root, "fields", JSON_ARRAY, &fields));
     size_t n = json_array_size(fields);
     if (n < 1 || n > TTI_MAX_FIELDS)
-        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu fields, 1 to %d are possible", what, n,
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu fields, 1 to %d are supported", what, n,
                         TTI_MAX_FIELDS);
     TTI_TRY(tti_data_spec_alloc_fields(spec, (int)n));
     for (int i = 0; i < spec->n_fields; i++)
@@ -193,7 +193,7 @@ static tutti_status read_fields(const char *what, const json_t *root, tti_data_s
     int64_t n_bytes = (int64_t)tti_fields_bytes(spec->fields, spec->n_fields);
     if (stored->dtype == TUTTI_U8 && stored->shape.n_dims == 1 && stored->shape.dim[0] == n_bytes)
         return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"fields\" do not fit \"stored\"", what);
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"fields\" do not match \"stored\"", what);
 }
 
 static tutti_status read_names(const char *what, const json_t *root, tti_data_spec *spec) {
@@ -242,7 +242,7 @@ static tutti_status check_pixels(const char *what, const tti_data_spec *spec) {
         (spec->n_fields > 0 ? has_mask && p->n_channels == 3 : p->n_channels == 1 || square);
     for (int i = 0; i < p->n_channels; i++) good &= p->std[i] >= 0;
     if (good) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"pixels\" does not fit \"stored\"", what);
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"pixels\" does not match \"stored\"", what);
 }
 
 static tutti_status read_pixels(const char *what, const json_t *root, tti_data_spec *spec) {
@@ -314,7 +314,7 @@ static tutti_status read_table(const char *what, const json_t *root, tti_data_sp
     TTI_TRY(tti_json_member(what, root, "table", JSON_OBJECT, &table));
     TTI_TRY(tti_table_spec_parse(what, table, &spec->arena, &spec->table));
     if (fits_table(spec)) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"table\" does not fit \"stored\" and the target",
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"table\" does not match \"stored\" and the target",
                     what);
 }
 
@@ -420,11 +420,11 @@ tutti_status tti_data_spec_load(const char *dir, tti_data_spec **out) {
     *out = NULL;
     TTI_TRY(path_of(dir, TTI_DATA_SPEC_FILE, path));
     if (stat(path, &info) != 0)
-        return tti_fail(TUTTI_E_CHECKPOINT,
-                        "%s: is missing, so the run does not say how its data is read: an earlier "
-                        "version of Tutti trained it; `tutti train --resume %s` writes the file "
-                        "while the training data is there",
-                        path, dir);
+        return tti_fail(
+            TUTTI_E_CHECKPOINT,
+            "%s: is missing, because an earlier version of Tutti trained this run; `tutti train "
+            "--resume %s` writes the file if the training data is available",
+            path, dir);
     TTI_TRY(as_damaged(tti_read_file(path, MAX_FILE_BYTES, &text, &n_bytes)));
     tutti_status st = tti_data_spec_parse(path, text, n_bytes, out, &has_tokenizer);
     free(text);

@@ -99,7 +99,7 @@ static tutti_status read_word(const char *what, const json_t *json, const char *
     TTI_TRY(tti_json_read_text(what, json, key, &word));
     for (*out = 0; *out < n; ++*out)
         if (strcmp(word, words[*out]) == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"%s\" is not one of the words it can be", what, key);
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"%s\" has an unknown value", what, key);
 }
 
 static tutti_status read_number(const char *what, const json_t *json, const char *key,
@@ -116,7 +116,7 @@ static tutti_status read_categories(const char *what, const json_t *json, tti_ar
     TTI_TRY(tti_json_member(what, json, "categories", JSON_ARRAY, &list));
     size_t n = json_array_size(list);
     if (n > TTI_MAX_CATEGORIES || (n > 0) != (c->kind == TTI_COLUMN_CATEGORY))
-        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu categories are not possible", what, n);
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu categories are not supported", what, n);
     c->n_categories = (int)n;
     c->category = tti_arena_alloc(arena, (n + 1) * sizeof *c->category);
     for (size_t i = 0; i < n && c->category; i++) {
@@ -155,7 +155,7 @@ static tutti_status read_label(const char *what, const json_t *json, tti_arena *
     bool is_list = json_is_array(label);
     size_t n = is_list ? json_array_size(label) : 1;
     if (n < 1 || n > TTI_MAX_LABEL_COLUMNS)
-        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu label columns are not possible", what, n);
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu label columns are not supported", what, n);
     t->n_labels = (int)n;
     t->label = tti_arena_alloc(arena, n * sizeof *t->label);
     for (size_t i = 0; i < n && t->label; i++) {
@@ -193,7 +193,7 @@ tutti_status tti_table_spec_parse(const char *what, const json_t *json, tti_aren
     TTI_TRY(tti_json_member(what, json, "columns", JSON_ARRAY, &columns));
     size_t n = json_array_size(columns);
     if (n < 1 || n > TTI_MAX_TABLE_COLUMNS)
-        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu columns are not possible", what, n);
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu columns are not supported", what, n);
     tti_column *column = tti_arena_alloc(arena, n * sizeof *column);
     if (!t || !column) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what);
     TTI_TRY(tti_json_read_int(what, json, "rows", 0, INT64_MAX, &t->n_rows));

@@ -338,9 +338,10 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     tti_shard_map shard_map;
     int n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1, v = desc->n_shards;
     if (v < n_ranks || v < 1 || v > TTI_MAX_SHARDS || (v & (v - 1)) != 0) {
-        return tti_fail(TUTTI_E_INVALID,
-                        "exec: %d shards for %d ranks: want a power of two, at least one for each",
-                        v, n_ranks);
+        return tti_fail(
+            TUTTI_E_INVALID,
+            "exec: %d shards for %d ranks: expected a power of two, at least one for each", v,
+            n_ranks);
     }
     TTI_TRY(tti_exec_shard_map(desc, desc->comm ? tutti_comm_n_ranks(desc->comm) : 1, &shard_map));
     tti_exec *x = tti_exec_alloc();

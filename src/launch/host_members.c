@@ -184,7 +184,7 @@ static places find_places(const tti_supervisor *s) {
 /* A rank that lost its connection to another one has left the group without being asked. */
 static void note_own_leave(tti_supervisor *s) {
     if (!s->changes && n_ready(s) > 0)
-        tti_members_begin_change(s, -1, "a rank lost its connection to another one");
+        tti_members_begin_change(s, -1, "a rank lost its connection to another rank");
 }
 
 /* Ends the wait for other hosts if it lasts for too long; why: as reported when it began. */
@@ -317,11 +317,11 @@ static bool must_wait(const tti_supervisor *s, const census *c, char *why, size_
         snprintf(why, n_bytes, "not all hosts of TUTTI_NODES are connected yet");
     else if (s->host.epoch > 0 && !has_majority)
         snprintf(why, n_bytes,
-                 "this host reaches %d workers of the last epoch, and %d may be alive on hosts "
-                 "that do not answer: that is no majority",
+                 "this host reaches %d workers of the last epoch and %d may be alive on hosts that "
+                 "do not answer, so it has no majority",
                  c->n_reached, c->n_unknown);
     else if (c->next.n_all < s->desc->min_workers)
-        snprintf(why, n_bytes, "this host reaches %d workers, parallel.min_workers is %d",
+        snprintf(why, n_bytes, "this host reaches %d workers, fewer than parallel.min_workers=%d",
                  c->next.n_all, s->desc->min_workers);
     else
         return false;
@@ -465,8 +465,9 @@ static bool has_lost_leader(tti_supervisor *s, const tti_host *leader, char *tex
     else if (leader->loss == TTI_HOST_ENDED)
         snprintf(text, n_bytes, "host %d has ended", node);
     else
-        snprintf(text, n_bytes, "host %d hears nothing from host %d, which decides who is a member",
-                 own_node(s), node);
+        snprintf(text, n_bytes,
+                 "host %d receives nothing from host %d, which decides the membership", own_node(s),
+                 node);
     return true;
 }
 

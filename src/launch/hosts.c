@@ -94,8 +94,8 @@ tutti_status tti_host_place_find(tti_getenv_fn get, void *user, tti_host_place *
     for (int i = 1; i < out->n_nodes; i++)
         if (out->n_workers[i] > out->n_workers[0])
             return tti_fail(TUTTI_E_CONFIG,
-                            "launch: TUTTI_NODES=%.60s: host 0 decides who is a member, so no "
-                            "other host may have more workers than it: change the order",
+                            "launch: TUTTI_NODES=%.60s: host 0 decides the membership, so no other "
+                            "host may have more workers; put the host with the most workers first",
                             nodes);
     return TUTTI_OK;
 }
@@ -266,12 +266,13 @@ static bool refuse(const tti_hosts *h, const tti_host_message *hello, char *out,
         snprintf(out, n_bytes, "there is no host %d in TUTTI_NODES of host %d", hello->node,
                  h->place.node);
     else if (memcmp(hello->job, h->job, sizeof h->job) != 0)
-        snprintf(out, n_bytes, "host %d has another job, TUTTI_NODES or version than host %d",
+        snprintf(out, n_bytes,
+                 "the job, TUTTI_NODES or the version of host %d differs from that of host %d",
                  hello->node, h->place.node);
     else if (strcmp(hello->machine, h->machine) != 0)
         snprintf(out, n_bytes,
                  "host %d computes with %.150s, host %d with %.150s: the same bits need the same "
-                 "kernels; set TUTTI_KERNELS on all hosts to a level that each has",
+                 "kernels; set TUTTI_KERNELS on all hosts to a level that all support",
                  hello->node, hello->machine, h->place.node, h->machine);
     else if (memcmp(hello->run, none, 32) != 0 && memcmp(hello->run, h->run, 32) != 0)
         snprintf(out, n_bytes, "host %d has started another run since host %d was connected",

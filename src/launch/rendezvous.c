@@ -56,8 +56,8 @@ static tutti_status choose_transport(const tti_environment *env, const tti_worke
     bool any_mpi = asked && strcmp(asked, "mpi") == 0;
     if (any_mpi && !mpi)
         return tti_fail(TUTTI_E_CONFIG,
-                        "launch: TUTTI_TRANSPORT=mpi, but %s is no launcher of an MPI that is "
-                        "known; name it: mpi-openmpi or mpi-mpich",
+                        "launch: TUTTI_TRANSPORT=mpi: the launcher (%s) does not show which MPI; "
+                        "give mpi-openmpi or mpi-mpich",
                         worker->launcher);
     if (!asked || any_mpi) asked = mpi ? mpi : "tcp";
     snprintf(out->transport, sizeof out->transport, "%s", asked);
@@ -120,7 +120,7 @@ static tutti_status find_place(const tti_environment *env, const tti_worker_env 
     if (!addr)
         return tti_fail(TUTTI_E_CONFIG,
                         "launch: %s, but MASTER_ADDR is not set: set MASTER_ADDR to the host of "
-                        "rank 0 and MASTER_PORT to a free port of it",
+                        "rank 0 and MASTER_PORT to a free port of that host",
                         worker->text);
     *port = 29500;
     TTI_TRY(read_port(text, port));
@@ -146,7 +146,7 @@ static tutti_status read_token(const char *path, char token[TTI_TOKEN_BYTES]) {
     bool is_private = is_file && !(info.st_mode & 077);
     ssize_t n = is_private ? read(fd, token, TTI_TOKEN_BYTES - 1) : 0;
     close(fd);
-    if (!is_file) return fail_token(path, "that is no file");
+    if (!is_file) return fail_token(path, "it is not a regular file");
     if (!is_private) return fail_token(path, "other users can read it: chmod 600 it");
     token[n > 0 ? n : 0] = '\0';
     token[strcspn(token, "\r\n")] = '\0';

@@ -102,7 +102,8 @@ static int take_over(int sig, struct sigaction *old) {
 
 tutti_status tti_stop_install(tti_stop *stop) {
     if (atomic_exchange(&installed, true))
-        return tti_fail(TUTTI_E_INVALID, "stop: the signals are already taken by another training");
+        return tti_fail(TUTTI_E_INVALID,
+                        "stop: another training of this process already handles the signals");
     atomic_store(&supervised, is_supervised());
     atomic_store(&requested_ns, INT64_MAX);
     atomic_store(&requested, 0);

@@ -134,13 +134,11 @@ static tutti_status read_size(const tti_environment *env, const launcher_row *ro
         return read_number(env, row->size, TTI_MAX_WORLD_SIZE, out);
     *out = low;
     if (low == high) return TUTTI_OK;
-    return tti_fail(
-        TUTTI_E_CONFIG,
-        "launch: %s=%s lets torchrun choose from %d to %d pods as they come and go, and "
-        "without torchrun a pod must know how many there are: give their number alone "
-        "(a job without elasticPolicy), or start each pod with 'torchrun --no-python "
-        "tutti train ...'",
-        row->size, text, low, high);
+    return tti_fail(TUTTI_E_CONFIG,
+                    "launch: %s=%s is a range of %d to %d pods, which only torchrun supports; give "
+                    "one number (a job without elasticPolicy), or start each pod with 'torchrun "
+                    "--no-python tutti train ...'",
+                    row->size, text, low, high);
 }
 
 /* 0 of 1 unless both local numbers are there and agree. */

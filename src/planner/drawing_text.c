@@ -101,7 +101,7 @@ static void print_buckets(const tti_drawing *d, const tti_plan *plan) {
         tti_str_printf(d->out, "  compressed by %s: %.3f MiB of %.3f\n", tti_drawing_compression(d),
                        tti_mib(all), tti_mib(plan->n_flat * sizeof(float)));
     if (tti_drawing_is_compressed(d) && d->exec.compress_after > 0)
-        tti_str_printf(d->out, "  the gradients of the first %lld steps are sent whole\n",
+        tti_str_printf(d->out, "  the gradients of the first %lld steps are not compressed\n",
                        (long long)d->exec.compress_after);
 }
 
@@ -117,7 +117,9 @@ static void print_sums(const tti_drawing *d, int stage) {
                    d->exec.local ? ", in the steps before" : "");
     print_buckets(d, plan);
     if (tti_job_has_server(&d->b->config))
-        tti_str_printf(d->out, "  sums go to the first %lld of the workers, parameters come back\n",
+        tti_str_printf(d->out,
+                       "  the first %lld workers are the servers: they sum gradients and send "
+                       "parameters\n",
                        (long long)d->b->config.parallel.servers);
     tti_str_printf(d->out, "  at the end  %zu bytes of losses, counts and hashes\n",
                    (size_t)d->b->n_shards * 3 * sizeof(double) +
@@ -139,7 +141,7 @@ static tutti_status print_messages(const tti_drawing *d) {
                                bytes / 1048576.0);
         }
     for (int i = 0; i < stages->n_tied; i++)
-        tti_str_printf(d->out, "  %s is on several stages: the sum of its gradients after them\n",
+        tti_str_printf(d->out, "  %s is on several stages: its gradients are summed after them\n",
                        stages->tied[i].name);
     tti_schedule_drawing schedule = tti_drawing_schedule(d);
     return tti_schedule_print(&schedule, d->out);
@@ -206,10 +208,10 @@ tutti_status tti_draw_text(const tti_drawing *d) {
                    (long long)d->b->config.train.batch, (long long)d->b->rows_per_shard);
     TTI_TRY(print_all_workers(d));
     if (d->exec.shares)
-        tti_str_printf(d->out,
-                       "the %d threads have one copy of parameters and state: so much of it is "
-                       "each one's to update\n",
-                       d->n_workers);
+        tti_str_printf(
+            d->out,
+            "the %d threads share one copy of parameters and state; each updates this much of it\n",
+            d->n_workers);
     print_joins(d);
     if (tti_drawing_has_server(d) && !tti_drawing_has_state_owners(d)) return print_ranges(d);
     if (tti_drawing_has_state_owners(d)) print_state_owners(d);

@@ -25,26 +25,26 @@ static const tti_option rows[] = {
     {"host.size", TTI_OPTION_INT, AT(host.size), "8", 1, 1024, .also = "gpus|workers|devices",
      .help = "workers of a host"},
     {"host.gb_s", TTI_OPTION_FLOAT, AT(host.gb_s), "390", SPEED, .also = "bandwidth|gbps",
-     .help = "1e9 bytes per second that a worker sends to others of its host"},
+     .help = "1e9 bytes per second that a worker sends to other workers of its host"},
     {"host.latency_us", TTI_OPTION_FLOAT, AT(host.latency_us), "5", 0, 1e6, .also = "latency",
-     .help = "microseconds of a message there"},
+     .help = "latency of such a message in microseconds"},
     {"rack.size", TTI_OPTION_INT, AT(rack.size), "4", 1, 4096, .also = "hosts|nodes",
      .help = "hosts of a rack"},
     {"rack.gb_s", TTI_OPTION_FLOAT, AT(rack.gb_s), "45", SPEED, .also = "bandwidth|gbps",
      .help = "1e9 bytes per second that a worker sends to other hosts of its rack"},
     {"rack.latency_us", TTI_OPTION_FLOAT, AT(rack.latency_us), "8", 0, 1e6, .also = "latency",
-     .help = "microseconds of a message there"},
+     .help = "latency of such a message in microseconds"},
     {"spine.size", TTI_OPTION_INT, AT(spine.size), "4096", 1, 1 << 20, .also = "racks",
      .help = "racks, at most"},
     {"spine.gb_s", TTI_OPTION_FLOAT, AT(spine.gb_s), "45", SPEED, .also = "bandwidth|gbps",
      .help = "1e9 bytes per second that a worker sends to other racks"},
     {"spine.latency_us", TTI_OPTION_FLOAT, AT(spine.latency_us), "12", 0, 1e6, .also = "latency",
-     .help = "microseconds of a message there"},
+     .help = "latency of such a message in microseconds"},
 };
 
 static const tti_option_group groups[] = {{"host", "workers that share a host"},
                                           {"rack", "hosts under one switch"},
-                                          {"spine", "what joins the racks"}};
+                                          {"spine", "the network between racks"}};
 
 static const tti_option_table table = {.rows = rows,
                                        .n_rows = TTI_COUNT(rows),
@@ -154,5 +154,5 @@ void tti_network_link(const tti_network *network, const int64_t *members, tti_bu
     if (s <= 0) return;
     link->latency_s = latency_s;
     link->bytes_s = many / s;
-    snprintf(link->name, sizeof link->name, "the network that is described");
+    snprintf(link->name, sizeof link->name, "the described network");
 }

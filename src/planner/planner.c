@@ -311,8 +311,8 @@ static void print_table(const planner *p, tti_str *out) {
     int n_rows = TTI_MIN(p->desc->max_rows > 0 ? p->desc->max_rows : MAX_ROWS, p->layouts.n);
     int width = name_width(p, n_rows);
     tti_str_printf(out,
-                   "%d layouts of %d workers; %.1f s of calibration; %.2f GB to be had\n"
-                   "%-*s %9s %11s %8s %8s %8s  %s\n",
+                   "%d layouts of %d workers; %.1f s of calibration; %.2f GB available\n%-*s %9s "
+                   "%11s %8s %8s %8s  %s\n",
                    p->layouts.n, p->calibration.n_ranks, p->spent_s, p->memory_bytes / 1e9, width,
                    "layout", "step, ms", "samples/s", "worker", "host", "sent", "against the best");
     for (int i = 0; i < n_rows; i++) print_row(p, &p->predictions[i], width, out);

@@ -64,7 +64,7 @@ static tutti_status simulate(game *g, tti_stage_sim *out) {
     }
     for (int stage = 0; stage < s->n_stages; stage++) {
         if (g->done[stage] < g->of[stage].n_actions)
-            return tti_fail(TUTTI_E_INTERNAL, "plan: stage %d waits for ever", stage);
+            return tti_fail(TUTTI_E_INTERNAL, "plan: stage %d waits forever", stage);
         out->step_s = fmax(out->step_s, out->end_s[stage]);
         busy += out->busy_s[stage];
     }

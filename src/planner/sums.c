@@ -94,11 +94,10 @@ double tti_sums_instr_s(const tti_sums *sums, const tti_network *network, const 
 
 void tti_sums_text(const tti_sums *sums, const tti_sums_extent *extent, tti_str *out) {
     if (sums->n_servers > 0)
-        tti_str_printf(
-            out,
-            "%lld synchronous server%s: gradients to them, parameters back; the table shows what "
-            "one of them sends, as much comes to it\n",
-            (long long)sums->n_servers, sums->n_servers > 1 ? "s" : "");
+        tti_str_printf(out,
+                       "%lld synchronous server%s: gradients to them, parameters back; the table "
+                       "shows what one of them sends; it receives as much\n",
+                       (long long)sums->n_servers, sums->n_servers > 1 ? "s" : "");
     if (sums->zero > 0)
         tti_str_printf(
             out,
@@ -111,7 +110,7 @@ void tti_sums_text(const tti_sums *sums, const tti_sums_extent *extent, tti_str 
             extent->averaged_bytes / 1048576.0, extent->average_every);
     if (extent->averaged_bytes <= 0 && (sums->of_sum < 1 || sums->of_pairs > 0))
         tti_str_printf(out,
-                       "compressed: %.2f %% of the bytes are summed, %.2f %% go from each to "
-                       "each as pairs; what compressing takes is not counted\n",
+                       "compressed: %.2f %% of the bytes are summed, %.2f %% are gathered as "
+                       "pairs; the time of compression is not included\n",
                        100 * sums->of_sum, 100 * sums->of_pairs);
 }

@@ -96,7 +96,7 @@ T_CASE(bad_contents) {
     with("\"header_bytes\": 100", "\"header_bytes\": 201", "\"header_bytes\" is 201");
     with("optimizer.safetensors", "../optimizer", "\"optimizer.safetensors\" is missing");
     with("\"cpu avx2\"", "null", "\"backend\" is null, not text");
-    with("\"\\u0009\"", "[]", "a text is not a text");
+    with("\"\\u0009\"", "[]", "a text is not a string");
     with("\"texts\": {", "\"texts\": [], \"x\": {", "\"texts\" is a list, not an object");
     with("\"step\"", "step", "not valid JSON");
 }

@@ -140,7 +140,7 @@ LATE = [
     ("train: {precision: tf32}", 20, CONFIG, "train.precision=tf32 needs a GPU", DRAWN),
     ("data: {resident: yes}", 18, CONFIG, "data.resident=yes: there is no GPU", DRAWN),
     ("parallel.pipeline: 3", 20, CONFIG, "parallel.pipeline: 3 stages, but the model can", DRAWN),
-    ("data: {format: csv, dir: nowhere}", 26, DATA, "nowhere: csv: no file is there", []),
+    ("data: {format: csv, dir: nowhere}", 26, DATA, "nowhere: csv: no file was found", []),
     ("data: {dir: nowhere, format: idx}", 13, DATA, "nowhere: neither train-images", []),
     ("data: {format: csv, dir: rows.csv, label: colour}", 43, DATA,
      "rows.csv: data.label: no column is called 'colour'", []),

@@ -31,8 +31,8 @@ expect 2 "pack needs: --out DIR" pack --text "$dir/play.txt"
 expect 2 "not a number of tokens" pack --text "$dir/play.txt" --out "$dir/o" --shard-tokens x
 expect 2 "data.context" info --text "$dir/play.txt" data.context=0
 expect 2 "gpt2 needs data.tokenizer_dir" info --text "$dir/play.txt" --tokenizer gpt2
-expect 3 "no file is there" info --text "$dir/none.txt"
-expect 2 "digits has no packed form" pack data.format=digits --out "$dir/o"
+expect 3 "no file was found" info --text "$dir/none.txt"
+expect 2 "data.format=digits cannot be packed" pack data.format=digits --out "$dir/o"
 
 expect 0 "tokenizer   chars, 23 tokens" info --text "$dir/play.txt" data.context=16
 expect 0 "x         i32 [16]" info --text "$dir/play.txt" data.context=16
@@ -49,7 +49,7 @@ expect 0 "0  number           1  age: 20.5 .. 40, mean 30.25, std 9.75" info $ta
 expect 0 "1  category         0  sex: f, m" info $table
 expect 0 "2  date             0  when: 1704067200 .. 1704240000" info $table
 expect 0 "3  label            0  y: 2 classes" info $table
-expect 0 "column 'age' has no value in 1 training row; the median 30.25 stands for it" info $table
+expect 0 "column 'age' has no value in 1 training row; filled with the median 30.25" info $table
 expect 0 "f32 [4]" info $table
 expect 3 "train.csv:3: column 'age' has no value" info $table data.missing=refuse
 expect 0 "1  ignore" info $table "data.columns='sex: ignore'"

@@ -98,7 +98,7 @@ expect 0 "data axis, tree, 16 bits" job.yaml -n 2 parallel.wire=bf16 --layout --
 expect 0 "bucket 0      0.001 MiB" job.yaml $packed=topk parallel.topk=0.01 --layout
 # of rank 2: 2 (784 + 16) and 2 (16 + 10) elements, 26 of bias
 expect 0 "bucket 0      0.006 MiB" job.yaml $packed=powersgd parallel.rank=2 --layout
-expect 0 "first 7 steps are sent whole" job.yaml $packed=topk parallel.compress_after=7 --layout
+expect 0 "first 7 steps are not compressed" job.yaml $packed=topk parallel.compress_after=7 --layout
 threads="-n 2 parallel.sync=parameter-server parallel.servers=3"
 expect 0 "thread 2   12560 elements from 176  parameters 0.05 MiB  state 0.10" job.yaml $threads \
     --layout
@@ -106,7 +106,7 @@ drawn ">server, thread 2<" job.yaml $threads
 drawn ">state: at the server<" job.yaml $threads
 [ "$(grep -c "<line" layout.svg)" = 5 ] || fail "layout.svg: 2 workers and 3 threads on a rail"
 drawn ">server, worker 1<" job.yaml -n 3 $loose
-expect 0 "sums go to the first 2 of the workers" job.yaml -n 3 $server parallel.place=processes \
+expect 0 "the first 2 workers are the servers" job.yaml -n 3 $server parallel.place=processes \
     --layout
 
 
@@ -121,7 +121,7 @@ drawn "violet: a parameter of several stages" $tied
 grep -q ">0.02</text>" layout.svg || fail "layout.svg: 256 words of 16 floats"
 
 # Shared parameters, replicas on other hosts, and collectives inside a step.
-expect 0 "the 2 threads have one copy of parameters and state" job.yaml -n 2 --layout
+expect 0 "the 2 threads share one copy of parameters and state" job.yaml -n 2 --layout
 drawn "for the copy that all threads share" job.yaml -n 2
 expect_not "one copy" job.yaml -n 2 parallel.copies=each --layout
 expect_not "averages" job.yaml -n 2 --layout

@@ -302,7 +302,7 @@ def test_too_little_memory():
     """Refused before the first step, with the numbers and what would make it fit."""
     job = ["-n", "1", "train.batch=256", "parallel.shards=1", "train.steps=2"]
     shown = train("run", *job, says="free=20000000").expect(
-        8, "the step needs ", " of device memory, of which is free 19.1 MiB: activations of a ",
+        8, "the step needs ", " of device memory, more than the free 19.1 MiB: activations of a ",
         "parameters 1.6 MiB", "optimizer state 1.6 MiB", "gradients", "train.batch",
         "train.recompute=block", "train.precision=bf16").err
     if os.path.exists("run"):

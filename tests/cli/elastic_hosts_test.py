@@ -200,7 +200,7 @@ def test_cut_link():
         larger.wait_for(30)
         set_link(network, "down")
         began = time.monotonic()
-        larger.wait_for_text(1, "hears nothing from host 0")
+        larger.wait_for_text(1, "receives nothing from host 0")
         print("the smaller side stopped after %.2f s" % (time.monotonic() - began))
         larger.wait_for_text(0, "host 1 does not answer")
         larger.wait_for(larger.step() + 20)
@@ -212,7 +212,7 @@ def test_cut_link():
         equal.wait_for(30)
         set_link(network, "down")
         equal.wait_for_text(0, "that is no majority")
-        equal.wait_for_text(1, "hears nothing from host 0")
+        equal.wait_for_text(1, "receives nothing from host 0")
         step = equal.step()
         time.sleep(0.5)  # if steps were committed, some would be by now
         assert equal.step() == step

@@ -153,7 +153,7 @@ def test_what_is_refused():
     runs.tutti("data", "info", "model.name=mlp", "data.format=images", "data.dir=many").expect(
         3, "'images' and 'masks' are images and masks", "give data.format=masks")
     os.makedirs("empty/pictures")
-    info("empty").expect(3, "there are no folders of images and masks")
+    info("empty").expect(3, "it has no folders of images and masks")
     make("padded")
     info("padded", "data.augment=pad_crop", "train.ignore_index=none").expect(
         2, "pad_crop brings in pixels without a class")

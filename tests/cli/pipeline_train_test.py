@@ -84,7 +84,7 @@ def test_what_stages_wait_is_reported():
         if not 0 < record("shown", event)["bubble"] < 1:
             raise AssertionError(record("shown", event))
     ended = train("few", 4, *LENET, "parallel.pipeline=4", "parallel.shards=2")
-    ended.expect(0, "2 shards for so many stages, which will wait for each other")
+    ended.expect(0, "with 2 shards the stages wait for each other")
 
 
 def test_the_drawing_holds_the_whole_step():

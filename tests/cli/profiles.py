@@ -10,7 +10,7 @@ import runs
 GPT2 = ["model.name=gpt2", "model.layers=2", "model.width=16", "model.heads=2", "model.dropout=0.1",
         "data.format=random_tokens", "data.vocabulary=32", "data.context=8", "data.n_train=64",
         "data.n_test=8", "train.batch=8", "parallel.shards=4"]
-LINE = re.compile(r"^  (.+?) +([\d.]+) ms a step in ([\d.e+]+), of which hidden behind compute "
+LINE = re.compile(r"^  (.+?) +([\d.]+) ms a step in ([\d.e+]+), overlapped with compute "
                   r"([\d.]+) ms \(([\d.]+) %\)$", re.M)
 
 

@@ -370,7 +370,7 @@ def test_tokens_that_do_not_fit():
                *transformer("bert", "model.head=classify"), "train.batch=4", "train.steps=2",
                "run.dir=run", "-n", "1").expect(0)
     write("high.npy", npy("i4", (1, 6), [0, 1, 2, 3, 4, 40]))
-    runs.tutti("predict", "run", "high.npy").expect(3, "token 40 at place 5 is not one of 0 ..")
+    runs.tutti("predict", "run", "high.npy").expect(3, "token 40 at position 5 is not one of 0 ..")
     text()
     runs.tutti("train", "data.format=text", "data.dir=data/train.txt", "data.context=8",
                *transformer("gpt2"), "train.batch=4", "train.steps=2", "run.dir=lm", "-n",

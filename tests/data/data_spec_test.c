@@ -200,7 +200,7 @@ T_CASE(impossible_contents) {
          "class name 1 is not text"},
         {"{\"version\":1,\"format\":\"images\"," TYPES(
              "[8,9,3]") ",\"pixels\":{\"mean\":[0,0,0],\"std\":[1,1,1],\"fit\":\"fill\"}}",
-         "does not fit"},
+         "does not match"},
         {"{\"version\":1,\"format\":\"images\"," TYPES(
              "[8,8,3]") ",\"pixels\":{\"mean\":[0,0],\"std\":[1,1],\"fit\":\"fill\"}}",
          "expected 1 or 3"},

@@ -62,7 +62,7 @@ T_CASE(shards_must_be_a_power_of_two_and_enough) {
                                                  .n_shards = bad[i],
                                                  .n_compute_threads = 1},
                                 &exec),
-                TUTTI_E_INVALID, "want a power of two");
+                TUTTI_E_INVALID, "expected a power of two");
         assert_null(exec);
     }
     comm_run(3, create_with_two_shards, plan);

@@ -139,7 +139,7 @@ T_CASE(token_files) {
     close(fd);
     unlink(path);
     T_EQ(mkfifo(path, 0600), 0); /* without a writer: a read would block */
-    expect_refusal(list, "that is no file");
+    expect_refusal(list, "it is not a regular file");
     unlink(path);
 }
 

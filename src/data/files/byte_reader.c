@@ -145,8 +145,9 @@ tutti_status tti_reader_open_part(const char *path, const tti_file_part *part, t
     TTI_TRY(tti_open_regular(path, &fd, &n_file));
     if (__builtin_add_overflow(part->offset, part->n_bytes, &end) || end > n_file) {
         close(fd);
-        return tti_fail(TUTTI_E_DATA, "%s: truncated: %llu bytes at %llu of a file of %llu", path,
-                        (unsigned long long)part->n_bytes, (unsigned long long)part->offset,
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: truncated: expected %llu bytes at offset %llu, but the file has %llu",
+                        path, (unsigned long long)part->n_bytes, (unsigned long long)part->offset,
                         (unsigned long long)n_file);
     }
     return reader_create((tti_reader){.fd = fd,
@@ -355,7 +356,7 @@ tutti_status tti_pread_all(int fd, const char *path, void *dst, size_t n_bytes, 
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return tti_fail(TUTTI_E_IO, "%s: cannot read: %s", path, strerror(errno));
         if (n == 0)
-            return tti_fail(TUTTI_E_DATA, "%s: truncated: %zu bytes at %llu are expected", path,
+            return tti_fail(TUTTI_E_DATA, "%s: truncated: expected %zu bytes at offset %llu", path,
                             n_bytes, (unsigned long long)offset);
         done += (size_t)n;
     }

@@ -167,8 +167,8 @@ tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *fo
     bool needs_train = !desc->spec || desc->split == TUTTI_TRAIN; /* a trained model does not */
     if (needs_train && n[TTI_SPLIT_TEST] > 0 && n[TTI_SPLIT_TRAIN] == 0 && n[TTI_SPLIT_NONE] == 0)
         return tti_fail(TUTTI_E_DATA,
-                        "%s: %s: every file is for testing by its name (%s); one with 'train' in "
-                        "its name is missing",
+                        "%s: %s: the names mark every file as test data (such as %s), and no file "
+                        "has 'train' in its name",
                         desc->dir, format, list->path[0]);
     bool has_test_names = n[TTI_SPLIT_TEST] > 0;
     list->both = !has_test_names && !desc->takes_all;
@@ -182,13 +182,13 @@ tutti_status tti_file_list_make(const tutti_dataset_desc *desc, const char *form
                                 const char *suffix, tti_file_list *out) {
     tti_file_list list = {0};
     if (!desc->dir || !desc->dir[0])
-        return tti_fail(TUTTI_E_INVALID, "%s: data.dir is missing: a file, a pattern or a folder",
-                        format);
+        return tti_fail(TUTTI_E_INVALID,
+                        "%s: data.dir is missing; give a file, a pattern or a folder", format);
     tutti_status st;
     TTI_TRY_GOTO(list_all(desc->dir, suffix, &list), cleanup);
     if (list.n == 0) {
         st = tti_fail(TUTTI_E_DATA,
-                      "%s: %s: no file is there; data.dir is a file, a pattern with * or ?, or a "
+                      "%s: %s: no file was found; data.dir is a file, a pattern with * or ?, or a "
                       "folder of files whose names end in %s or %s.gz",
                       desc->dir, format, suffix, suffix);
         goto cleanup;

@@ -24,7 +24,7 @@ static uint32_t u16(const uint8_t *p) { return (uint32_t)(p[0] | p[1] << 8); }
 static uint32_t u32(const uint8_t *p) { return u16(p) | u16(p + 2) << 16; }
 
 static tutti_status damaged(const char *path, const char *what) {
-    return tti_fail(TUTTI_E_DATA, "%s: no zip archive (.npz) that can be read: %s", path, what);
+    return tti_fail(TUTTI_E_DATA, "%s: cannot be read as a zip archive (.npz): %s", path, what);
 }
 
 typedef struct archive {
@@ -59,7 +59,7 @@ static tutti_status read_directory(archive *a) {
     a->n_directory = u32(end + 12);
     a->n_entries = u16(end + 10);
     if (offset == UINT32_MAX || u16(end + 10) == UINT16_MAX)
-        return damaged(a->path, "it is of the 64-bit kind; save the arrays as .npy");
+        return damaged(a->path, "ZIP64 is not supported; save the arrays as .npy");
     if (u16(end + 4) != 0 || u16(end + 8) != u16(end + 10)) return damaged(a->path, "it is split");
     if (a->n_directory > MAX_DIRECTORY || offset > a->n_file || a->n_directory > a->n_file - offset)
         return damaged(a->path, "its directory lies outside the file");
@@ -115,7 +115,8 @@ static tutti_status locate(const archive *a, const uint8_t *entry, tti_file_part
     if (method != STORED && method != DEFLATED)
         return damaged(a->path, "a member is compressed with another method than deflate");
     if (offset == UINT32_MAX || u32(entry + 20) == UINT32_MAX || u32(entry + 24) == UINT32_MAX)
-        return damaged(a->path, "a member is of the 64-bit kind; save the arrays as .npy");
+        return damaged(a->path,
+                       "a member uses ZIP64, which is not supported; save the arrays as .npy");
     if (method == STORED && u32(entry + 20) != u32(entry + 24))
         return damaged(a->path, "a member's sizes contradict each other");
     if (a->n_file < LOCAL_BYTES || offset > a->n_file - LOCAL_BYTES)

@@ -75,8 +75,8 @@ static tutti_status find_file(const char *dir, const variant *v, const char *fil
     n = snprintf(out, MAX_PATH, "%s/%s/%s", dir, v->folder, file);
     if (n > 0 && n < MAX_PATH && access(out, F_OK) == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
-                    "%s: neither %s nor %s/%s is there; data.dir must hold the binary version of "
-                    "%s (from https://www.cs.toronto.edu/~kriz/cifar.html)",
+                    "%s: neither %s nor %s/%s exists; data.dir must hold the binary version of %s "
+                    "(from https://www.cs.toronto.edu/~kriz/cifar.html)",
                     dir, file, v->folder, file, v->name);
 }
 
@@ -101,7 +101,8 @@ static tutti_status read_file(cifar *c, const char *path) {
     uint8_t *grown = NULL;
     if (n_bytes == 0 || n_bytes % record != 0 || n_bytes > UINT32_MAX)
         st = tti_fail(TUTTI_E_DATA,
-                      "%s: %llu bytes are not a number of records of %zu: truncated, or no %s file",
+                      "%s: %llu bytes are not a multiple of the record size, %zu: truncated, or "
+                      "not a %s file",
                       path, (unsigned long long)n_bytes, record, c->variant->name);
     else if (!(grown = realloc(c->records, old + (size_t)n_bytes)))
         st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory for %llu bytes", path,
@@ -172,7 +173,7 @@ static void cifar_close(tti_source *source) {
 static tutti_status open_variant(const variant *v, const tutti_dataset_desc *desc,
                                  tti_source *source) {
     if (!desc->dir || !desc->dir[0])
-        return tti_fail(TUTTI_E_INVALID, "%s: data.dir is missing: the folder with the files",
+        return tti_fail(TUTTI_E_INVALID, "%s: data.dir is missing; give the folder with the files",
                         v->name);
     cifar *c = calloc(1, sizeof *c);
     if (!c) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", v->name);

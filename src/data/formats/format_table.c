@@ -109,10 +109,10 @@ static tutti_status check_format(const tutti_dataset_desc *desc) {
     const tti_data_spec *spec = desc->spec;
     if (!spec || desc->no_files || spec->pixels.n_channels > 0) return TUTTI_OK;
     if (strcmp(desc->format, spec->format) == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA,
-                    "data.format: the model was trained on data.format=%s, and what was learned "
-                    "from that data does not fit data.format=%s",
-                    spec->format, desc->format);
+    return tti_fail(
+        TUTTI_E_DATA,
+        "data.format: the model was trained on data.format=%s and cannot read data.format=%s",
+        spec->format, desc->format);
 }
 
 /* ---- opening ---- */

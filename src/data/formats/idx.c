@@ -92,11 +92,11 @@ static tutti_status open_part(const tutti_dataset_desc *desc, const char *part, 
         tti_reader_allow(*out, desc->max_unpacked);
         return TUTTI_OK;
     }
-    return tti_fail(TUTTI_E_DATA,
-                    "%s: neither %s-%s-ubyte nor %s-%s-ubyte.gz is there; data.dir must hold the "
-                    "four files of MNIST (from "
-                    "https://storage.googleapis.com/cvdf-datasets/mnist/) or of a set like it",
-                    desc->dir, split, part, split, part);
+    return tti_fail(
+        TUTTI_E_DATA,
+        "%s: neither %s-%s-ubyte nor %s-%s-ubyte.gz exists; data.dir must hold the four files of "
+        "MNIST (from https://storage.googleapis.com/cvdf-datasets/mnist/) or of a set like it",
+        desc->dir, split, part, split, part);
 }
 
 static tutti_status open_images(const tutti_dataset_desc *desc, idx_state *state,
@@ -181,7 +181,8 @@ static tutti_status idx_read(const tti_source *source, int64_t index, void *x, i
             return tti_fail(TUTTI_E_IO, "%s: cannot read image %lld: %s", state->path,
                             (long long)index, strerror(errno));
         if (n == 0)
-            return tti_fail(TUTTI_E_DATA, "%s: truncated while in use: image %lld is gone",
+            return tti_fail(TUTTI_E_DATA,
+                            "%s: truncated while in use: image %lld can no longer be read",
                             state->path, (long long)index);
         done += (size_t)n;
     }
@@ -212,7 +213,8 @@ static tutti_status fill_info(const tutti_dataset_desc *desc, const tutti_shape 
 
 static tutti_status idx_open(const tutti_dataset_desc *desc, tti_source *source) {
     if (!desc->dir || !desc->dir[0])
-        return tti_fail(TUTTI_E_INVALID, "idx: data.dir is missing: the folder with the files");
+        return tti_fail(TUTTI_E_INVALID,
+                        "idx: data.dir is missing; give the folder with the files");
     idx_state *state = malloc(sizeof *state);
     if (!state) return tti_fail(TUTTI_E_NOMEM, "idx: out of memory");
     *state = (idx_state){.fd = -1};

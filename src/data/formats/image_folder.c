@@ -241,7 +241,7 @@ static tutti_status find_samples(const tutti_dataset_desc *desc, folder *f) {
         walk_classes(f, has_test || desc->takes_all ? NULL : desc, own_folder || desc->spec),
         cleanup);
     if (f->n_samples == 0)
-        st = tti_fail(TUTTI_E_DATA, "%s: there is no image of the %s split", f->root,
+        st = tti_fail(TUTTI_E_DATA, "%s: the %s split has no images", f->root,
                       desc->split == TUTTI_TEST ? "test" : "training");
 cleanup:
     free(d);
@@ -301,7 +301,8 @@ static void folder_close(tti_source *source) {
 
 static tutti_status images_open(const tutti_dataset_desc *desc, tti_source *source) {
     if (!desc->dir || !desc->dir[0])
-        return tti_fail(TUTTI_E_INVALID, "images: data.dir is missing: the folder of the classes");
+        return tti_fail(TUTTI_E_INVALID,
+                        "images: data.dir is missing; give the folder of the classes");
     folder *f = calloc(1, sizeof *f);
     if (!f) return tti_fail(TUTTI_E_NOMEM, "images: out of memory");
     source->state = f;

@@ -101,9 +101,9 @@ static tutti_status fail_on_pair(const char *dir, const found_folders *f) {
                     "%s: %s; the format masks needs folders images/ and masks/ with files of the "
                     "same names, here or in train/ and val/",
                     dir,
-                    *f->images  ? "there is no folder of masks"
-                    : *f->masks ? "there is no folder of images"
-                                : "there are no folders of images and masks");
+                    *f->images  ? "it has no folder of masks"
+                    : *f->masks ? "it has no folder of images"
+                                : "it has no folders of images and masks");
 }
 
 /* Sets the roots of out, and `below`, the folder of the split in both. */
@@ -207,7 +207,7 @@ static tutti_status join_lists(const tutti_dataset_desc *desc, bool hashes, cons
         out->n++;
     }
     if (out->n > 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA, "%s: there is no image of the %s split", out->image_root,
+    return tti_fail(TUTTI_E_DATA, "%s: the %s split has no images", out->image_root,
                     desc->split == TUTTI_TEST ? "test" : "training");
 }
 

@@ -211,7 +211,8 @@ static tutti_status learn_classes(const tutti_dataset_desc *desc, masks *m,
         tti_str_add(notices, "masks have only the values 0 and 255: 255 is class 1\n");
     free(seen);
     if (st != TUTTI_OK || m->n_classes > 0) return st;
-    return tti_fail(TUTTI_E_DATA, "%s: no mask has a pixel that counts", files->mask_root);
+    return tti_fail(TUTTI_E_DATA, "%s: train.ignore_index excludes every pixel of every mask",
+                    files->mask_root);
 }
 
 /* In the run the classes of such masks are called by their values. */
@@ -315,7 +316,7 @@ static tutti_status open_masks(const tutti_dataset_desc *desc, tti_source *sourc
 static tutti_status masks_open(const tutti_dataset_desc *desc, tti_source *source) {
     if (!desc->dir || !desc->dir[0])
         return tti_fail(TUTTI_E_INVALID,
-                        "masks: data.dir is missing: the folder of images/ and masks/");
+                        "masks: data.dir is missing; give the folder of images/ and masks/");
     source->state = calloc(1, sizeof(masks));
     if (!source->state) return tti_fail(TUTTI_E_NOMEM, "masks: out of memory");
     source->fetch = fetch;

@@ -86,7 +86,7 @@ static tutti_status choose(const tutti_dataset_desc *desc, const tti_npy_place *
     *out = is_test ? test : train;
     if (is_test || has_train || is_plain) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
-                    "%s: there are no arrays; expected x_train and y_train, or train_x and "
+                    "%s: no arrays were found; expected x_train and y_train, or train_x and "
                     "train_y, or x and y, and the same with test or val",
                     where->path);
 }

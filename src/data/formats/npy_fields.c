@@ -125,8 +125,8 @@ static tutti_status keep(found_arrays *f, of_split split) {
                             f->at[i - 1].file, f->at[i].file, f->at[i].field);
     if (n <= TTI_MAX_FIELDS) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
-                    "%s: %d fields, at most %d are possible; name them in data.fields", f->path, n,
-                    TTI_MAX_FIELDS);
+                    "%s: %d fields, at most %d are supported; name the ones to use in data.fields",
+                    f->path, n, TTI_MAX_FIELDS);
 }
 
 /* *both: the arrays hold both splits. */
@@ -346,7 +346,7 @@ static tutti_status open_at(const tutti_dataset_desc *desc, const tti_npy_place 
     TTI_TRY(tti_npy_each(where, take_file, f));
     TTI_TRY(choose(desc, f, &both));
     if (f->n == 0)
-        return tti_fail(TUTTI_E_DATA, "%s: there are no arrays (.npy) of the %s split", where->path,
+        return tti_fail(TUTTI_E_DATA, "%s: the %s split has no arrays (.npy)", where->path,
                         desc->split == TUTTI_TEST ? "test" : "training");
     fields_state *s = calloc(1, sizeof *s);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");

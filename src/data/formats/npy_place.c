@@ -74,7 +74,7 @@ tutti_status tti_npy_find_place(const tutti_dataset_desc *desc, tti_npy_place *w
     TTI_TRY(st);
     *by_name = !list.both;
     st = list.n == 1 ? set_path(where, list.path[0], true)
-                     : tti_fail(TUTTI_E_DATA, "%s: npy: %zu archives for a split, one is possible",
+                     : tti_fail(TUTTI_E_DATA, "%s: npy: %zu archives for a split, expected one",
                                 desc->dir, list.n);
     tti_file_list_free(&list);
     return st;

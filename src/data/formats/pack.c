@@ -48,8 +48,7 @@ tutti_status tutti_dataset_pack(const tutti_dataset_desc *source, const tutti_pa
     if (!desc->dir || !desc->dir[0] || desc->shard_tokens < 0)
         return tti_fail(TUTTI_E_INVALID, "data: pack needs a folder, and shard_tokens >= 0");
     if (!format->pack && !format->packs_images)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "data: the format %s has no packed form",
-                        format->name);
+        return tti_fail(TUTTI_E_UNSUPPORTED, "data: data.format=%s cannot be packed", format->name);
     if (mkdir(desc->dir, 0777) != 0 && errno != EEXIST)
         return tti_fail(TUTTI_E_IO, "%s: cannot make the folder: %s", desc->dir, strerror(errno));
     tti_str text = {0};

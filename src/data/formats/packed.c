@@ -63,7 +63,7 @@ static tutti_status file_path(const char *dir, tutti_data_split split, char out[
 
 static tutti_status check_trailer(const char *path, const trailer *t, uint64_t n_file) {
     if (memcmp(t->magic, magic, sizeof magic) != 0)
-        return tti_fail(TUTTI_E_DATA, "%s: truncated, or no packed images", path);
+        return tti_fail(TUTTI_E_DATA, "%s: truncated, or not a file of packed images", path);
     if (t->version == 1)
         return tti_fail(TUTTI_E_DATA,
                         "%s: was packed without checksums by an older version; pack it again with "
@@ -72,8 +72,10 @@ static tutti_status check_trailer(const char *path, const trailer *t, uint64_t n
     if (trailer_crc(t) != t->crc)
         return tti_fail(TUTTI_E_DATA, "%s: damaged: the checksum at its end is wrong", path);
     if (t->version != VERSION)
-        return tti_fail(TUTTI_E_DATA, "%s: packed images of version %u, %d is known", path,
-                        (unsigned)t->version, VERSION);
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: version %u of packed images is not supported, only %d; pack the data "
+                        "set again with tutti data pack",
+                        path, (unsigned)t->version, VERSION);
     bool sane = t->side >= 1 && t->side <= TTI_MAX_IMAGE_SIZE && t->n_samples >= 1 &&
                 t->n_samples <= INT64_C(1) << 36 && t->n_classes >= 1 && t->n_classes <= INT32_MAX;
     uint64_t n_bytes = 0; /* at most 2^36 * 2^26 */
@@ -170,7 +172,8 @@ static tutti_status read_source(const char *dir, packed *p) {
 
 static tutti_status packed_open(const tutti_dataset_desc *desc, tti_source *source) {
     if (!desc->dir || !desc->dir[0])
-        return tti_fail(TUTTI_E_INVALID, "packed: data.dir is missing: the folder of train.pack");
+        return tti_fail(TUTTI_E_INVALID,
+                        "packed: data.dir is missing; give the folder of train.pack");
     packed *p = malloc(sizeof *p);
     if (!p) return tti_fail(TUTTI_E_NOMEM, "packed: out of memory");
     *p = (packed){.fd = -1};

@@ -70,7 +70,8 @@ static tutti_status index_files(tar *t) {
 
 static tutti_status limit(const tutti_dataset_desc *desc, tti_tar_index *index) {
     if (index->n == 0)
-        return tti_fail(TUTTI_E_DATA, "%s: no sample (name.jpg or .png, with name.cls) is there",
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: no samples were found (NAME.jpg or NAME.png, each with NAME.cls)",
                         desc->dir);
     if (desc->n_samples > index->n)
         return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, there are %lld", desc->dir,

@@ -147,7 +147,8 @@ static tutti_status read_member(parser *p, const uint8_t block[BLOCK], member *m
     m->type = (char)block[156];
     read_name(block, m->name);
     if (!checksum_holds(block))
-        return fail_at(p, m->header, "", "the checksum of the header is wrong: damaged or no tar");
+        return fail_at(p, m->header, "",
+                       "the checksum of the header is wrong: damaged, or not a tar archive");
     if (!read_number(block + 124, 12, &m->n_bytes))
         return fail_at(p, m->header, m->name, "the size is not a number");
     bool is_extra = m->type == 'x' || m->type == 'L' || m->type == 'g';
@@ -360,8 +361,8 @@ static tutti_status read_members(parser *p) {
         TTI_TRY(p->source->read(p->source, p->at, block, BLOCK));
         if (p->at == 0 && block[0] == 0x1F && block[1] == 0x8B)
             return fail_at(p, 0, "",
-                           "a compressed archive, which cannot be read in any order; "
-                           "please gunzip it");
+                           "the archive is compressed, but samples are read in random order; "
+                           "decompress it with gunzip");
         if (is_zero(block)) break;
         member m;
         TTI_TRY(read_member(p, block, &m));

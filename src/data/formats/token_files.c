@@ -51,8 +51,8 @@ static tutti_status check_header(const char *path, const uint8_t *header, uint64
     part->offset = HEADER_BYTES;
     part->n_tokens = n;
     if (version != wanted)
-        return tti_fail(TUTTI_E_DATA, "%s: version %u of llm.c's format, %u is known", path,
-                        version, wanted);
+        return tti_fail(TUTTI_E_DATA, "%s: version %u of llm.c's format is not supported, only %u",
+                        path, version, wanted);
     uint64_t n_bytes = HEADER_BYTES + (uint64_t)n * (uint64_t)part->width;
     if (n > INT32_MAX || n_bytes != n_file)
         return tti_fail(TUTTI_E_DATA,
@@ -70,14 +70,15 @@ static tutti_status look_at(const char *path, uint64_t n_file, tti_token_part *p
     if (n_file >= HEADER_BYTES && (magic == MAGIC_16 || magic == MAGIC_32))
         return check_header(path, header, n_file, part);
     if (n_file >= 3 && header[0] == 0x1F && header[1] == 0x8B && header[2] == 8)
-        return tti_fail(TUTTI_E_DATA,
-                        "%s: is gzipped, and tokens are read in any order; please gunzip it", path);
-    if (n_file % 2 != 0)
         return tti_fail(
             TUTTI_E_DATA,
-            "%s: %llu bytes are not a whole number of 2-byte tokens (nanoGPT), and llm.c's header "
-            "is not there",
-            path, (unsigned long long)n_file);
+            "%s: is compressed, but tokens are read in random order; decompress it with gunzip",
+            path);
+    if (n_file % 2 != 0)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: %llu bytes are not a whole number of 2-byte tokens (nanoGPT), and the "
+                        "file has no header of llm.c",
+                        path, (unsigned long long)n_file);
     part->width = 2;
     part->offset = 0;
     part->n_tokens = (int64_t)(n_file / 2);

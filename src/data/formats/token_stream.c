@@ -78,8 +78,9 @@ static tutti_status check_tokens(const tti_token_stream *stream, const tti_token
     if (most < end) return TUTTI_OK;
     size_t i = 0;
     while ((uint32_t)token[i] < end) i++;
-    return tti_fail(TUTTI_E_DATA, "%s: token %u at place %lld is outside the vocabulary, 0 .. %u",
-                    part->path, (uint32_t)token[i], (long long)(at + (int64_t)i), end - 1);
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: token %u at position %lld is outside the vocabulary, 0 .. %u", part->path,
+                    (uint32_t)token[i], (long long)(at + (int64_t)i), end - 1);
 }
 
 /* n tokens from place at of a part. */

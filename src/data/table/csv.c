@@ -84,11 +84,11 @@ static tutti_status read_split(const tutti_dataset_desc *desc, const tti_table_s
     *both = false;
     if (desc->rows_only) return read_csv(desc, desc->dir, known, csv);
     TTI_TRY(tti_file_list_make(desc, "csv", ".csv", &list));
-    tutti_status st = list.n == 1 ? read_csv(desc, list.path[0], known, csv)
-                                  : tti_fail(TUTTI_E_DATA,
-                                             "%s: csv: %zu files for a split (%s, "
-                                             "%s), one is possible",
-                                             desc->dir, list.n, list.path[0], list.path[1]);
+    tutti_status st =
+        list.n == 1
+            ? read_csv(desc, list.path[0], known, csv)
+            : tti_fail(TUTTI_E_DATA, "%s: csv: %zu files for a split (%s, %s), expected one",
+                       desc->dir, list.n, list.path[0], list.path[1]);
     *both = list.both;
     tti_file_list_free(&list);
     return st;
@@ -214,7 +214,7 @@ static void report_column(const encoder *e, int column, const column_count *n) {
     if (n->n_missing > 0 && e->desc->split == TUTTI_TEST)
         tti_str_printf(e->notices,
                        "%s: %s has no value in %" PRId64 " of %" PRId64
-                       " rows; what the training rows give stands for it\n",
+                       " rows, filled with the value from the training rows\n",
                        e->csv->name, text, n->n_missing, e->rows->n);
     if (n->n_unknown > 0)
         tti_str_printf(e->notices,
@@ -333,11 +333,11 @@ static tutti_status encode_labels(const encoder *e) {
 
 static tutti_status check_labels(const csv_state *s, int64_t index) {
     if (s->y[index * s->n_targets] != NO_LABEL || s->rows_only) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA,
-                    "%s:%" PRId64
-                    ": a label is missing, no class of the training rows, or no value "
-                    "that can be learned",
-                    s->path, s->line[index]);
+    return tti_fail(
+        TUTTI_E_DATA,
+        "%s:%" PRId64
+        ": a label is missing, is no class of the training rows, or is not a finite number",
+        s->path, s->line[index]);
 }
 
 static tutti_status csv_label(const tti_source *source, int64_t index, int32_t *y) {

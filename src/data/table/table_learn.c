@@ -283,7 +283,7 @@ static tutti_status choose_kind(const learner *l, int column) {
         return TUTTI_OK;
     }
     if (counts_rows(l, column)) {
-        add_notice(l, column, "is ignored: it only numbers the rows");
+        add_notice(l, column, "is ignored: it only counts the rows");
         return TUTTI_OK;
     }
     c->kind = k.numbers == k.n    ? TTI_COLUMN_NUMBER
@@ -645,7 +645,7 @@ static void report_missing(const learner *l, int column) {
     const tti_column *c = &l->table->column[column];
     char what[TTI_CLIP * 4], clipped[TTI_CLIP], number[TTI_NUMBER_TEXT];
     if (c->n_missing == 0 || tti_column_n_features(c) == 0) return;
-    snprintf(what, sizeof what, "has no value in %" PRId64 " training row%s; %s %s stands for it",
+    snprintf(what, sizeof what, "has no value in %" PRId64 " training row%s; filled with %s %s",
              c->n_missing, c->n_missing == 1 ? "" : "s",
              c->kind == TTI_COLUMN_NUMBER || c->kind == TTI_COLUMN_DATE ? "the median"
                                                                         : "the most frequent,",

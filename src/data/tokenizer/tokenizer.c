@@ -40,8 +40,7 @@ static tutti_status make(const tutti_tokenizer_desc *desc, tutti_tokenizer *t) {
     for (size_t i = 0; i < TTI_COUNT(kinds); i++) known |= is(name, kinds[i]->name);
     if (!known)
         return tti_fail(TUTTI_E_INVALID,
-                        "tokenizer: no tokenizer is called '%s' (there are: bytes, chars, gpt2)",
-                        name);
+                        "tokenizer: unknown tokenizer '%s' (known: bytes, chars, gpt2)", name);
     if (is_given(desc->dir)) {
         TTI_TRY(read_path(desc->dir, t));
         if (!name || is(name, t->kind->name)) return TUTTI_OK;
@@ -149,7 +148,7 @@ tutti_status tutti_tokenizer_decode(const tutti_tokenizer *t, const int32_t *tok
         int32_t token = tokens[i];
         if (token < 0 || token >= p->n || p->start[token] == p->start[token + 1])
             return tti_fail(TUTTI_E_DATA,
-                            "tokenizer: token %d at place %lld is not one of 0 .. %lld", token,
+                            "tokenizer: token %d at position %lld is not one of 0 .. %lld", token,
                             (long long)i, (long long)(p->n - 1));
         n += p->start[token + 1] - p->start[token];
     }

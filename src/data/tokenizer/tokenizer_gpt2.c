@@ -390,7 +390,7 @@ static tutti_status place_tokens(const tti_gpt2_source *source, const tti_gpt2_t
     for (size_t i = 0; i < source->n_tokens; i++) {
         const tti_gpt2_token *token = &source->token[i];
         if (token->id < 0 || token->id >= n || token->text[0] == '\0')
-            return tti_fail(TUTTI_E_DATA, "%s: token '%s' has the number %lld, allowed are 0 .. %d",
+            return tti_fail(TUTTI_E_DATA, "%s: token '%s' has the number %lld, not 0 .. %d",
                             source->path, tti_clip(clipped, token->text), (long long)token->id,
                             TTI_MAX_TOKENS - 1);
         const tti_gpt2_token *there = place[token->id];

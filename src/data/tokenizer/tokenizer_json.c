@@ -410,7 +410,7 @@ static tutti_status read_merge_lines(const char *path, const char *text, size_t 
             continue;
         if (!cut_at_blank(start, n_line, &merge[n++])) {
             free(merge);
-            return tti_fail(TUTTI_E_DATA, "%s:%zu: not a pair of tokens with one blank between",
+            return tti_fail(TUTTI_E_DATA, "%s:%zu: expected two tokens separated by one space",
                             path, line);
         }
     }
@@ -436,9 +436,9 @@ static tutti_status check_gpt2(const char *path, const json_t *root, const json_
     TTI_TRY(check_fields(path, "pre_tokenizer.", pre, pre_tokenizer_fields, true));
     if (is_bpe(json_object_get(model, "type")) && is_byte_level_type(json_object_get(pre, "type")))
         return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "%s: only a model of type BPE with a pre_tokenizer of type ByteLevel is known",
-                    path);
+    return tti_fail(
+        TUTTI_E_UNSUPPORTED,
+        "%s: only a model of type BPE with a pre_tokenizer of type ByteLevel is supported", path);
 }
 
 static void close_reading(reading *r, tti_gpt2_source *source) {

@@ -243,7 +243,7 @@ tutti_status tti_collective_check(const tti_program *program, const tutti_comm *
         int64_t n = tti_attr_int(node, "n"), index = tti_attr_int(node, "index");
         if (!comm || tutti_comm_n_ranks(comm) != n || tutti_comm_rank(comm) != index)
             return tti_fail(TUTTI_E_INVALID,
-                            "exec: %s '%s' wants to be worker %lld of %lld of an axis",
+                            "exec: %s '%s' belongs to worker %lld of %lld of another axis",
                             node->op->name, node->name, (long long)index, (long long)n);
     }
     return TUTTI_OK;

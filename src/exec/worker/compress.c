@@ -218,7 +218,8 @@ static tutti_status add_pairs(const work *w, int s, const pair *pairs) {
     float *g = grad_of(w, s);
     for (size_t i = 0; i < p->k; i++) {
         if (pairs[i].index >= tti_setup_of(w->x)->desc.plan->slots[s].n_elems)
-            return tti_fail(TUTTI_E_MISMATCH, "compress: element %u of '%s' came, which has %zu",
+            return tti_fail(TUTTI_E_MISMATCH,
+                            "compress: received element %u of '%s', which has %zu elements",
                             pairs[i].index, tti_setup_of(w->x)->desc.plan->slots[s].param->name,
                             tti_setup_of(w->x)->desc.plan->slots[s].n_elems);
         g[pairs[i].index] += pairs[i].value;

@@ -382,7 +382,7 @@ static tutti_status find_model(const tti_program_file *p, int *out) {
                         "pickle; export the model with PyTorch 2.8 or newer",
                         p->path);
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "%s: it is a zip archive, but none of torch.export.save: it has no entry "
+                    "%s: it is a zip archive, but not one of torch.export.save: it has no entry "
                     "models/model.json (TorchScript files and torch.save are not supported)",
                     p->path);
 }

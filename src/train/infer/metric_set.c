@@ -80,8 +80,8 @@ tutti_status tti_metric_set_create(const tutti_graph *eval, tti_metric_set **out
     for (int i = 0; i < eval->n_outputs; i++) n += is_metric(&eval->outputs[i]);
     if (n == 0) return TUTTI_OK;
     if (n > TTI_MAX_METRICS)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "metrics: there are %d, at most %d are possible", n,
-                        TTI_MAX_METRICS);
+        return tti_fail(TUTTI_E_UNSUPPORTED, "metrics: %d are requested, at most %d are supported",
+                        n, TTI_MAX_METRICS);
     tti_metric_set *set = calloc(1, sizeof *set);
     if (!set) return tti_fail(TUTTI_E_NOMEM, "metrics: out of memory");
     set->list = calloc((size_t)n, sizeof *set->list);

@@ -30,7 +30,7 @@ static tutti_status check_tokens(const tti_predicting *r, const char *name, cons
     int64_t n_known = n_known_tokens(r);
     for (int64_t i = 0; i < n; i++)
         if (x[i] < 0 || x[i] >= n_known)
-            return tti_fail(TUTTI_E_DATA, "%s: token %d at place %lld is not one of 0 .. %lld",
+            return tti_fail(TUTTI_E_DATA, "%s: token %d at position %lld is not one of 0 .. %lld",
                             name, x[i], (long long)i, (long long)n_known - 1);
     return TUTTI_OK;
 }

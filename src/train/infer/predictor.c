@@ -63,7 +63,7 @@ static tutti_status check_average(const tti_ckpt *ckpt, const tti_safetensors_en
     const tutti_type *want = &slot->param->out[0]->type;
     if (e->type.dtype == want->dtype && tti_shape_equal(&e->type.shape, &want->shape))
         return TUTTI_OK;
-    return tti_fail(TUTTI_E_CHECKPOINT, "%s: %s is not of the type of its parameter",
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: %s does not have the type of its parameter",
                     tti_ckpt_dir(ckpt), e->name);
 }
 

@@ -52,7 +52,7 @@ static const tti_option rows[] = {
      .example = "./my_model.so"},
     {KEY(model.file, TEXT, "\"\""), .also = "pt2|onnx|exported|program|import",
      .help = "Exported model, used instead of model.name, with its weights: a .pt2 file of "
-             "torch.export.save, an ONNX file, or a folder of tutti import; see pytorch.md",
+             "torch.export.save, an ONNX file, or a folder of tutti import; see docs/pytorch.md",
      .example = "model.pt2"},
     {KEY(model.inputs, TEXT, "\"\""), .joins = true, .also = "input_names|field_map",
      .help =
@@ -378,7 +378,7 @@ static const tti_option rows[] = {
      .help = "huber: errors larger than this count linearly; in standard deviations of the target"},
     {KEY(train.smooth_l1_beta, FLOAT, "1"), RANGE(1e-6, 500), .also = "beta",
      .help = "smooth_l1: errors larger than this count linearly, in standard deviations of the "
-             "target; the loss is that of huber divided by it"},
+             "target; equals huber divided by this value"},
     {KEY(train.label_smoothing, FLOAT, "0"), RANGE(0, 0.99), .also = "smoothing",
      .help = "cross-entropy: fraction of the target distributed over all classes",
      .example = "0.1"},
@@ -592,17 +592,16 @@ static const tti_option rows[] = {
          "(docs/parallelism.md)"},
     {KEY(parallel.wire, CHOICE, "auto"), .choices = "auto|f32|bf16",
      .also = "wire_dtype|reduce_dtype|comm_dtype|grad_reduce_dtype|grad_dtype|bf16_gradients",
-     .help =
-         "Dtype of gradients between workers.  bf16: half the bytes; sums are made in f32, and in "
-         "exact mode every partial sum is rounded, also inside a worker, so that the result "
-         "does not depend on the number of workers; auto: f32"},
+     .help = "Dtype of gradients between workers.  bf16: half the bytes; sums are computed in f32, "
+             "and in exact mode every partial sum is rounded, also inside a worker, so that the "
+             "result does not depend on the number of workers; auto: f32"},
     {KEY(parallel.compress, CHOICE, "none"), .choices = "none|bf16|f16|topk|powersgd",
      .old_choice = "bf16", .instead = "parallel.wire=bf16",
      .also = "compression|grad_compression|comm_hook",
-     .help = "Fast mode: compression of gradients between workers.  f16: rounded to 16 bits, "
-             "summed in f32, rounded again; topk: the largest elements of each matrix; powersgd: a "
-             "low-rank approximation of each matrix; what is not sent is added to the next step's "
-             "gradient"},
+     .help =
+         "Fast mode: compression of gradients between workers.  f16: rounded to 16 bits, summed in "
+         "f32, rounded again; topk: the largest elements of each matrix; powersgd: a low-rank "
+         "approximation of each matrix; the rest is added to the next step's gradient"},
     {KEY(parallel.topk, FLOAT, "0.01"), RANGE(1e-6, 0.5),
      .also = "top_k|sparsity|density|compression_ratio|k_ratio",
      .help = "topk: fraction of each matrix's elements that is sent"},

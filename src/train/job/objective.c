@@ -199,8 +199,9 @@ static tutti_status read_weights(const char *key, const char *text, double *out,
         double x = strtod(text, &end);
         while (*end == ' ') end++;
         if (end == text || !(x >= 0) || x > 1e30 || *n == MAX_WEIGHTS || (*end && *end != ','))
-            return tti_fail(TUTTI_E_CONFIG,
-                            "%s: numbers from 0 on between commas are needed, \"0.5, 2\"", key);
+            return tti_fail(
+                TUTTI_E_CONFIG,
+                "%s: expected numbers of 0 or more, separated by commas, such as \"0.5, 2\"", key);
         out[(*n)++] = x;
         text = end + (*end == ',');
     }

@@ -222,11 +222,9 @@ static tutti_status print_rows(const tti_profiled *p, tti_str *out) {
 
 static void print_traffic(const char *name, const tti_traffic_time *t, int n_steps, tti_str *out) {
     double us = t->us / n_steps, hidden = t->hidden_us / n_steps;
-    tti_str_printf(out,
-                   "  %-24s %9.3f ms a step in %.4g, of which hidden behind compute %.3f ms "
-                   "(%.1f %%)\n",
-                   name, us * 1e-3, (double)t->n_spans / n_steps, hidden * 1e-3,
-                   us > 0 ? 100 * hidden / us : 0);
+    tti_str_printf(
+        out, "  %-24s %9.3f ms a step in %.4g, overlapped with compute %.3f ms (%.1f %%)\n", name,
+        us * 1e-3, (double)t->n_spans / n_steps, hidden * 1e-3, us > 0 ? 100 * hidden / us : 0);
 }
 
 enum { MOST_COLLECTIVES = 6, MOST_RANKS = 8 };

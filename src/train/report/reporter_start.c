@@ -43,8 +43,8 @@ static tutti_status report_pipeline(tti_reporter *r) {
     if (n_shards >= s->n_stages) return TUTTI_OK;
     char text[256];
     snprintf(text, sizeof text,
-             "parallel.pipeline=%d: %d shard%s for so many stages, which will wait for each other "
-             "%.0f %% of the time; more parallel.shards reduce the waits",
+             "parallel.pipeline=%d: with %d shard%s the stages wait for each other %.0f %% of the "
+             "time; more parallel.shards reduce the waits",
              s->n_stages, n_shards, n_shards == 1 ? "" : "s", 100 * r->expected_bubble);
     return tti_reporter_warn(r, text);
 }

@@ -35,7 +35,8 @@ static tutti_status add_fields(const tti_shard_graph_desc *d, tutti_graph *g) {
         const tutti_field *field = &info->fields[i];
         char name[TTI_MAX_FIELD_NAME + 8];
         if (field->type.shape.n_dims >= TUTTI_MAX_DIMS)
-            return tti_fail(TUTTI_E_DATA, "data: field '%s' has %d dimensions, %d are possible",
+            return tti_fail(TUTTI_E_DATA,
+                            "data: field '%s' has %d dimensions, at most %d are supported",
                             field->name, field->type.shape.n_dims, TUTTI_MAX_DIMS - 1);
         snprintf(name, sizeof name, "field.%s", field->name);
         const tutti_type type = {field->type.dtype, with_rows(d, &field->type.shape)};

@@ -110,7 +110,7 @@ T_CASE(nothing_to_find) {
     const char *dir = t_make_dir();
     tti_file_list list;
     tutti_dataset_desc desc = {.dir = dir};
-    T_FAILS(tti_file_list_make(&desc, "t", ".txt", &list), TUTTI_E_DATA, "no file is there");
+    T_FAILS(tti_file_list_make(&desc, "t", ".txt", &list), TUTTI_E_DATA, "no file was found");
     t_put_text(dir, "test.txt", "x");
     T_FAILS(tti_file_list_make(&desc, "t", ".txt", &list), TUTTI_E_DATA,
             "every file is for testing by its name");
@@ -119,7 +119,7 @@ T_CASE(nothing_to_find) {
             "a file's name is not printable UTF-8");
     t_clear_dir(dir);
     desc.dir = "/nonexistent/*.txt";
-    T_FAILS(tti_file_list_make(&desc, "t", ".txt", &list), TUTTI_E_DATA, "no file is there");
+    T_FAILS(tti_file_list_make(&desc, "t", ".txt", &list), TUTTI_E_DATA, "no file was found");
 }
 
 T_CASE(the_cut) {

@@ -97,7 +97,7 @@ T_CASE(bad_files) {
     snprintf(path, sizeof path, "%s/data_batch_3.bin", root);
     assert_int_equal(truncate(path, 4000), 0);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
-            "4000 bytes are not a number of records of 3073: truncated");
+            "4000 bytes are not a multiple of the record size, 3073: truncated");
     assert_int_equal(truncate(path, 0), 0);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "data_batch_3.bin: 0 bytes");
     desc.dir = NULL;

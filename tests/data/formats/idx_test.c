@@ -167,7 +167,7 @@ T_CASE(missing_files) {
     T_UNUSED;
     unlink(t_path(dir, "train-labels-idx1-ubyte"));
     T_FAILS(open_only(desc_of(TUTTI_TRAIN)), TUTTI_E_DATA,
-            "neither train-labels-idx1-ubyte nor train-labels-idx1-ubyte.gz is there");
+            "neither train-labels-idx1-ubyte nor train-labels-idx1-ubyte.gz exists");
     T_FAILS(open_only(desc_of(TUTTI_TRAIN)), TUTTI_E_DATA, dir);
     tutti_dataset_desc desc = desc_of(TUTTI_TRAIN);
     desc.dir = "/no such/folder";

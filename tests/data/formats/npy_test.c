@@ -267,7 +267,7 @@ T_CASE(arrays_in_a_folder) {
     tutti_dataset *ds;
     float x[4];
     int32_t y[2], tokens[4];
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "there are no arrays");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no arrays were found");
     put_npy(dir, "x_train.npy", "|u1", "(2, 1, 2, 2)", "\0\xFF\0\0\xFF\xFF\0\0", 8);
     put_npy(dir, "y_train.npy", "<i8", "(2,)", "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16);
     put_npy(dir, "x_test.npy", "|u1", "(1, 1, 2, 2)", "\1\2\3\4", 4);

@@ -145,7 +145,7 @@ T_CASE(bad_archives_and_images) {
     int32_t y;
     tutti_dataset *ds;
     tutti_dataset_desc desc = {.format = "tar", .dir = root, .image_size = SIDE};
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no file is there");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no file was found");
     write_shard("train-0.tar", 0, 3, true);
     write_shard("val-0.tar", 0, 3, false);
     ds = open_set("tar", root, TUTTI_TRAIN);

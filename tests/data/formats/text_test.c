@@ -70,7 +70,7 @@ T_CASE(bad_text) {
     const char *dir = t_make_dir();
     tutti_dataset *ds;
     tutti_dataset_desc desc = {.format = "text", .dir = dir, .context = 4};
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no file is there");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no file was found");
     t_put_text(dir, "a.txt", "");
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no characters");
     t_put_text(dir, "a.txt", "fine\nnot \xC3 fine");
@@ -149,7 +149,7 @@ T_CASE(packing_checks_what_it_is_asked_for) {
             TUTTI_E_IO, "cannot make the folder");
     text.format = "idx";
     T_FAILS(tutti_dataset_pack(&text, &(tutti_pack_desc){.dir = "/tmp"}, &report),
-            TUTTI_E_UNSUPPORTED, "idx has no packed form");
+            TUTTI_E_UNSUPPORTED, "data.format=idx cannot be packed");
     assert_null(report);
 }
 

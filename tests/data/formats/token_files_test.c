@@ -102,9 +102,9 @@ T_CASE(bad_files) {
     const char *dir = t_make_dir();
     tutti_dataset *ds;
     tutti_dataset_desc desc = {.format = "tokens", .dir = dir, .context = 10};
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no file is there");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no file was found");
     put(dir, "a.bin", 20240520, 2, 0, 100);
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "version 2 of llm.c's format, 1 is");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "version 2 of llm.c's format is not supported, only 1");
     uint8_t bytes[1024 + 400];
     size_t n = make_file(20240520, 1, 0, 100, bytes);
     t_put(dir, "a.bin", bytes, n - 1);
@@ -138,13 +138,13 @@ T_CASE(tokens_outside_of_the_vocabulary) {
     tutti_dataset_desc desc = {.format = "tokens", .dir = dir, .context = 10, .n_classes = 112};
     tutti_dataset *ds;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
-            "a.bin: token 148 at place 4 is outside the vocabulary, 0 .. 111");
+            "a.bin: token 148 at position 4 is outside the vocabulary, 0 .. 111");
     t_put_text(dir, "tokenizer.json", "{\"tokenizer\":\"bytes\"}");
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
             "a vocabulary of 112 is too small for the tokenizer's 256 tokens");
     desc.n_classes = 0;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
-            "a.bin: token 259 at place 7 is outside the vocabulary, 0 .. 255");
+            "a.bin: token 259 at position 7 is outside the vocabulary, 0 .. 255");
     desc.n_classes = 500;
     ds = open_set(&desc);
     T_EQ(tutti_dataset_get_info(ds)->n_classes, 500);

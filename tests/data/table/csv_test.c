@@ -161,7 +161,7 @@ T_CASE(kinds_of_columns) {
     assert_true(x[3] == 0 && x[4] == 1); /* red is the most frequent */
     T_EQ(y, 1);
     const char *notices = tutti_dataset_notices(ds);
-    assert_non_null(strstr(notices, "column 'id' is ignored: it only numbers the rows"));
+    assert_non_null(strstr(notices, "column 'id' is ignored: it only counts the rows"));
     assert_non_null(strstr(notices, "column 'age' has no value in 1 training row; the median 30"));
     assert_non_null(strstr(notices, "column 'note' is ignored: 1 different text"));
     assert_non_null(strstr(notices, "column 'empty' is ignored: it has no values"));

@@ -101,7 +101,7 @@ T_CASE(decode_checks_tokens) {
     size_t n;
     T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.name = "bytes"}, &t));
     T_FAILS(tutti_tokenizer_decode(t, (int32_t[]){1, 256}, 2, &text, &n), TUTTI_E_DATA,
-            "token 256 at place 1 is not one of 0 .. 255");
+            "token 256 at position 1 is not one of 0 .. 255");
     T_FAILS(tutti_tokenizer_decode(t, (int32_t[]){-1}, 1, &text, &n), TUTTI_E_DATA, "token -1");
     tutti_tokenizer_destroy(t);
     tutti_tokenizer_destroy(NULL);

@@ -229,7 +229,7 @@ tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {
         size_t n_bytes;
     } parts[] = {
         {"the step needs ", tti_device_need_bytes(n)},
-        {" of device memory, of which is free ", n_free},
+        {" of device memory, more than the free ", n_free},
         {": activations of a shard ", n->arena},
         {", parameters ", params_of(n) + n->low_copies},
         {", optimizer state ", n->state * (size_t)(n->n_states + n->n_emas)},
