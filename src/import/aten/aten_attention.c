@@ -80,7 +80,7 @@ static void matmul(tti_building *b, const tti_call *c) {
     tti_operand y = tti_spread(b, tti_operand_at(b, c, 1));
     tutti_shape sx = tti_shape_of(&x), sy = tti_shape_of(&y);
     bool row = sx.n_dims == 1, column = sy.n_dims == 1;
-    if (sx.n_dims < 1 || sy.n_dims < 1) tti_refuse(b, "of a scalar");
+    if (sx.n_dims < 1 || sy.n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (row) tti_do_reshape(b, &x, &TUTTI_SHAPE(1, sx.dim[0]), &x);
     if (column) tti_do_reshape(b, &y, &TUTTI_SHAPE(sy.dim[0], 1), &y);
     if (!tti_good(b)) return;
@@ -108,10 +108,10 @@ static void fold_matmul(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), lead, shape;
     tti_host made, p, q, u, v;
-    if (sx.n_dims < 2 || sy.n_dims < 2) tti_refuse(b, "of constant vectors");
+    if (sx.n_dims < 2 || sy.n_dims < 2) tti_refuse(b, "constant vectors are not supported");
     if (!tti_good(b) || !lead_shape(b, &sx, &sy, &lead)) return;
     int64_t m = sx.dim[sx.n_dims - 2], k = sx.dim[sx.n_dims - 1], n = sy.dim[sy.n_dims - 1];
-    if (sy.dim[sy.n_dims - 2] != k) tti_refuse(b, "the shapes do not fit");
+    if (sy.dim[sy.n_dims - 2] != k) tti_refuse(b, "the shapes do not match");
     shape = lead;
     shape.dim[shape.n_dims++] = m;
     shape.dim[shape.n_dims++] = n;
@@ -279,7 +279,8 @@ static tutti_shape with_heads(const tutti_shape *s) {
 static tutti_value *with_four(tti_building *b, tutti_value *mask, const tutti_shape *q) {
     tutti_shape own = tutti_value_type(mask).shape, to = {.n_dims = TTI_MAX(q->n_dims, 4)};
     int ahead = to.n_dims - own.n_dims, n_one = 0;
-    if (tti_good(b) && ahead < 0) tti_refuse(b, "a mask of %d dimensions", own.n_dims);
+    if (tti_good(b) && ahead < 0)
+        tti_refuse(b, "a mask of %d dimensions is not supported", own.n_dims);
     if (!tti_good(b)) return NULL;
     for (int d = 0; d < to.n_dims; d++) to.dim[d] = d < ahead ? 1 : own.dim[d - ahead];
     for (int d = 1; d < to.n_dims - 2; d++) n_one += to.dim[d] == 1;
@@ -297,8 +298,9 @@ static tutti_value *head_value(tti_building *b, const tti_operand *x, const tutt
     bool fits = s.n_dims == q->n_dims;
     for (int d = 1; d < s.n_dims - 3 && fits; d++) fits = s.dim[d] == q->dim[d];
     tutti_value *value = tti_as_float(b, tti_batch_value(b, x));
-    if (s.n_dims < 3) tti_refuse(b, "queries, keys and values of %d dimensions", s.n_dims);
-    if (!fits) tti_refuse(b, "the shapes of queries, keys and values do not fit");
+    if (s.n_dims < 3)
+        tti_refuse(b, "queries, keys and values of %d dimensions are not supported", s.n_dims);
+    if (!fits) tti_refuse(b, "the shapes of queries, keys and values do not match");
     if (!tti_good(b) || s.n_dims == 4) return value;
     s.dim[0] = tutti_value_type(value).shape.dim[0];
     tutti_shape four = with_heads(&s);
@@ -322,13 +324,13 @@ static void sdpa(tti_building *b, const tti_call *c) {
     a.scale = tti_has(c, 6) ? tti_number_at(b, c, 6) : 1 / sqrt((double)a.d);
     if (sk.dim[0] != a.b || sk.dim[3] != a.d || sv.dim[2] != a.s || a.kv < 1 || a.h % a.kv != 0 ||
         sv.dim[1] != a.kv)
-        tti_refuse(b, "the shapes of queries, keys and values do not fit");
+        tti_refuse(b, "the shapes of queries, keys and values do not match");
     const tti_operand *mask = has_mask ? tti_operand_at(b, c, 3) : NULL;
     mask_kind kind = {.added = mask != NULL, .causal = causal};
     if (mask && tti_good(b) && tti_shape_of(mask).n_dims < 2)
-        tti_refuse(b, "a mask of one dimension");
+        tti_refuse(b, "a mask of one dimension is not supported");
     if (mask && mask->kind == TTI_OPERAND_HOST && tti_good(b)) kind = judge_mask(b, &mask->host);
-    if (mask && causal) tti_refuse(b, "attn_mask and is_causal together");
+    if (mask && causal) tti_refuse(b, "attn_mask and is_causal cannot be combined");
     if (!tti_good(b)) return;
     bool packs = !kind.added && kind.window == 0 && a.s == a.t && a.e == a.d && a.scale > 0;
     tutti_value *y;

@@ -83,7 +83,7 @@ static void to_type(tti_building *b, const tti_call *c) {
     tti_arg args[TTI_COUNT(c->arg)];
     if (!take_pairs(b, c, args)) return;
     if (c->arg[1]->kind == TTI_ARG_DTYPE)
-        tti_refuse(b, "complex numbers as real ones are not supported");
+        tti_refuse(b, "a conversion of complex numbers to real ones is not supported");
     if (tti_good(b)) tti_call_row(b, tti_as_of(b), args, 1, c->out, 1);
     mark(b, c);
 }

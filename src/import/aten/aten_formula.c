@@ -134,13 +134,13 @@ static bool same_args(const tti_arg *x, const tti_arg *y) {
 
 static void refuse_argument(tti_building *b, const tti_arg *x) {
     if (x->kind == TTI_ARG_TEXT)
-        tti_refuse(b, "with the argument '%s' it is not supported", x->text);
+        tti_refuse(b, "the argument '%s' is not supported", x->text);
     else if (x->kind == TTI_ARG_BOOL)
-        tti_refuse(b, "with an argument %s it is not supported", x->i ? "True" : "False");
+        tti_refuse(b, "the argument %s is not supported", x->i ? "True" : "False");
     else if (is_number(x))
-        tti_refuse(b, "with an argument %g it is not supported", number_in(x));
+        tti_refuse(b, "the argument %g is not supported", number_in(x));
     else
-        tti_refuse(b, "with such an argument it is not supported");
+        tti_refuse(b, "one of its arguments has an unsupported value");
 }
 
 static int64_t size_of(reading *r, const tti_arg *args, int n) {

@@ -96,7 +96,7 @@ static void range(tti_building *b, double start, double end, double step, tti_el
     double n = ceil((end - start) / step);
     if (!tti_good(b)) return;
     if (!(step != 0 && n < 0x1p40)) {
-        tti_refuse(b, "a range that does not end");
+        tti_refuse(b, "the range does not end");
         return;
     }
     if (!tti_host_new(b, elem, &TUTTI_SHAPE((int64_t)fmax(n, 0)), &made)) return;
@@ -141,14 +141,14 @@ static void spaced(tti_building *b, const tti_call *c, double base, int dtype) {
 static void linspace(tti_building *b, const tti_call *c) { spaced(b, c, 0, 3); }
 static void logspace(tti_building *b, const tti_call *c) {
     double base = tti_number_at(b, c, 3);
-    if (tti_good(b) && !(base > 0)) tti_refuse(b, "the base %g", base);
+    if (tti_good(b) && !(base > 0)) tti_refuse(b, "the base %g is not supported", base);
     if (tti_good(b)) spaced(b, c, base, 4);
 }
 
 static void identity(tti_building *b, const tti_call *c, int64_t m, int dtype) {
     int64_t n = tti_int_at(b, c, 0);
     tti_host made;
-    if (tti_good(b) && (n < 0 || m < 0)) tti_refuse(b, "a negative size");
+    if (tti_good(b) && (n < 0 || m < 0)) tti_refuse(b, "a size is negative");
     if (!tti_good(b) ||
         !tti_host_new(b, elem_at(b, c, dtype, TTI_ELEM_F32), &TUTTI_SHAPE(n, m), &made))
         return;
@@ -165,7 +165,7 @@ static void triangle(tti_building *b, const tti_call *c, bool upper) {
     int64_t diagonal = tti_int_at(b, c, 1);
     tti_host made;
     int n_dims = tti_shape_of(x).n_dims;
-    if (n_dims < 2) tti_refuse(b, "of fewer than two dimensions");
+    if (n_dims < 2) tti_refuse(b, "the tensor has fewer than two dimensions");
     if (!tti_good(b) || !tti_host_copy(b, &x->host, &made)) return;
     int64_t rows = made.shape.dim[n_dims - 2], columns = made.shape.dim[n_dims - 1];
     int64_t n = tti_host_n(&made);
@@ -183,7 +183,7 @@ static void keep_triangle(tti_building *b, const tti_call *c, bool upper) {
     int64_t diagonal = tti_int_at(b, c, 1);
     tutti_shape shape = tti_shape_of(x);
     tti_host mask;
-    if (tti_good(b) && shape.n_dims < 2) tti_refuse(b, "of fewer than two dimensions");
+    if (tti_good(b) && shape.n_dims < 2) tti_refuse(b, "the tensor has fewer than two dimensions");
     if (!tti_good(b)) return;
     int64_t rows = shape.dim[shape.n_dims - 2], columns = shape.dim[shape.n_dims - 1];
     if (!tti_host_new(b, TTI_ELEM_F32, &TUTTI_SHAPE(rows, columns), &mask)) return;
@@ -208,7 +208,7 @@ static void triangle_places(tti_building *b, const tti_call *c, bool upper) {
     int64_t n = 0, most = (int64_t)1 << 14;
     tti_host made;
     if (rows < 0 || cols < 0 || rows > most || cols > most)
-        tti_refuse(b, "a matrix of %lld x %lld", (long long)rows, (long long)cols);
+        tti_refuse(b, "a matrix of %lld x %lld is not supported", (long long)rows, (long long)cols);
     for (int pass = 0; pass < 2 && tti_good(b); pass++) {
         if (pass == 1 && !tti_host_new(b, elem, &TUTTI_SHAPE(2, n), &made)) return;
         int64_t at = 0;
@@ -229,7 +229,8 @@ static void triu_places(tti_building *b, const tti_call *c) { triangle_places(b,
 static void diff(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int dim = tti_dim_at(b, c, 2, tti_shape_of(x).n_dims);
-    if (tti_int_at(b, c, 1) != 1 || tti_has(c, 4)) tti_refuse(b, "n other than 1, or append");
+    if (tti_int_at(b, c, 1) != 1 || tti_has(c, 4))
+        tti_refuse(b, "n other than 1 and append are not supported");
     const tti_operand *before = tti_has(c, 3) ? tti_operand_at(b, c, 3) : NULL;
     tti_host made;
     if (!tti_good(b)) return;
@@ -264,7 +265,8 @@ static void diff_values(tti_building *b, const tti_call *c) {
     tti_operand joined = {0}, part[2] = {0};
     tti_arg x = *c->arg[0];
     int dim = tti_dim_at(b, c, 2, tti_shape_of(tti_operand_at(b, c, 0)).n_dims);
-    if (tti_int_at(b, c, 1) != 1 || tti_has(c, 4)) tti_refuse(b, "n other than 1, or append");
+    if (tti_int_at(b, c, 1) != 1 || tti_has(c, 4))
+        tti_refuse(b, "n other than 1 and append are not supported");
     if (tti_good(b) && tti_has(c, 3)) {
         const tti_arg both[] = {*c->arg[3], x};
         tti_call_row(b, "aten.cat.default",
@@ -341,7 +343,7 @@ static void copy(tti_building *b, const tti_call *c) {
         return;
     }
     if (own.n_dims != shape.n_dims || memcmp(own.dim, shape.dim, sizeof own.dim) != 0)
-        tti_refuse(b, "values of another shape");
+        tti_refuse(b, "the shapes differ");
     tti_set_value(b, c->out[0], tti_value_of(b, source), tti_elem_of(x), tti_of_batch(source));
 }
 

@@ -20,7 +20,8 @@ static bool read_host_indices(tti_building *b, const tti_call *c, const tutti_sh
                               indices *out) {
     const tti_arg *list = c->arg[1];
     *out = (indices){0};
-    if (list->kind != TTI_ARG_LIST || list->n > x->n_dims) tti_refuse(b, "indices do not fit");
+    if (list->kind != TTI_ARG_LIST || list->n > x->n_dims)
+        tti_refuse(b, "the shapes of the indices do not match");
     for (int i = 0; tti_good(b) && i < list->n; i++) {
         if (list->items[i].kind == TTI_ARG_NONE) continue;
         const tti_operand *index = tti_operand_of(b, &list->items[i]);
@@ -67,7 +68,7 @@ static void fold_index(tti_building *b, const tti_call *c) {
     int place;
     if (!tti_good(b) || !read_host_indices(b, c, &from, &ids)) return;
     if (from.n_dims - ids.n + ids.shape.n_dims > TUTTI_MAX_DIMS) {
-        tti_refuse(b, "too many dimensions");
+        tti_refuse(b, "the result has too many dimensions");
         return;
     }
     index_shape(&from, &ids, &shape, &place);
@@ -163,7 +164,8 @@ static void pick(tti_building *b, const tti_operand *x, const tti_operand *ids, 
     tutti_shape from = tti_shape_of(x), shape = tti_shape_of(ids);
     int64_t rows = 0;
     if (!tti_good(b)) return;
-    if (from.n_dims - 1 + shape.n_dims > TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+    if (from.n_dims - 1 + shape.n_dims > TUTTI_MAX_DIMS)
+        tti_refuse(b, "the result has too many dimensions");
     if (dim == 0 && tti_of_batch(x) && tti_good(b) && tti_repeat_each(b, x, ids, out)) return;
     /* A constant of equal rows for each sample: one row of it. */
     bool repeats = dim == 0 && !tti_of_batch(x) && ids->kind == TTI_OPERAND_HOST &&
@@ -247,7 +249,7 @@ static void pick_joined(tti_building *b, const tti_call *c, const tti_operand *x
     if (tti_of_batch(x) && is_by_sample(b, &ids)) drop_sample(&ids);
     int first = ids.dim[0], last = ids.dim[ids.n - 1];
     if (last - first != ids.n - 1 || (first == 0 && tti_of_batch(x)))
-        tti_refuse(b, "indices of dimensions that are not side by side, or of the batch");
+        tti_refuse(b, "indices must be for adjacent dimensions, without the batch");
     if (!tti_good(b) || !tti_host_new(b, TTI_ELEM_I64, &ids.shape, &flat)) return;
     int64_t n = tti_host_n(&flat), size = 1;
     for (int k = 0; k < ids.n; k++) {
@@ -273,7 +275,8 @@ static void index_tensor(tti_building *b, const tti_call *c) {
     int dim[TUTTI_MAX_DIMS], n = 0;
     bool constant = true;
     tutti_shape from = tti_shape_of(x);
-    if (list->kind != TTI_ARG_LIST || list->n > from.n_dims) tti_refuse(b, "indices do not fit");
+    if (list->kind != TTI_ARG_LIST || list->n > from.n_dims)
+        tti_refuse(b, "the shapes of the indices do not match");
     for (int i = 0; tti_good(b) && i < list->n; i++) {
         if (list->items[i].kind == TTI_ARG_NONE) continue;
         ids[n] = tti_operand_of(b, &list->items[i]);
@@ -368,7 +371,7 @@ static void scatter_add(tti_building *b, const tti_call *c) { scatter(b, c, SCAT
 
 static tutti_sorted sorted_of(tti_building *b, const tti_operand *x, int dim, bool descending) {
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "of a scalar");
+    if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "a scalar is not supported");
     return tti_good(b) ? tutti_sort(tti_graph_of(b), value, dim, descending)
                        : (tutti_sorted){NULL, NULL};
 }
@@ -395,7 +398,7 @@ static void topk(tti_building *b, const tti_call *c) {
     tutti_shape shape = tti_shape_of(x);
     int dim = tti_dim_at(b, c, 2, shape.n_dims);
     if (tti_good(b) && (k < 0 || shape.n_dims < 1 || k > shape.dim[dim]))
-        tti_refuse(b, "k does not fit");
+        tti_refuse(b, "k is out of range");
     tutti_sorted s = sorted_of(b, x, dim, tti_bool_at(b, c, 3));
     if (!tti_good(b)) return;
     s.values = tutti_slice(tti_graph_of(b), s.values, dim, 0, k);
@@ -445,7 +448,7 @@ static void cumsum(tti_building *b, const tti_call *c) {
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
     tti_elem own = tti_elem_of(x), elem = tti_elem_is_float(own) ? own : TTI_ELEM_I64;
     if (tti_has(c, 2)) elem = (tti_elem)tti_int_at(b, c, 2);
-    if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "of a scalar");
+    if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (!tti_good(b)) return;
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (tti_elem_is_float(own) && !tti_elem_is_float(elem)) /* the terms lose their fractions */

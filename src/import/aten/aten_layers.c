@@ -71,7 +71,7 @@ static tutti_value *take_padding(tti_building *b, const tti_call *c, int k, tutt
     if (strcmp(arg->text, "same") != 0) tti_refuse(b, "padding='%s'", arg->text);
     for (int d = 0; d < 2 && tti_good(b); d++) {
         int64_t total = w->dilation[d] * (weight->dim[2 + d] - 1);
-        if (w->stride[d] != 1) tti_refuse(b, "padding='same' with a stride");
+        if (w->stride[d] != 1) tti_refuse(b, "padding='same' with a stride is not supported");
         w->pad[d] = total / 2;
         if (total % 2 != 0) x = tutti_pad(b->graph, x, 2 + d, 0, 1);
     }
@@ -401,7 +401,7 @@ static void rms_norm(tti_building *b, const tti_call *c) {
     int64_t sizes[TUTTI_MAX_DIMS];
     int n = tti_ints_at(b, c, 1, sizes);
     double eps = tti_has(c, 3) ? tti_number_at(b, c, 3) : 0x1p-23; /* PyTorch's: of f32 */
-    if (tti_good(b) && n != 1) tti_refuse(b, "over %d dimensions", n);
+    if (tti_good(b) && n != 1) tti_refuse(b, "%d dimensions are not supported", n);
     tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 2);
     if (tti_good(b)) set_result(b, c, tutti_rms_norm_of(b->graph, x, weight, eps));
 }
@@ -429,7 +429,8 @@ static void instance_norm(tti_building *b, const tti_call *c) {
         tti_refuse(b, "running statistics of an instance norm are not supported");
     tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
     tutti_shape s = tutti_value_type(x).shape;
-    if (tti_good(b) && s.n_dims < 3) tti_refuse(b, "a tensor of %d dimensions", s.n_dims);
+    if (tti_good(b) && s.n_dims < 3)
+        tti_refuse(b, "a tensor of %d dimensions is not supported", s.n_dims);
     if (tti_good(b))
         set_result(b, c, tutti_group_norm_of(b->graph, x, s.dim[1], weight, bias, eps));
 }
@@ -440,7 +441,8 @@ static void prelu(tti_building *b, const tti_call *c) {
     tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1);
     tutti_shape s = tutti_value_type(x).shape, along = {.n_dims = s.n_dims};
     tutti_shape own = tutti_value_type(weight).shape;
-    if (tti_good(b) && s.n_dims < 2) tti_refuse(b, "a tensor of %d dimensions", s.n_dims);
+    if (tti_good(b) && s.n_dims < 2)
+        tti_refuse(b, "a tensor of %d dimensions is not supported", s.n_dims);
     if (!tti_good(b)) return;
     for (int d = 0; d < s.n_dims; d++) along.dim[d] = d == 1 ? tutti_shape_n_elems(&own) : 1;
     tutti_value *low = tutti_relu(g, tutti_neg(g, x));
@@ -503,7 +505,7 @@ static tutti_value *samples_first(tti_building *b, tutti_value *x, merged_rows *
     m->inner = at.inner[0] > 0 ? at.inner[0] : s.dim[0] / TTI_MAX(b->batch, 1);
     m->outer = s.dim[0] / TTI_MAX(b->batch * m->inner, 1);
     if (m->outer * b->batch * m->inner != s.dim[0]) {
-        tti_refuse(b, "dimension 0 of the input, %lld, is not made of samples",
+        tti_refuse(b, "dimension 0 of the input, %lld, does not count samples",
                    (long long)s.dim[0]);
         return NULL;
     }
@@ -527,7 +529,8 @@ static tutti_value *norm_of_weights(tti_building *b, const tti_call *c, double e
     tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
     tutti_shape s = tutti_value_type(x).shape, turned = s;
     int perm[TUTTI_MAX_DIMS];
-    if (tti_good(b) && s.n_dims < 2) tti_refuse(b, "a tensor of %d dimensions", s.n_dims);
+    if (tti_good(b) && s.n_dims < 2)
+        tti_refuse(b, "a tensor of %d dimensions is not supported", s.n_dims);
     if (!tti_good(b)) return NULL;
     for (int d = 0; d < s.n_dims; d++) perm[d] = d < 2 ? 1 - d : d;
     turned.dim[0] = s.dim[1];
@@ -561,7 +564,8 @@ static void normalize_batch(tti_building *b, const tti_call *c, bool trains, dou
         set_result(b, c, frozen_norm(b, c, float_at(b, c, 0), eps));
         return;
     }
-    if (!(momentum > 0 && momentum <= 1)) tti_refuse(b, "momentum %g", momentum);
+    if (!(momentum > 0 && momentum <= 1))
+        tti_refuse(b, "the momentum %g is out of range", momentum);
     tutti_value *x = float_at(b, c, 0);
     if (b->any_trains && !trains) {
         set_result(b, c, frozen_norm(b, c, x, eps));
@@ -704,7 +708,8 @@ static void recurrent(tti_building *b, const tti_call *c, bool is_lstm) {
     tti_operand own = *x, *last = c->n_outs > 1 ? c->out[1] : NULL;
     tutti_value *states[MAX_STATES];
     int n_states = 0;
-    if (n_layers * n_ways > MAX_STATES) tti_refuse(b, "more than %d layers", MAX_STATES);
+    if (n_layers * n_ways > MAX_STATES)
+        tti_refuse(b, "more than %d layers are not supported", MAX_STATES);
     if (!batch_first && tti_good(b)) y = tutti_transpose(b->graph, y, 0, 1);
     for (int64_t l = 0; l < n_layers && tti_good(b); l++) {
         if (l > 0 && p > 0) y = tutti_dropout(b->graph, y, p, tti_layer_name_of(b));

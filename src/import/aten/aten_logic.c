@@ -89,7 +89,7 @@ static void join_bits(tti_building *b, const tti_call *c) {
     if (!tti_good(b)) return;
     bool truths[2] = {tti_elem_of(x) == TTI_ELEM_BOOL, tti_elem_of(y) == TTI_ELEM_BOOL};
     if (tti_elem_is_float(tti_elem_of(x)) || tti_elem_is_float(tti_elem_of(y)))
-        tti_refuse(b, "bits of floating numbers do not exist");
+        tti_refuse(b, "bitwise operations need integers");
     else if (truths[0] && truths[1])
         join_truths(b, c);
     else if (truths[0] || truths[1])

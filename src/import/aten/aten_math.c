@@ -191,7 +191,7 @@ static void softplus(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double beta = tti_number_at(b, c, 1), threshold = tti_number_at(b, c, 2);
     if (beta * threshold < 15) /* up to there f32 sees the difference from the line */
-        tti_refuse(b, "threshold %g", threshold);
+        tti_refuse(b, "the threshold %g is not supported", threshold);
     tutti_value *value = tutti_affine(tti_graph_of(b), tti_value_of(b, x), beta, 0);
     value = tutti_affine(tti_graph_of(b), softplus_of(tti_graph_of(b), value), 1 / beta, 0);
     tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
@@ -237,7 +237,8 @@ static void clamp_to(tti_building *b, const tti_call *c, int lo, int hi) {
         return;
     }
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (isnan(least) || isnan(most) || least > most) tti_refuse(b, "bounds %g and %g", least, most);
+    if (isnan(least) || isnan(most) || least > most)
+        tti_refuse(b, "the bounds %g and %g are not supported", least, most);
     value = held(tti_graph_of(b), value, least, most,
                  strncmp(tti_row_of(b)->target, "aten.hardtanh", 13) == 0);
     tti_set_value(b, c->out[0], value, elem, tti_of_batch(x));
@@ -523,7 +524,7 @@ static void glu(tti_building *b, const tti_call *c) {
     tutti_shape shape = tti_shape_of(x);
     int dim = tti_dim_at(b, c, 1, shape.n_dims);
     if (tti_good(b) && (shape.n_dims < 1 || shape.dim[dim] % 2 != 0))
-        tti_refuse(b, "the dimension has no halves");
+        tti_refuse(b, "the dimension is odd and has no halves");
     if (!tti_good(b)) return;
     tutti_value *parts[2] = {NULL, NULL};
     tutti_split(g, tti_as_float(b, tti_value_of(b, x)), dim, 2, parts);

@@ -164,7 +164,7 @@ static void put_rows(tti_building *b, const row_update *u, tti_operand *out) {
     tutti_graph *g = tti_graph_of(b);
     tutti_shape shape = tti_shape_of(x), to = shape, one;
     if (tti_good(b) && (tti_elem_of(ids) == TTI_ELEM_BOOL || tti_shape_of(ids).n_dims != 1))
-        tti_refuse(b, "an index of other than one dimension, of integers, is not supported");
+        tti_refuse(b, "the index must be a vector of integers");
     if (!tti_good(b)) return;
     to.dim[dim] = tti_shape_of(ids).dim[0];
     one = to;
@@ -204,8 +204,7 @@ static void index_put(tti_building *b, const tti_call *c) {
         dim = i;
         n++;
     }
-    if (n != 1 || dim >= tti_shape_of(x).n_dims)
-        tti_refuse(b, "other than one index is not supported");
+    if (n != 1 || dim >= tti_shape_of(x).n_dims) tti_refuse(b, "only one index is supported");
     if (!tti_good(b)) return;
     if (tti_elem_of(ids) != TTI_ELEM_BOOL) {
         put_rows(b, &(row_update){x, ids, values, dim, 1, adds}, c->out[0]);
@@ -311,13 +310,13 @@ static void grouped_mm(tti_building *b, const tti_call *c) {
     if (tti_has(c, 3)) tti_refuse(b, "a bias is not supported");
     if (tti_good(b) &&
         (tti_shape_of(x).n_dims != 2 || tti_shape_of(w).n_dims != 3 || !tti_has(c, 2)))
-        tti_refuse(b, "other than rows [S,K], matrices [E,K,N] and offsets is not supported");
+        tti_refuse(b, "only rows [S,K], matrices [E,K,N] and offsets are supported");
     if (!tti_good(b)) return;
     const tti_operand *ends = tti_operand_at(b, c, 2);
     int64_t n = tti_shape_of(x).dim[0], n_w = tti_shape_of(w).dim[0];
     tti_host rows;
     if (tti_shape_of(ends).n_dims != 1 || tti_shape_of(ends).dim[0] != n_w)
-        tti_refuse(b, "offsets and matrices do not fit");
+        tti_refuse(b, "the numbers of offsets and matrices differ");
     if (!tti_good(b) || !tti_host_new(b, TTI_ELEM_F32, &TUTTI_SHAPE(n, 1), &rows)) return;
     for (int64_t i = 0; i < n; i++) rows.data[i] = (double)i;
     tti_operand places = {.kind = TTI_OPERAND_HOST, .host = rows};

@@ -56,7 +56,7 @@ static void cut_at(tti_building *b, const tti_call *c, const tti_operand *given,
         int64_t end = i < n ? places[i] : size;
         if (end < 0) end += size;
         end = TTI_MAX(TTI_MIN(end, size), 0);
-        if (end < start) tti_refuse(b, "places that are not in order");
+        if (end < start) tti_refuse(b, "the selected elements must be in ascending order");
         if (tti_good(b)) tti_do_slice(b, &x, dim, start, end - start, 1, c->out[i]);
         start = end;
     }
@@ -126,8 +126,9 @@ static void diagonal(tti_building *b, const tti_call *c) {
     int64_t offset = tti_int_at(b, c, 1), ids[2] = {0};
     int p = tti_dim_at(b, c, 2, shape.n_dims), q = tti_dim_at(b, c, 3, shape.n_dims), k = 0;
     int64_t perm[TUTTI_MAX_DIMS];
-    if (tti_good(b) && (p == q || shape.n_dims < 2)) tti_refuse(b, "of one dimension");
-    if (offset < -INT32_MAX || offset > INT32_MAX) tti_refuse(b, "without elements");
+    if (tti_good(b) && (p == q || shape.n_dims < 2))
+        tti_refuse(b, "the two dimensions must differ");
+    if (offset < -INT32_MAX || offset > INT32_MAX) tti_refuse(b, "the offset is out of range");
     if (!tti_good(b) || sample_diagonal(b, x, offset, c->out[0])) return;
     int64_t rows = shape.dim[p], columns = shape.dim[q];
     for (int d = 0; d < shape.n_dims; d++)
@@ -136,7 +137,7 @@ static void diagonal(tti_building *b, const tti_call *c) {
     ids[offset >= 0] = offset >= 0 ? offset : -offset;
     int64_t n = TTI_MIN(rows - ids[0], columns - ids[1]);
     tti_host places;
-    if (n < 1) tti_refuse(b, "without elements");
+    if (n < 1) tti_refuse(b, "the offset is out of range");
     if (!tti_good(b) || !tti_host_new(b, TTI_ELEM_I64, &TUTTI_SHAPE(n), &places)) return;
     for (int64_t i = 0; i < n; i++) places.data[i] = (double)((ids[0] + i) * columns + ids[1] + i);
     tti_operand index = {.kind = TTI_OPERAND_HOST, .host = places};
@@ -158,13 +159,13 @@ static void put_part(tti_building *b, const tti_call *c, const tti_operand *x,
     tutti_shape shape = tti_shape_of(x), part = tti_shape_of(source);
     tti_operand *parts[3];
     int n = 0;
-    if (part.n_dims != shape.n_dims) tti_refuse(b, "the source does not fit");
+    if (part.n_dims != shape.n_dims) tti_refuse(b, "the shape of the source does not match");
     if (!tti_good(b)) return;
     int64_t end = start + part.dim[dim];
     if (start > 0) parts[n++] = slice_of(b, x, dim, 0, start);
     parts[n++] = op(b, "aten.alias.default", ARGS(of(source)));
     if (end < shape.dim[dim]) parts[n++] = slice_of(b, x, dim, end, shape.dim[dim]);
-    if (end > shape.dim[dim]) tti_refuse(b, "the source does not fit");
+    if (end > shape.dim[dim]) tti_refuse(b, "the shape of the source does not match");
     if (tti_good(b))
         set_result(b, c, op(b, "aten.cat.default", ARGS(list_of(b, parts, n), num(dim))));
 }
@@ -181,7 +182,7 @@ static void slice_scatter(tti_building *b, const tti_call *c) {
     end = TTI_MAX(TTI_MIN(end, n), start);
     if (tti_int_at(b, c, 5) != 1) tti_refuse(b, "a step is not supported");
     if (tti_good(b) && tti_shape_of(source).dim[dim] != end - start)
-        tti_refuse(b, "the source does not fit");
+        tti_refuse(b, "the shape of the source does not match");
     if (tti_good(b)) put_part(b, c, x, source, dim, start);
 }
 
@@ -205,7 +206,7 @@ static void repeat_interleave(tti_building *b, const tti_call *c) {
     if (!tti_has(c, 2)) x = op(b, "aten.flatten.using_ints", ARGS(of(x)));
     int n = tti_shape_of(x).n_dims, dim = tti_has(c, 2) ? tti_dim_at(b, c, 2, n) : 0;
     if (repeats < 1) tti_refuse(b, "%lld times", (long long)repeats);
-    if (tti_good(b) && n >= TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+    if (tti_good(b) && n >= TUTTI_MAX_DIMS) tti_refuse(b, "the result has too many dimensions");
     if (!tti_good(b)) return;
     for (int d = 0; d <= n; d++) times[d] = d == dim + 1 ? repeats : 1;
     tti_operand *wide = op(b, "aten.unsqueeze.default", ARGS(of(x), num(dim + 1)));
@@ -219,7 +220,8 @@ static void repeat_each(tti_building *b, const tti_call *c) {
     int n_times, dim;
     tti_host places;
     if (!tti_has(c, 2)) x = op(b, "aten.flatten.using_ints", ARGS(of(x)));
-    if (repeats->kind != TTI_OPERAND_HOST) tti_refuse(b, "repeats depends on inputs");
+    if (repeats->kind != TTI_OPERAND_HOST)
+        tti_refuse(b, "repeats that depend on inputs are not supported");
     const int64_t *times = tti_list_at(b, c, 1, &n_times);
     dim = tti_has(c, 2) ? tti_dim_at(b, c, 2, tti_shape_of(x).n_dims) : 0;
     if (!tti_good(b)) return;
@@ -257,7 +259,8 @@ static void meshgrid(tti_building *b, const tti_call *c) {
     for (int i = 0; i < n && tti_good(b); i++) {
         int place = swaps && n > 1 && i < 2 ? 1 - i : i;
         tutti_shape shape = tti_shape_of(tti_operand_of(b, &list->items[i]));
-        if (shape.n_dims > 1) tti_refuse(b, "a tensor of %d dimensions", shape.n_dims);
+        if (shape.n_dims > 1)
+            tti_refuse(b, "a tensor of %d dimensions is not supported", shape.n_dims);
         to[place] = shape.n_dims ? shape.dim[0] : 1;
     }
     for (int i = 0; i < n && i < c->n_outs && tti_good(b); i++) {
@@ -287,7 +290,7 @@ static void movedims(tti_building *b, const tti_call *c) {
     for (int d = 0; d < n_dims; d++) perm[d] = -1;
     for (int i = 0; i < n && tti_good(b); i++) {
         int source = tti_wrap_dim(b, from[i], n_dims), place = tti_wrap_dim(b, to[i], n_dims);
-        if (moved >> source & 1u || perm[place] >= 0) tti_refuse(b, "a dimension twice");
+        if (moved >> source & 1u || perm[place] >= 0) tti_refuse(b, "a dimension is given twice");
         moved |= 1u << source;
         perm[place] = source;
     }
@@ -322,7 +325,7 @@ static void prod_dim(tti_building *b, const tti_call *c) {
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
     bool keep = tti_bool_at(b, c, 2);
     if (tti_good(b) && (tti_shape_of(x).n_dims < 1 || tti_shape_of(x).dim[dim] < 1))
-        tti_refuse(b, "of a scalar, or without elements");
+        tti_refuse(b, "a scalar or an empty tensor is not supported");
     tti_operand *all = op(b, "aten.alias.default", ARGS(of(x)));
     all = product_along(b, all, dim);
     if (tti_good(b) && !keep) all = select_of(b, all, dim, 0);
@@ -342,7 +345,8 @@ static void cumprod(tti_building *b, const tti_call *c) {
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
     int64_t n = tti_shape_of(x).n_dims > 0 ? tti_shape_of(x).dim[dim] : 0;
     if (tti_good(b) && (n < 1 || n > MAX_UNROLLED))
-        tti_refuse(b, "of %lld elements, 1 to %d are supported", (long long)n, MAX_UNROLLED);
+        tti_refuse(b, "a dimension of %lld elements is not supported, only 1 to %d", (long long)n,
+                   MAX_UNROLLED);
     tti_operand **parts = tti_room(b, ((size_t)TTI_MAX(n, 1)) * sizeof *parts);
     for (int64_t i = 0; i < n && tti_good(b); i++) {
         parts[i] = slice_of(b, x, dim, i, i + 1);
@@ -360,7 +364,8 @@ static void norm_except_dim(tti_building *b, const tti_call *c) {
     for (int d = 0; d < n_dims; d++)
         if (d != dim) dims[n++] = d;
     if (!tti_good(b)) return;
-    if (dim < -1 || dim >= n_dims || n_dims < 2) tti_refuse(b, "dimension %lld", (long long)dim);
+    if (dim < -1 || dim >= n_dims || n_dims < 2)
+        tti_refuse(b, "there is no dimension %lld", (long long)dim);
     tti_arg axes = dim == -1 ? (tti_arg){0} : tti_ints_arg(b, dims, n);
     set_result(b, c,
                op(b, "aten.linalg_vector_norm.default",
@@ -384,13 +389,14 @@ static void rnn(tti_building *b, const tti_call *c, const char *function) {
     tutti_shape shape = tti_shape_of(x);
     if (tti_good(b) && (layers < 1 || layers > 64 || params->kind != TTI_ARG_LIST ||
                         params->n != layers * ways * of_one || shape.n_dims != 3))
-        tti_refuse(b, "its arguments do not fit");
+        tti_refuse(b, "its arguments do not match");
     if (tti_good(b) && tti_number_at(b, c, 5) > 0 && tti_bool_at(b, c, 6))
         tti_refuse(b, "dropout between layers is not supported");
     if (!tti_good(b)) return;
     int64_t n = shape.dim[time];
     if (n < 1 || n > MAX_UNROLLED) {
-        tti_refuse(b, "sequences of %lld, up to %d are supported", (long long)n, MAX_UNROLLED);
+        tti_refuse(b, "sequences of %lld steps are not supported, at most %d", (long long)n,
+                   MAX_UNROLLED);
         return;
     }
     tti_operand *now = op(b, "aten.alias.default", ARGS(of(x)));
@@ -443,10 +449,12 @@ static void embedding_bag(tti_building *b, const tti_call *c) {
         tti_refuse(b,
                    "scale_grad_by_freq, sparse, include_last_offset and padding_idx are not "
                    "supported");
-    if (offsets->kind != TTI_OPERAND_HOST) tti_refuse(b, "offsets depend on inputs");
+    if (offsets->kind != TTI_OPERAND_HOST)
+        tti_refuse(b, "offsets that depend on inputs are not supported");
     for (int64_t i = 0; tti_good(b) && i < bags && fits; i++)
         fits = tti_host_at(&offsets->host, i) == (double)(i * size);
-    if (tti_good(b) && (!fits || size < 1)) tti_refuse(b, "bags of several sizes");
+    if (tti_good(b) && (!fits || size < 1))
+        tti_refuse(b, "bags of several sizes are not supported");
     if (!tti_good(b)) return;
     tti_arg to = tti_ints_arg(b, (int64_t[]){bags, size}, 2);
     tti_operand *table = op(b, "aten.reshape.default", ARGS(of(ids), to));

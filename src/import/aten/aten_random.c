@@ -18,7 +18,8 @@ static tutti_value *ones_of(tti_building *b, const tutti_shape *shape) {
 /* One number for each sample, or one for each element: 1 with probability keep, else 0. */
 static tutti_value *bernoulli_of(tti_building *b, const tutti_shape *shape, double keep) {
     tutti_value *ones = ones_of(b, shape);
-    if (tti_good(b) && !(keep > 0 && keep <= 1)) tti_refuse(b, "probability %g", keep);
+    if (tti_good(b) && !(keep > 0 && keep <= 1))
+        tti_refuse(b, "the probability %g is out of range", keep);
     if (!tti_good(b)) return NULL;
     bool by_sample = tutti_shape_n_elems(shape) == shape->dim[0];
     const char *name = tti_layer_name_of(b);
@@ -104,7 +105,8 @@ static void feature_dropout(tti_building *b, const tti_call *c) {
     tutti_shape shape = tti_shape_of(x), mask = shape;
     double p;
     bool acts = drops(b, c, &p);
-    if (tti_good(b) && shape.n_dims < 3) tti_refuse(b, "a tensor of %d dimensions", shape.n_dims);
+    if (tti_good(b) && shape.n_dims < 3)
+        tti_refuse(b, "a tensor of %d dimensions is not supported", shape.n_dims);
     if (!tti_good(b)) return;
     if (!acts) {
         tti_set(c->out[0], x);

@@ -193,10 +193,11 @@ static tutti_value *variance(tti_building *b, const tti_operand *x, unsigned axe
     double n = 1;
     for (int d = 0; d < shape.n_dims; d++)
         if (axes >> d & 1u) n *= (double)shape.dim[d];
-    if (tti_good(b) && shape.n_dims < 1) tti_refuse(b, "of a scalar");
+    if (tti_good(b) && shape.n_dims < 1) tti_refuse(b, "a scalar is not supported");
     bool counts = tti_has_padding(b) && tti_sample_dims(b, value, axes) != 0;
     if (tti_good(b) && n <= correction)
-        tti_refuse(b, "the variance of %g elements less %g", n, correction);
+        tti_refuse(b, "the variance of %g elements with correction %g is not defined", n,
+                   correction);
     if (!tti_good(b)) return NULL;
     tutti_value *rest = tutti_sub(g, value, mean_of(b, value, axes, true));
     tutti_value *squares = tutti_square(g, rest);
@@ -249,7 +250,7 @@ static void norm_at(tti_building *b, const tti_call *c, int order, int dims, int
     tutti_axes axes = axes_of(bits, keeps);
     tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "of a scalar");
+    if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (!tti_good(b)) return;
     bool any = stays_of_batch(b, x, value, bits);
     value = tti_present_in(b, value, bits);
@@ -262,7 +263,7 @@ static void norm_at(tti_building *b, const tti_call *c, int order, int dims, int
     else if (ord > 1 && ord < 64)
         value = norm_of(g, value, ord, &axes);
     else
-        tti_refuse(b, "norm of order %g", ord);
+        tti_refuse(b, "a norm of order %g is not supported", ord);
     tti_set_value(b, c->out[0], value, tti_elem_of(x), any);
 }
 static void vector_norm(tti_building *b, const tti_call *c) { norm_at(b, c, 1, 2, 3); }
@@ -279,7 +280,7 @@ static void logsumexp(tti_building *b, const tti_call *c) {
     unsigned bits = axes_at(b, c, 1, tti_shape_of(x).n_dims);
     tutti_axes kept = axes_of(bits, true), wanted = axes_of(bits, tti_bool_at(b, c, 2));
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "of a scalar");
+    if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (!tti_good(b)) return;
     bool any = stays_of_batch(b, x, value, bits);
     value = tti_or_low(b, value, bits, LOW);
@@ -306,7 +307,7 @@ static tutti_value *place_of(tti_building *b, tutti_value *x, int dim, bool smal
 static void arg_extreme(tti_building *b, const tti_call *c, bool smallest) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     if (tti_good(b) && (!tti_has(c, 1) || tti_shape_of(x).n_dims < 1))
-        tti_refuse(b, "without a dimension");
+        tti_refuse(b, "a dimension must be given");
     if (!tti_good(b)) return;
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
     bool keep = tti_bool_at(b, c, 2);
@@ -326,7 +327,7 @@ static void extreme_along(tti_building *b, const tti_call *c, bool smallest) {
     int dim = tti_dim_at(b, c, 1, shape.n_dims);
     bool keep = tti_bool_at(b, c, 2);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (tti_good(b) && shape.n_dims < 1) tti_refuse(b, "of a scalar");
+    if (tti_good(b) && shape.n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (!tti_good(b)) return;
     bool any = stays_of_batch(b, x, value, 1u << dim);
     tutti_value *place = place_of(b, value, dim, smallest, true);

@@ -26,7 +26,8 @@ tutti_value *tti_gather_along(tti_building *b, tutti_value *x, int dim, const in
 static void *arena_of(tti_building *b, int64_t n, size_t size) {
     void *memory =
         n >= 0 && n < (int64_t)1 << 28 ? tti_arena_alloc(&b->arena, ((size_t)n + 1) * size) : NULL;
-    if (!memory && tti_good(b)) tti_refuse(b, "a table of %lld elements", (long long)n);
+    if (!memory && tti_good(b))
+        tti_refuse(b, "a table of %lld elements is too large", (long long)n);
     return memory;
 }
 
@@ -243,7 +244,7 @@ static tutti_value *pad_by_places(tti_building *b, tutti_value *x, int dim, int6
     int64_t n = tutti_value_type(x).shape.dim[dim], n_out = n + before + after;
     if (!tti_good(b)) return NULL;
     if (before == 0 && after == 0) return x;
-    if (n_out < 1) tti_refuse(b, "pad cuts more than there is");
+    if (n_out < 1) tti_refuse(b, "pad removes more than the tensor has");
     int32_t *places = tti_good(b) ? arena_of(b, n_out, sizeof *places) : NULL;
     for (int64_t o = 0; places && o < n_out; o++) {
         int64_t at = inside(mode, o - before, n);
@@ -261,7 +262,7 @@ static tutti_value *pad_by_value(tti_building *b, tutti_value *x, int dim, int64
     int64_t size = shape.dim[dim];
     if (!tti_good(b)) return NULL;
     if (before < -size || after < -size || size + before + after < 0) {
-        tti_refuse(b, "pad cuts more than there is");
+        tti_refuse(b, "pad removes more than the tensor has");
         return NULL;
     }
     if (before < 0 || after < 0) {

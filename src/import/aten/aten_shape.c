@@ -41,7 +41,8 @@ static bool resolve(tti_building *b, const tutti_shape *from, tutti_shape *to) {
         good = known > 0 && total % known == 0;
         if (good) to->dim[open] = total / known;
     }
-    if (!good || (open < 0 && known != total)) tti_refuse(b, "the new shape has other elements");
+    if (!good || (open < 0 && known != total))
+        tti_refuse(b, "the new shape has another number of elements");
     return tti_good(b);
 }
 
@@ -222,7 +223,7 @@ static void flatten(tti_building *b, const tti_call *c) {
     tutti_shape from = tti_shape_of(x), to = {0};
     int first = tti_dim_at(b, c, 1, from.n_dims), last = tti_dim_at(b, c, 2, from.n_dims);
     int64_t n = 1;
-    if (last < first) tti_refuse(b, "the last dimension is in front of the first");
+    if (last < first) tti_refuse(b, "end_dim is before start_dim");
     for (int d = 0; d < from.n_dims; d++) {
         n *= from.dim[d];
         if (d >= first && d < last) continue;
@@ -238,7 +239,8 @@ static void unflatten(tti_building *b, const tti_call *c) {
     tutti_shape from = tti_shape_of(x), sizes = shape_at(b, c, 2), to = {0};
     int dim = tti_dim_at(b, c, 1, from.n_dims), open = -1;
     int64_t known = 1;
-    if (from.n_dims - 1 + sizes.n_dims > TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+    if (from.n_dims - 1 + sizes.n_dims > TUTTI_MAX_DIMS)
+        tti_refuse(b, "the result has too many dimensions");
     if (!tti_good(b)) return;
     for (int i = 0; i < sizes.n_dims; i++) {
         if (sizes.dim[i] == -1)
@@ -256,7 +258,7 @@ static void unflatten(tti_building *b, const tti_call *c) {
 /* x with a dimension of 1 more. */
 static void add_dim(tti_building *b, const tti_operand *x, int dim, tti_operand *out) {
     tutti_shape from = tti_shape_of(x), to = {0};
-    if (from.n_dims == TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+    if (from.n_dims == TUTTI_MAX_DIMS) tti_refuse(b, "the result has too many dimensions");
     if (!tti_good(b)) return;
     for (int d = 0; d <= from.n_dims; d++) {
         if (d == dim) to.dim[to.n_dims++] = 1;
@@ -361,7 +363,7 @@ static void swap_last(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int n = tti_shape_of(x).n_dims;
     if (n < 2)
-        tti_refuse(b, "a tensor of %d dimensions", n);
+        tti_refuse(b, "a tensor of %d dimensions is not supported", n);
     else
         swap_dims(b, x, n - 2, n - 1, c->out[0]);
 }
@@ -450,7 +452,7 @@ static void unbind(tti_building *b, const tti_call *c) {
 static void cut(tti_building *b, const tti_call *c, int dim, int64_t size) {
     const tti_operand x = *tti_operand_at(b, c, 0);
     int64_t n = tti_shape_of(&x).dim[dim];
-    if (size < 1) tti_refuse(b, "parts of %lld elements", (long long)size);
+    if (size < 1) tti_refuse(b, "a part of %lld elements is not possible", (long long)size);
     for (int i = 0; i < c->n_outs && tti_good(b); i++) {
         int64_t start = TTI_MIN(i * size, n);
         tti_do_slice(b, &x, dim, start, TTI_MIN(size, n - start), 1, c->out[i]);
@@ -498,7 +500,7 @@ static bool join_shape(tti_building *b, tti_operand *const *parts, int n, int di
         tutti_shape part = tti_shape_of(parts[i]);
         bool fits = part.n_dims == out->n_dims;
         for (int d = 0; d < part.n_dims && fits; d++) fits = d == dim || part.dim[d] == out->dim[d];
-        if (!fits) tti_refuse(b, "the shapes do not fit");
+        if (!fits) tti_refuse(b, "the shapes do not match");
         out->dim[dim] += part.dim[dim];
     }
     return tti_good(b);

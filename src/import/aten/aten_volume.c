@@ -76,8 +76,8 @@ static void taps_to_channels(tti_building *b, tti_operand *x, const window *w, i
     tutti_shape s = tti_shape_of(x);
     int64_t reach = (n_taps - 1) * w->dilation[0] + 1, depth;
     if (n_taps < 1 || n_taps > (int)TTI_COUNT(taps))
-        tti_refuse(b, "a kernel of %lld along the depth; at most %d", (long long)n_taps,
-                   (int)TTI_COUNT(taps));
+        tti_refuse(b, "a kernel of %lld along the depth is not supported, at most %d",
+                   (long long)n_taps, (int)TTI_COUNT(taps));
     if (tti_good(b) && s.dim[2] < reach) tti_refuse(b, "the kernel is larger than the input");
     if (!tti_good(b)) return;
     depth = (s.dim[2] - reach) / w->stride[0] + 1;
@@ -115,7 +115,8 @@ static void conv3d(tti_building *b, const tti_call *c) {
     if (padding->kind != TTI_ARG_TEXT) numbers_at(b, c, 4, 3, w.pad);
     for (int d = 0; d < 3 && tti_good(b); d++) {
         int64_t total = same ? w.dilation[d] * (k.dim[2 + d] - 1) : 0;
-        if (same && w.stride[d] != 1) tti_refuse(b, "padding='same' with a stride");
+        if (same && w.stride[d] != 1)
+            tti_refuse(b, "padding='same' with a stride is not supported");
         if (w.stride[d] < 1 || w.dilation[d] < 1 || w.pad[d] < 0 || w.pad[d] > 1 << 24)
             tti_refuse(b, "a stride, a dilation or a padding is out of range");
         if (same) w.pad[d] = total / 2;
@@ -183,7 +184,7 @@ static void conv_transpose3d(tti_building *b, const tti_call *c) {
             call(b, "aten.add.Tensor", (tti_arg[]){tti_operand_arg(&sum), tti_operand_arg(&tap)}, 2,
                  &sum);
     }
-    if (tti_good(b) && whole <= 2 * w.pad[0]) tti_refuse(b, "the padding leaves nothing");
+    if (tti_good(b) && whole <= 2 * w.pad[0]) tti_refuse(b, "the padded output would be empty");
     if (!tti_good(b)) return;
     tti_do_slice(b, &sum, 2, w.pad[0], whole - 2 * w.pad[0], 1, &x);
     if (tti_has(c, 2)) {

@@ -180,7 +180,8 @@ static void run_row(tti_building *b, const tti_operator *row, bool in_place,
     tti_operand written = {0};
     tti_fill_args(b, row, call, &c);
     if (call->n_outs > (int)TTI_COUNT(c.out))
-        tti_refuse(b, "it has %d results, %d are supported", call->n_outs, (int)TTI_COUNT(c.out));
+        tti_refuse(b, "it has %d results, at most %d are supported", call->n_outs,
+                   (int)TTI_COUNT(c.out));
     if (!tti_good(b)) return;
     c.n_outs = call->n_outs;
     for (int i = 0; i < call->n_outs; i++)

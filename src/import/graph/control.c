@@ -209,7 +209,7 @@ static void join(tti_building *b, const tti_op_call *call, int i, const scanned 
     tti_operand joined = {0};
     if (i >= call->n_outs || call->outs[i] < 0 || !tti_good(b)) return;
     if (s->n == 0) {
-        tti_refuse(b, "it has no iterations, and a result that is made of them");
+        tti_refuse(b, "it has no iterations, and its result is a list of their results");
         return;
     }
     for (int k = 0; k < s->n / 2 && backward; k++) {
@@ -298,7 +298,7 @@ static int64_t scan_length(tti_building *b, const tti_op_call *call, const tti_o
         int axis = tti_wrap_dim(b, listed(b, call, "scan_input_axes", i), shape.n_dims);
         if (!tti_good(b)) return 0;
         if (length >= 0 && shape.dim[axis] != length)
-            tti_refuse(b, "its inputs are %lld and %lld long", (long long)length,
+            tti_refuse(b, "its inputs have different lengths, %lld and %lld", (long long)length,
                        (long long)shape.dim[axis]);
         length = shape.dim[axis];
     }

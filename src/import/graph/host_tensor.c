@@ -140,7 +140,7 @@ bool tti_host_broadcast(tti_building *b, const tutti_shape *x, const tutti_shape
         int64_t p = d < n - x->n_dims ? 1 : x->dim[d - (n - x->n_dims)];
         int64_t q = d < n - y->n_dims ? 1 : y->dim[d - (n - y->n_dims)];
         if (p != q && p != 1 && q != 1) {
-            tti_refuse(b, "shapes do not fit: %lld and %lld", (long long)p, (long long)q);
+            tti_refuse(b, "the shapes do not match: %lld and %lld", (long long)p, (long long)q);
             return false;
         }
         made.dim[d] = p == 1 ? q : p;

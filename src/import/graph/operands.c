@@ -191,7 +191,7 @@ int tti_ints_at(tti_building *b, const tti_call *c, int k, int64_t out[TUTTI_MAX
         return 1;
     }
     if (arg->n > TUTTI_MAX_DIMS) {
-        tti_refuse(b, "a list has %d elements, %d are supported", arg->n, TUTTI_MAX_DIMS);
+        tti_refuse(b, "a list has %d elements, at most %d are supported", arg->n, TUTTI_MAX_DIMS);
         return 0;
     }
     for (int i = 0; i < arg->n; i++) out[i] = integer_of(b, &arg->items[i]);
@@ -243,7 +243,7 @@ void tti_pair_at(tti_building *b, const tti_call *c, int k, int64_t out[2]) {
 int tti_wrap_dim(tti_building *b, int64_t dim, int n_dims) {
     if (dim < 0) dim += TTI_MAX(n_dims, 1);
     if (dim >= 0 && dim < TTI_MAX(n_dims, 1)) return (int)dim;
-    tti_refuse(b, "dimension %lld of a tensor of %d", (long long)dim, n_dims);
+    tti_refuse(b, "there is no dimension %lld in a tensor of %d", (long long)dim, n_dims);
     return 0;
 }
 

@@ -181,7 +181,7 @@ static const tti_operator *row_of_numbers(tti_building *b, const tti_operator *r
     const char *name = strchr(row->target, '.');
     snprintf(target, sizeof target, "complex%s", name ? name : "");
     const tti_operator *found = b->find(target, &in_place);
-    if (!found) tti_refuse(b, "of complex numbers it is not supported");
+    if (!found) tti_refuse(b, "complex numbers are not supported");
     TTI_ASSERT(!found || strcmp(found->signature, row->signature) == 0);
     return found;
 }

@@ -49,7 +49,7 @@ static void grid_sample(tti_building *b, const tti_call *c) {
     bool linear = is_text(b, c, 3, "linear") || is_text(b, c, 3, "bilinear");
     for (int i = 0; i < 3; i++)
         if (is_text(b, c, 4, pads[i])) padding = i;
-    if (!linear) tti_refuse(b, "mode='%s' is not supported; 'linear' is", tti_text_at(b, c, 3));
+    if (!linear) tti_refuse(b, "mode='%s' is not supported, only 'linear'", tti_text_at(b, c, 3));
     if (padding < 0) tti_refuse(b, "padding_mode='%s'", tti_text_at(b, c, 4));
     if (tti_good(b))
         tti_call_row(b, "aten.grid_sampler.default",

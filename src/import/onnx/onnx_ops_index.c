@@ -16,7 +16,7 @@ static void constant_of_shape(tti_building *b, const tti_call *c) {
     tutti_shape shape = {.n_dims = n};
     tti_host made;
     double x = value ? tti_number_at(b, c, 1) : 0;
-    if (n > TUTTI_MAX_DIMS) tti_refuse(b, "a shape of %d dimensions", n);
+    if (n > TUTTI_MAX_DIMS) tti_refuse(b, "a shape of %d dimensions is not supported", n);
     if (!tti_good(b)) return;
     for (int d = 0; d < n; d++) shape.dim[d] = list[d];
     if (!tti_host_new(b, value ? tti_elem_of(value) : TTI_ELEM_F32, &shape, &made)) return;
@@ -81,7 +81,7 @@ static void look_up(tti_building *b, const tti_operand *table, const tti_operand
         return;
     }
     for (int d = 1; d < s.n_dims; d++) {
-        if (to.n_dims == TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+        if (to.n_dims == TUTTI_MAX_DIMS) tti_refuse(b, "the result has too many dimensions");
         if (!tti_good(b)) return;
         to.dim[to.n_dims++] = s.dim[d];
     }
@@ -140,7 +140,7 @@ static void gather(tti_building *b, const tti_call *c) {
     tutti_shape s = tti_shape_of(x);
     int dim = tti_dim_at(b, c, 2, s.n_dims);
     tti_operand index;
-    if (s.n_dims < 1) tti_refuse(b, "of a scalar");
+    if (s.n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (!tti_good(b) || !wrap_index(b, tti_operand_at(b, c, 1), s.dim[dim], &index)) return;
     bool of_batch = tti_of_batch(x), known = tti_on_host(&index);
     tti_host own;
@@ -242,7 +242,7 @@ static void gather_nd(tti_building *b, const tti_call *c) {
     if (!read_places(b, x, index, &p)) return;
     tutti_shape s = tti_shape_of(x), shape = p.shape;
     for (int d = p.k; d < s.n_dims && tti_good(b); d++) {
-        if (shape.n_dims == TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+        if (shape.n_dims == TUTTI_MAX_DIMS) tti_refuse(b, "the result has too many dimensions");
         if (tti_good(b)) shape.dim[shape.n_dims++] = s.dim[d];
     }
     if (!tti_good(b) || !tti_host_new(b, tti_elem_of(x), &shape, &made)) return;
@@ -266,7 +266,8 @@ static void scatter_nd(tti_building *b, const tti_call *c) {
         tti_refuse(b, "it depends on the model's inputs, which is not supported for this operator");
     if (!tti_good(b) || !read_places(b, x, index, &p)) return;
     tutti_shape s = tti_shape_of(x);
-    if (tti_host_n(&news->host) != p.n * p.inner) tti_refuse(b, "the updates do not fit");
+    if (tti_host_n(&news->host) != p.n * p.inner)
+        tti_refuse(b, "the shape of the updates does not match");
     if (!tti_good(b) || !tti_host_copy(b, &x->host, &made)) return;
     for (int64_t i = 0; i < p.n && tti_good(b); i++) {
         int64_t to = place_of(&s, &index->host, &p, i);

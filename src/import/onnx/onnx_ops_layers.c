@@ -155,7 +155,7 @@ static void conv_transpose(tti_building *b, const tti_call *c) {
         tti_operand part = {0};
         int64_t size = tti_shape_of(&made).dim[2 + d] - cut[d];
         if (cut[d] == 0) continue;
-        if (size < 1) tti_refuse(b, "pads leave nothing");
+        if (size < 1) tti_refuse(b, "the padded input is smaller than the window");
         if (tti_good(b))
             tti_call_row(b, "aten.narrow.default",
                          (tti_arg[]){tti_operand_arg(&made), tti_int_arg(2 + d), tti_int_arg(0),
@@ -252,7 +252,7 @@ static void average_pool(tti_building *b, const tti_call *c) {
     tutti_shape inner = tti_shape_of(tti_operand_at(b, c, 0));
     if (!read_window(b, c, &at, &w)) return;
     for (int d = 0; d < w.n; d++)
-        if (w.dilation[d] != 1) tti_refuse(b, "dilations other than 1");
+        if (w.dilation[d] != 1) tti_refuse(b, "dilations other than 1 are not supported");
     bool leaves_out = !is_even(&w) && !tti_bool_at(b, c, 3);
     window apart = w;
     pad_apart(b, c, &apart, &x);
@@ -272,7 +272,8 @@ static void average_pool(tti_building *b, const tti_call *c) {
 static void global_pool(tti_building *b, const tti_call *c) {
     static const int64_t dims[] = {2, 3, 4, 5, 6, 7};
     int n = tti_shape_of(tti_operand_at(b, c, 0)).n_dims - 2;
-    if (n < 1 || n > (int)TTI_COUNT(dims)) tti_refuse(b, "an input of %d dimensions", n + 2);
+    if (n < 1 || n > (int)TTI_COUNT(dims))
+        tti_refuse(b, "an input of %d dimensions is not supported", n + 2);
     if (tti_good(b))
         tti_call_row(b, tti_as_of(b),
                      (tti_arg[]){*c->arg[0], tti_ints_arg(b, dims, n), tti_bool_arg(true)}, 3,
@@ -348,7 +349,7 @@ static void by_channel(tti_building *b, const tti_operand *x, int64_t channels, 
 static void group_norm(tti_building *b, const tti_call *c) {
     tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
     tti_operand scale, bias;
-    if (s.n_dims < 2) tti_refuse(b, "an input of %d dimensions", s.n_dims);
+    if (s.n_dims < 2) tti_refuse(b, "an input of %d dimensions is not supported", s.n_dims);
     if (!tti_good(b)) return;
     by_channel(b, tti_operand_at(b, c, 1), s.dim[1], &scale);
     by_channel(b, tti_operand_at(b, c, 2), s.dim[1], &bias);
@@ -452,7 +453,7 @@ static void attention(tti_building *b, const tti_call *c) {
         tti_refuse(b, "past keys and values, and padded lengths, are not supported");
     if (tti_number_at(b, c, 11) != 0) tti_refuse(b, "softcap is not supported");
     if (tti_good(b) && n_dims != 3 && n_dims != 4)
-        tti_refuse(b, "queries of %d dimensions", n_dims);
+        tti_refuse(b, "queries of %d dimensions are not supported", n_dims);
     if (tti_good(b) && n_dims == 3 && (!tti_has(c, 8) || !tti_has(c, 9)))
         tti_refuse(b, "the number of heads is missing");
     for (int i = 0; i < 3 && tti_good(b); i++) {

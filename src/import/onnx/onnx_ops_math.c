@@ -202,7 +202,8 @@ static void prelu(tti_building *b, const tti_call *c) {
     int64_t n = tutti_shape_n_elems(&s);
     bool by_channel = sx.n_dims >= 2 && (n == 1 || n == sx.dim[1]);
     for (int d = 0; d < s.n_dims; d++) by_channel &= s.dim[d] == 1 || s.n_dims - d == sx.n_dims - 1;
-    if (tti_good(b) && !by_channel) tti_refuse(b, "a slope that is not one for each channel");
+    if (tti_good(b) && !by_channel)
+        tti_refuse(b, "a slope is needed for each channel, or one for all");
     if (tti_good(b)) tti_do_reshape(b, slope, &TUTTI_SHAPE(n), &flat);
     tti_call_row(b, "aten.prelu.default", (tti_arg[]){*c->arg[0], tti_operand_arg(&flat)}, 2,
                  c->out, 1);
@@ -214,7 +215,8 @@ static void prelu(tti_building *b, const tti_call *c) {
 static void cast(tti_building *b, const tti_call *c) {
     int64_t code = tti_int_at(b, c, 1);
     tti_elem elem = code >= 0 ? tti_onnx_elem_of((uint64_t)code) : TTI_ELEM_NONE;
-    if (elem == TTI_ELEM_NONE) tti_refuse(b, "to element type %lld", (long long)code);
+    if (elem == TTI_ELEM_NONE)
+        tti_refuse(b, "a cast to element type %lld is not supported", (long long)code);
     if (!tti_good(b)) return;
     tti_call_row(b, "aten.to.dtype", (tti_arg[]){*c->arg[0], {.kind = TTI_ARG_DTYPE, .i = elem}}, 2,
                  c->out, 1);

@@ -97,9 +97,9 @@ static void recurrent(tti_building *b, const tti_call *c, layer l, const char *d
     tti_arg items[2], ends[2];
     int n = strcmp(direction, "bidirectional") == 0 ? 2 : 1;
     if (n == 1 && strcmp(direction, "forward") != 0 && strcmp(direction, "reverse") != 0)
-        tti_refuse(b, "direction '%s'", direction);
+        tti_refuse(b, "direction '%s' is not supported", direction);
     if (tti_has(c, 4)) tti_refuse(b, "sequences of several lengths are not supported");
-    if (s.n_dims != 3 || sr.n_dims != 3 || sr.dim[0] != n) tti_refuse(b, "the shapes do not fit");
+    if (s.n_dims != 3 || sr.n_dims != 3 || sr.dim[0] != n) tti_refuse(b, "the shapes do not match");
     l.hidden = sr.n_dims == 3 ? sr.dim[2] : 0;
     for (int d = 0; d < n && tti_good(b); d++) {
         l.direction = d;

@@ -42,7 +42,7 @@ static bool read_shape(tti_building *b, const tti_call *c, int k, tutti_shape *o
     int n;
     const int64_t *list = tti_list_at(b, c, k, &n);
     *out = (tutti_shape){.n_dims = n};
-    if (n > TUTTI_MAX_DIMS) tti_refuse(b, "a shape of %d dimensions", n);
+    if (n > TUTTI_MAX_DIMS) tti_refuse(b, "a shape of %d dimensions is not supported", n);
     if (!tti_good(b)) return false;
     for (int d = 0; d < n; d++) out->dim[d] = list[d];
     return true;
@@ -56,7 +56,8 @@ static void reshape(tti_building *b, const tti_call *c) {
     bool keeps = !tti_bool_at(b, c, 2);
     for (int d = 0; d < to.n_dims; d++) {
         if (to.dim[d] != 0 || !keeps) continue;
-        if (d >= from.n_dims) tti_refuse(b, "the new shape keeps a dimension that is not there");
+        if (d >= from.n_dims)
+            tti_refuse(b, "the new shape copies a dimension that the tensor does not have");
         to.dim[d] = from.dim[d];
     }
     tti_do_reshape(b, x, &to, c->out[0]);
@@ -106,9 +107,9 @@ static void unsqueeze(tti_building *b, const tti_call *c) {
     int n, n_dims = tti_shape_of(x).n_dims;
     const int64_t *axes = tti_list_at(b, c, 1, &n);
     unsigned added = 0;
-    if (n + n_dims > TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+    if (n + n_dims > TUTTI_MAX_DIMS) tti_refuse(b, "the result has too many dimensions");
     for (int i = 0; tti_good(b) && i < n; i++) added |= 1u << tti_wrap_dim(b, axes[i], n + n_dims);
-    if (tti_good(b) && __builtin_popcount(added) != n) tti_refuse(b, "an axis is there twice");
+    if (tti_good(b) && __builtin_popcount(added) != n) tti_refuse(b, "an axis is given twice");
     if (!tti_good(b)) return;
     tti_operand now = *x;
     for (int d = 0; d < n + n_dims && tti_good(b); d++) {
@@ -191,7 +192,7 @@ static void reverse_sequence(tti_building *b, const tti_call *c) {
     if (!tti_good(b)) return;
     bool uniform = n->kind == TTI_OPERAND_HOST && tti_host_uniform(&n->host, &length);
     if (!uniform || length != (double)tti_shape_of(x).dim[axis])
-        tti_refuse(b, "lengths other than that of the whole axis are not supported");
+        tti_refuse(b, "sequence_lens other than the whole axis is not supported");
     if (tti_good(b))
         tti_call_row(b, "aten.flip.default", (tti_arg[]){*c->arg[0], tti_int_arg(axis)}, 2, c->out,
                      1);
@@ -206,7 +207,7 @@ static void slice(tti_building *b, const tti_call *c) {
     const int64_t *steps = tti_has(c, 4) ? tti_list_at(b, c, 4, &n_steps) : NULL;
     if (n_starts != n_ends || (axes && n_axes != n_starts) || (steps && n_steps != n_starts) ||
         n_starts > n_dims)
-        tti_refuse(b, "starts, ends, axes and steps do not fit");
+        tti_refuse(b, "starts, ends, axes and steps differ in length");
     for (int i = 0; tti_good(b) && i < n_starts; i++) {
         int dim = tti_wrap_dim(b, axes ? axes[i] : i, n_dims);
         if (tti_good(b))
@@ -222,13 +223,14 @@ static void split(tti_building *b, const tti_call *c) {
     int dim = tti_dim_at(b, c, 2, s.n_dims), n = 0;
     const int64_t *sizes = tti_has(c, 1) ? tti_list_at(b, c, 1, &n) : NULL;
     int64_t parts = tti_has(c, 3) ? tti_int_at(b, c, 3) : c->n_outs, start = 0;
-    if (sizes ? n != c->n_outs : parts != c->n_outs) tti_refuse(b, "the parts do not fit");
-    if (s.n_dims < 1) tti_refuse(b, "of a scalar");
+    if (sizes ? n != c->n_outs : parts != c->n_outs)
+        tti_refuse(b, "the sizes of the parts do not match the tensor");
+    if (s.n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (!tti_good(b)) return;
     int64_t each = (s.dim[dim] + parts - 1) / parts;
     for (int i = 0; i < c->n_outs && tti_good(b); i++) {
         int64_t len = sizes ? sizes[i] : TTI_MIN(each, s.dim[dim] - start);
-        if (len < 0 || len > s.dim[dim] - start) tti_refuse(b, "the sizes do not fit the tensor");
+        if (len < 0 || len > s.dim[dim] - start) tti_refuse(b, "the sizes do not match the tensor");
         tti_do_slice(b, &x, dim, start, len, 1, c->out[i]);
         start += len;
     }
@@ -249,7 +251,7 @@ static void set_list(tti_building *b, tti_operand *items, int n, tti_operand *ou
 static tti_operand *new_items(tti_building *b, int64_t n) {
     tti_operand *items =
         n >= 0 && n < 1 << 20 ? tti_room(b, ((size_t)n + 1) * sizeof *items) : NULL;
-    if (!items) tti_refuse(b, "a sequence of %lld tensors", (long long)n);
+    if (!items) tti_refuse(b, "a sequence of %lld tensors is not supported", (long long)n);
     return items;
 }
 
@@ -264,13 +266,13 @@ static void split_to_sequence(tti_building *b, const tti_call *c) {
     const tti_operand *by = sizes ? tti_operand_named(b, c->arg[1]) : NULL;
     bool is_list = by && tti_shape_of(by).n_dims == 1;
     int64_t each = sizes && !is_list && n_sizes == 1 ? sizes[0] : 1;
-    if (each < 1) tti_refuse(b, "parts of %lld elements", (long long)each);
+    if (each < 1) tti_refuse(b, "a part of %lld elements is not possible", (long long)each);
     if (!tti_good(b)) return;
     int64_t n = is_list ? n_sizes : (s.dim[dim] + each - 1) / each, start = 0;
     tti_operand *items = new_items(b, n);
     for (int i = 0; items && i < n && tti_good(b); i++) {
         int64_t len = is_list ? sizes[i] : TTI_MIN(each, s.dim[dim] - start);
-        if (len < 0 || len > s.dim[dim] - start) tti_refuse(b, "the sizes do not fit the tensor");
+        if (len < 0 || len > s.dim[dim] - start) tti_refuse(b, "the sizes do not match the tensor");
         tti_do_slice(b, x, dim, start, len, 1, &items[i]);
         start += len;
     }
@@ -290,7 +292,7 @@ static void sequence_item(tti_building *b, const tti_call *c) {
     if (!list || !tti_good(b)) return;
     if (at < 0) at += list->n_items;
     if (at < 0 || at >= list->n_items)
-        tti_refuse(b, "item %lld of a sequence of %d", (long long)at, list->n_items);
+        tti_refuse(b, "there is no item %lld in a sequence of %d", (long long)at, list->n_items);
     else
         tti_set(c->out[0], &list->items[at]);
 }
@@ -358,7 +360,7 @@ static void rearrange(tti_building *b, const tti_call *c, const tutti_shape *wid
 static bool read_block(tti_building *b, const tti_call *c, tutti_shape *s, int64_t *block) {
     *s = tti_shape_of(tti_operand_at(b, c, 0));
     *block = tti_int_at(b, c, 1);
-    if (s->n_dims != 4 || *block < 1 || *block > 1 << 20) tti_refuse(b, "the shape does not fit");
+    if (s->n_dims != 4 || *block < 1 || *block > 1 << 20) tti_refuse(b, "the shape does not match");
     return tti_good(b);
 }
 

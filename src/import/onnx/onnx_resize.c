@@ -85,7 +85,8 @@ static bool read_axes(tti_building *b, const tti_call *c, const tutti_shape *s,
     const int64_t *axes = tti_has(c, AXES) ? tti_list_at(b, c, AXES, &n_axes) : NULL;
     const int64_t *sizes = tti_has(c, SIZES) ? tti_list_at(b, c, SIZES, &n) : NULL;
     const tti_operand *scales = tti_has(c, SCALES) && n == 0 ? tti_operand_at(b, c, SCALES) : NULL;
-    if (scales && scales->kind != TTI_OPERAND_HOST) tti_refuse(b, "scales that depend on inputs");
+    if (scales && scales->kind != TTI_OPERAND_HOST)
+        tti_refuse(b, "scales that depend on inputs are not supported");
     if (tti_good(b) && scales) n = (int)tti_host_n(&scales->host);
     for (int d = 0; d < s->n_dims; d++) out[d] = (axis){s->dim[d], s->dim[d], 1};
     if (tti_good(b) && n != (axes ? n_axes : s->n_dims))
@@ -97,7 +98,7 @@ static bool read_axes(tti_building *b, const tti_call *c, const tutti_shape *s,
             scales ? tti_host_at(&scales->host, i) : (double)sizes[i] / (double)s->dim[d];
         double wide = scales ? floor((double)s->dim[d] * scale) : (double)sizes[i];
         if (!(wide >= 1 && wide <= 1 << 20 && s->dim[d] >= 1 && s->dim[d] <= 1 << 20))
-            tti_refuse(b, "a dimension of %g", wide);
+            tti_refuse(b, "a dimension would be %g", wide);
         else
             out[d] = (axis){s->dim[d], tti_to_int(wide), scale};
     }
@@ -160,7 +161,7 @@ static void resize(tti_building *b, const tti_call *c) {
     if (tti_good(b)) check_modes(b, c, &r);
     if (!tti_good(b) || !read_axes(b, c, &s, axes)) return;
     if (tti_of_batch(x) && (axes[0].n != axes[0].n_out || axes[0].scale != 1))
-        tti_refuse(b, "the batch cannot be resized");
+        tti_refuse(b, "the batch dimension cannot be resized");
     if (!tti_good(b) || resized_as_images(b, c, &r, &s, axes)) return;
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     for (int d = 0; d < s.n_dims && tti_good(b); d++)
