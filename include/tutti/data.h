@@ -68,7 +68,7 @@ typedef struct tutti_dataset_desc {
     const char *channel_mean; /* "0.485, 0.456, 0.406"; NULL or "auto": ImageNet's or CIFAR's */
     const char *channel_std;
     const char *ignore_index; /* masks: value of pixels to ignore, or "none"; NULL or
-                                 "auto": 255, and "": none, but where masks have 0 and 255 alone
+                                 "auto": 255, and "": none, but if masks have only 0 and 255,
                                  255 is class 1 */
 
     /* Text (text, tokens) and tables (csv). */

@@ -17,7 +17,7 @@
  *
  * Errors:   A bad argument gives TUTTI_E_INVALID with a message that names it, and changes
  *           nothing.  After TUTTI_E_NUMERICS (a loss or gradient that is not finite) and a failure
- *           of desc.loss the parameters are unchanged and the session goes on.  After the failure
+ *           of desc.loss the parameters are unchanged and the session continues.  After the failure
  *           of a worker (TUTTI_E_PEER, TUTTI_E_TIMEOUT, TUTTI_E_NOMEM, TUTTI_E_DEVICE; TUTTI_E_DATA
  *           of the job's data) every later call except close and destroy fails with that message.
  *

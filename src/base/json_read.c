@@ -1,7 +1,7 @@
 /* json_read.c - the only file that parses JSON text; jansson does it, within limits set here.
  *
- * The one idea to know: jansson recurses once per level, so the depth is counted before it is let
- * loose on the text. */
+ * The one idea to know: jansson recurses once per level, so the depth is counted before jansson
+ * parses the text. */
 #include "base/json_read.h"
 
 #include <stdbool.h>

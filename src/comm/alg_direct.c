@@ -3,7 +3,7 @@
  * If peers' memory is visible, the owner of a partition reads every term of it in place and writes
  * the result into every rank's dst: nothing is staged, each byte crosses once, and no rank waits
  * between the two halves.  This is safe in place, because no other rank reads the owner's
- * partition.  Without a view, partitions are exchanged, reduced, and exchanged back, block by
+ * partition.  Without a view, terms are sent, reduced, and sent back, block by
  * block. If only the ranks of one host see each other, alg_hosts.c uses two levels. */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* memory.h - what is known of a worker before it is created. */
+/* memory.h - counts the buffers of a worker before it is created. */
 #ifndef TTI_EXEC_MEMORY_H
 #define TTI_EXEC_MEMORY_H
 

@@ -1,4 +1,4 @@
-/* live.c - writes and follows RUN/live, and prints what it leads to. */
+/* live.c - writes RUN/live, finds a run by it, and prints the state of its ranks. */
 #include "launch/live.h"
 
 #include <dirent.h>

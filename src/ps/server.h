@@ -7,18 +7,18 @@
  * a whole gradient; so a pull always sees all of an update or nothing of it, with any number of
  * threads.  Three modes:
  *
- *   synchronous    staleness 0: a step is applied when every worker has pushed its partial sums,
- *                  which are added along the tree over all shards: the bits of the all-reduce, for
- *                  any shard map (exec.h), which may change between steps
- *   asynchronous   each worker leases its own batches, and the gradient of every batch is an
- * update; the order of arrival is recorded, and can be replayed with backup    synchronous, but a
- * step is applied when all but n_backup workers have pushed; a late worker continues with the next
- * step
+ *   synchronous   staleness 0.  A step is applied when every worker has pushed its partial sums,
+ *                 which are added along the tree over all shards.  The bits are those of the
+ *                 all-reduce, for any shard map (exec.h), which may change between steps.
+ *   asynchronous  Each worker leases its own batches, and the gradient of every batch is an update.
+ *                 The order of arrival is recorded and can be replayed.
+ *   with backup   As synchronous, but a step is applied when all but n_backup workers have pushed.
+ *                 A late worker continues with the next step.
  *
  * A worker that fails may leave if the others can continue without it: another one computes its
  * batch, and its thread only takes part in synchronizations.  Workers that divide a model leave
- * together. A worker may be on a device: its gradients are copied to host memory
- * (device_host_steps.c). Every call of a worker waits at most timeout_ms for another one.
+ * together.  A worker may be on a device: its gradients are copied to host memory
+ * (device_host_steps.c).  Every call of a worker waits at most timeout_ms for another one.
  *
  * Synchronous workers are threads.  Others may be processes: the server is in that of worker 0, and
  * the others have a tti_server as a client (comm/channel.h), for which the same calls have the same

@@ -1,7 +1,7 @@
 /* send_recv.c - messages between ranks through channels of two slots.
  *
  * A short message, or one from memory that the peer cannot see, is copied through the bounce slots
- * piece by piece, copying in and out overlapped.  Otherwise the sender publishes the address of the
+ * in chunks, with copying in and out overlapped.  Otherwise the sender publishes the address of the
  * message, the receiver copies it once, and the sender waits for that.
  *
  * In a large group several receivers share a channel of a sender.  The channel belongs to one of
@@ -24,14 +24,15 @@ static uint64_t posted_word(int owner, uint64_t count) {
     return (uint64_t)owner << OWNER_SHIFT | count;
 }
 
-/* Pieces for `to` that wait in a channel.  Any rank may ask; taken may be newer than posted. */
+/* Slots with data for `to` that wait in a channel.  Any rank may ask; taken may be newer than
+ * posted. */
 static uint64_t n_waiting(const shm_channel *c, int to) {
     uint64_t posted = atomic_load(&c->posted), taken = atomic_load(&c->taken);
     bool is_own = posted >> OWNER_SHIFT == (uint64_t)to;
     return is_own && count_of(posted) > taken ? count_of(posted) - taken : 0;
 }
 
-/* Pieces for which the sender has room in its channel to `to`. */
+/* Slots for which the sender has room in its channel to `to`. */
 static uint64_t n_free(const shm_channel *c, int to) {
     uint64_t posted = atomic_load_explicit(&c->posted, memory_order_relaxed);
     uint64_t waiting = count_of(posted) - atomic_load(&c->taken);

@@ -1,6 +1,6 @@
-/* metric_set.c - adds what the shards of an evaluation give for its metrics, and computes them.
+/* metric_set.c - adds the metric outputs of the shards of an evaluation and computes metrics.
  *
- * What a shard gives follows from the type of its output:
+ * The type of a shard's output determines its values:
  *
  *   i32 or f32 [2]   sum, count: their quotient (perplexity: e to it)
  *   i32 [3,C]        per class the correct ones, targets, predictions

@@ -1,4 +1,4 @@
-/* metric_set.h - the metrics of an evaluation: what each shard gives, and the figures of all.
+/* metric_set.h - the metrics of an evaluation, computed from outputs of its shards.
  *
  * A graph for evaluation has an output "metric.NAME" for each metric (tutti/losses.h).  Each
  * shard's values are added in the order of batches and shards, in double precision, so the figures

@@ -1,5 +1,6 @@
 /* predict_fields.c - runs samples with fields through a trained model: an .npz with the arrays that
- * its output depends on, or a .npy where that is one.  The target of the training is not needed. */
+ * its output depends on, or a .npy if that is a single array.  The target of the training is not
+ * needed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* predict_masks.c - predicts the class of each pixel: of the output's size first, then of the
- * image's, to the nearest pixel, since the image was resized as a whole. */
+/* predict_masks.c - predicts the class of each pixel at the output's size, then resizes the mask
+ * to the size of the image by nearest neighbour. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,4 +1,5 @@
-/* predict_outputs.c - all outputs of a model with several, for each sample under their names. */
+/* predict_outputs.c - collects all outputs of a model that has several, by name, for each sample.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* carry.h - what a worker of an elastic run keeps in memory from one epoch of membership to the
- * next: parameters, optimizer state and position, in a form that no number of workers is part of.
+ * next: parameters, optimizer state and position, in a form that does not depend on the number of
+ * workers.
  */
 #ifndef TTI_TRAIN_CARRY_H
 #define TTI_TRAIN_CARRY_H

@@ -1,4 +1,5 @@
-/* thread_epochs.c - one group of threads after the other; a thread looks for what a user asks. */
+/* thread_epochs.c - runs one group of threads after the other; one more thread checks for requests
+ * to change their number. */
 #include "train/loop/thread_epochs.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* fixed_batch.h - models that were exported for a fixed number of rows, for shards of another. */
+/* fixed_batch.h - converts a model that was exported for a fixed number of rows to the rows of
+ * a shard. */
 #ifndef TTI_TRAIN_FIXED_BATCH_H
 #define TTI_TRAIN_FIXED_BATCH_H
 

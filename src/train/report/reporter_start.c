@@ -1,5 +1,5 @@
 /* reporter_start.c - the start of a run: its place, its shard map, its stages, and warnings about
- * what the job asks for in vain. */
+ * settings without effect. */
 #include <stdio.h>
 #include <string.h>
 

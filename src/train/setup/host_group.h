@@ -1,4 +1,4 @@
-/* host_group.h - an elastic run on several hosts: what it needs, and the supervisor's part. */
+/* host_group.h - an elastic run on several hosts: its requirements, and the supervisor's part. */
 #ifndef TTI_TRAIN_HOST_GROUP_H
 #define TTI_TRAIN_HOST_GROUP_H
 
