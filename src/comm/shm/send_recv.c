@@ -5,9 +5,9 @@
  * message, the receiver copies it once, and the sender waits for that.
  *
  * In a large group several receivers share a channel of a sender.  The channel belongs to one of
- * them until it has taken everything; `posted` says to which one, in the same word as the count, so
- * that a receiver that sees its own number there and a piece left knows that the channel stays its
- * own.  A sender waits for a channel that belongs to another receiver as for one that is full. */
+ * them until it has taken everything; `posted` says to which one, in the same word as the count. So
+ * a receiver that sees its own number there, and data left, still owns the channel.  A sender waits
+ * for a channel that belongs to another receiver as for one that is full. */
 #include <string.h>
 
 #include "comm/shm/shm.h"

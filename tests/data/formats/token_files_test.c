@@ -104,7 +104,8 @@ T_CASE(bad_files) {
     tutti_dataset_desc desc = {.format = "tokens", .dir = dir, .context = 10};
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "no file was found");
     put(dir, "a.bin", 20240520, 2, 0, 100);
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "version 2 of llm.c's format is not supported, only 1");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "version 2 of llm.c's format is not supported, only 1");
     uint8_t bytes[1024 + 400];
     size_t n = make_file(20240520, 1, 0, 100, bytes);
     t_put(dir, "a.bin", bytes, n - 1);
