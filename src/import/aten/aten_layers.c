@@ -429,8 +429,7 @@ static void instance_norm(tti_building *b, const tti_call *c) {
         tti_refuse(b, "running statistics of an instance norm are not supported");
     tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
     tutti_shape s = tutti_value_type(x).shape;
-    if (tti_good(b) && s.n_dims < 3)
-        tti_refuse(b, "a tensor of %d dimensions is not supported", s.n_dims);
+    if (tti_good(b) && s.n_dims < 3) tti_refuse(b, "%d dimensions are too few", s.n_dims);
     if (tti_good(b))
         set_result(b, c, tutti_group_norm_of(b->graph, x, s.dim[1], weight, bias, eps));
 }
@@ -441,8 +440,7 @@ static void prelu(tti_building *b, const tti_call *c) {
     tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1);
     tutti_shape s = tutti_value_type(x).shape, along = {.n_dims = s.n_dims};
     tutti_shape own = tutti_value_type(weight).shape;
-    if (tti_good(b) && s.n_dims < 2)
-        tti_refuse(b, "a tensor of %d dimensions is not supported", s.n_dims);
+    if (tti_good(b) && s.n_dims < 2) tti_refuse(b, "%d dimensions are too few", s.n_dims);
     if (!tti_good(b)) return;
     for (int d = 0; d < s.n_dims; d++) along.dim[d] = d == 1 ? tutti_shape_n_elems(&own) : 1;
     tutti_value *low = tutti_relu(g, tutti_neg(g, x));
@@ -529,8 +527,7 @@ static tutti_value *norm_of_weights(tti_building *b, const tti_call *c, double e
     tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
     tutti_shape s = tutti_value_type(x).shape, turned = s;
     int perm[TUTTI_MAX_DIMS];
-    if (tti_good(b) && s.n_dims < 2)
-        tti_refuse(b, "a tensor of %d dimensions is not supported", s.n_dims);
+    if (tti_good(b) && s.n_dims < 2) tti_refuse(b, "%d dimensions are too few", s.n_dims);
     if (!tti_good(b)) return NULL;
     for (int d = 0; d < s.n_dims; d++) perm[d] = d < 2 ? 1 - d : d;
     turned.dim[0] = s.dim[1];
@@ -564,8 +561,7 @@ static void normalize_batch(tti_building *b, const tti_call *c, bool trains, dou
         set_result(b, c, frozen_norm(b, c, float_at(b, c, 0), eps));
         return;
     }
-    if (!(momentum > 0 && momentum <= 1))
-        tti_refuse(b, "the momentum %g is out of range", momentum);
+    if (!(momentum > 0 && momentum <= 1)) tti_refuse(b, "momentum %g is out of range", momentum);
     tutti_value *x = float_at(b, c, 0);
     if (b->any_trains && !trains) {
         set_result(b, c, frozen_norm(b, c, x, eps));
