@@ -3,6 +3,7 @@
  * A row and a field of tti_job_config (job.h) make a key: parser, overrides, messages, `tutti
  * config`, the JSON schema and docs/job.md follow from the row.  Rules between keys are in
  * job_conflicts.c. */
+#include "data/data_spec.h"
 #include "exec/exec.h"
 #include "train/job/job.h"
 #include "train/job/lr_schedule.h"
@@ -11,6 +12,9 @@
 #define KEY(name, kind, value) #name, TTI_OPTION_##kind, offsetof(tti_job_config, name), value
 #define RANGE(low, high) .min = (low), .max = (high)
 #define AT_LEAST(low) .min = (low), .max = TTI_NO_LIMIT
+
+/* "|NAME" for a list of choices, whose first character is left out. */
+#define OR_NAME(name) "|" #name
 
 /* Integers up to here are exact in a double, and so in JSON. */
 #define EXACT_INT 9007199254740991.0
@@ -177,8 +181,7 @@ static const tti_option rows[] = {
 
     /* data */
     {KEY(data.format, CHOICE, "digits"),
-     .choices = "digits|idx|text|tokens|npy|csv|images|masks|cifar10|cifar100|tar|packed|"
-                "random_images|random_tokens",
+     .choices = &(TTI_FORMATS(OR_NAME))[1],
      .also = "type|dataset|kind|name",
      .meant = "mnist=idx|fashion_mnist=idx|imagefolder=images|image_folder=images|imagenet=images|"
               "folder=images|webdataset=tar|wds=tar|numpy=npy|npz=npy|tsv=csv|table=csv|tabular="
