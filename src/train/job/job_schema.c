@@ -180,8 +180,7 @@ static const tti_option rows[] = {
      .example = "[\"fc.*\"]"},
 
     /* data */
-    {KEY(data.format, CHOICE, "digits"),
-     .choices = &(TTI_FORMATS(OR_NAME))[1],
+    {KEY(data.format, CHOICE, "digits"), .choices = &(TTI_FORMATS(OR_NAME))[1],
      .also = "type|dataset|kind|name",
      .meant = "mnist=idx|fashion_mnist=idx|imagefolder=images|image_folder=images|imagenet=images|"
               "folder=images|webdataset=tar|wds=tar|numpy=npy|npz=npy|tsv=csv|table=csv|tabular="
