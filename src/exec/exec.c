@@ -53,14 +53,6 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
     return TUTTI_OK;
 }
 
-/* Buffers that peers read directly; all ranks must ask for equally many. */
-static tutti_status count_buffers(const tti_exec *x, int32_t *n_most) {
-    int32_t n = *n_most = x->setup.acc.n_buffers;
-    if (x->setup.n_ranks == 1 || x->setup.desc.serves) return TUTTI_OK;
-    return tutti_comm_all_reduce(x->setup.desc.comm, &n, n_most, 1, TUTTI_I32, TUTTI_MAX,
-                                 TUTTI_ALG_AUTO);
-}
-
 static size_t buffer_bytes(const tti_exec *x, int b) {
     bool is_short = x->sharded && x->sharded->is_short[b];
     size_t n_elems = is_short ? x->sharded->grads.n_elems : x->setup.desc.plan->n_flat;
@@ -89,9 +81,13 @@ static tutti_status grow_buffers(tti_exec *x, int n) {
     return TUTTI_OK;
 }
 
-/* In mixed CPU+GPU runs device buffers stay local; the memory that peers read is on their host. */
+/* Peers read buffers directly, so all ranks ask for equally many.  In mixed CPU+GPU runs device
+ * buffers stay local; the memory that peers read is on their host. */
 static tutti_status agree_buffers(tti_exec *x, int32_t *n) {
-    TTI_TRY(count_buffers(x, n));
+    int32_t own = *n = x->setup.acc.n_buffers;
+    if (x->setup.n_ranks > 1 && !x->setup.desc.serves)
+        TTI_TRY(tutti_comm_all_reduce(x->setup.desc.comm, &own, n, 1, TUTTI_I32, TUTTI_MAX,
+                                      TUTTI_ALG_AUTO));
     x->setup.n_agreed = *n;
     if (x->device && x->setup.desc.mixed) *n = x->setup.acc.n_buffers;
     return TUTTI_OK;
@@ -511,48 +507,36 @@ void tti_exec_readers(const tti_exec *x, tti_readers *out) {
     out->release = x->setup.desc.backend->device->memory.release_host;
 }
 
-static size_t grad_bytes(const tti_exec *x) {
-    if (x->sharded)
-        return tti_sharded_grads(x->sharded, &x->setup.acc, &x->setup.share, x->setup.desc.plan) *
-               sizeof(float);
-    return x->setup.desc.plan->n_flat * (size_t)x->setup.acc.n_buffers * sizeof(float);
-}
-
-/* Bytes of the host: parameters, state, averages and summed gradients. */
-static size_t offloaded_bytes(const tti_exec *x) {
-    if (!x->offload) return 0;
-    const tti_exec_memory m = tti_exec_memory_use(tti_offload_host(x->offload));
-    return m.params + m.states + m.ema + x->setup.desc.plan->n_flat * sizeof(float);
-}
-
-/* Constants and results of the programs of each compute thread on the host. */
-static size_t program_value_bytes(const tti_exec *x) {
-    const tti_plan *plan = x->setup.desc.plan;
-    if (x->device || x->setup.desc.serves) return 0;
-    return (plan->shard.const_bytes + plan->shard.result_bytes + plan->eval.const_bytes +
-            plan->eval.result_bytes) *
-           (size_t)x->setup.n_in_flight;
-}
-
 tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
-    size_t flat = x->setup.desc.plan->n_flat * sizeof(float);
+    const tti_plan *plan = x->setup.desc.plan;
+    size_t flat = plan->n_flat * sizeof(float), offloaded = 0, program_values = 0;
+    size_t grads = flat * (size_t)x->setup.acc.n_buffers;
     size_t n_now = 0, n_peak = 0, n_free = 0;
     size_t n_sharing = x->setup.desc.shared_params ? (size_t)x->setup.n_ranks : 1;
     if (x->device) x->setup.desc.backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
+    if (x->sharded)
+        grads = tti_sharded_grads(x->sharded, &x->setup.acc, &x->setup.share, plan) * sizeof(float);
+    if (x->offload) { /* on the host, with the summed gradients */
+        const tti_exec_memory m = tti_exec_memory_use(tti_offload_host(x->offload));
+        offloaded = m.params + m.states + m.ema + flat;
+    }
+    if (!x->device && !x->setup.desc.serves) /* for each compute thread on the host */
+        program_values = (plan->shard.const_bytes + plan->shard.result_bytes +
+                          plan->eval.const_bytes + plan->eval.result_bytes) *
+                         (size_t)x->setup.n_in_flight;
     return (tti_exec_memory){
-        .params = param_bytes(x) / n_sharing + tti_plan_low_copies_bytes(x->setup.desc.plan),
-        .states =
-            x->offload ? 0 : state_bytes(x) * (size_t)x->setup.desc.plan->n_states / n_sharing,
+        .params = param_bytes(x) / n_sharing + tti_plan_low_copies_bytes(plan),
+        .states = x->offload ? 0 : state_bytes(x) * (size_t)plan->n_states / n_sharing,
         .ema = tti_exec_state_owner(x)->arrays->ema && !x->offload ? state_bytes(x) / n_sharing : 0,
-        .offloaded = offloaded_bytes(x),
-        .grads = grad_bytes(x) + (x->arrays->wire ? flat / 2 : 0) +
+        .offloaded = offloaded,
+        .grads = grads + (x->arrays->wire ? flat / 2 : 0) +
                  (x->device     ? tti_exec_device_sent_bytes(x->device)
                   : x->compress ? tti_compress_bytes(&x->setup.desc, x->setup.n_ranks)
                                 : 0),
         .gathered = tti_sharded_gathered(x->sharded) * sizeof(float),
         .arena = x->setup.arena_bytes * (size_t)x->setup.n_in_flight,
         .mailbox = x->pipe ? tti_mailbox_bytes(x->pipe->box) : 0,
-        .program_values = program_value_bytes(x),
+        .program_values = program_values,
         .device_peak = n_peak};
 }
 

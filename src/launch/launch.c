@@ -232,12 +232,6 @@ static void back_off(const tutti_launch_desc *desc, int n_restarts, const char *
     if (!TTI_FAULT("launch.back_off")) tti_sleep_ms(t_ms);
 }
 
-static void give_result(const tti_supervisor_report *report, tutti_launch_result *out) {
-    out->exit_code = report->exit_code;
-    out->rank = report->rank;
-    memcpy(out->text, report->text, sizeof out->text);
-}
-
 /* The history of the starts. */
 typedef struct attempts {
     uint64_t best_step;            /* that was committed */
@@ -245,33 +239,22 @@ typedef struct attempts {
     tti_reported_failure reported; /* the last one that would come again */
 } attempts;
 
-/* True if the exit code says that job, data or parameters caused the failure. */
-static bool follows_from_job(int code) {
-    return code == tutti_status_exit_code(TUTTI_E_DATA) ||
-           code == tutti_status_exit_code(TUTTI_E_NUMERICS) ||
-           code == tutti_status_exit_code(TUTTI_E_MISMATCH);
-}
-
-/* The first failure may be a memory fault.  If it recurs at the same step for the same reason, the
- * state that every start begins from causes it, even if a worker was killed in between. */
-static bool has_come_again(const tti_supervisor_report *report, attempts *a) {
-    const tti_reported_failure before = a->reported, *now = &report->reported;
-    if (!now->any || !follows_from_job(report->worker_code)) return false;
-    a->reported = *now;
-    return before.any && before.step == now->step && strcmp(before.words, now->words) == 0;
-}
-
-static bool is_idle(const tti_supervisor_report *report, attempts *a) {
-    a->n_idle = report->last_step > a->best_step ? 1 : a->n_idle + 1;
-    a->best_step = TTI_MAX(a->best_step, report->last_step);
-    return a->n_idle >= MAX_IDLE_STARTS;
-}
-
-/* Another start would not get further. */
+/* Another start would not get further.  The first failure may be a memory fault.  If it recurs at
+ * the same step for the same reason, the state that every start begins from causes it, even if a
+ * worker was killed in between. */
 static bool is_in_vain(tti_supervisor_report *report, attempts *a) {
     char cause[400];
-    bool again = has_come_again(report, a), idle = is_idle(report, a);
-    if (!again && !idle) return false;
+    const tti_reported_failure before = a->reported, *now = &report->reported;
+    int code = report->worker_code;
+    bool from_job = now->any && (code == tutti_status_exit_code(TUTTI_E_DATA) ||
+                                 code == tutti_status_exit_code(TUTTI_E_NUMERICS) ||
+                                 code == tutti_status_exit_code(TUTTI_E_MISMATCH));
+    bool again =
+        from_job && before.any && before.step == now->step && strcmp(before.words, now->words) == 0;
+    if (from_job) a->reported = *now;
+    a->n_idle = report->last_step > a->best_step ? 1 : a->n_idle + 1;
+    a->best_step = TTI_MAX(a->best_step, report->last_step);
+    if (!again && a->n_idle < MAX_IDLE_STARTS) return false;
     snprintf(cause, sizeof cause, "%s", report->text);
     if (again)
         snprintf(report->text, sizeof report->text,
@@ -304,7 +287,9 @@ tutti_status tti_launch_on_hosts(const tutti_launch_desc *desc, tti_hosts *hosts
     tti_supervisor_report report;
     tutti_launch_result result = {.rank = -1};
     TTI_TRY(run_with_restarts(desc, hosts, &report, &result.n_restarts));
-    give_result(&report, &result);
+    result.exit_code = report.exit_code;
+    result.rank = report.rank;
+    memcpy(result.text, report.text, sizeof result.text);
     /* Logs how the workers ended, even if a full disk keeps the file from being written. */
     if (desc->error_file && report.noticed_ns != 0 &&
         tti_cause_write(&report, desc->error_file) != TUTTI_OK) {

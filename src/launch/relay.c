@@ -190,18 +190,14 @@ static bool is_writable(int fd) {
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLOUT | POLLERR | POLLHUP | POLLNVAL));
 }
 
-static void drop_sink(sink *s) {
-    s->broken = true;
-    s->n_sent = 0;
-    tti_str_clear(&s->buffer);
-}
-
 static void write_sink(sink *s) {
     while (unsent(s) > 0 && is_writable(s->fd)) {
         ssize_t n = write(s->fd, s->buffer.text + s->n_sent, TTI_MIN(unsent(s), PIPE_BUF));
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
         if (n < 0) {
-            drop_sink(s);
+            s->broken = true;
+            s->n_sent = 0;
+            tti_str_clear(&s->buffer);
             return;
         }
         s->n_sent += (size_t)n;

@@ -72,13 +72,6 @@ static int add_files(const tti_spawn_desc *desc, posix_spawn_file_actions_t *fil
     return e;
 }
 
-static int set_attributes(const tti_spawn_desc *desc, posix_spawnattr_t *attr) {
-    int e = posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-    if (!e) e = posix_spawnattr_setpgroup(attr, 0);
-    if (!e) e = posix_spawnattr_setsigmask(attr, desc->signal_mask);
-    return e;
-}
-
 static int spawn_with(const tti_spawn_desc *desc, char **env, pid_t *out) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
@@ -87,7 +80,9 @@ static int spawn_with(const tti_spawn_desc *desc, char **env, pid_t *out) {
     e = posix_spawnattr_init(&attr);
     if (!e) {
         e = add_files(desc, &files);
-        if (!e) e = set_attributes(desc, &attr);
+        if (!e) e = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+        if (!e) e = posix_spawnattr_setpgroup(&attr, 0);
+        if (!e) e = posix_spawnattr_setsigmask(&attr, desc->signal_mask);
         if (!e) e = posix_spawnp(out, desc->argv[0], &files, &attr, desc->argv, env);
         posix_spawnattr_destroy(&attr);
     }

@@ -34,11 +34,6 @@ static void on_signal(int given) {
     if (now_ns - atomic_load(&requested_ns) >= 100 * TTI_NS_PER_MS) _exit(128 + sig);
 }
 
-static bool is_supervised(void) {
-    const char *pid = getenv("TUTTI_SUPERVISOR_PID");
-    return pid && atol(pid) == (long)getppid();
-}
-
 static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
 
 static bool is_ignored(int sig) {
@@ -60,15 +55,6 @@ static void *handle_signals(void *arg) {
     return NULL;
 }
 
-/* A blocked signal stays pending even if it is ignored, so ignored ones are not blocked. */
-static void block_signals(tti_stop *stop) {
-    sigset_t blocked;
-    sigemptyset(&blocked);
-    for (size_t i = 0; i < TTI_COUNT(asked); i++)
-        if (!is_ignored(asked[i])) sigaddset(&blocked, asked[i]);
-    pthread_sigmask(SIG_BLOCK, &blocked, &stop->old_mask);
-}
-
 tutti_status tti_stop_shield(tti_stop *stop) {
     stop->installed = false;
     stop->end_fd = eventfd(0, EFD_CLOEXEC);
@@ -78,16 +64,13 @@ tutti_status tti_stop_shield(tti_stop *stop) {
         close(stop->end_fd);
         return tti_fail(TUTTI_E_NOMEM, "stop: cannot start a thread: %s", strerror(error));
     }
-    block_signals(stop);
+    /* A blocked signal stays pending even if it is ignored, so ignored ones are not blocked. */
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+        if (!is_ignored(asked[i])) sigaddset(&blocked, asked[i]);
+    pthread_sigmask(SIG_BLOCK, &blocked, &stop->old_mask);
     return TUTTI_OK;
-}
-
-static void unshield(const tti_stop *stop) {
-    uint64_t one = 1;
-    while (write(stop->end_fd, &one, sizeof one) < 0 && errno == EINTR) continue;
-    pthread_join(stop->taker, NULL);
-    close(stop->end_fd);
-    pthread_sigmask(SIG_SETMASK, &stop->old_mask, NULL);
 }
 
 /* ---- the handlers ---- */
@@ -104,7 +87,8 @@ tutti_status tti_stop_install(tti_stop *stop) {
     if (atomic_exchange(&installed, true))
         return tti_fail(TUTTI_E_INVALID,
                         "stop: another training of this process already handles the signals");
-    atomic_store(&supervised, is_supervised());
+    const char *pid = getenv("TUTTI_SUPERVISOR_PID");
+    atomic_store(&supervised, pid && atol(pid) == (long)getppid());
     atomic_store(&requested_ns, INT64_MAX);
     atomic_store(&requested, 0);
     if (take_over(SIGINT, &stop->old_int) == 0 && take_over(SIGTERM, &stop->old_term) == 0 &&
@@ -139,7 +123,11 @@ void tti_stop_remove(const tti_stop *stop) {
         sigaction(SIGHUP, &stop->old_hup, NULL);
         atomic_store(&installed, false);
     }
-    unshield(stop);
+    uint64_t one = 1;
+    while (write(stop->end_fd, &one, sizeof one) < 0 && errno == EINTR) continue;
+    pthread_join(stop->taker, NULL);
+    close(stop->end_fd);
+    pthread_sigmask(SIG_SETMASK, &stop->old_mask, NULL);
 }
 
 int tti_stop_signal(void) {

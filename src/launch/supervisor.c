@@ -244,12 +244,6 @@ static void look_at_stopped(tti_supervisor *s, int rank) {
     tti_supervisor_signal(w, SIGKILL);
 }
 
-static bool any_stopped(const tti_supervisor *s) {
-    for (int r = 0; r < s->n_slots; r++)
-        if (s->workers[r].alive && s->workers[r].is_stopped) return true;
-    return false;
-}
-
 static void look_at(tti_supervisor *s, int rank) {
     tti_supervised *w = &s->workers[rank];
     siginfo_t info = {0};
@@ -375,8 +369,12 @@ static int64_t next_deadline_ns(const tti_supervisor *s) {
     int64_t next = tti_now_ns() + LOOK_EVERY_MS * TTI_NS_PER_MS;
     next = TTI_MIN(next, tti_relay_deadline_ns(s->relay));
     if (s->desc->on_look) next = TTI_MIN(next, s->looked_ns + s->desc->look_ms * TTI_NS_PER_MS);
-    if (any_stopped(s)) next = TTI_MIN(next, tti_now_ns() + STOP_LOOK_MS * TTI_NS_PER_MS);
-    for (int r = 0; r < s->n_slots; r++) next = TTI_MIN(next, s->workers[r].respawn_ns);
+    for (int r = 0; r < s->n_slots; r++) {
+        const tti_supervised *w = &s->workers[r];
+        next = TTI_MIN(next, w->respawn_ns);
+        if (w->alive && w->is_stopped)
+            next = TTI_MIN(next, tti_now_ns() + STOP_LOOK_MS * TTI_NS_PER_MS);
+    }
     if (s->desc->min_workers > 0)
         next = TTI_MIN(next, tti_now_ns() + WANTED_EVERY_MS * TTI_NS_PER_MS);
     if (s->kill_sent) next = TTI_MIN(next, s->kill_ns + s->give_up_ns);

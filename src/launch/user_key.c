@@ -66,21 +66,18 @@ static tutti_status refuse(const char *path, const char *why) {
                     path, why);
 }
 
-static bool is_named(const char *path, const struct stat *file) {
-    struct stat info;
-    return lstat(path, &info) == 0 && info.st_dev == file->st_dev && info.st_ino == file->st_ino;
-}
-
 /* Replaces the damaged file behind fd, unless another process has done so meanwhile: then fd is the
  * new file, or no longer the one at path. */
 static tutti_status replace_file(const char *path, int fd) {
-    struct stat info;
+    struct stat info, named;
     char key[KEY_CHARS + 1];
     if (fstat(fd, &info) != 0) return refuse(path, strerror(errno));
     if (!S_ISREG(info.st_mode)) return refuse(path, "is not a regular file");
     if (info.st_uid != geteuid()) return refuse(path, "belongs to another user");
     if (flock(fd, LOCK_EX) != 0) return refuse(path, "is damaged and cannot be locked");
-    if (is_named(path, &info) && !read_key(path, key) && !make_key(path, rename))
+    bool is_named =
+        lstat(path, &named) == 0 && named.st_dev == info.st_dev && named.st_ino == info.st_ino;
+    if (is_named && !read_key(path, key) && !make_key(path, rename))
         return refuse(path, "is damaged and cannot be replaced");
     return TUTTI_OK;
 }

@@ -331,13 +331,6 @@ static tutti_status open_part_data(const tti_server *s, tti_channel **channels) 
                        channels);
 }
 
-static tutti_status be_queue(tti_server *s, tti_channel **channels) {
-    tutti_status st = tti_server_start(s);
-    if (st == TUTTI_OK) return tti_listener_open(s, channels);
-    for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
-    return st;
-}
-
 static tutti_status be_follower(tti_server *s, tti_channel *state_owner) {
     s->keys = tti_keys_create_for_model_rank(&s->desc, s->replica_group->model_rank, state_owner);
     if (s->keys) return TUTTI_OK;
@@ -363,8 +356,13 @@ static tutti_status connect_with_channels(tti_server *s, tutti_comm *comm, const
         /* Sets the role of this worker: the queue, a client that sends requests, an owner of a
          * part, or a follower. */
         bool keeps = s->replica_group->mesh.at.data == 0;
-        if (s->replica_group->model_rank == 0)
-            return keeps ? be_queue(s, channels) : tti_client_begin(s, channels[0]);
+        if (t->model_rank == 0 && !keeps) return tti_client_begin(s, channels[0]);
+        if (t->model_rank == 0) {
+            st = tti_server_start(s);
+            if (st == TUTTI_OK) return tti_listener_open(s, channels);
+            for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
+            return st;
+        }
         if (!keeps) return be_follower(s, channels[0]);
         TTI_TRY(tti_range_server_create(&s->desc, tti_server_kind(s), 0, control, channels,
                                         &s->range_server));

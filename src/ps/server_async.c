@@ -51,18 +51,15 @@ static const tti_arrival *next_recorded(const tti_server *s, int w) {
     return i < d->n_replay && d->replay[i].step <= s->last ? &d->replay[i] : NULL;
 }
 
-/* Batches that others still compute may have to be reassigned. */
-static bool is_at_work(const tti_server *s) {
-    for (int i = 0; i < s->desc.n_workers; i++)
-        if (s->worker[i].computes) return true;
-    return s->n_returned > 0;
-}
-
 /* No batch is left for w. */
 static bool is_over(const tti_server *s, int w) {
     if (s->desc.replay) return s->stopped || !next_recorded(s, w);
     if (s->desc.n_backup > 0) return s->n_updates >= s->last;
-    return (s->stopped || s->n_assigned >= s->last) && !is_at_work(s);
+    if (!s->stopped && s->n_assigned < s->last) return false;
+    /* Batches that others still compute may have to be reassigned. */
+    for (int i = 0; i < s->desc.n_workers; i++)
+        if (s->worker[i].computes) return false;
+    return s->n_returned == 0;
 }
 
 /* Whether the gradient of no computing worker would then miss more steps of this worker than
@@ -297,15 +294,6 @@ tutti_status tti_server_push_for(tti_server *s, int w, const tti_push *b, tti_ar
     return st;
 }
 
-/* A non-finite loss may be reported instead of a gradient. */
-static tutti_status compute(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
-    tutti_status st = tti_exec_gradient(x, desc, result);
-    if (st != TUTTI_E_NUMERICS || !tti_server_leaves_out(tti_setup_of(x)->desc.server)) return st;
-    tti_clear_error();
-    result->skipped = true;
-    return TUTTI_OK;
-}
-
 tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pushed,
                                       tti_arrival *out) {
     const tti_setup *setup = tti_setup_of(x);
@@ -317,7 +305,13 @@ tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pu
                   .lr = pushed->lr,
                   .user = pushed->user};
     int64_t start_ns = tti_now_ns();
-    TTI_TRY(compute(x, pushed->desc, &b.result));
+    tutti_status computed = tti_exec_gradient(x, pushed->desc, &b.result);
+    if (computed == TUTTI_E_NUMERICS && tti_server_leaves_out(s)) {
+        tti_clear_error();
+        b.result.skipped = true; /* the loss is reported instead of a gradient */
+    } else {
+        TTI_TRY(computed);
+    }
     int64_t computed_ns = tti_now_ns();
     b.result.compute_ns = computed_ns - start_ns;
     for (int i = 0; i < b.n_partials; i++) b.partials[i] = tti_exec_partial(x, i);

@@ -52,15 +52,6 @@ static bool is_of_replica(const tti_replica_group *t, tutti_comm *const *comms, 
            st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
 }
 
-/* The worker that sends requests reports for all; a report from another one names it already. */
-static bool send_farewell(tti_server *s, tutti_status st, const char *why) {
-    char text[512];
-    int rank = tutti_comm_rank(s->replica_group->mesh.world);
-    if (st == TUTTI_E_PEER) return tti_client_leave(s, why);
-    snprintf(text, sizeof text, "rank %d failed: %s", rank, why);
-    return tti_client_leave(s, text);
-}
-
 bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why) {
     tutti_comm *comms[MAX_COMMS];
     tti_server *s = tti_exec_server(x);
@@ -77,7 +68,11 @@ bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why) {
     if (t->stays) return false;
     for (int i = 0; i < n; i++) tti_comm_abort(comms[i], why);
     t->has_disconnected = true;
-    t->has_left = t->model_rank > 0 || send_farewell(s, st, why);
+    /* The worker that sends requests reports for all; the report of another one names it already.
+     */
+    char text[512];
+    snprintf(text, sizeof text, "rank %d failed: %s", tutti_comm_rank(t->mesh.world), why);
+    t->has_left = t->model_rank > 0 || tti_client_leave(s, st == TUTTI_E_PEER ? why : text);
     return t->has_left;
 }
 

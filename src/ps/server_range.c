@@ -251,14 +251,6 @@ static tutti_status wait_copied(tti_range_server *h, seat *s, int64_t version) {
     return TUTTI_OK;
 }
 
-static tutti_status send_params(seat *s, tti_wire_message *m, unsigned *areas) {
-    pthread_mutex_lock(&s->h->mutex);
-    tutti_status st = wait_copied(s->h, s, m->number[0]);
-    pthread_mutex_unlock(&s->h->mutex);
-    *areas = 1u << TTI_WIRE_PARAMS | (s->ema && m->number[1] ? 1u << TTI_WIRE_EMA : 0);
-    return st;
-}
-
 static void mark_pushed(seat *s) {
     if (s->widened)
         tti_widen(s->h->desc.exec.wire, tti_channel_area(s->channel, TTI_WIRE_GRADS), s->widened,
@@ -274,12 +266,17 @@ static bool attend_once(seat *s, tti_wire_message *m) {
     unsigned areas = 0;
     tutti_status st = tti_wire_recv(s->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT, NULL);
     if (st != TUTTI_OK) return false;
-    if (m->kind == TTI_WIRE_PUSH)
+    if (m->kind == TTI_WIRE_PUSH) {
         mark_pushed(s);
-    else if (m->kind != TTI_WIRE_KEYS)
+    } else if (m->kind == TTI_WIRE_KEYS) {
+        pthread_mutex_lock(&s->h->mutex);
+        st = wait_copied(s->h, s, m->number[0]);
+        pthread_mutex_unlock(&s->h->mutex);
+        areas = 1u << TTI_WIRE_PARAMS | (s->ema && m->number[1] ? 1u << TTI_WIRE_EMA : 0);
+        if (st != TUTTI_OK) tti_wire_fail(m, st, tutti_last_error());
+    } else {
         return false;
-    else if ((st = send_params(s, m, &areas)) != TUTTI_OK)
-        tti_wire_fail(m, st, tutti_last_error());
+    }
     return tti_wire_send(s->channel, m, st == TUTTI_OK ? areas : 0) == TUTTI_OK;
 }
 
@@ -573,13 +570,6 @@ tutti_status tti_ranges_update(tti_ranges *g, const tti_request *r, const tti_wo
     return order_all(g, &m);
 }
 
-static uint64_t hash_of_all(const tti_ranges *g, const uint64_t *hashes) {
-    uint64_t sum = 0;
-    if (g->by_model_rank) return tti_divided_join_hashes(&g->desc->exec.mesh->size, hashes, g->n);
-    for (int r = 0; r < g->n; r++) sum += hashes[r];
-    return sum;
-}
-
 tutti_status tti_ranges_end_update(tti_ranges *g, uint64_t *hash) {
     tutti_status st = TUTTI_OK;
     if (!g) return st;
@@ -594,7 +584,9 @@ tutti_status tti_ranges_end_update(tti_ranges *g, uint64_t *hash) {
         else if (st == TUTTI_OK || g->is_lost)
             st = own;
     }
-    *hash = hash_of_all(g, hashes);
+    *hash = 0;
+    for (int r = 0; r < g->n; r++) *hash += hashes[r];
+    if (g->by_model_rank) *hash = tti_divided_join_hashes(&g->desc->exec.mesh->size, hashes, g->n);
     return st;
 }
 

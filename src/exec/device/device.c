@@ -441,19 +441,15 @@ tutti_status tti_exec_device_wait_for_copies(tti_exec *x) {
     return tti_device_failure(x, ops->queues.await_host_event(TTI_EVENT_INPUTS));
 }
 
-/* Others are waited for between a worker's shards and its update, and nowhere else. */
-static bool waits_at_end(const tti_exec *x) {
-    const tti_setup *setup = tti_setup_of(x);
-    return !tti_sharded_of(x) && !tti_offload_of(x) && !tti_exec_has_partitions(setup) &&
-           setup->syncs.n == 0;
-}
-
 /* Kernels of a divided model do not report how long they wait for each other. */
 tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
     const tti_exec_device *d = tti_device_of(x);
     int64_t t_ns = 0;
     if (d->reduce) TTI_TRY(tti_device_failure(x, tti_device_reduce_waited(d->reduce, &t_ns)));
-    if (t_ns < 0 && waits_at_end(x)) t_ns = d->waited_ns;
+    /* Others are waited for between a worker's shards and its update, and nowhere else. */
+    bool waits_at_end = !tti_sharded_of(x) && !tti_offload_of(x) &&
+                        !tti_exec_has_partitions(tti_setup_of(x)) && tti_setup_of(x)->syncs.n == 0;
+    if (t_ns < 0 && waits_at_end) t_ns = d->waited_ns;
     spent->known = !d->axis && !d->pipe && t_ns >= 0;
     spent->waited_ns += TTI_MAX(t_ns, 0);
     return TUTTI_OK;
@@ -510,11 +506,6 @@ tutti_status tti_device_sum_through_host(tti_exec *x, tti_device_set *set) {
     return tti_exec_compare_hashes(x, set->desc.step);
 }
 
-static tutti_status run_host_staged(tti_exec *x, tti_device_set *set) {
-    TTI_TRY(tti_device_sum_through_host(x, set));
-    return tti_offload_of(x) ? TUTTI_OK : tti_device_update_and_report(x, set);
-}
-
 static tutti_status run_step(tti_exec *x, tti_device_set *set) {
     tti_exec_device *device = tti_device_of(x);
     if (device->server) {
@@ -543,13 +534,9 @@ static tutti_status run_step(tti_exec *x, tti_device_set *set) {
         if (updates) return tti_device_update_and_report(x, set);
         return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
     }
-    return device->host_staged ? run_host_staged(x, set) : run_recorded(x, set);
-}
-
-/* After a pause in which devices may have been synchronized. */
-static tutti_status arrive(tti_exec_device *d) {
-    if (d->axis) return tti_device_axis_sync_and_barrier(d->axis);
-    return d->reduce ? tti_device_reduce_barrier(d->reduce) : TUTTI_OK;
+    if (!device->host_staged) return run_recorded(x, set);
+    TTI_TRY(tti_device_sum_through_host(x, set));
+    return tti_offload_of(x) ? TUTTI_OK : tti_device_update_and_report(x, set);
 }
 
 tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti_device_set **out) {
@@ -571,7 +558,12 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     }
     tti_exec_note(setup, desc, "compute");
     int64_t start = tti_now_ns();
-    if (d->n_begun == d->n_ended) TTI_TRY(arrive(d));
+    if (d->n_begun == d->n_ended) { /* after a pause devices may have been synchronized */
+        if (d->axis)
+            TTI_TRY(tti_device_axis_sync_and_barrier(d->axis));
+        else if (d->reduce)
+            TTI_TRY(tti_device_reduce_barrier(d->reduce));
+    }
     set->begun_ns = tti_now_ns();
     tti_exec_waited(x, set->begun_ns - start);
     set->desc = *desc;

@@ -99,14 +99,6 @@ static tutti_status replay_marked(tti_exec *x, int which) {
     return device->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which);
 }
 
-static tutti_status replay_chain(tti_exec *x, int first) {
-    tti_exec_device *d = tti_device_of(x);
-    d->n_waiting = 0;
-    if (!d->chains[first])
-        TTI_TRY(waits_for_peers(d) ? record_all(x, true) : record_chain(x, first));
-    return d->ops->queues.replay(d->chains[first]);
-}
-
 /* One by one, if a launch has fewer steps. */
 static tutti_status replay_waiting(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
@@ -133,7 +125,11 @@ tutti_status tti_device_chain_step(tti_exec *x, int which) {
     tti_exec_device *d = tti_device_of(x);
     int first = (which + d->n_sets - d->n_waiting) % d->n_sets;
     if (!begins_chain(d, first)) return replay_marked(x, which);
-    return ++d->n_waiting < d->n_chained ? TUTTI_OK : replay_chain(x, first);
+    if (++d->n_waiting < d->n_chained) return TUTTI_OK;
+    d->n_waiting = 0;
+    if (!d->chains[first])
+        TTI_TRY(waits_for_peers(d) ? record_all(x, true) : record_chain(x, first));
+    return d->ops->queues.replay(d->chains[first]);
 }
 
 tutti_status tti_device_chain_before_end(tti_exec *x) {

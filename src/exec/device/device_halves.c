@@ -6,11 +6,6 @@
 
 #include "exec/device/device_step.h"
 
-/* The set of the step whose gradients are there, until the update. */
-static tti_device_set *set_of(tti_exec_device *d) {
-    return &d->sets[d->n_begun % (uint64_t)d->n_sets];
-}
-
 /* With parameters of other workers a step completes the hash in the report of the step before.
  * This half may be repeated, so the report is put back as it was. */
 static tutti_status copy_report(const tti_exec_device *d, tti_step_report *kept, bool back) {
@@ -32,14 +27,6 @@ static tutti_status launch_gradients(tti_exec *x, tti_device_set *set) {
     return tti_device_await_event(x, which);
 }
 
-/* Sums of the shards alone: hashes are compared when the step ends. */
-static void add_gradient_sums(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
-    size_t n = tti_n_shard_sums(tti_setup_of(x));
-    memcpy(tti_exec_sums(x), set->host_report + sizeof(tti_step_report), n * sizeof(double));
-    tti_exec_set_votes(x, 0);
-    tti_exec_set_sums(x, result);
-}
-
 static tutti_status compute_gradients(tti_exec *x, const tti_step_desc *desc,
                                       tti_step_result *result) {
     tti_exec_device *d = tti_device_of(x);
@@ -52,7 +39,11 @@ static tutti_status compute_gradients(tti_exec *x, const tti_step_desc *desc,
     d->gives = NULL;
     TTI_TRY(st);
     TTI_TRY(copy_report(d, &report, true));
-    add_gradient_sums(x, set, result);
+    /* Sums of the shards alone: hashes are compared when the step ends. */
+    memcpy(tti_exec_sums(x), set->host_report + sizeof(tti_step_report),
+           tti_n_shard_sums(tti_setup_of(x)) * sizeof(double));
+    tti_exec_set_votes(x, 0);
+    tti_exec_set_sums(x, result);
     int bad = tti_exec_first_bad_shard(x);
     if (bad < 0) return TUTTI_OK;
     result->skipped = true;
@@ -129,7 +120,8 @@ static tutti_status apply_gradients(tti_exec *x, tti_device_set *set, tti_step_r
 
 tutti_status tti_exec_device_apply_gradients(tti_exec *x, double lr, bool keeps_params,
                                              tti_step_result *result) {
-    tti_device_set *set = set_of(tti_device_of(x));
+    tti_exec_device *d = tti_device_of(x);
+    tti_device_set *set = &d->sets[d->n_begun % (uint64_t)d->n_sets]; /* has the gradients */
     set->desc.lr = lr;
     set->desc.keeps_params = keeps_params;
     bool by_caller = keeps_params && !tti_offload_of(x);

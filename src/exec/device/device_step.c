@@ -143,11 +143,6 @@ static void after_step(int step, void *user) {
     if (at->sharded) tti_device_sharded_before(at->sharded, step + 1);
 }
 
-static bool waits_for_parts(const tti_setup *setup, const tti_exec_device *device, int shard) {
-    const tti_device_param_gather *gather = device->param_gather;
-    return gather && shard == setup->first_shard && tti_device_param_gather_is_due(gather);
-}
-
 /* Steps first .. last-1, for every shard of a micro-batch group. */
 static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
                               const tti_shard_group *shard_group, tti_range steps) {
@@ -161,7 +156,9 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
         tti_instance *instance = tti_exec_instance(x, i, false);
         tti_exec_point_at_buffer(x, instance, shard_group->buffer[i]);
         point_at(device, instance, &setup->shard_inputs, set, s);
-        shard_at_work at = {x, instance, shard, waits_for_parts(setup, device, shard), sharded};
+        bool waits_for_parts = device->param_gather && shard == setup->first_shard &&
+                               tti_device_param_gather_is_due(device->param_gather);
+        shard_at_work at = {x, instance, shard, waits_for_parts, sharded};
         bool overlapped = sums_overlapped(x, shard) || tti_offload_streams(tti_offload_of(x));
         bool looks = tti_profile_of(x) || overlapped || at.is_first || at.sharded;
         if (at.is_first) tti_device_param_gather_before(device->param_gather, first);
@@ -246,12 +243,6 @@ tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set) {
 
 /* ---- evaluation ---- */
 
-static tutti_status eval_shard(const tti_exec *x, tti_exec_device *device, tti_instance *instance,
-                               const tti_run *run) {
-    if (!tti_exec_has_sharded_params(x)) return tti_instance_run(instance, run, NULL, NULL);
-    return tti_device_sharded_eval(device->sharded, instance, run);
-}
-
 /* The shards in turn, from one join to the next. */
 static tutti_status eval_joined(tti_exec *x, const tti_device_set *set) {
     const tti_setup *setup = tti_setup_of(x);
@@ -331,18 +322,18 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
 
 /* ---- a step ---- */
 
-static tutti_status put_begin(const tti_setup *setup, tti_exec_device *d,
-                              const tti_device_set *set) {
-    tti_gather g = d->resident.gather;
-    g.args_from = set->args_host, g.index = set->index;
-    if (set->gathers) return d->ops->step.gather(&g, d->fixed, d->runs);
-    TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->args, set->args, sizeof *d->args));
-    return d->ops->step.begin(d->args, d->fixed, d->runs, tti_device_n_local(setup));
-}
-
 tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set) {
+    tti_exec_device *d = tti_device_of(x);
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
-    TTI_TRY(put_begin(tti_setup_of(x), tti_device_of(x), set));
+    if (set->gathers) {
+        tti_gather g = d->resident.gather;
+        g.args_from = set->args_host, g.index = set->index;
+        TTI_TRY(d->ops->step.gather(&g, d->fixed, d->runs));
+    } else {
+        TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->args, set->args, sizeof *d->args));
+        TTI_TRY(
+            d->ops->step.begin(d->args, d->fixed, d->runs, tti_device_n_local(tti_setup_of(x))));
+    }
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_work("begin"), -1);
 }
 
@@ -429,7 +420,9 @@ static tutti_status launch_eval(tti_exec *x, const tti_device_set *set, bool ove
     for (int s = 0; s < tti_device_n_local(setup); s++) {
         tti_instance *instance = tti_exec_instance(x, 0, true);
         point_at(d, instance, &setup->eval_inputs, set, s);
-        TTI_TRY(eval_shard(x, d, instance, &d->runs[s]));
+        TTI_TRY(tti_exec_has_sharded_params(x)
+                    ? tti_device_sharded_eval(d->sharded, instance, &d->runs[s])
+                    : tti_instance_run(instance, &d->runs[s], NULL, NULL));
         TTI_TRY(collect(x, instance, setup->first_shard + s, true));
         TTI_TRY(tti_device_copy_outputs(x, &set->desc, instance, s));
     }

@@ -79,20 +79,17 @@ static tutti_status communicate(const tti_instr *in, void *user) {
 
 /* ---- the flight recorder ---- */
 
-static size_t n_bytes_of(const tti_setup *setup, const tti_instr *in) {
-    bool reduces = in->kind == TTI_REDUCE_SCATTER || in->kind == TTI_ALL_REDUCE;
-    size_t each = reduces ? tti_exec_wire_bytes(&setup->desc) : sizeof(float);
-    return in->kind == TTI_RUN ? 0 : (in->range.last - in->range.first) * each;
-}
-
 static void begin_record(const tti_exec *x, int thread, const tti_instr *in, uint64_t step) {
     const tti_setup *setup = tti_setup_of(x);
     if (!setup->desc.flight) return;
     bool is_comm = in->axis != TTI_AXIS_NONE && in->kind != TTI_UPDATE_BLOCKS;
+    bool reduces = in->kind == TTI_REDUCE_SCATTER || in->kind == TTI_ALL_REDUCE;
+    size_t each = reduces ? tti_exec_wire_bytes(&setup->desc) : sizeof(float);
+    size_t n_elems = in->kind == TTI_RUN ? 0 : in->range.last - in->range.first;
     tti_flight_begin(setup->desc.flight, thread,
                      &(tti_flight_op){.name = tti_instr_name(in->kind),
                                       .step = step,
-                                      .n_bytes = n_bytes_of(setup, in),
+                                      .n_bytes = n_elems * each,
                                       .n_peers = is_comm ? setup->n_ranks - 1 : 0,
                                       .waits_for_peers = is_comm && setup->n_ranks > 1});
 }
@@ -125,15 +122,6 @@ static tutti_status sum_tied(main_queue *m, const tti_instr *in) {
 }
 
 /* ---- report ---- */
-
-/* A worker of local SGD reports its loss alone: the others do not take part. */
-static tutti_status fail_on_loss(main_queue *m, const tti_instr *in, int shard) {
-    char layer[TTI_LAYER_TEXT];
-    m->result->skipped = true;
-    if (in->axis == TTI_AXIS_ALL) return tti_exec_report_bad_loss(m->x, m->desc, shard);
-    tti_exec_find_bad_layer(m->x, m->desc, shard, layer);
-    return tti_exec_bad_loss(m->x, m->desc->step, shard, layer);
-}
 
 static tutti_status add_sums(main_queue *m, const tti_instr *in) {
     tti_exec *x = m->x;
@@ -169,7 +157,13 @@ static tutti_status report(main_queue *m, const tti_instr *in) {
     else
         tti_exec_set_sums(m->x, result);
     int bad = in->report & TTI_REPORT_LOSSES ? tti_exec_first_bad_shard(m->x) : -1;
-    return bad < 0 ? TUTTI_OK : fail_on_loss(m, in, bad);
+    if (bad < 0) return TUTTI_OK;
+    result->skipped = true;
+    if (in->axis == TTI_AXIS_ALL) return tti_exec_report_bad_loss(x, m->desc, bad);
+    /* A worker of local SGD reports its loss alone: the others do not take part. */
+    char layer[TTI_LAYER_TEXT];
+    tti_exec_find_bad_layer(x, m->desc, bad, layer);
+    return tti_exec_bad_loss(x, m->desc->step, bad, layer);
 }
 
 /* ---- update ---- */

@@ -8,14 +8,6 @@
 #include "exec/host/host.h"
 #include "exec/worker/worker.h"
 
-static uint64_t hash_bytes(const tti_backend *backend, const void *bytes, size_t n_bytes,
-                           uint64_t first) {
-    uint32_t rest = 0;
-    size_t n_words = n_bytes / sizeof rest;
-    memcpy(&rest, (const char *)bytes + n_words * sizeof rest, n_bytes - n_words * sizeof rest);
-    return backend->hash(bytes, n_words, first) + rest;
-}
-
 void tti_layer_hash(const tti_exec *x, tti_instance *instance, int step, uint64_t *hashes) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_node *node = tti_instance_node(instance, step);
@@ -25,7 +17,10 @@ void tti_layer_hash(const tti_exec *x, tti_instance *instance, int step, uint64_
         size_t n_bytes = tti_value_n_bytes(node->out[k]);
         if (!out || n_bytes == 0) continue;
         if (TTI_FAULT_AT("exec.flip", tti_exec_number(setup), step)) *(unsigned char *)out ^= 1;
-        hash = hash * 31 + hash_bytes(setup->desc.backend, out, n_bytes, 0);
+        uint32_t rest = 0;
+        size_t n_words = n_bytes / sizeof rest;
+        memcpy(&rest, (const char *)out + n_words * sizeof rest, n_bytes - n_words * sizeof rest);
+        hash = hash * 31 + setup->desc.backend->hash(out, n_words, 0) + rest;
     }
     hashes[step] = hash;
 }

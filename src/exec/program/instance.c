@@ -249,16 +249,14 @@ static tutti_status fail_alone(void *state, const tti_kargs *a) {
 static const tti_kernel kernel_of_nobody = {
     .op = "*", .name = "collective", .scratch_bytes = no_scratch, .run = fail_alone};
 
-static const tti_kernel *collective_kernel(const tti_instance *it) {
-    if (!it->desc.backend->device) return &tti_collective_kernel;
-    return it->desc.tp ? tti_tp_calls_of(it->desc.tp)->kernel : &kernel_of_nobody;
-}
-
 static tutti_status bind_kernel(const tti_instance *it, int index, bound_step *step) {
     const tti_node *node = it->desc.program->steps[index];
     if (node->op->traits & TTI_COLLECTIVE) {
-        step->kernel = collective_kernel(it);
-        step->state = it->desc.backend->device ? (void *)it->desc.tp : (void *)it->desc.tensor;
+        bool on_device = it->desc.backend->device != NULL;
+        step->kernel = !on_device    ? &tti_collective_kernel
+                       : it->desc.tp ? tti_tp_calls_of(it->desc.tp)->kernel
+                                     : &kernel_of_nobody;
+        step->state = on_device ? (void *)it->desc.tp : (void *)it->desc.tensor;
         return TUTTI_OK;
     }
     if (tti_prepared_take(it->desc.prepared, index, &step->kernel, &step->state)) return TUTTI_OK;
@@ -487,16 +485,6 @@ static tti_device_push rows_of(tti_instance *it, int s, int of, const tti_run *r
                              .width = (size_t)norm->width};
 }
 
-static tutti_status run_push(tti_instance *it, int s, int to, const tti_run *run) {
-    const tti_device_push push = rows_of(it, s, to, run);
-    return tti_tp_calls_of(it->desc.tp)->push(it->desc.tp, &push);
-}
-
-static tutti_status run_pull(tti_instance *it, int s, int from, const tti_run *run) {
-    const tti_device_push pull = rows_of(it, s, from, run);
-    return tti_tp_calls_of(it->desc.tp)->pull(it->desc.tp, &pull);
-}
-
 /* Runs the steps from s on as one. kept: whether the next one may be pulled. */
 static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushed, bool *kept) {
     const tti_collective_norm *joint = &it->joints[s].norm;
@@ -545,12 +533,15 @@ tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int fi
                     tti_tp_calls_of(it->desc.tp)->alone(it->desc.tp);
             }
         }
-        if (joint)
+        if (joint) {
             TTI_TRY(run_norm(it, s, last, is_pushed(it, s, first), &kept));
-        else if (from >= 0)
-            TTI_TRY(run_pull(it, s, from, run));
-        else
-            TTI_TRY(to > 0 ? run_push(it, s, to, run) : run_named(it, &it->steps[s], run));
+        } else if (from >= 0 || to > 0) {
+            const tti_tp_calls *calls = tti_tp_calls_of(it->desc.tp);
+            const tti_device_push rows = rows_of(it, s, from >= 0 ? from : to, run);
+            TTI_TRY((from >= 0 ? calls->pull : calls->push)(it->desc.tp, &rows));
+        } else {
+            TTI_TRY(run_named(it, &it->steps[s], run));
+        }
         for (int k = 0; after && k < n; k++) after(s + k, user);
         from = kept ? s : -1;
         s += n - 1;

@@ -14,13 +14,6 @@
 
 /* ---- what there is ---- */
 
-static tutti_status check_offload(const tti_exec_device *device, const tti_offload *offload) {
-    if (!device || !offload) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "exec: the host makes the update of these devices from whole gradients; zero "
-                    "is at most 1");
-}
-
 tutti_status tti_sharded_plan_memory(const tti_plan *plan, tti_sharded *sharded) {
     TTI_TRY(tti_bucket_memory_init(plan, &plan->shard, TTI_SPACE_GRAD, &sharded->grads));
     if (!sharded->params) return TUTTI_OK;
@@ -34,7 +27,10 @@ tutti_status tti_sharded_init(tti_exec *x, tti_sharded **out) {
     const tti_setup *setup = tti_setup_of(x);
     *out = NULL;
     if (setup->desc.zero < 2 || setup->share.n_ranks == 1) return TUTTI_OK;
-    TTI_TRY(check_offload(tti_device_of(x), tti_offload_of(x)));
+    if (tti_device_of(x) && tti_offload_of(x))
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "exec: with parallel.offload the host updates from whole gradients, so "
+                        "parallel.zero is at most 1");
     tti_sharded *sharded = *out = calloc(1, sizeof *sharded);
     if (!sharded) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     sharded->params = setup->desc.zero > 2;

@@ -92,16 +92,12 @@ int64_t tti_async_next_stop(const tti_blueprint *b, int64_t step) {
     return next;
 }
 
-/* Whether only this worker failed and others may continue. */
-static bool is_own_trouble(tutti_status st) {
-    return st == TUTTI_E_INTERNAL || st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
-}
-
 /* A failure of this worker alone does not end the run: the others continue without it. */
 static tutti_status leave(const tti_async_desc *d, tutti_status st) {
     char why[512];
+    bool is_own = st == TUTTI_E_INTERNAL || st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
     snprintf(why, sizeof why, "%s", tutti_last_error());
-    if (!is_own_trouble(st) || !tti_server_leave(d->exec, why)) return tti_fail(st, "%s", why);
+    if (!is_own || !tti_server_leave(d->exec, why)) return tti_fail(st, "%s", why);
     tti_clear_error();
     return TUTTI_OK;
 }
@@ -352,12 +348,6 @@ tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_resul
     return st;
 }
 
-/* With backup workers each worker, even one that has left, has its shards of every batch. */
-static bool exec_has_part(tti_exec *exec) {
-    int first, last;
-    return tti_server_shards(tti_exec_server(exec), 0, 1, &first, &last);
-}
-
 tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
     tti_server *server = tti_exec_server(exec);
     tti_members members;
@@ -369,7 +359,9 @@ tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
     }
     TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     *out = (tti_async_seat){0, 1, true, members.all};
-    if (exec_has_part(exec)) return TUTTI_OK;
+    /* With backup workers each worker, even one that has left, has its shards of every batch. */
+    int first, last;
+    if (tti_server_shards(server, 0, 1, &first, &last)) return TUTTI_OK;
     out->able = members.able;
     out->n_present = tti_set_count(&members.able);
     out->index =

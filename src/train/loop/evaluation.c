@@ -104,13 +104,6 @@ static tutti_status open_test(tti_evaluation *e, int first, int last, tti_loader
         e->exec, out);
 }
 
-/* Sets the labels of rows that do not count. */
-static int32_t *no_labels(size_t n_bytes) {
-    int32_t *labels = aligned_alloc(64, (n_bytes + 63) & ~(size_t)63);
-    if (labels) memset(labels, 0xff, n_bytes); /* -1 */
-    return labels;
-}
-
 /* Evaluates shards first .. last-1 of each batch, at most as many as this worker's own.  It runs
  * its usual number; the rest do not count. */
 static tutti_status eval_run(tti_evaluation *e, int first, int last, tti_step_result *sums) {
@@ -124,8 +117,11 @@ static tutti_status eval_run(tti_evaluation *e, int first, int last, tti_step_re
     for (int64_t t = 0; st == TUTTI_OK && t < tti_loader_steps_per_epoch(loader); t++) {
         tti_loader_seek(loader, 0, t);
         TTI_TRY_GOTO(tti_phases_next_batch(e->phases, loader, &batch), cleanup);
-        if (!labels) labels = no_labels(batch.y_shard_bytes);
-        if (!labels) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "train: out of memory"), cleanup);
+        if (!labels) { /* of rows that do not count: -1 */
+            labels = aligned_alloc(64, (batch.y_shard_bytes + 63) & ~(size_t)63);
+            if (!labels) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "train: out of memory"), cleanup);
+            memset(labels, 0xff, batch.y_shard_bytes);
+        }
         for (int i = 0; i < n_own; i++) {
             e->shards[i] = tti_shard_of(&batch, i, from);
             if (from + i >= first && from + i < last) continue;
@@ -181,19 +177,15 @@ static tutti_status eval_own_batches(tti_evaluation *e, tti_loader *loader) {
     return st;
 }
 
-static tutti_status eval_batches(tti_evaluation *e, tti_loader *loader) {
-    int64_t n_steps = tti_loader_steps_per_epoch(loader);
-    if (is_async(e)) return eval_own_batches(e, loader);
-    for (int64_t t = 0; t < n_steps; t++) TTI_TRY(eval_batch(e, loader, &e->sums.all));
-    return TUTTI_OK;
-}
-
 static tutti_status eval_pass(tti_evaluation *e) {
     tti_loader *loader;
     e->sums.all = (tti_step_result){0};
     e->sums.n_rows = 0;
     TTI_TRY(open_test(e, tti_exec_first_shard(e->exec), tti_exec_last_shard(e->exec), &loader));
-    tutti_status st = eval_batches(e, loader);
+    int64_t n_steps = is_async(e) ? 0 : tti_loader_steps_per_epoch(loader);
+    tutti_status st = is_async(e) ? eval_own_batches(e, loader) : TUTTI_OK;
+    for (int64_t t = 0; st == TUTTI_OK && t < n_steps; t++)
+        st = eval_batch(e, loader, &e->sums.all);
     tti_loader_destroy(loader);
     return st;
 }

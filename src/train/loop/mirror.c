@@ -179,11 +179,6 @@ static int64_t complete_step(const tti_mirror *mirror, int i) {
     return first.step1 - 1;
 }
 
-static void forget(const tti_mirror *mirror, int64_t step) {
-    stamp *stamps = stamps_of(mirror, step);
-    for (int r = 0; r < mirror->most; r++) atomic_store(&stamps[r].step1, 0);
-}
-
 /* Fills the mirror of this host from those of others first.  -1: no step is complete. */
 static tutti_status find_step(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                               int64_t *step, tti_carry_position *position) {
@@ -216,6 +211,7 @@ tutti_status tti_mirror_load(const tti_carry *carry, tutti_comm *comm, tti_exec 
     }
     TTI_TRY(tutti_comm_barrier(comm)); /* all have looked */
     if (tutti_comm_rank(comm) == carry->host_first)
-        for (int64_t i = step + 1; i < step + (*any ? 2 : 3); i++) forget(mirror, i);
+        for (int64_t i = step + 1; i < step + (*any ? 2 : 3); i++)
+            for (int r = 0; r < mirror->most; r++) atomic_store(&stamps_of(mirror, i)[r].step1, 0);
     return tutti_comm_barrier(comm);
 }

@@ -543,10 +543,6 @@ static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
     return write_job(t);
 }
 
-static bool is_elastic(const trainer *t) {
-    return tti_job_config_of(t->job)->parallel.min_workers > 0 && t->place.comm_fd >= 0;
-}
-
 static tutti_status train_here(trainer *t) {
     const tti_blueprint *b = NULL;
     tti_stop stop;
@@ -572,12 +568,11 @@ static tutti_status train_here(trainer *t) {
     st = t->is_worker ? TUTTI_OK : tti_job_server_create(b, &t->server);
     if (st == TUTTI_OK && !t->is_worker) st = tti_worker_shared_params_create(b, &t->shared_params);
     if (st == TUTTI_OK) st = tti_stop_install(&stop);
-    if (st == TUTTI_OK) {
-        if (t->is_worker)
-            st = is_elastic(t) ? run_elastic(t, b) : run_as_worker(t, b);
-        else
-            st = run_watched(t, b);
-    }
+    bool is_elastic = tti_job_config_of(t->job)->parallel.min_workers > 0 && t->place.comm_fd >= 0;
+    if (st == TUTTI_OK)
+        st = !t->is_worker ? run_watched(t, b)
+             : is_elastic  ? run_elastic(t, b)
+                           : run_as_worker(t, b);
     tti_stop_remove(&stop);
     tti_job_server_destroy(&t->server);
     tti_shared_params_destroy(t->shared_params);
@@ -632,11 +627,6 @@ static tutti_status open_flight(trainer *t) {
     if (c->parallel.min_workers > 0)
         tti_flight_set_range(t->flight, (int)c->parallel.min_workers, most);
     return t->place.rank == 0 ? tti_live_write(t->dir, t->flight) : TUTTI_OK;
-}
-
-static void close_flight(trainer *t) {
-    if (t->flight && t->lock >= 0) tti_live_remove(t->dir);
-    tti_flight_close(t->flight);
 }
 
 /* True in the process that prints warnings; with a supervisor that is the worker of rank 0. */
@@ -707,13 +697,6 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
     return TUTTI_OK;
 }
 
-/* A resumed run has its weights and no longer needs the folder of model.init. */
-static tutti_status take_init_config(const trainer *t) {
-    TTI_TRY(tutti_job_check(t->job));
-    bool is_gone = access(tti_job_config_of(t->job)->model.init, F_OK) != 0;
-    return t->desc->resume && is_gone ? TUTTI_OK : tti_init_config_apply(t->job);
-}
-
 /* The workers of an elastic run are started and replaced by this process. */
 static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devices *devices) {
     bool on_hosts = t->hosts.n_nodes > 0;
@@ -737,7 +720,10 @@ static tutti_status prepare(trainer *t) {
     tti_devices devices;
     TTI_TRY(tti_devices_resolve(t->job, &devices));
     t->on_devices = devices.n > 0;
-    TTI_TRY(take_init_config(t));
+    TTI_TRY(tutti_job_check(t->job));
+    /* A resumed run has its weights and no longer needs the folder of model.init. */
+    bool has_init = access(tti_job_config_of(t->job)->model.init, F_OK) == 0;
+    if (!t->desc->resume || has_init) TTI_TRY(tti_init_config_apply(t->job));
     TTI_TRY(tti_job_resolve(t->job, foreign     ? t->place.n_ranks
                                     : devices.n ? devices.n
                                                 : tti_cores_usable()));
@@ -787,7 +773,8 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     st = tti_job_say_where(job, st);
     if (st != TUTTI_OK && t.comm) tti_comm_abort(t.comm, tutti_last_error());
     tutti_comm_destroy(t.comm);
-    close_flight(&t); /* its file is in the folder */
+    if (t.flight && t.lock >= 0) tti_live_remove(t.dir);
+    tti_flight_close(t.flight);
     if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(t.dir);
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
     if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;

@@ -156,24 +156,17 @@ static bool evaluation_is_due(const worker_loop *s, int64_t n_steps) {
     return every > 0 && n_steps % every == 0;
 }
 
-/* The records of the step that the mirror has may be missing. */
-static tutti_status take_parts(worker_loop *s, bool *any) {
-    tti_carry *carry = s->desc->carry;
-    *any = false;
-    carry->at = (tti_carry_position){0};
-    if (carry->mirror) TTI_TRY(tti_mirror_load(carry, s->desc->comm, s->exec, &carry->at, any));
-    return TUTTI_OK;
-}
-
 /* Takes the state that the workers of the last epoch have in memory, if any has one. */
 static tutti_status take_over(worker_loop *s, bool *any) {
     tti_carry *carry = s->desc->carry;
     *any = false;
     if (!carry || !carry->has_changed) return TUTTI_OK;
-    if (carry->has_partitions)
-        TTI_TRY(take_parts(s, any));
-    else
+    if (carry->has_partitions) { /* records of the step that the mirror has may be missing */
+        carry->at = (tti_carry_position){0};
+        if (carry->mirror) TTI_TRY(tti_mirror_load(carry, s->desc->comm, s->exec, &carry->at, any));
+    } else {
         TTI_TRY(tti_carry_share(carry, s->desc->comm, s->exec, s->b->plan, any));
+    }
     if (!*any) return TUTTI_OK;
     s->has_state = true;
     s->state = carry->at.state;
@@ -225,14 +218,6 @@ static tutti_status record_last_step(worker_loop *s) {
     return TUTTI_OK;
 }
 
-/* Another worker, or this one, may drop the record that this one wrote, and be lost before it has
- * written it again. */
-static tutti_status rewind_records(worker_loop *s) {
-    bool misses = misses_record(s);
-    if (s->desc->carry && (misses || s->desc->rank != 0)) s->desc->carry->recorded = 0;
-    return tti_reporter_rewind(&s->reporter, s->state.step - misses);
-}
-
 static tutti_status resume(worker_loop *s) {
     bool any = false;
     TTI_TRY(take_over(s, &any));
@@ -275,8 +260,14 @@ static tutti_status prepare(worker_loop *s) {
     if (!again) TTI_TRY(resume(s));
     TTI_TRY(
         tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->given_dir, d->rank == 0));
-    if (again) TTI_TRY(resume(s));
-    if (again) TTI_TRY(rewind_records(s));
+    if (again) {
+        TTI_TRY(resume(s));
+        /* Another worker, or this one, may drop the record that this one wrote, and be lost before
+         * it has written it again. */
+        bool misses = misses_record(s);
+        if (d->carry && (misses || d->rank != 0)) d->carry->recorded = 0;
+        TTI_TRY(tti_reporter_rewind(&s->reporter, s->state.step - misses));
+    }
     s->has_state = true;
     TTI_TRY(make_loader(s));
     TTI_TRY(tti_verify_init(&s->verify, &s->phases, s->exec, &s->order));
@@ -308,11 +299,6 @@ static tutti_status prepare(worker_loop *s) {
 }
 
 /* ---- evaluation ---- */
-
-static void point_at(worker_loop *s, const tti_batch *batch) {
-    int first = tti_exec_first_shard(s->exec);
-    for (int i = 0; i < batch->n_shards; i++) s->shards[i] = tti_shard_of(batch, i, first);
-}
 
 static tutti_status evaluate(worker_loop *s) {
     tti_evaluation e = {.b = s->b,
@@ -472,19 +458,16 @@ static bool may_go_ahead(const worker_loop *s) {
            !(is_alone(s) && tti_stop_requested()) && !is_trial(s);
 }
 
-static tutti_status next_batch(worker_loop *s, tti_batch *batch) {
-    s->phases.step = s->n_begun;
-    if (s->index) tti_resident_batch(&s->order, s->n_begun, batch, s->index);
-    return tti_phases_next_batch(&s->phases, s->loader, batch);
-}
-
 static tutti_status begin_step(worker_loop *s) {
     step_at_work *at = &s->at_work[s->n_begun % TTI_MAX_AHEAD];
     s->at_step = s->n_begun;
     at->start_ns = tti_now_ns();
     at->lr = lr_of(s, s->n_begun);
-    TTI_TRY(next_batch(s, &at->batch));
-    point_at(s, &at->batch);
+    s->phases.step = s->n_begun;
+    if (s->index) tti_resident_batch(&s->order, s->n_begun, &at->batch, s->index);
+    TTI_TRY(tti_phases_next_batch(&s->phases, s->loader, &at->batch));
+    int first = tti_exec_first_shard(s->exec);
+    for (int i = 0; i < at->batch.n_shards; i++) s->shards[i] = tti_shard_of(&at->batch, i, first);
     tti_step_desc desc = {.step = (uint64_t)s->n_begun,
                           .lr = at->lr,
                           .shards = s->shards,
@@ -519,12 +502,6 @@ static tutti_status rebalance(worker_loop *s) {
     s->shards = NULL;
     TTI_TRY(make_loader(s));
     return tti_reporter_shares(&s->reporter, s->state.step);
-}
-
-static tutti_status follow_throughput(worker_loop *s) {
-    bool changes;
-    TTI_TRY(tti_balance_follow(&s->balance, s->exec, &s->times, s->state.step, &changes));
-    return changes ? rebalance(s) : TUTTI_OK;
 }
 
 /* Called after a step in which workers have waited for each other. */
@@ -608,7 +585,10 @@ static tutti_status one_step(worker_loop *s) {
     s->times_are_due = false;
     tti_phases_wait_for_peers(&s->phases, "gather times");
     TTI_TRY(tti_phases_end_wait(&s->phases, report_times(s)));
-    return is_last ? TUTTI_OK : follow_throughput(s);
+    if (is_last) return TUTTI_OK;
+    bool changes;
+    TTI_TRY(tti_balance_follow(&s->balance, s->exec, &s->times, s->state.step, &changes));
+    return changes ? rebalance(s) : TUTTI_OK;
 }
 
 static double lr_at(void *user, int64_t step) { return lr_of(user, step); }

@@ -116,14 +116,6 @@ static tutti_status alloc_memory(bench *b) {
     return fits ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "bench: out of memory for a sample");
 }
 
-static void free_memory(bench *b) {
-    tti_workspace_free(&b->workspace);
-    free(b->scratch[0]);
-    free(b->scratch[1]);
-    free(b->x);
-    free(b->y);
-}
-
 static double rate(const clocks *c, int64_t ns) {
     return ns > 0 ? (double)c->n_samples / ((double)ns * 1e-9) : 0;
 }
@@ -166,7 +158,11 @@ tutti_status tutti_bench_data(tutti_job *job, const tutti_bench_data_desc *desc,
     *out = summarise(&b, loader_per_s, n_threads);
     if (!desc->no_training) run_training(&b, job, out);
 cleanup:
-    free_memory(&b);
+    tti_workspace_free(&b.workspace);
+    free(b.scratch[0]);
+    free(b.scratch[1]);
+    free(b.x);
+    free(b.y);
     tutti_dataset_destroy(ds);
     return st;
 }

@@ -67,14 +67,6 @@ static tutti_status open_loader(worker *w) {
     return w->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
 }
 
-static void close_worker(worker *w) {
-    if (w->loader && w->exec) tti_feeding_unpin(w->loader, w->exec);
-    tti_loader_destroy(w->loader);
-    tti_exec_destroy(w->exec);
-    tti_mesh_fini(&w->mesh);
-    free(w->shards);
-}
-
 /* The next batch, into a step. */
 static tutti_status load(worker *w, tti_batch *batch, tti_step_desc *step) {
     int64_t start = tti_now_ns();
@@ -214,6 +206,10 @@ tutti_status tti_profile_worker_run(const tti_profile_worker_desc *desc, tti_wor
     tutti_status st = open_exec(&w);
     if (st == TUTTI_OK) st = open_loader(&w);
     if (st == TUTTI_OK) st = measure(&w, spans, ceilings);
-    close_worker(&w);
+    if (w.loader && w.exec) tti_feeding_unpin(w.loader, w.exec);
+    tti_loader_destroy(w.loader);
+    tti_exec_destroy(w.exec);
+    tti_mesh_fini(&w.mesh);
+    free(w.shards);
     return st;
 }

@@ -67,16 +67,14 @@ static tutti_status run_served(profiler *p, tutti_comm *comm, int rank) {
     return st;
 }
 
-static tutti_status run_one(profiler *p, tutti_comm *comm, int rank) {
-    if (tti_job_server_is_joined(p->b, p->is_worker)) return run_served(p, comm, rank);
-    tti_profile_worker_desc desc = describe(p, comm, rank);
-    return tti_profile_worker_run(&desc, &p->profile.ranks[rank], &p->profile.ceilings);
-}
-
 static tutti_status run_rank(profiler *p, int rank) {
     tutti_comm *comm;
     TTI_TRY(tti_worker_threads_join(p->group, rank, p->b->n_workers, &p->b->config, &comm));
-    tutti_status st = run_one(p, comm, rank);
+    const tti_profile_worker_desc desc = describe(p, comm, rank);
+    tutti_status st =
+        tti_job_server_is_joined(p->b, p->is_worker)
+            ? run_served(p, comm, rank)
+            : tti_profile_worker_run(&desc, &p->profile.ranks[rank], &p->profile.ceilings);
     if (st == TUTTI_OK && p->is_worker) st = tti_spans_gather(comm, p->profile.ranks);
     if (st != TUTTI_OK && p->group) tutti_comm_group_abort(p->group, rank, tutti_last_error());
     if (st != TUTTI_OK && p->server.server)
@@ -130,14 +128,6 @@ static tutti_status read_text(const char *path, char **text) {
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_IO, "profile: %s cannot be read", path);
 }
 
-/* Returns the failure of the worker that failed first; its message was printed before. */
-static tutti_status fail_as(const tutti_launch_result *ended) {
-    for (int st = 1; st < TUTTI_N_STATUS; st++)
-        if (tutti_status_exit_code((tutti_status)st) == ended->exit_code)
-            return tti_fail((tutti_status)st, "profile: %s", ended->text);
-    return tti_fail(TUTTI_E_PEER, "profile: %s", ended->text);
-}
-
 static tutti_status launch(const profiler *p, char *const *more) {
     char *argv[TTI_MAX_ARGV];
     tutti_launch_result ended;
@@ -146,7 +136,12 @@ static tutti_status launch(const profiler *p, char *const *more) {
         &(tutti_launch_desc){.n_workers = (int)tti_job_config_of(p->job)->parallel.workers,
                              .argv = argv},
         &ended));
-    return ended.exit_code == 0 ? TUTTI_OK : fail_as(&ended);
+    if (ended.exit_code == 0) return TUTTI_OK;
+    /* The failure of the worker that failed first; its message was printed before. */
+    for (int st = 1; st < TUTTI_N_STATUS; st++)
+        if (tutti_status_exit_code((tutti_status)st) == ended.exit_code)
+            return tti_fail((tutti_status)st, "profile: %s", ended.text);
+    return tti_fail(TUTTI_E_PEER, "profile: %s", ended.text);
 }
 
 static tutti_status run_and_read(const profiler *p, char *const *more, const char *table,
@@ -253,14 +248,6 @@ static tutti_status profile_here(profiler *p, char **text) {
     return p->is_worker && rank > 0 ? TUTTI_OK : write_profile(p, text);
 }
 
-static void clean_up(profiler *p) {
-    for (int r = 0; p->profile.ranks && r < p->profile.n_ranks; r++)
-        tti_spans_free(&p->profile.ranks[r]);
-    free(p->profile.ranks);
-    tutti_comm_group_destroy(p->group);
-    tti_blueprint_destroy(p->b);
-}
-
 tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char **text) {
     TTI_TRY(tti_need(job, __func__, "job"));
     TTI_TRY(tti_need(text, __func__, "text"));
@@ -272,7 +259,11 @@ tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char 
     bool processes = strcmp(tti_job_config_of(job)->parallel.place, "processes") == 0;
     bool supervises = processes && tti_job_config_of(job)->parallel.workers > 1 && !p.is_worker;
     if (st == TUTTI_OK) st = supervises ? supervise(&p, text) : profile_here(&p, text);
-    clean_up(&p);
+    for (int r = 0; p.profile.ranks && r < p.profile.n_ranks; r++)
+        tti_spans_free(&p.profile.ranks[r]);
+    free(p.profile.ranks);
+    tutti_comm_group_destroy(p.group);
+    tti_blueprint_destroy(p.b);
     return tti_job_say_where(job, st);
 }
 

@@ -158,13 +158,6 @@ static void print_places(const tti_reporter *r, tti_str *out) {
     }
 }
 
-static void write_places(tti_reporter *r) {
-    if (!r->b->places.mixed) return;
-    tti_json_array(&r->metrics.json, "devices"); /* -1: the host */
-    for (int i = 0; i < r->b->n_workers; i++) tti_json_int(&r->metrics.json, NULL, r->place[i]);
-    tti_json_end(&r->metrics.json);
-}
-
 /* Describes the numbers of workers with the same result, and how to extend that range. */
 static void print_range(const tti_reporter *r, tti_str *out) {
     const tti_job_config *c = &r->b->config;
@@ -207,7 +200,11 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     if (memory.gathered) tti_json_int(j, "bytes_gathered", (int64_t)memory.gathered);
     tti_json_bool(j, "resident", r->is_resident);
     if (r->is_resident) tti_json_int(j, "steps_per_launch", r->n_launched);
-    write_places(r);
+    if (r->b->places.mixed) {
+        tti_json_array(j, "devices"); /* -1: the host */
+        for (int i = 0; i < r->b->n_workers; i++) tti_json_int(j, NULL, r->place[i]);
+        tti_json_end(j);
+    }
     tti_json_text(j, "backend", tti_str_text(&backend));
     tti_json_text(j, "version", TUTTI_VERSION);
     if (lr.n_bytes) tti_json_text(j, "lr_scaling", tti_str_text(&lr));

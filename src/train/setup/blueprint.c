@@ -61,11 +61,6 @@ static tutti_status open_for_use(tti_blueprint *b, const tti_data_spec *spec, bo
                     dir, strerror(errno));
 }
 
-static int64_t most_tokens(const tti_blueprint *b) {
-    return TTI_MAX(tutti_dataset_get_info(b->train)->n_tokens,
-                   tutti_dataset_get_info(b->test)->n_tokens);
-}
-
 static tutti_status count_steps(tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     b->n_workers = (int)c->parallel.workers;
@@ -474,13 +469,6 @@ static tutti_status find_devices(tti_blueprint *b, const requested *w) {
     return TUTTI_OK;
 }
 
-/* A loss that has no correct predictions gives its count in their place. */
-static bool counts_correct(const tti_blueprint *b) {
-    const tutti_graph *g = b->plan->eval.graph;
-    bool is_value = tutti_dataset_get_info(b->train)->is_value;
-    return !is_value && tti_graph_output(g, "correct") != tti_graph_output(g, "count");
-}
-
 static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint *b) {
     TTI_TRY(find_devices(b, w));
     if (!b->borrows_import) TTI_TRY(tti_model_file_open(job, &b->import));
@@ -495,11 +483,15 @@ static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint
         b->link = *w->link;
     else
         tti_bucket_link_of(&b->config, &b->devices, b->n_workers, 1, &b->link);
-    b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
-    TTI_TRY(tti_model_check_vocabulary(job, &b->model_params,
-                                       tutti_dataset_get_info(b->train)->is_value, most_tokens(b)));
+    const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
+    int64_t n_tokens = TTI_MAX(info->n_tokens, tutti_dataset_get_info(b->test)->n_tokens);
+    b->model_params = tti_model_params_of(&b->config, info);
+    TTI_TRY(tti_model_check_vocabulary(job, &b->model_params, info->is_value, n_tokens));
     TTI_TRY(make_plans(job, b, w->rank));
-    b->has_accuracy = counts_correct(b);
+    /* A loss that has no correct predictions gives its count in their place. */
+    const tutti_graph *g = b->plan->eval.graph;
+    b->has_accuracy =
+        !info->is_value && tti_graph_output(g, "correct") != tti_graph_output(g, "count");
     b->compares_samples = tti_shard_graph_compares(b->plan->eval.graph);
     tti_str kinds = {0};
     tti_devices_kinds(&b->places, b->n_workers, &kinds);

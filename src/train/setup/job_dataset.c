@@ -5,22 +5,16 @@
 #include "train/job/job_data.h"
 #include "train/model/model_file.h"
 
-/* As training does it, where a model file may ask for fields. */
-static tutti_status settle_fields(const tutti_job *job, tti_job_config *c) {
-    tti_import *import = NULL;
-    if (strcmp(c->data.fields, "auto") == 0) TTI_TRY(tti_model_file_open(job, &import));
-    tti_model_file_fields(import, c);
-    tti_import_close(import);
-    return TUTTI_OK;
-}
-
 static tutti_status open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
     *out = NULL;
     TTI_TRY(tutti_job_check(job));
     tutti_dataset *train;
     tti_job_config c = *tti_job_config_of(job);
     TTI_TRY(tti_job_check_samples(&c));
-    TTI_TRY(settle_fields(job, &c));
+    tti_import *import = NULL; /* a model file may ask for fields, as in training */
+    if (strcmp(c.data.fields, "auto") == 0) TTI_TRY(tti_model_file_open(job, &import));
+    tti_model_file_fields(import, &c);
+    tti_import_close(import);
     tutti_dataset_desc desc = tti_job_dataset_desc(&c, TUTTI_TRAIN, NULL);
     TTI_TRY(tutti_dataset_open(&desc, &train));
     if (split == TUTTI_TRAIN) {

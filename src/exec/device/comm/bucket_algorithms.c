@@ -18,25 +18,17 @@ typedef struct table_message {
     tti_sum_table table;
 } table_message;
 
-static bool is_one_host(const tti_setup *setup) {
-    tti_comm_place place;
-    tti_comm_get_place(setup->desc.comm, &place);
-    return place.n_hosts == 1;
-}
-
 /* The same on all ranks. */
 static bool asks(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     bool plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_sharded_of(x) &&
                  !tti_exec_has_partitions(setup) && !tti_device_tp_group(tti_tp_of(x));
-    return plain && setup->desc.backend->device->collectives.mixes_algorithms &&
-           setup->desc.alg == TUTTI_ALG_AUTO && setup->n_ranks > 1 &&
-           setup->n_ranks <= TTI_SUM_DEVICES && is_one_host(setup);
-}
-
-/* Bytes of a bucket that travel. */
-static int64_t bytes_of(const tti_setup *setup, int bucket) {
-    return (int64_t)(setup->desc.plan->buckets[bucket].n_elems * tti_exec_wire_bytes(&setup->desc));
+    bool can = plain && setup->desc.backend->device->collectives.mixes_algorithms &&
+               setup->desc.alg == TUTTI_ALG_AUTO && setup->n_ranks > 1 &&
+               setup->n_ranks <= TTI_SUM_DEVICES;
+    tti_comm_place place = {.n_hosts = 0};
+    if (can) tti_comm_get_place(setup->desc.comm, &place);
+    return can && place.n_hosts == 1;
 }
 
 static tutti_status choose(const tti_setup *setup, tti_bucket_algorithms *algorithms) {
@@ -44,8 +36,9 @@ static tutti_status choose(const tti_setup *setup, tti_bucket_algorithms *algori
     algorithms->by_library = calloc((size_t)n_buckets + 1, sizeof *algorithms->by_library);
     if (!algorithms->by_library) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int b = 0; b < n_buckets; b++) {
+        size_t n_bytes = setup->desc.plan->buckets[b].n_elems * tti_exec_wire_bytes(&setup->desc);
         algorithms->by_library[b] =
-            tti_sum_table_prefers_library(&algorithms->table, bytes_of(setup, b), setup->desc.fast);
+            tti_sum_table_prefers_library(&algorithms->table, (int64_t)n_bytes, setup->desc.fast);
         algorithms->n_by_library += algorithms->by_library[b];
     }
     return TUTTI_OK;

@@ -21,28 +21,20 @@ struct tti_device_host_staged {
     int64_t summed_ns;   /* and the sums of all workers */
 };
 
-/* All ranks must ask for equally many. */
-static tutti_status count_partials(const tti_setup *setup, int32_t *n_max) {
-    int32_t n = *n_max = setup->acc.n_partials;
-    return tutti_comm_all_reduce(setup->desc.comm, &n, n_max, 1, TUTTI_I32, TUTTI_MAX,
-                                 TUTTI_ALG_AUTO);
-}
-
 /* In fast mode only the first one carries gradients. */
 static int n_partials_of(const tti_setup *setup) {
     return setup->desc.fast ? 1 : setup->acc.n_partials;
 }
 
-/* In mixed runs each one corresponds to a buffer of a worker on the host: all workers must allocate
- * memory for peers alike. */
+/* All ranks allocate equally many.  In mixed runs each one corresponds to a buffer of a worker on
+ * the host. */
 static tutti_status alloc_partials(tti_device_host_staged *b) {
-    int32_t n = tti_setup_of(b->x)->n_agreed;
-    if (tti_setup_of(b->x)->n_ranks == 1)
-        return TUTTI_OK; /* no other worker has the same part of the model */
-    if (!tti_setup_of(b->x)->desc.mixed) TTI_TRY(count_partials(tti_setup_of(b->x), &n));
-    /* Up to n of them. */
-    const tti_exec *x = b->x;
-    const tti_setup *setup = tti_setup_of(x);
+    const tti_setup *setup = tti_setup_of(b->x);
+    int32_t n = setup->n_agreed, own = setup->acc.n_partials;
+    if (setup->n_ranks == 1) return TUTTI_OK; /* no other worker has the same part of the model */
+    if (!setup->desc.mixed)
+        TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, &own, &n, 1, TUTTI_I32, TUTTI_MAX,
+                                      TUTTI_ALG_AUTO));
     if (b->partials && n <= b->n_partials) return TUTTI_OK;
     float **partials = realloc(b->partials, (size_t)(n + 1) * sizeof *partials);
     if (!partials) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
@@ -196,14 +188,6 @@ tutti_status tti_device_host_staged_after(tti_device_host_staged *b, int step) {
     return TUTTI_OK;
 }
 
-static tutti_status copy_all_to_host(tti_device_host_staged *b) {
-    const tti_plan *plan = tti_setup_of(b->x)->desc.plan;
-    if (!tti_sharded_of(b->x)) return copy_to_host(b, 0, plan->n_flat);
-    TTI_TRY(tti_device_host_staged_after(b, plan->shard.n_steps));
-    b->next_bucket = 0;
-    return TUTTI_OK;
-}
-
 /* The sums to where the update reads them. */
 static tutti_status put_grads(const tti_device_host_staged *b) {
     tti_exec *x = b->x;
@@ -231,7 +215,12 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
         partials[i] = setup->acc.partials[i];
         partials[i].data = b->partials[i];
     }
-    TTI_TRY(copy_all_to_host(b));
+    if (tti_sharded_of(x)) {
+        TTI_TRY(tti_device_host_staged_after(b, setup->desc.plan->shard.n_steps));
+        b->next_bucket = 0;
+    } else {
+        TTI_TRY(copy_to_host(b, 0, setup->desc.plan->n_flat));
+    }
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_grads("gradients to the host"), -1));
     TTI_TRY(b->ops->queues.await_host_event(TTI_EVENT_COMPUTED));
     int64_t made = tti_now_ns();

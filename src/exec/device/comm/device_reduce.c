@@ -78,12 +78,6 @@ static tutti_status make_terms(const tti_setup *setup, tti_device_term **out, in
     return terms ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
 
-static size_t longest_bucket(const tti_plan *plan) {
-    size_t n = 0;
-    for (int b = 0; b < plan->n_buckets; b++) n = TTI_MAX(n, plan->buckets[b].n_elems);
-    return n;
-}
-
 /* 32-bit words of the longest small vector. */
 static size_t most_words(const tti_setup *setup, const tti_joins *joins) {
     size_t n = 2 * (size_t)tti_device_n_reported(setup);
@@ -129,11 +123,6 @@ static bool is_rounded(const tti_setup *setup) {
     return setup->desc.fast && setup->desc.wire != TUTTI_F32;
 }
 
-static tutti_dtype wire_of(const tti_setup *setup) {
-    bool rounds = is_rounded(setup) || tti_exec_rounds_partials(&setup->desc);
-    return rounds ? setup->desc.wire : TUTTI_F32;
-}
-
 /* Elements that every partial sum has; a rounded one, which is the only one, has all. */
 static size_t n_shared_elems(const tti_setup *setup, const tti_exec *x) {
     const tti_sharded *sharded = tti_sharded_of(x);
@@ -141,13 +130,6 @@ static size_t n_shared_elems(const tti_setup *setup, const tti_exec *x) {
     bool is_short =
         sharded && (!is_rounded(setup) || sharded->is_short[setup->acc.partial_buffer[0]]);
     return is_short ? TTI_MIN(n, sharded->grads.n_elems) : n;
-}
-
-/* Sums of own parts go to where their places are not taken again. */
-static tti_device_partitions sums_of(const tti_setup *setup, const tti_exec *x) {
-    const tti_sharded *sharded = tti_sharded_of(x);
-    if (!sharded) return (tti_device_partitions){0};
-    return (tti_device_partitions){.data = sharded->own_grads, .places = setup->share.from};
 }
 
 /* Parameters, and averages where they are fetched, too. */
@@ -164,13 +146,6 @@ static int find_sources(tti_device_reduce *r) {
     return averages ? 2 : 1;
 }
 
-/* Another one of this device. */
-static void *group_with(const tti_exec *x) {
-    void *group = tti_device_tp_group(tti_tp_of(x));
-    if (group || !tti_pipe_of(x)) return group;
-    return tti_device_p2p_group(tti_device_p2p_of(x));
-}
-
 /* An algorithm, and the group in addition to which it is connected; NULL: none. */
 typedef struct connection {
     tti_device_algorithm algorithm;
@@ -184,7 +159,15 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
     const tti_setup *setup = tti_setup_of(x);
     int n_partials = n_partials_of(setup);
     bool is_partitioned = tti_exec_has_partitions(setup);
-    size_t n_buckets = (size_t)setup->desc.plan->n_buckets;
+    size_t n_buckets = (size_t)setup->desc.plan->n_buckets, n_most = 0;
+    for (size_t b = 0; b < n_buckets; b++)
+        n_most = TTI_MAX(n_most, setup->desc.plan->buckets[b].n_elems);
+    bool rounds = is_rounded(setup) || tti_exec_rounds_partials(&setup->desc);
+    /* Sums of own parts go to where their places are not taken again. */
+    tti_device_partitions sums = {0};
+    if (tti_sharded_of(x))
+        sums = (tti_device_partitions){.data = tti_sharded_of(x)->own_grads,
+                                       .places = setup->share.from};
     for (int i = 0; i < n_partials; i++)
         partials[i] = tti_exec_buffer(x, setup->acc.partial_buffer[i]);
     const int grace_ms = setup->desc.elastic ? ELASTIC_GRACE_MS : 0;
@@ -201,17 +184,17 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .partials = partials,
                               .n_partials = n_partials,
                               .n_flat = n_shared_elems(setup, x),
-                              .n_most = longest_bucket(setup->desc.plan),
+                              .n_most = n_most,
                               .n_words = most_words(setup, tti_joins_of(x)),
                               .bounds = is_partitioned ? setup->share.bounds : NULL,
                               .n_groups = is_partitioned ? n_buckets : 0,
                               .sources = r->sources,
                               .n_sources = find_sources(r),
                               .at = r->at,
-                              .sums = sums_of(setup, x),
+                              .sums = sums,
                               .with = how->with,
                               .fast = setup->desc.fast,
-                              .wire = wire_of(setup),
+                              .wire = rounds ? setup->desc.wire : TUTTI_F32,
                               .algorithm = how->algorithm,
                               .user = x,
                               .all_gather = all_gather,
@@ -289,7 +272,9 @@ static tutti_status connect_all(tti_device_reduce *r, const tti_device_term *ter
                                 tti_str *transport) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    connection how = {.algorithm = algorithm_of(setup->desc.alg), .with = group_with(x)};
+    void *with = tti_device_tp_group(tti_tp_of(x)); /* another group of this device */
+    if (!with && tti_pipe_of(x)) with = tti_device_p2p_group(tti_device_p2p_of(x));
+    connection how = {.algorithm = algorithm_of(setup->desc.alg), .with = with};
     TTI_TRY(find_places(r));
     TTI_TRY(connect_group(r, terms, n_terms, &how, &r->group));
     r->ops->collectives.describe(r->group, transport);
@@ -316,14 +301,6 @@ static void release(tti_device_reduce *r) {
     free(r);
 }
 
-static tutti_status alloc_by_rank(tti_device_reduce *r, const tti_setup *setup) {
-    size_t n = (size_t)setup->n_ranks;
-    r->hosts = calloc(n, sizeof *r->hosts);
-    r->shard_bounds = calloc(n + 1, sizeof *r->shard_bounds);
-    if (!r->hosts || !r->shard_bounds) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    return TUTTI_OK;
-}
-
 tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *transport) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_device_ops *ops = setup->desc.backend->device;
@@ -338,7 +315,10 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     tti_device_reduce *r = calloc(1, sizeof *r);
     if (!r) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *r = (tti_device_reduce){.x = x, .ops = ops};
-    tutti_status st = alloc_by_rank(r, setup);
+    r->hosts = calloc((size_t)setup->n_ranks, sizeof *r->hosts);
+    r->shard_bounds = calloc((size_t)setup->n_ranks + 1, sizeof *r->shard_bounds);
+    tutti_status st =
+        r->hosts && r->shard_bounds ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (st == TUTTI_OK) st = make_terms(setup, &terms, &n_terms);
     if (st == TUTTI_OK) st = connect_all(r, terms, n_terms, transport);
     free(terms);
@@ -550,19 +530,15 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
-/* False if something else adds to gradients, or anything is sharded, because it comes between sums
- * and update. */
-static bool has_one_sum(const tti_device_reduce *r) {
+tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *transport) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
-    bool is_plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !setup->desc.server;
-    return is_plain && !tti_sharded_of(x) && !tti_exec_has_partitions(setup) && !r->library &&
-           !r->compress;
-}
-
-tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *transport) {
     bool can = false;
-    if (!r->ops->fusions.can_update || !has_one_sum(r)) return TUTTI_OK;
+    /* Nothing else may add to gradients, or gather, between the sums and the update. */
+    bool is_plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !setup->desc.server;
+    bool has_one_sum = is_plain && !tti_sharded_of(x) && !tti_exec_has_partitions(setup) &&
+                       !r->library && !r->compress;
+    if (!r->ops->fusions.can_update || !has_one_sum) return TUTTI_OK;
     /* A lost peer would interrupt this update half way. */
     if (tti_setup_of(r->x)->desc.elastic) return TUTTI_OK;
     TTI_TRY(r->ops->fusions.can_update(r->group, update, &can));

@@ -198,19 +198,15 @@ struct tti_device_param_gather {
 
 /* ---- the order ---- */
 
-/* The flat index of a parameter that is read in 16 bits. */
-static size_t flat_of_low_copy(const tti_plan *plan, size_t at) {
-    int i = 0;
-    while (!plan->slots[i].has_low_copy || at - plan->slots[i].low_copy >= plan->slots[i].n_elems)
-        i++;
-    return plan->slots[i].first + (at - plan->slots[i].low_copy);
-}
-
 /* The bucket of a value that a step reads; -1: not a parameter. */
 static int bucket_of(const tti_plan *plan, tti_buf buf) {
     if (buf.space == TTI_SPACE_PARAM) return tti_plan_find_bucket(plan, buf.offset / sizeof(float));
     if (buf.space != TTI_SPACE_LOW) return -1;
-    return tti_plan_find_bucket(plan, flat_of_low_copy(plan, buf.offset / sizeof(uint16_t)));
+    size_t at = buf.offset / sizeof(uint16_t); /* in the 16-bit copies */
+    int i = 0;
+    while (!plan->slots[i].has_low_copy || at - plan->slots[i].low_copy >= plan->slots[i].n_elems)
+        i++;
+    return tti_plan_find_bucket(plan, plan->slots[i].first + (at - plan->slots[i].low_copy));
 }
 
 static int by_step(const void *a, const void *b) {
@@ -554,15 +550,13 @@ tutti_status tti_device_sharded_eval(tti_device_sharded *l, tti_instance *instan
     return l->status;
 }
 
-/* Shards are evaluated one after the other, even if those of a step are joined. */
-static int n_idle_evaluations(const tti_setup *setup) {
-    return tti_shard_map_most(&setup->shard_map) - (setup->last_shard - setup->first_shard);
-}
-
 tutti_status tti_device_sharded_eval_rest(tti_device_sharded *l) {
-    for (int i = n_idle_gathers(l, n_idle_evaluations(tti_setup_of(l->x))); i > 0; i--) {
+    const tti_setup *setup = tti_setup_of(l->x);
+    /* Shards are evaluated one after the other, even if those of a step are joined. */
+    int n_idle = tti_shard_map_most(&setup->shard_map) - (setup->last_shard - setup->first_shard);
+    for (int i = n_idle_gathers(l, n_idle); i > 0; i--) {
         begin_eval(l);
-        move_without_shard(l, tti_setup_of(l->x)->desc.plan->eval.n_steps);
+        move_without_shard(l, setup->desc.plan->eval.n_steps);
         TTI_TRY(l->status);
     }
     l->has_evaluated = true;

@@ -107,18 +107,16 @@ static tutti_status alloc_grads(tti_offload *o) {
     return o->grads ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu pinned bytes", flat_bytes(o));
 }
 
-/* True if the update of a bucket needs nothing of other gradients. */
-static bool updates_apart(const tti_exec_desc *desc) {
-    return desc->clip_norm == 0 && !desc->watch_gradients && !desc->plan->takes_norms &&
-           desc->l1 == 0 && desc->clip_value == 0;
-}
-
 static tutti_status awaited(void *user, size_t first, size_t last);
 
 static tutti_status prepare_stream(tti_offload *o) {
-    const tti_plan *plan = tti_setup_of(o->x)->desc.plan;
+    const tti_exec_desc *desc = &tti_setup_of(o->x)->desc;
+    const tti_plan *plan = desc->plan;
+    /* The update of a bucket needs nothing of other gradients. */
+    bool is_local = desc->clip_norm == 0 && !desc->watch_gradients && !plan->takes_norms &&
+                    desc->l1 == 0 && desc->clip_value == 0;
     if (!o->ops->update.is_overlapped || tti_setup_of(o->x)->n_ranks > 1 || plan->n_buckets < 2 ||
-        !updates_apart(&tti_setup_of(o->x)->desc))
+        !is_local)
         return TUTTI_OK;
     o->sums = o->ops->memory.alloc_host((size_t)o->device_report.n_sums * sizeof *o->sums);
     o->due = calloc((size_t)plan->n_buckets, sizeof *o->due);
