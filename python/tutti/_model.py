@@ -630,7 +630,7 @@ def from_torch(module: Any, example: Any, *, loss: Any = "cross-entropy", target
     if frozen and "optimizer.freeze" not in made.job:
         if len(frozen) > 16:
             raise Error("E_UNSUPPORTED", "module: the parameters without requires_grad need %d patterns "
-                        "of optimizer.freeze, at most 16 are possible; give patterns of your own in "
+                        "of optimizer.freeze, at most 16 are supported; give patterns of your own in "
                         "overrides" % len(frozen))
         made.job["optimizer.freeze"] = frozen
     made._files, made._names = files, tuple(n for n in inputs if n not in targets)

@@ -17,7 +17,7 @@ size_t tti_type_bytes(const tutti_type *type) {
 
 tutti_status tti_chain_append(tti_chain *chain, const tti_chain *tail) {
     if (chain->n + tail->n > TTI_MAX_TRANSFORMS)
-        return tti_fail(TUTTI_E_INVALID, "transforms: %d steps, at most %d are possible",
+        return tti_fail(TUTTI_E_INVALID, "transforms: %d steps, at most %d are supported",
                         chain->n + tail->n, TTI_MAX_TRANSFORMS);
     for (int i = 0; i < tail->n; i++) chain->step[chain->n++] = tail->step[i];
     return TUTTI_OK;

@@ -209,7 +209,7 @@ static tutti_status count_in_flight(tti_exec *x) {
     }
     if (x->setup.n_in_flight <= TTI_MAX_COMPUTE_THREADS) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "exec: %d shards of one worker at a time, at most %d are possible; use more "
+                    "exec: %d shards of one worker at a time, at most %d are supported; use more "
                     "workers or fewer shards",
                     x->setup.n_in_flight, TTI_MAX_COMPUTE_THREADS);
 }

@@ -270,7 +270,7 @@ static bool pick_size(swin *m) {
     m->size.n_heads = p->n_heads > 0 ? p->n_heads : usual > 0 ? usual : 1;
     m->side = p->window > 0 ? p->window : WINDOW;
     if (m->side > MAX_WINDOW) {
-        (void)tutti_graph_refuse(m->g, "swin: model.window: at most 64 is possible");
+        (void)tutti_graph_refuse(m->g, "swin: model.window: at most 64 is supported");
         return false;
     }
     for (int s = 0; s < TTI_MODEL_STAGES; s++) m->n_all += m->size.depths[s];

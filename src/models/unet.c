@@ -84,7 +84,8 @@ static bool check(const unet *m, const tutti_value *x, int64_t n_levels, int64_t
     tutti_type type = tutti_value_type(x);
     int64_t least = (int64_t)1 << n_levels;
     if (n_levels > MAX_LEVELS)
-        snprintf(why, sizeof why, "unet: model.layers: at most %d levels are possible", MAX_LEVELS);
+        snprintf(why, sizeof why, "unet: model.layers: at most %d levels are supported",
+                 MAX_LEVELS);
     else if (width % 2 != 0)
         snprintf(why, sizeof why, "unet: model.width, %" PRId64 ", must be even", width);
     else if (type.shape.dim[2] < least || type.shape.dim[3] < least)

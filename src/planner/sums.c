@@ -95,8 +95,8 @@ double tti_sums_instr_s(const tti_sums *sums, const tti_network *network, const 
 void tti_sums_text(const tti_sums *sums, const tti_sums_extent *extent, tti_str *out) {
     if (sums->n_servers > 0)
         tti_str_printf(out,
-                       "%lld synchronous server%s: gradients to them, parameters back; the table "
-                       "shows what one of them sends; it receives as much\n",
+                       "%lld synchronous server%s: gradients are sent to them, parameters back; "
+                       "the table shows the bytes that one server sends, and it receives as many\n",
                        (long long)sums->n_servers, sums->n_servers > 1 ? "s" : "");
     if (sums->zero > 0)
         tti_str_printf(

@@ -78,9 +78,10 @@ static tutti_status view(const dl_tensor *t, const char *name, tutti_tensor *out
     bool on_host = t->device_type == DL_CPU || t->device_type == DL_CUDA_HOST;
     bool on_cuda = t->device_type == DL_CUDA || t->device_type == DL_CUDA_MANAGED;
     if (!on_host && (!on_cuda || t->device_id < 0))
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "dlpack: '%s' is on a device of type %d; the host and CUDA are possible",
-                        name, t->device_type);
+        return tti_fail(
+            TUTTI_E_UNSUPPORTED,
+            "dlpack: '%s' is on a device of type %d; only the host and CUDA are supported", name,
+            t->device_type);
     if (!find_dtype(t, &made.type.dtype))
         return tti_fail(TUTTI_E_UNSUPPORTED, "dlpack: '%s' has dtype code %d with %d bits", name,
                         t->type_code, t->type_bits);
@@ -104,8 +105,9 @@ tutti_status tutti_tensor_from_dlpack(const void *managed, bool is_versioned, co
     if (!is_versioned) return view(&((const dl_managed *)managed)->tensor, name ? name : "", out);
     const dl_managed_versioned *v = managed;
     if (v->major != 1)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "dlpack: '%s' has version %u.%u, 1.x is possible",
-                        name ? name : "", v->major, v->minor);
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "dlpack: '%s' has version %u.%u, only 1.x is supported", name ? name : "",
+                        v->major, v->minor);
     return view(&v->tensor, name ? name : "", out);
 }
 

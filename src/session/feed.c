@@ -132,7 +132,7 @@ static tutti_status check_rows(const tutti_session *s, const tutti_tensor *t, tt
     if (n < least || n > s->info.n_rows)
         return tti_fail(TUTTI_E_INVALID,
                         "session: input '%s' has %" PRId64 " rows; %" PRId64 " .. %" PRId64
-                        " are possible (train.batch)",
+                        " are supported (train.batch)",
                         t->name, n, least, s->info.n_rows);
     if (out->n_rows >= 0 && out->n_rows != n)
         return tti_fail(TUTTI_E_INVALID,

@@ -79,7 +79,7 @@ static tutti_status take_workers_of_group(const tutti_session *s) {
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but desc.comm has %d ranks",
                         (long long)tti_job_config_of(s->job)->parallel.workers, n);
     if (n > TTI_MAX_WORKERS)
-        return tti_fail(TUTTI_E_CONFIG, "session: desc.comm has %d ranks, at most %d are possible",
+        return tti_fail(TUTTI_E_CONFIG, "session: desc.comm has %d ranks, at most %d are supported",
                         n, TTI_MAX_WORKERS);
     snprintf(text, sizeof text, "%d", n);
     tti_options_put(tti_job_options(s->job), "parallel.workers", text, "desc.comm");
@@ -193,7 +193,7 @@ static tutti_status name_inputs(tutti_session *s) {
     const tutti_dataset_info *info = tutti_dataset_get_info(s->b->train);
     s->n_inputs = info->n_fields > 0 ? info->n_fields : 2;
     if (info->n_fields > TTI_MAX_FIELDS)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "session: at most %d inputs are possible",
+        return tti_fail(TUTTI_E_UNSUPPORTED, "session: at most %d inputs are supported",
                         TTI_MAX_FIELDS);
     const tutti_field classic[2] = {{"x", info->x}, {"y", info->y}};
     for (int i = 0; i < s->n_inputs; i++) {

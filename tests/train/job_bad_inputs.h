@@ -241,9 +241,9 @@ static const bad_input bad_files[] = {
      "j:1:30" E
      "parallel.data: workers are data x pipeline x tensor = 4, but parallel.workers is 8"},
     {"parallel: {data: 40000, tensor: 2}",
-     "40000 copies of 2 workers each are 80000; at most 65536 are possible"},
+     "40000 copies of 2 workers each are 80000; at most 65536 are supported"},
     {"parallel: {pipeline: 4096, tensor: 32}",
-     "32 tensor shards of 4096 stages need 131072 workers; at most 65536 are possible"},
+     "32 tensor shards of 4096 stages need 131072 workers; at most 65536 are supported"},
     {"parallel: {workers: 16, tensor: 2, shards: 4}",
      "8 workers that divide the batch for 4 shards"},
     {"parallel: {workers: 16, tensor: 2, shards: 4}", "or at most 8 workers"},

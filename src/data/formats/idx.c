@@ -108,7 +108,7 @@ static tutti_status open_images(const tutti_dataset_desc *desc, idx_state *state
     TTI_TRY_GOTO(tti_idx_read_header(reader, 3, &header), cleanup);
     state->sample_bytes = header.n_bytes / (size_t)header.shape.dim[0];
     if (state->sample_bytes > MAX_SAMPLE_BYTES) {
-        st = tti_fail(TUTTI_E_DATA, "%s: images of %zu bytes, at most %d are possible",
+        st = tti_fail(TUTTI_E_DATA, "%s: images of %zu bytes, at most %d are supported",
                       tti_reader_path(reader), state->sample_bytes, MAX_SAMPLE_BYTES);
         goto cleanup;
     }

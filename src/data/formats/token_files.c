@@ -240,7 +240,7 @@ tutti_status tti_token_files_write(const tti_token_stream *stream, const tutti_p
                                    tutti_data_split split, tti_str *report) {
     int64_t most = desc->shard_tokens > 0 ? desc->shard_tokens : SHARD_TOKENS;
     if (most > INT32_MAX)
-        return tti_fail(TUTTI_E_INVALID, "tokens: %lld tokens per file, at most %d are possible",
+        return tti_fail(TUTTI_E_INVALID, "tokens: %lld tokens per file, at most %d are supported",
                         (long long)most, INT32_MAX);
     int number = 0;
     for (int64_t at = 0; at < stream->n_tokens; at += most, number++) {

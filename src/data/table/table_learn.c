@@ -214,7 +214,7 @@ static tutti_status learn_texts(learner *l, int column, bool given) {
         if (!tti_value_is_missing(cell_at(l, column, i))) l->text[n++] = cell_at(l, column, i);
     int64_t n_distinct = distinct_texts(l, n, &most);
     if (given && (n_distinct > TTI_MAX_CATEGORIES || n == 0))
-        return tti_fail(TUTTI_E_DATA, "%s: %s has %" PRId64 " categories, 1 to %d are possible",
+        return tti_fail(TUTTI_E_DATA, "%s: %s has %" PRId64 " categories, 1 to %d are supported",
                         l->csv->name, tti_column_text(l->table, column, text), n_distinct,
                         TTI_MAX_CATEGORIES);
     if (!given && (n_distinct == 1 || tells_rows_apart(n_distinct, n))) {
@@ -666,7 +666,8 @@ static tutti_status learn(learner *l, bool *given) {
     TTI_TRY(learn_labels(l));
     int64_t n = tti_table_n_features(l->table);
     if (n > 0 && n <= TTI_MAX_TABLE_COLUMNS) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA, "%s: the columns have %" PRId64 " features, 1 to %d are possible",
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: the columns have %" PRId64 " features, 1 to %d are supported",
                     l->csv->name, n, TTI_MAX_TABLE_COLUMNS);
 }
 

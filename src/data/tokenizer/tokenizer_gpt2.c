@@ -263,8 +263,8 @@ static tutti_status to_byte_tokens(const gpt2_state *s, const char *text, size_t
 static tutti_status encode_long(const tutti_tokenizer *t, const char *text, size_t at, size_t n,
                                 out_block *out) {
     if (n > MAX_WORD)
-        return tti_fail(TUTTI_E_DATA, "a word of %zu bytes at byte %zu, at most %d are possible", n,
-                        at, MAX_WORD);
+        return tti_fail(TUTTI_E_DATA, "a word of %zu bytes at byte %zu, at most %d are supported",
+                        n, at, MAX_WORD);
     TTI_TRY(flush(out));
     int32_t *token = malloc(n * sizeof *token);
     tutti_status st = TUTTI_OK;
@@ -455,7 +455,7 @@ static tutti_status add_merge(tutti_tokenizer *t, const tti_gpt2_source *source,
                         source->merges_path, i + 1, a, b,
                         left < 0    ? "the first"
                         : right < 0 ? "the second"
-                                    : "what they become");
+                                    : "the merged token");
     }
     pair *p = find_pair(s, key_of(left, right));
     if (p->rank == NO_RANK) *p = (pair){key_of(left, right), (int32_t)i, both};

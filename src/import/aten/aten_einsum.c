@@ -144,7 +144,7 @@ static void take_diagonal(tti_building *b, factor *f) {
                     perm[n++] = d;
                 }
             perm[n] = i, perm[n + 1] = k;
-            if (from.dim[k] != size) tti_refuse(b, "a letter stands for two sizes");
+            if (from.dim[k] != size) tti_refuse(b, "a letter of the equation has two sizes");
             if (!tti_good(b) || !tti_host_new(b, TTI_ELEM_I64, &TUTTI_SHAPE(size), &ids)) return;
             for (int64_t e = 0; e < size; e++) ids.data[e] = (double)(e * (size + 1));
             tti_operand turned = {0}, places = {0}, made = {0};
@@ -195,7 +195,7 @@ static void drop_ones(tti_building *b, factor *f, const factor *other) {
         int at = place_of(&other->t, f->t.letter[i]);
         int64_t size = at < 0 ? 1 : tti_shape_of(&other->x).dim[at];
         if (at >= 0 && size != from.dim[i] && size != 1 && from.dim[i] != 1)
-            tti_refuse(b, "a letter stands for two sizes");
+            tti_refuse(b, "a letter of the equation has two sizes");
         if (from.dim[i] == 1 && size > 1) continue;
         t.letter[t.n++] = f->t.letter[i];
         to.dim[to.n_dims++] = from.dim[i];

@@ -392,8 +392,8 @@ static tutti_status make_absolute(const char *key, const char *here, char path[T
     if (n < 0 || n >= TTI_TEXT_MAX)
         return tti_fail(
             TUTTI_E_CONFIG,
-            "%s: '%s' in the current directory is a path of %d bytes; at most %d are possible", key,
-            path, n, TTI_TEXT_MAX - 1);
+            "%s: '%s' in the current directory is a path of %d bytes; at most %d are supported",
+            key, path, n, TTI_TEXT_MAX - 1);
     if (!tti_utf8_is_line(full))
         return tti_fail(
             TUTTI_E_CONFIG,

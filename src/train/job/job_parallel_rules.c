@@ -51,7 +51,7 @@ static void find_odd_mesh(const tti_job_config *c, char why[TTI_WHY]) {
     if (each > TTI_MAX_WORKERS)
         snprintf(why, TTI_WHY,
                  "%" PRId64 " tensor shards of %" PRId64 " stages need %" PRId64
-                 " workers; at most %d are possible",
+                 " workers; at most %d are supported",
                  c->parallel.tensor, c->parallel.pipeline, each, TTI_MAX_WORKERS);
     else if (workers > 0 && below != workers)
         snprintf(why, TTI_WHY,
@@ -67,7 +67,7 @@ static void find_other_copies(const tti_job_config *c, char why[TTI_WHY]) {
     if (data * each > TTI_MAX_WORKERS)
         snprintf(why, TTI_WHY,
                  "%" PRId64 " copies of %" PRId64 " workers each are %" PRId64
-                 "; at most %d are possible",
+                 "; at most %d are supported",
                  data, each, data * each, TTI_MAX_WORKERS);
     else if (workers > 0 && workers != data * each)
         snprintf(why, TTI_WHY,
@@ -125,7 +125,7 @@ static void find_odd_load_weights(const tti_job_config *c, char why[TTI_WHY]) {
     else if (weights.n * workers_of_model(c) > TTI_MAX_WORKERS)
         snprintf(why, TTI_WHY,
                  "%d weights for replicas of %" PRId64 " workers each are %" PRId64
-                 " workers; at most %d are possible",
+                 " workers; at most %d are supported",
                  weights.n, workers_of_model(c), weights.n * workers_of_model(c), TTI_MAX_WORKERS);
 }
 
@@ -324,7 +324,7 @@ static void find_odd_limits(const tti_job_config *c, char why[TTI_WHY]) {
                  c->train.batch, most, power_of_two_from(most));
     else if (is_elastic && at_most + c->parallel.spares > TTI_MAX_WORKERS)
         snprintf(why, TTI_WHY,
-                 "%" PRId64 " workers and %" PRId64 " spares; at most %d are possible", at_most,
+                 "%" PRId64 " workers and %" PRId64 " spares; at most %d are supported", at_most,
                  c->parallel.spares, TTI_MAX_WORKERS);
 }
 

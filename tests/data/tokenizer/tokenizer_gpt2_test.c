@@ -125,7 +125,7 @@ T_CASE(bad_files) {
         {"{\"a\":0}", "#version: 0.2\nab\n", "merges.txt:2: not a pair"},
         {"{\"a\":0}", "a b c\n", "merges.txt:1: not a pair"},
         {"{\"a\":0}", "a b\n", "merges.txt: merge 1, 'a' and 'b': the second is not"},
-        {"{\"a\":0,\"b\":1}", "a b\n", "merge 1, 'a' and 'b': what they become is not"},
+        {"{\"a\":0,\"b\":1}", "a b\n", "merge 1, 'a' and 'b': the merged token is not"},
         {"{\"a\":0,\"b\":1,\"ab\":2}", "\xFF b\n", "the first is not"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -101,7 +101,7 @@ T_CASE(weights_say_how_many_workers) {
     refuse("parallel.load_weights=2,1,1", AUTO, "parallel.data=2", "3 weights for 2 workers");
     refuse("parallel.load_weights=5,1,1,1,1", AUTO, "train.seed=2", "5 workers for 4 shards");
     refuse("parallel.load_weights=3,1,1", AUTO, "parallel.tensor=32768",
-           "at most 65536 are possible");
+           "at most 65536 are supported");
 }
 
 T_CASE(runs_that_a_job_gives) {

@@ -296,8 +296,10 @@ static tutti_status check_desc(bench *b) {
                         "bench: devices of backend %s do not add between each other",
                         b->backend->name);
     if (d->n_devices < 2 || d->n_devices > TTI_MIN(n_there, (int)MAX_DEVICES))
-        return tti_fail(TUTTI_E_INVALID, "bench: %d devices asked for; 2 to %d can add, %d there",
-                        d->n_devices, MAX_DEVICES, n_there);
+        return tti_fail(
+            TUTTI_E_INVALID,
+            "bench: %d devices were requested; 2 to %d can be measured, and this machine has %d",
+            d->n_devices, MAX_DEVICES, n_there);
     if (d->min_bytes < 64 || d->min_bytes > d->max_bytes || d->max_bytes > (size_t)16 << 30)
         return tti_fail(TUTTI_E_INVALID,
                         "bench: sizes must be 64 <= min <= max <= 16G, got %zu and %zu",

@@ -124,7 +124,7 @@ T_CASE(bad_wishes_are_refused) {
     T_UNUSED;
     rows r = {0};
     T_FAILS(tti_bench_devices(&fake, &(tutti_bench_devices_desc){.n_devices = 3}, take, &r),
-            TUTTI_E_INVALID, "3 devices asked for");
+            TUTTI_E_INVALID, "3 devices were requested");
     T_FAILS(tti_bench_devices(
                 &fake, &(tutti_bench_devices_desc){.min_bytes = 4096, .max_bytes = 64}, take, &r),
             TUTTI_E_INVALID, "min <= max");
