@@ -142,7 +142,7 @@ static double collective_bytes(const tti_program *program) {
 double tti_device_extra_bytes(const tti_plan *plan, int n_own) {
     const tti_program *p = &plan->shard;
     double shard = (double)(tti_inputs_sample_bytes(p) + tti_inputs_target_bytes(p));
-    double traded = fmax(collective_bytes(p), collective_bytes(&plan->eval));
+    double tp_bytes = fmax(collective_bytes(p), collective_bytes(&plan->eval));
     double own = (double)tti_plan_own_bytes(plan) * tti_device_in_flight(plan, n_own);
-    return N_SETS * n_own * shard + own + message_bytes(plan->stages, n_own) + traded;
+    return N_SETS * n_own * shard + own + message_bytes(plan->stages, n_own) + tp_bytes;
 }
