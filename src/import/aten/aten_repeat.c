@@ -49,7 +49,7 @@ static void expand(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape from = tti_shape_of(x), to = shape_at(b, c, 1);
     int ahead = to.n_dims - from.n_dims;
-    if (ahead < 0) tti_refuse(b, "fewer dimensions than the tensor has");
+    if (ahead < 0) tti_refuse(b, "the new shape has fewer dimensions than the tensor");
     if (!tti_good(b)) return;
     for (int d = 0; d < to.n_dims; d++)
         if (to.dim[d] == -1) to.dim[d] = d < ahead ? 1 : from.dim[d - ahead];
@@ -85,7 +85,7 @@ static void repeat(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape times = shape_at(b, c, 1), from = tti_shape_of(x), to;
     int ahead = times.n_dims - from.n_dims;
-    if (ahead < 0) tti_refuse(b, "fewer dimensions than the tensor has");
+    if (ahead < 0) tti_refuse(b, "the new shape has fewer dimensions than the tensor");
     if (!tti_good(b)) return;
     /* [.., n, ..] as [.., 1, n, ..] expanded to [.., times, n, ..] and joined. */
     tti_operand now = {0}, next = {0};
@@ -100,7 +100,7 @@ static void repeat(tti_building *b, const tti_call *c) {
             expand_to(b, &now, to, of_batch ? d : -1, &next);
         } else {
             tutti_shape wide = {.n_dims = to.n_dims + 1};
-            if (wide.n_dims > TUTTI_MAX_DIMS) tti_refuse(b, "too many dimensions");
+            if (wide.n_dims > TUTTI_MAX_DIMS) tti_refuse(b, "the result has too many dimensions");
             if (!tti_good(b)) return;
             for (int k = 0, w = 0; k < to.n_dims; k++) {
                 if (k == d) wide.dim[w++] = 1;
