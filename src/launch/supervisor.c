@@ -538,7 +538,7 @@ static tutti_status check(const tti_supervisor_desc *desc) {
         return tti_fail(TUTTI_E_INVALID, "launch: %d workers: expected 1 to %d", desc->n_workers,
                         MAX_WORKERS);
     if (!desc->argv || !desc->argv[0] || !*desc->argv[0])
-        return tti_fail(TUTTI_E_INVALID, "launch: give a program to run");
+        return tti_fail(TUTTI_E_INVALID, "launch: no program to run");
     if (desc->grace_ms < 0)
         return tti_fail(TUTTI_E_INVALID, "launch: the grace period is %d ms; it must be at least 0",
                         desc->grace_ms);

@@ -107,7 +107,7 @@ def test_cut_link_of_four_hosts():
         run.wait_for(run.step() + 5)
         for node in 1, 2:
             set_link(network, "down", node)
-        run.wait_for_text(0, "that is no majority")
+        run.wait_for_text(0, "so it has no majority")
         step = run.step()
         time.sleep(0.5)  # if steps were committed, some would be by now
         assert run.step() == step
@@ -120,7 +120,7 @@ def test_cut_link_of_four_hosts():
         run.wait_for(20)
         run.first = 3
         set_link(network, "down", 0)  # another host leads
-        run.wait_for_text(0, "that is no majority")
+        run.wait_for_text(0, "so it has no majority")
         run.wait_for_workers(3)
         run.wait_for(run.step() + 10)
         set_link(network, "up", 0)

@@ -229,7 +229,7 @@ def test_who_has_state_is_said():
            "parallel.devices=cpu", *SERVER]
     table = "optimizer state is on the first 1 of the 2 workers of each part (parallel.servers)"
     runs.tutti(*few).expect(0, table)
-    runs.tutti(*few, "--layout").expect(0, "sums go to the first 1 of the workers")
+    runs.tutti(*few, "--layout").expect(0, "the first 1 workers are the servers")
     runs.tutti(*few, *ASYNC).expect(0, "of each part are stored once, in the process of the first")
     shown = runs.tutti(*few, *ASYNC, "--layout").expect(
         0, "of each part of the model are stored once").out

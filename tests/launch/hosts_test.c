@@ -182,9 +182,9 @@ static void another_job_is_refused(void **state) {
     const struct {
         follower *f;
         const char *words;
-    } tried[] = {{&job, "another job"},
+    } tried[] = {{&job, "the job, TUTTI_NODES or the version of host"},
                  {&machine, "computes with avx512"},
-                 {&nodes, "another job, TUTTI_NODES"},
+                 {&nodes, "the job, TUTTI_NODES or the version of host"},
                  {&node, "there is no host 5"}};
     for (size_t i = 0; i < TTI_COUNT(tried); i++) {
         let_in(first, tried[i].f);

@@ -113,7 +113,8 @@ T_CASE(refusals) {
     expect_refusal((const char *const[]){PLAIN, "MASTER_ADDR=h", "MASTER_PORT=5x", TOKEN, NULL},
                    "MASTER_PORT=5x");
     expect_refusal((const char *const[]){PLAIN, "TUTTI_TRANSPORT=pigeon", NULL}, "expected tcp");
-    expect_refusal((const char *const[]){PLAIN, "TUTTI_TRANSPORT=mpi", NULL}, "is no launcher of");
+    expect_refusal((const char *const[]){PLAIN, "TUTTI_TRANSPORT=mpi", NULL},
+                   "does not show which MPI");
     expect_refusal((const char *const[]){SLURM, TOKEN, NULL}, "SLURM_STEP_NODELIST (not set)");
     expect_refusal((const char *const[]){SLURM, "SLURM_STEP_NODELIST=n1", "MASTER_PORT=x", NULL},
                    "MASTER_PORT=x: expected a port");

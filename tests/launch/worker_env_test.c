@@ -235,7 +235,7 @@ T_CASE(nonsense_is_refused) {
             "PET_NPROC_PER_NODE=gpu asks for several processes in each pod");
     static const char *const ranges[][2] = {
         {"PET_NNODES=1:2", "launch: PET_NNODES=1:2 is a range of 1 to 2 pods"},
-        {"PET_NNODES=1:2", "give their number alone"},
+        {"PET_NNODES=1:2", "give one number"},
         {"PET_NNODES=1:x", "PET_NNODES=1:x: expected a number"},
         {"PET_NNODES=0000000000000001:2", "PET_NNODES=0000000000000001:2: expected a number"},
         {"PET_NNODES=:2", "PET_NNODES=:2: expected a number"},

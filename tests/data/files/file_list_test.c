@@ -113,7 +113,7 @@ T_CASE(nothing_to_find) {
     T_FAILS(tti_file_list_make(&desc, "t", ".txt", &list), TUTTI_E_DATA, "no file was found");
     t_put_text(dir, "test.txt", "x");
     T_FAILS(tti_file_list_make(&desc, "t", ".txt", &list), TUTTI_E_DATA,
-            "every file is for testing by its name");
+            "the names mark every file as test data");
     t_put_text(dir, "bad\xFFname.txt", "x");
     T_FAILS(tti_file_list_make(&desc, "t", ".txt", &list), TUTTI_E_DATA,
             "a file's name is not printable UTF-8");

@@ -152,7 +152,8 @@ T_CASE(damaged_archives) {
     size_t n_failed = 0;
     for (size_t cut = 0; cut < sizeof bytes; cut += 7) {
         t_put(dir, "set.npz", npz_deflated, cut);
-        T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "set.npz: no zip archive");
+        T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+                "set.npz: cannot be read as a zip archive");
     }
     for (size_t at = 0; at < sizeof bytes; at++) {
         memcpy(bytes, npz_deflated, sizeof bytes);

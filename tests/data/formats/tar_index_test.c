@@ -245,7 +245,7 @@ T_CASE(trailing_and_compressed) {
     memset(tar.bytes, 0, 1024);
     tar.bytes[0] = 0x1F, tar.bytes[1] = 0x8B;
     tar.n = 1024;
-    refuse("a compressed archive");
+    refuse("the archive is compressed");
 }
 
 #define FRESH(test) cmocka_unit_test_setup(test, clear)

@@ -237,7 +237,8 @@ T_CASE(bad_packed_files) {
     fclose(f);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "the checksum at its end is wrong");
     assert_int_equal(truncate(below_root("train.pack"), 3000), 0);
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "train.pack: truncated, or no packed");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "train.pack: truncated, or not a file of packed");
     assert_int_equal(truncate(below_root("train.pack"), 10), 0);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "train.pack: truncated");
     assert_int_equal(unlink(below_root("train.pack")), 0);

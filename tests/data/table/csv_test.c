@@ -162,7 +162,8 @@ T_CASE(kinds_of_columns) {
     T_EQ(y, 1);
     const char *notices = tutti_dataset_notices(ds);
     assert_non_null(strstr(notices, "column 'id' is ignored: it only counts the rows"));
-    assert_non_null(strstr(notices, "column 'age' has no value in 1 training row; the median 30"));
+    assert_non_null(
+        strstr(notices, "column 'age' has no value in 1 training row; filled with the median 30"));
     assert_non_null(strstr(notices, "column 'note' is ignored: 1 different text"));
     assert_non_null(strstr(notices, "column 'empty' is ignored: it has no values"));
     tutti_dataset_destroy(ds);

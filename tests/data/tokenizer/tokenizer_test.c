@@ -111,7 +111,7 @@ T_CASE(bad_desc) {
     T_UNUSED;
     tutti_tokenizer *t;
     T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.name = "bpe"}, &t), TUTTI_E_INVALID,
-            "no tokenizer is called 'bpe' (there are: bytes, chars, gpt2)");
+            "unknown tokenizer 'bpe' (known: bytes, chars, gpt2)");
     assert_null(t);
     T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.name = "gpt2"}, &t), TUTTI_E_INVALID,
             "gpt2 needs a dir");
@@ -156,7 +156,7 @@ static const bad_file bad_files[] = {
     {"{" BPE "\"vocab\":{\"a\":0}}}", TUTTI_E_DATA, "\"merges\" must be a list"},
     {"{" BPE "\"vocab\":{\"a\":0},\"merges\":[\"ab\"]}}", TUTTI_E_DATA, "merge 1 is not a pair"},
     {"{" BPE "\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", TUTTI_E_DATA, "merge 1 is not a pair"},
-    {"{" BPE "\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"a\"]]}}", TUTTI_E_DATA, "become"},
+    {"{" BPE "\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"a\"]]}}", TUTTI_E_DATA, "the merged token"},
     {"{\"added_tokens\":[{\"id\":7}]," BPE "\"vocab\":{\"a\":0},\"merges\":[]}}", TUTTI_E_DATA,
      "token '' has the number 7"},
 };

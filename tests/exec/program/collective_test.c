@@ -99,7 +99,8 @@ T_CASE(a_plan_of_another_axis_is_refused) {
                           .n_shards = 1,
                           .n_compute_threads = 1,
                           .seed = 7};
-    T_FAILS(tti_exec_create(&desc, &exec), TUTTI_E_INVALID, "wants to be worker 1 of 2 of an axis");
+    T_FAILS(tti_exec_create(&desc, &exec), TUTTI_E_INVALID,
+            "belongs to worker 1 of 2 of another axis");
     tti_plan_destroy(plan);
 }
 
