@@ -25,7 +25,7 @@ T_CASE(it_fits) {
     T_EQ(tti_device_need_bytes(&need), 1410 * (size_t)MIB);
     T_OK(check(1410));
     T_FAILS(check(1409), TUTTI_E_NOMEM,
-            "the step needs 1.38 GiB of device memory, of which is "
+            "the step needs 1.38 GiB of device memory, more than the "
             "free 1.38 GiB: activations of a shard 1000.0 MiB, "
             "parameters 100.0 MiB, optimizer state 200.0 MiB, "
             "gradients 100.0 MiB, samples 10.0 MiB.  ");
