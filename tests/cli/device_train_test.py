@@ -436,6 +436,25 @@ def test_profile():
                 raise AssertionError("%s: no %s" % (rank, name))
 
 
+def test_a_damaged_cache_is_named():
+    """Of choices that devices measured: a run on devices says that they are not used."""
+    os.makedirs("cache")
+    for name, text in (("cublaslt-0", "tutti-cache, not really"), ("empty", ""),
+                       ("cublaslt-0.lock", "")):
+        with open(os.path.join("cache", name), "w") as file:
+            file.write(text)
+    short = ["train.steps=2", "run.checkpoint_every=-1"]
+    for run, devices, warned in (("device", "gpu", True), ("host", "cpu", False)):
+        environment = dict(os.environ, TUTTI_CACHE=os.path.abspath("cache"), TUTTI_TEST_DEVICE="")
+        runs.tutti("train", *JOB, *short, "run.dir=" + run, "parallel.devices=" + devices, "-n",
+                   "2", env=environment).expect(0)
+        texts = [r["text"] for r in runs.records(run) if r["event"] == "warning"]
+        found = [t for t in texts if "damaged and are not used" in t]
+        if len(found) != warned or (warned and not ("cublaslt-0" in found[0] and "empty" in found[0]
+                                                    and ".lock" not in found[0])):
+            raise AssertionError(texts)
+
+
 if __name__ == "__main__":
     runs.use_module("device")
     runs.main(sys.modules[__name__])
