@@ -67,7 +67,7 @@ typedef struct tutti_comm_desc {
     const char *transport;   /* "shm", "tcp", "mpi-openmpi", "mpi-mpich"; NULL: shm, the default */
     tutti_comm_group *group; /* shm only; borrowed, outlives the tutti_comm; NULL: n_ranks is 1 */
     int rank;                /* 0 .. n_ranks-1, unique in the group      */
-    int n_ranks;             /* 1 .. 4096 on one host (group), 1 .. 64 over several */
+    int n_ranks;             /* 1 .. 4096 on one host (group), 1 .. 65536 over several */
     int timeout_ms;          /* longest wait for a peer, in ms; 0: 60000 */
     int phase_timeout_ms;    /* longest wait for a peer that has not joined yet, or that has
                                 declared a long phase such as saving; 0: timeout_ms */
