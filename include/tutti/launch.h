@@ -37,9 +37,11 @@ typedef struct tutti_launch_desc {
                          workers that are started again; 0: all workers end together */
     int max_workers;  /* with min_workers: as many as tutti_run_scale may ask for; 0: n_workers */
     int spares; /* with min_workers: workers that are loaded and take the place of a lost one */
-    const char *host_file; /* with min_workers: lines "HOST slots=N", read again when it changes;
-                              the slots of this host are the number of workers; NULL: none */
-    bool resume_stopped;   /* continue a worker that was stopped by a signal, instead of failing */
+    int workers_per_replica; /* with min_workers: only whole multiples of this many train together;
+                                0: 1 */
+    const char *host_file;   /* with min_workers: lines "HOST slots=N", read again when it changes;
+                                the slots of this host are the number of workers; NULL: none */
+    bool resume_stopped; /* continue a worker that was stopped by a signal, instead of failing */
 
     /* Called with one line of text before the workers are restarted. */
     void (*on_restart)(void *user, const char *text);

@@ -71,7 +71,7 @@ typedef struct header {
     uint64_t magic;
     uint32_t version, n_ranks;
     uint64_t rank_bytes;
-    _Atomic int32_t least, most, wanted, members, n_here; /* workers */
+    _Atomic int32_t least, most, wanted, members, n_here, n_per_replica; /* workers */
 } header;
 
 struct tti_flight_memory {
@@ -172,7 +172,9 @@ tti_flight *tti_flight_of(tti_flight_memory *m, int rank) {
     return (tti_flight *)((uintptr_t)m->header + HEADER_BYTES + (size_t)rank * rank_bytes());
 }
 
-void tti_flight_set_range(tti_flight_memory *m, int least, int most) {
+void tti_flight_set_range(tti_flight_memory *m, int least, int most, int n_per_replica) {
+    n_per_replica = TTI_MAX(n_per_replica, 1);
+    atomic_store(&m->header->n_per_replica, n_per_replica);
     atomic_store(&m->header->least, least);
     atomic_store(&m->header->most, most);
 }
@@ -190,9 +192,10 @@ void tti_flight_want(tti_flight_memory *m, int n_workers) {
 int tti_flight_take_wanted(tti_flight_memory *m) { return atomic_exchange(&m->header->wanted, 0); }
 
 tti_flight_workers tti_flight_get_workers(const tti_flight_memory *m) {
-    return (tti_flight_workers){atomic_load(&m->header->least), atomic_load(&m->header->most),
-                                atomic_load(&m->header->wanted), atomic_load(&m->header->members),
-                                atomic_load(&m->header->n_here)};
+    return (tti_flight_workers){
+        atomic_load(&m->header->least),  atomic_load(&m->header->most),
+        atomic_load(&m->header->wanted), atomic_load(&m->header->members),
+        atomic_load(&m->header->n_here), atomic_load(&m->header->n_per_replica)};
 }
 
 /* The rank that writes the stacks of this process. */

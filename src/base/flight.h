@@ -68,9 +68,10 @@ tti_flight *tti_flight_of(tti_flight_memory *memory, int rank);
  * changes. */
 typedef struct tti_flight_workers {
     int least, most, wanted, members, n_here;
+    int n_per_replica; /* their numbers are multiples of it */
 } tti_flight_workers;
 
-void tti_flight_set_range(tti_flight_memory *memory, int least, int most);
+void tti_flight_set_range(tti_flight_memory *memory, int least, int most, int n_per_replica);
 void tti_flight_set_members(tti_flight_memory *memory, int n_here, int n_members);
 void tti_flight_want(tti_flight_memory *memory, int n_workers);
 /* Returns the last number asked for, and forgets it. */

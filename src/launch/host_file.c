@@ -102,13 +102,15 @@ int tti_host_file_look(tti_host_file *file) {
     return n;
 }
 
-int tti_host_file_workers(tti_host_file *file, int least, int most, char *text, size_t n_bytes) {
-    int n = file->path ? tti_host_file_look(file) : 0, able = TTI_MIN(TTI_MAX(n, least), most);
+int tti_host_file_workers(tti_host_file *file, const tti_host_file_range *may, char *text,
+                          size_t n_bytes) {
+    int n = file->path ? tti_host_file_look(file) : 0;
+    int able = TTI_MIN(TTI_MAX(n, may->least), may->most) / may->step * may->step;
     text[0] = '\0';
     if (n < 0) snprintf(text, n_bytes, "%s", tutti_last_error());
     if (n <= 0) return 0;
     if (n != able)
-        snprintf(text, n_bytes, "%s asks for %d workers; this run has %d to %d", file->path, n,
-                 least, most);
+        snprintf(text, n_bytes, "%s asks for %d workers; this run has %d to %d%s", file->path, n,
+                 may->least, may->most, may->step > 1 ? ", in whole replicas" : "");
     return able;
 }

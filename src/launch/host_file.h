@@ -23,8 +23,14 @@ typedef struct tti_host_file {
  * is set.  Looks at most four times a second. */
 int tti_host_file_look(tti_host_file *file);
 
-/* The same within least to most; text [n_bytes] is a warning, or "". */
-int tti_host_file_workers(tti_host_file *file, int least, int most, char *text, size_t n_bytes);
+/* How many workers a run may have: multiples of step from least to most. */
+typedef struct tti_host_file_range {
+    int least, most, step;
+} tti_host_file_range;
+
+/* The same within what the run may have; text [n_bytes] is a warning, or "". */
+int tti_host_file_workers(tti_host_file *file, const tti_host_file_range *may, char *text,
+                          size_t n_bytes);
 
 /* The number of slots that text has for the host of this name; -1 as above. */
 int tti_host_file_slots(const char *text, const char *host);

@@ -125,7 +125,8 @@ static void set_range(start *s, int most) {
     int n = s->hosts ? 0 : s->desc->n_workers;
     for (int k = 0; s->hosts && k < tti_hosts_place(s->hosts)->n_nodes; k++)
         n += tti_hosts_place(s->hosts)->n_workers[k];
-    tti_flight_set_range(s->flight, s->desc->min_workers, TTI_MAX(most, n));
+    tti_flight_set_range(s->flight, s->desc->min_workers, TTI_MAX(most, n),
+                         s->desc->workers_per_replica);
     if (!s->hosts) tti_flight_set_members(s->flight, n, n);
 }
 
@@ -150,9 +151,11 @@ static tutti_status open_watch(start *s) {
 
 static int wanted(void *user) {
     start *s = user;
-    int most = TTI_MAX(s->desc->n_workers, s->desc->max_workers);
+    const tti_host_file_range may = {s->desc->min_workers,
+                                     TTI_MAX(s->desc->n_workers, s->desc->max_workers),
+                                     TTI_MAX(s->desc->workers_per_replica, 1)};
     char text[800];
-    int n = tti_host_file_workers(&s->slots, s->desc->min_workers, most, text, sizeof text);
+    int n = tti_host_file_workers(&s->slots, &may, text, sizeof text);
     if (text[0]) report_leave(s, text);
     return n > 0 ? n : tti_flight_take_wanted(s->flight);
 }
@@ -201,6 +204,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, tti_hosts *hosts, in
                                .min_workers = desc->min_workers,
                                .max_workers = desc->max_workers,
                                .n_spares = desc->spares,
+                               .n_per_replica = desc->workers_per_replica,
                                .n_respawns = desc->max_restarts,
                                .wanted = wanted,
                                .new_group = new_group,

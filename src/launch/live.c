@@ -204,6 +204,11 @@ static tutti_status scale(tti_flight_memory *memory, const char *run_dir, int n_
                         "%s: %d workers: this run may have %d (parallel.min_workers) to %d "
                         "(parallel.max_workers)",
                         run_dir, n_workers, may.least, may.most);
+    if (n_workers % may.n_per_replica != 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "%s: %d workers: %d workers have a replica of the model together "
+                        "(parallel.tensor x parallel.pipeline); give a multiple of %d",
+                        run_dir, n_workers, may.n_per_replica, may.n_per_replica);
     tti_flight_want(memory, n_workers);
     path_of(run_dir, path);
     for (;;) {

@@ -59,6 +59,7 @@ typedef struct tti_supervisor_desc {
     int min_workers;     /* 0: the workers stay the same, or all end */
     int max_workers;     /* with min_workers; less than n_workers: n_workers */
     int n_spares;        /* with min_workers: workers that wait for a place, in addition */
+    int n_per_replica;   /* with min_workers: members are a multiple of it; 0: 1 */
     int n_respawns;      /* with min_workers */
     /* How many workers a user asks for since the last call, up to max_workers; 0: nothing new.
      * With min_workers. */

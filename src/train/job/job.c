@@ -232,19 +232,28 @@ static int64_t shards_for(int64_t n_workers) {
     return shards;
 }
 
-/* Number of workers that hold one replica of the model together. */
-static int64_t workers_of_model(const tti_job_config *c) {
+int64_t tti_job_workers_of_model(const tti_job_config *c) {
     return c->parallel.tensor * c->parallel.pipeline;
+}
+
+int64_t tti_job_least_workers(const tti_job_config *c) {
+    int64_t each = tti_job_workers_of_model(c);
+    return (c->parallel.min_workers + each - 1) / each * each;
+}
+
+int64_t tti_job_most_workers(const tti_job_config *c) {
+    int64_t each = tti_job_workers_of_model(c);
+    return TTI_MAX(c->parallel.workers, c->parallel.max_workers) / each * each;
 }
 
 int64_t tti_job_given_workers(const tti_job_config *c) {
     tti_load_weights weights;
     if (c->parallel.workers > 0) return c->parallel.workers;
-    if (c->parallel.data > 0) return c->parallel.data * workers_of_model(c);
+    if (c->parallel.data > 0) return c->parallel.data * tti_job_workers_of_model(c);
     bool is_given = !tti_load_weights_parse(c->parallel.load_weights, &weights) &&
                     weights.kind == TTI_LOAD_WEIGHTS_GIVEN;
     tti_load_weights_free(&weights);
-    return is_given ? weights.n * workers_of_model(c) : 0;
+    return is_given ? weights.n * tti_job_workers_of_model(c) : 0;
 }
 
 /* Sets the number of workers from other keys; true if they determine it. */
@@ -271,7 +280,7 @@ enum { MOST_AUTO = 64 };
 static void resolve_workers(tutti_job *job, int n_cores) {
     const tti_job_config *c = &job->config;
     if (c->parallel.workers != -1 || take_given_workers(job)) return;
-    int64_t each = workers_of_model(c), workers = TTI_MIN(TTI_MAX(n_cores, 1), MOST_AUTO);
+    int64_t each = tti_job_workers_of_model(c), workers = TTI_MIN(TTI_MAX(n_cores, 1), MOST_AUTO);
     workers = TTI_MAX(workers / each, 1);
     if (c->parallel.shards > 0) workers = TTI_MIN(workers, c->parallel.shards);
     while (workers > 1 && shards_for(workers) > c->train.batch) workers--;
@@ -287,8 +296,8 @@ static void resolve_workers(tutti_job *job, int n_cores) {
  * computes its shards one after the other, so it gets one per worker
  * (docs/adr/0007-default-shards.md). */
 static int64_t shards_for_copies(const tti_job_config *c, int n_cores) {
-    int64_t most = TTI_MAX(c->parallel.workers, c->parallel.max_workers);
-    int64_t each = workers_of_model(c), copies = TTI_MAX(most / each, 1);
+    int64_t each = tti_job_workers_of_model(c);
+    int64_t copies = TTI_MAX(tti_job_most_workers(c) / each, 1);
     int64_t cores = is_on_host(c) ? TTI_MIN(n_cores, MOST_AUTO) / each : 0;
     int64_t least = shards_for(copies), shards = shards_for(TTI_MAX(copies, cores));
     while (shards > least && shards > c->train.batch) shards /= 2;
@@ -310,7 +319,7 @@ static void resolve_shards(tutti_job *job, int n_cores) {
     char origin[96];
     int64_t shards = shards_for_copies(c, n_cores);
     if (c->parallel.pipeline > 1) {
-        shards = shards_for(TTI_MAX(c->parallel.workers / workers_of_model(c), 1));
+        shards = shards_for(TTI_MAX(c->parallel.workers / tti_job_workers_of_model(c), 1));
         snprintf(origin, sizeof origin, "auto, %" PRId64 " workers in %" PRId64 " stages",
                  c->parallel.workers, c->parallel.pipeline);
         shards = shards_for_stages(c, shards);

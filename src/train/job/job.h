@@ -285,6 +285,13 @@ bool tti_job_is_host_staged(const tti_job_config *config, int n_copies);
  * in parallel.load_weights; 0: it sets none. */
 int64_t tti_job_given_workers(const tti_job_config *config);
 
+/* Number of workers that hold one replica of the model together. */
+int64_t tti_job_workers_of_model(const tti_job_config *config);
+
+/* Least and most workers of an elastic run: whole replicas. */
+int64_t tti_job_least_workers(const tti_job_config *config);
+int64_t tti_job_most_workers(const tti_job_config *config);
+
 /* If the text of the last failure names a key that the user has set, and has no place yet, prepends
  * the place: "job.yaml:3:5: error: " or "command line: error: ".  Every call of the public
  * interface ends with it.  Returns st, the failure's status. */

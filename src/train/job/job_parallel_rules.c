@@ -25,16 +25,11 @@ static void find_odd_shards(const tti_job_config *c, char why[TTI_WHY]) {
              shards, above / 2, above);
 }
 
-/* Number of workers that hold one replica of the model together. */
-static int64_t workers_of_model(const tti_job_config *c) {
-    return c->parallel.tensor * c->parallel.pipeline;
-}
-
-static bool is_divided(const tti_job_config *c) { return workers_of_model(c) > 1; }
+static bool is_divided(const tti_job_config *c) { return tti_job_workers_of_model(c) > 1; }
 
 /* Number of workers that divide the batch; 0: unknown, or not an integer. */
 static int64_t workers_of_batch(const tti_job_config *c) {
-    int64_t workers = c->parallel.workers, each = workers_of_model(c);
+    int64_t workers = c->parallel.workers, each = tti_job_workers_of_model(c);
     tti_load_weights weights;
     if (workers <= 0 && c->parallel.data > 0) return c->parallel.data;
     if (workers <= 0) {
@@ -46,7 +41,7 @@ static int64_t workers_of_batch(const tti_job_config *c) {
 }
 
 static void find_odd_mesh(const tti_job_config *c, char why[TTI_WHY]) {
-    int64_t workers = c->parallel.workers, each = workers_of_model(c);
+    int64_t workers = c->parallel.workers, each = tti_job_workers_of_model(c);
     int64_t below = workers / each * each;
     if (each > TTI_MAX_WORKERS)
         snprintf(why, TTI_WHY,
@@ -62,7 +57,8 @@ static void find_odd_mesh(const tti_job_config *c, char why[TTI_WHY]) {
 }
 
 static void find_other_copies(const tti_job_config *c, char why[TTI_WHY]) {
-    int64_t data = c->parallel.data, workers = c->parallel.workers, each = workers_of_model(c);
+    int64_t data = c->parallel.data, workers = c->parallel.workers,
+            each = tti_job_workers_of_model(c);
     if (data < 1 || each > TTI_MAX_WORKERS) return;
     if (data * each > TTI_MAX_WORKERS)
         snprintf(why, TTI_WHY,
@@ -98,15 +94,20 @@ static void find_odd_chunks(const tti_job_config *c, char why[TTI_WHY]) {
                  stages, stages, n);
 }
 
-static void find_idle_workers(const tti_job_config *c, char why[TTI_WHY]) {
-    int64_t workers = workers_of_batch(c), shards = c->parallel.shards;
-    if (workers <= shards || shards != power_of_two_from(shards)) return;
+static void say_too_few_shards(const tti_job_config *c, int64_t n_copies, char why[TTI_WHY]) {
+    int64_t shards = c->parallel.shards;
     snprintf(why, TTI_WHY,
              "%" PRId64 " workers%s for %" PRId64
              " shards: each worker needs at least one; give "
              "parallel.shards=%" PRId64 " (changes the result) or at most %" PRId64 " workers",
-             workers, is_divided(c) ? " that divide the batch" : "", shards,
-             power_of_two_from(workers), shards * workers_of_model(c));
+             n_copies, is_divided(c) ? " that divide the batch" : "", shards,
+             power_of_two_from(n_copies), shards * tti_job_workers_of_model(c));
+}
+
+static void find_idle_workers(const tti_job_config *c, char why[TTI_WHY]) {
+    int64_t workers = workers_of_batch(c), shards = c->parallel.shards;
+    if (workers > shards && shards == power_of_two_from(shards))
+        say_too_few_shards(c, workers, why);
 }
 
 static void find_odd_load_weights(const tti_job_config *c, char why[TTI_WHY]) {
@@ -122,11 +123,12 @@ static void find_odd_load_weights(const tti_job_config *c, char why[TTI_WHY]) {
                  " workers that divide the batch; give one weight for each, or "
                  "parallel.load_weights=measured",
                  weights.n, workers);
-    else if (weights.n * workers_of_model(c) > TTI_MAX_WORKERS)
+    else if (weights.n * tti_job_workers_of_model(c) > TTI_MAX_WORKERS)
         snprintf(why, TTI_WHY,
                  "%d weights for replicas of %" PRId64 " workers each are %" PRId64
                  " workers; at most %d are supported",
-                 weights.n, workers_of_model(c), weights.n * workers_of_model(c), TTI_MAX_WORKERS);
+                 weights.n, tti_job_workers_of_model(c), weights.n * tti_job_workers_of_model(c),
+                 TTI_MAX_WORKERS);
 }
 
 /* Why workers that do not wait for each other have equal numbers of shards; NULL: they wait. */
@@ -289,8 +291,9 @@ static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
     if (c->parallel.min_workers == 0) return;
     if (tti_devices_mixed_from(c->parallel.devices) > 0)
         say_elastic_needs("workers of one kind: give parallel.devices=gpu or cpu", why);
-    else if (c->parallel.tensor > 1 || c->parallel.pipeline > 1)
-        say_elastic_needs("whole replicas: give parallel.tensor=1 and parallel.pipeline=1", why);
+    else if (is_divided(c) && tti_job_has_server(c))
+        say_elastic_needs(
+            "whole replicas with a server: give parallel.tensor=1 and parallel.pipeline=1", why);
     else if (is(c->parallel.sync, "local"))
         say_elastic_needs("synchronous workers: give parallel.sync=all-reduce", why);
     else if (tti_job_has_server(c) && is_loose(c))
@@ -304,24 +307,21 @@ static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
 
 /* Limits of the number of workers, which only elastic runs have. */
 static void find_odd_limits(const tti_job_config *c, char why[TTI_WHY]) {
-    int64_t most = c->parallel.max_workers, shards = c->parallel.shards;
+    int64_t each = tti_job_workers_of_model(c), shards = c->parallel.shards;
+    int64_t most = c->parallel.max_workers, n_copies = most / each;
     int64_t at_most = TTI_MAX(most, c->parallel.workers);
     bool is_elastic = c->parallel.min_workers > 0;
     if (!is_elastic && (most > 0 || c->parallel.spares > 0 || *c->parallel.hostfile))
         snprintf(why, TTI_WHY, "is for elastic runs; give parallel.min_workers too");
     else if (most > 0 && c->parallel.workers > most)
         snprintf(why, TTI_WHY, "is less than parallel.workers=%" PRId64, c->parallel.workers);
-    else if (most > shards && shards == power_of_two_from(shards))
-        snprintf(why, TTI_WHY,
-                 "%" PRId64 " workers for %" PRId64
-                 " shards: each worker needs at least one; give parallel.shards=%" PRId64
-                 " (changes the result) or at most %" PRId64 " workers",
-                 most, shards, power_of_two_from(most), shards);
-    else if (shards <= 0 && most > 0 && c->train.batch < power_of_two_from(most))
+    else if (n_copies > shards && shards == power_of_two_from(shards))
+        say_too_few_shards(c, n_copies, why);
+    else if (shards <= 0 && most > 0 && c->train.batch < power_of_two_from(n_copies))
         snprintf(why, TTI_WHY,
                  "a batch of %" PRId64 " is too small for %" PRId64
                  " workers, which divide it into %" PRId64 " shards",
-                 c->train.batch, most, power_of_two_from(most));
+                 c->train.batch, most, power_of_two_from(n_copies));
     else if (is_elastic && at_most + c->parallel.spares > TTI_MAX_WORKERS)
         snprintf(why, TTI_WHY,
                  "%" PRId64 " workers and %" PRId64 " spares; at most %d are supported", at_most,
@@ -425,7 +425,7 @@ static void find_loose_parts(const tti_job_config *c, char why[TTI_WHY]) {
         why, TTI_WHY,
         "asynchronous workers that divide a model already have a server for each of its %" PRId64
         " parts; give parallel.servers=1",
-        workers_of_model(c));
+        tti_job_workers_of_model(c));
 }
 
 static void find_server_with_parts(const tti_job_config *c, char why[TTI_WHY]) {

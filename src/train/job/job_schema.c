@@ -698,7 +698,7 @@ static const tti_option rows[] = {
     {KEY(parallel.max_workers, INT, "0"), RANGE(0, TTI_MAX_WORKERS),
      .also = "max_nodes|max_nnodes|max_replicas",
      .help = "Elastic run: the largest number of workers that tutti scale may ask for, at most "
-             "parallel.shards; 0: parallel.workers",
+             "parallel.shards replicas; 0: parallel.workers",
      .example = "8"},
     {KEY(parallel.spares, INT, "0"), RANGE(0, TTI_MAX_WORKERS), .also = "spare_workers|standby",
      .help = "Elastic run: additional processes that have loaded the data and wait to take the "
@@ -709,8 +709,8 @@ static const tti_option rows[] = {
              "host become the number of workers",
      .example = "hosts"},
     {KEY(parallel.mirror, BOOL, "true"), .also = "in_memory_checkpoint|memory_checkpoint",
-     .help = "Elastic run with parallel.zero or a parameter server: keep parameters and optimizer "
-             "state of the last two "
+     .help = "Elastic run with parallel.zero, parallel.tensor, parallel.pipeline or a parameter "
+             "server: keep parameters and optimizer state of the last two "
              "steps in shared memory, on several hosts also in that of a neighbor, so that the "
              "partition of a lost worker or host is not lost; false: continue from the last "
              "checkpoint"},

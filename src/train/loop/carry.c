@@ -76,7 +76,8 @@ tutti_status tti_carry_keep(tti_carry *carry, tti_exec *exec, const tti_plan *pl
 
 tti_blueprint tti_carry_blueprint(const tti_blueprint *whole, int n_workers) {
     tti_blueprint b = *whole;
-    b.n_workers = b.mesh.data = n_workers;
+    b.n_workers = n_workers;
+    b.mesh.data = n_workers / tti_mesh_n_model(&b.mesh);
     b.config.parallel.workers = n_workers;
     return b;
 }

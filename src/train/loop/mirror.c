@@ -1,5 +1,5 @@
 /* mirror.c - the layout of the memory: a header with the position of each version, the stamps of
- * both, then the arrays of both. */
+ * both, then the arrays of both: of a version, those of each part of the model. */
 #include "train/loop/mirror.h"
 
 #include <errno.h>
@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "train/loop/neighbors.h"
-#include "train/setup/memory_check.h"
 
 enum { N_VERSIONS = TTI_MIRROR_VERSIONS, HEADER_BYTES = 8192, PAGE_BYTES = 4096 };
 
@@ -34,45 +33,66 @@ typedef struct header {
 
 struct tti_mirror {
     header *header;
-    size_t n_bytes, n_flat, arrays_at;
-    int n_arrays, most;
+    size_t n_bytes, arrays_at;
+    size_t version_elems; /* of all arrays of a version */
+    size_t *first;        /* [n_parts + 1]: where the arrays of a part begin in a version */
+    int n_parts;          /* of the model */
+    bool divides_parts;   /* among the workers that have the same part */
+    int n_arrays, most;   /* arrays of a part; ranks */
 };
 
 _Static_assert(sizeof(header) <= HEADER_BYTES, "the stamps begin after the header");
 
-tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool has_ema, int most,
-                             tti_mirror **out) {
-    size_t stamp_bytes = N_VERSIONS * (size_t)most * sizeof(stamp);
-    size_t arrays_at = HEADER_BYTES + (stamp_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    size_t n_bytes = arrays_at + tti_mirror_bytes(plan, has_ema);
+/* The places of the stamps and arrays; the number of ranks is the same in every epoch. */
+static tutti_status lay_out(const tti_blueprint *b, tti_mirror *m) {
+    size_t stamp_bytes;
+    m->n_parts = TTI_MAX(b->n_model_ranks, 1);
+    m->divides_parts = b->n_model_ranks == 0 || b->config.parallel.zero > 0;
+    m->n_arrays = 1 + b->plan->n_states + (b->config.train.ema > 0);
+    m->most = b->n_shards * m->n_parts;
+    m->first = calloc((size_t)m->n_parts + 1, sizeof *m->first);
+    if (!m->first) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    for (int i = 0; i < m->n_parts; i++)
+        m->first[i + 1] = m->first[i] + (size_t)m->n_arrays * tti_blueprint_plan(b, i)->n_flat;
+    m->version_elems = m->first[m->n_parts];
+    stamp_bytes = N_VERSIONS * (size_t)m->most * sizeof(stamp);
+    m->arrays_at = HEADER_BYTES + (stamp_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    m->n_bytes = m->arrays_at + N_VERSIONS * m->version_elems * sizeof(float);
+    return TUTTI_OK;
+}
+
+static tutti_status map(int fd, tti_mirror *m) {
     struct stat info;
     void *at = MAP_FAILED;
-    *out = NULL;
     bool ok = fstat(fd, &info) == 0;
-    if (ok && (size_t)info.st_size < n_bytes) ok = ftruncate(fd, (off_t)n_bytes) == 0;
-    if (ok) at = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (ok && (size_t)info.st_size < m->n_bytes) ok = ftruncate(fd, (off_t)m->n_bytes) == 0;
+    if (ok) at = mmap(NULL, m->n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return tti_fail(TUTTI_E_NOMEM,
                         "parallel.mirror: no shared memory of %zu bytes: %s; give "
                         "parallel.mirror=false",
-                        n_bytes, strerror(errno));
-    *out = malloc(sizeof **out);
-    if (*out) {
-        **out = (tti_mirror){.header = at,
-                             .n_bytes = n_bytes,
-                             .n_flat = plan->n_flat,
-                             .arrays_at = arrays_at,
-                             .n_arrays = 1 + plan->n_states + has_ema,
-                             .most = most};
-        return TUTTI_OK;
-    }
-    munmap(at, n_bytes);
-    return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+                        m->n_bytes, strerror(errno));
+    m->header = at;
+    return TUTTI_OK;
+}
+
+tutti_status tti_mirror_open(int fd, const tti_blueprint *b, tti_mirror **out) {
+    *out = NULL;
+    tti_mirror *m = calloc(1, sizeof *m);
+    if (!m) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = lay_out(b, m);
+    if (st == TUTTI_OK) st = map(fd, m);
+    if (st == TUTTI_OK)
+        *out = m;
+    else
+        tti_mirror_close(m);
+    return st;
 }
 
 void tti_mirror_close(tti_mirror *mirror) {
     if (!mirror) return;
-    munmap(mirror->header, mirror->n_bytes);
+    if (mirror->header) munmap(mirror->header, mirror->n_bytes);
+    free(mirror->first);
     free(mirror);
 }
 
@@ -86,10 +106,23 @@ static stamp *stamps_of(const tti_mirror *mirror, int64_t step) {
     return all + (step % N_VERSIONS) * mirror->most;
 }
 
-float *tti_mirror_array(const tti_mirror *mirror, int64_t step, int i) {
-    size_t before = (size_t)(step % N_VERSIONS) * (size_t)mirror->n_arrays + (size_t)i;
-    return (float *)((char *)mirror->header + mirror->arrays_at) + before * mirror->n_flat;
+static size_t n_flat_of(const tti_mirror *m, int part) {
+    return (m->first[part + 1] - m->first[part]) / (size_t)m->n_arrays;
 }
+
+static float *array_of(const tti_mirror *m, int64_t step, int part, int i) {
+    size_t before = (size_t)(step % N_VERSIONS) * m->version_elems + m->first[part];
+    float *arrays = (float *)((char *)m->header + m->arrays_at);
+    return arrays + before + (size_t)i * n_flat_of(m, part);
+}
+
+float *tti_mirror_array(const tti_mirror *mirror, int64_t step, int i) {
+    TTI_ASSERT(mirror->n_parts == 1);
+    return array_of(mirror, step, 0, i);
+}
+
+/* The part of the model that a rank has (comm/mesh.h). */
+static int part_of(const tti_mirror *m, int rank) { return rank % m->n_parts; }
 
 /* Parameters, then state, then averages. */
 static int key_of(const tti_exec *exec, const tti_mirror *mirror, int i) {
@@ -154,8 +187,10 @@ tutti_status tti_mirror_put(const tti_carry *carry, tutti_comm *comm, tti_exec *
     const tti_mirror_stamp now = {step + 1, tutti_comm_n_ranks(comm), (int64_t)carry->epoch};
     tti_mirror_begin(mirror, step, rank);
     TTI_TRY(tti_exec_pull(exec));
-    for (int i = 0; i < mirror->n_arrays; i++)
-        tti_exec_copy_own(exec, key_of(exec, mirror, i), tti_mirror_array(mirror, step, i));
+    bool is_other_copy = rank >= mirror->n_parts && !mirror->divides_parts;
+    for (int i = 0; i < mirror->n_arrays && !is_other_copy; i++)
+        tti_exec_copy_own(exec, key_of(exec, mirror, i),
+                          array_of(mirror, step, part_of(mirror, rank), i));
     (void)TTI_FAULT_AT("mirror.put", rank, step);
     if (rank == carry->host_first) set_position(version_of(mirror, step), position);
     tti_mirror_end(mirror, rank, &now);
@@ -204,9 +239,10 @@ tutti_status tti_mirror_load(const tti_carry *carry, tutti_comm *comm, tti_exec 
     if (*any) {
         position->state.shard_map = NULL; /* an address in another process */
         TTI_TRY(tti_exec_pull(exec));     /* makes the copies on the host */
+        int part = part_of(mirror, tutti_comm_rank(comm));
         for (int i = 0; i < mirror->n_arrays; i++)
-            tti_exec_store(exec, key_of(exec, mirror, i), 0, mirror->n_flat,
-                           tti_mirror_array(mirror, step, i));
+            tti_exec_store(exec, key_of(exec, mirror, i), 0, n_flat_of(mirror, part),
+                           array_of(mirror, step, part, i));
         TTI_TRY(tti_exec_push(exec));
     }
     TTI_TRY(tutti_comm_barrier(comm)); /* all have looked */

@@ -7,6 +7,9 @@
  * whole here: a later epoch with another number of workers takes its partitions from the same
  * memory.
  *
+ * If workers divide the model, the mirror has the arrays of each part of it, and any worker may
+ * take any part later.  Of replicas without ZeRO the first one copies its parts.
+ *
  * On several hosts each has its own mirror, with the partitions of its workers and copies of those
  * of a neighbor (neighbors.h). */
 #ifndef TTI_TRAIN_MIRROR_H
@@ -16,10 +19,10 @@
 #include "train/loop/carry.h"
 #include "tutti/comm.h"
 
-/* Maps memory of fd, which the supervisor made, for the arrays of plan and at most `most` workers
- * at a time, the same number in every epoch; fd stays the caller's.  On success *out is owned by
- * the caller.  TUTTI_E_NOMEM: it cannot be as large. */
-TUTTI_NODISCARD tutti_status tti_mirror_open(int fd, const tti_plan *plan, bool has_ema, int most,
+/* Maps memory of fd, which the supervisor made, for the arrays of all workers of the run; fd stays
+ * the caller's.  The blueprint has the plans of all parts of the model.  On success *out is owned
+ * by the caller.  TUTTI_E_NOMEM: it cannot be as large. */
+TUTTI_NODISCARD tutti_status tti_mirror_open(int fd, const tti_blueprint *blueprint,
                                              tti_mirror **out);
 void tti_mirror_close(tti_mirror *mirror); /* takes NULL */
 
@@ -60,7 +63,7 @@ void tti_mirror_end(tti_mirror *mirror, int rank, const tti_mirror_stamp *stamp)
 /* The position of a step; at.has 0: there is none. */
 tti_carry_position tti_mirror_get_position(const tti_mirror *mirror, int64_t step);
 
-/* Arrays of n_flat elements each. */
+/* Arrays of n_flat elements each, of a model that is not divided. */
 int tti_mirror_n_arrays(const tti_mirror *mirror);
 float *tti_mirror_array(const tti_mirror *mirror, int64_t step, int i);
 

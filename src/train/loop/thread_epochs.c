@@ -24,7 +24,8 @@ typedef struct epochs {
     tti_blueprint b;    /* for n workers */
     tti_carry *carries; /* [most] */
     tti_mirror *mirror;
-    int n, least, most;
+    int n;
+    tti_host_file_range may;
     tti_host_file hosts;
     pthread_mutex_t mutex; /* of the following, and of n */
     tutti_comm_group *group;
@@ -35,12 +36,12 @@ typedef struct epochs {
 /* 0: nothing new. */
 static int wanted_threads(epochs *all, int n_now) {
     char text[800];
-    int n = tti_host_file_workers(&all->hosts, all->least, all->most, text, sizeof text);
-    int more = tti_signals_counted();
+    int n = tti_host_file_workers(&all->hosts, &all->may, text, sizeof text);
+    int more = tti_signals_counted() * all->may.step;
     if (text[0]) all->desc->warn(all->desc->user, text);
     if (n == 0) n = tti_flight_take_wanted(all->desc->flight);
     if (n == 0 && more != 0) n = n_now + more;
-    return n == 0 ? 0 : TTI_MIN(TTI_MAX(n, all->least), all->most);
+    return n == 0 ? 0 : TTI_MIN(TTI_MAX(n, all->may.least), all->may.most);
 }
 
 /* Breaks the group when another number of workers is asked for. */
@@ -96,7 +97,7 @@ static bool change(epochs *all, tutti_status st) {
     pthread_mutex_unlock(&all->mutex);
     if (!changes) return false;
     tti_clear_error();
-    for (int r = 0; r < all->most; r++) {
+    for (int r = 0; r < all->may.most; r++) {
         tti_carry *carry = &all->carries[r];
         carry->has_changed = true;
         if (r < all->n) continue;
@@ -112,12 +113,11 @@ static tutti_status open_mirror(epochs *all) {
     const tti_blueprint *b = all->desc->blueprint;
     if (tti_worker_has_partitions(b) && b->config.parallel.mirror) {
         int fd = memfd_create("tutti-mirror", MFD_CLOEXEC);
-        tutti_status st =
-            tti_mirror_open(fd, b->plan, b->config.train.ema > 0, b->n_shards, &all->mirror);
+        tutti_status st = tti_mirror_open(fd, b, &all->mirror);
         if (fd >= 0) close(fd);
         TTI_TRY(st);
     }
-    for (int r = 0; r < all->most; r++) {
+    for (int r = 0; r < all->may.most; r++) {
         all->carries[r].has_partitions = tti_worker_has_partitions(b);
         all->carries[r].mirror = all->mirror;
     }
@@ -147,9 +147,8 @@ tutti_status tti_thread_epochs_run(const tti_thread_epochs_desc *desc) {
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     all->desc = desc;
     all->n = all->wanted = desc->blueprint->n_workers;
-    all->least = may.least;
-    all->most = TTI_MAX(may.most, all->n);
-    all->carries = calloc((size_t)all->most, sizeof *all->carries);
+    all->may = (tti_host_file_range){may.least, TTI_MAX(may.most, all->n), may.n_per_replica};
+    all->carries = calloc((size_t)all->may.most, sizeof *all->carries);
     if (!all->carries) {
         free(all);
         return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
@@ -159,7 +158,7 @@ tutti_status tti_thread_epochs_run(const tti_thread_epochs_desc *desc) {
     tti_signals_count(&taken);
     tutti_status st = run_epochs(all);
     tti_signals_uncount(&taken);
-    for (int r = 0; r < all->most; r++) tti_carry_free(&all->carries[r]);
+    for (int r = 0; r < all->may.most; r++) tti_carry_free(&all->carries[r]);
     tti_mirror_close(all->mirror);
     pthread_mutex_destroy(&all->mutex);
     free(all->carries);

@@ -359,12 +359,15 @@ static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_
     return st;
 }
 
-/* A worker that has joined no group waits for a place as long as the run lasts; on several hosts
- * the supervisor decides for how long any worker waits. */
+/* A worker that has joined no group waits for a place as long as the run lasts, and so does one
+ * whose replica has lost another worker; on several hosts the supervisor decides for how long any
+ * worker waits. */
 static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti_epoch *epoch) {
     tti_flight *flight = flight_of(t, t->slot);
     int wait_ms = (int)tti_job_config_of(t->job)->parallel.phase_timeout_ms;
-    bool may_be_spare = (tti_worker_joins() && !carry->at.has) || t->hosts.n_nodes > 0;
+    bool may_be_left_over = tti_job_workers_of_model(tti_job_config_of(t->job)) > 1;
+    bool may_be_spare =
+        (tti_worker_joins() && !carry->at.has) || may_be_left_over || t->hosts.n_nodes > 0;
     if (!may_be_spare) return tti_worker_next_epoch(wait_ms, epoch);
     tti_flight_enter(flight, TTI_FLIGHT_SPARE);
     tutti_status st = tti_worker_next_epoch(-1, epoch);
@@ -382,8 +385,7 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     bool waits = carry.has_changed || t->hosts.n_nodes > 0; /* for the first epoch too */
     tutti_status st = TUTTI_OK;
     if (carry.has_partitions && b->config.parallel.mirror)
-        TTI_TRY(tti_mirror_open(tti_worker_fd("TUTTI_MIRROR_FD"), b->plan, b->config.train.ema > 0,
-                                b->n_shards, &carry.mirror));
+        TTI_TRY(tti_mirror_open(tti_worker_fd("TUTTI_MIRROR_FD"), b, &carry.mirror));
     t->carry = &carry;
     if (carry.has_changed) tti_worker_warm_devices(b, b->config.parallel.spares > 0 ? -1 : t->slot);
     do {
@@ -420,24 +422,26 @@ static tutti_status supervise(trainer *t) {
     snprintf(error_file, sizeof error_file, "%s/error%s.json", t->dir, host);
     tutti_launch_result ended;
     TTI_TRY(tti_launch_on_hosts(
-        &(tutti_launch_desc){.n_workers = n_here,
-                             .argv = argv,
-                             .grace_ms = t->on_devices ? DEVICE_GRACE_MS : 0,
-                             .log_dir = log_dir,
-                             .error_file = error_file,
-                             .max_restarts = (int)tti_job_config_of(t->job)->run.restarts,
-                             .min_workers = (int)tti_job_config_of(t->job)->parallel.min_workers,
-                             .max_workers = (int)tti_job_config_of(t->job)->parallel.max_workers,
-                             .host_file = *tti_job_config_of(t->job)->parallel.hostfile
-                                              ? tti_job_config_of(t->job)->parallel.hostfile
-                                              : NULL,
-                             .spares = (int)tti_job_config_of(t->job)->parallel.spares,
-                             .on_restart = warn,
-                             .on_leave = warn,
-                             .run_dir = t->dir,
-                             .on_hang = warn,
-                             .slow_phase_ms = slow_phase_ms(t),
-                             .user = t},
+        &(tutti_launch_desc){
+            .n_workers = n_here,
+            .argv = argv,
+            .grace_ms = t->on_devices ? DEVICE_GRACE_MS : 0,
+            .log_dir = log_dir,
+            .error_file = error_file,
+            .max_restarts = (int)tti_job_config_of(t->job)->run.restarts,
+            .min_workers = (int)tti_job_least_workers(tti_job_config_of(t->job)),
+            .max_workers = (int)tti_job_most_workers(tti_job_config_of(t->job)),
+            .host_file = *tti_job_config_of(t->job)->parallel.hostfile
+                             ? tti_job_config_of(t->job)->parallel.hostfile
+                             : NULL,
+            .spares = (int)tti_job_config_of(t->job)->parallel.spares,
+            .workers_per_replica = (int)tti_job_workers_of_model(tti_job_config_of(t->job)),
+            .on_restart = warn,
+            .on_leave = warn,
+            .run_dir = t->dir,
+            .on_hang = warn,
+            .slow_phase_ms = slow_phase_ms(t),
+            .user = t},
         t->links, &ended));
     t->result->exit_code = ended.exit_code;
     if (ended.exit_code == 130) t->result->stop_signal = SIGINT;
@@ -622,10 +626,11 @@ static tutti_status open_flight(trainer *t) {
     TTI_TRY(tti_live_inherit(&t->flight));
     if (t->flight) return TUTTI_OK;
     const tti_job_config *c = tti_job_config_of(t->job);
-    int most = (int)TTI_MAX(c->parallel.workers, c->parallel.max_workers);
+    int most = (int)tti_job_most_workers(c);
     TTI_TRY(tti_flight_create(most, &t->flight));
     if (c->parallel.min_workers > 0)
-        tti_flight_set_range(t->flight, (int)c->parallel.min_workers, most);
+        tti_flight_set_range(t->flight, (int)tti_job_least_workers(c), most,
+                             (int)tti_job_workers_of_model(c));
     return t->place.rank == 0 ? tti_live_write(t->dir, t->flight) : TUTTI_OK;
 }
 
@@ -707,9 +712,10 @@ static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devi
                         "train -n N), and another launcher started this one: %s",
                         t->place.text);
     if (on_hosts) TTI_TRY(tti_host_group_check(&t->hosts, tti_job_config_of(t->job)));
-    if (!on_hosts || devices->n == 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "parallel.min_workers: several hosts need parallel.devices=cpu");
+    bool is_divided = tti_job_workers_of_model(tti_job_config_of(t->job)) > 1;
+    if (devices->n == 0 || (!on_hosts && !is_divided)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED, "parallel.min_workers: %s need parallel.devices=cpu",
+                    on_hosts ? "several hosts" : "workers that divide the model");
 }
 
 static tutti_status prepare(trainer *t) {

@@ -424,7 +424,8 @@ static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank)
     b->plan = whole;
     TTI_TRY(check_groups(b));
     TTI_TRY(check_uneven(job, b));
-    return make_model_plans(job, b, rank < 0 ? -1 : rank % tti_mesh_n_model(&b->mesh));
+    bool may_move = b->config.parallel.min_workers > 0; /* to any part, in the next epoch */
+    return make_model_plans(job, b, rank < 0 || may_move ? -1 : rank % tti_mesh_n_model(&b->mesh));
 }
 
 const tti_job_config *tti_blueprint_config(const tti_blueprint *b) { return &b->config; }

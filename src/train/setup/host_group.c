@@ -13,6 +13,7 @@
 static const char *find_unsupported(const tti_job_config *c) {
     if (strcmp(c->parallel.place, "processes") != 0) return "parallel.place=threads";
     if (*c->parallel.hostfile) return "parallel.hostfile";
+    if (tti_job_workers_of_model(c) > 1) return "parallel.tensor and parallel.pipeline";
     return NULL;
 }
 

@@ -77,17 +77,14 @@ static bool describe(const tti_blueprint *all, int rank, int local_rank, int n_l
     return desc->plan != NULL;
 }
 
-size_t tti_mirror_bytes(const tti_plan *plan, bool has_ema) {
-    enum { N_VERSIONS = 2 };
-    size_t n_arrays = 1 + (size_t)plan->n_states + has_ema;
-    return N_VERSIONS * n_arrays * plan->n_flat * sizeof(float);
-}
-
 /* A worker's part of its host's mirror, which is whole on each host, in an elastic run. */
 static uint64_t mirrored(const tti_blueprint *b, int n_workers) {
     const tti_job_config *c = &b->config;
     bool has = c->parallel.min_workers > 0 && tti_worker_has_partitions(b) && c->parallel.mirror;
-    return has ? tti_mirror_bytes(b->plan, c->train.ema > 0) / (uint64_t)n_workers : 0;
+    size_t n_arrays = 1 + (size_t)b->plan->n_states + (c->train.ema > 0);
+    enum { N_VERSIONS = 2 };
+    size_t n_bytes = N_VERSIONS * n_arrays * b->plan->n_flat * sizeof(float);
+    return has ? n_bytes / (uint64_t)n_workers : 0;
 }
 
 /* scratch: whether to include the scratch memory of kernels. */

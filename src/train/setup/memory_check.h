@@ -16,7 +16,4 @@
 TUTTI_NODISCARD tutti_status tti_memory_check(const tti_blueprint *b, int rank, int n_local,
                                               const tti_memory_room *room);
 
-/* Bytes of the arrays in the mirror of an elastic run (train/loop/mirror.h). */
-size_t tti_mirror_bytes(const tti_plan *plan, bool has_ema);
-
 #endif /* TTI_TRAIN_MEMORY_CHECK_H */

@@ -145,7 +145,7 @@ bool tti_worker_serves_in_ranks(const tti_blueprint *b) {
 }
 
 bool tti_worker_has_partitions(const tti_blueprint *b) {
-    return b->config.parallel.zero > 0 || tti_worker_serves_in_ranks(b);
+    return b->config.parallel.zero > 0 || b->n_model_ranks > 0 || tti_worker_serves_in_ranks(b);
 }
 
 void tti_worker_serve_in_ranks(const tti_blueprint *b, tti_exec_desc *desc) {
