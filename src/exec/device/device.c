@@ -164,16 +164,13 @@ tutti_status tti_exec_device_copy_flat(tti_exec *x, int64_t k, void *other, bool
 }
 
 tutti_status tti_exec_device_broadcast(tti_exec *x, int64_t k, int source, bool *done) {
-    const tti_setup *setup = tti_setup_of(x);
     tti_device_reduce *reduce = tti_device_of(x)->reduce;
     float **mirror = mirror_of(tti_device_of(x), k);
     *done = reduce != NULL;
     if (!reduce) return TUTTI_OK;
     free(*mirror); /* a push must not bring the former state back */
     *mirror = NULL;
-    return tti_device_failure(
-        x, tti_device_reduce_broadcast(reduce, tti_exec_array(x, k), setup->desc.plan->n_flat,
-                                       setup->rank == source));
+    return tti_device_failure(x, tti_device_reduce_broadcast(reduce, tti_exec_array(x, k), source));
 }
 
 tutti_status tti_exec_device_pull_range(tti_exec *x, int64_t k, tti_range range) {

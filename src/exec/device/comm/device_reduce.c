@@ -20,10 +20,6 @@
  * does not complete it gets the state from one that does. */
 enum { ELASTIC_GRACE_MS = 20 };
 
-/* Words of one gather when a worker gets the state of another: large enough that waits do not
- * count, small enough for the library's copy of those of all ranks. */
-enum { BROADCAST_WORDS = 1 << 20 };
-
 struct tti_device_reduce {
     tti_exec *x;
     const tti_device_ops *ops;
@@ -42,9 +38,11 @@ struct tti_device_reduce {
     tti_device_partitions sources[TTI_MAX_SOURCES]; /* what others fetch */
     size_t
         *at; /* [n_buckets][n_partials]: where buckets are in partials; NULL: as in flat arrays */
-    int *events;         /* [n_buckets]: where their sums are in the queue */
-    int next_event;      /* of those places, which take turns */
-    tutti_status status; /* of what went wrong while shards were put to work */
+    size_t *whole_bounds; /* [n_ranks][n_buckets][n_ranks + 1]: in group r * n_buckets + b rank r
+                             has bucket b; NULL: arrays are not broadcast */
+    int *events;          /* [n_buckets]: where their sums are in the queue */
+    int next_event;       /* of those places, which take turns */
+    tutti_status status;  /* of what went wrong while shards were put to work */
 };
 
 /* ---- connecting ---- */
@@ -83,7 +81,6 @@ static size_t most_words(const tti_setup *setup, const tti_joins *joins) {
     size_t n = 2 * (size_t)tti_device_n_reported(setup);
     if (tti_exec_has_partitions(setup))
         n = TTI_MAX(n, 4 * (size_t)setup->desc.plan->n_updates); /* 2 doubles */
-    if (setup->desc.elastic) n = TTI_MAX(n, (size_t)BROADCAST_WORDS);
     return TTI_MAX(n, (size_t)setup->desc.n_shards * joins->most.n_part);
 }
 
@@ -132,10 +129,39 @@ static size_t n_shared_elems(const tti_setup *setup, const tti_exec *x) {
     return is_short ? TTI_MIN(n, sharded->grads.n_elems) : n;
 }
 
-/* Parameters, and averages where they are fetched, too. */
+/* Whether a worker may get whole arrays from another one. */
+static bool can_broadcast(const tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    return setup->desc.elastic && !tti_exec_has_partitions(setup) && !tti_offload_of(x);
+}
+
+/* The groups of a broadcast. */
+static tutti_status find_whole_bounds(tti_device_reduce *r) {
+    const tti_setup *setup = tti_setup_of(r->x);
+    const tti_plan *plan = setup->desc.plan;
+    size_t n = (size_t)setup->n_ranks, n_buckets = (size_t)plan->n_buckets;
+    if (!can_broadcast(r->x)) return TUTTI_OK;
+    r->whole_bounds = calloc(n * n_buckets * (n + 1), sizeof *r->whole_bounds);
+    if (!r->whole_bounds) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (size_t i = 0; i < n * n_buckets; i++)
+        for (size_t k = 0; k <= n; k++) {
+            const tti_bucket *bucket = &plan->buckets[i % n_buckets];
+            r->whole_bounds[i * (n + 1) + k] =
+                bucket->first + (k > i / n_buckets ? bucket->n_elems : 0);
+        }
+    return TUTTI_OK;
+}
+
+/* Parameters, and averages where they are fetched, too; of a broadcast the first partial sum, into
+ * which the source copies its array. */
 static int find_sources(tti_device_reduce *r) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
+    if (r->whole_bounds) {
+        r->sources[0] =
+            (tti_device_partitions){.data = tti_exec_buffer(x, setup->acc.partial_buffer[0])};
+        return 1;
+    }
     bool averages = tti_sharded_of(x) && tti_exec_array(x, TTI_STATE_EMA);
     r->sources[TTI_FROM_PARAMS] = (tti_device_partitions){
         .data = tti_exec_array(x, TTI_STATE_PARAMS),
@@ -186,8 +212,10 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                               .n_flat = n_shared_elems(setup, x),
                               .n_most = n_most,
                               .n_words = most_words(setup, tti_joins_of(x)),
-                              .bounds = is_partitioned ? setup->share.bounds : NULL,
-                              .n_groups = is_partitioned ? n_buckets : 0,
+                              .bounds = is_partitioned ? setup->share.bounds : r->whole_bounds,
+                              .n_groups = is_partitioned    ? n_buckets
+                                          : r->whole_bounds ? n_buckets * (size_t)setup->n_ranks
+                                                            : 0,
                               .sources = r->sources,
                               .n_sources = find_sources(r),
                               .at = r->at,
@@ -276,6 +304,7 @@ static tutti_status connect_all(tti_device_reduce *r, const tti_device_term *ter
     if (!with && tti_pipe_of(x)) with = tti_device_p2p_group(tti_device_p2p_of(x));
     connection how = {.algorithm = algorithm_of(setup->desc.alg), .with = with};
     TTI_TRY(find_places(r));
+    TTI_TRY(find_whole_bounds(r));
     TTI_TRY(connect_group(r, terms, n_terms, &how, &r->group));
     r->ops->collectives.describe(r->group, transport);
     TTI_TRY(choose_overlap(r));
@@ -297,6 +326,7 @@ static void release(tti_device_reduce *r) {
     free(r->hosts);
     free(r->shard_bounds);
     free(r->at);
+    free(r->whole_bounds);
     free(r->events);
     free(r);
 }
@@ -609,15 +639,18 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool overlapped) {
     return tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for parameters"), -1);
 }
 
-/* A gather in which the other workers have no words. */
-tutti_status tti_device_reduce_broadcast(tti_device_reduce *r, float *array, size_t n_elems,
-                                         bool is_source) {
+/* A gather of partitions that are all the source's. */
+tutti_status tti_device_reduce_broadcast(tti_device_reduce *r, float *array, int source) {
+    const tti_setup *setup = tti_setup_of(r->x);
+    const tti_plan *plan = setup->desc.plan;
+    TTI_ASSERT(r->whole_bounds);
+    if (setup->rank == source)
+        TTI_TRY(r->ops->queues.copy(TTI_QUEUE_COMPUTE, r->sources[0].data, array,
+                                    plan->n_flat * sizeof *array));
     TTI_TRY(tti_device_reduce_sync_and_barrier(r));
-    for (size_t at = 0; at < n_elems; at += BROADCAST_WORDS) {
-        size_t n = TTI_MIN(n_elems - at, (size_t)BROADCAST_WORDS);
-        TTI_TRY(
-            r->ops->collectives.all_gather_words(r->group, array + at, n, 0, is_source ? n : 0));
-    }
+    for (int b = 0; b < plan->n_buckets; b++)
+        TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)(source * plan->n_buckets + b), 0,
+                                               array + plan->buckets[b].first, false));
     return tti_device_reduce_rest(r);
 }
 

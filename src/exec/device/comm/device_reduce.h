@@ -156,9 +156,9 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *reduce, bool overlappe
 tutti_status tti_device_reduce_record(tti_device_reduce *reduce, int *place);
 tutti_status tti_device_reduce_wait_for(tti_device_reduce *reduce, int bucket);
 
-/* With desc.elastic: array [n_elems] of the source becomes that of all workers; waits. */
-tutti_status tti_device_reduce_broadcast(tti_device_reduce *reduce, float *array, size_t n_elems,
-                                         bool is_source);
+/* With tti_exec_state_device: array [n_flat] of rank source becomes that of all workers; waits.
+ * Overwrites the first partial sum. */
+tutti_status tti_device_reduce_broadcast(tti_device_reduce *reduce, float *array, int source);
 
 /* Sends the hash of own blocks in the report to all workers. */
 tutti_status tti_device_reduce_hash(tti_device_reduce *reduce, const tti_step_report *report,
