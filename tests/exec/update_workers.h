@@ -33,6 +33,7 @@ typedef struct update_workers {
     size_t n_elems[8];     /* of slots, over again where these are more */
     bool ema, bad;         /* bad: the loss of one step is not finite */
     tutti_dtype low_dtype; /* bf16, f16: every other slot is kept in that too; f32: none is */
+    tutti_dtype wire;      /* bf16: every partial sum is rounded */
     bool stays;            /* the device may say that it cannot: then nothing is compared */
 } update_workers;
 
@@ -187,6 +188,7 @@ static inline const char *update_meet(update_rank *r) {
                                                             .n_flat = r->n_flat,
                                                             .n_most = r->n_flat,
                                                             .n_words = 2 * (size_t)r->n_reported,
+                                                            .wire = r->c->wire,
                                                             .algorithm = TTI_DEVICE_PEERS,
                                                             .user = r->comm,
                                                             .all_gather = workers_gather,

@@ -21,6 +21,7 @@ extern "C" {
 enum {
     TTI_PEERS_MAX = 16,
     TTI_PEERS_TERMS = 64,
+    TTI_PEERS_PARTIALS = 12,  /* of a rank, that can be opened from outside */
     TTI_PEERS_BLOCKS = 128,   /* of a channel, at most */
     TTI_TP_BLOCKS = 132,      /* of a collective inside a step, at most */
     TTI_PEERS_SEGMENT = 1024, /* words that a block gathers at once */

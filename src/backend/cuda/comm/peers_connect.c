@@ -293,7 +293,7 @@ static tutti_status connect_direct(group *g) {
 
 /* ---- the library ---- */
 
-static size_t n_foreign_terms(const group *g) {
+size_t tti_peers_n_foreign_terms(const group *g) {
     size_t n = 0;
     for (int t = 0; t < g->peers.n_terms; t++) n += g->terms[t].rank != g->peers.rank;
     return n;
@@ -302,8 +302,9 @@ static size_t n_foreign_terms(const group *g) {
 static tutti_status make_chunks(group *g) {
     bool is_partitioned = g->peers.n_groups > 0;
     g->chunk = tti_peers_longest(g);
-    g->chunks_bytes =
-        g->peers.fast && !is_partitioned ? 0 : n_foreign_terms(g) * g->chunk * sizeof(float);
+    g->chunks_bytes = g->peers.fast && !is_partitioned
+                          ? 0
+                          : tti_peers_n_foreign_terms(g) * g->chunk * sizeof(float);
     g->chunks = tti_cuda_alloc(g->chunks_bytes);
     return g->chunks ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->chunks_bytes);
 }

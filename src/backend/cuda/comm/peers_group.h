@@ -8,7 +8,6 @@
 #include "backend/peer_hosts.h"
 
 enum {
-    TTI_PEERS_PARTIALS = 12, /* that can be opened from outside */
     /* The arena, then the partial sums, the sources, and staging where there is some. */
     TTI_PEERS_SHARED = 2 + TTI_PEERS_PARTIALS + TTI_MAX_SOURCES,
 };
@@ -83,6 +82,9 @@ ptrdiff_t tti_peers_shift_of(const tti_peers_group *g, int64_t which, int rank, 
 
 /* The destination of the sum of this rank's partition, in floats as they are sent. */
 float *tti_peers_sum_of(const tti_peers_group *g, int64_t which, tti_chunk mine);
+
+/* The terms of others that a rank receives to sum a chunk. */
+size_t tti_peers_n_foreign_terms(const tti_peers_group *g);
 
 /* Where a rank's partition of a group begins in its source. */
 size_t tti_peers_place_of(const tti_peers_group *g, size_t which, int source, int rank);

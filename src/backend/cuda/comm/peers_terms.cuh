@@ -32,7 +32,7 @@ __device__ __forceinline__ float4 tti_load_unit(const float *p, size_t unit) {
 }
 
 /* The sum of N terms from begin on in a complete tree, for U units at once. */
-template <int N, int U, bool R = false>
+template <int N, int U, bool R>
 __device__ __forceinline__ void tti_add_terms(const tti_peers_terms &t, int begin, size_t unit,
                                               size_t step, float4 (&sum)[U]) {
     float4 a[U][N];
@@ -51,7 +51,7 @@ __device__ __forceinline__ void tti_add_terms(const tti_peers_terms &t, int begi
 }
 
 /* Any list of terms, as a stack machine. */
-template <bool R = false>
+template <bool R>
 static __device__ __noinline__ float4 tti_add_any(const tti_peers_terms &t, int begin, int end,
                                                   size_t unit) {
     float4 stack[TTI_PEERS_STACK];

@@ -3,7 +3,8 @@
  * For small models, where kernel launches limit a step more than bytes do.  Every device adds all
  * elements itself: no sum is sent, and the partial sums keep their terms.  One barrier says that
  * all terms are complete; a last one, that no device reads them any more.  It is announced before
- * the hash is computed and awaited after it.
+ * the hash is computed and awaited after it.  Where partial sums are rounded, each block of threads
+ * first rounds what the blocks of its number will read on all devices.
  *
  * The order of the additions, and the arithmetic of the update, are those of peers.cu and
  * update.cu, from which this is made. */
@@ -77,29 +78,86 @@ __device__ __forceinline__ void learn(const tti_peers_view &v, const tti_update_
 
 /* ---- the elements ---- */
 
-template <int N>
-__device__ __forceinline__ float4 sum_of(const tti_peers_terms &t, size_t unit) {
-    float4 sum[1];
-    tti_add_terms<N, 1>(t, 0, unit, 0, sum);
-    return sum[0];
+/* Four elements of a term: float4; float2: of bf16, two in each float. */
+__device__ __forceinline__ float4 plus(float4 a, float4 b) { return tti_add<false>(a, b); }
+
+__device__ __forceinline__ float2 plus(float2 a, float2 b) {
+    return make_float2(tti_add_pair(a.x, b.x), tti_add_pair(a.y, b.y));
 }
 
-__device__ __forceinline__ float4 sum_terms(const tti_peers_terms &t, size_t unit) {
-    if (t.balanced == 2) return sum_of<2>(t, unit);
-    if (t.balanced == 4) return sum_of<4>(t, unit);
-    if (t.balanced == 8) return sum_of<8>(t, unit);
-    return tti_add_any<>(t, 0, t.n, unit);
+__device__ __forceinline__ void to_floats(float4 sum, float (&out)[4]) {
+    out[0] = sum.x, out[1] = sum.y, out[2] = sum.z, out[3] = sum.w;
+}
+
+__device__ __forceinline__ void to_floats(float2 sum, float (&out)[4]) {
+    uint32_t a = __float_as_uint(sum.x), b = __float_as_uint(sum.y);
+    out[0] = __uint_as_float(a << 16), out[1] = __uint_as_float(a & 0xFFFF0000u);
+    out[2] = __uint_as_float(b << 16), out[3] = __uint_as_float(b & 0xFFFF0000u);
+}
+
+/* Bypasses this multiprocessor's cache, as tti_load_unit does. */
+template <class V>
+__device__ __forceinline__ V load_four(const float *p, size_t i) {
+    return __ldcg((const V *)p + i);
+}
+
+template <class V, int N>
+__device__ __forceinline__ V sum_of(const tti_peers_terms &t, size_t i) {
+    V a[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) a[k] = load_four<V>(t.data[k], i);
+#pragma unroll
+    for (int s = 1; s < N; s *= 2)
+#pragma unroll
+        for (int k = 0; k + s < N; k += 2 * s) a[k] = plus(a[k], a[k + s]);
+    return a[0];
+}
+
+/* Any list of terms, as a stack machine. */
+template <class V>
+__device__ __noinline__ V sum_any(const tti_peers_terms &t, size_t i) {
+    V stack[TTI_PEERS_STACK];
+    int n = 0;
+    for (int k = 0; k < t.n; k++) {
+        stack[n++] = load_four<V>(t.data[k], i);
+        for (int a = 0; a < t.n_adds[k]; a++, n--) stack[n - 2] = plus(stack[n - 2], stack[n - 1]);
+    }
+    return stack[0];
+}
+
+template <class V>
+__device__ __forceinline__ V sum_terms(const tti_peers_terms &t, size_t i) {
+    if (t.balanced == 2) return sum_of<V, 2>(t, i);
+    if (t.balanced == 4) return sum_of<V, 4>(t, i);
+    if (t.balanced == 8) return sum_of<V, 8>(t, i);
+    return sum_any<V>(t, i);
+}
+
+/* This rank's partial sums of the elements that this block of threads updates, to bf16. */
+__device__ __forceinline__ void round_partials(const tti_update_view &u,
+                                               const tti_peers_rounding &r) {
+    for (int next = blockIdx.x; next < u.n_items; next += gridDim.x) {
+        const tti_update_item item = u.items[next];
+        const tti_update_block &b = u.blocks[item.block];
+        if (b.kind == TTI_BLOCK_FROZEN) continue;
+        for (int k = 0; k < r.n; k++)
+            for (uint32_t i = item.first + threadIdx.x * 4; i < item.last; i += THREADS * 4) {
+                float x[4];
+                tti_load<float, 4>(r.from[k] + b.grads + i, x);
+                tti_store<tti_bf16, 4>((tti_bf16 *)r.to[k] + b.grads + i, x);
+            }
+    }
+    __syncthreads();
 }
 
 /* Four elements at i of a block. */
-template <int KIND, int N_STATES>
+template <int KIND, int N_STATES, class V>
 __device__ __forceinline__ void update_at(const tti_peers_terms &t, const tti_update_view &u,
                                           const tti_update_block &b, const learned &l, uint32_t i,
                                           tti_four &f) {
     tti_hyper h = l.hyper;
     tti_load_four<N_STATES>(u, b, i, f); /* which comes while the terms of others do */
-    float4 sum = b.kind == TTI_BLOCK_FROZEN ? float4{0, 0, 0, 0} : sum_terms(t, (b.grads + i) / 4);
-    f.g[0] = sum.x, f.g[1] = sum.y, f.g[2] = sum.z, f.g[3] = sum.w;
+    to_floats(b.kind == TTI_BLOCK_FROZEN ? V{} : sum_terms<V>(t, (b.grads + i) / 4), f.g);
     h.lr *= b.lr_factor;
     tti_update_four<KIND, N_STATES>(u, b, h, i, f);
 }
@@ -143,11 +201,12 @@ __device__ __forceinline__ void finish(const tti_update_view &u, const tti_devic
     *u.n_done = 0;
 }
 
-template <int KIND, int N_STATES>
+template <int KIND, int N_STATES, class V>
 __global__ void __launch_bounds__(THREADS)
     peers_update_kernel(const __grid_constant__ tti_peers_view v,
                         const __grid_constant__ tti_update_view u,
-                        const __grid_constant__ tti_device_step_sums t) {
+                        const __grid_constant__ tti_device_step_sums t,
+                        const __grid_constant__ tti_peers_rounding rounding) {
     __shared__ tti_block_hash shared;
     __shared__ learned l;
     tti_update_item item = u.items[blockIdx.x];
@@ -158,6 +217,7 @@ __global__ void __launch_bounds__(THREADS)
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_GATHER][blockIdx.x];
     const uint32_t now = *counter + 1;
     const bool counts = blockIdx.x == 0 && threadIdx.x == 0;
+    if (rounding.n > 0) round_partials(u, rounding);
     const uint64_t start = counts ? tti_now_ns() : 0;
     if (threadIdx.x < v.n_ranks) {
         tti_arrive(v, TTI_CHANNEL_GATHER, now);
@@ -172,7 +232,7 @@ __global__ void __launch_bounds__(THREADS)
         for (uint32_t i = item.first + threadIdx.x * 4; i < item.last && !l.report.bad;
              i += THREADS * 4) {
             tti_four f;
-            update_at<KIND, N_STATES>(v.terms, u, b, l, i, f);
+            update_at<KIND, N_STATES, V>(v.terms, u, b, l, i, f);
             tti_hash_four(shared, b.n_elems, i, f.w, acc);
         }
         __syncthreads();
@@ -194,37 +254,47 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- launchers ---- */
 
-typedef void update_kernel(tti_peers_view, tti_update_view, tti_device_step_sums);
+typedef void update_kernel(tti_peers_view, tti_update_view, tti_device_step_sums,
+                           tti_peers_rounding);
 
 /* NULL: norms of tensors stand between sum and update. */
+template <class V>
 static update_kernel *kernel_of(int kind) {
     switch (kind) {
         case TTI_RULE_SGD:
-            return peers_update_kernel<TTI_RULE_SGD, 1>;
+            return peers_update_kernel<TTI_RULE_SGD, 1, V>;
         case TTI_RULE_ADAM:
-            return peers_update_kernel<TTI_RULE_ADAM, 2>;
+            return peers_update_kernel<TTI_RULE_ADAM, 2, V>;
         case TTI_RULE_ADAMW:
-            return peers_update_kernel<TTI_RULE_ADAMW, 2>;
+            return peers_update_kernel<TTI_RULE_ADAMW, 2, V>;
         case TTI_RULE_RMSPROP:
-            return peers_update_kernel<TTI_RULE_RMSPROP, 2>;
+            return peers_update_kernel<TTI_RULE_RMSPROP, 2, V>;
         case TTI_RULE_ADAGRAD:
-            return peers_update_kernel<TTI_RULE_ADAGRAD, 1>;
+            return peers_update_kernel<TTI_RULE_ADAGRAD, 1, V>;
         case TTI_RULE_LION:
-            return peers_update_kernel<TTI_RULE_LION, 1>;
+            return peers_update_kernel<TTI_RULE_LION, 1, V>;
         default:
             return NULL;
     }
 }
 
-extern "C" bool tti_peers_can_update(const tti_rule *rule) { return kernel_of(rule->kind) != NULL; }
+static update_kernel *kernel_of_terms(int kind, bool rounds) {
+    return rounds ? kernel_of<float2>(kind) : kernel_of<float4>(kind);
+}
 
-extern "C" cudaError_t tti_launch_peers_update_load(const tti_rule *rule) {
-    return tti_load_kernel(kernel_of(rule->kind));
+extern "C" bool tti_peers_can_update(const tti_rule *rule) {
+    return kernel_of<float4>(rule->kind) != NULL;
+}
+
+extern "C" cudaError_t tti_launch_peers_update_load(const tti_rule *rule, bool rounds) {
+    return tti_load_kernel(kernel_of_terms(rule->kind, rounds));
 }
 
 extern "C" cudaError_t tti_launch_peers_update(const tti_peers_view *v, const tti_update_view *u,
-                                               const tti_device_step_sums *t, cudaStream_t stream) {
+                                               const tti_device_step_sums *t,
+                                               const tti_peers_rounding *rounding,
+                                               cudaStream_t stream) {
     int grid = u->n_items < TTI_PEERS_BLOCKS ? u->n_items : TTI_PEERS_BLOCKS;
-    return tti_launch_early(kernel_of(u->rule.kind), dim3((unsigned)grid), THREADS, 0, 1, stream,
-                            *v, *u, *t);
+    return tti_launch_early(kernel_of_terms(u->rule.kind, rounding->n > 0), dim3((unsigned)grid),
+                            THREADS, 0, 1, stream, *v, *u, *t, *rounding);
 }

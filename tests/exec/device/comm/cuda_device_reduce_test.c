@@ -165,7 +165,8 @@ static void run_updates(const char *optimizer, int n_ranks, int n_shards, int bi
                         .n_elems = {5, 400, 64, 33, 16, 48, 1, 300},
                         .ema = bits & 1,
                         .low_dtype = bits & 2 ? TUTTI_BF16 : TUTTI_F32,
-                        .bad = bits & 2};
+                        .bad = bits & 2,
+                        .wire = bits & 8 ? TUTTI_BF16 : TUTTI_F32};
     if (!(bits & 4)) memcpy(c.n_elems, large, sizeof large);
     update_run_workers(&c, n_ranks, n_shards);
 }
@@ -175,8 +176,9 @@ T_CASE(sums_in_the_update_come_to_the_same) {
     static const char *const rules[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lion"};
     for (size_t i = 0; updates() && i < TTI_COUNT(rules); i++)
         for (int w = 2; w <= n_devices && w <= UPDATE_MAX_RANKS; w++)
-            run_updates(rules[i], w, w == 2 ? 8 : 16, (int)(i + (size_t)w) % 8);
-    for (int bits = 0; updates() && bits < 8; bits++) run_updates("adam", 2, 4, bits);
+            for (int wire = 0; wire <= 8; wire += 8)
+                run_updates(rules[i], w, w == 2 ? 8 : 16, (int)(i + (size_t)w) % 8 + wire);
+    for (int bits = 0; updates() && bits < 16; bits++) run_updates("adam", 2, 4, bits);
 }
 
 T_CASE(uneven_runs_are_summed_in_the_update) {
@@ -186,6 +188,8 @@ T_CASE(uneven_runs_are_summed_in_the_update) {
                         .shard_map = {.n_ranks = 2, .n_shards = 16, .first = (int[]){0, 11, 16}},
                         .n_slots = 12,
                         .n_elems = {5, 20000, 300, 64, 10000, 48, 1, 300}};
+    if (updates()) update_run_workers(&c, 2, 16);
+    c.wire = TUTTI_BF16;
     if (updates()) update_run_workers(&c, 2, 16);
 }
 
@@ -254,15 +258,17 @@ static const char *time_updates(tutti_comm *comm, void *arg) {
 
 T_CASE(updates_take_time) {
     T_UNUSED;
-    static const size_t sizes[] = {1 << 10, 1 << 14, 1 << 16, 1 << 18};
+    static const size_t sizes[] = {1 << 10, 1 << 14, 1 << 16, 1 << 18, 412 << 10};
     if (!getenv("TUTTI_TEST_TIMES") || !updates()) return;
-    printf("adam, us: elements, sums then update, sums in the update\n");
-    for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
+    printf("adam, us: elements, sums then update, sums in the update; then with bf16\n");
+    for (size_t i = 0; i < 2 * TTI_COUNT(sizes); i++) {
+        size_t n = sizes[i % TTI_COUNT(sizes)];
         timed_update t = {.workers = {.backend = cuda, .optimizer = "adam", .n_slots = 8}};
-        for (int s = 0; s < 8; s++) t.workers.n_elems[s] = sizes[i] / 8;
+        t.workers.wire = i < TTI_COUNT(sizes) ? TUTTI_F32 : TUTTI_BF16;
+        for (int s = 0; s < 8; s++) t.workers.n_elems[s] = n / 8;
         tti_shard_map_equally(2, 2, &t.workers.shard_map);
         comm_run(2, time_updates, &t);
-        printf("%9zu %8.1f %8.1f\n", sizes[i], t.us[0], t.us[1]);
+        printf("%9zu %8.1f %8.1f\n", n, t.us[0], t.us[1]);
     }
 }
 
