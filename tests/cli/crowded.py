@@ -18,7 +18,8 @@ MOST_BYTES = 2 << 20  # of memory for each worker
 
 def job(run, n_shards, *arguments):
     """Ten steps of one row for each shard."""
-    return ["train", "model.name=mlp", "model.hidden=[1]", "data.n_test=%d" % n_shards,
+    return ["train", "model.name=mlp", "model.hidden=[1]", "data.format=random_images",
+            "data.image_size=8", "data.n_test=%d" % n_shards,
             "data.n_train=%d" % (STEPS * n_shards), "train.batch=%d" % n_shards,
             "train.steps=%d" % STEPS, "parallel.shards=%d" % n_shards, "run.log_every=1",
             "run.checkpoint_every=-1", "run.dir=" + run, *arguments]

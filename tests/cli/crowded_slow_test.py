@@ -34,6 +34,7 @@ def test_a_process_is_killed():
                                                     *crowded.nothing())
     print("a process of %d was killed: noticed after %.0f ms; %.0f KB for each" % (
         PROCESSES, noticed_ms, n_bytes / 1024))
+    assert n_bytes <= crowded.MOST_BYTES, n_bytes
 
 
 if __name__ == "__main__":
