@@ -181,19 +181,22 @@ typedef struct tti_device_norm {
     const void *residual;
     void *part; /* gradient: memory of input 0 of the node if nothing else reads it, else NULL */
     void *sum;  /* output 1 of the norm; for a gradient dx */
+    void *y;    /* stays: output 0 of the norm */
     const float *gamma, *beta;      /* [width] */
     float *mean, *rstd;             /* [n_blocks][n_rows]; inputs of a gradient */
     float *dgamma, *dbeta;          /* [width]: outputs of a gradient */
     float *dsums;                   /* [width], the column sums of dx; NULL: not needed */
     void *scratch;                  /* gradient: scratch of the node's kernel */
     size_t n_blocks, n_rows, width; /* width a multiple of 8, at most 2048 */
-    bool pushed;  /* push computed the product before the norm: the other rank's terms .. */
-    size_t inbox; /* .. are at this offset of the own first source, [n_blocks][n_rows][width] */
-    bool kept;    /* if pushed: gather_rows sends the rows to the other rank .. */
+    bool pushed;  /* push computed the product before the norm: the other ranks' terms .. */
+    size_t inbox; /* .. are at this offset of the own first source, those of one rank after the
+                     other: [n_ranks - 1][n_blocks][n_rows][width] */
+    bool stays;   /* there is no gather: whole is not used */
+    bool kept;    /* if pushed: gather_rows sends the rows to the other ranks .. */
     bool pulled;  /* .. and pull computes the next product */
 } tti_device_norm;
 
-/* A product before such a norm.  It sends the terms of the other rank's rows to that device
+/* A product before such a norm.  It sends the terms of the other ranks' rows to their devices
  * while it computes its own rows; the result for the sent rows is not written on this device. */
 typedef struct tti_device_push {
     const tti_kernel
@@ -431,25 +434,31 @@ typedef struct tti_device_fusion_ops {
      * in the compute queue.  Leaves the partial sums unchanged.  step_sums: the sums, args and
      * report of the update. */
     tutti_status (*update)(void *group, void *update, const tti_device_step_sums *step_sums);
-    /* In the compute queue, for a group of two with tp_half_bytes and a source.  The caller
-     * orders it with respect to all collectives of the group. */
+    /* Norms and the products beside them are for groups of 2, 4, .. up to so many ranks. */
+    int most_norm_ranks;
+    /* In the compute queue, for a group with tp_half_bytes and a source.  The caller orders it with
+     * respect to all collectives of the group. */
     tutti_status (*norm)(void *group, const tti_device_norm *norm);
     /* The norm's gradient, for rows of at least least_norm_grad elements. */
     tutti_status (*norm_grad)(void *group, const tti_device_norm *norm);
     int least_norm_grad;
-    /* Whether push supports this product with n_rows; equal for all devices of a kind. */
-    bool (*can_push)(const tti_node *product, size_t n_rows);
-    /* In the compute queue.  The other rank's inbox must have been read: since the norm that
-     * read it, this rank has run that norm or another collective too. */
+    /* Whether push supports this product with n_rows of each of n_ranks; equal for all devices of
+     * a kind. */
+    bool (*can_push)(const tti_node *product, size_t n_rows, int n_ranks);
+    /* In the compute queue.  The other ranks' inboxes must have been read: since the norm that
+     * read them, this rank has received rows of theirs or run another collective. */
     tutti_status (*push)(void *group, const tti_device_push *push);
-    /* In TTI_QUEUE_PEER, ordered after a norm with kept: sends the norm's rows to the other
-     * rank. Ends when the other rank's rows have arrived or, if the norm is pulled, when the
+    /* In the compute queue, in place of a norm with kept: copies the own rows x to the whole when
+     * every rank has called it.  Ordered as a norm.  NULL: no norms with one collective. */
+    tutti_status (*open_rows)(void *group, const tti_device_norm *rows);
+    /* In TTI_QUEUE_PEER, ordered after a norm with kept, or open_rows: sends the norm's rows to the
+     * other ranks. Ends when the other ranks' rows have arrived or, if the norm is pulled, when the
      * own rows have been sent.  NULL: kept is not supported. */
     tutti_status (*gather_rows)(void *group, const tti_device_norm *norm);
     /* Whether pull supports this product, as can_push. */
-    bool (*can_pull)(const tti_node *product, size_t n_rows);
+    bool (*can_pull)(const tti_node *product, size_t n_rows, int n_ranks);
     /* In the compute queue, after gather_rows: the product of the norm's rows.  Starts with the own
-     * rows and waits in the kernel for the other rank's rows. */
+     * rows and waits in the kernel for those of one rank after the other. */
     tutti_status (*pull)(void *group, const tti_device_push *pull);
 } tti_device_fusion_ops;
 
@@ -500,6 +509,12 @@ typedef struct tti_device_ops {
     tti_device_powersgd_ops powersgd;
     tti_device_topk_ops topk;
 } tti_device_ops;
+
+/* Whether devices compute norms between collectives of so many ranks with them. */
+static inline bool tti_device_joins_norms(const tti_device_ops *ops, int n_ranks) {
+    bool is_tree = n_ranks > 1 && (n_ranks & (n_ranks - 1)) == 0;
+    return ops->fusions.norm && is_tree && n_ranks <= ops->fusions.most_norm_ranks;
+}
 
 typedef struct tti_backend {
     const char *name; /* "cpu" */
@@ -576,7 +591,7 @@ typedef struct tti_module_host {
 /* The version of the interface between program and module: increase it for every change of the
  * structs above.  Their sizes detect most changes. */
 enum {
-    TTI_MODULE_ABI = (2 << 24) + (int)(sizeof(tti_backend) << 12) + (int)sizeof(tti_device_ops)
+    TTI_MODULE_ABI = (3 << 24) + (int)(sizeof(tti_backend) << 12) + (int)sizeof(tti_device_ops)
 };
 
 /* The one symbol that a module exports, "tutti_backend_module".  NULL, after host->fail, when it

@@ -258,6 +258,22 @@ static tutti_status no_send(void *group, const tti_device_message *message, bool
     return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
+static tutti_status no_norm(void *group, const tti_device_norm *norm) {
+    (void)group, (void)norm;
+    return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
+}
+
+/* Products that send rows to other devices while they run, or begin before all have come: in 16
+ * bits, of whole tiles of rows, and a tile for each multiprocessor. */
+static bool moves_rows(const tti_node *product, size_t n_rows, int n_ranks) {
+    enum { TILE_ROWS = 256, LEAST_ELEMS = 132 * 128 * 192 };
+    const tutti_value *made = product->out[0];
+    bool is_product =
+        strncmp(product->op->name, "linear", 6) == 0 || strcmp(product->op->name, "matmul") == 0;
+    return is_product && n_ranks > 1 && tutti_dtype_bytes(made->type.dtype) == 2 &&
+           n_rows % TILE_ROWS == 0 && tti_value_n_elems(made) >= LEAST_ELEMS;
+}
+
 static bool prefers_channels_last(const tti_node *node) {
     return (node->op->traits & TTI_CHANNELS_LAST) != 0 && node->n_in > 0;
 }
@@ -288,6 +304,13 @@ const tti_backend *tti_paper_device(void) {
     static const tti_device_ops none = {.update.low_copies = no_update,
                                         .update.complete = no_complete,
                                         .collectives.tp_collective = no_tp,
+                                        .fusions.most_norm_ranks = 2,
+                                        .fusions.norm = no_norm,
+                                        .fusions.norm_grad = no_norm,
+                                        .fusions.least_norm_grad = 1,
+                                        .fusions.can_push = moves_rows,
+                                        .fusions.gather_rows = no_norm,
+                                        .fusions.can_pull = moves_rows,
                                         .p2p.send = no_send};
     static const tti_backend paper = {.name = "paper",
                                       .device = &none,

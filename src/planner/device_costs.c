@@ -3,7 +3,8 @@
  * Measured on two and four H200: a step loses to an overlapped sum about what the sum takes alone,
  * because its blocks keep products off their multiprocessors, and about 40 us for each sum.  So
  * hidden bytes are not free.  Their cost is given in the device's own memory traffic, since a slow
- * link keeps fewer of its blocks busy. */
+ * link keeps fewer of its blocks busy.  What products send themselves, and copy engines, takes no
+ * multiprocessors. */
 #include "planner/device_costs.h"
 
 #include <math.h>
@@ -24,28 +25,86 @@ static const double MOST_KEPT = (double)((size_t)2 << 30);
 
 static double taken_s(const tti_calibration *c, double sent) { return sent * TAKEN / c->bytes; }
 
-tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_program *program, int n,
-                                        double second, tti_overlap *out) {
-    double compute = 0, tp = 0, alone = 0, all = 0;
+/* ---- collectives of a tensor axis ---- */
+
+/* What a step does for a norm between collectives whose terms the product before it sends. */
+typedef enum norm_role { NO_ROLE, SENDS_TERMS, GETS_TERMS, SENDS_ROWS, GETS_ROWS } norm_role;
+
+/* As exec/device/comm/device_tp.c finds them; where the activations lie is not asked. */
+static void find_roles(const tti_device_ops *ops, const tti_program *program, int n,
+                       norm_role *roles) {
+    tti_collective_norm joint;
+    bool can =
+        ops && ops->fusions.can_push && ops->fusions.gather_rows && tti_device_joins_norms(ops, n);
+    for (int s = 0; can && s < program->n_steps; s++) {
+        bool is_norm = tti_collective_norm_at(program, s, &joint);
+        if (!is_norm && !tti_rows_gather_at(program, s, &joint)) continue;
+        bool both = joint.scatter && joint.gather;
+        if (!both && !ops->fusions.open_rows) continue;
+        int product = is_norm ? tti_collective_norm_product(program, s) : -1;
+        int next = s + joint.n_steps;
+        size_t n_rows = (size_t)joint.n_rows;
+        bool pushes = product >= 0 && ops->fusions.can_push(program->steps[product], n_rows, n);
+        if (pushes) roles[product] = SENDS_TERMS, roles[s] = GETS_TERMS;
+        if (!joint.gather || (is_norm && !pushes)) continue;
+        roles[next - 1] = SENDS_ROWS;
+        if (next == program->n_steps) continue;
+        const tti_node *reader = program->steps[next];
+        bool pulls = ops->fusions.can_pull && reader->in[0] == joint.gather->out[0] &&
+                     ops->fusions.can_pull(reader, n_rows, n);
+        if (pulls) roles[next] = GETS_ROWS;
+    }
+}
+
+/* Two queues: the time that each has reached, and what it would take alone. */
+typedef struct queues {
+    double compute, tp, alone, all;
+    double by_blocks; /* of all: what takes multiprocessors */
+    double product;   /* when the last product that sends its terms began */
+} queues;
+
+static void add_collective(queues *q, const tti_calibration *c, double sent, norm_role role) {
+    bool engines = role == GETS_TERMS || role == SENDS_ROWS;
+    double took = engines ? sent / c->message.bytes_s : c->tp.latency_s + sent / c->tp.bytes_s;
+    q->tp = fmax(q->tp, role == GETS_TERMS ? q->product : q->compute) + took;
+    q->all += took;
+    if (!engines) q->by_blocks += took;
+}
+
+/* A product that gets rows begins with the own ones and ends with those of the last of n. */
+static void add_kernel(queues *q, double took, norm_role role, int n) {
+    if (role == SENDS_TERMS) q->product = q->compute;
+    q->compute += took, q->alone += took;
+    if (role == GETS_ROWS) q->compute = fmax(q->compute, q->tp + took / n);
+}
+
+tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_device_ops *ops,
+                                        const tti_program *program, int n, double second,
+                                        tti_overlap *out) {
+    queues q = {0};
     bool *waits = calloc((size_t)program->n_steps + 1, sizeof *waits);
+    norm_role *roles = calloc((size_t)program->n_steps + 1, sizeof *roles);
     *out = (tti_overlap){0};
-    if (!waits) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    if (!waits || !roles) {
+        free(waits);
+        free(roles);
+        return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    }
     tti_tp_waits(program, NULL, waits);
+    find_roles(ops, program, n, roles);
     for (int s = 0; s < program->n_steps; s++) {
         double sent = tti_collective_bytes(program->steps[s], n);
-        if (waits[s]) compute = fmax(compute, tp);
-        if (sent < 0) {
-            double took = tti_steps_cost_s(c, program, s, s + 1) * second;
-            compute += took, alone += took;
-            continue;
-        }
-        double took = c->tp.latency_s + sent / c->tp.bytes_s;
-        tp = fmax(tp, compute) + took;
-        all += took;
+        if (waits[s] && roles[s] != GETS_ROWS) q.compute = fmax(q.compute, q.tp);
+        if (sent < 0)
+            add_kernel(&q, tti_steps_cost_s(c, program, s, s + 1) * second, roles[s], n);
+        else
+            add_collective(&q, c, sent, roles[s]);
     }
     free(waits);
-    out->exposed_s = fmin(fmax(compute, tp) - alone, all);
-    if (all > 0) out->taken_s = (all - out->exposed_s) * taken_s(c, c->tp.bytes_s);
+    free(roles);
+    out->exposed_s = fmin(fmax(q.compute, q.tp) - q.alone, q.all);
+    double hidden = q.all > 0 ? 1 - out->exposed_s / q.all : 0;
+    out->taken_s = hidden * q.by_blocks * taken_s(c, c->tp.bytes_s);
     return TUTTI_OK;
 }
 

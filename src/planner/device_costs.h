@@ -13,9 +13,13 @@ typedef struct tti_overlap {
 
 /* The tensor-parallel collectives of a shard between n tensor shards; second: seconds of the
  * kernels per unit of their cost.  The collectives run one after the other in their queue, and the
- * program waits where it reads their results. */
-tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_program *program, int n,
-                                        double second, tti_overlap *out);
+ * program waits where it reads their results.  Where the devices can (ops; NULL: they cannot), the
+ * terms of a norm travel while the product before it runs, and its rows while the one after it
+ * does.
+ */
+tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_device_ops *ops,
+                                        const tti_program *program, int n, double second,
+                                        tti_overlap *out);
 
 /* Gradients of the last shard, which takes shard_s: the buckets of the plan, each sent as soon as
  * it is complete; sent bytes in all. */

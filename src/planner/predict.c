@@ -100,7 +100,8 @@ static tutti_status collectives_s(const tti_blueprint *b, const tti_calibration 
         *s = *bytes * c->host_staged_s;
         return TUTTI_OK;
     }
-    TTI_TRY(tti_overlapped_collectives(c, &plan->shard, b->mesh.tensor, second, &overlap));
+    const tti_device_ops *ops = tti_blueprint_devices(b)->backend->device;
+    TTI_TRY(tti_overlapped_collectives(c, ops, &plan->shard, b->mesh.tensor, second, &overlap));
     *s = overlap.exposed_s + overlap.taken_s;
     return TUTTI_OK;
 }

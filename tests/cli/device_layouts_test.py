@@ -110,6 +110,31 @@ def test_norms_between_exchanges():
         same_as_host("host", "joint-%d" % late, (1, 1, 2), *text,
                      says="fuses=1,peers=1,late=%d" % late)
         exchanges("joint-%d" % late, "norms with them, overlapped with products before them")
+    train("host-4", "gpu", (1, 1, 4), *text, says="fuses=1").expect(0)
+    exchanges("host-4", "through the host")
+    for late in LATE["norms"]:
+        same_as_host("host-4", "joint-4-%d" % late, (1, 1, 4), *text,
+                     says="fuses=1,peers=1,devices=4,late=%d" % late)
+        exchanges("joint-4-%d" % late, "norms with them, overlapped with products before them")
+
+
+def test_rows_beside_products():
+    """With many tokens the workers divide these in the second half of a layer: norms have a
+    collective on one side only."""
+    text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_precision_residual=true",
+                     "train.batch=64", "parallel.shards=1", "train.steps=4"]
+    for n in (2, 4):
+        host, layout = "host-%d" % n, (1, 1, n)
+        shown = runs.tutti("inspect", "--worker", "0", "parallel.devices=gpu", *text,
+                           *layouts.keys_of(layout),
+                           env=dict(os.environ, TUTTI_TEST_DEVICE="fuses=1,peers=1,devices=4"))
+        shown.expect(0, "linear_add")
+        train(host, "gpu", layout, *text, says="fuses=1").expect(0)
+        for late in LATE["norms"]:
+            run = "rows-%d-%d" % (n, late)
+            same_as_host(host, run, layout, *text,
+                         says="fuses=1,peers=1,devices=4,late=%d" % late)
+            exchanges(run, "norms with them, overlapped with products before them")
 
 
 def test_a_head_without_logits():

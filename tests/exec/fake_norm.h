@@ -10,6 +10,11 @@ static inline size_t fake_row_at(const fake_group *g, size_t n_rows, size_t r, i
     return (r / n_rows * (size_t)g->peers.n_ranks + (size_t)rank) * n_rows + r % n_rows;
 }
 
+/* The first of the n_rows rows that rank from sends to the inbox of rank to. */
+static inline size_t fake_inbox_row(int to, int from, size_t n_rows) {
+    return (size_t)(from < to ? from : from - 1) * n_rows;
+}
+
 /* What the terms of all ranks come to in a row of the own part. */
 static inline double fake_row_sum(const fake_group *g, const tti_device_norm *n, size_t r,
                                   size_t column) {
@@ -21,8 +26,9 @@ static inline double fake_row_sum(const fake_group *g, const tti_device_norm *n,
         int rank = g->terms[t].rank;
         bool far = n->pushed && rank != g->peers.rank;
         const char *from = (const char *)g->sources[far ? g->peers.rank : rank][0];
+        size_t sent = fake_inbox_row(g->peers.rank, rank, n->n_blocks * n->n_rows) + r;
         stack[depth++] = tti_load_elem(dtype, from + (far ? n->inbox : n->terms),
-                                       (far ? r : at) * n->width + column);
+                                       (far ? sent : at) * n->width + column);
         for (int k = 0; k < g->terms[t].n_adds; k++, depth--)
             stack[depth - 2] = fake_add(dtype, stack[depth - 2], stack[depth - 1]);
     }
@@ -89,7 +95,8 @@ static inline tutti_status fake_norm(void *group, const tti_device_norm *n,
         st = n->part ? fake_grads(n, host, rows * row_bytes, branch, y)
                      : fake_normed(n, host, branch, y);
     }
-    for (int r = 0; st == TUTTI_OK && r < g->peers.n_ranks; r++)
+    if (st == TUTTI_OK && n->stays && !n->part) memcpy(n->y, y, rows * row_bytes);
+    for (int r = 0; st == TUTTI_OK && !n->stays && r < g->peers.n_ranks; r++)
         for (size_t i = 0; (r == g->peers.rank || !n->kept) && i < rows; i++)
             memcpy((char *)g->sources[r][0] + n->whole +
                        fake_row_at(g, n->n_rows, i, g->peers.rank) * row_bytes,
@@ -99,28 +106,51 @@ static inline tutti_status fake_norm(void *group, const tti_device_norm *n,
     return st == TUTTI_OK ? fake_barrier(g) : st;
 }
 
-/* What was kept goes to the other of two ranks. */
+/* A barrier of all ranks; then the own rows are in the whole. */
+static inline tutti_status fake_open_rows(void *group, const tti_device_norm *n) {
+    fake_group *g = group;
+    size_t row_bytes = n->width * tutti_dtype_bytes(n->node->in[0]->type.dtype);
+    char *whole = (char *)g->sources[g->peers.rank][0] + n->whole;
+    TTI_TRY(fake_barrier(g));
+    for (size_t r = 0; r < n->n_blocks * n->n_rows; r++)
+        memcpy(whole + fake_row_at(g, n->n_rows, r, g->peers.rank) * row_bytes,
+               (const char *)n->x + r * row_bytes, row_bytes);
+    return TUTTI_OK;
+}
+
+/* What was kept goes to the other ranks. */
 static inline tutti_status fake_bring(void *group, const tti_device_norm *n) {
     fake_group *g = group;
     int rank = g->peers.rank;
     size_t row_bytes = n->width * tutti_dtype_bytes(n->node->in[0]->type.dtype);
     for (size_t r = 0; r < n->n_blocks * n->n_rows; r++) {
         size_t at = n->whole + fake_row_at(g, n->n_rows, r, rank) * row_bytes;
-        memcpy((char *)g->sources[1 - rank][0] + at, (char *)g->sources[rank][0] + at, row_bytes);
+        for (int other = 0; other < g->peers.n_ranks; other++)
+            if (other != rank)
+                memcpy((char *)g->sources[other][0] + at, (char *)g->sources[rank][0] + at,
+                       row_bytes);
     }
     return fake_barrier(g);
 }
 
-/* The rows of the other of two ranks go there, and whoever still looks for them here finds NaN. */
-static inline void fake_push(void *group, const tti_device_norm *push, char *terms) {
-    fake_group *g = group;
-    int other = 1 - g->peers.rank;
+static inline void fake_push_to(const fake_group *g, const tti_device_norm *push, char *terms,
+                                int to) {
     size_t row_bytes = push->width * tutti_dtype_bytes(push->node->out[0]->type.dtype);
-    for (size_t r = 0; r < push->n_blocks * push->n_rows; r++) {
-        char *row = terms + fake_row_at(g, push->n_rows, r, other) * row_bytes;
-        memcpy((char *)g->sources[other][0] + push->inbox + r * row_bytes, row, row_bytes);
+    size_t n_rows = push->n_blocks * push->n_rows;
+    char *inbox = (char *)g->sources[to][0] + push->inbox;
+    for (size_t r = 0; r < n_rows; r++) {
+        char *row = terms + fake_row_at(g, push->n_rows, r, to) * row_bytes;
+        size_t at = fake_inbox_row(to, g->peers.rank, n_rows) + r;
+        memcpy(inbox + at * row_bytes, row, row_bytes);
         memset(row, 0xff, row_bytes);
     }
+}
+
+/* The rows of other ranks go there, and whoever still looks for them here finds NaN. */
+static inline void fake_push(void *group, const tti_device_norm *push, char *terms) {
+    const fake_group *g = group;
+    for (int r = 0; r < g->peers.n_ranks; r++)
+        if (r != g->peers.rank) fake_push_to(g, push, terms, r);
 }
 
 #endif /* TTI_TESTS_EXEC_FAKE_NORM_H */

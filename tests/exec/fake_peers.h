@@ -24,7 +24,7 @@ typedef struct fake_group {
              [TTI_MAX_PARTIALS];  /* where groups are in partial sums */
     fake_hosts *hosts;            /* NULL: all memory is in reach */
     uint64_t n_collectives;       /* fake_tp.h */
-    tti_device_norm rows_arrived; /* whose rows were last sent to the other of two */
+    tti_device_norm rows_arrived; /* whose rows were last sent to the others */
     uint64_t brought_hash;
     struct fake_box *box; /* fake_p2p.h */
     bool has_failed;      /* of what waits in it */

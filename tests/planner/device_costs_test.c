@@ -68,16 +68,40 @@ T_CASE(exchanges) {
     double all = all_exchanges_s(&c, program), before = -1;
     tti_overlap b;
     assert_true(all > 0);
-    T_OK(tti_overlapped_collectives(&c, program, 2, 0, &b));
+    T_OK(tti_overlapped_collectives(&c, NULL, program, 2, 0, &b));
     T_NEAR(b.exposed_s / all, 1, 1e-9);
     assert_true(b.taken_s < 1e-12);
     for (double second = 1; second > 1e-9; second /= 10) { /* ever faster kernels hide ever less */
-        T_OK(tti_overlapped_collectives(&c, program, 2, second, &b));
+        T_OK(tti_overlapped_collectives(&c, NULL, program, 2, second, &b));
         assert_true(b.exposed_s > before - 1e-9 && b.exposed_s < all + 1e-9);
         before = b.exposed_s;
     }
-    T_OK(tti_overlapped_collectives(&c, program, 2, 1, &b));
+    T_OK(tti_overlapped_collectives(&c, NULL, program, 2, 1, &b));
     assert_true(b.exposed_s > 0 && b.exposed_s < all);
+    unmake(&m);
+}
+
+/* Terms and rows of norms that travel beside products: less is waited for, and less is taken. */
+T_CASE(exchanges_beside_products) {
+    T_UNUSED;
+    made m =
+        make_of(SMALL_JOB("model.name=gpt2", "model.layers=2", "model.heads=4", "model.width=1024",
+                          "model.dropout=0", "data.context=1024", "data.format=random_tokens",
+                          "data.vocabulary=64", "train.batch=4", "train.precision=bf16",
+                          "parallel.shards=1", "train.low_precision_residual=true",
+                          "parallel.workers=2", "parallel.tensor=2"),
+                2);
+    const tti_program *program = &tti_blueprint_plan(m.b, 0)->shard;
+    const tti_device_ops *ops = tti_paper_device()->device;
+    tti_calibration c = calibration(5e14, 4e11);
+    tti_overlap beside, alone;
+    c.bytes = 3e12, c.message = (tti_link_speed){1e-5, 4e11}, c.tp.latency_s = 0;
+    T_OK(tti_overlapped_collectives(&c, NULL, program, 2, 1, &alone));
+    T_OK(tti_overlapped_collectives(&c, ops, program, 2, 1, &beside));
+    assert_true(beside.exposed_s > 0 && beside.exposed_s < 0.7 * alone.exposed_s);
+    T_OK(tti_overlapped_collectives(&c, ops, program, 2, 0, &beside)); /* nothing to hide in */
+    T_OK(tti_overlapped_collectives(&c, NULL, program, 2, 0, &alone));
+    T_NEAR(beside.exposed_s / alone.exposed_s, 1, 1e-9);
     unmake(&m);
 }
 
@@ -325,6 +349,7 @@ T_CASE(rows_of_a_head_without_logits) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges),
+        cmocka_unit_test(exchanges_beside_products),
         cmocka_unit_test(sums),
         cmocka_unit_test(fetches),
         cmocka_unit_test(memory),

@@ -126,6 +126,7 @@ static const tti_device_ops device_ops = {
     .p2p.send = tti_cuda_peers_send,
     .p2p.recv = tti_cuda_peers_recv,
     .p2p.release = tti_cuda_peers_release,
+    .fusions.most_norm_ranks = 2,
     .fusions.norm = tti_cuda_peers_norm,
     .fusions.norm_grad = tti_cuda_peers_norm_grad,
     .fusions.can_push = tti_cuda_can_push,

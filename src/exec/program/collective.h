@@ -21,8 +21,8 @@ typedef struct tti_tp_calls {
     tutti_status (*wait)(tti_device_tp *tp);
 
     /* Whether the steps of a norm between collectives can run as one; and runs them: later kernels
-     * wait for it, or, if overlapped, for everything but the rows of the other worker, which arrive
-     * before wait. */
+     * wait for it, or, if overlapped, for everything but the rows of the other workers, which
+     * arrive before wait. */
     bool (*joins)(const tti_device_tp *tp, const tti_program *program,
                   const tti_collective_norm *joint);
     tutti_status (*norm)(tti_device_tp *tp, tti_device_norm *norm, bool overlapped);
@@ -42,6 +42,11 @@ typedef struct tti_tp_calls {
     bool (*may_pull)(const tti_device_tp *tp, const tti_node *product,
                      const tti_collective_norm *joint);
     tutti_status (*pull)(tti_device_tp *tp, const tti_device_push *pull);
+
+    /* Whether a gather alone runs beside the next steps now, as a norm that ran with overlapped
+     * set; and runs it. */
+    bool (*opens)(const tti_device_tp *tp);
+    tutti_status (*open_rows)(tti_device_tp *tp, tti_device_norm *rows);
 
     /* The group of devices that run collectives themselves; NULL: the host runs them. */
     void *(*group)(const tti_device_tp *tp);

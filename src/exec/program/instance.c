@@ -295,14 +295,15 @@ static tutti_status build_instance(tti_instance *it) {
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     tti_collective_norm joint;
     for (int s = 0; it->desc.tp && s < program->n_steps; s++) {
-        if (!tti_collective_norm_at(program, s, &joint)) continue;
+        bool is_norm = tti_collective_norm_at(program, s, &joint);
+        if (!is_norm && !tti_rows_gather_at(program, s, &joint)) continue;
         if (!tti_tp_calls_of(it->desc.tp)->joins(it->desc.tp, program, &joint)) continue;
         if (!it->joints) it->joints = calloc((size_t)program->n_steps + 1, sizeof *it->joints);
         if (!it->joints) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
         tti_joint_step *at = &it->joints[s];
         at->norm = joint;
         int product = tti_tp_calls_of(it->desc.tp)->product(it->desc.tp, program, s, &joint);
-        if (product >= 0) it->joints[product].to = s, at->from = product;
+        if (is_norm && product >= 0) it->joints[product].to = s, at->from = product;
         int next = s + joint.n_steps;
         at->pulls =
             next < program->n_steps &&
@@ -427,8 +428,9 @@ static tutti_status run_named(tti_instance *it, bound_step *step, const tti_run 
 }
 
 static tti_device_norm forward_of(const tti_collective_norm *joint, const bound_step *first) {
-    const bound_step *norm = first + joint->n_steps - 2;
-    return (tti_device_norm){.branch = joint->branch,
+    const bound_step *norm = first + joint->n_steps - (joint->gather ? 2 : 1);
+    return (tti_device_norm){.y = norm->out[0],
+                             .branch = joint->branch,
                              .bias = joint->bias ? first[1].in[1] : NULL,
                              .x = norm->in[1 - joint->branch],
                              .sum = norm->out[1],
@@ -456,7 +458,10 @@ static tti_device_norm backward_of(const tti_collective_norm *joint, const bound
 /* Whether step s and the following ones run as one in a range that ends at last. */
 static bool is_joint(const tti_instance *it, int s, int last) {
     int n = it->joints ? it->joints[s].norm.n_steps : 0;
-    return n > 0 && s + n <= last && tti_tp_calls_of(it->desc.tp)->group(it->desc.tp);
+    if (n == 0 || s + n > last || !tti_tp_calls_of(it->desc.tp)->group(it->desc.tp)) return false;
+    if (it->joints[s].norm.norm) return true;
+    bool beside = s + n < last && (it->joints[s].pulls || !it->waits[s + n]);
+    return beside && tti_tp_calls_of(it->desc.tp)->opens(it->desc.tp);
 }
 
 /* The norm to which product s pushes its terms; 0: none. */
@@ -492,17 +497,23 @@ static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushe
     bool overlapped = next < last && (it->joints[s].pulls || !it->waits[next]);
     const tti_buf *bufs = it->desc.program->bufs;
     const bound_step *first = &it->steps[s];
-    tti_device_norm norm = joint->is_grad ? backward_of(joint, first) : forward_of(joint, first);
-    norm.node = joint->norm;
-    norm.terms = bufs[joint->scatter->in[0]->id].offset;
-    norm.whole = bufs[joint->gather->out[0]->id].offset;
+    tti_device_norm norm = !joint->norm     ? (tti_device_norm){.x = first->in[0]}
+                           : joint->is_grad ? backward_of(joint, first)
+                                            : forward_of(joint, first);
+    norm.node = joint->norm ? joint->norm : joint->gather;
+    if (joint->scatter) norm.terms = bufs[joint->scatter->in[0]->id].offset;
+    if (joint->gather) norm.whole = bufs[joint->gather->out[0]->id].offset;
+    norm.stays = !joint->gather;
     norm.n_blocks = (size_t)joint->n_blocks;
     norm.n_rows = (size_t)joint->n_rows;
     norm.width = (size_t)joint->width;
     norm.pushed = pushed;
     norm.inbox = pushed ? tti_tp_calls_of(it->desc.tp)->inbox(it->desc.tp) : 0;
     norm.pulled = it->joints[s].pulls;
-    TTI_TRY(tti_tp_calls_of(it->desc.tp)->norm(it->desc.tp, &norm, overlapped));
+    if (joint->norm)
+        TTI_TRY(tti_tp_calls_of(it->desc.tp)->norm(it->desc.tp, &norm, overlapped));
+    else
+        TTI_TRY(tti_tp_calls_of(it->desc.tp)->open_rows(it->desc.tp, &norm));
     *kept = norm.kept && it->joints[s].pulls;
     return TUTTI_OK;
 }

@@ -74,11 +74,12 @@ static bool is_grad_at(const tti_program *program, int s, tti_collective_norm *o
     tti_node *const *step = program->steps + s;
     if (!tti_is_norm_grad(step[1], step[0]->out[0], program->joins_grads)) return false;
     if (!is_read_alone(program->graph, step[0]->out[0], step[1])) return false;
-    if (!gathers(step[2], step[1]->out[0])) return false;
+    bool gathered = s + 2 < program->n_steps && gathers(step[2], step[1]->out[0]);
     const tutti_shape *part = &step[0]->out[0]->type.shape;
-    *out = (tti_collective_norm){.scatter = step[0], .norm = step[1], .gather = step[2]};
+    *out = (tti_collective_norm){.scatter = step[0], .norm = step[1]};
+    out->gather = gathered ? step[2] : NULL;
     out->is_grad = true;
-    out->n_steps = 3;
+    out->n_steps = 2 + gathered;
     out->n_blocks = part->dim[0], out->n_rows = part->dim[1], out->width = part->dim[2];
     return tti_value_n_elems(step[0]->out[0]) > 0;
 }
@@ -112,26 +113,48 @@ bool tti_collective_norm_at(const tti_program *program, int s, tti_collective_no
     const tutti_graph *g = program->graph;
     tti_node *const *step = program->steps + s;
     int left = program->n_steps - s, at = 1;
-    if (!program->joins_norms || left < 3 || !cuts_rows(step[0], "tensor_reduce_scatter"))
+    if (!program->joins_norms || left < 2 || !cuts_rows(step[0], "tensor_reduce_scatter"))
         return false;
     if (is_grad_at(program, s, out)) return true;
     tti_collective_norm found = {.scatter = step[0]};
     const tutti_value *branch = step[0]->out[0];
     if (!is_low_row(branch)) return false;
-    if (left > 3 && adds_bias(step[at], branch)) {
+    if (left > 2 && adds_bias(step[at], branch)) {
         if (!is_read_alone(g, branch, step[at])) return false;
         found.bias = step[at];
         branch = step[at++]->out[0];
     }
-    if (at + 2 > left || !is_norm(step[at], branch, &found.branch)) return false;
-    found.norm = step[at];
-    found.gather = step[at + 1];
-    if (!is_read_alone(g, branch, found.norm) || !gathers(found.gather, found.norm->out[0]) ||
-        !is_read_alone(g, found.norm->out[0], found.gather))
-        return false;
+    if (at + 1 > left || !is_norm(step[at], branch, &found.branch)) return false;
+    found.norm = step[at++];
+    if (!is_read_alone(g, branch, found.norm)) return false;
+    bool gathered = at < left && gathers(step[at], found.norm->out[0]);
+    if (gathered && !is_read_alone(g, found.norm->out[0], step[at])) return false;
+    if (gathered) found.gather = step[at++];
     const tutti_shape *part = &branch->type.shape;
-    found.n_steps = at + 2;
+    found.n_steps = at;
     found.n_blocks = part->dim[0], found.n_rows = part->dim[1], found.width = part->dim[2];
     *out = found;
     return tti_value_n_elems(branch) > 0;
+}
+
+/* The longest norm has three steps before its gather. */
+static bool belongs_to_norm(const tti_program *program, int s) {
+    tti_collective_norm joint;
+    for (int first = s - 3; first < s; first++)
+        if (first >= 0 && tti_collective_norm_at(program, first, &joint) &&
+            joint.gather == program->steps[s])
+            return true;
+    return false;
+}
+
+bool tti_rows_gather_at(const tti_program *program, int s, tti_collective_norm *out) {
+    const tti_node *gather = program->steps[s];
+    const tutti_value *part = gather->in[0];
+    if (!program->joins_norms || !cuts_rows(gather, "tensor_all_gather")) return false;
+    if (!is_low_row(part) || tti_value_n_elems(part) == 0 || belongs_to_norm(program, s))
+        return false;
+    const tutti_shape *shape = &part->type.shape;
+    *out = (tti_collective_norm){.gather = gather, .n_steps = 1};
+    out->n_blocks = shape->dim[0], out->n_rows = shape->dim[1], out->width = shape->dim[2];
+    return true;
 }

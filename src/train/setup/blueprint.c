@@ -217,7 +217,7 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     const tti_device_ops *device = b->devices.backend->device;
     target.collectives =
         device && device->collectives.tp_collective && target.n_tensor > 1 && target.n_stages <= 1;
-    target.joins_norms = target.collectives && device->fusions.norm;
+    target.joins_norms = target.collectives && tti_device_joins_norms(device, target.n_tensor);
     if (target.joins_norms && device->fusions.norm_grad)
         target.joins_grads = device->fusions.least_norm_grad;
     target.keeps_low_copies = target.keeps_low_copies && target.n_stages <= 1;

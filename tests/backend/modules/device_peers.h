@@ -225,13 +225,19 @@ static void run_sent(command *c) {
         note(tti_fail(TUTTI_E_INTERNAL, "rows were written over that had not left"));
 }
 
+static void run_open(command *c) { note(fake_open_rows(c->state, &c->norm)); }
+
+static tutti_status peers_open_rows(void *group, const tti_device_norm *rows) {
+    return put(&(command){.run = run_open, .state = group, .norm = *rows});
+}
+
 static tutti_status peers_gather_rows(void *group, const tti_device_norm *norm) {
     return put(
         &(command){.run = run_bring, .queue = TTI_QUEUE_PEER, .state = group, .norm = *norm});
 }
 
-static bool can_push(const tti_node *product, size_t n_rows) {
-    return n_rows > 0 &&
+static bool can_push(const tti_node *product, size_t n_rows, int n_ranks) {
+    return n_rows > 0 && n_ranks > 1 &&
            (strcmp(product->op->name, "linear") == 0 || strcmp(product->op->name, "matmul") == 0);
 }
 
@@ -248,8 +254,8 @@ static tutti_status peers_push(void *group, const tti_device_push *push) {
     return put(&c);
 }
 
-static bool can_pull(const tti_node *product, size_t n_rows) {
-    return n_rows > 0 && strncmp(product->op->name, "linear", 6) == 0;
+static bool can_pull(const tti_node *product, size_t n_rows, int n_ranks) {
+    return n_rows > 0 && n_ranks > 1 && strncmp(product->op->name, "linear", 6) == 0;
 }
 
 static tutti_status peers_pull(void *group, const tti_device_push *pull) {

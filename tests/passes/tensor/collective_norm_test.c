@@ -6,9 +6,11 @@
 
 enum { POSITIONS = 6 };
 
-/* Blocks of two layers each, whose norms are of the positions of one worker; halves: also a product
- * reads what a norm gives its gather. */
-static tutti_graph *net_of(bool training, int64_t width, bool tanh_too) {
+/* Readers of a norm: a layer; a layer and tanh; or tanh alone, whose result the layer reads. */
+typedef enum norm_readers { LAYER, LAYER_AND_TANH, TANH } norm_readers;
+
+/* Blocks of two layers each, whose norms are of the positions of one worker. */
+static tutti_graph *net_of(bool training, int64_t width, norm_readers readers) {
     tutti_graph *g = tutti_graph_create(training);
     tutti_value *x = tutti_linear(g, net_x(g), POSITIONS * width, "embed");
     x = tutti_reshape(g, x, &TUTTI_SHAPE(NET_ROWS, POSITIONS, width));
@@ -17,16 +19,18 @@ static tutti_graph *net_of(bool training, int64_t width, bool tanh_too) {
         static const char *const parts[] = {"ln", "up", "down"};
         for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "h%d.%s", i, parts[k]);
         tutti_value *y = tutti_layer_norm(g, x, NULL, name[0]);
-        if (tanh_too) x = tutti_add(g, x, tutti_tanh(g, y));
+        if (readers != LAYER) x = tutti_add(g, x, tutti_tanh(g, y));
+        if (readers == TANH) y = x;
         y = tutti_gelu(g, tutti_linear(g, y, 1024, name[1]));
         x = tutti_add(g, x, tutti_linear(g, y, width, name[2]));
     }
     return net_finish(g, tutti_linear(g, tutti_flatten(g, x), NET_CLASSES, "out"));
 }
 
-static tutti_graph *rows(bool training) { return net_of(training, 16, false); }
-static tutti_graph *odd_rows(bool training) { return net_of(training, 12, false); }
-static tutti_graph *shared_rows(bool training) { return net_of(training, 16, true); }
+static tutti_graph *rows(bool training) { return net_of(training, 16, LAYER); }
+static tutti_graph *odd_rows(bool training) { return net_of(training, 12, LAYER); }
+static tutti_graph *shared_rows(bool training) { return net_of(training, 16, LAYER_AND_TANH); }
+static tutti_graph *own_rows(bool training) { return net_of(training, 16, TANH); }
 
 static tti_plan *plan_of(net_fn net, bool joins, int grads, tutti_dtype dtype, bool sums) {
     static const tti_attr_arg attrs[] = {TTI_FLOAT("momentum", 0.9), {0}};
@@ -96,11 +100,12 @@ static void check_apart(const tti_program *program, int s) {
     const tutti_value *in[6] = {joint.scatter->in[0], norm->in[1 - joint.branch]}, *out[6];
     int n_in = 2, n_out = 0;
     for (int i = 2; joint.is_grad && i < norm->n_in; i++) in[n_in++] = norm->in[i];
-    for (int k = !joint.is_grad; k < norm->op->n_out; k++) out[n_out++] = norm->out[k];
+    int first = joint.gather && !joint.is_grad;
+    for (int k = first; k < norm->op->n_out; k++) out[n_out++] = norm->out[k];
     if (joint.is_grad) out[n_out++] = joint.scatter->out[0];
-    out[n_out++] = joint.gather->out[0];
+    if (joint.gather) out[n_out++] = joint.gather->out[0];
     T_EQ(program->steps[s], joint.scatter);
-    T_EQ(program->steps[s + joint.n_steps - 1], joint.gather);
+    T_EQ(program->steps[s + joint.n_steps - 1], joint.gather ? joint.gather : joint.norm);
     T_EQ(joint.n_blocks * joint.n_rows * joint.width, tti_value_n_elems(norm->out[0]));
     assert_true(joint.n_rows == POSITIONS / 2 && (joint.bias || joint.is_grad));
     for (int k = 0; k < n_out; k++) {
@@ -119,6 +124,32 @@ T_CASE(norms_are_found_and_have_places_of_their_own) {
         T_EQ(count_products(&plan->shard), 4);
         T_EQ(count(&plan->eval, false), 0); /* the casts of its biases stand between the steps */
         for (int s = 0; s < plan->shard.n_steps; s++) check_apart(&plan->shard, s);
+        tti_plan_destroy(plan);
+    }
+}
+
+/* Norms whose rows stay, and gathers that belong to no norm. */
+T_CASE(rows_that_stay_or_come_alone) {
+    T_UNUSED;
+    tti_collective_norm joint;
+    for (int alone = 0; alone < 2; alone++) {
+        tti_plan *plan = plan_of(alone ? own_rows : rows, true, 16, TUTTI_BF16, false);
+        const tti_program *program = &plan->shard;
+        int n_stay = 0, n_alone = 0;
+        for (int s = 0; s < program->n_steps; s++) {
+            if (tti_collective_norm_at(program, s, &joint) && !joint.gather) {
+                T_EQ(joint.n_steps, joint.is_grad ? 2 : 3);
+                n_stay += !joint.is_grad;
+                check_apart(program, s);
+            }
+            if (!tti_rows_gather_at(program, s, &joint)) continue;
+            assert_true(!joint.norm && !joint.scatter && joint.gather == program->steps[s]);
+            T_EQ(tti_value_n_elems(joint.gather->in[0]),
+                 joint.n_blocks * joint.n_rows * joint.width);
+            n_alone++;
+        }
+        T_EQ(n_stay, 2 * alone);
+        assert_true(alone ? n_alone >= 3 : n_alone > 0);
         tti_plan_destroy(plan);
     }
 }
@@ -152,6 +183,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_rows_have_gradients_of_their_own),
         cmocka_unit_test(norms_are_found_and_have_places_of_their_own),
+        cmocka_unit_test(rows_that_stay_or_come_alone),
         cmocka_unit_test(others_are_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,9 +103,10 @@ static tti_cuda_wgmma_desc product_of(const tti_peers_view *view, const tti_devi
     return desc;
 }
 
-bool tti_cuda_can_push(const tti_node *product, size_t n_rows) {
+bool tti_cuda_can_push(const tti_node *product, size_t n_rows, int n_ranks) {
     tti_cuda_wgmma_desc desc;
-    return tti_cuda_wgmma_describe_push(product, (int64_t)n_rows, &desc);
+    return n_ranks == TTI_NORM_RANKS &&
+           tti_cuda_wgmma_describe_push(product, (int64_t)n_rows, &desc);
 }
 
 tutti_status tti_cuda_peers_push(void *group, const tti_device_push *push) {
@@ -116,9 +117,10 @@ tutti_status tti_cuda_peers_push(void *group, const tti_device_push *push) {
     return tti_cuda_check(tti_cuda_wgmma(&desc, tti_cuda_stream()), "peers_push");
 }
 
-bool tti_cuda_can_pull(const tti_node *product, size_t n_rows) {
+bool tti_cuda_can_pull(const tti_node *product, size_t n_rows, int n_ranks) {
     tti_cuda_wgmma_desc desc;
-    return tti_cuda_wgmma_describe_pull(product, (int64_t)n_rows, &desc);
+    return n_ranks == TTI_NORM_RANKS &&
+           tti_cuda_wgmma_describe_pull(product, (int64_t)n_rows, &desc);
 }
 
 tutti_status tti_cuda_peers_pull(void *group, const tti_device_push *pull) {

@@ -151,26 +151,40 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
 
 /* Whether the arena contains everything of a norm that the others access. */
 static bool is_reached(const tti_program *program, const tti_collective_norm *joint) {
-    return program->bufs[joint->scatter->in[0]->id].space == TTI_SPACE_ARENA &&
-           program->bufs[joint->gather->out[0]->id].space == TTI_SPACE_ARENA;
+    const tti_buf *bufs = program->bufs;
+    return (!joint->scatter || bufs[joint->scatter->in[0]->id].space == TTI_SPACE_ARENA) &&
+           (!joint->gather || bufs[joint->gather->out[0]->id].space == TTI_SPACE_ARENA);
+}
+
+/* Norms with collectives on both sides; those with one, and gathers alone, where devices open rows.
+ */
+static bool takes(const tti_device_ops *ops, const tti_collective_norm *joint) {
+    return (joint->scatter && joint->gather) || ops->fusions.open_rows;
+}
+
+static bool exchange_at(const tti_device_ops *ops, const tti_program *program, int s,
+                        tti_collective_norm *joint) {
+    bool found = tti_collective_norm_at(program, s, joint) || tti_rows_gather_at(program, s, joint);
+    return found && takes(ops, joint) && is_reached(program, joint);
 }
 
 static int product_of(const tti_device_ops *ops, const tti_program *program, int s,
-                      const tti_collective_norm *joint) {
-    int p = ops->fusions.can_push ? tti_collective_norm_product(program, s) : -1;
-    return p >= 0 && ops->fusions.can_push(program->steps[p], (size_t)joint->n_rows) ? p : -1;
+                      const tti_collective_norm *joint, int n_ranks) {
+    int p = ops->fusions.can_push && joint->scatter ? tti_collective_norm_product(program, s) : -1;
+    if (p < 0) return -1;
+    return ops->fusions.can_push(program->steps[p], (size_t)joint->n_rows, n_ranks) ? p : -1;
 }
 
-/* Bytes of the largest value that is sent to an inbox. */
-static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program) {
+/* Bytes of the largest value that the others send to an inbox. */
+static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program, int n_ranks) {
     tti_collective_norm joint;
     size_t most = 0;
-    for (int s = 0; s < program->n_steps; s++) {
-        if (!tti_collective_norm_at(program, s, &joint) || !is_reached(program, &joint)) continue;
-        if (product_of(ops, program, s, &joint) < 0) continue;
+    for (int s = 0; tti_device_joins_norms(ops, n_ranks) && s < program->n_steps; s++) {
+        if (!exchange_at(ops, program, s, &joint)) continue;
+        if (product_of(ops, program, s, &joint, n_ranks) < 0) continue;
         most = TTI_MAX(most, tti_value_n_bytes(joint.scatter->out[0]));
     }
-    return most;
+    return most * (size_t)(n_ranks - 1);
 }
 
 size_t tti_device_tp_bytes(const tti_setup *setup) {
@@ -179,19 +193,22 @@ size_t tti_device_tp_bytes(const tti_setup *setup) {
         is_needed(setup, &r) && setup->desc.mesh && setup->desc.mesh->tensor && is_wanted(setup);
     if (!connects || !r.adds_floats) return 0;
     const tti_plan *plan = setup->desc.plan;
+    int n_ranks = tutti_comm_n_ranks(setup->desc.mesh->tensor);
     return 2 * most_tp_bytes(setup, &r) +
-           TTI_MAX(inbox_bytes(setup->desc.backend->device, &plan->shard),
-                   inbox_bytes(setup->desc.backend->device, &plan->eval));
+           TTI_MAX(inbox_bytes(setup->desc.backend->device, &plan->shard, n_ranks),
+                   inbox_bytes(setup->desc.backend->device, &plan->eval, n_ranks));
 }
 
 /* A digest of the offsets that the others access; 0: there is no norm between collectives. */
-static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *program, uint64_t hash) {
+static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *program, int n_ranks,
+                             uint64_t hash) {
     tti_collective_norm joint;
     for (int s = 0; s < program->n_steps; s++) {
-        if (!tti_collective_norm_at(program, s, &joint) || !is_reached(program, &joint)) continue;
-        hash = mix(hash, (uint64_t)(product_of(ops, program, s, &joint) + 1));
-        hash = mix(mix(hash, (uint64_t)s), program->bufs[joint.scatter->in[0]->id].offset);
-        hash = mix(hash, program->bufs[joint.gather->out[0]->id].offset) | 1;
+        if (!exchange_at(ops, program, s, &joint)) continue;
+        hash = mix(hash, (uint64_t)(product_of(ops, program, s, &joint, n_ranks) + 1));
+        hash = mix(hash, (uint64_t)s) | 1;
+        if (joint.scatter) hash = mix(hash, program->bufs[joint.scatter->in[0]->id].offset) | 1;
+        if (joint.gather) hash = mix(hash, program->bufs[joint.gather->out[0]->id].offset) | 1;
     }
     return hash;
 }
@@ -201,14 +218,15 @@ static tutti_status alloc_arena(tti_device_tp *e) {
     const tti_setup *setup = tti_setup_of(e->x);
     int n_ranks = tutti_comm_n_ranks(e->comm);
     const tti_program *shard = &setup->desc.plan->shard, *eval = &setup->desc.plan->eval;
-    uint64_t mine = digest_norms(e->ops, shard, 0), *all;
-    if (mine) mine = mix(digest_norms(e->ops, eval, mine), setup->arena_bytes) | 1;
-    if (setup->n_in_flight != 1 || !e->ops->fusions.norm || n_ranks != 2) mine = 0;
+    uint64_t mine = digest_norms(e->ops, shard, n_ranks, 0), *all;
+    if (mine) mine = mix(digest_norms(e->ops, eval, n_ranks, mine), setup->arena_bytes) | 1;
+    if (setup->n_in_flight != 1 || !tti_device_joins_norms(e->ops, n_ranks)) mine = 0;
     TTI_TRY(tti_comm_gather_words(e->comm, mine, &all));
     e->joins = mine != 0;
     for (int r = 0; r < n_ranks; r++) e->joins = e->joins && all[r] == mine;
     free(all);
-    size_t n_inbox = TTI_MAX(inbox_bytes(e->ops, shard), inbox_bytes(e->ops, eval));
+    size_t n_inbox =
+        TTI_MAX(inbox_bytes(e->ops, shard, n_ranks), inbox_bytes(e->ops, eval, n_ranks));
     e->inbox = (setup->arena_bytes + TP_ALIGN - 1) / TP_ALIGN * TP_ALIGN;
     e->arena_bytes = e->inbox + n_inbox + 64;
     e->pushes = e->joins && n_inbox > 0;
@@ -220,12 +238,12 @@ void *tti_device_tp_arena(const tti_device_tp *e) { return e ? e->arena : NULL; 
 
 static bool joins(const tti_device_tp *e, const tti_program *program,
                   const tti_collective_norm *joint) {
-    return e && e->group && e->joins && is_reached(program, joint);
+    return e && e->group && e->joins && takes(e->ops, joint) && is_reached(program, joint);
 }
 
 static int product_before(const tti_device_tp *e, const tti_program *program, int s,
                           const tti_collective_norm *joint) {
-    return product_of(e->ops, program, s, joint);
+    return product_of(e->ops, program, s, joint, tutti_comm_n_ranks(e->comm));
 }
 
 static size_t inbox_of(const tti_device_tp *e) { return e->inbox; }
@@ -376,7 +394,8 @@ static tutti_status gather_rows(tti_device_tp *e, const tti_device_norm *norm) {
 }
 
 static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool overlapped) {
-    norm->kept = overlapped && e->overlapped && norm->pushed && e->ops->fusions.gather_rows;
+    norm->kept =
+        overlapped && e->overlapped && norm->pushed && !norm->stays && e->ops->fusions.gather_rows;
     /* In the compute queue, where each kernel waits for the previous one only: waiting for two
      * queues takes longer. */
     const tti_device_ops *ops = e->ops;
@@ -393,17 +412,31 @@ static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool o
     return norm->kept ? gather_rows(e, norm) : TUTTI_OK;
 }
 
-/* The other worker has read what was sent before: its rows have arrived, which it sends afterwards.
- */
+/* The other workers have read what was sent before: their rows have arrived, which they send
+ * afterwards. */
 static tutti_status push(tti_device_tp *e, const tti_device_push *push) {
     if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
     return e->ops->fusions.push(e->group, push);
 }
 
+/* The own rows are there for the next step, those of others come beside it. */
+static tutti_status open_rows(tti_device_tp *e, tti_device_norm *rows) {
+    const tti_device_ops *ops = e->ops;
+    if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
+    e->alone = false;
+    rows->kept = true;
+    TTI_TRY(ops->fusions.open_rows(e->group, rows));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for a collective"), -1));
+    return gather_rows(e, rows);
+}
+
+static bool opens(const tti_device_tp *e) { return e->overlapped; }
+
 static bool may_pull(const tti_device_tp *e, const tti_node *product,
                      const tti_collective_norm *joint) {
+    if (!joint->gather) return false;
     return e->ops->fusions.can_pull && product->in[0] == joint->gather->out[0] &&
-           e->ops->fusions.can_pull(product, (size_t)joint->n_rows);
+           e->ops->fusions.can_pull(product, (size_t)joint->n_rows, tutti_comm_n_ranks(e->comm));
 }
 
 static tutti_status pull(tti_device_tp *e, const tti_device_push *pull) {
@@ -480,6 +513,8 @@ static const tti_tp_calls calls = {
     .push = push,
     .may_pull = may_pull,
     .pull = pull,
+    .opens = opens,
+    .open_rows = open_rows,
     .group = tti_device_tp_group,
 };
 

@@ -168,7 +168,8 @@ static void leave(side *s) {
 static const char *one_product(side *s, const product *p, int *n_made) {
     const char *failure = describe(s, p);
     if (failure) return failure;
-    bool can = (p->pulled ? s->ops->fusions.can_pull : s->ops->fusions.can_push)(s->node, N_ROWS);
+    bool can =
+        (p->pulled ? s->ops->fusions.can_pull : s->ops->fusions.can_push)(s->node, N_ROWS, 2);
     if (!failure) failure = take(s);
     if (!failure && can) failure = make(s, p);
     if (!failure && can) failure = check(s, p);
