@@ -1,5 +1,5 @@
-"""elastic_replicas_test.py - elastic runs whose workers divide the model: replicas are lost and come
-back as a whole, from memory, and the bits are those of an undisturbed run."""
+"""elastic_replicas_test.py - elastic runs whose workers divide the model: replicas are lost and
+come back as a whole, from memory, and the bits are those of an undisturbed run."""
 
 import os
 import signal
@@ -79,7 +79,8 @@ def test_lost_while_it_copies():
     run = elastic_test.Run("copies", *ADAM, *layout, env=env)
     elastic_test.check(run, expected, 1)
     assert workers_of("copies") == [4, 2], workers_of("copies")
-    env = dict(os.environ, TUTTI_FAULT="mirror.put:kill@rank=3,step=61;mirror.put:kill@rank=1,step=95")
+    env = dict(os.environ, TUTTI_FAULT="mirror.put:kill@rank=3,step=61;"
+                                       "mirror.put:kill@rank=1,step=95")
     ended = elastic_test.Run("ends", *ADAM, *layout, env=env)
     code, text = ended.end()
     assert code == 5, (code, text)

@@ -147,25 +147,6 @@ static tutti_status listen_for_others(rendezvous *m, int fd) {
 
 /* ---- calling ---- */
 
-tutti_status tti_tcp_hear_challenge(int fd, int64_t deadline_ns, tcp_challenge *out) {
-    if (!tti_tcp_read(fd, out, sizeof *out, deadline_ns))
-        return tti_fail(errno == ETIMEDOUT ? TUTTI_E_TIMEOUT : TUTTI_E_IO,
-                        "the process that listens there sends nothing (%s)", strerror(errno));
-    return tti_tcp_check_challenge(out);
-}
-
-tutti_status tti_tcp_prove(const tti_link_desc *desc, int fd, int to, int port,
-                           const tcp_challenge *challenge, int64_t deadline_ns) {
-    tcp_hello hello;
-    tcp_answer answer;
-    tti_tcp_hello(desc, to, port, challenge, &hello);
-    if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
-        !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))
-        return tti_fail(errno == ETIMEDOUT ? TUTTI_E_TIMEOUT : TUTTI_E_IO,
-                        "the connection broke (%s)", strerror(errno));
-    return tti_tcp_check_answer(desc, &hello, &answer);
-}
-
 /* The handshake on a new connection to rank `to`. */
 static tutti_status introduce(rendezvous *m, int fd, int to) {
     int64_t deadline_ns = TTI_MIN(m->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
@@ -400,17 +381,6 @@ static tutti_status begin(tcp_state *s, rendezvous *m) {
 
 /* A wait may meet a phase and an outage.  The waits end by themselves, and say why: the kernel must
  * not be first. */
-static int64_t longest_wait_ms(const tti_link_desc *desc) {
-    return (int64_t)desc->phase_timeout_ms + INT64_C(3) * desc->timeout_ms;
-}
-
-void tti_tcp_adopt(tcp_state *s, int rank, int fd) {
-    s->peers[rank].fd = fd;
-    s->peers[rank].heard_ns = tti_now_ns();
-    tti_tcp_tune(fd, s->desc.timeout_ms);
-    tti_tcp_give_up_after(fd, longest_wait_ms(&s->desc));
-}
-
 /* The connections are the state's now, however it went. */
 static tutti_status end(tcp_state *s, rendezvous *m, tutti_status st) {
     if (m->listener >= 0) close(m->listener);

@@ -3,6 +3,7 @@
  * The accepting side sends a fresh nonce.  The other side answers with its identity, its own nonce
  * and a MAC over both.  The accepting side proves in its verdict that it knows the token too.  A
  * MAC covers the whole message and both nonces, so that no message can be replayed or reflected. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -140,4 +141,25 @@ tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *he
     if (answer->status >= TUTTI_N_STATUS) return tti_fail(TUTTI_E_INTERNAL, "a damaged answer");
     return tti_fail((tutti_status)answer->status, "rank %d refused rank %d: %.*s", hello->to,
                     desc->rank, TCP_TEXT_BYTES - 1, answer->text);
+}
+
+/* ---- the calling side, on a socket ---- */
+
+tutti_status tti_tcp_hear_challenge(int fd, int64_t deadline_ns, tcp_challenge *out) {
+    if (!tti_tcp_read(fd, out, sizeof *out, deadline_ns))
+        return tti_fail(errno == ETIMEDOUT ? TUTTI_E_TIMEOUT : TUTTI_E_IO,
+                        "the process that listens there sends nothing (%s)", strerror(errno));
+    return tti_tcp_check_challenge(out);
+}
+
+tutti_status tti_tcp_prove(const tti_link_desc *desc, int fd, int to, int port,
+                           const tcp_challenge *challenge, int64_t deadline_ns) {
+    tcp_hello hello;
+    tcp_answer answer;
+    tti_tcp_hello(desc, to, port, challenge, &hello);
+    if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
+        !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))
+        return tti_fail(errno == ETIMEDOUT ? TUTTI_E_TIMEOUT : TUTTI_E_IO,
+                        "the connection broke (%s)", strerror(errno));
+    return tti_tcp_check_answer(desc, &hello, &answer);
 }

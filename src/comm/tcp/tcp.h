@@ -63,6 +63,12 @@ void tti_tcp_judge(const tti_link_desc *desc, const bool *wanted, const tcp_chal
 tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *hello,
                                   const tcp_answer *answer);
 
+/* The parts of a handshake on a new connection to rank `to`, for the side that called.  port: where
+ * this rank listens, 0: nowhere. */
+tutti_status tti_tcp_hear_challenge(int fd, int64_t deadline_ns, tcp_challenge *out);
+tutti_status tti_tcp_prove(const tti_link_desc *desc, int fd, int to, int port,
+                           const tcp_challenge *challenge, int64_t deadline_ns);
+
 /* ---- listener.c ---- */
 
 /* Accepts the wanted ranks, one connection each, until all have connected or the deadline has
@@ -144,17 +150,12 @@ typedef struct tcp_state {
     char reported_text[TTI_CRY_BYTES];
 } tcp_state;
 
+/* socket.c: makes fd the connection to a rank, which outlasts outages up to the limits of the link.
+ */
+void tti_tcp_adopt(tcp_state *s, int rank, int fd);
+
 /* Fills the peers' descriptors; of a sparse link those of the tree of ranks. */
 tutti_status tti_tcp_connect_ranks(tcp_state *s);
-
-/* The parts of a handshake on a new connection to rank `to`, for the side that called.  port: where
- * this rank listens, 0: nowhere. */
-tutti_status tti_tcp_hear_challenge(int fd, int64_t deadline_ns, tcp_challenge *out);
-tutti_status tti_tcp_prove(const tti_link_desc *desc, int fd, int to, int port,
-                           const tcp_challenge *challenge, int64_t deadline_ns);
-
-/* Makes fd the connection to a rank, which outlasts outages up to the limits of the link. */
-void tti_tcp_adopt(tcp_state *s, int rank, int fd);
 
 /* The data that the ranks of a subgroup exchange before they connect. */
 typedef struct tcp_subgroup {

@@ -4,7 +4,8 @@
 # of run is a fault: link.sparse makes a group of few ranks connect as one of many does.
 set -u
 run() {
-    out=$(TUTTI_TEST_TRANSPORT=tcp TUTTI_TEST_HOSTS=$2 TUTTI_FAULT=${3:-} "$TUTTI_BUILD/tests/$1" 2>&1) ||
+    out=$(TUTTI_TEST_TRANSPORT=tcp TUTTI_TEST_HOSTS=$2 TUTTI_FAULT=${3:-} \
+        "$TUTTI_BUILD/tests/$1" 2>&1) ||
         { echo "transport_test: $1 on hosts $2: $out" >&2 && exit 1; }
 }
 

@@ -370,7 +370,7 @@ static const char *memory_rank(tutti_comm *comm, void *arg) {
         for (size_t i = 0; i < (size_t)(k * k * 1000); i++)
             COMM_TRUE(((unsigned char *)blocks[k])[i] == k + 1);
     void *none = comm;
-    COMM_FAILS(tutti_comm_alloc(comm, (size_t)1 << 55, &none), TUTTI_E_NOMEM, "comm_alloc");
+    COMM_FAILS(tutti_comm_alloc(comm, (size_t)1 << 49, &none), TUTTI_E_NOMEM, "comm_alloc");
     COMM_TRUE(none == comm);
     return NULL;
 }
