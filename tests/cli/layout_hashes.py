@@ -156,6 +156,9 @@ def command(case):
 
 def result(case):
     """The hash of a run, or exit-2 if the program refuses it.  In a folder of its own."""
+    for plugin in (key.split("=")[1] for key in command(case) if key.startswith("model.plugin=")):
+        if not os.path.exists(plugin):  # else the program's refusal would be taken for a result
+            raise AssertionError("%s is not built" % plugin)
     folder = tempfile.mkdtemp(prefix="-".join(case) + "-", dir=".")
     ended = subprocess.run([runs.PROGRAM, *command(case)], cwd=folder, text=True,
                            env=dict(os.environ, **ENVIRONMENT), stdin=subprocess.DEVNULL,
