@@ -236,27 +236,25 @@ static int wait_for_ranks(tutti_comm_group *group, const pid_t *pids, int n) {
     return code;
 }
 
-static int run_processes(options *o) {
+/* Fills pids [n_ranks]. */
+static int run_forked(options *o, pid_t *pids) {
     tutti_comm_group *group;
-    pid_t *pids = calloc((size_t)o->desc.n_ranks, sizeof *pids);
     int n = 0;
-    if (!pids) {
-        fprintf(stderr, "tutti bench comm: no memory for %d ranks\n", o->desc.n_ranks);
-        return 8;
-    }
     if (!make_token(o)) {
         fprintf(stderr, "tutti bench comm: cannot get random numbers: %s\n", strerror(errno));
-        free(pids);
         return 1;
     }
     if (tutti_comm_group_create(o->desc.n_ranks, &group) != TUTTI_OK) {
         fprintf(stderr, "tutti bench comm: %s\n", tutti_last_error());
-        free(pids);
         return 1;
     }
     for (; n < o->desc.n_ranks; n++) {
         pids[n] = fork();
-        if (pids[n] == 0) exit(rank_process(group, n, o));
+        if (pids[n] == 0) {
+            int code = rank_process(group, n, o);
+            free(pids);
+            exit(code);
+        }
         if (pids[n] < 0) {
             tutti_comm_group_abort(group, n, "a process could not be started");
             break;
@@ -264,8 +262,18 @@ static int run_processes(options *o) {
     }
     int code = wait_for_ranks(group, pids, n);
     tutti_comm_group_destroy(group);
-    free(pids);
     return n < o->desc.n_ranks ? 1 : code;
+}
+
+static int run_processes(options *o) {
+    pid_t *pids = calloc((size_t)o->desc.n_ranks, sizeof *pids);
+    if (!pids) {
+        fprintf(stderr, "tutti bench comm: no memory for %d ranks\n", o->desc.n_ranks);
+        return 8;
+    }
+    int code = run_forked(o, pids);
+    free(pids);
+    return code;
 }
 
 static int run_one(options *o) {
