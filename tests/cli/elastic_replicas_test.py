@@ -28,12 +28,13 @@ def test_stages_come_back():
     run = elastic_test.Run("stages", *ADAM, "parallel.pipeline=2", "run.restarts=2")
     run.wait_for(30)
     run.signal(1)
-    runs.wait_until(lambda: run.process.poll() is not None or workers_of("stages") == [4, 2, 4],
-                    what="four workers again")
+    # On a busy machine rank 1 may be there again before the others have left the broken group.
+    runs.wait_until(lambda: run.process.poll() is not None or
+                    workers_of("stages") in ([4, 2, 4], [4, 4]), what="four workers again")
+    assert run.process.poll() is None, (workers_of("stages"), run.text())
     run.signal(0)
     elastic_test.check(run, expected, 2)
     assert "the run goes on with 2 workers until another one has joined" in run.text()
-    assert workers_of("stages")[:3] == [4, 2, 4], workers_of("stages")
 
 
 def test_tensor_shards_with_a_spare():
