@@ -1,8 +1,8 @@
 # The everyday commands.  The build itself is CMake and Ninja: see CMakePresets.json.
 BUILD  ?= build
 PREFIX ?= /usr/local
-# Tests at a time: two more than 2 cores, because many wait for timers, signals and files.
-JOBS   ?= 4
+# Tests at a time: three more than 2 cores, because many wait for timers, signals and files.
+JOBS   ?= 5
 FUZZ_SECONDS ?= 60
 CUDA_ARCH ?= 90
 # Where WERROR is ON warnings are errors: not for users, whose compilers may be newer than ours.

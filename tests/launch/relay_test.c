@@ -34,10 +34,16 @@ static tti_relay *make_relay(int n_ranks, int fd, const char *log_dir) {
     return relay;
 }
 
+/* What is written to a terminal arrives in parts, some time later. */
 static void expect_text(int fd, const char *expected) {
     char text[512];
-    ssize_t n = read(fd, text, sizeof text - 1);
-    text[n < 0 ? 0 : n] = '\0';
+    size_t n = 0;
+    struct pollfd there = {.fd = fd, .events = POLLIN};
+    do {
+        ssize_t got = read(fd, text + n, sizeof text - 1 - n);
+        n += got > 0 ? (size_t)got : 0;
+    } while (n < strlen(expected) && poll(&there, 1, 10000) > 0);
+    text[n] = '\0';
     assert_string_equal(text, expected);
 }
 
