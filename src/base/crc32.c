@@ -2,54 +2,25 @@
  *
  * A CRC is a remainder of polynomials over GF(2).  64 bytes are four polynomials of 128 bits; each
  * is moved 512 bits ahead by two multiplications with powers of x mod P and added to the next 64
- * bytes.  What is left at the end is folded to 128, 64 and then 32 bits (V. Gopal et al., "Fast CRC
+ * bytes.  The last 512 bits are folded to 128, 64 and then 32 bits (V. Gopal et al., "Fast CRC
  * Computation Using PCLMULQDQ", Intel 2009).  Polynomials are bit-reflected. */
 #include "base/crc32.h"
 
 #include <stdbool.h>
-#include <string.h>
+
+#include "base/crc_table.h"
 
 #define POLYNOMIAL 0xEDB88320u
 
-/* CRCs of the bytes 1, 2, 4 ... 128; a CRC without inversions is linear, so they give all 256. */
-#define BIT(byte, k, crc) (((byte) >> (k)&1) ? (crc) : 0u)
-#define ENTRY(b)                                                                \
-    (BIT(b, 0, 0x77073096u) ^ BIT(b, 1, 0xEE0E612Cu) ^ BIT(b, 2, 0x076DC419u) ^ \
-     BIT(b, 3, 0x0EDB8832u) ^ BIT(b, 4, 0x1DB71064u) ^ BIT(b, 5, 0x3B6E20C8u) ^ \
-     BIT(b, 6, 0x76DC4190u) ^ BIT(b, 7, 0xEDB88320u))
-#define ENTRIES_4(b) ENTRY(b), ENTRY((b) + 1), ENTRY((b) + 2), ENTRY((b) + 3)
-#define ENTRIES_16(b) ENTRIES_4(b), ENTRIES_4((b) + 4), ENTRIES_4((b) + 8), ENTRIES_4((b) + 12)
-#define ENTRIES_64(b) \
-    ENTRIES_16(b), ENTRIES_16((b) + 16), ENTRIES_16((b) + 32), ENTRIES_16((b) + 48)
-
-static const uint32_t table[256] = {ENTRIES_64(0), ENTRIES_64(64), ENTRIES_64(128),
-                                    ENTRIES_64(192)};
+static const uint32_t table[256] = TTI_CRC_TABLE(0x77073096u, 0xEE0E612Cu, 0x076DC419u, 0x0EDB8832u,
+                                                 0x1DB71064u, 0x3B6E20C8u, 0x76DC4190u, POLYNOMIAL);
 
 uint32_t tti_crc32_portable(uint32_t crc, const void *data, size_t n_bytes) {
-    const uint8_t *p = data;
-    crc = ~crc;
-    for (size_t i = 0; i < n_bytes; i++) crc = table[(crc ^ p[i]) & 0xFF] ^ (crc >> 8);
-    return ~crc;
-}
-
-static uint32_t times_x(uint32_t a) { return (a >> 1) ^ (a & 1 ? POLYNOMIAL : 0u); }
-
-static uint32_t multiply(uint32_t a, uint32_t b) {
-    uint32_t product = 0;
-    for (; a; a <<= 1) {
-        if (a & 0x80000000u) product ^= b;
-        b = times_x(b);
-    }
-    return product;
+    return tti_crc_by_table(table, crc, data, n_bytes);
 }
 
 uint32_t tti_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t n_bytes_b) {
-    uint32_t power = 0x00800000u; /* x^8 */
-    for (uint64_t n = n_bytes_b; n; n >>= 1) {
-        if (n & 1) crc_a = multiply(power, crc_a);
-        power = multiply(power, power);
-    }
-    return crc_a ^ crc_b;
+    return tti_crc_join(POLYNOMIAL, crc_a, crc_b, n_bytes_b);
 }
 
 #if defined(__x86_64__)

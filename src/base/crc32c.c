@@ -10,47 +10,19 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/crc_table.h"
+
 #define POLYNOMIAL 0x82F63B78u
 
-/* CRCs of the bytes 1, 2, 4 ... 128; a CRC without inversions is linear, so they give all 256. */
-#define BIT(byte, k, crc) (((byte) >> (k)&1) ? (crc) : 0u)
-#define ENTRY(b)                                                                \
-    (BIT(b, 0, 0xF26B8303u) ^ BIT(b, 1, 0xE13B70F7u) ^ BIT(b, 2, 0xC79A971Fu) ^ \
-     BIT(b, 3, 0x8AD958CFu) ^ BIT(b, 4, 0x105EC76Fu) ^ BIT(b, 5, 0x20BD8EDEu) ^ \
-     BIT(b, 6, 0x417B1DBCu) ^ BIT(b, 7, 0x82F63B78u))
-#define ENTRIES_4(b) ENTRY(b), ENTRY((b) + 1), ENTRY((b) + 2), ENTRY((b) + 3)
-#define ENTRIES_16(b) ENTRIES_4(b), ENTRIES_4((b) + 4), ENTRIES_4((b) + 8), ENTRIES_4((b) + 12)
-#define ENTRIES_64(b) \
-    ENTRIES_16(b), ENTRIES_16((b) + 16), ENTRIES_16((b) + 32), ENTRIES_16((b) + 48)
-
-static const uint32_t table[256] = {ENTRIES_64(0), ENTRIES_64(64), ENTRIES_64(128),
-                                    ENTRIES_64(192)};
+static const uint32_t table[256] = TTI_CRC_TABLE(0xF26B8303u, 0xE13B70F7u, 0xC79A971Fu, 0x8AD958CFu,
+                                                 0x105EC76Fu, 0x20BD8EDEu, 0x417B1DBCu, POLYNOMIAL);
 
 uint32_t tti_crc32c_portable(uint32_t crc, const void *data, size_t n_bytes) {
-    const uint8_t *p = data;
-    crc = ~crc;
-    for (size_t i = 0; i < n_bytes; i++) crc = table[(crc ^ p[i]) & 0xFF] ^ (crc >> 8);
-    return ~crc;
-}
-
-static uint32_t times_x(uint32_t a) { return (a >> 1) ^ (a & 1 ? POLYNOMIAL : 0u); }
-
-static uint32_t multiply(uint32_t a, uint32_t b) {
-    uint32_t product = 0;
-    for (; a; a <<= 1) {
-        if (a & 0x80000000u) product ^= b;
-        b = times_x(b);
-    }
-    return product;
+    return tti_crc_by_table(table, crc, data, n_bytes);
 }
 
 uint32_t tti_crc32c_join(uint32_t crc_a, uint32_t crc_b, uint64_t n_bytes_b) {
-    uint32_t power = 0x00800000u; /* x^8 */
-    for (uint64_t n = n_bytes_b; n; n >>= 1) {
-        if (n & 1) crc_a = multiply(power, crc_a);
-        power = multiply(power, power);
-    }
-    return crc_a ^ crc_b;
+    return tti_crc_join(POLYNOMIAL, crc_a, crc_b, n_bytes_b);
 }
 
 #if defined(__x86_64__)

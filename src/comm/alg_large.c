@@ -15,7 +15,7 @@ static int n_partials_of(const tti_shard_map *shard_map, int rank) {
                               tti_shard_map_first(shard_map, rank + 1), partials);
 }
 
-/* The elements that this rank adds; owners are spread over the ranks. */
+/* The elements that this rank adds; owners are distributed over the ranks. */
 static void find_range(const tti_work *work, size_t *first, size_t *last) {
     int rank = tutti_comm_rank(work->comm), n_ranks = tutti_comm_n_ranks(work->comm);
     *first = *last = 0;

@@ -20,7 +20,7 @@ typedef tutti_status (*tti_take_part_fn)(void *user, int tensor, size_t first, s
 typedef struct tti_readers {
     int n_threads;   /* 0: the calling thread reads */
     tti_cores cores; /* of the threads; n 0: those of the calling thread */
-    /* Of the calling thread.  NULL: malloc and free. */
+    /* Called by the calling thread alone; NULL: malloc and free. */
     void *(*alloc)(size_t n_bytes);
     void (*release)(void *memory);
 } tti_readers;

@@ -53,7 +53,7 @@ static tutti_status gather_up(net_state *s, size_t n_bytes, char *all, char *pac
     return move_one(s, above, packed, NULL, n * n_bytes);
 }
 
-static tutti_status spread_down(net_state *s, size_t n_bytes, char *all) {
+static tutti_status send_down(net_state *s, size_t n_bytes, char *all) {
     int first = s->rank * TTI_FAN_OUT + 1, above = (s->rank - 1) / TTI_FAN_OUT, n = 0;
     tti_message messages[TTI_FAN_OUT];
     size_t n_all = (size_t)s->n_ranks * n_bytes;
@@ -69,7 +69,7 @@ tutti_status tti_net_gather(net_state *s, const void *mine, size_t n_bytes, void
     char *packed = malloc((size_t)s->n_ranks * n_bytes);
     if (!packed) return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_ranks);
     tutti_status st = gather_up(s, n_bytes, all, packed);
-    if (st == TUTTI_OK) st = spread_down(s, n_bytes, all);
+    if (st == TUTTI_OK) st = send_down(s, n_bytes, all);
     free(packed);
     return st;
 }
