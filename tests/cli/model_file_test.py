@@ -88,18 +88,25 @@ def test_evaluation_is_pytorchs():
         near([events(name, "end")[0]["loss"]], [golden(name)["eval_loss"]], 2e-6)
 
 
-def test_one_hash_for_all_workers():
+LAYOUTS = (["-n", "2", "parallel.zero=3"], ["-n", "4", "parallel.place=processes"])
+
+
+def one_hash(layouts_of):
+    """layouts_of(number): those in which the model of that number trains, besides one worker."""
     for number, name in enumerate(NAMES):
         hashes = set()
         base = job(name, "parallel.shards=4", "train.steps=2", data="data-" + name, rows=2)
-        other = ["-n", "4", "parallel.place=processes"] if number % 2 else \
-            ["-n", "2", "parallel.zero=3"]
-        for i, more in enumerate(([], other)):
+        for i, more in enumerate(([], *layouts_of(number))):
             run = "%s-%d" % (name, i)
             result = runs.tutti("train", *base, "run.dir=" + run, *more)
             assert result.code == 0, result.err
             hashes.add(events(run, "end")[0]["params_hash"])
         assert len(hashes) == 1, (name, hashes)
+
+
+def test_one_hash_for_all_workers():
+    """One of the layouts for each model; model_file_slow_test.py has all of them."""
+    one_hash(lambda number: [LAYOUTS[number % 2]])
 
 
 def test_devices_start_with_the_parameters_of_the_file():
