@@ -20,7 +20,10 @@ A kill waits until all workers, and the spare, are there again.
 With --for, two runs train for so long: one is left alone, of the other a random worker is killed
 --every so often and started again by run.restarts.  Prints the goodput: committed steps of the
 second relative to those of the first.  The runs train side by side and share the cores, so a pause
-of one makes the other faster; with --turns N each trains alone, N times, in turns."""
+of one makes the other faster; with --turns N each trains alone, N times, in turns.  A machine may
+change its speed from one turn to the next by more than the kills cost.  Therefore it also prints
+the goodput from the second run alone: the steps between two kills, relative to those that the pace
+of the last half of that time would have given."""
 
 import argparse
 import os
@@ -66,6 +69,24 @@ def steps(folder, n_last_bytes=0):
         return []
     return [int(step) for step in
             re.findall(r'"event":"step","time":[^,]+,"step":(\d+),', text)]
+
+
+def goodput_of(times, kills):
+    """The steps from each kill to the next one, relative to the pace in the last half of that time,
+    when all workers are there again.  times, kills: seconds."""
+    n_done, n_possible = 0, 0.0
+    for begin, end in zip(kills, kills[1:]):
+        middle = (begin + end) / 2
+        n_last = sum(middle < time <= end for time in times)
+        n_done += sum(begin < time <= end for time in times)
+        n_possible += n_last / (end - middle) * (end - begin)
+    return n_done / max(n_possible, 1)
+
+
+def step_times(folder):
+    with open(os.path.join(folder, "metrics.jsonl")) as file:
+        return [float(time) for time in
+                re.findall(r'"event":"step","time":([^,]+),', file.read())]
 
 
 def last_step(folder):
@@ -183,19 +204,22 @@ def kill_often(program, root, args, draw):
 
 
 def train_for(program, root, args, draw, names, seconds):
-    """Trains runs side by side.  Returns the steps that each committed, and the number of kills."""
+    """Trains runs side by side.  Returns the steps that each committed, the number of kills, and the
+    goodput between them."""
     endless = ["train.epochs=1000000", "run.progress=false"]
     more = {"alone": [], "killed": ["parallel.min_workers=2", "run.restarts=1000000"]}
     runs = [Run(program, os.path.join(root, name), options_of(args), *endless, *more[name],
                 n_workers=args.workers) for name in names]
     while any(last_step(run.folder) < 3 and not run.is_over() for run in runs):
         time.sleep(0.01)
-    first, start, n_kills = [last_step(run.folder) for run in runs], time.monotonic(), 0
+    first, start, kills = [last_step(run.folder) for run in runs], time.monotonic(), []
     next_kill = args.every / 2 if "killed" in names else seconds
     while time.monotonic() - start < seconds:
         time.sleep(max(min(next_kill, seconds) - (time.monotonic() - start), 0))
         if next_kill < seconds:
-            n_kills += runs[names.index("killed")].kill_one(draw) is not None
+            kill = time.time()
+            if runs[names.index("killed")].kill_one(draw) is not None:
+                kills.append(kill)
             next_kill += args.every
     done = [last_step(run.folder) - n for run, n in zip(runs, first)]
     for run in runs:
@@ -204,24 +228,29 @@ def train_for(program, root, args, draw, names, seconds):
         if code != 143:
             print("code %d" % code, text[-1500:], sep="\n")
             raise SystemExit(1)
+    goodput = goodput_of(step_times(runs[-1].folder), kills) if len(kills) > 1 else 1
+    for run in runs:
         shutil.rmtree(run.folder)
-    return done, n_kills
+    return done, len(kills), goodput
 
 
 def compare_goodput(program, root, args, draw):
     """Prints the goodput of each pair of runs and of all together."""
     alone = killed = n_kills = 0
+    goodputs = []
     for turn in range(max(args.turns, 1)):
         if args.turns:
             done = {}
             for name in ("alone", "killed") if turn % 2 == 0 else ("killed", "alone"):
-                (done[name],), n = train_for(program, root, args, draw, [name],
-                                             args.duration / args.turns)
+                (done[name],), n, goodput = train_for(program, root, args, draw, [name],
+                                                      args.duration / args.turns)
                 n_kills += n
+                goodputs += [goodput] if n else []
         else:
-            found, n_kills = train_for(program, root, args, draw, ["alone", "killed"],
-                                       args.duration)
+            found, n_kills, goodput = train_for(program, root, args, draw, ["alone", "killed"],
+                                                args.duration)
             done = dict(zip(("alone", "killed"), found))
+            goodputs.append(goodput)
         alone, killed = alone + done["alone"], killed + done["killed"]
         if args.turns:
             print("turn %d: %.1f %%" % (turn + 1, 100 * done["killed"] / max(done["alone"], 1)),
@@ -229,6 +258,7 @@ def compare_goodput(program, root, args, draw):
     print("%d kills in %.0f s: %d steps, %d in the undisturbed run%s; goodput %.1f %%" %
           (n_kills, args.duration, killed, alone, "" if args.turns else " beside it",
            100 * killed / max(alone, 1)))
+    print("by the pace between kills: %.1f %%" % (100 * sum(goodputs) / max(len(goodputs), 1)))
     return False
 
 
