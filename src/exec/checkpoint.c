@@ -309,17 +309,18 @@ void tti_exec_copy_own(tti_exec *x, int k, float *whole) {
                run.n_elems * sizeof *whole);
 }
 
-tutti_status tti_exec_find_partition(const tti_exec *x, int rank, int n_ranks, tti_range **ranges,
-                                     int *n) {
-    const tti_setup *setup = tti_setup_of(x);
+tutti_status tti_exec_find_partition(const tti_exec *x, const tti_plan *plan, int rank, int n_ranks,
+                                     tti_range **ranges, int *n) {
+    tti_exec_desc desc = tti_setup_of(x)->desc;
     tti_share share = {0};
     tti_share_run run;
     *n = 0;
     *ranges = NULL;
-    tutti_status st = tti_exec_init_share(&setup->desc, rank, n_ranks, &share);
+    desc.plan = plan;
+    tutti_status st = tti_exec_init_share(&desc, rank, n_ranks, &share);
     if (st == TUTTI_OK) *ranges = malloc(((size_t)share.n_blocks + 1) * sizeof **ranges);
     if (st == TUTTI_OK && !*ranges) st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int at = 0; st == TUTTI_OK && tti_share_next(&share, setup->desc.plan, &at, &run);)
+    for (int at = 0; st == TUTTI_OK && tti_share_next(&share, plan, &at, &run);)
         (*ranges)[(*n)++] = (tti_range){run.first, run.first + run.n_elems};
     tti_share_fini(&share);
     return st;

@@ -84,10 +84,11 @@ TUTTI_NODISCARD tutti_status tti_exec_broadcast_array(tti_exec *exec, int k, int
  * a device after tti_exec_pull. */
 void tti_exec_copy_own(tti_exec *exec, int k, float *whole);
 
-/* The ranges of the flat arrays that rank of n_ranks workers owns if they divide them as this
- * executor's workers do, in ascending order.  On success *ranges is freed by the caller. */
-tutti_status tti_exec_find_partition(const tti_exec *exec, int rank, int n_ranks,
-                                     tti_range **ranges, int *n);
+/* The ranges of the flat arrays of plan that rank of n_ranks workers owns if they divide them as
+ * this executor's workers do, in ascending order.  plan: of this worker, or of another part of the
+ * same model.  On success *ranges is freed by the caller. */
+tutti_status tti_exec_find_partition(const tti_exec *exec, const tti_plan *plan, int rank,
+                                     int n_ranks, tti_range **ranges, int *n);
 
 /* State of one slot of the plan, whole, wherever its parts are: elements first .. of array k.
  * After tti_exec_pull.  Rank 0 fetches any number of times and then ends the others'

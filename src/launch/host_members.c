@@ -16,7 +16,11 @@
  * an epoch commits nothing before all of its members have joined it.  A host joins an epoch of the
  * leader that it is connected to, which knows the last epoch of the host, and it has one leader at
  * a time.  So two epochs after the same one, each with a majority of it, have a common host, and
- * the leader of the second one knows of the first. */
+ * the leader of the second one knows of the first.
+ *
+ * A replica is on one host.  Each host makes the members of a replica that is not whole spares
+ * before it reports: as if they had been lost, they vote no more, and stay what they are until
+ * there are enough of them for a replica. */
 #include <stdio.h>
 #include <string.h>
 
@@ -63,7 +67,8 @@ int tti_host_members_elsewhere(const tti_supervisor *s) {
     }
     for (int k = 0; k < n_nodes(s); k++) {
         const tti_host *host = tti_hosts_get(s->desc->hosts, k);
-        if (host->link.is_open && !host->has_left) n += host->status.n_members;
+        if (host->link.is_open && !host->has_left)
+            n += tti_members_in_replicas(s, host->status.n_members);
     }
     return n;
 }
@@ -84,25 +89,27 @@ void tti_host_members_begin(tti_supervisor *s) {
     memcpy(s->host.targets, place->n_workers, sizeof s->host.targets);
 }
 
+static int n_per_replica(const tti_supervisor *s) { return TTI_MAX(s->desc->n_per_replica, 1); }
+
 static int n_targets(const tti_supervisor *s) {
     int n = 0;
     for (int k = 0; k < n_nodes(s); k++) n += s->host.targets[k];
     return n;
 }
 
-/* Divides n workers among the hosts that are there, in the proportion of TUTTI_NODES.  This one,
- * which leads, has at least one. */
+/* Divides n workers among the hosts that are there, in the proportion of TUTTI_NODES, in whole
+ * replicas.  This one, which leads, has at least one. */
 static void divide(tti_supervisor *s, int n) {
     const int *weights = tti_hosts_place(s->desc->hosts)->n_workers;
-    int *to = s->host.targets, own = own_node(s);
+    int *to = s->host.targets, own = own_node(s), each = n_per_replica(s);
     memset(s->host.targets, 0, sizeof s->host.targets);
-    for (int best; n > 0; n--, to[best]++) {
+    for (int best; n >= each; n -= each, to[best] += each) {
         best = -1;
         for (int k = 0; k < n_nodes(s); k++) {
             const tti_host *host = tti_hosts_get(s->desc->hosts, k);
             bool is_there =
                 k == own || s->host.epoch == 0 || (host->link.is_open && !host->has_left);
-            bool is_full = to[k] >= TTI_MAX(weights[k], s->desc->max_workers);
+            bool is_full = to[k] + each > TTI_MAX(weights[k], s->desc->max_workers);
             if (!is_there || is_full || (k != own && to[own] == 0)) continue;
             if (best < 0 || to[k] * weights[best] < to[best] * weights[k]) best = k;
         }
@@ -121,7 +128,7 @@ int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
         n += tti_hosts_place(s->desc->hosts)->n_workers[k];
         most = TTI_MAX(most, n);
     }
-    if (n_asked == 0 && n_more != 0) n_asked = n_targets(s) + n_more;
+    if (n_asked == 0 && n_more != 0) n_asked = n_targets(s) + n_more * n_per_replica(s);
     if (n_asked != 0) divide(s, TTI_MIN(TTI_MAX(n_asked, s->desc->min_workers), most));
     return s->host.targets[own_node(s)];
 }
@@ -158,8 +165,8 @@ static void count_host(const tti_supervisor *s, int node, int *n_stay, int *n_wa
     *n_wait = (is_own ? tti_members_spares(s) : host->status.n_spares) + n - *n_stay;
 }
 
-/* Members stay.  Those that wait take free places: first as many as their host shall have, then
- * places of hosts that have too few. */
+/* Members stay.  Those that wait take free places, in whole replicas: first as many as their host
+ * shall have, then places of hosts that have too few. */
 static places find_places(const tti_supervisor *s) {
     places p = {0};
     int n_wait[TTI_MAX_HOSTS], n_free = n_targets(s);
@@ -171,7 +178,7 @@ static places find_places(const tti_supervisor *s) {
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < n_nodes(s); k++) {
             int n = pass == 0 ? TTI_MIN(s->host.targets[k] - p.n_here[k], n_wait[k]) : n_wait[k];
-            n = TTI_MAX(TTI_MIN(n, n_free), 0);
+            n = tti_members_in_replicas(s, TTI_MAX(TTI_MIN(n, n_free), 0));
             p.any_joins |= n > 0;
             p.n_here[k] += n;
             p.n_all += n;
@@ -255,17 +262,18 @@ static void put_targets(const tti_supervisor *s, tti_host_message *m) {
 }
 
 static void send_pulses(tti_supervisor *s) {
-    int n_all = tti_members_count(s) + tti_host_members_elsewhere(s);
+    int n_all = tti_members_in_replicas(s, tti_members_count(s)) + tti_host_members_elsewhere(s);
     for (int k = 0; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(s->desc->hosts, k);
         if (!host->link.is_open) continue;
         bool changes = s->changes && host->granted == s->host.epoch;
         bool is_same = changes == host->said_changes && s->host.targets[k] == host->said_target;
         if (!tti_hosts_is_due(host) && is_same) continue;
-        tti_host_message m = {.kind = TTI_HOST_PULSE,
-                              .epoch = s->host.epoch,
-                              .changes = changes,
-                              .n_elsewhere = n_all - host->status.n_members};
+        tti_host_message m = {
+            .kind = TTI_HOST_PULSE,
+            .epoch = s->host.epoch,
+            .changes = changes,
+            .n_elsewhere = n_all - tti_members_in_replicas(s, host->status.n_members)};
         host->said_changes = changes;
         host->said_target = s->host.targets[k];
         put_targets(s, &m);
@@ -304,7 +312,8 @@ static census count(const tti_supervisor *s) {
             c.is_ready = false;
             continue;
         }
-        if (m->n_ready != m->n_members) c.is_ready = false;
+        bool is_whole = tti_members_in_replicas(s, m->n_members) == m->n_members;
+        if (m->n_ready != m->n_members || !is_whole) c.is_ready = false;
         if (m->epoch == epoch) c.n_reached += m->n_members;
     }
     return c;
@@ -386,6 +395,8 @@ static bool look_at_hosts(tti_supervisor *s) {
         }
         if (host->loss) note_host_loss(s, k, host);
         note_leave(s, host);
+        bool is_done = host->has_left && !host->text[0];
+        if (is_done && tti_members_count(s) == 0) s->is_done = true; /* and so is the run */
     }
     return true;
 }
@@ -410,6 +421,7 @@ static void lead(tti_supervisor *s) {
         tti_members_begin_change(s, -1, "the membership changes: a worker joins");
     send_pulses(s);
     if (!tti_members_have_left(s) || !s->changes) return;
+    tti_members_retire_parts(s);
     census c = count(s);
     bool waits = must_wait(s, &c, why, sizeof why);
     bool is_early = is_gathering(s, &c);
@@ -495,6 +507,7 @@ static void follow(tti_supervisor *s) {
     if (m->changes && m->epoch == s->host.epoch && s->host.epoch > 0)
         tti_members_begin_change(s, -1, "the membership changes on another host");
     bool have_left = tti_members_have_left(s);
+    if (have_left && s->changes) tti_members_retire_parts(s);
     if (have_left && s->changes && next->epoch > s->host.epoch) start(s, next);
     if (s->n_alive == 0 && !tti_host_members_wait(s)) {
         s->host.has_left = true;

@@ -59,8 +59,7 @@ int tti_members_spares(const tti_supervisor *s) {
     return n;
 }
 
-/* n without the workers that cannot form a whole replica. */
-static int in_replicas(const tti_supervisor *s, int n) {
+int tti_members_in_replicas(const tti_supervisor *s, int n) {
     return n - n % TTI_MAX(s->desc->n_per_replica, 1);
 }
 
@@ -81,7 +80,8 @@ bool tti_members_may_lose(const tti_supervisor *s, int rank) {
     bool is_spare = w->alive && w->joins && w->is_ready;
     int n_stay = tti_members_count(s) - (w->alive && !w->joins);
     int n_elsewhere = tti_host_members_elsewhere(s);
-    int n_left = in_replicas(s, n_stay + n_elsewhere + tti_members_spares(s) - is_spare);
+    int n_here = tti_members_in_replicas(s, n_stay + tti_members_spares(s) - is_spare);
+    int n_left = n_here + n_elsewhere;
     if (n_stay + n_elsewhere == 0 && !w->joins) return false; /* no spare has the run's state */
     if (s->desc->hosts && s->host.epoch == 0) return false;   /* nor has any worker yet */
     return s->desc->min_workers > 0 && n_left >= s->desc->min_workers &&
@@ -112,7 +112,7 @@ void tti_members_lose(tti_supervisor *s, int rank, const siginfo_t *info) {
         snprintf(end.text, sizeof end.text, "rank %d is excluded: %s", rank, w->reported.words);
     int n = TTI_MIN(tti_members_count(s) + tti_members_spares(s), s->n_target);
     bool waits = n < s->n_target && w->respawn_ns < INT64_MAX;
-    n = in_replicas(s, n + tti_host_members_elsewhere(s));
+    n = tti_members_in_replicas(s, n) + tti_host_members_elsewhere(s);
     snprintf(text, sizeof text, "%s; the run goes on with %d worker%s%s", end.text, n,
              n == 1 ? "" : "s", waits ? " until another one has joined" : "");
     if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
@@ -138,6 +138,10 @@ static int next_junior(const tti_supervisor *s, bool joins) {
 void tti_members_retire(tti_supervisor *s, int n_most) {
     for (int r; tti_members_count(s) > n_most && (r = next_junior(s, false)) >= 0;)
         s->workers[r].joins = true;
+}
+
+void tti_members_retire_parts(tti_supervisor *s) {
+    tti_members_retire(s, tti_members_in_replicas(s, tti_members_count(s)));
 }
 
 bool tti_members_admit(tti_supervisor *s, int n_most) {
@@ -208,11 +212,11 @@ void tti_members_change(tti_supervisor *s) {
         return;
     }
     if (s->failed_ns != INT64_MAX) return;
-    int n_all = in_replicas(s, tti_members_count(s) + tti_members_spares(s));
+    int n_all = tti_members_in_replicas(s, tti_members_count(s) + tti_members_spares(s));
     if (tti_members_admit(s, TTI_MIN(s->n_target, n_all)))
         tti_members_begin_change(s, -1, "the membership changes: a worker joins");
     if (!tti_members_have_left(s) || !s->changes) return;
-    tti_members_retire(s, in_replicas(s, tti_members_count(s)));
+    tti_members_retire_parts(s);
     int n = tti_members_count(s);
     if (n > 0) tti_members_start_epoch(s, &(tti_epoch_message){.n_ranks = n, .n_local = n});
 }

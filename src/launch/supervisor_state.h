@@ -114,6 +114,10 @@ bool tti_members_have_left(tti_supervisor *s);
 bool tti_members_admit(tti_supervisor *s, int n_most);
 /* The newest members become spares until there are n_most; all wait for an epoch. */
 void tti_members_retire(tti_supervisor *s, int n_most);
+/* The members of a replica that is not whole become spares. */
+void tti_members_retire_parts(tti_supervisor *s);
+/* n without the workers that cannot form a whole replica. */
+int tti_members_in_replicas(const tti_supervisor *s, int n);
 /* Gives each member its rank, from that of epoch on. */
 void tti_members_start_epoch(tti_supervisor *s, const tti_epoch_message *epoch);
 int tti_members_count(const tti_supervisor *s);
@@ -133,7 +137,8 @@ void tti_host_members_begin(tti_supervisor *s);
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more);
 /* tti_members_change */
 void tti_host_members_change(tti_supervisor *s);
-/* Members on other hosts, as far as they are known; 0: there are no other hosts. */
+/* Members on other hosts in whole replicas, as far as they are known; 0: there are no other hosts.
+ */
 int tti_host_members_elsewhere(const tti_supervisor *s);
 /* Whether a host without workers waits for one that is started again. */
 bool tti_host_members_wait(const tti_supervisor *s);

@@ -21,13 +21,14 @@ class Hosts:
     """A run with one supervisor for each number in nodes; host k writes FOLDER-k.out."""
 
     def __init__(self, folder, nodes, *options, address="127.0.0.1", before=lambda node: [],
-                 own=lambda node: [], delay_ms=5):
+                 own=lambda node: [], delay_ms=5, faults=""):
         self.folder = folder
         self.first = 0  # a host that lives until the end
         self.options = options
         self.before, self.own = before, own
         self.more = dict(TUTTI_NODES=nodes, MASTER_ADDR=address, MASTER_PORT=str(runs.port()),
-                         TUTTI_TOKEN=TOKEN, TUTTI_FAULT="train.data:delay_ms=%d" % delay_ms)
+                         TUTTI_TOKEN=TOKEN,
+                         TUTTI_FAULT="train.data:delay_ms=%d%s" % (delay_ms, faults))
         self.processes = [self.start(node) for node in range(len(nodes.split(",")))]
 
     def start(self, node):

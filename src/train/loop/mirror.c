@@ -16,9 +16,9 @@
 
 enum { N_VERSIONS = TTI_MIRROR_VERSIONS, HEADER_BYTES = 8192, PAGE_BYTES = 4096 };
 
-/* A rank has written its partition; step1 is the step plus one, or 0 while it writes and before. */
+/* A partition is written; step1 is the step plus one, or 0 while a rank writes it and before. */
 typedef struct stamp {
-    _Atomic int64_t step1, n_ranks, epoch;
+    _Atomic int64_t step1, n, epoch;
 } stamp;
 
 /* The position is written beside the valid one. */
@@ -32,13 +32,14 @@ typedef struct header {
 } header;
 
 struct tti_mirror {
+    const tti_blueprint *blueprint;
     header *header;
     size_t n_bytes, arrays_at;
     size_t version_elems; /* of all arrays of a version */
     size_t *first;        /* [n_parts + 1]: where the arrays of a part begin in a version */
     int n_parts;          /* of the model */
     bool divides_parts;   /* among the workers that have the same part */
-    int n_arrays, most;   /* arrays of a part; ranks */
+    int n_arrays, most;   /* arrays of a part; partitions */
 };
 
 _Static_assert(sizeof(header) <= HEADER_BYTES, "the stamps begin after the header");
@@ -46,6 +47,7 @@ _Static_assert(sizeof(header) <= HEADER_BYTES, "the stamps begin after the heade
 /* The places of the stamps and arrays; the number of ranks is the same in every epoch. */
 static tutti_status lay_out(const tti_blueprint *b, tti_mirror *m) {
     size_t stamp_bytes;
+    m->blueprint = b;
     m->n_parts = TTI_MAX(b->n_model_ranks, 1);
     m->divides_parts = b->n_model_ranks == 0 || b->config.parallel.zero > 0;
     m->n_arrays = 1 + b->plan->n_states + (b->config.train.ema > 0);
@@ -110,15 +112,10 @@ static size_t n_flat_of(const tti_mirror *m, int part) {
     return (m->first[part + 1] - m->first[part]) / (size_t)m->n_arrays;
 }
 
-static float *array_of(const tti_mirror *m, int64_t step, int part, int i) {
+float *tti_mirror_array(const tti_mirror *m, int64_t step, int part, int i) {
     size_t before = (size_t)(step % N_VERSIONS) * m->version_elems + m->first[part];
     float *arrays = (float *)((char *)m->header + m->arrays_at);
     return arrays + before + (size_t)i * n_flat_of(m, part);
-}
-
-float *tti_mirror_array(const tti_mirror *mirror, int64_t step, int i) {
-    TTI_ASSERT(mirror->n_parts == 1);
-    return array_of(mirror, step, 0, i);
 }
 
 /* The part of the model that a rank has (comm/mesh.h). */
@@ -138,21 +135,27 @@ static void set_position(version *v, const tti_carry_position *position) {
 }
 
 int tti_mirror_n_slots(const tti_mirror *mirror) { return mirror->most; }
+bool tti_mirror_divides_parts(const tti_mirror *mirror) { return mirror->divides_parts; }
+int tti_mirror_n_parts(const tti_mirror *mirror) { return mirror->n_parts; }
 
-tti_mirror_stamp tti_mirror_get_stamp(const tti_mirror *mirror, int i, int rank) {
-    if (rank >= mirror->most) return (tti_mirror_stamp){0};
-    const stamp *at = &stamps_of(mirror, i)[rank];
+const tti_plan *tti_mirror_plan(const tti_mirror *mirror, int part) {
+    return tti_blueprint_plan(mirror->blueprint, part);
+}
+
+tti_mirror_stamp tti_mirror_get_stamp(const tti_mirror *mirror, int i, int slot) {
+    if (slot >= mirror->most) return (tti_mirror_stamp){0};
+    const stamp *at = &stamps_of(mirror, i)[slot];
     int64_t step1 = atomic_load(&at->step1);
-    return (tti_mirror_stamp){step1, atomic_load(&at->n_ranks), atomic_load(&at->epoch)};
+    return (tti_mirror_stamp){step1, atomic_load(&at->n), atomic_load(&at->epoch)};
 }
 
-void tti_mirror_begin(tti_mirror *mirror, int64_t step, int rank) {
-    atomic_store(&stamps_of(mirror, step)[rank].step1, 0);
+void tti_mirror_begin(tti_mirror *mirror, int64_t step, int slot) {
+    atomic_store(&stamps_of(mirror, step)[slot].step1, 0);
 }
 
-void tti_mirror_end(tti_mirror *mirror, int rank, const tti_mirror_stamp *now) {
-    stamp *at = &stamps_of(mirror, now->step1 - 1)[rank];
-    atomic_store(&at->n_ranks, now->n_ranks);
+void tti_mirror_end(tti_mirror *mirror, int slot, const tti_mirror_stamp *now) {
+    stamp *at = &stamps_of(mirror, now->step1 - 1)[slot];
+    atomic_store(&at->n, now->n);
     atomic_store(&at->epoch, now->epoch);
     atomic_store(&at->step1, now->step1);
 }
@@ -184,16 +187,18 @@ tutti_status tti_mirror_put(const tti_carry *carry, tutti_comm *comm, tti_exec *
     tti_mirror *mirror = carry->mirror;
     int64_t step = position->state.step;
     int rank = tutti_comm_rank(comm);
-    const tti_mirror_stamp now = {step + 1, tutti_comm_n_ranks(comm), (int64_t)carry->epoch};
-    tti_mirror_begin(mirror, step, rank);
-    TTI_TRY(tti_exec_pull(exec));
-    bool is_other_copy = rank >= mirror->n_parts && !mirror->divides_parts;
-    for (int i = 0; i < mirror->n_arrays && !is_other_copy; i++)
-        tti_exec_copy_own(exec, key_of(exec, mirror, i),
-                          array_of(mirror, step, part_of(mirror, rank), i));
+    int part = part_of(mirror, rank);
+    int slot = mirror->divides_parts ? rank : part;
+    int n = mirror->divides_parts ? tutti_comm_n_ranks(comm) : mirror->n_parts;
+    const tti_mirror_stamp now = {step + 1, n, (int64_t)carry->epoch};
+    bool copies = mirror->divides_parts || rank - carry->host_first < mirror->n_parts;
+    if (copies) tti_mirror_begin(mirror, step, slot);
+    if (copies) TTI_TRY(tti_exec_pull(exec));
+    for (int i = 0; i < mirror->n_arrays && copies; i++)
+        tti_exec_copy_own(exec, key_of(exec, mirror, i), tti_mirror_array(mirror, step, part, i));
     (void)TTI_FAULT_AT("mirror.put", rank, step);
     if (rank == carry->host_first) set_position(version_of(mirror, step), position);
-    tti_mirror_end(mirror, rank, &now);
+    if (copies) tti_mirror_end(mirror, slot, &now);
     TTI_TRY(tti_neighbors_put(carry->neighbors, comm, &now));
     TTI_TRY(tutti_comm_barrier(comm));
     if (rank == carry->host_first) forget_former(mirror, step + 1, carry->epoch);
@@ -204,11 +209,11 @@ void tti_mirror_note(tti_mirror *mirror, const tti_carry_position *position) {
     set_position(version_of(mirror, position->state.step), position);
 }
 
-/* The step of a version that all ranks of one epoch have written; -1: there is none. */
+/* The step of a version of which all partitions of one epoch are written; -1: there is none. */
 static int64_t complete_step(const tti_mirror *mirror, int i) {
     const tti_mirror_stamp first = tti_mirror_get_stamp(mirror, i, 0);
-    for (int r = 0; r < (int)first.n_ranks; r++) {
-        const tti_mirror_stamp at = tti_mirror_get_stamp(mirror, i, r);
+    for (int slot = 0; slot < (int)first.n; slot++) {
+        const tti_mirror_stamp at = tti_mirror_get_stamp(mirror, i, slot);
         if (memcmp(&at, &first, sizeof at) != 0) return -1;
     }
     return first.step1 - 1;
@@ -242,7 +247,7 @@ tutti_status tti_mirror_load(const tti_carry *carry, tutti_comm *comm, tti_exec 
         int part = part_of(mirror, tutti_comm_rank(comm));
         for (int i = 0; i < mirror->n_arrays; i++)
             tti_exec_store(exec, key_of(exec, mirror, i), 0, n_flat_of(mirror, part),
-                           array_of(mirror, step, part, i));
+                           tti_mirror_array(mirror, step, part, i));
         TTI_TRY(tti_exec_push(exec));
     }
     TTI_TRY(tutti_comm_barrier(comm)); /* all have looked */

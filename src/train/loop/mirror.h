@@ -8,10 +8,11 @@
  * memory.
  *
  * If workers divide the model, the mirror has the arrays of each part of it, and any worker may
- * take any part later.  Of replicas without ZeRO the first one copies its parts.
+ * take any part later.  Of replicas without ZeRO the first one of each host copies its parts.
  *
  * On several hosts each has its own mirror, with the partitions of its workers and copies of those
- * of a neighbor (neighbors.h). */
+ * of a neighbor (neighbors.h); without ZeRO each has all parts of the model, since replicas are
+ * whole on each host. */
 #ifndef TTI_TRAIN_MIRROR_H
 #define TTI_TRAIN_MIRROR_H
 
@@ -20,8 +21,8 @@
 #include "tutti/comm.h"
 
 /* Maps memory of fd, which the supervisor made, for the arrays of all workers of the run; fd stays
- * the caller's.  The blueprint has the plans of all parts of the model.  On success *out is owned
- * by the caller.  TUTTI_E_NOMEM: it cannot be as large. */
+ * the caller's.  The blueprint has the plans of all parts of the model, and outlives the mirror. On
+ * success *out is owned by the caller.  TUTTI_E_NOMEM: it cannot be as large. */
 TUTTI_NODISCARD tutti_status tti_mirror_open(int fd, const tti_blueprint *blueprint,
                                              tti_mirror **out);
 void tti_mirror_close(tti_mirror *mirror); /* takes NULL */
@@ -48,23 +49,30 @@ TUTTI_NODISCARD tutti_status tti_mirror_load(const tti_carry *carry, tutti_comm 
 
 enum { TTI_MIRROR_VERSIONS = 2 };
 
-/* Rank r of n_ranks of an epoch has written its partition for step1 - 1; step1 0: it has not. */
+/* One of the n partitions of an epoch has been written for step1 - 1; step1 0: it has not.  Each
+ * rank has a partition; of replicas that are not divided further, each part of the model is one. */
 typedef struct tti_mirror_stamp {
-    int64_t step1, n_ranks, epoch;
+    int64_t step1, n, epoch;
 } tti_mirror_stamp;
 
-/* Ranks of which a version has stamps, at most. */
+/* Partitions of which a version has stamps, at most. */
 int tti_mirror_n_slots(const tti_mirror *mirror);
-tti_mirror_stamp tti_mirror_get_stamp(const tti_mirror *mirror, int version, int rank);
-/* Before the partition of a rank is written for a step, and after. */
-void tti_mirror_begin(tti_mirror *mirror, int64_t step, int rank);
-void tti_mirror_end(tti_mirror *mirror, int rank, const tti_mirror_stamp *stamp);
+tti_mirror_stamp tti_mirror_get_stamp(const tti_mirror *mirror, int version, int slot);
+/* Before a partition is written for a step, and after. */
+void tti_mirror_begin(tti_mirror *mirror, int64_t step, int slot);
+void tti_mirror_end(tti_mirror *mirror, int slot, const tti_mirror_stamp *stamp);
+
+/* Whether each rank has its own partition; else each host copies all parts of the model. */
+bool tti_mirror_divides_parts(const tti_mirror *mirror);
+/* Parts of the model; partition i is of part i % n_parts, which has this plan. */
+int tti_mirror_n_parts(const tti_mirror *mirror);
+const tti_plan *tti_mirror_plan(const tti_mirror *mirror, int part);
 
 /* The position of a step; at.has 0: there is none. */
 tti_carry_position tti_mirror_get_position(const tti_mirror *mirror, int64_t step);
 
-/* Arrays of n_flat elements each, of a model that is not divided. */
+/* Arrays of each part, of n_flat elements of its plan each. */
 int tti_mirror_n_arrays(const tti_mirror *mirror);
-float *tti_mirror_array(const tti_mirror *mirror, int64_t step, int i);
+float *tti_mirror_array(const tti_mirror *mirror, int64_t step, int part, int i);
 
 #endif /* TTI_TRAIN_MIRROR_H */

@@ -11,8 +11,9 @@
 #include "comm/partitions.h"
 #include "train/loop/carry.h"
 
-/* The partition of a rank, in all arrays. */
+/* A partition, in all arrays. */
 typedef struct partition {
+    int part; /* of the model */
     tti_range *ranges;
     int n_ranges;
     size_t n_elems; /* of all arrays together */
@@ -32,10 +33,13 @@ struct tti_neighbors {
 
 /* ---- partitions ---- */
 
-static tutti_status find_partition(const tti_exec *exec, const tti_mirror *mirror, int rank,
-                                   int n_ranks, partition *out) {
-    *out = (partition){0};
-    TTI_TRY(tti_exec_find_partition(exec, rank, n_ranks, &out->ranges, &out->n_ranges));
+/* Partition at of n (tti_mirror_stamp). */
+static tutti_status find_partition(const tti_exec *exec, const tti_mirror *mirror, int at, int n,
+                                   partition *out) {
+    int n_parts = tti_mirror_n_parts(mirror);
+    *out = (partition){.part = at % n_parts};
+    TTI_TRY(tti_exec_find_partition(exec, tti_mirror_plan(mirror, out->part), at / n_parts,
+                                    n / n_parts, &out->ranges, &out->n_ranges));
     for (int i = 0; i < out->n_ranges; i++)
         out->n_elems += out->ranges[i].last - out->ranges[i].first;
     out->n_elems *= (size_t)tti_mirror_n_arrays(mirror);
@@ -46,7 +50,7 @@ static tutti_status find_partition(const tti_exec *exec, const tti_mirror *mirro
 static void copy_partition(const tti_mirror *mirror, int64_t step, const partition *part,
                            float *packed, bool to_mirror) {
     for (int i = 0; i < tti_mirror_n_arrays(mirror); i++) {
-        float *array = tti_mirror_array(mirror, step, i);
+        float *array = tti_mirror_array(mirror, step, part->part, i);
         for (int k = 0; k < part->n_ranges; k++) {
             float *at = array + part->ranges[k].first;
             size_t n = part->ranges[k].last - part->ranges[k].first;
@@ -129,6 +133,7 @@ tutti_status tti_neighbors_create(int host_first, tutti_comm *comm, tti_exec *ex
     host_list hosts;
     tti_neighbors *n = NULL;
     *out = NULL;
+    if (!tti_mirror_divides_parts(mirror)) return TUTTI_OK;
     tutti_status st = list_hosts(host_first, comm, &hosts);
     if (st == TUTTI_OK && hosts.n_hosts > 1) {
         n = calloc(1, sizeof *n);
@@ -189,7 +194,7 @@ static bool is_same(const tti_mirror_stamp *a, const tti_mirror_stamp *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* The first rank whose host has the partition of old rank r; -1: none. */
+/* The first rank whose host has partition r; -1: none. */
 static int find_source(const stamps *all, const tti_mirror_stamp *wanted, int r) {
     int64_t version = (wanted->step1 - 1) % TTI_MIRROR_VERSIONS;
     for (int q = 0; q < all->n_ranks; q++)
@@ -197,10 +202,10 @@ static int find_source(const stamps *all, const tti_mirror_stamp *wanted, int r)
     return -1;
 }
 
-/* A stamp whose partition was being written has step1 0, and still its epoch and ranks. */
+/* A stamp whose partition was being written has step1 0, and still its epoch and n. */
 static bool is_complete(const stamps *all, const tti_mirror_stamp *wanted) {
-    if (wanted->step1 <= 0 || wanted->n_ranks > all->n_slots) return false;
-    for (int r = 0; r < (int)wanted->n_ranks; r++)
+    if (wanted->step1 <= 0 || wanted->n > all->n_slots) return false;
+    for (int r = 0; r < (int)wanted->n; r++)
         if (find_source(all, wanted, r) < 0) return false;
     return true;
 }
@@ -279,10 +284,10 @@ static bool all_have(const stamps *all, const tti_mirror_stamp *wanted, int r) {
 
 static tutti_status share_partitions(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                                      const tti_mirror_stamp *wanted, const stamps *all) {
-    for (int r = 0; r < (int)wanted->n_ranks; r++) {
+    for (int r = 0; r < (int)wanted->n; r++) {
         partition part;
         if (all_have(all, wanted, r)) continue;
-        TTI_TRY(find_partition(exec, carry->mirror, r, (int)wanted->n_ranks, &part));
+        TTI_TRY(find_partition(exec, carry->mirror, r, (int)wanted->n, &part));
         tutti_status st =
             share_partition(carry, comm, &part, find_source(all, wanted, r), wanted, all, r);
         free(part.ranges);

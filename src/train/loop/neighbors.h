@@ -3,7 +3,9 @@
  * The mirror of a host is lost with the host.  So each worker sends its partition to a worker of
  * the next host, which copies it to the mirror there.  When a host is lost, the others still have
  * all partitions, and give each other what they miss; when two hosts are lost at once, one of them
- * may have had the only copies of the other's partitions. */
+ * may have had the only copies of the other's partitions.
+ *
+ * Replicas that are divided without ZeRO send nothing: the mirror of each host has all parts. */
 #ifndef TTI_TRAIN_NEIGHBORS_H
 #define TTI_TRAIN_NEIGHBORS_H
 
@@ -12,7 +14,7 @@
 #include "tutti/comm.h"
 
 /* host_first: the first rank of this host.  mirror is borrowed.  Collective.  On success *out is
- * owned by the caller; NULL: all ranks are on one host. */
+ * owned by the caller; NULL: nothing is sent. */
 TUTTI_NODISCARD tutti_status tti_neighbors_create(int host_first, tutti_comm *comm, tti_exec *exec,
                                                   tti_mirror *mirror, tti_neighbors **out);
 void tti_neighbors_destroy(tti_neighbors *n); /* takes NULL */

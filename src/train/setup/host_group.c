@@ -13,8 +13,22 @@
 static const char *find_unsupported(const tti_job_config *c) {
     if (strcmp(c->parallel.place, "processes") != 0) return "parallel.place=threads";
     if (*c->parallel.hostfile) return "parallel.hostfile";
-    if (tti_job_workers_of_model(c) > 1) return "parallel.tensor and parallel.pipeline";
     return NULL;
+}
+
+/* A replica that several hosts divide would be lost with each of them. */
+static tutti_status check_replicas(const tti_host_place *place, const tti_job_config *c) {
+    int each = (int)tti_job_workers_of_model(c);
+    for (int i = 0; i < place->n_nodes; i++)
+        if (place->n_workers[i] % each != 0)
+            return tti_fail(TUTTI_E_CONFIG,
+                            "TUTTI_NODES: host %d has %d worker%s, but %d workers have a replica "
+                            "of the model together (parallel.tensor x parallel.pipeline), and in "
+                            "elastic runs a replica is on one host: give a multiple of %d for each "
+                            "host",
+                            i, place->n_workers[i], place->n_workers[i] == 1 ? "" : "s", each,
+                            each);
+    return TUTTI_OK;
 }
 
 tutti_status tti_host_group_check(const tti_host_place *place, const tti_job_config *c) {
@@ -33,6 +47,7 @@ tutti_status tti_host_group_check(const tti_host_place *place, const tti_job_con
                         "TUTTI_NODES: elastic runs on several hosts do not "
                         "support %s",
                         what);
+    TTI_TRY(check_replicas(place, c));
     int64_t most = TTI_MAX(c->parallel.workers, c->parallel.max_workers) + c->parallel.spares;
     if (most <= TTI_MAX_HOST_MEMBERS) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,

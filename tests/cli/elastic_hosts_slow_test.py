@@ -1,0 +1,101 @@
+"""elastic_hosts_slow_test.py - elastic runs on several hosts in more layouts and with more faults
+than `make test` has time for."""
+
+import signal
+import sys
+import time
+
+import elastic_hosts_replicas_test as replicas
+import hosts_test
+import runs
+from elastic_hosts_test import Hosts, inside, set_link
+
+LAYOUTS = (["parallel.pipeline=2"], ["parallel.tensor=2"],
+           ["parallel.pipeline=2", "parallel.tensor=2"], ["parallel.pipeline=2", "parallel.zero=1"],
+           ["parallel.tensor=2", "parallel.zero=2"], ["parallel.pipeline=2", "parallel.zero=3"])
+
+
+def undisturbed(i):
+    """The hash with a layout, and the folder of that run."""
+    return replicas.undisturbed(*LAYOUTS[i], folder="whole%d" % i), "whole%d" % i
+
+
+def test_replicas_of_lost_hosts():
+    """Of three hosts the second one is lost and joins again, then the leader is lost, and the last
+    one loses a worker while it copies its part."""
+    for i, layout in enumerate(LAYOUTS):
+        each = 2 ** (len(layout) - any("zero" in option for option in layout))
+        expected = undisturbed(i)
+        run = Hosts("lost%d" % i, "%d,%d,%d" % (each, each, each), *replicas.STEPS, *layout,
+                    "parallel.min_workers=%d" % each, "run.restarts=4", delay_ms=30)
+        run.first = 2
+        run.wait_for(20)
+        run.kill(1)
+        run.wait_for_workers(2 * each)
+        run.join(1)
+        run.wait_for_workers(3 * each)
+        run.wait_for(run.step() + 5)
+        run.kill(0)
+        run.wait_for_workers(2 * each)
+        run.wait_for(run.step() + 5)
+        run.kill_worker(2, 0)
+        assert run.end() == [-signal.SIGKILL, 0, 0], run.texts()
+        run.check(*expected)
+        replicas.steps(run)
+
+
+def test_lost_while_a_part_is_copied():
+    for i, layout in enumerate(LAYOUTS):
+        expected = undisturbed(i)
+        each = 2 ** (len(layout) - any("zero" in option for option in layout))
+        run = Hosts("copies%d" % i, "%d,%d" % (each, each),
+                    *replicas.STEPS, *layout, "parallel.min_workers=%d" % each,
+                    faults=";mirror.put:kill@rank=%d,step=61" % each)
+        assert run.end() == [0, 0], run.texts()
+        run.check(*expected)
+        assert [n for n, _ in run.starts()] == [2 * each, each], run.starts()
+        replicas.steps(run)
+
+
+def test_a_spare_completes_a_replica():
+    layout = ["parallel.pipeline=2"]
+    expected = replicas.undisturbed(*layout)
+    run = Hosts("spare", "2,2", *replicas.STEPS, *layout, "parallel.min_workers=2",
+                "parallel.spares=1", delay_ms=30)
+    run.wait_for(20)
+    run.kill_worker(1, 1)
+    runs.wait_until(lambda: [n for n, _ in run.starts()] in ([4, 4], [4, 2, 4]) or
+                    run.processes[0].poll() is not None, what="the spare")
+    run.wait_for(run.step() + 5)
+    run.kill_worker(0, 0)
+    assert run.end() == [0, 0], run.texts()
+    run.check(expected)
+
+
+def test_cut_link():
+    """The replica that cannot be reached waits, and so does the other one of an equal split."""
+    network = hosts_test.network_or_none(3)
+    if not network:
+        return
+    layout = ["parallel.pipeline=2", "parallel.zero=1"]
+    expected = replicas.undisturbed(*layout)
+    with network:
+        run = Hosts("cut", "2,2,2", *replicas.STEPS, *layout, "parallel.min_workers=2",
+                    address=network.subnet + "1", before=inside(network), delay_ms=30)
+        run.wait_for(20)
+        set_link(network, "down", 2)
+        run.wait_for_workers(4)
+        run.wait_for(run.step() + 10)
+        set_link(network, "down", 1)
+        run.wait_for_text(0, "so it has no majority")
+        step = run.step()
+        time.sleep(0.5)  # if steps were committed, some would be by now
+        assert run.step() == step
+        for node in 1, 2:
+            set_link(network, "up", node)
+        assert run.end() == [0, 0, 0], run.texts()
+        run.check(expected)
+
+
+if __name__ == "__main__":
+    sys.exit(runs.main(sys.modules[__name__]))
