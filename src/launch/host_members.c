@@ -22,6 +22,7 @@
  * before it reports: as if they had been lost, they vote no more, and stay what they are until
  * there are enough of them for a replica. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -37,6 +38,9 @@ static void report(const tti_supervisor *s, const char *text) {
 }
 
 static int n_nodes(const tti_supervisor *s) { return tti_hosts_place(s->desc->hosts)->n_nodes; }
+static const tti_host_place *place_of(const tti_supervisor *s) {
+    return tti_hosts_place(s->desc->hosts);
+}
 static int own_node(const tti_supervisor *s) { return tti_hosts_place(s->desc->hosts)->node; }
 static bool leads(const tti_supervisor *s) {
     return tti_hosts_leader(s->desc->hosts) == own_node(s);
@@ -83,17 +87,29 @@ bool tti_host_members_wait(const tti_supervisor *s) {
 
 /* ---- how many workers each host has ---- */
 
-void tti_host_members_begin(tti_supervisor *s) {
-    if (!s->desc->hosts) return;
-    const tti_host_place *place = tti_hosts_place(s->desc->hosts);
-    memcpy(s->host.targets, place->n_workers, sizeof s->host.targets);
+/* Numbers that a function computes for each host. */
+enum { NEXT_TARGETS, STAYING, WAITING, N_NUMBERS };
+
+static int32_t *numbers(const tti_supervisor *s, int which) {
+    return s->host.numbers + (size_t)which * (size_t)n_nodes(s);
+}
+
+tutti_status tti_host_members_begin(tti_supervisor *s) {
+    if (!s->desc->hosts) return TUTTI_OK;
+    s->host.numbers = calloc(N_NUMBERS * (size_t)n_nodes(s), sizeof *s->host.numbers);
+    return s->host.numbers ? TUTTI_OK
+                           : tti_fail(TUTTI_E_NOMEM, "launch: no memory for %d hosts", n_nodes(s));
+}
+
+static const int32_t *targets(const tti_supervisor *s) {
+    return tti_hosts_table(s->desc->hosts)->targets;
 }
 
 static int n_per_replica(const tti_supervisor *s) { return TTI_MAX(s->desc->n_per_replica, 1); }
 
 static int n_targets(const tti_supervisor *s) {
     int n = 0;
-    for (int k = 0; k < n_nodes(s); k++) n += s->host.targets[k];
+    for (int k = 0; k < n_nodes(s); k++) n += targets(s)[k];
     return n;
 }
 
@@ -101,83 +117,87 @@ static int n_targets(const tti_supervisor *s) {
  * replicas.  This one, which leads, has at least one. */
 static void divide(tti_supervisor *s, int n) {
     const int *weights = tti_hosts_place(s->desc->hosts)->n_workers;
-    int *to = s->host.targets, own = own_node(s), each = n_per_replica(s);
-    memset(s->host.targets, 0, sizeof s->host.targets);
+    int32_t *to = numbers(s, NEXT_TARGETS);
+    int own = own_node(s), each = n_per_replica(s);
+    memset(to, 0, (size_t)n_nodes(s) * sizeof *to);
     for (int best; n >= each; n -= each, to[best] += each) {
         best = -1;
         for (int k = 0; k < n_nodes(s); k++) {
             const tti_host *host = tti_hosts_get(s->desc->hosts, k);
             bool is_there =
                 k == own || s->host.epoch == 0 || (host->link.is_open && !host->has_left);
-            bool is_full = to[k] + each > TTI_MAX(weights[k], s->desc->max_workers);
+            int most = TTI_MIN(s->desc->max_workers, TTI_MAX_HOST_WORKERS);
+            bool is_full = to[k] + each > TTI_MAX(weights[k], most);
             if (!is_there || is_full || (k != own && to[own] == 0)) continue;
             if (best < 0 || to[k] * weights[best] < to[best] * weights[k]) best = k;
         }
-        if (best < 0) return;
+        if (best < 0) break;
     }
+    tti_hosts_set_targets(s->desc->hosts, to);
 }
 
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
-    const tti_host_message *m = &leader_of(s)->status;
+    int own = own_node(s), most = TTI_MAX(s->desc->max_workers, place_of(s)->n_all);
     if (!leads(s)) {
-        for (int k = 0; k < n_nodes(s) && m->kind; k++) s->host.targets[k] = m->targets[k];
-        return s->host.targets[own_node(s)];
-    }
-    int most = s->desc->max_workers;
-    for (int k = 0, n = 0; k < n_nodes(s); k++) {
-        n += tti_hosts_place(s->desc->hosts)->n_workers[k];
-        most = TTI_MAX(most, n);
+        const tti_host_table *said = &leader_of(s)->table;
+        if (said->n > 0) tti_hosts_set_targets(s->desc->hosts, said->targets);
+        return targets(s)[own];
     }
     if (n_asked == 0 && n_more != 0) n_asked = n_targets(s) + n_more * n_per_replica(s);
     if (n_asked != 0) divide(s, TTI_MIN(TTI_MAX(n_asked, s->desc->min_workers), most));
-    return s->host.targets[own_node(s)];
+    return targets(s)[own];
 }
 
 /* The members of the next epoch. */
 typedef struct places {
-    int n_here[TTI_MAX_HOSTS];
+    int32_t *n_here; /* [n_nodes], numbers STAYING */
     int n_all;
     bool any_joins; /* some are not in the current epoch */
 } places;
 
-/* The latest epoch that a connected host knows, and how many members it has on each host. */
-static uint64_t last_epoch(const tti_supervisor *s, uint8_t members[TTI_MAX_HOSTS]) {
+/* The latest epoch that a connected host knows, and how many members it has on each host; NULL: the
+ * host has not said so. */
+static uint64_t last_epoch(const tti_supervisor *s, const int32_t **members) {
     uint64_t epoch = s->host.epoch;
-    if (members) memcpy(members, s->host.members, TTI_MAX_HOSTS);
+    *members = tti_hosts_table(s->desc->hosts)->members;
     for (int k = 0; k < n_nodes(s); k++) {
         const tti_host *host = tti_hosts_get(s->desc->hosts, k);
         if (k == own_node(s) || !is_fresh(host) || host->status.epoch <= epoch) continue;
         epoch = host->status.epoch;
-        if (members) memcpy(members, host->status.members, TTI_MAX_HOSTS);
+        *members = host->table.members;
     }
     return epoch;
 }
 
 /* Members that stay, and workers that wait for a place, of a host that answers. */
-static void count_host(const tti_supervisor *s, int node, int *n_stay, int *n_wait) {
+static void count_host(const tti_supervisor *s, int node, uint64_t last, int32_t *n_stay,
+                       int32_t *n_wait) {
     const tti_host *host = tti_hosts_get(s->desc->hosts, node);
     bool is_own = node == own_node(s);
     uint64_t epoch = is_own ? s->host.epoch : host->status.epoch;
     int n = is_own ? tti_members_count(s) : host->status.n_members;
     *n_stay = *n_wait = 0;
     if (!is_own && (!is_fresh(host) || host->has_left)) return;
-    *n_stay = epoch > 0 && epoch == last_epoch(s, NULL) ? n : 0;
+    *n_stay = epoch > 0 && epoch == last ? n : 0;
     *n_wait = (is_own ? tti_members_spares(s) : host->status.n_spares) + n - *n_stay;
 }
 
 /* Members stay.  Those that wait take free places, in whole replicas: first as many as their host
  * shall have, then places of hosts that have too few. */
 static places find_places(const tti_supervisor *s) {
-    places p = {0};
-    int n_wait[TTI_MAX_HOSTS], n_free = n_targets(s);
+    places p = {.n_here = numbers(s, STAYING)};
+    int32_t *n_wait = numbers(s, WAITING);
+    const int32_t *members;
+    uint64_t last = last_epoch(s, &members);
+    int n_free = n_targets(s);
     for (int k = 0; k < n_nodes(s); k++) {
-        count_host(s, k, &p.n_here[k], &n_wait[k]);
+        count_host(s, k, last, &p.n_here[k], &n_wait[k]);
         p.n_all += p.n_here[k];
     }
     n_free -= p.n_all;
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < n_nodes(s); k++) {
-            int n = pass == 0 ? TTI_MIN(s->host.targets[k] - p.n_here[k], n_wait[k]) : n_wait[k];
+            int n = pass == 0 ? TTI_MIN(targets(s)[k] - p.n_here[k], n_wait[k]) : n_wait[k];
             n = tti_members_in_replicas(s, TTI_MAX(TTI_MIN(n, n_free), 0));
             p.any_joins |= n > 0;
             p.n_here[k] += n;
@@ -218,8 +238,8 @@ static void resume(tti_supervisor *s) {
     s->host.suspended_ns = 0;
 }
 
-/* The next epoch for the workers of this host, whose first rank is first. */
-static void start(tti_supervisor *s, const tti_host_message *next) {
+/* The next epoch for the workers of this host, with so many members on each host. */
+static void start(tti_supervisor *s, const tti_host_message *next, const int32_t *members) {
     int n_here = next->n_here;
     tti_epoch_message m = {.rank = next->first_rank,
                            .n_ranks = next->n_ranks,
@@ -232,9 +252,9 @@ static void start(tti_supervisor *s, const tti_host_message *next) {
     snprintf(m.token, sizeof m.token, "%s", tti_hosts_token(s->desc->hosts));
     s->host.epoch = next->epoch;
     s->host.begun_ns = now_ns();
-    memcpy(s->host.members, next->members, sizeof s->host.members);
+    tti_hosts_set_members(s->desc->hosts, members);
     for (int k = 0; k < n_nodes(s); k++) /* it lives again */
-        if (next->members[k] > 0) tti_hosts_get(s->desc->hosts, k)->is_dead = false;
+        if (members[k] > 0) tti_hosts_get(s->desc->hosts, k)->is_dead = false;
     tti_members_start_epoch(s, &m);
 }
 
@@ -257,26 +277,19 @@ static void note_leave(tti_supervisor *s, const tti_host *host) {
         tti_members_begin_change(s, -1, "the membership changes on another host");
 }
 
-static void put_targets(const tti_supervisor *s, tti_host_message *m) {
-    for (int k = 0; k < n_nodes(s); k++) m->targets[k] = (uint8_t)s->host.targets[k];
-}
-
 static void send_pulses(tti_supervisor *s) {
     int n_all = tti_members_in_replicas(s, tti_members_count(s)) + tti_host_members_elsewhere(s);
     for (int k = 0; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(s->desc->hosts, k);
         if (!host->link.is_open) continue;
         bool changes = s->changes && host->granted == s->host.epoch;
-        bool is_same = changes == host->said_changes && s->host.targets[k] == host->said_target;
-        if (!tti_hosts_is_due(host) && is_same) continue;
+        if (!tti_hosts_is_due(s->desc->hosts, host) && changes == host->said_changes) continue;
         tti_host_message m = {
             .kind = TTI_HOST_PULSE,
             .epoch = s->host.epoch,
             .changes = changes,
             .n_elsewhere = n_all - tti_members_in_replicas(s, host->status.n_members)};
         host->said_changes = changes;
-        host->said_target = s->host.targets[k];
-        put_targets(s, &m);
         tti_hosts_send(s->desc->hosts, host, &m);
     }
 }
@@ -292,8 +305,8 @@ typedef struct census {
 } census;
 
 static census count(const tti_supervisor *s) {
-    uint8_t members[TTI_MAX_HOSTS];
-    uint64_t epoch = last_epoch(s, members);
+    const int32_t *members;
+    uint64_t epoch = last_epoch(s, &members);
     census c = {.epoch = epoch,
                 .n_reached = s->host.epoch == epoch ? tti_members_count(s) : 0,
                 .next = find_places(s),
@@ -305,7 +318,7 @@ static census count(const tti_supervisor *s) {
         if (k == own_node(s)) continue;
         if (!host->link.is_open || host->has_left) {
             c.is_complete = false;
-            if (!host->is_dead && !host->has_left) c.n_unknown += members[k];
+            if (!host->is_dead && !host->has_left) c.n_unknown += members ? members[k] : 0;
             continue;
         }
         if (!is_fresh(host)) {
@@ -357,8 +370,7 @@ static void grant(tti_supervisor *s, const census *c) {
     tti_host_message m = {.kind = TTI_HOST_EPOCH, .epoch = c->epoch + 1, .n_ranks = next->n_all};
     for (int k = 0; next->n_here[home] == 0; k++) home = k;
     tti_hosts_address(hosts, home, m.text, sizeof m.text);
-    for (int k = 0; k < n_nodes(s); k++) m.members[k] = (uint8_t)next->n_here[k];
-    put_targets(s, &m);
+    tti_hosts_set_members(hosts, next->n_here);
     if (s->desc->on_lead) s->desc->on_lead(s->desc->user);
     m.n_here = next->n_here[own];
     tti_host_message mine = m;
@@ -370,11 +382,10 @@ static void grant(tti_supervisor *s, const census *c) {
         m.n_elsewhere = next->n_all - m.n_here;
         host->granted = m.epoch;
         host->said_changes = false;
-        host->said_target = s->host.targets[k];
         tti_hosts_send(hosts, host, &m);
         m.first_rank += m.n_here;
     }
-    start(s, &mine);
+    start(s, &mine, next->n_here);
 }
 
 /* Losses and wishes of the other hosts; false: the run has failed. */
@@ -447,11 +458,10 @@ static void send_status(tti_supervisor *s, tti_host *first) {
                           .n_spares = tti_members_are_final(s) ? 0 : tti_members_spares(s),
                           .changes = s->changes && s->host.epoch > 0,
                           .is_done = s->is_done || s->stop_ns != INT64_MAX};
-    memcpy(m.members, s->host.members, sizeof m.members);
     tti_host_message said = s->host.said;
     said.magic = 0;
-    memset(said.peers, 0, sizeof said.peers);
-    if (memcmp(&said, &m, sizeof m) == 0 && !tti_hosts_is_due(first)) return;
+    said.has_table = 0;
+    if (memcmp(&said, &m, sizeof m) == 0 && !tti_hosts_is_due(s->desc->hosts, first)) return;
     tti_hosts_send(s->desc->hosts, first, &m);
     s->host.said = m;
 }
@@ -508,7 +518,8 @@ static void follow(tti_supervisor *s) {
         tti_members_begin_change(s, -1, "the membership changes on another host");
     bool have_left = tti_members_have_left(s);
     if (have_left && s->changes) tti_members_retire_parts(s);
-    if (have_left && s->changes && next->epoch > s->host.epoch) start(s, next);
+    bool is_next = next->epoch > s->host.epoch && first->table.n > 0;
+    if (have_left && s->changes && is_next) start(s, next, first->table.members);
     if (s->n_alive == 0 && !tti_host_members_wait(s)) {
         s->host.has_left = true;
         tti_supervisor_fail(s, "no worker of this host is left; the other hosts go on");

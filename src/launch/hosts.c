@@ -1,10 +1,8 @@
 /* hosts.c - connections between supervisors: authenticated, watched, and made again when lost.
  *
- * All messages have one size, so a connection is a buffer for one message.  Nothing here blocks
- * except tti_hosts_open on hosts other than 0: a supervisor has workers to watch.  A message of 1
- * KiB five times a second always fits into the buffer of the kernel, unless the other side is lost;
- * so a message that does not fit closes the connection.  Silence is measured with patience: a
- * supervisor that was stopped itself does not blame the others. */
+ * Nothing here blocks except tti_hosts_open on hosts other than 0: a supervisor has workers to
+ * watch.  A table with numbers of each host is sent when it has changed; the messages between, five
+ * times a second, have one size. */
 #include "launch/hosts.h"
 
 #include <errno.h>
@@ -22,13 +20,12 @@
 #include "comm/sockets.h"
 
 enum {
-    N_PENDING = 8, /* connections that have not proved anything yet */
-    RETRY_MS = 300,
-    RANK_PORTS = 16, /* those of the hosts that may lead follow */
-    N_PARKED = 64
+    N_PENDING = 32, /* connections that have not proved anything yet */
+    RETRY_MS = 300, /* for up to this many hosts .. */
+    RETRY_HOSTS = 16,
+    N_PROBES = 4,   /* more hosts that are tried after each RETRY_MS */
+    RANK_PORTS = 16 /* those of the hosts that may lead follow */
 };
-
-static const uint64_t magic = 0x3174736f48747554ULL;
 
 struct tti_hosts {
     tti_host_place place;
@@ -37,53 +34,55 @@ struct tti_hosts {
     unsigned char job[32], run[32];
     char machine[256];
     bool has_run;
-    tcp_place at;   /* of MASTER_ADDR */
-    char own[64];   /* address of this host */
-    int listener;   /* -1: none */
-    int own_port;   /* of the listener; 0: none */
-    int leader;     /* node; the own one: this host leads, or has lost its leader */
-    bool seeks;     /* it would follow another one */
-    uint64_t epoch; /* of its workers */
+    tcp_place at;     /* of MASTER_ADDR */
+    char own[64];     /* address of this host */
+    int listener;     /* -1: none */
+    int own_port;     /* of the listener; 0: none */
+    int leader;       /* node; the own one: this host leads, or has lost its leader */
+    bool seeks;       /* it would follow another one */
+    int64_t seeks_ns; /* since when */
+    uint64_t epoch;   /* of its workers */
     tti_host_link pending[N_PENDING];
-    tti_host hosts[TTI_MAX_HOSTS];
-    char peers[TTI_MAX_HOSTS][TTI_HOST_PEER_BYTES];
-    tti_host_link probes[TTI_MAX_HOSTS]; /* to hosts that may lead */
-    int64_t tried_ns[TTI_MAX_HOSTS];     /* when the last probe was begun */
-    int parked[N_PARKED], n_parked;      /* descriptors of connections that were given up */
+    tti_host_table table;
+    tti_host *hosts;       /* [n_nodes], owned */
+    tti_host_link *probes; /* [n_nodes], owned: to hosts that may lead */
+    int64_t *tried_ns;     /* [n_nodes], owned: when the last probe was begun */
+    /* Descriptors of connections that were given up: of as many as several losses of all hosts. */
+    int *parked; /* [most_parked], owned */
+    int most_parked, n_parked;
     int wait_ms;
     char refusal[TTI_HOST_TEXT_BYTES]; /* by another host; "": none */
 };
 
 /* ---- environment ---- */
 
-static tutti_status read_counts(const char *text, tti_host_place *out) {
-    const char *p = text;
-    for (out->n_nodes = 0; out->n_nodes < TTI_MAX_HOSTS;) {
-        char *end;
-        long n = strtol(p, &end, 10);
-        if (end == p || n < 1 || n > TTI_MAX_HOST_MEMBERS) break;
-        out->n_workers[out->n_nodes++] = (int)n;
-        if (!*end && out->n_nodes >= 2) return TUTTI_OK;
-        if (*end != ',') break;
-        p = end + 1;
-    }
+static tutti_status refuse_counts(const char *text) {
     return tti_fail(TUTTI_E_CONFIG,
                     "launch: TUTTI_NODES=%.60s: expected the number of workers of each host, such "
-                    "as 3,1, for 2 to %d hosts",
-                    text, TTI_MAX_HOSTS);
+                    "as 3,1, for 2 hosts or more, each with at most %d workers and all together "
+                    "with at most %d",
+                    text, TTI_MAX_HOST_WORKERS, TTI_MAX_WORLD_SIZE);
 }
 
-tutti_status tti_host_place_find(tti_getenv_fn get, void *user, tti_host_place *out) {
-    const tti_environment env = {get, user};
-    const char *nodes = tti_env_look(&env, "TUTTI_NODES"),
-               *node = tti_env_look(&env, "TUTTI_NODE_RANK");
-    *out = (tti_host_place){0};
-    if (!nodes && !node) return TUTTI_OK;
-    if (!nodes || !node)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "launch: an elastic run on several hosts needs both "
-                        "TUTTI_NODES and TUTTI_NODE_RANK");
-    TTI_TRY(read_counts(nodes, out));
+static tutti_status read_counts(const char *text, tti_host_place *out) {
+    const char *p = text;
+    size_t most = 1;
+    for (const char *c = text; *c; c++) most += *c == ',';
+    out->n_workers = calloc(most, sizeof *out->n_workers);
+    if (!out->n_workers) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
+    for (;;) {
+        char *end;
+        long n = strtol(p, &end, 10);
+        bool is_many = n > TTI_MAX_HOST_WORKERS || out->n_all + n > TTI_MAX_WORLD_SIZE;
+        if (end == p || n < 1 || is_many || (*end && *end != ',')) return refuse_counts(text);
+        out->n_workers[out->n_nodes++] = (int)n;
+        out->n_all += (int)n;
+        if (!*end) return out->n_nodes >= 2 ? TUTTI_OK : refuse_counts(text);
+        p = end + 1;
+    }
+}
+
+static tutti_status find_node(const char *node, const char *nodes, tti_host_place *out) {
     char *end;
     long n = strtol(node, &end, 10);
     if (end == node || *end || n < 0 || n >= out->n_nodes)
@@ -98,6 +97,27 @@ tutti_status tti_host_place_find(tti_getenv_fn get, void *user, tti_host_place *
                             "host may have more workers; put the host with the most workers first",
                             nodes);
     return TUTTI_OK;
+}
+
+void tti_host_place_free(tti_host_place *place) {
+    free(place->n_workers);
+    *place = (tti_host_place){0};
+}
+
+tutti_status tti_host_place_find(tti_getenv_fn get, void *user, tti_host_place *out) {
+    const tti_environment env = {get, user};
+    const char *nodes = tti_env_look(&env, "TUTTI_NODES"),
+               *node = tti_env_look(&env, "TUTTI_NODE_RANK");
+    *out = (tti_host_place){0};
+    if (!nodes && !node) return TUTTI_OK;
+    if (!nodes || !node)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "launch: an elastic run on several hosts needs both "
+                        "TUTTI_NODES and TUTTI_NODE_RANK");
+    tutti_status st = read_counts(nodes, out);
+    if (st == TUTTI_OK) st = find_node(node, nodes, out);
+    if (st != TUTTI_OK) tti_host_place_free(out);
+    return st;
 }
 
 /* ---- proof ---- */
@@ -124,16 +144,8 @@ static bool draw(unsigned char out[32]) { return getrandom(out, 32, 0) == 32; }
 
 /* ---- one connection ---- */
 
-static void drop(tti_host_link *link) {
-    if (link->fd >= 0) close(link->fd);
-    *link = (tti_host_link){.fd = -1};
-}
-
-static bool send_on(tti_hosts *h, tti_host_link *link, tti_host_message *m) {
-    m->magic = magic;
-    m->node = h->place.node;
-    link->said_ns = tti_now_ns();
-    return send(link->fd, m, sizeof *m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof *m;
+static bool send_on(const tti_hosts *h, tti_host_link *link, tti_host_message *m) {
+    return tti_host_link_send(link, h->place.node, m, NULL);
 }
 
 /* The other side must not take the end of this connection for the end of this process: it hears of
@@ -142,54 +154,22 @@ static void give_up(tti_hosts *h, tti_host_link *link) {
     tti_host_message m = {.kind = TTI_HOST_LOST};
     if (link->fd < 0) return;
     (void)send_on(h, link, &m);
-    int *place = &h->parked[h->n_parked++ % N_PARKED];
+    int *place = &h->parked[h->n_parked++ % h->most_parked];
     if (*place >= 0) close(*place);
     *place = link->fd;
-    *link = (tti_host_link){.fd = -1};
+    link->fd = -1;
+    tti_host_link_close(link);
 }
 
 static void lose(tti_hosts *h, tti_host *host, tti_host_loss loss) {
     bool was_open = host->link.is_open;
     if (loss == TTI_HOST_SILENT) give_up(h, &host->link);
-    drop(&host->link);
+    tti_host_link_close(&host->link);
     host->is_dead |= was_open && loss == TTI_HOST_ENDED;
     host->status = host->epoch = (tti_host_message){0};
+    tti_host_table_fini(&host->table);
     host->granted = 0;
     if (was_open) host->loss = loss;
-}
-
-static void begin(tti_host_link *link, int fd) {
-    *link = (tti_host_link){.fd = fd, .patience = tti_patience_begin(tti_now_ns())};
-}
-
-/* 1: a whole message is in link->in; 0: not yet; -1: the connection has ended. */
-static int receive(tti_host_link *link) {
-    while (link->n_in < sizeof link->in) {
-        ssize_t n = recv(link->fd, (char *)&link->in + link->n_in, sizeof link->in - link->n_in,
-                         MSG_DONTWAIT);
-        if (n == 0) return -1;
-        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
-        link->n_in += (size_t)n;
-        link->silent_ns = 0;
-    }
-    link->n_in = 0;
-    tti_host_message *m = &link->in;
-    m->text[sizeof m->text - 1] = m->machine[sizeof m->machine - 1] = '\0';
-    bool is_sane = m->magic == magic && m->n_members >= 0 && m->n_members <= TTI_MAX_HOST_MEMBERS &&
-                   m->n_ready >= 0 && m->n_spares >= 0 && m->n_spares <= TTI_MAX_HOST_MEMBERS &&
-                   m->n_here >= 0 && m->n_here <= TTI_MAX_HOST_MEMBERS && m->n_ranks >= 0 &&
-                   m->n_ranks <= TTI_MAX_HOST_MEMBERS && m->first_rank >= 0 &&
-                   m->first_rank <= TTI_MAX_HOST_MEMBERS;
-    for (int k = 0; k < TTI_MAX_HOSTS; k++) {
-        m->peers[k][TTI_HOST_PEER_BYTES - 1] = '\0';
-        is_sane &= m->members[k] <= TTI_MAX_HOST_MEMBERS && m->targets[k] <= TTI_MAX_HOST_MEMBERS;
-    }
-    return is_sane ? 1 : -1;
-}
-
-static bool is_silent(tti_host_link *link) {
-    link->silent_ns += tti_patience_look(&link->patience, tti_now_ns());
-    return link->silent_ns > TTI_HOST_LOST_MS * TTI_NS_PER_MS;
 }
 
 /* A connection that the network ends may come back; a process that ends resets or closes it. */
@@ -200,15 +180,25 @@ static tti_host_loss loss_of(const tti_host_link *link) {
     return tti_tcp_is_cut_off(error ? error : errno) ? TTI_HOST_SILENT : TTI_HOST_ENDED;
 }
 
+/* Without memory the connection is lost. */
+static bool take_table(tti_hosts *h, tti_host *host) {
+    const tti_host_link *link = &host->link;
+    tti_host_table *table = &host->table;
+    bool leads = link->in.kind != TTI_HOST_STATUS && h->leader != h->place.node;
+    if (!link->in.has_table) return true;
+    if (table->n == 0 && !tti_host_table_init(table, h->place.n_nodes)) return false;
+    tti_host_link_take_table(link, table);
+    if (leads) memcpy(h->table.peers, table->peers, (size_t)table->n * sizeof *table->peers);
+    return true;
+}
+
 /* Handles every message of an open connection. */
 static void read_host(tti_hosts *h, tti_host *host) {
-    int got = 0;
+    int got = 0, n = h->place.n_nodes;
     errno = 0;
-    while (host->link.fd >= 0 && (got = receive(&host->link)) == 1) {
+    while (host->link.fd >= 0 && (got = tti_host_link_receive(&host->link, n)) == 1) {
         const tti_host_message *m = &host->link.in;
-        bool leads = m->kind == TTI_HOST_PULSE || m->kind == TTI_HOST_EPOCH;
-        if (leads && h->leader != h->place.node) memcpy(h->peers, m->peers, sizeof h->peers);
-        if (m->kind == TTI_HOST_LOST) {
+        if (m->kind == TTI_HOST_LOST || !take_table(h, host)) {
             lose(h, host, TTI_HOST_SILENT);
             return;
         }
@@ -226,7 +216,7 @@ static void read_host(tti_hosts *h, tti_host *host) {
     /* A message that was cut off is not the last of a process that ended. */
     if (got < 0)
         lose(h, host, host->link.n_in > 0 ? TTI_HOST_SILENT : loss_of(&host->link));
-    else if (is_silent(&host->link))
+    else if (tti_host_link_is_silent(&host->link) || !tti_host_link_flush(&host->link))
         lose(h, host, TTI_HOST_SILENT);
 }
 
@@ -241,22 +231,22 @@ static const char *peer_text(int fd, char *out, size_t n_bytes) {
     return out;
 }
 
-static void accept_one(tti_hosts *h) {
-    int i = 0,
-        fd = h->listener < 0 ? -1 : accept4(h->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) return;
+/* False: there is none, or no place for it.  A stranger that says nothing leaves its place after
+ * TTI_HOST_LOST_MS. */
+static bool accept_one(tti_hosts *h) {
+    int i = 0, fd = -1;
     while (i < N_PENDING && h->pending[i].fd >= 0) i++;
+    if (h->listener >= 0 && i < N_PENDING)
+        fd = accept4(h->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return false;
     tti_host_message m = {.kind = TTI_HOST_CHALLENGE};
-    if (i == N_PENDING) {
-        close(fd);
-        return;
-    }
     tti_host_link *link = &h->pending[i];
-    begin(link, fd);
+    tti_host_link_begin(link, fd);
     peer_text(fd, link->peer, sizeof link->peer);
-    if (!draw(link->nonce)) drop(link);
+    if (!draw(link->nonce)) tti_host_link_close(link);
     memcpy(m.nonce, link->nonce, sizeof m.nonce);
-    if (link->fd >= 0 && !send_on(h, link, &m)) drop(link);
+    if (link->fd >= 0 && !send_on(h, link, &m)) tti_host_link_close(link);
+    return true;
 }
 
 /* Why a host that knows the token may not take part; false: it may. */
@@ -291,8 +281,9 @@ static bool may_lead(const tti_hosts *h, const tti_host_message *hello) {
 }
 
 static void note_peer(tti_hosts *h, int node, const char *address, int port) {
-    char *to = h->peers[node];
+    char *to = h->table.peers[node];
     to[0] = '\0';
+    h->table.serial++;
     if (port > 0)
         snprintf(to, TTI_HOST_PEER_BYTES, strchr(address, ':') ? "[%.50s]:%d" : "%.50s:%d", address,
                  port);
@@ -301,7 +292,7 @@ static void note_peer(tti_hosts *h, int node, const char *address, int port) {
 static void admit(tti_hosts *h, tti_host_link *link) {
     const tti_host_message hello = link->in;
     if (hello.kind != TTI_HOST_HELLO || !is_proved(h, link)) {
-        drop(link);
+        tti_host_link_close(link);
         return;
     }
     tti_host_message m = {.kind = TTI_HOST_WELCOME};
@@ -313,11 +304,10 @@ static void admit(tti_hosts *h, tti_host_link *link) {
     else
         snprintf(m.text, sizeof m.text, "%s", h->run_dir);
     memcpy(m.run, h->run, sizeof m.run);
-    m.magic = magic;
-    m.node = h->place.node;
+    tti_host_link_fill(&m, h->place.node);
     sign(h, hello.nonce, &m, m.mac);
     if (!send_on(h, link, &m) || m.kind != TTI_HOST_WELCOME) {
-        drop(link);
+        tti_host_link_close(link);
         return;
     }
     tti_host *host = &h->hosts[hello.node];
@@ -333,15 +323,15 @@ static void admit(tti_hosts *h, tti_host_link *link) {
 }
 
 static void accept_connections(tti_hosts *h) {
-    accept_one(h);
+    while (accept_one(h)) continue;
     for (int i = 0; i < N_PENDING; i++) {
         tti_host_link *link = &h->pending[i];
         if (link->fd < 0) continue;
-        int got = receive(link);
+        int got = tti_host_link_receive(link, h->place.n_nodes);
         if (got == 1)
             admit(h, link);
-        else if (got < 0 || is_silent(link))
-            drop(link);
+        else if (got < 0 || tti_host_link_is_silent(link))
+            tti_host_link_close(link);
     }
 }
 
@@ -352,8 +342,8 @@ static bool find_peer(const tti_hosts *h, int node, tcp_place *at) {
     tcp_address address;
     int n = 0;
     if (!h->has_run) *at = h->at;
-    if (!h->has_run || !h->peers[node][0]) return !h->has_run && node == 0;
-    tutti_status st = tti_tcp_parse(h->peers[node], &address);
+    if (!h->has_run || !h->table.peers[node][0]) return !h->has_run && node == 0;
+    tutti_status st = tti_tcp_parse(h->table.peers[node], &address);
     if (st == TUTTI_OK) st = tti_tcp_resolve(&address, address.first, at, 1, &n);
     if (st != TUTTI_OK) tti_clear_error();
     return st == TUTTI_OK && n == 1;
@@ -363,24 +353,21 @@ static void begin_probe(tti_hosts *h, int node) {
     int64_t now_ns = tti_now_ns();
     tcp_place at;
     bool is_refused = !h->has_run && h->refusal[0];
-    if (now_ns - h->tried_ns[node] < RETRY_MS * TTI_NS_PER_MS || is_refused) return;
+    int64_t retry_ms = RETRY_MS * (1 + h->place.n_nodes / RETRY_HOSTS);
+    if (now_ns - h->tried_ns[node] < retry_ms * TTI_NS_PER_MS || is_refused) return;
     h->tried_ns[node] = now_ns;
     if (!find_peer(h, node, &at)) return;
     int fd = socket(at.at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return;
     tti_host_link *link = &h->probes[node];
-    begin(link, fd);
+    tti_host_link_begin(link, fd);
     link->is_connecting = true;
     int rc = connect(fd, (const struct sockaddr *)&at.at, at.n_bytes);
-    if (rc != 0 && errno != EINPROGRESS) drop(link);
+    if (rc != 0 && errno != EINPROGRESS) tti_host_link_close(link);
 }
 
 static void say_hello(tti_hosts *h, tti_host_link *link) {
-    tti_host_message m = {.kind = TTI_HOST_HELLO,
-                          .magic = magic,
-                          .node = h->place.node,
-                          .epoch = h->epoch,
-                          .port = h->own_port};
+    tti_host_message m = {.kind = TTI_HOST_HELLO, .epoch = h->epoch, .port = h->own_port};
     unsigned char theirs[32];
     memcpy(theirs, link->in.nonce, sizeof theirs);
     memcpy(m.job, h->job, sizeof m.job);
@@ -388,12 +375,13 @@ static void say_hello(tti_hosts *h, tti_host_link *link) {
     if (h->has_run) memcpy(m.run, h->run, sizeof m.run);
     bool ok = draw(link->nonce);
     memcpy(m.nonce, link->nonce, sizeof m.nonce);
+    tti_host_link_fill(&m, h->place.node);
     sign(h, theirs, &m, m.mac);
-    if (!ok || !send_on(h, link, &m)) drop(link);
+    if (!ok || !send_on(h, link, &m)) tti_host_link_close(link);
 }
 
 static void give_up_probes(tti_hosts *h) {
-    for (int k = 0; k < TTI_MAX_HOSTS; k++) give_up(h, &h->probes[k]);
+    for (int k = 0; k < h->place.n_nodes; k++) give_up(h, &h->probes[k]);
 }
 
 /* Gives up all other connections first. */
@@ -422,7 +410,7 @@ static void take_welcome(tti_hosts *h, int node) {
     bool is_right = !h->has_run || m->node == node;
     bool is_host = m->node >= 0 && m->node < h->place.n_nodes && m->node != h->place.node;
     if ((!is_welcome && !is_refused) || !is_proved(h, link)) {
-        drop(link);
+        tti_host_link_close(link);
         return;
     }
     if (is_welcome && (!is_right || !is_host)) {
@@ -431,7 +419,7 @@ static void take_welcome(tti_hosts *h, int node) {
     }
     if (is_refused) {
         memcpy(h->refusal, m->text, sizeof h->refusal);
-        drop(link);
+        tti_host_link_close(link);
         return;
     }
     if (!h->has_run) {
@@ -450,10 +438,10 @@ static void move_probe(tti_hosts *h, int node) {
         if (poll(&p, 1, 0) == 1) link->is_connecting = false;
     }
     if (link->fd < 0) return;
-    int got = link->is_connecting ? 0 : receive(link);
+    int got = link->is_connecting ? 0 : tti_host_link_receive(link, h->place.n_nodes);
     if (got < 0)
-        drop(link);
-    else if (is_silent(link))
+        tti_host_link_close(link);
+    else if (tti_host_link_is_silent(link))
         give_up(h, link);
     else if (got == 1 && link->in.kind == TTI_HOST_CHALLENGE)
         say_hello(h, link);
@@ -463,48 +451,77 @@ static void move_probe(tti_hosts *h, int node) {
 
 /* ---- both ---- */
 
+/* Of hosts that know the same epoch the one with the smallest number leads, so these are tried
+ * first: if every host tried all others at once, they would not get to know each other. */
+static void move_probes(tti_hosts *h) {
+    int64_t n = N_PROBES * (1 + (tti_now_ns() - h->seeks_ns) / (RETRY_MS * TTI_NS_PER_MS));
+    for (int k = 0; k < h->place.n_nodes && (h->seeks || !h->has_run); k++) {
+        if (k == h->place.node || (n-- <= 0 && h->probes[k].fd < 0)) continue;
+        move_probe(h, k);
+    }
+}
+
 void tti_hosts_move(tti_hosts *h) {
     accept_connections(h);
     for (int k = 0; k < h->place.n_nodes; k++) read_host(h, &h->hosts[k]);
-    for (int k = 0; k < h->place.n_nodes && (h->seeks || !h->has_run); k++)
-        if (k != h->place.node) move_probe(h, k);
+    move_probes(h);
 }
 
 int tti_hosts_leader(const tti_hosts *h) { return h->leader; }
 
 void tti_hosts_lead(tti_hosts *h) {
     h->leader = h->place.node;
-    h->seeks = true;
+    tti_hosts_seek(h, true, h->epoch);
     note_peer(h, h->place.node, h->own, h->own_port);
 }
 
 void tti_hosts_seek(tti_hosts *h, bool seeks, uint64_t epoch) {
     if (h->seeks && !seeks) give_up_probes(h);
+    if (!h->seeks && seeks) h->seeks_ns = tti_now_ns();
     h->seeks = seeks;
     h->epoch = epoch;
 }
+
+int tti_hosts_most_fds(const tti_hosts *h) { return 2 * h->place.n_nodes + N_PENDING + 1; }
 
 int tti_hosts_poll_fds(const tti_hosts *h, struct pollfd *fds) {
     int n = 0;
     if (h->listener >= 0) fds[n++] = (struct pollfd){.fd = h->listener, .events = POLLIN};
     for (int i = 0; i < N_PENDING; i++)
-        if (h->pending[i].fd >= 0)
-            fds[n++] = (struct pollfd){.fd = h->pending[i].fd, .events = POLLIN};
+        if (h->pending[i].fd >= 0) fds[n++] = tti_host_link_poll_fd(&h->pending[i]);
     for (int i = 0; i < 2 * h->place.n_nodes; i++) {
         const tti_host_link *link = i % 2 ? &h->probes[i / 2] : &h->hosts[i / 2].link;
-        short events = link->is_connecting ? POLLOUT : POLLIN;
-        if (link->fd >= 0) fds[n++] = (struct pollfd){.fd = link->fd, .events = events};
+        if (link->fd >= 0) fds[n++] = tti_host_link_poll_fd(link);
     }
     return n;
 }
 
-void tti_hosts_send(tti_hosts *h, tti_host *to, tti_host_message *m) {
-    memcpy(m->peers, h->peers, sizeof m->peers);
-    if (to->link.is_open && !send_on(h, &to->link, m)) lose(h, to, TTI_HOST_SILENT);
+const tti_host_table *tti_hosts_table(const tti_hosts *h) { return &h->table; }
+
+static void set_numbers(tti_hosts *h, int32_t *to, const int32_t *from) {
+    size_t n_bytes = (size_t)h->place.n_nodes * sizeof *to;
+    if (memcmp(to, from, n_bytes) == 0) return;
+    memcpy(to, from, n_bytes);
+    h->table.serial++;
 }
 
-bool tti_hosts_is_due(const tti_host *to) {
-    return tti_now_ns() - to->link.said_ns >= TTI_HOST_SAY_MS * TTI_NS_PER_MS;
+void tti_hosts_set_members(tti_hosts *h, const int32_t *members) {
+    set_numbers(h, h->table.members, members);
+}
+
+void tti_hosts_set_targets(tti_hosts *h, const int32_t *targets) {
+    set_numbers(h, h->table.targets, targets);
+}
+
+void tti_hosts_send(tti_hosts *h, tti_host *to, tti_host_message *m) {
+    bool is_open = to->link.is_open;
+    if (is_open && !tti_host_link_send(&to->link, h->place.node, m, &h->table))
+        lose(h, to, TTI_HOST_SILENT);
+}
+
+bool tti_hosts_is_due(const tti_hosts *h, const tti_host *to) {
+    return tti_now_ns() - to->link.said_ns >= TTI_HOST_SAY_MS * TTI_NS_PER_MS ||
+           to->link.said_serial != h->table.serial;
 }
 
 /* ---- the whole ---- */
@@ -563,9 +580,10 @@ static tutti_status listen_here(tti_hosts *h) {
 static tutti_status connect_first(tti_hosts *h, int64_t deadline_ns, int timeout_ms) {
     h->own_port = h->port + RANK_PORTS + h->place.node;
     while (!h->has_run) {
-        struct pollfd fds[2 * TTI_MAX_HOSTS + N_PENDING + 1];
-        int n = tti_hosts_poll_fds(h, fds);
-        (void)poll(fds, (nfds_t)n, TCP_RETRY_MS);
+        struct pollfd *fds = calloc((size_t)tti_hosts_most_fds(h), sizeof *fds);
+        if (!fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
+        (void)poll(fds, (nfds_t)tti_hosts_poll_fds(h, fds), TCP_RETRY_MS);
+        free(fds);
         tti_hosts_move(h);
         if (h->refusal[0]) return tti_fail(TUTTI_E_CONFIG, "launch: %s", h->refusal);
         if (tti_now_ns() >= deadline_ns)
@@ -580,10 +598,38 @@ static tutti_status connect_first(tti_hosts *h, int64_t deadline_ns, int timeout
 
 /* Hosts that are started with other numbers of workers, or another version, differ too. */
 static void name_job(const tti_hosts_desc *desc, unsigned char out[32]) {
-    unsigned char parts[32 + sizeof desc->place.n_workers + 32] = TUTTI_VERSION;
+    unsigned char parts[96] = TUTTI_VERSION;
+    const tti_host_place *place = &desc->place;
     tti_sha256(desc->job, strlen(desc->job), parts + 32);
-    memcpy(parts + 64, desc->place.n_workers, sizeof desc->place.n_workers);
+    tti_sha256(place->n_workers, (size_t)place->n_nodes * sizeof *place->n_workers, parts + 64);
     tti_sha256(parts, sizeof parts, out);
+}
+
+static bool alloc_lists(tti_hosts *h, const tti_host_place *place) {
+    size_t n = (size_t)place->n_nodes;
+    h->most_parked = 64 + 4 * place->n_nodes;
+    h->place.n_workers = calloc(n, sizeof *h->place.n_workers);
+    h->hosts = calloc(n, sizeof *h->hosts);
+    h->probes = calloc(n, sizeof *h->probes);
+    h->tried_ns = calloc(n, sizeof *h->tried_ns);
+    h->parked = calloc((size_t)h->most_parked, sizeof *h->parked);
+    bool has_table = tti_host_table_init(&h->table, place->n_nodes);
+    return has_table && h->place.n_workers && h->hosts && h->probes && h->tried_ns && h->parked;
+}
+
+static tutti_status make_lists(tti_hosts *h, const tti_host_place *place) {
+    h->listener = -1;
+    for (int i = 0; i < N_PENDING; i++) h->pending[i].fd = -1;
+    h->place = *place;
+    if (!alloc_lists(h, place)) {
+        h->place.n_nodes = h->most_parked = 0;
+        return tti_fail(TUTTI_E_NOMEM, "launch: no memory for %d hosts", place->n_nodes);
+    }
+    memcpy(h->place.n_workers, place->n_workers, (size_t)place->n_nodes * sizeof(int));
+    tti_hosts_set_targets(h, place->n_workers);
+    for (int i = 0; i < place->n_nodes; i++) h->hosts[i].link.fd = h->probes[i].fd = -1;
+    for (int i = 0; i < h->most_parked; i++) h->parked[i] = -1;
+    return TUTTI_OK;
 }
 
 tutti_status tti_hosts_open(const tti_hosts_desc *desc, int timeout_ms, tti_hosts **out) {
@@ -594,19 +640,15 @@ tutti_status tti_hosts_open(const tti_hosts_desc *desc, int timeout_ms, tti_host
     tti_hosts *h = calloc(1, sizeof *h);
     int64_t deadline_ns = tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
     if (!h) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
-    h->place = desc->place;
+    tutti_status st = make_lists(h, &desc->place);
     h->port = desc->port;
-    h->listener = -1;
     h->wait_ms = timeout_ms;
-    for (int i = 0; i < N_PENDING; i++) h->pending[i].fd = -1;
-    for (int i = 0; i < TTI_MAX_HOSTS; i++) h->hosts[i].link.fd = h->probes[i].fd = -1;
-    for (int i = 0; i < N_PARKED; i++) h->parked[i] = -1;
     snprintf(h->host, sizeof h->host, "%s", desc->host);
     snprintf(h->token, sizeof h->token, "%s", desc->token);
     snprintf(h->machine, sizeof h->machine, "%s", desc->machine);
     snprintf(h->run_dir, sizeof h->run_dir, "%s", desc->run_dir ? desc->run_dir : "");
     name_job(desc, h->job);
-    tutti_status st = find_address(h, deadline_ns);
+    if (st == TUTTI_OK) st = find_address(h, deadline_ns);
     if (st == TUTTI_OK)
         st = h->place.node == 0 ? listen_here(h) : connect_first(h, deadline_ns, timeout_ms);
     if (st != TUTTI_OK) {
@@ -620,11 +662,20 @@ tutti_status tti_hosts_open(const tti_hosts_desc *desc, int timeout_ms, tti_host
 void tti_hosts_close(tti_hosts *h) {
     if (!h) return;
     if (h->listener >= 0) close(h->listener);
-    for (int i = 0; i < N_PENDING; i++) drop(&h->pending[i]);
-    for (int i = 0; i < TTI_MAX_HOSTS; i++) drop(&h->hosts[i].link);
-    for (int i = 0; i < TTI_MAX_HOSTS; i++) drop(&h->probes[i]);
-    for (int i = 0; i < N_PARKED; i++)
+    for (int i = 0; i < N_PENDING; i++) tti_host_link_close(&h->pending[i]);
+    for (int i = 0; i < h->place.n_nodes; i++) {
+        tti_host_link_close(&h->hosts[i].link);
+        tti_host_table_fini(&h->hosts[i].table);
+        tti_host_link_close(&h->probes[i]);
+    }
+    for (int i = 0; i < h->most_parked; i++)
         if (h->parked[i] >= 0) close(h->parked[i]);
+    tti_host_table_fini(&h->table);
+    free(h->hosts);
+    free(h->probes);
+    free(h->tried_ns);
+    free(h->parked);
+    free(h->place.n_workers);
     free(h);
 }
 

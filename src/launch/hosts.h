@@ -14,84 +14,23 @@
 #ifndef TTI_LAUNCH_HOSTS_H
 #define TTI_LAUNCH_HOSTS_H
 
-#include <poll.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/patience.h"
+#include "launch/host_link.h"
 #include "launch/worker_env.h"
 #include "tutti/launch.h"
-
-enum {
-    TTI_MAX_HOSTS = 16,
-    TTI_HOST_TEXT_BYTES = 512,
-    TTI_HOST_PEER_BYTES = 64,
-    TTI_MAX_HOST_MEMBERS = 64, /* workers of an elastic run on several hosts, with spares */
-    TTI_HOST_LOST_MS = 2000,   /* without a message, a host is lost */
-    TTI_HOST_SAY_MS = 200      /* from message to message */
-};
 
 /* The hosts of a run, from TUTTI_NODES and TUTTI_NODE_RANK. */
 typedef struct tti_host_place {
     int node, n_nodes; /* n_nodes 0: one host, as usual */
-    int n_workers[TTI_MAX_HOSTS];
-    int first_rank; /* sum of n_workers of the hosts before this one */
+    int *n_workers;    /* [n_nodes], owned */
+    int n_all;         /* their sum */
+    int first_rank;    /* sum of those of the hosts before this one */
 } tti_host_place;
 
-/* TUTTI_E_CONFIG: the variables make no sense; the message names them.  get NULL: getenv. */
+/* On success the caller frees *out.  TUTTI_E_CONFIG: the variables make no sense; the message names
+ * them.  get NULL: getenv. */
 TUTTI_NODISCARD tutti_status tti_host_place_find(tti_getenv_fn get, void *user,
                                                  tti_host_place *out);
-
-typedef enum tti_host_kind {
-    TTI_HOST_CHALLENGE, /* by the host that accepts a connection */
-    TTI_HOST_HELLO,     /* the answer: node, job, machine, epoch, port */
-    TTI_HOST_WELCOME,   /* by the leader: run, and the run folder as text */
-    TTI_HOST_REFUSAL,   /* instead: why, as text */
-    TTI_HOST_BUSY,      /* instead: it does not lead */
-    TTI_HOST_STATUS,    /* to the leader: the state of the workers of a host */
-    TTI_HOST_PULSE,     /* by the leader, when there is nothing else */
-    TTI_HOST_EPOCH,     /* by the leader: the next epoch begins */
-    TTI_HOST_LOST,      /* either way: this connection is given up */
-    TTI_HOST_END        /* either way: the run has failed, or this host leaves; why, as text */
-} tti_host_kind;
-
-/* Every message has this form and size.  Hosts have the same byte order: magic differs if not. */
-typedef struct tti_host_message {
-    uint64_t magic;
-    uint32_t kind; /* tti_host_kind */
-    int32_t node;
-    uint64_t epoch; /* STATUS: the epoch of the workers; PULSE: the current one; EPOCH: the next */
-    int32_t n_members, n_ready, n_spares; /* STATUS */
-    int32_t changes;                      /* STATUS: the workers leave their group; PULSE: all
-                                             workers leave the group of this epoch */
-    int32_t is_done;                      /* STATUS: workers have ended with success; END: only
-                                             this host leaves, and the others may go on */
-    int32_t first_rank, n_here, n_ranks;  /* EPOCH */
-    int32_t n_elsewhere;                  /* PULSE: members on hosts other than the receiver */
-    int32_t port;                         /* HELLO: where this host listens; 0: it does not */
-    unsigned char nonce[32], mac[32], job[32], run[32];
-    char machine[256];              /* HELLO: kernels and libraries */
-    char text[TTI_HOST_TEXT_BYTES]; /* EPOCH: where rank 0 listens */
-    uint8_t members[TTI_MAX_HOSTS]; /* EPOCH, STATUS: of the epoch, on each host */
-    uint8_t targets[TTI_MAX_HOSTS]; /* PULSE, EPOCH: workers that each host shall have */
-    /* PULSE, EPOCH: where hosts listen, "ADDRESS:PORT"; "": unknown. */
-    char peers[TTI_MAX_HOSTS][TTI_HOST_PEER_BYTES];
-} tti_host_message;
-
-/* One connection. */
-typedef struct tti_host_link {
-    int fd;             /* -1: none */
-    bool is_connecting; /* the kernel has not connected it yet */
-    bool is_open;       /* both sides have proved who they are */
-    int node;           /* of the other side, once it is open */
-    unsigned char nonce[32];
-    tti_patience patience;
-    int64_t silent_ns, said_ns;
-    size_t n_in;
-    tti_host_message in;
-    char peer[64]; /* address of the other side, for people and for rank 0's host */
-} tti_host_link;
+void tti_host_place_free(tti_host_place *place);
 
 typedef enum tti_host_loss {
     TTI_HOST_NOT_LOST,
@@ -105,19 +44,19 @@ typedef struct tti_host {
     tti_host_link link;
     tti_host_message status; /* the last STATUS, PULSE or EPOCH; kind 0: none on this connection */
     tti_host_message epoch;  /* the last EPOCH; epoch 0: none */
+    tti_host_table table;    /* of the last message that had one; n 0: there was none; owned */
     tti_host_loss loss;      /* since the last look of host_members.c */
     bool has_left;           /* it said so, or its workers are done */
     bool has_ended;          /* it said that the run has failed, with the text: */
     char text[TTI_HOST_TEXT_BYTES];
     bool is_dead;      /* it has ended, and its workers with it */
     uint64_t granted;  /* by this leader: the epoch that was sent on this connection; 0: none */
-    bool said_changes; /* in the last PULSE to it, .. */
-    int said_target;   /* .. and how many workers it shall have */
+    bool said_changes; /* in the last PULSE to it */
 } tti_host;
 
 typedef struct tti_hosts tti_hosts;
 
-/* Texts are copied. */
+/* Place and texts are copied. */
 typedef struct tti_hosts_desc {
     tti_host_place place;
     const char *host; /* MASTER_ADDR */
@@ -162,13 +101,21 @@ void tti_hosts_address(const tti_hosts *hosts, int node, char *out, size_t n_byt
 /* Distinguishes epochs of all runs: for tutti_comm_desc.job. */
 void tti_hosts_job(const tti_hosts *hosts, uint64_t epoch, char out[128]);
 
+/* The numbers of this host: members of the epoch and targets, [n_nodes], at first 0 and those of
+ * TUTTI_NODES.  Messages of the leader have both, and those to the leader the former. */
+const tti_host_table *tti_hosts_table(const tti_hosts *hosts);
+void tti_hosts_set_members(tti_hosts *hosts, const int32_t *members);
+void tti_hosts_set_targets(tti_hosts *hosts, const int32_t *targets);
+
 /* Sends without waiting; fills magic and node.  A connection that takes no more is lost. */
 void tti_hosts_send(tti_hosts *hosts, tti_host *to, tti_host_message *m);
-/* Whether a message to this host is due, so that it does not miss this one. */
-bool tti_hosts_is_due(const tti_host *to);
+/* Whether a message to this host is due: so that it does not miss this one, or because the table
+ * has changed. */
+bool tti_hosts_is_due(const tti_hosts *hosts, const tti_host *to);
 
-/* The descriptors to wait for; at most 2 * TTI_MAX_HOSTS + 9.  Returns their number. */
+/* The descriptors to wait for.  Returns their number, at most that of the second function. */
 int tti_hosts_poll_fds(const tti_hosts *hosts, struct pollfd *fds);
+int tti_hosts_most_fds(const tti_hosts *hosts);
 /* tutti_launch for the workers of this host, which begin and end with those of the other hosts.
  * desc->n_workers are those of this host, and min_workers those of all.  hosts NULL: this host is
  * alone. */

@@ -122,9 +122,7 @@ static void take_lead(void *user) {
 
 /* How many workers a user may ask for, on all hosts together. */
 static void set_range(start *s, int most) {
-    int n = s->hosts ? 0 : s->desc->n_workers;
-    for (int k = 0; s->hosts && k < tti_hosts_place(s->hosts)->n_nodes; k++)
-        n += tti_hosts_place(s->hosts)->n_workers[k];
+    int n = s->hosts ? tti_hosts_place(s->hosts)->n_all : s->desc->n_workers;
     tti_flight_set_range(s->flight, s->desc->min_workers, TTI_MAX(most, n),
                          s->desc->workers_per_replica);
     if (!s->hosts) tti_flight_set_members(s->flight, n, n);

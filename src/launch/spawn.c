@@ -46,8 +46,7 @@ static tutti_status make_environment(const tti_spawn_desc *desc, environment *en
     memcpy(env->list, environ, n * sizeof *env->list);
     env->n = n;
     const tti_host_place *place = desc->place;
-    int n_all = place ? 0 : desc->n_ranks;
-    for (int i = 0; place && i < place->n_nodes; i++) n_all += place->n_workers[i];
+    int n_all = place ? place->n_all : desc->n_ranks;
     set_number(env, "RANK", desc->rank + (place ? place->first_rank : 0));
     set_number(env, "WORLD_SIZE", n_all);
     set_number(env, "LOCAL_RANK", desc->rank);

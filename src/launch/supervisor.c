@@ -41,8 +41,7 @@ enum {
     DRAIN_MS = 2000,
     DEFAULT_GIVE_UP_MS = 10000,
     DEFAULT_STOPPED_MS = 500, /* a worker that stays stopped for longer does not resume by itself */
-    STOP_LOOK_MS = 50,
-    MAX_HOST_FDS = 2 * TTI_MAX_HOSTS + 9
+    STOP_LOOK_MS = 50
 };
 
 /* ---- signals to workers ---- */
@@ -353,7 +352,7 @@ static tutti_status start_workers(tti_supervisor *s, const sigset_t *worker_mask
     s->worker_mask = worker_mask;
     s->changes = desc->hosts != NULL; /* the first epoch begins when all hosts are ready */
     s->changes_ns = INT64_MAX;
-    tti_host_members_begin(s);
+    TTI_TRY(tti_host_members_begin(s));
     for (int r = 0; r < n + n_spares && st == TUTTI_OK; r++) {
         s->workers[r].joins = r >= n;
         st = tti_supervisor_start(s, r, r >= n);
@@ -507,7 +506,8 @@ static tutti_status supervise(tti_supervisor *s, const sigset_t *blocked,
     tti_relay_desc relay = {s->n_slots, {desc->out_fd, desc->err_fd}, desc->log_dir};
     tutti_status st = TUTTI_OK;
     s->workers = calloc(n, sizeof *s->workers);
-    s->fds = calloc(4 * n + 3 + MAX_HOST_FDS, sizeof *s->fds);
+    size_t n_host_fds = desc->hosts ? (size_t)tti_hosts_most_fds(desc->hosts) : 0;
+    s->fds = calloc(4 * n + 3 + n_host_fds, sizeof *s->fds);
     if (!s->workers || !s->fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
     for (size_t r = 0; r < n; r++)
         s->workers[r] =
@@ -531,6 +531,7 @@ static void free_supervisor(tti_supervisor *s) {
     tti_relay_destroy(s->relay);
     free(s->workers);
     free(s->fds);
+    free(s->host.numbers);
 }
 
 static tutti_status check(const tti_supervisor_desc *desc) {

@@ -41,10 +41,9 @@ typedef struct tti_host_epochs {
     int64_t leaderless_ns; /* when this host lost its leader; 0: never */
     int64_t suspended_ns;  /* since when this host waits for others; 0: it does not */
     tti_host_message said; /* the last STATUS */
-    int targets[TTI_MAX_HOSTS];     /* how many workers each host shall have */
-    uint8_t members[TTI_MAX_HOSTS]; /* of the current epoch */
-    bool has_left;                  /* this host has no worker, and the others go on */
-    bool has_ended;                 /* the others know that the run of this host has ended */
+    int32_t *numbers;      /* room for numbers of each host (host_members.c); owned */
+    bool has_left;         /* this host has no worker, and the others go on */
+    bool has_ended;        /* the others know that the run of this host has ended */
 } tti_host_epochs;
 
 typedef struct tti_supervisor {
@@ -130,8 +129,8 @@ void tti_members_dismiss(tti_supervisor *s);
 
 /* ---- host_members.c: for runs on several hosts ---- */
 
-/* Before the first worker is started: each host gets the workers that TUTTI_NODES says. */
-void tti_host_members_begin(tti_supervisor *s);
+/* Before the first worker is started. */
+TUTTI_NODISCARD tutti_status tti_host_members_begin(tti_supervisor *s);
 /* How many workers this host shall have.  On host 0: if a user asks for n_asked on all hosts, or
  * for n_more than so far; 0: for neither. */
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more);

@@ -8,7 +8,8 @@ import time
 import elastic_hosts_replicas_test as replicas
 import hosts_test
 import runs
-from elastic_hosts_test import Hosts, inside, set_link
+from elastic_hosts_test import LONG, Hosts, inside, set_link
+from elastic_test import hash_of
 
 LAYOUTS = (["parallel.pipeline=2"], ["parallel.tensor=2"],
            ["parallel.pipeline=2", "parallel.tensor=2"], ["parallel.pipeline=2", "parallel.zero=1"],
@@ -95,6 +96,24 @@ def test_cut_link():
             set_link(network, "up", node)
         assert run.end() == [0, 0, 0], run.texts()
         run.check(expected)
+
+
+def test_many():
+    """34 hosts with 68 workers: the leader is lost, and a host that follows."""
+    many = ["train.steps=60", "parallel.shards=128", "train.batch=128", "run.checkpoint_every=-1",
+            "parallel.timeout_ms=60000"]
+    expected = hash_of(runs.train_once("whole", *LONG, *many, "-n", "1"))
+    run = Hosts("many", ",".join(["2"] * 34), *many, "parallel.min_workers=40", delay_ms=20)
+    run.first = 33
+    run.wait_for(10)
+    assert run.starts()[0][0] == 68, run.starts()
+    run.kill(0)
+    run.wait_for_workers(66)
+    run.kill(7)
+    run.wait_for_workers(64)
+    ended = run.end()
+    assert ended == [0 if k not in (0, 7) else -signal.SIGKILL for k in range(34)], run.texts()
+    run.check(expected)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,9 @@ class Hosts:
         self.processes[node] = self.start(node)
 
     def texts(self):
-        return "".join(self.text(node) for node in range(len(self.processes)))
+        """The output of all hosts, and the exit codes of those that have ended."""
+        texts = "".join(self.text(node) for node in range(len(self.processes)))
+        return "%sexit codes: %s" % (texts, [p.poll() for p in self.processes])
 
     def starts(self):
         """Number of workers and step of each group."""

@@ -686,8 +686,7 @@ static tutti_status look_for_own_run(trainer *t) {
  * instead of the number in its folder. */
 static tutti_status take_workers_of_launcher(const trainer *t) {
     char text[24];
-    int n_all = 0;
-    for (int i = 0; i < t->hosts.n_nodes; i++) n_all += t->hosts.n_workers[i];
+    int n_all = t->hosts.n_all;
     if (n_all > 0) {
         snprintf(text, sizeof text, "%d", n_all);
         if (tti_job_config_of(t->job)->parallel.workers <= 0)
@@ -734,7 +733,7 @@ static tutti_status prepare(trainer *t) {
                                     : devices.n ? devices.n
                                                 : tti_cores_usable()));
     const tti_job_config *c = tti_job_config_of(t->job);
-    TTI_TRY(tti_run_limits_check(c, !foreign));
+    TTI_TRY(tti_run_limits_check(c, !foreign && t->hosts.n_nodes == 0));
     TTI_TRY(check_elastic(t, foreign, &devices));
     bool alone_too = c->run.restarts > 0 || c->parallel.min_workers > 0;
     t->is_worker = t->place.n_ranks > 1 || (alone_too && t->place.comm_fd >= 0);
@@ -785,6 +784,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
     if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;
     tti_hosts_close(t.links);
+    tti_host_place_free(&t.hosts);
     tti_run_dir_unlock(t.lock);
     free(t.yaml);
     (void)TTI_FAULT(t.is_worker ? "train.worker_ended" : "train.ended");

@@ -32,28 +32,20 @@ static tutti_status check_replicas(const tti_host_place *place, const tti_job_co
 }
 
 tutti_status tti_host_group_check(const tti_host_place *place, const tti_job_config *c) {
-    int n = 0;
-    for (int i = 0; i < place->n_nodes; i++) n += place->n_workers[i];
     const char *what = find_unsupported(c);
     if (c->parallel.min_workers == 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.min_workers: TUTTI_NODES starts an elastic run "
                         "on several hosts: give the fewest workers that go on");
-    if (c->parallel.workers != n)
+    if (c->parallel.workers != place->n_all)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but TUTTI_NODES has %d workers",
-                        (long long)c->parallel.workers, n);
+                        (long long)c->parallel.workers, place->n_all);
     if (what)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "TUTTI_NODES: elastic runs on several hosts do not "
                         "support %s",
                         what);
-    TTI_TRY(check_replicas(place, c));
-    int64_t most = TTI_MAX(c->parallel.workers, c->parallel.max_workers) + c->parallel.spares;
-    if (most <= TTI_MAX_HOST_MEMBERS) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CONFIG,
-                    "train: an elastic run on several hosts has at most %d workers and spares, and "
-                    "this one has %lld",
-                    TTI_MAX_HOST_MEMBERS, (long long)most);
+    return check_replicas(place, c);
 }
 
 tutti_status tti_host_group_open(const tti_host_place *place, const tti_job_config *c,
