@@ -80,6 +80,7 @@ static void print_column(const tti_column *c, tti_json *j) {
 
 void tti_table_spec_print(const tti_table_spec *table, tti_json *j) {
     tti_json_bool(j, "names", table->has_names);
+    if (table->decimal_comma) tti_json_bool(j, "decimal_comma", true);
     tti_json_int(j, "rows", table->n_rows);
     if (table->n_labels > 1) tti_json_array(j, "label");
     for (int i = 0; i < table->n_labels; i++)
@@ -199,9 +200,13 @@ tutti_status tti_table_spec_parse(const char *what, const json_t *json, tti_aren
     TTI_TRY(tti_json_read_int(what, json, "rows", 0, INT64_MAX, &t->n_rows));
     TTI_TRY(read_word(what, json, "labels", label_names, TTI_N_LABEL_KINDS, &labels));
     const json_t *names = json_object_get(json, "names");
+    const json_t *comma = json_object_get(json, "decimal_comma"); /* absent: false */
+    if (comma && !json_is_true(comma))
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"decimal_comma\" is not true", what);
     if (!json_is_boolean(names))
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"names\" is not true or false", what);
     *t = (tti_table_spec){.has_names = json_is_true(names),
+                          .decimal_comma = comma != NULL,
                           .n_columns = (int)n,
                           .column = column,
                           .labels = (tti_label_kind)labels,

@@ -48,7 +48,8 @@ typedef enum tti_label_kind {
 } tti_label_kind;
 
 typedef struct tti_table_spec {
-    bool has_names; /* columns are found by name, else by position */
+    bool has_names;     /* columns are found by name, else by position */
+    bool decimal_comma; /* the training file writes 1,5 */
     int n_columns;
     tti_column *column; /* [n_columns] */
     int n_labels;       /* several: values, or 0 or 1                    */

@@ -434,5 +434,43 @@ def test_text_that_is_not_utf8():
         0, "column 'y' has one value only, so there is nothing to learn")
 
 
+def test_rows_to_predict():
+    """Empty rows keep their number, and 1.004 is no guess where the training file has commas."""
+    os.makedirs("german", exist_ok=True)
+    with open("german/train.csv", "w") as file:
+        file.write("a;b;y\n" + "".join("%d,5;%d;%s\n" % (900 + i, i % 3, "pq"[i % 2])
+                                       for i in range(20)))
+    shutil.copy("german/train.csv", "german/test.csv")
+    runs.tutti("train", *SMALL, "data.dir=german", "model.hidden=[]", "train.epochs=1",
+               "run.dir=german-run").expect(0)
+
+    def predict(text):
+        with open("new.csv", "w") as file:
+            file.write(text)
+        return runs.tutti("predict", "german-run", "new.csv")
+
+    ended = predict("a;b\n901,5;1\n;\n\n905;2\n").expect(0)
+    said = lines(ended)
+    assert [p["index"] for p in said] == [0, 1, 2], said
+    assert "column 'a' has no value in 1 of 3 rows" in ended.err, ended.err
+    alone = lines(predict("a;b\n905;2\n").expect(0))
+    assert alone[0]["probability"] == said[2]["probability"], (alone, said)
+    predict("a;b\n1.004;2\n").expect(
+        3, "new.csv:2: column 'a': '1.004' has a point, and the training file has decimal commas")
+    assert lines(predict("a,b\n1.004,2\n").expect(0))
+    assert lines(predict("a;b\n1,004;2\n").expect(0)) == lines(predict("a;b\n1.0040;2\n").expect(0))
+    ended = predict("a;b\nx;2\n").expect(3, "'x' is not a finite number written as 1234.5\n")
+    assert "data.columns" not in ended.err, ended.err  # the training decided
+
+
+def test_rows_without_values():
+    with open("holes.csv", "w") as file:
+        file.write("0,1,2,3\n" + "".join("%d.5,%d,7,%d\n" % (i, i * i % 5, i % 2)
+                                         for i in range(20)) + ",,,\n,,,\n")
+    ended = runs.tutti("train", *SMALL, "data.dir=holes.csv", "model.hidden=[]", "train.epochs=1",
+                       "run.dir=holes-run").expect(0, "2 rows without any value are left out")
+    assert "the first line, 0, 1 ..., is taken for names" in ended.err, ended.err
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

@@ -51,7 +51,9 @@ typedef struct encoder {
 
 /* ---- reading ---- */
 
-static tutti_status parse_csv(const char *path, char *text, size_t n_bytes,
+static int64_t line_at(const encoder *e, int64_t i) { return e->csv->line[tti_row_at(e->rows, i)]; }
+
+static tutti_status parse_csv(const char *path, char *text, size_t n_bytes, bool keeps_empty,
                               const tti_table_spec *known, tti_csv_text *out) {
     int n_names = known && known->has_names ? known->n_columns : 0;
     const char **names = malloc(((size_t)n_names + 1) * sizeof *names);
@@ -60,7 +62,8 @@ static tutti_status parse_csv(const char *path, char *text, size_t n_bytes,
         return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
     }
     for (int i = 0; i < n_names; i++) names[i] = known->column[i].name;
-    tutti_status st = tti_csv_text_parse(path, text, n_bytes, names, n_names, out);
+    const tti_csv_desc desc = {path, names, n_names, keeps_empty};
+    tutti_status st = tti_csv_text_parse(&desc, text, n_bytes, out);
     free(names);
     return st;
 }
@@ -74,7 +77,7 @@ static tutti_status read_csv(const tutti_dataset_desc *desc, const char *path,
     tti_reader_allow(reader, desc->max_unpacked);
     tutti_status st = tti_reader_read_all(reader, MAX_CSV_BYTES, &text, &n_bytes);
     tti_reader_close(reader);
-    return st == TUTTI_OK ? parse_csv(path, text, n_bytes, known, out) : st;
+    return st == TUTTI_OK ? parse_csv(path, text, n_bytes, desc->rows_only, known, out) : st;
 }
 
 /* The one file of a split. */
@@ -96,9 +99,13 @@ static tutti_status read_split(const tutti_dataset_desc *desc, const tti_table_s
 
 /* ---- columns of a file ---- */
 
-static int find_name(const tti_csv_text *csv, const char *name) {
+/* Column i of the training table; -1: none.  Columns without a name are found by their order. */
+static int find_name(const tti_csv_text *csv, const tti_table_spec *t, int column) {
+    const char *name = t->column[column].name;
+    int n_before = 0;
+    for (int i = 0; i < column && !name[0]; i++) n_before += !t->column[i].name[0];
     for (int i = 0; i < csv->n_columns; i++)
-        if (strcmp(csv->header[i], name) == 0) return i;
+        if (strcmp(csv->header[i], name) == 0 && n_before-- == 0) return i;
     return -1;
 }
 
@@ -128,7 +135,7 @@ static tutti_status match_by_name(const encoder *e) {
                         "file the first line with names that the training file has",
                         e->csv->name, tti_clip(clipped, t->column[0].name));
     for (int i = 0; i < t->n_columns; i++) {
-        e->at[i] = find_name(e->csv, t->column[i].name);
+        e->at[i] = find_name(e->csv, t, i);
         bool needed =
             t->column[i].kind != TTI_COLUMN_IGNORE && !(e->desc->rows_only && is_label(t, i));
         if (e->at[i] < 0 && needed)
@@ -155,6 +162,30 @@ static tutti_status match_columns(const encoder *e) {
     return TUTTI_OK;
 }
 
+/* The training file has decimal commas, and this file, which has none, numbers like 1.234: they can
+ * be 1234 as well. */
+static tutti_status check_points(const encoder *e) {
+    const tti_table_spec *t = e->spec->table;
+    char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
+    if (!t->decimal_comma || e->csv->decimal_comma || e->csv->separator != ';') return TUTTI_OK;
+    for (int i = 0; i < t->n_columns; i++) {
+        if (e->at[i] < 0 || t->column[i].kind == TTI_COLUMN_IGNORE ||
+            t->column[i].kind == TTI_COLUMN_CATEGORY)
+            continue;
+        for (int64_t k = 0; k < e->rows->n; k++) {
+            const char *cell = tti_csv_cell(e->csv, tti_row_at(e->rows, k), e->at[i]);
+            if (tti_value_has_points_of_thousands(cell))
+                return tti_fail(TUTTI_E_DATA,
+                                "%s:%" PRId64
+                                ": %s: '%s' has a point, and the training file has "
+                                "decimal commas; write numbers as there, without points",
+                                e->csv->name, line_at(e, k), tti_column_text(t, i, text),
+                                tti_clip(clipped, cell));
+        }
+    }
+    return TUTTI_OK;
+}
+
 /* ---- cells ---- */
 
 static int compare_text(const void *key, const void *entry) {
@@ -166,8 +197,6 @@ static int64_t find_text(const char *text, const char *const *list, int64_t n) {
     const char *const *found = bsearch(text, list, (size_t)n, sizeof *list, compare_text);
     return found ? found - list : -1;
 }
-
-static int64_t line_at(const encoder *e, int64_t i) { return e->csv->line[tti_row_at(e->rows, i)]; }
 
 static tutti_status scale(const encoder *e, int64_t i, int column, double value, float *out) {
     const tti_column *c = &e->spec->table->column[column];
@@ -197,7 +226,8 @@ static tutti_status encode_cell(const encoder *e, int64_t i, int column, column_
                         e->csv->name, line_at(e, i), tti_column_text(e->spec->table, column, text));
     if (c->kind != TTI_COLUMN_CATEGORY) {
         if (!missing && !tti_table_value(e->csv, c->kind, cell, &value))
-            return tti_table_bad_cell(e->csv, e->spec->table, column, tti_row_at(e->rows, i), cell);
+            return tti_table_bad_cell(e->csv, e->spec->table, column, tti_row_at(e->rows, i), cell,
+                                      !e->desc->rows_only);
         return scale(e, i, column, value, out);
     }
     int64_t category = missing ? (int64_t)c->fill
@@ -409,6 +439,7 @@ static tutti_status alloc_memory(const encoder *e) {
 static tutti_status encode(const encoder *e) {
     TTI_TRY(alloc_memory(e));
     TTI_TRY(match_columns(e));
+    TTI_TRY(check_points(e));
     TTI_TRY(number_classes(e->spec, e->state));
     TTI_TRY(encode_columns(e));
     return encode_labels(e);
@@ -462,6 +493,10 @@ static tutti_status fill(const tutti_dataset_desc *desc, const tti_csv_text *csv
     if (!desc->spec && desc->split == TUTTI_TRAIN) TTI_TRY(learn(desc, csv, both, source));
     if (!source->spec->table)
         return tti_fail(TUTTI_E_DATA, "%s: the model was not trained on a table", csv->name);
+    if (csv->n_empty > 0 && (desc->split == TUTTI_TRAIN || !both))
+        tti_str_printf(&source->notices, "%s: %" PRId64 " row%s without any value %s left out\n",
+                       csv->name, csv->n_empty, csv->n_empty == 1 ? "" : "s",
+                       csv->n_empty == 1 ? "is" : "are");
     tti_row_split rows = tti_row_split_make(desc, csv->n_rows, !both);
     int *at = malloc((size_t)source->spec->table->n_columns * sizeof *at);
     encoder e = {desc, csv, &rows, source->spec, source->state, &source->notices, at};

@@ -1,6 +1,8 @@
 /* csv_text.c - splits a CSV text in place into NUL-terminated cells. */
 #include "data/table/csv_text.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +11,7 @@
 #include "base/utf8.h"
 #include "data/table/csv_value.h"
 
-enum { SAMPLE_LINES = 20, SAMPLE_ROWS = 1000 };
+enum { SAMPLE_LINES = 20, SAMPLE_ROWS = 1000, FEW_COLUMNS = 3 };
 
 static const char separators[] = {',', ';', '\t', '|'};
 
@@ -20,6 +22,8 @@ typedef struct cursor {
     int64_t line;
     char **cell; /* of the line that was read last */
     int n_cells, capacity;
+    bool keeps_empty; /* from the second line on */
+    int64_t n_empty;  /* lines of empty cells that were left out */
 } cursor;
 
 static tutti_status fail_line(const cursor *c, const char *what) {
@@ -60,6 +64,19 @@ static char find_separator(const char *text, const char *end) {
         if (first[i] > 0 && (first[best] == 0 || better)) best = i;
     }
     return separators[best];
+}
+
+/* Excel's first line "sep=;" names the separator and is no row. */
+static bool take_separator(cursor *c, char *out) {
+    static const char key[] = "sep=";
+    size_t n = sizeof key - 1;
+    if ((size_t)(c->end - c->at) < n + 2 || memcmp(c->at, key, n) != 0) return false;
+    const char *after = c->at + n + 1;
+    if (!memchr(separators, c->at[n], sizeof separators) || !is_newline(*after)) return false;
+    *out = c->at[n];
+    c->at += n + 2 + (*after == '\r' && after + 1 < c->end && after[1] == '\n');
+    c->line++;
+    return true;
 }
 
 /* ---- lines ---- */
@@ -140,7 +157,15 @@ static bool is_empty(const cursor *c) {
     return true;
 }
 
-/* The next line that has a value; n_cells 0: there is none.  *line is where it begins. */
+/* Whether the line that was read last is a row. */
+static bool is_row(cursor *c) {
+    if (!is_empty(c)) return true;
+    if (c->n_cells > 1 && c->keeps_empty) return true;
+    c->n_empty += c->n_cells > 1;
+    return false;
+}
+
+/* The next line that is a row; n_cells 0: there is none.  *line is where it begins. */
 static tutti_status read_line(cursor *c, int64_t *line) {
     do {
         c->n_cells = 0;
@@ -152,7 +177,7 @@ static tutti_status read_line(cursor *c, int64_t *line) {
             TTI_TRY(add_cell(c, cell));
         }
         c->line++;
-    } while (is_empty(c));
+    } while (!is_row(c));
     return TUTTI_OK;
 }
 
@@ -172,10 +197,12 @@ static tutti_status grow(tti_csv_text *t, int64_t *capacity) {
     return TUTTI_OK;
 }
 
-static tutti_status read_rows(cursor *c, tti_csv_text *t) {
+static tutti_status read_rows(cursor *c, bool keeps_empty, tti_csv_text *t) {
     int64_t capacity = 0, line = 0;
     size_t row_bytes;
     TTI_TRY(read_line(c, &line));
+    c->keeps_empty = keeps_empty;
+    c->n_empty = 0; /* lines above the first one are no rows */
     t->n_columns = c->n_cells;
     row_bytes = (size_t)t->n_columns * sizeof *t->cell;
     while (c->n_cells > 0) {
@@ -187,6 +214,7 @@ static tutti_status read_rows(cursor *c, tti_csv_text *t) {
         t->line[t->n_rows++] = line;
         TTI_TRY(read_line(c, &line));
     }
+    t->n_empty = c->n_empty;
     return TUTTI_OK;
 }
 
@@ -253,32 +281,104 @@ static vote vote_of(const tti_csv_text *t, int column) {
     return measures && n_values > 0 ? VOTE_HEADER : VOTE_TEXT;
 }
 
-static bool has_header(const tti_csv_text *t, const char *const *names, int n_names) {
-    bool any_header = false, any_number = false, all_text = true;
-    if (n_names > 0) return has_name(t, names, n_names);
+/* Whether rows below the first line have a number that is not whole. */
+static bool has_fractions(const tti_csv_text *t) {
+    int64_t n = TTI_MIN(t->n_rows, (int64_t)SAMPLE_ROWS) * t->n_columns;
+    double x;
+    for (int64_t i = t->n_columns; i < n; i++)
+        if (tti_value_number(t->cell[i], t->decimal_comma, &x) && x != nearbyint(x)) return true;
+    return false;
+}
+
+/* Whether two of the next rows have the same text, as names of classes have. */
+static bool repeats_texts(const tti_csv_text *t, int column) {
+    int64_t n = TTI_MIN(t->n_rows, (int64_t)SAMPLE_LINES);
+    for (int64_t i = 1; i < n; i++)
+        for (int64_t k = i + 1; k < n; k++)
+            if (strcmp(tti_csv_cell(t, i, column), tti_csv_cell(t, k, column)) == 0) return true;
+    return false;
+}
+
+/* Whether the numbers of the first line are names that count the columns: 0, 1, 2, as pandas writes
+ * columns without names, or 2019, 2020 beside the name of a column of texts.  Few numbers may be
+ * values, unless something else in the table says that they are none. */
+static bool numbers_count(const tti_csv_text *t, const vote *votes) {
+    double start = 0, last = 0, x;
+    int n = 0, n_texts = 0, first = 0;
     for (int i = 0; i < t->n_columns; i++) {
-        vote v = vote_of(t, i);
-        double x;
-        if (v == VOTE_ROW) return false;
-        any_header |= v == VOTE_HEADER;
-        any_number |= tti_value_number(t->cell[i], t->decimal_comma, &x);
-        all_text &= v != VOTE_NONE || !t->cell[i][0];
+        n_texts += votes[i] == VOTE_TEXT;
+        if (votes[i] == VOTE_TEXT && !repeats_texts(t, i)) return false;
+        if (!tti_value_number(t->cell[i], t->decimal_comma, &x)) continue;
+        if (n > 0 && x != last + 1) return false;
+        if (n++ == 0) start = x, first = i;
+        last = x;
     }
-    return any_header || (all_text && !any_number);
+    if (n < 2 || t->n_rows < 2) return false;
+    if (n_texts > 0)
+        return n + n_texts == t->n_columns && (n >= FEW_COLUMNS || (start >= 1900 && last <= 2100));
+    bool has_index = first == 1 && !t->cell[0][0];
+    if (start != 0 || n + has_index != t->n_columns) return false;
+    return has_index || n > FEW_COLUMNS || (n == FEW_COLUMNS && has_fractions(t));
+}
+
+/* votes [n_columns] is memory for the function. */
+static bool has_header(tti_csv_text *t, vote *votes) {
+    bool any_header = false, any_number = false, all_text = true;
+    for (int i = 0; i < t->n_columns; i++) {
+        double x;
+        votes[i] = vote_of(t, i);
+        if (votes[i] == VOTE_ROW) return false;
+        any_header |= votes[i] == VOTE_HEADER;
+        any_number |= tti_value_number(t->cell[i], t->decimal_comma, &x);
+        all_text &= votes[i] != VOTE_NONE || !t->cell[i][0];
+    }
+    if (any_header || (all_text && !any_number)) return true;
+    return t->counts_names = numbers_count(t, votes);
+}
+
+static tutti_status find_header(tti_csv_text *t, const tti_csv_desc *desc, bool *out) {
+    if (desc->n_names > 0) {
+        *out = has_name(t, desc->names, desc->n_names);
+        return TUTTI_OK;
+    }
+    vote *votes = malloc((size_t)t->n_columns * sizeof *votes);
+    if (!votes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", t->name);
+    *out = has_header(t, votes);
+    free(votes);
+    return TUTTI_OK;
+}
+
+static int compare_names(const void *a, const void *b) {
+    const char *const *x = *(const char *const *const *)a, *const *y =
+                                                               *(const char *const *const *)b;
+    int order = strcmp(*x, *y);
+    return order ? order : (x > y) - (x < y);
+}
+
+/* No two columns have the same name; any number may have none. */
+static tutti_status check_names(const tti_csv_text *t) {
+    char clipped[TTI_CLIP];
+    size_t n = (size_t)t->n_columns;
+    char ***sorted = malloc(n * sizeof *sorted);
+    if (!sorted) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", t->name);
+    for (size_t i = 0; i < n; i++) sorted[i] = &t->header[i];
+    qsort(sorted, n, sizeof *sorted, compare_names);
+    tutti_status st = TUTTI_OK;
+    for (size_t i = 1; i < n && st == TUTTI_OK; i++)
+        if (**sorted[i] && strcmp(*sorted[i - 1], *sorted[i]) == 0)
+            st = tti_fail(TUTTI_E_DATA, "%s:%lld: columns %td and %td are both called '%s'",
+                          t->name, (long long)t->line[0], sorted[i - 1] - t->header,
+                          sorted[i] - t->header, tti_clip(clipped, *sorted[i]));
+    free(sorted);
+    return st;
 }
 
 static tutti_status take_header(tti_csv_text *t) {
-    char clipped[TTI_CLIP];
     size_t n = (size_t)t->n_columns;
     t->header = malloc(n * sizeof *t->header);
     if (!t->header) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", t->name);
     memcpy(t->header, t->cell, n * sizeof *t->header);
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < i && n <= 4096; k++)
-            if (t->header[i][0] && strcmp(t->header[i], t->header[k]) == 0)
-                return tti_fail(TUTTI_E_DATA, "%s:%lld: columns %zu and %zu are both called '%s'",
-                                t->name, (long long)t->line[0], k, i,
-                                tti_clip(clipped, t->header[i]));
+    TTI_TRY(check_names(t));
     t->n_rows--;
     memmove(t->cell, t->cell + n, (size_t)t->n_rows * n * sizeof *t->cell);
     memmove(t->line, t->line + 1, (size_t)t->n_rows * sizeof *t->line);
@@ -300,23 +400,27 @@ static tutti_status check_encoding(const char *name, const char *text, size_t n_
                     name, (long long)line, (unsigned char)text[bad]);
 }
 
-static tutti_status parse(cursor *c, const char *const *names, int n_names, tti_csv_text *t) {
-    TTI_TRY(read_rows(c, t));
+static tutti_status parse(cursor *c, const tti_csv_desc *desc, tti_csv_text *t) {
+    TTI_TRY(read_rows(c, desc->keeps_empty, t));
     if (t->n_rows == 0) return tti_fail(TUTTI_E_DATA, "%s: there are no rows", t->name);
+    bool has_names = false;
     TTI_TRY(find_decimal_comma(t));
-    if (has_header(t, names, n_names)) TTI_TRY(take_header(t));
+    TTI_TRY(find_header(t, desc, &has_names));
+    if (has_names) TTI_TRY(take_header(t));
     return t->n_rows > 0 ? TUTTI_OK : tti_fail(TUTTI_E_DATA, "%s: there are no rows", t->name);
 }
 
-tutti_status tti_csv_text_parse(const char *name, char *text, size_t n_bytes,
-                                const char *const *names, int n_names, tti_csv_text *out) {
+tutti_status tti_csv_text_parse(const tti_csv_desc *desc, char *text, size_t n_bytes,
+                                tti_csv_text *out) {
+    const char *name = desc->name;
     size_t n_mark = n_bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
     cursor c = {.name = name, .at = text + n_mark, .end = text + n_bytes, .line = 1};
     *out = (tti_csv_text){.name = strdup(name), .text = text};
     tutti_status st = out->name ? check_encoding(name, text, n_bytes)
                                 : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", name);
-    c.separator = out->separator = find_separator(c.at, c.end);
-    if (st == TUTTI_OK) st = parse(&c, names, n_names, out);
+    if (!take_separator(&c, &c.separator)) c.separator = find_separator(c.at, c.end);
+    out->separator = c.separator;
+    if (st == TUTTI_OK) st = parse(&c, desc, out);
     free(c.cell);
     if (st != TUTTI_OK) tti_csv_text_free(out);
     return st;

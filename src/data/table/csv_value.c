@@ -48,6 +48,15 @@ static bool has_thousands(const char *cell) {
     return comma && !*cell && tti_parse_double(text, &x) == TTI_NUMBER_OK;
 }
 
+bool tti_value_has_points_of_thousands(const char *cell) {
+    if (*cell == '+' || *cell == '-') cell++;
+    size_t n = strspn(cell, "0123456789");
+    if (n < 1 || n > 3 || cell[n] != '.') return false;
+    for (cell += n; *cell == '.'; cell += 4)
+        if (strspn(cell + 1, "0123456789") < 3) return false;
+    return !*cell;
+}
+
 char *tti_value_text(char out[TTI_NUMBER_TEXT], double x) {
     if (x != nearbyint(x) || fabs(x) >= 1e15) return tti_format_double(out, x);
     snprintf(out, TTI_NUMBER_TEXT, "%.0f", x + 0.0); /* no -0 */

@@ -15,6 +15,10 @@ bool tti_value_number(const char *cell, bool decimal_comma, double *out);
 /* A number that cannot be used as it is written: infinite, or with separators of thousands. */
 bool tti_value_is_odd_number(const char *cell);
 
+/* 1.234 or -1.234.567: in a table with decimal commas a whole number with separators of thousands.
+ */
+bool tti_value_has_points_of_thousands(const char *cell);
+
 /* A date 2024-02-29, or with a time 2024-02-29T12:30:00.5+01:00 (without a zone: UTC), as seconds
  * since 1970. */
 bool tti_value_date(const char *cell, double *out);

@@ -18,6 +18,8 @@
 #include "data/table/csv_value.h"
 #include "data/target.h"
 
+#define MAX_EXACT 9007199254740992.0 /* 2^53: smaller whole numbers are exact in f64 */
+
 enum { MANY = 50, FEW_ROWS = 10 };
 
 typedef struct learner {
@@ -65,18 +67,23 @@ bool tti_table_yes_no(const tti_csv_text *csv, const char *cell, bool *out) {
 }
 
 tutti_status tti_table_bad_cell(const tti_csv_text *csv, const tti_table_spec *table, int column,
-                                int64_t row, const char *cell) {
+                                int64_t row, const char *cell, bool may_choose) {
     static const char *const wanted[TTI_N_COLUMN_KINDS] = {
         [TTI_COLUMN_NUMBER] = "a finite number written as 1234.5",
         [TTI_COLUMN_BOOLEAN] = "true or false",
         [TTI_COLUMN_DATE] = "a date such as 2024-02-29 or 2024-02-29T12:30:00Z"};
+    const tti_column *c = &table->column[column];
     char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
+    tti_column_text(table, column, text);
+    tti_clip(clipped, cell);
+    if (!may_choose)
+        return tti_fail(TUTTI_E_DATA, "%s:%lld: %s: '%s' is not %s", csv->name,
+                        (long long)csv->line[row], text, clipped, wanted[c->kind]);
     return tti_fail(TUTTI_E_DATA,
                     "%s:%lld: %s: '%s' is not %s; correct it, or say what the column is, such as "
                     "data.columns='%s: category' or ignore",
-                    csv->name, (long long)csv->line[row], tti_column_text(table, column, text),
-                    tti_clip(clipped, cell), wanted[table->column[column].kind],
-                    table->column[column].name[0] ? table->column[column].name : "NUMBER");
+                    csv->name, (long long)csv->line[row], text, clipped, wanted[c->kind],
+                    c->name[0] ? c->name : "NUMBER");
 }
 
 /* ---- the columns that a job names ---- */
@@ -147,7 +154,7 @@ static tutti_status take_values(const learner *l, int column, int64_t *n) {
         const char *cell = cell_at(l, column, i);
         if (tti_value_is_missing(cell)) continue;
         if (!tti_table_value(l->csv, l->table->column[column].kind, cell, &l->value[*n]))
-            return tti_table_bad_cell(l->csv, l->table, column, tti_row_at(l->rows, i), cell);
+            return tti_table_bad_cell(l->csv, l->table, column, tti_row_at(l->rows, i), cell, true);
         ++*n;
     }
     return TUTTI_OK;
@@ -296,7 +303,8 @@ static tutti_status choose_kind(const learner *l, int column) {
     if (!numbers && !dates) return TUTTI_OK;
     c->kind = numbers ? TTI_COLUMN_NUMBER : TTI_COLUMN_DATE;
     if (dates) row = k.other_than_date;
-    return tti_table_bad_cell(l->csv, l->table, column, row, tti_csv_cell(l->csv, row, column));
+    return tti_table_bad_cell(l->csv, l->table, column, row, tti_csv_cell(l->csv, row, column),
+                              true);
 }
 
 static tutti_status learn_column(learner *l, int column, bool given) {
@@ -409,6 +417,7 @@ typedef struct label_kinds {
     int64_t n, n_numbers;
     int64_t bad_row;               /* of a label that is no number */
     bool numbers, booleans, whole; /* all of them are; whole: as far as they are numbers */
+    bool huge; /* a number of 2^53 or more: different numbers may be the same double */
 } label_kinds;
 
 /* The labels of a column go into l->text and, as far as all are numbers, into l->value. */
@@ -426,6 +435,7 @@ static tutti_status take_labels(const learner *l, int column, label_kinds *k) {
         k->numbers = k->numbers && number;
         k->booleans = k->booleans && tti_value_boolean(label, &truth);
         if (number) k->whole = k->whole && x == nearbyint(x);
+        if (number) k->huge = k->huge || fabs(x) >= MAX_EXACT;
         if (k->numbers) l->value[k->n] = x;
         l->text[k->n++] = label;
     }
@@ -623,6 +633,7 @@ static tutti_status learn_labels(learner *l) {
     TTI_TRY(take_labels(l, l->table->label[0], &kinds));
     TTI_TRY(choose_values(l, &kinds, &values));
     if (values) return learn_targets(l);
+    if (kinds.huge && l->table->labels == TTI_LABEL_NUMBER) l->table->labels = TTI_LABEL_TEXT;
     TTI_TRY(learn_classes(l, kinds.n, kinds.whole));
     if (l->desc->target && strcmp(l->desc->target, "auto") == 0)
         add_notice(l, l->table->label[0],
@@ -655,6 +666,10 @@ static void report_missing(const learner *l, int column) {
 }
 
 static tutti_status learn(learner *l, bool *given) {
+    if (l->csv->counts_names)
+        tti_str_printf(l->notices, "%s: the first line, %s, %s ..., is taken for names\n",
+                       l->csv->name, l->csv->header[0][0] ? l->csv->header[0] : "(empty)",
+                       l->csv->header[1]);
     TTI_TRY(name_columns(l));
     TTI_TRY(find_label(l));
     TTI_TRY(apply_columns(l, given));
@@ -683,8 +698,10 @@ tutti_status tti_table_learn(const tutti_dataset_desc *desc, const tti_csv_text 
     l.text = malloc(n_rows * sizeof *l.text);
     bool *given = calloc(n, sizeof *given);
     if (l.table) {
-        *l.table = (tti_table_spec){
-            .has_names = csv->header != NULL, .n_columns = csv->n_columns, .n_rows = rows->n};
+        *l.table = (tti_table_spec){.has_names = csv->header != NULL,
+                                    .decimal_comma = csv->decimal_comma,
+                                    .n_columns = csv->n_columns,
+                                    .n_rows = rows->n};
         l.table->column = tti_arena_alloc(&spec->arena, n * sizeof *l.table->column);
         l.table->label = tti_arena_alloc(&spec->arena, n * sizeof *l.table->label);
     }

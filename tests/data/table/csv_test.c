@@ -9,7 +9,7 @@
 #include "data/text_files.h"
 
 static tutti_status parse(const char *text, tti_csv_text *out) {
-    return tti_csv_text_parse("t", strdup(text), strlen(text), NULL, 0, out);
+    return tti_csv_text_parse(&(tti_csv_desc){.name = "t"}, strdup(text), strlen(text), out);
 }
 
 typedef struct cut_text {
@@ -46,6 +46,19 @@ T_CASE(texts_are_cut_into_cells) {
         {",a,y\n0,5,1\n", 1, 3, true, "1"},
         {"t,f\n5,1\n", 1, 2, true, "1"},
         {"yes,t\nno,t\n", 2, 2, false, "t"},
+        {"sep=;\na;b\n1,5;2\n", 1, 2, true, "2"},
+        {"\xEF\xBB\xBFsep=\t\r\na\tb\r\n1\t2\r\n", 1, 2, true, "2"},
+        {"sep=x,b\n1,2\n", 1, 2, true, "2"},
+        /* names that count: those of pandas and years; but not every first row of small numbers */
+        {",0,1\n0,5,1\n1,6,0\n", 2, 3, true, "0"},
+        {"0,1,2,3\n5,6,7,1\n4,4,4,0\n", 2, 4, true, "0"},
+        {"0,1,2\n5.5,6,1\n4,4,0\n", 2, 3, true, "0"},
+        {"0,1,2\n5,6,1\n4,4,0\n", 3, 3, false, "0"},
+        {"0,1\n0.5,1\n", 2, 2, false, "1"},
+        {"1,2,3,4\n0.5,1,1,0\n", 2, 4, false, "0"},
+        {"2019,2020,kind\n1,2,a\n3,4,a\n", 2, 3, true, "a"},
+        {"5,6,setosa\n4,2,virginica\n7,7,virginica\n", 3, 3, false, "virginica"},
+        {"2019,2020,kind\n1,2,kind\n3,4,a\n", 3, 3, false, "a"},
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         tti_csv_text t;
@@ -84,8 +97,36 @@ T_CASE(texts_that_are_no_table) {
         T_FAILS(parse(bad[i].text, &t), TUTTI_E_DATA, bad[i].why);
     }
     tti_csv_text t;
-    T_FAILS(tti_csv_text_parse("t", memcpy(calloc(1, 8), "1,2\n3\0,4", 8), 7, NULL, 0, &t),
+    T_FAILS(tti_csv_text_parse(&(tti_csv_desc){.name = "t"}, memcpy(calloc(1, 8), "1,2\n3\0,4", 8),
+                               7, &t),
             TUTTI_E_DATA, "t:2: a NUL byte");
+}
+
+/* Every row of a file to predict has a prediction; rows for training need a value. */
+T_CASE(rows_of_empty_cells) {
+    T_UNUSED;
+    static const char text[] = ",\na,b\n1,2\n,\n\n3,4\n, \n";
+    for (int keeps = 0; keeps < 2; keeps++) {
+        tti_csv_text t;
+        T_OK(tti_csv_text_parse(&(tti_csv_desc){.name = "t", .keeps_empty = keeps}, strdup(text),
+                                strlen(text), &t));
+        T_EQ(t.n_rows, keeps ? 4 : 2);
+        T_EQ(t.n_empty, keeps ? 0 : 2);
+        T_EQ(t.line[keeps ? 2 : 1], 6);
+        tti_csv_text_free(&t);
+    }
+}
+
+/* However many columns there are. */
+T_CASE(names_of_wide_tables_are_unique) {
+    T_UNUSED;
+    tti_str text = {0};
+    tti_csv_text t;
+    for (int i = 0; i < 5000; i++) tti_str_printf(&text, "%sc%d", i ? "," : "", i % 4999);
+    tti_str_add(&text, "\n");
+    for (int i = 0; i < 5000; i++) tti_str_add(&text, i ? ",1" : "1");
+    T_FAILS(tti_csv_text_parse(&(tti_csv_desc){.name = "t"}, text.text, text.n_bytes, &t),
+            TUTTI_E_DATA, "t:1: columns 0 and 4999 are both called 'c0'");
 }
 
 T_CASE(values_of_cells) {
@@ -211,6 +252,32 @@ T_CASE(labels_of_any_form) {
         T_EQ(y, good[i].last);
         tutti_dataset_destroy(ds);
     }
+    t_clear_dir(dir);
+}
+
+/* Columns without a name are not mistaken for each other. */
+T_CASE(several_columns_without_a_name) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset *ds;
+    float x[3];
+    int32_t y;
+    T_OK(open_text(dir, ",a,,y\n3,5,1,0\n5,6,4,1\n9,6,7,1\n", NULL, &ds));
+    T_OK(tutti_dataset_get(ds, 0, x, &y));
+    T_NEAR(x[2], -3 / sqrt(6.0), 1e-6);
+    tutti_dataset_destroy(ds);
+    t_clear_dir(dir);
+}
+
+/* Whole numbers that are the same double stay different classes. */
+T_CASE(labels_beyond_f64) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset *ds;
+    T_OK(open_text(dir, "1,9007199254740993\n2,9007199254740992\n3,5\n", NULL, &ds));
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 3);
+    assert_string_equal(tutti_dataset_class_name(ds, 2), "9007199254740993");
+    tutti_dataset_destroy(ds);
     t_clear_dir(dir);
 }
 
@@ -663,9 +730,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_cut_into_cells),
         cmocka_unit_test(texts_that_are_no_table),
+        cmocka_unit_test(rows_of_empty_cells),
+        cmocka_unit_test(names_of_wide_tables_are_unique),
         cmocka_unit_test(values_of_cells),
         cmocka_unit_test(kinds_of_columns),
         cmocka_unit_test(labels_of_any_form),
+        cmocka_unit_test(several_columns_without_a_name),
+        cmocka_unit_test(labels_beyond_f64),
         cmocka_unit_test(columns_that_are_refused),
         cmocka_unit_test(seconds_stay_apart),
         cmocka_unit_test(a_target_is_standardised),
