@@ -3,9 +3,11 @@
  * One product for all steps computes the part of the gates that comes from the inputs.  Each step
  * then adds the product of the states of all samples with w_hh and runs the functions of the gates
  * along the hidden elements.  A weight is packed once per call into panels of PANEL columns, which
- * the products of all steps read from front to back.  Gates are stored as in
+ * the products of all steps read from front to back.  What a step multiplies is kept in rows of its
+ * own: the rows of one step in a sequence lie so far apart that they share few places of the cache.
+ * While a step computes, what the next one reads is fetched.  Gates are stored as in
  * src/ops/sequence/recurrent.c: i f g o of an LSTM, r z n and w_hn h + b_hn of a GRU. */
-#include "backend/cpu/simd.h"
+#include "backend/cpu/sequence/tiles.h"
 #include "backend/cpu/vmath.h"
 
 typedef struct sizes {
@@ -43,9 +45,9 @@ typedef struct panels {
 
 static size_t n_panels(size_t n) { return (n + PANEL - 1) / PANEL; }
 
-/* Scratch: the panels, the edge, then h zeros. */
-static size_t scratch_floats(size_t panel_floats, size_t h) {
-    return panel_floats + (size_t)EDGE_ROWS * PANEL + h;
+/* Scratch: the panels, the edge, h zeros, then the rows of a step. */
+static size_t scratch_floats(const sizes *s, size_t panel_floats, size_t width) {
+    return panel_floats + (size_t)EDGE_ROWS * PANEL + padded(s->h) + s->b * (width + TTI_LANES);
 }
 
 static panels place_panels(size_t k, size_t n, size_t panel_floats, void *scratch) {
@@ -58,16 +60,27 @@ static float *clear_zeros(const panels *p, size_t h) {
     return zeros;
 }
 
-/* Packs the transpose of w[n][k]: squares of 16 by 16, so that both sides stay in the cache. */
+/* A matrix with one row for each sample: sample b at from + b * step. */
+typedef struct step_rows {
+    float *from;
+    size_t step;
+} step_rows;
+
+/* The rows behind the zeros.  One more vector in each, so that they begin in different places of
+ * the cache. */
+static step_rows place_rows(float *zeros, size_t h, size_t width) {
+    return (step_rows){zeros + padded(h), width + TTI_LANES};
+}
+
+static void fetch(const float *x, size_t n) {
+    for (size_t i = 0; i < n; i += TTI_LANES) __builtin_prefetch(x + i, 0, 2);
+}
+
+/* Packs the transpose of w[n][k]. */
 static void pack_transposed(const panels *p, const float *w) {
-    memset(p->data, 0, n_panels(p->n) * PANEL * p->k * sizeof *p->data);
-    for (size_t j0 = 0; j0 < p->n; j0 += TTI_LANES)
-        for (size_t k0 = 0; k0 < p->k; k0 += TTI_LANES) {
-            float *to = p->data + j0 / PANEL * PANEL * p->k + j0 % PANEL;
-            for (size_t j = j0; j < TTI_MIN(j0 + TTI_LANES, p->n); j++)
-                for (size_t k = k0; k < TTI_MIN(k0 + TTI_LANES, p->k); k++)
-                    to[k * PANEL + j - j0] = w[j * p->k + k];
-        }
+    for (size_t j = 0; j < p->n; j += PANEL)
+        transpose_rows_to(w + j * p->k, p->k, TTI_MIN((size_t)PANEL, p->n - j), p->k, PANEL,
+                          p->data + j * p->k);
 }
 
 /* Packs w[k][n]. */
@@ -75,9 +88,9 @@ static void pack(const panels *p, const float *w) {
     for (size_t j = 0; j < p->n; j += PANEL) {
         float *to = p->data + j * p->k;
         size_t n = TTI_MIN((size_t)PANEL, p->n - j);
-        for (size_t k = 0; k < p->k; k++) {
-            memcpy(to + k * PANEL, w + k * p->n + j, n * sizeof *to);
-            memset(to + k * PANEL + n, 0, (PANEL - n) * sizeof *to);
+        for (size_t k = 0; k < p->k; k++, to += PANEL) {
+            copy_row(w + k * p->n + j, n, to);
+            for (size_t i = n; i < PANEL; i++) to[i] = 0.0f;
         }
     }
 }
@@ -141,13 +154,13 @@ static size_t backward_panel_floats(const sizes *s) {
 static size_t forward_bytes(const tti_node *node, const void *state) {
     sizes s = forward_sizes(node);
     (void)state;
-    return scratch_floats(forward_panel_floats(&s), s.h) * sizeof(float);
+    return scratch_floats(&s, forward_panel_floats(&s), s.h) * sizeof(float);
 }
 
 static size_t backward_bytes(const tti_node *node, const void *state) {
     sizes s = backward_sizes(node);
     (void)state;
-    return scratch_floats(backward_panel_floats(&s), s.h) * sizeof(float);
+    return scratch_floats(&s, backward_panel_floats(&s), s.n_gates * s.h) * sizeof(float);
 }
 
 /* A state of all samples: sample b at from + b * step; NULL: zeros. */
@@ -173,9 +186,16 @@ static void multiply_inputs(const sizes *s, const tti_kargs *a, float *gates) {
     multiply(&w, &(product){a->in[0], s->b * s->t, s->in, gates, 4 * s->h, false});
 }
 
-/* The gates of step t, from column `to` on, (+)= the states times the matrix. */
-static void multiply_states(const sizes *s, const panels *w, states h, float *to, bool add) {
+/* The gates of a step, from column `to` on, (+)= the states times the matrix. */
+static void multiply_states(const sizes *s, const panels *w, step_rows h, float *to, bool add) {
     multiply(w, &(product){h.from, s->b, h.step, to, s->t * 4 * s->h, add});
+}
+
+/* Takes the first states into the rows; false: there are none. */
+static bool copy_first(const sizes *s, const float *first, step_rows h) {
+    for (size_t b = 0; s->given && b < s->b; b++)
+        copy_row(first + b * s->h, s->h, h.from + b * h.step);
+    return s->given;
 }
 
 static void sigmoids(float *z, const float *b_ih, const float *b_hh, size_t n) {
@@ -203,18 +223,21 @@ static tutti_status lstm_run(void *state, const tti_kargs *a) {
     sizes s = forward_sizes(a->node);
     float *y = a->out[0], *cell = a->out[1], *gates = a->out[2];
     panels w_hh = place_panels(s.h, 4 * s.h, forward_panel_floats(&s), a->scratch);
-    const float *zeros = clear_zeros(&w_hh, s.h);
+    float *zeros = clear_zeros(&w_hh, s.h);
+    step_rows h = place_rows(zeros, s.h, s.h);
+    bool has_states = copy_first(&s, s.given ? a->in[5] : NULL, h);
     (void)state;
     multiply_inputs(&s, a, gates);
     pack_transposed(&w_hh, a->in[2]);
-    for (size_t t = 0; t < s.t; t++) {
-        states h = states_before(&s, y, s.given ? a->in[5] : NULL, t);
+    for (size_t t = 0; t < s.t; t++, has_states = true) {
         states c = states_before(&s, cell, s.given ? a->in[6] : NULL, t);
-        if (h.from) multiply_states(&s, &w_hh, h, gates + t * 4 * s.h, true);
+        if (has_states) multiply_states(&s, &w_hh, h, gates + t * 4 * s.h, true);
         for (size_t b = 0; b < s.b; b++) {
             size_t at = (b * s.t + t) * s.h;
+            if (t + 1 < s.t) fetch(gates + 4 * (at + s.h), 4 * s.h);
             lstm_cell(s.h, gates + 4 * at, a->in[3], a->in[4], state_of(c, zeros, b), cell + at,
                       y + at);
+            copy_row(y + at, s.h, h.from + b * h.step);
         }
     }
     return TUTTI_OK;
@@ -250,9 +273,19 @@ static panels pack_backward(const sizes *s, const tti_kargs *a) {
 }
 
 /* dh[B,H] (+)= dz of a step times w_hh. */
-static void back_to_states(const sizes *s, const panels *w_hh, const float *dz, float *dh,
-                           bool add) {
-    multiply(w_hh, &(product){dz, s->b, s->t * w_hh->k, dh, s->h, add});
+static void back_to_states(const sizes *s, const panels *w_hh, step_rows dz, float *dh, bool add) {
+    multiply(w_hh, &(product){dz.from, s->b, dz.step, dh, s->h, add});
+}
+
+/* What the step before step t reads and writes of sample b. */
+static void fetch_before(const sizes *s, const tti_kargs *a, size_t b, size_t t, float *dz) {
+    size_t at = (b * s->t + t - 1) * s->h;
+    const float *dy = a->in[0], *before = a->in[2], *gates = a->in[3];
+    if (t == 0) return;
+    fetch(dy + at, s->h);
+    fetch(gates + 4 * at, 4 * s->h);
+    fetch(dz + s->n_gates * at, s->n_gates * s->h);
+    if (t > 1) fetch(before + at - s->h, s->h);
 }
 
 static tutti_status lstm_grad_run(void *state, const tti_kargs *a) {
@@ -260,7 +293,8 @@ static tutti_status lstm_grad_run(void *state, const tti_kargs *a) {
     const float *dy = a->in[0], *cell = a->in[2], *gates = a->in[3];
     float *dz = a->out[0], *dh = a->out[1], *dc = a->out[2];
     panels w_hh = pack_backward(&s, a);
-    const float *zeros = clear_zeros(&w_hh, s.h);
+    float *zeros = clear_zeros(&w_hh, s.h);
+    step_rows rows = place_rows(zeros, s.h, 4 * s.h);
     (void)state;
     memset(dh, 0, s.b * s.h * sizeof *dh);
     memset(dc, 0, s.b * s.h * sizeof *dc);
@@ -270,9 +304,11 @@ static tutti_status lstm_grad_run(void *state, const tti_kargs *a) {
             size_t at = (b * s.t + t) * s.h;
             lstm_step step = {dy + at,     cell + at,    gates + 4 * at, state_of(c, zeros, b),
                               dz + 4 * at, dh + b * s.h, dc + b * s.h};
+            fetch_before(&s, a, b, t, dz);
             lstm_cell_grad(s.h, &step);
+            copy_row(dz + 4 * at, 4 * s.h, rows.from + b * rows.step);
         }
-        back_to_states(&s, &w_hh, dz + t * 4 * s.h, dh, false);
+        back_to_states(&s, &w_hh, rows, dh, false);
     }
     return TUTTI_OK;
 }
@@ -297,22 +333,27 @@ static tutti_status gru_run(void *state, const tti_kargs *a) {
     size_t n = s.h;
     float *y = a->out[0], *gates = a->out[1];
     panels to_rz = place_panels(n, 2 * n, forward_panel_floats(&s), a->scratch), to_n = to_rz;
-    const float *zeros = clear_zeros(&to_rz, n), *w_hh = a->in[2];
+    float *zeros = clear_zeros(&to_rz, n);
+    const float *w_hh = a->in[2];
+    step_rows h = place_rows(zeros, n, n);
+    bool has_states = copy_first(&s, s.given ? a->in[5] : NULL, h);
     (void)state;
     multiply_inputs(&s, a, gates);
     to_n.n = n, to_n.data += n_panels(2 * n) * PANEL * n;
     pack_transposed(&to_rz, w_hh);
     pack_transposed(&to_n, w_hh + 2 * n * n);
-    for (size_t t = 0; t < s.t; t++) {
-        states h = states_before(&s, y, s.given ? a->in[5] : NULL, t);
-        if (h.from) {
+    for (size_t t = 0; t < s.t; t++, has_states = true) {
+        if (has_states) {
             multiply_states(&s, &to_rz, h, gates + t * 4 * n, true);
             multiply_states(&s, &to_n, h, gates + t * 4 * n + 3 * n, false);
         }
         for (size_t b = 0; b < s.b; b++) {
             size_t at = (b * s.t + t) * n;
-            if (!h.from) memset(gates + 4 * at + 3 * n, 0, n * sizeof *gates);
-            gru_cell(n, gates + 4 * at, a->in[3], a->in[4], state_of(h, zeros, b), y + at);
+            float *row = h.from + b * h.step;
+            if (!has_states) memset(gates + 4 * at + 3 * n, 0, n * sizeof *gates);
+            if (t + 1 < s.t) fetch(gates + 4 * (at + n), 4 * n);
+            gru_cell(n, gates + 4 * at, a->in[3], a->in[4], has_states ? row : zeros, y + at);
+            copy_row(y + at, n, row);
         }
     }
     return TUTTI_OK;
@@ -338,17 +379,20 @@ static tutti_status gru_grad_run(void *state, const tti_kargs *a) {
     const float *dy = a->in[0], *y = a->in[2], *gates = a->in[3];
     float *di = a->out[0], *dz = a->out[1], *dh = a->out[2];
     panels w_hh = pack_backward(&s, a);
-    const float *zeros = clear_zeros(&w_hh, s.h);
+    float *zeros = clear_zeros(&w_hh, s.h);
+    step_rows rows = place_rows(zeros, s.h, 3 * s.h);
     (void)state;
     memset(dh, 0, s.b * s.h * sizeof *dh);
     for (size_t t = s.t; t-- > 0;) {
         states h = states_before(&s, y, s.given ? a->in[4] : NULL, t);
         for (size_t b = 0; b < s.b; b++) {
             size_t at = (b * s.t + t) * s.h;
+            fetch_before(&s, a, b, t, dz);
             gru_cell_grad(s.h, dy + at, gates + 4 * at, state_of(h, zeros, b), di + 3 * at,
                           dz + 3 * at, dh + b * s.h);
+            copy_row(dz + 3 * at, 3 * s.h, rows.from + b * rows.step);
         }
-        back_to_states(&s, &w_hh, dz + t * 3 * s.h, dh, true);
+        back_to_states(&s, &w_hh, rows, dh, true);
     }
     return TUTTI_OK;
 }

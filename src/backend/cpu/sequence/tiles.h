@@ -41,8 +41,9 @@ static inline __attribute__((always_inline)) void transpose_square(const float *
 }
 
 /* to[d][tall] = from[i * step + d], zeros beyond n rows. */
-static inline void transpose_rows(const float *from, size_t step, size_t n, size_t dim, float *to) {
-    size_t tall = padded(n), n4 = n / 4 * 4, dim4 = dim / 4 * 4;
+static inline void transpose_rows_to(const float *from, size_t step, size_t n, size_t dim,
+                                     size_t tall, float *to) {
+    size_t n4 = n / 4 * 4, dim4 = dim / 4 * 4;
     for (size_t i = 0; i < n4; i += 4) {
         const float *rows = from + i * step;
         for (size_t d = 0; d < dim4; d += 4)
@@ -50,8 +51,12 @@ static inline void transpose_rows(const float *from, size_t step, size_t n, size
         for (size_t d = dim4; d < dim; d++)
             for (size_t k = 0; k < 4; k++) to[d * tall + i + k] = rows[k * step + d];
     }
-    for (size_t d = 0; d < dim; d++)
+    for (size_t d = 0; d < dim && n4 < tall; d++)
         for (size_t i = n4; i < tall; i++) to[d * tall + i] = i < n ? from[i * step + d] : 0.0f;
+}
+
+static inline void transpose_rows(const float *from, size_t step, size_t n, size_t dim, float *to) {
+    transpose_rows_to(from, step, n, dim, padded(n), to);
 }
 
 static inline void write_rows(const float *from, size_t wide, size_t n_rows, size_t dim,
