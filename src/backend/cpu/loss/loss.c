@@ -27,10 +27,28 @@ static bool cross_entropy_can_run(const tti_node *node) {
            node->in[0]->type.shape.dim[1] > 0;
 }
 
-/* The position of the first maximum; NaN only if it comes first. */
+/* The position of the first maximum of n <= 2^31 elements; NaN only if it comes first.  Each lane
+ * looks for the first element that is larger than x[0] and all before it in this lane. */
 static size_t argmax(const float *x, size_t n) {
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++) best = x[i] > x[best] ? i : best;
+    tti_v16 most = {0};
+    tti_v16i at = {0}, here = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    float value[TTI_LANES];
+    int32_t place[TTI_LANES];
+    size_t i = 0, best = 0;
+    most = most + x[0];
+    for (; i + TTI_LANES <= n; i += TTI_LANES, here += TTI_LANES) {
+        tti_v16 v = tti_load16(x + i);
+        tti_v16i larger = (tti_v16i)(v > most);
+        most = tti_select16(larger, v, most);
+        at = (larger & here) | (~larger & at);
+    }
+    tti_store16(value, most);
+    memcpy(place, &at, sizeof place);
+    for (int l = 0; l < TTI_LANES; l++) {
+        size_t p = (size_t)place[l];
+        if (value[l] > x[best] || (value[l] == x[best] && p < best)) best = p;
+    }
+    for (; i < n; i++) best = x[i] > x[best] ? i : best;
     return best;
 }
 
