@@ -23,6 +23,8 @@ int64_t tti_now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec + advanced_ns;
 }
 
+int64_t tti_clock_system_ns(int64_t t_ns) { return t_ns - advanced_ns; }
+
 int tti_ms_until(int64_t deadline_ns) {
     int64_t left_ns = deadline_ns - tti_now_ns();
     if (left_ns <= 0) return 0;

@@ -7,6 +7,10 @@
 /* Nanoseconds since some fixed moment of this boot, the same in every process of the host. */
 int64_t tti_now_ns(void);
 
+/* The time of CLOCK_MONOTONIC at which tti_now_ns will be t_ns: for calls of the system that take a
+ * time.  It differs from t_ns only where a test has moved the clock. */
+int64_t tti_clock_system_ns(int64_t t_ns);
+
 /* Milliseconds from now until deadline_ns, rounded up, for poll: 0 when it has passed, at most
  * 1 hour. */
 int tti_ms_until(int64_t deadline_ns);

@@ -29,6 +29,7 @@ typedef enum action {
     ACTION_SPIN,
     ACTION_LOCK,
     ACTION_ADVANCE,
+    ACTION_PASS,
     ACTION_FAIL
 } action;
 
@@ -83,7 +84,8 @@ static const struct {
 } timed[] = {{"delay_ms=", ACTION_DELAY},
              {"spin_ms=", ACTION_SPIN},
              {"lock_ms=", ACTION_LOCK},
-             {"advance_ms=", ACTION_ADVANCE}};
+             {"advance_ms=", ACTION_ADVANCE},
+             {"pass_ms=", ACTION_PASS}};
 
 /* "rank=1", "step=10", "3" or "3+" */
 static bool parse_condition(const char *text, fault *out) {
@@ -189,6 +191,15 @@ static void __attribute__((noinline)) sleep_in_fault(int64_t t_ms) {
     while (nanosleep(&left, &left) != 0) continue; /* a signal asks for the stack */
 }
 
+/* Waits of this process count this time; a single jump would count as one look (patience.h). */
+static void pass_in_fault(int64_t t_ms) {
+    enum { STEP_MS = 75, SLEEP_MS = 5 };
+    for (int64_t ms = 0; ms < t_ms; ms += STEP_MS) {
+        sleep_in_fault(SLEEP_MS);
+        tti_clock_advance_ms(STEP_MS - SLEEP_MS);
+    }
+}
+
 static void __attribute__((noinline)) spin_in_fault(int64_t t_ms) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -244,6 +255,9 @@ static bool act(const fault *f) {
             return false;
         case ACTION_ADVANCE:
             tti_clock_advance_ms(f->value);
+            return false;
+        case ACTION_PASS:
+            pass_in_fault(f->value);
             return false;
         case ACTION_FAIL:
             errno = (int)f->value;

@@ -10,9 +10,10 @@
  *   POINT      the name at the place, or * for every place
  *   ACTION     kill (SIGKILL), vanish (SIGKILL, while a child keeps the descriptors open), stop
  *              (SIGSTOP), delay_ms=N (sleeps), spin_ms=N (computes), lock_ms=N (waits for a lock
- *              that another holds), advance_ms=N (the process's clock jumps), or fail[=ERRNO]: the
- *              place behaves as if the call had failed with EIO (default), ENOSPC, EDQUOT, EACCES,
- *              EMFILE, EROFS, ENOMEM
+ *              that another holds), advance_ms=N (the process's clock jumps), pass_ms=N (sleeps for
+ *              a 15th of N, while the process's clock advances by N in small steps), or
+ *              fail[=ERRNO]: the place behaves as if the call had failed with EIO (default),
+ *              ENOSPC, EDQUOT, EACCES, EMFILE, EROFS, ENOMEM
  *   CONDITION  N: only the Nth time, from 1;  N+: from the Nth time on;  rank=R;  step=S (times are
  *              counted among those where rank and step match)
  *

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 int tti_thread_start(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
                      void *arg) {
     sigset_t all, old;
@@ -24,7 +26,8 @@ void tti_cond_init(pthread_cond_t *cond) {
 }
 
 int tti_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t end_ns) {
-    const struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000),
-                                 .tv_nsec = (long)(end_ns % 1000000000)};
+    int64_t system_ns = tti_clock_system_ns(end_ns);
+    const struct timespec end = {.tv_sec = (time_t)(system_ns / 1000000000),
+                                 .tv_nsec = (long)(system_ns % 1000000000)};
     return pthread_cond_timedwait(cond, mutex, &end);
 }

@@ -71,6 +71,8 @@ T_CASE(refuses_what_it_cannot_understand) {
                                "a:delay_ms=x",
                                "a:advance_ms",
                                "a:advance_ms=x",
+                               "a:pass_ms",
+                               "a:pass_ms=x",
                                "a:fail@rank",
                                "a:fail@rank=",
                                "a:fail;;b",
@@ -108,6 +110,18 @@ T_CASE(advances_the_clock) {
     assert_true(tti_now_ns() - start_ns >= 3600000 * TTI_NS_PER_MS);
     assert_false(TTI_FAULT("a"));
     assert_true(tti_now_ns() - start_ns < 7200000 * TTI_NS_PER_MS);
+}
+
+T_CASE(lets_time_pass) {
+    T_UNUSED;
+    T_OK(tti_fault_set("a:pass_ms=3000@1"));
+    int64_t start_ns = tti_now_ns(), start = now_ms();
+    assert_false(TTI_FAULT("a"));
+    assert_true(tti_now_ns() - start_ns >= 3000 * TTI_NS_PER_MS);
+    assert_true(now_ms() - start >= 199);
+    start_ns = tti_now_ns();
+    assert_false(TTI_FAULT("a"));
+    assert_true(tti_now_ns() - start_ns < 3000 * TTI_NS_PER_MS);
 }
 
 /* Passes a point in a child whose environment has the fault, and returns its wait status. */
@@ -165,6 +179,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(refuses_what_it_cannot_understand),
         cmocka_unit_test(delays),
         cmocka_unit_test(advances_the_clock),
+        cmocka_unit_test(lets_time_pass),
         cmocka_unit_test(kills_and_stops),
         cmocka_unit_test_prestate(reads_the_environment, argv[0]),
     };
