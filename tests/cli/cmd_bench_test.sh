@@ -25,7 +25,7 @@ grep -q "\"between_bytes\":$((2 * 4194304 + 8 * 1000))" "$tmp/rows" || { cat "$t
 [ "$(wc -l <"$tmp/rows")" -eq 1 ] || { cat "$tmp/rows"; exit 1; }
 grep -q '"n_ranks":3,"place":"processes"' "$tmp/rows"
 for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((20000 + $$ % 10000)) \
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((32000 + $$ % 768)) \
         TUTTI_TEST_HOSTS=a,b "$TUTTI_PROGRAM" bench comm --algorithm all --min 1M --max 1M --ms 1 \
         --json >"$tmp/rows-$rank" &
 done

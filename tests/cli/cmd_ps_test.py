@@ -14,7 +14,8 @@ LONG = ["train.steps=1000000", "train.epochs=1000000", "run.checkpoint_every=-1"
 
 
 def tutti(*arguments):
-    return subprocess.run([runs.PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([runs.PROGRAM, *arguments], capture_output=True, text=True,
+                          timeout=runs.HANGS_S)
 
 
 def wait_for_steps(run):

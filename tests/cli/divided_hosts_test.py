@@ -1,4 +1,4 @@
-"""divided_hosts_test.py - models that are divided over several hosts: stages, pieces and replicas,
+"""divided_hosts_test.py - models divided over several hosts: stages, tensor shards, replicas,
 whoever lies where, come to the bits that they come to on one host, over sockets and over MPI; and a
 worker that dies is heard of in every part of the grid.  Hosts are names here, and network
 namespaces where those are allowed."""
@@ -56,7 +56,7 @@ def test_a_silent_state_owner():
     """Worker 1 keeps stage 1: who waits for it names it, and nobody is named for having waited.
     It is alone on its host, where another rank would see that it is stopped."""
     keys = ["parallel.pipeline=2", "parallel.sync=parameter-server", "parallel.mode=fast",
-            "parallel.staleness=unbounded", "parallel.timeout_ms=2400", "train.steps=1000000",
+            "parallel.staleness=unbounded", "parallel.timeout_ms=8000", "train.steps=1000000",
             "train.eval_every=0"]  # before one copies wait for each other, and so name each other
     ranks = hosts.Ranks(4, runs.small("stopped", *MORE, *keys), TUTTI_TEST_HOSTS="a,b,c,c")
     runs.wait_until(lambda: runs.steps_reported("stopped") > 20, what="steps")

@@ -34,11 +34,12 @@ def start(folder, *options):
     return run
 
 
-def check_maps(run, sizes):
-    """Rank 1 has less than an equal share in a new map, and in later epochs from the start.  Later
-    maps of an epoch may differ, because other programs make other workers slow too."""
+def check_maps(run, *sizes):
+    """The epochs have one of these lists of sizes.  Rank 1 has less than an equal share in a new
+    map, and in later epochs from the start.  Later maps of an epoch may differ, because other
+    programs make other workers slow too."""
     found = maps(run.folder)
-    assert [n for n, _ in found] == sizes, found
+    assert [n for n, _ in found] in sizes, found
     assert any(shards[1] == 1 for shards in found[0][1][1:]), found
     for n, epoch in found[1:]:
         assert epoch and epoch[0][1] < 8 / n, found
@@ -54,7 +55,8 @@ def test_processes():
         run = start(name, "run.restarts=1", *mode)
         run.signal(3)
         elastic_test.check(run, expected, 1)
-        check_maps(run, [4, 3, 4])
+        # On a busy machine it may be there before the others have left the broken group.
+        check_maps(run, [4, 3, 4], [4, 4])
 
 
 def test_threads():

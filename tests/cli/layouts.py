@@ -61,8 +61,7 @@ def keys_of(layout):
 
 
 def train(run, layout, *arguments):
-    return runs.tutti("train", "run.dir=" + run, *FEW, *arguments, *keys_of(layout),
-                      timeout_s=300).expect(0)
+    return runs.tutti("train", "run.dir=" + run, *FEW, *arguments, *keys_of(layout)).expect(0)
 
 
 def losses(run):
@@ -143,5 +142,5 @@ def grid(model, layouts, *more, tolerance=1e-2):
 
 def continue_with(run, layout, n_steps):
     """On to n_steps under another layout."""
-    return runs.tutti("train", "--resume", run, *keys_of(layout), "train.steps=%d" % n_steps,
-                      timeout_s=300).expect(0)
+    return runs.tutti("train", "--resume", run, *keys_of(layout),
+                      "train.steps=%d" % n_steps).expect(0)

@@ -15,8 +15,7 @@ LENET = ["model.name=lenet", "optimizer.name=adamw"]
 
 
 def train(run, n, *arguments):
-    return runs.tutti("train", "run.dir=" + run, "-n", str(n), *FEW, *arguments,
-                      timeout_s=300).expect(0)
+    return runs.tutti("train", "run.dir=" + run, "-n", str(n), *FEW, *arguments).expect(0)
 
 
 def losses(run):
@@ -88,7 +87,7 @@ def test_what_stages_wait_is_reported():
 
 
 def test_the_drawing_holds_the_whole_step():
-    """Every part of every wave, however many, inside the picture's width.  On two cores a wave is
+    """Every part of every micro-batch group, within the drawing's width.  On two cores a group is
     one shard."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     for n_shards in (8, 64):

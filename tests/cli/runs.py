@@ -23,7 +23,7 @@ BUILD = os.path.abspath(os.environ.get("TUTTI_BUILD", "build"))
 PROGRAM = os.path.abspath(os.environ.get("TUTTI_PROGRAM", "build/tutti"))
 SEED = int(os.environ.get("TUTTI_TEST_SEED", "1"))
 ROOM = 4 << 30  # bytes; the largest test leaves one
-HANGS_S = 240  # ends what hangs: a busy machine takes many times as long as an idle one
+HANGS_S = 600  # ends what hangs: a busy machine takes many times as long as an idle one
 
 # A run of a tenth of a second: 40 steps of an mlp with dropout, 9 to an epoch, the last one short.
 SMALL = ["model.name=mlp", "model.hidden=[16]", "model.dropout=0.2", "data.n_train=512",

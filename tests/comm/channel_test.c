@@ -178,7 +178,7 @@ T_CASE(ends) {
     size_t n = sizeof bytes;
     int other;
     tti_channel *c = over_socket(&other);
-    T_FAILS(tti_channel_recv(c, bytes, &n, 0, 10), TUTTI_E_TIMEOUT, "rank 3 sent nothing for 1");
+    T_FAILS(tti_channel_recv(c, bytes, &n, 0, 10), TUTTI_E_TIMEOUT, "rank 3 sent nothing for ");
     assert_non_null(strstr(tutti_last_error(), " ms (the limit is 10 ms, by parallel.timeout_ms="));
     tti_channel_deafen(c); /* its own waits are over, and it may still speak */
     T_FAILS(tti_channel_recv(c, bytes, &n, 0, TTI_NO_TIMEOUT), TUTTI_E_PEER, "has left");

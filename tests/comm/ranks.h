@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/progress.h"
 #include "comm/shards.h"
 #include "t.h"
@@ -52,11 +53,18 @@ __attribute__((format(printf, 1, 2))) static inline const char *comm_text(const 
         if (!(condition)) return comm_text("%s:%d: %s", __FILE__, __LINE__, #condition); \
     } while (0)
 
-/* How long the last call of this thread waited, by its message; -1: that tells no time. */
+/* How long the last call of this thread waited, by its message; -1: it states no time. */
 static inline int comm_waited_ms(void) {
     const char *at = strstr(tutti_last_error(), " waited ");
     int ms;
     return at && sscanf(at, " waited %d ms", &ms) == 1 ? ms : -1;
+}
+
+/* Time passes for the waits of all ranks, which are threads, while they look and send as often as
+ * before. */
+static inline void comm_let_time_pass(int ms) {
+    tti_sleep_ms(5);
+    tti_clock_advance_ms(ms);
 }
 
 /* The same tests over another transport: TUTTI_TEST_TRANSPORT=tcp, a socket without a name. */

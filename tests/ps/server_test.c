@@ -189,16 +189,27 @@ T_CASE(staleness_is_bounded) {
 
 /* ---- failures ---- */
 
+static atomic_int n_waiting, n_given_up; /* workers that wait for the last one, and no longer */
+
+/* Time passes from when the others wait until they give up. */
+static const char *stay_away(int n_others) {
+    while (n_waiting < n_others) tti_sleep_ms(1);
+    COMM_TRUE(t_wait_asleep());
+    while (n_given_up < n_others) comm_let_time_pass(75);
+    return NULL;
+}
+
 static const char *last_does_not_come(workers *c, tti_exec *exec, int rank) {
+    if (rank == c->n_ranks - 1) return stay_away(rank);
     workers_batch *batch = workers_batch_new();
     workers_fill(batch, 0);
     tti_step_desc desc = workers_step(batch, exec, 0);
-    if (rank < c->n_ranks - 1) {
-        tutti_status st = tti_server_push_step(exec, &desc, 1, &c->result[rank][0]);
-        COMM_TRUE(st == TUTTI_E_TIMEOUT || st == TUTTI_E_PEER);
-        COMM_TRUE(strstr(tutti_last_error(), " ms for worker 2 (the limit is ") != NULL);
-    }
+    n_waiting++;
+    tutti_status st = tti_server_push_step(exec, &desc, 1, &c->result[rank][0]);
+    n_given_up++;
     free(batch);
+    COMM_TRUE(st == TUTTI_E_TIMEOUT || st == TUTTI_E_PEER);
+    COMM_TRUE(strstr(tutti_last_error(), " ms for worker 2 (the limit is ") != NULL);
     return NULL;
 }
 
@@ -206,7 +217,8 @@ T_CASE(who_does_not_come_is_named) {
     T_UNUSED;
     workers c = new_workers("sgd", 3);
     tti_server_desc d = server_desc(&c, 1, 0);
-    d.timeout_ms = 2000; /* the others are no further apart */
+    d.timeout_ms = 4000;
+    n_waiting = n_given_up = 0;
     T_OK(tti_server_create(&d, &c.exec.server));
     c.fn = last_does_not_come;
     workers_run(&c);

@@ -45,12 +45,6 @@ static void run_on_hosts(comm_fn fn, int phase_timeout_ms) {
     unsetenv("TUTTI_TEST_HOSTS");
 }
 
-/* Time passes for the waits of all ranks, while heartbeats are sent as often as before. */
-static void let_time_pass(int ms) {
-    tti_sleep_ms(5);
-    tti_clock_advance_ms(ms);
-}
-
 static atomic_int n_aware; /* ranks that know of the phase of rank 0 */
 
 /* Ranks other than 0 return when they know that rank 0 is in a phase, and rank 0 after them. */
@@ -68,7 +62,7 @@ static void take_long(tutti_comm *whole, const char *activity) {
     if (tutti_comm_rank(whole) == 0) tti_comm_declare(whole, activity);
     all_learn(whole);
     if (tutti_comm_rank(whole) != 0) return;
-    for (int ms = 0; ms < 3 * TIMEOUT_MS / 2; ms += 75) let_time_pass(75);
+    for (int ms = 0; ms < 3 * TIMEOUT_MS / 2; ms += 75) comm_let_time_pass(75);
     tti_comm_declare(whole, NULL);
 }
 
@@ -140,7 +134,7 @@ static const char *time_out(tutti_comm *comm, void *arg) {
     if (tutti_comm_rank(comm) == 0) tti_comm_declare(comm, "saving a checkpoint");
     all_learn(comm);
     if (tutti_comm_rank(comm) == 0) {
-        while (n_given_up < 3) let_time_pass(75);
+        while (n_given_up < 3) comm_let_time_pass(75);
         return NULL;
     }
     tutti_status st = tutti_comm_barrier(comm);

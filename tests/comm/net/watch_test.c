@@ -11,7 +11,7 @@
 #include "comm/shm/shm.h"
 #include "t.h"
 
-enum { N_CHILDREN = 2, PAUSE_MS = 200 };
+enum { N_CHILDREN = 2, PAUSE_MS = 200, LONG_MS = 60000 };
 
 static int numbers[1 + N_CHILDREN] = {0, 1, 2};
 
@@ -85,9 +85,9 @@ T_CASE(a_rank_that_was_gone_before) {
     family f;
     begin(&f, 2);
     kill(f.pids[1], SIGKILL);
-    T_EQ(wait_for_end(&f, 1, 10000), SIGKILL);
+    T_EQ(wait_for_end(&f, 1, LONG_MS), SIGKILL);
     T_OK(tti_net_watch(&f.s));
-    wait_for_loss(&f, 5000);
+    wait_for_loss(&f, LONG_MS);
     T_FAILS(tti_net_check_lost(&f.s), TUTTI_E_PEER, "on here) died");
     end(&f);
 }
@@ -124,9 +124,9 @@ T_CASE(a_rank_that_is_stopped) {
     atomic_store(&f.s.cried, true);
     T_OK(tti_net_watch(&f.s));
     kill(f.pids[1], SIGSTOP);
-    wait_for_loss(&f, 10000);
+    wait_for_loss(&f, LONG_MS);
     T_FAILS(tti_net_check_lost(&f.s), TUTTI_E_PEER, "on here) was stopped by a signal");
-    T_EQ(wait_for_end(&f, 1, 10000), SIGKILL);
+    T_EQ(wait_for_end(&f, 1, LONG_MS), SIGKILL);
     T_FAILS(tti_net_check_lost(&f.s), TUTTI_E_PEER, "on here) was stopped by a signal");
     end(&f);
 }
@@ -138,7 +138,7 @@ T_CASE(a_rank_that_is_stopped_after_another_has_died) {
     begin(&f, 3);
     T_OK(tti_net_watch(&f.s));
     kill(f.pids[1], SIGKILL);
-    wait_for_loss(&f, 10000);
+    wait_for_loss(&f, LONG_MS);
     T_FAILS(tti_net_check_lost(&f.s), TUTTI_E_PEER, "on here) died");
     shm_state whole = {.header = f.s.group->header}, subgroup = {.header = whole.header};
     subgroup.parent = &whole;
@@ -146,7 +146,7 @@ T_CASE(a_rank_that_is_stopped_after_another_has_died) {
     T_FAILS(tti_shm_cause(&subgroup), TUTTI_E_PEER, "on here) died");
     T_OK(tti_shm_reported(&subgroup)); /* by no rank */
     kill(f.pids[2], SIGSTOP);
-    T_EQ(wait_for_end(&f, 2, 10000), SIGKILL);
+    T_EQ(wait_for_end(&f, 2, LONG_MS), SIGKILL);
     end(&f);
 }
 

@@ -1,9 +1,9 @@
 /* group_test.c - ranks that are real processes (this program again, with arguments), and the ways
  * in which a group fails: missing, killed, leaving and slow ranks, abort, damaged descriptors. */
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -15,7 +15,7 @@ extern char **environ;
 
 /* ---- a rank as a process: prints nothing, says by its exit code ---- */
 
-enum { CHILD_OK = 0, CHILD_BAD = 1, CHILD_PEER_LOST = 5 };
+enum { CHILD_OK = 0, CHILD_BAD = 1, CHILD_PEER_LOST = 5, CHILD_TIMEOUT_MS = 20000 };
 
 static const char *child_sums(tutti_comm *comm) {
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
@@ -70,7 +70,8 @@ static int child_main(const char *what, int fd, int rank, int n_ranks) {
     tutti_comm_group *group;
     tutti_comm *comm;
     if (tutti_comm_group_open(fd, &group) != TUTTI_OK) return CHILD_BAD;
-    tutti_comm_desc desc = {.group = group, .rank = rank, .n_ranks = n_ranks, .timeout_ms = 20000};
+    tutti_comm_desc desc = {
+        .group = group, .rank = rank, .n_ranks = n_ranks, .timeout_ms = CHILD_TIMEOUT_MS};
     if (tutti_comm_create(&desc, &comm) != TUTTI_OK) return CHILD_BAD;
     if (strcmp(what, "stops") == 0) raise(SIGSTOP);
     const char *failure = strcmp(what, "forever") == 0 ? child_forever(comm)
@@ -145,16 +146,17 @@ static void kill_one(uint64_t n_calls, int64_t *took_ns) {
     tutti_comm_group_destroy(group);
 }
 
+/* At once: on a busy machine the others may get no core for a while, but not every time. */
 T_CASE(killed_process_frees_the_others) {
     T_UNUSED;
     int64_t best = INT64_MAX;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8 || (i < 80 && best >= 50 * TTI_NS_PER_MS); i++) {
         int64_t took;
-        kill_one(3 + 20 * (uint64_t)i, &took);
+        kill_one(3 + 20 * (uint64_t)(i % 8), &took);
         if (took < best) best = took;
-        assert_true(took < 2000 * TTI_NS_PER_MS);
+        assert_true(took < CHILD_TIMEOUT_MS * TTI_NS_PER_MS);
     }
-    assert_true(best < 50 * TTI_NS_PER_MS); /* the machine may be busy: the best of eight */
+    assert_true(best < 50 * TTI_NS_PER_MS);
 }
 
 static void expect_peer_lost(pid_t pid) {
@@ -182,7 +184,7 @@ T_CASE(a_part_hears_of_a_killed_process_by_itself) {
     kill(pids[3], SIGKILL);
     T_EQ(waitpid(pids[3], &status, 0), pids[3]);
     expect_peer_lost(pids[2]);
-    assert_true(tti_now_ns() - start < 5000 * TTI_NS_PER_MS);
+    assert_true(tti_now_ns() - start < CHILD_TIMEOUT_MS * TTI_NS_PER_MS);
     T_EQ(waitpid(pids[0], &status, WNOHANG), 0);
     T_EQ(waitpid(pids[1], &status, WNOHANG), 0);
     tutti_comm_group_abort(group, -1, "the end");
@@ -219,26 +221,34 @@ T_CASE(who_is_stopped_is_reported) {
 
 /* ---- threads ---- */
 
-/* The limit is lowered after all ranks have joined, when ranks 0 and 2 begin to wait. */
+typedef struct absence {
+    atomic_int n_begun, n_given_up; /* ranks other than 1 */
+} absence;
+
+/* Stays away while time passes, from when the others sleep in their call until they give up. */
+static const char *stay_away(tutti_comm *comm, absence *a) {
+    while (a->n_begun < 2) tti_sleep_ms(1);
+    COMM_TRUE(t_wait_asleep());
+    while (a->n_given_up < 2) comm_let_time_pass(75);
+    COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_TIMEOUT,
+               "ms (parallel.timeout_ms=3000) for rank 1");
+    return NULL;
+}
+
 static const char *missing_rank(tutti_comm *comm, void *arg) {
-    int rank = tutti_comm_rank(comm);
+    absence *a = arg;
     float x[4] = {0};
     COMM_OK(tutti_comm_barrier(comm));
     tti_comm_note(comm, 17, "loading");
-    tti_comm_set_timeout(comm, 400);
-    pthread_barrier_wait(arg);
-    if (rank == 1) { /* stays away until the others have given up */
-        pthread_barrier_wait(arg);
-        COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_TIMEOUT,
-                   "ms (parallel.timeout_ms=400) for rank 1");
-        return NULL;
-    }
+    tti_comm_set_timeout(comm, 3000);
+    if (tutti_comm_rank(comm) == 1) return stay_away(comm, a);
+    a->n_begun++;
     tutti_status st = tutti_comm_all_reduce(comm, x, x, 4, TUTTI_F32, TUTTI_SUM, TUTTI_ALG_AUTO);
-    pthread_barrier_wait(arg);
+    a->n_given_up++;
     COMM_FAILS(st, TUTTI_E_TIMEOUT, "all_reduce(n_elems=4, f32, sum, auto)");
-    COMM_TRUE(comm_waited_ms() >= 400);
+    COMM_TRUE(comm_waited_ms() >= 3000);
     COMM_FAILS(st, TUTTI_E_TIMEOUT,
-               "ms (parallel.timeout_ms=400) for rank 1, which is in no call; its last was "
+               "ms (parallel.timeout_ms=3000) for rank 1, which is in no call; its last was "
                "barrier() (step 17, loading)");
     COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_TIMEOUT, "barrier: an earlier call failed");
     return NULL;
@@ -246,11 +256,10 @@ static const char *missing_rank(tutti_comm *comm, void *arg) {
 
 T_CASE(missing_rank_is_named) {
     T_UNUSED;
-    pthread_barrier_t barrier;
-    pthread_barrier_init(&barrier, NULL, 3);
-    comm_run(3, missing_rank, &barrier);
-    comm_run_with(3, true, 0, missing_rank, &barrier);
-    pthread_barrier_destroy(&barrier);
+    for (int apart = 0; apart < 2; apart++) {
+        absence a = {0};
+        comm_run_with(3, apart, 0, missing_rank, &a);
+    }
 }
 
 T_CASE(rank_that_never_joins_is_named) {
@@ -310,7 +319,7 @@ T_CASE(abort_ends_every_wait) {
     T_OK(tutti_comm_group_create(3, &c.group));
     int64_t start = tti_now_ns();
     t_ranks(3, abort_rank_main, &c);
-    assert_true(tti_now_ns() - start < 2000 * TTI_NS_PER_MS);
+    assert_true(tti_now_ns() - start < c.timeout_ms * TTI_NS_PER_MS);
     tti_progress p;
     T_OK(tti_comm_group_progress(c.group, 0, &p));
     assert_true(p.left && p.in_call && p.n_calls == 1);

@@ -8,7 +8,7 @@
 #include "comm/tcp/tcp.h"
 #include "t.h"
 
-enum { N_RANKS = 3, WAIT_MS = 10000 };
+enum { N_RANKS = 3, WAIT_MS = 60000 };
 
 static tti_link_desc desc_of(int rank, const char *token, const char *job) {
     return (tti_link_desc){.rank = rank, .n_ranks = N_RANKS, .token = token, .job = job};

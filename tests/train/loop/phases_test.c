@@ -22,29 +22,39 @@ static tutti_status run_with(const char *faults, tutti_job *job, tutti_train_res
 T_CASE(a_slow_checkpoint_is_waited_for) {
     T_UNUSED;
     tutti_train_result r;
-    T_OK(run_with("ckpt.rename:delay_ms=600@1",
-                  JOB_OF_TWO("run.checkpoint_every=3", "parallel.timeout_ms=150"), &r));
+    T_OK(run_with("ckpt.rename:pass_ms=9000@1",
+                  JOB_OF_TWO("run.checkpoint_every=3", "parallel.timeout_ms=3000"), &r));
     T_EQ(r.n_steps, 6);
 }
 
 T_CASE(and_not_for_ever) {
     T_UNUSED;
     tutti_train_result r;
-    tutti_job *job = JOB_OF_TWO("run.checkpoint_every=3", "parallel.timeout_ms=100",
-                                "parallel.phase_timeout_ms=250");
+    tutti_job *job = JOB_OF_TWO("run.checkpoint_every=3", "parallel.timeout_ms=2000",
+                                "parallel.phase_timeout_ms=3000");
     T_FAILS(
-        run_with("ckpt.rename:delay_ms=700@1", job, &r), TUTTI_E_TIMEOUT,
-        " ms (parallel.phase_timeout_ms=250) for rank 0, which has been saving a checkpoint for ");
+        run_with("ckpt.rename:pass_ms=12000@1", job, &r), TUTTI_E_TIMEOUT,
+        " ms (parallel.phase_timeout_ms=3000) for rank 0, which has been saving a checkpoint for ");
     assert_non_null(strstr(tutti_last_error(), "rank 1 waited "));
     T_EQ(r.exit_code, 6);
 }
 
-/* Slower than parallel.timeout_ms, and not stuck. */
+static tutti_status train_on_slow_data(int timeout_ms, tutti_train_result *r) {
+    char fault[48], limit[48], dir[48];
+    snprintf(fault, sizeof fault, "loader.read:delay_ms=%d@40", 2 * timeout_ms);
+    snprintf(limit, sizeof limit, "parallel.timeout_ms=%d", timeout_ms);
+    snprintf(dir, sizeof dir, "run.dir=run-%d", timeout_ms);
+    return run_with(fault, JOB_OF_TWO("data.threads=1", limit, dir), r);
+}
+
+/* Slower than parallel.timeout_ms, and not stuck.  On a busy machine a worker that computes may be
+ * late by more than the short limits. */
 T_CASE(slow_data_are_waited_for) {
     T_UNUSED;
     tutti_train_result r;
-    T_OK(run_with("loader.read:delay_ms=900@40",
-                  JOB_OF_TWO("data.threads=1", "parallel.timeout_ms=400"), &r));
+    tutti_status st = TUTTI_E_TIMEOUT;
+    for (int ms = 400; ms <= 10000 && st != TUTTI_OK; ms *= 5) st = train_on_slow_data(ms, &r);
+    T_OK(st);
     T_EQ(r.n_steps, 6);
 }
 
@@ -58,12 +68,13 @@ static void keep_warning(void *user, const tutti_event *e) {
 static void miss_a_batch(const char *threads) {
     tutti_train_result r;
     tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=1", "train.steps=6", threads,
-                               "parallel.phase_timeout_ms=600");
+                               "parallel.phase_timeout_ms=1500");
     int64_t start_ns = tti_now_ns();
     T_FAILS(tutti_train(job, &(tutti_train_desc){.on_event = keep_warning}, &r), TUTTI_E_TIMEOUT,
-            " ms for a batch (the limit is 600 ms): epoch ");
-    assert_non_null(strstr(tutti_last_error(), "rank 0 (parallel.phase_timeout_ms=600): loader: "));
-    assert_true(tti_now_ns() - start_ns < 6000 * TTI_NS_PER_MS);
+            " ms for a batch (the limit is 1500 ms): epoch ");
+    assert_non_null(
+        strstr(tutti_last_error(), "rank 0 (parallel.phase_timeout_ms=1500): loader: "));
+    assert_true(tti_now_ns() - start_ns < 30000 * TTI_NS_PER_MS);
     assert_non_null(strstr(warning, "rank 0 has been waiting "));
     assert_non_null(strstr(warning, "reading sample "));
     tutti_job_destroy(job); /* the thread is left in its read */
@@ -71,7 +82,7 @@ static void miss_a_batch(const char *threads) {
 
 T_CASE(a_batch_that_does_not_come) {
     T_UNUSED;
-    T_OK(tti_fault_set("loader.read:delay_ms=8000@40+")); /* and of the cases after it */
+    T_OK(tti_fault_set("loader.read:delay_ms=60000@40+")); /* and of the cases after it */
     miss_a_batch("data.threads=1");
 }
 
@@ -86,9 +97,9 @@ T_CASE(a_batch_of_an_asynchronous_worker) {
     tutti_train_result r;
     tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=2", "train.steps=6",
                                "parallel.mode=fast", "parallel.sync=parameter-server",
-                               "parallel.staleness=2", "parallel.phase_timeout_ms=600");
+                               "parallel.staleness=2", "parallel.phase_timeout_ms=1500");
     T_FAILS(tutti_train(job, NULL, &r), TUTTI_E_TIMEOUT,
-            " (parallel.phase_timeout_ms=600): loader: waited ");
+            " (parallel.phase_timeout_ms=1500): loader: waited ");
     tutti_job_destroy(job);
 }
 
