@@ -10,7 +10,7 @@
 
 enum { FORKED_SKIPPED = 77 }; /* what fn returns where it is not allowed to try */
 
-/* fn returns 0, or another code that tells where it failed, such as __LINE__ & 127. */
+/* fn returns 0, or another code that says where it failed, such as __LINE__ & 127. */
 static inline void t_forked(int (*fn)(void)) {
     int status = 0;
     pid_t pid = fork();

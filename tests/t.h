@@ -51,9 +51,9 @@
 typedef const char *(*t_rank_fn)(int rank, int n_ranks, void *arg);
 void t_ranks(int n_ranks, t_rank_fn fn, void *arg);
 
-/* For ranks that have to meet before one of them waits in vain: tries limits of 300 ms, 1.2 s and
- * 4.8 s, because a busy machine starts ranks further apart than the short ones.  fn gets the limit,
- * an int, as arg; only the last try has to succeed. */
+/* For ranks that have to connect before one of them waits in vain: tries limits of 300 ms, 1.2 s
+ * and 4.8 s, because a busy machine starts ranks further apart than the short ones.  fn gets the
+ * limit, an int, as arg; only the last try has to succeed. */
 void t_ranks_in_vain(int n_ranks, t_rank_fn fn);
 
 /* Waits until all other threads of this process sleep, which they do when they wait for the caller;

@@ -1,4 +1,4 @@
-/* arena_test.c - pieces are zeroed, aligned and apart; a failed arena stays failed. */
+/* arena_test.c - blocks are zeroed, aligned and apart; a failed arena stays failed. */
 #include "base/arena.h"
 
 #include "t.h"
@@ -6,17 +6,17 @@
 T_CASE(pieces_are_zeroed_aligned_and_apart) {
     T_UNUSED;
     tti_arena arena = {0};
-    unsigned char *pieces[2000];
+    unsigned char *blocks[2000];
     for (size_t i = 0; i < 2000; i++) {
         size_t n_bytes = (i * 37) % 513;
-        pieces[i] = tti_arena_alloc(&arena, n_bytes);
-        assert_non_null(pieces[i]);
-        T_EQ((uintptr_t)pieces[i] % 16, 0);
-        for (size_t k = 0; k < n_bytes; k++) T_EQ(pieces[i][k], 0);
-        memset(pieces[i], (int)(i & 255), n_bytes);
+        blocks[i] = tti_arena_alloc(&arena, n_bytes);
+        assert_non_null(blocks[i]);
+        T_EQ((uintptr_t)blocks[i] % 16, 0);
+        for (size_t k = 0; k < n_bytes; k++) T_EQ(blocks[i][k], 0);
+        memset(blocks[i], (int)(i & 255), n_bytes);
     }
     for (size_t i = 0; i < 2000; i++)
-        for (size_t k = 0; k < (i * 37) % 513; k++) T_EQ(pieces[i][k], i & 255);
+        for (size_t k = 0; k < (i * 37) % 513; k++) T_EQ(blocks[i][k], i & 255);
     tti_arena_free(&arena);
     assert_null(arena.head);
 }

@@ -325,7 +325,7 @@ T_CASE(killed_at_every_point) {
     check_newest(step + 1);
 }
 
-/* Saves one generation after the other and tells each that was acknowledged. */
+/* Saves one generation after the other and reports each that was acknowledged. */
 static void save_for_ever(int64_t step, int fd) {
     while (state_save(++step) == TUTTI_OK)
         if (write(fd, &step, sizeof step) != sizeof step) break;

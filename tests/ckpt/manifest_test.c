@@ -60,7 +60,7 @@ T_CASE(its_own_checksum) {
     tti_str_free(&text);
 }
 
-/* Replaces one piece of a good manifest and parses the result. */
+/* Replaces one part of a good manifest and parses the result. */
 static void with(const char *from, const char *to, const char *message) {
     tti_manifest m = sample(), back;
     tti_str text = {0}, changed = {0};

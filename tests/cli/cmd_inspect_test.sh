@@ -148,7 +148,7 @@ expect 2 "worker '2': there are 0 to 1" job.yaml -n 2 --layout --worker 2
 expect 2 "worker '1x': there are 0 to 1" job.yaml -n 2 --layout --worker 1x
 expect 2 "leave out --worker" job.yaml --svg layout.svg --worker 0
 
-# On one core a wave is one shard.
+# On one core a micro-batch group is one shard.
 cat >one_core.py <<'PY'
 import os
 import sys

@@ -42,7 +42,7 @@ def test_layouts():
                 and o["recompute"] == r["recompute"] and o["data"] == r["data"]):
             raise AssertionError("zero saves nothing: %s" % r)
         if (r["model_parallel_s"] > 0) != (r["tensor"] > 1) and r["pipeline"] == 1:
-            raise AssertionError("what is exchanged inside shards: %s" % r)
+            raise AssertionError("what collectives send inside shards: %s" % r)
         if (0 < r["bubble"] < 1) != (r["pipeline"] > 1):
             raise AssertionError("stages wait: %s" % r)
     if not any(r["measured"] for r in rows):
@@ -69,8 +69,8 @@ def test_stages():
     ended.expect(0, "bubble", "pipeline 4", "stages; give at most")
 
 
-def test_stages_in_pieces():
-    """Two pieces each wait less and send more; what the job says of it stays."""
+def test_stages_in_chunks():
+    """Two chunks each wait less and send more; what the job says of it stays."""
     job = [*JOB, "model.hidden=[64,64,64]", "--device", "h200", "--json", "train.recompute=none",
            "parallel.shards=8", "-n", "2"]
     shown = {r["layout"]: r for r in json.loads(runs.tutti("plan", *job).expect(0).out)["layouts"]}
@@ -121,7 +121,7 @@ def test_the_schedule_is_that_of_the_job():
 
 def test_a_planned_job_is_planned_anew():
     """-n is for what comes out, not for the layout that the job has so far; where it does not
-    divide the shards, stages and pieces may."""
+    divide the shards, stages and tensor shards may."""
     job = [*JOB, "model.hidden=[32,32,32]", "parallel.workers=4", "parallel.pipeline=4",
            "parallel.shards=4", "train.recompute=none", "--device", "cpu", "--json"]
     shown = json.loads(runs.tutti("plan", *job, "-n", "6").expect(0).out)
@@ -242,9 +242,9 @@ def test_a_device_that_is_not_here():
         "train.recompute=none").expect(0).out)["layouts"]}
     whole, tensor = rows["data 2, 2 shards"], rows["data 1, tensor 2, 2 shards"]
     if not tensor["model_parallel_s"] > whole["model_parallel_s"] == 0:
-        raise AssertionError("exchanges between devices cost nothing: %s" % tensor)
+        raise AssertionError("collectives between devices cost nothing: %s" % tensor)
     if tensor["worker_bytes"] >= whole["worker_bytes"]:
-        raise AssertionError("a piece is as large as the whole: %s" % tensor)
+        raise AssertionError("a tensor shard is as large as the whole: %s" % tensor)
 
 
 def test_devices_that_are_not_here():

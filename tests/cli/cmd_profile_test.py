@@ -1,12 +1,12 @@
 """cmd_profile_test.py - `tutti profile`: the table and the trace of a step, and nothing left; of
-a model in pieces and stages too; every way there is: profile_ways_slow_test.py."""
+a model in tensor shards and stages too; all parallelism strategies: profile_ways_slow_test.py."""
 
 import os
 import re
 import sys
 
 import runs
-from profiles import count, exchanges_of, lies_in, profile, spans_of
+from profiles import collectives_of, count, lies_in, profile, spans_of
 
 JOB = ["model.name=mlp", "model.hidden=[32]", "data.n_train=200", "data.n_test=20",
        "train.batch=32", "parallel.shards=2"]
@@ -77,8 +77,8 @@ def test_joined_statistics():
         raise AssertionError("no joins")
 
 
-def test_pieces_and_stages():
-    """Exchanges and messages have rows of their own, segments lie over their kernels; on the host
+def test_tensor_shards_and_stages():
+    """Collectives and messages have rows of their own, segments lie over their kernels; on the host
     nothing hides what a thread does itself."""
     out, traffic, rows = profile(4, "parallel.tensor=2", "parallel.pipeline=2",
                                  "parallel.place=processes")
@@ -99,7 +99,7 @@ def test_pieces_and_stages():
             raise AssertionError("segments: %s" % segments)
         if not all(lies_in(s, segments) for s in thread if "layer" in s["args"]):
             raise AssertionError("kernels outside of segments")
-        if not exchanges_of(each) or not count(thread, "waiting for another stage"):
+        if not collectives_of(each) or not count(thread, "waiting for another stage"):
             raise AssertionError("a worker has no wait time")
 
 

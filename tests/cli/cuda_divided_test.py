@@ -25,9 +25,9 @@ ASYNC = SERVER + [FAST, "parallel.staleness=2", "train.eval_every=0"]
 LOCAL = [FAST, "parallel.sync=local", "parallel.average_every=3", "parallel.average=all"]
 
 
-def keys_of(data, stages, pieces):
-    return ["-n", str(data * stages * pieces), "parallel.pipeline=%d" % stages,
-            "parallel.tensor=%d" % pieces]
+def keys_of(data, stages, shards):
+    return ["-n", str(data * stages * shards), "parallel.pipeline=%d" % stages,
+            "parallel.tensor=%d" % shards]
 
 
 def test_rounded_parts():
@@ -44,7 +44,7 @@ def test_rounded_parts():
 
 def test_residuals():
     """As of whole models with all of the state; stages send of their layers what these do, and of
-    pieces of layers it is as on the host."""
+    tensor shards it is as on the host."""
     job = LENET + [FAST, "train.ema=0"]
     for kind in ("topk", "powersgd"):
         compress = "parallel.compress=" + kind
@@ -53,29 +53,29 @@ def test_residuals():
         near(kind + "_zero", kind, 2e-3)
         train(kind + "_stages", job, compress, *keys_of(2, 2, 1))
         near(kind + "_stages", kind, 2e-3)
-    for run, devices in (("pieces", "gpu"), ("pieces_host", "cpu")):
+    for run, devices in (("shards", "gpu"), ("shards_host", "cpu")):
         train(run, GPT, FAST, "parallel.compress=powersgd", *keys_of(2, 1, 2), devices=devices)
-    near("pieces", "pieces_host", 2e-3)
+    near("shards", "shards_host", 2e-3)
 
 
 def test_own_updates():
-    """Copies of the model that average now and then: stages as whole ones, pieces as on the
+    """Copies of the model that average now and then: stages as whole ones, tensor shards as on the
     host."""
     train("whole", LENET, *LOCAL, "-n", "2")
     train("stages", LENET, *LOCAL, *keys_of(2, 2, 1))
     near("stages", "whole", 1e-4)
-    for run, devices in (("pieces", "gpu"), ("pieces_host", "cpu")):
+    for run, devices in (("shards", "gpu"), ("shards_host", "cpu")):
         train(run, GPT, *LOCAL, *keys_of(2, 1, 2), devices=devices)
-    near("pieces", "pieces_host", 2e-3)
+    near("shards", "shards_host", 2e-3)
 
 
 def test_joined_norms():
-    """Over all shards, in stages and beside pieces of the channels; however many copies."""
+    """Over all shards, in stages and beside tensor shards; however many copies."""
     train("one", JOINED, "-n", "1")
     train("stages", JOINED, *keys_of(1, 2, 1))
     near("stages", "one", 2e-2)
-    train("pieces", JOINED, *keys_of(1, 1, 2))
-    near("pieces", "one", 2e-2)
+    train("shards", JOINED, *keys_of(1, 1, 2))
+    near("shards", "one", 2e-2)
     for run, layout in (("stages_2", (2, 2, 1)), ("pieces_2", (2, 1, 2))):
         train(run, JOINED, *keys_of(*layout))
         runs.same_story(runs.story(run[:-2]), run)
@@ -101,7 +101,7 @@ def test_joined_norms_beside_parts():
 def test_parts_by_way_of_the_host():
     """Partitioned gradients and parameters with tensor shards, in stages, and where two workers
     share a GPU."""
-    for name, layout, devices, zeros in (("pieces", (2, 1, 2), "gpu", (1, 2, 3)),
+    for name, layout, devices, zeros in (("shards", (2, 1, 2), "gpu", (1, 2, 3)),
                                          ("stages", (2, 2, 1), "gpu", (2, 3)),
                                          ("shared", (2, 1, 1), "0", (2, 3))):
         job = GPT + ["parallel.bucket_mb=0.02", *keys_of(*layout)]
@@ -116,7 +116,7 @@ def test_parts_by_way_of_the_host():
 def test_servers():
     """Of each part its first workers: an all-reduce between the same ones.  Copies that do not
     wait: what was recorded comes again in processes, and on the host within rounding."""
-    for name, layout in (("pieces", (2, 1, 2)), ("stages", (2, 2, 1))):
+    for name, layout in (("shards", (2, 1, 2)), ("stages", (2, 2, 1))):
         job, order = GPT + keys_of(*layout), "parallel.replay=" + name + "_async"
         train(name, job)
         train(name + "_served", job, *SERVER)

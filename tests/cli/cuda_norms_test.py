@@ -1,4 +1,4 @@
-"""cuda_norms_test.py - norms between layers that GPUs divide are computed with the exchanges around
+"""cuda_norms_test.py - norms between layers that GPUs divide are computed with collectives around
 them.  Exit code 77 with fewer than two GPUs."""
 
 import sys
@@ -7,8 +7,8 @@ import runs
 from gpus import GPT, train, way_of_sums
 
 
-def test_norms_between_exchanges():
-    """Made with the exchanges before and after them: the bits of the steps one by one, on one GPU
+def test_norms_between_collectives():
+    """Made with the collectives before and after them: the bits of the steps one by one, on one GPU
     through the host.  With many rows also while the products before and after run."""
     job = GPT + ["train.precision=bf16", "train.low_precision_residual=true", "model.dropout=0",
                  "parallel.tensor=2", "parallel.shards=1"]

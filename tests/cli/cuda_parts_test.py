@@ -1,5 +1,5 @@
-"""cuda_parts_test.py - models, states and parameters divided between GPUs: stages, pieces of
-layers, ZeRO.  Norms between pieces: cuda_norms_test.py.  Exit code 77 with fewer than two GPUs."""
+"""cuda_parts_test.py - models, states and parameters divided between GPUs: stages, tensor
+shards, ZeRO.  Norms between shards: cuda_norms_test.py.  Exit code 77 with fewer than two GPUs."""
 
 import sys
 
@@ -8,22 +8,22 @@ from gpus import GPT, JOINED, LENET, last_hash, losses, near, train, way_of_sums
 
 
 def test_models_in_parts():
-    """Stages and pieces on GPUs of their own: threads and processes have the same bits."""
-    for name, job, wishes in (("lenet", LENET, ["pipeline=2"]),
+    """Stages and tensor shards on GPUs of their own: threads and processes have the same bits."""
+    for name, job, options in (("lenet", LENET, ["pipeline=2"]),
                               ("gpt", GPT, ["pipeline=2", "tensor=2"])):
         job = job + ["train.precision=f32"]
         train(name, job, "-n", "1")
-        for wish in wishes:
-            run = name + "_" + wish
-            train(run, job, "-n", "2", "parallel." + wish)
+        for option in options:
+            run = name + "_" + option
+            train(run, job, "-n", "2", "parallel." + option)
             near(run, name, 1e-4)
-            train(run + "_processes", job, "-n", "2", "parallel." + wish,
+            train(run + "_processes", job, "-n", "2", "parallel." + option,
                   "parallel.place=processes")
             runs.same_story(runs.story(run), run + "_processes")
 
 
 def test_stages_between_devices():
-    """They send from device to device, alone, with copies that divide the batch, and with pieces:
+    """They send from device to device, alone, with replicas, and with tensor shards:
     no copy of the model changes a bit, nor does a step that goes through the host, as every
     first one does, and every one where stages are more than GPUs."""
     job = GPT + ["train.precision=f32", "train.clip_norm=0.5", "parallel.pipeline=2",

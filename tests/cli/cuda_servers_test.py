@@ -15,16 +15,16 @@ def test_steps_that_end_on_the_host():
         job = job + ["train.precision=f32"]
         train(name, job, "-n", "1")
         shown = runs.story(name)
-        for run, wish in (("state", ["-n", "1", "parallel.offload=optimizer"]),
+        for run, option in (("state", ["-n", "1", "parallel.offload=optimizer"]),
                           ("streams", ["-n", "1", "parallel.offload=optimizer",
                                        "parallel.bucket_mb=0.02"]),
                           ("states", [*several, "parallel.offload=optimizer"]),
                           ("server", [*several, "parallel.sync=parameter-server"])):
-            train(name + "_" + run, job, *wish)
+            train(name + "_" + run, job, *option)
             runs.same_story(shown, name + "_" + run)
-    for wish in ("parallel.compress=topk", "parallel.compress=powersgd", "parallel.sync=local"):
-        train(wish, LENET, *several, wish, "parallel.mode=fast")
-        falls(wish, losses("lenet")[0])
+    for option in ("parallel.compress=topk", "parallel.compress=powersgd", "parallel.sync=local"):
+        train(option, LENET, *several, option, "parallel.mode=fast")
+        falls(option, losses("lenet")[0])
 
 
 def updates(run):

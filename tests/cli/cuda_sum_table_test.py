@@ -56,9 +56,9 @@ def test_two_ways_in_one_step():
                                                "parallel.algorithm=auto uses it")
     say_that_the_library_is_fast("cache/sums-of-2-devices", LARGE)
     train("direct", "none")
-    for run, wish in (("threads", []), ("processes", ["parallel.place=processes"]),
+    for run, option in (("threads", []), ("processes", ["parallel.place=processes"]),
                       ("fed", ["data.resident=no"]), ("ahead", ["parallel.ahead=4"])):
-        way = train(run, "cache", *wish)
+        way = train(run, "cache", *option)
         if not re.search(r", 1 of [2-9] buckets by NCCL .*, by the table of tutti doctor$", way):
             raise AssertionError("%s: %s" % (run, way))
         runs.same_story(runs.story("direct"), run)

@@ -80,10 +80,10 @@ def test_samples_on_the_device():
     """Batches that the GPU makes by itself, one step ahead or eight: the bits of fed ones."""
     job = LENET + ["train.batch=60", "-n", "1"]  # the last batch of an epoch is short
     train("fed", job, "data.resident=no")
-    for run, wish, at_once in (("kept", ["data.resident=yes"], 4),
+    for run, option, at_once in (("kept", ["data.resident=yes"], 4),
                                ("one_by_one", ["parallel.ahead=1"], 1),
                                ("eight", ["parallel.ahead=8", "train.precision=auto"], 4)):
-        train(run, job, *wish)
+        train(run, job, *option)
         if losses(run) != losses("fed") or last_hash(run) != last_hash("fed"):
             raise AssertionError("%s differs from batches that are fed" % run)
         start = [r for r in runs.records(run) if r["event"] == "start"]
@@ -156,7 +156,7 @@ def test_trace():
 
 
 def test_trace_of_parts():
-    """Two GPUs with pieces of layers, with stages and with parts of parameters: exchanges, messages
+    """Two GPUs with tensor shards, stages and partitioned parameters: collectives, messages
     and parameters are in queues beside the kernels, and no more of them is hidden than there is."""
     if runs.n_devices() < 2:
         return

@@ -18,11 +18,11 @@ def all_late(kind, test):
 
 
 def test_every_order_in_layers():
-    all_late("pieces", device_layouts_test.test_pieces_between_devices)
+    all_late("shards", device_layouts_test.test_tensor_shards_between_devices)
 
 
 def test_every_order_of_norms():
-    all_late("norms", device_layouts_test.test_norms_between_exchanges)
+    all_late("norms", device_layouts_test.test_norms_between_collectives)
 
 
 def test_every_order_of_stages():

@@ -18,7 +18,7 @@ PROCESSES = "parallel.place=processes"
 
 # Orders of device_module.c: all other queues later than the kernels', and the reverse.  Other runs
 # have late=0 and late=1; device_layouts_slow_test.py has all four of each kind.
-LATE = {"pieces": (2, 3), "norms": (2, 3), "stages": (2, 3)}
+LATE = {"shards": (2, 3), "norms": (2, 3), "stages": (2, 3)}
 
 
 def gpt2():
@@ -40,7 +40,7 @@ def on_devices(run):
         raise AssertionError("%s: computed on %s" % (run, start["backend"]))
 
 
-def exchanges(run, says):
+def expect_collectives(run, says):
     start = [r for r in runs.records(run) if r["event"] == "start"][0]
     if says not in start["backend"]:
         raise AssertionError("%s: %s" % (run, start["backend"]))
@@ -64,34 +64,35 @@ def test_pieces_of_layers():
     same_as_host("gpt2", "gpt2-zero", (2, 1, 2), *text, "parallel.zero=1")
 
 
-def test_pieces_between_devices():
-    """Recorded, with exchanges by the devices themselves: the bits of the way by the host, wherever
-    copies, sums and exchanges come as late or as early as they may; of few devices by the host."""
+def test_tensor_shards_between_devices():
+    """Recorded, with collectives of the devices: the bits of the way through the host, wherever
+    copies, sums and collectives are as late or as early as they may be; of few devices by the
+    host."""
     text = gpt2() + ["train.ema=0.9", "train.eval_every=2"]
     train("gpt2", "cpu", (1, 1, 2), *text).expect(0)
-    for late in LATE["pieces"]:
+    for late in LATE["shards"]:
         run = "gpt2-late-%d" % late
         same_as_host("gpt2", run, (1, 1, 2), *text, says="peers=1,late=%d" % late)
-        exchanges(run, "sums 2 at once")
+        expect_collectives(run, "sums 2 at once")
     same_as_host("gpt2", "gpt2-2x2", (2, 1, 2), *text, says="peers=1,devices=4,late=3")
-    exchanges("gpt2-2x2", "sums 2 at once, inside layers 2 at once")
+    expect_collectives("gpt2-2x2", "sums 2 at once, inside layers 2 at once")
     same_as_host("gpt2", "gpt2-zero", (2, 1, 2), *text, "parallel.zero=1",
                  says="peers=1,devices=4,late=1")
     same_as_host("gpt2", "gpt2-few", (2, 1, 2), *text, says="peers=1")
-    exchanges("gpt2-few", "through the host: there are fewer devices than tensor")
+    expect_collectives("gpt2-few", "through the host: there are fewer devices than tensor")
     same_as_host("gpt2", "gpt2-apart", (1, 1, 2), *text, PROCESSES, says="peers=1")
-    exchanges("gpt2-apart", "through the host: test devices")
+    expect_collectives("gpt2-apart", "through the host: test devices")
     for name, layout, more in (("lenet", (1, 1, 2), ["train.precision=bf16"]),
                                ("low", (1, 1, 2), ["train.precision=bf16", *text]),
                                ("four", (1, 1, 4), ["train.precision=f16", *text])):
         train(name, "cpu", layout, *LENET, *more).expect(0)
         same_as_host(name, name + "-devices", layout, *LENET, *more,
                      says="peers=1,devices=4,late=2")
-        exchanges(name + "-devices", "sums %d at once" % layout[2])
+        expect_collectives(name + "-devices", "sums %d at once" % layout[2])
 
 
 def test_gradients_that_share_readers():
-    """Three tables are added before anything reads them, so exchanges beside kernels change who
+    """Three tables are added before anything reads them, so collectives beside kernels change who
     reads their gradients last: parameters lie in one order all the same, and so hashes and norms
     are those of the host."""
     text = ["model.name=bert", "data.mask_prob=0.15", *gpt2()[1:]]
@@ -100,22 +101,24 @@ def test_gradients_that_share_readers():
     same_as_host("bert", "bert-2", (1, 1, 2), *text, says="peers=1,late=3")
 
 
-def test_norms_between_exchanges():
-    """Made with the exchanges before and after them: the bits of their steps one by one, by way of
+def test_norms_between_collectives():
+    """Made with the collectives beside them: the bits of their steps one by one, by way of
     the host, whenever what is put into queues is done."""
     text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_precision_residual=true"]
     train("host", "gpu", (1, 1, 2), *text, says="fuses=1").expect(0)
-    exchanges("host", "through the host")
+    expect_collectives("host", "through the host")
     for late in LATE["norms"]:
         same_as_host("host", "joint-%d" % late, (1, 1, 2), *text,
                      says="fuses=1,peers=1,late=%d" % late)
-        exchanges("joint-%d" % late, "norms with them, overlapped with products before them")
+        expect_collectives("joint-%d" % late,
+                           "norms with them, overlapped with products before them")
     train("host-4", "gpu", (1, 1, 4), *text, says="fuses=1").expect(0)
-    exchanges("host-4", "through the host")
+    expect_collectives("host-4", "through the host")
     for late in LATE["norms"]:
         same_as_host("host-4", "joint-4-%d" % late, (1, 1, 4), *text,
                      says="fuses=1,peers=1,devices=4,late=%d" % late)
-        exchanges("joint-4-%d" % late, "norms with them, overlapped with products before them")
+        expect_collectives("joint-4-%d" % late,
+                           "norms with them, overlapped with products before them")
 
 
 def test_rows_beside_products():
@@ -134,7 +137,7 @@ def test_rows_beside_products():
             run = "rows-%d-%d" % (n, late)
             same_as_host(host, run, layout, *text,
                          says="fuses=1,peers=1,devices=4,late=%d" % late)
-            exchanges(run, "norms with them, overlapped with products before them")
+            expect_collectives(run, "norms with them, overlapped with products before them")
 
 
 def test_a_head_without_logits():
@@ -154,7 +157,7 @@ def test_a_head_without_logits():
 
 def test_stages():
     """The bits of the host, whose stages give those of one worker; chunks, replicas, a table that
-    two stages have, and pieces of layers within stages; also where copies are as late or as early
+    two stages have, and tensor shards within stages; also where copies are as late or as early
     as they may be."""
     train("lenet", "cpu", (1, 2, 1), *LENET).expect(0)
     for late in ("late=1", "late=2"):
@@ -197,28 +200,28 @@ def test_stages_between_devices():
     for late in LATE["stages"]:
         run = "gpt2-late-%d" % late
         same_as_host("gpt2", run, (1, 2, 1), *text, says="peers=1,late=%d" % late)
-        exchanges(run, "sums between stages 2 at once")
+        expect_collectives(run, "sums between stages 2 at once")
     same_as_host("gpt2", "gpt2-by-host", (1, 2, 1), *text, says="peers=1,p2p=0")
     same_as_host("gpt2", "gpt2-cut", (1, 2, 1), *text, says="peers=1,weighs=1") # elsewhere
     same_as_host("gpt2", "gpt2-few", (2, 2, 1), *text, says="peers=1")
-    exchanges("gpt2-few", "between stages through the host: there are fewer devices than")
+    expect_collectives("gpt2-few", "between stages through the host: there are fewer devices than")
     same_as_host("gpt2", "gpt2-apart", (1, 2, 1), *text, PROCESSES, says="peers=1")
-    exchanges("gpt2-apart", "between stages through the host: test devices")
+    expect_collectives("gpt2-apart", "between stages through the host: test devices")
     for zero in (0, 1):
         run = "gpt2-zero-%d" % zero
         same_as_host("gpt2", run, (2, 2, 1), *text, "parallel.zero=%d" % zero,
                      "parallel.bucket_mb=0.01", says="peers=1,devices=4,late=%d" % (3 - 2 * zero))
-        exchanges(run, "sums 2 at once, between stages 2 at once")
+        expect_collectives(run, "sums 2 at once, between stages 2 at once")
     for name, layout, late, more in (("four", (1, 4, 1), 1, text), ("both", (1, 2, 2), 2, text),
                                      ("chunks", (1, 2, 1), 1, [*LENET, "train.precision=f16",
                                                                "parallel.pipeline_chunks=2"])):
         train(name, "cpu", layout, *more).expect(0)
         run = "%s-devices" % name
         same_as_host(name, run, layout, *more, says="peers=1,devices=4,late=%d" % late)
-        exchanges(run, "between stages %d at once" % layout[1])
+        expect_collectives(run, "between stages %d at once" % layout[1])
     all_axes = ["parallel.zero=1", "train.eval_every=2"]
     same_as_host("both", "all", (2, 2, 2), *text, *all_axes, says="peers=1,devices=8,late=1")
-    exchanges("all", "sums 2 at once, inside layers 2 at once, between stages 2 at once")
+    expect_collectives("all", "sums 2 at once, inside layers 2 at once, between stages 2 at once")
     step = [r for r in runs.records("all") if r["event"] == "step"][-1]
     busy = step["stages_busy"]
     if len(busy) != 2 or abs(1 - sum(busy) / 2 - step["bubble"]) > 1e-6 or not 0 < min(busy):
@@ -227,7 +230,7 @@ def test_stages_between_devices():
 
 def test_a_stage_without_exchanges():
     """Layers that nobody divides make up one of the stages, whose workers add sums and hashes with
-    the others of their piece all the same; between devices, or through the host."""
+    the others of their tensor shard all the same; between devices, or through the host."""
     bare = ["model.name=mlp", "model.hidden=[24, 24, 24, 24]", "data.n_train=64", "data.n_test=32",
             "train.batch=32", *FEW, "train.clip_norm=0.1"]
     train("bare", "cpu", (1, 3, 2), *bare).expect(0)
@@ -235,7 +238,7 @@ def test_a_stage_without_exchanges():
                       ("late=2", "between stages through the host")):
         run = "bare-" + says[-1]
         same_as_host("bare", run, (1, 3, 2), *bare, says="devices=6," + says)
-        exchanges(run, way)
+        expect_collectives(run, way)
 
 
 def test_parts_in_stages():
@@ -254,7 +257,7 @@ def test_parts_in_stages():
             run = "%s-%d-%d" % (name, layout[0], zero)
             same_as_host(name, run, layout, *job, "parallel.zero=%d" % zero,
                          says="peers=1,devices=6,late=2")
-            exchanges(run, "through the host")
+            expect_collectives(run, "through the host")
     train("lost", "gpu", (2, 2, 1), *text, "parallel.zero=3",
           says="peers=1,devices=4,lost=3,on=2").expect(10)
     runs.tutti("train", "--resume", "lost").expect(0)
@@ -270,7 +273,8 @@ def test_own_updates():
 
 
 def test_checkpoints_go_from_one_to_the_other():
-    """Devices in stages, the host in pieces, one device, devices in pieces: a run of one story."""
+    """Devices in stages, the host in tensor shards, one device, devices in tensor shards: one
+    story."""
     job = LENET + ["train.steps=4"]
     train("alone", "cpu", (1, 1, 1), *LENET, "train.steps=16").expect(0)
     train("run", "gpu", (1, 2, 1), *job).expect(0)
@@ -285,7 +289,7 @@ def test_checkpoints_go_from_one_to_the_other():
                                                                 want["step", step]))
 
 
-LAYOUTS = {"stages": (1, 2, 1), "pieces": (1, 1, 2)}
+LAYOUTS = {"stages": (1, 2, 1), "shards": (1, 1, 2)}
 LOSSES = {"lost": ([], "lost=6,on=1"), "apart": ([PROCESSES], "lost=6,on=1"),
           "peer": ([], "peers=1,lost=6,on=1"), "late": ([], "peers=1,late=1,lost=6,on=0")}
 
@@ -307,7 +311,7 @@ def check_losses(kinds):
 def test_a_device_that_is_lost():
     """It is named, the others end too, and the last checkpoint leads to the same bits.  Every kind
     of loss in either layout: device_layouts_slow_test.py."""
-    check_losses({"stages": ["late"], "pieces": ["apart", "peer"]})
+    check_losses({"stages": ["late"], "shards": ["apart", "peer"]})
     train("both-lost", "gpu", (2, 2, 1), *LENET, says="peers=1,devices=4,lost=6,on=2").expect(10)
     runs.tutti("train", "--resume", "both-lost").expect(0)
     runs.same_story(runs.story("stages"), "both-lost")

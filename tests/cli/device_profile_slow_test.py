@@ -11,7 +11,7 @@ PROCESSES = "parallel.place=processes"
 
 
 def test_host_staged():
-    """Kernels stand still while the host exchanges."""
+    """Kernels stand still while the host has a collective."""
     host_staged, traffic, rows = profile_devices(2, "parallel.tensor=2", PROCESSES, says="")
     if "(waiting for a collective)" not in host_staged or "(values to the host)" not in host_staged:
         raise AssertionError(host_staged)

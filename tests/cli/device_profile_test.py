@@ -19,9 +19,9 @@ def test_pieces_of_layers():
         collectives = [s for s in each["TP collectives"] if "layer" in s["args"]]
         kernels = each["device: kernels"]
         if len(collectives) != 2 * spans or count(kernels, "update") != 2:
-            raise AssertionError("%d exchanges, %s" % (len(collectives), spans))
+            raise AssertionError("%d collectives, %s" % (len(collectives), spans))
         if any(s["args"].get("kernel") == "collective" for s in kernels):
-            raise AssertionError("an exchange counts as a kernel")
+            raise AssertionError("a collective counts as a kernel")
 
 
 def test_stages():

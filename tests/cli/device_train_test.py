@@ -155,10 +155,10 @@ def test_hosts():
     few = ["train.steps=5", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.2"]
     train("host", *few, "-n", "1", devices="cpu").expect(0)
     shown = runs.story("host")
-    for run, hosts, wish in (("two", "0011", "zero=0"), ("parts", "0011", "zero=3"),
+    for run, hosts, option in (("two", "0011", "zero=0"), ("parts", "0011", "zero=3"),
                              ("one_and_three", "0111", "zero=1")):
         says = "peers=1,late=1,devices=4,hosts=" + hosts
-        train(run, *few, "-n", "4", "parallel." + wish, says=says).expect(0)
+        train(run, *few, "-n", "4", "parallel." + option, says=says).expect(0)
         runs.same_story(shown, run)
         start = [r for r in runs.records(run) if r["event"] == "start"][0]
         if not start["backend"].endswith("4 at once, of 2 hosts"):

@@ -1,6 +1,6 @@
 """exact_test.py - the promise of exact mode, through the program: any number of workers, as
 threads or processes, with any algorithm, undisturbed, stopped or killed and continued by another
-number, tells the same story: every logged loss, every evaluation, the final hash, bit for bit.
+number, has the same story: every logged loss, every evaluation, the final hash, bit for bit.
 
 Here a sample of the grid; exact_slow_test.py has all of it."""
 
@@ -52,7 +52,7 @@ def disturb(end, arguments, run, n_steps):
                         runs.steps_reported(run) >= at + reported)
         process.kill()
     code = runs.finish(process).code
-    # Behind its last step a run takes no more signals as a wish to stop: one ends it at once.
+    # Behind its last step a run takes no more signals as a request to stop: one ends it at once.
     if code not in ((143, 0, -signal.SIGTERM) if end == "stopped" else (-9, 0)):
         raise AssertionError("%s: exit code %d after it was %s" % (run, code, end))
     runs.wait_until(lambda: not runs.alive("run.dir=" + run), what="the end of all workers")

@@ -102,7 +102,7 @@ DEVICES = {"host": "cpu", "device": "gpu"}
 MIXED = {"host": "cpu,0", "device": "0,cpu"}  # the place of rank 0, then that of rank 1
 
 # The simulated devices of one process read each other's memory and do their work as late as they
-# may.  Workers in processes of their own exchange through host memory.
+# may.  Workers in processes of their own send through host memory.
 ENVIRONMENT = {"TUTTI_TEST_DEVICE": "peers=1,devices=8,late=1"}
 
 

@@ -128,14 +128,14 @@ def bytes_of_stage(worker):
 
 
 def test_memory_is_what_was_said():
-    """GPT-2 of 355 million on 4 workers, AdamW, within 5 % of the formulas: P (1 + S) / 4 in pieces
+    """GPT-2 of 355 million on 4 workers, AdamW, within 5 % of the formulas: P (1 + S) / 4 in shards
     and with parts of everything, P (1 + S) of its own layers in a stage.  The parameters of all
     stages are those of the model and the table of tokens once more, which the head is too."""
     for way in ("parallel.tensor=4", "parallel.zero=3"):
-        pieces, whole = parts_reported(*LARGE, way)
-        if len(pieces) != (1 if "zero" in way else 4):
-            raise AssertionError(pieces)
-        for parameters, state in pieces:
+        shards, whole = parts_reported(*LARGE, way)
+        if len(shards) != (1 if "zero" in way else 4):
+            raise AssertionError(shards)
+        for parameters, state in shards:
             if not 0.95 < 4 * parameters / whole < 1.05 or not 0.95 < 2 * state / whole < 1.05:
                 raise AssertionError("%g and %g MiB of %g on 4 workers" % (parameters, state,
                                                                            whole))
@@ -169,7 +169,7 @@ def test_memory_is_what_is_taken():
 
 def test_memory_is_predicted():
     """Peaks of a small model, whose arrays are the least of it: messages between stages,
-    scratch of exchanges, batches of each worker."""
+    scratch of collectives, batches of each worker."""
     if runs.sanitized():  # which takes memory of its own
         return
     for layout in ((1, 2, 1), (1, 1, 2)):

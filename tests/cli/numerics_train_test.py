@@ -1,6 +1,6 @@
 """numerics_train_test.py - train.precision, train.loss_scale and train.recompute through the
 program: runs in 16 bits that learn, that are the same for any number of workers and after a
-resume, and runs that make activations again and tell the same story as those that keep them."""
+resume, and runs that recompute activations and have the same story as those that keep them."""
 
 import json
 import math
@@ -137,7 +137,7 @@ def test_a_sample_whose_output_is_nan_is_of_no_class():
 
 
 def test_parameters_that_are_not_finite_end_the_run():
-    """By the last update, after which no loss tells it: decay a million times too large."""
+    """By the last update, after which no loss shows it: decay a million times too large."""
     one_layer = ["model.hidden=[]", "model.dropout=0", "optimizer.name=sgd", "optimizer.momentum=0",
                  "optimizer.lr=1000", "optimizer.weight_decay=1000", "train.eval_every=0"]
     runs.tutti(*runs.small("good", *one_layer, "train.steps=6", "-n", "1")).expect(0)

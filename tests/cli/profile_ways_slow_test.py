@@ -6,7 +6,7 @@ import re
 import sys
 
 import runs
-from profiles import GPT2, count, exchanges_of, lies_in, profile, spans_of
+from profiles import GPT2, collectives_of, count, lies_in, profile, spans_of
 
 PROCESSES = "parallel.place=processes"
 
@@ -19,12 +19,12 @@ def test_pieces_of_layers():
         if spans < 8 or hidden > 0.02 * ms or "gradients" in traffic:
             raise AssertionError(str(traffic))
         for each in rows:
-            if len(exchanges_of(each)) != 2 * spans:
-                raise AssertionError("not all exchanges of two steps")
+            if len(collectives_of(each)) != 2 * spans:
+                raise AssertionError("not all collectives of two steps")
             shards = {s["args"]["shard"] for s in each["host: first compute thread"]
                       if s["name"] == "attention"}
             if 0 not in shards or len(shards) not in (1, 2, 4):
-                raise AssertionError("a worker with pieces has all shards: %s" % shards)
+                raise AssertionError("a worker with tensor shards has all shards: %s" % shards)
 
 
 def test_stages():

@@ -69,13 +69,13 @@ def lies_in(span, spans):
                span["ts"] + span["dur"] <= s["ts"] + s["dur"] + 0.01 for s in spans)
 
 
-def exchanges_of(rows):
+def collectives_of(rows):
     """Of a worker on the host; meanwhile its thread waits for them."""
     spans = rows["TP collectives"]
     waits = [s for s in rows["host: first compute thread"]
              if s["name"] == "waiting for a collective"]
     if not all("layer" in s["args"] for s in spans):
-        raise AssertionError("exchanges of no layer")
+        raise AssertionError("collectives of no layer")
     if not all(lies_in(s, waits) for s in spans):
-        raise AssertionError("the thread computes in an exchange")
+        raise AssertionError("the thread computes in a collective")
     return spans

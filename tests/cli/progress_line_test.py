@@ -23,12 +23,12 @@ def on_a_terminal(*arguments, term="xterm", columns=0):
     text = b""
     while True:
         try:
-            piece = os.read(ours, 65536)
+            part = os.read(ours, 65536)
         except OSError:  # the program has ended
             break
-        if not piece:
+        if not part:
             break
-        text += piece
+        text += part
     os.close(ours)
     if process.wait(runs.HANGS_S) != 0:
         raise AssertionError("exit code %d: %s" % (process.returncode, text))
@@ -63,7 +63,7 @@ def test_terminal():
 
 
 def test_narrow_terminals():
-    """A line is never wrapped, which could not be redrawn; what tells least is left out."""
+    """A line is never wrapped, which could not be redrawn; the least important part is left out."""
     for columns, there, gone in ((80, " samples/s", "epoch"), (40, "  loss ", " samples/s")):
         drawn = drawn_lines(on_a_terminal(*runs.small("run-%d" % columns, "-n", "2"),
                                           columns=columns))

@@ -195,11 +195,11 @@ def left(run):
 
 
 def test_a_copy_leaves_as_a_whole():
-    """With the worker that speaks for it or with another one, of stages and of pieces; who is left
+    """With the worker that speaks for it or another one, in stages and tensor shards; who is left
     trains on, evaluates and saves."""
     for run, model, layout, rank in (("stages", "gpt2", (2, 2, 1), 2),
                                      ("other", "lenet", (2, 2, 1), 3),
-                                     ("pieces", "gpt2", (2, 1, 2), 3)):
+                                     ("shards", "gpt2", (2, 1, 2), 3)):
         process = killed(run, rank, *layouts.models()[model], *layouts.keys_of(layout))
         runs.wait_until(lambda: left(run) or process.poll() is not None, what="word of the copy")
         n_steps = runs.checkpoints(run)[-1]

@@ -140,9 +140,9 @@ def test_who_holds_a_range_is_killed():
     os.kill(runs.children(process.pid)[2], signal.SIGKILL)
     runs.wait_until(lambda: left("run"), what="word of the worker that was killed")
     wait_for_updates("run", 120)  # past a checkpoint and evaluations
-    holder = runs.children(process.pid)[1]
-    os.kill(holder, signal.SIGKILL)
-    runs.finish(process).expect(5, "rank 1 (pid %d) was killed by signal 9" % holder)
+    range_server = runs.children(process.pid)[1]
+    os.kill(range_server, signal.SIGKILL)
+    runs.finish(process).expect(5, "rank 1 (pid %d) was killed by signal 9" % range_server)
     expect([r["worker"] for r in left("run")] == [2], left("run"))
     expect(not runs.alive("run.dir=run"), "processes are left")
 

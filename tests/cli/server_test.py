@@ -193,7 +193,7 @@ def test_backup_workers():
     expect(steps == list(range(1, end["step"] + 1)), steps)
     counts = [r["counts"] for r in reported if r["event"] == "dropped"][-1]
     expect(len(counts) == 4 and sum(counts) == end["dropped"] <= end["step"], (counts, end))
-    expect(not os.path.exists("first/arrivals.txt"), "there is no order of gradients to tell")
+    expect(not os.path.exists("first/arrivals.txt"), "there is no order of gradients to report")
     runs.tutti("train", "--resume", "first", "-n", "1", "parallel.sync=all-reduce",
                "parallel.backup_workers=0").expect(0)
 

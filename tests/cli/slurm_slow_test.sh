@@ -41,7 +41,7 @@ export SLURM_CONF="$folder/slurm.conf" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_A
 export SLURM_PMIX_TMPDIR="$folder"
 
 daemons=
-# One after the other: what is left of a step tells slurmctld so, through munged, and slurmd waits
+# One after the other: the rest of a step reports to slurmctld, through munged, and slurmd waits
 # for it.
 stop() {
     for pid in $daemons; do

@@ -1,4 +1,4 @@
-"""tensor_train_test.py - models whose layers lie in pieces on several workers: twenty steps with
+"""tensor_train_test.py - models in tensor shards on several workers: twenty steps with
 the losses of one worker, in threads and processes, with workers that divide the batch; evaluation,
 checkpoints, and what is said where nothing can be cut."""
 
@@ -74,12 +74,12 @@ def test_losses():
 def test_checkpoints_are_of_the_whole():
     arguments = models()["gpt2"]
     train("whole", "-n", "1", "run.checkpoint_every=10", *arguments)
-    train("pieces", "-n", "4", "parallel.tensor=4", "train.steps=10", "run.checkpoint_every=10",
+    train("divided", "-n", "4", "parallel.tensor=4", "train.steps=10", "run.checkpoint_every=10",
           *arguments)
-    runs.tutti("train", "--resume", "pieces", "-n", "1", "parallel.tensor=1",
+    runs.tutti("train", "--resume", "divided", "-n", "1", "parallel.tensor=1",
                "train.steps=20").expect(0)
-    expect_near("pieces", "whole")
-    runs.tutti("eval", "pieces").expect(0, "loss")
+    expect_near("divided", "whole")
+    runs.tutti("eval", "divided").expect(0, "loss")
 
 
 def test_what_cannot_be_cut_is_said():

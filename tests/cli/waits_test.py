@@ -28,7 +28,7 @@ LATE = {
     "computing": ("exec.compute:delay_ms=%d@rank=0,step=3", 0, "timeout_ms=%d" % TIMEOUT_MS,
                   "is in no call; its last was all_gather(n_elems=5, f64) (step 3, compute)"),
 }
-# The same of ranks that another launcher starts: they meet before they load.
+# The same of ranks that another launcher starts: they connect before they load.
 LATE_ON_HOSTS = dict(LATE, starting=("train.load:delay_ms=%d@rank=2", 2,
                                      "phase_timeout_ms=%d" % PHASE_MS,
                                      "has been loading the data for"))

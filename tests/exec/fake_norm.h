@@ -1,5 +1,5 @@
-/* fake_norm.h - a norm between two exchanges on devices that are the host: terms are read and rows
- * written where the ranks have them, and the norm is the host's kernel. */
+/* fake_norm.h - a norm between two collectives on devices that are the host: terms are read and
+ * rows written where the ranks have them, and the norm is the host's kernel. */
 #ifndef TTI_TESTS_EXEC_FAKE_NORM_H
 #define TTI_TESTS_EXEC_FAKE_NORM_H
 

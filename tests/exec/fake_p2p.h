@@ -75,7 +75,7 @@ static inline void fake_wait_slot(fake_group *g, int slot, bool full, void (*mea
         if (meanwhile) meanwhile();
         bool late = tti_now_ns() - start > g->peers.timeout_ms * TTI_NS_PER_MS;
         tutti_status st = g->peers.check(g->peers.user);
-        if (st != TUTTI_OK) tti_clear_error(); /* peers_await tells */
+        if (st != TUTTI_OK) tti_clear_error(); /* peers_await reports it */
         g->has_failed = (st != TUTTI_OK || late) && !fake_slot_is(g, slot, full);
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 1000000;

@@ -173,9 +173,9 @@ static inline tutti_status fake_sum_hosts(fake_group *g, const tti_chunk *partit
         post.out[i] = in[i] = mine + partitions[post.list[i].owner].first;
     TTI_TRY(fake_send(&g->peers, &post, in));
     for (int o = 0; o < g->peers.n_ranks; o++) {
-        int holder = tti_peer_agent(&h->of, h->of.here, o);
-        if (g->peers.hosts[holder] != h->of.here) abort();
-        memmove(mine + partitions[o].first, g->partials[holder][0] + partitions[o].first,
+        int agent = tti_peer_agent(&h->of, h->of.here, o);
+        if (g->peers.hosts[agent] != h->of.here) abort();
+        memmove(mine + partitions[o].first, g->partials[agent][0] + partitions[o].first,
                 partitions[o].n_elems * sizeof *mine);
     }
     return fake_barrier(g);
@@ -243,9 +243,9 @@ static inline tutti_status fake_fetch_hosts(fake_group *g, int source, const siz
     TTI_TRY(fake_send(&g->peers, &post, in));
     for (int o = 0; o < g->peers.n_ranks; o++) {
         bool near = h->of.host_of[o] == h->of.here;
-        int holder = tti_peer_agent(&h->of, h->of.here, o);
+        int agent = tti_peer_agent(&h->of, h->of.here, o);
         const float *from = near ? g->sources[o][source] + place[o]
-                                 : h->staging[holder] + tti_peer_return_at(&h->of, o);
+                                 : h->staging[agent] + tti_peer_return_at(&h->of, o);
         memmove(dst + (partitions[o].first - partitions[0].first), from,
                 partitions[o].n_elems * sizeof *dst);
     }

@@ -1,4 +1,4 @@
-/* fake_tp.h - exchanges between devices that are the host, as kernels make them: into memory
+/* fake_tp.h - TP collectives of devices that are the host, as kernels make them: into memory
  * that the others read, a meeting, and out of theirs; two halves take turns. */
 #ifndef TTI_TESTS_EXEC_FAKE_TP_H
 #define TTI_TESTS_EXEC_FAKE_TP_H
@@ -6,7 +6,7 @@
 #include "base/dtype.h"
 #include "exec/fake_peers.h"
 
-/* Where a rank has put what it gives in this exchange. */
+/* Where a rank has put what it gives in this collective. */
 static inline const char *fake_given(const fake_group *g, int rank) {
     return (const char *)g->partials[rank][0] + (g->n_collectives & 1) * g->peers.tp_half_bytes;
 }
@@ -46,7 +46,7 @@ static inline tutti_status fake_tp(void *group, const tti_tp_collective *t) {
     bool scatters = t->kind == TTI_COLLECTIVE_SCATTER;
     size_t n_bytes = t->n_rows * t->part_bytes * (scatters ? (size_t)g->peers.n_ranks : 1);
     if (n_bytes > g->peers.tp_half_bytes || t->part_bytes % tutti_dtype_bytes(t->dtype))
-        return tti_fail(TUTTI_E_INTERNAL, "an exchange of %zu bytes", n_bytes);
+        return tti_fail(TUTTI_E_INTERNAL, "a collective of %zu bytes", n_bytes);
     memcpy((char *)g->partials[g->peers.rank][0] + (g->n_collectives & 1) * g->peers.tp_half_bytes,
            t->in, n_bytes);
     TTI_TRY(fake_barrier(g));

@@ -100,7 +100,7 @@ T_CASE(a_copy_that_fails_keeps_no_other_waiting) {
 }
 
 /* The other compute threads of the failed worker, and those of its peer on the tensor axis, leave
- * their exchanges at once. */
+ * their collectives at once. */
 T_CASE(a_compute_thread_that_fails_keeps_no_exchange_waiting) {
     T_UNUSED;
     static const char *const faults[] = {"exec.compute:fail@rank=0,3", "exec.shard:fail@rank=0,5"};
@@ -268,7 +268,7 @@ T_CASE(parts_of_what_is_compressed) {
 
 /* ---- own updates ---- */
 
-/* Between averagings a copy of the model tells of its own samples, as a worker alone does. */
+/* Between averagings a copy of the model reports its own samples, as a worker alone does. */
 T_CASE(copies_update_by_themselves) {
     T_UNUSED;
     static const tti_mesh_at sizes[] = {{2, 1, 2}, {2, 2, 1}, {2, 2, 2}};

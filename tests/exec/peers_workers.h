@@ -1,5 +1,5 @@
-/* peers_workers.h - what ranks as threads give when their devices meet: how they tell each other,
- * and the order of their terms. */
+/* peers_workers.h - what ranks as threads give when their devices connect: how they inform each
+ * other, and the order of their terms. */
 #ifndef TTI_TESTS_EXEC_PEERS_WORKERS_H
 #define TTI_TESTS_EXEC_PEERS_WORKERS_H
 

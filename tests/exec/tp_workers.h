@@ -1,4 +1,4 @@
-/* tp_workers.h - ranks as threads whose devices exchange values as the workers of a tensor axis do,
+/* tp_workers.h - ranks as threads whose devices have the TP collectives of a tensor axis,
  * held against the sum of all ranks in the order of the host, bit for bit. */
 #ifndef TTI_TESTS_EXEC_TP_WORKERS_H
 #define TTI_TESTS_EXEC_TP_WORKERS_H
@@ -10,7 +10,7 @@
 
 enum { TP_MAX_RANKS = 8, TP_MOST = 16, TP_ROUNDS = 4, TP_BYTES = 256 };
 
-/* One exchange of a sequence; in_place: of a sum. */
+/* One collective of a sequence; in_place: of a sum. */
 typedef struct tp_case {
     tti_collective kind;
     tutti_dtype dtype;
@@ -117,7 +117,7 @@ static inline const char *tp_check(tp_rank *r, int number, int round) {
     for (int k = 0; k < r->n_ranks; k++) free(given[k]);
     free(want);
     if (at == n_out) return NULL;
-    return comm_text("rank %d: exchange %d, round %d: byte %zu of %zu differs", r->rank, number,
+    return comm_text("rank %d: collective %d, round %d: byte %zu of %zu differs", r->rank, number,
                      round, at, n_out);
 }
 

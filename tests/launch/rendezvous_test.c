@@ -174,7 +174,7 @@ T_CASE(joining_without_a_launcher) {
 }
 
 int main(void) {
-    char cache[] = "/tmp/tutti-meeting-XXXXXX", key[128];
+    char cache[] = "/tmp/tutti-connect-XXXXXX", key[128];
     if (!mkdtemp(cache) || setenv("TUTTI_CACHE", cache, 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(choices),     cmocka_unit_test(one_host),

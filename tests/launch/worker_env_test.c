@@ -141,9 +141,9 @@ T_CASE(launchers) {
 static int ranks_in_step(const char *name, bool at_terminal, bool is_typed) {
     const char *const env[] = {"SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=8", name,
                                NULL};
-    int door = posix_openpt(O_RDWR | O_NOCTTY), status = 0;
-    assert_true(door >= 0 && grantpt(door) == 0 && unlockpt(door) == 0);
-    const char *terminal = ptsname(door);
+    int master = posix_openpt(O_RDWR | O_NOCTTY), status = 0;
+    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    const char *terminal = ptsname(master);
     assert_non_null(terminal);
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -159,7 +159,7 @@ static int ranks_in_step(const char *name, bool at_terminal, bool is_typed) {
         _exit(waitpid(command, &status, 0) == command ? WEXITSTATUS(status) : 0);
     }
     T_EQ(waitpid(pid, &status, 0), pid);
-    close(door);
+    close(master);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
 }

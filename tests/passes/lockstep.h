@@ -1,5 +1,5 @@
 /* lockstep.h - the graphs of all workers of a tensor axis, run node by node side by side with the
- * plain-C meaning of the ops; the test does the exchanges between them. */
+ * plain-C meaning of the ops; the test does the collectives between them. */
 #ifndef TTI_TESTS_PASSES_LOCKSTEP_H
 #define TTI_TESTS_PASSES_LOCKSTEP_H
 

@@ -77,7 +77,7 @@ T_CASE(results_stay) {
     }
 }
 
-/* ---- exchanges of a tensor axis ---- */
+/* ---- TP collectives ---- */
 
 static tutti_graph *divided(bool collectives) {
     tutti_graph *g = net_blocks_of(8, true, false);
@@ -87,12 +87,12 @@ static tutti_graph *divided(bool collectives) {
     return g;
 }
 
-/* Gradients that are made between an exchange and its first reader. */
-static int n_beside(const tutti_graph *g, int exchange) {
+/* Gradients that are made between a collective and its first reader. */
+static int n_beside(const tutti_graph *g, int collective) {
     int n = 0;
-    for (int i = exchange + 1; i < g->n_nodes; i++) {
+    for (int i = collective + 1; i < g->n_nodes; i++) {
         for (int k = 0; k < g->nodes[i]->n_in; k++)
-            if (g->nodes[i]->in[k]->node->id == exchange) return n;
+            if (g->nodes[i]->in[k]->node->id == collective) return n;
         n += makes_gradient(g, g->nodes[i]);
     }
     return 0; /* it has no reader */

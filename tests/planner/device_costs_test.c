@@ -38,7 +38,7 @@ static void unmake(made *m) {
     tutti_job_destroy(m->job);
 }
 
-/* A second for each operation or byte of an exchange, or what is said. */
+/* A second for each operation or byte of a collective, or what is said. */
 static tti_calibration calibration(double flops, double tp_bytes_s) {
     return (tti_calibration){.n_cores = 2,
                              .n_ranks = 2,
@@ -60,7 +60,7 @@ static double all_exchanges_s(const tti_calibration *c, const tti_program *progr
 }
 
 /* Kernels that take no time hide nothing; slow ones hide collectives whose result is read later. */
-T_CASE(exchanges) {
+T_CASE(collectives) {
     T_UNUSED;
     made m = make("parallel.tensor=2", "parallel.shards=1");
     const tti_program *program = &tti_blueprint_plan(m.b, 0)->shard;
@@ -141,7 +141,8 @@ static double own_bytes(const tti_plan *plan) {
                     plan->eval.result_bytes);
 }
 
-/* Two sets of inputs for each shard; two halves of the longest value that tensor ranks exchange. */
+/* Two sets of inputs for each shard; two halves of the longest value in a collective of tensor
+ * ranks. */
 T_CASE(memory) {
     T_UNUSED;
     made whole = make("parallel.shards=4", "data.resident=no"),
@@ -348,7 +349,7 @@ T_CASE(rows_of_a_head_without_logits) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exchanges),
+        cmocka_unit_test(collectives),
         cmocka_unit_test(exchanges_beside_products),
         cmocka_unit_test(sums),
         cmocka_unit_test(fetches),

@@ -19,7 +19,7 @@ typedef struct apart {
     tti_arrival arrivals[MAX_UPDATES];
     int n_arrivals;
     double sums[3];
-    tti_members members; /* of the last meeting, as rank 0 heard */
+    tti_members members; /* of the last call of combine, as rank 0 received them */
     _Atomic bool has_ended;
 } apart;
 
@@ -212,7 +212,7 @@ static const char *takes_and_goes(apart *a, tti_channel *c) {
     return failure;
 }
 
-/* The others may have come to a meeting, or not yet: either way they do not wait for it. */
+/* The others may have called combine, or not yet: either way they do not wait for it. */
 static const char *goes_at_once(apart *a, tti_channel *c) {
     (void)a;
     (void)c;
@@ -375,7 +375,7 @@ T_CASE(a_gradient_that_is_no_number_ends_all) {
     end(&a);
 }
 
-/* One does not come to a meeting, and computes nothing either. */
+/* One does not call combine, and computes nothing either. */
 static const char *one_meets(tutti_comm *comm, void *arg) {
     apart *a = arg;
     int rank = tutti_comm_rank(comm);

@@ -109,9 +109,9 @@ def test_text():
                                  "width": 16},
                        "data": {"format": "text", "dir": "text.txt", "context": 16},
                        "train": {"steps": 5, "batch": 8}}, workers=1)
-    pieces = []
-    text = tutti.generate(run, "the", 10, seed=4, on_text=pieces.append)
-    expect("text by pieces", "".join(pieces), text)
+    parts = []
+    text = tutti.generate(run, "the", 10, seed=4, on_text=parts.append)
+    expect("text in parts", "".join(parts), text)
     expect("the same seed", tutti.generate(run, "the", 10, seed=4), text)
     expect("length", (text[:3], len(text)), ("the", 13))
     # An exception ends the call, which would take hours.

@@ -164,7 +164,7 @@ static uint64_t hash_now(tutti_session *s) {
     return hash;
 }
 
-/* Two good steps, a bad one, and those that are in flight after it until a call tells. */
+/* Two good steps, a bad one, and those that are in flight after it until a call reports it. */
 static int64_t queue_bad_step(tutti_session *s, bool *reported) {
     int64_t ticket = 0;
     float good = case_x[5];
@@ -186,7 +186,7 @@ static void survive_bad_step(const layout *l, int how) {
     bool reported;
     for (int i = 0; i < 2; i++) T_OK(tutti_session_step(other, case_batch, 2, 0.1, NULL));
     int64_t ticket = queue_bad_step(s, &reported);
-    if (!reported && how == 0) /* the next step tells, and is not made */
+    if (!reported && how == 0) /* the next step reports it, and is not made */
         T_FAILS(tutti_session_step_async(s, case_batch, 2, 0.1, &ticket), TUTTI_E_NUMERICS,
                 "an earlier step failed");
     if (!reported && how == 1) { /* or any other call */

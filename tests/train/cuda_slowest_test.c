@@ -22,7 +22,7 @@ T_CASE(a_worker_that_copies_slowly) {
                 "data.resident=no");
 }
 
-/* The library does not tell how long it waits: the steps do. */
+/* The library does not report how long it waits: the steps do. */
 T_CASE(by_the_library_and_with_shares) {
     T_UNUSED;
     SLOW_WORKER(1, "data", "train.data:delay_ms=150@2+,rank=1", "run.dir=library", ON_GPUS,

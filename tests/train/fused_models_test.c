@@ -174,7 +174,8 @@ static double scale_of(const t_reference *exact, int i) {
     return fmax(length_of(exact, i, NULL), 0.01 * largest);
 }
 
-/* Sums over the draws, by output: squares of relative errors; of hits, of how many they are off. */
+/* Sums over the draws, by output: squares of relative errors; of correct predictions, of how many
+ * they are off. */
 typedef struct errors {
     double plain[MOST_OUTPUTS], fused[MOST_OUTPUTS];
 } errors;

@@ -53,7 +53,7 @@ static void compare(bench *b) {
             char text[160];
             snprintf(text, sizeof text, "out %d[%zu] is %.9g, want %.9g (largest %.3g) by %s", k, i,
                      got, want, largest, cuda->select(b->node, false)->name);
-            tell(b, text);
+            report(b, text);
             return;
         }
     }
@@ -68,7 +68,7 @@ static void check(bench *b) {
         if (is_exact && device_run_once(b, &d, b->first))
             for (int k = 0; k < b->node->op->n_out; k++)
                 if (memcmp(b->got[k], b->first[k], tti_value_n_bytes(b->node->out[k])) != 0)
-                    tell(b, "a second run gives other bits");
+                    report(b, "a second run gives other bits");
     }
     device_close(&d);
 }
@@ -613,7 +613,7 @@ static void expect_honest(bench *b, int i, double put) {
             char text[160];
             snprintf(text, sizeof text, "with %g in input %d, out %d[%zu] is %g, want %g, by %s",
                      put, i, k, e, got, want, cuda->select(b->node, false)->name);
-            tell(b, text);
+            report(b, text);
             return;
         }
     }

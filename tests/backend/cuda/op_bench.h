@@ -29,7 +29,7 @@ typedef struct bench {
     char *in[TTI_MAX_IN], *want[TTI_MAX_OUT], *got[TTI_MAX_OUT], *first[TTI_MAX_OUT];
 } bench;
 
-static void tell(const bench *b, const char *what) {
+static void report(const bench *b, const char *what) {
     tti_str str = {0};
     n_failed++;
     if (n_failed > MAX_NUMBERS) return;
@@ -145,11 +145,11 @@ static bool device_open(bench *b, on_device *d) {
     *d = (on_device){.kernel = cuda->select(node, false)};
     if (!d->kernel) {
         n_missing++;
-        tell(b, "there is no kernel");
+        report(b, "there is no kernel");
         return false;
     }
     if (d->kernel->prepare && d->kernel->prepare(node, &d->state) != TUTTI_OK) {
-        tell(b, tutti_last_error());
+        report(b, tutti_last_error());
         return false;
     }
     for (int i = 0; i < node->n_in; i++)
@@ -183,7 +183,7 @@ static bool device_run_once(bench *b, on_device *d, char *const *results) {
         d->kernel->run(d->state, &(tti_kargs){b->node, in, out, d->scratch.memory, device_run});
     if (st == TUTTI_OK) st = ops->queues.sync();
     if (st != TUTTI_OK) {
-        tell(b, tutti_last_error());
+        report(b, tutti_last_error());
         if (st == TUTTI_E_DEVICE) exit(3); /* the device cannot be used any more */
         return false;
     }
@@ -191,7 +191,7 @@ static bool device_run_once(bench *b, on_device *d, char *const *results) {
     for (int i = 0; i < b->node->n_in; i++) intact &= from_device(d->in[i], NULL);
     for (int k = 0; k < n_out; k++)
         intact &= from_device(k < n_in_place ? d->in[k] : d->out[k], results[k]);
-    if (!intact) tell(b, "wrote beyond the end");
+    if (!intact) report(b, "wrote beyond the end");
     return intact;
 }
 

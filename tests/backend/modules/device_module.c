@@ -518,8 +518,8 @@ static void run_tell(command *c) {
     memcpy((char *)c->dst + sizeof(tti_step_report), c->extra[0], c->n * sizeof(double));
 }
 
-static tutti_status tell(const tti_step_report *report, const double *sums, int n_sums,
-                         void *step_sums) {
+static tutti_status report_step(const tti_step_report *report, const double *sums, int n_sums,
+                                void *step_sums) {
     return put(&(command){
         .run = run_tell, .src = report, .dst = step_sums, .n = (size_t)n_sums, .extra = {sums}});
 }
@@ -676,7 +676,7 @@ static const tti_device_ops ops = {
     .step.gather = gather,
     .step.unpack = unpack,
     .step.draw = draw,
-    .step.report = tell,
+    .step.report = report_step,
     .step.collect = collect,
     .step.join = join,
     .update.create = update_create,

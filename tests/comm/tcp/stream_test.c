@@ -283,7 +283,7 @@ T_CASE(what_is_no_frame_after_a_message) {
     end(&g);
 }
 
-/* Messages that were read ahead, in whatever pieces, come as they were sent; and a rank whose
+/* Messages that were read ahead, in whatever parts, come as they were sent; and a rank whose
  * socket is full gets them all out, so that it can say something after them. */
 T_CASE(what_was_read_ahead_is_taken_later) {
     T_UNUSED;
@@ -332,17 +332,17 @@ static int narrow(int fd) {
 static void connect_narrow(group *g) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof at;
-    int door = narrow(socket(AF_INET, SOCK_STREAM, 0)),
+    int listener = narrow(socket(AF_INET, SOCK_STREAM, 0)),
         fd = narrow(socket(AF_INET, SOCK_STREAM, 0));
-    T_EQ(bind(door, (struct sockaddr *)&at, sizeof at), 0);
-    T_EQ(listen(door, 1), 0);
-    T_EQ(getsockname(door, (struct sockaddr *)&at, &n), 0);
+    T_EQ(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    T_EQ(listen(listener, 1), 0);
+    T_EQ(getsockname(listener, (struct sockaddr *)&at, &n), 0);
     T_EQ(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
     hang_up(g, 1);
     close(g->here.peers[1].fd);
     g->there[1].peers[0].fd = fd;
-    g->here.peers[1].fd = accept(door, NULL, NULL);
-    close(door);
+    g->here.peers[1].fd = accept(listener, NULL, NULL);
+    close(listener);
 }
 
 /* Messages of every length, words between them wherever they fit. */

@@ -78,7 +78,7 @@ static void put_below(const char *dir, const char *folder, const char *file) {
     t_put_text(path, file, "x");
 }
 
-/* Folders named like a split are looked into and tell; those of patterns tell too. */
+/* Folders named like a split are looked into and reported; so are those of patterns. */
 T_CASE(folders_decide) {
     T_UNUSED;
     char dir[256], path[512], command[300];

@@ -329,7 +329,7 @@ T_CASE(values_to_predict) {
     put_npy(dir, "x_train.npy", "<f4", "(4, 1)", xs, sizeof xs);
     put_npy(dir, "x_test.npy", "<f4", "(2, 1)", xs, 2 * sizeof *xs);
     put_y(dir, "y_test.npy", "(2, 2)", (double[]){1e12 + 4, -3e-9, 0, 1e-9}, 4);
-    /* Values that f32 cannot tell apart, and small ones. */
+    /* Values that are equal in f32, and small ones. */
     put_y(dir, "y_train.npy", "(4, 2)",
           (double[]){1e12, 1e-9, 1e12 + 2, 3e-9, 1e12, 1e-9, 1e12 + 2, 3e-9}, 8);
     T_OK(tutti_dataset_open(&desc, &ds));

@@ -62,8 +62,8 @@ T_CASE(they_do_so_again_with_the_same_bits) {
     tti_plan_destroy(whole);
 }
 
-/* A shard on each compute thread, and each compute thread exchanges with its like: the bits of one
- * compute thread, also where workers could have unequally many, and in stages. */
+/* A shard on each compute thread, and each compute thread has a collective with its like: the bits
+ * of one compute thread, also where workers could have unequally many, and in stages. */
 T_CASE(compute_threads_exchange_beside_each_other) {
     T_UNUSED;
     static const tti_mesh_at sizes[] = {{1, 1, 2}, {2, 1, 2}, {1, 2, 2}};

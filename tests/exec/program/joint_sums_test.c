@@ -1,5 +1,5 @@
 /* joint_sums_test.c - sums of short gradients over a tensor axis lie side by side after everything
- * else, their terms where the sums go, so that one exchange makes them all. */
+ * else, their terms where the sums go, so that one collective makes them all. */
 #include "exec/program/collective.h"
 
 #include "passes/deep_nets.h"

@@ -1,4 +1,4 @@
-/* tp_waits_test.c - who waits for exchanges that go on beside the program: readers of what they
+/* tp_waits_test.c - who waits for collectives overlapped with the program: readers of what they
  * give, and writers over what they read or over rows that leave. */
 #include "exec/program/collective.h"
 
@@ -7,7 +7,8 @@
 
 enum { N_STEPS = 6, BYTES = 64 };
 
-/* x -> a -> exchange -> c, and beside it x -> b -> d; a second exchange of d; places are given. */
+/* x -> a -> collective -> c, and beside it x -> b -> d; a second collective of d; places are given.
+ */
 typedef struct plan_of_places {
     tti_program program;
     tti_node *steps[N_STEPS];
@@ -16,7 +17,7 @@ typedef struct plan_of_places {
 
 enum { A, EXCHANGE, B, D, SECOND, C };
 
-static tutti_value *exchange(tutti_graph *g, tutti_value *x) {
+static tutti_value *collective(tutti_graph *g, tutti_value *x) {
     const tti_attr_arg attrs[] = {TTI_INT("n", 2), TTI_INT("index", 0), {0}};
     return tti_emit(g, "tensor_all_reduce", "sum", &x, 1, attrs);
 }
@@ -26,8 +27,8 @@ static plan_of_places make(void) {
     plan_of_places p = {0};
     tutti_graph *g = tutti_graph_create(true);
     tutti_value *x = tutti_input(g, "x", TUTTI_F32, &shape);
-    tutti_value *a = tutti_tanh(g, x), *s = exchange(g, a), *b = tutti_exp(g, x);
-    tutti_value *d = tutti_neg(g, b), *t = exchange(g, d), *c = tutti_tanh(g, s);
+    tutti_value *a = tutti_tanh(g, x), *s = collective(g, a), *b = tutti_exp(g, x);
+    tutti_value *d = tutti_neg(g, b), *t = collective(g, d), *c = tutti_tanh(g, s);
     tutti_output(g, "loss_sum", tutti_add(g, c, t));
     T_OK(tutti_graph_check(g));
     tutti_value *const order[N_STEPS] = {a, s, b, d, t, c};
@@ -44,7 +45,7 @@ static void place(plan_of_places *p, int step, tti_space space, size_t offset) {
     p->bufs[p->steps[step]->out[0]->id] = (tti_buf){space, offset};
 }
 
-/* waits: a letter for each step, 'w' or '.'; with norms between exchanges. */
+/* waits: a letter for each step, 'w' or '.'; with norms between collectives. */
 static void expect_with(plan_of_places *p, const tti_joint_step *joints, const char *text) {
     bool waits[N_STEPS];
     char got[N_STEPS + 1] = {0};
@@ -94,7 +95,7 @@ T_CASE(exchanges_do_not_wait_for_each_other) {
     expect(&p, ".....w");
 }
 
-/* The norm of A and the exchange, whose rows B pulls; nobody else waits before the end. */
+/* The norm of A and the collective, whose rows B pulls; nobody else waits before the end. */
 static tti_joint_step pulled_by_b(const plan_of_places *p) {
     return (tti_joint_step){.norm = {.gather = p->steps[EXCHANGE], .n_steps = 2}, .pulls = true};
 }

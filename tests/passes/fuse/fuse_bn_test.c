@@ -63,7 +63,7 @@ T_CASE(two_batch_norms_that_meet_are_one_node) {
     tutti_graph_destroy(g);
 }
 
-/* Channels that fill whole bytes: bn1, bn3 and bn2 with its shortcut tell where they are above 0.
+/* Channels that fill whole bytes: bn1, bn3 and bn2 with its shortcut record where they are above 0.
  */
 T_CASE(joins_read_bits) {
     T_UNUSED;

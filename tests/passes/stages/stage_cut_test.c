@@ -158,7 +158,7 @@ T_CASE(a_model_of_few_layers_has_few_stages) {
 }
 
 /* Blocks of two layers over many positions.  In tensor shards the second layer of a block adds its
- * bias after an exchange of terms; evaluation, which has no gradients to exchange, gathers the few
+ * bias after a collective of terms; evaluation, which reduces no gradients, gathers the few
  * weights instead and adds it in the layer. */
 static tutti_graph *blocks(bool training) {
     enum { POSITIONS = 64, WIDTH = 32 };

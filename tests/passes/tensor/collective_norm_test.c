@@ -1,5 +1,5 @@
-/* collective_norm_test.c - which steps are a norm between two exchanges, and that what others read
- * and write meanwhile has places of its own. */
+/* collective_norm_test.c - which steps are a norm between two collectives, and that what others
+ * read and write meanwhile has places of its own. */
 #include "passes/tensor/collective_norm.h"
 
 #include "passes/nets.h"

@@ -1,5 +1,5 @@
 /* tensor_test.c - the graphs of all workers of a tensor axis together are the whole graph: losses,
- * statistics and every gradient, and what they hold and exchange is what it should be. */
+ * statistics and every gradient, and what they hold and send is what it should be. */
 #include "passes/tensor/tensor.h"
 
 #include "passes/lockstep.h"

@@ -19,14 +19,14 @@ static void draw(int seed, uint8_t pixels[SIDE][SIDE][3]) {
 static void write_images(void) {
     char path[64];
     uint8_t pixels[SIDE][SIDE][3], grey[SIDE][SIDE];
-    T_EQ(system("mkdir -p new/deep pictures"), 0);
+    T_EQ(system("mkdir -p new/deep photos"), 0);
     for (int k = 0; k < N_CLASSES; k++)
         for (int i = 0; i < 6; i++) {
-            snprintf(path, sizeof path, "mkdir -p pictures/%s/%s", i < 4 ? "train" : "val",
+            snprintf(path, sizeof path, "mkdir -p photos/%s/%s", i < 4 ? "train" : "val",
                      classes[k]);
             T_EQ(system(path), 0);
-            snprintf(path, sizeof path, "pictures/%s/%s/%d.png", i < 4 ? "train" : "val",
-                     classes[k], i);
+            snprintf(path, sizeof path, "photos/%s/%s/%d.png", i < 4 ? "train" : "val", classes[k],
+                     i);
             draw(i + 10 * k, pixels);
             t_write_png(path, pixels[0][0], SIDE, SIDE, 3);
         }
@@ -63,10 +63,10 @@ T_CASE(images_of_a_folder) {
     T_UNUSED;
     if (!TUTTI_HAVE_PNG) skip();
     write_images();
-    t_train(SMALL_JOB("data.format=images", "data.dir=pictures", "data.image_size=14",
+    t_train(SMALL_JOB("data.format=images", "data.dir=photos", "data.image_size=14",
                       "data.n_train=0", "data.n_test=0", "model.hidden=[4]", "train.batch=8",
                       "train.steps=9", "run.progress=false", "run.dir=run"));
-    T_EQ(system("rm -r pictures"), 0);
+    T_EQ(system("rm -r photos"), 0);
     t_predicted all = t_predict("new", check_image);
     T_EQ(all.n, N_NEW);
     T_EQ(all.n_notices, 0);

@@ -143,8 +143,8 @@ static void hear(void *user, const tutti_event *event) {
     snprintf(t->warning, sizeof t->warning, "%s", event->text);
 }
 
-/* 3 workers under these faults, or copies of a model in `pieces` (NULL: whole). */
-static tutti_status train_divided(const char *faults, const char *way, const char *pieces,
+/* 3 workers under these faults, or replicas of a model under this layout (NULL: whole). */
+static tutti_status train_divided(const char *faults, const char *way, const char *layout,
                                   tutti_train_result *r, seen *t) {
     *t = (seen){0};
     tutti_job *job = SMALL_JOB("parallel.workers=3", "parallel.devices=cpu", "train.steps=60",
@@ -153,9 +153,9 @@ static tutti_status train_divided(const char *faults, const char *way, const cha
     if (strstr(way, "backup")) tutti_job_set(job, "parallel.staleness=0", "test");
     tutti_job_set(job, way, "test");
     static const char *const divided[] = {"parallel.workers=6", "parallel.shards=8"};
-    for (size_t i = 0; i < TTI_COUNT(divided) && pieces; i++)
+    for (size_t i = 0; i < TTI_COUNT(divided) && layout; i++)
         tutti_job_set(job, divided[i], "test");
-    if (pieces) tutti_job_set(job, pieces, "test");
+    if (layout) tutti_job_set(job, layout, "test");
     T_OK(tti_fault_set(faults));
     tutti_status st = tutti_train(job, &(tutti_train_desc){.on_event = hear, .user = t}, r);
     T_OK(tti_fault_set(NULL));
@@ -203,15 +203,15 @@ T_CASE(a_worker_leaves) {
  * of its batches. */
 T_CASE(a_copy_leaves_as_a_whole) {
     T_UNUSED;
-    static const char *const pieces[] = {"parallel.pipeline=2", "parallel.tensor=2"};
+    static const char *const layouts[] = {"parallel.pipeline=2", "parallel.tensor=2"};
     static const char *const ways[] = {"parallel.staleness=unbounded", "parallel.staleness=1",
                                        "parallel.backup_workers=1"};
     tutti_train_result r;
     seen t;
-    for (size_t i = 0; i < TTI_COUNT(pieces); i++)
+    for (size_t i = 0; i < TTI_COUNT(layouts); i++)
         for (size_t k = 0; k < TTI_COUNT(ways); k++) {
             T_OK(train_divided("exec.compute:delay_ms=2;exec.compute:fail@rank=2,3", ways[k],
-                               pieces[i], &r, &t));
+                               layouts[i], &r, &t));
             T_EQ(r.n_steps, 60);
             T_EQ(t.n_warnings, 1);
             assert_non_null(strstr(t.warning, "replica 2 left after "));
@@ -219,7 +219,8 @@ T_CASE(a_copy_leaves_as_a_whole) {
             assert_true(rank && (rank[7] == '4' || rank[7] == '5'));
             assert_non_null(strstr(rank + 8, " failed: exec: worker 2 cannot compute"));
         }
-    T_EQ(train_divided("exec.compute:fail@rank=0,3", ways[0], pieces[0], &r, &t), TUTTI_E_INTERNAL);
+    T_EQ(train_divided("exec.compute:fail@rank=0,3", ways[0], layouts[0], &r, &t),
+         TUTTI_E_INTERNAL);
     T_EQ(t.n_warnings, 0);
 }
 

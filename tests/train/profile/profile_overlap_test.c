@@ -24,7 +24,7 @@ static void measure(const tti_profile_span *spans, int64_t n, tti_traffic_time *
     T_OK(tti_traffic_times(&reported, times));
 }
 
-/* Kernels 0-10 and 12-20, a wait 10-12: of an exchange 8-14 four of six are hidden. */
+/* Kernels 0-10 and 12-20, a wait 10-12: of a collective 8-14 four of six are hidden. */
 T_CASE(waits_hide_nothing) {
     T_UNUSED;
     tti_traffic_time times[TTI_N_SPAN_KINDS] = {0};

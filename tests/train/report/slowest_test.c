@@ -171,7 +171,7 @@ T_CASE(devices) {
     }
 }
 
-/* Which does not tell how long it waits: the steps do. */
+/* The library does not report how long it waits: the steps do. */
 T_CASE(devices_by_a_library) {
     T_UNUSED;
     T_EQ(setenv("TUTTI_TEST_DEVICE", "devices=2,peers=1", 1), 0);

@@ -99,7 +99,7 @@ T_CASE(links_of_jobs) {
     expect(&link, "copies to the host");
 }
 
-/* Workers of a divided model exchange all through the host where something of it is left there.
+/* Workers of a divided model send everything through the host where something of it is left there.
  */
 T_CASE(links_of_divided_models) {
     T_UNUSED;

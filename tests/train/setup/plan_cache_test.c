@@ -59,17 +59,17 @@ T_CASE(plans_are_as_without_a_cache) {
     tti_plan_cache_destroy(cache);
 }
 
-/* The whole model is in every mesh the same, and so are pieces of a layer. */
+/* The whole model is in every mesh the same, and so are tensor shards of a layer. */
 T_CASE(what_is_alike_is_one) {
     T_UNUSED;
     static const layout whole = {"parallel.workers=2", "parallel.tensor=1", "parallel.pipeline=1",
                                  "parallel.zero=0", "train.recompute=none"};
-    static const layout pieces = {"parallel.workers=4", "parallel.tensor=2", "parallel.pipeline=2",
-                                  "parallel.zero=0", "train.recompute=none"};
+    static const layout parts = {"parallel.workers=4", "parallel.tensor=2", "parallel.pipeline=2",
+                                 "parallel.zero=0", "train.recompute=none"};
     tti_plan_cache *cache;
     T_OK(tti_plan_cache_create(&cache));
     const tti_blueprint *a = make(&whole, cache), *b = make(&whole, cache),
-                        *c = make(&pieces, cache);
+                        *c = make(&parts, cache);
     assert_ptr_equal(a->plan, b->plan);
     T_EQ(c->n_model_ranks, 4);
     assert_ptr_equal(c->plans[0], c->plans[1]);

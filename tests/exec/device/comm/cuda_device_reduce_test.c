@@ -395,7 +395,7 @@ static const char *come_late(tutti_comm *comm, void *arg) {
 
 T_CASE(who_comes_late_is_waited_for) {
     T_UNUSED;
-    tutti_comm_alg ways[] = {TUTTI_ALG_AUTO, TUTTI_ALG_TREE}; /* the library does not tell */
+    tutti_comm_alg ways[] = {TUTTI_ALG_AUTO, TUTTI_ALG_TREE}; /* the library does not say */
     for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++) comm_run(w, come_late, &ways[0]);
     comm_run(2, come_late, &ways[1]);
 }

@@ -1,7 +1,7 @@
-/* cuda_device_tp_test.c - what several GPUs exchange inside a step, as threads, against the
- * exchange of the host, bit for bit.  Exit code 77 with fewer than two.
+/* cuda_device_tp_test.c - TP collectives of several GPUs inside a step, as threads, against the
+ * collective of the host, bit for bit.  Exit code 77 with fewer than two.
  *
- * TUTTI_TEST_TIMES=1 prints how long exchanges take, by size. */
+ * TUTTI_TEST_TIMES=1 prints how long collectives take, by size. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -136,7 +136,7 @@ T_CASE(the_host_adds_along_the_tree) {
 
 static uint64_t n_crossed;
 
-/* One sum of the gradients; rank 0 tells what all ranks have sent to other hosts for it. */
+/* One sum of the gradients; rank 0 reports what all ranks have sent to other hosts for it. */
 static const char *cross(tutti_comm *comm, void *arg) {
     enum { N_REMOTE = 8 }; /* pairs of ranks that agree on the call over the network */
     reduce_rank r = {.c = arg};

@@ -1,5 +1,5 @@
-/* device_tp_test.c - what devices exchange inside a step, on devices that are the host: rows
- * and parts of every kind, in the order of additions of the host's exchange. */
+/* device_tp_test.c - TP collectives of devices inside a step, on devices that are the host: rows
+ * and parts of every kind, in the order of additions of the host's collective. */
 #include "exec/fake_tp.h"
 #include "exec/tp_workers.h"
 

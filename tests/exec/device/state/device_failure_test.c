@@ -11,8 +11,8 @@ static tutti_status lost(void) { return tti_fail(TUTTI_E_DEVICE, "an error that 
 
 static const tti_device_ops sound = {.queues.sync = fine}, gone = {.queues.sync = lost};
 
-static tutti_status tell(uint64_t done, uint64_t newest, const tti_device_ops *ops,
-                         tutti_status status) {
+static tutti_status report(uint64_t done, uint64_t newest, const tti_device_ops *ops,
+                           tutti_status status) {
     const tti_device_work work = {.name = "GPU", .index = 3, .done = done, .newest = newest};
     tti_fail(status, "no answer");
     return tti_device_failure_context(&work, ops, status);
@@ -20,16 +20,16 @@ static tutti_status tell(uint64_t done, uint64_t newest, const tti_device_ops *o
 
 T_CASE(steps_at_work) {
     T_UNUSED;
-    T_FAILS(tell(6, 7, NULL, TUTTI_E_DEVICE), TUTTI_E_DEVICE,
+    T_FAILS(report(6, 7, NULL, TUTTI_E_DEVICE), TUTTI_E_DEVICE,
             "step 7: device 3 (GPU) failed: no answer");
-    T_FAILS(tell(6, 9, &gone, TUTTI_E_DEVICE), TUTTI_E_DEVICE,
+    T_FAILS(report(6, 9, &gone, TUTTI_E_DEVICE), TUTTI_E_DEVICE,
             "steps 7 to 9: device 3 (GPU) failed: no answer");
-    T_FAILS(tell(7, 7, &sound, TUTTI_E_DEVICE), TUTTI_E_DEVICE,
+    T_FAILS(report(7, 7, &sound, TUTTI_E_DEVICE), TUTTI_E_DEVICE,
             "after step 7: device 3 (GPU) failed: no answer");
 }
 
 static void expect_untouched(const tti_device_ops *ops, tutti_status status) {
-    T_EQ(tell(6, 7, ops, status), status);
+    T_EQ(report(6, 7, ops, status), status);
     assert_string_equal(tutti_last_error(), "no answer");
 }
 
@@ -43,7 +43,7 @@ T_CASE(failures_of_others) {
 /* A library that was refused a call says so in its own way. */
 T_CASE(libraries) {
     T_UNUSED;
-    T_FAILS(tell(6, 7, &gone, TUTTI_E_UNSUPPORTED), TUTTI_E_DEVICE,
+    T_FAILS(report(6, 7, &gone, TUTTI_E_UNSUPPORTED), TUTTI_E_DEVICE,
             "step 7: device 3 (GPU) failed: no answer");
     expect_untouched(&sound, TUTTI_E_UNSUPPORTED);
     expect_untouched(NULL, TUTTI_E_UNSUPPORTED);
