@@ -99,7 +99,9 @@ def join_outputs(model, inputs):
 
 # Modules that compute something else in training than their layers say.
 BY_MODE = ("odd_buffer_update", "odd_spectral_norm", "odd_instance_stats", "googlenet",
-           "inception_v3", "phimoe", "groupvit")
+           "inception_v3", "phimoe", "groupvit", "own_gan_critic", "own_spectral_mlp",
+           "own_old_spectral_mlp", "own_centered", "odd_ema_norm",
+           "block_evonormb0", "block_evonormb1", "block_evonormb2")
 
 
 def nudged(model, draw):

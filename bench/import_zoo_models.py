@@ -708,7 +708,10 @@ def _more():
     import import_zoo_families
     import import_zoo_more
     import import_zoo_recent
-    for groups in (import_zoo_more.GROUPS, import_zoo_families.GROUPS, import_zoo_recent.GROUPS):
+    import import_zoo_written
+    import import_zoo_written_more  # noqa: F401
+    for groups in (import_zoo_more.GROUPS, import_zoo_families.GROUPS, import_zoo_recent.GROUPS,
+                   import_zoo_written.GROUPS):
         for group, cases in groups.items():
             GROUPS[group] = list(cases)
             for name, build in cases.items():
