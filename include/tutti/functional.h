@@ -64,6 +64,12 @@ TUTTI_API tutti_value *tutti_batch_norm_of(tutti_graph *g, tutti_value *x,
                                            const tutti_batch_norm_tensors *tensors,
                                            const char *name);
 
+/* In training, each step leaves in a buffer of momentum m (tutti_buffer): (1 - m) buffer + m * the
+ * mean of value over the shards of the global batch, weighted by their samples.  value: f32, the
+ * buffer's shape, no element of a single sample; it may depend on the buffer.  Once per buffer;
+ * does nothing in a graph for evaluation. */
+TUTTI_API void tutti_move_buffer(tutti_graph *g, tutti_value *buffer, tutti_value *value);
+
 typedef struct tutti_recurrent_tensors {
     tutti_value *weight_ih, *weight_hh; /* [nH,I], [nH,H]; LSTM n = 4, GRU n = 3           */
     tutti_value *bias_ih, *bias_hh;     /* [nH]; both NULL: zeros                          */

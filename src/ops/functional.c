@@ -151,6 +151,19 @@ static tutti_value *rows_input(tutti_graph *g) {
     return known ? known->out[0] : tutti_input(g, "rows", TUTTI_I32, &(tutti_shape){0});
 }
 
+void tutti_move_buffer(tutti_graph *g, tutti_value *buffer, tutti_value *value) {
+    if (tti_graph_has_failed(g)) return;
+    if (!buffer || !value || !(buffer->node->op->traits & TTI_BUFFER) ||
+        value->type.dtype != TUTTI_F32 ||
+        !tti_shape_equal(&buffer->type.shape, &value->type.shape)) {
+        (void)tti_build_fail(g, "move_buffer: the value must be f32 of the shape of a buffer");
+        return;
+    }
+    if (!g->training) return;
+    tutti_value *n = tutti_cast(g, rows_input(g), TUTTI_F32);
+    move_buffer(g, buffer, tutti_mul(g, value, n));
+}
+
 static tutti_value *train_norm(tutti_graph *g, tutti_value *x, const tutti_batch_norm_tensors *t,
                                const char *name) {
     tutti_value *rows = rows_input(g);

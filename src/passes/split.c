@@ -93,7 +93,8 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
         bool is_sum = strncmp(name, "grad.", 5) == 0 || strncmp(name, "stat.", 5) == 0 ||
                       g->outputs[i].value->type.shape.n_dims == 0;
         char text[TTI_NODE_TEXT];
-        if (is_sum && kind != TTI_PARTIAL && !is_zero(g->outputs[i].value))
+        bool is_own = kind == TTI_OWN && strncmp(name, "stat.", 5) == 0;
+        if (is_sum && !is_own && kind != TTI_PARTIAL && !is_zero(g->outputs[i].value))
             return tti_fail(TUTTI_E_INVALID,
                             "split: output '%s' is not a sum over samples, so it cannot be added "
                             "over the workers; it is computed by %s",
@@ -102,42 +103,67 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
     return TUTTI_OK;
 }
 
+/* What a node that the sums of a step do not need is there for. */
+typedef enum purpose {
+    FOR_SUMS,  /* loss, count, gradients */
+    FOR_STATS, /* running statistics */
+    FOR_METRICS
+} purpose;
+
 /* As place, but where the op has no rule for its inputs the results are the worker's own. */
-static void place_own(const tti_node *node, tti_placement *out) {
+static tutti_status place_own(const tti_node *node, purpose why, bool *is_own, tti_placement *out) {
     tti_placement in[TTI_MAX_IN] = {0}, placed[TTI_MAX_OUT] = {0};
     bool all_whole = true, known = true;
     for (int k = 0; k < node->n_in; k++) {
         in[k] = out[node->in[k]->id];
         all_whole = all_whole && in[k].kind == TTI_WHOLE;
-        known = known && in[k].kind != TTI_OWN;
+        bool by_rule = why == FOR_STATS && !is_own[node->in[k]->node->id];
+        known = known && (in[k].kind != TTI_OWN || by_rule);
     }
-    if (known && node->op->traits & TTI_SOURCE)
+    if (known && node->op->traits & TTI_SOURCE) {
         placed[0] = data_axis(node, NULL);
-    else if (known && !all_whole)
-        known = tti_split_node(node, in, placed) == TUTTI_OK;
+    } else if (known && !all_whole) {
+        tutti_status st = tti_split_node(node, in, placed);
+        if (st == TUTTI_E_NOMEM) return st;
+        known = st == TUTTI_OK;
+    }
+    is_own[node->id] = !known;
     for (int k = 0; k < node->op->n_out; k++)
         out[node->out[k]->id] = known ? placed[k] : (tti_placement){TTI_OWN, 0};
+    return TUTTI_OK;
 }
 
-/* Sum and count of a model's own metric are of each shard, so the nodes that nothing else needs may
- * join its samples. */
-tutti_status tti_split_batch(const tutti_graph *g, tti_placement *out) {
-    if (tti_n_own_metrics(g) == 0) return tti_split_placements(g, data_axis, NULL, out);
-    tutti_status st = TUTTI_OK;
-    bool *needed = calloc((size_t)g->n_nodes + 1, sizeof *needed);
-    if (!needed) return tti_fail(TUTTI_E_NOMEM, "split: out of memory");
-    for (int i = 0; i < g->n_outputs; i++)
-        if (!tti_is_own_metric(g->outputs[i].name)) needed[g->outputs[i].value->node->id] = true;
-    for (int i = g->n_nodes - 1; i >= 0; i--)
-        for (int k = 0; needed[i] && k < g->nodes[i]->n_in; k++)
-            needed[g->nodes[i]->in[k]->node->id] = true;
-    for (int i = 0; i < g->n_nodes && st == TUTTI_OK; i++) {
-        if (needed[i])
-            st = place(g->nodes[i], data_axis, NULL, out);
-        else
-            place_own(g->nodes[i], out);
+/* Marks what an output needs, of the first purpose that needs it. */
+static void find_purposes(const tutti_graph *g, purpose *of) {
+    for (int i = 0; i < g->n_nodes; i++) of[i] = FOR_METRICS;
+    for (int i = 0; i < g->n_outputs; i++) {
+        const char *name = g->outputs[i].name;
+        purpose own = tti_is_own_metric(name)          ? FOR_METRICS
+                      : strncmp(name, "stat.", 5) == 0 ? FOR_STATS
+                                                       : FOR_SUMS;
+        purpose *node = &of[g->outputs[i].value->node->id];
+        *node = TTI_MIN(*node, own);
     }
-    free(needed);
+    for (int i = g->n_nodes - 1; i >= 0; i--)
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            purpose *in = &of[g->nodes[i]->in[k]->node->id];
+            *in = TTI_MIN(*in, of[i]);
+        }
+}
+
+/* Sum and count of a model's own metric are of each shard, and so is what it leaves in a buffer, so
+ * the nodes that nothing else needs may join its samples. */
+tutti_status tti_split_batch(const tutti_graph *g, tti_placement *out) {
+    tutti_status st = TUTTI_OK;
+    purpose *of = calloc((size_t)g->n_nodes + 1, sizeof *of);
+    bool *is_own = calloc((size_t)g->n_nodes + 1, sizeof *is_own);
+    if (!of || !is_own) st = tti_fail(TUTTI_E_NOMEM, "split: out of memory");
+    if (st == TUTTI_OK) find_purposes(g, of);
+    for (int i = 0; i < g->n_nodes && st == TUTTI_OK; i++)
+        st = of[i] == FOR_SUMS ? place(g->nodes[i], data_axis, NULL, out)
+                               : place_own(g->nodes[i], of[i], is_own, out);
+    free(of);
+    free(is_own);
     return st;
 }
 

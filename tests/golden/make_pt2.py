@@ -599,7 +599,40 @@ class Columns(nn.Module):
         return self.o(torch.tanh(y).mean(0) + torch.tanh(z).mean(0)) + 0.1 * self.places(n)
 
 
+class Moved(nn.Module):
+    """Buffers that the model changes itself: the vectors of spectral norms, a running mean of the
+    outputs, a counter; writes under no_grad, and to what a call in place returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.utils.parametrizations.spectral_norm(nn.Linear(6, 8))
+        self.b = nn.utils.spectral_norm(nn.Linear(8, 5))
+        self.scale = nn.Parameter(torch.rand(8) + 0.5)
+        self.register_buffer("center", torch.zeros(1, 5))
+        self.register_buffer("level", torch.ones(()))
+        self.register_buffer("n_steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        h = self.a(x)
+        doubled, half = torch.zeros(8), torch.empty(8)
+        with torch.no_grad():
+            doubled.copy_(self.scale.detach() * 2)
+            torch.mul(self.scale, torch.full((8,), 0.5), out=half)
+        y = h.clone()
+        y.mul_(self.scale).add_(1)
+        y[:, 2:4].mul_(2).add_(doubled[:2]).neg_()
+        z = self.b(torch.tanh(y + h * half))
+        out = (z - self.center) * self.level
+        if self.training:
+            with torch.no_grad():
+                self.center.mul_(0.9).add_(z.detach().mean(0, keepdim=True), alpha=0.1)
+                self.n_steps += 1
+            self.level = self.level * 0.9 + 0.2
+        return out
+
+
 MODELS = {
+    "moved": (Moved, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "cnn": (Cnn, lambda: torch.randn(N_ROWS, 3, 6, 7), lambda: torch.randint(0, 5, (N_ROWS,))),
     "tokens": (Tokens, lambda: torch.randint(0, 12, (N_ROWS, 6)),
                lambda: torch.randint(0, 12, (N_ROWS, 6))),
@@ -642,8 +675,9 @@ def loss_of(logits, y):
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
 
 
-def train(model, x, y, dtype, decay=0):
-    """The losses of five steps: of SGD, or of AdamW with a weight decay."""
+def train(model, x, y, dtype, decay=0, left=None):
+    """The losses of five steps: of SGD, or of AdamW with a weight decay.  left: takes the buffers
+    after them."""
     model = copy.deepcopy(model).to(dtype).train()
     x = x.to(dtype) if x.is_floating_point() else x
     step = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=decay) if decay else \
@@ -655,6 +689,8 @@ def train(model, x, y, dtype, decay=0):
         loss.backward()
         step.step()
         losses.append(loss.item())
+    if left is not None:
+        left.update((name, b.tolist()) for name, b in model.named_buffers())
     return losses
 
 
@@ -710,6 +746,9 @@ def main():
                          "eval_loss": loss_of(logits, y).item(),
                          "logits": logits.reshape(-1, logits.shape[-1])[0].tolist(),
                          "names": sorted(model.state_dict())}
+        if name == "moved":
+            results[name]["left"] = {}
+            train(model, x, y, torch.float64, left=results[name]["left"])
         if name == "routed":
             results[name]["losses_decayed"] = train(model, x, y, torch.float64, 0.5)
             results[name]["losses_decayed_f32"] = train(model, x, y, torch.float32, 0.5)

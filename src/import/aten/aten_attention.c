@@ -165,7 +165,7 @@ static bool hides_by(const tti_host *m, const mask_kind *kind) {
 }
 
 /* The kind of a constant mask [..,T,S]. */
-static mask_kind judge_mask(tti_building *b, const tti_host *mask) {
+static mask_kind find_kind(tti_building *b, const tti_host *mask) {
     tti_host once = *mask; /* of equal ones in front */
     int last = once.shape.n_dims - 1;
     int64_t s = once.shape.dim[last], t = once.shape.dim[last - 1], window = 0;
@@ -180,6 +180,16 @@ static mask_kind judge_mask(tti_building *b, const tti_host *mask) {
         if ((s == t || i == 0) && (i < 2 || window > 0) && hides_by(&once, &kinds[i]))
             return kinds[i];
     return (mask_kind){.added = true};
+}
+
+/* The same, once for each mask. */
+static mask_kind judge_mask(tti_building *b, const tti_host *mask) {
+    int64_t known;
+    if (tti_reuse_answer(b, mask, TTI_KNOWN_MASK, &known))
+        return (mask_kind){known & 1, known & 2, known >> 2};
+    mask_kind kind = find_kind(b, mask);
+    tti_keep_answer(b, mask, TTI_KNOWN_MASK, kind.window << 2 | kind.causal << 1 | kind.added);
+    return kind;
 }
 
 /* 0 where a boolean mask is true, minus infinity elsewhere; a floating one as it is. */

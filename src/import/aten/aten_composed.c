@@ -1,4 +1,5 @@
 /* aten_composed.c - operators as formulas of others (aten_formula.c), and other names of some. */
+#include "base/error.h"
 #include "import/aten/aten.h"
 
 #define VIEW(op, args, text)                                                 \
@@ -214,7 +215,27 @@ const tti_operator tti_operators_composed[] = {
     {0},
 };
 
+/* out, then the arguments of the operator that its row names: what is written to out. */
+static void write_out(tti_building *b, const tti_call *c) {
+    tti_arg args[TTI_COUNT(c->arg)];
+    for (int k = 1; k < c->n_args; k++) args[k - 1] = *c->arg[k];
+    tti_call_row(b, tti_as_of(b), args, c->n_args - 1, c->out, c->n_outs);
+}
+
+#define OUT(op, args, same)                                                        \
+    {                                                                              \
+        .target = "aten." op ".out", .signature = "out " args, .build = write_out, \
+        .as = "aten." same                                                         \
+    }
+
 const tti_operator tti_operators_names[] = {
+    OUT("add", "self other alpha=1", "add.Tensor"),
+    OUT("sub", "self other alpha=1", "sub.Tensor"),
+    OUT("mul", "self other", "mul.Tensor"),
+    OUT("div", "self other", "div.Tensor"),
+    OUT("mm", "self mat2", "mm.default"),
+    OUT("bmm", "self mat2", "bmm.default"),
+    OUT("matmul", "self other", "matmul.default"),
     TTI_NAME("__and__.Scalar", "self other", "bitwise_and.Scalar"),
     TTI_NAME("__or__.Scalar", "self other", "bitwise_or.Scalar"),
     TTI_NAME("__xor__.Scalar", "self other", "bitwise_xor.Scalar"),

@@ -453,14 +453,13 @@ static tutti_value *moving_buffer(tti_building *b, const tti_call *c, int k, dou
     const tti_operand *x = tti_operand_at(b, c, k);
     if (!tti_good(b)) return NULL;
     const tti_input_spec *spec = x->spec > 0 ? &b->program->inputs[x->spec - 1] : NULL;
-    if (!spec || spec->kind != TTI_SPEC_BUFFER) {
+    if (x->of_buffer)
+        tti_refuse(b, "the model itself changes these running statistics, which is not supported");
+    else if (!spec || spec->kind != TTI_SPEC_BUFFER)
         tti_refuse(b, "running statistics that are not buffers are not supported");
-        return NULL;
-    }
-    if (b->params[x->spec - 1]) {
+    else if (b->params[x->spec - 1])
         tti_refuse(b, "two calls share the buffer '%s', which is not supported", spec->name);
-        return NULL;
-    }
+    if (!tti_good(b)) return NULL;
     b->params[x->spec - 1] = spec->name;
     tutti_shape shape = tti_shape_of(x);
     return tutti_buffer(b->graph, spec->name, &shape, 0, momentum);

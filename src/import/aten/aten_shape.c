@@ -708,6 +708,8 @@ const tti_operator tti_operators_shape[] = {
     VIEW("t.default", "self", t),
     VIEW("numpy_T.default", "self", reverse),
     VIEW("mT.default", "self", swap_last),
+    VIEW("matrix_H.default", "self", swap_last),
+    VIEW("adjoint.default", "self", swap_last),
     VIEW("alias.default", "self", same),
     VIEW("contiguous.default", "self memory_format!", same),
     VIEW("detach.default", "self", detach),

@@ -32,7 +32,7 @@ static void write_whole(tti_building *b, const tti_operand *part) {
             new = tutti_reshape(b->graph, new, &wide);
         }
         int64_t len = new ? tutti_value_type(new).shape.dim[dim] : 0;
-        int64_t end = part->part_start + len, after = shape.dim[dim] - end;
+        int64_t end = part->part_start + len, after = part->is_whole ? 0 : shape.dim[dim] - end;
         if (part->part_start > 0) parts[n++] = tutti_slice(b->graph, old, dim, 0, part->part_start);
         parts[n++] = tti_as_float(b, new);
         if (after > 0) parts[n++] = tutti_slice(b->graph, old, dim, end, after);
@@ -75,6 +75,7 @@ static bool replace_constant(tti_building *b, tti_operand *part, bool of_batch) 
         made.part_dim = old.part_dim;
         made.part_start = old.part_start;
         made.selected = old.selected;
+        made.is_whole = old.is_whole;
         *x = made;
     }
     return tti_good(b);
@@ -119,6 +120,8 @@ static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
         made->part_dim = self->part_dim;
         made->part_start = self->part_start;
         made->selected = self->selected;
+        made->is_whole = self->is_whole;
+        made->of_buffer = self->of_buffer;
     }
     if (made->kind == TTI_OPERAND_HOST && self->kind == TTI_OPERAND_GRAPH && self->base > 0) {
         tti_elem elem = self->elem;
@@ -188,16 +191,32 @@ static void run_row(tti_building *b, const tti_operator *row, bool in_place,
         c.out[i] = call->outs[i] >= 0 ? &b->values[call->outs[i]] : NULL;
     tti_operand *result = c.out[0];
     if (in_place) c.out[0] = &written;
+    if (!in_place && tti_reuse_call(b, row, &c)) return;
     if (!tti_apply_row(b, row, &c)) return;
+    if (!in_place) tti_keep_call(b, row, &c);
     if (row->view && !in_place) share_group(b, &c);
     if (keeps_elements(row) && !in_place) share_input(b, &c);
     if (in_place) write_back(b, &c, &written);
-    if (in_place && result) *result = written;
+    if (!in_place || !result) return;
+    *result = written;
+    result->is_whole = written.kind == TTI_OPERAND_GRAPH && c.arg[0]->kind == TTI_ARG_VALUE;
+    if (result->is_whole) { /* x.mul_(y) is x: a later write to it is one to x */
+        result->base = c.arg[0]->value + 1;
+        result->part_dim = 0;
+        result->part_start = 0;
+        result->selected = false;
+    }
 }
 
 static void run_block(tti_building *b, const tti_block *block, tti_operand *values);
 
-bool tti_run_inner(tti_building *b, const tti_block *inner, const tti_operand *inputs,
+/* Whether a block has replaced one of its inputs: the operand itself was written to. */
+static bool is_replaced(const tti_operand *before, const tti_operand *after) {
+    return before->kind != after->kind || before->value != after->value ||
+           before->host.data != after->host.data;
+}
+
+bool tti_run_inner(tti_building *b, const tti_block *inner, tti_operand *inputs,
                    tti_operand *results) {
     const tti_block *outer = b->block;
     const tti_op_call *call = b->call;
@@ -213,6 +232,9 @@ bool tti_run_inner(tti_building *b, const tti_block *inner, const tti_operand *i
     if (tti_good(b)) run_block(b, inner, own);
     for (int i = 0; tti_good(b) && i < inner->n_outputs; i++)
         results[i] = *tti_operand_of(b, &inner->outputs[i]);
+    for (int i = 0; tti_good(b) && i < inner->n_inputs; i++)
+        if (inner->inputs[i] >= 0 && is_replaced(&inputs[i], &own[inner->inputs[i]]))
+            inputs[i] = own[inner->inputs[i]];
     b->block = outer;
     b->values = values;
     b->call = call;
@@ -241,6 +263,25 @@ static void stop_gradient(tti_building *b, tti_operand *x) {
         x->value = tutti_stop_gradient(b->graph, x->value);
 }
 
+/* What a block has written to one of its inputs, which had no gradient before: a constant or a
+ * buffer.  Writes to other values are refused where these are read again, by their group. */
+static void take_write(tti_building *b, const tti_op_call *call, const tti_arg *arg,
+                       const tti_operand *written) {
+    if (!tti_good(b) || arg->kind != TTI_ARG_VALUE) return;
+    tti_operand *x = &b->values[arg->value], made = *written;
+    if (!is_replaced(x, written) || (x->kind == TTI_OPERAND_GRAPH && !x->of_buffer)) return;
+    if (x->kind == TTI_OPERAND_HOST && x->base > 0)
+        tti_refuse(b, "its inner graph writes to a part of a constant, which is not supported");
+    if (stops_gradients(call)) stop_gradient(b, &made);
+    made.base = x->base;
+    made.part_dim = x->part_dim;
+    made.part_start = x->part_start;
+    made.selected = x->selected;
+    made.is_whole = x->is_whole;
+    *x = made;
+    if (x->kind == TTI_OPERAND_GRAPH) write_whole(b, x);
+}
+
 /* A graph that only wraps calls: its arguments are the arguments of the call after the graph. */
 static void run_wrapped(tti_building *b, const tti_op_call *call) {
     const tti_block *inner = NULL;
@@ -256,6 +297,8 @@ static void run_wrapped(tti_building *b, const tti_op_call *call) {
     for (int i = 0; results && i < inner->n_inputs; i++)
         inputs[i] = *tti_operand_of(b, &call->args[at + 1 + i].arg);
     if (!tti_good(b) || !tti_run_inner(b, inner, inputs, results)) return;
+    for (int i = 0; i < inner->n_inputs; i++)
+        take_write(b, call, &call->args[at + 1 + i].arg, &inputs[i]);
     for (int i = 0; i < call->n_outs; i++) {
         if (stops_gradients(call)) stop_gradient(b, &results[i]);
         tti_set_result(b, call, i, &results[i]);
@@ -281,14 +324,17 @@ static void run_block(tti_building *b, const tti_block *block, tti_operand *valu
     b->block = block;
     b->values = values;
     bool is_main = block == &b->program->main;
-    for (int i = 0; i < block->n_calls && tti_good(b); i++)
-        if (!is_main || b->needed[i]) run_call(b, &block->calls[i]);
+    for (int i = 0; i < block->n_calls && tti_good(b); i++) {
+        if (is_main && !b->needed[i]) continue;
+        run_call(b, &block->calls[i]);
+        if (is_main && tti_good(b)) tti_leave_changes(b, i);
+    }
     b->call = NULL;
 }
 
 /* ---- what the model begins with ---- */
 
-static tutti_shape shape_of_spec(const tti_input_spec *spec) {
+tutti_shape tti_shape_of_spec(const tti_input_spec *spec) {
     tutti_shape shape = {.n_dims = spec->shape.n_dims};
     for (int d = 0; d < shape.n_dims; d++) shape.dim[d] = spec->shape.dim[d];
     return shape;
@@ -326,10 +372,10 @@ static bool *find_used(tti_building *b) {
     return used;
 }
 
-static bool has_varying(const tti_arg *arg, const bool *varies) {
-    bool found = arg->kind == TTI_ARG_VALUE && varies[arg->value];
+bool tti_any_marked(const tti_arg *arg, const bool *marked) {
+    bool found = arg->kind == TTI_ARG_VALUE && marked[arg->value];
     for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n && !found; i++)
-        found = has_varying(&arg->items[i], varies);
+        found = tti_any_marked(&arg->items[i], marked);
     return found;
 }
 
@@ -357,7 +403,8 @@ static bool writes_constants(tti_building *b) {
     for (int i = 0; i < block->n_inputs; i++)
         if (block->inputs[i] >= 0)
             varies[block->inputs[i]] = b->program->inputs[i].kind == TTI_SPEC_INPUT ||
-                                       b->program->inputs[i].kind == TTI_SPEC_PARAM;
+                                       b->program->inputs[i].kind == TTI_SPEC_PARAM ||
+                                       b->changes.changed[i];
     for (int i = 0; i < block->n_calls && !writes; i++) {
         const tti_op_call *call = &block->calls[i];
         bool in_place = false, varying = false;
@@ -368,8 +415,8 @@ static bool writes_constants(tti_building *b) {
         else
             b->find(call->target, &in_place);
         for (int k = 0; k < call->n_args; k++)
-            varying = varying || has_varying(&call->args[k].arg, varies);
-        if (in_place && call->n_args > 0) writes |= !has_varying(&call->args[0].arg, varies);
+            varying = varying || tti_any_marked(&call->args[k].arg, varies);
+        if (in_place && call->n_args > 0) writes |= !tti_any_marked(&call->args[0].arg, varies);
         for (int k = 0; k < call->n_outs; k++)
             if (call->outs[k] >= 0) varies[call->outs[k]] = varying;
     }
@@ -411,7 +458,7 @@ static int twin_of(const tti_program_file *p, int i) {
 
 static void add_param(tti_building *b, int i, tti_operand *out) {
     const tti_input_spec *spec = &b->program->inputs[i];
-    tutti_shape shape = shape_of_spec(spec);
+    tutti_shape shape = tti_shape_of_spec(spec);
     int twin = twin_of(b->program, i);
     if (twin >= 0 && b->values[b->program->main.inputs[twin]].kind == TTI_OPERAND_GRAPH) {
         *out = b->values[b->program->main.inputs[twin]];
@@ -429,7 +476,7 @@ static void add_param(tti_building *b, int i, tti_operand *out) {
 
 static void add_host(tti_building *b, int i, tti_operand *out) {
     const tti_input_spec *spec = &b->program->inputs[i];
-    tutti_shape shape = shape_of_spec(spec);
+    tutti_shape shape = tti_shape_of_spec(spec);
     tti_host host;
     b->max_work += 65 * (double)tti_import_n_elems(&spec->shape); /* a table of 64 operators */
     if (!tti_host_new(b, spec->elem, &shape, &host)) return;
@@ -472,7 +519,8 @@ static void add_input(tti_building *b, int i, tutti_value *value, tti_operand *o
     tti_set_value(b, out, value, spec->elem, true);
 }
 
-/* Buffers that a batch norm moves are made by it (layers.c); all others are constants. */
+/* Buffers that a batch norm moves are made by it (aten_layers.c), those that the model changes by
+ * changes.c; all others are constants. */
 static void add_inputs(tti_building *b) {
     const tti_program_file *p = b->program;
     const bool *used = find_used(b);
@@ -486,92 +534,11 @@ static void add_inputs(tti_building *b) {
         }
         if (value < 0 || !used[value]) continue;
         if (kind == TTI_SPEC_PARAM) add_param(b, i, &b->values[value]);
-        if (kind == TTI_SPEC_BUFFER || kind == TTI_SPEC_CONSTANT) add_host(b, i, &b->values[value]);
+        if (b->changes.changed[i])
+            tti_add_changed(b, i, &b->values[value]);
+        else if (kind == TTI_SPEC_BUFFER || kind == TTI_SPEC_CONSTANT)
+            add_host(b, i, &b->values[value]);
         b->values[value].spec = i + 1;
-    }
-}
-
-/* ---- models that change their buffers or parameters ---- */
-
-/* Other than a batch norm does, that is not supported: the graph of a step would begin with the old
- * ones each time. */
-
-static void mark_results(const tti_op_call *call, bool *marked) {
-    for (int k = 0; k < call->n_outs; k++)
-        if (call->outs[k] >= 0) marked[call->outs[k]] = true;
-}
-
-/* Whether a result of the model depends on input `number` of the main block.  A write counts as one
- * to all that the call reads. */
-static bool reaches_result(tti_building *b, int number) {
-    const tti_block *block = &b->program->main;
-    bool *marked = tti_room(b, (size_t)block->n_values + 1);
-    if (!marked) return true;
-    marked[number] = true;
-    for (int i = 0; i < block->n_calls; i++) {
-        const tti_op_call *call = &block->calls[i];
-        bool any = false;
-        for (int k = 0; k < call->n_args && !any; k++)
-            any = has_varying(&call->args[k].arg, marked);
-        if (any) mark_results(call, marked);
-        bool in_place = false;
-        if (any && !tti_runs_block(call->target)) b->find(call->target, &in_place);
-        if (in_place && call->args[0].arg.kind == TTI_ARG_VALUE)
-            marked[call->args[0].arg.value] = true;
-    }
-    for (int i = 0; i < block->n_outputs; i++)
-        if (tti_is_user_output(&b->program->outputs[i]) && has_varying(&block->outputs[i], marked))
-            return true;
-    return false;
-}
-
-/* An integer that counts steps and that no result depends on: a batch norm's. */
-static bool is_counter(tti_building *b, int i) {
-    const tti_input_spec *spec = &b->program->inputs[i];
-    return !tti_elem_is_float(spec->elem) && tti_import_n_elems(&spec->shape) == 1 &&
-           !reaches_result(b, b->program->main.inputs[i]);
-}
-
-static void refuse_change(tti_building *b, int i) {
-    const tti_input_spec *spec = &b->program->inputs[i];
-    bool is_param = spec->kind == TTI_SPEC_PARAM;
-    if (!is_param && is_counter(b, i)) return;
-    b->call = NULL;
-    tti_refuse(b,
-               "the model itself changes its %s '%s' in training, which is supported only of the "
-               "statistics of batch norms; export the model in evaluation mode, or without that",
-               is_param ? "parameter" : "buffer", spec->name);
-}
-
-/* Whether the new value of a buffer comes from a batch norm, or is the old one. */
-static bool is_kept(const tti_building *b, int buffer, int value) {
-    const tti_block *block = &b->program->main;
-    if (value == block->inputs[buffer]) return true;
-    for (int i = 0; i < block->n_calls; i++)
-        for (int k = 0; k < block->calls[i].n_outs; k++)
-            if (block->calls[i].outs[k] == value)
-                return strstr(block->calls[i].target, "batch_norm") != NULL;
-    return false;
-}
-
-static void refuse_changes(tti_building *b) {
-    const tti_program_file *p = b->program;
-    for (int i = 0; i < p->main.n_inputs && tti_good(b); i++) {
-        tti_spec_kind kind = p->inputs[i].kind;
-        const tti_operand *x = p->main.inputs[i] >= 0 ? &b->values[p->main.inputs[i]] : NULL;
-        if (!x || x->kind == TTI_OPERAND_NONE) continue;
-        if (kind != TTI_SPEC_PARAM && kind != TTI_SPEC_BUFFER) continue;
-        if (x->spec != i + 1 || (x->kind == TTI_OPERAND_HOST && x->host.use->written))
-            refuse_change(b, i);
-    }
-    for (int k = 0; k < p->main.n_outputs && tti_good(b); k++) {
-        if (p->outputs[k].kind != TTI_RESULT_MUTATION) continue;
-        for (int i = 0; i < p->main.n_inputs && tti_good(b); i++)
-            if (p->inputs[i].kind == TTI_SPEC_BUFFER && p->main.inputs[i] >= 0 &&
-                p->inputs[i].name && strcmp(p->inputs[i].name, p->outputs[k].name) == 0 &&
-                p->main.outputs[k].kind == TTI_ARG_VALUE &&
-                !is_kept(b, i, p->main.outputs[k].value))
-                refuse_change(b, i);
     }
 }
 
@@ -628,10 +595,11 @@ tutti_status tti_program_build(const tti_program_file *p, tti_find_operator *fin
     b.params = calloc((size_t)p->main.n_inputs + 1, sizeof *b.params);
     tti_operand *values = b.values;
     if (!b.values || !b.params) tti_no_memory(&b);
+    if (tti_good(&b)) tti_find_changes(&b);
     if (tti_good(&b)) b.keeps_repeats = writes_constants(&b);
     if (tti_good(&b)) add_inputs(&b);
     if (tti_good(&b)) run_block(&b, &p->main, values);
-    if (tti_good(&b)) refuse_changes(&b);
+    if (tti_good(&b)) tti_refuse_changes(&b);
     if (tti_good(&b)) take_outputs(&b, outputs);
     if (b.why) tti_fail(b.st, "%s", b.why);
     if (labels) *labels = b.labels;

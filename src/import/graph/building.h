@@ -77,8 +77,10 @@ typedef struct tti_operand {
     int part_dim;       /* if base: the view begins at part_start of dimension part_dim .. */
     int64_t part_start; /* .. which a selection (selected) removed */
     bool selected;
-    int spec;  /* number + 1 of the tensor of the file among the inputs; 0: none */
-    int input; /* number + 1 of the user's input whose elements these are; 0: none */
+    bool is_whole;  /* if base: the view is all of that value, which a call in place returned */
+    int spec;       /* number + 1 of the tensor of the file among the inputs; 0: none */
+    bool of_buffer; /* the elements of a buffer that the model changes (changes.c) */
+    int input;      /* number + 1 of the user's input whose elements these are; 0: none */
     const struct tti_order *order; /* order.h; NULL: none */
     tti_order_role role;
 } tti_operand;
@@ -90,6 +92,15 @@ typedef struct tti_operator tti_operator;
 /* The row of a target, NULL if the operator table has none; *in_place: the target writes to its
  * first argument, and the row is that of the same operator without. */
 typedef const tti_operator *tti_find_operator(const char *target, bool *in_place);
+
+typedef struct tti_reuse tti_reuse;
+
+/* Buffers that the model changes itself (changes.c); all [main.n_inputs]. */
+typedef struct tti_changes {
+    bool *changed;
+    int *last_write;       /* the last call of main that changes it */
+    tutti_value **sources; /* the buffer in the graph; NULL: none, or unused */
+} tti_changes;
 
 typedef struct tti_building {
     const tti_program_file *program;
@@ -109,6 +120,7 @@ typedef struct tti_building {
     bool fixed_batch;    /* the file has a number where the batch is, not a symbol */
     tti_operand nothing; /* operand of calls after a failure */
     bool *needed;        /* [main.n_calls]: the results need the call, or it has an effect */
+    tti_changes changes;
     const char **params; /* [main.n_inputs]: name under which the tensor is in the graph, or NULL */
     int *writes;         /* [n_groups] */
     int n_groups, cap_groups;
@@ -116,6 +128,7 @@ typedef struct tti_building {
     size_t n_room_bytes;      /* of tti_room so far */
     double work, max_work;    /* of tti_add_work so far, and its limit */
     bool keeps_repeats;       /* a host tensor is written to: each element has its own memory */
+    tti_reuse *reuse;         /* results of calls on constants (reuse.c); NULL: none yet */
     int n_unrolled;           /* nodes of the iterations of loops so far */
     tti_import_labels labels; /* of the first loss that has noted its labels */
     bool any_trains;          /* some batch norm or dropout was exported in training mode */
@@ -167,8 +180,8 @@ bool tti_note_labels(tti_building *b, const tti_operand *label, int64_t n_classe
 /* ---- blocks inside calls ---- */
 
 /* Runs the calls of a block once: inputs [block->n_inputs], results [block->n_outputs]; false after
- * a failure. */
-bool tti_run_inner(tti_building *b, const tti_block *block, const tti_operand *inputs,
+ * a failure.  An input that the block writes to becomes what it has written. */
+bool tti_run_inner(tti_building *b, const tti_block *block, tti_operand *inputs,
                    tti_operand *results);
 
 /* Output i of a call, which may be unused or absent. */
@@ -179,6 +192,40 @@ int tti_count_unrolled(tti_building *b, int n);
 
 /* control.c: runs If, Loop or Scan; false: the call is none of these. */
 bool tti_run_control(tti_building *b, const tti_op_call *call);
+
+/* ---- changes.c: models that change their buffers ---- */
+
+/* Finds these buffers. */
+void tti_find_changes(tti_building *b);
+/* Adds buffer i as one of the graph. */
+void tti_add_changed(tti_building *b, int i, tti_operand *out);
+/* After a call of the main block: the values that a step of training leaves in the buffers to which
+ * that call is the last to write. */
+void tti_leave_changes(tti_building *b, int call);
+/* After all calls: refuses changes of other tensors. */
+void tti_refuse_changes(tti_building *b);
+
+tutti_shape tti_shape_of_spec(const tti_input_spec *spec);
+/* Whether an argument is, or has in its list, a value that is marked: marked [n_values]. */
+bool tti_any_marked(const tti_arg *arg, const bool *marked);
+
+/* ---- reuse.c: equal calls on constants are computed once, in programs that write to no host
+ * tensor ---- */
+
+/* Sets the results of a call that was computed before; false: it was not. */
+bool tti_reuse_call(tti_building *b, const tti_operator *row, const tti_call *c);
+/* Keeps the results of a call, if it depends on constants alone. */
+void tti_keep_call(tti_building *b, const tti_operator *row, const tti_call *c);
+/* What is known of a host tensor: a value of the graph with its elements, or an answer. */
+enum {
+    TTI_KNOWN_CONSTANT,      /* + dtype */
+    TTI_KNOWN_REPEATS = 100, /* + dimension: tti_host_repeats */
+    TTI_KNOWN_MASK = 200     /* kind of a mask (aten_attention.c) */
+};
+tutti_value *tti_reuse_constant(tti_building *b, const tti_host *x, int form);
+void tti_keep_constant(tti_building *b, const tti_host *x, int form, tutti_value *value);
+bool tti_reuse_answer(tti_building *b, const tti_host *x, int question, int64_t *answer);
+void tti_keep_answer(tti_building *b, const tti_host *x, int question, int64_t answer);
 
 /* ---- row_call.c ---- */
 
@@ -198,6 +245,13 @@ bool tti_finds(const tti_building *b, const char *target,
 /* The argument of a row's signature with that name; NULL: there is none. */
 const tti_arg *tti_arg_called(const tti_operator *row, const tti_call *c, const char *name,
                               int n_name);
+const tti_operator *tti_row_for(const tti_building *b, const char *target, bool *in_place);
+const tti_program_file *tti_program_of(const tti_building *b);
+tti_changes *tti_changes_of(tti_building *b);
+/* Where the results of calls on constants are kept; NULL: host tensors may be written to. */
+tti_reuse **tti_reuse_of(tti_building *b);
+void tti_name_tensor(tti_building *b, int i);    /* input i of main is in the graph, by its name */
+void tti_leave_call(tti_building *b);            /* a refusal names no call */
 int64_t tti_batch_rows(const tti_building *b);   /* rows of the shard */
 bool tti_has_fixed_batch(const tti_building *b); /* the file has a number where the batch is */
 

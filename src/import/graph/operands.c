@@ -277,7 +277,7 @@ tutti_value *tti_as_float(tti_building *b, tutti_value *x) {
     return tutti_value_type(x).dtype == TUTTI_F32 ? x : tutti_cast(b->graph, x, TUTTI_F32);
 }
 
-static tutti_value *constant_of(tti_building *b, const tti_host *x, tutti_dtype dtype) {
+static tutti_value *new_constant(tti_building *b, const tti_host *x, tutti_dtype dtype) {
     double value;
     double n_own = 1; /* elements in memory */
     for (int d = 0; d < x->shape.n_dims; d++)
@@ -301,6 +301,26 @@ static tutti_value *constant_of(tti_building *b, const tti_host *x, tutti_dtype 
             ints[i] = e >= -0x1p31 && e < 0x1p31 ? (int32_t)e : -1;
     }
     return tutti_constant_array(b->graph, dtype, &x->shape, floats);
+}
+
+static tutti_value *constant_of(tti_building *b, const tti_host *x, tutti_dtype dtype) {
+    int form = TTI_KNOWN_CONSTANT + (int)dtype;
+    tutti_value *value = tti_reuse_constant(b, x, form);
+    if (value) return value;
+    value = new_constant(b, x, dtype);
+    tti_keep_constant(b, x, form, value);
+    return value;
+}
+
+/* tti_host_repeats, which reads all elements, once for each tensor. */
+static bool repeats_along(tti_building *b, const tti_host *x, int d) {
+    int64_t answer = 0;
+    if (x->stride[d] == 0 || x->shape.dim[d] < 2) return tti_host_repeats(x, d);
+    if (!tti_reuse_answer(b, x, TTI_KNOWN_REPEATS + d, &answer)) {
+        answer = tti_host_repeats(x, d);
+        tti_keep_answer(b, x, TTI_KNOWN_REPEATS + d, answer);
+    }
+    return answer != 0;
 }
 
 /* Zeros i32 [batch], of which each belongs to a sample. */
@@ -347,7 +367,7 @@ tutti_value *tti_repeat_along(tti_building *b, tutti_value *x, int dim) {
 /* A constant that repeats along its batch_dim, as a value of which each row is a sample's. */
 static tutti_value *spread_constant(tti_building *b, const tti_host *x) {
     tti_host one = *x;
-    if (x->shape.dim[x->batch_dim] > 1 && !tti_host_repeats(x, x->batch_dim))
+    if (x->shape.dim[x->batch_dim] > 1 && !repeats_along(b, x, x->batch_dim))
         tti_refuse(b, "a constant differs between the samples of a batch; this is not supported");
     if (!tti_good(b)) return NULL;
     one.shape.dim[x->batch_dim] = 1;
@@ -379,7 +399,7 @@ tutti_value *tti_batch_value(tti_building *b, const tti_operand *x) {
     if (!is_whole || shape.n_dims < 1 || shape.dim[0] != b->batch) return tti_value_of(b, x);
     tti_operand one = *x;
     bool repeats = b->batch == 1;
-    if (x->kind == TTI_OPERAND_HOST && tti_host_repeats(&x->host, 0)) {
+    if (x->kind == TTI_OPERAND_HOST && repeats_along(b, &x->host, 0)) {
         one.host.shape.dim[0] = 1;
         repeats = true;
     }
@@ -403,7 +423,7 @@ tutti_value *tti_compact_value(tti_building *b, const tti_operand *x) {
         return tutti_reshape(b->graph, tti_repeat_rows(b, value), &shape);
     }
     for (int d = 0; d < host.shape.n_dims; d++)
-        if (tti_host_repeats(&host, d)) host.shape.dim[d] = 1;
+        if (repeats_along(b, &host, d)) host.shape.dim[d] = 1;
     return constant_of(b, &host, TUTTI_F32);
 }
 

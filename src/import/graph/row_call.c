@@ -209,6 +209,14 @@ const char *tti_as_of(const tti_building *b) { return b->row->as; }
 bool tti_finds(const tti_building *b, const char *target, bool *in_place) {
     return b->find(target, in_place) != NULL;
 }
+const tti_operator *tti_row_for(const tti_building *b, const char *target, bool *in_place) {
+    return b->find(target, in_place);
+}
+const tti_program_file *tti_program_of(const tti_building *b) { return b->program; }
+tti_changes *tti_changes_of(tti_building *b) { return &b->changes; }
+tti_reuse **tti_reuse_of(tti_building *b) { return b->keeps_repeats ? NULL : &b->reuse; }
+void tti_name_tensor(tti_building *b, int i) { b->params[i] = b->program->inputs[i].name; }
+void tti_leave_call(tti_building *b) { b->call = NULL; }
 int64_t tti_batch_rows(const tti_building *b) { return b->batch; }
 bool tti_has_fixed_batch(const tti_building *b) { return b->fixed_batch; }
 

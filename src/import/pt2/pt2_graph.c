@@ -297,6 +297,22 @@ static tutti_status read_args(scope *s, const json_t *list, tti_op_call *out) {
     return TUTTI_OK;
 }
 
+/* "aten.div.out" writes to its last argument, out.  It becomes "aten.div_.out", whose first
+ * argument is written to as in all calls in place. */
+static tutti_status turn_out(scope *s, tti_op_call *call) {
+    size_t n = strlen(call->target);
+    const char *dot = strchr(call->target, '.');
+    tti_named_arg *args = (tti_named_arg *)(uintptr_t)call->args, last;
+    bool is_out = n > 4 && strcmp(call->target + n - 4, ".out") == 0 && call->n_args > 1 && dot &&
+                  dot < call->target + n - 4 && call->target[n - 5] != '_';
+    if (!is_out || strcmp(args[call->n_args - 1].name, "out") != 0) return TUTTI_OK;
+    last = args[call->n_args - 1];
+    memmove(args + 1, args, (size_t)(call->n_args - 1) * sizeof *args);
+    args[0] = last;
+    call->target = tti_arena_printf(s->arena, "%.*s_.out", (int)(n - 4), call->target);
+    return call->target ? TUTTI_OK : no_memory(s->what);
+}
+
 /* Defines the values of one output: a tensor, a number, or a list of tensors. */
 static tutti_status define_output(scope *s, const json_t *object, int *outs, int *n) {
     const char *key, *name;
@@ -391,6 +407,7 @@ static tutti_status read_call(scope *s, const json_t *node, tti_op_call *out) {
         snprintf(what + n, sizeof what - (size_t)n, " of '%.90s'", out->module);
     s->what = what;
     tutti_status st = read_args(s, inputs, out);
+    if (st == TUTTI_OK) st = turn_out(s, out);
     if (st == TUTTI_OK) st = define_outputs(s, outputs, out);
     s->what = file;
     return st;

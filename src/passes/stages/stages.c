@@ -266,10 +266,35 @@ static tutti_status check_names(const tutti_graph *g) {
     return TUTTI_OK;
 }
 
+static bool is_read(const tutti_graph *g, const tutti_value *value) {
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++)
+            if (g->nodes[i]->in[k] == value) return true;
+    return false;
+}
+
+/* A statistic may be made on any stage, and its buffer lies there.  A step that also reads the
+ * buffer would need it elsewhere. */
+static tutti_status check_buffers(const tutti_graph *g) {
+    char name[TTI_MAX_NAME + 16];
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (!(node->op->traits & TTI_BUFFER) || !is_read(g, node->out[0])) continue;
+        snprintf(name, sizeof name, "stat.%s", node->name);
+        if (tti_graph_output(g, name))
+            return tti_fail(TUTTI_E_UNSUPPORTED,
+                            "parallel.pipeline: a step reads and changes the buffer '%s', as a "
+                            "spectral norm does; such a model cannot be cut into stages",
+                            node->name);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tti_pass_assign_stages(tutti_graph **g, const tti_target *target) {
     tti_stages *s = target->stages;
     if (!s) return TUTTI_OK;
     TTI_TRY(check_names(*g));
+    TTI_TRY(check_buffers(*g));
     if (tti_stages_n_all_chunks(s) > TTI_MAX_CHUNKS)
         return tti_fail(TUTTI_E_INVALID,
                         "parallel.pipeline: %d stages of %d chunks, at most %d together",
