@@ -40,7 +40,7 @@ typedef struct tutti_launch_desc {
     int workers_per_replica; /* with min_workers: only whole multiples of this many train together;
                                 0: 1 */
     const char *host_file;   /* with min_workers: lines "HOST slots=N", read again when it changes;
-                                the slots of this host are the number of workers; NULL: none */
+                                the slots of a host are its number of workers; NULL: none */
     bool resume_stopped; /* continue a worker that was stopped by a signal, instead of failing */
 
     /* Called with one line of text before the workers are restarted. */

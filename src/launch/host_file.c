@@ -19,70 +19,109 @@ enum { LOOK_MS = 250, MAX_BYTES = 64 << 10, MAX_SLOTS = 4096, LINE_BYTES = 300 }
 static const char blanks[] = " \t\r";
 
 /* name may have a domain that host has not, or the other way round. */
-static bool is_here(const char *name, const char *host) {
+static bool is_host(const char *name, const char *host) {
     size_t n = strcspn(host, "."), n_name = strcspn(name, ".");
     bool is_address = name[strspn(name, "0123456789.")] == '\0';
-    if (strcmp(name, "localhost") == 0 || strcmp(name, "127.0.0.1") == 0) return true;
+    if (!*host) return false;
     if (strcmp(name, host) == 0) return true;
     bool has_domains = name[n_name] && host[n];
     return !is_address && !has_domains && n == n_name && strncmp(name, host, n) == 0;
 }
 
-/* The slots of one line without its comment; 0: another host, or an empty line. */
-static int slots_of(char *line, const char *host) {
-    char *rest, *end;
-    const char *name = strtok_r(line, blanks, &rest);
-    const char *word = name ? strtok_r(NULL, blanks, &rest) : NULL;
-    long n = 1;
-    if (!name) return 0;
-    if (word && strncmp(word, "slots=", 6) != 0) return -1;
-    if (word) {
-        n = strtol(word + 6, &end, 10);
-        if (end == word + 6 || *end || n < 0 || n > MAX_SLOTS) return -1;
-    }
-    return is_here(name, host) ? (int)n : 0;
+static bool is_named(const char *name, const tti_host_names *names) {
+    if (strcmp(name, "localhost") == 0 || strcmp(name, "127.0.0.1") == 0) return names->is_local;
+    return is_host(name, names->host) || (*names->address && strcmp(name, names->address) == 0);
 }
 
-int tti_host_file_slots(const char *text, const char *host) {
-    char line[LINE_BYTES];
+/* A line: its name, which is inside it, and its slots; slots 0: it is empty; -1: it makes no sense.
+ */
+typedef struct host_line {
+    char text[LINE_BYTES];
+    const char *name;
+    int slots;
+} host_line;
+
+static void split_line(host_line *line) {
+    char *rest, *end;
+    line->name = strtok_r(line->text, blanks, &rest);
+    const char *word = line->name ? strtok_r(NULL, blanks, &rest) : NULL;
+    long n = 1;
+    line->slots = line->name ? -1 : 0;
+    if (!line->name || (word && strncmp(word, "slots=", 6) != 0)) return;
+    if (word) {
+        n = strtol(word + 6, &end, 10);
+        if (end == word + 6 || *end || n < 0 || n > MAX_SLOTS) return;
+    }
+    line->slots = (int)n;
+}
+
+/* Reads the line at text without its comment, and returns where the next one begins. */
+static const char *read_line(const char *text, host_line *line) {
+    size_t n_line = strcspn(text, "\n"), n_code = strcspn(text, "#\n");
+    size_t n_kept = TTI_MIN(n_code, sizeof line->text - 1);
+    memcpy(line->text, text, n_kept);
+    line->text[n_kept] = '\0';
+    split_line(line);
+    if (n_code >= sizeof line->text) line->slots = -1;
+    return text + n_line + (text[n_line] == '\n');
+}
+
+int tti_host_file_slots(const char *text, const tti_host_names *names) {
+    host_line line;
     int n = 0;
     for (int at = 1; *text; at++) {
-        size_t n_line = strcspn(text, "\n"), n_code = strcspn(text, "#\n");
-        size_t n_kept = TTI_MIN(n_code, sizeof line - 1);
-        memcpy(line, text, n_kept);
-        line[n_kept] = '\0';
-        int slots = n_code < sizeof line ? slots_of(line, host) : -1;
-        if (slots < 0 || n + slots > MAX_SLOTS) {
+        text = read_line(text, &line);
+        bool is_its = line.slots > 0 && is_named(line.name, names);
+        if (line.slots < 0 || (is_its && n + line.slots > MAX_SLOTS)) {
             (void)tti_fail(TUTTI_E_CONFIG, "line %d: expected HOST or HOST slots=N, up to %d slots",
                            at, MAX_SLOTS);
             return -1;
         }
-        n += slots;
-        text += n_line + (text[n_line] == '\n');
+        if (is_its) n += line.slots;
     }
     return n;
 }
 
-static int read_slots(int fd, const char *path) {
-    char host[256] = "";
+void tti_host_file_find_stranger(const char *text, const tti_host_names *hosts, int n, char *name,
+                                 size_t n_bytes) {
+    host_line line;
+    name[0] = '\0';
+    while (*text) {
+        bool is_known = false;
+        text = read_line(text, &line);
+        for (int k = 0; k < n && line.slots > 0; k++) is_known |= is_named(line.name, &hosts[k]);
+        if (line.slots <= 0 || is_known) continue;
+        snprintf(name, n_bytes, "%s", line.name);
+        return;
+    }
+}
+
+static char *read_text(int fd, const char *path) {
     char *text = malloc(MAX_BYTES + 1);
     ssize_t n = text ? read(fd, text, MAX_BYTES) : -1;
-    int slots = -1;
-    gethostname(host, sizeof host - 1);
     if (n >= 0) {
         text[n] = '\0';
-        slots = tti_host_file_slots(text, host);
-        if (slots < 0) (void)tti_fail(TUTTI_E_CONFIG, "%s: %s", path, tutti_last_error());
-        if (slots == 0)
-            (void)tti_fail(TUTTI_E_CONFIG, "%s: has no slots for this host (%s)", path, host);
-    } else {
-        (void)tti_fail(TUTTI_E_IO, "%s: %s", path, strerror(errno));
+        return text;
     }
+    (void)tti_fail(TUTTI_E_IO, "%s: %s", path, strerror(errno));
     free(text);
-    return slots > 0 ? slots : -1;
+    return NULL;
 }
 
 int tti_host_file_look(tti_host_file *file) {
+    char host[256] = "", *text;
+    int n = tti_host_file_read(file, &text);
+    if (n <= 0) return n;
+    gethostname(host, sizeof host - 1);
+    n = tti_host_file_slots(text, &(tti_host_names){.host = host, .address = "", .is_local = true});
+    free(text);
+    if (n < 0) (void)tti_fail(TUTTI_E_CONFIG, "%s: %s", file->path, tutti_last_error());
+    if (n == 0)
+        (void)tti_fail(TUTTI_E_CONFIG, "%s: has no slots for this host (%s)", file->path, host);
+    return n > 0 ? n : -1;
+}
+
+int tti_host_file_read(tti_host_file *file, char **text) {
     struct stat info;
     int64_t now = tti_now_ns();
     int fd;
@@ -97,9 +136,9 @@ int tti_host_file_look(tti_host_file *file) {
     file->n_bytes = info.st_size;
     file->changed = info.st_mtim;
     if (tti_plain_file_open(file->path, O_RDONLY | O_CLOEXEC, &fd) != TUTTI_OK) return -1;
-    int n = read_slots(fd, file->path);
+    *text = read_text(fd, file->path);
     close(fd);
-    return n;
+    return *text ? 1 : -1;
 }
 
 int tti_host_file_workers(tti_host_file *file, const tti_host_file_range *may, char *text,

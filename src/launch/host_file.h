@@ -1,11 +1,11 @@
-/* host_file.h - the number of workers of this host, from a file that is read again when it changes.
+/* host_file.h - the number of workers of a host, from a file that is read again when it changes.
  *
  * Each line is "HOST" or "HOST slots=N", as Open MPI and DeepSpeed read it; "#" begins a comment.
- * Lines of this host (its name, its name without a domain, or localhost) are added up, and those of
- * other hosts are ignored. */
+ * Lines of a host (its name, its name without a domain, or its address) are added up. */
 #ifndef TTI_LAUNCH_HOST_FILE_H
 #define TTI_LAUNCH_HOST_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
@@ -18,9 +18,13 @@ typedef struct tti_host_file {
     int64_t n_bytes;
 } tti_host_file;
 
-/* Reads the file if it is another one than at the last call.  The number of slots of this host; 0:
- * nothing is new, or there is no such file; -1: it cannot be understood, and the text of the error
- * is set.  Looks at most four times a second. */
+/* Reads the file if it is another one than at the last call.  1: *text is its text, owned by the
+ * caller; 0: nothing is new, or there is no such file; -1: it cannot be read, and the text of the
+ * error is set.  Looks at most four times a second. */
+int tti_host_file_read(tti_host_file *file, char **text);
+
+/* The number of slots of this host, whose lines may also say localhost, if the file is new; 0:
+ * nothing is new; -1: it cannot be understood, or has none for this host, likewise. */
 int tti_host_file_look(tti_host_file *file);
 
 /* How many workers a run may have: multiples of step from least to most. */
@@ -32,7 +36,19 @@ typedef struct tti_host_file_range {
 int tti_host_file_workers(tti_host_file *file, const tti_host_file_range *may, char *text,
                           size_t n_bytes);
 
-/* The number of slots that text has for the host of this name; -1 as above. */
-int tti_host_file_slots(const char *text, const char *host);
+/* How lines may name a host. */
+typedef struct tti_host_names {
+    const char *host, *address; /* "": unknown */
+    bool is_local;              /* localhost and 127.0.0.1 are this host */
+} tti_host_names;
+
+/* The number of slots that text has for a host; -1: a line makes no sense, and the text of the
+ * error is set. */
+int tti_host_file_slots(const char *text, const tti_host_names *names);
+
+/* Copies the first name of a line with slots that is none of n hosts; "": there is none.  The lines
+ * make sense. */
+void tti_host_file_find_stranger(const char *text, const tti_host_names *hosts, int n, char *name,
+                                 size_t n_bytes);
 
 #endif /* TTI_LAUNCH_HOST_FILE_H */

@@ -53,7 +53,7 @@ typedef struct tti_host_message {
     int32_t reserved;
     unsigned char nonce[32], mac[32], job[32], run[32];
     char machine[256];              /* HELLO: kernels and libraries */
-    char text[TTI_HOST_TEXT_BYTES]; /* EPOCH: where rank 0 listens */
+    char text[TTI_HOST_TEXT_BYTES]; /* EPOCH: where rank 0 listens; HELLO: name of the host */
 } tti_host_message;
 
 /* Numbers of each host. */

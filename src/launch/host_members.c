@@ -81,7 +81,7 @@ bool tti_host_members_wait(const tti_supervisor *s) {
     if (!s->desc->hosts || tti_members_are_final(s)) return false;
     for (int r = 0; r < s->n_slots; r++)
         if (s->workers[r].respawn_ns < INT64_MAX) return true;
-    bool is_empty = !leads(s) && s->n_target == 0; /* because a user asks for fewer workers */
+    bool is_empty = s->n_target == 0; /* because a user asks for fewer workers */
     return is_empty && !leader_of(s)->has_left;
 }
 
@@ -96,6 +96,7 @@ static int32_t *numbers(const tti_supervisor *s, int which) {
 
 tutti_status tti_host_members_begin(tti_supervisor *s) {
     if (!s->desc->hosts) return TUTTI_OK;
+    s->host.file.path = s->desc->host_file;
     s->host.numbers = calloc(N_NUMBERS * (size_t)n_nodes(s), sizeof *s->host.numbers);
     return s->host.numbers ? TUTTI_OK
                            : tti_fail(TUTTI_E_NOMEM, "launch: no memory for %d hosts", n_nodes(s));
@@ -138,6 +139,7 @@ static void divide(tti_supervisor *s, int n) {
 
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
     int own = own_node(s), most = TTI_MAX(s->desc->max_workers, place_of(s)->n_all);
+    tti_host_slots_look(s);
     if (!leads(s)) {
         const tti_host_table *said = &leader_of(s)->table;
         if (said->n > 0) tti_hosts_set_targets(s->desc->hosts, said->targets);
@@ -514,7 +516,8 @@ static void follow(tti_supervisor *s) {
     }
     resume(s);
     const tti_host_message *m = &first->status, *next = &first->epoch;
-    if (m->changes && m->epoch == s->host.epoch && s->host.epoch > 0)
+    bool is_over = (m->changes && m->epoch == s->host.epoch) || next->epoch > s->host.epoch;
+    if (is_over && s->host.epoch > 0) /* nothing waits for a host without members to leave */
         tti_members_begin_change(s, -1, "the membership changes on another host");
     bool have_left = tti_members_have_left(s);
     if (have_left && s->changes) tti_members_retire_parts(s);

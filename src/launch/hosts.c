@@ -289,6 +289,14 @@ static void note_peer(tti_hosts *h, int node, const char *address, int port) {
                  port);
 }
 
+/* Another machine may have taken the place of a host. */
+static void note_name(tti_host *host, const tti_host_message *hello, const char *address) {
+    bool is_same = strcmp(host->name, hello->text) == 0 && strcmp(host->address, address) == 0;
+    host->is_renamed |= !is_same;
+    snprintf(host->name, sizeof host->name, "%.*s", (int)sizeof host->name - 1, hello->text);
+    snprintf(host->address, sizeof host->address, "%s", address);
+}
+
 static void admit(tti_hosts *h, tti_host_link *link) {
     const tti_host_message hello = link->in;
     if (hello.kind != TTI_HOST_HELLO || !is_proved(h, link)) {
@@ -319,6 +327,7 @@ static void admit(tti_hosts *h, tti_host_link *link) {
     host->link = fresh;
     host->has_left = host->has_ended = host->is_dead = false;
     host->text[0] = '\0';
+    note_name(host, &hello, fresh.peer);
     note_peer(h, hello.node, fresh.peer, hello.port);
 }
 
@@ -372,6 +381,7 @@ static void say_hello(tti_hosts *h, tti_host_link *link) {
     memcpy(theirs, link->in.nonce, sizeof theirs);
     memcpy(m.job, h->job, sizeof m.job);
     snprintf(m.machine, sizeof m.machine, "%s", h->machine);
+    snprintf(m.text, sizeof m.text, "%s", h->hosts[h->place.node].name);
     if (h->has_run) memcpy(m.run, h->run, sizeof m.run);
     bool ok = draw(link->nonce);
     memcpy(m.nonce, link->nonce, sizeof m.nonce);
@@ -629,6 +639,7 @@ static tutti_status make_lists(tti_hosts *h, const tti_host_place *place) {
     tti_hosts_set_targets(h, place->n_workers);
     for (int i = 0; i < place->n_nodes; i++) h->hosts[i].link.fd = h->probes[i].fd = -1;
     for (int i = 0; i < h->most_parked; i++) h->parked[i] = -1;
+    gethostname(h->hosts[place->node].name, TTI_HOST_NAME_BYTES - 1);
     return TUTTI_OK;
 }
 
@@ -683,6 +694,13 @@ const tti_host_place *tti_hosts_place(const tti_hosts *h) { return &h->place; }
 const char *tti_hosts_run_dir(const tti_hosts *h) { return h->run_dir; }
 const char *tti_hosts_token(const tti_hosts *h) { return h->token; }
 tti_host *tti_hosts_get(tti_hosts *h, int node) { return &h->hosts[node]; }
+
+tti_host_names tti_hosts_names(const tti_hosts *h, int node) {
+    const tti_host *host = &h->hosts[node];
+    bool is_own = node == h->place.node;
+    return (tti_host_names){host->name, is_own ? h->own : host->address, node == 0};
+}
+
 int tti_hosts_wait_ms(const tti_hosts *h) { return h->wait_ms; }
 const char *tti_hosts_refusal(const tti_hosts *h) { return h->refusal; }
 

@@ -14,6 +14,7 @@
 #ifndef TTI_LAUNCH_HOSTS_H
 #define TTI_LAUNCH_HOSTS_H
 
+#include "launch/host_file.h"
 #include "launch/host_link.h"
 #include "launch/worker_env.h"
 #include "tutti/launch.h"
@@ -32,6 +33,8 @@ TUTTI_NODISCARD tutti_status tti_host_place_find(tti_getenv_fn get, void *user,
                                                  tti_host_place *out);
 void tti_host_place_free(tti_host_place *place);
 
+enum { TTI_HOST_NAME_BYTES = 256 };
+
 typedef enum tti_host_loss {
     TTI_HOST_NOT_LOST,
     TTI_HOST_ENDED, /* its supervisor closed the connection: its workers are dead */
@@ -49,6 +52,8 @@ typedef struct tti_host {
     bool has_left;           /* it said so, or its workers are done */
     bool has_ended;          /* it said that the run has failed, with the text: */
     char text[TTI_HOST_TEXT_BYTES];
+    char name[TTI_HOST_NAME_BYTES], address[TTI_HOST_PEER_BYTES]; /* "": never connected here */
+    bool is_renamed;                                              /* since host_slots.c looked */
     bool is_dead;      /* it has ended, and its workers with it */
     uint64_t granted;  /* by this leader: the epoch that was sent on this connection; 0: none */
     bool said_changes; /* in the last PULSE to it */
@@ -80,6 +85,9 @@ const char *tti_hosts_token(const tti_hosts *hosts);
 
 /* Another host: on the leader any; on others the leader. */
 tti_host *tti_hosts_get(tti_hosts *hosts, int node);
+
+/* How a host file may name a host; this one is known at once, others since they have connected. */
+tti_host_names tti_hosts_names(const tti_hosts *hosts, int node);
 
 /* How long the workers of a host wait for hosts that do not answer, before the run fails. */
 int tti_hosts_wait_ms(const tti_hosts *hosts);

@@ -177,7 +177,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, tti_hosts *hosts, in
                .mirror_fd = -1,
                .alive_fd = -1,
                .hosts = hosts,
-               .slots.path = desc->host_file};
+               .slots.path = hosts ? NULL : desc->host_file};
     TTI_TRY(tutti_comm_group_create(desc->n_workers, &s.group));
     tutti_status st = open_watch(&s);
     if (st != TUTTI_OK) {
@@ -213,6 +213,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, tti_hosts *hosts, in
                                .on_look = look,
                                .look_ms = TTI_WATCH_EVERY_MS,
                                .hosts = hosts,
+                               .host_file = hosts ? desc->host_file : NULL,
                                .user = &s};
     st = tti_supervisor_run(&run, out);
     close_start(&s);

@@ -532,6 +532,7 @@ static void free_supervisor(tti_supervisor *s) {
     free(s->workers);
     free(s->fds);
     free(s->host.numbers);
+    free(s->host.file_text);
 }
 
 static tutti_status check(const tti_supervisor_desc *desc) {

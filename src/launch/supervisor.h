@@ -83,6 +83,7 @@ typedef struct tti_supervisor_desc {
     int look_ms;
     void *user;
     struct tti_hosts *hosts; /* the run has workers on other hosts; with min_workers.  NULL: no */
+    const char *host_file;   /* with hosts: how many workers each shall have; NULL: none */
 } tti_supervisor_desc;
 
 /* A worker's report of its failure (tti_worker_report_failure). */

@@ -8,6 +8,7 @@
 
 #include "base/patience.h"
 #include "launch/cause.h"
+#include "launch/host_file.h"
 #include "launch/hosts.h"
 #include "launch/relay.h"
 #include "launch/supervisor.h"
@@ -41,6 +42,8 @@ typedef struct tti_host_epochs {
     int64_t leaderless_ns; /* when this host lost its leader; 0: never */
     int64_t suspended_ns;  /* since when this host waits for others; 0: it does not */
     tti_host_message said; /* the last STATUS */
+    tti_host_file file;    /* how many workers each host shall have .. */
+    char *file_text;       /* .. by its last version; NULL: there was none; owned */
     int32_t *numbers;      /* room for numbers of each host (host_members.c); owned */
     bool has_left;         /* this host has no worker, and the others go on */
     bool has_ended;        /* the others know that the run of this host has ended */
@@ -134,6 +137,8 @@ TUTTI_NODISCARD tutti_status tti_host_members_begin(tti_supervisor *s);
 /* How many workers this host shall have.  On host 0: if a user asks for n_asked on all hosts, or
  * for n_more than so far; 0: for neither. */
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more);
+/* Follows the host file when it changes; on the host that leads.  Others keep its text. */
+void tti_host_slots_look(tti_supervisor *s);
 /* tti_members_change */
 void tti_host_members_change(tti_supervisor *s);
 /* Members on other hosts in whole replicas, as far as they are known; 0: there are no other hosts.

@@ -43,7 +43,6 @@ def check_parts(folder, expected, joins, *options):
 def test_partitions_of_a_lost_host():
     expected = undisturbed_adam()
     check_parts("zero1", expected, False, "parallel.zero=1")
-    check_parts("zero2", expected, False, "parallel.zero=2")
     check_parts("zero3", expected, True, "parallel.zero=3")
     check_parts("servers", expected, True, "parallel.sync=parameter-server", "parallel.servers=4")
 

@@ -5,11 +5,12 @@ import signal
 import sys
 import time
 
+import elastic_hosts_parts_test as parts
 import elastic_hosts_replicas_test as replicas
+import elastic_test
 import hosts_test
 import runs
-from elastic_hosts_test import LONG, Hosts, inside, set_link
-from elastic_test import hash_of
+from elastic_hosts_test import LONG, Hosts, inside, set_link, with_names
 
 LAYOUTS = (["parallel.pipeline=2"], ["parallel.tensor=2"],
            ["parallel.pipeline=2", "parallel.tensor=2"], ["parallel.pipeline=2", "parallel.zero=1"],
@@ -98,11 +99,56 @@ def test_cut_link():
         run.check(expected)
 
 
+def test_sharded_gradients():
+    parts.check_parts("zero2", parts.undisturbed_adam(), True, "parallel.zero=2")
+
+
+def test_scale():
+    expected = elastic_test.undisturbed()
+    run = Hosts("scaled", "2,2", "parallel.min_workers=1", "parallel.max_workers=6", delay_ms=60)
+    run.wait_for(20)
+    for n in 2, 6, 1, 4:
+        runs.tutti("scale", run.folder, str(n)).expect(0)
+        assert run.starts()[-1][0] == n, (n, run.starts())
+    assert run.end() == [0, 0], run.texts()
+    run.check(expected)
+
+
+def test_host_file_of_replicas():
+    """Slots of a host that are no whole replica stay empty; a host that leads later has read the
+    file too."""
+    if not with_names(0):
+        print("no names of hosts here")
+        return
+    layout = ["parallel.pipeline=2"]
+    expected = replicas.undisturbed(*layout)
+    run = Hosts("listed", "2,2,2", *replicas.STEPS, *layout, "parallel.min_workers=2",
+                "parallel.max_workers=8", "parallel.hostfile=hosts", before=with_names,
+                delay_ms=60)
+    run.first = 1
+    run.wait_for(10)
+    with open("hosts", "w") as file:
+        file.write("localhost slots=2\nnode-1 slots=5\nnode-2 slots=1\n")
+    run.wait_for_workers(6)
+    run.wait_for_text(0, "asks for 5 workers on host 1; it gets 4 (up to 8, in whole replicas")
+    counts = lambda: [len(runs.children(p.pid)) for p in run.processes[1:]]
+    runs.wait_until(lambda: counts() == [4, 0] and len(run.starts()) > 1 and
+                    run.starts()[-1][0] == 6, what="four workers of host 1")
+    run.kill(0)
+    run.wait_for_workers(4)
+    with open("hosts", "w") as file:
+        file.write("node-1 slots=2\nnode-2 slots=4\n")
+    run.wait_for_workers(6)
+    assert counts() == [2, 4], counts()
+    assert run.end() == [-signal.SIGKILL, 0, 0], run.texts()
+    run.check(expected)
+
+
 def test_many():
     """34 hosts with 68 workers: the leader is lost, and a host that follows."""
     many = ["train.steps=60", "parallel.shards=128", "train.batch=128", "run.checkpoint_every=-1",
             "parallel.timeout_ms=60000"]
-    expected = hash_of(runs.train_once("whole", *LONG, *many, "-n", "1"))
+    expected = elastic_test.hash_of(runs.train_once("whole", *LONG, *many, "-n", "1"))
     run = Hosts("many", ",".join(["2"] * 34), *many, "parallel.min_workers=40", delay_ms=20)
     run.first = 33
     run.wait_for(10)

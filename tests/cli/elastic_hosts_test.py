@@ -143,7 +143,7 @@ def test_hosts_leave_and_join():
     run.check(expected)
 
 
-def test_spares_and_scale():
+def test_spares():
     expected = undisturbed()
     run = Hosts("spared", "1,1", "parallel.min_workers=2", "parallel.spares=1")
     run.wait_for(20)
@@ -152,17 +152,45 @@ def test_spares_and_scale():
     assert run.end() == [0, -signal.SIGKILL], run.texts()
     assert [n for n, _ in run.starts()] == [2, 2], run.starts()  # with the spare of host 0
     run.check(expected)
-    run = Hosts("scaled", "2,2", "parallel.min_workers=1", "parallel.max_workers=6", delay_ms=25)
-    run.wait_for(20)
-    for n in 2, 6, 1, 4:
-        ended = runs.tutti("scale", run.folder, str(n))
-        if "the run has ended" in ended.err:  # on a loaded machine
-            break
-        ended.expect(0)
-        assert run.starts()[-1][0] == n, (n, run.starts())
+
+
+def with_names(node):
+    """Hosts have names of their own, if this user may give them."""
+    name = ["unshare", "--uts", "sh", "-c", 'hostname node-%d; exec "$@"' % node, "sh"]
+    tried = subprocess.run([*name, "true"], stderr=subprocess.DEVNULL)
+    return name if tried.returncode == 0 else []
+
+
+def test_host_file():
+    """The file is read whenever it changes, and says how many workers each host has."""
+    if not with_names(0):
+        print("no names of hosts here")
+        return
+    expected = undisturbed()
+    run = Hosts("listed", "2,2", "parallel.min_workers=2", "parallel.max_workers=6",
+                "parallel.hostfile=hosts", before=with_names, delay_ms=30)
+
+    def write(text, *workers):
+        """With as many workers of each host, if the run lasts that long."""
+        with open("hosts-new", "w") as file:
+            file.write(text)
+        os.rename("hosts-new", "hosts")
+        runs.wait_until(lambda: [len(runs.children(p.pid)) for p in run.processes] == [*workers] and
+                        run.starts()[-1][0] == sum(workers) or run.processes[0].poll() is not None,
+                        what="%s workers" % [*workers])
+
+    run.wait_for(10)
+    write("localhost slots=3\nnode-1 slots=1\n", 3, 1)
+    write("localhost slots=2", 2, 0)
+    write("node-0 slots=3\nnode-1.example.org slots=2 # twice\nnode-1 slots=1\nnode-9\n", 3, 3)
+    write("localhost slots=1\nnode-1 slots=many", 3, 3)
+    run.wait_for_text(0, "line 2: expected HOST or HOST slots=N")
+    write("localhost slots=1", 3, 3)
+    run.wait_for_text(0, "asks for 1 worker on all hosts")
     assert run.end() == [0, 0], run.texts()
-    assert 2 in [n for n, _ in run.starts()[1:]], run.starts()
+    assert run.starts()[-1][0] == 6 and 2 in [n for n, _ in run.starts()], run.starts()
     run.check(expected)
+    assert "'node-9' is no host of this run" in run.text(0), run.text(0)
 
 
 def test_refused():
@@ -170,8 +198,8 @@ def test_refused():
             ("1,2", ["parallel.min_workers=1"], 2, "no other host may have more workers"),
             ("2,x", ["parallel.min_workers=1"], 2, "expected the number of workers of each host"),
             ("2,1", [], 2, "give the fewest workers that go on"),
-            ("2,1", ["parallel.min_workers=1", "parallel.hostfile=hosts"], 2,
-             "parallel.hostfile")]:
+            ("2,1", ["parallel.min_workers=1", "parallel.place=threads"], 2,
+             "do not support parallel.place=threads")]:
         run = Hosts("refused", nodes, *options)
         assert run.end() == [code, code], run.texts()
         for node in 0, 1:

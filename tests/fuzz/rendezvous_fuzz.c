@@ -19,7 +19,7 @@ static void read_texts(const uint8_t *data, size_t size) {
     text[n] = '\0';
     if (tti_slurm_first_host(text, host, sizeof host))
         TTI_ASSERT(host[0] && strlen(host) < sizeof host);
-    int n_slots = tti_host_file_slots(text, "node-1");
+    int n_slots = tti_host_file_slots(text, &(tti_host_names){"node-1", "10.0.0.1", true});
     TTI_ASSERT(n_slots >= -1 && n_slots <= 4096);
     if (tti_tcp_parse(text, &address) != TUTTI_OK) return;
     TTI_ASSERT(address.host[0]);

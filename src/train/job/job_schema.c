@@ -705,8 +705,8 @@ static const tti_option rows[] = {
              "place of a lost worker, on each host",
      .example = "1"},
     {KEY(parallel.hostfile, TEXT, "\"\""), .also = "host_file|machinefile|discovery_file",
-     .help = "Elastic run: a file with lines HOST slots=N; whenever it changes, the slots of this "
-             "host become the number of workers",
+     .help = "Elastic run: a file with lines HOST slots=N; whenever it changes, the slots of a "
+             "host become its number of workers",
      .example = "hosts"},
     {KEY(parallel.mirror, BOOL, "true"), .also = "in_memory_checkpoint|memory_checkpoint",
      .help = "Elastic run with parallel.zero, parallel.tensor, parallel.pipeline or a parameter "

@@ -9,13 +9,6 @@
 #include "train/setup/kernels.h"
 #include "train/setup/worker_exec.h"
 
-/* The first key of the job that several hosts do not support; NULL: none. */
-static const char *find_unsupported(const tti_job_config *c) {
-    if (strcmp(c->parallel.place, "processes") != 0) return "parallel.place=threads";
-    if (*c->parallel.hostfile) return "parallel.hostfile";
-    return NULL;
-}
-
 /* A replica that several hosts divide would be lost with each of them. */
 static tutti_status check_replicas(const tti_host_place *place, const tti_job_config *c) {
     int each = (int)tti_job_workers_of_model(c);
@@ -32,7 +25,6 @@ static tutti_status check_replicas(const tti_host_place *place, const tti_job_co
 }
 
 tutti_status tti_host_group_check(const tti_host_place *place, const tti_job_config *c) {
-    const char *what = find_unsupported(c);
     if (c->parallel.min_workers == 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.min_workers: TUTTI_NODES starts an elastic run "
@@ -40,11 +32,10 @@ tutti_status tti_host_group_check(const tti_host_place *place, const tti_job_con
     if (c->parallel.workers != place->n_all)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but TUTTI_NODES has %d workers",
                         (long long)c->parallel.workers, place->n_all);
-    if (what)
+    if (strcmp(c->parallel.place, "processes") != 0)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "TUTTI_NODES: elastic runs on several hosts do not "
-                        "support %s",
-                        what);
+                        "TUTTI_NODES: elastic runs on several hosts do not support "
+                        "parallel.place=threads");
     return check_replicas(place, c);
 }
 
