@@ -115,7 +115,8 @@ typedef struct tutti_prediction {
     const char *error;  /* NULL, or why there is no prediction: the file cannot be read, or the
                            output is not finite.  Then no field below is set */
     const char *notice; /* NULL, or a warning about the file, such as missing cells that are filled
-                           in or unknown categories.  Then no other field but file is set; the
+                           in or unknown categories, or about a damaged checkpoint that is skipped
+                           (then file is the run folder).  Then no other field but file is set; the
                            predictions follow in calls of their own */
     bool is_value;      /* regression: n_values values, each in the unit of its target */
     int64_t n_values;
@@ -192,6 +193,7 @@ typedef struct tutti_generate_desc {
      * Returns 0; any other value ends the call, which returns TUTTI_E_INTERRUPTED. */
     int (*on_text)(void *user, const char *text, size_t n_bytes);
     void *user;
+    tutti_warn_fn on_warning; /* NULL, or called with a checkpoint that is damaged and skipped */
 } tutti_generate_desc;
 
 /* Generates text with a causal language model, token by token, until max_tokens or the end-of-text

@@ -140,6 +140,25 @@ class Prediction:
         return "<tutti.Prediction %s[%d]: %s>" % (self.file, self.index, what)
 
 
+class _Warnings:
+    """Texts that C reports; they become UserWarnings where Python calls show()."""
+
+    def __init__(self) -> None:
+        from . import _c
+
+        self.texts: List[str] = []
+        self.function = _c.tutti_warn_fn(self._take)
+
+    def _take(self, _: Any, text: Any) -> None:
+        self.texts.append(_text(text) or "")
+
+    def show(self) -> None:
+        import warnings
+
+        for text in self.texts:
+            warnings.warn(text, stacklevel=3)
+
+
 def predict(run: RunLike, data: Any, overrides: Optional[Mapping[str, Any]] = None, *,
             allow_plugin: bool = False, skip_errors: bool = False) -> List[Prediction]:
     """Predicts every sample of files or arrays with the newest valid checkpoint of a run.
@@ -150,7 +169,8 @@ def predict(run: RunLike, data: Any, overrides: Optional[Mapping[str, Any]] = No
                  dict of arrays by the names of fields, or tutti.Samples
     skip_errors  return samples that cannot be read as predictions with an error, instead of raising
 
-    Cells of a table that are filled in, and categories that training did not have, are a UserWarning.
+    Cells of a table that are filled in, categories that training did not have, and damaged checkpoints
+    that are skipped are a UserWarning.
     """
     import ctypes
     import warnings
@@ -312,13 +332,16 @@ def evaluate(run: RunLike, overrides: Optional[Mapping[str, Any]] = None, *, dat
     from . import _c
 
     result = _c.tutti_eval_result()
+    notices = _Warnings()
     with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
         if data is not None:
             set_samples(job, _c.TUTTI_TEST, as_samples(data, "data"))
         try:
-            c.tutti_eval(job.handle, _folder(run), _c.tutti_warn_fn(), None, ctypes.byref(result))
+            c.tutti_eval(job.handle, _folder(run), notices.function, None, ctypes.byref(result))
         except Error as e:
             raise failure_of(job.keep, e) from None
+        finally:
+            notices.show()
         try:
             return Evaluation(result, take_text(c.tutti_eval_print(ctypes.byref(result), False)))
         finally:
@@ -367,6 +390,8 @@ def generate(run: RunLike, prompt: str, max_tokens: int = 200, *, temperature: f
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p,
                                 ctypes.c_size_t)(take)
     desc.on_text = ctypes.cast(function, type(desc.on_text))
+    notices = _Warnings()
+    desc.on_warning = notices.function
     with Job(overrides=overrides, run=os.fsdecode(_folder(run)),
              allow_plugin=allow_plugin) as job, _CtrlC() as ctrl_c:
         try:
@@ -375,6 +400,8 @@ def generate(run: RunLike, prompt: str, max_tokens: int = 200, *, temperature: f
             if failure:
                 raise failure[0]
             raise
+        finally:
+            notices.show()
     return "".join(pieces) + decoder.decode(b"", True)
 
 
@@ -395,9 +422,13 @@ def export(run: RunLike, format: str, out: Union[str, "os.PathLike[str]"], *,
     desc = _c.tutti_export_desc(format=number.value, out=encode_path(out, "out"),
                                 max_file_bytes=whole(max_file_bytes, "max_file_bytes", 0))
     result = _c.tutti_export_result()
+    notices = _Warnings()
     with Job(overrides=overrides, run=os.fsdecode(_folder(run)), allow_plugin=allow_plugin) as job:
-        c.tutti_export(job.handle, _folder(run), ctypes.byref(desc), _c.tutti_warn_fn(), None,
-                       ctypes.byref(result))
+        try:
+            c.tutti_export(job.handle, _folder(run), ctypes.byref(desc), notices.function, None,
+                           ctypes.byref(result))
+        finally:
+            notices.show()
     return int(result.n_tensors)
 
 

@@ -55,7 +55,8 @@ int tutti_cmd_generate(int argc, char **argv) {
                                 .top_k = (int64_t)top_k,
                                 .top_p = top_p,
                                 .seed = (uint64_t)seed,
-                                .on_text = print};
+                                .on_text = print,
+                                .on_warning = print_warning};
     tutti_status st = good ? tutti_generate(args.job, args.run_dir, &desc) : TUTTI_E_INVALID;
     if (good && st == TUTTI_OK) putchar('\n');
     if (good && st != TUTTI_OK) code = report_failure(st);

@@ -107,5 +107,25 @@ def test_current_folders_that_no_job_file_can_name():
             2, "data.dir: 'digits' is relative to the current directory, whose name has bytes")
 
 
+def test_a_damaged_checkpoint_is_named():
+    """Every command that uses an older checkpoint instead of the newest one says so."""
+    with open("letters.txt", "w") as file:
+        file.write("abcdefghij\n" * 100)
+    runs.tutti("train", "model.name=lstm", "model.layers=1", "model.width=8", "data.format=text",
+               "data.dir=letters.txt", "data.context=8", "train.batch=8", "train.steps=4",
+               "run.checkpoint_every=2", "run.progress=false", "parallel.shards=2", "-n", "1",
+               "run.dir=texts").expect(0)
+    newest = "texts/checkpoints/" + sorted(os.listdir("texts/checkpoints"))[-1]
+    with open(newest + "/model.safetensors", "r+b") as file:
+        file.seek(100)
+        file.write(b"?")
+    said = "checkpoint skipped: " + newest
+    for command in (["predict", "texts", "letters.txt"], ["eval", "texts"],
+                    ["generate", "texts", "--prompt", "a", "--max-tokens", "3"],
+                    ["export", "texts", "--format", "safetensors", "--out", "weights"]):
+        ended = runs.tutti(*command).expect(0)
+        assert said in ended.err and ended.err.count(said) == 1, (command, ended.err)
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

@@ -125,6 +125,28 @@ def test_text():
         raise AssertionError(found[0])
 
 
+def test_a_damaged_checkpoint():
+    """An older one is used, with a warning."""
+    with open("text.txt", "w") as file:
+        file.write("the cat sat on the mat and the dog sat on the log. " * 40)
+    run = tutti.train({"model": {"name": "gpt2", "size": "none", "layers": 1, "heads": 2,
+                                 "width": 16},
+                       "data": {"format": "text", "dir": "text.txt", "context": 16},
+                       "train": {"steps": 4, "batch": 8}, "run.checkpoint_every": 2}, workers=1)
+    folder = os.path.join(run.dir, "checkpoints")
+    newest = os.path.join(folder, sorted(os.listdir(folder))[-1])
+    with open(os.path.join(newest, "model.safetensors"), "r+b") as file:
+        file.seek(100)
+        file.write(b"?")
+    for call in (lambda: tutti.predict(run, "text.txt"), run.evaluate,
+                 lambda: tutti.generate(run, "the", 3),
+                 lambda: tutti.export(run, "safetensors", "out")):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        expect("warnings", [newest in str(w.message) for w in caught], [True])
+
+
 def test_ctrl_c():
     """It ends a call that predicts or writes, in which only callbacks are of Python."""
     import signal

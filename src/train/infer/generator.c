@@ -244,7 +244,7 @@ tutti_status tutti_generate(tutti_job *job, const char *run_dir, const tutti_gen
     TTI_TRY(check_desc(desc));
     tti_predictor *p;
     take_one_row(job);
-    TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &p));
+    TTI_TRY(tti_predictor_open(job, run_dir, desc->on_warning, desc->user, &p));
     tutti_status st = generate(job, p, desc);
     tti_predictor_close(p);
     return tti_job_say_where(job, st);

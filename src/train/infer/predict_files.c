@@ -206,6 +206,31 @@ static tutti_status check_finite(const tti_predicting *r) {
                     (long long)r->n_not_finite);
 }
 
+/* A checkpoint that was skipped; the caller's answer is remembered. */
+typedef struct run_notices {
+    const tti_predicting *r;
+    const char *run_dir;
+    tutti_status status;
+} run_notices;
+
+static void report_skipped(void *user, const char *text) {
+    run_notices *n = user;
+    if (n->status != TUTTI_OK) return;
+    n->status = tti_predict_report(n->r, &(tutti_prediction){.file = n->run_dir, .notice = text});
+}
+
+static tutti_status open_run(tti_predicting *r, tutti_job *job, const char *run_dir) {
+    run_notices notices = {.r = r, .run_dir = run_dir, .status = TUTTI_OK};
+    TTI_TRY(tti_predictor_open_one_row(job, run_dir, report_skipped, &notices, &r->p));
+    if (notices.status != TUTTI_OK) {
+        tti_predictor_close(r->p);
+        return tti_fail(notices.status, "predict: the callback has ended the call");
+    }
+    r->b = tti_predictor_blueprint(r->p);
+    r->ds = r->b->test;
+    return TUTTI_OK;
+}
+
 static tutti_status predict_all(tti_predicting *r, const char *const *files, int n_files) {
     TTI_TRY(prepare(r));
     for (int i = 0; i < n_files; i++) {
@@ -244,9 +269,7 @@ tutti_status tutti_predict(tutti_job *job, const char *run_dir, const char *cons
     tti_predicting r = {.fn = fn, .user = user};
     TTI_TRY(check_call(__func__, job, run_dir, fn));
     for (int i = 0; i < n_files; i++) TTI_TRY(tti_need(files ? files[i] : NULL, __func__, "files"));
-    TTI_TRY(tti_predictor_open_one_row(job, run_dir, &r.p));
-    r.b = tti_predictor_blueprint(r.p);
-    r.ds = r.b->test;
+    TTI_TRY(open_run(&r, job, run_dir));
     tutti_status st = predict_all(&r, files, n_files);
     finish(&r);
     return tti_job_say_where(job, st);
@@ -259,10 +282,8 @@ tutti_status tutti_predict_samples(tutti_job *job, const char *run_dir,
     TTI_TRY(check_call(__func__, job, run_dir, fn));
     TTI_TRY(tti_need(samples, __func__, "samples"));
     TTI_TRY(tti_samples_copy(samples, &copy));
-    tutti_status st = tti_predictor_open_one_row(job, run_dir, &r.p);
+    tutti_status st = open_run(&r, job, run_dir);
     if (st == TUTTI_OK) {
-        r.b = tti_predictor_blueprint(r.p);
-        r.ds = r.b->test;
         st = tti_job_say_where(job, predict_samples(&r, copy));
         finish(&r);
     }

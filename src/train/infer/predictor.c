@@ -300,8 +300,10 @@ tutti_status tti_predictor_open_with_test(tutti_job *job, const char *run_dir, t
     return open_run(job, &o, out);
 }
 
-tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tti_predictor **out) {
-    return open_run(job, &(opening){.run_dir = run_dir, .use.one_row = true}, out);
+tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
+                                        void *user, tti_predictor **out) {
+    opening o = {.run_dir = run_dir, .warn = warn, .user = user, .use.one_row = true};
+    return open_run(job, &o, out);
 }
 
 tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *like,

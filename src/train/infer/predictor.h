@@ -30,7 +30,8 @@ tutti_status tti_predictor_open_with_test(tutti_job *job, const char *run_dir, t
 /* Opens the run without data, with shards of one row.  Kernels of larger shards may round a row
  * differently depending on its position, so only a row computed alone is independent of the other
  * samples of a call. */
-tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tti_predictor **out);
+tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
+                                        void *user, tti_predictor **out);
 
 /* Opens a run that has just ended: like is its blueprint and outlives the predictor.
  */
