@@ -24,7 +24,7 @@
 #include "cli/job_args.h"
 #include "tutti/launch.h"
 
-enum { MAX_ARGS = 200, MAX_PIDS = 64, PATH_BYTES = 600, HASH_BYTES = 17, MAX_RESUMES = 20 };
+enum { MAX_ARGS = 200, MAX_WORKERS = 4096, PATH_BYTES = 600, HASH_BYTES = 17, MAX_RESUMES = 20 };
 enum { EXIT_DIFFERS = 9 };
 
 static const char usage[] =
@@ -72,19 +72,22 @@ static int draw(chaos *c, int n) {
 /* ---- the ranks of a run ---- */
 
 typedef struct ranks {
-    int pid[MAX_PIDS], n;
+    int *pid, n; /* pid [n], freed by the caller */
 } ranks;
 
 /* Those that have committed a step. */
 static ranks find_ranks(const char *run) {
     ranks found = {0};
     char *text, *rest = NULL;
+    size_t n_lines = 1;
     if (tutti_run_ps(run, &text) != TUTTI_OK) return found;
+    for (const char *c = text; *c; c++) n_lines += *c == '\n';
+    found.pid = calloc(n_lines, sizeof *found.pid);
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         int rank, pid;
         long long steps;
         bool is_one = sscanf(line, "%d %d %lld", &rank, &pid, &steps) == 3;
-        if (is_one && pid > 1 && steps > 0 && found.n < MAX_PIDS) found.pid[found.n++] = pid;
+        if (is_one && pid > 1 && steps > 0 && found.pid) found.pid[found.n++] = pid;
     }
     free(text);
     return found;
@@ -127,16 +130,17 @@ static void join(chaos *c, const char *run, const ranks *at) {
 
 /* No file may grow, as with ulimit -f. */
 static void fill_disk(chaos *c, const char *run, const ranks *at) {
-    struct rlimit old[MAX_PIDS];
+    struct rlimit *old = calloc((size_t)at->n, sizeof *old);
     (void)run;
-    for (int i = 0; i < at->n; i++) {
+    for (int i = 0; old && i < at->n; i++) {
         if (prlimit(at->pid[i], RLIMIT_FSIZE, NULL, &old[i]) != 0) old[i].rlim_max = 0;
         if (old[i].rlim_max == 0) continue;
         prlimit(at->pid[i], RLIMIT_FSIZE, &(struct rlimit){1, old[i].rlim_max}, NULL);
     }
     sleep_ms(100 + draw(c, 300));
-    for (int i = 0; i < at->n; i++)
+    for (int i = 0; old && i < at->n; i++)
         if (old[i].rlim_max > 0) prlimit(at->pid[i], RLIMIT_FSIZE, &old[i], NULL);
+    free(old);
 }
 
 /* Another program writes as fast as it can. */
@@ -213,13 +217,15 @@ static int disturb(chaos *c, const char *run, pid_t pid) {
         sleep_ms(20);
         if (now_ms() < next_ms || now_ms() >= c->end_ms) continue;
         ranks at = find_ranks(run);
-        if (at.n == 0) continue;
-        int f = draw(c, N_FAULTS);
-        printf("%s: %s\n", run, faults[f].name);
-        fflush(stdout);
-        faults[f].inject(c, run, &at);
-        c->n_faults++;
-        next_ms = now_ms() + 100 + draw(c, 600);
+        if (at.n > 0) {
+            int f = draw(c, N_FAULTS);
+            printf("%s: %s\n", run, faults[f].name);
+            fflush(stdout);
+            faults[f].inject(c, run, &at);
+            c->n_faults++;
+            next_ms = now_ms() + 100 + draw(c, 600);
+        }
+        free(at.pid);
     }
     return code_of(status);
 }
@@ -311,7 +317,7 @@ int tutti_cmd_chaos(int argc, char **argv) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         bool takes = true;
         if (strcmp(argv[i], "-n") == 0)
-            ok = (c.n_workers = atoi(value)) >= 1 && c.n_workers <= MAX_PIDS;
+            ok = (c.n_workers = atoi(value)) >= 1 && c.n_workers <= MAX_WORKERS;
         else if (strcmp(argv[i], "--for") == 0)
             ok = (for_ms = read_time(value)) > 0;
         else if (strcmp(argv[i], "--seed") == 0)

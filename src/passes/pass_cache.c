@@ -87,16 +87,25 @@ static tutti_status copy_boundaries(const tti_stage_boundaries *from, tti_stage_
 static tutti_status copy_tied(const tti_stages *from, tti_stages *to) {
     to->tied = calloc((size_t)from->n_tied + 1, sizeof *to->tied);
     if (!to->tied) return no_memory();
-    for (int i = 0; i < from->n_tied; i++, to->n_tied++) {
-        to->tied[i].stages = from->tied[i].stages;
-        TTI_TRY(copy_text(from->tied[i].name, &to->tied[i].name));
+    for (int i = 0; i < from->n_tied; i++) {
+        const tti_tied_param *tied = &from->tied[i];
+        size_t n_bytes = (size_t)tied->n_stages * sizeof *tied->stages;
+        to->n_tied++;
+        TTI_TRY(copy_text(tied->name, &to->tied[i].name));
+        to->tied[i].stages = malloc(n_bytes);
+        if (!to->tied[i].stages) return no_memory();
+        memcpy(to->tied[i].stages, tied->stages, n_bytes);
+        to->tied[i].n_stages = tied->n_stages;
     }
     return TUTTI_OK;
 }
 
 /* Copies the division of the model, but not the graph that it belongs to. */
 static tutti_status copy_starts(const tti_stages *from, tti_stages *to) {
-    for (int q = 0; q < TTI_MAX_CHUNKS; q++) {
+    to->n_stages = from->n_stages;
+    to->n_chunks = from->n_chunks;
+    TTI_TRY(tti_stages_alloc_chunks(to));
+    for (int q = 0; q < tti_stages_n_all_chunks(from); q++) {
         to->start[q].nth = from->start[q].nth;
         to->cost[q] = from->cost[q];
         TTI_TRY(copy_text(from->start[q].param, &to->start[q].param));

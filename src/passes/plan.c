@@ -67,6 +67,7 @@ static void program_fini(tti_program *program) {
     tutti_graph_destroy(program->graph);
     free(program->steps);
     free(program->bufs);
+    free(program->segment_first);
     free(program->is_low_copy);
     tti_neighbours_fini(&program->neighbours);
 }
@@ -103,8 +104,7 @@ static void mark_copies(tti_plan *plan) {
     const tti_stages *s = plan->stages;
     for (int i = 0; s && i < s->n_tied; i++) {
         int slot = tti_plan_find_slot(plan, s->tied[i].name);
-        uint64_t before = s->tied[i].stages & ((UINT64_C(1) << s->stage) - 1);
-        if (slot >= 0) plan->slots[slot].is_copy = before != 0;
+        if (slot >= 0) plan->slots[slot].is_copy = s->tied[i].stages[0] < s->stage;
     }
 }
 

@@ -47,7 +47,7 @@ typedef struct tti_program {
     /* For a pipeline stage: segment i is steps segment_first[i] .. segment_first[i + 1] - 1, which
      * run in one slot of the schedule (passes/stages/stages.h): chunks forward, then backward. Else
      * one segment of all steps. */
-    int segment_first[2 * TTI_MAX_CHUNKS + 1];
+    int *segment_first; /* [n_segments + 1], owned */
     int n_segments;
 } tti_program;
 

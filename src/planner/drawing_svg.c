@@ -31,9 +31,6 @@ typedef struct far_line {
     double bytes;
 } far_line;
 
-static int first_stage(uint64_t stages) { return __builtin_ctzll(stages); }
-static int last_stage(uint64_t stages) { return 63 - __builtin_clzll(stages); }
-
 /* Returns at most `most` lines. */
 static int find_far_lines(const tti_drawing *d, far_line *out, int most) {
     const tti_plan *plan = tti_blueprint_plan(d->b, 0);
@@ -47,11 +44,11 @@ static int find_far_lines(const tti_drawing *d, far_line *out, int most) {
         }
     for (int i = 0; i < stages->n_tied && n < most; i++) {
         const tti_tied_param *tied = &stages->tied[i];
-        int at = first_stage(tied->stages);
+        int at = tied->stages[0];
         const tti_plan *first = tti_blueprint_plan(d->b, at * d->scheme.tensor);
         int slot = tti_plan_find_slot(first, tied->name);
         if (slot < 0) continue;
-        out[n++] = (far_line){at, last_stage(tied->stages), true,
+        out[n++] = (far_line){at, tied->stages[tied->n_stages - 1], true,
                               (double)first->slots[slot].n_elems * (double)sizeof(float)};
     }
     return n;

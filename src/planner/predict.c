@@ -146,24 +146,33 @@ static tutti_status parts_of(const tti_blueprint *b, const tti_scheme *l, const 
 
 /* ---- time ---- */
 
-/* Simulates the pipeline schedule with and without the time of messages.  With more workers than
- * cores, a waiting worker leaves its core to others. */
-static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
-                                   const tti_calibration *c, double second, const worker *w) {
-    double slot_s[TTI_MAX_SCHED_SLOTS], most = 0, all = 0;
-    const tti_plan *plan = tti_blueprint_plan(b, 0);
-    tti_stage_sim_desc desc = {.stages = plan->stages,
+/* Simulates the pipeline schedule with and without the time of messages. */
+static tutti_status simulate_stages(const tti_blueprint *b, const tti_calibration *c, double second,
+                                    const worker *w, tti_stage_sim *silent,
+                                    tti_stage_sim *with_messages) {
+    double *slot_s;
+    TTI_TRY(tti_stage_costs(b, c, &slot_s));
+    tti_stage_sim_desc desc = {.stages = tti_blueprint_plan(b, 0)->stages,
                                .n_shard_groups = w->n_shard_groups,
                                .n_compute_threads = w->n_compute_threads,
                                .slot_s = slot_s};
-    tti_stage_sim silent, with_messages;
-    tti_stage_costs(b, c, slot_s);
-    for (int i = 0; i < 2 * tti_stages_n_all_chunks(plan->stages); i++) slot_s[i] *= second;
-    TTI_TRY(tti_stage_sim_run(&desc, &silent));
+    for (int i = 0; i < 2 * tti_stages_n_all_chunks(desc.stages); i++) slot_s[i] *= second;
+    tutti_status st = tti_stage_sim_run(&desc, silent);
     desc.latency_s = c->message.latency_s;
     desc.message_s_of_byte = 1 / c->message.bytes_s;
-    TTI_TRY(tti_stage_sim_run(&desc, &with_messages));
-    for (int i = 0; i < p->layout.pipeline; i++) {
+    if (st == TUTTI_OK) st = tti_stage_sim_run(&desc, with_messages);
+    free(slot_s);
+    return st;
+}
+
+/* With more workers than cores, a waiting worker leaves its core to others. */
+static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
+                                   const tti_calibration *c, double second, const worker *w) {
+    double most = 0, all = 0;
+    const tti_plan *plan = tti_blueprint_plan(b, 0);
+    tti_stage_sim silent = {0}, with_messages = {0};
+    tutti_status st = simulate_stages(b, c, second, w, &silent, &with_messages);
+    for (int i = 0; st == TUTTI_OK && i < p->layout.pipeline; i++) {
         double out = 0;
         for (int k = 0; k < p->layout.pipeline; k++) out += tti_stage_bytes(plan->stages, i, k);
         p->sent_bytes = fmax(p->sent_bytes, out * w->n_own);
@@ -175,7 +184,9 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
     p->bubble_s = whole - p->compute_s;
     p->bubble = silent.bubble;
     p->model_parallel_s += with_messages.step_s - silent.step_s;
-    return TUTTI_OK;
+    tti_stage_sim_fini(&silent);
+    tti_stage_sim_fini(&with_messages);
+    return st;
 }
 
 static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,

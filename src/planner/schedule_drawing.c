@@ -5,6 +5,7 @@
 #include "planner/schedule_drawing.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "planner/stage_sim.h"
 
@@ -92,19 +93,25 @@ static void draw_segment(void *user, const tti_stage_segment *segment) {
 tutti_status tti_schedule_svg(const tti_schedule_drawing *d, int x, int y, int width,
                               tti_str *out) {
     strips s = {.d = d, .x = x, .y = y, .out = out};
-    double units[TTI_MAX_SCHED_SLOTS];
+    int n_slots = 2 * tti_stages_n_all_chunks(d->stages);
+    double *units = calloc((size_t)n_slots, sizeof *units);
+    if (!units) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     tti_stage_sim_desc sim = {.stages = d->stages,
                               .n_shard_groups = d->n_shard_groups,
                               .n_compute_threads = d->n_compute_threads,
                               .slot_s = units};
-    tti_stage_sim simulated;
-    for (int m = 0; m < 2 * tti_stages_n_all_chunks(d->stages); m++)
+    tti_stage_sim simulated = {0};
+    for (int m = 0; m < n_slots; m++)
         units[m] = tti_sched_slot_is_backward(d->stages, m) ? UNITS_BACKWARD : UNITS_FORWARD;
-    TTI_TRY(tti_stage_sim_run(&sim, &simulated)); /* for its length alone */
+    tutti_status st = tti_stage_sim_run(&sim, &simulated); /* for its length alone */
     s.unit = TTI_MIN(most_pixels, (width - LABEL_WIDTH) / TTI_MAX(simulated.step_s, 1));
     for (int stage = 0; stage < d->stages->n_stages; stage++)
         tti_str_printf(out, "<text x=\"%d\" y=\"%d\" font-size=\"11\">stage %d</text>\n", x,
                        y + stage * TTI_STRIP_HEIGHT + 12, stage);
+    tti_stage_sim_fini(&simulated);
     sim.on_segment = draw_segment, sim.user = &s;
-    return tti_stage_sim_run(&sim, &simulated);
+    if (st == TUTTI_OK) st = tti_stage_sim_run(&sim, &simulated);
+    tti_stage_sim_fini(&simulated);
+    free(units);
+    return st;
 }

@@ -23,9 +23,12 @@ static const double VARIATION = 0.05; /* of the time for a gradient, either way 
 /* ---- how fast workers are ---- */
 
 tutti_status tti_speeds_parse(const char *text, tti_speeds *out) {
-    *out = (tti_speeds){1, {1}};
-    if (!text) return TUTTI_OK;
-    for (out->n = 0; out->n < TTI_MAX_SPEEDS; text++) {
+    size_t n_most = 1;
+    if (!text) text = "1";
+    for (const char *c = text; *c; c++) n_most += *c == ',';
+    *out = (tti_speeds){.of = calloc(n_most, sizeof *out->of)};
+    if (!out->of) return tti_fail(TUTTI_E_NOMEM, "simulate: out of memory");
+    for (;; text++) {
         char number[TTI_NUMBER_TEXT];
         size_t n = strcspn(text, ",");
         double *speed = &out->of[out->n++];
@@ -37,11 +40,15 @@ tutti_status tti_speeds_parse(const char *text, tti_speeds *out) {
         text += n;
         if (!*text) return TUTTI_OK;
     }
-    return tti_fail(
-        TUTTI_E_CONFIG,
-        "simulate: speeds are at most %d numbers from 0.001 to 1000 with commas between "
-        "them, such as 1,1,1,0.2",
-        TTI_MAX_SPEEDS);
+    tti_speeds_fini(out);
+    return tti_fail(TUTTI_E_CONFIG,
+                    "simulate: speeds are numbers from 0.001 to 1000 with commas between them, "
+                    "such as 1,1,1,0.2");
+}
+
+void tti_speeds_fini(tti_speeds *speeds) {
+    free(speeds->of);
+    *speeds = (tti_speeds){0};
 }
 
 static double speed_of(const tti_speeds *s, int64_t i) { return s->of[i % s->n]; }

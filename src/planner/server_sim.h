@@ -15,16 +15,16 @@
 
 enum { TTI_MAX_PLAYED = 1 << 12 }; /* most workers whose events are simulated */
 
-enum { TTI_MAX_SPEEDS = 64 };
-
 /* Relative speeds of workers: worker i has of[i % n]. */
 typedef struct tti_speeds {
     int n;
-    double of[TTI_MAX_SPEEDS]; /* [n] > 0 */
+    double *of; /* [n] > 0, owned */
 } tti_speeds;
 
-/* Parses "1,1,0.2"; NULL: all have speed 1.  TUTTI_E_CONFIG: not a list of numbers above 0. */
+/* Parses "1,1,0.2"; NULL: all have speed 1.  TUTTI_E_CONFIG: not a list of numbers above 0.  On
+ * success fini frees *out. */
 tutti_status tti_speeds_parse(const char *text, tti_speeds *out);
+void tti_speeds_fini(tti_speeds *speeds);
 
 /* The slowest of the first n speeds, and their sum. */
 double tti_speeds_slowest(const tti_speeds *speeds, int64_t n);
@@ -37,12 +37,12 @@ typedef struct tti_server_sim_desc {
     int64_t n_servers; /* the first so many workers, with a range of the keys each */
     int64_t staleness; /* TTI_UNBOUNDED, or 1 and more; with backup workers it is not read */
     int64_t n_backup;  /* workers whose gradients a step does without */
-    tti_speeds speeds;
-    double n_bytes;   /* of parameters */
-    double of_grads;  /* of these bytes, those that a gradient has on its way; 0: 1 */
-    double compute_s; /* of a gradient, at speed 1 */
-    double update_s;  /* of all parameters, by one thread */
-    double copy_s;    /* likewise, to copy them for a worker */
+    tti_speeds speeds; /* borrowed */
+    double n_bytes;    /* of parameters */
+    double of_grads;   /* of these bytes, those that a gradient has on its way; 0: 1 */
+    double compute_s;  /* of a gradient, at speed 1 */
+    double update_s;   /* of all parameters, by one thread */
+    double copy_s;     /* likewise, to copy them for a worker */
 } tti_server_sim_desc;
 
 typedef struct tti_server_sim {

@@ -85,28 +85,37 @@ static tutti_status calibrate(tti_simulation *s, tti_calibration *c) {
     return tti_calibrate_shard_group(s->b, c, BUDGET_S, &spent);
 }
 
+static tutti_status run_schedule(const tti_simulation *s, const tti_calibration *c,
+                                 int64_t n_shard_groups, tti_stage_sim *schedule) {
+    double *slot_s;
+    TTI_TRY(tti_stage_costs(s->b, c, &slot_s));
+    tutti_status st =
+        tti_stage_sim_run(&(tti_stage_sim_desc){.stages = tti_blueprint_plan(s->b, 0)->stages,
+                                                .n_shard_groups = (int)n_shard_groups,
+                                                .n_compute_threads = 1,
+                                                .slot_s = slot_s},
+                          schedule);
+    free(slot_s);
+    return st;
+}
+
 /* Stages after the first end earlier; the schedule says when. */
 static tutti_status time_stages(tti_simulation *s, const tti_calibration *c,
                                 int64_t n_shard_groups) {
     tti_simulated_solo *w = &s->solo;
-    double slot_s[TTI_MAX_SCHED_SLOTS];
-    tti_stage_sim schedule = {.step_s = 1, .busy_s = {1}, .end_s = {1}};
-    if (w->n_stages > 1) {
-        tti_stage_costs(s->b, c, slot_s);
-        TTI_TRY(
-            tti_stage_sim_run(&(tti_stage_sim_desc){.stages = tti_blueprint_plan(s->b, 0)->stages,
-                                                    .n_shard_groups = (int)n_shard_groups,
-                                                    .n_compute_threads = 1,
-                                                    .slot_s = slot_s},
-                              &schedule));
+    tti_stage_sim schedule = {0};
+    if (w->n_stages > 1) TTI_TRY(run_schedule(s, c, n_shard_groups, &schedule));
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; st == TUTTI_OK && i < w->n_stages; i++) {
+        bool is_only = w->n_stages == 1;
+        double ends = is_only ? 1 : schedule.end_s[i] / schedule.step_s;
+        double busy = is_only ? 1 : schedule.busy_s[i] / schedule.step_s;
+        w->stages[i].end_s = w->compute_s * ends;
+        double shard_s = w->compute_s * busy / (double)n_shard_groups;
+        st = time_list(s, c, i, shard_s, &w->stages[i]);
     }
-    for (int i = 0; i < w->n_stages; i++) {
-        w->stages[i].end_s = w->compute_s * schedule.end_s[i] / schedule.step_s;
-        double shard_s =
-            w->compute_s * schedule.busy_s[i] / schedule.step_s / (double)n_shard_groups;
-        TTI_TRY(time_list(s, c, i, shard_s, &w->stages[i]));
-    }
-    return TUTTI_OK;
+    tti_stage_sim_fini(&schedule);
+    return st;
 }
 
 /* Servers are threads of hosts, wherever workers compute. */
@@ -405,6 +414,7 @@ tutti_status tutti_simulate_job(tutti_job *job, const tutti_simulate_desc *desc,
         tti_step_lists_destroy(s.solo.stages[i].lists);
     }
     free(s.solo.stages);
+    tti_speeds_fini(&s.speeds);
     if (st == TUTTI_OK)
         *text = out.text;
     else

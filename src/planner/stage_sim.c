@@ -7,9 +7,9 @@
 
 typedef struct game {
     const tti_stage_sim_desc *desc;
-    tti_pipe_schedule of[TTI_MAX_CHUNKS]; /* by stage */
-    int done[TTI_MAX_CHUNKS];             /* actions of a stage */
-    double *end;                          /* [n_shard_groups][slots]; < 0: not yet */
+    tti_pipe_schedule *of; /* [n_stages] */
+    int *done;             /* [n_stages]: actions of a stage */
+    double *end;           /* [n_shard_groups][slots]; < 0: not yet */
     int n_sched_slots;
 } game;
 
@@ -75,28 +75,48 @@ static tutti_status simulate(game *g, tti_stage_sim *out) {
 tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *out) {
     const tti_stages *s = desc->stages;
     const tti_pipe_shape shape = tti_pipe_shape_of(s, desc->n_shard_groups, true);
-    game g = {.desc = desc, .n_sched_slots = 2 * tti_stages_n_all_chunks(s)};
-    *out = (tti_stage_sim){0};
+    size_t n = (size_t)s->n_stages;
+    game g = {.desc = desc,
+              .n_sched_slots = 2 * tti_stages_n_all_chunks(s),
+              .of = calloc(n, sizeof *g.of),
+              .done = calloc(n, sizeof *g.done)};
     g.end = calloc((size_t)desc->n_shard_groups, (size_t)g.n_sched_slots * sizeof *g.end);
-    tutti_status st = g.end ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    *out = (tti_stage_sim){.busy_s = calloc(n, sizeof *out->busy_s),
+                           .end_s = calloc(n, sizeof *out->end_s)};
+    tutti_status st = TUTTI_OK;
+    if (!g.of || !g.done || !g.end || !out->busy_s || !out->end_s)
+        st = tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; st == TUTTI_OK && i < s->n_stages; i++)
         st = tti_pipe_schedule_init(&shape, i, &g.of[i]);
     if (st == TUTTI_OK) st = simulate(&g, out);
-    for (int i = 0; i < s->n_stages; i++) tti_pipe_schedule_fini(&g.of[i]);
+    for (int i = 0; g.of && i < s->n_stages; i++) tti_pipe_schedule_fini(&g.of[i]);
+    free(g.of);
+    free(g.done);
     free(g.end);
+    if (st != TUTTI_OK) tti_stage_sim_fini(out);
     return st;
 }
 
-void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
-                     double slot_s[TTI_MAX_SCHED_SLOTS]) {
+void tti_stage_sim_fini(tti_stage_sim *sim) {
+    free(sim->busy_s);
+    free(sim->end_s);
+    *sim = (tti_stage_sim){0};
+}
+
+tutti_status tti_stage_costs(const tti_blueprint *b, const tti_calibration *c, double **slot_s) {
+    const tti_stages *stages = tti_blueprint_plan(b, 0)->stages;
+    double *of = calloc(2 * (size_t)tti_stages_n_all_chunks(stages), sizeof *of);
+    if (!of) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int stage = 0; stage < b->mesh.stage; stage++) {
         const tti_plan *plan = tti_blueprint_plan(b, stage * b->mesh.tensor);
         for (int i = 0; i < plan->shard.n_segments; i++) {
             int first = plan->shard.segment_first[i], last = plan->shard.segment_first[i + 1];
-            slot_s[tti_sched_slot_of(plan->stages, stage, i)] =
+            of[tti_sched_slot_of(plan->stages, stage, i)] =
                 tti_steps_cost_s(c, &plan->shard, first, last) + (last - first) * c->queued_s;
         }
     }
+    *slot_s = of;
+    return TUTTI_OK;
 }
 
 double tti_stage_bytes(const tti_stages *stages, int from, int to) {

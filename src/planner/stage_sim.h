@@ -7,8 +7,6 @@
 #include "exec/program/exec_program.h"
 #include "planner/calibrate.h"
 
-enum { TTI_MAX_SCHED_SLOTS = 2 * TTI_MAX_CHUNKS };
-
 /* A segment of a stage's schedule, and its time. */
 typedef struct tti_stage_segment {
     int stage;
@@ -28,16 +26,18 @@ typedef struct tti_stage_sim_desc {
 } tti_stage_sim_desc;
 
 typedef struct tti_stage_sim {
-    double step_s; /* from the first forward segment to the last backward one */
-    double bubble; /* share of step_s that the stages wait, in the mean */
-    double busy_s[TTI_MAX_CHUNKS], end_s[TTI_MAX_CHUNKS]; /* of each stage */
+    double step_s;          /* from the first forward segment to the last backward one */
+    double bubble;          /* share of step_s that the stages wait, in the mean */
+    double *busy_s, *end_s; /* [n_stages], owned */
 } tti_stage_sim;
 
+/* On success fini frees *out. */
 tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *out);
+void tti_stage_sim_fini(tti_stage_sim *sim);
 
-/* Estimates the slots of a shard from the ceilings, for the first tensor shard of each stage. */
-void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
-                     double slot_s[TTI_MAX_SCHED_SLOTS]);
+/* Estimates the slots of a shard, [2 * chunks], from the ceilings, for the first tensor shard of
+ * each stage.  On success the caller frees *slot_s. */
+tutti_status tti_stage_costs(const tti_blueprint *b, const tti_calibration *c, double **slot_s);
 
 /* Bytes that go from stage to stage for one shard, each way along a step of training. */
 double tti_stage_bytes(const tti_stages *stages, int from, int to);

@@ -47,7 +47,9 @@ static void expect_same_stages(const tti_stages *a, const tti_stages *b) {
     T_EQ(a->n_tied, b->n_tied);
     for (int i = 0; i < a->n_tied; i++) {
         assert_string_equal(a->tied[i].name, b->tied[i].name);
-        T_EQ(a->tied[i].stages, b->tied[i].stages);
+        T_EQ(a->tied[i].n_stages, b->tied[i].n_stages);
+        for (int k = 0; k < a->tied[i].n_stages; k++)
+            T_EQ(a->tied[i].stages[k], b->tied[i].stages[k]);
     }
     for (int q = 0; q < tti_stages_n_all_chunks(a); q++) T_NEAR(a->cost[q], b->cost[q], 0);
     expect_same_boundaries(&a->train, &b->train);

@@ -310,16 +310,18 @@ T_CASE(stages_are_queued) {
     T_UNUSED;
     made m = make("parallel.pipeline=2", "parallel.shards=8");
     tti_calibration c;
-    double recorded[TTI_MAX_SCHED_SLOTS] = {0}, queued[TTI_MAX_SCHED_SLOTS] = {0}, more = 0;
+    double *recorded, *queued, more = 0;
     int n_steps = 0;
     T_OK(tti_calibration_of("h200", 2, &c));
     c.queued_s = 0;
-    tti_stage_costs(m.b, &c, recorded);
+    T_OK(tti_stage_costs(m.b, &c, &recorded));
     c.queued_s = 1;
-    tti_stage_costs(m.b, &c, queued);
+    T_OK(tti_stage_costs(m.b, &c, &queued));
     for (int i = 0; i < 4; i++) more += queued[i] - recorded[i];
     for (int i = 0; i < 2; i++) n_steps += tti_blueprint_plan(m.b, i)->shard.n_steps;
     T_NEAR(more, n_steps, 1e-6);
+    free(recorded);
+    free(queued);
     unmake(&m);
 }
 

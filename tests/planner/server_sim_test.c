@@ -15,7 +15,8 @@ static tti_network wide(void) { return network_of("host: {size: 64, gb_s: 1e6, l
 
 static tti_server_sim sim(tti_server_sim_desc desc) {
     tti_server_sim reported;
-    if (desc.speeds.n == 0) T_OK(tti_speeds_parse(NULL, &desc.speeds));
+    double one = 1;
+    if (desc.speeds.n == 0) desc.speeds = (tti_speeds){1, &one};
     if (desc.apart == 0) desc.apart = 1;
     if (desc.n_servers == 0) desc.n_servers = 1;
     T_OK(tti_server_sim_run(&desc, &reported));
@@ -125,7 +126,7 @@ T_CASE(the_bound_holds_back) {
                                 .n_bytes = 1,
                                 .compute_s = 1,
                                 .update_s = 1e-6,
-                                .speeds = {2, {1, 0.1}}};
+                                .speeds = {2, (double[]){1, 0.1}}};
     for (int64_t s = 1; s <= 4; s++) {
         desc.staleness = s;
         tti_server_sim p = sim(desc);
@@ -145,7 +146,7 @@ T_CASE(steps_without_the_slowest) {
                                                  .n_bytes = 1,
                                                  .compute_s = 1,
                                                  .update_s = 1e-6,
-                                                 .speeds = {4, {1, 1, 1, 0.1}}});
+                                                 .speeds = {4, (double[]){1, 1, 1, 0.1}}});
     near(p.step_s, 1.025, 0.01); /* the last of three */
     near(p.dropped, 1.0 / 31, 0.1);
 }
@@ -176,6 +177,17 @@ T_CASE(speeds) {
     near(tti_speeds_slowest(&s, 1), 1, 1e-12);
     near(tti_speeds_slowest(&s, 7), 0.5, 1e-12);
     near(tti_speeds_sum(&s, 7), 8, 1e-12);
+    tti_speeds_fini(&s);
+    char many[2 * 100];
+    for (size_t i = 0; i < sizeof many; i += 2) many[i] = '2', many[i + 1] = ',';
+    many[sizeof many - 1] = '\0';
+    T_OK(tti_speeds_parse(many, &s));
+    T_EQ(s.n, 100);
+    near(tti_speeds_sum(&s, 100), 200, 1e-12);
+    tti_speeds_fini(&s);
+    T_OK(tti_speeds_parse(NULL, &s));
+    near(tti_speeds_sum(&s, 7), 7, 1e-12);
+    tti_speeds_fini(&s);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         T_FAILS(tti_speeds_parse(bad[i], &s), TUTTI_E_CONFIG, "numbers");
     tti_network n = wide();

@@ -83,10 +83,11 @@ void tti_pipe_schedule_fini(tti_pipe_schedule *schedule) {
 typedef struct paper {
     const tti_pipe_shape *shape;
     const double *cost;
-    tti_pipe_schedule of[TTI_MAX_CHUNKS]; /* by stage */
-    int done[TTI_MAX_CHUNKS];             /* actions of a stage */
-    double now[TTI_MAX_CHUNKS], busy;
-    double *end; /* [n_shard_groups][slots]: when the slot ended; < 0: not yet */
+    tti_pipe_schedule *of; /* [n_stages] */
+    int *done;             /* [n_stages]: actions of a stage */
+    double *now;           /* [n_stages] */
+    double *end;           /* [n_shard_groups][slots]: when the slot ended; < 0: not yet */
+    double busy;
 } paper;
 
 static double *end_of(const paper *p, int shard_group, int sched_slot) {
@@ -144,20 +145,23 @@ static double simulate(paper *p) {
 }
 
 tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble) {
-    paper *p = calloc(1, sizeof *p);
+    size_t n = (size_t)shape->n_stages, n_slots = 2 * n * (size_t)shape->n_chunks;
+    paper p = {.shape = shape,
+               .cost = cost,
+               .of = calloc(n, sizeof *p.of),
+               .done = calloc(n, sizeof *p.done),
+               .now = calloc(n, sizeof *p.now),
+               .end = calloc((size_t)shape->n_shard_groups * n_slots, sizeof *p.end)};
     tutti_status st = TUTTI_OK;
-    if (!p) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    TTI_ASSERT(shape->n_stages * shape->n_chunks <= TTI_MAX_CHUNKS);
-    p->shape = shape;
-    p->cost = cost;
-    p->end = calloc((size_t)shape->n_shard_groups * 2 * (size_t)(shape->n_stages * shape->n_chunks),
-                    sizeof *p->end);
-    if (!p->end) st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    if (!p.of || !p.done || !p.now || !p.end)
+        st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int s = 0; st == TUTTI_OK && s < shape->n_stages; s++)
-        st = tti_pipe_schedule_init(shape, s, &p->of[s]);
-    if (st == TUTTI_OK) *bubble = simulate(p);
-    for (int s = 0; s < shape->n_stages; s++) tti_pipe_schedule_fini(&p->of[s]);
-    free(p->end);
-    free(p);
+        st = tti_pipe_schedule_init(shape, s, &p.of[s]);
+    if (st == TUTTI_OK) *bubble = simulate(&p);
+    for (int s = 0; p.of && s < shape->n_stages; s++) tti_pipe_schedule_fini(&p.of[s]);
+    free(p.of);
+    free(p.done);
+    free(p.now);
+    free(p.end);
     return st;
 }

@@ -223,7 +223,9 @@ tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
     pipe->n_shard_groups = setup->n_pipe_groups;
     pipe->n_idle = pipe->n_shard_groups - tti_shard_groups_of(n_local, n_compute_threads);
     pipe->shard_groups = calloc((size_t)pipe->n_shard_groups + 1, sizeof *pipe->shard_groups);
-    if (!pipe->shard_groups) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    pipe->busy = calloc((size_t)pipe->stages->n_stages, sizeof *pipe->busy);
+    if (!pipe->shard_groups || !pipe->busy)
+        return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     tti_shard_group *own = pipe->shard_groups + pipe->n_idle;
     for (int w = 0; !joined && w < acc->n_shard_groups; w++) own[w] = acc->shard_groups[w];
     for (int s = 0; joined && s < n_local; s++) {
@@ -260,6 +262,7 @@ void tti_pipe_destroy(tti_pipe *pipe) {
     side_fini(&pipe->eval);
     free(pipe->slots);
     free(pipe->shard_groups);
+    free(pipe->busy);
     free(pipe);
 }
 
@@ -316,11 +319,11 @@ void tti_pipe_begin(tti_pipe *pipe, tutti_status before) {
     if (before != TUTTI_OK) tti_mailbox_fail(pipe->box, before);
 }
 
-/* How long all stages computed of the time that the slowest took. */
-tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
+/* How long all stages computed of the time that the slowest took; times [2 * stages], zero. */
+static tutti_status measure(tti_exec *x, int64_t busy_ns, int64_t span_ns, double *times) {
     tti_pipe *pipe = tti_pipe_of(x);
     int n = pipe->stages->n_stages;
-    double times[2 * TTI_MAX_CHUNKS] = {0}, busy = 0, span = 0;
+    double busy = 0, span = 0;
     int64_t start = tti_now_ns();
     times[2 * pipe->stages->stage] = (double)busy_ns;
     times[2 * pipe->stages->stage + 1] = (double)span_ns;
@@ -334,6 +337,14 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     pipe->measured = span > 0 ? 1 - busy / (span * n) : 0;
     for (int s = 0; s < n; s++) pipe->busy[s] = span > 0 ? times[2 * s] / span : 0;
     return TUTTI_OK;
+}
+
+tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
+    double *times = calloc(2 * (size_t)tti_pipe_of(x)->stages->n_stages, sizeof *times);
+    tutti_status st = times ? measure(x, busy_ns, span_ns, times)
+                            : tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    free(times);
+    return st;
 }
 
 /* ---- a shard that is looked at ---- */
@@ -384,7 +395,7 @@ tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tie
     if (!slot->is_copy) {
         /* The first stage adds the others' gradients in their order and gives them the sum. */
         for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
-            if (tied->stages >> s & 1) {
+            if (tti_tied_has(tied, s)) {
                 /* The gradients of another stage are added as they come. */
                 size_t n_most = TTI_MIN(slot->n_elems, (size_t)CHUNK);
                 float *term = malloc(n_most * sizeof *term + 1);
@@ -399,11 +410,11 @@ tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tie
                 TTI_TRY(st);
             }
         for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
-            if (tied->stages >> s & 1)
+            if (tti_tied_has(tied, s))
                 TTI_TRY(tutti_comm_send(pipe->comm, grads, slot->n_elems, TUTTI_F32, s));
         return TUTTI_OK;
     }
-    int first = __builtin_ctzll(tied->stages);
+    int first = tied->stages[0];
     for (size_t at = 0; at < slot->n_elems; at += CHUNK)
         TTI_TRY(tutti_comm_send(pipe->comm, grads + at, TTI_MIN(slot->n_elems - at, (size_t)CHUNK),
                                 TUTTI_F32, first));

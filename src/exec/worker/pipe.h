@@ -17,9 +17,9 @@ typedef struct tti_pipe {
     int n_shard_groups;
     int n_idle; /* the first of them, without a shard: other workers of the stage have more */
     tti_pipe_side train, eval;
-    int64_t busy_ns;             /* of compute thread 0 in this step */
-    double measured, expected;   /* share of the last step that stages waited for each other */
-    double busy[TTI_MAX_CHUNKS]; /* share of the last step that each stage computed */
+    int64_t busy_ns;           /* of compute thread 0 in this step */
+    double measured, expected; /* share of the last step that stages waited for each other */
+    double *busy;              /* [n_stages]: share of the last step that each stage computed */
 } tti_pipe;
 
 /* A segment of one shard on its way through the stage. */

@@ -135,7 +135,7 @@ static uint64_t hash_weight(const tti_plan *plan, const tti_slot *slot) {
     const tti_stages *s = plan->stages;
     for (int i = 0; i < s->n_tied; i++)
         if (strcmp(s->tied[i].name, slot->param->name) == 0)
-            return slot->is_copy ? UINT64_MAX : (uint64_t)__builtin_popcountll(s->tied[i].stages);
+            return slot->is_copy ? UINT64_MAX : (uint64_t)s->tied[i].n_stages;
     return 1;
 }
 

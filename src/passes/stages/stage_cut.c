@@ -247,7 +247,8 @@ tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target
     c.choices = calloc(n * n_all, sizeof *c.choices);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
     if (is_free && cross && time && c.nodes && c.cuts && c.choices) {
-        st = sum_times(g, target, time);
+        st = tti_stages_alloc_chunks(stages);
+        if (st == TUTTI_OK) st = sum_times(g, target, time);
         find_places(&c);
         if (st == TUTTI_OK) st = choose(&c, stages);
     }

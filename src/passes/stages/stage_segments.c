@@ -20,8 +20,9 @@ typedef struct segments {
     bool *forward; /* [n_nodes]: sums, statistics or another stage's forward need it */
 } segments;
 
+/* s NULL: one segment of all steps. */
 static int n_segments(const tti_stages *s, const tutti_graph *g) {
-    return (g->training ? 2 : 1) * s->n_chunks;
+    return s ? (g->training ? 2 : 1) * s->n_chunks : 1;
 }
 
 /* Backwards: no step is due later than its readers. */
@@ -87,7 +88,6 @@ static tutti_status sort_steps(const segments *p, tti_program *program) {
     tti_node **sorted = calloc((size_t)program->n_steps + 1, sizeof(tti_node *));
     int n = 0;
     if (!sorted) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    program->n_segments = n_segments(p->s, program->graph);
     for (int i = 0; i < program->n_segments; i++) {
         program->segment_first[i] = n;
         for (int s = 0; s < program->n_steps; s++)
@@ -101,8 +101,12 @@ static tutti_status sort_steps(const segments *p, tti_program *program) {
 
 tutti_status tti_plan_segments(const tti_stages *stages, tti_program *program) {
     const tutti_graph *g = program->graph;
-    program->n_segments = 1;
-    program->segment_first[1] = program->n_steps;
+    program->n_segments = n_segments(stages, g);
+    free(program->segment_first);
+    program->segment_first =
+        calloc((size_t)program->n_segments + 1, sizeof *program->segment_first);
+    if (!program->segment_first) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    program->segment_first[program->n_segments] = program->n_steps;
     if (!stages) return TUTTI_OK;
     segments p = {.s = stages,
                   .program = program,

@@ -18,8 +18,13 @@
 enum { ANYWHERE = -1 /* mark of an input: fed to every rank that reads it */ };
 
 void tti_stages_fini(tti_stages *s) {
-    for (int q = 0; q < TTI_MAX_CHUNKS; q++) free(s->start[q].param);
-    for (int i = 0; i < s->n_tied; i++) free(s->tied[i].name);
+    for (int q = 0; s->start && q < tti_stages_n_all_chunks(s); q++) free(s->start[q].param);
+    free(s->start);
+    free(s->cost);
+    for (int i = 0; i < s->n_tied; i++) {
+        free(s->tied[i].name);
+        free(s->tied[i].stages);
+    }
     free(s->tied);
     free(s->train.of);
     free(s->eval.of);
@@ -27,6 +32,13 @@ void tti_stages_fini(tti_stages *s) {
 }
 
 int tti_stages_n_all_chunks(const tti_stages *s) { return s->n_stages * s->n_chunks; }
+
+tutti_status tti_stages_alloc_chunks(tti_stages *s) {
+    size_t n = (size_t)tti_stages_n_all_chunks(s);
+    if (!s->start) s->start = calloc(n, sizeof *s->start);
+    if (!s->cost) s->cost = calloc(n, sizeof *s->cost);
+    return s->start && s->cost ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+}
 
 bool tti_sched_slot_is_backward(const tti_stages *s, int sched_slot) {
     return sched_slot >= tti_stages_n_all_chunks(s);
@@ -216,6 +228,19 @@ static size_t own_name(const tutti_graph *g, const char *name) {
     return tti_graph_find_source(g, own) ? strlen(own) : strlen(name);
 }
 
+/* Keeps the list ascending. */
+static tutti_status add_tied_stage(tti_tied_param *tied, int stage) {
+    if (tti_tied_has(tied, stage)) return TUTTI_OK;
+    int below = tti_tied_count_below(tied, stage);
+    int *stages = realloc(tied->stages, (size_t)(tied->n_stages + 1) * sizeof *stages);
+    if (!stages) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+    tied->stages = stages;
+    memmove(&stages[below + 1], &stages[below], (size_t)(tied->n_stages - below) * sizeof *stages);
+    stages[below] = stage;
+    tied->n_stages++;
+    return TUTTI_OK;
+}
+
 static tutti_status note_tied(const tutti_graph *g, tti_stages *s, const tti_node *copy) {
     char own[TTI_MAX_NAME + 16];
     snprintf(own, sizeof own, "%.*s", (int)own_name(g, copy->name), copy->name);
@@ -226,12 +251,23 @@ static tutti_status note_tied(const tutti_graph *g, tti_stages *s, const tti_nod
         tti_tied_param *tied = realloc(s->tied, (size_t)(i + 1) * sizeof *tied);
         if (!tied) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
         s->tied = tied;
-        tied[i] = (tti_tied_param){strdup(own), UINT64_C(1) << (first->stage % s->n_stages)};
-        if (!tied[i].name) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+        tied[i] = (tti_tied_param){.name = strdup(own)};
         s->n_tied++;
+        if (!tied[i].name) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+        TTI_TRY(add_tied_stage(&tied[i], first->stage % s->n_stages));
     }
-    s->tied[i].stages |= UINT64_C(1) << (copy->stage % s->n_stages);
-    return TUTTI_OK;
+    return add_tied_stage(&s->tied[i], copy->stage % s->n_stages);
+}
+
+bool tti_tied_has(const tti_tied_param *tied, int stage) {
+    int below = tti_tied_count_below(tied, stage);
+    return below < tied->n_stages && tied->stages[below] == stage;
+}
+
+int tti_tied_count_below(const tti_tied_param *tied, int stage) {
+    int n = 0;
+    while (n < tied->n_stages && tied->stages[n] < stage) n++;
+    return n;
 }
 
 bool tti_stages_is_tied(const tti_stages *s, const char *name) {
@@ -295,10 +331,6 @@ tutti_status tti_pass_assign_stages(tutti_graph **g, const tti_target *target) {
     if (!s) return TUTTI_OK;
     TTI_TRY(check_names(*g));
     TTI_TRY(check_buffers(*g));
-    if (tti_stages_n_all_chunks(s) > TTI_MAX_CHUNKS)
-        return tti_fail(TUTTI_E_INVALID,
-                        "parallel.pipeline: %d stages of %d chunks, at most %d together",
-                        s->n_stages, s->n_chunks, TTI_MAX_CHUNKS);
     bool is_first = !s->is_cut;
     if (is_first) TTI_TRY(tti_stages_find_cuts(*g, target, s));
     s->is_cut = true;
@@ -306,11 +338,12 @@ tutti_status tti_pass_assign_stages(tutti_graph **g, const tti_target *target) {
     for (int i = 0; is_first && i < whole->n_nodes; i++)
         s->is_joined |= (whole->nodes[i]->op->traits & TTI_SYNC) != 0;
     if (is_first) s->n_metrics = tti_n_own_metrics(whole);
-    int begin[TTI_MAX_CHUNKS];
+    int *begin = calloc((size_t)tti_stages_n_all_chunks(s), sizeof *begin);
     bool *is_free = tti_find_free_nodes(*g);
-    if (!is_free) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
-    tutti_status st = find_bounds(*g, is_free, s, begin);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+    if (begin && is_free) st = find_bounds(*g, is_free, s, begin);
     if (st == TUTTI_OK) st = mark(g, s, is_free, begin);
+    free(begin);
     free(is_free);
     const tutti_graph *marked = *g;
     s->n_forward = marked->n_nodes;
@@ -479,11 +512,12 @@ static tutti_value *nothing_of(tutti_graph *g, tutti_value *x) {
 }
 
 /* The first rank adds the terms of all ranks in the order of autodiff, the last reader's first. */
-static void add_terms(tutti_graph *g, const tti_stages *s, const tti_tied_param *tied) {
+static void add_terms(tutti_graph *g, const tti_tied_param *tied) {
     tutti_value *sum = NULL;
-    int first = __builtin_ctzll(tied->stages);
-    for (int rank = s->n_stages - 1; rank >= first; rank--) {
-        tti_output *term = tied->stages >> rank & 1 ? gradient_on(g, tied, rank) : NULL;
+    int first = tied->stages[0];
+    for (int i = tied->n_stages - 1; i >= 0; i--) {
+        int rank = tied->stages[i];
+        tti_output *term = gradient_on(g, tied, rank);
         if (!term) continue;
         tutti_value *value = term->value;
         if (rank > first) term->value = nothing_of(g, value);
@@ -510,7 +544,7 @@ tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target) {
     k.boundaries = from->training ? &k.s->train : &k.s->eval;
     k.boundaries->n = 0;
     bool adds = from->training && target->adds_tied_by_shard;
-    for (int i = 0; adds && i < k.s->n_tied; i++) add_terms(*g, k.s, &k.s->tied[i]);
+    for (int i = 0; adds && i < k.s->n_tied; i++) add_terms(*g, &k.s->tied[i]);
     TTI_TRY(tutti_graph_check(*g));
     TTI_TRY(tti_rewrite_begin(&k.rw, *g));
     k.sched_slot = calloc((size_t)from->n_nodes + 1, sizeof *k.sched_slot);

@@ -19,8 +19,6 @@
 
 #include "passes/passes.h"
 
-enum { TTI_MAX_CHUNKS = 64 };
-
 /* A value that one rank sends to another. */
 typedef struct tti_stage_boundary {
     int from, to; /* slots: where it is made, where it is first read */
@@ -41,16 +39,17 @@ typedef struct tti_chunk_start {
 
 /* A parameter that several ranks have. */
 typedef struct tti_tied_param {
-    char *name;      /* owned */
-    uint64_t stages; /* bit s: rank s has it */
+    char *name;  /* owned */
+    int *stages; /* [n_stages], owned: the ranks that have it, ascending; two or more */
+    int n_stages;
 } tti_tied_param;
 
 struct tti_stages {
     int stage, n_stages, n_chunks; /* given: whose graph this is; n_stages >= 2, n_chunks >= 1 */
     /* From the graph for training, which comes first; the one for evaluation is divided the same
      * way. */
-    tti_chunk_start start[TTI_MAX_CHUNKS]; /* of chunk 0: none */
-    double cost[TTI_MAX_CHUNKS];           /* of each chunk, in arbitrary units */
+    tti_chunk_start *start; /* [n_stages * n_chunks], owned; of chunk 0: none */
+    double *cost;           /* [n_stages * n_chunks], owned: of each chunk, in arbitrary units */
     bool is_cut;
     bool is_joined; /* values of all shards are joined inside the step (TTI_SYNC) */
     int n_metrics;  /* of the model's own (ops/loss/losses.h) */
@@ -64,8 +63,15 @@ struct tti_stages {
 /* Frees the results of the passes. */
 void tti_stages_fini(tti_stages *stages);
 
+/* Allocates start and cost, unless they exist. */
+tutti_status tti_stages_alloc_chunks(tti_stages *stages);
+
 /* Whether several ranks have the parameter: its own name, or the one of a further rank's copy. */
 bool tti_stages_is_tied(const tti_stages *stages, const char *name);
+
+/* Whether a rank has the parameter, and how many of lower number have it. */
+bool tti_tied_has(const tti_tied_param *tied, int stage);
+int tti_tied_count_below(const tti_tied_param *tied, int stage);
 
 int tti_stages_n_all_chunks(const tti_stages *stages);
 

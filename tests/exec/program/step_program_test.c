@@ -385,14 +385,14 @@ T_CASE(parts_run_by_themselves) {
     T_UNUSED;
     scene *s = new_scene(net_lenet, 1);
     int n_steps = s->plan->shard.n_steps, n_seen = 0;
-    const int segment_first[] = {0, n_steps / 3, n_steps / 3 * 2, n_steps};
+    int segment_first[] = {0, n_steps / 3, n_steps / 3 * 2, n_steps};
     tti_pipe_action actions[] = {{0, 0}, {1, 0}, {0, 1}, {1, 1}, {0, 2}, {1, 2}};
     tti_range flat[3] = {{0}};
     tti_pipe_side side = {.program = &s->shard_program,
                           .schedule = {.actions = actions, .n_actions = 6, .n_in_flight = 2},
                           .flat = flat};
     s->shard_program.n_segments = 3;
-    memcpy(s->shard_program.segment_first, segment_first, sizeof segment_first);
+    s->shard_program.segment_first = segment_first;
     tti_step_program_desc desc = with_windows(s);
     desc.side = &side;
     desc.params = NULL;

@@ -152,9 +152,39 @@ T_CASE(a_model_of_few_layers_has_few_stages) {
             "2 stages of 2 chunks, but the model can be divided into at most 2 chunks; give "
             "at most parallel.pipeline=1, or fewer chunks");
     tti_stages_fini(&s);
-    s = (tti_stages){.n_stages = 33, .n_chunks = 2};
-    T_FAILS(cut(net_mlp, &s), TUTTI_E_INVALID, "at most 64 together");
-    tti_stages_fini(&s);
+}
+
+/* More layers than a machine word has bits; the first weight is the last one's too. */
+static tutti_graph *mast(bool training) {
+    enum { N_LAYERS = 80 };
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_init init = {.kind = TUTTI_INIT_NORMAL, .b = 0.5};
+    tutti_value *w = tutti_param(g, "w", &TUTTI_SHAPE(6, 6), &init, true);
+    tutti_value *x = tutti_matmul(g, net_x(g), w);
+    for (int i = 0; i < N_LAYERS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "layer%d", i);
+        x = tutti_tanh(g, tutti_linear(g, x, 6, name));
+    }
+    return net_finish(g, tutti_linear(g, tutti_matmul(g, x, w), NET_CLASSES, "out"));
+}
+
+T_CASE(stages_have_no_limit) {
+    T_UNUSED;
+    for (int n_chunks = 1; n_chunks <= 2; n_chunks++) {
+        tti_stages s = {.n_stages = n_chunks == 1 ? 72 : 40, .n_chunks = n_chunks};
+        s.stage = s.n_stages - 1;
+        T_OK(cut(mast, &s));
+        for (int q = 0; q < tti_stages_n_all_chunks(&s); q++) assert_true(s.cost[q] > 0);
+        T_EQ(s.n_tied, 1);
+        assert_string_equal(s.tied[0].name, "w");
+        T_EQ(s.tied[0].n_stages, 2);
+        assert_true(tti_tied_has(&s.tied[0], 0) && !tti_tied_has(&s.tied[0], 1));
+        assert_true(tti_tied_has(&s.tied[0], s.stage) && !tti_tied_has(&s.tied[0], s.stage - 1));
+        T_EQ(tti_tied_count_below(&s.tied[0], 0), 0);
+        T_EQ(tti_tied_count_below(&s.tied[0], s.stage), 1);
+        tti_stages_fini(&s);
+    }
 }
 
 /* Blocks of two layers over many positions.  In tensor shards the second layer of a block adds its
@@ -200,7 +230,9 @@ T_CASE(a_tied_parameter_is_on_the_ranks_that_read_it) {
     T_OK(cut(net_knots, &s));
     T_EQ(s.n_tied, 1);
     assert_string_equal(s.tied[0].name, "w");
-    T_EQ(s.tied[0].stages, 3);
+    T_EQ(s.tied[0].n_stages, 2);
+    T_EQ(s.tied[0].stages[0], 0);
+    T_EQ(s.tied[0].stages[1], 1);
     tti_stages_fini(&s);
 }
 
@@ -213,6 +245,7 @@ int main(void) {
         cmocka_unit_test(slots_go_forward_and_back),
         cmocka_unit_test(names_of_boundaries),
         cmocka_unit_test(a_model_of_few_layers_has_few_stages),
+        cmocka_unit_test(stages_have_no_limit),
         cmocka_unit_test(stages_of_tensor_shards_have_the_parameters_of_training_in_evaluation),
         cmocka_unit_test(a_tied_parameter_is_on_the_ranks_that_read_it),
     };

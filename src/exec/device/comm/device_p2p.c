@@ -38,7 +38,7 @@ struct tti_device_p2p {
 
 /* ---- slots: those of the mailbox, then those of parameters on several stages ---- */
 
-static int n_others(const tti_tied_param *tied) { return __builtin_popcountll(tied->stages) - 1; }
+static int n_others(const tti_tied_param *tied) { return tied->n_stages - 1; }
 
 static int count_slots(const tti_pipe *pipe) {
     const tti_stages *s = pipe->stages;
@@ -53,11 +53,11 @@ static int tied_slot(const tti_pipe *pipe, int tied, int stage, bool back) {
     const tti_stages *s = pipe->stages;
     int slot = pipe->n_slots;
     for (int i = 0; i < tied; i++) slot += 2 * TURNS * n_others(&s->tied[i]);
-    uint64_t before = s->tied[tied].stages & (((uint64_t)1 << stage) - 1);
-    return slot + 2 * TURNS * (__builtin_popcountll(before) - 1) + (back ? TURNS : 0);
+    int before = tti_tied_count_below(&s->tied[tied], stage);
+    return slot + 2 * TURNS * (before - 1) + (back ? TURNS : 0);
 }
 
-static int first_with(const tti_tied_param *tied) { return __builtin_ctzll(tied->stages); }
+static int first_with(const tti_tied_param *tied) { return tied->stages[0]; }
 
 /* A quarter of it, so that both ends have something to do. */
 static size_t chunk_of(size_t n_elems) {
@@ -80,7 +80,7 @@ static void place_tied(const tti_setup *setup, const tti_pipe *pipe, int tied, s
     if (index < 0) return;
     size_t chunk = chunk_of(setup->desc.plan->slots[index].n_elems) * sizeof(float);
     for (int stage = first + 1; stage < s->n_stages; stage++) {
-        if (!(t->stages >> stage & 1) || (s->stage != first && s->stage != stage)) continue;
+        if (!tti_tied_has(t, stage) || (s->stage != first && s->stage != stage)) continue;
         int slot = tied_slot(pipe, tied, stage, s->stage == stage);
         for (int i = 0; i < TURNS; i++) place(at ? &at[slot + i] : NULL, n_bytes, chunk);
     }
@@ -113,7 +113,7 @@ static int reader_of(const tti_pipe *pipe, int slot) {
     if (slot < pipe->n_slots) return pipe->slots[slot].to;
     for (int i = 0; i < s->n_tied; i++)
         for (int stage = 0; stage < s->n_stages; stage++) {
-            if (!(s->tied[i].stages >> stage & 1) || stage == first_with(&s->tied[i])) continue;
+            if (!tti_tied_has(&s->tied[i], stage) || stage == first_with(&s->tied[i])) continue;
             int there = tied_slot(pipe, i, stage, false);
             if (slot >= there && slot < there + TURNS) return first_with(&s->tied[i]);
             if (slot >= there && slot < there + 2 * TURNS) return stage;
@@ -293,7 +293,7 @@ static int slot_of(const tti_device_p2p *m, const tied_grad *g, int stage, bool 
 }
 
 static bool is_other(const tied_grad *g, int stage) {
-    return (g->param->stages >> stage & 1) && stage != first_with(g->param);
+    return tti_tied_has(g->param, stage) && stage != first_with(g->param);
 }
 
 static tutti_status sum_tied(tti_device_p2p *m) {
