@@ -14,7 +14,7 @@
 
 #include "comm/shm/shm.h"
 
-enum { MAX_SLOT_BYTES = 16384, BOUNCE_BYTES = 28 * 1024, VERSION = 5 };
+enum { MAX_SLOT_BYTES = 16384, BOUNCE_BYTES = 28 * 1024, VERSION = 6 };
 static const uint64_t magic = 0x31697474755421ULL;
 
 static size_t round_up(size_t n_bytes, size_t unit) { return (n_bytes + unit - 1) / unit * unit; }

@@ -7,8 +7,9 @@
  *   heap                     allocation 0: part of rank 0, part of rank 1, ...; allocation 1; ...
  *
  * One memfd, sparse: an untouched page takes no memory.  A rank writes its own area only, with
- * three exceptions: any rank may ring its bell, a receiver writes `taken` of the sender's channel,
- * and any rank may set the first failure.
+ * four exceptions: any rank may ring its bell, a receiver writes `taken` of the sender's channel,
+ * any rank may set the first failure, and in a large group the last rank of a subtree to arrive
+ * completes the record of the subtree's first rank (tree.c).
  *
  * The size of an area does not grow with the group: from SHM_N_CHANNELS ranks on, peers share
  * channels (send_recv.c).  A group of more ranks than SHM_MAX_FLAT agrees along a tree (tree.c). */
@@ -30,7 +31,8 @@ enum {
     SHM_N_CHANNELS = 64, /* of a rank, at most */
     SHM_MAX_FLAT = 64,   /* ranks of a group in which each looks at each other */
     SHM_NOBODY = -1,     /* sleeping_on: not asleep */
-    SHM_ANYBODY = -2     /* sleeping_on: any rank's news */
+    SHM_ANYBODY = -2,    /* sleeping_on: any rank's news */
+    SHM_RELEASE = -3     /* shm_wait.on: the end of an agreement or barrier of a large group */
 };
 
 /* The first failure of the group.  state: 0 none, 1 being written, 2 written. */
@@ -51,8 +53,13 @@ typedef struct shm_header {
     _Atomic uint32_t n_joined, n_left, n_busy; /* n_busy: in a long phase */
     _Atomic uint64_t process;                  /* pid and group object of the first to join */
     _Atomic uint32_t several_processes;
-    _Atomic uint64_t cores[16]; /* union of the affinity masks */
-    alignas(64) _Atomic uint32_t n_sleepers;
+    _Atomic uint64_t cores[16];              /* union of the affinity masks */
+    alignas(64) _Atomic uint32_t n_sleepers; /* on bells of their own */
+    /* Of a large group: agreements and barriers that all ranks have reached, and that are over. */
+    alignas(64) _Atomic uint64_t gathered;
+    _Atomic uint64_t released;
+    alignas(64) _Atomic uint32_t bell; /* futex: rung for all that wait for the end of one */
+    _Atomic uint32_t n_waiting;        /* on this bell */
 } shm_header;
 
 /* Written by its rank under a sequence lock; a reader that meets a half-written page of a dead
@@ -94,8 +101,8 @@ typedef struct shm_rank {
     alignas(64) _Atomic uint64_t arrived; /* agreements and barriers reached */
     alignas(64) _Atomic uint32_t bell;    /* futex: rung when news for this rank are there */
     _Atomic int32_t sleeping_on;
-    alignas(64) _Atomic uint64_t gathered; /* agreements that the subtree has reached */
-    _Atomic uint64_t released;             /* agreements that are over */
+    alignas(64) _Atomic uint64_t n_gathered; /* arrivals of this rank and of its children's
+                                                subtrees, over all agreements and barriers */
     alignas(64) _Atomic uint32_t joined;
     _Atomic uint32_t left;
     _Atomic int32_t pid;
@@ -164,6 +171,16 @@ unsigned char *tti_shm_bounce(const shm_header *header, int from, int channel, u
 
 /* ---- tree.c ---- */
 
+/* The distance from a rank to its first child that does not exist: children are 1, 2, 4, ... away.
+ * Its parent is the rank without its lowest set bit. */
+static inline int tti_shm_end_of_children(const shm_state *s, int rank) {
+    int step = 1;
+    while (!(rank & step) && rank + step < s->n_ranks) step *= 2;
+    return step;
+}
+
+static inline int tti_shm_parent_of(int rank) { return rank & (rank - 1); }
+
 /* tti_transport.barrier and agree of a large group. */
 tutti_status tti_shm_tree_barrier(shm_state *s);
 tutti_status tti_shm_tree_agree(shm_state *s, const tti_offer *mine, tti_agreement *out);
@@ -180,27 +197,19 @@ int tti_shm_find_culprit(void *state, int blame, tti_str *what);
 typedef struct shm_wait {
     bool (*ready)(const shm_state *s, const void *arg);
     const void *arg;
-    int on;    /* rank whose news end the wait, or SHM_ANYBODY */
-    int blame; /* rank to name on a timeout */
+    int on;    /* rank whose news end the wait, or SHM_ANYBODY or SHM_RELEASE */
+    int blame; /* rank to name on a timeout; SHM_NOBODY: the first that has not arrived */
 } shm_wait;
 
 /* Until ready; else the group's failure, a rank that left, or the timeout. */
 tutti_status tti_shm_wait_for(shm_state *s, const shm_wait *wait);
 
-/* The argument of a `ready`: whether a rank has reached agreement or barrier `count`. */
-typedef struct shm_arrival {
-    int rank;
-    uint64_t count;
-} shm_arrival;
-
-/* Waits until rank has reached the current agreement or barrier of s, by has_reached. */
-tutti_status tti_shm_wait_for_arrival(shm_state *s,
-                                      bool (*has_reached)(const shm_state *s, const void *arrival),
-                                      int rank);
-
-/* Wakes rank `to` if it waits for rank `from`; to -1: all ranks that do.  The caller must have
- * stored the new state with sequential consistency before. */
+/* Wakes rank `to` if it waits for rank `from`; to -1: all ranks that do, or that wait for a
+ * release.  The caller must have stored the new state with sequential consistency before. */
 void tti_shm_ring(shm_header *header, int from, int to);
+
+/* Wakes all ranks that wait for a release; likewise. */
+void tti_shm_ring_release(shm_header *header);
 
 /* Sets the first failure, if there is none yet, and wakes everybody. */
 void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text);

@@ -22,8 +22,8 @@ static const char *shm_refusal(const tutti_comm_desc *desc) {
 }
 
 static bool has_arrived(const shm_state *s, const void *arg) {
-    const shm_arrival *a = arg;
-    return atomic_load(&shm_rank_of(s->header, a->rank)->arrived) >= a->count;
+    const int *rank = arg;
+    return atomic_load(&shm_rank_of(s->header, *rank)->arrived) >= s->n_arrived;
 }
 
 tutti_status tti_shm_barrier(void *state) {
@@ -32,8 +32,11 @@ tutti_status tti_shm_barrier(void *state) {
     s->n_arrived++;
     atomic_store(&s->me->arrived, s->n_arrived);
     tti_shm_ring(s->header, s->rank, -1);
-    for (int i = 1; i < s->n_ranks; i++)
-        TTI_TRY(tti_shm_wait_for_arrival(s, has_arrived, (s->rank + i) % s->n_ranks));
+    for (int i = 1; i < s->n_ranks; i++) {
+        int rank = (s->rank + i) % s->n_ranks;
+        const shm_wait wait = {has_arrived, &rank, rank, rank};
+        if (!has_arrived(s, &rank)) TTI_TRY(tti_shm_wait_for(s, &wait));
+    }
     return TUTTI_OK;
 }
 

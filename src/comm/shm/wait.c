@@ -1,12 +1,14 @@
 /* wait.c - waits that always end, and the failure that ends them all.
  *
  * A waiter spins a little, then sleeps on its bell (a futex) until a rank that it waits for rings,
- * the group fails, or the deadline passes.  A waiter first publishes the rank for which it sleeps,
- * then increments the count of sleepers, then checks again; a poster first stores its new state,
- * then reads the count.  With sequential consistency one of the two sees the other, so no bell is
- * missed.  A rank that is killed between the store and the bell costs one slice of sleep, not a
- * hang. */
+ * the group fails, or the deadline passes.  Ranks of a large group wait for the end of an agreement
+ * on the bell of the group, so that one wake reaches all.  A waiter first publishes the rank for
+ * which it sleeps, then increments the count of sleepers, then checks again; a poster first stores
+ * its new state, then reads the count.  With sequential consistency one of the two sees the other,
+ * so no bell is missed.  A rank that is killed between the store and the bell costs one slice of
+ * sleep, not a hang. */
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
@@ -39,7 +41,14 @@ static void ring_bell(shm_rank *r) {
     syscall(SYS_futex, &r->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
+void tti_shm_ring_release(shm_header *header) {
+    if (atomic_load(&header->n_waiting) == 0) return;
+    atomic_fetch_add(&header->bell, 1);
+    syscall(SYS_futex, &header->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 void tti_shm_ring(shm_header *header, int from, int to) {
+    if (to < 0) tti_shm_ring_release(header);
     if (atomic_load(&header->n_sleepers) == 0) return;
     int last = to >= 0 ? to : (int)header->n_ranks - 1;
     for (int r = TTI_MAX(to, 0); r <= last; r++) {
@@ -58,6 +67,7 @@ static void set_cause(shm_header *header, tutti_status status, bool was_seen, co
     snprintf(cause->text, sizeof cause->text, "%s", text);
     atomic_store(&cause->state, 2);
     for (int r = 0; r < (int)header->n_ranks; r++) ring_bell(shm_rank_of(header, r));
+    tti_shm_ring_release(header);
 }
 
 void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text) {
@@ -128,9 +138,17 @@ int tti_shm_find_culprit(void *state, int blame, tti_str *what) {
     return tti_shm_shown(s, found);
 }
 
+/* The first rank that has not reached the current agreement or barrier. */
+static int find_late(const shm_state *s) {
+    for (int r = 0; r < s->n_ranks; r++)
+        if (atomic_load(&shm_rank_of(s->header, r)->arrived) < s->n_arrived) return r;
+    return 0;
+}
+
 static tutti_status fail_timeout(shm_state *s, int blame, const tti_wait_clock *clock) {
     char call[128], waited[TTI_WAIT_TEXT_BYTES];
     tti_str what = {0};
+    if (blame == SHM_NOBODY) blame = find_late(s);
     int culprit = tti_shm_find_culprit(s, blame, &what);
     bool joining = s->call.kind == TTI_CALL_NONE;
     tutti_status st = tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d, which %s%s",
@@ -146,12 +164,33 @@ static tutti_status check_deadlock(shm_state *s, const shm_wait *wait) {
     tti_progress p;
     char call[128];
     bool alone = s->call.kind == TTI_CALL_SEND || s->call.kind == TTI_CALL_RECV;
-    if (!alone || atomic_load(&shm_rank_of(s->header, wait->blame)->arrived) <= s->n_arrived ||
+    if (!alone || wait->blame == SHM_NOBODY ||
+        atomic_load(&shm_rank_of(s->header, wait->blame)->arrived) <= s->n_arrived ||
         wait->ready(s, wait->arg) || tti_comm_group_progress(s->group, wait->blame, &p) != TUTTI_OK)
         return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH, "rank %d called %s where rank %d called %s",
                     tti_shm_shown(s, wait->blame), p.call, tti_shm_shown(s, s->rank),
                     tti_call_text(&s->call, call, sizeof call));
+}
+
+/* TUTTI_OK, or a failure if rank has left the group, or in a subgroup has died. */
+static tutti_status check_peer(const shm_state *s, int rank) {
+    char call[128];
+    if (!atomic_load(&shm_rank_of(s->header, rank)->left)) return tti_shm_check_alive(s, rank);
+    return tti_fail(TUTTI_E_PEER, "%s: rank %d waits for rank %d, which left the group",
+                    tti_call_text(&s->call, call, sizeof call), tti_shm_shown(s, s->rank),
+                    tti_shm_shown(s, rank));
+}
+
+/* The same of the rank that is waited for.  Where that is everybody, each rank looks at its
+ * neighbours in the tree: together they see all. */
+static tutti_status check_peers(const shm_state *s, const shm_wait *wait) {
+    if (wait->blame != SHM_NOBODY) return check_peer(s, wait->blame);
+    if (!s->parent && atomic_load(&s->header->n_left) == 0) return TUTTI_OK;
+    int end = tti_shm_end_of_children(s, s->rank);
+    if (s->rank > 0) TTI_TRY(check_peer(s, tti_shm_parent_of(s->rank)));
+    for (int step = 1; step < end; step *= 2) TTI_TRY(check_peer(s, s->rank + step));
+    return TUTTI_OK;
 }
 
 /* Whether the wait is over: *st is set then. */
@@ -160,15 +199,13 @@ static bool is_over(shm_state *s, const shm_wait *wait, tti_wait_clock *clock, t
     if (wait->ready(s, wait->arg)) return true;
     if ((*st = tti_shm_check_cause(s)) != TUTTI_OK) return true;
     if (s->remote.listen && (*st = s->remote.listen(s->remote.arg)) != TUTTI_OK) return true;
-    if (atomic_load(&shm_rank_of(s->header, wait->blame)->left) && !wait->ready(s, wait->arg)) {
-        char call[128];
-        *st = tti_fail(TUTTI_E_PEER, "%s: rank %d waits for rank %d, which left the group",
-                       tti_call_text(&s->call, call, sizeof call), tti_shm_shown(s, s->rank),
-                       tti_shm_shown(s, wait->blame));
+    if ((*st = check_peers(s, wait)) != TUTTI_OK) {
+        if (wait->ready(s, wait->arg)) {
+            tti_clear_error();
+            *st = TUTTI_OK;
+        }
         return true;
     }
-    if ((*st = tti_shm_check_alive(s, wait->blame)) != TUTTI_OK && !wait->ready(s, wait->arg))
-        return true;
     if ((*st = check_deadlock(s, wait)) != TUTTI_OK) return true;
     if (!tti_wait_clock_look(clock, tti_shm_delay(s))) return false;
     *st = fail_timeout(s, wait->blame, clock);
@@ -180,15 +217,18 @@ static tutti_status sleep_for(shm_state *s, const shm_wait *wait) {
     int slice_ms =
         TTI_MAX(1, TTI_MIN(s->timeout_ms, tti_shm_is_large(s) ? SLICE_OF_LARGE_MS : SLICE_MS));
     tutti_status st;
-    atomic_store(&s->me->sleeping_on, wait->on);
-    atomic_fetch_add(&s->header->n_sleepers, 1);
+    bool by_release = wait->on == SHM_RELEASE;
+    _Atomic uint32_t *bell = by_release ? &s->header->bell : &s->me->bell;
+    _Atomic uint32_t *n_asleep = by_release ? &s->header->n_waiting : &s->header->n_sleepers;
+    if (!by_release) atomic_store(&s->me->sleeping_on, wait->on);
+    atomic_fetch_add(n_asleep, 1);
     for (;;) {
-        uint32_t bell = atomic_load(&s->me->bell);
+        uint32_t rung = atomic_load(bell);
         if (is_over(s, wait, &clock, &st)) break;
-        futex_sleep(&s->me->bell, bell, slice_ms * TTI_NS_PER_MS);
+        futex_sleep(bell, rung, slice_ms * TTI_NS_PER_MS);
     }
-    atomic_fetch_sub(&s->header->n_sleepers, 1);
-    atomic_store(&s->me->sleeping_on, SHM_NOBODY);
+    atomic_fetch_sub(n_asleep, 1);
+    if (!by_release) atomic_store(&s->me->sleeping_on, SHM_NOBODY);
     return st;
 }
 
@@ -201,12 +241,4 @@ tutti_status tti_shm_wait_for(shm_state *s, const shm_wait *wait) {
         PAUSE();
     }
     return sleep_for(s, wait);
-}
-
-tutti_status tti_shm_wait_for_arrival(shm_state *s,
-                                      bool (*has_reached)(const shm_state *s, const void *arrival),
-                                      int rank) {
-    shm_arrival arrival = {rank, s->n_arrived};
-    shm_wait wait = {has_reached, &arrival, rank, rank};
-    return has_reached(s, &arrival) ? TUTTI_OK : tti_shm_wait_for(s, &wait);
 }

@@ -68,6 +68,21 @@ T_CASE(a_mismatch_names_the_lowest_rank) {
     for (size_t i = 0; i < TTI_COUNT(odds); i++) comm_run(70, two_differ, &odds[i]);
 }
 
+/* One that leaves without a word is found by its neighbours in the tree, and all hear of it. */
+static const char *one_leaves(tutti_comm *comm, void *arg) {
+    char want[64];
+    if (tutti_comm_rank(comm) == *(const int *)arg) return NULL;
+    snprintf(want, sizeof want, "for rank %d, which left the group", *(const int *)arg);
+    COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_PEER, want);
+    return NULL;
+}
+
+T_CASE(all_hear_of_one_that_leaves) {
+    T_UNUSED;
+    static int leavers[] = {0, 1, 64, 69};
+    for (size_t i = 0; i < TTI_COUNT(leavers); i++) comm_run(70, one_leaves, &leavers[i]);
+}
+
 /* Large buffers are read in place; subgroups of a large group are small or large. */
 static const char *gathers_and_splits(tutti_comm *comm, void *arg) {
     (void)arg;
@@ -219,6 +234,7 @@ int main(void) {
         cmocka_unit_test(ranks_as_threads),
         cmocka_unit_test(sums_of_the_agreement_have_the_bits_of_the_tree),
         cmocka_unit_test(a_mismatch_names_the_lowest_rank),
+        cmocka_unit_test(all_hear_of_one_that_leaves),
         cmocka_unit_test(a_large_group_gathers_and_splits),
         cmocka_unit_test(a_large_group_opens_channels),
         cmocka_unit_test(a_group_without_memory_is_limited_too),
