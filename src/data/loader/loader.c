@@ -594,9 +594,11 @@ static tutti_status take(tti_loader *l, tti_batch *out) {
         return tti_fail(TUTTI_E_INVALID, "loader: all %lld batches were taken", (long long)l->end);
     l->n_freed = l->n_given; /* the batch that the caller held until now */
     open_slots(l);
-    l->is_awaited = true;
-    pthread_cond_broadcast(&l->work);
     slot *s = &l->slots[l->n_given % l->n_slots];
+    if (s->n_done < s->n_jobs) {
+        l->is_awaited = true;
+        pthread_cond_broadcast(&l->work);
+    }
     tutti_status st = wait_for(l, s);
     l->is_awaited = false;
     TTI_TRY(st);
@@ -621,7 +623,10 @@ tutti_status tti_loader_next(tti_loader *l, tti_batch *out) {
     int64_t start_ns = tti_now_ns();
     pthread_mutex_lock(&l->mutex);
     tutti_status st = take(l, out);
+    bool is_due = l->n_started > 0 && find_work(l);
     pthread_mutex_unlock(&l->mutex);
+    /* For the slot that was freed; after the mutex, which the threads would wait for. */
+    if (is_due) pthread_cond_broadcast(&l->work);
     if (st != TUTTI_OK) {
         l->failed = st;
         keep_text(l->text);
