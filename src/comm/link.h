@@ -59,8 +59,12 @@ typedef struct tti_link {
     tutti_status (*test)(void *state, int *blame);
     /* Sleeps until test may get further, or wake_fd (-1: none) can be read, at most n_ns. */
     void (*pause)(void *state, int64_t n_ns, int wake_fd);
-    /* Tells every rank that this one has failed, without waiting.  Once. */
+    /* Tells every rank that this one has failed, without waiting; in a sparse link those with which
+     * it has exchanged messages.  A further call may do nothing. */
     void (*cry)(void *state, tutti_status status, const char *text);
+    /* After a failure: nothing is received into the memory of the batch any more.  NULL: nothing is
+     * received outside of calls anyway. */
+    void (*give_up)(void *state);
     /* TUTTI_OK, or why a rank has failed or died, or (too) has left in order; moves nothing. */
     tutti_status (*check)(void *state, bool left_too);
     /* TUTTI_OK, or the failure that a rank has reported (cry), if it has arrived; moves nothing. */
@@ -87,7 +91,7 @@ extern const tti_link tti_link_tcp;
 
 /* ---- links in modules ---- */
 
-enum { TTI_LINK_ABI = 7, TTI_CRY_BYTES = 1024 };
+enum { TTI_LINK_ABI = 8, TTI_CRY_BYTES = 1024 };
 
 typedef struct tti_link_host {
     int abi;             /* TTI_LINK_ABI */

@@ -317,13 +317,13 @@ def mpis():
             yield name, ["mpirun." + name, *extra, "-n"]
 
 
-def mpirun(start, n_ranks, arguments, before=(), **env):
+def mpirun(start, n_ranks, arguments, before=(), program=runs.PROGRAM, **env):
     # Open MPI keeps a folder for each user and removes it when a job ends, also while the job of
     # another test creates its own files there.
     os.makedirs("mpi-tmp", exist_ok=True)
     env["TMPDIR"] = os.path.abspath("mpi-tmp")
     with open("out", "w") as out:
-        return subprocess.Popen([*start, str(n_ranks), *before, runs.PROGRAM, *arguments],
+        return subprocess.Popen([*start, str(n_ranks), *before, program, *arguments],
                                 stdout=out, stderr=out, stdin=subprocess.DEVNULL,
                                 env=environment(**env), start_new_session=True)
 

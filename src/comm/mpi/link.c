@@ -38,6 +38,7 @@ typedef struct mpi_state {
     tti_message *batch;
     MPI_Request *requests; /* of chunks of messages, as long as they are under way */
     int *owners;           /* the message of each */
+    bool *receives;        /* whether each is a receive */
     int *done;             /* of Testsome */
     MPI_Status *statuses;
     int n_requests, cap_requests, n_open;
@@ -46,6 +47,9 @@ typedef struct mpi_state {
     cry heard, said;
     MPI_Request *says; /* [n_ranks], owned */
     int n_says;
+    bool has_cried;
+    bool *has_met; /* [n_ranks], owned: whether there was a message to or from each; NULL: the link
+                      is not sparse */
     tutti_status cause;
 } mpi_state;
 
@@ -182,6 +186,7 @@ static tutti_status listen_for_cry(mpi_state *s) {
 }
 
 static void free_state(mpi_state *s) {
+    free(s->has_met);
     free(s->world_of);
     free(s->says);
     free(s);
@@ -193,15 +198,21 @@ static mpi_state *new_state(MPI_Comm comm, int rank, int n_ranks) {
     mpi_state *s = calloc(1, sizeof *s);
     int *world_of = calloc(n, sizeof *world_of);
     MPI_Request *says = calloc(n, sizeof *says);
-    if (!s || !world_of || !says) {
+    bool *has_met = n_ranks > TTI_FULL_RANKS ? calloc(n, sizeof *has_met) : NULL;
+    if (!s || !world_of || !says || (n_ranks > TTI_FULL_RANKS && !has_met)) {
         free(s);
         free(world_of);
         free(says);
+        free(has_met);
         (void)tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
         return NULL;
     }
-    *s = (mpi_state){
-        .comm = comm, .rank = rank, .n_ranks = n_ranks, .world_of = world_of, .says = says};
+    *s = (mpi_state){.comm = comm,
+                     .rank = rank,
+                     .n_ranks = n_ranks,
+                     .world_of = world_of,
+                     .says = says,
+                     .has_met = has_met};
     return s;
 }
 
@@ -267,10 +278,26 @@ static bool finish_says(mpi_state *s) {
     return true;
 }
 
-static void drop_receive(MPI_Request *request) {
-    if (*request == MPI_REQUEST_NULL) return;
-    MPI_Cancel(request);
-    MPI_Wait(request, MPI_STATUS_IGNORE);
+/* A receive that has begun to arrive cannot be cancelled, and its sender may be gone. */
+static void drop_receive(MPI_Request *request, int64_t deadline_ns) {
+    int is_over = *request == MPI_REQUEST_NULL;
+    if (!is_over) MPI_Cancel(request);
+    while (!is_over && MPI_Test(request, &is_over, MPI_STATUS_IGNORE) == MPI_SUCCESS && !is_over &&
+           tti_now_ns() < deadline_ns)
+        tti_sleep_ms(1);
+}
+
+/* Receives that are no longer needed: their memory is the caller's again. */
+static void drop_receives(mpi_state *s) {
+    int64_t deadline_ns = tti_now_ns() + PARTING_MS * TTI_NS_PER_MS;
+    for (int i = 0; i < s->n_requests; i++)
+        if (s->receives[i]) drop_receive(&s->requests[i], deadline_ns);
+}
+
+static void mpi_give_up(void *state) {
+    pthread_mutex_lock(&mpi.calls);
+    drop_receives(state);
+    pthread_mutex_unlock(&mpi.calls);
 }
 
 static void mpi_close(void *state, bool in_order) {
@@ -278,18 +305,16 @@ static void mpi_close(void *state, bool in_order) {
     if (!s) return;
     pthread_mutex_lock(&mpi.calls);
     if (!in_order || s->id == 0) mpi.failed = !in_order;
-    /* Cancels receives that are no longer needed: their memory is the caller's again. */
-    for (int i = 0; i < s->n_requests; i++)
-        if (s->requests[i] != MPI_REQUEST_NULL && !s->batch[s->owners[i]].out)
-            drop_receive(&s->requests[i]);
+    drop_receives(s);
     if (in_order)
-        drop_receive(&s->hears);
+        drop_receive(&s->hears, INT64_MAX);
     else
         (void)finish_says(s);
     pthread_mutex_unlock(&mpi.calls);
     if (!in_order) return; /* MPI may still use the memory: the process ends soon */
     free(s->requests);
     free(s->owners);
+    free(s->receives);
     free(s->done);
     free(s->statuses);
     free_state(s);
@@ -311,6 +336,7 @@ static tutti_status take_room(mpi_state *s, int n) {
     bool ok = true;
     s->requests = grow(s->requests, k * sizeof *s->requests, &ok);
     s->owners = grow(s->owners, k * sizeof *s->owners, &ok);
+    s->receives = grow(s->receives, k * sizeof *s->receives, &ok);
     s->done = grow(s->done, k * sizeof *s->done, &ok);
     s->statuses = grow(s->statuses, k * sizeof *s->statuses, &ok);
     if (!ok) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d requests", n);
@@ -324,6 +350,7 @@ static void close_ranks(mpi_state *s) {
     for (int i = 0; i < s->n_requests; i++) {
         if (s->requests[i] == MPI_REQUEST_NULL) continue;
         s->requests[n] = s->requests[i];
+        s->receives[n] = s->receives[i];
         s->owners[n++] = s->owners[i];
     }
     s->n_requests = n;
@@ -334,6 +361,7 @@ static tutti_status start(mpi_state *s, int index) {
     tti_message *m = &s->batch[index];
     int peer = s->world_of[m->peer];
     m->begun = true;
+    if (s->has_met) s->has_met[m->peer] = true;
     for (size_t at = 0; at < m->n_bytes; at += CHUNK_BYTES) {
         int n = (int)TTI_MIN(m->n_bytes - at, (size_t)CHUNK_BYTES), error;
         MPI_Request *request = &s->requests[s->n_requests];
@@ -343,6 +371,7 @@ static tutti_status start(mpi_state *s, int index) {
         else
             error = MPI_Irecv((char *)m->in + at, n, MPI_BYTE, peer, data_tag(s), s->comm, request);
         if (error != MPI_SUCCESS) return fail_mpi(m->out ? "MPI_Isend" : "MPI_Irecv", error);
+        s->receives[s->n_requests] = !m->out;
         s->owners[s->n_requests++] = index;
         s->n_open++;
     }
@@ -452,12 +481,16 @@ static void mpi_pause(void *state, int64_t n_ns, int wake_fd) {
 static void mpi_cry(void *state, tutti_status status, const char *text) {
     mpi_state *s = state;
     pthread_mutex_lock(&mpi.calls);
-    s->said.status = (int32_t)status;
-    snprintf(s->said.text, sizeof s->said.text, "%s", text);
-    for (int r = 0; r < s->n_ranks; r++)
-        if (r != s->rank && MPI_Isend(&s->said, sizeof s->said, MPI_BYTE, s->world_of[r],
-                                      cry_tag(s), s->comm, &s->says[s->n_says]) == MPI_SUCCESS)
+    if (!s->has_cried) { /* else the text is on its way */
+        s->said.status = (int32_t)status;
+        snprintf(s->said.text, sizeof s->said.text, "%s", text);
+    }
+    for (int r = 0; r < s->n_ranks && !s->has_cried; r++)
+        if (r != s->rank && (!s->has_met || s->has_met[r]) &&
+            MPI_Isend(&s->said, sizeof s->said, MPI_BYTE, s->world_of[r], cry_tag(s), s->comm,
+                      &s->says[s->n_says]) == MPI_SUCCESS)
             s->n_says++;
+    s->has_cried = true;
     (void)finish_says(s);
     pthread_mutex_unlock(&mpi.calls);
 }
@@ -483,6 +516,7 @@ static const tti_link mpi_link = {
     .test = mpi_test,
     .pause = mpi_pause,
     .cry = mpi_cry,
+    .give_up = mpi_give_up,
     .check = mpi_check,
     .heard = mpi_heard,
     .split = mpi_split,

@@ -133,6 +133,10 @@ void tti_net_listen(net_state *s);
 /* Waits until the batch that was posted is done. */
 tutti_status tti_net_wait(net_state *s);
 
+/* Returns st.  If it is a failure, the memory of messages that were posted is the caller's again.
+ */
+tutti_status tti_net_give_up(const net_state *s, tutti_status st);
+
 /* tti_transport.stream */
 tutti_status tti_net_stream(void *state, tti_message *messages, int n, int wake_fd);
 

@@ -145,9 +145,10 @@ static tutti_status net_send_recv(void *state, tti_message *messages, int n_mess
         remote[a] = remote[b];
         remote[b] = swap;
     }
-    if (n_remote) TTI_TRY(s->link->post(s->wire, remote, n_remote));
-    if (n_local) TTI_TRY(tti_transport_shm.send_recv(s->local, sorted, n_local));
-    return n_remote ? tti_net_wait(s) : TUTTI_OK;
+    tutti_status st = n_remote ? s->link->post(s->wire, remote, n_remote) : TUTTI_OK;
+    if (st == TUTTI_OK && n_local) st = tti_transport_shm.send_recv(s->local, sorted, n_local);
+    if (n_remote == 0) return st;
+    return st == TUTTI_OK ? tti_net_wait(s) : tti_net_give_up(s, st);
 }
 
 static tutti_status net_alloc(void *state, size_t n_bytes, void **out) {

@@ -115,7 +115,12 @@ void tti_net_listen(net_state *s) {
     if (s->n_hosts > 1) tti_shm_listen(s->local, &remote);
 }
 
-tutti_status tti_net_wait(net_state *s) {
+tutti_status tti_net_give_up(const net_state *s, tutti_status st) {
+    if (st != TUTTI_OK && s->link->give_up) s->link->give_up(s->wire);
+    return st;
+}
+
+static tutti_status wait_for_batch(net_state *s) {
     tti_wait_clock clock = tti_wait_clock_begin(s->timeout_ms, s->phase_timeout_ms);
     int blame;
     for (int i = 0;; i++) {
@@ -132,9 +137,11 @@ tutti_status tti_net_wait(net_state *s) {
     }
 }
 
+tutti_status tti_net_wait(net_state *s) { return tti_net_give_up(s, wait_for_batch(s)); }
+
 tutti_status tti_net_move(net_state *s, tti_message *messages, int n) {
-    TTI_TRY(s->link->post(s->wire, messages, n));
-    return tti_net_wait(s);
+    tutti_status st = s->link->post(s->wire, messages, n);
+    return st == TUTTI_OK ? tti_net_wait(s) : tti_net_give_up(s, st);
 }
 
 static size_t count_done(const tti_message *messages, int n) {
@@ -143,8 +150,7 @@ static size_t count_done(const tti_message *messages, int n) {
     return n_done;
 }
 
-tutti_status tti_net_stream(void *state, tti_message *messages, int n, int wake_fd) {
-    net_state *s = state;
+static tutti_status stream(net_state *s, tti_message *messages, int n, int wake_fd) {
     size_t before = count_done(messages, n);
     int blame;
     TTI_TRY(check_host(s));
@@ -153,4 +159,8 @@ tutti_status tti_net_stream(void *state, tti_message *messages, int n, int wake_
     if (count_done(messages, n) != before) return TUTTI_OK;
     s->link->pause(s->wire, SLICE_MS * TTI_NS_PER_MS, wake_fd);
     return s->link->test(s->wire, &blame);
+}
+
+tutti_status tti_net_stream(void *state, tti_message *messages, int n, int wake_fd) {
+    return tti_net_give_up(state, stream(state, messages, n, wake_fd));
 }
