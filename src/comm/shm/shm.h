@@ -55,7 +55,7 @@ typedef struct shm_header {
     _Atomic uint32_t several_processes;
     _Atomic uint64_t cores[16];              /* union of the affinity masks */
     alignas(64) _Atomic uint32_t n_sleepers; /* on bells of their own */
-    /* Of a large group: agreements and barriers that all ranks have reached, and that are over. */
+    /* In a large group: how many agreements and barriers all ranks have reached, and have left. */
     alignas(64) _Atomic uint64_t gathered;
     _Atomic uint64_t released;
     alignas(64) _Atomic uint32_t bell; /* futex: rung for all that wait for the end of one */

@@ -7,7 +7,8 @@
  * the bell that they share.  On a crowded host sleeping and waking is nearly all that this costs.
  *
  * Sums on the way up are those of tti_sum_order_ranks: its subtrees are these, and subtrees that
- * are missing at the right end are missing in both.  Who adds them makes no difference. */
+ * are missing at the right end are missing in both.  The result does not depend on the rank that
+ * adds them. */
 #include <string.h>
 
 #include "comm/local_sum.h"
