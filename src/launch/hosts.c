@@ -32,7 +32,7 @@ struct tti_hosts {
     char host[256], token[256], run_dir[TTI_HOST_TEXT_BYTES];
     int port;
     unsigned char job[32], run[32];
-    char machine[256];
+    char machine[256], name[TTI_HOST_NAME_BYTES]; /* of this host */
     bool has_run;
     tcp_place at;     /* of MASTER_ADDR */
     char own[64];     /* address of this host */
@@ -381,7 +381,7 @@ static void say_hello(tti_hosts *h, tti_host_link *link) {
     memcpy(theirs, link->in.nonce, sizeof theirs);
     memcpy(m.job, h->job, sizeof m.job);
     snprintf(m.machine, sizeof m.machine, "%s", h->machine);
-    snprintf(m.text, sizeof m.text, "%s", h->hosts[h->place.node].name);
+    snprintf(m.text, sizeof m.text, "%s", h->name);
     if (h->has_run) memcpy(m.run, h->run, sizeof m.run);
     bool ok = draw(link->nonce);
     memcpy(m.nonce, link->nonce, sizeof m.nonce);
@@ -639,7 +639,7 @@ static tutti_status make_lists(tti_hosts *h, const tti_host_place *place) {
     tti_hosts_set_targets(h, place->n_workers);
     for (int i = 0; i < place->n_nodes; i++) h->hosts[i].link.fd = h->probes[i].fd = -1;
     for (int i = 0; i < h->most_parked; i++) h->parked[i] = -1;
-    gethostname(h->hosts[place->node].name, TTI_HOST_NAME_BYTES - 1);
+    gethostname(h->name, sizeof h->name - 1);
     return TUTTI_OK;
 }
 
@@ -697,8 +697,8 @@ tti_host *tti_hosts_get(tti_hosts *h, int node) { return &h->hosts[node]; }
 
 tti_host_names tti_hosts_names(const tti_hosts *h, int node) {
     const tti_host *host = &h->hosts[node];
-    bool is_own = node == h->place.node;
-    return (tti_host_names){host->name, is_own ? h->own : host->address, node == 0};
+    if (node == h->place.node) return (tti_host_names){h->name, h->own, node == 0};
+    return (tti_host_names){host->name, host->address, node == 0};
 }
 
 int tti_hosts_wait_ms(const tti_hosts *h) { return h->wait_ms; }

@@ -204,7 +204,7 @@ def last_step(run):
     of which would be much to read for a test that asks until the step is there."""
     try:
         with open(os.path.join(run, "metrics.jsonl"), "rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - 4096, 0))
+            file.seek(max(os.fstat(file.fileno()).st_size - (64 << 10), 0))
             text = file.read()
     except OSError:
         return 0
