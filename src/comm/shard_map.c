@@ -126,8 +126,8 @@ static double done_by_weight(const void *of, int rank, int n) {
 
 static double done_by_throughput(const void *of, int rank, int n) {
     const tti_throughput *p = (const tti_throughput *)of + rank;
-    int n_shard_groups = (n + p->n_compute_threads - 1) / p->n_compute_threads;
-    return p->group_s * n_shard_groups;
+    int n_micro_groups = (n + p->n_compute_threads - 1) / p->n_compute_threads;
+    return p->group_s * n_micro_groups;
 }
 
 /* A rank that could get the next shard. */

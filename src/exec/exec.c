@@ -202,7 +202,7 @@ static tutti_status count_in_flight(tti_exec *x) {
     x->setup.n_in_flight =
         joins && !x->setup.desc.serves ? n_local : x->setup.desc.n_compute_threads;
     if (x->setup.desc.plan->stages && !x->setup.desc.serves) {
-        int own = tti_shard_groups_of(n_local, x->setup.desc.n_compute_threads);
+        int own = tti_micro_groups_of(n_local, x->setup.desc.n_compute_threads);
         TTI_TRY(tti_pipe_count_in_flight(x->setup.desc.plan->stages, x->setup.n_pipe_groups,
                                          &x->setup.n_in_flight));
         x->setup.n_in_flight = TTI_MIN(x->setup.n_in_flight, own) * x->setup.desc.n_compute_threads;

@@ -48,22 +48,22 @@ static tutti_status plan_worker(const tti_list_desc *d, tti_step_lists *p) {
         p->basis.sharded = &p->sharded;
         /* Micro-batch groups without a shard, so that all workers gather parameters equally often
          * (ZeRO-3). */
-        int most = p->acc.n_shard_groups;
+        int most = p->acc.n_micro_groups;
         int n_kinds = tti_shard_map_is_uniform(&map) ? 1 : d->n_ranks;
         for (int r = 0; p->sharded.params && r < n_kinds; r++) {
             tti_accumulation theirs;
             TTI_TRY(tti_planned_accumulation(d->exec, r, d->n_ranks, &theirs));
-            most = TTI_MAX(most, theirs.n_shard_groups);
+            most = TTI_MAX(most, theirs.n_micro_groups);
             tti_accumulation_fini(&theirs);
         }
-        p->basis.n_idle = most - p->acc.n_shard_groups;
+        p->basis.n_idle = most - p->acc.n_micro_groups;
     }
     const tti_plan *plan = d->exec->plan;
-    int n_compute_threads = p->basis.n_compute_threads, n_shard_groups;
+    int n_compute_threads = p->basis.n_compute_threads, n_micro_groups;
     if (!plan->stages) return TUTTI_OK;
-    TTI_TRY(tti_planned_shard_groups(d->exec, n_local, d->n_ranks, &n_shard_groups));
-    p->basis.n_idle = n_shard_groups - tti_shard_groups_of(n_local, n_compute_threads);
-    TTI_TRY(tti_pipe_plan(plan, n_compute_threads, n_shard_groups, p->basis.n_idle, &p->pipe));
+    TTI_TRY(tti_planned_micro_groups(d->exec, n_local, d->n_ranks, &n_micro_groups));
+    p->basis.n_idle = n_micro_groups - tti_micro_groups_of(n_local, n_compute_threads);
+    TTI_TRY(tti_pipe_plan(plan, n_compute_threads, n_micro_groups, p->basis.n_idle, &p->pipe));
     p->basis.train = &p->pipe->train;
     p->basis.eval = &p->pipe->eval;
     return TUTTI_OK;

@@ -30,29 +30,29 @@ int tti_exec_n_compute_threads(const tti_exec_desc *desc, int n_local) {
     return desc->plan->stages ? tti_pipe_fit_compute_threads(desc->plan->stages, n, n_local) : n;
 }
 
-tutti_status tti_planned_shard_groups(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
+tutti_status tti_planned_micro_groups(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
     tti_shard_map shard_map;
-    *n = tti_shard_groups_of(n_local, tti_exec_n_compute_threads(desc, n_local));
+    *n = tti_micro_groups_of(n_local, tti_exec_n_compute_threads(desc, n_local));
     if (desc->zero < 3 || desc->backend->device) return TUTTI_OK;
     TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
     int n_kinds = tti_shard_map_is_uniform(&shard_map) ? 1 : n_ranks;
     for (int r = 0; r < n_kinds; r++) {
         int theirs = tti_shard_map_n_of(&shard_map, r);
-        *n = TTI_MAX(*n, tti_shard_groups_of(theirs, tti_exec_n_compute_threads(desc, theirs)));
+        *n = TTI_MAX(*n, tti_micro_groups_of(theirs, tti_exec_n_compute_threads(desc, theirs)));
     }
     return TUTTI_OK;
 }
 
 /* Shards whose activations live at the same time. */
 static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
-    int n_compute_threads = tti_exec_n_compute_threads(desc, n_local), n_shard_groups;
+    int n_compute_threads = tti_exec_n_compute_threads(desc, n_local), n_micro_groups;
     bool joins = has_step(&desc->plan->shard, TTI_SYNC) ||
                  (desc->plan->eval.graph && has_step(&desc->plan->eval, TTI_SYNC));
     *n = joins ? n_local : n_compute_threads;
     if (!desc->plan->stages) return TUTTI_OK;
-    TTI_TRY(tti_planned_shard_groups(desc, n_local, n_ranks, &n_shard_groups));
-    TTI_TRY(tti_pipe_count_in_flight(desc->plan->stages, n_shard_groups, n));
-    *n = TTI_MIN(*n, tti_shard_groups_of(n_local, n_compute_threads)) * n_compute_threads;
+    TTI_TRY(tti_planned_micro_groups(desc, n_local, n_ranks, &n_micro_groups));
+    TTI_TRY(tti_pipe_count_in_flight(desc->plan->stages, n_micro_groups, n));
+    *n = TTI_MIN(*n, tti_micro_groups_of(n_local, n_compute_threads)) * n_compute_threads;
     return TUTTI_OK;
 }
 
@@ -196,10 +196,10 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         free(sharded.is_short);
     }
     if (st == TUTTI_OK && plan->stages) {
-        int n_local = tti_shard_map_n_of(&shard_map, rank), n_shard_groups;
-        st = tti_planned_shard_groups(desc, n_local, n_ranks, &n_shard_groups);
+        int n_local = tti_shard_map_n_of(&shard_map, rank), n_micro_groups;
+        st = tti_planned_micro_groups(desc, n_local, n_ranks, &n_micro_groups);
         if (st == TUTTI_OK)
-            st = tti_pipe_slot_bytes(desc->plan, n_shard_groups,
+            st = tti_pipe_slot_bytes(desc->plan, n_micro_groups,
                                      tti_exec_n_compute_threads(desc, n_local), &out->mailbox);
     }
     tti_accumulation_fini(&acc);

@@ -30,7 +30,7 @@ typedef struct tti_scratch {
     double bytes; /* of a shard in flight */
 } tti_scratch;
 
-enum { TTI_MAX_SHARD_GROUPS = 32, TTI_MAX_SCRATCH = 128 };
+enum { TTI_MAX_MICRO_GROUPS = 32, TTI_MAX_SCRATCH = 128 };
 
 /* A connection between workers. */
 typedef struct tti_link_speed {
@@ -61,9 +61,9 @@ typedef struct tti_calibration {
     int n_ranks;          /* that the two are of */
     bool is_device;
     double slice_s; /* for one short program */
-    tti_group_cost shard_groups[TTI_MAX_SHARD_GROUPS];
+    tti_group_cost micro_groups[TTI_MAX_MICRO_GROUPS];
     tti_scratch scratch[TTI_MAX_SCRATCH];
-    int n_shard_groups, n_scratch;
+    int n_micro_groups, n_scratch;
     double paper_scratch; /* of a shard in flight, if no kernel reports it */
 } tti_calibration;
 
@@ -102,17 +102,17 @@ tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double b
 
 /* Runs a few steps of the shard program of b (calibrate_job.c), unless its time is known, it would
  * take longer than left_s, or it does not fit on a device. *spent_s: the time it took. */
-tutti_status tti_calibrate_shard_group(const tti_blueprint *b, tti_calibration *c, double left_s,
+tutti_status tti_calibrate_micro_group(const tti_blueprint *b, tti_calibration *c, double left_s,
                                        double *spent_s);
 
 /* The same with so many workers at once, each where the job has it: those on the host, if there is
  * a calibration for it, fill that one, by the cores that each has. */
-tutti_status tti_calibrate_shard_groups(const tti_blueprint *b, int n_workers, tti_calibration *c,
+tutti_status tti_calibrate_micro_groups(const tti_blueprint *b, int n_workers, tti_calibration *c,
                                         tti_calibration *host, double left_s, double *spent_s);
 
 /* The micro-batch group of a program: as measured, or the nearest one's scaled by the costs.
  * *is_measured. */
-tti_group_cost tti_calibrated_shard_group(const tti_calibration *c, int64_t rows,
+tti_group_cost tti_calibrated_micro_group(const tti_calibration *c, int64_t rows,
                                           const char *recompute, double cost_s, bool *is_measured);
 
 /* A backend that stands for a device which is not here: for graphs and plans, nothing runs. */

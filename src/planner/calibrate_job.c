@@ -35,7 +35,7 @@ typedef struct rig {
     tti_loader *loader;
     tti_batch batch; /* the newest */
     tti_shard_data shards[MOST_AT_ONCE];
-    tti_group_cost shard_group;
+    tti_group_cost micro_group;
     double spent_s, slice_s;
     int64_t n_begun, n_loaded;
     pthread_t thread;
@@ -68,7 +68,7 @@ static void close_rig(rig *r) {
 static tutti_status load(rig *r) {
     int64_t start = tti_now_ns();
     TTI_TRY(tti_loader_next(r->loader, &r->batch));
-    r->shard_group.load_s =
+    r->micro_group.load_s =
         (double)(tti_now_ns() - start) * 1e-9 / (double)(r->b.rows_per_shard * r->b.n_shards);
     for (int i = 0; i < r->batch.n_shards; i++) r->shards[i] = tti_shard_of(&r->batch, i, 0);
     r->n_loaded++;
@@ -106,18 +106,18 @@ static double median(double *x, int n) {
 
 /* The first step warms up; the others count. */
 static tutti_status time_on_host(rig *r) {
-    double shard_groups[MAX_STEPS], updates[MAX_STEPS], loads[MAX_STEPS];
+    double micro_groups[MAX_STEPS], updates[MAX_STEPS], loads[MAX_STEPS];
     tti_step_result result;
     int n = 0;
     TTI_TRY(run_step(r, &result));
     for (; n < MAX_STEPS && (n < MIN_STEPS || r->spent_s < r->slice_s); n++) {
         TTI_TRY(run_step(r, &result));
-        shard_groups[n] = (double)result.compute_ns * 1e-9;
+        micro_groups[n] = (double)result.compute_ns * 1e-9;
         updates[n] = (double)result.update_ns * 1e-9;
-        loads[n] = r->shard_group.load_s;
+        loads[n] = r->micro_group.load_s;
     }
-    r->shard_group.s = median(shard_groups, n), r->shard_group.update_s = median(updates, n);
-    r->shard_group.load_s = median(loads, n);
+    r->micro_group.s = median(micro_groups, n), r->micro_group.update_s = median(updates, n);
+    r->micro_group.load_s = median(loads, n);
     return TUTTI_OK;
 }
 
@@ -126,7 +126,7 @@ static tutti_status time_on_host(rig *r) {
  * the graph.  Each step includes the update; its estimated time is subtracted, unless the host
  * makes it. */
 static tutti_status time_on_device(rig *r, const tti_calibration *c) {
-    double shard_groups[MAX_DEVICE_STEPS], updates[MAX_DEVICE_STEPS];
+    double micro_groups[MAX_DEVICE_STEPS], updates[MAX_DEVICE_STEPS];
     tti_step_result result;
     int n = 0, ahead = tti_exec_depth(r->exec) > 1;
     for (int i = 0; i < 3; i++) TTI_TRY(run_step(r, &result));
@@ -137,14 +137,14 @@ static tutti_status time_on_device(rig *r, const tti_calibration *c) {
         if (n >= MIN_STEPS && spent_s > r->slice_s) break;
         TTI_TRY(begin_step(r));
         TTI_TRY(tti_exec_end(r->exec, &result));
-        shard_groups[n] = (double)result.compute_ns * 1e-9;
+        micro_groups[n] = (double)result.compute_ns * 1e-9;
         updates[n] = (double)result.update_ns * 1e-9;
     }
     for (int i = 0; i < ahead; i++) TTI_TRY(tti_exec_end(r->exec, &result));
-    double step_s = median(shard_groups, n), host_staged_s = median(updates, n);
-    r->shard_group.update_s =
+    double step_s = median(micro_groups, n), host_staged_s = median(updates, n);
+    r->micro_group.update_s =
         host_staged_s > 0 ? host_staged_s : fmin(tti_update_cost_s(c, r->b.plan), 0.5 * step_s);
-    r->shard_group.s = host_staged_s > 0 ? step_s : step_s - r->shard_group.update_s;
+    r->micro_group.s = host_staged_s > 0 ? step_s : step_s - r->micro_group.update_s;
     return TUTTI_OK;
 }
 
@@ -164,7 +164,7 @@ static void measure_hidden(rig *r, tti_calibration *c) {
     double grown = tti_process_bytes(&of_files) - c->start_bytes;
     c->code_bytes = fmax(c->code_bytes, of_files - c->start_file_bytes);
     c->read_bytes = fmin(c->read_bytes + bytes_read(r), (double)tti_dataset_late_bytes(r->b.train));
-    r->shard_group.hidden_bytes =
+    r->micro_group.hidden_bytes =
         (grown - (of_files - c->start_file_bytes) - c->read_bytes - known) / r->b.n_shards;
 }
 
@@ -172,8 +172,8 @@ static void measure_hidden(rig *r, tti_calibration *c) {
 static tutti_status measure_scratch(rig *r) {
     tti_exec_memory m = tti_exec_memory_use(r->exec);
     double known = tti_bytes_of_arrays(&m) + tti_device_extra_bytes(r->b.plan, r->b.n_shards);
-    r->shard_group.hidden_bytes = fmax((double)m.device_peak - known, 0);
-    return tti_scratch_want(&r->b, r->b.plan, &r->shard_group.scratch_bytes);
+    r->micro_group.hidden_bytes = fmax((double)m.device_peak - known, 0);
+    return tti_scratch_want(&r->b, r->b.plan, &r->micro_group.scratch_bytes);
 }
 
 static tutti_status run_rig(rig *r, tti_calibration *c) {
@@ -222,7 +222,7 @@ static tutti_status run_all(turn *turns, int n) {
 }
 
 static bool is_slower(const rig *r, const rig *than) {
-    return !than || r->shard_group.s / r->b.n_shards > than->shard_group.s / than->b.n_shards;
+    return !than || r->micro_group.s / r->b.n_shards > than->micro_group.s / than->b.n_shards;
 }
 
 /* *c becomes the slowest rig on devices, or the one of this host; *host, unless NULL, the rig of
@@ -233,8 +233,8 @@ static void keep_slowest(const rig *rigs, int n, tti_calibration *c, tti_calibra
         const rig **slowest = is_device(&rigs[i]) == c->is_device ? &on_device : &on_host;
         if (is_slower(&rigs[i], *slowest)) *slowest = &rigs[i];
     }
-    if (on_device) c->shard_groups[c->n_shard_groups++] = on_device->shard_group;
-    if (on_host && host) host->shard_groups[host->n_shard_groups++] = on_host->shard_group;
+    if (on_device) c->micro_groups[c->n_micro_groups++] = on_device->micro_group;
+    if (on_host && host) host->micro_groups[host->n_micro_groups++] = on_host->micro_group;
 }
 
 /* ---- all of them ---- */
@@ -245,20 +245,20 @@ static int power_of_two_upto(int n) {
     return power;
 }
 
-static const tti_group_cost *find_shard_group(const tti_calibration *c, int64_t rows,
+static const tti_group_cost *find_micro_group(const tti_calibration *c, int64_t rows,
                                               const char *recompute) {
-    for (int i = 0; i < c->n_shard_groups; i++)
-        if (c->shard_groups[i].rows == rows && strcmp(c->shard_groups[i].recompute, recompute) == 0)
-            return &c->shard_groups[i];
+    for (int i = 0; i < c->n_micro_groups; i++)
+        if (c->micro_groups[i].rows == rows && strcmp(c->micro_groups[i].recompute, recompute) == 0)
+            return &c->micro_groups[i];
     return NULL;
 }
 
 /* Estimates the time of a few steps from the nearest known micro-batch group. */
-static bool is_too_long(const tti_calibration *c, const tti_group_cost *shard_group,
+static bool is_too_long(const tti_calibration *c, const tti_group_cost *micro_group,
                         double left_s) {
     bool is_measured;
-    tti_group_cost guess = tti_calibrated_shard_group(c, shard_group->rows, shard_group->recompute,
-                                                      shard_group->cost_s, &is_measured);
+    tti_group_cost guess = tti_calibrated_micro_group(c, micro_group->rows, micro_group->recompute,
+                                                      micro_group->cost_s, &is_measured);
     return left_s <= 0 || guess.s * (MIN_STEPS + 1) > left_s;
 }
 
@@ -272,7 +272,7 @@ static void init_rig(rig *r, const tti_blueprint *b, int i, int n, const tti_cal
     r->b.config.parallel.zero = 0;
     tti_worker_cores(b, i, n, &share);
     r->b.n_shards = is_device(r) ? 1 : power_of_two_upto(n > 1 ? share.n_threads : c->n_cores);
-    r->shard_group =
+    r->micro_group =
         (tti_group_cost){.rows = b->rows_per_shard,
                          .recompute = b->config.train.recompute,
                          .cost_s = fmax(tti_program_cost_s(c, &b->plan->shard), MIN_COST_S)};
@@ -302,16 +302,16 @@ static int count_rigs(const tti_calibration *c, const tti_calibration *host, int
     return c->is_device ? TTI_MAX(1, TTI_MIN(n_workers, c->n_cores)) : 1;
 }
 
-tutti_status tti_calibrate_shard_groups(const tti_blueprint *b, int n_workers, tti_calibration *c,
+tutti_status tti_calibrate_micro_groups(const tti_blueprint *b, int n_workers, tti_calibration *c,
                                         tti_calibration *host, double left_s, double *spent_s) {
     double slice_s = c->is_device ? fmin(fmax(c->slice_s, WARM_S), left_s / 2) : c->slice_s;
-    const tti_group_cost shard_group = {.rows = b->rows_per_shard,
+    const tti_group_cost micro_group = {.rows = b->rows_per_shard,
                                         .recompute = b->config.train.recompute,
                                         .cost_s = tti_program_cost_s(c, &b->plan->shard)};
     *spent_s = 0;
-    if (c->n_shard_groups == TTI_MAX_SHARD_GROUPS ||
-        find_shard_group(c, shard_group.rows, shard_group.recompute) ||
-        is_too_long(c, &shard_group, left_s))
+    if (c->n_micro_groups == TTI_MAX_MICRO_GROUPS ||
+        find_micro_group(c, micro_group.rows, micro_group.recompute) ||
+        is_too_long(c, &micro_group, left_s))
         return TUTTI_OK;
     int64_t start = tti_now_ns();
     tutti_status st = run_rigs(b, count_rigs(c, host, n_workers), slice_s, c, host);
@@ -324,38 +324,38 @@ tutti_status tti_calibrate_shard_groups(const tti_blueprint *b, int n_workers, t
     return st;
 }
 
-tutti_status tti_calibrate_shard_group(const tti_blueprint *b, tti_calibration *c, double left_s,
+tutti_status tti_calibrate_micro_group(const tti_blueprint *b, tti_calibration *c, double left_s,
                                        double *spent_s) {
-    return tti_calibrate_shard_groups(b, c->n_ranks, c, NULL, left_s, spent_s);
+    return tti_calibrate_micro_groups(b, c->n_ranks, c, NULL, left_s, spent_s);
 }
 
-static double distance(const tti_group_cost *shard_group, const char *recompute, double cost_s) {
-    bool other = strcmp(shard_group->recompute, recompute) != 0;
-    return fabs(log(shard_group->cost_s / cost_s)) + (other ? 1 : 0);
+static double distance(const tti_group_cost *micro_group, const char *recompute, double cost_s) {
+    bool other = strcmp(micro_group->recompute, recompute) != 0;
+    return fabs(log(micro_group->cost_s / cost_s)) + (other ? 1 : 0);
 }
 
-tti_group_cost tti_calibrated_shard_group(const tti_calibration *c, int64_t rows,
+tti_group_cost tti_calibrated_micro_group(const tti_calibration *c, int64_t rows,
                                           const char *recompute, double cost_s, bool *is_measured) {
     const tti_group_cost *nearest = NULL;
     cost_s = fmax(cost_s, MIN_COST_S);
-    tti_group_cost shard_group = {
+    tti_group_cost micro_group = {
         .rows = rows, .recompute = recompute, .cost_s = cost_s, .s = cost_s};
-    for (int i = 0; i < c->n_shard_groups; i++)
+    for (int i = 0; i < c->n_micro_groups; i++)
         if (!nearest ||
-            distance(&c->shard_groups[i], recompute, cost_s) < distance(nearest, recompute, cost_s))
-            nearest = &c->shard_groups[i];
+            distance(&c->micro_groups[i], recompute, cost_s) < distance(nearest, recompute, cost_s))
+            nearest = &c->micro_groups[i];
     *is_measured = false;
-    if (!nearest) return shard_group;
+    if (!nearest) return micro_group;
     *is_measured = nearest->rows == rows && strcmp(nearest->recompute, recompute) == 0 &&
                    fabs(nearest->cost_s / cost_s - 1) < 1e-9;
     double scale = cost_s / nearest->cost_s;
-    shard_group.s = nearest->s * scale;
-    shard_group.update_s = nearest->update_s;
-    shard_group.load_s = nearest->load_s;
-    shard_group.hidden_bytes = nearest->hidden_bytes;
-    shard_group.scratch_bytes = nearest->scratch_bytes;
+    micro_group.s = nearest->s * scale;
+    micro_group.update_s = nearest->update_s;
+    micro_group.load_s = nearest->load_s;
+    micro_group.hidden_bytes = nearest->hidden_bytes;
+    micro_group.scratch_bytes = nearest->scratch_bytes;
     double rows_share = (double)rows / (double)nearest->rows;
     if (c->is_device)
-        shard_group.hidden_bytes *= rows_share, shard_group.scratch_bytes *= rows_share;
-    return shard_group;
+        micro_group.hidden_bytes *= rows_share, micro_group.scratch_bytes *= rows_share;
+    return micro_group;
 }

@@ -41,7 +41,7 @@ static tutti_status predict_mixture(checked *c, const tti_scheme *layout, const 
     double spent;
     TTI_TRY(tti_mixture_check_device(&c->b->config, device));
     TTI_TRY(tti_mixture_calibrate(c->b, budget, tti_process_bytes(NULL), &m));
-    TTI_TRY(tti_mixture_shard_group(c->b, &m, budget, &spent));
+    TTI_TRY(tti_mixture_micro_group(c->b, &m, budget, &spent));
     return tti_mixture_predict(c->b, layout, &m, &c->predicted);
 }
 
@@ -69,7 +69,7 @@ static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
     } else {
         TTI_TRY(tti_calibrate_machine(c->b, c->b->n_workers, budget, tti_process_bytes(NULL),
                                       &calibration));
-        TTI_TRY(tti_calibrate_shard_group(c->b, &calibration, budget, &spent));
+        TTI_TRY(tti_calibrate_micro_group(c->b, &calibration, budget, &spent));
         TTI_TRY(tti_scratch_ask(c->b, &calibration, budget, &spent));
     }
     return tti_predict(c->b, &layout, &calibration, &c->predicted);

@@ -157,8 +157,8 @@ int tti_device_in_flight(const tti_plan *plan, int n_own) {
 
 /* For an evaluation, which only runs forward: two slots, or two for each stage if shards circulate.
  */
-static double eval_message_bytes(const tti_stages *s, int n_shard_groups) {
-    int depth = TTI_MIN(s->n_chunks > 1 ? 2 * s->n_stages : 2, n_shard_groups);
+static double eval_message_bytes(const tti_stages *s, int n_micro_groups) {
+    int depth = TTI_MIN(s->n_chunks > 1 ? 2 * s->n_stages : 2, n_micro_groups);
     double bytes = 0;
     for (int i = 0; i < s->eval.n; i++)
         if (tti_sched_slot_stage(s, s->eval.of[i].to) == s->stage)
@@ -168,8 +168,8 @@ static double eval_message_bytes(const tti_stages *s, int n_shard_groups) {
 
 /* Values from other stages have a place for each micro-batch group that can be between the two
  * ends. */
-static double message_bytes(const tti_stages *s, int n_shard_groups) {
-    double bytes = s ? eval_message_bytes(s, n_shard_groups) : 0;
+static double message_bytes(const tti_stages *s, int n_micro_groups) {
+    double bytes = s ? eval_message_bytes(s, n_micro_groups) : 0;
     int last = s ? 2 * tti_stages_n_all_chunks(s) - 1 : 0;
     for (int i = 0; s && i < s->train.n; i++) {
         const tti_stage_boundary *x = &s->train.of[i];
@@ -180,8 +180,8 @@ static double message_bytes(const tti_stages *s, int n_shard_groups) {
                          .is_joined = s->is_joined};
         int depth = 1;
         if (tti_sched_slot_stage(s, x->to) != s->stage) continue;
-        if (tti_pipe_count_in_flight(&at, n_shard_groups, &depth) != TUTTI_OK) tti_clear_error();
-        bytes += (double)x->n_bytes * TTI_MIN(depth, n_shard_groups);
+        if (tti_pipe_count_in_flight(&at, n_micro_groups, &depth) != TUTTI_OK) tti_clear_error();
+        bytes += (double)x->n_bytes * TTI_MIN(depth, n_micro_groups);
     }
     return bytes;
 }

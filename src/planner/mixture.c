@@ -32,9 +32,9 @@ tutti_status tti_mixture_calibrate(const tti_blueprint *b, double budget_s, doub
     return TUTTI_OK;
 }
 
-tutti_status tti_mixture_shard_group(const tti_blueprint *b, tti_mixture *m, double left_s,
+tutti_status tti_mixture_micro_group(const tti_blueprint *b, tti_mixture *m, double left_s,
                                      double *spent_s) {
-    return tti_calibrate_shard_groups(b, b->n_workers, &m->devices, &m->host, left_s, spent_s);
+    return tti_calibrate_micro_groups(b, b->n_workers, &m->devices, &m->host, left_s, spent_s);
 }
 
 /* ---- workers ---- */
@@ -43,7 +43,7 @@ typedef struct member {
     const tti_blueprint *b; /* of its kind */
     bool on_device;
     int n_threads; /* that make its update */
-    tti_group_cost shard_group;
+    tti_group_cost micro_group;
 } member;
 
 static member member_of(const tti_blueprint *b, const tti_mixture *m, const tti_scheme *l, int rank,
@@ -52,7 +52,7 @@ static member member_of(const tti_blueprint *b, const tti_mixture *m, const tti_
     tti_core_share share;
     w.on_device = tti_devices_place(&b->places, rank) != TTI_ON_HOST;
     const tti_calibration *c = w.on_device ? &m->devices : &m->host;
-    w.shard_group = tti_calibrated_shard_group(
+    w.micro_group = tti_calibrated_micro_group(
         c, b->rows_per_shard, l->recompute, tti_program_cost_s(c, &w.b->plan->shard), is_measured);
     tti_worker_cores(w.b, rank, b->n_workers, &share);
     w.n_threads = TTI_MAX(share.n_threads, 1);
@@ -104,7 +104,7 @@ static void predict_times(const tti_blueprint *b, const tti_mixture *m, const me
     if (any_device) p->reduce_s += 2 * flat * sizeof(float) / COPIED_BYTES_S;
     for (int r = 0; r < b->n_workers; r++)
         if (!workers[r].on_device) /* measured on its cores; others have fewer */
-            p->update_s = workers[r].shard_group.update_s * workers[r].n_threads * slowest;
+            p->update_s = workers[r].micro_group.update_s * workers[r].n_threads * slowest;
     p->load_s = 0; /* other threads than those that compute load samples */
     p->step_s = p->compute_s + p->add_s + p->reduce_s + p->update_s;
 }
@@ -123,13 +123,13 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
         double bytes = tti_bytes_of_arrays(&memory);
         if (w->on_device) {
             int n_own = tti_shard_map_n_of(d, r);
-            bytes += tti_device_extra_bytes(w->b->plan, n_own) + w->shard_group.hidden_bytes;
+            bytes += tti_device_extra_bytes(w->b->plan, n_own) + w->micro_group.hidden_bytes;
             p->worker_bytes = fmax(p->worker_bytes, bytes);
             p->host_bytes += (double)(memory.offloaded + memory.grads);
         } else {
             p->host_bytes += tti_resident_in_pages(&memory, desc.plan) +
                              tti_used_in_pages(&memory, desc.plan, false) +
-                             w->shard_group.hidden_bytes * n_compute_threads_of(w, b->n_shards);
+                             w->micro_group.hidden_bytes * n_compute_threads_of(w, b->n_shards);
         }
         if (r == 0) p->first_bytes = bytes;
     }
@@ -152,7 +152,7 @@ tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *l, co
         bool is_measured;
         workers[r] = member_of(b, m, l, r, &is_measured);
         out->is_measured = out->is_measured && is_measured;
-        throughputs[r] = (tti_throughput){fmax(workers[r].shard_group.s, 1e-9),
+        throughputs[r] = (tti_throughput){fmax(workers[r].micro_group.s, 1e-9),
                                           n_compute_threads_of(&workers[r], b->n_shards)};
     }
     if (st == TUTTI_OK) st = shard_map(b, l, throughputs, &d);

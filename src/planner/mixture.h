@@ -18,8 +18,8 @@ tutti_status tti_mixture_check_device(const tti_job_config *config, const char *
 tutti_status tti_mixture_calibrate(const tti_blueprint *b, double budget_s, double base_bytes,
                                    tti_mixture *out);
 
-/* As tti_calibrate_shard_group, for all workers of b at the same time. */
-tutti_status tti_mixture_shard_group(const tti_blueprint *b, tti_mixture *m, double left_s,
+/* As tti_calibrate_micro_group, for all workers of b at the same time. */
+tutti_status tti_mixture_micro_group(const tti_blueprint *b, tti_mixture *m, double left_s,
                                      double *spent_s);
 
 /* As tti_predict.  Shards are distributed as in the job, or as a measuring run would distribute

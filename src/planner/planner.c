@@ -135,13 +135,13 @@ static tutti_status make_blueprints(planner *p) {
 }
 
 /* Programs of other lengths first: what computes twice is scaled by its costs more safely. */
-static tutti_status run_shard_groups(planner *p, double budget, bool twice) {
+static tutti_status run_micro_groups(planner *p, double budget, bool twice) {
     for (int i = 0; i < p->layouts.n; i++) {
         double spent, left = budget - p->spent_s;
         if (twice != (strcmp(p->layouts.of[i].recompute, "none") != 0)) continue;
         TTI_TRY(p->is_mixed
-                    ? tti_mixture_shard_group(p->blueprints[i], &p->mixture, left, &spent)
-                    : tti_calibrate_shard_group(p->blueprints[i], &p->calibration, left, &spent));
+                    ? tti_mixture_micro_group(p->blueprints[i], &p->mixture, left, &spent)
+                    : tti_calibrate_micro_group(p->blueprints[i], &p->calibration, left, &spent));
         p->spent_s += spent;
     }
     return TUTTI_OK;
@@ -176,8 +176,8 @@ static tutti_status calibrate(planner *p, int n_workers) {
     }
     double budget = p->desc->budget_s > 0 ? p->desc->budget_s : BUDGET_S;
     TTI_TRY(calibrate_machine(p, n_workers, budget));
-    TTI_TRY(run_shard_groups(p, budget, false));
-    TTI_TRY(run_shard_groups(p, budget, true));
+    TTI_TRY(run_micro_groups(p, budget, false));
+    TTI_TRY(run_micro_groups(p, budget, true));
     return ask_kernels(p, budget);
 }
 

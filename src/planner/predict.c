@@ -39,7 +39,7 @@ tti_scheme tti_scheme_of(const tti_job_config *config) {
 
 /* A worker: its shards, its compute threads, and how many of all compute threads share a core. */
 typedef struct worker {
-    int n_workers, n_own, n_compute_threads, n_shard_groups;
+    int n_workers, n_own, n_compute_threads, n_micro_groups;
     double crowd;
 } worker;
 
@@ -52,7 +52,7 @@ static worker slowest_worker(const tti_blueprint *b, const tti_scheme *l,
     desc.n_compute_threads = at_least_one(c->n_cores / w.n_workers);
     w.n_own = at_least_one((int)((l->shards + l->data - 1) / l->data));
     w.n_compute_threads = c->is_device ? 1 : tti_exec_n_compute_threads(&desc, w.n_own);
-    w.n_shard_groups = (w.n_own + w.n_compute_threads - 1) / w.n_compute_threads;
+    w.n_micro_groups = (w.n_own + w.n_compute_threads - 1) / w.n_compute_threads;
     double compute_threads = (double)w.n_workers * w.n_compute_threads;
     w.crowd = compute_threads > c->n_cores ? compute_threads / c->n_cores : 1;
     return w;
@@ -153,7 +153,7 @@ static tutti_status simulate_stages(const tti_blueprint *b, const tti_calibratio
     double *slot_s;
     TTI_TRY(tti_stage_costs(b, c, &slot_s));
     tti_stage_sim_desc desc = {.stages = tti_blueprint_plan(b, 0)->stages,
-                               .n_shard_groups = w->n_shard_groups,
+                               .n_micro_groups = w->n_micro_groups,
                                .n_compute_threads = w->n_compute_threads,
                                .slot_s = slot_s};
     for (int i = 0; i < 2 * tti_stages_n_all_chunks(desc.stages); i++) slot_s[i] *= second;
@@ -190,9 +190,9 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
 }
 
 static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,
-                                    const tti_calibration *c, const tti_group_cost *shard_group,
+                                    const tti_calibration *c, const tti_group_cost *micro_group,
                                     const parts *x, const worker *w) {
-    double second = shard_group->s / shard_group->cost_s;
+    double second = micro_group->s / micro_group->cost_s;
     p->sent_bytes = 0;
     p->model_parallel_s = x->model_parallel_s * w->n_own * w->crowd;
     p->compute_s = x->most * second * x->step.n_runs * w->crowd;
@@ -254,7 +254,7 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
 /* All cores together make the one update that was measured; workers make one each, or a server's
  * threads, or its ranks, one for all. */
 static void predict_update(tti_prediction *p, const tti_blueprint *b, const parts *x,
-                           const tti_group_cost *shard_group, const tti_calibration *c,
+                           const tti_group_cost *micro_group, const tti_calibration *c,
                            const worker *w) {
     const tti_scheme *l = &p->layout;
     const tti_plan *plan = b->plan;
@@ -265,7 +265,7 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
     int n_updates =
         n_compute_threads * (b->n_model_ranks > 0 ? b->n_model_ranks : 1); /* threads, at a time */
     double crowd = served ? fmax(1, (double)n_updates / c->n_cores) : w->crowd;
-    double once = shard_group->update_s > 0 ? shard_group->update_s : tti_update_cost_s(c, plan);
+    double once = micro_group->update_s > 0 ? micro_group->update_s : tti_update_cost_s(c, plan);
     double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_compute_threads) * crowd;
     bool is_partitioned = l->zero > 0 || (!served && tti_workers_share(b));
     int n_parts = in_ranks ? TTI_MIN(n_servers, l->data) : is_partitioned ? l->data : 1;
@@ -273,8 +273,8 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
 }
 
 static void predict_load(tti_prediction *p, const tti_blueprint *b,
-                         const tti_group_cost *shard_group, const tti_calibration *c) {
-    if (!c->is_device) p->load_s = shard_group->load_s * (double)b->config.train.batch / c->n_cores;
+                         const tti_group_cost *micro_group, const tti_calibration *c) {
+    if (!c->is_device) p->load_s = micro_group->load_s * (double)b->config.train.batch / c->n_cores;
 }
 
 /* ---- memory ---- */
@@ -394,7 +394,7 @@ static int in_flight(const tti_plan *plan, const tti_exec_memory *m) {
 /* The inputs of the memory of a worker. */
 typedef struct memory_case {
     const tti_blueprint *b;
-    const tti_group_cost *shard_group;
+    const tti_group_cost *micro_group;
     const tti_calibration *c;
     const worker *w;
     tti_exec_desc desc;
@@ -414,7 +414,7 @@ static tutti_status add_worker(const memory_case *k, const tti_mesh_at *at, doub
     desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, at));
     TTI_TRY(tti_exec_memory_plan(&desc, k->loose ? 0 : at->data, k->loose ? 1 : k->n_data, &m));
     double extra = is_device ? tti_device_extra_bytes(desc.plan, k->w->n_own) + k->kept : 0;
-    double scratch = tti_scratch_bytes(k->c, desc.plan, k->shard_group, k->dearest);
+    double scratch = tti_scratch_bytes(k->c, desc.plan, k->micro_group, k->dearest);
     double bytes =
         tti_bytes_of_arrays(&m) + extra + scratch * tti_device_in_flight(desc.plan, k->w->n_own);
     if (!is_device) bytes += (double)m.mailbox;
@@ -428,7 +428,7 @@ static tutti_status add_worker(const memory_case *k, const tti_mesh_at *at, doub
                       : tti_resident_in_pages(&m, desc.plan) +
                             tti_used_in_pages(&m, desc.plan, k->loose || k->w->n_workers == 1);
     host +=
-        (double)(m.offloaded + m.mailbox) + k->shard_group->hidden_bytes * k->w->n_compute_threads +
+        (double)(m.offloaded + m.mailbox) + k->micro_group->hidden_bytes * k->w->n_compute_threads +
         tti_scratch_beyond(k->c, b, at->stage, in_flight(desc.plan, &m), k->w->n_compute_threads);
     if (desc.zero > 2) host += longest_slot(b->plan); /* state, for a checkpoint */
     p->host_bytes += host * n_alike;
@@ -454,13 +454,13 @@ static tutti_status add_workers(const memory_case *k, home *h, tti_prediction *p
 }
 
 static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const parts *x,
-                                   const tti_group_cost *shard_group, const tti_calibration *c,
+                                   const tti_group_cost *micro_group, const tti_calibration *c,
                                    const worker *w) {
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     home h = {0};
     bool in_ranks = tti_worker_serves_in_ranks(b);
     memory_case k = {.b = b,
-                     .shard_group = shard_group,
+                     .micro_group = micro_group,
                      .c = c,
                      .w = w,
                      .desc = tti_worker_exec_desc(b),
@@ -493,16 +493,16 @@ tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
     own.config.parallel.zero = layout->zero;
     *out = (tti_prediction){.layout = *layout};
     worker w = slowest_worker(b, layout, c);
-    tti_group_cost shard_group =
-        tti_calibrated_shard_group(c, b->rows_per_shard, layout->recompute,
+    tti_group_cost micro_group =
+        tti_calibrated_micro_group(c, b->rows_per_shard, layout->recompute,
                                    tti_program_cost_s(c, &b->plan->shard), &out->is_measured);
     parts x;
-    TTI_TRY(parts_of(b, layout, &w, c, shard_group.s / shard_group.cost_s, &x));
-    TTI_TRY(predict_compute(out, b, c, &shard_group, &x, &w));
+    TTI_TRY(parts_of(b, layout, &w, c, micro_group.s / micro_group.cost_s, &x));
+    TTI_TRY(predict_compute(out, b, c, &micro_group, &x, &w));
     predict_sums(out, b, &x, c, &w);
-    predict_update(out, b, &x, &shard_group, c, &w);
-    predict_load(out, b, &shard_group, c);
+    predict_update(out, b, &x, &micro_group, c, &w);
+    predict_load(out, b, &micro_group, c);
     out->step_s = out->compute_s + out->bubble_s + out->model_parallel_s + out->add_s +
                   out->reduce_s + out->update_s + out->load_s;
-    return predict_memory(out, b, &x, &shard_group, c, &w);
+    return predict_memory(out, b, &x, &micro_group, c, &w);
 }

@@ -36,7 +36,7 @@ static void print_line(const tti_schedule_drawing *d, const tti_pipe_schedule *s
     for (int i = 0; i < s->n_actions; i++) {
         char word[48];
         const tti_pipe_action *a = &s->actions[i];
-        int n = snprintf(word, sizeof word, " %c%d", is_backward(d, a) ? 'B' : 'F', a->shard_group);
+        int n = snprintf(word, sizeof word, " %c%d", is_backward(d, a) ? 'B' : 'F', a->micro_group);
         if (d->stages->n_chunks > 1)
             n += snprintf(word + n, sizeof word - (size_t)n, ".%d", chunk_of(d, a));
         column += n;
@@ -47,7 +47,7 @@ static void print_line(const tti_schedule_drawing *d, const tti_pipe_schedule *s
 }
 
 tutti_status tti_schedule_print(const tti_schedule_drawing *d, tti_str *out) {
-    tti_pipe_shape shape = tti_pipe_shape_of(d->stages, d->n_shard_groups, true);
+    tti_pipe_shape shape = tti_pipe_shape_of(d->stages, d->n_micro_groups, true);
     double bubble;
     TTI_TRY(tti_pipe_bubble(&shape, NULL, &bubble));
     tti_str_printf(out,
@@ -87,7 +87,7 @@ static void draw_segment(void *user, const tti_stage_segment *segment) {
                    fills[is_backward(s->d, a)][chunk_of(s->d, a) % 2]);
     if (s->unit >= numbered_pixels)
         tti_str_printf(s->out, "<text x=\"%.4g\" y=\"%d\" font-size=\"10\">%d</text>\n", x + 3,
-                       y + 12, a->shard_group);
+                       y + 12, a->micro_group);
 }
 
 tutti_status tti_schedule_svg(const tti_schedule_drawing *d, int x, int y, int width,
@@ -97,7 +97,7 @@ tutti_status tti_schedule_svg(const tti_schedule_drawing *d, int x, int y, int w
     double *units = calloc((size_t)n_slots, sizeof *units);
     if (!units) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     tti_stage_sim_desc sim = {.stages = d->stages,
-                              .n_shard_groups = d->n_shard_groups,
+                              .n_micro_groups = d->n_micro_groups,
                               .n_compute_threads = d->n_compute_threads,
                               .slot_s = units};
     tti_stage_sim simulated = {0};

@@ -10,7 +10,7 @@ enum { TTI_STRIP_HEIGHT = 20 };
 
 typedef struct tti_schedule_drawing {
     const tti_stages *stages;              /* of any stage of the plan */
-    int n_shard_groups, n_compute_threads; /* n_compute_threads: shards of a micro-batch group */
+    int n_micro_groups, n_compute_threads; /* n_compute_threads: shards of a micro-batch group */
 } tti_schedule_drawing;
 
 /* Which segments come when, in words. */

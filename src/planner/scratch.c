@@ -45,7 +45,7 @@ static const tti_scratch *find(const tti_calibration *c, const tti_plan *plan) {
 
 static bool has_run(const tti_blueprint *b, const tti_calibration *c) {
     bool is_measured;
-    tti_calibrated_shard_group(c, b->rows_per_shard, b->config.train.recompute,
+    tti_calibrated_micro_group(c, b->rows_per_shard, b->config.train.recompute,
                                tti_program_cost_s(c, &b->plan->shard), &is_measured);
     return is_measured && b->n_model_ranks == 0;
 }
@@ -145,12 +145,12 @@ double tti_scratch_beyond(const tti_calibration *c, const tti_blueprint *b, int 
 }
 
 double tti_scratch_bytes(const tti_calibration *c, const tti_plan *plan,
-                         const tti_group_cost *shard_group, double cost_s) {
+                         const tti_group_cost *micro_group, double cost_s) {
     const tti_scratch *known = find(c, plan);
     if (!c->is_device) return 0;
     if (known)
-        return known->bytes + fmax(shard_group->hidden_bytes - shard_group->scratch_bytes, 0);
+        return known->bytes + fmax(micro_group->hidden_bytes - micro_group->scratch_bytes, 0);
     if (c->paper_scratch > 0)
         return fmax(c->paper_scratch, on_paper(c, &plan->shard)) + on_paper(c, &plan->eval);
-    return shard_group->hidden_bytes * cost_s / shard_group->cost_s;
+    return micro_group->hidden_bytes * cost_s / micro_group->cost_s;
 }

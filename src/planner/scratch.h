@@ -17,7 +17,7 @@ tutti_status tti_scratch_ask(const tti_blueprint *b, tti_calibration *c, double 
 /* Bytes of a shard of plan, whose program costs cost_s: as its kernels say, with what else a
  * micro-batch group was seen to take; else as much of the micro-batch group as its costs are. */
 double tti_scratch_bytes(const tti_calibration *c, const tti_plan *plan,
-                         const tti_group_cost *shard_group, double cost_s);
+                         const tti_group_cost *micro_group, double cost_s);
 
 /* For a worker of a stage of a divided model on a host, with this many shards in flight: the
  * scratch of its kernels minus that of the whole model, which the hidden bytes of a micro-batch

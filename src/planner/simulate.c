@@ -82,16 +82,16 @@ static tutti_status calibrate(tti_simulation *s, tti_calibration *c) {
         return TUTTI_OK;
     }
     TTI_TRY(tti_calibrate_machine(s->b, 1, BUDGET_S, 0, c));
-    return tti_calibrate_shard_group(s->b, c, BUDGET_S, &spent);
+    return tti_calibrate_micro_group(s->b, c, BUDGET_S, &spent);
 }
 
 static tutti_status run_schedule(const tti_simulation *s, const tti_calibration *c,
-                                 int64_t n_shard_groups, tti_stage_sim *schedule) {
+                                 int64_t n_micro_groups, tti_stage_sim *schedule) {
     double *slot_s;
     TTI_TRY(tti_stage_costs(s->b, c, &slot_s));
     tutti_status st =
         tti_stage_sim_run(&(tti_stage_sim_desc){.stages = tti_blueprint_plan(s->b, 0)->stages,
-                                                .n_shard_groups = (int)n_shard_groups,
+                                                .n_micro_groups = (int)n_micro_groups,
                                                 .n_compute_threads = 1,
                                                 .slot_s = slot_s},
                           schedule);
@@ -101,17 +101,17 @@ static tutti_status run_schedule(const tti_simulation *s, const tti_calibration 
 
 /* Stages after the first end earlier; the schedule says when. */
 static tutti_status time_stages(tti_simulation *s, const tti_calibration *c,
-                                int64_t n_shard_groups) {
+                                int64_t n_micro_groups) {
     tti_simulated_solo *w = &s->solo;
     tti_stage_sim schedule = {0};
-    if (w->n_stages > 1) TTI_TRY(run_schedule(s, c, n_shard_groups, &schedule));
+    if (w->n_stages > 1) TTI_TRY(run_schedule(s, c, n_micro_groups, &schedule));
     tutti_status st = TUTTI_OK;
     for (int i = 0; st == TUTTI_OK && i < w->n_stages; i++) {
         bool is_only = w->n_stages == 1;
         double ends = is_only ? 1 : schedule.end_s[i] / schedule.step_s;
         double busy = is_only ? 1 : schedule.busy_s[i] / schedule.step_s;
         w->stages[i].end_s = w->compute_s * ends;
-        double shard_s = w->compute_s * busy / (double)n_shard_groups;
+        double shard_s = w->compute_s * busy / (double)n_micro_groups;
         st = time_list(s, c, i, shard_s, &w->stages[i]);
     }
     tti_stage_sim_fini(&schedule);
@@ -128,8 +128,8 @@ static tutti_status time_thread(tti_simulation *s, const tti_calibration *c) {
         flat = fmax(flat, (double)tti_blueprint_plan(s->b, i)->n_flat);
     if (c->is_device) TTI_TRY(tti_calibration_of("cpu", 1, &host));
     bool is_measured =
-        !c->is_device && host.n_shard_groups > 0 && host.shard_groups[0].update_s > 0;
-    double once = is_measured ? host.shard_groups[0].update_s : tti_update_cost_s(&host, plan);
+        !c->is_device && host.n_micro_groups > 0 && host.micro_groups[0].update_s > 0;
+    double once = is_measured ? host.micro_groups[0].update_s : tti_update_cost_s(&host, plan);
     w->flat_bytes = flat * sizeof(float);
     w->thread_update_s = once * host.n_cores * flat / (double)plan->n_flat;
     w->thread_copy_s = 2 * w->flat_bytes / host.bytes;
@@ -137,7 +137,7 @@ static tutti_status time_thread(tti_simulation *s, const tti_calibration *c) {
 }
 
 /* A device computes one shard at a time, a host one on each core. */
-static int64_t n_shard_groups_of(const tti_calibration *c, int64_t n_shards) {
+static int64_t n_micro_groups_of(const tti_calibration *c, int64_t n_shards) {
     int64_t side_by_side = c->is_device ? 1 : TTI_MAX(c->n_cores, 1);
     return (n_shards + side_by_side - 1) / side_by_side;
 }
@@ -151,7 +151,7 @@ static tutti_status time_worker(tti_simulation *s) {
     w->stages = calloc((size_t)w->n_stages, sizeof *w->stages);
     if (!w->stages) return tti_fail(TUTTI_E_NOMEM, "simulate: out of memory");
     TTI_TRY(calibrate(s, &c));
-    int64_t n_shard_groups = n_shard_groups_of(&c, scheme.shards);
+    int64_t n_micro_groups = n_micro_groups_of(&c, scheme.shards);
     const tti_exec_desc desc = tti_worker_exec_desc(s->b);
     tti_sums_of(&desc, s->served.n_servers, &s->sums);
     s->n_shares = tti_step_shares(s->b, s->shares);
@@ -163,7 +163,7 @@ static tutti_status time_worker(tti_simulation *s) {
     w->update_s = alone.update_s * scale;
     w->model_parallel_s = alone.model_parallel_s * scale;
     w->bubble = alone.bubble;
-    w->forward_s = c.is_device ? w->compute_s / (double)n_shard_groups / 3 : 0;
+    w->forward_s = c.is_device ? w->compute_s / (double)n_micro_groups / 3 : 0;
     w->sent_bytes = alone.sent_bytes;
     w->sums_bytes = 4 * sizeof(double);
     return time_stages(s, &c, scheme.shards);

@@ -9,13 +9,13 @@ typedef struct game {
     const tti_stage_sim_desc *desc;
     tti_pipe_schedule *of; /* [n_stages] */
     int *done;             /* [n_stages]: actions of a stage */
-    double *end;           /* [n_shard_groups][slots]; < 0: not yet */
+    double *end;           /* [n_micro_groups][slots]; < 0: not yet */
     int n_sched_slots;
 } game;
 
 /* The time at which the inputs of a micro-batch group's slot are available; < 0: not yet. */
-static double group_ready_s(const game *g, int shard_group, int sched_slot) {
-    const double *end = &g->end[shard_group * g->n_sched_slots];
+static double group_ready_s(const game *g, int micro_group, int sched_slot) {
+    const double *end = &g->end[micro_group * g->n_sched_slots];
     const tti_stage_boundaries *sent = &g->desc->stages->train;
     double ready = sched_slot > 0 ? end[sched_slot - 1] : 0;
     for (int i = 0; ready >= 0 && i < sent->n; i++) {
@@ -29,9 +29,9 @@ static double group_ready_s(const game *g, int shard_group, int sched_slot) {
 }
 
 /* The time at which a slot can run; a joined value waits for all micro-batch groups. */
-static double ready_s(const game *g, int shard_group, int sched_slot) {
-    double ready = group_ready_s(g, shard_group, sched_slot);
-    for (int w = 0; g->desc->stages->is_joined && ready >= 0 && w < g->desc->n_shard_groups; w++) {
+static double ready_s(const game *g, int micro_group, int sched_slot) {
+    double ready = group_ready_s(g, micro_group, sched_slot);
+    for (int w = 0; g->desc->stages->is_joined && ready >= 0 && w < g->desc->n_micro_groups; w++) {
         double other = group_ready_s(g, w, sched_slot);
         ready = other < 0 ? -1 : fmax(ready, other);
     }
@@ -42,12 +42,12 @@ static bool advance(game *g, int stage, tti_stage_sim *out) {
     if (g->done[stage] == g->of[stage].n_actions) return false;
     const tti_pipe_action *a = &g->of[stage].actions[g->done[stage]];
     int sched_slot = tti_sched_slot_of(g->desc->stages, stage, a->segment);
-    double ready = ready_s(g, a->shard_group, sched_slot), took = g->desc->slot_s[sched_slot];
+    double ready = ready_s(g, a->micro_group, sched_slot), took = g->desc->slot_s[sched_slot];
     if (ready < 0) return false;
     const tti_stage_segment segment = {stage, *a, fmax(out->end_s[stage], ready), took};
     out->end_s[stage] = segment.begin_s + took;
     out->busy_s[stage] += took;
-    g->end[a->shard_group * g->n_sched_slots + sched_slot] = out->end_s[stage];
+    g->end[a->micro_group * g->n_sched_slots + sched_slot] = out->end_s[stage];
     g->done[stage]++;
     if (g->desc->on_segment) g->desc->on_segment(g->desc->user, &segment);
     return true;
@@ -56,7 +56,7 @@ static bool advance(game *g, int stage, tti_stage_sim *out) {
 static tutti_status simulate(game *g, tti_stage_sim *out) {
     const tti_stages *s = g->desc->stages;
     double busy = 0;
-    for (int i = 0; i < g->desc->n_shard_groups * g->n_sched_slots; i++) g->end[i] = -1;
+    for (int i = 0; i < g->desc->n_micro_groups * g->n_sched_slots; i++) g->end[i] = -1;
     for (bool moved = true; moved;) {
         moved = false;
         for (int stage = 0; stage < s->n_stages; stage++)
@@ -74,13 +74,13 @@ static tutti_status simulate(game *g, tti_stage_sim *out) {
 
 tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *out) {
     const tti_stages *s = desc->stages;
-    const tti_pipe_shape shape = tti_pipe_shape_of(s, desc->n_shard_groups, true);
+    const tti_pipe_shape shape = tti_pipe_shape_of(s, desc->n_micro_groups, true);
     size_t n = (size_t)s->n_stages;
     game g = {.desc = desc,
               .n_sched_slots = 2 * tti_stages_n_all_chunks(s),
               .of = calloc(n, sizeof *g.of),
               .done = calloc(n, sizeof *g.done)};
-    g.end = calloc((size_t)desc->n_shard_groups, (size_t)g.n_sched_slots * sizeof *g.end);
+    g.end = calloc((size_t)desc->n_micro_groups, (size_t)g.n_sched_slots * sizeof *g.end);
     *out = (tti_stage_sim){.busy_s = calloc(n, sizeof *out->busy_s),
                            .end_s = calloc(n, sizeof *out->end_s)};
     tutti_status st = TUTTI_OK;

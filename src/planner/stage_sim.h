@@ -16,7 +16,7 @@ typedef struct tti_stage_segment {
 
 typedef struct tti_stage_sim_desc {
     const tti_stages *stages; /* of any stage of the plan: extents and stage boundaries */
-    int n_shard_groups;
+    int n_micro_groups;
     int n_compute_threads; /* shards of a micro-batch group, whose messages travel together */
     const double *slot_s;  /* [2 * chunks]: seconds of a micro-batch group in each schedule slot */
     double latency_s, message_s_of_byte; /* between neighbours; 0, 0: messages take no time */

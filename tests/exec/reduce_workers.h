@@ -202,17 +202,17 @@ static inline const char *reduce_shards(reduce_rank *r, bool overlapped) {
     tti_exec *x = r->x;
     size_t n_flat = r->c->plan.n_flat;
     tti_device_reduce_begin(r->reduce, overlapped);
-    for (int w = 0; w < x->setup.acc.n_shard_groups; w++) {
-        const tti_shard_group *shard_group = &x->setup.acc.shard_groups[w];
-        for (int i = 0; i < shard_group->n_shards; i++)
+    for (int w = 0; w < x->setup.acc.n_micro_groups; w++) {
+        const tti_micro_group *micro_group = &x->setup.acc.micro_groups[w];
+        for (int i = 0; i < micro_group->n_shards; i++)
             COMM_OK(r->ops->queues.copy(
-                TTI_QUEUE_COMPUTE, x->arrays->buffers[shard_group->buffer[i]],
-                r->shards[shard_group->first + i - x->setup.first_shard], n_flat * sizeof(float)));
-        for (int s = 0; w == x->setup.acc.n_shard_groups - 1 && s < REDUCE_STEPS; s++)
+                TTI_QUEUE_COMPUTE, x->arrays->buffers[micro_group->buffer[i]],
+                r->shards[micro_group->first + i - x->setup.first_shard], n_flat * sizeof(float)));
+        for (int s = 0; w == x->setup.acc.n_micro_groups - 1 && s < REDUCE_STEPS; s++)
             tti_device_reduce_after(r->reduce, s);
-        if (!tti_device_reduce_merges(r->reduce, w)) tti_exec_merge(x, shard_group, 0, n_flat);
+        if (!tti_device_reduce_merges(r->reduce, w)) tti_exec_merge(x, micro_group, 0, n_flat);
     }
-    bool merged = tti_device_reduce_merges(r->reduce, x->setup.acc.n_shard_groups - 1);
+    bool merged = tti_device_reduce_merges(r->reduce, x->setup.acc.n_micro_groups - 1);
     for (int i = 1; x->setup.desc.fast && !merged && i < x->setup.acc.n_partials; i++)
         r->c->backend->accumulate(tti_exec_grads(x),
                                   x->arrays->buffers[x->setup.acc.partial_buffer[i]], n_flat);

@@ -229,10 +229,10 @@ T_CASE(scratch_of_stages) {
     for (int i = 0; i < 2; i++)
         most = fmax(most, tti_program_cost_s(&c, &tti_blueprint_plan(m.b, i)->shard));
     c.paper_scratch = 0; /* a micro-batch group ran, and no kernel was asked */
-    c.shard_groups[c.n_shard_groups++] = (tti_group_cost){
+    c.micro_groups[c.n_micro_groups++] = (tti_group_cost){
         .rows = m.b->rows_per_shard, .recompute = "none", .cost_s = whole, .s = whole};
     T_OK(tti_predict(m.b, &scheme, &c, &none));
-    c.shard_groups[0].hidden_bytes = 1e6;
+    c.micro_groups[0].hidden_bytes = 1e6;
     T_OK(tti_predict(m.b, &scheme, &c, &some));
     T_NEAR((some.first_bytes - none.first_bytes) / (2e6 * most / whole), 1, 1e-9);
     unmake(&m);

@@ -15,8 +15,8 @@ static tti_calibration calibration(const tti_blueprint *b, bool is_device, doubl
                          .sum_latency_s = LATENCY_S,
                          .sum_bytes_s = BYTES_S,
                          .base_bytes = 5e6,
-                         .n_shard_groups = 1};
-    c.shard_groups[0] = (tti_group_cost){.rows = b->rows_per_shard,
+                         .n_micro_groups = 1};
+    c.micro_groups[0] = (tti_group_cost){.rows = b->rows_per_shard,
                                          .recompute = b->config.train.recompute,
                                          .cost_s = tti_program_cost_s(&c, &b->plan->shard),
                                          .s = group_s,

@@ -20,8 +20,8 @@ static tti_calibration calibration(const tti_blueprint *b, int n_ranks) {
                          .sum_bytes_s = 1e9,
                          .base_bytes = 5e6,
                          .n_ranks = n_ranks,
-                         .n_shard_groups = 1};
-    c.shard_groups[0] = (tti_group_cost){.rows = b->rows_per_shard,
+                         .n_micro_groups = 1};
+    c.micro_groups[0] = (tti_group_cost){.rows = b->rows_per_shard,
                                          .recompute = "none",
                                          .cost_s = tti_program_cost_s(&c, &b->plan->shard),
                                          .s = 0.010,
@@ -58,11 +58,11 @@ static void unmake(made *m) {
 }
 
 /* Workers, shards, and how many micro-batch groups follow each other. */
-T_CASE(shard_groups_and_cores) {
+T_CASE(micro_groups_and_cores) {
     T_UNUSED;
     static const struct {
         const char *workers, *shards;
-        double shard_groups, crowd;
+        double micro_groups, crowd;
     } rows[] = {{"parallel.workers=1", "parallel.shards=4", 1, 1},
                 {"parallel.workers=1", "parallel.shards=8", 2, 1},
                 {"parallel.workers=2", "parallel.shards=8", 2, 1},
@@ -71,7 +71,7 @@ T_CASE(shard_groups_and_cores) {
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
         made m = predict(rows[i].workers, rows[i].shards);
         assert_true(m.p.is_measured);
-        T_NEAR(m.p.compute_s / (0.010 * rows[i].shard_groups * rows[i].crowd), 1, 1e-9);
+        T_NEAR(m.p.compute_s / (0.010 * rows[i].micro_groups * rows[i].crowd), 1, 1e-9);
         T_NEAR(m.p.step_s / (m.p.compute_s + m.p.add_s + m.p.reduce_s + m.p.update_s + m.p.load_s),
                1, 1e-9);
         unmake(&m);
@@ -166,10 +166,10 @@ T_CASE(costs_stand_for_what_was_not_measured) {
     tti_calibration c = calibration(m.b, 1);
     bool is_measured;
     tti_group_cost half =
-        tti_calibrated_shard_group(&c, 4, "none", c.shard_groups[0].cost_s / 2, &is_measured);
+        tti_calibrated_micro_group(&c, 4, "none", c.micro_groups[0].cost_s / 2, &is_measured);
     assert_true(!is_measured);
     T_NEAR(half.s / 0.005, 1, 1e-9);
-    half = tti_calibrated_shard_group(&c, c.shard_groups[0].rows, "none", c.shard_groups[0].cost_s,
+    half = tti_calibrated_micro_group(&c, c.micro_groups[0].rows, "none", c.micro_groups[0].cost_s,
                                       &is_measured);
     assert_true(is_measured);
     unmake(&m);
@@ -355,7 +355,7 @@ T_CASE(a_job_stays_as_it_was) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shard_groups_and_cores),
+        cmocka_unit_test(micro_groups_and_cores),
         cmocka_unit_test(sums_and_update),
         cmocka_unit_test(what_travels),
         cmocka_unit_test(gathers_of_the_list),

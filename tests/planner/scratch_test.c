@@ -7,7 +7,7 @@
 static const double SCRATCH = 4e6, PAPER = 7e5;
 
 /* A micro-batch group of half the costs that took more than its kernels had said. */
-static tti_group_cost shard_group_of(double cost_s) {
+static tti_group_cost micro_group_of(double cost_s) {
     return (tti_group_cost){.recompute = "none",
                             .cost_s = cost_s / 2,
                             .s = 1,
@@ -19,17 +19,17 @@ T_CASE(asked_or_scaled) {
     T_UNUSED;
     const tti_plan known = {0}, other = {0};
     tti_calibration c = {.is_device = true, .n_scratch = 1};
-    tti_group_cost shard_group = shard_group_of(2);
+    tti_group_cost micro_group = micro_group_of(2);
     c.scratch[0] = (tti_scratch){&known, 9e6};
-    T_NEAR(tti_scratch_bytes(&c, &known, &shard_group, 2), 9e6 + 1e6, 0);
-    T_NEAR(tti_scratch_bytes(&c, &other, &shard_group, 2), 2 * 5e6, 0);
-    shard_group.hidden_bytes = SCRATCH / 2; /* the allocator's business */
-    T_NEAR(tti_scratch_bytes(&c, &known, &shard_group, 2), 9e6, 0);
-    shard_group.hidden_bytes = 0;
+    T_NEAR(tti_scratch_bytes(&c, &known, &micro_group, 2), 9e6 + 1e6, 0);
+    T_NEAR(tti_scratch_bytes(&c, &other, &micro_group, 2), 2 * 5e6, 0);
+    micro_group.hidden_bytes = SCRATCH / 2; /* the allocator's business */
+    T_NEAR(tti_scratch_bytes(&c, &known, &micro_group, 2), 9e6, 0);
+    micro_group.hidden_bytes = 0;
     c.paper_scratch = PAPER;
-    T_NEAR(tti_scratch_bytes(&c, &other, &shard_group, 2), PAPER, 0);
+    T_NEAR(tti_scratch_bytes(&c, &other, &micro_group, 2), PAPER, 0);
     c.is_device = false;
-    T_NEAR(tti_scratch_bytes(&c, &known, &shard_group, 2), 0, 0);
+    T_NEAR(tti_scratch_bytes(&c, &known, &micro_group, 2), 0, 0);
 }
 
 static const tti_calibration host = {.flops = 1e9, .bytes = 1e9};

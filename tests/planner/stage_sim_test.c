@@ -17,7 +17,7 @@ static tti_stages chain(tti_stage_boundary of[2 * STAGES]) {
 }
 
 /* A third of each stage's time is forward.  tti_stage_sim_fini frees the result. */
-static tti_stage_sim sim(const double cost[STAGES], int n_shard_groups, double latency_s,
+static tti_stage_sim sim(const double cost[STAGES], int n_micro_groups, double latency_s,
                          double s_of_byte) {
     tti_stage_boundary of[2 * STAGES];
     tti_stages s = chain(of);
@@ -28,7 +28,7 @@ static tti_stage_sim sim(const double cost[STAGES], int n_shard_groups, double l
         slot_s[2 * STAGES - 1 - i] = cost[i] * 2 / 3;
     }
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
-                                                 .n_shard_groups = n_shard_groups,
+                                                 .n_micro_groups = n_micro_groups,
                                                  .n_compute_threads = 2,
                                                  .slot_s = slot_s,
                                                  .latency_s = latency_s,
@@ -56,7 +56,7 @@ T_CASE(as_the_executor_says) {
     double bubble;
     tti_stage_sim seen = sim(cost, 8, 0, 0);
     T_OK(tti_pipe_bubble(
-        &(tti_pipe_shape){.n_stages = STAGES, .n_chunks = 1, .n_shard_groups = 8, .training = true},
+        &(tti_pipe_shape){.n_stages = STAGES, .n_chunks = 1, .n_micro_groups = 8, .training = true},
         cost, &bubble));
     T_NEAR(seen.bubble, bubble, 1e-9);
     tti_stage_sim_fini(&seen);
@@ -136,7 +136,7 @@ T_CASE(segments) {
     tti_stage_sim seen;
     heard h = {0};
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = &s,
-                                                 .n_shard_groups = 6,
+                                                 .n_micro_groups = 6,
                                                  .n_compute_threads = 1,
                                                  .slot_s = slot_s,
                                                  .on_segment = hear,
@@ -161,7 +161,7 @@ static void is_next_run(void *user, const tti_stage_segment *segment) {
     const tti_step_program *list = r->list[segment->stage];
     int *next = &r->next[segment->stage];
     while (list->instrs[*next].kind != TTI_RUN) ++*next;
-    T_EQ(list->instrs[*next].shard_group, segment->action.shard_group);
+    T_EQ(list->instrs[*next].micro_group, segment->action.micro_group);
     T_EQ(list->instrs[*next].segment, segment->action.segment);
     ++*next;
 }
@@ -185,7 +185,7 @@ T_CASE(segments_are_those_of_the_lists) {
     static const double slot_s[4] = {1, 1, 2, 2};
     tti_stage_sim simulated;
     T_OK(tti_stage_sim_run(&(tti_stage_sim_desc){.stages = tti_blueprint_plan(b, 0)->stages,
-                                                 .n_shard_groups = 8,
+                                                 .n_micro_groups = 8,
                                                  .n_compute_threads = 1,
                                                  .slot_s = slot_s,
                                                  .on_segment = is_next_run,

@@ -160,9 +160,9 @@ static int64_t most_timestamps(const tti_exec *x) {
         nodes += 3 * (2 * sharded->train.n_live + sharded->grads.n_live) * n_shards;
     if (sharded)
         nodes +=
-            (sharded->train.n_live + setup->desc.plan->n_buckets) * 2 * sharded->n_shard_groups;
+            (sharded->train.n_live + setup->desc.plan->n_buckets) * 2 * sharded->n_micro_groups;
     return 2 * (nodes + collectives) + 6 * setup->desc.plan->n_buckets +
-           4 * setup->acc.n_shard_groups + 64;
+           4 * setup->acc.n_micro_groups + 64;
 }
 
 /* Every step replays a graph once, so each timestamp belongs to one step.  If graphs do not support

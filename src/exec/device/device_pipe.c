@@ -215,7 +215,7 @@ static tutti_status send(pipe_step *s, const segment *p) {
     for (int i = 0; i < side->n_out; i++) {
         const tti_pipe_end *end = &side->out[i];
         if (end->segment != p->action.segment) continue;
-        int slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
+        int slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.micro_group, 0);
         TTI_TRY(tti_mailbox_put(tti_pipe_of(s->pipe->x)->box, slot, s->room->out[i].places[turn]));
     }
     return TUTTI_OK;
@@ -233,7 +233,7 @@ static bool is_there(const pipe_step *s, const segment *p) {
         if (begins_with(&side->in[i], p) &&
             !tti_mailbox_is_full(
                 tti_pipe_of(s->pipe->x)->box,
-                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0)))
+                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.micro_group, 0)))
             return false;
     return true;
 }
@@ -248,8 +248,8 @@ static tutti_status receive_all(const pipe_step *s, const segment *p) {
              * be overwritten. */
             const tti_pipe_end *end = &s->room->side->in[i];
             end_room *room = &s->room->in[i];
-            int at = p->action.shard_group % end->depth,
-                slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
+            int at = p->action.micro_group % end->depth,
+                slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.micro_group, 0);
             void *to = tti_device_p2p_address(s->pipe->p2p, slot);
             const void *data;
             TTI_TRY(tti_mailbox_wait(tti_pipe_of(s->pipe->x)->box, slot, &data));
@@ -261,7 +261,7 @@ static tutti_status receive_all(const pipe_step *s, const segment *p) {
         }
         any = any || begins_with(&side->in[i], p);
         if (side->in[i].last_segment == p->action.segment)
-            s->room->in[i].reader[p->action.shard_group % side->in[i].depth] = p->number;
+            s->room->in[i].reader[p->action.micro_group % side->in[i].depth] = p->number;
     }
     if (!any) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_COPY, tti_instr_span(TTI_RECV), -1));
@@ -280,7 +280,7 @@ static tutti_status free_slots(const pipe_step *s, const segment *p) {
         if (side->in[i].last_segment == p->action.segment)
             tti_mailbox_free(
                 tti_pipe_of(s->pipe->x)->box,
-                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0));
+                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.micro_group, 0));
     return TUTTI_OK;
 }
 
@@ -305,18 +305,18 @@ static bool fetches_by_segment(const pipe_step *s) {
 /* ---- a segment ---- */
 
 /* Buckets are summed during the last micro-batch group, as it completes them. */
-static bool overlaps_sums(const pipe_step *s, int shard_group) {
+static bool overlaps_sums(const pipe_step *s, int micro_group) {
     const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
     if (!reduce)
         return tti_sharded_of(x) && !s->desc->eval &&
-               shard_group == tti_pipe_of(x)->n_shard_groups - 1;
-    return tti_device_reduce_merges(reduce, shard_group);
+               micro_group == tti_pipe_of(x)->n_micro_groups - 1;
+    return tti_device_reduce_merges(reduce, micro_group);
 }
 
 typedef struct segment_at_work {
     const pipe_step *s;
-    int shard_group;
+    int micro_group;
     const tti_instance *instance;
     int shard, last; /* after the steps */
 } segment_at_work;
@@ -325,14 +325,14 @@ static void after_step(int step, void *user) {
     const segment_at_work *at = user;
     tti_exec *x = at->s->pipe->x;
     if (tti_profile_of(x)) tti_device_time_step(x, at->instance, step, at->shard);
-    if (overlaps_sums(at->s, at->shard_group)) {
+    if (overlaps_sums(at->s, at->micro_group)) {
         tti_exec_device *d = tti_device_of(at->s->pipe->x);
         if (at->s->desc->reduce)
             tti_device_reduce_after(at->s->desc->reduce, step);
         else if (d->overlap_status == TUTTI_OK)
             d->overlap_status = tti_device_host_staged_after(d->host_staged, step);
     }
-    if (at->shard_group == 0 && at->s->desc->param_gather)
+    if (at->micro_group == 0 && at->s->desc->param_gather)
         tti_device_param_gather_before(at->s->desc->param_gather, step + 1);
     if (fetches_by_segment(at->s) && step + 1 < at->last)
         tti_device_sharded_before(tti_device_of(x)->sharded, step + 1);
@@ -343,9 +343,9 @@ static void after_step(int step, void *user) {
 static tutti_status compute(const pipe_step *s, const segment *p) {
     tti_exec *x = s->pipe->x;
     const tti_setup *setup = tti_setup_of(x);
-    const tti_shard_group *shard_group = &tti_pipe_of(x)->shard_groups[p->action.shard_group];
-    int local = shard_group->first - setup->first_shard;
-    if (!s->desc->eval) tti_exec_point_at_buffer(x, p->instance, shard_group->buffer[0]);
+    const tti_micro_group *micro_group = &tti_pipe_of(x)->micro_groups[p->action.micro_group];
+    int local = micro_group->first - setup->first_shard;
+    if (!s->desc->eval) tti_exec_point_at_buffer(x, p->instance, micro_group->buffer[0]);
     if (p->action.segment == 0)
         tti_inputs_point(p->instance, s->desc->eval ? &setup->eval_inputs : &setup->shard_inputs,
                          &s->desc->shards[local], s->desc->loss_scale);
@@ -353,17 +353,17 @@ static tutti_status compute(const pipe_step *s, const segment *p) {
         TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
     tti_pipe *pipe = tti_pipe_of(x);
     int from = s->pipe->first_timestamp + 1 + 2 * p->number;
-    int shard = pipe->shard_groups[p->action.shard_group].first;
+    int shard = pipe->micro_groups[p->action.micro_group].first;
     bool forward = p->action.segment < pipe->stages->n_chunks;
     TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from));
     TTI_TRY(
         tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_wait("waiting for another stage"), shard));
     int first = (int)p->steps.first, last = (int)p->steps.last;
-    segment_at_work at = {s, p->action.shard_group, p->instance,
-                          tti_pipe_of(x)->shard_groups[p->action.shard_group].first, last};
-    bool fetches = at.shard_group == 0 && s->desc->param_gather;
+    segment_at_work at = {s, p->action.micro_group, p->instance,
+                          tti_pipe_of(x)->micro_groups[p->action.micro_group].first, last};
+    bool fetches = at.micro_group == 0 && s->desc->param_gather;
     bool looks =
-        tti_profile_of(x) || fetches || overlaps_sums(s, at.shard_group) || fetches_by_segment(s);
+        tti_profile_of(x) || fetches || overlaps_sums(s, at.micro_group) || fetches_by_segment(s);
     if (fetches) tti_device_param_gather_before(s->desc->param_gather, first);
     TTI_TRY(tti_instance_run_range(p->instance, &s->desc->runs[local], first, last,
                                    looks ? after_step : NULL, &at));
@@ -378,18 +378,18 @@ static tutti_status compute(const pipe_step *s, const segment *p) {
 /* The rest of the step, which no other stage waits for. */
 static tutti_status merge_and_collect(const pipe_step *s, const segment *p) {
     tti_exec *x = s->pipe->x;
-    const tti_shard_group *shard_group = &tti_pipe_of(x)->shard_groups[p->action.shard_group];
+    const tti_micro_group *micro_group = &tti_pipe_of(x)->micro_groups[p->action.micro_group];
     tti_range flat = s->room->side->flat[p->action.segment];
-    bool merges = !s->desc->eval && !overlaps_sums(s, p->action.shard_group);
-    if (merges) tti_exec_merge(x, shard_group, flat.first, flat.last);
+    bool merges = !s->desc->eval && !overlaps_sums(s, p->action.micro_group);
+    if (merges) tti_exec_merge(x, micro_group, flat.first, flat.last);
     if (p->action.segment < s->room->side->program->n_segments - 1) return TUTTI_OK;
     const tti_step_desc *gives = s->desc->eval ? s->desc->desc : tti_device_of(x)->gives;
     if (gives)
         TTI_TRY(tti_device_copy_outputs(x, gives, p->instance,
-                                        shard_group->first - tti_setup_of(x)->first_shard));
+                                        micro_group->first - tti_setup_of(x)->first_shard));
     int n = tti_n_sums(tti_setup_of(x));
     return tti_inputs_collect(s->pipe->ops, p->instance, s->desc->eval ? TTI_LOSS_SUMS : n,
-                              s->desc->sums + shard_group->first * n);
+                              s->desc->sums + micro_group->first * n);
 }
 
 static tutti_status run_host_staged(pipe_step *s, const segment *p) {
@@ -414,12 +414,12 @@ static tutti_status run_host_staged(pipe_step *s, const segment *p) {
  * they must have been sent. */
 static tutti_status run_between(const pipe_step *s, const segment *p) {
     const tti_pipe_side *side = s->room->side;
-    int flight = p->action.shard_group % side->schedule.n_in_flight;
+    int flight = p->action.micro_group % side->schedule.n_in_flight;
     int *sent = &s->room->put[flight * side->program->n_segments + p->action.segment];
     for (int i = 0; i < side->n_in; i++) {
         const tti_pipe_end *end = &side->in[i];
         if (!begins_with(end, p)) continue;
-        int slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0);
+        int slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.micro_group, 0);
         TTI_TRY(tti_device_p2p_recv(s->pipe->p2p, slot));
         tti_instance_set_input(p->instance, end->input, tti_device_p2p_address(s->pipe->p2p, slot));
     }
@@ -434,7 +434,7 @@ static tutti_status run_between(const pipe_step *s, const segment *p) {
         if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_STAGES));
         any = true;
         TTI_TRY(tti_device_p2p_send(
-            s->pipe->p2p, tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.shard_group, 0),
+            s->pipe->p2p, tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.micro_group, 0),
             tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (any) {
@@ -445,7 +445,7 @@ static tutti_status run_between(const pipe_step *s, const segment *p) {
         if (side->in[i].last_segment == p->action.segment)
             TTI_TRY(tti_device_p2p_release(
                 s->pipe->p2p,
-                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.shard_group, 0)));
+                tti_pipe_slot(tti_setup_of(s->pipe->x), &side->in[i], p->action.micro_group, 0)));
     return merge_and_collect(s, p);
 }
 
@@ -463,7 +463,7 @@ static tutti_status pass_fault(const pipe_step *s, const segment *p) {
 static segment make_segment(pipe_step *s, tti_pipe_action action) {
     const tti_pipe_side *side = s->room->side;
     const int *first = side->program->segment_first + action.segment;
-    int in_flight = action.shard_group % side->schedule.n_in_flight;
+    int in_flight = action.micro_group % side->schedule.n_in_flight;
     return (segment){.action = action,
                      .number = s->n_runs++,
                      .instance = tti_exec_instance(s->pipe->x, in_flight, s->desc->eval),
@@ -499,7 +499,7 @@ static tutti_status run_joined(pipe_step *s) {
         tti_device_sharded *sharded = tti_device_of(x)->sharded;
         if (sharded) tti_device_sharded_before(sharded, (int)s->room->stretches[i].steps.first);
         if (sharded) TTI_TRY(tti_device_sharded_finish(sharded));
-        for (int w = 0; w < tti_pipe_of(x)->n_shard_groups; w++) {
+        for (int w = 0; w < tti_pipe_of(x)->n_micro_groups; w++) {
             segment p = make_segment(s, (tti_pipe_action){w, s->room->stretches[i].segment});
             p.steps = s->room->stretches[i].steps;
             /* The steps of a segment up to the next join: values are received before its first
@@ -523,13 +523,13 @@ static tutti_status run_joined(pipe_step *s) {
                     : TUTTI_OK);
     }
     if (!tti_sharded_of(x))
-        tti_exec_merge(x, &setup->acc.shard_groups[0], 0, setup->desc.plan->n_flat);
+        tti_exec_merge(x, &setup->acc.micro_groups[0], 0, setup->desc.plan->n_flat);
     return TUTTI_OK;
 }
 
 /* The number of kernel launches of program runs. */
 static int count_runs(const pipe_step *s) {
-    if (is_joined(s)) return s->room->n_stretches * tti_pipe_of(s->pipe->x)->n_shard_groups;
+    if (is_joined(s)) return s->room->n_stretches * tti_pipe_of(s->pipe->x)->n_micro_groups;
     return s->room->side->schedule.n_actions;
 }
 

@@ -145,16 +145,16 @@ static void after_step(int step, void *user) {
 
 /* Steps first .. last-1, for every shard of a micro-batch group. */
 static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
-                              const tti_shard_group *shard_group, tti_range steps) {
+                              const tti_micro_group *micro_group, tti_range steps) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
     int first = (int)steps.first, last = (int)steps.last;
     tti_device_sharded *sharded =
         setup->syncs.n > 0 ? NULL : device->sharded; /* its moves are each shard's */
-    for (int i = 0; i < shard_group->n_shards; i++) {
-        int shard = shard_group->first + i, s = shard - setup->first_shard;
+    for (int i = 0; i < micro_group->n_shards; i++) {
+        int shard = micro_group->first + i, s = shard - setup->first_shard;
         tti_instance *instance = tti_exec_instance(x, i, false);
-        tti_exec_point_at_buffer(x, instance, shard_group->buffer[i]);
+        tti_exec_point_at_buffer(x, instance, micro_group->buffer[i]);
         point_at(device, instance, &setup->shard_inputs, set, s);
         bool waits_for_parts = device->param_gather && shard == setup->first_shard &&
                                tti_device_param_gather_is_due(device->param_gather);
@@ -184,14 +184,14 @@ static void add_partial_sums(tti_exec *x) {
                                         setup->desc.plan->n_flat);
 }
 
-static tutti_status run_shard_groups(tti_exec *x, const tti_device_set *set) {
+static tutti_status run_micro_groups(tti_exec *x, const tti_device_set *set) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
     tti_device_reduce *reduce = device->reduce;
-    bool overlapped = reduce ? tti_device_reduce_merges(reduce, setup->acc.n_shard_groups - 1)
+    bool overlapped = reduce ? tti_device_reduce_merges(reduce, setup->acc.n_micro_groups - 1)
                              : sums_overlapped(x, setup->last_shard - 1);
-    for (int w = 0; w < setup->acc.n_shard_groups; w++) {
-        const tti_shard_group *shard_group = &setup->acc.shard_groups[w];
+    for (int w = 0; w < setup->acc.n_micro_groups; w++) {
+        const tti_micro_group *micro_group = &setup->acc.micro_groups[w];
         for (int part = 0; part <= setup->syncs.n; part++) {
             /* The steps between two joins.  Joined shards use the same memory of parameters and
              * gradients: none continues before all have reached the point where this memory
@@ -205,13 +205,13 @@ static tutti_status run_shard_groups(tti_exec *x, const tti_device_set *set) {
             do {
                 int stop = tti_sharded_next_stop(joined ? tti_sharded_of(x) : NULL, first, last);
                 if (sharded) tti_device_sharded_before(sharded, first);
-                TTI_TRY(run_steps(x, set, shard_group, (tti_range){(size_t)first, (size_t)stop}));
+                TTI_TRY(run_steps(x, set, micro_group, (tti_range){(size_t)first, (size_t)stop}));
                 first = stop;
             } while (first < last);
             if (part < setup->syncs.n) TTI_TRY(tti_device_join_shards(x, part));
         }
-        if (overlapped && w == setup->acc.n_shard_groups - 1) return device->overlap_status;
-        tti_exec_merge(x, shard_group, 0, setup->desc.plan->n_flat);
+        if (overlapped && w == setup->acc.n_micro_groups - 1) return device->overlap_status;
+        tti_exec_merge(x, micro_group, 0, setup->desc.plan->n_flat);
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_MERGE), -1));
     }
     add_partial_sums(x);
@@ -232,13 +232,13 @@ static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) 
                                        .eval = eval};
     TTI_TRY(tti_device_pipe_run(d->pipe, &step));
     bool added =
-        d->reduce && tti_device_reduce_merges(d->reduce, tti_setup_of(x)->acc.n_shard_groups - 1);
+        d->reduce && tti_device_reduce_merges(d->reduce, tti_setup_of(x)->acc.n_micro_groups - 1);
     if (!eval && !added && !tti_sharded_of(x)) add_partial_sums(x);
     return TUTTI_OK;
 }
 
 tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set) {
-    return tti_device_of(x)->pipe ? run_pipe(x, set, false) : run_shard_groups(x, set);
+    return tti_device_of(x)->pipe ? run_pipe(x, set, false) : run_micro_groups(x, set);
 }
 
 /* ---- evaluation ---- */

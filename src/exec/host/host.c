@@ -363,7 +363,7 @@ tutti_status tti_host_create(tti_exec *x, tti_host **out) {
         .acc = &setup->acc,
         .n_compute_threads = setup->desc.n_compute_threads,
         .n_idle = pipe                             ? pipe->n_idle
-                  : tti_exec_has_sharded_params(x) ? tti_sharded_idle_shard_groups(x)
+                  : tti_exec_has_sharded_params(x) ? tti_sharded_idle_micro_groups(x)
                                                    : 0,
         .joins = setup->syncs.step,
         .n_joins = setup->syncs.n,
@@ -544,7 +544,7 @@ static tutti_status transfer(const walker *f) {
     const step_run *r = f->r;
     const tti_pipe_segment segment = {.instance = f->instance,
                                       .side = r->program->side,
-                                      .action = {f->in->shard_group, f->in->segment},
+                                      .action = {f->in->micro_group, f->in->segment},
                                       .index = f->index,
                                       .shard = f->shard,
                                       .timed = f->timed};
@@ -557,7 +557,7 @@ static void run_shard(walker *f) {
     tti_exec *x = f->r->x;
     tti_thread_set *threads = tti_threads_of(x);
     int compute_thread =
-        tti_step_program_compute_thread(f->r->program, f->in->shard_group, f->index);
+        tti_step_program_compute_thread(f->r->program, f->in->micro_group, f->index);
     if (f->index >= f->in->n_shards || threads->thread[compute_thread].status != TUTTI_OK) return;
     f->instance = tti_exec_instance(x, compute_thread, f->r->eval);
     f->shard = f->in->shard + f->index;

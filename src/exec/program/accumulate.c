@@ -37,23 +37,23 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
     *acc = (tti_accumulation){0};
     size_t n_shards = (size_t)(last - first);
     simulation p = {.acc = acc, .busy = calloc(n_shards + 1, sizeof(bool))};
-    acc->shard_groups = calloc(n_shards + 1, sizeof *acc->shard_groups);
+    acc->micro_groups = calloc(n_shards + 1, sizeof *acc->micro_groups);
     acc->merges = calloc(n_shards + 1, sizeof *acc->merges);
-    if (!p.busy || !acc->shard_groups || !acc->merges) {
+    if (!p.busy || !acc->micro_groups || !acc->merges) {
         free(p.busy);
         tti_accumulation_fini(acc);
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     }
     for (int s = first; s < last; s += n_compute_threads) {
-        tti_shard_group *shard_group = &acc->shard_groups[acc->n_shard_groups++];
-        *shard_group =
-            (tti_shard_group){.first = s, .n_shards = TTI_MIN(n_compute_threads, last - s)};
-        for (int i = 0; i < shard_group->n_shards; i++) shard_group->buffer[i] = alloc_buffer(&p);
-        shard_group->first_merge = p.acc->n_merges;
-        for (int i = 0; i < shard_group->n_shards; i++) {
-            int shard = shard_group->first + i;
+        tti_micro_group *micro_group = &acc->micro_groups[acc->n_micro_groups++];
+        *micro_group =
+            (tti_micro_group){.first = s, .n_shards = TTI_MIN(n_compute_threads, last - s)};
+        for (int i = 0; i < micro_group->n_shards; i++) micro_group->buffer[i] = alloc_buffer(&p);
+        micro_group->first_merge = p.acc->n_merges;
+        for (int i = 0; i < micro_group->n_shards; i++) {
+            int shard = micro_group->first + i;
             p.stack[p.depth] = (tti_partial){.level = 0, .index = shard};
-            p.buffer[p.depth++] = shard_group->buffer[i];
+            p.buffer[p.depth++] = micro_group->buffer[i];
             while (are_siblings(&p)) {
                 p.depth--;
                 tti_partial *left = &p.stack[p.depth - 1];
@@ -63,7 +63,7 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
                 p.busy[p.buffer[p.depth]] = false;
             }
         }
-        shard_group->n_merges = p.acc->n_merges - shard_group->first_merge;
+        micro_group->n_merges = p.acc->n_merges - micro_group->first_merge;
     }
     acc->n_partials = p.depth;
     for (int i = 0; i < p.depth; i++) {
@@ -75,13 +75,13 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
 }
 
 void tti_accumulation_round_alone(tti_accumulation *acc) {
-    TTI_ASSERT(acc->n_shard_groups == 1 && acc->n_partials == 1 && acc->n_merges == 0);
+    TTI_ASSERT(acc->n_micro_groups == 1 && acc->n_partials == 1 && acc->n_merges == 0);
     acc->merges[acc->n_merges++] = (tti_merge){.dst = acc->partial_buffer[0], .src = -1};
-    acc->shard_groups[0].n_merges = 1;
+    acc->micro_groups[0].n_merges = 1;
 }
 
 void tti_accumulation_fini(tti_accumulation *acc) {
-    free(acc->shard_groups);
+    free(acc->micro_groups);
     free(acc->merges);
     *acc = (tti_accumulation){0};
 }

@@ -19,15 +19,15 @@ typedef struct tti_merge {
     int dst, src;
 } tti_merge;
 
-typedef struct tti_shard_group {
+typedef struct tti_micro_group {
     int first, n_shards; /* shards of this micro-batch group, by global number          */
     int buffer[TTI_MAX_COMPUTE_THREADS]; /* [n_shards]: where compute thread i's gradient goes */
     int first_merge, n_merges; /* in accumulation->merges, to do after the micro-batch group  */
-} tti_shard_group;
+} tti_micro_group;
 
 typedef struct tti_accumulation {
-    tti_shard_group *shard_groups;
-    int n_shard_groups;
+    tti_micro_group *micro_groups;
+    int n_micro_groups;
     tti_merge *merges;
     int n_merges;
     int n_buffers;

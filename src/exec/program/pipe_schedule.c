@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-tti_pipe_shape tti_pipe_shape_of(const tti_stages *s, int n_shard_groups, bool training) {
+tti_pipe_shape tti_pipe_shape_of(const tti_stages *s, int n_micro_groups, bool training) {
     return (tti_pipe_shape){.n_stages = s->n_stages,
                             .n_chunks = s->n_chunks,
-                            .n_shard_groups = n_shard_groups,
+                            .n_micro_groups = n_micro_groups,
                             .training = training,
                             .joined = training && s->is_joined};
 }
@@ -16,13 +16,13 @@ static tti_pipe_action unit(const tti_pipe_shape *s, int k, bool backward) {
     int group = s->n_stages * s->n_chunks;
     if (s->n_chunks == 1) return (tti_pipe_action){k, backward ? 1 : 0};
     int chunk = k % group / s->n_stages;
-    int shard_group = k / group * s->n_stages + k % s->n_stages;
-    return (tti_pipe_action){shard_group, backward ? s->n_chunks + chunk : chunk};
+    int micro_group = k / group * s->n_stages + k % s->n_stages;
+    return (tti_pipe_action){micro_group, backward ? s->n_chunks + chunk : chunk};
 }
 
 /* Forward units before the first backward one. */
 static int n_ahead(const tti_pipe_shape *s, int stage) {
-    int n_units = s->n_shard_groups * s->n_chunks, n_later = s->n_stages - 1 - stage;
+    int n_units = s->n_micro_groups * s->n_chunks, n_later = s->n_stages - 1 - stage;
     if (!s->training) return n_units;
     if (s->n_chunks == 1) return TTI_MIN(n_later, n_units);
     return TTI_MIN(2 * n_later + (s->n_chunks - 1) * s->n_stages, n_units);
@@ -41,12 +41,12 @@ static int count_in_flight(const tti_pipe_shape *s, const tti_pipe_schedule *sch
 /* All micro-batch groups through a segment, then the next one. */
 static void list_segments(const tti_pipe_shape *s, tti_pipe_schedule *out) {
     for (int segment = 0; segment < 2 * s->n_chunks; segment++)
-        for (int shard_group = 0; shard_group < s->n_shard_groups; shard_group++)
-            out->actions[out->n_actions++] = (tti_pipe_action){shard_group, segment};
+        for (int micro_group = 0; micro_group < s->n_micro_groups; micro_group++)
+            out->actions[out->n_actions++] = (tti_pipe_action){micro_group, segment};
 }
 
 static void list_by_turns(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
-    int n_units = s->n_shard_groups * s->n_chunks, ahead = n_ahead(s, stage);
+    int n_units = s->n_micro_groups * s->n_chunks, ahead = n_ahead(s, stage);
     for (int k = 0; k < n_units + ahead; k++) {
         if (k < n_units) out->actions[out->n_actions++] = unit(s, k, false);
         if (s->training && k >= ahead) out->actions[out->n_actions++] = unit(s, k - ahead, true);
@@ -55,14 +55,14 @@ static void list_by_turns(const tti_pipe_shape *s, int stage, tti_pipe_schedule 
 
 tutti_status tti_pipe_schedule_init(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
     *out = (tti_pipe_schedule){0};
-    TTI_ASSERT(stage >= 0 && stage < s->n_stages && s->n_chunks >= 1 && s->n_shard_groups >= 1);
-    if (s->n_chunks > 1 && s->n_shard_groups % s->n_stages != 0)
+    TTI_ASSERT(stage >= 0 && stage < s->n_stages && s->n_chunks >= 1 && s->n_micro_groups >= 1);
+    if (s->n_chunks > 1 && s->n_micro_groups % s->n_stages != 0)
         return tti_fail(
             TUTTI_E_INVALID,
             "parallel.pipeline_chunks=%d: shards pass the %d stages in groups of that number, and "
             "a worker has %d at a time; give a multiple, or parallel.pipeline_chunks=1",
-            s->n_chunks, s->n_stages, s->n_shard_groups);
-    size_t n_units = (size_t)s->n_shard_groups * (size_t)s->n_chunks;
+            s->n_chunks, s->n_stages, s->n_micro_groups);
+    size_t n_units = (size_t)s->n_micro_groups * (size_t)s->n_chunks;
     out->actions = calloc(2 * n_units + 1, sizeof *out->actions);
     if (!out->actions) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     if (s->joined && s->training)
@@ -86,22 +86,22 @@ typedef struct paper {
     tti_pipe_schedule *of; /* [n_stages] */
     int *done;             /* [n_stages]: actions of a stage */
     double *now;           /* [n_stages] */
-    double *end;           /* [n_shard_groups][slots]: when the slot ended; < 0: not yet */
+    double *end;           /* [n_micro_groups][slots]: when the slot ended; < 0: not yet */
     double busy;
 } paper;
 
-static double *end_of(const paper *p, int shard_group, int sched_slot) {
-    return &p->end[shard_group * 2 * p->shape->n_stages * p->shape->n_chunks + sched_slot];
+static double *end_of(const paper *p, int micro_group, int sched_slot) {
+    return &p->end[micro_group * 2 * p->shape->n_stages * p->shape->n_chunks + sched_slot];
 }
 
 /* When the inputs of a micro-batch group's slot are available, < 0: not yet.  Joined values wait
  * for all. */
-static double ready(const paper *p, int shard_group, int sched_slot) {
+static double ready(const paper *p, int micro_group, int sched_slot) {
     double last = 0;
     if (sched_slot == 0) return 0;
-    for (int w = 0; w < p->shape->n_shard_groups; w++) {
+    for (int w = 0; w < p->shape->n_micro_groups; w++) {
         double end = *end_of(p, w, sched_slot - 1);
-        if (w != shard_group && !p->shape->joined) continue;
+        if (w != micro_group && !p->shape->joined) continue;
         if (end < 0) return -1;
         last = TTI_MAX(last, end);
     }
@@ -116,12 +116,12 @@ static bool advance(paper *p, int stage) {
     int sched_slot = tti_sched_slot_of(&s, stage, a->segment),
         n_chunks = tti_stages_n_all_chunks(&s);
     bool backward = tti_sched_slot_is_backward(&s, sched_slot);
-    double before = ready(p, a->shard_group, sched_slot);
+    double before = ready(p, a->micro_group, sched_slot);
     if (before < 0) return false;
     double time = p->cost ? p->cost[backward ? 2 * n_chunks - 1 - sched_slot : sched_slot] : 1;
     time *= backward ? 2.0 / 3 : 1.0 / 3;
     p->now[stage] = TTI_MAX(p->now[stage], before) + time;
-    *end_of(p, a->shard_group, sched_slot) = p->now[stage];
+    *end_of(p, a->micro_group, sched_slot) = p->now[stage];
     p->busy += time;
     p->done[stage]++;
     return true;
@@ -129,7 +129,7 @@ static bool advance(paper *p, int stage) {
 
 static double simulate(paper *p) {
     size_t n =
-        (size_t)p->shape->n_shard_groups * 2 * (size_t)(p->shape->n_stages * p->shape->n_chunks);
+        (size_t)p->shape->n_micro_groups * 2 * (size_t)(p->shape->n_stages * p->shape->n_chunks);
     double last = 0;
     for (size_t i = 0; i < n; i++) p->end[i] = -1;
     for (bool moved = true; moved;) {
@@ -151,7 +151,7 @@ tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, do
                .of = calloc(n, sizeof *p.of),
                .done = calloc(n, sizeof *p.done),
                .now = calloc(n, sizeof *p.now),
-               .end = calloc((size_t)shape->n_shard_groups * n_slots, sizeof *p.end)};
+               .end = calloc((size_t)shape->n_micro_groups * n_slots, sizeof *p.end)};
     tutti_status st = TUTTI_OK;
     if (!p.of || !p.done || !p.now || !p.end)
         st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");

@@ -18,7 +18,7 @@
 
 /* Part 0 .. n_chunks-1: forward of that chunk; n_chunks ..: backward, the last chunk first. */
 typedef struct tti_pipe_action {
-    int shard_group, segment;
+    int micro_group, segment;
 } tti_pipe_action;
 
 typedef struct tti_pipe_schedule {
@@ -29,21 +29,21 @@ typedef struct tti_pipe_schedule {
 
 /* The parameters of a schedule, except for the stage. */
 typedef struct tti_pipe_shape {
-    int n_stages, n_chunks, n_shard_groups;
+    int n_stages, n_chunks, n_micro_groups;
     bool training; /* false: forward only */
     bool joined;   /* of training: segment by segment */
 } tti_pipe_shape;
 
-tti_pipe_shape tti_pipe_shape_of(const tti_stages *stages, int n_shard_groups, bool training);
+tti_pipe_shape tti_pipe_shape_of(const tti_stages *stages, int n_micro_groups, bool training);
 
 /* TUTTI_E_INVALID if micro-batch groups cannot circulate in groups: with several chunks
- * n_shard_groups must be a multiple of n_stages.  On success fini frees it. */
+ * n_micro_groups must be a multiple of n_stages.  On success fini frees it. */
 tutti_status tti_pipe_schedule_init(const tti_pipe_shape *shape, int stage, tti_pipe_schedule *out);
 void tti_pipe_schedule_fini(tti_pipe_schedule *schedule);
 
 /* The share of their time that the stages wait for each other when each segment takes so long as
  * cost [chunks of the model] says, a third of it forward, and messages take none.  NULL: all chunks
- * the same, (n_stages - 1) / (n_chunks * n_shard_groups + n_stages - 1), and joined (n_stages - 1)
+ * the same, (n_stages - 1) / (n_chunks * n_micro_groups + n_stages - 1), and joined (n_stages - 1)
  * / n_stages. -1 in *bubble: never, a stage would wait for ever. */
 tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble);
 

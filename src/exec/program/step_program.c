@@ -21,7 +21,7 @@ typedef struct builder {
     move *moves; /* [n_moves], in the order in which they become due */
     int n_moves;
     tti_live_range *live; /* of joins, then of buckets without planned memory */
-    int n_shard_groups, cap, cap_waits;
+    int n_micro_groups, cap, cap_waits;
     bool has_run, no_memory;
 } builder;
 
@@ -126,17 +126,17 @@ static void emit(builder *b, tti_instr instr) {
     p->instrs[p->n_instrs++] = instr;
 }
 
-static const tti_shard_group *last_shard_group(const builder *b) {
-    return &b->d->acc->shard_groups[b->d->acc->n_shard_groups - 1];
+static const tti_micro_group *last_micro_group(const builder *b) {
+    return &b->d->acc->micro_groups[b->d->acc->n_micro_groups - 1];
 }
 
-static void emit_merge(builder *b, tti_instr_queue queue, const tti_shard_group *shard_group,
+static void emit_merge(builder *b, tti_instr_queue queue, const tti_micro_group *micro_group,
                        tti_range range, const tti_instr *like) {
     tti_instr merge = like ? *like : (tti_instr){0};
-    if (shard_group->n_merges == 0 || range.first == range.last) return;
+    if (micro_group->n_merges == 0 || range.first == range.last) return;
     merge.kind = TTI_MERGE;
     merge.queue = queue;
-    merge.merges = shard_group;
+    merge.merges = micro_group;
     merge.range = range;
     merge.before = TTI_NEVER;
     emit(b, merge);
@@ -144,21 +144,21 @@ static void emit_merge(builder *b, tti_instr_queue queue, const tti_shard_group 
 
 /* Micro-batch group number own of the worker: at most a shard for each compute thread.  If all
  * shards have their own buffers they are one micro-batch group of acc. */
-static const tti_shard_group *shard_group_of(const builder *b, int own) {
-    return &b->d->acc->shard_groups[b->d->acc->n_shard_groups == 1 ? 0 : own];
+static const tti_micro_group *micro_group_of(const builder *b, int own) {
+    return &b->d->acc->micro_groups[b->d->acc->n_micro_groups == 1 ? 0 : own];
 }
 
-static tti_instr of_shard_group(const builder *b, tti_instr_kind kind, int shard_group,
+static tti_instr of_micro_group(const builder *b, tti_instr_kind kind, int micro_group,
                                 int segment) {
     const tti_step_program *p = b->p;
-    int own = shard_group - p->n_idle;
+    int own = micro_group - p->n_idle;
     tti_instr instr = {.kind = kind,
                        .queue = TTI_ON_COMPUTE_THREADS,
-                       .shard_group = shard_group,
+                       .micro_group = micro_group,
                        .segment = segment};
     if (own < 0) return instr;
-    const tti_shard_group *w = shard_group_of(b, own);
-    int skip = b->d->acc->n_shard_groups == 1 ? own * p->n_compute_threads : 0;
+    const tti_micro_group *w = micro_group_of(b, own);
+    int skip = b->d->acc->n_micro_groups == 1 ? own * p->n_compute_threads : 0;
     instr.shard = w->first + skip;
     instr.n_shards = TTI_MIN(w->n_shards - skip, p->n_compute_threads);
     instr.buffer = w->buffer + skip;
@@ -179,15 +179,15 @@ static bool sends(const tti_pipe_side *side, int segment) {
     return false;
 }
 
-/* Micro-batch groups first_shard_group .. last_shard_group-1 through a segment of the program,
+/* Micro-batch groups first_micro_group .. last_micro_group-1 through a segment of the program,
  * steps first .. last-1 of it. */
 typedef struct stretch {
-    int first_shard_group, last_shard_group, segment, first, last;
+    int first_micro_group, last_micro_group, segment, first, last;
     int next_move;
 } stretch;
 
 static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
-    bool reduces = s->last_shard_group == b->n_shard_groups;
+    bool reduces = s->last_micro_group == b->n_micro_groups;
     for (; s->next_move < b->n_moves; s->next_move++) {
         const move *m = &b->moves[s->next_move];
         if (m->segment != s->segment || m->after > due || (at_start && m->kind == TTI_JOIN)) return;
@@ -197,7 +197,7 @@ static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
             m->live->bucket < 0 ? NULL : &b->d->plan->buckets[m->live->bucket];
         tti_instr instr = {.kind = m->kind,
                            .queue = TTI_ON_COMM,
-                           .shard_group = s->first_shard_group,
+                           .micro_group = s->first_micro_group,
                            .bucket = m->live->bucket,
                            .offset = m->live->offset,
                            .averages = b->d->averages,
@@ -210,7 +210,7 @@ static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
                            .n_arrivals = b->has_run ? b->p->n_compute_threads : 0};
         if (bucket) instr.range = (tti_range){bucket->first, bucket->first + bucket->n_elems};
         if (tti_is_reduction(m->kind))
-            emit_merge(b, TTI_ON_COMM, last_shard_group(b), instr.range, &instr);
+            emit_merge(b, TTI_ON_COMM, last_micro_group(b), instr.range, &instr);
         emit(b, instr);
     }
 }
@@ -228,7 +228,7 @@ static int next_stop(const builder *b, const stretch *s, int end) {
     int stop = end;
     for (int i = 0; i < b->d->n_joins; i++)
         if (b->d->joins[i] >= s->first) stop = TTI_MIN(stop, b->d->joins[i]);
-    for (int i = 0; s->last_shard_group - s->first_shard_group > 1 && i < b->n_moves; i++)
+    for (int i = 0; s->last_micro_group - s->first_micro_group > 1 && i < b->n_moves; i++)
         if (b->moves[i].before > s->first) stop = TTI_MIN(stop, b->moves[i].before);
     return stop;
 }
@@ -249,12 +249,12 @@ static void add_wait(builder *b, tti_instr *run, int step, int instr) {
     run->n_waits++;
 }
 
-/* Micro-batch groups first_shard_group .. last_shard_group-1 through one segment of the program. */
-static void emit_segment(builder *b, int first_shard_group, int last_shard_group, int segment) {
+/* Micro-batch groups first_micro_group .. last_micro_group-1 through one segment of the program. */
+static void emit_segment(builder *b, int first_micro_group, int last_micro_group, int segment) {
     const int *segment_first = b->d->program->segment_first;
     int begin = b->p->n_instrs, end = segment_first[segment + 1];
-    stretch s = {.first_shard_group = first_shard_group,
-                 .last_shard_group = last_shard_group,
+    stretch s = {.first_micro_group = first_micro_group,
+                 .last_micro_group = last_micro_group,
                  .segment = segment,
                  .first = segment_first[segment]};
     while (s.next_move < b->n_moves && b->moves[s.next_move].segment < segment) s.next_move++;
@@ -269,17 +269,17 @@ static void emit_segment(builder *b, int first_shard_group, int last_shard_group
         bool begins =
             s.first == program->segment_first[s.segment] && receives(b->d->side, s.segment);
         bool ends = s.last == program->segment_first[s.segment + 1] && sends(b->d->side, s.segment);
-        for (int w = s.first_shard_group; w < s.last_shard_group; w++) {
-            tti_instr run = of_shard_group(b, TTI_RUN, w, s.segment);
-            bool is_last = w == s.last_shard_group - 1;
+        for (int w = s.first_micro_group; w < s.last_micro_group; w++) {
+            tti_instr run = of_micro_group(b, TTI_RUN, w, s.segment);
+            bool is_last = w == s.last_micro_group - 1;
             if (run.n_shards == 0 && !is_last) continue;
             run.first = s.first;
             run.last = s.last;
-            if (begins && run.n_shards > 0) emit(b, of_shard_group(b, TTI_RECV, w, s.segment));
+            if (begins && run.n_shards > 0) emit(b, of_micro_group(b, TTI_RECV, w, s.segment));
             emit(b, run);
             b->has_run = true;
             if (is_last) emit_moves(b, &s, due, false);
-            if (ends && run.n_shards > 0) emit(b, of_shard_group(b, TTI_SEND, w, s.segment));
+            if (ends && run.n_shards > 0) emit(b, of_micro_group(b, TTI_SEND, w, s.segment));
         }
         if (s.last == end) break;
         if (joins && !joins_on_comm(b->d))
@@ -294,7 +294,7 @@ static void emit_segment(builder *b, int first_shard_group, int last_shard_group
      * slots of gradients, which an earlier segment of the last micro-batch group may still occupy.
      */
     tti_step_program *p = b->p;
-    int from = s.last_shard_group == b->n_shard_groups ? 0 : begin;
+    int from = s.last_micro_group == b->n_micro_groups ? 0 : begin;
     for (int i = begin; i < p->n_instrs; i++) {
         tti_instr *run = &p->instrs[i];
         if (run->kind != TTI_RUN) continue;
@@ -302,7 +302,7 @@ static void emit_segment(builder *b, int first_shard_group, int last_shard_group
         for (int k = from; k < p->n_instrs; k++) {
             const tti_instr *in = &p->instrs[k];
             bool is_due = in->before >= run->first && in->before < run->last;
-            if (in->queue == TTI_ON_COMM && in->shard_group == s.first_shard_group && is_due)
+            if (in->queue == TTI_ON_COMM && in->micro_group == s.first_micro_group && is_due)
                 add_wait(b, run, in->before, k);
         }
     }
@@ -310,19 +310,19 @@ static void emit_segment(builder *b, int first_shard_group, int last_shard_group
 
 /* The gradients that a segment completes; those of the last micro-batch group are added where they
  * are reduced. */
-static void emit_merge_of(builder *b, int shard_group, int segment) {
+static void emit_merge_of(builder *b, int micro_group, int segment) {
     const tti_step_program_desc *d = b->d;
     tti_range all = {0, d->plan->n_flat};
-    bool is_last = shard_group == b->n_shard_groups - 1,
+    bool is_last = micro_group == b->n_micro_groups - 1,
          training = tti_graph_is_training(d->program->graph);
-    if (!training || shard_group < b->p->n_idle || (is_last && reduces_on_comm(d))) return;
-    emit_merge(b, TTI_ON_COMPUTE_THREADS, shard_group_of(b, shard_group - b->p->n_idle),
+    if (!training || micro_group < b->p->n_idle || (is_last && reduces_on_comm(d))) return;
+    emit_merge(b, TTI_ON_COMPUTE_THREADS, micro_group_of(b, micro_group - b->p->n_idle),
                d->side && !d->joined ? d->side->flat[segment] : all, NULL);
 }
 
-static void emit_action(builder *b, int shard_group, int segment) {
-    emit_segment(b, shard_group, shard_group + 1, segment);
-    emit_merge_of(b, shard_group, segment);
+static void emit_action(builder *b, int micro_group, int segment) {
+    emit_segment(b, micro_group, micro_group + 1, segment);
+    emit_merge_of(b, micro_group, segment);
 }
 
 static void emit_reduction(builder *b, int bucket, size_t first, size_t n_elems) {
@@ -340,25 +340,25 @@ static tutti_status build_program(builder *b) {
     size_t n_live = (size_t)d->n_joins + (size_t)d->plan->n_buckets;
     size_t n_moves = n_live + (d->params ? (size_t)d->params->n_live : 0) +
                      (d->grads ? (size_t)d->grads->n_live : 0);
-    for (int w = 0; w < d->acc->n_shard_groups; w++) n_local += d->acc->shard_groups[w].n_shards;
-    b->n_shard_groups = d->n_idle + (n_local + d->n_compute_threads - 1) / d->n_compute_threads;
+    for (int w = 0; w < d->acc->n_micro_groups; w++) n_local += d->acc->micro_groups[w].n_shards;
+    b->n_micro_groups = d->n_idle + (n_local + d->n_compute_threads - 1) / d->n_compute_threads;
     b->moves = calloc(n_moves + 1, sizeof *b->moves);
     b->live = calloc(n_live + 1, sizeof *b->live);
     if (!b->moves || !b->live) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    b->p->n_in_flight = d->side ? d->side->schedule.n_in_flight : d->joined ? b->n_shard_groups : 1;
+    b->p->n_in_flight = d->side ? d->side->schedule.n_in_flight : d->joined ? b->n_micro_groups : 1;
     find_moves(b);
     for (int i = 0; i < d->n_head; i++) emit(b, d->head[i]);
     if (d->joined) {
         for (int segment = 0; segment < d->program->n_segments; segment++)
-            emit_segment(b, 0, b->n_shard_groups, segment);
-        emit_merge_of(b, b->n_shard_groups - 1, 0);
+            emit_segment(b, 0, b->n_micro_groups, segment);
+        emit_merge_of(b, b->n_micro_groups - 1, 0);
     } else if (d->side) {
         const tti_pipe_schedule *order = &d->side->schedule;
         for (int i = 0; i < order->n_actions; i++)
-            emit_action(b, order->actions[i].shard_group, order->actions[i].segment);
+            emit_action(b, order->actions[i].micro_group, order->actions[i].segment);
     } else {
-        for (int shard_group = 0; shard_group < b->n_shard_groups; shard_group++)
-            emit_action(b, shard_group, 0);
+        for (int micro_group = 0; micro_group < b->n_micro_groups; micro_group++)
+            emit_action(b, micro_group, 0);
     }
     const tti_plan *plan = b->d->plan;
     if (b->d->reduction == TTI_REDUCE_WHOLE) emit_reduction(b, -1, 0, plan->n_flat);
@@ -397,9 +397,9 @@ void tti_step_program_destroy(tti_step_program *p) {
     free(p);
 }
 
-int tti_step_program_compute_thread(const tti_step_program *p, int shard_group,
+int tti_step_program_compute_thread(const tti_step_program *p, int micro_group,
                                     int compute_thread) {
-    int own = TTI_MAX(shard_group - p->n_idle, 0);
+    int own = TTI_MAX(micro_group - p->n_idle, 0);
     return own % p->n_in_flight * p->n_compute_threads + compute_thread;
 }
 

@@ -95,12 +95,12 @@ typedef struct tti_instr {
     tti_instr_kind kind;
     tti_instr_queue queue;
     tti_mesh_axis axis;       /* NONE for RUN, MERGE and other instructions without communication */
-    int shard_group, segment; /* RUN, RECV, SEND: micro-batch group, in the worker's order; segment
+    int micro_group, segment; /* RUN, RECV, SEND: micro-batch group, in the worker's order; segment
                               of the program */
     int shard, n_shards; /* compute thread i runs shard + i; threads i >= n_shards do nothing */
     const int *buffer;   /* [n_shards]: of gradients */
     int first, last;     /* RUN, JOIN: steps */
-    const tti_shard_group *merges; /* MERGE */
+    const tti_micro_group *merges; /* MERGE */
     tti_range range;               /* MERGE, reductions, UPDATE, gathers of all: elements */
     tti_reduce_method method;      /* reductions */
     int bucket;                    /* ALL_GATHER, reductions; -1: of all elements */
@@ -186,7 +186,7 @@ void tti_step_program_print(const tti_step_program *program, tti_str *out);
 
 /* Index of the instances that compute thread i uses in a micro-batch group, in
  * exec->compute_thread. */
-int tti_step_program_compute_thread(const tti_step_program *program, int shard_group,
+int tti_step_program_compute_thread(const tti_step_program *program, int micro_group,
                                     int compute_thread);
 
 #endif /* TTI_EXEC_STEP_PROGRAM_H */

@@ -21,9 +21,9 @@
 
 /* ---- building ---- */
 
-tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_shard_groups, int *n) {
-    tti_pipe_shape train = tti_pipe_shape_of(s, n_shard_groups, true);
-    tti_pipe_shape eval = tti_pipe_shape_of(s, n_shard_groups, false);
+tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_micro_groups, int *n) {
+    tti_pipe_shape train = tti_pipe_shape_of(s, n_micro_groups, true);
+    tti_pipe_shape eval = tti_pipe_shape_of(s, n_micro_groups, false);
     tti_pipe_schedule schedule;
     TTI_TRY(tti_pipe_schedule_init(&train, s->stage, &schedule));
     *n = schedule.n_in_flight;
@@ -34,13 +34,13 @@ tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_shard_groups, i
     return TUTTI_OK;
 }
 
-int tti_shard_groups_of(int n_shards, int n_compute_threads) {
+int tti_micro_groups_of(int n_shards, int n_compute_threads) {
     return (n_shards + n_compute_threads - 1) / n_compute_threads;
 }
 
 int tti_pipe_fit_compute_threads(const tti_stages *s, int n_compute_threads, int n_shards) {
     while (s->n_chunks > 1 && n_compute_threads > 1 &&
-           tti_shard_groups_of(n_shards, n_compute_threads) % s->n_stages != 0)
+           tti_micro_groups_of(n_shards, n_compute_threads) % s->n_stages != 0)
         n_compute_threads--;
     return n_compute_threads;
 }
@@ -48,8 +48,8 @@ int tti_pipe_fit_compute_threads(const tti_stages *s, int n_compute_threads, int
 /* Micro-batch groups of the worker of this stage that has most, where all of them fetch the same:
  * on the host.
  */
-static tutti_status agree_shard_groups(tti_setup *setup) {
-    int32_t n = tti_shard_groups_of(setup->last_shard - setup->first_shard,
+static tutti_status agree_micro_groups(tti_setup *setup) {
+    int32_t n = tti_micro_groups_of(setup->last_shard - setup->first_shard,
                                     setup->desc.n_compute_threads),
             most = n;
     if (setup->desc.zero > 2 && setup->n_ranks > 1 && !setup->desc.backend->device)
@@ -67,7 +67,7 @@ tutti_status tti_pipe_agree_compute_threads(tti_setup *setup) {
                                   TUTTI_ALG_AUTO));
     setup->desc.n_compute_threads = tti_pipe_fit_compute_threads(
         setup->desc.plan->stages, least, setup->last_shard - setup->first_shard);
-    return agree_shard_groups(setup);
+    return agree_micro_groups(setup);
 }
 
 /* Shards that wait for each other are all under way at once. */
@@ -76,7 +76,7 @@ int tti_pipe_width(const tti_stages *s, int n_compute_threads, int n_local) {
 }
 
 /* Slots for a stage boundary: as many as micro-batch groups that can be between its two ends. */
-static tutti_status depth_of(const tti_stages *s, int n_shard_groups, const tti_stage_boundary *c,
+static tutti_status depth_of(const tti_stages *s, int n_micro_groups, const tti_stage_boundary *c,
                              bool training, int *depth) {
     int last = 2 * tti_stages_n_all_chunks(s) - 1;
     int earlier = TTI_MIN(TTI_MIN(c->from, last - c->from), TTI_MIN(c->to, last - c->to));
@@ -85,30 +85,30 @@ static tutti_status depth_of(const tti_stages *s, int n_shard_groups, const tti_
                      .n_chunks = s->n_chunks,
                      .is_joined = s->is_joined};
     *depth = s->n_chunks > 1 ? 2 * s->n_stages : 2;
-    if (training) TTI_TRY(tti_pipe_count_in_flight(&at, n_shard_groups, depth));
-    *depth = TTI_MIN(*depth, n_shard_groups);
+    if (training) TTI_TRY(tti_pipe_count_in_flight(&at, n_micro_groups, depth));
+    *depth = TTI_MIN(*depth, n_micro_groups);
     return TUTTI_OK;
 }
 
-static tutti_status add_slots(const tti_stages *s, int n_shard_groups, int n_compute_threads,
+static tutti_status add_slots(const tti_stages *s, int n_micro_groups, int n_compute_threads,
                               bool training, size_t *n_bytes) {
     const tti_stage_boundaries *boundaries = training ? &s->train : &s->eval;
     for (int i = 0; i < boundaries->n; i++) {
         const tti_stage_boundary *c = &boundaries->of[i];
         int depth;
         if (tti_sched_slot_stage(s, c->to) != s->stage) continue;
-        TTI_TRY(depth_of(s, n_shard_groups, c, training, &depth));
+        TTI_TRY(depth_of(s, n_micro_groups, c, training, &depth));
         *n_bytes += tti_mailbox_room(c->n_bytes) * (size_t)(depth * n_compute_threads);
     }
     return TUTTI_OK;
 }
 
-tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_shard_groups, int n_compute_threads,
+tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_micro_groups, int n_compute_threads,
                                  size_t *n_bytes) {
     *n_bytes = 0;
-    TTI_TRY(add_slots(plan->stages, n_shard_groups, n_compute_threads, true, n_bytes));
+    TTI_TRY(add_slots(plan->stages, n_micro_groups, n_compute_threads, true, n_bytes));
     return plan->eval.graph
-               ? add_slots(plan->stages, n_shard_groups, n_compute_threads, false, n_bytes)
+               ? add_slots(plan->stages, n_micro_groups, n_compute_threads, false, n_bytes)
                : TUTTI_OK;
 }
 
@@ -169,11 +169,11 @@ static tutti_status build_side(const tti_plan *plan, int n_compute_threads, tti_
     bool training = side == &pipe->train;
     const tti_program *program = training ? &plan->shard : &plan->eval;
     const tti_stage_boundaries *boundaries = training ? &s->train : &s->eval;
-    tti_pipe_shape shape = tti_pipe_shape_of(s, pipe->n_shard_groups, training);
+    tti_pipe_shape shape = tti_pipe_shape_of(s, pipe->n_micro_groups, training);
     side->program = program;
     TTI_TRY(tti_pipe_schedule_init(&shape, s->stage, &side->schedule));
     side->schedule.n_in_flight =
-        TTI_MIN(side->schedule.n_in_flight, pipe->n_shard_groups - pipe->n_idle);
+        TTI_MIN(side->schedule.n_in_flight, pipe->n_micro_groups - pipe->n_idle);
     TTI_TRY(find_flat(plan, side));
     side->in = calloc((size_t)boundaries->n + 1, sizeof *side->in);
     side->out = calloc((size_t)boundaries->n + 1, sizeof *side->out);
@@ -181,7 +181,7 @@ static tutti_status build_side(const tti_plan *plan, int n_compute_threads, tti_
     for (int i = 0; i < boundaries->n; i++) {
         const tti_stage_boundary *c = &boundaries->of[i];
         tti_pipe_end end = {.first_slot = pipe->n_slots, .n_bytes = c->n_bytes};
-        TTI_TRY(depth_of(s, pipe->n_shard_groups, c, training, &end.depth));
+        TTI_TRY(depth_of(s, pipe->n_micro_groups, c, training, &end.depth));
         int n = end.depth * n_compute_threads;
         tti_mailbox_slot *more = realloc(pipe->slots, (size_t)(pipe->n_slots + n) * sizeof *more);
         if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
@@ -200,11 +200,11 @@ static tutti_status build_sides(const tti_plan *plan, int n_compute_threads, tti
     return plan->eval.graph ? build_side(plan, n_compute_threads, pipe, &pipe->eval) : TUTTI_OK;
 }
 
-tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_shard_groups,
+tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_micro_groups,
                            int n_idle, tti_pipe **out) {
     tti_pipe *pipe = *out = calloc(1, sizeof *pipe);
     if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    *pipe = (tti_pipe){.stages = plan->stages, .n_shard_groups = n_shard_groups, .n_idle = n_idle};
+    *pipe = (tti_pipe){.stages = plan->stages, .n_micro_groups = n_micro_groups, .n_idle = n_idle};
     return build_sides(plan, n_compute_threads, pipe);
 }
 
@@ -220,20 +220,20 @@ tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
     int n_local = setup->last_shard - setup->first_shard,
         n_compute_threads = setup->desc.n_compute_threads;
     bool joined = pipe->stages->is_joined;
-    pipe->n_shard_groups = setup->n_pipe_groups;
-    pipe->n_idle = pipe->n_shard_groups - tti_shard_groups_of(n_local, n_compute_threads);
-    pipe->shard_groups = calloc((size_t)pipe->n_shard_groups + 1, sizeof *pipe->shard_groups);
+    pipe->n_micro_groups = setup->n_pipe_groups;
+    pipe->n_idle = pipe->n_micro_groups - tti_micro_groups_of(n_local, n_compute_threads);
+    pipe->micro_groups = calloc((size_t)pipe->n_micro_groups + 1, sizeof *pipe->micro_groups);
     pipe->busy = calloc((size_t)pipe->stages->n_stages, sizeof *pipe->busy);
-    if (!pipe->shard_groups || !pipe->busy)
+    if (!pipe->micro_groups || !pipe->busy)
         return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    tti_shard_group *own = pipe->shard_groups + pipe->n_idle;
-    for (int w = 0; !joined && w < acc->n_shard_groups; w++) own[w] = acc->shard_groups[w];
+    tti_micro_group *own = pipe->micro_groups + pipe->n_idle;
+    for (int w = 0; !joined && w < acc->n_micro_groups; w++) own[w] = acc->micro_groups[w];
     for (int s = 0; joined && s < n_local; s++) {
-        tti_shard_group *shard_group = &own[s / n_compute_threads];
-        if (shard_group->n_shards == 0) shard_group->first = setup->first_shard + s;
-        shard_group->buffer[shard_group->n_shards++] = acc->shard_groups[0].buffer[s];
+        tti_micro_group *micro_group = &own[s / n_compute_threads];
+        if (micro_group->n_shards == 0) micro_group->first = setup->first_shard + s;
+        micro_group->buffer[micro_group->n_shards++] = acc->micro_groups[0].buffer[s];
     }
-    tti_pipe_shape shape = tti_pipe_shape_of(plan->stages, pipe->n_shard_groups, true);
+    tti_pipe_shape shape = tti_pipe_shape_of(plan->stages, pipe->n_micro_groups, true);
     TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
     TTI_TRY(build_sides(plan, setup->desc.n_compute_threads, pipe));
     TTI_TRY(tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box));
@@ -261,22 +261,22 @@ void tti_pipe_destroy(tti_pipe *pipe) {
     side_fini(&pipe->train);
     side_fini(&pipe->eval);
     free(pipe->slots);
-    free(pipe->shard_groups);
+    free(pipe->micro_groups);
     free(pipe->busy);
     free(pipe);
 }
 
 /* ---- a step ---- */
 
-int tti_pipe_slot(const tti_setup *setup, const tti_pipe_end *end, int shard_group,
+int tti_pipe_slot(const tti_setup *setup, const tti_pipe_end *end, int micro_group,
                   int compute_thread) {
-    return end->first_slot + shard_group % end->depth * setup->desc.n_compute_threads +
+    return end->first_slot + micro_group % end->depth * setup->desc.n_compute_threads +
            compute_thread;
 }
 
 static int slot_of(const tti_setup *setup, const tti_pipe_end *end,
                    const tti_pipe_segment *segment) {
-    return tti_pipe_slot(setup, end, segment->action.shard_group, segment->index);
+    return tti_pipe_slot(setup, end, segment->action.micro_group, segment->index);
 }
 
 tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_segment *segment) {

@@ -13,8 +13,8 @@ typedef struct tti_pipe {
     tti_mailbox *box;
     tti_mailbox_slot *slots; /* [n_slots] of the mailbox: the same on all stages */
     int n_slots;
-    tti_shard_group *shard_groups; /* [n_shard_groups]: a shard for each compute thread */
-    int n_shard_groups;
+    tti_micro_group *micro_groups; /* [n_micro_groups]: a shard for each compute thread */
+    int n_micro_groups;
     int n_idle; /* the first of them, without a shard: other workers of the stage have more */
     tti_pipe_side train, eval;
     int64_t busy_ns;           /* of compute thread 0 in this step */
@@ -41,7 +41,7 @@ tutti_status tti_pipe_send(tti_exec *x, const tti_pipe_segment *segment);
 void tti_pipe_begin(tti_pipe *pipe, tutti_status before);
 
 /* The slot of a micro-batch group's shard on that compute thread. */
-int tti_pipe_slot(const tti_setup *setup, const tti_pipe_end *end, int shard_group,
+int tti_pipe_slot(const tti_setup *setup, const tti_pipe_end *end, int micro_group,
                   int compute_thread);
 
 /* How long this stage computed of a step that took it span_ns.  Collective over the stages. */
@@ -53,13 +53,13 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns);
 tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out);
 void tti_pipe_destroy(tti_pipe *pipe);
 
-/* The schedules of a stage that has no worker yet: n_shard_groups, of which the first n_idle have
+/* The schedules of a stage that has no worker yet: n_micro_groups, of which the first n_idle have
  * no shard. Owned by the caller, also after a failure. */
-tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_shard_groups,
+tutti_status tti_pipe_plan(const tti_plan *plan, int n_compute_threads, int n_micro_groups,
                            int n_idle, tti_pipe **out);
 
 /* How often n_compute_threads shards at a time make n_shards. */
-int tti_shard_groups_of(int n_shards, int n_compute_threads);
+int tti_micro_groups_of(int n_shards, int n_compute_threads);
 
 /* As many compute threads as the stage with the fewest has; and n_pipe_groups.  Collective over
  * mesh->pipeline, and with sharded parameters over setup->desc.comm. */
@@ -73,7 +73,7 @@ int tti_pipe_fit_compute_threads(const tti_stages *stages, int n_compute_threads
 int tti_pipe_width(const tti_stages *stages, int n_compute_threads, int n_local);
 
 /* Micro-batch groups whose activations live at the same time, for a worker with that many. */
-tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_shard_groups, int *n);
+tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_micro_groups, int *n);
 
 /* Computes a shard of this worker again, through all stages, and looks for the first step of this
  * one with a NaN or an infinity, -1: none, and its slot in the schedule. */
@@ -94,7 +94,7 @@ tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tie
 bool tti_pipe_has_tied(const tti_plan *plan, size_t first, size_t n_elems);
 
 /* Bytes of this stage's slots for values of others, of workers of one host. */
-tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_shard_groups, int n_compute_threads,
+tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_micro_groups, int n_compute_threads,
                                  size_t *n_bytes);
 
 #endif /* TTI_EXEC_PIPE_H */

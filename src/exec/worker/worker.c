@@ -252,11 +252,11 @@ float *tti_own_grads(tti_exec *x, const tti_own_block *own) {
     return tti_exec_grads(x) + setup->desc.plan->updates[own->update].first;
 }
 
-void tti_exec_merge(tti_exec *x, const tti_shard_group *shard_group, size_t first, size_t last) {
+void tti_exec_merge(tti_exec *x, const tti_micro_group *micro_group, size_t first, size_t last) {
     const tti_setup *setup = tti_setup_of(x);
     if (first >= last) return;
-    for (int i = 0; i < shard_group->n_merges; i++) {
-        const tti_merge *m = &setup->acc.merges[shard_group->first_merge + i];
+    for (int i = 0; i < micro_group->n_merges; i++) {
+        const tti_merge *m = &setup->acc.merges[micro_group->first_merge + i];
         float *dst = tti_exec_grads_at(x, m->dst, first);
         const float *src = m->src < 0 ? NULL : tti_exec_grads_at(x, m->src, first);
         if (tti_exec_rounds_partials(&setup->desc))

@@ -212,7 +212,7 @@ tutti_status tti_exec_check_memory(const tti_exec *exec, size_t scratch);
 
 /* Adds buffers along the tree for the elements first .. last-1, after the given micro-batch group.
  */
-void tti_exec_merge(tti_exec *exec, const tti_shard_group *shard_group, size_t first, size_t last);
+void tti_exec_merge(tti_exec *exec, const tti_micro_group *micro_group, size_t first, size_t last);
 
 /* Runs a reduction of the step program; the worker's own partial sums are complete. */
 tutti_status tti_exec_reduce(tti_exec *exec, const tti_instr *reduction);

@@ -38,19 +38,19 @@ tutti_status tti_sharded_init(tti_exec *x, tti_sharded **out) {
         calloc(1, sizeof *sharded->hashes + (size_t)setup->n_ranks * sizeof(uint64_t));
     if (!sharded->hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     TTI_TRY(tti_sharded_plan_memory(setup->desc.plan, sharded));
-    int32_t n = setup->acc.n_shard_groups, n_max = n;
+    int32_t n = setup->acc.n_micro_groups, n_max = n;
     TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
                                   TUTTI_ALG_AUTO));
-    sharded->n_shard_groups = n_max;
+    sharded->n_micro_groups = n_max;
     return TUTTI_OK;
 }
 
 void tti_sharded_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short) {
     for (int b = 0; b < acc->n_buffers; b++) is_short[b] = true;
     if (plan->stages && plan->stages->n_tied > 0) is_short[acc->partial_buffer[0]] = false;
-    for (int w = 0; w < acc->n_shard_groups - 1; w++)
-        for (int i = 0; i < acc->shard_groups[w].n_shards; i++)
-            is_short[acc->shard_groups[w].buffer[i]] = false;
+    for (int w = 0; w < acc->n_micro_groups - 1; w++)
+        for (int i = 0; i < acc->micro_groups[w].n_shards; i++)
+            is_short[acc->micro_groups[w].buffer[i]] = false;
 }
 
 static size_t longest_slot(const tti_plan *plan) {
@@ -158,9 +158,9 @@ void tti_sharded_keep_sum(tti_exec *x, int bucket) {
     memcpy(sharded->own_grads + own.state, sum + (own.first - first), own.n_elems * sizeof *sum);
 }
 
-int tti_sharded_idle_shard_groups(const tti_exec *x) {
+int tti_sharded_idle_micro_groups(const tti_exec *x) {
     const tti_sharded *sharded = tti_sharded_of(x);
-    return sharded ? sharded->n_shard_groups - tti_setup_of(x)->acc.n_shard_groups : 0;
+    return sharded ? sharded->n_micro_groups - tti_setup_of(x)->acc.n_micro_groups : 0;
 }
 
 static void release(const tti_backend *backend, float *memory, size_t n_elems) {

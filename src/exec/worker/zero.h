@@ -30,7 +30,7 @@ typedef struct tti_sharded {
     float *staging;   /* [longest slot]: state for a checkpoint */
     float *averages;  /* [n_flat], for evaluation with whole parameters; NULL: none */
     size_t n_averages;
-    int n_shard_groups;       /* of the worker that has most: the others gather as often */
+    int n_micro_groups;       /* of the worker that has most: the others gather as often */
     tti_param_hashes *hashes; /* owned */
 } tti_sharded;
 
@@ -72,7 +72,7 @@ tutti_status tti_sharded_gather(tti_exec *x, int bucket, size_t offset, bool ave
 void tti_sharded_keep_sum(tti_exec *x, int bucket);
 
 /* Micro-batch groups without a shard, before the own ones, so that all workers gather as often. */
-int tti_sharded_idle_shard_groups(const tti_exec *x);
+int tti_sharded_idle_micro_groups(const tti_exec *x);
 
 /* The hash of all parameters, from the hashes of own blocks: stored in sharded->hashes. */
 tutti_status tti_sharded_gather_hashes(tti_exec *x, uint64_t own);

@@ -160,9 +160,9 @@ tutti_status tti_throughput_drifted(const tti_throughputs *before, const double 
     for (int r = 0; r < n; r++) {
         int n_compute_threads = before->of[r].n_compute_threads,
             n_own = tti_shard_map_n_of(&before->shard_map, r);
-        double n_shard_groups = (double)((n_own + n_compute_threads - 1) / n_compute_threads);
+        double n_micro_groups = (double)((n_own + n_compute_threads - 1) / n_compute_threads);
         now->of[r] =
-            (tti_throughput){compute_s[r] / ((double)n_steps * n_shard_groups), n_compute_threads};
+            (tti_throughput){compute_s[r] / ((double)n_steps * n_micro_groups), n_compute_threads};
         if (!(now->of[r].group_s > SHORTEST_S)) now->of[r].group_s = SHORTEST_S;
     }
     tutti_status st = tti_throughput_shard_map(now->of, n, n_shards, &now->shard_map, &text);

@@ -13,12 +13,12 @@ typedef struct held {
     int first, last;
 } held;
 
-static void load(held *buffers, const tti_accumulation *acc, const tti_shard_group *shard_group) {
-    for (int i = 0; i < shard_group->n_shards; i++) {
-        int b = shard_group->buffer[i];
+static void load(held *buffers, const tti_accumulation *acc, const tti_micro_group *micro_group) {
+    for (int i = 0; i < micro_group->n_shards; i++) {
+        int b = micro_group->buffer[i];
         assert_true(b >= 0 && b < acc->n_buffers);
         T_EQ(buffers[b].last, 0); /* nobody needs what is there */
-        buffers[b] = (held){shard_group->first + i, shard_group->first + i + 1};
+        buffers[b] = (held){micro_group->first + i, micro_group->first + i + 1};
     }
 }
 
@@ -44,17 +44,17 @@ static void check(int first, int last, int n_compute_threads) {
     T_OK(tti_accumulation_init(&acc, first, last, n_compute_threads));
     held *buffers = calloc((size_t)acc.n_buffers + 1, sizeof *buffers);
     int next = first, n_merges = 0;
-    for (int w = 0; w < acc.n_shard_groups; w++) {
-        const tti_shard_group *shard_group = &acc.shard_groups[w];
-        T_EQ(shard_group->first, next);
-        T_EQ(shard_group->n_shards,
+    for (int w = 0; w < acc.n_micro_groups; w++) {
+        const tti_micro_group *micro_group = &acc.micro_groups[w];
+        T_EQ(micro_group->first, next);
+        T_EQ(micro_group->n_shards,
              last - next < n_compute_threads ? last - next : n_compute_threads);
-        T_EQ(shard_group->first_merge, n_merges);
-        load(buffers, &acc, shard_group);
-        for (int i = 0; i < shard_group->n_merges; i++)
-            merge(buffers, &acc.merges[shard_group->first_merge + i]);
-        next += shard_group->n_shards;
-        n_merges += shard_group->n_merges;
+        T_EQ(micro_group->first_merge, n_merges);
+        load(buffers, &acc, micro_group);
+        for (int i = 0; i < micro_group->n_merges; i++)
+            merge(buffers, &acc.merges[micro_group->first_merge + i]);
+        next += micro_group->n_shards;
+        n_merges += micro_group->n_merges;
     }
     T_EQ(next, last);
     T_EQ(acc.n_merges, n_merges);
@@ -98,9 +98,9 @@ T_CASE(a_whole_tree_ends_in_one_piece) {
     T_EQ(acc.n_partials, 1);
     T_EQ(acc.partials[0].level, 4);
     T_EQ(acc.n_merges, 15);
-    T_EQ(acc.n_shard_groups, 8);
+    T_EQ(acc.n_micro_groups, 8);
     tti_accumulation_fini(&acc);
-    T_EQ(acc.n_shard_groups, 0);
+    T_EQ(acc.n_micro_groups, 0);
     tti_accumulation_fini(&acc); /* twice is fine */
 }
 
@@ -109,11 +109,11 @@ T_CASE(a_single_shard_can_be_rounded) {
     T_UNUSED;
     tti_accumulation acc;
     T_OK(tti_accumulation_init(&acc, 0, 1, 1));
-    T_EQ(acc.shard_groups[0].n_merges, 0);
+    T_EQ(acc.micro_groups[0].n_merges, 0);
     tti_accumulation_round_alone(&acc);
-    T_EQ(acc.shard_groups[0].n_merges, 1);
-    T_EQ(acc.merges[acc.shard_groups[0].first_merge].dst, acc.partial_buffer[0]);
-    T_EQ(acc.merges[acc.shard_groups[0].first_merge].src, -1);
+    T_EQ(acc.micro_groups[0].n_merges, 1);
+    T_EQ(acc.merges[acc.micro_groups[0].first_merge].dst, acc.partial_buffer[0]);
+    T_EQ(acc.merges[acc.micro_groups[0].first_merge].src, -1);
     tti_accumulation_fini(&acc);
 }
 

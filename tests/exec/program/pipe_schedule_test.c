@@ -6,7 +6,7 @@
 
 T_CASE(one_forward_one_backward) {
     T_UNUSED;
-    tti_pipe_shape shape = {.n_stages = 3, .n_chunks = 1, .n_shard_groups = 4, .training = true};
+    tti_pipe_shape shape = {.n_stages = 3, .n_chunks = 1, .n_micro_groups = 4, .training = true};
     static const int first[][2] = {{0, 0}, {1, 0}, {2, 0}, {0, 1}, {3, 0}, {1, 1}, {2, 1}, {3, 1}};
     static const int last[][2] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}};
     tti_pipe_schedule s;
@@ -14,7 +14,7 @@ T_CASE(one_forward_one_backward) {
         T_OK(tti_pipe_schedule_init(&shape, stage, &s));
         T_EQ(s.n_actions, 8);
         for (int i = 0; i < 8; i++) {
-            T_EQ(s.actions[i].shard_group, stage ? last[i][0] : first[i][0]);
+            T_EQ(s.actions[i].micro_group, stage ? last[i][0] : first[i][0]);
             T_EQ(s.actions[i].segment, stage ? last[i][1] : first[i][1]);
         }
         T_EQ(s.n_in_flight, 3 - stage);
@@ -26,10 +26,10 @@ T_CASE(one_forward_one_backward) {
  * chunk's backward too. */
 static void check_complete(const tti_pipe_shape *shape, const tti_pipe_schedule *s) {
     int n_segments = (shape->training ? 2 : 1) * shape->n_chunks, next[16] = {0};
-    T_EQ(s->n_actions, n_segments * shape->n_shard_groups);
+    T_EQ(s->n_actions, n_segments * shape->n_micro_groups);
     for (int i = 0; i < s->n_actions; i++) {
         assert_in_range(s->actions[i].segment, 0, n_segments - 1);
-        T_EQ(s->actions[i].shard_group, next[s->actions[i].segment]++);
+        T_EQ(s->actions[i].micro_group, next[s->actions[i].segment]++);
     }
 }
 
@@ -77,7 +77,7 @@ T_CASE(the_bubble_is_that_of_the_books) {
 
 /* All micro-batch groups through a segment before the next: stages take turns, and wait for each
  * other. */
-T_CASE(joined_shard_groups_go_part_by_part) {
+T_CASE(joined_micro_groups_go_part_by_part) {
     T_UNUSED;
     double bubble;
     for (int p = 2; p <= 8; p++)
@@ -108,7 +108,7 @@ int main(void) {
         cmocka_unit_test(one_forward_one_backward),
         cmocka_unit_test(every_order_comes_to_its_end),
         cmocka_unit_test(the_bubble_is_that_of_the_books),
-        cmocka_unit_test(joined_shard_groups_go_part_by_part),
+        cmocka_unit_test(joined_micro_groups_go_part_by_part),
         cmocka_unit_test(slow_stages_cost_more_than_the_bubble),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

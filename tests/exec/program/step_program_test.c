@@ -160,7 +160,7 @@ static void list(scene *s, int n_shards, int n_compute_threads, tti_step_program
     s->n_shards = n_shards;
     s->n_compute_threads = n_compute_threads;
     T_OK(tti_accumulation_init(&s->acc, 0, n_shards, desc.joined ? n_shards : n_compute_threads));
-    s->n_in_group = s->acc.shard_groups[s->acc.n_shard_groups - 1].n_shards;
+    s->n_in_group = s->acc.micro_groups[s->acc.n_micro_groups - 1].n_shards;
     desc.plan = s->plan;
     desc.program = &s->shard_program;
     desc.acc = &s->acc;
@@ -212,7 +212,7 @@ T_CASE(buckets_are_reduced_in_order_after_all_compute_threads) {
                 T_EQ(s->n_wrong, 0);
                 T_EQ(s->n, s->plan->n_buckets);
                 for (int b = 0; b < s->n; b++) T_EQ(s->order[0][b], 2 * b + 1);
-                bool merges = s->acc.shard_groups[s->acc.n_shard_groups - 1].n_merges > 0;
+                bool merges = s->acc.micro_groups[s->acc.n_micro_groups - 1].n_merges > 0;
                 T_EQ(s->n_merged, merges ? s->plan->n_buckets : 0);
             }
         }
@@ -296,7 +296,7 @@ T_CASE(all_is_there_when_it_is_wanted) {
                 s->n_gathered = s->n_reduced = 0;
                 T_OK(run_all(s));
                 T_EQ(s->n_wrong, 0);
-                T_EQ(s->n_gathered, s->params.n_live * s->acc.n_shard_groups);
+                T_EQ(s->n_gathered, s->params.n_live * s->acc.n_micro_groups);
                 T_EQ(s->n_reduced, s->plan->n_buckets);
             }
             end_scene(s);
@@ -401,11 +401,11 @@ T_CASE(parts_run_by_themselves) {
     for (int i = 0; i < s->program->n_instrs; i++) {
         const tti_instr *in = &s->program->instrs[i];
         if (in->queue == TTI_ON_COMPUTE_THREADS) {
-            T_EQ(in->shard_group, actions[n_seen].shard_group);
+            T_EQ(in->micro_group, actions[n_seen].micro_group);
             T_EQ(in->first, segment_first[actions[n_seen].segment]);
             T_EQ(in->last, segment_first[actions[n_seen++].segment + 1]);
         } else if (in->kind == TTI_ALL_REDUCE) { /* beside the RUN of its last step */
-            T_EQ(actions[n_seen - 1].shard_group, 1);
+            T_EQ(actions[n_seen - 1].micro_group, 1);
             assert_true(in->after > segment_first[actions[n_seen - 1].segment]);
             assert_true(in->after <= segment_first[actions[n_seen - 1].segment + 1]);
         }

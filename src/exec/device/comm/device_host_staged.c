@@ -177,7 +177,7 @@ tutti_status tti_device_host_staged_after(tti_device_host_staged *b, int step) {
         const tti_setup *setup = tti_setup_of(x);
         size_t first = bucket->first, n = bucket->n_elems;
         TTI_TRY(tti_device_tp_wait(tti_tp_of(x)));
-        tti_exec_merge(x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], first,
+        tti_exec_merge(x, &setup->acc.micro_groups[setup->acc.n_micro_groups - 1], first,
                        first + n);
         for (int i = 1; setup->desc.fast && i < setup->acc.n_partials; i++)
             setup->desc.backend->accumulate(

@@ -404,7 +404,7 @@ static bool sums_at_once(const tti_device_reduce *r) {
 }
 
 bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
-    return sums_at_once(r) && w == tti_setup_of(r->x)->acc.n_shard_groups - 1;
+    return sums_at_once(r) && w == tti_setup_of(r->x)->acc.n_micro_groups - 1;
 }
 
 /* The part of a bucket whose sum is at hand, to where its place is not taken again. */
@@ -460,7 +460,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
     if (sums_at_once(r)) {
         /* Merges the range of a bucket, which run_shards leaves to this function. */
         const tti_setup *setup = tti_setup_of(r->x);
-        tti_exec_merge(r->x, &setup->acc.shard_groups[setup->acc.n_shard_groups - 1], b->first,
+        tti_exec_merge(r->x, &setup->acc.micro_groups[setup->acc.n_micro_groups - 1], b->first,
                        b->first + b->n_elems);
         for (int i = 1; setup->desc.fast && i < setup->acc.n_partials; i++)
             setup->desc.backend->accumulate(

@@ -511,7 +511,7 @@ tutti_status tti_device_sharded_step(tti_device_sharded *l, bool overlapped) {
     l->status = tti_sharded_of(l->x)->params
                     ? gather_on_host(l, tti_exec_array(l->x, TTI_STATE_PARAMS))
                     : TUTTI_OK;
-    for (int i = n_idle_gathers(l, tti_sharded_idle_shard_groups(l->x)); i > 0; i--) {
+    for (int i = n_idle_gathers(l, tti_sharded_idle_micro_groups(l->x)); i > 0; i--) {
         tti_device_sharded_begin(l, false);
         move_without_shard(l, tti_setup_of(l->x)->desc.plan->shard.n_steps);
     }

@@ -195,7 +195,7 @@ tutti_status tti_offload_after(tti_offload *o, int step) {
     tti_exec *x = o->x;
     const tti_setup *setup = tti_setup_of(x);
     const tti_plan *plan = setup->desc.plan;
-    const tti_shard_group *last = &setup->acc.shard_groups[setup->acc.n_shard_groups - 1];
+    const tti_micro_group *last = &setup->acc.micro_groups[setup->acc.n_micro_groups - 1];
     int n = o->next_bucket;
     for (; n < plan->n_buckets &&
            (o->due ? o->due[n] : tti_setup_of(o->x)->desc.plan->buckets[n].ready_after) <= step;

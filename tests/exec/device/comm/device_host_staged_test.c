@@ -85,13 +85,13 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     COMM_OK(tti_device_reduce_create(r.x, &r.reduce, &r.way));
     COMM_TRUE(!r.reduce); /* nothing connects them */
     COMM_OK(tti_device_host_staged_create(r.x, &host_staged));
-    for (int w = 0; w < r.x->setup.acc.n_shard_groups; w++) {
-        const tti_shard_group *shard_group = &r.x->setup.acc.shard_groups[w];
-        for (int i = 0; i < shard_group->n_shards; i++)
-            memcpy(r.x->arrays->buffers[shard_group->buffer[i]],
-                   r.shards[shard_group->first + i - r.x->setup.first_shard],
+    for (int w = 0; w < r.x->setup.acc.n_micro_groups; w++) {
+        const tti_micro_group *micro_group = &r.x->setup.acc.micro_groups[w];
+        for (int i = 0; i < micro_group->n_shards; i++)
+            memcpy(r.x->arrays->buffers[micro_group->buffer[i]],
+                   r.shards[micro_group->first + i - r.x->setup.first_shard],
                    r.c->plan.n_flat * sizeof(float));
-        tti_exec_merge(r.x, shard_group, 0, r.c->plan.n_flat);
+        tti_exec_merge(r.x, micro_group, 0, r.c->plan.n_flat);
     }
     for (int i = 1; r.c->fast && i < r.x->setup.acc.n_partials; i++)
         fake_accumulate(tti_exec_grads(r.x), r.x->arrays->buffers[r.x->setup.acc.partial_buffer[i]],
