@@ -212,8 +212,8 @@ static tutti_status unround_sum(const group *g, size_t first, size_t n, cudaStre
         "unround");
 }
 
-tutti_status tti_peers_sum_by_hosts(group *g, size_t first, size_t n_elems, bool overlapped,
-                                    cudaStream_t stream) {
+tutti_status tti_peers_sum_hierarchical(group *g, size_t first, size_t n_elems, bool overlapped,
+                                        cudaStream_t stream) {
     tti_chunk chunks[TTI_PEERS_MAX] = {{0, 0}};
     if (g->is_paired) TTI_CUDA(round_partials(g, TTI_PEERS_WHOLE, first, n_elems, stream));
     chunks_of(g, sent_floats(g, first), sent_floats(g, n_elems), chunks);
@@ -234,7 +234,7 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
     if (g->peers.fast && g->rounded[0]) return sum_rounded_by_library(g, first, n_elems, stream);
     if (g->peers.fast)
         return tti_nccl_sum(g->nccl, TUTTI_F32, g->partials[0] + first, n_elems, stream);
-    if (g->by_hosts) return tti_peers_sum_by_hosts(g, first, n_elems, overlapped, stream);
+    if (g->hierarchical) return tti_peers_sum_hierarchical(g, first, n_elems, overlapped, stream);
     tti_chunk chunks[TTI_PEERS_MAX] = {{0, 0}};
     size_t begin = sent_floats(g, first), n = sent_floats(g, n_elems);
     if (g->is_paired) TTI_CUDA(round_partials(g, TTI_PEERS_WHOLE, first, n_elems, stream));
@@ -246,7 +246,7 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
 /* This rank's partition of a group; partitions [n_ranks] in floats as they are sent. */
 static tutti_status sum_partitions(group *g, int64_t which, const tti_chunk *partitions,
                                    bool overlapped, cudaStream_t stream) {
-    if (g->by_hosts) return tti_peers_hosts_sum_own(g, which, partitions, overlapped, stream);
+    if (g->hierarchical) return tti_peers_hosts_sum_own(g, which, partitions, overlapped, stream);
     if (!g->direct) return sum_chunk(g, which, partitions, stream);
     tti_chunk mine = partitions[g->peers.rank];
     tti_peers_view view = g->view;
@@ -345,7 +345,7 @@ tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *
     tti_nccl_message list[MAX_MESSAGES];
     tti_peers_partitions partitions = {0};
     TTI_ASSERT(which < g->peers.n_groups && source < g->peers.n_sources);
-    if (g->by_hosts) return tti_peers_hosts_fetch(g, which, source, dst, overlapped, stream);
+    if (g->hierarchical) return tti_peers_hosts_fetch(g, which, source, dst, overlapped, stream);
     find_partitions(g, which, source, dst, &partitions);
     if (g->direct)
         return tti_cuda_check(

@@ -352,7 +352,7 @@ static tutti_status prepare_hosts(group *g) {
 
 static tutti_status run_hosts_trial(group *g, size_t n, float *host, bool *good) {
     cudaStream_t stream = tti_cuda_stream();
-    TTI_TRY(tti_peers_sum_by_hosts(g, 0, n, false, stream));
+    TTI_TRY(tti_peers_sum_hierarchical(g, 0, n, false, stream));
     TTI_TRY(tti_cuda_record_host_event(TTI_QUEUE_COMPUTE, TRIAL_EVENT));
     TTI_TRY(tti_cuda_peers_await(g, TRIAL_EVENT));
     TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, host, g->partials[0], n * sizeof *host));
@@ -383,10 +383,10 @@ static tutti_status try_hosts(group *g, bool *good) {
 }
 
 /* Milliseconds of the second of two sums, on the slowest rank. */
-static tutti_status time_sum(group *g, bool by_hosts, size_t n, double *ms) {
+static tutti_status time_sum(group *g, bool hierarchical, size_t n, double *ms) {
     double mine = 0, all[TTI_PEERS_MAX];
     bool ready;
-    g->by_hosts = by_hosts;
+    g->hierarchical = hierarchical;
     for (int i = 0; i < 2; i++) {
         TTI_TRY(agree(g, true, &ready));
         int64_t start = tti_now_ns();
@@ -406,11 +406,11 @@ static tutti_status time_sum(group *g, bool by_hosts, size_t n, double *ms) {
 static tutti_status choose_hosts(group *g) {
     size_t most = TTI_MIN(g->peers.n_flat, g->peers.n_most);
     size_t n = TTI_MIN(most, (size_t)TIMED_ELEMS) / TRIAL_UNIT * TRIAL_UNIT;
-    g->by_hosts = true;
+    g->hierarchical = true;
     if (g->peers.fast || n < TIMED_ELEMS / 16) return TUTTI_OK;
     TTI_TRY(time_sum(g, false, n, &g->library_ms));
     TTI_TRY(time_sum(g, true, n, &g->hosts_ms));
-    g->by_hosts = g->peers.algorithm == TTI_DEVICE_HOSTS || g->hosts_ms < g->library_ms * 1.1;
+    g->hierarchical = g->peers.algorithm == TTI_DEVICE_HOSTS || g->hosts_ms < g->library_ms * 1.1;
     return TUTTI_OK;
 }
 
@@ -425,7 +425,7 @@ static tutti_status connect_hosts(group *g) {
     if (open) TTI_TRY(try_sources(g, g->peers.n_sources + 1, &good));
     if (good) TTI_TRY(try_hosts(g, &good));
     if (good) TTI_TRY(choose_hosts(g));
-    if (g->by_hosts) { /* terms of others do not come */
+    if (g->hierarchical) { /* terms of others do not come */
         tti_cuda_release(g->chunks, g->chunks_bytes);
         g->chunks = NULL;
         g->chunks_bytes = 0;
@@ -585,8 +585,8 @@ void tti_cuda_peers_disconnect(void *state) {
 
 void tti_cuda_peers_describe(const void *state, tti_str *str) {
     const group *g = state;
-    if (g->direct || g->by_hosts) tti_str_add(str, "over peers' memory");
-    if (g->by_hosts) tti_str_add(str, " inside each host, between hosts by ");
+    if (g->direct || g->hierarchical) tti_str_add(str, "over peers' memory");
+    if (g->hierarchical) tti_str_add(str, " inside each host, between hosts by ");
     if (!g->direct) tti_nccl_describe(str);
     if (g->hosts_ms > 0)
         tti_str_printf(str, " (a trial: %.1f ms, without hosts %.1f)", g->hosts_ms, g->library_ms);

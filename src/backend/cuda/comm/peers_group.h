@@ -43,8 +43,8 @@ typedef struct tti_peers_group {
                 [TTI_PEERS_SHARED]; /* by handle: to be closed; NULL: not ours to close */
     tti_peers_arena *arena;
     bool direct; /* the memory of all ranks is there */
-    /* Inside hosts first, where it is not. */
-    bool by_hosts;
+    /* Sums inside hosts first, then between them, if not direct. */
+    bool hierarchical;
     tti_peer_hosts *hosts;              /* NULL: not possible */
     float *staging;                     /* device, as it says */
     float *near_staging[TTI_PEERS_MAX]; /* of the ranks of this host, as they are seen here */
@@ -89,9 +89,9 @@ size_t tti_peers_n_foreign_terms(const tti_peers_group *g);
 /* Where a rank's partition of a group begins in its source. */
 size_t tti_peers_place_of(const tti_peers_group *g, size_t which, int source, int rank);
 
-/* All of a sum inside hosts first, as tti_cuda_peers_sum makes it. */
-tutti_status tti_peers_sum_by_hosts(tti_peers_group *g, size_t first, size_t n_elems,
-                                    bool overlapped, cudaStream_t stream);
+/* A sum inside hosts first, then between them: tti_cuda_peers_sum calls it. */
+tutti_status tti_peers_sum_hierarchical(tti_peers_group *g, size_t first, size_t n_elems,
+                                        bool overlapped, cudaStream_t stream);
 
 /* Inside hosts first (peers_hosts.c): this rank's partition of a sum, to where it wants it; all of
  * partitions [n_ranks], on all ranks; and the partitions of a group to dst. */

@@ -698,9 +698,9 @@ static size_t n_rounded_elems(const tti_exec_desc *desc, const tti_sharded *shar
 size_t tti_device_rounded_bytes(const tti_exec_desc *desc, int n_ranks, const tti_accumulation *acc,
                                 const tti_sharded *sharded) {
     const tti_device_ops *ops = desc->backend->device;
-    bool by_host = desc->server || desc->local || desc->mixed;
+    bool host_staged = desc->server || desc->local || desc->mixed;
     size_t n = 0;
-    if (!ops || !ops->collectives.connect || n_ranks < 2 || by_host) return 0;
+    if (!ops || !ops->collectives.connect || n_ranks < 2 || host_staged) return 0;
     if (tti_exec_wire_bytes(desc) == sizeof(float)) return 0;
     int n_partials = desc->fast ? 1 : acc->n_partials;
     for (int k = 0; k < n_partials; k++)
