@@ -169,16 +169,16 @@ static tutti_status add_powers(const tutti_dataset *ds, const double *mean, int 
 tutti_status tti_target_r2(const tutti_dataset *ds, const double *squared_errors, double *out) {
     int64_t n, n_targets = ds->source.spec->target.n;
     double *mean = calloc((size_t)n_targets, sizeof *mean);
-    double *spread = calloc((size_t)n_targets, sizeof *spread);
+    double *deviations = calloc((size_t)n_targets, sizeof *deviations);
     int32_t *y = calloc((size_t)n_targets, sizeof *y);
-    tutti_status st = mean && spread && y ? add_powers(ds, NULL, 1, y, mean, &n)
-                                          : tti_fail(TUTTI_E_NOMEM, "data: out of memory");
+    tutti_status st = mean && deviations && y ? add_powers(ds, NULL, 1, y, mean, &n)
+                                              : tti_fail(TUTTI_E_NOMEM, "data: out of memory");
     for (int64_t k = 0; st == TUTTI_OK && k < n_targets; k++) mean[k] /= (double)TTI_MAX(n, 1);
-    if (st == TUTTI_OK) st = add_powers(ds, mean, 2, y, spread, &n);
+    if (st == TUTTI_OK) st = add_powers(ds, mean, 2, y, deviations, &n);
     for (int64_t k = 0; st == TUTTI_OK && k < n_targets; k++)
-        out[k] = spread[k] > 0 ? 1 - squared_errors[k] / spread[k] : NAN;
+        out[k] = deviations[k] > 0 ? 1 - squared_errors[k] / deviations[k] : NAN;
     free(mean);
-    free(spread);
+    free(deviations);
     free(y);
     return st;
 }

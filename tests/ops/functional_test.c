@@ -39,8 +39,8 @@ T_CASE(windows_differ_by_dimension) {
     tutti_graph_destroy(g);
 }
 
-/* y[p] = sum over i of x[i] w[p - 2 i]: what a stride of 2 spreads. */
-T_CASE(a_transposed_convolution_spreads) {
+/* y[p] = sum over i of x[i] w[p - 2 i]: a stride of 2 scatters x. */
+T_CASE(a_transposed_convolution_scatters) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(true);
     tutti_value *x = in(g, "x", TUTTI_SHAPE(1, 1, 1, 2)), *w = in(g, "w", TUTTI_SHAPE(1, 1, 1, 3));
@@ -91,7 +91,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_are_the_usual_ops),
         cmocka_unit_test(windows_differ_by_dimension),
-        cmocka_unit_test(a_transposed_convolution_spreads),
+        cmocka_unit_test(a_transposed_convolution_scatters),
         cmocka_unit_test(recurrent_layers_take_missing_tensors),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };

@@ -76,8 +76,8 @@ static tutti_value *product(tti_building *b, const tti_operand *x, const tti_ope
 
 /* numpy's product: a vector is a row as the first operand, a column as the second. */
 static void matmul(tti_building *b, const tti_call *c) {
-    tti_operand x = tti_spread(b, tti_operand_at(b, c, 0));
-    tti_operand y = tti_spread(b, tti_operand_at(b, c, 1));
+    tti_operand x = tti_repeat_over_batch(b, tti_operand_at(b, c, 0));
+    tti_operand y = tti_repeat_over_batch(b, tti_operand_at(b, c, 1));
     tutti_shape sx = tti_shape_of(&x), sy = tti_shape_of(&y);
     bool row = sx.n_dims == 1, column = sy.n_dims == 1;
     if (sx.n_dims < 1 || sy.n_dims < 1) tti_refuse(b, "a scalar is not supported");

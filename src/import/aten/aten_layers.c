@@ -25,7 +25,7 @@ static void set_result(tti_building *b, const tti_call *c, tutti_value *value) {
 }
 
 static void linear(tti_building *b, const tti_call *c) {
-    tti_operand own = tti_spread(b, tti_operand_at(b, c, 0)), *x = &own;
+    tti_operand own = tti_repeat_over_batch(b, tti_operand_at(b, c, 0)), *x = &own;
     bool is_state = x->kind == TTI_OPERAND_HOST && x->host.of_batch && x->host.shape.n_dims > 0 &&
                     x->host.shape.dim[0] == b->batch; /* zeros for each sample */
     tutti_value *value =
@@ -39,7 +39,7 @@ static void linear(tti_building *b, const tti_call *c) {
 
 /* beta self + alpha (mat1 mat2) */
 static void addmm(tti_building *b, const tti_call *c) {
-    const tti_operand own = tti_spread(b, tti_operand_at(b, c, 1)), *x = &own;
+    const tti_operand own = tti_repeat_over_batch(b, tti_operand_at(b, c, 1)), *x = &own;
     tutti_graph *g = b->graph;
     double beta = tti_number_at(b, c, 3), alpha = tti_number_at(b, c, 4);
     const tti_operand *term = tti_operand_at(b, c, 0);

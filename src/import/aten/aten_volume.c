@@ -135,8 +135,8 @@ static void conv3d(tti_building *b, const tti_call *c) {
 }
 
 /* Tap k of x[N,O,D,Kd,..]: its elements stride apart, from k dilation on, in `depth` ones. */
-static void spread_tap(tti_building *b, const tti_operand *x, int64_t k, const window *w,
-                       int64_t depth, tti_operand *out) {
+static void scatter_tap(tti_building *b, const tti_operand *x, int64_t k, const window *w,
+                        int64_t depth, tti_operand *out) {
     tutti_shape s = tti_shape_of(x);
     tti_do_slice(b, x, 3, k, 1, 1, out);
     pad_dim(b, out, 3, 0, w->stride[0] - 1, 0);
@@ -177,7 +177,7 @@ static void conv_transpose3d(tti_building *b, const tti_call *c) {
     reshape(b, &x, &TUTTI_SHAPE(s.dim[0], s.dim[2], n_out, k.dim[2], made.dim[2], made.dim[3]));
     permute(b, &x, (int[]){0, 2, 1, 3, 4, 5});
     for (int64_t i = 0; i < k.dim[2] && tti_good(b); i++) {
-        spread_tap(b, &x, i, &w, whole, &tap);
+        scatter_tap(b, &x, i, &w, whole, &tap);
         if (i == 0)
             sum = tap;
         else if (tti_good(b))

@@ -368,8 +368,8 @@ tutti_value *tti_or_low(tti_building *b, tutti_value *x, unsigned dims, double l
  * of x [..,1,..] along dim. */
 tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x);
 tutti_value *tti_repeat_along(tti_building *b, tutti_value *x, int dim);
-/* x, and of a host tensor with a batch_dim a value of the graph that differs between samples. */
-tti_operand tti_spread(tti_building *b, const tti_operand *x);
+/* x; a host tensor with a batch_dim becomes a value of the graph with a row for each sample. */
+tti_operand tti_repeat_over_batch(tti_building *b, const tti_operand *x);
 
 /* ---- host_tensor.c ---- */
 

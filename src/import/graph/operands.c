@@ -364,8 +364,8 @@ tutti_value *tti_repeat_along(tti_building *b, tutti_value *x, int dim) {
     return tutti_permute(b->graph, x, perm, shape.n_dims);
 }
 
-/* A constant that repeats along its batch_dim, as a value of which each row is a sample's. */
-static tutti_value *spread_constant(tti_building *b, const tti_host *x) {
+/* A constant that is the same for all samples, repeated along its batch_dim. */
+static tutti_value *repeat_constant(tti_building *b, const tti_host *x) {
     tti_host one = *x;
     if (x->shape.dim[x->batch_dim] > 1 && !repeats_along(b, x, x->batch_dim))
         tti_refuse(b, "a constant differs between the samples of a batch; this is not supported");
@@ -374,10 +374,10 @@ static tutti_value *spread_constant(tti_building *b, const tti_host *x) {
     return tti_repeat_along(b, constant_of(b, &one, TUTTI_F32), x->batch_dim);
 }
 
-tti_operand tti_spread(tti_building *b, const tti_operand *x) {
+tti_operand tti_repeat_over_batch(tti_building *b, const tti_operand *x) {
     tti_operand out = *x;
     if (x->kind == TTI_OPERAND_HOST && x->host.batch_dim > 0 && tti_good(b))
-        tti_set_value(b, &out, spread_constant(b, &x->host), tti_elem_of(x), true);
+        tti_set_value(b, &out, repeat_constant(b, &x->host), tti_elem_of(x), true);
     return out;
 }
 
@@ -395,7 +395,7 @@ tutti_value *tti_batch_value(tti_building *b, const tti_operand *x) {
     tutti_shape shape = tti_shape_of(x);
     bool is_whole = x->kind == TTI_OPERAND_HOST || (!x->of_input && x->rows == 0);
     if (x->kind == TTI_OPERAND_HOST && x->host.batch_dim > 0)
-        return tti_good(b) ? spread_constant(b, &x->host) : NULL;
+        return tti_good(b) ? repeat_constant(b, &x->host) : NULL;
     if (!is_whole || shape.n_dims < 1 || shape.dim[0] != b->batch) return tti_value_of(b, x);
     tti_operand one = *x;
     bool repeats = b->batch == 1;

@@ -83,7 +83,7 @@ static void class_counts_reference(const tti_args *a) {
 static void value_sums_reference(const tti_args *a) {
     size_t rows = (size_t)tti_in_dim(a->node, 0, 0), width = (size_t)tti_in_dim(a->node, 0, 1);
     for (size_t c = 0; c < width; c++) {
-        double n = 0, size = 0, square = 0, sum = 0, spread = 0;
+        double n = 0, size = 0, square = 0, sum = 0, deviations = 0;
         for (size_t r = 0; r < rows; r++) {
             if (a->in[2][r] == -1) continue;
             double target = a->in[1][r * width + c], error = a->in[0][r * width + c] - target;
@@ -92,9 +92,9 @@ static void value_sums_reference(const tti_args *a) {
         double mean = n > 0 ? sum / n : 0;
         for (size_t r = 0; r < rows; r++) {
             double d = a->in[1][r * width + c] - mean;
-            if (a->in[2][r] != -1) spread += d * d;
+            if (a->in[2][r] != -1) deviations += d * d;
         }
-        const double sums[] = {n, size, square, mean, spread};
+        const double sums[] = {n, size, square, mean, deviations};
         for (size_t i = 0; i < 5; i++) a->out[0][i * width + c] = sums[i];
     }
 }

@@ -654,7 +654,7 @@ tutti_status tti_device_reduce_broadcast(tti_device_reduce *r, float *array, int
     return tti_device_reduce_rest(r);
 }
 
-/* Behind what report_sums spreads. */
+/* All-gathers the hashes into sums, after the values that all ranks share. */
 tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report *report,
                                     double *sums) {
     const tti_setup *setup = tti_setup_of(r->x);
