@@ -52,7 +52,7 @@ def disturb(end, arguments, run, n_steps):
                         runs.steps_reported(run) >= at + reported)
         process.kill()
     code = runs.finish(process).code
-    # Behind its last step a run takes no more signals as a request to stop: one ends it at once.
+    # After its last step a run no longer treats a signal as a request to stop: it ends at once.
     if code not in ((143, 0, -signal.SIGTERM) if end == "stopped" else (-9, 0)):
         raise AssertionError("%s: exit code %d after it was %s" % (run, code, end))
     runs.wait_until(lambda: not runs.alive("run.dir=" + run), what="the end of all workers")

@@ -214,7 +214,7 @@ def test_a_copy_leaves_as_a_whole():
         expect(late and set(late) == {0}, late)
 
 
-def test_a_wish_to_end():
+def test_a_request_to_end():
     """Of any worker comes to all."""
     process = runs.start("train", "run.dir=run", *layouts.FEW, *layouts.models()["lenet"], *ASYNC,
                          *layouts.keys_of((2, 1, 2)), "train.steps=1000000")

@@ -131,7 +131,7 @@ T_CASE(a_transposed_weight_stays_plain) {
     tutti_graph_destroy(g);
 }
 
-T_CASE(results_and_the_graph_without_a_wish_stay) {
+T_CASE(the_graph_stays_unless_requested) {
     T_UNUSED;
     tutti_graph *plain = net_lenet_of(true, 3), *g = net_lenet_of(true, 3), *before = g;
     T_OK(tti_pass_layout(&g, &net_plain));
@@ -152,7 +152,7 @@ int main(void) {
         cmocka_unit_test(random_and_broadcast_readers_see_plain_bytes),
         cmocka_unit_test(with_strides_only_the_image_is_turned),
         cmocka_unit_test(a_transposed_weight_stays_plain),
-        cmocka_unit_test(results_and_the_graph_without_a_wish_stay),
+        cmocka_unit_test(the_graph_stays_unless_requested),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ T_CASE(l1_of_a_step_that_counts_nothing) {
     workers_fini(&c);
 }
 
-T_CASE(without_a_wish_no_norm_is_computed) {
+T_CASE(no_norm_is_computed_unless_requested) {
     T_UNUSED;
     workers c = new_workers(net_mlp, 2);
     workers_run(&c);
@@ -149,7 +149,7 @@ int main(void) {
         cmocka_unit_test(the_norm_is_that_of_the_mean_gradient),
         cmocka_unit_test(a_long_gradient_is_cut_to_the_limit),
         cmocka_unit_test(l1_of_a_step_that_counts_nothing),
-        cmocka_unit_test(without_a_wish_no_norm_is_computed),
+        cmocka_unit_test(no_norm_is_computed_unless_requested),
         cmocka_unit_test(one_step_of_sgd),
         cmocka_unit_test(a_gradient_that_is_not_finite_leaves_the_parameters),
     };

@@ -93,11 +93,11 @@ T_CASE(joins_read_bits) {
 /* x -> bn -> conv 1x1 -> bn -> conv 3x3 -> bn -> conv 1x1 -> bn + x */
 static tutti_graph *bottleneck(int64_t n_channels) {
     tutti_graph *g = tutti_graph_create(true);
-    tutti_conv2d_desc thin = {.n_out = n_channels, .kernel = 1, .no_bias = true};
+    tutti_conv2d_desc point = {.n_out = n_channels, .kernel = 1, .no_bias = true};
     tutti_conv2d_desc wide = {.n_out = n_channels, .kernel = 3, .pad = 1, .no_bias = true};
     tutti_value *x = tutti_conv2d(g, net_image(g, 2), &wide, "conv0");
     tutti_value *y = x = tutti_batch_norm2d(g, x, NULL, "bn0");
-    const tutti_conv2d_desc *const convs[] = {&thin, &wide, &thin};
+    const tutti_conv2d_desc *const convs[] = {&point, &wide, &point};
     for (int i = 0; i < 3; i++) {
         char names[2][16];
         snprintf(names[0], sizeof names[0], "conv%d", i + 1);
@@ -126,7 +126,7 @@ static int n_conv_stats(int64_t n_channels, tutti_dtype dtype, bool compare) {
     return n;
 }
 
-T_CASE(thin_convolutions_tell_their_statistics) {
+T_CASE(point_convolutions_output_statistics) {
     T_UNUSED;
     T_EQ(n_conv_stats(8, TUTTI_BF16, true), 2);
     T_EQ(n_conv_stats(8, TUTTI_F32, true), 0);
@@ -141,7 +141,7 @@ static bool of_four_channels(const tti_node *grad_x, bool keeps) {
 }
 static bool never(const tti_node *grad_x, bool keeps) {
     (void)keeps;
-    T_EQ(grad_x->in[1]->type.shape.dim[2], 1); /* asked about thin ones only */
+    T_EQ(grad_x->in[1]->type.shape.dim[2], 1); /* asked about 1x1 convolutions only */
     return false;
 }
 
@@ -201,7 +201,7 @@ static int n_joined(int64_t n_channels, int64_t kernel, bool (*which)(const tti_
 }
 
 /* The first block's input is no sum: its gradient has nothing to be joined with but its mask. */
-T_CASE(thin_gradients_are_joined_as_they_are_made) {
+T_CASE(point_gradients_are_joined_as_they_are_made) {
     T_UNUSED;
     T_EQ(n_joined(8, 1, of_even_channels), 1);
     T_EQ(n_joined(16, 1, of_even_channels), 1);
@@ -213,7 +213,7 @@ T_CASE(thin_gradients_are_joined_as_they_are_made) {
 }
 
 /* Inner batch norms, whose gradient is the output of a convolution with few channels. */
-T_CASE(thin_gradients_are_summed_as_they_are_made) {
+T_CASE(point_gradients_are_summed_as_they_are_made) {
     T_UNUSED;
     for (int kernel = 1; kernel <= 3; kernel += 2) {
         tti_target fused = joint;
@@ -251,9 +251,9 @@ int main(void) {
         cmocka_unit_test(a_mask_is_made_again_from_what_was_normalised),
         cmocka_unit_test(two_batch_norms_that_meet_are_one_node),
         cmocka_unit_test(joins_read_bits),
-        cmocka_unit_test(thin_convolutions_tell_their_statistics),
-        cmocka_unit_test(thin_gradients_are_joined_as_they_are_made),
-        cmocka_unit_test(thin_gradients_are_summed_as_they_are_made),
+        cmocka_unit_test(point_convolutions_output_statistics),
+        cmocka_unit_test(point_gradients_are_joined_as_they_are_made),
+        cmocka_unit_test(point_gradients_are_summed_as_they_are_made),
         cmocka_unit_test(nothing_is_done_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,7 @@ T_CASE(an_exact_gelu_goes_where_the_backend_says_so) {
     tutti_graph_destroy(g);
 }
 
-T_CASE(without_the_wish_nothing_is_joined) {
+T_CASE(nothing_is_joined_unless_requested) {
     T_UNUSED;
     tutti_graph *g = after_fuse(blocks(true), &(tti_target){.fuse = true});
     T_EQ(net_count_ops(g, "linear_gelu"), 0);
@@ -213,7 +213,7 @@ int main(void) {
         cmocka_unit_test(gelu_and_residuals_go_into_their_products),
         cmocka_unit_test(an_exact_gelu_stays),
         cmocka_unit_test(an_exact_gelu_goes_where_the_backend_says_so),
-        cmocka_unit_test(without_the_wish_nothing_is_joined),
+        cmocka_unit_test(nothing_is_joined_unless_requested),
         cmocka_unit_test(a_backend_may_pick_its_products),
         cmocka_unit_test(gradients_of_weights_in_16_bits_come_out_wide),
         cmocka_unit_test(in_16_bits_the_meaning_stays),

@@ -127,7 +127,7 @@ T_CASE(a_product_that_can_adds_before_the_norm) {
     expect_where(residual(true, false, TUTTI_BF16), &both, 0, 1);
 }
 
-T_CASE(without_the_wish_nothing_is_joined) {
+T_CASE(nothing_is_joined_unless_requested) {
     T_UNUSED;
     tutti_graph *g = after_fuse(stream(), &(tti_target){.fuse = true});
     T_EQ(net_count_ops(g, "add_layer_norm"), 0);
@@ -142,7 +142,7 @@ int main(void) {
         cmocka_unit_test(casts_go_with_them),
         cmocka_unit_test(a_sum_that_is_read_before_stays),
         cmocka_unit_test(a_product_that_can_adds_before_the_norm),
-        cmocka_unit_test(without_the_wish_nothing_is_joined),
+        cmocka_unit_test(nothing_is_joined_unless_requested),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

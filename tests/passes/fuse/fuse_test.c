@@ -26,7 +26,7 @@ T_CASE(activations_go_into_their_layers) {
     tutti_graph_destroy(g);
 }
 
-T_CASE(without_the_wish_nothing_is_fused) {
+T_CASE(nothing_is_fused_unless_requested) {
     T_UNUSED;
     tutti_graph *g = net_lenet(true), *before = g;
     T_OK(tti_pass_fuse(&g, &net_plain));
@@ -320,7 +320,7 @@ T_CASE(gaps_and_overlaps_stay) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_go_into_their_layers),
-        cmocka_unit_test(without_the_wish_nothing_is_fused),
+        cmocka_unit_test(nothing_is_fused_unless_requested),
         cmocka_unit_test(a_value_that_others_read_keeps_its_layer_bare),
         cmocka_unit_test(one_activation_per_layer),
         cmocka_unit_test(an_added_parameter_becomes_the_bias),

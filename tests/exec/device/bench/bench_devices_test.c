@@ -120,7 +120,7 @@ T_CASE(a_wrong_sum_is_reported) {
     T_EQ(r.n, 1); /* the sizes before */
 }
 
-T_CASE(bad_wishes_are_refused) {
+T_CASE(bad_requests_are_refused) {
     T_UNUSED;
     rows r = {0};
     T_FAILS(tti_bench_devices(&fake, &(tutti_bench_devices_desc){.n_devices = 3}, take, &r),
@@ -145,7 +145,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_and_size_has_a_row),
         cmocka_unit_test(a_wrong_sum_is_reported),
-        cmocka_unit_test(bad_wishes_are_refused),
+        cmocka_unit_test(bad_requests_are_refused),
         cmocka_unit_test(devices_that_do_not_add_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
