@@ -268,7 +268,7 @@ static int run_forked(options *o, pid_t *pids) {
 static int run_processes(options *o) {
     pid_t *pids = calloc((size_t)o->desc.n_ranks, sizeof *pids);
     if (!pids) {
-        fprintf(stderr, "tutti bench comm: no memory for %d ranks\n", o->desc.n_ranks);
+        fprintf(stderr, "tutti bench comm: out of memory for %d ranks\n", o->desc.n_ranks);
         return 8;
     }
     int code = run_forked(o, pids);

@@ -104,7 +104,7 @@ static tutti_status levels_create(const tti_work *work, levels *l) {
     free(n_outer);
     if (ok) return TUTTI_OK;
     levels_destroy(l);
-    return tti_fail(TUTTI_E_NOMEM, "comm: no memory for a sum of %zu terms", n);
+    return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for a sum of %zu terms", n);
 }
 
 /* ---- assignment of partitions to ranks ---- */

@@ -52,7 +52,7 @@ static tutti_status plan_create(int n_terms, plan *p) {
     p->cap = (int)cap;
     if (p->owners && p->transfers) return TUTTI_OK;
     plan_destroy(p);
-    return tti_fail(TUTTI_E_NOMEM, "comm: no memory for a tree of %d terms", n_terms);
+    return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for a tree of %d terms", n_terms);
 }
 
 static void add_owner(plan *p, owner o) {

@@ -137,7 +137,7 @@ static tutti_status alloc_memory(bench *b) {
     b->copy = aligned_alloc(64, n_bytes);
     if (b->desc.plain) b->buf = aligned_alloc(64, n_bytes);
     if (!b->copy || (b->desc.plain && !b->buf))
-        return tti_fail(TUTTI_E_NOMEM, "bench: no memory for %zu bytes", n_bytes);
+        return tti_fail(TUTTI_E_NOMEM, "bench: out of memory for %zu bytes", n_bytes);
     memset(b->copy, 1, n_bytes);
     if (b->desc.plain) return TUTTI_OK;
     TTI_TRY(tutti_comm_alloc(b->comm, n_bytes, &buf));
@@ -222,7 +222,7 @@ tutti_status tutti_bench_comm(const tutti_bench_comm_desc *desc, tutti_bench_com
     tutti_status st = TUTTI_OK;
     bench_rank *ranks = calloc((size_t)full.n_ranks, sizeof *ranks);
     if (!ranks) {
-        st = tti_fail(TUTTI_E_NOMEM, "bench: no memory for %d ranks", full.n_ranks);
+        st = tti_fail(TUTTI_E_NOMEM, "bench: out of memory for %d ranks", full.n_ranks);
     } else {
         for (int r = 0; r < full.n_ranks; r++)
             ranks[r] = (bench_rank){

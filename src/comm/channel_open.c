@@ -350,7 +350,7 @@ static tutti_status alloc_opening(opening *o) {
     for (size_t r = 0; o->fds && r < n; r++) o->fds[r] = -1;
     return o->fds && o->wanted && o->places
                ? TUTTI_OK
-               : tti_fail(TUTTI_E_NOMEM, "channel: no memory for %zu ranks", n);
+               : tti_fail(TUTTI_E_NOMEM, "channel: out of memory for %zu ranks", n);
 }
 
 static tutti_status open_all(opening *o, const size_t *area_bytes, int n_areas,

@@ -42,7 +42,7 @@ static tutti_status run(tutti_comm *comm, const tti_conclusion *c) {
 static tutti_status conclude_gathered(tutti_comm *comm, const tti_conclusion *c) {
     int n_ranks = tutti_comm_n_ranks(comm);
     char *all = calloc((size_t)n_ranks, c->n_bytes);
-    if (!all) return tti_fail(TUTTI_E_NOMEM, "conclude: no memory for %d ranks", n_ranks);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "conclude: out of memory for %d ranks", n_ranks);
     tutti_status st = tutti_comm_all_gather(comm, c->mine, all, c->n_bytes, TUTTI_U8);
     for (int r = 0; st == TUTTI_OK && r < n_ranks; r++)
         c->add(c->user, r, all + (size_t)r * c->n_bytes);

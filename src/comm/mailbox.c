@@ -74,7 +74,7 @@ static tutti_status make_copies(tti_mailbox *box) {
     if (n_bytes == 0) return TUTTI_OK;
     box->own_bytes += n_bytes;
     char *at = box->copies = aligned_alloc(LINE, n_bytes);
-    if (!at) return tti_fail(TUTTI_E_NOMEM, "mailbox: no memory for %zu bytes", n_bytes);
+    if (!at) return tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory for %zu bytes", n_bytes);
     memset(at, 0, n_bytes);
     for (int i = 0; i < box->n_slots; i++) {
         if (box->slots[i].from != box->comm->rank || !is_far(box, box->slots[i].to)) continue;

@@ -43,7 +43,7 @@ static void offer_with_stage(const move *m, tti_offer *offer, void *src) {
 static tutti_status gather_in_levels(const move *m) {
     size_t n = (size_t)tutti_comm_n_ranks(m->comm);
     size_t *bounds = calloc(2 * n + 1, sizeof *bounds), *from = bounds + n + 1;
-    if (!bounds) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for bounds of %zu ranks", n);
+    if (!bounds) return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for bounds of %zu ranks", n);
     for (size_t r = 0; r <= n; r++) bounds[r] = r * m->n_bytes;
     const tti_partitions_desc partitions = {.src = m->src,
                                             .dst = m->dst,
@@ -59,7 +59,7 @@ static tutti_status gather_in_levels(const move *m) {
 /* A gather in which only the root has a partition. */
 static tutti_status broadcast_in_levels(const move *m, int root) {
     size_t n = (size_t)tutti_comm_n_ranks(m->comm), *bounds = calloc(n + 1, sizeof *bounds);
-    if (!bounds) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for bounds of %zu ranks", n);
+    if (!bounds) return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for bounds of %zu ranks", n);
     for (int r = root + 1; r <= tutti_comm_n_ranks(m->comm); r++) bounds[r] = m->n_bytes;
     const tti_partitions_desc partitions = {
         .src = m->dst, .dst = m->dst, .bounds = bounds, .n_groups = 1, .dtype = TUTTI_U8};
@@ -132,7 +132,7 @@ tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src, void *dst,
 tutti_status tti_comm_gather_words(tutti_comm *comm, uint64_t mine, uint64_t **all) {
     size_t n = (size_t)tutti_comm_n_ranks(comm);
     *all = calloc(n, sizeof **all);
-    if (!*all) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for numbers of %zu ranks", n);
+    if (!*all) return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for numbers of %zu ranks", n);
     tutti_status st = tutti_comm_all_gather(comm, &mine, *all, 1, TUTTI_I64);
     if (st == TUTTI_OK) return TUTTI_OK;
     free(*all);

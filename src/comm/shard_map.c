@@ -94,7 +94,7 @@ tutti_status tti_shard_map_copy(const tti_shard_map *from, tti_shard_map *to) {
         size_t n_bytes = ((size_t)from->n_ranks + 1) * sizeof *copy.first;
         copy.first = malloc(n_bytes);
         if (!copy.first)
-            return tti_fail(TUTTI_E_NOMEM, "comm: no memory for a shard map of %d ranks",
+            return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for a shard map of %d ranks",
                             from->n_ranks);
         memcpy(copy.first, from->first, n_bytes);
     }
@@ -164,7 +164,7 @@ static tutti_status give_out(int n_ranks, int n_shards, done_fn done, const void
     if (!heap || !first) {
         free(heap);
         free(first);
-        return tti_fail(TUTTI_E_NOMEM, "comm: no memory for a shard map of %d ranks", n_ranks);
+        return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for a shard map of %d ranks", n_ranks);
     }
     for (int r = 0; r < n_ranks; r++) heap[r] = (candidate){done(of, r, 2), r, 1};
     for (int at = n_ranks / 2; at >= 0; at--) sink(heap, n_ranks, at);

@@ -46,7 +46,7 @@ static int push_subtree(tti_subtrees *c, int level, int index) {
 
 tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out) {
     tti_term *terms = calloc((size_t)n_ranks, sizeof *terms);
-    if (!terms) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d terms", n_ranks);
+    if (!terms) return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for %d terms", n_ranks);
     tti_subtrees c = {.n = 0};
     for (int r = 0; r < n_ranks; r++)
         terms[r] = (tti_term){.rank = r, .n_adds = push_subtree(&c, 0, r)};
@@ -66,7 +66,7 @@ tutti_status tti_sum_order_shards(const tti_shard_map *shard_map, tti_sum_order 
         n_terms += tti_shard_partials(tti_shard_map_first(shard_map, r),
                                       tti_shard_map_first(shard_map, r + 1), partials);
     tti_term *terms = calloc((size_t)n_terms, sizeof *terms);
-    if (!terms) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d terms", n_terms);
+    if (!terms) return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for %d terms", n_terms);
     tti_subtrees c = {.n = 0};
     for (int r = 0, t = 0; r < n_ranks; r++) {
         int n = tti_shard_partials(tti_shard_map_first(shard_map, r),

@@ -18,7 +18,7 @@ void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes) {
     comm->scratch_bytes = 0;
     comm->scratch = aligned_alloc(64, rounded);
     if (!comm->scratch) {
-        (void)tti_fail(TUTTI_E_NOMEM, "comm: no memory for %zu bytes of scratch", n_bytes);
+        (void)tti_fail(TUTTI_E_NOMEM, "comm: out of memory for %zu bytes of scratch", n_bytes);
         return NULL;
     }
     comm->scratch_bytes = rounded;
@@ -30,7 +30,7 @@ tti_message *tti_message_list_room(tti_message_list *list, int n) {
     tti_message_list_free(list);
     list->of = calloc((size_t)n, sizeof *list->of);
     if (!list->of) {
-        (void)tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d messages", n);
+        (void)tti_fail(TUTTI_E_NOMEM, "comm: out of memory for %d messages", n);
         return NULL;
     }
     list->capacity = n;

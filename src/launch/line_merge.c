@@ -57,7 +57,7 @@ tutti_status tti_line_merge_create(int n_ranks, tti_line_fn emit, void *user,
     if (!merge || !sources) {
         free(merge);
         free(sources);
-        return tti_fail(TUTTI_E_NOMEM, "launch: no memory for the output of %d ranks", n_ranks);
+        return tti_fail(TUTTI_E_NOMEM, "launch: out of memory for the output of %d ranks", n_ranks);
     }
     *merge = (tti_line_merge){.n_ranks = n_ranks,
                               .n_words = ((size_t)n_ranks + 63) / 64,

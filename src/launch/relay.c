@@ -77,7 +77,7 @@ tutti_status tti_relay_create(const tti_relay_desc *desc, tti_relay **out) {
     if (!relay || !ranks) {
         free(relay);
         free(ranks);
-        return tti_fail(TUTTI_E_NOMEM, "launch: no memory for %d workers", desc->n_ranks);
+        return tti_fail(TUTTI_E_NOMEM, "launch: out of memory for %d workers", desc->n_ranks);
     }
     relay->n_ranks = desc->n_ranks;
     relay->ranks = ranks;

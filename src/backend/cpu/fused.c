@@ -53,7 +53,7 @@ static bool can_run(const tti_node *node) {
 static tutti_status prepare(const tti_node *node, void **state) {
     size_t n_bytes = sizeof(fused_state) + (size_t)node->n_body * sizeof(step);
     fused_state *s = calloc(1, n_bytes);
-    if (!s) return tti_fail(TUTTI_E_NOMEM, "fused: no %zu bytes", n_bytes);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "fused: out of memory for %zu bytes", n_bytes);
     s->n_steps = node->n_body;
     for (int j = 0; j < node->n_body; j++) {
         const tti_node *body = node->body[j];

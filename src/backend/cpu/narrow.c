@@ -62,7 +62,7 @@ static void release(void *state) {
 
 static tutti_status prepare(const tti_node *node, void **state) {
     via_f32 *n = calloc(1, sizeof *n);
-    if (!n) return tti_fail(TUTTI_E_NOMEM, "%s '%s': no memory", node->op->name, node->name);
+    if (!n) return tti_fail(TUTTI_E_NOMEM, "%s '%s': out of memory", node->op->name, node->name);
     make_twin(node, &n->twin);
     n->kernel = tti_backend_cpu.select(&n->twin.node, false);
     tutti_status st = n->kernel->prepare ? n->kernel->prepare(&n->twin.node, &n->state) : TUTTI_OK;

@@ -561,7 +561,7 @@ static tutti_status prepare(const tti_node *node, build_fn build, void **state) 
     tti_onednn_thread_init(); /* the size of scratchpads follows the number of threads */
     prepared *p = calloc(1, sizeof *p);
     recipe r = {0};
-    if (!p) return tti_fail(TUTTI_E_NOMEM, "%s '%s': no memory", node->op->name, node->name);
+    if (!p) return tti_fail(TUTTI_E_NOMEM, "%s '%s': out of memory", node->op->name, node->name);
     p->relu = tti_attr_has(node, "act") && tti_attr_int(node, "act") == TTI_EPILOGUE_RELU;
     dnnl_status_t st = build(p, node, &r);
     free_recipe(&r);

@@ -204,7 +204,7 @@ static mpi_state *new_state(MPI_Comm comm, int rank, int n_ranks) {
         free(world_of);
         free(says);
         free(has_met);
-        (void)tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
+        (void)tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
         return NULL;
     }
     *s = (mpi_state){.comm = comm,
@@ -339,7 +339,7 @@ static tutti_status take_room(mpi_state *s, int n) {
     s->receives = grow(s->receives, k * sizeof *s->receives, &ok);
     s->done = grow(s->done, k * sizeof *s->done, &ok);
     s->statuses = grow(s->statuses, k * sizeof *s->statuses, &ok);
-    if (!ok) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d requests", n);
+    if (!ok) return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for %d requests", n);
     s->cap_requests = n;
     return TUTTI_OK;
 }

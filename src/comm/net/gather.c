@@ -67,7 +67,8 @@ tutti_status tti_net_gather(net_state *s, const void *mine, size_t n_bytes, void
     memcpy((char *)all + (size_t)s->rank * n_bytes, mine, n_bytes);
     if (!s->is_sparse) return swap_all(s, n_bytes, all);
     char *packed = malloc((size_t)s->n_ranks * n_bytes);
-    if (!packed) return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_ranks);
+    if (!packed)
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_ranks);
     tutti_status st = gather_up(s, n_bytes, all, packed);
     if (st == TUTTI_OK) st = send_down(s, n_bytes, all);
     free(packed);

@@ -95,7 +95,7 @@ static tutti_status pass(net_state *s, bool to_first, local_peer *items) {
 /* Every rank learns of each host whether its ranks have their group. */
 static tutti_status share_success(net_state *s, bool ok, bool *apart) {
     unsigned char mine = ok, *all = calloc((size_t)s->n_ranks, 1);
-    if (!all) return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_ranks);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_ranks);
     tutti_status st = tti_net_gather(s, &mine, sizeof mine, all);
     for (int r = 0; r < s->n_ranks; r++) apart[r] = !all[r];
     free(all);
@@ -132,7 +132,8 @@ static tutti_status connect_locally(net_state *s, local_peer *items, bool *out) 
 tutti_status tti_net_connect_locally(net_state *s, bool *apart) {
     local_peer *items = calloc((size_t)s->n_local, sizeof *items);
     bool ok = false;
-    if (!items) return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_local);
+    if (!items)
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_local);
     tutti_status st = connect_locally(s, items, &ok);
     free(items);
     return st == TUTTI_OK ? share_success(s, ok, apart) : st;

@@ -31,7 +31,7 @@ static void tell_place(const void *arg, int rank, char *text, size_t n_bytes) {
 
 static tutti_status say_hello(net_state *s) {
     net_hello mine, *all = calloc((size_t)s->n_ranks, sizeof *all);
-    if (!all) return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_ranks);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_ranks);
     tti_net_introduce(s->rank, &mine);
     tutti_status st = tti_net_gather(s, &mine, sizeof mine, all);
     for (int r = 0; r < s->n_ranks && st == TUTTI_OK; r++) {
@@ -47,7 +47,8 @@ static tutti_status say_hello(net_state *s) {
 /* Makes the groups of the hosts; if one cannot be made, its ranks become separate hosts. */
 static tutti_status form_hosts(net_state *s) {
     bool *apart = calloc((size_t)s->n_ranks, sizeof *apart);
-    if (!apart) return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_ranks);
+    if (!apart)
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_ranks);
     tti_net_divide(s, apart);
     tutti_status st = tti_net_connect_locally(s, apart);
     if (st == TUTTI_OK) tti_net_divide(s, apart);
@@ -73,7 +74,7 @@ tutti_status tti_net_alloc(net_state *s) {
     s->peers = calloc(n, sizeof *s->peers);
     if (!s->is_sparse) s->records = calloc(2 * n, sizeof *s->records);
     if (!s->numbers || !s->peers || (!s->is_sparse && !s->records))
-        return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
     s->shown = s->numbers;
     s->host_of = s->numbers + n;
     s->first_of = s->numbers + 2 * n;

@@ -54,7 +54,7 @@ static tutti_status join_alone(const net_state *whole, net_state *s) {
 
 static tutti_status connect_hosts(const net_state *whole, const int *members, net_state *s) {
     bool *with = calloc((size_t)s->n_ranks, sizeof *with);
-    if (!with) return tti_fail(TUTTI_E_NOMEM, "comm_split: no memory for %d ranks", s->n_ranks);
+    if (!with) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory for %d ranks", s->n_ranks);
     for (int i = 0; i < s->n_ranks; i++) with[i] = s->host_of[i] != s->host_of[s->rank];
     tti_link_subgroup subgroup = {.members = members,
                                   .shown = s->shown,
@@ -97,7 +97,8 @@ tutti_status tti_net_split(void *state, const int *members, int n_members, int i
     int *local = calloc((size_t)s->n_local, sizeof *local), n_local = 0, at = 0;
     void *near = NULL;
     *subgroup = NULL;
-    if (!local) return tti_fail(TUTTI_E_NOMEM, "comm_split: no memory for %d ranks", s->n_local);
+    if (!local)
+        return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory for %d ranks", s->n_local);
     s->n_splits++;
     for (int i = 0; i < n_members; i++) {
         if (s->index_of[members[i]] < 0) continue;

@@ -143,7 +143,7 @@ static tutti_status check_summary(const net_state *s, const summary *got, int pe
 static tutti_status widen(net_tree *t, size_t n_bytes) {
     if (n_bytes <= t->cap) return TUTTI_OK;
     unsigned char *packed = realloc(t->packed, n_bytes);
-    if (!packed) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %zu bytes", n_bytes);
+    if (!packed) return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for %zu bytes", n_bytes);
     t->packed = packed;
     t->cap = n_bytes;
     return TUTTI_OK;

@@ -140,7 +140,7 @@ tutti_status tti_net_watch(net_state *s) {
     s->watched = calloc((size_t)s->n_local, sizeof *s->watched);
     s->watched_polls = calloc((size_t)s->n_local, sizeof *s->watched_polls);
     if (!s->watched || !s->watched_polls)
-        return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d ranks", s->n_local);
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_local);
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (s->stop_fd < 0) return tti_fail(TUTTI_E_IO, "comm_create: eventfd: %s", strerror(errno));
     int error = tti_thread_start(&s->watcher, NULL, watch, s);

@@ -208,7 +208,7 @@ static tutti_status map_locked(tutti_comm_group *group, uint64_t offset, size_t 
         }
     size_t n = (size_t)group->n_segments + 1;
     shm_segment *segments = realloc(group->segments, n * sizeof *segments);
-    if (!segments) return tti_fail(TUTTI_E_NOMEM, "comm_alloc: no memory for %zu segments", n);
+    if (!segments) return tti_fail(TUTTI_E_NOMEM, "comm_alloc: out of memory for %zu segments", n);
     group->segments = segments;
     size_t n_bytes = part_bytes * group->header->n_ranks;
     void *base = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, group->fd, (off_t)offset);

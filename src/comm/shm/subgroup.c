@@ -53,7 +53,7 @@ static tutti_status join_subgroup(const shm_state *s, tutti_comm_group *group, c
                                   int index, void **subgroup) {
     int n = tutti_comm_group_n_ranks(group);
     int *shown = calloc((size_t)n, sizeof *shown);
-    if (!shown) return tti_fail(TUTTI_E_NOMEM, "comm_split: no memory for %d ranks", n);
+    if (!shown) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory for %d ranks", n);
     for (int i = 0; i < n; i++) shown[i] = tti_shm_shown(s, members[i]);
     tutti_comm_desc desc = {.group = group,
                             .rank = index,

@@ -87,7 +87,7 @@ static tutti_status alloc_by_rank(shm_state *s, const int *shown) {
     if (shown) s->shown = malloc(n * sizeof *shown);
     if (n_words > 1) s->busy = calloc(2 * n_words, sizeof *s->busy);
     if ((shown && !s->shown) || (n_words > 1 && !s->busy))
-        return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
     if (shown) memcpy(s->shown, shown, n * sizeof *shown);
     return TUTTI_OK;
 }
@@ -235,7 +235,7 @@ static tutti_status shm_alloc(void *state, size_t n_bytes, void **out) {
         return tti_fail(TUTTI_E_NOMEM, "comm_alloc: %zu bytes are too many", n_bytes);
     size_t n = (size_t)s->n_segments + 1;
     shm_segment *segments = realloc(s->segments, n * sizeof *segments);
-    if (!segments) return tti_fail(TUTTI_E_NOMEM, "comm_alloc: no memory for %zu segments", n);
+    if (!segments) return tti_fail(TUTTI_E_NOMEM, "comm_alloc: out of memory for %zu segments", n);
     s->segments = segments;
     shm_segment *segment = &segments[s->n_segments];
     TTI_TRY(take_part(s, s->heap_end + (uint64_t)s->rank * part_bytes, part_bytes));

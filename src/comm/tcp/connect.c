@@ -376,7 +376,7 @@ static tutti_status begin(tcp_state *s, rendezvous *m) {
     free(m->fds);
     free(m->places);
     free(m->wanted);
-    return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
+    return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
 }
 
 /* A wait may meet a phase and an outage.  The waits end by themselves, and say why: the kernel must

@@ -39,7 +39,7 @@ tutti_status tti_tcp_new(const tti_link_desc *desc, tcp_state **out) {
     s->token = desc->token ? strdup(desc->token) : NULL;
     if (!peers || !s->polls || !s->polled || !s->shown || (desc->token && !s->token)) {
         free_state(s);
-        return tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %zu ranks", n);
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
     }
     s->desc = *desc;
     s->resolve_ms = TCP_RESOLVE_MS;

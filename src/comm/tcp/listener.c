@@ -197,7 +197,7 @@ static tutti_status begin_accepting(acceptor *d) {
     d->news = calloc((size_t)d->most + 2, sizeof *d->news);
     return d->callers && d->news
                ? TUTTI_OK
-               : tti_fail(TUTTI_E_NOMEM, "comm_create: no memory for %d callers", d->most);
+               : tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d callers", d->most);
 }
 
 static void end_accepting(acceptor *d) {

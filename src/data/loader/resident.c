@@ -88,7 +88,7 @@ tutti_status tti_resident_load(const tutti_dataset *ds, int n_threads, tti_resid
     out->x = malloc(tti_resident_bytes(ds) + 1);
     out->y = malloc((size_t)out->n * sizeof *out->y + 1);
     if (!out->x || !out->y)
-        return tti_fail(TUTTI_E_NOMEM, "data.resident: no memory for %zu bytes of samples",
+        return tti_fail(TUTTI_E_NOMEM, "data.resident: out of memory for %zu bytes of samples",
                         tti_resident_bytes(ds));
     reading r = {.ds = ds, .to = out, .failed = out->n};
     read_all(&r, n_threads);

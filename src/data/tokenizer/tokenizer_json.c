@@ -398,7 +398,7 @@ static tutti_status read_merge_lines(const char *path, const char *text, size_t 
     for (size_t i = 0; i < n_bytes; i++) n_lines += text[i] == '\n';
     tti_gpt2_merge *merge = n_lines <= MAX_MERGES ? calloc(n_lines, sizeof *merge) : NULL;
     if (!merge)
-        return tti_fail(TUTTI_E_NOMEM, "%s: no memory for %zu lines (at most %d are supported)",
+        return tti_fail(TUTTI_E_NOMEM, "%s: out of memory for %zu lines (at most %d are supported)",
                         path, n_lines, MAX_MERGES);
     for (size_t at = 0; at < n_bytes;) {
         const char *start = text + at, *newline = memchr(start, '\n', n_bytes - at);

@@ -71,7 +71,7 @@ tutti_status tti_carry_keep(tti_carry *carry, tti_exec *exec, const tti_plan *pl
     if (carry->arrays && carry->n_arrays == n) return TUTTI_OK;
     tti_carry_free(carry);
     carry->at.has = 0;
-    return tti_fail(TUTTI_E_NOMEM, "train: no memory to carry the state of a worker");
+    return tti_fail(TUTTI_E_NOMEM, "train: out of memory for the state of a worker");
 }
 
 tti_blueprint tti_carry_blueprint(const tti_blueprint *whole, int n_workers) {

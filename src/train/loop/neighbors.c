@@ -63,7 +63,7 @@ static void copy_partition(const tti_mirror *mirror, int64_t step, const partiti
 static tutti_status make_buffer(size_t n_elems, float **out) {
     *out = malloc(n_elems * sizeof **out + 64);
     return *out ? TUTTI_OK
-                : tti_fail(TUTTI_E_NOMEM, "train: no memory to copy the partition of a worker");
+                : tti_fail(TUTTI_E_NOMEM, "train: out of memory for the partition of a worker");
 }
 
 /* ---- transfers ---- */
@@ -93,7 +93,7 @@ static tutti_status list_hosts(int host_first, tutti_comm *comm, host_list *out)
         out->host_of[r] = out->n_hosts - 1;
     }
     free(all);
-    if (!ok) return tti_fail(TUTTI_E_NOMEM, "train: no memory for hosts of %zu workers", n);
+    if (!ok) return tti_fail(TUTTI_E_NOMEM, "train: out of memory for hosts of %zu workers", n);
     out->first[out->n_hosts] = out->n_ranks;
     return TUTTI_OK;
 }

@@ -99,7 +99,7 @@ typedef struct choice {
 
 static tutti_status prepare(const tti_node *node, void **state) {
     choice *c = calloc(1, sizeof *c);
-    if (!c) return tti_fail(TUTTI_E_NOMEM, "%s '%s': no memory", node->op->name, node->name);
+    if (!c) return tti_fail(TUTTI_E_NOMEM, "%s '%s': out of memory", node->op->name, node->name);
     c->tiles = tti_amx_is_usable();
     *state = c;
     return TUTTI_OK;

@@ -46,7 +46,7 @@ static tutti_status prepare(const tti_node *node, void **state) {
     *state = NULL;
     if (has_position(node)) return TUTTI_OK;
     float *table = calloc(table_elems(&r) + 1, sizeof *table);
-    if (!table) return tti_fail(TUTTI_E_NOMEM, "rotary '%s': no memory", node->name);
+    if (!table) return tti_fail(TUTTI_E_NOMEM, "rotary '%s': out of memory", node->name);
     fill_table(&r, r.start, table);
     *state = table;
     return TUTTI_OK;

@@ -248,7 +248,7 @@ static tutti_status find_plan(attention_state *s) {
     bool exact = tti_cuda_is_exact();
     tti_dnn_choice choice = {.max_workspace = max_workspace, .deterministic = exact};
     sdpa graph = {g, &s->a.heads, s->a.dtype, s->has_lengths, &s->at};
-    if (!g) return tti_fail(TUTTI_E_NOMEM, "attention: no memory for a plan");
+    if (!g) return tti_fail(TUTTI_E_NOMEM, "attention: out of memory for a plan");
     if (s->grad)
         make_backward(&graph, exact);
     else
@@ -270,7 +270,7 @@ static bool fits(const attention_state *s) {
 
 static tutti_status prepare(const tti_node *node, bool grad, bool with_dnn, void **state) {
     attention_state *s = calloc(1, sizeof *s);
-    if (!s) return tti_fail(TUTTI_E_NOMEM, "attention: no memory");
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "attention: out of memory");
     s->a.heads = heads_of(node), s->a.dtype = node->in[0]->type.dtype;
     s->grad = grad, s->has_lengths = node->n_in == (grad ? 5 : 2);
     s->at.sum_q = -1;

@@ -492,7 +492,7 @@ static tutti_status prepare(group *g) {
     g->waited = tti_cuda_alloc_host(sizeof g->arena->waited_ns);
     g->view.state = g->with ? g->with->view.state : tti_cuda_alloc_host(sizeof *g->view.state);
     if (!g->all || !g->arena || !g->words || !g->waited || !g->view.state)
-        return tti_fail(TUTTI_E_NOMEM, "cuda: no memory to connect the other devices");
+        return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory for the connections to other devices");
     g->view.rank = p->rank;
     g->view.n_ranks = p->n_ranks;
     g->view.timeout_ns = (uint64_t)p->timeout_ms * 1000000u;

@@ -125,7 +125,7 @@ static tutti_status find_plan(const conv_state *s, bool totals, tti_dnn_plan **p
     const tti_cuda *cuda = tti_cuda_device();
     tti_dnn_graph *g = malloc(sizeof *g);
     *plan = NULL;
-    if (!g) return tti_fail(TUTTI_E_NOMEM, "conv2d: no memory for a plan");
+    if (!g) return tti_fail(TUTTI_E_NOMEM, "conv2d: out of memory for a plan");
     tti_dnn_choice choice = {
         .n_timed = n_products(&s->conv) >= min_timed && !totals ? N_ENGINES : 1,
         .max_workspace = max_workspace,
@@ -154,7 +154,7 @@ static conv_state *new_state(const tti_node *node, tti_cuda_conv_kind kind) {
 static tutti_status prepare(const tti_node *node, tti_cuda_conv_kind kind, bool with_dnn,
                             void **state) {
     conv_state *s = new_state(node, kind);
-    if (!s) return tti_fail(TUTTI_E_NOMEM, "conv2d: no memory");
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "conv2d: out of memory");
     if (with_dnn && tti_dnn_ready()) {
         const tti_cuda_conv *v = &s->conv;
         s->c_to = channels_for_dnn(s);

@@ -30,7 +30,7 @@ static bool can_run_grad_w(const tti_node *node) { return can_run(node, TTI_DEPT
 
 static tutti_status prepare(const tti_node *node, tti_depthwise_kind kind, void **state) {
     depthwise_state *s = calloc(1, sizeof *s);
-    if (!s) return tti_fail(TUTTI_E_NOMEM, "conv2d: no memory");
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "conv2d: out of memory");
     s->dtype = node->in[0]->type.dtype;
     s->conv = tti_cuda_conv_read(node, conv_kinds[kind]);
     s->plan = tti_depthwise_plan_of(s->dtype, &s->conv, kind);

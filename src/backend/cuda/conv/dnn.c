@@ -58,7 +58,7 @@ static tutti_status open_device(dnn_device **out) {
     }
     if (!lib->version) return tti_fail(TUTTI_E_UNSUPPORTED, "cuDNN: %s", lib->why);
     dnn_device *d = calloc(1, sizeof *d);
-    if (!d) return tti_fail(TUTTI_E_NOMEM, "cuDNN: no memory for its handle");
+    if (!d) return tti_fail(TUTTI_E_NOMEM, "cuDNN: out of memory for its handle");
     d->lib = lib;
     tutti_status st = tti_dnn_check(lib, lib->cudnnCreate(&d->handle), "cudnnCreate");
     if (st != TUTTI_OK) {
@@ -326,7 +326,7 @@ static tutti_status choose(const dnn_device *d, const tti_dnn_choice *choice, tt
     tti_dnn_pool *pool = calloc(1, sizeof *pool);
     candidates c = {.n = 0};
     tti_dnn_desc graph;
-    if (!pool) return tti_fail(TUTTI_E_NOMEM, "cuDNN: no memory for a graph");
+    if (!pool) return tti_fail(TUTTI_E_NOMEM, "cuDNN: out of memory for a graph");
     pool->lib = d->lib;
     tutti_status st = tti_dnn_graph_build(pool, &plan->graph, d->handle, &graph);
     if (st == TUTTI_OK) {
@@ -550,7 +550,7 @@ tutti_status tti_dnn_plan_get(const tti_dnn_graph *graph, const tti_dnn_choice *
     dnn_device *d;
     TTI_TRY(open_device(&d));
     char *key = make_key(d, graph, choice);
-    if (!key) return tti_fail(TUTTI_E_NOMEM, "cuDNN: no memory for a graph");
+    if (!key) return tti_fail(TUTTI_E_NOMEM, "cuDNN: out of memory for a graph");
     tti_dnn_plan *plan = find_plan(d, key);
     if (plan) {
         free(key);
@@ -560,7 +560,7 @@ tutti_status tti_dnn_plan_get(const tti_dnn_graph *graph, const tti_dnn_choice *
     plan = calloc(1, sizeof *plan);
     if (!plan) {
         free(key);
-        return tti_fail(TUTTI_E_NOMEM, "cuDNN: no memory for a plan");
+        return tti_fail(TUTTI_E_NOMEM, "cuDNN: out of memory for a plan");
     }
     plan->key = key, plan->graph = *graph;
     if (!load_plan(d, choice, plan)) {

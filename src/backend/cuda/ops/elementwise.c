@@ -195,7 +195,7 @@ static bool elem_can_run(const tti_node *node) {
 
 static tutti_status elem_prepare(const tti_node *node, void **state) {
     elem_state *s = calloc(1, sizeof *s);
-    if (!s) return tti_fail(TUTTI_E_NOMEM, "%s '%s': no memory", node->op->name, node->name);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "%s '%s': out of memory", node->op->name, node->name);
     TTI_ASSERT(make_program(node, &s->program));
     s->way = choose(node, &s->program);
     const tutti_value *operand[1 + TTI_ELEM_INPUTS] = {node->out[0]};

@@ -61,7 +61,8 @@ static tti_nest fold_nest(const tti_node *node, const tutti_value *y) {
 
 static tutti_status new_state(const tti_node *node, reduce_state **state) {
     *state = calloc(1, sizeof **state);
-    if (!*state) return tti_fail(TUTTI_E_NOMEM, "%s '%s': no memory", node->op->name, node->name);
+    if (!*state)
+        return tti_fail(TUTTI_E_NOMEM, "%s '%s': out of memory", node->op->name, node->name);
     return TUTTI_OK;
 }
 
