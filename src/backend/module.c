@@ -33,7 +33,7 @@ static tutti_status find_module(const char *name, const tti_backend **out) {
     tti_str tried = {0};
     *out = tti_module_find(name, ask_module, &tried);
     if (!*out)
-        tti_fail(TUTTI_E_UNSUPPORTED, "there is no backend '%s' here; tried:%s", name,
+        tti_fail(TUTTI_E_UNSUPPORTED, "backend '%s' is not installed here; tried:%s", name,
                  tti_str_text(&tried));
     tti_str_free(&tried);
     return *out ? TUTTI_OK : TUTTI_E_UNSUPPORTED;
@@ -48,8 +48,7 @@ tutti_status tti_backend_find(const char *name, const tti_backend **out) {
         return TUTTI_OK;
     }
     if (strcmp(name, "cuda") != 0)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "there is no backend '%s': cpu and cuda are known",
-                        name);
+        return tti_fail(TUTTI_E_UNSUPPORTED, "unknown backend '%s'; cpu and cuda are known", name);
     pthread_mutex_lock(&lock);
     tutti_status st = cuda ? TUTTI_OK : find_module(name, &cuda);
     *out = cuda;

@@ -142,7 +142,7 @@ tutti_status tti_flight_open(int fd, tti_flight_memory **out) {
     int seals = fcntl(fd, F_GET_SEALS);
     bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK);
     if (!sealed || fstat(fd, &info) != 0 || info.st_size < HEADER_BYTES)
-        return tti_fail(TUTTI_E_INVALID, "flight recorder: descriptor %d is none", fd);
+        return tti_fail(TUTTI_E_INVALID, "flight recorder: descriptor %d is not one", fd);
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0) return tti_fail(TUTTI_E_IO, "flight recorder: %s", strerror(errno));
     tutti_status st = map(own, (size_t)info.st_size, out);
@@ -153,7 +153,7 @@ tutti_status tti_flight_open(int fd, tti_flight_memory **out) {
     if (is_ours((*out)->header, (*out)->n_bytes)) return TUTTI_OK;
     tti_flight_close(*out);
     *out = NULL;
-    return tti_fail(TUTTI_E_INVALID, "flight recorder: descriptor %d is of another version", fd);
+    return tti_fail(TUTTI_E_INVALID, "flight recorder: descriptor %d has another version", fd);
 }
 
 void tti_flight_close(tti_flight_memory *m) {

@@ -27,7 +27,8 @@ static const tti_model_size *find_size(const char *model, const tti_model_size *
 static bool check_tokens(const char *model, const tutti_value *x, int64_t context, char why[WHY]) {
     tutti_type type = tutti_value_type(x);
     if (type.dtype != TUTTI_I32 || type.shape.n_dims != 2)
-        snprintf(why, WHY, "%s: needs tokens, i32[N,T], as from data.format text or tokens", model);
+        snprintf(why, WHY, "%s: needs tokens, i32[N,T], as data.format=text and tokens give",
+                 model);
     else if (context > 0 && type.shape.dim[1] > context)
         snprintf(why, WHY,
                  "%s: samples of %" PRId64 " tokens are longer than model.context, %" PRId64, model,

@@ -16,14 +16,14 @@ enum { LR, INV_COUNT, CLIP_SCALE, STEP, BIAS1, BIAS2, INV_ROWS, N_HYPER = 8 };
 
 static const tti_attr_spec sgd_attrs[] = {
     {"momentum", TTI_ATTR_FLOAT, 0, "0 <= momentum < 1"},
-    {"nesterov", TTI_ATTR_INT, 0, "1: look ahead along the momentum"},
-    {"decay", TTI_ATTR_FLOAT, 0, "times w, added to the gradient"},
+    {"nesterov", TTI_ATTR_INT, 0, "1: Nesterov momentum"},
+    {"decay", TTI_ATTR_FLOAT, 0, "weight decay: times w, added to the gradient"},
     {0},
 };
 static const tti_attr_spec adam_attrs[] = {
-    {"beta1", TTI_ATTR_FLOAT, 0.9, "of the mean of the gradient"},
-    {"beta2", TTI_ATTR_FLOAT, 0.999, "of the mean of its square"},
-    {"eps", TTI_ATTR_FLOAT, 1e-8, "added to the root"},
+    {"beta1", TTI_ATTR_FLOAT, 0.9, "decay of the mean of the gradient"},
+    {"beta2", TTI_ATTR_FLOAT, 0.999, "decay of the mean of its square"},
+    {"eps", TTI_ATTR_FLOAT, 1e-8, "added to the square root"},
     {"decay", TTI_ATTR_FLOAT, 0, "adam: times w, added to the gradient; adamw: times lr w"},
     {0},
 };
@@ -117,10 +117,10 @@ static void adamw_reference(const tti_args *a) { adam_update(a, true); }
 /* ---- rmsprop (Tieleman & Hinton 2012), PyTorch's: eps outside the root ---- */
 
 static const tti_attr_spec rmsprop_attrs[] = {
-    {"alpha", TTI_ATTR_FLOAT, 0.99, "of the mean of the gradient's square"},
-    {"eps", TTI_ATTR_FLOAT, 1e-8, "added to the root"},
+    {"alpha", TTI_ATTR_FLOAT, 0.99, "decay of the mean of the gradient's square"},
+    {"eps", TTI_ATTR_FLOAT, 1e-8, "added to the square root"},
     {"momentum", TTI_ATTR_FLOAT, 0, "0 <= momentum < 1"},
-    {"decay", TTI_ATTR_FLOAT, 0, "times w, added to the gradient"},
+    {"decay", TTI_ATTR_FLOAT, 0, "weight decay: times w, added to the gradient"},
     {0},
 };
 
@@ -152,9 +152,9 @@ static void rmsprop_reference(const tti_args *a) {
 /* ---- adagrad (Duchi, Hazan & Singer 2011) ---- */
 
 static const tti_attr_spec adagrad_attrs[] = {
-    {"eps", TTI_ATTR_FLOAT, 1e-10, "added to the root"},
-    {"lr_decay", TTI_ATTR_FLOAT, 0, "lr / (1 + (step - 1) lr_decay)"},
-    {"decay", TTI_ATTR_FLOAT, 0, "times w, added to the gradient"},
+    {"eps", TTI_ATTR_FLOAT, 1e-10, "added to the square root"},
+    {"lr_decay", TTI_ATTR_FLOAT, 0, "the rate is lr / (1 + (step - 1) lr_decay)"},
+    {"decay", TTI_ATTR_FLOAT, 0, "weight decay: times w, added to the gradient"},
     {0},
 };
 
@@ -183,9 +183,9 @@ static void adagrad_reference(const tti_args *a) {
 /* ---- lion (Chen et al. 2023): only the sign of a mean is used ---- */
 
 static const tti_attr_spec lion_attrs[] = {
-    {"beta1", TTI_ATTR_FLOAT, 0.9, "of the mean whose sign is the step"},
-    {"beta2", TTI_ATTR_FLOAT, 0.99, "of the mean that is kept"},
-    {"decay", TTI_ATTR_FLOAT, 0, "times lr w, off the weights"},
+    {"beta1", TTI_ATTR_FLOAT, 0.9, "weight of the mean in the step, which is the sign of the sum"},
+    {"beta2", TTI_ATTR_FLOAT, 0.99, "decay of the stored mean"},
+    {"decay", TTI_ATTR_FLOAT, 0, "weight decay: times lr w, subtracted from the weights"},
     {0},
 };
 
@@ -215,8 +215,8 @@ static void lion_reference(const tti_args *a) {
 
 static const tti_attr_spec lars_attrs[] = {
     {"momentum", TTI_ATTR_FLOAT, 0.9, "0 <= momentum < 1"},
-    {"decay", TTI_ATTR_FLOAT, 0, "times w, added to the gradient"},
-    {"trust", TTI_ATTR_FLOAT, 0.001, "times |w| / (|g| + decay |w| + eps)"},
+    {"decay", TTI_ATTR_FLOAT, 0, "weight decay: times w, added to the gradient"},
+    {"trust", TTI_ATTR_FLOAT, 0.001, "factor of |w| / (|g| + decay |w| + eps)"},
     {"eps", TTI_ATTR_FLOAT, 1e-8, "added to the norms"},
     {0},
 };
@@ -249,10 +249,10 @@ static void lars_reference(const tti_args *a) {
 /* ---- lamb (You et al. 2020): Adam's direction with a separate rate for each tensor ---- */
 
 static const tti_attr_spec lamb_attrs[] = {
-    {"beta1", TTI_ATTR_FLOAT, 0.9, "of the mean of the gradient"},
-    {"beta2", TTI_ATTR_FLOAT, 0.999, "of the mean of its square"},
-    {"eps", TTI_ATTR_FLOAT, 1e-6, "added to the root"},
-    {"decay", TTI_ATTR_FLOAT, 0, "times w, added to the direction"},
+    {"beta1", TTI_ATTR_FLOAT, 0.9, "decay of the mean of the gradient"},
+    {"beta2", TTI_ATTR_FLOAT, 0.999, "decay of the mean of its square"},
+    {"eps", TTI_ATTR_FLOAT, 1e-6, "added to the square root"},
+    {"decay", TTI_ATTR_FLOAT, 0, "weight decay: times w, added to the direction"},
     {0},
 };
 
@@ -287,11 +287,11 @@ static void lamb_direction_reference(const tti_args *a) {
 /* ---- what follows the weights: buffers and averages ---- */
 
 static const tti_attr_spec buffer_attrs[] = {
-    {"momentum", TTI_ATTR_FLOAT, 0.1, "share of the new value, 0 <= momentum <= 1"},
+    {"momentum", TTI_ATTR_FLOAT, 0.1, "weight of the new value, 0 <= momentum <= 1"},
     {0},
 };
 static const tti_attr_spec ema_attrs[] = {
-    {"decay", TTI_ATTR_FLOAT, 0.999, "share of the old value, 0 <= decay <= 1"}, {0}};
+    {"decay", TTI_ATTR_FLOAT, 0.999, "weight of the old value, 0 <= decay <= 1"}, {0}};
 
 static tutti_status buffer_update_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(check_attr(node, "momentum", 0, nextafter(1, 2)));
@@ -326,8 +326,9 @@ static tutti_status update_shard(const tti_node *node, const tti_placement *in,
     char codes[TTI_MAX_IN + 1] = "";
     const tti_shard_rule rule = {codes, "aaaaaaaa"};
     for (int i = 0; i < node->n_in; i++) codes[i] = i < hyper_at(node) ? 'a' : 'W';
-    return tti_shard_match(node, &rule, 1, in, out,
-                           "weights, state and gradient must be cut alike, the gradient summed");
+    return tti_shard_match(
+        node, &rule, 1, in, out,
+        "weights, state and gradient must be split alike, and the gradient summed");
 }
 
 static void update_cost(const tti_node *node, tti_cost *cost) {
@@ -452,10 +453,10 @@ enum { UPDATE_TRAITS = TTI_UPDATE | TTI_ELEMENTWISE };
 const tti_op tti_ops_optim[] = {
     {UPDATE(sgd, "m = momentum m + g; w -= lr m, or lr (g + momentum m) (Nesterov)", 4, 2),
      .attrs = sgd_attrs, .traits = UPDATE_TRAITS, .infer = sgd_infer, .samples = sgd_samples},
-    {UPDATE(adam, "Kingma & Ba 2015, decay inside the gradient", 5, 3), .attrs = adam_attrs,
-     .traits = UPDATE_TRAITS, .infer = adam_infer, .samples = adam_samples},
-    {UPDATE(adamw, "Adam with decay of the weights themselves", 5, 3), .attrs = adam_attrs,
-     .traits = UPDATE_TRAITS, .infer = adam_infer, .samples = adam_samples},
+    {UPDATE(adam, "Adam (Kingma & Ba 2015); weight decay is added to the gradient", 5, 3),
+     .attrs = adam_attrs, .traits = UPDATE_TRAITS, .infer = adam_infer, .samples = adam_samples},
+    {UPDATE(adamw, "AdamW: Adam with weight decay apart from the gradient", 5, 3),
+     .attrs = adam_attrs, .traits = UPDATE_TRAITS, .infer = adam_infer, .samples = adam_samples},
     {UPDATE(rmsprop, "v = mean g^2; m = momentum m + g / (sqrt v + eps); w -= lr m", 5, 3),
      .attrs = rmsprop_attrs, .traits = UPDATE_TRAITS, .infer = rmsprop_infer,
      .samples = rmsprop_samples},
@@ -472,8 +473,8 @@ const tti_op tti_ops_optim[] = {
     {UPDATE(lamb, "w -= lr |w| / |r| r, r by lamb_direction; the last input is {|w|, |r|}", 6, 3),
      .attrs = lamb_attrs, .traits = UPDATE_TRAITS | TTI_NORMS, .infer = adam_infer,
      .samples = lamb_samples},
-    {UPDATE(lamb_direction, "r = mhat / (sqrt vhat + eps) + decay w of new m and v, not kept", 5,
-            1),
+    {UPDATE(lamb_direction,
+            "r = mhat / (sqrt vhat + eps) + decay w of new m and v, which are not stored", 5, 1),
      .attrs = lamb_attrs, .traits = TTI_ELEMENTWISE, .infer = adam_infer, .samples = adam_samples},
     {UPDATE(buffer_update, "w = (1 - momentum) w + momentum g inv_rows", 3, 1),
      .attrs = buffer_attrs, .traits = UPDATE_TRAITS, .infer = buffer_update_infer,

@@ -98,7 +98,7 @@ static void drop_path_reference(const tti_args *a) {
 /* ---- noise: random numbers for the shape of x ---- */
 
 static const tti_attr_spec noise_attrs[] = {
-    {"normal", TTI_ATTR_INT, 0, "1: normal, of deviation 1; 0: uniform in 0 .. 1"},
+    {"normal", TTI_ATTR_INT, 0, "1: normal with deviation 1; 0: uniform in 0 .. 1"},
     {"key", TTI_ATTR_INT, 0, "tti_hash_name of the layer"},
     {0},
 };
@@ -128,7 +128,8 @@ static void noise_reference(const tti_args *a) {
 /* The numbers follow the samples. */
 static tutti_status noise_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
     static const tti_shard_rule rules[] = {{"0", "0"}};
-    return tti_shard_match(node, rules, 1, in, out, "numbers are counted inside whole samples");
+    return tti_shard_match(node, rules, 1, in, out,
+                           "only whole samples can be split: numbers are counted within a sample");
 }
 
 tutti_value *tutti_noise(tutti_graph *g, tutti_value *x, bool normal, const char *name) {
@@ -171,7 +172,8 @@ static tutti_status dropout_grad(tutti_graph *g, const tti_node *node, tutti_val
 static tutti_status dropout_shard(const tti_node *node, const tti_placement *in,
                                   tti_placement *out) {
     static const tti_shard_rule rules[] = {{"0", "0"}, {"P", "P"}};
-    return tti_shard_match(node, rules, 2, in, out, "masks are counted inside whole samples");
+    return tti_shard_match(node, rules, 2, in, out,
+                           "only whole samples can be split: masks are counted within a sample");
 }
 
 /* Any part of the samples, if the elements are counted in the whole; drop_path has none. */
@@ -262,7 +264,7 @@ const tti_op tti_ops_random[] = {
      DROPOUT,
      .traits = TTI_RANDOM | TTI_EITHER_LAYOUT},
     {.name = "drop_path",
-     .doc = "y = x / (1 - p) for a share 1 - p of the samples, else 0",
+     .doc = "y = x / (1 - p) for a fraction 1 - p of the samples, else 0",
      PATH,
      .traits = TTI_RANDOM | TTI_EVAL_IDENTITY | TTI_FOLLOWS | TTI_EITHER_LAYOUT,
      .cut = dropout_cut,
@@ -272,7 +274,7 @@ const tti_op tti_ops_random[] = {
      PATH,
      .traits = TTI_RANDOM | TTI_EITHER_LAYOUT},
     {.name = "noise",
-     .doc = "random numbers of x's shape, for each sample its own; x itself is not read",
+     .doc = "random numbers of x's shape, different for each sample; x itself is not read",
      .n_in_min = 1,
      .n_in_max = 1,
      .n_out = 1,

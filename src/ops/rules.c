@@ -255,7 +255,7 @@ tutti_status tti_shard_match(const tti_node *node, const tti_shard_rule *rules, 
     return TUTTI_OK;
 }
 
-static const char same_why[] = "all inputs must lie alike, and a term of a sum cannot be used";
+static const char same_why[] = "all inputs must be split alike, and a partial sum cannot be used";
 
 tutti_status tti_shard_same(const tti_node *node, const tti_placement *in, tti_placement *out) {
     static const tti_shard_rule rules[] = {{"aaaaaaaaaaaaaaaa", "aaaaaaaa"}};

@@ -11,7 +11,8 @@
 static const tti_attr_spec input_attrs[] = {
     {"dtype", TTI_ATTR_INT, TUTTI_F32, "tutti_dtype"},
     {"dims", TTI_ATTR_INTS, 0, "shape"},
-    {"offset", TTI_ATTR_INT, -1, "bytes from the start of a shard's samples; -1: no field of them"},
+    {"offset", TTI_ATTR_INT, -1,
+     "offset in bytes in a shard's samples; -1: not a field of samples"},
     {0},
 };
 
@@ -19,7 +20,7 @@ static const tti_attr_spec input_attrs[] = {
 #define SHARD_ATTRS                                                                          \
     {"cut_dim", TTI_ATTR_INT, -1, "dimension of which this is a shard; -1: whole"},          \
         {"cut_n", TTI_ATTR_INT, 1, "shards"}, {"cut_index", TTI_ATTR_INT, 0, "which one"}, { \
-        "cut_groups", TTI_ATTR_INT, 1, "packed in the dimension, each cut alike"             \
+        "cut_groups", TTI_ATTR_INT, 1, "groups in the dimension, each divided alike"         \
     }
 
 static const tti_attr_spec param_attrs[] = {
@@ -40,7 +41,7 @@ static const tti_attr_spec buffer_attrs[] = {
     {"a", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
     {"b", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
     {"fan_in", TTI_ATTR_INT, 0, "0: from the shape"},
-    {"momentum", TTI_ATTR_FLOAT, 0.1, "share of the new value, 0 < momentum <= 1"},
+    {"momentum", TTI_ATTR_FLOAT, 0.1, "weight of the new value, 0 < momentum <= 1"},
     SHARD_ATTRS,
     {0},
 };
@@ -48,7 +49,7 @@ static const tti_attr_spec buffer_attrs[] = {
 static const tti_attr_spec constant_attrs[] = {
     {"dtype", TTI_ATTR_INT, TUTTI_F32, "tutti_dtype"},
     {"dims", TTI_ATTR_INTS, 0, "shape"},
-    {"value", TTI_ATTR_FLOAT, 0, "of every element"},
+    {"value", TTI_ATTR_FLOAT, 0, "the value of every element"},
     {0},
 };
 
@@ -271,7 +272,7 @@ static const tti_sample array_samples[] = {
 
 const tti_op tti_ops_source[] = {
     {.name = "input",
-     .doc = "fed at every step",
+     .doc = "set at every step",
      .n_out = 1,
      .attrs = input_attrs,
      .traits = TTI_SOURCE | TTI_INPUT,
@@ -289,7 +290,7 @@ const tti_op tti_ops_source[] = {
      .cost = tti_cost_free,
      .samples = param_samples},
     {.name = "buffer",
-     .doc = "an f32 tensor that is kept but not trained",
+     .doc = "an f32 tensor that is stored but not trained",
      .n_out = 1,
      .attrs = buffer_attrs,
      .traits = TTI_SOURCE | TTI_BUFFER,

@@ -11,23 +11,27 @@
 
 #include "ops/rules.h"
 
-#define AXIS_ATTRS \
-    {"n", TTI_ATTR_INT, 1, "workers of the axis"}, { "index", TTI_ATTR_INT, 0, "which one this is" }
+#define AXIS_ATTRS                                             \
+    {"n", TTI_ATTR_INT, 1, "number of workers of the axis"}, { \
+        "index", TTI_ATTR_INT, 0, "index of this worker"       \
+    }
 
 static const tti_attr_spec axis_attrs[] = {AXIS_ATTRS, {0}};
 static const tti_attr_spec gather_attrs[] = {
     AXIS_ATTRS,
-    {"dim", TTI_ATTR_INT, 0, "of which each worker has a part"},
-    {"terms", TTI_ATTR_INT, 0, "1: readers divide the work, the gradients of y are terms of a sum"},
+    {"dim", TTI_ATTR_INT, 0, "dimension of which each worker has a part"},
+    {"terms", TTI_ATTR_INT, 0,
+     "1: readers divide the work, so the gradients of y are partial sums"},
     {0},
 };
 static const tti_attr_spec dim_attrs[] = {
-    AXIS_ATTRS, {"dim", TTI_ATTR_INT, 0, "of which each worker has a part"}, {0}};
+    AXIS_ATTRS, {"dim", TTI_ATTR_INT, 0, "dimension of which each worker has a part"}, {0}};
 
 static tutti_status check_axis(const tti_node *node) {
     int64_t n = tti_attr_int(node, "n"), index = tti_attr_int(node, "index");
     if (n >= 1 && n <= 1 << 16 && index >= 0 && index < n) return TUTTI_OK;
-    return tti_node_fail(node, "there is no worker %lld of %lld", (long long)index, (long long)n);
+    return tti_node_fail(node, "worker %lld of %lld does not exist", (long long)index,
+                         (long long)n);
 }
 
 static tutti_status same_infer(const tti_node *node, tutti_type *out) {
@@ -41,7 +45,7 @@ static tutti_status read_dim(const tti_node *node, int *dim, int64_t *n) {
     int64_t d = tti_attr_int(node, "dim");
     TTI_TRY(check_axis(node));
     if (d < 0 || d >= tti_in_shape(node, 0)->n_dims)
-        return tti_node_fail(node, "dim %lld of %d dimensions", (long long)d,
+        return tti_node_fail(node, "dimension %lld of %d does not exist", (long long)d,
                              tti_in_shape(node, 0)->n_dims);
     *dim = (int)d, *n = tti_attr_int(node, "n");
     return TUTTI_OK;
@@ -62,7 +66,7 @@ static tutti_status part_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(read_dim(node, &dim, &n));
     out[0] = node->in[0]->type;
     if (out[0].shape.dim[dim] % n)
-        return tti_node_fail(node, "%lld elements have no %lld equal parts",
+        return tti_node_fail(node, "%lld elements cannot be divided into %lld equal parts",
                              (long long)out[0].shape.dim[dim], (long long)n);
     out[0].shape.dim[dim] /= n;
     return TUTTI_OK;
@@ -134,20 +138,21 @@ static tutti_status part_grad(tutti_graph *g, const tti_node *node, tutti_value 
 static tutti_status across_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
     if (tti_is_split(in[0], (int)tti_attr_int(node, "dim")))
-        return tti_shard_refuse(node, in, "the dimension is cut along another axis already");
+        return tti_shard_refuse(node, in, "the dimension is already divided along another axis");
     return tti_shard_linear(node, in, out);
 }
 
 /* ---- own_rows: the numbers of the own rows of a table that is cut; others have none ---- */
 
-static const tti_attr_spec rows_attrs[] = {
-    {"first", TTI_ATTR_INT, 0, "row that is number 0"}, {"n", TTI_ATTR_INT, 1, "own rows"}, {0}};
+static const tti_attr_spec rows_attrs[] = {{"first", TTI_ATTR_INT, 0, "row that becomes number 0"},
+                                           {"n", TTI_ATTR_INT, 1, "own rows"},
+                                           {0}};
 
 static tutti_status own_rows_infer(const tti_node *node, tutti_type *out) {
     int64_t first = tti_attr_int(node, "first"), n = tti_attr_int(node, "n");
     TTI_TRY(tti_need_dtype(node, 0, TUTTI_I32));
     if (first < 0 || first > INT32_MAX || n < 0 || n > INT32_MAX)
-        return tti_node_fail(node, "%lld rows from %lld make no sense", (long long)n,
+        return tti_node_fail(node, "%lld rows from row %lld are not valid", (long long)n,
                              (long long)first);
     out[0] = node->in[0]->type;
     return TUTTI_OK;
@@ -217,7 +222,7 @@ const tti_op tti_ops_tensor_collectives[] = {
      .reference = same_reference,
      .samples = same_samples},
     {.name = "tensor_slice",
-     .doc = "the own part of x along dim",
+     .doc = "this worker's part of x along dim",
      ONE_TO_ONE,
      .attrs = dim_attrs,
      .traits = TTI_FOLLOWS,
@@ -249,7 +254,7 @@ const tti_op tti_ops_tensor_collectives[] = {
      .reference = gather_reference,
      .samples = gather_samples},
     {.name = "tensor_reduce_scatter",
-     .doc = "the own part along dim of the sum of the workers' x",
+     .doc = "this worker's part along dim of the sum of the workers' x",
      ONE_TO_ONE,
      .attrs = dim_attrs,
      .traits = TTI_COLLECTIVE | TTI_FOLLOWS,

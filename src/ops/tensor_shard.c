@@ -28,7 +28,8 @@ tutti_status tti_tensor_shard_check(const tti_node *node, const tutti_shape *sha
     int64_t index = tti_attr_int(node, "cut_index");
     int64_t groups = tti_attr_has(node, "cut_groups") ? tti_attr_int(node, "cut_groups") : 1;
     if (dim < -1 || dim >= shard->n_dims)
-        return tti_node_fail(node, "cut_dim %lld of %d dimensions", (long long)dim, shard->n_dims);
+        return tti_node_fail(node, "cut_dim %lld of %d dimensions does not exist", (long long)dim,
+                             shard->n_dims);
     if (n < 1 || n > 1 << 16 || index < 0 || index >= n || (dim < 0 && n != 1))
         return tti_node_fail(node, "shard %lld of %lld does not exist", (long long)index,
                              (long long)n);
@@ -39,7 +40,7 @@ tutti_status tti_tensor_shard_check(const tti_node *node, const tutti_shape *sha
     if (!__builtin_mul_overflow(shard->dim[dim], n, &whole.dim[dim]) &&
         tti_shape_check(&whole) == TUTTI_OK)
         return TUTTI_OK;
-    return tti_node_fail(node, "the whole of %lld shards is too large", (long long)n);
+    return tti_node_fail(node, "the parameter of %lld shards is too large", (long long)n);
 }
 
 tutti_shape tti_tensor_shard_whole(const tti_node *param) {

@@ -80,8 +80,8 @@ static tutti_status name_gradient(autodiff *ad, const tti_node *param) {
     if (!grad && may_be_unreached(ad, param)) grad = zeros_like(ad->g, param->out[0]);
     if (!grad)
         return tti_fail(TUTTI_E_INVALID,
-                        "autodiff: the loss does not depend on parameter '%s', or only by "
-                        "operations without a gradient; leave it out, or make it a buffer",
+                        "autodiff: the loss does not depend on parameter '%s', or only through "
+                        "operations without a gradient; remove it, or make it a buffer",
                         param->name);
     bool taken = (grad->node->op->traits & (TTI_SOURCE | TTI_VIEW)) != 0;
     for (int i = 0; i < ad->g->n_outputs; i++) taken = taken || ad->g->outputs[i].value == grad;

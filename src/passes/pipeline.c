@@ -5,18 +5,20 @@
 
 static const tti_pass pipeline[] = {
     {"simplify", "drop dead, repeated and identity nodes", tti_pass_simplify},
-    {"recognize", "our ops for what is written out in primitive ones", tti_pass_recognize},
-    {"tensor", "one worker's tensor shards of the layers, and the collectives", tti_pass_tensor},
-    {"products", "linear layers of one input as one; a bias into its product", tti_pass_products},
-    {"precision", "16-bit floats in the expensive operations", tti_pass_precision},
+    {"recognize", "replace computations that are written out by one op each", tti_pass_recognize},
+    {"tensor", "divide layers over a tensor axis and add the collectives", tti_pass_tensor},
+    {"products", "merge linear layers of one input, and a bias into its product",
+     tti_pass_products},
+    {"precision", "use 16-bit floats in expensive operations", tti_pass_precision},
     {"assign_stages", "assign nodes to the ranks of a pipeline", tti_pass_assign_stages},
     {"autodiff", "append the gradient of loss_sum for every parameter", tti_pass_autodiff},
-    {"split", "prove that the graph may be cut along the batch", tti_pass_split},
+    {"split", "prove that the graph may be divided along the batch", tti_pass_split},
     {"stages", "keep the nodes of one rank of a pipeline", tti_pass_stages},
-    {"layout", "choose N,H,W,C bytes where the backend is faster on them", tti_pass_layout},
-    {"fuse", "bias and activation into linear and conv; elementwise chains", tti_pass_fuse},
-    {"schedule", "gradients as early as possible", tti_pass_schedule},
-    {"recompute", "make activations again instead of keeping them", tti_pass_recompute},
+    {"layout", "use N,H,W,C memory order where the backend is faster with it", tti_pass_layout},
+    {"fuse", "merge bias and activation into linear and conv; build elementwise chains",
+     tti_pass_fuse},
+    {"schedule", "compute gradients as early as possible", tti_pass_schedule},
+    {"recompute", "recompute activations instead of keeping them", tti_pass_recompute},
 };
 
 const tti_pass *tti_pass_at(int i) {

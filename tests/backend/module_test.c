@@ -31,13 +31,13 @@ T_CASE(names) {
     assert_ptr_equal(found, &tti_backend_cpu);
     T_FAILS(tti_backend_find("tpu", &found), TUTTI_E_UNSUPPORTED, "cpu and cuda are known");
     assert_null(found);
-    T_FAILS(tti_backend_find("../x", &found), TUTTI_E_UNSUPPORTED, "no backend '../x'");
+    T_FAILS(tti_backend_find("../x", &found), TUTTI_E_UNSUPPORTED, "unknown backend '../x'");
 }
 
 T_CASE(missing_file) {
     T_UNUSED;
     look_in("/nowhere", "fit");
-    expect_none("there is no backend 'cuda' here; tried:\n  /nowhere/tutti-cuda.so: not there",
+    expect_none("backend 'cuda' is not installed here; tried:\n  /nowhere/tutti-cuda.so: not there",
                 "not there");
 }
 

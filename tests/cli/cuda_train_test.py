@@ -134,7 +134,7 @@ def test_trace():
     runs.tutti("profile", *LENET, "--trace", "one.json", "--steps", "4").expect(0)
     rows = spans_of("one.json")
     kernels, copies = rows[0, "device: kernels"], rows[0, "device: copies of samples"]
-    host = rows[0, "host: waits, what it puts into queues"]
+    host = rows[0, "host: waits and enqueued work"]
     for row, name in ((kernels, "begin"), (kernels, "update"), (kernels, "report to the host"),
                       (copies, "samples to the device"), (host, "waiting for samples"),
                       (host, "waiting for the device")):

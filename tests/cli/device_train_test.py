@@ -404,11 +404,11 @@ def profile_one(says):
                                        "(merge)")
     rows = rows_of("one.json")
     rank = "rank 0, device 0"
-    if set(rows) != {(rank, "host: waits, what it puts into queues"), (rank, "device: kernels"),
+    if set(rows) != {(rank, "host: waits and enqueued work"), (rank, "device: kernels"),
                      (rank, "device: copies of samples")}:
         raise AssertionError(sorted(rows))
     kernels = rows[rank, "device: kernels"]
-    host = rows[rank, "host: waits, what it puts into queues"]
+    host = rows[rank, "host: waits and enqueued work"]
     for name, n, row in (("samples to the device", 3, rows[rank, "device: copies of samples"]),
                          ("waiting for samples", 3, host), ("waiting for the device", 3, host),
                          ("begin", 3, kernels), ("update", 3, kernels), ("conv2d", 24, kernels),

@@ -327,8 +327,8 @@ def test_metrics_of_a_model_file_are_in_the_records_of_steps():
 
 def test_what_cannot_be_measured_is_refused():
     for case, more, text in (
-            ("classes", ["train.metrics=top5, mad"], "there is no metric of this name"),
-            ("classes", ["train.metrics=auc"], "auc is for two classes"),
+            ("classes", ["train.metrics=top5, mad"], "no metric has this name"),
+            ("classes", ["train.metrics=auc"], "auc needs two classes"),
             ("classes", ["train.metrics=rmse"], "both must have one shape"),
             ("values", ["train.metrics=perplexity"], "perplexity needs train.loss=cross-entropy"),
             ("counted", ["model.metrics=hits=9"], "'hits=9' is not NAME=OUTPUT"),

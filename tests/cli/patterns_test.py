@@ -21,8 +21,8 @@ RECOGNIZED = {
     "biases": {"attention": 5},
 }
 NOT = {
-    "norms": ["it is none of the known forms", "it is not over the last axis"],
-    "gates": ["gate and value are not layers of one input"],
+    "norms": ["it has none of the known forms", "it does not run over the last axis"],
+    "gates": ["gate and value are not linear layers of the same input"],
     "attention": [],
     "biases": [],
 }

@@ -285,7 +285,7 @@ def test_columns_as_keys_and_values():
     runs.tutti("data", "info", "keys.yaml", "data.columns={a: text}").expect(
         2, "'text' is not a kind of column")
     runs.tutti("data", "info", "keys.yaml", "data.columns={a: [ignore]}").expect(
-        2, "a list or keys and values without commas")
+        2, "a list or keys and values that contain no commas")
 
 
 def test_keys_that_eval_cannot_honor():

@@ -94,7 +94,7 @@ def test_what_cannot_be_cut_is_said():
                  "2, 4, 5, 10, 20\n")
     ended = runs.tutti("train", "run.dir=eleven", *arguments, "parallel.tensor=11",
                        "parallel.uneven=whole")
-    ended.expect(2, "parallel.tensor=11: the layers of this model cannot be divided by 11",
+    ended.expect(2, "parallel.tensor=11: 11 must divide the features, channels, heads or classes",
                  "numbers that work: 2, 4, 5, 10, 20; with some layers whole: 7")
 
 

@@ -290,7 +290,7 @@ bool tti_option_read(const tti_option *row, const tti_yaml *node, void *config, 
                      const tti_yaml **culprit) {
     *culprit = node;
     if (node->kind == TTI_YAML_SCALAR && node->plain && !*node->text) {
-        tti_str_add(why, "the value is missing (null stands for the default, \"\" for no text)");
+        tti_str_add(why, "the value is missing (null means the default, \"\" an empty text)");
         return false;
     }
     if (read_any(row, node, tti_option_field(row, config), culprit)) return true;
@@ -350,7 +350,7 @@ void tti_option_expect(const tti_option *row, tti_str *out) {
     if (row->type == TTI_OPTION_TEXT) {
         tti_str_printf(out, " of %s%d bytes", row->min > 0 ? "1 to " : "at most ",
                        TTI_TEXT_MAX - 1);
-        if (row->joins) tti_str_add(out, ", or a list or keys and values without commas in them");
+        if (row->joins) tti_str_add(out, ", or a list or keys and values that contain no commas");
         return;
     }
     format_limit(row, row->min, min);

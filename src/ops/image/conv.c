@@ -16,7 +16,7 @@
 #define PAD \
     { "pad", TTI_ATTR_INTS, 0, "zeros on both sides, empty: 0" }
 #define DILATION \
-    { "dilation", TTI_ATTR_INTS, 0, "step inside the kernel, empty: 1" }
+    { "dilation", TTI_ATTR_INTS, 0, "distance of the kernel's elements, empty: 1" }
 #define GROUPS \
     { "groups", TTI_ATTR_INT, 1, "divides C and O" }
 
@@ -36,7 +36,7 @@ static const tti_attr_spec grad_w_attrs[] = {
     DILATION,
     GROUPS,
     {"kernel", TTI_ATTR_INTS, 0, "[Kh, Kw]"},
-    {"bias", TTI_ATTR_INT, 1, "0: db has no reader and may be omitted"},
+    {"bias", TTI_ATTR_INT, 1, "0: db is not read and may be left out"},
     {0}};
 
 static const int64_t ones[2] = {1, 1}, zeros[2] = {0, 0};
@@ -308,7 +308,7 @@ static void conv2d_grad_w_reference(const tti_args *a) {
 
 static const char channels_why[] =
     "only samples, or the channels of an ungrouped convolution, can be split, and neither bias nor "
-    "activation may follow a term of a sum";
+    "activation may follow a partial sum";
 
 /* The rules in front need one group of channels; those for samples and terms do not. */
 static tutti_status conv_shard(const tti_node *node, const tti_placement *in, tti_placement *out,

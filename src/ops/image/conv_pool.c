@@ -22,7 +22,7 @@ typedef struct sizes {
 
 static tutti_status need_even(const tti_node *node, const sizes *s) {
     if (s->h % 2 == 0 && s->w % 2 == 0) return TUTTI_OK;
-    return tti_node_fail(node, "planes of %lldx%lld do not cut into windows of 2x2",
+    return tti_node_fail(node, "planes of %lldx%lld do not divide into windows of 2x2",
                          (long long)s->h, (long long)s->w);
 }
 
@@ -197,7 +197,7 @@ static void grad_w_reference(const tti_args *a) {
 
 /* ---- shard and cost ---- */
 
-static const char samples_why[] = "only samples can be split, and terms of a sum only backward";
+static const char samples_why[] = "only samples can be split; partial sums only backward";
 
 static tutti_status forward_shard(const tti_node *node, const tti_placement *in,
                                   tti_placement *out) {

@@ -26,7 +26,7 @@ static const tti_attr_spec avg_attrs[] = {
     {"kernel", TTI_ATTR_INTS, 0, "[Kh, Kw]"},
     {"stride", TTI_ATTR_INTS, 0, "empty: kernel"},
     {"pad", TTI_ATTR_INTS, 0, "empty: 0; at most half the kernel"},
-    {"count_pad", TTI_ATTR_INT, 1, "1: divide by the whole window, 0: by what lies inside x"},
+    {"count_pad", TTI_ATTR_INT, 1, "1: divide by the whole window, 0: by its elements inside x"},
     {0},
 };
 static const tti_attr_spec avg_grad_attrs[] = {
@@ -427,7 +427,7 @@ static const tti_sample adaptive_max_grad_samples[] = {
 
 const tti_op tti_ops_pool[] = {
     {.name = "max_pool2d",
-     .doc = "y, index = maximum of each window and its place in it",
+     .doc = "y, index = maximum of each window and its index in it",
      POOL(1, 2),
      .traits = TTI_CHANNELS_LAST | TTI_FOLLOWS,
      .attrs = max_attrs,

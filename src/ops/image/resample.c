@@ -13,7 +13,7 @@ static const tti_attr_spec nearest_attrs[] = {{"scale", TTI_ATTR_INTS, 0, "[rows
                                               {0}};
 static const tti_attr_spec bilinear_attrs[] = {
     {"out", TTI_ATTR_INTS, 0, "[P, Q] of y"},
-    {"align", TTI_ATTR_INT, 0, "1: corners stand on corners"},
+    {"align", TTI_ATTR_INT, 0, "1: the corners of both planes coincide"},
     {0},
 };
 static const tti_attr_spec bilinear_grad_attrs[] = {
@@ -221,12 +221,13 @@ const tti_op tti_ops_resample[] = {
      .doc = "dx = dy summed over the repeated elements", .attrs = nearest_attrs,
      .traits = TTI_CHANNELS_LAST, .infer = grad_infer, .cost = tti_cost_elementwise,
      .reference = grad_reference, .samples = nearest_grad_samples},
-    {RESAMPLE, .name = "upsample_bilinear2d", .doc = "y[..,P,Q] from lines between elements of x",
-     .attrs = bilinear_attrs, .traits = TTI_CHANNELS_LAST | TTI_FOLLOWS, .infer = forward_infer,
-     .grad = bilinear_grad, .cost = bilinear_cost, .reference = forward_reference,
-     .samples = bilinear_samples},
-    {RESAMPLE, .name = "upsample_bilinear2d_grad", .doc = "dx = the weights of y times dy",
-     .attrs = bilinear_grad_attrs, .traits = TTI_CHANNELS_LAST, .infer = grad_infer,
-     .cost = bilinear_cost, .reference = grad_reference, .samples = bilinear_grad_samples},
+    {RESAMPLE, .name = "upsample_bilinear2d",
+     .doc = "y[..,P,Q] by linear interpolation between elements of x", .attrs = bilinear_attrs,
+     .traits = TTI_CHANNELS_LAST | TTI_FOLLOWS, .infer = forward_infer, .grad = bilinear_grad,
+     .cost = bilinear_cost, .reference = forward_reference, .samples = bilinear_samples},
+    {RESAMPLE, .name = "upsample_bilinear2d_grad",
+     .doc = "dx = dy times the weights of the interpolation", .attrs = bilinear_grad_attrs,
+     .traits = TTI_CHANNELS_LAST, .infer = grad_infer, .cost = bilinear_cost,
+     .reference = grad_reference, .samples = bilinear_grad_samples},
     {0},
 };

@@ -14,7 +14,7 @@
 #include "ops/rules.h"
 
 static const tti_attr_spec class_attrs[] = {
-    {"k", TTI_ATTR_INT, 1, "a target among so many largest logits is a hit"}, {0}};
+    {"k", TTI_ATTR_INT, 1, "a target among the k largest logits counts as correct"}, {0}};
 
 /* ---- infer ---- */
 
@@ -142,7 +142,8 @@ static const tti_sample value_samples[] = {
 
 const tti_op tti_ops_counts[] = {
     {.name = "class_counts",
-     .doc = "per class correct predictions, targets, predictions; and hits among k, targets",
+     .doc = "per class correct predictions, targets, predictions; and targets among the k largest, "
+            "targets",
      .n_in_min = 2,
      .n_in_max = 2,
      .n_out = 2,

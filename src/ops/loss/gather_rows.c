@@ -14,8 +14,8 @@
 #include "ops/rules.h"
 #include "tutti/losses.h"
 
-static const tti_attr_spec shards_attrs[] = {{"n", TTI_ATTR_INT, 1, "shards of the batch, >= 1"},
-                                             {0}};
+static const tti_attr_spec shards_attrs[] = {
+    {"n", TTI_ATTR_INT, 1, "number of shards of the batch, >= 1"}, {0}};
 
 /* ---- infer ---- */
 
@@ -94,7 +94,7 @@ static tutti_status gather_shard(const tti_node *node, const tti_placement *in,
 
 static tutti_status sum_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
     static const tti_shard_rule rules[] = {{"P", "0"}};
-    return tti_shard_match(node, rules, 1, in, out, "only terms of a sum are added");
+    return tti_shard_match(node, rules, 1, in, out, "only partial sums are added");
 }
 
 /* ---- builders ---- */
@@ -154,7 +154,7 @@ const tti_op tti_ops_gather_rows[] = {
      .join = join_rows,
      .samples = gather_samples},
     {.name = "sum_rows",
-     .doc = "y = own rows of the sum of x over all n shards",
+     .doc = "y = the shard's own rows of the sum of x over all n shards",
      .n_in_min = 1,
      .n_in_max = 1,
      .n_out = 1,
@@ -167,7 +167,7 @@ const tti_op tti_ops_gather_rows[] = {
      .join = tti_join_sums,
      .samples = sum_samples},
     {.name = "batch_rows",
-     .doc = "y_i = place of row i in the batch, -1 where x_i is -1",
+     .doc = "y_i = number of row i in the batch, -1 where x_i is -1",
      .n_in_min = 1,
      .n_in_max = 1,
      .n_out = 1,

@@ -120,7 +120,7 @@ static void scale_rows_reference(const tti_args *a) {
 static tutti_status scale_rows_shard(const tti_node *node, const tti_placement *in,
                                      tti_placement *out) {
     static const tti_shard_rule rules[] = {{"00", "0"}, {"1W", "1"}, {"PW", "P"}};
-    return tti_shard_match(node, rules, 3, in, out, "rows and their factors must be cut alike");
+    return tti_shard_match(node, rules, 3, in, out, "rows and their factors must be split alike");
 }
 
 /* ---- records ---- */

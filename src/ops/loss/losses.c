@@ -467,7 +467,7 @@ tutti_loss tutti_loss_named(tutti_graph *g, const char *name, tutti_value *predi
         return refuse(&a, "present must be i32 [N]");
     for (size_t i = 0; i < TTI_COUNT(losses); i++)
         if (strcmp(name, losses[i].name) == 0) return losses[i].build(&a);
-    return refuse(&a, "there is no loss of this name");
+    return refuse(&a, "no loss has this name");
 }
 
 /* ---- metrics ---- */
@@ -561,7 +561,7 @@ static tutti_value *of_curve(const loss_args *a) {
     } else {
         if (!class_rows_of(a, &rows)) return NULL;
         if (rows.n_classes != 2)
-            return refuse(a, "auc is for two classes or yes-or-no questions").sum;
+            return refuse(a, "auc needs two classes or yes-or-no questions").sum;
         tutti_value *no = tutti_slice(g, rows.logits, 1, 0, 1);
         x = tutti_sub(g, tutti_slice(g, rows.logits, 1, 1, 1), no);
         t = tutti_reshape(g, tutti_cast(g, rows.labels, TUTTI_F32), &TUTTI_SHAPE(-1, 1));
@@ -593,7 +593,7 @@ static tutti_value *metric_of(const loss_args *a) {
         strcmp(a->name, "miou") == 0 || top_of(a->name) > 0)
         return of_classes(a, a->name);
     return refuse(a,
-                  "there is no metric of this name: accuracy, topK, class_accuracy, miou, auc, "
+                  "no metric has this name; there are accuracy, topK, class_accuracy, miou, auc, "
                   "mae, rmse, r2, perplexity")
         .sum;
 }
@@ -627,7 +627,7 @@ static void give_metric(tutti_graph *g, const char *prefix, const char *name, tu
     if (!is_text)
         tutti_graph_refuse(g, "a metric needs a name of 1 to 64 characters without spaces");
     else if (tti_graph_output(g, text))
-        tti_build_fail(g, "there are two metrics of the name '%s'", name);
+        tti_build_fail(g, "two metrics have the name '%s'", name);
     else
         tutti_output(g, text, value);
 }

@@ -17,7 +17,7 @@ static const tti_attr_spec join_attrs[] = {
     {"smoothing", TTI_ATTR_FLOAT, 0,
      "fraction of the target distributed evenly over the classes, 0 .. 1"},
     {"ignore", TTI_ATTR_INT, -1, "label of rows that do not count"},
-    {"n", TTI_ATTR_INT, 1, "workers, each with equally many classes"},
+    {"n", TTI_ATTR_INT, 1, "number of workers, each with as many classes"},
     {"first", TTI_ATTR_INT, 0, "class of the first logit here"},
     {0},
 };
@@ -61,8 +61,7 @@ static tutti_status need_columns(const tti_node *node, int i, int64_t n_cols) {
     tutti_shape want = TUTTI_SHAPE(tti_in_dim(node, 0, 0), n_cols);
     TTI_TRY(tti_need_dtype(node, i, TUTTI_F32));
     if (tti_shape_equal(tti_in_shape(node, i), &want)) return TUTTI_OK;
-    return tti_node_fail(node, "input %d must have %lld numbers for each row", i,
-                         (long long)n_cols);
+    return tti_node_fail(node, "input %d must have %lld numbers per row", i, (long long)n_cols);
 }
 
 static tutti_status entropy_part_infer(const tti_node *node, tutti_type *out) {

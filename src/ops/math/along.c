@@ -10,7 +10,7 @@
 
 static const tti_attr_spec cumsum_attrs[] = {
     {"axis", TTI_ATTR_INT, -1, "negative: from the end"},
-    {"reverse", TTI_ATTR_INT, 0, "1: from the last element on"},
+    {"reverse", TTI_ATTR_INT, 0, "1: starts at the last element"},
     {0}};
 static const tti_attr_spec sort_attrs[] = {{"axis", TTI_ATTR_INT, -1, "negative: from the end"},
                                            {"descending", TTI_ATTR_INT, 0, "1: the largest first"},
@@ -32,7 +32,7 @@ static tutti_status check_x(const tti_node *node, int *axis) {
     TTI_TRY(tti_need_floats(node, 0, 1));
     TTI_TRY(tti_get_axis(node, x->n_dims, axis));
     if (x->dim[*axis] > INT32_MAX)
-        return tti_node_fail(node, "a dimension of %lld has no i32 places",
+        return tti_node_fail(node, "a dimension of %lld is too large for i32 indices",
                              (long long)x->dim[*axis]);
     return TUTTI_OK;
 }
@@ -44,7 +44,7 @@ static tutti_status check_ids(const tti_node *node, int axis) {
     TTI_TRY(tti_need_n_dims(node, 1, x->n_dims));
     for (int d = 0; d < x->n_dims; d++)
         if (d != axis && x->dim[d] != ids->dim[d])
-            return tti_node_fail(node, "dimension %d is %lld of the values and %lld of the places",
+            return tti_node_fail(node, "dimension %d is %lld in the values and %lld in the indices",
                                  d, (long long)x->dim[d], (long long)ids->dim[d]);
     return TUTTI_OK;
 }
@@ -211,7 +211,7 @@ static tutti_status put_grad(tutti_graph *g, const tti_node *node, tutti_value *
 
 /* All inputs divided alike, but not along the axis. */
 static tutti_status along_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
-    static const char why[] = "the axis may not be divided, and all inputs must lie alike";
+    static const char why[] = "the axis cannot be split, and all inputs must be split alike";
     int axis = axis_of(node);
     for (int i = 0; i < node->n_in; i++)
         if (tti_is_split(in[i], axis)) return tti_shard_refuse(node, in, why);
@@ -314,7 +314,7 @@ const tti_op tti_ops_along[] = {
      .reference = cumsum_reference,
      .samples = cumsum_samples},
     {.name = "sort",
-     .doc = "y, place = x in order along axis, and where each element was; NaN is the largest",
+     .doc = "y, index = x sorted along axis, and where each element was; NaN is the largest",
      .n_in_min = 1,
      .n_in_max = 1,
      .n_out = 2,
@@ -327,7 +327,7 @@ const tti_op tti_ops_along[] = {
      .reference = sort_reference,
      .samples = sort_samples},
     {.name = "take_along",
-     .doc = "y = x at places along axis; a place outside gives 0; inputs x, i32 places",
+     .doc = "y = x at indices along axis; an index outside gives 0; inputs x, i32 indices",
      .n_in_min = 2,
      .n_in_max = 2,
      .n_out = 1,
@@ -339,7 +339,7 @@ const tti_op tti_ops_along[] = {
      .reference = take_reference,
      .samples = take_samples},
     {.name = "put_along",
-     .doc = "zeros, to which x is added at places along axis; inputs x, i32 places",
+     .doc = "zeros, to which x is added at indices along axis; inputs x, i32 indices",
      .n_in_min = 2,
      .n_in_max = 2,
      .n_out = 1,

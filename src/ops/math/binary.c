@@ -162,7 +162,7 @@ static tutti_status to_infer(const tti_node *node, bool up, tutti_type *out) {
     if (!tti_can_broadcast(up ? from : &to, up ? &to : from)) {
         char a[128], b[128];
         tutti_type wanted = {node->in[0]->type.dtype, to};
-        return tti_node_fail(node, "cannot go from %s to %s",
+        return tti_node_fail(node, "%s does not become %s by broadcasting or its reverse",
                              tti_type_text(&node->in[0]->type, a, sizeof a),
                              tti_type_text(&wanted, b, sizeof b));
     }
@@ -239,7 +239,7 @@ static bool has_kind(const tti_placement *in, tti_placement_kind kind) {
 static tutti_status binary_shard(const tti_node *node, const tti_placement *in, tti_placement *out,
                                  const tti_shard_rule *rules, int n_rules) {
     if (has_kind(in, TTI_PARTIAL) || !has_kind(in, TTI_SPLIT))
-        return tti_shard_match(node, rules, n_rules, in, out, "a term of a sum cannot be used");
+        return tti_shard_match(node, rules, n_rules, in, out, "a partial sum cannot be used");
     return split_shard(node, in, out);
 }
 

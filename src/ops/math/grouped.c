@@ -86,7 +86,7 @@ static tutti_status product_grad(tutti_graph *g, const tti_node *node, tutti_val
 }
 
 static const char shard_why[] =
-    "rows and ids must be cut alike, or w along rows or columns of its matrices";
+    "rows and ids must be split alike, or w along rows or columns of its matrices";
 
 static tutti_status product_shard(const tti_node *node, const tti_placement *in,
                                   tti_placement *out) {
@@ -148,7 +148,7 @@ static tutti_status grad_shard(const tti_node *node, const tti_placement *in, tt
     else if (ids_whole && in[0].kind == TTI_WHOLE && tti_is_split(in[1], 1))
         out[0] = tti_split_along(k);
     else
-        return tti_shard_match(node, rules, 3, in, out, "dy, x and ids must be cut alike");
+        return tti_shard_match(node, rules, 3, in, out, "dy, x and ids must be split alike");
     return TUTTI_OK;
 }
 

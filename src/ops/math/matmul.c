@@ -35,7 +35,7 @@ static product product_of(const tti_node *node) {
 
 static tutti_status matmul_fit_fail(const tti_node *node) {
     char a[128], b[128];
-    return tti_node_fail(node, "%s%s and %s%s do not fit",
+    return tti_node_fail(node, "%s%s and %s%s do not match",
                          tti_type_text(&node->in[0]->type, a, sizeof a),
                          tti_attr_int(node, "trans_a") ? " (transposed)" : "",
                          tti_type_text(&node->in[1]->type, b, sizeof b),
@@ -177,7 +177,7 @@ tutti_status tti_linear_infer(const tti_node *node, int bias, tutti_type *out) {
     TTI_TRY(tti_need_n_dims(node, 1, 2));
     if (x->n_dims < 1 || x->dim[x->n_dims - 1] != w->dim[1]) {
         char a[128], b[128];
-        return tti_node_fail(node, "input %s does not fit weight %s",
+        return tti_node_fail(node, "input %s does not match weight %s",
                              tti_type_text(&node->in[0]->type, a, sizeof a),
                              tti_type_text(&node->in[1]->type, b, sizeof b));
     }
@@ -262,8 +262,9 @@ static tutti_status linear_shard(const tti_node *node, const tti_placement *in,
         {"dWW", "d"}, {"W00", "L"}, {"L1-", "P"}, {"PW-", "P"}, {"WP-", "P"}};
     /* relu does not pass through a sum */
     int n_rules = tti_attr_int(node, "act") == TTI_EPILOGUE_NONE ? 5 : 2;
-    return tti_shard_match(node, rules, n_rules, in, out,
-                           "x and w must match, and neither bias nor activation may follow a term");
+    return tti_shard_match(
+        node, rules, n_rules, in, out,
+        "x and w must match, and neither bias nor activation may follow a partial sum");
 }
 
 /* Rows of the weight may be packed, such as those of queries, keys and values. */
@@ -313,7 +314,7 @@ static tutti_status linear_grad_w_shard(const tti_node *node, const tti_placemen
                                         tti_placement *out) {
     static const tti_shard_rule rules[] = {
         {"dd", "PP"}, {"LW", "00"}, {"WL", "1W"}, {"PW", "PP"}, {"WP", "PW"}};
-    return tti_shard_match(node, rules, 5, in, out, "dy and x must be cut alike");
+    return tti_shard_match(node, rules, 5, in, out, "dy and x must be split alike");
 }
 
 void tti_linear_grad_w_cost(const tti_node *node, tti_cost *cost) {

@@ -33,7 +33,7 @@ static tutti_status need_like(const tti_node *node, int i, const tutti_type *out
     if (tti_shape_equal(&type->shape, &out->shape) &&
         (type->dtype == out->dtype || (or_f32 && type->dtype == TUTTI_F32)))
         return TUTTI_OK;
-    return tti_node_fail(node, "input %d must be like the product, %s, is %s", i,
+    return tti_node_fail(node, "input %d must have the type of the product, %s, is %s", i,
                          tti_type_text(out, want, sizeof want), tti_type_text(type, is, sizeof is));
 }
 
@@ -103,19 +103,19 @@ static bool has_rows(const tti_node *node) {
 
 static tutti_status rows_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
     static const tti_shard_rule rows[] = {{"dWd", "d"}};
-    return tti_shard_match(node, rows, has_rows(node) ? 1 : 0, in, out, "only rows can be cut");
+    return tti_shard_match(node, rows, has_rows(node) ? 1 : 0, in, out, "only rows can be split");
 }
 
 static tutti_status rows_sums_shard(const tti_node *node, const tti_placement *in,
                                     tti_placement *out) {
     static const tti_shard_rule rows[] = {{"dWd", "dP"}};
-    return tti_shard_match(node, rows, has_rows(node) ? 1 : 0, in, out, "only rows can be cut");
+    return tti_shard_match(node, rows, has_rows(node) ? 1 : 0, in, out, "only rows can be split");
 }
 
 static tutti_status matmul_wide_shard(const tti_node *node, const tti_placement *in,
                                       tti_placement *out) {
     static const tti_shard_rule rows[] = {{"dW", "d"}}, sums[] = {{"00", "P"}};
-    if (has_rows(node)) return tti_shard_match(node, rows, 1, in, out, "only rows can be cut");
+    if (has_rows(node)) return tti_shard_match(node, rows, 1, in, out, "only rows can be split");
     bool matches = tti_in_shape(node, 0)->n_dims == 2 && tti_attr_int(node, "trans_a") &&
                    !tti_attr_int(node, "trans_b");
     return tti_shard_match(node, sums, matches ? 1 : 0, in, out, "rows and columns do not match");
@@ -142,7 +142,7 @@ static void linear_gelu_reference(const tti_args *a) {
 static tutti_status linear_gelu_shard(const tti_node *node, const tti_placement *in,
                                       tti_placement *out) {
     static const tti_shard_rule rules[] = {{"dWW", "dd"}, {"W00", "LL"}};
-    return tti_shard_match(node, rules, 2, in, out, "rows of x or of w can be cut");
+    return tti_shard_match(node, rules, 2, in, out, "rows of x or of w can be split");
 }
 
 /* in: x, w, b?, r. */
@@ -165,7 +165,7 @@ static tutti_status linear_add_shard(const tti_node *node, const tti_placement *
     static const tti_shard_rule with_bias[] = {{"dWWd", "d"}, {"W00L", "L"}};
     static const tti_shard_rule without[] = {{"dWd", "d"}, {"W0L", "L"}};
     return tti_shard_match(node, node->n_in == 4 ? with_bias : without, 2, in, out,
-                           "rows of x or of w can be cut");
+                           "rows of x or of w can be split");
 }
 
 static tutti_status linear_grad_w_wide_infer(const tti_node *node, tutti_type *out) {
@@ -177,7 +177,7 @@ static tutti_status linear_grad_w_wide_infer(const tti_node *node, tutti_type *o
 static tutti_status linear_grad_w_wide_shard(const tti_node *node, const tti_placement *in,
                                              tti_placement *out) {
     static const tti_shard_rule rules[] = {{"dd", "PP"}, {"LW", "00"}, {"WL", "1W"}};
-    return tti_shard_match(node, rules, 3, in, out, "dy and x must be cut alike");
+    return tti_shard_match(node, rules, 3, in, out, "dy and x must be split alike");
 }
 
 /* ---- records ---- */

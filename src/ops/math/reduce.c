@@ -124,7 +124,7 @@ static tutti_status argmax_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(tti_need_floats(node, 0, 1));
     TTI_TRY(tti_get_axis(node, x->n_dims, &axis));
     if (x->dim[axis] < 1 || x->dim[axis] > INT32_MAX)
-        return tti_node_fail(node, "a dimension of %lld has no i32 place of a maximum",
+        return tti_node_fail(node, "a dimension of %lld is too large for i32 indices",
                              (long long)x->dim[axis]);
     out[0] = (tutti_type){TUTTI_I32, {.n_dims = x->n_dims - 1}};
     for (int d = 0, e = 0; d < x->n_dims; d++)
@@ -191,7 +191,7 @@ static tutti_status max_reduce_grad(tutti_graph *g, const tti_node *node, tutti_
 static tutti_status max_reduce_grad_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(reduce_infer(node, out));
     if (!tti_shape_equal(&out[0].shape, tti_in_shape(node, 1)))
-        return tti_node_fail(node, "y has not the shape of the maximum of x");
+        return tti_node_fail(node, "y does not have the shape of the maximum of x");
     TTI_TRY(tti_need_same_shape(node, 1, 2));
     out[0] = node->in[0]->type;
     return TUTTI_OK;
@@ -220,7 +220,7 @@ static tutti_status sum_shard(const tti_node *node, const tti_placement *in, tti
 /* The mean of means is the mean only if someone divides: refuse, and say what to use. */
 static tutti_status mean_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
     if (in[0].kind == TTI_SPLIT && reduced_dims(node) & 1u << in[0].dim)
-        return tti_shard_refuse(node, in, "mean over a split dimension: use a sum and a count");
+        return tti_shard_refuse(node, in, "a mean over a split dimension: use a sum and a count");
     return sum_shard(node, in, out);
 }
 
@@ -345,7 +345,7 @@ const tti_op tti_ops_reduce[] = {
      .reference = max_reduce_grad_reference,
      .samples = max_grad_samples},
     {.name = "argmax",
-     .doc = "y = place of the first maximum of x along axis, i32",
+     .doc = "y = index of the first maximum of x along axis, i32",
      .n_in_min = 1,
      .n_in_max = 1,
      .n_out = 1,

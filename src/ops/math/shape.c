@@ -21,7 +21,7 @@ static tti_attr_arg dims_of(const char *key, const tutti_value *value) {
 static const tti_attr_spec reshape_attrs[] = {
     {"dims", TTI_ATTR_INTS, 0, "the new shape"},
     {"one_row", TTI_ATTR_INT, 0,
-     "1: dimension 0, of size 1, is the batch and not the axis after it; -1: that of x is not"},
+     "1: dimension 0, of size 1, is the batch, not dimension 1; -1: in x it is not the batch"},
     {0}};
 
 static tutti_status reshape_infer(const tti_node *node, tutti_type *out) {
@@ -29,7 +29,7 @@ static tutti_status reshape_infer(const tti_node *node, tutti_type *out) {
     char a[128], b[128];
     if (tti_shape_check(&to.shape) != TUTTI_OK ||
         tutti_shape_n_elems(&to.shape) != tti_value_n_elems(node->in[0]))
-        return tti_node_fail(node, "%s does not have the elements of %s",
+        return tti_node_fail(node, "%s does not have as many elements as %s",
                              tti_type_text(&node->in[0]->type, a, sizeof a),
                              tti_type_text(&to, b, sizeof b));
     out[0] = to;
@@ -72,7 +72,7 @@ static tutti_status reshape_shard(const tti_node *node, const tti_placement *in,
     if (in[0].dim == 0 && tti_attr_int(node, "one_row") > 0 && to->n_dims > 0 && to->dim[0] == 1)
         return TUTTI_OK;
     int d = matching_dim(tti_in_shape(node, 0), in[0].dim, to);
-    if (d < 0) return tti_shard_refuse(node, in, "the split dimension is mixed with others");
+    if (d < 0) return tti_shard_refuse(node, in, "the split dimension is merged with others");
     out[0] = tti_split_along(d);
     return TUTTI_OK;
 }
@@ -116,7 +116,7 @@ static tutti_status transpose_infer(const tti_node *node, tutti_type *out) {
         seen |= 1u << perm->v[d];
         out[0].shape.dim[d] = x->dim[perm->v[d]];
     }
-    if (!fits) return tti_node_fail(node, "perm is not an order of %d dimensions", x->n_dims);
+    if (!fits) return tti_node_fail(node, "perm is not a permutation of %d dimensions", x->n_dims);
     return TUTTI_OK;
 }
 
@@ -267,7 +267,7 @@ static tutti_status across_axis_shard(const tti_node *node, const tti_placement 
     static const tti_shard_rule rules[] = {{"aaaaaaaaaaaaaaaa", "a"}, {"PPPPPPPPPPPPPPPP", "P"}};
     if (tti_is_split(in[0], axis_of(node)))
         return tti_shard_refuse(node, in, "the parts of a split axis lie on different workers");
-    return tti_shard_match(node, rules, 2, in, out, "all inputs must lie alike");
+    return tti_shard_match(node, rules, 2, in, out, "all inputs must be split alike");
 }
 
 /* ---- concat ---- */
@@ -384,7 +384,7 @@ tutti_value *tutti_flatten(tutti_graph *g, tutti_value *x) {
 tutti_value *tutti_permute(tutti_graph *g, tutti_value *x, const int *perm, int n_perm) {
     int64_t order[TUTTI_MAX_DIMS];
     if (!perm || n_perm < 0 || n_perm > TUTTI_MAX_DIMS)
-        return tti_build_fail(g, "transpose: an order of 0 to %d dimensions is needed",
+        return tti_build_fail(g, "transpose: a permutation of 0 to %d dimensions is needed",
                               TUTTI_MAX_DIMS);
     for (int d = 0; d < n_perm; d++) order[d] = perm[d];
     return tti_build1(g, "transpose", x, (tti_attr_arg[]){TTI_INTS("perm", n_perm, order), {0}});

@@ -289,13 +289,13 @@ static tutti_status bn_stats_shard(const tti_node *node, const tti_placement *in
 static tutti_status sync_moments_shard(const tti_node *node, const tti_placement *in,
                                        tti_placement *out) {
     static const tti_shard_rule rules[] = {{"O", "W"}};
-    return tti_shard_match(node, rules, 1, in, out, "only own statistics are joined");
+    return tti_shard_match(node, rules, 1, in, out, "only a shard's own statistics are joined");
 }
 
 static tutti_status sync_sum_shard(const tti_node *node, const tti_placement *in,
                                    tti_placement *out) {
     static const tti_shard_rule rules[] = {{"P", "W"}};
-    return tti_shard_match(node, rules, 1, in, out, "only terms of a sum are joined");
+    return tti_shard_match(node, rules, 1, in, out, "only partial sums are joined");
 }
 
 /* Statistics of everybody are weighted by own rows: terms of a sum over all samples. */
@@ -542,7 +542,7 @@ const tti_op tti_ops_batch_norm[] = {
      .reference = bn_apply_mask_reference,
      .samples = bn_apply_mask_samples},
     {.name = "bn_running",
-     .doc = "rows mean[C], rows M2/(count-1)[C]: what moves the running statistics; inputs stats, "
+     .doc = "rows mean[C], rows M2/(count-1)[C]: the new running statistics; inputs stats, "
             "rows",
      .n_in_min = 2,
      .n_in_max = 2,

@@ -34,7 +34,7 @@ static tutti_status check_grad(const tti_node *node, int rows, int n_made) {
     TTI_TRY(tti_need_same_shape(node, 0, 1));
     int n_last = n_mask(node, n_made), n_before = node->n_in - n_last;
     if (n_before != rows && n_before != rows + 1)
-        return tti_node_fail(node, "with act %d there are %d inputs, or %d with rows, not %d",
+        return tti_node_fail(node, "with act %d the op has %d inputs, or %d with rows, not %d",
                              has_act(node), rows + n_last, rows + 1 + n_last, node->n_in);
     if (n_before > rows) TTI_TRY(check_rows(node, rows));
     if (has_act(node) && !makes_y(node)) TTI_TRY(check_like_first(node, node->n_in - 1));
@@ -96,7 +96,7 @@ static tutti_status bn_grad_join_infer(const tti_node *node, tutti_type *out) {
     if (join_rows(node) > 0) TTI_TRY(check_rows(node, 4));
     if (more > 0) TTI_TRY(check_like_first(node, more));
     if (more > 0 && node->n_in > more + 1)
-        return tti_node_fail(node, "input %d is one too many", more + 1);
+        return tti_node_fail(node, "input %d is not expected", more + 1);
     out[0] = node->in[0]->type;
     sums_types(tti_in_dim(node, 0, 1), out + 1);
     return TUTTI_OK;
@@ -140,7 +140,7 @@ static tutti_status conv2d_grad_join_infer(const tti_node *node, tutti_type *out
     if (conv_rows(node) > 0) TTI_TRY(check_rows(node, 5));
     if (more > 0) TTI_TRY(check_like_first(node, more));
     if (more > 0 && node->n_in > more + 1)
-        return tti_node_fail(node, "input %d is one too many", more + 1);
+        return tti_node_fail(node, "input %d is not expected", more + 1);
     out[0] = node->in[0]->type;
     sums_types(tti_in_dim(node, 0, 1), out + 1);
     return TUTTI_OK;

@@ -73,8 +73,8 @@ static inline tutti_type mask_type(const tti_node *node) {
 
 static inline tutti_status need_masked(const tti_node *node) {
     if (tti_in_dim(node, 0, 1) % TTI_MASK_CHANNELS == 0) return TUTTI_OK;
-    return tti_node_fail(node, "a mask is of %d channels each, there are %lld", TTI_MASK_CHANNELS,
-                         (long long)tti_in_dim(node, 0, 1));
+    return tti_node_fail(node, "a mask has bits of %d channels, but there are %lld channels",
+                         TTI_MASK_CHANNELS, (long long)tti_in_dim(node, 0, 1));
 }
 
 /* The byte of element i, and its bit there. */
@@ -126,7 +126,8 @@ static inline void put_sums(double *const *out, size_t n_channels, size_t c, dou
     out[0][1 + n_channels + c] = out[1][c] = dot;
 }
 
-static const char planes_why[] = "only samples can be cut, and statistics are own or joined";
+static const char planes_why[] =
+    "only samples can be split, and statistics are a shard's own or joined";
 
 static inline void bn_cost(const tti_node *node, tti_cost *cost) {
     tti_cost_flops(node, 5.0 * (double)tti_in_n(node, 0), cost);

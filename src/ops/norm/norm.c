@@ -60,7 +60,7 @@ static tutti_status check_rows(const tti_node *node, int i, int64_t *n_params) {
     const tutti_shape *x = tti_in_shape(node, i);
     TTI_TRY(tti_need_floats(node, i, i + 1));
     if (is_group(node)) TTI_TRY(check_group(node, x));
-    if (x->n_dims < 1) return tti_node_fail(node, "input %d is a scalar, it has no rows", i);
+    if (x->n_dims < 1) return tti_node_fail(node, "input %d is a scalar, so it has no rows", i);
     *n_params = x->dim[is_group(node) ? 1 : x->n_dims - 1];
     return TUTTI_OK;
 }
@@ -221,7 +221,7 @@ static tutti_status group_norm_grad(tutti_graph *g, const tti_node *node, tutti_
 
 /* ---- shard and cost ---- */
 
-static const char rows_why[] = "rows must lie whole on one worker, all inputs cut alike";
+static const char rows_why[] = "rows must be whole on each worker, and all inputs split alike";
 
 static tutti_status norm_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
     static const tti_shard_rule layer[] = {{"dWW", "ddd"}}, group[] = {{"0WW", "000"}};

@@ -36,7 +36,7 @@ static size_t rows_of(const tti_node *node) {
 static tutti_status check_rows(const tti_node *node) {
     for (int i = 0; i < 2; i++) TTI_TRY(tti_need_floats(node, i, i + 1));
     if (tti_in_shape(node, 0)->n_dims < 1)
-        return tti_node_fail(node, "input 0 is a scalar, it has no rows");
+        return tti_node_fail(node, "input 0 is a scalar, so it has no rows");
     return tti_need_same_shape(node, 0, 1);
 }
 
@@ -157,7 +157,7 @@ static void grads_sums_reference(const tti_args *a) {
 }
 /* ---- shard and cost ---- */
 
-static const char rows_why[] = "rows must lie whole on one worker, all inputs cut alike";
+static const char rows_why[] = "rows must be whole on each worker, and all inputs split alike";
 
 static tutti_status add_norm_shard(const tti_node *node, const tti_placement *in,
                                    tti_placement *out) {

@@ -15,15 +15,15 @@
 
 static const tti_attr_spec attention_attrs[] = {
     {"heads", TTI_ATTR_INT, 1, "of queries"},
-    {"kv_heads", TTI_ATTR_INT, 0, "of keys and of values, divides heads; 0: heads"},
+    {"kv_heads", TTI_ATTR_INT, 0, "heads of keys and values, a divisor of heads; 0: heads"},
     {"causal", TTI_ATTR_INT, 0, "1: a position sees itself and those before"},
-    {"scale", TTI_ATTR_FLOAT, 0, "of the products; 0: 1 / sqrt(D)"},
+    {"scale", TTI_ATTR_FLOAT, 0, "factor of the scores; 0: 1 / sqrt(D)"},
     {0},
 };
 static const tti_attr_spec cached_attrs[] = {
     {"heads", TTI_ATTR_INT, 1, "of queries"},
-    {"kv_heads", TTI_ATTR_INT, 0, "of keys and of values, divides heads; 0: heads"},
-    {"scale", TTI_ATTR_FLOAT, 0, "of the products; 0: 1 / sqrt(D)"},
+    {"kv_heads", TTI_ATTR_INT, 0, "heads of keys and values, a divisor of heads; 0: heads"},
+    {"scale", TTI_ATTR_FLOAT, 0, "factor of the scores; 0: 1 / sqrt(D)"},
     {0},
 };
 
@@ -47,8 +47,8 @@ static tutti_status read_heads(const tti_node *node, heads_view *v) {
                              (long long)kv);
     int64_t width = tti_in_dim(node, 0, 2), all = heads + 2 * kv;
     if (width < all || width % all)
-        return tti_node_fail(node, "%lld elements are no %lld + 2 * %lld heads", (long long)width,
-                             (long long)heads, (long long)kv);
+        return tti_node_fail(node, "%lld elements do not divide into %lld + 2 * %lld heads",
+                             (long long)width, (long long)heads, (long long)kv);
     if (causal != 0 && causal != 1)
         return tti_node_fail(node, "causal must be 0 or 1, is %lld", (long long)causal);
     if (!(scale >= 0 && isfinite(scale)))
@@ -240,7 +240,7 @@ static tutti_status attention_gradient(tutti_graph *g, const tti_node *node, tut
     return tutti_graph_check(g);
 }
 
-static const char samples_why[] = "only samples can be cut, all inputs alike";
+static const char samples_why[] = "only samples can be split, all inputs alike";
 
 static tutti_status attention_shard(const tti_node *node, const tti_placement *in,
                                     tti_placement *out) {
@@ -293,7 +293,8 @@ static tutti_status attention_cached_infer(const tti_node *node, tutti_type *out
     TTI_TRY(read_heads(node, &v));
     TTI_TRY(tti_need_floats(node, 0, 3));
     TTI_TRY(tti_need_n_dims(node, 1, 3));
-    if (v.n_t != 1) return tti_node_fail(node, "one position at a time, not %zu", v.n_t);
+    if (v.n_t != 1)
+        return tti_node_fail(node, "one position at a time is supported, not %zu", v.n_t);
     tutti_type cache = {
         node->in[0]->type.dtype,
         TUTTI_SHAPE((int64_t)v.n_batch, tti_in_dim(node, 1, 1), (int64_t)(v.kv_heads * v.dim))};

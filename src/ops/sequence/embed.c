@@ -18,7 +18,7 @@ static tutti_status one_hot_infer(const tti_node *node, tutti_type *out) {
     int64_t n = tti_attr_int(node, "n");
     TTI_TRY(tti_need_dtype(node, 0, TUTTI_I32));
     if (labels->n_dims == TUTTI_MAX_DIMS)
-        return tti_node_fail(node, "labels have %d dimensions, one more is too many",
+        return tti_node_fail(node, "labels have %d dimensions, so the result has too many",
                              labels->n_dims);
     if (n < 1) return tti_node_fail(node, "n must be >= 1, got %lld", (long long)n);
     out[0] = (tutti_type){TUTTI_F32, *labels};
@@ -91,13 +91,14 @@ static tutti_status check_scatter(const tti_node *node, int64_t n, tutti_type *o
     int axis = 0;
     TTI_TRY(tti_need_floats(node, 0, 1));
     TTI_TRY(tti_need_dtype(node, 1, TUTTI_I32));
-    if (n < 0) return tti_node_fail(node, "%lld elements make no sense", (long long)n);
+    if (n < 0)
+        return tti_node_fail(node, "a dimension of %lld elements is not valid", (long long)n);
     bool fits = dy->n_dims >= ids->n_dims;
     if (fits) TTI_TRY(scatter_axis(node, &axis));
     fits = fits && axis + ids->n_dims <= dy->n_dims;
     for (int d = 0; fits && d < ids->n_dims; d++) fits = dy->dim[axis + d] == ids->dim[d];
     if (!fits)
-        return tti_node_fail(node, "%s is not made of the places %s",
+        return tti_node_fail(node, "%s does not have the shape of a gather by indices %s",
                              tti_type_text(&node->in[0]->type, a, sizeof a),
                              tti_type_text(&node->in[1]->type, b, sizeof b));
     out[0].dtype = node->in[0]->type.dtype;
@@ -200,7 +201,7 @@ static tutti_status embedding_gradient(tutti_graph *g, const tti_node *node, tut
     return tutti_graph_check(g);
 }
 
-static const char gather_why[] = "x may be cut off the axis, or the places; not both";
+static const char gather_why[] = "x may be split, but not along the axis, or the indices; not both";
 
 static tutti_status gather_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
@@ -240,7 +241,7 @@ static tutti_status embedding_shard(const tti_node *node, const tti_placement *i
 static tutti_status embedding_grad_shard(const tti_node *node, const tti_placement *in,
                                          tti_placement *out) {
     static const tti_shard_rule rules[] = {{"da", "P"}, {"LW", "L"}, {"PW", "P"}};
-    return tti_shard_match(node, rules, 3, in, out, "dy and ids must be cut alike");
+    return tti_shard_match(node, rules, 3, in, out, "dy and ids must be split alike");
 }
 
 /* Every worker has some rows of the table: those that it does not have are zeros. */

@@ -308,7 +308,7 @@ static tutti_status gru_gradient(tutti_graph *g, const tti_node *node, tutti_val
 
 /* ---- shard and cost ---- */
 
-static const char samples_why[] = "only samples can be cut";
+static const char samples_why[] = "only samples can be split";
 
 static tutti_status forward_shard(const tti_node *node, const tti_placement *in,
                                   tti_placement *out) {

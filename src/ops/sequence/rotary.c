@@ -11,11 +11,11 @@
 #include "tutti/ops.h"
 
 static const tti_attr_spec rotary_attrs[] = {
-    {"heads", TTI_ATTR_INT, 1, "the first heads of each position are turned"},
+    {"heads", TTI_ATTR_INT, 1, "number of heads, from the first one, that are rotated"},
     {"dim", TTI_ATTR_INT, 2, "width of a head, even"},
-    {"base", TTI_ATTR_FLOAT, 10000, "of the wave lengths, > 0"},
+    {"base", TTI_ATTR_FLOAT, 10000, "base of the angles, > 0"},
     {"start", TTI_ATTR_INT, 0, "position of the first element"},
-    {"inverse", TTI_ATTR_INT, 0, "1: turned back, which is the gradient"},
+    {"inverse", TTI_ATTR_INT, 0, "1: rotates back, which is the gradient"},
     {0},
 };
 
@@ -32,7 +32,7 @@ static tutti_status rotary_infer(const tti_node *node, tutti_type *out) {
     }
     if (heads < 0 || dim < 2 || dim % 2 || __builtin_mul_overflow(heads, dim, &width) ||
         width > tti_in_dim(node, 0, 2))
-        return tti_node_fail(node, "%lld heads of width %lld do not fit %lld elements",
+        return tti_node_fail(node, "%lld heads of width %lld are more than %lld elements",
                              (long long)heads, (long long)dim, (long long)tti_in_dim(node, 0, 2));
     if (!(base > 0 && isfinite(base))) return tti_node_fail(node, "base must be > 0, is %g", base);
     if (start < 0 || start > 1 << 30)
@@ -83,7 +83,7 @@ static tutti_status rotary_grad(tutti_graph *g, const tti_node *node, tutti_valu
 static tutti_status rotary_shard(const tti_node *node, const tti_placement *in,
                                  tti_placement *out) {
     static const tti_shard_rule rules[] = {{"0W", "0"}, {"PW", "P"}};
-    return tti_shard_match(node, rules, 2, in, out, "only samples can be cut");
+    return tti_shard_match(node, rules, 2, in, out, "only samples can be split");
 }
 
 /* The value may be packed in parts of equal width, such as queries, keys and values: whole parts
@@ -149,7 +149,7 @@ static const tti_sample rotary_samples[] = {
 
 const tti_op tti_ops_rotary[] = {
     {.name = "rotary",
-     .doc = "pairs (i, i + D/2) of the first heads turned by (start + pos + t) base^(-2 i / D); "
+     .doc = "pairs (i, i + D/2) of the first heads rotated by (start + pos + t) base^(-2 i / D); "
             "inputs x[B,T,..], pos?",
      .n_in_min = 1,
      .n_in_max = 2,

@@ -19,17 +19,17 @@ enum { SAMPLE_BITS = 28 }; /* draws of four weights per sample, as dropout has *
 
 static const tti_attr_spec sdpa_attrs[] = {
     {"heads", TTI_ATTR_INT, 1, "of queries"},
-    {"kv_heads", TTI_ATTR_INT, 0, "of keys and of values, divides heads; 0: heads"},
+    {"kv_heads", TTI_ATTR_INT, 0, "heads of keys and values, a divisor of heads; 0: heads"},
     {"causal", TTI_ATTR_INT, 0, "1: query t sees keys 0 .. t"},
     {"window", TTI_ATTR_INT, 0, "keys fewer positions away than this are seen; 0: all"},
-    {"scale", TTI_ATTR_FLOAT, 0, "of the products; 0: 1 / sqrt(D)"},
-    {"softcap", TTI_ATTR_FLOAT, 0, "c: scores become c tanh(s / c); 0: they stay"},
+    {"scale", TTI_ATTR_FLOAT, 0, "factor of the scores; 0: 1 / sqrt(D)"},
+    {"softcap", TTI_ATTR_FLOAT, 0, "c: scores become c tanh(s / c); 0: no cap"},
     {"p", TTI_ATTR_FLOAT, 0, "probability that a weight is dropped, 0 <= p < 1"},
-    {"key", TTI_ATTR_INT, 0, "tti_hash_name of the layer, of the dropped weights"},
+    {"key", TTI_ATTR_INT, 0, "tti_hash_name of the layer, for dropout"},
     {"with", TTI_ATTR_INT, 0, "inputs after v: 1 bias, 2 segments, 3 both"},
     {"bias_period", TTI_ATTR_INT, 0, "P: sample b has row b % P of a bias of P rows; 0: row b"},
-    {"first_head", TTI_ATTR_INT, 0, "this is a tensor shard: its head 0 among those of the whole"},
-    {"grad_bias", TTI_ATTR_INT, 0, "gradient: 1: that of the bias is computed"},
+    {"first_head", TTI_ATTR_INT, 0, "in a tensor shard: number of its head 0 in the whole layer"},
+    {"grad_bias", TTI_ATTR_INT, 0, "gradient only; 1: the gradient of the bias is computed"},
     {0},
 };
 
@@ -76,7 +76,7 @@ static tutti_status read_scores(const tti_node *node, tti_sdpa *v) {
         return tti_node_fail(node, "softcap must be >= 0, is %g", cap);
     if (!(p >= 0 && p < 1)) return tti_node_fail(node, "p must be >= 0 and < 1, is %g", p);
     if (p > 0 && (double)v->heads * (double)v->n_t * (double)v->n_s >= 0x1p30)
-        return tti_node_fail(node, "a sample has 2^30 weights or more, too many to drop some");
+        return tti_node_fail(node, "a sample has 2^30 weights or more, too many for dropout");
     v->causal = causal != 0, v->window = (size_t)window;
     v->scale = scale != 0 ? scale : 1 / sqrt((double)v->dim);
     v->softcap = cap, v->p = p;
@@ -103,7 +103,7 @@ static tutti_status read_bias(const tti_node *node, int i, tti_sdpa *v) {
         bool fits = own == full[d] || own == 1;
         if (repeats) fits = tti_in_dim(node, i, 0) == period && full[0] % own == 0;
         if (!fits)
-            return tti_node_fail(node, "a bias %s does not repeat to %s",
+            return tti_node_fail(node, "a bias %s does not broadcast to %s",
                                  tti_type_text(&node->in[i]->type, bias, sizeof bias),
                                  tti_type_text(&(tutti_type){TUTTI_F32, wide}, want, sizeof want));
         v->bias_step[d] = own == full[d] || repeats ? step : 0;
@@ -133,7 +133,8 @@ static tutti_status read_sdpa(const tti_node *node, bool grad, tti_sdpa *v) {
         return tti_node_fail(node, "with must be 0 .. 3, is %lld", (long long)with);
     int n_in = 3 + (with & TTI_SDPA_BIAS ? 1 : 0) + (with & TTI_SDPA_SEGMENTS ? 2 : 0);
     if (node->n_in != n_in + (grad ? 3 : 0))
-        return tti_node_fail(node, "%d inputs, with says %d", node->n_in, n_in + (grad ? 3 : 0));
+        return tti_node_fail(node, "there are %d inputs, but with requires %d", node->n_in,
+                             n_in + (grad ? 3 : 0));
     TTI_TRY(read_heads(node, v));
     TTI_TRY(read_scores(node, v));
     if (with & TTI_SDPA_BIAS) TTI_TRY(read_bias(node, n++, v));
@@ -346,7 +347,7 @@ static tutti_status sdpa_shard(const tti_node *node, const tti_placement *in, tt
     bool one_bias = v.bias >= 0 && tti_in_dim(node, v.bias, 0) == 1 && in[v.bias].kind == TTI_WHOLE;
     bool repeats = one_bias || tti_attr_int(node, "bias_period") > 0;
     return tti_shard_match(node, repeats ? shared : alike, 1, in, out,
-                           "only samples can be cut, all inputs alike");
+                           "only samples can be split, all inputs alike");
 }
 
 /* Heads are independent: a worker may have some of the query heads with their key heads. */

@@ -115,7 +115,7 @@ static tutti_status add_slot(tti_plan *plan, const tti_plan_desc *desc, int inde
 tutti_status tti_plan_update(tti_plan *plan, const tti_plan_desc *desc) {
     const tti_op *op = tti_op_find(desc->optimizer);
     if (!op || !(op->traits & TTI_UPDATE))
-        return tti_fail(TUTTI_E_INVALID, "plan: '%s' is no optimizer", desc->optimizer);
+        return tti_fail(TUTTI_E_INVALID, "plan: '%s' is not an optimizer", desc->optimizer);
     plan->n_states = op->n_out - 1;
     plan->takes_norms = tti_takes_norms(op);
     size_t n_blocks = 0;

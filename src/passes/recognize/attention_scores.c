@@ -108,7 +108,7 @@ static bool hides_by_place(const scores *s, bool causal, int64_t window) {
 static const float *mask_as_numbers(const scores *s, const char **why) {
     size_t n = (size_t)(s->n_t * s->n_s);
     float *out = tti_arena_alloc(&s->m->scene->arena, (n + 1) * sizeof *out);
-    if (!out) *why = "memory is short";
+    if (!out) *why = "out of memory";
     for (size_t i = 0; i < n && !*why; i++) {
         out[i] = (float)s->c[i];
         if (s->a[i] != 1 && !(s->c[i] <= replaced)) *why = "a mask scales the scores";
@@ -315,7 +315,7 @@ static const char *place_bias(const tti_match *m, const tti_attention *a,
     bias->shape = TUTTI_SHAPE(rows, heads, aligned_dim(own, n, n - 2), aligned_dim(own, n, n - 1));
     if (!m->scene->of_input[bias->value->id]) return NULL;
     if (rows != a->b || !tti_batch_is_first(m->scene, bias->value))
-        return "a bias is computed from inputs, but is not one of each sample";
+        return "a bias is computed from inputs, but has no row for each sample";
     return NULL;
 }
 
@@ -332,5 +332,5 @@ void tti_attention_place_biases(const tti_match *m, tti_attention *a) {
             a->bias_period = rows > 1 ? rows : a->bias_period;
     }
     if (!a->why && by_sample && a->bias_period > 0)
-        a->why = "a bias of each sample is added to one that repeats";
+        a->why = "a bias with a row for each sample is added to one that repeats";
 }

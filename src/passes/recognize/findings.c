@@ -85,7 +85,7 @@ static void print_part(const tti_findings *found, bool stayed, const char *title
 
 void tti_findings_print(const tti_findings *found, tti_str *out) {
     print_part(found, false, "recognized and replaced by one operation each", out);
-    print_part(found, true, "not recognized, computed as it is written", out);
+    print_part(found, true, "not recognized, computed as written", out);
 }
 
 tutti_status tti_recognize_report(tutti_graph **g, int64_t n_samples, tti_str *out) {

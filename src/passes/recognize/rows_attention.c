@@ -115,7 +115,7 @@ static const char *read_shapes(const tti_match *m, tti_attention *a) {
     extents e[3];
     int n_dims = a->q.base->type.shape.n_dims;
     bool split = n_dims == 3;
-    if (n_dims != 3 && n_dims != 4) return "heads do not lie as [B,H,T,D]";
+    if (n_dims != 3 && n_dims != 4) return "heads are not in [B,H,T,D] order";
     for (int i = 0; i < 3; i++) {
         of[i] = o[i]->base;
         if (of[i]->type.shape.n_dims != n_dims) return "queries, keys and values differ in shape";
@@ -132,14 +132,15 @@ static const char *read_shapes(const tti_match *m, tti_attention *a) {
     if (e[2].t != a->s || e[1].d != a->d) return "queries, keys and values differ in shape";
     bool fits = e[1].b == a->b && e[2].b == a->b && e[2].h == a->kv && a->q.times == 1 &&
                 a->k.times == a->v.times && a->kv * a->k.times == a->h;
-    return fits ? NULL : "heads of queries, keys and values do not fit";
+    return fits ? NULL : "the heads of queries, keys and values do not match";
 }
 
 /* The softmax whose weights p are, after one dropout; NULL: there is none over the last axis. */
 static const tti_node *find_softmax(tti_match *m, const tutti_value *p, tti_attention *a) {
     while ((p->node->op->traits & TTI_RANDOM) || tti_keeps_matrices(p->node)) {
         if (p->node->op->traits & TTI_RANDOM) {
-            if (a->drop || !tti_is_op(p->node, "dropout")) a->why = "its weights are random";
+            if (a->drop || !tti_is_op(p->node, "dropout"))
+                a->why = "its weights are random in a way that is not dropout";
             a->drop = p->node;
         }
         if (!tti_match_take(m, p->node)) return NULL;
@@ -160,7 +161,7 @@ static void read_product(tti_match *m, const tti_node *product, tti_attention *a
     if (tti_attr_int(m->root, "trans_b")) a->v.swapped = !a->v.swapped;
     a->scale *= a->q.scale * a->k.scale;
     const char *shapes = read_shapes(m, a);
-    if (!a->why && a->v.scale != 1) a->why = "values are scaled";
+    if (!a->why && a->v.scale != 1) a->why = "its values are scaled";
     if (!a->why) a->why = shapes;
     if (!a->why && !(a->scale > 0 && isfinite(a->scale))) a->why = "the scale is not positive";
 }
@@ -176,7 +177,7 @@ bool tti_attention_read(tti_match *m, tti_attention *a) {
     if (product && tti_match_take(m, product))
         read_product(m, product, a);
     else if (!a->why)
-        a->why = "the scores are not a product with masks and biases alone";
+        a->why = "the scores are more than a product with masks and biases";
     if (!a->why) tti_attention_place_biases(m, a);
     a->n_scores = tti_value_n_elems(softmax->in[0]);
     return true;

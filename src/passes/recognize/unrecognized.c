@@ -45,15 +45,15 @@ static const char *norm(tti_scene *s, const tti_node *node, double *n_elems) {
     if (!tti_is_op(reduced, "mean") && !tti_is_op(reduced, "sum")) return NULL;
     if (!is_square(maker(reduced, 0)) || !s->of_input[node->out[0]->id]) return NULL;
     *n_elems = (double)tti_value_n_elems(reduced->in[0]);
-    return is_last_axis(reduced, "axes") ? "it is none of the known forms"
-                                         : "it is not over the last axis";
+    return is_last_axis(reduced, "axes") ? "it has none of the known forms"
+                                         : "it does not run over the last axis";
 }
 
 static const char *gelu(tti_scene *s, const tti_node *node, double *n_elems) {
     (void)s;
     if (!tti_is_op(node, "erf")) return NULL;
     *n_elems = 2 * (double)tti_value_n_elems(node->out[0]);
-    return "its constants are others";
+    return "its constants are not those of GELU";
 }
 
 /* The value of which x is a slice, maybe through views; NULL: none. */
@@ -69,7 +69,7 @@ static const char *rotary(tti_scene *s, const tti_node *node, double *n_elems) {
     const tutti_value *x = tti_linear_step(s, node->in[0], &a, &b);
     if (!x || a != -1 || !part_of(x) || part_of(x) != part_of(node->in[1])) return NULL;
     *n_elems = 2 * (double)tti_value_n_elems(node->out[0]);
-    return "its angles are not those of one base, or not constant";
+    return "its angles do not follow from one base, or are not constant";
 }
 
 /* Whether node is act(a) b of two values of one shape. */
@@ -81,7 +81,7 @@ static bool is_gate(const tti_scene *s, const tti_node *node, const char *act, d
            tti_shape_equal(&node->in[0]->type.shape, &node->in[1]->type.shape);
 }
 
-static const char other_gate[] = "gate and value are not layers of one input";
+static const char other_gate[] = "gate and value are not linear layers of the same input";
 
 static const char *gate(tti_scene *s, const tti_node *node, double *n_elems) {
     return is_gate(s, node, "silu", n_elems) ? other_gate : NULL;

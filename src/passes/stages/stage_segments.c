@@ -72,7 +72,7 @@ static tutti_status find_segments(segments *p) {
         for (int k = 0; k < node->op->n_out; k++) due = TTI_MIN(due, p->due[node->out[k]->id]);
         if (is_step && g->training && !p->forward[i]) need = TTI_MAX(need, p->s->n_chunks);
         if (is_step && need > due)
-            return tti_fail(TUTTI_E_INTERNAL, "plan: %s '%s' is sent before it can be made",
+            return tti_fail(TUTTI_E_INTERNAL, "plan: %s '%s' is sent before it is computed",
                             node->op->name, node->name);
         if (is_step) {
             now = TTI_MAX(now, need);

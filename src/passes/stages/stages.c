@@ -91,10 +91,11 @@ static tutti_status find_bounds(const tutti_graph *g, const bool *is_free, const
     }
     free(cross);
     if (q == n_all) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INVALID,
-                    "stages: parameter '%s' is not read by evaluation as by training, so the model "
-                    "cannot be cut",
-                    s->start[q].param);
+    return tti_fail(
+        TUTTI_E_INVALID,
+        "stages: training and evaluation read parameter '%s' in different places, so the "
+        "model cannot be divided into stages",
+        s->start[q].param);
 }
 
 typedef struct marker {

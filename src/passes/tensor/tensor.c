@@ -159,7 +159,7 @@ static void check_output(cutting *c, const tti_node *node, int k, const tutti_va
     tutti_shape want = part_shape(&node->out[k]->type.shape, code, c->axis.n);
     if (!made || code == TTI_CODE_OWN || tti_shape_equal(&made->type.shape, &want)) return;
     tti_graph_fail(tti_new_graph(&c->rw),
-                   tti_fail(TUTTI_E_INTERNAL, "tensor: %s '%s' has not the part it should",
+                   tti_fail(TUTTI_E_INTERNAL, "tensor: %s '%s' does not have the expected part",
                             node->op->name, node->name));
 }
 
@@ -381,13 +381,12 @@ static tutti_status refuse(const tutti_graph *g, int n, const tti_division *divi
     tutti_status st = tti_tensor_numbers(g, true, &even);
     if (st == TUTTI_OK) st = tti_tensor_numbers(g, false, &uneven);
     if (st == TUTTI_OK)
-        st =
-            tti_fail(TUTTI_E_INVALID,
-                     "parallel.tensor=%d: the layers of this model cannot be divided by %d: it "
-                     "must divide their features, channels, heads or classes, and does for %.0f "
-                     "%% of the parameters; numbers that work: %s; with some layers whole: %s; the "
-                     "largest layer that is not divided is %s",
-                     n, n, 100 * division->share, tti_str_text(&even), tti_str_text(&uneven), text);
+        st = tti_fail(
+            TUTTI_E_INVALID,
+            "parallel.tensor=%d: %d must divide the features, channels, heads or classes of "
+            "the layers, but does so for %.0f %% of the parameters only; numbers that "
+            "work: %s; with some layers whole: %s; the largest layer that is not divided is %s",
+            n, n, 100 * division->share, tti_str_text(&even), tti_str_text(&uneven), text);
     tti_str_free(&even);
     tti_str_free(&uneven);
     return st;

@@ -369,7 +369,7 @@ static tutti_status divide(search *s, const tti_cuts *like, tti_division *out) {
     for (int i = 0; i < s->g->n_nodes; i++)
         if (!(s->g->nodes[i]->op->traits & TTI_SOURCE)) TTI_TRY(advance(s, s->g->nodes[i]));
     const state *end = cheapest(s);
-    if (!end) return tti_fail(TUTTI_E_INTERNAL, "tensor: the results cannot be put together");
+    if (!end) return tti_fail(TUTTI_E_INTERNAL, "tensor: the results cannot be combined");
     write_division(s, end, like, out);
     return TUTTI_OK;
 }

@@ -204,8 +204,8 @@ static tutti_status add_state(const tti_exporting *e, tensors *t, int i) {
 static tutti_status list_state(const tti_exporting *e, tensors *t) {
     if (!e->b->import)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "export: format state-dict is for models of model.file; safetensors has "
-                        "the names of this one");
+                        "export: format state-dict is for models of model.file; use safetensors "
+                        "for this one");
     int n = tti_import_n_state(e->b->import);
     t->v = tti_arena_alloc(&t->arena, ((size_t)n + 1) * sizeof *t->v);
     if (!t->v) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");

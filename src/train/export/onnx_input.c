@@ -222,8 +222,8 @@ void tti_onnx_add_info(tti_onnx_emit *e, const tti_exporting *x) {
     add_text(e, "input", &text);
     if (e->has_names)
         tti_str_add(&text,
-                    "those of the model's file, under their names; targets of a regression "
-                    "are standardized");
+                    "the outputs of the model's file, under their names; targets of a "
+                    "regression are standardized");
     else
         describe_output(spec, &text);
     add_text(e, "output", &text);

@@ -141,7 +141,8 @@ tutti_status tti_onnx_sdpa(tti_onnx_emit *e, const tti_node *node, const char **
     if (v.causal || v.window > 0) {
         if (e->twin)
             return tti_fail(TUTTI_E_UNSUPPORTED,
-                            "export: a mask by position of sequences of any length");
+                            "export: format onnx does not have causal or windowed attention over "
+                            "sequences of any length");
         const char *mask = place_mask(e, &v);
         if (!mask) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
         scores = OP("Add", scores, mask);

@@ -157,7 +157,7 @@ RULE(array) {
     }
     if (fits) *out = cast_to(e, type->dtype, tti_onnx_floats(e, &type->shape, floats));
     free(floats);
-    return fits ? TUTTI_OK : refuse(node, "whole numbers from 2^24 on");
+    return fits ? TUTTI_OK : refuse(node, "integers of 2^24 or more");
 }
 
 RULE(broadcast_to) {

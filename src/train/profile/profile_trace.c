@@ -48,7 +48,7 @@ static void add_names(tti_json *j, const tti_profiled *p, int rank) {
         {"host: waits", "host: first compute thread", "host: copies", "host: sums between workers",
          "TP collectives", "values to other stages", "segments of the stage",
          "server: for this worker"},
-        {"host: waits, what it puts into queues", "device: kernels", "device: copies of samples",
+        {"host: waits and enqueued work", "device: kernels", "device: copies of samples",
          "sums between workers", "TP collectives", "values to other stages",
          "segments of the stage", "server: for this worker"}};
     const tti_worker_spans *t = &p->ranks[rank];

@@ -104,7 +104,7 @@ static tutti_status run_threads(profiler *p) {
 
 static tutti_status run_as_worker(profiler *p) {
     if (p->b->n_workers != p->place.n_ranks)
-        return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %d, but the launcher says: %s",
+        return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %d, but the launcher reports: %s",
                         p->b->n_workers, p->place.text);
     TTI_TRY(tutti_comm_group_open(p->place.comm_fd, &p->group));
     return run_rank(p, p->place.rank);
@@ -211,7 +211,7 @@ static tutti_status resolve(tutti_job *job) {
     snprintf(workers, sizeof workers, "%d", n_model);
     if (!has_workers(tti_job_config_of(job)) && !mixed)
         tti_options_put(tti_job_options(job), "parallel.workers", workers,
-                        "profile, unless -n says more");
+                        "profile, unless -n gives more");
     TTI_TRY(tti_devices_resolve(job, &devices));
     TTI_TRY(tti_job_resolve(job, mixed ? devices.n : n_model));
     return tti_devices_check_sharing(tti_job_config_of(job), &devices,
@@ -224,7 +224,7 @@ static tutti_status find_place(profiler *p) {
     if (!p->is_worker) return TUTTI_OK;
     if (p->place.comm_fd < 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "profile: starts its own workers on this machine; give -n %d "
+                        "profile: it starts its own workers on this machine; give -n %d "
                         "parallel.place=processes without a launcher (%s)",
                         p->place.n_ranks, p->place.text);
     return tti_worker_init();

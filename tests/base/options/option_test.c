@@ -117,9 +117,9 @@ T_CASE(other_forms_of_a_value) {
     expect_problems(
         &f,
         "job.yaml:1:10: error: b.name: expected one line of text of 1 to 511 bytes, or a list or "
-        "keys and values without commas in them, got \"a,b\"\n"
+        "keys and values that contain no commas, got \"a,b\"\n"
         "command line: error: b.name: expected one line of text of 1 to 511 bytes, or a list or "
-        "keys and values without commas in them, got a list of 1\n"
+        "keys and values that contain no commas, got a list of 1\n"
         "command line: error: b.kind: expected one of red, green, blue, got \"LIME\" (did you "
         "mean \"green\"?)");
 }
@@ -225,10 +225,10 @@ T_CASE(all_problems_at_once) {
         "job.yaml:8:1: error: ratio: unknown key (did you mean \"a.x\"?)\n"
         "job.yaml:9:1: error: a: given twice (first at line 1, column 1)\n"
         "job.yaml:10:1: error: c: unknown key\n"
-        "job.yaml:11:9: error: b.bytes: the value is missing (null stands for the default, \"\" "
-        "for no text)\n"
-        "command line: error: b.name: the value is missing (null stands for the default, \"\" for "
-        "no text)\n"
+        "job.yaml:11:9: error: b.bytes: the value is missing (null means the default, \"\" "
+        "an empty text)\n"
+        "command line: error: b.name: the value is missing (null means the default, \"\" "
+        "an empty text)\n"
         "command line: error: \"nothing\": expected key=value\n"
         "command line: error: \"=1\": expected key=value\n"
         "command line: error: b.list: did not find expected ',' or ']' (while parsing a flow "

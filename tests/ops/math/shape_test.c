@@ -67,7 +67,7 @@ T_CASE(transpose_counts_from_the_end_too) {
     expect_failure(g, "transpose: dimensions 0 and 3 of a shape of 3");
     g = tutti_graph_create(true);
     tutti_permute(g, matrix(g), (int[]){0, 0}, 2);
-    expect_failure(g, "transpose: perm is not an order of 2 dimensions");
+    expect_failure(g, "transpose: perm is not a permutation of 2 dimensions");
     g = tutti_graph_create(true);
     tutti_concat(g, NULL, 3, 0);
     expect_failure(g, "concat: 1 to 16 values are needed, got 3");

@@ -102,12 +102,13 @@ T_CASE(bad_heads_are_named) {
     tutti_graph *g = tutti_graph_create(false);
     tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 4, 12));
     assert_null(tutti_attention(g, x, NULL, &(tutti_attention_desc){.heads = 5}));
-    T_FAILS(tutti_graph_check(g), TUTTI_E_INVALID, "attention: 12 elements are no 5 + 2 * 5 heads");
+    T_FAILS(tutti_graph_check(g), TUTTI_E_INVALID,
+            "attention: 12 elements do not divide into 5 + 2 * 5 heads");
     tutti_graph_destroy(g);
     g = tutti_graph_create(false);
     x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 4, 12));
     assert_null(tutti_rotary(g, x, NULL, &(tutti_rotary_desc){.heads = 4, .dim = 4}));
-    T_FAILS(tutti_graph_check(g), TUTTI_E_INVALID, "rotary: 4 heads of width 4 do not fit 12");
+    T_FAILS(tutti_graph_check(g), TUTTI_E_INVALID, "rotary: 4 heads of width 4 are more than 12");
     tutti_graph_destroy(g);
 }
 

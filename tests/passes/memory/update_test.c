@@ -112,7 +112,7 @@ T_CASE(not_every_op_is_an_optimizer) {
                                                  .optimizer_attrs = none,
                                                  .bucket_bytes = 64},
                                 &plan),
-                TUTTI_E_INVALID, "is no optimizer");
+                TUTTI_E_INVALID, "is not an optimizer");
         assert_null(plan);
     }
 }

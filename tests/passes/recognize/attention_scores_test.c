@@ -266,7 +266,7 @@ T_CASE(the_report_says_why) {
         const char *why;
     } rows[] = {
         {attend_in_blocks, "a bias repeats within heads or samples"},
-        {attend_filled_weakly, "the scores are not a product with masks and biases alone"},
+        {attend_filled_weakly, "the scores are more than a product with masks and biases"},
         {attend_spilled, "its scores or weights are used elsewhere too"},
         {attend_negative, "the scale is not positive"},
     };

@@ -474,7 +474,7 @@ T_CASE(the_report_counts_by_module) {
     assert_string_equal(tti_str_text(&out),
                         "recognized and replaced by one operation each:\n"
                         "      3  GELU  h.*.act\n"
-                        "not recognized, computed as it is written:\n"
+                        "not recognized, computed as written:\n"
                         "      1  attention  last.attn: the scale is not positive; 256 more bytes "
                         "per sample\n");
     tti_str_free(&out);
@@ -488,9 +488,9 @@ T_CASE(the_report_says_why) {
         const char *why;
     } rows[] = {
         {norm_wrong_axis, ""}, /* of parameters alone */
-        {turn_stretched, "its angles are not those of one base, or not constant"},
+        {turn_stretched, "its angles do not follow from one base, or are not constant"},
         {entropy_weighted, "its rows are weighted or not summed"},
-        {gelu_wrong_constant, "its constants are others"},
+        {gelu_wrong_constant, "its constants are not those of GELU"},
     };
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
         tti_findings found;

@@ -294,9 +294,9 @@ T_CASE(what_cannot_be_cut_is_refused_with_what_can) {
     T_UNUSED;
     tutti_graph *g = mlp(true); /* 6 inputs, 16 hidden, 5 classes */
     T_FAILS(tti_pass_tensor(&g, &(tti_target){.n_tensor = 7}), TUTTI_E_INVALID,
-            "parallel.tensor=7: the layers of this model cannot be divided by 7");
+            "parallel.tensor=7: 7 must divide the features, channels, heads or classes");
     T_FAILS(tti_pass_tensor(&g, &(tti_target){.n_tensor = 7}), TUTTI_E_INVALID,
-            "does for 0 % of the parameters; numbers that work: 2, 4, 8, 16; with some "
+            "does so for 0 % of the parameters only; numbers that work: 2, 4, 8, 16; with some "
             "layers whole: 3, 5, 6");
     tutti_graph_destroy(g);
 }
