@@ -1,8 +1,8 @@
 /* json_read.h - strict reading of JSON from files that may be hostile, over jansson.
  *
- * Every failure is TUTTI_E_CHECKPOINT and gives the place: what is the name at the begin of
- * messages, such as "model.safetensors: tensor 'w'".  Numbers must be integers, duplicate keys are
- * refused, nesting is at most 64 deep, text is UTF-8. */
+ * Every failure is TUTTI_E_CHECKPOINT and gives the place: the argument what begins each message,
+ * such as "model.safetensors: tensor 'w'".  Numbers must be integers, duplicate keys are refused,
+ * nesting is at most 64 deep, text is UTF-8. */
 #ifndef TTI_BASE_JSON_READ_H
 #define TTI_BASE_JSON_READ_H
 

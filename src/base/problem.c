@@ -1,4 +1,4 @@
-/* problem.c - the list of problems behind "reported all at once". */
+/* problem.c - collects problems, so that all of them are reported at once. */
 #include "base/problem.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* process.c - one letter of /proc/PID/stat: "71 (any name, brackets too) T 1 ...". */
+/* process.c - reads the state of a process, one letter of /proc/PID/stat: "71 (any name, brackets
+ * too) T 1 ...". */
 #include "base/process.h"
 
 #include <dirent.h>

@@ -3,8 +3,8 @@
  *
  * Names, initial values and the treatment of odd sizes are torchvision's.  Weights of timm and of
  * Hugging Face's SwinForImageClassification are found by the lists below.  Values between blocks
- * are [N,H,W,C].  Windows are the batch of the attention; in a shifted image the parts that are no
- * neighbours in the image are segments of the attention. */
+ * are [N,H,W,C].  Windows are the batch of the attention; parts of a shifted image that are not
+ * adjacent in the original are separate segments of the attention. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

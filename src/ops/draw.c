@@ -1,4 +1,4 @@
-/* draw.c - the initial values of parameters, some hundreds at a time.
+/* draw.c - draws the initial values of parameters, a few hundred at a time.
  *
  * Element i is drawn from Philox with a key of seed and parameter name and the counter i / 4, so
  * any element can be drawn alone, in any order, by any worker. */

@@ -1,8 +1,8 @@
 /* functional.c - builders of layers whose weights are given; the builders that make their own are
  * in layers.c.
  *
- * Shapes are the ops' business: their infer checks them.  Here only what an op cannot express is
- * put together: missing weights become constants, a transposed convolution is the gradient of a
+ * The infer functions of the ops check shapes.  This file only builds what no single op
+ * expresses: missing weights become constants, a transposed convolution is the gradient of a
  * convolution. */
 #include "tutti/functional.h"
 

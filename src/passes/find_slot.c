@@ -1,4 +1,5 @@
-/* find_slot.c - the slot of a parameter by its name; apart from plan.c, whose parts call it. */
+/* find_slot.c - finds the slot of a parameter by its name.  A file of its own, because plan.c and
+ * the files that it calls need it. */
 #include <string.h>
 
 #include "passes/plan.h"

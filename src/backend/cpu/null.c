@@ -1,8 +1,8 @@
 /* null.c - the kernel of a backend that computes nothing: every float that it gives is 1, every
  * integer 0.
  *
- * With it a job costs what it costs besides computation, whatever the model: for measuring how many
- * workers a machine bears.  Results depend on the number of shards alone, as real ones do. */
+ * A job on it has every cost except computation, whatever the model: for measuring how many
+ * workers a machine supports.  Results depend on the number of shards alone, as real ones do. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"

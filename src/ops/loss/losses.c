@@ -1,8 +1,8 @@
 /* losses.c - losses as graphs of other operations (tutti/losses.h).
  *
- * Terms are added up to one number for each sample, and samples by kl_div: with target 1 it sums
- * its input over the samples that are there.  The terms of padding are not looked at, whatever they
- * are, and their gradient is 0. */
+ * Terms are added to one number per sample.  Samples are added by kl_div, which with target 1
+ * sums its input over the samples that are not padding.  The terms of padding are ignored,
+ * whatever they are, and their gradient is 0. */
 #include "tutti/losses.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* losses.h - what the losses of tutti/losses.h say of the shapes of logits and targets. */
+/* losses.h - the rules of tutti/losses.h for the shapes of logits and targets. */
 #ifndef TTI_OPS_LOSS_LOSSES_H
 #define TTI_OPS_LOSS_LOSSES_H
 

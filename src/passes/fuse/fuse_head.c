@@ -1,6 +1,7 @@
-/* fuse_head.c - a head, its cross entropy and the gradients of both without logits in memory, if
- * the backend asks for it (tti_target.joins_head): logits are the largest value of a language
- * model, and were written, read, written again as their gradient and read twice.
+/* fuse_head.c - merges a head, its cross entropy and the gradients of both, if the backend asks
+ * for it (tti_target.joins_head), so that logits are never stored.  They are the largest value of
+ * a language model, and separate ops write them, read them, write their gradient and read it
+ * twice.
  *
  * matmul and cross_entropy_and_grad become cross_entropy_head, whose factor per row is applied in
  * both products of the gradient by scale_rows: after the one that gives dx, before the one that

@@ -1,4 +1,5 @@
-/* attention.h - an attention that is written out, as the rows and the report read it. */
+/* attention.h - the parts of a written-out attention, for the rows that replace it and for the
+ * report. */
 #ifndef TTI_PASSES_RECOGNIZE_ATTENTION_H
 #define TTI_PASSES_RECOGNIZE_ATTENTION_H
 

@@ -1,5 +1,5 @@
-/* attention_scores.c - what lies between the product of queries and keys and the softmax: a scale,
- * a cap, masks and biases, in any order that the op can express.
+/* attention_scores.c - reads the steps between the product of queries and keys and the softmax: a
+ * scale, a cap, masks and biases, in any order that the op can express.
  *
  * A constant that all heads and samples share is a mask: an element is seen (0), hidden (very low),
  * or a number.  Everything else that is added is a bias, and may be trained or depend on inputs. */

@@ -1,4 +1,4 @@
-/* findings.c - a report of what was recognized, and of what was not and what that costs.
+/* findings.c - reports what was recognized, what was not, and how much memory that costs.
  *
  * Modules that differ only in numbers are one line: layers.*.attn. */
 #include <ctype.h>

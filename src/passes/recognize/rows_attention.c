@@ -1,8 +1,8 @@
 /* rows_attention.c - softmax(scale q k^T + mask) v, written out or as an op of repeated heads.
  *
- * Queries, keys and values lie as [B,H,T,D], or as [B H,T,D].  They are packed as our ops have
- * them: "attention" where that can do it, else "sdpa".  rows_shape.c then removes what was only
- * there to take the heads apart. */
+ * Queries, keys and values are [B,H,T,D] or [B H,T,D].  They are packed for the op "attention" if
+ * it supports the case, else for "sdpa". rows_shape.c then removes the steps that only separated
+ * the heads. */
 #include <math.h>
 #include <string.h>
 

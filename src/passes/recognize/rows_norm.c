@@ -1,7 +1,7 @@
 /* rows_norm.c - layer norm and RMS norm.
  *
- * The normalization itself is one row; a weight and a bias that follow are taken in by later rows,
- * so that each has few spellings. */
+ * The normalization itself is one row; later rows merge a weight and a bias that follow, so each
+ * row has few spellings. */
 #include "ops/op_table.h"
 #include "passes/recognize/pattern_rows.h"
 

@@ -1,8 +1,9 @@
 /* rows_shape.c - steps that undo each other: views of views, slices that are joined again.
  *
- * Exporters take layers apart into heads and put them together again around every operation.  What
- * other rows build does the same, in the order of our ops; these rows remove what is left between.
- * Each row brings a slice nearer to the source or makes the graph smaller, so that they end. */
+ * Exporters take layers apart into heads and put them together again around every operation.  The
+ * rows that replace these operations do the same in the order of our ops, and the rows of this
+ * file remove the steps that cancel.  Each of them moves a slice nearer to its source or makes
+ * the graph smaller, so matching ends. */
 #include "ops/op_table.h"
 #include "passes/recognize/pattern_rows.h"
 #include "tutti/ops.h"

@@ -1,10 +1,10 @@
 /* rows_turn.c - transpositions that exporters write around layers and heads, and other orders of
  * rows.
  *
- * A chain of reshapes and transpositions is one order of the factors of its input's dimensions: at
- * most one transposition, and none where that order is the input's own.  A transposition in front
- * of a linear layer moves after it where it meets its inverse on every path: models with positions
- * first, as nn.MultiheadAttention has them inside, become models with the batch first. */
+ * A chain of reshapes and transpositions is one order of the factors of its input's dimensions,
+ * so it becomes one transposition, or none if that order is the input's own.  A transposition in
+ * front of a linear layer moves after it where it meets its inverse on every path: models with
+ * positions first, as nn.MultiheadAttention has them inside, become models with the batch first. */
 #include <string.h>
 
 #include "ops/op_table.h"

@@ -1,5 +1,5 @@
-/* scene.c - what patterns ask about the values of a graph: who reads them, what they depend on, and
- * the elements of constants. */
+/* scene.c - facts about the values of a graph that patterns need: the readers of a value, the
+ * values that it depends on, and the elements of constants. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
-/* unrecognized.c - what looks like a pattern after the pass, and why it is none.
+/* unrecognized.c - finds computations that look like a pattern after the pass, and the reason why
+ * they do not match.
  *
- * A rough search: each kind of pattern is found by an operator that hardly occurs elsewhere.  Costs
- * are values that the backward pass needs and one op would not keep. */
+ * A rough search: each kind of pattern is found by an operator that hardly occurs elsewhere.  The
+ * cost is the memory of values that the backward pass keeps and one op would not keep. */
 #include "passes/passes.h"
 #include "passes/recognize/attention.h"
 #include "passes/recognize/recognize.h"

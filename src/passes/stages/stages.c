@@ -1,9 +1,10 @@
 /* stages.c - assigns nodes to stages, and keeps the nodes of one stage.
  *
- * The mark is node->stage, which becomes a slot of the schedule after autodiff: autodiff gives a
- * node's gradient, and the additions of terms, the mark of the node; after the forward nodes the
- * marks count backwards.  Because the graph is divided after autodiff, the ranks' graphs together
- * have exactly the nodes of the whole one. */
+ * Each node is marked with its chunk (node->stage).  Autodiff gives the nodes of a gradient, and
+ * the additions of its terms, the mark of the forward node.  Marks of backward nodes are then
+ * counted backwards after the forward ones, and so become slots of the schedule.  Because the
+ * graph is divided after autodiff, the ranks' graphs together have exactly the nodes of the whole
+ * one. */
 #include "passes/stages/stages.h"
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* export_config.c - config.json of Hugging Face's GPT-2, BERT and ResNet.
  *
- * All values come from the parameters of the plan, not from the job: so they match the tensors,
- * wherever the job took its sizes from. */
+ * All values come from the parameters of the plan, not from the job, so they match the tensors. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

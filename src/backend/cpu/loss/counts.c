@@ -1,4 +1,4 @@
-/* counts.c - counts of classes and sums of errors, of f32: what metrics are made of.
+/* counts.c - counts of classes and sums of errors of f32 values, from which metrics are computed.
  *
  * Sums of values are those of doubles in the order of the rows, so they have the reference's bits.
  */

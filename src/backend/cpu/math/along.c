@@ -1,5 +1,5 @@
-/* along.c - running sums, sorting, and elements taken and added by places of their own, of f32. The
- * order of additions is that of the axis. */
+/* along.c - running sums, sorting, and elements gathered and added by index, of f32.  The order
+ * of additions is that of the axis. */
 #include "backend/cpu/simd.h"
 #include "ops/rules.h"
 

@@ -1,7 +1,7 @@
-/* sdpa.cu - attention with separate queries, keys and values, with everything that its record
- * allows: a path that is right for all of it.  A block has one query of one head, and its weights
- * in shared memory; the gradient of keys and values has a block for each key, which adds the
- * queries in their order. */
+/* sdpa.cu - attention with separate queries, keys and values, with everything that the op's
+ * record allows: the fallback for every case without a faster kernel.  A block has one query of
+ * one head, and its weights in shared memory; the gradient of keys and values has a block for
+ * each key, which adds the queries in their order. */
 #include "backend/cuda/attention/sdpa.h"
 #include "backend/cuda/runtime/device.cuh"
 #include "base/philox.h"

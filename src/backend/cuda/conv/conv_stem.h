@@ -1,4 +1,4 @@
-/* conv_stem.h - the first convolution of a network for images: few channels, two apart. */
+/* conv_stem.h - the first convolution of a network for images: few channels, stride 2. */
 #ifndef TTI_CUDA_CONV_STEM_H
 #define TTI_CUDA_CONV_STEM_H
 

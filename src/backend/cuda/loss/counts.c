@@ -1,4 +1,5 @@
-/* counts.c - the rows of the kernel table for what metrics are made of: counts.cu does the work. */
+/* counts.c - the rows of the kernel table for the counts and sums of metrics: counts.cu does the
+ * work. */
 #include "backend/cuda/loss/counts.h"
 
 #include "backend/cuda/runtime/cuda.h"

@@ -1,4 +1,4 @@
-/* counts.h - launchers of counts.cu: what metrics are made of. */
+/* counts.h - launchers of counts.cu: the counts and sums from which metrics are computed. */
 #ifndef TTI_CUDA_COUNTS_H
 #define TTI_CUDA_COUNTS_H
 

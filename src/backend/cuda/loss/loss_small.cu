@@ -1,5 +1,5 @@
-/* loss_small.cu - cross entropy and its gradient where all rows fit into one block, a thread each:
- * three launches of next to no work become one.  The meaning is that of loss.cu. */
+/* loss_small.cu - cross entropy and its gradient where all rows fit into one block, a thread
+ * each: three very short launches become one.  The results are those of loss.cu. */
 #include "backend/cuda/loss/loss_small.h"
 #include "backend/cuda/runtime/device.cuh"
 #include "backend/cuda/runtime/early.cuh"

@@ -1,8 +1,8 @@
-/* along.cu - running sums, sorting, and elements taken and added by places of their own.
+/* along.cu - running sums, sorting, and elements gathered and added by index.
  *
- * Nothing is added atomically: one thread has a whole line along the axis, or one result.  Sorting
- * counts for each element how many come before it, which is its place: n^2 comparisons, no order
- * of execution matters, equal elements keep their order. */
+ * Nothing is added atomically: one thread has a whole line along the axis, or one result.
+ * Sorting counts for each element how many come before it, which is its index in the result: n^2
+ * comparisons, in any order of execution, and equal elements keep their order. */
 #include "backend/cuda/ops/along.h"
 #include "backend/cuda/runtime/device.cuh"
 

@@ -1,4 +1,4 @@
-/* along.h - launchers of along.cu: running sums, sorting, elements by places of their own. */
+/* along.h - launchers of along.cu: running sums, sorting, elements by index. */
 #ifndef TTI_CUDA_ALONG_H
 #define TTI_CUDA_ALONG_H
 

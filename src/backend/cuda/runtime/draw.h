@@ -1,4 +1,4 @@
-/* draw.h - launcher of draw.cu: numbers that parameters start with. */
+/* draw.h - launcher of draw.cu: initial values of parameters. */
 #ifndef TTI_CUDA_DRAW_H
 #define TTI_CUDA_DRAW_H
 
