@@ -123,7 +123,8 @@ void tti_cores_divide(const tti_cores *all, int n_usable, int r, int n_workers,
     memmove(out->cores.id, all->id + r * each, (size_t)each * sizeof all->id[0]);
 }
 
-/* Behind the cores of the first r workers: one each, and of the rest as many as their weights say.
+/* The first core after those of the first r workers: each has one, and a part of the rest by its
+ * weight.
  */
 static int end_by_weight(tti_core_weight_fn weight, const void *user, int n_cores, int r,
                          int n_workers) {

@@ -12,7 +12,7 @@ uint32_t tti_crc32(uint32_t crc, const void *data, size_t n_bytes);
 /* The checksum of A followed by B, from those of A and of the n_bytes of B. */
 uint32_t tti_crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t n_bytes_b);
 
-/* The same as tti_crc32 on every CPU: what runs where there is no instruction for it. */
+/* The same as tti_crc32 on every CPU: for CPUs without the instruction. */
 uint32_t tti_crc32_portable(uint32_t crc, const void *data, size_t n_bytes);
 
 #endif /* TTI_BASE_CRC32_H */

@@ -121,7 +121,7 @@ static tutti_status send_recv_terms(const tti_work *work, const block *b, places
     return tti_comm_send_recv(comm, messages, n);
 }
 
-/* Sends my partition of dst to everybody and receives theirs. */
+/* Sends this rank's partition of dst to all others and receives theirs. */
 static tutti_status send_recv_results(const tti_work *work, const block *b) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);

@@ -41,7 +41,7 @@ TUTTI_NODISCARD tutti_status tti_channel_send(tti_channel *c, const void *bytes,
 
 /* Waits at most timeout_ms, or TTI_NO_TIMEOUT, for a message of the other end.  *n_bytes: how many
  * bytes have room, then how many came.  may_bring: bits of the areas that it may have sent; of
- * others it is TUTTI_E_MISMATCH, as is one that has no room and all that is no message. */
+ * others it is TUTTI_E_MISMATCH, as is one that has no room and all that is not a message. */
 TUTTI_NODISCARD tutti_status tti_channel_recv(tti_channel *c, void *bytes, size_t *n_bytes,
                                               unsigned may_bring, int timeout_ms);
 

@@ -7,7 +7,7 @@
 
 #include "tutti/comm.h"
 
-/* What is asked for: objects of one kind and key are the same. */
+/* The requested object: objects of one kind and key are the same. */
 typedef struct tti_common_desc {
     const char *kind; /* a literal */
     uint64_t key;

@@ -48,7 +48,7 @@ static tutti_status plan(tutti_comm *comm, const tti_partitions_desc *desc, stag
     return TUTTI_OK;
 }
 
-/* A block of the partition of a rank: where it lies in its src and in everybody's dst, and its
+/* A block of the partition of a rank: where it lies in its src and in the dst of all ranks, and its
  * bytes. */
 typedef struct range {
     size_t from, at, n_bytes;

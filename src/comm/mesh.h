@@ -26,7 +26,8 @@ typedef struct tti_mesh {
     tutti_comm *model;    /* same data index; rank: stage * size.tensor + tensor */
 } tti_mesh;
 
-/* The grid of n_ranks with so many stages and tensor shards; false: n_ranks is no multiple of them.
+/* The grid of n_ranks with so many stages and tensor shards; false: n_ranks is not a multiple of
+ * them.
  */
 bool tti_mesh_shape(int n_ranks, int n_stages, int n_tensor, tti_mesh_at *size);
 

@@ -2,8 +2,8 @@
  *
  * Terms are leaves, or complete subtrees, of a binary tree over 0 .. V-1, listed from left to
  * right.  As a stack machine: push term i, then n_adds[i] times replace the two topmost entries a,
- * b by a + b.  If subtrees are missing at the right end (the number of ranks is no power of two),
- * their sibling is used unchanged: 5 ranks give ((0+1)+(2+3))+4. */
+ * b by a + b.  If subtrees are missing at the right end (the number of ranks is not a power of
+ * two), their sibling is used unchanged: 5 ranks give ((0+1)+(2+3))+4. */
 #ifndef TTI_COMM_SUM_ORDER_H
 #define TTI_COMM_SUM_ORDER_H
 

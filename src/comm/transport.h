@@ -116,7 +116,7 @@ struct tti_transport {
      * shared memory the ranks' parts, in whole pages of 4096 bytes, follow each other. */
     tutti_status (*alloc)(void *state, size_t n_bytes, void **out);
     /* Waits for all ranks and compares their calls; *out is written on success.  A call that
-     * differs is no failure of the agreement. */
+     * differs is not a failure of the agreement. */
     tutti_status (*agree)(void *state, const tti_offer *mine, tti_agreement *out);
     tutti_status (*barrier)(void *state);
     tutti_status (*send_recv)(void *state, tti_message *messages, int n_messages);
@@ -130,7 +130,7 @@ struct tti_transport {
     const void *(*sum)(void *state);
     /* The objects that ranks of this process have in common; NULL: each rank has its own. */
     tti_commons *(*commons)(void *state);
-    /* Marks the group as failed with this cause, unless it has one, and wakes everybody.  The
+    /* Marks the group as failed with this cause, unless it has one, and wakes all ranks.  The
      * text is tutti_last_error() of the calling thread. */
     void (*fail)(void *state, tutti_status status);
     /* TUTTI_OK, the group's failure, or TUTTI_E_PEER when a rank has left.  Does not block. */

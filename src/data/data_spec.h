@@ -47,7 +47,7 @@ typedef enum tti_fit {
 
 /* How stored u8 pixels become model inputs: (pixel/255 - mean) / std. */
 typedef struct tti_pixel_spec {
-    int n_channels; /* 0: samples are no pixels; 1: one mean and std for all elements, whose order
+    int n_channels; /* 0: samples are not pixels; 1: one mean and std for all elements, whose order
                        stays; 3: RGB, [S,S,3] becomes [3,S,S] */
     double mean[3], std[3];
     tti_fit fit; /* n_channels 3 */

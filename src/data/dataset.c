@@ -75,7 +75,7 @@ tutti_status tti_dataset_unpack(const tutti_dataset *ds, const tti_sample_key *k
     return ds->source.read ? TUTTI_OK : ds->source.unpack(&ds->source, key, ws, x);
 }
 
-/* A disk that fails is no damaged sample. */
+/* A disk that fails is not a damaged sample. */
 bool tti_dataset_skips(const tutti_dataset *ds, tutti_status st) {
     return st == TUTTI_E_DATA && ds->skips;
 }

@@ -65,7 +65,7 @@ typedef enum tti_trait {
     TTI_FOLLOWS = 1 << 18,  /* moves or picks elements: in 16 bits where its input is        */
     TTI_WIDE = 1 << 19,     /* elementwise, but grows or falls fast: always in f32           */
     TTI_NORMS = 1 << 20,    /* an optimizer whose last input is f32[2]: |w| and |step|         */
-    TTI_TAKES_RESIDUAL = 1 << 21, /* takes epilogues; its optional last input is no bias but a
+    TTI_TAKES_RESIDUAL = 1 << 21, /* takes epilogues; its optional last input is not a bias but a
                                    * value like out 0, added before act                      */
     TTI_TAKES_MASK =
         1 << 22, /* has the attribute "act"; if it is set, the last input is y, of the type of input

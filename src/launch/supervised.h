@@ -53,7 +53,7 @@ typedef struct tti_epoch {
  * TUTTI_E_PEER: the supervisor is dead already, so this process should end. */
 TUTTI_NODISCARD tutti_status tti_worker_init(void);
 
-/* Tells the supervisor that a step is safe in a checkpoint: a restart after it is no crash loop.
+/* Tells the supervisor that a step is safe in a checkpoint: a restart after it is not a crash loop.
  * Never waits; without a supervisor nothing happens. */
 void tti_worker_report_step(uint64_t step);
 

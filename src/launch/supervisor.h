@@ -10,9 +10,9 @@
  * After a failure, at time 0 on_failure is called (it breaks the communicator, so that workers can
  * report what they were doing and leave), at grace_ms/4 the rest get SIGTERM, at grace_ms SIGKILL.
  * A worker that leaves with 5, peer lost, is a victim: a better cause in that time replaces it.  A
- * worker that is ended or stopped by a signal is no failure if rank 0 has reported that the others
- * continue without it (tti_worker_report_needed): on_leave is called, and a stopped one is killed,
- * since it holds on to its current work.
+ * worker that is ended or stopped by a signal is not a failure if rank 0 has reported that the
+ * others continue without it (tti_worker_report_needed): on_leave is called, and a stopped one is
+ * killed, since it holds on to its current work.
  *
  * SIGINT, SIGTERM and SIGHUP are forwarded once (SIGHUP as SIGTERM), for a stop at a step boundary;
  * a second one, at least 100 ms later, kills at once; signals that were ignored before (nohup) stay

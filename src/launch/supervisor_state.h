@@ -25,7 +25,7 @@ typedef struct tti_supervised {
     int64_t stopped_ns;
     tti_reported_failure reported;
     bool is_ready;      /* waits for the next epoch */
-    bool joins;         /* is no member yet */
+    bool joins;         /* is not a member yet */
     bool is_dropped;    /* the user asks for fewer workers */
     bool is_excluded;   /* it computes wrongly, as reported says, and is not started again */
     int place;          /* of a member: selects its device, as long as it lives; -1: none yet */

@@ -5,7 +5,7 @@
 #include "ir/graph.h"
 
 /* The elements of a sample that a node has, in order: runs of n_elems that begin at element first,
- * first + step, ... of the whole sample.  A node that is no shard has one run, the sample. */
+ * first + step, ... of the whole sample.  A node that is not a shard has one run, the sample. */
 typedef struct tti_sample_runs {
     size_t n_runs, n_elems, first, step;
 } tti_sample_runs;

@@ -9,7 +9,8 @@
  * has more rows than the weights have columns.  The last, as GPT-2's Conv1D has it, transposes the
  * weight once in a step, which moves fewer bytes than the addition under the same condition; its
  * gradient is a product in the order in which it is stored (linear's gradient).  The ops are named
- * here: that a linear layer is a product and a bias is no property that another op could have. */
+ * here: that a linear layer is a product and a bias is not a property that another op could have.
+ */
 #include <stdlib.h>
 
 #include "ops/op_table.h"

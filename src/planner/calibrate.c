@@ -33,7 +33,7 @@ static double flops_of(const tti_calibration *c, const tti_node *node) {
 
 static int64_t whole_tiles(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
 
-/* [O,C,R,S]; NULL: it is no convolution that may read images. */
+/* [O,C,R,S]; NULL: it is not a convolution that may read images. */
 static const tutti_value *weights_of(const tti_node *node) {
     if (strcmp(node->op->name, "conv2d") == 0) return node->in[1];
     return strcmp(node->op->name, "conv2d_grad_w") == 0 ? node->out[0] : NULL;

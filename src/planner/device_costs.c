@@ -27,7 +27,7 @@ static double taken_s(const tti_calibration *c, double sent) { return sent * TAK
 
 /* ---- collectives of a tensor axis ---- */
 
-/* What a step does for a norm between collectives whose terms the product before it sends. */
+/* The work of a step for a norm between collectives whose terms the preceding product sends. */
 typedef enum norm_role { NO_ROLE, SENDS_TERMS, GETS_TERMS, SENDS_ROWS, GETS_ROWS } norm_role;
 
 /* As exec/device/comm/device_tp.c finds them; where the activations lie is not asked. */

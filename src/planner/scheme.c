@@ -150,7 +150,7 @@ static tutti_status check_on_device(tutti_job *job, const tti_scheme *l) {
 
 static tutti_status add(tti_schemes *all, const requested *w, const tti_scheme *l) {
     tutti_job *job = NULL;
-    if (all->n == MAX_LAYOUTS) return TUTTI_OK; /* more are no help to anybody */
+    if (all->n == MAX_LAYOUTS) return TUTTI_OK; /* more do not help */
     tutti_status st = w->on_device ? check_on_device(w->job, l) : TUTTI_OK;
     if (st == TUTTI_OK) st = tti_scheme_job(w->job, l, w->on_paper, &job);
     tutti_job_destroy(job);

@@ -91,7 +91,7 @@ static void free_arrays(tti_server *s) {
     free(s->terms);
 }
 
-/* What there is for each worker; false: no memory. */
+/* Allocates the state of each worker; false: out of memory. */
 static bool alloc_arrays(tti_server *s, const tti_server_desc *desc) {
     size_t n = (size_t)desc->n_workers;
     bool counts = desc->staleness > 0;

@@ -129,7 +129,7 @@ static tutti_status copy_input(const tti_session_worker *w, const tti_feed *f, i
 tutti_status tti_feed_to_device(tti_session_worker *w, const tti_feed *f) {
     const tutti_session *s = w->session;
     int64_t first, last, rows = w->shard_rows;
-    int n_inputs = tti_feed_has_fields(s) ? s->n_inputs : 1; /* labels are no samples */
+    int n_inputs = tti_feed_has_fields(s) ? s->n_inputs : 1; /* labels are not samples */
     TTI_TRY(take(w, &w->device_samples, samples_bytes(w)));
     tti_feed_rows(w, f, &first, &last);
     for (int k = 0; k < w->n_shards; k++) {

@@ -12,7 +12,7 @@
 #include "ir/graph.h"
 #include "session/session_state.h"
 
-enum { X = 0, Y = 1 }; /* inputs of samples that are no fields */
+enum { X = 0, Y = 1 }; /* inputs of samples that are not fields */
 
 bool tti_feed_has_fields(const tutti_session *s) {
     return tutti_dataset_get_info(s->b->train)->n_fields > 0;

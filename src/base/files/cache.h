@@ -28,8 +28,8 @@ tti_cache_found tti_cache_find(const char *name, const char *key, char **data, s
 /* The same for whom only a good one counts: NULL if it is not. */
 char *tti_cache_read(const char *name, const char *key, size_t *n_bytes);
 
-/* Replaces the file atomically.  False: it could not be written; this is no failure, and no error
- * is set. */
+/* Replaces the file atomically.  False: it could not be written; this is not a failure, and no
+ * error is set. */
 bool tti_cache_write(const char *name, const char *key, const void *data, size_t n_bytes);
 
 /* Makes sure that one worker of the host at a time measures or compiles one thing, whether workers

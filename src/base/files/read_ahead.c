@@ -22,7 +22,7 @@ typedef struct buffer {
 typedef struct ring {
     const tti_read_ahead_desc *desc;
     pthread_mutex_t mutex;
-    pthread_cond_t read, used; /* an item has been read or used, or the end has come */
+    pthread_cond_t read, used; /* an item has been read or used, or there are no more */
     buffer *buffers;           /* [n_buffers] */
     char *memory;              /* [n_buffers][stride] */
     size_t stride;

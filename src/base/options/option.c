@@ -104,7 +104,7 @@ static const char *nearest_key(const tti_option_table *table, const char *typed)
 typedef struct loader {
     tti_options *o;
     const char *source;
-    int n_load; /* 0: an assignment, where repeating a key is no mistake */
+    int n_load; /* 0: an assignment, where repeating a key is not a mistake */
 } loader;
 
 static tti_place place_of(const loader *l, const tti_yaml *node) {

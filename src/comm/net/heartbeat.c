@@ -212,7 +212,7 @@ static tutti_status report_failure(net_heartbeat *h) {
 }
 
 /* A failure that another host has reported, or the loss of a rank there, to the ranks of this host,
- * which pass it on.  A rank that has left in order is no failure. */
+ * which pass it on.  A rank that has left in order is not a failure. */
 static void break_host(const net_heartbeat *h) {
     const net_state *s = h->s;
     tutti_status st = s->link->heard(h->wire);
@@ -251,7 +251,7 @@ static bool is_below(int host, int top) {
     return host == top;
 }
 
-/* What a report is about: the ranks of a host, or in a sparse group those of the hosts in the
+/* The subject of a report: the ranks of a host, or in a sparse group those of the hosts in the
  * subtree of a host, or (but) all others. */
 static tutti_status make_report(const net_state *s, int host, bool but, report **out, int **ranks,
                                 int *n) {

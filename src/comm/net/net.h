@@ -65,7 +65,7 @@ typedef struct net_watched {
 typedef struct net_heartbeat net_heartbeat;
 typedef struct net_tree net_tree;
 
-/* What a rank knows of another one. */
+/* A rank's knowledge of another rank. */
 typedef struct net_peer {
     int32_t pid;
     uint64_t host_id;          /* equal: may share memory */
@@ -208,7 +208,7 @@ tutti_status tti_net_check_hello(const net_hello *mine, int my_rank, net_hello *
 void tti_net_divide(net_state *s, const bool *apart);
 
 /* Makes or opens the group of this host and joins it: collective over the ranks of the host, and a
- * rank that cannot takes all of its host apart (everybody learns: apart, [n_ranks]). */
+ * rank that cannot takes all of its host apart (every rank learns: apart, [n_ranks]). */
 tutti_status tti_net_connect_locally(net_state *s, bool *apart);
 
 /* ---- watch.c ---- */

@@ -129,7 +129,7 @@ static summary summarize_host(const net_state *s, const tti_offer *mine,
                      .near = local->direct};
 }
 
-/* A rank that is no member sends what no rank would. */
+/* A rank that is not a member sends what no rank would. */
 static tutti_status check_summary(const net_state *s, const summary *got, int peer) {
     size_t most = (size_t)s->n_ranks * (sizeof(label) + s->tree->inline_bytes);
     if (got->first_rank >= 0 && got->first_rank < s->n_ranks && got->odd_rank >= -1 &&

@@ -2,8 +2,8 @@
  * whether the next one is stopped.
  *
  * A rank that sleeps in shared memory does not notice that a peer was killed; a pidfd reports it at
- * once.  A rank that has left in an orderly way before it ends is no failure.  Only the parent is
- * notified of a stop (SIGSTOP, a batch system, Ctrl-Z), so each rank reads the state of the next
+ * once.  A rank that has left in an orderly way before it ends is not a failure.  Only the parent
+ * is notified of a stop (SIGSTOP, a batch system, Ctrl-Z), so each rank reads the state of the next
  * one in a circle: if some are stopped and some run, a running one precedes a stopped one.  A rank
  * that does not listen to the group, but waits for a stopped rank on its own connection
  * (asynchronous workers), notices when that one ends: therefore a stopped rank is killed.  Not

@@ -211,7 +211,7 @@ void tti_shm_ring(shm_header *header, int from, int to);
 /* Wakes all ranks that wait for a release; likewise. */
 void tti_shm_ring_release(shm_header *header);
 
-/* Sets the first failure, if there is none yet, and wakes everybody. */
+/* Sets the first failure, if there is none yet, and wakes all ranks. */
 void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text);
 
 /* The same of a rank that was seen to be gone. */

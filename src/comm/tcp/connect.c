@@ -410,7 +410,7 @@ static tutti_status fail_getsockname(void) {
     return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
 }
 
-/* Of rank 0 only the number of its port: each rank knows the address by which it reached rank 0. */
+/* Rank 0 gives only its port: each rank knows the address by which it reached rank 0. */
 static tutti_status open_first_port(rendezvous *m) {
     tcp_place here = {.n_bytes = sizeof here.at};
     if (getsockname(m->listener, (struct sockaddr *)&here.at, &here.n_bytes) != 0)

@@ -16,7 +16,7 @@ enum {
     RESEND_LEAST_MS = 1000, /* smallest value that the kernel accepts */
     RESEND_MOST_MS = 120000,
     RESEND_SLACK_MS = 500, /* for the way to the peer and back */
-    OUTAGE_RESENDS = 2,    /* one loss is no outage */
+    OUTAGE_RESENDS = 2,    /* one loss is not an outage */
     KEEP_ALIVE_S = 10
 };
 

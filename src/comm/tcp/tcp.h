@@ -179,7 +179,7 @@ typedef struct tcp_spot {
 } tcp_spot;
 
 void tti_tcp_spot_of(const tcp_place *place, tcp_spot *out);
-/* TUTTI_E_MISMATCH: it is no spot. */
+/* TUTTI_E_MISMATCH: it is not a spot. */
 tutti_status tti_tcp_place_of_spot(const tcp_spot *spot, tcp_place *out);
 
 /* Listens on any port of a place, or at a name that the kernel chooses; *port: its number.  -1 with
@@ -240,7 +240,7 @@ tutti_status tti_tcp_fail_gone(tcp_state *s, int rank);
  * closed. fds: [n_ranks], -1: none yet. */
 tutti_status tti_tcp_check_met(int n_ranks, const int *fds);
 
-/* Says one of these without waiting; false if there is no room or a message is under way. */
+/* Sends one of these without waiting; false if there is no room or a message is under way. */
 bool tti_tcp_say_bye(tcp_state *s, int rank);
 bool tti_tcp_say_cry(tcp_state *s, int rank, tutti_status status, const char *text);
 

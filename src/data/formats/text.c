@@ -13,7 +13,7 @@
 
 #define MAX_TEXT_BYTES ((size_t)1 << 36)
 
-/* A byte order mark is no text.  UTF-16 is refused: its bytes would be taken for characters. */
+/* A byte order mark is not text.  UTF-16 is refused: its bytes would be taken for characters. */
 static tutti_status drop_mark(const char *path, char *text, size_t *n_bytes) {
     const uint8_t *b = (const uint8_t *)text;
     if (*n_bytes >= 2 && ((b[0] == 0xFF && b[1] == 0xFE) || (b[0] == 0xFE && b[1] == 0xFF)))

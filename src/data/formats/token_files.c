@@ -112,7 +112,7 @@ static bool is_there(const char *path) {
     return stat(path, &info) == 0;
 }
 
-/* data.tokenizer_dir, or tokenizer.json in the folder of the files; none is no failure. */
+/* data.tokenizer_dir, or tokenizer.json in the folder of the files; none is not a failure. */
 static tutti_status find_tokenizer(const tutti_dataset_desc *desc, const char *file,
                                    tutti_tokenizer **out) {
     *out = NULL;

@@ -29,7 +29,7 @@ typedef struct learner {
     tti_data_spec *spec;
     tti_table_spec *table;
     tti_str *notices;
-    bool drops_texts;  /* data.on_error=skip leaves out rows with a label that is no number, */
+    bool drops_texts;  /* data.on_error=skip leaves out rows with a label that is not a number, */
     bool drops_others; /* or neither 0 nor 1                                                  */
     double *value;     /* [rows] */
     const char **text; /* [rows] */
@@ -415,7 +415,7 @@ static tutti_status check_row_labels(const learner *l, int64_t i, bool *whole) {
 /* The kinds of a column's labels, over the training rows that have all of their labels. */
 typedef struct label_kinds {
     int64_t n, n_numbers;
-    int64_t bad_row;               /* of a label that is no number */
+    int64_t bad_row;               /* of a label that is not a number */
     bool numbers, booleans, whole; /* all of them are; whole: as far as they are numbers */
     bool huge; /* a number of 2^53 or more: different numbers may be the same double */
 } label_kinds;

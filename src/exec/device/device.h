@@ -32,7 +32,7 @@ int tti_exec_device_depth(const tti_exec *x);
 
 /* As tti_exec_wait_for_copies. */
 tutti_status tti_exec_device_wait_for_copies(tti_exec *x);
-/* Of its memory, for gradients that are compressed or rounded. */
+/* The part of its memory for gradients that are compressed or rounded. */
 size_t tti_exec_device_sent_bytes(const tti_exec_device *device);
 int tti_exec_device_steps_per_launch(const tti_exec_device *device);
 const char *tti_exec_device_way(const tti_exec_device *device);

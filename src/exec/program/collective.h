@@ -107,7 +107,7 @@ TUTTI_NODISCARD tutti_status tti_compute_thread_comms_create(tutti_comm *axis,
                                                              tutti_comm ***out);
 void tti_compute_thread_comms_destroy(tutti_comm **comms, int n_compute_threads);
 
-/* Bytes that a worker of n sends at a collective; -1: node is no collective. */
+/* Bytes that a worker of n sends at a collective; -1: node is not a collective. */
 double tti_collective_bytes(const tti_node *node, int n);
 
 #endif /* TTI_EXEC_COLLECTIVE_H */

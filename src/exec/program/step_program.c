@@ -528,8 +528,8 @@ static int last_before(const tti_step_program *p, int i, tti_instr_queue queue) 
     return i;
 }
 
-/* The first instruction after the compute threads that is no reduction waits for the communication
- * thread. */
+/* The first instruction after the compute threads that is not a reduction waits for the
+ * communication thread. */
 static bool ends_comm(const tti_step_program *p, int i) {
     if (i < p->n_head || tti_is_reduction(p->instrs[i].kind)) return false;
     int before = last_before(p, i, TTI_ON_MAIN);

@@ -3,7 +3,7 @@
  * The three queues of the list run concurrently, each in order:
  *   MAIN             the worker's own thread.  It runs the first n_head instructions before the
  *                    compute threads start, and the others after all of them have ended.  The first
- *                    of those that is no reduction also waits for COMM.
+ *                    of those that is not a reduction also waits for COMM.
  *   COMPUTE_THREADS  every compute thread runs every instruction, for its own shard
  *   COMM             the communication thread
  *

@@ -36,7 +36,7 @@ tutti_value *tti_truth(tti_building *b, const tti_operand *x);
 
 tutti_value *tti_product(tti_building *b, tutti_value *p, tutti_value *q);
 
-/* Of rows in an order (aten_order.c): what the rows of operators do with them (ordered). */
+/* Rows in an order (aten_order.c), and the use of them by operators (ordered). */
 bool tti_index_ordered(tti_building *b, const tti_call *c);
 bool tti_argsort_ordered(tti_building *b, const tti_call *c);
 bool tti_cumsum_ordered(tti_building *b, const tti_call *c);

@@ -165,7 +165,7 @@ static void take_diagonal(tti_building *b, factor *f) {
         }
 }
 
-/* Sums over letters that nobody needs any more. */
+/* Sums over letters without further readers. */
 static void sum_unneeded(tti_building *b, factor *f, const bool *needed) {
     int64_t dims[TUTTI_MAX_DIMS];
     int n = 0;

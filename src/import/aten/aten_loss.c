@@ -189,7 +189,7 @@ static tutti_value *kept_labels(tutti_graph *g, tutti_value *label, tutti_value 
     return tutti_reshape(g, tutti_cast(g, label, TUTTI_I32), &TUTTI_SHAPE(n));
 }
 
-/* The sum of a loss, but infinite if a kept label is no class and nothing has checked the labels
+/* The sum of a loss, but infinite if a kept label is not a class and nothing has checked the labels
  * before: then the run ends instead of leaving them out.  label: f32 [R], -1 where kept is 0. */
 static tutti_value *checked(tti_building *b, const tti_call *c, tutti_value *sum,
                             tutti_value *label, tutti_value *kept, int64_t n_classes, int ignore) {

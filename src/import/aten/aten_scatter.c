@@ -8,7 +8,7 @@
 
 typedef enum put_kind { PUT_SET, PUT_SUM, PUT_MEAN, PUT_MAX, PUT_MIN, PUT_PRODUCT } put_kind;
 
-/* What one place holds after another element. */
+/* The new value of a place after one more element. */
 static double put(put_kind kind, double old, double x) {
     switch (kind) {
         case PUT_SUM:

@@ -69,7 +69,7 @@ static tutti_status place_tensors(tti_program_file *p, const tti_safetensors *fi
     return TUTTI_OK;
 }
 
-/* Tensors of the state_dict that are no inputs. */
+/* Tensors of the state_dict that are not inputs. */
 static tutti_status place_extras(tti_program_file *p, const tti_safetensors *file,
                                  json_t *tensors) {
     const char *name;

@@ -188,7 +188,7 @@ static tutti_status put_block(tti_json *j, const char *path, const tti_block *bl
 
 /* ---- signature ---- */
 
-/* Texts of symbols are for people; what is no identifier is replaced. */
+/* Texts of symbols are for people; what is not an identifier is replaced. */
 static void put_size(tti_json *j, int64_t dim, const char *symbol) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     tti_json_object(j, NULL);

@@ -173,7 +173,7 @@ tutti_status tti_program_build(const tti_program_file *program, tti_find_operato
                                tutti_graph *g, tutti_value *const *inputs, tutti_value *present,
                                tti_import_labels *labels, tutti_value **outputs);
 
-/* Notes the labels of a loss, to be checked before training.  False: they are no elements of an
+/* Notes the labels of a loss, to be checked before training.  False: they are not elements of an
  * input, or those of another loss are noted, so the graph must check them. */
 bool tti_note_labels(tti_building *b, const tti_operand *label, int64_t n_classes, int64_t ignored);
 

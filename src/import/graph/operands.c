@@ -334,7 +334,7 @@ static tutti_value *row_zeros(tti_building *b) {
         return NULL;
     }
     x = tutti_reshape(g, tutti_slice(g, x, 1, 0, 1), &TUTTI_SHAPE(shape.dim[0]));
-    x = tutti_affine(g, tti_as_float(b, x), 0, 0); /* what is no number becomes 0 in the cast */
+    x = tutti_affine(g, tti_as_float(b, x), 0, 0); /* what is not a number becomes 0 in the cast */
     b->row_zeros = tutti_cast(g, x, TUTTI_I32);
     return b->row_zeros;
 }

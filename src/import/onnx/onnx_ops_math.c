@@ -107,8 +107,8 @@ static void where(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_build_as(b, c);
 }
 
-/* Exports of attention replace what is no number after a softmax.  There is none, unless a row of
- * the mask is closed everywhere; then the loss is no number either, which ends the run. */
+/* Exports of attention replace what is not a number after a softmax.  There is none, unless a row
+ * of the mask is closed everywhere; then the loss is not a number either, which ends the run. */
 static void is_nan(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x);

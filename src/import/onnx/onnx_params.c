@@ -136,7 +136,7 @@ static bool mark_call(const tti_op_call *call, const marks *known) {
     bool moves = is_one_of(op, moving, TTI_COUNT(moving));
     for (int i = 0; moves && i < call->n_outs; i++)
         if (call->outs[i] >= 0) raise_role(&moved, roles[call->outs[i]]);
-    /* One number repeated is no weight: an initial state of zeros. */
+    /* One number repeated is not a weight: an initial state of zeros. */
     if (strcmp(op, "Expand") == 0 && moved == ROLE_WEIGHT) moved = ROLE_ADDED;
     for (int k = 0; k < call->n_args && !call->args[k].name[0]; k++) {
         if (call->args[k].arg.kind != TTI_ARG_VALUE) continue;

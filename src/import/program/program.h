@@ -132,7 +132,7 @@ bool tti_is_user_output(const tti_output_spec *spec); /* a result that forward r
 
 typedef struct tti_program_file {
     tti_arena arena;
-    tti_archive *archive; /* owned; NULL: of a file that is no archive */
+    tti_archive *archive; /* owned; NULL: of a file that is not an archive */
     int *files, n_files;  /* descriptors of the files beside the model, owned */
     void *owned;          /* the model file's bytes, which tensors point into; NULL: borrowed */
     const char *path;

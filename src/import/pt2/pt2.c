@@ -22,7 +22,8 @@ static tutti_status no_memory(const char *what) {
 
 /* ---- tensor metadata ---- */
 
-/* "Symbol('s77', positive=True)" or "s77" -> "s77"; NULL for anything that is no single symbol. */
+/* "Symbol('s77', positive=True)" or "s77" -> "s77"; NULL for anything that is not a single symbol.
+ */
 static const char *symbol_of(tti_arena *arena, const char *text) {
     if (strncmp(text, "Symbol(", 7) == 0) text += 7;
     if (*text == '\'') text++;

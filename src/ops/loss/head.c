@@ -66,7 +66,7 @@ static row_end raise_row(double *z, int64_t n_classes, int64_t label) {
     return end;
 }
 
-/* A label that is no class makes the loss NaN, which stops the run. */
+/* A label that is not a class makes the loss NaN, which stops the run. */
 static void head_reference(const tti_args *a) {
     int64_t n = tti_in_dim(a->node, 0, 0), width = tti_in_dim(a->node, 0, 1);
     int64_t n_classes = tti_in_dim(a->node, 1, 0);

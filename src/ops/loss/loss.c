@@ -80,7 +80,8 @@ static double target_of(size_t c, double label, double smoothing, size_t n_class
     return (c == (size_t)label ? 1 - smoothing : 0) + smoothing / (double)n_classes;
 }
 
-/* A label that is no class makes the loss NaN, which stops the run, instead of reading beyond. */
+/* A label that is not a class makes the loss NaN, which stops the run, instead of reading beyond.
+ */
 static bool is_class(double label, size_t n_classes) {
     return label >= 0 && label < (double)n_classes;
 }

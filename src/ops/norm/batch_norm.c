@@ -298,7 +298,7 @@ static tutti_status sync_sum_shard(const tti_node *node, const tti_placement *in
     return tti_shard_match(node, rules, 1, in, out, "only partial sums are joined");
 }
 
-/* Statistics of everybody are weighted by own rows: terms of a sum over all samples. */
+/* Joined statistics are weighted by the shard's own rows: partial sums over all samples. */
 static tutti_status bn_running_shard(const tti_node *node, const tti_placement *in,
                                      tti_placement *out) {
     static const tti_shard_rule rules[] = {{"OW", "PP"}, {"OP", "PP"}, {"WP", "PP"}};

@@ -16,7 +16,7 @@
  *                                                      1x1, if the backend supports them
  *
  * Only for backends that ask for it (tti_target.fuse_batch_norm).  The ops are named here, as in
- * fuse_norm.c: that they belong to the same normalisation is no property of another op. */
+ * fuse_norm.c: that they belong to the same normalisation is not a property of another op. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"

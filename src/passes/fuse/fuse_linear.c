@@ -25,7 +25,7 @@ typedef struct finder {
     const tti_target *target;
 } finder;
 
-/* The only user of a value that is no output of the graph; NULL: others, several, none. */
+/* The only user of a value that is not an output of the graph; NULL: others, several, none. */
 static const tti_node *sole_user(const tti_rewrite *rw, const tutti_value *value) {
     return tti_n_uses(rw, value) == 1 ? tti_only_user(tti_old_graph(rw), value) : NULL;
 }

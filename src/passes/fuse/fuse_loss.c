@@ -2,8 +2,8 @@
  * (tti_target.fuse_loss): the logits, the largest value of a language model, are read once.
  *
  * The gradient of the loss must exist before the loss, and it does: it is a source.  Both ops are
- * named here, since being a loss with its own gradient is no property that another op could have.
- * The merged op takes the place of the gradient, so no node may read the loss before. */
+ * named here, since being a loss with its own gradient is not a property that another op could
+ * have. The merged op takes the place of the gradient, so no node may read the loss before. */
 #include <string.h>
 
 #include "ops/op_table.h"

@@ -5,9 +5,9 @@
  *                                                 branch can add x, which saves one value
  *   layer_norm_grad_w, _grad_x -> + r -> cast     layer_norm_grads, layer_norm_grads_cast
  * Only for backends that ask for it (tti_target.fuse_residual_norm).  The ops are named here, since
- * being a norm with its own gradient is no property that another op could have.  A merged op takes
- * the place of the norm, or of the gradient of x; casts from 16 bits to f32 before it are skipped,
- * and removed if they have no other reader. */
+ * being a norm with its own gradient is not a property that another op could have.  A merged op
+ * takes the place of the norm, or of the gradient of x; casts from 16 bits to f32 before it are
+ * skipped, and removed if they have no other reader. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"

@@ -104,7 +104,7 @@ static bool hides_by_place(const scores *s, bool causal, int64_t window) {
     return true;
 }
 
-/* What is left as numbers: scores that are hidden may be replaced, others keep their scale. */
+/* Finds numbers among the scores: hidden scores may be replaced, others keep their scale. */
 static const float *mask_as_numbers(const scores *s, const char **why) {
     size_t n = (size_t)(s->n_t * s->n_s);
     float *out = tti_arena_alloc(&s->m->scene->arena, (n + 1) * sizeof *out);

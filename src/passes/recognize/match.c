@@ -202,7 +202,7 @@ static bool solve_mean(const search *s, const goal *g) {
     return solve_from(s, &(goal){g->p->kid[0], reduced->in[0], g->next}, n_inner);
 }
 
-/* What value is the square of; NULL: of nothing. */
+/* The value whose square this is; NULL: it is not a square. */
 static tutti_value *root_of_square(const search *s, const tutti_value *value) {
     const tti_node *node = value->node;
     double power;

@@ -16,7 +16,7 @@
 
 enum { TTI_MATCH_SLOTS = 10, TTI_MATCH_INNER = 64 };
 
-/* What is known of a graph while patterns are looked for in it. */
+/* Facts about a graph while patterns are searched in it. */
 typedef struct tti_scene {
     const tutti_graph *g;
     tti_arena arena;
@@ -43,7 +43,7 @@ const double *tti_constant_of(tti_scene *s, const tutti_value *value);
 /* Whether all elements of such a value are the same number. */
 bool tti_is_uniform(tti_scene *s, const tutti_value *value, double *x);
 
-/* What value is alpha times and beta more than, by one node; NULL: by none. */
+/* x if one node computes value = alpha x + beta; NULL: none does. */
 tutti_value *tti_linear_step(tti_scene *s, const tutti_value *value, double *alpha, double *beta);
 
 /* Whether dimension 0 of a value is that of the batch, or the value is the same for all samples. */
@@ -66,13 +66,13 @@ typedef struct tti_match {
 
 #define TTI_VAR(m, letter) ((m)->var[(letter) - 'a'])
 
-/* Adds a node to the inside of a match; false where there is no room. */
+/* Adds a node to the inside of a match; false if the match is full. */
 bool tti_match_take(tti_match *m, const tti_node *node);
 
 /* A pattern that has been read. */
 typedef struct tti_pattern tti_pattern;
 
-/* Owned by the arena; NULL: no memory.  A text that is no pattern is a bug and asserts. */
+/* Owned by the arena; NULL: no memory.  A text that is not a pattern is a bug and asserts. */
 const tti_pattern *tti_pattern_read(tti_arena *arena, const char *text);
 
 /* Whether root's first output is the pattern, the match is closed, and fits accepts it; other

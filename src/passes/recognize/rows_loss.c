@@ -106,7 +106,7 @@ static int64_t width_of(const tutti_value *x) {
     return s->n_dims > 0 ? s->dim[s->n_dims - 1] : 0;
 }
 
-/* Behind views that keep the rows. */
+/* Skips views that keep the rows. */
 static const tti_node *skip_views(tti_match *m, const tutti_value *x) {
     while (tti_is_op(x->node, "reshape") && width_of(x) == width_of(x->node->in[0]) &&
            tti_match_take(m, x->node))

@@ -274,7 +274,7 @@ static tutti_value *build_joined_slices(tti_rewrite *rw, const tti_match *m) {
                      m->root->out[0]->type.shape.dim[axis]);
 }
 
-/* ---- slices of results that nobody else reads ---- */
+/* ---- slices of results without other readers ---- */
 
 /* Of a product or linear layer whose slice alone is read, rows that are left out need not be
  * computed: language models drop the last position's logits so. */

@@ -139,7 +139,7 @@ typedef struct cutter {
     choice *choices; /* [chunks][n + 1]; place n: the end */
 } cutter;
 
-/* A bias that is added after the collective of its layer is no boundary: evaluation, which may
+/* A bias that is added after the collective of its layer is not a boundary: evaluation, which may
  * divide its values differently, may add it in the layer itself. */
 static bool ends_layer(const tti_node *node) {
     const tti_node *from = node->in[0]->node;

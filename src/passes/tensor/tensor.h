@@ -44,7 +44,7 @@ typedef struct tti_strategy {
 
 /* The chosen division. */
 typedef struct tti_division {
-    tti_strategy *strategies; /* [n_nodes]; of nodes that are no sources */
+    tti_strategy *strategies; /* [n_nodes]; not of sources */
     tti_cut_code *lie;        /* [n_values]: how its producer leaves it */
     bool *wanted;             /* [n_values]: a gradient flows into it */
     double share; /* fraction of all parameter elements that belong to divided parameters */

@@ -14,8 +14,8 @@ enum { MOST_OTHER = 16 };
 /* Smallest fraction of the parameters that must be divided. */
 static const double least_share = 0.1;
 
-/* The input that is a parameter matrix, or has the heads; -1: node is no layer.  Nodes that add a
- * table or read some of its rows do not count: dividing them matters little. */
+/* The input that is a parameter matrix, or has the heads; -1: node is not a layer.  Nodes that add
+ * a table or read some of its rows do not count: dividing them matters little. */
 static int divided_input(const tti_node *node) {
     bool may_have = (node->op->traits & (TTI_COMPUTE | TTI_STREAM)) != 0;
     for (int i = 0; i < node->n_in && may_have; i++)

@@ -95,7 +95,7 @@ static void find_two_models(const tti_job_config *c, char why[TTI_WHY]) {
                  "the model comes from model.file or from model.plugin, not from both");
 }
 
-/* For a model with a choice of sizes, a missing size is no conflict. */
+/* For a model with a choice of sizes, a missing size is not a conflict. */
 static void find_missing_size(const tti_job_config *c, char why[TTI_WHY]) {
     const tutti_model *model = tti_job_model(c);
     bool is_said = c->model.layers > 0 && c->model.width > 0 &&

@@ -27,7 +27,7 @@ void tti_objective_add_values(tutti_graph *g, const tti_job_config *config, tutt
 /* Whether the loss compares each sample with all others of the batch. */
 bool tti_loss_is_contrastive(const tti_job_config *config);
 
-/* Whether the targets of the loss are no labels. */
+/* Whether the targets of the loss are not labels. */
 bool tti_loss_wants_fields(const tti_job_config *config);
 
 /* Whether only tti_objective_add_named honors the job, for labels too. */

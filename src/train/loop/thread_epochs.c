@@ -101,7 +101,7 @@ static bool change(epochs *all, tutti_status st) {
         tti_carry *carry = &all->carries[r];
         carry->has_changed = true;
         if (r < all->n) continue;
-        tti_carry_free(carry); /* of a thread that is no member any more */
+        tti_carry_free(carry); /* of a thread that is not a member any more */
         carry->at = (tti_carry_position){0};
         carry->recorded = 0;
         carry->group_s = 0;

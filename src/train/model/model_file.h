@@ -37,7 +37,7 @@ typedef struct tti_model_output {
 
 /* The outputs of a model; NULL: none of this kind. */
 typedef struct tti_model_outputs {
-    tutti_value *logits;       /* the first output that is no loss */
+    tutti_value *logits;       /* the first output that is not a loss */
     tutti_value *second;       /* the next one */
     tutti_value *scale, *bias; /* of a contrastive loss: the next two outputs with one element */
     tutti_value *loss;         /* a scalar of the shard, or [N,...] with a term for each sample */

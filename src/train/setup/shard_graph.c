@@ -513,7 +513,7 @@ tutti_status tti_shard_graph_needs(const tutti_graph *g, const tutti_value *valu
     return good ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
 }
 
-/* The labels of a loss of the model's own: PyTorch refuses those that are no classes. */
+/* The labels of a loss of the model's own: PyTorch refuses those that are not classes. */
 static tutti_status check_own_labels(const tti_shard_graph_desc *d, const tti_model_outputs *out) {
     const tutti_dataset_info *info = d->info;
     if (!out->labels) return TUTTI_OK;

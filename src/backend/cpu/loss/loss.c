@@ -92,7 +92,8 @@ static tutti_status cross_entropy_run(void *state, const tti_kargs *a) {
             own = (1.0f - smoothing) * own + smoothing * mean;
         }
         loss += (double)own;
-        correct += best == (size_t)label[i] && own == own ? 1.0 : 0.0; /* NaN is no hit */
+        correct +=
+            best == (size_t)label[i] && own == own ? 1.0 : 0.0; /* NaN is not counted as correct */
     }
     *(float *)a->out[0] = (float)loss;
     *(float *)a->out[1] = (float)count;

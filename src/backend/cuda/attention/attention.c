@@ -21,7 +21,7 @@
 #include "ir/graph.h"
 
 enum { MIN_T = 64, MAX_DIM = 128, ALIGN = 256 };
-/* Before these, cuDNN wants other graphs: always, and where T is no multiple of 128. */
+/* Before these, cuDNN wants other graphs: always, and where T is not a multiple of 128. */
 enum { MIN_VERSION = 91000, MIN_VERSION_ODD = 91600 };
 static const size_t max_workspace = (size_t)4 << 30;
 

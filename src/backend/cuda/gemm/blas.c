@@ -354,7 +354,7 @@ static tutti_status set_preferences(const tti_blas_problem *p,
     return TUTTI_OK;
 }
 
-/* cublasLt's algorithms for a plan, best guess first; an empty list is no failure. */
+/* cublasLt's algorithms for a plan, best guess first; an empty list is not a failure. */
 static tutti_status ask(cublasLtHandle_t handle, const tti_blas_plan *plan, candidates *found) {
     cublasLtMatmulPreference_t preference;
     int n = 0;

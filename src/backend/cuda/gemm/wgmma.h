@@ -37,8 +37,8 @@ typedef struct tti_cuda_wgmma_desc {
     float *sums, *partials;   /* summed: [n]; [tti_cuda_wgmma_parts(m)][n], scratch */
     /* EXPS: base [m]; exponents are at most `most`. For each row and part of TTI_WGMMA_COLS columns
      * the sum of d, before it is rounded, and the largest z; [parts][m] each. own [m]: z of the
-     * row's label, NaN if it is not the first maximum of its part; not written if the label is no
-     * column. */
+     * row's label, NaN if it is not the first maximum of its part; not written if the label is not
+     * a column. */
     float most;
     const float *base;
     const int32_t *labels; /* [m] */

@@ -24,8 +24,8 @@ typedef struct tti_head_rows {
     float *found;          /* f32[n_rows,2], scratch */
 } tti_head_rows;
 
-/* base f32[n_rows]: the label's logit x w[label], or 0 where the label is no class.  A logit of
- * -inf is no base: the largest logit of the row is, and found keeps the label's own for
+/* base f32[n_rows]: the label's logit x w[label], or 0 where the label is not a class.  A logit of
+ * -inf is not a base: the largest logit of the row is, and found keeps the label's own for
  * tti_launch_head_ends. */
 cudaError_t tti_launch_head_bases(const tti_head_rows *h, float *base, cudaStream_t stream);
 

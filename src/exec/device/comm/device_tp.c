@@ -382,7 +382,7 @@ static tutti_status enqueue_collective(tti_device_tp *e, const tti_tp_collective
     return end_alone(e);
 }
 
-/* Beside what computes next. */
+/* Overlapped with the next kernels. */
 static tutti_status gather_rows(tti_device_tp *e, const tti_device_norm *norm) {
     TTI_TRY(e->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(e->x, TTI_ROW_TP));
