@@ -127,7 +127,7 @@ static tutti_status check_header(const tutti_comm_group *g, uint64_t file_bytes)
     int n = (int)h->n_ranks;
     if (h->magic != magic || h->version != VERSION)
         return tti_fail(TUTTI_E_INVALID,
-                        "comm_group_open: descriptor %d is no group of this version", g->fd);
+                        "comm_group_open: descriptor %d is not a group of this version", g->fd);
     if (h->n_ranks < 1 || h->n_ranks > TTI_MAX_HOST_RANKS || h->area_bytes != area_bytes(n) ||
         h->slot_bytes != slot_bytes(n) || h->heap_offset != heap_offset(n) ||
         file_bytes < h->heap_offset)
@@ -144,7 +144,7 @@ static tutti_status group_attach(tutti_comm_group *g) {
     int seals = fcntl(g->fd, F_GET_SEALS);
     if (fstat(g->fd, &info) != 0 || info.st_size < SHM_HEADER_BYTES || seals < 0 ||
         !(seals & F_SEAL_SHRINK))
-        return tti_fail(TUTTI_E_INVALID, "comm_group_open: descriptor %d is no group", g->fd);
+        return tti_fail(TUTTI_E_INVALID, "comm_group_open: descriptor %d is not a group", g->fd);
     TTI_TRY(group_map_header(g, SHM_HEADER_BYTES));
     TTI_TRY(check_header(g, (uint64_t)info.st_size));
     size_t n_bytes = (size_t)g->header->heap_offset;

@@ -66,10 +66,11 @@ static tutti_status fail_listen(const rendezvous *m, int error) {
                         "another job; choose another one (MASTER_PORT)",
                         text);
     if (error == EADDRNOTAVAIL)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "comm_create: rank 0 cannot listen at %s: that is no address of this host; "
-                        "MASTER_ADDR must name the host of rank 0",
-                        text);
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "comm_create: rank 0 cannot listen at %s: that is not an address of this host; "
+            "MASTER_ADDR must name the host of rank 0",
+            text);
     return tti_fail(TUTTI_E_IO, "comm_create: rank 0 cannot listen at %s: %s", text,
                     strerror(error));
 }

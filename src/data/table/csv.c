@@ -366,7 +366,7 @@ static tutti_status check_labels(const csv_state *s, int64_t index) {
     return tti_fail(
         TUTTI_E_DATA,
         "%s:%" PRId64
-        ": a label is missing, is no class of the training rows, or is not a finite number",
+        ": a label is missing, is not a class of the training rows, or is not a finite number",
         s->path, s->line[index]);
 }
 

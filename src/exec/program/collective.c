@@ -194,7 +194,7 @@ static tutti_status run_collective(void *state, const tti_kargs *a) {
         case TTI_COLLECTIVE_NONE:
             break;
     }
-    return tti_fail(TUTTI_E_INTERNAL, "exec: %s is no collective", a->node->op->name);
+    return tti_fail(TUTTI_E_INTERNAL, "exec: %s is not a collective", a->node->op->name);
 }
 
 /* ---- a communicator for each compute thread ---- */

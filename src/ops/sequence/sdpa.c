@@ -45,11 +45,11 @@ static tutti_status read_heads(const tti_node *node, tti_sdpa *v) {
                              (long long)kv);
     int64_t q = tti_in_dim(node, 0, 2), k = tti_in_dim(node, 1, 2), w = tti_in_dim(node, 2, 2);
     if (q < heads || q % heads || k % kv || w < kv || w % kv || q / heads != k / kv)
-        return tti_node_fail(node,
-                             "%lld, %lld and %lld elements are no heads of one width, %lld of "
-                             "queries and %lld of keys and values",
-                             (long long)q, (long long)k, (long long)w, (long long)heads,
-                             (long long)kv);
+        return tti_node_fail(
+            node,
+            "%lld, %lld and %lld elements do not divide into heads of one width, %lld of "
+            "queries and %lld of keys and values",
+            (long long)q, (long long)k, (long long)w, (long long)heads, (long long)kv);
     for (int i = 1; i < 3; i++)
         if (tti_in_dim(node, i, 0) != tti_in_dim(node, 0, 0))
             return tti_node_fail(node, "queries, keys and values of different batches");
