@@ -347,7 +347,7 @@ T_CASE(a_taken_port) {
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_CONFIG, "the port is taken");
     close(fd);
     desc.address = "192.0.2.1:29500"; /* reserved by RFC 5737 */
-    T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_CONFIG, "no address of this host");
+    T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_CONFIG, "not an address of this host");
 }
 
 static const char *differ_in_token(int rank, int n_ranks, void *arg) {
