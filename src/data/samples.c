@@ -104,10 +104,6 @@ void tti_samples_free(tutti_samples *s) { free(s); }
 
 /* ---- reading ---- */
 
-size_t tti_samples_field_bytes(const tutti_samples *s, int i) {
-    return tti_field_bytes(&s->fields[i]);
-}
-
 size_t tti_samples_bytes(const tutti_samples *s) {
     return tti_field_offset(s->fields, s->n_fields, 1);
 }

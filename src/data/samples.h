@@ -9,8 +9,7 @@
 tutti_status tti_samples_copy(const tutti_samples *samples, tutti_samples **out);
 void tti_samples_free(tutti_samples *samples); /* NULL is a no-op */
 
-/* Bytes of one sample of field i, and of a sample with each field at a multiple of 64. */
-size_t tti_samples_field_bytes(const tutti_samples *samples, int i);
+/* Bytes of a sample with each field at a multiple of 64. */
 size_t tti_samples_bytes(const tutti_samples *samples);
 
 /* Writes sample index into memory [tti_samples_bytes], field i at fields[i].  Only with get.

@@ -31,11 +31,6 @@ static bool is_group(const tti_option_table *table, const char *key) {
     return false;
 }
 
-const tti_option *tti_options_find(const tti_options *o, const char *key) {
-    size_t i = find_row(o->table, key);
-    return i < o->table->n_rows ? &o->table->rows[i] : NULL;
-}
-
 const tti_option_state *tti_options_state(const tti_options *o, const char *key) {
     size_t i = find_row(o->table, key);
     return i < o->table->n_rows ? &o->state[i] : NULL;

@@ -154,8 +154,7 @@ void tti_options_problem(tti_options *o, const char *key, const char *format, ..
 /* TUTTI_OK, or TUTTI_E_CONFIG with every problem, one per line. */
 tutti_status tti_options_check(const tti_options *o);
 
-/* The row of a key, or of its former name, and its state; NULL for an unknown key. */
-const tti_option *tti_options_find(const tti_options *o, const char *key);
+/* The state of a key, or of its former name; NULL for an unknown key. */
 const tti_option_state *tti_options_state(const tti_options *o, const char *key);
 
 /* The value as text, also by the former name of a key; NULL for an unknown key or when out of

@@ -636,8 +636,6 @@ tutti_status tti_loader_next(tti_loader *l, tti_batch *out) {
     return TUTTI_OK;
 }
 
-const tutti_type *tti_loader_x_type(const tti_loader *l) { return &l->x_type; }
-
 const tti_pixel_table *tti_loader_pixels(const tti_loader *l) {
     return l->pixels.n_channels > 0 ? &l->pixels : NULL;
 }

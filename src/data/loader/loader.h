@@ -76,9 +76,6 @@ void tti_loader_seek(tti_loader *loader, int64_t epoch, int64_t step);
 typedef void (*tti_loader_memory_fn)(void *memory, size_t n_bytes, void *user);
 void tti_loader_memory(const tti_loader *loader, tti_loader_memory_fn fn, void *user);
 
-/* Type of one sample of x, after all transforms; under bytes before the last one. */
-const tutti_type *tti_loader_x_type(const tti_loader *loader);
-
 /* With bytes: the value of each byte of x; missing rows (label -1) are 0 in every element.  NULL: x
  * is the model input.  Valid as long as the loader. */
 const tti_pixel_table *tti_loader_pixels(const tti_loader *loader);

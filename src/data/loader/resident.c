@@ -127,12 +127,3 @@ void tti_resident_batch(const tti_loader_desc *d, int64_t step, tti_batch *out, 
         index[i] = exists ? (int32_t)tti_permutation_at(&order, position) : -1;
     }
 }
-
-void tti_resident_sample(const tti_resident *set, int64_t i, float *x, int32_t *y) {
-    size_t n = (size_t)set->n_elems, n_channels = (size_t)set->table.n_channels;
-    *y = i < 0 ? -1 : set->y[i];
-    for (size_t e = 0; e < n; e++) {
-        size_t c = e % n_channels, at = c * (n / n_channels) + e / n_channels;
-        x[at] = i < 0 ? 0.0f : set->table.value[c][set->x[(size_t)i * n + e]];
-    }
-}

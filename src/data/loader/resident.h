@@ -33,7 +33,4 @@ void tti_resident_free(tti_resident *set);
  * do not exist. */
 void tti_resident_batch(const tti_loader_desc *desc, int64_t step, tti_batch *out, int32_t *index);
 
-/* Sample i (-1: zeros, label -1) as the model sees it: x [n_elems]. */
-void tti_resident_sample(const tti_resident *set, int64_t i, float *x, int32_t *y);
-
 #endif /* TTI_DATA_RESIDENT_H */

@@ -130,10 +130,6 @@ void tti_compute_threads_destroy(tti_compute_threads *compute_threads) {
     free(compute_threads);
 }
 
-int tti_compute_threads_count(const tti_compute_threads *compute_threads) {
-    return compute_threads->n_compute_threads;
-}
-
 void tti_compute_threads_run(tti_compute_threads *compute_threads, tti_compute_thread_fn fn,
                              void *arg) {
     if (compute_threads->n_compute_threads == 1) {

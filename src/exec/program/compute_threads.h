@@ -20,8 +20,6 @@ tutti_status tti_compute_threads_create(int n_compute_threads, const int *cores,
                                         tti_compute_threads **out);
 void tti_compute_threads_destroy(tti_compute_threads *compute_threads);
 
-int tti_compute_threads_count(const tti_compute_threads *compute_threads);
-
 /* Runs fn(compute thread, arg) on every compute thread and returns when all are done. */
 void tti_compute_threads_run(tti_compute_threads *compute_threads, tti_compute_thread_fn fn,
                              void *arg);

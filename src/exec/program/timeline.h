@@ -50,10 +50,6 @@ static inline tti_span_id tti_span_layers(const char *name) {
     return (tti_span_id){.name = name, .kind = TTI_SPAN_LAYERS};
 }
 
-static inline tti_span_id tti_span_stages(const char *name) {
-    return (tti_span_id){.name = name, .kind = TTI_SPAN_STAGES};
-}
-
 static inline tti_span_id tti_span_grads(const char *name) {
     return (tti_span_id){.name = name, .kind = TTI_SPAN_GRADS};
 }

@@ -66,9 +66,3 @@ double tti_pb_float(uint64_t value) {
     memcpy(&x, &bits, sizeof x);
     return (double)x;
 }
-
-double tti_pb_double(uint64_t value) {
-    double x;
-    memcpy(&x, &value, sizeof x);
-    return x;
-}

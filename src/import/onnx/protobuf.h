@@ -41,7 +41,6 @@ tti_pb_next tti_pb_read(tti_pb *message, tti_pb_field *out);
 bool tti_pb_read_packed(tti_pb *list, tti_pb_wire wire, uint64_t *out);
 
 size_t tti_pb_n_bytes(const tti_pb *bytes);
-double tti_pb_float(uint64_t value);  /* of a fixed 32-bit number */
-double tti_pb_double(uint64_t value); /* of a fixed 64-bit number */
+double tti_pb_float(uint64_t value); /* of a fixed 32-bit number */
 
 #endif /* TTI_IMPORT_PROTOBUF_H */

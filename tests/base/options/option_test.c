@@ -135,7 +135,7 @@ T_CASE(defaults) {
     assert_string_equal(f.config.name, "none");
     T_EQ(f.config.list.n, 2);
     assert_null(tti_options_state(&f.o, "a.n")->place.source);
-    assert_null(tti_options_find(&f.o, "a.nn"));
+    assert_null(tti_options_state(&f.o, "a.nn"));
     assert_null(tti_options_state(&f.o, "a"));
     expect_problems(&f, "");
 }

@@ -10,6 +10,16 @@
 
 enum { STEPS = 9, SIDE = 5, PIXELS = SIDE * SIDE };
 
+/* Sample i (-1: zeros, label -1) as the model sees it: x [n_elems]. */
+static void sample_of(const tti_resident *set, int64_t i, float *x, int32_t *y) {
+    size_t n = (size_t)set->n_elems, n_channels = (size_t)set->table.n_channels;
+    *y = i < 0 ? -1 : set->y[i];
+    for (size_t e = 0; e < n; e++) {
+        size_t c = e % n_channels, at = c * (n / n_channels) + e / n_channels;
+        x[at] = i < 0 ? 0.0f : set->table.value[c][set->x[(size_t)i * n + e]];
+    }
+}
+
 /* Every row of every batch of both, for V shards of which one worker has first .. last-1. */
 static void expect_same(const tutti_dataset *ds, tti_loader_desc desc) {
     tti_resident set;
@@ -34,7 +44,7 @@ static void expect_same(const tutti_dataset *ds, tti_loader_desc desc) {
         T_EQ(got.rows_per_shard, want.rows_per_shard);
         for (int64_t i = 0; i < n_shards * b; i++) {
             const float *row = tti_batch_x(&want, (int)(i / b));
-            tti_resident_sample(&set, index[i], x, &y);
+            sample_of(&set, index[i], x, &y);
             T_EQ(y, tti_batch_y(&want, (int)(i / b))[i % b]);
             assert_memory_equal(x, row + (size_t)(i % b) * (size_t)set.n_elems,
                                 (size_t)set.n_elems * sizeof *x);

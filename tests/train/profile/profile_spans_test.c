@@ -49,11 +49,14 @@ T_CASE(names_stand_once) {
 /* One name in every kind: each is a what of its own, and the kind goes with it. */
 T_CASE(kinds) {
     T_UNUSED;
-    const tti_span_id ids[] = {
-        [TTI_SPAN_WORK] = tti_span_work(sum),     [TTI_SPAN_WAIT] = tti_span_wait(sum),
-        [TTI_SPAN_LAYERS] = tti_span_layers(sum), [TTI_SPAN_STAGES] = tti_span_stages(sum),
-        [TTI_SPAN_GRADS] = tti_span_grads(sum),   [TTI_SPAN_PARAMS] = tti_span_params(sum),
-        [TTI_SPAN_SUMS] = tti_span_sums(sum),     [TTI_SPAN_OTHER] = tti_span_other(sum)};
+    const tti_span_id ids[] = {[TTI_SPAN_WORK] = tti_span_work(sum),
+                               [TTI_SPAN_WAIT] = tti_span_wait(sum),
+                               [TTI_SPAN_LAYERS] = tti_span_layers(sum),
+                               [TTI_SPAN_STAGES] = {.name = sum, .kind = TTI_SPAN_STAGES},
+                               [TTI_SPAN_GRADS] = tti_span_grads(sum),
+                               [TTI_SPAN_PARAMS] = tti_span_params(sum),
+                               [TTI_SPAN_SUMS] = tti_span_sums(sum),
+                               [TTI_SPAN_OTHER] = tti_span_other(sum)};
     T_EQ(TTI_COUNT(ids), TTI_N_SPAN_KINDS);
     tti_span spans[TTI_N_SPAN_KINDS];
     for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
