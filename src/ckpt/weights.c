@@ -272,61 +272,39 @@ tutti_status tti_weights_read(const tti_weights *w, size_t i, float *dst) {
 
 /* ---- many tensors ---- */
 
-typedef struct part {
-    const place *at;
-    int tensor;
-    size_t first, n_elems;
-} part;
-
 typedef struct reading {
     const tti_weights *weights;
-    part *parts;
+    const size_t *at;
     tti_take_part_fn take;
     void *user;
 } reading;
 
-/* parts: NULL, or where they go; returns their number. */
-static int64_t cut(const tti_weights *w, const size_t *at, int n, part *parts) {
-    int64_t n_parts = 0;
-    for (int t = 0; t < n; t++) {
-        const place *from = &w->places[at[t]];
-        size_t n_elems = (size_t)tutti_shape_n_elems(&from->entry->type.shape);
-        for (size_t first = 0; first < n_elems; first += TTI_PART_ELEMS, n_parts++)
-            if (parts)
-                parts[n_parts] =
-                    (part){from, t, first, TTI_MIN(n_elems - first, (size_t)TTI_PART_ELEMS)};
-    }
-    return n_parts;
+static size_t n_elems_of(const void *user, int tensor, bool *is_whole) {
+    const reading *r = user;
+    (void)is_whole;
+    return (size_t)tutti_shape_n_elems(&r->weights->places[r->at[tensor]].entry->type.shape);
 }
 
-static tutti_status read_part(void *user, int64_t item, void *memory) {
+static tutti_status read_part(void *user, tti_part *part, float *memory) {
     const reading *r = user;
-    const part *p = &r->parts[item];
-    return read_elems(r->weights, p->at, p->first, p->n_elems, memory);
+    return read_elems(r->weights, &r->weights->places[r->at[part->tensor]], part->first,
+                      part->n_elems, memory);
 }
 
-static tutti_status take_part(void *user, int64_t item, void *memory) {
+static tutti_status take_part(void *user, const tti_part *part, const float *memory) {
     const reading *r = user;
-    const part *p = &r->parts[item];
-    return r->take(r->user, p->tensor, p->first, p->n_elems, memory);
+    return r->take(r->user, part->tensor, part->first, part->n_elems, memory);
 }
 
 tutti_status tti_weights_read_parts(const tti_weights *w, const size_t *at, int n,
                                     const tti_readers *readers, tti_take_part_fn take, void *user) {
-    reading r = {.weights = w, .take = take, .user = user};
-    int64_t n_parts = cut(w, at, n, NULL);
-    r.parts = malloc((size_t)(n_parts + 1) * sizeof *r.parts);
-    if (!r.parts) return out_of_memory(w->dir);
-    cut(w, at, n, r.parts);
-    tutti_status st =
-        tti_read_ahead(&(tti_read_ahead_desc){.readers = readers,
-                                              .n_items = n_parts,
-                                              .item_bytes = TTI_PART_ELEMS * sizeof(float),
-                                              .read = read_part,
-                                              .use = take_part,
-                                              .user = &r});
-    free(r.parts);
-    return st;
+    reading r = {w, at, take, user};
+    return tti_read_parts(&(tti_read_parts_desc){.readers = readers,
+                                                 .n_tensors = n,
+                                                 .n_elems = n_elems_of,
+                                                 .read = read_part,
+                                                 .use = take_part,
+                                                 .user = &r});
 }
 
 tutti_status tti_weights_config(const tti_weights *w, json_t **root) {

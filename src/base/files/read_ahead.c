@@ -133,3 +133,54 @@ tutti_status tti_read_ahead(const tti_read_ahead_desc *desc) {
     free(r.buffers);
     return st;
 }
+
+/* ---- parts of tensors ---- */
+
+typedef struct reading {
+    const tti_read_parts_desc *desc;
+    tti_part *parts;
+} reading;
+
+/* parts: NULL, or where they go; returns their number. */
+static int64_t cut(const tti_read_parts_desc *d, tti_part *parts) {
+    int64_t n_parts = 0;
+    for (int t = 0; t < d->n_tensors; t++) {
+        bool is_whole = false;
+        size_t n_elems = d->n_elems(d->user, t, &is_whole);
+        size_t most = is_whole ? n_elems : (size_t)TTI_PART_ELEMS;
+        for (size_t first = 0; first < n_elems; first += most, n_parts++)
+            if (parts)
+                parts[n_parts] = (tti_part){.tensor = t,
+                                            .is_whole = is_whole,
+                                            .first = first,
+                                            .n_elems = TTI_MIN(n_elems - first, most)};
+    }
+    return n_parts;
+}
+
+static tutti_status read_part(void *user, int64_t item, void *memory) {
+    const reading *r = user;
+    tti_part *part = &r->parts[item];
+    return part->is_whole ? TUTTI_OK : r->desc->read(r->desc->user, part, memory);
+}
+
+static tutti_status use_part(void *user, int64_t item, void *memory) {
+    const reading *r = user;
+    return r->desc->use(r->desc->user, &r->parts[item], memory);
+}
+
+tutti_status tti_read_parts(const tti_read_parts_desc *desc) {
+    int64_t n_parts = cut(desc, NULL);
+    reading r = {desc, malloc((size_t)(n_parts + 1) * sizeof *r.parts)};
+    if (!r.parts) return tti_fail(TUTTI_E_NOMEM, "out of memory for %d tensors", desc->n_tensors);
+    cut(desc, r.parts);
+    tutti_status st =
+        tti_read_ahead(&(tti_read_ahead_desc){.readers = desc->readers,
+                                              .n_items = n_parts,
+                                              .item_bytes = TTI_PART_ELEMS * sizeof(float),
+                                              .read = read_part,
+                                              .use = use_part,
+                                              .user = &r});
+    free(r.parts);
+    return st;
+}

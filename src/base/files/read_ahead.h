@@ -2,6 +2,7 @@
 #ifndef TTI_BASE_READ_AHEAD_H
 #define TTI_BASE_READ_AHEAD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,5 +40,28 @@ typedef struct tti_read_ahead_desc {
 /* Reads and uses all items.  The first failure in the order of the items ends it and is returned,
  * with its text; earlier items have been used.  TUTTI_E_NOMEM. */
 TUTTI_NODISCARD tutti_status tti_read_ahead(const tti_read_ahead_desc *desc);
+
+/* A part of a tensor: at most TTI_PART_ELEMS elements, or all of them if it cannot be divided. */
+typedef struct tti_part {
+    int tensor;
+    bool is_whole; /* use reads it */
+    size_t first, n_elems;
+    uint32_t crc; /* of its bytes, for use; read sets it if there is a checksum to compare */
+} tti_part;
+
+typedef struct tti_read_parts_desc {
+    const tti_readers *readers; /* NULL: the calling thread reads */
+    int n_tensors;
+    /* The elements of a tensor; sets *is_whole (false before) if it cannot be divided. */
+    size_t (*n_elems)(const void *user, int tensor, bool *is_whole);
+    /* Reads a part as f32 into memory.  Any thread, in any order. */
+    tutti_status (*read)(void *user, tti_part *part, float *memory);
+    /* Uses a part.  The calling thread, tensor by tensor, in the order of the elements. */
+    tutti_status (*use)(void *user, const tti_part *part, const float *memory);
+    void *user;
+} tti_read_parts_desc;
+
+/* Divides tensors into parts, then reads and uses these as tti_read_ahead does with items. */
+TUTTI_NODISCARD tutti_status tti_read_parts(const tti_read_parts_desc *desc);
 
 #endif /* TTI_BASE_READ_AHEAD_H */

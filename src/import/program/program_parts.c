@@ -1,4 +1,4 @@
-/* program_parts.c - cuts tensors into parts, which threads read, convert to f32 and sum up.
+/* program_parts.c - reads tensors of a program in parts: threads read them and convert to f32.
  *
  * The checksum of an entry is joined from those of its parts.  A tensor whose checksum covers other
  * bytes too, or whose elements do not lie in rows, is read whole by the calling thread. */
@@ -10,18 +10,9 @@
 #include "base/crc32.h"
 #include "base/error.h"
 
-typedef struct part {
-    int tensor;
-    bool whole; /* read by the calling thread */
-    size_t first, n_elems;
-    uint32_t crc; /* of its bytes in the file */
-} part;
-
 typedef struct reading {
     const tti_program_file *program;
     const tti_input_spec *const *specs;
-    part *parts;
-    int64_t n_parts;
     uint32_t crc; /* of the parts of a tensor so far */
     tti_take_part_fn take;
     void *user;
@@ -35,31 +26,20 @@ static size_t bytes_of(const tti_input_spec *spec, size_t n_elems) {
     return n_elems * (size_t)tti_elem_bytes(spec->elem);
 }
 
-static bool can_be_cut(const reading *r, const tti_input_spec *spec, size_t n_elems) {
-    if (!tti_program_is_dense(spec)) return false;
-    return !is_in_archive(r, spec) ||
-           (spec->offset == 0 &&
-            tti_archive_size(r->program->archive, spec->entry) == bytes_of(spec, n_elems));
-}
-
-/* n_parts counts them; parts: NULL, or where they go. */
-static void cut(reading *r, int n, part *parts) {
-    r->n_parts = 0;
-    for (int t = 0; t < n; t++) {
-        size_t n_elems = (size_t)tti_import_n_elems(&r->specs[t]->shape);
-        bool whole = !can_be_cut(r, r->specs[t], n_elems);
-        for (size_t first = 0; first < n_elems; r->n_parts++) {
-            size_t n_left = n_elems - first;
-            size_t n_here = whole ? n_left : TTI_MIN(n_left, (size_t)TTI_PART_ELEMS);
-            if (parts) parts[r->n_parts] = (part){t, whole, first, n_here, 0};
-            first += n_here;
-        }
-    }
+static size_t n_elems_of(const void *user, int tensor, bool *is_whole) {
+    const reading *r = user;
+    const tti_input_spec *spec = r->specs[tensor];
+    size_t n_elems = (size_t)tti_import_n_elems(&spec->shape);
+    *is_whole = !tti_program_is_dense(spec) ||
+                (is_in_archive(r, spec) &&
+                 (spec->offset != 0 ||
+                  tti_archive_size(r->program->archive, spec->entry) != bytes_of(spec, n_elems)));
+    return n_elems;
 }
 
 /* ---- any thread ---- */
 
-static tutti_status read_bytes(const reading *r, const part *p, void *dst) {
+static tutti_status read_bytes(const reading *r, const tti_part *p, void *dst) {
     const tti_input_spec *spec = r->specs[p->tensor];
     size_t n_bytes = bytes_of(spec, p->n_elems), first = bytes_of(spec, p->first);
     if (!is_in_archive(r, spec))
@@ -70,14 +50,12 @@ static tutti_status read_bytes(const reading *r, const part *p, void *dst) {
     return tti_archive_read_part(r->program->archive, begin, first, n_bytes, dst);
 }
 
-static tutti_status read_part(void *user, int64_t item, void *memory) {
-    reading *r = user;
-    part *p = &r->parts[item];
-    if (p->whole) return TUTTI_OK;
+static tutti_status read_part(void *user, tti_part *p, float *memory) {
+    const reading *r = user;
     const tti_input_spec *spec = r->specs[p->tensor];
     size_t n_bytes = bytes_of(spec, p->n_elems);
     bool converts = spec->elem != TTI_ELEM_F32;
-    char *bytes = converts ? malloc(n_bytes + 1) : memory;
+    void *bytes = converts ? malloc(n_bytes + 1) : memory;
     if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", r->program->path);
     tutti_status st = read_bytes(r, p, bytes);
     if (st == TUTTI_OK && is_in_archive(r, spec)) p->crc = tti_crc32(0, bytes, n_bytes);
@@ -88,7 +66,7 @@ static tutti_status read_part(void *user, int64_t item, void *memory) {
 
 /* ---- the calling thread ---- */
 
-static tutti_status take_whole(const reading *r, const part *p) {
+static tutti_status take_whole(const reading *r, const tti_part *p) {
     float *data = malloc(p->n_elems * sizeof *data + 1);
     if (!data) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", r->program->path);
     tutti_status st = tti_program_load_f32(r->program, r->specs[p->tensor], data);
@@ -97,11 +75,10 @@ static tutti_status take_whole(const reading *r, const part *p) {
     return st;
 }
 
-static tutti_status take_part(void *user, int64_t item, void *memory) {
+static tutti_status take_part(void *user, const tti_part *p, const float *memory) {
     reading *r = user;
-    const part *p = &r->parts[item];
     const tti_input_spec *spec = r->specs[p->tensor];
-    if (p->whole) return take_whole(r, p);
+    if (p->is_whole) return take_whole(r, p);
     r->crc = p->first == 0 ? p->crc : tti_crc32_join(r->crc, p->crc, bytes_of(spec, p->n_elems));
     bool ends = p->first + p->n_elems == (size_t)tti_import_n_elems(&spec->shape);
     if (ends && is_in_archive(r, spec))
@@ -113,17 +90,10 @@ tutti_status tti_program_read_parts(const tti_program_file *program,
                                     const tti_input_spec *const *specs, int n,
                                     const tti_readers *readers, tti_take_part_fn take, void *user) {
     reading r = {.program = program, .specs = specs, .take = take, .user = user};
-    cut(&r, n, NULL);
-    r.parts = malloc((size_t)(r.n_parts + 1) * sizeof *r.parts);
-    if (!r.parts) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", program->path);
-    cut(&r, n, r.parts);
-    tutti_status st =
-        tti_read_ahead(&(tti_read_ahead_desc){.readers = readers,
-                                              .n_items = r.n_parts,
-                                              .item_bytes = TTI_PART_ELEMS * sizeof(float),
-                                              .read = read_part,
-                                              .use = take_part,
-                                              .user = &r});
-    free(r.parts);
-    return st;
+    return tti_read_parts(&(tti_read_parts_desc){.readers = readers,
+                                                 .n_tensors = n,
+                                                 .n_elems = n_elems_of,
+                                                 .read = read_part,
+                                                 .use = take_part,
+                                                 .user = &r});
 }

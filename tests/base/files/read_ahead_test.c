@@ -1,4 +1,4 @@
-/* read_ahead_test.c - the order of use, memory, and which failure is reported. */
+/* read_ahead_test.c - the order of use, memory, which failure is reported, and parts of tensors. */
 #include "base/files/read_ahead.h"
 
 #include <pthread.h>
@@ -108,10 +108,55 @@ T_CASE(memory_is_bounded_and_of_the_caller) {
     T_EQ(n_released, 1);
 }
 
+/* Tensor 0 has two parts, 1 is empty, 2 cannot be divided, 3 is one part. */
+static const size_t sizes[] = {TTI_PART_ELEMS + 5, 0, 2 * (size_t)TTI_PART_ELEMS, 7};
+
+static size_t size_of(const void *user, int tensor, bool *is_whole) {
+    (void)user;
+    *is_whole = tensor == 2;
+    return sizes[tensor];
+}
+
+static tutti_status read_numbers(void *user, tti_part *part, float *memory) {
+    (void)user;
+    assert_false(part->is_whole);
+    for (size_t i = 0; i < part->n_elems; i++) memory[i] = (float)(part->first + i);
+    part->crc = (uint32_t)part->tensor + 1;
+    return TUTTI_OK;
+}
+
+static tutti_status use_numbers(void *user, const tti_part *part, const float *memory) {
+    size_t *n_used = user;
+    T_EQ(part->first, n_used[part->tensor]);
+    for (int t = part->tensor + 1; t < 4; t++) T_EQ(n_used[t], 0);
+    T_EQ(part->is_whole, part->tensor == 2);
+    T_EQ(part->crc, part->is_whole ? 0 : (uint32_t)part->tensor + 1);
+    for (size_t i = 0; i < part->n_elems && !part->is_whole; i++)
+        assert_true(memory[i] == (float)(part->first + i));
+    n_used[part->tensor] += part->n_elems;
+    return TUTTI_OK;
+}
+
+T_CASE(tensors_are_divided_into_parts) {
+    T_UNUSED;
+    for (int n_threads = 0; n_threads <= 2; n_threads++) {
+        tti_readers readers = {.n_threads = n_threads};
+        size_t n_used[4] = {0};
+        T_OK(tti_read_parts(&(tti_read_parts_desc){.readers = &readers,
+                                                   .n_tensors = 4,
+                                                   .n_elems = size_of,
+                                                   .read = read_numbers,
+                                                   .use = use_numbers,
+                                                   .user = n_used}));
+        assert_memory_equal(n_used, sizes, sizeof sizes);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_are_used_in_order),
         cmocka_unit_test(the_first_failure_counts),
+        cmocka_unit_test(tensors_are_divided_into_parts),
         cmocka_unit_test(memory_is_bounded_and_of_the_caller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
