@@ -143,10 +143,10 @@ static tutti_status report(main_queue *m, const tti_instr *in) {
     int64_t now = tti_now_ns();
     if (!m->eval) {
         if (setup->n_ranks > 1)
-            tti_profile_add(x, TTI_ROW_HOST, tti_span_wait("waiting for sums"), -1, m->reported_ns,
-                            now);
+            tti_profile_add(x, TTI_ROW_HOST, tti_span_of(TTI_SPAN_WAIT, "waiting for sums"), -1,
+                            m->reported_ns, now);
         if (setup->n_ranks > 1 || setup->divided)
-            tti_profile_rest(x, tti_span_wait("waiting for sums"), now);
+            tti_profile_rest(x, tti_span_of(TTI_SPAN_WAIT, "waiting for sums"), now);
         else
             tti_profile_mark(x, now);
         m->reported_ns = now;
@@ -262,7 +262,7 @@ static tutti_status sum_hashes(main_queue *m, const tti_instr *in) {
     TTI_TRY(sum_block_hashes(x));
     int64_t end = tti_now_ns();
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_SUM_HASHES), -1, start, end);
-    tti_profile_rest(x, tti_span_wait("waiting for all updates"), end);
+    tti_profile_rest(x, tti_span_of(TTI_SPAN_WAIT, "waiting for all updates"), end);
     return keep_hash(m);
 }
 
@@ -315,11 +315,6 @@ static bool find_next(main_queue *m) {
     if (m->stops && m->next < p->n_instrs && p->instrs[m->next].kind == TTI_UPDATE_BLOCKS)
         return false;
     return m->next < p->n_instrs;
-}
-
-static tutti_status reduce_gradients(main_queue *m) {
-    while (find_next(m) && tti_is_reduction(m->program->instrs[m->next].kind)) TTI_TRY(run_next(m));
-    return TUTTI_OK;
 }
 
 static tutti_status finish_step(main_queue *m) {
@@ -452,8 +447,9 @@ static void await(walker *f, int step) {
     int64_t now = tti_now_ns();
     tti_exec_compute_thread_waited(f->r->x, now - start);
     if (f->timed && now - f->last_ns > SHORT_NS)
-        tti_profile_add(f->r->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for parameters or places"),
-                        f->shard, f->last_ns, now);
+        tti_profile_add(f->r->x, TTI_ROW_COMPUTE,
+                        tti_span_of(TTI_SPAN_WAIT, "waiting for parameters or places"), f->shard,
+                        f->last_ns, now);
     f->last_ns = now;
 }
 
@@ -532,8 +528,8 @@ static tutti_status run_steps(walker *f) {
     if (r->program->side && f->index == 0) tti_pipe_of(x)->busy_ns += end - start;
     if (r->program->side && f->timed)
         tti_profile_add(x, TTI_ROW_SEGMENTS,
-                        tti_span_other(is_backward(f) ? "backward" : "forward"), f->shard, start,
-                        end);
+                        tti_span_of(TTI_SPAN_OTHER, is_backward(f) ? "backward" : "forward"),
+                        f->shard, start, end);
     if (in->last < r->program->program->n_steps) return TUTTI_OK;
     tti_exec_keep_sums(x, f->instance, f->shard, r->eval ? TTI_LOSS_SUMS : tti_n_sums(setup));
     tti_exec_copy_outputs(r->desc, f->instance, f->shard - setup->first_shard);
@@ -641,7 +637,11 @@ static tutti_status run_until_reduced(main_queue *m, tti_step_form form) {
     m->computed_ns = m->reported_ns = tti_now_ns();
     tti_profile_mark(x, m->computed_ns);
     if (!r.eval) tti_exec_note(tti_setup_of(x), m->desc, "reduce");
-    tutti_status reduced = reduce_gradients(m), communicated = tti_comm_thread_finish(r.thread);
+    tutti_status reduced = TUTTI_OK;
+    while (reduced == TUTTI_OK && find_next(m) &&
+           tti_is_reduction(m->program->instrs[m->next].kind))
+        reduced = run_next(m);
+    tutti_status communicated = tti_comm_thread_finish(r.thread);
     TTI_TRY(tti_exec_compute_thread_status(
         x)); /* also of a compute thread that failed in a reduction */
     TTI_TRY(computed);

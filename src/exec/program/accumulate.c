@@ -15,14 +15,6 @@ typedef struct simulation {
     bool *busy; /* [n shards]: buffers in use */
 } simulation;
 
-static int alloc_buffer(simulation *p) {
-    int b = 0;
-    while (p->busy[b]) b++;
-    p->busy[b] = true;
-    p->acc->n_buffers = TTI_MAX(p->acc->n_buffers, b + 1);
-    return b;
-}
-
 /* The two topmost partials are the halves of one subtree. */
 static bool are_siblings(const simulation *p) {
     if (p->depth < 2) return false;
@@ -48,7 +40,12 @@ tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
         tti_micro_group *micro_group = &acc->micro_groups[acc->n_micro_groups++];
         *micro_group =
             (tti_micro_group){.first = s, .n_shards = TTI_MIN(n_compute_threads, last - s)};
-        for (int i = 0; i < micro_group->n_shards; i++) micro_group->buffer[i] = alloc_buffer(&p);
+        for (int i = 0, b = 0; i < micro_group->n_shards; i++) {
+            while (p.busy[b]) b++;
+            p.busy[b] = true;
+            acc->n_buffers = TTI_MAX(acc->n_buffers, b + 1);
+            micro_group->buffer[i] = b;
+        }
         micro_group->first_merge = p.acc->n_merges;
         for (int i = 0; i < micro_group->n_shards; i++) {
             int shard = micro_group->first + i;

@@ -38,21 +38,6 @@ static int count_in_flight(const tti_pipe_shape *s, const tti_pipe_schedule *sch
     return most;
 }
 
-/* All micro-batch groups through a segment, then the next one. */
-static void list_segments(const tti_pipe_shape *s, tti_pipe_schedule *out) {
-    for (int segment = 0; segment < 2 * s->n_chunks; segment++)
-        for (int micro_group = 0; micro_group < s->n_micro_groups; micro_group++)
-            out->actions[out->n_actions++] = (tti_pipe_action){micro_group, segment};
-}
-
-static void list_by_turns(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
-    int n_units = s->n_micro_groups * s->n_chunks, ahead = n_ahead(s, stage);
-    for (int k = 0; k < n_units + ahead; k++) {
-        if (k < n_units) out->actions[out->n_actions++] = unit(s, k, false);
-        if (s->training && k >= ahead) out->actions[out->n_actions++] = unit(s, k - ahead, true);
-    }
-}
-
 tutti_status tti_pipe_schedule_init(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
     *out = (tti_pipe_schedule){0};
     TTI_ASSERT(stage >= 0 && stage < s->n_stages && s->n_chunks >= 1 && s->n_micro_groups >= 1);
@@ -62,13 +47,18 @@ tutti_status tti_pipe_schedule_init(const tti_pipe_shape *s, int stage, tti_pipe
             "parallel.pipeline_chunks=%d: shards pass the %d stages in groups of that number, and "
             "a worker has %d at a time; give a multiple, or parallel.pipeline_chunks=1",
             s->n_chunks, s->n_stages, s->n_micro_groups);
-    size_t n_units = (size_t)s->n_micro_groups * (size_t)s->n_chunks;
-    out->actions = calloc(2 * n_units + 1, sizeof *out->actions);
+    int n_units = s->n_micro_groups * s->n_chunks, ahead = n_ahead(s, stage);
+    out->actions = calloc(2 * (size_t)n_units + 1, sizeof *out->actions);
     if (!out->actions) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    if (s->joined && s->training)
-        list_segments(s, out);
-    else
-        list_by_turns(s, stage, out);
+    /* With joined values all micro-batch groups pass a segment, then the next one. */
+    bool is_joined = s->joined && s->training;
+    for (int k = 0; is_joined && k < 2 * n_units; k++)
+        out->actions[out->n_actions++] =
+            (tti_pipe_action){k % s->n_micro_groups, k / s->n_micro_groups};
+    for (int k = 0; !is_joined && k < n_units + ahead; k++) {
+        if (k < n_units) out->actions[out->n_actions++] = unit(s, k, false);
+        if (s->training && k >= ahead) out->actions[out->n_actions++] = unit(s, k - ahead, true);
+    }
     out->n_in_flight = count_in_flight(s, out);
     return TUTTI_OK;
 }

@@ -476,15 +476,6 @@ static uint64_t hash_block(const tti_update *u, const tti_update_step *step, con
     return tti_hash_block(u->desc.backend, step, w);
 }
 
-/* Running statistics are not averaged over steps: they are copied. */
-static void average_block(const tti_update *u, const tti_own_block *own) {
-    const tti_update_step *step = step_of(u, own);
-    float decay = u->desc.plan->slots[step->slot].buffer ? 0 : (float)u->desc.ema;
-    float *ema = u->step.arrays.ema + own->state;
-    const float *w = params_of(u, own);
-    for (size_t i = 0; i < step->n_elems; i++) ema[i] = decay * ema[i] + (1 - decay) * w[i];
-}
-
 static tutti_status update_block(tti_update *u, int thread, size_t i) {
     const tti_own_block *own = &u->desc.share->blocks[i];
     const tti_update_step *step = step_of(u, own);
@@ -497,7 +488,12 @@ static tutti_status update_block(tti_update *u, int thread, size_t i) {
                         u->desc.plan->slots[step->slot].param->name);
     bool changes = step->node && !(u->step.keeps_params && !u->desc.plan->slots[step->slot].buffer);
     if (changes) TTI_TRY(run_block(u, thread, own, step->node, NULL));
-    if (u->step.arrays.ema) average_block(u, own);
+    if (u->step.arrays.ema) {
+        /* Running statistics are not averaged over steps: they are copied. */
+        float decay = u->desc.plan->slots[step->slot].buffer ? 0 : (float)u->desc.ema;
+        float *ema = u->step.arrays.ema + own->state;
+        for (size_t k = 0; k < step->n_elems; k++) ema[k] = decay * ema[k] + (1 - decay) * w[k];
+    }
     uint64_t hash = hash_block(u, step, w);
     u->threads[thread].hash += hash;
     if (u->block_hashes) u->block_hashes[i] = hash;

@@ -49,19 +49,6 @@ bool tti_compress_wanted(const tti_exec_desc *desc, int n_ranks) {
 
 /* ---- which tensors are compressed ---- */
 
-static packing top_k(const tti_exec_desc *desc, const tti_slot *slot) {
-    size_t k = (size_t)ceil(desc->topk * (double)slot->n_elems);
-    bool is_less = k * sizeof(pair) < slot->n_elems * sizeof(float) && slot->n_elems <= UINT32_MAX;
-    return (packing){.kind = is_less ? TOPK : WHOLE, .k = k};
-}
-
-static packing low_rank(const tti_exec_desc *desc, const tti_slot *slot) {
-    size_t rows = (size_t)slot->param->out[0]->type.shape.dim[0];
-    size_t cols = rows > 0 ? slot->n_elems / rows : 0, r = (size_t)desc->low_rank;
-    bool is_less = r * (rows + cols) < slot->n_elems;
-    return (packing){.kind = is_less ? LOW_RANK : WHOLE, .shape = {rows, cols, desc->low_rank}};
-}
-
 /* Whether a slot does not travel at all. */
 static bool is_left_out(const tti_slot *slot) { return !slot->buffer && slot->rule.frozen; }
 
@@ -69,7 +56,16 @@ static packing pack(const tti_exec_desc *desc, const tti_slot *slot) {
     if (slot->buffer) return (packing){.kind = WHOLE};
     if (is_left_out(slot)) return (packing){.kind = FROZEN};
     if (slot->param->out[0]->type.shape.n_dims < 2) return (packing){.kind = WHOLE};
-    return desc->compression == TTI_COMPRESS_TOPK ? top_k(desc, slot) : low_rank(desc, slot);
+    if (desc->compression == TTI_COMPRESS_TOPK) {
+        size_t k = (size_t)ceil(desc->topk * (double)slot->n_elems);
+        bool is_less =
+            k * sizeof(pair) < slot->n_elems * sizeof(float) && slot->n_elems <= UINT32_MAX;
+        return (packing){.kind = is_less ? TOPK : WHOLE, .k = k};
+    }
+    size_t rows = (size_t)slot->param->out[0]->type.shape.dim[0];
+    size_t cols = rows > 0 ? slot->n_elems / rows : 0, r = (size_t)desc->low_rank;
+    bool is_less = r * (rows + cols) < slot->n_elems;
+    return (packing){.kind = is_less ? LOW_RANK : WHOLE, .shape = {rows, cols, desc->low_rank}};
 }
 
 /* With TTI_COMPRESS_TOPK: number of elements of a slot that are sent as pairs; 0 if it is sent

@@ -170,18 +170,18 @@ void tti_divided_own_slots(const tti_divided *d, const tti_plan *plan, const dou
     }
 }
 
-/* The sum of all blocks, in the place of the first one. */
-static tutti_status add_blocks(const tti_divided *d, const tti_plan *plan, double *partials) {
-    double sum = tti_divided_own_blocks(d, plan, partials);
-    memset(partials, 0, (size_t)plan->n_updates * sizeof *partials);
-    TTI_TRY(tti_divided_add(d, &sum));
-    if (plan->n_updates > 0) partials[0] = sum;
-    return TUTTI_OK;
-}
-
-/* Adds the values of a slot at the position of its first block. */
-static tutti_status add_slots(const tti_divided *d, const tti_plan *plan, double *partials,
-                              double *norms) {
+tutti_status tti_divided_partials(const tti_divided *d, const tti_plan *plan, tti_update *update,
+                                  size_t n_sums) {
+    double *partials = tti_update_partials(update), *norms = tti_update_norms(update);
+    if (n_sums <= (size_t)plan->n_updates) {
+        /* The sum of all blocks, in the place of the first one. */
+        double sum = tti_divided_own_blocks(d, plan, partials);
+        memset(partials, 0, (size_t)plan->n_updates * sizeof *partials);
+        TTI_TRY(tti_divided_add(d, &sum));
+        if (plan->n_updates > 0) partials[0] = sum;
+        return TUTTI_OK;
+    }
+    /* The values of a slot, in the place of its first block. */
     tti_divided_own_slots(d, plan, partials, norms);
     memset(partials, 0, 2 * (size_t)plan->n_updates * sizeof *partials);
     TTI_TRY(tti_divided_squares(d, norms));
@@ -191,14 +191,6 @@ static tutti_status add_slots(const tti_divided *d, const tti_plan *plan, double
             memcpy(&partials[2 * i], &norms[2 * step->slot], 2 * sizeof *norms);
     }
     return TUTTI_OK;
-}
-
-tutti_status tti_divided_partials(const tti_divided *d, const tti_plan *plan, tti_update *update,
-                                  size_t n_sums) {
-    double *partials = tti_update_partials(update);
-    return n_sums <= (size_t)plan->n_updates
-               ? add_blocks(d, plan, partials)
-               : add_slots(d, plan, partials, tti_update_norms(update));
 }
 
 /* ---- hashes ---- */

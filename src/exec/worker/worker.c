@@ -331,17 +331,13 @@ static tutti_status check_desc(const tti_exec_desc *desc) {
                     "in fast mode, and the host makes the update");
 }
 
-/* Buckets between devices are as long as a table of this machine says, which may have been measured
- * again while workers began. */
-static bool compares(const tti_setup *setup) {
-    bool by_table = setup->desc.backend->device && !setup->desc.mesh && setup->n_ranks > 1;
-    return setup->desc.mixed || by_table;
-}
-
 tutti_status tti_mixed_check(const tti_setup *setup) {
     uint64_t *all;
     int odd = 1;
-    if (!compares(setup)) return TUTTI_OK;
+    /* Buckets between devices are as long as a table of this machine says, which may have been
+     * measured again while workers began. */
+    bool by_table = setup->desc.backend->device && !setup->desc.mesh && setup->n_ranks > 1;
+    if (!setup->desc.mixed && !by_table) return TUTTI_OK;
     if (setup->desc.mixed) TTI_TRY(check_desc(&setup->desc));
     TTI_TRY(tti_comm_gather_words(setup->desc.comm, tti_plan_digest(setup->desc.plan), &all));
     while (odd < setup->n_ranks && all[odd] == all[0]) odd++;
