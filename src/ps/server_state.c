@@ -137,9 +137,9 @@ tutti_status tti_server_wait_step(tti_server *s, int w) {
 void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns,
                         int64_t served_ns) {
     int64_t from = served_ns > 0 ? TTI_MAX(start_ns, end_ns - served_ns) : start_ns;
-    tti_profile_add(x, TTI_ROW_SERVER, tti_span_other(name), -1, from, end_ns);
-    tti_profile_add(x, TTI_ROW_COMPUTE, tti_span_wait("waiting for the server"), -1, start_ns,
-                    end_ns);
+    tti_profile_add(x, TTI_ROW_SERVER, tti_span_of(TTI_SPAN_OTHER, name), -1, from, end_ns);
+    tti_profile_add(x, TTI_ROW_COMPUTE, tti_span_of(TTI_SPAN_WAIT, "waiting for the server"), -1,
+                    start_ns, end_ns);
 }
 
 /* ---- messages ---- */

@@ -605,9 +605,10 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
         TTI_TRY(run_step(x, set));
         TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which));
     }
-    tti_profile_add(x, TTI_ROW_HOST, tti_span_other("feeding"), -1, set->begun_ns, inputs_ns);
-    tti_profile_add(x, TTI_ROW_HOST, tti_span_other("putting into queues"), -1, inputs_ns,
-                    tti_now_ns());
+    tti_profile_add(x, TTI_ROW_HOST, tti_span_of(TTI_SPAN_OTHER, "feeding"), -1, set->begun_ns,
+                    inputs_ns);
+    tti_profile_add(x, TTI_ROW_HOST, tti_span_of(TTI_SPAN_OTHER, "putting into queues"), -1,
+                    inputs_ns, tti_now_ns());
     set->at_work = true;
     d->n_begun++;
     return TUTTI_OK;

@@ -240,8 +240,8 @@ tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     *out = set;
     int64_t start = tti_now_ns();
     TTI_TRY(tti_device_await_event(x, which));
-    tti_profile_add(x, TTI_ROW_HOST, tti_span_wait("waiting for the device"), -1, start,
-                    tti_now_ns());
+    tti_profile_add(x, TTI_ROW_HOST, tti_span_of(TTI_SPAN_WAIT, "waiting for the device"), -1,
+                    start, tti_now_ns());
     return TUTTI_OK;
 }
 

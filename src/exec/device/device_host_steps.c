@@ -157,7 +157,8 @@ tutti_status tti_device_server_bring(tti_device_server *s) {
         TTI_TRY(s->ops->queues.copy(TTI_QUEUE_COMPUTE, s->partials[i],
                                     tti_exec_buffer(x, setup->acc.partial_buffer[i]),
                                     flat_bytes(s)));
-    return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_span_grads("gradients to the host"), -1);
+    return tti_profile_upto(s->x, TTI_ROW_COMPUTE,
+                            tti_span_of(TTI_SPAN_GRADS, "gradients to the host"), -1);
 }
 
 /* The gradient is on the host: adds the sums of the shards, and returns the total. */

@@ -356,8 +356,8 @@ static tutti_status compute(const pipe_step *s, const segment *p) {
     int shard = pipe->micro_groups[p->action.micro_group].first;
     bool forward = p->action.segment < pipe->stages->n_chunks;
     TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from));
-    TTI_TRY(
-        tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_wait("waiting for another stage"), shard));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE,
+                             tti_span_of(TTI_SPAN_WAIT, "waiting for another stage"), shard));
     int first = (int)p->steps.first, last = (int)p->steps.last;
     segment_at_work at = {s, p->action.micro_group, p->instance,
                           tti_pipe_of(x)->micro_groups[p->action.micro_group].first, last};
@@ -370,8 +370,8 @@ static tutti_status compute(const pipe_step *s, const segment *p) {
     TTI_TRY(fetches_by_segment(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded)
                                   : TUTTI_OK);
     TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from + 1));
-    tti_profile_between(x, TTI_ROW_SEGMENTS, tti_span_other(forward ? "forward" : "backward"),
-                        shard, from);
+    tti_profile_between(x, TTI_ROW_SEGMENTS,
+                        tti_span_of(TTI_SPAN_OTHER, forward ? "forward" : "backward"), shard, from);
     return TUTTI_OK;
 }
 

@@ -72,7 +72,7 @@ void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, i
     if (stood && tti_device_tp_group(tti_tp_of(x)))
         return; /* the code that waits for it records it */
     tti_span_id id = stood
-                         ? tti_span_wait("waiting for a collective")
+                         ? tti_span_of(TTI_SPAN_WAIT, "waiting for a collective")
                          : tti_span_node(TTI_SPAN_WORK, node, tti_instance_kernel(instance, step));
     tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, id, shard);
     (void)st;
@@ -310,12 +310,14 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
     /* The loader may use the memory again once this returns; the device still computes the step
      * before meanwhile. */
     TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COPY, TTI_EVENT_INPUTS));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_span_other("samples to the device"), -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_span_of(TTI_SPAN_OTHER, "samples to the device"),
+                             -1));
     /* Bytes are converted to floats in the copy queue, while the previous step computes. */
     for (int s = 0; takes_bytes(d, bytes.step) && s < tti_device_n_local(setup); s++)
         TTI_TRY(tti_bytes_unpack(&bytes, &d->bytes, s, set->shards[s].target, set->shards[s].x));
     if (takes_bytes(d, desc))
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_span_other("bytes to floats"), -1));
+        TTI_TRY(
+            tti_profile_upto(x, TTI_ROW_COPY, tti_span_of(TTI_SPAN_OTHER, "bytes to floats"), -1));
     TTI_TRY(d->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
     return d->ops->queues.await_host_event(TTI_EVENT_INPUTS);
 }
@@ -334,7 +336,7 @@ tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set) {
         TTI_TRY(
             d->ops->step.begin(d->args, d->fixed, d->runs, tti_device_n_local(tti_setup_of(x))));
     }
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_work("begin"), -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_of(TTI_SPAN_WORK, "begin"), -1);
 }
 
 tutti_status tti_device_copy_gradients_to_host(tti_exec *x) {
@@ -342,8 +344,8 @@ tutti_status tti_device_copy_gradients_to_host(tti_exec *x) {
     tti_queue sums = d->reduce ? TTI_QUEUE_COMM : TTI_QUEUE_COMPUTE;
     TTI_TRY(tti_offload_bring(tti_offload_of(x), tti_setup_of(x)->desc.plan->n_buckets, sums));
     TTI_TRY(d->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_wait("waiting for gradients at the host"),
-                            -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE,
+                            tti_span_of(TTI_SPAN_WAIT, "waiting for gradients at the host"), -1);
 }
 
 static tutti_status run_update(tti_exec *x) {
@@ -351,8 +353,8 @@ static tutti_status run_update(tti_exec *x) {
     if (tti_offload_of(x)) return tti_device_copy_gradients_to_host(x);
     TTI_TRY(tti_device_update_run(d->update));
     bool sums_too = tti_device_update_sums(d->update);
-    tti_span_id made =
-        sums_too ? tti_span_sums("sums and update") : tti_instr_span(TTI_UPDATE_BLOCKS);
+    tti_span_id made = sums_too ? tti_span_of(TTI_SPAN_SUMS, "sums and update")
+                                : tti_instr_span(TTI_UPDATE_BLOCKS);
     return tti_profile_upto(x, TTI_ROW_COMPUTE, made, -1);
 }
 
@@ -360,7 +362,8 @@ tutti_status tti_device_update_and_report(tti_exec *x, const tti_device_set *set
     tti_exec_device *d = tti_device_of(x);
     TTI_TRY(run_update(x));
     TTI_TRY(d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_work("report to the host"), -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_of(TTI_SPAN_WORK, "report to the host"),
+                            -1);
 }
 
 tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bool overlapped) {

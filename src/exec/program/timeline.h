@@ -37,33 +37,9 @@ typedef struct tti_span_id {
     const tti_node *node; /* of the shard program; NULL: none, name says what */
 } tti_span_id;
 
-/* Work outside of all nodes, by its kind. */
-static inline tti_span_id tti_span_work(const char *name) {
-    return (tti_span_id){.name = name, .kind = TTI_SPAN_WORK};
-}
-
-static inline tti_span_id tti_span_wait(const char *name) {
-    return (tti_span_id){.name = name, .kind = TTI_SPAN_WAIT};
-}
-
-static inline tti_span_id tti_span_layers(const char *name) {
-    return (tti_span_id){.name = name, .kind = TTI_SPAN_LAYERS};
-}
-
-static inline tti_span_id tti_span_grads(const char *name) {
-    return (tti_span_id){.name = name, .kind = TTI_SPAN_GRADS};
-}
-
-static inline tti_span_id tti_span_params(const char *name) {
-    return (tti_span_id){.name = name, .kind = TTI_SPAN_PARAMS};
-}
-
-static inline tti_span_id tti_span_sums(const char *name) {
-    return (tti_span_id){.name = name, .kind = TTI_SPAN_SUMS};
-}
-
-static inline tti_span_id tti_span_other(const char *name) {
-    return (tti_span_id){.name = name, .kind = TTI_SPAN_OTHER};
+/* Work outside of all nodes; its name is static. */
+static inline tti_span_id tti_span_of(tti_span_kind kind, const char *name) {
+    return (tti_span_id){.name = name, .kind = kind};
 }
 
 /* A node, by this kernel. */

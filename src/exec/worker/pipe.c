@@ -288,8 +288,9 @@ tutti_status tti_pipe_receive(tti_exec *x, const tti_pipe_segment *segment) {
         TTI_TRY(
             tti_mailbox_wait(tti_pipe_of(x)->box, slot_of(tti_setup_of(x), end, segment), &data));
         if (segment->timed)
-            tti_profile_add(x, TTI_ROW_COMPUTE, tti_span_wait("waiting for another stage"),
-                            segment->shard, start, tti_now_ns());
+            tti_profile_add(x, TTI_ROW_COMPUTE,
+                            tti_span_of(TTI_SPAN_WAIT, "waiting for another stage"), segment->shard,
+                            start, tti_now_ns());
         tti_instance_set_input(segment->instance, end->input, data);
     }
     return TUTTI_OK;

@@ -146,7 +146,8 @@ void tti_profile_add(tti_exec *x, tti_row row, tti_span_id id, int shard, int64_
 void tti_profile_stall(tti_exec *x, const tti_span *what, const char *waiting, int64_t start_ns,
                        int64_t end_ns) {
     tti_profile_add(x, what->row, what->id, what->shard, start_ns, end_ns);
-    tti_profile_add(x, TTI_ROW_COMPUTE, tti_span_wait(waiting), what->shard, start_ns, end_ns);
+    tti_profile_add(x, TTI_ROW_COMPUTE, tti_span_of(TTI_SPAN_WAIT, waiting), what->shard, start_ns,
+                    end_ns);
 }
 
 void tti_profile_mark(tti_exec *x, int64_t now_ns) {

@@ -395,7 +395,7 @@ tutti_status tti_exec_gather_params(tti_exec *x) {
     int64_t end = tti_now_ns();
     tti_tally_of(x)->gather_ns = end - start;
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_GATHER), -1, start, end);
-    tti_profile_rest(x, tti_span_wait("waiting for parameters"), end);
+    tti_profile_rest(x, tti_span_of(TTI_SPAN_WAIT, "waiting for parameters"), end);
     return TUTTI_OK;
 }
 

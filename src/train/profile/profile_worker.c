@@ -73,7 +73,7 @@ static tutti_status load(worker *w, tti_batch *batch, tti_step_desc *step) {
     TTI_TRY(tti_loader_next(w->loader, batch));
     int64_t end = tti_now_ns();
     w->wait_ns += end - start;
-    tti_exec_profile_wait(w->exec, tti_span_wait("waiting for samples"), start, end);
+    tti_exec_profile_wait(w->exec, tti_span_of(TTI_SPAN_WAIT, "waiting for samples"), start, end);
     int first = tti_exec_first_shard(w->exec);
     for (int i = 0; i < batch->n_shards; i++) w->shards[i] = tti_shard_of(batch, i, first);
     *step = (tti_step_desc){.lr = w->b->config.optimizer.lr * 1e-3, /* almost no learning */

@@ -221,7 +221,8 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     } else {
         TTI_TRY(copy_to_host(b, 0, setup->desc.plan->n_flat));
     }
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_grads("gradients to the host"), -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE,
+                             tti_span_of(TTI_SPAN_GRADS, "gradients to the host"), -1));
     TTI_TRY(b->ops->queues.await_host_event(TTI_EVENT_COMPUTED));
     int64_t made = tti_now_ns();
     TTI_TRY(b->ops->queues.sync());
@@ -235,7 +236,8 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     if (tti_offload_of(x)) return TUTTI_OK;
     TTI_TRY(put_grads(b));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_grads("gradients to the device"), -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE,
+                            tti_span_of(TTI_SPAN_GRADS, "gradients to the device"), -1);
 }
 
 int64_t tti_device_host_staged_computed(const tti_device_host_staged *b) { return b->computed_ns; }
@@ -253,7 +255,8 @@ tutti_status tti_device_host_staged_copy_sums(tti_device_host_staged *b, const d
                                                    "loss_sum")) /* else another stage's */
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, all + first, sums + first,
                                     (last - first) * sizeof *sums));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_sums("sums to the host"), -1));
+    TTI_TRY(
+        tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_of(TTI_SPAN_SUMS, "sums to the host"), -1));
     return b->ops->queues.sync();
 }
 
@@ -262,7 +265,8 @@ tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *b, double *
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, sums, tti_exec_sums(x),
                                 tti_n_shard_sums(tti_setup_of(x)) * sizeof *sums));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_sums("sums to the device"), -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_of(TTI_SPAN_SUMS, "sums to the device"),
+                            -1);
 }
 
 tutti_status tti_device_host_staged_sums(tti_device_host_staged *b, double *sums, bool vote) {

@@ -556,7 +556,8 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     TTI_TRY(all_gather_words(r, sums, n_words, 0, n_words));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_REPORT), -1));
     TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for sums"), -1));
+    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_span_of(TTI_SPAN_WAIT, "waiting for sums"),
+                             -1));
     return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
@@ -636,7 +637,8 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool overlapped) {
     int place;
     TTI_TRY(tti_device_reduce_record(r, &place));
     TTI_TRY(r->ops->queues.wait_event(TTI_QUEUE_COMPUTE, place));
-    return tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for parameters"), -1);
+    return tti_profile_upto(r->x, TTI_ROW_COMPUTE,
+                            tti_span_of(TTI_SPAN_WAIT, "waiting for parameters"), -1);
 }
 
 /* A gather of partitions that are all the source's. */

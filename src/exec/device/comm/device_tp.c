@@ -345,7 +345,8 @@ tutti_status tti_device_tp_wait(tti_device_tp *e) {
     if (!e || !e->pending) return TUTTI_OK;
     e->pending = e->pulled = false;
     TTI_TRY(e->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_PEER));
-    return tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for a collective"), -1);
+    return tti_profile_upto(e->x, TTI_ROW_COMPUTE,
+                            tti_span_of(TTI_SPAN_WAIT, "waiting for a collective"), -1);
 }
 
 static tti_span_id between_devices(const tti_node *node) {
@@ -406,7 +407,7 @@ static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool o
     TTI_TRY((norm->part ? ops->fusions.norm_grad : ops->fusions.norm)(e->group, norm));
     if (timestamp > 0) TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, timestamp + 1));
     tti_profile_between(e->x, TTI_ROW_TP, between_devices(norm->node), -1, timestamp);
-    tti_span_id wait = tti_span_wait("waiting for a collective");
+    tti_span_id wait = tti_span_of(TTI_SPAN_WAIT, "waiting for a collective");
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
     TTI_TRY(end_alone(e));
     return norm->kept ? gather_rows(e, norm) : TUTTI_OK;
@@ -426,7 +427,8 @@ static tutti_status open_rows(tti_device_tp *e, tti_device_norm *rows) {
     e->alone = false;
     rows->kept = true;
     TTI_TRY(ops->fusions.open_rows(e->group, rows));
-    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for a collective"), -1));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE,
+                             tti_span_of(TTI_SPAN_WAIT, "waiting for a collective"), -1));
     return gather_rows(e, rows);
 }
 
@@ -453,7 +455,7 @@ tutti_status tti_device_tp_sum(tti_device_tp *e, double *terms, size_t n) {
                                   .n_rows = 1,
                                   .part_bytes = n * sizeof *terms};
     alone(e);
-    TTI_TRY(enqueue_collective(e, &tp, tti_span_sums("collective between devices")));
+    TTI_TRY(enqueue_collective(e, &tp, tti_span_of(TTI_SPAN_SUMS, "collective between devices")));
     return tti_device_tp_wait(e);
 }
 
@@ -477,7 +479,8 @@ static tutti_status run_on_device_or_host(void *state, const tti_kargs *a) {
         if (sums && n_in == 0) return TUTTI_OK;
         TTI_TRY(e->ops->queues.copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
         TTI_TRY(e->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, TTI_EVENT_TP));
-        TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_span_layers("values to the host"), -1));
+        TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE,
+                                 tti_span_of(TTI_SPAN_LAYERS, "values to the host"), -1));
         TTI_TRY(await_host(e));
         int64_t start = tti_now_ns();
         TTI_TRY(run_on_host(e, a, n_in));

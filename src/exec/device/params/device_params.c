@@ -399,7 +399,8 @@ static tutti_status gather_on_host(tti_device_sharded *l, const float *from) {
     for (int i = 0; tti_share_next(&setup->share, setup->desc.plan, &i, &run);)
         TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMPUTE, l->whole + run.first, from + run.state,
                                     run.n_elems * sizeof *from));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_span_work("own parameters to the host"), -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE,
+                             tti_span_of(TTI_SPAN_WORK, "own parameters to the host"), -1));
     TTI_TRY(l->ops->queues.sync());
     int64_t start = tti_now_ns();
     TTI_TRY(tti_zero_gather(setup, l->whole, l->whole));
@@ -415,7 +416,8 @@ static tutti_status fetch_from_host(tti_device_sharded *l, int i, float *dst) {
     TTI_TRY(tti_profile_from(l->x, TTI_ROW_COMM));
     TTI_TRY(l->ops->queues.copy(TTI_QUEUE_COMM, dst, l->whole + bucket->first,
                                 bucket->n_elems * sizeof *dst));
-    TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMM, tti_span_params("parameters to the device"), -1));
+    TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMM,
+                             tti_span_of(TTI_SPAN_PARAMS, "parameters to the device"), -1));
     l->events[i] = l->next_event++ % TTI_SUM_EVENTS;
     return l->ops->queues.record_event(TTI_QUEUE_COMM, l->events[i]);
 }
@@ -445,7 +447,8 @@ static tutti_status await_place(tti_device_sharded *l, const tti_live_range *liv
             newest = TTI_MAX(newest, w->live[i].bucket);
     if (newest < 0) return TUTTI_OK;
     TTI_TRY(tti_device_reduce_wait_for(l->reduce, newest));
-    return tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for sums"), -1);
+    return tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_span_of(TTI_SPAN_WAIT, "waiting for sums"),
+                            -1);
 }
 
 static tutti_status prepare_for_step(tti_device_sharded *l, int step) {
@@ -467,8 +470,8 @@ static tutti_status prepare_for_step(tti_device_sharded *l, int step) {
             waits = true;
         }
         if (waits)
-            TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_span_wait("waiting for parameters"),
-                                     -1));
+            TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMPUTE,
+                                     tti_span_of(TTI_SPAN_WAIT, "waiting for parameters"), -1));
     }
     for (int i = 0; l->is_last && l->overlapped && i < grads->n_live; i++)
         if (grads->live[i].first == step) TTI_TRY(await_place(l, &grads->live[i]));

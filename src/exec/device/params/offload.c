@@ -184,7 +184,8 @@ tutti_status tti_offload_bring(tti_offload *o, int n_buckets, tti_queue queue) {
                 TTI_QUEUE_COPY, TTI_EVENT_OFFLOADED + event_of(o, o->next_bucket)));
         }
     }
-    return tti_profile_upto(o->x, TTI_ROW_COPY, tti_span_grads("gradients to the host"), -1);
+    return tti_profile_upto(o->x, TTI_ROW_COPY,
+                            tti_span_of(TTI_SPAN_GRADS, "gradients to the host"), -1);
 }
 
 bool tti_offload_wants_sums(const tti_offload *o, int step) {
@@ -253,8 +254,9 @@ tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
     }
     /* Frozen parameters have no block: their buckets have no other wait, and must have arrived. */
     TTI_TRY(awaited(o, 0, tti_setup_of(o->x)->desc.plan->n_flat));
-    tti_profile_add(o->x, TTI_ROW_HOST, tti_span_other("update on the host, as gradients come"), -1,
-                    start, tti_now_ns());
+    tti_profile_add(o->x, TTI_ROW_HOST,
+                    tti_span_of(TTI_SPAN_OTHER, "update on the host, as gradients come"), -1, start,
+                    tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -276,8 +278,8 @@ tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
         tti_exec_waited(o->x, tti_tally_of(o->host)->gather_ns);
         result->update_ns = end - start - tti_tally_of(o->host)->gather_ns;
         if (!o->due)
-            tti_profile_add(o->x, TTI_ROW_HOST, tti_span_other("update on the host"), -1, start,
-                            end);
+            tti_profile_add(o->x, TTI_ROW_HOST, tti_span_of(TTI_SPAN_OTHER, "update on the host"),
+                            -1, start, end);
         return TUTTI_OK;
     }
     result->skipped = true;
