@@ -68,15 +68,6 @@ static tutti_status save_preprocessor(const tti_exporting *e) {
     return st;
 }
 
-/* Writes what a reader of the tensors must know about samples: types, class names, normalization of
- * pixels.  For transformers in its own files, else as data.json. */
-static tutti_status save_about_samples(const tti_exporting *e) {
-    if (e->desc->format != TUTTI_EXPORT_HF)
-        return tti_data_spec_save(tti_dataset_spec(e->b->train), e->desc->out);
-    TTI_TRY(save_tokenizer(e));
-    return save_preprocessor(e);
-}
-
 /* ---- tensors ---- */
 
 typedef struct tensors {
@@ -132,14 +123,6 @@ static void add_position_index(tensors *t, const char *name, int64_t n_rows) {
     t->v[t->n++] = (tti_ckpt_tensor){index, {TUTTI_I64, TUTTI_SHAPE(area * area)}, row};
 }
 
-/* An untied output layer of transformers' BERT has the bias under a second name. */
-static void add_twin(tensors *t, const tti_exporting *e, const tti_slot *slot, float *data) {
-    if (!e->b->model_params.untied || strcmp(slot->param->name, "cls.predictions.bias") != 0)
-        return;
-    t->v[t->n++] =
-        (tti_ckpt_tensor){"cls.predictions.decoder.bias", slot->param->out[0]->type, data};
-}
-
 static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
     const tti_plan *plan = e->b->plan;
     t->v = tti_arena_alloc(&t->arena, (2 * (size_t)plan->n_slots + 1) * sizeof *t->v);
@@ -153,7 +136,11 @@ static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
             add_transposed(t, slot, data);
         else
             t->v[t->n++] = (tti_ckpt_tensor){name, slot->param->out[0]->type, data};
-        if (hf) add_twin(t, e, slot, data);
+        /* An untied output layer of transformers' BERT has the bias under a second name. */
+        if (hf && e->b->model_params.untied &&
+            strcmp(slot->param->name, "cls.predictions.bias") == 0)
+            t->v[t->n++] =
+                (tti_ckpt_tensor){"cls.predictions.decoder.bias", slot->param->out[0]->type, data};
         if (hf || e->desc->format == TUTTI_EXPORT_TORCHVISION)
             add_counter(t, name, e->result->step);
         if (e->desc->format == TUTTI_EXPORT_TORCHVISION)
@@ -252,7 +239,13 @@ static tutti_status write_folder(const tti_exporting *e) {
     if (st == TUTTI_OK) st = tti_new_folder(e->desc->out);
     if (st == TUTTI_OK) st = write_tensors(e);
     if (st == TUTTI_OK && config.text) st = save_text(e, "config.json", &config);
-    if (st == TUTTI_OK) st = save_about_samples(e);
+    /* What a reader of the tensors must know about samples: types, class names, normalization of
+     * pixels.  For transformers in its own files, else as data.json. */
+    if (st == TUTTI_OK && e->desc->format == TUTTI_EXPORT_HF) {
+        st = save_tokenizer(e);
+        if (st == TUTTI_OK) st = save_preprocessor(e);
+    } else if (st == TUTTI_OK)
+        st = tti_data_spec_save(tti_dataset_spec(e->b->train), e->desc->out);
     tti_str_free(&config);
     return st;
 }

@@ -68,30 +68,24 @@ static void add_errors(evaluation *e, const float *predicted, const int32_t *y) 
     }
 }
 
-static void add_metrics(evaluation *e, const tti_predicted *out) {
-    const void *values[TTI_MAX_METRICS];
-    if (!e->metrics || e->status != TUTTI_OK) return;
-    for (int i = 0; i < tti_metric_set_n(e->metrics); i++)
-        values[i] = tti_instance_output(out->instance, tti_metric_set_output(e->metrics, i));
-    e->status = tti_metric_set_add(e->metrics, values);
-}
-
-static void add_labels(const evaluation *e, const tti_shard_data *data, const float *logits) {
-    const tutti_field *fields = tutti_dataset_get_info(e->b->train)->fields;
-    if (e->result->n_labels == 0) return;
-    size_t offset = tti_field_offset(fields, e->label_field, e->b->rows_per_shard);
-    const void *y = (const char *)data->x + offset;
-    tti_label_results_add(e->result, logits, y, data->target, e->b->rows_per_shard);
-}
-
 static void take(void *user, const tti_shard_data *data, const tti_predicted *out, int64_t index) {
     evaluation *e = user;
     (void)index;
     e->loss_sum += out->loss_sum;
     e->count += out->count;
     e->correct += out->correct;
-    add_metrics(e, out);
-    add_labels(e, data, out->logits);
+    if (e->metrics && e->status == TUTTI_OK) {
+        const void *values[TTI_MAX_METRICS];
+        for (int i = 0; i < tti_metric_set_n(e->metrics); i++)
+            values[i] = tti_instance_output(out->instance, tti_metric_set_output(e->metrics, i));
+        e->status = tti_metric_set_add(e->metrics, values);
+    }
+    if (e->result->n_labels > 0) {
+        const tutti_field *fields = tutti_dataset_get_info(e->b->train)->fields;
+        const void *y =
+            (const char *)data->x + tti_field_offset(fields, e->label_field, e->b->rows_per_shard);
+        tti_label_results_add(e->result, out->logits, y, data->target, e->b->rows_per_shard);
+    }
     tti_output_stats_add(e->outputs, out->instance, data->n_rows);
     e->result->n_samples += data->n_rows;
     bool is_value = tti_dataset_spec(e->b->train)->target.n > 0;

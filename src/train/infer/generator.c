@@ -138,18 +138,16 @@ static tutti_status say(const tti_generator *g, const tti_writing *how, int32_t 
     return st;
 }
 
-static tutti_status decode(tti_generator *g, const float **logits) {
-    if (g->n_fed == 0) tti_decoder_restart(g->decoder);
-    while (g->n_fed < g->n_tokens)
-        TTI_TRY(tti_decoder_step(g->decoder, g->tokens[g->n_fed++], logits));
-    return TUTTI_OK;
-}
-
 /* Logits of the token after the window. */
 static tutti_status next_logits(tti_generator *g, const float **logits) {
     tti_predicted out;
     tti_shard_data data = {g->tokens, g->unknown, 1};
-    if (g->decoder) return decode(g, logits);
+    if (g->decoder) {
+        if (g->n_fed == 0) tti_decoder_restart(g->decoder);
+        while (g->n_fed < g->n_tokens)
+            TTI_TRY(tti_decoder_step(g->decoder, g->tokens[g->n_fed++], logits));
+        return TUTTI_OK;
+    }
     TTI_TRY(tti_predictor_run(g->p, &data, 1, &out));
     *logits = out.logits + (g->n_tokens - 1) * g->n_classes;
     return TUTTI_OK;

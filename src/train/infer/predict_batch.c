@@ -52,14 +52,6 @@ static tutti_status report_not_finite(tti_predicting *r, const char *name,
                .file = out->file, .index = out->index, .n_in_file = out->n_in_file, .error = text});
 }
 
-/* -log of the probability of a token. */
-static double token_loss(const float *logits, int64_t n, int32_t token) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, (double)logits[i]);
-    for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - most);
-    return log(sum) + most - (double)logits[token];
-}
-
 /* logits [context, n]. */
 static tutti_status report_text(tti_predicting *r, const tti_predict_sample *w, const int32_t *x,
                                 const float *logits, int64_t n, tutti_prediction *out) {
@@ -69,7 +61,11 @@ static tutti_status report_text(tti_predicting *r, const tti_predict_sample *w, 
     for (int64_t t = 0; t < w->n_tokens; t++) {
         int32_t next = t + 1 < w->n_tokens ? x[t + 1] : w->next;
         if (next < 0) break;
-        loss += token_loss(logits + t * n, n, next);
+        const float *row = logits + t * n;
+        double most = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < n; i++) most = fmax(most, (double)row[i]);
+        for (int64_t i = 0; i < n; i++) sum += exp((double)row[i] - most);
+        loss += log(sum) + most - (double)row[next]; /* -log of the token's probability */
         out->n_tokens++;
     }
     out->is_text = true;

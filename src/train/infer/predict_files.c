@@ -83,13 +83,6 @@ static tutti_status report_bad(tti_predicting *r, const char *file) {
     return tti_predict_report(r, &(tutti_prediction){.file = file, .error = text});
 }
 
-/* Continues with other files only if the error is in the file itself. */
-static tutti_status add_file(tti_predicting *r, const char *file, const kind *how) {
-    tutti_status st = how->add(r, file);
-    r->n_files++;
-    return st == TUTTI_E_DATA || st == TUTTI_E_IO ? report_bad(r, file) : st;
-}
-
 static tutti_status add_path(tti_predicting *r, const char *path, int depth);
 
 static int is_shown(const struct dirent *entry) { return entry->d_name[0] != '.'; }
@@ -120,7 +113,11 @@ static tutti_status add_path(tti_predicting *r, const char *path, int depth) {
     struct stat info;
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return add_folder(r, path, depth);
     const kind *how = find_kind(r, path, depth > 0);
-    return how ? add_file(r, path, how) : TUTTI_OK;
+    if (!how) return TUTTI_OK;
+    tutti_status st = how->add(r, path);
+    r->n_files++;
+    /* Continues with other files only if the error is in the file itself. */
+    return st == TUTTI_E_DATA || st == TUTTI_E_IO ? report_bad(r, path) : st;
 }
 
 /* ---- the call ---- */

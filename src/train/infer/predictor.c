@@ -192,18 +192,13 @@ static tutti_status build_on(tti_predictor *p, const opening *o, const tti_ckpt 
     return make_compute_threads(p, &o->use);
 }
 
-static tutti_status build(tti_predictor *p, const opening *o) {
+static tutti_status open_one(const opening *o, tti_predictor **out) {
     tti_ckpt *ckpt;
     TTI_TRY(tti_ckpt_open(o->run_dir, o->warn, o->user, &ckpt));
-    tutti_status st = build_on(p, o, ckpt);
-    tti_ckpt_close(ckpt);
-    return st;
-}
-
-static tutti_status open_one(const opening *o, tti_predictor **out) {
     tti_predictor *p = calloc(1, sizeof *p);
-    if (!p) return tti_fail(TUTTI_E_NOMEM, "predictor: out of memory");
-    tutti_status st = build(p, o);
+    tutti_status st =
+        p ? build_on(p, o, ckpt) : tti_fail(TUTTI_E_NOMEM, "predictor: out of memory");
+    tti_ckpt_close(ckpt);
     if (st != TUTTI_OK) {
         tti_predictor_close(p);
         return st;

@@ -333,23 +333,6 @@ static void resolve_shards(tutti_job *job, int n_cores) {
     put_int(job, "parallel.shards", shards, origin);
 }
 
-/* Digits are generated, so the number of samples needs a default. */
-static void resolve_digits(tutti_job *job) {
-    if (strcmp(job->config.data.format, "digits") != 0) return;
-    if (job->config.data.n_train == 0) put_int(job, "data.n_train", 20000, "auto, digits");
-    if (job->config.data.n_test == 0) put_int(job, "data.n_test", 4000, "auto, digits");
-}
-
-/* Without train.epochs, train.steps is the length of the run and of its schedule; with train.epochs
- * it only shortens the run. */
-static void resolve_schedule(tutti_job *job) {
-    if (job->config.schedule.steps != -1) return;
-    bool has_epochs = tti_options_state(&job->options, "train.epochs")->place.source != NULL;
-    bool by_steps = job->config.train.steps > 0 && !has_epochs;
-    put_int(job, "schedule.steps", by_steps ? job->config.train.steps : 0,
-            by_steps ? "auto, train.steps" : "auto, train.epochs");
-}
-
 static void put_auto(tutti_job *job, const char *key, double now, double value,
                      const char *reason) {
     char text[TTI_NUMBER_TEXT], origin[TTI_CLIP];
@@ -372,22 +355,31 @@ static void resolve_habits(tutti_job *job) {
     put_auto(job, "schedule.rise", c->schedule.rise, schedule->rise, schedule->name);
 }
 
-/* A job whose devices were not resolved computes on the host.  Conflicts with f32 can be found only
- * now. */
-static tutti_status resolve_precision(tutti_job *job) {
-    if (strcmp(job->config.train.precision, "auto") != 0) return TUTTI_OK;
-    tti_options_put(&job->options, "train.precision", "f32", "auto, on the host");
-    return tutti_job_check(job);
-}
-
 tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     TTI_TRY(tutti_job_check(job)); /* also checks the auto values set above */
-    TTI_TRY(resolve_precision(job));
+    if (strcmp(job->config.train.precision, "auto") == 0) {
+        /* A job whose devices were not resolved computes on the host.  Conflicts with f32 can be
+         * found only now. */
+        tti_options_put(&job->options, "train.precision", "f32", "auto, on the host");
+        TTI_TRY(tutti_job_check(job));
+    }
     resolve_workers(job, n_cores);
     tti_options_put(&job->options, "parallel.data", "auto", "parallel.workers");
     resolve_shards(job, n_cores);
-    resolve_digits(job);
-    resolve_schedule(job);
+    /* Digits are generated, so the number of samples needs a default. */
+    bool is_digits = strcmp(job->config.data.format, "digits") == 0;
+    if (is_digits && job->config.data.n_train == 0)
+        put_int(job, "data.n_train", 20000, "auto, digits");
+    if (is_digits && job->config.data.n_test == 0)
+        put_int(job, "data.n_test", 4000, "auto, digits");
+    if (job->config.schedule.steps == -1) {
+        /* Without train.epochs, train.steps is the length of the run and of its schedule; with
+         * train.epochs it only shortens the run. */
+        bool has_epochs = tti_options_state(&job->options, "train.epochs")->place.source != NULL;
+        bool by_steps = job->config.train.steps > 0 && !has_epochs;
+        put_int(job, "schedule.steps", by_steps ? job->config.train.steps : 0,
+                by_steps ? "auto, train.steps" : "auto, train.epochs");
+    }
     resolve_habits(job);
     return tutti_job_check(job); /* the number of workers may cause conflicts */
 }

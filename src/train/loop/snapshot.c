@@ -52,12 +52,6 @@ static uint64_t hash_param(const float *w, size_t n_elems, size_t first) {
 
 /* ---- the order of the parameters: the hash depends on it, and versions may differ in it ---- */
 
-/* One name per line; names have no control characters. */
-static void print_order(const tti_plan *plan, tti_str *out) {
-    for (int i = 0; i < plan->n_slots; i++)
-        tti_str_printf(out, "%s%s", i ? "\n" : "", plan->slots[i].param->name);
-}
-
 static tutti_status place_line(const tti_plan *plan, char *line, size_t *at, size_t *there) {
     int i = tti_plan_find_slot(plan, line);
     if (i < 0 || there[i] != SIZE_MAX)
@@ -184,7 +178,8 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     char identity[1024];
     print_identity(b, identity, sizeof identity);
     tti_blueprint_describe(b, &backend);
-    print_order(b->plan, &order);
+    for (int i = 0; i < b->plan->n_slots; i++) /* names have no control characters */
+        tti_str_printf(&order, "%s%s", i ? "\n" : "", b->plan->slots[i].param->name);
     uint64_t hash = 0;
     tutti_status st = tti_exec_pull(exec);
     if (st == TUTTI_OK) st = tti_snapshot_hash(b, exec, &hash);

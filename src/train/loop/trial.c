@@ -37,14 +37,6 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return 0;
 }
 
-static tutti_status make_folder(char *path, size_t n_bytes) {
-    const char *tmp = getenv("TMPDIR");
-    int n = snprintf(path, n_bytes, "%s/tutti-trial-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (n < 0 || (size_t)n >= n_bytes || !mkdtemp(path))
-        return tti_fail(TUTTI_E_IO, "trial: cannot make a folder in %s", tmp ? tmp : "/tmp");
-    return TUTTI_OK;
-}
-
 /* ---- the job ---- */
 
 /* A copy of the job with its own folder and no end. */
@@ -62,7 +54,10 @@ static tutti_status copy_job(const tutti_job *job, const char *run_dir, tutti_jo
 tutti_status tti_trial_run(const tutti_job *job, int ms, tti_trial *out) {
     char folder[512];
     tutti_job *copy;
-    TTI_TRY(make_folder(folder, sizeof folder));
+    const char *tmp = getenv("TMPDIR");
+    int n = snprintf(folder, sizeof folder, "%s/tutti-trial-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (n < 0 || (size_t)n >= sizeof folder || !mkdtemp(folder))
+        return tti_fail(TUTTI_E_IO, "trial: cannot make a folder in %s", tmp ? tmp : "/tmp");
     tutti_status st = copy_job(job, folder, &copy);
     if (st == TUTTI_OK) {
         sums s = {.batch = (double)copy->config.train.batch};

@@ -156,18 +156,11 @@ static void print_sums(const tti_sum_table *t, tti_str *out) {
     describe_choice(t, true, out);
 }
 
-static bool keep_sums(const tti_backend *backend, int n, const tti_sum_table *table) {
-    tti_sum_kind kinds[TTI_SUM_DEVICES];
-    char key[TTI_SUM_KEY];
-    for (int i = 0; i < n; i++) tti_sum_table_kind(backend, i, &kinds[i]);
-    tti_sum_table_key(backend, kinds, n, key);
-    return tti_sum_table_save(key, n, table);
-}
-
 /* Measurements that fail are reported and are no failure. */
 static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
     tti_sum_table table;
-    char name[64];
+    tti_sum_kind kinds[TTI_SUM_DEVICES];
+    char name[64], key[TTI_SUM_KEY];
     size_t n_most;
     tti_str_printf(out, "  sums between %d devices, us, by parallel.algorithm:\n", n);
     tutti_status st = size_of_sums(backend, n, &n_most);
@@ -179,7 +172,9 @@ static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
     }
     print_sums(&table, out);
     tti_sum_table_name(n, name);
-    if (keep_sums(backend, n, &table))
+    for (int i = 0; i < n; i++) tti_sum_table_kind(backend, i, &kinds[i]);
+    tti_sum_table_key(backend, kinds, n, key);
+    if (tti_sum_table_save(key, n, &table))
         tti_str_printf(out, "    stored in %s/%s; %s\n", tti_cache_dir(), name,
                        backend->device->collectives.mixes_algorithms
                            ? "parallel.algorithm=auto uses it"
@@ -237,14 +232,6 @@ static int describe_file(struct dl_phdr_info *info, size_t n_bytes, void *out) {
     return 0;
 }
 
-/* Call it last: modules load their libraries when they are first used. */
-static void describe_files(tti_str *out) {
-    char path[1024];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    tti_str_printf(out, "loaded files:\n  %.*s\n", n > 0 ? (int)n : 0, path);
-    dl_iterate_phdr(describe_file, out);
-}
-
 tutti_status tutti_doctor(bool measure, char **text) {
     TTI_TRY(tti_need(text, __func__, "text"));
     tti_str out = {0};
@@ -253,7 +240,11 @@ tutti_status tutti_doctor(bool measure, char **text) {
     tutti_status st = describe_host(measure, &out);
     if (st == TUTTI_OK) describe_module("cuda", measure, &out);
     tti_link_describe(&out);
-    describe_files(&out);
+    /* The last part: modules load their libraries when they are first used. */
+    char path[1024];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    tti_str_printf(&out, "loaded files:\n  %.*s\n", n > 0 ? (int)n : 0, path);
+    dl_iterate_phdr(describe_file, &out);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "doctor: out of memory");
     if (st != TUTTI_OK) tti_str_free(&out);
     *text = out.text;

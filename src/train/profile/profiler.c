@@ -102,14 +102,6 @@ static tutti_status run_threads(profiler *p) {
 
 /* ---- workers as processes ---- */
 
-static tutti_status run_as_worker(profiler *p) {
-    if (p->b->n_workers != p->place.n_ranks)
-        return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %d, but the launcher reports: %s",
-                        p->b->n_workers, p->place.text);
-    TTI_TRY(tutti_comm_group_open(p->place.comm_fd, &p->group));
-    return run_rank(p, p->place.rank);
-}
-
 static tutti_status read_text(const char *path, char **text) {
     tti_str out = {0};
     char part[4096];
@@ -244,7 +236,14 @@ static tutti_status profile_here(profiler *p, char **text) {
     if (!p->profile.ranks) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     if (p->profile.shown < 0 || p->profile.shown >= n)
         return tti_fail(TUTTI_E_CONFIG, "profile: there is no rank %d of %d", p->profile.shown, n);
-    TTI_TRY(p->is_worker ? run_as_worker(p) : run_threads(p));
+    if (p->is_worker) {
+        if (n != p->place.n_ranks)
+            return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %d, but the launcher reports: %s",
+                            n, p->place.text);
+        TTI_TRY(tutti_comm_group_open(p->place.comm_fd, &p->group));
+        TTI_TRY(run_rank(p, p->place.rank));
+    } else
+        TTI_TRY(run_threads(p));
     return p->is_worker && rank > 0 ? TUTTI_OK : write_profile(p, text);
 }
 

@@ -109,13 +109,6 @@ static void *more_room(tti_history *h, void *points, int n, int *max, size_t n_b
     return more;
 }
 
-static tti_time_point *new_time(tti_history *h) {
-    tti_time_point *times = more_room(h, h->times, h->n_times, &h->max_times, sizeof *times);
-    if (!times) return NULL;
-    h->times = times;
-    return &h->times[h->n_times++];
-}
-
 /* Returns element i of an array of numbers, 0 if missing. */
 static double element(const json_t *record, const char *key, size_t i) {
     const json_t *value = json_array_get(json_object_get(record, key), i);
@@ -126,15 +119,16 @@ static double element(const json_t *record, const char *key, size_t i) {
 static void take_times(tti_history *h, const json_t *r) {
     size_t n_ranks = json_array_size(json_object_get(r, "spent_s"));
     for (size_t i = 0; i < TTI_MIN(n_ranks, (size_t)TTI_MAX_WORKERS); i++) {
-        tti_time_point *t = new_time(h);
-        if (!t) return;
-        *t = (tti_time_point){.step = number(r, "step"),
-                              .rank = (int)i,
-                              .data = element(r, "data_s", i),
-                              .compute = element(r, "compute_s", i),
-                              .comm = element(r, "comm_s", i),
-                              .update = element(r, "update_s", i),
-                              .spent = element(r, "spent_s", i)};
+        tti_time_point *times = more_room(h, h->times, h->n_times, &h->max_times, sizeof *times);
+        if (!times) return;
+        h->times = times;
+        times[h->n_times++] = (tti_time_point){.step = number(r, "step"),
+                                               .rank = (int)i,
+                                               .data = element(r, "data_s", i),
+                                               .compute = element(r, "compute_s", i),
+                                               .comm = element(r, "comm_s", i),
+                                               .update = element(r, "update_s", i),
+                                               .spent = element(r, "spent_s", i)};
     }
 }
 

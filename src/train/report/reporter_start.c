@@ -140,13 +140,6 @@ static tutti_status warn_large_batch(tti_reporter *r) {
     return tti_reporter_warn(r, text);
 }
 
-static tutti_status warn_lost_offload(tti_reporter *r) {
-    if (strcmp(r->b->config.parallel.offload, "none") == 0 || r->b->places.n > 0) return TUTTI_OK;
-    return tti_reporter_warn(r,
-                             "parallel.offload has no effect: workers on CPUs already have their "
-                             "optimizer state in host memory");
-}
-
 /* In a mixed run, lists the place of each worker. */
 static void print_places(const tti_reporter *r, tti_str *out) {
     for (int i = 0; r->b->places.mixed && i < r->b->n_workers; i++) {
@@ -229,7 +222,10 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     TTI_TRY(report_whole_layers(r));
     TTI_TRY(report_unreached(r));
     TTI_TRY(report_shard_map(r, step));
-    TTI_TRY(warn_lost_offload(r));
+    if (strcmp(r->b->config.parallel.offload, "none") != 0 && r->b->places.n == 0)
+        TTI_TRY(tti_reporter_warn(r,
+                                  "parallel.offload has no effect: workers on CPUs already have "
+                                  "their optimizer state in host memory"));
     TTI_TRY(report_notices(r, r->b->train));
     TTI_TRY(report_notices(r, r->b->test));
     TTI_TRY(warn_large_batch(r));

@@ -31,11 +31,6 @@ static tutti_status open_split(const tti_job_config *c, tutti_data_split split,
     return tutti_dataset_open(&desc, out);
 }
 
-static tutti_status open_data(tti_blueprint *b) {
-    TTI_TRY(open_split(&b->config, TUTTI_TRAIN, NULL, &b->train));
-    return open_split(&b->config, TUTTI_TEST, tti_dataset_spec(b->train), &b->test);
-}
-
 /* A trained model needs no training data. */
 static tutti_status open_for_use(tti_blueprint *b, const tti_data_spec *spec, bool reads_test,
                                  bool is_other_data) {
@@ -474,8 +469,11 @@ static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint
     TTI_TRY(find_devices(b, w));
     if (!b->borrows_import) TTI_TRY(tti_model_file_open(job, &b->import));
     tti_model_file_fields(b->import, &b->config);
-    if (!w->like)
-        TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test, w->is_other_data) : open_data(b));
+    if (!w->like && w->spec) TTI_TRY(open_for_use(b, w->spec, w->reads_test, w->is_other_data));
+    if (!w->like && !w->spec) {
+        TTI_TRY(open_split(&b->config, TUTTI_TRAIN, NULL, &b->train));
+        TTI_TRY(open_split(&b->config, TUTTI_TEST, tti_dataset_spec(b->train), &b->test));
+    }
     TTI_TRY(count_steps(b));
     if (w->one_row) b->rows_per_shard = 1;
     if (!b->gives_logits && !b->has_host_loss) TTI_TRY(check_target(b));

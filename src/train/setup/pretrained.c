@@ -48,14 +48,6 @@ static bool may_turn(const loading *l, const tti_node *param) {
 
 /* ---- comparing ---- */
 
-static void find_places(loading *l) {
-    for (int i = 0; i < l->b->plan->n_slots; i++) {
-        const char *name = l->b->plan->slots[i].param->name;
-        if (!is_excepted(l->b, name)) l->parts[i] = tti_weight_find_parts(l->b, l->weights, name);
-        for (int k = 0; k < l->parts[i].n; k++) l->used[l->parts[i].at[k]] = true;
-    }
-}
-
 /* Whether a matrix that is not square matches only when transposed. */
 static void find_layout(loading *l) {
     for (int i = 0; i < l->b->plan->n_slots; i++) {
@@ -132,7 +124,11 @@ static void check_slot(loading *l, int i) {
 }
 
 static tutti_status compare(loading *l, const char *path) {
-    find_places(l);
+    for (int i = 0; i < l->b->plan->n_slots; i++) {
+        const char *name = l->b->plan->slots[i].param->name;
+        if (!is_excepted(l->b, name)) l->parts[i] = tti_weight_find_parts(l->b, l->weights, name);
+        for (int k = 0; k < l->parts[i].n; k++) l->used[l->parts[i].at[k]] = true;
+    }
     find_layout(l);
     for (int i = 0; i < l->b->plan->n_slots; i++) check_slot(l, i);
     for (size_t i = 0; i < tti_weights_n(l->weights); i++) {
@@ -225,20 +221,16 @@ static tutti_status read_turned(loading *l, int i) {
     return st;
 }
 
-static tutti_status read_all(loading *l) {
-    TTI_TRY(read_plain(l));
-    for (int i = 0; i < l->b->plan->n_slots; i++)
-        if (l->parts[i].n > 0 && turns(l, &l->b->plan->slots[i])) TTI_TRY(read_turned(l, i));
-    return tti_part_store_end(&l->store);
-}
-
 static tutti_status load(loading *l, tti_exec *exec, const char *path) {
     l->parts = calloc((size_t)l->b->plan->n_slots + 1, sizeof *l->parts);
     l->used = calloc(tti_weights_n(l->weights) + 1, sizeof *l->used);
     if (!l->parts || !l->used) return tti_fail(TUTTI_E_NOMEM, "out of memory");
     TTI_TRY(compare(l, path));
     tutti_status st = tti_part_store_begin(exec, true, &l->store);
-    if (st == TUTTI_OK) st = read_all(l);
+    if (st == TUTTI_OK) st = read_plain(l);
+    for (int i = 0; st == TUTTI_OK && i < l->b->plan->n_slots; i++)
+        if (l->parts[i].n > 0 && turns(l, &l->b->plan->slots[i])) st = read_turned(l, i);
+    if (st == TUTTI_OK) st = tti_part_store_end(&l->store);
     tti_part_store_fini(&l->store);
     return st;
 }

@@ -46,15 +46,8 @@ static tutti_status add_fields(const tti_shard_graph_desc *d, tutti_graph *g) {
     return tutti_graph_check(g);
 }
 
-/* The input of a model with one input: x, or else the first field. */
-static tutti_value *first_input(const tti_shard_graph_desc *d, tutti_graph *g) {
-    int x = tti_field_find(d->info->fields, d->info->n_fields, "x");
-    return tutti_find_field(g, d->info->fields[TTI_MAX(x, 0)].name);
-}
-
 /* ---- the model's own loss ---- */
 
-/* A scalar is the mean of the shard: it counts as often as the shard has rows. */
 /* Whether a batch may have fewer samples than rows; *n: of the data, 0: unknown. */
 static bool may_be_short(const tti_shard_graph_desc *d, const tutti_graph *g, int64_t *n) {
     const tutti_dataset *test = d->data[TUTTI_TEST];
@@ -79,6 +72,7 @@ static tutti_status check_joined(const tti_shard_graph_desc *d, tutti_graph *g, 
                     what, at.mixed_by, (long long)(d->rows * d->n_shards), (long long)n);
 }
 
+/* A scalar loss is the mean of the shard: it counts as often as the shard has rows. */
 static tutti_status add_whole_loss(const tti_shard_graph_desc *d, tutti_graph *g,
                                    tutti_value *loss) {
     TTI_TRY(check_joined(d, g, "loss", loss));
@@ -560,7 +554,9 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     tti_model_outputs out;
     if (has_fields) {
         TTI_TRY(add_fields(d, g));
-        x = first_input(d, g);
+        /* The input of a model with one input: x, or else the first field. */
+        int field = tti_field_find(info->fields, info->n_fields, "x");
+        x = tutti_find_field(g, info->fields[TTI_MAX(field, 0)].name);
     } else {
         x = tutti_input(g, "x", info->x.dtype, &x_shape);
         tutti_input(g, "target", TUTTI_I32,
