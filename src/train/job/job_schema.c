@@ -285,8 +285,8 @@ static const tti_option rows[] = {
     {KEY(data.mask_prob, FLOAT, "0"), RANGE(0, 1),
      .also = "mlm_probability|mask_probability|masking|mask_rate|masked_lm_prob|mlm",
      .help = "text, tokens: fraction of tokens to predict (BERT): 80 % of them are replaced by "
-             "data.mask_token, 10 % by a random token, 10 % are kept; 0: predict the next token, "
-             "which bert can see",
+             "data.mask_token, 10 % by a random token, 10 % are kept; 0: predict the next token "
+             "(not for bert, which sees it)",
      .example = "0.15"},
     {KEY(data.mask_token, INT, "auto"), RANGE(0, 1 << 24), .word = "auto|added|none",
      .also = "mask_token_id|mask_id|mask",
@@ -731,7 +731,7 @@ static const tti_option rows[] = {
      .also = "device|accelerator",
      .help =
          "Kernels; fastest, auto: the fastest for parallel.devices; cpu: the fastest of the host; "
-         "reference: plain C; none: computes nothing, to measure what many workers cost besides"},
+         "reference: plain C; none: computes nothing, to measure the other costs of many workers"},
     {KEY(parallel.devices, TEXT, "auto"), AT_LEAST(1),
      .also = "gpu|gpus|cuda|cuda_visible_devices|device_ids|num_gpus|n_gpus|devices",
      .help = "Where to compute: cpu, gpu (all GPUs), or GPU numbers.  A list with cpu, such as "
