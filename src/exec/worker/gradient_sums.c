@@ -12,24 +12,39 @@ static tutti_comm_alg alg_of_tree(const tti_setup *setup) {
     return setup->desc.fast && setup->desc.alg == TUTTI_ALG_RING ? TUTTI_ALG_AUTO : setup->desc.alg;
 }
 
-/* Rounded partial sums travel in their own memory: as 16-bit values at its beginning. */
-tutti_status tti_exec_reduce_partials(const tti_setup *setup, const tti_reduce_desc *desc) {
-    tti_reduce_desc rounded = *desc;
-    if (!tti_exec_rounds_partials(&setup->desc))
-        return tti_comm_reduce_shards(setup->desc.comm, desc);
-    TTI_ASSERT(desc->dst == desc->partials[0].data);
-    rounded.dtype = TUTTI_BF16;
-    rounded.rounds = true;
-    for (int i = 0; i < desc->n_partials; i++)
-        tti_narrow_in_place(TUTTI_BF16, desc->partials[i].data, desc->n_elems);
-    TTI_TRY(tti_comm_reduce_shards(setup->desc.comm, &rounded));
-    tti_widen_in_place(TUTTI_BF16, desc->dst, desc->bounds ? desc->bounds[setup->rank] : 0,
-                       desc->bounds ? desc->bounds[setup->rank + 1] : desc->n_elems);
+tutti_status tti_exec_reduce_tree(tti_exec *x, const tti_partial *partials, tti_range range,
+                                  bool scatter, bool keeps) {
+    const tti_setup *setup = tti_setup_of(x);
+    bool rounds = tti_exec_rounds_partials(&setup->desc);
+    size_t n_elems = range.last - range.first;
+    int n_partials = setup->acc.n_partials;
+    const size_t *bounds = scatter ? tti_zero_bounds(setup, range.first) : NULL;
+    float *sum = partials[0].data;
+    tti_exec_count_partials(x, n_elems, scatter);
+    /* Rounded partial sums travel in their own memory: as 16-bit values at its beginning. */
+    for (int i = 0; rounds && i < n_partials; i++)
+        tti_narrow_in_place(TUTTI_BF16, partials[i].data, n_elems);
+    const tti_reduce_desc desc = {.partials = partials,
+                                  .n_partials = n_partials,
+                                  .dst = sum,
+                                  .n_elems = n_elems,
+                                  .dtype = rounds ? TUTTI_BF16 : TUTTI_F32,
+                                  .rounds = rounds,
+                                  .n_shards = setup->desc.n_shards,
+                                  .alg = alg_of_tree(setup),
+                                  .bounds = bounds,
+                                  .digest = scatter ? tti_zero_digest(setup, range.first) : 0,
+                                  .keeps_partials = keeps && !rounds,
+                                  .shard_map = &setup->shard_map};
+    TTI_TRY(tti_comm_reduce_shards(setup->desc.comm, &desc));
+    if (rounds)
+        tti_widen_in_place(TUTTI_BF16, sum, bounds ? bounds[setup->rank] : 0,
+                           bounds ? bounds[setup->rank + 1] : n_elems);
     return TUTTI_OK;
 }
 
 /* Half the bytes: rounded to the wire's dtype, added in f32, and the sum rounded once more. */
-tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, size_t n_elems) {
+static tutti_status reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, size_t n_elems) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, n_elems * sizeof *wire));
     tti_narrow(setup->desc.wire, sum, wire, n_elems);
@@ -41,9 +56,9 @@ tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, si
 
 /* The part of a sum that its owner needs, the same bits as above: a worker's sum is one subtree of
  * a tree over the workers. */
-static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, size_t n_elems) {
+static tutti_status reduce_rounded_part(tti_exec *x, float *sum, uint16_t *wire, size_t first,
+                                        size_t n_elems) {
     const tti_setup *setup = tti_setup_of(x);
-    uint16_t *wire = tti_arrays_of(x)->wire + first;
     const size_t *bounds = tti_zero_bounds(setup, first);
     tti_shard_map shard_map;
     tti_partial partials[TTI_MAX_PARTIALS];
@@ -79,11 +94,29 @@ static float *add_partials(const tti_setup *setup, const tti_exec *x, size_t fir
     return sum;
 }
 
-static tutti_status reduce(tti_exec *x, const tti_instr *in) {
+tutti_status tti_exec_reduce_sum(tti_exec *x, tti_reduce_method method, float *sum, uint16_t *wire,
+                                 tti_range range, bool scatter) {
+    const tti_setup *setup = tti_setup_of(x);
+    size_t first = range.first, n = range.last - first;
+    if (method == TTI_REDUCE_COMPRESS) return tti_compress_reduce(x, sum, first, n);
+    if (method == TTI_REDUCE_ROUNDED)
+        return scatter ? reduce_rounded_part(x, sum, wire, first, n)
+                       : reduce_rounded(x, sum, wire, n);
+    tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, n * sizeof *sum));
+    return tutti_comm_all_reduce(setup->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM,
+                                 setup->desc.alg);
+}
+
+tutti_status tti_exec_reduce(tti_exec *x, const tti_instr *in) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
+    int64_t start = tti_now_ns();
     size_t first = in->range.first, n = in->range.last - first;
     bool scatter = in->kind == TTI_REDUCE_SCATTER;
+    if (in->kind == TTI_ADD_PARTIALS) {
+        add_partials(setup, x, first, n);
+        return TUTTI_OK;
+    }
     if (in->method == TTI_REDUCE_TREE || in->method == TTI_REDUCE_TREE_ROUNDED) {
         /* Alone the merges have left one partial sum: the whole tree. */
         tti_partial partials[TTI_MAX_PARTIALS];
@@ -92,39 +125,13 @@ static tutti_status reduce(tti_exec *x, const tti_instr *in) {
             partials[i].data = tti_exec_grads_at(x, setup->acc.partial_buffer[i], first);
         }
         /* The report of the step comes before buffers are used again. */
-        bool keeps = scatter && !tti_sharded_of(x) && !tti_exec_rounds_partials(&setup->desc);
-        tti_exec_count_partials(x, n, scatter);
-        return tti_exec_reduce_partials(
-            setup, &(tti_reduce_desc){.partials = partials,
-                                      .n_partials = setup->acc.n_partials,
-                                      .dst = partials[0].data,
-                                      .n_elems = n,
-                                      .dtype = TUTTI_F32,
-                                      .n_shards = setup->desc.n_shards,
-                                      .alg = alg_of_tree(setup),
-                                      .bounds = scatter ? tti_zero_bounds(setup, first) : NULL,
-                                      .digest = scatter ? tti_zero_digest(setup, first) : 0,
-                                      .keeps_partials = keeps,
-                                      .shard_map = &setup->shard_map});
+        TTI_TRY(
+            tti_exec_reduce_tree(x, partials, in->range, scatter, scatter && !tti_sharded_of(x)));
+    } else {
+        uint16_t *wire = arrays->wire ? arrays->wire + first : NULL;
+        TTI_TRY(tti_exec_reduce_sum(x, in->method, add_partials(setup, x, first, n), wire,
+                                    in->range, scatter));
     }
-    float *sum = add_partials(setup, x, first, n);
-    if (in->method == TTI_REDUCE_COMPRESS) return tti_compress_reduce(x, sum, first, n);
-    if (in->method == TTI_REDUCE_ANY) {
-        tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, n * sizeof *sum));
-        return tutti_comm_all_reduce(setup->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM,
-                                     setup->desc.alg);
-    }
-    return scatter ? reduce_rounded_part(x, sum, first, n)
-                   : tti_exec_reduce_rounded(x, sum, arrays->wire + first, n);
-}
-
-tutti_status tti_exec_reduce(tti_exec *x, const tti_instr *in) {
-    int64_t start = tti_now_ns();
-    if (in->kind == TTI_ADD_PARTIALS) {
-        add_partials(tti_setup_of(x), x, in->range.first, in->range.last - in->range.first);
-        return TUTTI_OK;
-    }
-    TTI_TRY(reduce(x, in));
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(in->kind), -1, start, tti_now_ns());
     return TUTTI_OK;
 }

@@ -235,13 +235,16 @@ size_t tti_exec_wire_bytes(const tti_exec_desc *desc);
 tutti_status tti_exec_plan_merges(const tti_exec_desc *desc, int first, int last, int width,
                                   tti_accumulation *acc);
 
-/* tti_comm_reduce_shards of this worker's f32 partial sums, whose first one is also dst; they
- * travel as tti_exec_rounds_partials says. */
-tutti_status tti_exec_reduce_partials(const tti_setup *setup, const tti_reduce_desc *desc);
+/* Sums a range of this worker's f32 partial sums, whose data begin with the range, along the tree
+ * over all workers; they travel as tti_exec_rounds_partials says.  The sum replaces the first one:
+ * scatter: only this worker's partition.  keeps: the other partial sums stay. */
+tutti_status tti_exec_reduce_tree(tti_exec *exec, const tti_partial *partials, tti_range range,
+                                  bool scatter, bool keeps);
 
-/* The sum of all workers, into sum [n_elems], as it travels in desc.wire: wire [n_elems] is memory
- * that the others read. */
-tutti_status tti_exec_reduce_rounded(tti_exec *exec, float *sum, uint16_t *wire, size_t n_elems);
+/* Fast mode: sums a range of all workers, which sum begins with, by any other method.  wire: its
+ * 16-bit values, in memory that the others read; NULL: not rounded.  scatter: as above. */
+tutti_status tti_exec_reduce_sum(tti_exec *exec, tti_reduce_method method, float *sum,
+                                 uint16_t *wire, tti_range range, bool scatter);
 
 /* The summed gradients after the reduction, where they are whole. */
 float *tti_exec_grads(tti_exec *exec);

@@ -87,72 +87,35 @@ void tti_device_host_staged_destroy(tti_device_host_staged *b) {
     free(b);
 }
 
-/* Bucket by bucket, to each rank its part. */
-static tutti_status sum_parts(tti_exec *x, const tti_partial *partials, int n_partials,
-                              float *sum) {
-    const tti_setup *setup = tti_setup_of(x);
-    for (int b = 0; b < setup->desc.plan->n_buckets; b++) {
-        const tti_bucket *bucket = &setup->desc.plan->buckets[b];
-        tti_partial part[TTI_MAX_PARTIALS];
-        for (int i = 0; i < n_partials; i++) {
-            part[i] = partials[i];
-            part[i].data = (float *)partials[i].data + bucket->first;
-        }
-        bool whole = tti_pipe_has_tied(setup->desc.plan, bucket->first, bucket->n_elems);
-        tti_exec_count_partials(x, bucket->n_elems, !whole);
-        const tti_reduce_desc desc = {
-            .partials = part,
-            .n_partials = n_partials,
-            .dst = sum + bucket->first,
-            .n_elems = bucket->n_elems,
-            .dtype = TUTTI_F32,
-            .n_shards = setup->desc.n_shards,
-            .alg = setup->desc.alg,
-            .bounds = whole ? NULL : tti_zero_bounds(setup, bucket->first),
-            .shard_map = &setup->shard_map};
-        TTI_TRY(tti_exec_reduce_partials(setup, &desc));
-    }
-    return TUTTI_OK;
-}
-
-/* As on the host, bucket by bucket. */
-static tutti_status sum_buckets(const tti_device_host_staged *b, float *sum) {
-    tti_exec *x = b->x;
-    const tti_setup *setup = tti_setup_of(x);
-    for (int i = 0; i < setup->desc.plan->n_buckets; i++) {
-        const tti_bucket *bucket = &setup->desc.plan->buckets[i];
-        float *at = sum + bucket->first;
-        if (tti_compress_is_on(x)) {
-            TTI_TRY(tti_compress_reduce(x, at, bucket->first, bucket->n_elems));
-            continue;
-        }
-        if (b->wire) {
-            TTI_TRY(tti_exec_reduce_rounded(x, at, b->wire + bucket->first, bucket->n_elems));
-            continue;
-        }
-        tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, bucket->n_elems * sizeof *at));
-        TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, at, at, bucket->n_elems, TUTTI_F32,
-                                      TUTTI_SUM, setup->desc.alg));
-    }
-    return TUTTI_OK;
-}
-
+/* Sums partial sums [n_flat] as on the host: in exact mode along the tree, whole or bucket by
+ * bucket to the owners of partitions. */
 static tutti_status sum_partials(const tti_device_host_staged *b, const tti_partial *partials,
-                                 int n_partials, float *sum) {
+                                 int n_partials) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
-    size_t n = setup->desc.plan->n_flat;
-    if (setup->desc.fast || setup->desc.local) return sum_buckets(b, sum);
-    if (tti_exec_has_partitions(setup)) return sum_parts(x, partials, n_partials, sum);
-    tti_exec_count_partials(x, n, false);
-    return tti_exec_reduce_partials(setup, &(tti_reduce_desc){.partials = partials,
-                                                              .n_partials = n_partials,
-                                                              .dst = sum,
-                                                              .n_elems = n,
-                                                              .dtype = TUTTI_F32,
-                                                              .n_shards = setup->desc.n_shards,
-                                                              .alg = setup->desc.alg,
-                                                              .shard_map = &setup->shard_map});
+    const tti_plan *plan = setup->desc.plan;
+    bool along_tree = !setup->desc.fast && !setup->desc.local;
+    if (along_tree && !tti_exec_has_partitions(setup))
+        return tti_exec_reduce_tree(x, partials, (tti_range){0, plan->n_flat}, false, false);
+    tti_reduce_method method = tti_compress_is_on(x) ? TTI_REDUCE_COMPRESS
+                               : b->wire             ? TTI_REDUCE_ROUNDED
+                                                     : TTI_REDUCE_ANY;
+    for (int i = 0; i < plan->n_buckets; i++) {
+        size_t first = plan->buckets[i].first, n = plan->buckets[i].n_elems;
+        const tti_range range = {first, first + n};
+        tti_partial part[TTI_MAX_PARTIALS];
+        for (int k = 0; k < n_partials; k++) {
+            part[k] = partials[k];
+            part[k].data = (float *)partials[k].data + first;
+        }
+        if (along_tree)
+            TTI_TRY(
+                tti_exec_reduce_tree(x, part, range, !tti_pipe_has_tied(plan, first, n), false));
+        else
+            TTI_TRY(tti_exec_reduce_sum(x, method, part[0].data, b->wire ? b->wire + first : NULL,
+                                        range, false));
+    }
+    return TUTTI_OK;
 }
 
 /* ---- gradients on the device ---- */
@@ -228,7 +191,7 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     TTI_TRY(b->ops->queues.sync());
     int64_t start = b->computed_ns = tti_now_ns();
     tti_exec_copied(x, start - made);
-    TTI_TRY(sum_partials(b, partials, n_partials, b->partials[0]));
+    TTI_TRY(sum_partials(b, partials, n_partials));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_REDUCE), -1, start, end);
