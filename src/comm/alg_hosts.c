@@ -112,7 +112,7 @@ static tutti_status levels_create(const tti_work *work, levels *l) {
 int tti_agent(const tutti_comm *comm, int host, int owner) {
     if (tti_comm_host_of(comm, owner) == host) return owner;
     int first = comm->host_first[host], n = comm->host_first[host + 1] - first;
-    return comm->ranks_by_host[first + owner % n];
+    return comm->host_ranks[first + owner % n];
 }
 
 /* The first element of a rank's partition of the block, and its length. */

@@ -19,11 +19,11 @@ struct tutti_comm {
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
     tutti_status broken; /* first failure that may have parted the ranks              */
     char broken_text[512];
-    int *number_of;     /* [n_ranks] owned, rank numbers for messages: those of the communicator
-                           that this one was split from; NULL: its own */
-    int *host_of;       /* [n_ranks] owned; NULL: all on host 0 */
-    int *ranks_by_host; /* [n_ranks] owned: ranks of host 0, rising, then those of host 1, ... */
-    int *host_first;    /* [n_hosts + 1] owned: where the ranks of each host begin */
+    int *number_of;  /* [n_ranks] owned, rank numbers for messages: those of the communicator
+                        that this one was split from; NULL: its own */
+    int *host_of;    /* [n_ranks] owned; NULL: all on host 0 */
+    int *host_ranks; /* [n_ranks] owned: ranks of host 0, rising, then those of host 1, ... */
+    int *host_first; /* [n_hosts + 1] owned: where the ranks of each host begin */
     int n_hosts;
     tti_sum_order by_rank;  /* one term per rank; zero: not needed yet                   */
     tti_sum_order by_shard; /* of the last reduce_shards; n_shards 0: none yet           */

@@ -78,15 +78,15 @@ tutti_status tti_comm_find_hosts(tutti_comm *comm) {
     comm->host_of = calloc((size_t)comm->n_ranks, sizeof *comm->host_of);
     if (!comm->host_of) return tti_fail(TUTTI_E_NOMEM, "comm_create: %d ranks", comm->n_ranks);
     comm->n_hosts = comm->transport->hosts(comm->state, comm->host_of);
-    comm->ranks_by_host = calloc((size_t)comm->n_ranks, sizeof *comm->ranks_by_host);
+    comm->host_ranks = calloc((size_t)comm->n_ranks, sizeof *comm->host_ranks);
     comm->host_first = calloc((size_t)comm->n_hosts + 2, sizeof *comm->host_first);
-    if (!comm->ranks_by_host || !comm->host_first)
+    if (!comm->host_ranks || !comm->host_first)
         return tti_fail(TUTTI_E_NOMEM, "comm_create: %d ranks", comm->n_ranks);
     /* Counted two places ahead, so that each number becomes the start of its host at last. */
     for (int r = 0; r < comm->n_ranks; r++) comm->host_first[comm->host_of[r] + 2]++;
     for (int h = 1; h < comm->n_hosts; h++) comm->host_first[h + 1] += comm->host_first[h];
     for (int r = 0; r < comm->n_ranks; r++)
-        comm->ranks_by_host[comm->host_first[comm->host_of[r] + 1]++] = r;
+        comm->host_ranks[comm->host_first[comm->host_of[r] + 1]++] = r;
     return TUTTI_OK;
 }
 
@@ -124,7 +124,7 @@ void tutti_comm_destroy(tutti_comm *comm) {
     free(comm->scratch);
     free(comm->number_of);
     free(comm->host_of);
-    free(comm->ranks_by_host);
+    free(comm->host_ranks);
     free(comm->host_first);
     tti_message_list_free(&comm->messages);
     free(comm);

@@ -48,7 +48,7 @@ static tutti_status join_subgroup(tutti_comm *comm, const int *members, int n, i
     if (state) on->leave(state);
     if (subgroup) {
         free(subgroup->host_of);
-        free(subgroup->ranks_by_host);
+        free(subgroup->host_ranks);
         free(subgroup->host_first);
     }
     free(subgroup);
