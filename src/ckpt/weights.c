@@ -299,12 +299,7 @@ static tutti_status take_part(void *user, const tti_part *part, const float *mem
 tutti_status tti_weights_read_parts(const tti_weights *w, const size_t *at, int n,
                                     const tti_readers *readers, tti_take_part_fn take, void *user) {
     reading r = {w, at, take, user};
-    return tti_read_parts(&(tti_read_parts_desc){.readers = readers,
-                                                 .n_tensors = n,
-                                                 .n_elems = n_elems_of,
-                                                 .read = read_part,
-                                                 .use = take_part,
-                                                 .user = &r});
+    return tti_read_parts(readers, n, n_elems_of, read_part, take_part, &r);
 }
 
 tutti_status tti_weights_config(const tti_weights *w, json_t **root) {

@@ -137,23 +137,26 @@ tutti_status tti_read_ahead(const tti_read_ahead_desc *desc) {
 /* ---- parts of tensors ---- */
 
 typedef struct reading {
-    const tti_read_parts_desc *desc;
-    tti_part *parts;
+    tti_part_size_fn size;
+    tti_part_read_fn read;
+    tti_part_use_fn use;
+    void *user;
+    tti_part *parts; /* NULL: they are only counted */
 } reading;
 
-/* parts: NULL, or where they go; returns their number. */
-static int64_t cut(const tti_read_parts_desc *d, tti_part *parts) {
+/* Fills r->parts; returns their number. */
+static int64_t cut(const reading *r, int n) {
     int64_t n_parts = 0;
-    for (int t = 0; t < d->n_tensors; t++) {
+    for (int t = 0; t < n; t++) {
         bool is_whole = false;
-        size_t n_elems = d->n_elems(d->user, t, &is_whole);
+        size_t n_elems = r->size(r->user, t, &is_whole);
         size_t most = is_whole ? n_elems : (size_t)TTI_PART_ELEMS;
         for (size_t first = 0; first < n_elems; first += most, n_parts++)
-            if (parts)
-                parts[n_parts] = (tti_part){.tensor = t,
-                                            .is_whole = is_whole,
-                                            .first = first,
-                                            .n_elems = TTI_MIN(n_elems - first, most)};
+            if (r->parts)
+                r->parts[n_parts] = (tti_part){.tensor = t,
+                                               .is_whole = is_whole,
+                                               .first = first,
+                                               .n_elems = TTI_MIN(n_elems - first, most)};
     }
     return n_parts;
 }
@@ -161,21 +164,23 @@ static int64_t cut(const tti_read_parts_desc *d, tti_part *parts) {
 static tutti_status read_part(void *user, int64_t item, void *memory) {
     const reading *r = user;
     tti_part *part = &r->parts[item];
-    return part->is_whole ? TUTTI_OK : r->desc->read(r->desc->user, part, memory);
+    return part->is_whole ? TUTTI_OK : r->read(r->user, part, memory);
 }
 
 static tutti_status use_part(void *user, int64_t item, void *memory) {
     const reading *r = user;
-    return r->desc->use(r->desc->user, &r->parts[item], memory);
+    return r->use(r->user, &r->parts[item], memory);
 }
 
-tutti_status tti_read_parts(const tti_read_parts_desc *desc) {
-    int64_t n_parts = cut(desc, NULL);
-    reading r = {desc, malloc((size_t)(n_parts + 1) * sizeof *r.parts)};
-    if (!r.parts) return tti_fail(TUTTI_E_NOMEM, "out of memory for %d tensors", desc->n_tensors);
-    cut(desc, r.parts);
+tutti_status tti_read_parts(const tti_readers *readers, int n, tti_part_size_fn size,
+                            tti_part_read_fn read, tti_part_use_fn use, void *user) {
+    reading r = {.size = size, .read = read, .use = use, .user = user};
+    int64_t n_parts = cut(&r, n);
+    r.parts = malloc((size_t)(n_parts + 1) * sizeof *r.parts);
+    if (!r.parts) return tti_fail(TUTTI_E_NOMEM, "out of memory for %d tensors", n);
+    cut(&r, n);
     tutti_status st =
-        tti_read_ahead(&(tti_read_ahead_desc){.readers = desc->readers,
+        tti_read_ahead(&(tti_read_ahead_desc){.readers = readers,
                                               .n_items = n_parts,
                                               .item_bytes = TTI_PART_ELEMS * sizeof(float),
                                               .read = read_part,

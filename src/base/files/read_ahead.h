@@ -49,19 +49,16 @@ typedef struct tti_part {
     uint32_t crc; /* of its bytes, for use; read sets it if there is a checksum to compare */
 } tti_part;
 
-typedef struct tti_read_parts_desc {
-    const tti_readers *readers; /* NULL: the calling thread reads */
-    int n_tensors;
-    /* The elements of a tensor; sets *is_whole (false before) if it cannot be divided. */
-    size_t (*n_elems)(const void *user, int tensor, bool *is_whole);
-    /* Reads a part as f32 into memory.  Any thread, in any order. */
-    tutti_status (*read)(void *user, tti_part *part, float *memory);
-    /* Uses a part.  The calling thread, tensor by tensor, in the order of the elements. */
-    tutti_status (*use)(void *user, const tti_part *part, const float *memory);
-    void *user;
-} tti_read_parts_desc;
+/* The elements of a tensor; sets *is_whole (false before) if it cannot be divided. */
+typedef size_t (*tti_part_size_fn)(const void *user, int tensor, bool *is_whole);
+/* Reads a part as f32 into memory.  Any thread, in any order. */
+typedef tutti_status (*tti_part_read_fn)(void *user, tti_part *part, float *memory);
+/* Uses a part.  The calling thread, tensor by tensor, in the order of the elements. */
+typedef tutti_status (*tti_part_use_fn)(void *user, const tti_part *part, const float *memory);
 
-/* Divides tensors into parts, then reads and uses these as tti_read_ahead does with items. */
-TUTTI_NODISCARD tutti_status tti_read_parts(const tti_read_parts_desc *desc);
+/* Divides n tensors into parts, then reads and uses these as tti_read_ahead does with items. */
+TUTTI_NODISCARD tutti_status tti_read_parts(const tti_readers *readers, int n,
+                                            tti_part_size_fn size, tti_part_read_fn read,
+                                            tti_part_use_fn use, void *user);
 
 #endif /* TTI_BASE_READ_AHEAD_H */

@@ -90,10 +90,5 @@ tutti_status tti_program_read_parts(const tti_program_file *program,
                                     const tti_input_spec *const *specs, int n,
                                     const tti_readers *readers, tti_take_part_fn take, void *user) {
     reading r = {.program = program, .specs = specs, .take = take, .user = user};
-    return tti_read_parts(&(tti_read_parts_desc){.readers = readers,
-                                                 .n_tensors = n,
-                                                 .n_elems = n_elems_of,
-                                                 .read = read_part,
-                                                 .use = take_part,
-                                                 .user = &r});
+    return tti_read_parts(readers, n, n_elems_of, read_part, take_part, &r);
 }

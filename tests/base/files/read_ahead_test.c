@@ -142,12 +142,7 @@ T_CASE(tensors_are_divided_into_parts) {
     for (int n_threads = 0; n_threads <= 2; n_threads++) {
         tti_readers readers = {.n_threads = n_threads};
         size_t n_used[4] = {0};
-        T_OK(tti_read_parts(&(tti_read_parts_desc){.readers = &readers,
-                                                   .n_tensors = 4,
-                                                   .n_elems = size_of,
-                                                   .read = read_numbers,
-                                                   .use = use_numbers,
-                                                   .user = n_used}));
+        T_OK(tti_read_parts(&readers, 4, size_of, read_numbers, use_numbers, n_used));
         assert_memory_equal(n_used, sizes, sizeof sizes);
     }
 }
