@@ -277,8 +277,6 @@ def test_refused():
                             "16 workers for 8 shards"),
                            (["parallel.place=processes", "parallel.max_workers=1"],
                             "is less than parallel.workers=2"),
-                           (["parallel.place=processes", "parallel.sync=parameter-server",
-                             "parallel.tensor=2"], "parallel.tensor=1"),
                            (["parallel.place=processes", "parallel.tensor=2",
                              "parallel.max_workers=32"], "16 workers that divide the batch"),
                            (["parallel.min_workers=0", "parallel.spares=1"],

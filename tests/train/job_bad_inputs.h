@@ -321,8 +321,6 @@ static const bad_input bad_files[] = {
     {"parallel: {min_workers: 2, spares: 1}",
      "parallel.min_workers: an elastic run needs processes for its spares: give "
      "parallel.place=processes"},
-    {"parallel: {workers: 2, min_workers: 2, place: processes, tensor: 2, sync: parameter-server}",
-     "an elastic run needs whole replicas with a server: give parallel.tensor=1"},
     {"parallel: {spares: 1}", "is for elastic runs; give parallel.min_workers too"},
     {"parallel: {workers: 2, min_workers: 3, place: processes}", "is more than parallel.workers=2"},
     {"run: {restarts: -1}", "run.restarts: expected an integer from 0"},

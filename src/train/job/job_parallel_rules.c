@@ -283,7 +283,7 @@ static void find_rigid_threads(const tti_job_config *c, char why[TTI_WHY]) {
     if (c->parallel.min_workers == 0 || is(c->parallel.place, "processes")) return;
     if (c->parallel.spares > 0)
         say_elastic_needs("processes for its spares: give parallel.place=processes", why);
-    else if (tti_job_has_server(c))
+    else if (tti_job_has_server(c) && !is_divided(c)) /* else the first workers are the servers */
         say_elastic_needs("processes for its servers: give parallel.place=processes", why);
 }
 
@@ -291,9 +291,6 @@ static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
     if (c->parallel.min_workers == 0) return;
     if (tti_devices_mixed_from(c->parallel.devices) > 0)
         say_elastic_needs("workers of one kind: give parallel.devices=gpu or cpu", why);
-    else if (is_divided(c) && tti_job_has_server(c))
-        say_elastic_needs(
-            "whole replicas with a server: give parallel.tensor=1 and parallel.pipeline=1", why);
     else if (is(c->parallel.sync, "local"))
         say_elastic_needs("synchronous workers: give parallel.sync=all-reduce", why);
     else if (tti_job_has_server(c) && is_loose(c))
@@ -579,11 +576,11 @@ static const tti_job_rule rules[] = {
      find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
-    {{"parallel.min_workers", "parallel.place", "parallel.spares", "parallel.sync"},
+    {{"parallel.min_workers", "parallel.place", "parallel.spares", "parallel.sync",
+      "parallel.tensor", "parallel.pipeline"},
      find_rigid_threads},
-    {{"parallel.min_workers", "parallel.devices", "parallel.tensor", "parallel.pipeline",
-      "parallel.sync", "parallel.staleness", "parallel.backup_workers", "parallel.compress",
-      "parallel.workers"},
+    {{"parallel.min_workers", "parallel.devices", "parallel.sync", "parallel.staleness",
+      "parallel.backup_workers", "parallel.compress", "parallel.workers"},
      find_rigid_workers},
     {{"parallel.min_workers", "parallel.load_weights"}, find_fixed_weights},
     {{"parallel.max_workers", "parallel.spares", "parallel.hostfile", "parallel.min_workers",

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "train/loop/neighbors.h"
+#include "train/setup/worker_exec.h"
 
 enum { N_VERSIONS = TTI_MIRROR_VERSIONS, HEADER_BYTES = 8192, PAGE_BYTES = 4096 };
 
@@ -49,7 +50,8 @@ static tutti_status lay_out(const tti_blueprint *b, tti_mirror *m) {
     size_t stamp_bytes;
     m->blueprint = b;
     m->n_parts = TTI_MAX(b->n_model_ranks, 1);
-    m->divides_parts = b->n_model_ranks == 0 || b->config.parallel.zero > 0;
+    m->divides_parts =
+        b->n_model_ranks == 0 || b->config.parallel.zero > 0 || tti_worker_serves_in_ranks(b);
     m->n_arrays = 1 + b->plan->n_states + (b->config.train.ema > 0);
     m->most = b->n_shards * m->n_parts;
     m->first = calloc((size_t)m->n_parts + 1, sizeof *m->first);
