@@ -113,19 +113,16 @@ static void stop_one(chaos *c, const char *run, const ranks *at) {
     kill(pid, SIGCONT);
 }
 
-static int scale_to(chaos *c, const char *run, int n) {
-    (void)c;
-    return tutti_run_scale(run, n, 1) == TUTTI_OK;
-}
-
+/* Where workers divide the model, other numbers than whole replicas are refused. */
 static void scale(chaos *c, const char *run, const ranks *at) {
+    int n = 1 + draw(c, c->n_workers);
     (void)at;
-    scale_to(c, run, 1 + draw(c, c->n_workers));
+    while (n <= c->n_workers && tutti_run_scale(run, n, 1) == TUTTI_E_CONFIG) n++;
 }
 
 static void join(chaos *c, const char *run, const ranks *at) {
     (void)at;
-    scale_to(c, run, c->n_workers);
+    (void)!tutti_run_scale(run, c->n_workers, 1);
 }
 
 /* No file may grow, as with ulimit -f. */

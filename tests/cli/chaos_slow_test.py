@@ -15,15 +15,21 @@ def test_disturbed_runs():
     ended.expect(0, "faults in ", "all have hash ")
 
 
-def test_disturbed_runs_on_devices():
-    """Replicas and partitions; no two processes may have the same device at once."""
+def disturb_on_devices(seed, n_workers, *options):
+    """No two processes may have the same device at once."""
     env = dict(os.environ, TUTTI_MODULE_PATH=os.path.join(runs.BUILD, "tests/modules/device"),
-               TUTTI_TEST_DEVICE="devices=3,alone=1")
-    for zero in 0, 1:
-        ended = runs.tutti("chaos", *JOB, *DEVICES, "parallel.zero=%d" % zero, "-n", "3", "--for",
-                           "1m", "--seed", str(8 + zero), "--out", "zero-%d" % zero, env=env,
-                           timeout_s=900)
-        ended.expect(0, "faults in ", "all have hash ")
+               TUTTI_TEST_DEVICE="devices=%d,alone=1" % n_workers)
+    ended = runs.tutti("chaos", *JOB, *DEVICES, *options, "-n", str(n_workers), "--for", "1m",
+                       "--seed", str(seed), "--out", "chaos-%d" % seed, env=env, timeout_s=900)
+    ended.expect(0, "faults in ", "all have hash ")
+
+
+def test_disturbed_runs_on_devices():
+    """Replicas and partitions; stages and tensor shards."""
+    disturb_on_devices(8, 3)
+    disturb_on_devices(9, 3, "parallel.zero=1")
+    disturb_on_devices(10, 4, "parallel.pipeline=2")
+    disturb_on_devices(11, 4, "parallel.tensor=2", "parallel.zero=2")
 
 
 if __name__ == "__main__":
