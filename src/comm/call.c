@@ -185,6 +185,13 @@ bool tti_comm_find_busy(tutti_comm *comm, tti_str *what) {
     return comm->transport->find_busy(comm->state, what);
 }
 
+bool tti_comm_get_progress_here(const tutti_comm *comm, int index, tti_progress *out) {
+    const tutti_comm_group *group = comm->transport->host_group(comm->state);
+    if (tti_comm_group_progress(group, index, out) == TUTTI_OK) return true;
+    tti_clear_error();
+    return false;
+}
+
 tutti_status tti_comm_check(tutti_comm *comm) {
     TTI_TRY(tti_check_comm("comm_check", comm));
     return comm->transport->check(comm->state);

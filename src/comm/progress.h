@@ -24,6 +24,10 @@ typedef struct tti_progress {
                              this one */
 } tti_progress;
 
+/* The progress pages of the ranks of this host, in any order; false: there are no more.  Valid
+ * until comm is destroyed, also after a failure. */
+bool tti_comm_get_progress_here(const tutti_comm *comm, int index, tti_progress *out);
+
 /* From now on the flight recorder says when a call of this communicator waits; NULL: no more. */
 void tti_comm_record(tutti_comm *comm, tti_flight *flight);
 

@@ -165,6 +165,8 @@ struct tti_transport {
      * host; the same answer on every rank. */
     bool (*near)(void *state);
     tutti_status (*near_barrier)(void *state); /* of this host's ranks */
+    /* The shared memory of this host's ranks; the state's. */
+    const tutti_comm_group *(*host_group)(void *state);
     /* For a transport over hosts, else NULL.  Whether ranks connect with their first message, so
      * that an algorithm in which each has few partners is better; the same answer on every rank. */
     bool (*is_sparse)(void *state);

@@ -149,8 +149,9 @@ tutti_status tti_exec_begin(tti_exec *exec, const tti_step_desc *desc);
 tutti_status tti_exec_end(tti_exec *exec, tti_step_result *result);
 /* With desc.elastic, after a call has failed with TUTTI_E_PEER: waits until the device is idle, and
  * ends the begun step if the device has completed it: *ended true, and the result and the status
- * are those of tti_exec_end.  Otherwise that step has changed nothing.  Afterwards only the calls
- * that read the state, and tti_exec_destroy, are allowed. */
+ * are those of tti_exec_end.  Otherwise that step has changed nothing, or the parameters and the
+ * state are not valid, where workers have parts of them.  Afterwards only the calls that read the
+ * state, and tti_exec_destroy, are allowed. */
 tutti_status tti_exec_salvage(tti_exec *exec, tti_step_result *result, bool *ended);
 
 /* Steps that may be at work together: 1, on a device that works alone 2, or more over kept samples.

@@ -262,7 +262,8 @@ static bool refuse(const tti_hosts *h, const tti_host_message *hello, char *out,
     else if (strcmp(hello->machine, h->machine) != 0)
         snprintf(out, n_bytes,
                  "host %d computes with %.150s, host %d with %.150s: the same bits need the same "
-                 "kernels; set TUTTI_KERNELS on all hosts to a level that all support",
+                 "kernels; on CPUs set TUTTI_KERNELS on all hosts to a level that all support, on "
+                 "GPUs use one kind with the same driver and libraries",
                  hello->node, hello->machine, h->place.node, h->machine);
     else if (memcmp(hello->run, none, 32) != 0 && memcmp(hello->run, h->run, 32) != 0)
         snprintf(out, n_bytes, "host %d has started another run since host %d was connected",

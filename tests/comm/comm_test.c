@@ -363,6 +363,28 @@ T_CASE(a_rank_that_left_is_seen_outside_of_calls) {
     for (int apart = 0; apart < 2; apart++) comm_run_with(2, apart, 0, look_around, NULL);
 }
 
+/* A rank reads the pages of its own host, also when the communicator has failed. */
+static const char *look_at_pages(tutti_comm *comm, void *arg) {
+    (void)arg;
+    tti_progress page;
+    tti_comm_place place;
+    int n = 0;
+    tti_comm_get_place(comm, &place);
+    tti_comm_note(comm, 3, "resting");
+    COMM_OK(tutti_comm_barrier(comm));
+    if (tutti_comm_rank(comm) == 0) tti_comm_abort(comm, "rank 0 gives up");
+    for (int i = 0; i < 2000 && tti_comm_check(comm) == TUTTI_OK; i++) usleep(5000);
+    for (; tti_comm_get_progress_here(comm, n, &page); n++)
+        COMM_TRUE(page.joined && page.pid > 0 && strcmp(page.phase, "resting") == 0);
+    COMM_TRUE(n == place.local_n_ranks);
+    return NULL;
+}
+
+T_CASE(ranks_see_what_those_of_their_host_do) {
+    T_UNUSED;
+    for (int apart = 0; apart < 2; apart++) comm_run_with(4, apart, 0, look_at_pages, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_reduce_tiny),
@@ -375,6 +397,7 @@ int main(void) {
         cmocka_unit_test(one_rank_needs_no_group),
         cmocka_unit_test(mismatches_name_rank_and_both_calls),
         cmocka_unit_test(a_rank_that_left_is_seen_outside_of_calls),
+        cmocka_unit_test(ranks_see_what_those_of_their_host_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

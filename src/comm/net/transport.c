@@ -222,6 +222,10 @@ static tutti_status net_near_barrier(void *state) {
     return tti_transport_shm.barrier(((net_state *)state)->local);
 }
 
+static const tutti_comm_group *net_host_group(void *state) {
+    return tti_transport_shm.host_group(((net_state *)state)->local);
+}
+
 static const char *asked_for(const tutti_comm_desc *desc) {
     return desc->transport ? NULL : "it was not asked for";
 }
@@ -252,7 +256,8 @@ static void net_set_timeout(void *state, int timeout_ms) {
         .declare = net_declare, .note_wait = net_note_wait, .find_culprit = tti_net_find_culprit, \
         .find_busy = tti_net_find_busy, .hosts = net_hosts, .near = net_near,                     \
         .is_sparse = net_is_sparse, .inline_bytes = net_inline_bytes,                             \
-        .near_barrier = net_near_barrier, .split = tti_net_split, .stream = tti_net_stream        \
+        .near_barrier = net_near_barrier, .host_group = net_host_group, .split = tti_net_split,   \
+        .stream = tti_net_stream                                                                  \
     }
 
 const tti_transport tti_transport_tcp = NET_TRANSPORT(

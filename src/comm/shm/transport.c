@@ -280,6 +280,8 @@ static void shm_set_timeout(void *state, int timeout_ms) {
     ((shm_state *)state)->timeout_ms = timeout_ms;
 }
 
+static const tutti_comm_group *shm_host_group(void *state) { return ((shm_state *)state)->group; }
+
 const tti_transport tti_transport_shm = {
     .name = "shm",
     .doc = "threads and processes of one host, through shared memory without a name (memfd)",
@@ -301,6 +303,7 @@ const tti_transport tti_transport_shm = {
     .describe_late = shm_describe_late,
     .delay = tti_shm_delay,
     .set_timeout = shm_set_timeout,
+    .host_group = shm_host_group,
     .note_call = tti_shm_note_call,
     .note_step = tti_shm_note_step,
     .declare = tti_shm_declare,

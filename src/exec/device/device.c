@@ -657,6 +657,8 @@ static tutti_status drain(tti_exec_device *d) {
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     tutti_status st = d->reduce ? tti_device_reduce_settle(d->reduce) : TUTTI_OK;
     tutti_status synced = d->ops->queues.sync();
+    if (synced == TUTTI_E_PEER)
+        synced = d->ops->queues.sync(); /* until the ended kernels are done */
     if (synced != TUTTI_OK && synced != TUTTI_E_PEER) st = synced;
     if (st == TUTTI_OK) return TUTTI_OK;
     tti_clear_error();
@@ -668,7 +670,8 @@ tutti_status tti_exec_device_salvage(tti_exec *x, tti_step_result *result, bool 
     TTI_ASSERT(tti_setup_of(x)->desc.elastic);
     tutti_status st = drain(d);
     if (st != TUTTI_OK && st != TUTTI_E_PEER) return tti_device_failure(x, st);
-    return d->reduce ? tti_device_end_interrupted(x, result, ended) : TUTTI_OK;
+    bool is_whole = d->reduce && !tti_setup_of(x)->divided;
+    return is_whole ? tti_device_end_interrupted(x, result, ended) : TUTTI_OK;
 }
 
 void tti_exec_device_release(tti_exec *x) {

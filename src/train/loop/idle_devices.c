@@ -19,16 +19,18 @@ static bool is_dead(int pid) {
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-static bool is_idle(const tutti_comm_group *group, int rank) {
-    tti_progress page;
-    if (tti_comm_group_progress(group, rank, &page) != TUTTI_OK) return true;
-    return !page.joined || page.left || strcmp(page.phase, idle) == 0 || is_dead(page.pid);
+static bool is_idle(const tti_progress *page) {
+    return !page->joined || page->left || strcmp(page->phase, idle) == 0 || is_dead(page->pid);
 }
 
-void tti_idle_devices_wait(const tutti_comm_group *group, tutti_comm *comm, int64_t step) {
+void tti_idle_devices_wait(tutti_comm *comm, int64_t step) {
     int64_t end_ns = tti_now_ns() + MOST_MS * TTI_NS_PER_MS;
+    tti_progress page;
     tti_comm_note(comm, (uint64_t)step, idle);
-    for (int r = 0; r < tutti_comm_n_ranks(comm); r++)
-        while (!is_idle(group, r) && tti_now_ns() < end_ns) tti_sleep_ms(1);
-    tti_clear_error();
+    for (int i = 0; tti_comm_get_progress_here(comm, i, &page);) {
+        if (is_idle(&page) || tti_now_ns() >= end_ns)
+            i++;
+        else
+            tti_sleep_ms(1);
+    }
 }

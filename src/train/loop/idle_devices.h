@@ -7,7 +7,7 @@
 #include "tutti/comm.h"
 
 /* Called by a member of a broken group whose device is idle: returns when the devices of all other
- * members that live are idle too, after at most 10 s. */
-void tti_idle_devices_wait(const tutti_comm_group *group, tutti_comm *comm, int64_t step);
+ * members of this host that live are idle too, after at most 10 s. */
+void tti_idle_devices_wait(tutti_comm *comm, int64_t step);
 
 #endif /* TTI_TRAIN_IDLE_DEVICES_H */

@@ -72,7 +72,6 @@ typedef struct trainer {
     tti_carry *carry;          /* in a worker of an elastic run; else NULL */
     int slot;                  /* rank of this process on its host when it was started */
     int device_place;          /* of a worker of an elastic run, which selects its device */
-    tutti_comm_group *group;   /* of its epoch, on one host */
     tti_host_place hosts;      /* of an elastic run on several hosts */
     tti_hosts *links;          /* of its supervisor to the others; NULL: none */
 } trainer;
@@ -154,7 +153,7 @@ static tutti_status make_own_dir(trainer *t) {
 }
 
 /* Host 0 makes the folder for all hosts. */
-static tutti_status make_dir_of_hosts(trainer *t) {
+static tutti_status make_dir_of_hosts(trainer *t, const tti_devices *devices) {
     const tti_job_config *c = tti_job_config_of(t->job);
     char *dir = t->result->run_dir;
     bool is_first = t->hosts.node == 0;
@@ -162,7 +161,7 @@ static tutti_status make_dir_of_hosts(trainer *t) {
     if (is_first) find_full_dir(t);
     char *yaml = tutti_job_print(t->job, false); /* with paths as given */
     if (!yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    tutti_status st = tti_host_group_open(&t->hosts, c, yaml, dir, &t->links);
+    tutti_status st = tti_host_group_open(&t->hosts, c, devices, yaml, dir, &t->links);
     free(yaml);
     if (st != TUTTI_OK) return st;
     if (is_first) return TUTTI_OK;
@@ -205,7 +204,6 @@ static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_c
                                 .progress = progress,
                                 .server = server,
                                 .flight = flight_of(t, t->carry ? t->slot : rank),
-                                .group = t->group,
                                 .carry = t->carry,
                                 .shared_params = t->shared_params,
                                 .rank = rank,
@@ -313,7 +311,6 @@ static tutti_status run_thread_epoch(void *user, const tti_blueprint *b, tutti_c
     trainer own = *(const trainer *)user;
     own.carry = carry;
     own.slot = own.device_place = rank;
-    own.group = group;
     return run_rank(&own, b, group, rank);
 }
 
@@ -352,9 +349,7 @@ static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_
     t->device_place = epoch->place;
     if (t->hosts.n_nodes > 0) return run_host_epoch(t, &b, epoch);
     TTI_TRY(tutti_comm_group_open(epoch->group_fd, &group));
-    t->group = group;
     tutti_status st = run_rank(t, &b, group, epoch->rank);
-    t->group = NULL;
     tutti_comm_group_destroy(group);
     return st;
 }
@@ -702,7 +697,7 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
 }
 
 /* The workers of an elastic run are started and replaced by this process. */
-static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devices *devices) {
+static tutti_status check_elastic(const trainer *t, bool foreign) {
     bool on_hosts = t->hosts.n_nodes > 0;
     if (tti_job_config_of(t->job)->parallel.min_workers == 0 && !on_hosts) return TUTTI_OK;
     if (foreign)
@@ -710,11 +705,7 @@ static tutti_status check_elastic(const trainer *t, bool foreign, const tti_devi
                         "parallel.min_workers: an elastic run starts its workers itself (tutti "
                         "train -n N), and another launcher started this one: %s",
                         t->place.text);
-    if (on_hosts) TTI_TRY(tti_host_group_check(&t->hosts, tti_job_config_of(t->job)));
-    bool is_divided = tti_job_workers_of_model(tti_job_config_of(t->job)) > 1;
-    if (devices->n == 0 || (!on_hosts && !is_divided)) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED, "parallel.min_workers: %s need parallel.devices=cpu",
-                    on_hosts ? "several hosts" : "workers that divide the model");
+    return on_hosts ? tti_host_group_check(&t->hosts, tti_job_config_of(t->job)) : TUTTI_OK;
 }
 
 static tutti_status prepare(trainer *t) {
@@ -734,7 +725,7 @@ static tutti_status prepare(trainer *t) {
                                                 : tti_cores_usable()));
     const tti_job_config *c = tti_job_config_of(t->job);
     TTI_TRY(tti_run_limits_check(c, !foreign && t->hosts.n_nodes == 0));
-    TTI_TRY(check_elastic(t, foreign, &devices));
+    TTI_TRY(check_elastic(t, foreign));
     bool alone_too = c->run.restarts > 0 || c->parallel.min_workers > 0;
     t->is_worker = t->place.n_ranks > 1 || (alone_too && t->place.comm_fd >= 0);
     t->continues = t->desc->resume || tti_worker_restarted();
@@ -753,11 +744,13 @@ static tutti_status prepare(trainer *t) {
      * directory (ranks of other hosts may be in another one).  Messages keep paths as given. */
     TTI_TRY(print_job(t, NULL));
     TTI_TRY(check_resumed_job(t));
-    int n_here = foreign ? t->core_n_ranks : (int)c->parallel.workers;
+    int n_here = foreign                ? t->core_n_ranks
+                 : t->hosts.n_nodes > 0 ? t->hosts.n_workers[t->hosts.node]
+                                        : (int)c->parallel.workers;
     TTI_TRY(tti_devices_check_sharing(c, &devices, n_here, t->n_devices));
     if (foreign && !t->desc->resume) TTI_TRY(look_for_own_run(t));
     TTI_TRY(choose_kernels(t, &devices));
-    if (t->hosts.n_nodes > 0 && !t->is_worker) return make_dir_of_hosts(t);
+    if (t->hosts.n_nodes > 0 && !t->is_worker) return make_dir_of_hosts(t, &devices);
     return make_run_dir(t);
 }
 

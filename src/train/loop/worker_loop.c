@@ -722,8 +722,7 @@ static tutti_status keep_state(worker_loop *s) {
     TTI_TRY(salvage_step(s));
     carry->at = position_of(s);
     if (!carry->has_partitions) TTI_TRY(tti_carry_keep(carry, s->exec, s->b->plan));
-    if (s->b->devices.n > 0 && s->desc->group)
-        tti_idle_devices_wait(s->desc->group, s->desc->comm, s->state.step);
+    if (s->b->devices.n > 0) tti_idle_devices_wait(s->desc->comm, s->state.step);
     return TUTTI_OK;
 }
 

@@ -18,11 +18,10 @@ typedef struct tti_worker_loop_desc {
     const tti_blueprint *blueprint; /* borrowed, shared by the workers of a process */
     const tutti_train_desc *train;  /* borrowed: events */
     tutti_comm *comm; /* borrowed; NULL: a single worker, or connected to others only by server */
-    tutti_comm *progress;    /* borrowed: shows this worker's phases to others; NULL: none */
-    tti_server *server;      /* borrowed; NULL: workers make the update themselves */
-    tti_flight *flight;      /* borrowed; the recorder of this rank; NULL: none */
-    tutti_comm_group *group; /* borrowed; of comm, in an elastic run; NULL: not known */
-    tti_carry *carry;        /* borrowed; of an elastic run; NULL: the workers stay the same */
+    tutti_comm *progress; /* borrowed: shows this worker's phases to others; NULL: none */
+    tti_server *server;   /* borrowed; NULL: workers make the update themselves */
+    tti_flight *flight;   /* borrowed; the recorder of this rank; NULL: none */
+    tti_carry *carry;     /* borrowed; of an elastic run; NULL: the workers stay the same */
     tti_shared_params *shared_params; /* borrowed; NULL: workers have their own parameters */
     int rank, local_rank, local_n_ranks;
     int device_place;    /* selects the device */

@@ -40,11 +40,12 @@ tutti_status tti_host_group_check(const tti_host_place *place, const tti_job_con
 }
 
 tutti_status tti_host_group_open(const tti_host_place *place, const tti_job_config *c,
-                                 const char *yaml, const char *run_dir, tti_hosts **out) {
+                                 const tti_devices *devices, const char *yaml, const char *run_dir,
+                                 tti_hosts **out) {
     char host[256], token[TTI_TOKEN_BYTES], machine[256];
     int port;
     TTI_TRY(tti_rendezvous_of_hosts(host, sizeof host, &port, token));
-    tti_kernels_text(machine, sizeof machine);
+    tti_kernels_text(devices, place->n_workers[place->node], machine, sizeof machine);
     return tti_hosts_open(&(tti_hosts_desc){.place = *place,
                                             .host = host,
                                             .port = port,

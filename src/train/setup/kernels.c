@@ -208,15 +208,23 @@ tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks, bool 
     return TUTTI_OK;
 }
 
-/* Without a communicator, each worker of this machine has the values of this process, except for
- * its device. */
-void tti_kernels_text(char *out, size_t n_bytes) {
+void tti_kernels_text(const tti_devices *devices, int n_workers, char *out, size_t n_bytes) {
     tti_kernel_record here = {0};
+    if (devices->n > 0) {
+        tti_str kinds = {0};
+        tti_devices_kinds(devices, n_workers, &kinds);
+        record_stack(devices->backend, &here);
+        snprintf(out, n_bytes, "%s (%s)", tti_str_text(&kinds), here.stack);
+        tti_str_free(&kinds);
+        return;
+    }
     record_host(&here);
     snprintf(out, n_bytes, "%s (%s;%s)", tti_cpu_level_name((tti_cpu_level)here.level),
              here.libraries, here.extensions);
 }
 
+/* Without a communicator, each worker of this machine has the values of this process, except for
+ * its device. */
 static tutti_status gather(const tti_kernel_query *q, const tti_kernel_record *mine, int n_ranks,
                            tti_kernel_record *all) {
     if (q->comm) return tutti_comm_all_gather(q->comm, mine, all, sizeof *mine, TUTTI_U8);

@@ -26,9 +26,9 @@ TUTTI_NODISCARD tutti_status tti_kernels_decide(const tti_kernel_record *all, in
                                                 bool exact, int *level, char *notice,
                                                 size_t n_bytes);
 
-/* Describes the kernels and libraries of this machine: hosts with equal texts compute the same
- * bits. */
-void tti_kernels_text(char *out, size_t n_bytes);
+/* Describes the kernels and libraries of this machine, or the devices of its workers: hosts with
+ * equal texts compute the same bits. */
+void tti_kernels_text(const tti_devices *devices, int n_workers, char *out, size_t n_bytes);
 
 typedef struct tti_kernel_query {
     tutti_comm *comm;           /* NULL: all workers are of this machine and of this build */

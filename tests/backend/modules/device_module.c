@@ -280,7 +280,7 @@ static tutti_status lock_device(int index, int *lock) {
     char name[32];
     *lock = -1;
     if (option("alone=", 0) == 0) return TUTTI_OK;
-    snprintf(name, sizeof name, "device-%d", index);
+    snprintf(name, sizeof name, "device-%d", (int)option("first=", 0) + index);
     *lock = open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     /* A worker that waits for a place opens devices for a moment. */
     for (int i = 0; *lock >= 0 && i < 200; i++) {

@@ -90,6 +90,13 @@ tutti_status tti_device_agree(const tti_setup *setup, bool *yes) {
     return TUTTI_OK;
 }
 
+/* In an elastic run the others wait for the end of the step, which seldom completes; a worker that
+ * does not complete it gets the state from one that does. */
+int tti_device_grace_ms(const tti_setup *setup) {
+    enum { ELASTIC_GRACE_MS = 20 };
+    return setup->desc.elastic ? ELASTIC_GRACE_MS : 0;
+}
+
 void tti_device_terms(const tti_sum_order *order, tti_device_term *terms) {
     for (int t = 0; t < order->n_terms; t++)
         terms[t] = (tti_device_term){order->terms[t].rank, order->terms[t].partial,
@@ -151,6 +158,7 @@ static tutti_status connect_line(tti_device_line *line, const tti_device_peers *
     peers.rank = tutti_comm_rank(line->comm);
     peers.n_ranks = n_ranks;
     peers.timeout_ms = tti_comm_timeout_ms(line->comm);
+    peers.grace_ms = tti_device_grace_ms(tti_setup_of(line->x));
     peers.shown = tutti_comm_rank(tti_setup_of(line->x)->desc.mesh->world);
     peers.terms = terms;
     peers.n_terms = order.n_terms;

@@ -35,6 +35,10 @@ tutti_status tti_device_late(const tti_setup *setup, tutti_status st);
  * block each other on one.  Collective over mesh->world. */
 tutti_status tti_device_have_own(const tti_setup *setup, bool *own);
 
+/* How long pending work of the device may go on once a worker is lost (tti_device_peers); 0: the
+ * default of the backend. */
+int tti_device_grace_ms(const tti_setup *setup);
+
 /* One axis of the mesh, whose devices must reach each other.  Their group borrows it. */
 typedef struct tti_device_line {
     tti_exec *x;

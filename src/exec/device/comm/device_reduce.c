@@ -16,10 +16,6 @@
 #include "exec/worker/worker.h"
 #include "ops/weight.h"
 
-/* In an elastic run the others wait for the end of the step, which seldom completes; a worker that
- * does not complete it gets the state from one that does. */
-enum { ELASTIC_GRACE_MS = 20 };
-
 struct tti_device_reduce {
     tti_exec *x;
     const tti_device_ops *ops;
@@ -196,14 +192,13 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
                                        .places = setup->share.from};
     for (int i = 0; i < n_partials; i++)
         partials[i] = tti_exec_buffer(x, setup->acc.partial_buffer[i]);
-    const int grace_ms = setup->desc.elastic ? ELASTIC_GRACE_MS : 0;
     const tutti_comm *all = setup->desc.mesh ? setup->desc.mesh->world : setup->desc.comm;
     tti_comm_get_hosts(setup->desc.comm, r->hosts);
     return (tti_device_peers){.rank = setup->rank,
                               .n_ranks = setup->n_ranks,
                               .hosts = r->hosts,
                               .timeout_ms = tti_comm_timeout_ms(setup->desc.comm),
-                              .grace_ms = grace_ms,
+                              .grace_ms = tti_device_grace_ms(setup),
                               .shown = tutti_comm_rank(all),
                               .terms = terms,
                               .n_terms = n_terms,
