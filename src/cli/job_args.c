@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tutti/launch.h"
 
@@ -105,6 +106,12 @@ static bool is_value_of_unknown(char **argv, int i) {
            strcmp(before, "--quiet") != 0 && strcmp(before, "--allow-plugin") != 0;
 }
 
+/* "a.b=c" is an assignment, "runs/x=1/job.yaml" a file. */
+static bool is_assignment(const char *text) {
+    const char *equals = strchr(text, '=');
+    return equals && !memchr(text, '/', (size_t)(equals - text)) && access(text, F_OK) != 0;
+}
+
 /* Loads the job file first, so that assignments win wherever they stand on the command line. */
 static int load(job_args *args, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
@@ -115,7 +122,7 @@ static int load(job_args *args, int argc, char **argv) {
                  strcmp(argv[i], "--after") == 0 || strcmp(argv[i], "--worker") == 0 ||
                  strcmp(argv[i], "--restarts") == 0)
             i++;
-        else if (argv[i][0] != '-' && !strchr(argv[i], '=') && !args->path &&
+        else if (argv[i][0] != '-' && !is_assignment(argv[i]) && !args->path &&
                  !is_value_of_unknown(argv, i))
             args->path = argv[i];
     }
@@ -138,7 +145,7 @@ static int take(job_args *args, int argc, char **argv) {
         } else if (argv[i][0] == '-') {
             int code = parse_flag(args, argc, argv, &i);
             if (code) return code;
-        } else if (strchr(argv[i], '=')) {
+        } else if (is_assignment(argv[i])) {
             tutti_job_set(args->job, argv[i], "command line");
         } else {
             fprintf(stderr, "tutti: unexpected argument '%s' (one job file is enough)\n", argv[i]);

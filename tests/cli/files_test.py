@@ -70,6 +70,33 @@ def test_gzip_members():
     info("data.format=csv", "data.dir=t.csv.gz").expect(DATA, "t.csv.gz", "truncated")
 
 
+def npy(descr, shape, values):
+    head = ("{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (descr, shape)).encode()
+    head += b" " * (63 - (10 + len(head)) % 64) + b"\n"
+    return (b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head +
+            struct.pack("<%d%s" % (len(values), {"<f4": "f", "<i4": "i"}[descr]), *values))
+
+
+def test_compressed_arrays():
+    """.npy.gz is read like .npy, and arrays beside an archive are not left out in silence."""
+    draw = random.Random(2)
+    x = [draw.random() for _ in range(60)]
+    y = [int(x[3 * i] > x[3 * i + 1]) for i in range(20)]
+    hashes = set()
+    for pack, ending in ((lambda data: data, ""), (gzip.compress, ".gz")):
+        for split in "train", "test":
+            write("np%s/x_%s.npy%s" % (ending, split, ending), pack(npy("<f4", (20, 3), x)))
+            write("np%s/y_%s.npy%s" % (ending, split, ending), pack(npy("<i4", (20,), y)))
+        ended = train("data.format=npy", "data.dir=np" + ending, "run.dir=np-run" + ending).expect(0)
+        hashes.add(ended.out.split("params_hash ")[1].split()[0])
+        said = runs.tutti("predict", "np-run", "np%s/x_test.npy%s" % (ending, ending)).expect(0).out
+        hashes.add(said.replace(".gz", ""))
+    assert len(hashes) == 2, hashes
+    write("np/more.npz", b"")
+    info("data.format=npy", "data.dir=np").expect(DATA, "np: has archives (.npz) and arrays (",
+                                                  "data.dir='np/*.npz'")
+
+
 def test_small_files_do_not_become_large():
     write("t.txt.gz", gzip.compress(b"a b c\n" * 700000))
     arguments = ["--text", "t.txt.gz", "data.context=16"]

@@ -139,5 +139,15 @@ def test_words_that_do_not_fit():
         2, "model.activation: gpt2 needs an activation; give model.activation=gelu_tanh")
 
 
+def test_names_with_an_equals_sign():
+    """A run folder such as grid/lr=0.1 is usual: its job file is no assignment."""
+    os.makedirs("grid")
+    runs.tutti(*runs.small("grid/lr=0.1")).expect(0)
+    runs.tutti("config", "show", "grid/lr=0.1/job.yaml").expect(0)
+    runs.tutti("train", "grid/lr=0.1/job.yaml", "run.dir=grid/lr=0.2").expect(0)
+    runs.tutti("train", "--resume", "grid/lr=0.2", "train.steps=90").expect(0)
+    runs.tutti("train", "lr=0.1").expect(2, 'unknown key (did you mean "optimizer.lr"?)')
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

@@ -69,7 +69,10 @@ static tutti_status read_shape(const char *header, tti_npy_array *a) {
         long long n = strtoll(at, &end, 10);
         if (n < 1 || n > MAX_DIM) return bad(a, "a dimension is not in 1 .. 2^40");
         a->shape.dim[a->shape.n_dims++] = n;
-        for (at = end; *at == ',' || *at == ' ';) at++;
+        at = end + strspn(end, " ");
+        if (*at != ',' && *at != ')') return bad(a, "'shape' is not 1 .. 8 numbers");
+        at += *at == ',';
+        at += strspn(at, " ");
     }
     return a->shape.n_dims > 0 ? TUTTI_OK : bad(a, "a single number is not an array of rows");
 }

@@ -89,12 +89,11 @@ static bool is_wanted(const found_arrays *f, const char *field) {
 static tutti_status take_file(void *user, const char *file) {
     found_arrays *f = user;
     found_array found = {.split = OF_BOTH};
-    size_t n = strlen(file);
-    if (n <= 4 || strcasecmp(file + n - 4, ".npy") != 0) return TUTTI_OK;
-    if (n - 4 >= TTI_MAX_FIELD_NAME || strchr(file, ','))
-        return TUTTI_OK; /* no field is called so */
+    size_t n = tti_npy_stem(file);
+    if (n == 0) return TUTTI_OK;
+    if (n >= TTI_MAX_FIELD_NAME || strchr(file, ',')) return TUTTI_OK; /* no field is called so */
     snprintf(found.file, sizeof found.file, "%s", file);
-    snprintf(found.field, sizeof found.field, "%.*s", (int)(n - 4), file);
+    snprintf(found.field, sizeof found.field, "%.*s", (int)n, file);
     if (strip_word(found.field, tti_npy_train_words))
         found.split = OF_TRAIN;
     else if (strip_word(found.field, tti_npy_test_words))

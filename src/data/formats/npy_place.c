@@ -20,18 +20,30 @@ static tutti_status fail_length(void) {
     return tti_fail(TUTTI_E_INVALID, "npy: the name of the folder is too long");
 }
 
-/* The file of a folder that is called file, in any case: X_train.npy is usual. */
-static tutti_status find_file(const char *folder, const char *file, bool *found,
+size_t tti_npy_stem(const char *file) {
+    static const char *const endings[] = {".npy", ".npy.gz"};
+    size_t n = strlen(file);
+    for (size_t i = 0; i < TTI_COUNT(endings); i++) {
+        size_t n_ending = strlen(endings[i]);
+        if (n > n_ending && strcasecmp(file + n - n_ending, endings[i]) == 0) return n - n_ending;
+    }
+    return 0;
+}
+
+/* The file of a folder with the array `name`, in any case: X_train.npy is usual. */
+static tutti_status find_file(const char *folder, const char *name, bool *found,
                               char out[TTI_NPY_PATH]) {
     DIR *dir = opendir(folder);
     if (!dir)
         return tti_fail(TUTTI_E_IO, "%s: cannot open the folder: %s", folder, strerror(errno));
     tutti_status st = TUTTI_OK;
     for (struct dirent *e; st == TUTTI_OK && (e = readdir(dir));) {
-        if (strcasecmp(e->d_name, file) != 0) continue;
+        size_t n = tti_npy_stem(e->d_name);
+        if (n != strlen(name) || strncasecmp(e->d_name, name, n) != 0) continue;
         if (*found)
-            st = tti_fail(TUTTI_E_DATA, "%s: two files are called %s, in upper or lower case",
-                          folder, file);
+            st = tti_fail(TUTTI_E_DATA,
+                          "%s: two files are called %s.npy, in upper or lower case or with .gz",
+                          folder, name);
         else if (snprintf(out, TTI_NPY_PATH, "%s/%s", folder, e->d_name) >= TTI_NPY_PATH)
             st = fail_length();
         *found = true;
@@ -47,7 +59,7 @@ tutti_status tti_npy_find(const tti_npy_place *where, const char *name, bool *fo
     tti_file_part part;
     snprintf(file, sizeof file, "%s.npy", name);
     *found = false;
-    if (!where->archive) return find_file(where->path, file, found, out);
+    if (!where->archive) return find_file(where->path, name, found, out);
     snprintf(out, TTI_NPY_PATH, "%s", file);
     return tti_zip_find(where->path, file, found, &part);
 }
@@ -63,7 +75,22 @@ static tutti_status set_path(tti_npy_place *where, const char *path, bool archiv
                                                                           : fail_length();
 }
 
-/* A folder without archives is searched for .npy files.  *by_name: the archive is of one split. */
+/* Arrays beside archives would be left out. */
+static tutti_status check_archives_only(const char *folder) {
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return tti_fail(TUTTI_E_IO, "%s: cannot open the folder: %s", folder, strerror(errno));
+    tutti_status st = TUTTI_OK;
+    for (struct dirent *e; st == TUTTI_OK && (e = readdir(dir));)
+        if (e->d_name[0] != '.' && tti_npy_stem(e->d_name) > 0)
+            st = tti_fail(TUTTI_E_DATA,
+                          "%s: has archives (.npz) and arrays (%s); move one kind elsewhere, or "
+                          "give data.dir='%s/*.npz'",
+                          folder, e->d_name, folder);
+    closedir(dir);
+    return st;
+}
+
 tutti_status tti_npy_find_place(const tutti_dataset_desc *desc, tti_npy_place *where,
                                 bool *by_name) {
     tti_file_list list = {0};
@@ -73,9 +100,11 @@ tutti_status tti_npy_find_place(const tutti_dataset_desc *desc, tti_npy_place *w
     if (st == TUTTI_E_DATA && folder) return set_path(where, desc->dir, false);
     TTI_TRY(st);
     *by_name = !list.both;
-    st = list.n == 1 ? set_path(where, list.path[0], true)
-                     : tti_fail(TUTTI_E_DATA, "%s: npy: %zu archives for a split, expected one",
-                                desc->dir, list.n);
+    if (folder) st = check_archives_only(desc->dir);
+    if (st == TUTTI_OK)
+        st = list.n == 1 ? set_path(where, list.path[0], true)
+                         : tti_fail(TUTTI_E_DATA, "%s: npy: %zu archives for a split, expected one",
+                                    desc->dir, list.n);
     tti_file_list_free(&list);
     return st;
 }

@@ -16,8 +16,12 @@ typedef struct tti_npy_place {
 /* Words in the names of arrays that choose a split, each list ended by NULL. */
 extern const char *const tti_npy_train_words[], *const tti_npy_test_words[];
 
-/* The place of desc->dir; a folder without archives is searched for .npy files.  *by_name: the
- * archive is of one split. */
+/* The number of bytes of a file's name before .npy or .npy.gz, in any case; 0: it has another end.
+ */
+size_t tti_npy_stem(const char *file);
+
+/* The place of desc->dir; a folder without archives is searched for .npy and .npy.gz files, and one
+ * with both is refused.  *by_name: the archive is of one split. */
 tutti_status tti_npy_find_place(const tutti_dataset_desc *desc, tti_npy_place *where,
                                 bool *by_name);
 

@@ -1,9 +1,10 @@
 /* image_png.c - PNG files through libpng, row by row.
  *
  * Every kind becomes 8-bit RGB as in PIL's convert("RGB"): palettes and low depths are expanded, 16
- * bits lose the low byte, alpha and transparency are dropped, gamma and colour profiles are
- * ignored.  All rows are read, so a damaged file is found whatever the crop. libpng calls back on
- * errors and must not get control again: on_error jumps out. */
+ * bits lose the low byte (PIL cuts grey levels off at 255 instead), alpha and transparency are
+ * dropped, gamma and colour profiles are ignored.  All rows are read, so a damaged file is found
+ * whatever the crop. libpng calls back on errors and must not get control again: on_error jumps
+ * out. */
 #include "data/image/image.h"
 
 #if TUTTI_HAVE_PNG

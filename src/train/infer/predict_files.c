@@ -42,8 +42,8 @@ static bool takes_text(const tti_predicting *r) { return r->is_text; }
 /* The last matching kind also takes files with other names. */
 static const kind kinds[] = {
     {"|.csv|.csv.gz|", takes_tables, tti_predict_table},
-    {"|.npy|.npz|", takes_arrays, tti_predict_array},
-    {"|.npy|.npz|", takes_fields, tti_predict_fields},
+    {"|.npy|.npy.gz|.npz|", takes_arrays, tti_predict_array},
+    {"|.npy|.npy.gz|.npz|", takes_fields, tti_predict_fields},
     {"|.txt|.txt.gz|.bin|", takes_text, tti_predict_text},
     {"|.jpg|.jpeg|.png|.idx|.idx.gz|-ubyte|-ubyte.gz|", tti_predict_takes_images,
      tti_predict_images},

@@ -79,6 +79,8 @@ T_CASE(bad_arrays) {
         {"|O", "(2,)", 16, "the type is not one of"},
         {"<f4", "()", 4, "a single number"},
         {"<f4", "(2", 8, "'shape' is not"},
+        {"<f4", "(2 3)", 24, "'shape' is not"},
+        {"<f4", "(2,,3)", 24, "'shape' is not"},
         {"<f4", "(-2,)", 8, "'shape' is not"},
         {"<f4", "(0,)", 0, "a dimension is not in"},
         {"<f4", "(1,1,1,1,1,1,1,1,1)", 4, "'shape' is not 1 .. 8"},
@@ -217,6 +219,8 @@ T_CASE(names_in_any_case) {
         put_npy(dir, "x_Train.npy", "|u1", "(2,)", "\0\1", 2);
         desc.split = TUTTI_TRAIN;
         if (i == 0) T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "two files are called");
+        t_put_text(dir, "more.npz", "");
+        T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "has archives (.npz) and arrays (");
         t_clear_dir(dir);
     }
 }
