@@ -117,35 +117,62 @@ static tutti_status conv2d_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-/* One term of the sum: its elements of x, w and y. */
-typedef void (*term_fn)(void *state, size_t x, size_t w, size_t y);
+/* n terms of one weight along an output row: the first elements of x, w and y; those of x are
+ * `stride` apart. */
+typedef void (*terms_fn)(const tti_args *a, size_t x, size_t stride, size_t w, size_t y, size_t n);
 
-/* The terms of one output row (n, o, p): every (c, i, j, q) that lies inside x. */
-static void walk_row(const conv_sizes *s, const int64_t at[3], term_fn term, void *state) {
+static void forward_terms(const tti_args *a, size_t x, size_t stride, size_t w, size_t y,
+                          size_t n) {
+    const double *in = a->in[0] + x, weight = a->in[1][w];
+    double *out = a->out[0] + y;
+    for (size_t q = 0; q < n; q++) out[q] += in[q * stride] * weight;
+}
+
+static void grad_x_terms(const tti_args *a, size_t x, size_t stride, size_t w, size_t y, size_t n) {
+    const double *dy = a->in[0] + y, weight = a->in[1][w];
+    double *dx = a->out[0] + x;
+    for (size_t q = 0; q < n; q++) dx[q * stride] += dy[q] * weight;
+}
+
+static void grad_w_terms(const tti_args *a, size_t x, size_t stride, size_t w, size_t y, size_t n) {
+    const double *dy = a->in[0] + y, *in = a->in[1] + x;
+    double sum = a->out[0][w];
+    for (size_t q = 0; q < n; q++) sum += dy[q] * in[q * stride];
+    a->out[0][w] = sum;
+}
+
+/* The smallest q with q stride + at >= least, at least 0. */
+static int64_t first_at(int64_t least, int64_t at, int64_t stride) {
+    return least <= at ? 0 : (least - at + stride - 1) / stride;
+}
+
+/* The terms of one output row (n, o, p), from left to right for each element of x, w and y: those
+ * of an element of x have smaller j the further right they are. */
+static void walk_row(const conv_sizes *s, const int64_t at[3], terms_fn terms, const tti_args *a) {
     int64_t n = at[0], o = at[1], p = at[2];
     int64_t cg = s->c / s->groups, c0 = o / (s->o / s->groups) * cg;
-    for (int64_t q = 0; q < s->out[1]; q++)
-        for (int64_t c = 0; c < cg; c++)
-            for (int64_t i = 0; i < s->kernel[0]; i++)
-                for (int64_t j = 0; j < s->kernel[1]; j++) {
-                    int64_t h = p * s->stride[0] - s->pad[0] + i * s->dilation[0];
-                    int64_t v = q * s->stride[1] - s->pad[1] + j * s->dilation[1];
-                    if (h < 0 || h >= s->in[0] || v < 0 || v >= s->in[1]) continue;
-                    term(state, (size_t)(((n * s->c + c0 + c) * s->in[0] + h) * s->in[1] + v),
-                         (size_t)(((o * cg + c) * s->kernel[0] + i) * s->kernel[1] + j),
-                         (size_t)(((n * s->o + o) * s->out[0] + p) * s->out[1] + q));
-                }
+    for (int64_t ci = 0; ci < cg * s->kernel[0]; ci++) {
+        int64_t c = ci / s->kernel[0], i = ci % s->kernel[0];
+        int64_t h = p * s->stride[0] - s->pad[0] + i * s->dilation[0];
+        if (h < 0 || h >= s->in[0]) continue;
+        for (int64_t k = 0; k < s->kernel[1]; k++) {
+            int64_t j = terms == grad_x_terms ? s->kernel[1] - 1 - k : k;
+            int64_t v = j * s->dilation[1] - s->pad[1], stride = s->stride[1];
+            int64_t q = first_at(0, v, stride);
+            int64_t end = TTI_MIN(first_at(s->in[1], v, stride), s->out[1]);
+            if (q >= end) continue;
+            int64_t x = ((n * s->c + c0 + c) * s->in[0] + h) * s->in[1] + v + q * stride;
+            terms(a, (size_t)x, (size_t)stride,
+                  (size_t)((o * cg * s->kernel[0] + ci) * s->kernel[1] + j),
+                  (size_t)(((n * s->o + o) * s->out[0] + p) * s->out[1] + q), (size_t)(end - q));
+        }
+    }
 }
 
-static void walk(const conv_sizes *s, term_fn term, void *state) {
+static void walk(const conv_sizes *s, terms_fn terms, const tti_args *a) {
     for (int64_t n = 0; n < s->n; n++)
         for (int64_t o = 0; o < s->o; o++)
-            for (int64_t p = 0; p < s->out[0]; p++) walk_row(s, (int64_t[]){n, o, p}, term, state);
-}
-
-static void forward_term(void *state, size_t x, size_t w, size_t y) {
-    const tti_args *a = state;
-    a->out[0][y] += a->in[0][x] * a->in[1][w];
+            for (int64_t p = 0; p < s->out[0]; p++) walk_row(s, (int64_t[]){n, o, p}, terms, a);
 }
 
 static void conv2d_reference(const tti_args *a) {
@@ -154,7 +181,7 @@ static void conv2d_reference(const tti_args *a) {
     size_t n = tti_out_n(a->node, 0), plane = (size_t)(s.out[0] * s.out[1]);
     for (size_t i = 0; i < n; i++)
         a->out[0][i] = a->node->n_in == 3 ? a->in[2][i / plane % (size_t)s.o] : 0;
-    walk(&s, forward_term, (void *)(uintptr_t)a);
+    walk(&s, forward_terms, a);
     if (tti_attr_int(a->node, "act") == TTI_EPILOGUE_RELU)
         for (size_t i = 0; i < n; i++)
             if (a->out[0][i] < 0) a->out[0][i] = 0;
@@ -199,7 +226,7 @@ static void conv2d_stats_reference(const tti_args *a) {
     TTI_ASSERT(conv2d_sizes(a->node, &s) == TUTTI_OK);
     planes p = {(size_t)s.n, (size_t)s.o, (size_t)(s.out[0] * s.out[1])};
     memset(a->out[0], 0, tti_out_n(a->node, 0) * sizeof(double));
-    walk(&s, forward_term, (void *)(uintptr_t)a);
+    walk(&s, forward_terms, a);
     put_moments(a->out[0], &p, rows_of(a, 2, p.n), a->out[1]);
 }
 
@@ -236,16 +263,11 @@ static tutti_status conv2d_grad_x_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-static void grad_x_term(void *state, size_t x, size_t w, size_t y) {
-    const tti_args *a = state;
-    a->out[0][x] += a->in[0][y] * a->in[1][w];
-}
-
 static void conv2d_grad_x_reference(const tti_args *a) {
     conv_sizes s;
     TTI_ASSERT(grad_x_sizes(a->node, &s) == TUTTI_OK);
     memset(a->out[0], 0, tti_out_n(a->node, 0) * sizeof(double));
-    walk(&s, grad_x_term, (void *)(uintptr_t)a);
+    walk(&s, grad_x_terms, a);
 }
 
 /* As an op of its own it is the transposed convolution: linear in dy and in w. */
@@ -289,11 +311,6 @@ static tutti_status conv2d_grad_w_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-static void grad_w_term(void *state, size_t x, size_t w, size_t y) {
-    const tti_args *a = state;
-    a->out[0][w] += a->in[0][y] * a->in[1][x];
-}
-
 static void conv2d_grad_w_reference(const tti_args *a) {
     conv_sizes s;
     TTI_ASSERT(grad_w_sizes(a->node, &s) == TUTTI_OK);
@@ -301,7 +318,7 @@ static void conv2d_grad_w_reference(const tti_args *a) {
     memset(a->out[0], 0, tti_out_n(a->node, 0) * sizeof(double));
     memset(a->out[1], 0, tti_out_n(a->node, 1) * sizeof(double));
     for (size_t i = 0; i < n; i++) a->out[1][i / plane % (size_t)s.o] += a->in[0][i];
-    walk(&s, grad_w_term, (void *)(uintptr_t)a);
+    walk(&s, grad_w_terms, a);
 }
 
 /* ---- shard and cost ---- */
