@@ -9,7 +9,7 @@ JOB = [*runs.SMALL, "train.steps=800", "run.checkpoint_every=100", "data.n_train
 
 
 def test_disturbed_runs():
-    ended = runs.tutti("chaos", *JOB, "-n", "3", "--for", "2s", "--seed", "7", timeout_s=200)
+    ended = runs.tutti("chaos", *JOB, "-n", "3", "--for", "2s", "--seed", "7")
     ended.expect(0, "faults in ", "all have hash ")
 
 

@@ -12,7 +12,7 @@ STEPS = ["train.steps=160", "run.checkpoint_every=50"]
 MEASURED = ["parallel.load_weights=measured", "parallel.min_workers=2", *STEPS]
 # Rank 1 computes 15 ms longer for each shard, once it has computed 60 of them: it is as fast as
 # the others in the trial at the start.
-BECOMES_SLOW = "exec.shard:spin_ms=15@rank=1,60+"
+BECOMES_SLOW = "exec.shard:delay_ms=15@rank=1,60+"
 
 
 def maps(folder):

@@ -1,13 +1,18 @@
 """Each house tool says no to a small tree that breaks its rule, and yes to one that does not."""
 
+import contextlib
+import io
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
+sys.dont_write_bytecode = True
 TOOLS = os.path.abspath(os.path.join(os.environ.get("TUTTI_SOURCE", "."), "tools"))
+sys.path.insert(0, TOOLS)  # as for a tool that is started
 
 GOOD = {
     "include/tutti/noun.h": "/* noun.h - a thing. */\n#include <stdint.h>\n",
@@ -28,6 +33,21 @@ GOOD = {
 }
 
 
+def run_here(path, *arguments):
+    """A Python tool in this process, which saves the start of another one."""
+    out, err, code, saved = io.StringIO(), io.StringIO(), 0, sys.argv
+    sys.argv = [path, *arguments]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1 if end.code else 0
+        err.write(end.code if isinstance(end.code, str) else "")
+    finally:
+        sys.argv = saved
+    return subprocess.CompletedProcess([path, *arguments], code, out.getvalue(), err.getvalue())
+
+
 class House(unittest.TestCase):
     def setUp(self):
         self.root = tempfile.mkdtemp()
@@ -45,8 +65,8 @@ class House(unittest.TestCase):
         path = os.path.join(TOOLS, tool)
         with open(path) as file:
             is_python = "python" in file.readline()
-        return subprocess.run([sys.executable, path, self.root] if is_python else
-                              [path, self.root], capture_output=True, text=True)
+        return run_here(path, self.root) if is_python else \
+            subprocess.run([path, self.root], capture_output=True, text=True)
 
     def accepts(self, tool):
         run = self.run_tool(tool)
