@@ -86,6 +86,18 @@ def test_partitions():
                  str(N), "parallel.zero=%d" % zero)
 
 
+def test_stages_and_tensor_shards():
+    """The other worker of the replica waits until the lost one is started again."""
+    job = LONG + ["train.steps=2000"]
+    for way in ("pipeline", "tensor") if N == 4 else ():
+        layout = ["parallel.%s=2" % way]
+        train("whole-" + way, job, *layout, "-n", "2")
+        for zero in 0, 1:
+            lose_one("%s-zero%d" % (way, zero), job, "whole-" + way, 2000, *PROCESSES, *layout,
+                     "parallel.zero=%d" % zero, "parallel.min_workers=2", "-n", str(N),
+                     "run.restarts=1")
+
+
 def test_spare():
     train("whole", LONG, "-n", "1")
     process = start("spare", LONG, *PROCESSES, "parallel.min_workers=%d" % N, "parallel.spares=1",
