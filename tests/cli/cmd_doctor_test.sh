@@ -20,7 +20,7 @@ expect 2 "unknown argument '--fast'" --fast
 expect 0 "$("$TUTTI_PROGRAM" --version | head -n 1 | cut -d' ' -f1,2)" --quick
 expect 0 "cores allowed" --quick
 expect 0 "GiB of memory" --quick
-expect 0 "cuda: not loaded: there is no backend 'cuda' here; tried:
+expect 0 "cuda: not loaded: backend 'cuda' is not installed here; tried:
   $(dirname "$(realpath "$TUTTI_PROGRAM")")/tutti-cuda.so: not there" --quick
 expect 0 "loaded files:
   $(realpath "$TUTTI_PROGRAM")" --quick
