@@ -18,9 +18,11 @@
  * a time.  So two epochs after the same one, each with a majority of it, have a common host, and
  * the leader of the second one knows of the first.
  *
- * A replica is on one host.  Each host makes the members of a replica that is not whole spares
- * before it reports: as if they had been lost, they vote no more, and stay what they are until
- * there are enough of them for a replica. */
+ * Workers that must be on one host, a replica or a tensor group, are lost together: the host makes
+ * the others spares before it reports, and as if they had been lost, they vote no more.  If
+ * replicas are on several hosts, the leader leaves out members that form no whole one.  These could
+ * vote for another leader, so the members that stay must be more than them and the silent ones
+ * together: then two groups of members that stay, each with such a majority, have a common host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +74,7 @@ int tti_host_members_elsewhere(const tti_supervisor *s) {
     for (int k = 0; k < n_nodes(s); k++) {
         const tti_host *host = tti_hosts_get(s->desc->hosts, k);
         if (host->link.is_open && !host->has_left)
-            n += tti_members_in_replicas(s, host->status.n_members);
+            n += tti_members_on_host(s, host->status.n_members);
     }
     return n;
 }
@@ -88,7 +90,7 @@ bool tti_host_members_wait(const tti_supervisor *s) {
 /* ---- how many workers each host has ---- */
 
 /* Numbers that a function computes for each host. */
-enum { NEXT_TARGETS, STAYING, WAITING, N_NUMBERS };
+enum { NEXT_TARGETS, NEXT_MEMBERS, WAITING, JOINING, N_NUMBERS };
 
 static int32_t *numbers(const tti_supervisor *s, int which) {
     return s->host.numbers + (size_t)which * (size_t)n_nodes(s);
@@ -114,12 +116,12 @@ static int n_targets(const tti_supervisor *s) {
     return n;
 }
 
-/* Divides n workers among the hosts that are there, in the proportion of TUTTI_NODES, in whole
- * replicas.  This one, which leads, has at least one. */
+/* Divides n workers among the hosts that are there, in the proportion of TUTTI_NODES; this one,
+ * which leads, has some. */
 static void divide(tti_supervisor *s, int n) {
     const int *weights = tti_hosts_place(s->desc->hosts)->n_workers;
     int32_t *to = numbers(s, NEXT_TARGETS);
-    int own = own_node(s), each = n_per_replica(s);
+    int own = own_node(s), each = TTI_MAX(place_of(s)->n_together, 1);
     memset(to, 0, (size_t)n_nodes(s) * sizeof *to);
     for (int best; n >= each; n -= each, to[best] += each) {
         best = -1;
@@ -152,8 +154,9 @@ int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
 
 /* The members of the next epoch. */
 typedef struct places {
-    int32_t *n_here; /* [n_nodes], numbers STAYING */
+    int32_t *n_here; /* [n_nodes], numbers NEXT_MEMBERS */
     int n_all;
+    int n_left_out; /* members of the last epoch that stay, but form no whole replica */
     bool any_joins; /* some are not in the current epoch */
 } places;
 
@@ -184,29 +187,48 @@ static void count_host(const tti_supervisor *s, int node, uint64_t last, int32_t
     *n_wait = (is_own ? tti_members_spares(s) : host->status.n_spares) + n - *n_stay;
 }
 
-/* Members stay.  Those that wait take free places, in whole replicas: first as many as their host
- * shall have, then places of hosts that have too few. */
+/* Leaves out what forms no whole replica: workers that wait before members. */
+static void leave_out(const tti_supervisor *s, places *p) {
+    int32_t *n_joining = numbers(s, JOINING);
+    int n_more = p->n_all - tti_members_in_replicas(s, p->n_all);
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = n_nodes(s) - 1; k >= 0; k--) {
+            int n = TTI_MIN(pass == 0 ? n_joining[k] : p->n_here[k], n_more);
+            p->n_here[k] -= n;
+            p->n_all -= n;
+            n_more -= n;
+            if (pass == 0) n_joining[k] -= n;
+            if (pass == 1) p->n_left_out += n;
+        }
+    for (int k = 0; k < n_nodes(s); k++) p->any_joins |= n_joining[k] > 0;
+}
+
+/* Members stay.  Those that wait take free places: first as many as their host shall have, then
+ * places of hosts that have too few. */
 static places find_places(const tti_supervisor *s) {
-    places p = {.n_here = numbers(s, STAYING)};
+    places p = {.n_here = numbers(s, NEXT_MEMBERS)};
+    int32_t *n_joining = numbers(s, JOINING);
     int32_t *n_wait = numbers(s, WAITING);
     const int32_t *members;
     uint64_t last = last_epoch(s, &members);
     int n_free = n_targets(s);
     for (int k = 0; k < n_nodes(s); k++) {
         count_host(s, k, last, &p.n_here[k], &n_wait[k]);
+        n_joining[k] = 0;
         p.n_all += p.n_here[k];
     }
     n_free -= p.n_all;
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < n_nodes(s); k++) {
             int n = pass == 0 ? TTI_MIN(targets(s)[k] - p.n_here[k], n_wait[k]) : n_wait[k];
-            n = tti_members_in_replicas(s, TTI_MAX(TTI_MIN(n, n_free), 0));
-            p.any_joins |= n > 0;
+            n = tti_members_on_host(s, TTI_MAX(TTI_MIN(n, n_free), 0));
+            n_joining[k] += n;
             p.n_here[k] += n;
             p.n_all += n;
             n_wait[k] -= n;
             n_free -= n;
         }
+    leave_out(s, &p);
     return p;
 }
 
@@ -280,7 +302,7 @@ static void note_leave(tti_supervisor *s, const tti_host *host) {
 }
 
 static void send_pulses(tti_supervisor *s) {
-    int n_all = tti_members_in_replicas(s, tti_members_count(s)) + tti_host_members_elsewhere(s);
+    int n_all = tti_members_on_host(s, tti_members_count(s)) + tti_host_members_elsewhere(s);
     for (int k = 0; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(s->desc->hosts, k);
         if (!host->link.is_open) continue;
@@ -290,7 +312,7 @@ static void send_pulses(tti_supervisor *s) {
             .kind = TTI_HOST_PULSE,
             .epoch = s->host.epoch,
             .changes = changes,
-            .n_elsewhere = n_all - tti_members_in_replicas(s, host->status.n_members)};
+            .n_elsewhere = n_all - tti_members_on_host(s, host->status.n_members)};
         host->said_changes = changes;
         tti_hosts_send(s->desc->hosts, host, &m);
     }
@@ -327,7 +349,7 @@ static census count(const tti_supervisor *s) {
             c.is_ready = false;
             continue;
         }
-        bool is_whole = tti_members_in_replicas(s, m->n_members) == m->n_members;
+        bool is_whole = tti_members_on_host(s, m->n_members) == m->n_members;
         if (m->n_ready != m->n_members || !is_whole) c.is_ready = false;
         if (m->epoch == epoch) c.n_reached += m->n_members;
     }
@@ -336,7 +358,8 @@ static census count(const tti_supervisor *s) {
 
 /* Why the next epoch cannot begin; false: it can. */
 static bool must_wait(const tti_supervisor *s, const census *c, char *why, size_t n_bytes) {
-    bool has_majority = c->n_reached > c->n_unknown;
+    int n_left_out = c->next.n_left_out;
+    bool has_majority = c->n_reached - n_left_out > c->n_unknown + n_left_out;
     if (s->host.epoch == 0 && !c->is_complete)
         snprintf(why, n_bytes, "not all hosts of TUTTI_NODES are connected yet");
     else if (s->host.epoch > 0 && !has_majority)

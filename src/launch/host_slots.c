@@ -27,7 +27,7 @@ typedef struct request {
 /* How many workers a host shall have; -1: a line makes no sense. */
 static int find_target(const request *r, int node) {
     const tti_supervisor_desc *desc = r->s->desc;
-    int each = TTI_MAX(desc->n_per_replica, 1);
+    int each = TTI_MAX(r->place->n_together, 1);
     bool leads = tti_hosts_leader(desc->hosts) == node;
     int most = TTI_MAX(r->place->n_workers[node], TTI_MIN(desc->max_workers, TTI_MAX_HOST_WORKERS));
     int n = tti_host_file_slots(r->s->host.file_text, &r->names[node]);
@@ -36,7 +36,7 @@ static int find_target(const request *r, int node) {
     char text[300];
     if (n != able) {
         snprintf(text, sizeof text, "asks for %d worker%s on host %d; it gets %d (up to %d%s%s)", n,
-                 n == 1 ? "" : "s", node, able, most, each > 1 ? ", in whole replicas" : "",
+                 n == 1 ? "" : "s", node, able, most, each > 1 ? ", in whole groups" : "",
                  leads ? "; the host that leads has at least one" : "");
         warn(r->s, text);
     }
@@ -49,6 +49,7 @@ static bool is_possible(const request *r) {
     const tti_supervisor_desc *desc = r->s->desc;
     const int32_t *now = tti_hosts_table(desc->hosts)->targets;
     int most = TTI_MAX(desc->max_workers, r->place->n_all), n_all = 0, n_stay = 0;
+    int each = TTI_MAX(desc->n_per_replica, 1);
     char text[300] = "";
     for (int k = 0; k < r->place->n_nodes; k++) {
         n_all += r->targets[k];
@@ -58,6 +59,10 @@ static bool is_possible(const request *r) {
         snprintf(text, sizeof text,
                  "asks for %d worker%s on all hosts, and this run has %d to %d: the numbers stay",
                  n_all, n_all == 1 ? "" : "s", desc->min_workers, most);
+    else if (n_all % each != 0)
+        snprintf(text, sizeof text,
+                 "asks for %d workers on all hosts, and a replica has %d: the numbers stay", n_all,
+                 each);
     else if (n_stay < desc->min_workers)
         snprintf(text, sizeof text,
                  "only %d worker%s would stay until those of other hosts are started, and "

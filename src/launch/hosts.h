@@ -25,6 +25,7 @@ typedef struct tti_host_place {
     int *n_workers;    /* [n_nodes], owned */
     int n_all;         /* their sum */
     int first_rank;    /* sum of those of the hosts before this one */
+    int n_together;    /* each host has a multiple of so many members; set by the caller; 0: 1 */
 } tti_host_place;
 
 /* On success the caller frees *out.  TUTTI_E_CONFIG: the variables make no sense; the message names

@@ -32,6 +32,12 @@ static bool send_epoch(const tti_supervised *w, tti_epoch_message m, int fd) {
     return sendmsg(w->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof m;
 }
 
+int tti_members_on_host(const tti_supervisor *s, int n) {
+    int each =
+        s->desc->hosts ? tti_hosts_place(s->desc->hosts)->n_together : s->desc->n_per_replica;
+    return n - n % TTI_MAX(each, 1);
+}
+
 void tti_members_dismiss(tti_supervisor *s) {
     for (int r = 0; r < s->n_slots; r++)
         if (s->workers[r].alive && s->workers[r].is_ready)
@@ -80,8 +86,8 @@ bool tti_members_may_lose(const tti_supervisor *s, int rank) {
     bool is_spare = w->alive && w->joins && w->is_ready;
     int n_stay = tti_members_count(s) - (w->alive && !w->joins);
     int n_elsewhere = tti_host_members_elsewhere(s);
-    int n_here = tti_members_in_replicas(s, n_stay + tti_members_spares(s) - is_spare);
-    int n_left = n_here + n_elsewhere;
+    int n_here = tti_members_on_host(s, n_stay + tti_members_spares(s) - is_spare);
+    int n_left = tti_members_in_replicas(s, n_here + n_elsewhere);
     if (n_stay + n_elsewhere == 0 && !w->joins) return false; /* no spare has the run's state */
     if (s->desc->hosts && s->host.epoch == 0) return false;   /* nor has any worker yet */
     return s->desc->min_workers > 0 && n_left >= s->desc->min_workers &&
@@ -112,7 +118,7 @@ void tti_members_lose(tti_supervisor *s, int rank, const siginfo_t *info) {
         snprintf(end.text, sizeof end.text, "rank %d is excluded: %s", rank, w->reported.words);
     int n = TTI_MIN(tti_members_count(s) + tti_members_spares(s), s->n_target);
     bool waits = n < s->n_target && w->respawn_ns < INT64_MAX;
-    n = tti_members_in_replicas(s, n) + tti_host_members_elsewhere(s);
+    n = tti_members_in_replicas(s, tti_members_on_host(s, n) + tti_host_members_elsewhere(s));
     snprintf(text, sizeof text, "%s; the run goes on with %d worker%s%s", end.text, n,
              n == 1 ? "" : "s", waits ? " until another one has joined" : "");
     if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
@@ -141,7 +147,7 @@ void tti_members_retire(tti_supervisor *s, int n_most) {
 }
 
 void tti_members_retire_parts(tti_supervisor *s) {
-    tti_members_retire(s, tti_members_in_replicas(s, tti_members_count(s)));
+    tti_members_retire(s, tti_members_on_host(s, tti_members_count(s)));
 }
 
 bool tti_members_admit(tti_supervisor *s, int n_most) {

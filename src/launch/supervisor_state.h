@@ -116,8 +116,11 @@ bool tti_members_have_left(tti_supervisor *s);
 bool tti_members_admit(tti_supervisor *s, int n_most);
 /* The newest members become spares until there are n_most; all wait for an epoch. */
 void tti_members_retire(tti_supervisor *s, int n_most);
-/* The members of a replica that is not whole become spares. */
+/* Members that this host cannot have without others become spares. */
 void tti_members_retire_parts(tti_supervisor *s);
+/* n without the workers that a host cannot have without others: those of a part of a replica that
+ * is on one host. */
+int tti_members_on_host(const tti_supervisor *s, int n);
 /* n without the workers that cannot form a whole replica. */
 int tti_members_in_replicas(const tti_supervisor *s, int n);
 /* Gives each member its rank, from that of epoch on. */
@@ -141,8 +144,8 @@ int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more);
 void tti_host_slots_look(tti_supervisor *s);
 /* tti_members_change */
 void tti_host_members_change(tti_supervisor *s);
-/* Members on other hosts in whole replicas, as far as they are known; 0: there are no other hosts.
- */
+/* Members on other hosts, without those that become spares, as far as they are known; 0: there are
+ * no other hosts. */
 int tti_host_members_elsewhere(const tti_supervisor *s);
 /* Whether a host without workers waits for one that is started again. */
 bool tti_host_members_wait(const tti_supervisor *s);

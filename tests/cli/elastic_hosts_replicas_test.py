@@ -65,11 +65,34 @@ def test_tensor_shards():
     steps(run)
 
 
+def test_stages_on_several_hosts():
+    """Hosts 1 and 2 have a replica together.  Host 2 is lost, and the stage that is left waits
+    until host 2 has joined again.  Then host 0 is lost, which leads and has the other replica."""
+    layout = ["parallel.pipeline=2"]
+    expected = undisturbed(*layout)
+    run = Hosts("far", "2,1,1", *STEPS, *layout, "parallel.min_workers=2", delay_ms=2 * DELAY_MS)
+    run.first = 1
+    run.wait_for(20)
+    run.kill(2)
+    run.wait_for_workers(2)
+    run.wait_for(run.step() + 5)
+    run.join(2)
+    run.wait_for_workers(4)
+    run.wait_for(run.step() + 5)
+    run.kill(0)
+    assert run.end() == [-signal.SIGKILL, 0, 0], run.texts()
+    assert [n for n, _ in run.starts()] == [4, 2, 4, 2], run.starts()
+    run.check(expected)
+    steps(run)
+
+
 def test_refused():
-    run = Hosts("refused", "3,1", "parallel.pipeline=2", "parallel.min_workers=2")
-    assert run.end() == [2, 2], run.texts()
-    for node in 0, 1:
-        assert "a replica is on one host: give a multiple of 2" in run.text(node), run.text(node)
+    for layout, words in (["parallel.tensor=2"], "the workers of a tensor group are on one host"), (
+            ["parallel.pipeline=2", "parallel.zero=1"], "each replica is on one host"):
+        run = Hosts("refused", "3,1", *layout, "parallel.min_workers=2")
+        assert run.end() == [2, 2], run.texts()
+        for node in 0, 1:
+            assert words in run.text(node), run.text(node)
 
 
 if __name__ == "__main__":

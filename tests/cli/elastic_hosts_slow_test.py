@@ -14,7 +14,12 @@ from elastic_hosts_test import LONG, Hosts, inside, set_link, with_names
 
 LAYOUTS = (["parallel.pipeline=2"], ["parallel.tensor=2"],
            ["parallel.pipeline=2", "parallel.tensor=2"], ["parallel.pipeline=2", "parallel.zero=1"],
-           ["parallel.tensor=2", "parallel.zero=2"], ["parallel.pipeline=2", "parallel.zero=3"])
+           ["parallel.tensor=2", "parallel.zero=2"], ["parallel.pipeline=2", "parallel.zero=3"],
+           ["parallel.pipeline=2", "parallel.sync=parameter-server", "parallel.servers=2"])
+
+
+def workers_of_replica(layout):
+    return 2 ** sum(option in ("parallel.pipeline=2", "parallel.tensor=2") for option in layout)
 
 
 def undisturbed(i):
@@ -26,7 +31,7 @@ def test_replicas_of_lost_hosts():
     """Of three hosts the second one is lost and joins again, then the leader is lost, and the last
     one loses a worker while it copies its part."""
     for i, layout in enumerate(LAYOUTS):
-        each = 2 ** (len(layout) - any("zero" in option for option in layout))
+        each = workers_of_replica(layout)
         expected = undisturbed(i)
         run = Hosts("lost%d" % i, "%d,%d,%d" % (each, each, each), *replicas.STEPS, *layout,
                     "parallel.min_workers=%d" % each, "run.restarts=4", delay_ms=30)
@@ -46,10 +51,48 @@ def test_replicas_of_lost_hosts():
         replicas.steps(run)
 
 
+def test_stages_on_several_hosts():
+    """Two replicas on four hosts.  A host is lost and joins again, then the leader is lost, and the
+    members of the last epoch that are left form a replica of stages of both."""
+    layout = ["parallel.pipeline=2"]
+    expected = replicas.undisturbed(*layout)
+    run = Hosts("far", "1,1,1,1", *replicas.STEPS, *layout, "parallel.min_workers=2", delay_ms=30)
+    run.first = 1
+    run.wait_for(20)
+    run.kill(3)
+    run.wait_for_workers(2)
+    run.join(3)
+    run.wait_for_workers(4)
+    run.wait_for(run.step() + 5)
+    run.kill(0)
+    run.wait_for_workers(2)
+    assert run.end() == [-signal.SIGKILL, 0, 0, 0], run.texts()
+    run.check(expected)
+    replicas.steps(run)
+
+
+def test_tensor_groups_on_several_hosts():
+    layout = ["parallel.pipeline=2", "parallel.tensor=2"]
+    expected = replicas.undisturbed(*layout)
+    run = Hosts("groups", "4,2,2", *replicas.STEPS, *layout, "parallel.min_workers=4",
+                "run.restarts=1", delay_ms=30)
+    run.wait_for(20)
+    run.kill_worker(1, 0)
+    runs.wait_until(lambda: [n for n, _ in run.starts()] in ([8, 4, 8], [8, 8]) or
+                    run.processes[0].poll() is not None, what="eight workers again")
+    run.wait_for(run.step() + 5)
+    run.kill(0)
+    run.first = 1
+    assert run.end() == [-signal.SIGKILL, 0, 0], run.texts()
+    assert run.starts()[-1][0] == 4, run.starts()
+    run.check(expected)
+    replicas.steps(run)
+
+
 def test_lost_while_a_part_is_copied():
     for i, layout in enumerate(LAYOUTS):
         expected = undisturbed(i)
-        each = 2 ** (len(layout) - any("zero" in option for option in layout))
+        each = workers_of_replica(layout)
         run = Hosts("copies%d" % i, "%d,%d" % (each, each),
                     *replicas.STEPS, *layout, "parallel.min_workers=%d" % each,
                     faults=";mirror.put:kill@rank=%d,step=61" % each)
@@ -130,7 +173,7 @@ def test_host_file_of_replicas():
     with open("hosts", "w") as file:
         file.write("localhost slots=2\nnode-1 slots=5\nnode-2 slots=1\n")
     run.wait_for_workers(6)
-    run.wait_for_text(0, "asks for 5 workers on host 1; it gets 4 (up to 8, in whole replicas")
+    run.wait_for_text(0, "asks for 5 workers on host 1; it gets 4 (up to 8, in whole groups")
     counts = lambda: [len(runs.children(p.pid)) for p in run.processes[1:]]
     runs.wait_until(lambda: counts() == [4, 0] and len(run.starts()) > 1 and
                     run.starts()[-1][0] == 6, what="four workers of host 1")

@@ -11,8 +11,7 @@
  * take any part later.  Of replicas without ZeRO the first one of each host copies its parts.
  *
  * On several hosts each has its own mirror, with the partitions of its workers and copies of those
- * of a neighbor (neighbors.h); without ZeRO each has all parts of the model, since replicas are
- * whole on each host. */
+ * of a neighbor (neighbors.h). */
 #ifndef TTI_TRAIN_MIRROR_H
 #define TTI_TRAIN_MIRROR_H
 
@@ -62,7 +61,7 @@ tti_mirror_stamp tti_mirror_get_stamp(const tti_mirror *mirror, int version, int
 void tti_mirror_begin(tti_mirror *mirror, int64_t step, int slot);
 void tti_mirror_end(tti_mirror *mirror, int slot, const tti_mirror_stamp *stamp);
 
-/* Whether each rank has its own partition; else each host copies all parts of the model. */
+/* Whether each rank has its own partition; else partition i is part i of the model. */
 bool tti_mirror_divides_parts(const tti_mirror *mirror);
 /* Parts of the model; partition i is of part i % n_parts, which has this plan. */
 int tti_mirror_n_parts(const tti_mirror *mirror);

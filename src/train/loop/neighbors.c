@@ -21,6 +21,7 @@ typedef struct partition {
 
 typedef struct transfer {
     int from, to;
+    int slot; /* of the partition */
     partition part;
 } transfer;
 
@@ -111,6 +112,26 @@ static int turn_of(const host_list *hosts, int rank) {
     return host == hosts->n_hosts - 1 && hosts->n_hosts % 2 ? 2 : host % 2;
 }
 
+/* Without ZeRO the first rank of a host with a part sends it, if the next host has no such rank. */
+static bool sends(const tti_mirror *mirror, const host_list *hosts, int rank) {
+    int n_parts = tti_mirror_n_parts(mirror), host = hosts->host_of[rank];
+    int next = (host + 1) % hosts->n_hosts;
+    if (tti_mirror_divides_parts(mirror)) return true;
+    if (rank - hosts->first[host] >= n_parts) return false;
+    for (int r = hosts->first[next]; r < hosts->first[next + 1]; r++)
+        if (r % n_parts == rank % n_parts) return false;
+    return true;
+}
+
+static tutti_status add_transfer(tti_neighbors *n, const host_list *hosts, const tti_exec *exec,
+                                 int from, int to) {
+    bool divides = tti_mirror_divides_parts(n->mirror);
+    int n_parts = tti_mirror_n_parts(n->mirror);
+    transfer *t = &n->list[n->n++];
+    *t = (transfer){.from = from, .to = to, .slot = divides ? from : from % n_parts};
+    return find_partition(exec, n->mirror, t->slot, divides ? hosts->n_ranks : n_parts, &t->part);
+}
+
 static tutti_status add_transfers(tti_neighbors *n, const host_list *hosts, const tti_exec *exec,
                                   int rank) {
     size_t n_most = 0;
@@ -120,10 +141,9 @@ static tutti_status add_transfers(tti_neighbors *n, const host_list *hosts, cons
         for (int from = 0; from < hosts->n_ranks; from++) {
             int to = receiver_of(hosts, from);
             if (turn_of(hosts, from) != turn || (from != rank && to != rank)) continue;
-            transfer *t = &n->list[n->n++];
-            *t = (transfer){.from = from, .to = to};
-            TTI_TRY(find_partition(exec, n->mirror, from, hosts->n_ranks, &t->part));
-            n_most = TTI_MAX(n_most, t->part.n_elems);
+            if (!sends(n->mirror, hosts, from)) continue;
+            TTI_TRY(add_transfer(n, hosts, exec, from, to));
+            n_most = TTI_MAX(n_most, n->list[n->n - 1].part.n_elems);
         }
     return make_buffer(n_most, &n->buffer);
 }
@@ -133,7 +153,6 @@ tutti_status tti_neighbors_create(int host_first, tutti_comm *comm, tti_exec *ex
     host_list hosts;
     tti_neighbors *n = NULL;
     *out = NULL;
-    if (!tti_mirror_divides_parts(mirror)) return TUTTI_OK;
     tutti_status st = list_hosts(host_first, comm, &hosts);
     if (st == TUTTI_OK && hosts.n_hosts > 1) {
         n = calloc(1, sizeof *n);
@@ -168,10 +187,10 @@ tutti_status tti_neighbors_put(tti_neighbors *n, tutti_comm *comm, const tti_mir
             TTI_TRY(tutti_comm_send(comm, n->buffer, t->part.n_elems, TUTTI_F32, t->to));
             continue;
         }
-        tti_mirror_begin(n->mirror, step, t->from);
+        tti_mirror_begin(n->mirror, step, t->slot);
         TTI_TRY(tutti_comm_recv(comm, n->buffer, t->part.n_elems, TUTTI_F32, t->from));
         copy_partition(n->mirror, step, &t->part, n->buffer, true);
-        tti_mirror_end(n->mirror, t->from, now);
+        tti_mirror_end(n->mirror, t->slot, now);
     }
     return TUTTI_OK;
 }

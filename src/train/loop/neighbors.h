@@ -5,7 +5,8 @@
  * all partitions, and give each other what they miss; when two hosts are lost at once, one of them
  * may have had the only copies of the other's partitions.
  *
- * Replicas that are divided without ZeRO send nothing: the mirror of each host has all parts. */
+ * Without ZeRO the mirror of a host has each part of the model that a worker of the host has, and
+ * a part that the next host does not have is sent. */
 #ifndef TTI_TRAIN_NEIGHBORS_H
 #define TTI_TRAIN_NEIGHBORS_H
 
@@ -14,7 +15,7 @@
 #include "tutti/comm.h"
 
 /* host_first: the first rank of this host.  mirror is borrowed.  Collective.  On success *out is
- * owned by the caller; NULL: nothing is sent. */
+ * owned by the caller; NULL: all ranks are on one host. */
 TUTTI_NODISCARD tutti_status tti_neighbors_create(int host_first, tutti_comm *comm, tti_exec *exec,
                                                   tti_mirror *mirror, tti_neighbors **out);
 void tti_neighbors_destroy(tti_neighbors *n); /* takes NULL */

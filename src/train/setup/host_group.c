@@ -9,19 +9,43 @@
 #include "train/setup/kernels.h"
 #include "train/setup/worker_exec.h"
 
-/* A replica that several hosts divide would be lost with each of them. */
-static tutti_status check_replicas(const tti_host_place *place, const tti_job_config *c) {
-    int each = (int)tti_job_workers_of_model(c);
+static bool all_are_multiples(const tti_host_place *place, int each) {
     for (int i = 0; i < place->n_nodes; i++)
-        if (place->n_workers[i] % each != 0)
-            return tti_fail(TUTTI_E_CONFIG,
-                            "TUTTI_NODES: host %d has %d worker%s, but %d workers have a replica "
-                            "of the model together (parallel.tensor x parallel.pipeline), and in "
-                            "elastic runs a replica is on one host: give a multiple of %d for each "
-                            "host",
-                            i, place->n_workers[i], place->n_workers[i] == 1 ? "" : "s", each,
-                            each);
-    return TUTTI_OK;
+        if (place->n_workers[i] % each != 0) return false;
+    return true;
+}
+
+/* The workers that are on one host: a replica, so that the loss of a host costs only its own ones,
+ * or else a tensor group, and the stages of a replica may be on several hosts.  Then the loss of a
+ * host leaves out workers of others too, which must not have the only copies of a partition. */
+static int find_together(const tti_host_place *place, const tti_job_config *c) {
+    int each = (int)tti_job_workers_of_model(c);
+    return all_are_multiples(place, each) ? each : (int)c->parallel.tensor;
+}
+
+static tutti_status refuse_stages(const char *where, const tti_job_config *c) {
+    return tti_fail(TUTTI_E_CONFIG,
+                    "TUTTI_NODES: %s each replica is on one host: give a multiple of %d "
+                    "(parallel.tensor x parallel.pipeline) for each host",
+                    where, (int)tti_job_workers_of_model(c));
+}
+
+static tutti_status check_replicas(const tti_host_place *place, const tti_job_config *c) {
+    int each = (int)tti_job_workers_of_model(c), tensor = (int)c->parallel.tensor;
+    if (place->n_all % each != 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "TUTTI_NODES has %d workers, but %d have a replica of the model together "
+                        "(parallel.tensor x parallel.pipeline): give a multiple of %d",
+                        place->n_all, each, each);
+    int together = find_together(place, c);
+    if (together != each && (c->parallel.zero > 0 || tti_job_has_server(c)))
+        return refuse_stages("with parallel.zero or a server", c);
+    if (all_are_multiples(place, together)) return TUTTI_OK;
+    return tti_fail(
+        TUTTI_E_CONFIG,
+        "TUTTI_NODES: the workers of a tensor group are on one host: give a multiple of "
+        "%d (parallel.tensor) for each host, or of %d for whole replicas",
+        tensor, each);
 }
 
 tutti_status tti_host_group_check(const tti_host_place *place, const tti_job_config *c) {
@@ -44,9 +68,13 @@ tutti_status tti_host_group_open(const tti_host_place *place, const tti_job_conf
                                  tti_hosts **out) {
     char host[256], token[TTI_TOKEN_BYTES], machine[256];
     int port;
+    tti_host_place grouped = *place;
+    grouped.n_together = find_together(place, c);
+    if (devices->n > 0 && grouped.n_together != tti_job_workers_of_model(c))
+        return refuse_stages("on GPUs", c);
     TTI_TRY(tti_rendezvous_of_hosts(host, sizeof host, &port, token));
     tti_kernels_text(devices, place->n_workers[place->node], machine, sizeof machine);
-    return tti_hosts_open(&(tti_hosts_desc){.place = *place,
+    return tti_hosts_open(&(tti_hosts_desc){.place = grouped,
                                             .host = host,
                                             .port = port,
                                             .token = token,
