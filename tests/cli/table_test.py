@@ -91,6 +91,8 @@ def test_onnx_has_the_statistics():
     assert [f["column"] for f in features] == ["a", "colour", "colour", "when"]
     assert [f.get("category") for f in features] == [None, "green", "red", None]
     assert features[0]["offset"] == 0 and features[3]["offset"] == when["mean"]
+    assert features[0]["fill"] == a["fill"]
+    assert [f["fill"] for f in features[1:3]] == [int(colour["fill"] == k) for k in (0, 1)]
     text = graph[graph.index(b"value is logits * ") + 18:][:60].decode(errors="replace").split()
     assert math.isclose(float(text[0]), spec["target"]["std"]), text
 

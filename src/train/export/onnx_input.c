@@ -129,9 +129,9 @@ static void describe_input(const tti_data_spec *spec, tti_str *out) {
         tti_str_add(out, "x: i64, token numbers");
     else if (spec->table)
         tti_str_add(out,
-                    "x: f32, one number per entry of \"features\": of a category 1 or 0; else "
-                    "the value (true 1, false 0; dates in seconds since 1970; missing: fill) "
-                    "minus offset; the standardization is in the graph");
+                    "x: f32, one number per entry of \"features\": of a category 1 or 0 (missing: "
+                    "fill); else the value (true 1, false 0; dates in seconds since 1970; "
+                    "missing: fill) minus offset; the standardization is in the graph");
     else
         tti_str_add(out, "x: f32, as in the training data");
 }
@@ -148,7 +148,7 @@ static void list_features(const tti_table_spec *table, tti_str *out) {
             tti_json_int(&j, "number", i);
             tti_json_text(&j, "kind", tti_column_kind_names[c->kind]);
             if (category) tti_json_text(&j, "category", c->category[f]);
-            if (!category) tti_json_double(&j, "fill", c->fill);
+            tti_json_double(&j, "fill", category ? (double)(c->fill == (double)f) : c->fill);
             if (!category) tti_json_double(&j, "offset", offset_of(c));
             tti_json_end(&j);
         }
