@@ -97,7 +97,7 @@ TUTTI_API void tutti_output(tutti_graph *g, const char *name, tutti_value *value
 /* The type of a value; NULL (which stands for a failed call) gives a scalar f32. */
 TUTTI_API tutti_type tutti_value_type(const tutti_value *value);
 
-/* Where the samples of a shard lie in a value. */
+/* The position of a shard's samples in a value. */
 typedef struct tutti_batch {
     int64_t n; /* samples; 0: the value is the same for all of them */
     /* For each dimension: 0 if it holds no samples; else the dimension is [outer, n, inner] merged

@@ -138,7 +138,7 @@ typedef struct tutti_flat_view {
     int64_t n_elems;
 } tutti_flat_view;
 
-/* Where a parameter lies in the flat arrays. */
+/* The position of a parameter in the flat arrays. */
 typedef struct tutti_parameter {
     const char *name; /* borrowed until the session is destroyed */
     tutti_shape shape;

@@ -113,7 +113,7 @@ static void stop_one(chaos *c, const char *run, const ranks *at) {
     kill(pid, SIGCONT);
 }
 
-/* Where workers divide the model, other numbers than whole replicas are refused. */
+/* If workers divide the model, only whole replicas are accepted. */
 static void scale(chaos *c, const char *run, const ranks *at) {
     int n = 1 + draw(c, c->n_workers);
     (void)at;

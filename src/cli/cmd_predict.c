@@ -33,7 +33,7 @@ static const char usage[] =
     "Exit code: 0; 1 a mask cannot be written; 2 wrong usage or no run; 3 a file cannot be read;\n"
     "4 no valid checkpoint; 7 an output that is not finite.\n";
 
-/* Where masks go, and what failed there first. */
+/* The folder of masks, and the first failure there. */
 typedef struct masks {
     const char *dir; /* NULL: nowhere */
     tutti_status status;

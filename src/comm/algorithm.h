@@ -137,7 +137,7 @@ const void *tti_comm_payload(const tutti_comm *comm, int rank);
 /* The sum of the last agreement of a large group, or what rank 0 concluded in it. */
 const void *tti_comm_agreed_sum(const tutti_comm *comm);
 
-/* Where what the ranks of this process have in common is kept. */
+/* The objects that the ranks of this process share. */
 tti_commons *tti_comm_commons(tutti_comm *comm);
 
 tutti_status tti_comm_barrier(tutti_comm *comm);

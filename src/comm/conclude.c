@@ -38,7 +38,7 @@ static tutti_status run(tutti_comm *comm, const tti_conclusion *c) {
     return TUTTI_OK;
 }
 
-/* Where so many bytes of each rank do not fit into an agreement. */
+/* For more bytes per rank than fit into an agreement. */
 static tutti_status conclude_gathered(tutti_comm *comm, const tti_conclusion *c) {
     int n_ranks = tutti_comm_n_ranks(comm);
     char *all = calloc((size_t)n_ranks, c->n_bytes);

@@ -108,7 +108,7 @@ void tti_host_link_take_table(const tti_host_link *link, tti_host_table *to);
 /* Whether the other side has sent nothing for TTI_HOST_LOST_MS. */
 bool tti_host_link_is_silent(tti_host_link *link);
 
-/* What to wait for. */
+/* The event to wait for. */
 struct pollfd tti_host_link_poll_fd(const tti_host_link *link);
 
 #endif /* TTI_LAUNCH_HOST_LINK_H */

@@ -347,7 +347,7 @@ static void accept_connections(tti_hosts *h) {
 
 /* ---- the side that connects ---- */
 
-/* Where a host listens; before the first connection only host 0 is known. */
+/* The address at which a host listens; before the first connection only host 0 is known. */
 static bool find_peer(const tti_hosts *h, int node, tcp_place *at) {
     tcp_address address;
     int n = 0;

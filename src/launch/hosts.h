@@ -104,7 +104,7 @@ void tti_hosts_lead(tti_hosts *hosts);
  * has a later epoch, or the same one and a smaller number. */
 void tti_hosts_seek(tti_hosts *hosts, bool seeks, uint64_t epoch);
 
-/* Where rank 0 of an epoch listens if it is on that node: "HOST:FIRST-LAST". */
+/* The address at which rank 0 of an epoch listens if it is on that node: "HOST:FIRST-LAST". */
 void tti_hosts_address(const tti_hosts *hosts, int node, char *out, size_t n_bytes);
 
 /* Distinguishes epochs of all runs: for tutti_comm_desc.job. */

@@ -131,7 +131,7 @@ tutti_status tti_pass_autodiff(tutti_graph **g, const tti_target *target) {
 
 /* ---- parameters that no gradient reaches ---- */
 
-/* Where the values of a float type have reach r, so have the inputs of their node, or less. */
+/* If the float values of a node have reach r, its inputs have at most r. */
 static int reach_of_inputs(const tti_node *node, const int *reach) {
     int r = 0;
     for (int k = 0; k < node->op->n_out; k++)

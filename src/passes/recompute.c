@@ -95,7 +95,8 @@ static size_t node_bytes(const tti_node *node) {
     return n_bytes;
 }
 
-/* Where the results of a node are read: positions in the order, -1 and INT32_MAX: nowhere. */
+/* Positions in the order at which a node's results are made, last read forward and first read
+ * backward; -1 and INT32_MAX: nowhere. */
 typedef struct reads {
     int made, last_forward, first_backward;
 } reads;

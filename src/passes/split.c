@@ -103,7 +103,7 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
     return TUTTI_OK;
 }
 
-/* What a node that the sums of a step do not need is there for. */
+/* The purpose of a node that the sums of a step do not need. */
 typedef enum purpose {
     FOR_SUMS,  /* loss, count, gradients */
     FOR_STATS, /* running statistics */

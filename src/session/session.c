@@ -277,7 +277,7 @@ static tutti_status name_outputs(tutti_session *s) {
     return TUTTI_OK;
 }
 
-/* Where the derivatives of the caller's loss are fed. */
+/* Finds the inputs for the derivatives of the caller's loss. */
 static tutti_status find_seeds(tutti_session *s) {
     const tutti_graph *g = s->b->plan->shard.graph;
     if (!s->loss) return TUTTI_OK;

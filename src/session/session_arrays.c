@@ -116,7 +116,7 @@ static tutti_status write_worker(tti_session_worker *w, void *arg) {
 
 static bool is_called(const tti_session_worker *w) { return w == &w->session->workers[0]; }
 
-/* Where the device of the first worker has all of it. */
+/* Copies on the device of the first worker, if it has the whole array. */
 static tutti_status copy_worker(tti_session_worker *w, void *arg) {
     array_call *call = arg;
     bool done;

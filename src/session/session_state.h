@@ -62,7 +62,7 @@ typedef struct tti_session_worker {
     char error[TTI_SESSION_ERROR];
 } tti_session_worker;
 
-/* What a caller feeds, checked: for each input of the session. */
+/* The checked inputs of a caller, one for each input of the session. */
 typedef struct tti_feed {
     const tutti_tensor *tensor[TTI_MAX_FIELDS]; /* [n_inputs]; NULL: left out */
     int64_t n_rows;                             /* of this process */

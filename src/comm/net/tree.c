@@ -40,7 +40,7 @@ struct net_tree {
     size_t inline_bytes, slot_bytes;
     summary *verdicts;    /* [2], in memory of the host */
     unsigned char *slots; /* [2][n_ranks][slot_bytes], the same */
-    /* Of the first rank of a host: */
+    /* Fields of the first rank of a host: */
     int above; /* the first rank of the host above, -1: none */
     int below[TTI_FAN_OUT], n_below;
     unsigned char *packed; /* payloads with their labels */

@@ -38,7 +38,7 @@ typedef struct acceptor {
     struct pollfd *news; /* [most + 2] */
     int most, n_callers, n_refused;
     char refused[400]; /* the last one that was, and why */
-    /* Of a port: receives all callers, in place of the arrays. */
+    /* With a port: receives all callers, in place of the arrays. */
     void (*take)(void *arg, const tcp_hello *hello, int fd);
     void *arg;
 } acceptor;

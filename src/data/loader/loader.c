@@ -128,7 +128,7 @@ static tti_sample_key key_of(const tti_loader *l, const slot *s, int64_t in_batc
     return (tti_sample_key){l->desc.seed, (uint64_t)b->epoch, index};
 }
 
-/* Where a row of this worker's shards goes. */
+/* The memory of a row of this worker's shards. */
 typedef struct row_place {
     uint8_t *shard, *x; /* x: of the row, unless samples have fields */
     int32_t *y;

@@ -20,7 +20,7 @@ typedef struct tti_csv_text {
     char *text;         /* what cells point into; owned                              */
 } tti_csv_text;
 
-/* What is known before a table is read. */
+/* Facts that are known before a table is read. */
 typedef struct tti_csv_desc {
     const char *name;         /* of the file, for messages                                   */
     const char *const *names; /* [n_names]: columns of the training table                    */

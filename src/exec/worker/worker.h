@@ -146,7 +146,7 @@ typedef struct tti_step_totals {
     bool is_set;             /* since the sums were cleared */
 } tti_step_totals;
 
-/* Where a worker is: the step at work, its sums, hashes and times. */
+/* The state of a worker in a step: number, sums, hashes and times. */
 struct tti_tally {
     tti_step_desc begun; /* the step that tti_exec_end runs, on the host */
     bool has_begun;

@@ -19,7 +19,7 @@ typedef struct tti_param_hashes {
     uint64_t by_rank[]; /* [n_ranks]: of the blocks of each worker */
 } tti_param_hashes;
 
-/* Where the partitions of a worker lie.  Made with the worker; the contents of the arrays and the
+/* The partitions of a worker in memory.  Made with the worker; the contents of the arrays and the
  * hashes change, the rest does not. */
 typedef struct tti_sharded {
     bool params; /* parameters are partitioned, too */

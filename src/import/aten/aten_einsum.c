@@ -283,9 +283,9 @@ static void multiply(tti_building *b, factor *x, factor *y, const bool *needed) 
     x->t = t;
 }
 
-/* Of a constant that repeats for the samples, one element along that letter, if each factor of
- * samples has the letter too.  The letter, which the result must repeat; -1: none.  so_far: that of
- * other factors. */
+/* Takes one element along that letter of a constant that repeats for the samples, if each factor of
+ * samples has the letter too.  Returns the letter, which the result must repeat; -1: none.  so_far:
+ * that of other factors. */
 static int take_sample(tti_building *b, factor *f, const factor *all, int n, const term *out,
                        int so_far) {
     if (f->x.kind != TTI_OPERAND_HOST || f->x.host.batch_dim == 0) return so_far;

@@ -221,7 +221,7 @@ static tutti_value *extended(tti_building *b, tutti_value *x, const int64_t extr
     return x;
 }
 
-/* Where an axis of the window has a dilation, x with its windows side by side; the window then has
+/* x with its windows side by side if an axis of the window has a dilation; the window then has
  * none. */
 static tutti_value *undilated(tti_building *b, const tti_call *c, tutti_value *x, tutti_window *w) {
     int64_t pair[2];

@@ -48,7 +48,7 @@ double tti_cubic_weight(double x, double a) {
     return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
-/* Where output o begins to look, in elements of x. */
+/* The first element of x that output o reads. */
 static double source_of(const axis_map *m, int64_t o) {
     double step = m->scale > 0 ? 1 / m->scale : (double)m->n / (double)m->n_out;
     if (m->align) return m->n_out > 1 ? (double)o * (double)(m->n - 1) / (double)(m->n_out - 1) : 0;

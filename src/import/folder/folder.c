@@ -26,7 +26,7 @@ static const tti_safetensors_entry *find_entry(const tti_safetensors *file, cons
     return NULL;
 }
 
-/* Where the elements of a spec are, as its line says. */
+/* The place of the elements of a spec, as its line states. */
 static tutti_status place_tensor(tti_program_file *p, const tti_safetensors *file,
                                  const json_t *line, tti_input_spec *spec) {
     const char *stored;

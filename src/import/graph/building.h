@@ -216,7 +216,7 @@ bool tti_any_marked(const tti_arg *arg, const bool *marked);
 bool tti_reuse_call(tti_building *b, const tti_operator *row, const tti_call *c);
 /* Keeps the results of a call, if it depends on constants alone. */
 void tti_keep_call(tti_building *b, const tti_operator *row, const tti_call *c);
-/* What is known of a host tensor: a value of the graph with its elements, or an answer. */
+/* A fact about a host tensor: a value of the graph with its elements, or an answer. */
 enum {
     TTI_KNOWN_CONSTANT,      /* + dtype */
     TTI_KNOWN_REPEATS = 100, /* + dimension: tti_host_repeats */
@@ -248,7 +248,7 @@ const tti_arg *tti_arg_called(const tti_operator *row, const tti_call *c, const 
 const tti_operator *tti_row_for(const tti_building *b, const char *target, bool *in_place);
 const tti_program_file *tti_program_of(const tti_building *b);
 tti_changes *tti_changes_of(tti_building *b);
-/* Where the results of calls on constants are kept; NULL: host tensors may be written to. */
+/* The stored results of calls on constants; NULL: host tensors may be written to. */
 tti_reuse **tti_reuse_of(tti_building *b);
 void tti_name_tensor(tti_building *b, int i);    /* input i of main is in the graph, by its name */
 void tti_leave_call(tti_building *b);            /* a refusal names no call */

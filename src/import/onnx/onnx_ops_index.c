@@ -198,7 +198,7 @@ static bool read_places(tti_building *b, const tti_operand *x, const tti_operand
     return true;
 }
 
-/* Where the elements of index i begin, in row-major order; -1: outside. */
+/* The first element of index i, in row-major order; -1: outside. */
 static int64_t place_of(const tutti_shape *s, const tti_host *index, const places *p, int64_t i) {
     int64_t place = 0;
     for (int d = 0; d < p->k; d++) {

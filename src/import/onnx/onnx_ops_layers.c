@@ -73,7 +73,7 @@ static bool is_even(const window *w) {
     return true;
 }
 
-/* Where both sides differ, zeros around x first; then the window needs none. */
+/* If both sides differ, pads x with zeros first; then the window needs no padding. */
 static void pad_apart(tti_building *b, const tti_call *c, window *w, tti_operand *out) {
     int64_t list[6];
     *out = *tti_operand_at(b, c, 0);

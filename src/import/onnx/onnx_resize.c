@@ -26,7 +26,7 @@ typedef struct axis {
 
 static bool is(const char *text, const char *other) { return strcmp(text, other) == 0; }
 
-/* Where output o lies, in elements of x. */
+/* The position of output o in elements of x. */
 static double source_of(const resizing *r, const axis *m, int64_t o) {
     double wide = m->scale * (double)m->n, at = (double)o;
     if (is(r->how, "align_corners")) return wide == 1 ? 0 : at * (double)(m->n - 1) / (wide - 1);

@@ -159,7 +159,7 @@ static void scatter_add_reference(const tti_args *a) {
     scatter(a, axis);
 }
 
-/* Where each of 0 .. n-1 is among ids, a constant; NULL: they are not these numbers once each. */
+/* The index of each of 0 .. n-1 in the constant ids; NULL: ids are not each number once. */
 static tutti_value *inverse_of(tutti_graph *g, const tutti_value *ids, int64_t n) {
     bool is_constant = (ids->node->op->traits & TTI_CONSTANT) && ids->type.shape.n_dims == 1;
     if (!is_constant || ids->type.shape.dim[0] != n || n == 0) return NULL;

@@ -276,8 +276,8 @@ static tutti_value *build_joined_slices(tti_rewrite *rw, const tti_match *m) {
 
 /* ---- slices of results without other readers ---- */
 
-/* Of a product or linear layer whose slice alone is read, rows that are left out need not be
- * computed: language models drop the last position's logits so. */
+/* If only a slice of a product or linear layer is read, its other rows need not be computed:
+ * language models drop the last position's logits so. */
 static bool find_slice_of_rows(tti_match *m) {
     if (!tti_is_op(m->root, "slice")) return false;
     const tti_node *product = maker_of_input(m);

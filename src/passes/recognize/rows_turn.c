@@ -77,7 +77,7 @@ typedef struct view {
     int n_nodes; /* of the chain */
 } view;
 
-/* Where the batch lies; -1: all samples share the value, or it is not known. */
+/* The dimension of the batch; -1: all samples share the value, or it is not known. */
 static int batch_dim(const tti_scene *s, const tutti_value *value) {
     if (!s->placed || s->placed[value->id].kind != TTI_SPLIT) return -1;
     return s->placed[value->id].dim;

@@ -239,7 +239,7 @@ static tutti_status write_folder(const tti_exporting *e) {
     if (st == TUTTI_OK) st = tti_new_folder(e->desc->out);
     if (st == TUTTI_OK) st = write_tensors(e);
     if (st == TUTTI_OK && config.text) st = save_text(e, "config.json", &config);
-    /* What a reader of the tensors must know about samples: types, class names, normalization of
+    /* Writes facts about samples that a reader needs: types, class names, normalization of
      * pixels.  For transformers in its own files, else as data.json. */
     if (st == TUTTI_OK && e->desc->format == TUTTI_EXPORT_HF) {
         st = save_tokenizer(e);

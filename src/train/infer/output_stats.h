@@ -7,8 +7,8 @@
 
 typedef struct tti_output_stats tti_output_stats;
 
-/* Of the outputs that have names in the evaluation graph of shards with so many rows; *out is NULL
- * if there are none, else owned by the caller. */
+/* The statistics of outputs that have names in the evaluation graph of shards with so many rows;
+ * *out is NULL if there are none, else owned by the caller. */
 tutti_status tti_output_stats_create(const tutti_graph *eval, int64_t rows, tti_output_stats **out);
 void tti_output_stats_destroy(tti_output_stats *stats); /* NULL is a no-op */
 

@@ -19,7 +19,7 @@ static bool is_async(const tti_evaluation *e) {
 
 /* ---- metrics ---- */
 
-/* Where shard s has the words of metric i. */
+/* The words of metric i in shard s. */
 static int32_t *words_at(const tti_evaluation *e, int i, int s) {
     const tti_metric_set *set = e->sums.metrics;
     int32_t *at = e->words;

@@ -14,9 +14,9 @@
 
 #if TUTTI_HAVE_ONEDNN
 
-/* Where this is faster than oneDNN's convolutions, as measured (docs/lab/2026-11-performance.md):
- * positions of a plane, of y's in the forward pass; channels; rows of a product.  MAX_WEIGHTS:
- * floats of a block by taps. */
+/* Sizes for which this is faster than oneDNN's convolutions, as measured
+ * (docs/lab/2026-11-performance.md): positions of a plane, of y's in the forward pass; channels;
+ * rows of a product.  MAX_WEIGHTS: floats of a block by taps. */
 enum { MAX_PLANE = 64, MAX_FORWARD = 49, MIN_CHANNELS = 128, MIN_ROWS = 32 };
 enum { MAX_PLANE_TILES = 256 }; /* of all three, where there is a tile unit */
 enum { MAX_WEIGHTS = 640 * 1024 };

@@ -277,7 +277,7 @@ static void back_to_states(const sizes *s, const panels *w_hh, step_rows dz, flo
     multiply(w_hh, &(product){dz.from, s->b, dz.step, dh, s->h, add});
 }
 
-/* What the step before step t reads and writes of sample b. */
+/* The values of sample b that the step before step t reads and writes. */
 static void fetch_before(const sizes *s, const tti_kargs *a, size_t b, size_t t, float *dz) {
     size_t at = (b * s->t + t - 1) * s->h;
     const float *dy = a->in[0], *before = a->in[2], *gates = a->in[3];

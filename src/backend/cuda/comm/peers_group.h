@@ -86,7 +86,7 @@ float *tti_peers_sum_of(const tti_peers_group *g, int64_t which, tti_chunk mine)
 /* The terms of others that a rank receives to sum a chunk. */
 size_t tti_peers_n_foreign_terms(const tti_peers_group *g);
 
-/* Where a rank's partition of a group begins in its source. */
+/* The offset of a rank's partition of a group in its source. */
 size_t tti_peers_place_of(const tti_peers_group *g, size_t which, int source, int rank);
 
 /* A sum inside hosts first, then between them: tti_cuda_peers_sum calls it. */
