@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/fault.h"
 #include "train/small_job.h"
 #include "tutti/train.h"
 
@@ -112,6 +113,16 @@ T_CASE(a_step_takes_nothing) {
         }
 }
 
+/* After each step, which takes more than half a second by the clock, the slowest worker is found.
+ */
+T_CASE(nor_does_one_that_is_slow) {
+    T_UNUSED;
+    if (!COUNTS) skip();
+    T_OK(tti_fault_set("train.data:pass_ms=600@rank=1"));
+    T_EQ(taken(steady_job("parallel.workers=2", "optimizer.name=adamw"), false, false), 0);
+    T_OK(tti_fault_set(NULL));
+}
+
 /* Recorded from the second step on; sums through the host, and between devices. */
 T_CASE(nor_does_one_on_devices) {
     T_UNUSED;
@@ -133,6 +144,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(what_is_taken_is_seen),
         IN_FOLDER(a_step_takes_nothing),
+        IN_FOLDER(nor_does_one_that_is_slow),
         IN_FOLDER(nor_does_one_on_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

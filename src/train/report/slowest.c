@@ -30,7 +30,10 @@ void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t 
 
 void tti_slowest_fini(tti_slowest *s) {
     free(s->total);
-    s->total = NULL;
+    free(s->all);
+    free(s->sorted);
+    s->total = s->all = NULL;
+    s->sorted = NULL;
 }
 
 void tti_slowest_add(tti_slowest *s, int64_t data_ns, int64_t exec_ns, int64_t spent_ns) {
@@ -94,15 +97,13 @@ static const char *why_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks,
     return names[most];
 }
 
-tutti_status tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks,
-                            double least_share, tti_slowest_finding *out) {
+void tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, double least_share,
+                    double *sorted, tti_slowest_finding *out) {
     enum { BUSY = TTI_SPENT_WAIT };
     int rank = 0;
     double total = 0;
     *out = (tti_slowest_finding){0};
-    if (n_ranks < 2) return TUTTI_OK;
-    double *sorted = calloc((size_t)n_ranks, sizeof *sorted);
-    if (!sorted) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    if (n_ranks < 2) return;
     for (int r = 0; r < n_ranks; r++) {
         if (of_rank(spent[r], BUSY) > of_rank(spent[rank], BUSY)) rank = r;
         total += of_rank(spent[r], BUSY) + spent[r][TTI_SPENT_WAIT];
@@ -114,8 +115,6 @@ tutti_status tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_rank
         .rank = rank,
         .why = share >= least_share ? why_of(spent, n_ranks, rank, sorted) : "none",
         .late_share = TTI_MIN(share, 1)};
-    free(sorted);
-    return TUTTI_OK;
 }
 
 /* ---- gathering ---- */
@@ -158,72 +157,62 @@ static int64_t steps_of_window(const tti_slowest *s, double took_s) {
 /* One vector per worker: seconds, and 0 if waiting is unknown. */
 enum { SENT = TTI_N_SPENT_PARTS + 1 };
 
-/* All workers get this; the finding stays with those that judge. */
-typedef struct verdict {
-    tutti_status status;
-    double took_s;
-} verdict;
-
 typedef struct judging {
     tti_slowest *of;
-    double (*all)[TTI_N_SPENT_PARTS]; /* [n_ranks] */
     bool known;
 } judging;
+
+/* Memory of workers that judge. */
+static tutti_status alloc_times(tti_slowest *s) {
+    if (tutti_comm_rank(s->comm) > 0 && tti_comm_concludes_alone(s->comm)) return TUTTI_OK;
+    s->total = calloc((size_t)s->n_ranks, sizeof *s->total);
+    s->all = calloc((size_t)s->n_ranks, sizeof *s->all);
+    s->sorted = calloc((size_t)s->n_ranks, sizeof *s->sorted);
+    bool fits = s->total && s->all && s->sorted;
+    return fits ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+}
 
 static void add_worker(void *user, int rank, const void *theirs) {
     judging *j = user;
     const double *sent = theirs;
     if (rank == 0) j->known = true;
-    if (j->all) memcpy(j->all[rank], sent, sizeof j->all[rank]);
+    memcpy(j->of->all[rank], sent, sizeof j->of->all[rank]);
     j->known = j->known && sent[TTI_N_SPENT_PARTS] != 0;
 }
 
 /* Noise of single windows is gone from their sum. */
-static tutti_status judge_overall(tti_slowest *s, const double (*spent)[TTI_N_SPENT_PARTS]) {
-    if (!s->total) s->total = calloc((size_t)s->n_ranks, sizeof *s->total);
-    if (!s->total) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+static void judge_window(tti_slowest *s, const double (*spent)[TTI_N_SPENT_PARTS]) {
     for (int r = 0; r < s->n_ranks; r++)
         for (int p = 0; p < TTI_N_SPENT_PARTS; p++) s->total[r][p] += spent[r][p];
-    return tti_slowest_of((const double(*)[TTI_N_SPENT_PARTS])s->total, s->n_ranks,
-                          TTI_LATE_OVERALL, &s->overall);
+    tti_slowest_of((const double(*)[TTI_N_SPENT_PARTS])s->total, s->n_ranks, TTI_LATE_OVERALL,
+                   s->sorted, &s->overall);
+    tti_slowest_of(spent, s->n_ranks, TTI_LATE_SHARE, s->sorted, &s->finding);
 }
 
-static tutti_status judge_window(tti_slowest *s, const double (*spent)[TTI_N_SPENT_PARTS]) {
-    TTI_TRY(judge_overall(s, spent));
-    return tti_slowest_of(spent, s->n_ranks, TTI_LATE_SHARE, &s->finding);
-}
-
+/* All workers get how long it took; the finding stays with those that judge. */
 static void finish(void *user, void *result) {
     judging *j = user;
-    const double(*all)[TTI_N_SPENT_PARTS] = (const double(*)[TTI_N_SPENT_PARTS])j->all;
-    verdict v = {.status = TUTTI_E_NOMEM};
-    if (j->all) v = (verdict){TUTTI_OK, longest(all, j->of->n_ranks)};
-    if (j->all && !j->known)
+    const double(*all)[TTI_N_SPENT_PARTS] = (const double(*)[TTI_N_SPENT_PARTS])j->of->all;
+    double took_s = longest(all, j->of->n_ranks);
+    if (!j->known)
         j->of->finding = (tti_slowest_finding){0};
-    else if (j->all && v.took_s >= least_s)
-        v.status = judge_window(j->of, all);
-    memcpy(result, &v, sizeof v);
+    else if (took_s >= least_s)
+        judge_window(j->of, all);
+    memcpy(result, &took_s, sizeof took_s);
 }
 
 static tutti_status judge(tti_slowest *s, const tti_exec_spent *now, double *took_s) {
     double mine[SENT] = {0};
     judging j = {.of = s};
-    verdict v;
     separate(s, now, mine);
     mine[TTI_N_SPENT_PARTS] = now->known;
-    if (tutti_comm_rank(s->comm) == 0 || !tti_comm_concludes_alone(s->comm))
-        j.all = calloc((size_t)s->n_ranks, sizeof *j.all);
-    tutti_status st = tti_comm_conclude(s->comm, &(tti_conclusion){.mine = mine,
-                                                                   .n_bytes = sizeof mine,
-                                                                   .result = &v,
-                                                                   .n_result = sizeof v,
-                                                                   .add = add_worker,
-                                                                   .finish = finish,
-                                                                   .user = &j});
-    free(j.all);
-    TTI_TRY(st);
-    *took_s = v.took_s;
-    return v.status == TUTTI_OK ? TUTTI_OK : tti_fail(v.status, "train: out of memory");
+    return tti_comm_conclude(s->comm, &(tti_conclusion){.mine = mine,
+                                                        .n_bytes = sizeof mine,
+                                                        .result = took_s,
+                                                        .n_result = sizeof *took_s,
+                                                        .add = add_worker,
+                                                        .finish = finish,
+                                                        .user = &j});
 }
 
 tutti_status tti_slowest_gather(tti_slowest *s, int64_t step) {
@@ -233,7 +222,7 @@ tutti_status tti_slowest_gather(tti_slowest *s, int64_t step) {
     if (!s->has_begun) {
         s->has_begun = true;
         begin_anew(s, &now, step);
-        return TUTTI_OK;
+        return alloc_times(s);
     }
     TTI_TRY(judge(s, &now, &took));
     s->every = steps_of_window(s, took);

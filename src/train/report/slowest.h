@@ -1,5 +1,5 @@
 /* slowest.h - finds the worker that the others wait for, and why.  Each worker sums the times of
- * its steps; about twice a second, at agreed steps, all workers exchange the sums.  All workers
+ * its steps; about twice a second, at agreed steps, all workers gather the sums.  All workers
  * leave a collective at the same time, so the one that waited least arrived last.  Asynchronous
  * workers do not wait, so nothing is reported for them.
  */
@@ -42,14 +42,17 @@ typedef struct tti_slowest {
     tti_exec_spent before;         /* state of exec when own began */
     tti_slowest_finding finding;   /* of the last window; of many workers on one host rank 0 alone
                                       has findings */
-    double (*total)[TTI_N_SPENT_PARTS]; /* [n_ranks] seconds in all windows; owned; NULL: none */
+    /* Of workers that judge, from the first gathering on; so that no step allocates. */
+    double (*total)[TTI_N_SPENT_PARTS]; /* [n_ranks] seconds in all windows; owned */
+    double (*all)[TTI_N_SPENT_PARTS];   /* [n_ranks] of one window; owned */
+    double *sorted;                     /* [n_ranks] for tti_slowest_of; owned */
     tti_slowest_finding overall;        /* of all windows; why "none" below TTI_LATE_OVERALL */
 } tti_slowest;
 
 /* Judges the times of n_ranks workers, in seconds; no communication.  A worker that is late by less
- * than least_share of a step has no cause.  TUTTI_E_NOMEM. */
-TUTTI_NODISCARD tutti_status tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks,
-                                            double least_share, tti_slowest_finding *out);
+ * than least_share of a step has no cause.  sorted: [n_ranks], overwritten. */
+void tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, double least_share,
+                    double *sorted, tti_slowest_finding *out);
 
 /* comm: of all workers of a job whose workers wait for each other, else NULL. */
 void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t first_step);
@@ -66,7 +69,8 @@ tutti_status tti_slowest_go_on(tti_slowest *s, const tti_exec_spent *at);
 /* Whether to gather after this step; the same answer on all workers. */
 bool tti_slowest_is_due(const tti_slowest *s, int64_t step);
 
-/* Gathers the times, sets the finding, and starts a new window.  Collective. */
+/* Gathers the times, sets the finding, and starts a new window.  Collective.  The first call may
+ * fail with TUTTI_E_NOMEM. */
 tutti_status tti_slowest_gather(tti_slowest *s, int64_t step);
 
 #endif /* TTI_TRAIN_SLOWEST_H */

@@ -40,17 +40,18 @@ static const judged cases[] = {
 
 T_CASE(who_and_why) {
     T_UNUSED;
+    double sorted[5];
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
         const judged *c = &cases[i];
         tti_slowest_finding reported;
-        T_OK(tti_slowest_of(c->spent, c->n_ranks, TTI_LATE_SHARE, &reported));
+        tti_slowest_of(c->spent, c->n_ranks, TTI_LATE_SHARE, sorted, &reported);
         assert_true(reported.known);
         T_EQ(reported.rank, c->rank);
         assert_string_equal(reported.why, c->why);
         assert_true(fabs(reported.late_share - c->late_share) < 1e-12);
     }
     tti_slowest_finding alone;
-    T_OK(tti_slowest_of(cases[0].spent, 1, TTI_LATE_SHARE, &alone));
+    tti_slowest_of(cases[0].spent, 1, TTI_LATE_SHARE, sorted, &alone);
     assert_false(alone.known);
 }
 
@@ -58,9 +59,10 @@ T_CASE(who_and_why) {
 T_CASE(what_is_late_by_two_percent_is_named_at_the_end) {
     T_UNUSED;
     const double spent[2][TTI_N_SPENT_PARTS] = {{0, 0, 0.98, 0, 0.02}, {0, 0, 1, 0, 0}};
+    double sorted[2];
     tti_slowest_finding window, run;
-    T_OK(tti_slowest_of(spent, 2, TTI_LATE_SHARE, &window));
-    T_OK(tti_slowest_of(spent, 2, TTI_LATE_OVERALL, &run));
+    tti_slowest_of(spent, 2, TTI_LATE_SHARE, sorted, &window);
+    tti_slowest_of(spent, 2, TTI_LATE_OVERALL, sorted, &run);
     assert_string_equal(window.why, "none");
     assert_string_equal(run.why, "compute");
     assert_true(run.rank == 1 && fabs(run.late_share - 0.02) < 1e-12);
