@@ -107,6 +107,7 @@ size_t tti_dataset_late_bytes(const tutti_dataset *ds) { return ds->source.late_
 uint32_t tti_dataset_listing(const tutti_dataset *ds) { return ds->source.listing; }
 void *tti_dataset_state(const tutti_dataset *ds) { return ds->source.state; }
 bool tti_dataset_is_flat(const tutti_dataset *ds) { return ds->source.read != NULL; }
+bool tti_dataset_is_drawn(const tutti_dataset *ds) { return ds->source.is_drawn; }
 bool tti_dataset_is_fixed(const tutti_dataset *ds) { return ds->source.is_fixed && !ds->skips; }
 
 const tutti_dataset_info *tutti_dataset_get_info(const tutti_dataset *ds) {

@@ -21,6 +21,9 @@ size_t tti_dataset_late_bytes(const tutti_dataset *ds);
  * one, perhaps over a network, and differ in size. */
 bool tti_dataset_is_flat(const tutti_dataset *ds);
 
+/* Samples are computed: no file is read, so reading one cannot block. */
+bool tti_dataset_is_drawn(const tutti_dataset *ds);
+
 /* A stored sample is the same in every epoch, soon read, and never skipped. */
 bool tti_dataset_is_fixed(const tutti_dataset *ds);
 

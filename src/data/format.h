@@ -49,6 +49,7 @@ struct tti_source {
     uint32_t listing;    /* CRC-32C of the names and sizes that the format lists; 0: none */
     size_t late_bytes;   /* bytes that are allocated as samples are first read */
     bool is_fixed;       /* a stored sample is the same in every epoch, and soon read */
+    bool is_drawn;       /* samples are computed: no file is read, so reading cannot block */
     tti_str notices;     /* messages for the user: values filled in, or columns left out */
     void (*close)(tti_source *source); /* frees state; cannot fail */
     void *state;                       /* of the format; of images it begins with a tti_image_set */

@@ -65,7 +65,7 @@ static tutti_status digits_open(const tutti_dataset_desc *desc, tti_source *sour
     if (!state) return tti_fail(TUTTI_E_NOMEM, "digits: out of memory");
     source->state = state;
     source->read = digits_read;
-    source->is_fixed = true;
+    source->is_fixed = source->is_drawn = true;
     source->late_bytes = (size_t)n * (TTI_DIGIT_PIXELS + sizeof *state->phase);
     source->close = digits_close;
     source->info = (tutti_dataset_info){

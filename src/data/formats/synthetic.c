@@ -69,6 +69,7 @@ static tutti_status open_pool(const tutti_dataset_desc *desc, tti_source *source
     state->pool = malloc(POOL * tti_type_bytes(&type));
     source->state = state;
     source->close = random_close;
+    source->is_drawn = true;
     source->stored = type;
     source->info = (tutti_dataset_info){
         .n_samples = desc->n_samples > 0 ? desc->n_samples : default_samples[desc->split],

@@ -233,9 +233,10 @@ static bool has_work(const slot *s) {
 }
 
 /* Without threads of its own a loader makes no batch ahead.  Where the wait for one is limited, a
- * thread makes it while the caller waits, since a read cannot be ended. */
+ * thread makes it while the caller waits, since a read that blocks cannot be ended. */
 static int count_threads(const tti_loader_desc *d) {
-    return d->n_threads == 0 && d->timeout_ms > 0 ? 1 : d->n_threads;
+    bool needs_one = d->timeout_ms > 0 && !tti_dataset_is_drawn(d->dataset);
+    return d->n_threads == 0 && needs_one ? 1 : d->n_threads;
 }
 
 /* The earliest batch with something to do, NULL if there is none. */

@@ -310,7 +310,8 @@ static const tti_option rows[] = {
      .example = "8192"},
     {KEY(data.threads, INT, "1"), RANGE(0, 64),
      .also = "num_workers|n_workers|n_threads|loader_threads",
-     .help = "Loader threads per worker; 0: the worker loads its own batches"},
+     .help = "Loader threads per worker; 0: the worker loads its own batches, as it does with "
+             "drawn samples (digits, random_images) if 8 workers or more share each core"},
     {KEY(data.prefetch, INT, "4"), RANGE(1, 1024), .also = "prefetch_factor|buffer",
      .help = "Batches loaded in advance"},
     {KEY(data.resident, CHOICE, "auto"), .choices = "auto|fit|yes|no", .also = "cache|on_device",

@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "ps/server.h"
 #include "train/loop/async.h"
+#include "train/loop/placement.h"
 #include "train/setup/feeding.h"
 
 static bool is_async(const tti_evaluation *e) {
@@ -87,20 +88,21 @@ static tutti_status eval_batch(tti_evaluation *e, tti_loader *loader, tti_step_r
 /* Evaluates shards first .. last-1 of the test data. */
 static tutti_status open_test(tti_evaluation *e, int first, int last, tti_loader **out) {
     return tti_feeding_open(
-        &(tti_loader_desc){.dataset = e->b->test,
-                           .batch = e->b->config.train.batch,
-                           .n_shards = e->b->n_shards,
-                           .first_shard = first,
-                           .last_shard = last,
-                           .sequential = true,
-                           .only_target = e->only_target,
-                           .n_threads = is_async(e) ? 0 : (int)e->b->config.data.threads,
-                           .n_prefetch = (int)e->b->config.data.prefetch,
-                           .timeout_ms = (int)e->b->config.parallel.phase_timeout_ms,
-                           .on_wait = tti_phases_wait,
-                           .user = e->phases,
-                           .flight = e->phases->desc->flight,
-                           .where = e->b->config.data.dir},
+        &(tti_loader_desc){
+            .dataset = e->b->test,
+            .batch = e->b->config.train.batch,
+            .n_shards = e->b->n_shards,
+            .first_shard = first,
+            .last_shard = last,
+            .sequential = true,
+            .only_target = e->only_target,
+            .n_threads = is_async(e) ? 0 : tti_count_loader_threads(e->phases->desc, e->b->test),
+            .n_prefetch = (int)e->b->config.data.prefetch,
+            .timeout_ms = (int)e->b->config.parallel.phase_timeout_ms,
+            .on_wait = tti_phases_wait,
+            .user = e->phases,
+            .flight = e->phases->desc->flight,
+            .where = e->b->config.data.dir},
         e->exec, out);
 }
 

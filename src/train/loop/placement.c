@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/files/cache.h"
+#include "data/dataset.h"
 #include "data/loader/resident.h"
 #include "train/loop/averaging.h"
 
@@ -17,6 +18,13 @@ static tutti_status warn_of_few_cores(tti_reporter *reporter, const tti_worker_l
              "parallel.workers=%d is enough",
              n, n_cores, n_cores == 1 ? "" : "s", n_cores);
     return tti_reporter_warn(reporter, text);
+}
+
+int tti_count_loader_threads(const tti_worker_loop_desc *desc, const tutti_dataset *ds) {
+    enum { CROWDED = 8 }; /* workers of a core */
+    int n_cores = desc->local_n_cores;
+    bool is_crowded = n_cores > 0 && desc->local_n_ranks >= CROWDED * n_cores;
+    return is_crowded && tti_dataset_is_drawn(ds) ? 0 : (int)desc->blueprint->config.data.threads;
 }
 
 /* Allowed because the bits are the same, but slow. */

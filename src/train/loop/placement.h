@@ -29,6 +29,10 @@ const char *tti_reductions_text(const tti_worker_loop_desc *desc, const tti_exec
 TUTTI_NODISCARD tutti_status tti_report_places(tti_reporter *reporter,
                                                const tti_worker_loop_desc *desc);
 
+/* Threads for a loader of ds: data.threads, but none where samples are drawn and so many workers
+ * share each core that no core would be idle for a thread. */
+int tti_count_loader_threads(const tti_worker_loop_desc *desc, const tutti_dataset *ds);
+
 /* Returns NULL, or why the host must make the batches. */
 const char *tti_why_not_resident(const tti_blueprint *b, bool is_async);
 

@@ -105,7 +105,7 @@ static tutti_status make_loader(worker_loop *s) {
                             .seed = (uint64_t)s->c->train.seed,
                             .epoch = s->state.step / s->b->steps_per_epoch,
                             .step = s->state.step % s->b->steps_per_epoch,
-                            .n_threads = (int)s->c->data.threads,
+                            .n_threads = tti_count_loader_threads(s->desc, s->b->train),
                             .n_prefetch = (int)s->c->data.prefetch,
                             .timeout_ms = (int)s->c->parallel.phase_timeout_ms,
                             .on_wait = tti_phases_wait,

@@ -1,6 +1,7 @@
 /* loader_test.c - what is delivered does not depend on workers, threads, or where it started. */
 #include "data/loader/loader.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -21,6 +22,7 @@ typedef struct counting {
     int64_t slow_index; /* reading this one takes slow_ms       */
     int slow_ms;        /* STUCK: it does not end       */
     atomic_int n_reads;
+    _Atomic pthread_t reader; /* of the last sample */
 } counting;
 
 enum { STUCK = -1, TIMEOUT_MS = 2000 };
@@ -37,6 +39,7 @@ static void be_stuck(void) {
 static tutti_status counting_read(const tti_source *source, int64_t index, void *x, int32_t *y) {
     counting *state = source->state;
     atomic_fetch_add(&state->n_reads, 1);
+    state->reader = pthread_self();
     if (index == state->bad_index)
         return tti_fail(TUTTI_E_DATA, "sample %lld is rotten", (long long)index);
     if (index == state->slow_index && state->slow_ms == STUCK) be_stuck();
@@ -377,6 +380,25 @@ static bool give_up_waiting(void *user, const char *what, int64_t waited_ms) {
 }
 
 /* As a stop does. */
+/* A read of a file may block, so another thread makes it; one that is computed cannot. */
+T_CASE(drawn_samples_are_made_by_the_caller) {
+    T_UNUSED;
+    for (int is_drawn = 0; is_drawn < 2; is_drawn++) {
+        counting how;
+        tti_batch batch;
+        tutti_dataset ds = make_dataset(90, &how);
+        ds.source.is_drawn = is_drawn;
+        tti_loader_desc d = small_desc(&ds);
+        d.n_threads = 0;
+        d.timeout_ms = 60000;
+        tti_loader *l;
+        T_OK(tti_loader_create(&d, &l));
+        T_OK(tti_loader_next(l, &batch));
+        T_EQ(pthread_equal(how.reader, pthread_self()) != 0, is_drawn);
+        tti_loader_destroy(l);
+    }
+}
+
 T_CASE(a_wait_can_be_ended) {
     T_UNUSED;
     static counting how;
@@ -711,6 +733,7 @@ int main(void) {
         cmocka_unit_test(waiting_is_measured),
         cmocka_unit_test(waiting_is_limited),
         cmocka_unit_test(batches_on_demand),
+        cmocka_unit_test(drawn_samples_are_made_by_the_caller),
         cmocka_unit_test(a_wait_can_be_ended),
         cmocka_unit_test(can_be_stopped_at_any_time),
         cmocka_unit_test(a_worker_without_shards),
