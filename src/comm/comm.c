@@ -161,13 +161,10 @@ static bool sums_in_agreement(const tti_work *work) {
            work->n_elems * tutti_dtype_bytes(work->dtypes.sum) <= TTI_INLINE_BYTES;
 }
 
-/* Sums inside the agreement, along the tree by which the ranks of a large group agree. */
-tutti_status tti_agreement_reduce(tti_work *work, tti_offer *offer, bool *done) {
+static tutti_status reduce_in_agreement(tti_work *work, tti_offer *offer) {
     tutti_comm *comm = work->comm;
     tutti_dtype wide = work->dtypes.sum;
     double term[TTI_INLINE_BYTES / sizeof(double)];
-    *done = sums_in_agreement(work);
-    if (!*done) return TUTTI_OK;
     if (wide == work->dtypes.term)
         memcpy(term, work->bufs[0], work->n_elems * tutti_dtype_bytes(wide));
     else
@@ -181,6 +178,14 @@ tutti_status tti_agreement_reduce(tti_work *work, tti_offer *offer, bool *done) 
     if (work->n_elems)
         tti_sum_result(work->dtypes, comm->transport->sum(comm->state), work->dst, work->n_elems);
     return TUTTI_OK;
+}
+
+/* Sums inside the agreement, along the tree by which the ranks of a large group agree.  The room
+ * for a term, which the compiler clears, is in a function of its own: a small group does without.
+ */
+tutti_status tti_agreement_reduce(tti_work *work, tti_offer *offer, bool *done) {
+    *done = sums_in_agreement(work);
+    return *done ? reduce_in_agreement(work, offer) : TUTTI_OK;
 }
 
 /* Chooses by size, from measurements: docs/algorithms.md. */
