@@ -15,7 +15,7 @@ static const struct {
     {"aten.cross_entropy_loss.default", "targets are classes of several samples"},
     {"aten.embedding.default", "scale_grad_by_freq and sparse are False"},
     {"aten.gru.input", "an initial state is zeros, or of the samples"},
-    {"aten.index.Tensor", "one index that depends on inputs; no boolean index that does"},
+    {"aten.index.Tensor", "none that depends on inputs is boolean; of adjacent dimensions"},
     {"aten.instance_norm.default", "no running statistics"},
     {"aten.lgamma.default", "above -8"},
     {"aten.lstm.input", "without proj_size; an initial state is zeros, or of the samples"},

@@ -325,6 +325,21 @@ def test_metrics_of_a_model_file_are_in_the_records_of_steps():
         assert steps("file-%d" % i) == steps("file"), more
 
 
+def test_an_onnx_file_has_the_metrics_of_the_pt2_file():
+    """Outputs by number and by name; in steps, the evaluation, the terminal and `tutti eval`."""
+    args = [a for a in job("counted", "onnx") if not a.startswith(("model.", "train.batch"))]
+    args += ["model.file=%s/onnx/counted.onnx" % fields.GOLDEN, "train.batch=24"]
+    wanted = golden()["cases"]["counted"]["metrics"]
+    for run, metrics in (("onnx", "hits=1/2, margin=3"),
+                         ("named", "hits=sum_1/sum_2, margin=abs_1")):
+        shown_in = runs.tutti(*args, "model.metrics=" + metrics, "run.dir=" + run).expect(0).err
+        assert "hits 0." in shown_in and "margin " in shown_in, shown_in
+        near(evaluation(run)["metrics"], wanted, run)
+        (_, of_step), = steps(run)
+        near(of_step, {name: wanted[name] for name in ("hits", "margin")}, run)
+        assert shown(run)["metrics"] == evaluation(run)["metrics"]
+
+
 def test_what_cannot_be_measured_is_refused():
     for case, more, text in (
             ("classes", ["train.metrics=top5, mad"], "no metric has this name"),

@@ -15,7 +15,8 @@ import runs
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
 NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", "zoo", "frozen",
          "norms", "standardized", "windows", "choices", "places", "composed", "parts", "functions",
-         "signs", "phases", "routed", "columns", "taken", "moved")
+         "signs", "phases", "routed", "columns", "taken", "moved",
+         "written")
 
 
 def flat(values):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""make_metrics.py: writes tests/golden/metrics.json and pt2/counted.pt2: metrics of scikit-learn
-for the outputs of small models, and a model with metrics of its own.
+"""make_metrics.py: writes tests/golden/metrics.json, pt2/counted.pt2 and onnx/counted.onnx: metrics
+of scikit-learn for the outputs of small models, and a model with metrics of its own.
 
 Needs PyTorch and scikit-learn; the tests do not.
 """
@@ -125,6 +125,8 @@ def main():
     program = torch.export.export(interface("counted"), (flat, target("two")), strict=False,
                                   dynamic_shapes={"x": {0: batch}, "y": {0: batch}})
     torch.export.save(program, os.path.join(HERE, "pt2", "counted.pt2"))
+    torch.onnx.export(program, (), os.path.join(HERE, "onnx", "counted.onnx"), dynamo=True,
+                      optimize=False, external_data=False, verbose=False)
     for case, (name, kind, keys, figures) in CASES.items():
         y, x = target(kind), maps if name == "pixels" else flat
         model = interface(name).double()

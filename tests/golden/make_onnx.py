@@ -27,7 +27,8 @@ BATCH = torch.export.Dim("batch", min=1, max=4096)
 # train and eval: the newer exporter, as it is and optimized; script: the older one.
 FORMS = {"cnn": ("train", "script", "eval"), "tokens": ("train", "eval"), "encoder": ("script",),
          "zoo": ("script",), "frozen": ("train", "script"), "norms": ("train", "script"),
-         "standardized": ("train", "script"), "taken": ("train",)}
+         "standardized": ("train", "script"), "taken": ("train",),
+         "written": ("train",)}
 
 
 def save(model, path, **more):

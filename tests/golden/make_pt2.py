@@ -631,7 +631,31 @@ class Moved(nn.Module):
         return out
 
 
+class Written(nn.Module):
+    """Parts of a value that are written, rows of parameters by computed places, and a routing whose
+    agreement has no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.o = nn.Linear(6, 8), nn.Linear(8, 5)
+        self.table = nn.Parameter(torch.randn(3, 8) * 0.5)
+        self.pairs = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, x):
+        h = self.a(x)
+        y = h.clone()
+        y[..., 0:2] = torch.tanh(h[..., 0:2] * 2)
+        y[:, 1] = torch.sigmoid(h[:, 0])
+        k = (x[..., 0] > 0).long() + (x[..., 1] > 0).long()
+        b = (y * self.table[k]).sum(-1) + self.pairs[k, k.flip(1)]
+        b = b + (y * h).sum(-1).detach()
+        b = b * torch.tanh(h[torch.arange(x.shape[0])[:, None], k]).mean(-1)
+        return self.o((y * b.softmax(1).unsqueeze(-1)).sum(1))
+
+
 MODELS = {
+    "written": (Written, lambda: torch.randn(N_ROWS, 5, 6),
+                lambda: torch.randint(0, 5, (N_ROWS,))),
     "moved": (Moved, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "cnn": (Cnn, lambda: torch.randn(N_ROWS, 3, 6, 7), lambda: torch.randint(0, 5, (N_ROWS,))),
     "tokens": (Tokens, lambda: torch.randint(0, 12, (N_ROWS, 6)),

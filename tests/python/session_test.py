@@ -404,6 +404,27 @@ def test_bad_arrays():
     raises(tutti.Error, lambda: open_mlp(loss=3), "loss")
 
 
+def test_metrics_of_a_model_file():
+    """Of .pt2 and ONNX files: in the results of steps, the same for any number of workers."""
+    golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
+    draw = np.random.default_rng(1)
+    x, y = draw.normal(size=(24, 4)).astype(np.float32), draw.integers(0, 2, 24).astype(np.int32)
+    for name in ("pt2/counted.pt2", "onnx/counted.onnx"):
+        job = {"model.file": os.path.join(golden, name), "model.metrics": "hits=1/2, margin=3",
+               "train.batch": 24, "parallel.shards": 4, "optimizer.name": "sgd",
+               "optimizer.momentum": 0, "optimizer.weight_decay": 0}
+        found = []
+        for workers in (1, 2):
+            with tutti.session(job, inputs={"x": ((4,), "float32"), "y": ((), "int32")},
+                               n_classes=2, workers=workers) as s:
+                out = x @ s.parameters["body.weight"].T + s.parameters["body.bias"]
+                found.append(s.step(x=x, y=y, lr=0.1).metrics)
+        expect("workers", found[0], found[1])
+        expect("hits", found[0]["hits"], float((out.argmax(1) == y).mean()))
+        expect("margin", abs(found[0]["margin"] - np.abs(out[:, 1] - out[:, 0]).mean()) < 1e-6,
+               True)
+
+
 def test_a_model_file_with_several_outputs():
     """All outputs with a row for each sample by their names, also for a loss of the caller."""
     golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/pt2")
@@ -444,6 +465,6 @@ if __name__ == "__main__":
                      "kept_parameters_end_with_their_arrays",
                      "parts_of_a_step", "rules_that_fail", "views_outlive_the_session",
                      "loss_of_the_caller", "bad_arrays", "values_beyond_a_float",
-                     "a_model_file_with_several_outputs"):
+                     "a_model_file_with_several_outputs", "metrics_of_a_model_file"):
             del globals()["test_" + name]
     runs.main(sys.modules[__name__])

@@ -269,6 +269,71 @@ static void pick_joined(tti_building *b, const tti_call *c, const tti_operand *x
     pick(b, &joined, &index, first, out);
 }
 
+/* The result of a row of two arguments, in *x. */
+static void apply(tti_building *b, const char *target, tti_arg other, tti_operand *x) {
+    tti_operand made = {0};
+    if (!tti_good(b)) return;
+    tti_call_row(b, target, (tti_arg[]){tti_operand_arg(x), other}, 2, (tti_operand *[]){&made}, 1);
+    *x = made;
+}
+
+/* x with adjacent dimensions joined, at the places of indices that depend on inputs: negative ones
+ * count from the end. */
+static void pick_values(tti_building *b, const tti_operand *x, const tti_operand *const *ids,
+                        const int *dim, int n, tti_operand *out) {
+    tutti_shape from = tti_shape_of(x), to = {0};
+    tti_operand joined = {0}, flat = {0};
+    int first = dim[0], last = dim[n - 1];
+    int64_t size = 1;
+    if (last - first != n - 1 || (first == 0 && tti_of_batch(x)))
+        tti_refuse(b, "indices must be for adjacent dimensions, without the batch");
+    for (int k = 0; k < n && tti_good(b); k++) {
+        tti_operand own = *ids[k], negative = own;
+        if (tti_elem_of(&own) == TTI_ELEM_BOOL)
+            tti_refuse(b, "a boolean index among several is not supported");
+        int64_t len = from.dim[dim[k]];
+        apply(b, "aten.lt.Scalar", tti_int_arg(0), &negative);
+        apply(b, "aten.mul.Scalar", tti_int_arg(len), &negative);
+        apply(b, "aten.add.Tensor", tti_operand_arg(&negative), &own);
+        if (k > 0) apply(b, "aten.mul.Scalar", tti_int_arg(len), &flat);
+        if (k > 0) apply(b, "aten.add.Tensor", tti_operand_arg(&flat), &own);
+        flat = own;
+        size *= len;
+    }
+    for (int d = 0; d < from.n_dims; d++)
+        if (d <= first || d > last) to.dim[to.n_dims++] = d == first ? size : from.dim[d];
+    if (tti_good(b)) tti_do_reshape(b, x, &to, &joined);
+    if (tti_good(b)) pick(b, &joined, &flat, first, out);
+}
+
+/* Whether x is [N,..], in each row the number of that sample: x[arange(N)[:, None], ids]. */
+static bool counts_rows(tti_building *b, const tti_operand *x) {
+    int64_t rows = tti_batch_rows(b), n = x->kind == TTI_OPERAND_HOST ? tti_host_n(&x->host) : 0;
+    if (n < 1 || x->host.shape.n_dims != 2 || x->host.shape.dim[0] != rows) return false;
+    if (x->host.elem == TTI_ELEM_BOOL || !tti_add_work(b, (double)n)) return false;
+    for (int64_t i = 0; i < n; i++)
+        if (tti_host_at(&x->host, i) != (double)(i / (n / rows))) return false;
+    return true;
+}
+
+/* For each sample the elements at its own places ids [N,K] of dimension 1. */
+static void pick_own(tti_building *b, const tti_operand *x, const tti_operand *ids,
+                     tti_operand *out) {
+    tutti_shape to = tti_shape_of(x), wide = to;
+    tti_operand own = {0}, index = {0};
+    wide.dim[1] = to.dim[1] = tti_shape_of(ids).dim[1];
+    for (int d = 2; d < wide.n_dims; d++) wide.dim[d] = 1;
+    tti_do_reshape(b, ids, &wide, &own);
+    if (tti_good(b))
+        tti_call_row(b, "aten.expand.default",
+                     (tti_arg[]){tti_operand_arg(&own), tti_ints_arg(b, to.dim, to.n_dims)}, 2,
+                     (tti_operand *[]){&index}, 1);
+    if (tti_good(b))
+        tti_call_row(b, "aten.gather.default",
+                     (tti_arg[]){tti_operand_arg(x), tti_int_arg(1), tti_operand_arg(&index)}, 3,
+                     &out, 1);
+}
+
 static void index_tensor(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *ids[TUTTI_MAX_DIMS];
     const tti_arg *list = c->arg[1];
@@ -290,10 +355,14 @@ static void index_tensor(tti_building *b, const tti_call *c) {
         pick(b, x, ids[0], dim[0], c->out[0]);
     else if (by_sample)
         pick_rows(b, x, ids[1], c->out[0]);
+    else if (n == 2 && dim[0] == 0 && dim[1] == 1 && counts_rows(b, ids[0]) &&
+             tti_of_batch(ids[1]) && tti_elem_of(ids[1]) != TTI_ELEM_BOOL &&
+             tti_shape_of(ids[1]).n_dims == 2 && from.dim[0] == tti_batch_rows(b))
+        pick_own(b, x, ids[1], c->out[0]);
     else if (n > 1 && constant)
         pick_joined(b, c, x, c->out[0]);
     else
-        tti_refuse(b, "several indices that depend on inputs are not supported");
+        pick_values(b, x, ids, dim, n, c->out[0]);
 }
 
 static void index_select(tti_building *b, const tti_call *c) {

@@ -384,6 +384,10 @@ tti_operand tti_repeat_over_batch(tti_building *b, const tti_operand *x) {
 tutti_value *tti_value_of(tti_building *b, const tti_operand *x) {
     if (!tti_good(b)) return NULL;
     if (x->kind == TTI_OPERAND_NUMBER && x->live) return x->live;
+    if (x->kind == TTI_OPERAND_LIST) {
+        tti_refuse(b, "a list of tensors is given where one is expected");
+        return NULL;
+    }
     if (x->kind == TTI_OPERAND_GRAPH && x->folded)
         return tutti_reshape(b->graph, x->value, &x->shape);
     if (x->kind == TTI_OPERAND_GRAPH) return x->rows > 0 ? tti_repeat_rows(b, x->value) : x->value;

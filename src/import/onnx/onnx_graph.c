@@ -107,6 +107,7 @@ typedef struct node {
     int n_inputs, n_outputs, n_attrs;
     /* PyTorch's annotations of the node. */
     bool trains;        /* the batch norm was in training mode */
+    bool detaches;      /* the identity stops gradients: detach() */
     int64_t padding;    /* row of an embedding without gradient; -1: none */
     const char *module; /* NULL: not known */
 } node;
@@ -174,6 +175,7 @@ static tutti_status read_metadata(tti_onnx *m, tti_pb entry, node *n) {
     }
     if (holds(&key, call_key)) {
         n->trains = holds(&value, "batch_norm_legit_functional");
+        n->detaches = holds(&value, "aten.detach");
         n->padding = padding_of(&value);
     }
     return TUTTI_OK;
@@ -435,6 +437,8 @@ static tutti_status read_args(tti_onnx *m, const node *n, const outer_call *oute
     if (n->trains && strcmp(n->op, "BatchNormalization") == 0 &&
         !find_named(args, at, "training_mode"))
         args[at++] = (tti_named_arg){"training_mode", {.kind = TTI_ARG_INT, .i = 1}};
+    if (n->detaches && strcmp(n->op, "Identity") == 0)
+        args[at++] = (tti_named_arg){"detach", {.kind = TTI_ARG_INT, .i = 1}};
     if (n->padding >= 0 && strcmp(n->op, "Gather") == 0)
         args[at++] = (tti_named_arg){"padding_idx", {.kind = TTI_ARG_INT, .i = n->padding}};
     out->args = args;

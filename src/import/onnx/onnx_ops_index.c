@@ -210,22 +210,27 @@ static int64_t place_of(const tutti_shape *s, const tti_host *index, const place
     return place * p->inner;
 }
 
-/* data indices: the indices of each dimension are a tensor of their own, as in x[i, j]. */
-static void gather_by_dims(tti_building *b, const tti_call *c, const tti_operand *index) {
-    tti_operand ids[TUTTI_MAX_DIMS] = {{0}};
-    tti_arg items[TUTTI_MAX_DIMS], list = {.kind = TTI_ARG_LIST, .items = items};
+/* The indices of each dimension as a tensor of their own, as in x[i, j]. */
+typedef struct by_dims {
+    tti_operand ids[TUTTI_MAX_DIMS];
+    tti_arg items[TUTTI_MAX_DIMS], list;
+} by_dims;
+
+static void part_indices(tti_building *b, const tti_call *c, by_dims *to) {
+    const tti_operand *index = tti_operand_at(b, c, 1);
     tutti_shape s = tti_shape_of(index), from = tti_shape_of(tti_operand_at(b, c, 0));
-    int64_t k = s.n_dims > 0 ? s.dim[s.n_dims - 1] : 0;
+    bool is_list = index->kind == TTI_OPERAND_LIST; /* of concat, in parts of one each */
+    int64_t k = is_list ? index->n_items : s.n_dims > 0 ? s.dim[s.n_dims - 1] : 0;
+    to->list = (tti_arg){.kind = TTI_ARG_LIST, .items = to->items};
     if (k < 1 || k > from.n_dims) tti_refuse(b, "the indices do not fit the tensor");
-    for (; tti_good(b) && list.n < k; list.n++) {
-        tti_operand *part = &ids[list.n];
+    for (; tti_good(b) && to->list.n < k; to->list.n++) {
+        tti_operand *part = &to->ids[to->list.n];
+        const tti_operand *from_part = is_list ? &index->items[to->list.n] : index;
+        tti_arg at = tti_int_arg(is_list ? 0 : to->list.n);
         tti_call_row(b, "aten.select.int",
-                     (tti_arg[]){tti_operand_arg(index), tti_int_arg(-1), tti_int_arg(list.n)}, 3,
-                     &part, 1);
-        items[list.n] = tti_operand_arg(part);
+                     (tti_arg[]){tti_operand_arg(from_part), tti_int_arg(-1), at}, 3, &part, 1);
+        to->items[to->list.n] = tti_operand_arg(part);
     }
-    if (tti_good(b))
-        tti_call_row(b, "aten.index.Tensor", (tti_arg[]){*c->arg[0], list}, 2, c->out, 1);
 }
 
 /* data indices batch_dims */
@@ -235,8 +240,11 @@ static void gather_nd(tti_building *b, const tti_call *c) {
     tti_host made;
     if (tti_int_at(b, c, 2) != 0) tti_refuse(b, "batch_dims other than 0 is not supported");
     if (!tti_good(b)) return;
-    if (x->kind != TTI_OPERAND_HOST) {
-        gather_by_dims(b, c, index);
+    if (x->kind != TTI_OPERAND_HOST || index->kind != TTI_OPERAND_HOST) {
+        by_dims parts = {0};
+        part_indices(b, c, &parts);
+        if (tti_good(b))
+            tti_call_row(b, "aten.index.Tensor", (tti_arg[]){*c->arg[0], parts.list}, 2, c->out, 1);
         return;
     }
     if (!read_places(b, x, index, &p)) return;
@@ -255,16 +263,40 @@ static void gather_nd(tti_building *b, const tti_call *c) {
     tti_set_host(c->out[0], &made);
 }
 
+/* The same of values of the graph: rows of constant places along the first dimension, as a write to
+ * a slice is exported, or elements by their indices. */
+static void put_values(tti_building *b, const tti_call *c, bool adds) {
+    const tti_operand *index = tti_operand_at(b, c, 1);
+    tutti_shape s = tti_shape_of(index);
+    by_dims parts = {0};
+    part_indices(b, c, &parts);
+    if (!tti_good(b)) return;
+    if (index->kind == TTI_OPERAND_HOST && s.n_dims == 2 && s.dim[1] == 1)
+        tti_call_row(b, adds ? "aten.index_add.default" : "aten.index_copy.default",
+                     (tti_arg[]){*c->arg[0], tti_int_arg(0), parts.items[0], *c->arg[2]}, 4, c->out,
+                     1);
+    else
+        tti_call_row(b, "aten.index_put.default",
+                     (tti_arg[]){*c->arg[0], parts.list, *c->arg[2], tti_bool_arg(adds)}, 4, c->out,
+                     1);
+}
+
 /* data indices updates reduction */
 static void scatter_nd(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *index = tti_operand_at(b, c, 1);
     const tti_operand *news = tti_operand_at(b, c, 2);
+    const char *reduction = tti_text_at(b, c, 3);
+    bool adds = strcmp(reduction, "add") == 0;
     places p;
     tti_host made;
-    if (strcmp(tti_text_at(b, c, 3), "none") != 0) tti_refuse(b, "a reduction is not supported");
-    if (x->kind != TTI_OPERAND_HOST || news->kind != TTI_OPERAND_HOST)
-        tti_refuse(b, "it depends on the model's inputs, which is not supported for this operator");
-    if (!tti_good(b) || !read_places(b, x, index, &p)) return;
+    if (!adds && strcmp(reduction, "none") != 0)
+        tti_refuse(b, "reduction='%.20s' is not supported", reduction);
+    if (!tti_good(b)) return;
+    if (adds || !tti_on_host(x) || !tti_on_host(index) || !tti_on_host(news)) {
+        put_values(b, c, adds);
+        return;
+    }
+    if (!read_places(b, x, index, &p)) return;
     tutti_shape s = tti_shape_of(x);
     if (tti_host_n(&news->host) != p.n * p.inner)
         tti_refuse(b, "the shape of the updates does not match");

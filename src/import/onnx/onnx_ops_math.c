@@ -372,6 +372,12 @@ static void einsum(tti_building *b, const tti_call *c) {
     tti_call_row(b, "aten.einsum.default", (tti_arg[]){*c->arg[1], *c->arg[0]}, 2, c->out, 1);
 }
 
+/* X detach: PyTorch's exporter notes which ones stop gradients. */
+static void identity(tti_building *b, const tti_call *c) {
+    tti_call_row(b, tti_bool_at(b, c, 1) ? "aten.detach.default" : "aten.alias.default",
+                 (tti_arg[]){*c->arg[0]}, 1, c->out, 1);
+}
+
 #define AS(op, args, same) \
     { .target = "onnx." op, .signature = args, .build = tti_build_as, .as = "aten." same }
 #define ONE(op, same) AS(op, "X", same ".default")
@@ -394,7 +400,7 @@ const tti_operator tti_operators_onnx_math[] = {
     ONE("Exp", "exp"),
     ONE("Floor", "floor"),
     ONE("HardSwish", "hardswish"),
-    ONE("Identity", "alias"),
+    OWN("Identity", "X detach=0", identity),
     ONE("Log", "log"),
     ONE("Mish", "mish"),
     ONE("Neg", "neg"),

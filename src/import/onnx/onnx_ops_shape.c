@@ -237,10 +237,6 @@ static void split(tti_building *b, const tti_call *c) {
 }
 
 /* *inputs axis */
-static void concat(tti_building *b, const tti_call *c) {
-    tti_call_row(b, "aten.cat.default", (tti_arg[]){*c->arg[0], *c->arg[1]}, 2, c->out, 1);
-}
-
 /* ---- sequences ---- */
 
 static void set_list(tti_building *b, tti_operand *items, int n, tti_operand *out) {
@@ -253,6 +249,39 @@ static tti_operand *new_items(tti_building *b, int64_t n) {
         n >= 0 && n < 1 << 20 ? tti_room(b, ((size_t)n + 1) * sizeof *items) : NULL;
     if (!items) tti_refuse(b, "a sequence of %lld tensors is not supported", (long long)n);
     return items;
+}
+
+/* Indices [..,1] of which some are constants that differ between samples, such as the numbers of
+ * the samples, and others depend on inputs: x[arange(N), ids]. */
+static bool are_indices_by_sample(tti_building *b, const tti_arg *list, int64_t axis) {
+    int64_t rows = tti_batch_rows(b);
+    bool any = false, of_batch = false;
+    if (list->kind != TTI_ARG_LIST || list->n < 2) return false;
+    for (int i = 0; i < list->n; i++) {
+        const tti_operand *x = tti_operand_named(b, &list->items[i]);
+        tutti_shape s = x ? tti_shape_of(x) : (tutti_shape){0};
+        int last = s.n_dims - 1;
+        if (last < 1 || s.dim[last] != 1 || (axis != -1 && axis != last)) return false;
+        if (tti_elem_is_float(tti_elem_of(x))) return false;
+        of_batch |= tti_of_batch(x);
+        any |= x->kind == TTI_OPERAND_HOST && s.dim[0] == rows && rows > 1 &&
+               !tti_host_repeats(&x->host, 0);
+    }
+    return any && of_batch;
+}
+
+/* *inputs axis; such indices stay a list, which only GatherND takes. */
+static void concat(tti_building *b, const tti_call *c) {
+    const tti_arg *list = tti_arg_at(c, 0);
+    int64_t axis = tti_int_at(b, c, 1);
+    if (!tti_good(b)) return;
+    if (!are_indices_by_sample(b, list, axis)) {
+        tti_call_row(b, "aten.cat.default", (tti_arg[]){*list, *c->arg[1]}, 2, c->out, 1);
+        return;
+    }
+    tti_operand *items = new_items(b, list->n);
+    for (int i = 0; items && i < list->n; i++) items[i] = *tti_operand_of(b, &list->items[i]);
+    set_list(b, items, list->n, c->out[0]);
 }
 
 /* input split axis keepdims */
