@@ -445,6 +445,18 @@ static bool is_gathering(const tti_supervisor *s, const census *c) {
     return is_new && c->n_unknown > 0;
 }
 
+/* Hosts report one after the other that they are in the current epoch.  Until all have, the places
+ * of the members of some seem to be free. */
+static bool have_reported(const tti_supervisor *s) {
+    bool all = true;
+    for (int k = 0; k < n_nodes(s); k++) {
+        const tti_host *host = tti_hosts_get(s->desc->hosts, k);
+        bool is_there = k != own_node(s) && host->link.is_open && !host->has_left;
+        all &= !is_there || is_fresh(host);
+    }
+    return all;
+}
+
 static void lead(tti_supervisor *s) {
     char why[300];
     if (!look_at_hosts(s)) return;
@@ -453,7 +465,7 @@ static void lead(tti_supervisor *s) {
         tti_supervisor_fail(s, "no worker of this host is left; the other hosts go on");
         return;
     }
-    if (s->host.epoch > 0 && find_places(s).any_joins)
+    if (s->host.epoch > 0 && have_reported(s) && find_places(s).any_joins)
         tti_members_begin_change(s, -1, "the membership changes: a worker joins");
     send_pulses(s);
     if (!tti_members_have_left(s) || !s->changes) return;

@@ -67,6 +67,7 @@ def test_stages_on_several_hosts():
     run.kill(0)
     run.wait_for_workers(2)
     assert run.end() == [-signal.SIGKILL, 0, 0, 0], run.texts()
+    assert [n for n, _ in run.starts()] == [4, 2, 4, 2], run.starts()
     run.check(expected)
     replicas.steps(run)
 
