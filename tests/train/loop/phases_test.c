@@ -31,10 +31,10 @@ T_CASE(and_not_for_ever) {
     T_UNUSED;
     tutti_train_result r;
     tutti_job *job = JOB_OF_TWO("run.checkpoint_every=3", "parallel.timeout_ms=2000",
-                                "parallel.phase_timeout_ms=3000");
+                                "parallel.phase_timeout_ms=2000");
     T_FAILS(
-        run_with("ckpt.rename:pass_ms=12000@1", job, &r), TUTTI_E_TIMEOUT,
-        " ms (parallel.phase_timeout_ms=3000) for rank 0, which has been saving a checkpoint for ");
+        run_with("ckpt.rename:pass_ms=45000@1", job, &r), TUTTI_E_TIMEOUT,
+        " ms (parallel.phase_timeout_ms=2000) for rank 0, which has been saving a checkpoint for ");
     assert_non_null(strstr(tutti_last_error(), "rank 1 waited "));
     T_EQ(r.exit_code, 6);
 }
