@@ -109,11 +109,11 @@ def test_a_kernel_of_a_device():
 def test_a_slow_evaluation_is_called_slow():
     """And the run ends well: it is the last report of several evaluations, and a rank that waits is
     not named."""
-    run = Run("evaluation", "exec.evaluate:delay_ms=3000@rank=1,1", PROCESSES,
-              "parallel.phase_timeout_ms=4000")
+    run = Run("evaluation", "exec.evaluate:delay_ms=6000@rank=1,1", PROCESSES,
+              "parallel.phase_timeout_ms=8000")
     code = run.process.wait(runs.HANGS_S)
     assert code == 0, run.text()
-    run.expect("rank 1 (pid", "is slow: evaluating for 2 s")
+    run.expect("rank 1 (pid", "is slow: evaluating for 4 s")
 
 
 def test_ranks_that_end_or_stop():
