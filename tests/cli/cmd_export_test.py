@@ -288,6 +288,9 @@ def test_onnx_computes_the_same():
         return
     compare_with_onnxruntime("lenet", ["model.name=lenet"])
     compare_with_onnxruntime("swin", SWIN)
+    # Shards of one sample, and of as many as a constant has rows: the batch is free all the same.
+    compare_with_onnxruntime("swin-1", [*SWIN, "parallel.shards=16"])
+    compare_with_onnxruntime("swin-2", [*SWIN, "parallel.shards=1"])
 
 
 def test_usage():

@@ -183,16 +183,31 @@ static tutti_status add_graph(tti_onnx_emit *e, const tti_exporting *x, const tu
                                        : TUTTI_OK;
 }
 
-/* Some constants hold for one number of rows; this is known only when all nodes are made. */
-static bool has_fixed_batch(const tutti_graph *g, int64_t n_rows) {
-    for (int i = 0; i < g->n_nodes; i++) {
-        const tti_node *node = g->nodes[i];
-        const tutti_shape *shape = &node->out[0]->type.shape;
-        bool repeats =
-            (node->op->traits & TTI_CONSTANT) || strcmp(node->op->name, "broadcast_to") == 0;
-        if (repeats && shape->n_dims > 0 && shape->dim[0] == n_rows) return true;
+/* Whether a node has a constant first dimension of n rows. */
+static bool repeats_rows(const tti_node *node, int64_t n_rows) {
+    const tutti_shape *shape = &node->out[0]->type.shape;
+    bool repeats = (node->op->traits & TTI_CONSTANT) || strcmp(node->op->name, "broadcast_to") == 0;
+    return repeats && shape->n_dims > 0 && shape->dim[0] == n_rows;
+}
+
+/* Some constants hold for one number of rows: those that differ in a graph of more rows.  A model
+ * that refuses more rows has a fixed batch.  n_t: of samples that are sequences, else 0. */
+static bool has_fixed_batch(const tti_exporting *x, const tutti_graph *g, int64_t n_t) {
+    int64_t n_rows = x->b->rows_per_shard;
+    bool suspected = false;
+    tutti_graph *more;
+    for (int i = 0; i < g->n_nodes && !suspected; i++)
+        suspected = repeats_rows(g->nodes[i], n_rows);
+    if (!suspected) return false;
+    if (tti_blueprint_graph_for_rows(x->job, x->b, n_rows + 1, n_t, &more) != TUTTI_OK) {
+        tti_clear_error();
+        return true;
     }
-    return false;
+    bool fixed = more->n_nodes != g->n_nodes;
+    for (int i = 0; i < g->n_nodes && !fixed; i++)
+        fixed = repeats_rows(g->nodes[i], n_rows) && !repeats_rows(more->nodes[i], n_rows);
+    tutti_graph_destroy(more);
+    return fixed;
 }
 
 static tutti_status emit(const tti_exporting *x, const tutti_graph *g, tti_onnx_emit *e) {
@@ -227,7 +242,7 @@ static tutti_status export_sequences(const tti_exporting *x, bool *done) {
     bool fits = st == TUTTI_OK && are_twins(g, twin); /* a model may refuse another length */
     st = TUTTI_OK;
     e.twin = twin;
-    if (fits) e.fixed_batch = has_fixed_batch(g, e.n_rows);
+    if (fits) e.fixed_batch = has_fixed_batch(x, g, e.n_t);
     if (fits) st = emit(x, g, &e);
     *done = fits && !e.fixed_length;
     tutti_graph_destroy(g);
@@ -243,7 +258,7 @@ tutti_status tti_export_onnx(const tti_exporting *x) {
     if (done) return TUTTI_OK;
     TTI_TRY(tti_blueprint_graph(x->job, x->b, false, &g));
     tti_onnx_emit e = {.n_rows = x->b->rows_per_shard};
-    e.fixed_batch = has_fixed_batch(g, e.n_rows);
+    e.fixed_batch = has_fixed_batch(x, g, 0);
     tutti_status st = emit(x, g, &e);
     tutti_graph_destroy(g);
     return st;

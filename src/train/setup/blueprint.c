@@ -144,24 +144,26 @@ static tutti_status build_graph(const tti_shard_graph_desc *desc, bool training,
     return TUTTI_OK;
 }
 
-static tutti_status make_graph(const tutti_job *job, const tti_blueprint *b,
-                               const tutti_dataset_info *info, bool training, tutti_graph **out) {
-    const tti_shard_graph_desc desc = graph_desc(job, b, info);
+tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, bool training,
+                                 tutti_graph **out) {
+    const tti_shard_graph_desc desc = graph_desc(job, b, tutti_dataset_get_info(b->train));
     return build_graph(&desc, training, out);
 }
 
-tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, bool training,
-                                 tutti_graph **out) {
-    return make_graph(job, b, tutti_dataset_get_info(b->train), training, out);
+tutti_status tti_blueprint_graph_for_rows(const tutti_job *job, const tti_blueprint *b,
+                                          int64_t n_rows, int64_t n_t, tutti_graph **out) {
+    tutti_dataset_info info = *tutti_dataset_get_info(b->train);
+    bool guesses = tti_shape_equal(&info.x.shape, &info.y.shape);
+    if (n_t > 0) info.x.shape.dim[0] = n_t;
+    if (n_t > 0 && guesses) info.y.shape = info.x.shape;
+    tti_shard_graph_desc desc = graph_desc(job, b, &info);
+    desc.rows = n_rows;
+    return build_graph(&desc, false, out);
 }
 
 tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blueprint *b,
                                             int64_t n_t, tutti_graph **out) {
-    tutti_dataset_info info = *tutti_dataset_get_info(b->train);
-    bool guesses = tti_shape_equal(&info.x.shape, &info.y.shape);
-    info.x.shape.dim[0] = n_t;
-    if (guesses) info.y.shape = info.x.shape;
-    return make_graph(job, b, &info, false, out);
+    return tti_blueprint_graph_for_rows(job, b, b->rows_per_shard, n_t, out);
 }
 
 /* ---- the plan ---- */

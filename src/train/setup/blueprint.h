@@ -129,6 +129,10 @@ tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *blue
 tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blueprint *blueprint,
                                             int64_t n_t, tutti_graph **out);
 
+/* The same with another number of rows in a shard; n_t 0: samples as long as those of the data. */
+tutti_status tti_blueprint_graph_for_rows(const tutti_job *job, const tti_blueprint *blueprint,
+                                          int64_t n_rows, int64_t n_t, tutti_graph **out);
+
 /* Returns the target of the passes for this job: for the whole model, or for a position of a model
  * group. */
 tti_target tti_blueprint_target(const tti_blueprint *blueprint);
