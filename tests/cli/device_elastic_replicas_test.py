@@ -66,7 +66,8 @@ def test_in_a_call_of_the_device():
 
 
 def check_threads(name, expected, *layout, says):
-    run = start(name, *layout, "parallel.place=threads", says=says)
+    run = start(name, *layout, "parallel.place=threads", says=says,
+                faults="train.data:delay_ms=8")
     run.wait_for(20)
     run.scale(2)
     run.scale(4)

@@ -9,6 +9,8 @@ import elastic_test
 import runs
 
 ADAM = ["optimizer.name=adam", "parallel.min_workers=2"]
+# For runs whose number of workers changes twice, also on a busy machine.
+SLOWER = dict(os.environ, TUTTI_FAULT="train.data:delay_ms=8")
 
 
 def undisturbed(*layout):
@@ -42,7 +44,7 @@ def test_tensor_shards_with_a_spare():
     then the number of workers changes, and each may get another part of the model."""
     layout = ["parallel.tensor=2", "parallel.zero=1"]
     expected = undisturbed(*layout)
-    run = elastic_test.Run("shards", *ADAM, *layout, "parallel.spares=1")
+    run = elastic_test.Run("shards", *ADAM, *layout, "parallel.spares=1", env=SLOWER)
     run.wait_for(30)
     runs.wait_until(lambda: "waiting as a spare" in
                     runs.tutti("ps", "shards").out or run.process.poll() is not None, what="spare")
@@ -75,7 +77,8 @@ def test_servers():
 def test_threads_with_servers():
     layout = ["parallel.tensor=2", "parallel.sync=parameter-server", "parallel.servers=2"]
     expected = undisturbed("parallel.tensor=2")
-    run = elastic_test.Run("served", *ADAM, *layout, "parallel.place=threads")
+    run = elastic_test.Run("served", *ADAM, *layout, "parallel.place=threads",
+                           env=SLOWER)
     run.wait_for(30)
     run.scale(2)
     run.scale(4)
@@ -84,7 +87,8 @@ def test_threads_with_servers():
 
 def test_threads():
     expected = undisturbed("parallel.pipeline=2")
-    run = elastic_test.Run("threads", *ADAM, "parallel.pipeline=2", "parallel.place=threads")
+    run = elastic_test.Run("threads", *ADAM, "parallel.pipeline=2", "parallel.place=threads",
+                           env=SLOWER)
     run.wait_for(30)
     run.scale(2)
     run.process.send_signal(signal.SIGUSR1)  # one replica more
