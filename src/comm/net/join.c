@@ -29,6 +29,22 @@ static void tell_place(const void *arg, int rank, char *text, size_t n_bytes) {
     snprintf(text, n_bytes, "pid %d on %s", (int)peer->pid, peer->host);
 }
 
+/* Names of hosts are kept once: ranks of a host mostly follow each other. */
+static tutti_status keep_name(net_state *s, const char *name, const char **out) {
+    for (int i = s->n_host_names - 1; i >= 0; i--)
+        if (strcmp(s->host_names[i], name) == 0) {
+            *out = s->host_names[i];
+            return TUTTI_OK;
+        }
+    char **names = realloc(s->host_names, (size_t)(s->n_host_names + 1) * sizeof *names);
+    if (!names) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    s->host_names = names;
+    names[s->n_host_names] = strdup(name);
+    if (!names[s->n_host_names]) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    *out = names[s->n_host_names++];
+    return TUTTI_OK;
+}
+
 static tutti_status say_hello(net_state *s) {
     net_hello mine, *all = calloc((size_t)s->n_ranks, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_ranks);
@@ -36,8 +52,9 @@ static tutti_status say_hello(net_state *s) {
     tutti_status st = tti_net_gather(s, &mine, sizeof mine, all);
     for (int r = 0; r < s->n_ranks && st == TUTTI_OK; r++) {
         st = tti_net_check_hello(&mine, s->rank, &all[r], r);
-        s->peers[r] = (net_peer){.pid = all[r].pid, .host_id = all[r].host_id};
-        memcpy(s->peers[r].host, all[r].host, sizeof s->peers[r].host);
+        s->peers[r].pid = all[r].pid;
+        s->peers[r].host_id = all[r].host_id;
+        if (st == TUTTI_OK) st = keep_name(s, all[r].host, &s->peers[r].host);
     }
     free(all);
     if (st == TUTTI_OK && s->link->set_places) s->link->set_places(s->wire, tell_place, s);
@@ -75,6 +92,7 @@ tutti_status tti_net_alloc(net_state *s) {
     if (!s->is_sparse) s->records = calloc(2 * n, sizeof *s->records);
     if (!s->numbers || !s->peers || (!s->is_sparse && !s->records))
         return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
+    for (size_t r = 0; r < n; r++) s->peers[r].host = "";
     s->shown = s->numbers;
     s->host_of = s->numbers + n;
     s->first_of = s->numbers + 2 * n;
@@ -153,6 +171,8 @@ void tti_net_leave(void *state) {
     tti_message_list_free(&s->messages);
     tti_net_fell_tree(s);
     free(s->records);
+    for (int i = 0; i < s->n_host_names; i++) free(s->host_names[i]);
+    free(s->host_names);
     free(s->peers);
     free(s->numbers);
     free(s);

@@ -68,8 +68,8 @@ typedef struct net_tree net_tree;
 /* A rank's knowledge of another rank. */
 typedef struct net_peer {
     int32_t pid;
-    uint64_t host_id;          /* equal: may share memory */
-    char host[NET_NAME_BYTES]; /* for people */
+    uint64_t host_id; /* equal: may share memory */
+    const char *host; /* for people, borrowed; "": not known yet */
 } net_peer;
 
 /* A rank's side.  Used by one thread at a time, but for the watcher's four fields. */
@@ -82,8 +82,10 @@ typedef struct net_state {
     bool is_subgroup;  /* of another state, whose failure is this one's too */
     uint32_t n_splits; /* subgroups that were made of this one */
     net_peer *peers;   /* [n_ranks] */
-    int *host_of;      /* [n_ranks]: 0, 1, ... by first rank */
-    int *first_of;     /* [n_hosts]: the first rank of each host */
+    char **host_names; /* [n_host_names], owned: the different ones of peers */
+    int n_host_names;
+    int *host_of;  /* [n_ranks]: 0, 1, ... by first rank */
+    int *first_of; /* [n_hosts]: the first rank of each host */
     int n_hosts;
     int *index_of; /* [n_ranks]: in the group of this host; -1: of another host */
     int *rank_of;  /* [n_local]: the reverse */
