@@ -379,7 +379,6 @@ static bool give_up_waiting(void *user, const char *what, int64_t waited_ms) {
     return waited_ms < 0 || ++*n_calls < 2;
 }
 
-/* As a stop does. */
 /* A read of a file may block, so another thread makes it; one that is computed cannot. */
 T_CASE(drawn_samples_are_made_by_the_caller) {
     T_UNUSED;
@@ -399,6 +398,7 @@ T_CASE(drawn_samples_are_made_by_the_caller) {
     }
 }
 
+/* As a stop does. */
 T_CASE(a_wait_can_be_ended) {
     T_UNUSED;
     static counting how;
