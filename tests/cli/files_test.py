@@ -87,7 +87,8 @@ def test_compressed_arrays():
         for split in "train", "test":
             write("np%s/x_%s.npy%s" % (ending, split, ending), pack(npy("<f4", (20, 3), x)))
             write("np%s/y_%s.npy%s" % (ending, split, ending), pack(npy("<i4", (20,), y)))
-        ended = train("data.format=npy", "data.dir=np" + ending, "run.dir=np-run" + ending).expect(0)
+        ended = train("data.format=npy", "data.dir=np" + ending, "run.dir=np-run" + ending)
+        ended.expect(0)
         hashes.add(ended.out.split("params_hash ")[1].split()[0])
         said = runs.tutti("predict", "np-run", "np%s/x_test.npy%s" % (ending, ending)).expect(0).out
         hashes.add(said.replace(".gz", ""))

@@ -1,5 +1,5 @@
-"""mpi_slow_test.py - more ranks of mpirun than send to each other: the bits of one worker, and a rank
-that fails.  Without Open MPI or MPICH, or their modules, nothing is tested."""
+"""mpi_slow_test.py - more ranks of mpirun than send to each other: the bits of one worker, and a
+rank that fails.  Without Open MPI or MPICH, or their modules, nothing is tested."""
 
 import os
 import shutil

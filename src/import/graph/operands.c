@@ -10,6 +10,7 @@
 /* ---- failures ---- */
 
 bool tti_good(const tti_building *b) { return b->st == TUTTI_OK; }
+tti_reuse **tti_reuse_of(tti_building *b) { return b->keeps_repeats ? NULL : &b->reuse; }
 
 static const char *where(const tti_building *b, char text[512]) {
     const tti_op_call *call = b->call;

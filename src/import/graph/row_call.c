@@ -214,7 +214,6 @@ const tti_operator *tti_row_for(const tti_building *b, const char *target, bool 
 }
 const tti_program_file *tti_program_of(const tti_building *b) { return b->program; }
 tti_changes *tti_changes_of(tti_building *b) { return &b->changes; }
-tti_reuse **tti_reuse_of(tti_building *b) { return b->keeps_repeats ? NULL : &b->reuse; }
 void tti_name_tensor(tti_building *b, int i) { b->params[i] = b->program->inputs[i].name; }
 void tti_leave_call(tti_building *b) { b->call = NULL; }
 int64_t tti_batch_rows(const tti_building *b) { return b->batch; }

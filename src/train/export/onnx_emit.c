@@ -190,6 +190,14 @@ static bool repeats_rows(const tti_node *node, int64_t n_rows) {
     return repeats && shape->n_dims > 0 && shape->dim[0] == n_rows;
 }
 
+/* more: the graph for more than n rows. */
+static bool are_fixed(const tutti_graph *g, int64_t n_rows, const tutti_graph *more) {
+    if (more->n_nodes != g->n_nodes) return true;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (repeats_rows(g->nodes[i], n_rows) && !repeats_rows(more->nodes[i], n_rows)) return true;
+    return false;
+}
+
 /* Some constants hold for one number of rows: those that differ in a graph of more rows.  A model
  * that refuses more rows has a fixed batch.  n_t: of samples that are sequences, else 0. */
 static bool has_fixed_batch(const tti_exporting *x, const tutti_graph *g, int64_t n_t) {
@@ -203,9 +211,7 @@ static bool has_fixed_batch(const tti_exporting *x, const tutti_graph *g, int64_
         tti_clear_error();
         return true;
     }
-    bool fixed = more->n_nodes != g->n_nodes;
-    for (int i = 0; i < g->n_nodes && !fixed; i++)
-        fixed = repeats_rows(g->nodes[i], n_rows) && !repeats_rows(more->nodes[i], n_rows);
+    bool fixed = are_fixed(g, n_rows, more);
     tutti_graph_destroy(more);
     return fixed;
 }
