@@ -4,7 +4,9 @@
 
 #include <string.h>
 
+#include <sys/stat.h>
 #include "base/clock.h"
+
 #include "base/fault.h"
 #include "train/small_job.h"
 
@@ -16,7 +18,11 @@ static tutti_status run_with(const char *faults, tutti_job *job, tutti_train_res
     return st;
 }
 
-/* Two workers, 6 steps; then more assignments. */
+/* One worker that waits for a batch for a short time, or two workers; 6 steps; then more
+ * assignments. */
+#define JOB_OF_ONE(...)                                             \
+    SMALL_JOB("run.dir=run", "parallel.workers=1", "train.steps=6", \
+              "parallel.phase_timeout_ms=1500", __VA_ARGS__)
 #define JOB_OF_TWO(...) SMALL_JOB("run.dir=run", "parallel.workers=2", "train.steps=6", __VA_ARGS__)
 
 T_CASE(a_slow_checkpoint_is_waited_for) {
@@ -65,10 +71,9 @@ static void keep_warning(void *user, const tutti_event *e) {
     if (e->kind == TUTTI_EVENT_WARNING) snprintf(warning, sizeof warning, "%s", e->text);
 }
 
-static void miss_a_batch(const char *threads) {
+/* The first delayed read is of the second batch. */
+static void miss_a_batch(tutti_job *job) {
     tutti_train_result r;
-    tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=1", "train.steps=6", threads,
-                               "parallel.phase_timeout_ms=1500");
     int64_t start_ns = tti_now_ns();
     T_FAILS(tutti_train(job, &(tutti_train_desc){.on_event = keep_warning}, &r), TUTTI_E_TIMEOUT,
             " ms for a batch (the limit is 1500 ms): epoch ");
@@ -83,19 +88,39 @@ static void miss_a_batch(const char *threads) {
 T_CASE(a_batch_that_does_not_come) {
     T_UNUSED;
     T_OK(tti_fault_set("loader.read:delay_ms=60000@40+")); /* and of the cases after it */
-    miss_a_batch("data.threads=1");
+    miss_a_batch(JOB_OF_ONE("data.threads=1"));
 }
+
+static void write_rows(const char *path, int n) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "x,label\n");
+    for (int i = 0; i < n; i++) fprintf(file, "%d,%d\n", i % 7, i % 2);
+    T_EQ(fclose(file), 0);
+}
+
+static void write_table(void) {
+    T_EQ(mkdir("table", 0777), 0);
+    write_rows("table/train.csv", 140);
+    write_rows("table/test.csv", 20);
+}
+
+/* Samples of files: a worker without loader threads that draws its samples reads nothing that may
+ * block. */
+#define TABLE "data.format=csv", "data.dir=table", "data.n_train=0", "data.n_test=0"
 
 T_CASE(and_without_threads) {
     T_UNUSED;
-    miss_a_batch("data.threads=0");
+    write_table();
+    miss_a_batch(JOB_OF_ONE("data.threads=0", TABLE));
 }
 
 /* With a server, and without another worker that waits. */
 T_CASE(a_batch_of_an_asynchronous_worker) {
     T_UNUSED;
     tutti_train_result r;
-    tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=2", "train.steps=6",
+    write_table();
+    tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=2", "train.steps=6", TABLE,
                                "parallel.mode=fast", "parallel.sync=parameter-server",
                                "parallel.staleness=2", "parallel.phase_timeout_ms=1500");
     T_FAILS(tutti_train(job, NULL, &r), TUTTI_E_TIMEOUT,
