@@ -1,8 +1,8 @@
 # The everyday commands.  The build itself is CMake and Ninja: see CMakePresets.json.
 BUILD  ?= build
 PREFIX ?= /usr/local
-# Tests at a time: three more than 2 cores, because many wait for timers, signals and files.
-JOBS   ?= 5
+# Tests at a time: four more than 2 cores, because many wait for timers, signals and files.
+JOBS   ?= 6
 FUZZ_SECONDS ?= 60
 CUDA_ARCH ?= 90
 # Where WERROR is ON warnings are errors: not for users, whose compilers may be newer than ours.
@@ -82,6 +82,7 @@ wheel-cuda: ## the CUDA module as a wheel in dist/; needs nvcc, no GPU
 	@tools/install-deps build cuda
 	@python3 python/backend/tutti_build.py --cuda dist
 
+asan tsan: JOBS = 5 # instrumented tests compute more than they wait
 asan: ## the tests under AddressSanitizer and UBSan, in build-asan
 	@tools/install-deps build test
 	@cmake --preset asan > /dev/null && ninja -C build-asan
