@@ -160,10 +160,10 @@ def main():
     torch.set_num_threads(1)
     folder = os.path.join(args.folder, args.name)
     model = Model(folder, args.optimizer)
-    spread = [max(deviations(model.train(torch.float32, model.moved(s)),
-                             model.train(torch.float64, model.moved(s))))
-              for s in range(args.seeds)]
-    print("PyTorch's f32 from f64, %d inputs: %s" % (args.seeds, text(sorted(spread))), flush=True)
+    largest = [max(deviations(model.train(torch.float32, model.moved(s)),
+                              model.train(torch.float64, model.moved(s))))
+               for s in range(args.seeds)]
+    print("PyTorch's f32 from f64, %d inputs: %s" % (args.seeds, text(sorted(largest))), flush=True)
     if args.tutti:
         with tempfile.TemporaryDirectory() as work:
             case = golden_models.Case(os.path.abspath(args.tutti), folder,

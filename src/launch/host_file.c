@@ -82,8 +82,8 @@ int tti_host_file_slots(const char *text, const tti_host_names *names) {
     return n;
 }
 
-void tti_host_file_find_stranger(const char *text, const tti_host_names *hosts, int n, char *name,
-                                 size_t n_bytes) {
+void tti_host_file_find_unknown(const char *text, const tti_host_names *hosts, int n, char *name,
+                                size_t n_bytes) {
     host_line line;
     name[0] = '\0';
     while (*text) {

@@ -48,7 +48,7 @@ int tti_host_file_slots(const char *text, const tti_host_names *names);
 
 /* Copies the first name of a line with slots that is none of n hosts; "": there is none.  The lines
  * make sense. */
-void tti_host_file_find_stranger(const char *text, const tti_host_names *hosts, int n, char *name,
-                                 size_t n_bytes);
+void tti_host_file_find_unknown(const char *text, const tti_host_names *hosts, int n, char *name,
+                                size_t n_bytes);
 
 #endif /* TTI_LAUNCH_HOST_FILE_H */

@@ -74,14 +74,14 @@ static bool is_possible(const request *r) {
 
 static bool is_known(const request *r, int node) { return r->names[node].host[0] != '\0'; }
 
-static void warn_of_stranger(const request *r) {
+static void warn_of_unknown(const request *r) {
     char name[100], text[300];
     for (int k = 0; k < r->place->n_nodes; k++)
         if (!is_known(r, k)) return;
-    tti_host_file_find_stranger(r->s->host.file_text, r->names, r->place->n_nodes, name,
-                                sizeof name);
+    tti_host_file_find_unknown(r->s->host.file_text, r->names, r->place->n_nodes, name,
+                               sizeof name);
     if (!name[0]) return;
-    snprintf(text, sizeof text, "'%s' is no host of this run", name);
+    snprintf(text, sizeof text, "'%s' is not a host of this run", name);
     warn(r->s, text);
 }
 
@@ -112,7 +112,7 @@ static void follow_file(tti_supervisor *s, bool all) {
         memcpy(r.targets, tti_hosts_table(hosts)->targets, n * sizeof *r.targets);
         fill(&r, all, &ok);
         if (!ok) warn(s, tutti_last_error());
-        if (ok && all) warn_of_stranger(&r);
+        if (ok && all) warn_of_unknown(&r);
         if (ok && is_possible(&r)) tti_hosts_set_targets(hosts, r.targets);
     }
     free(r.names);

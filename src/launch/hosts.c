@@ -231,7 +231,7 @@ static const char *peer_text(int fd, char *out, size_t n_bytes) {
     return out;
 }
 
-/* False: there is none, or no place for it.  A stranger that says nothing leaves its place after
+/* False: there is none, or no place for it.  A caller that sends nothing loses its place after
  * TTI_HOST_LOST_MS. */
 static bool accept_one(tti_hosts *h) {
     int i = 0, fd = -1;

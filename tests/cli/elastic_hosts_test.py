@@ -190,7 +190,7 @@ def test_host_file():
     assert run.end() == [0, 0], run.texts()
     assert run.starts()[-1][0] == 6 and 2 in [n for n, _ in run.starts()], run.starts()
     run.check(expected)
-    assert "'node-9' is no host of this run" in run.text(0), run.text(0)
+    assert "'node-9' is not a host of this run" in run.text(0), run.text(0)
 
 
 def test_refused():

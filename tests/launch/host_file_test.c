@@ -41,11 +41,11 @@ static void hosts_have_names_and_addresses(void **state) {
     static const int slots[] = {5, 2, 3, 0};
     char name[100];
     for (int i = 0; i < 4; i++) T_EQ(tti_host_file_slots(text, &hosts[i]), slots[i]);
-    tti_host_file_find_stranger(text, hosts, 4, name, sizeof name);
+    tti_host_file_find_unknown(text, hosts, 4, name, sizeof name);
     assert_string_equal(name, "");
-    tti_host_file_find_stranger(text, hosts + 1, 3, name, sizeof name);
+    tti_host_file_find_unknown(text, hosts + 1, 3, name, sizeof name);
     assert_string_equal(name, "localhost");
-    tti_host_file_find_stranger(text, hosts, 2, name, 6);
+    tti_host_file_find_unknown(text, hosts, 2, name, 6);
     assert_string_equal(name, "10.0.");
 }
 

@@ -49,6 +49,15 @@ static void write_whole(tti_building *b, const tti_operand *part) {
     }
 }
 
+/* made is in the place of old: the same part of the same tensor. */
+static void keep_place(tti_operand *made, const tti_operand *old) {
+    made->base = old->base;
+    made->part_dim = old->part_dim;
+    made->part_start = old->part_start;
+    made->selected = old->selected;
+    made->is_whole = old->is_whole;
+}
+
 /* A constant of which a part is about to depend on inputs: the part and what it is a part of become
  * values of the graph.  Other views of the constant can no longer be used.  False: the part was
  * taken in a way that is not known. */
@@ -71,11 +80,7 @@ static bool replace_constant(tti_building *b, tti_operand *part, bool of_batch) 
         tti_set_value(b, &made, tti_as_float(b, value), tti_elem_of(x), rows);
         if (group < 0) group = made.group;
         made.group = group;
-        made.base = old.base;
-        made.part_dim = old.part_dim;
-        made.part_start = old.part_start;
-        made.selected = old.selected;
-        made.is_whole = old.is_whole;
+        keep_place(&made, &old);
         *x = made;
     }
     return tti_good(b);
@@ -116,11 +121,7 @@ static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
     if (self->kind == TTI_OPERAND_GRAPH) {
         made->group = self->group;
         made->stamp = ++b->writes[self->group];
-        made->base = self->base;
-        made->part_dim = self->part_dim;
-        made->part_start = self->part_start;
-        made->selected = self->selected;
-        made->is_whole = self->is_whole;
+        keep_place(made, self);
         made->of_buffer = self->of_buffer;
     }
     if (made->kind == TTI_OPERAND_HOST && self->kind == TTI_OPERAND_GRAPH && self->base > 0) {
@@ -263,8 +264,9 @@ static void stop_gradient(tti_building *b, tti_operand *x) {
         x->value = tutti_stop_gradient(b->graph, x->value);
 }
 
-/* What a block has written to one of its inputs, which had no gradient before: a constant or a
- * buffer.  Writes to other values are refused where these are read again, by their group. */
+/* Gives the argument of a block the value that the block has written to it, if that is a constant
+ * or a buffer, which had no gradient before.  A write to another value is refused when a part of
+ * that value is read again. */
 static void take_write(tti_building *b, const tti_op_call *call, const tti_arg *arg,
                        const tti_operand *written) {
     if (!tti_good(b) || arg->kind != TTI_ARG_VALUE) return;
@@ -273,11 +275,7 @@ static void take_write(tti_building *b, const tti_op_call *call, const tti_arg *
     if (x->kind == TTI_OPERAND_HOST && x->base > 0)
         tti_refuse(b, "its inner graph writes to a part of a constant, which is not supported");
     if (stops_gradients(call)) stop_gradient(b, &made);
-    made.base = x->base;
-    made.part_dim = x->part_dim;
-    made.part_start = x->part_start;
-    made.selected = x->selected;
-    made.is_whole = x->is_whole;
+    keep_place(&made, x);
     *x = made;
     if (x->kind == TTI_OPERAND_GRAPH) write_whole(b, x);
 }

@@ -18,12 +18,12 @@ static void mark_results(const tti_op_call *call, bool *marked) {
         if (call->outs[k] >= 0) marked[call->outs[k]] = true;
 }
 
-/* Marks what depends on marked values of the block.  A write counts as one to all that the call
- * reads. */
-static void spread_marks(tti_building *b, const tti_block *block, bool *marked);
+/* Marks the values of a block that depend on marked ones.  A write counts as one to all that the
+ * call reads. */
+static void mark_dependents(tti_building *b, const tti_block *block, bool *marked);
 
 /* The same through the blocks of a call: their inputs are its arguments after them. */
-static void spread_inside(tti_building *b, const tti_op_call *call, bool *marked) {
+static void mark_inside(tti_building *b, const tti_op_call *call, bool *marked) {
     for (int at = 0; at < call->n_args && tti_good(b); at++) {
         const tti_block *inner = call->args[at].arg.block;
         if (call->args[at].arg.kind != TTI_ARG_BLOCK) continue;
@@ -36,7 +36,7 @@ static void spread_inside(tti_building *b, const tti_op_call *call, bool *marked
         for (int i = 0; fits && i < inner->n_inputs; i++)
             if (inner->inputs[i] >= 0)
                 own[inner->inputs[i]] = tti_any_marked(&call->args[at + 1 + i].arg, marked);
-        if (fits) spread_marks(b, inner, own);
+        if (fits) mark_dependents(b, inner, own);
         for (int i = 0; fits && i < inner->n_inputs; i++) {
             const tti_arg *arg = &call->args[at + 1 + i].arg;
             if (arg->kind == TTI_ARG_VALUE && inner->inputs[i] >= 0 && own[inner->inputs[i]])
@@ -49,14 +49,14 @@ static void spread_inside(tti_building *b, const tti_op_call *call, bool *marked
     }
 }
 
-static void spread_marks(tti_building *b, const tti_block *block, bool *marked) {
+static void mark_dependents(tti_building *b, const tti_block *block, bool *marked) {
     for (int i = 0; i < block->n_calls && tti_good(b); i++) {
         const tti_op_call *call = &block->calls[i];
         bool any = false, in_place = false;
         for (int k = 0; k < call->n_args && !any; k++)
             any = tti_any_marked(&call->args[k].arg, marked);
         if (tti_runs_block(call->target)) {
-            spread_inside(b, call, marked);
+            mark_inside(b, call, marked);
             continue;
         }
         if (!any) continue;
@@ -73,7 +73,7 @@ static bool reaches_result(tti_building *b, int number) {
     bool *marked = tti_room(b, (size_t)block->n_values + 1);
     if (!marked) return true;
     marked[number] = true;
-    spread_marks(b, block, marked);
+    mark_dependents(b, block, marked);
     for (int i = 0; i < block->n_outputs; i++)
         if (tti_is_user_output(&tti_program_of(b)->outputs[i]) &&
             tti_any_marked(&block->outputs[i], marked))
@@ -88,15 +88,21 @@ static bool is_counter(tti_building *b, int i) {
            !reaches_result(b, tti_program_of(b)->main.inputs[i]);
 }
 
+/* The call of the main block that makes a value; -1: none. */
+static int maker_of(const tti_building *b, int value) {
+    const tti_block *block = &tti_program_of(b)->main;
+    for (int i = 0; i < block->n_calls; i++)
+        for (int k = 0; k < block->calls[i].n_outs; k++)
+            if (block->calls[i].outs[k] == value) return i;
+    return -1;
+}
+
 /* Whether the new value of a buffer comes from a batch norm, or is the old one. */
 static bool is_kept(const tti_building *b, int buffer, int value) {
     const tti_block *block = &tti_program_of(b)->main;
-    if (value == block->inputs[buffer]) return true;
-    for (int i = 0; i < block->n_calls; i++)
-        for (int k = 0; k < block->calls[i].n_outs; k++)
-            if (block->calls[i].outs[k] == value)
-                return strstr(block->calls[i].target, "batch_norm") != NULL;
-    return false;
+    int maker = maker_of(b, value);
+    return value == block->inputs[buffer] ||
+           (maker >= 0 && strstr(block->calls[maker].target, "batch_norm") != NULL);
 }
 
 /* The input of the main block that a mutation changes; -1: none. */
@@ -108,6 +114,13 @@ static int buffer_of_mutation(const tti_building *b, int k) {
             strcmp(p->inputs[i].name, p->outputs[k].name) == 0)
             return i;
     return -1;
+}
+
+/* The same, unless the mutation keeps the old value or is a batch norm's. */
+static int changed_by(const tti_building *b, int k) {
+    const tti_arg *made = &tti_program_of(b)->main.outputs[k];
+    int i = buffer_of_mutation(b, k);
+    return i >= 0 && made->kind == TTI_ARG_VALUE && !is_kept(b, i, made->value) ? i : -1;
 }
 
 /* call: the call of the main block that changes it. */
@@ -160,15 +173,6 @@ static void find_writes(tti_building *b, const tti_block *block, int outer, int 
     }
 }
 
-/* The call of the main block that makes a value. */
-static int maker_of(const tti_building *b, int value) {
-    const tti_block *block = &tti_program_of(b)->main;
-    for (int i = 0; i < block->n_calls; i++)
-        for (int k = 0; k < block->calls[i].n_outs; k++)
-            if (block->calls[i].outs[k] == value) return i;
-    return block->n_calls - 1;
-}
-
 void tti_find_changes(tti_building *b) {
     const tti_program_file *p = tti_program_of(b);
     tti_changes *own = tti_changes_of(b);
@@ -183,10 +187,10 @@ void tti_find_changes(tti_building *b) {
             buffer[p->main.inputs[i]] = i + 1;
     find_writes(b, &p->main, -1, buffer);
     for (int k = 0; k < p->main.n_outputs && tti_good(b); k++) {
-        int i = buffer_of_mutation(b, k);
-        if (i >= 0 && p->main.outputs[k].kind == TTI_ARG_VALUE &&
-            !is_kept(b, i, p->main.outputs[k].value))
-            note_change(b, i, maker_of(b, p->main.outputs[k].value));
+        int i = changed_by(b, k);
+        if (i < 0) continue;
+        int maker = maker_of(b, p->main.outputs[k].value);
+        note_change(b, i, maker >= 0 ? maker : p->main.n_calls - 1);
     }
 }
 
@@ -261,9 +265,7 @@ void tti_refuse_changes(tti_building *b) {
             refuse_change(b, i);
     }
     for (int k = 0; k < p->main.n_outputs && tti_good(b); k++) {
-        int i = buffer_of_mutation(b, k);
-        if (i >= 0 && !sources[i] && p->main.outputs[k].kind == TTI_ARG_VALUE &&
-            !is_kept(b, i, p->main.outputs[k].value))
-            refuse_change(b, i);
+        int i = changed_by(b, k);
+        if (i >= 0 && !sources[i]) refuse_change(b, i);
     }
 }

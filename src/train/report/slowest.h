@@ -42,7 +42,7 @@ typedef struct tti_slowest {
     tti_exec_spent before;         /* state of exec when own began */
     tti_slowest_finding finding;   /* of the last window; of many workers on one host rank 0 alone
                                       has findings */
-    /* Of workers that judge, from the first gathering on; so that no step allocates. */
+    /* Arrays of workers that judge, made at the first gathering: steps allocate nothing. */
     double (*total)[TTI_N_SPENT_PARTS]; /* [n_ranks] seconds in all windows; owned */
     double (*all)[TTI_N_SPENT_PARTS];   /* [n_ranks] of one window; owned */
     double *sorted;                     /* [n_ranks] for tti_slowest_of; owned */

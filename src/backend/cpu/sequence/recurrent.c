@@ -3,9 +3,9 @@
  * One product for all steps computes the part of the gates that comes from the inputs.  Each step
  * then adds the product of the states of all samples with w_hh and runs the functions of the gates
  * along the hidden elements.  A weight is packed once per call into panels of PANEL columns, which
- * the products of all steps read from front to back.  What a step multiplies is kept in rows of its
- * own: the rows of one step in a sequence lie so far apart that they share few places of the cache.
- * While a step computes, what the next one reads is fetched.  Gates are stored as in
+ * the products of all steps read from front to back.  The factors of a step are copied to rows that
+ * follow each other: in the sequence they lie so far apart that they compete for few sets of the
+ * cache.  While a step computes, the data of the next one are prefetched.  Gates are stored as in
  * src/ops/sequence/recurrent.c: i f g o of an LSTM, r z n and w_hn h + b_hn of a GRU. */
 #include "backend/cpu/sequence/tiles.h"
 #include "backend/cpu/vmath.h"
