@@ -15,8 +15,7 @@ import runs
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
 NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", "zoo", "frozen",
          "norms", "standardized", "windows", "choices", "places", "composed", "parts", "functions",
-         "signs", "phases", "routed", "columns", "taken", "moved",
-         "written")
+         "signs", "phases", "routed", "columns", "taken", "moved", "made", "returned", "written")
 
 
 def flat(values):

@@ -631,6 +631,46 @@ class Moved(nn.Module):
         return out
 
 
+class Made(nn.Module):
+    """Equal tensors, made by the size of the batch, of which one is written to; and a sum that is
+    made again after a write."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.o = nn.Linear(6, 8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        n = x.shape[0]
+        first, same = torch.zeros(n, 8), torch.zeros(n, 8)
+        first[:, 0].fill_(1)
+        taken, still = torch.zeros(n, 8), torch.zeros(n, 8)
+        taken.copy_(self.a(x))
+        level = torch.zeros_like(x)
+        before = level + 1
+        level.fill_(3)
+        after = level + 1
+        z = first + 2 * same + taken + 3 * still
+        return self.o(z * (before + 0.5 * after).mean(-1, keepdim=True))
+
+
+class Returned(nn.Module):
+    """A write to the result of a call in place that a block without gradients has returned; the
+    block has more values than the model has outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.o = nn.Linear(6, 5)
+
+    def forward(self, x):
+        with torch.no_grad():
+            y = x
+            for i in range(40):
+                y = torch.sin(y * 1.1) + 0.1 * i
+            y = y.mul_(0.5)
+        y[:, 1:3].add_(1)
+        return self.o(x + y)
+
+
 class Written(nn.Module):
     """Parts of a value that are written, rows of parameters by computed places, and a routing whose
     agreement has no gradient."""
@@ -656,6 +696,9 @@ class Written(nn.Module):
 MODELS = {
     "written": (Written, lambda: torch.randn(N_ROWS, 5, 6),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
+    "made": (Made, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "returned": (Returned, lambda: torch.randn(N_ROWS, 6),
+                 lambda: torch.randint(0, 5, (N_ROWS,))),
     "moved": (Moved, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "cnn": (Cnn, lambda: torch.randn(N_ROWS, 3, 6, 7), lambda: torch.randint(0, 5, (N_ROWS,))),
     "tokens": (Tokens, lambda: torch.randint(0, 12, (N_ROWS, 6)),

@@ -231,8 +231,10 @@ bool tti_run_inner(tti_building *b, const tti_block *inner, tti_operand *inputs,
         if (inner->inputs[i] >= 0) own[inner->inputs[i]] = inputs[i];
     for (int i = 0; i < inner->n_values; i++) own[i].base = 0; /* of other values */
     if (tti_good(b)) run_block(b, inner, own);
-    for (int i = 0; tti_good(b) && i < inner->n_outputs; i++)
+    for (int i = 0; tti_good(b) && i < inner->n_outputs; i++) {
         results[i] = *tti_operand_of(b, &inner->outputs[i]);
+        results[i].base = 0; /* a number of the inner block */
+    }
     for (int i = 0; tti_good(b) && i < inner->n_inputs; i++)
         if (inner->inputs[i] >= 0 && is_replaced(&inputs[i], &own[inner->inputs[i]]))
             inputs[i] = own[inner->inputs[i]];
@@ -390,7 +392,10 @@ static bool writes_anything(tti_building *b, const tti_block *block) {
 }
 
 /* Whether a call may write to a tensor that depends on neither inputs nor parameters.  If none
- * does, elements of host tensors that repeat can be kept once: a mask of a batch is one mask. */
+ * does, elements of host tensors that repeat can be kept once (a mask of a batch is one mask), and
+ * equal calls on host tensors can share their result.  Only a value whose elements come from a
+ * varying first argument is known not to be such a tensor: zeros_like(x) and zeros(x.shape[0]) are,
+ * and so is what a block may return. */
 static bool writes_constants(tti_building *b) {
     const tti_block *block = &b->program->main;
     bool *varies = tti_arena_alloc(&b->arena, (size_t)block->n_values + 1), writes = false;
@@ -405,18 +410,19 @@ static bool writes_constants(tti_building *b) {
                                        b->changes.changed[i];
     for (int i = 0; i < block->n_calls && !writes; i++) {
         const tti_op_call *call = &block->calls[i];
-        bool in_place = false, varying = false;
+        const tti_operator *row = NULL;
+        bool in_place = false;
         if (tti_runs_block(call->target))
             for (int k = 0; k < call->n_args && !writes; k++)
                 writes = call->args[k].arg.kind == TTI_ARG_BLOCK &&
                          writes_anything(b, call->args[k].arg.block);
         else
-            b->find(call->target, &in_place);
-        for (int k = 0; k < call->n_args; k++)
-            varying = varying || tti_any_marked(&call->args[k].arg, varies);
-        if (in_place && call->n_args > 0) writes |= !tti_any_marked(&call->args[0].arg, varies);
+            row = b->find(call->target, &in_place);
+        bool first_varies = call->n_args > 0 && tti_any_marked(&call->args[0].arg, varies);
+        bool makes = row && row->build == row->fold; /* on the host, whatever the arguments are */
+        writes |= in_place && !first_varies;
         for (int k = 0; k < call->n_outs; k++)
-            if (call->outs[k] >= 0) varies[call->outs[k]] = varying;
+            if (call->outs[k] >= 0) varies[call->outs[k]] = row && !makes && first_varies;
     }
     return writes;
 }
