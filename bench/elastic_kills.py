@@ -228,7 +228,7 @@ def train_for(program, root, args, draw, names, seconds):
         if code != 143:
             print("code %d" % code, text[-1500:], sep="\n")
             raise SystemExit(1)
-    goodput = goodput_of(step_times(runs[-1].folder), kills) if len(kills) > 1 else 1
+    goodput = goodput_of(step_times(runs[-1].folder), kills) if len(kills) > 1 else None
     for run in runs:
         shutil.rmtree(run.folder)
     return done, len(kills), goodput
@@ -245,12 +245,12 @@ def compare_goodput(program, root, args, draw):
                 (done[name],), n, goodput = train_for(program, root, args, draw, [name],
                                                       args.duration / args.turns)
                 n_kills += n
-                goodputs += [goodput] if n else []
+                goodputs += [goodput] if goodput is not None else []
         else:
             found, n_kills, goodput = train_for(program, root, args, draw, ["alone", "killed"],
                                                 args.duration)
             done = dict(zip(("alone", "killed"), found))
-            goodputs.append(goodput)
+            goodputs += [goodput] if goodput is not None else []
         alone, killed = alone + done["alone"], killed + done["killed"]
         if args.turns:
             print("turn %d: %.1f %%" % (turn + 1, 100 * done["killed"] / max(done["alone"], 1)),
@@ -258,7 +258,8 @@ def compare_goodput(program, root, args, draw):
     print("%d kills in %.0f s: %d steps, %d in the undisturbed run%s; goodput %.1f %%" %
           (n_kills, args.duration, killed, alone, "" if args.turns else " beside it",
            100 * killed / max(alone, 1)))
-    print("by the pace between kills: %.1f %%" % (100 * sum(goodputs) / max(len(goodputs), 1)))
+    if goodputs:
+        print("by the pace between kills: %.1f %%" % (100 * sum(goodputs) / len(goodputs)))
     return False
 
 

@@ -64,10 +64,10 @@ TUTTI_API tutti_value *tutti_batch_norm_of(tutti_graph *g, tutti_value *x,
                                            const tutti_batch_norm_tensors *tensors,
                                            const char *name);
 
-/* In training, each step leaves in a buffer of momentum m (tutti_buffer): (1 - m) buffer + m * the
- * mean of value over the shards of the global batch, weighted by their samples.  value: f32, the
- * buffer's shape, no element of a single sample; it may depend on the buffer.  Once per buffer;
- * does nothing in a graph for evaluation. */
+/* Updates a buffer of momentum m (tutti_buffer) after each training step: (1 - m) * buffer + m *
+ * mean, the average of value over the shards of the global batch, weighted by their samples.
+ * value: f32, of the buffer's shape, one result for the whole shard rather than per sample; it may
+ * depend on the buffer.  Call it once per buffer.  Does nothing in a graph for evaluation. */
 TUTTI_API void tutti_move_buffer(tutti_graph *g, tutti_value *buffer, tutti_value *value);
 
 typedef struct tutti_recurrent_tensors {

@@ -149,7 +149,7 @@ typedef struct tutti_parameter {
 } tutti_parameter;
 
 /* The learning rate of the job's schedule at the session's step.  Without the data of the job there
- * are not epochs: the length of the schedule is schedule.steps or else train.steps, and
+ * are no epochs: the length of the schedule is schedule.steps or else train.steps, and
  * schedule.unit must be steps.  TUTTI_E_CONFIG: these are missing.  TUTTI_E_UNSUPPORTED:
  * schedule.name=plateau. */
 #define TUTTI_LR_OF_JOB (-1.0)

@@ -106,8 +106,7 @@ static bool is_value_of_unknown(char **argv, int i) {
            strcmp(before, "--quiet") != 0 && strcmp(before, "--allow-plugin") != 0;
 }
 
-/* "a.b=c" is an assignment, "runs/x=1/job.yaml" a file. */
-static bool is_assignment(const char *text) {
+bool is_assignment(const char *text) {
     const char *equals = strchr(text, '=');
     return equals && !memchr(text, '/', (size_t)(equals - text)) && access(text, F_OK) != 0;
 }

@@ -14,6 +14,9 @@ typedef struct job_args {
     bool help, quiet;
 } job_args;
 
+/* Whether an argument is an assignment, "a.b=c", and not a file, "runs/x=1/job.yaml". */
+bool is_assignment(const char *text);
+
 /* Reads argv[1 ...] into a job.  Returns 0, or the exit code after a message. */
 int job_args_read(int argc, char **argv, job_args *out);
 void job_args_free(job_args *args);

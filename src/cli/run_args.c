@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static int fail_usage(const char *command, const char *what, const char *value) {
     fprintf(stderr, "tutti %s: %s '%s' (tutti %s --help)\n", command, what, value, command);
@@ -31,12 +30,9 @@ static int parse_flag(char **argv, int argc, const run_flag *flag, int *i) {
     return end == argv[*i] || *end ? fail_usage(argv[0], "not a number:", argv[*i]) : 0;
 }
 
-/* "a.b=c" is an assignment, "images/x=1.png" is a file. */
-static bool is_assignment(const char *text) {
-    const char *equals = strchr(text, '=');
-    if (!equals || access(text, F_OK) == 0) return false;
-    size_t n_key = (size_t)(equals - text);
-    return memchr(text, '/', n_key) == NULL && memchr(text, '.', n_key) != NULL;
+/* "x=1" may be a file that does not exist. */
+static bool has_dotted_key(const char *text) {
+    return is_assignment(text) && memchr(text, '.', strcspn(text, "="));
 }
 
 static bool wants_help(int argc, char **argv) {
@@ -71,7 +67,7 @@ static int sort_out(int argc, char **argv, const run_flag *flags, run_args *args
         else if (!plain && argv[i][0] == '-' && argv[i][1])
             code = fail_usage(argv[0], "unknown option", argv[i]);
         else
-            code = take_plain(args, argv[0], argv[i], !plain && is_assignment(argv[i]));
+            code = take_plain(args, argv[0], argv[i], !plain && has_dotted_key(argv[i]));
     }
     if (code == 0 && !args->run_dir)
         code = fail_usage(argv[0], "expected a run folder after", argv[0]);

@@ -103,7 +103,7 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
     return TUTTI_OK;
 }
 
-/* The purpose of a node that the sums of a step do not need. */
+/* What a node is computed for; only what is added over the shards must have a shard rule. */
 typedef enum purpose {
     FOR_SUMS,  /* loss, count, gradients */
     FOR_STATS, /* running statistics */
@@ -126,6 +126,7 @@ static tutti_status place_own(const tti_node *node, purpose why, bool *is_own, t
         tutti_status st = tti_split_node(node, in, placed);
         if (st == TUTTI_E_NOMEM) return st;
         known = st == TUTTI_OK;
+        if (!known) tti_clear_error();
     }
     is_own[node->id] = !known;
     for (int k = 0; k < node->op->n_out; k++)
@@ -133,7 +134,7 @@ static tutti_status place_own(const tti_node *node, purpose why, bool *is_own, t
     return TUTTI_OK;
 }
 
-/* Marks what an output needs, of the first purpose that needs it. */
+/* Finds the first purpose in the enum for which an output needs each node. */
 static void find_purposes(const tutti_graph *g, purpose *of) {
     for (int i = 0; i < g->n_nodes; i++) of[i] = FOR_METRICS;
     for (int i = 0; i < g->n_outputs; i++) {

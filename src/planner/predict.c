@@ -52,7 +52,7 @@ static worker slowest_worker(const tti_blueprint *b, const tti_scheme *l,
     desc.n_compute_threads = at_least_one(c->n_cores / w.n_workers);
     w.n_own = at_least_one((int)((l->shards + l->data - 1) / l->data));
     w.n_compute_threads = c->is_device ? 1 : tti_exec_n_compute_threads(&desc, w.n_own);
-    w.n_micro_groups = (w.n_own + w.n_compute_threads - 1) / w.n_compute_threads;
+    w.n_micro_groups = tti_micro_groups_of(w.n_own, w.n_compute_threads);
     double compute_threads = (double)w.n_workers * w.n_compute_threads;
     w.crowd = compute_threads > c->n_cores ? compute_threads / c->n_cores : 1;
     return w;

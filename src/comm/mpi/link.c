@@ -198,8 +198,9 @@ static mpi_state *new_state(MPI_Comm comm, int rank, int n_ranks) {
     mpi_state *s = calloc(1, sizeof *s);
     int *world_of = calloc(n, sizeof *world_of);
     MPI_Request *says = calloc(n, sizeof *says);
-    bool *has_met = n_ranks > TTI_FULL_RANKS ? calloc(n, sizeof *has_met) : NULL;
-    if (!s || !world_of || !says || (n_ranks > TTI_FULL_RANKS && !has_met)) {
+    bool is_sparse = tti_link_is_sparse(n_ranks);
+    bool *has_met = is_sparse ? calloc(n, sizeof *has_met) : NULL;
+    if (!s || !world_of || !says || (is_sparse && !has_met)) {
         free(s);
         free(world_of);
         free(says);

@@ -33,6 +33,7 @@ typedef struct found_array {
 typedef struct found_arrays {
     const tutti_dataset_desc *desc;
     const char *path;
+    bool in_archive;
     found_array at[MAX_FILES];
     int n, n_of[N_OF];
 } found_arrays;
@@ -90,7 +91,8 @@ static tutti_status take_file(void *user, const char *file) {
     found_arrays *f = user;
     found_array found = {.split = OF_BOTH};
     size_t n = tti_npy_stem(file);
-    if (n == 0) return TUTTI_OK;
+    bool is_packed = n > 0 && file[n + strlen(".npy")];
+    if (n == 0 || (is_packed && f->in_archive)) return TUTTI_OK;       /* not unpacked twice */
     if (n >= TTI_MAX_FIELD_NAME || strchr(file, ',')) return TUTTI_OK; /* no field is called so */
     snprintf(found.file, sizeof found.file, "%s", file);
     snprintf(found.field, sizeof found.field, "%.*s", (int)n, file);
@@ -342,6 +344,7 @@ static tutti_status open_at(const tutti_dataset_desc *desc, const tti_npy_place 
     bool both;
     f->desc = desc;
     f->path = where->path;
+    f->in_archive = where->archive;
     TTI_TRY(tti_npy_each(where, take_file, f));
     TTI_TRY(choose(desc, f, &both));
     if (f->n == 0)

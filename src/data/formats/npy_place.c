@@ -76,19 +76,13 @@ static tutti_status set_path(tti_npy_place *where, const char *path, bool archiv
 }
 
 /* Arrays beside archives would be left out. */
-static tutti_status check_archives_only(const char *folder) {
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return tti_fail(TUTTI_E_IO, "%s: cannot open the folder: %s", folder, strerror(errno));
-    tutti_status st = TUTTI_OK;
-    for (struct dirent *e; st == TUTTI_OK && (e = readdir(dir));)
-        if (e->d_name[0] != '.' && tti_npy_stem(e->d_name) > 0)
-            st = tti_fail(TUTTI_E_DATA,
-                          "%s: has archives (.npz) and arrays (%s); move one kind elsewhere, or "
-                          "give data.dir='%s/*.npz'",
-                          folder, e->d_name, folder);
-    closedir(dir);
-    return st;
+static tutti_status refuse_array(void *user, const char *file) {
+    const tti_npy_place *folder = user;
+    if (tti_npy_stem(file) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: has archives (.npz) and arrays (%s); move one kind elsewhere, or give "
+                    "data.dir='%s/*.npz'",
+                    folder->path, file, folder->path);
 }
 
 tutti_status tti_npy_find_place(const tutti_dataset_desc *desc, tti_npy_place *where,
@@ -100,7 +94,8 @@ tutti_status tti_npy_find_place(const tutti_dataset_desc *desc, tti_npy_place *w
     if (st == TUTTI_E_DATA && folder) return set_path(where, desc->dir, false);
     TTI_TRY(st);
     *by_name = !list.both;
-    if (folder) st = check_archives_only(desc->dir);
+    if (folder) st = set_path(where, desc->dir, false);
+    if (folder && st == TUTTI_OK) st = tti_npy_each(where, refuse_array, where);
     if (st == TUTTI_OK)
         st = list.n == 1 ? set_path(where, list.path[0], true)
                          : tti_fail(TUTTI_E_DATA, "%s: npy: %zu archives for a split, expected one",

@@ -16,8 +16,8 @@ typedef struct tti_npy_place {
 /* Words in the names of arrays that choose a split, each list ended by NULL. */
 extern const char *const tti_npy_train_words[], *const tti_npy_test_words[];
 
-/* The number of bytes of a file's name before .npy or .npy.gz, in any case; 0: it has another end.
- */
+/* The number of bytes of a file's name before .npy or .npy.gz, in any case; 0: it has
+ * neither ending. */
 size_t tti_npy_stem(const char *file);
 
 /* The place of desc->dir; a folder without archives is searched for .npy and .npy.gz files, and one

@@ -626,7 +626,7 @@ tutti_status tti_loader_next(tti_loader *l, tti_batch *out) {
     tutti_status st = take(l, out);
     bool is_due = l->n_started > 0 && find_work(l);
     pthread_mutex_unlock(&l->mutex);
-    /* For the slot that was freed; after the mutex, which the threads would wait for. */
+    /* A thread fills the freed slot.  It is woken after the mutex is free, which it takes first. */
     if (is_due) pthread_cond_broadcast(&l->work);
     if (st != TUTTI_OK) {
         l->failed = st;

@@ -162,16 +162,16 @@ static tutti_status match_columns(const encoder *e) {
     return TUTTI_OK;
 }
 
-/* The training file has decimal commas, and this file, which has none, numbers like 1.234: they can
- * be 1234 as well. */
+/* If the training file has decimal commas and this file has none, a number such as 1.234 is
+ * ambiguous: it may mean 1234. */
 static tutti_status check_points(const encoder *e) {
     const tti_table_spec *t = e->spec->table;
     char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
     if (!t->decimal_comma || e->csv->decimal_comma || e->csv->separator != ';') return TUTTI_OK;
     for (int i = 0; i < t->n_columns; i++) {
         if (e->at[i] < 0 || t->column[i].kind == TTI_COLUMN_IGNORE ||
-            t->column[i].kind == TTI_COLUMN_CATEGORY)
-            continue;
+            t->column[i].kind == TTI_COLUMN_CATEGORY || (e->desc->rows_only && is_label(t, i)))
+            continue; /* it is not read as a number */
         for (int64_t k = 0; k < e->rows->n; k++) {
             const char *cell = tti_csv_cell(e->csv, tti_row_at(e->rows, k), e->at[i]);
             if (tti_value_has_points_of_thousands(cell))

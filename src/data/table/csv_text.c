@@ -66,7 +66,7 @@ static char find_separator(const char *text, const char *end) {
     return separators[best];
 }
 
-/* Excel's first line "sep=;" names the separator and is no row. */
+/* Excel's first line "sep=;" names the separator and is not a row. */
 static bool take_separator(cursor *c, char *out) {
     static const char key[] = "sep=";
     size_t n = sizeof key - 1;
@@ -202,7 +202,7 @@ static tutti_status read_rows(cursor *c, bool keeps_empty, tti_csv_text *t) {
     size_t row_bytes;
     TTI_TRY(read_line(c, &line));
     c->keeps_empty = keeps_empty;
-    c->n_empty = 0; /* lines above the first one are no rows */
+    c->n_empty = 0; /* lines above the first one are not rows */
     t->n_columns = c->n_cells;
     row_bytes = (size_t)t->n_columns * sizeof *t->cell;
     while (c->n_cells > 0) {
@@ -300,8 +300,8 @@ static bool repeats_texts(const tti_csv_text *t, int column) {
 }
 
 /* Whether the numbers of the first line are names that count the columns: 0, 1, 2, as pandas writes
- * columns without names, or 2019, 2020 beside the name of a column of texts.  Few numbers may be
- * values, unless something else in the table says that they are none. */
+ * columns without names, or 2019, 2020 beside the name of a column of texts.  A few numbers
+ * may also be data, so they need further evidence. */
 static bool numbers_count(const tti_csv_text *t, const vote *votes) {
     double start = 0, last = 0, x;
     int n = 0, n_texts = 0, first = 0;

@@ -666,10 +666,12 @@ static void report_missing(const learner *l, int column) {
 }
 
 static tutti_status learn(learner *l, bool *given) {
+    char first[TTI_CLIP], second[TTI_CLIP];
     if (l->csv->counts_names)
         tti_str_printf(l->notices, "%s: the first line, %s, %s ..., is taken for names\n",
-                       l->csv->name, l->csv->header[0][0] ? l->csv->header[0] : "(empty)",
-                       l->csv->header[1]);
+                       l->csv->name,
+                       l->csv->header[0][0] ? tti_clip(first, l->csv->header[0]) : "(empty)",
+                       tti_clip(second, l->csv->header[1]));
     TTI_TRY(name_columns(l));
     TTI_TRY(find_label(l));
     TTI_TRY(apply_columns(l, given));

@@ -224,7 +224,8 @@ tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
     pipe->n_idle = pipe->n_micro_groups - tti_micro_groups_of(n_local, n_compute_threads);
     pipe->micro_groups = calloc((size_t)pipe->n_micro_groups + 1, sizeof *pipe->micro_groups);
     pipe->busy = calloc((size_t)pipe->stages->n_stages, sizeof *pipe->busy);
-    if (!pipe->micro_groups || !pipe->busy)
+    pipe->times = calloc(2 * (size_t)pipe->stages->n_stages, sizeof *pipe->times);
+    if (!pipe->micro_groups || !pipe->busy || !pipe->times)
         return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     tti_micro_group *own = pipe->micro_groups + pipe->n_idle;
     for (int w = 0; !joined && w < acc->n_micro_groups; w++) own[w] = acc->micro_groups[w];
@@ -263,6 +264,7 @@ void tti_pipe_destroy(tti_pipe *pipe) {
     free(pipe->slots);
     free(pipe->micro_groups);
     free(pipe->busy);
+    free(pipe->times);
     free(pipe);
 }
 
@@ -320,12 +322,13 @@ void tti_pipe_begin(tti_pipe *pipe, tutti_status before) {
     if (before != TUTTI_OK) tti_mailbox_fail(pipe->box, before);
 }
 
-/* How long all stages computed of the time that the slowest took; times [2 * stages], zero. */
-static tutti_status measure(tti_exec *x, int64_t busy_ns, int64_t span_ns, double *times) {
+/* How long all stages computed of the time that the slowest took. */
+tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     tti_pipe *pipe = tti_pipe_of(x);
     int n = pipe->stages->n_stages;
-    double busy = 0, span = 0;
+    double busy = 0, span = 0, *times = pipe->times;
     int64_t start = tti_now_ns();
+    memset(times, 0, 2 * (size_t)n * sizeof *times);
     times[2 * pipe->stages->stage] = (double)busy_ns;
     times[2 * pipe->stages->stage + 1] = (double)span_ns;
     TTI_TRY(tutti_comm_all_reduce(pipe->comm, times, times, 2 * (size_t)n, TUTTI_F64, TUTTI_SUM,
@@ -338,14 +341,6 @@ static tutti_status measure(tti_exec *x, int64_t busy_ns, int64_t span_ns, doubl
     pipe->measured = span > 0 ? 1 - busy / (span * n) : 0;
     for (int s = 0; s < n; s++) pipe->busy[s] = span > 0 ? times[2 * s] / span : 0;
     return TUTTI_OK;
-}
-
-tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
-    double *times = calloc(2 * (size_t)tti_pipe_of(x)->stages->n_stages, sizeof *times);
-    tutti_status st = times ? measure(x, busy_ns, span_ns, times)
-                            : tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    free(times);
-    return st;
 }
 
 /* ---- a shard that is looked at ---- */
@@ -395,24 +390,22 @@ tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tie
                                  const tti_slot *slot, float *grads) {
     if (!slot->is_copy) {
         /* The first stage adds the others' gradients in their order and gives them the sum. */
-        for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
-            if (tti_tied_has(tied, s)) {
-                /* The gradients of another stage are added as they come. */
-                size_t n_most = TTI_MIN(slot->n_elems, (size_t)CHUNK);
-                float *term = malloc(n_most * sizeof *term + 1);
-                tutti_status st =
-                    term ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu elements", n_most);
-                for (size_t at = 0; st == TUTTI_OK && at < slot->n_elems; at += CHUNK) {
-                    size_t n = TTI_MIN(slot->n_elems - at, (size_t)CHUNK);
-                    st = tutti_comm_recv(pipe->comm, term, n, TUTTI_F32, s);
-                    for (size_t i = 0; st == TUTTI_OK && i < n; i++) grads[at + i] += term[i];
-                }
-                free(term);
-                TTI_TRY(st);
+        for (int k = 1; k < tied->n_stages; k++) {
+            /* The gradients of another stage are added as they come. */
+            size_t n_most = TTI_MIN(slot->n_elems, (size_t)CHUNK);
+            float *term = malloc(n_most * sizeof *term + 1);
+            tutti_status st =
+                term ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu elements", n_most);
+            for (size_t at = 0; st == TUTTI_OK && at < slot->n_elems; at += CHUNK) {
+                size_t n = TTI_MIN(slot->n_elems - at, (size_t)CHUNK);
+                st = tutti_comm_recv(pipe->comm, term, n, TUTTI_F32, tied->stages[k]);
+                for (size_t i = 0; st == TUTTI_OK && i < n; i++) grads[at + i] += term[i];
             }
-        for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
-            if (tti_tied_has(tied, s))
-                TTI_TRY(tutti_comm_send(pipe->comm, grads, slot->n_elems, TUTTI_F32, s));
+            free(term);
+            TTI_TRY(st);
+        }
+        for (int k = 1; k < tied->n_stages; k++)
+            TTI_TRY(tutti_comm_send(pipe->comm, grads, slot->n_elems, TUTTI_F32, tied->stages[k]));
         return TUTTI_OK;
     }
     int first = tied->stages[0];

@@ -20,6 +20,7 @@ typedef struct tti_pipe {
     int64_t busy_ns;           /* of compute thread 0 in this step */
     double measured, expected; /* share of the last step that stages waited for each other */
     double *busy;              /* [n_stages]: share of the last step that each stage computed */
+    double *times;             /* [2 * n_stages]: of the last step, see tti_pipe_measure; owned */
 } tti_pipe;
 
 /* A segment of one shard on its way through the stage. */

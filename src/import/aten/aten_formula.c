@@ -84,7 +84,8 @@ static tti_arg call_of(reading *r, name f, const tti_arg *args, int n, int k) {
     bool in_place;
     for (size_t i = 0; i < TTI_COUNT(overloads); i++) {
         snprintf(target, sizeof target, "aten.%.*s%s", f.n, f.text, overloads[i]);
-        if (tti_finds(r->b, target, &in_place) && !in_place) return call_row(r, target, args, n, k);
+        if (tti_row_for(r->b, target, &in_place) && !in_place)
+            return call_row(r, target, args, n, k);
     }
     bool formula_calls_a_row = false;
     TTI_ASSERT(formula_calls_a_row);

@@ -151,6 +151,9 @@ static tutti_value *places_of(tti_building *b, const tti_operand *ids, int64_t n
         if (!of_batch) return tti_as_index(b, &index);
         return tutti_cast(g, tti_batch_value(b, &index), TUTTI_I32);
     }
+    if (n > 1 << 24) /* integers of the graph are f32 */
+        tti_refuse(b, "computed indices into %lld places, at most 2^24 are supported",
+                   (long long)n);
     tutti_value *value = tti_as_float(b, tti_value_of(b, ids));
     tutti_value *zero = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0);
     value = tutti_add(g, value, tutti_affine(g, tutti_less(g, value, zero), (double)n, 0));

@@ -240,11 +240,10 @@ bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c);
 tutti_graph *tti_graph_of(const tti_building *b);
 const tti_operator *tti_row_of(const tti_building *b);
 const char *tti_as_of(const tti_building *b); /* the operator that its row names in as */
-bool tti_finds(const tti_building *b, const char *target,
-               bool *in_place); /* whether it has a row */
 /* The argument of a row's signature with that name; NULL: there is none. */
 const tti_arg *tti_arg_called(const tti_operator *row, const tti_call *c, const char *name,
                               int n_name);
+/* The row of a target; NULL: it has none. */
 const tti_operator *tti_row_for(const tti_building *b, const char *target, bool *in_place);
 const tti_program_file *tti_program_of(const tti_building *b);
 tti_changes *tti_changes_of(tti_building *b);

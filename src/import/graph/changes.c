@@ -61,7 +61,7 @@ static void mark_dependents(tti_building *b, const tti_block *block, bool *marke
         }
         if (!any) continue;
         mark_results(call, marked);
-        tti_finds(b, call->target, &in_place);
+        tti_row_for(b, call->target, &in_place);
         if (in_place && call->args[0].arg.kind == TTI_ARG_VALUE)
             marked[call->args[0].arg.value] = true;
     }

@@ -206,9 +206,6 @@ bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c) 
 tutti_graph *tti_graph_of(const tti_building *b) { return b->graph; }
 const tti_operator *tti_row_of(const tti_building *b) { return b->row; }
 const char *tti_as_of(const tti_building *b) { return b->row->as; }
-bool tti_finds(const tti_building *b, const char *target, bool *in_place) {
-    return b->find(target, in_place) != NULL;
-}
 const tti_operator *tti_row_for(const tti_building *b, const char *target, bool *in_place) {
     return b->find(target, in_place);
 }

@@ -263,8 +263,8 @@ static void gather_nd(tti_building *b, const tti_call *c) {
     tti_set_host(c->out[0], &made);
 }
 
-/* The same of values of the graph: rows of constant places along the first dimension, as a write to
- * a slice is exported, or elements by their indices. */
+/* ScatterND on values of the graph: rows at constant places of the first dimension, as a write to a
+ * slice is exported, or elements by their indices. */
 static void put_values(tti_building *b, const tti_call *c, bool adds) {
     const tti_operand *index = tti_operand_at(b, c, 1);
     tutti_shape s = tti_shape_of(index);

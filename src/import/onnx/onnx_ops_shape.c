@@ -236,7 +236,6 @@ static void split(tti_building *b, const tti_call *c) {
     }
 }
 
-/* *inputs axis */
 /* ---- sequences ---- */
 
 static void set_list(tti_building *b, tti_operand *items, int n, tti_operand *out) {
@@ -270,7 +269,7 @@ static bool are_indices_by_sample(tti_building *b, const tti_arg *list, int64_t 
     return any && of_batch;
 }
 
-/* *inputs axis; such indices stay a list, which only GatherND takes. */
+/* *inputs axis; such indices stay a list, which GatherND and ScatterND take. */
 static void concat(tti_building *b, const tti_call *c) {
     const tti_arg *list = tti_arg_at(c, 0);
     int64_t axis = tti_int_at(b, c, 1);

@@ -311,8 +311,8 @@ static bool is_read(const tutti_graph *g, const tutti_value *value) {
     return false;
 }
 
-/* A statistic may be made on any stage, and its buffer lies there.  A step that also reads the
- * buffer would need it elsewhere. */
+/* A statistic may be computed on any stage, and that stage has its buffer.  No other stage can read
+ * it. */
 static tutti_status check_buffers(const tutti_graph *g) {
     char name[TTI_MAX_NAME + 16];
     for (int i = 0; i < g->n_nodes; i++) {

@@ -203,7 +203,8 @@ static tutti_status check_finite(const tti_predicting *r) {
                     (long long)r->n_not_finite);
 }
 
-/* A checkpoint that was skipped; the caller's answer is remembered. */
+/* Passes warnings of skipped checkpoints to the caller.  status: TUTTI_E_INTERRUPTED after its
+ * function has ended the call. */
 typedef struct run_notices {
     const tti_predicting *r;
     const char *run_dir;

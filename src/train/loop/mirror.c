@@ -137,6 +137,18 @@ static void set_position(version *v, const tti_carry_position *position) {
 }
 
 int tti_mirror_n_slots(const tti_mirror *mirror) { return mirror->most; }
+int tti_mirror_slot_of(const tti_mirror *m, int rank) {
+    return m->divides_parts ? rank : part_of(m, rank);
+}
+
+int tti_mirror_count_slots(const tti_mirror *m, int n_ranks) {
+    return m->divides_parts ? n_ranks : m->n_parts;
+}
+
+bool tti_mirror_copies(const tti_mirror *m, int rank, int host_first) {
+    return m->divides_parts || rank - host_first < m->n_parts;
+}
+
 bool tti_mirror_divides_parts(const tti_mirror *mirror) { return mirror->divides_parts; }
 int tti_mirror_n_parts(const tti_mirror *mirror) { return mirror->n_parts; }
 
@@ -189,11 +201,10 @@ tutti_status tti_mirror_put(const tti_carry *carry, tutti_comm *comm, tti_exec *
     tti_mirror *mirror = carry->mirror;
     int64_t step = position->state.step;
     int rank = tutti_comm_rank(comm);
-    int part = part_of(mirror, rank);
-    int slot = mirror->divides_parts ? rank : part;
-    int n = mirror->divides_parts ? tutti_comm_n_ranks(comm) : mirror->n_parts;
+    int part = part_of(mirror, rank), slot = tti_mirror_slot_of(mirror, rank);
+    int n = tti_mirror_count_slots(mirror, tutti_comm_n_ranks(comm));
     const tti_mirror_stamp now = {step + 1, n, (int64_t)carry->epoch};
-    bool copies = mirror->divides_parts || rank - carry->host_first < mirror->n_parts;
+    bool copies = tti_mirror_copies(mirror, rank, carry->host_first);
     if (copies) tti_mirror_begin(mirror, step, slot);
     if (copies) TTI_TRY(tti_exec_pull(exec));
     for (int i = 0; i < mirror->n_arrays && copies; i++)

@@ -8,7 +8,7 @@
  * memory.
  *
  * If workers divide the model, the mirror has the arrays of each part of it, and any worker may
- * take any part later.  Of replicas without ZeRO the first one of each host copies its parts.
+ * take any part later.  Without ZeRO only the first replica of each host copies its parts.
  *
  * On several hosts each has its own mirror, with the partitions of its workers and copies of those
  * of a neighbor (neighbors.h). */
@@ -63,6 +63,11 @@ void tti_mirror_end(tti_mirror *mirror, int slot, const tti_mirror_stamp *stamp)
 
 /* Whether each rank has its own partition; else partition i is part i of the model. */
 bool tti_mirror_divides_parts(const tti_mirror *mirror);
+/* The partition of a rank, and the number of partitions of n_ranks ranks. */
+int tti_mirror_slot_of(const tti_mirror *mirror, int rank);
+int tti_mirror_count_slots(const tti_mirror *mirror, int n_ranks);
+/* Whether a rank writes its partition; host_first: the first rank of its host. */
+bool tti_mirror_copies(const tti_mirror *mirror, int rank, int host_first);
 /* Parts of the model; partition i is of part i % n_parts, which has this plan. */
 int tti_mirror_n_parts(const tti_mirror *mirror);
 const tti_plan *tti_mirror_plan(const tti_mirror *mirror, int part);

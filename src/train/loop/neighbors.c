@@ -34,7 +34,7 @@ struct tti_neighbors {
 
 /* ---- partitions ---- */
 
-/* Partition at of n (tti_mirror_stamp). */
+/* Finds partition number at of n; tti_mirror_stamp says how they are numbered. */
 static tutti_status find_partition(const tti_exec *exec, const tti_mirror *mirror, int at, int n,
                                    partition *out) {
     int n_parts = tti_mirror_n_parts(mirror);
@@ -117,7 +117,7 @@ static bool sends(const tti_mirror *mirror, const host_list *hosts, int rank) {
     int n_parts = tti_mirror_n_parts(mirror), host = hosts->host_of[rank];
     int next = (host + 1) % hosts->n_hosts;
     if (tti_mirror_divides_parts(mirror)) return true;
-    if (rank - hosts->first[host] >= n_parts) return false;
+    if (!tti_mirror_copies(mirror, rank, hosts->first[host])) return false;
     for (int r = hosts->first[next]; r < hosts->first[next + 1]; r++)
         if (r % n_parts == rank % n_parts) return false;
     return true;
@@ -125,11 +125,10 @@ static bool sends(const tti_mirror *mirror, const host_list *hosts, int rank) {
 
 static tutti_status add_transfer(tti_neighbors *n, const host_list *hosts, const tti_exec *exec,
                                  int from, int to) {
-    bool divides = tti_mirror_divides_parts(n->mirror);
-    int n_parts = tti_mirror_n_parts(n->mirror);
     transfer *t = &n->list[n->n++];
-    *t = (transfer){.from = from, .to = to, .slot = divides ? from : from % n_parts};
-    return find_partition(exec, n->mirror, t->slot, divides ? hosts->n_ranks : n_parts, &t->part);
+    *t = (transfer){.from = from, .to = to, .slot = tti_mirror_slot_of(n->mirror, from)};
+    int n_slots = tti_mirror_count_slots(n->mirror, hosts->n_ranks);
+    return find_partition(exec, n->mirror, t->slot, n_slots, &t->part);
 }
 
 static tutti_status add_transfers(tti_neighbors *n, const host_list *hosts, const tti_exec *exec,

@@ -15,9 +15,10 @@ static bool all_are_multiples(const tti_host_place *place, int each) {
     return true;
 }
 
-/* The workers that are on one host: a replica, so that the loss of a host costs only its own ones,
- * or else a tensor group, and the stages of a replica may be on several hosts.  Then the loss of a
- * host leaves out workers of others too, which must not have the only copies of a partition. */
+/* How many workers must be on one host.  Normally a whole replica: then a lost host costs only its
+ * own workers.  Otherwise a tensor group, and the stages of a replica may be on several hosts: then
+ * a lost host also leaves out workers of other hosts, so no worker may have the only copy of a
+ * partition. */
 static int find_together(const tti_host_place *place, const tti_job_config *c) {
     int each = (int)tti_job_workers_of_model(c);
     return all_are_multiples(place, each) ? each : (int)c->parallel.tensor;

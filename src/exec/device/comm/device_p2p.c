@@ -79,8 +79,9 @@ static void place_tied(const tti_setup *setup, const tti_pipe *pipe, int tied, s
     int index = tti_plan_find_slot(setup->desc.plan, t->name), first = first_with(t);
     if (index < 0) return;
     size_t chunk = chunk_of(setup->desc.plan->slots[index].n_elems) * sizeof(float);
-    for (int stage = first + 1; stage < s->n_stages; stage++) {
-        if (!tti_tied_has(t, stage) || (s->stage != first && s->stage != stage)) continue;
+    for (int k = 1; k < t->n_stages; k++) {
+        int stage = t->stages[k];
+        if (s->stage != first && s->stage != stage) continue;
         int slot = tied_slot(pipe, tied, stage, s->stage == stage);
         for (int i = 0; i < TURNS; i++) place(at ? &at[slot + i] : NULL, n_bytes, chunk);
     }
@@ -112,8 +113,8 @@ static int reader_of(const tti_pipe *pipe, int slot) {
     const tti_stages *s = pipe->stages;
     if (slot < pipe->n_slots) return pipe->slots[slot].to;
     for (int i = 0; i < s->n_tied; i++)
-        for (int stage = 0; stage < s->n_stages; stage++) {
-            if (!tti_tied_has(&s->tied[i], stage) || stage == first_with(&s->tied[i])) continue;
+        for (int k = 1; k < s->tied[i].n_stages; k++) {
+            int stage = s->tied[i].stages[k];
             int there = tied_slot(pipe, i, stage, false);
             if (slot >= there && slot < there + TURNS) return first_with(&s->tied[i]);
             if (slot >= there && slot < there + 2 * TURNS) return stage;
@@ -292,10 +293,6 @@ static int slot_of(const tti_device_p2p *m, const tied_grad *g, int stage, bool 
     return tied_slot(tti_pipe_of(m->x), g->tied, stage, back) + (int)(first / g->chunk % TURNS);
 }
 
-static bool is_other(const tied_grad *g, int stage) {
-    return tti_tied_has(g->param, stage) && stage != first_with(g->param);
-}
-
 static tutti_status sum_tied(tti_device_p2p *m) {
     const tti_plan *plan = tti_setup_of(m->x)->desc.plan;
     const tti_stages *s = tti_pipe_of(m->x)->stages;
@@ -325,21 +322,18 @@ static tutti_status sum_tied(tti_device_p2p *m) {
         }
         for (size_t i = 0; !plan->slots[index].is_copy && i < g.n_elems; i += g.chunk) {
             /* The first stage adds a chunk of each of the others, in their order. */
-            int n_stages = tti_pipe_of(m->x)->stages->n_stages;
             size_t n = length_of(&g, i);
-            for (int stage = 0; stage < n_stages; stage++) {
-                if (!is_other(&g, stage)) continue;
-                int slot = slot_of(m, &g, stage, false, i);
+            for (int k = 1; k < g.param->n_stages; k++) {
+                int slot = slot_of(m, &g, g.param->stages[k], false, i);
                 TTI_TRY(tti_device_p2p_recv(m, slot));
                 tti_setup_of(m->x)->desc.backend->accumulate(g.data + i,
                                                              tti_device_p2p_address(m, slot), n);
                 TTI_TRY(tti_device_p2p_release(m, slot));
             }
             TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
-            for (int stage = 0; stage < n_stages; stage++)
-                if (is_other(&g, stage))
-                    TTI_TRY(send_value(m, slot_of(m, &g, stage, true, i), g.data + i,
-                                       n * sizeof *g.data, false));
+            for (int k = 1; k < g.param->n_stages; k++)
+                TTI_TRY(send_value(m, slot_of(m, &g, g.param->stages[k], true, i), g.data + i,
+                                   n * sizeof *g.data, false));
         }
     }
     return TUTTI_OK;
