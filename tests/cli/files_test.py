@@ -5,6 +5,7 @@ import os
 import random
 import struct
 import sys
+import zipfile
 import zlib
 
 import runs
@@ -93,6 +94,14 @@ def test_compressed_arrays():
         said = runs.tutti("predict", "np-run", "np%s/x_test.npy%s" % (ending, ending)).expect(0).out
         hashes.add(said.replace(".gz", ""))
     assert len(hashes) == 2, hashes
+    os.makedirs("packed")
+    for split in "train", "test":  # an archive packs its members itself
+        with zipfile.ZipFile("packed/%s.npz" % split, "w") as archive:
+            archive.writestr("x.npy", npy("<f4", (20, 3), x))
+            archive.writestr("y.npy", npy("<i4", (20,), y))
+            archive.writestr("note.npy.gz", gzip.compress(npy("<i4", (20,), y)))
+    ended = info("data.format=npy", "data.dir=packed", "data.fields=all").expect(0)
+    assert "note" not in ended.out, ended.out
     write("np/more.npz", b"")
     info("data.format=npy", "data.dir=np").expect(DATA, "np: has archives (.npz) and arrays (",
                                                   "data.dir='np/*.npz'")

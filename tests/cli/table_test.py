@@ -459,6 +459,7 @@ def test_rows_to_predict():
     assert alone[0]["probability"] == said[2]["probability"], (alone, said)
     predict("a;b\n1.004;2\n").expect(
         3, "new.csv:2: column 'a': '1.004' has a point, and the training file has decimal commas")
+    predict("a;b;y\n901;2;1.004\n").expect(0)  # labels are not read
     assert lines(predict("a,b\n1.004,2\n").expect(0))
     assert lines(predict("a;b\n1,004;2\n").expect(0)) == lines(predict("a;b\n1.0040;2\n").expect(0))
     ended = predict("a;b\nx;2\n").expect(3, "'x' is not a finite number written as 1234.5\n")
