@@ -76,7 +76,7 @@ def test_joined_norms():
     near("stages", "one", 2e-2)
     train("shards", JOINED, *keys_of(1, 1, 2))
     near("shards", "one", 2e-2)
-    for run, layout in (("stages_2", (2, 2, 1)), ("pieces_2", (2, 1, 2))):
+    for run, layout in (("stages_2", (2, 2, 1)), ("shards_2", (2, 1, 2))):
         train(run, JOINED, *keys_of(*layout))
         runs.same_story(runs.story(run[:-2]), run)
         for zero in (2, 3):

@@ -79,10 +79,10 @@ def test_lost_workers():
 
 
 def test_partitions():
-    job = GPT + ["train.steps=400", "run.checkpoint_every=-1", "train.eval_every=0"]
+    job = GPT + ["train.steps=4000", "run.checkpoint_every=-1", "train.eval_every=0"]
     train("whole", job, "-n", "1")
     for zero in 1, 3:
-        lose_one("zero%d" % zero, job, "whole", 400, *PROCESSES, "parallel.min_workers=1", "-n",
+        lose_one("zero%d" % zero, job, "whole", 4000, *PROCESSES, "parallel.min_workers=1", "-n",
                  str(N), "parallel.zero=%d" % zero)
 
 
