@@ -185,12 +185,13 @@ static void pick(tti_building *b, const tti_operand *x, const tti_operand *ids, 
     if (out && tti_good(b)) out->rows = rows;
 }
 
-/* Whether ids are 0, 1, .., n-1 in one dimension. */
-static bool counts(const tti_operand *ids, int64_t n) {
-    if (ids->kind != TTI_OPERAND_HOST || ids->host.shape.n_dims != 1) return false;
-    if (ids->host.shape.dim[0] != n || ids->host.elem == TTI_ELEM_BOOL) return false;
+/* Whether each element of x [N, ..] is the number of its row, the sample. */
+static bool numbers_samples(tti_building *b, const tti_host *x) {
+    int64_t rows = tti_batch_rows(b), n = tti_host_n(x);
+    if (x->shape.n_dims < 1 || x->shape.dim[0] != rows || n < 1) return false;
+    if (x->elem == TTI_ELEM_BOOL || !tti_add_work(b, (double)n)) return false;
     for (int64_t i = 0; i < n; i++)
-        if (tti_host_at(&ids->host, i) != (double)i) return false;
+        if (tti_host_at(x, i) != (double)(i / (n / rows))) return false;
     return true;
 }
 
@@ -215,13 +216,11 @@ static void pick_rows(tti_building *b, const tti_operand *x, const tti_operand *
 /* Whether index 0 is the number of the sample, along a first dimension in which the others repeat.
  */
 static bool is_by_sample(tti_building *b, const indices *ids) {
-    int64_t n = tti_host_n(&ids->at[0]), rows = tti_batch_rows(b);
-    bool fits = ids->dim[0] == 0 && ids->n > 1 && ids->shape.n_dims > 0 && n > 0;
-    if (!fits || ids->shape.dim[0] != rows) return false;
-    for (int64_t i = 0; i < n && fits; i++)
-        fits = tti_host_at(&ids->at[0], i) == (double)(i / (n / rows));
-    for (int k = 1; k < ids->n; k++) fits = fits && (rows == 1 || tti_host_repeats(&ids->at[k], 0));
-    return fits;
+    bool is_first = ids->n > 1 && ids->dim[0] == 0;
+    if (!is_first || !numbers_samples(b, &ids->at[0])) return false;
+    for (int k = 1; k < ids->n; k++)
+        if (ids->shape.dim[0] > 1 && !tti_host_repeats(&ids->at[k], 0)) return false;
+    return true;
 }
 
 static void drop_first(tutti_shape *shape, int64_t *stride) {
@@ -309,16 +308,6 @@ static void pick_values(tti_building *b, const tti_operand *x, const tti_operand
     if (tti_good(b)) pick(b, &joined, &flat, first, out);
 }
 
-/* Whether x is [N,..], in each row the number of that sample: x[arange(N)[:, None], ids]. */
-static bool counts_rows(tti_building *b, const tti_operand *x) {
-    int64_t rows = tti_batch_rows(b), n = x->kind == TTI_OPERAND_HOST ? tti_host_n(&x->host) : 0;
-    if (n < 1 || x->host.shape.n_dims != 2 || x->host.shape.dim[0] != rows) return false;
-    if (x->host.elem == TTI_ELEM_BOOL || !tti_add_work(b, (double)n)) return false;
-    for (int64_t i = 0; i < n; i++)
-        if (tti_host_at(&x->host, i) != (double)(i / (n / rows))) return false;
-    return true;
-}
-
 /* For each sample the elements at its own places ids [N,K] of dimension 1. */
 static void pick_own(tti_building *b, const tti_operand *x, const tti_operand *ids,
                      tti_operand *out) {
@@ -352,15 +341,16 @@ static void index_tensor(tti_building *b, const tti_call *c) {
         dim[n++] = i;
     }
     if (!tti_good(b)) return;
-    bool by_sample = n == 2 && dim[0] == 0 && dim[1] == 1 && counts(ids[0], tti_batch_rows(b)) &&
-                     tti_shape_of(ids[1]).n_dims == 1 && from.dim[0] == tti_batch_rows(b);
+    bool by_sample = n == 2 && dim[0] == 0 && dim[1] == 1 && from.dim[0] == tti_batch_rows(b) &&
+                     ids[0]->kind == TTI_OPERAND_HOST && numbers_samples(b, &ids[0]->host);
+    if (!tti_good(b)) return;
+    int n_dims = by_sample ? ids[0]->host.shape.n_dims : 0;
     if (n == 1)
         pick(b, x, ids[0], dim[0], c->out[0]);
-    else if (by_sample)
+    else if (n_dims == 1 && tti_shape_of(ids[1]).n_dims == 1)
         pick_rows(b, x, ids[1], c->out[0]);
-    else if (n == 2 && dim[0] == 0 && dim[1] == 1 && counts_rows(b, ids[0]) &&
-             tti_of_batch(ids[1]) && tti_elem_of(ids[1]) != TTI_ELEM_BOOL &&
-             tti_shape_of(ids[1]).n_dims == 2 && from.dim[0] == tti_batch_rows(b))
+    else if (n_dims == 2 && tti_of_batch(ids[1]) && tti_elem_of(ids[1]) != TTI_ELEM_BOOL &&
+             tti_shape_of(ids[1]).n_dims == 2)
         pick_own(b, x, ids[1], c->out[0]);
     else if (n > 1 && constant)
         pick_joined(b, c, x, c->out[0]);
