@@ -283,14 +283,14 @@ static tutti_status start(tti_proxy *c) {
 }
 
 static tutti_status build(tti_proxy *c, tutti_comm *comm) {
-    int *everybody = calloc((size_t)comm->n_ranks, sizeof *everybody);
-    if (!everybody) return tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory");
-    for (int r = 0; r < comm->n_ranks; r++) everybody[r] = r;
+    int *all_ranks = calloc((size_t)comm->n_ranks, sizeof *all_ranks);
+    if (!all_ranks) return tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory");
+    for (int r = 0; r < comm->n_ranks; r++) all_ranks[r] = r;
     tutti_status st = make_peers(c, comm);
     if (st == TUTTI_OK)
-        st = comm->transport->split(comm->state, everybody, comm->n_ranks, comm->rank,
+        st = comm->transport->split(comm->state, all_ranks, comm->n_ranks, comm->rank,
                                     &c->transport, &c->state);
-    free(everybody);
+    free(all_ranks);
     TTI_TRY(st);
     TTI_ASSERT(c->transport->stream != NULL);
     return start(c);

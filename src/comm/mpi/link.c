@@ -44,10 +44,9 @@ typedef struct mpi_state {
     int n_requests, cap_requests, n_open;
     int64_t sleep_ns; /* grows while nothing comes */
     MPI_Request hears;
-    cry heard, said;
+    cry heard, said;   /* said.status 0: this rank has reported no failure */
     MPI_Request *says; /* [n_ranks], owned */
     int n_says;
-    bool has_cried;
     bool *has_met; /* [n_ranks], owned: whether there was a message to or from each; NULL: the link
                       is not sparse */
     tutti_status cause;
@@ -479,19 +478,20 @@ static void mpi_pause(void *state, int64_t n_ns, int wake_fd) {
     ppoll(&wakes, 1, &t, NULL);
 }
 
+/* Once: the text of the first report may still be on its way. */
 static void mpi_cry(void *state, tutti_status status, const char *text) {
     mpi_state *s = state;
     pthread_mutex_lock(&mpi.calls);
-    if (!s->has_cried) { /* else the text is on its way */
+    bool is_first = s->said.status == TUTTI_OK;
+    if (is_first) {
         s->said.status = (int32_t)status;
         snprintf(s->said.text, sizeof s->said.text, "%s", text);
     }
-    for (int r = 0; r < s->n_ranks && !s->has_cried; r++)
+    for (int r = 0; r < s->n_ranks && is_first; r++)
         if (r != s->rank && (!s->has_met || s->has_met[r]) &&
             MPI_Isend(&s->said, sizeof s->said, MPI_BYTE, s->world_of[r], cry_tag(s), s->comm,
                       &s->says[s->n_says]) == MPI_SUCCESS)
             s->n_says++;
-    s->has_cried = true;
     (void)finish_says(s);
     pthread_mutex_unlock(&mpi.calls);
 }

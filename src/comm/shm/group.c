@@ -92,7 +92,7 @@ static tutti_status group_init(tutti_comm_group *g, int n_ranks) {
     g->header->slot_bytes = slot_bytes(n_ranks);
     g->header->heap_offset = n_bytes;
     for (int r = 0; r < n_ranks; r++)
-        atomic_store(&shm_rank_of(g->header, r)->sleeping_on, SHM_NOBODY);
+        atomic_store(&shm_rank_of(g->header, r)->sleeping_on, SHM_NO_RANK);
     g->header->magic = magic;
     return TUTTI_OK;
 }

@@ -156,7 +156,7 @@ tutti_status tti_shm_send_recv(void *state, tti_message *messages, int n_message
         int blame;
         TTI_TRY(move_some(s, &b, &any, &blame));
         if (blame < 0) return drain(s, &b);
-        shm_wait wait = {can_move, &b, SHM_ANYBODY, blame};
+        shm_wait wait = {can_move, &b, SHM_ANY_RANK, blame};
         if (!any) TTI_TRY(tti_shm_wait_for(s, &wait));
     }
 }

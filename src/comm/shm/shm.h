@@ -30,8 +30,8 @@ enum {
     SHM_N_SLOTS = 2,
     SHM_N_CHANNELS = 64, /* of a rank, at most */
     SHM_MAX_FLAT = 64,   /* ranks of a group in which each looks at each other */
-    SHM_NOBODY = -1,     /* sleeping_on: not asleep */
-    SHM_ANYBODY = -2,    /* sleeping_on: any rank's news */
+    SHM_NO_RANK = -1,    /* sleeping_on: not asleep */
+    SHM_ANY_RANK = -2,   /* sleeping_on: any rank's news */
     SHM_RELEASE = -3     /* shm_wait.on: the end of an agreement or barrier of a large group */
 };
 
@@ -197,8 +197,8 @@ int tti_shm_find_culprit(void *state, int blame, tti_str *what);
 typedef struct shm_wait {
     bool (*ready)(const shm_state *s, const void *arg);
     const void *arg;
-    int on;    /* rank whose news end the wait, or SHM_ANYBODY or SHM_RELEASE */
-    int blame; /* rank to name on a timeout; SHM_NOBODY: the first that has not arrived */
+    int on;    /* rank whose news end the wait, or SHM_ANY_RANK or SHM_RELEASE */
+    int blame; /* rank to name on a timeout; SHM_NO_RANK: the first that has not arrived */
 } shm_wait;
 
 /* Until ready; else the group's failure, a rank that left, or the timeout. */

@@ -1,7 +1,7 @@
 /* tree.c - barrier and agreement of a large group: up a tree of the ranks, and over at once.
  *
  * The parent of a rank is the rank without its lowest set bit, so rank r stands for the ranks r ..
- * r + 2^k - 1, k zeros at the end of r, and has at most k children.  Nobody waits on the way up:
+ * r + 2^k - 1, k zeros at the end of r, and has at most k children.  No rank waits on the way up:
  * the last one to arrive, of a rank and its children's subtrees, adds their records to the rank's
  * and goes on to the parent.  So each rank sleeps once, until rank 0 releases all, with one wake of
  * the bell that they share.  On a crowded host sleeping and waking is nearly all that this costs.
@@ -44,7 +44,7 @@ static bool completes(const shm_state *s, int rank) {
     return before + 1 == n_arrivals * s->n_arrived;
 }
 
-/* Goes up as far as everybody below has arrived; mine NULL: a barrier. */
+/* Goes up as far as all ranks below have arrived; mine NULL: a barrier. */
 static void arrive(shm_state *s, const tti_offer *mine) {
     s->n_arrived++;
     atomic_store(&s->me->arrived, s->n_arrived);
@@ -59,9 +59,9 @@ static void arrive(shm_state *s, const tti_offer *mine) {
 }
 
 /* Rank 0 waits for all and releases them; mine NULL: a barrier. */
-static tutti_status meet(shm_state *s, const tti_offer *mine) {
-    const shm_wait all = {has_gathered, NULL, SHM_ANYBODY, SHM_NOBODY};
-    const shm_wait end = {is_released, NULL, SHM_RELEASE, SHM_NOBODY};
+static tutti_status wait_for_all(shm_state *s, const tti_offer *mine) {
+    const shm_wait all = {has_gathered, NULL, SHM_ANY_RANK, SHM_NO_RANK};
+    const shm_wait end = {is_released, NULL, SHM_RELEASE, SHM_NO_RANK};
     arrive(s, mine);
     if (s->rank > 0) return is_released(s, NULL) ? TUTTI_OK : tti_shm_wait_for(s, &end);
     if (!has_gathered(s, NULL)) TTI_TRY(tti_shm_wait_for(s, &all));
@@ -72,7 +72,7 @@ static tutti_status meet(shm_state *s, const tti_offer *mine) {
     return TUTTI_OK;
 }
 
-tutti_status tti_shm_tree_barrier(shm_state *s) { return meet(s, NULL); }
+tutti_status tti_shm_tree_barrier(shm_state *s) { return wait_for_all(s, NULL); }
 
 tutti_status tti_shm_tree_agree(shm_state *s, const tti_offer *mine, tti_agreement *out) {
     shm_record *own = tti_shm_record_of(s, s->rank);
@@ -80,7 +80,7 @@ tutti_status tti_shm_tree_agree(shm_state *s, const tti_offer *mine, tti_agreeme
     own->is_seen = true;
     for (int i = 0; i < mine->n_bufs; i++) own->is_seen &= own->bufs[i] != 0;
     if (mine->n_sum) memcpy(own->sum, mine->inline_data, mine->inline_bytes);
-    TTI_TRY(meet(s, mine));
+    TTI_TRY(wait_for_all(s, mine));
     const shm_record *root = tti_shm_record_of(s, 0);
     *out = (tti_agreement){.direct = root->is_seen, .odd_rank = root->odd_rank};
     if (out->odd_rank < 0 || out->odd_rank >= s->n_ranks) return TUTTI_OK;

@@ -54,7 +54,7 @@ void tti_shm_ring(shm_header *header, int from, int to) {
     for (int r = TTI_MAX(to, 0); r <= last; r++) {
         shm_rank *rank = shm_rank_of(header, r);
         int on = atomic_load(&rank->sleeping_on);
-        if (on == from || on == SHM_ANYBODY) ring_bell(rank);
+        if (on == from || on == SHM_ANY_RANK) ring_bell(rank);
     }
 }
 
@@ -148,7 +148,7 @@ static int find_late(const shm_state *s) {
 static tutti_status fail_timeout(shm_state *s, int blame, const tti_wait_clock *clock) {
     char call[128], waited[TTI_WAIT_TEXT_BYTES];
     tti_str what = {0};
-    if (blame == SHM_NOBODY) blame = find_late(s);
+    if (blame == SHM_NO_RANK) blame = find_late(s);
     int culprit = tti_shm_find_culprit(s, blame, &what);
     bool joining = s->call.kind == TTI_CALL_NONE;
     tutti_status st = tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d, which %s%s",
@@ -164,7 +164,7 @@ static tutti_status check_deadlock(shm_state *s, const shm_wait *wait) {
     tti_progress p;
     char call[128];
     bool alone = s->call.kind == TTI_CALL_SEND || s->call.kind == TTI_CALL_RECV;
-    if (!alone || wait->blame == SHM_NOBODY ||
+    if (!alone || wait->blame == SHM_NO_RANK ||
         atomic_load(&shm_rank_of(s->header, wait->blame)->arrived) <= s->n_arrived ||
         wait->ready(s, wait->arg) || tti_comm_group_progress(s->group, wait->blame, &p) != TUTTI_OK)
         return TUTTI_OK;
@@ -182,10 +182,10 @@ static tutti_status check_peer(const shm_state *s, int rank) {
                     tti_shm_shown(s, rank));
 }
 
-/* The same of the rank that is waited for.  Where that is everybody, each rank looks at its
- * neighbours in the tree: together they see all. */
+/* The same for the rank that is waited for.  A rank that waits for all ranks looks at its neighbors
+ * in the tree: together they see all. */
 static tutti_status check_peers(const shm_state *s, const shm_wait *wait) {
-    if (wait->blame != SHM_NOBODY) return check_peer(s, wait->blame);
+    if (wait->blame != SHM_NO_RANK) return check_peer(s, wait->blame);
     if (!s->parent && atomic_load(&s->header->n_left) == 0) return TUTTI_OK;
     int end = tti_shm_end_of_children(s, s->rank);
     if (s->rank > 0) TTI_TRY(check_peer(s, tti_shm_parent_of(s->rank)));
@@ -228,7 +228,7 @@ static tutti_status sleep_for(shm_state *s, const shm_wait *wait) {
         futex_sleep(bell, rung, slice_ms * TTI_NS_PER_MS);
     }
     atomic_fetch_sub(n_asleep, 1);
-    if (!by_release) atomic_store(&s->me->sleeping_on, SHM_NOBODY);
+    if (!by_release) atomic_store(&s->me->sleeping_on, SHM_NO_RANK);
     return st;
 }
 
