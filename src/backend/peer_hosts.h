@@ -17,6 +17,8 @@
 #include "backend/backend.h"
 #include "backend/chunk.h"
 
+/* The bounds of a group of devices that sums this way; a larger one is refused, and sums in the
+ * memory of hosts. */
 enum { TTI_HOSTS_RANKS = 16, TTI_HOSTS_TERMS = 128 };
 
 /* Terms first .. first+n_terms-1 of the order, all of one host, of which it is leaf index; and the

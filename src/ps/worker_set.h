@@ -6,7 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* TTI_MAX_SERVED: workers of a server; each has a thread there, or is one. */
+/* TTI_MAX_SERVED: workers of a server.  One host bounds it: the first process of a server has a
+ * thread for each worker, or the workers are its threads.  So a set has 512 bytes in a job of any
+ * size; larger jobs sum without a server. */
 enum { TTI_MAX_SERVED = 4096, TTI_SET_WORDS = TTI_MAX_SERVED / 64, TTI_MAX_SERVER_THREADS = 256 };
 
 typedef struct tti_worker_set {

@@ -6,6 +6,8 @@
 #include "backend/backend.h"
 #include "train/job/job.h"
 
+/* Devices of one machine, which its slots bound, however many workers a job has: 8 GPUs as 7
+ * instances (MIG) each are 56. */
 enum { TTI_MAX_DEVICES = 64 };
 
 /* Index that stands for the host's cores. */

@@ -18,6 +18,9 @@
 extern "C" {
 #endif
 
+/* TTI_PEERS_MAX: ranks of a group.  Its GPUs access each other's memory, and one host, or one
+ * switch of links, has at most 16.  Larger groups are refused with TUTTI_E_UNSUPPORTED and sum
+ * through the memory of the hosts. */
 enum {
     TTI_PEERS_MAX = 16,
     TTI_PEERS_TERMS = 64,
