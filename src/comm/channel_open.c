@@ -136,12 +136,12 @@ static bool find_interface(const tutti_comm *comm, int rank, tcp_place *out) {
     const net_state *net = comm->state;
     const tcp_state *tcp = net->wire;
     if (tcp->port) {
-        int own = tcp->port_ranks ? tcp->port_ranks[comm->rank] : comm->rank;
+        int own = tti_tcp_shown(tcp, comm->rank);
         return tti_tcp_place_of_spot(&tti_tcp_port_spots(tcp->port)[own], out) == TUTTI_OK &&
                out->at.ss_family != AF_UNIX;
     }
     *out = (tcp_place){.n_bytes = sizeof out->at};
-    return getsockname(tcp->peers[rank].fd, (struct sockaddr *)&out->at, &out->n_bytes) == 0 &&
+    return getsockname(tti_tcp_fd(tcp, rank), (struct sockaddr *)&out->at, &out->n_bytes) == 0 &&
            out->at.ss_family != AF_UNIX;
 }
 

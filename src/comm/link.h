@@ -33,7 +33,7 @@ typedef struct tti_link_desc {
 /* Some ranks of a link that form a link of their own. */
 typedef struct tti_link_subgroup {
     const int *members; /* [n_members]: their ranks in the whole, rising; ranks 0, 1, ... here */
-    const int *shown;   /* [n_members]: what texts call them                                   */
+    const int *shown;   /* [n_members]: their ranks in the link that was opened, for texts     */
     const bool *with;   /* [n_members]: whom this one speaks with; both say the same           */
     int n_members, index, timeout_ms, phase_timeout_ms;
     uint32_t serial; /* 1, 2, ...: which division of the whole, the same number on all ranks */

@@ -50,25 +50,23 @@ static void read_stream(const uint8_t *data, size_t size) {
     tti_message messages[2] = {{.peer = 1, .in = a, .n_bytes = sizeof a},
                                {.peer = 1, .in = b, .n_bytes = sizeof b}};
     TTI_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-    tcp_peer *peers = calloc(2, sizeof *peers);
-    TTI_ASSERT(peers != NULL);
-    int shown[2] = {0, 1};
-    tcp_state s = {.desc = {.rank = 0, .n_ranks = 2}, .peers = peers, .shown = shown};
-    peers[0].fd = -1;
-    peers[1].fd = pair[0];
+    tcp_state s = {.desc = {.rank = 0, .n_ranks = 2}};
+    tcp_peer *peer = tti_tcp_add_peer(&s, 1);
+    TTI_ASSERT(peer != NULL);
+    peer->fd = pair[0];
     (void)send(pair[1], data, TTI_MIN(size, (size_t)60000), MSG_DONTWAIT | MSG_NOSIGNAL);
     close(pair[1]);
     tutti_status st = TUTTI_OK;
     for (int i = 0; i < 2 && st == TUTTI_OK; i++)
         for (int tries = 0; tries < 1000 && st == TUTTI_OK; tries++) {
             if (messages[i].done == messages[i].n_bytes) break;
-            st = tti_tcp_pull(&s, &messages[i]);
+            st = tti_tcp_pull(&s, peer, &messages[i]);
         }
     TTI_ASSERT(st != TUTTI_OK || messages[1].done == messages[1].n_bytes);
-    for (int tries = 0; tries < 10; tries++) (void)tti_tcp_listen_aside(&s, 1);
+    for (int tries = 0; tries < 10; tries++) (void)tti_tcp_listen_aside(&s, peer);
     close(pair[0]);
-    tti_tcp_drop_bytes(&peers[1]);
-    free(peers);
+    tti_tcp_drop_bytes(peer);
+    tti_tcp_free_peers(&s);
 }
 
 /* The last word of a peer that has hung up while ranks meet: it is gone, whatever it says. */

@@ -386,10 +386,11 @@ static tutti_status begin(tcp_state *s, rendezvous *m) {
 static tutti_status end(tcp_state *s, rendezvous *m, tutti_status st) {
     if (m->listener >= 0) close(m->listener);
     for (int r = 0; r < s->desc.n_ranks; r++) {
-        if (m->fds[r] >= 0) tti_tcp_adopt(s, r, m->fds[r]);
-        if (st != TUTTI_OK && s->peers[r].fd >= 0)
-            (void)tti_tcp_say_cry(s, r, st, tutti_last_error());
+        tutti_status adopted = m->fds[r] >= 0 ? tti_tcp_adopt(s, r, m->fds[r]) : TUTTI_OK;
+        if (st == TUTTI_OK) st = adopted;
     }
+    for (int i = 0; i < s->n_peers && st != TUTTI_OK; i++)
+        (void)tti_tcp_say_cry(s->peers[i], st, tutti_last_error());
     free(m->fds);
     free(m->places);
     free(m->wanted);
@@ -435,9 +436,11 @@ static tutti_status open_own_port(rendezvous *m) {
 /* Until the rank is connected, in either direction. */
 static tutti_status await_rank(rendezvous *m, int rank) {
     char waited[TTI_WAIT_TEXT_BYTES];
+    tcp_peer *p = tti_tcp_add_peer(m->s, rank);
+    if (!p) return TUTTI_E_NOMEM;
     for (;;) {
-        TTI_TRY(tti_tcp_reach(m->s, rank));
-        if (m->s->peers[rank].fd >= 0) return TUTTI_OK;
+        TTI_TRY(tti_tcp_reach(m->s, p));
+        if (p->fd >= 0) return TUTTI_OK;
         if (tti_now_ns() >= m->deadline_ns) break;
         tti_sleep_ms(1);
     }
@@ -451,7 +454,7 @@ static tutti_status pass_table_on(rendezvous *m) {
     const tcp_spot *spots = tti_tcp_port_spots(m->s->port);
     for (int r = first; r < TTI_MIN(first + TTI_FAN_OUT, m->desc->n_ranks); r++) {
         TTI_TRY(await_rank(m, r));
-        if (!tti_tcp_write(m->s->peers[r].fd, spots, (size_t)m->desc->n_ranks * sizeof *spots,
+        if (!tti_tcp_write(tti_tcp_fd(m->s, r), spots, (size_t)m->desc->n_ranks * sizeof *spots,
                            m->deadline_ns))
             return tti_fail(TUTTI_E_PEER, "comm_create: rank %d left before all had connected", r);
     }
@@ -460,7 +463,7 @@ static tutti_status pass_table_on(rendezvous *m) {
 
 static tutti_status read_table_from(rendezvous *m, int above) {
     tcp_spot *spots = tti_tcp_port_spots(m->s->port);
-    if (tti_tcp_read(m->s->peers[above].fd, spots, (size_t)m->desc->n_ranks * sizeof *spots,
+    if (tti_tcp_read(tti_tcp_fd(m->s, above), spots, (size_t)m->desc->n_ranks * sizeof *spots,
                      m->deadline_ns))
         return TUTTI_OK;
     return tti_fail(TUTTI_E_PEER, "comm_create: rank %d left before all ranks had connected (%s)",
@@ -471,11 +474,12 @@ static tutti_status connect_first_sparsely(rendezvous *m) {
     TTI_TRY(gather(m));
     TTI_TRY(open_first_port(m));
     for (int r = 1; r < m->desc->n_ranks; r++) {
-        if (rank_above(r) == 0)
-            tti_tcp_adopt(m->s, r, m->fds[r]);
-        else
-            close(m->fds[r]);
+        int fd = m->fds[r];
         m->fds[r] = -1;
+        if (rank_above(r) == 0)
+            TTI_TRY(tti_tcp_adopt(m->s, r, fd));
+        else
+            close(fd);
     }
     return pass_table_on(m);
 }
@@ -492,11 +496,12 @@ static tutti_status connect_sparsely(rendezvous *m) {
     if (getpeername(m->fds[0], (struct sockaddr *)&first.at, &first.n_bytes) != 0)
         return fail_getsockname();
     TTI_TRY(open_own_port(m));
-    if (above == 0)
-        tti_tcp_adopt(m->s, 0, m->fds[0]);
-    else
-        close(m->fds[0]);
+    int fd = m->fds[0];
     m->fds[0] = -1;
+    if (above == 0)
+        TTI_TRY(tti_tcp_adopt(m->s, 0, fd));
+    else
+        close(fd);
     tcp_spot *spots = tti_tcp_port_spots(m->s->port);
     spots[above] = spot_above;
     TTI_TRY(await_rank(m, above));

@@ -20,36 +20,24 @@ enum { LINGER_MS = 1000, MOVE_SLICE_MS = 20, OUTAGE_LOOK_MS = 100, REACH_MS = 1 
 static void free_state(tcp_state *s) {
     if (s->token) explicit_bzero(s->token, strlen(s->token));
     free(s->token);
-    free(s->peers);
-    free(s->polls);
-    free(s->polled);
+    tti_tcp_free_peers(s);
     free(s->shown);
-    free(s->port_ranks);
     free(s);
 }
 
 tutti_status tti_tcp_new(const tti_link_desc *desc, tcp_state **out) {
-    size_t n = (size_t)desc->n_ranks;
     tcp_state *s = calloc(1, sizeof *s);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
-    tcp_peer *peers = s->peers = calloc(n, sizeof *peers);
-    s->polls = calloc(n + 1, sizeof *s->polls);
-    s->polled = calloc(n + 1, sizeof *s->polled);
-    s->shown = calloc(n, sizeof *s->shown);
     s->token = desc->token ? strdup(desc->token) : NULL;
-    if (!peers || !s->polls || !s->polled || !s->shown || (desc->token && !s->token)) {
+    if (desc->token && !s->token) {
         free_state(s);
-        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
     }
     s->desc = *desc;
     s->resolve_ms = TCP_RESOLVE_MS;
     s->slack_ms = TCP_SLACK_MS;
     s->desc.token = s->token;
     snprintf(s->job, sizeof s->job, "%s", desc->job ? desc->job : "");
-    for (int r = 0; r < desc->n_ranks; r++) {
-        peers[r].fd = -1;
-        s->shown[r] = r;
-    }
     *out = s;
     return TUTTI_OK;
 }
@@ -89,14 +77,15 @@ void tti_tcp_close(void *state, bool in_order) {
     tcp_state *s = state;
     if (!s) return;
     int64_t deadline_ns = tti_now_ns() + LINGER_MS * TTI_NS_PER_MS;
-    for (int r = 0; in_order && r < s->desc.n_ranks; r++) (void)tti_tcp_say_bye(s, r);
-    for (int r = 0; r < s->desc.n_ranks; r++)
-        if (s->peers[r].fd >= 0) shutdown(s->peers[r].fd, SHUT_WR);
-    for (int r = 0; r < s->desc.n_ranks; r++) {
-        if (s->peers[r].fd < 0) continue;
-        linger(s->peers[r].fd, deadline_ns);
-        close(s->peers[r].fd);
-        tti_tcp_drop_bytes(&s->peers[r]);
+    for (int i = 0; in_order && i < s->n_peers; i++) (void)tti_tcp_say_bye(s->peers[i]);
+    for (int i = 0; i < s->n_peers; i++)
+        if (s->peers[i]->fd >= 0) shutdown(s->peers[i]->fd, SHUT_WR);
+    for (int i = 0; i < s->n_peers; i++) {
+        tcp_peer *p = s->peers[i];
+        if (p->fd < 0) continue;
+        linger(p->fd, deadline_ns);
+        close(p->fd);
+        tti_tcp_drop_bytes(p);
     }
     tti_tcp_port_close(s->port);
     free_state(s);
@@ -114,11 +103,13 @@ static tutti_status tcp_test(void *state, int *blame) {
     uint32_t pass = ++s->n_passes;
     for (int i = 0; i < s->n_batch; i++) {
         tti_message *m = &s->batch[i];
-        tcp_peer *p = &s->peers[m->peer];
+        if (m->done == m->n_bytes) continue;
+        tcp_peer *p = tti_tcp_add_peer(s, m->peer);
+        if (!p) return TUTTI_E_NOMEM;
         uint32_t *busy = m->out ? &p->busy_out : &p->busy_in;
-        if (m->done == m->n_bytes || *busy == pass) continue;
-        if (p->fd < 0) TTI_TRY(tti_tcp_reach(s, m->peer));
-        if (p->fd >= 0) TTI_TRY(m->out ? tti_tcp_push(s, m) : tti_tcp_pull(s, m));
+        if (*busy == pass) continue;
+        if (p->fd < 0) TTI_TRY(tti_tcp_reach(s, p));
+        if (p->fd >= 0) TTI_TRY(m->out ? tti_tcp_push(s, p, m) : tti_tcp_pull(s, p, m));
         if (m->done == m->n_bytes) continue;
         *busy = pass;
         if (*blame < 0) *blame = m->peer;
@@ -141,8 +132,8 @@ static bool mark_waits(tcp_state *s, uint32_t pass) {
     bool is_reaching = false;
     for (int i = 0; i < s->n_batch; i++) {
         const tti_message *m = &s->batch[i];
-        tcp_peer *p = &s->peers[m->peer];
-        if (m->done == m->n_bytes) continue;
+        tcp_peer *p = m->done < m->n_bytes ? tti_tcp_peer(s, m->peer) : NULL;
+        if (!p) continue;
         *(m->out ? &p->busy_out : &p->busy_in) = pass;
         is_reaching = is_reaching || p->fd < 0;
     }
@@ -161,22 +152,34 @@ static void tcp_pause(void *state, int64_t n_ns, int wake_fd) {
     uint32_t pass = ++s->n_passes;
     int n = 0, most_ms = (int)TTI_MAX(n_ns / TTI_NS_PER_MS, 1);
     if (mark_waits(s, pass)) most_ms = TTI_MIN(most_ms, REACH_MS);
-    for (int r = 0; r < s->desc.n_ranks; r++) {
-        const tcp_peer *p = &s->peers[r];
+    for (int i = 0; i < s->n_peers; i++) {
+        tcp_peer *p = s->peers[i];
         short events = p->fd < 0 ? 0 : events_of(p, pass);
         if (!events) continue;
         s->polls[n] = (struct pollfd){.fd = p->fd, .events = events};
-        s->polled[n++] = r;
+        s->polled[n++] = p;
     }
     tti_tcp_say_alive(s);
-    s->polls[n] = (struct pollfd){.fd = wake_fd, .events = POLLIN}; /* poll passes over -1 */
-    if (poll(s->polls, (nfds_t)n + 1, most_ms) <= 0) return;
+    struct pollfd wake = {.fd = wake_fd, .events = POLLIN}; /* poll passes over -1 */
+    struct pollfd *polls = s->polls ? s->polls : &wake;
+    polls[n] = wake;
+    if (poll(polls, (nfds_t)n + 1, most_ms) <= 0) return;
     for (int i = 0; i < n; i++) {
-        int rank = s->polled[i];
-        if (!(s->polls[i].revents & (POLLIN | POLLHUP | POLLERR)) || s->peers[rank].busy_in == pass)
-            continue;
+        tcp_peer *p = s->polled[i];
+        if (!(polls[i].revents & (POLLIN | POLLHUP | POLLERR)) || p->busy_in == pass) continue;
         /* A failure report is kept for the next test; so is the end of a stream. */
-        (void)tti_tcp_listen_aside(s, rank);
+        (void)tti_tcp_listen_aside(s, p);
+    }
+}
+
+/* The connections of ranks that wait for this rank's first message. */
+static void take_callers(tcp_state *s) {
+    int fd, rank = -1;
+    for (; s->port && (fd = tti_tcp_port_take(s->port, &s->desc, &rank)) >= 0; rank = -1) {
+        if (tti_tcp_fd(s, rank) >= 0)
+            close(fd); /* of a call that was given up */
+        else if (tti_tcp_adopt(s, rank, fd) != TUTTI_OK)
+            tti_clear_error();
     }
 }
 
@@ -186,12 +189,12 @@ static void tcp_cry(void *state, tutti_status status, const char *text) {
         s->reported = status;
         snprintf(s->reported_text, sizeof s->reported_text, "%s", text);
     }
-    for (int r = 0; r < s->desc.n_ranks; r++) {
-        int fd = s->port && s->peers[r].fd < 0 ? tti_tcp_port_take(s->port, &s->desc, r) : -1;
-        if (fd >= 0) tti_tcp_adopt(s, r, fd); /* it waits for this rank's first message */
-        if (s->peers[r].fd < 0) continue;
-        (void)tti_tcp_say_cry(s, r, status, text);
-        shutdown(s->peers[r].fd, SHUT_WR); /* where it could not be said, the end says it */
+    take_callers(s);
+    for (int i = 0; i < s->n_peers; i++) {
+        tcp_peer *p = s->peers[i];
+        if (p->fd < 0) continue;
+        (void)tti_tcp_say_cry(p, status, text);
+        shutdown(p->fd, SHUT_WR); /* where it could not be said, the end says it */
     }
 }
 
@@ -199,19 +202,20 @@ tutti_status tti_tcp_check(void *state, bool left_too) {
     tcp_state *s = state;
     TTI_TRY(check_cause(s));
     tti_tcp_say_alive(s);
-    for (int r = 0; r < s->desc.n_ranks; r++) TTI_TRY(tti_tcp_listen_aside(s, r));
-    for (int r = 0; r < s->desc.n_ranks; r++) {
-        const tcp_peer *p = &s->peers[r];
+    for (int i = 0; i < s->n_peers; i++) TTI_TRY(tti_tcp_listen_aside(s, s->peers[i]));
+    for (int i = 0; i < s->n_peers; i++) {
+        const tcp_peer *p = s->peers[i];
         bool is_at_end = p->gone && !p->has_header && p->in_first == p->in_last;
-        if (p->cut || (is_at_end && (left_too || !p->bye))) return tti_tcp_fail_gone(s, r);
+        if (p->cut || (is_at_end && (left_too || !p->bye))) return tti_tcp_fail_gone(s, p);
     }
     return TUTTI_OK;
 }
 
 static tutti_status tcp_heard(void *state) {
     tcp_state *s = state;
-    for (int r = 0; r < s->desc.n_ranks && s->cause == TUTTI_OK; r++)
-        if (tti_tcp_listen_aside(s, r) != TUTTI_OK && s->cause == TUTTI_OK) tti_clear_error();
+    for (int i = 0; i < s->n_peers && s->cause == TUTTI_OK; i++)
+        if (tti_tcp_listen_aside(s, s->peers[i]) != TUTTI_OK && s->cause == TUTTI_OK)
+            tti_clear_error();
     return check_cause(s);
 }
 
@@ -219,11 +223,12 @@ static tutti_status tcp_heard(void *state) {
 static void tcp_quiet(void *state, int64_t n_ns, int64_t *quiet_ns) {
     const tcp_state *s = state;
     int64_t now = tti_now_ns();
-    for (int r = 0; r < s->desc.n_ranks; r++) {
-        const tcp_peer *p = &s->peers[r];
+    memset(quiet_ns, 0, (size_t)s->desc.n_ranks * sizeof *quiet_ns);
+    for (int i = 0; i < s->n_peers; i++) {
+        const tcp_peer *p = s->peers[i];
         bool is_listened_to = p->fd >= 0 && !p->has_header && !p->bye;
         int64_t since_ns = TTI_MAX(now - p->heard_ns, INT64_C(1));
-        quiet_ns[r] = is_listened_to && since_ns >= n_ns ? since_ns : 0;
+        if (is_listened_to && since_ns >= n_ns) quiet_ns[p->rank] = since_ns;
     }
 }
 
@@ -235,9 +240,9 @@ static int tcp_outage(void *state) {
     if (now - s->looked_ns < OUTAGE_LOOK_MS * TTI_NS_PER_MS)
         return now < s->out_until_ns ? s->out_ms : 0;
     s->looked_ns = now;
-    for (int r = 0; r < s->desc.n_ranks; r++)
-        if (s->peers[r].fd >= 0 && !s->peers[r].gone)
-            most_ms = TTI_MAX(most_ms, tti_tcp_outage_ms(s->peers[r].fd));
+    for (int i = 0; i < s->n_peers; i++)
+        if (s->peers[i]->fd >= 0 && !s->peers[i]->gone)
+            most_ms = TTI_MAX(most_ms, tti_tcp_outage_ms(s->peers[i]->fd));
     if (most_ms > 0) {
         s->out_until_ns = now + 2 * most_ms * TTI_NS_PER_MS;
         s->out_ms = most_ms;
@@ -266,8 +271,8 @@ tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n) {
         tcp_pause(s, MOVE_SLICE_MS * TTI_NS_PER_MS, -1);
     }
     return tti_fail(TUTTI_E_TIMEOUT, "comm: rank %d waited %s for rank %d%s",
-                    s->shown[s->desc.rank], tti_wait_clock_text(&clock, waited), s->shown[blame],
-                    tti_wait_clock_reason(&clock));
+                    tti_tcp_shown(s, s->desc.rank), tti_wait_clock_text(&clock, waited),
+                    tti_tcp_shown(s, blame), tti_wait_clock_reason(&clock));
 }
 
 const tti_link tti_link_tcp = {

@@ -123,18 +123,19 @@ static void keep_caller(void *arg, const tcp_hello *hello, int fd) {
     atomic_fetch_add(&port->n_arrivals, 1);
 }
 
+/* rank -1: any. */
 static bool is_from(const arrival *a, const tti_link_desc *desc, int rank) {
-    return a->rank == rank && a->to == desc->rank && a->n_ranks == desc->n_ranks &&
+    return (rank < 0 || a->rank == rank) && a->to == desc->rank && a->n_ranks == desc->n_ranks &&
            strncmp(a->job, desc->job ? desc->job : "", sizeof a->job - 1) == 0;
 }
 
-int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int rank) {
+int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int *rank) {
     int fd = -1;
     if (atomic_load(&port->n_arrivals) == 0) return -1;
     pthread_mutex_lock(&port->lock);
     for (arrival **at = &port->arrivals; *at;) {
         arrival *a = *at;
-        if (!is_from(a, desc, rank)) {
+        if (!is_from(a, desc, *rank)) {
             at = &a->next;
             continue;
         }
@@ -142,6 +143,7 @@ int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int rank) {
             fd = a->fd;
         else
             close(a->fd); /* of a call that was given up */
+        *rank = a->rank;
         *at = a->next;
         free(a);
         atomic_fetch_sub(&port->n_arrivals, 1);

@@ -15,13 +15,9 @@
 /* ANSWER_MS: a port answers at once, but on a busy machine its thread may have to wait. */
 enum { CALL_MS = 1000, ANSWER_MS = 20000, RETRY_MS = 5, REFUSED_MS = 1000 };
 
-static int port_rank(const tcp_state *s, int rank) {
-    return s->port_ranks ? s->port_ranks[rank] : rank;
-}
-
 /* One attempt; the text says why it failed.  TUTTI_E_TIMEOUT: nothing answers yet. */
 static tutti_status call(tcp_state *s, int rank) {
-    const tcp_spot *spot = &tti_tcp_port_spots(s->port)[port_rank(s, rank)];
+    const tcp_spot *spot = &tti_tcp_port_spots(s->port)[tti_tcp_shown(s, rank)];
     int64_t deadline_ns = tti_now_ns() + CALL_MS * TTI_NS_PER_MS;
     tcp_challenge challenge;
     tcp_place place;
@@ -36,30 +32,28 @@ static tutti_status call(tcp_state *s, int rank) {
         st = tti_fail(TUTTI_E_MISMATCH, "a process of another user listens there");
     if (st == TUTTI_OK) st = tti_tcp_hear_challenge(fd, deadline_ns, &challenge);
     if (st == TUTTI_OK) st = tti_tcp_prove(&s->desc, fd, rank, 0, &challenge, deadline_ns);
-    if (st == TUTTI_OK)
-        tti_tcp_adopt(s, rank, fd);
-    else
-        close(fd);
+    if (st == TUTTI_OK) return tti_tcp_adopt(s, rank, fd);
+    close(fd);
     return st;
 }
 
 static tutti_status fail_reach(const tcp_state *s, int rank) {
     char why[300], place[256] = "of another host";
     snprintf(why, sizeof why, "%s", tutti_last_error());
-    if (s->place) s->place(s->place_arg, s->shown[rank], place, sizeof place);
+    int shown = tti_tcp_shown(s, rank);
+    if (s->place) s->place(s->place_arg, shown, place, sizeof place);
     return tti_fail(TUTTI_E_PEER, "comm: rank %d (%s) has ended: rank %d cannot reach it: %s",
-                    s->shown[rank], place, s->shown[s->desc.rank], why);
+                    shown, place, tti_tcp_shown(s, s->desc.rank), why);
 }
 
-tutti_status tti_tcp_reach(tcp_state *s, int rank) {
-    tcp_peer *p = &s->peers[rank];
+tutti_status tti_tcp_reach(tcp_state *s, tcp_peer *p) {
     int64_t now = tti_now_ns();
+    int rank = p->rank;
     if (!s->port || p->fd >= 0 || p->gone || now < p->retry_ns) return TUTTI_OK;
     if (s->reported != TUTTI_OK) return tti_fail(s->reported, "%s", s->reported_text);
     if (rank > s->desc.rank) {
-        int fd = tti_tcp_port_take(s->port, &s->desc, rank);
-        if (fd >= 0) tti_tcp_adopt(s, rank, fd);
-        return TUTTI_OK;
+        int fd = tti_tcp_port_take(s->port, &s->desc, &rank);
+        return fd >= 0 ? tti_tcp_adopt(s, rank, fd) : TUTTI_OK;
     }
     tutti_status st = call(s, rank);
     if (st == TUTTI_OK) return TUTTI_OK;

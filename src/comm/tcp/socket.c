@@ -198,9 +198,15 @@ static int64_t longest_wait_ms(const tti_link_desc *desc) {
     return (int64_t)desc->phase_timeout_ms + INT64_C(3) * desc->timeout_ms;
 }
 
-void tti_tcp_adopt(tcp_state *s, int rank, int fd) {
-    s->peers[rank].fd = fd;
-    s->peers[rank].heard_ns = tti_now_ns();
+tutti_status tti_tcp_adopt(tcp_state *s, int rank, int fd) {
+    tcp_peer *p = tti_tcp_add_peer(s, rank);
+    if (!p) {
+        close(fd);
+        return TUTTI_E_NOMEM;
+    }
+    p->fd = fd;
+    p->heard_ns = tti_now_ns();
     tti_tcp_tune(fd, s->desc.timeout_ms);
     tti_tcp_give_up_after(fd, longest_wait_ms(&s->desc));
+    return TUTTI_OK;
 }

@@ -112,10 +112,11 @@ static bool peek(const tcp_peer *p, void *bytes, size_t n_bytes) {
     return true;
 }
 
-static tutti_status check_frame(const tcp_state *s, int rank, const frame *head) {
+static tutti_status check_frame(const tcp_state *s, const tcp_peer *p, const frame *head) {
     if (head->magic == FRAME_MAGIC && head->kind >= FRAME_DATA && head->kind <= FRAME_ALIVE)
         return TUTTI_OK;
-    return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sent an invalid frame", s->shown[rank]);
+    return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sent an invalid frame",
+                    tti_tcp_shown(s, p->rank));
 }
 
 /* Handles a reported failure. */
@@ -128,12 +129,11 @@ static tutti_status hear_cry(tcp_state *s, cry_frame *cry) {
 }
 
 /* Takes frames until one of data is at the front or no whole one is there. */
-static tutti_status take_frames(tcp_state *s, int rank) {
-    tcp_peer *p = &s->peers[rank];
+static tutti_status take_frames(tcp_state *s, tcp_peer *p) {
     frame head;
     cry_frame cry;
     while (!p->has_header && peek(p, &head, sizeof head)) {
-        TTI_TRY(check_frame(s, rank, &head));
+        TTI_TRY(check_frame(s, p, &head));
         if (head.kind == FRAME_CRY) return take(p, &cry, sizeof cry) ? hear_cry(s, &cry) : TUTTI_OK;
         (void)take(p, &head, sizeof head);
         p->bye = p->bye || head.kind == FRAME_BYE;
@@ -187,13 +187,12 @@ static bool peek_at(const tcp_peer *p, uint64_t at, void *bytes, size_t n_bytes)
 
 /* Reads past the message that waits: for a reported failure, or a truncated stream.  A stream that
  * ends between messages is that of a rank which has finished. */
-static tutti_status look_ahead(tcp_state *s, int rank) {
-    tcp_peer *p = &s->peers[rank];
+static tutti_status look_ahead(tcp_state *s, tcp_peer *p) {
     uint64_t at = p->frame_left;
     frame head;
     cry_frame cry;
     while (peek_at(p, at, &head, sizeof head)) {
-        TTI_TRY(check_frame(s, rank, &head));
+        TTI_TRY(check_frame(s, p, &head));
         if (head.kind == FRAME_CRY && peek_at(p, at, &cry, sizeof cry)) return hear_cry(s, &cry);
         if (__builtin_add_overflow(at, head.n_bytes, &at) ||
             __builtin_add_overflow(at, sizeof head, &at))
@@ -204,9 +203,9 @@ static tutti_status look_ahead(tcp_state *s, int rank) {
     return TUTTI_OK;
 }
 
-static tutti_status read_ahead(tcp_state *s, int rank) {
-    fill_ahead(&s->peers[rank]);
-    return look_ahead(s, rank);
+static tutti_status read_ahead(tcp_state *s, tcp_peer *p) {
+    fill_ahead(p);
+    return look_ahead(s, p);
 }
 
 /* For a short time a message that waits is only early. */
@@ -216,12 +215,11 @@ static bool is_early(tcp_peer *p) {
     return now - p->untaken_ns < TCP_AHEAD_MS * TTI_NS_PER_MS;
 }
 
-tutti_status tti_tcp_listen_aside(tcp_state *s, int rank) {
-    tcp_peer *p = &s->peers[rank];
+tutti_status tti_tcp_listen_aside(tcp_state *s, tcp_peer *p) {
     if (p->fd < 0) return TUTTI_OK;
-    if (p->has_header) return is_early(p) ? TUTTI_OK : read_ahead(s, rank);
+    if (p->has_header) return is_early(p) ? TUTTI_OK : read_ahead(s, p);
     fill(p);
-    return take_frames(s, rank);
+    return take_frames(s, p);
 }
 
 /* No complete message of the peer is left to be read. */
@@ -234,45 +232,46 @@ static const char *place_of(const tcp_state *s, int rank, char *text, size_t n_b
     char place[256];
     text[0] = '\0';
     if (!s->place) return text;
-    s->place(s->place_arg, s->shown[rank], place, sizeof place);
-    snprintf(text, n_bytes, " (rank %d: %s)", s->shown[rank], place);
+    s->place(s->place_arg, tti_tcp_shown(s, rank), place, sizeof place);
+    snprintf(text, n_bytes, " (rank %d: %s)", tti_tcp_shown(s, rank), place);
     return text;
 }
 
 /* A rank that fails in the middle of a message cannot say why.  A failure that it received was sent
  * to this rank too, and a peer that it lost is lost here as well. */
-tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
+tutti_status tti_tcp_fail_gone(tcp_state *s, const tcp_peer *gone) {
     /* This rank ended its connections itself when it reported its failure; no rank died. */
     if (s->reported != TUTTI_OK) return tti_fail(s->reported, "%s", s->reported_text);
     char also[256] = "", where[320];
     size_t n = 0;
-    for (int r = 0; r < s->desc.n_ranks && !s->peers[rank].bye; r++) {
-        if (r == rank) continue;
-        TTI_TRY(tti_tcp_listen_aside(s, r));
-        if (!is_silent(&s->peers[r]) || n + 16 > sizeof also) continue;
-        n += (size_t)snprintf(also + n, sizeof also - n, ", rank %d", s->shown[r]);
+    int rank = tti_tcp_shown(s, gone->rank);
+    for (int i = 0; i < s->n_peers && !gone->bye; i++) {
+        tcp_peer *p = s->peers[i];
+        if (p == gone) continue;
+        TTI_TRY(tti_tcp_listen_aside(s, p));
+        if (!is_silent(p) || n + 16 > sizeof also) continue;
+        n += (size_t)snprintf(also + n, sizeof also - n, ", rank %d", tti_tcp_shown(s, p->rank));
     }
-    if (s->peers[rank].bye)
+    if (gone->bye)
         return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
-                        s->shown[s->desc.rank], s->shown[rank]);
-    int error = s->peers[rank].error ? s->peers[rank].error : s->peers[rank].ahead.error;
+                        tti_tcp_shown(s, s->desc.rank), rank);
+    int error = gone->error ? gone->error : gone->ahead.error;
     if (tti_tcp_is_cut_off(error))
-        return tti_fail(TUTTI_E_PEER, "comm: rank %d%s cannot be reached any more: %s%s",
-                        s->shown[rank], also, strerror(error),
-                        place_of(s, rank, where, sizeof where));
+        return tti_fail(TUTTI_E_PEER, "comm: rank %d%s cannot be reached any more: %s%s", rank,
+                        also, strerror(error), place_of(s, gone->rank, where, sizeof where));
     return tti_fail(TUTTI_E_PEER,
                     "comm: rank %d%s died, or failed in the middle of a message: %s ended without "
                     "an error report%s",
-                    s->shown[rank], also, n ? "their connections" : "its connection",
-                    place_of(s, rank, where, sizeof where));
+                    rank, also, n ? "their connections" : "its connection",
+                    place_of(s, gone->rank, where, sizeof where));
 }
 
-static tutti_status fail_size(const tcp_state *s, const tti_message *m) {
+static tutti_status fail_size(const tcp_state *s, const tcp_peer *p, const tti_message *m) {
     return tti_fail(TUTTI_E_MISMATCH,
                     "comm: rank %d sent %llu bytes where rank %d expects %zu: they are not in the "
                     "same call",
-                    s->shown[m->peer], (unsigned long long)s->peers[m->peer].frame_bytes,
-                    s->shown[s->desc.rank], m->n_bytes);
+                    tti_tcp_shown(s, p->rank), (unsigned long long)p->frame_bytes,
+                    tti_tcp_shown(s, s->desc.rank), m->n_bytes);
 }
 
 static void move_data(tcp_peer *p, tti_message *m) {
@@ -301,19 +300,18 @@ static void take_data(tcp_peer *p, tti_message *m) {
     p->has_header = p->frame_left > 0;
 }
 
-tutti_status tti_tcp_pull(tcp_state *s, tti_message *m) {
-    tcp_peer *p = &s->peers[m->peer];
+tutti_status tti_tcp_pull(tcp_state *s, tcp_peer *p, tti_message *m) {
     p->untaken_ns = 0;
     if (!p->has_header) {
-        TTI_TRY(take_frames(s, m->peer));
+        TTI_TRY(take_frames(s, p));
         if (!p->has_header) fill(p);
-        TTI_TRY(take_frames(s, m->peer));
+        TTI_TRY(take_frames(s, p));
     }
     if (p->has_header) {
-        if (p->frame_bytes != m->n_bytes) return fail_size(s, m);
+        if (p->frame_bytes != m->n_bytes) return fail_size(s, p, m);
         take_data(p, m);
     }
-    return m->done < m->n_bytes && p->gone ? tti_tcp_fail_gone(s, m->peer) : TUTTI_OK;
+    return m->done < m->n_bytes && p->gone ? tti_tcp_fail_gone(s, p) : TUTTI_OK;
 }
 
 /* Reads to the end of a stream that the other side has closed: a failure report, or nothing. */
@@ -361,8 +359,7 @@ static size_t count_alive(tcp_peer *p, size_t n) {
     return n - went;
 }
 
-tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
-    tcp_peer *p = &s->peers[m->peer];
+tutti_status tti_tcp_push(tcp_state *s, tcp_peer *p, tti_message *m) {
     frame head = {FRAME_MAGIC, FRAME_DATA, m->n_bytes};
     while (m->done < m->n_bytes) {
         struct iovec parts[3] = {rest_of_alive(p),
@@ -373,12 +370,12 @@ tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return TUTTI_OK;
         if (n < 0) { /* a message that it sent before it closed is the reason */
             int error = errno;
-            do TTI_TRY(tti_tcp_listen_aside(s, m->peer));
+            do TTI_TRY(tti_tcp_listen_aside(s, p));
             while (!p->gone && !p->has_header && p->in_first != p->in_last);
-            if (p->has_header) TTI_TRY(read_ahead(s, m->peer));
+            if (p->has_header) TTI_TRY(read_ahead(s, p));
             if (!p->error)
                 p->error = error; /* the error of a stream is reported once, here or there */
-            return tti_tcp_fail_gone(s, m->peer);
+            return tti_tcp_fail_gone(s, p);
         }
         size_t n_sent = count_alive(p, (size_t)n);
         size_t n_head = TTI_MIN(n_sent, sizeof head - p->out_header);
@@ -390,18 +387,15 @@ tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
 }
 
 /* Between messages only: in the middle of one it would be taken for data. */
-static bool is_between(const tcp_state *s, int rank) {
-    return s->peers[rank].fd >= 0 && !s->peers[rank].out_header;
-}
+static bool is_between(const tcp_peer *p) { return p->fd >= 0 && !p->out_header; }
 
 static ssize_t put(const tcp_peer *p, const void *bytes, size_t n_bytes) {
     return send(p->fd, bytes, n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* False: the middle of a message, or of an "I live", has to go first. */
-static bool is_free(tcp_state *s, int rank) {
-    tcp_peer *p = &s->peers[rank];
-    if (!is_between(s, rank)) return false;
+static bool is_free(tcp_peer *p) {
+    if (!is_between(p)) return false;
     struct iovec rest = rest_of_alive(p);
     ssize_t n = rest.iov_len ? put(p, rest.iov_base, rest.iov_len) : 0;
     if (n > 0) (void)count_alive(p, (size_t)n);
@@ -409,27 +403,28 @@ static bool is_free(tcp_state *s, int rank) {
 }
 
 /* The last message: if only part of it is sent, nothing follows. */
-static bool say(tcp_state *s, int rank, const void *bytes, size_t n_bytes) {
-    return is_free(s, rank) && put(&s->peers[rank], bytes, n_bytes) == (ssize_t)n_bytes;
+static bool say(tcp_peer *p, const void *bytes, size_t n_bytes) {
+    return is_free(p) && put(p, bytes, n_bytes) == (ssize_t)n_bytes;
 }
 
-bool tti_tcp_say_bye(tcp_state *s, int rank) {
+bool tti_tcp_say_bye(tcp_peer *p) {
     frame bye = {FRAME_MAGIC, FRAME_BYE, 0};
-    return say(s, rank, &bye, sizeof bye);
+    return say(p, &bye, sizeof bye);
 }
 
-bool tti_tcp_say_cry(tcp_state *s, int rank, tutti_status status, const char *text) {
+bool tti_tcp_say_cry(tcp_peer *p, tutti_status status, const char *text) {
     cry_frame cry = {.head = {FRAME_MAGIC, FRAME_CRY, sizeof cry}, .status = (uint32_t)status};
     snprintf(cry.text, sizeof cry.text, "%s", text);
-    return say(s, rank, &cry, sizeof cry);
+    return say(p, &cry, sizeof cry);
 }
 
 void tti_tcp_say_alive(tcp_state *s) {
     int64_t now = tti_now_ns(), ms = TTI_MIN(s->desc.timeout_ms / ALIVE_PARTS, ALIVE_MOST_MS);
     if (s->said_ns && now - s->said_ns < ms * TTI_NS_PER_MS) return;
     s->said_ns = now;
-    for (int r = 0; r < s->desc.n_ranks; r++) {
-        ssize_t n = is_free(s, r) ? put(&s->peers[r], &alive, sizeof alive) : 0;
-        if (n > 0) s->peers[r].out_alive = (size_t)n % sizeof alive;
+    for (int i = 0; i < s->n_peers; i++) {
+        tcp_peer *p = s->peers[i];
+        ssize_t n = is_free(p) ? put(p, &alive, sizeof alive) : 0;
+        if (n > 0) p->out_alive = (size_t)n % sizeof alive;
     }
 }

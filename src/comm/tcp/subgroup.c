@@ -19,7 +19,7 @@ static tutti_status fail_socket(const char *what) {
 
 /* This end, or the other, of the connection of the whole to a rank. */
 static tutti_status end_of(const tcp_state *whole, int rank, bool other, tcp_place *out) {
-    int fd = whole->peers[rank].fd;
+    int fd = tti_tcp_fd(whole, rank);
     *out = (tcp_place){.n_bytes = sizeof out->at};
     struct sockaddr *at = (struct sockaddr *)&out->at;
     int rc = other ? getpeername(fd, at, &out->n_bytes) : getsockname(fd, at, &out->n_bytes);
@@ -51,7 +51,7 @@ static tutti_status check_place(const tcp_state *whole, int rank, tcp_place *pla
     TTI_TRY(end_of(whole, rank, true, &known));
     if (place->n_bytes > sizeof place->at || place->at.ss_family != known.at.ss_family)
         return tti_fail(TUTTI_E_INTERNAL, "comm_split: a damaged place of rank %d",
-                        whole->shown[rank]);
+                        tti_tcp_shown(whole, rank));
     if (place->at.ss_family == AF_UNIX) return TUTTI_OK;
     memcpy(&six_or_four, &place->at, sizeof six_or_four);
     tti_tcp_set_port(&known, ntohs(six_or_four.sin_port));
@@ -96,18 +96,6 @@ static tutti_status connect_members(tcp_state *whole, const tti_link_subgroup *d
     return st;
 }
 
-/* Members of a sparse link connect when they have messages, through the ports of the whole. */
-static tutti_status share_port(const tcp_state *whole, const tti_link_subgroup *desc,
-                               tcp_state *s) {
-    s->port_ranks = calloc((size_t)desc->n_members, sizeof *s->port_ranks);
-    if (!s->port_ranks) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
-    for (int i = 0; i < desc->n_members; i++)
-        s->port_ranks[i] =
-            whole->port_ranks ? whole->port_ranks[desc->members[i]] : desc->members[i];
-    s->port = tti_tcp_port_share(whole->port);
-    return TUTTI_OK;
-}
-
 tutti_status tti_tcp_split(void *state, const tti_link_subgroup *desc, void **out) {
     tcp_state *whole = state, *s;
     char job[sizeof whole->job];
@@ -126,8 +114,13 @@ tutti_status tti_tcp_split(void *state, const tti_link_subgroup *desc, void **ou
     s->desc.job = s->job;
     s->place = whole->place;
     s->place_arg = whole->place_arg;
-    memcpy(s->shown, desc->shown, (size_t)desc->n_members * sizeof *s->shown);
-    tutti_status st = whole->port ? share_port(whole, desc, s) : connect_members(whole, desc, s);
+    size_t shown_bytes = (size_t)desc->n_members * sizeof *s->shown;
+    s->shown = malloc(shown_bytes);
+    tutti_status st = s->shown ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
+    if (st == TUTTI_OK) memcpy(s->shown, desc->shown, shown_bytes);
+    /* Members of a sparse link connect when they have messages, through the ports of the whole. */
+    s->port = tti_tcp_port_share(whole->port);
+    if (st == TUTTI_OK && !s->port) st = connect_members(whole, desc, s);
     if (st != TUTTI_OK) {
         tti_tcp_close(s, false);
         return st;

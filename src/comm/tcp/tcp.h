@@ -88,7 +88,7 @@ void tti_tcp_attend(const tti_link_desc *desc, int listener, int wake_fd, const 
  * deadline. text: [TTI_WAIT_TEXT_BYTES] */
 const char *tti_tcp_met_text(const tti_link_desc *desc, int64_t deadline_ns, char *text);
 
-/* ---- connect.c ---- */
+/* ---- the state of a link ---- */
 
 /* The bytes of a stream that were read ahead of a message without a receive. */
 typedef struct tcp_ahead {
@@ -100,6 +100,7 @@ typedef struct tcp_ahead {
 
 /* The connection to a rank. */
 typedef struct tcp_peer {
+    int rank;
     int fd;                   /* -1: none, or closed */
     unsigned char *in;        /* [TCP_IN_BYTES], owned; NULL: nothing was read yet */
     size_t in_first, in_last; /* bytes that were read and not yet consumed */
@@ -126,22 +127,23 @@ typedef struct tcp_state {
     tti_link_desc desc;
     int resolve_ms; /* interval for resolving an unknown name again */
     int slack_ms;   /* additional time after the timeout, in which rank 0 names the missing ranks */
-    char where[300];      /* the address, for texts */
-    int *shown;           /* [n_ranks], owned: what texts call each rank */
-    char *token;          /* owned: ranks of a subgroup prove it again; NULL: none */
+    char where[300]; /* the address, for texts */
+    int *shown;  /* [n_ranks], owned: of a subgroup, each rank's in the link that was opened, which
+                    texts call it by; NULL: the same */
+    char *token; /* owned: ranks of a subgroup prove it again; NULL: none */
     char job[128];        /* distinguishes subgroups */
     tti_rank_place place; /* NULL: not known yet */
     const void *place_arg;
-    tcp_peer *peers;      /* [n_ranks] */
-    struct pollfd *polls; /* [n_ranks + 1] and their ranks, owned */
-    int *polled;
+    tcp_peer **peers;     /* [n_peers], owned, by rank: see peer_list.c */
+    struct pollfd *polls; /* [cap_peers + 1], owned */
+    tcp_peer **polled;    /* [cap_peers], owned: those of polls */
+    int n_peers, cap_peers;
     uint32_t n_passes; /* of tcp_test */
     tti_message *batch;
     int n_batch;
-    tcp_port *port;    /* of a sparse link, shared with its subgroups; NULL: all are connected */
-    int *port_ranks;   /* [n_ranks], owned: their ranks in the link of the port; NULL: the same */
-    int64_t said_ns;   /* when this rank has said last that it lives; 0: never */
-    int64_t looked_ns; /* when it has looked last for an outage; 0: never */
+    tcp_port *port;       /* of a sparse link, shared with its subgroups; NULL: all are connected */
+    int64_t said_ns;      /* when this rank has said last that it lives; 0: never */
+    int64_t looked_ns;    /* when it has looked last for an outage; 0: never */
     int64_t out_until_ns; /* an outage, or its end, is that fresh; 0: there was none */
     int out_ms;           /* of tti_tcp_outage_ms then */
     tutti_status cause;   /* failure that another rank reported */
@@ -150,9 +152,26 @@ typedef struct tcp_state {
     char reported_text[TTI_CRY_BYTES];
 } tcp_state;
 
-/* socket.c: makes fd the connection to a rank, which outlasts outages up to the limits of the link.
- */
-void tti_tcp_adopt(tcp_state *s, int rank, int fd);
+/* What texts call a rank. */
+static inline int tti_tcp_shown(const tcp_state *s, int rank) {
+    return s->shown ? s->shown[rank] : rank;
+}
+
+/* ---- peer_list.c ---- */
+
+/* The peer of a rank; NULL: there is no connection, and there was no message yet. */
+tcp_peer *tti_tcp_peer(const tcp_state *s, int rank);
+/* The descriptor of its connection; -1: there is none. */
+int tti_tcp_fd(const tcp_state *s, int rank);
+/* The peer of a rank, a new one where there was none; NULL: out of memory, with the text set. */
+tcp_peer *tti_tcp_add_peer(tcp_state *s, int rank);
+void tti_tcp_free_peers(tcp_state *s);
+
+/* socket.c: makes fd, which it owns from now on, the connection to a rank, which outlasts outages
+ * up to the limits of the link.  TUTTI_E_NOMEM. */
+tutti_status tti_tcp_adopt(tcp_state *s, int rank, int fd);
+
+/* ---- connect.c ---- */
 
 /* Fills the peers' descriptors; of a sparse link those of the tree of ranks. */
 tutti_status tti_tcp_connect_ranks(tcp_state *s);
@@ -194,15 +213,15 @@ tcp_spot *tti_tcp_port_spots(tcp_port *port);
 tcp_port *tti_tcp_port_share(tcp_port *port);
 void tti_tcp_port_close(tcp_port *port);
 
-/* The connection that a rank of the link of desc has made to this one, which the caller owns; -1:
- * none yet. */
-int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int rank);
+/* The connection that *rank of the link of desc has made to this one, which the caller owns; -1:
+ * none yet.  *rank -1: any rank, which is set. */
+int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int *rank);
 
 /* ---- reach.c ---- */
 
 /* Gets further with the connection to a rank of a sparse link, without waiting for its calls:
  * TUTTI_OK with or without one; TUTTI_E_PEER: it has ended. */
-tutti_status tti_tcp_reach(tcp_state *s, int rank);
+tutti_status tti_tcp_reach(tcp_state *s, tcp_peer *p);
 
 /* ---- subgroup.c ---- */
 
@@ -223,26 +242,26 @@ tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n);
 /* ---- stream.c ---- */
 
 /* Moves what can be moved of a message; the failure of its peer. */
-tutti_status tti_tcp_push(tcp_state *s, tti_message *m);
-tutti_status tti_tcp_pull(tcp_state *s, tti_message *m);
+tutti_status tti_tcp_push(tcp_state *s, tcp_peer *p, tti_message *m);
+tutti_status tti_tcp_pull(tcp_state *s, tcp_peer *p, tti_message *m);
 
 /* Handles what a peer sends besides messages: that it failed, or leaves; after a while also what it
  * sent after a message that has no receive. */
-tutti_status tti_tcp_listen_aside(tcp_state *s, int rank);
+tutti_status tti_tcp_listen_aside(tcp_state *s, tcp_peer *p);
 
 /* Frees the bytes that were read and not consumed. */
 void tti_tcp_drop_bytes(tcp_peer *p);
 
 /* The failure of a rank that has gone: what another says of it, else how it went. */
-tutti_status tti_tcp_fail_gone(tcp_state *s, int rank);
+tutti_status tti_tcp_fail_gone(tcp_state *s, const tcp_peer *gone);
 
 /* While ranks connect: TUTTI_OK, or TUTTI_E_PEER or the reported failure of the first rank that has
  * closed. fds: [n_ranks], -1: none yet. */
 tutti_status tti_tcp_check_met(int n_ranks, const int *fds);
 
 /* Sends one of these without waiting; false if there is no room or a message is under way. */
-bool tti_tcp_say_bye(tcp_state *s, int rank);
-bool tti_tcp_say_cry(tcp_state *s, int rank, tutti_status status, const char *text);
+bool tti_tcp_say_bye(tcp_peer *p);
+bool tti_tcp_say_cry(tcp_peer *p, tutti_status status, const char *text);
 
 /* Called again and again by a rank that waits: says now and then to all that it lives. */
 void tti_tcp_say_alive(tcp_state *s);

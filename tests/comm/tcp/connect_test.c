@@ -426,11 +426,11 @@ static int64_t close_beside_a_dead_one(void) {
     T_OK(tti_tcp_resolve(&a, a.first, &place, 1, &n));
     int listener = tti_tcp_listen(&place);
     T_OK(tti_tcp_new(&(tti_link_desc){.n_ranks = 2}, &s));
-    s->peers[1].fd = tti_tcp_connect(&place, tti_now_ns() + LONG_MS * TTI_NS_PER_MS);
+    int fd = tti_tcp_connect(&place, tti_now_ns() + LONG_MS * TTI_NS_PER_MS);
     int peer = accept(listener, NULL, NULL);
-    assert_true(s->peers[1].fd >= 0 && peer >= 0);
-    while (send(s->peers[1].fd, many, sizeof many, MSG_NOSIGNAL) > 0)
-        continue; /* till it is full */
+    assert_true(fd >= 0 && peer >= 0);
+    T_OK(tti_tcp_adopt(s, 1, fd));
+    while (send(fd, many, sizeof many, MSG_NOSIGNAL) > 0) continue; /* till it is full */
     close(peer);
     int64_t start_ns = tti_now_ns();
     tti_tcp_close(s, false);

@@ -45,10 +45,14 @@ static int take(tcp_port *port, const tti_link_desc *own, int rank) {
     int64_t deadline_ns = tti_now_ns() + WAIT_MS * TTI_NS_PER_MS;
     int fd = -1;
     while (fd < 0 && tti_now_ns() < deadline_ns) {
-        fd = tti_tcp_port_take(port, own, rank);
+        fd = tti_tcp_port_take(port, own, &rank);
         if (fd < 0) tti_sleep_ms(1);
     }
     return fd;
+}
+
+static bool is_waiting(tcp_port *port, const tti_link_desc *own, int rank) {
+    return tti_tcp_port_take(port, own, &rank) >= 0;
 }
 
 /* Whether what is written at one end arrives at the other. */
@@ -70,7 +74,7 @@ T_CASE(by_rank_and_job) {
     tti_link_desc other = desc_of(1, "a secret", "a job/1");
     int fd_two = call(&place, &two), fd_other = call(&place, &other), fd_one = call(&place, &one);
     expect_pair(take(port, &own, 1), fd_one);
-    T_EQ(tti_tcp_port_take(port, &own, 1), -1);
+    assert_false(is_waiting(port, &own, 1));
     expect_pair(take(port, &part, 1), fd_other);
     expect_pair(take(port, &own, 2), fd_two);
     tti_tcp_port_close(port);
@@ -87,7 +91,29 @@ T_CASE(the_newest_call) {
     int again = call(&place, &one), last = call(&place, &two);
     expect_pair(take(port, &own, 2), last); /* then the earlier ones are there too */
     expect_pair(take(port, &own, 1), again);
-    T_EQ(tti_tcp_port_take(port, &own, 1), -1);
+    assert_false(is_waiting(port, &own, 1));
+    tti_tcp_port_close(port);
+}
+
+/* A rank that ends answers all that have called it for a link, once each. */
+T_CASE(every_caller_of_a_link) {
+    T_UNUSED;
+    tcp_place place;
+    tcp_port *port = open_port(&place);
+    tti_link_desc own = desc_of(0, NULL, "a job"), part = desc_of(0, NULL, "a job/1");
+    tti_link_desc one = desc_of(1, "a secret", "a job"), two = desc_of(2, "a secret", "a job");
+    tti_link_desc other = desc_of(1, "a secret", "a job/1");
+    int fd_other = call(&place, &other), fd_two = call(&place, &two), rank = -1;
+    close(call(&place, &one));
+    int fd_one = call(&place, &one), last = call(&place, &other);
+    expect_pair(take(port, &part, 1), last); /* then the earlier ones are there too */
+    close(fd_other);
+    expect_pair(tti_tcp_port_take(port, &own, &rank), fd_one);
+    T_EQ(rank, 1);
+    rank = -1;
+    expect_pair(tti_tcp_port_take(port, &own, &rank), fd_two);
+    T_EQ(rank, 2);
+    assert_false(is_waiting(port, &own, -1));
     tti_tcp_port_close(port);
 }
 
@@ -101,7 +127,7 @@ T_CASE(strangers) {
     int fd = tti_tcp_connect(&place, deadline_ns);
     T_OK(tti_tcp_hear_challenge(fd, deadline_ns, &challenge));
     T_FAILS(tti_tcp_prove(&one, fd, 0, 0, &challenge, deadline_ns), TUTTI_E_CONFIG, "the token");
-    T_EQ(tti_tcp_port_take(port, &own, 1), -1);
+    assert_false(is_waiting(port, &own, 1));
     close(fd);
     tti_tcp_port_close(port);
 }
@@ -137,9 +163,8 @@ T_CASE(addresses_in_tables) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_rank_and_job),
-        cmocka_unit_test(the_newest_call),
-        cmocka_unit_test(strangers),
+        cmocka_unit_test(by_rank_and_job),        cmocka_unit_test(the_newest_call),
+        cmocka_unit_test(every_caller_of_a_link), cmocka_unit_test(strangers),
         cmocka_unit_test(addresses_in_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

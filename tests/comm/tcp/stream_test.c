@@ -18,46 +18,56 @@ typedef struct group {
     tcp_state here, there[N_RANKS];
 } group;
 
+static tcp_peer *peer(tcp_state *s, int rank) {
+    tcp_peer *p = tti_tcp_add_peer(s, rank);
+    assert_non_null(p);
+    return p;
+}
+
+static tutti_status push(tcp_state *s, tti_message *m) {
+    return tti_tcp_push(s, peer(s, m->peer), m);
+}
+
+static tutti_status pull(tcp_state *s, tti_message *m) {
+    return tti_tcp_pull(s, peer(s, m->peer), m);
+}
+
 static void begin(group *g) {
     memset(g, 0, sizeof *g);
     g->here.desc = (tti_link_desc){.rank = 0, .n_ranks = N_RANKS};
-    g->here.peers = calloc(N_RANKS, sizeof *g->here.peers);
-    assert_non_null(g->here.peers);
-    g->here.peers[0].fd = -1;
     g->here.shown = shown;
-    for (int r = 1; r < N_RANKS; r++) {
+    for (int r = N_RANKS - 1; r > 0; r--) { /* in any order */
         int pair[2];
         T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-        g->here.peers[r].fd = pair[0];
+        peer(&g->here, r)->fd = pair[0];
         g->there[r].desc = (tti_link_desc){.rank = r, .n_ranks = N_RANKS};
-        g->there[r].peers = calloc(N_RANKS, sizeof *g->there[r].peers);
-        assert_non_null(g->there[r].peers);
-        for (int k = 0; k < N_RANKS; k++) g->there[r].peers[k].fd = k == 0 ? pair[1] : -1;
+        peer(&g->there[r], 0)->fd = pair[1];
         g->there[r].shown = shown;
     }
 }
 
 static void hang_up(group *g, int rank) {
-    if (g->there[rank].peers[0].fd >= 0) close(g->there[rank].peers[0].fd);
-    g->there[rank].peers[0].fd = -1;
+    tcp_peer *p = peer(&g->there[rank], 0);
+    if (p->fd >= 0) close(p->fd);
+    p->fd = -1;
 }
 
 static void end(group *g) {
     for (int r = 1; r < N_RANKS; r++) {
         hang_up(g, r);
-        close(g->here.peers[r].fd);
-        tti_tcp_drop_bytes(&g->here.peers[r]);
-        tti_tcp_drop_bytes(&g->there[r].peers[0]);
-        free(g->there[r].peers);
+        close(peer(&g->here, r)->fd);
+        tti_tcp_drop_bytes(peer(&g->here, r));
+        tti_tcp_drop_bytes(peer(&g->there[r], 0));
+        tti_tcp_free_peers(&g->there[r]);
     }
-    free(g->here.peers);
+    tti_tcp_free_peers(&g->here);
 }
 
 static tutti_status wait_for_rank_1(group *g) {
     char bytes[64];
     tti_message m = {.peer = 1, .in = bytes, .n_bytes = sizeof bytes};
     tutti_status st = TUTTI_OK;
-    for (int i = 0; i < 5 && st == TUTTI_OK; i++) st = tti_tcp_pull(&g->here, &m);
+    for (int i = 0; i < 5 && st == TUTTI_OK; i++) st = pull(&g->here, &m);
     return st;
 }
 
@@ -66,7 +76,8 @@ T_CASE(the_first_cause_is_seen) {
     T_UNUSED;
     group g;
     begin(&g);
-    assert_true(tti_tcp_say_cry(&g.there[2], 0, TUTTI_E_IO, "rank 2 failed: the disk is full"));
+    assert_true(
+        tti_tcp_say_cry(peer(&g.there[2], 0), TUTTI_E_IO, "rank 2 failed: the disk is full"));
     hang_up(&g, 1);
     T_FAILS(wait_for_rank_1(&g), TUTTI_E_IO, "rank 2 failed: the disk is full");
     end(&g);
@@ -76,7 +87,7 @@ T_CASE(the_first_cause_is_seen) {
             "rank 1 died, or failed in the middle of a message: its connection ended");
     end(&g);
     begin(&g);
-    assert_true(tti_tcp_say_bye(&g.there[1], 0));
+    assert_true(tti_tcp_say_bye(peer(&g.there[1], 0)));
     hang_up(&g, 1);
     T_FAILS(wait_for_rank_1(&g), TUTTI_E_PEER, "rank 1, which left the group");
     end(&g);
@@ -87,8 +98,8 @@ T_CASE(a_rank_that_is_cut_off_has_not_died) {
     T_UNUSED;
     group g;
     begin(&g);
-    g.here.peers[1].gone = true;
-    g.here.peers[1].error = ETIMEDOUT;
+    peer(&g.here, 1)->gone = true;
+    peer(&g.here, 1)->error = ETIMEDOUT;
     T_FAILS(wait_for_rank_1(&g), TUTTI_E_PEER,
             "rank 1 cannot be reached any more: Connection timed out");
     T_FAILS(tti_tcp_check(&g.here, false), TUTTI_E_PEER, "rank 1 cannot be reached any more");
@@ -115,7 +126,8 @@ T_CASE(a_batch_that_failed_is_not_looked_at) {
     tti_message gone = {.peer = 0, .out = &byte, .n_bytes = 2, .done = 1};
     g.there[1].batch = &gone;
     g.there[1].n_batch = 1;
-    assert_true(tti_tcp_say_cry(&g.there[1], 0, TUTTI_E_IO, "rank 1 failed: the disk is full"));
+    assert_true(
+        tti_tcp_say_cry(peer(&g.there[1], 0), TUTTI_E_IO, "rank 1 failed: the disk is full"));
     T_FAILS(wait_for_rank_1(&g), TUTTI_E_IO, "the disk is full");
     end(&g);
 }
@@ -146,17 +158,17 @@ T_CASE(who_waits_is_heard) {
     g.there[1].desc.timeout_ms = g.there[2].desc.timeout_ms = 80000;
     for (int i = 0; i < 3; i++) tti_tcp_say_alive(&g.there[1]); /* once: no second is over */
     T_OK(tti_tcp_check(&g.here, true));
-    T_EQ(g.here.peers[1].in_last, 16);
+    T_EQ(peer(&g.here, 1)->in_last, 16);
     tti_link_tcp.quiet(&g.here, long_ago_ns, quiet);
     assert_true(!quiet[0] && !quiet[1] && quiet[2]);
     tti_link_tcp.quiet(&g.here, 0, quiet);
     assert_true(!quiet[0] && quiet[1] && quiet[2]);
-    T_OK(tti_tcp_push(&g.there[2], &out));
+    T_OK(push(&g.there[2], &out));
     T_OK(tti_tcp_check(&g.here, true));
     tti_link_tcp.quiet(&g.here, 0, quiet);
     assert_true(quiet[1] && !quiet[2]);
     tti_tcp_say_alive(&g.there[2]); /* between messages */
-    T_OK(tti_tcp_pull(&g.here, &in));
+    T_OK(pull(&g.here, &in));
     assert_string_equal(got, "abc");
     T_OK(tti_tcp_check(&g.here, true));
     tti_link_tcp.quiet(&g.here, long_ago_ns, quiet);
@@ -174,17 +186,17 @@ T_CASE(half_a_word_is_ended_first) {
     group g;
     begin(&g);
     for (int i = 0; i < 2; i++) {
-        tcp_peer *p = &g.there[1].peers[0];
+        tcp_peer *p = peer(&g.there[1], 0);
         T_EQ(write(p->fd, alive, 5), 5);
         p->out_alive = 5;
         if (i == 0) {
-            T_OK(tti_tcp_push(&g.there[1], &out));
-            T_OK(tti_tcp_pull(&g.here, &in));
+            T_OK(push(&g.there[1], &out));
+            T_OK(pull(&g.here, &in));
             assert_string_equal(got, bytes);
         } else {
-            assert_true(tti_tcp_say_bye(&g.there[1], 0));
-            T_OK(tti_tcp_listen_aside(&g.here, 1));
-            assert_true(g.here.peers[1].bye);
+            assert_true(tti_tcp_say_bye(peer(&g.there[1], 0)));
+            T_OK(tti_tcp_listen_aside(&g.here, peer(&g.here, 1)));
+            assert_true(peer(&g.here, 1)->bye);
         }
         T_EQ(p->out_alive, 0);
     }
@@ -197,14 +209,14 @@ T_CASE(half_a_word_is_ended_first) {
 static void be_early(group *g) {
     static char bytes[100];
     tti_message out = {.peer = 0, .out = bytes, .n_bytes = sizeof bytes};
-    T_OK(tti_tcp_push(&g->there[1], &out));
+    T_OK(push(&g->there[1], &out));
     T_OK(tti_tcp_check(&g->here, false));
     T_OK(tti_tcp_check(&g->here, false));
-    assert_true(g->here.peers[1].has_header && g->here.peers[1].untaken_ns > 0);
+    assert_true(peer(&g->here, 1)->has_header && peer(&g->here, 1)->untaken_ns > 0);
 }
 
 static void let_time_pass(group *g) {
-    g->here.peers[1].untaken_ns -= TCP_AHEAD_MS * INT64_C(1000000);
+    peer(&g->here, 1)->untaken_ns -= TCP_AHEAD_MS * INT64_C(1000000);
 }
 
 /* Rank 0 waits for rank 2, of whose loss it is rank 1 that knows. */
@@ -214,7 +226,8 @@ T_CASE(a_failure_after_a_message_is_heard) {
     begin(&g);
     be_early(&g);
     be_early(&g);
-    assert_true(tti_tcp_say_cry(&g.there[1], 0, TUTTI_E_PEER, "rank 2 was stopped by a signal"));
+    assert_true(
+        tti_tcp_say_cry(peer(&g.there[1], 0), TUTTI_E_PEER, "rank 2 was stopped by a signal"));
     hang_up(&g, 1);
     let_time_pass(&g);
     T_FAILS(tti_tcp_check(&g.here, false), TUTTI_E_PEER, "rank 2 was stopped by a signal");
@@ -230,9 +243,10 @@ T_CASE(a_failure_after_a_message_is_the_reason) {
     group g;
     begin(&g);
     be_early(&g);
-    assert_true(tti_tcp_say_cry(&g.there[1], 0, TUTTI_E_IO, "rank 1 failed: the disk is full"));
+    assert_true(
+        tti_tcp_say_cry(peer(&g.there[1], 0), TUTTI_E_IO, "rank 1 failed: the disk is full"));
     hang_up(&g, 1);
-    T_FAILS(tti_tcp_push(&g.here, &out), TUTTI_E_IO, "rank 1 failed: the disk is full");
+    T_FAILS(push(&g.here, &out), TUTTI_E_IO, "rank 1 failed: the disk is full");
     end(&g);
 }
 
@@ -245,14 +259,14 @@ T_CASE(a_stream_that_ends_after_a_message) {
         group g;
         begin(&g);
         be_early(&g);
-        T_EQ(write(g.there[1].peers[0].fd, data, n_cut), (ssize_t)n_cut);
+        T_EQ(write(peer(&g.there[1], 0)->fd, data, n_cut), (ssize_t)n_cut);
         hang_up(&g, 1);
         let_time_pass(&g);
         if (n_cut == 0) {
             T_OK(tti_tcp_check(&g.here, true));
             char got[100];
             tti_message in = {.peer = 1, .in = got, .n_bytes = sizeof got};
-            T_OK(tti_tcp_pull(&g.here, &in));
+            T_OK(pull(&g.here, &in));
             T_EQ(in.done, in.n_bytes);
         }
         T_FAILS(tti_tcp_check(&g.here, true), TUTTI_E_PEER,
@@ -269,7 +283,7 @@ T_CASE(what_is_no_frame_after_a_message) {
         group g;
         begin(&g);
         be_early(&g);
-        T_EQ(write(g.there[1].peers[0].fd, frames[i], 16), 16);
+        T_EQ(write(peer(&g.there[1], 0)->fd, frames[i], 16), 16);
         let_time_pass(&g);
         T_FAILS(tti_tcp_check(&g.here, false), TUTTI_E_INTERNAL, "rank 1 sent an invalid frame");
         end(&g);
@@ -277,7 +291,7 @@ T_CASE(what_is_no_frame_after_a_message) {
     group g;
     begin(&g);
     be_early(&g);
-    T_EQ(write(g.there[1].peers[0].fd, endless, sizeof endless), (ssize_t)sizeof endless);
+    T_EQ(write(peer(&g.there[1], 0)->fd, endless, sizeof endless), (ssize_t)sizeof endless);
     let_time_pass(&g);
     T_OK(tti_tcp_check(&g.here, false)); /* which ends */
     end(&g);
@@ -298,18 +312,18 @@ T_CASE(what_was_read_ahead_is_taken_later) {
         if (out.done == out.n_bytes)
             out = (tti_message){
                 .peer = 0, .out = sent + n_out, .n_bytes = 1 + (size_t)n_out * 20011 % LONGEST};
-        T_OK(tti_tcp_push(&g.there[1], &out));
+        T_OK(push(&g.there[1], &out));
         n_out += out.done == out.n_bytes;
         T_OK(tti_tcp_check(&g.here, true));
-        if (g.here.peers[1].untaken_ns) let_time_pass(&g);
+        if (peer(&g.here, 1)->untaken_ns) let_time_pass(&g);
     }
     T_EQ(n_out, N_MESSAGES);
-    assert_true(tti_tcp_say_bye(&g.there[1], 0));
+    assert_true(tti_tcp_say_bye(peer(&g.there[1], 0)));
     hang_up(&g, 1);
     T_OK(tti_tcp_check(&g.here, true));
     for (int i = 0; i < N_MESSAGES; i++) {
         tti_message in = {.peer = 1, .in = got, .n_bytes = 1 + (size_t)i * 20011 % LONGEST};
-        T_OK(tti_tcp_pull(&g.here, &in));
+        T_OK(pull(&g.here, &in));
         T_EQ(in.done, in.n_bytes);
         assert_memory_equal(got, sent + i, in.n_bytes);
     }
@@ -339,9 +353,9 @@ static void connect_narrow(group *g) {
     T_EQ(getsockname(listener, (struct sockaddr *)&at, &n), 0);
     T_EQ(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
     hang_up(g, 1);
-    close(g->here.peers[1].fd);
-    g->there[1].peers[0].fd = fd;
-    g->here.peers[1].fd = accept(listener, NULL, NULL);
+    close(peer(&g->here, 1)->fd);
+    peer(&g->there[1], 0)->fd = fd;
+    peer(&g->here, 1)->fd = accept(listener, NULL, NULL);
     close(listener);
 }
 
@@ -361,14 +375,14 @@ T_CASE(words_in_a_full_socket_break_no_message) {
             if (out.done == out.n_bytes)
                 out = (tti_message){
                     .peer = 0, .out = sent, .n_bytes = 1 + (size_t)n_out * 977 % LONGEST};
-            T_OK(tti_tcp_push(&g.there[1], &out));
+            T_OK(push(&g.there[1], &out));
             n_out += out.done == out.n_bytes;
             g.there[1].said_ns = 0;
             tti_tcp_say_alive(&g.there[1]);
         }
         if (in.done == in.n_bytes)
             in = (tti_message){.peer = 1, .in = got, .n_bytes = 1 + (size_t)n_in * 977 % LONGEST};
-        T_OK(tti_tcp_pull(&g.here, &in));
+        T_OK(pull(&g.here, &in));
         if (in.done < in.n_bytes) continue;
         assert_memory_equal(got, sent, in.n_bytes);
         n_in++;
@@ -385,10 +399,10 @@ T_CASE(what_is_no_frame) {
         char bytes[64] = {0};
         tti_message m = {.peer = 0, .out = bytes, .n_bytes = sizeof bytes};
         unsigned char frame[80];
-        T_OK(tti_tcp_push(&g.there[1], &m)); /* a right one, to be changed */
-        T_EQ(read(g.here.peers[1].fd, frame, sizeof frame), (ssize_t)sizeof frame);
+        T_OK(push(&g.there[1], &m)); /* a right one, to be changed */
+        T_EQ(read(peer(&g.here, 1)->fd, frame, sizeof frame), (ssize_t)sizeof frame);
         memcpy(frame + 4, &kinds[i], sizeof kinds[i]);
-        T_EQ(write(g.there[1].peers[0].fd, frame, sizeof frame), (ssize_t)sizeof frame);
+        T_EQ(write(peer(&g.there[1], 0)->fd, frame, sizeof frame), (ssize_t)sizeof frame);
         T_FAILS(wait_for_rank_1(&g), TUTTI_E_INTERNAL, "rank 1 sent an invalid frame");
         end(&g);
     }
