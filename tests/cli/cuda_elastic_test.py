@@ -46,6 +46,9 @@ def pids(run):
 def wait_for(run, process, step):
     runs.wait_until(lambda: last_step(run) >= step or process.poll() is not None,
                     what="step %d of %s" % (step, run))
+    if last_step(run) < step:
+        runs.finish(process).expect(0)
+        raise AssertionError("%s ended after step %d" % (run, last_step(run)))
 
 
 def check(run, process, whole, n_steps):
@@ -79,7 +82,8 @@ def test_lost_workers():
 
 
 def test_partitions():
-    job = GPT + ["train.steps=4000", "run.checkpoint_every=-1", "train.eval_every=0"]
+    job = GPT + ["parallel.shards=4", "train.steps=4000", "run.checkpoint_every=-1",
+                 "train.eval_every=0"]
     train("whole", job, "-n", "1")
     for zero in 1, 3:
         lose_one("zero%d" % zero, job, "whole", 4000, *PROCESSES, "parallel.min_workers=1", "-n",
