@@ -401,7 +401,8 @@ static const char *come_late(tutti_comm *comm, void *arg) {
 T_CASE(who_comes_late_is_waited_for) {
     T_UNUSED;
     tutti_comm_alg ways[] = {TUTTI_ALG_AUTO, TUTTI_ALG_TREE}; /* the library does not say */
-    for (int w = 2; w <= most_ranks(); w = next_ranks(w, most_ranks())) comm_run(w, come_late, &ways[0]);
+    for (int w = 2; w <= most_ranks(); w = next_ranks(w, most_ranks()))
+        comm_run(w, come_late, &ways[0]);
     comm_run(2, come_late, &ways[1]);
 }
 
