@@ -174,6 +174,11 @@ static uint64_t last_epoch(const tti_supervisor *s, const int32_t **members) {
     return epoch;
 }
 
+/* Workers of this host that wait for a place, and for no other worker. */
+static int n_waiting(const tti_supervisor *s) {
+    return tti_members_are_final(s) || tti_members_gather(s) ? 0 : tti_members_spares(s);
+}
+
 /* Members that stay, and workers that wait for a place, of a host that answers. */
 static void count_host(const tti_supervisor *s, int node, uint64_t last, int32_t *n_stay,
                        int32_t *n_wait) {
@@ -181,10 +186,11 @@ static void count_host(const tti_supervisor *s, int node, uint64_t last, int32_t
     bool is_own = node == own_node(s);
     uint64_t epoch = is_own ? s->host.epoch : host->status.epoch;
     int n = is_own ? tti_members_count(s) : host->status.n_members;
+    int n_spares = is_own ? n_waiting(s) : host->status.n_spares;
     *n_stay = *n_wait = 0;
     if (!is_own && (!is_fresh(host) || host->has_left)) return;
     *n_stay = epoch > 0 && epoch == last ? n : 0;
-    *n_wait = (is_own ? tti_members_spares(s) : host->status.n_spares) + n - *n_stay;
+    *n_wait = n_spares + n - *n_stay;
 }
 
 /* Leaves out what forms no whole replica: workers that wait before members. */
@@ -492,7 +498,7 @@ static void send_status(tti_supervisor *s, tti_host *first) {
                           .epoch = s->host.epoch,
                           .n_members = tti_members_count(s),
                           .n_ready = n_ready(s),
-                          .n_spares = tti_members_are_final(s) ? 0 : tti_members_spares(s),
+                          .n_spares = n_waiting(s),
                           .changes = s->changes && s->host.epoch > 0,
                           .is_done = s->is_done || s->stop_ns != INT64_MAX};
     tti_host_message said = s->host.said;

@@ -65,6 +65,24 @@ int tti_members_spares(const tti_supervisor *s) {
     return n;
 }
 
+/* At most for as long as the worker that is ready has taken itself. */
+static bool waits_for(const tti_supervised *w, const tti_supervised *late) {
+    if (!late->alive || !late->joins || late->is_ready || late->is_dropped) return false;
+    return late->started_ns < w->ready_ns &&
+           tti_now_ns() - w->ready_ns < w->ready_ns - w->started_ns;
+}
+
+bool tti_members_gather(const tti_supervisor *s) {
+    if (s->changes) return false; /* the others have stopped anyway */
+    for (int r = 0; r < s->n_slots; r++) {
+        const tti_supervised *w = &s->workers[r];
+        if (!w->alive || !w->joins || !w->is_ready || w->is_dropped) continue;
+        for (int k = 0; k < s->n_slots; k++)
+            if (waits_for(w, &s->workers[k])) return true;
+    }
+    return false;
+}
+
 int tti_members_in_replicas(const tti_supervisor *s, int n) {
     return n - n % TTI_MAX(s->desc->n_per_replica, 1);
 }
@@ -219,7 +237,7 @@ void tti_members_change(tti_supervisor *s) {
     }
     if (s->failed_ns != INT64_MAX) return;
     int n_all = tti_members_in_replicas(s, tti_members_count(s) + tti_members_spares(s));
-    if (tti_members_admit(s, TTI_MIN(s->n_target, n_all)))
+    if (!tti_members_gather(s) && tti_members_admit(s, TTI_MIN(s->n_target, n_all)))
         tti_members_begin_change(s, -1, "the membership changes: a worker joins");
     if (!tti_members_have_left(s) || !s->changes) return;
     tti_members_retire_parts(s);

@@ -79,6 +79,11 @@ static void note_words(tti_supervised *w, const tti_control_message *m) {
     memcpy(w->reported.words, m->words, sizeof m->words - 1);
 }
 
+static void note_ready(tti_supervised *w) {
+    if (w->ready_ns == 0) w->ready_ns = tti_now_ns();
+    w->is_ready = true;
+}
+
 static void read_control(tti_supervisor *s, tti_supervised *w) {
     tti_control_message m;
     while (w->control >= 0) {
@@ -92,7 +97,7 @@ static void read_control(tti_supervisor *s, tti_supervised *w) {
         else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_EXCLUDED)
             note_words(w, &m), w->is_excluded = true;
         else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_READY)
-            w->is_ready = true;
+            note_ready(w);
         else if (n == 0)
             tti_supervisor_close(&w->control);
         else if (n < 0)
@@ -340,6 +345,8 @@ tutti_status tti_supervisor_start(tti_supervisor *s, int rank, bool joins) {
                             .fds = fds,
                             .n_fds = desc->n_fds + 1,
                             .signal_mask = s->worker_mask};
+    s->workers[rank].started_ns = tti_now_ns();
+    s->workers[rank].ready_ns = 0;
     tutti_status st = start_worker(s, rank, &spawn, fds);
     free(fds);
     return st;

@@ -24,6 +24,8 @@ typedef struct tti_supervised {
     tti_patience patience;
     int64_t stopped_ns;
     tti_reported_failure reported;
+    int64_t started_ns; /* when its process was started, .. */
+    int64_t ready_ns;   /* .. and when it was first ready */
     bool is_ready;      /* waits for the next epoch */
     bool joins;         /* is not a member yet */
     bool is_dropped;    /* the user asks for fewer workers */
@@ -128,6 +130,9 @@ void tti_members_start_epoch(tti_supervisor *s, const tti_epoch_message *epoch);
 int tti_members_count(const tti_supervisor *s);
 /* Workers that are loaded and wait for a place. */
 int tti_members_spares(const tti_supervisor *s);
+/* Whether those of them that could join wait for others that are still loading, so that one change
+ * is enough for all. */
+bool tti_members_gather(const tti_supervisor *s);
 /* True if no worker joins any more: the run ends. */
 bool tti_members_are_final(const tti_supervisor *s);
 /* Tells the workers that wait for an epoch that the run ends. */

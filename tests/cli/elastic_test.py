@@ -139,6 +139,19 @@ def test_scaled():
     assert runs.tutti("scale", "scaled", "2").code == 2  # it has ended
 
 
+def test_new_workers_join_together():
+    """Rank 2 has loaded the data before rank 3: one change adds both."""
+    run = Run("together", "parallel.min_workers=2", "train.steps=100000", env=dict(
+        os.environ, TUTTI_FAULT="train.data:delay_ms=3;train.load:delay_ms=2000@rank=2;"
+                                "train.load:delay_ms=2200@rank=3"))
+    run.wait_for(3)
+    run.scale(2)
+    run.scale(4)
+    assert [r["workers"] for r in runs.records("together", "start")] == [4, 2, 4], run.text()
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end()[0] == 143, run.text()
+
+
 def test_more_than_at_the_start_and_a_spare():
     expected = undisturbed()
     run = Run("more", "parallel.min_workers=4", "parallel.max_workers=7", "parallel.spares=1",
