@@ -2,15 +2,16 @@
 """elastic_scale.py [--times N] [--many W] [--few W] [--tutti PROGRAM] [--limit-s S]
                     [--devices N [--job gpt2|lenet]] [KEY=VALUE ...]
 
-Trains lenet (batch 128, 8 shards) with --many workers (4) and asks with `tutti scale` for --few (2)
-and for --many again, N times.  Prints for both directions how long the command took, which returns
-when that many workers train, and for how long no step was committed meanwhile, less a median step.
+Trains lenet (batch 128, 8 shards) with --many workers (4) and asks with `tutti scale` for --few
+(half of them) and for --many again, N times.  Prints for both directions how long the command took,
+which returns when that many workers train, and for how long no step was committed meanwhile, less a
+median step.
 Exit code 1: 99 % of the pauses or commands were longer than --limit-s, or the final hash differs
 from that of a run whose workers stay the same.
 
 New workers load the data while the others train, so a command that adds workers takes longer than
 the pause.  parallel.place=threads measures threads.  With --devices, N workers on N GPUs train GPT-2
-124M, N / 2 of them after the first command, and --limit-s counts for the pauses alone:
+124M, and --limit-s counts for the pauses alone:
 
     bench/elastic_scale.py --devices 4 --limit-s 0.3"""
 
@@ -111,7 +112,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--many", type=int, default=4)
-    parser.add_argument("--few", type=int, default=2)
+    parser.add_argument("--few", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tutti", default="build/tutti")
     parser.add_argument("--limit-s", type=float, default=0)
@@ -120,7 +121,8 @@ def main():
     parser.add_argument("options", nargs="*")
     args = parser.parse_args()
     if args.devices:
-        args.many, args.few = args.devices, max(args.devices // 2, 1)
+        args.many = args.devices
+    args.few = args.few or max(args.many // 2, 1)
     root = tempfile.mkdtemp(prefix="elastic-scale-")
     try:
         return measure(os.path.abspath(args.tutti), root, args)
