@@ -63,6 +63,30 @@ def test_other_differences_are_listed():
             raise AssertionError("reported more than once: " + ended.err)
 
 
+def test_nothing_to_train():
+    """The run has more steps than it is asked for, or as many: a warning, and exit code 0."""
+    make_run("run")
+    runs.tutti("train", "--resume", "run", "run.progress=true").expect(0)
+    params_hash = runs.records("run")[-1]["params_hash"]
+    for place in ("threads", "processes"):
+        for change, part in ((["train.steps=30"], "and train.steps=30 ends it after 30, counted"),
+                             ([], "already has 40 steps, and train.steps=40 ends it after 40"),
+                             (["train.epochs=100"], "give a larger train.steps to train it")):
+            ended = runs.tutti("train", "--resume", "run", *change, "-n", "2",
+                               "parallel.place=" + place)
+            ended.expect(0, "warning: nothing to train: the run already has 40 steps", part)
+            if ended.err.count("nothing to train") != 1:
+                raise AssertionError("reported more than once: " + ended.err)
+            if runs.records("run")[-1]["params_hash"] != params_hash:
+                raise AssertionError("other parameters")
+    runs.tutti(*runs.small("epochs", "train.steps=0", "train.epochs=2")).expect(0)
+    runs.tutti("train", "--resume", "epochs", "train.epochs=1").expect(
+        0, "(2 epochs), and train.epochs=1 ends it after", "give a larger train.epochs")
+    ended = runs.tutti("train", "--resume", "epochs", "train.epochs=3").expect(0)
+    if "nothing to train" in ended.err:
+        raise AssertionError(ended.err)
+
+
 def flip(data, bit):
     return data[:bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1:]
 

@@ -295,6 +295,8 @@ static tutti_status prepare(worker_loop *s) {
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
     if (misses_record(s)) TTI_TRY(record_last_step(s));
     bool goes_on = d->carry && d->carry->has_changed;
+    if (d->train->resume && !goes_on)
+        TTI_TRY(tti_reporter_nothing_to_train(&s->reporter, s->state.step));
     return goes_on ? TUTTI_OK : tti_warn_of_placement(&s->reporter, d, damaged);
 }
 

@@ -79,6 +79,9 @@ tutti_status tti_reporter_rewind(tti_reporter *r, int64_t step);
 /* Reports the start, when everything is ready. step: steps done by earlier parts of the run. */
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step);
 
+/* Warns if a resumed run has all its steps already. */
+tutti_status tti_reporter_nothing_to_train(tti_reporter *r, int64_t step);
+
 /* Counts a finished step; records are written every run.log_every steps or about twice a second. */
 tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
                                const tti_step_result *result, const tti_batch *batch);

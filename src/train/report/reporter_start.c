@@ -140,6 +140,23 @@ static tutti_status warn_large_batch(tti_reporter *r) {
     return tti_reporter_warn(r, text);
 }
 
+tutti_status tti_reporter_nothing_to_train(tti_reporter *r, int64_t step) {
+    const tti_blueprint *b = r->b;
+    bool by_steps = b->config.train.steps > 0;
+    const char *key = by_steps ? "train.steps" : "train.epochs";
+    int64_t value = by_steps ? b->config.train.steps : b->config.train.epochs;
+    char epochs[64] = "", text[512];
+    if (step < b->n_steps) return TUTTI_OK;
+    if (!by_steps)
+        snprintf(epochs, sizeof epochs, " (%.4g epochs)",
+                 (double)step / (double)b->steps_per_epoch);
+    snprintf(text, sizeof text,
+             "nothing to train: the run already has %lld steps%s, and %s=%lld ends it after %lld, "
+             "counted from its start; give a larger %s to train it for longer",
+             (long long)step, epochs, key, (long long)value, (long long)b->n_steps, key);
+    return tti_reporter_warn(r, text);
+}
+
 /* In a mixed run, lists the place of each worker. */
 static void print_places(const tti_reporter *r, tti_str *out) {
     for (int i = 0; r->b->places.mixed && i < r->b->n_workers; i++) {
