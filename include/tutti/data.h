@@ -103,6 +103,10 @@ typedef struct tutti_dataset_desc {
     bool no_files;
     bool takes_all; /* with spec: if no file name selects a split, all samples are test samples */
     bool rows_only; /* csv: take all rows of the file dir; rows without a label have y = -1 */
+    /* csv with rows_only: these bytes are the file, and dir is its name in messages; NULL: dir is
+     * read.  Borrowed for the call that opens the data set. */
+    const char *rows;
+    size_t n_row_bytes;
 } tutti_dataset_desc;
 
 typedef struct tutti_dataset_info {

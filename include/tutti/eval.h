@@ -153,8 +153,9 @@ typedef struct tutti_prediction {
 typedef int (*tutti_predict_fn)(void *user, const tutti_prediction *prediction);
 
 /* Predicts every sample of the files; a folder stands for all files below it that the model can
- * read, sorted by name.  Image models read JPEG, PNG and IDX (u8, [N,H,W]), plain or gzipped. Array
- * models read .npy, and .npz with x, of the model's shape and dtype: rows or one sample.  Table
+ * read, sorted by name, and "-" for standard input (tables and text), which is read to its end.
+ * Image models read JPEG, PNG and IDX (u8, [N,H,W]), plain or gzipped.  Array models read .npy, and
+ * .npz with x, of the model's shape and dtype: rows or one sample.  Table
  * models read CSV files and match columns by name.  Token models read text (.txt) and token files
  * (.bin) in windows of the model's context.  Samples are prepared as the run folder says; the
  * training data is not read.  For a file that cannot be read, fn receives the error, the remaining

@@ -165,8 +165,9 @@ def predict(run: RunLike, data: Any, overrides: Optional[Mapping[str, Any]] = No
 
     run          a run or its folder
     data         a path or a list of paths: images, arrays, tables or texts, as the model reads them;
-                 a folder means all such files in it and below.  Or samples in memory: an array, a
-                 dict of arrays by the names of fields, or tutti.Samples
+                 a folder means all such files in it and below, "-" standard input (tables and
+                 texts).  Or samples in memory: an array, a dict of arrays by the names of fields, or
+                 tutti.Samples
     skip_errors  return samples that cannot be read as predictions with an error, instead of raising
 
     Cells of a table that are filled in, categories that training did not have, and damaged checkpoints

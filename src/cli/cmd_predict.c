@@ -10,7 +10,7 @@
 #include "tutti/eval.h"
 
 static const char usage[] =
-    "usage: tutti predict RUN FILE|FOLDER... [--out DIR] [key=value ...]\n\nPredicts with the "
+    "usage: tutti predict RUN FILE|FOLDER|-... [--out DIR] [key=value ...]\n\nPredicts with the "
     "newest valid checkpoint of run folder RUN and prints one line of JSON per\n"
     "sample.  The training data is not needed.  Accepted files depend on the training data:\n\n"
     "  images    JPEG, PNG, IDX (plain or gzipped): class, probability, the five most likely "
@@ -25,9 +25,9 @@ static const char usage[] =
     "  text      .txt, or .bin files of tokens, for a language model: loss and perplexity of each\n"
     "            window of its context, and the most likely next tokens\n\n"
     "A model file with several outputs gives all of them under \"outputs\", by their names.\n"
-    "A folder means all such files in it and in its subfolders, sorted by name.  Files that "
-    "cannot\n"
-    "be read and samples with an output that is not finite are reported on standard error and\n"
+    "A folder means all such files in it and in its subfolders, sorted by name.  - means standard\n"
+    "input, for tables (CSV) and text.  Files that cannot be read and samples with an output that "
+    "is not finite are reported on standard error and\n"
     "skipped.\n"
     "\n"
     "Exit code: 0; 1 a mask cannot be written; 2 wrong usage or no run; 3 a file cannot be read;\n"
@@ -82,7 +82,10 @@ int tutti_cmd_predict(int argc, char **argv) {
     int code = run_args_read(argc, argv, usage, flags, &args);
     if (code || !args.job) return code;
     if (args.n_rest == 0) {
-        fprintf(stderr, "tutti predict: no file after '%s' (tutti predict --help)\n", args.run_dir);
+        fprintf(stderr,
+                "tutti predict: no file after '%s'; name files or folders, or - for standard input "
+                "(tutti predict --help)\n",
+                args.run_dir);
         run_args_free(&args);
         return 2;
     }

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import struct
+import subprocess
 import sys
 import zipfile
 import zlib
@@ -97,6 +98,61 @@ def test_bad_files():
         assert "1 of 2 files cannot be predicted" in ended.err, ended.err
     runs.tutti("predict", "run").expect(2, "no file")
     runs.tutti("predict", "nowhere", "good.idx").expect(2, "nowhere/job.yaml")
+
+
+def predict_sent(sent, *arguments):
+    """Through a pipe, as `cat sent | tutti predict ...`."""
+    with open("sent", "wb") as file:
+        file.write(sent)
+    with subprocess.Popen(["cat", "sent"], stdout=subprocess.PIPE) as cat:
+        return runs.tutti("predict", *arguments, stdin=cat.stdout)
+
+
+def test_standard_input():
+    """Tables and text; what cannot be read says so, and the other files go on."""
+    with open("t.csv", "w") as file:
+        file.write("a,b,kind\n" + "".join("%d,%d,%s\n" % (i % 5, i % 3, "xy"[i % 2])
+                                          for i in range(40)))
+    runs.tutti("train", "run.dir=table", "data.format=csv", "data.dir=t.csv", "model.name=mlp",
+               "model.hidden=[4]", "train.batch=8", "train.steps=3", "-n", "1").expect(0)
+    rows = b"b,a\r\n1,2\r\n2,4\r\n"
+    with open("rows.csv", "wb") as file:
+        file.write(rows)
+    from_file = lines(runs.tutti("predict", "table", "rows.csv").expect(0))
+    for sent in (rows, b"\xef\xbb\xbf" + rows, gzip.compress(rows)):
+        found = lines(predict_sent(sent, "table", "-").expect(0))
+        assert [p.pop("file") for p in found] == ["-", "-"]
+        assert found == [{k: v for k, v in p.items() if k != "file"} for p in from_file], found
+    big = b"a,b\n" + b"1,2\n" * 60000
+    assert len(lines(predict_sent(big, "table", "-").expect(0))) == 60000
+    ended = predict_sent(b"a,b\n1,x\n", "table", "rows.csv", "-")
+    assert len(lines(ended.expect(3, "standard input:2: column 'b': 'x' is not"))) == 2
+    predict_sent(b"", "table", "-").expect(3, "standard input: there are no rows")
+    folder = os.open(".", os.O_DIRECTORY)
+    runs.tutti("predict", "table", "-", stdin=folder).expect(
+        3, "standard input: cannot read: Is a directory")
+    os.close(folder)
+    runs.tutti("predict", "table").expect(2, "no file", "- for standard input")
+
+    with open("t.txt", "w") as file:
+        file.write("a text of some words\n" * 100)
+    runs.tutti("train", "run.dir=text", "data.format=text", "data.dir=t.txt", "data.context=16",
+               "model.name=gpt2", "model.layers=1", "model.width=16", "model.heads=2",
+               "train.batch=4", "train.steps=2", "-n", "1").expect(0)
+    for name, text in (("plain.txt", b"some words\n"), ("mark.txt", b"\xef\xbb\xbfsome words\n"),
+                       ("utf16.txt", "some words\n".encode("utf-16"))):
+        with open(name, "wb") as file:
+            file.write(text)
+    plain = lines(runs.tutti("predict", "text", "plain.txt").expect(0))[0]
+    for name, sent in (("mark.txt", b""), ("-", b"some words\n")):
+        found = lines(predict_sent(sent, "text", name).expect(0))[0]
+        assert dict(found, file="plain.txt") == plain, found
+    runs.tutti("predict", "text", "utf16.txt").expect(3, "utf16.txt: is UTF-16; convert it")
+
+    runs.tutti(*runs.small("run")).expect(0)
+    write_idx("-", 2)
+    ended = predict_sent(b"", "run", "-", "./-")
+    assert len(lines(ended.expect(3, "only tables and text can be read from it"))) == 2
 
 
 def test_folders():

@@ -144,11 +144,11 @@ class Ended:
         return self
 
 
-def start(*arguments, program=None, **options):
+def start(*arguments, program=None, stdin=subprocess.DEVNULL, **options):
     """The program, running in a session of its own, its output in files out and err."""
     with open("out", "w") as out, open("err", "w") as err:
-        return subprocess.Popen([program or PROGRAM, *arguments], stdin=subprocess.DEVNULL,
-                                stdout=out, stderr=err, start_new_session=True, **options)
+        return subprocess.Popen([program or PROGRAM, *arguments], stdin=stdin, stdout=out,
+                                stderr=err, start_new_session=True, **options)
 
 
 def finish(process, timeout_s=HANGS_S):

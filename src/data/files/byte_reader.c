@@ -340,6 +340,24 @@ cleanup:
     return st;
 }
 
+tutti_status tti_reader_read_text(tti_reader *r, size_t max_bytes, char **out, size_t *n_bytes) {
+    char *text;
+    size_t n;
+    TTI_TRY(tti_reader_read_all(r, max_bytes, &text, &n));
+    if (n >= 2 && (!memcmp(text, "\xFF\xFE", 2) || !memcmp(text, "\xFE\xFF", 2))) {
+        free(text);
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: is UTF-16; convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)", r->path);
+    }
+    if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
+        n -= 3;
+        memmove(text, text + 3, n + 1); /* with the NUL */
+    }
+    *out = text;
+    *n_bytes = n;
+    return TUTTI_OK;
+}
+
 tutti_status tti_read_file(const char *path, size_t max_bytes, char **out, size_t *n_bytes) {
     tti_reader *reader;
     TTI_TRY(tti_reader_open(path, &reader));

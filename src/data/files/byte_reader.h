@@ -51,6 +51,11 @@ tutti_status tti_reader_release_fd(tti_reader *reader, uint64_t n_bytes, int *ou
  * then at its end.  More than max_bytes: TUTTI_E_DATA. */
 tutti_status tti_reader_read_all(tti_reader *reader, size_t max_bytes, char **out, size_t *n_bytes);
 
+/* The same for a text in UTF-8, without its byte order mark.  UTF-16 is TUTTI_E_DATA: its bytes
+ * would be taken for characters. */
+tutti_status tti_reader_read_text(tti_reader *reader, size_t max_bytes, char **out,
+                                  size_t *n_bytes);
+
 /* Opens the file at path, reads all of it as tti_reader_read_all does, and closes it. */
 tutti_status tti_read_file(const char *path, size_t max_bytes, char **out, size_t *n_bytes);
 

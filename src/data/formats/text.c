@@ -13,31 +13,13 @@
 
 #define MAX_TEXT_BYTES ((size_t)1 << 36)
 
-/* A byte order mark is not text.  UTF-16 is refused: its bytes would be taken for characters. */
-static tutti_status drop_mark(const char *path, char *text, size_t *n_bytes) {
-    const uint8_t *b = (const uint8_t *)text;
-    if (*n_bytes >= 2 && ((b[0] == 0xFF && b[1] == 0xFE) || (b[0] == 0xFE && b[1] == 0xFF)))
-        return tti_fail(TUTTI_E_DATA,
-                        "%s: is UTF-16; convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)", path);
-    if (*n_bytes < 3 || memcmp(text, "\xEF\xBB\xBF", 3) != 0) return TUTTI_OK;
-    *n_bytes -= 3;
-    memmove(text, text + 3, *n_bytes + 1); /* with the NUL */
-    return TUTTI_OK;
-}
-
 static tutti_status read_text(const tutti_dataset_desc *desc, const char *path, char **out,
                               size_t *n_bytes) {
     tti_reader *reader;
-    char *text = NULL;
     TTI_TRY(tti_reader_open(path, &reader));
     tti_reader_allow(reader, desc->max_unpacked);
-    tutti_status st = tti_reader_read_all(reader, MAX_TEXT_BYTES, &text, n_bytes);
+    tutti_status st = tti_reader_read_text(reader, MAX_TEXT_BYTES, out, n_bytes);
     tti_reader_close(reader);
-    if (st == TUTTI_OK) st = drop_mark(path, text, n_bytes);
-    if (st == TUTTI_OK)
-        *out = text;
-    else
-        free(text);
     return st;
 }
 

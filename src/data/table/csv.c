@@ -73,7 +73,9 @@ static tutti_status read_csv(const tutti_dataset_desc *desc, const char *path,
     tti_reader *reader;
     char *text;
     size_t n_bytes;
-    TTI_TRY(tti_reader_open(path, &reader));
+    bool in_memory = desc->rows_only && desc->rows;
+    TTI_TRY(in_memory ? tti_reader_open_memory(desc->rows, desc->n_row_bytes, path, &reader)
+                      : tti_reader_open(path, &reader));
     tti_reader_allow(reader, desc->max_unpacked);
     tutti_status st = tti_reader_read_all(reader, MAX_CSV_BYTES, &text, &n_bytes);
     tti_reader_close(reader);
@@ -302,7 +304,9 @@ static int64_t class_of(const encoder *e, const char *label) {
 static tutti_status bad_label(const encoder *e, int64_t i, int column, const char *label) {
     char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
     const tti_table_spec *t = e->spec->table;
-    const char *why = t->labels == TTI_LABEL_VALUE
+    const char *why = t->labels == TTI_LABEL_VALUE && tti_value_is_tiny(label)
+                          ? "' is too small and would be read as 0; write 0 if that is meant"
+                      : t->labels == TTI_LABEL_VALUE
                           ? "' is not a finite number, or farther than 500 standard deviations "
                             "from the mean"
                       : t->labels == TTI_LABEL_YES_NO ? "' is not 0 or 1 (or true, false, yes, no)"

@@ -102,7 +102,8 @@ static tutti_status find_member(const char *file, const char **out) {
     return tti_fail(TUTTI_E_DATA, "%s: has no array x, x_test, x_val or arr_0", file);
 }
 
-tutti_status tti_predict_array(tti_predicting *r, const char *file) {
+tutti_status tti_predict_array(tti_predicting *r, const tti_predict_input *input) {
+    const char *file = input->file;
     const char *member = NULL;
     tti_npy_array a;
     if (tti_predict_ends_in(file, ".npz")) TTI_TRY(find_member(file, &member));
@@ -124,19 +125,24 @@ tutti_status tti_predict_array_of(tti_predicting *r, const tutti_samples *sample
 
 /* ---- texts ---- */
 
-static tutti_status read_text(const tti_predicting *r, const char *file, int32_t **tokens,
-                              int64_t *n) {
+static tutti_status read_text(const tti_predicting *r, const tti_predict_input *input,
+                              int32_t **tokens, int64_t *n) {
+    tti_reader *reader;
     char *text;
     size_t n_bytes;
     if (!tutti_dataset_get_tokenizer(r->ds))
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "%s: the run has no tokenizer, so its model reads files of tokens (.bin), "
                         "not text",
-                        file);
-    TTI_TRY(tti_read_file(file, MAX_TEXT_BYTES, &text, &n_bytes));
-    tutti_status st =
-        tutti_tokenizer_encode(tutti_dataset_get_tokenizer(r->ds), text, n_bytes, tokens, n);
-    if (st != TUTTI_OK) tti_fail_context("%s: ", file);
+                        input->name);
+    TTI_TRY(input->bytes
+                ? tti_reader_open_memory(input->bytes, input->n_bytes, input->name, &reader)
+                : tti_reader_open(input->file, &reader));
+    tutti_status st = tti_reader_read_text(reader, MAX_TEXT_BYTES, &text, &n_bytes);
+    tti_reader_close(reader);
+    TTI_TRY(st);
+    st = tutti_tokenizer_encode(tutti_dataset_get_tokenizer(r->ds), text, n_bytes, tokens, n);
+    if (st != TUTTI_OK) tti_fail_context("%s: ", input->name);
     free(text);
     return st;
 }
@@ -154,18 +160,18 @@ static tutti_status read_tokens(const char *file, int32_t **tokens, int64_t *n) 
 }
 
 /* The last window may be short: later positions do not influence earlier tokens. */
-static tutti_status add_windows(tti_predicting *r, const char *file, const int32_t *tokens,
-                                int64_t n) {
+static tutti_status add_windows(tti_predicting *r, const tti_predict_input *input,
+                                const int32_t *tokens, int64_t n) {
     int64_t context = tti_dataset_stored(r->ds)->shape.dim[0],
             n_windows = (n + context - 1) / context;
-    if (n == 0) return tti_fail(TUTTI_E_DATA, "%s: holds no tokens", file);
-    TTI_TRY(check_tokens(r, file, tokens, n));
+    if (n == 0) return tti_fail(TUTTI_E_DATA, "%s: holds no tokens", input->name);
+    TTI_TRY(check_tokens(r, input->name, tokens, n));
     for (int64_t i = 0; i < n_windows; i++) {
         int64_t at = i * context, n_here = TTI_MIN(context, n - at);
         memset(r->chain[0], 0, (size_t)context * sizeof *tokens);
         memcpy(r->chain[0], tokens + at, (size_t)n_here * sizeof *tokens);
         TTI_TRY(tti_predict_add(
-            r, (tti_predict_sample){.file = file,
+            r, (tti_predict_sample){.file = input->file,
                                     .index = i,
                                     .n_in_file = n_windows,
                                     .n_tokens = n_here,
@@ -174,12 +180,12 @@ static tutti_status add_windows(tti_predicting *r, const char *file, const int32
     return TUTTI_OK;
 }
 
-tutti_status tti_predict_text(tti_predicting *r, const char *file) {
-    bool is_bin = tti_predict_ends_in(file, ".bin");
+tutti_status tti_predict_text(tti_predicting *r, const tti_predict_input *input) {
+    bool is_bin = tti_predict_ends_in(input->file, ".bin");
     int32_t *tokens = NULL;
     int64_t n = 0;
-    TTI_TRY(is_bin ? read_tokens(file, &tokens, &n) : read_text(r, file, &tokens, &n));
-    tutti_status st = add_windows(r, file, tokens, n);
+    TTI_TRY(is_bin ? read_tokens(input->file, &tokens, &n) : read_text(r, input, &tokens, &n));
+    tutti_status st = add_windows(r, input, tokens, n);
     free(tokens);
     return st;
 }

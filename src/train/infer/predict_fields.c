@@ -110,7 +110,8 @@ static tutti_status add_rows(tti_predicting *r, const char *file, const tti_npy_
     return TUTTI_OK;
 }
 
-tutti_status tti_predict_fields(tti_predicting *r, const char *file) {
+tutti_status tti_predict_fields(tti_predicting *r, const tti_predict_input *input) {
+    const char *file = input->file;
     tti_npy_array array[TTI_MAX_FIELDS];
     int64_t n = -1;
     for (int i = 0; i < TTI_MAX_FIELDS; i++) array[i] = (tti_npy_array){.fd = -1};

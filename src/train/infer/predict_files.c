@@ -3,11 +3,13 @@
  * The training data of the model and the file's name decide how a file is read.  A file that cannot
  * be read is reported in its place, and the next files are processed. */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "data/dataset.h"
@@ -24,7 +26,8 @@ enum { MAX_DEPTH = 64 };
 typedef struct kind {
     const char *endings; /* "|.txt|.bin|" */
     bool (*fits)(const tti_predicting *r);
-    tutti_status (*add)(tti_predicting *r, const char *file);
+    tutti_status (*add)(tti_predicting *r, const tti_predict_input *input);
+    bool takes_stdin;
 } kind;
 
 static bool takes_fields(const tti_predicting *r) {
@@ -41,12 +44,12 @@ static bool takes_text(const tti_predicting *r) { return r->is_text; }
 
 /* The last matching kind also takes files with other names. */
 static const kind kinds[] = {
-    {"|.csv|.csv.gz|", takes_tables, tti_predict_table},
-    {"|.npy|.npy.gz|.npz|", takes_arrays, tti_predict_array},
-    {"|.npy|.npy.gz|.npz|", takes_fields, tti_predict_fields},
-    {"|.txt|.txt.gz|.bin|", takes_text, tti_predict_text},
+    {"|.csv|.csv.gz|", takes_tables, tti_predict_table, true},
+    {"|.npy|.npy.gz|.npz|", takes_arrays, tti_predict_array, false},
+    {"|.npy|.npy.gz|.npz|", takes_fields, tti_predict_fields, false},
+    {"|.txt|.txt.gz|.bin|", takes_text, tti_predict_text, true},
     {"|.jpg|.jpeg|.png|.idx|.idx.gz|-ubyte|-ubyte.gz|", tti_predict_takes_images,
-     tti_predict_images},
+     tti_predict_images, false},
 };
 
 static bool ends_so(const char *name, const char *endings) {
@@ -114,10 +117,64 @@ static tutti_status add_path(tti_predicting *r, const char *path, int depth) {
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return add_folder(r, path, depth);
     const kind *how = find_kind(r, path, depth > 0);
     if (!how) return TUTTI_OK;
-    tutti_status st = how->add(r, path);
+    tutti_status st = how->add(r, &(tti_predict_input){.file = path, .name = path});
     r->n_files++;
     /* Continues with other files only if the error is in the file itself. */
     return st == TUTTI_E_DATA || st == TUTTI_E_IO ? report_bad(r, path) : st;
+}
+
+/* ---- standard input ---- */
+
+#define MAX_STDIN_BYTES ((size_t)1 << 32)
+
+static const char stdin_name[] = "standard input";
+
+/* Reads to the end; the caller frees *out. */
+static tutti_status read_stdin(char **out, size_t *n_bytes) {
+    size_t capacity = 1 << 16, n = 0;
+    char *text = malloc(capacity);
+    ssize_t got = 1;
+    while (text && got > 0) {
+        if (n == capacity) {
+            char *more = capacity < MAX_STDIN_BYTES ? realloc(text, 2 * capacity) : NULL;
+            if (!more) break;
+            text = more;
+            capacity *= 2;
+        }
+        do {
+            got = read(STDIN_FILENO, text + n, capacity - n);
+        } while (got < 0 && errno == EINTR);
+        if (got > 0) n += (size_t)got;
+    }
+    if (text && got == 0) {
+        *out = text;
+        *n_bytes = n;
+        return TUTTI_OK;
+    }
+    bool unreadable = text && got < 0;
+    int why = errno;
+    free(text);
+    if (unreadable) return tti_fail(TUTTI_E_DATA, "%s: cannot read: %s", stdin_name, strerror(why));
+    return tti_fail(TUTTI_E_NOMEM, "%s: out of memory after %zu bytes; save it to a file",
+                    stdin_name, n);
+}
+
+static tutti_status add_stdin(tti_predicting *r) {
+    const kind *how = find_kind(r, "", false);
+    tti_predict_input input = {.file = "-", .name = stdin_name};
+    char *text = NULL;
+    tutti_status st =
+        how->takes_stdin
+            ? read_stdin(&text, &input.n_bytes)
+            : tti_fail(TUTTI_E_DATA,
+                       "%s: only tables and text can be read from it; save it to a file and name "
+                       "the file (a file with the name - is ./-)",
+                       stdin_name);
+    input.bytes = text;
+    if (st == TUTTI_OK) st = how->add(r, &input);
+    free(text);
+    r->n_files++;
+    return st == TUTTI_E_DATA || st == TUTTI_E_IO ? report_bad(r, input.file) : st;
 }
 
 /* ---- the call ---- */
@@ -233,7 +290,7 @@ static tutti_status predict_all(tti_predicting *r, const char *const *files, int
     TTI_TRY(prepare(r));
     for (int i = 0; i < n_files; i++) {
         int64_t n_before = r->n_files;
-        TTI_TRY(add_path(r, files[i], 0));
+        TTI_TRY(strcmp(files[i], "-") == 0 ? add_stdin(r) : add_path(r, files[i], 0));
         if (r->n_files > n_before) continue;
         (void)tti_fail(TUTTI_E_DATA, "%s: the folder has no file that the model can read",
                        files[i]);

@@ -92,7 +92,8 @@ static tutti_status add_encoded(tti_predicting *r, const char *file) {
 }
 
 /* IDX files, plain or gzipped, begin with two zeros; no encoded image does. */
-tutti_status tti_predict_images(tti_predicting *r, const char *file) {
+tutti_status tti_predict_images(tti_predicting *r, const tti_predict_input *input) {
+    const char *file = input->file;
     uint8_t magic[2];
     tti_reader *reader;
     TTI_TRY(tti_reader_open(file, &reader));

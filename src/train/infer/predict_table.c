@@ -17,10 +17,13 @@ static tutti_status report_notices(tti_predicting *r, const char *file, const tu
     return TUTTI_OK;
 }
 
-tutti_status tti_predict_table(tti_predicting *r, const char *file) {
+tutti_status tti_predict_table(tti_predicting *r, const tti_predict_input *input) {
+    const char *file = input->file;
     tutti_dataset *rows;
     const tutti_dataset_desc desc = {.format = "csv",
-                                     .dir = file,
+                                     .dir = input->name,
+                                     .rows = input->bytes,
+                                     .n_row_bytes = input->n_bytes,
                                      .split = TUTTI_TEST,
                                      .spec = tti_dataset_spec(r->ds),
                                      .rows_only = true};

@@ -21,6 +21,14 @@ typedef struct tti_predict_sample {
     int64_t h, w;     /* of an image */
 } tti_predict_sample;
 
+/* A file to predict, or what standard input had. */
+typedef struct tti_predict_input {
+    const char *file;  /* as the caller gave it; borrowed until the end of the call */
+    const char *name;  /* for messages */
+    const char *bytes; /* of standard input; NULL: the file is read */
+    size_t n_bytes;
+} tti_predict_input;
+
 /* An output of a model with several. */
 typedef struct tti_listed_output {
     const tti_output *output;
@@ -109,11 +117,11 @@ void tti_predict_print_outputs(tti_json *j, const tutti_prediction *prediction);
 bool tti_predict_takes_images(const tti_predicting *r);
 
 /* Read the samples of a file: images; NumPy arrays; text, or tokens in a .bin; rows of a CSV. */
-tutti_status tti_predict_images(tti_predicting *r, const char *file);
-tutti_status tti_predict_array(tti_predicting *r, const char *file);
-tutti_status tti_predict_fields(tti_predicting *r, const char *file);
-tutti_status tti_predict_text(tti_predicting *r, const char *file);
-tutti_status tti_predict_table(tti_predicting *r, const char *file);
+tutti_status tti_predict_images(tti_predicting *r, const tti_predict_input *input);
+tutti_status tti_predict_array(tti_predicting *r, const tti_predict_input *input);
+tutti_status tti_predict_fields(tti_predicting *r, const tti_predict_input *input);
+tutti_status tti_predict_text(tti_predicting *r, const tti_predict_input *input);
+tutti_status tti_predict_table(tti_predicting *r, const tti_predict_input *input);
 
 /* The same of samples in the memory of the program. */
 tutti_status tti_predict_array_of(tti_predicting *r, const tutti_samples *samples);
