@@ -8,9 +8,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/number.h"
 #include "base/utf8.h"
 
-enum { MAX_DEPTH = 64 };
+enum { MAX_DEPTH = 64, MAX_NUMBER = 1024 };
 #define MAX_DIM ((int64_t)1 << 40)
 #define MAX_TENSOR_BYTES ((uint64_t)1 << 62)
 
@@ -33,10 +34,39 @@ static bool too_deep(const char *text, size_t n_bytes) {
     return false;
 }
 
+/* Only a number with an exponent, or with more digits than a double has, can be so small. */
+static bool is_tiny(const char *number, size_t n_bytes) {
+    char copy[MAX_NUMBER];
+    double x;
+    bool has_exponent = memchr(number, 'e', n_bytes) || memchr(number, 'E', n_bytes);
+    if (n_bytes >= sizeof copy || (!has_exponent && n_bytes < 300)) return false;
+    memcpy(copy, number, n_bytes);
+    copy[n_bytes] = '\0';
+    return tti_parse_double(copy, &x) == TTI_NUMBER_TINY;
+}
+
+tutti_status tti_json_check_numbers(const char *what, const char *text, size_t n_bytes) {
+    bool in_string = false;
+    for (size_t i = 0, n; i < n_bytes; i += n) {
+        n = 1;
+        if (text[i] == '"') in_string = !in_string;
+        if (in_string && text[i] == '\\') n = 2;
+        if (in_string || !strchr("-0123456789", text[i]) || !text[i]) continue;
+        while (i + n < n_bytes && text[i + n] && strchr("0123456789+-.eE", text[i + n])) n++;
+        if (is_tiny(text + i, n))
+            return tti_fail(TUTTI_E_CHECKPOINT,
+                            "%s: byte %zu: %.*s is too small and would be read as 0; write 0 if "
+                            "that is meant",
+                            what, i, (int)TTI_MIN(n, (size_t)32), text + i);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tti_json_parse(const char *what, const char *text, size_t n_bytes, json_t **out) {
     *out = NULL;
     if (too_deep(text, n_bytes))
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: nested more than %d deep", what, MAX_DEPTH);
+    TTI_TRY(tti_json_check_numbers(what, text, n_bytes));
     json_error_t error;
     json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root && json_error_code(&error) == json_error_out_of_memory)

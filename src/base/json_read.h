@@ -16,6 +16,10 @@ enum { TTI_CKPT_MAX_NAME = 512 };
  * owned by the caller (json_decref); on failure it is NULL. */
 tutti_status tti_json_parse(const char *what, const char *text, size_t n_bytes, json_t **out);
 
+/* TUTTI_E_CHECKPOINT if a number of the text is not 0 but so small that it would be read as 0, such
+ * as 1e-400.  Other faults are left to the parser. */
+tutti_status tti_json_check_numbers(const char *what, const char *text, size_t n_bytes);
+
 /* The member of an object, which must be there and of that type; borrowed from object. */
 tutti_status tti_json_member(const char *what, const json_t *object, const char *key,
                              json_type type, json_t **out);

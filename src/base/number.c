@@ -6,6 +6,7 @@
 #include "base/number.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>
@@ -56,12 +57,19 @@ static const char *number_end(const char *text) {
     return p;
 }
 
+/* Whether the number at text has a digit other than 0 before its exponent. */
+static bool is_other_than_zero(const char *text) {
+    text = skip_sign(text);
+    return strchr("123456789", text[strspn(text, "0.")]) && text[strspn(text, "0.")];
+}
+
 /* text is known to start with a number. */
 static tti_number convert(const char *text, double *out) {
     locale_t c = c_locale();
     double x = strtod_l(text, NULL, c);
     freelocale(c);
     if (!isfinite(x)) return TTI_NUMBER_RANGE;
+    if (x == 0 && is_other_than_zero(text)) return TTI_NUMBER_TINY;
     *out = x;
     return TTI_NUMBER_OK;
 }
@@ -70,6 +78,16 @@ tti_number tti_parse_double(const char *text, double *out) {
     const char *end = number_end(text);
     if (!end || *end) return TTI_NUMBER_MALFORMED;
     return convert(text, out);
+}
+
+tti_number tti_parse_float(const char *text, double *out) {
+    double x;
+    tti_number form = tti_parse_double(text, &x);
+    if (form != TTI_NUMBER_OK) return form;
+    if (fabs(x) > (double)FLT_MAX) return TTI_NUMBER_RANGE;
+    if (x != 0 && fabs(x) < (double)FLT_MIN) return TTI_NUMBER_TINY;
+    *out = x;
+    return TTI_NUMBER_OK;
 }
 
 tti_number tti_parse_bytes(const char *text, int64_t *out) {
@@ -86,7 +104,9 @@ tti_number tti_parse_bytes(const char *text, int64_t *out) {
         if (strcmp(unit, units[i].text)) continue;
         if (units[i].factor == 1 && !*unit) return tti_parse_int(text, out);
         double x;
-        if (convert(text, &x) != TTI_NUMBER_OK) return TTI_NUMBER_RANGE;
+        tti_number form = convert(text, &x);
+        if (form != TTI_NUMBER_OK) return form;
+        if (x != 0 && rint(x * units[i].factor) == 0) return TTI_NUMBER_TINY;
         x = rint(x * units[i].factor);
         if (!(fabs(x) < 0x1p63)) return TTI_NUMBER_RANGE;
         *out = (int64_t)x;

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,8 +259,15 @@ static tutti_status read_elems(const tti_weights *w, const place *at, size_t fir
     void *raw = malloc(n_bytes + 1);
     if (!raw) return out_of_memory(file->path);
     tutti_status st = tti_ckpt_pread(file->path, file->fd, raw, n_bytes, begin);
-    for (size_t k = 0; st == TUTTI_OK && k < n_elems; k++)
-        dst[k] = (float)tti_load_elem(dtype, raw, k);
+    for (size_t k = 0; st == TUTTI_OK && k < n_elems; k++) {
+        double x = tti_load_elem(dtype, raw, k);
+        dst[k] = (float)x;
+        if (isinf(dst[k]) && isfinite(x))
+            st = tti_fail(TUTTI_E_CHECKPOINT,
+                          "%s: tensor '%s': element %zu, %g, is too large for the 32-bit floats of "
+                          "the model",
+                          file->path, at->entry->name, first + k, x);
+    }
     free(raw);
     return st;
 }

@@ -22,6 +22,7 @@
 
 #include "cli/cmd.h"
 #include "cli/job_args.h"
+#include "cli/words.h"
 #include "tutti/launch.h"
 
 enum { MAX_ARGS = 200, MAX_WORKERS = 4096, PATH_BYTES = 600, HASH_BYTES = 17, MAX_RESUMES = 20 };
@@ -302,6 +303,13 @@ static int64_t read_time(const char *text) {
     return ok ? n * unit : 0;
 }
 
+static bool read_seed(const char *text, uint64_t *out) {
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return end > text && !*end && text[0] != '-' && errno == 0;
+}
+
 int tutti_cmd_chaos(int argc, char **argv) {
     chaos c = {.n_workers = 4, .dir = "chaos-runs", .random = 1};
     int64_t for_ms = 60000;
@@ -314,11 +322,11 @@ int tutti_cmd_chaos(int argc, char **argv) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         bool takes = true;
         if (strcmp(argv[i], "-n") == 0)
-            ok = (c.n_workers = atoi(value)) >= 1 && c.n_workers <= MAX_WORKERS;
+            ok = read_count(value, 1, MAX_WORKERS, &c.n_workers);
         else if (strcmp(argv[i], "--for") == 0)
             ok = (for_ms = read_time(value)) > 0;
         else if (strcmp(argv[i], "--seed") == 0)
-            c.random = strtoull(value, NULL, 10);
+            ok = read_seed(value, &c.random);
         else if (strcmp(argv[i], "--out") == 0)
             ok = *(c.dir = value) && strlen(value) < PATH_BYTES - 64;
         else

@@ -1,5 +1,6 @@
 /* cmd_data.c - `tutti data info`: describes a job's data set; `tutti data pack`: writes it in the
  * form that loads fastest.  Both take a job or, for text, just the file. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +50,10 @@ static int parse_option(options *o, const char *name, const char *value) {
         o->pack.dir = value;
     } else if (strcmp(name, "--shard-tokens") == 0) {
         char *end;
+        errno = 0;
         o->pack.shard_tokens = strtoll(value, &end, 10);
-        if (*end || o->pack.shard_tokens < 1) return fail_usage("not a number of tokens", value);
+        if (*end || errno == ERANGE || o->pack.shard_tokens < 1)
+            return fail_usage("not a number of tokens", value);
     } else if (strcmp(name, "--text") == 0) {
         int code = assign(o, "data.format", "text");
         return code ? code : assign(o, "data.dir", value);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/words.h"
+
 static int fail_usage(const char *command, const char *what, const char *value) {
     fprintf(stderr, "tutti %s: %s '%s' (tutti %s --help)\n", command, what, value, command);
     return 2;
@@ -15,7 +17,7 @@ static const run_flag *find_flag(const run_flag *flags, const char *name) {
     return flags->name ? flags : NULL;
 }
 
-static int parse_flag(char **argv, int argc, const run_flag *flag, int *i) {
+static int take_flag(char **argv, int argc, const run_flag *flag, int *i) {
     if (flag->on) {
         *flag->on = true;
         return 0;
@@ -25,9 +27,9 @@ static int parse_flag(char **argv, int argc, const run_flag *flag, int *i) {
         *flag->text = argv[*i];
         return 0;
     }
-    char *end;
-    *flag->number = strtod(argv[*i], &end);
-    return end == argv[*i] || *end ? fail_usage(argv[0], "not a number:", argv[*i]) : 0;
+    if (!read_number(argv[*i], flag->number))
+        return fail_usage(argv[0], "not a number, or one too large or too small:", argv[*i]);
+    return 0;
 }
 
 /* "x=1" may be a file that does not exist. */
@@ -63,7 +65,7 @@ static int sort_out(int argc, char **argv, const run_flag *flags, run_args *args
         else if (!plain && strcmp(argv[i], "--allow-plugin") == 0)
             args->allows_plugin = true;
         else if (flag)
-            code = parse_flag(argv, argc, flag, &i);
+            code = take_flag(argv, argc, flag, &i);
         else if (!plain && argv[i][0] == '-' && argv[i][1])
             code = fail_usage(argv[0], "unknown option", argv[i]);
         else

@@ -29,6 +29,16 @@ bool parse_flag(int *argc, char **argv, const char *name) {
     return false;
 }
 
+bool read_number(const char *text, double *x) {
+    char *end;
+    if (text[strspn(text, "+-.0123456789eE")]) return false; /* hexadecimal, inf, nan */
+    errno = 0;
+    double value = strtod(text, &end);
+    if (end == text || *end || errno == ERANGE) return false;
+    *x = value;
+    return true;
+}
+
 bool read_bytes(const char *text, double *n_bytes) {
     static const struct {
         const char *unit;
@@ -50,9 +60,8 @@ bool read_bytes(const char *text, double *n_bytes) {
 }
 
 bool read_positive(const char *text, double *x) {
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !(value > 0) || value > 1e9) return false;
+    double value;
+    if (!read_number(text, &value) || value <= 0 || value > 1e9) return false;
     *x = value;
     return true;
 }

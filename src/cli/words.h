@@ -10,6 +10,10 @@ const char *parse_option(int *argc, char **argv, const char *name);
 /* Removes an option without a value; false: not given. */
 bool parse_flag(int *argc, char **argv, const char *name);
 
+/* Parses a decimal number; false if text is not exactly such a number, or is too large or too small
+ * for a double. */
+bool read_number(const char *text, double *x);
+
 /* Parses a number of bytes such as 80GB, 512MiB or 1e9; false if text is not exactly such a number.
  */
 bool read_bytes(const char *text, double *n_bytes);

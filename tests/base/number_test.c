@@ -48,7 +48,9 @@ static const struct {
 } doubles[] = {
     {"1e-4", TTI_NUMBER_OK, 1e-4},      {"-.5", TTI_NUMBER_OK, -0.5},
     {"2.", TTI_NUMBER_OK, 2},           {"3E+2", TTI_NUMBER_OK, 300},
-    {"0.1307", TTI_NUMBER_OK, 0.1307},  {"1e-999", TTI_NUMBER_OK, 0},
+    {"0.1307", TTI_NUMBER_OK, 0.1307},  {"1e-999", TTI_NUMBER_TINY, 0},
+    {"0e-999", TTI_NUMBER_OK, 0},       {"-0.00e5", TTI_NUMBER_OK, 0},
+    {"-.001e-999", TTI_NUMBER_TINY, 0}, {"5e-324", TTI_NUMBER_OK, 0x1p-1074},
     {"1e999", TTI_NUMBER_RANGE, 0},     {"1e-4x", TTI_NUMBER_MALFORMED, 0},
     {"1,5", TTI_NUMBER_MALFORMED, 0},   {"0x1p3", TTI_NUMBER_MALFORMED, 0},
     {"inf", TTI_NUMBER_MALFORMED, 0},   {"nan", TTI_NUMBER_MALFORMED, 0},
@@ -63,6 +65,24 @@ static void check_doubles(void) {
         T_EQ(tti_parse_double(doubles[i].text, &x), doubles[i].form);
         assert_true(x == (doubles[i].form == TTI_NUMBER_OK ? doubles[i].x : 77));
     }
+}
+
+T_CASE(floats_parse) {
+    T_UNUSED;
+    static const struct {
+        const char *text;
+        tti_number form;
+    } rows[] = {{"0", TTI_NUMBER_OK},         {"-0.0", TTI_NUMBER_OK},
+                {"1.2e-38", TTI_NUMBER_OK},   {"-3.4e38", TTI_NUMBER_OK},
+                {"1.1e-38", TTI_NUMBER_TINY}, {"-1e-50", TTI_NUMBER_TINY},
+                {"1e-400", TTI_NUMBER_TINY},  {"3.5e38", TTI_NUMBER_RANGE},
+                {"1e400", TTI_NUMBER_RANGE},  {"1e-4x", TTI_NUMBER_MALFORMED},
+                {"0e-400", TTI_NUMBER_OK},    {"", TTI_NUMBER_MALFORMED}};
+    double x;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        T_EQ(tti_parse_float(rows[i].text, &x), rows[i].form);
+    T_EQ(tti_parse_float("0.1", &x), TTI_NUMBER_OK);
+    assert_true(x == 0.1); /* not rounded to a float */
 }
 
 T_CASE(doubles_parse) {
@@ -94,6 +114,8 @@ T_CASE(bytes) {
     T_EQ(tti_parse_bytes("2k", &x), TTI_NUMBER_OK);
     T_EQ(x, 2000);
     T_EQ(tti_parse_bytes("1e30G", &x), TTI_NUMBER_RANGE);
+    T_EQ(tti_parse_bytes("1e-12GB", &x), TTI_NUMBER_TINY);
+    T_EQ(tti_parse_bytes("1e-400GB", &x), TTI_NUMBER_TINY);
     T_EQ(tti_parse_bytes("64MiBs", &x), TTI_NUMBER_MALFORMED);
     T_EQ(tti_parse_bytes("MiB", &x), TTI_NUMBER_MALFORMED);
     T_EQ(tti_parse_bytes("1.5", &x), TTI_NUMBER_MALFORMED);
@@ -135,6 +157,7 @@ T_CASE(any_bits_read_back) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ints),
+        cmocka_unit_test(floats_parse),
         cmocka_unit_test(doubles_parse),
         cmocka_unit_test(locale_changes_nothing),
         cmocka_unit_test(bytes),

@@ -77,6 +77,8 @@ static const struct {
     {"{\"a\xFF\":1}", 0, "not valid JSON"},
     {"{\"a\\u0000b\":1}", 0, "not valid JSON"},
     {"{\"a\":1e999}", 0, "not valid JSON"},
+    {"{\"e-9\":[\"\\\"1e-999\",0e-999,1e-999]}", 0, "byte 26: 1e-999 is too small and would be"},
+    {"{\"a\":-0.1E-999}", 0, "byte 5: -0.1E-999 is too small"},
     {"{\"a\":1}", 0, "not an object of"},
     {"{\"a\":{}}", 0, "not an object of"},
     {"{\"\":{}}", 0, "no bytes"},

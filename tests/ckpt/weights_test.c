@@ -174,6 +174,20 @@ T_CASE(aliases_in_metadata) {
 }
 
 /* A file opens although it has tensors of unsupported types, as long as they are not read. */
+T_CASE(numbers_beyond_floats) {
+    T_UNUSED;
+    static double wide[3] = {0.5, -1e300, 1e-300};
+    static const tti_ckpt_tensor tensor = {"wide", {TUTTI_F64, {1, {3}}}, wide};
+    tti_weights *w;
+    float got[3];
+    tti_weights_written done;
+    T_OK(tti_weights_write("w", &tensor, 1, 0, &done));
+    T_OK(tti_weights_open("w", &w));
+    T_FAILS(tti_weights_read(w, 0, got), TUTTI_E_CHECKPOINT,
+            "tensor 'wide': element 1, -1e+300, is too large for the 32-bit floats of the model");
+    tti_weights_close(w);
+}
+
 T_CASE(foreign_dtypes) {
     T_UNUSED;
     tti_weights *w;
@@ -201,8 +215,8 @@ T_CASE(foreign_dtypes) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(one_file),      CASE(several_files),        CASE(bad_indices),
-        CASE(no_weights),    CASE(config_of_the_folder), CASE(aliases_in_metadata),
-        CASE(foreign_dtypes)};
+        CASE(one_file),       CASE(several_files),        CASE(bad_indices),
+        CASE(no_weights),     CASE(config_of_the_folder), CASE(aliases_in_metadata),
+        CASE(foreign_dtypes), CASE(numbers_beyond_floats)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,6 +156,12 @@ static const bad_input bad_files[] = {
     {"optimizer: {lr: .nan}", "optimizer.lr: expected"},
     {"optimizer: {lr: .inf}", "optimizer.lr: expected"},
     {"optimizer: {lr: 1e999}", "optimizer.lr: expected"},
+    {"optimizer: {lr: 1e-400}",
+     "j:1:17" E
+     "optimizer.lr: expected a number from 0 to 1000, got \"1e-400\", which is too small "
+     "and would be read as 0; write 0 if that is meant"},
+    {"optimizer: {weight_decay: 1e-50}", "got \"1e-50\", which is too small"},
+    {"train: {clip_norm: 1e39}", "got \"1e39\", which is too large to compute with"},
     {"optimizer: {lr: '1,5'}", "got \"1,5\""},
     {"optimizer: {lr: auto}", "optimizer.lr: expected"},
     {"optimizer: {momentum: 1}", "optimizer.momentum: expected a number from 0 to 0.9999"},
@@ -383,6 +389,7 @@ static const bad_input bad_files[] = {
     {"optimizer: {groups: [\": lr=1\"]}", "\": lr=1\" has no pattern before the colon"},
     {"optimizer: {groups: [\"a: lr\"]}", "\"a: lr\" needs key=value after the colon"},
     {"optimizer: {groups: [\"a: lr=\"]}", "must be numbers from 0 to 1000"},
+    {"optimizer: {groups: [\"a: lr=1e-400\"]}", "lr or decay is too small and would be read as 0"},
     {"optimizer: {groups: [\"a: lr=-1\"]}", "must be numbers from 0 to 1000"},
     {"optimizer: {groups: [\"a: decay=nan\"]}", "must be numbers from 0 to 1000"},
     {"optimizer: {groups: [\"a: momentum=1\"]}", "the settings are lr (a factor) and decay"},

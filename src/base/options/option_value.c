@@ -122,7 +122,7 @@ static bool read_float(const tti_option *row, const char *text, void *field) {
         *(double *)field = (double)word;
         return true;
     }
-    if (tti_parse_double(text, &x) != TTI_NUMBER_OK || !in_range(row, x)) return false;
+    if (tti_parse_float(text, &x) != TTI_NUMBER_OK || !in_range(row, x)) return false;
     *(double *)field = x;
     return true;
 }
@@ -266,6 +266,19 @@ static int n_items(const tti_yaml *node) {
     return n;
 }
 
+/* For a number that no value of the type can hold: adds why. */
+static void explain_size(const tti_option *row, const char *text, tti_str *why) {
+    double x;
+    int64_t n_bytes;
+    tti_number form = row->type == TTI_OPTION_FLOAT  ? tti_parse_float(text, &x)
+                      : row->type == TTI_OPTION_SIZE ? tti_parse_bytes(text, &n_bytes)
+                                                     : TTI_NUMBER_OK;
+    if (form == TTI_NUMBER_TINY)
+        tti_str_add(why, ", which is too small and would be read as 0; write 0 if that is meant");
+    if (form == TTI_NUMBER_RANGE && row->max >= TTI_NO_LIMIT)
+        tti_str_add(why, ", which is too large to compute with");
+}
+
 static void explain(const tti_option *row, const tti_yaml *node, tti_str *why) {
     char clipped[TTI_CLIP];
     tti_str_add(why, "expected ");
@@ -274,6 +287,7 @@ static void explain(const tti_option *row, const tti_yaml *node, tti_str *why) {
     if (node->kind == TTI_YAML_MAPPING) tti_str_add(why, ", got keys and values");
     if (node->kind != TTI_YAML_SCALAR) return;
     tti_str_printf(why, ", got \"%s\"", tti_clip(clipped, node->text));
+    explain_size(row, node->text, why);
     if (row->type != TTI_OPTION_CHOICE) return;
     pair_search meant = {.typed = clipped, .ignores_case = true};
     tti_each_word(row->meant, visit_pair, &meant);

@@ -339,8 +339,16 @@ tutti_status tti_npy_read_f32(const tti_npy_array *a, int64_t row, float *out) {
     for (size_t done = 0, n; done < a->row_elems; done += n) {
         n = TTI_MIN(a->row_elems - done, most);
         TTI_TRY(read_raw(a, (size_t)row * a->row_elems + done, n, buffer));
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
             out[done + i] = load_float(buffer + i * width, a->kind, a->width);
+            if (width < 8 || !isinf(out[done + i])) continue;
+            double x = load_double(buffer + i * width, a->kind, a->width);
+            if (isfinite(x))
+                return tti_fail(TUTTI_E_DATA,
+                                "%s: element %zu of row %lld, %g, is too large for a 32-bit float; "
+                                "divide the values before they are saved",
+                                a->name, done + i, (long long)row, x);
+        }
     }
     return TUTTI_OK;
 }

@@ -43,7 +43,7 @@ static bool read_number(const char *text, size_t n_bytes, double *out) {
     if (n_bytes == 0 || n_bytes >= sizeof copy) return false;
     memcpy(copy, text, n_bytes);
     copy[n_bytes] = '\0';
-    return tti_parse_double(copy, out) == TTI_NUMBER_OK;
+    return tti_parse_float(copy, out) == TTI_NUMBER_OK;
 }
 
 /* The part up to the next comma, without blanks around it. */

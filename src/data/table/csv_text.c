@@ -266,7 +266,7 @@ static vote vote_of(const tti_csv_text *t, int column) {
     bool truth;
     if (tti_value_number(first, t->decimal_comma, &x))
         return x == (double)(int64_t)x ? VOTE_NONE : VOTE_ROW;
-    if (tti_value_date(first, &x)) return VOTE_ROW;
+    if (tti_value_date(first, &x) || tti_value_is_odd_number(first)) return VOTE_ROW;
     if (tti_value_is_missing(first)) return VOTE_NONE;
     bool is_truth = tti_value_boolean(first, &truth), truths = is_truth;
     for (int64_t i = 1; i < n; i++) {

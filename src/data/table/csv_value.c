@@ -68,7 +68,16 @@ bool tti_value_is_odd_number(const char *cell) {
                                         "infinity", "-infinity", "+infinity"};
     double x;
     return is_one_of(cell, words, TTI_COUNT(words)) || has_thousands(cell) ||
-           tti_parse_double(cell, &x) == TTI_NUMBER_RANGE;
+           tti_parse_double(cell, &x) == TTI_NUMBER_RANGE || tti_value_is_tiny(cell);
+}
+
+bool tti_value_is_tiny(const char *cell) {
+    char text[MAX_NUMBER];
+    double x;
+    snprintf(text, sizeof text, "%s", cell);
+    char *comma = strchr(text, ',');
+    if (comma) *comma = '.';
+    return strlen(cell) < sizeof text && tti_parse_double(text, &x) == TTI_NUMBER_TINY;
 }
 
 bool tti_value_boolean(const char *cell, bool *out) {

@@ -12,8 +12,12 @@ bool tti_value_is_missing(const char *cell);
 /* A finite number; with decimal_comma 1,5 is one. */
 bool tti_value_number(const char *cell, bool decimal_comma, double *out);
 
-/* A number that cannot be used as it is written: infinite, or with separators of thousands. */
+/* A number that cannot be used as it is written: infinite, too large, too small, or with separators
+ * of thousands. */
 bool tti_value_is_odd_number(const char *cell);
+
+/* A number other than 0 that would be read as 0, such as 1e-400. */
+bool tti_value_is_tiny(const char *cell);
 
 /* 1.234 or -1.234.567: in a table with decimal commas a whole number with separators of thousands.
  */

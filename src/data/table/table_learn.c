@@ -76,6 +76,11 @@ tutti_status tti_table_bad_cell(const tti_csv_text *csv, const tti_table_spec *t
     char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
     tti_column_text(table, column, text);
     tti_clip(clipped, cell);
+    if (c->kind == TTI_COLUMN_NUMBER && tti_value_is_tiny(cell))
+        return tti_fail(TUTTI_E_DATA,
+                        "%s:%lld: %s: '%s' is too small and would be read as 0; write 0 if that is "
+                        "meant",
+                        csv->name, (long long)csv->line[row], text, clipped);
     if (!may_choose)
         return tti_fail(TUTTI_E_DATA, "%s:%lld: %s: '%s' is not %s", csv->name,
                         (long long)csv->line[row], text, clipped, wanted[c->kind]);
@@ -519,6 +524,13 @@ static tutti_status learn_classes(learner *l, int64_t n, bool whole) {
 
 static tutti_status not_a_number(const learner *l, int column, int64_t row) {
     char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
+    if (tti_value_is_tiny(tti_csv_cell(l->csv, row, column)))
+        return tti_fail(TUTTI_E_DATA,
+                        "%s:%lld: %s: the label '%s' is too small and would be read as 0; write 0 "
+                        "if that is meant",
+                        l->csv->name, (long long)l->csv->line[row],
+                        tti_column_text(l->table, column, text),
+                        tti_clip(clipped, tti_csv_cell(l->csv, row, column)));
     return tti_fail(TUTTI_E_DATA,
                     "%s:%lld: %s: the label '%s' is not a finite number, and the job asks for "
                     "numbers to predict (train.loss, data.target); data.on_error=skip leaves such "

@@ -5,9 +5,12 @@
  * gradient. */
 #include "train/job/objective.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "data/loader/mixup.h"
 #include "data/target.h"
 #include "ops/op_table.h"
@@ -156,13 +159,15 @@ bool tti_loss_is_named(const tti_job_config *c) {
     return is_loss(c, "focal") || c->train.class_weights[0] || has_ignored(c);
 }
 
+enum { MOST_IGNORED = 1 << 24 }; /* size of a label that does not count */
+
 static tutti_status lost_key(const char *key, const char *losses, const tti_job_config *c) {
     return tti_fail(TUTTI_E_CONFIG, "%s: is for train.loss=%s, and train.loss is %s", key, losses,
                     c->train.loss);
 }
 
 tutti_status tti_objective_check(const tti_job_config *c, bool has_fields) {
-    char *end;
+    int64_t ignored;
     if (tti_loss_wants_fields(c) && !has_fields)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.loss: %s needs samples with fields, arrays of data.format=npy: give "
@@ -179,7 +184,8 @@ tutti_status tti_objective_check(const tti_job_config *c, bool has_fields) {
         return lost_key("train.logit_bias", "sigmoid", c);
     if (has_ignored(c) && !is_of_classes(c))
         return lost_key("train.ignore_index", "cross-entropy, focal or dice", c);
-    if (has_ignored(c) && (labs(strtol(tti_ignored_label(c), &end, 10)) > 1 << 24 || *end))
+    if (has_ignored(c) && (tti_parse_int(tti_ignored_label(c), &ignored) != TTI_NUMBER_OK ||
+                           ignored < -MOST_IGNORED || ignored > MOST_IGNORED))
         return tti_fail(TUTTI_E_CONFIG, "train.ignore_index: '%s' is not a label",
                         c->train.ignore_index);
     if (c->data.mixup > 0 && tti_loss_is_named(c))
@@ -191,19 +197,35 @@ tutti_status tti_objective_check(const tti_job_config *c, bool has_fields) {
 
 enum { MAX_WEIGHTS = 4096 };
 
+/* The number before the next comma, without the blanks around it. */
+static tti_number read_weight(const char *text, double *out) {
+    char word[64];
+    text += strspn(text, " ");
+    size_t n = strcspn(text, ",");
+    while (n > 0 && text[n - 1] == ' ') n--;
+    if (n >= sizeof word) return TTI_NUMBER_MALFORMED;
+    snprintf(word, sizeof word, "%.*s", (int)n, text);
+    return tti_parse_float(word, out);
+}
+
 /* Numbers between commas; TUTTI_E_CONFIG if it is something else. */
 static tutti_status read_weights(const char *key, const char *text, double *out, int64_t *n) {
     *n = 0;
     while (*text) {
-        char *end;
-        double x = strtod(text, &end);
-        while (*end == ' ') end++;
-        if (end == text || !(x >= 0) || x > 1e30 || *n == MAX_WEIGHTS || (*end && *end != ','))
+        double x = 0;
+        tti_number form = read_weight(text, &x);
+        if (form == TTI_NUMBER_TINY)
+            return tti_fail(TUTTI_E_CONFIG,
+                            "%s: number %" PRId64
+                            " is too small and would be read as 0; write 0 if that is meant",
+                            key, *n + 1);
+        if (form != TTI_NUMBER_OK || x < 0 || x > 1e30 || *n == MAX_WEIGHTS)
             return tti_fail(
                 TUTTI_E_CONFIG,
                 "%s: expected numbers of 0 or more, separated by commas, such as \"0.5, 2\"", key);
         out[(*n)++] = x;
-        text = end + (*end == ',');
+        text += strcspn(text, ",");
+        text += *text == ',';
     }
     return TUTTI_OK;
 }

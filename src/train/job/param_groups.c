@@ -41,7 +41,10 @@ static const char *read_setting(const char *key, const char *value, bool *has_lr
     bool lr = !strcmp(key, "lr"), decay = !strcmp(key, "decay");
     if (!lr && !decay)
         return "the settings are lr (a factor) and decay, such as \"*.bias: lr=2 decay=0\"";
-    if (tti_parse_double(value, &x) != TTI_NUMBER_OK || x < 0 || x > 1000)
+    tti_number form = tti_parse_float(value, &x);
+    if (form == TTI_NUMBER_TINY)
+        return "lr or decay is too small and would be read as 0; write 0 if that is meant";
+    if (form != TTI_NUMBER_OK || x < 0 || x > 1000)
         return "lr and decay must be numbers from 0 to 1000";
     if (lr ? *has_lr : g->has_decay) return "sets lr or decay twice";
     if (lr) {

@@ -51,6 +51,12 @@ T_CASE(every_type) {
         {"<f4", {0, 0, 0, 0, 0, 0, 0xC0, 0x3F}, 4, 1.5f, 0},
         {"<f8", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xF8, 0x3F}, 8, 1.5f, 0},
     };
+    static const double large[2] = {1, -1e39};
+    put_npy(dir, "a.npy", "<f8", "(1, 2)", large, sizeof large);
+    T_OK(tti_npy_open(t_path(dir, "a.npy"), NULL, 0, &a));
+    T_FAILS(tti_npy_read_f32(&a, 0, f), TUTTI_E_DATA,
+            "a.npy: element 1 of row 0, -1e+39, is too large for a 32-bit float");
+    tti_npy_close(&a);
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
         put_npy(dir, "a.npy", types[k].descr, "(1, 2)", types[k].bytes, 2 * types[k].width);
         T_OK(tti_npy_open(t_path(dir, "a.npy"), NULL, 0, &a));

@@ -153,6 +153,10 @@ T_CASE(values_of_cells) {
     assert_true(tti_value_number("-1,5", true, &x) && x == -1.5);
     assert_false(tti_value_number("1,5", false, &x));
     assert_true(tti_value_is_odd_number("1,234.5") && tti_value_is_odd_number("-inf"));
+    assert_true(tti_value_is_odd_number("1e400") && tti_value_is_odd_number("1e-400"));
+    assert_true(tti_value_is_tiny("-1,5e-400") && tti_value_is_tiny("1e-400"));
+    assert_false(tti_value_is_tiny("0e-400") || tti_value_is_tiny("5e-324"));
+    assert_false(tti_value_number("1e-400", false, &x));
     assert_true(tti_value_is_missing("") && tti_value_is_missing("NaN"));
     assert_false(tti_value_is_missing("0"));
 }
@@ -289,6 +293,9 @@ T_CASE(columns_that_are_refused) {
         {"1,0.5\n2,1\n", "train.loss=mse data.target=value"},
         {"1,0\n2,0\n3,0\n4,0\nx,1\n", "train.csv:5: column 0: 'x' is not a finite number"},
         {"1,0\n2,0\n3,0\n4,0\ninf,1\n", "train.csv:5: column 0: 'inf'"},
+        {"1,0\n2,0\n3,0\n4,0\n1e-400,1\n",
+         "train.csv:5: column 0: '1e-400' is too small and would be read as 0; write 0 if"},
+        {"1e-400,0\n2,0\n3,1\n4,0\n5,1\n", "train.csv:1: column 0: '1e-400' is too small"},
         {"a,y\n\"1,234\",0\n\"5,678\",1\n", "train.csv:3: column 'a': '5,678'"},
         {"1e308,0\n-1e308,1\n", "the numbers are too large"},
         {"a,b\n,1\n,0\n", "the columns have 0 features"},
@@ -514,6 +521,7 @@ T_CASE(odd_targets) {
         {{"-0.0", "0.5", "0", "0.5"}, 0.25, 0.25, NULL},
         {{"0.1", "0.1", "0.1"}, 0, 0, "column 'y': the target has only one value"},
         {{"1e308", "1.1e308", "1.2e308"}, 0, 0, "numbers that are too large"},
+        {{"0.5", "1e-400", "1", "2", "3"}, 0, 0, "the label '1e-400' is too small and would"},
         {{"0.5", "inf", "1", "2", "3"}, 0, 0, "train.csv:3: column 'y': the label 'inf' is not a "},
         {{"0.5", "1,5", "1", "2", "3"}, 0, 0, "the label '1,5' is not a finite number"},
         {{"true", "false"}, 0, 0, "the label 'true' is not a finite number"},

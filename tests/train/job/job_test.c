@@ -246,7 +246,7 @@ T_CASE(print_reads_back) {
         "run: {dir: \"null\"}\ndata: {dir: \"~\", format: idx}\nparallel: {workers: 3}",
         "optimizer: {groups: [\"*.bias: lr=2, decay=0\", \"a?: lr=0.5\"], freeze: conv1.*}",
         "schedule: {name: multi_step, milestones: [3, 7], rise: 0}\noptimizer: {momentum: 0}",
-        "data: {dir: \"\xF0\x9F\x98\x80 %x\", mean: -1e-300}\nmodel.hidden: 7",
+        "data: {dir: \"\xF0\x9F\x98\x80 %x\", mean: -1e-30}\nmodel.hidden: 7",
     };
     for (size_t i = 0; i < TTI_COUNT(texts); i++) {
         tutti_job *job = job_of(texts[i]);
