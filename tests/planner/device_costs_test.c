@@ -78,6 +78,8 @@ T_CASE(collectives) {
     }
     T_OK(tti_overlapped_collectives(&c, NULL, program, 2, 1, &b));
     assert_true(b.exposed_s > 0 && b.exposed_s < all);
+    double hidden = all - b.exposed_s; /* takes multiprocessors, however fast their memory is */
+    assert_true(b.taken_s > 0.2 * hidden && b.taken_s < 0.6 * hidden);
     unmake(&m);
 }
 
@@ -196,6 +198,40 @@ T_CASE(steps_on_devices) {
     T_OK(tti_predict(m.b, &scheme, &c, &sharded));
     assert_true(sharded.reduce_s > wide.reduce_s && sharded.update_s < wide.update_s);
     unmake(&m);
+}
+
+static double predicted_s(const char *layers, const char *batch, int n, const char *const *keys) {
+    char workers[32];
+    tti_calibration c;
+    tti_prediction p;
+    snprintf(workers, sizeof workers, "parallel.workers=%d", n);
+    made m = make_of(
+        SMALL_JOB("model.name=gpt2", "model.width=1600", "model.heads=20", "model.context=1024",
+                  "data.format=random_tokens", "data.context=1024", "data.vocabulary=50304",
+                  "train.precision=bf16", "train.low_precision_residual=true", "train.clip_norm=1",
+                  "optimizer.name=adamw", layers, batch, workers, keys[0], keys[1], keys[2]),
+        n);
+    T_OK(tti_calibration_of("h200", n, &c));
+    tti_calibration_for(&m.b->config, &c);
+    tti_scheme scheme = tti_scheme_of(&m.b->config);
+    T_OK(tti_predict(m.b, &scheme, &c, &p));
+    unmake(&m);
+    return p.step_s;
+}
+
+/* Layers of GPT-2 1.5B, as measured: docs/lab/2026-11-28-tensor-four.md. */
+T_CASE(steps_of_tensor_ranks) {
+    T_UNUSED;
+    const char *const two[] = {"parallel.tensor=2", "parallel.shards=1", "train.recompute=none"},
+                      *const four[] = {"parallel.tensor=4", "parallel.shards=1",
+                                       "train.recompute=none"},
+                      *const data[] = {"parallel.zero=1", "parallel.shards=4",
+                                       "train.recompute=none"};
+    T_NEAR(predicted_s("model.layers=6", "train.batch=32", 2, two) / 55.0e-3, 1, 0.05);
+    T_NEAR(predicted_s("model.layers=10", "train.batch=8", 2, two) / 22.2e-3, 1, 0.05);
+    double ratio = predicted_s("model.layers=48", "train.batch=64", 4, four) /
+                   predicted_s("model.layers=48", "train.batch=64", 4, data);
+    T_NEAR(ratio / (436.0 / 320.0), 1, 0.05);
 }
 
 /* Copies of stages that reach each other add beside the kernels; others through the host. */
@@ -358,6 +394,7 @@ int main(void) {
         cmocka_unit_test(memory),
         cmocka_unit_test(memory_of_stages),
         cmocka_unit_test(steps_on_devices),
+        cmocka_unit_test(steps_of_tensor_ranks),
         cmocka_unit_test(stages_that_meet_or_not),
         cmocka_unit_test(attention_is_slower),
         cmocka_unit_test(scratch_of_stages),
