@@ -119,6 +119,11 @@ def test_norms_between_collectives():
                      says="fuses=1,peers=1,devices=4,late=%d" % late)
         expect_collectives("joint-4-%d" % late,
                            "norms with them, overlapped with products before them")
+    for layout, host in (((2, 1, 2), "host"), ((2, 1, 4), "host-4")):
+        run = "joint-2x%d" % layout[2]  # groups of tensor ranks in two replicas
+        same_as_host(host, run, layout, *text, "parallel.zero=1",
+                     says="fuses=1,peers=1,devices=8,late=3")
+        expect_collectives(run, "norms with them, overlapped with products before them")
 
 
 def test_rows_beside_products():
