@@ -105,8 +105,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_join(int timeout_ms, tutti_c
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_ps(const char *run_dir, char **out);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_stacks(const char *run_dir, char **out);
 
-/* Changes the number of workers of the elastic run that trains in run_dir on this host, between
- * parallel.min_workers and parallel.max_workers, and waits up to wait_ms until that many train.
+/* Changes the number of workers of the elastic run that trains in run_dir on this host, and maybe
+ * on others, between parallel.min_workers and parallel.max_workers, which count those of all hosts.
+ * Waits up to wait_ms until that many train.
  * TUTTI_E_CONFIG: there is no such run, or the number is outside these limits;
  * TUTTI_E_TIMEOUT: another number of workers trains after wait_ms. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_run_scale(const char *run_dir, int n_workers,

@@ -12,10 +12,13 @@ enum { WAIT_MS = 60000 };
 static const char usage[] =
     "usage: tutti scale RUN N\n"
     "\n"
-    "Changes the number of workers of an elastic run on this host to N and waits until N workers\n"
-    "train.  RUN is its run folder; N is between parallel.min_workers and parallel.max_workers.\n"
-    "The newest workers leave first; new workers get their state from the others.  The result of\n"
-    "the training does not change.\n"
+    "Changes the number of workers of an elastic run to N and waits until N workers train.  RUN "
+    "is\n"
+    "its run folder; N is between parallel.min_workers and parallel.max_workers.  Run it on a "
+    "host\n"
+    "that has workers of the run.  The newest workers leave first; new workers get their state "
+    "from\n"
+    "the others.  The result of the training does not change.\n"
     "\n"
     "Exit code: 0; 2 no such run, or N is out of range; 6 N workers were not reached in a "
     "minute.\n";

@@ -31,6 +31,7 @@ typedef enum tti_host_kind {
     TTI_HOST_STATUS,    /* to the leader: the state of the workers of a host */
     TTI_HOST_PULSE,     /* by the leader, when there is nothing else */
     TTI_HOST_EPOCH,     /* by the leader: the next epoch begins */
+    TTI_HOST_ASK,       /* to the leader: a user of this host asks for another number of workers */
     TTI_HOST_LOST,      /* either way: this connection is given up */
     TTI_HOST_END        /* either way: the run has failed, or this host leaves; why, as text */
 } tti_host_kind;
@@ -50,6 +51,8 @@ typedef struct tti_host_message {
     int32_t n_elsewhere;                  /* PULSE: members on hosts other than the receiver */
     int32_t port;                         /* HELLO: where this host listens; 0: it does not */
     int32_t has_table;                    /* STATUS: members follow; PULSE, EPOCH: a whole table */
+    int32_t n_asked;                      /* ASK: workers of all hosts; 0: n_more */
+    int32_t n_more;                       /* ASK: replicas more than there shall be, or less */
     int32_t reserved;
     unsigned char nonce[32], mac[32], job[32], run[32];
     char machine[256];              /* HELLO: kernels and libraries */

@@ -139,16 +139,40 @@ static void divide(tti_supervisor *s, int n) {
     tti_hosts_set_targets(s->desc->hosts, to);
 }
 
+/* Users of other hosts have asked them. */
+static void take_asked(tti_supervisor *s) {
+    for (int k = 0; k < n_nodes(s); k++) {
+        tti_host *host = tti_hosts_get(s->desc->hosts, k);
+        if (leads(s)) tti_host_ask(&s->host.n_asked, &s->host.n_more, host->n_asked, host->n_more);
+        host->n_asked = host->n_more = 0;
+    }
+}
+
+static void ask_leader(tti_supervisor *s) {
+    tti_host *leader = leader_of(s);
+    tti_host_message m = {
+        .kind = TTI_HOST_ASK, .n_asked = s->host.n_asked, .n_more = s->host.n_more};
+    bool is_asked = s->host.n_asked != 0 || s->host.n_more != 0;
+    if (!is_asked || !leader->link.is_open) return;
+    tti_hosts_send(s->desc->hosts, leader, &m);
+    s->host.n_asked = s->host.n_more = 0;
+}
+
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
     int own = own_node(s), most = TTI_MAX(s->desc->max_workers, place_of(s)->n_all);
     tti_host_slots_look(s);
+    tti_host_ask(&s->host.n_asked, &s->host.n_more, n_asked, n_more);
+    take_asked(s);
     if (!leads(s)) {
         const tti_host_table *said = &leader_of(s)->table;
+        ask_leader(s);
         if (said->n > 0) tti_hosts_set_targets(s->desc->hosts, said->targets);
         return targets(s)[own];
     }
-    if (n_asked == 0 && n_more != 0) n_asked = n_targets(s) + n_more * n_per_replica(s);
-    if (n_asked != 0) divide(s, TTI_MIN(TTI_MAX(n_asked, s->desc->min_workers), most));
+    int n = s->host.n_asked ? s->host.n_asked : s->host.n_more ? n_targets(s) : 0;
+    n += s->host.n_more * n_per_replica(s);
+    s->host.n_asked = s->host.n_more = 0;
+    if (n != 0) divide(s, TTI_MIN(TTI_MAX(n, s->desc->min_workers), most));
     return targets(s)[own];
 }
 

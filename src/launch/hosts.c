@@ -192,6 +192,11 @@ static bool take_table(tti_hosts *h, tti_host *host) {
     return true;
 }
 
+void tti_host_ask(int *n_asked, int *n_more, int n, int more) {
+    if (n > 0) *n_asked = n, *n_more = 0;
+    *n_more += TTI_MIN(TTI_MAX(more, -TTI_MAX_HOST_WORKERS), TTI_MAX_HOST_WORKERS);
+}
+
 /* Handles every message of an open connection. */
 static void read_host(tti_hosts *h, tti_host *host) {
     int got = 0, n = h->place.n_nodes;
@@ -206,6 +211,8 @@ static void read_host(tti_hosts *h, tti_host *host) {
             host->has_left = m->is_done != 0;
             host->has_ended = !host->has_left;
             memcpy(host->text, m->text, sizeof host->text);
+        } else if (m->kind == TTI_HOST_ASK) {
+            tti_host_ask(&host->n_asked, &host->n_more, m->n_asked, m->n_more);
         } else {
             host->status = *m;
             host->has_left |= m->kind == TTI_HOST_STATUS && m->is_done;

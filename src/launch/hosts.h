@@ -55,9 +55,10 @@ typedef struct tti_host {
     char text[TTI_HOST_TEXT_BYTES];
     char name[TTI_HOST_NAME_BYTES], address[TTI_HOST_PEER_BYTES]; /* "": never connected here */
     bool is_renamed;                                              /* since host_slots.c looked */
-    bool is_dead;      /* it has ended, and its workers with it */
-    uint64_t granted;  /* by this leader: the epoch that was sent on this connection; 0: none */
-    bool said_changes; /* in the last PULSE to it */
+    bool is_dead;        /* it has ended, and its workers with it */
+    uint64_t granted;    /* by this leader: the epoch that was sent on this connection; 0: none */
+    bool said_changes;   /* in the last PULSE to it */
+    int n_asked, n_more; /* of the ASKs since the last look of host_members.c; 0: there was none */
 } tti_host;
 
 typedef struct tti_hosts tti_hosts;
@@ -121,6 +122,9 @@ void tti_hosts_send(tti_hosts *hosts, tti_host *to, tti_host_message *m);
 /* Whether a message to this host is due: so that it does not miss this one, or because the table
  * has changed. */
 bool tti_hosts_is_due(const tti_hosts *hosts, const tti_host *to);
+
+/* Adds a wish of a user to those before: n workers, if not 0, then more of them, or less. */
+void tti_host_ask(int *n_asked, int *n_more, int n, int more);
 
 /* The descriptors to wait for.  Returns their number, at most that of the second function. */
 int tti_hosts_poll_fds(const tti_hosts *hosts, struct pollfd *fds);

@@ -38,11 +38,12 @@ typedef struct start {
     tti_watch *watch;
     int comm_fd; /* of the current group, under a number that stays */
     tti_host_file slots;
-    int mirror_fd;    /* memory for the workers of an elastic run, empty at first */
-    bool has_changed; /* a group after the first */
-    bool is_live;     /* RUN/live names this process */
-    tti_hosts *hosts; /* the run has workers on other hosts; NULL: no */
-    int alive_fd;     /* then the epoch is over once this is closed; -1: it is */
+    int mirror_fd;     /* memory for the workers of an elastic run, empty at first */
+    bool has_changed;  /* a group after the first */
+    bool is_live;      /* RUN/live names this process */
+    bool is_live_host; /* and so does RUN/live-host-K */
+    tti_hosts *hosts;  /* the run has workers on other hosts; NULL: no */
+    int alive_fd;      /* then the epoch is over once this is closed; -1: it is */
 } start;
 
 static void end_host_epoch(start *s) {
@@ -111,7 +112,14 @@ static void look(void *user) {
 static tutti_status write_live(start *s) {
     if (!s->desc->run_dir || s->is_live) return TUTTI_OK;
     s->is_live = true;
-    return tti_live_write(s->desc->run_dir, s->flight);
+    return tti_live_write(s->desc->run_dir, -1, s->flight);
+}
+
+static tutti_status write_live_of_host(start *s) {
+    int node = tti_hosts_place(s->hosts)->node;
+    if (!s->desc->run_dir) return TUTTI_OK;
+    s->is_live_host = true;
+    return tti_live_write(s->desc->run_dir, node, s->flight);
 }
 
 /* From now on tutti ps and tutti scale find the run on this host. */
@@ -138,8 +146,8 @@ static tutti_status open_watch(start *s) {
     TTI_TRY(tti_flight_create(is_elastic ? most + desc->spares : desc->n_workers, &s->flight));
     if (is_elastic) set_range(s, most);
     if (is_elastic) s->mirror_fd = memfd_create("tutti-mirror", MFD_CLOEXEC);
-    if (!s->hosts || tti_hosts_leader(s->hosts) == tti_hosts_place(s->hosts)->node)
-        TTI_TRY(write_live(s));
+    bool leads = !s->hosts || tti_hosts_leader(s->hosts) == tti_hosts_place(s->hosts)->node;
+    TTI_TRY(leads ? write_live(s) : write_live_of_host(s));
     return tti_watch_create(&(tti_watch_desc){.memory = s->flight,
                                               .phase_ms = s->desc->slow_phase_ms,
                                               .report = report_hang,
@@ -160,7 +168,8 @@ static int wanted(void *user) {
 
 static void close_start(start *s) {
     bool leads = !s->hosts || tti_hosts_leader(s->hosts) == tti_hosts_place(s->hosts)->node;
-    if (s->is_live && leads) tti_live_remove(s->desc->run_dir);
+    if (s->is_live && leads) tti_live_remove(s->desc->run_dir, -1);
+    if (s->is_live_host) tti_live_remove(s->desc->run_dir, tti_hosts_place(s->hosts)->node);
     tti_watch_destroy(s->watch);
     tti_flight_close(s->flight);
     end_host_epoch(s);

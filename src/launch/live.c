@@ -1,6 +1,7 @@
 /* live.c - writes RUN/live, finds a run by it, and prints the state of its ranks. */
 #include "launch/live.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,23 +22,26 @@
 #include "launch/watch.h"
 #include "tutti/launch.h"
 
+#define OF_HOST "-host-"
+
 enum { PATH_BYTES = 700, STACK_MS = 200 };
 
-static void path_of(const char *run_dir, char path[PATH_BYTES]) {
-    snprintf(path, PATH_BYTES, "%s/" TTI_LIVE_FILE, run_dir);
+static void path_of(const char *run_dir, int node, char path[PATH_BYTES]) {
+    int n = snprintf(path, PATH_BYTES, "%s/" TTI_LIVE_FILE, run_dir);
+    if (node >= 0 && n < PATH_BYTES) snprintf(path + n, PATH_BYTES - (size_t)n, OF_HOST "%d", node);
 }
 
-tutti_status tti_live_write(const char *run_dir, const tti_flight_memory *memory) {
+tutti_status tti_live_write(const char *run_dir, int node, const tti_flight_memory *memory) {
     char path[PATH_BYTES], text[64];
     if (tti_flight_fd(memory) < 0) return TUTTI_OK;
-    path_of(run_dir, path);
+    path_of(run_dir, node, path);
     snprintf(text, sizeof text, "%d %d\n", (int)getpid(), tti_flight_fd(memory));
     return tti_atomic_file_save(path, text, strlen(text));
 }
 
-void tti_live_remove(const char *run_dir) {
+void tti_live_remove(const char *run_dir, int node) {
     char path[PATH_BYTES];
-    path_of(run_dir, path);
+    path_of(run_dir, node, path);
     unlink(path);
 }
 
@@ -45,14 +49,11 @@ static tutti_status none(const char *run_dir) {
     return tti_fail(TUTTI_E_CONFIG, "%s: no process of this host trains in this folder", run_dir);
 }
 
-tutti_status tti_live_open(const char *run_dir, tti_flight_memory **out) {
-    char path[PATH_BYTES], text[64] = "";
+/* live: the path of the file. */
+static tutti_status open_file(const char *run_dir, const char *live, tti_flight_memory **out) {
+    char path[64], text[64] = "";
     int pid = 0, number = -1, fd;
-    *out = NULL;
-    if (access(run_dir, F_OK) != 0)
-        return tti_fail(TUTTI_E_CONFIG, "%s: %s", run_dir, strerror(errno));
-    path_of(run_dir, path);
-    if (tti_plain_file_open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, &fd) != TUTTI_OK)
+    if (tti_plain_file_open(live, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, &fd) != TUTTI_OK)
         return none(run_dir);
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
@@ -66,6 +67,35 @@ tutti_status tti_live_open(const char *run_dir, tti_flight_memory **out) {
     tutti_status st = tti_flight_open(fd, out);
     close(fd);
     return st == TUTTI_OK ? TUTTI_OK : none(run_dir);
+}
+
+/* The host of a file's name; -1: it is another file. */
+static int host_of(const char *name) {
+    static const char prefix[] = TTI_LIVE_FILE OF_HOST;
+    size_t n = sizeof prefix - 1;
+    return strncmp(name, prefix, n) == 0 && isdigit((unsigned char)name[n]) ? atoi(name + n) : -1;
+}
+
+static tutti_status find(const char *run_dir, char path[PATH_BYTES], tti_flight_memory **out) {
+    *out = NULL;
+    if (access(run_dir, F_OK) != 0)
+        return tti_fail(TUTTI_E_CONFIG, "%s: %s", run_dir, strerror(errno));
+    path_of(run_dir, -1, path);
+    tutti_status st = open_file(run_dir, path, out);
+    DIR *files = st != TUTTI_OK ? opendir(run_dir) : NULL;
+    for (const struct dirent *entry; st != TUTTI_OK && files && (entry = readdir(files));) {
+        int node = host_of(entry->d_name);
+        if (node < 0) continue;
+        path_of(run_dir, node, path);
+        st = open_file(run_dir, path, out);
+    }
+    if (files) closedir(files);
+    return st;
+}
+
+tutti_status tti_live_open(const char *run_dir, tti_flight_memory **out) {
+    char path[PATH_BYTES];
+    return find(run_dir, path, out);
 }
 
 tutti_status tti_live_inherit(tti_flight_memory **out) {
@@ -189,11 +219,11 @@ static bool has_workers(tti_flight_memory *memory, int n) {
     return n_now == now.n_here;
 }
 
-static tutti_status scale(tti_flight_memory *memory, const char *run_dir, int n_workers,
-                          int wait_ms) {
+/* path: of the file by which the run was found. */
+static tutti_status scale(tti_flight_memory *memory, const char *run_dir, const char *path,
+                          int n_workers, int wait_ms) {
     tti_flight_workers may = tti_flight_get_workers(memory);
     int64_t end_ns = tti_now_ns() + wait_ms * TTI_NS_PER_MS;
-    char path[PATH_BYTES];
     if (may.least == 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "%s: the workers of this run stay the same; it was started without "
@@ -210,7 +240,6 @@ static tutti_status scale(tti_flight_memory *memory, const char *run_dir, int n_
                         "(parallel.tensor x parallel.pipeline); give a multiple of %d",
                         run_dir, n_workers, may.n_per_replica, may.n_per_replica);
     tti_flight_want(memory, n_workers);
-    path_of(run_dir, path);
     for (;;) {
         if (has_workers(memory, n_workers)) return TUTTI_OK;
         if (access(path, F_OK) != 0)
@@ -224,8 +253,9 @@ static tutti_status scale(tti_flight_memory *memory, const char *run_dir, int n_
 
 tutti_status tutti_run_scale(const char *run_dir, int n_workers, int wait_ms) {
     tti_flight_memory *memory;
-    TTI_TRY(tti_live_open(run_dir, &memory));
-    tutti_status st = scale(memory, run_dir, n_workers, wait_ms);
+    char path[PATH_BYTES];
+    TTI_TRY(find(run_dir, path, &memory));
+    tutti_status st = scale(memory, run_dir, path, n_workers, wait_ms);
     tti_flight_close(memory);
     return st;
 }

@@ -203,6 +203,7 @@ static void note_end(tti_supervisor *s, int rank, const siginfo_t *info) {
     if (severity != TTI_ORDERLY || s->failed_ns != INT64_MAX || s->kill_sent) return;
     s->report.stopped_by_user = true;
     if (s->stop_exit_code == 0) s->stop_exit_code = code;
+    s->is_done = true;
     forward(s, SIGTERM); /* the others stop too */
     if (by_us) leave_without(s, rank, info);
 }

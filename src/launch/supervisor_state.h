@@ -41,6 +41,7 @@ typedef struct tti_host_epochs {
     int64_t begun_ns;      /* when it began */
     int n_short;           /* epochs one after the other that ended soon, with no worker lost */
     int n_ranks;           /* of the current epoch */
+    int n_asked, n_more;   /* as users asked, which the leader has not heard; 0: nothing */
     int64_t leaderless_ns; /* when this host lost its leader; 0: never */
     int64_t suspended_ns;  /* since when this host waits for others; 0: it does not */
     tti_host_message said; /* the last STATUS */
@@ -62,7 +63,7 @@ typedef struct tti_supervisor {
     const sigset_t *worker_mask;
     bool changes;       /* members are leaving the broken group */
     int64_t changes_ns; /* since when */
-    bool is_done;       /* a worker has ended with code 0: no worker joins any more */
+    bool is_done;       /* a worker has ended, with success or stopped: no worker joins any more */
     int n_respawned;
     int n_doubled;        /* of the pause before the last one */
     int64_t respawned_ns; /* when that was planned */
@@ -142,8 +143,8 @@ void tti_members_dismiss(tti_supervisor *s);
 
 /* Before the first worker is started. */
 TUTTI_NODISCARD tutti_status tti_host_members_begin(tti_supervisor *s);
-/* How many workers this host shall have.  On host 0: if a user asks for n_asked on all hosts, or
- * for n_more than so far; 0: for neither. */
+/* How many workers this host shall have.  n_asked: as many a user of this host asks for on all
+ * hosts, or for n_more replicas than so far; 0: for neither.  The host that leads decides. */
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more);
 /* Follows the host file when it changes; on the host that leads.  Others keep its text. */
 void tti_host_slots_look(tti_supervisor *s);

@@ -143,6 +143,27 @@ def test_hosts_leave_and_join():
     run.check(expected)
 
 
+def test_scaled_from_another_host():
+    """RUN/live is of a process that host 1 cannot see: it has a file of its own."""
+    run = Hosts("asked", "2,1", "train.steps=100000", "parallel.min_workers=1",
+                "parallel.max_workers=4", "run.checkpoint_every=-1")
+    run.wait_for(10)
+    os.rename("asked/live", "live of host 0")
+    pids = [int(line.split()[1]) for line in runs.tutti("ps", "asked").out.splitlines()[1:]
+            if line.split()[1] != "-"]
+    with open("/proc/%d/task/%d/children" % ((run.processes[1].pid,) * 2)) as file:
+        assert pids == [int(pid) for pid in file.read().split()], pids
+    for n in 1, 4:
+        runs.tutti("scale", "asked", str(n)).expect(0)
+        assert run.starts()[-1][0] == n, (n, run.starts())
+    run.processes[1].send_signal(signal.SIGUSR2)
+    run.wait_for_workers(3)
+    for process in run.processes:
+        process.send_signal(signal.SIGTERM)
+    assert run.end() == [143, 143], run.texts()
+    assert not [name for name in os.listdir("asked") if name.startswith("live")]
+
+
 def test_spares():
     expected = undisturbed()
     run = Hosts("spared", "1,1", "parallel.min_workers=2", "parallel.spares=1")

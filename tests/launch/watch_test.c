@@ -286,7 +286,7 @@ static int train(const trainer *t) {
     tti_flight_serve_stacks(f);
     pthread_create(&thread, NULL, hang, f);
     while (!tti_flight_layer_place(f, TTI_THREAD_COMPUTE)) tti_sleep_ms(1);
-    if (tti_live_write(t->folder, m) != TUTTI_OK) return 2;
+    if (tti_live_write(t->folder, -1, m) != TUTTI_OK) return 2;
     if (write(t->ready, &byte, 1) != 1) return 3;
     return read(t->end, &byte, 1) == 0 ? 0 : 4;
 }
@@ -326,7 +326,7 @@ T_CASE(another_process_is_shown) {
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     T_FAILS(tutti_run_stacks(folder, &text), TUTTI_E_CONFIG, "no process of this host trains");
-    tti_live_remove(folder);
+    tti_live_remove(folder, -1);
     T_EQ(rmdir(folder), 0);
 }
 

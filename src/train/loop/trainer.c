@@ -626,7 +626,7 @@ static tutti_status open_flight(trainer *t) {
     if (c->parallel.min_workers > 0)
         tti_flight_set_range(t->flight, (int)tti_job_least_workers(c), most,
                              (int)tti_job_workers_of_model(c));
-    return t->place.rank == 0 ? tti_live_write(t->dir, t->flight) : TUTTI_OK;
+    return t->place.rank == 0 ? tti_live_write(t->dir, -1, t->flight) : TUTTI_OK;
 }
 
 /* True in the process that prints warnings; with a supervisor that is the worker of rank 0. */
@@ -771,7 +771,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     st = tti_job_say_where(job, st);
     if (st != TUTTI_OK && t.comm) tti_comm_abort(t.comm, tutti_last_error());
     tutti_comm_destroy(t.comm);
-    if (t.flight && t.lock >= 0) tti_live_remove(t.dir);
+    if (t.flight && t.lock >= 0) tti_live_remove(t.dir, -1);
     tti_flight_close(t.flight);
     if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(t.dir);
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);

@@ -701,6 +701,9 @@ static tutti_status finish(worker_loop *s, tutti_train_result *result) {
     uint64_t hash;
     TTI_TRY(tti_exec_whole_hash(s->exec, &hash));
     if (s->desc->rank == 0) result->stopped_early = s->stops && s->state.step < s->b->n_steps;
+    /* On several hosts the supervisor of each ends with the code of a run that was stopped. */
+    bool is_first = s->desc->carry && s->desc->carry->epoch > 0 && s->desc->local_rank == 0;
+    if (is_first) result->stop_signal = s->stop_signal;
     return tti_reporter_end(&s->reporter, s->state.step, hash, s->stop_signal, result);
 }
 
