@@ -34,13 +34,17 @@ bool tti_progress_is_busier(const tti_progress *page, const tti_progress *than) 
     return is_busy && (!than || page->since_ns < than->since_ns);
 }
 
+static void describe_busy(const tti_progress *page, int shown, tti_str *what) {
+    if (what) tti_str_printf(what, "rank %d ", shown);
+    if (what) tti_progress_describe(page, what);
+}
+
 bool tti_progress_find_busy(const tti_progress *pages, const int *shown, int n, tti_str *what) {
     int found = -1;
     for (int r = 0; r < n; r++)
         if (tti_progress_is_busier(&pages[r], found < 0 ? NULL : &pages[found])) found = r;
     if (found < 0) return false;
-    if (what) tti_str_printf(what, "rank %d ", shown[found]);
-    if (what) tti_progress_describe(&pages[found], what);
+    describe_busy(&pages[found], shown[found], what);
     return true;
 }
 
@@ -59,4 +63,36 @@ int tti_progress_find_culprit(const tti_progress *pages, int n) {
     tti_culprit search = {.found = -1};
     for (int r = 0; r < n; r++) tti_culprit_look(&search, r, &pages[r]);
     return tti_culprit_found(&search);
+}
+
+/* ---- suspects ---- */
+
+void tti_suspects_begin(tti_suspects *s) { *s = (tti_suspects){.culprit = -1, .busiest = -1}; }
+
+void tti_suspects_look(tti_suspects *s, int rank, const tti_progress *page) {
+    tti_culprit search = {.found = -1};
+    if (s->culprit >= 0) tti_culprit_look(&search, s->culprit, &s->culprit_page);
+    tti_culprit_look(&search, rank, page);
+    s->any_waits |= search.any_waits;
+    if (search.found == rank) {
+        s->culprit = rank;
+        s->culprit_page = *page;
+    }
+    if (tti_progress_is_busier(page, s->busiest < 0 ? NULL : &s->busiest_page)) {
+        s->busiest = rank;
+        s->busiest_page = *page;
+    }
+}
+
+void tti_suspects_merge(tti_suspects *s, const tti_suspects *more) {
+    s->any_waits |= more->any_waits;
+    if (more->culprit >= 0) tti_suspects_look(s, more->culprit, &more->culprit_page);
+    if (more->busiest >= 0) tti_suspects_look(s, more->busiest, &more->busiest_page);
+}
+
+int tti_suspects_find_culprit(const tti_suspects *s) { return s->any_waits ? s->culprit : -1; }
+
+bool tti_suspects_find_busy(const tti_suspects *s, int shown, tti_str *what) {
+    if (s->busiest >= 0) describe_busy(&s->busiest_page, shown, what);
+    return s->busiest >= 0;
 }

@@ -78,6 +78,26 @@ typedef struct tti_culprit {
 void tti_culprit_look(tti_culprit *search, int rank, const tti_progress *page);
 int tti_culprit_found(const tti_culprit *search);
 
+/* What the pages of many ranks come to, in a size that does not depend on how many they are: the
+ * rank that the others wait for, and the one that is busy for the longest time, with their pages.
+ * Suspects of some ranks and of others give those of all. */
+typedef struct tti_suspects {
+    int32_t any_waits;
+    int32_t culprit, busiest; /* -1: none */
+    int32_t unused;
+    tti_progress culprit_page, busiest_page;
+} tti_suspects;
+
+/* Of no ranks. */
+void tti_suspects_begin(tti_suspects *suspects);
+void tti_suspects_look(tti_suspects *suspects, int rank, const tti_progress *page);
+void tti_suspects_merge(tti_suspects *suspects, const tti_suspects *more);
+
+/* As tti_progress_find_culprit, and as tti_progress_find_busy, where shown is what texts call the
+ * busiest rank. */
+int tti_suspects_find_culprit(const tti_suspects *suspects);
+bool tti_suspects_find_busy(const tti_suspects *suspects, int shown, tti_str *what);
+
 /* Appends to out what the rank does: "has been saving a checkpoint for 2031 ms (step 40, compute)".
  */
 void tti_progress_describe(const tti_progress *page, tti_str *out);

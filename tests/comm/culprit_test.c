@@ -107,15 +107,47 @@ T_CASE(which_one_is_in_a_phase) {
     tti_str_free(&what);
 }
 
+/* Suspects of parts, merged in any order, are those of all pages. */
+T_CASE(suspects_of_parts) {
+    T_UNUSED;
+    tti_progress gone = computing();
+    gone.left = true;
+    const tti_progress kinds[] = {in_call(500), in_call(100), saving(true), saving(false),
+                                  gone,         computing(),  {0}};
+    enum { N = 5 };
+    const int shown[N] = {0, 1, 2, 3, 4};
+    for (unsigned code = 0; code < 16807; code++) { /* 7^N */
+        tti_progress pages[N];
+        tti_suspects parts[2];
+        tti_str one = {0}, other = {0};
+        unsigned rest = code;
+        for (int r = 0; r < N; r++, rest /= 7) {
+            pages[r] = kinds[rest % 7];
+            pages[r].entered_ns += (uint64_t)r; /* no two are equal */
+            if (pages[r].since_ns) pages[r].since_ns += (uint64_t)r;
+        }
+        for (int p = 0; p < 2; p++) tti_suspects_begin(&parts[p]);
+        for (int r = 0; r < N; r++) tti_suspects_look(&parts[(code >> r) % 2], r, &pages[r]);
+        tti_suspects_merge(&parts[0], &parts[1]);
+        bool is_busy = tti_progress_find_busy(pages, shown, N, &one);
+        T_EQ(tti_suspects_find_culprit(&parts[0]), tti_progress_find_culprit(pages, N));
+        T_EQ(tti_suspects_find_busy(&parts[0], 0, &other), is_busy);
+        /* Of several that have not joined any one is named. */
+        const char *what = strstr(tti_str_text(&one), " has"), *same = tti_str_text(&other) + 6;
+        if (is_busy) T_EQ(strncmp(what, same, strlen(" has been")), 0);
+        if (is_busy && parts[0].busiest_page.since_ns)
+            T_EQ(tti_str_text(&one)[5] - '0', parts[0].busiest);
+        tti_str_free(&one);
+        tti_str_free(&other);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_in_no_call),
-        cmocka_unit_test(a_rank_in_a_phase),
-        cmocka_unit_test(a_rank_in_a_phase_that_waits),
-        cmocka_unit_test(a_rank_that_has_not_come),
-        cmocka_unit_test(the_last_one_to_come),
-        cmocka_unit_test(one_that_left_is_none),
-        cmocka_unit_test(nobody_waits),
+        cmocka_unit_test(suspects_of_parts),        cmocka_unit_test(a_rank_in_no_call),
+        cmocka_unit_test(a_rank_in_a_phase),        cmocka_unit_test(a_rank_in_a_phase_that_waits),
+        cmocka_unit_test(a_rank_that_has_not_come), cmocka_unit_test(the_last_one_to_come),
+        cmocka_unit_test(one_that_left_is_none),    cmocka_unit_test(nobody_waits),
         cmocka_unit_test(which_one_is_in_a_phase),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,8 +7,9 @@
  * the heartbeat ends: the ranks notice the failure themselves.
  *
  * In a sparse group it speaks with the hosts above and below its own in a tree of hosts: up go the
- * pages of a subtree, down those of all other ranks.  There it also passes failures on, because the
- * ranks of a host that hears of one may compute for long before they look at their links. */
+ * suspects of a subtree (progress.h), down those of all other ranks, so that no report grows with
+ * the job.  There it also passes failures on, because the ranks of a host that hears of one may
+ * compute for long before they look at their links. */
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -30,20 +31,23 @@ enum {
     FLUSH_MS = 500 /* at the end, for the last report to be sent */
 };
 
-/* The pages of ranks.  Clocks of hosts differ, so times travel as ages. */
+/* The pages of ranks, or of a sparse group tti_suspects.  Clocks of hosts differ, so times travel
+ * as ages. */
 typedef struct report {
     uint64_t is_last;
-    tti_progress pages[];
+    uint64_t body[];
 } report;
 
 /* The first rank of another host. */
 typedef struct peer {
     int host;
-    int n_in, n_out;  /* ranks of which it reports, and of which it hears */
-    int *in_ranks;    /* [n_in]: their numbers in the whole */
-    int *out_ranks;   /* [n_out] */
-    int64_t heard_ns; /* when its newest report came, 0: none has */
-    bool has_ended;   /* it has sent its last report */
+    size_t in_bytes, out_bytes; /* of the body of a report */
+    int n_in, n_out; /* ranks of which it reports, and of which it hears; not of a sparse group */
+    int *in_ranks;   /* [n_in]: their numbers in the whole */
+    int *out_ranks;  /* [n_out] */
+    tti_suspects suspects; /* of a sparse group: of its newest report */
+    int64_t heard_ns;      /* when its newest report came, 0: none has */
+    bool has_ended;        /* it has sent its last report */
     report *in, *out;
 } peer;
 
@@ -64,35 +68,55 @@ struct net_heartbeat {
     bool is_running;
 };
 
-static size_t report_bytes(int n_ranks) {
-    return offsetof(report, pages) + (size_t)n_ranks * sizeof(tti_progress);
-}
+static size_t report_bytes(size_t body_bytes) { return offsetof(report, body) + body_bytes; }
+
+static tti_progress *pages_of(report *r) { return (tti_progress *)(void *)r->body; }
+static tti_suspects *suspects_of(report *r) { return (tti_suspects *)(void *)r->body; }
 
 /* ---- pages that the ranks of this host read ---- */
+
+typedef _Atomic uint64_t atomic_word;
+
+static void put_words(atomic_word *version, atomic_word *to, const uint64_t *from, int n) {
+    atomic_fetch_add(version, 1);
+    for (int i = 0; i < n; i++) atomic_store(&to[i], from[i]);
+    atomic_fetch_add(version, 1);
+}
+
+static void get_words(const atomic_word *version, const atomic_word *from, uint64_t *to, int n) {
+    uint64_t before;
+    int tries = 0;
+    do {
+        before = atomic_load(version);
+        for (int i = 0; i < n; i++) to[i] = atomic_load(&from[i]);
+    } while ((before % 2 || atomic_load(version) != before) && ++tries < 1000);
+}
 
 static void put_page(net_page *to, const tti_progress *page) {
     uint64_t words[NET_PAGE_WORDS];
     memcpy(words, page, sizeof words);
-    atomic_fetch_add(&to->version, 1);
-    for (int i = 0; i < NET_PAGE_WORDS; i++) atomic_store(&to->words[i], words[i]);
-    atomic_fetch_add(&to->version, 1);
-}
-
-static void get_page(const net_page *from, tti_progress *page) {
-    uint64_t words[NET_PAGE_WORDS], before;
-    int tries = 0;
-    do {
-        before = atomic_load(&from->version);
-        for (int i = 0; i < NET_PAGE_WORDS; i++) words[i] = atomic_load(&from->words[i]);
-    } while ((before % 2 || atomic_load(&from->version) != before) && ++tries < 1000);
-    memcpy(page, words, sizeof *page);
+    put_words(&to->version, to->words, words, NET_PAGE_WORDS);
 }
 
 bool tti_net_get_page(const net_state *s, int rank, tti_progress *out) {
+    uint64_t words[NET_PAGE_WORDS];
     *out = (tti_progress){0};
     if (!s->pages) return false;
-    get_page(&s->pages[rank], out);
+    get_words(&s->pages[rank].version, s->pages[rank].words, words, NET_PAGE_WORDS);
+    memcpy(out, words, sizeof *out);
     return out->joined;
+}
+
+static void put_suspects(net_remote *to, const tti_suspects *suspects) {
+    uint64_t words[NET_SUSPECTS_WORDS];
+    memcpy(words, suspects, sizeof words);
+    put_words(&to->version, to->words, words, NET_SUSPECTS_WORDS);
+}
+
+void tti_net_get_suspects(const net_state *s, tti_suspects *out) {
+    uint64_t words[NET_SUSPECTS_WORDS];
+    get_words(&s->remote->version, s->remote->words, words, NET_SUSPECTS_WORDS);
+    memcpy(out, words, sizeof *out);
 }
 
 /* ---- one beat ---- */
@@ -112,11 +136,38 @@ static void terminate_texts(tti_progress *p) {
     p->activity[sizeof p->activity - 1] = '\0';
 }
 
+/* Suspects as they came: a rank that is not a member sends what no rank would. */
+static void read_suspects(const net_state *s, tti_suspects *in) {
+    terminate_texts(&in->culprit_page);
+    terminate_texts(&in->busiest_page);
+    convert_times(&in->culprit_page);
+    convert_times(&in->busiest_page);
+    if (in->culprit < 0 || in->culprit >= s->n_ranks) in->culprit = -1;
+    if (in->busiest < 0 || in->busiest >= s->n_ranks) in->busiest = -1;
+}
+
+/* The suspects of all hosts but this one, and but those that a peer reports of. */
+static void merge_suspects(const net_heartbeat *h, const peer *but, tti_suspects *all) {
+    tti_suspects_begin(all);
+    for (int i = 0; i < h->n_peers; i++)
+        if (&h->peers[i] != but) tti_suspects_merge(all, &h->peers[i].suspects);
+}
+
+static void store_suspects(net_heartbeat *h, peer *from) {
+    tti_suspects all;
+    from->suspects = *suspects_of(from->in);
+    read_suspects(h->s, &from->suspects);
+    if (from->has_ended) from->suspects.busiest = -1;
+    merge_suspects(h, NULL, &all);
+    put_suspects(h->s->remote, &all);
+}
+
 static void store_report(net_heartbeat *h, peer *from) {
     from->has_ended = from->in->is_last != 0;
     from->heard_ns = tti_now_ns();
+    if (h->s->is_sparse) store_suspects(h, from);
     for (int i = 0; i < from->n_in; i++) {
-        tti_progress *p = &from->in->pages[i];
+        tti_progress *p = &pages_of(from->in)[i];
         terminate_texts(p);
         convert_times(p);
         if (from->has_ended) p->since_ns = 0;
@@ -127,24 +178,37 @@ static void store_report(net_heartbeat *h, peer *from) {
 static void begin_receive(net_heartbeat *h, int i) {
     peer *p = &h->peers[i];
     h->messages[2 * i] = (tti_message){
-        .peer = p->host, .in = p->in, .n_bytes = p->has_ended ? 0 : report_bytes(p->n_in)};
+        .peer = p->host, .in = p->in, .n_bytes = p->has_ended ? 0 : report_bytes(p->in_bytes)};
+}
+
+static void get_own_page(const net_state *s, int index, tti_progress *page) {
+    if (tti_comm_group_progress(s->group, index, page) != TUTTI_OK) *page = (tti_progress){0};
+}
+
+static void fill_suspects(const net_heartbeat *h, const peer *to, tti_suspects *out) {
+    const net_state *s = h->s;
+    tti_progress page;
+    merge_suspects(h, to, out);
+    for (int i = 0; i < s->n_local; i++) {
+        get_own_page(s, i, &page);
+        tti_suspects_look(out, s->rank_of[i], &page);
+    }
+    convert_times(&out->culprit_page);
+    convert_times(&out->busiest_page);
 }
 
 static void begin_send(net_heartbeat *h, int i, bool is_last) {
     peer *p = &h->peers[i];
     const net_state *s = h->s;
     p->out->is_last = is_last;
+    if (s->is_sparse) fill_suspects(h, p, suspects_of(p->out));
     for (int k = 0; k < p->n_out; k++) {
-        tti_progress *page = &p->out->pages[k];
-        int rank = p->out_ranks[k], index = s->index_of[rank];
-        if (index < 0)
-            (void)tti_net_get_page(s, rank, page);
-        else if (tti_comm_group_progress(s->group, index, page) != TUTTI_OK)
-            *page = (tti_progress){0};
+        tti_progress *page = &pages_of(p->out)[k];
+        get_own_page(s, s->index_of[p->out_ranks[k]], page);
         convert_times(page);
     }
     h->messages[2 * i + 1] =
-        (tti_message){.peer = p->host, .out = p->out, .n_bytes = report_bytes(p->n_out)};
+        (tti_message){.peer = p->host, .out = p->out, .n_bytes = report_bytes(p->out_bytes)};
 }
 
 static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
@@ -165,8 +229,9 @@ static bool is_any_busy(const net_heartbeat *h) {
     for (int i = 0; i < h->n_peers; i++) {
         const peer *p = &h->peers[i];
         if (p->heard_ns == 0 || tti_now_ns() - p->heard_ns > stale_ns) continue;
+        if (p->suspects.busiest >= 0 && p->suspects.busiest_page.since_ns) return true;
         for (int k = 0; k < p->n_in; k++)
-            if (p->in->pages[k].since_ns) return true;
+            if (pages_of(p->in)[k].since_ns) return true;
     }
     return false;
 }
@@ -245,35 +310,31 @@ static void *run_heartbeat(void *arg) {
 
 static int host_above(int host) { return (host - 1) / TTI_FAN_OUT; }
 
-/* Whether host lies in the subtree of top. */
-static bool is_below(int host, int top) {
-    while (host > top) host = host_above(host);
-    return host == top;
-}
-
-/* The subject of a report: the ranks of a host, or in a sparse group those of the hosts in the
- * subtree of a host, or (but) all others. */
-static tutti_status make_report(const net_state *s, int host, bool but, report **out, int **ranks,
-                                int *n) {
-    *ranks = calloc((size_t)s->n_ranks, sizeof **ranks);
+/* The ranks of a host, of which a report has a page each. */
+static tutti_status list_ranks(const net_state *s, int host, int **ranks, int *n) {
+    for (int r = 0; r < s->n_ranks; r++) *n += s->host_of[r] == host;
+    *ranks = calloc((size_t)*n, sizeof **ranks);
     if (!*ranks) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
-    for (int r = 0; r < s->n_ranks; r++) {
-        bool is_there = s->is_sparse ? is_below(s->host_of[r], host) : s->host_of[r] == host;
-        if (is_there != but) (*ranks)[(*n)++] = r;
-    }
-    *out = calloc(1, report_bytes(*n));
-    return *out ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    for (int r = 0, i = 0; r < s->n_ranks; r++)
+        if (s->host_of[r] == host) (*ranks)[i++] = r;
+    return TUTTI_OK;
 }
 
 static tutti_status add_peer(net_heartbeat *h, int host) {
     const net_state *s = h->s;
-    int own = s->host_of[s->rank];
     peer *p = &h->peers[h->n_peers++];
     p->host = host;
-    bool is_above = s->is_sparse && host < own, is_below = s->is_sparse && host > own;
-    /* Between two hosts of the tree: up goes the lower one's subtree, down all others. */
-    TTI_TRY(make_report(s, is_above ? own : host, is_above, &p->in, &p->in_ranks, &p->n_in));
-    return make_report(s, is_below ? host : own, is_below, &p->out, &p->out_ranks, &p->n_out);
+    p->in_bytes = p->out_bytes = sizeof(tti_suspects);
+    tti_suspects_begin(&p->suspects);
+    if (!s->is_sparse) {
+        TTI_TRY(list_ranks(s, host, &p->in_ranks, &p->n_in));
+        TTI_TRY(list_ranks(s, s->host_of[s->rank], &p->out_ranks, &p->n_out));
+        p->in_bytes = (size_t)p->n_in * sizeof(tti_progress);
+        p->out_bytes = (size_t)p->n_out * sizeof(tti_progress);
+    }
+    p->in = calloc(1, report_bytes(p->in_bytes));
+    p->out = calloc(1, report_bytes(p->out_bytes));
+    return p->in && p->out ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
 }
 
 static bool is_peer(const net_state *s, int host) {
@@ -300,9 +361,10 @@ void tti_net_pace_heartbeat(net_state *s) {
 
 static tutti_status start(net_heartbeat *h, uint32_t serial) {
     net_state *s = h->s;
-    size_t n = (size_t)s->n_hosts, n_others = n - 1;
-    h->peers = calloc(n_others, sizeof *h->peers);
-    h->messages = calloc(2 * n_others, sizeof *h->messages);
+    size_t n = (size_t)s->n_hosts;
+    size_t n_peers = s->is_sparse ? TTI_MIN(n - 1, (size_t)TTI_FAN_OUT + 1) : n - 1;
+    h->peers = calloc(n_peers, sizeof *h->peers);
+    h->messages = calloc(2 * n_peers, sizeof *h->messages);
     h->shown = calloc(n, sizeof *h->shown);
     h->with = calloc(n, sizeof *h->with);
     if (!h->peers || !h->messages || !h->shown || !h->with)
@@ -329,9 +391,17 @@ static tutti_status start(net_heartbeat *h, uint32_t serial) {
 
 static tutti_status share_pages(net_state *s) {
     void *memory = NULL;
-    TTI_TRY(tti_net_share(s, (size_t)s->n_ranks * sizeof(net_page), &memory));
-    s->pages = memory;
-    return TUTTI_OK;
+    size_t n_bytes = s->is_sparse ? sizeof(net_remote) : (size_t)s->n_ranks * sizeof(net_page);
+    tti_suspects none;
+    TTI_TRY(tti_net_share(s, n_bytes, &memory));
+    if (!s->is_sparse) {
+        s->pages = memory;
+        return TUTTI_OK;
+    }
+    s->remote = memory;
+    tti_suspects_begin(&none);
+    if (s->index_of[s->rank] == 0) put_suspects(s->remote, &none);
+    return tti_transport_shm.barrier(s->local);
 }
 
 tutti_status tti_net_start_heartbeat(net_state *s) {

@@ -7,7 +7,8 @@
  *
  * In a sparse group (tti_link_is_sparse) only the first ranks of hosts agree, along a tree of the
  * hosts (tree.c).  Failures go along that tree too: each rank that hears of one reports it to the
- * group of its host and to the ranks to which it is connected. */
+ * group of its host and to the ranks to which it is connected.  Of the progress of ranks on other
+ * hosts only the suspects are known (heartbeat.c). */
 #ifndef TTI_COMM_NET_H
 #define TTI_COMM_NET_H
 
@@ -48,13 +49,19 @@ typedef struct net_record {
 enum { NET_RECORD_BYTES = sizeof(tti_call) + 8 + NET_HEAD_BYTES };
 _Static_assert((int)NET_RECORD_BYTES == (int)TTI_CALL_BYTES, "see TTI_CALL_BYTES");
 
-enum { NET_PAGE_WORDS = sizeof(tti_progress) / 8 };
+enum { NET_PAGE_WORDS = sizeof(tti_progress) / 8, NET_SUSPECTS_WORDS = sizeof(tti_suspects) / 8 };
 _Static_assert(sizeof(tti_progress) % 8 == 0, "see net_page");
+_Static_assert(sizeof(tti_suspects) % 8 == 0, "see net_remote");
 
 /* The progress of a rank of another host.  version: odd while it is written. */
 typedef struct net_page {
     _Atomic uint64_t version, words[NET_PAGE_WORDS];
 } net_page;
+
+/* The suspects among the ranks of all other hosts, likewise. */
+typedef struct net_remote {
+    _Atomic uint64_t version, words[NET_SUSPECTS_WORDS];
+} net_remote;
 
 /* Another process of this host, that the watcher looks after. */
 typedef struct net_watched {
@@ -105,8 +112,9 @@ typedef struct net_state {
     char said[TTI_CRY_BYTES]; /* the failure, once there is one; else "" */
     tutti_status said_status;
 
-    net_page *pages; /* [ranks of the whole], shared by the ranks of this host; the entries of
-                        ranks of other hosts are used.  NULL: there is one host */
+    net_page *pages;    /* [ranks of the whole], shared by the ranks of this host; the entries of
+                           ranks of other hosts are used.  NULL: there is one host, or remote */
+    net_remote *remote; /* of a sparse whole, shared by the ranks of this host; NULL: none */
     net_heartbeat *heartbeat; /* of the first rank of a host; else NULL */
 
     pthread_t watcher;    /* of this host's ranks: that they live, and that the next one runs */
@@ -157,6 +165,9 @@ void tti_net_pace_heartbeat(net_state *s);
 /* The page of a rank of another host, by its number in the whole group; false: none has arrived
  * yet. */
 bool tti_net_get_page(const net_state *s, int rank, tti_progress *out);
+
+/* The suspects of other hosts, by their numbers in the whole group; there must be a remote. */
+void tti_net_get_suspects(const net_state *s, tti_suspects *out);
 
 /* ---- tree.c: a sparse group ---- */
 

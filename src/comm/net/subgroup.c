@@ -34,6 +34,7 @@ static tutti_status make(const net_state *whole, const int *members, int n, int 
                      .phase_timeout_ms = whole->phase_timeout_ms,
                      .is_subgroup = true,
                      .pages = whole->pages,
+                     .remote = whole->remote,
                      .stop_fd = -1,
                      .lost = -1};
     *out = s;

@@ -28,21 +28,80 @@ static void get_pages(const net_state *s, tti_progress *pages) {
     }
 }
 
-/* Returns the rank that the others wait for, blame if the pages do not show it, and appends what it
- * does, as far as that is known. */
-static int find_culprit(const net_state *s, int blame, tti_str *what) {
-    tti_progress *pages = s->pages && s->local ? calloc((size_t)s->n_ranks, sizeof *pages) : NULL;
+/* The rank of a subgroup that has this number in the whole; -1: it is no member. */
+static int member_of(const net_state *s, int rank) {
+    int first = 0, last = s->n_ranks;
+    while (first < last) {
+        int middle = (first + last) / 2;
+        if (s->shown[middle] < rank)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    return first < s->n_ranks && s->shown[first] == rank ? first : -1;
+}
+
+static void look_at_remote(const net_state *s, int rank, tti_progress *page, tti_suspects *all) {
+    int member = rank < 0 ? -1 : member_of(s, rank);
+    if (s->is_subgroup) page->in_call |= page->in_subgroup > 0;
+    if (member >= 0) tti_suspects_look(all, member, page);
+}
+
+/* Of the ranks of this host and the suspects of others. */
+static void get_suspects(const net_state *s, tti_suspects *all) {
+    tti_suspects remote;
+    tti_progress page;
+    tti_suspects_begin(all);
+    for (int i = 0; i < s->n_local; i++)
+        if (tti_shm_get_progress(s->local, i, &page)) tti_suspects_look(all, s->rank_of[i], &page);
+    tti_net_get_suspects(s, &remote);
+    if (!s->is_subgroup) all->any_waits |= remote.any_waits;
+    look_at_remote(s, remote.culprit, &remote.culprit_page, all);
+    look_at_remote(s, remote.busiest, &remote.busiest_page, all);
+}
+
+/* The page of a rank, as far as it is known: *page is unchanged else. */
+static void find_page(const net_state *s, const tti_suspects *all, int rank, tti_progress *page) {
+    if (s->index_of[rank] >= 0)
+        (void)tti_shm_get_progress(s->local, s->index_of[rank], page);
+    else if (rank == all->culprit)
+        *page = all->culprit_page;
+    else if (rank == all->busiest)
+        *page = all->busiest_page;
+}
+
+/* Returns the rank that the others wait for, blame if the pages do not show it, and its page; one
+ * that has not joined: it is not known. */
+static int search_suspects(const net_state *s, int blame, tti_progress *page) {
+    tti_suspects all;
+    get_suspects(s, &all);
+    int found = tti_suspects_find_culprit(&all);
+    if (found < 0 || found == s->rank || !all.culprit_page.joined) found = blame;
+    if (found >= 0) find_page(s, &all, found, page);
+    return found;
+}
+
+static int search_pages(const net_state *s, int blame, tti_progress *page) {
+    tti_progress *pages = calloc((size_t)s->n_ranks, sizeof *pages);
     if (!pages) return blame;
     get_pages(s, pages);
     int found = tti_progress_find_culprit(pages, s->n_ranks);
     if (found < 0 || found == s->rank || !pages[found].joined) found = blame;
-    if (found >= 0 && pages[found].joined) {
-        if (s->index_of[found] < 0 && s->is_subgroup && pages[found].in_subgroup)
-            tti_str_add(what, "is in a call of a subgroup");
-        else
-            tti_progress_describe(&pages[found], what);
-    }
+    if (found >= 0) *page = pages[found];
     free(pages);
+    return found;
+}
+
+/* Appends what that rank does, as far as it is known. */
+static int find_culprit(const net_state *s, int blame, tti_str *what) {
+    tti_progress page = {0};
+    if (!s->local || (!s->pages && !s->remote)) return blame;
+    int found = s->remote ? search_suspects(s, blame, &page) : search_pages(s, blame, &page);
+    if (found < 0 || !page.joined) return found;
+    if (s->index_of[found] < 0 && s->is_subgroup && page.in_subgroup)
+        tti_str_add(what, "is in a call of a subgroup");
+    else
+        tti_progress_describe(&page, what);
     return found;
 }
 
@@ -54,6 +113,11 @@ static int find_culprit_of_all(void *arg, tti_str *what) {
  * another one is busy. */
 bool tti_net_find_busy(void *state, tti_str *what) {
     const net_state *s = state;
+    tti_suspects all;
+    if (what && s->remote) {
+        get_suspects(s, &all);
+        return tti_suspects_find_busy(&all, all.busiest < 0 ? -1 : s->shown[all.busiest], what);
+    }
     tti_progress *pages = what && s->pages ? calloc((size_t)s->n_ranks, sizeof *pages) : NULL;
     if (!pages) return tti_transport_shm.find_busy(s->local, what);
     get_pages(s, pages);

@@ -5,11 +5,29 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/error.h"
+#include "base/fault.h"
 #include "comm/mailbox.h"
 #include "comm/ranks.h"
 #include "comm/subgroup.h"
 
-enum { TIMEOUT_MS = 1000 };
+enum { TIMEOUT_MS = 1000, MAX_RANKS = 12 };
+
+/* Which ranks there are, and how their hosts are connected. */
+typedef struct setting {
+    int n_ranks;
+    const char *hosts;
+    bool is_sparse; /* as a group of many ranks */
+    int late;       /* the rank that the others wait for */
+} setting;
+
+/* In the last two the host of rank 11 is below that of rank 1 in the tree of hosts. */
+static const setting settings[] = {{4, "a,b,a,b", false, 1},
+                                   {4, "a,b,a,b", true, 1},
+                                   {12, "a,b,a,b,c,d,e,f,g,h,i,j", true, 1},
+                                   {12, "a,b,a,b,c,d,e,f,g,h,i,j", true, 11}};
+static const setting *now;
+static tutti_comm *comms[MAX_RANKS]; /* of the whole, by rank */
 
 typedef struct hosts_case {
     comm_fn fn;
@@ -29,21 +47,25 @@ static const char *rank_main(int rank, int n_ranks, void *arg) {
                                                  .phase_timeout_ms = c->phase_timeout_ms,
                                                  .address = c->address},
                               &comm));
+    comms[rank] = comm;
     const char *failure = c->fn(comm, NULL);
     tutti_comm_destroy(comm);
     n_left++;
     return failure;
 }
 
-/* Ranks 0 and 2 on host a, 1 and 3 on host b. */
 static void run_on_hosts(comm_fn fn, int phase_timeout_ms) {
     char address[64];
     hosts_case c = {.fn = fn, .address = address, .phase_timeout_ms = phase_timeout_ms};
     snprintf(address, sizeof address, "unix:h%d-%p", getpid(), (void *)&c);
-    setenv("TUTTI_TEST_HOSTS", "a,b,a,b", 1);
-    t_ranks(4, rank_main, &c);
+    setenv("TUTTI_TEST_HOSTS", now->hosts, 1);
+    if (now->is_sparse) T_OK(tti_fault_set("link.sparse:fail"));
+    t_ranks(now->n_ranks, rank_main, &c);
+    if (now->is_sparse) T_OK(tti_fault_set(NULL));
     unsetenv("TUTTI_TEST_HOSTS");
 }
+
+#define FOR_EACH_SETTING(n) for (now = settings; now < settings + (n); now++)
 
 static atomic_int n_aware; /* ranks that know of the phase of rank 0 */
 
@@ -53,7 +75,7 @@ static void all_learn(tutti_comm *whole) {
         while (!tti_comm_find_busy(whole, NULL)) tti_sleep_ms(1);
         n_aware++;
     }
-    while (tutti_comm_rank(whole) == 0 && n_aware < 3) tti_sleep_ms(1);
+    while (tutti_comm_rank(whole) == 0 && n_aware < now->n_ranks - 1) tti_sleep_ms(1);
 }
 
 /* Rank 0 is in a phase for longer than TIMEOUT_MS.  Reports count for twice that, so that none has
@@ -75,6 +97,7 @@ static const char *save_slowly(tutti_comm *whole, tutti_comm *comm) {
     tti_comm_set_timeout(comm, TIMEOUT_MS);
     take_long(whole, "saving a checkpoint");
     COMM_OK(tutti_comm_barrier(comm));
+    COMM_OK(tutti_comm_barrier(whole)); /* none leaves before */
     return NULL;
 }
 
@@ -83,7 +106,7 @@ static const char *wait_in_whole(tutti_comm *comm, void *arg) {
     return save_slowly(comm, comm);
 }
 
-/* Ranks 0 and 1, of both hosts; the others have nothing to do with it. */
+/* Ranks 0 and 1, of two hosts; the others have nothing to do with it. */
 static const char *wait_in_part(tutti_comm *comm, void *arg) {
     tutti_comm *subgroup;
     (void)arg;
@@ -117,9 +140,11 @@ static const char *wait_for_message(tutti_comm *comm, void *arg) {
 
 T_CASE(a_phase_on_another_host_is_waited_for) {
     T_UNUSED;
-    run_on_hosts(wait_in_whole, 60000);
-    run_on_hosts(wait_in_part, 60000);
-    run_on_hosts(wait_for_message, 60000);
+    FOR_EACH_SETTING(TTI_COUNT(settings) - 1) {
+        run_on_hosts(wait_in_whole, 60000);
+        run_on_hosts(wait_in_part, 60000);
+        run_on_hosts(wait_for_message, 60000);
+    }
 }
 
 enum { PHASE_TIMEOUT_MS = 1900 }; /* reports count for longer */
@@ -134,37 +159,57 @@ static const char *time_out(tutti_comm *comm, void *arg) {
     if (tutti_comm_rank(comm) == 0) tti_comm_declare(comm, "saving a checkpoint");
     all_learn(comm);
     if (tutti_comm_rank(comm) == 0) {
-        while (n_given_up < 3) comm_let_time_pass(75);
+        while (n_given_up < now->n_ranks - 1) comm_let_time_pass(75);
         return NULL;
     }
     tutti_status st = tutti_comm_barrier(comm);
     n_given_up++;
     COMM_FAILS(st, TUTTI_E_TIMEOUT, ", which has been saving a checkpoint for ");
     COMM_FAILS(st, TUTTI_E_TIMEOUT, "ms (parallel.phase_timeout_ms=1900) for rank 0");
-    while (n_given_up < 3) tti_sleep_ms(1); /* who leaves ends the wait */
+    while (n_given_up < now->n_ranks - 1) tti_sleep_ms(1); /* who leaves ends the wait */
     return NULL;
 }
 
 T_CASE(a_phase_that_takes_too_long_is_named) {
     T_UNUSED;
-    n_aware = n_given_up = 0;
-    run_on_hosts(time_out, PHASE_TIMEOUT_MS);
+    FOR_EACH_SETTING(TTI_COUNT(settings) - 1) {
+        n_aware = n_given_up = 0;
+        run_on_hosts(time_out, PHASE_TIMEOUT_MS);
+    }
 }
 
 static pthread_barrier_t given_up;
 
-/* The phase of a rank on the other host is known after its page has arrived. */
+/* Whether every other rank knows that it waits for this one, and what this one does. */
+static bool all_know(int rank) {
+    bool all = true;
+    for (int r = 0; r < now->n_ranks && all; r++) {
+        tti_str what = {0};
+        all = r == rank || tti_comm_find_culprit(comms[r], -1, &what) == rank;
+        all = all && (r == rank || strstr(tti_str_text(&what), "is in no call; its last was "));
+        tti_str_free(&what);
+    }
+    return all;
+}
+
+/* The phase of a rank on another host is known after its page has arrived. */
 static const char *compute(tutti_comm *comm, void *arg) {
+    char late[32];
+    int rank = tutti_comm_rank(comm);
     (void)arg;
+    snprintf(late, sizeof late, "for rank %d", now->late);
     tti_comm_note(comm, 12, "compute");
     COMM_OK(tutti_comm_barrier(comm));
-    tti_comm_set_timeout(comm, TIMEOUT_MS);
-    if (tutti_comm_rank(comm) == 1) {
+    tti_comm_set_timeout(comm, 20 * TIMEOUT_MS);
+    if (rank == now->late) {
+        while (!all_know(rank)) tti_sleep_ms(1);
+        while (n_given_up < now->n_ranks - 1) comm_let_time_pass(1500);
         pthread_barrier_wait(&given_up);
         return NULL;
     }
     tutti_status st = tutti_comm_barrier(comm);
-    bool is_named = strstr(tutti_last_error(), "for rank 1") &&
+    n_given_up++;
+    bool is_named = strstr(tutti_last_error(), late) &&
                     strstr(tutti_last_error(), "is in no call; its last was barrier() (step 12, ");
     pthread_barrier_wait(&given_up);
     COMM_TRUE(st == TUTTI_E_TIMEOUT);
@@ -173,16 +218,19 @@ static const char *compute(tutti_comm *comm, void *arg) {
 
 T_CASE(a_rank_that_computes_is_named) {
     T_UNUSED;
-    pthread_barrier_init(&given_up, NULL, 4);
-    run_on_hosts(compute, 60000);
-    pthread_barrier_destroy(&given_up);
+    FOR_EACH_SETTING(TTI_COUNT(settings)) {
+        n_given_up = 0;
+        pthread_barrier_init(&given_up, NULL, (unsigned)now->n_ranks);
+        run_on_hosts(compute, 60000);
+        pthread_barrier_destroy(&given_up);
+    }
 }
 
-/* Rank 1 leaves after the others have left, at the latest after a minute. */
+/* One rank leaves after the others have left, at the latest after a minute. */
 static const char *leave_last(tutti_comm *comm, void *arg) {
     (void)arg;
     COMM_OK(tutti_comm_barrier(comm));
-    for (int i = 0; tutti_comm_rank(comm) == 1 && n_left < 3; i++) {
+    for (int i = 0; tutti_comm_rank(comm) == now->late && n_left < now->n_ranks - 1; i++) {
         COMM_TRUE(i < 60000);
         tti_sleep_ms(1);
     }
@@ -191,9 +239,11 @@ static const char *leave_last(tutti_comm *comm, void *arg) {
 
 T_CASE(leaving_waits_for_no_rank) {
     T_UNUSED;
-    n_left = 0;
-    run_on_hosts(leave_last, 120000);
-    T_EQ(n_left, 4);
+    FOR_EACH_SETTING(TTI_COUNT(settings) - 1) {
+        n_left = 0;
+        run_on_hosts(leave_last, 120000);
+        T_EQ(n_left, now->n_ranks);
+    }
 }
 
 int main(void) {
