@@ -427,13 +427,16 @@ typedef struct tti_device_p2p_ops {
 
 /* Each entry is optional: several operations in one kernel, with the bits of the single ones. */
 typedef struct tti_device_fusion_ops {
-    /* For small models: whether fusions.update supports this group and update; the group's
-     * first partial sum must hold the gradients.  Loads the kernels. */
-    tutti_status (*can_update)(const void *group, const void *update, bool *can);
-    /* report_sums, all_gather_words of step_sums.sums, all_reduce of everything and the update,
-     * in the compute queue.  Leaves the partial sums unchanged.  step_sums: the sums, args and
-     * report of the update. */
-    tutti_status (*update)(void *group, void *update, const tti_device_step_sums *step_sums);
+    /* For small models: whether fusions.update supports this group and update, and the sum of the
+     * elements from first on; the group's first partial sum must hold the gradients.  Loads the
+     * kernels. */
+    tutti_status (*can_update)(const void *group, const void *update, size_t first, bool *can);
+    /* report_sums, all_gather_words of step_sums.sums, all_reduce of the elements from first on and
+     * the update of all, in the compute queue; the elements before first must have their sums.
+     * The partial sums are not valid afterwards.  step_sums: the sums, args and report of the
+     * update. */
+    tutti_status (*update)(void *group, void *update, const tti_device_step_sums *step_sums,
+                           size_t first);
     /* Norms and the products beside them are for groups of 2, 4, .. up to so many ranks. */
     int most_norm_ranks;
     /* In the compute queue, for a group with tp_half_bytes and a source.  The caller orders it with

@@ -167,20 +167,23 @@ def test_hosts():
 
 def test_parameters_in_16_bits():
     """The update leaves them so and no step casts them: the bits of the host, which does, also
-    where gradients of uneven runs of shards are summed in the update, and after parameters have
-    come from a checkpoint."""
+    where gradients of uneven runs of shards are summed in the update, all or those of the last
+    bucket, and after parameters have come from a checkpoint."""
     job = ["train.precision=bf16", "train.ema=0.9", "optimizer.freeze=['conv1.*']",
            "train.steps=10"]
     train("host", *job, "-n", "1", devices="cpu").expect(0)
     shown = runs.story("host")
     for run, says, place in (("one", "", ["-n", "1"]),
                              ("parts", "peers=1", ["-n", "2", "parallel.zero=1"]),
-                             ("joint", "peers=1,joint=1,devices=3,late=3", ["-n", "3"])):
+                             ("joint", "peers=1,joint=1,devices=3,late=3", ["-n", "3"]),
+                             ("rest", "peers=1,joint=2,devices=3,late=3",
+                              ["-n", "3", "parallel.bucket_mb=0.2"])):
         train(run, *job, *place, says=says).expect(0)
         runs.same_story(shown, run)
-    start = [r for r in runs.records("joint") if r["event"] == "start"][0]
-    if not start["backend"].endswith("sums 3 at once, in the update"):
-        raise AssertionError(start["backend"])
+    for run, end in (("joint", ", in the update"), ("rest", ", the last bucket in the update")):
+        start = [r for r in runs.records(run) if r["event"] == "start"][0]
+        if not start["backend"].endswith("sums 3 at once" + end):
+            raise AssertionError(start["backend"])
     train("lost", *job, "-n", "1", says="lost=7").expect(10)
     runs.tutti("train", "--resume", "lost", "-n", "1").expect(0)
     runs.same_story(shown, "lost")

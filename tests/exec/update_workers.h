@@ -34,6 +34,7 @@ typedef struct update_workers {
     bool ema, bad;         /* bad: the loss of one step is not finite */
     tutti_dtype low_dtype; /* bf16, f16: every other slot is kept in that too; f32: none is */
     tutti_dtype wire;      /* bf16: every partial sum is rounded */
+    int n_summed;          /* slots that are summed before the update */
     bool stays;            /* the device may say that it cannot: then nothing is compared */
 } update_workers;
 
@@ -261,6 +262,23 @@ static inline tti_device_step_sums update_reported(const update_rank *r, const u
                                   .n_ranks = r->n_ranks};
 }
 
+/* Elements that are summed before the update of side 1. */
+static inline size_t update_first(const update_rank *r) {
+    for (int b = 0; b < r->n_blocks; b++)
+        if (r->blocks[b].slot == r->c->n_summed) return r->blocks[b].grads;
+    return 0;
+}
+
+static inline tutti_status update_joint(update_rank *r, const tti_device_step_sums *reported) {
+    size_t first = update_first(r);
+    if (first > 0) {
+        TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+        TTI_TRY(r->ops->collectives.all_reduce(r->group, 0, first, true));
+        TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    }
+    return r->ops->fusions.update(r->group, r->sides[1].update, reported, first);
+}
+
 /* Side 0 in steps, side 1 in one go.  alone: not in a captured graph; then kernels of the update
  * may have to be loaded, which a kernel that waits for a peer must not see. */
 static inline tutti_status update_put(update_rank *r, int side, bool alone) {
@@ -268,7 +286,7 @@ static inline tutti_status update_put(update_rank *r, int side, bool alone) {
     update_side *s = &r->sides[side];
     size_t n_words = 2 * (size_t)r->n_reported;
     tti_device_step_sums reported = update_reported(r, s);
-    if (side == 1) return ops->fusions.update(r->group, s->update, &reported);
+    if (side == 1) return update_joint(r, &reported);
     TTI_TRY(ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(ops->collectives.all_reduce(r->group, 0, r->n_flat, false));
     TTI_TRY(ops->collectives.report_sums(&reported));
@@ -381,7 +399,8 @@ static inline const char *update_rank_main(tutti_comm *comm, void *arg) {
     update_rank r;
     const char *failure = update_rank_open(&r, comm, arg);
     bool can = false;
-    if (!failure) COMM_OK(r.ops->fusions.can_update(r.group, r.sides[1].update, &can));
+    if (!failure)
+        COMM_OK(r.ops->fusions.can_update(r.group, r.sides[1].update, update_first(&r), &can));
     if (!failure && !can && !r.c->stays) failure = "peers_can_update says no";
     if (!failure && can && r.c->stays) failure = "peers_can_update says yes";
     if (!failure && can) failure = update_steps(&r);

@@ -15,7 +15,7 @@
  *   late=2   the same of all queues but that of the kernels
  *   late=3   the same of that one alone, while the others run ahead as far as they can
  *   peers=1  devices of one process read each other's memory
- *   joint=1  and add in the update of small models
+ *   joint=1  and add in the update of small models; 2: only the last buckets
  *   hosts=.. and those of several hosts do not: the host of each rank, such as 0011
  *   p2p=0   but send nothing there
  *   devices=N there are so many (default: 2)

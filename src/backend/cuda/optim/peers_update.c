@@ -33,19 +33,21 @@ static tti_peers_rounding rounding_of(const tti_peers_group *g) {
     return rounding;
 }
 
-tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bool *can) {
+tutti_status tti_cuda_peers_can_update(const void *group, const void *update, size_t first,
+                                       bool *can) {
     const tti_update_view *u = tti_cuda_update_plain(update);
-    *can = u && fits(group, u);
+    *can = first == 0 && u && fits(group, u); /* the kernel adds all elements */
     if (!*can) return TUTTI_OK;
     bool rounds = ((const tti_peers_group *)group)->is_paired;
     return tti_cuda_check(tti_launch_peers_update_load(&u->rule, rounds), "cudaFuncGetAttributes");
 }
 
-tutti_status tti_cuda_peers_update(void *group, void *update,
-                                   const tti_device_step_sums *step_sums) {
+tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_step_sums *step_sums,
+                                   size_t first) {
     const tti_peers_group *g = group;
     const tti_update_view *u = tti_cuda_update_plain(update);
-    TTI_ASSERT(u && fits(g, u) && step_sums->sums == u->sums && step_sums->report == u->report);
+    TTI_ASSERT(first == 0 && u && fits(g, u));
+    TTI_ASSERT(step_sums->sums == u->sums && step_sums->report == u->report);
     tti_peers_rounding rounding = rounding_of(g);
     return tti_cuda_check(
         tti_launch_peers_update(&g->view, u, step_sums, &rounding, tti_cuda_stream()),

@@ -96,9 +96,10 @@ tutti_status tti_cuda_topk_choose(void *topk, int bucket);
 tutti_status tti_cuda_topk_add(void *topk, int bucket);
 void tti_cuda_topk_destroy(void *topk);
 /* peers_update.c */
-tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bool *can);
-tutti_status tti_cuda_peers_update(void *group, void *update,
-                                   const tti_device_step_sums *host_report);
+tutti_status tti_cuda_peers_can_update(const void *group, const void *update, size_t first,
+                                       bool *can);
+tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_step_sums *step_sums,
+                                   size_t first);
 
 /* link.c.  Enables reading the memory of another device of the machine by the device of this
  * thread; false: impossible.  For the rest of the process; any thread may call it repeatedly. */

@@ -20,8 +20,9 @@ struct tti_device_reduce {
     tti_exec *x;
     const tti_device_ops *ops;
     void *group;
-    void *library; /* a second one, of buckets that it sums faster; NULL: none */
-    void *update;  /* which makes the sums of recorded steps as well; NULL: none does */
+    void *library;    /* a second one, of buckets that it sums faster; NULL: none */
+    void *update;     /* which makes the sums of recorded steps as well; NULL: none does */
+    int first_joined; /* bucket: it and those after it are summed in the update */
     tti_device_compress *compress; /* the compressed message that is summed instead of gradients;
                                       NULL: gradients are */
     tti_bucket_algorithms algorithms;
@@ -395,7 +396,14 @@ bool tti_device_reduce_updates(const tti_device_reduce *r) { return r->overlappe
 
 /* Whether buckets are summed as they are completed, and not at the end. */
 static bool sums_at_once(const tti_device_reduce *r) {
-    return (r->overlapped && !r->update && !r->after_shards) || tti_sharded_of(r->x);
+    if (tti_sharded_of(r->x)) return true;
+    bool begins_early = r->update ? r->first_joined > 0 : !r->after_shards;
+    return r->overlapped && begins_early;
+}
+
+/* Whether the update adds this bucket between workers. */
+static bool is_joined(const tti_device_reduce *r, int bucket) {
+    return tti_device_reduce_updates(r) && bucket >= r->first_joined;
 }
 
 bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
@@ -450,7 +458,6 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool overlapped) {
 
 static tutti_status sum_next(tti_device_reduce *r) {
     const tti_bucket *b = &tti_setup_of(r->x)->desc.plan->buckets[r->next_bucket++];
-    r->has_summed = true;
     TTI_TRY(tti_device_tp_wait(tti_tp_of(r->x))); /* gradients that it gave */
     if (sums_at_once(r)) {
         /* Merges the range of a bucket, which run_shards leaves to this function. */
@@ -462,8 +469,10 @@ static tutti_status sum_next(tti_device_reduce *r) {
                 tti_exec_grads_at(r->x, setup->acc.partial_buffer[0], b->first),
                 tti_exec_grads_at(r->x, setup->acc.partial_buffer[i], b->first), b->n_elems);
         TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_instr_span(TTI_MERGE), -1));
+        if (is_joined(r, r->next_bucket - 1)) return TUTTI_OK;
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
+    r->has_summed = true;
     bool is_last =
         r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets; /* the update waits for it */
     /* The library may take memory or connect when it is first asked for a size, which must not meet
@@ -471,7 +480,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
     bool alone = !r->overlapped && (tti_sharded_of(r->x) || r->library || r->compress);
     if (alone) TTI_TRY(tti_device_reduce_sync_and_barrier(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
-    TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->overlapped && !r->after_shards && !is_last));
+    TTI_TRY(sum_bucket(r, r->next_bucket - 1, sums_at_once(r) && r->overlapped && !is_last));
     tti_instr_kind kind =
         tti_exec_divides(tti_setup_of(r->x)) ? TTI_REDUCE_SCATTER : TTI_ALL_REDUCE;
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_span(kind), -1));
@@ -535,7 +544,11 @@ static tti_device_step_sums step_sums_of(const tti_setup *setup, const tti_step_
 tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args *args,
                                       tti_step_report *report, double *sums) {
     TTI_TRY(r->status);
-    if (tti_device_reduce_updates(r)) return TUTTI_OK;
+    if (tti_device_reduce_updates(r)) {
+        TTI_ASSERT(r->first_joined == 0 ||
+                   r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets);
+        return TUTTI_OK;
+    }
     if (!r->overlapped) TTI_TRY(tti_device_reduce_sync_and_barrier(r));
     if (r->overlapped && r->after_shards)
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
@@ -556,6 +569,23 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
+/* Whether the update can make the sums from this bucket on; the same on all ranks. */
+static tutti_status can_join(tti_device_reduce *r, void *update, int bucket, bool *can) {
+    const tti_setup *setup = tti_setup_of(r->x);
+    size_t first = bucket ? setup->desc.plan->buckets[bucket].first : 0;
+    TTI_TRY(r->ops->fusions.can_update(r->group, update, first, can));
+    return tti_device_agree(setup, can);
+}
+
+/* Whether there is a last bucket, and all others lie before it in the flat arrays. */
+static bool is_last_in_memory(const tti_plan *plan) {
+    for (int b = 0; b + 1 < plan->n_buckets; b++)
+        if (plan->buckets[b].first + plan->buckets[b].n_elems >
+            plan->buckets[plan->n_buckets - 1].first)
+            return false;
+    return plan->n_buckets > 1;
+}
+
 tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *transport) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -567,19 +597,31 @@ tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, t
     if (!r->ops->fusions.can_update || !has_one_sum) return TUTTI_OK;
     /* A lost peer would interrupt this update half way. */
     if (tti_setup_of(r->x)->desc.elastic) return TUTTI_OK;
-    TTI_TRY(r->ops->fusions.can_update(r->group, update, &can));
-    TTI_TRY(tti_device_agree(tti_setup_of(r->x), &can));
+    int bucket = 0;
+    TTI_TRY(can_join(r, update, bucket, &can));
+    if (!can && is_last_in_memory(setup->desc.plan)) {
+        bucket = setup->desc.plan->n_buckets - 1;
+        TTI_TRY(can_join(r, update, bucket, &can));
+    }
     if (!can) return TUTTI_OK;
     r->update = update;
-    tti_str_add(transport, ", in the update");
+    r->first_joined = bucket;
+    tti_str_add(transport, bucket ? ", the last bucket in the update" : ", in the update");
     return TUTTI_OK;
 }
 
 tutti_status tti_device_reduce_update(tti_device_reduce *r, const tti_step_args *args,
                                       tti_step_report *report, double *sums) {
     tti_device_step_sums step_sums = step_sums_of(tti_setup_of(r->x), args, report, sums);
+    size_t first = 0;
+    if (r->first_joined > 0) {
+        first = tti_setup_of(r->x)->desc.plan->buckets[r->first_joined].first;
+        TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+        TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE,
+                                 tti_span_of(TTI_SPAN_WAIT, "waiting for sums"), -1));
+    }
     TTI_TRY(begin_gather(r));
-    return r->ops->fusions.update(r->group, r->update, &step_sums);
+    return r->ops->fusions.update(r->group, r->update, &step_sums, first);
 }
 
 tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,

@@ -248,7 +248,7 @@ static const char *time_updates(tutti_comm *comm, void *arg) {
     const char *failure = update_rank_open(&r, comm, &t->workers);
     for (int side = 0; side < 2 && !failure; side++) {
         failure = update_feed(&r, &r.sides[side], 0);
-        if (side) COMM_OK(r.ops->fusions.can_update(r.group, r.sides[side].update, &can));
+        if (side) COMM_OK(r.ops->fusions.can_update(r.group, r.sides[side].update, 0, &can));
         if (side && !can) break;
         if (!failure) COMM_OK(update_put(&r, side, true));
         if (!failure) failure = update_settle(&r);

@@ -487,6 +487,18 @@ T_CASE(sums_in_the_update_come_to_the_same) {
         }
 }
 
+T_CASE(the_rest_is_summed_in_the_update) {
+    T_UNUSED;
+    for (int late = 0; late < 2; late++)
+        for (int n = 2; n <= UPDATE_MAX_RANKS; n++) {
+            update_workers c = workers_of_updates(late ? "peers=1,joint=2,devices=4,late=1"
+                                                       : "peers=1,joint=2,devices=4");
+            c.n_summed = 3;
+            c.bad = late;
+            update_run_workers(&c, n, 8);
+        }
+}
+
 T_CASE(uneven_runs_are_summed_in_the_update) {
     T_UNUSED;
     update_workers c = workers_of_updates("peers=1,joint=1");
@@ -520,6 +532,7 @@ int main(void) {
         cmocka_unit_test(a_worker_that_is_lost_elsewhere_is_heard_of),
         cmocka_unit_test(a_ring_is_refused_in_exact_mode),
         cmocka_unit_test(sums_in_the_update_come_to_the_same),
+        cmocka_unit_test(the_rest_is_summed_in_the_update),
         cmocka_unit_test(uneven_runs_are_summed_in_the_update),
         cmocka_unit_test(devices_that_cannot_say_so),
     };
