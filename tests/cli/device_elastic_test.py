@@ -98,6 +98,20 @@ def test_scaled():
     assert elastic_test.steps_of("scaled") == list(range(1, 801)), elastic_test.steps_of("scaled")
 
 
+def test_rehearsal():
+    """A worker that waits for a place has trained on its device alone; here it is lost then."""
+    longer, faults = "train.steps=800", "train.data:delay_ms=3;train.rehearsed:kill@1"
+    expected = undisturbed(longer)
+    run = start("rehearses", longer, "parallel.min_workers=3", "run.restarts=1", faults=faults)
+    run.wait_for(30)
+    run.signal(1)
+    elastic_test.check(run, expected, 2)
+    run = start("spare", longer, "parallel.min_workers=4", "parallel.spares=1", faults=faults,
+                says="devices=5,alone=1")
+    elastic_test.check(run, expected, 1)
+    assert "rank 4 (pid" in run.text(), run.text()
+
+
 def test_spare():
     """It takes the device of the lost worker too, or that of its own."""
     expected = undisturbed()

@@ -40,6 +40,7 @@
 #include "train/setup/init_config.h"
 #include "train/setup/kernels.h"
 #include "train/setup/memory_check.h"
+#include "train/setup/rehearsal.h"
 #include "train/setup/resolved.h"
 #include "train/setup/run_dir.h"
 #include "train/setup/run_limits.h"
@@ -382,7 +383,7 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     if (carry.has_partitions && b->config.parallel.mirror)
         TTI_TRY(tti_mirror_open(tti_worker_fd("TUTTI_MIRROR_FD"), b, &carry.mirror));
     t->carry = &carry;
-    if (carry.has_changed) tti_worker_warm_devices(b, b->config.parallel.spares > 0 ? -1 : t->slot);
+    if (carry.has_changed) tti_rehearse(b, b->config.parallel.spares > 0 ? -1 : t->slot);
     do {
         if (waits) st = wait_for_place(t, &carry, &epoch);
         if (st != TUTTI_OK) break;

@@ -68,17 +68,6 @@ tti_device_desc tti_worker_device_desc(const tti_blueprint *b, int index) {
                              .exact = tti_job_is_exact(c)};
 }
 
-void tti_worker_warm_devices(const tti_blueprint *b, int place) {
-    const tti_devices *d = &b->devices;
-    int only = place >= 0 ? tti_devices_place(d, place) : -1;
-    for (int i = 0; i < d->n; i++) {
-        tti_device_desc desc = tti_worker_device_desc(b, d->index[i]);
-        if (place >= 0 && d->index[i] != only) continue;
-        if (d->backend->device->open(&desc) == TUTTI_OK) d->backend->device->close();
-    }
-    tti_clear_error();
-}
-
 /* Relative share of a core for a worker on a device, and for one on the host. */
 enum { WEIGHT_OF_DEVICE = 1, WEIGHT_OF_HOST = 4 };
 

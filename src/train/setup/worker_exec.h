@@ -26,10 +26,6 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *blueprint);
 /* Describes how to open device number index of the machine for this job. */
 tti_device_desc tti_worker_device_desc(const tti_blueprint *blueprint, int index);
 
-/* Opens devices and closes them again, so that later workers of this process open them faster: the
- * device of a place, -1: all.  A failure is reported when a worker opens the device. */
-void tti_worker_warm_devices(const tti_blueprint *blueprint, int place);
-
 /* Returns the cores of a worker: an equal part of those of its machine.  In mixed runs most of them
  * belong to the workers on the host, which compute on them; workers on devices use them for the
  * update only. */

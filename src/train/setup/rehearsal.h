@@ -1,0 +1,14 @@
+/* rehearsal.h - what a device prepares at its first use, before a worker joins a run at work. */
+#ifndef TTI_TRAIN_REHEARSAL_H
+#define TTI_TRAIN_REHEARSAL_H
+
+#include "train/setup/blueprint.h"
+
+/* Trains a few steps of one shard on devices, with parameters of its own: contexts are created,
+ * kernels loaded and algorithms chosen, so that the others need not wait for it when a worker of
+ * this process joins them.  place: the one that the worker will probably have, whose device nobody
+ * uses; -1: not known, so on all devices that have memory to spare.  Models that are divided have
+ * their devices opened and closed.  Failures are not reported: the worker meets them again. */
+void tti_rehearse(const tti_blueprint *blueprint, int place);
+
+#endif /* TTI_TRAIN_REHEARSAL_H */
