@@ -12,7 +12,7 @@
 
 enum {
     N_STEPS = 3, /* the first one loads kernels, each set of inputs captures a graph */
-    SPARE_ROOM = 2
+    SPARE_ROOM = 2 /* times the memory of the rehearsal: others may need some meanwhile */
 };
 
 static tutti_status train(const tti_blueprint *b, tti_exec *exec, tti_loader *loader) {
@@ -53,7 +53,9 @@ static bool has_room(const tti_blueprint *b, size_t n_free) {
 
 static tutti_status rehearse_at(const tti_blueprint *whole, int place) {
     tti_blueprint b = *whole; /* pointers are borrowed */
-    const tti_worker_desc worker = {.device_place = place, .local_n_ranks = 1};
+    const tti_worker_desc worker = {.device_place = place,
+                                    .local_rank = place % whole->n_workers, /* its cores */
+                                    .local_n_ranks = whole->n_workers};
     tti_exec *exec = NULL;
     tti_loader *loader = NULL;
     b.n_shards = b.n_workers = 1;
