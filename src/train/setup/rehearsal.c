@@ -11,7 +11,7 @@
 #include "train/setup/worker_exec.h"
 
 enum {
-    N_STEPS = 3, /* the first one loads kernels, each set of inputs captures a graph */
+    N_STEPS = 3,   /* the first one loads kernels, each set of inputs captures a graph */
     SPARE_ROOM = 2 /* times the memory of the rehearsal: others may need some meanwhile */
 };
 
