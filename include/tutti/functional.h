@@ -57,6 +57,10 @@ typedef struct tutti_batch_norm_tensors {
                                                 that of the layer                            */
     double eps;                              /* 0: 1e-5                                      */
     bool sync;                               /* as in tutti_batch_norm_desc                  */
+    /* Where n_calls > 1 calls share the buffers: the number of this one, from 0, and the momentum m
+     * of one call.  The buffers' momentum is that of all, 1 - (1 - m)^n_calls. */
+    int n_calls, call;
+    double momentum;
 } tutti_batch_norm_tensors;
 
 /* tutti_batch_norm2d with these tensors. */

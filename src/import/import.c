@@ -301,6 +301,19 @@ static const tti_input_spec *state_spec(const tti_program_file *p, int i, int *n
     return NULL;
 }
 
+static bool trains_any(const tti_program_file *p) {
+    for (int i = 0; i < p->main.n_inputs; i++)
+        if (p->inputs[i].kind == TTI_SPEC_PARAM && !p->inputs[i].fixed) return true;
+    return false;
+}
+
+bool tti_import_is_fixed(const tti_import *m, const char *name) {
+    const tti_program_file *p = m->program;
+    for (int i = 0; i < p->main.n_inputs; i++)
+        if (p->inputs[i].fixed && strcmp(p->inputs[i].name, name) == 0) return trains_any(p);
+    return false;
+}
+
 int tti_import_n_state(const tti_import *m) {
     int n;
     state_spec(m->program, -1, &n);
@@ -347,6 +360,7 @@ static void add_tensors(const tti_program_file *p, tti_spec_kind kind, const cha
                         tti_str *out) {
     int n = 0;
     int64_t n_elems = 0;
+    bool trains = trains_any(p);
     for (int i = 0; i < p->main.n_inputs; i++) {
         if (p->inputs[i].kind != kind) continue;
         n++;
@@ -360,7 +374,7 @@ static void add_tensors(const tti_program_file *p, tti_spec_kind kind, const cha
         if (p->inputs[i].kind != kind) continue;
         tti_str_printf(out, "  %s  ", p->inputs[i].name);
         add_shape(out, &p->inputs[i]);
-        tti_str_add(out, "\n");
+        tti_str_add(out, p->inputs[i].fixed && trains ? "  frozen (requires_grad=False)\n" : "\n");
     }
 }
 

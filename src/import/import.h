@@ -58,6 +58,10 @@ int tti_import_n_outputs(const tti_import *import);
 /* The name that the file gives an output, or "output_0" with its number; all are different. */
 const char *tti_import_output_name(const tti_import *import, int i);
 
+/* Whether the file says that a parameter of the graph is not trained (requires_grad).  False for
+ * all if it says so of every parameter, as a model that was prepared for inference does. */
+bool tti_import_is_fixed(const tti_import *import, const char *name);
+
 /* A tensor of the module's state_dict.  in_graph: its name in the graph, which is its own or that
  * of the parameter that it shares; NULL: it is not in the graph. */
 typedef struct tti_import_tensor {

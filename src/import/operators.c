@@ -22,7 +22,7 @@ static const tti_operator *const families[] = {
     tti_operators_einsum,         tti_operators_composed,    tti_operators_names,
     tti_operators_parts,          tti_operators_divide,      tti_operators_functions,
     tti_operators_onnx_functions, tti_operators_onnx_resize, tti_operators_complex,
-    tti_operators_repeat};
+    tti_operators_repeat,         tti_operators_norm};
 
 static const tti_operator *by_target[MAX_OPERATORS];
 static size_t n_operators;

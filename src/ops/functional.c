@@ -6,7 +6,9 @@
  * convolution. */
 #include "tutti/functional.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "ops/rules.h"
 
@@ -164,6 +166,30 @@ void tutti_move_buffer(tutti_graph *g, tutti_value *buffer, tutti_value *value) 
     move_buffer(g, buffer, tutti_mul(g, value, n));
 }
 
+/* Adds what one of several calls leaves in the buffer that they share.  Each moves it in turn, so
+ * later ones count more. */
+static void move_in_turn(tutti_graph *g, const tutti_batch_norm_tensors *t,
+                         const tutti_value *buffer, tutti_value *stat) {
+    char text[TTI_MAX_NAME + 8];
+    double kept = 1 - t->momentum, all = 1 - pow(kept, t->n_calls);
+    stat = tutti_affine(g, stat, t->momentum * pow(kept, t->n_calls - 1 - t->call) / all, 0);
+    snprintf(text, sizeof text, "stat.%s", buffer->node->name);
+    for (int i = 0; i < g->n_outputs && stat; i++)
+        if (strcmp(g->outputs[i].name, text) == 0) {
+            g->outputs[i].value = tutti_add(g, g->outputs[i].value, stat);
+            return;
+        }
+    if (stat) move_buffer(g, buffer, stat);
+}
+
+static void move_stat(tutti_graph *g, const tutti_batch_norm_tensors *t, const tutti_value *buffer,
+                      tutti_value *stat) {
+    if (t->n_calls > 1)
+        move_in_turn(g, t, buffer, stat);
+    else
+        move_buffer(g, buffer, stat);
+}
+
 static tutti_value *train_norm(tutti_graph *g, tutti_value *x, const tutti_batch_norm_tensors *t,
                                const char *name) {
     tutti_value *rows = rows_input(g);
@@ -171,8 +197,8 @@ static tutti_value *train_norm(tutti_graph *g, tutti_value *x, const tutti_batch
     if (t->sync || g->sync_batch_norm) stats = tti_emit(g, "sync_moments", name, &stats, 1, NULL);
     tutti_value *running = tti_emit(g, "bn_running", name, (tutti_value *[]){stats, rows}, 2, NULL);
     if (running) {
-        move_buffer(g, t->running_mean, running->node->out[0]);
-        move_buffer(g, t->running_var, running->node->out[1]);
+        move_stat(g, t, t->running_mean, running->node->out[0]);
+        move_stat(g, t, t->running_var, running->node->out[1]);
     }
     return tti_emit(g, "bn_apply", name, (tutti_value *[]){x, stats, t->weight, t->bias}, 4,
                     (tti_attr_arg[]){TTI_FLOAT("eps", t->eps), {0}});

@@ -15,7 +15,8 @@ import runs
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
 NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", "zoo", "frozen",
          "norms", "standardized", "windows", "choices", "places", "composed", "parts", "functions",
-         "signs", "phases", "routed", "columns", "taken", "moved", "made", "returned", "written")
+         "signs", "phases", "routed", "columns", "taken", "moved", "made", "returned", "written",
+         "shared", "fixed", "hidden", "matched", "gathered", "resized")
 
 
 def flat(values):
@@ -131,16 +132,29 @@ def test_devices_start_with_the_parameters_of_the_file():
 
 
 def test_buffers_that_a_model_changes():
-    """Vectors of a spectral norm, a running mean: the same bits in all layouts, also on devices; a
-    pipeline is refused by the buffer's name, and what a run leaves is what PyTorch leaves."""
-    runs.tutti("train", *job("moved", "run.dir=left", data="left")).expect(0)
-    state = exported("left", "state-dict", "left-state")
-    for key, values in golden("moved")["left"].items():
-        kind, data = state[key]
-        got = list(struct.unpack("<%d%s" % (len(data) // 4 if kind == "F32" else 1,
-                                            "f" if kind == "F32" else "q"), data))
-        near(got, flat([values]) if kind == "F32" else [0], 2e-6)  # a counter stays
-    base = job("moved", "parallel.shards=4", "train.steps=3", data="layouts", rows=2)
+    """Vectors of a spectral norm, a running mean, a batch norm of several calls: the same bits in
+    all layouts, also on devices; a pipeline is refused by the buffer's name, and what a run leaves
+    is what PyTorch leaves."""
+    for name in ("moved", "shared"):
+        left = "left-" + name
+        runs.tutti("train", *job(name, "run.dir=" + left, data="data-" + name)).expect(0)
+        state = exported(left, "state-dict", left + "-state")
+        for key, values in golden(name)["left"].items():
+            kind, data = state[key]
+            if key.endswith("num_batches_tracked"):
+                continue
+            got = list(struct.unpack("<%d%s" % (len(data) // 4 if kind == "F32" else 1,
+                                                "f" if kind == "F32" else "q"), data))
+            near(got, flat([values]) if kind == "F32" else [0], 2e-6)  # a counter stays
+    for name, refusal in (("moved", "a step reads and changes the buffer 'center'"),
+                          ("shared", "several calls of a batch norm share the buffer ")):
+        base = job(name, "parallel.shards=4", "train.steps=3", data="layouts-" + name, rows=2)
+        check_layouts(name, base)
+        runs.tutti("train", *base, "run.dir=cut-" + name, "-n", "2",
+                   "parallel.pipeline=2").expect(2, refusal)
+
+
+def check_layouts(name, base):
     program = runs.PROGRAM
     for kind, env in ((None, None), ("device", dict(os.environ,
                                                     TUTTI_TEST_DEVICE="peers=1,devices=2"))):
@@ -149,13 +163,29 @@ def test_buffers_that_a_model_changes():
         more = ["parallel.devices=gpu"] if kind else []
         for i, layout in enumerate((["-n", "1"], ["-n", "2"], ["-n", "2", "parallel.zero=3"],
                                     ["-n", "2", "parallel.sync=parameter-server"])):
-            run = "layout-%s-%d" % (kind, i)
+            run = "%s-%s-%d" % (name, kind, i)
             runs.tutti("train", *base, *more, *layout, "run.dir=" + run, env=env).expect(0)
             hashes.add(events(run, "end")[0]["params_hash"])
-        assert len(hashes) == 1, (kind, hashes)
+        assert len(hashes) == 1, (name, kind, hashes)
     runs.PROGRAM = program
-    runs.tutti("train", *base, "run.dir=cut", "-n", "2", "parallel.pipeline=2").expect(
-        2, "a step reads and changes the buffer 'center'")
+
+
+def test_parameters_without_requires_grad_stay():
+    """They are frozen, from the file and from a folder that tutti import wrote."""
+    fixed = ("a.bias", "a.weight", "n.weight", "place")
+    args = job("fixed", "optimizer.weight_decay=0.5", data="fixed")
+    runs.tutti("import", args[0].split("=", 1)[1], "--out", "folder").expect(0)
+    hashes, states = set(), []
+    for more in ([], ["model.file=folder"], ["train.steps=1", "optimizer.lr=1e-30"]):
+        run = "fixed-%d" % len(states)
+        runs.tutti("train", *args, "run.dir=" + run, *more).expect(0)
+        hashes.add(events(run, "end")[0]["params_hash"])
+        states.append(exported(run, "state-dict", run + "-state"))
+    after, _, before = states
+    assert len(hashes) == 2, hashes
+    assert {name for name in before if before[name] == after[name]} == set(fixed), after
+    listed = runs.tutti("inspect", "folder").out
+    assert listed.count("frozen (requires_grad=False)") == len(fixed), listed
 
 
 KEPT = ("bias", "limit", "target.bias", "target.weight")

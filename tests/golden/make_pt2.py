@@ -20,6 +20,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from pt2_shared import Fixed, Gathered, Hidden, Matched, Resized, Shared
 from pt2_writes import Made, Moved, Returned, Written
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -642,6 +643,16 @@ MODELS = {
               lambda: torch.randint(0, 5, (N_ROWS,))),
     "columns": (Columns, lambda: torch.randn(N_ROWS, 5, 8),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
+    "shared": (Shared, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "fixed": (Fixed, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "hidden": (Hidden, lambda: torch.randn(N_ROWS, 5, 6),
+               lambda: torch.randint(0, 5, (N_ROWS,))),
+    "matched": (Matched, lambda: torch.randn(N_ROWS, 5, 6),
+                lambda: torch.randint(0, 5, (N_ROWS,))),
+    "gathered": (Gathered, lambda: torch.randn(N_ROWS, 7, 6),
+                 lambda: torch.randint(0, 5, (N_ROWS,))),
+    "resized": (Resized, lambda: torch.randn(N_ROWS, 2, 2, 3, 4),
+                lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 
@@ -721,7 +732,7 @@ def main():
                          "eval_loss": loss_of(logits, y).item(),
                          "logits": logits.reshape(-1, logits.shape[-1])[0].tolist(),
                          "names": sorted(model.state_dict())}
-        if name == "moved":
+        if name in ("moved", "shared"):
             results[name]["left"] = {}
             train(model, x, y, torch.float64, left=results[name]["left"])
         if name == "routed":

@@ -9,8 +9,15 @@ extern const tti_operator tti_operators_attention[], tti_operators_complex[],
     tti_operators_composed[], tti_operators_divide[], tti_operators_einsum[],
     tti_operators_functions[], tti_operators_host[], tti_operators_index[], tti_operators_layers[],
     tti_operators_logic[], tti_operators_loss[], tti_operators_math[], tti_operators_names[],
-    tti_operators_order[], tti_operators_parts[], tti_operators_random[], tti_operators_reduce[],
-    tti_operators_repeat[], tti_operators_resize[], tti_operators_shape[], tti_operators_volume[];
+    tti_operators_norm[], tti_operators_order[], tti_operators_parts[], tti_operators_random[],
+    tti_operators_reduce[], tti_operators_repeat[], tti_operators_resize[], tti_operators_shape[],
+    tti_operators_volume[];
+
+/* Arguments of layers as values, f32: a weight or a bias is NULL if it is None. */
+tutti_value *tti_weight_at(tti_building *b, const tti_call *c, int k);
+tutti_value *tti_float_at(tti_building *b, const tti_call *c, int k);
+/* The result of a call whose argument 0 is the samples'. */
+void tti_set_result_like(tti_building *b, const tti_call *c, tutti_value *value);
 
 /* Builds a row whose formula is in as (aten_formula.c). */
 void tti_build_formula(tti_building *b, const tti_call *c);
@@ -48,6 +55,7 @@ int tti_batch_dim_of(tti_building *b, const tti_operand *x);
 void tti_fold_scatter(tti_building *b, const tti_call *c);
 void tti_fold_scatter_add(tti_building *b, const tti_call *c);
 void tti_fold_scatter_reduce(tti_building *b, const tti_call *c);
+void tti_scatter_reduce(tti_building *b, const tti_call *c); /* the same of values of the graph */
 
 /* One dimension of a max pooling. */
 typedef struct tti_dilated_window {

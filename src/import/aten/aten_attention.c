@@ -60,15 +60,30 @@ tutti_value *tti_product(tti_building *b, tutti_value *p, tutti_value *q) {
     return tutti_matmul(tti_graph_of(b), p, q);
 }
 
+/* An operand beside one of samples, whose value is other: its first dimension counts samples only
+ * where other has them too.  The heads of a matrix may be as many as the samples. */
+static tutti_value *value_beside(tti_building *b, const tti_operand *x, const tutti_value *other) {
+    tutti_shape own = tti_shape_of(x), shape = other ? tutti_value_type(other).shape : own;
+    int at = shape.n_dims - own.n_dims; /* of the other's dimensions */
+    if (!tti_good(b)) return NULL;
+    const tutti_batch samples = tti_batch_of(b, other);
+    bool is_known = samples.n > 0 && !samples.mixed_by && own.n_dims > 0;
+    bool elsewhere = is_known && (at < 0 || samples.inner[at] == 0);
+    bool has_rows = tti_of_batch(x) || (x->kind == TTI_OPERAND_HOST && x->host.of_batch);
+    return elsewhere && !has_rows ? tti_value_of(b, x) : tti_batch_value(b, x);
+}
+
 /* x[..,M,K] y[..,K,N]. */
 static tutti_value *product(tti_building *b, const tti_operand *x, const tti_operand *y) {
-    bool any = tti_of_batch(x) || tti_of_batch(y);
-    tutti_value *p = tti_as_float(b, any ? tti_batch_value(b, x) : tti_value_of(b, x));
-    tutti_shape sy = tti_shape_of(y), lead;
+    tutti_value *p = NULL, *q = NULL;
+    tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), lead;
     bool shared = sy.n_dims == 2; /* one matrix for all */
-    tutti_value *q = tti_as_float(b, any && !shared ? tti_batch_value(b, y) : tti_value_of(b, y));
-    tutti_shape sx = tti_shape_of(x);
+    if (tti_of_batch(x)) p = tti_batch_value(b, x);
+    if (tti_of_batch(y)) q = shared ? tti_value_of(b, y) : tti_batch_value(b, y);
+    if (!p) p = q ? value_beside(b, x, q) : tti_value_of(b, x);
+    if (!q) q = tti_of_batch(x) && !shared ? value_beside(b, y, p) : tti_value_of(b, y);
     if (!tti_good(b)) return NULL;
+    p = tti_as_float(b, p), q = tti_as_float(b, q);
     if (shared) return tti_product(b, p, q);
     if (!lead_shape(b, &sx, &sy, &lead)) return NULL;
     return tti_product(b, with_lead(b, p, &lead), with_lead(b, q, &lead));
@@ -149,17 +164,27 @@ static bool is_closed(tti_elem elem, double e) {
     return elem == TTI_ELEM_BOOL ? e == 0 : e <= -1e30;
 }
 
+/* Whether keys from .. to - 1 of a row are all hidden, or all seen. */
+static bool are_all(const tti_host *m, const double *row, int64_t from, int64_t to, bool hidden) {
+    int64_t step = m->stride[m->shape.n_dims - 1], j = from;
+    if (hidden)
+        while (j < to && is_closed(m->elem, row[j * step])) j++;
+    else
+        while (j < to && is_open(m->elem, row[j * step])) j++;
+    return j >= to;
+}
+
 static bool hides_by(const tti_host *m, const mask_kind *kind) {
     int last = m->shape.n_dims - 1;
     int64_t s = m->shape.dim[last], t = m->shape.dim[last - 1], n = tti_host_n(m);
     for (int64_t row = 0; row * s < n; row++) {
         const double *x = m->data + tti_host_place(m, row * s);
-        for (int64_t j = 0; j < s; j++) {
-            int64_t ahead = j - row % t, away = ahead < 0 ? -ahead : ahead;
-            bool hidden = (kind->causal && ahead > 0) || (kind->window > 0 && away >= kind->window);
-            double e = x[j * m->stride[last]];
-            if (!(hidden ? is_closed(m->elem, e) : is_open(m->elem, e))) return false;
-        }
+        int64_t at = row % t, ahead = kind->causal ? 1 : kind->window > 0 ? kind->window : s;
+        int64_t from = kind->window > 0 ? TTI_MAX(at - kind->window + 1, 0) : 0;
+        int64_t to = TTI_MIN(at + ahead, s); /* keys from .. to - 1 are seen */
+        if (!are_all(m, x, 0, from, true) || !are_all(m, x, from, to, false) ||
+            !are_all(m, x, to, s, true))
+            return false;
     }
     return true;
 }

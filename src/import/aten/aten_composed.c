@@ -157,12 +157,13 @@ const tti_operator tti_operators_composed[] = {
     TTI_FORMULA("diag_embed.default", "self offset=0 dim1=-2 dim2=-1",
                 "_ = only(offset, 0); _ = only(dim1, -2); _ = only(dim2, -1);"
                 "where.self(gt.Scalar(eye(size(self, -1)), 0), unsqueeze(self, -1), 0)"),
+    TTI_FORMULA("fill_diagonal.default", "self fill_value wrap=False",
+                "_ = only(rank(self), 2); _ = only(wrap, False);"
+                "where.self(gt.Scalar(eye.m(size(self, 0), size(self, 1)), 0), fill_value, self)"),
     {.target = "aten.scatter_reduce.two",
      .signature = "self dim index src reduce include_self=True",
-     .build = tti_build_formula,
-     .fold = tti_fold_scatter_reduce,
-     .as = "_ = only(reduce, 'sum'); _ = only(include_self, True);"
-           "scatter_add(self, dim, index, src)"},
+     .build = tti_scatter_reduce,
+     .fold = tti_fold_scatter_reduce},
 
     /* layers */
     TTI_FORMULA("adaptive_max_pool1d.default", "self output_size",

@@ -7,17 +7,15 @@
 #include "base/error.h"
 #include "import/aten/aten.h"
 
-/* A weight or a bias that may be None. */
-static tutti_value *weight_at(tti_building *b, const tti_call *c, int k) {
+tutti_value *tti_weight_at(tti_building *b, const tti_call *c, int k) {
     return tti_has(c, k) ? tti_as_float(b, tti_value_of(b, tti_operand_at(b, c, k))) : NULL;
 }
 
-static tutti_value *float_at(tti_building *b, const tti_call *c, int k) {
+tutti_value *tti_float_at(tti_building *b, const tti_call *c, int k) {
     return tti_as_float(b, tti_value_of(b, tti_operand_at(b, c, k)));
 }
 
-/* The result of a call whose argument 0 is the samples'. */
-static void set_result(tti_building *b, const tti_call *c, tutti_value *value) {
+void tti_set_result_like(tti_building *b, const tti_call *c, tutti_value *value) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     if (!tti_good(b)) return;
     tti_set_value(b, c->out[0], value, x->kind == TTI_OPERAND_GRAPH ? x->elem : x->host.elem,
@@ -30,8 +28,8 @@ static void linear(tti_building *b, const tti_call *c) {
                     x->host.shape.dim[0] == b->batch; /* zeros for each sample */
     tutti_value *value =
         is_state ? tti_as_float(b, tti_batch_value(b, x)) : tti_row_wise_value(b, x);
-    tutti_value *weight = weight_at(b, c, 1);
-    value = tutti_linear_of(b->graph, value, weight, weight_at(b, c, 2));
+    tutti_value *weight = tti_weight_at(b, c, 1);
+    value = tutti_linear_of(b->graph, value, weight, tti_weight_at(b, c, 2));
     own.elem = tti_elem_of(x);
     own.of_input = own.of_input || is_state;
     tti_set_row_wise(b, c->out[0], value, x);
@@ -44,8 +42,8 @@ static void addmm(tti_building *b, const tti_call *c) {
     double beta = tti_number_at(b, c, 3), alpha = tti_number_at(b, c, 4);
     const tti_operand *term = tti_operand_at(b, c, 0);
     bool row_wise = tti_shape_of(term).n_dims == 1;
-    tutti_value *y = row_wise ? tti_row_wise_value(b, x) : float_at(b, c, 1);
-    y = tti_product(b, y, float_at(b, c, 2));
+    tutti_value *y = row_wise ? tti_row_wise_value(b, x) : tti_float_at(b, c, 1);
+    y = tti_product(b, y, tti_float_at(b, c, 2));
     tutti_value *bias = tti_compact_value(b, term);
     if (alpha != 1) y = tutti_affine(g, y, alpha, 0);
     if (beta != 1) bias = tutti_affine(g, bias, beta, 0);
@@ -80,7 +78,7 @@ static tutti_value *take_padding(tti_building *b, const tti_call *c, int k, tutt
 
 static void conv2d(tti_building *b, const tti_call *c) {
     tutti_window w = {.groups = tti_int_at(b, c, 6)};
-    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1);
+    tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 1);
     tutti_shape shape = tutti_value_type(weight).shape;
     if (tti_good(b) && (shape.n_dims != 4 || tutti_value_type(x).shape.n_dims != 4))
         tti_refuse(b, "the weight has %d dimensions, the input %d; 4 are expected of both",
@@ -89,7 +87,8 @@ static void conv2d(tti_building *b, const tti_call *c) {
     tti_pair_at(b, c, 3, w.stride);
     tti_pair_at(b, c, 5, w.dilation);
     x = take_padding(b, c, 4, x, &shape, &w);
-    if (tti_good(b)) set_result(b, c, tutti_conv2d_of(b->graph, x, weight, weight_at(b, c, 2), &w));
+    if (tti_good(b))
+        tti_set_result_like(b, c, tutti_conv2d_of(b->graph, x, weight, tti_weight_at(b, c, 2), &w));
 }
 
 /* x[N,C,L] as [N,C,1,L], and back. */
@@ -116,7 +115,7 @@ static void single_at(tti_building *b, const tti_call *c, int k, int64_t first, 
 
 static void conv1d(tti_building *b, const tti_call *c) {
     tutti_window w = {.groups = tti_int_at(b, c, 6)};
-    tutti_value *x = lift(b, float_at(b, c, 0)), *weight = lift(b, weight_at(b, c, 1));
+    tutti_value *x = lift(b, tti_float_at(b, c, 0)), *weight = lift(b, tti_weight_at(b, c, 1));
     if (!tti_good(b)) return;
     tutti_shape shape = tutti_value_type(weight).shape;
     single_at(b, c, 3, 1, w.stride);
@@ -125,8 +124,8 @@ static void conv1d(tti_building *b, const tti_call *c) {
         x = take_padding(b, c, 4, x, &shape, &w);
     else
         single_at(b, c, 4, 0, w.pad);
-    tutti_value *y = tutti_conv2d_of(b->graph, x, weight, weight_at(b, c, 2), &w);
-    if (tti_good(b)) set_result(b, c, lower(b, y));
+    tutti_value *y = tutti_conv2d_of(b->graph, x, weight, tti_weight_at(b, c, 2), &w);
+    if (tti_good(b)) tti_set_result_like(b, c, lower(b, y));
 }
 
 /* input weight bias stride padding output_padding groups dilation */
@@ -137,9 +136,10 @@ static void conv_transpose2d(tti_building *b, const tti_call *c) {
     tti_pair_at(b, c, 4, w.pad);
     tti_pair_at(b, c, 5, extra);
     tti_pair_at(b, c, 7, w.dilation);
-    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
+    tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 1),
+                *bias = tti_weight_at(b, c, 2);
     if (tti_good(b))
-        set_result(b, c, tutti_conv_transpose2d_of(b->graph, x, weight, bias, &w, extra));
+        tti_set_result_like(b, c, tutti_conv_transpose2d_of(b->graph, x, weight, bias, &w, extra));
 }
 
 static void conv_transpose1d(tti_building *b, const tti_call *c) {
@@ -149,10 +149,11 @@ static void conv_transpose1d(tti_building *b, const tti_call *c) {
     single_at(b, c, 4, 0, w.pad);
     single_at(b, c, 5, 0, extra);
     single_at(b, c, 7, 1, w.dilation);
-    tutti_value *x = lift(b, float_at(b, c, 0)), *weight = lift(b, weight_at(b, c, 1));
+    tutti_value *x = lift(b, tti_float_at(b, c, 0)), *weight = lift(b, tti_weight_at(b, c, 1));
     if (!tti_good(b)) return;
-    tutti_value *y = tutti_conv_transpose2d_of(b->graph, x, weight, weight_at(b, c, 2), &w, extra);
-    if (tti_good(b)) set_result(b, c, lower(b, y));
+    tutti_value *y =
+        tutti_conv_transpose2d_of(b->graph, x, weight, tti_weight_at(b, c, 2), &w, extra);
+    if (tti_good(b)) tti_set_result_like(b, c, lower(b, y));
 }
 
 /* All of them: input weight bias stride padding dilation transposed output_padding groups. */
@@ -250,8 +251,8 @@ static tutti_value *max_pool(tti_building *b, const tti_call *c, tutti_value *x,
 
 static void max_pool2d(tti_building *b, const tti_call *c) {
     tutti_window w = pool_window(b, c);
-    tutti_value *y = max_pool(b, c, float_at(b, c, 0), &w);
-    if (tti_good(b)) set_result(b, c, y);
+    tutti_value *y = max_pool(b, c, tti_float_at(b, c, 0), &w);
+    if (tti_good(b)) tti_set_result_like(b, c, y);
 }
 
 static void lower_window(tutti_window *w) {
@@ -262,7 +263,7 @@ static void lower_window(tutti_window *w) {
 /* The dilation of one dimension is that of the second of two. */
 static void max_pool1d(tti_building *b, const tti_call *c) {
     tutti_window w = pool_window(b, c);
-    tutti_value *x = lift(b, float_at(b, c, 0));
+    tutti_value *x = lift(b, tti_float_at(b, c, 0));
     int64_t pair[2];
     tti_call own = *c;
     lower_window(&w);
@@ -271,7 +272,7 @@ static void max_pool1d(tti_building *b, const tti_call *c) {
     own.arg[4] = &dilation;
     if (!tti_good(b)) return;
     tutti_value *y = max_pool(b, &own, x, &w);
-    if (tti_good(b)) set_result(b, c, lower(b, y));
+    if (tti_good(b)) tti_set_result_like(b, c, lower(b, y));
 }
 
 /* The divisor of the window at position p of n along one dimension: the number of its elements
@@ -320,16 +321,16 @@ static void avg_pool2d(tti_building *b, const tti_call *c) {
     tutti_window w = pool_window(b, c);
     int64_t divisor = tti_has(c, 6) ? tti_int_at(b, c, 6) : 0;
     if (tti_has(c, 6) && divisor == 0) tti_refuse(b, "divisor_override=0");
-    tutti_value *y = avg_pool(b, c, float_at(b, c, 0), &w, divisor);
-    if (tti_good(b)) set_result(b, c, y);
+    tutti_value *y = avg_pool(b, c, tti_float_at(b, c, 0), &w, divisor);
+    if (tti_good(b)) tti_set_result_like(b, c, y);
 }
 
 static void avg_pool1d(tti_building *b, const tti_call *c) {
     tutti_window w = pool_window(b, c);
-    tutti_value *x = lift(b, float_at(b, c, 0));
+    tutti_value *x = lift(b, tti_float_at(b, c, 0));
     lower_window(&w);
     tutti_value *y = avg_pool(b, c, x, &w, 0);
-    if (tti_good(b)) set_result(b, c, lower(b, y));
+    if (tti_good(b)) tti_set_result_like(b, c, lower(b, y));
 }
 
 /* None keeps the size of x. */
@@ -343,101 +344,34 @@ static int64_t out_size(tti_building *b, const tti_call *c, int i, int64_t own) 
 }
 
 static void adaptive_avg_pool2d(tti_building *b, const tti_call *c) {
-    tutti_value *x = float_at(b, c, 0);
+    tutti_value *x = tti_float_at(b, c, 0);
     tutti_shape s = tutti_value_type(x).shape;
     if (tti_good(b) && s.n_dims != 4) tti_refuse(b, "a tensor of 4 dimensions is expected");
     if (!tti_good(b)) return;
     int64_t h = out_size(b, c, 0, s.dim[2]), w = out_size(b, c, 1, s.dim[3]);
-    if (tti_good(b)) set_result(b, c, tutti_adaptive_avg_pool2d(b->graph, x, h, w));
+    if (tti_good(b)) tti_set_result_like(b, c, tutti_adaptive_avg_pool2d(b->graph, x, h, w));
 }
 
 static void adaptive_max_pool2d(tti_building *b, const tti_call *c) {
-    tutti_value *x = float_at(b, c, 0);
+    tutti_value *x = tti_float_at(b, c, 0);
     tutti_shape s = tutti_value_type(x).shape;
     if (tti_good(b) && s.n_dims != 4) tti_refuse(b, "a tensor of 4 dimensions is expected");
     if (!tti_good(b)) return;
     int64_t h = out_size(b, c, 0, s.dim[2]), w = out_size(b, c, 1, s.dim[3]);
-    if (tti_good(b)) set_result(b, c, tutti_adaptive_max_pool2d(b->graph, x, h, w));
+    if (tti_good(b)) tti_set_result_like(b, c, tutti_adaptive_max_pool2d(b->graph, x, h, w));
 }
 
 static void adaptive_avg_pool1d(tti_building *b, const tti_call *c) {
-    tutti_value *x = lift(b, float_at(b, c, 0));
+    tutti_value *x = lift(b, tti_float_at(b, c, 0));
     int64_t n = out_size(b, c, 0, tutti_value_type(x).shape.dim[3]);
-    if (tti_good(b)) set_result(b, c, lower(b, tutti_adaptive_avg_pool2d(b->graph, x, 1, n)));
-}
-
-/* ---- norms ---- */
-
-/* The normalised dimensions are the last ones; several become one. */
-static void layer_norm(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    tutti_shape shape = tti_shape_of(x), flat = shape;
-    int64_t sizes[TUTTI_MAX_DIMS], n_inner = 1;
-    int n = tti_ints_at(b, c, 1, sizes);
-    double eps = tti_number_at(b, c, 4);
-    if (!tti_good(b)) return;
-    if (n < 1 || n > shape.n_dims) tti_refuse(b, "normalized_shape does not fit the input");
-    for (int i = 0; i < n && tti_good(b); i++) {
-        n_inner *= sizes[i];
-        if (sizes[i] != shape.dim[shape.n_dims - n + i])
-            tti_refuse(b, "normalized_shape does not fit the input");
-    }
-    tutti_value *value = float_at(b, c, 0), *weight = weight_at(b, c, 2),
-                *bias = weight_at(b, c, 3);
-    if (!tti_good(b)) return;
-    flat.n_dims = shape.n_dims - n + 1;
-    flat.dim[flat.n_dims - 1] = n_inner;
-    if (n > 1) {
-        value = tutti_reshape(b->graph, value, &flat);
-        if (weight) weight = tutti_reshape(b->graph, weight, &TUTTI_SHAPE(n_inner));
-        if (bias) bias = tutti_reshape(b->graph, bias, &TUTTI_SHAPE(n_inner));
-    }
-    value = tutti_layer_norm_of(b->graph, value, weight, bias, eps);
-    if (n > 1) value = tutti_reshape(b->graph, value, &shape);
-    set_result(b, c, value);
-}
-
-static void rms_norm(tti_building *b, const tti_call *c) {
-    int64_t sizes[TUTTI_MAX_DIMS];
-    int n = tti_ints_at(b, c, 1, sizes);
-    double eps = tti_has(c, 3) ? tti_number_at(b, c, 3) : 0x1p-23; /* PyTorch's: of f32 */
-    if (tti_good(b) && n != 1) tti_refuse(b, "%d dimensions are not supported", n);
-    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 2);
-    if (tti_good(b)) set_result(b, c, tutti_rms_norm_of(b->graph, x, weight, eps));
-}
-
-static void group_norm(tti_building *b, const tti_call *c) {
-    int64_t groups = tti_int_at(b, c, 1);
-    double eps = tti_number_at(b, c, 4);
-    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 2), *bias = weight_at(b, c, 3);
-    if (tti_good(b)) set_result(b, c, tutti_group_norm_of(b->graph, x, groups, weight, bias, eps));
-}
-
-/* input weight bias N C HxW group eps */
-static void native_group_norm(tti_building *b, const tti_call *c) {
-    int64_t groups = tti_int_at(b, c, 6);
-    double eps = tti_number_at(b, c, 7);
-    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
-    if (tti_good(b)) set_result(b, c, tutti_group_norm_of(b->graph, x, groups, weight, bias, eps));
-}
-
-/* input weight bias running_mean running_var use_input_stats momentum eps: each channel of a sample
- * is a group of its own. */
-static void instance_norm(tti_building *b, const tti_call *c) {
-    double eps = tti_number_at(b, c, 7);
-    if (tti_good(b) && (!tti_bool_at(b, c, 5) || tti_has(c, 3)))
-        tti_refuse(b, "running statistics of an instance norm are not supported");
-    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
-    tutti_shape s = tutti_value_type(x).shape;
-    if (tti_good(b) && s.n_dims < 3) tti_refuse(b, "%d dimensions are too few", s.n_dims);
     if (tti_good(b))
-        set_result(b, c, tutti_group_norm_of(b->graph, x, s.dim[1], weight, bias, eps));
+        tti_set_result_like(b, c, lower(b, tutti_adaptive_avg_pool2d(b->graph, x, 1, n)));
 }
 
 /* max(x, 0) - weight max(-x, 0), a weight for each channel or one for all. */
 static void prelu(tti_building *b, const tti_call *c) {
     tutti_graph *g = b->graph;
-    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1);
+    tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 1);
     tutti_shape s = tutti_value_type(x).shape, along = {.n_dims = s.n_dims};
     tutti_shape own = tutti_value_type(weight).shape;
     if (tti_good(b) && s.n_dims < 2) tti_refuse(b, "%d dimensions are too few", s.n_dims);
@@ -445,146 +379,7 @@ static void prelu(tti_building *b, const tti_call *c) {
     for (int d = 0; d < s.n_dims; d++) along.dim[d] = d == 1 ? tutti_shape_n_elems(&own) : 1;
     tutti_value *low = tutti_relu(g, tutti_neg(g, x));
     low = tutti_mul(g, low, tutti_reshape(g, weight, &along));
-    set_result(b, c, tutti_sub(g, tutti_relu(g, x), low));
-}
-
-/* A buffer of the file as one that the graph moves. */
-static tutti_value *moving_buffer(tti_building *b, const tti_call *c, int k, double momentum) {
-    const tti_operand *x = tti_operand_at(b, c, k);
-    if (!tti_good(b)) return NULL;
-    const tti_input_spec *spec = x->spec > 0 ? &b->program->inputs[x->spec - 1] : NULL;
-    if (x->of_buffer)
-        tti_refuse(b, "the model itself changes these running statistics, which is not supported");
-    else if (!spec || spec->kind != TTI_SPEC_BUFFER)
-        tti_refuse(b, "running statistics that are not buffers are not supported");
-    else if (b->params[x->spec - 1])
-        tti_refuse(b, "two calls share the buffer '%s', which is not supported", spec->name);
-    if (!tti_good(b)) return NULL;
-    b->params[x->spec - 1] = spec->name;
-    tutti_shape shape = tti_shape_of(x);
-    return tutti_buffer(b->graph, spec->name, &shape, 0, momentum);
-}
-
-/* A layer that was frozen while others trained: running statistics are constants. */
-static tutti_value *frozen_norm(tti_building *b, const tti_call *c, tutti_value *x, double eps) {
-    tutti_graph *g = b->graph;
-    tutti_shape s = tutti_value_type(x).shape, along = {.n_dims = s.n_dims};
-    if (!tti_good(b) || s.n_dims < 2) return NULL;
-    for (int d = 0; d < s.n_dims; d++) along.dim[d] = d == 1 ? s.dim[1] : 1;
-    tutti_value *mean = float_at(b, c, 3), *var = float_at(b, c, 4);
-    tutti_value *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
-    tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
-    tutti_value *scale =
-        tutti_div(g, weight ? weight : one, tutti_sqrt(g, tutti_affine(g, var, 1, eps)));
-    x = tutti_sub(g, x, tutti_reshape(g, mean, &along));
-    x = tutti_mul(g, x, tutti_reshape(g, scale, &along));
-    return bias ? tutti_add(g, x, tutti_reshape(g, bias, &along)) : x;
-}
-
-/* Dimension 0 of the input of a batch norm, [outer,batch,inner] as one. */
-typedef struct merged_rows {
-    tutti_shape shape; /* of the input; n_dims 0: it is as it was */
-    int64_t outer, inner;
-} merged_rows;
-
-/* x[outer batch inner,C,..] as [batch,C,outer inner ..], so that dimension 0 counts samples:
- * statistics leave out the rows that fill up a batch. */
-static tutti_value *samples_first(tti_building *b, tutti_value *x, merged_rows *m) {
-    static const int perm[] = {1, 3, 0, 2, 4};
-    const tutti_batch at = tti_batch_of(b, x);
-    tutti_shape s = tutti_value_type(x).shape;
-    tutti_graph *g = b->graph;
-    *m = (merged_rows){0};
-    if (!tti_good(b) || s.n_dims < 2) return x;
-    if (at.n > 0 && at.inner[0] == 0)
-        tti_refuse(b, "the samples do not lie along dimension 0 of the input");
-    if (s.dim[0] == b->batch || !tti_good(b)) return x;
-    m->inner = at.inner[0] > 0 ? at.inner[0] : s.dim[0] / TTI_MAX(b->batch, 1);
-    m->outer = s.dim[0] / TTI_MAX(b->batch * m->inner, 1);
-    if (m->outer * b->batch * m->inner != s.dim[0]) {
-        tti_refuse(b, "dimension 0 of the input, %lld, does not count samples",
-                   (long long)s.dim[0]);
-        return NULL;
-    }
-    m->shape = s;
-    x = tutti_reshape(g, x, &TUTTI_SHAPE(m->outer, b->batch, m->inner, s.dim[1], -1));
-    return tutti_reshape(g, tutti_permute(g, x, perm, 5), &TUTTI_SHAPE(b->batch, s.dim[1], -1));
-}
-
-static tutti_value *samples_merged(tti_building *b, tutti_value *y, const merged_rows *m) {
-    static const int perm[] = {2, 0, 3, 1, 4};
-    tutti_graph *g = b->graph;
-    if (m->shape.n_dims == 0) return y;
-    y = tutti_reshape(g, y, &TUTTI_SHAPE(b->batch, m->shape.dim[1], m->outer, m->inner, -1));
-    return tutti_reshape(g, tutti_permute(g, y, perm, 5), &m->shape);
-}
-
-/* A batch norm of values that no sample changes, as of standardized weights: it has the same
- * statistics in training and evaluation, and each channel is the group of a group norm. */
-static tutti_value *norm_of_weights(tti_building *b, const tti_call *c, double eps) {
-    tutti_graph *g = b->graph;
-    tutti_value *x = float_at(b, c, 0), *weight = weight_at(b, c, 1), *bias = weight_at(b, c, 2);
-    tutti_shape s = tutti_value_type(x).shape, turned = s;
-    int perm[TUTTI_MAX_DIMS];
-    if (tti_good(b) && s.n_dims < 2) tti_refuse(b, "%d dimensions are too few", s.n_dims);
-    if (!tti_good(b)) return NULL;
-    for (int d = 0; d < s.n_dims; d++) perm[d] = d < 2 ? 1 - d : d;
-    turned.dim[0] = s.dim[1];
-    turned.dim[1] = s.dim[0];
-    if (s.dim[0] > 1) x = tutti_permute(g, x, perm, s.n_dims);
-    x = tutti_reshape(g, x, &TUTTI_SHAPE(1, s.dim[1], -1));
-    x = tutti_group_norm_of(g, x, s.dim[1], weight, bias, eps);
-    x = tutti_reshape(g, x, s.dim[0] > 1 ? &turned : &s);
-    return s.dim[0] > 1 ? tutti_permute(g, x, perm, s.n_dims) : x;
-}
-
-/* In a training graph the batch's statistics count, however the model was exported; only a layer
- * that was frozen beside others keeps its own. */
-static void normalize_batch(tti_building *b, const tti_call *c, bool trains, double momentum,
-                            double eps) {
-    tutti_batch_norm_tensors t = {.eps = eps};
-    const bool tracks = tti_has(c, 3) && tti_has(c, 4);
-    if (!tti_of_batch(tti_operand_at(b, c, 0)) && (trains || !tracks)) {
-        set_result(b, c, norm_of_weights(b, c, eps));
-        return;
-    }
-    if (!tracks) {
-        tti_refuse(b,
-                   "a batch norm without running statistics (track_running_stats=False) is not "
-                   "supported: in evaluation a row's result would depend on the other rows");
-        return;
-    }
-    bool computed = tti_operand_at(b, c, 3)->kind == TTI_OPERAND_GRAPH ||
-                    tti_operand_at(b, c, 4)->kind == TTI_OPERAND_GRAPH;
-    if (!trains && computed) { /* statistics that the model computes: nothing moves them */
-        set_result(b, c, frozen_norm(b, c, float_at(b, c, 0), eps));
-        return;
-    }
-    if (!(momentum > 0 && momentum <= 1)) tti_refuse(b, "momentum %g is out of range", momentum);
-    tutti_value *x = float_at(b, c, 0);
-    if (b->any_trains && !trains) {
-        set_result(b, c, frozen_norm(b, c, x, eps));
-        return;
-    }
-    t.weight = weight_at(b, c, 1);
-    t.bias = weight_at(b, c, 2);
-    t.running_mean = moving_buffer(b, c, 3, momentum);
-    t.running_var = moving_buffer(b, c, 4, momentum);
-    merged_rows merged;
-    x = samples_first(b, x, &merged);
-    if (!tti_good(b)) return;
-    tutti_value *y = tutti_batch_norm_of(b->graph, x, &t, tti_layer_name_of(b));
-    set_result(b, c, samples_merged(b, y, &merged));
-}
-
-/* input weight bias running_mean running_var training momentum eps */
-static void batch_norm(tti_building *b, const tti_call *c) {
-    normalize_batch(b, c, tti_bool_at(b, c, 5), tti_number_at(b, c, 6), tti_number_at(b, c, 7));
-}
-
-/* input weight bias running_mean running_var momentum eps */
-static void batch_norm_of_evaluation(tti_building *b, const tti_call *c) {
-    normalize_batch(b, c, false, tti_number_at(b, c, 5), tti_number_at(b, c, 6));
+    tti_set_result_like(b, c, tutti_sub(g, tutti_relu(g, x), low));
 }
 
 /* ---- lookups ---- */
@@ -695,7 +490,7 @@ static void recurrent(tti_building *b, const tti_call *c, bool is_lstm) {
     int64_t n_layers = tti_int_at(b, c, 4), n_ways = tti_bool_at(b, c, 7) ? 2 : 1;
     double p = tti_number_at(b, c, 5);
     int n_weights = tti_bool_at(b, c, 3) ? 4 : 2;
-    tutti_value *y = float_at(b, c, 0);
+    tutti_value *y = tti_float_at(b, c, 0);
     if (tti_good(b) && tti_shape_of(x).n_dims != 3)
         tti_refuse(b, "a batch of sequences is expected");
     if (tti_good(b) && c->arg[2]->n != n_layers * n_ways * n_weights)
@@ -730,7 +525,6 @@ static void gru(tti_building *b, const tti_call *c) { recurrent(b, c, false); }
 
 #define LAYER(op, args, fn) \
     { .target = "aten." op, .signature = args, .build = fn }
-#define BATCH_NORM "input weight bias running_mean running_var training momentum eps"
 #define CONV "input weight bias=None stride=[1,1] padding=[0,0] dilation=[1,1] groups=1"
 #define CONV1 "input weight bias=None stride=[1] padding=[0] dilation=[1] groups=1"
 #define RECURRENT "input hx params has_biases num_layers dropout train bidirectional batch_first"
@@ -769,25 +563,7 @@ const tti_operator tti_operators_layers[] = {
     LAYER("_adaptive_avg_pool2d.default", "self output_size", adaptive_avg_pool2d),
     LAYER("adaptive_avg_pool1d.default", "self output_size", adaptive_avg_pool1d),
     LAYER("adaptive_max_pool2d.default", "self output_size", adaptive_max_pool2d),
-    LAYER("native_layer_norm.default", "input normalized_shape weight bias eps", layer_norm),
-    LAYER("native_group_norm.default", "input weight bias N C HxW group eps", native_group_norm),
-    LAYER("_native_batch_norm_legit_functional.default", BATCH_NORM, batch_norm),
-    LAYER("_native_batch_norm_legit.default", BATCH_NORM, batch_norm),
-    LAYER("native_batch_norm.default", BATCH_NORM, batch_norm),
-    LAYER("_native_batch_norm_legit_no_training.default",
-          "input weight bias running_mean running_var momentum eps", batch_norm_of_evaluation),
-    LAYER("layer_norm.default",
-          "input normalized_shape weight=None bias=None eps=0.00001 cudnn_enable!=True",
-          layer_norm),
-    LAYER("rms_norm.default", "input normalized_shape weight=None eps=None", rms_norm),
-    LAYER("group_norm.default",
-          "input num_groups weight=None bias=None eps=0.00001 cudnn_enabled!=True", group_norm),
-    LAYER("instance_norm.default",
-          "input weight bias running_mean running_var use_input_stats momentum eps "
-          "cudnn_enabled!=True",
-          instance_norm),
     LAYER("prelu.default", "self weight", prelu),
-    LAYER("batch_norm.default", BATCH_NORM " cudnn_enabled!=True", batch_norm),
     LAYER("embedding.default",
           "weight indices padding_idx=-1 scale_grad_by_freq=False sparse=False", embedding),
     LAYER("lstm.input", RECURRENT, lstm),

@@ -178,9 +178,14 @@ static void choose(tti_building *b, const tti_operand *m, const tti_operand *x,
         return;
     int64_t n = tti_host_n(&made);
     tti_host_walk wm = tti_host_begin(&r), wx = tti_elements(x, &p), wy = tti_elements(y, &q);
-    for (int64_t i = 0; i < n; i++) {
-        double u = tti_host_next(&wx), v = tti_host_next(&wy);
-        made.data[i] = tti_round(made.elem, tti_host_next(&wm) != 0 ? u : v);
+    double k[TTI_HOST_GROUP], u[TTI_HOST_GROUP], v[TTI_HOST_GROUP];
+    for (int64_t i = 0; i < n; i += TTI_HOST_GROUP) {
+        int64_t n_group = TTI_MIN(n - i, TTI_HOST_GROUP);
+        tti_host_take(&wm, k, n_group);
+        tti_host_take(&wx, u, n_group);
+        tti_host_take(&wy, v, n_group);
+        for (int64_t j = 0; j < n_group; j++) made.data[i + j] = k[j] != 0 ? u[j] : v[j];
+        tti_round_all(made.elem, made.data + i, n_group);
     }
     tti_set_host(out, &whole);
 }
@@ -225,9 +230,14 @@ static void fold_masked_fill(tti_building *b, const tti_call *c) {
     if (!tti_host_new_like(b, x->host.elem, (tti_host *[]){&p, &q}, 2, &made, &whole)) return;
     int64_t n = tti_host_n(&made);
     tti_host_walk wx = tti_host_begin(&p), wm = tti_host_begin(&q);
-    for (int64_t i = 0; i < n; i++) {
-        double e = tti_host_next(&wx);
-        made.data[i] = tti_host_next(&wm) != 0 ? tti_round(made.elem, value) : e;
+    double k[TTI_HOST_GROUP];
+    value = tti_round(made.elem, value);
+    for (int64_t i = 0; i < n; i += TTI_HOST_GROUP) {
+        int64_t n_group = TTI_MIN(n - i, TTI_HOST_GROUP);
+        double *x_group = made.data + i;
+        tti_host_take(&wx, x_group, n_group);
+        tti_host_take(&wm, k, n_group);
+        for (int64_t j = 0; j < n_group; j++) x_group[j] = k[j] != 0 ? value : x_group[j];
     }
     tti_set_host(c->out[0], &whole);
 }

@@ -22,7 +22,13 @@ static void fold_map(tti_building *b, const tti_operand *x, tti_elem elem, doubl
     if (!tti_host_new_like(b, elem, (tti_host *[]){&from}, 1, &made, &whole)) return;
     int64_t n = tti_host_n(&made);
     tti_host_walk w = tti_host_begin(&from);
-    for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, f(tti_host_next(&w)));
+    for (int64_t i = 0; i < n; i += TTI_HOST_GROUP) {
+        int64_t n_group = TTI_MIN(n - i, TTI_HOST_GROUP);
+        double *x_group = made.data + i;
+        tti_host_take(&w, x_group, n_group);
+        for (int64_t k = 0; k < n_group; k++) x_group[k] = f(x_group[k]);
+        tti_round_all(elem, x_group, n_group);
+    }
     tti_set_host(out, &whole);
 }
 
@@ -229,8 +235,9 @@ static void clamp_to(tti_building *b, const tti_call *c, int lo, int hi) {
         int64_t n = tti_host_n(&x->host);
         if (!tti_host_new(b, elem, &x->host.shape, &made)) return;
         tti_host_walk w = tti_host_begin(&x->host);
+        tti_host_take(&w, made.data, n);
         for (int64_t i = 0; i < n; i++) {
-            double e = tti_host_next(&w);
+            double e = made.data[i];
             made.data[i] = isnan(e) ? e : tti_round(elem, fmin(fmax(e, least), most));
         }
         tti_set_host(c->out[0], &made);
@@ -299,9 +306,13 @@ void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, 
     if (!tti_host_new_like(b, elem, (tti_host *[]){&p, &q}, 2, &made, &whole)) return;
     int64_t n = tti_host_n(&made);
     tti_host_walk wx = tti_elements(x, &p), wy = tti_elements(y, &q);
-    for (int64_t i = 0; i < n; i++) {
-        double e = tti_host_next(&wx);
-        made.data[i] = tti_round(elem, f(e, tti_host_next(&wy)));
+    double u[TTI_HOST_GROUP], v[TTI_HOST_GROUP];
+    for (int64_t i = 0; i < n; i += TTI_HOST_GROUP) {
+        int64_t n_group = TTI_MIN(n - i, TTI_HOST_GROUP);
+        tti_host_take(&wx, u, n_group);
+        tti_host_take(&wy, v, n_group);
+        for (int64_t k = 0; k < n_group; k++) made.data[i + k] = f(u[k], v[k]);
+        tti_round_all(elem, made.data + i, n_group);
     }
     tti_set_host(out, &whole);
 }
@@ -335,6 +346,29 @@ void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_ele
     if (out && tti_good(b)) out->rows = rows;
 }
 
+/* Whether a constant is an integer that f32 does not hold, other than a power of two, as hashes and
+ * counters of another range have. */
+static bool is_wide(tti_building *b, const tti_operand *x) {
+    if (!tti_on_host(x)) return false;
+    int64_t n = x->kind == TTI_OPERAND_HOST ? tti_host_n(&x->host) : 1;
+    int exponent;
+    if (!tti_add_work(b, (double)n)) return false;
+    for (int64_t i = 0; i < n; i++) {
+        double e = x->kind == TTI_OPERAND_HOST ? tti_host_at(&x->host, i) : x->number;
+        if (isfinite(e) && fabs(e) > 0x1p24 && fabs(frexp(e, &exponent)) != 0.5) return true;
+    }
+    return false;
+}
+
+/* Integers that depend on inputs are f32 in the graph: a result beyond 2^24 would be rounded. */
+static void check_integers(tti_building *b, const tti_operand *x, const tti_operand *y) {
+    tti_elem elem = tti_promote(x, y);
+    bool are_whole = !tti_elem_is_float(elem) && elem != TTI_ELEM_BOOL &&
+                     tti_elem_of(x) != TTI_ELEM_BOOL && tti_elem_of(y) != TTI_ELEM_BOOL;
+    if (tti_good(b) && are_whole && (is_wide(b, x) || is_wide(b, y)))
+        tti_refuse(b, "integers beyond 2^24 that depend on inputs are not supported");
+}
+
 /* x + factor y, and numbers without a node of their own. */
 static tutti_value *add_scaled(tti_building *b, const tti_operand *x, const tti_operand *y,
                                double factor) {
@@ -362,6 +396,7 @@ static void add_or_sub(tti_building *b, const tti_call *c, double sign,
         tti_fold_pair(b, x, y, TTI_ELEM_NONE, f, c->out[0]);
         return;
     }
+    check_integers(b, x, y);
     tti_operand own = *x; /* out may be x */
     double shift = y->kind == TTI_OPERAND_NUMBER ? sign * alpha * y->number : 0;
     bool is_noise = x->is_noise && y->kind == TTI_OPERAND_NUMBER;
@@ -387,6 +422,7 @@ static void rsub(tti_building *b, const tti_call *c) {
 
 static void mul(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
+    check_integers(b, x, y);
     if (!tti_good(b)) return;
     tutti_value *value;
     if (x->kind == TTI_OPERAND_NUMBER && !x->live)
@@ -548,7 +584,8 @@ static void convert(tti_building *b, const tti_operand *x, tti_elem elem, tti_op
         if (!tti_host_new_like(b, elem, (tti_host *[]){&old}, 1, &made, &whole)) return;
         int64_t n = tti_host_n(&made);
         tti_host_walk w = tti_host_begin(&old);
-        for (int64_t i = 0; i < n; i++) made.data[i] = tti_round(elem, tti_host_next(&w));
+        tti_host_take(&w, made.data, n);
+        tti_round_all(elem, made.data, n);
         tti_set_host(out, &whole);
         return;
     }

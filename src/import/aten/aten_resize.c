@@ -196,6 +196,18 @@ static void nearest1d(tti_building *b, const tti_call *c) {
 static void nearest1d_vec(tti_building *b, const tti_call *c) {
     interpolate(b, c, (axis_map){.kind = NEAREST}, 1, 2, true);
 }
+static void linear3d(tti_building *b, const tti_call *c) {
+    interpolate(b, c, kind_of(b, c, LINEAR, false), 3, 3, false);
+}
+static void linear3d_vec(tti_building *b, const tti_call *c) {
+    interpolate(b, c, kind_of(b, c, LINEAR, false), 3, 3, true);
+}
+static void nearest3d(tti_building *b, const tti_call *c) {
+    interpolate(b, c, (axis_map){.kind = NEAREST}, 3, 2, false);
+}
+static void nearest3d_vec(tti_building *b, const tti_call *c) {
+    interpolate(b, c, (axis_map){.kind = NEAREST}, 3, 2, true);
+}
 static void nearest_exact(tti_building *b, const tti_call *c) {
     interpolate(b, c, (axis_map){.kind = NEAREST_EXACT}, 2, 2, false);
 }
@@ -470,6 +482,12 @@ const tti_operator tti_operators_resize[] = {
     ROW("upsample_nearest1d.vec", "input output_size scale_factors", nearest1d_vec),
     ROW("upsample_nearest2d.default", "input output_size scales_h=None scales_w=None", nearest),
     ROW("upsample_nearest2d.vec", "input output_size scale_factors", nearest_vec),
+    ROW("upsample_trilinear3d.default", ALIGNED " scales_d=None scales_h=None scales_w=None",
+        linear3d),
+    ROW("upsample_trilinear3d.vec", ALIGNED " scale_factors", linear3d_vec),
+    ROW("upsample_nearest3d.default", "input output_size scales_d=None scales_h=None scales_w=None",
+        nearest3d),
+    ROW("upsample_nearest3d.vec", "input output_size scale_factors", nearest3d_vec),
     ROW("_upsample_nearest_exact2d.default", "input output_size scales_h=None scales_w=None",
         nearest_exact),
     ROW("_upsample_nearest_exact2d.vec", "input output_size scale_factors", nearest_exact_vec),

@@ -1,5 +1,5 @@
-/* aten_scatter.c - elements put to places of a tensor, of constants.  aten_index.c has the same of
- * values in the graph. */
+/* aten_scatter.c - elements put to places of a tensor, of constants, and scatter_reduce.
+ * aten_index.c has the other operators of values in the graph. */
 #include <math.h>
 #include <string.h>
 
@@ -80,8 +80,7 @@ static void fold_put(tti_building *b, const tti_call *c, put_kind kind, bool has
 void tti_fold_scatter(tti_building *b, const tti_call *c) { fold_put(b, c, PUT_SET, true); }
 void tti_fold_scatter_add(tti_building *b, const tti_call *c) { fold_put(b, c, PUT_SUM, true); }
 
-/* self dim index src reduce include_self */
-void tti_fold_scatter_reduce(tti_building *b, const tti_call *c) {
+static put_kind kind_at(tti_building *b, const tti_call *c, int k) {
     static const struct {
         const char *name;
         put_kind kind;
@@ -90,11 +89,123 @@ void tti_fold_scatter_reduce(tti_building *b, const tti_call *c) {
                  {"amax", PUT_MAX},
                  {"amin", PUT_MIN},
                  {"prod", PUT_PRODUCT}};
-    const char *reduce = tti_text_at(b, c, 4);
+    const char *reduce = tti_text_at(b, c, k);
     for (size_t i = 0; i < TTI_COUNT(known) && tti_good(b); i++)
-        if (strcmp(reduce, known[i].name) == 0) {
-            fold_put(b, c, known[i].kind, tti_bool_at(b, c, 5));
-            return;
-        }
+        if (strcmp(reduce, known[i].name) == 0) return known[i].kind;
     tti_refuse(b, "reduce=%.20s", reduce);
+    return PUT_SUM;
+}
+
+/* self dim index src reduce include_self */
+void tti_fold_scatter_reduce(tti_building *b, const tti_call *c) {
+    put_kind kind = kind_at(b, c, 4);
+    if (tti_good(b)) fold_put(b, c, kind, tti_bool_at(b, c, 5));
+}
+
+/* ---- scatter_reduce of values of the graph ---- */
+
+/* Elements of the table that says which elements go to which place. */
+static const double most_pairs = 0x1p28;
+
+/* The result of a row, as a new operand; x itself after a failure. */
+static tti_operand *made_by(tti_building *b, const char *target, const tti_arg *args, int n,
+                            tti_operand *x) {
+    tti_operand *out = tti_room(b, sizeof *out);
+    if (out && tti_good(b)) tti_call_row(b, target, args, n, &out, 1);
+    return out && tti_good(b) ? out : x;
+}
+
+static tti_operand *pair(tti_building *b, const char *target, tti_operand *x, tti_arg y) {
+    return made_by(b, target, (tti_arg[]){tti_operand_arg(x), y}, 2, x);
+}
+
+static tti_operand *with_last(tti_building *b, tti_operand *x, int dim) {
+    return made_by(b, "aten.transpose.int",
+                   (tti_arg[]){tti_operand_arg(x), tti_int_arg(dim), tti_int_arg(-1)}, 3, x);
+}
+
+static tti_operand *chosen(tti_building *b, tti_operand *c, tti_arg x, tti_arg y) {
+    return made_by(b, "aten.where.self", (tti_arg[]){tti_operand_arg(c), x, y}, 3, c);
+}
+
+/* [..,N,E]: whether element e goes to place n.  index [..,E]. */
+static tti_operand *pairs_of(tti_building *b, tti_operand *index, int64_t n) {
+    tti_host places;
+    tti_operand *row = tti_room(b, sizeof *row);
+    if (!row || !tti_host_new(b, TTI_ELEM_I64, &TUTTI_SHAPE(n, 1), &places)) return index;
+    for (int64_t i = 0; i < n; i++) places.data[i] = (double)i;
+    tti_set_host(row, &places);
+    index = pair(b, "aten.unsqueeze.default", index, tti_int_arg(-2));
+    return pair(b, "aten.eq.Tensor", index, tti_operand_arg(row));
+}
+
+/* The largest, the smallest or the product of what goes to each place: src [..,E], self [..,N]. */
+static tti_operand *reduce_pairs(tti_building *b, put_kind kind, bool has_own, tti_operand *self,
+                                 tti_operand *pairs, tti_operand *src) {
+    double none = kind == PUT_PRODUCT ? 1 : kind == PUT_MAX ? -INFINITY : INFINITY;
+    tti_operand *x = pair(b, "aten.unsqueeze.default", src, tti_int_arg(-2));
+    x = chosen(b, pairs, tti_operand_arg(x), tti_float_arg(none));
+    if (has_own) {
+        tti_operand *own = pair(b, "aten.unsqueeze.default", self, tti_int_arg(-1));
+        const tti_arg both[] = {tti_operand_arg(own), tti_operand_arg(x)};
+        const tti_arg list = {.kind = TTI_ARG_LIST, .items = both, .n = 2};
+        x = made_by(b, "aten.cat.default", (tti_arg[]){list, tti_int_arg(-1)}, 2, x);
+    }
+    return pair(b,
+                kind == PUT_PRODUCT ? "aten.prod.dim_int"
+                : kind == PUT_MAX   ? "aten.amax.default"
+                                    : "aten.amin.default",
+                x, kind == PUT_PRODUCT ? tti_int_arg(-1) : tti_ints_arg(b, (int64_t[]){-1}, 1));
+}
+
+/* The sum or the mean of what goes to each place, along the last dimension; *n: how many do. */
+static tti_operand *add_up(tti_building *b, put_kind kind, bool has_own, tti_operand *self,
+                           tti_operand *index, tti_operand *src, tti_operand **n) {
+    tti_operand *none =
+        made_by(b, "aten.zeros_like.default", (tti_arg[]){tti_operand_arg(self)}, 1, self);
+    tti_operand *ones =
+        made_by(b, "aten.ones_like.default", (tti_arg[]){tti_operand_arg(src)}, 1, src);
+    const char row[] = "aten.scatter_add.default";
+    const tti_arg dim = tti_int_arg(-1), ids = tti_operand_arg(index);
+    *n = made_by(b, row, (tti_arg[]){tti_operand_arg(none), dim, ids, tti_operand_arg(ones)}, 4,
+                 self);
+    tti_operand *x = made_by(
+        b, row, (tti_arg[]){tti_operand_arg(has_own ? self : none), dim, ids, tti_operand_arg(src)},
+        4, self);
+    if (kind == PUT_SUM) return x;
+    tti_operand *count = has_own ? pair(b, "aten.add.Tensor", *n, tti_int_arg(1))
+                                 : pair(b, "aten.clamp_min.default", *n, tti_int_arg(1));
+    return pair(b, "aten.div.Tensor", x, tti_operand_arg(count));
+}
+
+void tti_scatter_reduce(tti_building *b, const tti_call *c) {
+    tti_operand *self = tti_operand_at(b, c, 0), *index = tti_operand_at(b, c, 2);
+    tti_operand *src = tti_operand_at(b, c, 3), *hit;
+    tutti_shape to = tti_shape_of(self), ids = tti_shape_of(index), from = tti_shape_of(src);
+    int dim = tti_dim_at(b, c, 1, to.n_dims);
+    put_kind kind = kind_at(b, c, 4);
+    bool has_own = tti_bool_at(b, c, 5), adds = kind == PUT_SUM || kind == PUT_MEAN;
+    bool same = to.n_dims == ids.n_dims && ids.n_dims == from.n_dims && to.n_dims > 0;
+    for (int d = 0; d < to.n_dims && same; d++)
+        same = ids.dim[d] == from.dim[d] && (d == dim || ids.dim[d] == to.dim[d]);
+    if (!same) tti_refuse(b, "an index that is smaller than the tensors is not supported");
+    if (!tti_good(b)) return;
+    if (!adds && (double)tutti_shape_n_elems(&ids) * (double)to.dim[dim] > most_pairs)
+        tti_refuse(b, "reduce='%.20s' of %lld elements into %lld places is too much",
+                   tti_text_at(b, c, 4), (long long)ids.dim[dim], (long long)to.dim[dim]);
+    self = with_last(b, self, dim);
+    index = with_last(b, index, dim);
+    src = with_last(b, src, dim);
+    tti_operand *x;
+    if (adds) {
+        x = add_up(b, kind, has_own, self, index, src, &hit);
+        hit = pair(b, "aten.gt.Scalar", hit, tti_int_arg(0));
+    } else {
+        tti_operand *pairs = pairs_of(b, index, to.dim[dim]);
+        x = reduce_pairs(b, kind, has_own, self, pairs, src);
+        hit = pair(b, "aten.any.dim", pairs, tti_int_arg(-1));
+    }
+    if (!has_own) x = chosen(b, hit, tti_operand_arg(x), tti_operand_arg(self));
+    x = with_last(b, x, dim);
+    if (tti_good(b)) tti_set(c->out[0], x);
 }

@@ -240,6 +240,7 @@ static void put_input_spec(tti_json *j, const tti_input_spec *spec, const char *
     tti_json_object(j, keys[spec->kind]);
     tti_json_text(j, name_keys[spec->kind], name);
     tti_json_bool(j, "persistent", spec->persistent);
+    if (spec->fixed) tti_json_bool(j, "requires_grad", false);
     tti_json_end(j);
     tti_json_end(j);
 }

@@ -447,6 +447,30 @@ static bool says_training(const tti_op_call *call) {
     return false;
 }
 
+bool tti_any_trains(const tti_building *b) { return b->any_trains; }
+
+/* Whether a call moves running statistics, or would if the model had been exported for training. */
+static bool moves_statistics(const tti_building *b, const tti_op_call *call) {
+    bool is_norm = strstr(call->target, "batch_norm") || strstr(call->target, "BatchNormalization");
+    return is_norm && (!b->any_trains || says_training(call));
+}
+
+tti_sharing tti_sharing_of(const tti_building *b, int input) {
+    const tti_block *block = &b->program->main;
+    tti_sharing s = {0};
+    for (int i = 0; i < block->n_calls; i++) {
+        const tti_op_call *call = &block->calls[i];
+        if (call == b->call) s.call = s.n_calls;
+        for (int k = 0; k < call->n_args && moves_statistics(b, call); k++) {
+            const tti_arg *arg = &call->args[k].arg;
+            if (arg->kind != TTI_ARG_VALUE || arg->value != block->inputs[input]) continue;
+            s.n_calls++;
+            break;
+        }
+    }
+    return s;
+}
+
 static bool any_says_training(const tti_block *block) {
     for (int i = 0; i < block->n_calls; i++)
         if (says_training(&block->calls[i])) return true;
@@ -523,7 +547,7 @@ static void add_input(tti_building *b, int i, tutti_value *value, tti_operand *o
     tti_set_value(b, out, value, spec->elem, true);
 }
 
-/* Buffers that a batch norm moves are made by it (aten_layers.c), those that the model changes by
+/* Buffers that a batch norm moves are made by it (aten_norm.c), those that the model changes by
  * changes.c; all others are constants. */
 static void add_inputs(tti_building *b) {
     const tti_program_file *p = b->program;

@@ -100,6 +100,7 @@ typedef struct tti_changes {
     bool *changed;
     int *last_write;       /* the last call of main that changes it */
     tutti_value **sources; /* the buffer in the graph; NULL: none, or unused */
+    double *momentum;      /* of a batch norm's */
 } tti_changes;
 
 typedef struct tti_building {
@@ -208,6 +209,14 @@ void tti_refuse_changes(tti_building *b);
 tutti_shape tti_shape_of_spec(const tti_input_spec *spec);
 /* Whether an argument is, or has in its list, a value that is marked: marked [n_values]. */
 bool tti_any_marked(const tti_arg *arg, const bool *marked);
+
+/* Whether some batch norm or dropout was exported in training mode. */
+bool tti_any_trains(const tti_building *b);
+/* Batch norms of the main block that move the same buffer, one after the other. */
+typedef struct tti_sharing {
+    int n_calls, call; /* the number of the current one, from 0 */
+} tti_sharing;
+tti_sharing tti_sharing_of(const tti_building *b, int input); /* of the main block */
 
 /* ---- reuse.c: equal calls on constants are computed once, in programs that write to no host
  * tensor ---- */
@@ -385,6 +394,9 @@ typedef struct tti_host_walk {
 tti_host_walk tti_host_begin(const tti_host *x);
 int64_t tti_host_next_place(tti_host_walk *w);
 double tti_host_next(tti_host_walk *w);
+/* The next n of them, which is faster still; they are often taken in groups of TTI_HOST_GROUP. */
+enum { TTI_HOST_GROUP = 256 };
+void tti_host_take(tti_host_walk *w, double *to, int64_t n); /* to [n] */
 /* A new tensor of zeros; false when it is too large, which is recorded. */
 bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_host *out);
 /* A new tensor for elements that are computed one by one from those of parts, which have its shape;
@@ -395,6 +407,7 @@ bool tti_host_new_like(tti_building *b, tti_elem elem, tti_host *const *parts, i
 /* A row-major copy of the elements. */
 bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out);
 double tti_round(tti_elem elem, double x); /* to the nearest number that elem holds */
+void tti_round_all(tti_elem elem, double *x, int64_t n);
 int64_t tti_to_int(double x); /* without its fraction, at most 2^53 in size; 0 for NaN */
 /* The elements of x repeated to shape, as a view. */
 bool tti_host_expand(tti_building *b, const tti_host *x, const tutti_shape *shape, tti_host *out);

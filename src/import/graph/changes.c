@@ -4,7 +4,7 @@
  * Such a buffer is a buffer of the graph.  Calls that write to it make new values, as for any other
  * tensor; the last one is what the step leaves in the buffer, averaged over the shards by their
  * samples.  In evaluation nothing is left.  Statistics of batch norms are not among them
- * (aten_layers.c). */
+ * (aten_norm.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -179,7 +179,8 @@ void tti_find_changes(tti_building *b) {
     size_t n = (size_t)p->main.n_inputs + 1;
     *own = (tti_changes){.changed = tti_room(b, n),
                          .last_write = tti_room(b, n * sizeof *own->last_write),
-                         .sources = tti_room(b, n * sizeof(tutti_value *))};
+                         .sources = tti_room(b, n * sizeof(tutti_value *)),
+                         .momentum = tti_room(b, n * sizeof(double))};
     int *buffer = tti_room(b, ((size_t)p->main.n_values + 1) * sizeof *buffer);
     if (!tti_good(b)) return;
     for (int i = 0; i < p->main.n_inputs; i++)

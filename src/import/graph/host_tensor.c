@@ -45,6 +45,26 @@ int64_t tti_host_next_place(tti_host_walk *w) {
 
 double tti_host_next(tti_host_walk *w) { return w->data[tti_host_next_place(w)]; }
 
+void tti_host_take(tti_host_walk *w, double *to, int64_t n) {
+    int last = w->n_dims - 1;
+    int64_t step = last < 0 ? 0 : w->stride[last];
+    while (n > 0) { /* a row, or what is left of it */
+        int64_t run = last < 0 ? n : TTI_MIN(n, w->dim[last] - w->index[last]);
+        const double *from = w->data + w->place;
+        if (step == 1)
+            memcpy(to, from, (size_t)run * sizeof *to);
+        else
+            for (int64_t i = 0; i < run; i++) to[i] = from[i * step];
+        if (last >= 0) {
+            w->index[last] += run - 1;
+            w->place += (run - 1) * step;
+            tti_host_next_place(w);
+        }
+        to += run;
+        n -= run;
+    }
+}
+
 bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_host *out) {
     int64_t n = 1;
     *out = (tti_host){.elem = elem, .shape = *shape};
@@ -86,11 +106,15 @@ bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out) {
     int64_t n = tti_host_n(x);
     if (!tti_host_new(b, x->elem, &x->shape, out)) return false;
     tti_host_walk from = tti_host_begin(x);
-    for (int64_t i = 0; i < n; i++) out->data[i] = tti_host_next(&from);
+    tti_host_take(&from, out->data, n);
     return true;
 }
 
-int64_t tti_to_int(double x) { return isnan(x) ? 0 : (int64_t)fmax(-0x1p53, fmin(x, 0x1p53)); }
+int64_t tti_to_int(double x) {
+    const int64_t most = (int64_t)1 << 53;
+    if (isnan(x)) return 0;
+    return x >= 0x1p53 ? most : x <= -0x1p53 ? -most : (int64_t)x;
+}
 
 double tti_round(tti_elem elem, double x) {
     switch (elem) {
@@ -108,6 +132,16 @@ double tti_round(tti_elem elem, double x) {
         default:
             return trunc(x);
     }
+}
+
+void tti_round_all(tti_elem elem, double *x, int64_t n) {
+    if (elem == TTI_ELEM_F64 || elem == TTI_ELEM_NONE) return;
+    if (elem == TTI_ELEM_F32)
+        for (int64_t i = 0; i < n; i++) x[i] = (double)(float)x[i];
+    else if (elem == TTI_ELEM_BOOL)
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] != 0;
+    else
+        for (int64_t i = 0; i < n; i++) x[i] = tti_round(elem, x[i]);
 }
 
 bool tti_host_expand(tti_building *b, const tti_host *x, const tutti_shape *shape, tti_host *out) {

@@ -294,12 +294,13 @@ static tutti_value *new_constant(tti_building *b, const tti_host *x, tutti_dtype
     }
     tti_host_walk w = tti_host_begin(x);
     int32_t *ints = (int32_t *)(void *)floats; /* as large */
-    for (size_t i = 0; i < n; i++) {
-        double e = tti_host_next(&w);
-        if (dtype == TUTTI_F32)
-            floats[i] = (float)e;
-        else
-            ints[i] = e >= -0x1p31 && e < 0x1p31 ? (int32_t)e : -1;
+    double e[TTI_HOST_GROUP];
+    for (size_t i = 0; i < n; i += TTI_HOST_GROUP) {
+        size_t n_group = TTI_MIN(n - i, TTI_HOST_GROUP);
+        tti_host_take(&w, e, (int64_t)n_group);
+        for (size_t k = 0; k < n_group && dtype == TUTTI_F32; k++) floats[i + k] = (float)e[k];
+        for (size_t k = 0; k < n_group && dtype != TUTTI_F32; k++)
+            ints[i + k] = e[k] >= -0x1p31 && e[k] < 0x1p31 ? (int32_t)e[k] : -1;
     }
     return tutti_constant_array(b->graph, dtype, &x->shape, floats);
 }

@@ -103,6 +103,7 @@ typedef struct tti_input_spec {
     tti_spec_kind kind;
     const char *name; /* state_dict name of a parameter or buffer; name of an input */
     bool persistent;  /* of a buffer: in the state_dict */
+    bool fixed;       /* of a parameter: without requires_grad */
     tti_elem elem;
     tti_import_shape shape;
     /* Where its elements are, unless it is an input of the user.  bytes: in memory; else in an

@@ -249,6 +249,13 @@ static tutti_status copy_text(tti_program_file *p, const char *text, const char 
     return *out ? TUTTI_OK : no_memory(p->path);
 }
 
+/* Whether a parameter has requires_grad=False: in the tensor's type, and in Tutti's own folders in
+ * the spec. */
+static bool is_fixed(const json_t *spec, const json_t *type) {
+    const char key[] = "requires_grad";
+    return json_is_false(json_object_get(spec, key)) || json_is_false(json_object_get(type, key));
+}
+
 /* The name that a spec's own key gives, and the kind that it stands for. */
 static tutti_status read_input_spec(tti_program_file *p, const json_t *object, int i,
                                     const json_t *tensor_values) {
@@ -270,6 +277,8 @@ static tutti_status read_input_spec(tti_program_file *p, const json_t *object, i
                             p->path, i);
         spec->kind = kinds[k].kind;
         spec->persistent = json_is_true(json_object_get(value, "persistent"));
+        const json_t *type = json_object_get(tensor_values, p->main.names[p->main.inputs[i]]);
+        spec->fixed = spec->kind == TTI_SPEC_PARAM && is_fixed(value, type);
         TTI_TRY(tti_json_read_text(p->path, value, kinds[k].name, &name));
         TTI_TRY(tti_ckpt_check_name(p->path, name));
         return copy_text(p, name, &spec->name);

@@ -13,7 +13,10 @@
  * it were added, since the score is less than the rounding. */
 static const double masked = -1e4, replaced = -1e9;
 
-enum { MOST_STEPS = 24, MOST_DEPTH = 12 };
+/* Where all scores of a query are below this, the op's gradient lacks digits. */
+static const double lowest = -65536;
+
+enum { MOST_STEPS = 24, MOST_DEPTH = 12, MOST_BIAS_STEPS = 8 };
 
 static int64_t dim_at(const tutti_value *x, int from_end) {
     return x->type.shape.dim[x->type.shape.n_dims - from_end];
@@ -109,9 +112,11 @@ static const float *mask_as_numbers(const scores *s, const char **why) {
     size_t n = (size_t)(s->n_t * s->n_s);
     float *out = tti_arena_alloc(&s->m->scene->arena, (n + 1) * sizeof *out);
     if (!out) *why = "out of memory";
-    for (size_t i = 0; i < n && !*why; i++) {
+    for (size_t i = 0, n_low = 0; i < n && !*why; i++) {
         out[i] = (float)s->c[i];
         if (s->a[i] != 1 && !(s->c[i] <= replaced)) *why = "a mask scales the scores";
+        n_low = (i % (size_t)s->n_s == 0 ? 0 : n_low) + (isfinite(s->c[i]) && s->c[i] < lowest);
+        if (n_low == (size_t)s->n_s) *why = "a mask hides all keys of a query";
     }
     return out;
 }
@@ -298,6 +303,20 @@ static int64_t rows_of(const tti_attention_bias *bias, int first, int end) {
     return rows;
 }
 
+/* Whether a bias is made with a number that hides what it is added to, within some steps. */
+static bool has_low_number(const tti_match *m, const tutti_value *x, int depth) {
+    const tti_node *node = x->node;
+    double e = 0;
+    if (tti_is_uniform(m->scene, x, &e)) return isfinite(e) && e < lowest;
+    if (depth == 0 || (node->op->traits & TTI_SOURCE)) return false;
+    if (tti_is_op(node, "affine") && (fabs(tti_attr_float(node, "alpha")) > -lowest ||
+                                      fabs(tti_attr_float(node, "beta")) > -lowest))
+        return true;
+    for (int i = 0; i < node->n_in; i++)
+        if (has_low_number(m, node->in[i], depth - 1)) return true;
+    return false;
+}
+
 static const char *place_bias(const tti_match *m, const tti_attention *a,
                               tti_attention_bias *bias) {
     static const char other[] = "a bias repeats within heads or samples";
@@ -314,6 +333,8 @@ static const char *place_bias(const tti_match *m, const tti_attention *a,
     }
     bias->shape = TUTTI_SHAPE(rows, heads, aligned_dim(own, n, n - 2), aligned_dim(own, n, n - 1));
     if (!m->scene->of_input[bias->value->id]) return NULL;
+    if (bias->shape.dim[2] > 1 && has_low_number(m, bias->value, MOST_BIAS_STEPS))
+        return "a mask from inputs may hide all keys of a query";
     if (rows != a->b || !tti_batch_is_first(m->scene, bias->value))
         return "a bias is computed from inputs, but has no row for each sample";
     return NULL;

@@ -125,6 +125,8 @@ static const char *read_shapes(const tti_match *m, tti_attention *a) {
     for (int i = 0; i < 3; i++) {
         if (split) of[i] = split_heads(of[i]);
         if (!tti_batch_is_first(m->scene, of[i])) return "dimension 0 is not the batch";
+        if (m->scene->of_input[of[i]->id] != m->scene->of_input[of[0]->id])
+            return "queries, keys or values are the same for all samples";
         e[i] = extents_of(of[i], o[i]->swapped);
     }
     a->b = e[0].b, a->h = e[0].h, a->kv = e[1].h, a->t = e[0].t, a->d = e[0].d;

@@ -317,9 +317,15 @@ static tutti_status check_buffers(const tutti_graph *g) {
     char name[TTI_MAX_NAME + 16];
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
-        if (!(node->op->traits & TTI_BUFFER) || !is_read(g, node->out[0])) continue;
+        if (!(node->op->traits & TTI_BUFFER)) continue;
         snprintf(name, sizeof name, "stat.%s", node->name);
-        if (tti_graph_output(g, name))
+        const tutti_value *stat = tti_graph_output(g, name);
+        if (stat && strcmp(stat->node->op->name, "add") == 0)
+            return tti_fail(TUTTI_E_UNSUPPORTED,
+                            "parallel.pipeline: several calls of a batch norm share the buffer "
+                            "'%s'; such a model cannot be cut into stages",
+                            node->name);
+        if (stat && is_read(g, node->out[0]))
             return tti_fail(TUTTI_E_UNSUPPORTED,
                             "parallel.pipeline: a step reads and changes the buffer '%s', as a "
                             "spectral norm does; such a model cannot be cut into stages",

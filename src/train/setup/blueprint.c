@@ -223,9 +223,15 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     return target;
 }
 
-/* Applies optimizer.groups and optimizer.freeze to a parameter. */
+/* optimizer.groups and optimizer.freeze of a parameter; one without requires_grad is frozen. */
+static tti_param_group group_of(const tti_blueprint *b, const char *name) {
+    tti_param_group group = tti_param_group_of(&b->config, name);
+    if (b->import && tti_import_is_fixed(b->import, name)) group.lr = 0, group.frozen = true;
+    return group;
+}
+
 static void apply_groups(const char *name, const void *user, tti_slot_rule *rule) {
-    tti_param_group group = tti_param_group_of(user, name);
+    tti_param_group group = group_of(user, name);
     rule->lr_factor = group.lr;
     rule->frozen = group.frozen;
     if (group.has_decay) rule->decay = group.decay;
@@ -253,8 +259,7 @@ void tti_blueprint_unreached_text(const tti_blueprint *b, tti_str *out) {
     int n = 0;
     for (int i = 0; i < b->plan->n_slots; i++) {
         const tti_slot *slot = &b->plan->slots[i];
-        if (!is_unreached(slot) || tti_param_group_of(&b->config, slot->param->name).frozen)
-            continue;
+        if (!is_unreached(slot) || group_of(b, slot->param->name).frozen) continue;
         if (n++ < MAX_NAMED) tti_str_printf(&names, "%s%s", n > 1 ? ", " : "", slot->param->name);
     }
     if (n > MAX_NAMED) tti_str_printf(&names, " and %d more", n - MAX_NAMED);
@@ -310,7 +315,7 @@ static tti_plan_desc plan_desc(const tti_blueprint *b, const tti_target *target)
     tti_plan_desc desc = {.target = target,
                           .weight_decay = c->optimizer.weight_decay,
                           .rule = apply_groups,
-                          .rule_user = c,
+                          .rule_user = b,
                           .by_creation = b->devices.mixed};
     tti_bucket_link_apply(&b->link, c, &desc);
     return desc;

@@ -46,6 +46,14 @@ static V *filled_elsewhere(G *g, V *s) { /* what is set to 0 is not what is hidd
         tutti_less(g, tutti_input(g, "at", TUTTI_F32, &TUTTI_SHAPE(B, 1, 1, T)), number(g, 0));
     return add(g, tutti_keep(g, number(g, -1e9), other), tutti_keep(g, s, seen_keys(g)));
 }
+static V *seen_pairs(G *g) { /* 1 of the keys that count for a query, [B,1,T,T] */
+    V *n = tutti_input(g, "pairs", TUTTI_F32, &TUTTI_SHAPE(B, T, T));
+    return tutti_reshape(g, tutti_less(g, number(g, 0), n), &TUTTI_SHAPE(B, 1, T, T));
+}
+static V *filled_pairs(G *g, V *s) { return tutti_where(g, seen_pairs(g), s, number(g, -1e9)); }
+static V *added_pairs(G *g, V *s) {
+    return add(g, s, affine(g, affine(g, seen_pairs(g), -1, 1), -1e9, 0));
+}
 static V *capped(G *g, V *s) {
     s = affine(g, tutti_tanh(g, over(g, s, number(g, 1.5))), 1.5, 0);
     return add(g, s, mask_of(g, WINDOW, 0, -INFINITY));
@@ -66,6 +74,8 @@ ATTENTION(attend_padding, .s_scale = 0.4, .mask = CAUSAL, .biased = bias_of_padd
 ATTENTION(attend_filled, .s_scale = 0.4, .biased = filled_padding)
 ATTENTION(attend_filled_weakly, .s_scale = 0.4, .biased = filled_weakly)
 ATTENTION(attend_filled_elsewhere, .s_scale = 0.4, .biased = filled_elsewhere)
+ATTENTION(attend_filled_pairs, .s_scale = 0.4, .biased = filled_pairs)
+ATTENTION(attend_added_pairs, .s_scale = 0.4, .biased = added_pairs)
 ATTENTION(attend_capped, .s_scale = 0.4, .biased = capped)
 ATTENTION(attend_capped_bias, .s_scale = 0.4, .biased = capped_bias)
 ATTENTION(attend_band, .s_scale = 0.4, .mask = BAND)
@@ -190,6 +200,8 @@ static const pattern_case cases[] = {
     {"attend_filled", attend_filled, "sdpa", "softmax"},
     {"attend_filled_weakly", attend_filled_weakly, "softmax", "sdpa"},
     {"attend_filled_elsewhere", attend_filled_elsewhere, "softmax", "sdpa"},
+    {"attend_filled_pairs", attend_filled_pairs, "softmax", "sdpa"},
+    {"attend_added_pairs", attend_added_pairs, "softmax", "sdpa"},
     {"attend_capped", attend_capped, "sdpa", "tanh"},
     {"attend_capped_bias", attend_capped_bias, "softmax", "sdpa"},
     {"attend_spilled", attend_spilled, "softmax", "attention"},
@@ -267,6 +279,8 @@ T_CASE(the_report_says_why) {
     } rows[] = {
         {attend_in_blocks, "a bias repeats within heads or samples"},
         {attend_filled_weakly, "the scores are more than a product with masks and biases"},
+        {attend_filled_pairs, "a mask from inputs may hide all keys of a query"},
+        {attend_added_pairs, "a mask from inputs may hide all keys of a query"},
         {attend_spilled, "its scores or weights are used elsewhere too"},
         {attend_negative, "the scale is not positive"},
     };

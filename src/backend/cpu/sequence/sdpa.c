@@ -98,6 +98,14 @@ static void exponentials(float *w, size_t n, float m) {
     }
 }
 
+/* Where masks of finite numbers hide all keys, lse is so low that it lacks the logarithm of the sum
+ * of the weights: the sum is taken again. */
+static void restore_sum(float *w, size_t n, float lse) {
+    if (!(lse < -65536.0f)) return;
+    float scale = 1.0f / tti_sum_n(w, n);
+    for (size_t j = 0; j < n; j++) w[j] *= scale;
+}
+
 typedef struct drops {
     uint64_t key, step, sample0;
     float p, factor;
@@ -246,6 +254,7 @@ static void grad_row(const tti_kargs *a, const tti_sdpa *v, const backward *f, c
         ((const float *)a->in[v->saved + 1])[(at->b * v->heads + at->h) * v->n_t + at->t + i];
     score_row(a, v, at, at->t + i, p, v->softcap > 0 ? slope : NULL);
     exponentials(p, at->wide, lse);
+    restore_sum(p, at->wide, lse);
     if (v->p > 0) draw_row(d, v, at, at->t + i, f->drawn);
     for (size_t j = 0; j < at->wide; j++) {
         float m = v->p > 0 ? f->drawn[j] : 1.0f, own = p[j];
