@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """import_zoo.py [NAME]... [--form pt2|dynamo|script]... [--list] [--field] [--group NAME]...
-              [--package FOLDER] [--smooth] [--nudge N] [--round N] [--train-only]
+              [--package FOLDER] [--smooth] [--nudge N] [--round N] [--train-only] [--steps N]
 
 Exports small models of many architectures with torch.export, in training and in evaluation mode,
 imports them, and compares outputs, gradients and buffers with PyTorch's.  --field: only the 56
@@ -18,6 +18,7 @@ moved by about a millionth of itself, and what that changes is no error of Tutti
 --round N: PyTorch computes it N times in f64 with the result of each layer, and the gradient of
 that, moved by random numbers of the size of a rounding of f32 (2^-24).  Another program whose f32 is
 right may deviate as far.
+--steps N: what is compared follows N - 1 steps of SGD.
 """
 
 import argparse
@@ -36,6 +37,7 @@ warnings.filterwarnings("ignore")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUTPUT_LIMIT, GRADIENT_LIMIT = 1e-5, 1e-4
+RATE = 1e-4  # of the steps before the one that is compared
 NOISE = 0.05  # where PyTorch's f32 is that far from f64, the comparison says nothing
 
 
@@ -149,7 +151,7 @@ def rounded(model, draw):
     return model
 
 
-def reference(model, inputs, double):
+def reference(model, inputs, double, steps=1):
     """Outputs and gradients of training mode, buffers after it, and outputs of evaluation."""
     import copy
 
@@ -159,16 +161,22 @@ def reference(model, inputs, double):
     if double:
         model = model.double()
         inputs = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
-    model.eval()
-    with torch.no_grad():
-        evaluated = [t.double().numpy() for t in flat_tensors(model(**inputs))]
-    model.train()
-    outputs = flat_tensors(model(**inputs))
-    weights = output_weights(outputs)
-    loss = sum((t * w.to(t.dtype)).sum() for t, w in zip(outputs, weights) if w is not None)
-    names = [n for n, p in model.named_parameters() if p.requires_grad]
-    gradients = torch.autograd.grad(loss, [dict(model.named_parameters())[n] for n in names],
-                                    allow_unused=True)
+    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    names = list(named)
+    for step in range(steps):
+        if step == steps - 1:
+            model.eval()
+            with torch.no_grad():
+                evaluated = [t.double().numpy() for t in flat_tensors(model(**inputs))]
+        model.train()
+        outputs = flat_tensors(model(**inputs))
+        weights = output_weights(outputs)
+        loss = sum((t * w.to(t.dtype)).sum() for t, w in zip(outputs, weights) if w is not None)
+        gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        with torch.no_grad():
+            for p, g in zip(named.values(), gradients):
+                if g is not None and step < steps - 1:
+                    p.sub_(RATE * g)
     return {"weights": [None if w is None else w.numpy() for w in weights],
             "train": [t.detach().double().numpy() for t in outputs], "eval": evaluated,
             "grads": {n: None if g is None else g.double().numpy()
@@ -252,17 +260,19 @@ def export(model, inputs, path, form, training):
                        str(problem).strip().splitlines()[0][:150]) from problem
 
 
-def own_loss(tutti, job, kinds, arrays):
+def own_loss(tutti, job, kinds, arrays, steps):
     """The same of a model that returns its loss and nothing else."""
     import numpy
     job = {k: v for k, v in job.items() if k != "model.loss"}
     with tutti.session(job, inputs=kinds, workers=1) as s:
+        for _ in range(steps - 1):
+            s.step(**arrays)
         value = s.compute_gradients(**arrays)
         grads = {n: numpy.array(s.gradients[n]) for n in s.gradients}
     return {"train": [numpy.array(float(value))], "grads": grads, "buffers": {}}
 
 
-def imported(tutti, path, made, training=True):
+def imported(tutti, path, made, training=True, steps=1):
     """Outputs, gradients and buffers of Tutti."""
     import numpy
     arrays = {k: a.astype("float32" if a.dtype.kind == "f" else "int32")
@@ -270,7 +280,8 @@ def imported(tutti, path, made, training=True):
     rows = max(a.shape[0] if a.ndim else 1 for a in arrays.values())
     kinds = {k: (a.shape[1:], str(a.dtype)) for k, a in arrays.items()}
     job = {"model.file": path, "model.loss": "none", "train.batch": rows, "parallel.shards": 1,
-           "optimizer.name": "sgd", "optimizer.lr": 1e-30, "optimizer.momentum": 0,
+           "optimizer.name": "sgd", "optimizer.lr": RATE if steps > 1 else 1e-30,
+           "optimizer.momentum": 0,
            "optimizer.weight_decay": 0, "schedule.name": "constant", "schedule.warmup_steps": 0}
     seen = {}
 
@@ -284,8 +295,10 @@ def imported(tutti, path, made, training=True):
         return total, grads
 
     if all(t.ndim == 0 for t in made["f32"]["train"]):
-        return own_loss(tutti, job, kinds, arrays)
+        return own_loss(tutti, job, kinds, arrays, steps)
     with tutti.session(job, inputs=kinds, workers=1, loss=loss) as s:
+        for _ in range(steps - 1 if training else 0):
+            s.step(**arrays)
         evaluated = s.forward(**arrays)
         evaluated = list(evaluated.values()) if isinstance(evaluated, dict) else [evaluated]
         if not training:
@@ -365,9 +378,9 @@ def make_case(name, form, folder, options):
     disturb(model)
     join_outputs(model.eval(), inputs)
     made["inputs"] = {k: v.numpy() for k, v in inputs.items()}
-    made["f32"] = reference(model, inputs, False)
+    made["f32"] = reference(model, inputs, False, options.steps)
     try:
-        made["f64"] = reference(model, inputs, True)
+        made["f64"] = reference(model, inputs, True, options.steps)
     except (RuntimeError, TypeError):
         made["f64"] = made["f32"]  # a module that computes with f32 by itself
     made["nudged"] = [reference(nudged(model, i), inputs, True) for i in range(options.nudge)]
@@ -405,7 +418,7 @@ def run_case(name, form, package, folder, options):
         try:
             # An ONNX file that was exported for inference has lost the training.
             trains = mode == "train" or (form == "pt2" and name not in BY_MODE)
-            got = imported(tutti, path, made, trains)
+            got = imported(tutti, path, made, trains, options.steps)
         except tutti.Error as e:
             texts.append("%s: %s" % (mode, " ".join(str(e).split()).replace(path, "FILE")))
             verdict = "refused" if verdict != "WRONG" else verdict
@@ -476,10 +489,13 @@ def main():
                         "results of N sets of parameters that are a millionth away")
     parser.add_argument("--round", type=int, default=0, metavar="N", help="compares with PyTorch's "
                         "f64 results of N times with random errors of f32's size in each layer")
+    parser.add_argument("--steps", type=int, default=1, metavar="N", help="compares step N of SGD, "
+                        "with N - 1 before it; implies --train-only")
     parser.add_argument("--loud", action="store_true", help="shows what PyTorch and Tutti print")
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--package", default=os.path.join(HERE, "..", "build", "python"))
     args = parser.parse_args()
+    args.train_only |= args.steps > 1  # a file that was exported for inference may not train
     sys.path.insert(0, HERE)
     from import_zoo_models import CASES, FIELD, GROUPS
     unknown = [g for g in args.group or [] if g not in GROUPS]
