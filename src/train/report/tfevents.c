@@ -4,6 +4,7 @@
  * when it reads them. */
 #include "train/report/tfevents.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -154,16 +155,29 @@ static tutti_status put(tti_tfevents *t) {
     return tti_append(t->fd, "tfevents", t->line.text, t->line.n_bytes);
 }
 
-/* Readers take the files of a folder in the order of their names: time first, and a number where
- * two would be the same. */
+/* The time in the name of the newest file of the folder; 0: there is none. */
+static long long newest_time(const char *run_dir) {
+    long long newest = 0, time_s;
+    DIR *dir = opendir(run_dir);
+    for (const struct dirent *e; dir && (e = readdir(dir));)
+        if (sscanf(e->d_name, "events.out.tfevents.%10lld.", &time_s) == 1)
+            newest = TTI_MAX(newest, time_s);
+    if (dir) closedir(dir);
+    return newest;
+}
+
+/* Readers take the files of a folder in the order of their names.  The time in the name is later
+ * than that of any other file, even if the clock was set back or another host is behind:
+ * TensorBoard would drop what comes before the restart at an earlier step. */
 tutti_status tti_tfevents_open(tti_tfevents *t, const char *run_dir) {
     char host[128] = "host", path[1024];
     double time_s = now_s();
+    long long name_s = TTI_MAX((long long)time_s, newest_time(run_dir) + 1);
     *t = (tti_tfevents){.fd = -1};
     if (gethostname(host, sizeof host - 1) != 0) snprintf(host, sizeof host, "host");
     for (int i = 0; t->fd < 0; i++) {
-        snprintf(path, sizeof path, "%s/events.out.tfevents.%010lld.%s.%ld.%d", run_dir,
-                 (long long)time_s, host, (long)getpid(), i);
+        snprintf(path, sizeof path, "%s/events.out.tfevents.%010lld.%s.%ld.%d", run_dir, name_s,
+                 host, (long)getpid(), i);
         t->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
         if (t->fd < 0 && errno != EEXIST)
             return tti_fail(TUTTI_E_IO, "%s: %s", path, strerror(errno));

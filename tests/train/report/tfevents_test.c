@@ -85,6 +85,28 @@ T_CASE(a_file_for_each_part_of_a_run) {
     }
 }
 
+/* A clock that was set back, another host, and a second file in the same second. */
+T_CASE(names_are_in_order) {
+    T_UNUSED;
+    static const char early[] = "events.out.tfevents.1999999999.zebra.9.0";
+    FILE *file = fopen(early, "w");
+    assert_non_null(file);
+    fclose(file);
+    for (int i = 0; i < 2; i++) {
+        tti_tfevents t;
+        T_OK(tti_tfevents_open(&t, "."));
+        tti_tfevents_close(&t);
+    }
+    struct dirent **list;
+    int n = scandir(".", &list, NULL, alphasort);
+    assert_true(n >= 3);
+    assert_string_equal(list[n - 3]->d_name, early);
+    assert_non_null(strstr(list[n - 2]->d_name, "events.out.tfevents.2000000000."));
+    assert_non_null(strstr(list[n - 1]->d_name, "events.out.tfevents.2000000001."));
+    for (int i = 0; i < n; i++) free(list[i]);
+    free(list);
+}
+
 T_CASE(a_folder_that_is_not_there) {
     T_UNUSED;
     tti_tfevents t;
@@ -96,6 +118,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_of_the_head),      cmocka_unit_test(bytes_of_a_value),
         cmocka_unit_test(bytes_of_a_restart),     cmocka_unit_test(many_values_and_a_large_step),
-        IN_FOLDER(a_file_for_each_part_of_a_run), IN_FOLDER(a_folder_that_is_not_there)};
+        IN_FOLDER(a_file_for_each_part_of_a_run), IN_FOLDER(names_are_in_order),
+        IN_FOLDER(a_folder_that_is_not_there)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
