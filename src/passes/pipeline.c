@@ -38,7 +38,9 @@ tutti_status tti_pipeline_run(tutti_graph **g, const tti_target *target, const c
         TTI_TRY(run_pass(i, g, target));
         if (until && strcmp(pipeline[i].name, until) == 0) return TUTTI_OK;
     }
-    return until ? tti_fail(TUTTI_E_INVALID, "no pass is called '%s'", until) : TUTTI_OK;
+    return until ? tti_fail(TUTTI_E_INVALID, "no pass is called '%s'; `tutti passes` lists them",
+                            until)
+                 : TUTTI_OK;
 }
 
 /* The index of a pass in the table; the number of passes if there is none of that name. */
