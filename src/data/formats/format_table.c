@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "data/dataset_state.h"
+#include "data/similar_names.h"
 #include "ir/graph.h"
 
 #define ROW(name) &tti_format_##name,
@@ -139,7 +140,12 @@ static tutti_status finish_open(const tutti_dataset_desc *desc, const tti_format
                         "data.classes: the targets of this data are values to predict, which have "
                         "no classes; leave it out");
     if (desc->skip_bad) TTI_TRY(tti_skip_list_create(source->info.n_samples, &ds->skips));
-    if (!desc->spec) return complete_spec(format, source);
+    if (!desc->spec) {
+        TTI_TRY(complete_spec(format, source));
+        const char *const *names = (const char *const *)source->spec->class_names;
+        if (names) tti_note_similar_names(names, source->spec->n_classes, &source->notices);
+        return TUTTI_OK;
+    }
     return desc->no_files ? TUTTI_OK : check_spec(desc, source);
 }
 

@@ -32,20 +32,34 @@ bool tti_value_number(const char *cell, bool decimal_comma, double *out) {
     return tti_parse_double(text, out) == TTI_NUMBER_OK && isfinite(*out);
 }
 
-/* 1,234,567.5 */
-static bool has_thousands(const char *cell) {
+/* Bytes of a character at text that divides thousands: a comma, an apostrophe, a no-break blank; 0:
+ * it is none. */
+static size_t divider_at(const char *text) {
+    static const char *const dividers[] = {
+        ",", "'", "\xC2\xA0", "\xE2\x80\x89", "\xE2\x80\x99", "\xE2\x80\xAF"};
+    for (size_t i = 0; i < TTI_COUNT(dividers); i++)
+        if (strncmp(text, dividers[i], strlen(dividers[i])) == 0) return strlen(dividers[i]);
+    return 0;
+}
+
+/* 1,234,567.5, also with other dividers than commas, or a minus sign that is no hyphen.  A comma
+ * may stand anywhere, other dividers before three digits. */
+static bool has_other_signs(const char *cell) {
+    static const char minus[] = "\xE2\x88\x92";
     char text[MAX_NUMBER];
     size_t n = 0;
     double x;
-    bool comma = false;
-    for (; *cell && n + 1 < sizeof text; cell++) {
-        if (*cell == ',' && n > 0)
-            comma = true;
-        else
-            text[n++] = *cell;
+    bool any = strncmp(cell, minus, sizeof minus - 1) == 0;
+    if (any) cell += sizeof minus - 1;
+    while (*cell && n + 1 < sizeof text) {
+        size_t n_bytes = n > 0 ? divider_at(cell) : 0;
+        if (n_bytes > 0 && *cell != ',' && strspn(cell + n_bytes, "0123456789") != 3) return false;
+        any |= n_bytes > 0;
+        cell += n_bytes;
+        if (n_bytes == 0) text[n++] = *cell++;
     }
     text[n] = '\0';
-    return comma && !*cell && tti_parse_double(text, &x) == TTI_NUMBER_OK;
+    return any && !*cell && tti_parse_double(text, &x) == TTI_NUMBER_OK;
 }
 
 bool tti_value_has_points_of_thousands(const char *cell) {
@@ -67,7 +81,7 @@ bool tti_value_is_odd_number(const char *cell) {
     static const char *const words[] = {"inf",      "-inf",      "+inf",
                                         "infinity", "-infinity", "+infinity"};
     double x;
-    return is_one_of(cell, words, TTI_COUNT(words)) || has_thousands(cell) ||
+    return is_one_of(cell, words, TTI_COUNT(words)) || has_other_signs(cell) ||
            tti_parse_double(cell, &x) == TTI_NUMBER_RANGE || tti_value_is_tiny(cell);
 }
 

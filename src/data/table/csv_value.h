@@ -13,7 +13,7 @@ bool tti_value_is_missing(const char *cell);
 bool tti_value_number(const char *cell, bool decimal_comma, double *out);
 
 /* A number that cannot be used as it is written: infinite, too large, too small, or with separators
- * of thousands. */
+ * of thousands or another minus sign than - (1'234.5). */
 bool tti_value_is_odd_number(const char *cell);
 
 /* A number other than 0 that would be read as 0, such as 1e-400. */

@@ -221,7 +221,7 @@ static bool tells_rows_apart(int64_t n_distinct, int64_t n) {
 static tutti_status learn_texts(learner *l, int column, bool given) {
     tti_column *c = &l->table->column[column];
     int64_t n = 0, most = 0;
-    char text[TTI_COLUMN_TEXT], why[TTI_COLUMN_TEXT];
+    char text[TTI_COLUMN_TEXT], why[TTI_COLUMN_TEXT + TTI_CLIP], clipped[TTI_CLIP];
     for (int64_t i = 0; i < l->rows->n; i++)
         if (!tti_value_is_missing(cell_at(l, column, i))) l->text[n++] = cell_at(l, column, i);
     int64_t n_distinct = distinct_texts(l, n, &most);
@@ -231,8 +231,9 @@ static tutti_status learn_texts(learner *l, int column, bool given) {
                         TTI_MAX_CATEGORIES);
     if (!given && (n_distinct == 1 || tells_rows_apart(n_distinct, n))) {
         snprintf(why, sizeof why,
-                 "is ignored: %" PRId64 " different text%s in %" PRId64 " training rows",
-                 n_distinct, n_distinct == 1 ? "" : "s", n);
+                 "is ignored: %" PRId64 " different text%s in %" PRId64
+                 " training rows, such as '%s'",
+                 n_distinct, n_distinct == 1 ? "" : "s", n, tti_clip(clipped, l->text[0]));
         c->kind = TTI_COLUMN_IGNORE;
         add_notice(l, column, why);
         return TUTTI_OK;

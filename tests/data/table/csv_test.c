@@ -154,6 +154,25 @@ T_CASE(values_of_cells) {
     assert_false(tti_value_number("1,5", false, &x));
     assert_true(tti_value_is_odd_number("1,234.5") && tti_value_is_odd_number("-inf"));
     assert_true(tti_value_is_odd_number("1e400") && tti_value_is_odd_number("1e-400"));
+    static const char *const odd[] = {"1'234.5",
+                                      "-1'234",
+                                      "1\xC2\xA0"
+                                      "234",
+                                      "12\xE2\x80\xAF"
+                                      "345\xE2\x80\xAF"
+                                      "678,5",
+                                      "1\xE2\x80\x89"
+                                      "234",
+                                      "1\xE2\x80\x99"
+                                      "234",
+                                      "\xE2\x88\x92"
+                                      "7.5"};
+    static const char *const texts[] = {"12'34",  "O'Hara",       "'123",   "1'2345", "555 123",
+                                        "1''234", "\xE2\x88\x92", "1'234x", "5'"};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+        assert_true(tti_value_is_odd_number(odd[i]));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        assert_false(tti_value_is_odd_number(texts[i]));
     assert_true(tti_value_is_tiny("-1,5e-400") && tti_value_is_tiny("1e-400"));
     assert_false(tti_value_is_tiny("0e-400") || tti_value_is_tiny("5e-324"));
     assert_false(tti_value_number("1e-400", false, &x));
@@ -209,7 +228,7 @@ T_CASE(kinds_of_columns) {
     assert_non_null(strstr(notices, "column 'id' is ignored: it only counts the rows"));
     assert_non_null(
         strstr(notices, "column 'age' has no value in 1 training row; filled with the median 30"));
-    assert_non_null(strstr(notices, "column 'note' is ignored: 1 different text"));
+    assert_non_null(strstr(notices, "column 'note' is ignored: 1 different text in "));
     assert_non_null(strstr(notices, "column 'empty' is ignored: it has no values"));
     tutti_dataset_destroy(ds);
     T_OK(open_text(dir, mixed, "age: category, 3: ignore", &ds));
@@ -260,6 +279,20 @@ T_CASE(labels_of_any_form) {
 }
 
 /* Columns without a name are not mistaken for each other. */
+T_CASE(labels_that_look_alike) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset *ds;
+    T_OK(open_text(dir, "x,y\n1,dog\n2,Dog\n3,cat\n4,dog\n", NULL, &ds));
+    assert_non_null(
+        strstr(tutti_dataset_notices(ds), "the classes 'Dog' and 'dog' differ only in"));
+    tutti_dataset_destroy(ds);
+    T_OK(open_text(dir, "x,y\n1,dog\n2,cat\n3,cat\n4,dog\n", NULL, &ds));
+    assert_null(strstr(tutti_dataset_notices(ds), "differ only"));
+    tutti_dataset_destroy(ds);
+    t_clear_dir(dir);
+}
+
 T_CASE(several_columns_without_a_name) {
     T_UNUSED;
     const char *dir = t_make_dir();
@@ -297,6 +330,8 @@ T_CASE(columns_that_are_refused) {
          "train.csv:5: column 0: '1e-400' is too small and would be read as 0; write 0 if"},
         {"1e-400,0\n2,0\n3,1\n4,0\n5,1\n", "train.csv:1: column 0: '1e-400' is too small"},
         {"a,y\n\"1,234\",0\n\"5,678\",1\n", "train.csv:3: column 'a': '5,678'"},
+        {"a,y\n1'234.5,0\n5'678.5,1\n",
+         "train.csv:3: column 'a': '5'678.5' is not a finite number"},
         {"1e308,0\n-1e308,1\n", "the numbers are too large"},
         {"a,b\n,1\n,0\n", "the columns have 0 features"},
     };
@@ -745,6 +780,7 @@ int main(void) {
         cmocka_unit_test(labels_of_any_form),
         cmocka_unit_test(several_columns_without_a_name),
         cmocka_unit_test(labels_beyond_f64),
+        cmocka_unit_test(labels_that_look_alike),
         cmocka_unit_test(columns_that_are_refused),
         cmocka_unit_test(seconds_stay_apart),
         cmocka_unit_test(a_target_is_standardised),
