@@ -7,6 +7,7 @@
 #include "base/files/cache.h"
 #include "data/dataset.h"
 #include "data/loader/resident.h"
+#include "train/job/load_weights.h"
 #include "train/loop/averaging.h"
 
 static tutti_status warn_of_few_cores(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
@@ -62,6 +63,29 @@ tutti_status tti_warn_of_placement(tti_reporter *reporter, const tti_worker_loop
     TTI_TRY(warn_of_cache(reporter, damaged));
     TTI_TRY(warn_of_few_cores(reporter, desc));
     return warn_sharing(reporter, desc);
+}
+
+/* Only where the job may have weights, and each of them is a worker's. */
+static bool takes_weights(const tti_blueprint *b) {
+    const tti_job_config *c = &b->config;
+    tti_load_weights_kind kind = tti_load_weights_kind_of(c);
+    bool is_even = kind == TTI_LOAD_WEIGHTS_AUTO || kind == TTI_LOAD_WEIGHTS_EQUAL;
+    return is_even && b->places.n > 0 && b->n_model_ranks == 0 && !tti_job_has_server(c) &&
+           !tti_job_is_local(c);
+}
+
+tutti_status tti_advise_load_weights(tti_reporter *reporter, const tti_worker_loop_desc *desc,
+                                     const tti_slowest *slowest, const tti_shard_map *now) {
+    const tti_blueprint *b = desc->blueprint;
+    tti_shard_map even;
+    tti_str text = {0};
+    if (desc->rank != 0 || !takes_weights(b)) return TUTTI_OK;
+    tti_shard_map_equally(slowest->n_ranks, b->n_shards, &even);
+    tutti_status st =
+        tti_slowest_advise(slowest, now ? now : &even, tti_job_is_exact(&b->config), &text);
+    if (st == TUTTI_OK && text.n_bytes > 0) st = tti_reporter_warn(reporter, tti_str_text(&text));
+    tti_str_free(&text);
+    return st;
 }
 
 /* Reports the largest device memory of a step; replicas need the same. */

@@ -17,6 +17,13 @@ TUTTI_NODISCARD tutti_status tti_warn_of_placement(tti_reporter *reporter,
                                                    const tti_worker_loop_desc *desc,
                                                    const char *damaged);
 
+/* Warns, on rank 0 at the end of a run on devices, if the batch divided in another way would have
+ * been faster.  now: the shard map of the run; NULL: even. */
+TUTTI_NODISCARD tutti_status tti_advise_load_weights(tti_reporter *reporter,
+                                                     const tti_worker_loop_desc *desc,
+                                                     const tti_slowest *slowest,
+                                                     const tti_shard_map *now);
+
 /* The largest device memory of a step, which replicas need alike, on rank 0.  Collective. */
 TUTTI_NODISCARD tutti_status tti_report_memory(const tti_worker_loop_desc *desc, tti_exec *exec,
                                                tutti_train_result *result);

@@ -704,6 +704,7 @@ static tutti_status finish(worker_loop *s, tutti_train_result *result) {
     /* On several hosts the supervisor of each ends with the code of a run that was stopped. */
     bool is_first = s->desc->carry && s->desc->carry->epoch > 0 && s->desc->local_rank == 0;
     if (is_first) result->stop_signal = s->stop_signal;
+    TTI_TRY(tti_advise_load_weights(&s->reporter, s->desc, &s->slowest, s->balance.shard_map));
     return tti_reporter_end(&s->reporter, s->state.step, hash, s->stop_signal, result);
 }
 

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "comm/conclude.h"
+#include "comm/sum_order.h"
 
 /* Gathering costs tens of microseconds, a ten thousandth of this interval. */
 static const double window_s = 0.5;
@@ -17,7 +19,7 @@ enum { WINDOW_RANKS = 64 }; /* it costs more, the more workers there are */
 /* A smaller delay is mostly noise. */
 static const double least_s = 0.02;
 
-enum { MOST_STEPS = 1 << 20, GROWTH = 4 };
+enum { MOST_STEPS = 1 << 20, GROWTH = 4, MOST_ADVISED = 16 /* workers */ };
 
 void tti_slowest_init(tti_slowest *s, tutti_comm *comm, tti_exec *exec, int64_t first_step) {
     int n_ranks = comm ? tutti_comm_n_ranks(comm) : 1;
@@ -227,5 +229,59 @@ tutti_status tti_slowest_gather(tti_slowest *s, int64_t step) {
     TTI_TRY(judge(s, &now, &took));
     s->every = steps_of_window(s, took);
     begin_anew(s, &now, step);
+    return TUTTI_OK;
+}
+
+/* ---- advice at the end ---- */
+
+static bool can_advise(const tti_slowest *s) {
+    static const double least_total_s = 20;
+    if (!s->total || !s->overall.known || s->n_ranks > MOST_ADVISED) return false;
+    if (strcmp(s->overall.why, "compute") != 0) return false;
+    if (TTI_FAULT_AT("slowest.advise", s->overall.rank, -1)) return true;
+    return of_rank(s->total[s->overall.rank], TTI_SPENT_WAIT) >= least_total_s;
+}
+
+/* The fraction of all steps by which the slowest worker would have computed less. */
+static double shortened_by(const tti_slowest *s, const tti_throughput *speeds,
+                           const tti_shard_map *now, const tti_shard_map *better) {
+    double whole = longest((const double(*)[TTI_N_SPENT_PARTS])s->total, s->n_ranks);
+    return (tti_shard_map_seconds(now, speeds) - tti_shard_map_seconds(better, speeds)) / whole;
+}
+
+/* Partial sums of all workers that are added between them. */
+static int n_partial_sums(const tti_shard_map *map) {
+    tti_sum_walk walk = tti_sum_walk_begin(map);
+    tti_term term;
+    int n = 0;
+    while (tti_sum_walk_next(&walk, &term)) n++;
+    return n;
+}
+
+tutti_status tti_slowest_advise(const tti_slowest *s, const tti_shard_map *now, bool exact,
+                                tti_str *text) {
+    tti_throughput speeds[MOST_ADVISED];
+    tti_shard_map better = {0};
+    if (!can_advise(s)) return TUTTI_OK;
+    for (int r = 0; r < s->n_ranks; r++) {
+        double seconds = s->total[r][TTI_SPENT_COMPUTE] / tti_shard_map_n_of(now, r);
+        if (!(seconds > 0)) return TUTTI_OK;
+        speeds[r] = (tti_throughput){seconds, 1};
+    }
+    TTI_TRY(tti_shard_map_by_throughput(speeds, s->n_ranks, tti_shard_map_n_shards(now), &better));
+    double share = shortened_by(s, speeds, now, &better);
+    if (share >= TTI_LATE_OVERALL) {
+        tti_str_printf(text, "rank %d computes more slowly than the others; parallel.load_weights=",
+                       s->overall.rank);
+        for (int r = 0; r < s->n_ranks; r++)
+            tti_str_printf(text, "%s%d", r ? "," : "", tti_shard_map_n_of(&better, r));
+        tti_str_printf(text, " would shorten the computing of a step by %.1f %% of the step",
+                       100 * share);
+        if (exact)
+            tti_str_printf(text,
+                           ", with the same bits; %d partial sums would be added instead of %d",
+                           n_partial_sums(&better), n_partial_sums(now));
+    }
+    tti_shard_map_free(&better);
     return TUTTI_OK;
 }

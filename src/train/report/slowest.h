@@ -6,6 +6,8 @@
 #ifndef TTI_TRAIN_SLOWEST_H
 #define TTI_TRAIN_SLOWEST_H
 
+#include "base/str.h"
+#include "comm/shard_map.h"
 #include "exec/exec.h"
 #include "train/job/job.h"
 
@@ -72,5 +74,13 @@ bool tti_slowest_is_due(const tti_slowest *s, int64_t step);
 /* Gathers the times, sets the finding, and starts a new window.  Collective.  The first call may
  * fail with TUTTI_E_NOMEM. */
 tutti_status tti_slowest_gather(tti_slowest *s, int64_t step);
+
+/* Appends which parallel.load_weights would have shortened the steps by at least TTI_LATE_OVERALL.
+ * Appends nothing if no weights would, if computing is not why the slowest worker is late, after
+ * less than 20 seconds, for more than 16 workers, and if this worker does not judge.  now: the
+ * shard map of the run.  exact: uneven runs then send more partial sums.  Fails with
+ * TUTTI_E_NOMEM. */
+TUTTI_NODISCARD tutti_status tti_slowest_advise(const tti_slowest *s, const tti_shard_map *now,
+                                                bool exact, tti_str *text);
 
 #endif /* TTI_TRAIN_SLOWEST_H */

@@ -68,6 +68,49 @@ T_CASE(what_is_late_by_two_percent_is_named_at_the_end) {
     assert_true(run.rank == 1 && fabs(run.late_share - 0.02) < 1e-12);
 }
 
+/* ---- advice ---- */
+
+static tti_slowest judged_run(double (*total)[TTI_N_SPENT_PARTS], int n_ranks, double *sorted) {
+    tti_slowest s = {.n_ranks = n_ranks, .total = total};
+    tti_slowest_of((const double(*)[TTI_N_SPENT_PARTS])total, n_ranks, TTI_LATE_OVERALL, sorted,
+                   &s.overall);
+    return s;
+}
+
+/* The advice for a run of even parts; "" for none. */
+static const char *advice(double (*total)[TTI_N_SPENT_PARTS], int n_shards, bool exact,
+                          tti_str *text) {
+    double sorted[4];
+    tti_shard_map even;
+    tti_slowest s = judged_run(total, 4, sorted);
+    tti_shard_map_equally(4, n_shards, &even);
+    tti_str_free(text);
+    *text = (tti_str){0};
+    T_OK(tti_slowest_advise(&s, &even, exact, text));
+    return text->n_bytes > 0 ? tti_str_text(text) : "";
+}
+
+T_CASE(weights_are_advised_where_shards_are_fine_enough) {
+    T_UNUSED;
+    double total[4][TTI_N_SPENT_PARTS] = {
+        {0, 0, 96, 0, 4}, {0, 0, 96, 0, 4}, {0, 0, 96, 0, 4}, {0, 0, 100, 0, 0}};
+    tti_str text = {0};
+    assert_string_equal(
+        advice(total, 128, false, &text),
+        "rank 3 computes more slowly than the others; parallel.load_weights=33,32,32,31 would "
+        "shorten the computing of a step by 1.0 % of the step");
+    assert_non_null(strstr(advice(total, 128, true, &text), "with the same bits; "));
+    assert_non_null(strstr(tti_str_text(&text), " partial sums would be added instead of 4"));
+    assert_string_equal(advice(total, 64, true, &text), ""); /* a shard is 6 % of a step */
+    double other[4][TTI_N_SPENT_PARTS] = {
+        {0, 0, 96, 0, 4}, {0, 0, 96, 0, 4}, {0, 0, 96, 0, 4}, {4, 0, 96, 0, 0}};
+    assert_string_equal(advice(other, 1024, true, &text), ""); /* data, not computing */
+    for (int r = 0; r < 4; r++)
+        for (int p = 0; p < TTI_N_SPENT_PARTS; p++) total[r][p] /= 10;
+    assert_string_equal(advice(total, 1024, true, &text), ""); /* too short a run */
+    tti_str_free(&text);
+}
+
 /* ---- when it is gathered, and what of ---- */
 
 /* The times of the other ranks, and the expected findings. */
@@ -190,6 +233,37 @@ T_CASE(a_device_that_computes_slowly) {
     T_EQ(unsetenv("TUTTI_TEST_DEVICE"), 0);
 }
 
+static void find_advice(void *user, const tutti_event *e) {
+    char *advised = user;
+    if (e->kind == TUTTI_EVENT_WARNING && e->text && strstr(e->text, "load_weights"))
+        snprintf(advised, 512, "%s", e->text);
+}
+
+/* The run ends with the weights; the fault waives its least duration. */
+T_CASE(a_slow_device_gets_fewer_shards_by_advice) {
+    T_UNUSED;
+    static const char *const settings[] = {"run.dir=advised",
+                                           "optimizer.name=sgd",
+                                           "parallel.shards=8",
+                                           "parallel.devices=0,1",
+                                           "data.resident=no",
+                                           "train.steps=20",
+                                           NULL};
+    char advised[512] = "";
+    tutti_train_result r;
+    tutti_job *job = slow_worker_job(settings);
+    T_EQ(setenv("TUTTI_TEST_DEVICE", "devices=2,peers=1,slow=1,delay=25", 1), 0);
+    T_OK(tti_fault_set("slowest.advise:fail"));
+    T_OK(tutti_train(job, &(tutti_train_desc){.on_event = find_advice, .user = advised}, &r));
+    T_OK(tti_fault_set(NULL));
+    T_EQ(unsetenv("TUTTI_TEST_DEVICE"), 0);
+    tutti_job_destroy(job);
+    assert_non_null(strstr(advised, "rank 1 computes more slowly than the others; "));
+    assert_non_null(strstr(advised, "parallel.load_weights="));
+    assert_null(strstr(advised, "parallel.load_weights=4,4"));
+    assert_non_null(strstr(advised, " partial sums would be added instead of "));
+}
+
 /* Each worker a process: this program, begun again. */
 static char self[512];
 
@@ -225,6 +299,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_and_why),
         cmocka_unit_test(what_is_late_by_two_percent_is_named_at_the_end),
+        cmocka_unit_test(weights_are_advised_where_shards_are_fine_enough),
         cmocka_unit_test(sums_of_all_ranks),
         cmocka_unit_test(alone_and_asynchronous_nothing_is_reported),
         IN_FOLDER(threads),
@@ -232,6 +307,7 @@ int main(int argc, char **argv) {
         IN_FOLDER(devices),
         IN_FOLDER(devices_by_a_library),
         IN_FOLDER(a_device_that_computes_slowly),
+        IN_FOLDER(a_slow_device_gets_fewer_shards_by_advice),
         IN_FOLDER(processes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
