@@ -149,6 +149,14 @@ typedef struct tti_device_peers {
     tutti_status (*check)(void *user);
 } tti_device_peers;
 
+/* A run of words that one rank has: n_words from word at on of that rank's source, which the others
+ * gather to dst; multiples of 4. */
+typedef struct tti_device_piece {
+    int rank, source;
+    size_t at, n_words;
+    uint32_t *dst;
+} tti_device_piece;
+
 /* The value of a TTI_COLLECTIVE op: the whole is [n_rows][n_ranks][part], and each rank has or
  * receives one part; a sum has one part.  Device pointers. */
 typedef struct tti_tp_collective {
@@ -355,6 +363,9 @@ typedef struct tti_device_update_ops {
      * workers are not kept here, hashes the own blocks again; then all blocks are passed in one
      * call. */
     tutti_status (*complete)(void *update, int first, int n);
+    /* Optional: as complete, but blocks with is_sent_low have arrived in 16 bits, and count by the
+     * hash of these, widened, on all workers: so that of own ones is exchanged. */
+    tutti_status (*complete_low)(void *update, int first, int n);
     tutti_status (*hash)(void *update, uint64_t *hash); /* hashes the parameters; waits */
     /* Optional: writes desc.low_copies from parameters that were not written by the update. */
     tutti_status (*low_copies)(void *update);
@@ -388,6 +399,12 @@ typedef struct tti_device_collective_ops {
     /* Gathers the partitions of group which from the given source of their ranks to dst, which
      * receives the group's first element.  In TTI_QUEUE_COMM. */
     tutti_status (*all_gather)(void *group, size_t which, int source, float *dst, bool overlapped);
+    /* Optional, both: whether a group gathers pieces, the same on all ranks; and gathers those of
+     * other ranks.  pieces [n]: in device memory, the same on all ranks but for dst, of n_words
+     * words in all.  In TTI_QUEUE_COMM. */
+    bool (*gathers_pieces)(const void *group);
+    tutti_status (*all_gather_pieces)(void *group, const tti_device_piece *pieces, int n,
+                                      size_t n_words, bool overlapped);
     /* Gathers 32-bit words: words first .. last-1 are this rank's; in this range a word that
      * belongs to another rank is 0. */
     tutti_status (*all_gather_words)(void *group, void *words, size_t n_words, size_t first,

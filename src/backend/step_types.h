@@ -120,6 +120,7 @@ typedef struct tti_update_block {
     uint32_t is_own;       /* 0: another worker has its state, and updates it */
     uint32_t is_here;      /* its parameters are */
     uint32_t has_low_copy; /* there are 16-bit copies of its parameters, */
+    uint32_t is_sent_low;  /* and workers that have partitions send each other only those */
     uint64_t low_copy;     /* from this element on, a multiple of 16 */
 } tti_update_block;
 

@@ -126,14 +126,13 @@ def test_spare():
         assert "the run goes on with 4 workers\n" in run.text(), run.text()
 
 
-def test_threads():
-    """Devices that reach each other, at once or late, or that do not; replicas and partitions."""
-    expected = undisturbed()
-    for says, zero in (("", 0), ("peers=1", 0), ("peers=1,late=1", 0), ("peers=1,late=3", 0),
-                       ("peers=1", 1), ("peers=1", 3)):
+def check_threads(ways, *options):
+    """ways: what devices do, and parallel.zero."""
+    expected = undisturbed(*options)
+    for says, zero in ways:
         name = "threads-%s-%d" % (says, zero)
         run = start(name, "parallel.place=threads", "parallel.min_workers=1",
-                    "parallel.zero=%d" % zero, says="devices=4," + says)
+                    "parallel.zero=%d" % zero, *options, says="devices=4," + says)
         run.wait_for(20)
         run.scale(2)
         run.scale(4)
@@ -141,6 +140,17 @@ def test_threads():
         elastic_test.check(run, expected, 0)
         sizes = [r["workers"] for r in runs.records(run.folder) if r["event"] == "start"]
         assert sizes[:3] == [4, 2, 4], sizes
+
+
+def test_threads():
+    """Devices that reach each other, at once or late, or that do not; replicas and partitions."""
+    check_threads((("", 0), ("peers=1", 0), ("peers=1,late=1", 0), ("peers=1,late=3", 0),
+                   ("peers=1", 1), ("peers=1", 3)))
+
+
+def test_parameters_in_16_bits():
+    """Other workers' parameters come in 16 bits, and whole when the number of workers changes."""
+    check_threads((("peers=1", 1), ("peers=1,late=3", 1)), "train.precision=bf16")
 
 
 def test_refused():

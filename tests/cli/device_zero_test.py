@@ -49,6 +49,14 @@ def same_as(whole, n_workers, zero, *arguments, says=""):
         raise AssertionError("%s: devices do not reach each other: %s" % (run, start["backend"]))
     runs.same_story(runs.story(whole), run)
     runs.same_checkpoint(whole, run)
+    return run
+
+
+def expect_low(run, low):
+    """Whether parameters of a run travel in 16 bits."""
+    start = [r for r in runs.records(run) if r["event"] == "start"][0]
+    if ("% of the parameters in 16 bits" in start["backend"]) != low:
+        raise AssertionError("%s: %s" % (run, start["backend"]))
 
 
 def test_queues():
@@ -74,11 +82,13 @@ def test_models():
 
 
 def test_parameters_in_16_bits():
-    """The update writes the copies of own parameters; those of others are written on arrival."""
+    """The update writes the copies of own parameters; those of others come in 16 bits, and their
+    parameters when they are read: for checkpoints and evaluations."""
     job = [*gpt2(), "train.precision=bf16"]
     train("bf16", "-n", "1", *job).expect(0)
-    for n_workers in (2, 3):
-        same_as("bf16", n_workers, 1, *job)
+    for n_workers, more in ((2, []), (3, []), (2, ["parallel.load_weights=3,1"])):
+        expect_low(same_as("bf16", n_workers, 1, *job, *more), True)
+    expect_low(same_as("bf16", 4, 1, *job, says="peers=1,devices=4,hosts=0011"), False)
     train("by-host", "-n", "2", "parallel.zero=1", *job, says="devices=4").expect(0)
     runs.same_story(runs.story("bf16"), "by-host")
 
@@ -177,6 +187,9 @@ def test_a_copy_that_went_wrong():
     """Is found when the hash of all parameters is compared, a step later."""
     train("run", "-n", "2", *MLP, "parallel.zero=1", says="peers=1,spoils=14").expect(
         9, "computed different parameters")
+    for n in random.sample(range(5, 27), 3):  # pieces of the second and third step
+        train("low-%d" % n, "-n", "2", *gpt2(), "train.precision=bf16", "parallel.zero=1",
+              says="peers=1,spoils=%d" % n).expect(9, "computed different parameters")
 
 
 if __name__ == "__main__":

@@ -273,6 +273,17 @@ static inline tutti_status fake_fetch(void *group, size_t which, int source, flo
     return fake_barrier(g);
 }
 
+static inline tutti_status fake_fetch_pieces(void *group, const tti_device_piece *pieces, int n) {
+    fake_group *g = group;
+    TTI_TRY(fake_barrier(g));
+    for (int i = 0; i < n; i++) {
+        const tti_device_piece *p = &pieces[i];
+        if (p->rank != g->peers.rank)
+            memcpy(p->dst, g->sources[p->rank][p->source] + p->at, p->n_words * sizeof *p->dst);
+    }
+    return fake_barrier(g);
+}
+
 static inline tutti_status fake_all_gather(void *group, void *words, size_t n_words, size_t first,
                                            size_t last) {
     fake_group *g = group;

@@ -214,6 +214,8 @@ float *tti_exec_array(const tti_exec *x, int64_t k) {
     return k >= 0 && k < TTI_MAX_OUT ? arrays->states[k] : NULL;
 }
 
+void *tti_exec_low_copies(const tti_exec *x) { return x->arrays->low_copies; }
+
 float *tti_exec_buffer(const tti_exec *x, int buffer) { return x->arrays->buffers[buffer]; }
 
 void tti_exec_lend_grads(tti_exec *x, float *grads) { x->arrays->buffers[0] = grads; }

@@ -192,8 +192,10 @@ tti_device_tp *tti_tp_of(const tti_exec *exec);       /* NULL: no tensor axis of
 tti_offload *tti_offload_of(const tti_exec *exec);    /* NULL: the device has state and averages */
 
 /* A flat array of the worker in the memory of its backend: state k, TTI_STATE_PARAMS or
- * TTI_STATE_EMA; NULL: it has none.  And a buffer of gradients. */
+ * TTI_STATE_EMA; NULL: it has none.  Parameters in 16 bits; NULL: none.  And a buffer of gradients.
+ */
 float *tti_exec_array(const tti_exec *exec, int64_t k);
+void *tti_exec_low_copies(const tti_exec *exec);
 float *tti_exec_buffer(const tti_exec *exec, int buffer);
 
 /* From now on grads is the first buffer of gradients, of a worker that computes none. */

@@ -131,6 +131,28 @@ static tutti_status peers_fetch(void *group, size_t which, int source, float *ds
                           .first = (size_t)source});
 }
 
+static bool peers_gathers_pieces(const void *group) { return !((const fake_group *)group)->hosts; }
+
+/* A bit of what device 1 gets is spoiled as in run_fetch. */
+static void run_fetch_pieces(command *c) {
+    const tti_device_piece *pieces = c->src;
+    note(fake_fetch_pieces(c->state, pieces, (int)c->n));
+    for (size_t i = 0; i < c->n; i++) {
+        bool counts = current->index == 1 && pieces[i].rank == 0;
+        if (counts && ++current->n_fetched == option("spoils=", 0)) *pieces[i].dst ^= 1;
+    }
+}
+
+static tutti_status peers_fetch_pieces(void *group, const tti_device_piece *pieces, int n,
+                                       size_t n_words, bool overlapped) {
+    (void)n_words, (void)overlapped;
+    return put(&(command){.run = run_fetch_pieces,
+                          .queue = TTI_QUEUE_COMM,
+                          .state = group,
+                          .src = pieces,
+                          .n = (size_t)n});
+}
+
 static void run_all_gather(command *c) {
     note(fake_all_gather(c->state, c->dst, c->n, c->first, c->last));
 }
@@ -297,8 +319,9 @@ static void run_take(command *c) { fake_fetch_message(c->state, c->message.slot,
 static void run_leave(command *c) { fake_leave_message(c->state, c->message.slot); }
 
 static bool reaches_all(const command *c) {
-    void (*const those[])(command *) = {run_sum,      run_sum_partitions, run_fetch,
-                                        run_join_all, run_all_gather,     run_tp};
+    void (*const those[])(command *) = {
+        run_sum,      run_sum_partitions, run_fetch, run_fetch_pieces,
+        run_join_all, run_all_gather,     run_tp};
     for (size_t i = 0; i < TTI_COUNT(those); i++)
         if (c->run == those[i]) return true;
     return false;

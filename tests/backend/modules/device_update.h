@@ -142,6 +142,38 @@ static void run_complete(command *c) {
     }
 }
 
+static uint64_t hash_low(const update *u, const tti_update_block *b) {
+    float *wide = malloc(b->n_elems * sizeof *wide);
+    TTI_ASSERT(wide);
+    for (size_t i = 0; i < b->n_elems; i++)
+        wide[i] = (float)tti_load_elem(u->desc.low_dtype, u->desc.low_copies, b->low_copy + i);
+    uint64_t hash = b->hash_weight * tti_backend_cpu.hash(wide, b->n_elems, b->hash_at);
+    free(wide);
+    return hash;
+}
+
+static void run_complete_low(command *c) {
+    const update *u = c->state;
+    if (u->desc.report->bad) return;
+    for (size_t i = c->first; i < c->last; i++) {
+        const tti_update_block *b = &u->blocks[i];
+        if (b->is_sent_low) {
+            uint64_t counted = b->is_own ? hash_block(u, b) : 0;
+            u->desc.report->params_hash += hash_low(u, b) - counted;
+        } else if (!b->is_own) {
+            u->desc.report->params_hash += hash_block(u, b);
+            for (size_t k = 0; k < b->n_elems; k++) narrow_element(u, b, k);
+        }
+    }
+}
+
+static tutti_status update_complete_low(void *state, int first, int n) {
+    return put(&(command){.run = run_complete_low,
+                          .state = state,
+                          .first = (size_t)first,
+                          .last = (size_t)(first + n)});
+}
+
 static tutti_status update_complete(void *state, int first, int n) {
     return put(&(command){
         .run = run_complete, .state = state, .first = (size_t)first, .last = (size_t)(first + n)});

@@ -160,13 +160,16 @@ static int find_sources(tti_device_reduce *r) {
         return 1;
     }
     bool averages = tti_sharded_of(x) && tti_exec_array(x, TTI_STATE_EMA);
+    float *low_copies = tti_exec_low_copies(x); /* not of sharded parameters */
     r->sources[TTI_FROM_PARAMS] = (tti_device_partitions){
         .data = tti_exec_array(x, TTI_STATE_PARAMS),
         .places = tti_exec_has_sharded_params(x) ? setup->share.from : NULL};
     r->sources[TTI_FROM_AVERAGES] = (tti_device_partitions){
         .data = tti_exec_array(x, TTI_STATE_EMA), .places = setup->share.from};
     if (!tti_exec_has_partitions(setup) || tti_offload_of(x)) return 0;
-    return averages ? 2 : 1;
+    bool low = low_copies && !averages && r->ops->collectives.all_gather_pieces;
+    if (low) r->sources[TTI_FROM_LOW_COPIES] = (tti_device_partitions){.data = low_copies};
+    return averages || low ? 2 : 1;
 }
 
 /* An algorithm, and the group in addition to which it is connected; NULL: none. */
@@ -666,6 +669,20 @@ tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int sourc
     if (r->overlapped && r->has_gathered) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)bucket, source, dst, overlapped));
+    return tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_GATHER), -1);
+}
+
+bool tti_device_reduce_gathers_pieces(const tti_device_reduce *r) {
+    const tti_device_collective_ops *ops = &r->ops->collectives;
+    return ops->gathers_pieces && ops->gathers_pieces(r->group);
+}
+
+tutti_status tti_device_reduce_fetch_pieces(tti_device_reduce *r, const tti_device_piece *pieces,
+                                            int n, size_t n_words, bool overlapped) {
+    r->has_summed = true;
+    if (r->overlapped && r->has_gathered) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
+    TTI_TRY(r->ops->collectives.all_gather_pieces(r->group, pieces, n, n_words, overlapped));
     return tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_GATHER), -1);
 }
 

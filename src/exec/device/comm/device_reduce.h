@@ -75,8 +75,9 @@ typedef struct tti_device_reduce tti_device_reduce;
  * reduce-scatters, which move half the bytes, are not worth even that. */
 bool tti_device_sums_after(const tti_plan *plan, const tti_weights *weights, bool is_partitioned);
 
-/* The arrays that other workers may fetch. */
-enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
+/* The arrays that other workers may fetch: averages only with sharded parameters, of which there
+ * are no 16-bit copies. */
+enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES, TTI_FROM_LOW_COPIES = TTI_FROM_AVERAGES };
 
 /* Connects to the devices of the other workers.  *out NULL: the devices cannot access each other,
  * and sums go through the host. transport: describes the method.  Collective.  Otherwise *out is
@@ -149,6 +150,12 @@ tutti_status tti_device_reduce_words(tti_device_reduce *reduce, void *words, siz
 tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *reduce);
 tutti_status tti_device_reduce_fetch(tti_device_reduce *reduce, int bucket, int source, float *dst,
                                      bool overlapped);
+/* Whether pieces can be fetched instead; the same on all workers.  And fetches n of them, which are
+ * in device memory and have n_words words. */
+bool tti_device_reduce_gathers_pieces(const tti_device_reduce *reduce);
+tutti_status tti_device_reduce_fetch_pieces(tti_device_reduce *reduce,
+                                            const tti_device_piece *pieces, int n, size_t n_words,
+                                            bool overlapped);
 tutti_status tti_device_reduce_fetched(tti_device_reduce *reduce, bool overlapped);
 
 /* In a captured graph: an event in the communication queue, for later waits

@@ -123,6 +123,9 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
         }
         for (int i = 0; i < plan->n_updates; i++)
             blocks[i].is_here = !tti_exec_has_sharded_params(x);
+        for (int i = 0; i < plan->n_updates; i++)
+            blocks[i].is_sent_low =
+                tti_device_param_gather_sends_low(tti_device_of(x)->param_gather, blocks[i].slot);
         for (int i = 0; i < setup->share.n_blocks; i++) {
             tti_update_block *own = &blocks[setup->share.blocks[i].update];
             own->is_own = own->is_here = 1;
@@ -169,6 +172,10 @@ tutti_status tti_device_update_complete(tti_device_update *u, int first, int n) 
     return u->ops->update.complete(u->update, first, n);
 }
 
+tutti_status tti_device_update_complete_low(tti_device_update *u, int first, int n) {
+    return u->ops->update.complete_low(u->update, first, n);
+}
+
 tutti_status tti_device_update_hash(tti_device_update *u, uint64_t *hash) {
     return u->ops->update.hash(u->update, hash);
 }
@@ -190,7 +197,8 @@ struct tti_device_param_gather {
     tti_exec *x;
     tti_device_reduce *reduce;
     tti_device_update *const *update;
-    turn *turns; /* [n_buckets] in the order of the fetches */
+    tti_low_gather *low; /* NULL: all are fetched in 32 bits */
+    turn *turns;         /* [n_buckets] in the order of the fetches */
     int n_turns, next;
     bool is_stale; /* a step was begun since parameters were whole */
     tutti_status status;
@@ -250,13 +258,22 @@ tutti_status tti_device_param_gather_create(tti_exec *x, tti_device_reduce *redu
     for (int b = 0; b < plan->n_buckets; b++)
         p->turns[b].step = TTI_MIN(p->turns[b].step, TTI_MAX(latest, 0));
     qsort(p->turns, (size_t)plan->n_buckets, sizeof *p->turns, by_step);
+    TTI_TRY(tti_low_gather_create(x, reduce, &p->low));
+    if (p->low)
+        tti_str_printf(&tti_device_of(x)->transport, ", %.3g %% of the parameters in 16 bits",
+                       100 * tti_low_gather_share(p->low));
     return TUTTI_OK;
 }
 
 void tti_device_param_gather_destroy(tti_device_param_gather *p) {
     if (!p) return;
+    tti_low_gather_destroy(p->low);
     free(p->turns);
     free(p);
+}
+
+bool tti_device_param_gather_sends_low(const tti_device_param_gather *p, int slot) {
+    return p && tti_low_gather_has(p->low, slot);
 }
 
 /* ---- a step ---- */
@@ -275,8 +292,9 @@ static tutti_status fetch_all(tti_device_param_gather *p) {
 
 /* Adds the received parameters, which are read in 16 bits from here on, to the hash of the previous
  * step. */
-static tutti_status complete(const tti_device_param_gather *p, int first, int n) {
-    TTI_TRY(tti_device_update_complete(*p->update, first, n));
+static tutti_status complete(const tti_device_param_gather *p, int first, int n, bool low) {
+    TTI_TRY(low ? tti_device_update_complete_low(*p->update, first, n)
+                : tti_device_update_complete(*p->update, first, n));
     return tti_profile_upto(p->x, TTI_ROW_COMPUTE, tti_instr_span(TTI_HASH), -1);
 }
 
@@ -285,7 +303,7 @@ tutti_status tti_device_param_gather_begin(tti_device_param_gather *p, bool over
     p->next = overlapped ? 0 : p->n_turns;
     if (overlapped) return tti_device_reduce_fetch_begin(p->reduce);
     TTI_TRY(fetch_all(p));
-    return complete(p, 0, tti_setup_of(p->x)->desc.plan->n_updates);
+    return complete(p, 0, tti_setup_of(p->x)->desc.plan->n_updates, false);
 }
 
 bool tti_device_param_gather_is_due(const tti_device_param_gather *p) {
@@ -297,11 +315,15 @@ static tutti_status fetch_buckets_upto(tti_device_param_gather *p, int step) {
     int first = p->next;
     bool is_asked = tti_device_param_gather_is_due(p) && p->turns[first].step <= step;
     if (!is_asked) return TUTTI_OK;
-    for (; p->next < p->n_turns && p->turns[p->next].step <= step; p->next++)
-        TTI_TRY(fetch_bucket(p, p->turns[p->next].bucket, p->next > 0));
+    for (; p->next < p->n_turns && p->turns[p->next].step <= step; p->next++) {
+        int bucket = p->turns[p->next].bucket;
+        bool overlapped = p->next > 0;
+        TTI_TRY(p->low ? tti_low_gather_fetch(p->low, bucket, overlapped)
+                       : fetch_bucket(p, bucket, overlapped));
+    }
     TTI_TRY(tti_device_reduce_fetched(p->reduce, true));
     for (int i = first; i < p->next; i++)
-        TTI_TRY(complete(p, p->turns[i].first_block, p->turns[i].n_blocks));
+        TTI_TRY(complete(p, p->turns[i].first_block, p->turns[i].n_blocks, p->low != NULL));
     return TUTTI_OK;
 }
 

@@ -38,11 +38,35 @@ bool tti_device_update_sums(const tti_device_update *update);
 /* Call when the parameters of n blocks (plan->updates) from first on have arrived: adds them to
  * the hash in the report and writes their 16-bit copies. */
 tutti_status tti_device_update_complete(tti_device_update *update, int first, int n);
+/* The same, where parameters that are sent in 16 bits have arrived so: adds their hash. */
+tutti_status tti_device_update_complete_low(tti_device_update *update, int first, int n);
 /* Enqueues: writes the 16-bit copies of the parameters. */
 tutti_status tti_device_update_low_copies(tti_device_update *update);
 
 /* Hashes the parameters on the device; waits. */
 tutti_status tti_device_update_hash(tti_device_update *update, uint64_t *hash);
+
+/* ---- parameters of which other workers need 16 bits ----
+ *
+ * What a step reads only as its 16-bit copy (plan->slots, has_low_copy) is fetched so during the
+ * step: half the bytes.  The values in 32 bits of other workers then stay old until someone reads
+ * them between steps, such as an evaluation or a checkpoint, which settles all parameters. */
+
+typedef struct tti_low_gather tti_low_gather;
+
+/* *out NULL: there is nothing to fetch in 16 bits, or the devices cannot.  Waits; *out is owned by
+ * the caller, and borrows x and reduce. */
+tutti_status tti_low_gather_create(tti_exec *x, tti_device_reduce *reduce, tti_low_gather **out);
+void tti_low_gather_destroy(tti_low_gather *gather); /* takes NULL */
+
+/* The share of parameters that are sent in 16 bits. */
+double tti_low_gather_share(const tti_low_gather *gather);
+
+/* Whether a slot is; gather may be NULL. */
+bool tti_low_gather_has(const tti_low_gather *gather, int slot);
+
+/* Fetches a bucket, as tti_device_reduce_fetch. */
+tutti_status tti_low_gather_fetch(tti_low_gather *gather, int bucket, bool overlapped);
 
 /* ---- parameters that other workers on devices update: fetched during the next step ----
  *
@@ -59,8 +83,11 @@ tutti_status tti_device_param_gather_create(tti_exec *x, tti_device_reduce *redu
                                             tti_device_param_gather **out);
 void tti_device_param_gather_destroy(tti_device_param_gather *gather); /* takes NULL */
 
-/* A step of the worker, launched in queues. overlapped: captured; else all are fetched now, and all
- * workers wait for them. */
+/* Whether a slot is fetched in 16 bits in captured steps; gather may be NULL. */
+bool tti_device_param_gather_sends_low(const tti_device_param_gather *gather, int slot);
+
+/* A step of the worker, launched in queues. overlapped: captured; else all are fetched now, in 32
+ * bits, and all workers wait for them. */
 tutti_status tti_device_param_gather_begin(tti_device_param_gather *gather, bool overlapped);
 
 /* True while the first shard must report its steps. */
