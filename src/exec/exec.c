@@ -397,7 +397,7 @@ static void release_compute_threads(tti_exec *x) {
 }
 
 bool tti_exec_can_rebalance(const tti_exec *x) {
-    bool has_way = !x->device || x->setup.desc.mixed;
+    bool has_way = !x->device || tti_exec_device_can_rebalance(x);
     bool is_plain = has_way && !x->sharded && !x->pipe && !x->setup.divided;
     return is_plain && x->setup.n_ranks > 1 && !x->compress && !x->setup.desc.local &&
            !x->setup.desc.serves;

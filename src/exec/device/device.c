@@ -373,17 +373,55 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
 
 /* ---- rebalanced shards ---- */
 
+bool tti_exec_device_can_rebalance(const tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
+    return setup->desc.mixed || (!tti_offload_of(x) && !setup->desc.server && !tti_profile_of(x));
+}
+
+static void release_all(tti_exec *x);
+
+/* What another map leaves as it is: names, counters, copies on the host. */
+static void keep_across_maps(tti_exec_device *d, const tti_exec_device *before, int64_t waited_ns) {
+    *d = (tti_exec_device){.ops = before->ops,
+                           .name = before->name,
+                           .staging = before->staging,
+                           .gradients = before->gradients,
+                           .n_reported_steps = before->n_reported_steps,
+                           .newest = before->newest,
+                           .done = before->done,
+                           .last_end_ns = before->last_end_ns,
+                           .waited_before_ns = waited_ns};
+    memcpy(d->mirrors, before->mirrors, sizeof d->mirrors);
+}
+
 tutti_status tti_exec_device_release_idle(tti_exec *x) {
+    const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
-    TTI_ASSERT(tti_setup_of(x)->desc.mixed && device->n_begun == device->n_ended);
+    tti_exec_spent spent = {0};
+    TTI_ASSERT(device->n_begun == device->n_ended);
     TTI_TRY(tti_device_failure(x, device->ops->queues.sync()));
-    tti_device_release_shards(x);
+    if (setup->desc.mixed) {
+        tti_device_release_shards(x);
+        return TUTTI_OK;
+    }
+    /* The next step would get the parameters of other workers, and their hash. */
+    if (device->param_gather) TTI_TRY(tti_exec_device_pull(x));
+    TTI_TRY(tti_exec_device_get_waits(x, &spent));
+    TTI_TRY(tutti_comm_barrier(setup->desc.comm)); /* no device reads memory of another now */
+    release_all(x);
+    const tti_exec_device before = *device;
+    keep_across_maps(device, &before, spent.waited_ns);
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_device_regain(tti_exec *x) {
-    TTI_TRY(tti_device_host_staged_grow(tti_device_of(x)->host_staged));
-    return tti_device_failure(x, tti_device_alloc_shards(x));
+    tti_exec_device *device = tti_device_of(x);
+    if (tti_setup_of(x)->desc.mixed) {
+        TTI_TRY(tti_device_host_staged_grow(device->host_staged));
+        return tti_device_failure(x, tti_device_alloc_shards(x));
+    }
+    TTI_TRY(tti_exec_device_prepare(x));
+    return device->param_gather ? tti_exec_device_push(x) : TUTTI_OK;
 }
 
 /* ---- samples that stay on the device ---- */
@@ -448,7 +486,7 @@ tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
                         !tti_exec_has_partitions(tti_setup_of(x)) && tti_setup_of(x)->syncs.n == 0;
     if (t_ns < 0 && waits_at_end) t_ns = d->waited_ns;
     spent->known = !d->axis && !d->pipe && t_ns >= 0;
-    spent->waited_ns += TTI_MAX(t_ns, 0);
+    spent->waited_ns += d->waited_before_ns + TTI_MAX(t_ns, 0);
     return TUTTI_OK;
 }
 
@@ -674,11 +712,10 @@ tutti_status tti_exec_device_salvage(tti_exec *x, tti_step_result *result, bool 
     return is_whole ? tti_device_end_interrupted(x, result, ended) : TUTTI_OK;
 }
 
-void tti_exec_device_release(tti_exec *x) {
+/* All but the device itself and copies on the host. */
+static void release_all(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     const tti_backend *backend = tti_setup_of(x)->desc.backend;
-    if (!d || !d->ops) return;
-    (void)drain(d);
     tti_exec_device_profile_end(d);
     /* The captured graphs first: NCCL parts only once nothing can call it again. */
     tti_device_release_shards(x);
@@ -698,6 +735,13 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_server_destroy(d->server);
     tti_device_pipe_destroy(d->pipe);
     tti_str_free(&d->transport);
+}
+
+void tti_exec_device_release(tti_exec *x) {
+    tti_exec_device *d = tti_device_of(x);
+    if (!d || !d->ops) return;
+    (void)drain(d);
+    release_all(x);
     tti_str_free(&d->name);
     for (int i = 0; i < TTI_N_MIRRORS; i++) free(d->mirrors[i]);
     free(d->staging);

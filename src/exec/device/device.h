@@ -19,11 +19,13 @@ tutti_status tti_exec_device_prepare(tti_exec *x);
 void tti_exec_device_close(tti_exec_device *device); /* after everything else of x is released */
 void tti_exec_device_release(tti_exec *x);
 
-/* For an idle worker with desc.mixed: frees the memory for its shards before they are
- * redistributed, and allocates it again when compute threads and buffers exist. take_up is
- * collective. */
+/* For an idle worker: frees what depends on its shards before they are redistributed, and makes it
+ * again when compute threads and buffers exist.  With desc.mixed that is memory; else it is also
+ * the connection to other devices, captured graphs and samples that were kept.  Collective. */
 tutti_status tti_exec_device_release_idle(tti_exec *x);
 tutti_status tti_exec_device_regain(tti_exec *x);
+/* Whether this device can do so. */
+bool tti_exec_device_can_rebalance(const tti_exec *x);
 
 /* tti_exec_keep, tti_exec_depth, tti_exec_begin, _end and tti_exec_eval of a worker on a device. */
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *samples, int ahead,

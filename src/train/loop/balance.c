@@ -46,16 +46,23 @@ void tti_balance_fini(tti_balance *s) {
 
 void tti_balance_begin(tti_balance *s, int64_t step) { s->checked_step = step; }
 
+/* With sharded gradients or joined shards workers wait inside the computation, so their speed
+ * cannot be measured. */
+static bool follows(const tti_balance *s, const tti_exec *exec) {
+    return s->throughputs.n > 0 && tti_exec_can_rebalance(exec) &&
+           !s->b->config.parallel.sync_batch_norm && !s->b->compares_samples;
+}
+
+bool tti_balance_may_change(const tti_balance *s, const tti_exec *exec, int64_t n_steps) {
+    return follows(s, exec) && n_steps - s->checked_step >= s->look_after;
+}
+
 tutti_status tti_balance_follow(tti_balance *s, const tti_exec *exec, const tti_times *times,
                                 int64_t step, bool *has_changed) {
     tti_throughputs now = {0};
     int64_t n_steps = step - s->checked_step;
     *has_changed = false;
-    /* With sharded gradients or joined shards workers wait inside the computation, so their speed
-     * cannot be measured. */
-    if (s->throughputs.n == 0 || !tti_exec_can_rebalance(exec) ||
-        s->b->config.parallel.sync_batch_norm || s->b->compares_samples)
-        return TUTTI_OK;
+    if (!follows(s, exec)) return TUTTI_OK;
     for (int r = 0; r < s->throughputs.n; r++) {
         double longer = TTI_FAULT_AT("throughput.drift", r, step) ? 1e6 : 1;
         s->computed_s[r] += times->all[r][TTI_TIME_COMPUTE] * longer;

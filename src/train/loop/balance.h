@@ -29,6 +29,9 @@ void tti_balance_fini(tti_balance *balance);
 /* The run continues from this step. */
 void tti_balance_begin(tti_balance *balance, int64_t step);
 
+/* Whether the map may change after so many steps, so that no later step may have begun then. */
+bool tti_balance_may_change(const tti_balance *balance, const tti_exec *exec, int64_t n_steps);
+
 /* Called after times were gathered, so that all workers decide from the same values.  *has_changed:
  * the caller passes the new shard map to tti_exec_rebalance. */
 TUTTI_NODISCARD tutti_status tti_balance_follow(tti_balance *balance, const tti_exec *exec,

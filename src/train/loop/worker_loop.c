@@ -457,6 +457,7 @@ static bool may_go_ahead(const worker_loop *s) {
     bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal &&
                 !s->is_asked && !tti_callbacks_follow_steps(s->desc->train);
     return n < tti_exec_depth(s->exec) && free && !is_looked_at(s, s->n_begun) &&
+           !tti_balance_may_change(&s->balance, s->exec, s->n_begun) &&
            !(is_alone(s) && tti_stop_requested()) && !is_trial(s);
 }
 
@@ -500,9 +501,12 @@ static tutti_status rebalance(worker_loop *s) {
     if (s->loader) tti_feeding_unpin(s->loader, s->exec);
     tti_loader_destroy(s->loader);
     free(s->shards);
+    free(s->index);
     s->loader = NULL;
     s->shards = NULL;
+    s->index = NULL;
     TTI_TRY(make_loader(s));
+    s->reporter.sums = tti_reductions_text(s->desc, s->exec);
     return tti_reporter_shares(&s->reporter, s->state.step);
 }
 

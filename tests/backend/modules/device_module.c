@@ -30,7 +30,7 @@
  *            all queues, for an event, and of these for the last kernel that was put into the queue
  *   fuses=1  plans are made as for kernels that do much at once
  *   weighs=1 stages of a model are cut as for a GPU
- *   slow=D   device D takes delay=N ms longer for each shard
+ *   slow=D   device D takes delay=N ms longer for each shard, after the first after=N ones
  *   pause=N  the first timestamp 0 of a device takes N ms more, half of them after it
  *   clock=1  timestamps are by a clock that sums alone move on: peers take 1 us and 1 us for each
  * KB, a library in fast mode 11 us and half of that, else 100 us more library=N version of that
@@ -107,7 +107,7 @@ typedef struct device {
     int64_t *timestamps; /* [MAX_TIMESTAMPS] */
     int64_t clock_ns;
     size_t n_bytes, n_peak;
-    int64_t n_fetched, n_played;
+    int64_t n_fetched, n_played, n_collected;
     int64_t n_syncs, n_awaits, n_idle; /* counts=1 */
     int n_zeros;                       /* timestamps 0 */
     int hosts[16];
@@ -527,7 +527,8 @@ static tutti_status report_step(const tti_step_report *report, const double *sum
 static void dawdle(void) {
     int64_t ms = option("delay=", 0);
     struct timespec wait = {ms / 1000, ms % 1000 * 1000000};
-    if (option("slow=", -1) == current->index) nanosleep(&wait, NULL);
+    bool is_slow = option("slow=", -1) == current->index;
+    if (is_slow && current->n_collected++ >= option("after=", 0)) nanosleep(&wait, NULL);
 }
 
 static void run_collect(command *c) {

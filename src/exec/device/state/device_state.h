@@ -104,10 +104,11 @@ struct tti_exec_device {
     uint64_t newest, done;       /* the last step begun, and the last one known to be complete */
     tti_str name;
     int64_t last_end_ns;
-    int64_t waited_ns;   /* of all steps so far, see tti_step_report.waited_ns */
-    bool has_low_copies; /* parameters in 16 bits are those in 32 */
-    bool has_own_sums;   /* sums of other workers' shards are 0 */
-    void **timed;        /* [n_timed]: captured graphs of steps that are profiled; NULL: none is */
+    int64_t waited_ns;        /* of all steps so far, see tti_step_report.waited_ns */
+    int64_t waited_before_ns; /* as tti_exec_device_get_waits found before the last rebalancing */
+    bool has_low_copies;      /* parameters in 16 bits are those in 32 */
+    bool has_own_sums;        /* sums of other workers' shards are 0 */
+    void **timed; /* [n_timed]: captured graphs of steps that are profiled; NULL: none is */
     int n_timed, next_timed;
 };
 
