@@ -6,6 +6,7 @@ connection between the devices, and in elastic runs."""
 import os
 import sys
 
+import device_elastic_test
 import elastic_test
 import runs
 
@@ -54,6 +55,18 @@ def test_a_device_becomes_slow():
         says = "devices=2,peers=1,late=1,slow=1,delay=8,after=60"
         maps = train("slow-" + place, expected, 80, says, "", "parallel.place=" + place)
         assert maps[-1][1] == 1, maps
+
+
+def test_lost_while_shards_are_rebalanced():
+    """The others have no connection between their devices then."""
+    steps = ["train.steps=160", "run.checkpoint_every=50"]
+    expected = device_elastic_test.undisturbed(*steps)
+    run = device_elastic_test.start(
+        "lost", "parallel.load_weights=measured", "parallel.min_workers=2", *steps,
+        faults="throughput.drift:fail@rank=1;train.rebalance:kill@rank=2")
+    elastic_test.check(run, expected, 1)
+    starts = [record["workers"] for record in runs.records("lost", "start")]
+    assert starts == [4, 3], starts
 
 
 if __name__ == "__main__":
