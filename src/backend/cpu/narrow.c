@@ -1,4 +1,5 @@
-/* narrow.c - 16-bit floats by the f32 kernels: widened into scratch, run, rounded back.
+/* narrow.c - runs ops on 16-bit floats with the f32 kernels: converts the inputs to f32 in scratch
+ * memory, runs the kernel and rounds the results.
  *
  * A node with 16-bit values has a twin with f32 values, whose kernel is selected as usual.  So any
  * op with a fast f32 kernel has one for 16 bits; the result is rounded once, at the end. */
@@ -6,8 +7,8 @@
 
 #include "backend/cpu/cpu.h"
 
-/* A node like another one, with f32 instead of 16 bits.  Not to be copied: it points into itself.
- */
+/* A copy of a node with f32 instead of 16-bit values.  Do not copy it: it has pointers to its own
+ * fields. */
 typedef struct twin {
     tti_node node;
     tutti_value in_values[TTI_MAX_IN], out_values[TTI_MAX_OUT];
@@ -43,7 +44,7 @@ static void make_twin(const tti_node *node, twin *t) {
     }
 }
 
-/* Fused chains have values inside, which a twin does not reach. */
+/* False for fused chains: a twin does not convert the values inside a chain. */
 static bool can_run(const tti_node *node) {
     bool any = false;
     twin t;
@@ -73,12 +74,12 @@ static tutti_status prepare(const tti_node *node, void **state) {
     return st;
 }
 
-/* Rounded up to whole cache lines. */
+/* Bytes of the f32 copy, rounded up to whole cache lines; 0: the value needs none. */
 static size_t wide_bytes(const tutti_value *value) {
     return is_narrow(value) ? ((size_t)tti_value_n_elems(value) * sizeof(float) + 63) / 64 * 64 : 0;
 }
 
-/* The wide values first, then the scratch of the twin's kernel. */
+/* The f32 copies come first, then the scratch memory of the twin's kernel. */
 static size_t scratch_bytes(const tti_node *node, const void *state) {
     const via_f32 *n = state;
     size_t bytes = n->kernel->scratch_bytes ? n->kernel->scratch_bytes(&n->twin.node, n->state) : 0;

@@ -87,7 +87,7 @@ static void mean_reference(const tti_args *a) {
     for (size_t i = 0; i < n_out; i++) a->out[0][i] /= n;
 }
 
-/* The maximum of nothing is -inf; NaN wins. */
+/* The maximum of no elements is -inf; NaN if any element is NaN. */
 static void max_reduce_reference(const tti_args *a) {
     tutti_shape kept = kept_shape(a->node, reduced_dims(a->node));
     const tutti_shape *x = tti_in_shape(a->node, 0);
@@ -217,7 +217,7 @@ static tutti_status sum_shard(const tti_node *node, const tti_placement *in, tti
     return TUTTI_OK;
 }
 
-/* The mean of means is the mean only if someone divides: refuse, and say what to use. */
+/* The sum of the means of the shards is not the mean of all elements. */
 static tutti_status mean_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
     if (in[0].kind == TTI_SPLIT && reduced_dims(node) & 1u << in[0].dim)
         return tti_shard_refuse(node, in, "a mean over a split dimension: use a sum and a count");

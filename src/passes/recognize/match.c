@@ -121,7 +121,7 @@ bool tti_match_take(tti_match *m, const tti_node *node) {
     return true;
 }
 
-/* Goes on with the goals; forgets the nodes taken for them where they cannot be reached. */
+/* Solves the remaining goals; on failure releases the nodes that were taken for them. */
 static bool solve_from(const search *s, const goal *g, int n_inner) {
     if (solve(s, g)) return true;
     s->m->n_inner = n_inner;
@@ -154,7 +154,7 @@ static bool solve_op(const search *s, const goal *g) {
     return false;
 }
 
-/* Skips as many steps as it can first. */
+/* Tries the largest number of skipped steps first. */
 static bool solve_linear(const search *s, const goal *g) {
     tti_match *m = s->m;
     int slot = g->p->slot, n = 0, n_inner = m->n_inner;
@@ -295,7 +295,7 @@ bool tti_pattern_match(const tti_pattern *p, const tti_node *root, bool (*fits)(
     return solve(&s, &(goal){p, root->out[0], NULL});
 }
 
-/* ---- what is around a match ---- */
+/* ---- users of a match ---- */
 
 bool tti_match_is_closed(const tti_match *m) {
     tti_scene *s = m->scene;

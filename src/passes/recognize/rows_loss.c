@@ -54,7 +54,7 @@ typedef struct entropy {
     double alpha;
 } entropy;
 
-/* A whole number, whatever the data: it comes from integers. */
+/* True if x is a whole number for any data, because it is computed from integers. */
 static bool is_whole(tti_match *m, const tutti_value *x) {
     const tti_node *node = x->node;
     double c;
@@ -67,7 +67,7 @@ static bool is_whole(tti_match *m, const tutti_value *x) {
     return a == (double)(int64_t)a && b == (double)(int64_t)b && is_whole(m, node->in[0]);
 }
 
-/* 0 or 1, whatever the data. */
+/* True if x is 0 or 1 for any data. */
 static bool is_choice(tti_match *m, const tutti_value *x) {
     const tti_node *node = x->node;
     double c;
@@ -126,7 +126,8 @@ static bool picks_of_last(const tti_node *node) {
     return axis == -1 || axis == node->in[0]->type.shape.n_dims - 1;
 }
 
-/* The maximum of each row, which may have no gradient; NULL: it is none. */
+/* The node that computes the maximum of each row, with or without a gradient; NULL: value is
+ * something else. */
 static const tti_node *read_top(tti_match *m, const tutti_value *value) {
     const tti_node *node = skip_reshapes(m, value);
     if (tti_is_op(node, "stop_gradient") && tti_match_take(m, node)) node = node->in[0]->node;
@@ -201,7 +202,7 @@ static bool read_picked(tti_match *m, const tti_node *node, entropy *out) {
            tti_match_take(m, node) && tti_match_take(m, log);
 }
 
-/* A row's weight: one of the factors, that is 0 or 1; NULL: none is. */
+/* The factor that is 0 or 1, the weight of a row; NULL: neither factor is. */
 static const tutti_value *weight_of(tti_match *m, const tti_node *mul, int *side) {
     for (*side = 0; *side < 2; ++*side)
         if (is_choice(m, mul->in[*side])) return mul->in[*side];
