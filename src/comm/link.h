@@ -9,7 +9,6 @@
 #ifndef TTI_COMM_LINK_H
 #define TTI_COMM_LINK_H
 
-#include "base/fault.h"
 #include "base/str.h"
 #include "comm/transport.h"
 
@@ -18,9 +17,7 @@
 enum { TTI_FULL_RANKS = 64, TTI_FAN_OUT = 8 };
 
 /* Whether a link, or a group over hosts, of so many ranks is sparse: the same on every rank. */
-static inline bool tti_link_is_sparse(int n_ranks) {
-    return n_ranks > TTI_FULL_RANKS || TTI_FAULT("link.sparse");
-}
+bool tti_link_is_sparse(int n_ranks);
 
 typedef struct tti_link_desc {
     int rank, n_ranks, timeout_ms;

@@ -197,7 +197,7 @@ static mpi_state *new_state(MPI_Comm comm, int rank, int n_ranks) {
     mpi_state *s = calloc(1, sizeof *s);
     int *world_of = calloc(n, sizeof *world_of);
     MPI_Request *says = calloc(n, sizeof *says);
-    bool is_sparse = tti_link_is_sparse(n_ranks);
+    bool is_sparse = n_ranks > TTI_FULL_RANKS;
     bool *has_met = is_sparse ? calloc(n, sizeof *has_met) : NULL;
     if (!s || !world_of || !says || (is_sparse && !has_met)) {
         free(s);

@@ -188,6 +188,7 @@ static void tcp_cry(void *state, tutti_status status, const char *text) {
     if (s->reported == TUTTI_OK) {
         s->reported = status;
         snprintf(s->reported_text, sizeof s->reported_text, "%s", text);
+        if (s->port) tti_tcp_port_fail(s->port, &s->desc, status, text);
     }
     take_callers(s);
     for (int i = 0; i < s->n_peers; i++) {

@@ -25,6 +25,15 @@ typedef struct arrival {
     char job[sizeof((tcp_hello *)0)->job];
 } arrival;
 
+/* A link of this rank that has failed. */
+typedef struct failed_link {
+    struct failed_link *next;
+    int rank, n_ranks;
+    char job[sizeof((tcp_hello *)0)->job];
+    tutti_status status;
+    char text[TTI_CRY_BYTES];
+} failed_link;
+
 struct tcp_port {
     tti_link_desc desc; /* rank, n_ranks, token, job */
     char *token;        /* owned; NULL: none */
@@ -34,8 +43,10 @@ struct tcp_port {
     bool is_running;
     _Atomic bool stop;
     _Atomic int n_owners, n_arrivals;
-    pthread_mutex_t lock; /* over arrivals */
+    pthread_mutex_t lock; /* over the lists */
     arrival *arrivals;
+    arrival *answered; /* those that heard of a failure, open so that they can read it */
+    failed_link *failed;
 };
 
 /* ---- spots ---- */
@@ -107,6 +118,20 @@ int tti_tcp_listen_any(const tcp_place *place, int *port) {
 
 /* ---- callers ---- */
 
+static const char *job_of(const tti_link_desc *desc) { return desc->job ? desc->job : ""; }
+
+/* With the lock held: whether a caller's link has failed, which it hears. */
+static bool answer_failed(const tcp_port *port, const arrival *a) {
+    const failed_link *f = port->failed;
+    while (f && (f->rank != a->to || f->n_ranks != a->n_ranks || strcmp(f->job, a->job) != 0))
+        f = f->next;
+    if (!f) return false;
+    tcp_peer caller = {.rank = a->rank, .fd = a->fd};
+    (void)tti_tcp_say_cry(&caller, f->status, f->text);
+    shutdown(a->fd, SHUT_WR);
+    return true;
+}
+
 static void keep_caller(void *arg, const tcp_hello *hello, int fd) {
     tcp_port *port = arg;
     arrival *a = calloc(1, sizeof *a);
@@ -117,16 +142,32 @@ static void keep_caller(void *arg, const tcp_hello *hello, int fd) {
     *a = (arrival){.fd = fd, .rank = hello->rank, .to = hello->to, .n_ranks = hello->n_ranks};
     snprintf(a->job, sizeof a->job, "%.*s", (int)sizeof a->job - 1, hello->job);
     pthread_mutex_lock(&port->lock);
-    a->next = port->arrivals; /* a rank that gave a call up and calls again is found first */
-    port->arrivals = a;
+    bool is_answered = answer_failed(port, a);
+    /* A rank that gave a call up and calls again is found first. */
+    arrival **list = is_answered ? &port->answered : &port->arrivals;
+    a->next = *list;
+    *list = a;
     pthread_mutex_unlock(&port->lock);
-    atomic_fetch_add(&port->n_arrivals, 1);
+    if (!is_answered) atomic_fetch_add(&port->n_arrivals, 1);
+}
+
+void tti_tcp_port_fail(tcp_port *port, const tti_link_desc *desc, tutti_status status,
+                       const char *text) {
+    failed_link *f = calloc(1, sizeof *f);
+    if (!f) return; /* callers wait until their time is over */
+    *f = (failed_link){.rank = desc->rank, .n_ranks = desc->n_ranks, .status = status};
+    snprintf(f->job, sizeof f->job, "%s", job_of(desc));
+    snprintf(f->text, sizeof f->text, "%s", text);
+    pthread_mutex_lock(&port->lock);
+    f->next = port->failed;
+    port->failed = f;
+    pthread_mutex_unlock(&port->lock);
 }
 
 /* rank -1: any. */
 static bool is_from(const arrival *a, const tti_link_desc *desc, int rank) {
     return (rank < 0 || a->rank == rank) && a->to == desc->rank && a->n_ranks == desc->n_ranks &&
-           strncmp(a->job, desc->job ? desc->job : "", sizeof a->job - 1) == 0;
+           strncmp(a->job, job_of(desc), sizeof a->job - 1) == 0;
 }
 
 int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int *rank) {
@@ -167,6 +208,14 @@ tcp_port *tti_tcp_port_share(tcp_port *port) {
     return port;
 }
 
+static void close_callers(arrival *callers) {
+    for (arrival *a = callers, *next; a; a = next) {
+        next = a->next;
+        close(a->fd);
+        free(a);
+    }
+}
+
 static void destroy(tcp_port *port) {
     uint64_t one = 1;
     atomic_store(&port->stop, true);
@@ -175,10 +224,11 @@ static void destroy(tcp_port *port) {
         TTI_ASSERT(n == (ssize_t)sizeof one);
         pthread_join(port->thread, NULL);
     }
-    for (arrival *a = port->arrivals, *next; a; a = next) {
-        next = a->next;
-        close(a->fd);
-        free(a);
+    close_callers(port->arrivals);
+    close_callers(port->answered);
+    for (failed_link *f = port->failed, *next; f; f = next) {
+        next = f->next;
+        free(f);
     }
     close(port->listener);
     if (port->wake_fd >= 0) close(port->wake_fd);

@@ -117,6 +117,34 @@ T_CASE(every_caller_of_a_link) {
     tti_tcp_port_close(port);
 }
 
+/* Ranks that call after a failure hear of it, and those of other links do not. */
+T_CASE(callers_of_a_failed_link) {
+    T_UNUSED;
+    tcp_place place;
+    tcp_port *port = open_port(&place);
+    tti_link_desc own = desc_of(0, NULL, "a job"), part = desc_of(0, NULL, "a job/1");
+    tti_link_desc one = desc_of(1, "a secret", "a job/1"), other = desc_of(1, "a secret", "a job");
+    tcp_state s = {.desc = one};
+    char bytes[8];
+    tti_message m = {.peer = 0, .in = bytes, .n_bytes = sizeof bytes};
+    tti_tcp_port_fail(port, &part, TUTTI_E_NUMERICS, "no number");
+    int fd = call(&place, &one), fd_other = call(&place, &other);
+    expect_pair(take(port, &own, 1), fd_other);
+    assert_false(is_waiting(port, &part, 1));
+    T_OK(tti_tcp_adopt(&s, 0, fd));
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; i < WAIT_MS && st == TUTTI_OK; i++) {
+        st = tti_tcp_pull(&s, tti_tcp_peer(&s, 0), &m);
+        if (st == TUTTI_OK) tti_sleep_ms(1);
+    }
+    T_EQ(st, TUTTI_E_NUMERICS);
+    assert_string_equal(tutti_last_error(), "no number");
+    close(fd);
+    tti_tcp_drop_bytes(tti_tcp_peer(&s, 0));
+    tti_tcp_free_peers(&s);
+    tti_tcp_port_close(port);
+}
+
 T_CASE(strangers) {
     T_UNUSED;
     tcp_place place;
@@ -163,8 +191,11 @@ T_CASE(addresses_in_tables) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_rank_and_job),        cmocka_unit_test(the_newest_call),
-        cmocka_unit_test(every_caller_of_a_link), cmocka_unit_test(strangers),
+        cmocka_unit_test(by_rank_and_job),
+        cmocka_unit_test(the_newest_call),
+        cmocka_unit_test(every_caller_of_a_link),
+        cmocka_unit_test(callers_of_a_failed_link),
+        cmocka_unit_test(strangers),
         cmocka_unit_test(addresses_in_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
