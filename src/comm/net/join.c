@@ -1,7 +1,9 @@
 /* join.c - connects ranks of several hosts, and disconnects them.
  *
  * First the link, then a hello from each rank to each, which is refused if it is from another
- * version; then the groups of the hosts; then the watcher. */
+ * version; then the groups of the hosts; then the watcher.  In a sparse group ranks say hello to
+ * those above and below them in the tree of ranks, so that all are of one version if no hello is
+ * refused, and a shorter entry of each rank goes to all. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,20 +47,66 @@ static tutti_status keep_name(net_state *s, const char *name, const char **out) 
     return TUTTI_OK;
 }
 
-static tutti_status say_hello(net_state *s) {
-    net_hello mine, *all = calloc((size_t)s->n_ranks, sizeof *all);
+static tutti_status keep_peer(net_state *s, int rank, int32_t pid, uint64_t host_id,
+                              const char *host) {
+    s->peers[rank].pid = pid;
+    s->peers[rank].host_id = host_id;
+    return keep_name(s, host, &s->peers[rank].host);
+}
+
+static tutti_status greet_all(net_state *s, const net_hello *mine) {
+    net_hello *all = calloc((size_t)s->n_ranks, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_ranks);
-    tti_net_introduce(s->rank, &mine);
-    tutti_status st = tti_net_gather(s, &mine, sizeof mine, all);
+    tutti_status st = tti_net_gather(s, mine, sizeof *mine, all);
     for (int r = 0; r < s->n_ranks && st == TUTTI_OK; r++) {
-        st = tti_net_check_hello(&mine, s->rank, &all[r], r);
-        s->peers[r].pid = all[r].pid;
-        s->peers[r].host_id = all[r].host_id;
-        if (st == TUTTI_OK) st = keep_name(s, all[r].host, &s->peers[r].host);
+        st = tti_net_check_hello(mine, s->rank, &all[r], r);
+        if (st == TUTTI_OK) st = keep_peer(s, r, all[r].pid, all[r].host_id, all[r].host);
     }
     free(all);
-    if (st == TUTTI_OK && s->link->set_places) s->link->set_places(s->wire, tell_place, s);
     return st;
+}
+
+static tutti_status greet_neighbors(net_state *s, net_hello *mine) {
+    int ranks[TTI_FAN_OUT + 1], n = 0, first = s->rank * TTI_FAN_OUT + 1;
+    net_hello theirs[TTI_FAN_OUT + 1];
+    tti_message messages[2 * (TTI_FAN_OUT + 1)];
+    if (s->rank > 0) ranks[n++] = (s->rank - 1) / TTI_FAN_OUT;
+    for (int r = first; r < TTI_MIN(first + TTI_FAN_OUT, s->n_ranks); r++) ranks[n++] = r;
+    for (int i = 0; i < n; i++) {
+        messages[2 * i] = (tti_message){.peer = ranks[i], .out = mine, .n_bytes = sizeof *mine};
+        messages[2 * i + 1] =
+            (tti_message){.peer = ranks[i], .in = &theirs[i], .n_bytes = sizeof theirs[i]};
+    }
+    TTI_TRY(tti_net_move(s, messages, 2 * n));
+    for (int i = 0; i < n; i++) TTI_TRY(tti_net_check_hello(mine, s->rank, &theirs[i], ranks[i]));
+    return TUTTI_OK;
+}
+
+static tutti_status gather_entries(net_state *s, const net_hello *hello) {
+    net_entry mine = {.host_id = hello->host_id, .pid = hello->pid};
+    net_entry *all = calloc((size_t)s->n_ranks, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_ranks);
+    snprintf(mine.host, sizeof mine.host, "%s", hello->host);
+    tutti_status st = tti_net_gather(s, &mine, sizeof mine, all);
+    for (int r = 0; r < s->n_ranks && st == TUTTI_OK; r++) {
+        all[r].host[sizeof all[r].host - 1] = '\0';
+        st = keep_peer(s, r, all[r].pid, all[r].host_id, all[r].host);
+    }
+    free(all);
+    return st;
+}
+
+static tutti_status say_hello(net_state *s) {
+    net_hello mine;
+    tti_net_introduce(s->rank, &mine);
+    if (s->is_sparse) {
+        TTI_TRY(greet_neighbors(s, &mine));
+        TTI_TRY(gather_entries(s, &mine));
+    } else {
+        TTI_TRY(greet_all(s, &mine));
+    }
+    if (s->link->set_places) s->link->set_places(s->wire, tell_place, s);
+    return TUTTI_OK;
 }
 
 /* Makes the groups of the hosts; if one cannot be made, its ranks become separate hosts. */

@@ -21,7 +21,7 @@
 #include "comm/progress.h"
 
 enum {
-    NET_WIRE = 3, /* version of the protocol between ranks */
+    NET_WIRE = 4, /* version of the protocol between ranks */
     NET_HELLO_BYTES = 1024,
     NET_HEAD_BYTES = 960, /* of a payload that go with its record */
     NET_NAME_BYTES = 128
@@ -37,6 +37,13 @@ typedef struct net_hello {
     char host[NET_NAME_BYTES]; /* for people */
     unsigned char unused[NET_HELLO_BYTES - 24 - 64 - NET_NAME_BYTES];
 } net_hello;
+
+/* What every rank of a sparse group learns of each other one. */
+typedef struct net_entry {
+    uint64_t host_id;
+    int32_t pid;
+    char host[60]; /* for people, cut to fit */
+} net_entry;
 
 /* An agreement's record as it travels. */
 typedef struct net_record {
