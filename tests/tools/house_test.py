@@ -320,6 +320,13 @@ class Names(House):
                 self.assertIn(part, run.stdout + run.stderr)
             self.assertNotIn("libm", run.stdout + run.stderr)
 
+    def test_fault_point_in_a_header(self):
+        self.write("src/base/fault.h", "#define TTI_FAULT(point) (false)\n")
+        self.accepts("check-names")
+        self.refuses("check-names", "src/base/a.h",
+                     "/* TTI_FAULT(x) */\nstatic inline int a(void) { return TTI_FAULT(\"x\"); }\n",
+                     "src/base/a.h:2: a fault point in a header")
+
     def test_leftover(self):
         self.refuses("check-names", "src/base/a.h", "/* TO" "DO: later */\n", "src/base/a.h:1:")
 

@@ -38,7 +38,7 @@ typedef struct net_hello {
     unsigned char unused[NET_HELLO_BYTES - 24 - 64 - NET_NAME_BYTES];
 } net_hello;
 
-/* What every rank of a sparse group learns of each other one. */
+/* The data of a rank that every other rank of a sparse group gets. */
 typedef struct net_entry {
     uint64_t host_id;
     int32_t pid;
