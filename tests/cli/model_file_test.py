@@ -16,7 +16,7 @@ GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
 NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", "zoo", "frozen",
          "norms", "standardized", "windows", "choices", "places", "composed", "parts", "functions",
          "signs", "phases", "routed", "columns", "taken", "moved", "made", "returned", "written",
-         "shared", "fixed", "hidden", "matched", "gathered", "resized")
+         "shared", "fixed", "hidden", "matched", "gathered", "resized", "put")
 
 
 def flat(values):
@@ -156,18 +156,20 @@ def test_buffers_that_a_model_changes():
 
 def check_layouts(name, base):
     program = runs.PROGRAM
-    for kind, env in ((None, None), ("device", dict(os.environ,
-                                                    TUTTI_TEST_DEVICE="peers=1,devices=2"))):
-        runs.PROGRAM = runs.program_with(kind) if kind else program
-        hashes = set()
-        more = ["parallel.devices=gpu"] if kind else []
-        for i, layout in enumerate((["-n", "1"], ["-n", "2"], ["-n", "2", "parallel.zero=3"],
-                                    ["-n", "2", "parallel.sync=parameter-server"])):
-            run = "%s-%s-%d" % (name, kind, i)
-            runs.tutti("train", *base, *more, *layout, "run.dir=" + run, env=env).expect(0)
-            hashes.add(events(run, "end")[0]["params_hash"])
-        assert len(hashes) == 1, (name, kind, hashes)
-    runs.PROGRAM = program
+    try:
+        for kind, env in ((None, None), ("device", dict(os.environ,
+                                                        TUTTI_TEST_DEVICE="peers=1,devices=2"))):
+            runs.PROGRAM = runs.program_with(kind) if kind else program
+            hashes = set()
+            more = ["parallel.devices=gpu"] if kind else []
+            for i, layout in enumerate((["-n", "1"], ["-n", "2"], ["-n", "2", "parallel.zero=3"],
+                                        ["-n", "2", "parallel.sync=parameter-server"])):
+                run = "%s-%s-%d" % (name, kind, i)
+                runs.tutti("train", *base, *more, *layout, "run.dir=" + run, env=env).expect(0)
+                hashes.add(events(run, "end")[0]["params_hash"])
+            assert len(hashes) == 1, (name, kind, hashes)
+    finally:
+        runs.PROGRAM = program
 
 
 def test_parameters_without_requires_grad_stay():

@@ -20,7 +20,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from pt2_shared import Fixed, Gathered, Hidden, Matched, Resized, Shared
+from pt2_shared import Fixed, Gathered, Hidden, Matched, Put, Resized, Shared
 from pt2_writes import Made, Moved, Returned, Written
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -653,6 +653,7 @@ MODELS = {
                  lambda: torch.randint(0, 5, (N_ROWS,))),
     "resized": (Resized, lambda: torch.randn(N_ROWS, 2, 2, 3, 4),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
+    "put": (Put, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 

@@ -109,3 +109,25 @@ class Resized(nn.Module):
         y = y * F.interpolate(x, scale_factor=2, mode="nearest")
         y = F.interpolate(y, size=(2, 3, 4), mode="trilinear")
         return self.o(y.square().mean((2, 3, 4)))
+
+
+class Put(nn.Module):
+    """Elements put to places by several indices: the same in each sample, a place of each sample,
+    added, into constants and into what was computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 4), nn.Linear(4, 5)
+        self.register_buffer("i", torch.tensor([[0, 2], [-1, 1]]))
+        self.register_buffer("j", torch.tensor([1, -2]))
+
+    def forward(self, x):
+        n = x.shape[0]
+        y, row = torch.tanh(self.a(x)), torch.arange(n)
+        z = torch.zeros(n, 3, 4, dtype=x.dtype)
+        z[:, self.i, self.j] = y[:, :2, :2]
+        z[:, self.i[0], 1] += y[:, 0, :2]
+        at = (x[..., 0] > 0).long()[:, :2] + torch.arange(0, 4, 2)
+        y = y.index_put((row[:, None], at % 3, self.j.expand(n, 2)), x[:, :2, 0], accumulate=True)
+        y[row, at[:, 0]] = torch.sin(x[:, 2, :4])
+        return self.b(y[:, :3] * z + torch.cos(z)).mean(1)

@@ -56,6 +56,8 @@ void tti_fold_scatter(tti_building *b, const tti_call *c);
 void tti_fold_scatter_add(tti_building *b, const tti_call *c);
 void tti_fold_scatter_reduce(tti_building *b, const tti_call *c);
 void tti_scatter_reduce(tti_building *b, const tti_call *c); /* the same of values of the graph */
+/* index_put with indices ids [n] of dimensions first .. first + n - 1. */
+void tti_put_joined(tti_building *b, const tti_call *c, tti_operand *const *ids, int first, int n);
 
 /* One dimension of a max pooling. */
 typedef struct tti_dilated_window {

@@ -197,15 +197,20 @@ static void index_put(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *values = tti_operand_at(b, c, 2), *ids = NULL;
     const tti_arg *list = c->arg[1];
     bool adds = tti_bool_at(b, c, 3);
+    tti_operand *all[TUTTI_MAX_DIMS];
     int dim = 0, n = 0;
-    for (int i = 0; list->kind == TTI_ARG_LIST && i < list->n; i++) {
+    for (int i = 0; list->kind == TTI_ARG_LIST && i < list->n && i < TUTTI_MAX_DIMS; i++) {
         if (list->items[i].kind == TTI_ARG_NONE) continue;
-        ids = tti_operand_of(b, &list->items[i]);
+        if (n > 0 && dim != i - 1) tti_refuse(b, "indices with a slice between them");
+        ids = all[n++] = tti_operand_of(b, &list->items[i]);
         dim = i;
-        n++;
     }
-    if (n != 1 || dim >= tti_shape_of(x).n_dims) tti_refuse(b, "only one index is supported");
+    if (n < 1 || dim >= tti_shape_of(x).n_dims) tti_refuse(b, "the indices do not fit the tensor");
     if (!tti_good(b)) return;
+    if (n > 1) {
+        tti_put_joined(b, c, all, dim - n + 1, n);
+        return;
+    }
     if (tti_elem_of(ids) != TTI_ELEM_BOOL) {
         put_rows(b, &(row_update){x, ids, values, dim, 1, adds}, c->out[0]);
         return;

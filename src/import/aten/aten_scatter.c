@@ -1,4 +1,5 @@
-/* aten_scatter.c - elements put to places of a tensor, of constants, and scatter_reduce.
+/* aten_scatter.c - elements put to places of a tensor: of constants, scatter_reduce, and places by
+ * several indices.
  * aten_index.c has the other operators of values in the graph. */
 #include <math.h>
 #include <string.h>
@@ -207,5 +208,96 @@ void tti_scatter_reduce(tti_building *b, const tti_call *c) {
     }
     if (!has_own) x = chosen(b, hit, tti_operand_arg(x), tti_operand_arg(self));
     x = with_last(b, x, dim);
+    if (tti_good(b)) tti_set(c->out[0], x);
+}
+
+/* ---- x[.., i, j, ..] = values ---- */
+
+/* Whether a constant has the number of its row everywhere, and a row for each sample. */
+static bool counts_samples(tti_building *b, const tti_operand *x) {
+    tutti_shape s = tti_shape_of(x);
+    if (x->kind != TTI_OPERAND_HOST || s.n_dims < 1 || s.dim[0] != tti_batch_rows(b)) return false;
+    int64_t n = tti_host_n(&x->host), n_row = n / TTI_MAX(s.dim[0], 1);
+    if (!tti_add_work(b, (double)n)) return false;
+    for (int64_t i = 0; i < n; i++)
+        if (tti_host_at(&x->host, i) != (double)(i / n_row)) return false;
+    return true;
+}
+
+/* Indices of neighbouring dimensions as places in these dimensions as one, from first on: n of
+ * sizes dim. */
+static tti_operand *join_indices(tti_building *b, tti_operand *const *ids, const int64_t *dim,
+                                 int n) {
+    tti_operand *sum = NULL;
+    for (int k = 0; k < n; k++) {
+        tti_operand *low = pair(b, "aten.lt.Scalar", ids[k], tti_int_arg(0));
+        low = pair(b, "aten.mul.Tensor", low, tti_int_arg(dim[k]));
+        tti_operand *id = pair(b, "aten.add.Tensor", low, tti_operand_arg(ids[k]));
+        if (sum) {
+            sum = pair(b, "aten.mul.Tensor", sum, tti_int_arg(dim[k]));
+            id = pair(b, "aten.add.Tensor", sum, tti_operand_arg(id));
+        }
+        sum = id;
+    }
+    return sum;
+}
+
+static tti_operand *shaped(tti_building *b, const char *target, tti_operand *x,
+                           const tutti_shape *to) {
+    return pair(b, target, x, tti_ints_arg(b, to->dim, to->n_dims));
+}
+
+/* Indices ids [n] of dimensions first .., which lie side by side. */
+void tti_put_joined(tti_building *b, const tti_call *c, tti_operand *const *ids, int first, int n) {
+    tti_operand *x = tti_operand_at(b, c, 0), *values = tti_operand_at(b, c, 2);
+    tutti_shape from = tti_shape_of(x), at = {0}, own = {0}, flat = {0}, wide = {0};
+    bool adds = tti_bool_at(b, c, 3), by_sample = first == 0 && counts_samples(b, ids[0]);
+    for (int k = 0; k < n && tti_good(b); k++) {
+        tutti_shape one = tti_shape_of(ids[k]);
+        if (tti_elem_of(ids[k]) == TTI_ELEM_BOOL)
+            tti_refuse(b, "boolean indices beside others are not supported");
+        if (tti_of_batch(ids[k]) && !by_sample)
+            tti_refuse(b, "indices that depend on inputs are supported beside one of the samples");
+        if (tti_good(b)) tti_host_broadcast(b, &at, &one, &at);
+    }
+    if (by_sample && (at.n_dims < 1 || at.dim[0] != tti_batch_rows(b)))
+        tti_refuse(b, "the indices do not fit the samples");
+    if (!tti_good(b)) return;
+    int skip = by_sample, end = first + n; /* the samples' own dimension stays */
+    int64_t n_places = 1, n_ids = tutti_shape_n_elems(&at);
+    for (int d = 0; d < first + skip; d++) own.dim[own.n_dims++] = from.dim[d];
+    for (int d = first + skip; d < end; d++) n_places *= from.dim[d];
+    flat = own, wide = own;
+    own.dim[own.n_dims++] = n_places;
+    flat.dim[flat.n_dims++] = by_sample ? n_ids / at.dim[0] : n_ids;
+    wide.n_dims = first;
+    for (int d = 0; d < at.n_dims; d++) wide.dim[wide.n_dims++] = at.dim[d];
+    for (int d = end; d < from.n_dims; d++) {
+        own.dim[own.n_dims++] = flat.dim[flat.n_dims++] = from.dim[d];
+        if (wide.n_dims < TUTTI_MAX_DIMS) wide.dim[wide.n_dims++] = from.dim[d];
+    }
+    tti_operand *places = join_indices(b, ids + skip, from.dim + first + skip, n - skip);
+    places = shaped(b, "aten.expand.default", places, &at);
+    if (x->kind == TTI_OPERAND_HOST) /* a view of it would count as another reader */
+        x = made_by(b, "aten.clone.default", (tti_arg[]){tti_operand_arg(x)}, 1, x);
+    x = shaped(b, "aten.reshape.default", x, &own);
+    values = shaped(b, "aten.expand.default", values, &wide);
+    values = shaped(b, "aten.reshape.default", values, &flat);
+    const int dim = first + skip;
+    const char *row = adds ? "aten.index_add.default" : "aten.index_copy.default";
+    if (by_sample) {
+        tutti_shape thin = flat;
+        for (int d = 2; d < thin.n_dims; d++) thin.dim[d] = 1;
+        places = shaped(b, "aten.reshape.default", places, &thin);
+        places = shaped(b, "aten.expand.default", places, &flat);
+        row = adds ? "aten.scatter_add.default" : "aten.scatter.src";
+    } else {
+        places = shaped(b, "aten.reshape.default", places, &TUTTI_SHAPE(n_ids));
+    }
+    x = made_by(b, row,
+                (tti_arg[]){tti_operand_arg(x), tti_int_arg(dim), tti_operand_arg(places),
+                            tti_operand_arg(values)},
+                4, x);
+    x = shaped(b, "aten.reshape.default", x, &from);
     if (tti_good(b)) tti_set(c->out[0], x);
 }
