@@ -43,8 +43,6 @@ text("dory", "Dory", head_dim=8, sliding_window=4, n_input_layers=1, n_output_la
      **dict(LLAMA, num_hidden_layers=3))
 text("bailing_hybrid", "BailingHybrid", num_local_experts=4, layer_group_size=2, head_dim=8,
      **IDS, **ROUTED, **LATENT, **FULL)
-text("zamba", "Zamba", use_mamba_kernels=False, mamba_d_state=4, mamba_dt_rank=2, length=6,
-     attn_layer_period=2, attn_layer_offset=1, n_mamba_heads=2, **IDS, **FULL)
 text("phi4_partial_rotary", "Phi3", rope_parameters={
     "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}, **IDS, **LLAMA)
 text("glm_moe_dsa", "GlmMoeDsa", index_n_heads=2, index_head_dim=16, index_topk=4, **ROUTED,
@@ -147,18 +145,6 @@ def maskformer():
     config = config_of("MaskFormer", fpn_feature_size=32, mask_feature_size=32,
                        backbone_config=small_resnet(), decoder_config=decoder, num_labels=3)
     return wrap(transformers.MaskFormerForInstanceSegmentation(config), ["pixel_values"],
-                ("class_queries_logits", "masks_queries_logits")), {
-        "pixel_values": torch.randn(2, 3, 64, 64)}
-
-
-@case
-def mask2former():
-    import transformers
-    config = config_of("Mask2Former", backbone_config=small_resnet(), feature_size=32,
-                       mask_feature_size=32, hidden_dim=32, encoder_feedforward_dim=24,
-                       encoder_layers=1, decoder_layers=2, num_attention_heads=2,
-                       dim_feedforward=24, num_queries=4, num_labels=3)
-    return wrap(transformers.Mask2FormerForUniversalSegmentation(config), ["pixel_values"],
                 ("class_queries_logits", "masks_queries_logits")), {
         "pixel_values": torch.randn(2, 3, 64, 64)}
 
