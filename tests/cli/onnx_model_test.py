@@ -270,6 +270,11 @@ def info(number, name, dims):
     return field(number, field(1, name) + field(2, field(1, field(1, 1) + field(2, shape))))
 
 
+def real(name, value):
+    """An attribute that is a float."""
+    return field(1, name) + b"\x15" + struct.pack("<f", value) + field(20, 1)
+
+
 def number(name, value):
     """An attribute of a node: an integer."""
     return field(1, name) + field(3, value) + field(20, 2)
@@ -368,6 +373,15 @@ def test_damaged_files_are_refused():
                      node("Flatten", ["x"], ["f"]) + node("MatMul", ["f", "w"], ["g"]) +
                      node("Add", ["g", "s"], ["y"]) + W + IO),
             "onnx.MatMul of 'long'", "steps to compute")
+    for op, inputs in (("BatchNormalization", 4), ("InstanceNormalization", 2),
+                       ("LayerNormalization", 2)):
+        n = 7 if op[0] == "L" else 3
+        names = ["scale", "bias", "mean", "var"][:inputs]
+        refused(2, model(node(op, ["x"] + names, ["n"], real("epsilon", 0)) +
+                         node("Flatten", ["n"], ["f"]) + node("MatMul", ["f", "w"], ["y"]) +
+                         b"".join(tensor(name, [n], struct.pack("<f", 1) * n) for name in names) +
+                         W + IO),
+                op, "eps=0 is not supported; export the model with a positive one")
     refused(2, model(BODY, 12), "opset 12 is not supported, only 13 to 24")
     refused(2, model(BODY, 25), "opset 25 is not supported")
     refused(4, model(node("Relu", ["gone"], ["y"]) + IO), "'a node' (Relu)",

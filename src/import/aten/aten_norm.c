@@ -5,6 +5,13 @@
 #include "base/error.h"
 #include "import/aten/aten.h"
 
+/* The builders of norms take 0 as their default, so it cannot be passed to them. */
+static void check_eps(tti_building *b, double eps) {
+    if (tti_good(b) && !(eps > 0))
+        tti_refuse(
+            b, "eps=%g is not supported; export the model with a positive one, such as 1e-12", eps);
+}
+
 /* The normalised dimensions are the last ones; several become one. */
 static void layer_norm(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
@@ -12,6 +19,7 @@ static void layer_norm(tti_building *b, const tti_call *c) {
     int64_t sizes[TUTTI_MAX_DIMS], n_inner = 1;
     int n = tti_ints_at(b, c, 1, sizes);
     double eps = tti_number_at(b, c, 4);
+    check_eps(b, eps);
     if (!tti_good(b)) return;
     if (n < 1 || n > shape.n_dims) tti_refuse(b, "normalized_shape does not fit the input");
     for (int i = 0; i < n && tti_good(b); i++) {
@@ -38,6 +46,7 @@ static void rms_norm(tti_building *b, const tti_call *c) {
     int64_t sizes[TUTTI_MAX_DIMS];
     int n = tti_ints_at(b, c, 1, sizes);
     double eps = tti_has(c, 3) ? tti_number_at(b, c, 3) : 0x1p-23; /* PyTorch's: of f32 */
+    check_eps(b, eps);
     if (tti_good(b) && n != 1) tti_refuse(b, "%d dimensions are not supported", n);
     tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 2);
     if (tti_good(b)) tti_set_result_like(b, c, tutti_rms_norm_of(tti_graph_of(b), x, weight, eps));
@@ -46,6 +55,7 @@ static void rms_norm(tti_building *b, const tti_call *c) {
 static void group_norm(tti_building *b, const tti_call *c) {
     int64_t groups = tti_int_at(b, c, 1);
     double eps = tti_number_at(b, c, 4);
+    check_eps(b, eps);
     tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 2),
                 *bias = tti_weight_at(b, c, 3);
     if (tti_good(b))
@@ -57,6 +67,7 @@ static void group_norm(tti_building *b, const tti_call *c) {
 static void native_group_norm(tti_building *b, const tti_call *c) {
     int64_t groups = tti_int_at(b, c, 6);
     double eps = tti_number_at(b, c, 7);
+    check_eps(b, eps);
     tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 1),
                 *bias = tti_weight_at(b, c, 2);
     if (tti_good(b))
@@ -68,6 +79,7 @@ static void native_group_norm(tti_building *b, const tti_call *c) {
  * is a group of its own. */
 static void instance_norm(tti_building *b, const tti_call *c) {
     double eps = tti_number_at(b, c, 7);
+    check_eps(b, eps);
     if (tti_good(b) && (!tti_bool_at(b, c, 5) || tti_has(c, 3)))
         tti_refuse(b, "running statistics of an instance norm are not supported");
     tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 1),
@@ -172,6 +184,7 @@ static tutti_value *norm_of_weights(tti_building *b, const tti_call *c, double e
     tutti_shape s = tutti_value_type(x).shape, turned = s;
     int perm[TUTTI_MAX_DIMS];
     if (tti_good(b) && s.n_dims < 2) tti_refuse(b, "%d dimensions are too few", s.n_dims);
+    check_eps(b, eps);
     if (!tti_good(b)) return NULL;
     for (int d = 0; d < s.n_dims; d++) perm[d] = d < 2 ? 1 - d : d;
     turned.dim[0] = s.dim[1];
@@ -211,6 +224,7 @@ static void normalize_batch(tti_building *b, const tti_call *c, bool trains, dou
         tti_set_result_like(b, c, frozen_norm(b, c, x, eps));
         return;
     }
+    check_eps(b, eps);
     t.weight = tti_weight_at(b, c, 1);
     t.bias = tti_weight_at(b, c, 2);
     tti_sharing own = {0};
