@@ -129,3 +129,14 @@ void tti_note_similar_names(const char *const *names, int64_t n, tti_str *out) {
     free(list);
     free(text);
 }
+
+bool tti_names_look_alike(const char *a, const char *b) {
+    size_t n_a = 3 * strlen(a) + 1;
+    uint32_t *text = malloc((n_a + 3 * strlen(b) + 1) * sizeof *text);
+    if (!text) return false;
+    fold(a, text);
+    fold(b, text + n_a);
+    bool same = is_same_text(&(folded){text, a}, &(folded){text + n_a, b});
+    free(text);
+    return same;
+}

@@ -125,6 +125,8 @@ def test_standard_input():
         assert found == [{k: v for k, v in p.items() if k != "file"} for p in from_file], found
     big = b"a,b\n" + b"1,2\n" * 60000
     assert len(lines(predict_sent(big, "table", "-").expect(0))) == 60000
+    predict_sent(b"A,b\n1,2\n", "table", "-").expect(
+        3, "standard input: column 'a' of the training rows is missing; 'A' differs from it in case")
     ended = predict_sent(b"a,b\n1,x\n", "table", "rows.csv", "-")
     assert len(lines(ended.expect(3, "standard input:2: column 'b': 'x' is not"))) == 2
     predict_sent(b"", "table", "-").expect(3, "standard input: there are no rows")

@@ -35,6 +35,8 @@ T_CASE(alike) {
         const char *const names[] = {"other", pairs[i].a, "zebra", pairs[i].b};
         if (!strstr(note_of(names, 4), "differ only in case, accents"))
             fail_msg("no note of '%s' and '%s'", pairs[i].a, pairs[i].b);
+        assert_true(tti_names_look_alike(pairs[i].a, pairs[i].b));
+        assert_false(tti_names_look_alike(pairs[i].a, "zebra"));
     }
 }
 

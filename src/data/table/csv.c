@@ -14,6 +14,7 @@
 #include "data/fields.h"
 #include "data/files/byte_reader.h"
 #include "data/files/file_list.h"
+#include "data/similar_names.h"
 #include "data/table/csv_text.h"
 #include "data/table/csv_value.h"
 #include "data/table/row_split.h"
@@ -128,6 +129,19 @@ static void report_extra(const encoder *e) {
     }
 }
 
+static tutti_status fail_missing_column(const encoder *e, const char *name) {
+    char clipped[TTI_CLIP], found[TTI_CLIP];
+    for (int i = 0; i < e->csv->n_columns; i++)
+        if (name[0] && tti_names_look_alike(name, e->csv->header[i]))
+            return tti_fail(TUTTI_E_DATA,
+                            "%s: column '%s' of the training rows is missing; '%s' differs from it "
+                            "in case, accents, blanks or the Unicode form of letters",
+                            e->csv->name, tti_clip(clipped, name),
+                            tti_clip(found, e->csv->header[i]));
+    return tti_fail(TUTTI_E_DATA, "%s: column '%s' of the training rows is missing", e->csv->name,
+                    tti_clip(clipped, name));
+}
+
 static tutti_status match_by_name(const encoder *e) {
     const tti_table_spec *t = e->spec->table;
     char clipped[TTI_CLIP];
@@ -140,9 +154,7 @@ static tutti_status match_by_name(const encoder *e) {
         e->at[i] = find_name(e->csv, t, i);
         bool needed =
             t->column[i].kind != TTI_COLUMN_IGNORE && !(e->desc->rows_only && is_label(t, i));
-        if (e->at[i] < 0 && needed)
-            return tti_fail(TUTTI_E_DATA, "%s: column '%s' of the training rows is missing",
-                            e->csv->name, tti_clip(clipped, t->column[i].name));
+        if (e->at[i] < 0 && needed) return fail_missing_column(e, t->column[i].name);
     }
     report_extra(e);
     return TUTTI_OK;
