@@ -126,7 +126,7 @@ def test_standard_input():
     big = b"a,b\n" + b"1,2\n" * 60000
     assert len(lines(predict_sent(big, "table", "-").expect(0))) == 60000
     predict_sent(b"A,b\n1,2\n", "table", "-").expect(
-        3, "standard input: column 'a' of the training rows is missing; 'A' differs from it in case")
+        3, "standard input: column 'a' of the training rows is missing; 'A' differs from it")
     ended = predict_sent(b"a,b\n1,x\n", "table", "rows.csv", "-")
     assert len(lines(ended.expect(3, "standard input:2: column 'b': 'x' is not"))) == 2
     predict_sent(b"", "table", "-").expect(3, "standard input: there are no rows")

@@ -18,7 +18,9 @@ unsaid() { ! printf '%s\n' "$out" | grep -q "$1" || fail "'$1' in: $out"; }
 rows random packed jpeg
 said '^40 JPEG files, .* MB, made in '
 said '^packed: .* MB in '
-for row in random packed jpeg; do said "^$row  *[1-9][0-9]* images/s .* threads 2 x 1  hash [0-9a-f]"; done
+for row in random packed jpeg; do
+    said "^$row  *[1-9][0-9]* images/s .* threads 2 x 1  hash [0-9a-f]"
+done
 [ "$(ls "$tmp")" = made ] || fail "left behind: $(ls "$tmp")"
 hash=$(printf '%s\n' "$out" | sed -n 's/^jpeg .*hash //p')
 
