@@ -550,13 +550,21 @@ def _made_target(module: Any, inputs: Mapping[str, Any], loss: Any) -> Any:
 
 
 def _export(module: Any, inputs: Dict[str, Any], path: str) -> Tuple[int, ...]:
-    """Writes the module as a .pt2 file; the shape of one row of its first output."""
+    """Writes the module as a .pt2 file; the shape of one row of its first output.  The job says
+    which parameters are frozen, so that overrides can say otherwise; the file does not."""
     import torch
 
     batch = torch.export.Dim("batch", min=1, max=1 << 20)
-    with torch.no_grad():
-        program = torch.export.export(module, tuple(inputs.values()), strict=False,
-                                      dynamic_shapes=tuple({0: batch} for _ in inputs))
+    frozen = [p for p in module.parameters() if not p.requires_grad and p.is_floating_point()]
+    try:
+        for p in frozen:
+            p.requires_grad_(True)
+        with torch.no_grad():
+            program = torch.export.export(module, tuple(inputs.values()), strict=False,
+                                          dynamic_shapes=tuple({0: batch} for _ in inputs))
+    finally:
+        for p in frozen:
+            p.requires_grad_(False)
     torch.export.save(program, path)
     node = [n for n in program.graph.nodes if n.op == "output"][0]
     first = [n for n in node.args[0] if hasattr(n, "meta")][len(program.graph_signature
