@@ -159,7 +159,8 @@ static const bad_input bad_files[] = {
     {"optimizer: {lr: 1e-400}",
      "j:1:17" E
      "optimizer.lr: expected a number from 0 to 1000, got \"1e-400\", which is too small "
-     "and would be read as 0; write 0 if that is meant"},
+     "to compute with; write 0 if that is meant"},
+    {"optimizer: {eps: 1e-50}", "expected a number from 1e-30 to 1 or auto, got \"1e-50\""},
     {"optimizer: {weight_decay: 1e-50}", "got \"1e-50\", which is too small"},
     {"train: {clip_norm: 1e39}", "got \"1e39\", which is too large to compute with"},
     {"optimizer: {lr: '1,5'}", "got \"1,5\""},
@@ -389,7 +390,7 @@ static const bad_input bad_files[] = {
     {"optimizer: {groups: [\": lr=1\"]}", "\": lr=1\" has no pattern before the colon"},
     {"optimizer: {groups: [\"a: lr\"]}", "\"a: lr\" needs key=value after the colon"},
     {"optimizer: {groups: [\"a: lr=\"]}", "must be numbers from 0 to 1000"},
-    {"optimizer: {groups: [\"a: lr=1e-400\"]}", "lr or decay is too small and would be read as 0"},
+    {"optimizer: {groups: [\"a: lr=1e-400\"]}", "lr or decay is too small to compute with"},
     {"optimizer: {groups: [\"a: lr=-1\"]}", "must be numbers from 0 to 1000"},
     {"optimizer: {groups: [\"a: decay=nan\"]}", "must be numbers from 0 to 1000"},
     {"optimizer: {groups: [\"a: momentum=1\"]}", "the settings are lr (a factor) and decay"},

@@ -273,8 +273,8 @@ static void explain_size(const tti_option *row, const char *text, tti_str *why) 
     tti_number form = row->type == TTI_OPTION_FLOAT  ? tti_parse_float(text, &x)
                       : row->type == TTI_OPTION_SIZE ? tti_parse_bytes(text, &n_bytes)
                                                      : TTI_NUMBER_OK;
-    if (form == TTI_NUMBER_TINY)
-        tti_str_add(why, ", which is too small and would be read as 0; write 0 if that is meant");
+    if (form == TTI_NUMBER_TINY && row->min <= 0)
+        tti_str_add(why, ", which is too small to compute with; write 0 if that is meant");
     if (form == TTI_NUMBER_RANGE && row->max >= TTI_NO_LIMIT)
         tti_str_add(why, ", which is too large to compute with");
 }

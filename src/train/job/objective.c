@@ -217,7 +217,7 @@ static tutti_status read_weights(const char *key, const char *text, double *out,
         if (form == TTI_NUMBER_TINY)
             return tti_fail(TUTTI_E_CONFIG,
                             "%s: number %" PRId64
-                            " is too small and would be read as 0; write 0 if that is meant",
+                            " is too small to compute with; write 0 if that is meant",
                             key, *n + 1);
         if (form != TTI_NUMBER_OK || x < 0 || x > 1e30 || *n == MAX_WEIGHTS)
             return tti_fail(

@@ -43,7 +43,7 @@ static const char *read_setting(const char *key, const char *value, bool *has_lr
         return "the settings are lr (a factor) and decay, such as \"*.bias: lr=2 decay=0\"";
     tti_number form = tti_parse_float(value, &x);
     if (form == TTI_NUMBER_TINY)
-        return "lr or decay is too small and would be read as 0; write 0 if that is meant";
+        return "lr or decay is too small to compute with; write 0 if that is meant";
     if (form != TTI_NUMBER_OK || x < 0 || x > 1000)
         return "lr and decay must be numbers from 0 to 1000";
     if (lr ? *has_lr : g->has_decay) return "sets lr or decay twice";
