@@ -63,13 +63,21 @@ static bool is_other_than_zero(const char *text) {
     return strchr("123456789", text[strspn(text, "0.")]) && text[strspn(text, "0.")];
 }
 
+/* Also in a thread that computes with denormal numbers as with 0, where a comparison cannot tell.
+ */
+static bool is_zero(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits << 1 == 0;
+}
+
 /* text is known to start with a number. */
 static tti_number convert(const char *text, double *out) {
     locale_t c = c_locale();
     double x = strtod_l(text, NULL, c);
     freelocale(c);
     if (!isfinite(x)) return TTI_NUMBER_RANGE;
-    if (x == 0 && is_other_than_zero(text)) return TTI_NUMBER_TINY;
+    if (is_zero(x) && is_other_than_zero(text)) return TTI_NUMBER_TINY;
     *out = x;
     return TTI_NUMBER_OK;
 }
@@ -85,7 +93,7 @@ tti_number tti_parse_float(const char *text, double *out) {
     tti_number form = tti_parse_double(text, &x);
     if (form != TTI_NUMBER_OK) return form;
     if (fabs(x) > (double)FLT_MAX) return TTI_NUMBER_RANGE;
-    if (x != 0 && fabs(x) < (double)FLT_MIN) return TTI_NUMBER_TINY;
+    if (!is_zero(x) && fabs(x) < (double)FLT_MIN) return TTI_NUMBER_TINY;
     *out = x;
     return TTI_NUMBER_OK;
 }
@@ -106,7 +114,7 @@ tti_number tti_parse_bytes(const char *text, int64_t *out) {
         double x;
         tti_number form = convert(text, &x);
         if (form != TTI_NUMBER_OK) return form;
-        if (x != 0 && rint(x * units[i].factor) == 0) return TTI_NUMBER_TINY;
+        if (!is_zero(x) && rint(x * units[i].factor) == 0) return TTI_NUMBER_TINY;
         x = rint(x * units[i].factor);
         if (!(fabs(x) < 0x1p63)) return TTI_NUMBER_RANGE;
         *out = (int64_t)x;

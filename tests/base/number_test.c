@@ -4,6 +4,9 @@
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
 
 #include "base/philox.h"
 #include "t.h"
@@ -90,6 +93,27 @@ T_CASE(doubles_parse) {
     check_doubles();
 }
 
+/* A thread that computes takes denormals as 0: they are read as in any other. */
+T_CASE(denormals_of_a_thread_that_computes) {
+    T_UNUSED;
+#ifdef __SSE2__
+    static const char *const texts[] = {"1e-310", "5e-324", "1e-400", "0e-400"};
+    tti_number forms[4], as_floats[4];
+    double x;
+    unsigned control = _mm_getcsr();
+    _mm_setcsr(control | 0x8040u);
+    for (int i = 0; i < 4; i++) {
+        forms[i] = tti_parse_double(texts[i], &x);
+        as_floats[i] = tti_parse_float(texts[i], &x);
+    }
+    _mm_setcsr(control);
+    for (int i = 0; i < 4; i++) {
+        T_EQ(forms[i], i == 2 ? TTI_NUMBER_TINY : TTI_NUMBER_OK);
+        T_EQ(as_floats[i], i < 3 ? TTI_NUMBER_TINY : TTI_NUMBER_OK);
+    }
+#endif
+}
+
 T_CASE(locale_changes_nothing) {
     T_UNUSED;
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "C.UTF-8"};
@@ -159,6 +183,7 @@ int main(void) {
         cmocka_unit_test(ints),
         cmocka_unit_test(floats_parse),
         cmocka_unit_test(doubles_parse),
+        cmocka_unit_test(denormals_of_a_thread_that_computes),
         cmocka_unit_test(locale_changes_nothing),
         cmocka_unit_test(bytes),
         cmocka_unit_test(formats_are_short),
