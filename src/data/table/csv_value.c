@@ -56,6 +56,7 @@ static bool has_other_signs(const char *cell) {
         if (n_bytes > 0 && *cell != ',' && strspn(cell + n_bytes, "0123456789") != 3) return false;
         any |= n_bytes > 0;
         cell += n_bytes;
+        if (n_bytes == 0 && !strchr("+-.0123456789eE", *cell)) return false; /* a text, mostly */
         if (n_bytes == 0) text[n++] = *cell++;
     }
     text[n] = '\0';
@@ -88,10 +89,12 @@ bool tti_value_is_odd_number(const char *cell) {
 bool tti_value_is_tiny(const char *cell) {
     char text[MAX_NUMBER];
     double x;
-    snprintf(text, sizeof text, "%s", cell);
+    size_t n_bytes = strspn(cell, "+-.,0123456789eE");
+    if (cell[n_bytes] || n_bytes >= sizeof text) return false;
+    memcpy(text, cell, n_bytes + 1);
     char *comma = strchr(text, ',');
     if (comma) *comma = '.';
-    return strlen(cell) < sizeof text && tti_parse_double(text, &x) == TTI_NUMBER_TINY;
+    return tti_parse_double(text, &x) == TTI_NUMBER_TINY;
 }
 
 bool tti_value_boolean(const char *cell, bool *out) {
