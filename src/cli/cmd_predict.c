@@ -26,9 +26,8 @@ static const char usage[] =
     "            window of its context, and the most likely next tokens\n\n"
     "A model file with several outputs gives all of them under \"outputs\", by their names.\n"
     "A folder means all such files in it and in its subfolders, sorted by name.  - means standard\n"
-    "input, for tables (CSV) and text.  Files that cannot be read and samples with an output that "
-    "is not finite are reported on standard error and\n"
-    "skipped.\n"
+    "input, for tables (CSV) and text.  Files that cannot be read and samples with an output that\n"
+    "is not finite are reported on standard error and skipped.\n"
     "\n"
     "Exit code: 0; 1 a mask cannot be written; 2 wrong usage or no run; 3 a file cannot be read;\n"
     "4 no valid checkpoint; 7 an output that is not finite.\n";

@@ -1,11 +1,13 @@
 """cmd_predict_test.py - `tutti predict`: images of IDX and PNG files, in order; bad files."""
 
+import fcntl
 import gzip
 import json
 import os
 import struct
 import subprocess
 import sys
+import termios
 import zipfile
 import zlib
 
@@ -108,6 +110,39 @@ def predict_sent(sent, *arguments):
         return runs.tutti("predict", *arguments, stdin=cat.stdout)
 
 
+def test_standard_input_later():
+    """A pipe that another program made non-blocking, and that is empty at first."""
+    with open("t.csv", "w") as file:
+        file.write("a,kind\n" + "".join("%d,%s\n" % (i % 5, "xy"[i % 2]) for i in range(40)))
+    runs.tutti("train", "run.dir=table", "data.format=csv", "data.dir=t.csv", "model.name=mlp",
+               "model.hidden=[4]", "train.batch=8", "train.steps=3", "-n", "1").expect(0)
+    reads, writes = os.pipe()
+    os.set_blocking(reads, False)
+    os.write(writes, b"a\n")
+    process = runs.start("predict", "table", "-", stdin=reads)
+
+    def is_empty():
+        n_bytes = fcntl.ioctl(reads, termios.FIONREAD, struct.pack("i", 0))
+        return struct.unpack("i", n_bytes)[0] == 0
+    runs.wait_until(is_empty, what="the first read")
+    os.write(writes, b"1\n")
+    os.close(writes)
+    assert len(lines(runs.finish(process).expect(0))) == 1
+    os.close(reads)
+
+
+def test_tiny_numbers():
+    """Values that training reads are read again, also by threads that take denormals as 0."""
+    values = ["1e-310", "4.9e-324", "2e-309", "0.5", "0"]
+    with open("t.csv", "w") as file:
+        file.write("p,kind\n" + "".join("%s,%s\n" % (values[i % 5], "xy"[i % 2])
+                                        for i in range(40)))
+    runs.tutti("train", "run.dir=table", "data.format=csv", "data.dir=t.csv", "model.name=mlp",
+               "model.hidden=[4]", "train.batch=8", "train.steps=3", "-n", "1").expect(0)
+    assert len(lines(runs.tutti("predict", "table", "t.csv").expect(0))) == 40
+    runs.tutti("eval", "table").expect(0)
+
+
 def test_standard_input():
     """Tables and text; what cannot be read says so, and the other files go on."""
     with open("t.csv", "w") as file:
@@ -130,6 +165,8 @@ def test_standard_input():
     ended = predict_sent(b"a,b\n1,x\n", "table", "rows.csv", "-")
     assert len(lines(ended.expect(3, "standard input:2: column 'b': 'x' is not"))) == 2
     predict_sent(b"", "table", "-").expect(3, "standard input: there are no rows")
+    ended = predict_sent(rows, "table", "-", "-")
+    assert len(lines(ended.expect(3, "standard input: was read to its end already"))) == 2
     folder = os.open(".", os.O_DIRECTORY)
     runs.tutti("predict", "table", "-", stdin=folder).expect(
         3, "standard input: cannot read: Is a directory")

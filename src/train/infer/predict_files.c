@@ -4,6 +4,7 @@
  * be read is reported in its place, and the next files are processed. */
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +130,16 @@ static tutti_status add_path(tti_predicting *r, const char *path, int depth) {
 
 static const char stdin_name[] = "standard input";
 
+/* As read(), and it waits for bytes also if another program made the pipe or terminal non-blocking.
+ */
+static ssize_t read_some(char *to, size_t n_bytes) {
+    struct pollfd fd = {.fd = STDIN_FILENO, .events = POLLIN};
+    ssize_t got;
+    while ((got = read(fd.fd, to, n_bytes)) < 0 && (errno == EINTR || errno == EAGAIN))
+        if (errno == EAGAIN) (void)poll(&fd, 1, -1);
+    return got;
+}
+
 /* Reads to the end; the caller frees *out. */
 static tutti_status read_stdin(char **out, size_t *n_bytes) {
     size_t capacity = 1 << 16, n = 0;
@@ -141,9 +152,7 @@ static tutti_status read_stdin(char **out, size_t *n_bytes) {
             text = more;
             capacity *= 2;
         }
-        do {
-            got = read(STDIN_FILENO, text + n, capacity - n);
-        } while (got < 0 && errno == EINTR);
+        got = read_some(text + n, capacity - n);
         if (got > 0) n += (size_t)got;
     }
     if (text && got == 0) {
@@ -159,17 +168,25 @@ static tutti_status read_stdin(char **out, size_t *n_bytes) {
                     stdin_name, n);
 }
 
+/* It can be read if the model takes its kind of bytes, and was not read before. */
+static tutti_status check_stdin(tti_predicting *r, const kind *how) {
+    if (!how->takes_stdin)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: only tables and text can be read from it; save it to a file and name "
+                        "the file (a file with the name - is ./-)",
+                        stdin_name);
+    if (r->has_read_stdin)
+        return tti_fail(TUTTI_E_DATA, "%s: was read to its end already; name - once", stdin_name);
+    r->has_read_stdin = true;
+    return TUTTI_OK;
+}
+
 static tutti_status add_stdin(tti_predicting *r) {
     const kind *how = find_kind(r, "", false);
     tti_predict_input input = {.file = "-", .name = stdin_name};
     char *text = NULL;
-    tutti_status st =
-        how->takes_stdin
-            ? read_stdin(&text, &input.n_bytes)
-            : tti_fail(TUTTI_E_DATA,
-                       "%s: only tables and text can be read from it; save it to a file and name "
-                       "the file (a file with the name - is ./-)",
-                       stdin_name);
+    tutti_status st = check_stdin(r, how);
+    if (st == TUTTI_OK) st = read_stdin(&text, &input.n_bytes);
     input.bytes = text;
     if (st == TUTTI_OK) st = how->add(r, &input);
     free(text);

@@ -45,6 +45,7 @@ typedef struct tti_predicting {
     tti_arena arena;           /* memory of file names */
     int64_t n_rows, n_waiting; /* rows of a batch; rows filled */
     int64_t n_files, n_bad;
+    bool has_read_stdin;
     int64_t n_not_finite; /* samples whose output is not finite */
     size_t row_bytes;
     void *x;    /* [n_rows, ...] */
