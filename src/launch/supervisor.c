@@ -79,8 +79,9 @@ static void note_words(tti_supervised *w, const tti_control_message *m) {
     memcpy(w->reported.words, m->words, sizeof m->words - 1);
 }
 
+/* One that was a member is first ready when it leaves a group: that says nothing of its start. */
 static void note_ready(tti_supervised *w) {
-    if (w->ready_ns == 0) w->ready_ns = tti_now_ns();
+    if (w->ready_ns == 0) w->ready_ns = w->joins ? tti_now_ns() : w->started_ns;
     w->is_ready = true;
 }
 
