@@ -169,10 +169,11 @@ int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
         if (said->n > 0) tti_hosts_set_targets(s->desc->hosts, said->targets);
         return targets(s)[own];
     }
-    int n = s->host.n_asked ? s->host.n_asked : s->host.n_more ? n_targets(s) : 0;
+    bool is_asked = s->host.n_asked != 0 || s->host.n_more != 0;
+    int n = s->host.n_asked ? s->host.n_asked : n_targets(s);
     n += s->host.n_more * n_per_replica(s);
     s->host.n_asked = s->host.n_more = 0;
-    if (n != 0) divide(s, TTI_MIN(TTI_MAX(n, s->desc->min_workers), most));
+    if (is_asked) divide(s, TTI_MIN(TTI_MAX(n, s->desc->min_workers), most));
     return targets(s)[own];
 }
 

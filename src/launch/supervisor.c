@@ -285,8 +285,12 @@ static void note_user(tti_supervisor *s, int sig) {
     int64_t now_ns = tti_now_ns();
     s->report.stopped_by_user = true;
     if (s->stop_ns == INT64_MAX) {
+        int sent = sig == SIGHUP ? SIGTERM : sig;
+        /* No worker of this host ends with the code of a run that was stopped. */
+        bool is_idle = s->desc->hosts && s->host.epoch > 0 && tti_members_count(s) == 0;
+        if (is_idle && !s->is_done && s->stop_exit_code == 0) s->stop_exit_code = 128 + sent;
         s->stop_ns = now_ns;
-        forward(s, sig == SIGHUP ? SIGTERM : sig);
+        forward(s, sent);
     } else if (now_ns - s->stop_ns >= DOUBLE_MS * TTI_NS_PER_MS && !s->kill_sent) {
         s->user_kill = sig;
         kill_all(s);

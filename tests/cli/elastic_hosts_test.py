@@ -143,6 +143,12 @@ def test_hosts_leave_and_join():
     run.check(expected)
 
 
+def is_pending(pid, sig):
+    with open("/proc/%d/status" % pid) as file:
+        pending = [line.split()[1] for line in file if line.startswith("ShdPnd")]
+    return bool(int(pending[0], 16) >> (sig - 1) & 1)
+
+
 def test_scaled_from_another_host():
     """RUN/live is of a process that host 1 cannot see: it has a file of its own."""
     run = Hosts("asked", "2,1", "train.steps=100000", "parallel.min_workers=1",
@@ -158,6 +164,13 @@ def test_scaled_from_another_host():
         assert run.starts()[-1][0] == n, (n, run.starts())
     run.processes[1].send_signal(signal.SIGUSR2)
     run.wait_for_workers(3)
+    run.processes[0].send_signal(signal.SIGSTOP)  # it hears of three signals at once
+    for _ in range(3):
+        run.processes[1].send_signal(signal.SIGUSR2)
+        runs.wait_until(lambda: not is_pending(run.processes[1].pid, signal.SIGUSR2),
+                        what="the signal is read")
+    run.processes[0].send_signal(signal.SIGCONT)
+    run.wait_for_workers(1)
     for process in run.processes:
         process.send_signal(signal.SIGTERM)
     assert run.end() == [143, 143], run.texts()
