@@ -40,8 +40,7 @@ def test_tensor_shards_with_a_spare():
     run = start("shards", *SHARDS, "parallel.zero=1", "parallel.spares=1",
                 faults="train.data:delay_ms=10")
     run.wait_for(30)
-    runs.wait_until(lambda: "waiting as a spare" in runs.tutti("ps", "shards").out or
-                    run.process.poll() is not None, what="a spare")
+    run.wait_for_spare()
     run.signal(3)
     runs.wait_until(lambda: run.process.poll() is not None or
                     workers_of("shards") in ([4, 4], [4, 2, 4]), what="the spare")

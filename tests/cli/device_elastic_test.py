@@ -118,8 +118,8 @@ def test_spare():
     for n_devices in 4, 5:
         name = "spare%d" % n_devices
         run = start(name, "parallel.min_workers=4", "parallel.spares=1", "run.restarts=2",
-                    says="devices=%d,alone=1" % n_devices)
-        runs.wait_until(lambda: "waiting as a spare" in runs.tutti("ps", name).out, what="a spare")
+                    says="devices=%d,alone=1" % n_devices, faults="train.data:delay_ms=20")
+        run.wait_for_spare()
         run.wait_for(30)
         run.signal(1)
         elastic_test.check(run, expected, 1)

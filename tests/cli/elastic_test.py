@@ -45,6 +45,11 @@ class Run:
                         runs.last_step(self.folder) >= step, what="step %d" % step)
         assert self.process.poll() is None, self.text()
 
+    def wait_for_spare(self):
+        runs.wait_until(lambda: self.process.poll() is not None or
+                        "waiting as a spare" in runs.tutti("ps", self.folder).out, what="a spare")
+        assert self.process.poll() is None, self.text()
+
     def signal(self, rank, sig=signal.SIGKILL):
         """Between two epochs a rank is not shown for a moment."""
         def sent():
@@ -164,7 +169,7 @@ def test_more_than_at_the_start_and_a_spare():
     ended = runs.tutti("scale", "more", "4")
     ended.expect(0)
     # Below parallel.min_workers without the spare.
-    runs.wait_until(lambda: "waiting as a spare" in runs.tutti("ps", "more").out, what="a spare")
+    run.wait_for_spare()
     run.signal(0)
     code, text = run.end()
     assert code == 0 and hash_of(text) == expected, text
@@ -202,7 +207,7 @@ def test_a_spare_that_waits_for_long():
     run = Run("long", "parallel.min_workers=4", "parallel.spares=1", "run.restarts=1",
               env=dict(os.environ, TUTTI_FAULT="train.data:delay_ms=20@rank=0;"
                                                "watch.look:advance_ms=10800000@9"))
-    runs.wait_until(lambda: "waiting as a spare" in runs.tutti("ps", "long").out, what="a spare")
+    run.wait_for_spare()
     run.wait_for(150)  # 3 s, in which the supervisor looks 15 times
     run.signal(2)
     code, text = run.end()
