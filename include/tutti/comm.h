@@ -77,6 +77,9 @@ typedef struct tutti_comm_desc {
     const char *token; /* tcp: a secret that every rank knows.  With "unix:NAME" it is optional; it
                           makes the name of the socket impossible to guess */
     const char *job;   /* tcp: distinguishes jobs that use one address; may be NULL */
+    /* tcp: a pipe or socket; when its other end is closed, tutti_comm_create stops waiting for
+     * other ranks and fails with TUTTI_E_PEER.  Not used later.  NULL: none. */
+    const int *stop_fd;
 } tutti_comm_desc;
 
 /* Joins the group; blocks until all n_ranks ranks have called, or desc->timeout_ms.

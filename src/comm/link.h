@@ -25,6 +25,7 @@ typedef struct tti_link_desc {
     const char *address;  /* tcp: the address of rank 0 (comm.h); mpi: NULL */
     const char *token;    /* tcp: the secret of the job; NULL only with "unix:"               */
     const char *job;      /* tcp: distinguishes jobs and restarts that use one address; NULL */
+    const int *stop_fd;   /* tcp: as in tutti_comm_desc; NULL */
 } tti_link_desc;
 
 /* Some ranks of a link that form a link of their own. */

@@ -311,6 +311,8 @@ static void start(tti_supervisor *s, const tti_host_message *next, const int32_t
     for (int k = 0; k < n_nodes(s); k++) /* it lives again */
         if (members[k] > 0) tti_hosts_get(s->desc->hosts, k)->is_dead = false;
     tti_members_start_epoch(s, &m);
+    if (tti_members_count(s) < n_here) /* the others would wait for it */
+        tti_members_begin_change(s, -1, "a worker was lost before it was in the group");
 }
 
 /* ---- the leader ---- */

@@ -177,6 +177,26 @@ def test_scaled_from_another_host():
     assert not [name for name in os.listdir("asked") if name.startswith("live")]
 
 
+def test_both_hosts_lose_a_worker():
+    """One of them after the leader has counted it: the others do not wait for it until a timeout of
+    10 s."""
+    run = Hosts("both", "2,1", "train.steps=100000", "parallel.min_workers=1",
+                "run.checkpoint_every=-1")
+    run.wait_for(10)
+    took = []
+    for _ in range(4):  # on a busy machine anything may take long, but not always
+        begin = time.monotonic()
+        runs.tutti("scale", "both", "1").expect(0)
+        took.append(time.monotonic() - begin)
+        runs.tutti("scale", "both", "3").expect(0)
+        if took[-1] < 9:
+            break
+    for process in run.processes:
+        process.send_signal(signal.SIGTERM)
+    assert run.end() == [143, 143], run.texts()
+    assert min(took) < 9, took
+
+
 def test_spares():
     expected = undisturbed()
     run = Hosts("spared", "1,1", "parallel.min_workers=2", "parallel.spares=1")

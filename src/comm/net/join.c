@@ -156,7 +156,8 @@ static tutti_status join(net_state *s, const tutti_comm_desc *desc) {
                           .phase_timeout_ms = desc->phase_timeout_ms,
                           .address = desc->address,
                           .token = desc->token,
-                          .job = desc->job};
+                          .job = desc->job,
+                          .stop_fd = desc->stop_fd};
     TTI_TRY(tti_net_alloc(s));
     for (int r = 0; r < s->n_ranks; r++) s->shown[r] = r;
     TTI_TRY(tti_link_find(desc->transport, &s->link));

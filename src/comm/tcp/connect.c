@@ -226,6 +226,7 @@ static void resolve_first(rendezvous *m, callee *c) {
 /* One attempt at each address.  A wrong token is final; every other failure may be temporary. */
 static tutti_status call_round(rendezvous *m, callee *c) {
     TTI_TRY(tti_tcp_check_met(m->desc->n_ranks, m->fds));
+    TTI_TRY(tti_tcp_check_stop(m->desc));
     if (m->subgroup) TTI_TRY(tti_tcp_check(m->subgroup->whole, true));
     resolve_first(m, c);
     c->status = TUTTI_OK;

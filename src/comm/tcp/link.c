@@ -51,7 +51,8 @@ static tutti_status tcp_open(const tti_link_desc *desc, void **state) {
         return st;
     }
     s->desc.address = NULL; /* the caller's */
-    s->desc.job = s->job;   /* ranks of a sparse link say it again */
+    s->desc.stop_fd = NULL;
+    s->desc.job = s->job; /* ranks of a sparse link say it again */
     *state = s;
     return TUTTI_OK;
 }

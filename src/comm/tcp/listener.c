@@ -166,6 +166,13 @@ static void wait_for_news(const acceptor *d, int wake_fd, int most_ms) {
     poll(p, (nfds_t)d->n_callers + 2, most_ms);
 }
 
+tutti_status tti_tcp_check_stop(const tti_link_desc *desc) {
+    struct pollfd p = {.fd = desc->stop_fd ? *desc->stop_fd : -1, .events = POLLIN};
+    if (poll(&p, 1, 0) <= 0 || (p.revents & POLLNVAL)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_PEER, "comm_create: rank %d was told to wait no longer for other ranks",
+                    desc->rank);
+}
+
 /* Lets callers in, and gets further with those that are there. */
 static void serve_callers(acceptor *d) {
     for (int i = 0; i < LEAST_CALLERS && greet(d); i++) continue;
@@ -216,9 +223,11 @@ tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted
             st = fail_missing(&d, where, deadline_ns);
             break;
         }
-        wait_for_news(&d, -1, TTI_MIN(LOOK_MS, tti_ms_until(deadline_ns)));
+        wait_for_news(&d, desc->stop_fd ? *desc->stop_fd : -1,
+                      TTI_MIN(LOOK_MS, tti_ms_until(deadline_ns)));
         serve_callers(&d);
         st = look_after_ranks(&d);
+        if (st == TUTTI_OK && count_wanted(&d) > 0) st = tti_tcp_check_stop(desc);
     }
     end_accepting(&d);
     return st;

@@ -263,6 +263,9 @@ tutti_status tti_tcp_fail_gone(tcp_state *s, const tcp_peer *gone);
  * closed. fds: [n_ranks], -1: none yet. */
 tutti_status tti_tcp_check_met(int n_ranks, const int *fds);
 
+/* While ranks connect: TUTTI_E_PEER once desc->stop_fd has ended. */
+tutti_status tti_tcp_check_stop(const tti_link_desc *desc);
+
 /* Sends one of these without waiting; false if there is no room or a message is under way. */
 bool tti_tcp_say_bye(tcp_peer *p);
 bool tti_tcp_say_cry(tcp_peer *p, tutti_status status, const char *text);

@@ -44,6 +44,7 @@ static tutti_status connect_members(const tti_epoch *epoch, const tti_job_config
         desc.address = epoch->address;
         desc.token = epoch->token;
         desc.job = epoch->job;
+        desc.stop_fd = &e->alive_fd; /* a member may be lost before all have joined */
     }
     tutti_status st = tutti_comm_create(&desc, &e->comm);
     if (st == TUTTI_E_TIMEOUT) return tti_fail(TUTTI_E_PEER, "%s", tutti_last_error());

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -447,6 +448,31 @@ T_CASE(the_dead_are_not_waited_for) {
     assert_true(took_ms < 500);
 }
 
+static void *close_soon(void *arg) {
+    usleep(20000);
+    close(*(int *)arg);
+    return NULL;
+}
+
+/* Rank 0 of 3 waits for both others, or rank 1 calls a rank 0 that is not there. */
+T_CASE(a_rank_that_is_told_to_wait_no_longer) {
+    T_UNUSED;
+    for (int rank = 0; rank < 2; rank++) {
+        pthread_t closer;
+        int ends[2];
+        tutti_comm *comm;
+        choose_address();
+        assert_int_equal(pipe(ends), 0);
+        tutti_comm_desc desc = desc_of(rank, 3, LONG_MS);
+        desc.stop_fd = &ends[0];
+        assert_int_equal(pthread_create(&closer, NULL, close_soon, &ends[1]), 0);
+        assert_int_equal(tutti_comm_create(&desc, &comm), TUTTI_E_PEER);
+        assert_non_null(strstr(tutti_last_error(), "was told to wait no longer"));
+        pthread_join(closer, NULL);
+        close(ends[0]);
+    }
+}
+
 /* ---- another user on the same machine ---- */
 
 enum { OTHER_USER = 65534 };
@@ -558,6 +584,7 @@ int main(void) {
         cmocka_unit_test(a_wrong_token),
         cmocka_unit_test(partings),
         cmocka_unit_test(the_dead_are_not_waited_for),
+        cmocka_unit_test(a_rank_that_is_told_to_wait_no_longer),
         cmocka_unit_test(names_taken_by_another_user),
         cmocka_unit_test(a_name_taken_by_this_user),
     };
