@@ -5,26 +5,11 @@ import math
 
 import torch
 import torch.nn.functional as F
+from import_zoo_group import Group, f, i
 from torch import nn
 
-GROUPS = {"ideas": {}}
-
-
-def case(**inputs):
-    """Registers a class of modules, with a function for each input."""
-    def add(kind):
-        GROUPS["ideas"]["idea_" + kind.__name__] = lambda: (
-            kind(), {k: make() for k, make in inputs.items()})
-        return kind
-    return add
-
-
-def f(*shape):
-    return lambda: torch.randn(*shape)
-
-
-def i(high, *shape):
-    return lambda: torch.randint(0, high, shape)
+GROUP = Group("ideas", "idea_")
+GROUPS, case = GROUP.groups, GROUP.module
 
 
 # ---- tables ----

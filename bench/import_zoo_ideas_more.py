@@ -5,7 +5,8 @@ import math
 
 import torch
 import torch.nn.functional as F
-from import_zoo_ideas import case, f, i
+from import_zoo_group import f, i
+from import_zoo_ideas import case
 from torch import nn
 
 # ---- images and diffusion ----
@@ -448,8 +449,8 @@ class expert_choice(nn.Module):
         scores = self.gate(x).softmax(-1).transpose(1, 2)
         g, at = scores.topk(2, -1)
         index = at.flatten(1)[..., None].expand(-1, -1, 6)
-        picked = x.gather(1, index).unflatten(1, (3, 2))
-        y = torch.einsum("becd,edf->becf", picked, self.w) * g[..., None]
+        chosen = x.gather(1, index).unflatten(1, (3, 2))
+        y = torch.einsum("becd,edf->becf", chosen, self.w) * g[..., None]
         return torch.zeros_like(x).scatter_add(1, index, y.flatten(1, 2)) + x
 
 

@@ -1,36 +1,15 @@
 """import_zoo_latest.py - models of transformers that the other files of import_zoo.py lack, most of
 them new in version 5: the group latest."""
 
-import functools
-
 import torch
+from import_zoo_group import Group
 from import_zoo_models import BERT, LLAMA, VIT, config_of, images, language, waves, wrap
+from import_zoo_recent import FULL, IDS, LATENT, ROUTED
 
-GROUPS = {"latest": {}}
+GROUP = Group("latest", "late_")
+GROUPS, add, case = GROUP.groups, GROUP.add, GROUP.case
+text, image = GROUP.built_by(language), GROUP.built_by(images)
 
-
-def add(name, build):
-    GROUPS["latest"]["late_" + name] = build
-
-
-def case(build):
-    add(build.__name__, build)
-    return build
-
-
-def text(name, kind, *args, **more):
-    add(name, functools.partial(language, kind, *args, **more))
-
-
-def image(name, kind, *args, **more):
-    add(name, functools.partial(images, kind, *args, **more))
-
-
-IDS = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
-FULL = dict(LLAMA, num_key_value_heads=4)
-ROUTED = dict(n_routed_experts=4, n_group=1, topk_group=1, num_experts_per_tok=2,
-              moe_intermediate_size=24, n_shared_experts=1, first_k_dense_replace=1)
-LATENT = dict(kv_lora_rank=8, q_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8)
 
 # ---- language models ----
 

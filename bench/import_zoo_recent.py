@@ -3,28 +3,13 @@
 import functools
 
 import torch
+from import_zoo_group import Group
 from import_zoo_models import (BERT, LLAMA, SEQ, SMALL_TEXT, VIT, config_of, detr_config, language,
                                images, seq2seq, towers, waves, wrap)
 
-GROUPS = {"recent": {}}
-
-
-def add(name, build):
-    GROUPS["recent"]["new_" + name] = build
-
-
-def case(build):
-    add(build.__name__, build)
-    return build
-
-
-def text(name, kind, *args, **more):
-    add(name, functools.partial(language, kind, *args, **more))
-
-
-def image(name, kind, *args, **more):
-    add(name, functools.partial(images, kind, *args, **more))
-
+GROUP = Group("recent", "new_")
+GROUPS, add, case = GROUP.groups, GROUP.add, GROUP.case
+text, image = GROUP.built_by(language), GROUP.built_by(images)
 
 IDS = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
 FULL = dict(LLAMA, num_key_value_heads=4)

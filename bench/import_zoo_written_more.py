@@ -5,7 +5,8 @@ import math
 
 import torch
 import torch.nn.functional as F
-from import_zoo_written import case, f, i
+from import_zoo_group import f, i
+from import_zoo_written import case
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
