@@ -52,43 +52,34 @@ static void rms_norm(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_set_result_like(b, c, tutti_rms_norm_of(tti_graph_of(b), x, weight, eps));
 }
 
-static void group_norm(tti_building *b, const tti_call *c) {
-    int64_t groups = tti_int_at(b, c, 1);
-    double eps = tti_number_at(b, c, 4);
+/* The weight is argument k, and the bias the next one. */
+static void normalize_groups(tti_building *b, const tti_call *c, int64_t groups, int k,
+                             double eps) {
     check_eps(b, eps);
-    tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 2),
-                *bias = tti_weight_at(b, c, 3);
+    tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, k),
+                *bias = tti_weight_at(b, c, k + 1);
     if (tti_good(b))
         tti_set_result_like(b, c,
                             tutti_group_norm_of(tti_graph_of(b), x, groups, weight, bias, eps));
 }
 
+static void group_norm(tti_building *b, const tti_call *c) {
+    normalize_groups(b, c, tti_int_at(b, c, 1), 2, tti_number_at(b, c, 4));
+}
+
 /* input weight bias N C HxW group eps */
 static void native_group_norm(tti_building *b, const tti_call *c) {
-    int64_t groups = tti_int_at(b, c, 6);
-    double eps = tti_number_at(b, c, 7);
-    check_eps(b, eps);
-    tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 1),
-                *bias = tti_weight_at(b, c, 2);
-    if (tti_good(b))
-        tti_set_result_like(b, c,
-                            tutti_group_norm_of(tti_graph_of(b), x, groups, weight, bias, eps));
+    normalize_groups(b, c, tti_int_at(b, c, 6), 1, tti_number_at(b, c, 7));
 }
 
 /* input weight bias running_mean running_var use_input_stats momentum eps: each channel of a sample
  * is a group of its own. */
 static void instance_norm(tti_building *b, const tti_call *c) {
-    double eps = tti_number_at(b, c, 7);
-    check_eps(b, eps);
     if (tti_good(b) && (!tti_bool_at(b, c, 5) || tti_has(c, 3)))
         tti_refuse(b, "running statistics of an instance norm are not supported");
-    tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 1),
-                *bias = tti_weight_at(b, c, 2);
-    tutti_shape s = tutti_value_type(x).shape;
+    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
     if (tti_good(b) && s.n_dims < 3) tti_refuse(b, "%d dimensions are too few", s.n_dims);
-    if (tti_good(b))
-        tti_set_result_like(b, c,
-                            tutti_group_norm_of(tti_graph_of(b), x, s.dim[1], weight, bias, eps));
+    normalize_groups(b, c, s.n_dims > 1 ? s.dim[1] : 1, 1, tti_number_at(b, c, 7));
 }
 
 /* ---- batch norms ---- */

@@ -286,9 +286,9 @@ void tti_put_joined(tti_building *b, const tti_call *c, tti_operand *const *ids,
     const int dim = first + skip;
     const char *row = adds ? "aten.index_add.default" : "aten.index_copy.default";
     if (by_sample) {
-        tutti_shape thin = flat;
-        for (int d = 2; d < thin.n_dims; d++) thin.dim[d] = 1;
-        places = shaped(b, "aten.reshape.default", places, &thin);
+        tutti_shape each = flat; /* a place for each element of the first two dimensions */
+        for (int d = 2; d < each.n_dims; d++) each.dim[d] = 1;
+        places = shaped(b, "aten.reshape.default", places, &each);
         places = shaped(b, "aten.expand.default", places, &flat);
         row = adds ? "aten.scatter_add.default" : "aten.scatter.src";
     } else {
