@@ -81,24 +81,22 @@ typedef struct folded {
     const char *name;
 } folded;
 
-static int by_text(const void *a, const void *b) {
-    const uint32_t *x = ((const folded *)a)->text, *y = ((const folded *)b)->text;
+static int compare(const uint32_t *x, const uint32_t *y) {
     while (*x && *x == *y) x++, y++;
-    if (*x != *y) return *x < *y ? -1 : 1;
-    return strcmp(((const folded *)a)->name, ((const folded *)b)->name);
+    return (*x > *y) - (*x < *y);
 }
 
-static bool is_same_text(const folded *a, const folded *b) {
-    const uint32_t *x = a->text, *y = b->text;
-    while (*x && *x == *y) x++, y++;
-    return *x == *y;
+static int by_text(const void *a, const void *b) {
+    const folded *x = a, *y = b;
+    int order = compare(x->text, y->text);
+    return order ? order : strcmp(x->name, y->name);
 }
 
 static void report(const folded *list, int64_t n, tti_str *out) {
     char first[TTI_CLIP], second[TTI_CLIP];
     int64_t n_pairs = 0;
     for (int64_t i = 1; i < n; i++)
-        if (is_same_text(&list[i - 1], &list[i]) && n_pairs++ == 0) {
+        if (compare(list[i - 1].text, list[i].text) == 0 && n_pairs++ == 0) {
             tti_clip(first, list[i - 1].name);
             tti_clip(second, list[i].name);
         }
@@ -136,7 +134,7 @@ bool tti_names_look_alike(const char *a, const char *b) {
     if (!text) return false;
     fold(a, text);
     fold(b, text + n_a);
-    bool same = is_same_text(&(folded){text, a}, &(folded){text + n_a, b});
+    bool same = compare(text, text + n_a) == 0;
     free(text);
     return same;
 }
