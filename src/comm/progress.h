@@ -78,8 +78,8 @@ typedef struct tti_culprit {
 void tti_culprit_look(tti_culprit *search, int rank, const tti_progress *page);
 int tti_culprit_found(const tti_culprit *search);
 
-/* What the pages of many ranks come to, in a size that does not depend on how many they are: the
- * rank that the others wait for, and the one that is busy for the longest time, with their pages.
+/* A summary of the pages of many ranks, of a size that does not depend on their number: the rank
+ * that the others wait for, and the one that has been busy for the longest time, with their pages.
  * Suspects of some ranks and of others give those of all. */
 typedef struct tti_suspects {
     int32_t any_waits;
@@ -88,7 +88,7 @@ typedef struct tti_suspects {
     tti_progress culprit_page, busiest_page;
 } tti_suspects;
 
-/* Of no ranks. */
+/* Begins with no ranks; adds the page of one; adds the summary of others. */
 void tti_suspects_begin(tti_suspects *suspects);
 void tti_suspects_look(tti_suspects *suspects, int rank, const tti_progress *page);
 void tti_suspects_merge(tti_suspects *suspects, const tti_suspects *more);

@@ -378,7 +378,7 @@ static const char *look_at_pages(tutti_comm *comm, void *arg) {
     int n = 0;
     tti_comm_get_place(comm, &place);
     tti_comm_note(comm, 3, "resting");
-    /* Other ranks may hear that rank 0 gives up before that all have come. */
+    /* The failure of rank 0 may reach the others before the barrier ends for them. */
     tutti_status st = tutti_comm_barrier(comm);
     COMM_TRUE(st == TUTTI_OK || (st == TUTTI_E_PEER && tutti_comm_rank(comm) != 0));
     if (tutti_comm_rank(comm) == 0) tti_comm_abort(comm, "rank 0 gives up");

@@ -7,8 +7,8 @@
  *
  * In a sparse group (tti_link_is_sparse) only the first ranks of hosts agree, along a tree of the
  * hosts (tree.c).  Failures go along that tree too: each rank that hears of one reports it to the
- * group of its host and to the ranks to which it is connected.  Of the progress of ranks on other
- * hosts only the suspects are known (heartbeat.c). */
+ * group of its host and to the ranks to which it is connected.  A rank knows the progress of the
+ * suspects of other hosts only (heartbeat.c). */
 #ifndef TTI_COMM_NET_H
 #define TTI_COMM_NET_H
 

@@ -47,7 +47,7 @@ static void look_at_remote(const net_state *s, int rank, tti_progress *page, tti
     if (member >= 0) tti_suspects_look(all, member, page);
 }
 
-/* Of the ranks of this host and the suspects of others. */
+/* Merges the pages of the ranks of this host and the suspects of others. */
 static void get_suspects(const net_state *s, tti_suspects *all) {
     tti_suspects remote;
     tti_progress page;

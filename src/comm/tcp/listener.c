@@ -166,10 +166,14 @@ static void wait_for_news(const acceptor *d, int wake_fd, int most_ms) {
     poll(p, (nfds_t)d->n_callers + 2, most_ms);
 }
 
+static int stop_fd_of(const tti_link_desc *desc) { return desc->stop_fd ? *desc->stop_fd : -1; }
+
 tutti_status tti_tcp_check_stop(const tti_link_desc *desc) {
-    struct pollfd p = {.fd = desc->stop_fd ? *desc->stop_fd : -1, .events = POLLIN};
+    struct pollfd p = {.fd = stop_fd_of(desc), .events = POLLIN};
     if (poll(&p, 1, 0) <= 0 || (p.revents & POLLNVAL)) return TUTTI_OK;
-    return tti_fail(TUTTI_E_PEER, "comm_create: rank %d was told to wait no longer for other ranks",
+    return tti_fail(TUTTI_E_PEER,
+                    "comm_create: rank %d stops waiting for the other ranks: the group has ended "
+                    "before all had connected",
                     desc->rank);
 }
 
@@ -223,8 +227,7 @@ tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted
             st = fail_missing(&d, where, deadline_ns);
             break;
         }
-        wait_for_news(&d, desc->stop_fd ? *desc->stop_fd : -1,
-                      TTI_MIN(LOOK_MS, tti_ms_until(deadline_ns)));
+        wait_for_news(&d, stop_fd_of(desc), TTI_MIN(LOOK_MS, tti_ms_until(deadline_ns)));
         serve_callers(&d);
         st = look_after_ranks(&d);
         if (st == TUTTI_OK && count_wanted(&d) > 0) st = tti_tcp_check_stop(desc);

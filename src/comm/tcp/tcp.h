@@ -152,7 +152,7 @@ typedef struct tcp_state {
     char reported_text[TTI_CRY_BYTES];
 } tcp_state;
 
-/* What texts call a rank. */
+/* The number of a rank in texts. */
 static inline int tti_tcp_shown(const tcp_state *s, int rank) {
     return s->shown ? s->shown[rank] : rank;
 }

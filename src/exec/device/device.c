@@ -380,7 +380,7 @@ bool tti_exec_device_can_rebalance(const tti_exec *x) {
 
 static void release_all(tti_exec *x);
 
-/* What another map leaves as it is: names, counters, copies on the host. */
+/* Keeps names, counters and copies on the host, which do not depend on the shard map. */
 static void keep_across_maps(tti_exec_device *d, const tti_exec_device *before, int64_t waited_ns) {
     *d = (tti_exec_device){.ops = before->ops,
                            .name = before->name,

@@ -455,7 +455,7 @@ static void *close_soon(void *arg) {
 }
 
 /* Rank 0 of 3 waits for both others, or rank 1 calls a rank 0 that is not there. */
-T_CASE(a_rank_that_is_told_to_wait_no_longer) {
+T_CASE(a_group_that_ends_while_its_ranks_connect) {
     T_UNUSED;
     for (int rank = 0; rank < 2; rank++) {
         pthread_t closer;
@@ -467,7 +467,8 @@ T_CASE(a_rank_that_is_told_to_wait_no_longer) {
         desc.stop_fd = &ends[0];
         assert_int_equal(pthread_create(&closer, NULL, close_soon, &ends[1]), 0);
         assert_int_equal(tutti_comm_create(&desc, &comm), TUTTI_E_PEER);
-        assert_non_null(strstr(tutti_last_error(), "was told to wait no longer"));
+        assert_non_null(
+            strstr(tutti_last_error(), "stops waiting for the other ranks: the group has ended"));
         pthread_join(closer, NULL);
         close(ends[0]);
     }
@@ -584,7 +585,7 @@ int main(void) {
         cmocka_unit_test(a_wrong_token),
         cmocka_unit_test(partings),
         cmocka_unit_test(the_dead_are_not_waited_for),
-        cmocka_unit_test(a_rank_that_is_told_to_wait_no_longer),
+        cmocka_unit_test(a_group_that_ends_while_its_ranks_connect),
         cmocka_unit_test(names_taken_by_another_user),
         cmocka_unit_test(a_name_taken_by_this_user),
     };
