@@ -36,12 +36,9 @@ __device__ __forceinline__ void fill(float *dx, int n, float value) {
 __device__ __forceinline__ float2 one_row(const small_entropy &e, const float *logits, int label,
                                           float d, float *dx) {
     logits_row row = load_row(logits, e.n);
-    float max = -INFINITY, sum = 0, total = 0, own = 0;
+    float max = -INFINITY, sum = 0, total = 0, own = logits[label];
 #pragma unroll
-    for (int i = 0; i < MOST_CLASSES; i++) {
-        max = fmaxf(max, row.x[i]);
-        own = i == label ? row.x[i] : own;
-    }
+    for (int i = 0; i < MOST_CLASSES; i++) max = fmaxf(max, row.x[i]);
     float base = max == -INFINITY ? 0.0f : max;
     bool beaten = false;
 #pragma unroll
